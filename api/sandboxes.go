@@ -35,8 +35,8 @@ func (s *Server) sandboxRoutes() []route {
 			}, answers: []answer{{http.StatusOK, "a page of entries; next_cursor is the after of the next one", wire.List[wire.EgressEntry]{}, ""}}, handler: s.egress,
 		},
 		{method: "DELETE", path: base, tag: "Sandboxes", summary: "Close a sandbox", detail: "Cancels its running and queued jobs, then closes it.", answers: jobAnswers(), wait: true, handler: s.closeSandbox},
-		{method: "POST", path: base + "/hibernate", tag: "Sandboxes", summary: "Freeze a sandbox to disk", detail: "Needs a runtime with checkpoints; elsewhere 409.", body: wire.ControlRequest{}, optional: true, answers: jobAnswers(), wait: true, handler: s.frozen},
-		{method: "POST", path: base + "/resume", tag: "Sandboxes", summary: "Resume a frozen sandbox", detail: "Needs a runtime with checkpoints; elsewhere 409.", body: wire.ControlRequest{}, optional: true, answers: jobAnswers(), wait: true, handler: s.frozen},
+		{method: "POST", path: base + "/hibernate", tag: "Sandboxes", summary: "Hibernate a sandbox", detail: "Its memory is stored on its node after the jobs before, and it uses no memory and no cores until it resumes: when it is asked to, or for the next execution, command, install or change of files. Needs the runtime runsc (gVisor) and an engine with checkpoints; elsewhere 409.", body: wire.FreezeRequest{}, optional: true, answers: jobAnswers(), wait: true, idempotent: true, handler: s.freeze(farm.KindHibernate)},
+		{method: "POST", path: base + "/resume", tag: "Sandboxes", summary: "Resume a hibernated sandbox", detail: "Its programs go on where they were. One that is not hibernated stays as it is.", body: wire.FreezeRequest{}, optional: true, answers: jobAnswers(), wait: true, idempotent: true, handler: s.freeze(farm.KindResume)},
 	}
 }
 
@@ -122,10 +122,10 @@ func (s *Server) closeSandbox(c *gin.Context) error {
 	return accepted(c, call, out, http.StatusOK, out.Job)
 }
 
-func (s *Server) frozen(c *gin.Context) error {
-	body, err := s.bindOptional(c, &wire.ControlRequest{})
-	if err != nil {
-		return err
+func (s *Server) freeze(kind farm.JobKind) func(*gin.Context) error {
+	return func(c *gin.Context) error {
+		return work(s, c, s.bindOptional, func(call service.Call, r wire.FreezeRequest) (service.Outcome, error) {
+			return s.service.Freeze(c.Request.Context(), call, kind, c.Param("id"), r)
+		})
 	}
-	return s.service.Frozen(c.Request.Context(), service.Call{Tenant: rest.Tenant(c), Problems: body.Problems}, c.Param("id"))
 }

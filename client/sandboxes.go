@@ -94,6 +94,17 @@ func (c *Client) Restart(ctx context.Context, id string, opts ...CallOption) (wi
 	return c.start(ctx, call{method: http.MethodPost, path: sandboxPath(id, "restart")}, opts)
 }
 
+// Hibernate stores the memory of a sandbox on its node after the jobs before. It uses no memory and no cores until it resumes: by Resume, or
+// for the next job that needs it. It needs the runtime runsc (gVisor).
+func (c *Client) Hibernate(ctx context.Context, id string, opts ...CallOption) (wire.Job, error) {
+	return c.start(ctx, call{method: http.MethodPost, path: sandboxPath(id, "hibernate")}, opts)
+}
+
+// Resume resumes a hibernated sandbox; another one stays as it is.
+func (c *Client) Resume(ctx context.Context, id string, opts ...CallOption) (wire.Job, error) {
+	return c.start(ctx, call{method: http.MethodPost, path: sandboxPath(id, "resume")}, opts)
+}
+
 // Execute runs code in the kernel of a context of the sandbox.
 func (c *Client) Execute(ctx context.Context, id string, request wire.ExecuteRequest, opts ...CallOption) (wire.Job, error) {
 	return c.start(ctx, call{method: http.MethodPost, path: sandboxPath(id, "execute"), body: request}, opts)

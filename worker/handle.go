@@ -17,6 +17,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/worker/execution"
 	"github.com/sandfarm/sandfarm/worker/node"
+	"github.com/sandfarm/sandfarm/worker/placement"
 	"github.com/sandfarm/sandfarm/worker/retry"
 )
 
@@ -97,7 +98,16 @@ func (w *Worker) perform(ctx context.Context, j *activeJob) (v execution.Outcome
 	if err := w.retry(ctx, func(ctx context.Context) error { return w.store.LoadRequest(ctx, j.Claim) }); err != nil {
 		return execution.Outcome{}, err
 	}
+	if placement.ResumesSandbox(j.Claim) {
+		if err := w.resume(ctx, j); err != nil {
+			return execution.Outcome{}, err
+		}
+	}
 	switch j.Job.Kind {
+	case farm.KindHibernate:
+		return w.hibernate(ctx, j)
+	case farm.KindResume:
+		return execution.Outcome{State: farm.JobCompleted}, nil
 	case farm.KindCreate:
 		return w.create(ctx, j)
 	case farm.KindRun:
@@ -125,6 +135,9 @@ func (w *Worker) failure(ctx context.Context, j *activeJob, err error) execution
 	if errors.Is(err, node.ErrGone) || errors.Is(err, execution.ErrProtocol) {
 		if w.lifecycle.Closing(ctx, j.Sandbox) || w.lifecycle.closeExpired(ctx, j.Sandbox) {
 			return execution.Outcome{State: farm.JobCanceled, Err: execution.ClosedError()}
+		}
+		if j.Job.Inline && w.lifecycle.hibernated(ctx, j.Sandbox) {
+			return execution.Outcome{State: farm.JobFailed, Err: &farm.JobError{Code: farm.CodeConflict, Message: "The sandbox was hibernated meanwhile. Resume it, and send the job again."}}
 		}
 		w.lifecycle.Lose(ctx, j.Sandbox, j.Job.ID, err.Error())
 		return execution.Outcome{State: farm.JobLost, Err: &farm.JobError{

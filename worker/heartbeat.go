@@ -64,7 +64,7 @@ func (w *Worker) register(ctx context.Context) error {
 		ID: w.id, Node: w.node.ID(), Host: w.cfg.Host, Version: w.cfg.Version, Queues: w.queueNames(), Images: images,
 		Slots: w.cfg.Slots, Running: running, Sandboxes: sandboxes, StartedAt: w.started, SeenAt: w.now(), Problem: problem,
 		Capacity: status.Room.Capacity, Reserved: status.Room.Reserved, LargestMB: status.LargestMB, GPUs: status.GPUs, Pool: status.Pool,
-		Runtimes: w.node.Runtimes(), Live: w.liveAddress(),
+		Runtimes: w.node.Runtimes(), Hibernates: w.node.Hibernates(), Live: w.liveAddress(),
 	})
 	if err != nil {
 		return fmt.Errorf("send heartbeat: %w", err)

@@ -40,6 +40,12 @@ func (l *lifecycle) Closing(ctx context.Context, s *farm.Sandbox) bool {
 	return err == nil && (now.State == farm.SandboxClosing || now.State == farm.SandboxClosed || now.State == farm.SandboxExpired)
 }
 
+// hibernated reports whether a sandbox hibernates, or is about to.
+func (l *lifecycle) hibernated(ctx context.Context, s *farm.Sandbox) bool {
+	now, err := l.read(ctx, s)
+	return err == nil && now.State == farm.SandboxHibernated
+}
+
 // read reads the record of a sandbox. How its jobs end depends on it, so it waits for Redis until ctx ends.
 func (l *lifecycle) read(ctx context.Context, s *farm.Sandbox) (now *farm.Sandbox, err error) {
 	if ctx.Err() != nil {

@@ -31,7 +31,7 @@ const (
 func kinds() []farm.JobKind {
 	return []farm.JobKind{
 		farm.KindCreate, farm.KindRun, farm.KindExecute, farm.KindCommand, farm.KindInstall, farm.KindPackages, farm.KindFile,
-		farm.KindInterrupt, farm.KindRestart, farm.KindClose,
+		farm.KindInterrupt, farm.KindRestart, farm.KindHibernate, farm.KindResume, farm.KindClose,
 	}
 }
 

@@ -82,8 +82,8 @@ func TestMetricsOfJobs(t *testing.T) {
 			t.Errorf("%s is off by %v", name, want)
 		}
 	}
-	if n := len(got["sandfarm_worker_jobs_total"].GetMetric()); n != 50 {
-		t.Errorf("%d series of jobs, want 10 kinds with 5 states each", n)
+	if n := len(got["sandfarm_worker_jobs_total"].GetMetric()); n != 60 {
+		t.Errorf("%d series of jobs, want 12 kinds with 5 states each", n)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/worker/execution"
+	"github.com/sandfarm/sandfarm/worker/placement"
 	"github.com/sandfarm/sandfarm/worker/retry"
 )
 
@@ -15,6 +16,11 @@ import (
 // grow here leaves the node, and the member is removed.
 func (w *Worker) requeueUnplaced(ctx context.Context, j *activeJob) error {
 	hasMember := j.Sandbox != nil && j.Sandbox.Pooled && j.Job.Queue == farm.NodeQueue(w.node.ID())
+	if placement.ResumesSandbox(j.Claim) { // the queue of its node is never paused, as that of creates is
+		if err := retry.Sleep(ctx, resumePause); err != nil {
+			return w.leave(ctx, j)
+		}
+	}
 	requeued, err := w.requeue(ctx, j, store.Requeue{Elsewhere: hasMember})
 	if errors.Is(err, store.ErrFenced) {
 		return nil

@@ -17,11 +17,12 @@ type nodes struct {
 
 // nodeFacts are what the live workers say of their nodes. They do not change once read.
 type nodeFacts struct {
-	largest  map[string]farm.Capacity // the largest sandbox of each node that is measured
-	runtimes map[string][]string      // OCI runtimes that each node offers; nil: a worker of it is of a release that offers none
-	defaults map[imageOnNode]string   // runtime of sandboxes of an image that ask for none
-	pooled   map[shelf]bool           // what has a warm pool on some node
-	silent   map[string]bool          // whose engine does not answer
+	largest    map[string]farm.Capacity // the largest sandbox of each node that is measured
+	runtimes   map[string][]string      // OCI runtimes that each node offers; nil: a worker of it is of a release that offers none
+	hibernates map[string][]string      // those of runtimes whose sandboxes can hibernate
+	defaults   map[imageOnNode]string   // runtime of sandboxes of an image that ask for none
+	pooled     map[shelf]bool           // what has a warm pool on some node
+	silent     map[string]bool          // whose engine does not answer
 }
 
 type imageOnNode struct{ image, node string }
@@ -48,7 +49,7 @@ func (s *Service) readNodes(ctx context.Context, fresh bool) (nodeFacts, error) 
 	}
 	facts := nodeFacts{
 		largest: map[string]farm.Capacity{}, runtimes: map[string][]string{}, defaults: map[imageOnNode]string{}, pooled: map[shelf]bool{},
-		silent: map[string]bool{},
+		hibernates: map[string][]string{}, silent: map[string]bool{},
 	}
 	for _, w := range workers {
 		if w.Capacity != (farm.Capacity{}) {
@@ -57,6 +58,7 @@ func (s *Service) readNodes(ctx context.Context, fresh bool) (nodeFacts, error) 
 		if before, seen := facts.runtimes[w.Node]; !seen || before != nil { // any worker of a node may take a create
 			facts.runtimes[w.Node] = w.Runtimes
 		}
+		facts.hibernates[w.Node] = w.Hibernates
 		for _, image := range w.Images {
 			facts.defaults[imageOnNode{image.Name, w.Node}] = image.Runtime
 		}

@@ -174,14 +174,3 @@ func (s *Service) CloseSandbox(ctx context.Context, c Call, id string) (Outcome,
 	job.Inline = true
 	return s.submit(ctx, c, store.Accept{Job: job, Request: &farm.Request{Close: &farm.CloseRequest{Reason: "closed by the caller"}}})
 }
-
-// Frozen answers hibernate and resume, which no runtime supports yet.
-func (s *Service) Frozen(ctx context.Context, c Call, id string) error {
-	if err := c.problems().err(); err != nil {
-		return err
-	}
-	if _, err := s.sandbox(ctx, c.Tenant, id); err != nil {
-		return err
-	}
-	return farm.Conflictf("This farm cannot hibernate sandboxes: that needs a runtime with checkpoints. Close the sandbox, or let it run.")
-}

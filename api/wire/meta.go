@@ -12,22 +12,23 @@ type Image struct {
 
 // Worker is a live worker.
 type Worker struct {
-	ID        string      `json:"id" doc:"id of the worker"`
-	Node      string      `json:"node" doc:"the engine it is attached to"`
-	Host      string      `json:"host" doc:"its host name"`
-	Version   string      `json:"version" doc:"its version"`
-	Queues    []string    `json:"queues" doc:"queues it serves"`
-	Images    []string    `json:"images" doc:"names of its images"`
-	Slots     int         `json:"slots" doc:"jobs at once"`
-	Running   int         `json:"running" doc:"jobs now"`
-	Sandboxes int         `json:"sandboxes" doc:"open sandboxes"`
-	StartedAt time.Time   `json:"started_at" doc:"when it started"`
-	SeenAt    time.Time   `json:"seen_at" doc:"its last heartbeat"`
-	Capacity  Room        `json:"capacity" doc:"capacity of its node for sandboxes"`
-	Promised  Room        `json:"promised" doc:"how much of that is reserved for sandboxes"`
-	Pool      []PoolStock `json:"pool" doc:"pooled sandboxes of its node"`
-	Runtimes  []string    `json:"runtimes" doc:"OCI runtimes that sandboxes of its node may have, the default first"`
-	Problem   string      `json:"problem" doc:"why it accepts no jobs now; empty if it does"`
+	ID         string      `json:"id" doc:"id of the worker"`
+	Node       string      `json:"node" doc:"the engine it is attached to"`
+	Host       string      `json:"host" doc:"its host name"`
+	Version    string      `json:"version" doc:"its version"`
+	Queues     []string    `json:"queues" doc:"queues it serves"`
+	Images     []string    `json:"images" doc:"names of its images"`
+	Slots      int         `json:"slots" doc:"jobs at once"`
+	Running    int         `json:"running" doc:"jobs now"`
+	Sandboxes  int         `json:"sandboxes" doc:"open sandboxes"`
+	StartedAt  time.Time   `json:"started_at" doc:"when it started"`
+	SeenAt     time.Time   `json:"seen_at" doc:"its last heartbeat"`
+	Capacity   Room        `json:"capacity" doc:"capacity of its node for sandboxes"`
+	Promised   Room        `json:"promised" doc:"how much of that is reserved for sandboxes"`
+	Pool       []PoolStock `json:"pool" doc:"pooled sandboxes of its node"`
+	Runtimes   []string    `json:"runtimes" doc:"OCI runtimes that sandboxes of its node may have, the default first"`
+	Hibernates []string    `json:"hibernates" doc:"those of runtimes whose sandboxes can hibernate on its node"`
+	Problem    string      `json:"problem" doc:"why it accepts no jobs now; empty if it does"`
 
 	GPUs       []GPUDevice `json:"gpus" doc:"devices that its node offers to sandboxes"`
 	GPUsLeased int         `json:"gpus_leased" doc:"how many of them are leased to sandboxes"`

@@ -110,9 +110,14 @@ type MoveRequest struct {
 	CallbackURL string `json:"callback_url,omitempty" doc:"http(s) address that gets the finished job"`
 }
 
-// ControlRequest is the optional body of interrupt, restart, hibernate and resume.
+// ControlRequest is the optional body of interrupt and restart.
 type ControlRequest struct {
-	Context     string `json:"context,omitempty" doc:"one kernel (interrupt, restart); absent: all of them"`
+	Context     string `json:"context,omitempty" doc:"one kernel; absent: all of them"`
+	CallbackURL string `json:"callback_url,omitempty" doc:"http(s) address that gets the finished job"`
+}
+
+// FreezeRequest is the optional body of hibernate and resume.
+type FreezeRequest struct {
 	CallbackURL string `json:"callback_url,omitempty" doc:"http(s) address that gets the finished job"`
 }
 

@@ -49,10 +49,10 @@ func TestSandboxMoves(t *testing.T) {
 	t.Parallel()
 	allowed := map[farm.SandboxState]string{
 		"queued": "starting closing closed failed lost", "starting": "queued starting ready closing failed lost",
-		"ready": "busy hibernated closing failed lost", "busy": "ready closing failed lost", "hibernated": "ready closing failed lost",
+		"ready": "busy hibernated closing failed lost", "busy": "ready closing failed lost", "hibernated": "ready busy closing failed lost",
 		"closing": "closed expired lost", "closed": "", "expired": "", "failed": "", "lost": "",
 	}
-	accepts := "queued starting ready busy"
+	accepts := "queued starting ready busy hibernated"
 	if len(farm.SandboxStates()) != len(allowed) {
 		t.Fatalf("there are %d states", len(farm.SandboxStates()))
 	}

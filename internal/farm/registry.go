@@ -38,6 +38,8 @@ type Worker struct {
 	// Runtimes are the OCI runtimes that sandboxes may have on its node, the default first. Nil: the worker is of a release that starts every
 	// sandbox with its default.
 	Runtimes []string `json:"runtimes,omitempty"`
+	// Hibernates are those of Runtimes whose sandboxes can hibernate on its node.
+	Hibernates []string `json:"hibernates,omitempty"`
 
 	// Live is where the API reaches the worker for interactive streams, as host:port; empty: it does not listen, or is of a release that cannot.
 	Live string `json:"live,omitempty"`

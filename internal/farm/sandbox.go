@@ -79,10 +79,10 @@ type Sandbox struct {
 // Ref names the sandbox.
 func (s *Sandbox) Ref() Ref { return Ref{Tenant: s.Tenant, ID: s.ID} }
 
-// Deadline is when the sandbox ends if nothing more happens: the earlier of its absolute and its idle deadline. A busy sandbox has no idle
-// deadline.
+// Deadline is when the sandbox ends if nothing more happens: the earlier of its absolute and its idle deadline. A busy or hibernated
+// sandbox has no idle deadline.
 func (s *Sandbox) Deadline() time.Time {
-	if s.Spec.IdleSeconds <= 0 || s.State == SandboxBusy {
+	if s.Spec.IdleSeconds <= 0 || s.State == SandboxBusy || s.State == SandboxHibernated {
 		return s.ExpiresAt
 	}
 	idle := s.LastUsedAt.Add(time.Duration(s.Spec.IdleSeconds) * time.Second)

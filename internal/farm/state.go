@@ -57,7 +57,7 @@ func (s JobState) From() []JobState {
 // SandboxState is the state of a sandbox.
 type SandboxState string
 
-// The states of a sandbox.
+// The states of a sandbox. A hibernated one is on the disk of its node, or on the way there or back: an unfinished job says which.
 const (
 	SandboxQueued     SandboxState = "queued"
 	SandboxStarting   SandboxState = "starting"
@@ -78,7 +78,7 @@ var sandboxMoves = map[SandboxState][]SandboxState{
 	SandboxStarting:   {SandboxQueued, SandboxStarting, SandboxReady, SandboxClosing, SandboxFailed, SandboxLost},
 	SandboxReady:      {SandboxBusy, SandboxHibernated, SandboxClosing, SandboxFailed, SandboxLost},
 	SandboxBusy:       {SandboxReady, SandboxClosing, SandboxFailed, SandboxLost},
-	SandboxHibernated: {SandboxReady, SandboxClosing, SandboxFailed, SandboxLost},
+	SandboxHibernated: {SandboxReady, SandboxBusy, SandboxClosing, SandboxFailed, SandboxLost},
 	SandboxClosing:    {SandboxClosed, SandboxExpired, SandboxLost},
 	SandboxClosed:     {},
 	SandboxExpired:    {},
@@ -103,10 +103,11 @@ func (s SandboxState) Final() bool { moves, ok := sandboxMoves[s]; return ok && 
 // To reports whether next may follow s.
 func (s SandboxState) To(next SandboxState) bool { return slices.Contains(sandboxMoves[s], next) }
 
-// Accepts reports whether a sandbox in this state accepts work: it waits in the FIFO while the sandbox starts.
+// Accepts reports whether a sandbox in this state accepts work: it waits in the FIFO while the sandbox starts, and resumes one that
+// is hibernated.
 func (s SandboxState) Accepts() bool {
 	switch s {
-	case SandboxQueued, SandboxStarting, SandboxReady, SandboxBusy:
+	case SandboxQueued, SandboxStarting, SandboxReady, SandboxBusy, SandboxHibernated:
 		return true
 	default:
 		return false

@@ -216,6 +216,9 @@ func (s *Store) refused(r reply, job *farm.Job) error {
 	case "reused":
 		return farm.Conflictf("The Idempotency-Key was used for another request (job %s). Use a new key.", r.text(1))
 	case "early":
+		if farm.SandboxState(state) == farm.SandboxHibernated {
+			return farm.Conflictf("Sandbox %s is hibernated. Resume it first (POST /v1/sandboxes/%s/resume); code, commands and installs resume it by themselves.", job.SandboxID, job.SandboxID)
+		}
 		return farm.Conflictf("Sandbox %s is not ready yet: it is %s. Wait until it is ready, then try again.", job.SandboxID, state)
 	case "quota":
 		return farm.QuotaError(farm.QuotaUse{Name: farm.QuotaName(r.text(1)), Limit: number(r.text(2)), Used: number(r.text(3))}, number(r.text(4)))
@@ -224,9 +227,6 @@ func (s *Store) refused(r reply, job *farm.Job) error {
 	case "waiting":
 		return farm.Errorf(farm.CodeExhausted, "%d jobs wait for sandbox %s, the maximum. Try again when some have finished.", s.limits.MaxWaiting, job.SandboxID)
 	case "state":
-		if farm.SandboxState(state) == farm.SandboxHibernated {
-			return farm.Conflictf("Sandbox %s is hibernated. Resume it first.", job.SandboxID)
-		}
 		return farm.Conflictf("Sandbox %s is %s and accepts no more work. Create a new one.", job.SandboxID, state)
 	default:
 		return fmt.Errorf("accept job: script answered %q", r.text(0))

@@ -103,7 +103,7 @@ local function updateDeadline(box)
     return
   end
   local deadline, idle = tonumber(s[2]), tonumber(s[4]) or 0
-  if idle > 0 and s[1] ~= 'busy' then
+  if idle > 0 and s[1] ~= 'busy' and s[1] ~= 'hibernated' then
     local idleEnd = tonumber(s[3]) + idle * 1000000
     if idleEnd < deadline then deadline = idleEnd end
   end
@@ -130,6 +130,19 @@ local function refundSandbox(box)
   if not mem then return end
   call('HDEL', key('sbx', box), 'charge')
   addUse('-', mem, mcpu, gpus)
+end
+
+-- Counts the checkpoint of a sandbox against max_stored_mb; its record remembers that, so that it is given back once.
+local function chargeCheckpoint(box, bytes)
+  call('HSET', key('sbx', box), 'frozen', bytes)
+  call('HINCRBY', P .. 'stored', 'reserved', bytes)
+end
+
+local function refundCheckpoint(box)
+  local bytes = call('HGET', key('sbx', box), 'frozen')
+  if not bytes then return end
+  call('HDEL', key('sbx', box), 'frozen')
+  call('HINCRBY', P .. 'stored', 'reserved', '-' .. bytes)
 end
 
 -- A sandbox that can run nothing more does not count against the quotas.
@@ -184,6 +197,7 @@ local function setSandboxState(box, state, closedTTL, retention, removed)
   if final(SANDBOXES, state) then
     call('HSET', k, 'closed', NOW)
     releaseQuotas(box)
+    refundCheckpoint(box)
     unindexNode(box, call('HGET', k, 'node') or '')
     closedTTL = keptFor(box, closedTTL, removed)
     call('EXPIRE', k, closedTTL)

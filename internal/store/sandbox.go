@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"strconv"
 
 	"github.com/redis/go-redis/v9"
 
@@ -105,6 +106,8 @@ type Move struct {
 	Touch     bool // LastUsedAt = now
 	Removed   bool // its container is gone; unless the record says so, it is kept until the deadline of the sandbox at least
 
+	Checkpoint int64 // it hibernates: bytes of its checkpoint, which count against max_stored_mb until it resumes or ends; 0: none
+
 	Generation int    // that the sandbox must have; 0: not checked
 	Job        string // the job that makes the transition, which must run under Attempt; "": not checked
 	Attempt    int
@@ -121,6 +124,7 @@ type moveArgs struct {
 	Expired    bool   `lua:"expired"`
 	Touch      bool   `lua:"touch"`
 	Removed    bool   `lua:"removed"`
+	Checkpoint int64  `lua:"checkpoint"` // bytes
 	Generation int    `lua:"generation"` // 0: any
 	Job        string `lua:"job"`
 	Attempt    int    `lua:"attempt"`
@@ -130,7 +134,7 @@ type moveArgs struct {
 
 // MoveSandbox makes a transition that the table allows; another one is CodeConflict and ErrMove. A final state sets ClosedAt and lets the
 // record expire after Limits.ClosedSeconds, or later (Move.Removed). ErrFenced if the sandbox has another generation, or the job no
-// longer runs under this attempt. A job may repeat its move.
+// longer runs under this attempt. CodeExhausted if Move.Checkpoint exceeds what the tenant may store. A job may repeat its move.
 func (s *Store) MoveSandbox(ctx context.Context, m Move) (*farm.Sandbox, error) {
 	if m.To != "" && !m.To.Valid() {
 		return nil, fmt.Errorf("move sandbox %s: %q is not a state: %w", m.Ref.ID, m.To, ErrMove)
@@ -139,7 +143,7 @@ func (s *Store) MoveSandbox(ctx context.Context, m Move) (*farm.Sandbox, error) 
 		return nil, err
 	}
 	r, err := s.run(ctx, "move sandbox", s.scripts.sandboxMove, m.Ref.Tenant, values(moveArgs{
-		ID: m.Ref.ID, State: string(m.To), Reason: m.Reason, Node: m.Node, Container: m.Container, Runtime: m.Runtime, Expired: m.Expired, Touch: m.Touch, Removed: m.Removed,
+		ID: m.Ref.ID, State: string(m.To), Reason: m.Reason, Node: m.Node, Container: m.Container, Runtime: m.Runtime, Expired: m.Expired, Touch: m.Touch, Removed: m.Removed, Checkpoint: m.Checkpoint,
 		Generation: m.Generation, Job: m.Job, Attempt: m.Attempt, ClosedTTL: s.limits.ClosedSeconds, Retention: s.limits.RetentionSeconds,
 	})...)
 	if err != nil {
@@ -150,6 +154,10 @@ func (s *Store) MoveSandbox(ctx context.Context, m Move) (*farm.Sandbox, error) 
 		return s.readSandbox(ctx, r.fields(1))
 	case "notfound":
 		return nil, noSandbox(m.Ref.ID)
+	case "full":
+		free, _ := strconv.ParseInt(r.text(1), 10, 64)
+		return nil, farm.Errorf(farm.CodeExhausted, "Sandbox %s uses %d MiB of memory, which would be stored while it hibernates, and of your quota %s only %d MiB are free. Remove artifacts, or close it.",
+			m.Ref.ID, (m.Checkpoint+1<<20-1)>>20, farm.QuotaStoredMB, free>>20)
 	case "fenced":
 		return nil, fmt.Errorf("move sandbox %s of generation %d by job %q: %w", m.Ref.ID, m.Generation, m.Job, ErrFenced)
 	default:

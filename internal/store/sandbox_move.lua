@@ -1,6 +1,7 @@
 -- Moves a sandbox to another state ('': leaves the state) and sets what is not empty. The sandbox must have this generation ('0': any), and
 -- a job that is named must run under this attempt. It may repeat its move, since the answer may have been lost.
--- Replies {'ok', sandbox}, {'notfound'}, {'fenced'}, {'state', state}.
+-- Replies {'ok', sandbox}, {'notfound'}, {'fenced'}, {'state', state}, or {'full', free bytes} if the checkpoint of a sandbox that hibernates does
+-- not fit into the tenant's storage.
 local to = arg.state
 local k = key('sbx', arg.id)
 local state = call('HGET', k, 'state')
@@ -12,6 +13,16 @@ if arg.job ~= '' then
 end
 if arg.job ~= '' and state == to and not SANDBOXES[state][to] then return {'ok', call('HGETALL', k)} end
 if to == '' and final(SANDBOXES, state) or to ~= '' and not SANDBOXES[state][to] then return {'state', state} end
+if to == 'hibernated' and arg.checkpoint ~= '0' then
+  local stored, limit = call('HMGET', P .. 'stored', 'bytes', 'reserved'), quota('max_stored_mb')
+  local free = limit * 1048576 - (tonumber(stored[1]) or 0) - (tonumber(stored[2]) or 0)
+  if limit >= 0 and tonumber(arg.checkpoint) > free then return {'full', int(math.max(free, 0))} end
+  chargeCheckpoint(arg.id, arg.checkpoint)
+end
+if state == 'hibernated' and to ~= '' then
+  refundCheckpoint(arg.id)
+  call('HSET', k, 'sample', '- 0 0 ' .. NOW) -- its counters begin anew, and meanwhile it used nothing
+end
 if arg.node ~= '' then setNode(arg.id, arg.node) end
 for _, name in ipairs({'reason', 'container'}) do
   if arg[name] ~= '' then call('HSET', k, name, arg[name]) end

@@ -10,6 +10,7 @@ import (
 // restoreArgs are the arguments of sandbox_restore.lua.
 type restoreArgs struct {
 	ID         string `lua:"id"`
+	State      string `lua:"state"`
 	Doc        []byte `lua:"doc"`
 	Spilled    bool   `lua:"spilled"` // Doc is a reference
 	Memory     int    `lua:"memory"`  // MiB
@@ -24,7 +25,8 @@ type restoreArgs struct {
 	Generation int    `lua:"generation"`
 }
 
-// RestoreSandbox writes the record of a sandbox whose container runs but whose record is gone, as ready: Redis has lost its data. A record of an
+// RestoreSandbox writes the record of a sandbox whose container runs, or is hibernated, but whose record is gone, as ready or
+// hibernated: Redis has lost its data. A record of an
 // earlier generation than the container's gets container, node and generation: Redis has lost what is newer than the record, or another node
 // has restored it from a container that was left behind. Another record stays unchanged, and restored is false.
 func (s *Store) RestoreSandbox(ctx context.Context, box *farm.Sandbox) (restored bool, err error) {
@@ -39,9 +41,13 @@ func (s *Store) RestoreSandbox(ctx context.Context, box *farm.Sandbox) (restored
 	if doc, err = s.spill(ctx, documentKey(box.Ref(), "sandbox"), doc, sandboxBytes); err != nil {
 		return false, err
 	}
+	state := farm.SandboxReady
+	if box.State == farm.SandboxHibernated {
+		state = box.State
+	}
 	memoryMB, millicores, gpus := charge(box)
 	r, err := s.run(ctx, "restore sandbox", s.scripts.sandboxRestore, box.Tenant, values(restoreArgs{
-		ID: box.ID, Doc: doc, Spilled: spilled(string(doc)), Memory: memoryMB, Millicores: millicores, GPUs: gpus, Used: micros(box.LastUsedAt), Expires: micros(box.ExpiresAt), Idle: box.Spec.IdleSeconds, Node: box.Node, Container: box.Container, Runtime: box.Runtime,
+		ID: box.ID, State: string(state), Doc: doc, Spilled: spilled(string(doc)), Memory: memoryMB, Millicores: millicores, GPUs: gpus, Used: micros(box.LastUsedAt), Expires: micros(box.ExpiresAt), Idle: box.Spec.IdleSeconds, Node: box.Node, Container: box.Container, Runtime: box.Runtime,
 		Generation: max(box.Generation, 1),
 	})...)
 	if err != nil {

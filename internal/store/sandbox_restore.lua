@@ -7,11 +7,11 @@ if state then
   if not later or state == 'closing' or final(SANDBOXES, state) then return {'exists'} end
   call('HSET', k, 'container', arg.container, 'runtime', arg.runtime, 'gen', arg.generation)
   setNode(arg.id, arg.node)
-  if state ~= 'busy' then setSandboxState(arg.id, 'ready') end
+  if state ~= 'busy' then setSandboxState(arg.id, arg.state) end
   return {'ok'}
 end
 local seq = call('INCR', P .. 'seq')
-call('HSET', k, 'doc', arg.doc, 'state', 'ready', 'ready', NOW, 'used', arg.used, 'expires', arg.expires, 'idle', arg.idle,
+call('HSET', k, 'doc', arg.doc, 'state', arg.state, 'ready', NOW, 'used', arg.used, 'expires', arg.expires, 'idle', arg.idle,
   'container', arg.container, 'runtime', arg.runtime, 'gen', arg.generation, 'seq', seq)
 setNode(arg.id, arg.node)
 call('ZADD', P .. 'boxes', seq, arg.id)

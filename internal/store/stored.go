@@ -11,7 +11,7 @@ import (
 type Stored struct {
 	Bytes     int64 // of its artifacts
 	Artifacts int64
-	Reserved  int64 // bytes that running jobs have reserved and not recorded yet; they count against the limit
+	Reserved  int64 // bytes that running jobs have reserved and not recorded yet, and checkpoints of hibernated sandboxes; they count against the limit
 }
 
 // Used is how many bytes count against the tenant's limit.

@@ -48,11 +48,24 @@ func (d *deadlines) retain(open []*farm.Sandbox) {
 
 // SendDeadline sends a sandbox's deadline to its agent.
 func (n *Node) SendDeadline(ctx context.Context, s *farm.Sandbox) error {
+	return n.sendDeadline(ctx, s, s.ExpiresAt)
+}
+
+// farAway is longer than a sandbox may live, with everything that may keep it from being closed.
+const farAway = 90 * 24 * time.Hour
+
+// SuspendDeadline takes the deadline from the agent of a sandbox that hibernates: its deadline may be moved meanwhile, and the agent would end
+// the sandbox by the old one as soon as it is resumed. SendDeadline sets it again, or else SyncDeadlines.
+func (n *Node) SuspendDeadline(ctx context.Context, s *farm.Sandbox) error {
+	return n.sendDeadline(ctx, s, n.deps.Now().Add(farAway))
+}
+
+func (n *Node) sendDeadline(ctx context.Context, s *farm.Sandbox, at time.Time) error {
 	ctx, done := context.WithTimeout(ctx, deadlineTimeout)
 	defer done()
 	c, err := n.Connect(ctx, s)
 	if err == nil {
-		err = c.SetDeadline(ctx, s.ExpiresAt.Sub(n.deps.Now()))
+		err = c.SetDeadline(ctx, at.Sub(n.deps.Now()))
 	}
 	if err != nil {
 		return err
@@ -62,7 +75,7 @@ func (n *Node) SendDeadline(ctx context.Context, s *farm.Sandbox) error {
 	if n.deadlines.known == nil {
 		n.deadlines.known = map[string]time.Time{}
 	}
-	n.deadlines.known[s.ID] = s.ExpiresAt
+	n.deadlines.known[s.ID] = at
 	return nil
 }
 
@@ -76,7 +89,7 @@ func (n *Node) SyncDeadlines(open []*farm.Sandbox, containers []engine.Container
 	n.deadlines.retain(open)
 	var changed []*farm.Sandbox
 	for _, s := range open {
-		if !n.deadlines.knows(s, labels[s.ID]) && s.State.Accepts() {
+		if !n.deadlines.knows(s, labels[s.ID]) && s.State.Accepts() && s.State != farm.SandboxHibernated { // a resume sends it
 			changed = append(changed, s)
 		}
 	}

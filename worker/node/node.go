@@ -63,6 +63,7 @@ type Node struct {
 	id           string                   // set by Identify
 	agentVolumes map[engine.Access]string // set by Prepare
 	runtimes     []string                 // the default first; set by Identify
+	hibernates   []string                 // those of runtimes whose sandboxes can hibernate; set by Identify
 
 	connections connections
 	deadlines   deadlines
@@ -104,6 +105,9 @@ func (n *Node) UseIdentity(id, agentVolume string) {
 // UseRuntimes sets what Identify determines: the OCI runtimes, the default first. It is for tests, whose engines have none.
 func (n *Node) UseRuntimes(names ...string) { n.runtimes = names }
 
+// UseHibernates sets what Identify determines: the OCI runtimes whose sandboxes can hibernate. It is for tests, whose engines have none.
+func (n *Node) UseHibernates(names ...string) { n.hibernates = names }
+
 // HasIndex reports whether sandboxes can reach a package index.
 func (n *Node) HasIndex() bool { return n.deps.Index != nil }
 
@@ -124,6 +128,9 @@ func (n *Node) Identify(ctx context.Context) error {
 		return fmt.Errorf("look for the sandboxes' runtimes: %w", err)
 	}
 	n.runtimes = runtimesOf(standard, chosen)
+	if n.hibernates, err = n.hibernating(ctx); err != nil {
+		return err
+	}
 	id, err := n.engine.NodeID(ctx)
 	if err != nil {
 		return fmt.Errorf("read the engine's identity: %w", err)

@@ -2,6 +2,8 @@ package node
 
 import (
 	"cmp"
+	"context"
+	"fmt"
 	"slices"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -20,6 +22,31 @@ func runtimesOf(standard string, chosen []string) []string {
 
 // Runtimes are the OCI runtimes that sandboxes of the node may have, the default first; nil before Identify.
 func (n *Node) Runtimes() []string { return slices.Clone(n.runtimes) }
+
+// Hibernates are those of Runtimes whose sandboxes can hibernate; nil before Identify.
+func (n *Node) Hibernates() []string { return slices.Clone(n.hibernates) }
+
+// CheckHibernates refuses a sandbox that cannot hibernate on this node.
+func (n *Node) CheckHibernates(s *farm.Sandbox) error {
+	if slices.Contains(n.hibernates, s.Runtime) {
+		return nil
+	}
+	return farm.CannotHibernate(s)
+}
+
+// hibernating lists those of the node's runtimes whose containers the engine can checkpoint.
+func (n *Node) hibernating(ctx context.Context) (list []string, err error) {
+	for _, name := range n.runtimes {
+		can, err := n.engine.CanCheckpoint(ctx, name)
+		if err != nil {
+			return nil, fmt.Errorf("ask for checkpoints: %w", err)
+		}
+		if can {
+			list = append(list, name)
+		}
+	}
+	return list, nil
+}
 
 // Runtime is the OCI runtime of a sandbox on this node: the one that it asks for, or else that of its image, or else the default. It is empty
 // if none is known, which is the engine's default.

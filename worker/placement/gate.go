@@ -185,7 +185,7 @@ func (p *Placer) reserveCapacity(ctx context.Context, claim *store.Claim) (bool,
 	want := store.ReserveRequest{
 		Node: p.node.ID(), Capacity: p.gate.size(), Sandbox: claim.Sandbox.Ref(), Generation: claim.Sandbox.Generation, Want: claim.Sandbox.Spec.Resources.Capacity(),
 		Since: claim.Job.CreatedAt, Queue: claim.Job.Queue,
-		Force: claim.Sandbox.State != farm.SandboxQueued && claim.Sandbox.Node == p.node.ID() || p.gate.size() == (farm.Capacity{}), // its container may exist already; or the node was never measured
+		Force: claim.Sandbox.State != farm.SandboxQueued && claim.Sandbox.State != farm.SandboxHibernated && claim.Sandbox.Node == p.node.ID() || p.gate.size() == (farm.Capacity{}), // its container may exist already; or the node was never measured
 	}
 	if largest := p.gate.largest(); largest > 0 && want.Want.MemoryMB > largest && !want.Force {
 		p.gate.pauseCreates() // it never fits here: another node takes it
@@ -229,8 +229,8 @@ func (p *Placer) ReleaseCapacity(ctx context.Context, sandbox farm.Ref, generati
 	p.gate.update(nodes)
 }
 
-// ReconcileReservations corrects the reservations of this node. open are its open sandboxes with a container, contained the
-// sandboxes of all its containers.
+// ReconcileReservations corrects the reservations of this node. open are its open sandboxes with a running container, contained the
+// sandboxes of all its containers but those that are hibernated.
 func (p *Placer) ReconcileReservations(ctx context.Context, open []*farm.Sandbox, contained map[string]bool) error {
 	if err := p.Measure(ctx); err != nil {
 		return err
@@ -253,7 +253,7 @@ func (p *Placer) ReconcileReservations(ctx context.Context, open []*farm.Sandbox
 		}
 		s, err := p.store.Sandbox(ctx, sandbox)
 		switch {
-		case err == nil && !s.State.Final() && s.Generation <= reservation.Generation && (s.Node == p.node.ID() || s.Node == ""): // its job may still start it here
+		case err == nil && !s.State.Final() && s.State != farm.SandboxHibernated && s.Generation <= reservation.Generation && (s.Node == p.node.ID() || s.Node == ""): // its job may still start it here
 		case err == nil, farm.CodeOf(err) == farm.CodeNotFound:
 			p.ReleaseCapacity(ctx, sandbox, reservation.Generation)
 		default:

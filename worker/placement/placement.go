@@ -150,8 +150,11 @@ func (p *Placer) Queues() (queues map[string]int, cpu bool) {
 }
 
 // Reserve reserves what the new sandbox of a job needs on this node. It reports whether all of it is reserved; if not, nothing
-// is. Jobs that start no sandbox need nothing.
+// is. Jobs that neither start nor resume a sandbox need nothing.
 func (p *Placer) Reserve(ctx context.Context, claim *store.Claim) (bool, error) {
+	if ResumesSandbox(claim) {
+		return p.reserveCapacity(ctx, claim)
+	}
 	if !StartsSandbox(claim) {
 		return true, nil
 	}
@@ -173,6 +176,11 @@ func (p *Placer) Reserve(ctx context.Context, claim *store.Claim) (bool, error) 
 func StartsSandbox(claim *store.Claim) bool {
 	return (claim.Job.Kind == farm.KindCreate || claim.Job.Kind == farm.KindRun) && claim.Sandbox != nil &&
 		(claim.Sandbox.State == farm.SandboxQueued || claim.Sandbox.State == farm.SandboxStarting)
+}
+
+// ResumesSandbox reports whether a job needs its sandbox, which is hibernated.
+func ResumesSandbox(claim *store.Claim) bool {
+	return claim.Sandbox != nil && claim.Sandbox.State == farm.SandboxHibernated && !claim.Job.Inline && claim.Job.Kind != farm.KindHibernate
 }
 
 // Release releases what a sandbox whose container is gone reserved here: memory, cores and its record in the pool.

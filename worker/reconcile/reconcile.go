@@ -49,7 +49,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		}
 	}
 	r.contained.Set(float64(len(contained) - pool.idle))
-	open, err := r.reconcileRecords(ctx, running)
+	open, err := r.reconcileRecords(ctx, running, contained)
 	r.node.SyncDeadlines(open, containers)
 	r.deps.Usage.SampleAll(ctx, open)
 	return errors.Join(append(errs, err, r.reconcilePool(ctx, pool, contained), r.placement.ReconcileReservations(ctx, open, contained), r.placement.ReconcileGPUs(ctx))...)
@@ -92,8 +92,9 @@ func isOpen(c engine.Container, s *farm.Sandbox) bool {
 	return s != nil && !s.State.Final() && node.Belongs(c, s)
 }
 
-// reconcileRecords checks every open sandbox of this node, and returns those whose container runs.
-func (r *Reconciler) reconcileRecords(ctx context.Context, running map[string]bool) (here []*farm.Sandbox, err error) {
+// reconcileRecords checks every open sandbox of this node, and returns those whose container runs. From contained it takes the hibernated
+// ones, which have nothing reserved.
+func (r *Reconciler) reconcileRecords(ctx context.Context, running, contained map[string]bool) (here []*farm.Sandbox, err error) {
 	open, err := r.store.OpenOnNode(ctx, r.node.ID())
 	if err != nil {
 		return nil, fmt.Errorf("list open sandboxes of the node: %w", err)
@@ -103,7 +104,15 @@ func (r *Reconciler) reconcileRecords(ctx context.Context, running map[string]bo
 		if running[s.ID] {
 			here = append(here, s)
 		}
-		if err := r.reconcileRecord(ctx, s, running[s.ID]); err != nil {
+		if s.State == farm.SandboxHibernated {
+			err = r.reconcileHibernated(ctx, s, running[s.ID], contained[s.ID])
+			if !running[s.ID] {
+				delete(contained, s.ID)
+			}
+		} else {
+			err = r.reconcileRecord(ctx, s, running[s.ID])
+		}
+		if err != nil {
 			errs = append(errs, fmt.Errorf("reconcile sandbox %s: %w", s.ID, err))
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/sandfarm/sandfarm/internal/engine"
+	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/worker/node"
 )
 
@@ -13,10 +14,16 @@ import (
 // is kept until then (store.Move.Removed). So a Redis that was restored from an older snapshot is noticed like one that was wiped.
 func (r *Reconciler) restore(ctx context.Context, c engine.Container) (bool, error) {
 	s := node.RecordOf(c)
-	if s == nil || !c.Running || !r.deps.Now().Before(s.ExpiresAt) {
+	if s == nil || !r.deps.Now().Before(s.ExpiresAt) {
 		return false, nil
 	}
-	if _, gone := r.node.Gone(ctx, s); gone { // since the list: the sandbox was closed, and its record is kept for a short time only
+	if !c.Running {
+		has, err := r.engine.HasCheckpoint(ctx, c.ID)
+		if err != nil || !has {
+			return false, ignoreNotFound(err)
+		}
+		s.State = farm.SandboxHibernated
+	} else if _, gone := r.node.Gone(ctx, s); gone { // since the list: the sandbox was closed, and its record is kept for a short time only
 		return false, nil
 	}
 	s.LastUsedAt = r.deps.Now()
@@ -30,4 +37,12 @@ func (r *Reconciler) restore(ctx context.Context, c engine.Container) (bool, err
 	}
 	now, err := r.record(ctx, c) // another worker of the engine was first, or the sandbox is being closed
 	return isOpen(c, now), err
+}
+
+// ignoreNotFound returns an error unless it says that a container is gone.
+func ignoreNotFound(err error) error {
+	if farm.CodeOf(err) == farm.CodeNotFound {
+		return nil
+	}
+	return err
 }

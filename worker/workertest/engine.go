@@ -30,7 +30,8 @@ type Engine struct {
 	notes   map[string]map[string]string // labels of volumes
 	updates []string                     // bodies of changes of limits
 
-	creates *creates // nil: no container can be created
+	checkpoints checkpoints
+	creates     *creates // nil: no container can be created
 
 	drops map[string]int // how many of the next requests to a path get no answer
 }
@@ -50,7 +51,7 @@ func (e *Engine) Dropped(path string) bool {
 }
 
 func newEngine(t *testing.T) *Engine {
-	e := &Engine{containers: map[string]bool{}, memory: 1 << 20, cores: 64, labels: map[string]map[string]string{}, notes: map[string]map[string]string{}, drops: map[string]int{}}
+	e := &Engine{containers: map[string]bool{}, memory: 1 << 20, cores: 64, labels: map[string]map[string]string{}, notes: map[string]map[string]string{}, drops: map[string]int{}, checkpoints: checkpoints{of: map[string]bool{}}}
 	e.Server = httptest.NewServer(e)
 	t.Cleanup(e.Close)
 	return e
@@ -91,6 +92,7 @@ func (e *Engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	name := strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(path, "containers/"), "/json"), "/update")
 	name = strings.TrimSuffix(name, "/stats")
+	name = checkpointed(name)
 	if e.drops[path] > 0 {
 		e.drops[path]--
 		panic(http.ErrAbortHandler)
@@ -127,8 +129,11 @@ func (e *Engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, `{"message":"device or resource busy"}`, http.StatusInternalServerError)
 	case !ok:
 		http.Error(w, `{"message":"No such container"}`, http.StatusNotFound)
+	case strings.Contains(path, "/checkpoints"), strings.HasSuffix(path, "/start") && r.URL.Query().Has("checkpoint"):
+		e.checkpoint(w, r, name)
 	case r.Method == http.MethodDelete:
 		delete(e.containers, name)
+		delete(e.checkpoints.of, name)
 		e.removed = append(e.removed, name)
 		w.WriteHeader(http.StatusNoContent)
 	case strings.HasSuffix(path, "/json"):

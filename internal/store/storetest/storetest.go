@@ -92,6 +92,8 @@ func Run(t *testing.T, factory Factory) {
 		"EgressLogIsBounded":            egressLogIsBounded,
 		"EgressLogEndsWithItsSandbox":   egressLogEndsWithItsSandbox,
 		"EgressLogIsFenced":             egressLogIsFenced,
+		"CheckpointsAreStored":          checkpointsAreStored,
+		"HibernatedSandboxesAreNotIdle": hibernatedSandboxesAreNotIdle,
 		"HostsArePatched":               hostsArePatched,
 		"SecretsEndWithTheirSandbox":    secretsEndWithTheirSandbox,
 		"HostsOfATenant":                hostsOfATenant,

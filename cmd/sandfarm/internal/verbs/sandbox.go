@@ -27,7 +27,7 @@ it is closed or its time to live ends.`,
   sandfarm run analysis.py --sandbox "$ID"
   sandfarm sandbox exec "$ID" 'ls -la | head'
   sandfarm sandbox close "$ID"`,
-	}, a.sandboxCreate(), a.sandboxLs(), a.sandboxGet(), a.sandboxExec(), a.sandboxFiles(), a.sandboxKeep(), a.sandboxAllow(), a.sandboxEgress(), a.sandboxControl("interrupt"), a.sandboxControl("restart"), a.sandboxClose())
+	}, a.sandboxCreate(), a.sandboxLs(), a.sandboxGet(), a.sandboxExec(), a.sandboxFiles(), a.sandboxKeep(), a.sandboxAllow(), a.sandboxEgress(), a.sandboxControl("interrupt"), a.sandboxControl("restart"), a.sandboxControl("hibernate"), a.sandboxControl("resume"), a.sandboxClose())
 	return c
 }
 
@@ -240,21 +240,26 @@ func (a *app) sandboxKeep() *cobra.Command {
 	return c
 }
 
-// sandboxControl is interrupt or restart.
+// sandboxControl is a verb that has nothing but the sandbox's id.
 func (a *app) sandboxControl(what string) *cobra.Command {
-	short, do := "Interrupt running code in a sandbox, as Ctrl-C would", (*client.Client).Interrupt
-	if what == "restart" {
-		short, do = "Restart the kernels of a sandbox: variables are lost, files stay", (*client.Client).Restart
-	}
+	one := map[string]struct {
+		short, done string
+		do          func(*client.Client, context.Context, string, ...client.CallOption) (wire.Job, error)
+	}{
+		"interrupt": {"Interrupt running code in a sandbox, as Ctrl-C would", "interrupted ", (*client.Client).Interrupt},
+		"restart":   {"Restart the kernels of a sandbox: variables are lost, files stay", "restarted ", (*client.Client).Restart},
+		"hibernate": {"Store a sandbox on the disk of its node: it uses no memory until it resumes (needs gVisor)", "hibernated ", (*client.Client).Hibernate},
+		"resume":    {"Resume a hibernated sandbox: its programs go on where they were", "resumed ", (*client.Client).Resume},
+	}[what]
 	return a.verb(&cobra.Command{
-		Use: what + " ID", Short: short, Example: "  sandfarm sandbox " + what + " sbx_…",
+		Use: what + " ID", Short: one.short, Example: "  sandfarm sandbox " + what + " sbx_…",
 		ValidArgsFunction: a.first(a.sandboxIDs),
 	}, argCount(1, 1, "the sandbox's ID"), func(ctx context.Context, c *client.Client, args []string) error {
-		job, err := do(c, ctx, args[0])
+		job, err := one.do(c, ctx, args[0], client.WithWait(createWait))
 		if err != nil {
 			return err
 		}
-		return a.waitFor(ctx, c, job, what+"ed "+args[0])
+		return a.waitFor(ctx, c, job, one.done+args[0])
 	})
 }
 

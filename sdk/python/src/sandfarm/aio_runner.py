@@ -104,6 +104,14 @@ class AsyncRunner:
         """See `Sandbox.restart`."""
         return await self._control("restart", context)
 
+    async def hibernate(self) -> Job:
+        """See `Sandbox.hibernate`."""
+        return await self._control("hibernate", None)
+
+    async def resume(self) -> Job:
+        """See `Sandbox.resume`."""
+        return await self._control("resume", None)
+
     # --- commands ----------------------------------------------------------------------------------------------------
 
     async def bash(

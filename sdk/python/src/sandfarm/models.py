@@ -350,6 +350,7 @@ class Worker:
         promised: how much of that is reserved.
         pool: the warm pool of its node: `{"image", "runtime", "target", "ready"}`.
         runtimes: OCI runtimes that sandboxes of its node may have, the default first.
+        hibernates: those of `runtimes` whose sandboxes can hibernate on its node.
         gpus: the GPUs of its node: `{"id", "model", "memory_mb", "leased"}`.
         gpus_leased: how many of them sandboxes have.
         problem: why it accepts no jobs; empty if it does.
@@ -370,6 +371,7 @@ class Worker:
     promised: Mapping[str, Any] = field(default_factory=dict)
     pool: tuple[Mapping[str, Any], ...] = d.field(tuple, default=())
     runtimes: tuple[str, ...] = d.field(tuple, default=())
+    hibernates: tuple[str, ...] = d.field(tuple, default=())
     gpus: tuple[Mapping[str, Any], ...] = d.field(tuple, default=())
     gpus_leased: int = 0
     problem: str = ""

@@ -138,6 +138,21 @@ class Runner:
         """Restarts all kernels, or that of one context. Variables are lost, files stay."""
         return finish(self._async.restart(context))
 
+    def hibernate(self) -> Job:
+        """Stores its memory on its node, after the jobs before it.
+
+        It uses no memory and no cores until it resumes: by `resume`, or for the next code, command, install or change of
+        files. Needs the runtime `runsc` (gVisor).
+
+        Raises:
+            ConflictError: it runs under another runtime, has a GPU, or runs a command in the background.
+        """
+        return finish(self._async.hibernate())
+
+    def resume(self) -> Job:
+        """Resumes it if it is hibernated: variables, files and programs are as they were."""
+        return finish(self._async.resume())
+
     # --- commands ----------------------------------------------------------------------------------------------------
 
     def bash(

@@ -1,0 +1,187 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/worker/execution"
+	"github.com/sandfarm/sandfarm/worker/node"
+	"github.com/sandfarm/sandfarm/worker/retry"
+)
+
+const (
+	// freezeTimeout bounds writing or reading a checkpoint with all tries, beyond the timeouts of the engine's calls.
+	freezeTimeout = 10 * time.Minute
+	// resumePause is how long a job waits that found no room for its hibernated sandbox.
+	resumePause = 500 * time.Millisecond
+	// deadlineTries are how often an agent that has just been resumed is told its deadline, before the reconciler does.
+	deadlineTries = 5
+	deadlinePause = 100 * time.Millisecond
+)
+
+// hibernate is the handler of hibernate jobs: it stores the sandbox's memory on the node and ends its container. First the record says
+// hibernated, so that nothing new begins and nobody takes the end of the container for a loss. A worker that takes over can repeat every step.
+func (w *Worker) hibernate(ctx context.Context, j *activeJob) (execution.Outcome, error) {
+	box := j.Sandbox
+	if err := w.node.CheckHibernates(box); err != nil {
+		return execution.Outcome{}, err
+	}
+	if box.State != farm.SandboxHibernated {
+		w.usage.Sample(ctx, box) // the last one: its counters end with the container
+		if _, err := w.move(ctx, store.Move{
+			Ref: box.Ref(), To: farm.SandboxHibernated, Checkpoint: w.checkpointBytes(ctx, box), Generation: box.Generation, Job: j.Job.ID, Attempt: j.Job.Attempt,
+		}); err != nil {
+			return execution.Outcome{}, retry.Cause(ctx, err)
+		}
+	}
+	if err := w.awaitOthers(ctx, j); err != nil {
+		return execution.Outcome{}, w.stayAwake(ctx, j, err)
+	}
+	if err := w.node.SuspendDeadline(ctx, box); err != nil { // only a deadline that is moved meanwhile needs it
+		w.log.WarnContext(ctx, "agent keeps the deadline that it knows while its sandbox hibernates", "sandbox_id", box.ID, "error", err)
+	}
+	w.node.Disconnect(box.ID)
+	if err := w.freeze(ctx, j); err != nil {
+		return execution.Outcome{}, err
+	}
+	w.placement.ReleaseCapacity(ctx, box.Ref(), box.Generation)
+	w.log.InfoContext(ctx, "sandbox hibernated", "sandbox_id", box.ID, "tenant", box.Tenant, "job_id", j.Job.ID)
+	return execution.Outcome{State: farm.JobCompleted}, nil
+}
+
+// checkpointBytes is what a checkpoint of a sandbox counts: the memory in use, or its limit if that is not known. The engine compresses it, and
+// does not say to how much.
+func (w *Worker) checkpointBytes(ctx context.Context, box *farm.Sandbox) int64 {
+	used, ok, err := w.engine.Usage(ctx, w.node.Container(box))
+	if err != nil || !ok || used.Memory <= 0 {
+		return int64(box.Spec.Resources.MemoryMB) << 20
+	}
+	return used.Memory
+}
+
+// awaitOthers waits for the sandbox's jobs outside its FIFO: reads of files take a moment. It refuses to freeze one with a command in
+// the background, whose output the farm would wait for.
+func (w *Worker) awaitOthers(ctx context.Context, j *activeJob) error {
+	for last := false; ; last = true {
+		open, err := w.store.SandboxRoutes(ctx, j.Sandbox.Ref())
+		if err != nil {
+			return err
+		}
+		open = slices.DeleteFunc(open, func(r store.Route) bool {
+			return r.Ref.ID == j.Job.ID || r.Kind == farm.KindClose || !r.Inline && !r.OutsideFIFO
+		})
+		if len(open) == 0 {
+			return nil
+		}
+		for _, r := range open {
+			if r.OutsideFIFO || last {
+				return farm.Conflictf("Job %s (%s) runs in sandbox %s, so it cannot hibernate now. Wait for it or cancel it, then try again.", r.Ref.ID, r.Kind, j.Sandbox.ID)
+			}
+		}
+		w.lifecycle.awaitEnd(ctx, open)
+	}
+}
+
+// freeze makes the checkpoint, which ends the container. The engine goes on with one whose caller leaves, so nobody leaves it.
+func (w *Worker) freeze(ctx context.Context, j *activeJob) error {
+	work, done := context.WithTimeout(context.WithoutCancel(ctx), freezeTimeout)
+	defer done()
+	id := w.node.Container(j.Sandbox)
+	c, err := w.engine.Inspect(work, id)
+	if err == nil && c.Running {
+		if err = w.engine.Checkpoint(work, id); err == nil {
+			return nil
+		}
+		w.log.WarnContext(ctx, "sandbox was not stored", "sandbox_id", j.Sandbox.ID, "error", err)
+		c, _ = w.engine.Inspect(work, id)
+		if c.Running {
+			return w.stayAwake(ctx, j, farm.Wrap(err, farm.CodeUnavailable, "The engine could not store the sandbox, which runs on. Try again later."))
+		}
+	}
+	switch has, herr := w.engine.HasCheckpoint(work, id); {
+	case has:
+		return nil
+	case herr == nil, farm.CodeOf(herr) == farm.CodeNotFound:
+		return fmt.Errorf("%w: it ended while it was being hibernated", node.ErrGone)
+	default: // the reconciler finds out what became of it
+		return herr
+	}
+}
+
+// stayAwake makes a sandbox ready again that does not hibernate, and returns the reason.
+func (w *Worker) stayAwake(ctx context.Context, j *activeJob, reason error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx) // another worker goes on
+	}
+	_, err := w.move(ctx, store.Move{Ref: j.Sandbox.Ref(), To: farm.SandboxReady, Generation: j.Sandbox.Generation, Job: j.Job.ID, Attempt: j.Job.Attempt})
+	if err != nil {
+		w.log.WarnContext(ctx, "sandbox that runs on is left to the reconciler", "sandbox_id", j.Sandbox.ID, "error", err)
+	}
+	w.giveDeadline(ctx, j.Sandbox)
+	return reason
+}
+
+// resume brings the hibernated sandbox of a job back, which has room reserved. A worker that takes over can repeat every step.
+func (w *Worker) resume(ctx context.Context, j *activeJob) error {
+	box := j.Sandbox
+	if err := w.thaw(ctx, box); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		w.placement.ReleaseCapacity(ctx, box.Ref(), box.Generation)
+		return err
+	}
+	to := farm.SandboxBusy
+	if j.Job.Kind == farm.KindResume {
+		to = farm.SandboxReady
+	}
+	moved, err := w.move(ctx, store.Move{Ref: box.Ref(), To: to, Touch: true, Generation: box.Generation, Job: j.Job.ID, Attempt: j.Job.Attempt})
+	if err != nil {
+		return retry.Cause(ctx, err)
+	}
+	j.Sandbox = moved
+	w.log.InfoContext(ctx, "sandbox resumed", "sandbox_id", box.ID, "tenant", box.Tenant, "job_id", j.Job.ID)
+	return nil
+}
+
+// thaw starts the container from its checkpoint, gives the agent its deadline back, and removes the checkpoint.
+func (w *Worker) thaw(ctx context.Context, box *farm.Sandbox) error {
+	work, done := context.WithTimeout(context.WithoutCancel(ctx), freezeTimeout)
+	defer done()
+	id := w.node.Container(box)
+	c, err := w.engine.Inspect(work, id)
+	if err == nil && !c.Running {
+		err = w.engine.Resume(work, id)
+	}
+	switch farm.CodeOf(err) {
+	case "":
+	case farm.CodeNotFound:
+		return node.ErrGone
+	case farm.CodeConflict:
+		return fmt.Errorf("%w: it was hibernated, and its checkpoint is gone", node.ErrGone)
+	default:
+		w.log.ErrorContext(ctx, "sandbox was not resumed", "sandbox_id", box.ID, "error", err)
+		return farm.Wrap(err, farm.CodeUnavailable, "The engine could not resume sandbox %s, which stays hibernated. Try again later.", box.ID)
+	}
+	w.node.Disconnect(box.ID)
+	w.giveDeadline(work, box)
+	if err := w.engine.RemoveCheckpoint(work, id); err != nil {
+		return fmt.Errorf("remove checkpoint: %w", err)
+	}
+	return nil
+}
+
+// giveDeadline gives an agent its deadline back. It may not answer at once.
+func (w *Worker) giveDeadline(ctx context.Context, box *farm.Sandbox) {
+	var err error
+	for range deadlineTries {
+		if err = w.node.SendDeadline(ctx, box); err == nil || retry.Sleep(ctx, deadlinePause) != nil {
+			return
+		}
+	}
+	w.log.WarnContext(ctx, "agent does not know its deadline yet", "sandbox_id", box.ID, "error", err)
+}

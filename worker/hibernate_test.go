@@ -1,0 +1,295 @@
+package worker
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/worker/workertest"
+)
+
+// sleeper is a sandbox under gVisor, on a worker whose node can hibernate it.
+type sleeper struct {
+	*bundle
+	w   *Worker
+	box farm.Ref
+}
+
+func newSleeper(t *testing.T) *sleeper {
+	t.Helper()
+	b := setup(t)
+	b.cfg.MemoryOvercommit, b.cfg.CPUOvercommit = 1, 4
+	s := &sleeper{bundle: b, w: b.measured(3000, 4)}
+	s.w.node.UseHibernates("runsc")
+	s.box = s.ready("runsc")
+	return s
+}
+
+// ready makes a sandbox of 2 GiB with its reservation and a container.
+func (s *sleeper) ready(runtime string) farm.Ref {
+	s.T.Helper()
+	job, box := s.Sized(2048, 1)
+	claim, err := s.Store.Claim(s.T.Context(), job, s.w.id)
+	workertest.Must(s.T, err)
+	if ok, err := s.w.placement.Reserve(s.T.Context(), claim); err != nil || !ok {
+		s.T.Fatalf("reserve = %v, %v", ok, err)
+	}
+	for _, to := range []farm.SandboxState{farm.SandboxStarting, farm.SandboxReady} {
+		_, err := s.Store.MoveSandbox(s.T.Context(), store.Move{Ref: box, To: to, Node: workertest.Node, Runtime: runtime})
+		workertest.Must(s.T, err)
+	}
+	_, err = s.Store.Finish(s.T.Context(), store.Finish{Ref: job, Attempt: claim.Job.Attempt, State: farm.JobCompleted})
+	workertest.Must(s.T, err)
+	s.Fake.Put(box.ID, true)
+	return box
+}
+
+// job accepts a job of the sandbox without a request.
+func (s *sleeper) job(kind farm.JobKind) farm.Ref {
+	s.T.Helper()
+	return s.Accept(kind, s.box.ID, &farm.Request{}, nil)
+}
+
+// do has a worker do a job, and returns it.
+func (s *sleeper) do(w *Worker, job farm.Ref) *farm.Job {
+	s.T.Helper()
+	workertest.Must(s.T, w.handle(s.T.Context(), workertest.Task(job)))
+	return s.Job(job)
+}
+
+// is checks the sandbox, its container and what is reserved and stored for it.
+func (s *sleeper) is(when string, state farm.SandboxState, runs, stored bool, reservedMB int, storedBytes int64) {
+	s.T.Helper()
+	if got := s.Sandbox(s.box).State; got != state || s.Fake.Runs(s.box.ID) != runs || s.Fake.HasCheckpoint(s.box.ID) != stored {
+		s.T.Errorf("%s: it is %s, its container runs: %v, it has a checkpoint: %v", when, got, s.Fake.Runs(s.box.ID), s.Fake.HasCheckpoint(s.box.ID))
+	}
+	reservations, err := s.Store.Reservations(s.T.Context(), workertest.Node)
+	workertest.Must(s.T, err)
+	if got := reservations[s.box].Size.MemoryMB; got != reservedMB {
+		s.T.Errorf("%s: %d MiB are reserved, want %d", when, got, reservedMB)
+	}
+	if got, err := s.Store.Stored(s.T.Context(), workertest.Tenant); err != nil || got.Used() != storedBytes {
+		s.T.Errorf("%s: %+v is stored, %v; want %d bytes", when, got, err, storedBytes)
+	}
+}
+
+const sleeperBytes = 2 << 20 // what the fake says that a container uses
+
+func TestHibernateAndResume(t *testing.T) {
+	t.Parallel()
+	s := newSleeper(t)
+	s.is("before", farm.SandboxReady, true, false, 2048, 0)
+	for range 2 { // the second time there is nothing to do
+		if job := s.do(s.w, s.job(farm.KindHibernate)); job.State != farm.JobCompleted {
+			t.Fatalf("hibernate: %+v, %+v", job, job.Error)
+		}
+		s.is("hibernated", farm.SandboxHibernated, false, true, 0, sleeperBytes)
+	}
+	workertest.Must(t, s.w.reconciler.Run(t.Context()))
+	s.is("compared", farm.SandboxHibernated, false, true, 0, sleeperBytes)
+	for range 2 {
+		if job := s.do(s.w, s.job(farm.KindResume)); job.State != farm.JobCompleted {
+			t.Fatalf("resume: %+v, %+v", job, job.Error)
+		}
+		s.is("resumed", farm.SandboxReady, true, false, 2048, 0)
+	}
+}
+
+// A sandbox that cannot hibernate runs on.
+func TestHibernateThatIsRefused(t *testing.T) {
+	t.Parallel()
+	for what, c := range map[string]struct {
+		prepare func(*sleeper)
+		code    farm.Code
+		words   string
+	}{
+		"runc":       {func(s *sleeper) { s.box = s.ready("runc") }, farm.CodeConflict, "under runc"},
+		"node":       {func(s *sleeper) { s.w.node.UseHibernates() }, farm.CodeConflict, "experimental"},
+		"engine":     {func(s *sleeper) { s.Fake.BreakCheckpoints(false) }, farm.CodeUnavailable, "runs on"},
+		"storage":    {func(s *sleeper) { s.quota(1) }, farm.CodeExhausted, "max_stored_mb"},
+		"background": {func(s *sleeper) { s.background() }, farm.CodeConflict, "runs in sandbox"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			s := newSleeper(t)
+			if what == "runc" { // there is room for one sandbox
+				s.w.placement.ReleaseCapacity(t.Context(), s.box, 0)
+			}
+			c.prepare(s)
+			job := s.do(s.w, s.job(farm.KindHibernate))
+			if job.State != farm.JobFailed || job.Error.Code != c.code || !strings.Contains(job.Error.Message, c.words) {
+				t.Errorf("job %+v, %+v", job, job.Error)
+			}
+			s.is("afterwards", farm.SandboxReady, true, false, 2048, 0)
+		})
+	}
+}
+
+// quota sets how much the tenant may store.
+func (s *sleeper) quota(storedMB float64) {
+	s.T.Helper()
+	workertest.Must(s.T, s.Store.ChangeTenant(s.T.Context(), workertest.Tenant, store.TenantChange{Quotas: map[farm.QuotaName]*float64{farm.QuotaStoredMB: &storedMB}}))
+}
+
+// background starts a command that has left the FIFO.
+func (s *sleeper) background() {
+	s.T.Helper()
+	claim, err := s.Store.Claim(s.T.Context(), s.Command(s.box, "sleep 1000"), s.w.id)
+	workertest.Must(s.T, err)
+	workertest.Must(s.T, s.Store.LeaveFIFO(s.T.Context(), claim.Job.Ref(), claim.Job.Attempt))
+}
+
+func TestSandboxThatEndsWhileItHibernatesIsLost(t *testing.T) {
+	t.Parallel()
+	s := newSleeper(t)
+	s.Fake.BreakCheckpoints(true)
+	if job := s.do(s.w, s.job(farm.KindHibernate)); job.State != farm.JobLost {
+		t.Errorf("job %+v", job)
+	}
+	if s.Fake.Has(s.box.ID) {
+		t.Error("its container is left")
+	}
+	s.is("afterwards", farm.SandboxLost, false, false, 0, 0)
+}
+
+// A worker takes over from one that died at any step.
+func TestHibernateIsTakenOver(t *testing.T) {
+	t.Parallel()
+	for what, c := range map[string]struct {
+		kind         farm.JobKind
+		runs, stored bool
+		then         farm.SandboxState
+		reservedMB   int
+		bytes        int64
+	}{
+		"before the checkpoint": {farm.KindHibernate, true, false, farm.SandboxHibernated, 0, sleeperBytes},
+		"after the checkpoint":  {farm.KindHibernate, false, true, farm.SandboxHibernated, 0, sleeperBytes},
+		"before the resume":     {farm.KindResume, false, true, farm.SandboxReady, 2048, 0},
+		"after the resume":      {farm.KindResume, true, true, farm.SandboxReady, 2048, 0},
+		"after the removal":     {farm.KindResume, true, false, farm.SandboxReady, 2048, 0},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			s := newSleeper(t)
+			job := s.job(c.kind)
+			_, err := s.Store.Claim(t.Context(), job, "wrk_dead")
+			workertest.Must(t, err)
+			_, err = s.Store.MoveSandbox(t.Context(), store.Move{Ref: s.box, To: farm.SandboxHibernated, Checkpoint: sleeperBytes})
+			workertest.Must(t, err)
+			s.Fake.Put(s.box.ID, c.runs)
+			if c.stored {
+				s.Fake.PutCheckpoint(s.box.ID)
+			}
+			s.Requeue(job, store.Requeue{Attempt: 1, Begun: true, Crashed: true})
+			workertest.Must(t, s.w.reconciler.Run(t.Context())) // it leaves the sandbox to its job
+			if got := s.do(s.w, job); got.State != farm.JobCompleted {
+				t.Errorf("job %+v, %+v", got, got.Error)
+			}
+			s.is("taken over", c.then, c.then == farm.SandboxReady, c.then == farm.SandboxHibernated, c.reservedMB, c.bytes)
+		})
+	}
+}
+
+// What no job settles is left to the reconciler.
+func TestReconcileHibernated(t *testing.T) {
+	t.Parallel()
+	for what, c := range map[string]struct {
+		prepare func(*sleeper)
+		then    farm.SandboxState
+		bytes   int64
+	}{
+		"stored": {func(s *sleeper) {
+			s.Fake.Put(s.box.ID, false)
+			s.Fake.PutCheckpoint(s.box.ID)
+		}, farm.SandboxHibernated, sleeperBytes},
+		"never stored": {func(*sleeper) {}, farm.SandboxReady, 0},
+		"resumed":      {func(s *sleeper) { s.Fake.PutCheckpoint(s.box.ID) }, farm.SandboxReady, 0},
+		"gone":         {func(s *sleeper) { s.Fake.Forget(s.box.ID) }, farm.SandboxLost, 0},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			s := newSleeper(t)
+			_, err := s.Store.MoveSandbox(t.Context(), store.Move{Ref: s.box, To: farm.SandboxHibernated, Checkpoint: sleeperBytes})
+			workertest.Must(t, err)
+			c.prepare(s)
+			workertest.Must(t, s.w.reconciler.Run(t.Context()))
+			reserved := map[farm.SandboxState]int{farm.SandboxReady: 2048}[c.then]
+			if c.then == farm.SandboxHibernated { // the reservation may be one that a resume has just made
+				reserved = 2048
+			}
+			s.is("compared", c.then, c.then == farm.SandboxReady, c.then == farm.SandboxHibernated, reserved, c.bytes)
+			s.w.now = workertest.In(time.Hour)
+			workertest.Must(t, s.w.reconciler.Run(t.Context()))
+			s.is("later", c.then, c.then == farm.SandboxReady, c.then == farm.SandboxHibernated, map[farm.SandboxState]int{farm.SandboxReady: 2048}[c.then], c.bytes)
+		})
+	}
+}
+
+// While the node is full a resume waits, and nothing else is in its way.
+func TestResumeWithoutRoomWaits(t *testing.T) {
+	t.Parallel()
+	s := newSleeper(t)
+	s.do(s.w, s.job(farm.KindHibernate))
+	other := s.ready("runsc")
+	job := s.job(farm.KindResume)
+	if got := s.do(s.w, job); got.State != farm.JobQueued || got.Attempt-got.Uncounted != 0 {
+		t.Errorf("without room: %+v", got)
+	}
+	s.is("without room", farm.SandboxHibernated, false, true, 0, sleeperBytes)
+	s.w.placement.ReleaseCapacity(t.Context(), other, 0)
+	if got := s.do(s.w, job); got.State != farm.JobCompleted {
+		t.Errorf("with room: %+v, %+v", got, got.Error)
+	}
+	s.is("with room", farm.SandboxReady, true, false, 2048, 0)
+}
+
+// A sandbox whose checkpoint is gone is lost when it is needed.
+func TestResumeWithoutCheckpoint(t *testing.T) {
+	t.Parallel()
+	s := newSleeper(t)
+	s.do(s.w, s.job(farm.KindHibernate))
+	s.Fake.Forget(s.box.ID)
+	if got := s.do(s.w, s.Command(s.box, "true")); got.State != farm.JobLost {
+		t.Errorf("job %+v, %+v", got, got.Error)
+	}
+	s.is("afterwards", farm.SandboxLost, false, true, 0, 0)
+}
+
+// A read in the sandbox does not wait in its FIFO, so it is refused; a close removes everything.
+func TestCloseWhileHibernated(t *testing.T) {
+	t.Parallel()
+	s := newSleeper(t)
+	s.do(s.w, s.job(farm.KindHibernate))
+	_, err := s.Store.Accept(t.Context(), store.Accept{Job: &farm.Job{ID: farm.NewID(farm.JobPrefix), Tenant: workertest.Tenant, Kind: farm.KindInterrupt, SandboxID: s.box.ID, Inline: true}})
+	if farm.CodeOf(err) != farm.CodeConflict || !strings.Contains(farm.MessageOf(err), "/resume") {
+		t.Errorf("interrupt: %v", err)
+	}
+	if got := s.do(s.w, s.CloseJob(s.box)); got.State != farm.JobCompleted {
+		t.Errorf("close: %+v", got)
+	}
+	if s.Fake.Has(s.box.ID) {
+		t.Error("its container is left")
+	}
+	s.is("closed", farm.SandboxClosed, false, false, 0, 0)
+}
+
+// A Redis that lost its data gets the record of a hibernated sandbox back.
+func TestHibernatedSandboxIsRestored(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.worker()
+	box, dead := b.contained(w), b.contained(w)
+	b.Fake.Put(box.ID, false)
+	b.Fake.Put(dead.ID, false)
+	b.Fake.PutCheckpoint(box.ID)
+	b.Redis.FlushAll()
+	workertest.Must(t, w.reconciler.Run(t.Context()))
+	if got := b.Sandbox(box); got.State != farm.SandboxHibernated || got.Node != workertest.Node {
+		t.Errorf("restored as %+v", got)
+	}
+	if !b.Fake.HasCheckpoint(box.ID) || b.Fake.Has(dead.ID) {
+		t.Error("its checkpoint is gone, or a container that ended is left")
+	}
+}
