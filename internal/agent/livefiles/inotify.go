@@ -79,6 +79,9 @@ func (t *tree) add(dir string, found func(string, fs.FileMode)) error {
 	if err != nil {
 		return &os.PathError{Op: "watch", Path: dir, Err: err}
 	}
+	if before, known := t.dirs[int32(wd)]; known && before != dir { //nolint:gosec // the kernel's numbers have 32 bits
+		delete(t.paths, before)
+	}
 	t.dirs[int32(wd)], t.paths[dir] = dir, int32(wd) //nolint:gosec // the kernel's numbers have 32 bits
 	if !t.recursive && found == nil {
 		return nil
@@ -210,11 +213,11 @@ func (t *tree) event(wd int32, mask, cookie uint32, name string) {
 			t.single()
 		case !told:
 		case from != "":
+			e.Kind, e.From = agent.FileRenamed, from
+			t.tell(e)
 			if e.Type == "dir" {
 				t.renamed(from, full)
 			}
-			e.Kind, e.From = agent.FileRenamed, from
-			t.tell(e)
 		default:
 			t.created(e)
 		}
@@ -234,10 +237,17 @@ func (t *tree) event(wd int32, mask, cookie uint32, name string) {
 func (t *tree) created(e agent.FileEvent) {
 	e.Kind = agent.FileCreated
 	t.tell(e)
-	if e.Type != "dir" || !t.recursive || isVirtual(e.Path) {
+	if e.Type == "dir" {
+		t.found(e.Path)
+	}
+}
+
+// found watches a directory that was not watched, and tells of what is in it.
+func (t *tree) found(dir string) {
+	if !t.recursive || isVirtual(dir) {
 		return
 	}
-	err := t.add(e.Path, func(p string, mode fs.FileMode) {
+	err := t.add(dir, func(p string, mode fs.FileMode) {
 		kind := "file"
 		if mode.IsDir() {
 			kind = "dir"
@@ -249,8 +259,13 @@ func (t *tree) created(e agent.FileEvent) {
 	}
 }
 
-// renamed gives a directory that is watched, and those below it, their new paths.
+// renamed gives a directory that is watched, and those below it, their new paths. One that was renamed before the kernel watched it is watched
+// now.
 func (t *tree) renamed(from, to string) {
+	if _, known := t.paths[from]; !known {
+		t.found(to)
+		return
+	}
 	for p, wd := range t.paths {
 		if rest, ok := strings.CutPrefix(p, from); ok && (rest == "" || rest[0] == '/') {
 			delete(t.paths, p)
