@@ -53,6 +53,25 @@ func pack(w io.Writer, root *os.Root, to string) error {
 	return errors.Join(err, t.Close())
 }
 
+// packNames writes files with these names. One that vanished is left out.
+func packNames(w io.Writer, root *os.Root, names []work) error {
+	t := tar.NewWriter(w)
+	for _, one := range names {
+		info, err := root.Lstat(one.name)
+		if err != nil || !info.Mode().IsRegular() {
+			continue
+		}
+		header := &tar.Header{Name: one.name, Mode: int64(info.Mode().Perm()), ModTime: info.ModTime(), Typeflag: tar.TypeReg, Size: info.Size()}
+		if err := t.WriteHeader(header); err != nil {
+			return err
+		}
+		if err := copyFile(t, root, one.name, info.Size()); err != nil {
+			return err
+		}
+	}
+	return t.Close()
+}
+
 // copyFile copies exactly as many bytes as the header announces, even if the file grows meanwhile.
 func copyFile(w io.Writer, root *os.Root, name string, length int64) error {
 	file, err := root.Open(name)
