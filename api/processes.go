@@ -20,7 +20,7 @@ func (s *Server) processRoutes() []route {
 	shown := []answer{{http.StatusOK, "the process", wire.Process{}, ""}}
 	return []route{
 		{method: "POST", path: base, tag: "Processes", summary: "Start a process", detail: "It runs beside the jobs of the sandbox, also when the caller disconnects, until it ends, is ended, or the sandbox closes.", body: wire.ProcessRequest{}, answers: []answer{{http.StatusCreated, "the process, which runs", wire.Process{}, ""}}, handler: s.startProcess},
-		{method: "GET", path: base, tag: "Processes", summary: "List the processes", detail: "Those that were started here, and not those of jobs.", answers: []answer{{http.StatusOK, "the processes", wire.Processes{}, ""}}, handler: s.listProcesses},
+		{method: "GET", path: base, tag: "Processes", summary: "List the processes", detail: "Those that were started here. With all=true the answer also has what else runs in the sandbox, started by jobs and kernels, with its CPU time and memory.", query: []parameter{query("all", "list what jobs and kernels started, too", object{"type": "boolean", "default": false})}, answers: []answer{{http.StatusOK, "the processes", wire.Processes{}, ""}}, handler: s.listProcesses},
 		{method: "GET", path: one, tag: "Processes", summary: "Read a process", answers: shown, handler: s.readProcess},
 		{method: "DELETE", path: one, tag: "Processes", summary: "End a process", detail: "By SIGTERM, and after five seconds by SIGKILL, with everything that it started. The answer is how it ended; it is not listed any more then.", answers: shown, handler: s.endProcess},
 		{method: "POST", path: one + "/signal", tag: "Processes", summary: "Send a signal to a process and its group", body: wire.SignalRequest{}, answers: shown, handler: s.signalProcess},
@@ -61,7 +61,11 @@ func (s *Server) startProcess(c *gin.Context) error {
 }
 
 func (s *Server) listProcesses(c *gin.Context) error {
-	list, err := s.service.Processes(c.Request.Context(), rest.Tenant(c), c.Param("id"))
+	all, err := rest.Flag(c, "all")
+	if err != nil {
+		return err
+	}
+	list, err := s.service.Processes(c.Request.Context(), rest.Tenant(c), c.Param("id"), all)
 	if err != nil {
 		return err
 	}

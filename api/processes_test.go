@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -136,6 +137,11 @@ func TestProcessesOverHTTP(t *testing.T) {
 		t.Errorf("%+v", made)
 	}
 	one := base + "/" + made.ID
+	all := get[wire.Processes](f.bundle, http.StatusOK, "GET", base+"?all=true", nil)
+	if !slices.ContainsFunc(all.Running, func(p wire.RunningProcess) bool { return p.PID == made.PID && p.Owner == made.ID && p.MemoryBytes > 0 }) {
+		t.Errorf("%+v", all.Running)
+	}
+	f.problem(farm.CodeInvalid, http.StatusBadRequest, "GET", base+"?all=maybe", nil)
 	_, events := f.stream(one, "")
 	text, last := textUntil(t, events, "hello world\n")
 	if text != "hello world\n" {
@@ -162,6 +168,9 @@ func TestProcessesOverHTTP(t *testing.T) {
 	list := get[wire.Processes](f.bundle, http.StatusOK, "GET", base, nil)
 	if len(list.Items) != 1 || list.Items[0].ID != made.ID || *list.Items[0].ExitCode != 3 || list.Items[0].EndedAt == nil {
 		t.Errorf("%+v", list)
+	}
+	if list.Running != nil {
+		t.Errorf("%+v", list.Running)
 	}
 	ended := get[wire.Process](f.bundle, http.StatusOK, "DELETE", one, nil)
 	if *ended.ExitCode != 3 || ended.Stopped {

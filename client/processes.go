@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"net/http"
+	"net/url"
 
 	"github.com/sandfarm/sandfarm/api/wire"
 )
@@ -19,6 +20,13 @@ func (c *Client) Processes(ctx context.Context, sandboxID string) ([]wire.Proces
 	var got wire.Processes
 	err := c.json(ctx, call{method: http.MethodGet, path: processPath(sandboxID)}, &got)
 	return got.Items, err
+}
+
+// Running lists all processes that run in a sandbox, also those that jobs and kernels started, by pid.
+func (c *Client) Running(ctx context.Context, sandboxID string) ([]wire.RunningProcess, error) {
+	var got wire.Processes
+	err := c.json(ctx, call{method: http.MethodGet, path: processPath(sandboxID), query: url.Values{"all": {"true"}}}, &got)
+	return got.Running, err
 }
 
 // Process reads a process.

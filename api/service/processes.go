@@ -104,8 +104,8 @@ func checkSize(size farm.TerminalSize) error {
 	return nil
 }
 
-// Processes lists the processes that callers started in a sandbox.
-func (s *Service) Processes(ctx context.Context, tenant, sandboxID string) (wire.Processes, error) {
+// Processes lists the processes that callers started in a sandbox, and with all also those that run there for other reasons.
+func (s *Service) Processes(ctx context.Context, tenant, sandboxID string, all bool) (wire.Processes, error) {
 	a, err := s.agent(ctx, tenant, sandboxID)
 	if err != nil {
 		return wire.Processes{}, err
@@ -114,6 +114,13 @@ func (s *Service) Processes(ctx context.Context, tenant, sandboxID string) (wire
 	out := wire.Processes{Items: make([]wire.Process, len(list))}
 	for i, p := range list {
 		out.Items[i] = processOf(p)
+	}
+	if err != nil || !all {
+		return out, err
+	}
+	running, err := a.Running(ctx)
+	for _, p := range running {
+		out.Running = append(out.Running, wire.RunningProcess(p))
 	}
 	return out, err
 }

@@ -43,9 +43,21 @@ type Process struct {
 	OutOfMemory bool          `json:"out_of_memory" doc:"it was ended since a limit of the sandbox, such as its memory, was reached"`
 }
 
+// RunningProcess is a process of a sandbox, whoever started it.
+type RunningProcess struct {
+	PID         int       `json:"pid" doc:"its number in the sandbox"`
+	Parent      int       `json:"parent" doc:"number of the process that started it, or 1 if that has ended"`
+	Owner       string    `json:"owner" doc:"id of the process or job that it belongs to, or kernel; empty: unknown. Taken from its environment, which code can change"`
+	Command     string    `json:"command" doc:"its arguments, up to 256 bytes"`
+	CPUSeconds  float64   `json:"cpu_seconds" doc:"CPU time that it has used"`
+	MemoryBytes int64     `json:"memory_bytes" doc:"its memory (resident), with what it shares with others"`
+	StartedAt   time.Time `json:"started_at" doc:"when it was started, to a hundredth of a second"`
+}
+
 // Processes are the processes of a sandbox.
 type Processes struct {
-	Items []Process `json:"items" doc:"the processes, the oldest first; of those that have ended, the newest 64"`
+	Running []RunningProcess `json:"running,omitempty" doc:"with all=true: the processes that run in the sandbox, those of jobs and kernels too, by pid; the first 1000"`
+	Items   []Process        `json:"items" doc:"the processes, the oldest first; of those that have ended, the newest 64"`
 }
 
 // Written says how much of a body a process's input took.

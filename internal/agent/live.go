@@ -13,6 +13,9 @@ const LivePrefix = "/v1/live/"
 // ProcessesPath is where an agent has the processes that run beside jobs.
 const ProcessesPath = LivePrefix + "processes"
 
+// RunningPath is where an agent lists all processes of its sandbox, whoever started them.
+const RunningPath = LivePrefix + "running"
+
 // PortsPath is where an agent has the ports of the sandbox's loopback.
 const PortsPath = LivePrefix + "ports"
 

@@ -69,6 +69,26 @@ type ProcessEnd struct {
 	OutOfMemory bool `json:"out_of_memory,omitempty"`
 }
 
+// MaxRunning is how many processes of a sandbox are described at once.
+const MaxRunning = 1000
+
+// MaxRunningCommand is the length of a RunningProcess's command in bytes.
+const MaxRunningCommand = 256
+
+// OwnerKernel is the owner of what a kernel started, and of the kernel itself.
+const OwnerKernel = "kernel"
+
+// RunningProcess is a process of a sandbox, whoever started it.
+type RunningProcess struct {
+	PID         int       `json:"pid"`
+	Parent      int       `json:"parent"`
+	Owner       string    `json:"owner,omitempty"` // id of the process or job, or OwnerKernel; empty: unknown. The code in the sandbox can change it
+	Command     string    `json:"command"`         // its arguments, up to MaxRunningCommand bytes
+	CPUSeconds  float64   `json:"cpu_seconds"`
+	MemoryBytes int64     `json:"memory_bytes"` // that are in memory, those that it shares with others too
+	StartedAt   time.Time `json:"started_at"`
+}
+
 // OutputKind is the kind of a piece of a process's output.
 type OutputKind string
 

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -87,6 +88,22 @@ func (l Live) Processes(ctx context.Context) ([]farm.Process, error) {
 		if err := checkProcess(p); err != nil {
 			return nil, err
 		}
+	}
+	return list, nil
+}
+
+// Running lists the processes that run in the sandbox, whoever started them, by pid: the first farm.MaxRunning.
+func (l Live) Running(ctx context.Context) ([]farm.RunningProcess, error) {
+	var list []farm.RunningProcess
+	if err := l.call(ctx, callTimeout, http.MethodGet, agent.RunningPath, nil, nil, &list); err != nil {
+		return nil, err
+	}
+	wrong := func(p farm.RunningProcess) bool {
+		known := p.Owner == "" || p.Owner == farm.OwnerKernel || farm.ValidID(farm.ProcessPrefix, p.Owner) || farm.ValidID(farm.JobPrefix, p.Owner)
+		return !known || p.PID < 1 || p.Parent < 0 || len(p.Command) > farm.MaxRunningCommand || p.CPUSeconds < 0 || p.MemoryBytes < 0
+	}
+	if len(list) > farm.MaxRunning || slices.ContainsFunc(list, wrong) {
+		return nil, farm.Errorf(farm.CodeInternal, "the agent listed processes that cannot be")
 	}
 	return list, nil
 }

@@ -21,6 +21,9 @@ type procInfo struct {
 	pid, parent, group, session int
 	zombie                      bool
 	started                     uint64 // ticks since boot
+	name                        string // of the program, up to 15 bytes
+	cpu                         uint64 // ticks that it has used
+	pages                       int64  // in memory
 }
 
 // KillTree kills the session and the group of a leader (0: none), every process whose environment has the entry mark
@@ -90,7 +93,8 @@ func processes() []procInfo {
 
 // parseStat parses /proc/PID/stat. The program's name may contain anything, so fields count from the last parenthesis.
 func parseStat(pid int, stat string) (procInfo, bool) {
-	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	end := strings.LastIndexByte(stat, ')')
+	fields := strings.Fields(stat[end+1:])
 	if len(fields) < 4 {
 		return procInfo{}, false
 	}
@@ -104,6 +108,15 @@ func parseStat(pid int, stat string) (procInfo, bool) {
 	}
 	if len(fields) > 19 {
 		p.started, _ = strconv.ParseUint(fields[19], 10, 64)
+	}
+	if len(fields) > 21 {
+		user, _ := strconv.ParseUint(fields[11], 10, 64)
+		system, _ := strconv.ParseUint(fields[12], 10, 64)
+		p.cpu = user + system
+		p.pages, _ = strconv.ParseInt(fields[21], 10, 64)
+	}
+	if begin := strings.IndexByte(stat, '('); begin >= 0 && begin < end {
+		p.name = stat[begin+1 : end]
 	}
 	return p, true
 }

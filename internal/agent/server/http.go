@@ -44,6 +44,7 @@ func (s *Server) routes() http.Handler {
 		"POST /v1/files/tar":                 s.postTar,
 
 		"GET " + agent.ProcessesPath:                     s.getProcesses,
+		"GET " + agent.RunningPath:                       s.getRunning,
 		"PUT " + agent.ProcessesPath + "/{id}":           s.putProcess,
 		"GET " + agent.ProcessesPath + "/{id}":           s.getProcess,
 		"DELETE " + agent.ProcessesPath + "/{id}":        s.deleteProcess,

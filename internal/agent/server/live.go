@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/execution"
+	"github.com/sandfarm/sandfarm/internal/agent/process"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -23,6 +24,10 @@ const (
 
 func (s *Server) getProcesses(http.ResponseWriter, *http.Request) (any, error) {
 	return s.processes.list(), nil
+}
+
+func (s *Server) getRunning(http.ResponseWriter, *http.Request) (any, error) {
+	return process.Running(time.Now()), nil
 }
 
 func (s *Server) putProcess(w http.ResponseWriter, r *http.Request) (any, error) {

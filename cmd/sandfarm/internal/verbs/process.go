@@ -59,12 +59,19 @@ leaves.`,
 }
 
 func (a *app) ps() *cobra.Command {
-	return a.verb(&cobra.Command{
-		Use: "ps ID", Short: "List the processes of a sandbox", Long: `List the processes that were started beside the jobs of a sandbox, the oldest first; of those that have ended, the newest 64.`,
+	var all bool
+	c := a.verb(&cobra.Command{
+		Use: "ps ID", Short: "List the processes of a sandbox", Long: `List the processes that were started beside the jobs of a sandbox, the oldest first; of those that have ended, the newest 64.
+
+With --all list what runs in the sandbox, whoever started it: OWNER is a process, a job or the kernel.`,
 		Example: `  sandfarm ps sbx_…
+  sandfarm ps sbx_… --all
   sandfarm ps sbx_… --json | jq -r '.items[].id'`,
 		ValidArgsFunction: a.first(a.sandboxIDs),
 	}, argCount(1, 1, "the sandbox's ID"), func(ctx context.Context, c *client.Client, args []string) error {
+		if all {
+			return a.psAll(ctx, c, args[0])
+		}
 		found, err := c.Processes(ctx, args[0])
 		if err != nil || a.json {
 			return a.list(found, err)
@@ -76,6 +83,22 @@ func (a *app) ps() *cobra.Command {
 		}
 		return table(a.Out, []string{"ID", "PID", "NAME", "STATE", "STARTED", "COMMAND"}, rows)
 	})
+	c.Flags().BoolVarP(&all, "all", "a", false, "list what runs in the sandbox, also for jobs and kernels")
+	return c
+}
+
+// psAll lists everything that runs in a sandbox.
+func (a *app) psAll(ctx context.Context, c *client.Client, sandbox string) error {
+	found, err := c.Running(ctx, sandbox)
+	if err != nil || a.json {
+		return a.list(found, err)
+	}
+	now := time.Now()
+	rows := make([][]string, len(found))
+	for i, p := range found {
+		rows[i] = []string{fmt.Sprint(p.PID), fmt.Sprint(p.Parent), p.Owner, fmt.Sprintf("%.2fs", p.CPUSeconds), size(p.MemoryBytes), since(p.StartedAt, now), shortLine(p.Command)}
+	}
+	return table(a.Out, []string{"PID", "PARENT", "OWNER", "CPU", "MEMORY", "STARTED", "COMMAND"}, rows)
 }
 
 // processState is running, or how a process ended.
@@ -92,9 +115,11 @@ func processState(p wire.Process) string {
 }
 
 // processLine is what a process runs, shortened.
-func processLine(p wire.Process) string {
+func processLine(p wire.Process) string { return shortLine(cmp.Or(p.Command, quote(p.Argv))) }
+
+func shortLine(text string) string {
 	const most = 80
-	line := []rune(cmp.Or(p.Command, quote(p.Argv)))
+	line := []rune(text)
 	if len(line) > most {
 		return string(line[:most-1]) + "…"
 	}

@@ -1,0 +1,41 @@
+package server_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// What a process started belongs to it, and is listed with what it costs.
+func TestRunningProcesses(t *testing.T) {
+	t.Parallel()
+	l := agenttest.StartPlain(t).Live()
+	p := startProcess(t, l, spec("i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; echo busy; sleep 1000.25 "+strings.Repeat("0 ", 200)+"& wait"))
+	follow(t, l, p.ID, "r", 0, contains("busy"))
+	var own, child farm.RunningProcess
+	until(t, func() bool {
+		list, err := l.Running(t.Context())
+		agenttest.Must(t, err)
+		for i, one := range list {
+			if i > 0 && one.PID <= list[i-1].PID {
+				t.Errorf("%d follows %d", one.PID, list[i-1].PID)
+			}
+			if one.PID == p.PID {
+				own = one
+			}
+			if one.Parent == p.PID && strings.HasPrefix(one.Command, "sleep 1000.25 0 0") {
+				child = one
+			}
+		}
+		return child.PID != 0
+	})
+	if own.Owner != p.ID || own.CPUSeconds <= 0 || own.MemoryBytes < 100<<10 || time.Since(own.StartedAt).Abs() > time.Minute || !strings.Contains(own.Command, "while") {
+		t.Errorf("%+v", own)
+	}
+	if child.Owner != p.ID || len(child.Command) != farm.MaxRunningCommand {
+		t.Errorf("%+v", child)
+	}
+}
