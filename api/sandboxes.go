@@ -26,7 +26,7 @@ func (s *Server) sandboxRoutes() []route {
 		{method: "POST", path: "/v1/sandboxes", tag: "Sandboxes", summary: "Create a sandbox", body: wire.CreateRequest{}, answers: made, wait: true, idempotent: true, handler: s.createSandbox},
 		{method: "GET", path: "/v1/sandboxes", tag: "Sandboxes", summary: "List sandboxes", query: filters, answers: list, handler: s.listSandboxes},
 		{method: "GET", path: base, tag: "Sandboxes", summary: "Read a sandbox", detail: "Reading does not count as use.", answers: one, handler: s.readSandbox},
-		{method: "PATCH", path: base, tag: "Sandboxes", summary: "Keep a sandbox alive, rename or label it, or change its hosts", body: wire.UpdateRequest{}, answers: one, handler: s.updateSandbox},
+		{method: "PATCH", path: base, tag: "Sandboxes", summary: "Keep a sandbox alive, rename or label it, or change its hosts or values of secrets", body: wire.UpdateRequest{}, answers: one, handler: s.updateSandbox},
 		{
 			method: "GET", path: base + "/egress", tag: "Sandboxes", summary: "Show what a sandbox connected to", detail: "The connections that a sandbox with the network allowlist asked for, the oldest first; those that are open come when they end. The newest ones are kept, and go with the sandbox.",
 			query: []parameter{

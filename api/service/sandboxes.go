@@ -119,7 +119,7 @@ func (s *Service) Sandboxes(ctx context.Context, tenant string, q SandboxQuery) 
 	return list, nil
 }
 
-// UpdateSandbox changes a sandbox's name, labels, time to live or hosts, at once and without a job. Of the call it uses only the
+// UpdateSandbox changes a sandbox's name, labels, time to live, hosts or values of secrets, at once and without a job. Of the call it uses only the
 // tenant and the problems of the body.
 func (s *Service) UpdateSandbox(ctx context.Context, c Call, id string, r wire.UpdateRequest) (wire.Sandbox, error) {
 	patch := store.SandboxPatch{Name: r.Name, TTLSeconds: r.TTLSeconds, IdleSeconds: r.IdleSeconds, Labels: r.Labels}
@@ -137,13 +137,16 @@ func (s *Service) UpdateSandbox(ctx context.Context, c Call, id string, r wire.U
 			return wire.Sandbox{}, err
 		}
 	}
+	if err := s.checkNewSecrets(ctx, p, c.Tenant, id, r.Secrets); err != nil {
+		return wire.Sandbox{}, err
+	}
 	if err := p.err(); err != nil {
 		return wire.Sandbox{}, err
 	}
 	if !farm.ValidID(farm.SandboxPrefix, id) {
 		return wire.Sandbox{}, noSandbox(id)
 	}
-	box, err := s.Store.UpdateSandbox(ctx, farm.Ref{Tenant: c.Tenant, ID: id}, patch)
+	box, err := s.patch(ctx, farm.Ref{Tenant: c.Tenant, ID: id}, patch, r.Secrets)
 	if err != nil {
 		return wire.Sandbox{}, err
 	}

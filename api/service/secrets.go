@@ -12,6 +12,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/secret"
 )
 
+const noSecretKey = "this farm keeps no secrets: its operator sets a key in the setting secrets.key"
+
 // secrets checks the secrets of a new sandbox, whose network and hosts are in spec. Their values and the authority of their hosts are in the
 // bundle only.
 func (s *Service) secrets(p *problems, r wire.CreateRequest, spec farm.SandboxSpec) ([]farm.Secret, secret.Bundle) {
@@ -20,7 +22,7 @@ func (s *Service) secrets(p *problems, r wire.CreateRequest, spec farm.SandboxSp
 	case len(given) == 0:
 		return nil, secret.Bundle{}
 	case s.options.Secrets == nil:
-		p.addf("/secrets", "this farm keeps no secrets: its operator sets a key in the setting secrets.key")
+		p.addf("/secrets", noSecretKey)
 		return nil, secret.Bundle{}
 	case len(given) > s.limits.MaxSecrets:
 		p.addf("/secrets", "there are %d secrets; at most %d are allowed", len(given), s.limits.MaxSecrets)

@@ -39,6 +39,8 @@ type UpdateRequest struct {
 	IdleSeconds *int               `json:"idle_seconds,omitempty" doc:"new life after the end of the last use; 0: no idle limit"`
 	Labels      *map[string]string `json:"labels,omitempty" doc:"the new labels; they replace the old ones"`
 	AllowHosts  *[]string          `json:"allow_hosts,omitempty" doc:"the new rules of a sandbox with the network allowlist; they replace the old ones, and connections that they do not allow end"`
+	// Secrets are new values, by the name of a secret that the sandbox has.
+	Secrets map[string]NewSecret `json:"secrets,omitempty" doc:"new values of secrets that the sandbox has, by name; requests from then on have them. Names, hosts and headers stay as they were"`
 }
 
 // ExecuteRequest is the body of POST /v1/sandboxes/{id}/execute.
@@ -127,6 +129,17 @@ type Secret struct {
 	Header string `json:"header" doc:"name of the header, and what stands before the value if anything does: X-Api-Key, or Authorization: Bearer" required:"true"`
 	Value  string `json:"value" doc:"the value, at least 8 characters; it is stored encrypted until the sandbox ends and shown to nobody" required:"true"`
 }
+
+// NewSecret is a new value of a secret.
+type NewSecret struct {
+	Value string `json:"value" doc:"the value, at least 8 characters; it is stored encrypted until the sandbox ends and shown to nobody" required:"true"`
+}
+
+// String does not contain the value, so that no log does.
+func (s NewSecret) String() string { return "a new value" }
+
+// GoString is String.
+func (s NewSecret) GoString() string { return s.String() }
 
 // String does not contain the value, so that no log does.
 func (s Secret) String() string { return s.Header + " for " + s.Host }

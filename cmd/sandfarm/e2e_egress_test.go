@@ -195,6 +195,17 @@ func TestSecretsInARealSandbox(t *testing.T) {
 		}
 	}
 	f.nowhere(box, value)
+	// The value changes while the sandbox runs.
+	rotated := newValue()
+	if _, err := f.Update(t.Context(), box, wire.UpdateRequest{Secrets: map[string]wire.NewSecret{"API_TOKEN": {Value: rotated}}}); err != nil {
+		t.Fatal(err)
+	}
+	until(t.Context(), t, "requests have the new value", 30*time.Second, func() bool {
+		f.reach(box, "urllib", "https://api.good.test/", "")
+		got := n.visited()
+		return len(got) == 1 && slices.Equal(got[0].header.Values(tokenHeader), []string{"Bearer " + rotated})
+	})
+	f.nowhere(box, rotated)
 	names := 0
 	until(t.Context(), t, "the log names the secret", 30*time.Second, func() bool {
 		for entry, err := range f.Egress(t.Context(), box, "") {

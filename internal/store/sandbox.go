@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -40,7 +41,14 @@ type SandboxPatch struct {
 	IdleSeconds *int // 0: no idle limit
 	Labels      *map[string]string
 	AllowHosts  *[]string // of the network allowlist
+	Secrets     *SealedSecrets
 }
+
+// SealedSecrets replace the sealed secrets of a sandbox if they are still as they were read.
+type SealedSecrets struct{ Was, Now []byte }
+
+// ErrSecretsChanged says that the sealed secrets of a sandbox are not those that SealedSecrets.Was has.
+var ErrSecretsChanged = errors.New("the secrets of the sandbox have changed")
 
 // updateArgs are the arguments of sandbox_update.lua.
 type updateArgs struct {
@@ -50,15 +58,18 @@ type updateArgs struct {
 	SetLabels bool   `lua:"set_labels"`
 	Labels    []byte `lua:"labels"` // JSON
 	SetHosts  bool   `lua:"set_hosts"`
-	Hosts     []byte `lua:"hosts"` // JSON
+	Hosts     []byte `lua:"hosts"`   // JSON
+	Was       []byte `lua:"was"`     // sealed, as Secrets
+	Secrets   []byte `lua:"secrets"` // empty: they stay
 	SetTTL    bool   `lua:"set_ttl"`
 	TTL       int    `lua:"ttl"` // seconds, as Idle
 	SetIdle   bool   `lua:"set_idle"`
 	Idle      int    `lua:"idle"`
-	Hint      []byte `lua:"hint"` // message to the workers about a new deadline or new hosts
+	Hint      []byte `lua:"hint"` // message to the workers about a new deadline, new hosts or new secrets
 }
 
-// UpdateSandbox changes a sandbox that accepts work, otherwise CodeConflict. Concurrent updates of different fields do not undo each other.
+// UpdateSandbox changes a sandbox that accepts work, otherwise CodeConflict. Concurrent updates of different fields do not undo each other;
+// ErrSecretsChanged: another one has changed the secrets, and nothing was changed now.
 func (s *Store) UpdateSandbox(ctx context.Context, ref farm.Ref, p SandboxPatch) (*farm.Sandbox, error) {
 	args := updateArgs{ID: ref.ID, SetName: p.Name != nil, SetLabels: p.Labels != nil, SetTTL: p.TTLSeconds != nil, SetIdle: p.IdleSeconds != nil, SetHosts: p.AllowHosts != nil, Hint: hint(ref)}
 	if p.Name != nil {
@@ -73,6 +84,9 @@ func (s *Store) UpdateSandbox(ctx context.Context, ref farm.Ref, p SandboxPatch)
 	}
 	if p.AllowHosts != nil {
 		args.Hosts = []byte(list(*p.AllowHosts))
+	}
+	if p.Secrets != nil {
+		args.Was, args.Secrets = p.Secrets.Was, p.Secrets.Now
 	}
 	if p.TTLSeconds != nil {
 		args.TTL = *p.TTLSeconds
@@ -89,6 +103,8 @@ func (s *Store) UpdateSandbox(ctx context.Context, ref farm.Ref, p SandboxPatch)
 		return s.readSandbox(ctx, r.fields(1))
 	case "notfound":
 		return nil, noSandbox(ref.ID)
+	case "secrets":
+		return nil, ErrSecretsChanged
 	default:
 		return nil, farm.Conflictf("Sandbox %s is %s and can no longer be changed.", ref.ID, r.text(1))
 	}

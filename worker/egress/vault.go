@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"time"
@@ -10,8 +11,9 @@ import (
 	"github.com/sandfarm/sandfarm/internal/secret"
 )
 
-// vault has the secrets of one sandbox, which never change.
+// vault has the secrets of one sandbox.
 type vault struct {
+	sealed []byte // what they were opened from
 	values map[string]string
 	issuer *secret.Issuer
 }
@@ -23,8 +25,10 @@ func (x *Exit) addSecrets(ctx context.Context, s *farm.Sandbox, rules *outbound.
 		return nil
 	}
 	var err error
-	if x.vault == nil {
-		x.vault, err = x.egress.unseal(ctx, s)
+	if opened, problem := x.egress.unseal(ctx, s, x.vault); problem == nil {
+		x.vault = opened
+	} else if x.vault == nil { // values that were known are used until there are others
+		err = problem
 	}
 	for _, one := range s.Spec.Secrets {
 		added := outbound.Secret{Secret: one}
@@ -39,11 +43,14 @@ func (x *Exit) addSecrets(ctx context.Context, s *farm.Sandbox, rules *outbound.
 	return err
 }
 
-// unseal reads and opens the secrets of a sandbox.
-func (e *Egress) unseal(ctx context.Context, s *farm.Sandbox) (*vault, error) {
+// unseal reads the secrets of a sandbox, and opens them if they are not those of a vault that is known; nil: none is.
+func (e *Egress) unseal(ctx context.Context, s *farm.Sandbox, known *vault) (*vault, error) {
 	sealed, err := e.deps.Records.SandboxSecrets(ctx, s.Ref())
 	if err != nil {
 		return nil, err
+	}
+	if known != nil && bytes.Equal(known.sealed, sealed) {
+		return known, nil
 	}
 	bundle, err := e.deps.Secrets.Open(s.Ref(), sealed)
 	if err != nil {
@@ -56,5 +63,5 @@ func (e *Egress) unseal(ctx context.Context, s *farm.Sandbox) (*vault, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &vault{values: bundle.Values, issuer: issuer}, nil
+	return &vault{sealed: sealed, values: bundle.Values, issuer: issuer}, nil
 }

@@ -72,6 +72,26 @@ func TestSecretsOfASandbox(t *testing.T) {
 			t.Errorf("%s: the host got %v", name, got)
 		}
 	}
+	// A new value, which other workers learn of from the record.
+	const newValue = "sk-fedcba9876543210"
+	again, err := keys.Seal(box.Ref(), secret.Bundle{Values: map[string]string{"KEY": newValue}, Authority: authority})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, c := w.open(t, use)
+	trust(t, c, inside)
+	if _, err := w.store.UpdateSandbox(t.Context(), box.Ref(), store.SandboxPatch{Secrets: &store.SealedSecrets{Was: sealed, Now: again}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Refresh(t.Context(), box.Ref()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.get(t, c); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-asked; got.Get("X-Key") != newValue {
+		t.Errorf("after the change the host got %v", got)
+	}
 	entry := w.log(t, "allowed")
 	for entry.Method == http.MethodConnect { // the tunnel around the request is in the log as well
 		entries, _, err := w.store.Egress(t.Context(), box.Ref(), "", 100)
@@ -101,11 +121,11 @@ func TestSecretsOfASandbox(t *testing.T) {
 	if _, err := w.store.MoveSandbox(t.Context(), store.Move{Ref: box.Ref(), To: farm.SandboxFailed, Removed: true}); err != nil {
 		t.Fatal(err)
 	}
-	_, c := w.open(t, use)
+	_, c = w.open(t, use)
 	if _, err := w.get(t, c); err == nil || len(asked) > 0 {
 		t.Errorf("after the end: %v, the host was asked %d times", err, len(asked))
 	}
-	if strings.Contains(log.String(), secretValue) {
+	if strings.Contains(log.String(), secretValue) || strings.Contains(log.String(), newValue) {
 		t.Error("the log has the value")
 	}
 }

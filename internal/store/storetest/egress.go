@@ -128,6 +128,45 @@ func egressLogEndsWithItsSandbox(t *testing.T, factory Factory) {
 	}
 }
 
+// Sealed secrets are replaced if they are still those that were read, and else nothing of the update is.
+func secretsAreReplacedAsTheyWere(t *testing.T, factory Factory) {
+	b, ctx := setup(t, factory), t.Context()
+	a := Create()
+	a.Secrets = []byte("first \x00\xff")
+	box := b.accept(t, a).Sandbox.Ref()
+	name := "renamed"
+	for _, c := range []struct {
+		was, now string
+		want     error
+		kept     string
+	}{
+		{"other", "second", store.ErrSecretsChanged, "first \x00\xff"},
+		{"", "second", store.ErrSecretsChanged, "first \x00\xff"},
+		{"first \x00\xff", "second \x00", nil, "second \x00"},
+		{"first \x00\xff", "third", store.ErrSecretsChanged, "second \x00"},
+	} {
+		got, err := b.UpdateSandbox(ctx, box, store.SandboxPatch{Name: &name, Secrets: &store.SealedSecrets{Was: []byte(c.was), Now: []byte(c.now)}})
+		if !errors.Is(err, c.want) || err == nil && got.Spec.Name != name {
+			t.Errorf("%q: %+v, %v", c.was, got, err)
+		}
+		if kept, err := b.SandboxSecrets(ctx, box); string(kept) != c.kept || err != nil {
+			t.Errorf("%q: the secrets are %q, %v", c.was, kept, err)
+		}
+		if c.want != nil && c.kept == string(a.Secrets) && b.sandbox(t, box).Spec.Name == name {
+			t.Errorf("%q: the rest was changed", c.was)
+		}
+	}
+	if _, err := b.MoveSandbox(ctx, store.Move{Ref: box, To: farm.SandboxFailed, Removed: true}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.UpdateSandbox(ctx, box, store.SandboxPatch{Secrets: &store.SealedSecrets{Was: []byte("second \x00"), Now: []byte("late")}}); farm.CodeOf(err) != farm.CodeConflict {
+		t.Errorf("after the end: %v", err)
+	}
+	if kept, err := b.SandboxSecrets(ctx, box); kept != nil || err != nil {
+		t.Errorf("after the end the secrets are %q, %v", kept, err)
+	}
+}
+
 // Sealed secrets are stored with the sandbox and removed when it ends, while its record stays.
 func secretsEndWithTheirSandbox(t *testing.T, factory Factory) {
 	for _, end := range []farm.SandboxState{farm.SandboxFailed, farm.SandboxLost} {

@@ -96,6 +96,7 @@ func Run(t *testing.T, factory Factory) {
 		"HibernatedSandboxesAreNotIdle": hibernatedSandboxesAreNotIdle,
 		"HostsArePatched":               hostsArePatched,
 		"SecretsEndWithTheirSandbox":    secretsEndWithTheirSandbox,
+		"SecretsAreReplacedAsTheyWere":  secretsAreReplacedAsTheyWere,
 		"HostsOfATenant":                hostsOfATenant,
 		"ExpiredKeysAreTrimmed":         expiredKeysAreTrimmed,
 		"OpenRoutes":                    openRoutes,

@@ -74,7 +74,10 @@ REQUESTS: dict[str, tuple[list[Use], set[str]]] = {
         set(),
     ),
     "RunRequest": ([lambda client, _: client.run("1", **BOX, **WORK, language="python", files={"a": "b"})], set()),
-    "UpdateRequest": ([lambda _, box: box.update(name="n", ttl=1, idle=1, labels={"a": "b"}, allow_hosts=["h"])], set()),
+    "UpdateRequest": (
+        [lambda _, box: box.update(name="n", ttl=1, idle=1, labels={"a": "b"}, allow_hosts=["h"], secrets={"KEY": "value"})],
+        set(),
+    ),
 }
 
 

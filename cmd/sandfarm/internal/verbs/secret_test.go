@@ -38,3 +38,28 @@ func TestSecretsAreReadFromTheEnvironmentOrAFile(t *testing.T) {
 		}
 	}
 }
+
+// New values come from the same places, and are in no output either.
+func TestSecretsGetNewValuesFromTheSamePlaces(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	var sent string
+	f.Routes["PATCH /v1/sandboxes/sbx_1"] = func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		sent = string(body)
+		f.gives(200, wire.Sandbox{ID: "sbx_1"})(w, r)
+	}
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("value in a file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := f.sandfarm(t.Context(), "", "sandbox", "secret", "sbx_1", "TOKEN@"+file)
+	if want := `{"secrets":{"TOKEN":{"value":"value in a file"}}}`; got.code != 0 || strings.TrimSpace(sent) != want || strings.Contains(got.out+got.stderr, "value in") {
+		t.Errorf("%+v, sent %s", got, sent)
+	}
+	for _, wrong := range [][]string{{"NOT_SET_HERE"}, {"@" + file}, {"TOKEN@/does/not/exist"}, {"TOKEN@" + file, "TOKEN@" + file}, {}} {
+		if got := f.sandfarm(t.Context(), "", append([]string{"sandbox", "secret", "sbx_1"}, wrong...)...); got.code != 2 {
+			t.Errorf("%q: %+v, want a usage error", wrong, got)
+		}
+	}
+}

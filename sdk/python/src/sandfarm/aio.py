@@ -194,10 +194,12 @@ class AsyncSandbox(AsyncRunner):
         idle: int | None = None,
         labels: Mapping[str, str] | None = None,
         allow_hosts: Sequence[str] | None = None,
+        secrets: Mapping[str, str] | None = None,
     ) -> SandboxInfo:
         """See `Sandbox.update`."""
         hosts = _bodies.string_list(allow_hosts)
-        body = _bodies.compact(name=name, ttl_seconds=ttl, idle_seconds=idle, labels=labels, allow_hosts=hosts)
+        values = None if secrets is None else {name: {"value": value} for name, value in secrets.items()}
+        body = _bodies.compact(name=name, ttl_seconds=ttl, idle_seconds=idle, labels=labels, allow_hosts=hosts, secrets=values)
         return d.build(SandboxInfo, await self._handle.http.json(Call("PATCH", await self._handle.path(), body=body)))
 
     async def keep_alive(self, ttl: int) -> SandboxInfo:

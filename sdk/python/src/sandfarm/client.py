@@ -256,9 +256,15 @@ class Sandbox(Runner):
         idle: int | None = None,
         labels: Mapping[str, str] | None = None,
         allow_hosts: Sequence[str] | None = None,
+        secrets: Mapping[str, str] | None = None,
     ) -> SandboxInfo:
-        """Changes its name, lifetime, labels or hosts. New labels and hosts replace the old ones; None changes nothing."""
-        return finish(self._async.update(name=name, ttl=ttl, idle=idle, labels=labels, allow_hosts=allow_hosts))
+        """Changes its name, lifetime, labels or hosts, or values of its secrets, by their names.
+
+        New labels and hosts replace the old ones. Requests from then on have the new values. None changes nothing.
+        """
+        return finish(
+            self._async.update(name=name, ttl=ttl, idle=idle, labels=labels, allow_hosts=allow_hosts, secrets=secrets)
+        )
 
     def keep_alive(self, ttl: int) -> SandboxInfo:
         """Sets its lifetime to so many seconds from now."""
