@@ -55,7 +55,7 @@ func StatusOf(code farm.Code) int {
 
 // PieceBytes bounds one answer with content of a file, for the same reason: its reader asks for the next piece. It begins with a line of JSON, a
 // FilePiece.
-const PieceBytes = 1 << 20
+const PieceBytes = 256 << 10
 
 // FilePiece describes a piece of a file.
 type FilePiece struct {
