@@ -35,7 +35,7 @@ func without(names []string, dropped ...string) []string {
 var (
 	shownOfSandbox = map[string]string{
 		"ID": "id", "State": "state", "Reason": "reason", "CreatedAt": "created_at", "LastUsedAt": "last_used_at", "ExpiresAt": "expires_at", "ClosedAt": "closed_at",
-		"Spec.Name": "name", "Spec.Image": "image", "Spec.Network": "network", "Spec.Resources": "resources", "Spec.GPU": "gpu", "Runtime": "runtime", "Spec.Runtime": "runtime", "Spec.Labels": "labels",
+		"Spec.Name": "name", "Spec.Image": "image", "Spec.Network": "network", "Spec.Resources": "resources", "Spec.GPU": "gpu", "Runtime": "runtime", "Spec.Runtime": "runtime", "Spec.Labels": "labels", "Spec.OnIdle": "on_idle",
 		"Spec.TTLSeconds": "ttl_seconds", "Spec.IdleSeconds": "idle_seconds", "Spec.Env": "env_names", "Spec.AllowHosts": "allow_hosts", "Spec.Secrets": "secrets", "Spec.Authority": "",
 
 		"Tenant": "", "Node": "", "Container": "", "ReadyAt": "", "Generation": "", "OneShot": "", "Pooled": "", "Expired": "",

@@ -161,6 +161,11 @@ func TestBadBodies(t *testing.T) {
 			}
 		}
 	}
+	for _, body := range []string{`{"on_idle":"sleep"}`, `{"on_idle":"hibernate"}`, `{"on_idle":"hibernate","idle_seconds":0}`} { // no node here can
+		if p := b.problemOf("POST", "/v1/sandboxes", body); p.Code != "invalid" || p.Errors[0].Pointer != "/on_idle" {
+			t.Errorf("POST %s: %+v", body, p)
+		}
+	}
 	for _, body := range []string{`{"image":"python"}`, `{"ttl_seconds":-1}`, `[]`, `{"labels":{"a":null}}`} {
 		if p := b.problemOf("PATCH", box, body); p.Code != "invalid" {
 			t.Errorf("PATCH %s: %+v", body, p)

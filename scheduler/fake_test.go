@@ -26,6 +26,7 @@ type fake struct {
 	lockHangs bool
 	tenants   []string
 	due       map[string][]farm.Ref
+	boxes     map[string]*farm.Sandbox // records; none: it is gone
 	expired   map[string][]farm.Artifact
 	deleteErr error
 	staged    map[string]time.Time
@@ -72,6 +73,15 @@ func (f *fake) Due(_ context.Context, tenant string, limit int) ([]farm.Ref, err
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.due[tenant][:min(limit, len(f.due[tenant]))]), nil
+}
+
+func (f *fake) Sandbox(_ context.Context, ref farm.Ref) (*farm.Sandbox, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if box := f.boxes[ref.ID]; box != nil {
+		return box, nil
+	}
+	return nil, farm.NotFoundf("there is no sandbox %s", ref.ID)
 }
 
 func (f *fake) ExpiredArtifacts(_ context.Context, tenant string, limit int) ([]farm.Artifact, error) {
@@ -155,7 +165,7 @@ func (f *fake) Delete(_ context.Context, keys ...string) error {
 func (f *fake) Submit(_ context.Context, a store.Accept) (store.Accepted, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.steps = append(f.steps, fmt.Sprintf("%s %s %s expired=%v inline=%v", a.Job.Kind, a.Job.Tenant, a.Job.SandboxID, a.Request.Close.Expired, a.Job.Inline))
+	f.steps = append(f.steps, fmt.Sprintf("%s %s %s expired=%v inline=%v", a.Job.Kind, a.Job.Tenant, a.Job.SandboxID, a.Request.Close != nil && a.Request.Close.Expired, a.Job.Inline))
 	f.due[a.Job.Tenant] = slices.DeleteFunc(f.due[a.Job.Tenant], func(r farm.Ref) bool { return r.ID == a.Job.SandboxID })
 	if strings.HasPrefix(a.Job.SandboxID, "gone") {
 		return store.Accepted{}, farm.NotFoundf("There is no sandbox.")

@@ -32,6 +32,7 @@ type Records interface {
 	Unlock(ctx context.Context, name, owner string) error
 	Tenants(ctx context.Context) ([]string, error)
 	Due(ctx context.Context, tenant string, limit int) ([]farm.Ref, error)
+	Sandbox(ctx context.Context, ref farm.Ref) (*farm.Sandbox, error)
 	ExpiredArtifacts(ctx context.Context, tenant string, limit int) ([]farm.Artifact, error)
 	DeleteArtifacts(ctx context.Context, artifacts []farm.Artifact) (int, error)
 	ArtifactsOfJob(ctx context.Context, job farm.Ref) ([]farm.Artifact, error)

@@ -164,6 +164,42 @@ func TestErrorKeepsTheLease(t *testing.T) {
 	})
 }
 
+// Only a sandbox that is idle before its deadline, and asked for that, hibernates; the others are closed.
+func TestIdleSandboxesHibernate(t *testing.T) {
+	t.Parallel()
+	later, sleeps := time.Now().Add(time.Hour), farm.SandboxSpec{OnIdle: farm.OnIdleHibernate}
+	for what, c := range map[string]struct {
+		box  farm.Sandbox
+		want farm.JobKind
+	}{
+		"idle":       {farm.Sandbox{State: farm.SandboxReady, ExpiresAt: later, Spec: sleeps}, farm.KindHibernate},
+		"not asked":  {farm.Sandbox{State: farm.SandboxReady, ExpiresAt: later}, farm.KindClose},
+		"expired":    {farm.Sandbox{State: farm.SandboxReady, ExpiresAt: time.Now().Add(-time.Second), Spec: sleeps}, farm.KindClose},
+		"hibernated": {farm.Sandbox{State: farm.SandboxHibernated, ExpiresAt: time.Now().Add(-time.Second), Spec: sleeps}, farm.KindClose},
+		"queued":     {farm.Sandbox{State: farm.SandboxQueued, ExpiresAt: later, Spec: sleeps}, farm.KindClose},
+	} {
+		if got := c.box.SleepsAt(time.Now()); got != (c.want == farm.KindHibernate) {
+			t.Errorf("%s: SleepsAt = %v", what, got)
+		}
+		synctest.Test(t, func(t *testing.T) {
+			box := c.box
+			if box.ExpiresAt.Equal(later) { // the clock of the bubble
+				box.ExpiresAt = time.Now().Add(time.Hour)
+			} else {
+				box.ExpiresAt = time.Now().Add(-time.Second)
+			}
+			f := &fake{tenants: []string{"a"}, due: map[string][]farm.Ref{"a": {{Tenant: "a", ID: "sbx_1"}}}, boxes: map[string]*farm.Sandbox{"sbx_1": &box}}
+			s := start(t, f, &strings.Builder{})
+			time.Sleep(time.Minute)
+			s.Stop()
+			steps := strings.Join(f.done(), "\n")
+			if !strings.Contains(steps, string(c.want)+" a sbx_1") || c.want == farm.KindHibernate && strings.Contains(steps, "close a") || c.want == farm.KindClose && strings.Contains(steps, "hibernate a") {
+				t.Errorf("%s: %.200s", what, steps)
+			}
+		})
+	}
+}
+
 func TestErrorOfOneTenantDoesNotAffectOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -25,7 +25,7 @@ func (s *Scheduler) each(ctx context.Context, step func(ctx context.Context, ten
 	return errors.Join(errs...)
 }
 
-// expire submits a close job for every sandbox whose deadline has passed.
+// expire closes every sandbox whose deadline has passed, or hibernates it.
 func (s *Scheduler) expire(ctx context.Context) error {
 	return s.each(ctx, func(ctx context.Context, tenant string) error {
 		due, err := s.deps.Records.Due(ctx, tenant, batch)
@@ -34,21 +34,36 @@ func (s *Scheduler) expire(ctx context.Context) error {
 		}
 		var errs []error
 		for _, sandbox := range due {
-			job := &farm.Job{
-				ID: farm.NewID(farm.JobPrefix), Tenant: tenant, Kind: farm.KindClose, SandboxID: sandbox.ID,
-				State: farm.JobQueued, CreatedAt: time.Now().UTC(), Inline: true,
-			}
-			request := &farm.Request{Close: &farm.CloseRequest{Expired: true, Reason: "Its time was up."}}
-			_, err := s.deps.Jobs.Submit(ctx, store.Accept{Job: job, Request: request})
-			if err == nil {
-				s.seen.expired.Inc()
-			}
-			if code := farm.CodeOf(err); err != nil && code != farm.CodeConflict && code != farm.CodeNotFound {
-				errs = append(errs, fmt.Errorf("close sandbox %s: %w", sandbox.ID, err))
+			if err := s.expireOne(ctx, sandbox); err != nil {
+				errs = append(errs, err)
 			}
 		}
 		return errors.Join(errs...)
 	})
+}
+
+// expireOne submits the job that closes a sandbox, or that hibernates one which is only idle and asked for that.
+func (s *Scheduler) expireOne(ctx context.Context, sandbox farm.Ref) error {
+	box, err := s.deps.Records.Sandbox(ctx, sandbox)
+	if err != nil && farm.CodeOf(err) != farm.CodeNotFound {
+		return fmt.Errorf("read sandbox %s: %w", sandbox.ID, err)
+	}
+	job := &farm.Job{
+		ID: farm.NewID(farm.JobPrefix), Tenant: sandbox.Tenant, Kind: farm.KindClose, SandboxID: sandbox.ID,
+		State: farm.JobQueued, CreatedAt: time.Now().UTC(), Inline: true,
+	}
+	request := &farm.Request{Close: &farm.CloseRequest{Expired: true, Reason: "Its time was up."}}
+	if err == nil && box.SleepsAt(time.Now()) {
+		job.Kind, job.Inline, request = farm.KindHibernate, false, &farm.Request{}
+	}
+	_, err = s.deps.Jobs.Submit(ctx, store.Accept{Job: job, Request: request})
+	switch code := farm.CodeOf(err); {
+	case err == nil && job.Kind == farm.KindClose:
+		s.seen.expired.Inc()
+	case err != nil && code != farm.CodeConflict && code != farm.CodeNotFound:
+		return fmt.Errorf("%s sandbox %s: %w", job.Kind, sandbox.ID, err)
+	}
+	return nil
 }
 
 // sweep enqueues accepted jobs that are in no queue, and lets other workers take over the jobs of dead ones.

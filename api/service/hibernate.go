@@ -52,3 +52,27 @@ func (s *Service) checkHibernates(ctx context.Context, box *farm.Sandbox) error 
 	}
 	return farm.CannotHibernate(box)
 }
+
+// onIdleClose is the public name of farm.OnIdleClose.
+const onIdleClose = "close"
+
+// onIdle reads on_idle. It refuses hibernate where no node could do it with the sandbox.
+func (s *Service) onIdle(ctx context.Context, p *problems, given *string, spec farm.SandboxSpec) farm.OnIdle {
+	switch value := orElse(given, onIdleClose); value {
+	case onIdleClose:
+		return farm.OnIdleClose
+	case string(farm.OnIdleHibernate):
+	default:
+		p.addf("/on_idle", "on_idle %q is neither %q nor %q", farm.Shorten(value), onIdleClose, farm.OnIdleHibernate)
+		return farm.OnIdleClose
+	}
+	if spec.IdleSeconds == 0 {
+		p.addf("/on_idle", "on_idle is hibernate, but idle_seconds is 0: the sandbox is never idle")
+	}
+	if !p.of("/runtime", "/gpu") {
+		if err := s.checkHibernates(ctx, &farm.Sandbox{Runtime: spec.Runtime, Spec: spec}); err != nil {
+			p.addf("/on_idle", "on_idle is hibernate, which needs a node whose engine makes checkpoints, gVisor (runtime runsc) and no GPU; see hibernates of GET /v1/workers")
+		}
+	}
+	return farm.OnIdleHibernate
+}

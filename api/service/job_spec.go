@@ -135,6 +135,7 @@ func jobSpec(j *farm.Job) *wire.JobSpec {
 		out.Name, out.Image, out.Network, out.AllowHosts = b.Name, b.Image, string(b.Network), b.AllowHosts
 		out.Runtime, out.Secrets = b.Runtime, secretNames(b.Secrets)
 		out.Resources, out.Labels, out.TTLSeconds, out.IdleSeconds = &resources, b.Labels, b.TTLSeconds, b.IdleSeconds
+		out.OnIdle = string(b.OnIdle)
 		out.EnvNames = slices.Sorted(maps.Keys(b.Env))
 		if b.GPU.Wanted() {
 			out.GPU = &wire.GPU{Count: b.GPU.Count, Model: b.GPU.Model}

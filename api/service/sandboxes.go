@@ -28,6 +28,7 @@ func (s *Service) spec(ctx context.Context, p *problems, tenant string, r wire.C
 	out.Runtime = s.runtime(ctx, p, tenant, r.Runtime)
 	out.Resources = s.resources(p, r.Resources)
 	out.TTLSeconds, out.IdleSeconds = s.ttl(p, r.TTLSeconds), s.idle(p, r.IdleSeconds)
+	out.OnIdle = s.onIdle(ctx, p, r.OnIdle, out)
 	p.check("/callback_url", s.checkCallback(ctx, r.CallbackURL))
 	_, _, err := s.image(ctx, out.Image)
 	p.check("/image", err)

@@ -27,6 +27,7 @@ type JobSpec struct {
 	Labels      map[string]string `json:"labels,omitempty" doc:"labels of the new sandbox"`
 	TTLSeconds  int               `json:"ttl_seconds,omitempty" doc:"life of the new sandbox"`
 	IdleSeconds int               `json:"idle_seconds,omitempty" doc:"life of the new sandbox after the end of its last use"`
+	OnIdle      string            `json:"on_idle,omitempty" doc:"what happens when the new sandbox is idle; absent: it is closed" enum:"close,hibernate"`
 
 	Operation string     `json:"operation,omitempty" doc:"what a job of kind file does" enum:"write,tar,many,mkdir,delete,move"`
 	Path      string     `json:"path,omitempty" doc:"path in the workspace"`

@@ -14,6 +14,7 @@ type CreateRequest struct {
 	Packages    []string          `json:"packages,omitempty" doc:"Python packages to install first, as in POST …/packages"`
 	TTLSeconds  *int              `json:"ttl_seconds,omitempty" doc:"life from now"`
 	IdleSeconds *int              `json:"idle_seconds,omitempty" doc:"life after the end of the last use; 0: no idle limit"`
+	OnIdle      *string           `json:"on_idle,omitempty" doc:"what happens when it has been idle for idle_seconds; hibernate needs a node that can" enum:"close,hibernate" default:"close"`
 	Labels      map[string]string `json:"labels,omitempty" doc:"labels to find it by"`
 	CallbackURL string            `json:"callback_url,omitempty" doc:"http(s) address that gets the finished job"`
 }

@@ -23,6 +23,7 @@ type Sandbox struct {
 	ClosedAt    *time.Time        `json:"closed_at" doc:"when it ended; null: still open"`
 	TTLSeconds  int               `json:"ttl_seconds" doc:"life from its creation, or from the last PATCH"`
 	IdleSeconds int               `json:"idle_seconds" doc:"life after the end of its last use; 0: no idle limit"`
+	OnIdle      string            `json:"on_idle" doc:"what happens when it has been idle for idle_seconds" enum:"close,hibernate"`
 }
 
 // Resources are the limits of a sandbox.

@@ -1,5 +1,7 @@
 package farm
 
+import "time"
+
 // CannotHibernate is the refusal to hibernate a sandbox.
 func CannotHibernate(s *Sandbox) *Error {
 	switch {
@@ -10,4 +12,18 @@ func CannotHibernate(s *Sandbox) *Error {
 	default:
 		return Conflictf("The node of sandbox %s makes no checkpoints, so it cannot hibernate: they need gVisor (runsc) and an engine with experimental features (`sandfarm doctor`). Close it, or let it run.", s.ID)
 	}
+}
+
+// OnIdle is what happens to a sandbox that has been idle for its IdleSeconds; the zero value is OnIdleClose.
+type OnIdle string
+
+// The values of OnIdle.
+const (
+	OnIdleClose     OnIdle = ""
+	OnIdleHibernate OnIdle = "hibernate"
+)
+
+// SleepsAt reports whether a sandbox whose deadline has passed hibernates instead of being closed: only its idle limit is over.
+func (s *Sandbox) SleepsAt(now time.Time) bool {
+	return s.Spec.OnIdle == OnIdleHibernate && s.State == SandboxReady && now.Before(s.ExpiresAt)
 }

@@ -46,6 +46,7 @@ type SandboxSpec struct {
 	Labels      map[string]string `json:"labels,omitempty"`
 	TTLSeconds  int               `json:"ttl_seconds"`  // lifetime from creation, or from the last PATCH
 	IdleSeconds int               `json:"idle_seconds"` // lifetime after the last use; 0: no idle limit
+	OnIdle      OnIdle            `json:"on_idle,omitempty"`
 }
 
 // Sandbox is the record of a sandbox. It is the source of truth; the container follows it.

@@ -54,7 +54,7 @@ WORK: dict[str, Any] = {"timeout": 1, "env": {"A": "b"}, "auto_install": True, "
 WORK |= {"callback_url": "http://x/"}
 REQUESTS: dict[str, tuple[list[Use], set[str]]] = {
     "CreateRequest": (
-        [lambda client, _: client.create(**BOX, name="n", env={"A": "b"}, ttl=1, idle=1)],
+        [lambda client, _: client.create(**BOX, name="n", env={"A": "b"}, ttl=1, idle=1, on_idle="hibernate")],
         {"callback_url"},  # the caller waits for it
     ),
     "ExecuteRequest": ([lambda _, box: box.submit("1", language="python", context="c", **WORK)], set()),

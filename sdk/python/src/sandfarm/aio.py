@@ -50,6 +50,7 @@ class AsyncClient(AsyncFarm):
         env: Mapping[str, str] | None = None,
         ttl: int | None = None,
         idle: int | None = None,
+        on_idle: str | None = None,
         labels: Mapping[str, str] | None = None,
         keep: bool = False,
     ) -> AsyncSandbox:
@@ -71,6 +72,7 @@ class AsyncClient(AsyncFarm):
             env=env,
             ttl=ttl,
             idle=idle,
+            on_idle=on_idle,
             labels=labels,
             keep=keep,
         ).start()
@@ -111,6 +113,7 @@ class AsyncSandbox(AsyncRunner):
         env: Mapping[str, str] | None = None,
         ttl: int | None = None,
         idle: int | None = None,
+        on_idle: str | None = None,
         labels: Mapping[str, str] | None = None,
         keep: bool = False,
         client: AsyncClient | None = None,
@@ -133,6 +136,7 @@ class AsyncSandbox(AsyncRunner):
             packages=_bodies.string_list(packages),
             ttl_seconds=ttl,
             idle_seconds=idle,
+            on_idle=on_idle,
             labels=labels,
         )
         super().__init__(Handle(self._client, id or "", body))

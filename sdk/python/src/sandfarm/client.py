@@ -82,6 +82,7 @@ class Client(Farm):
         env: Mapping[str, str] | None = None,
         ttl: int | None = None,
         idle: int | None = None,
+        on_idle: str | None = None,
         labels: Mapping[str, str] | None = None,
         keep: bool = False,
     ) -> Sandbox:
@@ -103,6 +104,7 @@ class Client(Farm):
             env=env,
             ttl=ttl,
             idle=idle,
+            on_idle=on_idle,
             labels=labels,
             keep=keep,
         ).start()
@@ -140,6 +142,7 @@ class Sandbox(Runner):
         env: environment variables.
         ttl: lifetime in seconds.
         idle: how many seconds it may be idle; 0: no limit.
+        on_idle: what happens then: `close` (default) or `hibernate`, which needs the runtime `runsc`.
         labels: labels, to find it by.
         keep: leave it open at the end of a `with` block.
         client: the client to use. Default: its own, with `url` and `api_key`.
@@ -172,6 +175,7 @@ class Sandbox(Runner):
         env: Mapping[str, str] | None = None,
         ttl: int | None = None,
         idle: int | None = None,
+        on_idle: str | None = None,
         labels: Mapping[str, str] | None = None,
         keep: bool = False,
         client: Client | None = None,
@@ -197,6 +201,7 @@ class Sandbox(Runner):
             env=env,
             ttl=ttl,
             idle=idle,
+            on_idle=on_idle,
             labels=labels,
             keep=keep,
             client=self._client._async,

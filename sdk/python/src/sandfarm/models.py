@@ -190,6 +190,7 @@ class SandboxInfo:
         closed_at: when it ended; None if it is open.
         ttl_seconds: lifetime, from its creation or the last `keep_alive`.
         idle_seconds: how long it may be idle; 0: no limit.
+        on_idle: what happens then: `close` or `hibernate`.
     """
 
     id: str = ""
@@ -211,6 +212,7 @@ class SandboxInfo:
     closed_at: datetime | None = d.field(d.timestamp, default=None)
     ttl_seconds: int = 0
     idle_seconds: int = 0
+    on_idle: str = "close"
 
     @property
     def open(self) -> bool:
