@@ -55,7 +55,7 @@ func (s *session) read(conn context.Context) error {
 			return refuse(codeBase+http.StatusBadRequest, "The end of the input has no bytes.")
 		}
 		hold.Keep(s.waiting.Add(int64(len(in.data))) - int64(len(in.data)))
-		if err := budget.Charge(ctx, int64(len(in.data))); err != nil {
+		if err := budget.Charge(ctx, int64(len(in.data))); err != nil { //nolint:contextcheck // conn is for the connection, which outlives the work
 			return err
 		}
 		select {
@@ -96,7 +96,7 @@ func (s *session) pass(conn context.Context, from int64, in input) (position int
 		want++
 	}
 	for position = from; position < want; {
-		got, err := s.process.Write(s.ctx, position, in.data[position-from:], end)
+		got, err := s.process.Write(s.ctx, position, in.data[position-from:], end) //nolint:contextcheck // conn is for the connection, which outlives the work
 		if err != nil {
 			return position, err
 		}
@@ -117,7 +117,7 @@ func (s *session) resize(conn context.Context, data []byte) error {
 		return refuse(codeBase+http.StatusBadRequest, "A resize has 4 bytes: columns and rows.")
 	}
 	size := farm.TerminalSize{Cols: int(binary.BigEndian.Uint16(data)), Rows: int(binary.BigEndian.Uint16(data[2:]))}
-	err := s.process.Resize(s.ctx, size)
+	err := s.process.Resize(s.ctx, size) //nolint:contextcheck // conn is for the connection, which outlives the work
 	if code := farm.CodeOf(err); err != nil && (code == farm.CodeConflict || code == farm.CodeInvalid) {
 		return s.refused(conn, err)
 	}
