@@ -83,6 +83,7 @@ func (s *Server) guardPages(c *gin.Context) {
 	case !s.trusted().Host(c.Request.Host):
 		refusal = "This farm has no API keys, so it answers only under a loopback name. Use http://127.0.0.1, or add this host to api.trusted_hosts."
 	case s.browserCallable[c.FullPath()]: // handle checks the origin
+	case c.FullPath() == linkRoute: // a page of the sandbox has no origin, and its address is what lets it call
 	case s.origins.Check(c.Request) != nil, c.GetHeader("Upgrade") != "" && !s.trusted().Origin(c.Request): // browsers let any page open a WebSocket
 		refusal = "This farm has no API keys, so pages of other origins may not call it."
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"regexp"
 	"strings"
 	"time"
 
@@ -26,6 +27,8 @@ type Config struct {
 	TrustedHosts []string `toml:"trusted_hosts" doc:"Host names, in addition to loopback names, under which a farm without keys answers."`
 	// TrustedOrigins are the origins, in addition to the server's own, whose pages may call MCP and the older systems' routes.
 	TrustedOrigins []string `toml:"trusted_origins" default:"http://localhost:3000,http://localhost:6274" doc:"Origins of web pages, in addition to the farm's own, that may call the MCP addresses and the routes of the older systems, such as https://chat.example.com. The defaults are a front end in development and the MCP Inspector. Any page there can use a farm without keys: empty the list if you need neither."`
+	// PreviewDomain is below which each port of a sandbox has an origin of its own.
+	PreviewDomain string `toml:"preview_domain" doc:"Domain whose subdomains lead to this API: the links to ports of sandboxes are below it then, each an origin of its own (https://8888-sbx-….DOMAIN). Use a domain of its own, with a wildcard in DNS and in its certificate. Empty: localhost for callers who name a loopback address, otherwise links below the API's own address. none: no such hosts."`
 	// AuditReads adds reads to the audit.
 	AuditReads bool `toml:"audit_reads" default:"false" doc:"Also write reads to the audit (sandfarm audit), and not only changes, jobs and refusals."`
 	// AllowPrivateCallbacks allows callback_url to point to private addresses.
@@ -42,6 +45,11 @@ type Config struct {
 	// Secrets seal the secrets of sandboxes; nil: there can be none.
 	Secrets *secret.Keys `toml:"-"`
 }
+
+// previewNone as PreviewDomain means that no port has an origin of its own.
+const previewNone = "none"
+
+var previewDomain = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$`)
 
 // KeyConfig is one key: its tenant, and the SHA-256 of the key in hex, so that the settings hold no secret.
 type KeyConfig struct {
@@ -99,6 +107,9 @@ func (c Config) validate() error {
 		problems = append(problems, fmt.Errorf("api.listen: %q is not host:port", c.Listen))
 	case len(c.Keys) == 0 && !c.RequireKeys && !guard.Loopback(host):
 		problems = append(problems, fmt.Errorf("api.listen: %q is not a loopback address and no API key is set: set api.keys or api.require_keys, or listen on 127.0.0.1", c.Listen))
+	}
+	if d := c.PreviewDomain; d != "" && d != previewNone && !previewDomain.MatchString(d) {
+		problems = append(problems, fmt.Errorf("api.preview_domain: %q is not a domain in lower case, without a scheme or a port", d))
 	}
 	seen := make(map[string]bool, len(c.Keys))
 	for i, key := range c.Keys {

@@ -18,7 +18,7 @@ func operations(b *bundle) map[string]string {
 	}](b, http.StatusOK, "GET", "/openapi.json", nil)
 	bodies := map[string]string{
 		"/execute": `{"code":"1"}`, "/commands": `{"command":"true"}`, "/packages": `{"packages":["six"]}`, "/move": `{"from":"a","to":"b"}`,
-		"/processes": `{"command":"true"}`, "/signal": `{"signal":"SIGTERM"}`, "/resize": `{"cols":80,"rows":24}`,
+		"/processes": `{"command":"true"}`, "/signal": `{"signal":"SIGTERM"}`, "/resize": `{"cols":80,"rows":24}`, "/port-links": `{"port":80}`,
 		"/copy": `{"from":"a","to":"b"}`, "/link": `{"path":"a","target":"b"}`, "/fs/{path}": `{"mode":"0600"}`,
 	}
 	out := map[string]string{}

@@ -67,6 +67,8 @@ type Server struct {
 	audit           *auditor
 	gate            *admission.Gate
 	ports           *ports.Proxy
+	links           *ports.Links
+	previews        http.Handler // of the hosts of ports
 	metrics         *metrics
 	tracer          trace.TracerProvider
 	memory          *budget.Budget
@@ -108,6 +110,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		return nil, err
 	}
 	s.ports = ports.New(s.closing)
+	s.links = ports.NewLinks(deps.Store.LinkKey, s.audit.now)
 	s.gate = admission.New(admission.Config{Store: deps.Store, Logger: deps.Logger, Refused: s.metrics.countRefusal})
 	s.service = service.New(service.Deps{
 		Submitter: deps.Submitter, Store: deps.Store, Queues: deps.Queues, Blobs: deps.Blobs, Memory: deps.Memory, Resolver: deps.Resolver,
@@ -131,15 +134,16 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		}
 	}
 	s.engine = s.router()
+	s.previews = s.previewRouter()
 	s.http = httpserver.New(httpserver.Config{
 		Name: "api", Listen: cfg.Listen, StopTimeout: stopTimeout, Log: s.log,
-		HTTP: &http.Server{Handler: s.engine, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader},
+		HTTP: &http.Server{Handler: s.Handler(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader},
 	})
 	return s, nil
 }
 
 // Handler is the server's handler, for other HTTP servers and for tests.
-func (s *Server) Handler() http.Handler { return s.engine }
+func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.byHost) }
 
 // Operator is the server's handler for whoever has been found to be the operator already: it asks for no key. It must not be served
 // on a network.

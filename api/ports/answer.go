@@ -31,7 +31,12 @@ func (p *passing) rewriteAnswer(res *http.Response) {
 		}
 	}
 	if p.Prefix == "" {
+		h.Del("Clear-Site-Data") // cookies of other ports and of the farm's domain would go, too
+		h.Add("Content-Security-Policy", "frame-ancestors 'self'")
 		return
+	}
+	if p.Public && p.in.Header.Get("Origin") == "null" {
+		h.Set("Access-Control-Allow-Origin", "null")
 	}
 	for _, name := range originWide {
 		h.Del(name)

@@ -39,6 +39,8 @@ type View struct {
 	Path string
 	// Prefix is the part of the caller's path before Path; empty: the port has an origin of its own.
 	Prefix string
+	// Public means that the address is all that it takes to use the port. Pages without an origin, as those of the port are, may read the answers.
+	Public bool
 	// AsIs leaves the paths of cookies and of redirects as the server sends them.
 	AsIs bool
 	// Hide removes from the header what the server must not see.
@@ -135,11 +137,11 @@ func rewrite(r *httputil.ProxyRequest) {
 	if p.Prefix != "" {
 		h.Set("X-Forwarded-Prefix", p.Prefix)
 	}
-	outside, inside := p.scheme()+"://"+r.In.Host, "http://"+p.local()
-	if strings.EqualFold(h.Get("Origin"), outside) {
+	inside := "http://" + p.local()
+	if sameHost(h.Get("Origin"), r.In.Host) {
 		h.Set("Origin", inside)
 	}
-	if rest, ok := strings.CutPrefix(h.Get("Referer"), outside+p.Prefix+"/"); ok {
+	if _, rest, ok := strings.Cut(h.Get("Referer"), "://"+r.In.Host+p.Prefix+"/"); ok {
 		h.Set("Referer", inside+"/"+rest)
 	}
 	hideCookies(h)
@@ -154,7 +156,9 @@ func (p *Proxy) answer(res *http.Response) error {
 	a.rewriteAnswer(res)
 	own := a.out.Header()
 	for name := range res.Header {
-		own.Del(name)
+		if name != "Set-Cookie" { // those of both count
+			own.Del(name)
+		}
 	}
 	if res.StatusCode == http.StatusSwitchingProtocols || strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream") {
 		body := res.Body

@@ -6,7 +6,9 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"time"
 
+	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/live"
@@ -46,6 +48,46 @@ func (s *Service) Port(ctx context.Context, tenant, id, number string) (*Port, e
 		return nil, err
 	}
 	return &Port{Key: fmt.Sprintf("%s.%d.%d", box.ID, box.Generation, n), Number: n, tenant: tenant, agent: a, memory: s.Memory}, nil
+}
+
+// Ports lists the ports on which programs of a sandbox listen.
+func (s *Service) Ports(ctx context.Context, tenant, id string) (wire.Ports, error) {
+	a, err := s.agent(ctx, tenant, id)
+	if err != nil {
+		return wire.Ports{}, err
+	}
+	list, err := a.Ports(ctx)
+	out := wire.Ports{Items: make([]wire.Port, len(list))}
+	for i, p := range list {
+		out.Items[i] = wire.Port{Port: p.Number, Address: p.Address, Command: p.Command}
+		if p.PID > 0 {
+			out.Items[i].PID = &p.PID
+		}
+	}
+	return out, err
+}
+
+// CheckLink checks a request for a link to a port of a sandbox, and returns how long it is to work. Nothing has to listen there yet.
+func (s *Service) CheckLink(ctx context.Context, c Call, id string, r wire.PortLinkRequest) (time.Duration, error) {
+	p := c.problems()
+	if r.Port < 1 || r.Port > 65535 {
+		p.addf("/port", "port is %d; it is a number from 1 to 65535", r.Port)
+	}
+	seconds := farm.LinkSeconds
+	if r.ExpiresSeconds != nil {
+		seconds = *r.ExpiresSeconds
+	}
+	if seconds < 1 || seconds > farm.MaxLinkSeconds {
+		p.addf("/expires_seconds", "expires_seconds is %d; a link works for 1 to %d seconds", seconds, farm.MaxLinkSeconds)
+	}
+	if err := p.err(); err != nil {
+		return 0, err
+	}
+	box, err := s.sandbox(ctx, c.Tenant, id)
+	if err == nil && box.State.Final() {
+		err = farm.Conflictf("Sandbox %s is %s.", box.ID, box.State)
+	}
+	return time.Duration(seconds) * time.Second, err
 }
 
 // Dial connects to the port. ctx bounds the dial, not the connection. Not found: nothing listens there.

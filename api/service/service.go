@@ -87,6 +87,12 @@ type Store interface {
 	Keys
 	Audit
 	Tenants
+	Links
+}
+
+// Links has the key that signs links to ports.
+type Links interface {
+	LinkKey(ctx context.Context) ([]byte, error)
 }
 
 // Keys are the API keys that were made at run time.

@@ -29,6 +29,8 @@ const FSPath = LivePrefix + "fs"
 const FilesFD = 3
 
 const (
+	// MaxPorts is how many ports are listed.
+	MaxPorts = 1000
 	// MaxPortStreams is how many connections to ports of a sandbox may be open at once.
 	MaxPortStreams = 256
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"sync"
 
@@ -48,6 +49,28 @@ func (l Live) DialPort(ctx context.Context, port int) (*PortConn, error) {
 		end()
 		_ = res.Body.Close()
 	}}), nil
+}
+
+// Ports lists the ports on which programs of the sandbox listen, by number.
+func (l Live) Ports(ctx context.Context) ([]farm.Port, error) {
+	var list []farm.Port
+	if err := l.call(ctx, callTimeout, http.MethodGet, agent.PortsPath, nil, nil, &list); err != nil {
+		return nil, err
+	}
+	if len(list) > agent.MaxPorts {
+		return nil, farm.Errorf(farm.CodeInternal, "the agent listed %d ports", len(list))
+	}
+	for i := range list {
+		p := &list[i]
+		if p.Number < 1 || p.Number > 65535 {
+			return nil, farm.Errorf(farm.CodeInternal, "the agent listed port %d", p.Number)
+		}
+		if address, err := netip.ParseAddr(p.Address); err != nil || address.Zone() != "" {
+			return nil, farm.Errorf(farm.CodeInternal, "the agent listed a port of no address")
+		}
+		p.Command = farm.Shorten(p.Command)
+	}
+	return list, nil
 }
 
 // duplexBody is the body of a request that is written while its answer is read. A request that is sent again gets another one.

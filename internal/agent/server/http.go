@@ -54,6 +54,7 @@ func (s *Server) routes() http.Handler {
 		"GET " + agent.ProcessesPath + "/{id}/output":    s.getOutput,
 		"DELETE " + agent.ProcessesPath + "/{id}/output": s.deleteReader,
 
+		"GET " + agent.PortsPath:                                s.getPorts,
 		"PUT " + agent.PortsPath + "/{port}":                    s.putPort,
 		"PUT " + agent.ProcessesPath + "/{id}/writers/{writer}": s.putInput,
 	} {

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -179,4 +181,31 @@ func TestConnectionsToPortsAreCounted(t *testing.T) {
 	_ = last.Close()
 	<-last.Over()
 	dial(t, a, port)
+}
+
+// The list has what listens where it is reached, with the process, and not what is the agent's own.
+func TestPortsAreListed(t *testing.T) {
+	t.Parallel()
+	a := indexed(t, func(http.ResponseWriter, *http.Request) {})
+	four, six := listen(t, "127.0.0.1:0", func(*net.TCPConn) {}), listen(t, "[::]:0", func(*net.TCPConn) {})
+	elsewhere := listen(t, "127.0.0.2:0", func(*net.TCPConn) {})
+	list, err := a.Live().Ports(t.Context())
+	agenttest.Must(t, err)
+	found := map[int]farm.Port{}
+	for _, p := range list {
+		found[p.Number] = p
+	}
+	if p := found[four]; p.Address != "127.0.0.1" || p.PID != os.Getpid() || p.Command == "" {
+		t.Errorf("%+v", p)
+	}
+	if p := found[six]; p.Address != "::" || p.PID != os.Getpid() {
+		t.Errorf("%+v", p)
+	}
+	_, own, err := net.SplitHostPort(a.Server.EgressAddr())
+	agenttest.Must(t, err)
+	hidden, err := strconv.Atoi(own)
+	agenttest.Must(t, err)
+	if found[hidden].Number != 0 || found[elsewhere].Number != 0 {
+		t.Errorf("%+v, %+v", found[hidden], found[elsewhere])
+	}
 }

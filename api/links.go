@@ -1,0 +1,205 @@
+package api
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/sandfarm/sandfarm/api/guard"
+	"github.com/sandfarm/sandfarm/api/ports"
+	"github.com/sandfarm/sandfarm/api/rest"
+	"github.com/sandfarm/sandfarm/api/service"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	// linkPath is where links lead that have no host of their own.
+	linkPath = "/p/{token}"
+	// linkRoute is the same in the router.
+	linkRoute = "/p/:token/*path"
+	// linkSegments are the segments of a path up to the token, from an empty one on.
+	linkSegments = 3
+	// previewLocal is the domain of previews for callers on this machine: browsers know that it is the machine itself.
+	previewLocal = "localhost"
+)
+
+func (s *Server) linkRoutes() []route {
+	const box = "/v1/sandboxes/{id}"
+	out := []route{
+		{method: "GET", path: box + "/ports", tag: "Ports", summary: "List the ports on which programs listen", answers: []answer{{http.StatusOK, "the ports", wire.Ports{}, ""}}, handler: s.listPorts},
+		{method: "POST", path: box + "/port-links", tag: "Ports", summary: "Make a link to a port", detail: "Whoever has the link uses the port without a key, until it expires or the sandbox closes. With api.preview_domain the port has an origin of its own there; then pages work that need one.", body: wire.PortLinkRequest{}, answers: []answer{{http.StatusCreated, "the link", wire.PortLink{}, ""}}, handler: s.linkPort},
+	}
+	for _, method := range portMethods {
+		out = append(out,
+			route{method: method, path: linkPath + "/{path}", open: true, hidden: true, handler: s.followLink, refuse: s.failPort},
+			route{method: method, path: linkPath, open: true, hidden: true, handler: addSlash, refuse: s.failPort})
+	}
+	return out
+}
+
+func (s *Server) listPorts(c *gin.Context) error {
+	list, err := s.service.Ports(c.Request.Context(), rest.Tenant(c), c.Param("id"))
+	if err != nil {
+		return err
+	}
+	return rest.Reply(c, http.StatusOK, list)
+}
+
+func (s *Server) linkPort(c *gin.Context) error {
+	var r wire.PortLinkRequest
+	body, err := s.bind(c, &r)
+	if err != nil {
+		return err
+	}
+	ctx := c.Request.Context()
+	life, err := s.service.CheckLink(ctx, service.Call{Tenant: rest.Tenant(c), Problems: body.Problems}, c.Param("id"), r)
+	if err != nil {
+		return err
+	}
+	link := ports.Link{Tenant: rest.Tenant(c), Sandbox: c.Param("id"), Port: r.Port, Expires: s.audit.now().UTC().Add(life).Truncate(time.Second)}
+	token, err := s.links.Sign(ctx, link)
+	if err != nil {
+		return err
+	}
+	return rest.Reply(c, http.StatusCreated, wire.PortLink{URL: s.linkURL(c.Request, link, token), Port: link.Port, ExpiresAt: link.Expires})
+}
+
+// linkURL is the address of a link, as the caller of a request reaches it.
+func (s *Server) linkURL(r *http.Request, link ports.Link, token string) string {
+	domain := s.cfg.PreviewDomain
+	name, port, err := net.SplitHostPort(r.Host)
+	if err != nil {
+		name = r.Host
+	}
+	if domain == "" && guard.Loopback(name) {
+		domain = previewLocal
+	}
+	query := "/?" + ports.LinkName + "=" + token
+	switch {
+	case domain == "" || domain == previewNone:
+		return ports.Scheme(r) + "://" + r.Host + strings.Replace(linkPath, "{token}", token, 1) + "/"
+	case !guard.Loopback(domain):
+		return "https://" + ports.Host(link.Port, link.Sandbox, domain) + query
+	case port != "":
+		domain = net.JoinHostPort(domain, port)
+	}
+	return ports.Scheme(r) + "://" + ports.Host(link.Port, link.Sandbox, domain) + query
+}
+
+// followLink passes a request to a link below the farm's own address on.
+func (s *Server) followLink(c *gin.Context) error {
+	prefix, path, err := splitPath(c.Request.URL, linkSegments)
+	if err != nil {
+		return err
+	}
+	link, err := s.links.Open(c.Request.Context(), c.Param("token"))
+	if err != nil {
+		return err
+	}
+	return s.serveLink(c, link, ports.View{Path: path, Prefix: prefix, Public: true})
+}
+
+// serveLink passes a request on for as long as its link works. It counts against the quotas of the link's tenant.
+func (s *Server) serveLink(c *gin.Context, link ports.Link, v ports.View) error {
+	rest.ActFor(c, link.Tenant)
+	ctx, done := context.WithDeadline(c.Request.Context(), link.Expires)
+	defer done()
+	leave, err := s.gate.Enter(ctx, link.Tenant, rest.RequestID(c), c.Writer.Header())
+	if err != nil {
+		return err //nolint:wrapcheck // a sentence for the caller
+	}
+	defer leave()
+	ctx, memory := s.memory.With(ctx, link.Tenant, memoryPatience)
+	defer memory.Release()
+	c.Request = c.Request.WithContext(ctx)
+	port, err := s.service.Port(ctx, link.Tenant, link.Sandbox, strconv.Itoa(link.Port))
+	if err != nil {
+		return err
+	}
+	v.Hide = func(h http.Header) {
+		h.Del("X-Api-Key")
+		if scheme, key, _ := strings.Cut(h.Get("Authorization"), " "); strings.EqualFold(scheme, "Bearer") && !s.keys.Open() {
+			if _, err := s.keys.Find(ctx, strings.TrimSpace(key)); err == nil { // sent by mistake: the server shall not have it
+				h.Del("Authorization")
+			}
+		}
+	}
+	s.servePort(c, port, v)
+	return nil
+}
+
+// byHost serves the hosts of ports apart from the farm's own.
+func (s *Server) byHost(w http.ResponseWriter, r *http.Request) {
+	if _, _, ok, below := ports.ParseHost(r.Host, s.previewDomain()); ok || below && s.cfg.PreviewDomain != "" && s.cfg.PreviewDomain != previewNone {
+		s.previews.ServeHTTP(w, r)
+		return
+	}
+	s.engine.ServeHTTP(w, r)
+}
+
+// previewDomain is below which the hosts of ports are.
+func (s *Server) previewDomain() string {
+	if s.cfg.PreviewDomain == "" {
+		return previewLocal
+	}
+	return s.cfg.PreviewDomain
+}
+
+// previewRouter makes the engine that serves the hosts of ports. None of the farm's routes is there.
+func (s *Server) previewRouter() http.Handler {
+	e := gin.New()
+	e.RedirectTrailingSlash, e.RedirectFixedPath, e.RemoveExtraSlash = false, false, false
+	e.UseRawPath, e.UnescapePathValues = false, false
+	_ = e.SetTrustedProxies(nil) // nil cannot be wrong
+	e.Use(rest.Identify(s.cfg.StallTimeout), rest.Log(s.log), s.metrics.observe, rest.Recover(s.log))
+	for _, method := range portMethods {
+		e.Handle(method, "/*path", func(c *gin.Context) {
+			if err := s.preview(c); err != nil {
+				s.failPort(c, err)
+			}
+		})
+	}
+	return e
+}
+
+// preview serves a request to the host of a port. A link brings its token in the query; a cookie of this host alone keeps it.
+func (s *Server) preview(c *gin.Context) error {
+	number, sandbox, ok, _ := ports.ParseHost(c.Request.Host, s.previewDomain())
+	if !ok {
+		return farm.NotFoundf("There is no such address. Links to ports of sandboxes begin with https://{port}-sbx-….")
+	}
+	token, query, fromQuery := ports.TakeToken(c.Request)
+	if token == "" {
+		return farm.Errorf(farm.CodeUnauthorized, "This address needs a link. Ask for one with POST /v1/sandboxes/{id}/port-links.")
+	}
+	link, err := s.links.Open(c.Request.Context(), token)
+	switch {
+	case err != nil:
+		return err
+	case link.Sandbox != sandbox || link.Port != number:
+		return farm.Errorf(farm.CodeUnauthorized, "This link is for another port or another sandbox.")
+	case !fromQuery && ports.Foreign(c.Request):
+		return rest.Refusef(http.StatusForbidden, farm.CodeUnauthorized, "Pages of other origins may not call this one.")
+	}
+	if fromQuery {
+		ports.Keep(c.Writer, c.Request, token, link.Expires)
+		if ports.WantsPage(c.Request) { // its address without the token can be shown and sent on
+			to := "/" + strings.TrimLeft(c.Request.URL.EscapedPath(), "/")
+			if query != "" {
+				to += "?" + query
+			}
+			c.Header("Location", to) // c.Redirect would change the path
+			c.Status(http.StatusSeeOther)
+			c.Writer.WriteHeaderNow()
+			return nil
+		}
+		c.Request.URL.RawQuery = query
+	}
+	return s.serveLink(c, link, ports.View{Path: c.Request.URL.EscapedPath()})
+}

@@ -1,0 +1,211 @@
+package api_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// echoes answers with what a server got.
+func echoes(w http.ResponseWriter, r *http.Request) {
+	w.Header().Add("Set-Cookie", "app=1; Domain=example.com")
+	_, _ = fmt.Fprintf(w, "%s cookies=%q key=%q", r.RequestURI, r.Header.Get("Cookie"), r.Header.Get("X-Api-Key")+r.Header.Get("Authorization"))
+}
+
+// link makes a link and returns the path of it below the farm, or its host and path.
+func (f *liveFarm) link(box, port string, headers ...string) *url.URL {
+	f.t.Helper()
+	made := get[wire.PortLink](f.bundle, http.StatusCreated, "POST", "/v1/sandboxes/"+box+"/port-links", `{"port":`+port+`}`, headers...)
+	if life := time.Until(made.ExpiresAt); life < 59*time.Minute || life > time.Hour || strconv.Itoa(made.Port) != port {
+		f.t.Errorf("%+v", made)
+	}
+	u, err := url.Parse(made.URL)
+	agenttest.Must(f.t, err)
+	return u
+}
+
+func noPreviews(c *api.Config, _ *api.Deps) { c.PreviewDomain = "none" }
+
+func TestALinkNeedsNoKey(t *testing.T) {
+	t.Parallel()
+	f := setupLive(t, withKeys, noPreviews)
+	mine := []string{"Authorization", "Bearer " + key}
+	box, port := f.sandbox(mine...), guest(t, echoes)
+	link := f.link(box, port, mine...)
+	if "http://"+link.Host != f.web.URL {
+		t.Errorf("%s", link)
+	}
+	answer, text := f.do("GET", link.Path+"a%2Fb?x=1", nil, "Origin", "null", "X-API-Key", key)
+	if answer.StatusCode != http.StatusOK || string(text) != `/a%2Fb?x=1 cookies="" key=""` || answer.Header.Get("Access-Control-Allow-Origin") != "null" {
+		t.Errorf("%s %s %v", answer.Status, text, answer.Header)
+	}
+	if !strings.HasPrefix(answer.Header.Get("Content-Security-Policy"), "sandbox ") || answer.Header.Get("Set-Cookie") != "app=1; Path="+link.Path {
+		t.Errorf("%v", answer.Header)
+	}
+	if _, text := f.do("GET", link.Path, nil, mine...); !strings.HasSuffix(string(text), `key=""`) {
+		t.Errorf("the farm's key reached the server: %s", text)
+	}
+	if _, text := f.do("GET", link.Path, nil, "Authorization", "Bearer of-the-app"); !strings.HasSuffix(string(text), `key="Bearer of-the-app"`) {
+		t.Errorf("the server's own key did not: %s", text)
+	}
+	f.problem(farm.CodeUnauthorized, http.StatusUnauthorized, "POST", "/v1/sandboxes/"+box+"/port-links", `{"port":80}`)
+	f.problem(farm.CodeNotFound, http.StatusNotFound, "POST", "/v1/sandboxes/"+box+"/port-links", `{"port":80}`, "X-API-Key", otherKey)
+}
+
+func TestLimitsOfLinks(t *testing.T) {
+	t.Parallel()
+	f := setupLive(t)
+	target := "/v1/sandboxes/" + f.sandbox() + "/port-links"
+	for body, ok := range map[string]bool{
+		`{"port":1}`: true, `{"port":65535}`: true, `{"port":0}`: false, `{"port":65536}`: false, `{}`: false,
+		`{"port":80,"expires_seconds":1}`: true, `{"port":80,"expires_seconds":0}`: false,
+		fmt.Sprintf(`{"port":80,"expires_seconds":%d}`, farm.MaxLinkSeconds-1): true, fmt.Sprintf(`{"port":80,"expires_seconds":%d}`, farm.MaxLinkSeconds): true,
+		fmt.Sprintf(`{"port":80,"expires_seconds":%d}`, farm.MaxLinkSeconds+1): false,
+	} {
+		if answer, text := f.do("POST", target, body); (answer.StatusCode == http.StatusCreated) != ok {
+			t.Errorf("%s: %s %s", body, answer.Status, text)
+		}
+	}
+}
+
+// A link works for its port and its sandbox, as it was made and until its time.
+func TestLinksThatAreRefused(t *testing.T) {
+	t.Parallel()
+	var later atomic.Int64
+	f := setupLive(t, noPreviews, func(_ *api.Config, d *api.Deps) {
+		d.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	})
+	link := f.link(f.sandbox(), guest(t, echoes))
+	token := strings.Trim(strings.TrimPrefix(link.Path, "/p/"), "/")
+	for i := range len(token) {
+		other := byte('A')
+		if token[i] == other {
+			other = 'B'
+		}
+		if answer, _ := f.do("GET", "/p/"+token[:i]+string(other)+token[i+1:]+"/", nil); answer.StatusCode != http.StatusUnauthorized {
+			t.Fatalf("a link that was changed at %d: %s", i, answer.Status)
+		}
+	}
+	for _, bad := range []string{"x", "x.y", token + "A", token[:len(token)-1], "." + token, strings.Repeat("a", 5000)} {
+		f.problem(farm.CodeUnauthorized, http.StatusUnauthorized, "GET", "/p/"+bad+"/", nil)
+	}
+	later.Store(int64(time.Hour - 5*time.Second))
+	if answer, _ := f.do("GET", link.Path, nil); answer.StatusCode != http.StatusOK {
+		t.Errorf("before its time: %s", answer.Status)
+	}
+	later.Store(int64(time.Hour + time.Second))
+	if p := f.problem(farm.CodeUnauthorized, http.StatusUnauthorized, "GET", link.Path, nil); !strings.Contains(p.Detail, "expired") {
+		t.Errorf("%+v", p)
+	}
+}
+
+// A port has a host of its own, where only its link counts, which a cookie of that host keeps.
+func TestPreviews(t *testing.T) {
+	t.Parallel()
+	f := setupLive(t, withKeys, func(c *api.Config, _ *api.Deps) { c.PreviewDomain = "preview.example.com" })
+	mine := []string{"Authorization", "Bearer " + key}
+	box, port := f.sandbox(mine...), guest(t, echoes)
+	link := f.link(box, port, mine...)
+	if want := port + "-" + strings.ReplaceAll(box, "_", "-") + ".preview.example.com"; link.Scheme != "https" || link.Host != want {
+		t.Fatalf("%s, want host %s", link, want)
+	}
+	at := func(target string, headers ...string) (*http.Response, string) {
+		answer, text := f.do("GET", target, nil, append([]string{"Host", link.Host, "X-Forwarded-Proto", "https"}, headers...)...)
+		return answer, string(text)
+	}
+	answer, _ := at("/a//b?x=1&"+link.RawQuery+"&y=%2F", "Accept", "text/html")
+	if answer.StatusCode != http.StatusSeeOther || answer.Header.Get("Location") != "/a//b?x=1&y=%2F" || len(answer.Cookies()) != 1 {
+		t.Fatalf("%s %v", answer.Status, answer.Header)
+	}
+	cookie := answer.Cookies()[0]
+	if cookie.Name != "__Host-sandfarm_link" || !cookie.Secure || !cookie.HttpOnly || cookie.SameSite != http.SameSiteLaxMode || cookie.Domain != "" || cookie.Path != "/" {
+		t.Errorf("%+v", cookie)
+	}
+	with := "theme=dark; " + cookie.Name + "=" + cookie.Value
+	answer, text := at("/a//b?x=1&y=%2F", "Cookie", with)
+	if answer.StatusCode != http.StatusOK || text != `/a//b?x=1&y=%2F cookies="theme=dark" key=""` || answer.Header.Get("Set-Cookie") != "app=1" || strings.Contains(answer.Header.Get("Content-Security-Policy"), "sandbox") {
+		t.Errorf("%s %s %v", answer.Status, text, answer.Header)
+	}
+	if answer, text := at("/api?" + link.RawQuery); answer.StatusCode != http.StatusOK || !strings.HasPrefix(text, "/api cookies") { // no browser
+		t.Errorf("%s %s", answer.Status, text)
+	}
+	for name, headers := range map[string][]string{
+		"No link": nil, "The farm's key": mine, "Another cookie": {"Cookie", "sandfarm_link=" + cookie.Value}, "A changed one": {"Cookie", with + "x"},
+		"A sibling's page": {"Cookie", with, "Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "no-cors"}, "Its WebSocket": {"Cookie", with, "Upgrade", "websocket", "Connection", "Upgrade", "Origin", "https://80-sbx.preview.example.com"},
+	} {
+		if answer, text := at("/", headers...); answer.StatusCode != http.StatusUnauthorized && answer.StatusCode != http.StatusForbidden {
+			t.Errorf("%s: %s %s", name, answer.Status, text)
+		}
+	}
+	if answer, _ := at("/", "Cookie", with, "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"); answer.StatusCode != http.StatusOK {
+		t.Errorf("a user who follows a reference: %s", answer.Status)
+	}
+	for _, host := range []string{
+		"81-" + strings.ReplaceAll(box, "_", "-") + ".preview.example.com", port + "-" + strings.ReplaceAll(farm.NewID(farm.SandboxPrefix), "_", "-") + ".preview.example.com",
+	} {
+		if answer, text := f.do("GET", "/?"+link.RawQuery, nil, "Host", host); answer.StatusCode != http.StatusUnauthorized || !strings.Contains(string(text), "another port or another sandbox") {
+			t.Errorf("%s: %s %s", host, answer.Status, text)
+		}
+	}
+	// A host below the domain never echoes the farm, whatever it is; and the farm's own host never echoes a port.
+	for _, host := range []string{
+		"x.preview.example.com", "preview.preview.example.com", "0" + link.Host, "-" + link.Host, strings.ToUpper(link.Host), link.Host + ".", link.Host + ":443", "65536-" + link.Host,
+	} {
+		for _, path := range []string{"/v1/sandboxes", "/healthz", "/openapi.json", "/metrics"} {
+			if answer, _ := f.do("GET", path, nil, append([]string{"Host", host}, mine...)...); answer.StatusCode != http.StatusUnauthorized && answer.StatusCode != http.StatusNotFound {
+				t.Errorf("%s of %s: %s", path, host, answer.Status)
+			}
+		}
+	}
+	for _, host := range []string{"preview.example.com", "farm.example.com", link.Host + ".evil.example", "x" + link.Host[1:] + "evil"} {
+		if answer, text := f.do("GET", "/?"+link.RawQuery, nil, append([]string{"Host", host}, mine...)...); answer.StatusCode != http.StatusNotFound || strings.Contains(string(text), "cookies") {
+			t.Errorf("%s: %s %s", host, answer.Status, text)
+		}
+	}
+}
+
+// Without a setting, callers on this machine get links below localhost, which browsers know.
+func TestPreviewsOnThisMachine(t *testing.T) {
+	t.Parallel()
+	f := setupLive(t)
+	port := guest(t, echoes)
+	link := f.link(f.sandbox(), port)
+	_, own, _ := strings.Cut(strings.TrimPrefix(f.web.URL, "http://"), ":")
+	if link.Scheme != "http" || !strings.HasPrefix(link.Host, port+"-sbx-") || !strings.HasSuffix(link.Host, ".localhost:"+own) {
+		t.Fatalf("%s", link)
+	}
+	answer, text := f.do("GET", "/x?"+link.RawQuery, nil, "Host", link.Host)
+	if answer.StatusCode != http.StatusOK || !strings.HasPrefix(string(text), "/x ") || !strings.HasPrefix(answer.Header.Values("Set-Cookie")[0], "sandfarm_link=") {
+		t.Errorf("%s %s %v", answer.Status, text, answer.Header)
+	}
+	if answer, _ := f.do("GET", "/v1/sandboxes", nil, "Host", "other.localhost:"+own); answer.StatusCode != http.StatusOK {
+		t.Errorf("a name of this machine: %s", answer.Status)
+	}
+	if answer, _ := f.do("POST", "/v1/sandboxes", "{}", "Host", "localhost:"+own, "Origin", "http://"+link.Host, "Sec-Fetch-Site", "cross-site"); answer.StatusCode != http.StatusForbidden {
+		t.Errorf("a page of a sandbox uses the farm: %s", answer.Status)
+	}
+}
+
+func TestPortsAreListedOverTheAPI(t *testing.T) {
+	t.Parallel()
+	f := setupLive(t)
+	port, err := strconv.Atoi(guest(t, echoes))
+	agenttest.Must(t, err)
+	list := get[wire.Ports](f.bundle, http.StatusOK, "GET", "/v1/sandboxes/"+f.sandbox()+"/ports", nil)
+	for _, p := range list.Items {
+		if p.Port == port && p.Address == "127.0.0.1" && p.PID != nil && p.Command != "" {
+			return
+		}
+	}
+	t.Errorf("%+v", list)
+}

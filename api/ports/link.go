@@ -1,0 +1,196 @@
+package ports
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	// linkVersion begins what is signed.
+	linkVersion = "port1"
+	// keyFor is how long the key of links is used again before it is read anew.
+	keyFor = time.Minute
+	// maxToken bounds a token that is looked at.
+	maxToken = 512
+)
+
+// Link lets who has it use a port of a sandbox without a key.
+type Link struct {
+	Tenant, Sandbox string
+	Port            int
+	Expires         time.Time // in whole seconds
+}
+
+// Links signs links and checks them. It is safe for concurrent use.
+type Links struct {
+	read func(context.Context) ([]byte, error)
+	now  func() time.Time
+
+	mu     sync.Mutex
+	key    []byte
+	readAt time.Time
+}
+
+// NewLinks makes Links. read reads the farm's key.
+func NewLinks(read func(context.Context) ([]byte, error), now func() time.Time) *Links {
+	return &Links{read: read, now: now}
+}
+
+// sign is the code of what a link says.
+func (l *Links) sign(ctx context.Context, said []byte) ([]byte, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now := l.now(); l.key == nil || now.Sub(l.readAt) > keyFor {
+		key, err := l.read(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if len(key) < sha256.Size {
+			return nil, errors.New("the key of links is too short")
+		}
+		l.key, l.readAt = key, now
+	}
+	mac := hmac.New(sha256.New, l.key)
+	_, _ = mac.Write(said)
+	return mac.Sum(nil), nil
+}
+
+// Sign makes the token of a link: letters, digits, '-', '_' and one '.'.
+func (l *Links) Sign(ctx context.Context, k Link) (string, error) {
+	said := []byte(strings.Join([]string{linkVersion, k.Tenant, k.Sandbox, strconv.Itoa(k.Port), strconv.FormatInt(k.Expires.Unix(), 10)}, "\x00"))
+	code, err := l.sign(ctx, said)
+	if err != nil {
+		return "", err
+	}
+	return base64.RawURLEncoding.EncodeToString(said) + "." + base64.RawURLEncoding.EncodeToString(code), nil
+}
+
+// ErrLink refuses a token that this farm did not sign, or not so.
+var ErrLink = farm.Errorf(farm.CodeUnauthorized, "This link is not valid: it was changed, or another farm made it. Ask for a new one.")
+
+// ErrExpired refuses a link after its time.
+var ErrExpired = farm.Errorf(farm.CodeUnauthorized, "This link has expired. Ask for a new one.")
+
+// Open reads a token. ErrLink and ErrExpired refuse it.
+func (l *Links) Open(ctx context.Context, token string) (Link, error) {
+	first, second, ok := strings.Cut(token, ".")
+	said, bad := base64.RawURLEncoding.Strict().DecodeString(first)
+	code, worse := base64.RawURLEncoding.Strict().DecodeString(second)
+	if !ok || len(token) > maxToken || bad != nil || worse != nil {
+		return Link{}, ErrLink
+	}
+	want, err := l.sign(ctx, said)
+	if err != nil {
+		return Link{}, err
+	}
+	if !hmac.Equal(code, want) {
+		return Link{}, ErrLink
+	}
+	parts := strings.Split(string(said), "\x00")
+	if len(parts) != 5 || parts[0] != linkVersion {
+		return Link{}, ErrLink
+	}
+	port, bad := strconv.Atoi(parts[3])
+	expires, worse := strconv.ParseInt(parts[4], 10, 64)
+	if bad != nil || worse != nil {
+		return Link{}, ErrLink
+	}
+	k := Link{Tenant: parts[1], Sandbox: parts[2], Port: port, Expires: time.Unix(expires, 0)}
+	if !l.now().Before(k.Expires) {
+		return Link{}, ErrExpired
+	}
+	return k, nil
+}
+
+// hostPrefix begins the id of a sandbox in the name of a host, which has no '_'.
+var hostPrefix = strings.ReplaceAll(farm.SandboxPrefix, "_", "-")
+
+// Host is the name, below the domain of previews, of the origin that a port has for itself.
+func Host(port int, sandbox, domain string) string {
+	return strconv.Itoa(port) + "-" + hostPrefix + strings.TrimPrefix(sandbox, farm.SandboxPrefix) + "." + domain
+}
+
+// ParseHost reads such a name, in any case and with a port or a dot at its end. below says that a name is below the domain, whether it is one of
+// a port or not.
+func ParseHost(host, domain string) (port int, sandbox string, ok, below bool) {
+	name, _, _ := strings.Cut(strings.ToLower(host), ":")
+	label, below := strings.CutSuffix(strings.TrimSuffix(name, "."), "."+domain)
+	number, id, cut := strings.Cut(label, "-"+hostPrefix)
+	port, err := strconv.Atoi(number)
+	sandbox = farm.SandboxPrefix + id
+	if !below || !cut || err != nil || port < 1 || port > 65535 || strconv.Itoa(port) != number || !farm.ValidID(farm.SandboxPrefix, sandbox) {
+		return 0, "", false, below
+	}
+	return port, sandbox, true, true
+}
+
+// LinkName is the query parameter in which a link brings its token to the host of a port, and the cookie that keeps it there.
+const LinkName = CookiePrefix + "_link"
+
+// secureLinkName is the cookie's where the caller came by https: no other host can set it.
+const secureLinkName = "__Host-" + LinkName
+
+// TakeToken returns the token of a request to the host of a port, and the query without it. fromQuery says that it is not the cookie's.
+func TakeToken(r *http.Request) (token, query string, fromQuery bool) {
+	var rest []string
+	for pair := range strings.SplitSeq(r.URL.RawQuery, "&") {
+		if value, ok := strings.CutPrefix(pair, LinkName+"="); ok {
+			token, fromQuery = value, true
+		} else {
+			rest = append(rest, pair)
+		}
+	}
+	if fromQuery {
+		return token, strings.Join(rest, "&"), true
+	}
+	name := LinkName
+	if Scheme(r) == "https" {
+		name = secureLinkName
+	}
+	if c, err := r.Cookie(name); err == nil {
+		token = c.Value
+	}
+	return token, r.URL.RawQuery, false
+}
+
+// Keep sets the cookie of a link.
+func Keep(w http.ResponseWriter, r *http.Request, token string, expires time.Time) {
+	c := &http.Cookie{Name: LinkName, Value: token, Path: "/", Expires: expires, HttpOnly: true, SameSite: http.SameSiteLaxMode}
+	if Scheme(r) == "https" {
+		c.Name, c.Secure = secureLinkName, true
+	}
+	http.SetCookie(w, c)
+}
+
+// Foreign reports whether a browser sent a request for a page of another origin, and not because its user went there. Other ports of sandboxes
+// are other origins, although their cookies may be sent along.
+func Foreign(r *http.Request) bool {
+	upgrade := r.Header.Get("Upgrade") != ""
+	visit := (r.Method == http.MethodGet || r.Method == http.MethodHead) && !upgrade
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "same-site", "cross-site":
+		return !visit || r.Header.Get("Sec-Fetch-Mode") != "navigate"
+	}
+	origin := r.Header.Get("Origin")
+	return origin != "" && !visit && !sameHost(origin, r.Host)
+}
+
+// sameHost reports whether an origin is that of a host. A proxy may have hidden the scheme.
+func sameHost(origin, host string) bool {
+	for _, scheme := range []string{"http://", "https://"} {
+		if rest, ok := strings.CutPrefix(strings.ToLower(origin), scheme); ok {
+			return strings.EqualFold(rest, host)
+		}
+	}
+	return false
+}
