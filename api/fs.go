@@ -28,7 +28,8 @@ func (s *Server) fsRoutes() []route {
 		{"If-None-Match", "header", "only if the file is not this version; * means that there is none", text("an etag")},
 	}
 	content := []answer{
-		{http.StatusOK, "the content", nil, rest.AnyType}, {http.StatusPartialContent, "the part that the Range header asks for", nil, rest.AnyType},
+		{http.StatusOK, "the content", nil, rest.AnyType},
+		{http.StatusPartialContent, "the part that the Range header asks for", nil, rest.AnyType},
 		{http.StatusNotModified, "it is the version that If-None-Match names", nil, ""},
 	}
 	return []route{

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
-	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/live"
 )
@@ -89,7 +88,7 @@ func (w *FileWatch) begin(ctx context.Context, a live.Agent) ([]wire.Event, erro
 		return nil, err
 	}
 	if lost {
-		dropped, err := w.event(0, string(agent.FileDropped), wire.ChangesDropped{Reason: "the farm no longer has what happened since the last event"})
+		dropped, err := w.event(0, string(live.FileDropped), wire.ChangesDropped{Reason: "the farm no longer has what happened since the last event"})
 		if err != nil {
 			return nil, err
 		}
@@ -155,7 +154,7 @@ func (w *FileWatch) more(ctx context.Context) ([]wire.Event, error) {
 	broken := time.Time{} // since when the sandbox is not reached
 	for {
 		a, err := w.s.agent(ctx, w.tenant, w.box)
-		var got agent.FileEvents
+		var got live.FileEvents
 		if err == nil {
 			got, err = a.Watched(ctx, w.id, w.last, watchPoll)
 		}
@@ -186,7 +185,7 @@ func (w *FileWatch) more(ctx context.Context) ([]wire.Event, error) {
 }
 
 // events makes the events of an answer.
-func (w *FileWatch) events(got agent.FileEvents) ([]wire.Event, error) {
+func (w *FileWatch) events(got live.FileEvents) ([]wire.Event, error) {
 	var out []wire.Event
 	add := func(seq uint64, name string, data any) error {
 		e, err := w.event(seq, name, data)
@@ -198,18 +197,18 @@ func (w *FileWatch) events(got agent.FileEvents) ([]wire.Event, error) {
 		if len(got.Events) > 0 {
 			first = got.Events[0].Seq
 		}
-		if err := add(first-1, string(agent.FileDropped), wire.ChangesDropped{Reason: "more happened than was read in time"}); err != nil {
+		if err := add(first-1, string(live.FileDropped), wire.ChangesDropped{Reason: "more happened than was read in time"}); err != nil {
 			return nil, err
 		}
 	}
 	for _, e := range got.Events {
 		var data any = wire.ChangesDropped{Reason: e.Reason}
-		if e.Kind != agent.FileDropped {
+		if e.Kind != live.FileDropped {
 			change := wire.FileChange{Path: e.Path, Type: "file"}
 			if e.Type == "dir" {
 				change.Type = "dir"
 			}
-			if e.Kind == agent.FileRenamed {
+			if e.Kind == live.FileRenamed {
 				change.From = &e.From
 			}
 			data = change

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
@@ -16,6 +17,15 @@ type Output = client.ProcessOutput
 
 // Agent is the agent of a sandbox.
 func (p *Path) Agent(box *farm.Sandbox) Agent { return client.NewLive(p.Sandbox(box)) }
+
+// FileEvents is an answer with changes of files.
+type FileEvents = agent.FileEvents
+
+// Kinds of changes that have more than a path.
+const (
+	FileDropped = agent.FileDropped
+	FileRenamed = agent.FileRenamed
+)
 
 // Piece is a piece of content.
 type Piece = client.Piece

@@ -51,10 +51,10 @@ func visible(text string) bool {
 	return text != ""
 }
 
-// fsEntry makes a call that is answered with a file.
-func (l Live) fsEntry(ctx context.Context, method, path string, query url.Values) (farm.FSEntry, error) {
+// fsEntry makes a change that is answered with a file.
+func (l Live) fsEntry(ctx context.Context, path string, query url.Values) (farm.FSEntry, error) {
 	var e farm.FSEntry
-	if err := l.call(ctx, changeTimeout, method, agent.FSPath+path, query, nil, &e); err != nil {
+	if err := l.call(ctx, changeTimeout, http.MethodPost, agent.FSPath+path, query, nil, &e); err != nil {
 		return e, err
 	}
 	return e, checkFS(e)
@@ -121,31 +121,31 @@ func (l Live) FSMkdir(ctx context.Context, path string, mode int) (farm.FSEntry,
 	if mode >= 0 {
 		query.Set("mode", strconv.FormatInt(int64(mode), 8))
 	}
-	return l.fsEntry(ctx, http.MethodPost, "/mkdir", query)
+	return l.fsEntry(ctx, "/mkdir", query)
 }
 
 // FSChmod sets the mode of a file.
 func (l Live) FSChmod(ctx context.Context, path string, mode int) (farm.FSEntry, error) {
 	query := fsQuery(path)
 	query.Set("mode", strconv.FormatInt(int64(mode), 8))
-	return l.fsEntry(ctx, http.MethodPost, "/mode", query)
+	return l.fsEntry(ctx, "/mode", query)
 }
 
 // FSMove renames a file or a directory.
 func (l Live) FSMove(ctx context.Context, from, to string) (farm.FSEntry, error) {
-	return l.fsEntry(ctx, http.MethodPost, "/move", url.Values{"from": {from}, "to": {to}})
+	return l.fsEntry(ctx, "/move", url.Values{"from": {from}, "to": {to}})
 }
 
 // FSCopy copies a file, or a directory with all that is in it.
 func (l Live) FSCopy(ctx context.Context, from, to string) (farm.FSEntry, error) {
-	return l.fsEntry(ctx, http.MethodPost, "/copy", url.Values{"from": {from}, "to": {to}})
+	return l.fsEntry(ctx, "/copy", url.Values{"from": {from}, "to": {to}})
 }
 
 // FSLink makes a symbolic link.
 func (l Live) FSLink(ctx context.Context, path, target string) (farm.FSEntry, error) {
 	query := fsQuery(path)
 	query.Set("target", target)
-	return l.fsEntry(ctx, http.MethodPost, "/link", query)
+	return l.fsEntry(ctx, "/link", query)
 }
 
 // FSRemove removes a file, or a directory with all that is in it.

@@ -36,7 +36,6 @@ type Server struct {
 	mu      sync.Mutex
 	running int
 	seen    time.Time // when the last request ended
-	closed  bool
 }
 
 // Serve serves one stream until it ends, or until nothing was asked for some minutes.
