@@ -231,6 +231,9 @@ func (r *attackRun) fresh(t *testing.T, a attack) string {
 
 func (r *attackRun) close(t *testing.T, sandbox string) {
 	t.Helper()
+	if box, err := r.Sandbox(t.Context(), sandbox); err == nil && box.State == "lost" {
+		return // it has ended by itself; whether it may is stated by the attack
+	}
 	if job, err := r.Client.Close(t.Context(), sandbox, client.WithWait(60*time.Second)); err != nil || job.State != "completed" {
 		t.Errorf("close: %v, %s", err, job.State)
 	}

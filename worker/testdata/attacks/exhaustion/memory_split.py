@@ -1,6 +1,8 @@
 """Many processes that score less than the agent with the out-of-memory killer: it took the agent, and the sandbox was lost."""
 # sample: true
+# runsc state: completed lost
 # runsc error: none OutOfMemory
+# runsc ruins: true
 
 import os
 import time

@@ -1,6 +1,8 @@
 """Watches of inotify and epoll until the kernel refuses more. They count for the user, which is this sandbox's own, and as its memory."""
 # error: OutOfMemory KernelDied OSError
 # timeout: 60
+# runsc state: completed timed_out
+# runsc error: OutOfMemory KernelDied OSError KeyboardInterrupt
 
 import ctypes
 import os
