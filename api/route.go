@@ -105,7 +105,7 @@ func byOrigin() []parameter {
 // routes is the table. Its order is that of the document.
 func (s *Server) routes() []route {
 	return slices.Concat(
-		s.sandboxRoutes(), s.workRoutes(), s.packageRoutes(), s.fileRoutes(), s.fsRoutes(), s.processRoutes(), s.portRoutes(), s.linkRoutes(), s.jobRoutes(), s.artifactRoutes(), s.keyRoutes(), s.auditRoutes(),
+		s.sandboxRoutes(), s.workRoutes(), s.packageRoutes(), s.fileRoutes(), s.fsRoutes(), s.processRoutes(), s.portRoutes(), s.linkRoutes(), s.forwardRoutes(), s.jobRoutes(), s.artifactRoutes(), s.keyRoutes(), s.auditRoutes(),
 		s.mcpRoutes(), s.notebookRoutes(), s.compatRoutes(),
 		s.farmRoutes(), s.tenantRoutes(), s.operationRoutes(),
 	)

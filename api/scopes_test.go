@@ -23,7 +23,7 @@ func withScopes(c *api.Config, _ *api.Deps) {
 func scopeOf(method, path string) farm.Scope {
 	admin := regexp.MustCompile(`^/v1/(keys|audit|tenants)(/|$)`)
 	protocol := regexp.MustCompile(`^/mcp(/|$)|/messages/$`) // their tools check the scope
-	port := regexp.MustCompile(`/ports/\{port\}/`)           // a server may do anything for any request
+	port := regexp.MustCompile(`/(ports/\{port\}/|tcp/)`)    // a server may do anything for any request
 	switch {
 	case port.MatchString(path):
 		return farm.ScopeRun

@@ -27,3 +27,6 @@ type PortLink struct {
 	Port      int       `json:"port" doc:"the port"`
 	ExpiresAt time.Time `json:"expires_at" doc:"when it stops working"`
 }
+
+// MaxForwardBytes is the longest message of GET …/tcp/{port}.
+const MaxForwardBytes = 64 << 10

@@ -27,7 +27,7 @@ it is closed or its time to live ends.`,
   sandfarm run analysis.py --sandbox "$ID"
   sandfarm sandbox exec "$ID" 'ls -la | head'
   sandfarm sandbox close "$ID"`,
-	}, a.sandboxCreate(), a.sandboxLs(), a.sandboxGet(), a.sandboxExec(), a.sandboxFiles(), a.sandboxKeep(), a.sandboxAllow(), a.sandboxSecret(), a.sandboxEgress(), a.sandboxControl("interrupt"), a.sandboxControl("restart"), a.sandboxControl("hibernate"), a.sandboxControl("resume"), a.sandboxClose())
+	}, a.sandboxCreate(), a.sandboxLs(), a.sandboxGet(), a.sandboxExec(), a.sandboxFiles(), a.sandboxKeep(), a.sandboxAllow(), a.sandboxSecret(), a.sandboxEgress(), a.sandboxPorts(), a.sandboxPortLink(), a.sandboxControl("interrupt"), a.sandboxControl("restart"), a.sandboxControl("hibernate"), a.sandboxControl("resume"), a.sandboxClose())
 	return c
 }
 

@@ -1,0 +1,117 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/gin-gonic/gin"
+
+	"github.com/sandfarm/sandfarm/api/attach"
+	"github.com/sandfarm/sandfarm/api/guard"
+	"github.com/sandfarm/sandfarm/api/rest"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+func (s *Server) forwardRoutes() []route {
+	return []route{{
+		method: "GET", path: "/v1/sandboxes/{id}/tcp/{port}", tag: "Ports", summary: "Connect to a port by a WebSocket",
+		detail: "Binary messages of up to 64 KiB carry the bytes of one TCP connection; an empty one ends a direction. For protocols that are not HTTP.",
+		scope:  farm.ScopeRun, stream: true, answers: []answer{{http.StatusSwitchingProtocols, "the WebSocket", nil, ""}}, handler: s.forwardPort,
+	}}
+}
+
+// forwardPort connects a WebSocket to a port. As those of attachProcess, it is not for pages of other origins.
+func (s *Server) forwardPort(c *gin.Context) error {
+	if own := (guard.Guard{Hosts: s.cfg.TrustedHosts}); !own.Origin(c.Request) {
+		return rest.Refusef(http.StatusForbidden, farm.CodeUnauthorized, "Pages of other origins may not connect to ports.")
+	}
+	ctx := c.Request.Context()
+	port, err := s.service.Port(ctx, rest.Tenant(c), c.Param("id"), c.Param("port"))
+	if err != nil {
+		return err
+	}
+	if !attach.Upgrades(c.Request) {
+		c.Header("Upgrade", "websocket")
+		return rest.Refusef(http.StatusUpgradeRequired, farm.CodeInvalid, "This address serves WebSockets only. For HTTP use %s.", "…/ports/{port}/")
+	}
+	conn, err := port.Dial(ctx)
+	if err != nil {
+		return portError(ctx, port.Number, err)
+	}
+	defer func() { _ = conn.Close() }()
+	ws, err := websocket.Accept(c.Writer, c.Request, nil)
+	if err != nil {
+		return nil //nolint:nilerr // it has answered
+	}
+	defer func() { _ = ws.CloseNow() }()
+	s.attached.Add(1) // the HTTP server does not wait for connections that it has given away
+	defer s.attached.Done()
+	ws.SetReadLimit(wire.MaxForwardBytes)
+	ctx, done := context.WithCancel(ctx)
+	defer done()
+	go func() {
+		select {
+		case <-s.closing:
+			done()
+		case <-ctx.Done():
+		}
+	}()
+	in := make(chan error, 1)
+	go func() { in <- forwardIn(ctx, ws, conn) }()
+	err = forwardOut(ctx, ws, conn, s.cfg.StallTimeout)
+	if err == nil {
+		err = <-in
+	}
+	status := websocket.StatusNormalClosure
+	if err != nil {
+		status = websocket.StatusInternalError
+	}
+	_ = ws.Close(status, "")
+	return nil
+}
+
+// forwardIn writes messages to a connection until an empty one has ended the direction.
+func forwardIn(ctx context.Context, ws *websocket.Conn, conn net.Conn) error {
+	for {
+		kind, data, err := ws.Read(ctx)
+		if err != nil {
+			_ = conn.Close() // the caller is gone
+			return err
+		}
+		if kind != websocket.MessageBinary {
+			_ = conn.Close()
+			return errors.New("a message is not binary")
+		}
+		if len(data) == 0 {
+			return conn.(interface{ CloseWrite() error }).CloseWrite() //nolint:errcheck,forcetypeassert // all connections to ports have it
+		}
+		if _, err := conn.Write(data); err != nil {
+			return err
+		}
+	}
+}
+
+// forwardOut sends what a connection carries, and an empty message at its end.
+func forwardOut(ctx context.Context, ws *websocket.Conn, conn net.Conn, stall time.Duration) error {
+	buf := make([]byte, wire.MaxForwardBytes/2)
+	for {
+		n, err := conn.Read(buf)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		if n > 0 || err != nil {
+			bounded, done := context.WithTimeout(ctx, stall)
+			failed := ws.Write(bounded, websocket.MessageBinary, buf[:n])
+			done()
+			if failed != nil || err != nil {
+				return failed
+			}
+		}
+	}
+}
