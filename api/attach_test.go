@@ -325,12 +325,12 @@ func TestMessagesThatAreNone(t *testing.T) {
 	}
 }
 
-// A process without an input says so once, and its output goes on.
+// A process without an input says so once, and its output goes on. The process runs nothing else, which the signal would end, too.
 func TestInputThatIsRefused(t *testing.T) {
 	t.Parallel()
 	f := setupLive(t)
 	base := "/v1/sandboxes/" + f.sandbox() + "/processes"
-	one := base + "/" + get[wire.Process](f.bundle, http.StatusCreated, "POST", base, `{"command":"trap 'echo got it; exit' USR1; echo up; while :; do sleep 0.1; done"}`).ID
+	one := base + "/" + get[wire.Process](f.bundle, http.StatusCreated, "POST", base, `{"command":"trap 'echo got it; exit' USR1; echo up; while :; do :; done"}`).ID
 	a := f.attach(one, "")
 	a.until(func() bool { return a.text == "up\n" })
 	for range 3 {

@@ -59,7 +59,8 @@ func (s *Server) fsRoutes() []route {
 			method: "GET", path: base + "/{path}", tag: "Files", summary: "Read a file anywhere", detail: "The path is absolute: …/fs/etc/hosts is /etc/hosts. Ranges of one part, conditions and gzip are honoured.", scope: farm.ScopeRun,
 			query: append([]parameter{
 				query("tar", "a directory, as a tar of its files, directories and symbolic links", object{"type": "boolean", "default": false}),
-				{"Range", "header", "bytes=first-last", text("a part of the file")}, {"If-Range", "header", "the Range holds only for this version", text("an etag")},
+				{"Range", "header", "bytes=first-last", text("a part of the file")},
+				{"If-Range", "header", "the Range holds only for this version", text("an etag")},
 			}, conditions...),
 			answers: content, handler: s.readFS,
 		},

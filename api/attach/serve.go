@@ -81,7 +81,7 @@ func Serve(ctx context.Context, w http.ResponseWriter, r *http.Request, cfg Conf
 	work.Go(func() { s.end(s.write(io)) })
 	work.Go(func() { s.end(s.ping(io)) })
 	s.end(s.send(io))
-	cause := context.Cause(s.ctx)
+	cause := context.Cause(s.ctx) //nolint:contextcheck // io is for the connection, which outlives the work
 	under.expire(closeTimeout)
 	code, reason := closing(cause)
 	_ = conn.Close(code, reason)
@@ -147,7 +147,7 @@ func (h *hijacked) expire(after time.Duration) { _ = h.conn.SetDeadline(time.Now
 func (s *session) send(io context.Context) error {
 	var message []byte
 	for {
-		out, ok, err := s.process.NextPiece(s.ctx, s.cfg.Heartbeat)
+		out, ok, err := s.process.NextPiece(s.ctx, s.cfg.Heartbeat) //nolint:contextcheck // io is for the connection, which outlives the work
 		if err != nil {
 			return err
 		}
@@ -171,7 +171,7 @@ func (s *session) send(io context.Context) error {
 		if err := s.put(io, message); err != nil {
 			return err
 		}
-		budget.Keep(s.ctx, 0) // what is sent is not held
+		budget.Keep(s.ctx, 0) //nolint:contextcheck // as above; what is sent is not held
 		if kind == wire.AttachExit {
 			return errExited
 		}
@@ -202,7 +202,7 @@ func (s *session) ping(io context.Context) error {
 			return nil
 		}
 		ctx, done := context.WithTimeout(io, s.cfg.Stall)
-		stop := context.AfterFunc(s.ctx, done)
+		stop := context.AfterFunc(s.ctx, done) //nolint:contextcheck // as above
 		err := s.conn.Ping(ctx)
 		stop()
 		done()

@@ -136,11 +136,7 @@ func (l Live) WriteProcess(ctx context.Context, id string, in io.Reader, end boo
 	if end {
 		query.Set("close", "1")
 	}
-	res, err := l.do(ctx, http.MethodPost, processPath(id)+"/stdin", query, in)
-	if err != nil {
-		return 0, err
-	}
-	return decodeWritten(res)
+	return l.written(ctx, http.MethodPost, processPath(id)+"/stdin", query, in)
 }
 
 // WriteProcessFrom writes p, of at most agent.InputBytes, to the input of a process, and ends the input then if it is asked to. from is the position of
@@ -149,28 +145,28 @@ func (l Live) WriteProcess(ctx context.Context, id string, in io.Reader, end boo
 func (l Live) WriteProcessFrom(ctx context.Context, id, writer string, from int64, p []byte, end bool) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	query := fromQuery(uint64(max(from, 0)))
+	query := url.Values{"from": {strconv.FormatInt(from, 10)}}
 	if end {
 		query.Set("close", "1")
 	}
-	res, err := l.do(ctx, http.MethodPut, processPath(id)+"/writers/"+url.PathEscape(writer), query, bytes.NewReader(p))
-	if err != nil {
-		return 0, err
-	}
-	written, err := decodeWritten(res)
+	written, err := l.written(ctx, http.MethodPut, processPath(id)+"/writers/"+url.PathEscape(writer), query, bytes.NewReader(p))
 	if last := from + int64(len(p)); err == nil && (written < 0 || written > last+1) {
 		err = farm.Errorf(farm.CodeInternal, "the agent wrote up to %d, and %d was the end", written, last)
 	}
 	return written, err
 }
 
-// decodeWritten reads an answer to a write, and closes it.
-func decodeWritten(res *http.Response) (int64, error) {
+// written sends what is to be written, and returns how much the answer says was.
+func (l Live) written(ctx context.Context, method, path string, query url.Values, in io.Reader) (int64, error) {
+	res, err := l.do(ctx, method, path, query, in)
+	if err != nil {
+		return 0, err
+	}
 	defer func() { _ = res.Body.Close() }()
 	var out struct {
 		Written int64 `json:"written"`
 	}
-	err := decode(res, &out)
+	err = decode(res, &out)
 	return out.Written, err
 }
 
