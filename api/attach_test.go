@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -427,7 +428,9 @@ func TestTheAuditNamesAttachments(t *testing.T) {
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		entries, _, err := f.store.Audit(t.Context(), "", store.TimeRange{}, store.Page{Limit: 10})
 		agenttest.Must(t, err)
-		if len(entries) > 0 && entries[0].Route == "GET /v1/sandboxes/:id/processes/:process/attach" && entries[0].Status == 101 && entries[0].Subject == made.ID {
+		if slices.ContainsFunc(entries, func(e farm.AuditEntry) bool { // that of the start may be newer: it is written after its answer
+			return e.Route == "GET /v1/sandboxes/:id/processes/:process/attach" && e.Status == 101 && e.Subject == made.ID
+		}) {
 			break
 		}
 		if time.Now().After(deadline) {

@@ -110,7 +110,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		return nil, err
 	}
 	s.ports = ports.New(s.closing)
-	s.links = ports.NewLinks(deps.Store.LinkKey, s.audit.now)
+	s.links = ports.NewLinks(deps.Store, s.audit.now)
 	s.gate = admission.New(admission.Config{Store: deps.Store, Logger: deps.Logger, Refused: s.metrics.countRefusal})
 	s.service = service.New(service.Deps{
 		Submitter: deps.Submitter, Store: deps.Store, Queues: deps.Queues, Blobs: deps.Blobs, Memory: deps.Memory, Resolver: deps.Resolver,

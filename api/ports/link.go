@@ -33,17 +33,22 @@ type Link struct {
 
 // Links signs links and checks them. It is safe for concurrent use.
 type Links struct {
-	read func(context.Context) ([]byte, error)
-	now  func() time.Time
+	store KeyStore
+	now   func() time.Time
 
 	mu     sync.Mutex
 	key    []byte
 	readAt time.Time
 }
 
-// NewLinks makes Links. read reads the farm's key.
-func NewLinks(read func(context.Context) ([]byte, error), now func() time.Time) *Links {
-	return &Links{read: read, now: now}
+// KeyStore has the farm's key of links.
+type KeyStore interface {
+	LinkKey(ctx context.Context) ([]byte, error)
+}
+
+// NewLinks makes Links. The key is read when it is needed.
+func NewLinks(store KeyStore, now func() time.Time) *Links {
+	return &Links{store: store, now: now}
 }
 
 // sign is the code of what a link says.
@@ -51,7 +56,7 @@ func (l *Links) sign(ctx context.Context, said []byte) ([]byte, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if now := l.now(); l.key == nil || now.Sub(l.readAt) > keyFor {
-		key, err := l.read(ctx)
+		key, err := l.store.LinkKey(ctx)
 		if err != nil {
 			return nil, err
 		}

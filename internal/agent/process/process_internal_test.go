@@ -5,7 +5,11 @@ import "testing"
 func TestParseStat(t *testing.T) {
 	t.Parallel()
 	p, ok := parseStat(7, "7 (a) Z (b) S 1 7 6 0 -1")
-	if !ok || p != (procInfo{pid: 7, parent: 1, group: 7, session: 6}) {
+	if !ok || p != (procInfo{pid: 7, parent: 1, group: 7, session: 6, name: "a) Z (b"}) {
+		t.Fatalf("p = %+v, %v", p, ok)
+	}
+	p, ok = parseStat(7, "7 (sh) Z 1 7 6 0 -1 4194304 120 0 0 0 3 4 0 0 20 0 1 0 5000 2506752 231 18446744073709551615")
+	if !ok || p != (procInfo{pid: 7, parent: 1, group: 7, session: 6, zombie: true, name: "sh", started: 5000, cpu: 7, pages: 231}) {
 		t.Fatalf("p = %+v, %v", p, ok)
 	}
 	for _, bad := range []string{"", "7 (a) S", "7 (a) S x y z"} {
