@@ -36,10 +36,15 @@ ANSWERS: dict[str, tuple[type, set[str]]] = {
     "Key": (sandfarm.Key, set()),
     "NewKey": (sandfarm.NewKey, set()),
     "Package": (sandfarm.Package, set()),
+    "Port": (sandfarm.PortInfo, set()),
+    "PortLink": (sandfarm.PortLink, set()),
+    "Process": (sandfarm.ProcessInfo, set()),
     "ProgressData": (sandfarm.Progress, set()),
     "Queue": (sandfarm.Queue, set()),
     "Resources": (sandfarm.Resources, set()),
+    "RunningProcess": (sandfarm.RunningProcess, set()),
     "Sandbox": (sandfarm.SandboxInfo, set()),
+    "TerminalSize": (sandfarm.TerminalSize, set()),
     "Timings": (models.Timings, set()),
     "Truncated": (results.Truncated, set()),
     "Worker": (sandfarm.Worker, set()),
@@ -73,6 +78,14 @@ REQUESTS: dict[str, tuple[list[Use], set[str]]] = {
         [lambda _, box: box.packages.start("six", manager="pip", timeout=1, callback_url="http://x/")],
         set(),
     ),
+    "PortLinkRequest": ([lambda _, box: box.port(80).link(expires=1)], set()),
+    "ProcessRequest": (
+        [
+            lambda _, box: box.processes.start("ls", name="n", cwd="d", env={"A": "b"}, stdin=True, timeout=1),
+            lambda _, box: box.processes.start(["ls"], pty=(80, 24)),
+        ],
+        set(),
+    ),
     "RunRequest": ([lambda client, _: client.run("1", **BOX, **WORK, language="python", files={"a": "b"})], set()),
     "UpdateRequest": (
         [lambda _, box: box.update(name="n", ttl=1, idle=1, labels={"a": "b"}, allow_hosts=["h"], secrets={"KEY": "value"})],
@@ -96,7 +109,19 @@ def test_answers(schemas: dict[str, set[str]], schema: str) -> None:
 @pytest.mark.parametrize("schema", sorted(REQUESTS))
 def test_requests(schemas: dict[str, set[str]], schema: str, fake: Make) -> None:
     def farm(*_: object) -> tuple[int, dict[str, str], Any]:
-        return 200, {}, {"secret": "s", "id": "job_1", "kind": "run", "state": "completed", "sandbox_id": "sbx_1", "result": {}}
+        return (
+            200,
+            {},
+            {
+                "secret": "s",
+                "url": "u",
+                "id": "job_1",
+                "kind": "run",
+                "state": "completed",
+                "sandbox_id": "sbx_1",
+                "result": {},
+            },
+        )
 
     uses, left_out = REQUESTS[schema]
     served = fake(farm)

@@ -16,6 +16,8 @@ from ._version import VERSION as __version__
 from .aio import AsyncClient, AsyncSandbox
 from .aio_files import AsyncArtifacts, AsyncFiles, AsyncPackages
 from .aio_fs import AsyncFS
+from .aio_ports import AsyncPort
+from .aio_processes import AsyncProcess, AsyncProcesses
 from .client import Client, Sandbox
 from .errors import (
     ConflictError,
@@ -37,6 +39,7 @@ from .errors import (
 )
 from .files import Artifacts, Files, Packages
 from .fs import FS
+from .live import Output, PortInfo, PortLink, ProcessInfo, RunningProcess, TerminalSize
 from .models import (
     Artifact,
     AuditEntry,
@@ -56,6 +59,8 @@ from .models import (
     Worker,
 )
 from .network import EgressEntry, Secret
+from .ports import Port
+from .processes import Process, Processes
 from .results import (
     CodeError,
     CommandError,
@@ -78,6 +83,9 @@ __all__ = [
     "AsyncFS",
     "AsyncFiles",
     "AsyncPackages",
+    "AsyncPort",
+    "AsyncProcess",
+    "AsyncProcesses",
     "AsyncSandbox",
     "AuditEntry",
     "Client",
@@ -108,19 +116,28 @@ __all__ = [
     "Key",
     "NewKey",
     "NotFoundError",
+    "Output",
     "Package",
     "PackageError",
     "Packages",
+    "Port",
+    "PortInfo",
+    "PortLink",
+    "Process",
+    "ProcessInfo",
+    "Processes",
     "Progress",
     "Queue",
     "Raised",
     "Resources",
     "ResultError",
     "Rich",
+    "RunningProcess",
     "Sandbox",
     "SandboxInfo",
     "SandfarmError",
     "Secret",
+    "TerminalSize",
     "TooLargeError",
     "UnauthorizedError",
     "UnavailableError",

@@ -13,8 +13,11 @@ from ._http import Call
 from .aio_farm import AsyncFarm
 from .aio_files import AsyncArtifacts, AsyncFiles, AsyncPackages
 from .aio_fs import AsyncFS
+from .aio_ports import AsyncPort, ports
+from .aio_processes import LOGIN_SHELL, AsyncProcess, AsyncProcesses
 from .aio_runner import AsyncRunner
 from .errors import SandfarmError
+from .live import PortInfo
 from .models import Event, Job, SandboxInfo
 from .network import EgressEntry, Secret
 
@@ -92,6 +95,7 @@ class AsyncSandbox(AsyncRunner):
         fs: all its files, at once and beside running jobs.
         artifacts: the files that its jobs created.
         packages: its packages.
+        processes: what runs beside its jobs.
     """
 
     def __init__(
@@ -144,6 +148,7 @@ class AsyncSandbox(AsyncRunner):
         self.fs = AsyncFS(self._handle)
         self.artifacts = AsyncArtifacts(self._handle)
         self.packages = AsyncPackages(self._handle)
+        self.processes = AsyncProcesses(self._handle)
 
     @property
     def id(self) -> str:
@@ -221,6 +226,20 @@ class AsyncSandbox(AsyncRunner):
                 yield entry
             if not page.get("next_cursor"):
                 return
+
+    # --- live --------------------------------------------------------------------------------------------------------
+
+    async def terminal(self, command: str = LOGIN_SHELL, *, cols: int = 80, rows: int = 24) -> AsyncProcess:
+        """See `Sandbox.terminal`."""
+        return await self.processes.start(command, pty=(cols, rows))
+
+    def port(self, number: int) -> AsyncPort:
+        """See `Sandbox.port`."""
+        return AsyncPort(self._handle, number)
+
+    async def ports(self) -> list[PortInfo]:
+        """See `Sandbox.ports`."""
+        return await ports(self._handle)
 
     # --- jobs --------------------------------------------------------------------------------------------------------
 

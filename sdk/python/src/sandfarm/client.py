@@ -9,11 +9,15 @@ import httpx
 
 from ._io import SyncIO, finish, iterate
 from .aio import AsyncClient, AsyncSandbox
+from .aio_processes import LOGIN_SHELL
 from .farm import Farm
 from .files import Artifacts, Files, Packages
 from .fs import FS
+from .live import PortInfo
 from .models import Event, Job, SandboxInfo
 from .network import EgressEntry, Secret
+from .ports import Port
+from .processes import Process, Processes
 from .runner import Runner
 
 
@@ -154,6 +158,7 @@ class Sandbox(Runner):
         fs: all its files, at once and beside running jobs.
         artifacts: the files that its jobs created.
         packages: its packages.
+        processes: what runs beside its jobs.
     """
 
     def __init__(
@@ -211,6 +216,7 @@ class Sandbox(Runner):
         self.fs = FS(self._async.fs)
         self.artifacts = Artifacts(self._async.artifacts)
         self.packages = Packages(self._async.packages)
+        self.processes = Processes(self._async.processes)
 
     @property
     def id(self) -> str:
@@ -282,6 +288,26 @@ class Sandbox(Runner):
             after: id of an entry: only what follows it.
         """
         return iterate(self._async.egress(after=after))
+
+    # --- live --------------------------------------------------------------------------------------------------------
+
+    def terminal(self, command: str = LOGIN_SHELL, *, cols: int = 80, rows: int = 24) -> Process:
+        """Starts a process on a terminal, by default a login shell. Write to it, read its output, resize it, end it.
+
+        Args:
+            command: for the shell.
+            cols: columns, 1 to 1000.
+            rows: rows, 1 to 1000.
+        """
+        return Process(finish(self._async.terminal(command, cols=cols, rows=rows)))
+
+    def port(self, number: int) -> Port:
+        """A port of its loopback: `port(8888).url` leads to a server there, `port(8888).link()` also without a key."""
+        return Port(self._async.port(number))
+
+    def ports(self) -> list[PortInfo]:
+        """Lists the ports on which its programs listen."""
+        return finish(self._async.ports())
 
     # --- jobs --------------------------------------------------------------------------------------------------------
 
