@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -18,7 +19,7 @@ func StartWithFiles(tb testing.TB) *Agent {
 
 var (
 	building sync.Mutex
-	built    string // removed by the system with its temporary files: tests of a package end at different times
+	built    *os.File // its name is removed, so it is gone when the last test of the package is
 )
 
 // program builds the agent, once for all tests of a package.
@@ -26,17 +27,20 @@ func program(tb testing.TB) string {
 	tb.Helper()
 	building.Lock()
 	defer building.Unlock()
-	if built != "" {
-		return built
+	path := func() string { return "/proc/" + strconv.Itoa(os.Getpid()) + "/fd/" + strconv.Itoa(int(built.Fd())) }
+	if built != nil {
+		return path()
 	}
 	dir, err := os.MkdirTemp("", "agentprogram")
 	Must(tb, err)
+	defer func() { _ = os.RemoveAll(dir) }()
 	to := filepath.Join(dir, "agent")
 	build := exec.CommandContext(tb.Context(), "go", "build", "-o", to, "github.com/sandfarm/sandfarm/cmd/agent") //nolint:gosec // a test's own
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		tb.Fatalf("build the agent: %v\n%s", err, out)
 	}
-	built = to
-	return built
+	built, err = os.Open(to)
+	Must(tb, err)
+	return path()
 }
