@@ -35,24 +35,11 @@ func TestForwardedConnections(t *testing.T) {
 	box := f.sandbox()
 	c, err := client.New(f.web.URL)
 	agenttest.Must(t, err)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	agenttest.Must(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				_, _ = io.WriteString(conn, "220 hello\r\n")
-				_, _ = io.Copy(conn, conn)
-				_, _ = io.WriteString(conn, "over")
-				_ = conn.Close()
-			}()
-		}
-	}()
-	port := l.Addr().(*net.TCPAddr).Port
+	port := agenttest.Serve(t, func(conn io.ReadWriter) {
+		_, _ = io.WriteString(conn, "220 hello\r\n")
+		_, _ = io.Copy(conn, conn)
+		_, _ = io.WriteString(conn, "over")
+	})
 	ours, theirs := local(t)
 	over := make(chan error, 1)
 	go func() { over <- c.Forward(t.Context(), box, port, theirs) }()

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -115,20 +116,7 @@ func TestPortsThatCannotBeReached(t *testing.T) {
 	if answer, text = f.do("GET", "/v1/sandboxes/<b>/ports/80/", nil, "Accept", "text/html"); strings.Contains(string(text), "<b>") || answer.StatusCode != http.StatusNotFound {
 		t.Errorf("%s %s", answer.Status, text)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	agenttest.Must(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = io.WriteString(conn, "220 not HTTP\r\n")
-			_ = conn.Close()
-		}
-	}()
-	_, odd, _ := net.SplitHostPort(l.Addr().String())
+	odd := strconv.Itoa(agenttest.Serve(t, func(conn io.ReadWriter) { _, _ = io.WriteString(conn, "220 not HTTP\r\n") }))
 	if p := f.problem(farm.CodeUnavailable, http.StatusBadGateway, "GET", "/v1/sandboxes/"+box+"/ports/"+odd+"/", nil); !strings.Contains(p.Detail, "did not answer in HTTP") {
 		t.Errorf("%+v", p)
 	}

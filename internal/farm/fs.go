@@ -1,10 +1,8 @@
 package farm
 
 import (
-	"path"
 	"strings"
 	"time"
-	"unicode/utf8"
 )
 
 // Limits of the operations on files anywhere in a sandbox.
@@ -47,23 +45,10 @@ func CleanFSPath(p string) (string, error) {
 	if !strings.HasPrefix(p, "/") {
 		p = Workspace + "/" + p
 	}
-	switch {
-	case !utf8.ValidString(p):
-		return "", Invalidf("path is not UTF-8")
-	case strings.ContainsRune(p, 0):
-		return "", Invalidf("path holds a NUL byte")
-	case len(p) > MaxPathBytes:
-		return "", Invalidf("path has %d bytes; at most %d are allowed", len(p), MaxPathBytes)
+	if err := checkPathText(p); err != nil {
+		return "", err
 	}
-	for element := range strings.SplitSeq(p, "/") {
-		if element == ".." {
-			return "", Invalidf("path %q holds \"..\"", Shorten(p))
-		}
-		if len(element) > MaxNameBytes {
-			return "", Invalidf("a name in the path has %d bytes; at most %d are allowed", len(element), MaxNameBytes)
-		}
-	}
-	return path.Clean(p), nil
+	return cleanNames(p)
 }
 
 // FSWrite says how a file anywhere in a sandbox is written.

@@ -19,14 +19,8 @@ const MaxPathBytes = 4000
 // An absolute path is accepted if it lies in /workspace. Anything that could lead outside, NUL, names over MaxNameBytes
 // and paths over MaxPathBytes give CodeInvalid.
 func CleanPath(p string) (string, error) {
-	if !utf8.ValidString(p) {
-		return "", Invalidf("path is not UTF-8")
-	}
-	if strings.ContainsRune(p, 0) {
-		return "", Invalidf("path holds a NUL byte")
-	}
-	if len(p) > MaxPathBytes {
-		return "", Invalidf("path has %d bytes; at most %d are allowed", len(p), MaxPathBytes)
+	if err := checkPathText(p); err != nil {
+		return "", err
 	}
 	if rest, ok := strings.CutPrefix(p, Workspace); ok && (rest == "" || rest[0] == '/') {
 		p = strings.TrimLeft(rest, "/")
@@ -34,6 +28,24 @@ func CleanPath(p string) (string, error) {
 	if strings.HasPrefix(p, "/") {
 		return "", Invalidf("path %q is absolute and not in %s", Shorten(p), Workspace)
 	}
+	return cleanNames(p)
+}
+
+// checkPathText refuses a path that is not UTF-8, holds a NUL byte or is too long.
+func checkPathText(p string) error {
+	switch {
+	case !utf8.ValidString(p):
+		return Invalidf("path is not UTF-8")
+	case strings.ContainsRune(p, 0):
+		return Invalidf("path holds a NUL byte")
+	case len(p) > MaxPathBytes:
+		return Invalidf("path has %d bytes; at most %d are allowed", len(p), MaxPathBytes)
+	}
+	return nil
+}
+
+// cleanNames cleans a path, and refuses ".." and names that are too long.
+func cleanNames(p string) (string, error) {
 	for element := range strings.SplitSeq(p, "/") {
 		if element == ".." {
 			return "", Invalidf("path %q holds \"..\"", Shorten(p))

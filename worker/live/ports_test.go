@@ -5,9 +5,9 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"testing"
 
+	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/live"
@@ -18,23 +18,10 @@ import (
 // echo is a server on a port of this machine, which is the agent's. It sends back what it gets, then a last word.
 func echo(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	workertest.Must(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer func() { _ = conn.Close() }()
-				_, _ = io.Copy(conn, conn)
-				_, _ = io.WriteString(conn, "over")
-			}()
-		}
-	}()
-	return l.Addr().(*net.TCPAddr).Port
+	return agenttest.Serve(t, func(conn io.ReadWriter) {
+		_, _ = io.Copy(conn, conn)
+		_, _ = io.WriteString(conn, "over")
+	})
 }
 
 func (n *node) dial(port int) *live.PortConn {

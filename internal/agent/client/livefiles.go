@@ -93,6 +93,20 @@ func (l Live) FSStat(ctx context.Context, path string) (farm.FSEntry, error) {
 	return list.Entries[0], nil
 }
 
+// fsSend makes a call with a body that is answered with a file. The body is sent once.
+func (l Live) fsSend(ctx context.Context, method, path string, query url.Values, body io.Reader) (farm.FSEntry, error) {
+	var e farm.FSEntry
+	res, err := l.do(ctx, method, agent.FSPath+path, query, struct{ io.Reader }{body})
+	if err != nil {
+		return e, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	if err := decode(res, &e); err != nil {
+		return e, err
+	}
+	return e, checkFS(e)
+}
+
 // FSWrite writes content to a file. ctx bounds it.
 func (l Live) FSWrite(ctx context.Context, path string, how farm.FSWrite, content io.Reader) (farm.FSEntry, error) {
 	query := fsQuery(path)
@@ -103,16 +117,7 @@ func (l Live) FSWrite(ctx context.Context, path string, how farm.FSWrite, conten
 	if how.Mode >= 0 {
 		query.Set("mode", strconv.FormatInt(int64(how.Mode), 8))
 	}
-	var e farm.FSEntry
-	res, err := l.do(ctx, http.MethodPut, agent.FSPath+"/content", query, struct{ io.Reader }{content})
-	if err != nil {
-		return e, err
-	}
-	defer func() { _ = res.Body.Close() }()
-	if err := decode(res, &e); err != nil {
-		return e, err
-	}
-	return e, checkFS(e)
+	return l.fsSend(ctx, http.MethodPut, "/content", query, content)
 }
 
 // FSMkdir creates a directory and those above it; mode -1: the default. It may exist.
@@ -155,16 +160,7 @@ func (l Live) FSRemove(ctx context.Context, path string) error {
 
 // FSUnpack unpacks an uncompressed tar into a directory: all of it, or nothing. ctx bounds it.
 func (l Live) FSUnpack(ctx context.Context, path string, tar io.Reader) (farm.FSEntry, error) {
-	var e farm.FSEntry
-	res, err := l.do(ctx, http.MethodPost, agent.FSPath+"/tar", fsQuery(path), struct{ io.Reader }{tar})
-	if err != nil {
-		return e, err
-	}
-	defer func() { _ = res.Body.Close() }()
-	if err := decode(res, &e); err != nil {
-		return e, err
-	}
-	return e, checkFS(e)
+	return l.fsSend(ctx, http.MethodPost, "/tar", fsQuery(path), tar)
 }
 
 // Piece is a piece of content. The caller reads it to its end, or not, and closes it.
