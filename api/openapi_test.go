@@ -126,3 +126,20 @@ func TestBatchAcceptsEveryDocumentedKind(t *testing.T) {
 		}
 	}
 }
+
+// Each operation has an answer that is a success: 101 is that of a WebSocket.
+func TestEveryOperationCanSucceed(t *testing.T) {
+	t.Parallel()
+	doc := get[spec](setup(t), http.StatusOK, "GET", "/openapi.json", nil)
+	for path, item := range doc.Paths {
+		for method, operation := range item {
+			success := false
+			for status := range operation.Responses {
+				success = success || status == "101" || strings.HasPrefix(status, "2") || strings.HasPrefix(status, "3")
+			}
+			if !success {
+				t.Errorf("%s %s has no answer that is a success", method, path)
+			}
+		}
+	}
+}
