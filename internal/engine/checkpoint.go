@@ -23,13 +23,14 @@ const (
 	// checkpointTimeout covers writing and reading some GiB on a slow disk; a small sandbox takes under a second.
 	checkpointTimeout = 5 * time.Minute
 	endEvery          = 20 * time.Millisecond
-	// A checkpoint that equals the one before cannot be started until containerd has removed its own copy of that, which takes about a second.
+	// Making a checkpoint leaves a copy of it in containerd until its garbage collection, about a second later. A start whose upload is equal to that
+	// copy is refused until then.
 	uploadPatience = 30 * time.Second
 	uploadPause    = 500 * time.Millisecond
 )
 
-// CanCheckpoint reports whether the engine can checkpoint containers that have an OCI runtime; empty: the Engine's. Only gVisor's are: others
-// need CRIU, which knows neither our network of the host's kernel nor seccomp. Checkpoints are an experimental feature of the engine.
+// CanCheckpoint reports whether the engine can checkpoint containers that have an OCI runtime; empty: the Engine's. Only gVisor's are: runc
+// needs CRIU, which this package does not support. Checkpoints are an experimental feature of the engine.
 func (e *Engine) CanCheckpoint(ctx context.Context, runtime string) (bool, error) {
 	got, err := e.systemInfo(ctx)
 	if err != nil {
@@ -123,7 +124,7 @@ func (e *Engine) Resume(ctx context.Context, id string) error {
 	}
 }
 
-// uploadedAlready reports whether a start failed since containerd still has the same checkpoint from making it.
+// uploadedAlready reports whether a start failed because containerd still has its copy from making the checkpoint.
 func uploadedAlready(err error) bool {
 	return strings.Contains(err.Error(), "failed to upload checkpoint") && strings.Contains(err.Error(), "already exists")
 }

@@ -12,7 +12,7 @@ import (
 // the other; each would wait up to 4 ms for sandboxes that use all cores. Older kernels ignore it.
 const slice uint64 = 100_000 // ns
 
-// slicePasses bounds how often the threads are looked through for those that were born meanwhile.
+// slicePasses bounds how often the threads are listed, to find those that were created meanwhile.
 const slicePasses = 10
 
 // shortenSlices gives each thread of this process, and by inheritance those that come later and its children, a short slice.
