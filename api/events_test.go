@@ -174,13 +174,13 @@ func TestUpdatesAndClearsAreEvents(t *testing.T) {
 		{Name: "display", Data: `{"display":0,"mime":"text/plain","data":"1","display_id":"bar","metadata":{"width":"\u003c3"}}`},
 		{Name: "display", Data: `{"display":0,"mime":"text/plain","display_id":"bar","metadata":{"width":"\u003c3"},"update":true,"data":""}`},
 		{Name: "clear", Data: `{"wait":true}`},
-		{Name: "display", Data: `{"display":1,"mime":"text/plain","data":"2"}`},
+		{Name: "display", Data: `{"display":1,"mime":"text/plain","data":"2","result":true}`},
 		{Name: "clear", Data: `{"wait":false}`},
 	}
 	if diff := cmp.Diff(want, seen); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
-	const results = `[{"display":0,"mime":"text/plain","display_id":"bar","metadata":{"width":"\u003c3"},"data":""},{"display":1,"mime":"text/plain","data":"2"}]`
+	const results = `[{"display":0,"mime":"text/plain","display_id":"bar","metadata":{"width":"\u003c3"},"data":""},{"display":1,"mime":"text/plain","data":"2","result":true}]`
 	if got := string(job.Result.Results); got != results {
 		t.Errorf("results %s, want %s", got, results)
 	}

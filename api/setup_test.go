@@ -301,7 +301,7 @@ func (w *fakeWorker) execute(ctx context.Context, ref farm.Ref, claim *store.Cla
 		first := farm.RichResult{Mime: "text/plain", Data: "1", DisplayID: "bar", Metadata: json.RawMessage(`{"width":"<3"}`)}
 		update := first
 		update.Data, update.Update = "", true
-		last := farm.RichResult{Display: 1, Mime: "text/plain", Data: "2"}
+		last := farm.RichResult{Display: 1, Mime: "text/plain", Data: "2", Result: true}
 		_ = w.AppendEvents(ctx, ref, claim.Job.Attempt, []farm.Event{
 			{ID: "3-1", Name: farm.EventDisplay, Display: &first},
 			{ID: "4-1", Name: farm.EventDisplay, Display: &update},

@@ -160,7 +160,7 @@ func outcomesOf(list []farm.PackageOutcome) []wire.InstalledOne {
 }
 
 func (s *Service) rich(ctx context.Context, r farm.RichResult) wire.Rich {
-	out := wire.Rich{Display: r.Display, Mime: r.Mime, Data: r.Data, DisplayID: r.DisplayID, Metadata: r.Metadata}
+	out := wire.Rich{Display: r.Display, Mime: r.Mime, Data: r.Data, DisplayID: r.DisplayID, Metadata: r.Metadata, Result: r.Result}
 	if r.Artifact != nil {
 		out.ArtifactID, out.URL = r.Artifact.ID, s.link(ctx, r.Artifact)
 	}

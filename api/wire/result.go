@@ -62,6 +62,7 @@ type Rich struct {
 	URL        string `json:"url,omitempty" doc:"link to a large value"`
 
 	DisplayID string          `json:"display_id,omitempty" doc:"the name that the code gave the value; at most 256 bytes"`
+	Result    bool            `json:"result,omitempty" doc:"the value of the last expression of the code, and not one that the code displayed"`
 	Metadata  json.RawMessage `json:"metadata,omitempty" doc:"an object: how to show the value, such as its size; all entries of a value have the same"`
 }
 

@@ -126,6 +126,8 @@ type Display struct {
 	// ID is the code's name of the value, at most MaxDisplayID bytes; empty: none. Update: the value replaces the one with that name.
 	ID     string `json:"display_id,omitempty"`
 	Update bool   `json:"update,omitempty"`
+	// Result says that this is the value of the last expression of the code, and not one that the code displayed.
+	Result bool `json:"result,omitempty"`
 	// Clear says that all output so far, text and values, is to be cleared, and that there is no value; empty: there is one.
 	Clear Clear `json:"clear,omitempty"`
 }

@@ -71,6 +71,7 @@ type RichResult struct {
 
 	DisplayID string          `json:"display_id,omitempty"` // the code's name of the value; empty: none
 	Metadata  json.RawMessage `json:"metadata,omitempty"`   // of the value: a JSON object for those who show it; empty: none
+	Result    bool            `json:"result,omitempty"`     // the value of the last expression of the code
 	Update    bool            `json:"update,omitempty"`     // events only: it replaces what had this number
 }
 

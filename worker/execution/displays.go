@@ -45,7 +45,7 @@ func (c *collector) display(payload []byte) error {
 		c.clearNow()
 		c.shown = number + 1
 	}
-	value := farm.RichResult{Display: number, DisplayID: c.displayID(d.ID), Metadata: c.metadata(d.Metadata), Update: d.Update}
+	value := farm.RichResult{Display: number, DisplayID: c.displayID(d.ID), Metadata: c.metadata(d.Metadata), Update: d.Update, Result: d.Result}
 	at := c.removeRich(number)
 	for _, mime := range slices.SortedFunc(maps.Keys(d.Data), plainTextLast) {
 		if len(c.rich) == maxRichResults {

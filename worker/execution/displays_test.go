@@ -114,10 +114,10 @@ func TestUpdatedDisplaysReplaceTheirFormerState(t *testing.T) {
 	show(1, 1, map[string]string{"text/html": large})
 	show(2, 2, map[string]string{"image/png": png, "text/plain": "second"})
 	show(3, 3, map[string]string{"text/html": large})
-	show(4, 1, map[string]string{"text/plain": "small"})
+	workertest.Must(t, c.add(frame(4, agent.FrameDisplay, agent.Display{Number: 1, Data: map[string]string{"text/plain": "small"}, Result: true})))
 	show(5, 2, map[string]string{"text/html": large, "text/plain": "still second"})
 	want := []farm.RichResult{
-		{Display: 0, Mime: "text/plain", Data: "small"},
+		{Display: 0, Mime: "text/plain", Data: "small", Result: true},
 		{Display: 1, Mime: "text/html"},
 		{Display: 1, Mime: "text/plain", Data: "still second"},
 		{Display: 2, Mime: "text/html"},

@@ -30,6 +30,7 @@ type controlMessage struct {
 	Metadata  json.RawMessage   `json:"metadata"`   // of a display: an object; may be empty
 	DisplayID string            `json:"display_id"` // of a display: IPython's name of the value; may be empty
 	Update    bool              `json:"update"`     // of a display: the value replaces the one with that name
+	Result    bool              `json:"result"`     // of a display: it is the value of the cell's last expression
 	Wait      bool              `json:"wait"`       // of a clear: only when something else is displayed
 
 	Kind    string          `json:"kind"`    // of a comm: comm_open, comm_msg, comm_close

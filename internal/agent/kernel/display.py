@@ -102,14 +102,16 @@ class Hook(DisplayHook, Hooks):
             content = {"data": values[0], "metadata": values[1], "execution_count": self.prompt_count}
             content = self.through_hooks("execute_result", content)
             if content is not None:
-                show(self.shell, content["data"], content["metadata"])
+                show(self.shell, content["data"], content["metadata"], result=True)
 
 
-def show(shell, data, metadata=None, display_id=None, update=False):
+def show(shell, data, metadata=None, display_id=None, update=False, result=False):
     """Sends a displayed value to the agent, after the output before it."""
     data = {str(mime): as_text(str(mime), value) for mime, value in data.items()}
     if data:
         message = {"op": "display", "data": data, "display_id": str(display_id or ""), "update": bool(update)}
+        if result:
+            message["result"] = True
         if metadata:
             message["metadata"] = json.loads(as_json(metadata))
         shell.send_event(message)

@@ -99,6 +99,11 @@ update_display("another2", display_id="d")
 	if diff := cmp.Diff(want, numbers(ran.Displays)); diff != "" {
 		t.Errorf("values (-want +got):\n%s", diff)
 	}
+	for _, d := range ran.Displays {
+		if last := d.Number == 6; d.Result != last {
+			t.Errorf("value %d is the result: %v", d.Number, d.Result)
+		}
+	}
 	// Values displayed by an earlier execution do not count for this one.
 	ran = agenttest.Run(t, a.Client, agenttest.Code(`first.update("a3"); first.update("a4"); "f"`))
 	if diff := cmp.Diff(map[int][]string{1: {"'a3'", "'a4'"}, 2: {"'f'"}}, numbers(ran.Displays)); diff != "" {

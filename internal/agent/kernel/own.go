@@ -122,7 +122,7 @@ func (r *kernelRun) display(m controlMessage) {
 	var d agent.Display
 	switch {
 	case m.Op == "display":
-		d = agent.Display{Data: m.Data, Metadata: m.Metadata}
+		d = agent.Display{Data: m.Data, Metadata: m.Metadata, Result: m.Result}
 		d.Number, d.ID = r.values.number(m.DisplayID, m.Update)
 		d.Update = m.Update && d.ID != ""
 	case m.Wait:

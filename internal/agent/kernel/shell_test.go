@@ -142,7 +142,7 @@ Own()
 		{Clear: agent.ClearWait},
 		{Clear: agent.ClearNow},
 		{Number: 2, Data: map[string]string{"text/html": "<b>"}, Metadata: []byte(`{"text/html":{"isolated":true}}`)},
-		{Number: 3, Data: map[string]string{"text/plain": "own", "application/json": `{"a": "nan"}`}, Metadata: []byte(`{"width":3}`)},
+		{Number: 3, Data: map[string]string{"text/plain": "own", "application/json": `{"a": "nan"}`}, Metadata: []byte(`{"width":3}`), Result: true},
 	}
 	if diff := cmp.Diff(want, got.Displays); diff != "" {
 		t.Errorf("displays (-want +got):\n%s\n%+v", diff, got.Outcome.Error)

@@ -149,8 +149,8 @@ def test_an_update_with_other_formats_is_a_value_of_its_own() -> None:
 
 
 def test_values_of_results_have_names_and_metadata() -> None:
-    entry = {"display": 0, "mime": "text/plain", "data": "1", "display_id": "bar", "metadata": {"width": 3}}
-    assert build(ExecuteResult, {"results": [entry]}).results == (Rich({"text/plain": "1"}, {}, "bar", {"width": 3}),)
+    entry = {"display": 0, "mime": "text/plain", "data": "1", "display_id": "bar", "metadata": {"width": 3}, "result": True}
+    assert build(ExecuteResult, {"results": [entry]}).results == (Rich({"text/plain": "1"}, {}, "bar", {"width": 3}, True),)
 
 
 def test_a_value_of_a_stream_equals_that_of_the_result() -> None:

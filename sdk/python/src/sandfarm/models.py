@@ -303,7 +303,7 @@ class Event:
     Attributes:
         id: pass it as `after` to resume behind this event.
         name: `stdout`, `stderr`, `display`, `clear`, `progress`, `artifact` or `state`.
-        data: its JSON: `{"text"}`, `{"display", "mime", "data"|"url", "display_id", "metadata", "update"}`, `{"wait"}`,
+        data: its JSON: `{"text"}`, `{"display", "mime", "data"|"url", "display_id", "metadata", "result", "update"}`, `{"wait"}`,
             `{"message", "done", "total"}`, an artifact, `{"state"}`.
     """
 

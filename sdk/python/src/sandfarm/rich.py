@@ -31,6 +31,7 @@ class Rich:
         links: by MIME type: presigned links to data that was not downloaded, because it is over 32 MiB.
         display_id: the name that the code gave the value; empty if it gave none.
         metadata: how to show the value, such as its size, in Jupyter's form. It is untrusted.
+        result: it is the value of the last expression of the code, and not one that the code displayed.
         update: it replaces the value with the same `handle`. Only `on_result` gets such values: results have the last state.
         handle: the same for all states of a value that `on_result` gets; empty for values of results.
     """
@@ -39,6 +40,7 @@ class Rich:
     links: Mapping[str, str] = field(default_factory=dict, repr=False)
     display_id: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    result: bool = False
     update: bool = field(default=False, compare=False)  # the same value is equal, however it was obtained
     handle: str = field(default="", compare=False)
 
@@ -185,7 +187,7 @@ class DisplayGroups:
 
 def _rich(data: dict[str, str | bytes], links: dict[str, str], entry: Mapping[str, Any]) -> Rich:
     metadata = entry.get("metadata")
-    return Rich(data, links, str(entry.get("display_id") or ""), metadata if isinstance(metadata, Mapping) else {})
+    return Rich(data, links, str(entry.get("display_id") or ""), metadata if isinstance(metadata, Mapping) else {}, entry.get("result") is True)
 
 
 def _add_format(data: dict[str, str | bytes], links: dict[str, str], entry: Mapping[str, Any]) -> None:
