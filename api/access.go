@@ -59,7 +59,7 @@ func (s *Server) admit(c *gin.Context, scope farm.Scope) (release func(), err er
 // farmOf is the farm as the caller of a request sees it: a key without the scope run starts no work.
 func (s *Server) farmOf(ctx context.Context) toolset.Farm {
 	caller := keyring.CallerOf(ctx)
-	view := inprocess.New(s.service, caller.Tenant)
+	view := inprocess.New(s.service, caller.Tenant, s.linkFor)
 	if !caller.May(farm.ScopeRun) {
 		return inprocess.ReadOnly(view)
 	}

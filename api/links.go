@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"strconv"
@@ -57,25 +58,45 @@ func (s *Server) linkPort(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx := c.Request.Context()
-	life, err := s.service.CheckLink(ctx, service.Call{Tenant: rest.Tenant(c), Problems: body.Problems}, c.Param("id"), r)
+	link, err := s.makeLink(c.Request.Context(), service.Call{Tenant: rest.Tenant(c), Problems: body.Problems}, c.Param("id"), r, addressOf(c.Request))
 	if err != nil {
 		return err
 	}
-	link := ports.Link{Tenant: rest.Tenant(c), Sandbox: c.Param("id"), Port: r.Port, Expires: s.audit.now().UTC().Add(life).Truncate(time.Second)}
-	token, err := s.links.Sign(ctx, link)
-	if err != nil {
-		return err
-	}
-	return rest.Reply(c, http.StatusCreated, wire.PortLink{URL: s.linkURL(c.Request, link, token), Port: link.Port, ExpiresAt: link.Expires})
+	return rest.Reply(c, http.StatusCreated, link)
 }
 
-// linkURL is the address of a link, as the caller of a request reaches it.
-func (s *Server) linkURL(r *http.Request, link ports.Link, token string) string {
-	domain := s.cfg.PreviewDomain
-	name, port, err := net.SplitHostPort(r.Host)
+// address is how the caller of a request reaches this server.
+type address struct{ scheme, host string }
+
+type addressKey struct{}
+
+func addressOf(r *http.Request) address { return address{ports.Scheme(r), r.Host} }
+
+// linkFor makes a link for the caller of a tool, whose request put its address into ctx.
+func (s *Server) linkFor(ctx context.Context, tenant, id string, r wire.PortLinkRequest) (wire.PortLink, error) {
+	at, ok := ctx.Value(addressKey{}).(address)
+	if !ok {
+		return wire.PortLink{}, errors.New("make a link: the call has no address")
+	}
+	return s.makeLink(ctx, service.Call{Tenant: tenant}, id, r, at)
+}
+
+func (s *Server) makeLink(ctx context.Context, c service.Call, id string, r wire.PortLinkRequest, at address) (wire.PortLink, error) {
+	life, err := s.service.CheckLink(ctx, c, id, r)
 	if err != nil {
-		name = r.Host
+		return wire.PortLink{}, err
+	}
+	link := ports.Link{Tenant: c.Tenant, Sandbox: id, Port: r.Port, Expires: s.audit.now().UTC().Add(life).Truncate(time.Second)}
+	token, err := s.links.Sign(ctx, link)
+	return wire.PortLink{URL: s.linkURL(at, link, token), Port: link.Port, ExpiresAt: link.Expires}, err
+}
+
+// linkURL is the address of a link, as a caller reaches it.
+func (s *Server) linkURL(at address, link ports.Link, token string) string {
+	domain := s.cfg.PreviewDomain
+	name, port, err := net.SplitHostPort(at.host)
+	if err != nil {
+		name = at.host
 	}
 	if domain == "" && guard.Loopback(name) {
 		domain = previewLocal
@@ -83,13 +104,13 @@ func (s *Server) linkURL(r *http.Request, link ports.Link, token string) string 
 	query := "/?" + ports.LinkName + "=" + token
 	switch {
 	case domain == "" || domain == previewNone:
-		return ports.Scheme(r) + "://" + r.Host + strings.Replace(linkPath, "{token}", token, 1) + "/"
+		return at.scheme + "://" + at.host + strings.Replace(linkPath, "{token}", token, 1) + "/"
 	case !guard.Loopback(domain):
 		return "https://" + ports.Host(link.Port, link.Sandbox, domain) + query
 	case port != "":
 		domain = net.JoinHostPort(domain, port)
 	}
-	return ports.Scheme(r) + "://" + ports.Host(link.Port, link.Sandbox, domain) + query
+	return at.scheme + "://" + ports.Host(link.Port, link.Sandbox, domain) + query
 }
 
 // followLink passes a request to a link below the farm's own address on.

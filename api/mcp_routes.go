@@ -72,7 +72,7 @@ func slashed(all []route) []route {
 // serve passes a request to a handler of the protocol. Its routes need the scope read; farmOf refuses work to keys without run.
 func (s *Server) serve(handler http.HandlerFunc) func(*gin.Context) error {
 	return func(c *gin.Context) error {
-		r := c.Request.WithContext(c.Request.Context()) // a copy
+		r := c.Request.WithContext(context.WithValue(c.Request.Context(), addressKey{}, addressOf(c.Request))) // a copy
 		r.Body = io.NopCloser(rest.Body(c))
 		handler(c.Writer, r)
 		return nil

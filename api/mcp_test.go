@@ -116,6 +116,10 @@ func TestMCPTenantsDoNotSeeEachOther(t *testing.T) {
 		"list_files":                  {"sandbox_id": box},
 		"download_file":               {"sandbox_id": box, "file_path": "x"},
 		"close_sandbox":               {"sandbox_id": box},
+		"start_process":               {"sandbox_id": box, "command": "true"},
+		"read_process":                {"sandbox_id": box, "process_id": "prc_1"},
+		"stop_process":                {"sandbox_id": box, "process_id": "prc_1"},
+		"get_port_url":                {"sandbox_id": box, "port": 8000},
 	} {
 		if got := b.tool(name, args, theirs...); !got.Result.IsError || !strings.Contains(got.text(), "There is no") {
 			t.Errorf("%s: %+v", name, got)

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"iter"
 	"net/http"
 	"net/url"
 
@@ -34,6 +35,13 @@ func (c *Client) Process(ctx context.Context, sandboxID, id string) (wire.Proces
 	var got wire.Process
 	err := c.json(ctx, call{method: http.MethodGet, path: processPath(sandboxID, id)}, &got)
 	return got, err
+}
+
+// ProcessEvents streams the output of a process after the event with the id in after; "" is the first that is kept. If the connection breaks,
+// it reconnects and continues. It ends after the event exit, or with an error.
+func (c *Client) ProcessEvents(ctx context.Context, sandboxID, id, after string) iter.Seq2[wire.Event, error] {
+	in := call{method: http.MethodGet, path: processPath(sandboxID, id, "events")}
+	return c.stream(ctx, "follow process "+id, in, after, func(e wire.Event) bool { return e.Name == "exit" })
 }
 
 // EndProcess ends a process and all that it started, by SIGTERM and after five seconds by SIGKILL. It returns how it ended; the farm forgets it then.

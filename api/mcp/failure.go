@@ -64,6 +64,8 @@ func named(t *tool, message string) string {
 
 func whereToLook(message string) string {
 	switch {
+	case strings.Contains(message, "has no process"):
+		return "Give process_id exactly as start_process answered. Stopped processes are forgotten, and those that ended long ago; start_process starts a new one."
 	case strings.Contains(message, "sandbox"):
 		return "Call list_sandboxes to see the open sandboxes, or create_sandbox for a new one."
 	case strings.Contains(message, "job"):

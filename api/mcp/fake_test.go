@@ -30,6 +30,10 @@ type fakeFarm struct {
 	ReadFunc      func(ctx context.Context, id, path string, limit int64) (mcp.File, error)
 	LinkFunc      func(ctx context.Context, id, path string) (string, error)
 	ArtifactFunc  func(ctx context.Context, id string, limit int64) (mcp.Artifact, error)
+	StartFunc     func(ctx context.Context, id string, r wire.ProcessRequest) (wire.Process, error)
+	OutputFunc    func(ctx context.Context, id, process, after string) iter.Seq2[wire.Event, error]
+	EndFunc       func(ctx context.Context, id, process string) (wire.Process, error)
+	LinkPortFunc  func(ctx context.Context, id string, r wire.PortLinkRequest) (wire.PortLink, error)
 }
 
 var _ mcp.Farm = (*fakeFarm)(nil)
@@ -146,6 +150,36 @@ func (f *fakeFarm) Artifact(ctx context.Context, id string, limit int64) (mcp.Ar
 		return mcp.Artifact{}, none("artifact", id)
 	}
 	return f.ArtifactFunc(ctx, id, limit)
+}
+
+func (f *fakeFarm) StartProcess(ctx context.Context, id string, r wire.ProcessRequest) (wire.Process, error) {
+	if f.StartFunc == nil {
+		return wire.Process{}, none("sandbox", id)
+	}
+	return f.StartFunc(ctx, id, r)
+}
+
+func (f *fakeFarm) ProcessEvents(ctx context.Context, id, process, after string) iter.Seq2[wire.Event, error] {
+	if f.OutputFunc == nil {
+		return func(yield func(wire.Event, error) bool) {
+			yield(wire.Event{}, farm.NotFoundf("The sandbox has no process %q.", process))
+		}
+	}
+	return f.OutputFunc(ctx, id, process, after)
+}
+
+func (f *fakeFarm) EndProcess(ctx context.Context, id, process string) (wire.Process, error) {
+	if f.EndFunc == nil {
+		return wire.Process{}, farm.NotFoundf("The sandbox has no process %q.", process)
+	}
+	return f.EndFunc(ctx, id, process)
+}
+
+func (f *fakeFarm) LinkPort(ctx context.Context, id string, r wire.PortLinkRequest) (wire.PortLink, error) {
+	if f.LinkPortFunc == nil {
+		return wire.PortLink{}, none("sandbox", id)
+	}
+	return f.LinkPortFunc(ctx, id, r)
 }
 
 // executed makes a farm whose runs end with this job.

@@ -32,6 +32,12 @@ type Farm interface {
 	ReadFile(ctx context.Context, sandboxID, path string, limit int64) (File, error)
 	LinkFile(ctx context.Context, sandboxID, path string) (url string, err error)
 	Artifact(ctx context.Context, id string, limit int64) (Artifact, error)
+
+	StartProcess(ctx context.Context, sandboxID string, r wire.ProcessRequest) (wire.Process, error)
+	// ProcessEvents yields the output of a process after the event with the id after ("" is the first that is kept), until its exit.
+	ProcessEvents(ctx context.Context, sandboxID, processID, after string) iter.Seq2[wire.Event, error]
+	EndProcess(ctx context.Context, sandboxID, processID string) (wire.Process, error)
+	LinkPort(ctx context.Context, sandboxID string, r wire.PortLinkRequest) (wire.PortLink, error)
 }
 
 // ReadUpTo reads content for File and Artifact. It returns nil if the content is longer than the limit.

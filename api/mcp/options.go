@@ -69,6 +69,8 @@ const (
 	closeWait     = 10 * time.Second       // for the end of one; the close continues without the caller
 	stopWait      = 10 * time.Second       // for a canceled job to stop
 	restartWait   = 20 * time.Second       // for the restart of a kernel
+	readWait      = 2 * time.Second        // for output of a process
+	readQuiet     = 250 * time.Millisecond // without more output end a read of it
 	progressPause = 250 * time.Millisecond // between two messages of live output
 	progressQuiet = 8 * time.Second        // until a sign of life when there is no output
 )

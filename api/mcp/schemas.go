@@ -142,3 +142,25 @@ const closeSchema = `{"type":"object","properties":{
 	"sandbox_id":{"type":"string","description":"id of the sandbox"},
 	"state":{"type":"string","description":"closed, or closing while that takes place","enum":["closing","closed"]}
 },"required":["sandbox_id","state"]}`
+
+const processFields = `
+	"sandbox_id":{"type":"string","description":"id of the sandbox"},
+	"process_id":{"type":"string","description":"id of the process, prc_…, for read_process and stop_process"},
+	"state":{"type":"string","description":"whether it runs","enum":["running","exited"]},
+	"exit_code":{"type":"integer","description":"once it has exited: its exit code; 128+signal for a kill"}`
+
+const processSchema = `{"type":"object","properties":{` + processFields + `},"required":["sandbox_id","process_id","state"]}`
+
+const outputSchema = `{"type":"object","properties":{` + processFields + `,
+	"output":{"type":"string","description":"what it printed after the cursor, stdout and stderr in order"},
+	"cursor":{"type":"string","description":"for the next call, which reads on from there; empty: it has printed nothing yet"},
+	"more":{"type":"boolean","description":"the answer is full: there may be more to read at once"},
+	"dropped":{"type":"boolean","description":"some output before this one is not kept any more"}
+},"required":["sandbox_id","process_id","state","output","cursor","more","dropped"]}`
+
+const portSchema = `{"type":"object","properties":{
+	"sandbox_id":{"type":"string","description":"id of the sandbox"},
+	"port":{"type":"integer","description":"the port"},
+	"url":{"type":"string","description":"link to the port, which needs no key"},
+	"expires_at":{"type":"string","description":"when the link stops working, RFC 3339"}
+},"required":["sandbox_id","port","url","expires_at"]}`

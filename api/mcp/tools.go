@@ -14,6 +14,7 @@ func (s *Server) tools() []*tool {
 		executePython(), executeCommand(), getJobResult(), cancelJob(), restartKernel(),
 		installPackages(), checkPackage(), checkPackages(),
 		s.uploadFile(), listFiles(), s.downloadFile(),
+		startProcess(), readProcess(), stopProcess(), getPortURL(),
 	}
 }
 

@@ -26,13 +26,17 @@ func canonical() map[string][]string {
 		"list_files":                         {"path", "recursive", "sandbox_id"},
 		"download_file":                      {"file_path", "sandbox_id"},
 		"close_sandbox":                      {"sandbox_id"},
+		"start_process":                      {"command", "cwd", "name", "sandbox_id", "timeout_seconds"},
+		"read_process":                       {"cursor", "process_id", "sandbox_id", "wait_seconds"},
+		"stop_process":                       {"process_id", "sandbox_id"},
+		"get_port_url":                       {"expires_seconds", "port", "sandbox_id"},
 	}
 }
 
 func TestToolsAreThoseOfTheContract(t *testing.T) {
 	t.Parallel()
 	b := setup(t, &fakeFarm{})
-	readOnly := []string{"list_sandboxes", "check_package_status", "check_packages_installation_status", "get_job_result", "list_files", "download_file"}
+	readOnly := []string{"list_sandboxes", "check_package_status", "check_packages_installation_status", "get_job_result", "list_files", "download_file", "read_process"}
 	for _, era := range eras() {
 		list, err := b.client(era).ListTools(t.Context(), protocol.ListToolsRequest{})
 		if err != nil {

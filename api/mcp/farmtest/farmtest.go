@@ -84,6 +84,13 @@ func script() []step {
 		{name: "UnknownSandbox", tool: "execute_python_code", args: map[string]any{"sandbox_id": missing, "code": "1"}, wrong: true},
 		{name: "UnknownJob", tool: "get_job_result", args: map[string]any{"job_id": "job_" + strings.Repeat("0", 26)}, wrong: true},
 		{name: "UnknownImage", tool: "create_sandbox", args: map[string]any{"image": "nothing"}, wrong: true},
+		{name: "Start", tool: "start_process", args: in(map[string]any{"command": "echo up; exec sleep 1000"}), want: "running", keep: map[string]string{"process": "process_id"}},
+		{name: "ReadOutput", tool: "read_process", args: in(map[string]any{"process_id": "$process", "wait_seconds": 45}), want: "up"},
+		{name: "ReadNothing", tool: "read_process", args: in(map[string]any{"process_id": "$process", "cursor": "x"}), wrong: true},
+		{name: "Link", tool: "get_port_url", args: in(map[string]any{"port": 8000}), want: "url"},
+		{name: "LinkToNoPort", tool: "get_port_url", args: in(map[string]any{"port": 65536}), wrong: true},
+		{name: "Stop", tool: "stop_process", args: in(map[string]any{"process_id": "$process"}), want: "exit code"},
+		{name: "StopAgain", tool: "stop_process", args: in(map[string]any{"process_id": "$process"}), wrong: true},
 		{name: "Close", tool: "close_sandbox", args: in(nil), want: "$sandbox"},
 		{name: "WorkAfterTheEnd", tool: "execute_python_code", args: in(map[string]any{"code": "1"}), wrong: true},
 	}
@@ -175,7 +182,7 @@ func blocks(r *mcp.CallToolResult) []string {
 func plain(s string) string {
 	for _, r := range []struct{ form, to string }{
 		{`https?://[^\s"')>]+`, "<url>"},
-		{`\b(sbx|job|art|req)_[0-9a-z]{20,}`, "<$1>"},
+		{`\b(sbx|job|art|req|prc)_[0-9a-z]{20,}`, "<$1>"},
 		{`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`, "<time>"},
 		{`("(queue|run|upload|duration)_ms":)[0-9.]+`, "$1 0"},
 		{`\b[0-9.]+ ?(ms|s|seconds)\b`, "<span>"},

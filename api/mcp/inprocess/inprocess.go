@@ -33,12 +33,15 @@ const (
 type caller struct {
 	s      *service.Service
 	tenant string
+	link   Linker
 }
 
 var _ toolset.Farm = caller{}
 
 // New returns the farm as a tenant sees it.
-func New(s *service.Service, tenant string) toolset.Farm { return caller{s: s, tenant: tenant} }
+func New(s *service.Service, tenant string, link Linker) toolset.Farm {
+	return caller{s: s, tenant: tenant, link: link}
+}
 
 func (f caller) call(wait time.Duration) service.Call {
 	return service.Call{Tenant: f.tenant, Wait: wait}

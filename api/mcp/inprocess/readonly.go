@@ -57,3 +57,15 @@ func (readOnly) WriteTar(context.Context, string, string, io.Reader, int64) erro
 func (readOnly) RemoveFile(context.Context, string, string) error { return errReadOnly() }
 
 func (readOnly) MoveFile(context.Context, string, string, string) error { return errReadOnly() }
+
+func (readOnly) StartProcess(context.Context, string, wire.ProcessRequest) (wire.Process, error) {
+	return wire.Process{}, errReadOnly()
+}
+
+func (readOnly) EndProcess(context.Context, string, string) (wire.Process, error) {
+	return wire.Process{}, errReadOnly()
+}
+
+func (readOnly) LinkPort(context.Context, string, wire.PortLinkRequest) (wire.PortLink, error) {
+	return wire.PortLink{}, errReadOnly()
+}

@@ -1,0 +1,56 @@
+package inprocess
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
+)
+
+// Linker makes a link to a port of a tenant's sandbox, with an address by which the caller of ctx reaches it.
+type Linker func(ctx context.Context, tenant, sandboxID string, r wire.PortLinkRequest) (wire.PortLink, error)
+
+func (f caller) StartProcess(ctx context.Context, sandboxID string, r wire.ProcessRequest) (wire.Process, error) {
+	return f.s.StartProcess(ctx, f.call(0), sandboxID, r) //nolint:wrapcheck // an error of the domain
+}
+
+// ProcessEvents yields the output of a process until its exit, or until ctx ends.
+func (f caller) ProcessEvents(ctx context.Context, sandboxID, processID, after string) iter.Seq2[wire.Event, error] {
+	return func(yield func(wire.Event, error) bool) {
+		ctx, memory := budget.Renew(ctx) // as Events does
+		defer memory.Release()
+		reader, err := f.s.ProcessOutput(ctx, f.tenant, sandboxID, processID, after)
+		if err != nil {
+			yield(wire.Event{}, err)
+			return
+		}
+		defer reader.Close()
+		for ctx.Err() == nil {
+			events, err := reader.Next(ctx, eventPatience)
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if err != nil {
+				yield(wire.Event{}, err)
+				return
+			}
+			for _, event := range events {
+				if !yield(event, nil) {
+					return
+				}
+			}
+			memory.Release()
+		}
+	}
+}
+
+func (f caller) EndProcess(ctx context.Context, sandboxID, processID string) (wire.Process, error) {
+	return f.s.EndProcess(ctx, f.tenant, sandboxID, processID) //nolint:wrapcheck // an error of the domain
+}
+
+func (f caller) LinkPort(ctx context.Context, sandboxID string, r wire.PortLinkRequest) (wire.PortLink, error) {
+	return f.link(ctx, f.tenant, sandboxID, r)
+}
