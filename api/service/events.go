@@ -130,7 +130,7 @@ func (s *Service) event(ctx context.Context, e *farm.Event) (wire.Event, error) 
 		r := s.rich(ctx, *e.Display)
 		data = wire.DisplayData{
 			Display: r.Display, Mime: r.Mime, Data: r.Data, ArtifactID: r.ArtifactID, URL: r.URL,
-			DisplayID: r.DisplayID, Metadata: r.Metadata, Result: r.Result, Update: e.Display.Update,
+			DisplayID: r.DisplayID, Metadata: r.Metadata, Result: r.Result, More: e.Display.More, Update: e.Display.Update,
 		}
 	case e.Name == farm.EventClear:
 		data = wire.ClearData{Wait: e.Wait}

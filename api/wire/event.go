@@ -25,6 +25,7 @@ type DisplayData struct {
 	DisplayID string          `json:"display_id,omitempty" doc:"the name that the code gave the value; at most 256 bytes"`
 	Metadata  json.RawMessage `json:"metadata,omitempty" doc:"an object: how to show the value, such as its size; all entries of a value have the same"`
 	Result    bool            `json:"result,omitempty" doc:"the value of the last expression of the code, and not one that the code displayed"`
+	More      bool            `json:"more,omitempty" doc:"the next display event has another MIME type of this value; without it the value is complete"`
 	Update    bool            `json:"update,omitempty" doc:"the value replaces the one with this number. If this job has not displayed that, it replaces the value with this display_id that an earlier job of the kernel displayed"`
 }
 

@@ -73,6 +73,7 @@ type RichResult struct {
 	Metadata  json.RawMessage `json:"metadata,omitempty"`   // of the value: a JSON object for those who show it; empty: none
 	Result    bool            `json:"result,omitempty"`     // the value of the last expression of the code
 	Update    bool            `json:"update,omitempty"`     // events only: it replaces what had this number
+	More      bool            `json:"more,omitempty"`       // events only: the next event has another type of the same state of the value
 }
 
 // CommandResult is the outcome of the commands that ran.

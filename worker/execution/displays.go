@@ -45,8 +45,11 @@ func (c *collector) display(payload []byte) error {
 		c.clearNow()
 		c.shown = number + 1
 	}
-	value := farm.RichResult{Display: number, DisplayID: c.displayID(d.ID), Metadata: c.metadata(d.Metadata), Update: d.Update, Result: d.Result}
-	at := c.removeRich(number)
+	value := farm.RichResult{
+		Display: number, DisplayID: c.displayID(d.ID), Metadata: c.metadata(d.Metadata), Result: d.Result, Update: d.Update,
+	}
+	at, first := c.removeRich(number), len(c.events)
+	defer func() { joinTypes(c.events[first:]) }()
 	for _, mime := range slices.SortedFunc(maps.Keys(d.Data), plainTextLast) {
 		if len(c.rich) == maxRichResults {
 			c.note("More than %d results were displayed; the rest was left out.", maxRichResults)
@@ -157,23 +160,26 @@ func (c *collector) addRich(at int, entry farm.RichResult, value string) bool {
 	if !ok {
 		return false
 	}
-	event := entry
-	entry.Update = false // of events only
 	cleared := entry.Display < c.cleared
-	if v.size > c.limits.MaxInlineRich || !cleared && c.inline+v.size > maxRichInline {
-		return !cleared && c.addLarge(at, entry, v)
+	switch {
+	case v.size <= c.limits.MaxInlineRich && (cleared || c.inline+v.size <= maxRichInline):
+		entry.Data = v.inline
+		if !cleared {
+			c.inline += v.size
+		}
+	case cleared || !c.addLarge(&entry, v):
+		return false
 	}
-	entry.Data, event.Data = v.inline, v.inline
-	if !cleared {
-		c.inline += v.size
+	event := entry
+	c.emitRich(&event)
+	if entry.Update = false; !cleared { // of events only
 		c.rich = slices.Insert(c.rich, at, entry)
 	}
-	c.emitRich(&event)
 	return !cleared
 }
 
-// addLarge is addRich for a value in S3.
-func (c *collector) addLarge(at int, entry farm.RichResult, v content) bool {
+// addLarge makes the artifact of an entry whose value belongs in S3, if there is room.
+func (c *collector) addLarge(entry *farm.RichResult, v content) bool {
 	if c.stored+int64(v.size) > maxRichStored {
 		c.note("More than %d MiB of large results were displayed; the rest was left out.", maxRichStored>>20)
 		return false
@@ -183,8 +189,24 @@ func (c *collector) addLarge(at int, entry farm.RichResult, v content) bool {
 	entry.Artifact.Size = int64(v.size)
 	c.stored += entry.Artifact.Size
 	c.displays = append(c.displays, largeDisplay{entry.Artifact, v.all})
-	c.rich = slices.Insert(c.rich, at, entry)
 	return true
+}
+
+// joinTypes marks the events of one displayed value, so that a reader knows when it has all types.
+func joinTypes(events []farm.Event) {
+	var last *farm.RichResult
+	for _, e := range events {
+		if e.Display == nil {
+			continue
+		}
+		if last != nil {
+			last.More = last.Display == e.Display.Display
+		}
+		last = e.Display
+	}
+	if last != nil {
+		last.More = false
+	}
 }
 
 // unspaced removes spaces and tabs from base64; its decoder skips line ends.
@@ -264,11 +286,29 @@ func (x *Runner) storeDisplays(ctx context.Context, e *execution) error {
 func (c *collector) leaveOut(d largeDisplay) {
 	c.stored -= d.artifact.Size
 	c.rich = slices.DeleteFunc(c.rich, func(r farm.RichResult) bool { return r.Artifact == d.artifact })
+	c.withdraw(d)
 	c.note("The storage of your tenant is full (quota max_stored_mb), so a displayed value of %d bytes was left out. Delete artifacts to make room.", d.artifact.Size)
+}
+
+// withdraw removes the event of a value that could not be stored. Events are sent after the values of their frame are stored.
+func (c *collector) withdraw(d largeDisplay) {
+	of := func(e farm.Event) bool { return e.Display != nil && e.Display.Artifact == d.artifact }
+	i := slices.IndexFunc(c.events, of)
+	if i < 0 {
+		return
+	}
+	if i > 0 && c.events[i-1].Display != nil && !c.events[i].Display.More {
+		c.events[i-1].Display.More = false // it is the last one of its value now
+	}
+	c.bytes -= size(c.events[i])
+	c.events = slices.Delete(c.events, i, i+1)
 }
 
 // forget removes the artifacts of values that could not be stored.
 func (c *collector) forget(displays []largeDisplay) {
+	for _, d := range displays {
+		c.withdraw(d)
+	}
 	for i := range c.rich {
 		if slices.ContainsFunc(displays, func(d largeDisplay) bool { return d.artifact == c.rich[i].Artifact }) {
 			c.rich[i].Artifact = nil

@@ -31,6 +31,14 @@ func TestRichResultsAreBounded(t *testing.T) {
 	if len(c.notes) != 1 || !strings.Contains(c.notes[0], "image/jpeg") {
 		t.Fatalf("notes %q", c.notes)
 	}
+	events := c.take()
+	for i, want := range []farm.RichResult{
+		{Mime: "application/json", Data: c.rich[0].Data, More: true}, {Mime: "image/png", Data: png, More: true}, {Mime: "text/html", Artifact: c.displays[0].artifact},
+	} {
+		if diff := cmp.Diff(want, *events[i].Display); diff != "" {
+			t.Errorf("event %d (-want +got):\n%s", i, diff)
+		}
+	}
 	huge := map[string]string{"text/plain": strings.Repeat("y", 10<<20)}
 	for seq := uint64(2); seq < 20; seq++ {
 		workertest.Must(t, c.add(display(seq, huge)))
@@ -98,6 +106,45 @@ func TestEntriesOfADisplayedValueShareItsNumber(t *testing.T) {
 		if c.add(frame(6, agent.FrameDisplay, agent.Display{Number: number, Data: both("x")})) == nil {
 			t.Errorf("value number %d in frame 6 is accepted", number)
 		}
+	}
+}
+
+// Readers learn from the events alone which types a value has, also if one of them could not be stored.
+func TestEventsSayWhenAValueIsComplete(t *testing.T) {
+	t.Parallel()
+	c := collectorOf(code(), 0)
+	large := strings.Repeat("x", c.limits.MaxInlineRich+1)
+	type told struct {
+		Number             int
+		Mime               string
+		More, Result, Link bool
+	}
+	read := func() (list []told) {
+		for _, e := range c.take() {
+			list = append(list, told{e.Display.Display, e.Display.Mime, e.Display.More, e.Display.Result, e.Display.Artifact != nil})
+		}
+		return list
+	}
+	for _, d := range []agent.Display{
+		{Number: 1, Data: map[string]string{"text/html": "a", "text/plain": "a"}},
+		{Number: 1, Data: map[string]string{"text/html": "b", "text/plain": "b"}, Update: true},
+		{Number: 2, Data: map[string]string{"text/html": large, "text/plain": "c"}, Result: true},
+	} {
+		workertest.Must(t, c.add(frame(c.seq+1, agent.FrameDisplay, d)))
+	}
+	want := []told{
+		{0, "text/html", true, false, false}, {0, "text/plain", false, false, false},
+		{0, "text/html", true, false, false}, {0, "text/plain", false, false, false},
+		{1, "text/html", true, true, true}, {1, "text/plain", false, true, false},
+	}
+	if diff := cmp.Diff(want, read()); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	c.displays = nil
+	workertest.Must(t, c.add(frame(c.seq+1, agent.FrameDisplay, agent.Display{Number: 3, Data: map[string]string{"image/svg+xml": "<svg/>", "text/html": large}})))
+	c.leaveOut(c.displays[0])
+	if diff := cmp.Diff([]told{{2, "image/svg+xml", false, false, false}}, read()); diff != "" {
+		t.Errorf("events of a value of which one type was left out (-want +got):\n%s", diff)
 	}
 }
 

@@ -3,8 +3,10 @@ package verbs
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"regexp"
 	"strings"
 	"time"
@@ -189,6 +191,10 @@ func (f *follower) display(ctx context.Context, data wire.DisplayData) error {
 	text := data.Data
 	if text == "" && data.URL != "" {
 		content, err := f.c.Fetch(ctx, data.URL, 0)
+		var refused *client.Error
+		if errors.As(err, &refused) && refused.Status == http.StatusNotFound {
+			return nil // the code has replaced the value meanwhile
+		}
 		if err != nil {
 			return err
 		}

@@ -303,8 +303,8 @@ class Event:
     Attributes:
         id: pass it as `after` to resume behind this event.
         name: `stdout`, `stderr`, `display`, `clear`, `progress`, `artifact` or `state`.
-        data: its JSON: `{"text"}`, `{"display", "mime", "data"|"url", "display_id", "metadata", "result", "update"}`, `{"wait"}`,
-            `{"message", "done", "total"}`, an artifact, `{"state"}`.
+        data: its JSON: `{"text"}`, `{"display", "mime", "data"|"url", "display_id", "metadata", "result", "more", "update"}`,
+            `{"wait"}`, `{"message", "done", "total"}`, an artifact, `{"state"}`.
     """
 
     id: str

@@ -187,7 +187,8 @@ class DisplayGroups:
 
 def _rich(data: dict[str, str | bytes], links: dict[str, str], entry: Mapping[str, Any]) -> Rich:
     metadata = entry.get("metadata")
-    return Rich(data, links, str(entry.get("display_id") or ""), metadata if isinstance(metadata, Mapping) else {}, entry.get("result") is True)
+    hints = metadata if isinstance(metadata, Mapping) else {}
+    return Rich(data, links, str(entry.get("display_id") or ""), hints, entry.get("result") is True)
 
 
 def _add_format(data: dict[str, str | bytes], links: dict[str, str], entry: Mapping[str, Any]) -> None:
