@@ -10,6 +10,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/sandfarm/sandfarm/api/e2b"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -114,7 +115,7 @@ type trailContext struct{}
 func follow(c *gin.Context) *trail {
 	caller := rest.Caller(c)
 	t := &trail{entry: farm.AuditEntry{
-		Tenant: caller.Tenant, KeyID: caller.KeyID, Route: rest.Method(c) + " " + rest.Route(c), Subject: farm.Shorten(c.Param("id")),
+		Tenant: caller.Tenant, KeyID: caller.KeyID, Route: rest.Method(c) + " " + rest.Route(c), Subject: farm.Shorten(e2b.SandboxID(c.Param("id"))),
 		From: cmp.Or(c.RemoteIP(), "local"), RequestID: rest.RequestID(c),
 	}}
 	c.Request = c.Request.WithContext(context.WithValue(c.Request.Context(), trailContext{}, t))

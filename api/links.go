@@ -12,6 +12,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/sandfarm/sandfarm/api/guard"
+	"github.com/sandfarm/sandfarm/api/keyring"
 	"github.com/sandfarm/sandfarm/api/ports"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
@@ -128,7 +129,7 @@ func (s *Server) followLink(c *gin.Context) error {
 
 // serveLink passes a request on for as long as its link works. It counts against the quotas of the link's tenant.
 func (s *Server) serveLink(c *gin.Context, link ports.Link, v ports.View) error {
-	rest.ActFor(c, link.Tenant)
+	rest.ActFor(c, keyring.Caller{Tenant: link.Tenant})
 	ctx, done := context.WithDeadline(c.Request.Context(), link.Expires)
 	defer done()
 	leave, err := s.gate.Enter(ctx, link.Tenant, rest.RequestID(c), c.Writer.Header())

@@ -106,7 +106,7 @@ func byOrigin() []parameter {
 func (s *Server) routes() []route {
 	return slices.Concat(
 		s.sandboxRoutes(), s.workRoutes(), s.packageRoutes(), s.fileRoutes(), s.fsRoutes(), s.processRoutes(), s.portRoutes(), s.linkRoutes(), s.forwardRoutes(), s.jobRoutes(), s.artifactRoutes(), s.keyRoutes(), s.auditRoutes(),
-		s.mcpRoutes(), s.notebookRoutes(), s.compatRoutes(),
+		s.mcpRoutes(), s.notebookRoutes(), s.compatRoutes(), s.e2bRoutes(),
 		s.farmRoutes(), s.tenantRoutes(), s.operationRoutes(),
 	)
 }

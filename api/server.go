@@ -13,10 +13,12 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/sandfarm/sandfarm/api/admission"
+	"github.com/sandfarm/sandfarm/api/e2b"
 	"github.com/sandfarm/sandfarm/api/keyring"
 	"github.com/sandfarm/sandfarm/api/ports"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
+	"github.com/sandfarm/sandfarm/api/signed"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/httpserver"
@@ -67,7 +69,9 @@ type Server struct {
 	audit           *auditor
 	gate            *admission.Gate
 	ports           *ports.Proxy
+	signer          *signed.Signer
 	links           *ports.Links
+	e2b             *e2b.Door
 	previews        http.Handler // of the hosts of ports
 	metrics         *metrics
 	tracer          trace.TracerProvider
@@ -110,7 +114,8 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		return nil, err
 	}
 	s.ports = ports.New(s.closing)
-	s.links = ports.NewLinks(deps.Store, s.audit.now)
+	s.signer = signed.New(deps.Store, s.audit.now)
+	s.links = ports.NewLinks(s.signer, s.audit.now)
 	s.gate = admission.New(admission.Config{Store: deps.Store, Logger: deps.Logger, Refused: s.metrics.countRefusal})
 	s.service = service.New(service.Deps{
 		Submitter: deps.Submitter, Store: deps.Store, Queues: deps.Queues, Blobs: deps.Blobs, Memory: deps.Memory, Resolver: deps.Resolver,
@@ -119,6 +124,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		Refused: s.metrics.countRefusal,
 		Pooled:  s.metrics.countClaim,
 	}, service.Options{Limits: cfg.Limits, Allow: cfg.Allow, Secrets: cfg.Secrets, AllowPrivateCallbacks: cfg.AllowPrivateCallbacks, SettingsKeys: records(cfg.Keys)})
+	s.e2b = s.newE2B()
 	if s.mcp, err = s.newMCP(); err != nil {
 		return nil, err
 	}

@@ -74,7 +74,18 @@ func errNoKey() error {
 
 // Find returns who sends a key; "" is a request without one. CodeUnauthorized: the key is not valid. CodeUnavailable: it is not
 // known whether the farm has keys, because Redis did not answer since the process started.
+//
+// A key may also be sent in the form of E2BForm.
 func (r *Ring) Find(ctx context.Context, key string) (Caller, error) {
+	if plain, ok := fromE2B(key); ok {
+		if caller, err := r.find(ctx, plain); err == nil {
+			return caller, nil
+		}
+	}
+	return r.find(ctx, key)
+}
+
+func (r *Ring) find(ctx context.Context, key string) (Caller, error) {
 	sum := sha256.Sum256([]byte(key)) // keys are compared by their hash, so the time of the comparison reveals nothing
 	if c, ok := r.Settings[sum]; ok && key != "" {
 		return c, nil

@@ -2,27 +2,18 @@ package ports
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/base64"
 	"errors"
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
+	"github.com/sandfarm/sandfarm/api/signed"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-const (
-	// linkVersion begins what is signed.
-	linkVersion = "port1"
-	// keyFor is how long the key of links is used again before it is read anew.
-	keyFor = time.Minute
-	// maxToken bounds a token that is looked at.
-	maxToken = 512
-)
+// linkVersion begins what is signed.
+const linkVersion = "port1"
 
 // Link lets who has it use a port of a sandbox without a key.
 type Link struct {
@@ -33,51 +24,18 @@ type Link struct {
 
 // Links signs links and checks them. It is safe for concurrent use.
 type Links struct {
-	store KeyStore
-	now   func() time.Time
-
-	mu     sync.Mutex
-	key    []byte
-	readAt time.Time
+	signer *signed.Signer
+	now    func() time.Time
 }
 
-// KeyStore has the farm's key of links.
-type KeyStore interface {
-	LinkKey(ctx context.Context) ([]byte, error)
-}
-
-// NewLinks makes Links. The key is read when it is needed.
-func NewLinks(store KeyStore, now func() time.Time) *Links {
-	return &Links{store: store, now: now}
-}
-
-// sign is the code of what a link says.
-func (l *Links) sign(ctx context.Context, said []byte) ([]byte, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if now := l.now(); l.key == nil || now.Sub(l.readAt) > keyFor {
-		key, err := l.store.LinkKey(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if len(key) < sha256.Size {
-			return nil, errors.New("the key of links is too short")
-		}
-		l.key, l.readAt = key, now
-	}
-	mac := hmac.New(sha256.New, l.key)
-	_, _ = mac.Write(said)
-	return mac.Sum(nil), nil
+// NewLinks makes Links.
+func NewLinks(signer *signed.Signer, now func() time.Time) *Links {
+	return &Links{signer: signer, now: now}
 }
 
 // Sign makes the token of a link: letters, digits, '-', '_' and one '.'.
 func (l *Links) Sign(ctx context.Context, k Link) (string, error) {
-	said := []byte(strings.Join([]string{linkVersion, k.Tenant, k.Sandbox, strconv.Itoa(k.Port), strconv.FormatInt(k.Expires.Unix(), 10)}, "\x00"))
-	code, err := l.sign(ctx, said)
-	if err != nil {
-		return "", err
-	}
-	return base64.RawURLEncoding.EncodeToString(said) + "." + base64.RawURLEncoding.EncodeToString(code), nil
+	return l.signer.Seal(ctx, linkVersion, k.Tenant, k.Sandbox, strconv.Itoa(k.Port), strconv.FormatInt(k.Expires.Unix(), 10)) //nolint:wrapcheck // it says what failed
 }
 
 // ErrLink refuses a token that this farm did not sign, or not so.
@@ -88,20 +46,13 @@ var ErrExpired = farm.Errorf(farm.CodeUnauthorized, "This link has expired. Ask 
 
 // Open reads a token. ErrLink and ErrExpired refuse it.
 func (l *Links) Open(ctx context.Context, token string) (Link, error) {
-	first, second, ok := strings.Cut(token, ".")
-	said, bad := base64.RawURLEncoding.Strict().DecodeString(first)
-	code, worse := base64.RawURLEncoding.Strict().DecodeString(second)
-	if !ok || len(token) > maxToken || bad != nil || worse != nil {
+	parts, err := l.signer.Open(ctx, token)
+	if errors.Is(err, signed.ErrToken) {
 		return Link{}, ErrLink
 	}
-	want, err := l.sign(ctx, said)
 	if err != nil {
-		return Link{}, err
+		return Link{}, err //nolint:wrapcheck // it says what failed
 	}
-	if !hmac.Equal(code, want) {
-		return Link{}, ErrLink
-	}
-	parts := strings.Split(string(said), "\x00")
 	if len(parts) != 5 || parts[0] != linkVersion {
 		return Link{}, ErrLink
 	}

@@ -24,10 +24,10 @@ func Authenticate(c *gin.Context, ring *keyring.Ring) error {
 	return nil
 }
 
-// ActFor serves a request for a tenant whose link it carries. The caller may nothing else.
-func ActFor(c *gin.Context, tenant string) {
-	c.Set(tenantKey, tenant)
-	c.Request = c.Request.WithContext(keyring.WithCaller(c.Request.Context(), keyring.Caller{Tenant: tenant}))
+// ActFor serves a request for a caller whose link or token it carries. A caller without scopes may nothing else.
+func ActFor(c *gin.Context, caller keyring.Caller) {
+	c.Set(tenantKey, caller.Tenant)
+	c.Request = c.Request.WithContext(keyring.WithCaller(c.Request.Context(), caller))
 }
 
 // keyOf is the key that a request carries; "" if it has none.

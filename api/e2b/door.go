@@ -1,0 +1,38 @@
+package e2b
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/sandfarm/sandfarm/api/service"
+	"github.com/sandfarm/sandfarm/api/signed"
+)
+
+// Handler serves a request to a sandbox.
+type Handler func(c *gin.Context, box Box) error
+
+// Deps are what a Door works with. All are required but Interpreter.
+type Deps struct {
+	Service *service.Service
+	Signer  *signed.Signer
+	Logger  *slog.Logger
+	Now     func() time.Time
+	// Interpreter serves the port 49999 of sandboxes; nil: nothing listens there.
+	Interpreter Handler
+	// MaxBody bounds a JSON body, in bytes.
+	MaxBody int64
+	// Stall is how long the transfer of a stream may stall.
+	Stall time.Duration
+	// Domain is below which the ports of sandboxes have hosts, and becomes the domain of the SDK; "": the SDK keeps its own.
+	Domain string
+}
+
+// Door serves the SDKs. It is safe for concurrent use.
+type Door struct {
+	Deps
+}
+
+// New makes a Door.
+func New(deps Deps) *Door { return &Door{Deps: deps} }

@@ -1,0 +1,236 @@
+package e2b
+
+import (
+	"context"
+	"crypto/sha256"
+	"math"
+	"net/http"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/sandfarm/sandfarm/api/rest"
+	"github.com/sandfarm/sandfarm/api/service"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// envdVersion is what the SDKs take the data plane for. They use only what this version of envd has: 0.6.2 has metadata of files.
+const envdVersion = "0.6.1"
+
+// clientID is a field of E2B's answers that means nothing any more.
+const clientID = "sandfarm"
+
+const (
+	// createWait is how long a create waits until its sandbox is ready. The SDKs wait a minute for the answer.
+	createWait = 50 * time.Second
+	// changeWait is how long a close, a pause and a resume wait until they are done.
+	changeWait = 50 * time.Second
+	// undoTimeout bounds the close of a sandbox for which its caller does not wait any more.
+	undoTimeout = 10 * time.Second
+)
+
+// Create makes a sandbox and waits until it is ready. old is the route before /v2.
+func (d *Door) Create(old bool) func(*gin.Context) error {
+	standard := defaultTimeout
+	if old {
+		standard = defaultTimeoutOld
+	}
+	return func(c *gin.Context) error {
+		var r createRequest
+		text, err := d.bind(c, &r)
+		if err != nil {
+			return err
+		}
+		want, err := r.create(standard, d.Service.Bounds())
+		if err != nil {
+			return err
+		}
+		call := service.Call{Tenant: rest.Tenant(c), Wait: createWait, Key: c.GetHeader("Idempotency-Key"), Route: "POST " + c.FullPath(), Body: sha256.Sum256(text)}
+		out, err := d.Service.CreateSandbox(c.Request.Context(), call, want)
+		if err != nil {
+			return err
+		}
+		if out.Job.State != string(farm.JobCompleted) {
+			c.Header(headerRetry, "false") // the SDKs would make another one
+			return d.giveUp(c.Request.Context(), call, out)
+		}
+		return d.answer(c, http.StatusCreated, *out.Sandbox)
+	}
+}
+
+// giveUp closes a sandbox that is not ready in time, and says why.
+func (d *Door) giveUp(ctx context.Context, call service.Call, out service.Outcome) error {
+	if out.Job.Final() {
+		if out.Job.Error != nil {
+			return farm.Errorf(farm.Code(out.Job.Error.Code), "%s", out.Job.Error.Message)
+		}
+		return farm.Errorf(farm.CodeUnavailable, "The sandbox was not made: its job is %s.", out.Job.State)
+	}
+	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer done()
+	if _, err := d.Service.CloseSandbox(ctx, service.Call{Tenant: call.Tenant}, out.Sandbox.ID); err != nil {
+		return err
+	}
+	return farm.Errorf(farm.CodeExhausted, "The farm had no room for the sandbox within %d seconds. Try again later.", int(createWait.Seconds()))
+}
+
+// answer answers with what an SDK needs to use a sandbox.
+func (d *Door) answer(c *gin.Context, status int, s wire.Sandbox) error {
+	out := madeSandbox{TemplateID: s.Image, SandboxID: ShownID(s.ID), Alias: s.Image, ClientID: clientID, EnvdVersion: envdVersion, Domain: d.Domain}
+	box := Box{Tenant: rest.Tenant(c), ID: s.ID, Key: rest.Caller(c).KeyID}
+	var err error
+	if out.Access, err = d.token(c.Request.Context(), accessToken, box); err != nil {
+		return err
+	}
+	if out.Traffic, err = d.token(c.Request.Context(), trafficToken, box); err != nil {
+		return err
+	}
+	return rest.Reply(c, status, out)
+}
+
+// open reads a sandbox that has not ended: to the SDKs there is no other one.
+func (d *Door) open(c *gin.Context) (wire.Sandbox, error) {
+	shown := c.Param("id")
+	s, err := d.Service.Sandbox(c.Request.Context(), rest.Tenant(c), SandboxID(shown))
+	if farm.CodeOf(err) == farm.CodeNotFound || err == nil && !farm.SandboxState(s.State).Accepts() {
+		return s, farm.NotFoundf("There is no sandbox %q.", farm.Shorten(shown))
+	}
+	return s, err
+}
+
+// Info reads a sandbox.
+func (d *Door) Info(c *gin.Context) error {
+	s, err := d.open(c)
+	if err != nil {
+		return err
+	}
+	return rest.Reply(c, http.StatusOK, d.show(s))
+}
+
+func (d *Door) show(s wire.Sandbox) shownSandbox {
+	out := shownSandbox{
+		TemplateID: s.Image, SandboxID: ShownID(s.ID), Alias: s.Image, ClientID: clientID, StartedAt: s.CreatedAt, EndAt: s.ExpiresAt, EnvdVersion: envdVersion,
+		CPUCount: int(math.Ceil(s.Resources.CPUs)), MemoryMB: s.Resources.MemoryMB, DiskSizeMB: s.Resources.DiskMB, State: stateRunning, Metadata: s.Labels, Domain: d.Domain,
+	}
+	if s.State == string(farm.SandboxHibernated) {
+		out.State = statePaused
+	}
+	return out
+}
+
+// Kill closes a sandbox.
+func (d *Door) Kill(c *gin.Context) error {
+	s, err := d.open(c)
+	if err != nil {
+		return err
+	}
+	if _, err := d.Service.CloseSandbox(c.Request.Context(), service.Call{Tenant: rest.Tenant(c), Wait: changeWait}, s.ID); err != nil {
+		return err
+	}
+	return nothing(c)
+}
+
+// nothing answers with success and no body.
+func nothing(c *gin.Context) error {
+	c.Status(http.StatusNoContent)
+	c.Writer.WriteHeaderNow()
+	return nil
+}
+
+// Timeout sets how long a sandbox lives from now on. 0 ends it.
+func (d *Door) Timeout(c *gin.Context) error {
+	var r timeoutRequest
+	if _, err := d.bind(c, &r); err != nil {
+		return err
+	}
+	if r.Timeout == nil {
+		return rest.BadRequestf("timeout is missing: how many seconds the sandbox lives from now on.")
+	}
+	life, err := seconds(*r.Timeout, d.Service.Bounds())
+	if err != nil {
+		return err
+	}
+	s, err := d.open(c)
+	if err != nil {
+		return err
+	}
+	if *r.Timeout == 0 {
+		if _, err = d.Service.CloseSandbox(c.Request.Context(), service.Call{Tenant: rest.Tenant(c)}, s.ID); err != nil {
+			return err
+		}
+		return nothing(c)
+	}
+	if _, err = d.setLife(c, s.ID, life); err != nil {
+		return err
+	}
+	return nothing(c)
+}
+
+func (d *Door) setLife(c *gin.Context, id string, life int) (wire.Sandbox, error) {
+	return d.Service.UpdateSandbox(c.Request.Context(), service.Call{Tenant: rest.Tenant(c)}, id, wire.UpdateRequest{TTLSeconds: &life})
+}
+
+// Connect answers with what an SDK needs to use a sandbox, lets it live longer if it would end before, and resumes it if it is paused.
+func (d *Door) Connect(c *gin.Context) error {
+	var r timeoutRequest
+	if _, err := d.bind(c, &r); err != nil {
+		return err
+	}
+	timeout := defaultTimeout
+	if r.Timeout != nil {
+		timeout = *r.Timeout
+	}
+	life, err := seconds(timeout, d.Service.Bounds())
+	if err != nil {
+		return err
+	}
+	s, err := d.open(c)
+	if err != nil {
+		return err
+	}
+	if d.Now().Add(time.Duration(life) * time.Second).After(s.ExpiresAt) {
+		if s, err = d.setLife(c, s.ID, life); err != nil {
+			return err
+		}
+	}
+	status := http.StatusOK
+	if s.State == string(farm.SandboxHibernated) {
+		status = http.StatusCreated
+		if err := d.freeze(c, farm.KindResume, s.ID); err != nil {
+			return err
+		}
+	}
+	return d.answer(c, status, s)
+}
+
+// Pause hibernates a sandbox. 409 tells the SDKs that it is paused already, so nothing else may be 409.
+func (d *Door) Pause(c *gin.Context) error {
+	s, err := d.open(c)
+	if err != nil {
+		return err
+	}
+	if s.State == string(farm.SandboxHibernated) {
+		return rest.Reply(c, http.StatusConflict, failure{http.StatusConflict, "The sandbox is paused already."})
+	}
+	if err := d.freeze(c, farm.KindHibernate, s.ID); err != nil {
+		return err
+	}
+	return nothing(c)
+}
+
+// freeze hibernates or resumes a sandbox, and waits for it.
+func (d *Door) freeze(c *gin.Context, kind farm.JobKind, id string) error {
+	out, err := d.Service.Freeze(c.Request.Context(), service.Call{Tenant: rest.Tenant(c), Wait: changeWait}, kind, id, wire.FreezeRequest{})
+	switch {
+	case err != nil:
+		return err
+	case !out.Job.Final():
+		return rest.BadRequestf("The sandbox is busy: its jobs before have not ended within %d seconds. It will %s after them.", int(changeWait.Seconds()), kind)
+	case out.Job.State != string(farm.JobCompleted) && out.Job.Error != nil:
+		return farm.Errorf(farm.Code(out.Job.Error.Code), "%s", out.Job.Error.Message)
+	case out.Job.State != string(farm.JobCompleted):
+		return rest.BadRequestf("The sandbox did not %s: the job is %s.", kind, out.Job.State)
+	}
+	return nil
+}

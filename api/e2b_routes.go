@@ -1,0 +1,100 @@
+package api
+
+import (
+	"errors"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/sandfarm/sandfarm/api/e2b"
+	"github.com/sandfarm/sandfarm/api/keyring"
+	"github.com/sandfarm/sandfarm/api/rest"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// e2bBase is where the SDKs of E2B are served (package e2b). docs/coming-from/e2b.md describes it; the OpenAPI document has only /v1.
+const e2bBase = "/e2b"
+
+// newE2B makes the door for the SDKs of E2B.
+func (s *Server) newE2B() *e2b.Door {
+	domain := s.cfg.PreviewDomain
+	if domain == previewNone {
+		domain = ""
+	}
+	return e2b.New(e2b.Deps{
+		Service: s.service, Signer: s.signer, Logger: s.log, Now: s.audit.now, MaxBody: s.cfg.Limits.MaxBodyBytes, Stall: s.cfg.StallTimeout, Domain: domain,
+	})
+}
+
+func (s *Server) e2bRoutes() []route {
+	const box = e2bBase + "/sandboxes/{id}"
+	all := []route{
+		{method: "POST", path: e2bBase + "/v2/sandboxes", handler: s.e2b.Create(false)},
+		{method: "POST", path: e2bBase + "/sandboxes", handler: s.e2b.Create(true)},
+		{method: "GET", path: e2bBase + "/v2/sandboxes", handler: s.e2b.List},
+		{method: "GET", path: e2bBase + "/sandboxes", handler: s.e2b.List},
+		{method: "POST", path: e2bBase + "/v2/sandboxes/{id}/connect", handler: s.e2b.Connect},
+		{method: "POST", path: box + "/connect", handler: s.e2b.Connect},
+		{method: "GET", path: box, handler: s.e2b.Info},
+		{method: "DELETE", path: box, handler: s.e2b.Kill},
+		{method: "POST", path: box + "/timeout", handler: s.e2b.Timeout},
+		{method: "POST", path: box + "/pause", handler: s.e2b.Pause},
+	}
+	for _, d := range []struct {
+		method, path string
+		stream       bool // as in route
+		serve        e2b.Handler
+	}{
+		{"GET", e2bBase + "/health", true, s.e2b.Health},
+		{"POST", e2bBase + "/execute", false, s.e2b.Interpret},
+		{"POST", e2bBase + "/contexts", false, s.e2b.Interpret},
+		{"GET", e2bBase + "/contexts", false, s.e2b.Interpret},
+		{"DELETE", e2bBase + "/contexts/{context}", false, s.e2b.Interpret},
+		{"POST", e2bBase + "/contexts/{context}/restart", false, s.e2b.Interpret},
+	} {
+		r := route{method: d.method, path: d.path, open: true, scope: farm.ScopeRun, stream: d.stream}
+		r.handler = s.inBox(r, d.serve)
+		all = append(all, r)
+	}
+	for i := range all {
+		all[i].hidden, all[i].refuse = true, s.failE2B
+	}
+	return all
+}
+
+// inBox makes the handler of a request that carries the token of a sandbox instead of a key. The request counts against the quotas of the
+// sandbox's tenant.
+func (s *Server) inBox(r route, serve e2b.Handler) func(*gin.Context) error {
+	return func(c *gin.Context) error {
+		box, err := s.e2b.Open(c.Request)
+		if err != nil {
+			return err //nolint:wrapcheck // a sentence for the caller
+		}
+		rest.ActFor(c, keyring.Caller{Tenant: box.Tenant, KeyID: box.Key})
+		ctx := c.Request.Context()
+		leave, err := s.gate.Enter(ctx, box.Tenant, rest.RequestID(c), c.Writer.Header())
+		if err != nil {
+			return err //nolint:wrapcheck // a sentence for the caller
+		}
+		defer leave()
+		if err := s.e2b.Running(ctx, box); err != nil {
+			return err //nolint:wrapcheck // a sentence for the caller
+		}
+		ctx, memory := s.memory.With(ctx, box.Tenant, memoryPatience)
+		defer memory.Release()
+		c.Request = c.Request.WithContext(ctx)
+		c.AddParam("id", box.ID)
+		t := follow(c)
+		defer func() { s.ended(c, r, t) }()
+		return serve(c, box)
+	}
+}
+
+// failE2B answers with an error in the form of E2B.
+func (s *Server) failE2B(c *gin.Context, err error) {
+	if gone, ok := errors.AsType[*e2b.Gone](err); ok {
+		gone.Write(c)
+		return
+	}
+	rest.FailAs(c, s.log, err, func(p wire.Problem) { e2b.WriteFailure(c, p) })
+}

@@ -1,0 +1,172 @@
+package api_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/sandfarm/sandfarm/api/e2b"
+	"github.com/sandfarm/sandfarm/api/keyring"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// e2bMade is what a create answers with.
+type e2bMade struct {
+	SandboxID, TemplateID, ClientID, EnvdVersion, EnvdAccessToken, TrafficAccessToken string
+}
+
+// e2bSandbox makes a sandbox as an SDK does.
+func (b *bundle) e2bSandbox(key string) e2bMade {
+	b.t.Helper()
+	return get[e2bMade](b, http.StatusCreated, "POST", "/e2b/v2/sandboxes", `{"templateID":"base","timeout":60,"metadata":{"team":"a b"},"envVars":{"A":"1"},"somethingNew":{}}`, "X-API-KEY", key)
+}
+
+// e2bFailure checks that a request is refused in E2B's form.
+func (b *bundle) e2bFailure(status int, words, method, target string, body any, headers ...string) {
+	b.t.Helper()
+	answer, content := b.do(method, target, body, headers...)
+	var out struct {
+		Code    int
+		Message string
+	}
+	if err := json.Unmarshal(content, &out); err != nil || answer.StatusCode != status || out.Code != status || !strings.Contains(out.Message, words) {
+		b.t.Errorf("%s %s: status %d: %s", method, target, answer.StatusCode, content)
+	}
+	if kind := answer.Header.Get("Content-Type"); !strings.HasPrefix(kind, "application/json") {
+		b.t.Errorf("%s %s: content type %s", method, target, kind)
+	}
+}
+
+func TestE2BControl(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withKeys)
+	made := b.e2bSandbox(key)
+	if made.TemplateID != "python" || made.ClientID == "" || made.EnvdVersion == "" || made.EnvdAccessToken == "" || made.TrafficAccessToken == "" || strings.Trim(made.SandboxID, "0123456789abcdefghijklmnopqrstuvwxyz") != "" {
+		t.Errorf("%+v", made)
+	}
+	again := get[e2bMade](b, http.StatusOK, "POST", "/e2b/v2/sandboxes/"+made.SandboxID+"/connect", `{"timeout":5}`, "X-API-KEY", keyring.E2BForm(key))
+	if again != made {
+		t.Errorf("connect: %+v", again)
+	}
+	type shown struct {
+		SandboxID, State, EndAt, StartedAt string
+		CPUCount, MemoryMB, DiskSizeMB     int
+		Metadata                           map[string]string
+	}
+	info := get[shown](b, http.StatusOK, "GET", "/e2b/sandboxes/"+made.SandboxID, nil, "X-API-KEY", key)
+	if info.State != "running" || info.CPUCount < 1 || info.MemoryMB < 1 || info.DiskSizeMB < 1 || info.Metadata["team"] != "a b" {
+		t.Errorf("%+v", info)
+	}
+	for query, want := range map[string]int{"": 1, "?metadata=team%3Da%252520b": 1, "?metadata=team%3Dc": 0, "?state=paused": 0, "?state=running,paused&template=base": 1, "?template=node": 0} {
+		if list := get[[]shown](b, http.StatusOK, "GET", "/e2b/v2/sandboxes"+query, nil, "X-API-KEY", key); len(list) != want {
+			t.Errorf("list %s: %d", query, len(list))
+		}
+	}
+	if answer, _ := b.do("POST", "/e2b/sandboxes/"+made.SandboxID+"/timeout", `{"timeout":600}`, "X-API-KEY", key); answer.StatusCode != http.StatusNoContent {
+		t.Errorf("timeout: %d", answer.StatusCode)
+	}
+	if later := get[shown](b, http.StatusOK, "GET", "/e2b/sandboxes/"+made.SandboxID, nil, "X-API-KEY", key); later.EndAt <= info.EndAt {
+		t.Errorf("ends at %s, before at %s", later.EndAt, info.EndAt)
+	}
+	if answer, _ := b.do("DELETE", "/e2b/sandboxes/"+made.SandboxID, nil, "X-API-KEY", key); answer.StatusCode != http.StatusNoContent {
+		t.Errorf("kill: %d", answer.StatusCode)
+	}
+	b.e2bFailure(http.StatusNotFound, "no sandbox", "DELETE", "/e2b/sandboxes/"+made.SandboxID, nil, "X-API-KEY", key)
+	b.e2bFailure(http.StatusBadGateway, "was not found", "GET", "/e2b/health", nil, "E2b-Sandbox-Id", made.SandboxID, "X-Access-Token", made.EnvdAccessToken, "E2b-Sandbox-Port", e2b.EnvdPort)
+}
+
+func TestE2BPages(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withKeys)
+	var want []string
+	for range 3 {
+		want = append([]string{b.e2bSandbox(key).SandboxID}, want...)
+	}
+	var got []string
+	for target := "/e2b/v2/sandboxes?limit=2"; target != ""; {
+		answer, content := b.do("GET", target, nil, "X-API-KEY", key)
+		var page []e2bMade
+		if err := json.Unmarshal(content, &page); err != nil {
+			t.Fatalf("%v in %s", err, content)
+		}
+		for _, s := range page {
+			got = append(got, s.SandboxID)
+		}
+		if target = ""; answer.Header.Get("X-Next-Token") != "" {
+			target = "/e2b/v2/sandboxes?limit=2&nextToken=" + answer.Header.Get("X-Next-Token")
+		}
+	}
+	if strings.Join(got, " ") != strings.Join(want, " ") {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// A request to the data plane is served for the sandbox whose token it carries, and for no other one.
+func TestE2BTokens(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withKeys)
+	mine, other, foreign := b.e2bSandbox(key), b.e2bSandbox(key), b.e2bSandbox(otherKey)
+	health := func(id, port, header, token string) int {
+		answer, _ := b.do("GET", "/e2b/health", nil, "E2b-Sandbox-Id", id, "E2b-Sandbox-Port", port, header, token)
+		return answer.StatusCode
+	}
+	if got := health(mine.SandboxID, e2b.EnvdPort, "X-Access-Token", mine.EnvdAccessToken); got != http.StatusNoContent {
+		t.Errorf("the sandbox's own token: %d", got)
+	}
+	for name, got := range map[string]int{
+		"none":                  health(mine.SandboxID, e2b.EnvdPort, "X-Access-Token", ""),
+		"an API key":            health(mine.SandboxID, e2b.EnvdPort, "X-API-KEY", key),
+		"of another sandbox":    health(mine.SandboxID, e2b.EnvdPort, "X-Access-Token", other.EnvdAccessToken),
+		"of another tenant":     health(mine.SandboxID, e2b.EnvdPort, "X-Access-Token", foreign.EnvdAccessToken),
+		"changed":               health(mine.SandboxID, e2b.EnvdPort, "X-Access-Token", mine.EnvdAccessToken[:20]+mine.EnvdAccessToken[21:]),
+		"for traffic, to envd":  health(mine.SandboxID, e2b.EnvdPort, "E2b-Traffic-Access-Token", mine.TrafficAccessToken),
+		"for a sandbox unnamed": health("", e2b.EnvdPort, "X-Access-Token", mine.EnvdAccessToken),
+	} {
+		if got != http.StatusUnauthorized && (name != "for a sandbox unnamed" || got != http.StatusBadRequest) {
+			t.Errorf("a token %s: %d", name, got)
+		}
+	}
+	for _, made := range []e2bMade{mine} {
+		b.e2bFailure(http.StatusNotFound, "no sandbox", "GET", "/e2b/sandboxes/"+made.SandboxID, nil, "X-API-KEY", otherKey)
+		b.e2bFailure(http.StatusNotFound, "no sandbox", "POST", "/e2b/v2/sandboxes/"+made.SandboxID+"/connect", `{}`, "X-API-KEY", otherKey)
+		b.e2bFailure(http.StatusNotFound, "no sandbox", "DELETE", "/e2b/sandboxes/"+made.SandboxID, nil, "X-API-KEY", otherKey)
+	}
+}
+
+func TestE2BBadRequests(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withKeys)
+	for body, words := range map[string]string{
+		`{`:                                      "body",
+		`{"templateID":7}`:                       "body",
+		`{}`:                                     "templateID",
+		`{"templateID":"nope"}`:                  `image "nope" is not offered`,
+		`{"templateID":"base","timeout":-1}`:     "timeout",
+		`{"templateID":"base","autoPause":true}`: "autoPause",
+		`{"templateID":"base","mcp":{"a":{}}}`:   "mcp",
+		`{"templateID":"base","volumeMounts":[{}]}`:                                                  "volumes",
+		`{"templateID":"base","network":{"denyOut":["10.0.0.0/8"]}}`:                                 "deny",
+		`{"templateID":"base","network":{"allowOut":["a.example"]}}`:                                 "denyOut",
+		`{"templateID":"base","network":{"allowOut":["1.2.3.4"],"denyOut":["0.0.0.0/0"]}}`:           "names",
+		`{"templateID":"base","network":{"allowOut":["a.example"],"denyOut":["0.0.0.0/0"]}}`:         "not enabled",
+		`{"templateID":"base","envVars":{"":"x"}}`:                                                   "env",
+		`{"templateID":"base","metadata":{"` + strings.Repeat("k", 300) + `":"v"}}`:                  "too long",
+		`{"templateID":"base","network":{"rules":{"a":[{}]},"allowOut":[],"denyOut":["0.0.0.0/0"]}}`: "rules",
+	} {
+		b.e2bFailure(http.StatusBadRequest, words, "POST", "/e2b/v2/sandboxes", body, "X-API-KEY", key)
+	}
+	for timeout, status := range map[string]int{"604800": http.StatusNoContent, "604801": http.StatusBadRequest, "1": http.StatusNoContent, "-1": http.StatusBadRequest, "null": http.StatusBadRequest} {
+		made := b.e2bSandbox(key)
+		if answer, content := b.do("POST", "/e2b/sandboxes/"+made.SandboxID+"/timeout", `{"timeout":`+timeout+`}`, "X-API-KEY", key); answer.StatusCode != status {
+			t.Errorf("timeout %s: %d %s", timeout, answer.StatusCode, content)
+		}
+	}
+	b.e2bFailure(http.StatusUnauthorized, "API key", "POST", "/e2b/v2/sandboxes", `{"templateID":"base"}`)
+	b.e2bFailure(http.StatusUnauthorized, "API key", "POST", "/e2b/v2/sandboxes", `{"templateID":"base"}`, "X-API-KEY", "e2b_0000")
+	b.e2bFailure(http.StatusBadRequest, "state", "GET", "/e2b/v2/sandboxes?state=asleep", nil, "X-API-KEY", key)
+	b.e2bFailure(http.StatusBadRequest, "metadata", "GET", "/e2b/v2/sandboxes?metadata=a", nil, "X-API-KEY", key)
+	b.e2bFailure(http.StatusBadRequest, "desc", "GET", "/e2b/v2/sandboxes?order=asc", nil, "X-API-KEY", key)
+	b.e2bFailure(http.StatusNotFound, "no sandbox", "GET", "/e2b/sandboxes/"+e2b.ShownID(farm.NewID(farm.SandboxPrefix)), nil, "X-API-KEY", key)
+	b.e2bFailure(http.StatusBadRequest, "hibernate", "POST", "/e2b/sandboxes/"+b.e2bSandbox(key).SandboxID+"/pause", `{}`, "X-API-KEY", key)
+}
