@@ -152,6 +152,7 @@ func shellOnATerminal(_ *testing.T, f *farmProcess, box string) {
 	p.sees("line\r\nline\r\n") // the echo and cat
 	p.types("\x03")
 	p.sees("^C")
+	p.sees("$ ") // what is typed before bash's prompt is lost on any terminal
 	p.types("echo st=$?\r")
 	p.sees("st=130")
 	p.types("~?")
