@@ -47,6 +47,7 @@ type Spec struct {
 	ContinueOnError bool              `json:"continue_on_error,omitempty"`
 	Background      bool              `json:"background,omitempty"` // excluded from the changed files reported for other executions
 	Env             map[string]string `json:"env,omitempty"`
+	Data            bool              `json:"data,omitempty"` // figures, tables, lists and dicts are also shown as data
 	Timeout         time.Duration     `json:"timeout"`        // 0: none. The agent enforces it, so it holds even without a worker
 	Grace           time.Duration     `json:"grace"`          // after an interrupt, before a kill; 0: 2 s
 	MaxFiles        int               `json:"max_files"`      // maximum number of changed files reported

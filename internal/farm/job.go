@@ -95,6 +95,7 @@ type ExecuteRequest struct {
 	Context     string            `json:"context"`
 	Env         map[string]string `json:"env,omitempty"` // of this execution only
 	AutoInstall bool              `json:"auto_install,omitempty"`
+	Data        bool              `json:"data,omitempty"` // figures, tables, lists and dicts are also shown as data
 
 	StopAtOutputLimit bool `json:"stop_at_output_limit,omitempty"` // at Limits.MaxOutputMB; otherwise the code runs on
 }

@@ -242,7 +242,7 @@ func (c *collector) canSend(bytes int) bool {
 
 // textual reports whether Jupyter sends this type as text although it is not text/*.
 func textual(mime string) bool {
-	return strings.HasSuffix(mime, "json") || strings.HasSuffix(mime, "+xml") || mime == "application/javascript" || mime == "application/xml"
+	return strings.HasSuffix(mime, "json") || mime == "e2b/chart" || mime == "e2b/data" || strings.HasSuffix(mime, "+xml") || mime == "application/javascript" || mime == "application/xml"
 }
 
 // storeDisplays uploads the large values of the last frame, and removes those that they replaced.

@@ -133,9 +133,12 @@ func TestEventsSayWhenAValueIsComplete(t *testing.T) {
 		workertest.Must(t, c.add(frame(c.seq+1, agent.FrameDisplay, d)))
 	}
 	want := []told{
-		{0, "text/html", true, false, false}, {0, "text/plain", false, false, false},
-		{0, "text/html", true, false, false}, {0, "text/plain", false, false, false},
-		{1, "text/html", true, true, true}, {1, "text/plain", false, true, false},
+		{0, "text/html", true, false, false},
+		{0, "text/plain", false, false, false},
+		{0, "text/html", true, false, false},
+		{0, "text/plain", false, false, false},
+		{1, "text/html", true, true, true},
+		{1, "text/plain", false, true, false},
 	}
 	if diff := cmp.Diff(want, read()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)

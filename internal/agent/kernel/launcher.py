@@ -194,6 +194,8 @@ async def execute(message):
     if message.get("installed", 0) != installed:  # modules may have been installed since
         installed = message["installed"]
         importlib.invalidate_caches()
+    if message.get("data") or "sandfarm_data" in sys.modules:
+        own_module("sandfarm_data").switch(shell, bool(message.get("data")))
     ident, env = message["id"], message.get("env") or {}
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

@@ -30,6 +30,7 @@ type request struct {
 	Code      string            `json:"code"`
 	Env       map[string]string `json:"env,omitempty"`
 	Installed int64             `json:"installed"`
+	Data      bool              `json:"data,omitempty"` // values are shown as data, too
 }
 
 // reply is how an execution ended in the kernel.
@@ -74,7 +75,7 @@ func (ks *Kernels) execute(k *kernel, e *execution.Execution) agent.Outcome {
 		}, ended)
 	}()
 	var answer reply
-	if err := k.control.write(request{Op: "execute", ID: e.ID, Code: e.Spec.Code, Env: e.Spec.Env, Installed: ks.cfg.Installed()}); err != nil {
+	if err := k.control.write(request{Op: "execute", ID: e.ID, Code: e.Spec.Code, Env: e.Spec.Env, Installed: ks.cfg.Installed(), Data: e.Spec.Data}); err != nil {
 		k.end(ks.cfg.Reaper)
 	}
 	select {

@@ -22,6 +22,10 @@ var (
 	displaySource []byte
 	//go:embed jupyter.py
 	jupyterSource []byte
+	//go:embed data.py
+	dataSource []byte
+	//go:embed chart.py
+	chartSource []byte
 	//go:embed output.py
 	outputSource []byte
 )
@@ -86,5 +90,7 @@ func (ks *Kernels) hasKernel(python string) bool {
 		files.Put(filepath.Join(ks.cfg.RunDir, "sandfarm_display.py"), displaySource),
 		files.Put(filepath.Join(ks.cfg.RunDir, "sandfarm_jupyter.py"), jupyterSource),
 		files.Put(filepath.Join(ks.cfg.RunDir, "sandfarm_output.py"), outputSource),
+		files.Put(filepath.Join(ks.cfg.RunDir, "sandfarm_data.py"), dataSource),
+		files.Put(filepath.Join(ks.cfg.RunDir, "sandfarm_chart.py"), chartSource),
 	) == nil
 }

@@ -1,0 +1,253 @@
+//go:build integration
+
+package kernel_test
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
+)
+
+// dataOf runs code that shows one value as data, and returns its JSON by type.
+func dataOf(t *testing.T, a *agenttest.Agent, code string) map[string]any {
+	t.Helper()
+	spec := agenttest.Code(code)
+	spec.Data = true
+	ran := agenttest.Run(t, a.Client, spec)
+	if len(ran.Displays) != 1 || ran.Outcome.Error != nil {
+		t.Fatalf("%d values, error %+v, stderr %s", len(ran.Displays), ran.Outcome.Error, ran.Stderr)
+	}
+	got := map[string]any{}
+	for mime, text := range ran.Displays[0].Data {
+		var value any
+		if strings.HasSuffix(mime, "json") || strings.HasPrefix(mime, "e2b/") {
+			if err := json.Unmarshal([]byte(text), &value); err != nil {
+				t.Fatalf("%s: %v in %s", mime, err, text)
+			}
+		}
+		got[mime] = value
+	}
+	return got
+}
+
+const plots = `
+import datetime, numpy as np, matplotlib.pyplot as plt
+`
+
+func TestKernelShowsCharts(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartWithKernel(t)
+	agenttest.Run(t, a.Client, agenttest.Code(plots))
+	for name, c := range map[string]struct{ code, want string }{
+		"Bars": {
+			"plt.bar(['A', 'B'], [1, 2], label='sold'); plt.xlabel('who'); plt.ylabel('n (pieces)'); plt.title('t')",
+			`{"type":"bar","title":"t","x_label":"who","y_label":"n (pieces)","x_unit":null,"y_unit":"pieces","elements":[{"label":"A","group":"sold","value":1},{"label":"B","group":"sold","value":2}]}`,
+		},
+		"EqualBars": {
+			"plt.bar(['A', 'B'], [2, 2]); plt.xlabel('who')",
+			`{"type":"bar","title":null,"x_label":"who","y_label":null,"x_unit":null,"y_unit":null,"elements":[{"label":"A","group":"Group 0","value":2},{"label":"B","group":"Group 0","value":2}]}`,
+		},
+		"LevelBars": {
+			"plt.barh(['A', 'B'], [1, 2]); plt.xlabel('n'); plt.ylabel('who')",
+			`{"type":"bar","title":null,"x_label":"who","y_label":"n","x_unit":null,"y_unit":null,"elements":[{"label":"A","group":"Group 0","value":1},{"label":"B","group":"Group 0","value":2}]}`,
+		},
+		"Pie": {
+			"plt.pie([90, 10], labels=['No', 'Yes'], startangle=90)",
+			`{"type":"pie","title":null,"elements":[{"label":"No","angle":324,"radius":1},{"label":"Yes","angle":36,"radius":1}]}`,
+		},
+		"Boxes": {
+			"plt.boxplot([[85, 90, 78, 92, 88], [95, 89, 76, 91, 84, 87]], tick_labels=['A', 'B'], patch_artist=True)",
+			`{"type":"box_and_whisker","title":null,"x_label":null,"y_label":null,"x_unit":null,"y_unit":null,"elements":[{"label":"A","min":78,"first_quartile":85,"median":88,"third_quartile":90,"max":92,"outliers":[]},{"label":"B","min":84,"first_quartile":84.75,"median":88,"third_quartile":90.5,"max":95,"outliers":[76]}]}`,
+		},
+		"LevelBoxes": {
+			"plt.boxplot([[1, 2, 3, 4, 50, 60]], orientation='horizontal', tick_labels=['A'], patch_artist=True)",
+			`{"type":"box_and_whisker","title":null,"x_label":null,"y_label":null,"x_unit":null,"y_unit":null,"elements":[{"label":"A","min":1,"first_quartile":2.25,"median":3.5,"third_quartile":38.5,"max":60,"outliers":[]}]}`,
+		},
+		"Unknown": {
+			"plt.gca().add_artist(plt.Circle((0, 0), 1)); plt.title('circle')",
+			`{"type":"unknown","title":"circle","elements":[]}`,
+		},
+		"Picture": {"plt.imshow(np.eye(3))", `{"type":"unknown","title":null,"elements":[]}`},
+		"Several": {
+			"figure, axes = plt.subplots(1, 2); figure.suptitle('two'); axes[0].pie([1]); axes[1].imshow(np.eye(2))",
+			`{"type":"superchart","title":"two","elements":[{"type":"pie","title":null,"elements":[{"label":"","angle":360,"radius":1}]},{"type":"unknown","title":null,"elements":[]}]}`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var want any
+			if err := json.Unmarshal([]byte(c.want), &want); err != nil {
+				t.Fatal(err)
+			}
+			got := dataOf(t, a, "plt.close('all')\n"+c.code+"\nplt.show()")
+			if diff := cmp.Diff(want, got["e2b/chart"]); diff != "" {
+				t.Errorf("chart (-want +got):\n%s", diff)
+			}
+			if _, ok := got["image/png"]; !ok {
+				t.Errorf("types %v", slices.Sorted(maps.Keys(got)))
+			}
+		})
+	}
+}
+
+func TestKernelShowsLinesAndPoints(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartWithKernel(t)
+	agenttest.Run(t, a.Client, agenttest.Code(plots))
+	for name, c := range map[string]struct {
+		code, kind string
+		x, y       string // scales
+		points     string // of all elements
+	}{
+		"Lines":      {"plt.plot([1, 2], [3, 4.5]); plt.plot([1], [float('nan')], label='b'); plt.grid()", "line", "linear", "linear", `[["Line 0",[[1,3],[2,4.5]]],["b",[[1,null]]]]`},
+		"Dates":      {"plt.plot([datetime.date(2023, 9, 1), datetime.datetime(2023, 9, 2, 3)], [1, 2], label='d')", "line", "datetime", "linear", `[["d",[["2023-09-01",1],["2023-09-02T03:00:00",2]]]]`},
+		"NumpyDates": {"plt.plot(np.array(['2023-09-01', '2023-09-02'], 'datetime64[D]'), [1, 2], label='d')", "line", "datetime", "linear", `[["d",[["2023-09-01T00:00:00",1],["2023-09-02T00:00:00",2]]]]`},
+		"Categories": {"plt.plot([1, 2], ['A', 'B'], label='c')", "line", "linear", "categorical", `[["c",[[1,"A"],[2,"B"]]]]`},
+		"Log":        {"plt.plot([1, 2], [10, 100], label='l'); plt.yscale('log')", "line", "linear", "log", `[["l",[[1,10],[2,100]]]]`},
+		"Points":     {"plt.scatter([1, 2], [3, 4], label='s'); plt.axhline(3)", "scatter", "linear", "linear", `[["s",[[1,3],[2,4]]]]`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			chart, ok := dataOf(t, a, "plt.close('all')\n"+c.code+"\nplt.show()")["e2b/chart"].(map[string]any)
+			if !ok || chart["type"] != c.kind || chart["x_scale"] != c.x || chart["y_scale"] != c.y {
+				t.Fatalf("chart %v", chart)
+			}
+			for _, name := range []string{"x", "y"} {
+				ticks, labels := chart[name+"_ticks"].([]any), chart[name+"_tick_labels"].([]any)
+				if len(ticks) == 0 || len(ticks) != len(labels) {
+					t.Errorf("ticks %v, labels %v", ticks, labels)
+				}
+				for _, tick := range ticks {
+					if _, text := tick.(string); text != (chart[name+"_scale"] == "datetime") {
+						t.Errorf("%s tick %v", name, tick)
+					}
+				}
+			}
+			var want, got any
+			if err := json.Unmarshal([]byte(c.points), &want); err != nil {
+				t.Fatal(err)
+			}
+			list := []any{}
+			for _, e := range chart["elements"].([]any) {
+				element := e.(map[string]any)
+				list = append(list, []any{element["label"], element["points"]})
+			}
+			got = list
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("points (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Figures without a chart are shown as before: blank ones, those beyond a limit, and those in which code has put what nobody can read.
+func TestKernelLeavesChartsOut(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartWithKernel(t)
+	agenttest.Run(t, a.Client, agenttest.Code(plots+`
+def show(points):
+    figure, ax = plt.subplots()
+    ax.set_xticks([]); ax.set_yticks([])
+    ax.plot(range(points), range(points))
+    plt.show()
+`))
+	for name, c := range map[string]struct {
+		code string
+		want bool
+	}{
+		"Blank":      {"plt.subplots(); plt.show()", false},
+		"BelowLimit": {"show(9_999)", true},
+		"AtLimit":    {"show(10_000)", true},
+		"AboveLimit": {"show(10_001)", false},
+		"Axes31":     {"f, axes = plt.subplots(1, 31); axes[0].plot([1]); plt.show()", true},
+		"Axes32":     {"f, axes = plt.subplots(1, 32); axes[0].plot([1]); plt.show()", true},
+		"Axes33":     {"f, axes = plt.subplots(1, 33); axes[0].plot([1]); plt.show()", false},
+		"Hostile":    {"line, = plt.plot([1, 2]); line.get_label = lambda: 1 / 0; plt.show()", false},
+		"Endless":    {"line, = plt.plot([1, 2]); line.get_xdata = lambda orig=True: iter(int, 1); plt.show()", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := dataOf(t, a, "plt.close('all')\n"+c.code)
+			if _, ok := got["e2b/chart"]; ok != c.want {
+				t.Errorf("types %v", slices.Sorted(maps.Keys(got)))
+			}
+			if _, ok := got["image/png"]; !ok && name != "Hostile" && name != "Endless" {
+				t.Errorf("types %v", slices.Sorted(maps.Keys(got)))
+			}
+		})
+	}
+}
+
+func TestKernelShowsValuesAsData(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartWithKernel(t)
+	agenttest.Run(t, a.Client, agenttest.Code("import pandas as pd, numpy as np\nclass Own:\n  def _repr_e2b_chart_(self): return {'type': 'own'}\n"))
+	for name, c := range map[string]struct{ code, mime, want string }{
+		"Table":       {"pd.DataFrame({'a': [1, 2], 7: ['x', None], 'd': pd.to_datetime(['2023-09-01', '2023-09-02'])})", "e2b/data", `{"a":[1,2],"7":["x",null],"d":["2023-09-01T00:00:00","2023-09-02T00:00:00"]}`},
+		"TableAt":     {"pd.DataFrame({'a': range(20_000)})", "e2b/data", ""},
+		"TableAbove":  {"pd.DataFrame({'a': range(20_001)})", "e2b/data", "none"},
+		"StrangeCell": {"pd.DataFrame({'a': [object()]})", "e2b/data", "none"},
+		"List":        {"[1, 'a', None, True, {'b': (1.5, float('inf'))}, np.int64(3), np.ones(2)]", "application/json", `[1,"a",null,true,{"b":[1.5,null]},3,[1,1]]`},
+		"ListAt":      {"[0] * 19_999", "application/json", ""},
+		"ListAbove":   {"[0] * 20_000", "application/json", "none"},
+		"Cycle":       {"l = []; l.append(l); l", "application/json", "none"},
+		"Strange":     {"[object()]", "application/json", "none"},
+		"Own":         {"Own()", "e2b/chart", `{"type":"own"}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, ok := dataOf(t, a, c.code)[c.mime]
+			if ok != (c.want != "none") {
+				t.Fatalf("%s is there: %v", c.mime, ok)
+			}
+			var want any
+			if c.want == "none" || c.want == "" {
+				return
+			}
+			if err := json.Unmarshal([]byte(c.want), &want); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("data (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Data is shown only to those who ask for it, also after another one did, and what code has registered itself stays.
+func TestKernelShowsDataWhenAsked(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartWithKernel(t)
+	types := func(code string, data bool) []string {
+		t.Helper()
+		spec := agenttest.Code(code)
+		spec.Data = data
+		ran := agenttest.Run(t, a.Client, spec)
+		if len(ran.Displays) != 1 {
+			t.Fatalf("%d values, error %+v", len(ran.Displays), ran.Outcome.Error)
+		}
+		return slices.Sorted(maps.Keys(ran.Displays[0].Data))
+	}
+	plain, asData := []string{"text/plain"}, []string{"application/json", "text/plain"}
+	for i, data := range []bool{false, true, false, true} {
+		want := plain
+		if data {
+			want = asData
+		}
+		if diff := cmp.Diff(want, types("[1]", data)); diff != "" {
+			t.Errorf("execution %d (-want +got):\n%s", i, diff)
+		}
+	}
+	agenttest.Run(t, a.Client, agenttest.Code("get_ipython().display_formatter.formatters['application/json'].for_type(list, lambda l: {'mine': True})"))
+	for _, data := range []bool{false, true, false} {
+		if diff := cmp.Diff(asData, types("[1]", data)); diff != "" {
+			t.Errorf("with a printer of the code (-want +got):\n%s", diff)
+		}
+	}
+	ran := agenttest.Run(t, a.Client, agenttest.Code("import sys; print('matplotlib' in sys.modules, 'pandas' in sys.modules)"))
+	if ran.Stdout != "False False\n" {
+		t.Errorf("imported: %s", ran.Stdout)
+	}
+}
