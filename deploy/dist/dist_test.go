@@ -185,3 +185,12 @@ func TestOverlayShowsOneAgent(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+func TestProgramsAreSmall(t *testing.T) {
+	t.Parallel()
+	for size, ok := range map[int64]bool{maxProgram - 1: true, maxProgram: true, maxProgram + 1: false} {
+		if err := small(targets[0], size); (err == nil) != ok {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+	}
+}

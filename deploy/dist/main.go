@@ -85,9 +85,23 @@ func (r *release) write(ctx context.Context, targets []target) error {
 		if err != nil {
 			return fmt.Errorf("build %s: %w", t, err)
 		}
+		if err := small(t, info.Size()); err != nil {
+			return err
+		}
 		_, _ = fmt.Fprintf(r.log, "%-50s %6.1f MB, program %6.1f MB, %4.0f s\n", archive, megabytes(size), megabytes(info.Size()), time.Since(began).Seconds())
 	}
 	return writeSums(r.out, files)
+}
+
+// maxProgram is how large the stripped program may be, in bytes: people fetch it to try it.
+const maxProgram = 50_000_000
+
+// small refuses a program that is too large, so that a dependency which brings much is noticed before a release.
+func small(t target, size int64) error {
+	if size > maxProgram {
+		return fmt.Errorf("the program for %s has %.1f MB, more than the %.0f that are allowed: deploy/dependencies.sh measure says what brings them", t, megabytes(size), megabytes(maxProgram))
+	}
+	return nil
 }
 
 func megabytes(n int64) float64 { return float64(n) / 1e6 }
