@@ -34,6 +34,8 @@ type route struct {
 	browserCallable bool // web pages of trusted origins may call it
 	hidden          bool // not in the document
 	handler         func(*gin.Context) error
+	// present makes the key of a request what authenticate expects; nil: it is that already.
+	present func(*http.Request)
 	// refuse answers with an error in the shape of another API; nil: with a problem.
 	refuse func(*gin.Context, error)
 }
@@ -106,7 +108,7 @@ func byOrigin() []parameter {
 func (s *Server) routes() []route {
 	return slices.Concat(
 		s.sandboxRoutes(), s.workRoutes(), s.packageRoutes(), s.fileRoutes(), s.fsRoutes(), s.processRoutes(), s.portRoutes(), s.linkRoutes(), s.forwardRoutes(), s.jobRoutes(), s.artifactRoutes(), s.keyRoutes(), s.auditRoutes(),
-		s.mcpRoutes(), s.notebookRoutes(), s.compatRoutes(), s.e2bRoutes(),
+		s.mcpRoutes(), s.notebookRoutes(), s.jupyterRoutes(), s.compatRoutes(), s.e2bRoutes(),
 		s.farmRoutes(), s.tenantRoutes(), s.operationRoutes(),
 	)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/admission"
 	"github.com/sandfarm/sandfarm/api/e2b"
+	"github.com/sandfarm/sandfarm/api/jupyter"
 	"github.com/sandfarm/sandfarm/api/keyring"
 	"github.com/sandfarm/sandfarm/api/ports"
 	"github.com/sandfarm/sandfarm/api/rest"
@@ -68,6 +69,7 @@ type Server struct {
 	keys            *keyring.Ring
 	audit           *auditor
 	gate            *admission.Gate
+	jupyter         *jupyter.Server
 	ports           *ports.Proxy
 	signer          *signed.Signer
 	links           *ports.Links
@@ -125,6 +127,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		Pooled:  s.metrics.countClaim,
 	}, service.Options{Limits: cfg.Limits, Allow: cfg.Allow, Secrets: cfg.Secrets, AllowPrivateCallbacks: cfg.AllowPrivateCallbacks, SettingsKeys: records(cfg.Keys)})
 	s.e2b = s.newE2B()
+	s.jupyter = s.newJupyter()
 	if s.mcp, err = s.newMCP(); err != nil {
 		return nil, err
 	}
@@ -180,6 +183,7 @@ func (s *Server) Addr() string { return s.http.Addr() }
 func (s *Server) Stop() {
 	s.stop.Do(func() { close(s.closing) })
 	s.service.Drain()
+	s.jupyter.Close()
 	s.http.Stop()
 	s.attached.Wait()
 	s.ports.Close()
@@ -224,6 +228,9 @@ func (s *Server) handle(r route) gin.HandlerFunc {
 				s.fail(c, err)
 				return
 			}
+		}
+		if r.present != nil {
+			r.present(c.Request)
 		}
 		release := func() {}
 		if !r.open {

@@ -53,6 +53,7 @@ type Spec struct {
 	MaxFiles        int               `json:"max_files"`      // maximum number of changed files reported
 	MaxFileBytes    int64             `json:"max_file_bytes"` // larger ones are counted as skipped
 	Install         *Install          `json:"install,omitempty"`
+	Cell            *farm.Cell        `json:"cell,omitempty"` // of a notebook; nil: the code is no cell
 
 	// MaxOutput bounds the bytes of each of stdout and stderr that leave the sandbox, all commands together; 0: unlimited. What is
 	// beyond is dropped from the middle, which FrameDropped tells, and the code continues. StopAtMaxOutput stops it instead.

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base32"
+	"encoding/hex"
 	"strings"
 )
 
@@ -40,6 +41,29 @@ func NewID(prefix string) string {
 func DerivedID(prefix string, parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	return prefix + idEncoding.EncodeToString(sum[:idBytes])
+}
+
+// UUIDOf writes the random part of an id with this prefix as a UUID, for protocols that know no other ids; "" if it is no such id.
+func UUIDOf(prefix, id string) string {
+	if !ValidID(prefix, id) {
+		return ""
+	}
+	raw, _ := idEncoding.DecodeString(strings.TrimPrefix(id, prefix)) // ValidID has decoded it
+	text := hex.EncodeToString(raw)
+	return strings.Join([]string{text[:8], text[8:12], text[12:16], text[16:20], text[20:]}, "-")
+}
+
+// FromUUID is the reverse of UUIDOf; "" if the text is not what that writes.
+func FromUUID(prefix, uuid string) string {
+	raw, err := hex.DecodeString(strings.ReplaceAll(uuid, "-", ""))
+	if err != nil || len(raw) != idBytes {
+		return ""
+	}
+	id := prefix + idEncoding.EncodeToString(raw)
+	if UUIDOf(prefix, id) != strings.ToLower(uuid) {
+		return ""
+	}
+	return id
 }
 
 // pathBytes is 80 bits: no two of the files of one job have the same id.

@@ -98,6 +98,15 @@ type ExecuteRequest struct {
 	Data        bool              `json:"data,omitempty"` // figures, tables, lists and dicts are also shown as data
 
 	StopAtOutputLimit bool `json:"stop_at_output_limit,omitempty"` // at Limits.MaxOutputMB; otherwise the code runs on
+
+	Cell *Cell `json:"cell,omitempty"` // of a notebook; nil: the code is no cell
+}
+
+// Cell says which message of a notebook asked for code. Whatever belongs to the code is sent with the ids of that message.
+type Cell struct {
+	Session string `json:"session,omitempty"` // of the notebook's client, which chose it
+	Message string `json:"message"`           // id of the message
+	Input   bool   `json:"input,omitempty"`   // the client answers when the code asks for a line of input
 }
 
 // CommandRequest runs shell commands one after the other.

@@ -375,7 +375,7 @@ func (x *Runner) spec(e *execution) agent.Spec {
 	}
 	if r := e.request.Execute; r != nil {
 		s.Code, s.Language, s.Context, s.Env = r.Code, r.Language, r.Context, r.Env
-		s.StopAtMaxOutput, s.Data = r.StopAtOutputLimit, r.Data
+		s.StopAtMaxOutput, s.Data, s.Cell = r.StopAtOutputLimit, r.Data, r.Cell
 	}
 	if r := e.request.Install; r != nil && e.job.Kind == farm.KindInstall {
 		s.Kind = farm.KindInstall

@@ -1,0 +1,171 @@
+package jupyter
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/coder/websocket"
+	"github.com/google/go-cmp/cmp"
+)
+
+func sample(buffers ...[]byte) *message {
+	raw := json.RawMessage(`{"msg_id":"m1","msg_type":"comm_msg","session":"s","odd":1}`)
+	h, _ := parseHeader(raw)
+	return &message{
+		channel: channelShell, header: h, parent: json.RawMessage(`{"msg_id":"p"}`), metadata: json.RawMessage(`{}`), content: json.RawMessage(`{"a":[1]}`), buffers: buffers,
+	}
+}
+
+func TestMessagesSurviveBothFramings(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		v1      bool
+		buffers [][]byte
+		kind    websocket.MessageType
+	}{
+		"JSON":          {false, nil, websocket.MessageText},
+		"JSONBuffers":   {false, [][]byte{{0, 255}, {}, []byte("x")}, websocket.MessageBinary},
+		"Binary":        {true, nil, websocket.MessageBinary},
+		"BinaryBuffers": {true, [][]byte{{0, 255}, {}, []byte("x")}, websocket.MessageBinary},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			want := sample(c.buffers...)
+			kind, data := encode(want, c.v1)
+			if kind != c.kind {
+				t.Errorf("kind %v, want %v", kind, c.kind)
+			}
+			got, err := decode(kind, data, c.v1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(*want, got, cmp.AllowUnexported(message{}, header{}), cmp.Comparer(func(a, b [][]byte) bool {
+				return len(a) == len(b) && bytes.Equal(bytes.Join(a, []byte("|")), bytes.Join(b, []byte("|")))
+			})); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Many clients read the id and the type outside of the header, and take a binary message for one with buffers.
+func TestJSONMessagesNameTheirTypeTwice(t *testing.T) {
+	t.Parallel()
+	_, data := encode(sample(), false)
+	var got map[string]any
+	if err := json.Unmarshal(data, &got); err != nil || got["msg_id"] != "m1" || got["msg_type"] != "comm_msg" || got["channel"] != "shell" {
+		t.Errorf("%s: %v", data, err)
+	}
+	if buffers, ok := got["buffers"].([]any); !ok || len(buffers) != 0 {
+		t.Errorf("buffers are %v", got["buffers"])
+	}
+}
+
+func TestWhatClientsSendInOddForms(t *testing.T) {
+	t.Parallel()
+	const head = `{"header":{"msg_id":"m","msg_type":"execute_request"}`
+	for name, text := range map[string]string{
+		"NoChannel":       head + `}`,
+		"ObjectOfBuffers": head + `,"channel":"shell","buffers":{}}`,
+		"NoParent":        head + `,"channel":"shell","parent_header":null,"metadata":null}`,
+		"Space":           "\n " + head + `}`,
+	} {
+		m, err := decode(websocket.MessageText, []byte(text), false)
+		if err != nil || m.channel != channelShell || string(m.content) != "{}" {
+			t.Errorf("%s: %+v, %v", name, m, err)
+		}
+	}
+	// Jupyter's own proxy sends binary messages as text.
+	_, data := encode(sample([]byte{1}), false)
+	if m, err := decode(websocket.MessageText, data, false); err != nil || len(m.buffers) != 1 {
+		t.Errorf("binary as text: %+v, %v", m, err)
+	}
+	if m, err := decode(websocket.MessageText, []byte(head+`}`), true); err != nil || m.header.ID != "m" {
+		t.Errorf("JSON from a client that asked for the other framing: %+v, %v", m, err)
+	}
+}
+
+func TestMalformedMessagesAreRefused(t *testing.T) {
+	t.Parallel()
+	offsets := func(numbers ...uint64) []byte {
+		var out []byte
+		for _, n := range numbers {
+			out = binary.LittleEndian.AppendUint64(out, n)
+		}
+		return out
+	}
+	for name, c := range map[string]struct {
+		data []byte
+		v1   bool
+	}{
+		"Empty":          {nil, false},
+		"EmptyV1":        {nil, true},
+		"NoJSON":         {[]byte("{"), false},
+		"List":           {[]byte("[1]"), false},
+		"NoHeader":       {[]byte(`{"channel":"shell"}`), false},
+		"HeaderIsText":   {[]byte(`{"header":"x"}`), false},
+		"NoType":         {[]byte(`{"header":{"msg_id":"m"}}`), false},
+		"UnknownChannel": {[]byte(`{"header":{"msg_id":"m","msg_type":"t"},"channel":"iopub"}`), false},
+		"HugeCount":      {offsets(1<<63, 1), true},
+		"FewOffsets":     {offsets(6, 1, 2), true},
+		"OffsetsTurn":    {append(offsets(3, 32, 40, 34), make([]byte, 20)...), true},
+		"OffsetsBeyond":  {offsets(2, 24, 1<<62), true},
+		"FewParts":       {append(offsets(2, 24, 29), []byte("shell")...), true},
+		"PartNoJSON":     {join([][]byte{[]byte("shell"), []byte(`{"msg_id":"m","msg_type":"t"}`), []byte("{"), []byte("{}"), []byte("{}")}, 8, binary.LittleEndian.AppendUint64, true), true},
+	} {
+		for _, kind := range []websocket.MessageType{websocket.MessageBinary, websocket.MessageText} {
+			if m, err := decode(kind, c.data, c.v1); err == nil {
+				t.Errorf("%s as %v is accepted: %+v", name, kind, m)
+			}
+		}
+	}
+}
+
+func TestLimitsOfMessages(t *testing.T) {
+	t.Parallel()
+	for n, ok := range map[int]bool{maxIDBytes - 1: true, maxIDBytes: true, maxIDBytes + 1: false} {
+		if _, err := parseHeader(fmt.Appendf(nil, `{"msg_id":%q,"msg_type":"t"}`, strings.Repeat("x", n))); (err == nil) != ok {
+			t.Errorf("an id of %d bytes: %v", n, err)
+		}
+	}
+	empty := len(`{"msg_id":"m","msg_type":"t","x":""}`)
+	for n, ok := range map[int]bool{maxHeaderBytes - 1: true, maxHeaderBytes: true, maxHeaderBytes + 1: false} {
+		if _, err := parseHeader(fmt.Appendf(nil, `{"msg_id":"m","msg_type":"t","x":%q}`, strings.Repeat("x", n-empty))); (err == nil) != ok {
+			t.Errorf("a header of %d bytes: %v", n, err)
+		}
+	}
+	for n, ok := range map[int]bool{MaxBuffers - 1: true, MaxBuffers: true, MaxBuffers + 1: false} {
+		kind, data := encode(sample(make([][]byte, n)...), true)
+		if _, err := decode(kind, data, true); (err == nil) != ok {
+			t.Errorf("%d buffers: %v", n, err)
+		}
+	}
+}
+
+// Whatever comes in is refused, or is a message that both framings carry.
+func FuzzMessages(f *testing.F) {
+	for _, m := range []*message{sample(), sample([]byte{1}, nil)} {
+		for _, v1 := range []bool{false, true} {
+			_, data := encode(m, v1)
+			f.Add(data, v1)
+		}
+	}
+	f.Add([]byte(`{"header":{"msg_id":"m","msg_type":"t"},"buffers":{}}`), false)
+	f.Fuzz(func(t *testing.T, data []byte, v1 bool) {
+		m, err := decode(websocket.MessageBinary, data, v1)
+		if err != nil {
+			return
+		}
+		for _, as := range []bool{false, true} {
+			kind, again := encode(&m, as)
+			back, err := decode(kind, again, as)
+			if err != nil || back.header.ID != m.header.ID || back.header.Type != m.header.Type || back.channel != m.channel || len(back.buffers) != len(m.buffers) {
+				t.Fatalf("%q became %q: %v", data, again, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,255 @@
+package jupyter
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	// MaxSessions bounds the clients of a kernel, those that have left a moment ago included.
+	MaxSessions = 64
+	// keptSession is how long a session is kept whose client has left and that runs nothing.
+	keptSession = 10 * time.Minute
+	// startPoll is how often who waits for a sandbox looks at it, and clients are told its place.
+	startPoll = 2 * time.Second
+)
+
+// kernel is what the sessions of one sandbox share in this process.
+type kernel struct {
+	server   *Server
+	ref      farm.Ref
+	id       string // the session of messages that no client caused
+	language string
+
+	mu       sync.Mutex
+	sessions map[string]*session
+	ready    bool
+	over     bool // the sandbox has ended
+	count    int  // of executions, as far as this process knows
+}
+
+// connections is how many WebSockets a kernel has in this process.
+func (s *Server) connections(ref farm.Ref) int {
+	s.mu.Lock()
+	k := s.kernels[ref]
+	s.mu.Unlock()
+	if k == nil {
+		return 0
+	}
+	n := 0
+	for _, session := range k.all() {
+		if session.current() != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// join returns the session of a client with a kernel, and makes it if there is none.
+func (s *Server) join(ctx context.Context, tenant string, box *wire.Sandbox, id string) (*session, error) {
+	language := s.languageOf(ctx, box.Labels[labelKernel])
+	ref := farm.Ref{Tenant: tenant, ID: box.ID}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.kernels[ref]
+	if k == nil {
+		k = &kernel{server: s, ref: ref, id: newID(), language: language, sessions: map[string]*session{}}
+		s.kernels[ref] = k
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	known := k.sessions[id]
+	if known != nil {
+		return known, nil
+	}
+	if len(k.sessions) >= MaxSessions && !k.dropIdle() {
+		return nil, farm.Errorf(farm.CodeExhausted, "The kernel has %d clients, the most that it may have.", MaxSessions)
+	}
+	k.ready = k.ready || stateOf(box) == stateIdle || stateOf(box) == stateBusy
+	made := newSession(k, id)
+	k.sessions[id] = made
+	return made, nil
+}
+
+// dropIdle forgets a session whose client has left, if there is one. k.mu is held.
+func (k *kernel) dropIdle() bool {
+	for id, session := range k.sessions {
+		if session.idle() {
+			delete(k.sessions, id)
+			return true
+		}
+	}
+	return false
+}
+
+// leave forgets a session, unless its client has come back or it runs cells.
+func (s *Server) leave(session *session) {
+	k := session.kernel
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.sessions[session.id] != session || !session.idle() {
+		return
+	}
+	delete(k.sessions, session.id)
+	if len(k.sessions) == 0 && s.kernels[k.ref] == k {
+		delete(s.kernels, k.ref)
+	}
+}
+
+// all are the sessions.
+func (k *kernel) all() []*session {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	out := make([]*session, 0, len(k.sessions))
+	for _, session := range k.sessions {
+		out = append(out, session)
+	}
+	return out
+}
+
+// broadcast sends a message to the clients of all sessions but one, whose client gets it anyway. One that has no room for it is closed.
+func (k *kernel) broadcast(m *message, but *session) {
+	for _, other := range k.all() {
+		if other == but {
+			continue
+		}
+		if at := other.current(); at != nil {
+			at.offer(m)
+		}
+	}
+}
+
+// tell sends the state of the kernel to all its clients.
+func (k *kernel) tell(state string, metadata map[string]any) {
+	raw, _ := json.Marshal(metadata)
+	if metadata == nil {
+		raw = nil
+	}
+	m := k.message(channelIOPub, "status", nil, map[string]any{"execution_state": state})
+	m.metadata = raw
+	k.broadcast(m, nil)
+}
+
+// message makes a message of the kernel.
+func (k *kernel) message(channel, kind string, parent json.RawMessage, content any) *message {
+	body, ok := content.(json.RawMessage)
+	if !ok {
+		body, _ = json.Marshal(content) // our own types always encode
+	}
+	h := header{ID: newID(), Type: kind, Session: k.id}
+	h.raw, _ = json.Marshal(map[string]string{
+		"msg_id": h.ID, "msg_type": kind, "session": k.id, "username": "sandfarm", "date": stamp(k.server.cfg.Now()), "version": protocolVersion,
+	})
+	return &message{channel: channel, header: h, parent: parent, content: body}
+}
+
+// end tells all clients that the kernel is no more.
+func (k *kernel) end() {
+	k.mu.Lock()
+	before := k.over
+	k.over = true
+	k.mu.Unlock()
+	if before {
+		return
+	}
+	k.tell(stateDead, nil)
+	for _, session := range k.all() {
+		session.drop()
+		if at := session.current(); at != nil {
+			at.finish(errEnded)
+		}
+	}
+}
+
+// gone ends a kernel whose sandbox has ended, or is none of Jupyter's any more.
+func (s *Server) gone(ref farm.Ref) {
+	s.mu.Lock()
+	k := s.kernels[ref]
+	s.mu.Unlock()
+	if k != nil {
+		k.end()
+	}
+}
+
+// abort drops the cells of all sessions that wait for their turn.
+func (s *Server) abort(ref farm.Ref) {
+	s.mu.Lock()
+	k := s.kernels[ref]
+	s.mu.Unlock()
+	if k == nil {
+		return
+	}
+	for _, session := range k.all() {
+		session.drop()
+	}
+}
+
+// look reads the sandbox. It ends the kernel if that has ended.
+func (k *kernel) look(ctx context.Context) (wire.Sandbox, error) {
+	box, err := k.server.cfg.Service.Sandbox(ctx, k.ref.Tenant, k.ref.ID)
+	if err == nil && (stateOf(&box) == "" || stateOf(&box) == stateDead) || farm.CodeOf(err) == farm.CodeNotFound && err != nil {
+		k.end()
+		return box, errEnded
+	}
+	return box, err
+}
+
+// awaitReady waits until the sandbox has started, and tells clients how long it may take.
+func (k *kernel) awaitReady(ctx context.Context) error {
+	for {
+		k.mu.Lock()
+		ready, over := k.ready, k.over
+		k.mu.Unlock()
+		if over {
+			return errEnded
+		}
+		if ready {
+			return nil
+		}
+		box, err := k.look(ctx)
+		if err != nil {
+			return err
+		}
+		if state := stateOf(&box); state == stateIdle || state == stateBusy {
+			k.mu.Lock()
+			k.ready = true
+			k.mu.Unlock()
+			continue
+		}
+		k.tell(stateStarting, k.waiting(ctx))
+		if err := pause(ctx, startPoll); err != nil {
+			return err
+		}
+	}
+}
+
+// waiting says where a sandbox is that waits for room.
+func (k *kernel) waiting(ctx context.Context) map[string]any {
+	jobs, err := k.server.cfg.Service.Jobs(ctx, k.ref.Tenant, jobsOf(k.ref.ID, farm.KindCreate))
+	if err != nil || len(jobs.Items) == 0 || jobs.Items[0].Position == 0 {
+		return nil
+	}
+	out := map[string]any{"position": jobs.Items[0].Position}
+	if e := jobs.Items[0].EstimateSeconds; e != nil {
+		out["estimate_seconds"] = *e
+	}
+	return map[string]any{"sandfarm": out}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,282 @@
+package jupyter
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"github.com/coder/websocket"
+	"github.com/gin-gonic/gin"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/sandfarm/sandfarm/api/keyring"
+	"github.com/sandfarm/sandfarm/api/rest"
+	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	// waitingMessages and waitingBytes bound what waits for a client: 200 kernels have room in a small API.
+	waitingMessages, waitingBytes = 256, 1 << 20
+	// maxReason is the length of the text in a close message, by RFC 6455.
+	maxReason = 123
+	// closeTimeout bounds the end of a connection.
+	closeTimeout = 5 * time.Second
+	// smallMessage is the largest message of clients that are built with tornado: a larger one ends their connection.
+	smallMessage = 10 << 20
+)
+
+// Reasons for which a WebSocket ends. After 1000 clients do not come back, after any other code they do.
+var (
+	errEnded    = websocket.CloseError{Code: websocket.StatusNormalClosure, Reason: "the kernel has ended"}
+	errReplaced = websocket.CloseError{Code: websocket.StatusNormalClosure, Reason: "another connection of the same session has taken over"}
+	errRestart  = websocket.CloseError{Code: websocket.StatusServiceRestart, Reason: "the server stops: connect again"}
+	errSlow     = websocket.CloseError{Code: websocket.StatusTryAgainLater, Reason: "the client reads too slowly"}
+	errLeft     = errors.New("the client has left")
+)
+
+// socket is one WebSocket.
+type socket struct {
+	conn  *websocket.Conn
+	v1    bool
+	small bool // messages over smallMessage would end it
+	stall time.Duration
+	ctx   context.Context //nolint:containedctx // of the connection
+	end   context.CancelCauseFunc
+
+	out     chan *message
+	room    *semaphore.Weighted // bytes in out
+	reading atomic.Bool
+}
+
+// channels serves the WebSocket of a kernel. No browser sends a key with one, and every browser sends it to any server that a page names: so
+// pages of other origins are refused.
+func (s *Server) channels(c *gin.Context) error {
+	ctx, tenant := c.Request.Context(), rest.Tenant(c)
+	if c.GetHeader("Origin") != "" && !s.cfg.Guard.Origin(c.Request) {
+		return rest.Refusef(http.StatusForbidden, farm.CodeUnauthorized, "Pages of other origins may not use kernels: add theirs to api.trusted_origins.")
+	}
+	box, err := s.box(ctx, tenant, c.Param("id"))
+	if err != nil {
+		return err
+	}
+	id := c.Query("session_id")
+	if len(id) > maxIDBytes {
+		return rest.BadRequestf("session_id has more than %d bytes", maxIDBytes)
+	}
+	fresh := id == ""
+	if fresh {
+		id = newID()
+	}
+	if !strings.EqualFold(c.GetHeader("Upgrade"), "websocket") {
+		c.Header("Upgrade", "websocket")
+		return rest.Refusef(http.StatusUpgradeRequired, farm.CodeInvalid, "This address serves WebSockets only.")
+	}
+	session, err := s.join(ctx, tenant, &box, id)
+	if err != nil {
+		return err
+	}
+	conn, err := websocket.Accept(c.Writer, c.Request, &websocket.AcceptOptions{Subprotocols: []string{Subprotocol}, InsecureSkipVerify: true}) // the origin was checked
+	if err != nil {
+		s.leave(session)
+		return nil //nolint:nilerr // it has answered
+	}
+	s.work.Add(1)
+	defer s.work.Done()
+	s.cfg.Opened(c)
+	at := &socket{
+		conn: conn, v1: conn.Subprotocol() == Subprotocol, small: strings.HasPrefix(c.GetHeader("User-Agent"), "Tornado/"), stall: s.cfg.Stall,
+		out: make(chan *message, waitingMessages), room: semaphore.NewWeighted(waitingBytes),
+	}
+	at.ctx, at.end = context.WithCancelCause(ctx)
+	s.serve(ctx, session, at, fresh)
+	return nil
+}
+
+// serve serves a WebSocket until it ends.
+func (s *Server) serve(ctx context.Context, session *session, at *socket, fresh bool) {
+	at.conn.SetReadLimit(-1)                                            // read has a limit of its own, beyond which the close message still arrives
+	stop := context.AfterFunc(s.life, func() { at.finish(errRestart) }) //nolint:contextcheck // the server stops, not the caller
+	defer stop()
+	io, done := context.WithCancel(context.WithoutCancel(ctx)) // to cancel a read or a write closes the connection
+	defer done()
+	var work sync.WaitGroup
+	work.Go(func() { at.finish(at.write(io)) })
+	work.Go(func() { at.finish(at.ping(io, s.cfg.Heartbeat, session.kernel)) })
+	session.attach(ctx, at, fresh)
+	work.Go(func() { at.finish(at.read(io, session)) })
+	<-at.ctx.Done()
+	cause := context.Cause(at.ctx) //nolint:contextcheck // it is made of ctx
+	if errors.Is(cause, keyring.ErrEnded) {
+		session.drop()
+	}
+	session.detach(at)
+	code, reason := closing(cause)
+	timer := time.AfterFunc(closeTimeout, done)
+	_ = at.conn.Close(code, reason)
+	timer.Stop()
+	done()
+	work.Wait()
+	time.AfterFunc(keptSession, func() { s.leave(session) })
+}
+
+// closing is the close code of an end, and its text.
+func closing(cause error) (websocket.StatusCode, string) {
+	if e, ok := errors.AsType[websocket.CloseError](cause); ok {
+		reason := e.Reason
+		for len(reason) > maxReason || !utf8.ValidString(reason) {
+			reason = reason[:min(len(reason)-1, maxReason)]
+		}
+		return e.Code, reason
+	}
+	if errors.Is(cause, keyring.ErrEnded) {
+		return websocket.StatusPolicyViolation, "the API key is not valid any more"
+	}
+	return websocket.StatusInternalError, ""
+}
+
+// finish ends the connection for a reason.
+func (at *socket) finish(cause error) {
+	if cause != nil {
+		at.end(cause)
+	}
+}
+
+// read takes the messages of the client until it leaves or sends what is none.
+func (at *socket) read(conn context.Context, to *session) error {
+	for {
+		ctx, hold := budget.Renew(at.ctx)
+		at.reading.Store(true)
+		kind, from, err := at.conn.Reader(conn)
+		var raw []byte
+		if err == nil {
+			raw, err = budget.ReadAll(ctx, from, -1, MaxMessageBytes) //nolint:contextcheck // conn is for the connection, which outlives the work
+		}
+		at.reading.Store(false)
+		switch {
+		case errors.Is(err, budget.ErrTooLong):
+			_, _ = io.Copy(io.Discard, io.LimitReader(from, MaxMessageBytes))
+			hold.Release()
+			return websocket.CloseError{Code: websocket.StatusMessageTooBig, Reason: "a message has at most 32 MiB"}
+		case farm.CodeOf(err) == farm.CodeExhausted:
+			hold.Release()
+			return websocket.CloseError{Code: websocket.StatusTryAgainLater, Reason: "the server has no memory for the message now"}
+		case err != nil:
+			hold.Release()
+			return errLeft
+		}
+		m, err := decode(kind, raw, at.v1)
+		if err != nil {
+			hold.Release()
+			return websocket.CloseError{Code: websocket.StatusInvalidFramePayloadData, Reason: "a message cannot be read: " + err.Error()}
+		}
+		to.take(&work{message: m, hold: hold, size: len(raw)}) //nolint:contextcheck // work outlives the connection
+	}
+}
+
+// write sends what waits. A client that takes nothing for a while has left.
+func (at *socket) write(conn context.Context) error {
+	for {
+		var m *message
+		select {
+		case m = <-at.out:
+		case <-at.ctx.Done():
+			if errors.Is(context.Cause(at.ctx), errEnded) { //nolint:contextcheck // conn is for the connection. What was said before is still sent
+				select {
+				case m = <-at.out:
+				default:
+				}
+			}
+			if m == nil {
+				return nil
+			}
+		}
+		kind, data := encode(m, at.v1)
+		if at.small && len(data) > smallMessage {
+			kind, data = encode(tooLarge(m), at.v1)
+		}
+		ctx, done := context.WithTimeout(conn, at.stall)
+		err := at.conn.Write(ctx, kind, data)
+		done()
+		at.room.Release(m.size())
+		if err != nil {
+			return errLeft
+		}
+	}
+}
+
+// put sends a message. It waits while the client has not taken earlier ones, and reports whether the connection is there.
+func (at *socket) put(m *message) bool {
+	if at.room.Acquire(at.ctx, m.size()) != nil {
+		return false
+	}
+	select {
+	case at.out <- m:
+		return true
+	case <-at.ctx.Done():
+		return false
+	}
+}
+
+// offer sends a message if there is room for it, and closes the connection if there is none.
+func (at *socket) offer(m *message) {
+	if !at.room.TryAcquire(m.size()) {
+		at.finish(errSlow)
+		return
+	}
+	select {
+	case at.out <- m:
+	default:
+		at.finish(errSlow)
+	}
+}
+
+// ping ends a connection whose other end is gone, or whose kernel is. While messages wait the connection is not read, and so answers are not seen.
+func (at *socket) ping(conn context.Context, every time.Duration, k *kernel) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-at.ctx.Done():
+			return nil
+		}
+		if _, err := k.look(at.ctx); errors.Is(err, errEnded) { //nolint:contextcheck // as above
+			return errEnded
+		}
+		ctx, done := context.WithTimeout(conn, at.stall)
+		stop := context.AfterFunc(at.ctx, done) //nolint:contextcheck // as above
+		err := at.conn.Ping(ctx)
+		stop()
+		done()
+		if err != nil && at.reading.Load() {
+			return errLeft
+		}
+	}
+}
+
+// size is about how many bytes a message takes of what may wait for a client: one that is larger takes all.
+func (m *message) size() int64 {
+	n := len(m.content) + len(m.parent) + len(m.metadata) + len(m.header.raw)
+	for _, b := range m.buffers {
+		n += len(b)
+	}
+	return int64(min(n, waitingBytes))
+}
+
+// tooLarge stands for a message that would end the client's connection.
+func tooLarge(m *message) *message {
+	out := *m
+	out.buffers, out.metadata = nil, nil
+	out.header.Type = "stream"
+	out.header.raw = slices.Concat([]byte(`{"msg_type":"stream","msg_id":"`), []byte(newID()), []byte(`","session":"","username":"sandfarm","version":"`+protocolVersion+`"}`))
+	out.content = []byte(`{"name":"stderr","text":"[a value was left out: it is larger than this client takes]\n"}`)
+	return &out
+}
