@@ -44,7 +44,7 @@ TESTSUM = go run ./deploy/testsum
 
 .DEFAULT_GOAL := help
 .PHONY: help build first dist sdk lint-sdk agent run down test test-unit test-race test-integration lint fmt gen verify bench bench-go images doctor gvisor clean setup-run setup-test \
-	fuzz vulncheck test-attacks test-gvisor compose compose-init compose-down compose-stage test-compose test-faults test-faults-all test-rolling soak test-abuse test-abuse-all bin/sandfarm-skewed test-gpu test-recipes
+	fuzz vulncheck test-attacks test-gvisor compose compose-init compose-down compose-stage test-compose test-faults test-faults-all test-rolling soak test-abuse test-abuse-all bin/sandfarm-skewed test-gpu test-recipes test-ui
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -204,6 +204,12 @@ test-recipes: setup-run build ## test the recipes of docs/recipes, with the real
 	bin/sandfarm image build python
 	@go test -json -count=1 -timeout 10m -tags integration,recipes -run '^TestRecipes$$' $(FLAGS) ./cmd/sandfarm | $(TESTSUM) -noskip
 
+test-ui: build ## drive the dashboard in Chromium, against farms of its own; PICTURES=docs/pictures writes those of docs/dashboard.md
+	@deploy/setup.sh ui
+	bin/sandfarm image build python
+	@SANDFARM_TEST_AXE=$(CACHE)/axe/axe.min.js SANDFARM_TEST_PICTURES=$(if $(PICTURES),$(abspath $(PICTURES))) \
+	go test -json -count=1 -parallel 2 -timeout 10m -tags browser -run '$(RUN)' $(FLAGS) ./ui/browsertest | $(TESTSUM) -noskip
+
 test-gpu: build ## on a host with NVIDIA GPUs, run nvidia-smi and a CUDA matrix product in a sandbox (docs/gpu.md)
 	@deploy/gpu-check.sh
 
@@ -211,7 +217,7 @@ test-race: ## run the tests that need no server under the race detector (needs a
 	@CGO_ENABLED=1 go test -json -race -p $(P) -timeout 20m -run '$(RUN)' $(FLAGS) $(PKG) | $(TESTSUM)
 
 lint: lint-sdk ## run go vet and golangci-lint (its pinned version is built once), and ruff and mypy for the Python SDK
-	go vet -tags integration,compose,faults,rolling,soak,abuse,recipes ./...
+	go vet -tags integration,compose,faults,rolling,soak,abuse,recipes,browser ./...
 	@deploy/setup.sh lint
 	$(LINT) run ./...
 

@@ -22,7 +22,7 @@ func (s *Server) forwardRoutes() []route {
 	return []route{{
 		method: "GET", path: "/v1/sandboxes/{id}/tcp/{port}", tag: "Ports", summary: "Connect to a port by a WebSocket",
 		detail: "Binary messages of up to 64 KiB carry the bytes of one TCP connection; an empty one ends a direction. For protocols that are not HTTP.",
-		scope:  farm.ScopeRun, stream: true, answers: []answer{{http.StatusSwitchingProtocols, "the WebSocket", nil, ""}}, handler: s.forwardPort,
+		scope:  farm.ScopeRun, stream: true, keyOnly: true, answers: []answer{{http.StatusSwitchingProtocols, "the WebSocket", nil, ""}}, handler: s.forwardPort,
 	}}
 }
 

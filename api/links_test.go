@@ -168,8 +168,11 @@ func TestPreviews(t *testing.T) {
 		}
 	}
 	for _, host := range []string{"preview.example.com", "farm.example.com", link.Host + ".evil.example", "x" + link.Host[1:] + "evil"} {
-		if answer, text := f.do("GET", "/?"+link.RawQuery, nil, append([]string{"Host", host}, mine...)...); answer.StatusCode != http.StatusNotFound || strings.Contains(string(text), "cookies") {
+		if answer, text := f.do("GET", "/echo?"+link.RawQuery, nil, append([]string{"Host", host}, mine...)...); answer.StatusCode != http.StatusNotFound || strings.Contains(string(text), "cookies") {
 			t.Errorf("%s: %s %s", host, answer.Status, text)
+		}
+		if _, text := f.do("GET", "/?"+link.RawQuery, nil, append([]string{"Host", host}, mine...)...); !strings.Contains(string(text), "<title>Sandfarm</title>") {
+			t.Errorf("the root of %s is no dashboard: %s", host, text)
 		}
 	}
 }

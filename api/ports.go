@@ -31,11 +31,11 @@ func (s *Server) portRoutes() []route {
 			route{
 				method: method, path: one + "/{path}", tag: "Ports", summary: "Send a request to a server in the sandbox",
 				detail: "Every method, with WebSocket and streams both ways, to a port of the sandbox's loopback. The server gets the path after the port, its own name as Host, and X-Forwarded-*. Its redirects and cookies lead back here, unless Sandfarm-Rewrite is off. It does not get the farm's key.",
-				scope:  farm.ScopeRun, stream: true, hidden: method != http.MethodGet,
+				scope:  farm.ScopeRun, stream: true, keyOnly: true, hidden: method != http.MethodGet,
 				answers: []answer{{http.StatusOK, "what the server answers, with its status", nil, "*/*"}},
 				handler: s.passToPort, refuse: s.failPort,
 			},
-			route{method: method, path: one, scope: farm.ScopeRun, stream: true, hidden: true, handler: addSlash, refuse: s.failPort},
+			route{method: method, path: one, scope: farm.ScopeRun, stream: true, keyOnly: true, hidden: true, handler: addSlash, refuse: s.failPort},
 		)
 	}
 	return out

@@ -32,6 +32,7 @@ type route struct {
 	scope           farm.Scope
 	stream          bool // it carries pieces of a stream, such as keys that are typed, which the audit does not list one by one
 	browserCallable bool // web pages of trusted origins may call it
+	keyOnly         bool // a session of a browser does not open it, since what answers is a sandbox
 	hidden          bool // not in the document
 	handler         func(*gin.Context) error
 	// present makes the key of a request what authenticate expects; nil: it is that already.
@@ -65,6 +66,9 @@ func (r route) needs() farm.Scope {
 		return farm.ScopeRun
 	}
 }
+
+// takesSessions reports whether a session of a browser opens the route, as a key does.
+func (r route) takesSessions() bool { return strings.HasPrefix(r.path, "/v1/") && !r.keyOnly }
 
 // ginPath is the path in gin's form.
 func (r route) ginPath() string {
@@ -109,7 +113,7 @@ func (s *Server) routes() []route {
 	return slices.Concat(
 		s.sandboxRoutes(), s.workRoutes(), s.packageRoutes(), s.fileRoutes(), s.fsRoutes(), s.processRoutes(), s.portRoutes(), s.linkRoutes(), s.forwardRoutes(), s.jobRoutes(), s.artifactRoutes(), s.keyRoutes(), s.auditRoutes(),
 		s.mcpRoutes(), s.notebookRoutes(), s.jupyterRoutes(), s.compatRoutes(), s.e2bRoutes(),
-		s.farmRoutes(), s.tenantRoutes(), s.operationRoutes(),
+		s.farmRoutes(), s.tenantRoutes(), s.operationRoutes(), s.dashboardRoutes(),
 	)
 }
 

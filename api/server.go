@@ -19,12 +19,14 @@ import (
 	"github.com/sandfarm/sandfarm/api/ports"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
+	"github.com/sandfarm/sandfarm/api/session"
 	"github.com/sandfarm/sandfarm/api/signed"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/httpserver"
 	"github.com/sandfarm/sandfarm/internal/live"
 	"github.com/sandfarm/sandfarm/internal/telemetry"
+	"github.com/sandfarm/sandfarm/ui"
 )
 
 // Timeouts of connections. Bodies and answers of any length have none as a whole: Config.StallTimeout bounds each step.
@@ -74,6 +76,8 @@ type Server struct {
 	signer          *signed.Signer
 	links           *ports.Links
 	e2b             *e2b.Door
+	sessions        *session.Sessions
+	ui              *ui.Files
 	previews        http.Handler // of the hosts of ports
 	metrics         *metrics
 	tracer          trace.TracerProvider
@@ -118,6 +122,10 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	s.ports = ports.New(s.closing)
 	s.signer = signed.New(deps.Store, s.audit.now)
 	s.links = ports.NewLinks(s.signer, s.audit.now)
+	s.sessions = session.New(s.signer, s.audit.now)
+	if s.ui, err = ui.New(); err != nil {
+		return nil, err
+	}
 	s.gate = admission.New(admission.Config{Store: deps.Store, Logger: deps.Logger, Refused: s.metrics.countRefusal})
 	s.service = service.New(service.Deps{
 		Submitter: deps.Submitter, Store: deps.Store, Queues: deps.Queues, Blobs: deps.Blobs, Memory: deps.Memory, Resolver: deps.Resolver,
@@ -235,7 +243,7 @@ func (s *Server) handle(r route) gin.HandlerFunc {
 		release := func() {}
 		if !r.open {
 			var err error
-			release, err = s.admit(c, r.needs())
+			release, err = s.admit(c, r)
 			t := follow(c)
 			defer func() { s.ended(c, r, t) }()
 			if err != nil {

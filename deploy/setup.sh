@@ -16,6 +16,7 @@
 #                          the packages that the recipes of docs/recipes use
 #   deploy/setup.sh kernel the Python environment and the uv that the agent's tests run, and the ipykernel that ours is compared with
 #   deploy/setup.sh gvisor gVisor's runtime runsc, at its pinned version, for `make gvisor`
+#   deploy/setup.sh ui     what `make test-ui` needs: Chromium, and axe, which looks for what keeps people from using a page
 #   deploy/setup.sh engine the Docker engine alone
 #   deploy/setup.sh first  compiles the program and, on a machine that has neither, builds the sandbox image at the same time
 #
@@ -44,6 +45,8 @@ cyclonedx_version=v1.10.0
 vulncheck_version=v1.1.4
 compose_version=v2.40.3
 buildx_version=v0.29.1
+axe_version=4.10.3
+axe_sum=0f2b4d7dcdf7d1219df8d1959ad68e565f51d14c3f0d88bb71cd59abeb956292
 node_version=22.23.3
 node_sum_x64=00b5c43d88958dbbf45339c4d5e9a76289c7e25876fd08270b379e485e151fc5
 node_sum_arm64=894b9938b215d40b3a38db094ef436d02b3bc7dd16f04fca145a4735cd9e9035
@@ -135,6 +138,12 @@ test)
     setup_kernel
     setup_reference
     wait "$minio" || exit 1
+    ;;
+ui)
+    need_go
+    setup_engine
+    setup_packages
+    setup_axe
     ;;
 minio) setup_minio ;;
 first)

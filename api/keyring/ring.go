@@ -86,18 +86,25 @@ func (r *Ring) Find(ctx context.Context, key string) (Caller, error) {
 }
 
 func (r *Ring) find(ctx context.Context, key string) (Caller, error) {
-	sum := sha256.Sum256([]byte(key)) // keys are compared by their hash, so the time of the comparison reveals nothing
-	if c, ok := r.Settings[sum]; ok && key != "" {
-		return c, nil
+	if key != "" {
+		return r.FindSum(ctx, sha256.Sum256([]byte(key))) // keys are compared by their hash, so the time of the comparison reveals nothing
 	}
 	if err := r.refresh(ctx, time.Now().Add(-fresh)); err != nil {
 		return Caller{}, err
 	}
-	if key == "" {
-		if r.Open() {
-			return anyone(), nil
-		}
-		return Caller{}, errNoKey()
+	if r.Open() {
+		return anyone(), nil
+	}
+	return Caller{}, errNoKey()
+}
+
+// FindSum is Find for who has shown the key with this hash before.
+func (r *Ring) FindSum(ctx context.Context, sum store.KeySum) (Caller, error) {
+	if c, ok := r.Settings[sum]; ok {
+		return c, nil
+	}
+	if err := r.refresh(ctx, time.Now().Add(-fresh)); err != nil {
+		return Caller{}, err
 	}
 	found, ok := r.lookup(sum)
 	if !ok { // it may be new

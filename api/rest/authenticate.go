@@ -19,12 +19,11 @@ func Authenticate(c *gin.Context, ring *keyring.Ring) error {
 			return err //nolint:wrapcheck // a sentence for the caller
 		}
 	}
-	c.Set(tenantKey, caller.Tenant)
-	c.Request = c.Request.WithContext(keyring.WithCaller(c.Request.Context(), caller))
+	ActFor(c, caller)
 	return nil
 }
 
-// ActFor serves a request for a caller whose link or token it carries. A caller without scopes may nothing else.
+// ActFor serves a request for a caller whose link, token or session it carries. A caller without scopes may nothing else.
 func ActFor(c *gin.Context, caller keyring.Caller) {
 	c.Set(tenantKey, caller.Tenant)
 	c.Request = c.Request.WithContext(keyring.WithCaller(c.Request.Context(), caller))

@@ -13,7 +13,7 @@ mcp_dir() { printf '%s/mcp-%s' "$cache" "$(mcp_pins | sha256sum | cut -c 1-12)";
 # npm_tarball downloads a package from the registry, verifies its sum and unpacks it.
 npm_tarball() { # name, version, sum, directory
     curl -fsSL --retry 3 --connect-timeout 20 --max-time 600 -o "$4.tgz" "$registry/$1/-/$1-$2.tgz" ||
-        die "$1 $2 could not be fetched from $registry: the MCP tests need it (SANDFARM_NPM_REGISTRY names another registry)"
+        die "$1 $2 could not be fetched from $registry: the tests need it (SANDFARM_NPM_REGISTRY names another registry)"
     printf '%s  %s\n' "$3" "$4.tgz" | sha256sum -c - >/dev/null || die "$1 $2 from $registry does not have the pinned checksum"
     mkdir -p "$4"
     tar -xzf "$4.tgz" -C "$4" --strip-components=1
@@ -51,6 +51,18 @@ setup_mcp() {
         die "the Python MCP SDK of deploy/mcp/requirements.txt could not be installed: see above"
     fi
     if mcp_works "$dir"; then discard; else publish "$dir"; fi
+}
+
+# setup_axe fetches axe-core, which the tests of the dashboard run in its pages.
+setup_axe() {
+    dir=$cache/axe
+    [ "$(cat "$dir/version" 2>/dev/null)" = "$axe_version" ] && return 0
+    registry=${SANDFARM_NPM_REGISTRY:-${npm_config_registry:-https://registry.npmjs.org}}
+    registry=${registry%/}
+    rm -rf "$dir"
+    mkdir -p "$cache"
+    npm_tarball axe-core "$axe_version" "$axe_sum" "$dir"
+    printf '%s\n' "$axe_version" >"$dir/version"
 }
 
 # mcp_works reports whether a folder is complete.

@@ -55,6 +55,10 @@ base_packages='debootstrap debian-archive-keyring '
 missing_packages() {
     case $mode in *compose) ;; *) have redis-server || printf 'redis-server ' ;; esac
     have debootstrap || [ -x /usr/sbin/debootstrap ] || base_is_there || printf '%s' "$base_packages"
+    if [ "$mode" = ui ]; then
+        have chromium || have google-chrome || printf 'chromium '
+        have curl || printf 'curl ca-certificates '
+    fi
     if [ "$mode" = test ]; then
         have python3 || printf 'python3 '
         have jq || printf 'jq '
@@ -89,7 +93,7 @@ setup_packages() {
         done
         return 0
     fi
-    if [ "$mode" = test ]; then
+    if [ "$mode" = test ] || [ "$mode" = ui ]; then
         case $wanted in
         "$base_packages") ;; # the image build reports this itself if it needs them
         *) die "the tests need missing packages: install ${wanted% } with this machine's package manager, and start again" ;;

@@ -1,0 +1,209 @@
+package api
+
+import (
+	"crypto/sha256"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/sandfarm/sandfarm/api/keyring"
+	"github.com/sandfarm/sandfarm/api/rest"
+	"github.com/sandfarm/sandfarm/api/session"
+	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/ui"
+)
+
+// Pages that have another policy than uiPolicy.
+const (
+	// framePage shows results that are HTML. It has an origin of its own, reaches nothing, and runs what it is given.
+	framePage   = "frame.html"
+	framePolicy = "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:; media-src data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+	// terminalPage has the terminal, which writes style elements of its own.
+	terminalPage   = "terminal.html"
+	terminalPolicy = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+)
+
+// uiPolicy lets the dashboard's pages run their own scripts and show pictures of the farm and of its store, and nothing else.
+func uiPolicy(store string) string {
+	return "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:" + store + "; frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+}
+
+// maxSessionBytes bounds the body of a log-in.
+const maxSessionBytes = 4 << 10
+
+func (s *Server) dashboardRoutes() []route {
+	return []route{
+		{method: "GET", path: "/", open: true, hidden: true, handler: func(c *gin.Context) error { return s.dashboard(c, ui.Index) }},
+		{method: "GET", path: "/ui/{path}", open: true, hidden: true, handler: func(c *gin.Context) error { return s.dashboard(c, strings.TrimPrefix(c.Param("path"), "/")) }},
+		{method: "GET", path: "/session", open: true, hidden: true, handler: s.showSession},
+		{method: "POST", path: "/session", open: true, hidden: true, handler: s.openSession},
+		{method: "DELETE", path: "/session", open: true, hidden: true, handler: s.closeSession},
+	}
+}
+
+// dashboard answers with a file of the dashboard.
+func (s *Server) dashboard(c *gin.Context, name string) error {
+	file, ok := s.ui.Find(name)
+	if !ok {
+		return farm.NotFoundf("The dashboard has no such file.")
+	}
+	h := c.Writer.Header()
+	switch name {
+	case framePage:
+		h.Set("Content-Security-Policy", framePolicy)
+	case terminalPage:
+		h.Set("Content-Security-Policy", terminalPolicy)
+	default:
+		h.Set("Content-Security-Policy", uiPolicy(s.storeOrigin(c)))
+	}
+	if name != framePage && name != terminalPage {
+		h.Set("X-Frame-Options", "DENY")
+	}
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cache-Control", "no-cache")
+	h.Set("ETag", file.ETag)
+	h.Set("Vary", "Accept-Encoding")
+	if strings.Contains(c.GetHeader("If-None-Match"), file.ETag) {
+		c.Status(http.StatusNotModified)
+		c.Writer.WriteHeaderNow()
+		return nil
+	}
+	content := file.Content
+	if strings.Contains(c.GetHeader("Accept-Encoding"), "gzip") {
+		content = file.Gzip()
+		h.Set("Content-Encoding", "gzip")
+	}
+	c.Data(http.StatusOK, file.Type, content)
+	return nil
+}
+
+// storeOrigin is the origin that presigned links lead to, with a space before it; "" if there is none.
+func (s *Server) storeOrigin(c *gin.Context) string {
+	if s.service.Blobs == nil {
+		return ""
+	}
+	link, err := s.service.Blobs.Presign(c.Request.Context(), "ui", blob.PresignOptions{Expiry: time.Minute}) // it makes no call
+	if err != nil {
+		return ""
+	}
+	u, err := url.Parse(link)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || strings.ContainsAny(u.Host, "; ,'\"") {
+		return ""
+	}
+	return " " + u.Scheme + "://" + u.Host
+}
+
+// sessionRequest is the body of POST /session.
+type sessionRequest struct {
+	Key  string `json:"key" required:"true"`
+	Path string `json:"path"`
+}
+
+// sessionState says who a browser is.
+type sessionState struct {
+	LoggedIn bool         `json:"logged_in"` // false: a key is needed
+	Keyless  bool         `json:"keyless"`   // the farm has no keys
+	Tenant   string       `json:"tenant"`
+	KeyID    string       `json:"key_id"`
+	Scopes   []farm.Scope `json:"scopes"`
+	Version  string       `json:"version"`
+}
+
+func (s *Server) stateOf(caller keyring.Caller, in bool) sessionState {
+	return sessionState{LoggedIn: in, Keyless: in && caller.KeyID == "", Tenant: caller.Tenant, KeyID: caller.KeyID, Scopes: append([]farm.Scope{}, caller.Scopes...), Version: s.version}
+}
+
+// showSession says who the browser is. It is no error not to be logged in.
+func (s *Server) showSession(c *gin.Context) error {
+	err := s.authenticate(c, true)
+	if err != nil && farm.CodeOf(err) != farm.CodeUnauthorized {
+		return err
+	}
+	return rest.Reply(c, http.StatusOK, s.stateOf(rest.Caller(c), err == nil))
+}
+
+// openSession exchanges a key for a cookie. Where the farm has no keys, none is needed.
+func (s *Server) openSession(c *gin.Context) error {
+	if !session.SameOrigin(c.Request) {
+		return errForeignPage()
+	}
+	var r sessionRequest
+	body, err := rest.Bind(c, maxSessionBytes, &r)
+	if err != nil {
+		return err
+	}
+	if len(body.Problems) > 0 {
+		return farm.Invalidf("The body must be an object with key and path.")
+	}
+	caller, err := s.keys.FindSum(c.Request.Context(), sha256.Sum256([]byte(r.Key)))
+	if err != nil {
+		s.audit.add(c.Request.Context(), s.sessionEntry(c, caller, http.StatusUnauthorized))
+		if farm.CodeOf(err) == farm.CodeUnauthorized {
+			return farm.Errorf(farm.CodeUnauthorized, "This is not a valid API key of this farm.")
+		}
+		return err
+	}
+	if caller.KeyID != "" {
+		if r.Path == "" {
+			r.Path = "/"
+		}
+		cookie, err := s.sessions.Open(c.Request.Context(), c.Request, sha256.Sum256([]byte(r.Key)), r.Path)
+		if err != nil {
+			return err
+		}
+		http.SetCookie(c.Writer, cookie)
+		s.audit.add(c.Request.Context(), s.sessionEntry(c, caller, http.StatusOK))
+	}
+	return rest.Reply(c, http.StatusOK, s.stateOf(caller, true))
+}
+
+func (s *Server) sessionEntry(c *gin.Context, caller keyring.Caller, status int) farm.AuditEntry {
+	return farm.AuditEntry{Tenant: caller.Tenant, KeyID: caller.KeyID, Route: "POST /session", From: c.RemoteIP(), Status: status, RequestID: rest.RequestID(c)}
+}
+
+// closeSession removes the cookie.
+func (s *Server) closeSession(c *gin.Context) error {
+	if !session.SameOrigin(c.Request) {
+		return errForeignPage()
+	}
+	http.SetCookie(c.Writer, session.Close(c.Request, c.Query("path")))
+	return rest.Reply(c, http.StatusOK, struct{}{})
+}
+
+func errForeignPage() error {
+	return rest.Refusef(http.StatusForbidden, farm.CodeUnauthorized, "Only the dashboard's own pages may use its session. Programs send a key.")
+}
+
+// authenticate finds out who the caller is: by the key of the request, or, where sessions count, by the session of its browser. A session that
+// has ended counts as none.
+func (s *Server) authenticate(c *gin.Context, sessions bool) error {
+	if !sessions || c.GetHeader("Authorization") != "" || c.GetHeader("X-API-Key") != "" || rest.Caller(c).KeyID != "" {
+		return rest.Authenticate(c, s.keys) //nolint:wrapcheck // a sentence for the caller
+	}
+	sum, ok, err := s.sessions.Read(c.Request.Context(), c.Request)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return rest.Authenticate(c, s.keys) //nolint:wrapcheck // a sentence for the caller
+	}
+	if !session.SameOrigin(c.Request) {
+		return errForeignPage()
+	}
+	caller, err := s.keys.FindSum(c.Request.Context(), sum)
+	if err != nil {
+		return err //nolint:wrapcheck // a sentence for the caller
+	}
+	rest.ActFor(c, caller)
+	c.Set(bySessionKey, true)
+	return nil
+}
+
+const bySessionKey = "sandfarm.by_session"
+
+// bySession reports whether the session of a browser has opened a route, which means that a page of this origin calls.
+func bySession(c *gin.Context) bool { return c.GetBool(bySessionKey) }

@@ -1,0 +1,162 @@
+package session_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/session"
+	"github.com/sandfarm/sandfarm/api/signed"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// key is a store with a key for signatures.
+type key string
+
+func (k key) LinkKey(context.Context) ([]byte, error) {
+	sum := sha256.Sum256([]byte(k))
+	return sum[:], nil
+}
+
+// clock is a time that a test sets.
+type clock struct{ at time.Time }
+
+func (c *clock) now() time.Time { return c.at }
+
+func sessions(store key) (*session.Sessions, *clock) {
+	c := &clock{at: time.Unix(1_800_000_000, 0)}
+	return session.New(signed.New(store, c.now), c.now), c
+}
+
+func read(t *testing.T, s *session.Sessions, value string) (sum [32]byte, ok bool) {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/jobs", nil)
+	r.AddCookie(&http.Cookie{Name: session.Cookie, Value: value})
+	got, ok, err := s.Read(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got, ok
+}
+
+func TestASessionLastsForItsLife(t *testing.T) {
+	t.Parallel()
+	s, c := sessions("a")
+	mine := sha256.Sum256([]byte("my key"))
+	cookie, err := s.Open(t.Context(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/session", nil), mine, "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || cookie.MaxAge != int(session.Life/time.Second) {
+		t.Errorf("the cookie is %s", cookie)
+	}
+	for after, want := range map[time.Duration]bool{0: true, session.Life - time.Second: true, session.Life: false, session.Life + time.Second: false} {
+		c.at = time.Unix(1_800_000_000, 0).Add(after)
+		if got, ok := read(t, s, cookie.Value); ok != want || ok && got != mine {
+			t.Errorf("after %s the session counts: %v", after, ok)
+		}
+	}
+}
+
+func TestACookieOfAnotherMakingCountsForNothing(t *testing.T) {
+	t.Parallel()
+	s, _ := sessions("a")
+	foreign, _ := sessions("b")
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/session", nil)
+	theirs, err := foreign.Open(t.Context(), r, sha256.Sum256(nil), "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine, err := s.Open(t.Context(), r, sha256.Sum256(nil), "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	link, err := signed.New(key("a"), time.Now).Seal(t.Context(), "port1", "acme", "sbx", "80", "1900000000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	said, code, _ := strings.Cut(mine.Value, ".")
+	plain, err := base64.RawURLEncoding.DecodeString(said)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain[len(plain)-1] ^= 1
+	for name, value := range map[string]string{
+		"OfAnotherFarm": theirs.Value, "ALinkToAPort": link, "Empty": "", "NoDot": "abc", "TooLong": strings.Repeat("a", 10_000),
+		"OfAnotherKey": base64.RawURLEncoding.EncodeToString(plain) + "." + code,
+	} {
+		if _, ok := read(t, s, value); ok {
+			t.Errorf("%s counts", name)
+		}
+	}
+	if _, ok := read(t, s, mine.Value); !ok {
+		t.Error("the real one does not count")
+	}
+}
+
+func TestThePathOfACookieIsChecked(t *testing.T) {
+	t.Parallel()
+	s, _ := sessions("a")
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/session", nil)
+	at := func(n int) string { return "/" + strings.Repeat("a", n-2) + "/" }
+	for path, want := range map[string]bool{
+		"/": true, "/farm/": true, "/a.b-c_d~/e/": true, at(199): true, at(200): true, at(201): false,
+		"": false, "farm/": false, "/farm": false, "/;Domain=example.com/": false, "//": false, "/a b/": false, "/%41/": false,
+	} {
+		cookie, err := s.Open(t.Context(), r, sha256.Sum256(nil), path)
+		if (err == nil) != want || err != nil && farm.CodeOf(err) != farm.CodeInvalid {
+			t.Errorf("%q: %v", path, err)
+		}
+		if err == nil && cookie.Path != path {
+			t.Errorf("%q became %q", path, cookie.Path)
+		}
+	}
+}
+
+func TestTheCookieIsSecureWhereTheCallerUsesTLS(t *testing.T) {
+	t.Parallel()
+	s, _ := sessions("a")
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/session", nil)
+	r.Header.Set("X-Forwarded-Proto", "https")
+	cookie, err := s.Open(t.Context(), r, sha256.Sum256(nil), "/")
+	if err != nil || !cookie.Secure || !session.Close(r, "/").Secure {
+		t.Errorf("the cookie is %v, %v", cookie, err)
+	}
+}
+
+func TestSameOrigin(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		method string
+		header map[string]string
+		want   bool
+	}{
+		"OwnPage":              {"POST", map[string]string{"Sec-Fetch-Site": "same-origin", "Origin": "http://farm.example"}, true},
+		"Typed":                {"GET", map[string]string{"Sec-Fetch-Site": "none"}, true},
+		"AnotherPort":          {"GET", map[string]string{"Sec-Fetch-Site": "same-site"}, false},
+		"AnotherSite":          {"POST", map[string]string{"Sec-Fetch-Site": "cross-site", "Origin": "http://farm.example"}, false},
+		"OldBrowserGet":        {"GET", nil, true},
+		"OldBrowserPost":       {"POST", nil, false},
+		"OldBrowserOwnPage":    {"POST", map[string]string{"Origin": "http://FARM.example"}, true},
+		"OldBrowserOther":      {"POST", map[string]string{"Origin": "http://farm.example:81"}, false},
+		"OldBrowserNull":       {"DELETE", map[string]string{"Origin": "null"}, false},
+		"OldBrowserOtherGet":   {"GET", map[string]string{"Origin": "http://evil.example"}, false},
+		"WebSocket":            {"GET", map[string]string{"Upgrade": "websocket", "Origin": "https://farm.example"}, true},
+		"WebSocketOther":       {"GET", map[string]string{"Upgrade": "websocket", "Origin": "https://evil.example"}, false},
+		"WebSocketNoOrigin":    {"GET", map[string]string{"Upgrade": "websocket"}, false},
+		"WebSocketAnotherPort": {"GET", map[string]string{"Upgrade": "websocket", "Origin": "http://farm.example:3000"}, false},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), c.method, "http://farm.example/v1/jobs", nil)
+		for name, value := range c.header {
+			r.Header.Set(name, value)
+		}
+		if got := session.SameOrigin(r); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

@@ -1,0 +1,88 @@
+//go:build browser
+
+package browsertest
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestLogInAndOut(t *testing.T) {
+	t.Parallel()
+	f := startFarm(t, withKeys()...)
+	mine, theirs := f.run(acme, "print('mine')"), f.run(rival, "print('theirs')")
+	p := openPage(t, f, "#/jobs/"+mine.ID)
+	p.sees("Log in with an API key")
+	p.accessible("log-in")
+	p.fill("input[name=key]", "not a key")
+	p.click("button[type=submit]")
+	p.sees("not a valid API key")
+	p.logIn(acme)
+	p.sees(mine.ID) // the page that was asked for
+	p.sees("mine")
+	if got := value[string](p, `document.cookie`); got != "" {
+		t.Errorf("a script reads the cookie: %s", got)
+	}
+	p.goTo("#/jobs/" + theirs.ID)
+	p.sees("That did not work")
+	if text := value[string](p, `document.body.innerText`); strings.Contains(text, "print('theirs')") {
+		t.Errorf("the page shows another tenant's job: %s", text)
+	}
+	p.click("#logout")
+	p.until(`Boolean(document.querySelector("input[name=key]"))`)
+	if status := value[int](p, `fetch("v1/jobs").then((answer) => answer.status)`); status != 401 {
+		t.Errorf("after the log-out jobs are answered %d", status)
+	}
+	p.logIn(acmeReads)
+	p.goTo("#/")
+	p.sees("Your key may only read")
+	p.until(`document.querySelector("#run").disabled`)
+}
+
+// hostile is text that would run if anything took it for HTML. It sets a variable of the page that shows it.
+const hostile = `<img src=x onerror="top.hacked=1"><script>top.hacked=1</script>`
+
+func TestNothingThatCodeWritesRuns(t *testing.T) {
+	t.Parallel()
+	f := startFarm(t, withKeys()...)
+	job := f.run(acme, `
+import sys
+from IPython.display import HTML, SVG, Markdown, display
+bad = '''`+hostile+`'''
+print(bad)
+print(bad, file=sys.stderr)
+open("<img src=x onerror=top.hacked=1>.txt", "w").write("x")
+display(HTML(bad + "<p id='shown'>a page</p><a href='javascript:top.hacked=1' target='_top'>x</a><script>document.body.dataset.ran=1; try { parent.document.body.dataset.hacked=1 } catch (e) { document.body.append('kept out') }</script>"))
+display(HTML("<table><tr><td>" + "<b onclick='top.hacked=1'>cell</b>" + "</td></tr></table>"))
+display(SVG("<svg xmlns='http://www.w3.org/2000/svg' width='50' height='50' onload='top.hacked=1'><script>top.hacked=1</script><rect width='50' height='50'/></svg>"))
+display(Markdown(bad))
+raise ValueError(bad)
+`)
+	p := openPage(t, f, "#/jobs/"+job.ID)
+	p.expect("Content Security Policy") // of what the hostile page tries
+	p.expect("Blocked")
+	p.expect("violates")
+	p.logIn(acme)
+	p.sees("ValueError")
+	p.sees(`onerror=top.hacked=1>.txt`)
+	p.until(`document.querySelectorAll("iframe.page").length === 1`)
+	p.until(`document.querySelectorAll("figure.table td").length === 1`)
+	p.until(`[...document.querySelectorAll(".picture img")].some((one) => one.complete && one.naturalWidth === 50)`)
+	p.until(`document.querySelector("iframe.page").clientHeight > 24`) // the frame has said how high its page is, so its scripts have run
+	if got := value[string](p, `String(window.hacked) + document.body.dataset.hacked`); got != "undefinedundefined" {
+		t.Errorf("something ran: %s", got)
+	}
+	if got := value[bool](p, `(() => { try { return Boolean(document.querySelector("iframe.page").contentDocument) } catch { return false } })()`); got {
+		t.Error("the frame has the page's origin")
+	}
+	p.goTo("#/jobs")
+	p.sees("completed")
+	if got := value[string](p, `String(window.hacked)`); got != "undefined" {
+		t.Errorf("something ran in the list: %s", got)
+	}
+	p.goTo("#/jobs/" + "%3Cimg%20src%3Dx%20onerror%3Dtop.hacked%3D1%3E")
+	p.sees("That did not work")
+	if got := value[string](p, `String(window.hacked)`); got != "undefined" {
+		t.Errorf("something ran from the address: %s", got)
+	}
+}

@@ -1,0 +1,50 @@
+// Numbers and times for people.
+import { t, locale } from "./i18n.js";
+
+export function bytes(n) {
+  if (n === undefined || n === null) return "";
+  const units = ["B", "KB", "MB", "GB", "TB"];
+  let unit = 0;
+  let value = n;
+  while (value >= 1024 && unit < units.length - 1) { value /= 1024; unit += 1; }
+  return `${value < 10 && unit > 0 ? value.toFixed(1) : Math.round(value)} ${units[unit]}`;
+}
+
+export function milliseconds(ms) {
+  if (ms === undefined || ms === null) return "";
+  if (ms < 1) return `${ms.toFixed(2)} ms`;
+  if (ms < 10) return `${ms.toFixed(1)} ms`;
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  return span(ms / 1000);
+}
+
+// span is a length of time in seconds.
+export function span(seconds) {
+  const s = Math.max(0, seconds);
+  if (s < 10) return `${s.toFixed(1)} s`;
+  if (s < 90) return `${Math.round(s)} s`;
+  if (s < 5400) return `${Math.round(s / 60)} min`;
+  if (s < 129600) return `${Math.round(s / 3600)} h`;
+  return t("days", { n: Math.round(s / 86400) });
+}
+
+// ago says how long ago a time was, or how far away it is.
+export function ago(time, now = Date.now()) {
+  if (!time) return "";
+  const seconds = (now - Date.parse(time)) / 1000;
+  if (Math.abs(seconds) < 5) return t("now");
+  const whole = Math.abs(seconds) < 90 ? `${Math.round(Math.abs(seconds))} s` : span(Math.abs(seconds));
+  return seconds < 0 ? t("in", { span: whole }) : t("ago", { span: whole });
+}
+
+export const when = (time) => (time ? new Date(time).toLocaleString(locale(), { dateStyle: "medium", timeStyle: "medium" }) : "");
+export const count = (n) => Number(n).toLocaleString(locale());
+export const shortId = (id) => (id && id.length > 14 ? `${id.slice(0, 12)}…` : id || "");
+
+// firstLine is what a job is about, in one line.
+export function firstLine(request) {
+  if (!request) return "";
+  const text = request.code || request.command || (request.commands || []).join("; ") || (request.packages || []).join(" ") || request.path || request.name || "";
+  const line = text.split("\n").map((one) => one.trim()).find((one) => one && !one.startsWith("#") && !one.startsWith('"""')) || text.trim();
+  return line.slice(0, 200);
+}

@@ -1,0 +1,126 @@
+// The dashboard: who is there, where they are, and the frame around every page.
+import { html, render, useState, useEffect } from "./lib.js";
+import { t, speak, language, languages } from "./i18n.js";
+import { call, base, get, whenLoggedOut } from "./api.js";
+import { usePoll } from "./data.js";
+import { listen } from "./keys.js";
+import { Dialog, ErrorBox, Icon, Loading } from "./parts/basic.js";
+import { Login } from "./views/login.js";
+import { Playground } from "./views/playground.js";
+
+// pages are loaded when they are first opened, except for the first.
+const pages = {
+  jobs: () => import("./views/jobs.js").then((m) => m.Jobs),
+  job: () => import("./views/job.js").then((m) => m.JobPage),
+};
+
+// ONE is the page of one thing of a list.
+const ONE = { jobs: "job", sandboxes: "sandbox" };
+
+const NAV = [["", "playground", "play"], ["jobs", "jobs", "list"]];
+
+// theme is "light", "dark", or "" for that of the system.
+function setTheme(theme) {
+  if (theme) document.documentElement.dataset.theme = theme; else delete document.documentElement.dataset.theme;
+  if (theme) localStorage.setItem("sandfarm.theme", theme); else localStorage.removeItem("sandfarm.theme");
+}
+
+const isDark = () => (document.documentElement.dataset.theme ? document.documentElement.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
+
+const here = () => location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+
+function usePlace() {
+  const [place, setPlace] = useState(here());
+  useEffect(() => {
+    const changed = () => { setPlace(here()); scrollTo(0, 0); };
+    addEventListener("hashchange", changed);
+    return () => removeEventListener("hashchange", changed);
+  }, []);
+  return place;
+}
+
+// Lazy shows a page that has yet to be loaded.
+function Lazy({ name, ...props }) {
+  const [page, setPage] = useState(null);
+  const [error, setError] = useState(null);
+  useEffect(() => {
+    let over = false;
+    setPage(null);
+    setError(null);
+    pages[name]().then((made) => { if (!over) setPage(() => made); }, (problem) => { if (!over) setError(problem); });
+    return () => { over = true; };
+  }, [name]);
+  if (error) return html`<${ErrorBox} error=${error} />`;
+  return page ? html`<${page} ...${props} />` : html`<${Loading} />`;
+}
+
+function Page({ place, session }) {
+  const [room, id, tab] = place;
+  if (room === "") return html`<${Playground} session=${session} />`;
+  const name = (id && ONE[room]) || room;
+  if (!pages[name]) return html`<div class="empty"><h1>${t("nowhere.title")}</h1><p><a href="#/">${t("nowhere")}</a></p></div>`;
+  return html`<${Lazy} key=${name} name=${name} id=${id} tab=${tab} session=${session} />`;
+}
+
+function Health() {
+  const { data, error } = usePoll("healthz", 15000);
+  const good = data && !error;
+  return html`<span class=${`health ${good ? "good" : error ? "bad" : ""}`} role="status"><span class="dot" aria-hidden="true"></span>${error ? t("health.bad") : t("health.good")}</span>`;
+}
+
+function Help({ onClose }) {
+  const rows = [["/", "keys.search"], ["j k", "keys.move"], ["Enter", "keys.open"], ["g p", "nav.playground"], ["g j", "nav.jobs"], ["g s", "nav.sandboxes"], ["g a", "nav.artifacts"], ["g f", "nav.farm"], ["Ctrl Enter", "play.run"], ["?", "keys.help"]];
+  return html`<${Dialog} title=${t("keys.title")} onClose=${onClose}><dl class="shortcuts">${rows.map(([keys, what]) => html`<div><dt>${keys.split(" ").map((one) => html`<kbd>${one}</kbd> `)}</dt><dd>${t(what)}</dd></div>`)}</dl><//>`;
+}
+
+function Shell({ session, onOut, onLanguage }) {
+  const place = usePlace();
+  const [dark, setDark] = useState(isDark());
+  const [help, setHelp] = useState(false);
+  useEffect(() => listen(() => setHelp(true)), []);
+  const nav = NAV.filter((one) => one[0] !== "farm" || session.scopes.includes("admin"));
+  const title = nav.find((one) => one[0] === place[0]);
+  useEffect(() => { document.title = `${title ? `${t(`nav.${title[1]}`)} · ` : ""}Sandfarm`; }, [title, language()]);
+  const out = async () => { await call("DELETE", "session", { query: { path: base } }); onOut(); };
+  const flip = () => { setTheme(dark ? "light" : "dark"); setDark(!dark); };
+  return html`<div class="shell">
+    <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.getElementById("main").focus(); }}>${t("skip")}</a>
+    <header class="side">
+      <a class="brand" href="#/"><img src="ui/icon.svg" alt="" width="26" height="26" /><span>Sandfarm</span></a>
+      <nav class="main-nav" aria-label=${t("nav.label")}>
+        ${nav.map(([href, name, icon]) => html`<a key=${name} href=${`#/${href}`} aria-current=${place[0] === href ? "page" : undefined}><${Icon} name=${icon} /><span>${t(`nav.${name}`)}</span></a>`)}
+      </nav>
+      <div class="foot">
+        <${Health} />
+        <div class="who soft small" title=${session.key_id}>${session.keyless ? t("who.keyless") : session.tenant}<br />${session.version}</div>
+        <div class="tools">
+          <a class="button quiet" href="docs" title=${t("docs")} aria-label=${t("docs")}><${Icon} name="book" /></a>
+          <button type="button" class="quiet" onClick=${flip} title=${t("theme")} aria-label=${t("theme")}><${Icon} name=${dark ? "sun" : "moon"} /></button>
+          <button type="button" class="quiet" onClick=${() => onLanguage(languages.find((one) => one !== language()))} title=${t("language")} aria-label=${t("language")}><${Icon} name="globe" /></button>
+          ${!session.keyless && html`<button type="button" class="quiet" id="logout" onClick=${out} title=${t("logout")} aria-label=${t("logout")}><${Icon} name="out" /></button>`}
+        </div>
+      </div>
+    </header>
+    <main id="main" tabindex="-1"><${Page} place=${place} session=${session} /></main>
+    ${help && html`<${Help} onClose=${() => setHelp(false)} />`}
+  </div>`;
+}
+
+function App() {
+  const [session, setSession] = useState(null);
+  const [error, setError] = useState(null);
+  const [, setLanguage] = useState(language());
+  const look = () => get("session").then((found) => { setSession(found); setError(null); }, setError);
+  useEffect(() => {
+    whenLoggedOut(look);
+    look();
+  }, []);
+  const change = (name) => { speak(name); setLanguage(name); };
+  if (error) return html`<main class="login"><div><${ErrorBox} error=${error} /><button type="button" onClick=${look}>${t("again")}</button></div></main>`;
+  if (!session) return html`<${Loading} />`;
+  if (!session.logged_in) return html`<${Login} onIn=${setSession} />`;
+  return html`<${Shell} key=${language()} session=${session} onOut=${look} onLanguage=${change} />`;
+}
+
+setTheme(localStorage.getItem("sandfarm.theme") || "");
+render(html`<${App} />`, document.getElementById("app"));

@@ -1,0 +1,118 @@
+// What code has shown: text with its colours, pictures, tables, pages, files. All of it comes from code that nobody trusts.
+import { html, useState, useEffect, useRef, useMemo } from "../lib.js";
+import { t } from "../i18n.js";
+import { ansi } from "../ansi.js";
+import { bytes } from "../format.js";
+import { Icon } from "./basic.js";
+import { Code } from "./editor.js";
+
+const PICTURES = ["image/png", "image/jpeg", "image/gif", "image/webp", "image/bmp", "image/avif"];
+const ROWS = 500; // of a table that are shown
+
+const isPicture = (type) => PICTURES.includes((type || "").split(";")[0]);
+
+// tableOf reads the one table of a piece of HTML as text, or returns null if there is more to it. Nothing of it runs or is loaded.
+function tableOf(source) {
+  if (!source.includes("<table")) return null;
+  const doc = new DOMParser().parseFromString(source, "text/html");
+  const tables = doc.querySelectorAll("table");
+  if (tables.length !== 1 || doc.querySelector("script,iframe,img,svg,form,object,embed")) return null;
+  const cells = (row) => [...row.cells].map((cell) => ({ text: cell.textContent.trim(), head: cell.tagName === "TH", span: Math.min(cell.colSpan, 100) }));
+  const head = [...(tables[0].tHead ? tables[0].tHead.rows : [])].map(cells);
+  const body = [...tables[0].tBodies].flatMap((part) => [...part.rows]).map(cells);
+  if (!body.length || body.some((row) => row.length > 200)) return null;
+  const rest = [...doc.body.children].flatMap((node) => (node.tagName === "DIV" ? [...node.children] : [node])).filter((node) => !["TABLE", "STYLE"].includes(node.tagName)).map((node) => node.textContent.trim());
+  return { head, body, note: rest.join(" ") };
+}
+
+const numeric = (text) => /^[-+]?[\d.,]+(e[+-]?\d+)?%?$|^(NaN|inf)$/.test(text);
+
+function Table({ table }) {
+  const shown = table.body.slice(0, ROWS);
+  const cell = (one) => html`<${one.head ? "th" : "td"} scope=${one.head ? "row" : undefined} colspan=${one.span > 1 ? one.span : undefined} class=${numeric(one.text) ? "number" : ""}>${one.text}<//>`;
+  return html`<figure class="table">
+    <div class="scroll" tabindex="0" role="region" aria-label=${t("output.table")}><table>
+      <thead>${table.head.map((row) => html`<tr>${row.map((one) => html`<th scope="col" colspan=${one.span > 1 ? one.span : undefined}>${one.text}</th>`)}</tr>`)}</thead>
+      <tbody>${shown.map((row) => html`<tr>${row.map(cell)}</tr>`)}</tbody>
+    </table></div>
+    ${(table.note || table.body.length > ROWS) && html`<figcaption class="soft small">${table.body.length > ROWS ? t("output.rows", { n: ROWS, all: table.body.length }) : ""} ${table.note}</figcaption>`}
+  </figure>`;
+}
+
+// Page shows HTML in a frame with an origin of its own, which reaches neither this page nor any network.
+function Page({ source }) {
+  const frame = useRef(null);
+  const [height, setHeight] = useState(60);
+  useEffect(() => {
+    const heard = (event) => {
+      if (!frame.current || event.source !== frame.current.contentWindow || !event.data || typeof event.data.height !== "number") return;
+      setHeight(Math.max(24, Math.min(900, Math.ceil(event.data.height) + 2)));
+    };
+    addEventListener("message", heard);
+    return () => removeEventListener("message", heard);
+  }, []);
+  const show = () => {
+    const style = getComputedStyle(frame.current);
+    frame.current.contentWindow.postMessage({ html: source, color: style.color, background: style.backgroundColor, font: "system-ui, sans-serif", scheme: getComputedStyle(document.documentElement).colorScheme }, "*");
+  };
+  return html`<iframe class="page" ref=${frame} sandbox="allow-scripts" src="ui/frame.html" title=${t("output.page")} style=${{ height: `${height}px` }} onLoad=${show}></iframe>`;
+}
+
+// Rich shows one value in the best of its forms.
+function Rich({ rich }) {
+  const picture = PICTURES.find((mime) => rich[mime]);
+  const text = rich["text/plain"] ? rich["text/plain"].data || "" : "";
+  const source = rich["text/html"] ? rich["text/html"].data || "" : "";
+  const table = useMemo(() => tableOf(source), [source]);
+  if (picture) return html`<figure class="picture"><img alt=${text || t("output.picture")} src=${rich[picture].url || `data:${picture};base64,${rich[picture].data}`} /></figure>`;
+  if (rich["image/svg+xml"]) {
+    const svg = rich["image/svg+xml"];
+    return html`<figure class="picture"><img alt=${text || t("output.picture")} src=${svg.url || (svg.data.trimStart().startsWith("<") ? `data:image/svg+xml,${encodeURIComponent(svg.data)}` : `data:image/svg+xml;base64,${svg.data}`)} /></figure>`;
+  }
+  if (table) return html`<${Table} table=${table} />`;
+  if (source) return html`<${Page} key=${source.length} source=${source} />`;
+  const other = Object.keys(rich).find((mime) => mime !== "text/plain");
+  if (rich["application/json"]) return html`<${Code} code=${pretty(rich["application/json"].data || "")} language="json" />`;
+  if (rich["text/markdown"]) return html`<pre class="text" tabindex="0">${rich["text/markdown"].data}</pre>`;
+  if (rich["text/plain"]) return html`<pre class="text value" tabindex="0">${ansi(text)}</pre>`;
+  const link = rich[other] && rich[other].url;
+  return html`<p class="soft">${t("output.other", { mime: other })} ${link && html`<a href=${link} rel="noopener" download>${t("download")}</a>`}</p>`;
+}
+
+function pretty(text) {
+  try { return JSON.stringify(JSON.parse(text), null, 2); } catch { return text; }
+}
+
+const Text = ({ item }) => html`<span class=${item.stream}>${useMemo(() => ansi(item.text), [item.text])}</span>`;
+
+// Output shows items as follow.js makes them. Text that follows on text is one block.
+export function Output({ items, cut }) {
+  const groups = [];
+  for (const item of items) {
+    const last = groups[groups.length - 1];
+    if (item.stream && last && last.texts) last.texts.push(item);
+    else groups.push(item.stream ? { id: item.id, texts: [item] } : item);
+  }
+  return html`<div class="output">
+    ${cut && html`<p class="soft small">${t("output.cut")}</p>`}
+    ${groups.map((one) => (one.texts ? html`<pre class="text" key=${one.id} tabindex="0">${one.texts.map((item) => html`<${Text} key=${item.id} item=${item} />`)}</pre>` : html`<${Rich} key=${one.id} rich=${one.rich} />`))}
+  </div>`;
+}
+
+// Traceback shows an exception of the code.
+export const Traceback = ({ error }) => error && html`<div class="exception">
+  <strong>${error.name}${error.value ? `: ${error.value}` : ""}</strong>
+  ${error.traceback && error.traceback.length > 0 && html`<details><summary>${t("output.traceback")}</summary><pre class="text" tabindex="0">${error.traceback.join("\n")}</pre></details>`}
+</div>`;
+
+// Artifacts are files to download, pictures as pictures.
+export const Artifacts = ({ artifacts }) => artifacts.length > 0 && html`<ul class="artifacts">
+  ${artifacts.map((one) => html`<li key=${one.id}>
+    <a href=${one.url} rel="noopener" target=${isPicture(one.content_type) ? "_blank" : undefined} download=${isPicture(one.content_type) ? undefined : one.name} title=${one.path}>
+      ${isPicture(one.content_type) ? html`<img loading="lazy" alt="" src=${one.url} />` : html`<span class="kind"><${Icon} name="file" />${(one.name.match(/\.(\w{1,5})$/) || ["", ""])[1]}</span>`}
+      <span class="name">${one.path}</span><span class="soft small">${bytes(one.size)}</span>
+    </a>
+  </li>`)}
+</ul>`;
+
+export { isPicture };

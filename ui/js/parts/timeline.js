@@ -1,0 +1,29 @@
+// Where the milliseconds of a job went.
+import { html } from "../lib.js";
+import { t } from "../i18n.js";
+import { milliseconds, when } from "../format.js";
+import { useNow } from "../data.js";
+import { isFinal } from "../follow.js";
+
+export function Timeline({ job }) {
+  const live = !isFinal(job.state);
+  const now = useNow(live ? 500 : 3600000);
+  const created = Date.parse(job.created_at);
+  const started = job.started_at ? Date.parse(job.started_at) : 0;
+  const queue = job.timings.queue_ms || (started ? started - created : live ? now - created : 0);
+  const run = job.timings.run_ms || (started && live ? now - started : 0);
+  const upload = job.timings.upload_ms;
+  const total = job.finished_at ? Date.parse(job.finished_at) - created : queue + run;
+  const rest = job.finished_at ? Math.max(0, total - queue - run - upload) : 0;
+  const parts = [["queue", queue], ["rest", rest], ["run", run], ["upload", upload]].filter((one) => one[1] > 0);
+  const sum = parts.reduce((all, one) => all + one[1], 0) || 1;
+  return html`<section class="timeline" aria-label=${t("timeline.title")}>
+    <div class="bar" aria-hidden="true">${parts.map(([name, ms]) => html`<span key=${name} class=${name} style=${{ flexGrow: Math.max(ms / sum, 0.012) }}></span>`)}</div>
+    <dl>
+      ${parts.map(([name, ms]) => html`<div key=${name}><dt><span class=${`key ${name}`} aria-hidden="true"></span>${t(`timeline.${name}`)}</dt><dd>${milliseconds(ms)}</dd></div>`)}
+      <div><dt>${t("timeline.total")}</dt><dd>${milliseconds(total)}</dd></div>
+      <div><dt>${t("timeline.accepted")}</dt><dd>${when(job.created_at)}</dd></div>
+      ${job.attempt > 1 && html`<div><dt>${t("timeline.attempts")}</dt><dd>${job.attempt}</dd></div>`}
+    </dl>
+  </section>`;
+}

@@ -1,0 +1,90 @@
+// One job: where its time went, what was asked, what came of it.
+import { html, useState } from "../lib.js";
+import { t } from "../i18n.js";
+import { call, get, post } from "../api.js";
+import { useJob, isFinal, itemsOf } from "../follow.js";
+import { Badge, ErrorBox, Icon, Id, Loading, useAction } from "../parts/basic.js";
+import { Code } from "../parts/editor.js";
+import { Artifacts, Output, Traceback } from "../parts/output.js";
+import { Timeline } from "../parts/timeline.js";
+import { editAgain, Progress } from "./playground.js";
+
+// ROUTES lead the request of a job to the route that took it.
+const ROUTES = {
+  run: () => "v1/run",
+  execute: (job) => `v1/sandboxes/${job.sandbox_id}/execute`,
+  command: (job) => `v1/sandboxes/${job.sandbox_id}/commands`,
+  install: (job) => `v1/sandboxes/${job.sandbox_id}/packages`,
+};
+
+// sameAgain starts a job once more. The values of its variables and its files are not kept, so a request that had some cannot be sent again.
+async function sameAgain(job) {
+  const request = job.links.request ? await get(job.links.request.replace(/^\//, "")) : job.request;
+  const fields = job.kind === "run" ? ["code", "language", "packages", "auto_install", "network", "allow_hosts", "gpu", "resources", "image", "timeout_seconds", "runtime"]
+    : job.kind === "execute" ? ["code", "language", "context", "auto_install", "timeout_seconds"]
+      : job.kind === "command" ? ["command", "commands", "cwd", "continue_on_error", "background", "timeout_seconds"] : ["packages", "manager", "timeout_seconds"];
+  const body = Object.fromEntries(fields.filter((name) => request[name] !== undefined && request[name] !== null && request[name] !== "").map((name) => [name, request[name]]));
+  const made = await post(ROUTES[job.kind](job), body);
+  location.hash = `#/jobs/${made.id}`;
+}
+
+export function JobPage({ id, session }) {
+  const seen = useJob(id);
+  const { busy, error, act } = useAction();
+  const { job } = seen;
+  const [raw, setRaw] = useState(false);
+  if (seen.error) return html`<div><p><a href="#/jobs">← ${t("job.back")}</a></p><${ErrorBox} error=${seen.error} /></div>`;
+  if (!job) return html`<${Loading} />`;
+  const request = job.request || {};
+  const state = isFinal(job.state) ? job.state : seen.state || job.state;
+  const result = job.result || {};
+  const items = seen.items.length || !isFinal(job.state) ? seen.items : itemsOf(job);
+  const artifacts = seen.artifacts.length ? seen.artifacts : result.artifacts || [];
+  const code = request.code || request.command || (request.commands || []).join("\n");
+  const hasSecrets = (request.env_names || []).length > 0 || (request.files || []).length > 0;
+  const advice = job.error && [`job.advice.${job.state}`, `job.advice.${job.error.code}`].find((key) => t(key) !== key);
+  const mayRun = session.scopes.includes("run");
+  return html`<article class="job-page">
+    <p class="crumb"><a href="#/jobs">← ${t("job.back")}</a></p>
+    <header class="bar-head">
+      <h1>${t(`kind.${job.kind}`)}</h1><${Badge} state=${state} />
+      ${result.exit_code > 0 && html`<span class="badge bad">exit ${result.exit_code}</span>`}
+      <span class="grow"></span>
+      ${mayRun && !isFinal(state) && html`<button type="button" class="danger" disabled=${busy} onClick=${() => act(() => call("DELETE", `v1/jobs/${job.id}`))}><${Icon} name="stop" />${t("job.cancel")}</button>`}
+      ${mayRun && isFinal(state) && ROUTES[job.kind] && !hasSecrets && html`<button type="button" disabled=${busy} onClick=${() => act(() => sameAgain(job))}><${Icon} name="again" />${t("job.again")}</button>`}
+      ${mayRun && request.code && html`<button type="button" class="quiet" onClick=${() => editAgain(request)}>${t("job.edit")}</button>`}
+    </header>
+    <p class="ids"><${Id} id=${job.id} />${job.sandbox_id && html` · <${Id} id=${job.sandbox_id} href=${`#/sandboxes/${job.sandbox_id}`} />`}</p>
+    <${ErrorBox} error=${error} />
+    <${Timeline} job=${{ ...job, state }} />
+    ${job.error && html`<div class="error" role="alert"><strong>${t(`state.${job.state}`)}</strong><p>${job.error.message}</p>${advice && html`<p>${t(advice)}</p>`}</div>`}
+    <div class="two">
+      <section><h2>${t("job.request")}</h2>
+        ${code && html`<${Code} code=${code} language=${request.code ? request.language || "python" : "bash"} />`}
+        <${Options} request=${request} />
+      </section>
+      <section aria-live="polite"><h2>${t("job.output")}</h2>
+        ${!isFinal(state) && seen.progress && html`<${Progress} progress=${seen.progress} />`}
+        ${seen.broken && html`<p class="soft" role="status">${t("play.reconnect")}</p>`}
+        <${Output} items=${items} cut=${seen.cut} />
+        ${isFinal(state) && !items.length && !job.error && !result.error && html`<p class="soft">${t("output.nothing")}</p>`}
+        <${Traceback} error=${result.error} />
+        ${(result.notes || []).map((note) => html`<p class="soft">${note}</p>`)}
+        <${Installed} packages=${result.packages || result.installed || []} />
+      </section>
+    </div>
+    ${artifacts.length > 0 && html`<section><h2>${t("job.artifacts")}</h2><${Artifacts} artifacts=${artifacts} /></section>`}
+    <details class="raw" onToggle=${(event) => setRaw(event.target.open)}><summary>${t("job.record")}</summary>${raw && html`<${Code} code=${JSON.stringify(job, null, 2)} language="json" />`}</details>
+  </article>`;
+}
+
+// Options are the fields of a request beside its code.
+function Options({ request }) {
+  const hidden = ["code", "command", "commands"];
+  const rows = Object.entries(request).filter(([name, value]) => !hidden.includes(name) && value !== null && value !== "" && value !== false && !(Array.isArray(value) && !value.length));
+  return rows.length > 0 && html`<dl class="facts">${rows.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd><code>${typeof value === "object" ? JSON.stringify(value) : String(value)}</code></dd></div>`)}</dl>`;
+}
+
+const Installed = ({ packages }) => packages.length > 0 && html`<h3>${t("job.installed")}</h3><ul class="plain">
+  ${packages.map((one) => html`<li key=${one.name}><span class=${`badge ${one.status === "failed" ? "bad" : "good"}`}>${one.status}</span> <code>${one.name} ${one.version || ""}</code> <span class="soft small">${one.message || ""}</span></li>`)}
+</ul>`;

@@ -1,0 +1,118 @@
+// The list of jobs: live at its top, older pages as one scrolls. Only the rows in sight are elements, so thousands cost nothing.
+import { html, useState, useEffect, useRef, useMemo } from "../lib.js";
+import { t } from "../i18n.js";
+import { get, target } from "../api.js";
+import { usePoll, useNow } from "../data.js";
+import { ago, firstLine, milliseconds, shortId } from "../format.js";
+import { isFinal } from "../follow.js";
+import { Badge, Empty, ErrorBox, Loading } from "../parts/basic.js";
+
+const PAGE = 50;
+const STATES = ["queued", "running", "completed", "failed", "timed_out", "canceled", "lost"];
+const KINDS = ["run", "execute", "command", "install", "create", "close", "file", "interrupt", "restart", "hibernate", "resume"];
+
+// useRows is a list that is read anew at its top and longer at its end.
+export function useRows(path, query, every) {
+  const first = usePoll(target(path, { ...query, limit: PAGE }), every);
+  const [older, setOlder] = useState({ items: [], cursor: undefined });
+  const [loading, setLoading] = useState(false);
+  const [error, setError] = useState(null);
+  const key = JSON.stringify(query);
+  useEffect(() => setOlder({ items: [], cursor: undefined }), [key]);
+  const items = useMemo(() => {
+    const top = (first.data && first.data.items) || [];
+    const ids = new Set(top.map((one) => one.id));
+    return [...top, ...older.items.filter((one) => !ids.has(one.id))];
+  }, [first.data, older.items]);
+  const cursor = older.cursor === undefined ? first.data && first.data.next_cursor : older.cursor;
+  const more = async () => {
+    if (loading || !cursor) return;
+    setLoading(true);
+    try {
+      const page = await get(path, { ...query, limit: 200, cursor });
+      // what has moved on from the top page since is kept as well, so nothing falls between the two
+      setOlder((old) => ({ items: [...(old.cursor === undefined ? first.data.items : []), ...old.items, ...page.items], cursor: page.next_cursor }));
+    } catch (problem) {
+      setError(problem);
+    } finally {
+      setLoading(false);
+    }
+  };
+  return { items, more, hasMore: Boolean(cursor), loading, first: first.data, error: error || first.error };
+}
+
+// Window draws those of many rows of one height that are in sight.
+export function Window({ count, height, row, label, onEnd }) {
+  const node = useRef(null);
+  const [range, setRange] = useState([0, 40]);
+  useEffect(() => {
+    let frame = 0;
+    const look = () => {
+      frame = 0;
+      if (!node.current) return;
+      const top = node.current.getBoundingClientRect().top;
+      const from = Math.max(0, Math.floor(-top / height) - 10);
+      const to = Math.min(count, Math.ceil((innerHeight - top) / height) + 10);
+      setRange((old) => (old[0] === from && old[1] === to ? old : [from, to]));
+      if (to >= count && onEnd) onEnd();
+    };
+    const scrolled = () => { if (!frame) frame = requestAnimationFrame(look); };
+    addEventListener("scroll", scrolled, { passive: true });
+    addEventListener("resize", scrolled);
+    look();
+    return () => { removeEventListener("scroll", scrolled); removeEventListener("resize", scrolled); cancelAnimationFrame(frame); };
+  }, [count, height, onEnd]);
+  const rows = [];
+  for (let i = range[0]; i < Math.min(range[1], count); i += 1) rows.push(row(i, { position: "absolute", top: `${i * height}px`, height: `${height}px`, left: 0, right: 0 }));
+  return html`<ul class="rows" aria-label=${label} ref=${node} style=${{ height: `${count * height}px` }}>${rows}</ul>`;
+}
+
+export function took(job, now) {
+  if (job.finished_at) return milliseconds(Date.parse(job.finished_at) - Date.parse(job.created_at));
+  return milliseconds(now - Date.parse(job.created_at));
+}
+
+export function Jobs() {
+  const [filter, setFilter] = useState({ state: "", kind: "" });
+  const [search, setSearch] = useState("");
+  const rows = useRows("v1/jobs", filter, 2000);
+  const now = useNow(1000);
+  const find = (event) => {
+    event.preventDefault();
+    const id = search.trim();
+    if (id.startsWith("sbx_")) location.hash = `#/sandboxes/${encodeURIComponent(id)}`;
+    else if (id) location.hash = `#/jobs/${encodeURIComponent(id)}`;
+  };
+  const filtered = filter.state || filter.kind;
+  const end = useRef(null);
+  end.current = rows.more;
+  const onEnd = useMemo(() => () => end.current(), []);
+  return html`<div class="list-page">
+    <header class="bar-head">
+      <h1>${t("nav.jobs")}</h1>
+      <form role="search" onSubmit=${find}><input type="search" placeholder=${t("jobs.search")} aria-label=${t("jobs.search")} value=${search} onInput=${(event) => setSearch(event.target.value)} /></form>
+      <select aria-label=${t("jobs.state")} value=${filter.state} onChange=${(event) => setFilter({ ...filter, state: event.target.value })}>
+        <option value="">${t("jobs.any.state")}</option>${STATES.map((one) => html`<option key=${one} value=${one}>${t(`state.${one}`)}</option>`)}
+      </select>
+      <select aria-label=${t("jobs.kind")} value=${filter.kind} onChange=${(event) => setFilter({ ...filter, kind: event.target.value })}>
+        <option value="">${t("jobs.any.kind")}</option>${KINDS.map((one) => html`<option key=${one} value=${one}>${t(`kind.${one}`)}</option>`)}
+      </select>
+    </header>
+    <${ErrorBox} error=${rows.error} />
+    ${!rows.first && !rows.error && html`<${Loading} />`}
+    ${rows.first && rows.items.length === 0 && (filtered
+    ? html`<${Empty} icon="list" title=${t("jobs.none.title")}>${t("jobs.none")}<//>`
+    : html`<${Empty} icon="list" title=${t("jobs.empty.title")}>${t("jobs.empty")} <a href="#/">${t("nav.playground")}</a><//>`)}
+    ${rows.items.length > 0 && html`<${Window} count=${rows.items.length} height=${52} label=${t("nav.jobs")} onEnd=${onEnd}
+      row=${(i, style) => html`<${Row} key=${rows.items[i].id} job=${rows.items[i]} now=${now} style=${style} />`} />`}
+    ${rows.loading && html`<${Loading} />`}
+  </div>`;
+}
+
+const Row = ({ job, now, style }) => html`<li style=${style}><a class="row job" data-row href=${`#/jobs/${job.id}`}>
+  <${Badge} state=${job.state} />
+  <span class="kind soft">${t(`kind.${job.kind}`)}</span>
+  <code class="what">${firstLine(job.request) || shortId(job.id)}</code>
+  <span class="took">${isFinal(job.state) || job.state === "running" ? took(job, now) : ""}</span>
+  <time class="soft" datetime=${job.created_at} title=${job.created_at}>${ago(job.created_at, now)}</time>
+</a></li>`;

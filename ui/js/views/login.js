@@ -1,0 +1,25 @@
+// The way in: a key, once.
+import { html, useState } from "../lib.js";
+import { t } from "../i18n.js";
+import { call, base } from "../api.js";
+import { ErrorBox, Field, Icon, useAction } from "../parts/basic.js";
+
+export function Login({ onIn }) {
+  const [key, setKey] = useState("");
+  const { busy, error, act } = useAction();
+  const submit = (event) => {
+    event.preventDefault();
+    act(async () => onIn(await call("POST", "session", { body: { key: key.trim(), path: base } })));
+  };
+  return html`<main class="login">
+    <form onSubmit=${submit}>
+      <img src="ui/icon.svg" alt="" width="48" height="48" />
+      <h1>Sandfarm</h1>
+      <p class="soft">${t("login.intro")}</p>
+      <${Field} label=${t("login.key")}><input type="password" name="key" autocomplete="current-password" required value=${key} onInput=${(event) => setKey(event.target.value)} autofocus /><//>
+      <button type="submit" class="primary" disabled=${busy || !key.trim()}><${Icon} name="key" />${t("login.submit")}</button>
+      <${ErrorBox} error=${error} title=${t("login.failed")} />
+      <p class="soft small">${t("login.hint")} <code>sandfarm key create</code></p>
+    </form>
+  </main>`;
+}
