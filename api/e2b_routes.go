@@ -6,6 +6,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/sandfarm/sandfarm/api/e2b"
+	"github.com/sandfarm/sandfarm/api/e2b/interpreter"
 	"github.com/sandfarm/sandfarm/api/keyring"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/wire"
@@ -23,6 +24,7 @@ func (s *Server) newE2B() *e2b.Door {
 	}
 	return e2b.New(e2b.Deps{
 		Service: s.service, Signer: s.signer, Logger: s.log, Now: s.audit.now, MaxBody: s.cfg.Limits.MaxBodyBytes, Stall: s.cfg.StallTimeout, Domain: domain,
+		Interpreter: interpreter.New(s.service, s.cfg.Limits.MaxBodyBytes, s.audit.now).Serve,
 	})
 }
 

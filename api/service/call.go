@@ -25,6 +25,7 @@ type Call struct {
 	Route  string        // with Body: identifies the request under a key
 	Body   [32]byte      // SHA-256 of the request's body, where there is a key and the body is not staged
 	Cell   *farm.Cell    // of a notebook, which asks for code; nil: none
+	Data   bool          // figures, tables, lists and dicts that code shows are shown as data, too
 	// Problems are the fields of the body that the decoder could not read. A call with any is refused, together with all
 	// other problems of its body.
 	Problems []farm.FieldError

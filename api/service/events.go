@@ -53,11 +53,22 @@ func (e *Events) Close() { e.watch.Close() }
 // Next returns the next events, or none if nothing happened within timeout: call it again then. io.EOF: the final state was
 // returned, the record is deleted, or the server stops.
 func (e *Events) Next(ctx context.Context, timeout time.Duration) ([]wire.Event, error) {
+	records, err := e.NextRecords(ctx, timeout)
+	if err != nil {
+		return nil, err
+	}
+	return e.s.events(ctx, records)
+}
+
+// NextRecords is Next for callers who need the events as the farm has them.
+func (e *Events) NextRecords(ctx context.Context, timeout time.Duration) ([]farm.Event, error) {
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	for {
-		if len(e.pending) > 0 {
-			return e.take(ctx)
+		if len(e.pending) > 0 { // the next ones are read when they are asked for, so that a reader holds one batch
+			records := e.pending
+			e.pending = nil
+			return records, nil
 		}
 		if e.over {
 			return nil, io.EOF
@@ -79,17 +90,16 @@ func (e *Events) Next(ctx context.Context, timeout time.Duration) ([]wire.Event,
 	}
 }
 
-// take returns the pending events. The next ones are read when they are asked for, so that a reader holds one batch.
-func (e *Events) take(ctx context.Context) ([]wire.Event, error) {
-	out := make([]wire.Event, 0, len(e.pending))
-	for i := range e.pending {
-		event, err := e.s.event(ctx, &e.pending[i])
+// events converts events.
+func (s *Service) events(ctx context.Context, records []farm.Event) ([]wire.Event, error) {
+	out := make([]wire.Event, 0, len(records))
+	for i := range records {
+		event, err := s.event(ctx, &records[i])
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, event)
 	}
-	e.pending = nil
 	return out, nil
 }
 

@@ -27,7 +27,7 @@ func (s *Service) Execute(ctx context.Context, c Call, sandboxID string, r wire.
 	}
 	request := &farm.ExecuteRequest{
 		Code: r.Code, Language: orElse(r.Language, pythonLanguage), Context: orElse(r.Context, "default"),
-		Env: r.Env, AutoInstall: r.AutoInstall, Cell: c.Cell,
+		Env: r.Env, AutoInstall: r.AutoInstall, Cell: c.Cell, Data: c.Data,
 	}
 	job := s.record(c, farm.KindExecute, sandboxID)
 	p := c.problems()

@@ -16,6 +16,9 @@ const ProcessesPath = LivePrefix + "processes"
 // RunningPath is where an agent lists all processes of its sandbox, whoever started them.
 const RunningPath = LivePrefix + "running"
 
+// ContextsPath is where an agent has the contexts in which code runs.
+const ContextsPath = LivePrefix + "contexts"
+
 // PortsPath is where an agent has the ports of the sandbox's loopback.
 const PortsPath = LivePrefix + "ports"
 
@@ -29,6 +32,10 @@ const FSPath = LivePrefix + "fs"
 const FilesFD = 3
 
 const (
+	// MaxContexts bounds the contexts of a sandbox, each language of one counted.
+	MaxContexts = 8
+	// MaxContextBytes bounds the name of a context.
+	MaxContextBytes = 128
 	// MaxPorts is how many ports are listed.
 	MaxPorts = 1000
 	// MaxPortStreams is how many connections to ports of a sandbox may be open at once.

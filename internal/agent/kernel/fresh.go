@@ -13,24 +13,24 @@ import (
 )
 
 // runFresh runs code in its own process, for languages that have no kernel in the image.
-func (ks *Kernels) runFresh(e *execution.Execution, language, interpreter string) agent.Outcome {
+func (ks *Kernels) runFresh(e *execution.Execution, at *slot, interpreter string) agent.Outcome {
 	file := filepath.Join(ks.cfg.RunDir, "code-"+rand.Text())
 	if err := os.WriteFile(file, []byte(e.Spec.Code), 0o600); err != nil {
 		return execution.Failed("AgentError", "the code could not be written to the sandbox: "+err.Error())
 	}
 	defer func() { _ = os.Remove(file) }()
 	env := process.ExecutionEnv(ks.cfg.Env, e)
-	if language == defaultLanguage {
+	if at.language == defaultLanguage {
 		env = process.WithEnv(env, map[string]string{"PYTHONPATH": ks.pythonPath(env)})
 	}
 	var tail process.Tail
-	p, err := ks.cfg.Reaper.StartLogged(e, []string{interpreter, file}, env, ks.cfg.Workspace, process.Streams{Tee: tail.Add})
+	p, err := ks.cfg.Reaper.StartLogged(e, []string{interpreter, file}, env, at.cwd, process.Streams{Tee: tail.Add})
 	if err != nil {
 		return execution.Failed("StartError", err.Error())
 	}
 	ks.cfg.Reaper.Wait(e, p)
 	out := agent.Outcome{ExitCode: p.ExitCode(), FreshProcess: true}
-	if language == defaultLanguage && out.ExitCode != 0 {
+	if at.language == defaultLanguage && out.ExitCode != 0 {
 		out.Error = exceptionIn(tail.String())
 	}
 	return out

@@ -55,7 +55,7 @@ func (ks *Kernels) startKernel(at *slot, python string) *kernel {
 		questions: map[uint64]chan<- json.RawMessage{},
 	}
 	ks.running.Go(func() {
-		k.err = ks.boot(ctx, k, at.context, python)
+		k.err = ks.boot(ctx, k, at, python)
 		if k.err != nil {
 			k.end(ks.cfg.Reaper)
 		}
@@ -73,8 +73,8 @@ func (ks *Kernels) startKernel(at *slot, python string) *kernel {
 }
 
 // boot starts the process and waits until it reports that it is ready.
-func (ks *Kernels) boot(ctx context.Context, k *kernel, contextName, python string) error {
-	bootOutput, err := ks.launch(k, python)
+func (ks *Kernels) boot(ctx context.Context, k *kernel, at *slot, python string) error {
+	bootOutput, err := ks.launch(k, at.cwd, python)
 	if err != nil {
 		return err
 	}
@@ -89,12 +89,12 @@ func (ks *Kernels) boot(ctx context.Context, k *kernel, contextName, python stri
 		}
 		return err
 	}
-	k.wg.Go(func() { ks.follow(k, contextName) })
+	k.wg.Go(func() { ks.follow(k, at.context) })
 	return nil
 }
 
 // launch starts the process. bootOutput returns the end of its standard error during startup.
-func (ks *Kernels) launch(k *kernel, python string) (bootOutput func() string, err error) {
+func (ks *Kernels) launch(k *kernel, cwd, python string) (bootOutput func() string, err error) {
 	null, err := process.OpenNull()
 	if err != nil {
 		return nil, fmt.Errorf("open null device: %w", err)
@@ -116,7 +116,7 @@ func (ks *Kernels) launch(k *kernel, python string) (bootOutput func() string, e
 	// The control socket is descriptor 3, as launcher.py says. It is not named in the environment, which user code reads in /proc.
 	files := []uintptr{uintptr(null), uintptr(null), uintptr(pipe[1]), uintptr(theirs)} //nolint:gosec // descriptors are small
 	env := process.WithEnv(ks.cfg.Env, map[string]string{process.KernelEnvName: k.id})
-	p, err := ks.cfg.Reaper.Start([]string{python, ks.launcherPath()}, env, ks.cfg.Workspace, files)
+	p, err := ks.cfg.Reaper.Start([]string{python, ks.launcherPath()}, env, cwd, files)
 	if err != nil {
 		_ = output.Close()
 		return nil, fmt.Errorf("start kernel: %w", err)

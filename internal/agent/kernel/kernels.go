@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -22,10 +24,6 @@ const (
 	All = "*"
 
 	defaultLanguage = "python"
-	// maxContexts bounds the contexts of a sandbox.
-	maxContexts = 8
-	// maxContextBytes bounds the name of a context.
-	maxContextBytes = 128
 )
 
 // slotKey identifies a slot: a context in a language. Executions of a slot run one at a time.
@@ -34,11 +32,14 @@ type slotKey struct{ context, language string }
 // slot is a context in a language, with its kernel if one runs.
 type slot struct {
 	slotKey
-	turn execution.FairLock // held while an execution runs
+	number int                // of the slots of the sandbox, from 1
+	cwd    string             // where its code starts
+	turn   execution.FairLock // held while an execution runs
 
-	mu     sync.Mutex
-	kernel *kernel
-	lost   bool // the previous kernel ended unexpectedly while nothing ran
+	mu      sync.Mutex
+	kernel  *kernel
+	lost    bool // the previous kernel ended unexpectedly while nothing ran
+	removed bool // nothing runs in it any more
 }
 
 // Config holds paths and what executions need.
@@ -67,6 +68,7 @@ type Kernels struct {
 
 	mu    sync.Mutex
 	slots map[slotKey]*slot
+	made  int // slots so far
 }
 
 // New creates the Kernels of a sandbox; no kernel runs yet. Kernels end with life.
@@ -97,8 +99,8 @@ func (ks *Kernels) normalize(contextName, language string) (slotKey, error) {
 	case "sh", "shell":
 		p.language = "bash"
 	}
-	if len(p.context) > maxContextBytes || p.context == All {
-		return p, farm.Invalidf("context is not a valid name: at most %d bytes, and not %q", maxContextBytes, All)
+	if len(p.context) > agent.MaxContextBytes || p.context == All {
+		return p, farm.Invalidf("context is not a valid name: at most %d bytes, and not %q", agent.MaxContextBytes, All)
 	}
 	if langs := ks.languages(); !langs.known(p.language) {
 		return p, farm.Invalidf("language %q is not available in this sandbox; available: %s", execution.Cut(language, 64), strings.Join(langs.names(), ", "))
@@ -113,12 +115,25 @@ func (ks *Kernels) slot(p slotKey) (*slot, error) {
 	if at := ks.slots[p]; at != nil {
 		return at, nil
 	}
-	if len(ks.slots) >= maxContexts {
-		return nil, farm.Errorf(farm.CodeExhausted, "The sandbox has %d contexts, which is the limit: use one of them, or another sandbox.", maxContexts)
+	return ks.makeSlot(p, ks.cfg.Workspace)
+}
+
+// makeSlot makes a slot, unless there are too many. The caller holds mu.
+func (ks *Kernels) makeSlot(p slotKey, cwd string) (*slot, error) {
+	if len(ks.slots) >= agent.MaxContexts {
+		return nil, farm.Errorf(farm.CodeExhausted, "The sandbox has %d contexts, which is the limit: use one of them, or another sandbox.", agent.MaxContexts)
 	}
-	at := &slot{slotKey: p}
+	ks.made++
+	at := &slot{slotKey: p, number: ks.made, cwd: cwd}
 	ks.slots[p] = at
 	return at, nil
+}
+
+// byAge lists all slots, the oldest first.
+func (ks *Kernels) byAge() []*slot {
+	ks.mu.Lock()
+	defer ks.mu.Unlock()
+	return slices.SortedFunc(maps.Values(ks.slots), func(a, b *slot) int { return a.number - b.number })
 }
 
 // slotsOf lists the slots of a context, or of all contexts.
@@ -138,7 +153,7 @@ func (ks *Kernels) slotsOf(contextName string) []*slot {
 }
 
 // kernelOf returns the kernel of a slot, and starts one if none runs. lost: an earlier one ended unexpectedly. It returns nil for
-// languages that have no kernel.
+// languages that have no kernel, and for slots that were removed.
 func (ks *Kernels) kernelOf(at *slot) (k *kernel, lost bool) {
 	langs := ks.languages()
 	if at.language != defaultLanguage || langs.python == "" {
@@ -146,6 +161,9 @@ func (ks *Kernels) kernelOf(at *slot) (k *kernel, lost bool) {
 	}
 	at.mu.Lock()
 	defer at.mu.Unlock()
+	if at.removed {
+		return nil, false
+	}
 	if at.kernel != nil && at.kernel.dead() {
 		at.lost = at.kernel.err == nil && !at.kernel.endedOnPurpose()
 		at.kernel = nil
@@ -271,11 +289,15 @@ func (ks *Kernels) Run(e *execution.Execution) {
 	}
 	defer at.turn.Unlock()
 	e.Begin()
-	if interpreter, ok := ks.languages().fresh[p.language]; ok {
-		e.Finish(ks.cfg.Measure(e, func(e *execution.Execution) agent.Outcome { return ks.runFresh(e, p.language, interpreter) }))
+	if interpreter, ok := ks.languages().fresh[p.language]; ok && !at.isRemoved() {
+		e.Finish(ks.cfg.Measure(e, func(e *execution.Execution) agent.Outcome { return ks.runFresh(e, at, interpreter) }))
 		return
 	}
 	k, lost := ks.kernelOf(at)
+	if k == nil {
+		e.Finish(execution.Failed("NotAvailable", "The context was removed before the code ran."))
+		return
+	}
 	select {
 	case <-k.ready:
 	case <-e.Stopped():

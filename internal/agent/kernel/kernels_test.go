@@ -4,8 +4,12 @@ package kernel_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
@@ -46,5 +50,104 @@ func TestContextsAreBounded(t *testing.T) {
 	}
 	if err := a.RestartKernel(t.Context(), "none"); farm.CodeOf(err) != farm.CodeNotFound {
 		t.Errorf("restart of an unknown context: %v", err)
+	}
+}
+
+func TestContextsHaveDirectories(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartWithKernel(t)
+	live := a.Live()
+	where := func(name, language string) string {
+		t.Helper()
+		code := map[string]string{"python": "import os; print(os.getcwd())", "bash": "pwd"}[language]
+		spec := agenttest.Code(code)
+		spec.Context, spec.Language = name, language
+		return agenttest.Run(t, a.Client, spec).Stdout
+	}
+	home := strings.TrimSpace(where("first", "python"))
+	agenttest.Run(t, a.Client, agenttest.Code("import os; os.makedirs('sub/deep', exist_ok=True); open('file', 'w')"))
+	for _, c := range []struct{ name, language, cwd, want string }{
+		{"whole", "python", home + "/sub", home + "/sub"},
+		{"relative", "python", "sub/deep", home + "/sub/deep"},
+		{"none", "python", "", home},
+		{"shell", "bash", "sub", home + "/sub"},
+	} {
+		made, err := live.CreateContext(t.Context(), farm.CodeContext{Name: c.name, Language: c.language, Cwd: c.cwd})
+		if want := (farm.CodeContext{Name: c.name, Language: c.language, Cwd: c.want}); err != nil || made != want {
+			t.Errorf("CreateContext = %+v, %v; want %+v", made, err, want)
+		}
+		if got := where(c.name, c.language); got != c.want+"\n" {
+			t.Errorf("%s: code runs in %q, want %s", c.name, got, c.want)
+		}
+	}
+	agenttest.Must(t, a.RestartKernel(t.Context(), "whole"))
+	if got := where("whole", "python"); got != home+"/sub\n" {
+		t.Errorf("after a restart code runs in %q", got)
+	}
+	if _, err := live.CreateContext(t.Context(), farm.CodeContext{Name: "whole", Cwd: "sub"}); err != nil {
+		t.Errorf("the same again: %v", err)
+	}
+	for name, c := range map[string]struct {
+		context farm.CodeContext
+		code    farm.Code
+	}{
+		"OtherDirectory": {farm.CodeContext{Name: "whole"}, farm.CodeConflict},
+		"Missing":        {farm.CodeContext{Name: "x", Cwd: "nowhere"}, farm.CodeInvalid},
+		"File":           {farm.CodeContext{Name: "x", Cwd: "file"}, farm.CodeInvalid},
+		"Language":       {farm.CodeContext{Name: "x", Language: "cobol"}, farm.CodeInvalid},
+		"Name":           {farm.CodeContext{Name: "*"}, farm.CodeInvalid},
+	} {
+		if _, err := live.CreateContext(t.Context(), c.context); farm.CodeOf(err) != c.code {
+			t.Errorf("%s: %v, want code %s", name, err, c.code)
+		}
+	}
+	var names []string
+	list, err := live.Contexts(t.Context())
+	agenttest.Must(t, err)
+	for _, c := range list {
+		names = append(names, c.Name)
+	}
+	if diff := cmp.Diff([]string{"first", "default", "whole", "relative", "none", "shell"}, names); diff != "" {
+		t.Errorf("contexts by age (-want +got):\n%s", diff)
+	}
+}
+
+// What runs in a context that is removed ends, what waits for it does not run, and neither leaves a kernel behind.
+func TestContextIsRemoved(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartWithKernel(t)
+	live := a.Live()
+	running, waiting := agenttest.NewID(), agenttest.NewID()
+	in := func(code string) agent.Spec {
+		spec := agenttest.Code(code)
+		spec.Context = "gone"
+		return spec
+	}
+	agenttest.Must(t, a.Start(t.Context(), running, in("x = 1; print('begun')\nimport time; time.sleep(999)")))
+	frames, err := a.Frames(t.Context(), running, 1)
+	agenttest.Must(t, err)
+	_, err = frames.Next()
+	agenttest.Must(t, err)
+	agenttest.Must(t, frames.Close())
+	agenttest.Must(t, a.Start(t.Context(), waiting, in("print('ran')")))
+	agenttest.Must(t, live.RemoveContext(t.Context(), "gone", "python"))
+	if ran := agenttest.Read(t, a.Client, running); ran.Outcome.Error == nil || ran.Outcome.Error.Name != farm.ErrorKernelDied {
+		t.Errorf("the code that ran: %+v", ran.Outcome)
+	}
+	if ran := agenttest.Read(t, a.Client, waiting); ran.Stdout != "" || ran.Outcome.Error == nil || ran.Outcome.Error.Name != "NotAvailable" {
+		t.Errorf("the code that waited: %q, %+v", ran.Stdout, ran.Outcome)
+	}
+	for range 2 {
+		if err := live.RemoveContext(t.Context(), "gone", "python"); farm.CodeOf(err) != farm.CodeNotFound {
+			t.Errorf("removed again: %v", err)
+		}
+	}
+	list, err := live.Contexts(t.Context())
+	info, infoErr := a.Info(t.Context())
+	if err != nil || infoErr != nil || len(list) != 0 || len(info.Kernels) != 0 {
+		t.Errorf("contexts %v, kernels %v, %v, %v", list, info.Kernels, err, infoErr)
+	}
+	if ran := agenttest.Run(t, a.Client, in("x")); ran.Outcome.Error == nil || ran.Outcome.Error.Name != "NameError" {
+		t.Errorf("the same name again: %+v", ran.Outcome)
 	}
 }

@@ -54,6 +54,9 @@ func (s *Server) routes() http.Handler {
 		"GET " + agent.ProcessesPath + "/{id}/output":    s.getOutput,
 		"DELETE " + agent.ProcessesPath + "/{id}/output": s.deleteReader,
 
+		"GET " + agent.ContextsPath:                             s.getContexts,
+		"PUT " + agent.ContextsPath + "/{context}":              s.putContext,
+		"DELETE " + agent.ContextsPath + "/{context}":           s.deleteContext,
 		"GET " + agent.PortsPath:                                s.getPorts,
 		"PUT " + agent.PortsPath + "/{port}":                    s.putPort,
 		"PUT " + agent.ProcessesPath + "/{id}/writers/{writer}": s.putInput,

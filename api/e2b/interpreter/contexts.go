@@ -1,0 +1,134 @@
+package interpreter
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/sandfarm/sandfarm/api/e2b"
+	"github.com/sandfarm/sandfarm/api/rest"
+	"github.com/sandfarm/sandfarm/api/service"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	python = "python"
+	// standard is the name of the context of code that names none.
+	standard = "default"
+)
+
+// codeContext is a context as the SDKs have it.
+type codeContext struct {
+	ID       string `json:"id"`
+	Language string `json:"language"`
+	Cwd      string `json:"cwd"`
+}
+
+func shown(c farm.CodeContext) codeContext {
+	return codeContext{ID: c.Language + "-" + c.Name, Language: c.Language, Cwd: shownPath(c.Cwd)}
+}
+
+// named is the context with an id. One without a language is a context in Python.
+func named(id string) farm.CodeContext {
+	if language, name, ok := strings.Cut(id, "-"); ok {
+		return farm.CodeContext{Name: name, Language: language}
+	}
+	return farm.CodeContext{Name: id, Language: python}
+}
+
+// languageOf is the farm's name of a language.
+func languageOf(given string) string {
+	switch name := strings.ToLower(strings.TrimSpace(given)); name {
+	case "":
+		return python
+	case "js":
+		return "javascript"
+	case "ts":
+		return "typescript"
+	default:
+		return name
+	}
+}
+
+// find finds the context with an id.
+func (i *Interpreter) find(ctx context.Context, box e2b.Box, id string) (farm.CodeContext, error) {
+	list, err := i.service.CodeContexts(ctx, box.Tenant, box.ID)
+	if err != nil {
+		return farm.CodeContext{}, err //nolint:wrapcheck // a sentence for the caller
+	}
+	want := named(id)
+	at := slices.IndexFunc(list, func(c farm.CodeContext) bool { return c.Name == want.Name && c.Language == want.Language })
+	if at < 0 {
+		return farm.CodeContext{}, farm.NotFoundf("Context %s not found", farm.Shorten(id))
+	}
+	return list[at], nil
+}
+
+func (i *Interpreter) list(c *gin.Context, box e2b.Box) error {
+	list, err := i.service.CodeContexts(c.Request.Context(), box.Tenant, box.ID)
+	if err != nil {
+		return err //nolint:wrapcheck // a sentence for the caller
+	}
+	out := make([]codeContext, len(list))
+	for at, one := range list {
+		out[at] = shown(one)
+	}
+	return rest.Reply(c, http.StatusOK, out)
+}
+
+// create makes a context. Its kernel starts meanwhile.
+func (i *Interpreter) create(c *gin.Context, box e2b.Box) error {
+	var r struct {
+		Language *string `json:"language"`
+		Cwd      *string `json:"cwd"`
+	}
+	if err := i.bind(c, &r); err != nil {
+		return err
+	}
+	want := farm.CodeContext{Name: strings.TrimPrefix(farm.NewID(farm.JobPrefix), farm.JobPrefix), Language: python}
+	if r.Language != nil {
+		want.Language = languageOf(*r.Language)
+	}
+	if r.Cwd != nil {
+		want.Cwd = realPath(*r.Cwd)
+	}
+	made, err := i.service.CreateContext(c.Request.Context(), box.Tenant, box.ID, want)
+	if err != nil {
+		return err //nolint:wrapcheck // a sentence for the caller
+	}
+	return rest.Reply(c, http.StatusOK, shown(made))
+}
+
+func (i *Interpreter) remove(c *gin.Context, box e2b.Box, id string) error {
+	ctx := c.Request.Context()
+	found, err := i.find(ctx, box, id)
+	if err != nil {
+		return err
+	}
+	if err := i.service.RemoveContext(ctx, box.Tenant, box.ID, found.Name, found.Language); err != nil {
+		return err //nolint:wrapcheck // a sentence for the caller
+	}
+	return rest.Reply(c, http.StatusOK, nil)
+}
+
+// restart replaces the kernel of a context. The job that does it does not wait in line.
+func (i *Interpreter) restart(c *gin.Context, box e2b.Box, id string) error {
+	ctx := c.Request.Context()
+	found, err := i.find(ctx, box, id)
+	if err != nil {
+		return err
+	}
+	call := service.Call{Tenant: box.Tenant, Wait: restartPatience}
+	out, err := i.service.Control(ctx, call, farm.KindRestart, box.ID, wire.ControlRequest{Context: found.Name})
+	if err != nil {
+		return err //nolint:wrapcheck // a sentence for the caller
+	}
+	if out.Job.State != string(farm.JobCompleted) {
+		return farm.Errorf(farm.CodeUnavailable, "Failed to restart context %s", id)
+	}
+	return rest.Reply(c, http.StatusOK, nil)
+}

@@ -1,0 +1,139 @@
+package interpreter
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/sandfarm/sandfarm/api/e2b"
+	"github.com/sandfarm/sandfarm/api/rest"
+	"github.com/sandfarm/sandfarm/api/service"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	// restartPatience bounds the restart of a kernel, whose start takes long on a busy host.
+	restartPatience = 90 * time.Second
+	// cancelTimeout bounds the cancel of a job whose caller is gone, so that Redis cannot hold the goroutine.
+	cancelTimeout = 10 * time.Second
+)
+
+// executeRequest is a request to execute code.
+type executeRequest struct {
+	Code      string            `json:"code"`
+	ContextID *string           `json:"context_id"`
+	Language  *string           `json:"language"`
+	EnvVars   map[string]string `json:"env_vars"`
+}
+
+// request is the farm's request. The SDKs have timeouts of their own: they leave, which cancels the job.
+func (i *Interpreter) request(ctx context.Context, box e2b.Box, r executeRequest) (wire.ExecuteRequest, error) {
+	at := farm.CodeContext{Name: standard, Language: python}
+	given := func(s *string) bool { return s != nil && *s != "" }
+	switch {
+	case given(r.ContextID) && given(r.Language):
+		return wire.ExecuteRequest{}, rest.BadRequestf("Only one of context_id or language can be provided")
+	case given(r.Language):
+		at.Language = languageOf(*r.Language)
+	case given(r.ContextID) && *r.ContextID != standard:
+		var err error
+		if at, err = i.find(ctx, box, *r.ContextID); err != nil {
+			return wire.ExecuteRequest{}, err
+		}
+	}
+	timeout := i.service.Bounds().TimeoutMaxSeconds
+	return wire.ExecuteRequest{Code: r.Code, Language: &at.Language, Context: &at.Name, Env: r.EnvVars, TimeoutSeconds: &timeout}, nil
+}
+
+// execute runs code, and streams what it does.
+func (i *Interpreter) execute(c *gin.Context, box e2b.Box) error {
+	ctx := c.Request.Context()
+	var r executeRequest
+	if err := i.bind(c, &r); err != nil {
+		return err
+	}
+	request, err := i.request(ctx, box, r)
+	if err != nil {
+		return err
+	}
+	out, err := i.service.Execute(ctx, service.Call{Tenant: box.Tenant, Data: true}, box.ID, request)
+	if err != nil {
+		return err //nolint:wrapcheck // a sentence for the caller
+	}
+	events, err := i.service.Events(ctx, box.Tenant, out.Job.ID, "")
+	if err != nil {
+		i.cancel(ctx, box, out.Job.ID)
+		return err //nolint:wrapcheck // a sentence for the caller
+	}
+	defer events.Close()
+	h := c.Writer.Header()
+	h.Set("Content-Type", "application/x-ndjson")
+	h.Set("Cache-Control", "no-cache")
+	h.Set("X-Accel-Buffering", "no")
+	c.Status(http.StatusOK)
+	s := &stream{out: rest.NewDeadlineWriter(c), service: i.service, now: i.now}
+	if err := s.follow(ctx, events); err != nil || ctx.Err() != nil {
+		i.cancel(ctx, box, out.Job.ID)
+		panic(http.ErrAbortHandler) // nothing more can be said: what is missing must not look like an end
+	}
+	i.finish(ctx, s, box, out.Job.ID)
+	return nil
+}
+
+// follow passes on the events of a job until its last one. An error means that the caller is gone, or that the events cannot be read.
+func (s *stream) follow(ctx context.Context, events *service.Events) error {
+	if err := s.out.Flush(); err != nil { // the SDKs wait for the headers only for a while
+		return err //nolint:wrapcheck // not shown
+	}
+	for {
+		records, err := events.NextRecords(ctx, keepalive)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err //nolint:wrapcheck // not shown
+		}
+		if len(records) == 0 {
+			s.line(map[string]string{"type": "keepalive"})
+		}
+		for at := range records {
+			if err := s.add(ctx, &records[at]); err != nil {
+				return err
+			}
+		}
+		if err := s.send(); err != nil {
+			return err
+		}
+		budget.Keep(ctx, 0) // what is sent is not held
+	}
+}
+
+// finish says how the code ended. If the sandbox is gone, the stream breaks off: the SDKs ask then whether the sandbox runs.
+func (i *Interpreter) finish(ctx context.Context, s *stream, box e2b.Box, id string) {
+	out, err := i.service.Job(ctx, box.Tenant, id, 0)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	job := out.Job
+	if job.State != string(farm.JobCompleted) {
+		now, err := i.service.Sandbox(ctx, box.Tenant, box.ID)
+		if err != nil || !farm.SandboxState(now.State).Reachable() {
+			panic(http.ErrAbortHandler)
+		}
+	}
+	s.end(&job)
+	_ = s.send() // fails if the caller has left, who misses nothing then
+}
+
+// cancel stops the code of a caller who is gone.
+func (i *Interpreter) cancel(ctx context.Context, box e2b.Box, id string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
+	defer cancel()
+	_, _ = i.service.Cancel(ctx, box.Tenant, id, 0) // a job that has ended cannot be canceled, and one that could not be has its timeout
+}
