@@ -74,7 +74,7 @@ func (s *Server) fsRoutes() []route {
 			}, conditions...),
 			answers: []answer{{http.StatusCreated, "the file", wire.FSEntry{}, ""}}, handler: s.writeFS,
 		},
-		{method: "PATCH", path: base + "/{path}", tag: "Files", summary: "Set the permissions of a file", body: wire.FSChange{}, answers: entry, handler: s.changeFS},
+		{method: "PATCH", path: base + "/{path}", tag: "Files", summary: "Set the permissions and the time of a file", body: wire.FSChange{}, answers: entry, handler: s.changeFS},
 		{method: "DELETE", path: base + "/{path}", tag: "Files", summary: "Delete a file or directory anywhere", detail: "A directory with all that is in it.", answers: []answer{{http.StatusNoContent, "it is gone", nil, ""}}, handler: s.removeFS},
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sandfarm/sandfarm/api"
 	"github.com/sandfarm/sandfarm/api/wire"
@@ -71,6 +72,11 @@ func TestFilesAnywhereOverHTTP(t *testing.T) {
 	if _, body := f.do("GET", file, nil); string(body) != "CONtent!" {
 		t.Errorf("%q", body)
 	}
+	for _, at := range []string{"1970-01-01T00:00:00Z", "2262-04-11T23:47:16Z", "2021-03-04T05:06:07.123456Z"} {
+		if got := get[wire.FSEntry](f.bundle, http.StatusOK, "PATCH", file, map[string]string{"modified_at": at}); got.ModifiedAt.Format(time.RFC3339Nano) != at {
+			t.Errorf("modified_at %s: %+v", at, got)
+		}
+	}
 	if got := get[wire.FSEntry](f.bundle, http.StatusOK, "PATCH", file, map[string]string{"mode": "600"}); got.Mode != "0600" {
 		t.Errorf("%+v", got)
 	}
@@ -116,6 +122,9 @@ func TestBadRequestsForFilesAnywhere(t *testing.T) {
 		"mode 8":            {farm.CodeInvalid, 422, "PUT", dir + "/f?mode=8", "x", raw},
 		"mode 10000":        {farm.CodeInvalid, 422, "PATCH", dir, map[string]string{"mode": "10000"}, nil},
 		"no mode":           {farm.CodeInvalid, 422, "PATCH", dir, map[string]string{"mode": ""}, nil},
+		"no change":         {farm.CodeInvalid, 422, "PATCH", dir, map[string]string{}, nil},
+		"time before 1970":  {farm.CodeInvalid, 422, "PATCH", dir, map[string]string{"modified_at": "1969-12-31T23:59:59Z"}, nil},
+		"time after 2262":   {farm.CodeInvalid, 422, "PATCH", dir, map[string]string{"modified_at": "2262-04-11T23:47:17Z"}, nil},
 		"dots":              {farm.CodeInvalid, 422, "GET", dir + "/%2e%2e/x", nil, nil},
 		"nul":               {farm.CodeInvalid, 422, "GET", dir + "/%00", nil, nil},
 		"directory":         {farm.CodeConflict, 409, "GET", dir, nil, nil},

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -71,6 +72,16 @@ func (f *FS) Open(ctx context.Context, path string) (*Content, error) {
 	return f.stream(ctx, call{method: http.MethodGet, path: f.at(path), header: http.Header{"Accept": {"*/*"}, "Accept-Encoding": {"identity"}}})
 }
 
+// OpenAt streams up to length bytes of a file from offset on; there may be none. The caller closes it.
+func (f *FS) OpenAt(ctx context.Context, path string, offset, length int64) (*Content, error) {
+	header := http.Header{"Accept": {"*/*"}, "Accept-Encoding": {"identity"}, "Range": {fmt.Sprintf("bytes=%d-%d", offset, offset+length-1)}}
+	content, err := f.stream(ctx, call{method: http.MethodGet, path: f.at(path), header: header})
+	if e, ok := errors.AsType[*Error](err); ok && e.Status == http.StatusRequestedRangeNotSatisfiable {
+		return &Content{ReadCloser: http.NoBody}, nil
+	}
+	return content, err
+}
+
 // Tar streams a directory as a tar of its files, directories and symbolic links. The caller closes it. Only ctx limits it.
 func (f *FS) Tar(ctx context.Context, path string) (*Content, error) {
 	header := http.Header{"Accept": {"*/*"}} // the transport asks for gzip, and unpacks it
@@ -105,7 +116,8 @@ func (f *FS) Write(ctx context.Context, path string, content io.Reader, how Writ
 		query.Set("mode", how.Mode)
 	}
 	var entry wire.FSEntry
-	return entry, f.c.json(ctx, call{method: http.MethodPut, path: f.at(path), query: query, header: header, stream: body(content)}, &entry)
+	err := f.c.json(ctx, call{method: http.MethodPut, path: f.at(path), query: query, header: header, stream: body(content)}, &entry)
+	return entry, err
 }
 
 // PutTar unpacks an uncompressed tar into a directory, which is created: all of it, or nothing.
@@ -117,6 +129,27 @@ func (f *FS) PutTar(ctx context.Context, dir string, tar io.Reader) error {
 // Mkdir creates a directory and those above it. It may exist.
 func (f *FS) Mkdir(ctx context.Context, path string) error {
 	return f.c.json(ctx, call{method: http.MethodPut, path: f.at(strings.TrimRight(path, "/") + "/")}, nil)
+}
+
+// Change sets the permissions or the time of a file, or both.
+func (f *FS) Change(ctx context.Context, path string, to wire.FSChange) (wire.FSEntry, error) {
+	var entry wire.FSEntry
+	err := f.c.json(ctx, call{method: http.MethodPatch, path: f.at(path), body: to}, &entry)
+	return entry, err
+}
+
+// Move renames a file or directory. Directories above the new path are created, and a file there is replaced.
+func (f *FS) Move(ctx context.Context, from, to string) (wire.FSEntry, error) {
+	var entry wire.FSEntry
+	err := f.c.json(ctx, call{method: http.MethodPost, path: sandboxPath(f.id, "fs", "move"), body: wire.FSMove{From: from, To: to}, once: true}, &entry)
+	return entry, err
+}
+
+// Symlink makes a symbolic link.
+func (f *FS) Symlink(ctx context.Context, target, path string) (wire.FSEntry, error) {
+	var entry wire.FSEntry
+	err := f.c.json(ctx, call{method: http.MethodPost, path: sandboxPath(f.id, "fs", "link"), body: wire.FSLink{Path: path, Target: target}, once: true}, &entry)
+	return entry, err
 }
 
 // Remove removes a file, or a directory with all that is in it.

@@ -31,7 +31,19 @@ func (c *Client) LinkPort(ctx context.Context, sandboxID string, request wire.Po
 // Forward connects conn to a port of a sandbox and carries bytes both ways until both directions have ended. It closes conn. An error of the
 // farm says why there is no connection, such as that nothing listens.
 func (c *Client) Forward(ctx context.Context, sandboxID string, port int, conn net.Conn) error {
-	defer func() { _ = conn.Close() }()
+	to, err := c.DialPort(ctx, sandboxID, port)
+	if err != nil {
+		_ = conn.Close()
+		return err
+	}
+	return to.Carry(ctx, conn)
+}
+
+// PortConn is a connection to a port of a sandbox. Carry or Close ends it.
+type PortConn struct{ ws *websocket.Conn }
+
+// DialPort connects to a port of a sandbox. ctx bounds the dial alone. An error of the farm says why there is no connection, such as that nothing listens.
+func (c *Client) DialPort(ctx context.Context, sandboxID string, port int) (*PortConn, error) {
 	header := http.Header{"User-Agent": {c.userAgent}}
 	if c.key != "" {
 		header.Set("Authorization", "Bearer "+c.key)
@@ -39,13 +51,23 @@ func (c *Client) Forward(ctx context.Context, sandboxID string, port int, conn n
 	ws, answer, err := websocket.Dial(ctx, c.at(call{path: sandboxPath(sandboxID, "tcp", strconv.Itoa(port))}).String(), &websocket.DialOptions{HTTPClient: c.http, HTTPHeader: header}) //nolint:bodyclose // Dial has read what there is
 	if err != nil && answer != nil {
 		defer func() { _ = answer.Body.Close() }()
-		return errorOf(answer)
+		return nil, errorOf(answer)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer func() { _ = ws.CloseNow() }()
 	ws.SetReadLimit(wire.MaxForwardBytes)
+	return &PortConn{ws}, nil
+}
+
+// Close breaks the connection.
+func (p *PortConn) Close() { _ = p.ws.CloseNow() }
+
+// Carry carries bytes both ways between the port and conn, until both directions have ended or ctx has. It closes both.
+func (p *PortConn) Carry(ctx context.Context, conn net.Conn) error {
+	ws := p.ws
+	defer func() { _ = conn.Close() }()
+	defer func() { _ = ws.CloseNow() }()
 	ctx, done := context.WithCancel(ctx)
 	defer done()
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
@@ -57,7 +79,7 @@ func (c *Client) Forward(ctx context.Context, sandboxID string, port int, conn n
 			done()
 		}
 	})
-	err = receive(ctx, ws, conn)
+	err := receive(ctx, ws, conn)
 	if err != nil {
 		done()
 		_ = conn.Close()

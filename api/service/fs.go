@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -13,6 +14,9 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/live"
 )
+
+// maxTime is the last time that a file may be given: beyond it nanoseconds do not fit into 64 bits.
+var maxTime = time.Unix(0, math.MaxInt64)
 
 // fsAgent finds the agent of a sandbox, and checks paths of files.
 func (s *Service) fsAgent(ctx context.Context, tenant, id string, paths ...*string) (live.Agent, error) {
@@ -135,18 +139,21 @@ func (s *Service) RemoveFS(ctx context.Context, tenant, id, path string) error {
 	return a.FSRemove(ctx, path)
 }
 
-// ChangeFS sets the mode of a file.
+// ChangeFS sets the mode of a file, its time, or both.
 func (s *Service) ChangeFS(ctx context.Context, c Call, id, path string, r wire.FSChange) (wire.FSEntry, error) {
 	p := c.problems()
 	bits, err := FSMode(r.Mode)
-	if err == nil && bits < 0 {
-		err = farm.Invalidf("mode is missing")
-	}
 	p.check("/mode", err)
+	if bits < 0 && r.ModifiedAt == nil && err == nil {
+		p.addf("", "give mode or modified_at")
+	}
+	if at := r.ModifiedAt; at != nil && (at.Before(time.Unix(0, 0)) || at.After(maxTime)) {
+		p.addf("/modified_at", "modified_at is %s; it must be from 1970 to 2262", at.Format(time.RFC3339))
+	}
 	if err := p.err(); err != nil {
 		return wire.FSEntry{}, err
 	}
-	return s.fsEntry(ctx, c.Tenant, id, &path, nil, func(a live.Agent) (farm.FSEntry, error) { return a.FSChmod(ctx, path, bits) })
+	return s.fsEntry(ctx, c.Tenant, id, &path, nil, func(a live.Agent) (farm.FSEntry, error) { return a.FSChange(ctx, path, bits, r.ModifiedAt) })
 }
 
 // MoveFS renames a file or a directory.

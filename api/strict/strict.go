@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -128,6 +129,9 @@ func (d *decoder) assign(at place, v reflect.Value, t json.Token, depth int) err
 		v.Set(reflect.New(v.Type().Elem()))
 		return d.assign(at, v.Elem(), t, depth)
 	}
+	if v.Type() == reflect.TypeFor[time.Time]() {
+		return d.time(at, v, t, depth)
+	}
 	switch v.Kind() {
 	case reflect.Struct:
 		if t == json.Delim('{') {
@@ -173,6 +177,22 @@ func (d *decoder) assign(at place, v reflect.Value, t json.Token, depth int) err
 		return Wholef("the body must be %s, not %s", wanted(v.Kind()), given(t))
 	}
 	return d.refuse(at, "%s must be %s, not %s", at, wanted(v.Kind()), given(t))
+}
+
+func (d *decoder) time(at place, v reflect.Value, t json.Token, depth int) error {
+	text, ok := t.(string)
+	if !ok {
+		if err := d.skip(t, depth); err != nil {
+			return err
+		}
+		return d.refuse(at, "%s must be a time, not %s", at, given(t))
+	}
+	parsed, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return d.refuse(at, "%s must be a time such as 2026-11-23T07:00:32Z, not %q", at, farm.Shorten(text))
+	}
+	v.Set(reflect.ValueOf(parsed))
+	return nil
 }
 
 func (d *decoder) whole(at place, v reflect.Value, n json.Number) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -25,19 +26,20 @@ type body struct {
 	List  []string          `json:"list"`
 	Env   map[string]string `json:"env"`
 	Raw   []json.RawMessage `json:"raw"`
+	At    *time.Time        `json:"at"`
 }
 
 func TestDecodeFillsEveryKind(t *testing.T) {
 	t.Parallel()
 	var got body
-	const text = ` {"code":"\u00e9<&>","flag":true,"name":null,"inner":{"n":-3,"f":0.5},"list":["a",""],"env":{"A":"1"},"raw":[ {"k":[1]} , 5]} `
+	const text = ` {"code":"\u00e9<&>","flag":true,"name":null,"inner":{"n":-3,"f":0.5},"list":["a",""],"env":{"A":"1"},"raw":[ {"k":[1]} , 5],"at":"2026-11-23T08:00:32.5+01:00"} `
 	if err := strict.Decode([]byte(text), &got); err != nil {
 		t.Fatal(err)
 	}
-	n, f := -3, 0.5
+	n, f, at := -3, 0.5, time.Date(2026, 11, 23, 7, 0, 32, 500_000_000, time.UTC)
 	want := body{
 		Code: "é<&>", Flag: true, Inner: &inner{N: &n, F: &f}, List: []string{"a", ""},
-		Env: map[string]string{"A": "1"}, Raw: []json.RawMessage{json.RawMessage(`{"k":[1]}`), json.RawMessage("5")},
+		Env: map[string]string{"A": "1"}, Raw: []json.RawMessage{json.RawMessage(`{"k":[1]}`), json.RawMessage("5")}, At: &at,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Fatal(diff)
@@ -72,6 +74,10 @@ func TestDecodeRefuses(t *testing.T) {
 		"ExponentForInt":     {`{"code":"a","inner":{"n":1e9}}`, `"inner.n" must be a whole number`},
 		"HugeInt":            {`{"code":"a","inner":{"n":99999999999999999999}}`, `"inner.n" is out of range`},
 		"HugeFloat":          {`{"code":"a","inner":{"f":1e999}}`, `"inner.f" is out of range`},
+		"NumberForTime":      {`{"code":"a","at":5}`, `"at" must be a time, not a number`},
+		"ObjectForTime":      {`{"code":"a","at":{}}`, `"at" must be a time, not an object`},
+		"NoTime":             {`{"code":"a","at":"today"}`, `"at" must be a time such as 2026-11-23T07:00:32Z, not "today"`},
+		"NoDayOfTheMonth":    {`{"code":"a","at":"2026-02-30T00:00:00Z"}`, `"at" must be a time such as`},
 		"ListForMap":         {`{"code":"a","env":["A=1"]}`, `"env" must be an object, not an array`},
 		"NumberInMap":        {`{"code":"a","env":{"A":1}}`, `"env.A" must be a string, not a number`},
 		"NullInMap":          {`{"code":"a","env":{"A":null}}`, `"env.A" must be a string, not null`},
@@ -108,7 +114,7 @@ func TestDecodeReportsEveryProblem(t *testing.T) {
 		t.Fatal(rest)
 	}
 	want := []farm.FieldError{
-		{Pointer: "/cod", Detail: `"cod" is not a known field; known are code, flag, name, inner, list, env, raw`},
+		{Pointer: "/cod", Detail: `"cod" is not a known field; known are code, flag, name, inner, list, env, raw, at`},
 		{Pointer: "/flag", Detail: `"flag" must be true or false, not a number`},
 		{Pointer: "/inner/n", Detail: `"inner.n" must be a whole number, not a string`},
 		{Pointer: "/inner/a~1b~0", Detail: `"inner.a/b~" is not a known field; known are n, f`},

@@ -34,9 +34,10 @@ type FSLink struct {
 	Target string `json:"target" doc:"what the link leads to; it may be anything, also nothing"`
 }
 
-// FSChange is a change of what a file is, not of its content.
+// FSChange is a change of what a file is, not of its content: of one or both.
 type FSChange struct {
-	Mode string `json:"mode" doc:"permissions in octal digits, such as 0755"`
+	Mode       string     `json:"mode,omitempty" doc:"permissions in octal digits, such as 0755"`
+	ModifiedAt *time.Time `json:"modified_at,omitempty" doc:"time of the last change of the content, from 1970 to 2262"`
 }
 
 // WatchReady is the data of the first event of a watch: changes from now on are told.

@@ -32,6 +32,12 @@ type person struct {
 // sitDown runs the program on a new terminal of 100 columns and 30 rows.
 func (f *farmProcess) sitDown(args ...string) *person {
 	f.t.Helper()
+	return f.sitDownAt(append(os.Environ(), "SANDFARM_URL="+f.url), append([]string{program}, args...)...)
+}
+
+// sitDownAt does it with any program and environment.
+func (f *farmProcess) sitDownAt(env []string, argv ...string) *person {
+	f.t.Helper()
 	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
 	must(f.t, err)
 	number, err := unix.IoctlGetInt(int(ours.Fd()), unix.TIOCGPTN)
@@ -41,9 +47,9 @@ func (f *farmProcess) sitDown(args ...string) *person {
 	must(f.t, err)
 	must(f.t, unix.SetNonblock(int(ours.Fd()), true)) // Fd made it block, and a deadline needs the opposite
 	ours = os.NewFile(uintptr(dup(f.t, ours)), "terminal")
-	p := &person{t: f.t, keyboard: ours, theirs: theirs, cmd: exec.Command(program, args...)}
+	p := &person{t: f.t, keyboard: ours, theirs: theirs, cmd: exec.Command(argv[0], argv[1:]...)}
 	p.size(100, 30)
-	p.cmd.Env = append(os.Environ(), "SANDFARM_URL="+f.url, "TERM=xterm-256color")
+	p.cmd.Env = append(env[:len(env):len(env)], "TERM=xterm-256color")
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = theirs, theirs, theirs
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	must(f.t, p.cmd.Start())

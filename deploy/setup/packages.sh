@@ -64,6 +64,8 @@ missing_packages() {
         have jq || printf 'jq '
         have curl || [ -d "$(mcp_dir)" ] || printf 'curl ca-certificates '
         venv_works || printf 'python3-venv '
+        have ssh || printf 'openssh-client '
+        have rsync || printf 'rsync '
         have prometheus && have promtool || printf 'prometheus '
     fi
 }

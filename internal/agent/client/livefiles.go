@@ -129,11 +129,16 @@ func (l Live) FSMkdir(ctx context.Context, path string, mode int) (farm.FSEntry,
 	return l.fsEntry(ctx, "/mkdir", query)
 }
 
-// FSChmod sets the mode of a file.
-func (l Live) FSChmod(ctx context.Context, path string, mode int) (farm.FSEntry, error) {
+// FSChange sets the mode of a file and its time. A negative mode and a nil time stay as they are.
+func (l Live) FSChange(ctx context.Context, path string, mode int, modified *time.Time) (farm.FSEntry, error) {
 	query := fsQuery(path)
-	query.Set("mode", strconv.FormatInt(int64(mode), 8))
-	return l.fsEntry(ctx, "/mode", query)
+	if mode >= 0 {
+		query.Set("mode", strconv.FormatInt(int64(mode), 8))
+	}
+	if modified != nil {
+		query.Set("modified", strconv.FormatInt(modified.UnixNano(), 10))
+	}
+	return l.fsEntry(ctx, "/change", query)
 }
 
 // FSMove renames a file or a directory.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -41,20 +42,29 @@ func (s *Server) mkdir(_ http.ResponseWriter, r *http.Request) (any, error) {
 	return entryAt(p, err)
 }
 
-// chmod sets the mode of a file, or of what a link leads to.
-func (s *Server) chmod(_ http.ResponseWriter, r *http.Request) (any, error) {
+// change sets the mode of a file, or of what a link leads to, and the time of its content.
+func (s *Server) change(_ http.ResponseWriter, r *http.Request) (any, error) {
 	p, err := pathOf(r, "path")
 	if err != nil {
 		return nil, err
 	}
 	mode, err := modeOf(r)
-	if err == nil && mode < 0 {
-		err = farm.Invalidf("mode is missing")
-	}
 	if err != nil {
 		return nil, err
 	}
-	return entryAt(p, unix.Chmod(p, uint32(mode))) //nolint:gosec // small
+	text := r.URL.Query().Get("modified")
+	nanos, bad := strconv.ParseInt(text, 10, 64)
+	if text != "" && bad != nil || text == "" && mode < 0 {
+		return nil, farm.Invalidf("mode or modified is missing, or modified is no time")
+	}
+	if mode >= 0 {
+		err = unix.Chmod(p, uint32(mode)) //nolint:gosec // small
+	}
+	if err == nil && text != "" {
+		times := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, unix.NsecToTimespec(nanos)}
+		err = unix.UtimesNanoAt(unix.AT_FDCWD, p, times, 0)
+	}
+	return entryAt(p, err)
 }
 
 // remove removes a file, a link, or a directory with all that is in it.

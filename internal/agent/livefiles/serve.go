@@ -95,7 +95,7 @@ func (s *Server) handler() http.Handler {
 		"GET " + base + "/content": s.read,
 		"PUT " + base + "/content": s.write,
 		"POST " + base + "/mkdir":  s.mkdir,
-		"POST " + base + "/mode":   s.chmod,
+		"POST " + base + "/change": s.change,
 		"POST " + base + "/move":   s.move,
 		"POST " + base + "/copy":   s.copy,
 		"POST " + base + "/link":   s.link,

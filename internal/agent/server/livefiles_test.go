@@ -56,7 +56,7 @@ func TestFilesAnywhere(t *testing.T) {
 	if got := readFS(t, l, at("a/b.txt")); got != content {
 		t.Errorf("read %d bytes of %d", len(got), len(content))
 	}
-	if got, err := l.FSChmod(t.Context(), at("a/b.txt"), 0o750); err != nil || got.Mode != "0750" || got.ETag == made.ETag {
+	if got, err := l.FSChange(t.Context(), at("a/b.txt"), 0o750, nil); err != nil || got.Mode != "0750" || got.ETag == made.ETag {
 		t.Errorf("chmod: %+v, %v", got, err)
 	}
 	if got, err := l.FSWrite(t.Context(), at("a/b.txt"), replacing, strings.NewReader("new")); err != nil || got.Mode != "0750" || got.Size != 3 {
@@ -164,8 +164,9 @@ func TestProblemsAnywhere(t *testing.T) {
 		"into itself":      {entry(l.FSCopy(t.Context(), at("dir"), at("dir/in"))), farm.CodeInvalid, "into itself"},
 		"onto itself":      {entry(l.FSCopy(t.Context(), at("file"), at("file"))), farm.CodeInvalid, "onto itself"},
 		"onto directory":   {entry(l.FSMove(t.Context(), at("file"), at("dir"))), farm.CodeConflict, "directory"},
-		"chmod missing":    {entry(l.FSChmod(t.Context(), at("none"), 0o600)), farm.CodeNotFound, "ENOENT"},
-		"chmod too large":  {entry(l.FSChmod(t.Context(), at("file"), farm.MaxMode+1)), farm.CodeInvalid, "mode"},
+		"chmod missing":    {entry(l.FSChange(t.Context(), at("none"), 0o600, nil)), farm.CodeNotFound, "ENOENT"},
+		"no change":        {entry(l.FSChange(t.Context(), at("file"), -1, nil)), farm.CodeInvalid, "missing"},
+		"chmod too large":  {entry(l.FSChange(t.Context(), at("file"), farm.MaxMode+1, nil)), farm.CodeInvalid, "mode"},
 		"remove root":      {l.FSRemove(t.Context(), "/"), farm.CodeConflict, "EBUSY"},
 		"remove mount":     {l.FSRemove(t.Context(), "/proc"), farm.CodeConflict, "EBUSY"},
 		"remove missing":   {l.FSRemove(t.Context(), at("none")), farm.CodeNotFound, "ENOENT"},
@@ -175,7 +176,7 @@ func TestProblemsAnywhere(t *testing.T) {
 			t.Errorf("%s: %s %v", name, farm.CodeOf(c.err), c.err)
 		}
 	}
-	if got, err := l.FSChmod(t.Context(), at("file"), farm.MaxMode); err != nil || got.Mode != "7777" {
+	if got, err := l.FSChange(t.Context(), at("file"), farm.MaxMode, nil); err != nil || got.Mode != "7777" {
 		t.Errorf("the largest mode: %+v, %v", got, err)
 	}
 }

@@ -13,13 +13,11 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/sshproxy"
 )
 
 // endTimeout bounds the end of a process after Ctrl-C: it has five seconds for SIGTERM.
 const endTimeout = 20 * time.Second
-
-// loginShell starts the best shell of an image as ssh would.
-const loginShell = "if command -v bash >/dev/null; then exec bash -l; fi; exec sh -l"
 
 // defaultSize is the size of a terminal whose caller has none.
 var defaultSize = wire.TerminalSize{Cols: 80, Rows: 24}
@@ -35,7 +33,7 @@ attach" leads back. ~? lists what can be typed. The shell ends when you exit fro
   echo 'ls -la; exit' | sandfarm ssh sbx_…`,
 		ValidArgsFunction: a.first(a.sandboxIDs),
 	}, argCount(1, 1, "the sandbox's ID"), func(ctx context.Context, c *client.Client, args []string) error {
-		return a.start(ctx, c, args[0], wire.ProcessRequest{Command: optional(loginShell), Name: "ssh", PTY: a.terminal(), Env: a.terminalEnv()}, true)
+		return a.start(ctx, c, args[0], wire.ProcessRequest{Command: optional(sshproxy.LoginShell), Name: "ssh", PTY: a.terminal(), Env: a.terminalEnv()}, true)
 	})
 }
 
