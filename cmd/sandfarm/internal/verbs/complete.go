@@ -94,9 +94,15 @@ func (a *app) every(from ids) cobra.CompletionFunc {
 }
 
 // complete completes the value of a flag.
-func (a *app) complete(c *cobra.Command, flag string, from ids) {
-	err := c.RegisterFlagCompletionFunc(flag, a.every(from))
-	if err != nil { // the flag does not exist: a bug
+func (a *app) complete(c *cobra.Command, flag string, from ids) { completeBy(c, flag, a.every(from)) }
+
+// completeChoices completes the value of a flag that has few.
+func completeChoices(c *cobra.Command, flag string, values ...cobra.Completion) {
+	completeBy(c, flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+}
+
+func completeBy(c *cobra.Command, flag string, by cobra.CompletionFunc) {
+	if err := c.RegisterFlagCompletionFunc(flag, by); err != nil { // the flag does not exist: a bug
 		panic(err)
 	}
 }

@@ -106,10 +106,7 @@ func (a *app) execLive(ctx context.Context, c *client.Client, args []string, das
 // outputLimitFlag adds --on-output-limit; what is code or a command.
 func outputLimitFlag(c *cobra.Command, value *string, what string) {
 	c.Flags().StringVar(value, "on-output-limit", "", "when stdout or stderr exceeds limits.max_output_mb of the farm: continue (default) drops the middle of the output, stop ends the "+what)
-	err := c.RegisterFlagCompletionFunc("on-output-limit", cobra.FixedCompletions([]string{"continue", "stop"}, cobra.ShellCompDirectiveNoFileComp))
-	if err != nil { // the flag does not exist: a bug
-		panic(err)
-	}
+	completeChoices(c, "on-output-limit", "continue", "stop")
 }
 
 // commandLine builds the line for the shell. dash is the number of arguments before --; negative if there is none.

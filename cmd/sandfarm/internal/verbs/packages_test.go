@@ -198,9 +198,10 @@ func TestExecAutoInstall(t *testing.T) {
 	}
 }
 
-func TestOnOutputLimit(t *testing.T) {
+func TestFlagsWithChoices(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
+		`POST /v1/sandboxes {"idle_seconds":60,"on_idle":"hibernate"}`:                    {"sandbox", "create", "--no-wait", "--idle", "1m", "--on-idle", "hibernate"},
 		`POST /v1/run {"code":"1","on_output_limit":"stop"}`:                              {"run", "-", "--on-output-limit", "stop"},
 		`POST /v1/sandboxes/sbx_1/execute {"code":"1","on_output_limit":"stop"}`:          {"run", "-", "--sandbox", "sbx_1", "--on-output-limit", "stop"},
 		`POST /v1/sandboxes/sbx_1/commands {"command":"ls","on_output_limit":"continue"}`: {"sandbox", "exec", "sbx_1", "--on-output-limit", "continue", "ls"},

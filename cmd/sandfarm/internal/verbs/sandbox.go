@@ -33,7 +33,7 @@ it is closed or its time to live ends.`,
 
 func (a *app) sandboxCreate() *cobra.Command {
 	var spec specFlags
-	var name, ttl, idle string
+	var name, ttl, idle, onIdle string
 	var env, labels, packages []string
 	var noWait bool
 	c := a.verb(&cobra.Command{
@@ -49,7 +49,7 @@ func (a *app) sandboxCreate() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		request := wire.CreateRequest{Name: name, Image: optional(spec.image), Network: optional(spec.network), Runtime: optional(spec.runtime), GPU: spec.gpus(), AllowHosts: spec.hosts, Secrets: secrets, Packages: packages}
+		request := wire.CreateRequest{Name: name, Image: optional(spec.image), Network: optional(spec.network), Runtime: optional(spec.runtime), OnIdle: optional(onIdle), GPU: spec.gpus(), AllowHosts: spec.hosts, Secrets: secrets, Packages: packages}
 		var errs [5]error
 		request.Resources, errs[0] = spec.resources()
 		request.TTLSeconds, errs[1] = seconds("ttl", ttl)
@@ -65,11 +65,13 @@ func (a *app) sandboxCreate() *cobra.Command {
 	flags.StringVar(&name, "name", "", "name of the sandbox, for people")
 	flags.StringVar(&ttl, "ttl", "", "time to live from now, such as 30m or 2h (default: the farm's)")
 	flags.StringVar(&idle, "idle", "", "time to live after its last use, such as 10m; 0 for no limit")
+	flags.StringVar(&onIdle, "on-idle", "", "what happens after --idle: close, or hibernate on a node that can (gVisor)")
 	flags.StringArrayVarP(&env, "env", "e", nil, "environment variable NAME=VALUE, or NAME with the value it has here (repeatable)")
 	flags.StringArrayVarP(&labels, "label", "l", nil, "label KEY=VALUE (repeatable)")
 	flags.StringArrayVarP(&packages, "package", "p", nil, "package to install, such as 'pandas>=2' (repeatable)")
 	flags.BoolVar(&noWait, "no-wait", false, "do not wait until the sandbox is ready")
 	spec.add(flags)
+	completeChoices(c, "on-idle", "close", "hibernate")
 	return c
 }
 
