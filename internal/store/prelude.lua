@@ -175,8 +175,12 @@ local function indexClosing(box)
   if (call('HGET', key('sbx', box), 'node') or '') == '' then indexNode(box, '') end
 end
 
--- Has the documents of a record removed when it expires: an hour later, since the clocks of the processes differ.
-local function expireDocuments(id, ttl) call('ZADD', P .. 'docs', int(tonumber(NOW) + (tonumber(ttl) + 3600) * 1000000), id) end
+-- Has the documents of a record removed after it expires: an hour later, since the clocks of the processes differ, or as much later as it
+-- was kept, if that is less.
+local function expireDocuments(id, ttl)
+  local kept = tonumber(ttl)
+  call('ZADD', P .. 'docs', int(tonumber(NOW) + (kept + math.min(kept, 3600)) * 1000000), id)
+end
 
 -- How long the record of a sandbox that has ended is kept. A container without a record that has not reached its deadline means that Redis has
 -- lost the record. So the record of a sandbox whose container, or that of an earlier generation, may still run is kept past its deadline,

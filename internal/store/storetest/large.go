@@ -116,6 +116,23 @@ func largeRecords(t *testing.T, factory Factory) {
 	}
 }
 
+// shortRetention: the documents of a job that is kept for less than an hour go at twice that time.
+func shortRetention(t *testing.T, factory Factory) {
+	const kept = 15
+	b := setup(t, factory, func(l *farm.Limits) { l.RetentionSeconds = kept })
+	accepted := b.accept(t, executeLarge(b.box(t, farm.SandboxReady).ID)).Job
+	b.claim(t, accepted.Ref(), "w")
+	if _, err := b.Finish(t.Context(), store.Finish{Ref: accepted.Ref(), Attempt: 1, State: farm.JobCompleted, Result: &farm.Result{}}); err != nil {
+		t.Fatal(err)
+	}
+	b.wantDocuments(t, "after the end", 1)
+	b.clock.forward(2*kept*time.Second - time.Second)
+	b.trim(t, store.Trimmed{})
+	b.clock.forward(2 * time.Second)
+	b.trim(t, store.Trimmed{Documented: 1})
+	b.wantDocuments(t, "after twice the retention", 0)
+}
+
 // largeSandboxes: the values of variables are in the request only, and a large record is a document as long as the sandbox is readable.
 func largeSandboxes(t *testing.T, factory Factory) {
 	b := setup(t, factory)

@@ -149,6 +149,7 @@ func Run(t *testing.T, factory Factory) {
 		"TrimLooksBehindOldSandboxes":   trimLooksBehindOldSandboxes,
 		"EndedWorkLeavesNoKeys":         endedWorkLeavesNoKeys,
 		"LargeRecords":                  largeRecords,
+		"ShortRetention":                shortRetention,
 		"LargeSandboxes":                largeSandboxes,
 		"LongRequestsAreStoredOnce":     longRequestsAreStoredOnce,
 		"RefusedJobsLeaveNoDocuments":   refusedJobsLeaveNoDocuments,
