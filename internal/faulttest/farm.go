@@ -138,8 +138,8 @@ func (f *Farm) URL() string { return f.url }
 // Redis is a client of the farm's Redis.
 func (f *Farm) Redis() *redis.Client { return f.redis }
 
-// Stored is the directory in which the object store keeps its objects.
-func (f *Farm) Stored() string { return filepath.Join(f.dir, "s3") }
+// Stored is the directory of the bucket. MinIO keeps deleted objects for another five minutes elsewhere.
+func (f *Farm) Stored() string { return filepath.Join(f.dir, "s3", "sandfarm") }
 
 // Namespace is the farm's namespace in the engine.
 func (f *Farm) Namespace() string { return f.namespace }
