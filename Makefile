@@ -191,7 +191,8 @@ test-gvisor: setup-test build ## run a sample of the attacks, and the network al
 # Time for each fuzz target.
 FUZZ_TIME ?= 30s
 fuzz: agent ## fuzz each parser of untrusted bytes for FUZZ_TIME (30s); RUN=FuzzHello and PKG= select some
-	@go test -list '^Fuzz' $(PKG) | awk '/^Fuzz/ {t[n++] = $$1} /^ok/ {while (n > 0) print $$2, t[--n]}' | grep -E '$(RUN)' | \
+	@go list -f '{{.ImportPath}} {{.Dir}}' $(PKG) | while read -r pkg dir; do \
+	  grep -hoE '^func Fuzz[A-Za-z0-9_]*' "$$dir"/*_test.go 2>/dev/null | sed "s|^func |$$pkg |"; done | grep -E '$(RUN)' | \
 	while read -r pkg target; do echo "$$target $$pkg"; \
 	  go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZ_TIME) $(FLAGS) "$$pkg" || exit 1; done
 
