@@ -11,13 +11,17 @@ import { Playground } from "./views/playground.js";
 // pages are loaded when they are first opened, except for the first.
 const pages = {
   jobs: () => import("./views/jobs.js").then((m) => m.Jobs),
+  sandboxes: () => import("./views/sandboxes.js").then((m) => m.Sandboxes),
+  sandbox: () => import("./views/sandbox.js").then((m) => m.SandboxPage),
+  artifacts: () => import("./views/artifacts.js").then((m) => m.ArtifactsPage),
+  farm: () => import("./views/farm.js").then((m) => m.Farm),
   job: () => import("./views/job.js").then((m) => m.JobPage),
 };
 
 // ONE is the page of one thing of a list.
 const ONE = { jobs: "job", sandboxes: "sandbox" };
 
-const NAV = [["", "playground", "play"], ["jobs", "jobs", "list"]];
+const NAV = [["", "playground", "play"], ["jobs", "jobs", "list"], ["sandboxes", "sandboxes", "box"], ["artifacts", "artifacts", "image"], ["farm", "farm", "farm"]];
 
 // theme is "light", "dark", or "" for that of the system.
 function setTheme(theme) {
@@ -59,7 +63,7 @@ function Page({ place, session }) {
   if (room === "") return html`<${Playground} session=${session} />`;
   const name = (id && ONE[room]) || room;
   if (!pages[name]) return html`<div class="empty"><h1>${t("nowhere.title")}</h1><p><a href="#/">${t("nowhere")}</a></p></div>`;
-  return html`<${Lazy} key=${name} name=${name} id=${id} tab=${tab} session=${session} />`;
+  return html`<${Lazy} key=${ONE[room] ? `${name} ${id}` : name} name=${name} id=${id} tab=${tab} session=${session} />`;
 }
 
 function Health() {

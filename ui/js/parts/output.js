@@ -11,10 +11,11 @@ const ROWS = 500; // of a table that are shown
 
 const isPicture = (type) => PICTURES.includes((type || "").split(";")[0]);
 
-// tableOf reads the one table of a piece of HTML as text, or returns null if there is more to it. Nothing of it runs or is loaded.
+// tableOf reads the one table of a piece of HTML as text, or returns null if there is more to it. Nothing of it runs or is loaded; styles are
+// left out first, since the page's policy would complain of them.
 function tableOf(source) {
   if (!source.includes("<table")) return null;
-  const doc = new DOMParser().parseFromString(source, "text/html");
+  const doc = new DOMParser().parseFromString(source.replace(/<style[\s\S]*?<\/style>/gi, "").replace(/\sstyle=(?:"[^"]*"|'[^']*')/gi, ""), "text/html");
   const tables = doc.querySelectorAll("table");
   if (tables.length !== 1 || doc.querySelector("script,iframe,img,svg,form,object,embed")) return null;
   const cells = (row) => [...row.cells].map((cell) => ({ text: cell.textContent.trim(), head: cell.tagName === "TH", span: Math.min(cell.colSpan, 100) }));
@@ -32,7 +33,7 @@ function Table({ table }) {
   const cell = (one) => html`<${one.head ? "th" : "td"} scope=${one.head ? "row" : undefined} colspan=${one.span > 1 ? one.span : undefined} class=${numeric(one.text) ? "number" : ""}>${one.text}<//>`;
   return html`<figure class="table">
     <div class="scroll" tabindex="0" role="region" aria-label=${t("output.table")}><table>
-      <thead>${table.head.map((row) => html`<tr>${row.map((one) => html`<th scope="col" colspan=${one.span > 1 ? one.span : undefined}>${one.text}</th>`)}</tr>`)}</thead>
+      <thead>${table.head.map((row) => html`<tr>${row.map((one) => html`<${one.text ? "th" : "td"} scope=${one.text ? "col" : undefined} colspan=${one.span > 1 ? one.span : undefined}>${one.text}<//>`)}</tr>`)}</thead>
       <tbody>${shown.map((row) => html`<tr>${row.map(cell)}</tr>`)}</tbody>
     </table></div>
     ${(table.note || table.body.length > ROWS) && html`<figcaption class="soft small">${table.body.length > ROWS ? t("output.rows", { n: ROWS, all: table.body.length }) : ""} ${table.note}</figcaption>`}

@@ -1,0 +1,133 @@
+//go:build browser
+
+package browsertest
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/chromedp"
+)
+
+func TestASandboxesPage(t *testing.T) {
+	t.Parallel()
+	f := startFarm(t, withKeys()...)
+	p := openPage(t, f, "#/sandboxes")
+	p.size(1360, 900, "light")
+	p.logIn(acme)
+	p.sees("No open sandboxes")
+	p.clickText("New sandbox")
+	p.fill("dialog input[type=text]", "analysis")
+	p.clickText("Create")
+	p.sees("Nothing has run here yet")
+	p.until(`Boolean(document.querySelector(".badge.good"))`) // ready
+	p.fill(".next textarea", "import pandas as pd\nscores = pd.DataFrame({'name': ['Ada', 'Grace', 'Katherine'], 'score': [91.5, 88.25, 97]})\nscores.to_csv('scores.csv', index=False)\nprint('\\x1b[32mthree scores\\x1b[0m')\nscores")
+	p.click("#run")
+	p.sees("Katherine")
+	p.until(`Boolean(document.querySelector(".cell .a-f2"))`)
+	p.fill(".next textarea", "scores.score.mean()")
+	p.click("#run")
+	p.sees("92.25")
+	p.shot("sandbox")
+	p.accessible("notebook")
+	id := strings.Split(value[string](p, `location.hash`), "/")[2]
+
+	p.goTo("#/sandboxes/" + id + "/files")
+	p.clickText("scores.csv")
+	p.until(`document.querySelectorAll(".table tbody tr").length === 3`)
+	upload := filepath.Join(t.TempDir(), "ünïcode & <b>.txt")
+	if err := os.WriteFile(upload, []byte("from the browser\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.do(chromedp.SetUploadFiles(`input[type=file]`, []string{upload}, chromedp.ByQuery))
+	p.sees("ünïcode & <b>.txt")
+	p.clickText("ünïcode & <b>.txt")
+	p.sees("from the browser")
+	if got := p.download("a[download]"); string(got) != "from the browser\n" {
+		t.Errorf("the download is %q", got)
+	}
+	p.accessible("files")
+
+	p.goTo("#/sandboxes/" + id + "/processes")
+	p.sees("PID")
+	p.accessible("processes")
+	p.goTo("#/sandboxes/" + id + "/ports")
+	p.sees("Nothing listens")
+	p.goTo("#/sandboxes/" + id + "/facts")
+	p.sees("Deadline")
+	p.accessible("facts")
+	p.goTo("#/sandboxes")
+	p.sees("analysis")
+	p.accessible("sandboxes")
+	p.goTo("#/sandboxes/" + id + "/notebook")
+	p.sees("92.25")
+	p.clickText("Close")
+	p.sees("Close the sandbox?")
+	p.sees("scores.csv")
+	p.click("#close-now")
+	p.sees("closed")
+	p.until(`!document.querySelector(".next")`)
+	p.sees("92.25") // what was done stays
+}
+
+func TestATerminal(t *testing.T) {
+	t.Parallel()
+	f := startFarm(t, withKeys()...)
+	box := f.sandbox(acme, map[string]any{"name": "shell"})
+	f.execute(acme, box, "open('hello.txt', 'w').write('hello from a file')")
+	p := openPage(t, f, "")
+	p.size(1360, 900, "light")
+	p.logIn(acme)
+	p.goTo("#/sandboxes/" + box + "/terminal")
+	p.until(`Boolean(document.querySelector("iframe.terminal")?.contentDocument?.querySelector(".xterm-rows"))`)
+	p.terminalSees("$")
+	p.typeInTerminal("cat hello.txt; echo; echo $((6*7)) | tr 4 F; stty size; uname -sr\r")
+	p.terminalSees("hello from a file")
+	p.terminalSees("F2")
+	p.shot("terminal")
+	p.do(chromedp.Reload())
+	p.terminalSees("hello from a file") // the same shell, with what it wrote before
+	p.typeInTerminal("echo back $PPID; exit 3\r")
+	p.terminalSees("back")
+	p.until(`document.querySelector("iframe.terminal").contentDocument?.getElementById("status").innerText.includes("exit 3")`)
+}
+
+func (p *page) terminalSees(text string) {
+	p.t.Helper()
+	p.until(`Boolean(document.querySelector("iframe.terminal")?.contentDocument?.querySelector(".xterm-rows")?.innerText.replaceAll("\u00a0", " ").includes("` + text + `"))`)
+}
+
+func (p *page) typeInTerminal(text string) {
+	p.t.Helper()
+	p.do(chromedp.Evaluate(`document.querySelector("iframe.terminal").contentDocument.querySelector(".xterm-helper-textarea").focus()`, nil))
+	for _, r := range text { // as a keyboard does: the character is part of the key's event, so who takes the key keeps the character away
+		down := input.DispatchKeyEvent(input.KeyDown).WithKey(string(r)).WithText(string(r))
+		if r == '\r' {
+			down = down.WithKey("Enter").WithWindowsVirtualKeyCode(13)
+		}
+		p.do(down, input.DispatchKeyEvent(input.KeyUp).WithKey(down.Key))
+	}
+}
+
+func TestAnotherTenantsSandboxIsNotFound(t *testing.T) {
+	t.Parallel()
+	f := startFarm(t, withKeys()...)
+	box := f.sandbox(rival, map[string]any{"name": "secret-plan"})
+	p := openPage(t, f, "#/sandboxes/"+box)
+	p.logIn(acme)
+	p.sees("That did not work")
+	p.goTo("#/sandboxes/" + box + "/terminal")
+	p.sees("That did not work")
+	if text := value[string](p, `document.body.innerText`); strings.Contains(text, "secret-plan") {
+		t.Errorf("the page shows it: %s", text)
+	}
+	var frames []*cdp.Node
+	p.do(chromedp.Nodes("iframe", &frames, chromedp.ByQueryAll, chromedp.AtLeast(0)))
+	if len(frames) > 0 {
+		t.Error("there is a terminal")
+	}
+}

@@ -1,0 +1,130 @@
+// The farm, for its operator: is it well, who works, what waits, who uses what.
+import { html, useState } from "../lib.js";
+import { t } from "../i18n.js";
+import { call, post, target } from "../api.js";
+import { usePoll } from "../data.js";
+import { ago, bytes, count, span, when } from "../format.js";
+import { Copy, Dialog, ErrorBox, Field, Icon, Loading, Tabs, useAction } from "../parts/basic.js";
+
+const TABS = ["overview", "tenants", "keys", "audit"];
+
+export function Farm({ id }) {
+  const tab = TABS.includes(id) ? id : "overview";
+  return html`<div class="farm-page">
+    <header class="bar-head"><h1>${t("nav.farm")}</h1></header>
+    <${Tabs} label=${t("nav.farm")} current=${tab} tabs=${TABS.map((name) => ({ name, href: `#/farm/${name}`, title: t(`farm.${name}`) }))} />
+    ${tab === "overview" && html`<${Overview} />`}
+    ${tab === "tenants" && html`<${Tenants} />`}
+    ${tab === "keys" && html`<${Keys} />`}
+    ${tab === "audit" && html`<${Audit} />`}
+  </div>`;
+}
+
+// Meter shows how much of something is taken.
+const Meter = ({ label, used, all, text }) => html`<div class="meter-row"><span class="soft">${label}</span><meter min="0" max=${all || 1} value=${Math.min(used, all || 1)} low=${(all || 1) * 0.75} high=${(all || 1) * 0.92} optimum="0" aria-label=${label}></meter><span>${text}</span></div>`;
+
+function Overview() {
+  const ready = usePoll("readyz", 5000);
+  const workers = usePoll("v1/workers", 3000);
+  const queues = usePoll("v1/queues", 2000);
+  if (!workers.data || !queues.data) return workers.error || queues.error ? html`<${ErrorBox} error=${workers.error || queues.error} />` : html`<${Loading} />`;
+  const nodes = new Map();
+  for (const one of workers.data.items) nodes.set(one.node, [...(nodes.get(one.node) || []), one]);
+  const waiting = queues.data.items.reduce((sum, one) => sum + one.depth, 0);
+  const running = queues.data.items.reduce((sum, one) => sum + one.running, 0);
+  const sandboxes = [...nodes.values()].reduce((sum, of) => sum + Math.max(...of.map((one) => one.sandboxes)), 0);
+  const parts = ready.data ? Object.entries(ready.data.parts) : [];
+  const troubles = workers.data.items.filter((one) => one.problem);
+  return html`<div class="farm">
+    <section class="tiles" aria-label=${t("farm.overview")}>
+      <div class="card tile"><span class="soft">${t("farm.health")}</span><strong class=${ready.error ? "no" : "yes"}>${ready.error ? t("farm.ill") : ready.data ? t("farm.well") : "…"}</strong>
+        <span class="small">${parts.map(([name, part]) => html`<span key=${name} class=${`badge ${part.ok ? "good" : "bad"}`} title=${part.detail || ""}>${name}</span> `)}</span></div>
+      <div class="card tile"><span class="soft">${t("farm.workers")}</span><strong>${count(workers.data.items.length)}</strong><span class="soft small">${t("farm.nodes", { n: nodes.size })}</span></div>
+      <div class="card tile"><span class="soft">${t("nav.sandboxes")}</span><strong>${count(sandboxes)}</strong><span class="soft small">${t("farm.openNow")}</span></div>
+      <div class="card tile"><span class="soft">${t("farm.waiting")}</span><strong>${count(waiting)}</strong><span class="soft small">${t("farm.running", { n: count(running) })}</span></div>
+    </section>
+    ${troubles.map((one) => html`<div class="error" role="alert" key=${one.id}><strong>${one.host} <code>${one.id}</code></strong><p>${one.problem}</p></div>`)}
+    ${nodes.size === 0 && html`<div class="error" role="alert"><strong>${t("farm.noWorker.title")}</strong><p>${t("farm.noWorker")} <code>sandfarm worker</code></p></div>`}
+    <section class="nodes">${[...nodes].map(([node, of]) => html`<${Node} key=${node} node=${node} workers=${of} />`)}</section>
+    <section><h2>${t("farm.queues")}</h2>
+      <div class="scroll" tabindex="0" role="region" aria-label=${t("farm.queues")}><table class="grid">
+        <thead><tr><th scope="col">${t("farm.queue")}</th><th scope="col" class="number">${t("farm.depth")}</th><th scope="col" class="number">${t("farm.oldest")}</th><th scope="col" class="number">${t("state.running")}</th><th scope="col" class="number">GPU</th></tr></thead>
+        <tbody>${queues.data.items.map((one) => html`<tr key=${one.name}><th scope="row"><code>${one.name}</code></th><td class="number">${count(one.depth)}</td><td class="number">${one.oldest_seconds ? span(one.oldest_seconds) : "–"}</td><td class="number">${count(one.running)}</td><td class="number">${one.gpus ? `${one.gpus_leased} / ${one.gpus}` : "–"}</td></tr>`)}</tbody>
+      </table></div></section>
+  </div>`;
+}
+
+// Node is an engine with its workers: what it promised of what it has, its pool, its GPUs.
+function Node({ node, workers }) {
+  const [first] = workers;
+  const { capacity, promised } = first;
+  return html`<article class="card node">
+    <header><h2>${first.host}</h2><code class="soft small">${node}</code></header>
+    <${Meter} label=${t("boxes.memory")} used=${promised.memory_mb} all=${capacity.memory_mb} text=${`${bytes(promised.memory_mb * 1048576)} / ${bytes(capacity.memory_mb * 1048576)}`} />
+    <${Meter} label=${t("facts.cpus")} used=${promised.cpus} all=${capacity.cpus} text=${`${promised.cpus} / ${capacity.cpus}`} />
+    ${workers.map((one) => html`<${Meter} key=${one.id} label=${t("farm.jobs")} used=${one.running} all=${one.slots} text=${`${one.running} / ${one.slots}`} />`)}
+    ${(first.gpus || []).length > 0 && html`<div class="meter-row"><span class="soft">GPU</span><span class="gpus">${first.gpus.map((gpu) => html`<span key=${gpu.id} class=${`gpu ${gpu.leased ? "taken" : ""}`} title=${`${gpu.model} ${gpu.id}`}>${gpu.leased ? t("farm.leased") : t("farm.free")}</span>`)}</span></div>`}
+    ${(first.pool || []).map((one) => html`<${Meter} key=${one.image + one.runtime} label=${t("farm.pool", { image: one.image })} used=${one.target - one.ready} all=${one.target} text=${t("farm.poolReady", { n: one.ready, all: one.target })} />`)}
+    <p class="soft small">${t("farm.sandboxes", { n: Math.max(...workers.map((one) => one.sandboxes)) })} · ${first.images.join(", ")} · ${(first.runtimes || []).join(", ")} · ${first.version}</p>
+    <p class="soft small">${workers.map((one) => html`<span key=${one.id}><code>${one.id}</code> ${t("farm.since", { when: ago(one.started_at) })} </span>`)}</p>
+  </article>`;
+}
+
+function Tenants() {
+  const { data, error } = usePoll(target("v1/tenants", { limit: 200 }), 5000);
+  if (!data) return error ? html`<${ErrorBox} error=${error} />` : html`<${Loading} />`;
+  const names = [...new Set(data.items.flatMap((one) => one.quotas.map((quota) => quota.name)))];
+  return html`<div class="scroll" tabindex="0" role="region" aria-label=${t("farm.tenants")}><table class="grid">
+    <thead><tr><th scope="col">${t("farm.tenant")}</th>${names.map((name) => html`<th key=${name} scope="col" class="number">${name.replaceAll("_", " ")}</th>`)}</tr></thead>
+    <tbody>${data.items.map((one) => html`<tr key=${one.name}><th scope="row">${one.name}</th>${names.map((name) => {
+    const quota = one.quotas.find((found) => found.name === name);
+    return html`<td key=${name} class="number">${quota ? `${count(quota.used ?? 0)}${quota.limit >= 0 && quota.limit !== null ? ` / ${count(quota.limit)}` : ""}` : "–"}</td>`;
+  })}</tr>`)}</tbody>
+  </table></div>
+  <p class="soft small">${t("farm.quotas")} <code>sandfarm tenant set NAME</code></p>`;
+}
+
+function Keys() {
+  const { data, error, reload } = usePoll(target("v1/keys", { limit: 200 }), 5000);
+  const action = useAction();
+  const [making, setMaking] = useState(false);
+  if (!data) return error ? html`<${ErrorBox} error=${error} />` : html`<${Loading} />`;
+  const revoke = (key) => confirm(t("keys.sure", { name: key.name || key.id })) && action.act(async () => { await call("DELETE", `v1/keys/${key.id}`); reload(); });
+  return html`<div class="bar-head"><span class="grow"></span><button type="button" class="primary" onClick=${() => setMaking(true)}><${Icon} name="plus" />${t("keys.new")}</button></div>
+    <${ErrorBox} error=${action.error} />
+    <div class="scroll" tabindex="0" role="region" aria-label=${t("farm.keys")}><table class="grid">
+      <thead><tr><th scope="col">${t("keys.name")}</th><th scope="col">${t("farm.tenant")}</th><th scope="col">${t("keys.scopes")}</th><th scope="col">${t("keys.used")}</th><th scope="col">${t("keys.expires")}</th><td></td></tr></thead>
+      <tbody>${data.items.map((key) => html`<tr key=${key.id}><td>${key.name || html`<code class="soft">${key.id}</code>`}</td><td>${key.tenant}</td><td>${key.scopes.join(", ")}</td><td>${key.last_used_at ? ago(key.last_used_at) : "–"}</td><td>${key.expires_at ? when(key.expires_at) : "–"}</td>
+        <td>${key.origin === "api" ? html`<button type="button" class="danger small" onClick=${() => revoke(key)}>${t("keys.revoke")}</button>` : html`<span class="soft small">${t("keys.settings")}</span>`}</td></tr>`)}</tbody>
+    </table></div>
+    ${making && html`<${NewKey} onClose=${() => { setMaking(false); reload(); }} />`}`;
+}
+
+// NewKey makes a key and shows it, which happens once.
+function NewKey({ onClose }) {
+  const [form, setForm] = useState({ tenant: "", name: "", scopes: ["run", "read"] });
+  const [made, setMade] = useState(null);
+  const { busy, error, act } = useAction();
+  const change = (name) => (event) => setForm({ ...form, [name]: event.target.value });
+  const submit = (event) => { event.preventDefault(); act(async () => setMade(await post("v1/keys", { tenant: form.tenant, scopes: form.scopes, ...(form.name ? { name: form.name } : {}) }))); };
+  return html`<${Dialog} title=${t("keys.new")} onClose=${onClose}>
+    ${made ? html`<p>${t("keys.once")}</p><p class="id"><code>${made.secret}</code><${Copy} text=${made.secret} /></p>` : html`<form class="dialog-form" onSubmit=${submit}>
+      <${Field} label=${t("farm.tenant")}><input type="text" required value=${form.tenant} onInput=${change("tenant")} /><//>
+      <${Field} label=${t("keys.name")}><input type="text" value=${form.name} onInput=${change("name")} /><//>
+      <fieldset><legend>${t("keys.scopes")}</legend>${["run", "read", "metrics", "admin"].map((scope) => html`<label key=${scope}><input type="checkbox" checked=${form.scopes.includes(scope)} onChange=${(event) => setForm({ ...form, scopes: event.target.checked ? [...form.scopes, scope] : form.scopes.filter((one) => one !== scope) })} /> ${scope}</label>`)}</fieldset>
+      <${ErrorBox} error=${error} />
+      <footer><button type="submit" class="primary" disabled=${busy || !form.scopes.length}>${t("boxes.create")}</button></footer>
+    </form>`}
+  <//>`;
+}
+
+function Audit() {
+  const [tenant, setTenant] = useState("");
+  const { data, error } = usePoll(target("v1/audit", { limit: 100, tenant }), 4000);
+  return html`<div class="bar-head"><input type="search" placeholder=${t("farm.tenant")} aria-label=${t("farm.tenant")} value=${tenant} onInput=${(event) => setTenant(event.target.value.trim())} /></div>
+    <${ErrorBox} error=${error} />
+    ${data && html`<div class="scroll" tabindex="0" role="region" aria-label=${t("farm.audit")}><table class="grid">
+      <thead><tr><th scope="col">${t("jobs.when")}</th><th scope="col">${t("farm.tenant")}</th><th scope="col">${t("audit.route")}</th><th scope="col">${t("audit.subject")}</th><th scope="col" class="number">${t("audit.status")}</th><th scope="col">${t("audit.from")}</th></tr></thead>
+      <tbody>${data.items.map((one) => html`<tr key=${one.id}><td>${when(one.at)}</td><td>${one.tenant || "–"}</td><td><code>${one.route}</code></td><td><code>${one.job_id || one.subject || one.sandbox_id}</code></td><td class="number"><span class=${`badge ${one.status < 400 ? "good" : "bad"}`}>${one.status}</span></td><td>${one.from}</td></tr>`)}</tbody>
+    </table></div>`}`;
+}

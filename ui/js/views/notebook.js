@@ -1,0 +1,95 @@
+// What was done in a sandbox, as cells, and a cell for what comes next.
+import { html, useState, useEffect, useMemo, useRef } from "../lib.js";
+import { t } from "../i18n.js";
+import { get, post } from "../api.js";
+import { usePoll } from "../data.js";
+import { firstLine, milliseconds, shortId } from "../format.js";
+import { isFinal, itemsOf, useJob } from "../follow.js";
+import { Badge, Empty, ErrorBox, Icon, Loading, useAction } from "../parts/basic.js";
+import { Code, Editor } from "../parts/editor.js";
+import { Artifacts, Output, Traceback } from "../parts/output.js";
+import { Progress } from "./playground.js";
+
+const CELLS = 30; // newest jobs that are shown at first
+const QUIET = ["file", "create", "close", "interrupt", "restart", "hibernate", "resume"];
+
+export function Notebook({ id, mayRun }) {
+  const [limit, setLimit] = useState(CELLS);
+  const list = usePoll(`v1/jobs?sandbox_id=${encodeURIComponent(id)}&limit=${limit}`, 2500);
+  const [mine, setMine] = useState([]); // jobs from here that the list does not have yet
+  const bottom = useRef(null);
+  const jobs = useMemo(() => {
+    const all = new Map([...((list.data && list.data.items) || []), ...mine].map((job) => [job.id, job]));
+    return [...all.values()].sort((a, b) => Date.parse(a.created_at) - Date.parse(b.created_at));
+  }, [list.data, mine]);
+  const added = (job) => {
+    setMine((old) => [...old.slice(-20), job]);
+    setTimeout(() => bottom.current && bottom.current.scrollIntoView({ block: "end", behavior: "smooth" }), 60);
+  };
+  if (!list.data) return list.error ? html`<${ErrorBox} error=${list.error} />` : html`<${Loading} />`;
+  const work = jobs.filter((job) => !QUIET.includes(job.kind));
+  return html`<div class="notebook">
+    ${list.data.next_cursor && limit < 200 && html`<button type="button" class="quiet" onClick=${() => setLimit(200)}>${t("cells.older")}</button>`}
+    ${work.length === 0 && html`<${Empty} icon="play" title=${t("cells.empty.title")}>${t(mayRun ? "cells.empty" : "cells.none")}<//>`}
+    ${jobs.map((job) => (QUIET.includes(job.kind) ? html`<${Note} key=${job.id} job=${job} />` : html`<${Cell} key=${job.id} job=${job} />`))}
+    ${mayRun && html`<${Next} id=${id} onAdded=${added} />`}
+    <div ref=${bottom}></div>
+  </div>`;
+}
+
+const Note = ({ job }) => html`<p class="note soft small"><a href=${`#/jobs/${job.id}`}>${t(`kind.${job.kind}`)}</a> ${firstLine(job.request)} ${job.state !== "completed" && html`<${Badge} state=${job.state} />`}</p>`;
+
+function Cell({ job }) {
+  // a job that was over when the page came needs no stream
+  const [follow] = useState(!isFinal(job.state));
+  const seen = useJob(follow ? job.id : "");
+  const [whole, setWhole] = useState(null);
+  const current = seen.job && isFinal(seen.job.state) ? seen.job : whole || job;
+  useEffect(() => {
+    if (!follow && !job.result) get(`v1/jobs/${job.id}`).then(setWhole, () => {});
+  }, [job.id]);
+  const state = follow && seen.state ? seen.state : current.state;
+  const result = current.result || {};
+  const items = follow && seen.items.length ? seen.items : itemsOf(current);
+  const request = job.request || {};
+  const code = request.code || request.command || (request.commands || []).join("\n") || (request.packages ? `install ${request.packages.join(" ")}` : "");
+  const artifacts = follow && seen.artifacts.length ? seen.artifacts : result.artifacts || [];
+  return html`<section class="cell" aria-label=${shortId(job.id)}>
+    <header><${Badge} state=${state} /><span class="soft small">${t(`kind.${job.kind}`)}</span>
+      ${isFinal(state) && html`<span class="soft small">${milliseconds(current.timings.run_ms)}</span>`}
+      ${result.execution_count > 0 && html`<span class="soft small">[${result.execution_count}]</span>`}
+      <a class="end small" href=${`#/jobs/${job.id}`}>${t("play.job")}</a></header>
+    ${code && html`<${Code} code=${code} language=${request.code ? request.language || "python" : "bash"} />`}
+    ${!isFinal(state) && seen.progress && html`<${Progress} progress=${seen.progress} />`}
+    <${Output} items=${items} cut=${seen.cut} />
+    <${Traceback} error=${result.error} />
+    ${current.error && html`<div class="error"><strong>${t(`state.${current.state}`)}</strong><p>${current.error.message}</p></div>`}
+    <${Artifacts} artifacts=${artifacts} />
+  </section>`;
+}
+
+// Next is the cell for what comes next: code for the kernel, commands for the shell, or packages.
+function Next({ id, onAdded }) {
+  const [kind, setKind] = useState("execute");
+  const [code, setCode] = useState("");
+  const { busy, error, act } = useAction();
+  const path = `v1/sandboxes/${encodeURIComponent(id)}`;
+  const run = () => {
+    if (busy || !code.trim()) return;
+    act(async () => {
+      const job = kind === "execute" ? await post(`${path}/execute`, { code })
+        : kind === "command" ? await post(`${path}/commands`, { command: code }) : await post(`${path}/packages`, { packages: code.split(/[\s,]+/).filter(Boolean) });
+      setCode("");
+      onAdded(job);
+    });
+  };
+  return html`<section class="cell next" aria-label=${t("cells.next")}>
+    <${Editor} value=${code} language=${kind === "execute" ? "python" : "bash"} onInput=${setCode} onRun=${run} label=${t("cells.next")} rows=${Math.min(16, Math.max(3, code.split("\n").length + 1))} />
+    <div class="controls">
+      <div class="choices" role="group" aria-label=${t("jobs.kind")}>${["execute", "command", "install"].map((one) => html`<button key=${one} type="button" class="quiet" aria-pressed=${one === kind} onClick=${() => setKind(one)}>${t(`cells.${one}`)}</button>`)}</div>
+      <span class="grow"></span>
+      <button type="button" class="primary" id="run" disabled=${busy || !code.trim()} onClick=${run} title="Ctrl+Enter"><${Icon} name="play" />${t("play.run")}</button>
+    </div>
+    <${ErrorBox} error=${error} />
+  </section>`;
+}

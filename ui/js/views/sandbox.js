@@ -1,0 +1,124 @@
+// One sandbox: what was done in it, its files, programs, terminal and ports.
+import { html, useState } from "../lib.js";
+import { t } from "../i18n.js";
+import { call, post } from "../api.js";
+import { usePoll, useNow } from "../data.js";
+import { ago, bytes, span, when } from "../format.js";
+import { Badge, Dialog, ErrorBox, Icon, Id, Loading, Tabs, useAction } from "../parts/basic.js";
+import { Notebook } from "./notebook.js";
+import { Files } from "./files.js";
+import { isOpen } from "./sandboxes.js";
+
+const KEEP = 3600; // seconds that "keep alive" adds
+
+export function SandboxPage({ id, tab, session }) {
+  const path = `v1/sandboxes/${encodeURIComponent(id)}`;
+  const { data: box, error, reload } = usePoll(path, 3000);
+  const now = useNow(1000);
+  const action = useAction();
+  const [closing, setClosing] = useState(false);
+  if (!box) return error ? html`<div><p class="crumb"><a href="#/sandboxes">← ${t("box.back")}</a></p><${ErrorBox} error=${error} /></div>` : html`<${Loading} />`;
+  const open = isOpen(box);
+  const mayRun = session.scopes.includes("run") && open;
+  const names = ["notebook", "files", ...(mayRun ? ["terminal"] : []), "processes", ...(mayRun ? ["ports"] : []), ...(box.network === "allowlist" ? ["egress"] : []), "facts"];
+  const current = names.includes(tab) ? tab : "notebook";
+  const do_ = (work) => action.act(async () => { await work(); reload(); });
+  return html`<article class="sandbox-page">
+    <p class="crumb"><a href="#/sandboxes">← ${t("box.back")}</a></p>
+    <header class="bar-head">
+      <h1>${box.name || t("box.title")}</h1><${Badge} state=${box.state} />
+      <span class="soft small">${open ? t("boxes.until", { when: ago(box.expires_at, now) }) : box.reason}</span>
+      <span class="grow"></span>
+      ${mayRun && html`
+        <button type="button" class="quiet" disabled=${action.busy} onClick=${() => do_(() => call("PATCH", path, { body: { ttl_seconds: Math.round((Math.max(Date.parse(box.expires_at), now) - now) / 1000) + KEEP } }))}><${Icon} name="clock" />${t("box.keep")}</button>
+        <button type="button" class="quiet" disabled=${action.busy} onClick=${() => do_(() => post(`${path}/interrupt`, {}))}><${Icon} name="stop" />${t("box.interrupt")}</button>
+        <button type="button" class="quiet" disabled=${action.busy} onClick=${() => do_(() => post(`${path}/restart`, {}))}><${Icon} name="again" />${t("box.restart")}</button>
+        <button type="button" class="danger" onClick=${() => setClosing(true)}><${Icon} name="x" />${t("box.close")}</button>`}
+    </header>
+    <p class="ids"><${Id} id=${box.id} />${Object.entries(box.labels || {}).map(([key, value]) => html`<span class="label" key=${key}>${key}=${value}</span>`)}</p>
+    <${ErrorBox} error=${action.error} />
+    <${Tabs} label=${t("box.title")} current=${current} tabs=${names.map((name) => ({ name, href: `#/sandboxes/${id}/${name}`, title: t(`box.${name}`) }))} />
+    ${current === "notebook" && html`<${Notebook} id=${id} mayRun=${mayRun} />`}
+    ${current === "files" && html`<${Files} id=${id} open=${open} mayRun=${mayRun} />`}
+    ${current === "terminal" && html`<iframe class="terminal" src=${`ui/terminal.html#${encodeURIComponent(id)}`} title=${t("box.terminal")}></iframe>`}
+    ${current === "processes" && html`<${Processes} path=${path} mayRun=${mayRun} open=${open} />`}
+    ${current === "ports" && html`<${Ports} path=${path} />`}
+    ${current === "egress" && html`<${Egress} path=${path} />`}
+    ${current === "facts" && html`<${Facts} box=${box} />`}
+    ${closing && html`<${Close} box=${box} path=${path} onClose=${() => setClosing(false)} />`}
+  </article>`;
+}
+
+// Close asks once, and shows what is lost.
+function Close({ box, path, onClose }) {
+  const files = usePoll(`${path}/files`, 0);
+  const { busy, error, act } = useAction();
+  const items = (files.data && files.data.items) || [];
+  return html`<${Dialog} title=${t("close.title")} onClose=${onClose}>
+    <p>${t("close.what")}</p>
+    ${items.length > 0 && html`<p>${t("close.files", { n: items.length })} <span class="soft">${items.slice(0, 6).map((one) => one.path).join(", ")}${items.length > 6 ? " …" : ""}</span></p>`}
+    <p class="soft">${t("close.kept")}</p>
+    <${ErrorBox} error=${error} />
+    <footer><button type="button" onClick=${onClose}>${t("cancel")}</button>
+      <button type="button" class="danger" id="close-now" disabled=${busy} onClick=${() => act(async () => { await call("DELETE", path); onClose(); })}>${t("close.do", { name: box.name || t("box.title") })}</button></footer>
+  <//>`;
+}
+
+function Facts({ box }) {
+  const rows = [
+    [t("boxes.image"), box.image], [t("boxes.network"), box.network], [t("facts.runtime"), box.runtime], [t("boxes.memory"), bytes(box.resources.memory_mb * 1048576)],
+    [t("facts.cpus"), box.resources.cpus], [t("facts.pids"), box.resources.pids], [t("facts.disk"), bytes(box.resources.disk_mb * 1048576)],
+    [t("facts.gpu"), box.gpu && box.gpu.count ? `${box.gpu.count} ${box.gpu.model || ""}` : ""], [t("facts.env"), (box.env_names || []).join(", ")], [t("facts.secrets"), (box.secrets || []).join(", ")],
+    [t("facts.hosts"), (box.allow_hosts || []).join(", ")], [t("facts.created"), when(box.created_at)], [t("facts.used"), when(box.last_used_at)], [t("facts.expires"), when(box.expires_at)],
+    [t("facts.idle"), box.idle_seconds ? `${span(box.idle_seconds)}, ${box.on_idle}` : ""], [t("facts.closed"), when(box.closed_at)], [t("facts.reason"), box.reason],
+  ].filter((row) => row[1] !== "" && row[1] !== null && row[1] !== undefined);
+  return html`<dl class="facts wide">${rows.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+}
+
+function Processes({ path, mayRun, open }) {
+  const { data, error, reload } = usePoll(open ? `${path}/processes?all=true` : "", 2000);
+  const action = useAction();
+  if (!open) return html`<p class="soft">${t("box.over")}</p>`;
+  if (!data) return error ? html`<${ErrorBox} error=${error} />` : html`<${Loading} />`;
+  const own = new Map((data.items || []).filter((one) => one.state === "running").map((one) => [one.pid, one]));
+  return html`<${ErrorBox} error=${action.error} />
+    <div class="scroll" tabindex="0" role="region" aria-label=${t("box.processes")}><table class="grid">
+    <thead><tr><th scope="col">PID</th><th scope="col">${t("proc.command")}</th><th scope="col">${t("proc.owner")}</th><th scope="col" class="number">CPU</th><th scope="col" class="number">${t("boxes.memory")}</th><th scope="col">${t("proc.started")}</th><td></td></tr></thead>
+    <tbody>${(data.running || []).map((one) => html`<tr key=${one.pid}><td>${one.pid}</td><td class="cut"><code>${one.command}</code></td><td>${one.owner}</td><td class="number">${span(one.cpu_seconds)}</td><td class="number">${bytes(one.memory_bytes)}</td><td>${ago(one.started_at)}</td>
+      <td>${mayRun && own.has(one.pid) && html`<button type="button" class="danger small" onClick=${() => action.act(async () => { await call("DELETE", `${path}/processes/${own.get(one.pid).id}`); reload(); })}>${t("proc.end")}</button>`}</td></tr>`)}</tbody>
+  </table></div>
+  ${!(data.running || []).length && html`<p class="soft">${t("proc.none")}</p>`}`;
+}
+
+function Ports({ path }) {
+  const { data, error } = usePoll(`${path}/ports`, 3000);
+  const action = useAction();
+  const open = (port) => {
+    const tab = window.open("about:blank", "_blank"); // at the click, or the browser takes it for an advertisement
+    action.act(async () => {
+      try {
+        const link = await post(`${path}/port-links`, { port });
+        if (tab) { tab.opener = null; tab.location = link.url; } else location.assign(link.url);
+      } catch (problem) {
+        if (tab) tab.close();
+        throw problem;
+      }
+    });
+  };
+  if (!data) return error ? html`<${ErrorBox} error=${error} />` : html`<${Loading} />`;
+  return html`<${ErrorBox} error=${action.error} />
+    ${data.items.length === 0 && html`<div class="empty"><h2>${t("ports.none.title")}</h2><p>${t("ports.none")} <code>python -m http.server 8000</code></p></div>`}
+    ${data.items.length > 0 && html`<ul class="plain ports">${data.items.map((one) => html`<li key=${one.port} class="card"><strong>${one.port}</strong> <code class="soft grow">${one.command}</code>
+      <button type="button" onClick=${() => open(one.port)}><${Icon} name="open" />${t("ports.open")}</button></li>`)}</ul>`}
+    <p class="soft small">${t("ports.note")}</p>`;
+}
+
+function Egress({ path }) {
+  const { data, error } = usePoll(`${path}/egress`, 3000);
+  if (!data) return error ? html`<${ErrorBox} error=${error} />` : html`<${Loading} />`;
+  return html`<div class="scroll" tabindex="0" role="region" aria-label=${t("box.egress")}><table class="grid">
+    <thead><tr><th scope="col">${t("jobs.when")}</th><th scope="col">${t("egress.host")}</th><th scope="col">${t("egress.verdict")}</th><th scope="col" class="number">${t("egress.sent")}</th><th scope="col" class="number">${t("egress.received")}</th></tr></thead>
+    <tbody>${data.items.map((one) => html`<tr key=${one.id}><td>${when(one.at)}</td><td><code>${one.host}:${one.port}</code></td><td><span class=${`badge ${one.verdict === "allowed" ? "good" : "bad"}`}>${one.verdict}</span> <span class="soft small">${one.reason}</span></td><td class="number">${bytes(one.sent)}</td><td class="number">${bytes(one.received)}</td></tr>`)}</tbody>
+  </table></div>
+  ${data.items.length === 0 && html`<p class="soft">${t("egress.none")}</p>`}`;
+}

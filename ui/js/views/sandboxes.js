@@ -1,0 +1,86 @@
+// The list of sandboxes.
+import { html, useState, useMemo, useRef } from "../lib.js";
+import { t } from "../i18n.js";
+import { post } from "../api.js";
+import { usePoll, useNow } from "../data.js";
+import { ago, bytes, shortId } from "../format.js";
+import { Badge, Dialog, Empty, ErrorBox, Field, Icon, Loading, useAction } from "../parts/basic.js";
+import { useRows, Window } from "./jobs.js";
+
+const OPEN = "queued,starting,ready,busy,hibernated,closing";
+
+export function Sandboxes({ session }) {
+  const [states, setStates] = useState(OPEN);
+  const [search, setSearch] = useState("");
+  const [making, setMaking] = useState(false);
+  const label = search.includes("=") ? search.trim() : "";
+  const rows = useRows("v1/sandboxes", { state: states, label }, 3000);
+  const now = useNow(5000);
+  const word = label ? "" : search.trim().toLowerCase();
+  const items = rows.items.filter((one) => !word || one.id.includes(word) || one.name.toLowerCase().includes(word) || Object.entries(one.labels || {}).some(([k, v]) => `${k}=${v}`.toLowerCase().includes(word)));
+  const end = useRef(null);
+  end.current = rows.more;
+  const onEnd = useMemo(() => () => end.current(), []);
+  return html`<div class="list-page">
+    <header class="bar-head">
+      <h1>${t("nav.sandboxes")}</h1>
+      <input type="search" placeholder=${t("boxes.search")} aria-label=${t("boxes.search")} value=${search} onInput=${(event) => setSearch(event.target.value)} />
+      <select aria-label=${t("jobs.state")} value=${states} onChange=${(event) => setStates(event.target.value)}>
+        <option value=${OPEN}>${t("boxes.open")}</option><option value="">${t("boxes.all")}</option><option value="hibernated">${t("state.hibernated")}</option>
+        <option value="closed,expired">${t("state.closed")}</option><option value="failed,lost">${t("boxes.broken")}</option>
+      </select>
+      <span class="grow"></span>
+      ${session.scopes.includes("run") && html`<button type="button" class="primary" onClick=${() => setMaking(true)}><${Icon} name="plus" />${t("boxes.new")}</button>`}
+    </header>
+    <${ErrorBox} error=${rows.error} />
+    ${!rows.first && !rows.error && html`<${Loading} />`}
+    ${rows.first && items.length === 0 && html`<${Empty} icon="box" title=${t(search || states !== OPEN ? "boxes.none.title" : "boxes.empty.title")}>${t(search || states !== OPEN ? "boxes.none" : "boxes.empty")}<//>`}
+    ${items.length > 0 && html`<${Window} count=${items.length} height=${58} label=${t("nav.sandboxes")} onEnd=${onEnd} row=${(i, style) => html`<${Row} key=${items[i].id} box=${items[i]} now=${now} style=${style} />`} />`}
+    ${making && html`<${Create} onClose=${() => setMaking(false)} />`}
+  </div>`;
+}
+
+const isOpen = (box) => OPEN.split(",").includes(box.state);
+
+const Row = ({ box, now, style }) => html`<li style=${style}><a class="row box" data-row href=${`#/sandboxes/${box.id}`}>
+  <${Badge} state=${box.state} />
+  <span class="what"><strong>${box.name || shortId(box.id)}</strong>${Object.entries(box.labels || {}).slice(0, 4).map(([key, value]) => html` <span class="label">${key}=${value}</span>`)}</span>
+  <span class="soft meta">${box.image} · ${bytes(box.resources.memory_mb * 1048576)} · ${t("boxes.cores", { n: box.resources.cpus })}${box.gpu && box.gpu.count ? ` · ${box.gpu.count} GPU` : ""}</span>
+  <time class="soft" datetime=${box.created_at} title=${box.created_at}>${ago(box.created_at, now)}</time>
+  <span class="soft until">${isOpen(box) ? t("boxes.until", { when: ago(box.expires_at, now) }) : box.reason}</span>
+</a></li>`;
+
+// Create asks for what a new sandbox should be.
+function Create({ onClose }) {
+  const images = usePoll("v1/images", 0);
+  const limits = usePoll("v1/limits", 0).data;
+  const [form, setForm] = useState({ name: "", image: "python", network: "packages", memory: "", hours: "1" });
+  const { busy, error, act } = useAction();
+  const change = (name) => (event) => setForm({ ...form, [name]: event.target.value });
+  const submit = (event) => {
+    event.preventDefault();
+    act(async () => {
+      const made = await post("v1/sandboxes", {
+        image: form.image, network: form.network, ttl_seconds: Math.round(Number(form.hours) * 3600), ...(form.name ? { name: form.name } : {}), ...(form.memory ? { resources: { memory_mb: Number(form.memory) } } : {}),
+      });
+      location.hash = `#/sandboxes/${made.sandbox.id}`;
+    });
+  };
+  return html`<${Dialog} title=${t("boxes.new")} onClose=${onClose}>
+    <form class="dialog-form" onSubmit=${submit}>
+      <${Field} label=${t("boxes.name")}><input type="text" value=${form.name} onInput=${change("name")} maxlength="100" /><//>
+      <${Field} label=${t("boxes.image")} hint=${((images.data && images.data.items) || []).filter((one) => one.name === form.image).map((one) => one.description)[0]}>
+        <select value=${form.image} onChange=${change("image")}>${((images.data && images.data.items) || [{ name: "python" }]).map((one) => html`<option key=${one.name} value=${one.name}>${one.name}</option>`)}</select><//>
+      <${Field} label=${t("boxes.network")}><select value=${form.network} onChange=${change("network")}>
+        <option value="packages">${t("boxes.network.packages")}</option><option value="none">${t("boxes.network.none")}</option><option value="allowlist">${t("boxes.network.allowlist")}</option></select><//>
+      <div class="side-by-side">
+        <${Field} label=${t("boxes.memory")}><input type="number" min=${limits ? limits.memory_mb.min : 1} max=${limits ? limits.memory_mb.max : undefined} placeholder=${limits ? limits.memory_mb.default : ""} value=${form.memory} onInput=${change("memory")} /><//>
+        <${Field} label=${t("boxes.hours")}><input type="number" required min="0.1" step="0.1" value=${form.hours} onInput=${change("hours")} /><//>
+      </div>
+      <${ErrorBox} error=${error} />
+      <footer><button type="submit" class="primary" disabled=${busy}>${t("boxes.create")}</button></footer>
+    </form>
+  <//>`;
+}
+
+export { isOpen };
