@@ -2,7 +2,6 @@ package api
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -98,7 +97,11 @@ func (s *Server) writeFile(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	out, err := s.service.WriteFile(c.Request.Context(), call, c.Param("id"), file, rest.Body(c), c.Request.ContentLength)
+	body, size, err := rest.Unpacked(c)
+	if err != nil {
+		return err
+	}
+	out, err := s.service.WriteFile(c.Request.Context(), call, c.Param("id"), file, body, size)
 	if err != nil {
 		rest.DiscardShort(c)
 		return err
@@ -241,25 +244,14 @@ func (s *Server) partOf(c *gin.Context, call service.Call, id, file string, want
 	return service.Range{Offset: offset, Length: length}, nil
 }
 
+// send sends a file, compressed if it is whole and the caller takes that, or a part as it is.
 func (s *Server) send(c *gin.Context, status int, f service.File, shown string) error {
 	rest.FileHeaders(c, f.Entry, shown)
-	c.Header("Content-Length", strconv.FormatInt(f.Length, 10))
-	if status == http.StatusPartialContent {
-		c.Header("Content-Range", fmt.Sprintf("bytes %d-%d/%d", f.Offset, f.Offset+f.Length-1, f.Size))
+	if status != http.StatusPartialContent {
+		return sendFS(c, f.Content, f.Length)
 	}
-	c.Status(status)
-	out := rest.NewDeadlineWriter(c)
-	n, err := io.Copy(out, f.Content)
-	if err == nil {
-		err = out.Flush()
-	}
-	if err != nil {
-		return fmt.Errorf("send file: %w", err)
-	}
-	if n != f.Length {
-		return fmt.Errorf("send file: %d bytes instead of %d", n, f.Length)
-	}
-	return nil
+	c.Header("Content-Range", fmt.Sprintf("bytes %d-%d/%d", f.Offset, f.Offset+f.Length-1, f.Size))
+	return sendContent(c, status, f.Content, f.Length)
 }
 
 // fileWait is how long file routes wait by default.

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"io"
 	"mime/multipart"
 	"net/http"
@@ -34,7 +35,7 @@ func TestFilesGoInAndOut(t *testing.T) {
 	}
 	// What a read has staged is deleted after its answer, which a client can have read by then.
 	eventually(t, "staged objects are deleted", func() bool { return len(b.blobs.keys()) == 0 })
-	answer, _ := b.do("GET", base+"a.bin", nil)
+	answer, _ := b.do("GET", base+"a.bin", nil, "Accept-Encoding", "identity")
 	for header, want := range map[string]string{
 		"X-Content-Type-Options": "nosniff", "Content-Disposition": `attachment; filename="a.bin"; filename*=UTF-8''a.bin`, "Last-Modified": "Sun, 09 Sep 2001 01:46:40 GMT",
 		"Accept-Ranges": "bytes", "Content-Length": "1048576", "Content-Security-Policy": "sandbox; default-src 'none'",
@@ -251,4 +252,45 @@ func TestFileLimit(t *testing.T) {
 	if left := b.blobs.keys(); len(left) != 0 {
 		t.Fatalf("staged objects are left: %v", left)
 	}
+}
+
+// Files of the workspace and tars come and go compressed; the limit is that of what they unpack to.
+func TestFilesAreCompressedBothWays(t *testing.T) {
+	t.Parallel()
+	const limit = 200_000
+	b := setup(t, func(c *api.Config, _ *api.Deps) {
+		c.Limits = farm.DefaultLimits()
+		c.Limits.MaxFileBytes = limit
+	})
+	file := "/v1/sandboxes/" + b.sandbox() + "/files/a.txt"
+	for size, status := range map[int]int{limit - 1: http.StatusCreated, limit: http.StatusCreated, limit + 1: http.StatusRequestEntityTooLarge} {
+		text := strings.Repeat("0123456789", size/10+1)[:size]
+		answer, body := b.do("PUT", file, packed(t, []byte(text)), "Content-Type", "text/plain", "Content-Encoding", "gzip")
+		if answer.StatusCode != status {
+			t.Fatalf("%d bytes: %s %s", size, answer.Status, body)
+		}
+		if status != http.StatusCreated {
+			continue
+		}
+		answer, body = b.do("GET", file, nil, "Accept-Encoding", "gzip")
+		if answer.Header.Get("Content-Encoding") != "gzip" || answer.Header.Get("Vary") != "Accept-Encoding" || len(body) > size/50 {
+			t.Errorf("%d bytes: %v, %d bytes", size, answer.Header, len(body))
+		}
+		unpack, err := gzip.NewReader(bytes.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(unpack); err != nil || string(got) != text {
+			t.Errorf("%d bytes: %d came back, %v", size, len(got), err)
+		}
+		if answer, body = b.do("GET", file, nil, "Accept-Encoding", "identity"); answer.Header.Get("Content-Encoding") != "" || string(body) != text {
+			t.Errorf("as it is: %v, %d bytes", answer.Header, len(body))
+		}
+		if answer, body = b.do("GET", file, nil, "Accept-Encoding", "gzip", "Range", "bytes=10-19"); answer.Header.Get("Content-Encoding") != "" || string(body) != "0123456789" {
+			t.Errorf("a part: %v %q", answer.Header, body)
+		}
+	}
+	b.problem(farm.CodeInvalid, http.StatusBadRequest, "PUT", file, "no gzip at all, but long enough", "Content-Type", "text/plain", "Content-Encoding", "gzip")
+	b.problem(farm.CodeInvalid, http.StatusUnsupportedMediaType, "PUT", file, "x", "Content-Type", "text/plain", "Content-Encoding", "br")
+	b.problem(farm.CodeInvalid, http.StatusUnsupportedMediaType, "POST", strings.TrimSuffix(file, "/a.txt"), "x", "Content-Type", "application/x-tar", "Content-Encoding", "br")
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
@@ -62,11 +63,12 @@ func (s *Server) forwardPort(c *gin.Context) error {
 		case <-ctx.Done():
 		}
 	}()
-	in := make(chan error, 1)
-	go func() { in <- forwardIn(ctx, ws, conn) }()
+	caller := &forwarded{ws: ws, conn: conn, ended: make(chan error, 1)}
+	go caller.read(ctx)
+	go caller.ping(ctx, s.cfg.Heartbeat, s.cfg.StallTimeout)
 	err = forwardOut(ctx, ws, conn, s.cfg.StallTimeout)
 	if err == nil {
-		err = <-in
+		err = <-caller.ended
 	}
 	status := websocket.StatusNormalClosure
 	if err != nil {
@@ -76,23 +78,64 @@ func (s *Server) forwardPort(c *gin.Context) error {
 	return nil
 }
 
-// forwardIn writes messages to a connection until an empty one has ended the direction.
-func forwardIn(ctx context.Context, ws *websocket.Conn, conn net.Conn) error {
+// forwarded is the caller's direction of a connection.
+type forwarded struct {
+	ws      *websocket.Conn
+	conn    net.Conn
+	ended   chan error  // gets the end of the direction
+	writing atomic.Bool // the sandbox takes its time, and meanwhile answers to pings are not seen
+}
+
+// read passes messages on until an empty one has ended the direction, and goes on reading then: pings are answered, and the caller may leave.
+func (f *forwarded) read(ctx context.Context) {
+	err := f.pass(ctx)
+	if err != nil {
+		_ = f.conn.Close() // the caller is gone, or at fault
+	}
+	f.ended <- err
+	if err == nil {
+		_, _, _ = f.ws.Read(ctx)
+		_ = f.conn.Close()
+	}
+}
+
+func (f *forwarded) pass(ctx context.Context) error {
 	for {
-		kind, data, err := ws.Read(ctx)
+		kind, data, err := f.ws.Read(ctx)
 		if err != nil {
-			_ = conn.Close() // the caller is gone
 			return err
 		}
 		if kind != websocket.MessageBinary {
-			_ = conn.Close()
 			return errors.New("a message is not binary")
 		}
 		if len(data) == 0 {
-			return conn.(interface{ CloseWrite() error }).CloseWrite() //nolint:errcheck,forcetypeassert // all connections to ports have it
+			return f.conn.(interface{ CloseWrite() error }).CloseWrite() //nolint:errcheck,forcetypeassert // all connections to ports have it
 		}
-		if _, err := conn.Write(data); err != nil {
+		f.writing.Store(true)
+		_, err = f.conn.Write(data)
+		f.writing.Store(false)
+		if err != nil {
 			return err
+		}
+	}
+}
+
+// ping closes the connection of a caller who is gone without a word.
+func (f *forwarded) ping(ctx context.Context, every, stall time.Duration) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		bounded, done := context.WithTimeout(ctx, stall)
+		err := f.ws.Ping(bounded)
+		done()
+		if err != nil && !f.writing.Load() {
+			_ = f.conn.Close()
+			return
 		}
 	}
 }

@@ -2,13 +2,18 @@ package api_test
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net"
 	"net/http"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/coder/websocket"
+
+	"github.com/sandfarm/sandfarm/api"
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -64,4 +69,46 @@ func TestForwardedConnections(t *testing.T) {
 	target := "/v1/sandboxes/" + box + "/tcp/" + strconv.Itoa(port)
 	f.problem(farm.CodeInvalid, http.StatusUpgradeRequired, "GET", target, nil)
 	f.problem(farm.CodeUnauthorized, http.StatusForbidden, "GET", target, nil, "Origin", "https://evil.example")
+}
+
+// A caller who is gone without a word holds neither the sandbox's server nor one of its connections for ever. One who is silent and there stays.
+func TestForwardedConnectionsWhoseCallerIsGone(t *testing.T) {
+	t.Parallel()
+	f := setupLive(t, func(c *api.Config, _ *api.Deps) { c.Heartbeat, c.StallTimeout = time.Second, 5*time.Second })
+	box := f.sandbox()
+	ended := make(chan string, 2)
+	port := agenttest.Serve(t, func(conn io.ReadWriter) {
+		name := make([]byte, 4)
+		_, _ = io.ReadFull(conn, name)
+		_, _ = io.Copy(io.Discard, conn)
+		ended <- string(name)
+	})
+	dial := func(name string, answers bool, pings chan<- struct{}) *websocket.Conn {
+		ws, _, err := websocket.Dial(t.Context(), f.web.URL+"/v1/sandboxes/"+box+"/tcp/"+strconv.Itoa(port), &websocket.DialOptions{ //nolint:bodyclose // there is none
+			OnPingReceived: func(context.Context, []byte) bool {
+				if pings != nil {
+					pings <- struct{}{}
+				}
+				return answers
+			},
+		})
+		agenttest.Must(t, err)
+		t.Cleanup(func() { _ = ws.CloseNow() })
+		agenttest.Must(t, ws.Write(t.Context(), websocket.MessageBinary, []byte(name)))
+		go func() { _, _, _ = ws.Read(t.Context()) }()
+		return ws
+	}
+	pings := make(chan struct{}, 1000)
+	there := dial("here", true, pings)
+	dial("gone", false, nil)
+	if got := <-ended; got != "gone" {
+		t.Fatalf("the connection of %q has ended", got)
+	}
+	for range 8 {
+		<-pings
+	}
+	agenttest.Must(t, there.Close(websocket.StatusNormalClosure, ""))
+	if got := <-ended; got != "here" {
+		t.Errorf("the connection of %q has ended", got)
+	}
 }

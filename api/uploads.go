@@ -30,7 +30,11 @@ func (s *Server) uploadFiles(c *gin.Context) error {
 	var out service.Outcome
 	switch kind {
 	case "application/x-tar", "application/tar":
-		out, err = s.service.WriteTar(ctx, call, id, under, rest.Body(c), c.Request.ContentLength)
+		body, size, failed := rest.Unpacked(c)
+		if failed != nil {
+			return failed
+		}
+		out, err = s.service.WriteTar(ctx, call, id, under, body, size)
 	case "multipart/form-data":
 		if params["boundary"] == "" {
 			return rest.BadRequestf("the Content-Type multipart/form-data has no boundary")

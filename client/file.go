@@ -12,7 +12,7 @@ import (
 
 // Open streams a file and reports its size. The caller closes it. Only ctx limits it.
 func (f *Files) Open(ctx context.Context, path string) (*Content, error) {
-	r, err := f.c.send(ctx, call{method: http.MethodGet, path: f.at(path), header: http.Header{"Accept": {"*/*"}}}) //nolint:bodyclose // the caller closes it as the content
+	r, err := f.c.send(ctx, call{method: http.MethodGet, path: f.at(path), header: http.Header{"Accept": {"*/*"}, "Accept-Encoding": {"identity"}}}) //nolint:bodyclose // the caller closes it as the content
 	if err != nil {
 		return nil, err
 	}
