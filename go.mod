@@ -3,6 +3,7 @@ module github.com/sandfarm/sandfarm
 go 1.26.0
 
 require (
+	connectrpc.com/connect v1.20.0
 	github.com/KimMachineGun/automemlimit v1.0.1
 	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/chromedp/cdproto v0.0.0-20260321001828-e3e3800016bc

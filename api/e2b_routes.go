@@ -48,6 +48,8 @@ func (s *Server) e2bRoutes() []route {
 		serve        e2b.Handler
 	}{
 		{"GET", e2bBase + "/health", true, s.e2b.Health},
+		{"GET", e2bBase + "/files", true, s.e2b.Download},
+		{"POST", e2bBase + "/files", false, s.e2b.Upload},
 		{"POST", e2bBase + "/execute", false, s.e2b.Interpret},
 		{"POST", e2bBase + "/contexts", false, s.e2b.Interpret},
 		{"GET", e2bBase + "/contexts", false, s.e2b.Interpret},
@@ -56,6 +58,12 @@ func (s *Server) e2bRoutes() []route {
 	} {
 		r := route{method: d.method, path: d.path, open: true, scope: farm.ScopeRun, stream: d.stream}
 		r.handler = s.inBox(r, d.serve)
+		all = append(all, r)
+	}
+	rpc := s.e2b.RPC(e2bBase)
+	for procedure, changes := range e2b.Procedures() {
+		r := route{method: "POST", path: e2bBase + procedure, open: true, scope: farm.ScopeRun, stream: !changes}
+		r.handler = s.inBox(r, rpc)
 		all = append(all, r)
 	}
 	for i := range all {
@@ -88,7 +96,10 @@ func (s *Server) inBox(r route, serve e2b.Handler) func(*gin.Context) error {
 		c.AddParam("id", box.ID)
 		t := follow(c)
 		defer func() { s.ended(c, r, t) }()
-		return serve(c, box)
+		if err := serve(c, box); err != nil {
+			s.failE2B(c, err) // before the audit reads the status
+		}
+		return nil
 	}
 }
 

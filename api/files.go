@@ -248,10 +248,10 @@ func (s *Server) partOf(c *gin.Context, call service.Call, id, file string, want
 func (s *Server) send(c *gin.Context, status int, f service.File, shown string) error {
 	rest.FileHeaders(c, f.Entry, shown)
 	if status != http.StatusPartialContent {
-		return sendFS(c, f.Content, f.Length)
+		return rest.SendWhole(c, f.Content, f.Length)
 	}
 	c.Header("Content-Range", fmt.Sprintf("bytes %d-%d/%d", f.Offset, f.Offset+f.Length-1, f.Size))
-	return sendContent(c, status, f.Content, f.Length)
+	return rest.SendContent(c, status, f.Content, f.Length)
 }
 
 // fileWait is how long file routes wait by default.

@@ -1,9 +1,7 @@
 package api
 
 import (
-	"compress/gzip"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -14,7 +12,6 @@ import (
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
-	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -178,14 +175,9 @@ func (s *Server) readFS(c *gin.Context) error {
 			fsHeaders(c, e)
 			return service.Range{}, err
 		}
-		wanted, ok := rest.ParseRange(c.GetHeader("Range"))
-		if ifRange := c.GetHeader("If-Range"); !ok || ifRange != "" && ifRange != `"`+e.ETag+`"` {
-			return service.Range{Length: e.Size}, nil
-		}
-		offset, length, ok := wanted.Within(e.Size)
-		if !ok {
-			c.Header("Content-Range", fmt.Sprintf("bytes */%d", e.Size))
-			return service.Range{}, rest.Refusef(http.StatusRequestedRangeNotSatisfiable, farm.CodeInvalid, "The range holds no byte of the file, which has %d.", e.Size)
+		offset, length, partial, err := rest.Part(c, e.Size, e.ETag)
+		if err != nil || !partial {
+			return service.Range{Length: e.Size}, err //nolint:wrapcheck // a sentence for the caller
 		}
 		status = http.StatusPartialContent
 		return service.Range{Offset: offset, Length: length}, nil
@@ -202,9 +194,9 @@ func (s *Server) readFS(c *gin.Context) error {
 	fsHeaders(c, content.Entry)
 	if status == http.StatusPartialContent {
 		c.Header("Content-Range", fmt.Sprintf("bytes %d-%d/%d", part.Offset, part.Offset+part.Length-1, content.Entry.Size))
-		return sendContent(c, status, content, part.Length)
+		return rest.SendContent(c, status, content, part.Length)
 	}
-	return sendFS(c, content, part.Length)
+	return rest.SendWhole(c, content, part.Length)
 }
 
 func (s *Server) packFS(c *gin.Context, path string) error {
@@ -215,55 +207,7 @@ func (s *Server) packFS(c *gin.Context, path string) error {
 	defer content.Close()
 	rest.FileHeaders(c, wire.FileEntry{Path: strings.TrimRight(path, "/") + ".tar"}, "attachment")
 	c.Writer.Header().Del("Accept-Ranges")
-	return sendFS(c, content, -1)
-}
-
-// sendFS sends content whole, compressed if the caller takes that and it is worth it; length -1: unknown.
-func sendFS(c *gin.Context, content io.Reader, length int64) error {
-	c.Header("Vary", "Accept-Encoding")
-	if !rest.Compresses(c, length) {
-		return sendContent(c, http.StatusOK, content, length)
-	}
-	if err := budget.Charge(c.Request.Context(), rest.GzipBytes); err != nil {
-		return err //nolint:wrapcheck // a sentence for the caller
-	}
-	rest.MarkCompressed(c)
-	c.Status(http.StatusOK)
-	out := rest.NewDeadlineWriter(c)
-	packer, err := gzip.NewWriterLevel(out, gzip.BestSpeed)
-	if err != nil {
-		return fmt.Errorf("compress: %w", err)
-	}
-	n, err := io.Copy(packer, content)
-	if err == nil {
-		err = packer.Close()
-	}
-	return ended(n, length, err, out)
-}
-
-// sendContent sends content as it is.
-func sendContent(c *gin.Context, status int, content io.Reader, length int64) error {
-	if length >= 0 {
-		c.Header("Content-Length", strconv.FormatInt(length, 10))
-	}
-	c.Status(status)
-	out := rest.NewDeadlineWriter(c)
-	n, err := io.Copy(out, content)
-	return ended(n, length, err, out)
-}
-
-// ended ends an answer. One that is not complete must break off, so that the caller does not mistake it for the whole.
-func ended(n, length int64, err error, out *rest.DeadlineWriter) error {
-	if err == nil {
-		err = out.Flush()
-	}
-	if err == nil && length >= 0 && n != length {
-		err = fmt.Errorf("%d bytes instead of %d", n, length)
-	}
-	if err != nil {
-		panic(http.ErrAbortHandler)
-	}
-	return nil
+	return rest.SendWhole(c, content, -1)
 }
 
 // writeFS writes the body to a file, or makes a directory.

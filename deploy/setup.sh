@@ -14,6 +14,7 @@
 #   deploy/setup.sh sdk    the tools that build, check and test the Python SDK
 #   deploy/setup.sh recipes
 #                          the packages that the recipes of docs/recipes use
+#   deploy/setup.sh e2b    the SDKs of E2B, which the tests of /e2b run
 #   deploy/setup.sh kernel the Python environment and the uv that the agent's tests run, and the ipykernel that ours is compared with
 #   deploy/setup.sh gvisor gVisor's runtime runsc, at its pinned version, for `make gvisor`
 #   deploy/setup.sh ui     what `make test-ui` needs: Chromium, and axe, which looks for what keeps people from using a page
@@ -29,6 +30,7 @@
 #   SANDFARM_TEST_MCP       a folder of your own with the tools of the MCP tests (node, node_modules, venv)
 #   SANDFARM_TEST_SDK       a virtual environment of your own with sdk/python/requirements-dev.txt
 #   SANDFARM_TEST_RECIPES   a virtual environment of your own with examples/python/recipes/requirements.txt
+#   SANDFARM_TEST_E2B       a folder of your own with the SDKs of E2B (node_modules, venv)
 #   SANDFARM_TEST_KERNEL    a virtual environment of your own with images/python/requirements.txt
 #   SANDFARM_TEST_REFERENCE a folder of your own with internal/agent/difftest/*.txt (libraries, ipykernel, matplotlib)
 #   SANDFARM_TEST_UV        a uv of your own, for the agent's tests
@@ -72,6 +74,8 @@ log=$cache/log
 . "$here/deploy/setup/mcp.sh"
 # shellcheck source=deploy/setup/python.sh
 . "$here/deploy/setup/python.sh"
+# shellcheck source=deploy/setup/e2b.sh
+. "$here/deploy/setup/e2b.sh"
 
 die() {
     printf 'setup: %s\n' "$*" >&2
@@ -134,6 +138,7 @@ test)
     "$0" minio &
     minio=$!
     setup_mcp
+    setup_e2b
     setup_sdk
     setup_kernel
     setup_reference
@@ -168,6 +173,8 @@ compose | test-compose)
 mcp-dir) mcp_dir ;;
 sdk) setup_sdk ;;
 sdk-dir) sdk_dir ;;
+e2b) setup_e2b ;;
+e2b-dir) e2b_dir ;;
 recipes) setup_recipes ;;
 recipes-dir) recipes_dir ;;
 kernel)
@@ -198,7 +205,7 @@ dist)
     go_required_tool cyclonedx-gomod github.com/CycloneDX/cyclonedx-gomod github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod "$cyclonedx_version"
     ;;
 *)
-    printf 'usage: %s run|test|compose|test-compose|lint|dist|vulncheck|sdk|recipes|kernel|gvisor|engine\n' "${0#"$here"/}" >&2
+    printf 'usage: %s run|test|compose|test-compose|lint|dist|vulncheck|sdk|recipes|e2b|kernel|gvisor|engine\n' "${0#"$here"/}" >&2
     exit 2
     ;;
 esac

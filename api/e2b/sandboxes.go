@@ -24,7 +24,7 @@ const clientID = "sandfarm"
 const (
 	// createWait is how long a create waits until its sandbox is ready. The SDKs wait a minute for the answer.
 	createWait = 50 * time.Second
-	// changeWait is how long a close, a pause and a resume wait until they are done.
+	// changeWait is how long a pause and a resume wait until they are done.
 	changeWait = 50 * time.Second
 	// undoTimeout bounds the close of a sandbox for which its caller does not wait any more.
 	undoTimeout = 10 * time.Second
@@ -119,13 +119,13 @@ func (d *Door) show(s wire.Sandbox) shownSandbox {
 	return out
 }
 
-// Kill closes a sandbox.
+// Kill closes a sandbox. From the answer on it is gone to the SDKs; its container ends a moment later.
 func (d *Door) Kill(c *gin.Context) error {
 	s, err := d.open(c)
 	if err != nil {
 		return err
 	}
-	if _, err := d.Service.CloseSandbox(c.Request.Context(), service.Call{Tenant: rest.Tenant(c), Wait: changeWait}, s.ID); err != nil {
+	if _, err := d.Service.CloseSandbox(c.Request.Context(), service.Call{Tenant: rest.Tenant(c)}, s.ID); err != nil {
 		return err
 	}
 	return nothing(c)

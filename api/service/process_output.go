@@ -199,9 +199,11 @@ func (o *ProcessOutput) open(ctx context.Context) (err error) {
 		return nil
 	}
 	if !o.got { // not the next answer of many: the sandbox may have ended
-		if o.agent, err = o.s.agentOf(ctx, o.tenant, o.sandbox, o.id); err != nil {
-			return err
+		agent, err := o.s.agentOf(ctx, o.tenant, o.sandbox, o.id)
+		if err != nil {
+			return err // Close takes leave by the one before
 		}
+		o.agent = agent
 	}
 	o.answer, err = o.agent.ProcessOutput(ctx, o.id, o.reader, o.next)
 	return err

@@ -83,7 +83,7 @@ func (w *FileWatch) begin(ctx context.Context, a live.Agent) ([]wire.Event, erro
 	}
 	lost := w.id != ""
 	w.id, w.last = farm.NewID(farm.WatchPrefix), 0
-	started, err := a.Watch(ctx, w.id, w.what.Path, w.what.Recursive, w.what.Ignore)
+	started, err := a.Watch(ctx, w.id, w.what.Path, w.what.Recursive, false, w.what.Ignore)
 	if err != nil {
 		return nil, err
 	}
@@ -219,4 +219,43 @@ func (w *FileWatch) events(got live.FileEvents) ([]wire.Event, error) {
 		w.last = e.Seq
 	}
 	return out, nil
+}
+
+// Watcher watches a directory for a caller who asks for its changes when it likes (WatcherChanges), until it is ended or many others are begun in
+// the sandbox.
+func (s *Service) Watcher(ctx context.Context, tenant, sandboxID string, what Watching) (id string, err error) {
+	a, err := s.fsAgent(ctx, tenant, sandboxID, &what.Path)
+	if err != nil {
+		return "", err
+	}
+	id = farm.NewID(farm.WatchPrefix)
+	_, err = a.Watch(ctx, id, what.Path, what.Recursive, true, what.Ignore)
+	return id, err
+}
+
+// WatcherChanges returns what has changed since it was called before: some hundred changes at most, then call it again.
+func (s *Service) WatcherChanges(ctx context.Context, tenant, sandboxID, id string) (live.FileEvents, error) {
+	a, err := s.watcherAgent(ctx, tenant, sandboxID, id)
+	if err != nil {
+		return live.FileEvents{}, err
+	}
+	return a.Polled(ctx, id)
+}
+
+// EndWatcher ends a watcher. One that has ended is no error.
+func (s *Service) EndWatcher(ctx context.Context, tenant, sandboxID, id string) error {
+	a, err := s.watcherAgent(ctx, tenant, sandboxID, id)
+	if err != nil {
+		return err
+	}
+	return a.EndWatch(ctx, id)
+}
+
+// watcherAgent is agent for a watcher, whose id may be malformed.
+func (s *Service) watcherAgent(ctx context.Context, tenant, sandboxID, id string) (live.Agent, error) {
+	a, err := s.agent(ctx, tenant, sandboxID)
+	if err == nil && !farm.ValidID(farm.WatchPrefix, id) {
+		err = farm.NotFoundf("The sandbox has no watcher %q.", farm.Shorten(id))
+	}
+	return a, err
 }

@@ -74,4 +74,6 @@ const (
 	FSReplace FSHow = "replace" // written aside and renamed: readers see the old content or the new one
 	FSAppend  FSHow = "append"  // in place, behind the end
 	FSAt      FSHow = "at"      // in place, from an offset on
+	// FSOverwrite is in place, instead of what was there: who watches the file sees that it changes.
+	FSOverwrite FSHow = "overwrite"
 )

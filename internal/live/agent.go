@@ -21,8 +21,11 @@ func (p *Path) Agent(box *farm.Sandbox) Agent { return client.NewLive(p.Sandbox(
 // FileEvents is an answer with changes of files.
 type FileEvents = agent.FileEvents
 
-// Kinds of changes that have more than a path.
+// Kinds of changes.
 const (
+	FileCreated = agent.FileCreated
+	FileChanged = agent.FileChanged
+	FileRemoved = agent.FileRemoved
 	FileDropped = agent.FileDropped
 	FileRenamed = agent.FileRenamed
 )
@@ -32,3 +35,9 @@ type Piece = client.Piece
 
 // PieceOf is a piece of bytes that are known.
 func PieceOf(b []byte) *Piece { return client.PieceOf(b) }
+
+// FileEvent is one change.
+type FileEvent = agent.FileEvent
+
+// FileKind says what happened to a file.
+type FileKind = agent.FileKind

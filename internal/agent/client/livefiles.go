@@ -263,9 +263,11 @@ func (e *exactly) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Watch begins to watch a tree. An id that is known is not begun again.
-func (l Live) Watch(ctx context.Context, id, path string, recursive bool, ignore []string) (agent.WatchStarted, error) {
+// Watch begins to watch a tree. An id that is known is not begun again. A polled watch is read by Polled, by one reader, and lives until it is
+// ended or many others are begun; any other one by Watched, and lives for a minute without a reader.
+func (l Live) Watch(ctx context.Context, id, path string, recursive, polled bool, ignore []string) (agent.WatchStarted, error) {
 	query := fsQuery(path)
+	query.Set("polled", strconv.FormatBool(polled))
 	query.Set("recursive", strconv.FormatBool(recursive))
 	query["ignore"] = ignore
 	var out agent.WatchStarted
@@ -279,13 +281,28 @@ func (l Live) Watch(ctx context.Context, id, path string, recursive bool, ignore
 // Watched returns the changes after a number, when there are some or the time is up.
 func (l Live) Watched(ctx context.Context, id string, after uint64, wait time.Duration) (agent.FileEvents, error) {
 	query := url.Values{"after": {strconv.FormatUint(after, 10)}, "wait": {strconv.FormatInt(wait.Milliseconds(), 10)}}
+	out, err := l.watched(ctx, id, query, wait)
+	if err == nil && !out.Lost && len(out.Events) > 0 && out.Events[0].Seq != after+1 {
+		err = errChange
+	}
+	return out, err
+}
+
+// Polled returns the next changes of a polled watch. What an answer had is not in the next one.
+func (l Live) Polled(ctx context.Context, id string) (agent.FileEvents, error) {
+	return l.watched(ctx, id, nil, 0)
+}
+
+var errChange = farm.Errorf(farm.CodeInternal, "the agent told of a change that cannot be")
+
+func (l Live) watched(ctx context.Context, id string, query url.Values, wait time.Duration) (agent.FileEvents, error) {
 	var out agent.FileEvents
 	if err := l.call(ctx, wait+callTimeout, http.MethodGet, agent.FSPath+"/watches/"+url.PathEscape(id), query, nil, &out); err != nil {
 		return out, err
 	}
 	for i, e := range out.Events {
-		if i > 0 && e.Seq != out.Events[i-1].Seq+1 || !out.Lost && i == 0 && e.Seq != after+1 || !validEvent(e) {
-			return out, farm.Errorf(farm.CodeInternal, "the agent told of a change that cannot be")
+		if i > 0 && e.Seq != out.Events[i-1].Seq+1 || !validEvent(e) {
+			return out, errChange
 		}
 	}
 	return out, nil

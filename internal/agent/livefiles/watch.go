@@ -41,6 +41,7 @@ type watches struct {
 type watch struct {
 	tree    *tree
 	started agent.WatchStarted
+	polled  bool // its reader asks when it likes, and it keeps where the reader is
 
 	mu      sync.Mutex
 	events  []agent.FileEvent // the oldest first; their numbers have no gaps
@@ -51,6 +52,7 @@ type watch struct {
 	readers int
 	left    time.Time // when the last reader left
 	asked   time.Time // of the last answer with events
+	polls   uint64    // the last event that the reader of a polled one has
 }
 
 // put begins to watch. An id that is known is not begun again.
@@ -85,7 +87,7 @@ func (s *watches) put(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if err := s.room(); err != nil {
 		return nil, err
 	}
-	w := &watch{tree: t, next: 1, more: make(chan struct{}), changed: map[string]uint64{}, left: time.Now()}
+	w := &watch{tree: t, next: 1, polled: r.URL.Query().Get("polled") == "true", more: make(chan struct{}), changed: map[string]uint64{}, left: time.Now()}
 	t.tell = w.add
 	switch err := t.start(); {
 	case errors.Is(err, errTooMany):
@@ -137,12 +139,12 @@ func (w *watch) idle() (since time.Time, idle bool) {
 
 func (w *watch) end() { _ = w.tree.file.Close() }
 
-// expire ends the watches that nobody has read for a while.
+// expire ends the watches that nobody has read for a while. A polled one stays: only one that takes its place ends it (see room).
 func (s *watches) expire(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, w := range s.byID {
-		if since, idle := w.idle(); idle && now.Sub(since) > watchLife {
+		if since, idle := w.idle(); idle && !w.polled && now.Sub(since) > watchLife {
 			w.end()
 			delete(s.byID, id)
 		}
@@ -231,7 +233,24 @@ func (s *watches) get(_ http.ResponseWriter, r *http.Request) (any, error) {
 	}()
 	ctx, done := context.WithTimeout(r.Context(), min(time.Duration(wait)*time.Millisecond, maxPoll))
 	defer done()
+	if w.polled {
+		return w.poll(), nil
+	}
 	return w.wait(ctx, uint64(after)), nil //nolint:gosec // not negative
+}
+
+// poll returns the next events that the reader of a polled watch has not got.
+func (w *watch) poll() agent.FileEvents {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.next == w.polls+1 {
+		return agent.FileEvents{Events: []agent.FileEvent{}}
+	}
+	out := w.from(w.polls)
+	if n := len(out.Events); n > 0 {
+		w.polls = out.Events[n-1].Seq
+	}
+	return out
 }
 
 // wait returns the events after a number, at the latest when ctx is done.

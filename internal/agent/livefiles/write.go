@@ -54,10 +54,10 @@ func (s *Server) write(_ http.ResponseWriter, r *http.Request) (any, error) {
 	switch how.How {
 	case farm.FSReplace:
 		err = s.replace(p, how, body)
-	case farm.FSAppend, farm.FSAt:
+	case farm.FSAppend, farm.FSAt, farm.FSOverwrite:
 		err = s.writeInPlace(p, how, body)
 	default:
-		err = farm.Invalidf("how is none of replace, append and at")
+		err = farm.Invalidf("how is none of replace, append, at and overwrite")
 	}
 	if body.err != nil {
 		err = farm.Wrap(body.err, farm.CodeInvalid, "the upload was interrupted")
@@ -189,6 +189,9 @@ func (s *Server) writeInPlace(p string, how farm.FSWrite, body io.Reader) error 
 		}
 		if how.How == farm.FSAppend {
 			flags |= unix.O_APPEND
+		}
+		if how.How == farm.FSOverwrite {
+			flags |= unix.O_TRUNC
 		}
 		if old == nil {
 			flags |= unix.O_CREAT

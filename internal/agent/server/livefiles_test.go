@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -69,6 +70,13 @@ func TestFilesAnywhere(t *testing.T) {
 	how = farm.FSWrite{How: farm.FSAt, Mode: -1, Offset: 1}
 	if _, err := l.FSWrite(t.Context(), at("a/b.txt"), how, strings.NewReader("EW")); err != nil || readFS(t, l, at("a/b.txt")) != "nEWer" {
 		t.Errorf("at an offset: %v", err)
+	}
+	before, err := l.FSStat(t.Context(), at("a/b.txt"))
+	agenttest.Must(t, err)
+	how = farm.FSWrite{How: farm.FSOverwrite, Mode: -1}
+	if got, err := l.FSWrite(t.Context(), at("a/b.txt"), how, strings.NewReader("in")); err != nil || readFS(t, l, at("a/b.txt")) != "in" || got.Mode != before.Mode ||
+		strings.Split(got.ETag, "-")[0] != strings.Split(before.ETag, "-")[0] { // which is its inode
+		t.Errorf("in place: %+v, %v", got, err)
 	}
 	if got, err := l.FSLink(t.Context(), at("link"), "a/b.txt"); err != nil || got.Type != "symlink" || got.Target != "a/b.txt" {
 		t.Errorf("link: %+v, %v", got, err)
@@ -335,7 +343,7 @@ func TestWatchTellsOfChanges(t *testing.T) {
 	l, dir := agenttest.StartWithFiles(t).Live(), t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	agenttest.Must(t, os.Mkdir(at("old"), 0o700))
-	started, err := l.Watch(t.Context(), "w", dir, true, []string{"*.tmp", ".git"})
+	started, err := l.Watch(t.Context(), "w", dir, true, false, []string{"*.tmp", ".git"})
 	agenttest.Must(t, err)
 	if started.Directories != 2 {
 		t.Errorf("%+v", started)
@@ -390,7 +398,7 @@ func TestWatchOfADirectoryThatIsRenamedAtOnce(t *testing.T) {
 	t.Parallel()
 	l, dir := agenttest.StartWithFiles(t).Live(), t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
-	_, err := l.Watch(t.Context(), "w", dir, true, nil)
+	_, err := l.Watch(t.Context(), "w", dir, true, false, nil)
 	agenttest.Must(t, err)
 	pid, err := strconv.Atoi(strings.Fields(readFS(t, l, "/proc/self/stat"))[0])
 	agenttest.Must(t, err)
@@ -408,7 +416,7 @@ func TestWatchOfADirectoryThatIsRenamedAtOnce(t *testing.T) {
 func TestWatchSaysWhatItDropped(t *testing.T) {
 	t.Parallel()
 	l, dir := agenttest.StartWithFiles(t).Live(), t.TempDir()
-	_, err := l.Watch(t.Context(), "w", dir, false, nil)
+	_, err := l.Watch(t.Context(), "w", dir, false, false, nil)
 	agenttest.Must(t, err)
 	for n := range livefiles.WindowEvents + 1 {
 		agenttest.Must(t, os.Mkdir(filepath.Join(dir, fmt.Sprint(n)), 0o700))
@@ -426,18 +434,46 @@ func TestWatchSaysWhatItDropped(t *testing.T) {
 	}
 }
 
+// A polled watch tells each change once, however seldom it is asked.
+func TestAPolledWatch(t *testing.T) {
+	t.Parallel()
+	l, dir := agenttest.StartWithFiles(t).Live(), t.TempDir()
+	_, err := l.Watch(t.Context(), "w", dir, false, true, nil)
+	agenttest.Must(t, err)
+	names := []string{"one", "two", "three"}
+	var seen []string
+	for _, name := range names {
+		agenttest.Must(t, os.Mkdir(filepath.Join(dir, name), 0o700))
+		until(t, func() bool {
+			got, err := l.Polled(t.Context(), "w")
+			agenttest.Must(t, err)
+			for _, e := range got.Events {
+				seen = append(seen, filepath.Base(e.Path))
+			}
+			return len(got.Events) > 0
+		})
+	}
+	if got, err := l.Polled(t.Context(), "w"); err != nil || len(got.Events) > 0 || !slices.Equal(seen, names) {
+		t.Errorf("%v, then %+v, %v", seen, got, err)
+	}
+	agenttest.Must(t, l.EndWatch(t.Context(), "w"))
+	if _, err := l.Polled(t.Context(), "w"); farm.CodeOf(err) != farm.CodeNotFound {
+		t.Errorf("after its end: %v", err)
+	}
+}
+
 // One watch more than there may be takes the place of one that nobody reads.
 func TestWatchesAreBounded(t *testing.T) {
 	t.Parallel()
 	l, dir := agenttest.StartWithFiles(t).Live(), t.TempDir()
 	for n := range livefiles.MaxWatches {
-		_, err := l.Watch(t.Context(), fmt.Sprint(n), dir, false, nil)
+		_, err := l.Watch(t.Context(), fmt.Sprint(n), dir, false, false, nil)
 		agenttest.Must(t, err)
 	}
 	if _, err := l.Watched(t.Context(), "0", 0, 0); err != nil { // now it is the one that was read last
 		t.Fatal(err)
 	}
-	_, err := l.Watch(t.Context(), "more", dir, false, nil)
+	_, err := l.Watch(t.Context(), "more", dir, false, false, nil)
 	agenttest.Must(t, err)
 	if _, err := l.Watched(t.Context(), "0", 0, 0); err != nil {
 		t.Errorf("the one that was read: %v", err)
@@ -446,12 +482,12 @@ func TestWatchesAreBounded(t *testing.T) {
 		t.Errorf("the one that was left longest: %v", err)
 	}
 	for _, pattern := range []string{"[", strings.Repeat("n", farm.MaxNameBytes+1)} {
-		if _, err := l.Watch(t.Context(), "p", dir, false, []string{pattern}); farm.CodeOf(err) != farm.CodeInvalid {
+		if _, err := l.Watch(t.Context(), "p", dir, false, false, []string{pattern}); farm.CodeOf(err) != farm.CodeInvalid {
 			t.Errorf("pattern %.9q: %v", pattern, err)
 		}
 	}
 	for n, code := range map[int]farm.Code{farm.MaxIgnored - 1: "", farm.MaxIgnored: "", farm.MaxIgnored + 1: farm.CodeInvalid} {
-		_, err := l.Watch(t.Context(), fmt.Sprint("ignore", n), dir, false, make([]string, n))
+		_, err := l.Watch(t.Context(), fmt.Sprint("ignore", n), dir, false, false, make([]string, n))
 		if code == "" && err != nil || code != "" && farm.CodeOf(err) != code {
 			t.Errorf("%d patterns: %v", n, err)
 		}

@@ -1,0 +1,79 @@
+package e2b
+
+import (
+	"testing"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+func TestPlacesOfPaths(t *testing.T) {
+	t.Parallel()
+	for given, want := range map[string]struct{ real, shown string }{
+		"":                     {"/workspace", "/home/user"},
+		".":                    {"/workspace", "/home/user"},
+		"a/b":                  {"/workspace/a/b", "/home/user/a/b"},
+		"./a//b/":              {"/workspace/a/b", "/home/user/a/b"},
+		"../other":             {"/home/other", "/home/other"},
+		"/home/user":           {"/workspace", "/home/user"},
+		"/home/user/a":         {"/workspace/a", "/home/user/a"},
+		"/home/user/../user/a": {"/workspace/a", "/home/user/a"},
+		"/home/users":          {"/home/users", "/home/users"},
+		"/workspace/a":         {"/workspace/a", "/workspace/a"},
+		"/tmp/a":               {"/tmp/a", "/tmp/a"},
+		"~":                    {"/home/sandbox", "/home/sandbox"},
+		"~/a":                  {"/home/sandbox/a", "/home/sandbox/a"},
+		"~a":                   {"/workspace/~a", "/home/user/~a"},
+	} {
+		at := placeOf(given)
+		if shown := at.shown(at.real); at.real != want.real || shown != want.shown {
+			t.Errorf("%q is %q, shown as %q", given, at.real, shown)
+		}
+	}
+}
+
+func TestIDsBothWays(t *testing.T) {
+	t.Parallel()
+	id := farm.NewID(farm.SandboxPrefix)
+	shown := ShownID(id)
+	if SandboxID(shown) != id || SandboxID(id) != id || len(shown) > 57 {
+		t.Errorf("%s is %s, and back %s", id, shown, SandboxID(shown))
+	}
+	for _, other := range []string{"", "sbx", "job_1", "i1234"} {
+		if farm.ValidID(farm.SandboxPrefix, SandboxID(other)) {
+			t.Errorf("%q names a sandbox", other)
+		}
+	}
+}
+
+func TestIDsOfWatchersBothWays(t *testing.T) {
+	t.Parallel()
+	for _, want := range []watcher{
+		{farm.NewID(farm.WatchPrefix), placeOf("a/é"), true},
+		{farm.NewID(farm.WatchPrefix), placeOf("/tmp"), false},
+	} {
+		if got, err := watcherOf(want.String()); err != nil || got != want {
+			t.Errorf("%s is %+v, %v", want, got, err)
+		}
+	}
+	for _, bad := range []string{"", ".", "wat_x.--", farm.NewID(farm.WatchPrefix), farm.NewID(farm.WatchPrefix) + ".-", farm.NewID(farm.WatchPrefix) + ".--!"} {
+		if got, err := watcherOf(bad); farm.CodeOf(err) != farm.CodeNotFound {
+			t.Errorf("%q is %+v, %v", bad, got, err)
+		}
+	}
+}
+
+// The names of parts have directories, which the standard library leaves out.
+func TestNamesOfParts(t *testing.T) {
+	t.Parallel()
+	for header, want := range map[string]string{
+		`form-data; name="file"; filename="/home/user/a/b.txt"`: "/home/user/a/b.txt",
+		`form-data; name="file"; filename="a \"b\""`:            `a "b"`,
+		`form-data; name="file"; filename*=UTF-8''%C3%A9`:       "é",
+		`form-data; name="file"`:                                "",
+		``:                                                      "",
+	} {
+		if got := filename(header); got != want {
+			t.Errorf("%s: %q", header, got)
+		}
+	}
+}

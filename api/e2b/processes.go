@@ -1,0 +1,218 @@
+package e2b
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/sandfarm/sandfarm/api/e2b/envd/process"
+	"github.com/sandfarm/sandfarm/api/service"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// processes implements processconnect.ProcessHandler with the processes of the farm.
+type processes struct{ *Door }
+
+// List lists the processes that run.
+func (p processes) List(ctx context.Context, r *connect.Request[process.ListRequest]) (*connect.Response[process.ListResponse], error) {
+	box := boxOf(ctx)
+	list, err := p.Service.Processes(ctx, box.Tenant, box.ID, false)
+	if err != nil {
+		return nil, err
+	}
+	out := &process.ListResponse{}
+	for _, one := range list.Items {
+		if one.State != string(farm.ProcessRunning) {
+			continue
+		}
+		info := &process.ProcessInfo{Config: &process.ProcessConfig{}, Pid: uint32(one.PID)} //nolint:gosec // a pid is small and not negative
+		if len(one.Argv) > 0 {
+			info.Config.Cmd, info.Config.Args = one.Argv[0], one.Argv[1:]
+		} else {
+			info.Config.Cmd = one.Command
+		}
+		if one.Name != "" {
+			info.Tag = &one.Name
+		}
+		out.Processes = append(out.Processes, info)
+	}
+	return connect.NewResponse(out), nil
+}
+
+// Start starts a process and streams its output until its end. It runs on if the caller leaves; the time of the request is its life.
+func (p processes) Start(ctx context.Context, r *connect.Request[process.StartRequest], out *connect.ServerStream[process.StartResponse]) error {
+	if err := callUser(r.Header()); err != nil {
+		return err
+	}
+	box := boxOf(ctx)
+	made, err := p.Service.StartProcess(ctx, service.Call{Tenant: box.Tenant}, box.ID, p.request(ctx, r.Msg))
+	if err != nil {
+		return err
+	}
+	return p.stream(ctx, made, r.Header(), func(e *process.ProcessEvent) error { return out.Send(&process.StartResponse{Event: e}) })
+}
+
+// request is a request for a process of the farm.
+func (p processes) request(ctx context.Context, r *process.StartRequest) wire.ProcessRequest {
+	config := r.GetProcess()
+	out := wire.ProcessRequest{
+		Argv: append([]string{config.GetCmd()}, config.GetArgs()...), Env: config.GetEnvs(), Name: r.GetTag(), Stdin: r.Stdin == nil || r.GetStdin(),
+		Cwd: placeOf(config.GetCwd()).real,
+	}
+	if size := r.GetPty().GetSize(); r.Pty != nil {
+		out.PTY = &wire.TerminalSize{Cols: int(size.GetCols()), Rows: int(size.GetRows())}
+	}
+	if end, ok := ctx.Deadline(); ok {
+		seconds := int(time.Until(end)/time.Second) + 1
+		if seconds <= p.Service.Bounds().TimeoutMaxSeconds { // beyond, the sandbox's own life ends it
+			out.TimeoutSeconds = &seconds
+		}
+	}
+	return out
+}
+
+// Connect streams the output of a process that runs: what is kept of it, then what comes.
+func (p processes) Connect(ctx context.Context, r *connect.Request[process.ConnectRequest], out *connect.ServerStream[process.ConnectResponse]) error {
+	found, err := p.find(ctx, r.Msg.GetProcess(), true)
+	if err != nil {
+		return err
+	}
+	return p.stream(ctx, found, r.Header(), func(e *process.ProcessEvent) error { return out.Send(&process.ConnectResponse{Event: e}) })
+}
+
+// find finds the process that a selector names; ended also one that has ended.
+func (p processes) find(ctx context.Context, s *process.ProcessSelector, ended bool) (wire.Process, error) {
+	box := boxOf(ctx)
+	list, err := p.Service.Processes(ctx, box.Tenant, box.ID, false)
+	if err != nil {
+		return wire.Process{}, err
+	}
+	var found wire.Process
+	for _, one := range list.Items { // the newest that fits, since the kernel uses numbers again
+		byTag := s.GetTag() != "" && one.Name == s.GetTag()
+		if (byTag || s.GetPid() != 0 && one.PID == int(s.GetPid())) && (ended || one.State == string(farm.ProcessRunning)) {
+			found = one
+		}
+	}
+	if found.ID == "" {
+		return found, farm.NotFoundf("process with pid %d not found", s.GetPid())
+	}
+	return found, nil
+}
+
+// stream sends the events of a process: its start, its output, its end.
+func (p processes) stream(ctx context.Context, of wire.Process, h http.Header, send func(*process.ProcessEvent) error) error {
+	box := boxOf(ctx)
+	output, err := p.Service.ProcessOutput(ctx, box.Tenant, box.ID, of.ID, "")
+	if err != nil {
+		return err
+	}
+	defer output.Close()
+	start := &process.ProcessEvent_StartEvent{Pid: uint32(of.PID)} //nolint:gosec // a pid is small and not negative
+	if err := send(&process.ProcessEvent{Event: &process.ProcessEvent_Start{Start: start}}); err != nil {
+		return err
+	}
+	ping := pingOf(h)
+	for {
+		piece, ok, err := output.NextPiece(ctx, ping)
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return p.cut(ctx, err)
+		case !ok:
+			err = send(&process.ProcessEvent{Event: &process.ProcessEvent_Keepalive{Keepalive: &process.ProcessEvent_KeepAlive{}}})
+		case piece.Kind == farm.OutputExit:
+			if piece.End.TimedOut {
+				return refusef(connect.CodeDeadlineExceeded, "the time of the process is over")
+			}
+			return send(&process.ProcessEvent{Event: &process.ProcessEvent_End{End: endOf(piece.End)}})
+		case len(piece.Data) > 0:
+			err = send(&process.ProcessEvent{Event: &process.ProcessEvent_Data{Data: dataOf(piece, of.PTY != nil)}})
+		}
+		if err != nil {
+			return err
+		}
+		budget.Keep(ctx, 0) // what is sent is not held
+	}
+}
+
+// cut is what ends a stream whose sandbox does not answer: nothing at all, if it has ended.
+func (p processes) cut(ctx context.Context, err error) error {
+	if ctx.Err() == nil && p.Running(ctx, boxOf(ctx)) != nil {
+		return errCut
+	}
+	return err
+}
+
+func dataOf(piece farm.Output, terminal bool) *process.ProcessEvent_DataEvent {
+	switch {
+	case terminal:
+		return &process.ProcessEvent_DataEvent{Output: &process.ProcessEvent_DataEvent_Pty{Pty: piece.Data}}
+	case piece.Kind == farm.OutputStderr:
+		return &process.ProcessEvent_DataEvent{Output: &process.ProcessEvent_DataEvent_Stderr{Stderr: piece.Data}}
+	default:
+		return &process.ProcessEvent_DataEvent{Output: &process.ProcessEvent_DataEvent_Stdout{Stdout: piece.Data}}
+	}
+}
+
+// endOf says how a process ended. The farm counts as a shell does, so a signal is its number and 128.
+func endOf(end *farm.ProcessEnd) *process.ProcessEvent_EndEvent {
+	code := *end.ExitCode
+	out := &process.ProcessEvent_EndEvent{ExitCode: int32(code), Exited: true, Status: fmt.Sprintf("exit status %d", code)} //nolint:gosec // 0 to 255
+	var why string
+	switch {
+	case end.OutOfMemory:
+		why = "The process was ended since a limit of the sandbox, such as its memory, was reached."
+	case code != 0:
+		why = out.Status
+	default:
+		return out
+	}
+	out.Error = &why
+	return out
+}
+
+// Update sets the size of the terminal of a process.
+func (p processes) Update(ctx context.Context, r *connect.Request[process.UpdateRequest]) (*connect.Response[process.UpdateResponse], error) {
+	found, err := p.find(ctx, r.Msg.GetProcess(), false)
+	if err != nil {
+		return nil, err
+	}
+	if size := r.Msg.GetPty().GetSize(); size != nil {
+		box := boxOf(ctx)
+		if _, err := p.Service.ResizeProcess(ctx, service.Call{Tenant: box.Tenant}, box.ID, found.ID, wire.TerminalSize{Cols: int(size.GetCols()), Rows: int(size.GetRows())}); err != nil {
+			return nil, err
+		}
+	}
+	return connect.NewResponse(&process.UpdateResponse{}), nil
+}
+
+// SendSignal sends a signal to a process.
+func (p processes) SendSignal(ctx context.Context, r *connect.Request[process.SendSignalRequest]) (*connect.Response[process.SendSignalResponse], error) {
+	names := map[process.Signal]string{process.Signal_SIGNAL_SIGKILL: "SIGKILL", process.Signal_SIGNAL_SIGTERM: "SIGTERM"}
+	name, ok := names[r.Msg.GetSignal()]
+	if !ok {
+		return nil, refusef(connect.CodeUnimplemented, fmt.Sprintf("signal %d cannot be sent: it is SIGKILL or SIGTERM", r.Msg.GetSignal()))
+	}
+	found, err := p.find(ctx, r.Msg.GetProcess(), false)
+	if err != nil {
+		return nil, err
+	}
+	box := boxOf(ctx)
+	_, err = p.Service.SignalProcess(ctx, service.Call{Tenant: box.Tenant}, box.ID, found.ID, wire.SignalRequest{Signal: name})
+	if farm.CodeOf(err) == farm.CodeConflict { // it has just ended
+		err = farm.NotFoundf("%s", farm.MessageOf(err))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&process.SendSignalResponse{}), nil
+}

@@ -1,0 +1,182 @@
+package e2b
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/gin-gonic/gin"
+
+	"github.com/sandfarm/sandfarm/api/e2b/envd/filesystem/filesystemconnect"
+	"github.com/sandfarm/sandfarm/api/e2b/envd/process/processconnect"
+	"github.com/sandfarm/sandfarm/api/rest"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+//go:generate go run -modfile=envd/gen.mod gen.go
+
+// maxStreamed bounds one message of a stream of input, in bytes. It is charged once, since there is one at a time.
+const maxStreamed = 1 << 20
+
+// headerPing says how often a stream without output is to show that it lives, in seconds.
+const headerPing = "Keepalive-Ping-Interval"
+
+// defaultPing is how often it does if the caller says nothing, and at least.
+const defaultPing = 90 * time.Second
+
+// pingOf is how often a stream without messages shows that it lives.
+func pingOf(h http.Header) time.Duration {
+	if seconds, err := strconv.Atoi(h.Get(headerPing)); err == nil && seconds > 0 && seconds < int(defaultPing/time.Second) {
+		return time.Duration(seconds) * time.Second
+	}
+	return defaultPing
+}
+
+// Procedures are the paths of all calls of envd's services, and whether each changes something that is worth a line in the audit.
+func Procedures() map[string]bool {
+	return map[string]bool{
+		processconnect.ProcessListProcedure: false, processconnect.ProcessStartProcedure: true, processconnect.ProcessConnectProcedure: false,
+		processconnect.ProcessUpdateProcedure: false, processconnect.ProcessSendInputProcedure: false, processconnect.ProcessStreamInputProcedure: false,
+		processconnect.ProcessSendSignalProcedure: true, processconnect.ProcessCloseStdinProcedure: false,
+		filesystemconnect.FilesystemStatProcedure: false, filesystemconnect.FilesystemMakeDirProcedure: true, filesystemconnect.FilesystemMoveProcedure: true,
+		filesystemconnect.FilesystemListDirProcedure: false, filesystemconnect.FilesystemRemoveProcedure: true, filesystemconnect.FilesystemWatchDirProcedure: false,
+		filesystemconnect.FilesystemCreateWatcherProcedure: false, filesystemconnect.FilesystemGetWatcherEventsProcedure: false,
+		filesystemconnect.FilesystemRemoveWatcherProcedure: false,
+	}
+}
+
+// rpc is the handler of both services.
+func (d *Door) rpc() http.Handler {
+	mux := http.NewServeMux()
+	options := []connect.HandlerOption{
+		connect.WithInterceptors(failures{d.Logger}),
+		connect.WithCompression("gzip", nil, nil), // the SDKs compress nothing here, and so nothing grows when it is read
+		connect.WithConditionalHandlerOptions(func(spec connect.Spec) []connect.HandlerOption {
+			limit := d.MaxBody
+			if spec.Procedure == processconnect.ProcessStreamInputProcedure {
+				limit = maxStreamed
+			}
+			return []connect.HandlerOption{connect.WithReadMaxBytes(int(limit))}
+		}),
+	}
+	mux.Handle(processconnect.NewProcessHandler(processes{d}, options...))
+	mux.Handle(filesystemconnect.NewFilesystemHandler(files{Door: d}, options...))
+	return mux
+}
+
+// RPC serves a call of envd's services. prefix is what stands before the name of the service in the path.
+func (d *Door) RPC(prefix string) Handler {
+	handler := http.StripPrefix(prefix, d.rpc())
+	return func(c *gin.Context, box Box) error {
+		ctx := context.WithValue(c.Request.Context(), boxKey{}, box)
+		r := c.Request.WithContext(ctx)
+		if c.Request.URL.Path != prefix+processconnect.ProcessStreamInputProcedure { // that may be silent for as long as it likes
+			text, err := rest.ReadAll(c, d.MaxBody) // which charges it; one message
+			if err != nil {
+				return err //nolint:wrapcheck // a sentence for the caller
+			}
+			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
+		}
+		handler.ServeHTTP(&streamed{ResponseWriter: c.Writer, paced: rest.NewDeadlineWriter(c)}, r)
+		return nil
+	}
+}
+
+type boxKey struct{}
+
+// boxOf is the sandbox of a call.
+func boxOf(ctx context.Context) Box {
+	box, _ := ctx.Value(boxKey{}).(Box) // RPC has put it there
+	return box
+}
+
+// streamed writes an answer, each piece within the stall timeout.
+type streamed struct {
+	gin.ResponseWriter
+	paced *rest.DeadlineWriter
+}
+
+// Write implements io.Writer.
+func (s *streamed) Write(p []byte) (int, error) { return s.paced.Write(p) }
+
+// Flush sends what is buffered. The next write tells if the caller has left.
+func (s *streamed) Flush() { _ = s.paced.Flush() }
+
+// failures turns errors of the farm into those of Connect.
+type failures struct{ log *slog.Logger }
+
+// WrapUnary implements connect.Interceptor.
+func (f failures) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
+		out, err := next(ctx, r)
+		return out, f.of(ctx, r.Spec().Procedure, err)
+	}
+}
+
+// WrapStreamingClient implements connect.Interceptor.
+func (f failures) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+// WrapStreamingHandler implements connect.Interceptor.
+func (f failures) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+		return f.of(ctx, conn.Spec().Procedure, next(ctx, conn))
+	}
+}
+
+// errCut ends an answer without an end: the SDKs then ask whether the sandbox lives, and say that it does not.
+var errCut = errors.New("the sandbox has ended")
+
+// of is an error as the SDKs see it.
+func (f failures) of(ctx context.Context, procedure string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := errors.AsType[*connect.Error](err); ok {
+		return err
+	}
+	if errors.Is(err, errCut) {
+		panic(http.ErrAbortHandler)
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return connect.NewError(connect.CodeDeadlineExceeded, errors.New("the time of the request is over"))
+	}
+	if ctx.Err() != nil {
+		return connect.NewError(connect.CodeCanceled, ctx.Err())
+	}
+	code := codeOf(err)
+	if code == connect.CodeInternal {
+		f.log.ErrorContext(ctx, "call failed", slog.String("procedure", procedure), slog.Any("error", err))
+	}
+	return connect.NewError(code, errors.New(farm.MessageOf(err)))
+}
+
+// codeOf is the code of an error as envd has it.
+func codeOf(err error) connect.Code {
+	switch farm.CodeOf(err) {
+	case farm.CodeInvalid, farm.CodeConflict:
+		return connect.CodeInvalidArgument
+	case farm.CodeNotFound:
+		return connect.CodeNotFound
+	case farm.CodeUnauthorized:
+		return connect.CodeUnauthenticated
+	case farm.CodeExhausted, farm.CodeTooLarge:
+		return connect.CodeResourceExhausted
+	case farm.CodeUnavailable:
+		return connect.CodeUnavailable
+	default:
+		return connect.CodeInternal
+	}
+}
+
+// refusef makes an error that the SDKs see as it is.
+func refusef(code connect.Code, message string) error {
+	return connect.NewError(code, errors.New(message))
+}

@@ -1,0 +1,83 @@
+package e2b
+
+import (
+	"encoding/base64"
+	"net/http"
+	"path"
+	"strings"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// A sandbox of the farm has one user, who is never root. To the SDKs it is the user "user", whose home is /home/user: that is the workspace,
+// where code runs, too. "~" is the home directory that programs in the sandbox have.
+const (
+	userName = "user"
+	userHome = "/home/user"
+	realName = "sandbox"
+	realHome = "/home/sandbox"
+)
+
+// checkUser refuses every other user; "" is the default one.
+func checkUser(name string) error {
+	switch name {
+	case "", userName, realName:
+		return nil
+	case "root":
+		return farm.Errorf(farm.CodeUnauthorized, "Sandboxes of this farm have no root: everything runs as the user %s.", userName)
+	default:
+		return farm.Errorf(farm.CodeUnauthorized, "invalid username: '%s'", farm.Shorten(name))
+	}
+}
+
+// callUser checks the user that a call names.
+func callUser(h http.Header) error {
+	scheme, text, _ := strings.Cut(h.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Basic") {
+		return nil
+	}
+	raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
+	if err != nil {
+		return farm.Errorf(farm.CodeUnauthorized, "The header Authorization is not well formed.")
+	}
+	name, _, _ := strings.Cut(string(raw), ":")
+	return checkUser(name)
+}
+
+// place is a path as a caller wrote it, and where it is in the sandbox.
+type place struct {
+	real string
+	home bool // the caller means it below userHome, and shall see it there
+}
+
+// placeOf finds a path: absolute, in the home of programs ("~"), or relative to userHome.
+func placeOf(given string) place {
+	switch {
+	case given == "~", strings.HasPrefix(given, "~/"):
+		return place{real: path.Join(realHome, given[1:])}
+	case !strings.HasPrefix(given, "/"):
+		given = path.Join(userHome, given)
+	}
+	clean := path.Clean(given)
+	if rest, ok := below(clean, userHome); ok {
+		return place{real: path.Join(farm.Workspace, rest), home: true}
+	}
+	return place{real: clean}
+}
+
+// shown is a real path as the caller of this place sees it.
+func (p place) shown(real string) string {
+	if rest, ok := below(real, farm.Workspace); ok && p.home {
+		return path.Join(userHome, rest)
+	}
+	return real
+}
+
+// below is the part of a path below a directory; ok is false if it is elsewhere.
+func below(p, dir string) (rest string, ok bool) {
+	if p == dir {
+		return "", true
+	}
+	rest, ok = strings.CutPrefix(p, dir+"/")
+	return rest, ok
+}

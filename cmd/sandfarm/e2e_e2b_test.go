@@ -1,0 +1,61 @@
+//go:build integration
+
+package main_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/keyring"
+)
+
+// e2bTimeout bounds the tests with one of E2B's SDKs, which take some 20 s, or two minutes on a busy machine.
+const e2bTimeout = 6 * time.Minute
+
+// TestE2B uses a farm by the official SDKs of E2B, for Python and for JavaScript, without a change to them.
+func TestE2B(t *testing.T) {
+	t.Parallel()
+	dir, node := os.Getenv("SANDFARM_TEST_E2B"), os.Getenv("SANDFARM_TEST_MCP")
+	if dir == "" || node == "" {
+		t.Fatal("SANDFARM_TEST_E2B does not name the SDKs of E2B, or SANDFARM_TEST_MCP not the folder with Node: run the tests with make, or `deploy/setup.sh e2b` and then `export SANDFARM_TEST_E2B=$(deploy/setup.sh e2b-dir) SANDFARM_TEST_MCP=$(deploy/setup.sh mcp-dir)`")
+	}
+	const key, other = "key-of-acme", "key-of-rival"
+	hash := func(s string) string { sum := sha256.Sum256([]byte(s)); return hex.EncodeToString(sum[:]) }
+	f := newFarm(t, "SANDFARM_API_KEYS=acme:"+hash(key)+",rival:"+hash(other))
+	env := append(os.Environ(), "E2B_API_URL="+f.url+"/e2b", "E2B_SANDBOX_URL="+f.url+"/e2b", "E2B_API_KEY="+keyring.E2BForm(key), "OTHER_KEY="+other, "PYTHONDONTWRITEBYTECODE=1")
+	// The tests of JavaScript lie beside the packages that they import.
+	script := filepath.Join(t.TempDir(), "sdk.test.mjs")
+	content, err := os.ReadFile("testdata/e2b/sdk.test.mjs")
+	if err == nil {
+		err = os.WriteFile(script, content, 0o600)
+	}
+	if err == nil {
+		err = os.Symlink(filepath.Join(dir, "node_modules"), filepath.Join(filepath.Dir(script), "node_modules"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Run("each", func(t *testing.T) { // the farm must not stop before both are done
+		for name, command := range map[string][]string{
+			"Python":     {filepath.Join(dir, "venv", "bin", "python"), "-m", "pytest", "-q", "-p", "no:cacheprovider", "testdata/e2b"},
+			"JavaScript": {filepath.Join(node, "node", "bin", "node"), "--test", script},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				ctx, cancel := context.WithTimeout(t.Context(), e2bTimeout)
+				defer cancel()
+				run := exec.CommandContext(ctx, command[0], command[1:]...)
+				run.Env, run.WaitDelay = env, 5*time.Second
+				if out, err := run.CombinedOutput(); err != nil {
+					t.Errorf("%v\n%s", err, out)
+				}
+			})
+		}
+	})
+}

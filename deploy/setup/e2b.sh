@@ -1,0 +1,38 @@
+# The SDKs of E2B, which the tests of /e2b run.
+# shellcheck shell=sh disable=SC2154 # deploy/setup.sh sources this file and sets the variables
+
+# e2b_dir prints the path of the SDKs: one folder for each set of versions.
+e2b_dir() { printf '%s/e2b-%s' "$cache" "$(cat "$here/deploy/e2b/package-lock.json" "$here/deploy/e2b/requirements.txt" | sha256sum | cut -c 1-12)"; }
+
+# setup_e2b installs the SDKs for Python and, from their lock file, those for JavaScript, with the Node of the MCP tests.
+setup_e2b() {
+    dir=$(e2b_dir)
+    if is_there SANDFARM_TEST_E2B "$dir" e2b_works "node_modules with deploy/e2b/package.json, and venv with deploy/e2b/requirements.txt"; then return 0; fi
+    setup_mcp
+    need_python
+    python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || die "python3 is older than 3.11, which the SDKs of E2B need: install a newer one"
+    node=${SANDFARM_TEST_MCP:-$(mcp_dir)}/node/bin
+    dir=$(e2b_dir)
+    registry=${SANDFARM_NPM_REGISTRY:-${npm_config_registry:-https://registry.npmjs.org}}
+    registry=${registry%/}
+    say "fetching the SDKs of E2B (once; about half a minute)"
+    new_folder "$dir"
+    npm_tarball npm "$npm_version" "$npm_sum" "$work/npm"
+    cp "$here/deploy/e2b/package.json" "$here/deploy/e2b/package-lock.json" "$work/"
+    # Scripts of packages are not run.
+    : >"$log/e2b.log"
+    if ! timed "installing the packages of deploy/e2b" "$log/e2b.log" env -C "$work" PATH="$node:$PATH" HOME="$work" \
+        npm_config_registry="$registry" node --use-system-ca npm/bin/npm-cli.js ci --ignore-scripts --no-audit --no-fund --cache "$work/.npm"; then
+        tail_of "$log/e2b.log"
+        die "the packages of deploy/e2b/package-lock.json could not be installed from $registry: see above"
+    fi
+    rm -rf "$work/.npm" "$work/npm"
+    if ! make_venv "$work/venv" python3 "$here/deploy/e2b/requirements.txt" e2b-python; then
+        tail_of "$log/e2b-python.log"
+        die "the packages of deploy/e2b/requirements.txt could not be installed: see above"
+    fi
+    if e2b_works "$dir"; then discard; else publish "$dir"; fi
+}
+
+# e2b_works reports whether a folder is complete. Its Python does not start if it was replaced.
+e2b_works() { [ -d "$1/node_modules/e2b" ] && "$1/venv/bin/python" -c 'import e2b_code_interpreter, pytest' 2>/dev/null; }
