@@ -45,6 +45,7 @@ func benchmarks() []benchmark {
 		{"workers", benchWorkers},
 		{"neighbour", benchNeighbour},
 		{"compat", benchCompat},
+		{"e2b", benchE2B},
 		{"gvisor", benchGVisor},
 	}
 }
