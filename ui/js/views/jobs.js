@@ -1,8 +1,8 @@
 // The list of jobs: live at its top, older pages as one scrolls. Only the rows in sight are elements, so thousands cost nothing.
 import { html, useState, useEffect, useRef, useMemo } from "../lib.js";
 import { t } from "../i18n.js";
-import { get, target } from "../api.js";
-import { usePoll, useNow } from "../data.js";
+import { get } from "../api.js";
+import { useList, useNow } from "../data.js";
 import { ago, firstLine, milliseconds, shortId } from "../format.js";
 import { isFinal } from "../follow.js";
 import { Badge, Empty, ErrorBox, Loading } from "../parts/basic.js";
@@ -13,7 +13,7 @@ const KINDS = ["run", "execute", "command", "install", "create", "close", "file"
 
 // useRows is a list that is read anew at its top and longer at its end.
 export function useRows(path, query, every) {
-  const first = usePoll(target(path, { ...query, limit: PAGE }), every);
+  const first = useList(path, query, PAGE, every);
   const [older, setOlder] = useState({ items: [], cursor: undefined });
   const [loading, setLoading] = useState(false);
   const [error, setError] = useState(null);
@@ -75,7 +75,7 @@ export function took(job, now) {
 export function Jobs() {
   const [filter, setFilter] = useState({ state: "", kind: "" });
   const [search, setSearch] = useState("");
-  const rows = useRows("v1/jobs", filter, 2000);
+  const rows = useRows("v1/jobs", filter, 3000);
   const now = useNow(1000);
   const find = (event) => {
     event.preventDefault();

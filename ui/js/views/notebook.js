@@ -2,7 +2,7 @@
 import { html, useState, useEffect, useMemo, useRef } from "../lib.js";
 import { t } from "../i18n.js";
 import { get, post } from "../api.js";
-import { usePoll } from "../data.js";
+import { useList } from "../data.js";
 import { firstLine, milliseconds, shortId } from "../format.js";
 import { isFinal, itemsOf, useJob } from "../follow.js";
 import { Badge, Empty, ErrorBox, Icon, Loading, useAction } from "../parts/basic.js";
@@ -15,7 +15,7 @@ const QUIET = ["file", "create", "close", "interrupt", "restart", "hibernate", "
 
 export function Notebook({ id, mayRun }) {
   const [limit, setLimit] = useState(CELLS);
-  const list = usePoll(`v1/jobs?sandbox_id=${encodeURIComponent(id)}&limit=${limit}`, 2500);
+  const list = useList("v1/jobs", { sandbox_id: id }, limit, 3000);
   const [mine, setMine] = useState([]); // jobs from here that the list does not have yet
   const bottom = useRef(null);
   const jobs = useMemo(() => {

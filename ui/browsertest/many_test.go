@@ -1,0 +1,86 @@
+//go:build browser
+
+package browsertest
+
+import (
+	"context"
+	"testing"
+
+	cdppage "github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
+)
+
+// manyJobs answers for the list of jobs, 10 000 of them in pages, and leaves all other calls alone.
+const manyJobs = `(() => {
+  const real = window.fetch;
+  window.fetch = (path, options) => {
+    const url = new URL(path, document.baseURI);
+    if (!url.pathname.endsWith("/v1/jobs")) return real(path, options);
+    const from = Number(url.searchParams.get("cursor") || 0);
+    const to = Math.min(10000, from + Number(url.searchParams.get("limit")));
+    const items = [];
+    for (let i = from; i < to; i += 1) items.push({ id: "job_" + i, kind: "execute", state: "completed", created_at: new Date(1.8e12 - i * 1000).toISOString(), finished_at: new Date(1.8e12 - i * 1000 + 5).toISOString(), timings: { queue_ms: 1, run_ms: 2, upload_ms: 0 }, request: { code: "print(" + i + ")" }, links: {} });
+    return Promise.resolve(new Response(JSON.stringify({ items, next_cursor: to < 10000 ? String(to) : null })));
+  };
+})()`
+
+// mostRows is how many rows of a list may be elements at once, whatever its length: those of a window and some above and below.
+const mostRows = 60
+
+func TestALongListStaysSmall(t *testing.T) {
+	t.Parallel()
+	p := openPage(t, startFarm(t), "")
+	p.size(1360, 900, "light")
+	p.sees("Playground")
+	p.do(chromedp.ActionFunc(func(ctx context.Context) error {
+		_, err := cdppage.AddScriptToEvaluateOnNewDocument(manyJobs).Do(ctx)
+		return err
+	}), chromedp.Reload())
+	p.sees("Playground")
+	p.goTo("#/jobs")
+	p.sees("print(0)")
+	// scrolls to the end, as each page comes
+	p.until(`(() => { scrollTo(0, document.documentElement.scrollHeight); return document.body.innerText.includes("print(9999)") })()`)
+	if rows := value[int](p, `document.querySelectorAll("[data-row]").length`); rows < 10 || rows > mostRows {
+		t.Errorf("%d rows are elements", rows)
+	}
+	p.do(chromedp.Evaluate(`scrollTo(0, 5000 * 52)`, nil))
+	p.sees("print(5000)")
+	if rows := value[int](p, `document.querySelectorAll("[data-row]").length`); rows < 10 || rows > mostRows {
+		t.Errorf("in the middle %d rows are elements", rows)
+	}
+	// the keyboard moves through it and opens a job
+	p.do(chromedp.Evaluate(`scrollTo(0, 0)`, nil))
+	p.sees("print(0)")
+	p.do(chromedp.KeyEvent("j"), chromedp.KeyEvent("j"), chromedp.KeyEvent("k"))
+	p.until(`document.activeElement.getAttribute("href") === "#/jobs/job_0"`)
+	p.do(chromedp.KeyEvent("?"))
+	p.sees("Keyboard")
+	p.click("dialog header button")
+	p.do(chromedp.KeyEvent("/"))
+	p.until(`document.activeElement.type === "search"`)
+}
+
+// mostLooks is how many records an open list of jobs may have the farm look at in the time of a few glances, when nothing happens.
+const mostLooks = 60
+
+func TestAnOpenListAsksForLittle(t *testing.T) {
+	t.Parallel()
+	f := startFarm(t)
+	box := f.sandbox("", map[string]any{})
+	jobs := make([]map[string]any, 60)
+	for i := range jobs {
+		jobs[i] = map[string]any{"kind": "execute", "sandbox_id": box, "code": "1"}
+	}
+	call[struct{}](f, "", "POST", "/v1/jobs/batch?wait=60", map[string]any{"jobs": jobs})
+	p := openPage(t, f, "#/jobs")
+	p.until(`document.querySelectorAll("[data-row]").length > 10`)
+	// counts what is asked for after the first page: the sum of the limits of all requests
+	p.do(chromedp.Evaluate(`window.looks = 0; window.asked = 0; (() => { const real = window.fetch; window.fetch = (path, options) => { const url = new URL(path, document.baseURI); if (url.pathname.endsWith("/v1/jobs")) { window.asked += 1; window.looks += Number(url.searchParams.get("limit")); } return real(path, options); }; })()`, nil))
+	p.until(`window.asked >= 4`)
+	if looks := value[int](p, `window.looks`); looks > mostLooks {
+		t.Errorf("four requests look at %d records", looks)
+	}
+	f.execute("", box, "print('new one')")
+	p.sees("new one")
+}
