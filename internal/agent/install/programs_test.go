@@ -127,3 +127,21 @@ func TestAutoInstallsWhatCommandsNeed(t *testing.T) {
 		t.Errorf("again: %+v", again.Outcome)
 	}
 }
+
+// JupyterLab and Streamlit look for their files, and for what they are, beside Python: they are told where they were installed. What the user sets stays.
+func TestProgramsThatLookBesidePythonAreToldWhereTheyAre(t *testing.T) {
+	t.Parallel()
+	a := installing(t)
+	show := `python3 -c "import os; print([os.environ.get(n) for n in ('JUPYTERLAB_DIR', 'JUPYTER_PATH', 'STREAMLIT_GLOBAL_DEVELOPMENT_MODE')])"`
+	if ran := agenttest.Run(t, a.Client, agenttest.Commands(show)); ran.Stdout != "[None, None, None]\n" {
+		t.Errorf("without them: %q %q", ran.Stdout, ran.Stderr)
+	}
+	share := filepath.Join(a.Home, ".packages", "share", "jupyter")
+	for _, dir := range []string{filepath.Join(share, "lab"), filepath.Join(a.Home, ".packages", "streamlit")} {
+		agenttest.Must(t, os.MkdirAll(dir, 0o700))
+	}
+	ran := agenttest.Run(t, a.Client, agenttest.Commands(show+"; JUPYTERLAB_DIR=/own STREAMLIT_GLOBAL_DEVELOPMENT_MODE=true "+show))
+	if want := "['" + share + "/lab', '" + share + "', 'false']\n['/own', '" + share + "', 'true']\n"; ran.Stdout != want {
+		t.Errorf("%q %q, want %q", ran.Stdout, ran.Stderr, want)
+	}
+}

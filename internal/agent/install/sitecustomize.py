@@ -24,4 +24,17 @@ def follow(here, path):
         spec.loader.exec_module(module_from_spec(spec))
 
 
-follow(*settle())
+def tell(here):
+    """Tells programs where they are that look beside the image's Python, or for a directory named site-packages."""
+    share = os.path.join(here, "share", "jupyter")
+    if os.path.isdir(os.path.join(share, "lab")):
+        os.environ.setdefault("JUPYTERLAB_DIR", os.path.join(share, "lab"))
+    if os.path.isdir(share):
+        os.environ.setdefault("JUPYTER_PATH", share)
+    if os.path.isdir(os.path.join(here, "streamlit")):
+        os.environ.setdefault("STREAMLIT_GLOBAL_DEVELOPMENT_MODE", "false")
+
+
+where = settle()
+tell(where[0])
+follow(*where)
