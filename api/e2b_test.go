@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/sandfarm/sandfarm/api/e2b"
-	"github.com/sandfarm/sandfarm/api/keyring"
+	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -45,7 +45,7 @@ func TestE2BControl(t *testing.T) {
 	if made.TemplateID != "python" || made.ClientID == "" || made.EnvdVersion == "" || made.EnvdAccessToken == "" || made.TrafficAccessToken == "" || strings.Trim(made.SandboxID, "0123456789abcdefghijklmnopqrstuvwxyz") != "" {
 		t.Errorf("%+v", made)
 	}
-	again := get[e2bMade](b, http.StatusOK, "POST", "/e2b/v2/sandboxes/"+made.SandboxID+"/connect", `{"timeout":5}`, "X-API-KEY", keyring.E2BForm(key))
+	again := get[e2bMade](b, http.StatusOK, "POST", "/e2b/v2/sandboxes/"+made.SandboxID+"/connect", `{"timeout":5}`, "X-API-KEY", wire.E2BKey(key))
 	if again != made {
 		t.Errorf("connect: %+v", again)
 	}

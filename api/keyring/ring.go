@@ -75,7 +75,7 @@ func errNoKey() error {
 // Find returns who sends a key; "" is a request without one. CodeUnauthorized: the key is not valid. CodeUnavailable: it is not
 // known whether the farm has keys, because Redis did not answer since the process started.
 //
-// A key may also be sent in the form of E2BForm.
+// A key may also be sent in the form of wire.E2BKey.
 func (r *Ring) Find(ctx context.Context, key string) (Caller, error) {
 	if plain, ok := fromE2B(key); ok {
 		if caller, err := r.find(ctx, plain); err == nil {

@@ -9,10 +9,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/sandfarm/sandfarm/api/keyring"
+	"github.com/sandfarm/sandfarm/api/wire"
 )
 
 // e2bTimeout bounds the tests with one of E2B's SDKs, which take some 20 s, or two minutes on a busy machine.
@@ -28,7 +29,7 @@ func TestE2B(t *testing.T) {
 	const key, other = "key-of-acme", "key-of-rival"
 	hash := func(s string) string { sum := sha256.Sum256([]byte(s)); return hex.EncodeToString(sum[:]) }
 	f := newFarm(t, "SANDFARM_API_KEYS=acme:"+hash(key)+",rival:"+hash(other))
-	env := append(os.Environ(), "E2B_API_URL="+f.url+"/e2b", "E2B_SANDBOX_URL="+f.url+"/e2b", "E2B_API_KEY="+keyring.E2BForm(key), "OTHER_KEY="+other, "PYTHONDONTWRITEBYTECODE=1")
+	env := append(os.Environ(), "E2B_API_URL="+f.url+"/e2b", "E2B_SANDBOX_URL="+f.url+"/e2b", "E2B_API_KEY="+wire.E2BKey(key), "OTHER_KEY="+other, "PYTHONDONTWRITEBYTECODE=1")
 	// The tests of JavaScript lie beside the packages that they import.
 	script := filepath.Join(t.TempDir(), "sdk.test.mjs")
 	content, err := os.ReadFile("testdata/e2b/sdk.test.mjs")
@@ -58,4 +59,7 @@ func TestE2B(t *testing.T) {
 			})
 		}
 	})
+	if strings.Contains(f.out.String(), "handler panicked") { // as when a reader was closed whose sandbox had ended
+		t.Error("a handler panicked")
+	}
 }

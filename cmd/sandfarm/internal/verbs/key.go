@@ -30,12 +30,14 @@ within a second in every process of the farm. A farm without keys asks for one f
 func (a *app) keyCreate() *cobra.Command {
 	var r wire.KeyRequest
 	var expires, file string
+	var forE2B bool
 	c := a.verb(&cobra.Command{
 		Use: "create --tenant NAME", Short: "Make an API key and print it; it is shown only once",
 		Long: `Makes an API key and prints it on standard output, and what it may do on standard error. The farm keeps only a hash of it.`,
 		Example: `  sandfarm key create --tenant team-blue
   sandfarm key create --tenant ops --scope admin --save ops.key --local
-  sandfarm key create --tenant monitoring --scope metrics --expires 365d`,
+  sandfarm key create --tenant monitoring --scope metrics --expires 365d
+  export E2B_API_KEY=$(sandfarm key create --tenant agents --e2b)`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}, argCount(0, 0, ""), func(ctx context.Context, c *client.Client, _ []string) error {
 		if r.Tenant == "" {
@@ -55,6 +57,9 @@ func (a *app) keyCreate() *cobra.Command {
 			}
 		}
 		made, err := c.CreateKey(ctx, r)
+		if forE2B {
+			made.Secret = wire.E2BKey(made.Secret)
+		}
 		if save != nil {
 			err = saveKey(save, made.Secret, err)
 		}
@@ -77,6 +82,7 @@ func (a *app) keyCreate() *cobra.Command {
 	c.Flags().StringSliceVar(&r.Scopes, "scope", nil, "what the key may do: run, read, metrics or admin (may be repeated; default run)")
 	c.Flags().StringVar(&expires, "expires", "", "how long the key is valid, such as 12h or 30d (default: for ever)")
 	c.Flags().StringVar(&file, "save", "", "write the key to a new `FILE` that only you can read, instead of printing it")
+	c.Flags().BoolVar(&forE2B, "e2b", false, "print the key in the form that older SDKs of E2B check; the farm takes both")
 	a.complete(c, "scope", func(context.Context, *client.Client) []cobra.Completion {
 		return []cobra.Completion{"run", "read", "metrics", "admin"}
 	})

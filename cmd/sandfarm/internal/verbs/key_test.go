@@ -38,6 +38,9 @@ func TestKeyCreate(t *testing.T) {
 	if r.code != 0 || r.out != "sf_secret\n" || !strings.Contains(r.stderr, "key_1: tenant blue, scopes run, read") {
 		t.Errorf("%+v", r)
 	}
+	if r := f.sandfarm(t.Context(), "", "key", "create", "--tenant", "blue", "--e2b"); r.code != 0 || r.out != "e2b_73665f736563726574\n" {
+		t.Errorf("for E2B: %+v", r)
+	}
 	if want := `"tenant":"blue","name":"bot","scopes":["run","read"],"expires_seconds":2592000`; !strings.Contains(strings.Join(f.asked(), "\n"), want) {
 		t.Errorf("%s lacks %s", strings.Join(f.asked(), "\n"), want)
 	}
