@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/sandfarm/sandfarm/api/session"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -211,5 +213,21 @@ func TestTheSessionsCookieIsOneThatNoSandboxSees(t *testing.T) {
 	t.Parallel()
 	if !strings.HasPrefix(session.Cookie, "sandfarm") {
 		t.Errorf("the cookie is %s", session.Cookie)
+	}
+}
+
+func TestLogInsAreInTheAudit(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withScopes)
+	b.do("POST", "/session", `{"key":"nonsense"}`, ownPage...)
+	logIn(b, string(farm.ScopeRead))
+	got := map[int]string{}
+	for _, e := range b.audited("", 2) {
+		if e.Route == "POST /session" {
+			got[e.Status] = e.Tenant
+		}
+	}
+	if diff := cmp.Diff(map[int]string{http.StatusUnauthorized: "", http.StatusOK: "acme"}, got); diff != "" {
+		t.Errorf("the audit (-want +got):\n%s", diff)
 	}
 }

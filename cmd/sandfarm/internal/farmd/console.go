@@ -121,7 +121,8 @@ func (c *console) welcome(program, addr string, keys bool) {
 		note = ", with a key in SANDFARM_API_KEY"
 	}
 	c.line("the farm is ready. Ctrl-C stops it; sandboxes, jobs and files are kept for the next start.\n")
-	_, _ = fmt.Fprintf(c.out, `  API         %[1]s/v1
+	_, _ = fmt.Fprintf(c.out, `  dashboard   %[1]s/
+  API         %[1]s/v1
   docs        %[1]s/docs
   health      %[1]s/readyz
   metrics     %[1]s/metrics
