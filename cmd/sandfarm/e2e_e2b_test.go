@@ -31,21 +31,22 @@ func TestE2B(t *testing.T) {
 	f := newFarm(t, "SANDFARM_API_KEYS=acme:"+hash(key)+",rival:"+hash(other))
 	env := append(os.Environ(), "E2B_API_URL="+f.url+"/e2b", "E2B_SANDBOX_URL="+f.url+"/e2b", "E2B_API_KEY="+wire.E2BKey(key), "OTHER_KEY="+other, "PYTHONDONTWRITEBYTECODE=1")
 	// The tests of JavaScript lie beside the packages that they import.
-	script := filepath.Join(t.TempDir(), "sdk.test.mjs")
-	content, err := os.ReadFile("testdata/e2b/sdk.test.mjs")
+	copied := filepath.Join(t.TempDir(), "e2b")
+	err := os.CopyFS(copied, os.DirFS("testdata/e2b"))
 	if err == nil {
-		err = os.WriteFile(script, content, 0o600)
-	}
-	if err == nil {
-		err = os.Symlink(filepath.Join(dir, "node_modules"), filepath.Join(filepath.Dir(script), "node_modules"))
+		err = os.Symlink(filepath.Join(dir, "node_modules"), filepath.Join(copied, "node_modules"))
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
+	scripts, err := filepath.Glob(filepath.Join(copied, "*.test.mjs"))
+	if err != nil || len(scripts) == 0 {
+		t.Fatalf("there are no tests of JavaScript: %v", err)
+	}
 	t.Run("each", func(t *testing.T) { // the farm must not stop before both are done
 		for name, command := range map[string][]string{
 			"Python":     {filepath.Join(dir, "venv", "bin", "python"), "-m", "pytest", "-q", "-p", "no:cacheprovider", "testdata/e2b"},
-			"JavaScript": {filepath.Join(node, "node", "bin", "node"), "--test", script},
+			"JavaScript": append([]string{filepath.Join(node, "node", "bin", "node"), "--test"}, scripts...),
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
