@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
 	"runtime"
@@ -47,13 +48,24 @@ func benchmarks() []benchmark {
 		{"compat", benchCompat},
 		{"e2b", benchE2B},
 		{"gvisor", benchGVisor},
+		{"ports", benchPorts},
+		{"terminals", benchTerminals},
 	}
 }
 
 func main() {
 	only := flag.String("only", "", "names of measurements, comma-separated; empty: all")
 	program := flag.String("program", "bin/sandfarm", "the built program")
+	guest := flag.String("guest", "", "address on which to be the server of the measurement ports, in its sandbox, and nothing else")
 	flag.Parse()
+	if *guest != "" {
+		l, err := net.Listen("tcp", *guest) //nolint:noctx // until the sandbox ends
+		if err == nil {
+			err = serveGuest(l)
+		}
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, *program, *only); err != nil {

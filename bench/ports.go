@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+)
+
+const (
+	portCallers = 16               // connections that send requests at once
+	portBlock   = 2 * time.Second  // of requests before the other way has its turn
+	portBytes   = int64(256 << 20) // of one answer
+	portRounds  = 3
+	guestPort   = 8123
+)
+
+// serveGuest is the server that both ways lead to: this program, in the sandbox and here.
+func serveGuest(l net.Listener) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/small", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, strings.Repeat("x", 1000)) })
+	mux.HandleFunc("/large", func(w http.ResponseWriter, _ *http.Request) {
+		chunk := make([]byte, 256<<10)
+		for range portBytes / int64(len(chunk)) {
+			if _, err := w.Write(chunk); err != nil {
+				return
+			}
+		}
+	})
+	return (&http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}).Serve(l)
+}
+
+// benchPorts compares HTTP through a port of a sandbox with the same server behind a plain reverse proxy. Blocks of both alternate.
+func benchPorts(ctx context.Context, b *bench) ([]row, error) {
+	id, err := b.sandbox(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _, _ = b.Close(ctx, id) }()
+	if err := b.guest(ctx, id); err != nil {
+		return nil, err
+	}
+	ours := b.URL() + "/v1/sandboxes/" + id + "/ports/" + fmt.Sprint(guestPort)
+	plain, stop, err := plainProxy()
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	web := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: portCallers, DisableCompression: true}}
+	defer web.CloseIdleConnections()
+	if err := until(ctx, "the server in the sandbox answers", func() bool { _, err := fetch(ctx, web, ours+"/small"); return err == nil }); err != nil {
+		return nil, err
+	}
+	var rates, speeds [2][]float64
+	for range portRounds {
+		for i, base := range []string{ours, plain} {
+			rate, err := requests(ctx, web, base+"/small")
+			if err != nil {
+				return nil, err
+			}
+			began := time.Now()
+			n, err := fetch(ctx, web, base+"/large")
+			if err != nil || n != portBytes {
+				return nil, fmt.Errorf("%d bytes of %s: %w", n, base, err)
+			}
+			rates[i] = append(rates[i], rate)
+			speeds[i] = append(speeds[i], float64(n)/1e6/time.Since(began).Seconds())
+		}
+	}
+	return []row{
+		compared(fmt.Sprintf("requests through a port, 1 kB each, %d connections", portCallers), "/s", rates, "≥ 0.5"),
+		compared("one answer of 256 MiB through a port", " MB/s", speeds, "300 MB/s"),
+	}, nil
+}
+
+// compared is the row of two series, by their medians.
+func compared(what, unit string, series [2][]float64, aim string) row {
+	median := func(s []float64) float64 { return slices.Sorted(slices.Values(s))[len(s)/2] }
+	ours, other := median(series[0]), median(series[1])
+	return row{
+		what: fmt.Sprintf("%s, median of %d runs", what, portRounds), ours: fmt.Sprintf("%.0f%s", ours, unit),
+		other: fmt.Sprintf("plain reverse proxy %.0f%s", other, unit), ratio: fmt.Sprintf("%.2f", ours/other), aim: aim,
+	}
+}
+
+// guest starts this program as a server in a sandbox.
+func (b *bench) guest(ctx context.Context, id string) error {
+	own, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	f, err := os.Open(own)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	if err := b.Files(id).Write(ctx, "guest", f); err != nil {
+		return err
+	}
+	command := fmt.Sprintf("chmod +x guest && exec ./guest -guest 127.0.0.1:%d", guestPort)
+	_, err = b.StartProcess(ctx, id, wire.ProcessRequest{Command: &command})
+	return err
+}
+
+// plainProxy serves the same here, behind the standard library's reverse proxy.
+func plainProxy() (base string, stop func(), err error) {
+	var listeners [2]net.Listener
+	for i := range listeners {
+		if listeners[i], err = net.Listen("tcp", "127.0.0.1:0"); err != nil { //nolint:noctx // a measurement, bounded by the run
+			return "", nil, err
+		}
+	}
+	to := &url.URL{Scheme: "http", Host: listeners[0].Addr().String()}
+	proxy := httputil.NewSingleHostReverseProxy(to)
+	proxy.Transport = &http.Transport{MaxIdleConnsPerHost: portCallers, DisableCompression: true}
+	go func() { _ = serveGuest(listeners[0]) }()
+	go func() { _ = (&http.Server{Handler: proxy, ReadHeaderTimeout: time.Minute}).Serve(listeners[1]) }()
+	return "http://" + listeners[1].Addr().String(), func() { _, _ = listeners[0].Close(), listeners[1].Close() }, nil
+}
+
+// requests sends requests over some connections for a while, and returns how many were answered in a second.
+func requests(ctx context.Context, web *http.Client, at string) (float64, error) {
+	began := time.Now()
+	counts := make([]int, portCallers)
+	var g errgroup.Group
+	for i := range counts {
+		g.Go(func() error {
+			for time.Since(began) < portBlock {
+				if _, err := fetch(ctx, web, at); err != nil {
+					return err
+				}
+				counts[i]++
+			}
+			return nil
+		})
+	}
+	err := g.Wait()
+	total := 0
+	for _, n := range counts {
+		total += n
+	}
+	return float64(total) / time.Since(began).Seconds(), err
+}
+
+// fetch reads an answer and returns its length.
+func fetch(ctx context.Context, web *http.Client, at string) (int64, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, http.NoBody)
+	if err != nil {
+		return 0, err
+	}
+	answer, err := web.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	n, err := io.Copy(io.Discard, answer.Body)
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = errors.New(answer.Status)
+	}
+	return n, err
+}
