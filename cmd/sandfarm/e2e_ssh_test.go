@@ -65,7 +65,7 @@ func TestOpenSSH(t *testing.T) {
 	t.Parallel()
 	u := newSSHUser(t)
 	for name, test := range map[string]func(*sshUser){
-		"Command": sshCommand, "Terminal": sshTerminal, "Leave": sshLeave, "Forward": sshForward, "Copy": sshCopy, "SFTP": sshFiles, "Refused": sshRefused,
+		"Command": sshCommand, "Terminal": sshTerminal, "Leave": sshLeave, "Forward": sshForward, "Copy": sshCopy, "SFTP": sshFiles, "Rsync": sshRsync, "Refused": sshRefused,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -239,5 +239,35 @@ func sshRefused(u *sshUser) {
 	other := exec.CommandContext(u.t.Context(), "ssh", "-F", u.file, "-o", "UserKnownHostsFile=/dev/null", u.host, "true")
 	if _, errs, code := u.wait(other, nil); code == 0 || !strings.Contains(errs, "Host key verification failed") {
 		u.t.Errorf("another host key: %q %d", errs, code)
+	}
+}
+
+// rsync sends a tree, then only what has changed, and brings it back the same.
+func sshRsync(u *sshUser) {
+	tree, back := filepath.Join(u.dir, "sent"), filepath.Join(u.dir, "back")
+	for n := range 500 {
+		dir := filepath.Join(tree, fmt.Sprint(n%20))
+		must(u.t, os.MkdirAll(dir, 0o700))
+		must(u.t, os.WriteFile(filepath.Join(dir, fmt.Sprint(n)), []byte(strings.Repeat("line\n", n)), 0o600))
+	}
+	sync := func(args ...string) string {
+		out, errs, code := u.wait(exec.CommandContext(u.t.Context(), "rsync", append([]string{"-a", "--stats", "-e", "ssh -F " + u.file}, args...)...), nil)
+		if code != 0 {
+			u.t.Fatalf("rsync %v: %s", args, errs)
+		}
+		return out
+	}
+	there := u.host + ":sent/"
+	for _, want := range []string{"Number of regular files transferred: 500\n", "Number of regular files transferred: 0\n"} {
+		if out := sync(tree+"/", there); !strings.Contains(out, want) {
+			u.t.Errorf("%q is not in %s", want, out)
+		}
+	}
+	must(u.t, os.WriteFile(filepath.Join(tree, "7", "7"), []byte("changed"), 0o600))
+	must(u.t, os.Remove(filepath.Join(tree, "8", "8")))
+	sync("--delete", tree+"/", there)
+	sync(there, back+"/")
+	if out, err := exec.Command("diff", "-r", tree, back).CombinedOutput(); err != nil {
+		u.t.Errorf("%v: %s", err, out)
 	}
 }
