@@ -191,9 +191,10 @@ func (s *Server) Addr() string { return s.http.Addr() }
 func (s *Server) Stop() {
 	s.stop.Do(func() { close(s.closing) })
 	s.service.Drain()
-	s.jupyter.Close()
+	s.jupyter.Drain()
 	s.http.Stop()
 	s.attached.Wait()
+	s.jupyter.Close()
 	s.ports.Close()
 	s.keys.Close()
 	s.audit.close()

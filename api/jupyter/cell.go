@@ -5,10 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -42,6 +46,7 @@ func (s *session) cell(ctx context.Context, w *work) {
 		return
 	}
 	timeout, language, kernel := k.server.cfg.Service.Bounds().TimeoutMaxSeconds, k.language, kernelContext
+	defer k.place(w.header.ID)()
 	out, err := k.server.cfg.Service.Execute(ctx, service.Call{
 		Tenant: k.ref.Tenant, Cell: &farm.Cell{Session: s.id, Message: w.header.ID, Input: content.AllowStdin},
 	}, k.ref.ID, wire.ExecuteRequest{Code: content.Code, Language: &language, Context: &kernel, TimeoutSeconds: &timeout})
@@ -49,7 +54,8 @@ func (s *session) cell(ctx context.Context, w *work) {
 		s.refused(ctx, w, content, err)
 		return
 	}
-	w.release() // the job has the code
+	content.Code, w.content = "", nil // the job has the code
+	w.release()
 	w.job = out.Job.ID
 	job, err := s.follow(ctx, w)
 	if err != nil {
@@ -65,6 +71,7 @@ func (s *session) cell(ctx context.Context, w *work) {
 func (s *session) replay(ctx context.Context, w *work) {
 	s.status(w, stateBusy)
 	s.own(s.kernel.message(channelIOPub, "clear_output", w.header.raw, map[string]bool{"wait": false}))
+	defer s.kernel.place(w.header.ID)()
 	if job, err := s.follow(ctx, w); err == nil {
 		s.finish(ctx, w, executeContent{}, job)
 	}
@@ -121,8 +128,9 @@ func (s *session) stream(ctx context.Context, w *work) (whole bool, err error) {
 	}
 	defer events.Close()
 	out := output{session: s, work: w}
+	first := true
 	for {
-		batch, err := events.Next(waiting, eventWait)
+		batch, err := events.NextRecords(waiting, eventWait)
 		if again() {
 			return false, nil
 		}
@@ -133,13 +141,31 @@ func (s *session) stream(ctx context.Context, w *work) (whole bool, err error) {
 		if err != nil {
 			return false, err
 		}
+		if first || s.kernel.talks() {
+			s.kernel.pull(ctx) // what the kernel said between these outputs is known then
+			first = false
+		}
 		for _, e := range batch {
+			if e.Name == farm.EventState {
+				continue
+			}
+			frame := frameOf(e.ID)
+			s.kernel.reached(w.header.ID, frame-1)
 			out.add(ctx, e)
+			s.kernel.reached(w.header.ID, frame)
 			if again() {
 				return false, nil
 			}
 		}
+		budget.Keep(ctx, 0) // what is sent is not held
 	}
+}
+
+// frameOf is the number of the frame of which an event was made; at least 1.
+func frameOf(event string) uint64 {
+	number, _, _ := strings.Cut(event, "-")
+	n, _ := strconv.ParseUint(number, 10, 63) // the store's ids are numbers
+	return max(n, 1)
 }
 
 // finish sends how a cell has ended.
@@ -163,6 +189,10 @@ func (s *session) finish(ctx context.Context, w *work, content executeContent, j
 	} else if len(content.Expressions) > 0 {
 		reply["user_expressions"] = s.expressions(ctx, content.Expressions)
 	}
+	if k.talks() {
+		k.pull(ctx) // what the cell has told widgets comes before its end
+	}
+	k.reached(w.header.ID, math.MaxUint64)
 	s.reply(w, reply)
 	s.status(w, stateIdle)
 	w.release()

@@ -31,6 +31,15 @@ type kernel struct {
 	ready    bool
 	over     bool // the sandbox has ended
 	count    int  // of executions, as far as this process knows
+
+	listening bool // what the kernel says beside its cells is read
+	parents   parents
+
+	feeding sync.Mutex        // held while what the kernel says is sent
+	heard   uint64            // the number of its last message that was read
+	begun   bool              // heard is what it had said when the first client came
+	tried   bool              // begin was called
+	streams map[string]*place // cells whose output is being sent, by the ids of their messages
 }
 
 // connections is how many WebSockets a kernel has in this process.
@@ -159,6 +168,11 @@ func (k *kernel) end() {
 	if before {
 		return
 	}
+	k.server.mu.Lock()
+	if k.server.kernels[k.ref] == k {
+		delete(k.server.kernels, k.ref)
+	}
+	k.server.mu.Unlock()
 	k.tell(stateDead, nil)
 	for _, session := range k.all() {
 		session.drop()

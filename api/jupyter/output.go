@@ -1,15 +1,17 @@
 package jupyter
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"io"
 	"strings"
 
-	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
+
+// maxValueBytes bounds one type of a displayed value.
+const maxValueBytes = 16 << 20
 
 // output turns the events of one job into messages.
 type output struct {
@@ -26,63 +28,65 @@ type value struct {
 	id       string
 	update   bool
 	result   bool
-	large    []wire.DisplayData // types that are artifacts
 }
 
 // add sends what an event says.
-func (o *output) add(ctx context.Context, e wire.Event) {
-	switch e.Name {
-	case "stdout", "stderr":
-		var data wire.TextData
-		if json.Unmarshal(e.Data, &data) == nil {
-			o.flush()
-			o.session.iopub(o.work, "stream", map[string]string{"name": e.Name, "text": data.Text})
-		}
-	case "display":
-		var data wire.DisplayData
-		if json.Unmarshal(e.Data, &data) == nil {
-			o.display(ctx, data)
-		}
-	case "clear":
-		var data wire.ClearData
-		if json.Unmarshal(e.Data, &data) == nil {
-			o.flush()
-			o.session.iopub(o.work, "clear_output", map[string]bool{"wait": data.Wait})
-		}
-	case "progress":
-		var data wire.ProgressData
-		if json.Unmarshal(e.Data, &data) == nil {
-			o.flush()
-			o.session.iopub(o.work, "stream", map[string]string{"name": "stderr", "text": "[" + data.Message + "]\n"})
-		}
+func (o *output) add(ctx context.Context, e farm.Event) {
+	if e.Name != farm.EventDisplay {
+		o.flush()
+	}
+	switch {
+	case e.Name == farm.EventStdout, e.Name == farm.EventStderr:
+		o.session.iopub(o.work, "stream", map[string]string{"name": string(e.Name), "text": e.Text})
+	case e.Name == farm.EventDisplay && e.Display != nil:
+		o.display(ctx, e.Display)
+	case e.Name == farm.EventClear:
+		o.session.iopub(o.work, "clear_output", map[string]bool{"wait": e.Wait})
+	case e.Name == farm.EventProgress && e.Progress != nil:
+		o.note("[" + e.Progress.Message + "]")
 	}
 }
 
-// display collects one type of a value, and sends the value when it is complete. Fetching a large one takes a moment.
-func (o *output) display(ctx context.Context, d wire.DisplayData) {
+// note tells the client something as a line of stderr.
+func (o *output) note(text string) {
+	o.session.iopub(o.work, "stream", map[string]string{"name": "stderr", "text": text + "\n"})
+}
+
+// display collects one type of a value, and sends the value when it is complete.
+func (o *output) display(ctx context.Context, d *farm.RichResult) {
 	if v := o.value; v != nil && (v.number != d.Display || v.update != d.Update) {
 		o.flush()
 	}
 	if o.value == nil {
 		o.value = &value{number: d.Display, data: map[string]any{}, metadata: d.Metadata, id: d.DisplayID, update: d.Update, result: d.Result}
 	}
-	if d.ArtifactID != "" {
-		o.value.large = append(o.value.large, d)
-	} else {
-		o.value.data[d.Mime] = shown(d.Mime, d.Data)
+	if text, ok := o.text(ctx, d); ok {
+		o.value.data[d.Mime] = shown(d.Mime, text)
 	}
-	if d.More {
-		return
+	if !d.More {
+		o.flush()
 	}
-	for _, l := range o.value.large {
-		text, ok := o.session.artifact(ctx, l)
-		if !ok {
-			o.session.iopub(o.work, "stream", map[string]string{"name": "stderr", "text": "[a displayed value is too large for a message: it is artifact " + l.ArtifactID + "]\n"})
-			continue
-		}
-		o.value.data[l.Mime] = shown(l.Mime, text)
+}
+
+// text is the data of one type of a value; ok is false if it cannot be had, and the client is told.
+func (o *output) text(ctx context.Context, d *farm.RichResult) (text string, ok bool) {
+	if d.Artifact == nil {
+		return d.Data, true
 	}
-	o.flush()
+	err := budget.Charge(ctx, d.Artifact.Size*budget.BodyWeight)
+	var raw []byte
+	if err == nil && d.Artifact.Size <= maxValueBytes {
+		raw, err = o.session.kernel.server.cfg.Service.Linked(ctx, d.Artifact)
+	}
+	switch {
+	case d.Artifact.Size > maxValueBytes, err != nil:
+		o.note("[a displayed value is left out, since it is large: it is artifact " + d.Artifact.ID + "]")
+		return "", false
+	case strings.HasPrefix(d.Mime, "text/"):
+		return string(raw), true
+	default:
+		return base64.StdEncoding.EncodeToString(raw), true
+	}
 }
 
 // flush sends the value that is being collected, if there is one.
@@ -95,14 +99,8 @@ func (o *output) flush() {
 	if len(v.data) == 0 {
 		return
 	}
-	if _, widget := v.data[widgetMIME]; widget {
-		o.session.catchUp() // the messages that made the widget were sent before it
-	}
 	o.session.iopub(o.work, v.kind(), v.content(o.session.kernel))
 }
-
-// widgetMIME is the type of values that show a widget.
-const widgetMIME = "application/vnd.jupyter.widget-view+json"
 
 func (v *value) kind() string {
 	switch {
@@ -146,21 +144,4 @@ func shown(mime, data string) any {
 		return json.RawMessage(raw)
 	}
 	return string(raw)
-}
-
-// artifact reads a value that is too large for the record of its job.
-func (s *session) artifact(ctx context.Context, r wire.DisplayData) (string, bool) {
-	_, content, err := s.kernel.server.cfg.Service.OpenArtifact(ctx, s.kernel.ref.Tenant, r.ArtifactID, MaxMessageBytes/2)
-	if err != nil || content == nil {
-		return "", false
-	}
-	defer func() { _ = content.Close() }()
-	var raw bytes.Buffer
-	if _, err := io.Copy(&raw, io.LimitReader(content, MaxMessageBytes/2)); err != nil {
-		return "", false
-	}
-	if strings.HasPrefix(r.Mime, "text/") {
-		return raw.String(), true
-	}
-	return base64.StdEncoding.EncodeToString(raw.Bytes()), true
 }

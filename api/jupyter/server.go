@@ -52,7 +52,10 @@ func New(cfg Config) *Server {
 	return s
 }
 
-// Close ends all WebSockets and waits for them. Cells run on, as all jobs do.
+// Drain ends all WebSockets: their clients connect again, to another process. Cells run on, as all jobs do.
+func (s *Server) Drain() { s.end() }
+
+// Close waits for the end of what Drain has ended. No requests come any more then.
 func (s *Server) Close() {
 	s.end()
 	s.work.Wait()

@@ -64,6 +64,7 @@ type session struct {
 	wake    context.CancelFunc // ends the wait for events of the cell that runs; nil: none runs
 	rewind  bool               // the output of the cell that runs is to be sent from its beginning
 	ended   []*work            // cells that ended a moment ago
+	asked   uint64             // the number of the question for input that the client is to answer; 0: none
 }
 
 func newSession(k *kernel, id string) *session { return &session{kernel: k, id: id} }
@@ -89,7 +90,7 @@ func (s *session) attach(ctx context.Context, at *socket, fresh bool) {
 		s.socket.finish(errReplaced)
 	}
 	first := s.ctx == nil
-	s.ctx, s.socket = context.WithoutCancel(budget.Without(ctx)), at
+	s.ctx, s.socket = context.WithoutCancel(ctx), at
 	var again []*work
 	if !first {
 		limit := s.kernel.server.cfg.Now().Add(-replayFor)
@@ -104,9 +105,13 @@ func (s *session) attach(ctx context.Context, at *socket, fresh bool) {
 			s.wake()
 		}
 	}
+	own := s.ctx
 	s.mu.Unlock()
+	s.kernel.mu.Lock()
+	s.kernel.listen(own) //nolint:contextcheck // it is made of ctx
+	s.kernel.mu.Unlock()
 	if first && !fresh {
-		again = s.earlier()
+		again = s.earlier() //nolint:contextcheck // as above
 	}
 	s.start(again)
 }
@@ -128,7 +133,9 @@ func jobsOf(sandbox string, kind farm.JobKind) service.JobQuery {
 // earlier are the cells of the session that another process has begun, or this one before it stopped: those that run, and those that ended a
 // moment ago.
 func (s *session) earlier() []*work {
-	cells, err := s.kernel.server.cfg.Service.Cells(s.ctx, s.kernel.ref.Tenant, s.kernel.ref.ID, s.id)
+	ctx, done := s.context()
+	defer done()
+	cells, err := s.kernel.server.cfg.Service.Cells(ctx, s.kernel.ref.Tenant, s.kernel.ref.ID, s.id)
 	if err != nil {
 		return nil // the client sees no old output, as without this
 	}
@@ -215,6 +222,7 @@ func (s *session) run() {
 	for {
 		w := s.next()
 		if w == nil {
+			time.AfterFunc(keptSession, func() { s.kernel.server.leave(s) })
 			return
 		}
 		ctx, done := s.context()
@@ -224,13 +232,18 @@ func (s *session) run() {
 	}
 }
 
-// context is the context of work: it ends when the server stops.
+// context is the context of work: it ends when the server stops, and what it is charged is its own.
 func (s *session) context() (context.Context, context.CancelFunc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ctx, done := context.WithCancel(s.ctx)
 	stop := context.AfterFunc(s.kernel.server.life, done) //nolint:contextcheck // the server stops, not the caller
-	return ctx, func() { stop(); done() }
+	ctx, hold := budget.Renew(ctx)
+	return ctx, func() {
+		stop()
+		done()
+		hold.Release()
+	}
 }
 
 // one does the work of one message.
@@ -241,6 +254,8 @@ func (s *session) one(ctx context.Context, w *work) {
 		}
 		return
 	}
+	s.kernel.begin(ctx)
+	s.kernel.note(w, s)
 	switch {
 	case w.job != "":
 		s.replay(ctx, w)

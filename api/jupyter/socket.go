@@ -79,6 +79,9 @@ func (s *Server) channels(c *gin.Context) error {
 		c.Header("Upgrade", "websocket")
 		return rest.Refusef(http.StatusUpgradeRequired, farm.CodeInvalid, "This address serves WebSockets only.")
 	}
+	if s.life.Err() != nil {
+		return farm.Errorf(farm.CodeUnavailable, "The server stops. Connect again.")
+	}
 	session, err := s.join(ctx, tenant, &box, id)
 	if err != nil {
 		return err

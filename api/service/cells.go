@@ -2,9 +2,13 @@ package service
 
 import (
 	"context"
+	"encoding/json"
+	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/live"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
@@ -30,4 +34,32 @@ func (s *Service) Cells(ctx context.Context, tenant, sandboxID, session string) 
 		}
 	}
 	return out, nil
+}
+
+// AskKernel asks the kernel of a context what a notebook asks: its content and the answer are those of Jupyter's messages.
+func (s *Service) AskKernel(ctx context.Context, tenant, sandboxID, kernel string, q live.Question) (json.RawMessage, error) {
+	a, err := s.agent(ctx, tenant, sandboxID)
+	if err != nil {
+		return nil, err
+	}
+	return a.Ask(ctx, kernel, q)
+}
+
+// KernelInput gives the code of a context the line of input that it waits for.
+func (s *Service) KernelInput(ctx context.Context, tenant, sandboxID, kernel string, in live.Input) error {
+	a, err := s.agent(ctx, tenant, sandboxID)
+	if err != nil {
+		return err
+	}
+	return a.Input(ctx, kernel, in)
+}
+
+// KernelMessages reads what the kernel of a context says to notebooks beside its executions, after the message with a number. It waits for some.
+// What it reads is charged to the request of ctx.
+func (s *Service) KernelMessages(ctx context.Context, tenant, sandboxID, kernel string, after uint64, wait time.Duration) ([]live.Message, error) {
+	a, err := s.agent(ctx, tenant, sandboxID)
+	if err != nil {
+		return nil, err
+	}
+	return a.Messages(ctx, kernel, after, wait, func(bytes int) error { return budget.Charge(ctx, int64(bytes)*budget.BodyWeight) })
 }

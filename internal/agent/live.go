@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"encoding/json"
 	"net/http"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -12,6 +13,22 @@ const LivePrefix = "/v1/live/"
 
 // ProcessesPath is where an agent has the processes that run beside jobs.
 const ProcessesPath = LivePrefix + "processes"
+
+// KernelsPath is where an agent has the kernels of contexts, as notebooks use them.
+const KernelsPath = LivePrefix + "kernels"
+
+// NotebookQuestion is what a notebook asks of a kernel.
+type NotebookQuestion struct {
+	Kind    string          `json:"kind"`
+	Content json.RawMessage `json:"content"`
+	Message string          `json:"message,omitempty"` // id of what asks
+}
+
+// NotebookInput is the answer of a notebook to a question for input.
+type NotebookInput struct {
+	Number uint64 `json:"number"`
+	Value  string `json:"value"`
+}
 
 // RunningPath is where an agent lists all processes of its sandbox, whoever started them.
 const RunningPath = LivePrefix + "running"

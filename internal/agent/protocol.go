@@ -95,6 +95,7 @@ const (
 	FrameCommandEnd   FrameType = 5 // JSON CommandMark
 	FrameFinal        FrameType = 6 // JSON Outcome; always the last
 	FrameDropped      FrameType = 7 // JSON Dropped: output of the current command that was left out, before its end
+	FrameMessage      FrameType = 8 // JSON Message; not of an execution
 )
 
 // MaxFrameBytes bounds the payload of a frame. Output frames are at most 64 KiB.
@@ -142,6 +143,20 @@ const (
 	ClearNow  Clear = "now"
 	ClearWait Clear = "wait" // when there is output or a value again
 )
+
+// Message is what a kernel says to notebooks beside the output of executions. Kind and Content are those of Jupyter's protocol; buffers of
+// comms are base64 in the content.
+type Message struct {
+	Seq     uint64          `json:"seq"` // from 1, without gaps
+	Kind    string          `json:"kind"`
+	Parent  string          `json:"parent,omitempty"` // id of the notebook's message that caused it; empty: none
+	Number  uint64          `json:"number,omitempty"` // of a question for input: for its answer
+	Content json.RawMessage `json:"content"`
+
+	// Execution sent the message after its frame After; empty: none did, since the kernel ran none.
+	Execution string `json:"execution,omitempty"`
+	After     uint64 `json:"after,omitempty"`
+}
 
 // CommandMark begins or ends one command of a list.
 type CommandMark struct {

@@ -42,7 +42,7 @@ func ReadAdmittedFrame(r io.Reader, admit func(bytes int) error) (Frame, error) 
 	if limit := payloadLimit(f.Type); size > limit {
 		return Frame{}, fmt.Errorf("read frame %d: payload of %d bytes is over the limit of %d", f.Seq, size, limit)
 	}
-	if f.Type < FrameStdout || f.Type > FrameDropped {
+	if f.Type < FrameStdout || f.Type > FrameMessage {
 		return Frame{}, fmt.Errorf("read frame %d: unknown type %d", f.Seq, f.Type)
 	}
 	if admit != nil {

@@ -52,6 +52,7 @@ type collector struct {
 	richSent int   // bytes of the events of displayed values
 	richFull bool  // no more of them are sent
 	clearing bool  // the output is to be cleared when there is more of it
+	apart    bool  // the next text is an event of its own; nothing waits to be sent when a snapshot is made
 	cleared  int   // how many of the displayed values came before the last clear
 	outcome  *agent.Outcome
 	marks    []agent.CommandMark // ends of commands, by position
@@ -102,6 +103,10 @@ func (c *collector) add(f agent.Frame) error {
 	c.seq = f.Seq
 	switch f.Type {
 	case agent.FrameStdout, agent.FrameStderr:
+		if len(f.Payload) == 0 { // what follows is not to be joined with what was before
+			c.apart = true
+			return nil
+		}
 		c.clearNow()
 		if s := c.sinkOf(f); s != nil {
 			s.write(f.Payload)
@@ -189,7 +194,9 @@ func (c *collector) emitText(s *sink, text string) {
 		}})
 		return
 	}
-	if n := len(c.events); n > c.tried && c.events[n-1].Name == s.name && len(c.events[n-1].Text)+len(text) <= eventChunkBytes {
+	apart := c.apart
+	c.apart = false
+	if n := len(c.events); !apart && n > c.tried && c.events[n-1].Name == s.name && len(c.events[n-1].Text)+len(text) <= eventChunkBytes {
 		if c.seq > c.published {
 			c.events[n-1].Text += text
 			c.events[n-1].ID = fmt.Sprintf("%d-1", c.seq)

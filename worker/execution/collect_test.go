@@ -310,3 +310,19 @@ func TestResultHoldsNotesAndClipsErrors(t *testing.T) {
 		}
 	}
 }
+
+// An empty frame of output separates texts that would be one event: something that is no output of the job belongs between them.
+func TestEmptyFramesSeparateEvents(t *testing.T) {
+	t.Parallel()
+	c := collectorOf(code(), 0)
+	for _, f := range []agent.Frame{out(1, "a"), out(2, "b"), out(3, ""), out(4, "c")} {
+		workertest.Must(t, c.add(f))
+	}
+	var got []string
+	for _, e := range c.take() {
+		got = append(got, e.ID+" "+e.Text)
+	}
+	if diff := cmp.Diff([]string{"2-1 ab", "4-1 c"}, got); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}

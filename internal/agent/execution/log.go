@@ -27,6 +27,7 @@ type Log struct {
 	changed chan struct{} // closed and replaced on every change
 	frames  []agent.Frame
 	last    uint64 // sequence number of the newest frame
+	said    uint64 // number of the last frame that is not empty
 	read    uint64 // newest frame that a reader has seen: it must not change any more
 	bytes   int
 	limit   int
@@ -164,13 +165,27 @@ func (l *Log) add(kind agent.FrameType, payload []byte) {
 	defer l.notify()
 	if n := len(l.frames); n > 0 && (kind == agent.FrameStdout || kind == agent.FrameStderr) {
 		tail := &l.frames[n-1]
-		if tail.Type == kind && tail.Seq > l.read && len(tail.Payload)+len(payload) <= MaxOutputFrame {
+		if tail.Type == kind && tail.Seq > l.read && len(tail.Payload) > 0 && len(tail.Payload)+len(payload) <= MaxOutputFrame {
 			tail.Payload = append(tail.Payload, payload...)
 			return
 		}
 	}
 	l.last++
+	l.said = l.last
 	l.frames = append(l.frames, agent.Frame{Seq: l.last, Type: kind, Payload: append([]byte(nil), payload...)})
+}
+
+// Mark separates the output so far from what follows, which readers then do not join: by an empty frame of output. It returns the number of the
+// last frame before it that is not empty; 0: none.
+func (l *Log) Mark() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.said == l.last && l.said > 0 && !l.rolling && !l.ended && !l.full(0) {
+		l.last++
+		l.frames = append(l.frames, agent.Frame{Seq: l.last, Type: agent.FrameStdout})
+		l.notify()
+	}
+	return l.said
 }
 
 // End adds the end of the output and the final frame, regardless of the limit. Later frames are dropped.

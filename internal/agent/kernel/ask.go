@@ -42,14 +42,17 @@ const (
 	CommOpen   Kind = "comm_open"
 	CommMsg    Kind = "comm_msg"
 	CommClose  Kind = "comm_close"
+	// Expressions are evaluated after a cell: by name.
+	Expressions Kind = "expressions"
 )
 
 // askTimeout bounds the answer to a notebook's question. The first completion loads a library.
 const askTimeout = 30 * time.Second
 
 // AskNotebook asks the Python kernel of a context what a notebook asks. A kernel that runs code answers when it is done, or not in time.
-// An answer whose status is error has ename, evalue and traceback. CodeUnavailable: there is no answer.
-func (ks *Kernels) AskNotebook(contextName string, kind Kind, content any) (json.RawMessage, error) {
+// What it prints and displays meanwhile belongs to message, an id of the
+// notebook's choice. An answer whose status is error has ename, evalue and traceback. CodeUnavailable: there is no answer.
+func (ks *Kernels) AskNotebook(contextName string, kind Kind, content any, message string) (json.RawMessage, error) {
 	for _, at := range ks.slotsOf(contextName) {
 		at.mu.Lock()
 		k := at.kernel
@@ -57,7 +60,7 @@ func (ks *Kernels) AskNotebook(contextName string, kind Kind, content any) (json
 		if k == nil || !k.up() {
 			continue
 		}
-		if raw, err := k.ask(string(kind), content, askTimeout); err == nil {
+		if raw, err := k.ask(string(kind), content, message, askTimeout); err == nil {
 			return raw, nil
 		}
 	}
@@ -76,7 +79,7 @@ func (at *slot) ask(q probe.Question) (probe.Answer, error) {
 	if k == nil || !k.idle() {
 		return answer, errNoAnswer
 	}
-	raw, err := k.ask("probe", q, q.Timeout())
+	raw, err := k.ask("probe", q, "", q.Timeout())
 	if err != nil {
 		return answer, err
 	}
@@ -89,10 +92,11 @@ type question struct {
 	Kind    string `json:"kind"`
 	Number  uint64 `json:"number"`
 	Content any    `json:"content"`
+	Message string `json:"message,omitempty"` // of a notebook: the id of what asks
 }
 
 // ask asks a kernel a question and waits for the answer.
-func (k *kernel) ask(kind string, content any, timeout time.Duration) (json.RawMessage, error) {
+func (k *kernel) ask(kind string, content any, message string, timeout time.Duration) (json.RawMessage, error) {
 	answer := make(chan json.RawMessage, 1)
 	k.mu.Lock()
 	k.question++
@@ -104,7 +108,7 @@ func (k *kernel) ask(kind string, content any, timeout time.Duration) (json.RawM
 		delete(k.questions, number)
 		k.mu.Unlock()
 	}()
-	if err := k.control.write(question{Op: "ask", Kind: kind, Number: number, Content: content}); err != nil {
+	if err := k.control.write(question{Op: "ask", Kind: kind, Number: number, Content: content, Message: message}); err != nil {
 		return nil, err
 	}
 	timer := time.NewTimer(timeout)
@@ -131,12 +135,14 @@ func (k *kernel) up() bool {
 
 // idle reports whether the kernel is up and runs nothing.
 func (k *kernel) idle() bool {
-	if !k.up() {
-		return false
-	}
+	return k.up() && !k.busy()
+}
+
+// busy reports whether an execution is the kernel's, also if it has ended meanwhile.
+func (k *kernel) busy() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.current == nil
+	return k.current != nil
 }
 
 // deliverAnswer passes an answer to its caller.

@@ -22,9 +22,9 @@ const (
 
 // controlMessage is a message of a kernel.
 type controlMessage struct {
-	Op     string `json:"op"`     // ready, begin (with the pipes of stdout and stderr), display, clear, reply, answer, comm
+	Op     string `json:"op"`     // ready, begin (with the pipes of stdout and stderr), display, clear, reply, answer, message
 	ID     string `json:"id"`     // of the execution: begin, display, clear
-	Number uint64 `json:"number"` // of a display or clear, which the kernel waits for; of an answer: the question's
+	Number uint64 `json:"number"` // of a display, clear or input_request, which the kernel waits for; of an answer: the question's
 
 	Data      map[string]string `json:"data"`       // of a display: a MIME bundle
 	Metadata  json.RawMessage   `json:"metadata"`   // of a display: an object; may be empty
@@ -33,8 +33,9 @@ type controlMessage struct {
 	Result    bool              `json:"result"`     // of a display: it is the value of the cell's last expression
 	Wait      bool              `json:"wait"`       // of a clear: only when something else is displayed
 
-	Kind    string          `json:"kind"`    // of a comm: comm_open, comm_msg, comm_close
-	Content json.RawMessage `json:"content"` // of a reply, answer or comm
+	Kind    string          `json:"kind"`    // of a message to notebooks: comm_open, stream, input_request, …
+	Parent  string          `json:"parent"`  // of a message to notebooks: the id of the message that caused it; may be empty
+	Content json.RawMessage `json:"content"` // of a reply, answer or message
 }
 
 // shown tells a kernel that a displayed value and the output before it have been read.

@@ -115,3 +115,14 @@ def show(shell, data, metadata=None, display_id=None, update=False, result=False
         if metadata:
             message["metadata"] = json.loads(as_json(metadata))
         shell.send_event(message)
+
+
+def as_message(message):
+    """The type and the content of the message of Jupyter that a message to the agent is."""
+    if message["op"] == "clear":
+        return "clear_output", {"wait": message["wait"]}
+    data = {mime: json.loads(value) if mime.endswith("json") else value for mime, value in message["data"].items()}
+    content = {"data": data, "metadata": message.get("metadata") or {}, "transient": {}}
+    if message["display_id"]:
+        content["transient"]["display_id"] = message["display_id"]
+    return "update_display_data" if message["update"] else "display_data", content

@@ -35,8 +35,8 @@ has three of its own (epoll and its wake-up pair).
 
 # Messages
 
-A message is a length of 4 bytes, big endian, then JSON. To the kernel: execute; shown; ask, with a kind and a number. From it: ready, once;
+A message is a length of 4 bytes, big endian, then JSON. To the kernel: execute; shown; ask, with a kind and a number; input, the answer to an input_request. From it: ready, once;
 begin, with two descriptors; display and clear, with a number that shown repeats; reply; answer, with the number of the question;
-comm. The kernel is untrusted: what breaks these rules ends it, and messages are bounded.
+message, which is for notebooks and belongs to no execution's output. The kernel is untrusted: what breaks these rules ends it, and messages are bounded.
 */
 package kernel

@@ -52,6 +52,11 @@ def history(shell, hist_access_type="tail", output=False, raw=True, session=0, s
     return {"status": "ok", "history": list(found)}
 
 
+def expressions(shell, expressions):
+    """The values of expressions, after a cell."""
+    return {"status": "ok", "values": json.loads(display.as_json(shell.user_expressions(expressions)))}
+
+
 def comm_info(shell, target_name=None):
     comms = comm.get_comm_manager().comms
     found = {key: {"target_name": c.target_name} for key, c in comms.items() if target_name in (None, c.target_name)}
@@ -75,10 +80,10 @@ class Comm(BaseComm):
             content["metadata"] = metadata
         if buffers:
             content["buffers"] = [base64.b64encode(buffer).decode("ascii") for buffer in buffers]
-        get_ipython().send({"op": "comm", "kind": msg_type, "content": json.loads(display.as_json(content))})
+        get_ipython().send(msg_type, json.loads(display.as_json(content)))
 
 
-QUESTIONS = {"complete": complete, "inspect": inspect, "is_complete": is_complete, "history": history, "comm_info": comm_info}
+QUESTIONS = {"complete": complete, "inspect": inspect, "is_complete": is_complete, "history": history, "comm_info": comm_info, "expressions": expressions}
 
 
 def answer(shell, kind, content):

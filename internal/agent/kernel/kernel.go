@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/execution"
 	"github.com/sandfarm/sandfarm/internal/agent/process"
 )
@@ -62,6 +63,9 @@ func (ks *Kernels) startKernel(at *slot, python string) *kernel {
 		close(k.ready)
 		if k.proc != nil {
 			<-k.proc.Done()
+			if k.err == nil && !k.busy() { // otherwise its execution says so
+				at.messages.add(agent.Message{Kind: KindEnded, Content: json.RawMessage("{}")})
+			}
 		}
 		k.end(ks.cfg.Reaper)
 		if k.control != nil {
@@ -89,7 +93,7 @@ func (ks *Kernels) boot(ctx context.Context, k *kernel, at *slot, python string)
 		}
 		return err
 	}
-	k.wg.Go(func() { ks.follow(k, at.context) })
+	k.wg.Go(func() { ks.follow(k, at) })
 	return nil
 }
 

@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -36,6 +35,8 @@ type slot struct {
 	cwd    string             // where its code starts
 	turn   execution.FairLock // held while an execution runs
 
+	messages messages
+
 	mu      sync.Mutex
 	kernel  *kernel
 	lost    bool // the previous kernel ended unexpectedly while nothing ran
@@ -53,8 +54,6 @@ type Config struct {
 
 	// Installed counts package installs: after one, a kernel rescans for modules.
 	Installed func() int64
-	// Comm gets the messages that the comms of a context send, in their order; nil: they are dropped.
-	Comm func(contextName, kind string, content json.RawMessage)
 	// Measure runs an execution and adds the measurements to its outcome.
 	Measure func(e *execution.Execution, body func(*execution.Execution) agent.Outcome) agent.Outcome
 }

@@ -14,6 +14,7 @@ import getpass
 import importlib
 import json
 import os
+import select
 import signal
 import socket
 import struct
@@ -24,6 +25,7 @@ import sandfarm_output as output  # next to this file, outside the search path o
 
 FOLDER, sys.path[0] = sys.path[0], ""
 CONTROL = 3  # the agent starts the kernel with its socket there
+INPUT_POLL = 0.1  # seconds between two looks for a line of input
 os.set_inheritable(CONTROL, False)  # children do not speak with the agent
 
 
@@ -74,6 +76,25 @@ class Control:
                 self._fill(0)
         if self.inbox:
             loop.call_soon_threadsafe(self._wake)
+
+    def question(self, prompt, password):
+        """Asks a notebook for a line, and waits for it. An interrupt ends the wait."""
+        with Shield(), self.lock:
+            self.number += 1
+            number = self.number
+        send_message("input_request", {"prompt": prompt, "password": password}, number)
+        while True:
+            with Shield(), self.lock:
+                try:
+                    self._fill(socket.MSG_DONTWAIT)
+                except BlockingIOError:
+                    pass
+                for message in list(self.inbox):
+                    if message["op"] == "input":
+                        self.inbox.remove(message)
+                        if message["number"] == number:  # else nobody waits for it any more
+                            return message["value"]
+            select.select([self.socket], [], [], INPUT_POLL)  # another thread may read the answer
 
     def _send(self, message, fds=()):
         body = json.dumps(message).encode()
@@ -151,6 +172,9 @@ def send_event(message):
         return
     for sink in here.sinks:
         sink.flush()
+    if here.send is not None:
+        here.send(*shells.display.as_message(message))
+        return
     message["id"] = here.ident
     control.ask(message)
 
@@ -159,6 +183,17 @@ def send(message):
     """Sends a message that belongs to no execution."""
     if os.getpid() == control.pid:
         control.send(message)
+
+
+def send_message(kind, content, number=0):
+    """Sends a notebook a message that is no output of an execution."""
+    here = output.execution()
+    message = {"op": "message", "kind": kind, "parent": here.message if here else "", "number": number, "content": content}
+    if here is not None and here.send is None:  # it keeps its place among the execution's output
+        for sink in here.sinks:
+            sink.flush()
+        message["id"] = here.ident
+    send(message)
 
 
 def begin(ident):
@@ -202,13 +237,16 @@ async def execute(message):
         here = begin(ident)
     except OSError as error:
         return {**shells.failure(error), "id": ident, "begun": False}
+    cell = message.get("cell")
+    if cell:
+        here.message, here.session, here.answers = cell["message"], cell.get("session", ""), cell.get("input", False)
     token = output.current.set(here)
     output.running = here
     saved = {name: os.environ.get(name) for name in [*env, "SBX_EXEC"]}
     try:
         os.environ.update(env)
         os.environ["SBX_EXEC"] = ident
-        builtins.input, getpass.getpass = shells.no_input, shells.no_password  # nobody would answer; code may have replaced them
+        builtins.input, getpass.getpass = read_line, read_password  # code may have replaced them
         reply = shell.outcome(await run_cell(message["code"]))
     except (Exception, KeyboardInterrupt, asyncio.CancelledError) as error:  # without a reply the execution would never end
         reply = shells.failure(error)
@@ -304,17 +342,45 @@ async def serve():
             control.send({"op": "reply", "content": reply})
         elif message["op"] == "ask":
             try:
-                content = ask(message["kind"], message["content"])
+                content = ask(message["kind"], message["content"], message.get("message", ""))
             except Exception as error:
                 content = {"status": "error", **shells.failure(error)}
             control.send({"op": "answer", "number": message["number"], "content": content})
 
 
-def ask(kind, content):
+def ask(kind, content, message):
     """Answers a question of the agent, between executions."""
     if kind == "probe":
         return own_module("sandfarm_probe").answer(content)
-    return own_module("sandfarm_jupyter").answer(shell, kind, content)
+    here = output.Handling(message, send_message)
+    token = output.current.set(here)
+    output.running = here
+    try:
+        return own_module("sandfarm_jupyter").answer(shell, kind, content)
+    finally:
+        for sink in here.sinks:
+            sink.flush()
+        output.running = None
+        output.current.reset(token)
+
+
+def read_line(prompt="", *args, **kwargs):
+    """input: asks the notebook, if one has said that it answers."""
+    return question(str(prompt), False)
+
+
+def read_password(prompt="Password: ", stream=None, **kwargs):
+    """getpass: asks the notebook."""
+    return question(str(prompt), True)
+
+
+def question(prompt, password):
+    here = output.execution()
+    if here is None or not getattr(here, "answers", False) or os.getpid() != control.pid:
+        shells.no_password() if password else shells.no_input()
+    for sink in here.sinks:
+        sink.flush()
+    return control.question(prompt, password)
 
 
 def create_comm(*args, **kwargs):
@@ -352,7 +418,7 @@ config = Config()
 config.HistoryManager.enabled = False
 config.InteractiveShell.colors = "nocolor" if IPython.version_info[0] >= 9 else "NoColor"
 config.InteractiveShell.xmode = "Context"
-shell = shells.make(config, send_event, send)
+shell = shells.make(config, send_event, send_message)
 try:
     import comm
 except ImportError:  # nothing here uses comms

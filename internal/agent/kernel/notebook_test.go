@@ -20,48 +20,64 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// sent is a message of a comm.
+// sent is a message for notebooks.
 type sent struct {
-	kind    string
-	content map[string]any
+	kind, parent string
+	content      map[string]any
+}
+
+// heard reads n messages after a number.
+func heard(t *testing.T, ks *kernel.Kernels, after uint64, n int) []sent {
+	t.Helper()
+	var out []sent
+	for len(out) < n {
+		list, err := ks.Messages(t.Context(), kernel.DefaultContext, after, time.Minute)
+		agenttest.Must(t, err)
+		if len(list) == 0 {
+			t.Fatalf("%d of %d messages came: %v", len(out), n, out)
+		}
+		for _, m := range list {
+			one := sent{kind: m.Kind, parent: m.Parent}
+			agenttest.Must(t, json.Unmarshal(m.Content, &one.content))
+			out, after = append(out, one), m.Seq
+		}
+	}
+	return out
 }
 
 // notebook starts a kernel without a server, which passes on no notebook's questions yet. run runs code and returns its error.
-func notebook(t *testing.T) (ks *kernel.Kernels, comms <-chan sent, run func(code string) *farm.CodeError) {
+func notebook(t *testing.T) (ks *kernel.Kernels, run func(code string, cell ...*farm.Cell) *farm.CodeError) {
 	t.Helper()
 	dir, env := t.TempDir(), []string{"PATH=" + agenttest.KernelPath(t), "HOME=" + t.TempDir()}
 	reaper := process.NewReaper(false)
 	t.Cleanup(reaper.Close)
-	messages := make(chan sent, 100)
 	life, end := context.WithCancel(context.Background())
 	ks = kernel.New(life, kernel.Config{
 		RunDir: dir, TmpDir: dir, Workspace: dir, Image: env, Env: env, Reaper: reaper, Installed: func() int64 { return 0 },
 		Measure: func(e *execution.Execution, body func(*execution.Execution) agent.Outcome) agent.Outcome {
 			return body(e)
 		},
-		Comm: func(_, kind string, content json.RawMessage) {
-			message := sent{kind: kind}
-			if json.Unmarshal(content, &message.content) == nil {
-				messages <- message
-			}
-		},
 	})
 	t.Cleanup(func() {
 		end()
 		ks.Close()
 	})
-	run = func(code string) *farm.CodeError {
-		e := execution.New(agenttest.NewID(), agenttest.Code(code), 1<<20, time.Now())
+	run = func(code string, cell ...*farm.Cell) *farm.CodeError {
+		spec := agenttest.Code(code)
+		if len(cell) > 0 {
+			spec.Cell = cell[0]
+		}
+		e := execution.New(agenttest.NewID(), spec, 1<<20, time.Now())
 		ks.Run(e)
 		return e.Outcome().Error
 	}
-	return ks, messages, run
+	return ks, run
 }
 
 // ask asks a question and returns the answer.
 func ask(t *testing.T, ks *kernel.Kernels, kind kernel.Kind, content map[string]any) map[string]any {
 	t.Helper()
-	raw, err := ks.AskNotebook(kernel.DefaultContext, kind, content)
+	raw, err := ks.AskNotebook(kernel.DefaultContext, kind, content, "asked")
 	agenttest.Must(t, err)
 	var answer map[string]any
 	agenttest.Must(t, json.Unmarshal(raw, &answer))
@@ -70,8 +86,8 @@ func ask(t *testing.T, ks *kernel.Kernels, kind kernel.Kind, content map[string]
 
 func TestKernelAnswersNotebooks(t *testing.T) {
 	t.Parallel()
-	ks, _, run := notebook(t)
-	if _, err := ks.AskNotebook(kernel.DefaultContext, kernel.Complete, map[string]any{"code": "pri"}); farm.CodeOf(err) != farm.CodeUnavailable {
+	ks, run := notebook(t)
+	if _, err := ks.AskNotebook(kernel.DefaultContext, kernel.Complete, map[string]any{"code": "pri"}, ""); farm.CodeOf(err) != farm.CodeUnavailable {
 		t.Errorf("without a kernel: %v", err)
 	}
 	for _, code := range []string{"def greet(name):\n    'Greets.'", "number = 41\nnumber + 1"} {
@@ -125,7 +141,7 @@ func TestKernelAnswersNotebooks(t *testing.T) {
 // A widget opens a comm, updates its state, and is told of changes in the notebook, as ipywidgets does it.
 func TestKernelCarriesComms(t *testing.T) {
 	t.Parallel()
-	ks, comms, run := notebook(t)
+	ks, run := notebook(t)
 	if err := run(`
 from comm import create_comm, get_comm_manager
 state = {"_model_name": "IntSliderModel", "value": 3}
@@ -134,20 +150,18 @@ widget.send({"method": "update", "state": {"value": 4}, "buffer_paths": []})
 heard = []
 widget.on_msg(lambda message: heard.append((message["content"]["data"], message["buffers"])))
 get_comm_manager().register_target("from.notebook", lambda comm, message: heard.append(message["content"]["data"]))
-`); err != nil {
+`, &farm.Cell{Session: "s", Message: "cell"}); err != nil {
 		t.Fatal(err)
 	}
 	want := []sent{
-		{"comm_open", map[string]any{
+		{"comm_open", "cell", map[string]any{
 			"comm_id": "w1", "target_name": "jupyter.widget", "target_module": nil, "metadata": map[string]any{"version": "2.1.0"}, "buffers": []any{"AP8="},
 			"data": map[string]any{"state": map[string]any{"_model_name": "IntSliderModel", "value": 3.0}, "buffer_paths": []any{[]any{"b"}}},
 		}},
-		{"comm_msg", map[string]any{"comm_id": "w1", "data": map[string]any{"method": "update", "state": map[string]any{"value": 4.0}, "buffer_paths": []any{}}}},
+		{"comm_msg", "cell", map[string]any{"comm_id": "w1", "data": map[string]any{"method": "update", "state": map[string]any{"value": 4.0}, "buffer_paths": []any{}}}},
 	}
-	for _, w := range want {
-		if diff := cmp.Diff(w, <-comms, cmp.AllowUnexported(sent{})); diff != "" {
-			t.Errorf("comm (-want +got):\n%s", diff)
-		}
+	if diff := cmp.Diff(want, heard(t, ks, 0, 2), cmp.AllowUnexported(sent{})); diff != "" {
+		t.Errorf("comms (-want +got):\n%s", diff)
 	}
 	info := ask(t, ks, kernel.CommInfo, map[string]any{"target_name": "jupyter.widget"})
 	if diff := cmp.Diff(map[string]any{"status": "ok", "comms": map[string]any{"w1": map[string]any{"target_name": "jupyter.widget"}}}, info); diff != "" {
@@ -158,5 +172,134 @@ get_comm_manager().register_target("from.notebook", lambda comm, message: heard.
 	ask(t, ks, kernel.CommClose, map[string]any{"comm_id": "n1", "data": map[string]any{}})
 	if err := run(`assert heard == [({"method": "update", "state": {"value": 5}}, [b"\x01\x02"]), {"hello": 1}], heard`); err != nil {
 		t.Error(err)
+	}
+}
+
+// What the handler of a comm prints and displays belongs to the message that it handles: interact of ipywidgets needs it.
+func TestHandlersOfCommsPrint(t *testing.T) {
+	t.Parallel()
+	ks, run := notebook(t)
+	if err := run(`
+from comm import create_comm
+from IPython.display import HTML, clear_output, display
+import sys
+widget = create_comm(target_name="t", comm_id="w1")
+def handle(message):
+    clear_output(wait=True)
+    print("out")
+    display(HTML("<b>"), display_id="d")
+    print("err", file=sys.stderr)
+    print(get_ipython().kernel.get_parent()["header"]["msg_id"])
+    raise ValueError("wrong")
+widget.on_msg(handle)
+`); err != nil {
+		t.Fatal(err)
+	}
+	if got := ask(t, ks, kernel.CommMsg, map[string]any{"comm_id": "w1", "data": map[string]any{}}); got["status"] != "ok" {
+		t.Errorf("answer %v", got)
+	}
+	got := heard(t, ks, 1, 5)
+	kinds := ""
+	for _, m := range got {
+		kinds += " " + m.kind
+		if m.parent != "asked" {
+			t.Errorf("%+v does not belong to the message", m)
+		}
+	}
+	if want := " clear_output stream display_data stream stream"; !strings.HasPrefix(kinds, want) {
+		t.Errorf("messages%s, want%s: %v", kinds, want, got)
+	}
+	text := ""
+	for _, m := range got {
+		if m.kind == "stream" {
+			text += m.content["name"].(string) + ":" + m.content["text"].(string)
+		}
+	}
+	if !strings.Contains(text, "stdout:out\n") || !strings.Contains(text, "asked\n") || !strings.Contains(text, "stderr:err\n") || !strings.Contains(text, "ValueError") {
+		t.Errorf("printed %q", text)
+	}
+	if err := run("print('still here')"); err != nil {
+		t.Error(err)
+	}
+}
+
+// Code asks for input only of a notebook that has said that it answers, and an interrupt ends the wait.
+func TestCodeAsksForInput(t *testing.T) {
+	t.Parallel()
+	ks, run := notebook(t)
+	for _, code := range []string{"input('name? ')", "import getpass; getpass.getpass()"} {
+		if err := run(code); err == nil || err.Name != "StdinNotImplementedError" {
+			t.Errorf("%s without a notebook: %v", code, err)
+		}
+	}
+	cell := &farm.Cell{Session: "s", Message: "cell", Input: true}
+	done := make(chan *farm.CodeError, 1)
+	go func() {
+		done <- run("import getpass\nassert input('name? ') == 'Ada'\nassert getpass.getpass() == 'x'", cell)
+	}()
+	for i, want := range []map[string]any{{"prompt": "name? ", "password": false}, {"prompt": "Password: ", "password": true}} {
+		list, err := ks.Messages(t.Context(), kernel.DefaultContext, uint64(i), time.Minute)
+		agenttest.Must(t, err)
+		if len(list) != 1 || list[0].Kind != "input_request" || list[0].Parent != "cell" {
+			t.Fatalf("messages %+v", list)
+		}
+		var content map[string]any
+		agenttest.Must(t, json.Unmarshal(list[0].Content, &content))
+		if diff := cmp.Diff(want, content); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		agenttest.Must(t, ks.Answer(kernel.DefaultContext, list[0].Number+7, "not asked for"))
+		agenttest.Must(t, ks.Answer(kernel.DefaultContext, list[0].Number, []string{"Ada", "x"}[i]))
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestMessagesForNotebooksAreBounded(t *testing.T) {
+	t.Parallel()
+	ks, run := notebook(t)
+	if err := run("from comm import create_comm\nc = create_comm(target_name='t')\nfor i in range(5099): c.send({'i': i})"); err != nil {
+		t.Fatal(err)
+	}
+	list, err := ks.Messages(t.Context(), kernel.DefaultContext, 0, 0)
+	agenttest.Must(t, err)
+	if len(list) == 0 || list[0].Seq != 5100-kernel.MaxMessages+1 {
+		t.Errorf("the first of %d messages has the number %d", len(list), list[0].Seq)
+	}
+	if err := run("c.send({'x': 'x' * (5 << 20)}); c.send({})"); err != nil {
+		t.Fatal(err)
+	}
+	if list, err = ks.Messages(t.Context(), kernel.DefaultContext, 0, 0); err != nil || len(list) != 1 || list[0].Seq != 5102 {
+		t.Errorf("behind a long message %d are kept: %v", len(list), err)
+	}
+}
+
+// Messages keep their place among the output of the cell that sends them: what is printed into a widget is what comes between two of them.
+func TestMessagesKnowTheirPlaceInTheOutput(t *testing.T) {
+	t.Parallel()
+	ks, _ := notebook(t)
+	spec := agenttest.Code("from comm import create_comm\nc = create_comm(target_name='t')\nprint('a', end='')\nc.send({})\nc.send({})\nprint('b', end='')\nc.send({})")
+	e := execution.New(agenttest.NewID(), spec, 1<<20, time.Now())
+	ks.Run(e)
+	list, err := ks.Messages(t.Context(), kernel.DefaultContext, 0, 0)
+	agenttest.Must(t, err)
+	var after []uint64
+	for _, m := range list {
+		if m.Execution != e.ID {
+			t.Errorf("%+v does not name its execution", m)
+		}
+		after = append(after, m.After)
+	}
+	texts := map[uint64]string{}
+	frames, err := e.Log.Next(t.Context(), 1)
+	agenttest.Must(t, err)
+	for _, f := range frames {
+		if f.Type == agent.FrameStdout {
+			texts[f.Seq] = string(f.Payload)
+		}
+	}
+	if len(after) != 4 || after[0] != 0 || texts[after[1]] != "a" || after[1] != after[2] || texts[after[3]] != "b" || texts[after[1]+1] != "" {
+		t.Errorf("messages after %v of %v", after, texts)
 	}
 }

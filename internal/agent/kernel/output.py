@@ -107,10 +107,52 @@ class Sink:
 class Execution:
     """The state of one execution."""
 
+    send = None  # displayed values are the execution's
+
     def __init__(self, ident, sinks):
         self.ident = ident
         self.sinks = sinks
         self.exit_code = None
+        self.message, self.session, self.answers = ident, "", False  # a notebook's ids of its message; it answers questions for input
+
+
+class Part:
+    """One output of what runs beside executions: text goes to the notebook as messages."""
+
+    def __init__(self, name, send):
+        self.name, self.send = name, send
+        self.lock = threading.RLock()
+        self.reset()
+
+    def reset(self):
+        self.data = bytearray()
+
+    def text(self, text):
+        self.write(text.encode("utf-8", "backslashreplace"))
+
+    def write(self, data):
+        with self.lock:
+            self.data += data
+            if len(self.data) >= BUFFER:
+                self.flush()
+
+    def flush(self):
+        with self.lock:
+            data, self.data = bytes(self.data), bytearray()
+            if data:
+                self.send("stream", {"name": self.name, "text": data.decode("utf-8", "replace")})
+
+
+class Handling:
+    """What handles a message of a notebook beside executions, as an execution sees itself."""
+
+    exit_code = None
+
+    def __init__(self, message, send):
+        self.ident = self.message = message
+        self.session = ""
+        self.send = send
+        self.sinks = Part("stdout", send), Part("stderr", send)
 
 
 current = contextvars.ContextVar("sandfarm_execution", default=None)

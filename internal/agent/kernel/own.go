@@ -18,19 +18,19 @@ const maxDisplayBytes = 48 << 20
 
 // follow reads the socket of a kernel: the pipes of each execution, displayed values, replies. It kills a kernel that breaks the protocol,
 // because the next execution would wait forever.
-func (ks *Kernels) follow(k *kernel, contextName string) {
+func (ks *Kernels) follow(k *kernel, at *slot) {
 	defer k.control.close()
 	defer k.end(ks.cfg.Reaper)
 	for {
 		m, err := k.control.read()
-		if err != nil || ks.take(k, contextName, m) != nil {
+		if err != nil || ks.take(k, at, m) != nil {
 			return
 		}
 	}
 }
 
 // take handles one message of a kernel. An error means that the kernel broke the protocol or is gone.
-func (ks *Kernels) take(k *kernel, contextName string, m controlMessage) error {
+func (ks *Kernels) take(k *kernel, at *slot, m controlMessage) error {
 	switch m.Op {
 	case "begin":
 		return k.takePipes(m, ks.cfg.Reaper)
@@ -52,9 +52,11 @@ func (ks *Kernels) take(k *kernel, contextName string, m controlMessage) error {
 		}
 	case "answer":
 		k.deliverAnswer(m.Number, m.Content)
-	case "comm":
-		if ks.cfg.Comm != nil {
-			ks.cfg.Comm(contextName, m.Kind, m.Content)
+	case "message":
+		if run := k.run(m.ID); run != nil {
+			at.say(m, run.e.ID, run.mark())
+		} else {
+			at.say(m, "", 0)
 		}
 	}
 	return nil
@@ -131,6 +133,17 @@ func (r *kernelRun) display(m controlMessage) {
 		d.Clear = agent.ClearNow
 	}
 	appendDisplay(r.e.Log, d)
+}
+
+// mark separates the output so far from what follows, and returns the number of its last frame.
+func (r *kernelRun) mark() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.out != nil && !r.over {
+		r.out.Drain()
+		r.err.Drain()
+	}
+	return r.e.Log.Mark()
 }
 
 // appendDisplay logs a displayed value. A note replaces a value that does not fit into a frame.

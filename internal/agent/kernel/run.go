@@ -30,6 +30,7 @@ type request struct {
 	Code      string            `json:"code"`
 	Env       map[string]string `json:"env,omitempty"`
 	Installed int64             `json:"installed"`
+	Cell      *farm.Cell        `json:"cell,omitempty"`
 	Data      bool              `json:"data,omitempty"` // values are shown as data, too
 }
 
@@ -75,7 +76,7 @@ func (ks *Kernels) execute(k *kernel, e *execution.Execution) agent.Outcome {
 		}, ended)
 	}()
 	var answer reply
-	if err := k.control.write(request{Op: "execute", ID: e.ID, Code: e.Spec.Code, Env: e.Spec.Env, Installed: ks.cfg.Installed(), Data: e.Spec.Data}); err != nil {
+	if err := k.control.write(request{Op: "execute", ID: e.ID, Code: e.Spec.Code, Env: e.Spec.Env, Installed: ks.cfg.Installed(), Data: e.Spec.Data, Cell: e.Spec.Cell}); err != nil {
 		k.end(ks.cfg.Reaper)
 	}
 	select {

@@ -350,8 +350,8 @@ class Kernel:
 
     def get_parent(self, channel=None):
         here = output.execution()
-        ident = here.ident if here else ""
-        return {"header": {"msg_id": ident, "msg_type": "execute_request", "session": "", "username": ""}, "content": {}, "metadata": {}}
+        ident, session = (here.message, here.session) if here else ("", "")
+        return {"header": {"msg_id": ident, "msg_type": "execute_request", "session": session, "username": ""}, "content": {}, "metadata": {}}
 
     _parent_header = property(get_parent)
 

@@ -54,9 +54,13 @@ func (s *Server) routes() http.Handler {
 		"GET " + agent.ProcessesPath + "/{id}/output":    s.getOutput,
 		"DELETE " + agent.ProcessesPath + "/{id}/output": s.deleteReader,
 
-		"GET " + agent.ContextsPath:                             s.getContexts,
-		"PUT " + agent.ContextsPath + "/{context}":              s.putContext,
-		"DELETE " + agent.ContextsPath + "/{context}":           s.deleteContext,
+		"GET " + agent.ContextsPath:                        s.getContexts,
+		"PUT " + agent.ContextsPath + "/{context}":         s.putContext,
+		"DELETE " + agent.ContextsPath + "/{context}":      s.deleteContext,
+		"GET " + agent.KernelsPath + "/{context}/messages": s.getMessages,
+		"POST " + agent.KernelsPath + "/{context}/ask":     s.postAsk,
+		"POST " + agent.KernelsPath + "/{context}/input":   s.postInput,
+
 		"GET " + agent.PortsPath:                                s.getPorts,
 		"PUT " + agent.PortsPath + "/{port}":                    s.putPort,
 		"PUT " + agent.ProcessesPath + "/{id}/writers/{writer}": s.putInput,

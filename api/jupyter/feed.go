@@ -1,0 +1,255 @@
+package jupyter
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"maps"
+	"math"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/live"
+)
+
+const (
+	// feedWait is how long one question for messages of the kernel waits for some.
+	feedWait = 50 * time.Second
+	// feedPause is the time between two tries to reach the sandbox.
+	feedPause = 5 * time.Second
+	// pullTimeout bounds a question for what there is now.
+	pullTimeout = 5 * time.Second
+	// maxParents bounds the headers of clients' messages that are remembered for what the kernel says later.
+	maxParents = 1000
+	// maxHeld bounds the messages that wait for the output before them. Those beyond overtake it.
+	maxHeld = 1000
+)
+
+// listen reads what the kernel says beside its cells, as long as anybody listens. k.mu is held.
+func (k *kernel) listen(ctx context.Context) {
+	if k.listening {
+		return
+	}
+	k.listening = true
+	ctx, done := context.WithCancel(ctx)
+	stop := context.AfterFunc(k.server.life, done) //nolint:contextcheck // the server stops, not the caller
+	k.server.work.Go(func() {
+		defer done()
+		defer stop()
+		k.feed(ctx)
+	})
+}
+
+// feed is listen's work.
+func (k *kernel) feed(ctx context.Context) {
+	_ = k.awaitReady(ctx) // an end is noticed below
+	for {
+		k.mu.Lock()
+		if k.over || len(k.sessions) == 0 || ctx.Err() != nil {
+			k.listening = false
+			k.mu.Unlock()
+			return
+		}
+		k.mu.Unlock()
+		if err := k.read(ctx, feedWait); err != nil {
+			if _, err := k.look(ctx); !errors.Is(err, errEnded) {
+				_ = pause(ctx, feedPause)
+			}
+		}
+	}
+}
+
+// talks reports whether the kernel has said anything beside its cells.
+func (k *kernel) talks() bool {
+	k.feeding.Lock()
+	defer k.feeding.Unlock()
+	return k.heard > 0
+}
+
+// begin finds out what the kernel said before this process listened, once: clients do not get it.
+func (k *kernel) begin(ctx context.Context) {
+	k.feeding.Lock()
+	tried := k.tried
+	k.tried = true
+	k.feeding.Unlock()
+	if !tried {
+		k.pull(ctx)
+	}
+}
+
+// pull sends what the kernel has said up to now.
+func (k *kernel) pull(ctx context.Context) {
+	ctx, done := context.WithTimeout(ctx, pullTimeout)
+	defer done()
+	for {
+		k.feeding.Lock()
+		before := k.heard
+		k.feeding.Unlock()
+		if k.read(ctx, 0) != nil {
+			return
+		}
+		k.feeding.Lock()
+		same := k.heard == before
+		k.feeding.Unlock()
+		if same {
+			return
+		}
+	}
+}
+
+// read asks once for messages, and sends them.
+func (k *kernel) read(ctx context.Context, wait time.Duration) error {
+	ctx, hold := budget.Renew(ctx)
+	defer hold.Release()
+	k.feeding.Lock()
+	after, begun := k.heard, k.begun
+	k.feeding.Unlock()
+	if !begun {
+		wait = 0
+	}
+	list, err := k.server.cfg.Service.KernelMessages(ctx, k.ref.Tenant, k.ref.ID, kernelContext, after, wait)
+	k.feeding.Lock()
+	defer k.feeding.Unlock()
+	for _, m := range list {
+		if m.Seq <= k.heard { // it was read meanwhile
+			continue
+		}
+		k.heard = m.Seq
+		if at := k.streams[m.Parent]; k.begun && at != nil && m.Execution != "" && (m.After > at.sent || len(at.held) > 0) && len(at.held) < maxHeld {
+			at.held = append(at.held, m)
+		} else if k.begun { // what was said before there was a client is of no use: clients ask for the widgets that there are
+			k.pass(m)
+		}
+	}
+	if err == nil && len(list) == 0 {
+		k.begun = true
+	}
+	return err
+}
+
+// place is how much of the output of a cell was sent, and what the kernel said after more of it.
+type place struct {
+	sent uint64 // number of the last frame
+	held []live.Message
+}
+
+// place makes the messages of a cell keep their place among its output, until done is called.
+func (k *kernel) place(id string) (done func()) {
+	k.feeding.Lock()
+	defer k.feeding.Unlock()
+	if k.streams == nil {
+		k.streams = map[string]*place{}
+	}
+	k.streams[id] = &place{}
+	return func() {
+		k.reached(id, math.MaxUint64)
+		k.feeding.Lock()
+		defer k.feeding.Unlock()
+		delete(k.streams, id)
+	}
+}
+
+// reached says that the output of a cell was sent up to a frame, and sends what the kernel said then.
+func (k *kernel) reached(id string, frame uint64) {
+	k.feeding.Lock()
+	defer k.feeding.Unlock()
+	at := k.streams[id]
+	if at == nil {
+		return
+	}
+	at.sent = max(at.sent, frame)
+	for len(at.held) > 0 && at.held[0].After <= at.sent {
+		k.pass(at.held[0])
+		at.held = at.held[1:]
+	}
+}
+
+// pass sends one message of the kernel to the clients that it is for.
+func (k *kernel) pass(m live.Message) {
+	parent, asker := k.parent(m.Parent)
+	switch m.Kind {
+	case "ended":
+		k.restarted()
+	case "input_request":
+		if asker != nil {
+			asker.mu.Lock()
+			asker.asked = m.Number
+			asker.mu.Unlock()
+			asker.own(k.message(channelStdin, m.Kind, parent, m.Content))
+		}
+	case "comm_open", "comm_msg", "comm_close", "stream", "display_data", "update_display_data", "clear_output":
+		out := k.message(channelIOPub, m.Kind, parent, m.Content)
+		takeBuffers(out)
+		for _, s := range k.all() {
+			s.own(out)
+		}
+	}
+}
+
+// takeBuffers puts the buffers and the metadata of a message of a comm beside its content.
+func takeBuffers(m *message) {
+	var content map[string]json.RawMessage
+	if json.Unmarshal(m.content, &content) != nil {
+		return
+	}
+	var texts []string
+	if raw := content["buffers"]; raw != nil && json.Unmarshal(raw, &texts) == nil {
+		for _, text := range texts[:min(len(texts), MaxBuffers)] {
+			b, _ := base64.StdEncoding.DecodeString(text) // what is wrong is empty
+			m.buffers = append(m.buffers, b)
+		}
+	}
+	if m.header.Type == "display_data" || m.header.Type == "update_display_data" {
+		return
+	}
+	m.metadata = content["metadata"]
+	rest := maps.Clone(content)
+	delete(rest, "buffers")
+	delete(rest, "metadata")
+	m.content, _ = json.Marshal(rest)
+}
+
+// parents remembers the headers of the newest messages of clients.
+type parents struct {
+	known map[string]asked
+	order []string
+}
+
+type asked struct {
+	header json.RawMessage
+	by     *session
+}
+
+// note remembers a message of a client.
+func (k *kernel) note(w *work, by *session) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	p := &k.parents
+	if p.known == nil {
+		p.known = map[string]asked{}
+	}
+	if _, ok := p.known[w.header.ID]; !ok {
+		p.order = append(p.order, w.header.ID)
+	}
+	p.known[w.header.ID] = asked{w.header.raw, by}
+	for len(p.order) > maxParents {
+		delete(p.known, p.order[0])
+		p.order = p.order[1:]
+	}
+}
+
+// parent is the header of a message by its id, and who sent it; nil: nobody here.
+func (k *kernel) parent(id string) (json.RawMessage, *session) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if a, ok := k.parents.known[id]; ok {
+		return a.header, a.by
+	}
+	if id == "" || farm.ValidID(farm.JobPrefix, id) {
+		return nil, nil
+	}
+	raw, _ := json.Marshal(map[string]string{"msg_id": id, "msg_type": "execute_request", "session": "", "username": "", "version": protocolVersion})
+	return raw, nil
+}

@@ -1,0 +1,74 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	// askTimeout bounds a question of a notebook: the kernel may have to start, and to end what it does.
+	askTimeout = 2 * time.Minute
+	// messagesSpare is how much longer than its wait a question for messages may take.
+	messagesSpare = 20 * time.Second
+)
+
+func kernelPath(contextName, what string) string {
+	return agent.KernelsPath + "/" + url.PathEscape(contextName) + "/" + what
+}
+
+// Ask asks the kernel of a context what a notebook asks. The answer is the content of Jupyter's reply.
+func (l Live) Ask(ctx context.Context, contextName string, q agent.NotebookQuestion) (json.RawMessage, error) {
+	var out json.RawMessage
+	return out, l.call(ctx, askTimeout, http.MethodPost, kernelPath(contextName, "ask"), nil, q, &out)
+}
+
+// Input gives the code of a context the line of input that it waits for.
+func (l Live) Input(ctx context.Context, contextName string, in agent.NotebookInput) error {
+	return l.call(ctx, callTimeout, http.MethodPost, kernelPath(contextName, "input"), nil, in, nil)
+}
+
+// Messages reads what the kernel of a context has said to notebooks beside its executions after the message with a number, about
+// agent.OutputBytes at once. It waits for a message if there is none. admit is called with the size of each before it is allocated; its error is
+// returned as it is.
+func (l Live) Messages(ctx context.Context, contextName string, after uint64, wait time.Duration, admit func(bytes int) error) (list []agent.Message, err error) {
+	ctx, done := context.WithTimeout(ctx, wait+messagesSpare)
+	defer done()
+	query := url.Values{"after": {strconv.FormatUint(after, 10)}, "wait": {strconv.FormatInt(wait.Milliseconds(), 10)}}
+	res, err := l.do(ctx, http.MethodGet, kernelPath(contextName, "messages"), query, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	r := bufio.NewReader(res.Body)
+	for {
+		var refused error
+		frame, err := agent.ReadAdmittedFrame(r, func(bytes int) error { refused = admit(bytes); return refused })
+		switch {
+		case refused != nil:
+			return list, refused
+		case errors.Is(err, io.EOF):
+			return list, nil
+		case err != nil:
+			return list, unavailable(err, "The connection to the sandbox is broken.")
+		}
+		var m agent.Message
+		if frame.Type != agent.FrameMessage || frame.Seq <= after || json.Unmarshal(frame.Payload, &m) != nil || len(m.Content) == 0 || len(list) >= maxMessages {
+			return list, farm.Errorf(farm.CodeInternal, "the agent sent a message of a kernel that cannot be")
+		}
+		m.Seq, after = frame.Seq, frame.Seq
+		list = append(list, m)
+	}
+}
+
+// maxMessages bounds the messages of one answer.
+const maxMessages = 10_000
