@@ -159,7 +159,7 @@ func TestAttachToATerminal(t *testing.T) {
 	t.Parallel()
 	f := setupLive(t)
 	base := "/v1/sandboxes/" + f.sandbox() + "/processes"
-	made := get[wire.Process](f.bundle, http.StatusCreated, "POST", base, `{"argv":["sh"],"pty":{"cols":80,"rows":24}}`)
+	made := get[wire.Process](f.bundle, http.StatusCreated, "POST", base, `{"argv":["env","PS1=next> ","sh"],"pty":{"cols":80,"rows":24}}`)
 	a := f.attach(base+"/"+made.ID, "")
 	a.send(wire.AttachResize, string(wire.AppendAttachSize(nil, wire.TerminalSize{Cols: 333, Rows: 44})[1:]))
 	a.send(wire.AttachStdin, "stty size; cat\n")
@@ -167,6 +167,10 @@ func TestAttachToATerminal(t *testing.T) {
 	a.send(wire.AttachStdin, "ready\n")
 	a.until(func() bool { return strings.Count(a.text, "ready\r\n") == 2 }) // cat runs
 	a.send(wire.AttachStdin, "\x03")                                        // control-C ends cat, and not the shell
+	a.until(func() bool {                                                   // what is typed before the prompt may be lost, on any terminal
+		_, after, _ := strings.Cut(a.text, "^C")
+		return strings.Contains(after, "next> ")
+	})
 	a.send(wire.AttachStdin, "echo al''ive; exit 5\n")
 	a.until(func() bool { return strings.Contains(a.text, "alive\r\n") })
 	for _, size := range []wire.TerminalSize{{Cols: 0, Rows: 0}, {Cols: 1001, Rows: 10}, {Cols: 60000, Rows: 60000}} {
