@@ -79,10 +79,7 @@ class Control:
 
     def question(self, prompt, password):
         """Asks a notebook for a line, and waits for it. An interrupt ends the wait."""
-        with Shield(), self.lock:
-            self.number += 1
-            number = self.number
-        send_message("input_request", {"prompt": prompt, "password": password}, number)
+        number = send_message("input_request", {"prompt": prompt, "password": password})
         while True:
             with Shield(), self.lock:
                 try:
@@ -185,15 +182,19 @@ def send(message):
         control.send(message)
 
 
-def send_message(kind, content, number=0):
-    """Sends a notebook a message that is no output of an execution."""
+def send_message(kind, content):
+    """Sends a notebook a message that is no output of an execution. It returns the number of one that an execution sends."""
     here = output.execution()
-    message = {"op": "message", "kind": kind, "parent": here.message if here else "", "number": number, "content": content}
-    if here is not None and here.send is None:  # it keeps its place among the execution's output
-        for sink in here.sinks:
-            sink.flush()
-        message["id"] = here.ident
-    send(message)
+    message = {"op": "message", "kind": kind, "parent": here.message if here else "", "content": content}
+    if here is None or here.send is not None:
+        send(message)
+        return 0
+    for sink in here.sinks:  # it keeps its place among the execution's output: the agent reads both before more is printed
+        sink.flush()
+    message["id"] = here.ident
+    if os.getpid() == control.pid:
+        control.ask(message)
+    return message.get("number", 0)
 
 
 def begin(ident):

@@ -58,6 +58,9 @@ func (ks *Kernels) take(k *kernel, at *slot, m controlMessage) error {
 		} else {
 			at.say(m, "", 0)
 		}
+		if m.ID != "" { // an execution prints on when the message has its place
+			return k.control.write(shown{Op: "shown", Number: m.Number})
+		}
 	}
 	return nil
 }
