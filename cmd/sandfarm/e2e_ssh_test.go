@@ -20,12 +20,12 @@ import (
 
 // sshUser is a user of OpenSSH with a configuration that the program has printed.
 type sshUser struct {
-	t            *testing.T
-	dir, file    string
-	host         string
-	env          []string
-	farm         *farmProcess
-	sandbox, url string
+	t         *testing.T
+	dir, file string
+	host      string
+	env       []string
+	farm      *farmProcess
+	sandbox   string
 }
 
 func newSSHUser(t *testing.T) *sshUser {
