@@ -111,6 +111,7 @@ func (s *Server) assemble(image []string) error {
 		packages.IndexAddr = s.egress.Addr()
 	}
 	env := packages.Environment()
+	s.makeProfile(env)
 	if s.egress != nil && cfg.Proxy {
 		env = proxyEnvironment(env, s.egress.Addr())
 		if env, err = trustEnvironment(env, cfg); err != nil {
