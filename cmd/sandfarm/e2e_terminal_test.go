@@ -217,8 +217,8 @@ func execOnPipes(t *testing.T, f *farmProcess, box string) {
 	}
 	out.Reset()
 	piped := exec.Command(program, "--url", f.url, "ssh", box)
-	piped.Stdin, piped.Stdout = strings.NewReader("echo on $(tty); exit 4\n"), &out
-	if _ = piped.Run(); piped.ProcessState.ExitCode() != 4 || !strings.Contains(out.String(), "on /dev/pts/") {
+	piped.Stdin, piped.Stdout = strings.NewReader("tty; python -c 'print(6 * 7)'; (exit 4)\n"), &out
+	if _ = piped.Run(); piped.ProcessState.ExitCode() != 4 || out.String() != "not a tty\n42\n" { // the end of the input ends the shell
 		t.Errorf("exit code %d: %q", piped.ProcessState.ExitCode(), out.String())
 	}
 }

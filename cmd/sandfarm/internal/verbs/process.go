@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
@@ -25,15 +26,20 @@ var defaultSize = wire.TerminalSize{Cols: 80, Rows: 24}
 func (a *app) ssh() *cobra.Command {
 	return a.verb(&cobra.Command{
 		Use: "ssh ID", Short: "Open a shell in a sandbox",
-		Long: `Open a login shell in a sandbox, on a terminal of its own. The exit code is that of the shell.
+		Long: `Open a login shell in a sandbox, on a terminal of its own unless the input is a file or a pipe. The exit code is that of
+the shell.
 
 The shell outlives the connection: if that breaks it goes on by itself, and after ~. (at the start of a line) "sandfarm
 attach" leads back. ~? lists what can be typed. The shell ends when you exit from it and when the sandbox is closed.`,
 		Example: `  sandfarm ssh sbx_…
-  echo 'ls -la; exit' | sandfarm ssh sbx_…`,
+  echo 'ls -la' | sandfarm ssh sbx_…`,
 		ValidArgsFunction: a.first(a.sandboxIDs),
 	}, argCount(1, 1, "the sandbox's ID"), func(ctx context.Context, c *client.Client, args []string) error {
-		return a.start(ctx, c, args[0], wire.ProcessRequest{Command: optional(sshproxy.LoginShell), Name: "ssh", PTY: a.terminal(), Env: a.terminalEnv()}, true)
+		request := wire.ProcessRequest{Command: optional(sshproxy.LoginShell), Name: "ssh", Stdin: !a.typed()}
+		if !request.Stdin {
+			request.PTY, request.Env = a.terminal(), a.terminalEnv()
+		}
+		return a.start(ctx, c, args[0], request, true)
 	})
 }
 
@@ -165,6 +171,12 @@ func (a *app) terminal() *wire.TerminalSize {
 		}
 	}
 	return new(defaultSize)
+}
+
+// typed reports whether the input comes from a terminal.
+func (a *app) typed() bool {
+	in, ok := a.In.(*os.File)
+	return ok && term.IsTerminal(int(in.Fd()))
 }
 
 // terminalEnv tells programs the kind of this terminal.

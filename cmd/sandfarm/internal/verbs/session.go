@@ -41,7 +41,7 @@ func (s *session) run(ctx context.Context) error {
 			return err
 		}
 		defer restore()
-		if in, ok := s.In.(*os.File); ok && term.IsTerminal(int(in.Fd())) {
+		if s.typed() {
 			escape = &escapes{}
 		}
 		if out, ok := s.Out.(*os.File); ok {
