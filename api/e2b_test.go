@@ -164,6 +164,9 @@ func TestE2BBadRequests(t *testing.T) {
 	}
 	b.e2bFailure(http.StatusUnauthorized, "API key", "POST", "/e2b/v2/sandboxes", `{"templateID":"base"}`)
 	b.e2bFailure(http.StatusUnauthorized, "API key", "POST", "/e2b/v2/sandboxes", `{"templateID":"base"}`, "X-API-KEY", "e2b_0000")
+	b.e2bFailure(http.StatusUnauthorized, "API key", "DELETE", "/e2b/templates/base", nil)
+	b.e2bFailure(http.StatusNotFound, "no such path", "DELETE", "/e2b/templates/base", nil, "X-API-KEY", key)
+	b.e2bFailure(http.StatusMethodNotAllowed, "PUT is not a method", "PUT", "/e2b/v2/sandboxes", nil, "X-API-KEY", key)
 	b.e2bFailure(http.StatusBadRequest, "state", "GET", "/e2b/v2/sandboxes?state=asleep", nil, "X-API-KEY", key)
 	b.e2bFailure(http.StatusBadRequest, "metadata", "GET", "/e2b/v2/sandboxes?metadata=a", nil, "X-API-KEY", key)
 	b.e2bFailure(http.StatusBadRequest, "desc", "GET", "/e2b/v2/sandboxes?order=asc", nil, "X-API-KEY", key)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -275,14 +276,23 @@ func (s *Server) preflights(e *gin.Engine) {
 	}
 }
 
+// failAt is how errors are answered at a path that is no route.
+func (s *Server) failAt(c *gin.Context) func(*gin.Context, error) {
+	if strings.HasPrefix(c.Request.URL.Path, e2bBase+"/") {
+		return s.failE2B
+	}
+	return s.fail
+}
+
 func (s *Server) noRoute(c *gin.Context) {
+	fail := s.failAt(c)
 	if err := rest.Authenticate(c, s.keys); err != nil {
-		s.fail(c, err)
+		fail(c, err)
 		return
 	}
-	s.fail(c, farm.NotFoundf("There is no such path. GET /openapi.json lists all of them."))
+	fail(c, farm.NotFoundf("There is no such path. GET /openapi.json lists all of them."))
 }
 
 func (s *Server) noMethod(c *gin.Context) {
-	s.fail(c, rest.Refusef(http.StatusMethodNotAllowed, farm.CodeInvalid, "%s is not a method of this path; it takes %s.", c.Request.Method, c.Writer.Header().Get("Allow")))
+	s.failAt(c)(c, rest.Refusef(http.StatusMethodNotAllowed, farm.CodeInvalid, "%s is not a method of this path; it takes %s.", c.Request.Method, c.Writer.Header().Get("Allow")))
 }
