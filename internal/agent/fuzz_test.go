@@ -32,7 +32,7 @@ func FuzzReadFrame(f *testing.F) {
 			if err != nil {
 				return
 			}
-			if frame.Type < agent.FrameStdout || frame.Type > agent.FrameDropped || len(frame.Payload) > most {
+			if frame.Type < agent.FrameStdout || frame.Type > agent.FrameMessage || len(frame.Payload) > most {
 				t.Fatalf("a frame of type %d with %d bytes", frame.Type, len(frame.Payload))
 			}
 			if read = agent.AppendFrame(read, frame); !bytes.HasPrefix(in, read) {
