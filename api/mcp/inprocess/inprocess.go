@@ -4,7 +4,6 @@ package inprocess
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -14,7 +13,6 @@ import (
 	"github.com/sandfarm/sandfarm/api/mcp"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
-	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
@@ -22,8 +20,6 @@ import (
 const (
 	// fileWait limits one operation on files: a tool call answers within a minute.
 	fileWait = 25 * time.Second
-	// eventPatience is how long a reader of events waits before it checks whether the caller is still there.
-	eventPatience = 5 * time.Second
 	// pageSize and maxListed limit a list of sandboxes.
 	pageSize  = 200
 	maxListed = 1000
@@ -119,32 +115,7 @@ func job(out service.Outcome, err error) (wire.Job, error) { return out.Job, err
 
 // Events yields a job's events from the first one until its end, or until ctx ends.
 func (f caller) Events(ctx context.Context, jobID string) iter.Seq2[wire.Event, error] {
-	return func(yield func(wire.Event, error) bool) {
-		ctx, memory := budget.Renew(ctx) // the call holds its own, and reads its result meanwhile
-		defer memory.Release()
-		reader, err := f.s.Events(ctx, f.tenant, jobID, "")
-		if err != nil {
-			yield(wire.Event{}, err)
-			return
-		}
-		defer reader.Close()
-		for ctx.Err() == nil {
-			events, err := reader.Next(ctx, eventPatience)
-			if errors.Is(err, io.EOF) {
-				return
-			}
-			if err != nil {
-				yield(wire.Event{}, err)
-				return
-			}
-			for _, event := range events {
-				if !yield(event, nil) {
-					return
-				}
-			}
-			memory.Release()
-		}
-	}
+	return follow(ctx, func(ctx context.Context) (*service.Events, error) { return f.s.Events(ctx, f.tenant, jobID, "") })
 }
 
 func (f caller) Files(ctx context.Context, id, path string, recursive bool, limit int) ([]wire.FileEntry, error) {

@@ -2,12 +2,10 @@ package inprocess
 
 import (
 	"context"
-	"errors"
-	"io"
 	"iter"
 
+	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
-	"github.com/sandfarm/sandfarm/internal/budget"
 )
 
 // Linker makes a link to a port of a tenant's sandbox, with an address by which the caller of ctx reaches it.
@@ -19,32 +17,9 @@ func (f caller) StartProcess(ctx context.Context, sandboxID string, r wire.Proce
 
 // ProcessEvents yields the output of a process until its exit, or until ctx ends.
 func (f caller) ProcessEvents(ctx context.Context, sandboxID, processID, after string) iter.Seq2[wire.Event, error] {
-	return func(yield func(wire.Event, error) bool) {
-		ctx, memory := budget.Renew(ctx) // as Events does
-		defer memory.Release()
-		reader, err := f.s.ProcessOutput(ctx, f.tenant, sandboxID, processID, after)
-		if err != nil {
-			yield(wire.Event{}, err)
-			return
-		}
-		defer reader.Close()
-		for ctx.Err() == nil {
-			events, err := reader.Next(ctx, eventPatience)
-			if errors.Is(err, io.EOF) {
-				return
-			}
-			if err != nil {
-				yield(wire.Event{}, err)
-				return
-			}
-			for _, event := range events {
-				if !yield(event, nil) {
-					return
-				}
-			}
-			memory.Release()
-		}
-	}
+	return follow(ctx, func(ctx context.Context) (*service.ProcessOutput, error) {
+		return f.s.ProcessOutput(ctx, f.tenant, sandboxID, processID, after)
+	})
 }
 
 func (f caller) EndProcess(ctx context.Context, sandboxID, processID string) (wire.Process, error) {
