@@ -12,8 +12,10 @@ import (
 // A sandbox of the farm has one user, who is never root. To the SDKs it is the user "user", whose home is /home/user: that is the workspace,
 // where code runs, too. "~" is the home directory that programs in the sandbox have.
 const (
+	// UserHome is the workspace, as the SDKs name it.
+	UserHome = "/home/user"
+
 	userName = "user"
-	userHome = "/home/user"
 	realName = "sandbox"
 	realHome = "/home/sandbox"
 )
@@ -47,19 +49,19 @@ func callUser(h http.Header) error {
 // place is a path as a caller wrote it, and where it is in the sandbox.
 type place struct {
 	real string
-	home bool // the caller means it below userHome, and shall see it there
+	home bool // the caller means it below UserHome, and shall see it there
 }
 
-// placeOf finds a path: absolute, in the home of programs ("~"), or relative to userHome.
+// placeOf finds a path: absolute, in the home of programs ("~"), or relative to UserHome.
 func placeOf(given string) place {
 	switch {
 	case given == "~", strings.HasPrefix(given, "~/"):
 		return place{real: path.Join(realHome, given[1:])}
 	case !strings.HasPrefix(given, "/"):
-		given = path.Join(userHome, given)
+		given = path.Join(UserHome, given)
 	}
 	clean := path.Clean(given)
-	if rest, ok := below(clean, userHome); ok {
+	if rest, ok := Below(clean, UserHome); ok {
 		return place{real: path.Join(farm.Workspace, rest), home: true}
 	}
 	return place{real: clean}
@@ -67,14 +69,14 @@ func placeOf(given string) place {
 
 // shown is a real path as the caller of this place sees it.
 func (p place) shown(real string) string {
-	if rest, ok := below(real, farm.Workspace); ok && p.home {
-		return path.Join(userHome, rest)
+	if rest, ok := Below(real, farm.Workspace); ok && p.home {
+		return path.Join(UserHome, rest)
 	}
 	return real
 }
 
-// below is the part of a path below a directory; ok is false if it is elsewhere.
-func below(p, dir string) (rest string, ok bool) {
+// Below is the part of a path below a directory; ok is false if it is elsewhere.
+func Below(p, dir string) (rest string, ok bool) {
 	if p == dir {
 		return "", true
 	}
