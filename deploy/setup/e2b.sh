@@ -18,15 +18,7 @@ setup_e2b() {
     say "fetching the SDKs of E2B (once; about half a minute)"
     new_folder "$dir"
     npm_tarball npm "$npm_version" "$npm_sum" "$work/npm"
-    cp "$here/deploy/e2b/package.json" "$here/deploy/e2b/package-lock.json" "$work/"
-    # Scripts of packages are not run.
-    : >"$log/e2b.log"
-    if ! timed "installing the packages of deploy/e2b" "$log/e2b.log" env -C "$work" PATH="$node:$PATH" HOME="$work" \
-        npm_config_registry="$registry" node --use-system-ca npm/bin/npm-cli.js ci --ignore-scripts --no-audit --no-fund --cache "$work/.npm"; then
-        tail_of "$log/e2b.log"
-        die "the packages of deploy/e2b/package-lock.json could not be installed from $registry: see above"
-    fi
-    rm -rf "$work/.npm" "$work/npm"
+    npm_packages e2b "$node"
     if ! make_venv "$work/venv" python3 "$here/deploy/e2b/requirements.txt" e2b-python; then
         tail_of "$log/e2b-python.log"
         die "the packages of deploy/e2b/requirements.txt could not be installed: see above"
