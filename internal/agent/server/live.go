@@ -18,7 +18,7 @@ import (
 const (
 	// inputBytes is how much of a request's body is written to a process at once.
 	inputBytes = 32 << 10
-	// endPatience is how long a DELETE waits for the end of a process beyond its grace.
+	// endPatience is how long a DELETE waits for the end of a process beyond its grace, and the answer to a SIGKILL for the end of the process.
 	endPatience = 10 * time.Second
 )
 
@@ -73,6 +73,7 @@ func (s *Server) deleteProcess(_ http.ResponseWriter, r *http.Request) (any, err
 	return p.describe(), nil
 }
 
+// postSignal sends a signal. The answer to a SIGKILL waits until the process has ended, so whoever has it finds no process to kill again.
 func (s *Server) postSignal(_ http.ResponseWriter, r *http.Request) (any, error) {
 	p, err := s.processes.get(r.PathValue("id"))
 	if err != nil {
@@ -82,10 +83,22 @@ func (s *Server) postSignal(_ http.ResponseWriter, r *http.Request) (any, error)
 	if err != nil {
 		return nil, err
 	}
-	if p.describe().State != farm.ProcessRunning {
+	select {
+	case <-p.logged.Done(): // its output may not have been read to its end yet
 		return nil, errEnded
+	default:
 	}
 	s.reaper.Signal(p.logged.Process, syscall.Signal(number))
+	if syscall.Signal(number) == syscall.SIGKILL {
+		timer := time.NewTimer(endPatience)
+		defer timer.Stop()
+		select {
+		case <-p.logged.Done():
+		case <-timer.C:
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		}
+	}
 	return p.describe(), nil
 }
 

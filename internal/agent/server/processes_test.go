@@ -52,6 +52,21 @@ func follow(t *testing.T, l client.Live, id, reader string, from uint64, done fu
 	}
 }
 
+// A second kill answered like the first one while the killed process was not reaped.
+func TestAKilledProcessIsNotThereToBeKilledAgain(t *testing.T) {
+	t.Parallel()
+	l := agenttest.StartPlain(t).Live()
+	for range 20 {
+		p := startProcess(t, l, spec("sleep 1000"))
+		if _, err := l.SignalProcess(t.Context(), p.ID, "SIGKILL"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.SignalProcess(t.Context(), p.ID, "SIGKILL"); farm.CodeOf(err) != farm.CodeConflict {
+			t.Fatalf("a second SIGKILL: %v", err)
+		}
+	}
+}
+
 func contains(want string) func(string) bool {
 	return func(text string) bool { return strings.Contains(text, want) }
 }
