@@ -11,7 +11,7 @@ import (
 const (
 	// goShare is the part of a cgroup's limit that the Go runtime may use before it collects more often. The rest is for stacks of C
 	// code, the page cache that cannot be dropped, and the time that a collection takes.
-	goShare = 0.9
+	goShare = 0.8
 	// largest is the largest budget that Size chooses by itself.
 	largest = 2 << 30
 )
@@ -23,7 +23,7 @@ type Limits struct {
 	Machine int64
 }
 
-// ReadLimits reads the limits of this process, and sets the memory limit of the Go runtime to nine tenths of the cgroup's limit, unless
+// ReadLimits reads the limits of this process, and sets the memory limit of the Go runtime to four fifths of the cgroup's limit, unless
 // GOMEMLIMIT is set.
 func ReadLimits() (Limits, error) {
 	var l Limits
