@@ -1,4 +1,5 @@
-// Renders /openapi.json as a page on which every operation can be tried. No libraries, nothing from elsewhere.
+// Renders openapi.json as a page on which every operation can be tried. No libraries, nothing from elsewhere. Addresses are relative, so a
+// prefix in front of the farm does not matter.
 "use strict";
 
 let spec;
@@ -163,7 +164,7 @@ async function run(path, method, inputs, text, file, output, signal) {
   const started = performance.now();
   const target = path + (query.size ? `?${query}` : "");
   output.replaceChildren(make("p", { class: "type" }, `${method.toUpperCase()} ${target}`));
-  const answer = await fetch(target, { method: method.toUpperCase(), headers, body, signal, redirect: "manual" });
+  const answer = await fetch(target.slice(1), { method: method.toUpperCase(), headers, body, signal, redirect: "manual" });
   const line = make("p", { class: answer.ok ? "ok" : "bad" }, `${answer.status || "redirect"} ${answer.statusText} · ${Math.round(performance.now() - started)} ms`);
   const pre = make("pre");
   output.append(line, pre);
@@ -189,14 +190,14 @@ async function run(path, method, inputs, text, file, output, signal) {
 async function begin() {
   const intro = document.getElementById("intro");
   try {
-    spec = await (await fetch("/openapi.json")).json();
+    spec = await (await fetch("openapi.json")).json();
   } catch (error) {
     intro.textContent = `The document cannot be read: ${error.message}`;
     return;
   }
   document.getElementById("key-form").addEventListener("submit", (event) => event.preventDefault());
   document.getElementById("version").textContent = spec.info.version;
-  intro.replaceChildren(spec.info.description, " The document itself is ", make("a", { href: "/openapi.json" }, "/openapi.json"), ".");
+  intro.replaceChildren(spec.info.description, " The document itself is ", make("a", { href: "openapi.json" }, "/openapi.json"), ".");
   const nav = document.getElementById("nav");
   const main = document.getElementById("main");
   for (const tag of spec.tags) {

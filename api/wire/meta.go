@@ -20,7 +20,7 @@ type Worker struct {
 	Images     []string    `json:"images" doc:"names of its images"`
 	Slots      int         `json:"slots" doc:"jobs at once"`
 	Running    int         `json:"running" doc:"jobs now"`
-	Sandboxes  int         `json:"sandboxes" doc:"open sandboxes"`
+	Sandboxes  int         `json:"sandboxes" doc:"sandboxes in which it runs jobs now"`
 	StartedAt  time.Time   `json:"started_at" doc:"when it started"`
 	SeenAt     time.Time   `json:"seen_at" doc:"its last heartbeat"`
 	Capacity   Room        `json:"capacity" doc:"capacity of its node for sandboxes"`

@@ -15,6 +15,7 @@ const (
 	pageDefault = 50
 	scanMost    = 2000 // records looked at in one call; a list whose filter drops most of them gives a short page and a cursor
 	scanStretch = 200
+	scanSpare   = 2       // entries beyond the limit that are looked at first, since a list is rarely without one that is not wanted
 	pageBytes   = 8 << 20 // of documents read for a page; then it is short too, but never empty for this reason
 )
 
@@ -78,7 +79,10 @@ func scan[T any](ctx context.Context, s *Store, l listing[T], p Page) ([]*T, str
 	var last int64
 	documents := 0 // bytes
 	for seen := 0; seen < scanMost; {
-		stretch := min(scanStretch, max(2*(limit-len(out)), 10))
+		stretch := min(scanStretch, limit+scanSpare)
+		if seen > 0 {
+			stretch = min(scanStretch, max(2*(limit-len(out)), 10))
+		}
 		entries, err := s.rdb.ZRevRangeByScoreWithScores(ctx, l.index, &redis.ZRangeBy{Min: "-inf", Max: before, Count: int64(stretch)}).Result()
 		if err != nil {
 			return nil, "", wrap("read index", err)

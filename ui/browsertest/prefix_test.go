@@ -59,4 +59,9 @@ func TestBehindAPrefix(t *testing.T) {
 	if !strings.HasPrefix(value[string](p, `location.href`), outside.url) {
 		t.Error("the page left the prefix")
 	}
+	p.do(chromedp.Navigate(outside.url + "/docs"))
+	p.sees("Show the farm's limits")
+	p.fill("#key", acme)
+	p.do(chromedp.Evaluate(`(() => { const one = [...document.querySelectorAll("details")].find((d) => d.innerText.includes("Show the farm's limits")); one.open = true; setTimeout(() => one.querySelector("button[type=submit]").click()) })()`, nil))
+	p.sees(`"memory_mb"`)
 }

@@ -44,15 +44,20 @@ export function usePoll(path, every = 3000) {
   return { ...state, reload };
 }
 
-const GLANCE = 3; // entries by which a glance at a list tells whether it has changed
+const GLANCE = 3; // entries that are read to see whether a list has changed
 const WHOLE = 20000; // milliseconds after which a list is read again, whatever a glance says
 
-// known is what a glance compares.
-const known = (page) => JSON.stringify(page.items.slice(0, GLANCE).map((one) => [one.id, one.state]));
+// joined puts what a glance read on top of what is known of a list; null if the two do not meet, or if what is known has become long.
+function joined(glance, known, limit) {
+  const from = glance.items.findIndex((one) => one.id === known.items[0]?.id);
+  const same = glance.items.slice(from);
+  if (from < 0 || same.some((one, i) => one.id !== known.items[i]?.id) || from + known.items.length > 2 * limit) return null;
+  return { ...known, items: [...glance.items, ...known.items.slice(same.length)] };
+}
 
 // useList reads the first page of a list again and again, while the page is seen. Each entry of a page costs the farm a look at a record, so it
-// glances at the newest few, and reads the whole page only if they have changed, if something on it is still going on, or after a while.
-export function useList(path, query, limit, every) {
+// reads only as far as something is still going on, and the whole page after `whole` milliseconds, or if too much has changed.
+export function useList(path, query, limit, every, whole = WHOLE) {
   const [state, setState] = useState({ data: null, error: null });
   const key = target(path, query);
   useEffect(() => {
@@ -62,18 +67,26 @@ export function useList(path, query, limit, every) {
     let busy = false;
     let last = null;
     let read = 0;
+    const readAll = async () => {
+      read = Date.now();
+      return get(path, { ...query, limit }, control.signal);
+    };
     const look = async () => {
       clearTimeout(timer);
       if (busy || document.hidden) return;
       busy = true;
       try {
-        let whole = !last || Date.now() - read > WHOLE || last.items.some((one) => GOING.includes(one.state));
-        if (!whole) whole = known(await get(path, { ...query, limit: GLANCE }, control.signal)) !== known(last);
-        if (whole) {
-          last = await get(path, { ...query, limit }, control.signal);
-          read = Date.now();
-          setState({ data: last, error: null });
-        } else setState((old) => (old.error ? { data: old.data, error: null } : old));
+        let next = null;
+        if (last && last.items.length && Date.now() - read < whole) {
+          const depth = Math.max(GLANCE, last.items.findLastIndex((one) => GOING.includes(one.state)) + 1);
+          if (depth < limit) next = joined(await get(path, { ...query, limit: depth }, control.signal), last, limit);
+        }
+        next = next || await readAll();
+        if (JSON.stringify(next) === JSON.stringify(last)) setState((old) => (old.error ? { data: old.data, error: null } : old));
+        else {
+          last = next;
+          setState({ data: next, error: null });
+        }
       } catch (error) {
         if (control.signal.aborted) return;
         setState((old) => ({ data: old.data, error }));
@@ -89,7 +102,7 @@ export function useList(path, query, limit, every) {
       clearTimeout(timer);
       document.removeEventListener("visibilitychange", look);
     };
-  }, [key, limit, every]);
+  }, [key, limit, every, whole]);
   return state;
 }
 

@@ -30,10 +30,13 @@ const numeric = (text) => /^[-+]?[\d.,]+(e[+-]?\d+)?%?$|^(NaN|inf)$/.test(text);
 
 function Table({ table }) {
   const shown = table.body.slice(0, ROWS);
+  const numbers = new Set(); // columns that are numbers from top to bottom, whose heads stand above them
+  for (const row of shown.slice(0, 20)) row.forEach((one, i) => { if (!one.head && numeric(one.text)) numbers.add(i); });
+  for (const row of shown.slice(0, 20)) row.forEach((one, i) => { if (one.text && !numeric(one.text)) numbers.delete(i); });
   const cell = (one) => html`<${one.head ? "th" : "td"} scope=${one.head ? "row" : undefined} colspan=${one.span > 1 ? one.span : undefined} class=${numeric(one.text) ? "number" : ""}>${one.text}<//>`;
   return html`<figure class="table">
     <div class="scroll" tabindex="0" role="region" aria-label=${t("output.table")}><table>
-      <thead>${table.head.map((row) => html`<tr>${row.map((one) => html`<${one.text ? "th" : "td"} scope=${one.text ? "col" : undefined} colspan=${one.span > 1 ? one.span : undefined}>${one.text}<//>`)}</tr>`)}</thead>
+      <thead>${table.head.map((row) => html`<tr>${row.map((one, i) => html`<${one.text ? "th" : "td"} scope=${one.text ? "col" : undefined} colspan=${one.span > 1 ? one.span : undefined} class=${numbers.has(i) ? "number" : ""}>${one.text}<//>`)}</tr>`)}</thead>
       <tbody>${shown.map((row) => html`<tr>${row.map(cell)}</tr>`)}</tbody>
     </table></div>
     ${(table.note || table.body.length > ROWS) && html`<figcaption class="soft small">${table.body.length > ROWS ? t("output.rows", { n: ROWS, all: table.body.length }) : ""} ${table.note}</figcaption>`}

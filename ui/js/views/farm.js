@@ -24,9 +24,9 @@ export function Farm({ id }) {
 const Meter = ({ label, used, all, text }) => html`<div class="meter-row"><span class="soft">${label}</span><meter min="0" max=${all || 1} value=${Math.min(used, all || 1)} low=${(all || 1) * 0.75} high=${(all || 1) * 0.92} optimum="0" aria-label=${label}></meter><span>${text}</span></div>`;
 
 function Overview() {
-  const ready = usePoll("readyz", 5000);
-  const workers = usePoll("v1/workers", 3000);
-  const queues = usePoll("v1/queues", 2000);
+  const ready = usePoll("readyz", 15000);
+  const workers = usePoll("v1/workers", 5000);
+  const queues = usePoll("v1/queues", 10000);
   if (!workers.data || !queues.data) return workers.error || queues.error ? html`<${ErrorBox} error=${workers.error || queues.error} />` : html`<${Loading} />`;
   const nodes = new Map();
   for (const one of workers.data.items) nodes.set(one.node, [...(nodes.get(one.node) || []), one]);
@@ -71,7 +71,7 @@ function Node({ node, workers }) {
 }
 
 function Tenants() {
-  const { data, error } = usePoll(target("v1/tenants", { limit: 200 }), 5000);
+  const { data, error } = usePoll(target("v1/tenants", { limit: 200 }), 15000);
   if (!data) return error ? html`<${ErrorBox} error=${error} />` : html`<${Loading} />`;
   const names = [...new Set(data.items.flatMap((one) => one.quotas.map((quota) => quota.name)))];
   return html`<div class="scroll" tabindex="0" role="region" aria-label=${t("farm.tenants")}><table class="grid">
@@ -85,7 +85,7 @@ function Tenants() {
 }
 
 function Keys() {
-  const { data, error, reload } = usePoll(target("v1/keys", { limit: 200 }), 5000);
+  const { data, error, reload } = usePoll(target("v1/keys", { limit: 200 }), 30000);
   const action = useAction();
   const [making, setMaking] = useState(false);
   if (!data) return error ? html`<${ErrorBox} error=${error} />` : html`<${Loading} />`;

@@ -11,26 +11,31 @@ const PAGE = 50;
 const STATES = ["queued", "running", "completed", "failed", "timed_out", "canceled", "lost"];
 const KINDS = ["run", "execute", "command", "install", "create", "close", "file", "interrupt", "restart", "hibernate", "resume"];
 
+const FINISHED = 60000; // milliseconds after which jobs are read again that have ended: all that happens to them is that they are removed
+
+// joinIds puts newer entries on top of those that they do not have.
+function joinIds(newer, older) {
+  const ids = new Set(newer.map((one) => one.id));
+  return [...newer, ...older.filter((one) => !ids.has(one.id))];
+}
+
 // useRows is a list that is read anew at its top and longer at its end.
-export function useRows(path, query, every) {
-  const first = useList(path, query, PAGE, every);
+export function useRows(path, query, every, whole) {
+  const first = useList(path, query, PAGE, every, whole);
   const [older, setOlder] = useState({ items: [], cursor: undefined });
   const [loading, setLoading] = useState(false);
   const [error, setError] = useState(null);
   const key = JSON.stringify(query);
   useEffect(() => setOlder({ items: [], cursor: undefined }), [key]);
-  const items = useMemo(() => {
-    const top = (first.data && first.data.items) || [];
-    const ids = new Set(top.map((one) => one.id));
-    return [...top, ...older.items.filter((one) => !ids.has(one.id))];
-  }, [first.data, older.items]);
+  // once there is more than the top page, what moves on from it is kept, so nothing falls between the two
+  useEffect(() => first.data && setOlder((old) => (old.cursor === undefined ? old : { ...old, items: joinIds(first.data.items, old.items) })), [first.data]);
+  const items = useMemo(() => joinIds((first.data && first.data.items) || [], older.items), [first.data, older.items]);
   const cursor = older.cursor === undefined ? first.data && first.data.next_cursor : older.cursor;
   const more = async () => {
     if (loading || !cursor) return;
     setLoading(true);
     try {
       const page = await get(path, { ...query, limit: 200, cursor });
-      // what has moved on from the top page since is kept as well, so nothing falls between the two
       setOlder((old) => ({ items: [...(old.cursor === undefined ? first.data.items : []), ...old.items, ...page.items], cursor: page.next_cursor }));
     } catch (problem) {
       setError(problem);
@@ -75,7 +80,7 @@ export function took(job, now) {
 export function Jobs() {
   const [filter, setFilter] = useState({ state: "", kind: "" });
   const [search, setSearch] = useState("");
-  const rows = useRows("v1/jobs", filter, 3000);
+  const rows = useRows("v1/jobs", filter, 3000, FINISHED);
   const now = useNow(1000);
   const find = (event) => {
     event.preventDefault();
