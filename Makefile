@@ -183,11 +183,11 @@ test-attacks: setup-test build ## run the whole corpus of attacks (worker/testda
 	result=$$?; echo; cat "$$report"; rm -f "$$report"; exit $$result
 
 # What differs most under gVisor, in some four minutes.
-test-gvisor: setup-test build ## run a sample of the attacks, and the network allowlist, under gVisor; registers runsc if the engine lacks it
+test-gvisor: setup-test build ## run a sample of the attacks, the network allowlist, and hibernating, under gVisor; registers runsc if the engine lacks it
 	@docker info --format '{{range $$name, $$_ := .Runtimes}}{{println $$name}}{{end}}' | grep -qx runsc || $(MAKE) --no-print-directory gvisor
 	bin/sandfarm image build python
-	@SANDFARM_ENGINE_RUNTIME=runsc go test -json -count=1 -timeout 10m -tags integration \
-	  -run '^(TestAttack.*|TestAllowlistInARealSandbox|TestSecretsInARealSandbox)$$' $(FLAGS) ./cmd/sandfarm | $(TESTSUM) -noskip
+	@SANDFARM_ENGINE_RUNTIME=runsc go test -json -count=1 -timeout 10m -tags integration,gvisor \
+	  -run '^(TestAttack.*|TestAllowlistInARealSandbox|TestSecretsInARealSandbox|TestHibernate)$$' $(FLAGS) ./cmd/sandfarm | $(TESTSUM) -noskip
 
 # Time for each fuzz target.
 FUZZ_TIME ?= 30s
