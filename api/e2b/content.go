@@ -21,7 +21,7 @@ import (
 // maxUploads is how many files one upload has.
 const maxUploads = 1000
 
-// metadataPrefix begins the headers with metadata of a file, which envdVersion says that there is none of.
+// metadataPrefix begins the headers with metadata of the files of an upload. Keys are what follows it, in lower case.
 const metadataPrefix = "X-Metadata-"
 
 // uploaded is one entry of the answer to an upload.
@@ -29,6 +29,8 @@ type uploaded struct {
 	Name string `json:"name"`
 	Path string `json:"path"`
 	Type string `json:"type"`
+
+	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
 // Download answers with a file, or the part that the Range header asks for.
@@ -70,10 +72,14 @@ func (d *Door) Upload(c *gin.Context, box Box) error {
 	if err := checkUser(c.Query("username")); err != nil {
 		return err
 	}
-	for name := range c.Request.Header {
-		if strings.HasPrefix(name, metadataPrefix) {
-			return rest.BadRequestf("This farm keeps no metadata of files (%s).", name)
+	metadata := map[string]string{}
+	for name, values := range c.Request.Header {
+		if key, ok := strings.CutPrefix(name, metadataPrefix); ok {
+			metadata[strings.ToLower(key)] = strings.Join(values, ", ")
 		}
+	}
+	if err := farm.CheckMetadata(metadata); err != nil {
+		return err //nolint:wrapcheck // a sentence for the caller
 	}
 	kind, params, err := rest.MediaType(c)
 	if err != nil {
@@ -83,7 +89,7 @@ func (d *Door) Upload(c *gin.Context, box Box) error {
 	if err != nil {
 		return err //nolint:wrapcheck // a sentence for the caller
 	}
-	u := &upload{Door: d, c: c, box: box, seen: map[string]bool{}, out: []uploaded{}}
+	u := &upload{Door: d, c: c, box: box, metadata: metadata, seen: map[string]bool{}, out: []uploaded{}}
 	switch {
 	case kind == "multipart/form-data" && params["boundary"] != "":
 		err = u.parts(multipart.NewReader(body, params["boundary"]))
@@ -104,10 +110,11 @@ func (d *Door) Upload(c *gin.Context, box Box) error {
 // upload is one upload.
 type upload struct {
 	*Door
-	c    *gin.Context
-	box  Box
-	seen map[string]bool
-	out  []uploaded
+	c        *gin.Context
+	box      Box
+	metadata map[string]string // of each file
+	seen     map[string]bool
+	out      []uploaded
 }
 
 // parts writes the parts named "file" of a multipart body as they come.
@@ -153,10 +160,10 @@ func (u *upload) write(to string, content io.Reader, size int64) error {
 		return rest.BadRequestf("the upload has %s twice", farm.Shorten(to))
 	}
 	u.seen[at.real] = true
-	written, err := u.Service.WriteFS(u.c.Request.Context(), u.box.Tenant, u.box.ID, at.real, farm.FSWrite{How: farm.FSOverwrite, Mode: -1}, content, size)
+	written, err := u.Service.WriteFS(u.c.Request.Context(), u.box.Tenant, u.box.ID, at.real, farm.FSWrite{How: farm.FSOverwrite, Mode: -1, Metadata: u.metadata}, content, size)
 	if err != nil {
 		return err
 	}
-	u.out = append(u.out, uploaded{Name: path.Base(written.Path), Path: at.shown(at.real), Type: "file"})
+	u.out = append(u.out, uploaded{Name: path.Base(written.Path), Path: at.shown(at.real), Type: "file", Metadata: written.Metadata})
 	return nil
 }

@@ -55,6 +55,7 @@ func (f files) entry(ctx context.Context, at place, e wire.FSEntry) *filesystem.
 	bits, _ := strconv.ParseUint(e.Mode, 8, 32) // the agent's form is checked
 	out := &filesystem.EntryInfo{
 		Name: path.Base(e.Path), Path: at.shown(e.Path), Size: e.Size, Owner: nameOf(e.UID), Group: nameOf(e.GID), ModifiedTime: timestamppb.New(e.ModifiedAt),
+		Metadata: e.Metadata,
 	}
 	kind := e
 	if e.Type == "symlink" {
@@ -167,7 +168,13 @@ func (f files) ListDir(ctx context.Context, r *connect.Request[filesystem.ListDi
 		if err != nil {
 			return nil, err
 		}
-		if err := budget.Charge(ctx, int64(len(list.Items))*entryBytes); err != nil {
+		size := int64(len(list.Items)) * entryBytes
+		for _, e := range list.Items {
+			for key, value := range e.Metadata {
+				size += int64(len(key) + len(value))
+			}
+		}
+		if err := budget.Charge(ctx, size); err != nil {
 			return nil, err //nolint:wrapcheck // a sentence for the caller
 		}
 		for _, e := range list.Items {

@@ -15,8 +15,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// envdVersion is what the SDKs take the data plane for. They use only what this version of envd has: 0.6.2 has metadata of files.
-const envdVersion = "0.6.1"
+// envdVersion is what the SDKs take the data plane for. They use only what this version of envd has.
+const envdVersion = "0.6.13"
 
 // clientID is a field of E2B's answers that means nothing any more.
 const clientID = "sandfarm"

@@ -4,15 +4,16 @@ import "time"
 
 // FSEntry is a file or directory anywhere in a sandbox.
 type FSEntry struct {
-	Path       string    `json:"path" doc:"absolute path"`
-	Type       string    `json:"type" doc:"what it is" enum:"file,dir,symlink,other"`
-	Size       int64     `json:"size" doc:"bytes of a file; 0 for anything else"`
-	Mode       string    `json:"mode" doc:"permissions, four octal digits"`
-	UID        int       `json:"uid" doc:"user id of the owner"`
-	GID        int       `json:"gid" doc:"id of the owner's group"`
-	ModifiedAt time.Time `json:"modified_at" doc:"last change of the content"`
-	Target     *string   `json:"target" doc:"what a symbolic link leads to, as it is written; null for anything else"`
-	ETag       string    `json:"etag" doc:"names this version, for If-Match and If-None-Match"`
+	Path       string            `json:"path" doc:"absolute path"`
+	Type       string            `json:"type" doc:"what it is" enum:"file,dir,symlink,other"`
+	Size       int64             `json:"size" doc:"bytes of a file; 0 for anything else"`
+	Mode       string            `json:"mode" doc:"permissions, four octal digits"`
+	UID        int               `json:"uid" doc:"user id of the owner"`
+	GID        int               `json:"gid" doc:"id of the owner's group"`
+	ModifiedAt time.Time         `json:"modified_at" doc:"last change of the content"`
+	Target     *string           `json:"target" doc:"what a symbolic link leads to, as it is written; null for anything else"`
+	Metadata   map[string]string `json:"-"` // the SDKs of E2B show it; nil: there is none
+	ETag       string            `json:"etag" doc:"names this version, for If-Match and If-None-Match"`
 }
 
 // FSListing is a page of a listing.

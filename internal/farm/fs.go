@@ -15,6 +15,8 @@ const (
 	MaxLinkTarget = 4095
 	// MaxIgnored is how many patterns of names a watch may leave out.
 	MaxIgnored = 64
+	// MaxMetadata is how many pairs of metadata a file has, MaxMetadataKey and MaxMetadataValue how many bytes each may have.
+	MaxMetadata, MaxMetadataKey, MaxMetadataValue = 64, 128, 1024
 	// MaxMode is the largest mode of a file.
 	MaxMode = 0o7777
 )
@@ -29,7 +31,30 @@ type FSEntry struct {
 	GID        int       `json:"gid"`
 	ModifiedAt time.Time `json:"modified_at"`
 	Target     string    `json:"target,omitempty"` // of a symbolic link, as it is written; empty if it is not UTF-8
-	ETag       string    `json:"etag"`             // changes with the content, the mode and the owner; without quotes
+	// Metadata are the extended attributes below MetadataPrefix; nil: there are none.
+	Metadata map[string]string `json:"metadata,omitempty"`
+	ETag     string            `json:"etag"` // changes with the content, the mode and the owner; without quotes
+}
+
+// MetadataPrefix begins the names of the extended attributes that are metadata. The name is E2B's, since programs in the sandbox use it too.
+const MetadataPrefix = "user.e2b."
+
+// CheckMetadata checks the metadata of a file: keys and values in visible ASCII, values also with spaces, and not more of them than fit.
+func CheckMetadata(m map[string]string) error {
+	if len(m) > MaxMetadata {
+		return Invalidf("the metadata has %d keys; at most %d are allowed", len(m), MaxMetadata)
+	}
+	for key, value := range m {
+		switch {
+		case key == "" || len(key) > MaxMetadataKey:
+			return Invalidf("a key of the metadata has %d bytes; it has 1 to %d", len(key), MaxMetadataKey)
+		case len(value) > MaxMetadataValue:
+			return Invalidf("the metadata %q has %d bytes; at most %d are allowed", key, len(value), MaxMetadataValue)
+		case strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }), strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' }):
+			return Invalidf("the metadata %q is not visible ASCII", Shorten(key))
+		}
+	}
+	return nil
 }
 
 // FSListing is a page of a listing, in the order of a walk: by name in each directory, a directory before its contents.
@@ -57,6 +82,8 @@ type FSWrite struct {
 	Mode int // of the file; -1: that of the file that is there, or 0644
 	// Offset is where FSAt begins.
 	Offset int64
+	// Metadata becomes that of the file, also if it is empty; nil: it stays as it is. Only FSOverwrite has it.
+	Metadata map[string]string
 	// Match is the etag that the file must have, or "*" for any; empty: no condition.
 	Match string
 	// NoMatch is an etag that the file must not have, or "*": there must be none; empty: no condition.

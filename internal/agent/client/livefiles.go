@@ -35,7 +35,7 @@ func checkFS(e farm.FSEntry) error {
 	clean, err := farm.CleanFSPath(e.Path)
 	types := map[string]bool{"file": true, "dir": true, "symlink": true, "other": true}
 	_, mode := strconv.ParseUint(e.Mode, 8, 12)
-	if err != nil || clean != e.Path || !types[e.Type] || mode != nil || e.Size < 0 || len(e.Target) > farm.MaxLinkTarget || len(e.ETag) > 128 || !visible(e.ETag) {
+	if err != nil || clean != e.Path || !types[e.Type] || mode != nil || e.Size < 0 || len(e.Target) > farm.MaxLinkTarget || len(e.ETag) > 128 || !visible(e.ETag) || farm.CheckMetadata(e.Metadata) != nil {
 		return farm.Errorf(farm.CodeInternal, "the agent described a file that cannot be")
 	}
 	return nil
@@ -116,6 +116,13 @@ func (l Live) FSWrite(ctx context.Context, path string, how farm.FSWrite, conten
 	query.Set("nomatch", how.NoMatch)
 	if how.Mode >= 0 {
 		query.Set("mode", strconv.FormatInt(int64(how.Mode), 8))
+	}
+	if how.Metadata != nil {
+		text, err := json.Marshal(how.Metadata)
+		if err != nil {
+			return farm.FSEntry{}, err
+		}
+		query.Set("metadata", string(text))
 	}
 	return l.fsSend(ctx, http.MethodPut, "/content", query, content)
 }

@@ -27,7 +27,9 @@ func lstat(p string) (farm.FSEntry, unix.Stat_t, error) {
 		if err != nil {
 			return farm.FSEntry{}, st, &os.PathError{Op: "lstat", Path: p, Err: err}
 		}
-		return describe(p, &st), st, nil
+		e := describe(p, &st)
+		e.Metadata = metadataOf(p)
+		return e, st, nil
 	}
 }
 

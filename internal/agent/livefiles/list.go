@@ -89,7 +89,11 @@ func (l *lister) visit(dir string, names []string, depth int) error {
 			continue
 		}
 		if !seen {
-			if l.size += len(full) + len(e.Target); len(l.list.Entries) == l.limit || l.size > pageBytes {
+			l.size += len(full) + len(e.Target)
+			for key, value := range e.Metadata {
+				l.size += len(key) + len(value)
+			}
+			if len(l.list.Entries) == l.limit || l.size > pageBytes {
 				l.list.More = true
 				return fs.SkipAll
 			}

@@ -2,6 +2,7 @@ package livefiles
 
 import (
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -45,6 +46,11 @@ func (s *Server) write(_ http.ResponseWriter, r *http.Request) (any, error) {
 	}
 	if how.Offset, err = number(r, "offset", 0); err != nil {
 		return nil, err
+	}
+	if text := query.Get("metadata"); text != "" {
+		if json.Unmarshal([]byte(text), &how.Metadata) != nil || farm.CheckMetadata(how.Metadata) != nil || how.How != farm.FSOverwrite {
+			return nil, farm.Invalidf("metadata is not that of a file that is overwritten")
+		}
 	}
 	p, err = throughLinks(p)
 	if err != nil {
@@ -199,6 +205,9 @@ func (s *Server) writeInPlace(p string, how farm.FSWrite, body io.Reader) error 
 		f, _, err := open(p, flags, uint32(mode)) //nolint:gosec // small
 		if err == nil && how.Mode >= 0 {
 			err = unix.Fchmod(int(f.Fd()), uint32(mode)) //nolint:gosec // both are small
+		}
+		if err == nil && how.Metadata != nil {
+			err = setMetadata(f, how.Metadata)
 		}
 		return f, err
 	}()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
@@ -491,5 +494,50 @@ func TestWatchesAreBounded(t *testing.T) {
 		if code == "" && err != nil || code != "" && farm.CodeOf(err) != code {
 			t.Errorf("%d patterns: %v", n, err)
 		}
+	}
+}
+
+func TestMetadataOfFiles(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("/dev/shm", "metadata") // as sandboxes have them, a tmpfs: ext4 takes less
+	agenttest.Must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	l, file := agenttest.StartWithFiles(t).Live(), filepath.Join(dir, "f")
+	write := func(metadata map[string]string) (farm.FSEntry, error) {
+		return l.FSWrite(t.Context(), file, farm.FSWrite{How: farm.FSOverwrite, Mode: -1, Metadata: metadata}, strings.NewReader("x"))
+	}
+	full := map[string]string{}
+	for n := range farm.MaxMetadata {
+		full[fmt.Sprintf("%0*d", farm.MaxMetadataKey, n)] = strings.Repeat("v", 10)
+	}
+	full[strings.Repeat("0", farm.MaxMetadataKey)] = strings.Repeat("v", farm.MaxMetadataValue)
+	for name, metadata := range map[string]map[string]string{"some": {"author": "me", "b": ""}, "other": {"b": "c"}, "all that there may be": full} {
+		if e, err := write(metadata); err != nil || !maps.Equal(e.Metadata, metadata) {
+			t.Fatalf("%s: %v, %v", name, e.Metadata, err)
+		}
+		if e, err := write(nil); err != nil || !maps.Equal(e.Metadata, metadata) {
+			t.Errorf("%s, kept: %v, %v", name, e.Metadata, err)
+		}
+	}
+	if _, err := write(full); err != nil {
+		t.Error(err)
+	}
+	agenttest.Must(t, os.Rename(file, file+"2"))
+	if e, err := l.FSStat(t.Context(), file+"2"); err != nil || !maps.Equal(e.Metadata, full) {
+		t.Errorf("renamed: %v, %v", e.Metadata, err)
+	}
+	agenttest.Must(t, os.Rename(file+"2", file))
+	if e, err := write(map[string]string{}); err != nil || e.Metadata != nil {
+		t.Errorf("removed: %v, %v", e.Metadata, err)
+	}
+	// Programs set attributes too. Those that no caller could set are not shown.
+	for key, value := range map[string]string{
+		"by": "hand", strings.Repeat("k", farm.MaxMetadataKey+1): "", "long": strings.Repeat("v", farm.MaxMetadataValue+1), "line": "a\nb", "é": "x",
+	} {
+		agenttest.Must(t, unix.Setxattr(file, farm.MetadataPrefix+key, []byte(value), 0))
+	}
+	agenttest.Must(t, unix.Setxattr(file, "user.other", []byte("x"), 0))
+	if e, err := l.FSStat(t.Context(), file); err != nil || !maps.Equal(e.Metadata, map[string]string{"by": "hand"}) {
+		t.Errorf("set by programs: %v, %v", e.Metadata, err)
 	}
 }

@@ -101,3 +101,12 @@ def test_errors(sandbox):
             call()
     with pytest.raises(AuthenticationException):
         sandbox.files.read("file", user="root")
+
+
+def test_metadata(sandbox):
+    written = sandbox.files.write("labelled.txt", "x", metadata={"Author": "me"})
+    assert written.metadata == {"author": "me"} == sandbox.files.get_info("labelled.txt").metadata
+    assert sandbox.files.write("labelled.txt", "y").metadata is None
+    with pytest.raises(InvalidArgumentException):
+        sandbox.files.write("labelled.txt", "z", metadata={"long": "v" * 1025})
+    assert sandbox.files.read("labelled.txt") == "y"
