@@ -27,34 +27,38 @@ const listMax = 100
 // headerNext has what leads to the next page; a last page has none.
 const headerNext = "X-Next-Token"
 
-// List lists the sandboxes of the tenant that have not ended, the newest first.
+// List lists the sandboxes of the tenant that have not ended. A page says that there is a next one only if that has something, or if more
+// records were looked at than one call looks at.
 func (d *Door) List(c *gin.Context) error {
 	q, template, err := listQuery(c)
 	if err != nil {
 		return err
 	}
-	out := []shownSandbox{}
-	for {
+	read := func() ([]shownSandbox, error) {
 		list, err := d.Service.Sandboxes(c.Request.Context(), rest.Tenant(c), q)
-		if err != nil {
-			return err
-		}
+		q.Page.Cursor = string(list.NextCursor)
+		shown := []shownSandbox{}
 		for _, s := range list.Items {
 			if template == "" || s.Image == template {
-				out = append(out, d.show(s))
+				shown = append(shown, d.show(s))
 			}
 		}
-		if list.NextCursor == "" {
-			break
+		return shown, err
+	}
+	out, err := read()
+	for err == nil && len(out) == 0 && q.Page.Cursor != "" {
+		out, err = read()
+	}
+	if err == nil && q.Page.Cursor != "" {
+		c.Header(headerNext, q.Page.Cursor)
+		q.Page.Limit = 1
+		var next []shownSandbox
+		if next, err = read(); len(next) == 0 && q.Page.Cursor == "" {
+			c.Writer.Header().Del(headerNext)
 		}
-		if q.Page.Cursor = string(list.NextCursor); template == "" { // a filtered page may have fewer, but not none before the last
-			c.Header(headerNext, q.Page.Cursor)
-			break
-		}
-		if len(out) > 0 {
-			c.Header(headerNext, q.Page.Cursor)
-			break
-		}
+	}
+	if err != nil {
+		return err
 	}
 	return rest.Reply(c, http.StatusOK, out)
 }
@@ -72,16 +76,15 @@ func listQuery(c *gin.Context) (q service.SandboxQuery, template string, err err
 			return q, "", rest.BadRequestf("startedAfter is not a time (RFC 3339).")
 		}
 	}
-	switch order := c.Query("order"); order {
-	case "", "desc":
-	default:
-		return q, "", rest.BadRequestf("This farm lists sandboxes from the newest: order is %q and can only be desc.", farm.Shorten(order))
+	order := c.Query("order")
+	if order != "" && order != "desc" && order != "asc" {
+		return q, "", rest.BadRequestf("order is %q; it is asc, from the oldest, or desc.", farm.Shorten(order))
 	}
 	limit, err := rest.Limit(c, listMax, listMax)
 	if err != nil {
 		return q, "", err //nolint:wrapcheck // a sentence for the caller
 	}
-	q.Page = store.Page{Limit: limit, Cursor: c.Query("nextToken")}
+	q.Page = store.Page{Limit: limit, Cursor: c.Query("nextToken"), Oldest: order == "asc"}
 	if template = c.Query("template"); slices.Contains(images, template) {
 		template = defaultImage
 	}

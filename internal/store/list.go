@@ -19,10 +19,11 @@ const (
 	pageBytes   = 8 << 20 // of documents read for a page; then it is short too, but never empty for this reason
 )
 
-// Page asks for a part of a list, newest first.
+// Page asks for a part of a list, by default the newest first.
 type Page struct {
 	Limit  int    // 0: 50
-	Cursor string // of the page before; "": from the newest
+	Cursor string // of the page before; "": from the newest, or with Oldest from the oldest
+	Oldest bool   // the oldest first; for lists of sandboxes only
 }
 
 // TimeRange picks records by when they were created. Both ends are exclusive; the zero time leaves an end open.
@@ -60,20 +61,23 @@ type listing[T any] struct {
 	prune func(ctx context.Context, ids []string) (kept []string, end bool, err error)
 }
 
-// scan reads an index from its newest entry, loads the records and keeps those that are wanted. The cursor is the sequence number of the
+// scan reads an index from its newest entry, or its oldest, loads the records and keeps those that are wanted. The cursor is the sequence number of the
 // last entry that was looked at, so new records do not shift the pages.
 func scan[T any](ctx context.Context, s *Store, l listing[T], p Page) ([]*T, string, error) {
 	limit := p.Limit
 	if limit <= 0 {
 		limit = pageDefault
 	}
-	before := "+inf"
+	from := "+inf"
+	if p.Oldest {
+		from = "-inf"
+	}
 	if p.Cursor != "" {
 		n, err := strconv.ParseInt(p.Cursor, 36, 64)
 		if err != nil || n <= 0 || n >= 1<<53 {
 			return nil, "", farm.Invalidf("%q is not a cursor of this list. Start again without a cursor.", clip(p.Cursor))
 		}
-		before = "(" + strconv.FormatInt(n, 10)
+		from = "(" + strconv.FormatInt(n, 10)
 	}
 	out := make([]*T, 0, min(limit, scanStretch))
 	var last int64
@@ -83,7 +87,13 @@ func scan[T any](ctx context.Context, s *Store, l listing[T], p Page) ([]*T, str
 		if seen > 0 {
 			stretch = min(scanStretch, max(2*(limit-len(out)), 10))
 		}
-		entries, err := s.rdb.ZRevRangeByScoreWithScores(ctx, l.index, &redis.ZRangeBy{Min: "-inf", Max: before, Count: int64(stretch)}).Result()
+		var entries []redis.Z
+		var err error
+		if p.Oldest {
+			entries, err = s.rdb.ZRangeByScoreWithScores(ctx, l.index, &redis.ZRangeBy{Min: from, Max: "+inf", Count: int64(stretch)}).Result()
+		} else {
+			entries, err = s.rdb.ZRevRangeByScoreWithScores(ctx, l.index, &redis.ZRangeBy{Min: "-inf", Max: from, Count: int64(stretch)}).Result()
+		}
 		if err != nil {
 			return nil, "", wrap("read index", err)
 		}
@@ -110,7 +120,7 @@ func scan[T any](ctx context.Context, s *Store, l listing[T], p Page) ([]*T, str
 			return nil, "", err
 		}
 		for i, item := range items {
-			end = end || l.passed(item)
+			end = end || !p.Oldest && l.passed(item)
 			if !l.want(item) {
 				continue
 			}
@@ -133,7 +143,7 @@ func scan[T any](ctx context.Context, s *Store, l listing[T], p Page) ([]*T, str
 			return out, "", nil
 		}
 		seen += len(entries)
-		before = "(" + strconv.FormatInt(last, 10)
+		from = "(" + strconv.FormatInt(last, 10)
 	}
 	return out, cursor(last), nil
 }
