@@ -320,5 +320,11 @@ func (w *fakeWorker) execute(ctx context.Context, ref farm.Ref, claim *store.Cla
 	case "raise":
 		out.Error = &farm.CodeError{Name: "ValueError", Value: rest}
 		out.ExitCode = 1
+		if cell := claim.Request.Execute.Cell; cell != nil && cell.Stops {
+			behind, _ := w.QueuedCells(ctx, farm.Ref{Tenant: ref.Tenant, ID: claim.Job.SandboxID}, cell.Session)
+			for _, waiting := range behind {
+				_, _ = w.Cancel(ctx, waiting)
+			}
+		}
 	}
 }

@@ -98,6 +98,9 @@ func (w *Worker) perform(ctx context.Context, j *activeJob) (v execution.Outcome
 	if err := w.retry(ctx, func(ctx context.Context) error { return w.store.LoadRequest(ctx, j.Claim) }); err != nil {
 		return execution.Outcome{}, err
 	}
+	if j.Request.Execute != nil {
+		j.cell = j.Request.Execute.Cell
+	}
 	if placement.ResumesSandbox(j.Claim) {
 		if err := w.resume(ctx, j); err != nil {
 			return execution.Outcome{}, err
@@ -160,6 +163,14 @@ func (w *Worker) finish(ctx context.Context, j *activeJob, v execution.Outcome) 
 		Ref: j.Job.Ref(), Attempt: j.Job.Attempt, State: v.State, Result: v.Result, Error: v.Err, Events: v.Events, LastEvent: v.LastEvent, Token: rand.Text(),
 		Timings: farm.Timings{RunMS: milliseconds(v.Run), UploadMS: milliseconds(v.Upload)},
 	}
+	if c := j.cell; c != nil && c.Stops && failed(v) { // before the next cell becomes runnable
+		err = w.retry(ctx, func(ctx context.Context) error {
+			return w.dispatch.AbortCells(ctx, farm.Ref{Tenant: j.Job.Tenant, ID: j.Job.SandboxID}, c.Session)
+		})
+		if err != nil {
+			return false, fmt.Errorf("abort the cells behind job %s: %w", j.Job.ID, err)
+		}
+	}
 	err = w.retry(ctx, func(ctx context.Context) error { return w.dispatch.Finish(ctx, f) })
 	if errors.Is(err, blob.ErrNoAnswer) && f.Result != nil { // the result is too long for Redis
 		f.Result = execution.Abridged(f.Result)
@@ -180,6 +191,11 @@ func (w *Worker) finish(ctx context.Context, j *activeJob, v execution.Outcome) 
 	trace.SpanFromContext(ctx).SetAttributes(attribute.String("sandfarm.state", string(v.State)))
 	w.log.DebugContext(ctx, "job finished", "job_id", j.Job.ID, "kind", j.Job.Kind, "state", v.State, "sandbox_id", j.Job.SandboxID, "attempt", j.Job.Attempt)
 	return true, nil
+}
+
+// failed reports whether the code of a job failed, or did not end.
+func failed(v execution.Outcome) bool {
+	return v.State != farm.JobCompleted || v.Result != nil && v.Result.Execute != nil && v.Result.Execute.Error != nil
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -25,6 +25,7 @@ type activeJob struct {
 	*store.Claim               // nil while the job is being claimed
 	cancel       chan struct{} // closed by a cancel
 	once         sync.Once
+	cell         *farm.Cell                              // of a notebook, whose code the job runs; nil: none
 	start        atomic.Pointer[context.CancelCauseFunc] // ends the start of the job's sandbox; nil: the sandbox is not being started
 }
 

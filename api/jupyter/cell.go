@@ -2,7 +2,6 @@ package jupyter
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"math"
@@ -10,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -29,79 +27,128 @@ type executeContent struct {
 	StoreHistory *bool             `json:"store_history"`
 }
 
+// stops reports whether an error of the cell ends those that wait behind it.
+func (c *executeContent) stops() bool { return (c.StopOnError == nil || *c.StopOnError) && !c.Silent }
+
+// unkept reports whether the cell is not to be counted.
+func (c *executeContent) unkept() bool { return c.Silent || c.StoreHistory != nil && !*c.StoreHistory }
+
 // cell runs a cell: a job of the sandbox, whose events become messages.
 func (s *session) cell(ctx context.Context, w *work) {
-	var content executeContent
-	if err := json.Unmarshal(w.content, &content); err != nil {
+	if w.cell == nil {
 		s.fail(w, farm.Invalidf("The content of the execute_request cannot be read."))
 		return
 	}
-	k := s.kernel
-	s.status(w, stateBusy)
-	if !content.Silent {
-		s.iopub(w, "execute_input", map[string]any{"code": content.Code, "execution_count": k.counted(0) + 1})
+	if w.job == "" && w.refusal == nil && w.cell.Code != "" {
+		s.submit(ctx, w)
 	}
-	if content.Code == "" {
-		s.finish(ctx, w, content, &wire.Job{State: string(farm.JobCompleted), Result: &wire.Result{Execute: &wire.ExecuteResult{ExecutionCount: k.counted(0)}}})
+	if w.refusal != nil {
+		s.refused(ctx, w, w.refusal)
 		return
 	}
-	timeout, language, kernel := k.server.cfg.Service.Bounds().TimeoutMaxSeconds, k.language, kernelContext
-	defer k.place(w.header.ID)()
-	out, err := k.server.cfg.Service.Execute(ctx, service.Call{
-		Tenant: k.ref.Tenant, Cell: &farm.Cell{Session: s.id, Message: w.header.ID, Input: content.AllowStdin},
-	}, k.ref.ID, wire.ExecuteRequest{Code: content.Code, Language: &language, Context: &kernel, TimeoutSeconds: &timeout})
-	if err != nil {
-		s.refused(ctx, w, content, err)
+	if w.job == "" {
+		s.begin(w)
+		s.finish(ctx, w, &wire.Job{State: string(farm.JobCompleted), Result: &wire.Result{Execute: &wire.ExecuteResult{ExecutionCount: s.kernel.counted(0)}}})
 		return
 	}
-	content.Code, w.content = "", nil // the job has the code
-	w.release()
-	w.job = out.Job.ID
-	job, err := s.follow(ctx, w)
-	if err != nil {
-		if ctx.Err() == nil {
-			s.refused(ctx, w, content, err)
+	defer s.kernel.place(w.header.ID)()
+	for {
+		job, err := s.follow(ctx, w)
+		switch {
+		case ctx.Err() != nil:
+			return // the server stops: the client comes again, and gets the output then
+		case err != nil:
+			s.finish(ctx, w, unreadable(err))
+		case neverRan(job):
+			s.aborted(w)
+		default:
+			s.finish(ctx, w, job)
 		}
-		return // the server stops: the client comes again, and gets the output then
+		if s.over(w) {
+			return
+		}
+		w.again = true // the client has connected again
 	}
-	s.finish(ctx, w, content, job)
 }
 
-// replay sends the output of a cell that was sent before once more, and its end.
-func (s *session) replay(ctx context.Context, w *work) {
+// neverRan reports whether a job was canceled before it began.
+func neverRan(job *wire.Job) bool {
+	return job.State == string(farm.JobCanceled) && job.StartedAt == nil
+}
+
+// begin tells clients that a cell begins, or begins again for a client that has come back.
+func (s *session) begin(w *work) {
+	s.mu.Lock()
+	s.rewind = false // who connects from now on gets all once more
+	s.mu.Unlock()
+	w.quiet = w.again
 	s.status(w, stateBusy)
-	s.own(s.kernel.message(channelIOPub, "clear_output", w.header.raw, map[string]bool{"wait": false}))
-	defer s.kernel.place(w.header.ID)()
-	if job, err := s.follow(ctx, w); err == nil {
-		s.finish(ctx, w, executeContent{}, job)
+	if !w.cell.Silent && (w.cell.Code != "" || !w.again) {
+		s.iopub(w, "execute_input", map[string]any{"code": w.cell.Code, "execution_count": s.kernel.counted(0) + 1})
 	}
+	if w.again {
+		s.own(s.kernel.message(channelIOPub, "clear_output", w.header.raw, map[string]bool{"wait": false}))
+	}
+	if w.job != "" && len(w.cell.Code) > keptCode {
+		w.cell.Code = "" // the job has it
+	}
+	w.release()
+}
+
+// over ends a cell, unless its client has connected again since it began: then all is to be sent once more.
+func (s *session) over(w *work) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rewind {
+		return false
+	}
+	s.current = nil
+	w.ends = s.kernel.server.cfg.Now()
+	s.ended = append(s.ended, &work{message: w.message, cell: w.cell, job: w.job, early: true, again: true, sent: math.MaxInt, told: true, ends: w.ends})
+	s.ended = s.ended[max(0, len(s.ended)-replayCells):]
+	return true
 }
 
 // refused ends a cell that the farm did not run.
-func (s *session) refused(ctx context.Context, w *work, content executeContent, err error) {
-	text := farm.MessageOf(err)
-	s.finish(ctx, w, content, &wire.Job{State: string(farm.JobFailed), Error: &wire.JobError{Code: string(farm.CodeOf(err)), Message: text}})
+func (s *session) refused(ctx context.Context, w *work, err error) {
+	s.begin(w)
+	s.finish(ctx, w, unreadable(err))
+}
+
+// unreadable is the end of a cell whose job cannot be had.
+func unreadable(err error) *wire.Job {
+	return &wire.Job{State: string(farm.JobFailed), Error: &wire.JobError{Code: string(farm.CodeOf(err)), Message: farm.MessageOf(err)}}
 }
 
 // follow sends the output of a cell's job until it has ended, and returns the job as it is then.
 func (s *session) follow(ctx context.Context, w *work) (*wire.Job, error) {
 	farmService, tenant := s.kernel.server.cfg.Service, s.kernel.ref.Tenant
+	if w.early { // it may have been canceled while it waited
+		if out, err := farmService.Job(ctx, tenant, w.job, 0); err == nil && neverRan(&out.Job) {
+			s.mu.Lock()
+			s.rewind = false
+			s.mu.Unlock()
+			return &out.Job, nil
+		}
+	}
 	for {
+		s.begin(w)
 		whole, err := s.stream(ctx, w)
 		if err != nil {
 			return nil, err
 		}
-		if !whole { // the client has come back
-			s.own(s.kernel.message(channelIOPub, "clear_output", w.header.raw, map[string]bool{"wait": false}))
+		if !whole {
+			w.again = true // the client has connected again
 			continue
 		}
 		out, err := farmService.Job(ctx, tenant, w.job, eventWait)
 		if err != nil {
 			return nil, err
 		}
-		if out.Done() {
-			return &out.Job, nil
+		for !out.Done() && err == nil {
+			out, err = farmService.Job(ctx, tenant, w.job, eventWait)
 		}
+		return &out.Job, err
 	}
 }
 
@@ -110,7 +157,7 @@ func (s *session) stream(ctx context.Context, w *work) (whole bool, err error) {
 	waiting, wake := context.WithCancel(ctx)
 	defer wake()
 	s.mu.Lock()
-	s.wake, s.rewind = wake, false
+	s.wake = wake
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
@@ -128,8 +175,11 @@ func (s *session) stream(ctx context.Context, w *work) (whole bool, err error) {
 	}
 	defer events.Close()
 	out := output{session: s, work: w}
-	first := true
+	n, first := 0, true
 	for {
+		if again() {
+			return false, nil
+		}
 		batch, err := events.NextRecords(waiting, eventWait)
 		if again() {
 			return false, nil
@@ -143,12 +193,13 @@ func (s *session) stream(ctx context.Context, w *work) (whole bool, err error) {
 		}
 		if first || s.kernel.talks() {
 			s.kernel.pull(ctx) // what the kernel said between these outputs is known then
-			first = false
 		}
 		for _, e := range batch {
 			if e.Name == farm.EventState {
 				continue
 			}
+			n++
+			w.quiet, w.sent = n <= w.sent, max(n, w.sent)
 			frame := frameOf(e.ID)
 			s.kernel.reached(w.header.ID, frame-1)
 			out.add(ctx, e)
@@ -157,6 +208,10 @@ func (s *session) stream(ctx context.Context, w *work) (whole bool, err error) {
 				return false, nil
 			}
 		}
+		if first && w.again {
+			s.kernel.askAgain(w)
+		}
+		first = false
 		budget.Keep(ctx, 0) // what is sent is not held
 	}
 }
@@ -169,10 +224,11 @@ func frameOf(event string) uint64 {
 }
 
 // finish sends how a cell has ended.
-func (s *session) finish(ctx context.Context, w *work, content executeContent, job *wire.Job) {
+func (s *session) finish(ctx context.Context, w *work, job *wire.Job) {
 	k := s.kernel
 	reply := map[string]any{"status": "ok", "execution_count": k.counted(0), "user_expressions": map[string]any{}, "payload": []any{}}
 	failure := failureOf(job)
+	w.quiet = w.told
 	restarted := false
 	if job.Result != nil && job.Result.Execute != nil {
 		r := job.Result.Execute
@@ -186,8 +242,8 @@ func (s *session) finish(ctx context.Context, w *work, content executeContent, j
 		}
 		s.iopub(w, "error", map[string]any{"ename": failure.Name, "evalue": failure.Value, "traceback": lines})
 		reply["status"], reply["ename"], reply["evalue"], reply["traceback"] = "error", failure.Name, failure.Value, lines
-	} else if len(content.Expressions) > 0 {
-		reply["user_expressions"] = s.expressions(ctx, content.Expressions)
+	} else if len(w.cell.Expressions) > 0 {
+		reply["user_expressions"] = s.expressions(ctx, w.cell.Expressions)
 	}
 	if k.talks() {
 		k.pull(ctx) // what the cell has told widgets comes before its end
@@ -195,45 +251,14 @@ func (s *session) finish(ctx context.Context, w *work, content executeContent, j
 	k.reached(w.header.ID, math.MaxUint64)
 	s.reply(w, reply)
 	s.status(w, stateIdle)
-	w.release()
-	if restarted {
+	first := !w.told
+	w.told = true
+	if first && restarted {
 		k.restarted()
 	}
-	s.remember(w)
-	if failure != nil && (content.StopOnError == nil || *content.StopOnError) && !content.Silent {
-		s.abortCells()
+	if first && failure != nil && w.cell.stops() {
+		s.drop(cellHere)
 	}
-}
-
-// abortCells ends the cells of this client that wait for their turn: one before them has failed.
-func (s *session) abortCells() {
-	s.mu.Lock()
-	var kept, dropped []*work
-	for _, w := range s.queue {
-		if w.header.Type == "execute_request" && w.job == "" {
-			dropped = append(dropped, w)
-			s.bytes -= w.size
-		} else {
-			kept = append(kept, w)
-		}
-	}
-	s.queue = kept
-	s.mu.Unlock()
-	for _, w := range dropped {
-		s.aborted(w)
-	}
-}
-
-// remember keeps a cell that has ended for a client whose connection breaks now.
-func (s *session) remember(w *work) {
-	if w.job == "" {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	kept := &work{job: w.job, ends: s.kernel.server.cfg.Now(), message: message{channel: w.channel, header: w.header, content: json.RawMessage("{}")}}
-	s.ended = append(s.ended, kept)
-	s.ended = s.ended[max(0, len(s.ended)-replayCells):]
 }
 
 // failureOf is the error of a job; nil: there is none.

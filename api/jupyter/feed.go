@@ -119,6 +119,8 @@ func (k *kernel) read(ctx context.Context, wait time.Duration) error {
 		k.heard = m.Seq
 		if at := k.streams[m.Parent]; k.begun && at != nil && m.Execution != "" && (m.After > at.sent || len(at.held) > 0) && len(at.held) < maxHeld {
 			at.held = append(at.held, m)
+		} else if !k.begun && m.Kind == "input_request" {
+			k.input = &m
 		} else if k.begun { // what was said before there was a client is of no use: clients ask for the widgets that there are
 			k.pass(m)
 		}
@@ -148,6 +150,9 @@ func (k *kernel) place(id string) (done func()) {
 		k.feeding.Lock()
 		defer k.feeding.Unlock()
 		delete(k.streams, id)
+		if k.input != nil && k.input.Parent == id {
+			k.input = nil
+		}
 	}
 }
 
@@ -166,6 +171,15 @@ func (k *kernel) reached(id string, frame uint64) {
 	}
 }
 
+// askAgain repeats the question for input that a cell waits for, for a client that has come back.
+func (k *kernel) askAgain(w *work) {
+	k.feeding.Lock()
+	defer k.feeding.Unlock()
+	if k.input != nil && k.input.Parent == w.header.ID {
+		k.pass(*k.input)
+	}
+}
+
 // pass sends one message of the kernel to the clients that it is for.
 func (k *kernel) pass(m live.Message) {
 	parent, asker := k.parent(m.Parent)
@@ -173,17 +187,15 @@ func (k *kernel) pass(m live.Message) {
 	case "ended":
 		k.restarted()
 	case "input_request":
+		k.input = &m
 		if asker != nil {
-			asker.mu.Lock()
-			asker.asked = m.Number
-			asker.mu.Unlock()
-			asker.own(k.message(channelStdin, m.Kind, parent, m.Content))
+			asker.own(k.message(channelStdin, m.Kind, parent, m.Content)) // if it has left, it is asked again when it is back
 		}
 	case "comm_open", "comm_msg", "comm_close", "stream", "display_data", "update_display_data", "clear_output":
 		out := k.message(channelIOPub, m.Kind, parent, m.Content)
 		takeBuffers(out)
 		for _, s := range k.all() {
-			s.own(out)
+			s.keep(out)
 		}
 	}
 }

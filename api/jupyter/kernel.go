@@ -6,8 +6,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/live"
+	"github.com/sandfarm/sandfarm/internal/store"
 )
 
 const (
@@ -40,6 +43,7 @@ type kernel struct {
 	begun   bool              // heard is what it had said when the first client came
 	tried   bool              // begin was called
 	streams map[string]*place // cells whose output is being sent, by the ids of their messages
+	input   *live.Message     // the question for input that waits for its answer; nil: none
 }
 
 // connections is how many WebSockets a kernel has in this process.
@@ -52,9 +56,7 @@ func (s *Server) connections(ref farm.Ref) int {
 	}
 	n := 0
 	for _, session := range k.all() {
-		if session.current() != nil {
-			n++
-		}
+		n += len(session.connections())
 	}
 	return n
 }
@@ -129,7 +131,7 @@ func (k *kernel) broadcast(m *message, but *session) {
 		if other == but {
 			continue
 		}
-		if at := other.current(); at != nil {
+		for _, at := range other.connections() {
 			at.offer(m)
 		}
 	}
@@ -175,8 +177,8 @@ func (k *kernel) end() {
 	k.server.mu.Unlock()
 	k.tell(stateDead, nil)
 	for _, session := range k.all() {
-		session.drop()
-		if at := session.current(); at != nil {
+		session.drop(everything)
+		for _, at := range session.connections() {
 			at.finish(errEnded)
 		}
 	}
@@ -192,17 +194,21 @@ func (s *Server) gone(ref farm.Ref) {
 	}
 }
 
-// abort drops the cells of all sessions that wait for their turn.
-func (s *Server) abort(ref farm.Ref) {
+// abort cancels the cells of all sessions that wait for their turn.
+func (s *Server) abort(ctx context.Context, ref farm.Ref) error {
+	if err := s.cfg.Service.AbortCells(ctx, ref.Tenant, ref.ID); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	k := s.kernels[ref]
 	s.mu.Unlock()
 	if k == nil {
-		return
+		return nil
 	}
 	for _, session := range k.all() {
-		session.drop()
+		session.drop(here)
 	}
+	return nil
 }
 
 // look reads the sandbox. It ends the kernel if that has ended.
@@ -246,7 +252,9 @@ func (k *kernel) awaitReady(ctx context.Context) error {
 
 // waiting says where a sandbox is that waits for room.
 func (k *kernel) waiting(ctx context.Context) map[string]any {
-	jobs, err := k.server.cfg.Service.Jobs(ctx, k.ref.Tenant, jobsOf(k.ref.ID, farm.KindCreate))
+	jobs, err := k.server.cfg.Service.Jobs(ctx, k.ref.Tenant, service.JobQuery{
+		SandboxID: k.ref.ID, Kinds: []string{string(farm.KindCreate)}, Page: store.Page{Limit: 1},
+	})
 	if err != nil || len(jobs.Items) == 0 || jobs.Items[0].Position == 0 {
 		return nil
 	}

@@ -284,6 +284,9 @@ func (s *Server) remove(ctx context.Context, tenant string, box *wire.Sandbox) e
 		_, err := s.cfg.Service.CloseSandbox(ctx, call, box.ID)
 		return err
 	}
+	if err := s.abort(ctx, farm.Ref{Tenant: tenant, ID: box.ID}); err != nil {
+		return err
+	}
 	if _, err := s.cfg.Service.Control(ctx, call, farm.KindRestart, box.ID, wire.ControlRequest{Context: kernelContext}); err != nil {
 		return err
 	}
@@ -329,7 +332,9 @@ func (s *Server) restartKernel(c *gin.Context) error {
 
 // restart restarts a kernel. Cells that wait for their turn are not run any more.
 func (s *Server) restart(ctx context.Context, tenant, id string) error {
-	s.abort(farm.Ref{Tenant: tenant, ID: id})
+	if err := s.abort(ctx, farm.Ref{Tenant: tenant, ID: id}); err != nil {
+		return err
+	}
 	_, err := s.cfg.Service.Control(ctx, service.Call{Tenant: tenant, Wait: controlWait}, farm.KindRestart, id, wire.ControlRequest{Context: kernelContext})
 	return err
 }

@@ -113,19 +113,24 @@ func (s *session) input(w *work) {
 	var content struct {
 		Value string `json:"value"`
 	}
-	s.mu.Lock()
-	number := s.asked
-	s.asked = 0
-	s.mu.Unlock()
-	if number == 0 || json.Unmarshal(w.content, &content) != nil {
+	k := s.kernel
+	k.feeding.Lock()
+	asked := k.input
+	k.feeding.Unlock()
+	if asked == nil || json.Unmarshal(w.content, &content) != nil {
 		return
+	}
+	if _, asker := k.parent(asked.Parent); asker != s {
+		return // another client was asked
 	}
 	ctx, done := s.context()
 	defer done()
-	k := s.kernel
-	if err := k.server.cfg.Service.KernelInput(ctx, k.ref.Tenant, k.ref.ID, kernelContext, live.Input{Number: number, Value: content.Value}); err != nil {
-		s.mu.Lock()
-		s.asked = number // the client may answer again
-		s.mu.Unlock()
+	if err := k.server.cfg.Service.KernelInput(ctx, k.ref.Tenant, k.ref.ID, kernelContext, live.Input{Number: asked.Number, Value: content.Value}); err != nil {
+		return // the client may answer again
+	}
+	k.feeding.Lock()
+	defer k.feeding.Unlock()
+	if k.input == asked {
+		k.input = nil
 	}
 }

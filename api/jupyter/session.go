@@ -4,26 +4,21 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
+	"slices"
 	"sync"
 	"time"
 
-	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/internal/budget"
-	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/store"
 )
 
 const (
-	protocolVersion = "5.3"
-	// MaxWaiting bounds the messages of a client that wait for their turn.
-	MaxWaiting = 1000
-	// MaxWaitingBytes bounds their bytes.
-	MaxWaitingBytes = 64 << 20
-	// replayFor is how long ago a cell may have ended whose end a client may have missed when its connection broke.
-	replayFor = 30 * time.Second
-	// replayCells bounds how many such cells are remembered.
-	replayCells = 16
+	// MaxConnections bounds the WebSockets of one session. More than one are open when a client connects again before its last connection has
+	// ended; a proxy of Jupyter may leave some open that nobody reads.
+	MaxConnections = 3
+	// settleTimeout bounds the wait for what a client has sent over its last connection when it connects again.
+	settleTimeout = 2 * time.Second
+	// maxMissed and maxMissedBytes bound what is kept for a client that has left. Beyond them the oldest is dropped.
+	maxMissed, maxMissedBytes = waitingMessages / 2, waitingBytes / 2
 )
 
 // newID makes an id of a message, as Jupyter's are: a UUID.
@@ -34,74 +29,63 @@ func newID() string {
 	return text[:8] + "-" + text[8:12] + "-" + text[12:16] + "-" + text[16:20] + "-" + text[20:]
 }
 
-// work is one message that waits for its turn.
-type work struct {
-	message
-	hold *budget.Hold
-	size int
-	job  string // of a cell that was sent before: its output is to be sent once more
-	ends time.Time
-}
-
-func (w *work) release() {
-	if w.hold != nil {
-		w.hold.Release()
-	}
-}
-
 // session is one client of a kernel. It outlives the client's connections: cells go on, and who comes back under the same id gets what it has
 // missed.
 type session struct {
 	kernel *kernel
 	id     string
 
+	order sync.Mutex // held while a message takes its place: cells are submitted in the order in which they come
+
 	mu      sync.Mutex
 	ctx     context.Context //nolint:containedctx // of the caller who connected last, without the end of the request
-	socket  *socket
+	sockets []*socket       // the client's connections; the last one is the one that it uses
+	left    time.Time       // when the last connection ended
+	missed  []*message      // messages from then on that are not the output of cells, which is sent again
+
 	queue   []*work
 	bytes   int
 	running bool
-	wake    context.CancelFunc // ends the wait for events of the cell that runs; nil: none runs
+	current *work              // the message that is being handled; nil: none
+	wake    context.CancelFunc // ends the wait for events of the cell that runs; nil: there is none
 	rewind  bool               // the output of the cell that runs is to be sent from its beginning
-	ended   []*work            // cells that ended a moment ago
-	asked   uint64             // the number of the question for input that the client is to answer; 0: none
+	ended   []*work            // cells that ended last
 }
 
 func newSession(k *kernel, id string) *session { return &session{kernel: k, id: id} }
 
-// current is the connection; nil: the client has left.
-func (s *session) current() *socket {
+// connections are the client's connections; none: it has left.
+func (s *session) connections() []*socket {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.socket
+	return slices.Clone(s.sockets)
 }
 
 // idle reports whether nobody needs the session.
 func (s *session) idle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.socket == nil && !s.running && len(s.queue) == 0
+	return len(s.sockets) == 0 && !s.running && len(s.queue) == 0
 }
 
-// attach gives the session a connection. One that it has ends. What the client may have missed is sent again.
+// attach gives the session a connection beside those that it has. What the client may have missed is sent again: the output of the cell that runs
+// and of cells that have ended since it was last here, each from its beginning, and other messages that nobody took.
 func (s *session) attach(ctx context.Context, at *socket, fresh bool) {
 	s.mu.Lock()
-	if s.socket != nil {
-		s.socket.finish(errReplaced)
-	}
 	first := s.ctx == nil
-	s.ctx, s.socket = context.WithoutCancel(ctx), at
+	s.ctx = context.WithoutCancel(ctx)
+	for _, m := range s.missed {
+		at.offer(m)
+	}
+	s.missed = nil
+	s.sockets = append(s.sockets, at)
 	var again []*work
 	if !first {
-		limit := s.kernel.server.cfg.Now().Add(-replayFor)
-		for _, w := range s.ended {
-			if w.ends.After(limit) {
-				again = append(again, w)
-			}
-		}
-		s.ended = nil
-		if s.wake != nil {
+		again = s.since()
+		if s.current != nil {
 			s.rewind = true
+		}
+		if s.wake != nil {
 			s.wake()
 		}
 	}
@@ -116,119 +100,66 @@ func (s *session) attach(ctx context.Context, at *socket, fresh bool) {
 	s.start(again)
 }
 
-// detach takes the connection away, if it is still the session's.
+// since are the cells that have ended since the client was last here, or a moment before: it may not have got what was sent then. s.mu is held.
+func (s *session) since() (again []*work) {
+	limit := s.kernel.server.cfg.Now()
+	if len(s.sockets) == 1 { // else it is here
+		limit = s.left
+	}
+	for _, w := range s.ended {
+		if w.ends.After(limit.Add(-replayFor)) {
+			again = append(again, w)
+		}
+	}
+	s.ended = nil
+	return again
+}
+
+// settle waits until what the client sent over its other connections has been read: what comes over this one must not overtake it. Then it ends
+// connections beyond MaxConnections.
+func (s *session) settle(at *socket) {
+	for _, other := range s.connections() {
+		if other == at {
+			continue
+		}
+		ctx, done := context.WithTimeout(at.ctx, settleTimeout)
+		stop := context.AfterFunc(other.ctx, done)
+		_ = other.conn.Ping(ctx) // a pong comes behind all that was sent before it, and no end of a connection is before that
+		stop()
+		done()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.sockets) <= MaxConnections {
+		return
+	}
+	victim := s.sockets[0]
+	for _, other := range s.sockets {
+		if other != at && !other.used.Load() { // nobody has sent anything over it
+			victim = other
+			break
+		}
+	}
+	victim.finish(errReplaced)
+}
+
+// use notes that the client uses a connection.
+func (s *session) use(at *socket) {
+	at.used.Store(true)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := slices.Index(s.sockets, at); i >= 0 {
+		s.sockets = append(slices.Delete(s.sockets, i, i+1), at)
+	}
+}
+
+// detach takes a connection away.
 func (s *session) detach(at *socket) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.socket == at {
-		s.socket = nil
-	}
-}
-
-// jobsOf are the newest jobs of a kind of a sandbox.
-func jobsOf(sandbox string, kind farm.JobKind) service.JobQuery {
-	return service.JobQuery{SandboxID: sandbox, Kinds: []string{string(kind)}, Page: store.Page{Limit: 50}}
-}
-
-// earlier are the cells of the session that another process has begun, or this one before it stopped: those that run, and those that ended a
-// moment ago.
-func (s *session) earlier() []*work {
-	ctx, done := s.context()
-	defer done()
-	cells, err := s.kernel.server.cfg.Service.Cells(ctx, s.kernel.ref.Tenant, s.kernel.ref.ID, s.id)
-	if err != nil {
-		return nil // the client sees no old output, as without this
-	}
-	limit := s.kernel.server.cfg.Now().Add(-replayFor)
-	var out []*work
-	for _, c := range cells {
-		if c.Job.FinishedAt != nil && c.Job.FinishedAt.Before(limit) {
-			continue
-		}
-		w := &work{job: c.Job.ID, message: message{channel: channelShell, content: json.RawMessage("{}")}}
-		w.header = header{ID: c.Message, Type: "execute_request", Session: s.id}
-		w.header.raw, _ = json.Marshal(map[string]string{
-			"msg_id": c.Message, "msg_type": "execute_request", "session": s.id, "username": "", "version": protocolVersion, "date": stamp(c.Job.CreatedAt),
-		})
-		out = append(out, w)
-	}
-	return out
-}
-
-// take handles a message of the client: at once, or after those before it.
-func (s *session) take(w *work) {
-	switch w.header.Type {
-	case "kernel_info_request":
-		s.kernel.mu.Lock()
-		ready := s.kernel.ready
-		s.kernel.mu.Unlock()
-		if ready {
-			s.info(w)
-			return
-		}
-	case "interrupt_request":
-		s.control(w, func(ctx context.Context) error {
-			return s.kernel.server.interrupt(ctx, s.kernel.ref.Tenant, s.kernel.ref.ID)
-		})
-		return
-	case "shutdown_request":
-		s.shutdown(w)
-		return
-	case "input_reply":
-		s.input(w)
-		return
-	}
-	s.mu.Lock()
-	full := len(s.queue) >= MaxWaiting || s.bytes+w.size > MaxWaitingBytes
-	s.mu.Unlock()
-	if full {
-		s.fail(w, farm.Errorf(farm.CodeExhausted, "%d messages of this client wait for their turn, the most that may.", MaxWaiting))
-		return
-	}
-	s.start(nil, w)
-}
-
-// start adds work, first to the beginning and then to the end of the queue, and has it done.
-func (s *session) start(first []*work, last ...*work) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.queue = append(append(first, s.queue...), last...)
-	for _, w := range append(first, last...) {
-		s.bytes += w.size
-	}
-	if s.running || len(s.queue) == 0 {
-		return
-	}
-	s.running = true
-	s.kernel.server.work.Go(s.run)
-}
-
-// next takes the next message; nil: there is none.
-func (s *session) next() *work {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.queue) == 0 {
-		s.running = false
-		return nil
-	}
-	w := s.queue[0]
-	s.queue = s.queue[1:]
-	s.bytes -= w.size
-	return w
-}
-
-// run does the work in order, until there is none.
-func (s *session) run() {
-	for {
-		w := s.next()
-		if w == nil {
-			time.AfterFunc(keptSession, func() { s.kernel.server.leave(s) })
-			return
-		}
-		ctx, done := s.context()
-		s.one(ctx, w)
-		done()
-		w.release()
+	s.sockets = slices.DeleteFunc(s.sockets, func(other *socket) bool { return other == at })
+	if len(s.sockets) == 0 {
+		s.left = s.kernel.server.cfg.Now()
 	}
 }
 
@@ -246,149 +177,35 @@ func (s *session) context() (context.Context, context.CancelFunc) {
 	}
 }
 
-// one does the work of one message.
-func (s *session) one(ctx context.Context, w *work) {
-	if err := s.kernel.awaitReady(ctx); err != nil {
-		if ctx.Err() == nil {
-			s.fail(w, farm.Errorf(farm.CodeUnavailable, "The kernel has ended."))
+// own sends a message to the session's own client, if it is here. The connection that it uses is waited for.
+func (s *session) own(m *message) { s.deliver(s.connections(), m) }
+
+func (s *session) deliver(all []*socket, m *message) {
+	for i, at := range all {
+		if i < len(all)-1 {
+			at.offer(m)
+		} else {
+			at.put(m)
 		}
-		return
-	}
-	s.kernel.begin(ctx)
-	s.kernel.note(w, s)
-	switch {
-	case w.job != "":
-		s.replay(ctx, w)
-	case w.header.Type == "execute_request":
-		s.cell(ctx, w)
-	case w.header.Type == "kernel_info_request":
-		s.info(w)
-	default:
-		s.question(ctx, w)
 	}
 }
 
-// drop ends all cells that wait for their turn, as aborted.
-func (s *session) drop() {
+// keep sends a message to the session's own client, or keeps it until the client is back.
+func (s *session) keep(m *message) {
 	s.mu.Lock()
-	dropped := s.queue
-	s.queue, s.bytes = nil, 0
-	s.mu.Unlock()
-	for _, w := range dropped {
-		s.aborted(w)
-	}
-}
-
-// aborted answers a message that is not done.
-func (s *session) aborted(w *work) {
-	if w.header.Type == "execute_request" && w.job == "" {
-		s.status(w, stateBusy)
-		s.reply(w, map[string]any{"status": "aborted", "execution_count": nil, "ename": "Aborted", "evalue": "", "traceback": []string{}})
-		s.status(w, stateIdle)
-	}
-	w.release()
-}
-
-// status tells all clients that a message is being handled, or that it was.
-func (s *session) status(w *work, state string) {
-	s.iopub(w, "status", map[string]string{"execution_state": state})
-}
-
-// iopub sends what all clients see.
-func (s *session) iopub(w *work, kind string, content any) {
-	s.send(s.kernel.message(channelIOPub, kind, w.header.raw, content))
-}
-
-// send sends a message of iopub. The client's own connection is waited for, others are not.
-func (s *session) send(m *message) {
-	s.kernel.broadcast(m, s)
-	s.own(m)
-}
-
-// own sends a message to the session's own client.
-func (s *session) own(m *message) {
-	if at := s.current(); at != nil {
-		at.put(m)
-	}
-}
-
-// reply answers a message, on its channel.
-func (s *session) reply(w *work, content any) {
-	s.own(s.kernel.message(w.channel, replyType(w.header.Type), w.header.raw, content))
-}
-
-// fail answers a message with an error.
-func (s *session) fail(w *work, err error) {
-	s.status(w, stateBusy)
-	content := map[string]any{"status": "error", "ename": "FarmError", "evalue": farm.MessageOf(err), "traceback": []string{farm.MessageOf(err)}}
-	if w.header.Type == "execute_request" {
-		content["execution_count"], content["user_expressions"], content["payload"] = 0, map[string]any{}, []any{}
-		s.iopub(w, "error", content)
-	}
-	s.reply(w, content)
-	s.status(w, stateIdle)
-	w.release()
-}
-
-// control does what a message of the control channel asks for, and answers it.
-func (s *session) control(w *work, do func(context.Context) error) {
-	ctx, done := s.context()
-	defer done()
-	s.status(w, stateBusy)
-	if err := do(ctx); err != nil {
-		s.reply(w, map[string]any{"status": "error", "ename": "FarmError", "evalue": farm.MessageOf(err), "traceback": []string{}})
-	} else {
-		s.reply(w, map[string]any{"status": "ok"})
-	}
-	s.status(w, stateIdle)
-	w.release()
-}
-
-// shutdown restarts or ends the kernel.
-func (s *session) shutdown(w *work) {
-	var content struct {
-		Restart bool `json:"restart"`
-	}
-	_ = json.Unmarshal(w.content, &content) // the default is to end
-	ctx, done := s.context()
-	defer done()
-	k := s.kernel
-	s.reply(w, map[string]any{"status": "ok", "restart": content.Restart})
-	w.release()
-	if content.Restart {
-		if k.server.restart(ctx, k.ref.Tenant, k.ref.ID) == nil {
-			k.tell("restarting", nil)
-			k.tell(stateIdle, nil)
+	if len(s.sockets) == 0 {
+		s.missed = append(s.missed, m)
+		bytes := int64(0)
+		for i := len(s.missed) - 1; i >= 0; i-- {
+			if bytes += s.missed[i].size(); bytes > maxMissedBytes || len(s.missed)-i > maxMissed {
+				s.missed = slices.Clone(s.missed[i+1:])
+				break
+			}
 		}
+		s.mu.Unlock()
 		return
 	}
-	if box, err := k.server.cfg.Service.Sandbox(ctx, k.ref.Tenant, k.ref.ID); err == nil {
-		_ = k.server.remove(ctx, k.ref.Tenant, &box)
-	}
-}
-
-// info answers what the kernel is.
-func (s *session) info(w *work) {
-	k := s.kernel
-	s.status(w, stateBusy)
-	s.reply(w, map[string]any{
-		"status": "ok", "protocol_version": protocolVersion, "implementation": "sandfarm", "implementation_version": k.server.cfg.Version,
-		"banner": "A kernel of Sandfarm, in sandbox " + k.ref.ID + ".", "language_info": languageInfo(k.language), "help_links": []any{}, "debugger": false,
-		"supported_features": []any{},
-	})
-	s.status(w, stateIdle)
-	w.release()
-}
-
-// languageInfo describes a language to notebooks.
-func languageInfo(language string) map[string]any {
-	switch language {
-	case pythonLanguage:
-		return map[string]any{
-			"name": "python", "version": "3", "mimetype": "text/x-python", "file_extension": ".py", "pygments_lexer": "ipython3", "nbconvert_exporter": "python",
-			"codemirror_mode": map[string]any{"name": "ipython", "version": 3},
-		}
-	default:
-		return map[string]any{"name": language, "version": "", "mimetype": "text/plain", "file_extension": ".txt"}
-	}
+	all := slices.Clone(s.sockets)
+	s.mu.Unlock()
+	s.deliver(all, m)
 }

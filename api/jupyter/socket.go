@@ -36,7 +36,7 @@ const (
 // Reasons for which a WebSocket ends. After 1000 clients do not come back, after any other code they do.
 var (
 	errEnded    = websocket.CloseError{Code: websocket.StatusNormalClosure, Reason: "the kernel has ended"}
-	errReplaced = websocket.CloseError{Code: websocket.StatusNormalClosure, Reason: "another connection of the same session has taken over"}
+	errReplaced = websocket.CloseError{Code: websocket.StatusNormalClosure, Reason: "newer connections of the same session have taken over"}
 	errRestart  = websocket.CloseError{Code: websocket.StatusServiceRestart, Reason: "the server stops: connect again"}
 	errSlow     = websocket.CloseError{Code: websocket.StatusTryAgainLater, Reason: "the client reads too slowly"}
 	errLeft     = errors.New("the client has left")
@@ -54,6 +54,7 @@ type socket struct {
 	out     chan *message
 	room    *semaphore.Weighted // bytes in out
 	reading atomic.Bool
+	used    atomic.Bool // the client has sent something
 }
 
 // channels serves the WebSocket of a kernel. No browser sends a key with one, and every browser sends it to any server that a page names: so
@@ -114,11 +115,14 @@ func (s *Server) serve(ctx context.Context, session *session, at *socket, fresh 
 	work.Go(func() { at.finish(at.write(io)) })
 	work.Go(func() { at.finish(at.ping(io, s.cfg.Heartbeat, session.kernel)) })
 	session.attach(ctx, at, fresh)
-	work.Go(func() { at.finish(at.read(io, session)) })
+	work.Go(func() {
+		session.settle(at) //nolint:contextcheck // of the connection
+		at.finish(at.read(io, session))
+	})
 	<-at.ctx.Done()
 	cause := context.Cause(at.ctx) //nolint:contextcheck // it is made of ctx
 	if errors.Is(cause, keyring.ErrEnded) {
-		session.drop()
+		session.drop(here)
 	}
 	session.detach(at)
 	code, reason := closing(cause)
@@ -180,6 +184,7 @@ func (at *socket) read(conn context.Context, to *session) error {
 			hold.Release()
 			return websocket.CloseError{Code: websocket.StatusInvalidFramePayloadData, Reason: "a message cannot be read: " + err.Error()}
 		}
+		to.use(at)
 		to.take(&work{message: m, hold: hold, size: len(raw)}) //nolint:contextcheck // work outlives the connection
 	}
 }

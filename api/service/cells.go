@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
@@ -17,8 +18,10 @@ const cellPage = 50
 
 // Cell is a job that a client of a notebook asked for.
 type Cell struct {
-	Job     wire.Job
-	Message string // id of the client's message
+	farm.Cell
+	Job  wire.Job
+	Code string // its beginning, if Cut
+	Cut  bool
 }
 
 // Cells lists the newest cells of one session of a notebook's client, oldest first.
@@ -29,11 +32,24 @@ func (s *Service) Cells(ctx context.Context, tenant, sandboxID, session string) 
 	}
 	var out []Cell
 	for i := len(jobs) - 1; i >= 0; i-- {
-		if r := jobs[i].Shown; r != nil && r.Execute != nil && r.Execute.Cell != nil && r.Execute.Cell.Session == session {
-			out = append(out, Cell{Job: s.job(ctx, jobs[i]), Message: r.Execute.Cell.Message})
+		if c := jobs[i].Cell(); c != nil && c.Session == session {
+			out = append(out, Cell{Cell: *c, Job: s.job(ctx, jobs[i]), Code: jobs[i].Shown.Execute.Code, Cut: jobs[i].ShownCut})
 		}
 	}
 	return out, nil
+}
+
+// AbortCells cancels the cells that wait in a sandbox.
+func (s *Service) AbortCells(ctx context.Context, tenant, sandboxID string) error {
+	cells, err := s.Store.QueuedCells(ctx, farm.Ref{Tenant: tenant, ID: sandboxID}, "")
+	for _, ref := range cells { // the newest first, so none becomes the next to run
+		job, cause := s.Submitter.Cancel(ctx, ref)
+		if cause == nil {
+			s.Canceled(ctx, job)
+		}
+		err = errors.Join(err, cause)
+	}
+	return err
 }
 
 // AskKernel asks the kernel of a context what a notebook asks: its content and the answer are those of Jupyter's messages.

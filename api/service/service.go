@@ -36,6 +36,7 @@ type Jobs interface {
 	FIFOPosition(ctx context.Context, job *farm.Job) (int, error)
 	QueuePosition(ctx context.Context, job *farm.Job) (store.QueuePosition, error)
 	Jobs(ctx context.Context, tenant string, f store.JobFilter, p store.Page) ([]*farm.Job, string, error)
+	QueuedCells(ctx context.Context, sandbox farm.Ref, session string) ([]farm.Ref, error)
 	Events(ctx context.Context, ref farm.Ref, after string) (store.EventBatch, error)
 	NewJobID() string
 	Watch(ctx context.Context, jobID string) (*store.Watch, error)

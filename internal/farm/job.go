@@ -63,6 +63,14 @@ type Job struct {
 // Ref names the job's record.
 func (j *Job) Ref() Ref { return Ref{Tenant: j.Tenant, ID: j.ID} }
 
+// Cell is the cell of a notebook that the job runs; nil: it runs none.
+func (j *Job) Cell() *Cell {
+	if j.Shown == nil || j.Shown.Execute == nil {
+		return nil
+	}
+	return j.Shown.Execute.Cell
+}
+
 // Timings are how long each phase of a job took, in milliseconds.
 type Timings struct {
 	QueueMS  float64 `json:"queue_ms"`  // from acceptance to the claim
@@ -107,6 +115,10 @@ type Cell struct {
 	Session string `json:"session,omitempty"` // of the notebook's client, which chose it
 	Message string `json:"message"`           // id of the message
 	Input   bool   `json:"input,omitempty"`   // the client answers when the code asks for a line of input
+
+	Stops     bool `json:"stops,omitempty"`      // if the code fails, cells of the session that wait behind it are canceled
+	Silent    bool `json:"silent,omitempty"`     // the code is not counted, and its last value is not shown
+	NoHistory bool `json:"no_history,omitempty"` // the code is not counted
 }
 
 // CommandRequest runs shell commands one after the other.

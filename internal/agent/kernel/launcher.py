@@ -238,7 +238,7 @@ async def execute(message):
         here = begin(ident)
     except OSError as error:
         return {**shells.failure(error), "id": ident, "begun": False}
-    cell = message.get("cell")
+    cell = message.get("cell") or {}
     if cell:
         here.message, here.session, here.answers = cell["message"], cell.get("session", ""), cell.get("input", False)
     token = output.current.set(here)
@@ -248,7 +248,7 @@ async def execute(message):
         os.environ.update(env)
         os.environ["SBX_EXEC"] = ident
         builtins.input, getpass.getpass = read_line, read_password  # code may have replaced them
-        reply = shell.outcome(await run_cell(message["code"]))
+        reply = shell.outcome(await run_cell(message["code"], cell.get("silent", False), not cell.get("no_history", False)))
     except (Exception, KeyboardInterrupt, asyncio.CancelledError) as error:  # without a reply the execution would never end
         reply = shells.failure(error)
     finally:
@@ -265,7 +265,7 @@ async def execute(message):
     return {"execution_count": shell.execution_count - 1, **reply, "id": ident, "exit": here.exit_code, "begun": True}
 
 
-async def run_cell(code):
+async def run_cell(code, silent, counted):
     """Runs a cell, as a task of the loop if it awaits anything."""
     shell.begin_cell()
     broken, result = None, None
@@ -274,7 +274,7 @@ async def run_cell(code):
     except Exception:
         cell, broken = code, sys.exc_info()
     awaits = shell.should_run_async(code, transformed_cell=cell, preprocessing_exc_tuple=broken)
-    coroutine = shell.run_cell_async(code, store_history=True, transformed_cell=cell, preprocessing_exc_tuple=broken)
+    coroutine = shell.run_cell_async(code, store_history=counted, silent=silent, transformed_cell=cell, preprocessing_exc_tuple=broken)
     try:
         if not awaits:
             result = _pseudo_sync_runner(coroutine)
@@ -289,7 +289,8 @@ async def run_cell(code):
         shell.showtraceback(running_compiled_code=True)
     finally:
         shell.events.trigger("post_execute")
-        shell.events.trigger("post_run_cell", result)
+        if not silent:
+            shell.events.trigger("post_run_cell", result)
     return result
 
 

@@ -256,6 +256,29 @@ func TestCodeAsksForInput(t *testing.T) {
 	}
 }
 
+// Cells that are not to be stored are not counted, and silent ones show no value.
+func TestUncountedCells(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartWithKernel(t)
+	for i, c := range []struct {
+		cell         farm.Cell
+		count, shown int
+	}{
+		{farm.Cell{}, 1, 1},
+		{farm.Cell{NoHistory: true}, 1, 1},
+		{farm.Cell{NoHistory: true, Silent: true}, 1, 0},
+		{farm.Cell{Silent: true}, 1, 0},
+		{farm.Cell{}, 2, 1},
+	} {
+		c.cell.Message = "m"
+		spec := agenttest.Code("6 * 7")
+		spec.Cell = &c.cell
+		if ran := agenttest.Run(t, a.Client, spec); ran.Outcome.ExecutionCount != c.count || len(ran.Displays) != c.shown {
+			t.Errorf("cell %d has count %d and shows %v, want %d and %d values", i, ran.Outcome.ExecutionCount, ran.Displays, c.count, c.shown)
+		}
+	}
+}
+
 func TestMessagesForNotebooksAreBounded(t *testing.T) {
 	t.Parallel()
 	ks, run := notebook(t)

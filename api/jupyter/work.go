@@ -1,0 +1,276 @@
+package jupyter
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/service"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	// MaxWaiting bounds the messages of a client that wait for their turn.
+	MaxWaiting = 1000
+	// MaxWaitingBytes bounds their bytes.
+	MaxWaitingBytes = 64 << 20
+	// replayFor is how long before a client left a cell may have ended whose end it may not have got.
+	replayFor = 30 * time.Second
+	// replayCells bounds how many cells are remembered that have ended.
+	replayCells = 16
+	// earlierFor and earlierCells bound which ended cells a client gets whose session this process does not know.
+	earlierFor, earlierCells = 24 * time.Hour, 4
+	// keptCode is the longest code that is kept beside its job, for clients that come back.
+	keptCode = 4 << 10
+)
+
+// work is one message that waits for its turn.
+type work struct {
+	message
+	hold *budget.Hold
+	size int
+	cell *executeContent // of an execute_request that can be read
+	job  string          // of a cell that was submitted
+	// refusal is why the farm did not accept a cell.
+	refusal error
+	early   bool // the cell was submitted before its turn
+	again   bool // the cell's output was sent before
+	quiet   bool // other clients have got what is being sent
+	sent    int  // how many events they have got
+	told    bool // they have got the end
+	ends    time.Time
+}
+
+func (w *work) release() {
+	if w.hold != nil {
+		w.hold.Release()
+	}
+}
+
+// submitted reports whether the work is a cell of which nothing is left to do before its end.
+func (w *work) submitted() bool { return w.job != "" && w.cell != nil && len(w.cell.Expressions) == 0 }
+
+// take handles a message of the client: at once, or after those before it.
+func (s *session) take(w *work) {
+	switch w.header.Type {
+	case "kernel_info_request":
+		s.kernel.mu.Lock()
+		ready := s.kernel.ready
+		s.kernel.mu.Unlock()
+		if ready {
+			s.info(w)
+			return
+		}
+	case "interrupt_request":
+		s.control(w, func(ctx context.Context) error {
+			return s.kernel.server.interrupt(ctx, s.kernel.ref.Tenant, s.kernel.ref.ID)
+		})
+		return
+	case "shutdown_request":
+		s.shutdown(w)
+		return
+	case "input_reply":
+		s.input(w)
+		return
+	}
+	s.order.Lock()
+	defer s.order.Unlock()
+	s.mu.Lock()
+	full := len(s.queue) >= MaxWaiting || s.bytes+w.size > MaxWaitingBytes
+	s.mu.Unlock()
+	if full {
+		s.fail(w, farm.Errorf(farm.CodeExhausted, "%d messages of this client wait for their turn, the most that may.", MaxWaiting))
+		return
+	}
+	if w.header.Type == "execute_request" {
+		w.cell = &executeContent{}
+		if json.Unmarshal(w.content, w.cell) != nil {
+			w.cell = nil
+		}
+		s.early(w)
+	}
+	s.start(nil, w)
+}
+
+// early submits a cell before its turn, so that it outlives this process: if all that comes before it is submitted too, its place in the
+// sandbox's FIFO is the right one. A cell for which the farm has no room now waits here.
+func (s *session) early(w *work) {
+	s.mu.Lock()
+	placed := s.current == nil || s.current.submitted()
+	for _, before := range s.queue {
+		placed = placed && before.submitted()
+	}
+	s.mu.Unlock()
+	if !placed || w.cell == nil || w.cell.Code == "" {
+		return
+	}
+	ctx, done := s.context()
+	defer done()
+	s.submit(ctx, w)
+	w.early = w.job != ""
+	if w.refusal != nil && farm.CodeOf(w.refusal) == farm.CodeExhausted {
+		w.refusal = nil
+	}
+}
+
+// submit makes a cell a job.
+func (s *session) submit(ctx context.Context, w *work) {
+	k, content := s.kernel, w.cell
+	timeout, language, kernel := k.server.cfg.Service.Bounds().TimeoutMaxSeconds, k.language, kernelContext
+	out, err := k.server.cfg.Service.Execute(ctx, service.Call{
+		Tenant: k.ref.Tenant, Cell: &farm.Cell{
+			Session: s.id, Message: w.header.ID, Input: content.AllowStdin, Stops: content.stops(), Silent: content.Silent, NoHistory: content.unkept(),
+		},
+	}, k.ref.ID, wire.ExecuteRequest{Code: content.Code, Language: &language, Context: &kernel, TimeoutSeconds: &timeout})
+	if err != nil {
+		w.refusal = err
+		return
+	}
+	w.job, w.content = out.Job.ID, nil
+}
+
+// start adds work, first to the beginning and then to the end of the queue, and has it done.
+func (s *session) start(first []*work, last ...*work) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queue = slices.Concat(first, s.queue, last)
+	for _, w := range last {
+		s.bytes += w.size
+	}
+	if s.running || len(s.queue) == 0 {
+		return
+	}
+	s.running = true
+	s.kernel.server.work.Go(s.run)
+}
+
+// next takes the next message; nil: there is none.
+func (s *session) next() *work {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.current = nil
+	if len(s.queue) == 0 {
+		s.running = false
+		return nil
+	}
+	w := s.queue[0]
+	s.queue = s.queue[1:]
+	s.bytes -= w.size
+	w.size = 0
+	s.current, s.rewind = w, false
+	return w
+}
+
+// run does the work in order, until there is none.
+func (s *session) run() {
+	for {
+		w := s.next()
+		if w == nil {
+			time.AfterFunc(keptSession, func() { s.kernel.server.leave(s) })
+			return
+		}
+		ctx, done := s.context()
+		s.one(ctx, w)
+		done()
+		w.release()
+	}
+}
+
+// one does the work of one message.
+func (s *session) one(ctx context.Context, w *work) {
+	if err := s.kernel.awaitReady(ctx); err != nil {
+		if ctx.Err() == nil {
+			s.fail(w, farm.Errorf(farm.CodeUnavailable, "The kernel has ended."))
+		}
+		return
+	}
+	s.kernel.begin(ctx)
+	s.kernel.note(w, s)
+	switch w.header.Type {
+	case "execute_request":
+		s.cell(ctx, w)
+	case "kernel_info_request":
+		s.info(w)
+	default:
+		s.question(ctx, w)
+	}
+}
+
+// earlier are the cells of the session that another process was given, or this one before it stopped: those that have not ended, those that ended
+// a moment ago, and the last ones before.
+func (s *session) earlier() []*work {
+	ctx, done := s.context()
+	defer done()
+	cells, err := s.kernel.server.cfg.Service.Cells(ctx, s.kernel.ref.Tenant, s.kernel.ref.ID, s.id)
+	if err != nil {
+		return nil // the client sees no old output, as without this
+	}
+	now := s.kernel.server.cfg.Now()
+	var out []*work
+	old := 0
+	for _, c := range slices.Backward(cells) {
+		if end := c.Job.FinishedAt; end != nil && end.Before(now.Add(-replayFor)) {
+			if old++; old > earlierCells || end.Before(now.Add(-earlierFor)) {
+				continue
+			}
+		}
+		out = append(out, s.known(c))
+	}
+	slices.Reverse(out)
+	return out
+}
+
+// known is the work of a cell that is a job already.
+func (s *session) known(c service.Cell) *work {
+	content := &executeContent{Code: c.Code, Silent: c.Silent, StopOnError: &c.Stops, AllowStdin: c.Input}
+	if c.Cut || len(c.Code) > keptCode {
+		content.Code = ""
+	}
+	w := &work{job: c.Job.ID, cell: content, early: true, again: c.Job.StartedAt != nil, message: message{channel: channelShell}}
+	if c.Job.FinishedAt != nil {
+		w.sent, w.told = math.MaxInt, true
+	}
+	w.header = header{ID: c.Message, Type: "execute_request", Session: s.id}
+	w.header.raw, _ = json.Marshal(map[string]string{
+		"msg_id": c.Message, "msg_type": "execute_request", "session": s.id, "username": "", "version": protocolVersion, "date": stamp(c.Job.CreatedAt),
+	})
+	return w
+}
+
+// drop ends messages that wait for their turn, as aborted.
+func (s *session) drop(which func(*work) bool) {
+	s.mu.Lock()
+	var kept, dropped []*work
+	for _, w := range s.queue {
+		if which(w) {
+			dropped = append(dropped, w)
+			s.bytes -= w.size
+		} else {
+			kept = append(kept, w)
+		}
+	}
+	s.queue = kept
+	s.mu.Unlock()
+	for _, w := range dropped {
+		s.aborted(w)
+	}
+}
+
+// What drop may end: all, what is no job, and the cells of that. A cell that is a job ends with its job.
+func everything(*work) bool { return true }
+func here(w *work) bool     { return w.job == "" }
+func cellHere(w *work) bool { return w.job == "" && w.header.Type == "execute_request" }
+
+// aborted answers a message that is not done.
+func (s *session) aborted(w *work) {
+	if w.header.Type == "execute_request" {
+		s.status(w, stateBusy)
+		s.reply(w, map[string]any{"status": "aborted", "execution_count": nil, "ename": "Aborted", "evalue": "", "traceback": []string{}})
+		s.status(w, stateIdle)
+	}
+	w.release()
+}

@@ -1,0 +1,212 @@
+package api_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/api"
+	"github.com/sandfarm/sandfarm/api/jupyter"
+)
+
+// page is what a notebook shows of its cells.
+type page struct {
+	output  map[string]string // of each cell, by the id of its message
+	replies map[string][]string
+	idle    map[string]bool
+}
+
+func newPage() *page {
+	return &page{output: map[string]string{}, replies: map[string][]string{}, idle: map[string]bool{}}
+}
+
+// show does what a notebook does with a message.
+func (p *page) show(m shownMessage) {
+	id := m.Parent.ID
+	switch m.Type {
+	case "stream":
+		p.output[id] += fmt.Sprint(m.Content["text"])
+	case "clear_output":
+		p.output[id] = ""
+	case "execute_reply":
+		p.replies[id] = append(p.replies[id], fmt.Sprint(m.Content["status"]))
+	case "status":
+		p.idle[id] = m.Content["execution_state"] == "idle"
+	}
+}
+
+// until shows what comes until cells have ended.
+func (p *page) until(f *frontend, cells ...string) {
+	f.t.Helper()
+	for _, id := range cells {
+		for len(p.replies[id]) == 0 || !p.idle[id] {
+			p.show(f.read())
+		}
+	}
+}
+
+// otherProcess is the farm behind another API process.
+func (b *bundle) otherProcess() *bundle {
+	b.t.Helper()
+	second, err := api.New(api.Config{Heartbeat: time.Second}, api.Deps{Blobs: b.blobs, Queues: depths{}, Store: b.store, Submitter: b.worker})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(second.Stop)
+	return b.over(second)
+}
+
+// A client that comes back under its session sees the output of the cell that runs from its beginning, and its end.
+func TestJupyterSessionsGoOn(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name    string
+		restart bool // the API restarts in between
+	}{{"Reconnect", false}, {"OtherProcess", true}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			k := b.kernel()
+			f := b.frontend(k.ID, "?session_id=s")
+			cell := f.send("shell", "execute_request", map[string]any{"code": "block"})
+			for f.read().Type != "stream" {
+			}
+			_ = f.conn.CloseNow()
+			if c.restart {
+				b = b.otherProcess()
+			}
+			f = b.frontend(k.ID, "?session_id=s")
+			var got []string
+			for {
+				m := f.read()
+				if m.Parent.ID != cell {
+					continue
+				}
+				got = append(got, m.Type)
+				if m.Type == "stream" {
+					close(b.worker.gate)
+				}
+				if m.Type == "execute_reply" {
+					break
+				}
+			}
+			if joined := strings.Join(got, " "); !strings.Contains(joined, "clear_output stream") || strings.Count(joined, "stream") != 1 {
+				t.Errorf("the client got %v", got)
+			}
+		})
+	}
+}
+
+// Whenever a client connects again, it shows all output of its cells, once.
+func TestJupyterReconnectsAtEveryPoint(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for n := range 11 { // a cell makes five messages, so the last ones are within the second cell and behind it
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
+			k := get[notebookKernel](&bundle{t: t, web: b.web}, 201, "POST", "/jupyter/api/kernels", nil)
+			at := &bundle{t: t, web: b.web}
+			f := at.frontend(k.ID, "?session_id=s")
+			cells := []string{
+				f.send("shell", "execute_request", map[string]any{"code": "print one"}),
+				f.send("shell", "execute_request", map[string]any{"code": "print two"}),
+			}
+			p := newPage()
+			for range n {
+				m := f.read()
+				p.show(m)
+			}
+			go func(old *websocket.Conn) { _ = old.Close(websocket.StatusGoingAway, "") }(f.conn) // the new connection does not wait for the end of this one
+			again := at.frontend(k.ID, "?session_id=s")
+			p.until(again, cells...)
+			third := at.frontend(k.ID, "?session_id=s") // it gets all that this client may not have got
+			third.next = 2
+			last := third.send("shell", "execute_request", map[string]any{"code": "print three"})
+			p.until(third, last)
+			want := map[string]string{cells[0]: "one\n", cells[1]: "two\n", last: "three\n"}
+			if diff := cmp.Diff(want, p.output); diff != "" {
+				t.Errorf("the notebook shows (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Cells that wait behind one that runs are jobs: they go on when the API process ends, and their client gets all from the next one.
+func TestJupyterCellsOutliveTheProcess(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	k := b.kernel()
+	f := b.frontend(k.ID, "?session_id=s")
+	cells := []string{f.send("shell", "execute_request", map[string]any{"code": "block"})}
+	for _, word := range []string{"one", "two", "three"} {
+		cells = append(cells, f.send("shell", "execute_request", map[string]any{"code": "print " + word}))
+	}
+	f.until(f.send("shell", "kernel_info_request", map[string]any{})) // all have come in
+	b.server.Stop()
+	f.closed(websocket.StatusServiceRestart)
+	next := b.otherProcess()
+	f = next.frontend(k.ID, "?session_id=s")
+	close(b.worker.gate)
+	p := newPage()
+	p.until(f, cells...)
+	want := map[string]string{cells[0]: "begun\n", cells[1]: "one\n", cells[2]: "two\n", cells[3]: "three\n"}
+	if diff := cmp.Diff(want, p.output); diff != "" {
+		t.Errorf("the notebook shows (-want +got):\n%s", diff)
+	}
+	for _, id := range cells {
+		if diff := cmp.Diff([]string{"ok"}, p.replies[id]); diff != "" {
+			t.Errorf("replies of %s (-want +got):\n%s", id, diff)
+		}
+	}
+}
+
+// Cells that wait are not run any more when the kernel restarts.
+func TestJupyterRestartAbortsWaitingCells(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	k := b.kernel()
+	f := b.frontend(k.ID, "?session_id=s")
+	f.send("shell", "execute_request", map[string]any{"code": "block"})
+	waiting := f.send("shell", "execute_request", map[string]any{"code": "print never"})
+	f.until(f.send("shell", "kernel_info_request", map[string]any{})) // both have come in
+	get[notebookKernel](b, 200, "POST", "/jupyter/api/kernels/"+k.ID+"/restart", nil)
+	close(b.worker.gate)
+	if diff := cmp.Diff([]string{"iopub status busy", "shell execute_reply aborted", "iopub status idle"}, f.until(waiting)); diff != "" {
+		t.Errorf("the cell that waited (-want +got):\n%s", diff)
+	}
+}
+
+// A proxy of Jupyter may open a connection that nobody reads beside the one that its client uses.
+func TestJupyterConnectionsOfOneSession(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	k := b.kernel()
+	f := b.frontend(k.ID, "?session_id=s")
+	f.until(f.send("shell", "kernel_info_request", map[string]any{}))
+	for range jupyter.MaxConnections - 1 {
+		b.frontend(k.ID, "?session_id=s")
+	}
+	cell := f.send("shell", "execute_request", map[string]any{"code": "print one"})
+	p := newPage()
+	p.until(f, cell)
+	if p.output[cell] != "one\n" {
+		t.Errorf("the client's own connection shows %q", p.output[cell])
+	}
+	last := b.frontend(k.ID, "?session_id=s") // one more: an unused one ends, not the client's own
+	p.until(last, cell)
+	second := f.send("shell", "execute_request", map[string]any{"code": "print two"})
+	p.until(f, second)
+	for _, at := range []*frontend{f, last} {
+		at.until(at.send("shell", "kernel_info_request", map[string]any{}))
+	}
+	if p.output[second] != "two\n" {
+		t.Errorf("the client's own connection shows %q", p.output[second])
+	}
+	if list := get[[]notebookKernel](b, 200, "GET", "/jupyter/api/kernels", nil); *list[0].Connections > jupyter.MaxConnections {
+		t.Errorf("the kernel has %d connections", *list[0].Connections)
+	}
+}
