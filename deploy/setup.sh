@@ -12,6 +12,8 @@
 #   deploy/setup.sh vulncheck
 #                          the tool that looks for known vulnerabilities, at its pinned version
 #   deploy/setup.sh sdk    the tools that build, check and test the Python SDK
+#   deploy/setup.sh typescript
+#                          the tools that build, check and test the TypeScript SDK
 #   deploy/setup.sh recipes
 #                          the packages that the recipes of docs/recipes use
 #   deploy/setup.sh e2b    the SDKs of E2B, which the tests of /e2b run
@@ -31,6 +33,8 @@
 #   SANDFARM_TEST_SDK       a virtual environment of your own with sdk/python/requirements-dev.txt
 #   SANDFARM_TEST_RECIPES   a virtual environment of your own with examples/python/recipes/requirements.txt
 #   SANDFARM_TEST_E2B       a folder of your own with the SDKs of E2B (node_modules, venv)
+#   SANDFARM_TEST_TYPESCRIPT
+#                           a folder of your own with npm and the devDependencies of sdk/typescript/package.json (npm, node_modules)
 #   SANDFARM_TEST_KERNEL    a virtual environment of your own with images/python/requirements.txt
 #   SANDFARM_TEST_REFERENCE a folder of your own with internal/agent/difftest/*.txt (libraries, ipykernel, matplotlib)
 #   SANDFARM_TEST_UV        a uv of your own, for the agent's tests
@@ -76,6 +80,8 @@ log=$cache/log
 . "$here/deploy/setup/python.sh"
 # shellcheck source=deploy/setup/e2b.sh
 . "$here/deploy/setup/e2b.sh"
+# shellcheck source=deploy/setup/typescript.sh
+. "$here/deploy/setup/typescript.sh"
 
 die() {
     printf 'setup: %s\n' "$*" >&2
@@ -139,6 +145,7 @@ test)
     minio=$!
     setup_mcp
     setup_e2b
+    setup_typescript
     setup_sdk
     setup_kernel
     setup_reference
@@ -175,6 +182,8 @@ sdk) setup_sdk ;;
 sdk-dir) sdk_dir ;;
 e2b) setup_e2b ;;
 e2b-dir) e2b_dir ;;
+typescript) setup_typescript ;;
+typescript-dir) typescript_dir ;;
 recipes) setup_recipes ;;
 recipes-dir) recipes_dir ;;
 kernel)
@@ -205,7 +214,7 @@ dist)
     go_required_tool cyclonedx-gomod github.com/CycloneDX/cyclonedx-gomod github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod "$cyclonedx_version"
     ;;
 *)
-    printf 'usage: %s run|test|compose|test-compose|lint|dist|vulncheck|sdk|recipes|e2b|kernel|gvisor|engine\n' "${0#"$here"/}" >&2
+    printf 'usage: %s run|test|compose|test-compose|lint|dist|vulncheck|sdk|typescript|recipes|e2b|kernel|gvisor|engine\n' "${0#"$here"/}" >&2
     exit 2
     ;;
 esac

@@ -18,7 +18,8 @@ setup_e2b() {
     say "fetching the SDKs of E2B (once; about half a minute)"
     new_folder "$dir"
     npm_tarball npm "$npm_version" "$npm_sum" "$work/npm"
-    npm_packages e2b "$node"
+    npm_packages deploy/e2b "$node"
+    rm -rf "$work/npm"
     if ! make_venv "$work/venv" python3 "$here/deploy/e2b/requirements.txt" e2b-python; then
         tail_of "$log/e2b-python.log"
         die "the packages of deploy/e2b/requirements.txt could not be installed: see above"

@@ -37,7 +37,8 @@ setup_mcp() {
     new_folder "$dir"
     npm_tarball "node-linux-$node_arch" "$node_version" "$node_sum" "$work/node"
     npm_tarball npm "$npm_version" "$npm_sum" "$work/npm"
-    npm_packages mcp "$work/node/bin"
+    npm_packages deploy/mcp "$work/node/bin"
+    rm -rf "$work/npm"
     if ! make_venv "$work/venv" python3 "$here/deploy/mcp/requirements.txt" mcp-python; then
         tail_of "$log/mcp-python.log"
         die "the Python MCP SDK of deploy/mcp/requirements.txt could not be installed: see above"
@@ -45,17 +46,17 @@ setup_mcp() {
     if mcp_works "$dir"; then discard; else publish "$dir"; fi
 }
 
-# npm_packages installs the packages of deploy/NAME into $work, from their lock file, with npm of $work and the Node of a folder, and removes npm.
+# npm_packages installs the packages of a folder of this tree into $work, from their lock file, with npm of $work and the Node of a folder.
 # Scripts of packages are not run. Node uses the system's certificates, for registries with a private certificate authority.
-npm_packages() { # name, folder of node
-    cp "$here/deploy/$1/package.json" "$here/deploy/$1/package-lock.json" "$work/"
-    : >"$log/$1.log"
-    if ! timed "installing the packages of deploy/$1" "$log/$1.log" env -C "$work" PATH="$2:$PATH" HOME="$work" \
+npm_packages() { # folder, folder of node
+    cp "$here/$1/package.json" "$here/$1/package-lock.json" "$work/"
+    : >"$log/${1##*/}.log"
+    if ! timed "installing the packages of $1" "$log/${1##*/}.log" env -C "$work" PATH="$2:$PATH" HOME="$work" \
         npm_config_registry="$registry" node --use-system-ca npm/bin/npm-cli.js ci --ignore-scripts --no-audit --no-fund --cache "$work/.npm"; then
-        tail_of "$log/$1.log"
-        die "the packages of deploy/$1/package-lock.json could not be installed from $registry: see above"
+        tail_of "$log/${1##*/}.log"
+        die "the packages of $1/package-lock.json could not be installed from $registry: see above"
     fi
-    rm -rf "$work/.npm" "$work/npm"
+    rm -rf "$work/.npm"
 }
 
 # setup_axe fetches axe-core, which the tests of the dashboard run in its pages.
