@@ -25,6 +25,7 @@ export SANDFARM_TEST_MINIO ?= $(CACHE)/bin/minio
 export SANDFARM_TEST_SDK ?= $(shell deploy/setup.sh sdk-dir 2>/dev/null)
 export SANDFARM_TEST_RECIPES ?= $(shell deploy/setup.sh recipes-dir 2>/dev/null)
 export SANDFARM_TEST_E2B ?= $(shell deploy/setup.sh e2b-dir 2>/dev/null)
+export SANDFARM_TEST_TYPESCRIPT ?= $(shell deploy/setup.sh typescript-dir 2>/dev/null)
 export SANDFARM_TEST_KERNEL ?= $(shell deploy/setup.sh kernel-dir 2>/dev/null)
 export SANDFARM_TEST_REFERENCE ?= $(shell deploy/setup.sh reference-dir 2>/dev/null)
 export SANDFARM_TEST_UV ?= $(shell deploy/setup.sh uv-path 2>/dev/null)
@@ -44,7 +45,7 @@ OTHER_PKGS = $$(go list -tags integration $(PKG) | grep -vxF "$$engine")
 TESTSUM = go run ./deploy/testsum
 
 .DEFAULT_GOAL := help
-.PHONY: help build first dist sdk lint-sdk agent run down test test-unit test-race test-integration lint fmt gen verify bench bench-go images doctor gvisor clean setup-run setup-test \
+.PHONY: help build first dist sdk sdk-typescript-tools lint-sdk agent run down test test-unit test-race test-integration lint fmt gen verify bench bench-go images doctor gvisor clean setup-run setup-test \
 	fuzz vulncheck test-attacks test-gvisor compose compose-init compose-down compose-stage test-compose test-faults test-faults-all test-rolling soak test-abuse test-abuse-all bin/sandfarm-skewed test-gpu test-recipes test-e2b test-ui
 
 help: ## print the targets
@@ -53,9 +54,17 @@ help: ## print the targets
 build: agent ## build bin/sandfarm, with the agent inside
 	go build -ldflags "$(LDFLAGS)" -o bin/sandfarm ./cmd/sandfarm
 
-sdk: ## build the Python SDK: a wheel and an sdist in dist/
+sdk: ## build the SDKs in dist/: a wheel and an sdist for Python, a package of npm for TypeScript
 	@deploy/setup.sh sdk
 	$(SANDFARM_TEST_SDK)/bin/python -m build --no-isolation --outdir dist sdk/python
+	@$(MAKE) --no-print-directory sdk-typescript-tools
+	cd sdk/typescript && $(NODE) scripts/build.mjs && $(NODE) $(SANDFARM_TEST_TYPESCRIPT)/npm/bin/npm-cli.js pack --pack-destination ../../dist
+
+# The tools of the TypeScript SDK, where its scripts and editors find them.
+NODE = $(SANDFARM_TEST_MCP)/node/bin/node
+sdk-typescript-tools:
+	@deploy/setup.sh typescript
+	@[ -d sdk/typescript/node_modules ] && [ ! -L sdk/typescript/node_modules ] || ln -sfn $(SANDFARM_TEST_TYPESCRIPT)/node_modules sdk/typescript/node_modules
 
 dist: ## build archives for all systems, with checksums and bills of materials, in dist/; ONLY=linux/amd64,darwin/arm64 selects some
 	@deploy/setup.sh dist
@@ -223,12 +232,13 @@ test-gpu: build ## on a host with NVIDIA GPUs, run nvidia-smi and a CUDA matrix 
 test-race: ## run the tests that need no server under the race detector (needs a C compiler)
 	@CGO_ENABLED=1 go test -json -race -p $(P) -timeout 20m -run '$(RUN)' $(FLAGS) $(PKG) | $(TESTSUM)
 
-lint: lint-sdk ## run go vet and golangci-lint (its pinned version is built once), and ruff and mypy for the Python SDK
+lint: lint-sdk ## run go vet and golangci-lint (its pinned version is built once), ruff and mypy for the Python SDK, tsc for the TypeScript SDK
 	go vet -tags integration,compose,faults,rolling,soak,abuse,recipes,suites,browser ./...
 	@deploy/setup.sh lint
 	$(LINT) run ./...
 
-lint-sdk:
+lint-sdk: sdk-typescript-tools
+	@$(NODE) sdk/typescript/node_modules/typescript/lib/tsc.js -p sdk/typescript/tests
 	@deploy/setup.sh sdk
 	@cd sdk/python && PATH=$(SANDFARM_TEST_SDK)/bin:$$PATH && ruff check -q . && ruff check -q --ignore D103,T201 ../../examples/python && \
 	ruff format -q --check . ../../examples/python && mypy
@@ -237,8 +247,10 @@ fmt: ## format the code
 	@deploy/setup.sh lint
 	$(LINT) fmt ./...
 
-gen: build ## regenerate the files that are generated from the code
+gen: build sdk-typescript-tools ## regenerate the files that are generated from the code
 	go generate ./...
+	@go run ./deploy/openapi >bin/openapi.json
+	@$(NODE) sdk/typescript/scripts/generate.mjs <bin/openapi.json >bin/schema.ts && mv bin/schema.ts sdk/typescript/src/schema.ts
 	@{ echo '# Settings'; echo; \
 	  echo 'Made from the code by `make gen`. Defaults, then a TOML file (`--config` or `SANDFARM_CONFIG`), then the environment;'; \
 	  echo 'the last one wins. `sandfarm config example` prints the file, `sandfarm config check` checks it.'; echo; \
@@ -251,7 +263,6 @@ verify: gen ## check that generated files are current, go.mod is tidy, each depe
 	go mod verify
 	@deploy/reproducible.sh
 	@deploy/setup.sh verify
-	@go run ./deploy/openapi >bin/openapi.json
 	$(CACHE)/bin/vacuum lint --ruleset deploy/openapi/rules.yaml --fail-severity warn --no-banner --details bin/openapi.json
 
 bench: setup-test build ## run the comparisons of docs/benchmarks.md; ONLY=print,stdout selects some
