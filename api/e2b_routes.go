@@ -2,6 +2,7 @@ package api
 
 import (
 	"errors"
+	"net/http"
 
 	"github.com/gin-gonic/gin"
 
@@ -18,9 +19,9 @@ const e2bBase = "/e2b"
 
 // newE2B makes the door for the SDKs of E2B.
 func (s *Server) newE2B() *e2b.Door {
-	domain := s.cfg.PreviewDomain
-	if domain == previewNone {
-		domain = ""
+	domain := func(r *http.Request) string {
+		_, domain := s.portDomain(addressOf(r))
+		return domain
 	}
 	return e2b.New(e2b.Deps{
 		Service: s.service, Signer: s.signer, Logger: s.log, Now: s.audit.now, MaxBody: s.cfg.Limits.MaxBodyBytes, Stall: s.cfg.StallTimeout, Domain: domain,
@@ -42,34 +43,52 @@ func (s *Server) e2bRoutes() []route {
 		{method: "POST", path: box + "/timeout", handler: s.e2b.Timeout},
 		{method: "POST", path: box + "/pause", handler: s.e2b.Pause},
 	}
+	all = append(all, s.e2bBoxRoutes(e2bBase)...)
+	for i := range all {
+		all[i].hidden, all[i].refuse = true, s.failE2B
+	}
+	return all
+}
+
+// e2bBoxRoutes are those to services in sandboxes, below a base: the sandbox is in a header.
+func (s *Server) e2bBoxRoutes(base string) []route {
+	var all []route
 	for _, d := range []struct {
 		method, path string
 		stream       bool // as in route
 		serve        e2b.Handler
 	}{
-		{"GET", e2bBase + "/health", true, s.e2b.Health},
-		{"GET", e2bBase + "/files", true, s.e2b.Download},
-		{"POST", e2bBase + "/files", false, s.e2b.Upload},
-		{"POST", e2bBase + "/execute", false, s.e2b.Interpret},
-		{"POST", e2bBase + "/contexts", false, s.e2b.Interpret},
-		{"GET", e2bBase + "/contexts", false, s.e2b.Interpret},
-		{"DELETE", e2bBase + "/contexts/{context}", false, s.e2b.Interpret},
-		{"POST", e2bBase + "/contexts/{context}/restart", false, s.e2b.Interpret},
+		{"GET", base + "/health", true, s.e2b.Health},
+		{"GET", base + "/files", true, s.e2b.Download},
+		{"POST", base + "/files", false, s.e2b.Upload},
+		{"POST", base + "/execute", false, s.e2b.Interpret},
+		{"POST", base + "/contexts", false, s.e2b.Interpret},
+		{"GET", base + "/contexts", false, s.e2b.Interpret},
+		{"DELETE", base + "/contexts/{context}", false, s.e2b.Interpret},
+		{"POST", base + "/contexts/{context}/restart", false, s.e2b.Interpret},
 	} {
 		r := route{method: d.method, path: d.path, open: true, scope: farm.ScopeRun, stream: d.stream}
 		r.handler = s.inBox(r, d.serve)
 		all = append(all, r)
 	}
-	rpc := s.e2b.RPC(e2bBase)
+	rpc := s.e2b.RPC(base)
 	for procedure, changes := range e2b.Procedures() {
-		r := route{method: "POST", path: e2bBase + procedure, open: true, scope: farm.ScopeRun, stream: !changes}
+		r := route{method: "POST", path: base + procedure, open: true, scope: farm.ScopeRun, stream: !changes}
 		r.handler = s.inBox(r, rpc)
 		all = append(all, r)
 	}
-	for i := range all {
-		all[i].hidden, all[i].refuse = true, s.failE2B
-	}
 	return all
+}
+
+// boxRouter makes the engine of the hosts that a sandbox has for E2B's services. None of the farm's other routes is there.
+func (s *Server) boxRouter() http.Handler {
+	e := s.hostRouter()
+	for _, r := range s.e2bBoxRoutes("") {
+		r.refuse = s.failE2B
+		e.Handle(r.method, r.ginPath(), s.handle(r))
+	}
+	e.NoRoute(func(c *gin.Context) { s.failE2B(c, farm.NotFoundf("There is no such path.")) })
+	return e
 }
 
 // inBox makes the handler of a request that carries the token of a sandbox instead of a key. The request counts against the quotas of the

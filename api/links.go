@@ -11,6 +11,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/sandfarm/sandfarm/api/e2b"
 	"github.com/sandfarm/sandfarm/api/guard"
 	"github.com/sandfarm/sandfarm/api/keyring"
 	"github.com/sandfarm/sandfarm/api/ports"
@@ -94,7 +95,16 @@ func (s *Server) makeLink(ctx context.Context, c service.Call, id string, r wire
 
 // linkURL is the address of a link, as a caller reaches it.
 func (s *Server) linkURL(at address, link ports.Link, token string) string {
-	domain := s.cfg.PreviewDomain
+	scheme, domain := s.portDomain(at)
+	if domain == "" {
+		return at.scheme + "://" + at.host + strings.Replace(linkPath, "{token}", token, 1) + "/"
+	}
+	return scheme + "://" + ports.Host(link.Port, link.Sandbox, domain) + "/?" + ports.LinkName + "=" + token
+}
+
+// portDomain is below which a caller reaches the hosts of ports, with a port where that is not the scheme's; "": there are no such hosts.
+func (s *Server) portDomain(at address) (scheme, domain string) {
+	domain = s.cfg.PreviewDomain
 	name, port, err := net.SplitHostPort(at.host)
 	if err != nil {
 		name = at.host
@@ -102,16 +112,15 @@ func (s *Server) linkURL(at address, link ports.Link, token string) string {
 	if domain == "" && guard.Loopback(name) {
 		domain = previewLocal
 	}
-	query := "/?" + ports.LinkName + "=" + token
 	switch {
 	case domain == "" || domain == previewNone:
-		return at.scheme + "://" + at.host + strings.Replace(linkPath, "{token}", token, 1) + "/"
+		return "", ""
 	case !guard.Loopback(domain):
-		return "https://" + ports.Host(link.Port, link.Sandbox, domain) + query
+		return "https", domain
 	case port != "":
 		domain = net.JoinHostPort(domain, port)
 	}
-	return at.scheme + "://" + ports.Host(link.Port, link.Sandbox, domain) + query
+	return at.scheme, domain
 }
 
 // followLink passes a request to a link below the farm's own address on.
@@ -127,10 +136,14 @@ func (s *Server) followLink(c *gin.Context) error {
 	return s.serveLink(c, link, ports.View{Path: path, Prefix: prefix, Public: true})
 }
 
-// serveLink passes a request on for as long as its link works. It counts against the quotas of the link's tenant.
+// serveLink passes a request on for as long as its link works, the zero time for as long as its sandbox lives. It counts against the quotas of
+// the link's tenant.
 func (s *Server) serveLink(c *gin.Context, link ports.Link, v ports.View) error {
 	rest.ActFor(c, keyring.Caller{Tenant: link.Tenant})
-	ctx, done := context.WithDeadline(c.Request.Context(), link.Expires)
+	ctx, done := context.WithCancel(c.Request.Context())
+	if !link.Expires.IsZero() {
+		ctx, done = context.WithDeadline(c.Request.Context(), link.Expires)
+	}
 	defer done()
 	leave, err := s.gate.Enter(ctx, link.Tenant, rest.RequestID(c), c.Writer.Header())
 	if err != nil {
@@ -146,6 +159,7 @@ func (s *Server) serveLink(c *gin.Context, link ports.Link, v ports.View) error 
 	}
 	v.Hide = func(h http.Header) {
 		h.Del("X-Api-Key")
+		s.e2b.HideTokens(ctx, h)
 		if scheme, key, _ := strings.Cut(h.Get("Authorization"), " "); strings.EqualFold(scheme, "Bearer") && !s.keys.Open() {
 			if _, err := s.keys.Find(ctx, strings.TrimSpace(key)); err == nil { // sent by mistake: the server shall not have it
 				h.Del("Authorization")
@@ -156,13 +170,19 @@ func (s *Server) serveLink(c *gin.Context, link ports.Link, v ports.View) error 
 	return nil
 }
 
-// byHost serves the hosts of ports apart from the farm's own.
+// byHost serves the hosts of ports apart from the farm's own. Those of E2B's services are no ports, unless a link says so.
 func (s *Server) byHost(w http.ResponseWriter, r *http.Request) {
-	if _, _, ok, below := ports.ParseHost(r.Host, s.previewDomain()); ok || below && s.cfg.PreviewDomain != "" && s.cfg.PreviewDomain != previewNone {
+	number, sandbox, ok, below := ports.ParseHost(r.Host, s.previewDomain())
+	link, _, _ := ports.TakeToken(r)
+	switch {
+	case ok && link == "" && e2b.IsService(number):
+		e2b.Name(r, number, sandbox)
+		s.boxes.ServeHTTP(w, r)
+	case ok || below && s.cfg.PreviewDomain != "" && s.cfg.PreviewDomain != previewNone:
 		s.previews.ServeHTTP(w, r)
-		return
+	default:
+		s.engine.ServeHTTP(w, r)
 	}
-	s.engine.ServeHTTP(w, r)
 }
 
 // previewDomain is below which the hosts of ports are.
@@ -173,13 +193,19 @@ func (s *Server) previewDomain() string {
 	return s.cfg.PreviewDomain
 }
 
-// previewRouter makes the engine that serves the hosts of ports. None of the farm's routes is there.
-func (s *Server) previewRouter() http.Handler {
+// hostRouter makes an engine without routes for hosts of ports.
+func (s *Server) hostRouter() *gin.Engine {
 	e := gin.New()
 	e.RedirectTrailingSlash, e.RedirectFixedPath, e.RemoveExtraSlash = false, false, false
 	e.UseRawPath, e.UnescapePathValues = false, false
 	_ = e.SetTrustedProxies(nil) // nil cannot be wrong
 	e.Use(rest.Identify(s.cfg.StallTimeout), rest.Log(s.log), s.metrics.observe, rest.Recover(s.log))
+	return e
+}
+
+// previewRouter makes the engine that serves the hosts of ports. None of the farm's routes is there.
+func (s *Server) previewRouter() http.Handler {
+	e := s.hostRouter()
 	for _, method := range portMethods {
 		e.Handle(method, "/*path", func(c *gin.Context) {
 			if err := s.preview(c); err != nil {
@@ -190,14 +216,27 @@ func (s *Server) previewRouter() http.Handler {
 	return e
 }
 
-// preview serves a request to the host of a port. A link brings its token in the query; a cookie of this host alone keeps it.
+// preview serves a request to the host of a port. A link brings its token in the query; a cookie of this host alone keeps it. Clients of E2B
+// bring the token of the sandbox in a header.
 func (s *Server) preview(c *gin.Context) error {
 	number, sandbox, ok, _ := ports.ParseHost(c.Request.Host, s.previewDomain())
 	if !ok {
 		return farm.NotFoundf("There is no such address. Links to ports of sandboxes begin with https://{port}-sbx-….")
 	}
 	token, query, fromQuery := ports.TakeToken(c.Request)
-	if token == "" {
+	switch {
+	case token == "" && e2b.HasToken(c.Request.Header):
+		e2b.Name(c.Request, number, sandbox)
+		box, err := s.e2b.Open(c.Request)
+		if err != nil {
+			return err //nolint:wrapcheck // a sentence for the caller
+		}
+		if err := s.e2b.Running(c.Request.Context(), box); err != nil {
+			s.failE2B(c, err)
+			return nil
+		}
+		return s.serveLink(c, ports.Link{Tenant: box.Tenant, Sandbox: box.ID, Port: number}, ports.View{Path: c.Request.URL.EscapedPath()})
+	case token == "":
 		return farm.Errorf(farm.CodeUnauthorized, "This address needs a link. Ask for one with POST /v1/sandboxes/{id}/port-links.")
 	}
 	link, err := s.links.Open(c.Request.Context(), token)

@@ -80,6 +80,7 @@ type Server struct {
 	sessions        *session.Sessions
 	ui              *ui.Files
 	previews        http.Handler // of the hosts of ports
+	boxes           http.Handler // of those of E2B's services in sandboxes
 	metrics         *metrics
 	tracer          trace.TracerProvider
 	memory          *budget.Budget
@@ -152,7 +153,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		}
 	}
 	s.engine = s.router()
-	s.previews = s.previewRouter()
+	s.previews, s.boxes = s.previewRouter(), s.boxRouter()
 	s.http = httpserver.New(httpserver.Config{
 		Name: "api", Listen: cfg.Listen, StopTimeout: stopTimeout, Log: s.log,
 		HTTP: &http.Server{Handler: s.Handler(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader},

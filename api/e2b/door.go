@@ -2,6 +2,7 @@ package e2b
 
 import (
 	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -25,8 +26,8 @@ type Deps struct {
 	MaxBody int64
 	// Stall is how long the transfer of a stream may stall.
 	Stall time.Duration
-	// Domain is below which the ports of sandboxes have hosts, and becomes the domain of the SDK; "": the SDK keeps its own.
-	Domain string
+	// Domain is below which the sender of a request reaches the hosts of ports, and becomes the domain of its SDK; "": the SDK keeps its own.
+	Domain func(*http.Request) string
 }
 
 // Door serves the SDKs. It is safe for concurrent use.

@@ -40,7 +40,7 @@ func (d *Door) List(c *gin.Context) error {
 		shown := []shownSandbox{}
 		for _, s := range list.Items {
 			if template == "" || s.Image == template {
-				shown = append(shown, d.show(s))
+				shown = append(shown, d.show(c, s))
 			}
 		}
 		return shown, err

@@ -77,7 +77,7 @@ func (d *Door) giveUp(ctx context.Context, call service.Call, out service.Outcom
 
 // answer answers with what an SDK needs to use a sandbox.
 func (d *Door) answer(c *gin.Context, status int, s wire.Sandbox) error {
-	out := madeSandbox{TemplateID: s.Image, SandboxID: ShownID(s.ID), Alias: s.Image, ClientID: clientID, EnvdVersion: envdVersion, Domain: d.Domain}
+	out := madeSandbox{TemplateID: s.Image, SandboxID: ShownID(s.ID), Alias: s.Image, ClientID: clientID, EnvdVersion: envdVersion, Domain: d.Domain(c.Request)}
 	box := Box{Tenant: rest.Tenant(c), ID: s.ID, Key: rest.Caller(c).KeyID}
 	var err error
 	if out.Access, err = d.token(c.Request.Context(), accessToken, box); err != nil {
@@ -105,13 +105,13 @@ func (d *Door) Info(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	return rest.Reply(c, http.StatusOK, d.show(s))
+	return rest.Reply(c, http.StatusOK, d.show(c, s))
 }
 
-func (d *Door) show(s wire.Sandbox) shownSandbox {
+func (d *Door) show(c *gin.Context, s wire.Sandbox) shownSandbox {
 	out := shownSandbox{
 		TemplateID: s.Image, SandboxID: ShownID(s.ID), Alias: s.Image, ClientID: clientID, StartedAt: s.CreatedAt, EndAt: s.ExpiresAt, EnvdVersion: envdVersion,
-		CPUCount: int(math.Ceil(s.Resources.CPUs)), MemoryMB: s.Resources.MemoryMB, DiskSizeMB: s.Resources.DiskMB, State: stateRunning, Metadata: s.Labels, Domain: d.Domain,
+		CPUCount: int(math.Ceil(s.Resources.CPUs)), MemoryMB: s.Resources.MemoryMB, DiskSizeMB: s.Resources.DiskMB, State: stateRunning, Metadata: s.Labels, Domain: d.Domain(c.Request),
 	}
 	if s.State == string(farm.SandboxHibernated) {
 		out.State = statePaused

@@ -19,7 +19,7 @@ const linkVersion = "port1"
 type Link struct {
 	Tenant, Sandbox string
 	Port            int
-	Expires         time.Time // in whole seconds
+	Expires         time.Time // in whole seconds; of a link that Open returns never zero
 }
 
 // Links signs links and checks them. It is safe for concurrent use.
@@ -68,8 +68,11 @@ func (l *Links) Open(ctx context.Context, token string) (Link, error) {
 	return k, nil
 }
 
-// hostPrefix begins the id of a sandbox in the name of a host, which has no '_'.
-var hostPrefix = strings.ReplaceAll(farm.SandboxPrefix, "_", "-")
+// hostPrefix begins the id of a sandbox in the name of a host, which has no '_'. plainPrefix does so in the names that the SDKs of E2B make.
+var (
+	hostPrefix  = strings.ReplaceAll(farm.SandboxPrefix, "_", "-")
+	plainPrefix = strings.TrimSuffix(farm.SandboxPrefix, "_")
+)
 
 // Host is the name, below the domain of previews, of the origin that a port has for itself.
 func Host(port int, sandbox, domain string) string {
@@ -82,6 +85,9 @@ func ParseHost(host, domain string) (port int, sandbox string, ok, below bool) {
 	name, _, _ := strings.Cut(strings.ToLower(host), ":")
 	label, below := strings.CutSuffix(strings.TrimSuffix(name, "."), "."+domain)
 	number, id, cut := strings.Cut(label, "-"+hostPrefix)
+	if !cut {
+		number, id, cut = strings.Cut(label, "-"+plainPrefix)
+	}
 	port, err := strconv.Atoi(number)
 	sandbox = farm.SandboxPrefix + id
 	if !below || !cut || err != nil || port < 1 || port > 65535 || strconv.Itoa(port) != number || !farm.ValidID(farm.SandboxPrefix, sandbox) {
