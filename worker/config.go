@@ -46,7 +46,7 @@ type Config struct {
 	AutoInstallDeny  []string      `toml:"auto_install_deny" doc:"Python packages that auto_install never installs."`
 
 	Listen          string `toml:"listen" default:"auto" doc:"Address on which the worker takes interactive streams (processes of sandboxes) from the API, by TLS with certificates that the farm makes for itself: host:port; auto, or auto:port: the address by which this machine reaches Redis, which is loopback if Redis is on this machine; none: no such streams. Workers announce it; the API must reach it."`
-	LiveConnections int    `toml:"live_connections" default:"128" min:"1" max:"10000" doc:"Connections to listen at a time; others wait. One has up to 250 streams."`
+	LiveConnections int    `toml:"live_connections" default:"128" min:"1" max:"10000" doc:"Connections to listen at a time, beside those to ports, which are streams; others wait. One has up to 250 streams."`
 	LiveStreams     int    `toml:"live_streams" default:"4000" min:"1" max:"100000" doc:"Interactive streams of all tenants at a time on this worker."`
 
 	Runtimes      []string          `toml:"-"` // OCI runtimes that callers may choose, beside the engine's default

@@ -26,7 +26,7 @@ func (w *Worker) listen(ctx context.Context) error {
 	server := workerlive.New(workerlive.Config{
 		Listen: address, Connections: w.cfg.LiveConnections, Streams: w.cfg.LiveStreams, Tenant: w.cfg.Limits.LiveStreams,
 	}, workerlive.Deps{
-		Identity: w.identity, Sandboxes: w.store, Node: w.node.ID, Connect: w.node.Connect, Used: w.noteUse, Memory: w.deps.Memory, Log: w.log,
+		Identity: w.identity, Sandboxes: w.store, Node: w.node.ID, Connect: w.node.Connect, DialPort: w.node.DialPort, Used: w.noteUse, Memory: w.deps.Memory, Log: w.log,
 	})
 	if err := server.Start(ctx); err != nil {
 		return fmt.Errorf("take interactive streams (worker.listen): %w", err)

@@ -14,8 +14,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/live"
 )
 
-// portBytes is what a connection to a port is charged: its window, and its buffers in the connection to the worker.
-const portBytes = 192 << 10
+// portBytes is what a connection to a port is charged: the buffers of its TLS and of who reads and writes it.
+const portBytes = 96 << 10
 
 // Port is a port of a sandbox that can be reached now.
 type Port struct {

@@ -7,9 +7,12 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -155,6 +158,47 @@ func TestDialLocalReachesTheContainersOwnSocket(t *testing.T) {
 	}
 	if _, err := b.DialLocal(t.Context(), two, "@probe"); farm.CodeOf(err) != farm.CodeNotFound {
 		t.Errorf("a container that is gone: %v", err)
+	}
+}
+
+// The port of one container is not that of another one, nor of this machine, and a namespace that is closed is not entered any more.
+func TestASpaceHasPortsOfItsOwn(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	one, two := b.start(t, b.spec(t, "serve")), b.start(t, b.spec(t, "wait"))
+	with, err := b.Space(t.Context(), one)
+	if enginetest.GVisor() {
+		if !errors.Is(err, engine.ErrNotLocal) {
+			t.Errorf("a namespace of gVisor: %v", err)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	without, err := b.Space(t.Context(), two)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer without.Close()
+	var conn *net.TCPConn
+	for end := time.Now().Add(time.Minute); conn == nil; { // until it listens
+		if conn, err = with.DialTCP(t.Context(), "127.0.0.1:7000"); err != nil && (!errors.Is(err, syscall.ECONNREFUSED) || time.Now().After(end)) {
+			t.Fatal(err)
+		}
+	}
+	defer conn.Close()
+	if got, err := io.ReadAll(conn); err != nil || string(got) != "inside" {
+		t.Errorf("read %q, %v", got, err)
+	}
+	if _, err := without.DialTCP(t.Context(), "127.0.0.1:7000"); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("the port of one container in the namespace of another: %v", err)
+	}
+	if err := with.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := with.DialTCP(t.Context(), "127.0.0.1:7000"); err == nil || errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("a namespace that is closed: %v", err)
 	}
 }
 

@@ -30,32 +30,65 @@ const (
 // enter its network namespace, or the runtime has its own sockets (gVisor). Dial works there.
 var ErrNotLocal = errors.New("the container's sockets cannot be reached from this process")
 
-// DialLocal connects to an abstract unix socket ("@name") in a container's network namespace, without the engine: three processes copy
-// a stream through an exec. It needs an engine on this host and the right to enter namespaces (root); otherwise it returns ErrNotLocal.
-// It opens no file of the container: an abstract name exists in the network namespace alone, and belongs to the first listener, PID 1.
-func (e *Engine) DialLocal(ctx context.Context, id, socket string) (net.Conn, error) {
-	if os.Geteuid() != 0 || !strings.HasPrefix(socket, "@") {
+// Space is the network namespace of a running container, as long as it is open. Its methods may be called at the same time.
+type Space struct{ file *os.File }
+
+// Space opens the network namespace of a container. It needs an engine on this host and the right to enter namespaces (root); otherwise it
+// returns ErrNotLocal. The caller closes it.
+func (e *Engine) Space(ctx context.Context, id string) (*Space, error) {
+	if os.Geteuid() != 0 {
 		return nil, ErrNotLocal
 	}
 	pid, full, err := e.process(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	space, err := os.Open("/proc/" + strconv.Itoa(pid) + "/ns/net")
+	file, err := os.Open("/proc/" + strconv.Itoa(pid) + "/ns/net")
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotLocal, err)
 	}
-	defer func() { _ = space.Close() }()
 	// Check the process after its namespace was opened: the pid may be one of another host, or by now of another process. The cgroup names
 	// the container.
 	groups, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
 	if err != nil || !strings.Contains(string(groups), full) {
+		_ = file.Close()
 		return nil, fmt.Errorf("%w: process %d is not the container's", ErrNotLocal, pid)
 	}
-	fd, err := connectIn(int(space.Fd()), socket) //nolint:gosec // a descriptor is small
+	return &Space{file}, nil
+}
+
+// Close closes the namespace. Connections that were made in it stay.
+func (s *Space) Close() error { return s.file.Close() }
+
+// DialTCP connects to an IP address and port in the namespace, such as those of its loopback.
+func (s *Space) DialTCP(ctx context.Context, address string) (*net.TCPConn, error) {
+	return inside(s, func() (*net.TCPConn, error) {
+		var dialer net.Dialer // it makes the socket on this thread: the address is not a name
+		conn, err := dialer.DialContext(ctx, "tcp", address)
+		if err != nil {
+			return nil, err
+		}
+		return conn.(*net.TCPConn), nil //nolint:errcheck,forcetypeassert // a tcp connection is one
+	})
+}
+
+// DialLocal connects to an abstract unix socket ("@name") in a container's network namespace, without the engine: three processes copy
+// a stream through an exec. ErrNotLocal: see Space.
+// It opens no file of the container: an abstract name exists in the network namespace alone, and belongs to the first listener, PID 1.
+func (e *Engine) DialLocal(ctx context.Context, id, socket string) (net.Conn, error) {
+	if !strings.HasPrefix(socket, "@") {
+		return nil, ErrNotLocal
+	}
+	space, err := e.Space(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = space.Close() }()
+	connect := func() (int, error) { return connectTo(socket) }
+	fd, err := inside(space, connect)
 	for end := time.Now().Add(listenPatience); errors.Is(err, unix.ECONNREFUSED) && time.Now().Before(end) && ctx.Err() == nil; {
-		time.Sleep(listenPause)                      //nolint:forbidigo // nothing signals that a container listens
-		fd, err = connectIn(int(space.Fd()), socket) //nolint:gosec // a descriptor is small
+		time.Sleep(listenPause) //nolint:forbidigo // nothing signals that a container listens
+		fd, err = inside(space, connect)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotLocal, err)
@@ -100,26 +133,38 @@ func (e *Engine) process(ctx context.Context, id string) (pid int, full string, 
 	return pid, full, err
 }
 
-// connectIn connects in another network namespace. The thread that enters it ends with its goroutine.
-func connectIn(space int, socket string) (fd int, err error) {
+// inside calls f in a network namespace. The thread that enters it ends with its goroutine.
+func inside[T any](space *Space, f func() (T, error)) (T, error) {
 	type answer struct {
-		fd  int
+		got T
 		err error
 	}
 	answers := make(chan answer, 1)
 	go func() {
 		runtime.LockOSThread() // never unlocked
-		fd, err := enterAndConnect(space, socket)
-		answers <- answer{fd, err}
+		var a answer
+		if a.err = space.enter(); a.err == nil {
+			a.got, a.err = f()
+		}
+		answers <- a
 	}()
 	a := <-answers
-	return a.fd, a.err
+	return a.got, a.err
 }
 
-func enterAndConnect(space int, socket string) (int, error) {
-	if err := unix.Setns(space, unix.CLONE_NEWNET); err != nil {
-		return -1, os.NewSyscallError("setns", err)
+// enter moves this thread to the namespace. It holds the descriptor: another file that got its number would be another sandbox's.
+func (s *Space) enter() error {
+	raw, err := s.file.SyscallConn()
+	if err != nil {
+		return err
 	}
+	var entered error
+	err = raw.Control(func(fd uintptr) { entered = os.NewSyscallError("setns", unix.Setns(int(fd), unix.CLONE_NEWNET)) }) //nolint:gosec // a descriptor is small
+	return errors.Join(err, entered)
+}
+
+// connectTo connects to an abstract unix socket of this thread's network namespace.
+func connectTo(socket string) (int, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, os.NewSyscallError("socket", err)

@@ -24,6 +24,8 @@ type Config struct {
 	HTTP *http.Server
 	// MaxConnections is how many connections are open at a time; others wait. 0 means any number.
 	MaxConnections int
+	// Accepted replaces a connection that was accepted, below TLS; nil: it stays as it is.
+	Accepted func(net.Conn) net.Conn
 	// StopTimeout is how long Stop waits for requests that run before it cuts them off. 0 means not at all.
 	StopTimeout time.Duration
 	// Log gets start, end and failures. Required.
@@ -61,6 +63,9 @@ func (s *Server) Start(ctx context.Context) error {
 	s.cfg.HTTP.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(ctx) }
 	if s.cfg.MaxConnections > 0 {
 		listener = netutil.LimitListener(listener, s.cfg.MaxConnections)
+	}
+	if s.cfg.Accepted != nil {
+		listener = accepting{listener, s.cfg.Accepted}
 	}
 	s.cfg.Log.InfoContext(ctx, s.cfg.Name+" listens", slog.String("addr", listener.Addr().String()))
 	s.serving.Go(func() {
@@ -102,4 +107,19 @@ func (s *Server) Stop() {
 		_ = s.cfg.HTTP.Close()
 	}
 	s.serving.Wait()
+}
+
+// accepting replaces the connections of a listener.
+type accepting struct {
+	net.Listener
+	accepted func(net.Conn) net.Conn
+}
+
+// Accept implements net.Listener.
+func (a accepting) Accept() (net.Conn, error) {
+	conn, err := a.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return a.accepted(conn), nil
 }

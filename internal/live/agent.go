@@ -7,16 +7,19 @@ import (
 )
 
 // Agent is what a sandbox's agent does for callers over the live path.
-type Agent = client.Live
-
-// PortConn is a connection to a port of a sandbox.
-type PortConn = client.PortConn
+type Agent struct {
+	client.Live
+	way *sandboxPath
+}
 
 // Output is an answer with output of a process.
 type Output = client.ProcessOutput
 
 // Agent is the agent of a sandbox.
-func (p *Path) Agent(box *farm.Sandbox) Agent { return client.NewLive(p.Sandbox(box)) }
+func (p *Path) Agent(box *farm.Sandbox) Agent {
+	way := p.way(box)
+	return Agent{client.NewLive(way), way}
+}
 
 // FileEvents is an answer with changes of files.
 type FileEvents = agent.FileEvents

@@ -176,7 +176,7 @@ func (i *Identity) config() (*tls.Config, error) {
 	}
 	pool := i.known.pool()
 	return &tls.Config{
-		MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"}, Certificates: []tls.Certificate{*i.own}, Time: i.now,
+		MinVersion: tls.VersionTLS13, NextProtos: []string{"h2", "http/1.1"}, Certificates: []tls.Certificate{*i.own}, Time: i.now,
 		RootCAs: pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
 		SessionTicketsDisabled: true, // a resumed session would skip the check of a certificate that is no longer trusted
 	}, nil
@@ -185,17 +185,17 @@ func (i *Identity) config() (*tls.Config, error) {
 // ServerTLS are the TLS settings of a worker's listener. Each handshake uses what Refresh has found last.
 func (i *Identity) ServerTLS() *tls.Config {
 	return &tls.Config{
-		MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"},
+		MinVersion: tls.VersionTLS13, NextProtos: []string{"h2", "http/1.1"},
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return i.config() },
 		GetCertificate:     func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, errNoIdentity }, // GetConfigForClient goes first
 	}
 }
 
-// clientTLS are the TLS settings for a connection to a worker.
-func (i *Identity) clientTLS(worker string) (*tls.Config, error) {
+// clientTLS are the TLS settings for a connection to a worker: by HTTP/2, or by HTTP/1.1 for a connection to a port.
+func (i *Identity) clientTLS(worker, protocol string) (*tls.Config, error) {
 	c, err := i.config()
 	if err == nil {
-		c.ServerName = host(worker)
+		c.ServerName, c.NextProtos = host(worker), []string{protocol}
 	}
 	return c, err
 }

@@ -38,7 +38,7 @@ func identity(t *testing.T, source Authorities, role Role, name string, now func
 // meet makes a handshake between a caller's end and a worker's, and returns the error of each.
 func meet(t *testing.T, caller *Identity, name string, worker *Identity) (client, server error) {
 	t.Helper()
-	config, err := caller.clientTLS(name)
+	config, err := caller.clientTLS(name, "h2")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestOnlyTheAPIReachesAWorkerAndOnlyTheOneItMeans(t *testing.T) {
 		"no certificate": func(c *tls.Config) { c.Certificates = nil },
 		"TLS 1.2":        func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS12, tls.VersionTLS12 },
 	} {
-		config, err := api.clientTLS("wrk_1")
+		config, err := api.clientTLS("wrk_1", "h2")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +115,7 @@ func TestAnIdentityBeforeItsFirstRefreshServesNobody(t *testing.T) {
 	if c, s := meet(t, api, "wrk_1", worker); c == nil || s == nil {
 		t.Errorf("%v, %v", c, s)
 	}
-	if _, err := worker.clientTLS("wrk_2"); !errors.Is(err, errNoIdentity) {
+	if _, err := worker.clientTLS("wrk_2", "h2"); !errors.Is(err, errNoIdentity) {
 		t.Errorf("call: %v", err)
 	}
 }

@@ -65,6 +65,10 @@ func (p *Path) Close() { p.http.CloseIdleConnections() }
 // Sandbox carries requests to the agent of a sandbox, whose record says where it is. Only paths below agent.LivePrefix are taken. A request that
 // no worker has begun is sent to the next one of the node, as is a PUT whose body is in memory; an answer that breaks off is the caller's to continue.
 func (p *Path) Sandbox(box *farm.Sandbox) http.RoundTripper {
+	return p.way(box)
+}
+
+func (p *Path) way(box *farm.Sandbox) *sandboxPath {
 	return &sandboxPath{path: p, node: box.Node, target: Target{Ref: box.Ref(), Generation: box.Generation}}
 }
 
@@ -83,36 +87,43 @@ func (s *sandboxPath) RoundTrip(req *http.Request) (res *http.Response, err erro
 		}
 	}()
 	repeats := req.Method == http.MethodPut && req.GetBody != nil // an agent does it once, however often it comes
+	err = s.each(req.Context(), func(w farm.Worker) (again bool, err error) {
+		if body.wasRead() {
+			fresh, err := req.GetBody()
+			if err != nil {
+				return false, err
+			}
+			body.close()
+			body = &watchedBody{ReadCloser: fresh}
+		}
+		res, err = s.send(req, w, body, repeats) //nolint:bodyclose // the caller closes it
+		return repeats || !body.wasRead(), err
+	})
+	return res, err
+}
+
+// each calls try with the workers of the node, one after the other, until it succeeds or says that another one must not be tried.
+func (s *sandboxPath) each(ctx context.Context, try func(farm.Worker) (again bool, err error)) error {
 	tried := map[string]bool{}
 	var last error
 	for _, fresh := range []bool{false, true} {
-		workers, err := s.path.candidates(req.Context(), s.node, s.target.Ref.ID, fresh)
+		workers, err := s.path.candidates(ctx, s.node, s.target.Ref.ID, fresh)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for _, w := range workers {
 			if tried[w.ID] {
 				continue
 			}
 			tried[w.ID] = true
-			res, err := s.send(req, w, body, repeats)
-			if err == nil {
-				return res, nil
+			again, err := try(w)
+			if err == nil || !again || ctx.Err() != nil {
+				return err
 			}
-			if last = err; req.Context().Err() != nil || body.wasRead() && !repeats {
-				return nil, err
-			}
-			if body.wasRead() {
-				again, err := req.GetBody()
-				if err != nil {
-					return nil, err
-				}
-				body.close()
-				body = &watchedBody{ReadCloser: again}
-			}
+			last = err
 		}
 	}
-	return nil, farm.Wrap(last, farm.CodeUnavailable, "No worker of the sandbox's node can be reached now. The sandbox and its processes run on; send the request again in a few seconds.")
+	return farm.Wrap(last, farm.CodeUnavailable, "No worker of the sandbox's node can be reached now. The sandbox and its processes run on; send the request again in a few seconds.")
 }
 
 // send sends a request to one worker. An answer that says that another one should be asked is an error.
@@ -254,23 +265,38 @@ func (p *Path) learn(workers []farm.Worker) {
 	}
 }
 
-// dial connects to the worker that the URL names, and to no other: its certificate must have its name.
+// dial connects to the worker that the URL names.
 func (p *Path) dial(ctx context.Context, _, address string) (net.Conn, error) {
-	ctx, done := context.WithTimeout(ctx, dialTimeout)
-	defer done()
 	name, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
 	}
+	return p.connect(ctx, name, "h2")
+}
+
+// connect connects to the worker of a name, and to no other: its certificate must have it.
+func (p *Path) connect(ctx context.Context, name, protocol string) (*tls.Conn, error) {
+	ctx, done := context.WithTimeout(ctx, dialTimeout)
+	defer done()
 	p.mu.Lock()
 	to, worker := p.addresses[name], p.names[name]
 	p.mu.Unlock()
 	if to == "" {
 		return nil, errors.New("the worker is gone")
 	}
-	config, err := p.identity.clientTLS(worker)
+	config, err := p.identity.clientTLS(worker, protocol)
 	if err != nil {
 		return nil, err
 	}
-	return (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", to)
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "tcp", to)
+	if err != nil {
+		return nil, err
+	}
+	secure := tls.Client(&Below{Conn: conn}, config)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return secure, nil
 }

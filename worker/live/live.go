@@ -6,12 +6,14 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"sync"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/agent/port"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/httpserver"
@@ -45,7 +47,7 @@ const (
 // Config are the settings of a Server.
 type Config struct {
 	Listen      string // host:port
-	Connections int    // at a time; others wait
+	Connections int    // at a time, beside those of ports; others wait
 	Streams     int    // at a time, of all tenants
 	Tenant      int    // streams of one tenant at a time
 }
@@ -63,6 +65,8 @@ type Deps struct {
 	Node func() string
 	// Connect returns the agent of a sandbox.
 	Connect func(ctx context.Context, box *farm.Sandbox) (*client.Client, error)
+	// DialPort connects to a port of a sandbox's loopback. Not found: nothing listens there.
+	DialPort func(ctx context.Context, box *farm.Sandbox, number uint16) (port.Server, error)
 	// Used notes that a sandbox is in use.
 	Used func(ctx context.Context, box *farm.Sandbox) error
 	// Memory is the budget for the buffers of streams; nil: without limit.
@@ -83,6 +87,8 @@ type Server struct {
 
 	base context.Context //nolint:containedctx // the life of all streams, ended by Stop
 	end  context.CancelFunc
+
+	ports sync.WaitGroup // connections to ports, which the HTTP server does not know any more
 }
 
 // New makes a server; nothing is started.
@@ -91,7 +97,8 @@ func New(cfg Config, deps Deps) *Server {
 	s.base, s.end = context.WithCancel(context.Background()) //nolint:forbidigo // Stop ends it
 	s.use = usage{note: deps.Used, log: deps.Log, base: s.base}
 	s.http = httpserver.New(httpserver.Config{
-		Name: "live path", Listen: cfg.Listen, MaxConnections: cfg.Connections, Log: deps.Log,
+		Name: "live path", Listen: cfg.Listen, MaxConnections: cfg.Connections + cfg.Streams, Log: deps.Log,
+		Accepted: func(c net.Conn) net.Conn { return &live.Below{Conn: c} },
 		HTTP: &http.Server{
 			Handler: http.HandlerFunc(s.serve), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 			TLSConfig: deps.Identity.ServerTLS(),
@@ -112,8 +119,11 @@ func (s *Server) Addr() string { return s.http.Addr() }
 
 // Stop ends all streams at once: the API goes on through another worker.
 func (s *Server) Stop() {
+	s.mu.Lock() // see enter
 	s.end()
+	s.mu.Unlock()
 	s.http.Stop()
+	s.ports.Wait()
 	s.use.stop()
 }
 
@@ -134,7 +144,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	defer release()
 	box, err := s.fence(ctx, target)
-	if err == nil {
+	switch {
+	case err != nil:
+	case r.Header.Get("Upgrade") == live.PortProtocol:
+		err = s.port(ctx, w, box, path)
+	default:
 		err = s.relay(ctx, w, r, box, path)
 	}
 	if err != nil {

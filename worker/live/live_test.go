@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/agent/port"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/live"
@@ -73,6 +74,12 @@ func (n *node) worker(id string, change func(*workerlive.Config, *workerlive.Dep
 			defer n.mu.Unlock()
 			n.last = id
 			return agent, nil
+		},
+		DialPort: func(ctx context.Context, _ *farm.Sandbox, number uint16) (port.Server, error) {
+			n.mu.Lock()
+			n.last = id
+			n.mu.Unlock()
+			return agent.Live().DialPort(ctx, int(number))
 		},
 		Used: func(context.Context, *farm.Sandbox) error { n.uses.Add(1); return nil },
 	}

@@ -28,10 +28,7 @@ func (n *node) dial(port int) *live.PortConn {
 	n.t.Helper()
 	c, err := n.path.Agent(n.box).DialPort(n.t.Context(), port)
 	workertest.Must(n.t, err)
-	n.t.Cleanup(func() {
-		_ = c.Close()
-		<-c.Over()
-	})
+	n.t.Cleanup(func() { _ = c.Close() })
 	return c
 }
 
@@ -49,7 +46,6 @@ func TestAPortOverTheLivePath(t *testing.T) {
 	if got, err := io.ReadAll(c); err != nil || !bytes.Equal(got, append(bytes.Clone(sent), "over"...)) {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
-	<-c.Over()
 	workertest.Until(t, "its bytes are use", func() bool { return n.uses.Load() > 0 })
 }
 
@@ -95,7 +91,6 @@ func TestADialThatIsCanceled(t *testing.T) {
 		t.Error(err)
 	}
 	workertest.Must(t, c.Close())
-	<-c.Over()
 	if _, err := n.path.Agent(n.box).DialPort(ctx, port); !errors.Is(err, context.Canceled) && farm.CodeOf(err) != farm.CodeUnavailable {
 		t.Errorf("%v", err)
 	}
@@ -117,12 +112,10 @@ func TestPortsCountAsStreams(t *testing.T) {
 		t.Error("open streams are charged nothing")
 	}
 	workertest.Must(t, first.Close())
-	<-first.Over()
 	workertest.Until(t, "there is room again", func() bool {
 		c, err := n.path.Agent(n.box).DialPort(t.Context(), port)
 		if err == nil {
 			_ = c.Close()
-			<-c.Over()
 		}
 		return err == nil
 	})

@@ -28,10 +28,21 @@ type connection struct {
 	ready  chan struct{} // closed when client or err is set
 	client *client.Client
 	err    error
+
+	space space
 }
 
 // Connect returns the agent of a sandbox. All callers share one connection, which lives until Disconnect.
 func (n *Node) Connect(ctx context.Context, s *farm.Sandbox) (*client.Client, error) {
+	c, err := n.connection(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return c.client, nil
+}
+
+// connection returns the open connection to a sandbox.
+func (n *Node) connection(ctx context.Context, s *farm.Sandbox) (*connection, error) {
 	c, err := n.connections.get(context.WithoutCancel(ctx), s.ID, func(ctx context.Context) (*client.Client, error) {
 		return n.dial(ctx, s)
 	})
@@ -40,7 +51,7 @@ func (n *Node) Connect(ctx context.Context, s *farm.Sandbox) (*client.Client, er
 	}
 	select {
 	case <-c.ready:
-		return c.client, c.err
+		return c, c.err
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -58,6 +69,7 @@ func (n *Node) UseConnection(ctx context.Context, sandboxID string, connect func
 	if err != nil {
 		return err
 	}
+	c.space.leave() // the agent runs in no container
 	<-c.ready
 	return c.err
 }
@@ -113,6 +125,7 @@ func (cs *connections) get(ctx context.Context, sandboxID string, dial func(cont
 		} else {
 			count(ctx, cs.onDialError)
 		}
+		c.space.leave()
 		cs.forget(sandboxID, c)
 	})
 	return c, nil

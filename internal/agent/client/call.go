@@ -69,11 +69,11 @@ func (c caller) send(req *http.Request) (*http.Response, error) {
 		return res, nil
 	}
 	defer func() { _ = res.Body.Close() }()
-	return nil, readError(res)
+	return nil, ReadError(res)
 }
 
-// readError converts the agent's error to a *farm.Error; codes that are not in the contract become internal.
-func readError(res *http.Response) error {
+// ReadError converts the agent's error to a *farm.Error; codes that are not in the contract become internal.
+func ReadError(res *http.Response) error {
 	raw, err := io.ReadAll(io.LimitReader(res.Body, maxError))
 	if err != nil {
 		return unavailable(err, "The connection to the sandbox is broken.")

@@ -59,6 +59,15 @@ func New(s Streams) *Conn {
 // Over is closed when From has ended: the other end is gone, or both directions have ended.
 func (c *Conn) Over() <-chan struct{} { return c.over }
 
+// Gone waits until From has ended: see Over.
+func (c *Conn) Gone() { <-c.over }
+
+// Abort is Reset and Close.
+func (c *Conn) Abort() {
+	c.Reset()
+	_ = c.Close()
+}
+
 // receive reads frames until the stream ends.
 func (c *Conn) receive() {
 	defer close(c.over)

@@ -51,6 +51,8 @@ func main() {
 		err = json.NewEncoder(os.Stdout).Encode(facts())
 	case "listen": // answers each connection to an abstract socket with the user id of the peer
 		listen("@probe")
+	case "serve": // greets each connection to a port of the loopback
+		serve("127.0.0.1:7000")
 	case "remember": // answers each connection to an abstract socket with how many there were
 		remember("@memory")
 	case "recall":
@@ -295,4 +297,18 @@ func listen(socket string) {
 		})
 		go func() { _, _ = io.Copy(conn, conn) }()
 	}
+}
+
+// serve writes a greeting to each connection, and ends it.
+func serve(address string) {
+	l, err := net.Listen("tcp", address)
+	for err == nil {
+		var conn net.Conn
+		if conn, err = l.Accept(); err == nil {
+			_, _ = io.WriteString(conn, "inside")
+			_ = conn.Close()
+		}
+	}
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
 }

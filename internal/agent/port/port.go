@@ -1,0 +1,133 @@
+// Package port connects to servers on a sandbox's loopback, from inside of it or from its worker, and passes their bytes on. Each direction ends
+// by itself, and what was broken off does not look complete at the other end.
+package port
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	// dialTimeout bounds a connection to a loopback, where a server may have a full backlog.
+	dialTimeout = 5 * time.Second
+	// copyBytes is the buffer of one direction.
+	copyBytes = 32 << 10
+)
+
+// Parse reads the number of a port: digits without a sign or a leading zero.
+func Parse(text string) (uint16, error) {
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || n == 0 || strconv.FormatUint(n, 10) != text {
+		return 0, farm.Invalidf("%q is not a port: it is a number from 1 to 65535", farm.Shorten(text))
+	}
+	return uint16(n), nil
+}
+
+// ErrOwn refuses a port on which the farm itself listens: what is there serves programs of the sandbox only.
+func ErrOwn(port uint16) error {
+	return farm.Invalidf("Port %d of the sandbox is the farm's own and cannot be reached from outside.", port)
+}
+
+// Server is a connection to a server on a port.
+type Server interface {
+	io.ReadWriteCloser
+	// CloseWrite ends the direction to the server.
+	CloseWrite() error
+	// Abort closes the connection so that the server sees that it was broken off.
+	Abort()
+}
+
+// Dial connects to a port of a loopback: that of IPv4, or that of IPv6 if nothing listens there. dial connects to an address. Not found: nothing
+// listens on either.
+func Dial(ctx context.Context, port uint16, dial func(ctx context.Context, address string) (*net.TCPConn, error)) (Server, error) {
+	ctx, done := context.WithTimeout(ctx, dialTimeout)
+	defer done()
+	text := strconv.Itoa(int(port))
+	var first error
+	for _, host := range []string{"127.0.0.1", "::1"} {
+		conn, err := dial(ctx, net.JoinHostPort(host, text))
+		if err == nil {
+			return server{conn}, nil
+		}
+		if first == nil {
+			first = err
+		}
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			break
+		}
+	}
+	if errors.Is(first, syscall.ECONNREFUSED) {
+		return nil, farm.Wrap(first, farm.CodeNotFound, "Nothing listens on port %s of the sandbox. Start a server there, on 127.0.0.1 or on all addresses, and try again.", text)
+	}
+	return nil, farm.Wrap(first, farm.CodeUnavailable, "The server on port %s of the sandbox accepts no connection.", text)
+}
+
+// server is a TCP connection to a server.
+type server struct{ *net.TCPConn }
+
+// Abort implements Server.
+func (s server) Abort() {
+	_ = s.SetLinger(0)
+	_ = s.Close()
+}
+
+// Caller is the connection of who uses a port.
+type Caller interface {
+	io.ReadWriter
+	// CloseWrite ends the direction to the caller.
+	CloseWrite() error
+	// Reset breaks the connection off: what the caller has read is not complete.
+	Reset()
+	// Gone waits until the caller's end is closed. Nothing is read any more.
+	Gone()
+}
+
+// Join carries bytes between a server and a caller, each direction until it ends. It returns when both have ended and the caller is gone; the
+// connection to the server is closed then.
+func Join(s Server, c Caller) {
+	var in sync.WaitGroup
+	in.Go(func() {
+		from, err := carry(s, c)
+		switch {
+		case from && errors.Is(err, io.EOF):
+			_ = s.CloseWrite()
+		case from: // the caller broke off
+			s.Abort()
+		}
+		c.Gone() // what the server has closed is dropped until then
+		_ = s.Close()
+	})
+	if from, err := carry(c, s); from && errors.Is(err, io.EOF) {
+		_ = c.CloseWrite()
+	} else {
+		c.Reset()
+	}
+	in.Wait()
+}
+
+var buffers = sync.Pool{New: func() any { return new([copyBytes]byte) }}
+
+// carry copies until one side ends. from says that it was the side that is read.
+func carry(to io.Writer, source io.Reader) (from bool, err error) {
+	buf := buffers.Get().(*[copyBytes]byte) //nolint:errcheck,forcetypeassert // the pool holds nothing else
+	defer buffers.Put(buf)
+	for {
+		n, err := source.Read(buf[:])
+		if n > 0 {
+			if _, err := to.Write(buf[:n]); err != nil {
+				return false, err
+			}
+		}
+		if err != nil {
+			return true, err
+		}
+	}
+}
