@@ -27,9 +27,10 @@ const (
 	terminalPolicy = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
 )
 
-// uiPolicy lets the dashboard's pages run their own scripts and show pictures of the farm and of its store, and nothing else.
+// uiPolicy lets the dashboard's pages run their own scripts and show pictures of the farm and of its store, and nothing else. A blob is a file
+// that the dashboard shows in the browser's viewer of PDF, under a type that the dashboard gives it.
 func uiPolicy(store string) string {
-	return "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:" + store + "; frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+	return "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:" + store + "; frame-src 'self' blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 }
 
 // maxSessionBytes bounds the body of a log-in.

@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -56,6 +57,7 @@ func (s *Server) fsRoutes() []route {
 			method: "GET", path: base + "/{path}", tag: "Files", summary: "Read a file anywhere", detail: "The path is absolute: …/fs/etc/hosts is /etc/hosts. Ranges of one part, conditions and gzip are honoured.", scope: farm.ScopeRun,
 			query: append([]parameter{
 				query("tar", "a directory, as a tar of its files, directories and symbolic links", object{"type": "boolean", "default": false}),
+				query("zip", "a directory, as a zip of its files, directories and symbolic links", object{"type": "boolean", "default": false}),
 				{"Range", "header", "bytes=first-last", text("a part of the file")},
 				{"If-Range", "header", "the Range holds only for this version", text("an etag")},
 			}, conditions...),
@@ -156,18 +158,27 @@ func fsHeaders(c *gin.Context, e wire.FSEntry) {
 	c.Header("X-File-Owner", fmt.Sprintf("%d:%d", e.UID, e.GID))
 }
 
-// readFS answers with a file, a part of it, or the tar of a directory.
+// readFS answers with a file, a part of it, or a directory as a tar or a zip.
 func (s *Server) readFS(c *gin.Context) error {
 	path, err := fsPath(c)
 	if err != nil {
 		return err
 	}
-	packed, err := rest.Flag(c, "tar")
+	tar, err := rest.Flag(c, "tar")
 	if err != nil {
 		return err
 	}
-	if packed {
-		return s.packFS(c, path)
+	zip, err := rest.Flag(c, "zip")
+	if err != nil {
+		return err
+	}
+	switch {
+	case tar && zip:
+		return rest.BadRequestf("tar and zip exclude each other: send one of them")
+	case tar:
+		return s.packFS(c, path, ".tar", rest.SendTar)
+	case zip:
+		return s.packFS(c, path, ".zip", rest.SendZip)
 	}
 	status := http.StatusOK
 	content, part, err := s.service.ReadFS(c.Request.Context(), rest.Tenant(c), c.Param("id"), path, func(e wire.FSEntry) (service.Range, error) {
@@ -199,15 +210,16 @@ func (s *Server) readFS(c *gin.Context) error {
 	return rest.SendWhole(c, content, part.Length)
 }
 
-func (s *Server) packFS(c *gin.Context, path string) error {
+// packFS answers with a directory as one file, which send makes of its tar.
+func (s *Server) packFS(c *gin.Context, path, ending string, send func(c *gin.Context, tar io.Reader) error) error {
 	content, err := s.service.PackFS(c.Request.Context(), rest.Tenant(c), c.Param("id"), path)
 	if err != nil {
 		return err
 	}
 	defer content.Close()
-	rest.FileHeaders(c, wire.FileEntry{Path: strings.TrimRight(path, "/") + ".tar"}, "attachment")
+	rest.FileHeaders(c, wire.FileEntry{Path: strings.TrimRight(path, "/") + ending}, "attachment")
 	c.Writer.Header().Del("Accept-Ranges")
-	return rest.SendWhole(c, content, -1)
+	return send(c, content)
 }
 
 // writeFS writes the body to a file, or makes a directory.

@@ -1,8 +1,11 @@
 package api_test
 
 import (
+	"archive/zip"
 	"bytes"
 	"compress/gzip"
+	"crypto/sha256"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -11,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandfarm/sandfarm/api"
 	"github.com/sandfarm/sandfarm/api/wire"
@@ -221,6 +226,43 @@ func TestATarAnywhereOverHTTP(t *testing.T) {
 	if got, err := os.ReadFile(filepath.Join(dir, "to", "sub", "large")); err != nil || !bytes.Equal(got, large) {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
+}
+
+func TestADirectoryAsAZip(t *testing.T) {
+	t.Parallel()
+	f, base, dir := setupFS(t)
+	large := bytes.Repeat([]byte("0123456789abcdef"), agent.PieceBytes/6)
+	agenttest.Must(t, os.MkdirAll(filepath.Join(dir, "from", "sub", "empty"), 0o700))
+	agenttest.Must(t, os.WriteFile(filepath.Join(dir, "from", "sub", "größe"), large, 0o640))
+	agenttest.Must(t, os.Symlink("sub", filepath.Join(dir, "from", "link")))
+	answer, content := f.do("GET", base+dir+"/from?zip=1", nil)
+	if answer.StatusCode != http.StatusOK || !strings.Contains(answer.Header.Get("Content-Disposition"), `filename="from.zip"`) {
+		t.Fatalf("%d %v", answer.StatusCode, answer.Header)
+	}
+	if len(content) > len(large)/4 {
+		t.Errorf("the zip has %d bytes of %d: it is not compressed", len(content), len(large))
+	}
+	files, err := zip.NewReader(bytes.NewReader(content), int64(len(content)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, one := range files.File {
+		r, err := one.Open()
+		agenttest.Must(t, err)
+		text, err := io.ReadAll(r)
+		agenttest.Must(t, err)
+		got[one.Name] = fmt.Sprintf("%s %x", one.Mode(), sha256.Sum256(text))
+	}
+	hash := func(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) }
+	want := map[string]string{
+		"sub/": "drwx------ " + hash(""), "sub/empty/": "drwx------ " + hash(""),
+		"sub/größe": "-rw-r----- " + hash(string(large)), "link": "Lrwxrwxrwx " + hash("sub"),
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	f.problem(farm.CodeInvalid, http.StatusBadRequest, "GET", base+dir+"/from?zip=1&tar=1", nil)
 }
 
 // A key that may only read reaches nothing outside the workspace: the variables of programs are in /proc.

@@ -156,6 +156,7 @@ ui)
     setup_engine
     setup_packages
     setup_axe
+    setup_minio
     ;;
 minio) setup_minio ;;
 first)

@@ -152,7 +152,7 @@ func TestLibrariesHaveTheirLicences(t *testing.T) {
 	if err != nil || len(libraries) != 5 {
 		t.Fatalf("libraries: %v %v", libraries, err)
 	}
-	for _, name := range []string{"preact", "htm", "xterm", "addon-fit"} {
+	for _, name := range []string{"preact", "htm", "xterm", "addon-fit", "hyparquet"} {
 		if len(read(t, "js/lib/LICENSE."+name+".txt")) < 500 {
 			t.Errorf("%s has no licence", name)
 		}

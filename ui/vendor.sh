@@ -32,3 +32,10 @@ copy htm/dist/htm.module.js htm.js
 copy xterm/lib/xterm.js xterm.js
 copy addon-fit/lib/addon-fit.js addon-fit.js
 cp "$work/xterm/css/xterm.css" xterm.css
+
+# the reader of Parquet files: the modules that reading needs
+fetch hyparquet 1.30.0 11edf9dfb9b59a62aa27850f4969b5031486f16afffba5513eb52cece332ca19
+mkdir -p hyparquet
+for module in assemble bloom column constants convert datapage delta encoding filter geoparquet indexes metadata plain plan read rowgroup scan schema snappy thrift utils variant wkb xxhash; do
+    copy "hyparquet/src/$module.js" "hyparquet/$module.js"
+done

@@ -4,6 +4,7 @@ package browsertest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -54,13 +55,15 @@ func freeAddress(t testing.TB) string {
 	return l.Addr().String()
 }
 
+// program is the built sandfarm.
+func program() string {
+	return cmp.Or(os.Getenv("SANDFARM_TEST_PROGRAM"), filepath.Join("..", "..", "bin", "sandfarm"))
+}
+
 // startFarm starts a farm, and removes it with its sandboxes at the end of the test.
 func startFarm(t testing.TB, env ...string) *testFarm {
 	t.Helper()
-	program := os.Getenv("SANDFARM_TEST_PROGRAM")
-	if program == "" {
-		program = filepath.Join("..", "..", "bin", "sandfarm")
-	}
+	program := program()
 	api := freeAddress(t)
 	f := &testFarm{t: t, url: "http://" + api}
 	env = append(append(os.Environ(), "SANDFARM_DATA="+t.TempDir(), "SANDFARM_API_LISTEN="+api, "SANDFARM_S3_LISTEN="+freeAddress(t),

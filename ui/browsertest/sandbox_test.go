@@ -3,6 +3,8 @@
 package browsertest
 
 import (
+	"archive/zip"
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -47,11 +49,23 @@ func TestASandboxesPage(t *testing.T) {
 	p.sees("ünïcode & <b>.txt")
 	p.clickText("ünïcode & <b>.txt")
 	p.sees("from the browser")
-	if got := p.download("a[download]"); string(got) != "from the browser\n" {
+	if got := p.download(".files section:last-of-type a[download]"); string(got) != "from the browser\n" {
 		t.Errorf("the download is %q", got)
 	}
 	p.accessible("files")
+	archive := p.download("#zip")
+	files, err := zip.NewReader(bytes.NewReader(archive), int64(len(archive)))
+	if err != nil || len(files.File) != 2 || files.File[0].Name != "scores.csv" {
+		t.Errorf("the zip has %d bytes, %v, %v", len(archive), files, err)
+	}
 
+	p.goTo("#/sandboxes/" + id + "/packages")
+	p.sees("matplotlib")
+	p.fill("input[type=search]", "pand")
+	p.until(`document.querySelectorAll("table.grid tbody tr").length === 1`)
+	p.sees("of 2.0 GB by programs")
+	p.until(`Boolean(document.querySelector(".use polyline"))`)
+	p.accessible("packages")
 	p.goTo("#/sandboxes/" + id + "/processes")
 	p.sees("PID")
 	p.accessible("processes")

@@ -1,16 +1,12 @@
-// The files of a sandbox's workspace: look, upload by drop, download, delete.
-import { html, useState, useEffect, useRef } from "../lib.js";
+// The files of a sandbox's workspace: upload by drop, download, also all of them as a zip, delete. preview.js looks into one.
+import { html, useState, useRef } from "../lib.js";
 import { t } from "../i18n.js";
 import { call, segments, send, target } from "../api.js";
 import { usePoll } from "../data.js";
 import { ago, bytes } from "../format.js";
 import { ErrorBox, Icon, Loading, useAction } from "../parts/basic.js";
-import { Code } from "../parts/editor.js";
+import { Preview } from "./preview.js";
 
-const PREVIEW = 64 * 1024; // bytes of a text that are shown
-const PICTURE = /\.(png|jpe?g|gif|webp|bmp|avif)$/i;
-const BINARY = /\.(zip|gz|tar|xlsx|docx|pptx|pdf|parquet|npy|npz|pkl|so|bin|pt|mp4|mp3|wav|ttf|woff2?)$/i;
-const LANGUAGE = { py: "python", js: "javascript", mjs: "javascript", ts: "typescript", json: "json", ipynb: "json", sh: "bash" };
 const NAMES = 1000; // entries that are listed
 
 export function Files({ id, open, mayRun }) {
@@ -35,7 +31,8 @@ export function Files({ id, open, mayRun }) {
       <div class="bar-head">
         <nav class="path" aria-label=${t("files.path")}><button type="button" class="quiet" onClick=${() => setFolder("")}>workspace</button>${parts.map((part, i) => html`<span key=${i}>/<button type="button" class="quiet" onClick=${() => setFolder(parts.slice(0, i + 1).join("/"))}>${part}</button></span>`)}</nav>
         <span class="grow"></span>
-        ${mayRun && html`<button type="button" disabled=${busy} onClick=${() => input.current.click()}><${Icon} name="upload" />${t("files.upload")}</button>
+        ${mayRun && html`<a class="button quiet" id="zip" href=${target(`v1/sandboxes/${encodeURIComponent(id)}/fs/workspace${folder ? `/${segments(folder)}` : ""}`, { zip: 1 })} download=${`${parts[parts.length - 1] || "workspace"}.zip`}><${Icon} name="download" />${t("files.zip")}</a>
+          <button type="button" disabled=${busy} onClick=${() => input.current.click()}><${Icon} name="upload" />${t("files.upload")}</button>
           <input ref=${input} type="file" multiple hidden aria-label=${t("files.upload")} onChange=${(event) => { upload([...event.target.files]); event.target.value = ""; }} />`}
       </div>
       <${ErrorBox} error=${error || list.error} />
@@ -49,52 +46,6 @@ export function Files({ id, open, mayRun }) {
   })}</ul>
       ${list.data && list.data.next_cursor && html`<p class="soft small">${t("files.more")}</p>`}
     </section>
-    <section>${chosen ? html`<${Preview} key=${chosen} base=${path} name=${chosen} />` : html`<p class="soft">${t(mayRun ? "files.hint" : "files.choose")}</p>`}</section>
+    <section>${chosen ? html`<${Preview} key=${chosen} base=${path} name=${chosen} size=${(items.find((one) => one.path === chosen) || {}).size || 0} />` : html`<p class="soft">${t(mayRun ? "files.hint" : "files.choose")}</p>`}</section>
   </div>`;
-}
-
-function Preview({ base, name }) {
-  const url = `${base}/${segments(name)}`;
-  const [text, setText] = useState(null);
-  const [error, setError] = useState(null);
-  const picture = PICTURE.test(name);
-  useEffect(() => {
-    if (picture || BINARY.test(name)) return undefined;
-    const control = new AbortController();
-    send("GET", url, { headers: { Range: `bytes=0-${PREVIEW - 1}` }, signal: control.signal })
-      .then(async (answer) => setText({ whole: answer.status === 200, text: await answer.text() }))
-      .catch((problem) => { if (!control.signal.aborted) { if (problem.status === 416) setText({ whole: true, text: "" }); else setError(problem); } });
-    return () => control.abort();
-  }, [url]);
-  const kind = name.split(".").pop().toLowerCase();
-  return html`<div class="bar-head"><h2>${name}</h2><span class="grow"></span><a class="button" href=${url} download=${name.split("/").pop()}><${Icon} name="download" />${t("download")}</a></div>
-    <${ErrorBox} error=${error} />
-    ${picture && html`<figure class="picture"><img src=${url} alt=${name} /></figure>`}
-    ${text && (text.text.includes("\u0000") ? html`<p class="soft">${t("files.binary")}</p>` : kind === "csv" || kind === "tsv" ? html`<${Sheet} text=${text.text} separator=${kind === "tsv" ? "\t" : ","} />` : html`<${Code} code=${text.text} language=${LANGUAGE[kind] || ""} />`)}
-    ${text && !text.whole && html`<p class="soft small">${t("files.part")}</p>`}
-    ${!picture && BINARY.test(name) && html`<p class="soft">${t("files.binary")}</p>`}`;
-}
-
-const ROWS = 200;
-
-// cells reads a line of a table: fields with quotes, two quotes for one.
-function cells(text, separator) {
-  const rows = [[""]];
-  let quoted = false;
-  for (let i = 0; i < text.length && rows.length <= ROWS + 1; i += 1) {
-    const c = text[i];
-    const row = rows[rows.length - 1];
-    if (quoted) {
-      if (c === '"' && text[i + 1] === '"') { row[row.length - 1] += '"'; i += 1; } else if (c === '"') quoted = false; else row[row.length - 1] += c;
-    } else if (c === '"' && row[row.length - 1] === "") quoted = true;
-    else if (c === separator) row.push("");
-    else if (c === "\n") rows.push([""]);
-    else if (c !== "\r") row[row.length - 1] += c;
-  }
-  return rows.filter((row) => row.length > 1 || row[0] !== "").map((row) => row.slice(0, 100));
-}
-
-function Sheet({ text, separator }) {
-  const [head, ...body] = cells(text, separator);
-  return head ? html`<figure class="table"><div class="scroll" tabindex="0" role="region" aria-label=${t("output.table")}><table><thead><tr>${head.map((one) => html`<${one ? "th" : "td"} scope=${one ? "col" : undefined}>${one}<//>`)}</tr></thead><tbody>${body.slice(0, ROWS).map((row) => html`<tr>${row.map((one) => html`<td class=${/^-?[\d.]+$/.test(one) ? "number" : ""}>${one}</td>`)}</tr>`)}</tbody></table></div></figure>` : null;
 }

@@ -7,6 +7,8 @@ import { ago, bytes, span, when } from "../format.js";
 import { Badge, Dialog, ErrorBox, Icon, Id, Loading, Tabs, useAction } from "../parts/basic.js";
 import { Notebook } from "./notebook.js";
 import { Files } from "./files.js";
+import { Packages } from "./packages.js";
+import { Use } from "../parts/use.js";
 import { isOpen } from "./sandboxes.js";
 
 const KEEP = 3600; // seconds that "keep alive" adds
@@ -20,7 +22,7 @@ export function SandboxPage({ id, tab, session }) {
   if (!box) return error ? html`<div><p class="crumb"><a href="#/sandboxes">← ${t("box.back")}</a></p><${ErrorBox} error=${error} /></div>` : html`<${Loading} />`;
   const open = isOpen(box);
   const mayRun = session.scopes.includes("run") && open;
-  const names = ["notebook", "files", ...(mayRun ? ["terminal"] : []), "processes", ...(mayRun ? ["ports"] : []), ...(box.network === "allowlist" ? ["egress"] : []), "facts"];
+  const names = ["notebook", "files", ...(mayRun ? ["terminal"] : []), "packages", "processes", ...(mayRun ? ["ports"] : []), ...(box.network === "allowlist" ? ["egress"] : []), "facts"];
   const current = names.includes(tab) ? tab : "notebook";
   const do_ = (work) => action.act(async () => { await work(); reload(); });
   return html`<article class="sandbox-page">
@@ -36,11 +38,13 @@ export function SandboxPage({ id, tab, session }) {
         <button type="button" class="danger" onClick=${() => setClosing(true)}><${Icon} name="x" />${t("box.close")}</button>`}
     </header>
     <p class="ids"><${Id} id=${box.id} />${Object.entries(box.labels || {}).map(([key, value]) => html`<span class="label" key=${key}>${key}=${value}</span>`)}</p>
+    ${["ready", "busy"].includes(box.state) && html`<${Use} path=${path} resources=${box.resources} />`}
     <${ErrorBox} error=${action.error} />
     <${Tabs} label=${t("box.title")} current=${current} tabs=${names.map((name) => ({ name, href: `#/sandboxes/${id}/${name}`, title: t(`box.${name}`) }))} />
     ${current === "notebook" && html`<${Notebook} id=${id} mayRun=${mayRun} />`}
     ${current === "files" && html`<${Files} id=${id} open=${open} mayRun=${mayRun} />`}
     ${current === "terminal" && html`<iframe class="terminal" src=${`ui/terminal.html#${encodeURIComponent(id)}`} title=${t("box.terminal")}></iframe>`}
+    ${current === "packages" && html`<${Packages} path=${path} open=${open} />`}
     ${current === "processes" && html`<${Processes} path=${path} mayRun=${mayRun} open=${open} />`}
     ${current === "ports" && html`<${Ports} path=${path} />`}
     ${current === "egress" && html`<${Egress} path=${path} />`}

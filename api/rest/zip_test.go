@@ -1,0 +1,73 @@
+package rest_test
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"bytes"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/sandfarm/sandfarm/api/rest"
+)
+
+// zipped makes a zip of a tar with these names of empty directories and files.
+func zipped(t *testing.T, headers ...tar.Header) (names []string, err error) {
+	t.Helper()
+	defer func() {
+		if broken := recover(); broken != nil {
+			err, _ = broken.(error) // http.ErrAbortHandler: the answer breaks off
+		}
+	}()
+	var content bytes.Buffer
+	packer := tar.NewWriter(&content)
+	for _, header := range headers {
+		if err := packer.WriteHeader(&header); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := packer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	answer := httptest.NewRecorder()
+	c, _ := gin.CreateTestContext(answer)
+	c.Request = httptest.NewRequest("GET", "/", nil)
+	if err := rest.SendZip(c, &content); err != nil {
+		return nil, err
+	}
+	files, err := zip.NewReader(bytes.NewReader(answer.Body.Bytes()), int64(answer.Body.Len()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range files.File {
+		names = append(names, one.Name)
+	}
+	return names, nil
+}
+
+func TestAZipHasNothingThatLeadsOut(t *testing.T) {
+	t.Parallel()
+	names, err := zipped(t, tar.Header{Name: "../up", Mode: 0o600}, tar.Header{Name: "/etc/passwd", Mode: 0o600}, tar.Header{Name: "a/../../b", Mode: 0o600},
+		tar.Header{Name: `..\\up`, Mode: 0o600}, tar.Header{Name: "device", Typeflag: tar.TypeChar}, tar.Header{Name: "hard", Typeflag: tar.TypeLink, Linkname: "a"}, tar.Header{Name: "good", Mode: 0o600})
+	if err != nil || strings.Join(names, " ") != "good" {
+		t.Errorf("%q %v", names, err)
+	}
+}
+
+func TestTheListOfAZipIsBounded(t *testing.T) {
+	t.Parallel()
+	name := strings.Repeat("n", 200) + "/" + strings.Repeat("n", 311) // with what an entry takes, 1 KiB
+	for n, ok := range map[int]bool{rest.MaxZipList>>10 - 1: true, rest.MaxZipList >> 10: true, rest.MaxZipList>>10 + 1: false} {
+		headers := make([]tar.Header, n)
+		for i := range headers {
+			headers[i] = tar.Header{Name: name, Mode: 0o600}
+		}
+		if names, err := zipped(t, headers...); !ok && !errors.Is(err, http.ErrAbortHandler) || ok && (err != nil || len(names) != n) {
+			t.Errorf("%d entries: %d, %v", n, len(names), err)
+		}
+	}
+}
