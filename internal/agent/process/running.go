@@ -3,7 +3,6 @@ package process
 import (
 	"bytes"
 	"cmp"
-	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -18,8 +17,9 @@ import (
 const (
 	// ticks are those of /proc in a second, on every Linux.
 	ticks = 100
-	// maxEnviron bounds how much of a process's environment is searched for its owner.
-	maxEnviron = 64 << 10
+	// execLooks and execPause bound how long a listing waits for processes in the middle of an exec: 0.13 s.
+	execLooks = 8
+	execPause = time.Millisecond / 2
 )
 
 // Running lists the processes that run in the sandbox, but the agent, by pid: the first farm.MaxRunning. now is the time.
@@ -37,11 +37,38 @@ func Running(now time.Time) []farm.RunningProcess {
 		}
 		age := up - time.Duration(p.started)*(time.Second/ticks) //nolint:gosec // ticks since boot
 		out = append(out, farm.RunningProcess{
-			PID: p.pid, Parent: p.parent, Owner: ownerOf(p.pid), Command: commandOf(p), CPUSeconds: float64(p.cpu) / ticks, MemoryBytes: p.pages * int64(os.Getpagesize()),
+			PID: p.pid, Parent: p.parent, Command: "[" + strings.ToValidUTF8(p.name, "�") + "]", CPUSeconds: float64(p.cpu) / ticks, MemoryBytes: p.pages * int64(os.Getpagesize()),
 			StartedAt: now.Add(-max(age, 0)).UTC().Truncate(time.Second / ticks),
 		})
 	}
+	pause := execPause
+	for look := 0; !identify(out) && look < execLooks; look++ {
+		time.Sleep(pause) //nolint:forbidigo // bounded; the end of another process's exec gives no signal
+		pause *= 2
+	}
 	return out
+}
+
+// identify fills in what processes were started as, and their owners. In the middle of an exec /proc shows neither: then it reports false,
+// and is called again. One that has wiped its arguments looks the same for ever, and keeps its name in brackets.
+func identify(all []farm.RunningProcess) bool {
+	complete := true
+	for i := range all {
+		p := &all[i]
+		if p.Owner == "" {
+			p.Owner = ownerOf(p.PID)
+		}
+		if !strings.HasPrefix(p.Command, "[") {
+			continue
+		}
+		if text := commandOf(p.PID); text != "" {
+			p.Command = text
+			p.Owner = cmp.Or(p.Owner, ownerOf(p.PID))
+		} else {
+			complete = false
+		}
+	}
+	return complete
 }
 
 // uptime is the time since boot.
@@ -51,24 +78,11 @@ func uptime() time.Duration {
 	return time.Duration(seconds * float64(time.Second))
 }
 
-// maxLine bounds the files that hold one line.
-const maxLine = 4 << 10
-
-// procFile reads the beginning of a file of /proc; nil if it cannot be read.
-func procFile(path string, most int64) []byte {
-	f, err := os.Open("/proc/" + path)
-	if err != nil {
-		return nil
-	}
-	defer func() { _ = f.Close() }()
-	text, _ := io.ReadAll(io.LimitReader(f, most))
-	return text
-}
-
 // ownerOf finds in a process's environment what started it.
 func ownerOf(pid int) string {
 	owner := ""
-	for entry := range bytes.SplitSeq(procFile(strconv.Itoa(pid)+"/environ", maxEnviron), []byte{0}) {
+	env, _ := environment(pid)
+	for entry := range bytes.SplitSeq(env, []byte{0}) {
 		name, value, _ := strings.Cut(string(entry), "=")
 		switch {
 		case name == execution.EnvName && (farm.ValidID(farm.ProcessPrefix, value) || farm.ValidID(farm.JobPrefix, value)):
@@ -80,13 +94,10 @@ func ownerOf(pid int) string {
 	return owner
 }
 
-// commandOf is what a process was started as, or its name where that is not known.
-func commandOf(p procInfo) string {
-	line := string(bytes.TrimRight(procFile(strconv.Itoa(p.pid)+"/cmdline", maxLine), "\x00"))
+// commandOf is what a process was started as; empty where that is not known.
+func commandOf(pid int) string {
+	line := string(bytes.TrimRight(arguments(pid), "\x00"))
 	text := strings.ToValidUTF8(strings.ReplaceAll(line, "\x00", " "), "�")
-	if text == "" {
-		text = "[" + strings.ToValidUTF8(p.name, "�") + "]"
-	}
 	for len(text) > farm.MaxRunningCommand || !utf8.ValidString(text) {
 		text = text[:min(len(text)-1, farm.MaxRunningCommand)]
 	}

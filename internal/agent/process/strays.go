@@ -1,9 +1,7 @@
 package process
 
 import (
-	"bytes"
 	"os"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -21,8 +19,8 @@ func (r *Reaper) KillStrays(since uint64) {
 		return
 	}
 	for range killRounds {
-		strays := r.strays(since)
-		if len(strays) == 0 {
+		strays, unsure := r.strays(since)
+		if len(strays) == 0 && !unsure {
 			return
 		}
 		for _, pid := range strays {
@@ -32,30 +30,29 @@ func (r *Reaper) KillStrays(since uint64) {
 	}
 }
 
-func (r *Reaper) strays(since uint64) []int {
+// strays lists them. unsure: there may be another one, in the middle of an exec, where it does not show whether it has a mark.
+func (r *Reaper) strays(since uint64) (pids []int, unsure bool) {
 	self, own := os.Getpid(), r.pids()
 	all := processes()
 	hit := map[int]bool{}
 	for _, p := range all {
-		if p.parent == self && !p.zombie && p.started >= since && !own[p.pid] && !anyMark(p.pid) && !r.pids()[p.pid] {
+		if p.parent != self || p.zombie || p.started < since || own[p.pid] {
+			continue
+		}
+		switch marked, known := anyMark(p.pid); {
+		case !known:
+			unsure = true
+		case !marked && !r.pids()[p.pid]:
 			hit[p.pid] = true
 		}
 	}
-	return withDescendants(all, hit)
+	return withDescendants(all, hit), unsure
 }
 
 // anyMark reports whether the environment of a process shows that an execution or a kernel started it.
-func anyMark(pid int) bool {
-	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
-	if err != nil {
-		return false
-	}
-	for entry := range bytes.SplitSeq(env, []byte{0}) {
-		if bytes.HasPrefix(entry, []byte(execution.EnvName+"=")) || bytes.HasPrefix(entry, []byte(KernelEnvName+"=")) {
-			return true
-		}
-	}
-	return false
+func anyMark(pid int) (marked, known bool) {
+	env, known := environment(pid)
+	return hasEntry(env, execution.EnvName+"=") || hasEntry(env, KernelEnvName+"="), known
 }
 
 // withDescendants lists the chosen processes and their descendants.

@@ -1,7 +1,6 @@
 package process
 
 import (
-	"bytes"
 	"os"
 	"strconv"
 	"strings"
@@ -14,12 +13,15 @@ const (
 	killRounds = 50
 	// killPause lets killed processes end before the next round.
 	killPause = 2 * time.Millisecond
+	// kernelThread is the flag PF_KTHREAD (linux/sched.h).
+	kernelThread = 0x00200000
 )
 
 // procInfo describes a process as read from /proc.
 type procInfo struct {
 	pid, parent, group, session int
 	zombie                      bool
+	kernel                      bool   // a thread of the kernel, which has no program
 	started                     uint64 // ticks since boot
 	name                        string // of the program, up to 15 bytes
 	cpu                         uint64 // ticks that it has used
@@ -31,8 +33,8 @@ type procInfo struct {
 // session and lost its parent escapes: see Reaper.KillStrays.
 func KillTree(leader int, mark string) {
 	for range killRounds {
-		victims := matching(leader, mark)
-		if len(victims) == 0 {
+		victims, unsure := matching(leader, mark)
+		if len(victims) == 0 && !unsure {
 			return
 		}
 		for _, pid := range victims {
@@ -42,7 +44,8 @@ func KillTree(leader int, mark string) {
 	}
 }
 
-func matching(leader int, mark string) []int {
+// matching lists them. unsure: there may be another one, in the middle of an exec, where it does not show whether it has the mark.
+func matching(leader int, mark string) (pids []int, unsure bool) {
 	self := os.Getpid()
 	all := processes()
 	hit := map[int]bool{}
@@ -50,23 +53,23 @@ func matching(leader int, mark string) []int {
 		if p.pid == self || p.zombie {
 			continue
 		}
-		if (leader > 0 && (p.session == leader || p.group == leader)) || marked(p.pid, mark) {
+		if leader > 0 && (p.session == leader || p.group == leader) {
+			hit[p.pid] = true
+			continue
+		}
+		if mark == "" {
+			continue
+		}
+		env, known := environment(p.pid)
+		unsure = unsure || !known
+		if hasEntry(env, mark+"\x00") {
 			hit[p.pid] = true
 		}
 	}
-	return withDescendants(all, hit)
+	return withDescendants(all, hit), unsure
 }
 
-// marked reports whether a process was started with the entry mark in its environment.
-func marked(pid int, mark string) bool {
-	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
-	if err != nil || mark == "" {
-		return false
-	}
-	want := append([]byte(mark), 0)
-	return bytes.HasPrefix(env, want) || bytes.Contains(env, append([]byte{0}, want...))
-}
-
+// processes lists all but the kernel's threads.
 func processes() []procInfo {
 	dir, err := os.Open("/proc")
 	if err != nil {
@@ -84,7 +87,7 @@ func processes() []procInfo {
 		if err != nil {
 			continue
 		}
-		if p, ok := parseStat(pid, string(stat)); ok {
+		if p, ok := parseStat(pid, string(stat)); ok && !p.kernel {
 			list = append(list, p)
 		}
 	}
@@ -105,6 +108,10 @@ func parseStat(pid int, stat string) (procInfo, bool) {
 			return procInfo{}, false
 		}
 		*to = n
+	}
+	if len(fields) > 6 {
+		flags, _ := strconv.ParseUint(fields[6], 10, 64)
+		p.kernel = flags&kernelThread != 0
 	}
 	if len(fields) > 19 {
 		p.started, _ = strconv.ParseUint(fields[19], 10, 64)

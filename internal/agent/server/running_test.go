@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,5 +38,24 @@ func TestRunningProcesses(t *testing.T) {
 	}
 	if child.Owner != p.ID || len(child.Command) != farm.MaxRunningCommand {
 		t.Errorf("%+v", child)
+	}
+}
+
+// A program in the middle of an exec shows neither arguments nor environment: it is listed with both all the same.
+func TestProgramThatExecsIsListed(t *testing.T) {
+	t.Parallel()
+	l := agenttest.StartPlain(t).Live()
+	const again = `exec sh -c "$0" "$0"`
+	p := startProcess(t, l, spec("exec sh -c '"+again+"' '"+again+"'"))
+	for range 40 {
+		list, err := l.Running(t.Context())
+		agenttest.Must(t, err)
+		i := slices.IndexFunc(list, func(r farm.RunningProcess) bool { return r.PID == p.PID })
+		if i < 0 {
+			t.Fatalf("process %d is not listed: %+v", p.PID, list)
+		}
+		if list[i].Owner != p.ID || strings.HasPrefix(list[i].Command, "[") {
+			t.Fatalf("%+v", list[i])
+		}
 	}
 }
