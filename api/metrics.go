@@ -105,7 +105,7 @@ type farmCollector struct {
 	queues                                      service.Queues
 	fleet                                       service.Fleet
 	depth, running, oldest, workers, slots, box *prometheus.Desc
-	gpus, leased, free                          *prometheus.Desc
+	gpus, leased, free, drained                 *prometheus.Desc
 }
 
 func newFarmCollector(queues service.Queues, fleet service.Fleet) *farmCollector {
@@ -120,12 +120,13 @@ func newFarmCollector(queues service.Queues, fleet service.Fleet) *farmCollector
 		gpus:    prometheus.NewDesc("sandfarm_gpus", "GPUs that live workers offer to sandboxes, by model.", []string{"model"}, nil),
 		leased:  prometheus.NewDesc("sandfarm_gpus_leased", "GPUs that sandboxes have, by model.", []string{"model"}, nil),
 		free:    prometheus.NewDesc("sandfarm_queue_gpus_free", "GPUs that no sandbox has, by the queue whose jobs could have them.", []string{"queue"}, nil),
+		drained: prometheus.NewDesc("sandfarm_workers_draining", "Live workers whose node is drained.", nil, nil),
 	}
 }
 
 // Describe is part of prometheus.Collector.
 func (f *farmCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{f.depth, f.running, f.oldest, f.workers, f.slots, f.box, f.gpus, f.leased, f.free} {
+	for _, d := range []*prometheus.Desc{f.depth, f.running, f.oldest, f.workers, f.slots, f.box, f.gpus, f.leased, f.free, f.drained} {
 		ch <- d
 	}
 }
@@ -145,14 +146,18 @@ func (f *farmCollector) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	if workers, err := f.fleet.Workers(ctx); err == nil {
-		slots, boxes := 0, 0
+		slots, boxes, drained := 0, 0, 0
 		for _, w := range workers {
 			slots += w.Slots
 			boxes += w.Sandboxes
+			if w.Draining {
+				drained++
+			}
 		}
 		gauge(f.workers, len(workers))
 		gauge(f.slots, slots)
 		gauge(f.box, boxes)
+		gauge(f.drained, drained)
 		all, leased := service.GPUModels(workers)
 		for model, n := range all {
 			gauge(f.gpus, n, model)

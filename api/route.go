@@ -113,7 +113,7 @@ func (s *Server) routes() []route {
 	return slices.Concat(
 		s.sandboxRoutes(), s.workRoutes(), s.packageRoutes(), s.fileRoutes(), s.fsRoutes(), s.processRoutes(), s.portRoutes(), s.linkRoutes(), s.forwardRoutes(), s.jobRoutes(), s.artifactRoutes(), s.keyRoutes(), s.auditRoutes(),
 		s.mcpRoutes(), s.notebookRoutes(), s.jupyterRoutes(), s.compatRoutes(), s.e2bRoutes(),
-		s.farmRoutes(), s.tenantRoutes(), s.operationRoutes(), s.dashboardRoutes(),
+		s.farmRoutes(), s.nodeRoutes(), s.tenantRoutes(), s.operationRoutes(), s.dashboardRoutes(),
 	)
 }
 

@@ -31,10 +31,11 @@ const (
 	loopQuotas  = "quotas"
 	loopStored  = "stored"
 	loopNodes   = "nodes"
+	loopDrain   = "drain"
 )
 
 func loopNames() []string {
-	return []string{loopLead, loopExpire, loopSweep, loopRetain, loopUnstage, loopTrim, loopRules, loopPool, loopQuotas, loopStored, loopNodes}
+	return []string{loopLead, loopExpire, loopSweep, loopRetain, loopUnstage, loopTrim, loopRules, loopPool, loopQuotas, loopStored, loopNodes, loopDrain}
 }
 
 // loop is a step that is repeated. Each loop has a goroutine of its own, so a slow one does not delay the others.
@@ -61,6 +62,9 @@ func (s *Scheduler) loops() []loop {
 	}
 	if s.deps.Nodes != nil {
 		loops = append(loops, loop{name: loopNodes, every: s.nodesEvery(), step: s.checkNodes})
+	}
+	if s.deps.Drains != nil {
+		loops = append(loops, loop{name: loopDrain, every: s.cfg.SweepEvery, step: s.drain})
 	}
 	if s.deps.Quotas != nil {
 		loops = append(loops, loop{name: loopQuotas, every: s.cfg.TrimEvery, step: s.checkQuotas})

@@ -24,7 +24,7 @@ type metrics struct {
 	orphaned, missing prometheus.Gauge
 }
 
-func newMetrics(to prometheus.Registerer, leading func() bool, p *pool, leases *nodeLeases) (*metrics, error) {
+func newMetrics(to prometheus.Registerer, leading func() bool, p *pool, leases *nodeLeases, d *drains) (*metrics, error) {
 	if to == nil {
 		to = prometheus.NewRegistry() // it is never read
 	}
@@ -83,7 +83,7 @@ func newMetrics(to prometheus.Registerer, leading func() bool, p *pool, leases *
 		return 0
 	})
 	return m, telemetry.Register(to, m.runs, m.errors, m.seconds, m.success, m.expired, m.requeued, m.removed, m.aborted, m.trimmed, m.ended, m.lost, m.drift, m.orphaned, m.missing, leads,
-		newPoolCollector(p, leading), newLeaseCollector(leases, leading))
+		newPoolCollector(p, leading), newLeaseCollector(leases, leading), newDrainCollector(d, leading))
 }
 
 // ran counts a run of a loop.

@@ -88,6 +88,7 @@ type Deps struct {
 	Pool    Pool      // nil: no warm pool
 	Nodes   Nodes     // nil: no node is ended
 	End     NodeEnder // required with Nodes
+	Drains  Drains    // nil: nothing on drained nodes is hibernated or closed
 	Blobs   Blobs
 	Log     *slog.Logger
 	Metrics prometheus.Registerer // nil: no metrics
@@ -103,6 +104,7 @@ type Scheduler struct {
 	seen   *metrics
 	pool   pool
 	leases nodeLeases
+	drains drains
 
 	wg sync.WaitGroup
 
@@ -127,7 +129,7 @@ func New(cfg Config, deps Deps) (*Scheduler, error) {
 	}
 	s := &Scheduler{cfg: cfg, deps: deps, id: farm.NewID("sch_"), log: deps.Log, gain: make(chan struct{})}
 	var err error
-	if s.seen, err = newMetrics(deps.Metrics, s.leading, &s.pool, &s.leases); err != nil {
+	if s.seen, err = newMetrics(deps.Metrics, s.leading, &s.pool, &s.leases, &s.drains); err != nil {
 		return nil, err
 	}
 	return s, nil

@@ -45,7 +45,10 @@ func (e *engineStatus) get() (problem string, images []farm.Image) {
 // is slow, or cannot be read, makes the worker look dead. A worker that is not registered yet only renews the lease: it may build images
 // for minutes.
 func (w *Worker) beat(ctx context.Context) error {
-	err := w.store.RenewNode(ctx, w.node.ID())
+	drained, err := w.store.RenewNode(ctx, w.node.ID())
+	if err == nil && w.placement.Drain(drained) {
+		w.log.InfoContext(ctx, "the drain of the node changed", "worker_id", w.id, "node", w.node.ID(), "drained", drained)
+	}
 	if !w.registered.Load() {
 		return err
 	}
@@ -62,7 +65,7 @@ func (w *Worker) register(ctx context.Context) error {
 	before, err := w.store.Beat(ctx, farm.Worker{
 		Beat: w.beats.stored + 1, Holds: w.jobs.attempts(),
 		ID: w.id, Node: w.node.ID(), Host: w.cfg.Host, Version: w.cfg.Version, Queues: w.queueNames(), Images: images,
-		Slots: w.cfg.Slots, Running: running, Sandboxes: sandboxes, StartedAt: w.started, SeenAt: w.now(), Problem: problem,
+		Slots: w.cfg.Slots, Running: running, Sandboxes: sandboxes, StartedAt: w.started, SeenAt: w.now(), Problem: problem, Draining: status.Drained,
 		Capacity: status.Room.Capacity, Reserved: status.Room.Reserved, LargestMB: status.LargestMB, GPUs: status.GPUs, Pool: status.Pool,
 		Runtimes: w.node.Runtimes(), Hibernates: w.node.Hibernates(), Live: w.liveAddress(),
 	})

@@ -22,7 +22,7 @@ type nodeFacts struct {
 	hibernates map[string][]string      // those of runtimes whose sandboxes can hibernate
 	defaults   map[imageOnNode]string   // runtime of sandboxes of an image that ask for none
 	pooled     map[shelf]bool           // what has a warm pool on some node
-	silent     map[string]bool          // whose engine does not answer
+	silent     map[string]bool          // whose engine does not answer, or that are drained
 }
 
 type imageOnNode struct{ image, node string }
@@ -62,7 +62,7 @@ func (s *Service) readNodes(ctx context.Context, fresh bool) (nodeFacts, error) 
 		for _, image := range w.Images {
 			facts.defaults[imageOnNode{image.Name, w.Node}] = image.Runtime
 		}
-		facts.silent[w.Node] = facts.silent[w.Node] || w.Problem != ""
+		facts.silent[w.Node] = facts.silent[w.Node] || w.Problem != "" || w.Draining
 		for _, p := range w.Pool {
 			at := shelf{p.Image, p.Runtime}
 			facts.pooled[at] = facts.pooled[at] || p.Target > 0 || p.Ready > 0

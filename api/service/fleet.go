@@ -35,6 +35,10 @@ func (s *Service) Workers(ctx context.Context) (wire.Items[wire.Worker], error) 
 	if err != nil {
 		return wire.Items[wire.Worker]{}, err
 	}
+	drains, err := s.drainsOf(ctx, workers)
+	if err != nil {
+		return wire.Items[wire.Worker]{}, err
+	}
 	list := wire.Items[wire.Worker]{Items: make([]wire.Worker, len(workers))}
 	for i, w := range workers {
 		images := make([]string, len(w.Images))
@@ -46,6 +50,9 @@ func (s *Service) Workers(ctx context.Context) (wire.Items[wire.Worker], error) 
 			Running: w.Running, Sandboxes: w.Sandboxes, StartedAt: w.StartedAt.UTC(), SeenAt: w.SeenAt.UTC(), Problem: w.Problem,
 			Capacity: wire.Room(w.Capacity), Promised: wire.Room(w.Reserved), GPUs: gpusOf(w.GPUs), GPUsLeased: w.LeasedGPUs(), Pool: stockOf(w.Pool),
 			Runtimes: emptyIfNil(w.Runtimes), Hibernates: emptyIfNil(w.Hibernates),
+		}
+		if d, drained := drains[w.Node]; drained {
+			list.Items[i].Drain = &d
 		}
 	}
 	return list, nil

@@ -32,7 +32,7 @@ func (s *Service) OwnWorkers(ctx context.Context, tenant string) (wire.Items[wir
 	for i := range list.Items {
 		w := &list.Items[i]
 		w.Host, w.Slots, w.Running, w.Sandboxes, w.Pool = "", 0, 0, own[w.Node], []wire.PoolStock{}
-		w.Capacity, w.Promised = wire.Room{}, wire.Room{}
+		w.Capacity, w.Promised, w.Drain = wire.Room{}, wire.Room{}, nil
 	}
 	return list, nil
 }

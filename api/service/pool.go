@@ -49,7 +49,7 @@ func (s *Service) fromPool(ctx context.Context, job *farm.Job, box *farm.Sandbox
 	job.SandboxID, job.Queue = m.ID, farm.NodeQueue(m.Node)
 }
 
-// poolClaims says which members a create may claim, and on which nodes: those whose engine answers. There are none if no known node has a
+// poolClaims says which members a create may claim, and on which nodes: those whose engine answers and that are not drained. There are none if no known node has a
 // pool for it. Members of an image's default runtime are kept as such, so a runtime that is the default somewhere is claimed there too.
 func (s *Service) poolClaims(ctx context.Context, spec farm.SandboxSpec) ([]store.MemberClaim, error) {
 	known, err := s.readNodes(ctx, false)

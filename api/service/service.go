@@ -85,6 +85,7 @@ type Store interface {
 	Packages
 	Fleet
 	Pool
+	Drains
 	Keys
 	Audit
 	Tenants

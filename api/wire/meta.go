@@ -23,12 +23,13 @@ type Worker struct {
 	Sandboxes  int         `json:"sandboxes" doc:"sandboxes in which it runs jobs now"`
 	StartedAt  time.Time   `json:"started_at" doc:"when it started"`
 	SeenAt     time.Time   `json:"seen_at" doc:"its last heartbeat"`
-	Capacity   Room        `json:"capacity" doc:"capacity of its node for sandboxes"`
+	Capacity   Room        `json:"capacity" doc:"capacity of its node for sandboxes; zero while the node is drained"`
 	Promised   Room        `json:"promised" doc:"how much of that is reserved for sandboxes"`
 	Pool       []PoolStock `json:"pool" doc:"pooled sandboxes of its node"`
 	Runtimes   []string    `json:"runtimes" doc:"OCI runtimes that sandboxes of its node may have, the default first"`
 	Hibernates []string    `json:"hibernates" doc:"those of runtimes whose sandboxes can hibernate on its node"`
 	Problem    string      `json:"problem" doc:"why it accepts no jobs now; empty if it does"`
+	Drain      *Drain      `json:"drain" doc:"that its node is drained, and what is left on it; the node's capacity is zero then; null if it is not drained, or for keys without the scope admin"`
 
 	GPUs       []GPUDevice `json:"gpus" doc:"devices that its node offers to sandboxes"`
 	GPUsLeased int         `json:"gpus_leased" doc:"how many of them are leased to sandboxes"`

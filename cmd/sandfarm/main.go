@@ -51,7 +51,27 @@ and every file that a run creates gets a download link.
 	tools.GroupID = verbs.GroupRun
 	root.AddCommand(tools)
 	addServerVerbs(root, streams)
+	joinWorkers(root)
 	return root
+}
+
+// joinWorkers puts the verbs of clients about workers below the verb that runs one: both are named worker.
+func joinWorkers(root *cobra.Command) {
+	var first *cobra.Command
+	for _, c := range root.Commands() {
+		switch {
+		case c.Name() != "worker":
+		case first == nil:
+			first = c
+		default:
+			group, runs := first, c
+			if group.GroupID == "server" {
+				group, runs = c, first
+			}
+			root.RemoveCommand(group)
+			runs.AddCommand(group.Commands()...)
+		}
+	}
 }
 
 func versionText() string {

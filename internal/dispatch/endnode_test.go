@@ -54,7 +54,8 @@ func (b *bundle) gone(t *testing.T) gone {
 	ctx := t.Context()
 	var g gone
 	size := farm.Capacity{MemoryMB: 1000, CPUs: 4}
-	must(t, b.store.RenewNode(ctx, "n1"))
+	_, err := b.store.RenewNode(ctx, "n1")
+	must(t, err)
 
 	pooled := storetest.Create() // claimed a member of the pool of n1
 	pooled.Job.Queue, pooled.Sandbox.Node = farm.NodeQueue("n1"), "n1"
@@ -78,7 +79,7 @@ func (b *bundle) gone(t *testing.T) gone {
 			t.Fatal(ok, err)
 		}
 	}
-	_, err := b.store.RestoreGPUs(ctx, "n1", g.ready, 1, []string{"GPU-1"})
+	_, err = b.store.RestoreGPUs(ctx, "n1", g.ready, 1, []string{"GPU-1"})
 	must(t, err)
 
 	g.closing, g.closeFailed = ref(b.box(t)), ref(b.box(t))

@@ -28,11 +28,12 @@ type Worker struct {
 	Sandboxes int         `json:"sandboxes"`
 	StartedAt time.Time   `json:"started_at"`
 	SeenAt    time.Time   `json:"seen_at"`
-	Capacity  Capacity    `json:"capacity"`          // of its node, for sandboxes; zero: unknown
-	Reserved  Capacity    `json:"promised"`          // of that, for the sandboxes of its node
-	LargestMB int         `json:"largest_mb"`        // memory that one sandbox of its node may have: what the host has for sandboxes, without overcommit; 0: unknown
-	Pool      []PoolStock `json:"pool,omitempty"`    // of its node
-	Problem   string      `json:"problem,omitempty"` // why it accepts no jobs now, in a sentence; empty if it does
+	Capacity  Capacity    `json:"capacity"`           // of its node, for sandboxes; zero: unknown
+	Reserved  Capacity    `json:"promised"`           // of that, for the sandboxes of its node
+	LargestMB int         `json:"largest_mb"`         // memory that one sandbox of its node may have: what the host has for sandboxes, without overcommit; 0: unknown
+	Pool      []PoolStock `json:"pool,omitempty"`     // of its node
+	Problem   string      `json:"problem,omitempty"`  // why it accepts no jobs now, in a sentence; empty if it does
+	Draining  bool        `json:"draining,omitempty"` // its node is drained: it takes no new sandboxes, and its capacity is zero
 
 	GPUs []GPUDevice `json:"gpus,omitempty"` // devices of its node that it offers to sandboxes
 	// Runtimes are the OCI runtimes that sandboxes may have on its node, the default first. Nil: the worker is of a release that starts every

@@ -15,10 +15,10 @@ type NodeLease struct {
 	Age  time.Duration // since it was renewed; time in which the farm was stopped does not count
 }
 
-// RenewNode renews the lease of a node. It depends on nothing else that is stored.
-func (s *Store) RenewNode(ctx context.Context, node string) error {
-	_, err := s.nodeLease(ctx, leaseArgs{Op: "renew", Nodes: []string{node}})
-	return err
+// RenewNode renews the lease of a node, and reports whether the node is drained. It depends on nothing else that is stored.
+func (s *Store) RenewNode(ctx context.Context, node string) (drained bool, err error) {
+	found, err := s.nodeLease(ctx, leaseArgs{Op: "renew", Nodes: []string{node}})
+	return len(found) == 1, err
 }
 
 // CheckNodes renews the leases of nodes that are known to have a live worker, since a worker of an older release renews none, gives each node
@@ -55,7 +55,7 @@ type leaseArgs struct {
 }
 
 func (s *Store) nodeLease(ctx context.Context, args leaseArgs) ([]NodeLease, error) {
-	keys := []string{s.nodesKey("leases"), s.nodesKey("checked")}
+	keys := []string{s.nodesKey("leases"), s.nodesKey("checked"), s.drainsKey()}
 	result, err := s.scripts.nodeLease.Run(ctx, s.rdb, keys, values(args)...).StringSlice()
 	if err != nil {
 		return nil, wrap(args.Op+" leases of nodes", err)

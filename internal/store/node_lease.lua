@@ -1,13 +1,14 @@
 -- Leases of nodes, by the clock of Redis, since those of workers differ. KEYS: the leases (node by when it was last renewed, microseconds), when
--- they were last checked. Operations:
+-- they were last checked, the drains (by node). Operations:
 --   renew: those of nodes
 --   check: renews those of nodes (they have a live worker), and gives one to each of known without one; time in which nobody checked does
 --     not count, since the farm was stopped then
 --   look: at those of nodes
 --   drop: those of nodes that have lapsed
--- Replies {now, node and age in microseconds, …}, the nodes being all (check), those named (look) or those dropped.
+-- Replies {now, node and age in microseconds, …}, the nodes being all (check), those named (look), those dropped, or those renewed that are
+-- drained.
 local call = redis.call
-local leases, checked = KEYS[1], KEYS[2]
+local leases, checked, drains = KEYS[1], KEYS[2], KEYS[3]
 local now = call('TIME')
 now = tonumber(now[1]) * 1000000 + tonumber(now[2])
 local nodes = cjson.decode(arg.nodes)
@@ -26,7 +27,10 @@ local function answer(node, n)
 end
 
 if arg.op == 'renew' then
-  for _, node in ipairs(nodes) do call('ZADD', leases, int(now), node) end
+  for _, node in ipairs(nodes) do
+    call('ZADD', leases, int(now), node)
+    if call('HEXISTS', drains, node) == 1 then answer(node, 0) end
+  end
 elseif arg.op == 'check' then
   local last = tonumber(call('GET', checked) or '')
   local gap = last and now - last

@@ -5,7 +5,8 @@ import (
 	"errors"
 )
 
-// ReleaseNode removes what a node that is gone holds: its reservations, the leases of its GPUs and its members of the pool, claimed ones too.
+// ReleaseNode removes what a node that is gone holds: its reservations, the leases of its GPUs, its members of the pool, claimed ones too, and its
+// drain.
 // If the node comes back, its reconciler restores what its containers have, and leases no GPU before.
 func (s *Store) ReleaseNode(ctx context.Context, node string) error {
 	pipe := s.rdb.Pipeline()
@@ -23,5 +24,9 @@ func (s *Store) ReleaseNode(ctx context.Context, node string) error {
 			return err
 		}
 	}
-	return wrap("forget tenants of a node", s.rdb.Del(ctx, s.tenantsOfNode(node)).Err())
+	pipe = s.rdb.Pipeline()
+	pipe.Del(ctx, s.tenantsOfNode(node))
+	pipe.HDel(ctx, s.drainsKey(), node)
+	_, err = pipe.Exec(ctx)
+	return wrap("forget tenants and drain of a node", err)
 }

@@ -30,6 +30,7 @@ type gate struct {
 
 	mu       sync.Mutex
 	down     bool // the engine does not answer
+	drained  bool // the node takes no new sandboxes
 	node     string
 	host     farm.Capacity // memory and cores of the engine's host; zero: not measured yet
 	capacity farm.Capacity // zero: not measured yet
@@ -46,6 +47,23 @@ func (g *gate) size() farm.Capacity {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.capacity
+}
+
+// offered is what the node reports to the others: nothing while it is drained, so that none leaves a create to it.
+func (g *gate) offered() farm.Capacity {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.drained {
+		return farm.Capacity{}
+	}
+	return g.capacity
+}
+
+// drains reports whether the node takes no new sandboxes.
+func (g *gate) drains() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.drained
 }
 
 // largest is the memory in MiB that one sandbox may have; 0: not measured yet. Overcommit is for the sum of many.
@@ -99,7 +117,7 @@ func (g *gate) fits() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	own, known := g.nodes[g.node]
-	return !g.down && (!known || own.Reserved.Plus(g.smallest).Within(own.Capacity)) && !g.now().Before(g.until)
+	return !g.down && !g.drained && (!known || own.Reserved.Plus(g.smallest).Within(own.Capacity)) && !g.now().Before(g.until)
 }
 
 // open reports whether a create may be taken now.
@@ -109,7 +127,7 @@ func (g *gate) open() bool {
 	now := g.now()
 	own, known := g.nodes[g.node]
 	switch {
-	case g.down:
+	case g.down, g.drained:
 		return false
 	case !known:
 		return true
@@ -170,7 +188,7 @@ func (p *Placer) limitSandboxes(ctx context.Context, memoryMB int) {
 
 // RefreshCapacity reads the reservations of all nodes, and reports that this node has a worker.
 func (p *Placer) RefreshCapacity(ctx context.Context) error {
-	nodes, err := p.store.ReportCapacity(ctx, p.node.ID(), p.gate.size())
+	nodes, err := p.store.ReportCapacity(ctx, p.node.ID(), p.gate.offered())
 	if err != nil {
 		return err
 	}
@@ -221,7 +239,7 @@ func (p *Placer) reserveCapacity(ctx context.Context, claim *store.Claim) (bool,
 func (p *Placer) ReleaseCapacity(ctx context.Context, sandbox farm.Ref, generation int) {
 	ctx, done := retry.Detached(ctx)
 	defer done()
-	nodes, err := p.store.Unreserve(ctx, p.node.ID(), p.gate.size(), sandbox, generation)
+	nodes, err := p.store.Unreserve(ctx, p.node.ID(), p.gate.offered(), sandbox, generation)
 	if err != nil {
 		p.log.WarnContext(ctx, "reservation of a sandbox is left to the reconciler", "sandbox_id", sandbox.ID, "error", err)
 		return

@@ -160,7 +160,7 @@ func (p *Placer) refreshWaiting(ctx context.Context) error {
 	}
 	others := false
 	for _, other := range workers {
-		others = others || other.Problem == "" && len(other.GPUs) == 0
+		others = others || other.Problem == "" && !other.Draining && len(other.GPUs) == 0
 	}
 	p.gpus.setYields(true, others)
 	return nil

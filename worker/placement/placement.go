@@ -135,13 +135,15 @@ func (p *Placer) retry(ctx context.Context, write func(context.Context) error) e
 
 // Accepts is the gate: it decides whether tasks are taken off a queue now. It is asked often, and answers from memory.
 func (p *Placer) Accepts(queue string) bool {
-	if model, ok := farm.GPUQueue(queue); ok {
+	model, gpu := farm.GPUQueue(queue)
+	switch {
+	case gpu:
 		return p.gate.fits() && p.gpus.open(queue, model)
-	}
-	if queue == farm.QueueCPU {
+	case queue == farm.QueueCPU:
 		return !p.gpus.yielding() && p.gate.open()
+	default:
+		return true
 	}
-	return true
 }
 
 // Queues returns the queues of the node's GPUs with their weights, and whether the worker also serves creates without a GPU.
@@ -157,6 +159,9 @@ func (p *Placer) Reserve(ctx context.Context, claim *store.Claim) (bool, error) 
 	}
 	if !StartsSandbox(claim) {
 		return true, nil
+	}
+	if claim.Sandbox.State == farm.SandboxQueued && claim.Sandbox.Node != p.node.ID() && p.gate.drains() {
+		return false, nil // it was taken just before the node was drained
 	}
 	if started := claim.Sandbox.State != farm.SandboxQueued && claim.Sandbox.Node == p.node.ID(); !started && !p.node.Offers(claim.Sandbox.Spec) {
 		p.gate.pauseCreates() // a node that offers its runtime takes it
@@ -214,6 +219,19 @@ func (p *Placer) SetEngineDown(down bool) {
 	p.gate.down = down
 }
 
+// Drain sets whether the node is drained, and reports whether that is a change. A drained node takes no creates and has no warm pool; what is on it
+// goes on.
+func (p *Placer) Drain(drained bool) (changed bool) {
+	p.gate.mu.Lock()
+	changed, p.gate.drained = p.gate.drained != drained, drained
+	p.gate.mu.Unlock()
+	if changed {
+		p.pool.drain(drained)
+		p.deps.Wake()
+	}
+	return changed
+}
+
 // Withdraw records that the node offers nothing while its engine does not answer. It reports whether another node has room for
 // the smallest sandbox.
 func (p *Placer) Withdraw(ctx context.Context) (otherHasRoom bool, err error) {
@@ -224,6 +242,8 @@ func (p *Placer) Withdraw(ctx context.Context) (otherHasRoom bool, err error) {
 // Status is the part of a worker's registration that describes its node.
 type Status struct {
 	Room store.NodeCapacity
+	// Drained says that the node takes no new sandboxes. Its capacity is zero then.
+	Drained bool
 	// LargestMB is the memory that one sandbox may have; 0: not measured yet.
 	LargestMB int
 	GPUs      []farm.GPUDevice
@@ -232,7 +252,7 @@ type Status struct {
 
 // Status returns what was known at the last refresh.
 func (p *Placer) Status() Status {
-	return Status{Room: p.gate.mine(), LargestMB: p.gate.largest(), GPUs: p.gpus.list(), Pool: p.pool.stock()}
+	return Status{Room: p.gate.mine(), Drained: p.gate.drains(), LargestMB: p.gate.largest(), GPUs: p.gpus.list(), Pool: p.pool.stock()}
 }
 
 // UnlockPool lets another worker of the node maintain the pool.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -40,6 +39,7 @@ type pool struct {
 	targets map[shelf]int   // wanted members
 	spare   int             // a shelf may have so many times its target before members are retired
 	auto    bool            // the targets are chosen, and a pool fits
+	drained bool            // the node is drained: nothing is wanted
 	filling map[string]bool // members that this worker starts now
 	cold    int             // sandboxes that this worker starts for jobs now, which go first
 	idle    map[shelf]int   // idle members of the node
@@ -93,9 +93,12 @@ func (p *pool) reserved() farm.Capacity {
 func (p *pool) stock() []farm.PoolStock {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	wanted := maps.Clone(p.targets)
+	wanted := map[shelf]int{}
+	for at := range p.targets {
+		wanted[at] = p.target(at)
+	}
 	for at := range p.idle {
-		wanted[at] = p.targets[at]
+		wanted[at] = p.target(at)
 	}
 	var out []farm.PoolStock
 	for at, target := range wanted {
@@ -105,6 +108,22 @@ func (p *pool) stock() []farm.PoolStock {
 		return cmp.Or(cmp.Compare(a.Image, b.Image), cmp.Compare(a.Runtime, b.Runtime))
 	})
 	return out
+}
+
+// target is how many members a shelf should have. The caller holds the lock.
+func (p *pool) target(at shelf) int {
+	if p.drained {
+		return 0
+	}
+	return p.targets[at]
+}
+
+// drain sets whether the node is drained, and starts a round that retires or fills.
+func (p *pool) drain(drained bool) {
+	p.mu.Lock()
+	p.drained = drained
+	p.mu.Unlock()
+	p.wakeUp()
 }
 
 // age is for how long the oldest idle member has waited.
@@ -212,7 +231,7 @@ func (p *Placer) maintain(ctx context.Context) error {
 // retireReason says why a member should leave the pool; "" when it should stay. have counts the members of its shelf that stay.
 func (p *Placer) retireReason(ctx context.Context, m store.Member, have int) (string, error) {
 	p.pool.mu.Lock()
-	most, ours := p.pool.targets[shelfOf(m)]*p.pool.spare, p.pool.filling[m.ID]
+	most, ours := p.pool.target(shelfOf(m))*p.pool.spare, p.pool.filling[m.ID]
 	p.pool.mu.Unlock()
 	if m.State == store.MemberStarting {
 		if ours {

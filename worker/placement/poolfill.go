@@ -54,7 +54,7 @@ func (p *Placer) fill(ctx context.Context, have map[shelf]int) error {
 func (p *pool) missing(have map[shelf]int, now time.Time) []shelf {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.cold > 0 || now.Before(p.until) {
+	if p.cold > 0 || p.drained || now.Before(p.until) {
 		return nil
 	}
 	since := now.Sub(p.claimed) // negative if clocks differ

@@ -61,7 +61,7 @@ func nodeLeasesLapse(t *testing.T, factory Factory) {
 	skewed := store.New(b.rdb, Tasks, store.Options{Prefix: b.prefix, Now: func() time.Time { return time.Now().Add(-24 * time.Hour) }})
 	t.Cleanup(func() { _ = skewed.Close() })
 	for node, s := range map[string]*store.Store{"n1": b.Store, "n2": skewed} {
-		if err := s.RenewNode(ctx, node); err != nil {
+		if _, err := s.RenewNode(ctx, node); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -112,6 +112,7 @@ func Run(t *testing.T, factory Factory) {
 		"WorkersWithABrokenRow":         workersWithABrokenRow,
 		"SandboxesAreIndexedByNode":     sandboxesAreIndexedByNode,
 		"IndexOfNodesIsRepaired":        indexOfNodesIsRepaired,
+		"NodeDrains":                    nodeDrains,
 		"NodeLeasesLapse":               nodeLeasesLapse,
 		"StoppedFarmEndsNoNode":         stoppedFarmEndsNoNode,
 		"PoolClaimsTheOldestMatch":      poolClaimsTheOldestMatch,

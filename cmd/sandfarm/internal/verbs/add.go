@@ -64,7 +64,7 @@ func Add(root *cobra.Command, streams Streams) func() (*client.Client, error) {
 		c.GroupID = groupLook
 		root.AddCommand(c)
 	}
-	for _, c := range []*cobra.Command{a.keys(), a.audit()} {
+	for _, c := range []*cobra.Command{a.keys(), a.audit(), a.worker()} {
 		c.GroupID = groupOperate
 		root.AddCommand(c)
 	}

@@ -55,7 +55,10 @@ func (a *app) workers() *cobra.Command {
 		rows := make([][]string, len(found))
 		for i, w := range found {
 			state := w.Problem
-			if state == "" {
+			switch {
+			case state == "" && w.Drain != nil:
+				state = drainText(*w.Drain)
+			case state == "":
 				state = "ok"
 			}
 			rows[i] = []string{

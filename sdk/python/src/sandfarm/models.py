@@ -356,6 +356,7 @@ class Worker:
         gpus: the GPUs of its node: `{"id", "model", "memory_mb", "leased"}`.
         gpus_leased: how many of them sandboxes have.
         problem: why it accepts no jobs; empty if it does.
+        drain: how far the drain of its node is, for keys with the scope admin; `None` if the node is not drained.
     """
 
     id: str = ""
@@ -377,6 +378,7 @@ class Worker:
     gpus: tuple[Mapping[str, Any], ...] = d.field(tuple, default=())
     gpus_leased: int = 0
     problem: str = ""
+    drain: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,71 @@
+package placement
+
+import (
+	"testing"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/worker/workertest"
+)
+
+// A drained node takes no creates, has no pool, and looks to other nodes as if it had no room. What is on it goes on.
+func TestDrainedNodeTakesNothingNew(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.pooling(64<<10, "python=2")
+	b.member(p)
+	if p.Drain(false) || !p.Drain(true) || p.Drain(true) {
+		t.Error("Drain does not say what changed")
+	}
+	if p.Accepts(farm.QueueCPU) || p.Accepts(farm.QueueGPU) {
+		t.Error("the gate of creates is open")
+	}
+	if !p.Accepts(farm.NodeQueue(p.node.ID())) || !p.Accepts(farm.QueueControl) {
+		t.Error("the gate is closed to jobs of sandboxes that exist")
+	}
+	workertest.Must(t, p.maintain(t.Context()))
+	workertest.Must(t, p.RefreshCapacity(t.Context()))
+	p.Wait()
+	if n := b.IdleMembers(); n != 0 {
+		t.Errorf("%d members of the pool are left", n)
+	}
+	nodes, err := b.Store.ReportCapacity(t.Context(), "n2", farm.Capacity{MemoryMB: 1})
+	if got := nodes[p.node.ID()]; err != nil || got.Capacity != (farm.Capacity{}) {
+		t.Errorf("other nodes see a capacity of %+v, %v", got.Capacity, err)
+	}
+	if s := p.Status(); !s.Drained || s.Room.Capacity != (farm.Capacity{}) || len(s.Pool) != 1 || s.Pool[0].Target != 0 {
+		t.Errorf("status = %+v", s)
+	}
+	job, _ := b.Sized(2048, 1) // it was taken off the queue just before
+	claim, err := b.Store.Claim(t.Context(), job, p.deps.WorkerID)
+	workertest.Must(t, err)
+	if ok, err := p.Reserve(t.Context(), claim); ok || err != nil {
+		t.Errorf("a create gets room: %v, %v", ok, err)
+	}
+	if !p.Drain(false) {
+		t.Error("Drain does not say that the drain has ended")
+	}
+	workertest.Must(t, p.RefreshCapacity(t.Context()))
+	if !p.Accepts(farm.QueueCPU) {
+		t.Error("the gate stays closed after the drain")
+	}
+	if ok, err := p.Reserve(t.Context(), claim); !ok || err != nil {
+		t.Errorf("a create gets no room after the drain: %v, %v", ok, err)
+	}
+}
+
+// A hibernated sandbox resumes on its node although that is drained: it can be nowhere else.
+func TestDrainedNodeResumesItsSandboxes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.cfg.MemoryOvercommit = 1
+	p := b.measured(8192, 4)
+	p.Drain(true)
+	workertest.Must(t, p.RefreshCapacity(t.Context()))
+	box := b.Ready()
+	b.Move(box, farm.SandboxHibernated)
+	claim, err := b.Store.Claim(t.Context(), b.Accept(farm.KindResume, box.ID, &farm.Request{}, nil), p.deps.WorkerID)
+	workertest.Must(t, err)
+	if ok, err := p.Reserve(t.Context(), claim); !ok || err != nil {
+		t.Errorf("Reserve = %v, %v", ok, err)
+	}
+}
