@@ -17,6 +17,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/agent/port"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/live"
 	"github.com/sandfarm/sandfarm/internal/store"
@@ -59,7 +60,10 @@ func (f *liveFarm) worker(id string) *workerlive.Server {
 	s := workerlive.New(workerlive.Config{Listen: "127.0.0.1:0", Connections: 8, Streams: 100, Tenant: 100}, workerlive.Deps{
 		Identity: own, Sandboxes: f.store, Node: func() string { return "n1" }, Log: slog.New(slog.DiscardHandler),
 		Connect: func(context.Context, *farm.Sandbox) (*client.Client, error) { return agent, nil },
-		Used:    func(context.Context, *farm.Sandbox) error { return nil },
+		DialPort: func(ctx context.Context, _ *farm.Sandbox, number uint16) (port.Server, error) {
+			return agent.Live().DialPort(ctx, int(number))
+		},
+		Used: func(context.Context, *farm.Sandbox) error { return nil },
 	})
 	agenttest.Must(f.t, s.Start(f.t.Context()))
 	f.t.Cleanup(s.Stop)
