@@ -20,6 +20,8 @@ const (
 	idleTimeout = 10 * time.Second
 	// maxAnswerHeader bounds the header of an answer.
 	maxAnswerHeader = 64 << 10
+	// flushAfter is how long a part of an answer of known length waits for more. Other answers are sent on at once.
+	flushAfter = 5 * time.Millisecond
 	// copyBytes is the buffer of one request.
 	copyBytes = 32 << 10
 )
@@ -65,7 +67,7 @@ func New(closing <-chan struct{}) *Proxy {
 		MaxResponseHeaderBytes: maxAnswerHeader, ExpectContinueTimeout: time.Second,
 	}
 	p.proxy = &httputil.ReverseProxy{
-		Transport: p.transport, FlushInterval: -1, BufferPool: &p.buffers, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
+		Transport: p.transport, FlushInterval: flushAfter, BufferPool: &p.buffers, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 		Rewrite: rewrite, ModifyResponse: p.answer, ErrorHandler: fail,
 	}
 	return p
