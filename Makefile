@@ -26,6 +26,7 @@ export SANDFARM_TEST_SDK ?= $(shell deploy/setup.sh sdk-dir 2>/dev/null)
 export SANDFARM_TEST_RECIPES ?= $(shell deploy/setup.sh recipes-dir 2>/dev/null)
 export SANDFARM_TEST_E2B ?= $(shell deploy/setup.sh e2b-dir 2>/dev/null)
 export SANDFARM_TEST_TYPESCRIPT ?= $(shell deploy/setup.sh typescript-dir 2>/dev/null)
+export SANDFARM_TEST_JUPYTER ?= $(shell deploy/setup.sh jupyter-dir 2>/dev/null)
 export SANDFARM_TEST_KERNEL ?= $(shell deploy/setup.sh kernel-dir 2>/dev/null)
 export SANDFARM_TEST_REFERENCE ?= $(shell deploy/setup.sh reference-dir 2>/dev/null)
 export SANDFARM_TEST_UV ?= $(shell deploy/setup.sh uv-path 2>/dev/null)
@@ -46,7 +47,7 @@ TESTSUM = go run ./deploy/testsum
 
 .DEFAULT_GOAL := help
 .PHONY: help build first dist sdk sdk-typescript-tools lint-sdk agent run down test test-unit test-race test-integration lint fmt gen verify bench bench-go images doctor gvisor clean setup-run setup-test \
-	fuzz vulncheck test-attacks test-gvisor compose compose-init compose-down compose-stage test-compose test-faults test-faults-all test-rolling soak test-abuse test-abuse-all bin/sandfarm-skewed test-gpu test-recipes test-e2b test-ui
+	fuzz vulncheck test-attacks test-gvisor compose compose-init compose-down compose-stage test-compose test-faults test-faults-all test-rolling soak test-abuse test-abuse-all bin/sandfarm-skewed test-gpu test-recipes test-e2b test-jupyter test-ui
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -219,6 +220,11 @@ test-e2b: setup-run build ## run the test suites of E2B's SDKs, from the clones 
 	@[ -d '$(E2B_SOURCE)/E2B' ] && [ -d '$(E2B_SOURCE)/code-interpreter' ] || { echo 'E2B_SOURCE=$(E2B_SOURCE) has no clones E2B and code-interpreter of github.com/e2b-dev' >&2; exit 1; }
 	bin/sandfarm image build python
 	@E2B_SOURCE='$(abspath $(E2B_SOURCE))' go test -v -count=1 -timeout 3h -tags integration,suites -run '^TestE2BSuites$$' $(FLAGS) ./cmd/sandfarm
+
+test-jupyter: setup-run build ## use a farm by clients of Jupyter, from their packages: nbclient, papermill, jupyter-kernel-client, AutoGen
+	@deploy/setup.sh jupyter
+	bin/sandfarm image build python
+	@SANDFARM_TEST_CLIENTS=all go test -json -count=1 -timeout 20m -tags integration -run '^TestJupyter' $(FLAGS) ./cmd/sandfarm | $(TESTSUM) -noskip
 
 test-ui: build ## drive the dashboard in Chromium, against farms of its own; PICTURES=docs/pictures writes those of docs/dashboard.md
 	@deploy/setup.sh ui

@@ -17,6 +17,8 @@
 #   deploy/setup.sh recipes
 #                          the packages that the recipes of docs/recipes use
 #   deploy/setup.sh e2b    the SDKs of E2B, which the tests of /e2b run
+#   deploy/setup.sh jupyter
+#                          clients of Jupyter, which the tests of /jupyter run
 #   deploy/setup.sh kernel the Python environment and the uv that the agent's tests run, and the ipykernel that ours is compared with
 #   deploy/setup.sh gvisor gVisor's runtime runsc, at its pinned version, for `make gvisor`
 #   deploy/setup.sh ui     what `make test-ui` needs: Chromium, and axe, which looks for what keeps people from using a page
@@ -35,6 +37,7 @@
 #   SANDFARM_TEST_E2B       a folder of your own with the SDKs of E2B (node_modules, venv)
 #   SANDFARM_TEST_TYPESCRIPT
 #                           a folder of your own with npm and the devDependencies of sdk/typescript/package.json (npm, node_modules)
+#   SANDFARM_TEST_JUPYTER   a virtual environment of your own with deploy/jupyter/requirements.txt
 #   SANDFARM_TEST_KERNEL    a virtual environment of your own with images/python/requirements.txt
 #   SANDFARM_TEST_REFERENCE a folder of your own with internal/agent/difftest/*.txt (libraries, ipykernel, matplotlib)
 #   SANDFARM_TEST_UV        a uv of your own, for the agent's tests
@@ -82,6 +85,8 @@ log=$cache/log
 . "$here/deploy/setup/e2b.sh"
 # shellcheck source=deploy/setup/typescript.sh
 . "$here/deploy/setup/typescript.sh"
+# shellcheck source=deploy/setup/jupyter.sh
+. "$here/deploy/setup/jupyter.sh"
 
 die() {
     printf 'setup: %s\n' "$*" >&2
@@ -146,6 +151,7 @@ test)
     setup_mcp
     setup_e2b
     setup_typescript
+    setup_jupyter
     setup_sdk
     setup_kernel
     setup_reference
@@ -185,6 +191,8 @@ e2b) setup_e2b ;;
 e2b-dir) e2b_dir ;;
 typescript) setup_typescript ;;
 typescript-dir) typescript_dir ;;
+jupyter) setup_jupyter ;;
+jupyter-dir) jupyter_dir ;;
 recipes) setup_recipes ;;
 recipes-dir) recipes_dir ;;
 kernel)
@@ -215,7 +223,7 @@ dist)
     go_required_tool cyclonedx-gomod github.com/CycloneDX/cyclonedx-gomod github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod "$cyclonedx_version"
     ;;
 *)
-    printf 'usage: %s run|test|compose|test-compose|lint|dist|vulncheck|sdk|typescript|recipes|e2b|kernel|gvisor|engine\n' "${0#"$here"/}" >&2
+    printf 'usage: %s run|test|compose|test-compose|lint|dist|vulncheck|sdk|typescript|recipes|e2b|jupyter|kernel|gvisor|engine\n' "${0#"$here"/}" >&2
     exit 2
     ;;
 esac

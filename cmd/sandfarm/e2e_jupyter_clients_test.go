@@ -1,0 +1,38 @@
+//go:build integration
+
+package main_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// jupyterTimeout bounds the clients of Jupyter, which take some 15 s, or a minute on a busy machine.
+const jupyterTimeout = 6 * time.Minute
+
+// TestJupyterClients uses a farm by clients of Jupyter, without a change to them. `make test-jupyter` runs all, and otherwise those run that start
+// fast.
+func TestJupyterClients(t *testing.T) {
+	t.Parallel()
+	dir := os.Getenv("SANDFARM_TEST_JUPYTER")
+	if dir == "" {
+		t.Fatal("SANDFARM_TEST_JUPYTER does not name the clients of Jupyter: run the tests with make, or `deploy/setup.sh jupyter` and then `export SANDFARM_TEST_JUPYTER=$(deploy/setup.sh jupyter-dir)`")
+	}
+	which := "not every"
+	if os.Getenv("SANDFARM_TEST_CLIENTS") == "all" {
+		which = ""
+	}
+	f := newFarm(t)
+	ctx, cancel := context.WithTimeout(t.Context(), jupyterTimeout)
+	defer cancel()
+	run := exec.CommandContext(ctx, filepath.Join(dir, "bin", "python"), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", which, "testdata/jupyter")
+	run.Env = append(os.Environ(), "JUPYTER_GATEWAY_URL="+f.url+"/jupyter", "PYTHONDONTWRITEBYTECODE=1", "JUPYTER_PLATFORM_DIRS=1", "HOME="+t.TempDir())
+	run.WaitDelay = 5 * time.Second
+	if out, err := run.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

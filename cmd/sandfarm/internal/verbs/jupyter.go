@@ -1,0 +1,125 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandfarm/sandfarm/client"
+)
+
+// jupyterStop is how long a Jupyter may take to end before it is killed.
+const jupyterStop = 10 * time.Second
+
+func (a *app) jupyter() *cobra.Command {
+	var (
+		app, sandbox, network string
+		memory, idle          string
+		packages              []string
+	)
+	c := a.verb(&cobra.Command{
+		Use: "jupyter [-- ARGUMENT…]", Short: "Start JupyterLab on this machine with the farm's sandboxes as its kernels",
+		Long: `Start the JupyterLab of this machine, whose kernels are sandboxes of the farm: notebooks and their files stay here, their code runs
+there. Each notebook gets a sandbox of its own, of the image that you pick as its kernel. Arguments behind -- are Jupyter's.
+
+Getting started:
+  1. Install JupyterLab: pip install jupyterlab. For widgets also ipywidgets, and give --packages ipywidgets.
+  2. Start a farm (sandfarm up), or set SANDFARM_URL and SANDFARM_API_KEY to reach one elsewhere.
+  3. Run this command. Your browser opens; new notebooks use the farm.
+
+Shutting a kernel down closes its sandbox. With --sandbox all notebooks use that one, and it outlives them.
+Other clients of Jupyter use the address URL/jupyter: see docs/jupyter.md.`,
+		Example: `  sandfarm jupyter
+  sandfarm jupyter --packages polars,ipywidgets --memory 4g -- --no-browser --port 8899
+  sandfarm jupyter --app notebook
+  sandfarm jupyter --sandbox sbx_…`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}, argCount(0, -1, ""), func(ctx context.Context, farm *client.Client, args []string) error {
+		megabytes, err := megabytes("memory", memory)
+		if err != nil {
+			return err
+		}
+		seconds, err := seconds("idle", idle)
+		if err != nil {
+			return err
+		}
+		path, err := a.program("jupyter")
+		if err != nil {
+			return &hint{err: err, text: "jupyter is not installed, or not on the PATH. Install it with: pip install jupyterlab (or: pipx install --include-deps jupyterlab), and start again."}
+		}
+		if _, err := farm.Limits(ctx); err != nil { // a wrong address or key is reported here and not by each notebook
+			return err
+		}
+		key, err := a.apiKey()
+		if err != nil {
+			return err
+		}
+		run := exec.CommandContext(ctx, path, append([]string{app, "--gateway-url=" + strings.TrimSuffix(farm.URL(), "/") + "/jupyter"}, args...)...)
+		run.Stdin, run.Stdout, run.Stderr = a.In, a.Out, a.Err
+		run.Env = append(os.Environ(), "JUPYTER_GATEWAY_AUTH_TOKEN="+key) // not an argument: other users of this machine can see those
+		for name, value := range map[string]string{
+			"KERNEL_SANDBOX": sandbox, "KERNEL_NETWORK": network, "KERNEL_PACKAGES": strings.Join(packages, " "), "KERNEL_MEMORY_MB": number(megabytes),
+			"KERNEL_IDLE_SECONDS": number(seconds),
+		} {
+			if value != "" {
+				run.Env = append(run.Env, name+"="+value)
+			}
+		}
+		run.Cancel = func() error {
+			if err := run.Process.Signal(syscall.SIGTERM); err != nil { // no such signal on Windows
+				return run.Process.Kill()
+			}
+			return nil
+		}
+		run.WaitDelay = jupyterStop
+		err = run.Run()
+		if e, ok := errors.AsType[*exec.ExitError](err); ok {
+			if ctx.Err() != nil || e.ExitCode() < 0 {
+				return &CodeError{Code: ExitInterrupted}
+			}
+			return &CodeError{Code: e.ExitCode()}
+		}
+		if err != nil {
+			return fmt.Errorf("start %s: %w", path, err)
+		}
+		return nil
+	})
+	f := c.Flags()
+	f.StringVar(&app, "app", "lab", "what to start: lab, notebook, console, or another subcommand of jupyter that takes --gateway-url")
+	f.StringVar(&sandbox, "sandbox", "", "`ID` of a sandbox that all notebooks use")
+	f.StringSliceVar(&packages, "packages", nil, "`PACKAGES` to install in each new sandbox first")
+	f.StringVar(&network, "network", "", "network of new sandboxes: none, packages or allowlist")
+	f.StringVar(&memory, "memory", "", "memory of new sandboxes, such as 512m or 2g")
+	f.StringVar(&idle, "idle", "", "time to live of new sandboxes after their last use, such as 10m; 0 for no limit")
+	_ = c.RegisterFlagCompletionFunc("app", cobra.FixedCompletions([]string{"lab", "notebook"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("network", cobra.FixedCompletions([]string{"none", "packages", "allowlist"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("sandbox", a.first(a.sandboxIDs))
+	return c
+}
+
+// program finds a program on the PATH.
+func (a *app) program(name string) (string, error) {
+	for _, dir := range filepath.SplitList(a.Getenv("PATH")) {
+		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil && filepath.IsAbs(dir) {
+			return path, nil
+		}
+	}
+	return "", exec.ErrNotFound
+}
+
+// number is a number as text; "": there is none.
+func number(n *int) string {
+	if n == nil {
+		return ""
+	}
+	return strconv.Itoa(*n)
+}
