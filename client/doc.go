@@ -2,6 +2,11 @@
 // move files and download artifacts. It uses only the public API and has no state but its connections: a Client may be
 // used by any number of goroutines.
 //
+// Begin with [New]. Everything that takes time is a job: [Client.Run], [Client.Execute] and their like return it as it was accepted, or with
+// [WithWait] when it is final; [Client.Wait] waits for one, [Client.Events] follows it, [Failure] says whether the farm could complete
+// it. [Client.Files] are the files of a workspace, [Client.FS] all files of a sandbox, [Client.StartProcess] and [Client.DialPort] reach what runs
+// beside jobs. Requests and answers are the types of package wire. Lists are iterators.
+//
 // A request that starts work carries an Idempotency-Key, so a retry after a broken connection runs nothing twice. Reads
 // and those POSTs are retried, a few times with backoff, when the connection breaks or the farm answers 503. Every request
 // but an upload is retried after a 429. A Retry-After is honoured; if it is longer than 10 seconds, the error is returned
