@@ -3,7 +3,7 @@ import { bytesOf, download, type Part } from "./download.js";
 import { SandfarmError } from "./errors.js";
 import { List } from "./list.js";
 import type { CallOptions, Change } from "./models.js";
-import type { FsChange, FsEntry, FsListing, GetSandboxesIdWatchQuery } from "./schema.js";
+import type { FsChange, FsEntry, FsListing, GetSandboxesIdFsPathQuery, GetSandboxesIdWatchQuery } from "./schema.js";
 import { events } from "./stream.js";
 import { invalid, type Content, type Transport } from "./transport.js";
 
@@ -81,10 +81,13 @@ export class FS {
   }
 
   /** A directory as a stream of tar. It cannot be resumed. */
-  async tar(path: string, options: CallOptions = {}): Promise<ReadableStream<Uint8Array<ArrayBuffer>>> {
-    const headers = { Accept: "*/*" };
-    const response = await this.#transport.open({ route: "GET /v1/sandboxes/{id}/fs/{path}", params: this.#at(path), query: { tar: true }, headers, signal: options.signal });
-    return response.body ?? new Blob([]).stream();
+  tar(path: string, options: CallOptions = {}): Promise<ReadableStream<Uint8Array<ArrayBuffer>>> {
+    return this.#packed(path, { tar: true }, options);
+  }
+
+  /** A directory as a stream of zip. It cannot be resumed. */
+  zip(path: string, options: CallOptions = {}): Promise<ReadableStream<Uint8Array<ArrayBuffer>>> {
+    return this.#packed(path, { zip: true }, options);
   }
 
   /** Replaces a file in one step; with `append` or `offset` writes in place. */
@@ -142,6 +145,11 @@ export class FS {
   async *watch(path = "", options: CallOptions & Pick<GetSandboxesIdWatchQuery, "recursive" | "after"> & { ignore?: string[] } = {}): AsyncGenerator<Change, void, undefined> {
     const { signal, after, ...query } = options;
     yield* events(this.#transport, { route: "GET /v1/sandboxes/{id}/watch", params: { id: this.#id }, query: { ...query, path }, signal }, after) as AsyncGenerator<Change, void, undefined>;
+  }
+
+  async #packed(path: string, query: GetSandboxesIdFsPathQuery, { signal }: CallOptions): Promise<ReadableStream<Uint8Array<ArrayBuffer>>> {
+    const response = await this.#transport.open({ route: "GET /v1/sandboxes/{id}/fs/{path}", params: this.#at(path), query, headers: { Accept: "*/*" }, signal });
+    return response.body ?? new Blob([]).stream();
   }
 
   #at(path: string): { id: string; path: string } {

@@ -647,6 +647,11 @@ export interface components {
              * @default false
              */
             tar?: boolean;
+            /**
+             * @description a directory, as a zip of its files, directories and symbolic links
+             * @default false
+             */
+            zip?: boolean;
         };
         get_sandboxes_id_fs_query: {
             /** @description next_cursor of the page before */
@@ -1835,7 +1840,7 @@ export interface components {
             running: number;
             /** @description OCI runtimes that sandboxes of its node may have, the default first */
             runtimes: string[];
-            /** @description open sandboxes */
+            /** @description sandboxes in which it runs jobs now */
             sandboxes: number;
             /**
              * Format: date-time

@@ -114,6 +114,8 @@ describe("a sandbox", () => {
     await box.fs.mkdir("/tmp/unpacked");
     await box.fs.writeTar("/tmp/unpacked", tar);
     assert.equal((await box.fs.list("/tmp/unpacked", { depth: 3 }).toArray()).filter((entry) => entry.path.endsWith("moved.json")).length, 1);
+    const zip = new Uint8Array(await new Response(await box.fs.zip("/tmp/copy")).arrayBuffer());
+    assert.deepEqual([...zip.subarray(0, 2)], [...Buffer.from("PK")]);
     await box.fs.remove("/tmp/copy");
     assert.equal(await box.fs.exists("/tmp/copy"), false);
     assert.equal((await box.fs.stat("/etc")).type, "dir");
