@@ -1,9 +1,9 @@
 import { List } from "./list.js";
 import type { CallOptions } from "./models.js";
-import type { AuditEntry, AuditEntryList, GetAuditQuery, GetKeysQuery, Key, KeyList, KeyRequest, NewKey, Tenant, TenantChange, TenantList, TenantRequest, Usage } from "./schema.js";
+import type { AuditEntry, AuditEntryList, Drain, DrainRequest, GetAuditQuery, GetKeysQuery, Key, KeyList, KeyRequest, NewKey, Tenant, TenantChange, TenantList, TenantRequest, Usage } from "./schema.js";
 import type { Transport } from "./transport.js";
 
-/** API keys, tenants and the audit, for operators: the client's own key needs the scope `admin`. */
+/** API keys, tenants, nodes and the audit, for operators: the client's own key needs the scope `admin`. */
 export class Admin {
   readonly #transport: Transport;
 
@@ -55,5 +55,20 @@ export class Admin {
   /** What a tenant uses now, and used on each day. */
   usage(name: string, options: CallOptions & { days?: number } = {}): Promise<Usage> {
     return this.#transport.json({ route: "GET /v1/tenants/{name}/usage", params: { name }, query: { days: options.days }, signal: options.signal });
+  }
+
+  /** Drains a node: it takes no new sandboxes. `state` of the answer, and later of `nodeDrain`, says when its host may be removed. */
+  drainNode(id: string, request: DrainRequest = {}, options: CallOptions = {}): Promise<Drain> {
+    return this.#transport.json({ route: "POST /v1/nodes/{id}/drain", params: { id }, body: request, once: true, signal: options.signal });
+  }
+
+  /** The drain of a node, with what is left on it; the error `not_found` if it is not drained. */
+  nodeDrain(id: string, options: CallOptions = {}): Promise<Drain> {
+    return this.#transport.json({ route: "GET /v1/nodes/{id}/drain", params: { id }, signal: options.signal });
+  }
+
+  /** Ends the drain of a node, which takes new sandboxes again. */
+  async endNodeDrain(id: string, options: CallOptions = {}): Promise<void> {
+    await this.#transport.json({ route: "DELETE /v1/nodes/{id}/drain", params: { id }, signal: options.signal });
   }
 }

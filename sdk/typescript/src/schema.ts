@@ -287,6 +287,41 @@ export interface components {
             /** @description link to a large value */
             url?: string;
         };
+        Drain: {
+            /** @description when the last of its sandboxes expires, unless its deadline is moved; null if none is left */
+            ends_by: string | null;
+            /** @description hibernated ones among them */
+            hibernated: number;
+            /**
+             * @description what becomes of its idle sandboxes
+             * @enum {string}
+             */
+            idle: "keep" | "hibernate" | "close";
+            /** @description jobs that its workers run, as of their last heartbeats */
+            jobs: number;
+            /** @description the node */
+            node: string;
+            /** @description open sandboxes that are left, hibernated ones too */
+            sandboxes: number;
+            /**
+             * Format: date-time
+             * @description since when it is drained
+             */
+            since: string;
+            /**
+             * @description draining: sandboxes or jobs are left, or a worker does not know yet; hibernated: only hibernated sandboxes are left, so the host may be restarted but not removed; drained: nothing is left, so the host may be removed
+             * @enum {string}
+             */
+            state: "draining" | "hibernated" | "drained";
+        };
+        DrainRequest: {
+            /**
+             * @description what becomes of sandboxes that nobody has used for 30 seconds: keep leaves them until they end, hibernate stores those that can on the disk of the node, close closes them
+             * @default keep
+             * @enum {string}
+             */
+            idle?: "keep" | "hibernate" | "close";
+        };
         DroppedBytes: {
             /** @description bytes of stderr that were dropped */
             stderr: number;
@@ -1533,7 +1568,7 @@ export interface components {
          * @description method and path of a route
          * @enum {string}
          */
-        Route: "DELETE /v1/artifacts/{id}" | "DELETE /v1/jobs/{id}" | "DELETE /v1/keys/{id}" | "DELETE /v1/sandboxes/{id}" | "DELETE /v1/sandboxes/{id}/files/{path}" | "DELETE /v1/sandboxes/{id}/fs/{path}" | "DELETE /v1/sandboxes/{id}/processes/{process}" | "GET /healthz" | "GET /readyz" | "GET /v1/artifacts" | "GET /v1/artifacts/{id}" | "GET /v1/artifacts/{id}/meta" | "GET /v1/audit" | "GET /v1/images" | "GET /v1/jobs" | "GET /v1/jobs/{id}" | "GET /v1/jobs/{id}/events" | "GET /v1/jobs/{id}/request" | "GET /v1/keys" | "GET /v1/limits" | "GET /v1/queues" | "GET /v1/sandboxes" | "GET /v1/sandboxes/{id}" | "GET /v1/sandboxes/{id}/egress" | "GET /v1/sandboxes/{id}/files" | "GET /v1/sandboxes/{id}/files/{path}" | "GET /v1/sandboxes/{id}/fs" | "GET /v1/sandboxes/{id}/fs/{path}" | "GET /v1/sandboxes/{id}/packages" | "GET /v1/sandboxes/{id}/packages/{name}" | "GET /v1/sandboxes/{id}/ports" | "GET /v1/sandboxes/{id}/ports/{port}/{path}" | "GET /v1/sandboxes/{id}/processes" | "GET /v1/sandboxes/{id}/processes/{process}" | "GET /v1/sandboxes/{id}/processes/{process}/attach" | "GET /v1/sandboxes/{id}/processes/{process}/events" | "GET /v1/sandboxes/{id}/tcp/{port}" | "GET /v1/sandboxes/{id}/watch" | "GET /v1/tenants" | "GET /v1/tenants/{name}" | "GET /v1/tenants/{name}/usage" | "GET /v1/usage" | "GET /v1/workers" | "HEAD /v1/sandboxes/{id}/files/{path}" | "HEAD /v1/sandboxes/{id}/fs/{path}" | "PATCH /v1/sandboxes/{id}" | "PATCH /v1/sandboxes/{id}/fs/{path}" | "PATCH /v1/tenants/{name}" | "POST /v1/jobs/batch" | "POST /v1/keys" | "POST /v1/run" | "POST /v1/sandboxes" | "POST /v1/sandboxes/{id}/commands" | "POST /v1/sandboxes/{id}/execute" | "POST /v1/sandboxes/{id}/files" | "POST /v1/sandboxes/{id}/files/move" | "POST /v1/sandboxes/{id}/fs" | "POST /v1/sandboxes/{id}/fs/copy" | "POST /v1/sandboxes/{id}/fs/link" | "POST /v1/sandboxes/{id}/fs/move" | "POST /v1/sandboxes/{id}/hibernate" | "POST /v1/sandboxes/{id}/interrupt" | "POST /v1/sandboxes/{id}/packages" | "POST /v1/sandboxes/{id}/port-links" | "POST /v1/sandboxes/{id}/processes" | "POST /v1/sandboxes/{id}/processes/{process}/resize" | "POST /v1/sandboxes/{id}/processes/{process}/signal" | "POST /v1/sandboxes/{id}/processes/{process}/stdin" | "POST /v1/sandboxes/{id}/restart" | "POST /v1/sandboxes/{id}/resume" | "PUT /v1/sandboxes/{id}/files/{path}" | "PUT /v1/sandboxes/{id}/fs/{path}" | "PUT /v1/tenants/{name}";
+        Route: "DELETE /v1/artifacts/{id}" | "DELETE /v1/jobs/{id}" | "DELETE /v1/keys/{id}" | "DELETE /v1/nodes/{id}/drain" | "DELETE /v1/sandboxes/{id}" | "DELETE /v1/sandboxes/{id}/files/{path}" | "DELETE /v1/sandboxes/{id}/fs/{path}" | "DELETE /v1/sandboxes/{id}/processes/{process}" | "GET /healthz" | "GET /readyz" | "GET /v1/artifacts" | "GET /v1/artifacts/{id}" | "GET /v1/artifacts/{id}/meta" | "GET /v1/audit" | "GET /v1/images" | "GET /v1/jobs" | "GET /v1/jobs/{id}" | "GET /v1/jobs/{id}/events" | "GET /v1/jobs/{id}/request" | "GET /v1/keys" | "GET /v1/limits" | "GET /v1/nodes/{id}/drain" | "GET /v1/queues" | "GET /v1/sandboxes" | "GET /v1/sandboxes/{id}" | "GET /v1/sandboxes/{id}/egress" | "GET /v1/sandboxes/{id}/files" | "GET /v1/sandboxes/{id}/files/{path}" | "GET /v1/sandboxes/{id}/fs" | "GET /v1/sandboxes/{id}/fs/{path}" | "GET /v1/sandboxes/{id}/packages" | "GET /v1/sandboxes/{id}/packages/{name}" | "GET /v1/sandboxes/{id}/ports" | "GET /v1/sandboxes/{id}/ports/{port}/{path}" | "GET /v1/sandboxes/{id}/processes" | "GET /v1/sandboxes/{id}/processes/{process}" | "GET /v1/sandboxes/{id}/processes/{process}/attach" | "GET /v1/sandboxes/{id}/processes/{process}/events" | "GET /v1/sandboxes/{id}/tcp/{port}" | "GET /v1/sandboxes/{id}/watch" | "GET /v1/tenants" | "GET /v1/tenants/{name}" | "GET /v1/tenants/{name}/usage" | "GET /v1/usage" | "GET /v1/workers" | "HEAD /v1/sandboxes/{id}/files/{path}" | "HEAD /v1/sandboxes/{id}/fs/{path}" | "PATCH /v1/sandboxes/{id}" | "PATCH /v1/sandboxes/{id}/fs/{path}" | "PATCH /v1/tenants/{name}" | "POST /v1/jobs/batch" | "POST /v1/keys" | "POST /v1/nodes/{id}/drain" | "POST /v1/run" | "POST /v1/sandboxes" | "POST /v1/sandboxes/{id}/commands" | "POST /v1/sandboxes/{id}/execute" | "POST /v1/sandboxes/{id}/files" | "POST /v1/sandboxes/{id}/files/move" | "POST /v1/sandboxes/{id}/fs" | "POST /v1/sandboxes/{id}/fs/copy" | "POST /v1/sandboxes/{id}/fs/link" | "POST /v1/sandboxes/{id}/fs/move" | "POST /v1/sandboxes/{id}/hibernate" | "POST /v1/sandboxes/{id}/interrupt" | "POST /v1/sandboxes/{id}/packages" | "POST /v1/sandboxes/{id}/port-links" | "POST /v1/sandboxes/{id}/processes" | "POST /v1/sandboxes/{id}/processes/{process}/resize" | "POST /v1/sandboxes/{id}/processes/{process}/signal" | "POST /v1/sandboxes/{id}/processes/{process}/stdin" | "POST /v1/sandboxes/{id}/restart" | "POST /v1/sandboxes/{id}/resume" | "PUT /v1/sandboxes/{id}/files/{path}" | "PUT /v1/sandboxes/{id}/fs/{path}" | "PUT /v1/tenants/{name}";
         RunningProcess: {
             /** @description its arguments, up to 256 bytes */
             command: string;
@@ -1812,8 +1847,10 @@ export interface components {
             path: string;
         };
         Worker: {
-            /** @description capacity of its node for sandboxes */
+            /** @description capacity of its node for sandboxes; zero while the node is drained */
             capacity: components["schemas"]["Room"];
+            /** @description that its node is drained, and what is left on it; the node's capacity is zero then; null if it is not drained, or for keys without the scope admin */
+            drain: components["schemas"]["Drain"] | null;
             /** @description devices that its node offers to sandboxes */
             gpus: components["schemas"]["GPUDevice"][];
             /** @description how many of them are leased to sandboxes */
@@ -1893,6 +1930,8 @@ export type DeleteJobsIdQuery = components['schemas']['delete_jobs_id_query'];
 export type DeleteSandboxesIdFilesPathQuery = components['schemas']['delete_sandboxes_id_files_path_query'];
 export type DeleteSandboxesIdQuery = components['schemas']['delete_sandboxes_id_query'];
 export type DisplayData = components['schemas']['DisplayData'];
+export type Drain = components['schemas']['Drain'];
+export type DrainRequest = components['schemas']['DrainRequest'];
 export type DroppedBytes = components['schemas']['DroppedBytes'];
 export type EgressEntry = components['schemas']['EgressEntry'];
 export type EgressEntryList = components['schemas']['EgressEntryList'];
