@@ -20,6 +20,10 @@ const (
 	inputBytes = 32 << 10
 	// endPatience is how long a DELETE waits for the end of a process beyond its grace, and the answer to a SIGKILL for the end of the process.
 	endPatience = 10 * time.Second
+	// muchAtOnce is more than a key or a prompt shows, and fullEnough what needs no company: pieces between the two wait gatherPause for the next ones.
+	muchAtOnce, fullEnough = 2 << 10, 32 << 10
+	// gatherPause lets small pieces of much output become large ones: each costs the whole way to the reader.
+	gatherPause = time.Millisecond
 )
 
 func (s *Server) getProcesses(http.ResponseWriter, *http.Request) (any, error) {
@@ -229,9 +233,15 @@ func (s *Server) getOutput(w http.ResponseWriter, r *http.Request) (any, error) 
 			return nil, nil
 		}
 		count += len(frames)
+		if gathers(written) {
+			gather(r.Context(), p.Log.Final(), gatherPause)
+		}
 	}
 	return nil, nil
 }
+
+// gathers reports whether, after a part of so many bytes, the next one should be larger. The part itself was sent at once.
+func gathers(written int) bool { return written >= muchAtOnce && written < fullEnough }
 
 // deleteReader says that a reader will not come back.
 func (s *Server) deleteReader(_ http.ResponseWriter, r *http.Request) (any, error) {
