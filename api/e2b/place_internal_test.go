@@ -31,6 +31,19 @@ func TestPlacesOfPaths(t *testing.T) {
 	}
 }
 
+// A context keeps no path as it was written, so its directory is shown where the SDKs have the workspace.
+func TestPathsOfContexts(t *testing.T) {
+	t.Parallel()
+	for given, want := range map[string]struct{ real, shown string }{
+		"": {"/workspace", "/home/user"}, "a": {"/workspace/a", "/home/user/a"}, "/workspace/a": {"/workspace/a", "/home/user/a"},
+		"/home/user/a/": {"/workspace/a", "/home/user/a"}, "/home/users": {"/home/users", "/home/users"}, "/tmp/../x": {"/x", "/x"}, "~": {"/home/sandbox", "/home/sandbox"},
+	} {
+		if real := RealPath(given); real != want.real || ShownPath(real) != want.shown {
+			t.Errorf("%q is %q, shown as %q", given, real, ShownPath(real))
+		}
+	}
+}
+
 func TestIDsBothWays(t *testing.T) {
 	t.Parallel()
 	id := farm.NewID(farm.SandboxPrefix)

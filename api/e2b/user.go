@@ -12,8 +12,8 @@ import (
 // A sandbox of the farm has one user, who is never root. To the SDKs it is the user "user", whose home is /home/user: that is the workspace,
 // where code runs, too. "~" is the home directory that programs in the sandbox have.
 const (
-	// UserHome is the workspace, as the SDKs name it.
-	UserHome = "/home/user"
+	// userHome is the workspace, as the SDKs name it.
+	userHome = "/home/user"
 
 	userName = "user"
 	realName = "sandbox"
@@ -49,19 +49,19 @@ func callUser(h http.Header) error {
 // place is a path as a caller wrote it, and where it is in the sandbox.
 type place struct {
 	real string
-	home bool // the caller means it below UserHome, and shall see it there
+	home bool // the caller means it below userHome, and shall see it there
 }
 
-// placeOf finds a path: absolute, in the home of programs ("~"), or relative to UserHome.
+// placeOf finds a path: absolute, in the home of programs ("~"), or relative to userHome.
 func placeOf(given string) place {
 	switch {
 	case given == "~", strings.HasPrefix(given, "~/"):
 		return place{real: path.Join(realHome, given[1:])}
 	case !strings.HasPrefix(given, "/"):
-		given = path.Join(UserHome, given)
+		given = path.Join(userHome, given)
 	}
 	clean := path.Clean(given)
-	if rest, ok := Below(clean, UserHome); ok {
+	if rest, ok := below(clean, userHome); ok {
 		return place{real: path.Join(farm.Workspace, rest), home: true}
 	}
 	return place{real: clean}
@@ -69,17 +69,23 @@ func placeOf(given string) place {
 
 // shown is a real path as the caller of this place sees it.
 func (p place) shown(real string) string {
-	if rest, ok := Below(real, farm.Workspace); ok && p.home {
-		return path.Join(UserHome, rest)
+	if rest, ok := below(real, farm.Workspace); ok && p.home {
+		return path.Join(userHome, rest)
 	}
 	return real
 }
 
-// Below is the part of a path below a directory; ok is false if it is elsewhere.
-func Below(p, dir string) (rest string, ok bool) {
+// below is the part of a path below a directory; ok is false if it is elsewhere.
+func below(p, dir string) (rest string, ok bool) {
 	if p == dir {
 		return "", true
 	}
 	rest, ok = strings.CutPrefix(p, dir+"/")
 	return rest, ok
 }
+
+// RealPath is where a path of a caller is in the sandbox.
+func RealPath(given string) string { return placeOf(given).real }
+
+// ShownPath is a real path as callers see it who wrote none.
+func ShownPath(real string) string { return place{home: true}.shown(real) }

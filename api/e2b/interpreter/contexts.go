@@ -29,7 +29,7 @@ type codeContext struct {
 }
 
 func shown(c farm.CodeContext) codeContext {
-	return codeContext{ID: c.Language + "-" + c.Name, Language: c.Language, Cwd: shownPath(c.Cwd)}
+	return codeContext{ID: c.Language + "-" + c.Name, Language: c.Language, Cwd: e2b.ShownPath(c.Cwd)}
 }
 
 // named is the context with an id. One without a language is a context in Python.
@@ -94,7 +94,7 @@ func (i *Interpreter) create(c *gin.Context, box e2b.Box) error {
 		want.Language = languageOf(*r.Language)
 	}
 	if r.Cwd != nil {
-		want.Cwd = realPath(*r.Cwd)
+		want.Cwd = e2b.RealPath(*r.Cwd)
 	}
 	made, err := i.service.CreateContext(c.Request.Context(), box.Tenant, box.ID, want)
 	if err != nil {

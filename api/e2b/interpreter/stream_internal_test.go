@@ -140,19 +140,3 @@ func TestIDsOfContexts(t *testing.T) {
 		}
 	}
 }
-
-func TestDirectoriesOfTheSDKs(t *testing.T) {
-	t.Parallel()
-	for given, c := range map[string]struct{ real, shown string }{
-		"/home/user":    {"/workspace", "/home/user"},
-		"/home/user/a/": {"/workspace/a", "/home/user/a"},
-		"a":             {"/workspace/a", "/home/user/a"},
-		"/home/users":   {"/home/users", "/home/users"},
-		"/tmp/../x":     {"/x", "/x"},
-		"":              {"/workspace", "/home/user"},
-	} {
-		if real := realPath(given); real != c.real || shownPath(real) != c.shown {
-			t.Errorf("%q is %s, shown as %s; want %+v", given, real, shownPath(real), c)
-		}
-	}
-}
