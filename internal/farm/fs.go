@@ -15,8 +15,11 @@ const (
 	MaxLinkTarget = 4095
 	// MaxIgnored is how many patterns of names a watch may leave out.
 	MaxIgnored = 64
-	// MaxMetadata is how many pairs of metadata a file has, MaxMetadataKey and MaxMetadataValue how many bytes each may have.
-	MaxMetadata, MaxMetadataKey, MaxMetadataValue = 64, 128, 1024
+	// MaxMetadata is how many pairs of metadata a file has.
+	MaxMetadata = 64
+	// MaxMetadataKey and MaxMetadataValue bound the bytes of each.
+	MaxMetadataKey   = 128
+	MaxMetadataValue = 1024
 	// MaxMode is the largest mode of a file.
 	MaxMode = 0o7777
 )
