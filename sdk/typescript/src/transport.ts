@@ -210,9 +210,10 @@ export function pause(milliseconds: number, signal?: AbortSignal): Promise<void>
   });
 }
 
-/** A new Idempotency-Key. */
+/** A new Idempotency-Key: unique, and no secret, since Node 18 has no global `crypto`. */
 export function newKey(): string {
-  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  const { crypto } = globalThis as { crypto?: Crypto };
+  const bytes = crypto?.getRandomValues(new Uint8Array(16)) ?? Uint8Array.from({ length: 16 }, () => Math.random() * 256);
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 

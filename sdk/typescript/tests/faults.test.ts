@@ -204,3 +204,15 @@ test("the formats of a value come together", async (t) => {
   await farm.run("1", { onDisplay: (value) => values.push([value.text, value.bytes("image/png"), value.result]) });
   assert.deepEqual(values, [["<png>", new Uint8Array([0x89, 0x50]), true]]);
 });
+
+test("a key is made where there is no global crypto, as in Node 18", async (t) => {
+  const before = Object.getOwnPropertyDescriptor(globalThis, "crypto")!;
+  Object.defineProperty(globalThis, "crypto", { value: undefined, configurable: true });
+  t.after(() => Object.defineProperty(globalThis, "crypto", before));
+  const { farm, seen } = await serve(t, json(200, done));
+  await farm.submit("1");
+  await farm.submit("1");
+  const keys = seen.map(({ headers }) => String(headers["idempotency-key"]));
+  assert.ok(keys.every((key) => /^[0-9a-f]{32}$/.test(key)));
+  assert.equal(new Set(keys).size, 2);
+});
