@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/queue"
@@ -126,23 +124,23 @@ func doctorRedis(ctx context.Context, s *Settings) []Finding {
 		}
 		return []Finding{{What: "Redis", Status: statusOK, Found: path + ", run by `sandfarm up` with an append-only file, policy noeviction"}}
 	}
-	options, err := redis.ParseURL(s.Redis.URL)
+	address, err := ParseRedis(s.Redis.URL)
 	if err != nil {
-		return []Finding{{What: "Redis", Status: statusProblem, Found: "redis.url is not valid", Advice: "It must have the form redis://host:6379/0."}}
+		return []Finding{{What: "Redis", Status: statusProblem, Found: "redis.url is not valid", Advice: err.Error()}}
 	}
 	ctx, done := context.WithTimeout(ctx, doctorTimeout)
 	defer done()
-	rdb := redis.NewClient(options)
+	rdb := address.Open()
 	st := store.New(rdb, queue.EnqueueLua(), store.Options{Limits: s.Limits, Logger: Logger(s)})
 	defer func() { _, _ = st.Close(), rdb.Close() }()
 	if err := st.Ping(ctx); err != nil {
-		return []Finding{{What: "Redis", Status: statusProblem, Found: options.Addr + " does not answer", Advice: "Start it, or correct redis.url."}}
+		return []Finding{{What: "Redis", Status: statusProblem, Found: address.String() + " does not answer", Advice: "Start it, or correct redis.url."}}
 	}
 	aof, policy, err := st.Persistence(ctx)
 	if err != nil {
 		return []Finding{{What: "Redis", Status: statusNote, Found: "answers, but does not show its settings", Advice: "Make sure that it has appendonly yes and maxmemory-policy noeviction."}}
 	}
-	f := Finding{What: "Redis", Status: statusOK, Found: fmt.Sprintf("%s, appendonly %v, policy %s", options.Addr, aof, policy)}
+	f := Finding{What: "Redis", Status: statusOK, Found: fmt.Sprintf("%s, appendonly %v, policy %s", address, aof, policy)}
 	if policy != "noeviction" {
 		f.Status, f.Advice = statusProblem, "Set maxmemory-policy noeviction: any other policy silently drops jobs. "
 	}

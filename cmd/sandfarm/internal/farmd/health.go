@@ -9,8 +9,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/store"
@@ -94,11 +92,11 @@ func withStore(s *Settings, look func(*store.Store) error) error {
 	if s.Redis.URL == "" {
 		return errors.New("redis.url is not set (SANDFARM_REDIS_URL): the records of the service cannot be read")
 	}
-	options, err := redis.ParseURL(s.Redis.URL)
+	address, err := ParseRedis(s.Redis.URL)
 	if err != nil {
-		return errBadRedisURL
+		return err
 	}
-	rdb := redis.NewClient(withTimeouts(options))
+	rdb := address.Open()
 	st := store.New(rdb, queue.EnqueueLua(), store.Options{Limits: s.Limits, Logger: s.Log.logger()})
 	return errors.Join(look(st), st.Close(), rdb.Close())
 }

@@ -35,11 +35,11 @@ func Operator(ctx context.Context, s *Settings, version string) (*http.Client, f
 		if err != nil {
 			return nil, nil, fmt.Errorf("find Redis of the farm: %w", err)
 		}
-		p.Redis = withTimeouts(&redis.Options{Network: "unix", Addr: socket})
+		p.Redis = &RedisAddress{single: withTimeouts(&redis.Options{Network: "unix", Addr: socket})}
 	} else if err := p.openRedis(ctx, false); err != nil {
 		return nil, nil, err
 	}
-	rdb := redis.NewClient(p.Redis)
+	rdb := p.Redis.Open()
 	records := store.New(rdb, queue.EnqueueLua(), store.Options{Limits: s.Limits, Logger: log})
 	closeRecords := func() error { return errors.Join(records.Close(), rdb.Close()) }
 	if err := records.Ping(ctx); err != nil {

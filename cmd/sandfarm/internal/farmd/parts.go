@@ -30,7 +30,7 @@ const startTimeout = 30 * time.Second
 type Parts struct {
 	Settings *Settings
 	Log      *slog.Logger
-	Redis    *redis.Options
+	Redis    *RedisAddress
 	Store    *store.Store
 	Queue    *queue.Client
 	Dispatch *dispatch.Dispatcher
@@ -71,7 +71,7 @@ func open(ctx context.Context, s *Settings, log *slog.Logger, counted *metrics, 
 	if err := p.openBlobs(ctx, builtin); err != nil {
 		return p, err
 	}
-	rdb := redis.NewClient(p.Redis)
+	rdb := p.Redis.Open()
 	rdb.AddHook(counted.redis.Hook())
 	p.closers = append(p.closers, rdb.Close)
 	p.Store = store.New(rdb, queue.EnqueueLua(), store.Options{Limits: s.Limits, Logger: log, Documents: p.Blobs, Durability: p.durability()})
@@ -134,12 +134,9 @@ func (p *Parts) openMemory() error {
 
 func (p *Parts) openRedis(ctx context.Context, builtin bool) error {
 	if p.Settings.Redis.URL != "" {
-		options, err := redis.ParseURL(p.Settings.Redis.URL)
-		if err != nil {
-			return errBadRedisURL
-		}
-		p.Redis = withTimeouts(options)
-		return nil
+		var err error
+		p.Redis, err = ParseRedis(p.Settings.Redis.URL)
+		return err
 	}
 	if !builtin {
 		return errors.New("redis.url is not set (SANDFARM_REDIS_URL): a single service needs a Redis that it shares with the others; `sandfarm up` runs its own")
@@ -154,7 +151,7 @@ func (p *Parts) openRedis(ctx context.Context, builtin bool) error {
 		return fmt.Errorf("start Redis: %w", err)
 	}
 	p.closers = append(p.closers, r.Close)
-	p.Redis = withTimeouts(&redis.Options{Network: r.Network(), Addr: r.Addr()})
+	p.Redis = &RedisAddress{single: withTimeouts(&redis.Options{Network: r.Network(), Addr: r.Addr()})}
 	p.Persistent = r.Persistent()
 	if !p.Persistent && p.Settings.Redis.Durability == string(store.DurabilityAOF) {
 		return errors.New("redis.durability is aof, but there is no redis-server in PATH, and the Redis inside this process keeps no file: install Redis 7.2 or newer, or set redis.durability to everysec")
@@ -168,17 +165,6 @@ func (s RedisSettings) maxMemory(l budget.Limits) int64 {
 		return int64(s.MaxMemory) << 20
 	}
 	return min(cmp.Or(l.Group, l.Machine)/4, 2<<30)
-}
-
-// withTimeouts limits how long a caller waits for a Redis that hangs: two attempts of a few seconds, then 503. The defaults of
-// the client add up to 15 seconds. A context's deadline bounds a command too. Values from the URL stay.
-func withTimeouts(o *redis.Options) *redis.Options {
-	o.DialTimeout = cmp.Or(o.DialTimeout, 2*time.Second)
-	o.ReadTimeout = cmp.Or(o.ReadTimeout, 3*time.Second)
-	o.WriteTimeout = cmp.Or(o.WriteTimeout, 3*time.Second)
-	o.MaxRetries = cmp.Or(o.MaxRetries, 1)
-	o.ContextTimeoutEnabled = true
-	return o
 }
 
 func (p *Parts) openBlobs(ctx context.Context, builtin bool) error {

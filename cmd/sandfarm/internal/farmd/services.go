@@ -6,8 +6,6 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/sandfarm/sandfarm/internal/agent/binary"
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -34,11 +32,14 @@ func (p *Parts) newWorker(e *engine.Engine, version string, callback func(contex
 	return worker.New(cfg, worker.Deps{
 		Metrics: p.metrics.registry, Tracer: p.tracer,
 		Store: p.Store, Dispatch: p.Dispatch, Blobs: p.Blobs, Memory: p.Memory, Staging: p.staging, Engine: e, Log: p.Log, Agent: binary.Agent, Callback: callback,
-		LiveAddress: func(listen string) (string, error) { return live.ListenAddress(listen, p.Redis.Network, p.Redis.Addr) },
-		UV:          installer(packages), Index: packages, Egress: p.egress,
+		LiveAddress: func(listen string) (string, error) {
+			network, address := p.Redis.Route()
+			return live.ListenAddress(listen, network, address)
+		},
+		UV: installer(packages), Index: packages, Egress: p.egress,
 		Listen: func(c queue.ServerConfig) (worker.Server, error) {
 			c.Logger, c.ShutdownTimeout, c.Hook = p.Log, cfg.StopGrace+queueGrace, p.metrics.redis.Hook()
-			return queue.NewServer(func() redis.UniversalClient { return redis.NewClient(p.Redis) }, c)
+			return queue.NewServer(p.Redis.Open, c)
 		},
 		BuildImage: func(ctx context.Context, name string, report func(farm.Progress)) error {
 			if progress != nil {

@@ -10,8 +10,6 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/sandfarm/sandfarm/api"
 	"github.com/sandfarm/sandfarm/internal/config"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -56,7 +54,7 @@ type LogSettings struct {
 
 // RedisSettings name the Redis of records and queues.
 type RedisSettings struct {
-	URL string `toml:"url" secret:"true" doc:"redis://, rediss:// or unix:// URL. Empty: sandfarm up runs its own; separate services require it."`
+	URL string `toml:"url" secret:"true" doc:"redis://, rediss:// or unix:// URL, or sentinel://[user:password@]host1:26379,host2:26379,host3:26379/name-of-the-primary (sentinels:// with TLS), with options such as ?db=0. Empty: sandfarm up runs its own; separate services require it."`
 	// MaxMemory is in MiB.
 	MaxMemory int `toml:"max_memory_mb" min:"0" doc:"MiB of data that the Redis of sandfarm up may hold. Above 70 % of it, callers get 429 for new work. 0: a quarter of the machine's memory, or of the cgroup's limit if that is less; at most 2048. A Redis of redis.url has its own maxmemory."`
 	// Durability is a store.Durability.
@@ -165,8 +163,8 @@ func (s *Settings) validate() error {
 		errs = append(errs, errors.New("s3.endpoint is set, but s3.access_key or s3.secret_key is not"))
 	}
 	if u := s.Redis.URL; u != "" {
-		if _, err := redis.ParseURL(u); err != nil { // the text of the error may contain the password
-			errs = append(errs, errBadRedisURL)
+		if _, err := ParseRedis(u); err != nil {
+			errs = append(errs, err)
 		}
 	} else if s.Redis.Durability == string(store.DurabilityReplica) {
 		errs = append(errs, errors.New("redis.durability is replica, but the Redis of sandfarm up has no replica: set redis.url to a Redis that has one, or redis.durability to aof"))
@@ -222,9 +220,6 @@ func (s EngineSettings) imageRuntimes() (map[string]string, error) {
 	}
 	return runtimes, errors.Join(errs...)
 }
-
-// errBadRedisURL shows the form of a Redis URL.
-var errBadRedisURL = errors.New("redis.url is not valid: it must have the form redis://host:6379/0 or unix:///path/redis.sock")
 
 // Example renders all settings as a commented TOML file.
 func Example() string { return config.Example(defaultSettings()) }

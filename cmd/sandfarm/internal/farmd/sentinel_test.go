@@ -1,0 +1,153 @@
+//go:build integration
+
+package farmd_test
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/farmd"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/queue"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+// replicated is a primary with two replicas, watched by three sentinels: real processes on ports of loopback.
+type replicated struct {
+	url     string
+	servers []*exec.Cmd // the first is the primary
+}
+
+func newReplicated(t *testing.T) *replicated {
+	t.Helper()
+	r := &replicated{}
+	primary := freePort(t)
+	for i := range 3 {
+		port := primary
+		args := []string{"--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction"}
+		if i > 0 {
+			port = freePort(t)
+			args = append(args, "--replicaof", "127.0.0.1 "+primary)
+		}
+		r.servers = append(r.servers, redisProcess(t, port, args...))
+	}
+	direct := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + primary})
+	defer func() { _ = direct.Close() }()
+	await(t, "both replicas follow the primary", func() bool {
+		return strings.Contains(direct.Info(t.Context(), "replication").Val(), "connected_slaves:2")
+	})
+	var hosts []string
+	for range 3 {
+		port := freePort(t)
+		file := filepath.Join(t.TempDir(), "sentinel.conf")
+		conf := fmt.Sprintf("sentinel monitor main 127.0.0.1 %s 2\nsentinel down-after-milliseconds main 2000\nsentinel failover-timeout main 10000\n", primary)
+		if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		redisProcess(t, port, "SENTINEL", file)
+		hosts = append(hosts, "127.0.0.1:"+port)
+	}
+	r.url = "sentinel://" + strings.Join(hosts, ",") + "/main?db=1"
+	for _, host := range hosts { // a failover needs sentinels that know each other and the replicas
+		sentinel := redis.NewSentinelClient(&redis.Options{Addr: host})
+		await(t, "the sentinels know each other", func() bool {
+			others, err := sentinel.Sentinels(t.Context(), "main").Result()
+			replicas, _ := sentinel.Replicas(t.Context(), "main").Result()
+			return err == nil && len(others) == 2 && len(replicas) == 2
+		})
+		_ = sentinel.Close()
+	}
+	return r
+}
+
+// redisProcess starts a redis-server; with SENTINEL and a file it is a sentinel.
+func redisProcess(t *testing.T, port string, args ...string) *exec.Cmd {
+	t.Helper()
+	all := append([]string{"--port", port, "--bind", "127.0.0.1", "--dir", t.TempDir(), "--loglevel", "warning"}, args...)
+	if args[0] == "SENTINEL" {
+		all = append([]string{args[1], "--sentinel"}, all[:len(all)-2]...)
+	}
+	cmd := exec.Command("redis-server", all...) //nolint:gosec // a test's own arguments
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + port})
+	defer func() { _ = rdb.Close() }()
+	await(t, "redis-server answers", func() bool { return rdb.Ping(t.Context()).Err() == nil })
+	return cmd
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	return port
+}
+
+func await(t *testing.T, what string, met func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); !met(); time.Sleep(50 * time.Millisecond) { //nolint:forbidigo // a process has no signal for it
+		if time.Now().After(deadline) {
+			t.Fatalf("not after two minutes: %s", what)
+		}
+	}
+}
+
+// A record that was accepted with durability replica is there after the primary was killed, and the next one is accepted, by the same client.
+func TestSentinelsNameTheNextPrimary(t *testing.T) {
+	t.Parallel()
+	r := newReplicated(t)
+	address, err := farmd.ParseRedis(r.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rdb := address.Open()
+	defer func() { _ = rdb.Close() }()
+	records := store.New(rdb, queue.EnqueueLua(), store.Options{Durability: store.DurabilityReplica})
+	defer func() { _ = records.Close() }()
+	accept := func() (farm.Ref, error) {
+		box := &farm.Sandbox{ID: farm.NewID(farm.SandboxPrefix), Tenant: "acme", State: farm.SandboxQueued, Spec: farm.SandboxSpec{Image: "python"}, CreatedAt: time.Now(), ExpiresAt: time.Now().Add(time.Hour)}
+		job := &farm.Job{ID: farm.NewID(farm.JobPrefix), Tenant: "acme", Kind: farm.KindCreate, SandboxID: box.ID, State: farm.JobQueued, CreatedAt: time.Now()}
+		_, err := records.Accept(t.Context(), store.Accept{Job: job, Sandbox: box, Request: &farm.Request{}})
+		return job.Ref(), err
+	}
+	var accepted []farm.Ref
+	for range 20 {
+		ref, err := accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		accepted = append(accepted, ref)
+	}
+	if err := r.servers[0].Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	killed := time.Now()
+	await(t, "a job is accepted by the next primary", func() bool {
+		ref, err := accept()
+		if err == nil {
+			accepted = append(accepted, ref)
+		}
+		return err == nil
+	})
+	t.Logf("the next job was accepted %s after the kill", time.Since(killed).Round(10*time.Millisecond))
+	for _, ref := range accepted {
+		if _, err := records.Job(t.Context(), ref); err != nil {
+			t.Errorf("accepted job %s: %v", ref.ID, err)
+		}
+	}
+}
