@@ -210,3 +210,54 @@ func TestJupyterConnectionsOfOneSession(t *testing.T) {
 		t.Errorf("the kernel has %d connections", *list[0].Connections)
 	}
 }
+
+// A client says which cell its message belongs to, and which session is its own; neither gives it what is another's.
+func TestJupyterForgedMessages(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	k := b.kernel()
+	owner, other := b.frontend(k.ID, "?session_id=owner"), b.frontend(k.ID, "?session_id=other")
+	owner.next = 200
+	cell := owner.send("shell", "execute_request", map[string]any{"code": "block"})
+	for owner.read().Type != "stream" {
+	}
+	other.next = 100
+	other.send("stdin", "input_reply", map[string]any{"value": "not asked for"})
+	for _, kind := range []string{"execute_reply", "status", "", strings.Repeat("x", 257)} {
+		f := b.frontend(k.ID, "")
+		f.write(websocket.MessageText, []byte(fmt.Sprintf(`{"header":{"msg_id":"f","msg_type":%q,"session":"owner"},"parent_header":{"msg_id":%q},"channel":"shell","content":{}}`, kind, cell)))
+		if kind == "" || len(kind) > 256 {
+			f.closed(websocket.StatusInvalidFramePayloadData)
+			continue
+		}
+		for m := f.read(); m.Parent.ID != "f" || m.Content["status"] != "error"; m = f.read() {
+		}
+	}
+	close(b.worker.gate)
+	p := newPage()
+	p.until(owner, cell)
+	if diff := cmp.Diff([]string{"ok"}, p.replies[cell]); diff != "" {
+		t.Errorf("replies (-want +got):\n%s", diff)
+	}
+	p = newPage()
+	p.until(other, other.send("shell", "execute_request", map[string]any{"code": "print mine"}))
+}
+
+// A client that never reads does not stop its cells, nor those of others.
+func TestJupyterClientsThatNeverRead(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	k := b.kernel()
+	silent, f := b.frontend(k.ID, "?session_id=silent"), b.frontend(k.ID, "?session_id=s")
+	f.next = 100 // its messages have ids of their own
+	word := strings.Repeat("x", 100_000)
+	for range 20 { // more than its connection and what waits for it hold
+		silent.send("shell", "execute_request", map[string]any{"code": "print " + word})
+	}
+	p := newPage()
+	cell := f.send("shell", "execute_request", map[string]any{"code": "print one"})
+	p.until(f, cell)
+	if p.output[cell] != "one\n" {
+		t.Errorf("the other client shows %.100q", p.output[cell])
+	}
+}
