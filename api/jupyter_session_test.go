@@ -261,3 +261,16 @@ func TestJupyterClientsThatNeverRead(t *testing.T) {
 		t.Errorf("the other client shows %.100q", p.output[cell])
 	}
 }
+
+// What the farm left out of a cell's output is told in the cell.
+func TestJupyterShowsNotes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	f := b.frontend(b.kernel().ID, "")
+	p := newPage()
+	cell := f.send("shell", "execute_request", map[string]any{"code": "note Left out."})
+	p.until(f, cell)
+	if p.output[cell] != "[Left out.]\n" {
+		t.Errorf("the notebook shows %q", p.output[cell])
+	}
+}

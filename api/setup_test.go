@@ -317,6 +317,8 @@ func (w *fakeWorker) execute(ctx context.Context, ref farm.Ref, claim *store.Cla
 		case <-w.gate:
 		case <-ctx.Done():
 		}
+	case "note":
+		end.Result.Notes = []string{rest}
 	case "raise":
 		out.Error = &farm.CodeError{Name: "ValueError", Value: rest}
 		out.ExitCode = 1

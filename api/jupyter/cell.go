@@ -233,6 +233,9 @@ func (s *session) finish(ctx context.Context, w *work, job *wire.Job) {
 	if job.Result != nil && job.Result.Execute != nil {
 		r := job.Result.Execute
 		reply["execution_count"] = k.counted(r.ExecutionCount)
+		for _, note := range r.Notes { // such as that values were left out
+			s.iopub(w, "stream", map[string]string{"name": "stderr", "text": "[" + note + "]\n"})
+		}
 		restarted = r.KernelRestarted && failure != nil && (failure.Name == farm.ErrorKernelDied || failure.Name == farm.ErrorOutOfMemory)
 	}
 	if failure != nil {
