@@ -8,6 +8,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 func (s *Server) farmRoutes() []route {
@@ -15,6 +16,7 @@ func (s *Server) farmRoutes() []route {
 		{method: "GET", path: "/v1/images", tag: "Farm", summary: "List the images on offer", answers: []answer{{http.StatusOK, "the images", wire.Items[wire.Image]{}, ""}}, handler: s.images},
 		{method: "GET", path: "/v1/workers", tag: "Farm", summary: "List the live workers", detail: "Keys without the scope admin see the workers of the nodes that have their sandboxes.", answers: []answer{{http.StatusOK, "the workers", wire.Items[wire.Worker]{}, ""}}, handler: s.workers},
 		{method: "GET", path: "/v1/queues", tag: "Farm", summary: "List the queues", detail: "Keys without the scope admin see what they have in them.", answers: []answer{{http.StatusOK, "the queues", wire.Items[wire.Queue]{}, ""}}, handler: s.queues},
+		{method: "GET", path: "/v1/activity", tag: "Farm", summary: "Show the last hour by the minute", detail: "The jobs that workers ended, how many of them failed, and how long they waited and ran. Workers report it every few seconds.", scope: farm.ScopeAdmin, answers: []answer{{http.StatusOK, "60 minutes, the oldest first", wire.Items[wire.Minute]{}, ""}}, handler: s.activity},
 		{method: "GET", path: "/v1/limits", tag: "Farm", summary: "Show the farm's limits", answers: []answer{{http.StatusOK, "the limits", wire.Limits{}, ""}}, handler: s.limits},
 	}
 }
@@ -45,6 +47,14 @@ func (s *Server) workers(c *gin.Context) error {
 
 func (s *Server) queues(c *gin.Context) error {
 	list, err := fleet(c, s.service.Queues, s.service.OwnQueues)
+	if err != nil {
+		return err
+	}
+	return rest.Reply(c, http.StatusOK, list)
+}
+
+func (s *Server) activity(c *gin.Context) error {
+	list, err := s.service.Activity(c.Request.Context())
 	if err != nil {
 		return err
 	}

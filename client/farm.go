@@ -22,6 +22,11 @@ func (c *Client) Queues(ctx context.Context) ([]wire.Queue, error) {
 	return all[wire.Queue](ctx, c, "v1", "queues")
 }
 
+// Activity lists the minutes of the last hour, the oldest first, with what became of the jobs that workers ended. It needs the scope admin.
+func (c *Client) Activity(ctx context.Context) ([]wire.Minute, error) {
+	return all[wire.Minute](ctx, c, "v1", "activity")
+}
+
 // Limits reads the limits of the farm on requests.
 func (c *Client) Limits(ctx context.Context) (wire.Limits, error) {
 	var got wire.Limits

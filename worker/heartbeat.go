@@ -93,7 +93,7 @@ func (w *Worker) refreshStatus(ctx context.Context) error {
 	problem, images := w.pingEngine(ctx)
 	changed := w.engineStatus.set(problem, images)
 	_, poolErr := w.placement.RefreshPool(ctx)
-	err := errors.Join(w.notePing(ctx, problem == ""), w.placement.RefreshGPUs(ctx), poolErr, w.dispatch.RegisterQueues(ctx, w.queueNames()...))
+	err := errors.Join(w.activity.store(ctx, func(ctx context.Context, m []farm.Minute) error { return w.store.NoteActivity(ctx, w.id, m) }), w.notePing(ctx, problem == ""), w.placement.RefreshGPUs(ctx), poolErr, w.dispatch.RegisterQueues(ctx, w.queueNames()...))
 	if changed {
 		err = errors.Join(err, w.beat(ctx))
 	}

@@ -104,6 +104,7 @@ type Worker struct {
 
 	jobs         activeJobs
 	beats        beats
+	activity     activity
 	outage       outage
 	engineStatus engineStatus
 	server       Server

@@ -69,6 +69,16 @@ type Queue struct {
 	GPUsLeased int `json:"gpus_leased" doc:"how many of them are leased to sandboxes"`
 }
 
+// Minute is what became of the jobs that workers ended in one minute.
+type Minute struct {
+	At        time.Time `json:"at" doc:"its beginning"`
+	Ended     int       `json:"ended" doc:"jobs that ended"`
+	Failed    int       `json:"failed" doc:"of them, those that neither completed nor were canceled"`
+	WaitMS    float64   `json:"wait_ms" doc:"mean time from acceptance to claim; 0 without jobs"`
+	MaxWaitMS float64   `json:"max_wait_ms" doc:"longest time from acceptance to claim"`
+	RunMS     float64   `json:"run_ms" doc:"mean time in the sandbox; 0 without jobs"`
+}
+
 // Health is the answer of GET /healthz.
 type Health struct {
 	Status  string `json:"status" doc:"ok"`

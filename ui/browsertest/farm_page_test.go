@@ -25,6 +25,8 @@ open("notes.txt", "w").write("notes")
 	p.sees("Queues")
 	p.until(`document.querySelector(".tile .yes")?.innerText === "well"`)
 	p.sees("4.0 GB") // what both sandboxes have been promised
+	p.until(`/Jobs by the minute: [1-9]/.test(document.body.innerText)`)
+	p.until(`Boolean(document.querySelector(".chart rect.run"))`)
 	p.shot("farm")
 	p.accessible("farm")
 	p.goTo("#/farm/tenants")

@@ -86,6 +86,7 @@ func Run(t *testing.T, factory Factory) {
 		"Locks":                         locks,
 		"KeysAreCreatedAndDeleted":      keysAreCreatedAndDeleted,
 		"KeysAreBounded":                keysAreBounded,
+		"ActivityIsOfTheLastHour":       activityIsOfTheLastHour,
 		"AuditIsListed":                 auditIsListed,
 		"AuditIsBounded":                auditIsBounded,
 		"EgressLogIsRead":               egressLogIsRead,

@@ -1183,6 +1183,27 @@ export interface components {
             /** @description path of the job */
             self: string;
         };
+        Minute: {
+            /**
+             * Format: date-time
+             * @description its beginning
+             */
+            at: string;
+            /** @description jobs that ended */
+            ended: number;
+            /** @description of them, those that neither completed nor were canceled */
+            failed: number;
+            /** @description longest time from acceptance to claim */
+            max_wait_ms: number;
+            /** @description mean time in the sandbox; 0 without jobs */
+            run_ms: number;
+            /** @description mean time from acceptance to claim; 0 without jobs */
+            wait_ms: number;
+        };
+        MinuteItems: {
+            /** @description the entries */
+            items: components["schemas"]["Minute"][];
+        };
         MoveRequest: {
             /** @description http(s) address that gets the finished job */
             callback_url?: string;
@@ -1568,7 +1589,7 @@ export interface components {
          * @description method and path of a route
          * @enum {string}
          */
-        Route: "DELETE /v1/artifacts/{id}" | "DELETE /v1/jobs/{id}" | "DELETE /v1/keys/{id}" | "DELETE /v1/nodes/{id}/drain" | "DELETE /v1/sandboxes/{id}" | "DELETE /v1/sandboxes/{id}/files/{path}" | "DELETE /v1/sandboxes/{id}/fs/{path}" | "DELETE /v1/sandboxes/{id}/processes/{process}" | "GET /healthz" | "GET /readyz" | "GET /v1/artifacts" | "GET /v1/artifacts/{id}" | "GET /v1/artifacts/{id}/meta" | "GET /v1/audit" | "GET /v1/images" | "GET /v1/jobs" | "GET /v1/jobs/{id}" | "GET /v1/jobs/{id}/events" | "GET /v1/jobs/{id}/request" | "GET /v1/keys" | "GET /v1/limits" | "GET /v1/nodes/{id}/drain" | "GET /v1/queues" | "GET /v1/sandboxes" | "GET /v1/sandboxes/{id}" | "GET /v1/sandboxes/{id}/egress" | "GET /v1/sandboxes/{id}/files" | "GET /v1/sandboxes/{id}/files/{path}" | "GET /v1/sandboxes/{id}/fs" | "GET /v1/sandboxes/{id}/fs/{path}" | "GET /v1/sandboxes/{id}/packages" | "GET /v1/sandboxes/{id}/packages/{name}" | "GET /v1/sandboxes/{id}/ports" | "GET /v1/sandboxes/{id}/ports/{port}/{path}" | "GET /v1/sandboxes/{id}/processes" | "GET /v1/sandboxes/{id}/processes/{process}" | "GET /v1/sandboxes/{id}/processes/{process}/attach" | "GET /v1/sandboxes/{id}/processes/{process}/events" | "GET /v1/sandboxes/{id}/tcp/{port}" | "GET /v1/sandboxes/{id}/watch" | "GET /v1/tenants" | "GET /v1/tenants/{name}" | "GET /v1/tenants/{name}/usage" | "GET /v1/usage" | "GET /v1/workers" | "HEAD /v1/sandboxes/{id}/files/{path}" | "HEAD /v1/sandboxes/{id}/fs/{path}" | "PATCH /v1/sandboxes/{id}" | "PATCH /v1/sandboxes/{id}/fs/{path}" | "PATCH /v1/tenants/{name}" | "POST /v1/jobs/batch" | "POST /v1/keys" | "POST /v1/nodes/{id}/drain" | "POST /v1/run" | "POST /v1/sandboxes" | "POST /v1/sandboxes/{id}/commands" | "POST /v1/sandboxes/{id}/execute" | "POST /v1/sandboxes/{id}/files" | "POST /v1/sandboxes/{id}/files/move" | "POST /v1/sandboxes/{id}/fs" | "POST /v1/sandboxes/{id}/fs/copy" | "POST /v1/sandboxes/{id}/fs/link" | "POST /v1/sandboxes/{id}/fs/move" | "POST /v1/sandboxes/{id}/hibernate" | "POST /v1/sandboxes/{id}/interrupt" | "POST /v1/sandboxes/{id}/packages" | "POST /v1/sandboxes/{id}/port-links" | "POST /v1/sandboxes/{id}/processes" | "POST /v1/sandboxes/{id}/processes/{process}/resize" | "POST /v1/sandboxes/{id}/processes/{process}/signal" | "POST /v1/sandboxes/{id}/processes/{process}/stdin" | "POST /v1/sandboxes/{id}/restart" | "POST /v1/sandboxes/{id}/resume" | "PUT /v1/sandboxes/{id}/files/{path}" | "PUT /v1/sandboxes/{id}/fs/{path}" | "PUT /v1/tenants/{name}";
+        Route: "DELETE /v1/artifacts/{id}" | "DELETE /v1/jobs/{id}" | "DELETE /v1/keys/{id}" | "DELETE /v1/nodes/{id}/drain" | "DELETE /v1/sandboxes/{id}" | "DELETE /v1/sandboxes/{id}/files/{path}" | "DELETE /v1/sandboxes/{id}/fs/{path}" | "DELETE /v1/sandboxes/{id}/processes/{process}" | "GET /healthz" | "GET /readyz" | "GET /v1/activity" | "GET /v1/artifacts" | "GET /v1/artifacts/{id}" | "GET /v1/artifacts/{id}/meta" | "GET /v1/audit" | "GET /v1/images" | "GET /v1/jobs" | "GET /v1/jobs/{id}" | "GET /v1/jobs/{id}/events" | "GET /v1/jobs/{id}/request" | "GET /v1/keys" | "GET /v1/limits" | "GET /v1/nodes/{id}/drain" | "GET /v1/queues" | "GET /v1/sandboxes" | "GET /v1/sandboxes/{id}" | "GET /v1/sandboxes/{id}/egress" | "GET /v1/sandboxes/{id}/files" | "GET /v1/sandboxes/{id}/files/{path}" | "GET /v1/sandboxes/{id}/fs" | "GET /v1/sandboxes/{id}/fs/{path}" | "GET /v1/sandboxes/{id}/packages" | "GET /v1/sandboxes/{id}/packages/{name}" | "GET /v1/sandboxes/{id}/ports" | "GET /v1/sandboxes/{id}/ports/{port}/{path}" | "GET /v1/sandboxes/{id}/processes" | "GET /v1/sandboxes/{id}/processes/{process}" | "GET /v1/sandboxes/{id}/processes/{process}/attach" | "GET /v1/sandboxes/{id}/processes/{process}/events" | "GET /v1/sandboxes/{id}/tcp/{port}" | "GET /v1/sandboxes/{id}/watch" | "GET /v1/tenants" | "GET /v1/tenants/{name}" | "GET /v1/tenants/{name}/usage" | "GET /v1/usage" | "GET /v1/workers" | "HEAD /v1/sandboxes/{id}/files/{path}" | "HEAD /v1/sandboxes/{id}/fs/{path}" | "PATCH /v1/sandboxes/{id}" | "PATCH /v1/sandboxes/{id}/fs/{path}" | "PATCH /v1/tenants/{name}" | "POST /v1/jobs/batch" | "POST /v1/keys" | "POST /v1/nodes/{id}/drain" | "POST /v1/run" | "POST /v1/sandboxes" | "POST /v1/sandboxes/{id}/commands" | "POST /v1/sandboxes/{id}/execute" | "POST /v1/sandboxes/{id}/files" | "POST /v1/sandboxes/{id}/files/move" | "POST /v1/sandboxes/{id}/fs" | "POST /v1/sandboxes/{id}/fs/copy" | "POST /v1/sandboxes/{id}/fs/link" | "POST /v1/sandboxes/{id}/fs/move" | "POST /v1/sandboxes/{id}/hibernate" | "POST /v1/sandboxes/{id}/interrupt" | "POST /v1/sandboxes/{id}/packages" | "POST /v1/sandboxes/{id}/port-links" | "POST /v1/sandboxes/{id}/processes" | "POST /v1/sandboxes/{id}/processes/{process}/resize" | "POST /v1/sandboxes/{id}/processes/{process}/signal" | "POST /v1/sandboxes/{id}/processes/{process}/stdin" | "POST /v1/sandboxes/{id}/restart" | "POST /v1/sandboxes/{id}/resume" | "PUT /v1/sandboxes/{id}/files/{path}" | "PUT /v1/sandboxes/{id}/fs/{path}" | "PUT /v1/tenants/{name}";
         RunningProcess: {
             /** @description its arguments, up to 256 bytes */
             command: string;
@@ -1990,6 +2011,8 @@ export type KeyRequest = components['schemas']['KeyRequest'];
 export type Limits = components['schemas']['Limits'];
 export type Link = components['schemas']['Link'];
 export type Links = components['schemas']['Links'];
+export type Minute = components['schemas']['Minute'];
+export type MinuteItems = components['schemas']['MinuteItems'];
 export type MoveRequest = components['schemas']['MoveRequest'];
 export type NewKey = components['schemas']['NewKey'];
 export type NewSecret = components['schemas']['NewSecret'];

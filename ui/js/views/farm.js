@@ -1,9 +1,10 @@
 // The farm, for its operator: is it well, who works, what waits, who uses what.
 import { html, useState } from "../lib.js";
-import { t } from "../i18n.js";
+import { t, locale } from "../i18n.js";
 import { call, post, target } from "../api.js";
 import { usePoll } from "../data.js";
-import { ago, bytes, count, span, when } from "../format.js";
+import { ago, bytes, count, milliseconds, span, when } from "../format.js";
+import { Chart } from "../parts/chart.js";
 import { Copy, Dialog, ErrorBox, Field, Icon, Loading, Tabs, useAction } from "../parts/basic.js";
 
 const TABS = ["overview", "tenants", "keys", "audit"];
@@ -43,6 +44,7 @@ function Overview() {
       <div class="card tile"><span class="soft">${t("nav.sandboxes")}</span><strong>${count(sandboxes)}</strong><span class="soft small">${t("farm.openNow")}</span></div>
       <div class="card tile"><span class="soft">${t("farm.waiting")}</span><strong>${count(waiting)}</strong><span class="soft small">${t("farm.running", { n: count(running) })}</span></div>
     </section>
+    <${Activity} />
     ${troubles.map((one) => html`<div class="error" role="alert" key=${one.id}><strong>${one.host} <code>${one.id}</code></strong><p>${one.problem}</p></div>`)}
     ${nodes.size === 0 && html`<div class="error" role="alert"><strong>${t("farm.noWorker.title")}</strong><p>${t("farm.noWorker")} <code>sandfarm worker</code></p></div>`}
     <section class="nodes">${[...nodes].map(([node, of]) => html`<${Node} key=${node} node=${node} workers=${of} />`)}</section>
@@ -52,6 +54,22 @@ function Overview() {
         <tbody>${queues.data.items.map((one) => html`<tr key=${one.name}><th scope="row"><code>${one.name}</code></th><td class="number">${count(one.depth)}</td><td class="number">${one.oldest_seconds ? span(one.oldest_seconds) : "–"}</td><td class="number">${count(one.running)}</td><td class="number">${one.gpus ? `${one.gpus_leased} / ${one.gpus}` : "–"}</td></tr>`)}</tbody>
       </table></div></section>
   </div>`;
+}
+
+const clock = (time) => new Date(time).toLocaleTimeString(locale(), { hour: "2-digit", minute: "2-digit" });
+
+// Activity shows the last hour: how many jobs ended in each minute, and how long they waited and ran.
+function Activity() {
+  const { data } = usePoll("v1/activity", 15000);
+  if (!data) return null;
+  const minutes = data.items;
+  const ended = minutes.reduce((sum, one) => sum + one.ended, 0);
+  const of = (name) => minutes.map((one) => one[name]);
+  const ends = { from: clock(minutes[0].at), to: t("now") };
+  return html`<section class="charts" aria-label=${t("farm.hour")}>
+    <${Chart} title=${t("farm.perMinute", { n: count(ended) })} ...${ends} format=${(n) => count(Math.round(n))} series=${[{ name: "run", title: t("farm.ended"), values: of("ended"), bars: true }, { name: "bad", title: t("farm.failed"), values: of("failed"), bars: true }]} />
+    <${Chart} title=${t("farm.times")} ...${ends} format=${milliseconds} series=${[{ name: "run", title: t("timeline.run"), values: of("run_ms") }, { name: "queue", title: t("timeline.queue"), values: of("wait_ms") }, { name: "bad", title: t("farm.longest"), values: of("max_wait_ms") }]} />
+  </section>`;
 }
 
 // Node is an engine with its workers: what it promised of what it has, its pool, its GPUs.

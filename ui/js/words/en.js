@@ -273,4 +273,10 @@ export default {
   "files.zip": "All as a zip",
   "files.parquet": "This Parquet file cannot be read",
   "files.rows": "{n} of {all} rows",
+  "farm.hour": "The last hour",
+  "farm.perMinute": "Jobs by the minute: {n} in the last hour",
+  "farm.ended": "ended",
+  "farm.failed": "failed",
+  "farm.times": "Mean times",
+  "farm.longest": "longest wait",
 };

@@ -273,4 +273,10 @@ export default {
   "files.zip": "全部下载为 zip",
   "files.parquet": "无法读取此 Parquet 文件",
   "files.rows": "共 {all} 行，显示 {n} 行",
+  "farm.hour": "最近一小时",
+  "farm.perMinute": "每分钟作业数：最近一小时共 {n} 个",
+  "farm.ended": "已结束",
+  "farm.failed": "失败",
+  "farm.times": "平均用时",
+  "farm.longest": "最长等待",
 };
