@@ -117,11 +117,13 @@ func (k *kernel) read(ctx context.Context, wait time.Duration) error {
 			continue
 		}
 		k.heard = m.Seq
-		if at := k.streams[m.Parent]; k.begun && at != nil && m.Execution != "" && (m.After > at.sent || len(at.held) > 0) && len(at.held) < maxHeld {
+		_, asker := k.parent(m.Parent)
+		heard := k.begun || asker != nil // a client of this process caused it, however early
+		if at := k.streams[m.Parent]; heard && at != nil && m.Execution != "" && (m.After > at.sent || len(at.held) > 0) && len(at.held) < maxHeld {
 			at.held = append(at.held, m)
-		} else if !k.begun && m.Kind == "input_request" {
+		} else if !heard && m.Kind == "input_request" {
 			k.input = &m
-		} else if k.begun { // what was said before there was a client is of no use: clients ask for the widgets that there are
+		} else if heard { // what was said before there was a client is of no use: clients ask for the widgets that there are
 			k.pass(m)
 		}
 	}
@@ -137,14 +139,16 @@ type place struct {
 	held []live.Message
 }
 
-// place makes the messages of a cell keep their place among its output, until done is called.
+// place makes the messages of a cell keep their place among its output, until done is called. It may be called again before.
 func (k *kernel) place(id string) (done func()) {
 	k.feeding.Lock()
 	defer k.feeding.Unlock()
 	if k.streams == nil {
 		k.streams = map[string]*place{}
 	}
-	k.streams[id] = &place{}
+	if k.streams[id] == nil {
+		k.streams[id] = &place{}
+	}
 	return func() {
 		k.reached(id, math.MaxUint64)
 		k.feeding.Lock()

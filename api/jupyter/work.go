@@ -110,8 +110,12 @@ func (s *session) early(w *work) {
 	}
 	ctx, done := s.context()
 	defer done()
+	s.kernel.note(w, s) // it may run, and say something to widgets, before its turn
+	forget := s.kernel.place(w.header.ID)
 	s.submit(ctx, w)
-	w.early = w.job != ""
+	if w.early = w.job != ""; !w.early {
+		forget()
+	}
 	if w.refusal != nil && farm.CodeOf(w.refusal) == farm.CodeExhausted {
 		w.refusal = nil
 	}
@@ -267,6 +271,9 @@ func cellHere(w *work) bool { return w.job == "" && w.header.Type == "execute_re
 
 // aborted answers a message that is not done.
 func (s *session) aborted(w *work) {
+	if w.job != "" {
+		defer s.kernel.place(w.header.ID)()
+	}
 	if w.header.Type == "execute_request" {
 		s.status(w, stateBusy)
 		s.reply(w, map[string]any{"status": "aborted", "execution_count": nil, "ename": "Aborted", "evalue": "", "traceback": []string{}})
