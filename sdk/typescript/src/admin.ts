@@ -1,6 +1,6 @@
 import { List } from "./list.js";
 import type { CallOptions } from "./models.js";
-import type { AuditEntry, AuditEntryList, Drain, DrainRequest, GetAuditQuery, GetKeysQuery, Key, KeyList, KeyRequest, NewKey, Tenant, TenantChange, TenantList, TenantRequest, Usage } from "./schema.js";
+import type { AuditEntry, AuditEntryList, Drain, DrainRequest, GetAuditQuery, GetKeysQuery, Key, KeyList, KeyRequest, Minute, MinuteItems, NewKey, Tenant, TenantChange, TenantList, TenantRequest, Usage } from "./schema.js";
 import type { Transport } from "./transport.js";
 
 /** API keys, tenants, nodes and the audit, for operators: the client's own key needs the scope `admin`. */
@@ -55,6 +55,11 @@ export class Admin {
   /** What a tenant uses now, and used on each day. */
   usage(name: string, options: CallOptions & { days?: number } = {}): Promise<Usage> {
     return this.#transport.json({ route: "GET /v1/tenants/{name}/usage", params: { name }, query: { days: options.days }, signal: options.signal });
+  }
+
+  /** The minutes of the last hour, the oldest first, with what became of the jobs that workers ended. */
+  async activity(options: CallOptions = {}): Promise<Minute[]> {
+    return (await this.#transport.json<MinuteItems>({ route: "GET /v1/activity", signal: options.signal })).items;
   }
 
   /** Drains a node: it takes no new sandboxes. `state` of the answer, and later of `nodeDrain`, says when its host may be removed. */
