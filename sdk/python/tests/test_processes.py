@@ -39,10 +39,10 @@ def test_bytes_and_both_outputs(shared: Sandbox) -> None:
 
 
 def test_all_processes_and_signals(shared: Sandbox) -> None:
-    made = shared.processes.start(["sleep", "1000"], env={"A": "b"})
+    made = shared.processes.start(["/usr/bin/sleep", "1000"], env={"A": "b"})
     try:
         found = {p.pid: p for p in shared.processes.running()}
-        assert (found[made.info.pid].owner, found[made.info.pid].command) == (made.id, "sleep 1000")
+        assert (found[made.info.pid].owner, found[made.info.pid].command) == (made.id, "/usr/bin/sleep 1000")
         assert found[made.info.pid].memory_bytes > 0
         with pytest.raises(ConflictError):
             made.resize(80, 24)
