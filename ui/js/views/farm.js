@@ -50,7 +50,7 @@ function Overview() {
     <section class="nodes">${[...nodes].map(([node, of]) => html`<${Node} key=${node} node=${node} workers=${of} />`)}</section>
     <section><h2>${t("farm.queues")}</h2>
       <div class="scroll" tabindex="0" role="region" aria-label=${t("farm.queues")}><table class="grid">
-        <thead><tr><th scope="col">${t("farm.queue")}</th><th scope="col" class="number">${t("farm.depth")}</th><th scope="col" class="number">${t("farm.oldest")}</th><th scope="col" class="number">${t("state.running")}</th><th scope="col" class="number">GPU</th></tr></thead>
+        <thead><tr><th scope="col">${t("farm.queue")}</th><th scope="col" class="number">${t("farm.depth")}</th><th scope="col" class="number">${t("farm.oldest")}</th><th scope="col" class="number">${t("farm.atwork")}</th><th scope="col" class="number">GPU</th></tr></thead>
         <tbody>${queues.data.items.map((one) => html`<tr key=${one.name}><th scope="row"><code>${one.name}</code></th><td class="number">${count(one.depth)}</td><td class="number">${one.oldest_seconds ? span(one.oldest_seconds) : "–"}</td><td class="number">${count(one.running)}</td><td class="number">${one.gpus ? `${one.gpus_leased} / ${one.gpus}` : "–"}</td></tr>`)}</tbody>
       </table></div></section>
   </div>`;

@@ -233,6 +233,7 @@ export default {
   "farm.queue": "Queue",
   "farm.depth": "Waiting",
   "farm.oldest": "Oldest",
+  "farm.atwork": "Running",
   "farm.jobs": "Jobs",
   "farm.leased": "leased",
   "farm.free": "free",

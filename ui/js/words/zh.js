@@ -233,6 +233,7 @@ export default {
   "farm.queue": "队列",
   "farm.depth": "等待",
   "farm.oldest": "最久",
+  "farm.atwork": "运行中",
   "farm.jobs": "任务",
   "farm.leased": "已租用",
   "farm.free": "空闲",
