@@ -55,13 +55,23 @@ new_key() {
     printf 'API key of tenant %s: %s\n(only its hash is kept: note it down. SANDFARM_API_KEY=… hands it to bin/sandfarm)\n' "$1" "$key"
 }
 
+# usage prints the comment at the head of this file.
+usage() { sed -n '2,/^[^#]/ { s/^# \{0,1\}//p; }' "$0"; }
+
 tenant=
+case ${1:-} in
+-h | --help)
+    usage
+    exit
+    ;;
+esac
 if [ "${1:-}" = --key ]; then
     tenant=${2:-}
     case $tenant in *[!A-Za-z0-9._-]*) tenant= ;; esac
     case $tenant in *[!.]*) ;; *) die "name a tenant: letters, digits, dots, dashes and underscores, not only dots" ;; esac
     shift 2
 fi
+case ${1:-} in -*) die "unknown option $1: --help says what there is" ;; esac
 [ $# -le 1 ] || die "usage: deploy/compose/init.sh [--key TENANT] [FILE]"
 file=${1:-$here/.env}
 

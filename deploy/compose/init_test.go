@@ -122,6 +122,23 @@ func TestInitKeepsExistingVariables(t *testing.T) {
 	}
 }
 
+// Options are not taken for the name of the file.
+func TestInitTellsItsUsage(t *testing.T) {
+	t.Parallel()
+	if got := initialise(t, "--help"); !strings.Contains(got, "--key TENANT") || strings.Contains(got, "#") {
+		t.Errorf("--help prints %q", got)
+	}
+	out, err := exec.CommandContext(t.Context(), "./init.sh", "--nothing").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "--help") {
+		t.Errorf("an unknown option: %v, %q", err, out)
+	}
+	for _, name := range []string{"--help", "--nothing"} {
+		if _, err := os.Stat(name); err == nil {
+			t.Errorf("it made a file %s", name)
+		}
+	}
+}
+
 func TestInitMakesFurtherKeys(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), ".env")
