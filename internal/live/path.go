@@ -20,7 +20,7 @@ const (
 	// workersFor is how long a list of workers is used again.
 	workersFor = 2 * time.Second
 	// dialTimeout bounds a connection to a worker with its handshake.
-	dialTimeout = 3 * time.Second
+	dialTimeout = 5 * time.Second
 	// pingAfter and pingTimeout bound how long a connection to a worker whose machine is gone is used.
 	pingAfter, pingTimeout = 5 * time.Second, 5 * time.Second
 	// idleTimeout closes connections without streams.
