@@ -120,7 +120,7 @@ func TestJupyterReconnectsAtEveryPoint(t *testing.T) {
 				m := f.read()
 				p.show(m)
 			}
-			go func(old *websocket.Conn) { _ = old.Close(websocket.StatusGoingAway, "") }(f.conn) // the new connection does not wait for the end of this one
+			f.leave() // the new connection does not wait for the end of this one
 			again := at.frontend(k.ID, "?session_id=s")
 			p.until(again, cells...)
 			third := at.frontend(k.ID, "?session_id=s") // it gets all that this client may not have got

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -201,22 +202,34 @@ func TestJupyterRefusesBadRequests(t *testing.T) {
 
 // frontend is a client with a WebSocket.
 type frontend struct {
-	t    *testing.T
-	conn *websocket.Conn
-	next int
+	t      *testing.T
+	conn   *websocket.Conn
+	next   int
+	leaves atomic.Bool // it has begun to close the connection
 }
 
 func (b *bundle) frontend(kernel, query string, protocols ...string) *frontend {
 	b.t.Helper()
 	ctx, done := context.WithTimeout(b.t.Context(), time.Minute)
 	defer done()
-	conn, _, err := websocket.Dial(ctx, strings.Replace(b.web.URL, "http", "ws", 1)+"/jupyter/api/kernels/"+kernel+"/channels"+query, &websocket.DialOptions{Subprotocols: protocols})
+	f := &frontend{t: b.t}
+	// A browser that closes answers no pings. This client would try, fail, and reset the connection: then what it has sent can be lost.
+	answers := func(context.Context, []byte) bool { return !f.leaves.Load() }
+	var err error
+	f.conn, _, err = websocket.Dial(ctx, strings.Replace(b.web.URL, "http", "ws", 1)+"/jupyter/api/kernels/"+kernel+"/channels"+query,
+		&websocket.DialOptions{Subprotocols: protocols, OnPingReceived: answers})
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	conn.SetReadLimit(-1)
-	b.t.Cleanup(func() { _ = conn.CloseNow() })
-	return &frontend{t: b.t, conn: conn}
+	f.conn.SetReadLimit(-1)
+	b.t.Cleanup(func() { _ = f.conn.CloseNow() })
+	return f
+}
+
+// leave closes the connection as a browser does, without waiting for its end.
+func (f *frontend) leave() {
+	f.leaves.Store(true)
+	go func() { _ = f.conn.Close(websocket.StatusGoingAway, "") }()
 }
 
 // send sends a message and returns its id.
