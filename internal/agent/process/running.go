@@ -27,7 +27,7 @@ func Running(now time.Time) []farm.RunningProcess {
 	up := uptime()
 	all := processes()
 	slices.SortFunc(all, func(a, b procInfo) int { return cmp.Compare(a.pid, b.pid) })
-	out := []farm.RunningProcess{}
+	out, names := []farm.RunningProcess{}, map[int]string{}
 	for _, p := range all {
 		if p.pid == os.Getpid() || p.zombie {
 			continue
@@ -35,9 +35,10 @@ func Running(now time.Time) []farm.RunningProcess {
 		if len(out) == farm.MaxRunning {
 			break
 		}
+		names[p.pid] = strings.ToValidUTF8(p.name, "�")
 		age := up - time.Duration(p.started)*(time.Second/ticks) //nolint:gosec // ticks since boot
 		out = append(out, farm.RunningProcess{
-			PID: p.pid, Parent: p.parent, Command: "[" + strings.ToValidUTF8(p.name, "�") + "]", CPUSeconds: float64(p.cpu) / ticks, MemoryBytes: p.pages * int64(os.Getpagesize()),
+			PID: p.pid, Parent: p.parent, CPUSeconds: float64(p.cpu) / ticks, MemoryBytes: p.pages * int64(os.Getpagesize()),
 			StartedAt: now.Add(-max(age, 0)).UTC().Truncate(time.Second / ticks),
 		})
 	}
@@ -46,27 +47,28 @@ func Running(now time.Time) []farm.RunningProcess {
 		time.Sleep(pause) //nolint:forbidigo // bounded; the end of another process's exec gives no signal
 		pause *= 2
 	}
+	for i := range out {
+		if p := &out[i]; p.Command == "" { // it has wiped its arguments, or execs for long
+			p.Command, p.Owner = "["+names[p.PID]+"]", ownerOf(p.PID)
+		}
+	}
 	return out
 }
 
 // identify fills in what processes were started as, and their owners. In the middle of an exec /proc shows neither: then it reports false,
-// and is called again. One that has wiped its arguments looks the same for ever, and keeps its name in brackets.
-func identify(all []farm.RunningProcess) bool {
-	complete := true
+// and is called again.
+func identify(all []farm.RunningProcess) (complete bool) {
+	complete = true
 	for i := range all {
 		p := &all[i]
-		if p.Owner == "" {
-			p.Owner = ownerOf(p.PID)
-		}
-		if !strings.HasPrefix(p.Command, "[") {
+		if p.Command != "" {
 			continue
 		}
-		if text := commandOf(p.PID); text != "" {
-			p.Command = text
-			p.Owner = cmp.Or(p.Owner, ownerOf(p.PID))
-		} else {
+		if p.Command = commandOf(p.PID); p.Command == "" {
 			complete = false
+			continue
 		}
+		p.Owner = ownerOf(p.PID) // read last: the exec is over now
 	}
 	return complete
 }
