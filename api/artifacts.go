@@ -54,7 +54,5 @@ func (s *Server) deleteArtifact(c *gin.Context) error {
 	if err := s.service.DeleteArtifact(c.Request.Context(), rest.Tenant(c), c.Param("id")); err != nil {
 		return err
 	}
-	c.Status(http.StatusNoContent)
-	c.Writer.WriteHeaderNow()
-	return nil
+	return rest.NoContent(c)
 }

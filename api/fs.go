@@ -342,7 +342,5 @@ func (s *Server) removeFS(c *gin.Context) error {
 	if err := s.service.RemoveFS(c.Request.Context(), rest.Tenant(c), c.Param("id"), path); err != nil {
 		return err
 	}
-	c.Status(http.StatusNoContent)
-	c.Writer.WriteHeaderNow()
-	return nil
+	return rest.NoContent(c)
 }

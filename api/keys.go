@@ -52,7 +52,5 @@ func (s *Server) revokeKey(c *gin.Context) error {
 	if err := s.service.RevokeKey(c.Request.Context(), c.Param("id")); err != nil {
 		return err
 	}
-	c.Status(http.StatusNoContent)
-	c.Writer.WriteHeaderNow()
-	return nil
+	return rest.NoContent(c)
 }

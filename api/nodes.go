@@ -50,7 +50,5 @@ func (s *Server) endDrain(c *gin.Context) error {
 	if err := s.service.EndNodeDrain(c.Request.Context(), c.Param("id")); err != nil {
 		return err
 	}
-	c.Status(http.StatusNoContent)
-	c.Writer.WriteHeaderNow()
-	return nil
+	return rest.NoContent(c)
 }

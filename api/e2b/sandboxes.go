@@ -133,9 +133,7 @@ func (d *Door) Kill(c *gin.Context) error {
 
 // nothing answers with success and no body.
 func nothing(c *gin.Context) error {
-	c.Status(http.StatusNoContent)
-	c.Writer.WriteHeaderNow()
-	return nil
+	return rest.NoContent(c)
 }
 
 // Timeout sets how long a sandbox lives from now on. 0 ends it.

@@ -272,8 +272,7 @@ func (s *Server) deleteKernel(c *gin.Context) error {
 	if err := s.remove(c.Request.Context(), rest.Tenant(c), &box); err != nil {
 		return err
 	}
-	c.Status(http.StatusNoContent)
-	return nil
+	return rest.NoContent(c)
 }
 
 // remove ends a kernel: its sandbox is closed, or, if somebody else made that, only loses its variables and its labels.
@@ -306,8 +305,7 @@ func (s *Server) interruptKernel(c *gin.Context) error {
 	if err := s.interrupt(c.Request.Context(), rest.Tenant(c), box.ID); err != nil {
 		return err
 	}
-	c.Status(http.StatusNoContent)
-	return nil
+	return rest.NoContent(c)
 }
 
 func (s *Server) interrupt(ctx context.Context, tenant, id string) error {

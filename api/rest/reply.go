@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"net/http"
 	"strconv"
 
 	"github.com/gin-gonic/gin"
@@ -13,6 +14,13 @@ import (
 // Reply answers with JSON. Its error is always nil, so that a handler can end with it.
 func Reply(c *gin.Context, status int, v any) error {
 	WriteJSON(c, status, "application/json; charset=utf-8", v)
+	return nil
+}
+
+// NoContent answers 204. Its error is always nil, so that a handler can end with it.
+func NoContent(c *gin.Context) error {
+	c.Status(http.StatusNoContent)
+	c.Writer.WriteHeaderNow()
 	return nil
 }
 
