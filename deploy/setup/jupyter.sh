@@ -4,18 +4,7 @@
 # jupyter_dir prints the path of the clients: one virtual environment for each set of versions.
 jupyter_dir() { printf '%s/jupyter-%s' "$cache" "$(sha256sum <"$here/deploy/jupyter/requirements.txt" | cut -c 1-12)"; }
 
-setup_jupyter() {
-    dir=$(jupyter_dir)
-    if is_there SANDFARM_TEST_JUPYTER "$dir" jupyter_works "an environment with deploy/jupyter/requirements.txt"; then return 0; fi
-    need_python
-    say "fetching clients of Jupyter (once; about a minute)"
-    new_folder "$dir"
-    if ! make_venv "$work" python3 "$here/deploy/jupyter/requirements.txt" jupyter; then
-        tail_of "$log/jupyter.log"
-        die "the packages of deploy/jupyter/requirements.txt could not be installed: see above"
-    fi
-    if jupyter_works "$dir"; then discard; else publish "$dir"; fi
-}
+setup_jupyter() { setup_venv jupyter SANDFARM_TEST_JUPYTER "$(jupyter_dir)" jupyter_works deploy/jupyter/requirements.txt "clients of Jupyter"; }
 
 # jupyter_works reports whether the environment is complete and starts. It does not start if its Python was replaced.
 jupyter_works() { "$1/bin/python" -c 'import importlib.util as u

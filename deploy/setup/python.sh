@@ -13,18 +13,22 @@ need_python() {
     python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' || die "python3 is older than 3.10, which the Python SDK needs: install a newer one"
 }
 
-setup_sdk() {
-    dir=$(sdk_dir)
-    if is_there SANDFARM_TEST_SDK "$dir" sdk_works "an environment with sdk/python/requirements-dev.txt"; then return 0; fi
+# setup_venv NAME VARIABLE FOLDER CHECK REQUIREMENTS WHAT: makes a virtual environment with pinned packages, unless the folder, or the one that the
+# variable names, passes the check.
+setup_venv() {
+    dir=$3
+    if is_there "$2" "$dir" "$4" "an environment with $5"; then return 0; fi
     need_python
-    say "fetching the tools of the Python SDK (once; about a minute)"
+    say "fetching $6 (once; about a minute)"
     new_folder "$dir"
-    if ! make_venv "$work" python3 "$here/sdk/python/requirements-dev.txt" sdk; then
-        tail_of "$log/sdk.log"
-        die "the packages of sdk/python/requirements-dev.txt could not be installed: see above"
+    if ! make_venv "$work" python3 "$here/$5" "$1"; then
+        tail_of "$log/$1.log"
+        die "the packages of $5 could not be installed: see above"
     fi
-    if sdk_works "$dir"; then discard; else publish "$dir"; fi
+    if "$4" "$dir"; then discard; else publish "$dir"; fi
 }
+
+setup_sdk() { setup_venv sdk SANDFARM_TEST_SDK "$(sdk_dir)" sdk_works sdk/python/requirements-dev.txt "the tools of the Python SDK"; }
 
 # sdk_works reports whether the environment exists and starts. It does not start if its Python was replaced.
 sdk_works() { "$1/bin/python" -c 'import pytest, zmq' 2>/dev/null; }
@@ -34,18 +38,7 @@ sdk_works() { "$1/bin/python" -c 'import pytest, zmq' 2>/dev/null; }
 # recipes_dir prints the path of the recipes' packages: one virtual environment for each set of versions.
 recipes_dir() { printf '%s/recipes-%s' "$cache" "$(sha256sum <"$here/examples/python/recipes/requirements.txt" | cut -c 1-12)"; }
 
-setup_recipes() {
-    dir=$(recipes_dir)
-    if is_there SANDFARM_TEST_RECIPES "$dir" recipes_work "an environment with examples/python/recipes/requirements.txt"; then return 0; fi
-    need_python
-    say "fetching the packages of the recipes (once; about a minute)"
-    new_folder "$dir"
-    if ! make_venv "$work" python3 "$here/examples/python/recipes/requirements.txt" recipes; then
-        tail_of "$log/recipes.log"
-        die "the packages of examples/python/recipes/requirements.txt could not be installed: see above"
-    fi
-    if recipes_work "$dir"; then discard; else publish "$dir"; fi
-}
+setup_recipes() { setup_venv recipes SANDFARM_TEST_RECIPES "$(recipes_dir)" recipes_work examples/python/recipes/requirements.txt "the packages of the recipes"; }
 
 # recipes_work reports whether the environment is complete and starts. It does not start if its Python was replaced.
 recipes_work() { "$1/bin/python" -c 'import pytest, openai' 2>/dev/null; }
