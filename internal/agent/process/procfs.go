@@ -32,14 +32,15 @@ func arguments(pid int) []byte { return procFile(strconv.Itoa(pid)+"/cmdline", m
 // environment reads the environment that a process was started with. known is false while that cannot be said: in the middle of an exec
 // /proc shows neither arguments nor an environment.
 func environment(pid int) (env []byte, known bool) {
-	file := strconv.Itoa(pid) + "/environ"
-	if env = procFile(file, maxEnviron); len(env) > 0 {
-		return env, true
+	for range 2 { // an exec may end after the first look
+		if env = procFile(strconv.Itoa(pid)+"/environ", maxEnviron); len(env) > 0 {
+			return env, true
+		}
+		if len(bytes.Trim(arguments(pid), "\x00")) == 0 {
+			return nil, false
+		}
 	}
-	if len(bytes.Trim(arguments(pid), "\x00")) == 0 {
-		return nil, false
-	}
-	return procFile(file, maxEnviron), true // the exec may have ended between the two
+	return nil, true
 }
 
 // hasEntry reports whether an environment has an entry that begins with prefix.

@@ -49,7 +49,8 @@ func Running(now time.Time) []farm.RunningProcess {
 	}
 	for i := range out {
 		if p := &out[i]; p.Command == "" { // it has wiped its arguments, or execs for long
-			p.Command, p.Owner = "["+names[p.PID]+"]", ownerOf(p.PID)
+			p.Command = "[" + names[p.PID] + "]"
+			p.Owner, _ = ownerOf(p.PID)
 		}
 	}
 	return out
@@ -64,11 +65,13 @@ func identify(all []farm.RunningProcess) (complete bool) {
 		if p.Command != "" {
 			continue
 		}
-		if p.Command = commandOf(p.PID); p.Command == "" {
+		command := commandOf(p.PID)
+		owner, known := ownerOf(p.PID)
+		if command == "" || !known { // known, but no command: an exec ended between the two
 			complete = false
 			continue
 		}
-		p.Owner = ownerOf(p.PID) // read last: the exec is over now
+		p.Command, p.Owner = command, owner
 	}
 	return complete
 }
@@ -80,20 +83,19 @@ func uptime() time.Duration {
 	return time.Duration(seconds * float64(time.Second))
 }
 
-// ownerOf finds in a process's environment what started it.
-func ownerOf(pid int) string {
-	owner := ""
-	env, _ := environment(pid)
+// ownerOf finds in a process's environment what started it. known is false while that cannot be said.
+func ownerOf(pid int) (owner string, known bool) {
+	env, known := environment(pid)
 	for entry := range bytes.SplitSeq(env, []byte{0}) {
 		name, value, _ := strings.Cut(string(entry), "=")
 		switch {
 		case name == execution.EnvName && (farm.ValidID(farm.ProcessPrefix, value) || farm.ValidID(farm.JobPrefix, value)):
-			return value
+			return value, known
 		case name == KernelEnvName:
 			owner = farm.OwnerKernel
 		}
 	}
-	return owner
+	return owner, known
 }
 
 // commandOf is what a process was started as; empty where that is not known.
