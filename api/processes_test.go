@@ -184,6 +184,37 @@ func TestProcessesOverHTTP(t *testing.T) {
 	f.problem(farm.CodeNotFound, http.StatusNotFound, "GET", one+"/events", nil)
 }
 
+// A process that fails is started again, with its id, output and input.
+func TestAProcessIsStartedAgainOverHTTP(t *testing.T) {
+	t.Parallel()
+	f := setupLive(t)
+	base := "/v1/sandboxes/" + f.sandbox() + "/processes"
+	if made := get[wire.Process](f.bundle, http.StatusCreated, "POST", base, map[string]any{"command": "true"}); made.Restart != "never" {
+		t.Errorf("%+v", made)
+	}
+	made := get[wire.Process](f.bundle, http.StatusCreated, "POST", base, map[string]any{"command": "read code; echo $code; exit $code", "stdin": true, "restart": "on-failure"})
+	if made.Restart != "on-failure" || made.Restarts != 0 {
+		t.Errorf("%+v", made)
+	}
+	one := base + "/" + made.ID
+	_, events := f.stream(one, "")
+	for _, line := range []string{"3\n", "0\n"} {
+		get[wire.Written](f.bundle, http.StatusOK, "POST", one+"/stdin", line, "Content-Type", "application/octet-stream")
+		if text, _ := textUntil(t, events, line); text != line {
+			t.Errorf("%q, want %q", text, line)
+		}
+		if line == "3\n" {
+			eventually(t, "it is started again", func() bool { return get[wire.Process](f.bundle, http.StatusOK, "GET", one, nil).Restarts == 1 })
+		}
+	}
+	if e := nextEvent(t, events); e.name != "exit" || e.data.ExitCode != 0 {
+		t.Errorf("%+v", e)
+	}
+	if got := get[wire.Process](f.bundle, http.StatusOK, "GET", one, nil); got.Restarts != 1 || got.State != "exited" || *got.ExitCode != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestATerminalOverHTTP(t *testing.T) {
 	t.Parallel()
 	f := setupLive(t)
@@ -250,6 +281,7 @@ func TestProcessesAreRefused(t *testing.T) {
 		"NoProgram": `{"argv":["no-such-program"]}`, "NUL": `{"command":"a\u0000b"}`, "NULArgv": `{"argv":["a","b\u0000"]}`, "Cwd": `{"command":"true","cwd":"no/such"}`, "NULCwd": `{"command":"true","cwd":"\u0000"}`,
 		"Env": `{"command":"true","env":{"1":"x"}}`, "Name": `{"command":"true","name":"a\u0007"}`,
 		"PTY0": `{"command":"true","pty":{"cols":0,"rows":0}}`, "PTY60000": `{"command":"true","pty":{"cols":60000,"rows":60000}}`, "PTY1001": `{"command":"true","pty":{"cols":80,"rows":1001}}`,
+		"Restart": `{"command":"true","restart":"always"}`, "RestartNumber": `{"command":"true","restart":"1"}`,
 		"Timeout0": `{"command":"true","timeout_seconds":0}`, "TimeoutLong": `{"command":"true","timeout_seconds":86401}`,
 	} {
 		if p := f.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "POST", base, body, mine...); len(p.Detail) < 10 {

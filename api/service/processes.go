@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"slices"
@@ -55,7 +56,8 @@ func (s *Service) StartProcess(ctx context.Context, c Call, sandboxID string, r 
 func (s *Service) processSpec(p *problems, r wire.ProcessRequest) farm.ProcessSpec {
 	spec := farm.ProcessSpec{
 		Argv: r.Argv, Cwd: r.Cwd, Env: r.Env, Name: r.Name, Stdin: r.Stdin, Grace: processGrace,
-		MaxProcesses: s.limits.MaxProcesses, MaxReaders: s.limits.MaxProcessReaders,
+		MaxProcesses: s.limits.MaxProcesses, MaxReaders: s.limits.MaxProcessReaders, MaxRestarts: s.limits.MaxProcessRestarts,
+		Restart: farm.Restart(cmp.Or(r.Restart, string(farm.RestartNever))),
 	}
 	if r.Command != nil {
 		spec.Command = *r.Command
@@ -90,6 +92,9 @@ func (s *Service) processSpec(p *problems, r wire.ProcessRequest) farm.ProcessSp
 		size := farm.TerminalSize(*r.PTY)
 		spec.Terminal = &size
 		p.check("/pty", checkSize(size))
+	}
+	if !slices.Contains(farm.Restarts(), spec.Restart) {
+		p.addf("/restart", "restart is %q; it is never or on-failure", farm.Shorten(r.Restart))
 	}
 	if r.TimeoutSeconds != nil {
 		spec.Timeout = time.Duration(s.timeout(p, r.TimeoutSeconds)) * time.Second
@@ -188,6 +193,7 @@ func (s *Service) WriteProcess(ctx context.Context, tenant, sandboxID, id string
 func processOf(p farm.Process) wire.Process {
 	out := wire.Process{
 		ID: p.ID, PID: p.PID, Name: p.Name, State: string(p.State), Command: p.Command, Argv: p.Argv, Stdin: p.Stdin, StartedAt: p.StartedAt,
+		Restart: cmp.Or(string(p.Restart), string(farm.RestartNever)), Restarts: p.Restarts,
 		ExitCode: p.ExitCode, TimedOut: p.TimedOut, Stopped: p.Stopped, OutOfMemory: p.OutOfMemory,
 	}
 	if p.Terminal != nil {

@@ -138,9 +138,10 @@ type Limits struct {
 	EgressConnectsPerMinute int `json:"egress_connects_per_minute" doc:"connections to hosts that a sandbox may ask for in a minute"`
 	EgressMB                int `json:"egress_mb" doc:"MiB that a sandbox may exchange with allowed hosts in its life"`
 
-	MaxProcesses      int `json:"max_processes" doc:"processes that callers started in a sandbox beside its jobs and that run at once"`
-	MaxProcessReaders int `json:"max_process_readers" doc:"readers of the output of one process at once"`
-	LiveStreams       int `json:"live_streams" doc:"interactive streams that a tenant may have open at once on one worker"`
+	MaxProcesses       int `json:"max_processes" doc:"processes that callers started in a sandbox beside its jobs and that run at once"`
+	MaxProcessReaders  int `json:"max_process_readers" doc:"readers of the output of one process at once"`
+	MaxProcessRestarts int `json:"max_process_restarts" doc:"how often a process is started again after runs of less than a minute"`
+	LiveStreams        int `json:"live_streams" doc:"interactive streams that a tenant may have open at once on one worker"`
 
 	MaxOutputMB        int   `json:"max_output_mb" doc:"output of a stream of a job that is kept at all, in MiB; see on_output_limit"`
 	MaxStreamInline    int   `json:"max_stream_inline_bytes" doc:"output of a stream kept in the result"`

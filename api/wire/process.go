@@ -12,6 +12,7 @@ type ProcessRequest struct {
 	PTY            *TerminalSize     `json:"pty,omitempty" doc:"run it on a terminal of this size; its output is all stdout then"`
 	Stdin          bool              `json:"stdin,omitempty" doc:"give it an input that POST …/stdin writes to; a terminal always has one. Otherwise its input is empty"`
 	TimeoutSeconds *int              `json:"timeout_seconds,omitempty" doc:"seconds that it may run; absent: as long as the sandbox"`
+	Restart        string            `json:"restart,omitempty" enum:"never,on-failure" doc:"on-failure: start it again after an exit code other than 0, after a pause that doubles from 0.1 to 30 seconds, until it was ended by DELETE or its timeout, or failed soon after limits.max_process_restarts of them; default never"`
 }
 
 // TerminalSize is the size of a terminal in characters.
@@ -28,14 +29,16 @@ type SignalRequest struct {
 // Process is a process that a caller started in a sandbox beside its jobs.
 type Process struct {
 	ID          string        `json:"id" doc:"id of the process"`
-	PID         int           `json:"pid" doc:"its number in the sandbox"`
+	PID         int           `json:"pid" doc:"its number in the sandbox; 0: it waits until it is started again"`
 	Name        string        `json:"name" doc:"name that the caller gave"`
 	State       string        `json:"state" doc:"whether it runs" enum:"running,exited"`
 	Command     string        `json:"command,omitempty" doc:"the command, if the request had one"`
 	Argv        []string      `json:"argv,omitempty" doc:"the program and its arguments, if the request had them"`
 	PTY         *TerminalSize `json:"pty" doc:"size of its terminal; null: it has none"`
 	Stdin       bool          `json:"stdin" doc:"it was started with an input"`
-	StartedAt   time.Time     `json:"started_at" doc:"when it was started"`
+	Restart     string        `json:"restart" doc:"when it is started again" enum:"never,on-failure"`
+	Restarts    int           `json:"restarts" doc:"how often it was started again"`
+	StartedAt   time.Time     `json:"started_at" doc:"when it was started, the first time"`
 	EndedAt     *time.Time    `json:"ended_at" doc:"when it ended; null: it runs"`
 	ExitCode    *int          `json:"exit_code" doc:"its exit code, 128 and the number of the signal that ended it; null: it runs"`
 	TimedOut    bool          `json:"timed_out" doc:"it was ended after timeout_seconds"`

@@ -132,7 +132,7 @@ func TestTerminals(t *testing.T) {
 	}
 	box := made.Sandbox.ID
 	for name, test := range map[string]func(*testing.T, *farmProcess, string){
-		"Shell": shellOnATerminal, "Leave": leaveAndComeBack, "Exec": execOnATerminal, "Pipes": execOnPipes, "Killed": killedClient,
+		"Shell": shellOnATerminal, "Leave": leaveAndComeBack, "Exec": execOnATerminal, "Pipes": execOnPipes, "Restarts": execStartedAgain, "Killed": killedClient,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -220,6 +220,27 @@ func execOnPipes(t *testing.T, f *farmProcess, box string) {
 	piped.Stdin, piped.Stdout = strings.NewReader("tty; python -c 'print(6 * 7)'; (exit 4)\n"), &out
 	if _ = piped.Run(); piped.ProcessState.ExitCode() != 4 || out.String() != "not a tty\n42\n" { // the end of the input ends the shell
 		t.Errorf("exit code %d: %q", piped.ProcessState.ExitCode(), out.String())
+	}
+}
+
+func execStartedAgain(t *testing.T, f *farmProcess, box string) {
+	const job = `n=$(cat runs 2>/dev/null || echo 0); echo run $n; echo $((n+1)) > runs; test $n = 2 || exit 1`
+	out, err := exec.Command(program, "--url", f.url, "sandbox", "exec", "--restart", "on-failure", box, job).CombinedOutput()
+	if err != nil || string(out) != "run 0\nrun 1\nrun 2\n" {
+		t.Errorf("%v: %q", err, out)
+	}
+	out, err = exec.Command(program, "--url", f.url, "sandbox", "exec", "--background", "--restart", "on-failure", box, "sleep 1000.25").Output()
+	id := strings.TrimSpace(string(out))
+	if err != nil || !strings.HasPrefix(id, "prc_") {
+		t.Fatalf("%v: %q", err, out)
+	}
+	p, err := f.Process(t.Context(), box, id)
+	if err != nil || p.Restart != "on-failure" || p.State != "running" {
+		t.Errorf("%v: %+v", err, p)
+	}
+	p, err = f.EndProcess(t.Context(), box, id)
+	if err != nil || !p.Stopped || p.Restarts != 0 {
+		t.Errorf("%v: %+v", err, p)
 	}
 }
 

@@ -48,9 +48,10 @@ type Limits struct {
 	EgressMB                int `json:"egress_mb" toml:"egress_mb" min:"1" doc:"MiB that a sandbox may exchange with allowed hosts in its life, both directions together."`
 	MaxEgressEntries        int `json:"-" toml:"max_egress_entries" min:"1" doc:"Connections in the egress log of a sandbox; the newest are kept."`
 
-	MaxProcesses      int `json:"max_processes" toml:"max_processes" min:"1" max:"100" doc:"Processes that callers started in a sandbox beside its jobs and that run at once. Beside it, the sandbox's own limit of processes and threads holds."`
-	MaxProcessReaders int `json:"max_process_readers" toml:"max_process_readers" min:"1" max:"1000" doc:"Readers of the output of one process at once."`
-	LiveStreams       int `json:"live_streams" toml:"live_streams" min:"1" doc:"Interactive streams (output of processes, input) that a tenant may have open at once on one worker."`
+	MaxProcesses       int `json:"max_processes" toml:"max_processes" min:"1" max:"100" doc:"Processes that callers started in a sandbox beside its jobs and that run at once. Beside it, the sandbox's own limit of processes and threads holds."`
+	MaxProcessReaders  int `json:"max_process_readers" toml:"max_process_readers" min:"1" max:"1000" doc:"Readers of the output of one process at once."`
+	MaxProcessRestarts int `json:"max_process_restarts" toml:"max_process_restarts" min:"1" max:"1000" doc:"How often a process with restart = on-failure is started again, each time after a run of less than a minute. A longer run counts from the start."`
+	LiveStreams        int `json:"live_streams" toml:"live_streams" min:"1" doc:"Interactive streams (output of processes, input) that a tenant may have open at once on one worker."`
 
 	MaxOutputMB        int   `json:"max_output_mb" toml:"max_output_mb" min:"1" doc:"MiB of each of stdout and stderr of a job that leave the sandbox. What is beyond is dropped from the middle, or the code is stopped (on_output_limit)."`
 	MaxStreamInline    int   `json:"max_stream_inline_bytes" toml:"max_stream_inline_bytes" min:"1" doc:"Bytes of an output stream in the result. Of a longer one the result has head and tail, and the whole is an artifact."`
@@ -118,7 +119,7 @@ func DefaultLimits() Limits {
 		MaxEnv: 256, MaxEnvBytes: 256 << 10, MaxLabels: 64, MaxLabelBytes: 256, MaxNameBytes: 128,
 		MaxCommands: 256, MaxPackages: 100, MaxPackageBytes: 256, MaxBatch: 1000, MaxContexts: 8, MaxWaiting: 10_000,
 		MaxAllowHosts: 100, MaxSecrets: 16, MaxSecretBytes: 4096, EgressConnections: 64, EgressConnectsPerMinute: 600, EgressMB: 10 << 10, MaxEgressEntries: 1000,
-		MaxProcesses: 64, MaxProcessReaders: 16, LiveStreams: 1000,
+		MaxProcesses: 64, MaxProcessReaders: 16, MaxProcessRestarts: 10, LiveStreams: 1000,
 		MaxOutputMB: 100, MaxStreamInline: 1 << 20, MaxResultInline: 8 << 20, MaxStreamEvents: 8 << 20, MaxInlineRich: 256 << 10,
 		MaxArtifacts: 10_000, MaxArtifactBytes: 5 << 30,
 		LinkSeconds: 3600, RetentionSeconds: 7 * day, ClosedSeconds: day, IdempotencySeconds: day,

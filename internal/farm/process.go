@@ -31,10 +31,24 @@ type ProcessSpec struct {
 	Stdin    bool              `json:"stdin,omitempty"`    // it has an input; with a terminal it always has
 	Timeout  time.Duration     `json:"timeout,omitempty"`  // 0: it may run as long as the sandbox
 	Grace    time.Duration     `json:"grace,omitempty"`    // between SIGTERM and SIGKILL
+	Restart  Restart           `json:"restart,omitempty"`  // empty: never
 
 	MaxProcesses int `json:"max_processes"` // that may run in the sandbox at a time, with this one
 	MaxReaders   int `json:"max_readers"`   // of its output at a time
+	MaxRestarts  int `json:"max_restarts"`  // one soon after the other
 }
+
+// Restart says when a process that has ended is started again.
+type Restart string
+
+// The policies. A process that was ended by a DELETE or by its timeout is not started again.
+const (
+	RestartNever     Restart = "never"
+	RestartOnFailure Restart = "on-failure" // after an exit code other than 0
+)
+
+// Restarts are the policies by name.
+func Restarts() []Restart { return []Restart{RestartNever, RestartOnFailure} }
 
 // ProcessState is the state of a process.
 type ProcessState string
@@ -49,14 +63,16 @@ const (
 // have ended since it did.
 type Process struct {
 	ID        string        `json:"id"`
-	PID       int           `json:"pid"`
+	PID       int           `json:"pid"` // 0: it waits until it is started again
 	Name      string        `json:"name,omitempty"`
 	State     ProcessState  `json:"state"`
 	Command   string        `json:"command,omitempty"`
 	Argv      []string      `json:"argv,omitempty"`
 	Terminal  *TerminalSize `json:"terminal,omitempty"`
 	Stdin     bool          `json:"stdin,omitempty"`
-	StartedAt time.Time     `json:"started_at"`
+	Restart   Restart       `json:"restart,omitempty"`
+	Restarts  int           `json:"restarts,omitempty"` // how often it was started again
+	StartedAt time.Time     `json:"started_at"`         // the first time
 	ProcessEnd
 	EndedAt time.Time `json:"ended_at,omitzero"`
 }

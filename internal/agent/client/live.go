@@ -64,7 +64,8 @@ func (l Live) process(ctx context.Context, timeout time.Duration, method, path s
 // checkProcess checks what an agent says of a process.
 func checkProcess(p farm.Process) error {
 	exited := p.State == farm.ProcessExited
-	if !farm.ValidID(farm.ProcessPrefix, p.ID) || !exited && p.State != farm.ProcessRunning || exited != (p.ExitCode != nil) || p.Terminal != nil && !p.Terminal.Valid() {
+	if !farm.ValidID(farm.ProcessPrefix, p.ID) || !exited && p.State != farm.ProcessRunning || exited != (p.ExitCode != nil) || p.Terminal != nil && !p.Terminal.Valid() ||
+		p.PID < 0 || p.Restarts < 0 || p.Restart != "" && !slices.Contains(farm.Restarts(), p.Restart) {
 		return farm.Errorf(farm.CodeInternal, "the agent described a process that cannot be")
 	}
 	return nil

@@ -108,8 +108,8 @@ func (c *Commands) start(e *execution.Execution, argv []string, command string, 
 }
 
 // Start starts a process that runs beside jobs, whose output goes to the log of its execution. The caller must then call Reaper.Wait. An
-// error says to the caller of the farm why it did not start.
-func (c *Commands) Start(e *execution.Execution, spec farm.ProcessSpec) (*Logged, error) {
+// error says to the caller of the farm why it did not start. before is the input of the process that this one replaces; nil: it replaces none.
+func (c *Commands) Start(e *execution.Execution, spec farm.ProcessSpec, before *Input) (*Logged, error) {
 	argv := slices.Clone(spec.Argv)
 	if len(argv) > 0 && !strings.Contains(argv[0], "/") {
 		program := LookPath(ExecutionEnv(c.Env, e), argv[0])
@@ -118,7 +118,7 @@ func (c *Commands) Start(e *execution.Execution, spec farm.ProcessSpec) (*Logged
 		}
 		argv[0] = program
 	}
-	p, err := c.start(e, argv, spec.Command, Streams{Input: spec.Stdin, Terminal: spec.Terminal})
+	p, err := c.start(e, argv, spec.Command, Streams{Input: spec.Stdin, Terminal: spec.Terminal, Goes: before})
 	switch {
 	case err == nil:
 		return p, nil

@@ -20,19 +20,101 @@ const endOfInput = 4
 
 // Input writes to the input of a process. It is safe for concurrent use: the bytes of a Write stay together. A nil Input is closed.
 type Input struct {
-	file     *os.File
 	terminal bool
 	writers  writers
 
 	writing sync.Mutex
 	mu      sync.Mutex
+	file    *os.File      // nil: the process waits until it is started again
+	changed chan struct{} // closed and replaced with file and closed
+	lasts   bool          // Keep was called
 	closed  bool
 }
 
 // newInput takes over fd.
 func newInput(fd int, terminal bool) *Input {
+	i := &Input{terminal: terminal, changed: make(chan struct{})}
+	i.renew(fd)
+	return i
+}
+
+// Keep makes the input outlive the end of its process: it goes on with the next one, and what is written meanwhile waits for that.
+func (i *Input) Keep() {
+	if i == nil {
+		return
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.lasts = true
+}
+
+// next is the input of a process with the descriptor fd: i, which goes on with it, or a new one if i is nil.
+func (i *Input) next(fd int, terminal bool) *Input {
+	if i == nil {
+		return newInput(fd, terminal)
+	}
+	i.renew(fd)
+	return i
+}
+
+// renew takes over fd, the input of a process that is started. An input that was closed stays so.
+func (i *Input) renew(fd int) {
 	_ = unix.SetNonblock(fd, true)
-	return &Input{file: os.NewFile(uintptr(fd), "input"), terminal: terminal} //nolint:gosec // a descriptor is small
+	file := os.NewFile(uintptr(fd), "input") //nolint:gosec // a descriptor is small
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.closed {
+		_ = file.Close()
+		return
+	}
+	i.file = file
+	i.notify()
+}
+
+// leave closes the input of a process that has ended.
+func (i *Input) leave() {
+	if i == nil {
+		return
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.file != nil {
+		_ = i.file.Close()
+	}
+	i.file, i.closed = nil, i.closed || !i.lasts
+	i.notify()
+}
+
+// notify wakes who waits for a change. The caller holds mu.
+func (i *Input) notify() {
+	close(i.changed)
+	i.changed = make(chan struct{})
+}
+
+// open returns the file of the process that runs now, other than gone. If there is none yet, it waits for it: nil after inputPatience.
+func (i *Input) open(gone *os.File) (*os.File, error) {
+	timer := time.NewTimer(inputPatience)
+	defer timer.Stop()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for !i.closed && (i.file == nil || i.file == gone) {
+		changed := i.changed
+		i.mu.Unlock()
+		late := false
+		select {
+		case <-changed:
+		case <-timer.C:
+			late = true
+		}
+		i.mu.Lock()
+		if late {
+			return nil, nil
+		}
+	}
+	if i.closed {
+		return nil, errNoInput
+	}
+	return i.file, nil
 }
 
 // Write writes all bytes. It fails with CodeConflict if the process has closed its input or does not read it; n is how many it may get.
@@ -42,18 +124,29 @@ func (i *Input) Write(p []byte) (n int, err error) {
 	}
 	i.writing.Lock()
 	defer i.writing.Unlock()
+	unread := func() error {
+		return farm.Wrap(errUnread, farm.CodeConflict, "The process has not read its input for %d seconds: %d of %d bytes were written.", int(inputPatience.Seconds()), n, len(p))
+	}
+	var gone *os.File // whose process has ended or has closed its input
 	for n < len(p) {
-		if i.isClosed() {
-			return n, errNoInput
+		file, err := i.open(gone)
+		if err != nil {
+			return n, err
 		}
-		_ = i.file.SetWriteDeadline(time.Now().Add(inputPatience))
-		written, err := i.file.Write(p[n:])
+		if file == nil {
+			return n, unread()
+		}
+		_ = file.SetWriteDeadline(time.Now().Add(inputPatience))
+		written, err := file.Write(p[n:])
 		n += written
+		ended := errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.EIO) || errors.Is(err, os.ErrClosed)
 		switch {
 		case err == nil, errors.Is(err, os.ErrDeadlineExceeded) && written > 0:
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			return n, farm.Wrap(errUnread, farm.CodeConflict, "The process has not read its input for %d seconds: %d of %d bytes were written.", int(inputPatience.Seconds()), n, len(p))
-		case errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.EIO), errors.Is(err, os.ErrClosed):
+			return n, unread()
+		case ended && i.isLasting():
+			gone = file
+		case ended:
 			return n, errNoInput
 		default:
 			return n, farm.Wrap(err, farm.CodeConflict, "The input of the process cannot be written")
@@ -79,12 +172,23 @@ func (i *Input) End() error {
 	return nil
 }
 
-// Resize sets the size of the terminal. CodeConflict if there is none.
+var errNoTerminal = farm.Conflictf("The process has no terminal: start it with pty.")
+
+// Resize sets the size of the terminal, if its process runs. CodeConflict if it has none.
 func (i *Input) Resize(size farm.TerminalSize) error {
-	if i == nil || !i.terminal || i.isClosed() {
-		return farm.Conflictf("The process has no terminal: start it with pty.")
+	if i == nil || !i.terminal {
+		return errNoTerminal
 	}
-	raw, err := i.file.SyscallConn()
+	i.mu.Lock()
+	file, closed := i.file, i.closed
+	i.mu.Unlock()
+	if closed {
+		return errNoTerminal
+	}
+	if file == nil {
+		return nil
+	}
+	raw, err := file.SyscallConn()
 	if err != nil {
 		return errNoInput
 	}
@@ -102,14 +206,17 @@ func (i *Input) Close() {
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if !i.closed {
-		i.closed = true
+	if i.closed {
+		return
+	}
+	if i.closed = true; i.file != nil {
 		_ = i.file.Close()
 	}
+	i.notify()
 }
 
-func (i *Input) isClosed() bool {
+func (i *Input) isLasting() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.closed
+	return i.lasts
 }

@@ -23,26 +23,27 @@ type Streams struct {
 	Tee      func([]byte)       // also gets its standard error; nil: nobody does
 	Input    bool               // its input is a pipe
 	Terminal *farm.TerminalSize // all three are a terminal of this size
+	Goes     *Input             // the input that goes on with this program; nil: a new one
 }
 
 // StartLogged starts a program whose outputs go to the execution's log. The caller must then call Wait.
 func (r *Reaper) StartLogged(e *execution.Execution, argv, env []string, dir string, io Streams) (*Logged, error) {
 	if io.Terminal != nil {
-		return r.startOnTerminal(e, argv, env, dir, *io.Terminal)
+		return r.startOnTerminal(e, argv, env, dir, *io.Terminal, io.Goes)
 	}
-	stdin, input, err := openInput(io.Input)
+	stdin, input, err := openInput(io.Input, io.Goes)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = syscall.Close(stdin) }()
 	var out, errs [2]int
 	if err := unix.Pipe2(out[:], unix.O_CLOEXEC); err != nil {
-		input.Close()
+		input.leave()
 		return nil, fmt.Errorf("make pipe: %w", err)
 	}
 	defer func() { _ = syscall.Close(out[1]) }()
 	if err := unix.Pipe2(errs[:], unix.O_CLOEXEC); err != nil {
-		input.Close()
+		input.leave()
 		_ = syscall.Close(out[0])
 		return nil, fmt.Errorf("make pipe: %w", err)
 	}
@@ -50,7 +51,7 @@ func (r *Reaper) StartLogged(e *execution.Execution, argv, env []string, dir str
 	files := []uintptr{uintptr(stdin), uintptr(out[1]), uintptr(errs[1])} //nolint:gosec // descriptors are small
 	p, err := r.Start(argv, env, dir, files)
 	if err != nil {
-		input.Close()
+		input.leave()
 		_, _ = syscall.Close(out[0]), syscall.Close(errs[0])
 		return nil, fmt.Errorf("start %s: %w", argv[0], err)
 	}
@@ -61,8 +62,8 @@ func (r *Reaper) StartLogged(e *execution.Execution, argv, env []string, dir str
 	}, nil
 }
 
-// openInput opens what a child reads, and what writes to it; nil if that is nothing.
-func openInput(pipe bool) (child int, input *Input, err error) {
+// openInput opens what a child reads, and what writes to it; nil if that is nothing. before is what wrote to the child that this one replaces.
+func openInput(pipe bool, before *Input) (child int, input *Input, err error) {
 	if !pipe {
 		if child, err = OpenNull(); err != nil {
 			return 0, nil, fmt.Errorf("open null device: %w", err)
@@ -73,7 +74,7 @@ func openInput(pipe bool) (child int, input *Input, err error) {
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
 		return 0, nil, fmt.Errorf("make pipe: %w", err)
 	}
-	return ends[0], newInput(ends[1], false), nil
+	return ends[0], before.next(ends[1], false), nil
 }
 
 // Wait waits for the program, stops it when its execution is stopped, and logs its output. Background processes that it leaves
@@ -102,5 +103,5 @@ func (r *Reaper) Wait(e *execution.Execution, p *Logged) {
 		p.err.Finish()
 	}
 	p.out.Finish()
-	p.Input.Close()
+	p.Input.leave()
 }

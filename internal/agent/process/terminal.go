@@ -15,7 +15,7 @@ import (
 
 // startOnTerminal starts a program on a terminal of its own. The libraries for terminals start programs by os/exec, which the agent cannot use
 // (see Reaper); what is left of them are the three calls of openTerminal.
-func (r *Reaper) startOnTerminal(e *execution.Execution, argv, env []string, dir string, size farm.TerminalSize) (*Logged, error) {
+func (r *Reaper) startOnTerminal(e *execution.Execution, argv, env []string, dir string, size farm.TerminalSize, before *Input) (*Logged, error) {
 	ours, theirs, err := openTerminal(size)
 	if err != nil {
 		return nil, fmt.Errorf("open a terminal: %w", err)
@@ -26,13 +26,13 @@ func (r *Reaper) startOnTerminal(e *execution.Execution, argv, env []string, dir
 		_ = syscall.Close(ours)
 		return nil, fmt.Errorf("open a terminal: %w", err)
 	}
-	input := newInput(write, true)
+	input := before.next(write, true)
 	p, err := r.start(argv, &syscall.ProcAttr{
 		Dir: dir, Env: env, Files: []uintptr{uintptr(theirs), uintptr(theirs), uintptr(theirs)}, //nolint:gosec // descriptors are small
 		Sys: &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0},
 	})
 	if err != nil {
-		input.Close()
+		input.leave()
 		_ = syscall.Close(ours)
 		return nil, fmt.Errorf("start %s: %w", argv[0], err)
 	}

@@ -87,17 +87,21 @@ func (s *Server) postSignal(_ http.ResponseWriter, r *http.Request) (any, error)
 	if err != nil {
 		return nil, err
 	}
+	running := p.now()
 	select {
-	case <-p.logged.Done(): // its output may not have been read to its end yet
+	case <-running.Done(): // its output may not have been read to its end yet
+		if p.describe().PID == 0 {
+			return nil, farm.Conflictf("The process waits until it is started again. DELETE ends it.")
+		}
 		return nil, errEnded
 	default:
 	}
-	s.reaper.Signal(p.logged.Process, syscall.Signal(number))
+	s.reaper.Signal(running.Process, syscall.Signal(number))
 	if syscall.Signal(number) == syscall.SIGKILL {
 		timer := time.NewTimer(endPatience)
 		defer timer.Stop()
 		select {
-		case <-p.logged.Done():
+		case <-running.Done():
 		case <-timer.C:
 		case <-r.Context().Done():
 			return nil, r.Context().Err()
@@ -114,7 +118,7 @@ func (s *Server) postStdin(_ http.ResponseWriter, r *http.Request) (any, error) 
 	if err != nil {
 		return nil, err
 	}
-	input := p.logged.Input
+	input := p.now().Input
 	if p.describe().State != farm.ProcessRunning {
 		return nil, errEnded
 	}
@@ -162,7 +166,7 @@ func (s *Server) putInput(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, farm.Wrap(err, farm.CodeInvalid, "the body could not be read, or has more than %d bytes", agent.InputBytes)
 	}
-	position, err := p.logged.Input.WriteFrom(name, int64(from), body, r.URL.Query().Get("close") == "1")
+	position, err := p.now().Input.WriteFrom(name, int64(from), body, r.URL.Query().Get("close") == "1")
 	if err != nil {
 		return nil, err
 	}

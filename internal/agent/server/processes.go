@@ -36,11 +36,11 @@ type processes struct {
 // liveProcess is one process, running or ended.
 type liveProcess struct {
 	*execution.Execution
-	logged *process.Logged
-	most   int // readers
+	most int // readers
 
-	mu    sync.Mutex
-	shown farm.Process
+	mu     sync.Mutex
+	logged *process.Logged // changes when it is started again
+	shown  farm.Process
 }
 
 // newProcesses makes the table for a sandbox with this limit of memory; 0: unknown.
@@ -73,19 +73,20 @@ func (s *Server) startProcess(id string, spec farm.ProcessSpec) (farm.Process, e
 		maps.Copy(e.Spec.Env, spec.Env)
 	}
 	e.Begin()
-	logged, err := s.commands.Start(e, spec)
+	logged, err := s.commands.Start(e, spec, nil)
 	if err != nil {
 		return farm.Process{}, err
 	}
 	p := &liveProcess{Execution: e, logged: logged, most: spec.MaxReaders, shown: farm.Process{
 		ID: id, PID: logged.PID, Name: spec.Name, State: farm.ProcessRunning, Command: spec.Command, Argv: spec.Argv, Terminal: spec.Terminal,
-		Stdin: logged.Input != nil, StartedAt: e.Created.UTC().Truncate(time.Microsecond),
+		Stdin: logged.Input != nil, Restart: spec.Restart, StartedAt: e.Created.UTC().Truncate(time.Microsecond),
 	}}
 	t.byID[id] = p
-	before := s.kills()
+	if spec.Restart == farm.RestartOnFailure {
+		logged.Input.Keep()
+	}
 	t.wg.Go(func() {
-		s.commands.Reaper.Wait(e, logged)
-		out := s.ended(e, agent.Outcome{ExitCode: logged.ExitCode()}, before)
+		out := s.runProcess(p, spec)
 		p.note(out)
 		t.end(id)
 		p.Finish(out) // last: whoever has seen the exit finds that it does not count any more
@@ -100,10 +101,18 @@ const defaultTerm = "xterm-256color"
 func (p *liveProcess) note(out agent.Outcome) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.logged.Input.Close()
 	p.shown.State, p.shown.EndedAt = farm.ProcessExited, time.Now().UTC().Truncate(time.Microsecond)
 	p.shown.ProcessEnd = farm.ProcessEnd{
 		ExitCode: &out.ExitCode, OutOfMemory: out.OutOfMemory, TimedOut: p.StopReason() == execution.StopTimeout, Stopped: p.Canceled(),
 	}
+}
+
+// now is what runs, or what ran last.
+func (p *liveProcess) now() *process.Logged {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.logged
 }
 
 func (p *liveProcess) describe() farm.Process {
@@ -114,11 +123,11 @@ func (p *liveProcess) describe() farm.Process {
 
 // resize sets the size of a process's terminal.
 func (p *liveProcess) resize(size farm.TerminalSize) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if err := p.logged.Input.Resize(size); err != nil {
 		return err
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.shown.Terminal = &size
 	return nil
 }
@@ -188,6 +197,8 @@ func checkSpec(spec farm.ProcessSpec) error {
 		return farm.Invalidf("give either command or argv")
 	case spec.Terminal != nil && !spec.Terminal.Valid():
 		return farm.Invalidf("pty has %d columns and %d rows; both are from 1 to %d", spec.Terminal.Cols, spec.Terminal.Rows, farm.MaxTerminalSide)
+	case spec.Restart != "" && !slices.Contains(farm.Restarts(), spec.Restart):
+		return farm.Invalidf("restart is %q; it is never or on-failure", execution.Cut(string(spec.Restart), 64))
 	case len(spec.Argv) > 0 && spec.Argv[0] == "":
 		return farm.Invalidf("argv begins with an empty text: it is the program")
 	case strings.ContainsRune(spec.Command+spec.Cwd+strings.Join(spec.Argv, ""), 0):

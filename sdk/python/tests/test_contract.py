@@ -81,7 +81,7 @@ REQUESTS: dict[str, tuple[list[Use], set[str]]] = {
     "PortLinkRequest": ([lambda _, box: box.port(80).link(expires=1)], set()),
     "ProcessRequest": (
         [
-            lambda _, box: box.processes.start("ls", name="n", cwd="d", env={"A": "b"}, stdin=True, timeout=1),
+            lambda _, box: box.processes.start("ls", name="n", cwd="d", env={"A": "b"}, stdin=True, timeout=1, restart="never"),
             lambda _, box: box.processes.start(["ls"], pty=(80, 24)),
         ],
         set(),

@@ -1132,6 +1132,8 @@ export interface components {
             max_packages: number;
             /** @description readers of the output of one process at once */
             max_process_readers: number;
+            /** @description how often a process is started again after runs of less than a minute */
+            max_process_restarts: number;
             /** @description processes that callers started in a sandbox beside its jobs and that run at once */
             max_processes: number;
             /** @description jobs of a tenant that wait in one queue */
@@ -1417,13 +1419,20 @@ export interface components {
             name: string;
             /** @description it was ended since a limit of the sandbox, such as its memory, was reached */
             out_of_memory: boolean;
-            /** @description its number in the sandbox */
+            /** @description its number in the sandbox; 0: it waits until it is started again */
             pid: number;
             /** @description size of its terminal; null: it has none */
             pty: components["schemas"]["TerminalSize"] | null;
             /**
+             * @description when it is started again
+             * @enum {string}
+             */
+            restart: "never" | "on-failure";
+            /** @description how often it was started again */
+            restarts: number;
+            /**
              * Format: date-time
-             * @description when it was started
+             * @description when it was started, the first time
              */
             started_at: string;
             /**
@@ -1459,6 +1468,11 @@ export interface components {
             name?: string;
             /** @description run it on a terminal of this size; its output is all stdout then */
             pty?: components["schemas"]["TerminalSize"];
+            /**
+             * @description on-failure: start it again after an exit code other than 0, after a pause that doubles from 0.1 to 30 seconds, until it was ended by DELETE or its timeout, or failed soon after limits.max_process_restarts of them; default never
+             * @enum {string}
+             */
+            restart?: "never" | "on-failure";
             /** @description give it an input that POST …/stdin writes to; a terminal always has one. Otherwise its input is empty */
             stdin?: boolean;
             /** @description seconds that it may run; absent: as long as the sandbox */

@@ -14,7 +14,7 @@ import (
 )
 
 func (a *app) sandboxExec() *cobra.Command {
-	var cwd, timeout, onOutputLimit string
+	var cwd, timeout, onOutputLimit, restart string
 	var env []string
 	var background, autoInstall, input, tty bool
 	var dash int
@@ -25,20 +25,29 @@ func (a *app) sandboxExec() *cobra.Command {
 One argument is a line for the shell, with pipes and quotes. After -- each argument stays one word, whatever it contains.
 
 With -i, -t or both the command runs as a process beside the jobs of the sandbox: it gets the input as it comes (-i), and
-runs on a terminal (-t), where ~. at the start of a line leaves it. Otherwise it is a job, in line behind others.`,
+runs on a terminal (-t), where ~. at the start of a line leaves it. Otherwise it is a job, in line behind others.
+
+With --restart on-failure it is such a process too, which is started again when it fails; with --background it stays, and
+"sandfarm attach" shows what it prints.`,
 		Example: `  sandfarm sandbox exec sbx_… 'ls -la | sort -k5 -n'
   sandfarm sandbox exec sbx_… -- grep -r 'a b' .
   sandfarm sandbox exec -it sbx_… -- python
   tar c . | sandfarm sandbox exec -i sbx_… -- tar x
   sandfarm sandbox exec sbx_… --auto-install 'python report.py'
-  sandfarm sandbox exec sbx_… --background 'python -m http.server'`,
+  sandfarm sandbox exec sbx_… --background 'python -m http.server'
+  sandfarm sandbox exec sbx_… --background --restart on-failure -- python server.py`,
 		ValidArgsFunction: a.first(a.sandboxIDs),
 	}, argCount(2, -1, "the sandbox's ID or the command"), func(ctx context.Context, c *client.Client, args []string) error {
 		if input || tty {
-			if background || autoInstall || onOutputLimit != "" {
+			if background && restart == "" || autoInstall || onOutputLimit != "" {
 				return usagef("--background, --auto-install and --on-output-limit are for jobs, so not with -i or -t")
 			}
-			return a.execLive(ctx, c, args, dash, wire.ProcessRequest{Cwd: cwd, Stdin: input}, execFlags{timeout, env, input, tty})
+		}
+		if input || tty || restart != "" {
+			if autoInstall || onOutputLimit != "" {
+				return usagef("--auto-install and --on-output-limit are for jobs, so not with --restart")
+			}
+			return a.execLive(ctx, c, args, dash, wire.ProcessRequest{Cwd: cwd, Stdin: input, Restart: restart}, execFlags{timeout, env, input, tty, background})
 		}
 		line, err := commandLine(args, dash)
 		if err != nil {
@@ -65,7 +74,9 @@ runs on a terminal (-t), where ~. at the start of a line leaves it. Otherwise it
 	outputLimitFlag(c, &onOutputLimit, "command")
 	c.Flags().BoolVarP(&input, "interactive", "i", false, "pass the input on to the command as it comes")
 	c.Flags().BoolVarP(&tty, "tty", "t", false, "run the command on a terminal")
-	c.Flags().BoolVar(&background, "background", false, "leave it running and print the id of the job")
+	c.Flags().BoolVar(&background, "background", false, "leave it running and print the id of the job, or with --restart of the process")
+	c.Flags().StringVar(&restart, "restart", "", "start it again when it ends with an exit code other than 0: on-failure, or never (default)")
+	completeChoices(c, "restart", "never", "on-failure")
 	return c
 }
 
@@ -74,6 +85,7 @@ type execFlags struct {
 	timeout    string
 	env        []string
 	input, tty bool
+	background bool
 }
 
 // execLive runs a command as a process.
@@ -100,7 +112,23 @@ func (a *app) execLive(ctx context.Context, c *client.Client, args []string, das
 		maps.Copy(env, request.Env)
 		request.Env = env
 	}
+	if flags.background {
+		return a.startBehind(ctx, c, args[0], request)
+	}
 	return a.start(ctx, c, args[0], request, flags.input)
+}
+
+// startBehind starts a process, prints its id and leaves it.
+func (a *app) startBehind(ctx context.Context, c *client.Client, sandbox string, request wire.ProcessRequest) error {
+	p, err := c.StartProcess(ctx, sandbox, request)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.print(p)
+	}
+	_, err = fmt.Fprintln(a.Out, p.ID)
+	return err
 }
 
 // outputLimitFlag adds --on-output-limit; what is code or a command.

@@ -108,6 +108,8 @@ func (a *app) psAll(ctx context.Context, c *client.Client, sandbox string) error
 // processState is running, or how a process ended.
 func processState(p wire.Process) string {
 	switch {
+	case p.ExitCode == nil && p.Restarts > 0:
+		return fmt.Sprintf("%s (restart %d)", p.State, p.Restarts)
 	case p.ExitCode == nil:
 		return p.State
 	case p.OutOfMemory:

@@ -101,6 +101,7 @@ class AsyncProcesses:
         stdin: bool = False,
         pty: tuple[int, int] | None = None,
         timeout: int | None = None,
+        restart: str | None = None,
     ) -> AsyncProcess:
         """See `Processes.start`."""
         body = _bodies.compact(
@@ -112,6 +113,7 @@ class AsyncProcesses:
             stdin=stdin or None,
             pty=None if pty is None else {"cols": pty[0], "rows": pty[1]},
             timeout_seconds=timeout,
+            restart=restart,
         )
         made = await self._handle.http.json(Call("POST", await self._handle.path("processes"), body=body), "id")
         return AsyncProcess(self._handle, d.build(ProcessInfo, made))

@@ -26,14 +26,16 @@ class ProcessInfo:
 
     Attributes:
         id: of the process.
-        pid: its number in the sandbox.
+        pid: its number in the sandbox; 0: it waits until it is started again.
         name: that the caller gave.
         state: `running` or `exited`.
         command: for the shell; empty: it was started with `argv`.
         argv: program and arguments; empty: it was started with `command`.
         pty: size of its terminal; None: it has none.
         stdin: it was started with an input.
-        started_at: when it was started (UTC).
+        restart: `never`, or `on-failure`: it is started again when it fails.
+        restarts: how often it was started again.
+        started_at: when it was started (UTC), the first time.
         ended_at: when it ended (UTC); None: it runs.
         exit_code: 128 and the number of the signal that ended it, if one did; None: it runs.
         timed_out: it was ended after its timeout.
@@ -49,6 +51,8 @@ class ProcessInfo:
     argv: tuple[str, ...] = d.field(tuple, default=())
     pty: TerminalSize | None = d.field(d.object_of(TerminalSize), default=None)
     stdin: bool = False
+    restart: str = "never"
+    restarts: int = 0
     started_at: datetime = d.field(d.timestamp, default=NEVER)
     ended_at: datetime | None = d.field(d.timestamp, default=None)
     exit_code: int | None = None

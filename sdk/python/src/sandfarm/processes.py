@@ -95,6 +95,7 @@ class Processes:
         stdin: bool = False,
         pty: tuple[int, int] | None = None,
         timeout: int | None = None,
+        restart: str | None = None,
     ) -> Process:
         """Starts a process and returns at once.
 
@@ -106,11 +107,14 @@ class Processes:
             stdin: give it an input that `Process.write` writes to. A terminal always has one.
             pty: columns and rows of a terminal to run on; its output is all `stdout` then.
             timeout: seconds that it may run. Default: as long as the sandbox.
+            restart: `on-failure` starts it again after an exit code other than 0, after a pause that grows from 0.1 to 30 seconds,
+                until it is ended or fails too often. Output and input go on. Default: `never`.
 
         Raises:
             ExhaustedError: the sandbox has as many processes as it may.
         """
-        return Process(finish(self._async.start(command, name=name, cwd=cwd, env=env, stdin=stdin, pty=pty, timeout=timeout)))
+        made = self._async.start(command, name=name, cwd=cwd, env=env, stdin=stdin, pty=pty, timeout=timeout, restart=restart)
+        return Process(finish(made))
 
     def list(self) -> builtins.list[ProcessInfo]:
         """Lists those that were started here; of those that have ended the newest 64."""

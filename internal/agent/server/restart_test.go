@@ -1,0 +1,168 @@
+package server_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
+	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// failing is a process that is started again when it fails.
+func failing(command string, restarts int) farm.ProcessSpec {
+	s := spec(command)
+	s.Restart, s.MaxRestarts = farm.RestartOnFailure, restarts
+	return s
+}
+
+// becomes waits until a process is as done says.
+func becomes(t *testing.T, l client.Live, id string, done func(farm.Process) bool) farm.Process {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		p, err := l.Process(t.Context(), id)
+		agenttest.Must(t, err)
+		if done(p) {
+			return p
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("still %+v", p)
+		}
+	}
+}
+
+func TestAProcessThatFailsIsStartedAgain(t *testing.T) {
+	t.Parallel()
+	const limit = 2
+	for _, c := range []struct {
+		name           string
+		restart        farm.Restart
+		failures       int
+		runs, exitCode int
+	}{
+		{"Never", farm.RestartNever, 1, 1, 3},
+		{"NotSaid", "", 1, 1, 3},
+		{"WithoutAFailure", farm.RestartOnFailure, 0, 1, 0},
+		{"BelowTheLimit", farm.RestartOnFailure, limit - 1, limit, 0},
+		{"AtTheLimit", farm.RestartOnFailure, limit, limit + 1, 0},
+		{"BeyondTheLimit", farm.RestartOnFailure, limit + 1, limit + 1, 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			l := agenttest.StartPlain(t).Live()
+			s := failing(fmt.Sprintf(`n=$(cat runs 2>/dev/null || echo 0); echo "run $n"; echo $((n+1)) > runs; test $n -ge %d || exit 3`, c.failures), limit)
+			s.Restart = c.restart
+			p := startProcess(t, l, s)
+			want := ""
+			for i := range c.runs {
+				want += fmt.Sprintf("run %d\n", i)
+			}
+			text, dropped, _, end := follow(t, l, p.ID, "r", 0, nil)
+			if text != want || dropped || end == nil || *end.ExitCode != c.exitCode || end.Stopped || end.TimedOut {
+				t.Errorf("%q, %v, %+v", text, dropped, end)
+			}
+			got, err := l.Process(t.Context(), p.ID)
+			if err != nil || got.Restarts != c.runs-1 || got.Restart != c.restart || got.State != farm.ProcessExited || *got.ExitCode != c.exitCode || !got.StartedAt.Equal(p.StartedAt) {
+				t.Errorf("%+v, %v", got, err)
+			}
+		})
+	}
+}
+
+func TestInputGoesOnWithTheNextRun(t *testing.T) {
+	t.Parallel()
+	for name, terminal := range map[string]*farm.TerminalSize{"Pipe": nil, "Terminal": {Cols: 91, Rows: 37}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := agenttest.StartPlain(t).Live()
+			s := failing(`echo "up $$"; read line; echo "got $line"; stty size 2>/dev/null; test "$line" = c || exit 1`, 5)
+			s.Stdin, s.Terminal = true, terminal
+			p := startProcess(t, l, s)
+			if terminal != nil {
+				if _, err := l.ResizeProcess(t.Context(), p.ID, farm.TerminalSize{Cols: 100, Rows: 50}); err != nil {
+					t.Error(err)
+				}
+			}
+			position := int64(0)
+			for i, line := range []string{"a\n", "b\n", "c\n"} {
+				if line == "b\n" { // also while no process runs
+					becomes(t, l, p.ID, func(p farm.Process) bool { return p.PID == 0 || p.Restarts == i })
+				} else {
+					becomes(t, l, p.ID, func(now farm.Process) bool { return now.Restarts == i && now.PID != 0 })
+				}
+				var err error
+				if position, err = l.WriteProcessFrom(t.Context(), p.ID, "w", position, []byte(line), false); err != nil {
+					t.Fatal(err)
+				}
+				follow(t, l, p.ID, "r", 0, contains("got "+line[:1]))
+			}
+			text, _, _, end := follow(t, l, p.ID, "r", 0, nil)
+			if end == nil || *end.ExitCode != 0 || strings.Count(text, "up ") != 3 {
+				t.Errorf("%q, %+v", text, end)
+			}
+			if terminal != nil && !strings.Contains(text[strings.Index(text, "got c"):], "50 100\r\n") {
+				t.Errorf("the last terminal has another size: %q", text)
+			}
+			if _, err := l.WriteProcess(t.Context(), p.ID, strings.NewReader("x"), false); farm.CodeOf(err) != farm.CodeConflict {
+				t.Errorf("a write after the last run: %v", err)
+			}
+		})
+	}
+}
+
+func TestAProcessThatFailsEnds(t *testing.T) {
+	t.Parallel()
+	l := agenttest.StartPlain(t).Live()
+	t.Run("ByDelete", func(t *testing.T) {
+		t.Parallel()
+		p := startProcess(t, l, failing("exit 4", 1000))
+		waiting := becomes(t, l, p.ID, func(p farm.Process) bool { return p.PID == 0 && p.Restarts > 4 }) // for seconds
+		if waiting.State != farm.ProcessRunning {
+			t.Errorf("while it waits: %+v", waiting)
+		}
+		if _, err := l.SignalProcess(t.Context(), p.ID, "TERM"); farm.CodeOf(err) != farm.CodeConflict {
+			t.Errorf("a signal to nothing: %v", err)
+		}
+		if got, err := l.EndProcess(t.Context(), p.ID); err != nil || got.State != farm.ProcessExited || !got.Stopped || *got.ExitCode != 4 {
+			t.Errorf("%+v, %v", got, err)
+		}
+	})
+	t.Run("ByItsTimeout", func(t *testing.T) {
+		t.Parallel()
+		s := failing("exit 4", 1000)
+		s.Timeout = 500 * time.Millisecond
+		_, _, _, end := follow(t, l, startProcess(t, l, s).ID, "r", 0, nil)
+		if end == nil || !end.TimedOut || end.Stopped {
+			t.Errorf("%+v", end)
+		}
+	})
+	t.Run("WithWhatItStarted", func(t *testing.T) {
+		t.Parallel()
+		l := agenttest.StartPlain(t).Live()
+		text, _, _, end := follow(t, l, startProcess(t, l, failing(`if test -f child; then grep -h '^State:.[RSD]' /proc/$(cat child)/status 2>/dev/null; echo over; exit 0; fi; sleep 1000 & echo $! > child; exit 1`, 1)).ID, "r", 0, nil)
+		if text != "over\n" || *end.ExitCode != 0 {
+			t.Errorf("%q, %+v", text, end)
+		}
+	})
+	t.Run("WhenItCannotStart", func(t *testing.T) {
+		t.Parallel()
+		l := agenttest.StartPlain(t).Live()
+		s := failing("mkdir gone", 2)
+		follow(t, l, startProcess(t, l, s).ID, "r", 0, nil)
+		s.Command, s.Cwd = `rmdir "$PWD"; exit 1`, "gone"
+		text, _, _, end := follow(t, l, startProcess(t, l, s).ID, "r", 0, nil)
+		if *end.ExitCode != 126 || strings.Count(text, "cannot start the process again: The directory") != 2 {
+			t.Errorf("%q, %+v", text, end)
+		}
+	})
+	t.Run("NotByAnUnknownPolicy", func(t *testing.T) {
+		t.Parallel()
+		s := failing("exit 1", 1)
+		s.Restart = "always"
+		if _, err := l.StartProcess(t.Context(), farm.NewID(farm.ProcessPrefix), s); farm.CodeOf(err) != farm.CodeInvalid {
+			t.Errorf("an unknown policy: %v", err)
+		}
+	})
+}
