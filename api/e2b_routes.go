@@ -25,6 +25,7 @@ func (s *Server) newE2B() *e2b.Door {
 	}
 	return e2b.New(e2b.Deps{
 		Service: s.service, Signer: s.signer, Logger: s.log, Now: s.audit.now, MaxBody: s.cfg.Limits.MaxBodyBytes, Stall: s.cfg.StallTimeout, Domain: domain,
+		Opened: s.service.OpenRefs, Keys: s.keys.IDs,
 		Interpreter: interpreter.New(s.service, s.cfg.Limits.MaxBodyBytes, s.audit.now).Serve,
 	})
 }
@@ -42,8 +43,15 @@ func (s *Server) e2bRoutes() []route {
 		{method: "DELETE", path: box, handler: s.e2b.Kill},
 		{method: "POST", path: box + "/timeout", handler: s.e2b.Timeout},
 		{method: "POST", path: box + "/pause", handler: s.e2b.Pause},
+		{method: "GET", path: box + "/metrics", handler: s.e2b.Metrics},
 	}
 	all = append(all, s.e2bBoxRoutes(e2bBase)...)
+	// The SDKs drop the path of E2B_SANDBOX_URL from the URLs of files that they sign.
+	for _, r := range s.e2bBoxRoutes("") {
+		if r.path == "/files" {
+			all = append(all, r)
+		}
+	}
 	for i := range all {
 		all[i].hidden, all[i].refuse = true, s.failE2B
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sandfarm/sandfarm/api/e2b"
 	"github.com/sandfarm/sandfarm/api/wire"
@@ -150,6 +151,46 @@ func TestE2BTokens(t *testing.T) {
 		b.e2bFailure(http.StatusNotFound, "no sandbox", "POST", "/e2b/v2/sandboxes/"+made.SandboxID+"/connect", `{}`, "X-API-KEY", otherKey)
 		b.e2bFailure(http.StatusNotFound, "no sandbox", "DELETE", "/e2b/sandboxes/"+made.SandboxID, nil, "X-API-KEY", otherKey)
 	}
+}
+
+// The farm tells what is used now. The time of a figure is a multiple of five seconds, as with E2B.
+func TestE2BMetrics(t *testing.T) {
+	t.Parallel()
+	f := setupLive(t, withKeys)
+	at := "/e2b/sandboxes/" + e2b.ShownID(f.sandbox("Authorization", "Bearer "+key)) + "/metrics"
+	type metric struct {
+		Timestamp                                        time.Time
+		TimestampUnix                                    int64
+		CPUCount                                         int
+		CPUUsedPct                                       *float64
+		MemUsed, MemTotal, MemCache, DiskUsed, DiskTotal int64
+	}
+	metrics := func(query string) []metric {
+		return get[[]metric](f.bundle, http.StatusOK, "GET", at+query, nil, "X-API-KEY", key)
+	}
+	before := time.Now().Unix()
+	got := metrics("")
+	if len(got) != 1 || got[0].CPUCount < 1 || got[0].CPUUsedPct == nil || got[0].MemUsed < 1 || got[0].MemTotal < 1 || got[0].DiskUsed < 1 || got[0].DiskTotal < 1 {
+		t.Fatalf("%+v", got)
+	}
+	if m := got[0]; m.TimestampUnix%5 != 0 || m.Timestamp.Unix() != m.TimestampUnix || m.TimestampUnix <= before-5 || m.TimestampUnix > time.Now().Unix() {
+		t.Errorf("at %s, %d", m.Timestamp, m.TimestampUnix)
+	}
+	for query, want := range map[string]int{
+		fmt.Sprintf("?start=%d", before-10):                     1,
+		fmt.Sprintf("?start=%d", before+600):                    0,
+		fmt.Sprintf("?end=%d", before+600):                      1,
+		fmt.Sprintf("?end=%d", before-10):                       0,
+		fmt.Sprintf("?start=%d&end=%d", before-10, before+600):  1,
+		fmt.Sprintf("?start=%d&end=%d", before-3600, before-60): 0,
+	} {
+		if got := metrics(query); len(got) != want {
+			t.Errorf("%s: %+v", query, got)
+		}
+	}
+	f.e2bFailure(http.StatusBadRequest, "seconds since 1970", "GET", at+"?start=x", nil, "X-API-KEY", key)
+	f.e2bFailure(http.StatusNotFound, "no sandbox", "GET", at, nil, "X-API-KEY", otherKey)
+	f.e2bFailure(http.StatusUnauthorized, "API key", "GET", at, nil)
 }
 
 func TestE2BBadRequests(t *testing.T) {

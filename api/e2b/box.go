@@ -63,9 +63,20 @@ func (d *Door) token(ctx context.Context, kind tokenKind, b Box) (string, error)
 // Port is the port of a sandbox that a request is for.
 func Port(r *http.Request) string { return r.Header.Get(headerPort) }
 
-// Open finds the sandbox that a request is for. It fails if the request does not prove that it may be.
+// Open finds the sandbox that a request is for. It fails if the request does not prove that it may be: by a token, or a signed URL.
 func (d *Door) Open(r *http.Request) (Box, error) {
 	shown := r.Header.Get(headerSandbox)
+	if !HasToken(r.Header) {
+		if u, ok, err := d.urlOf(r); err != nil {
+			return Box{}, err
+		} else if ok {
+			named := ""
+			if shown != "" {
+				named = SandboxID(shown)
+			}
+			return d.signer(r.Context(), u, named)
+		}
+	}
 	if shown == "" {
 		return Box{}, rest.BadRequestf("The header %s is missing: it names the sandbox.", headerSandbox)
 	}

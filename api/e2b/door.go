@@ -1,6 +1,7 @@
 package e2b
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"time"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/signed"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // Handler serves a request to a sandbox.
@@ -22,6 +24,9 @@ type Deps struct {
 	Now     func() time.Time
 	// Interpreter serves the port 49999 of sandboxes; nil: nothing listens there.
 	Interpreter Handler
+	// Opened lists the open sandboxes of all tenants, and Keys the ids of a tenant's valid keys: those that may have signed the URL of a file.
+	Opened func(context.Context) ([]farm.Ref, error)
+	Keys   func(ctx context.Context, tenant string) ([]string, error)
 	// MaxBody bounds a JSON body, in bytes.
 	MaxBody int64
 	// Stall is how long the transfer of a stream may stall.
@@ -33,7 +38,8 @@ type Deps struct {
 // Door serves the SDKs. It is safe for concurrent use.
 type Door struct {
 	Deps
+	searches searches
 }
 
 // New makes a Door.
-func New(deps Deps) *Door { return &Door{Deps: deps} }
+func New(deps Deps) *Door { return &Door{Deps: deps, searches: newSearches()} }

@@ -44,6 +44,23 @@ func TestPathsOfContexts(t *testing.T) {
 	}
 }
 
+// Shells believe PWD only if it is where they are, so a caller's own value does no harm and stays.
+func TestPWDIsWhatCallersSee(t *testing.T) {
+	t.Parallel()
+	for real, want := range map[string]string{"/workspace": "/home/user", "/workspace/a": "/home/user/a", "/tmp": "/tmp"} {
+		if got := WithPWD(nil, real); len(got) != 1 || got["PWD"] != want {
+			t.Errorf("%s: %v", real, got)
+		}
+	}
+	given := map[string]string{"A": "1", "PWD": "/own"}
+	if got := WithPWD(given, "/workspace"); len(got) != 2 || got["PWD"] != "/own" || got["A"] != "1" {
+		t.Errorf("%v", got)
+	}
+	if got := WithPWD(map[string]string{"A": "1"}, "/tmp"); got["PWD"] != "/tmp" || got["A"] != "1" {
+		t.Errorf("%v", got)
+	}
+}
+
 func TestIDsBothWays(t *testing.T) {
 	t.Parallel()
 	id := farm.NewID(farm.SandboxPrefix)

@@ -62,9 +62,10 @@ func (p processes) Start(ctx context.Context, r *connect.Request[process.StartRe
 // request is a request for a process of the farm.
 func (p processes) request(ctx context.Context, r *process.StartRequest) wire.ProcessRequest {
 	config := r.GetProcess()
+	cwd := placeOf(config.GetCwd())
 	out := wire.ProcessRequest{
-		Argv: append([]string{config.GetCmd()}, config.GetArgs()...), Env: config.GetEnvs(), Name: r.GetTag(), Stdin: r.Stdin == nil || r.GetStdin(),
-		Cwd: placeOf(config.GetCwd()).real,
+		Argv: append([]string{config.GetCmd()}, config.GetArgs()...), Env: WithPWD(config.GetEnvs(), cwd.real), Name: r.GetTag(), Stdin: r.Stdin == nil || r.GetStdin(),
+		Cwd: cwd.real,
 	}
 	if size := r.GetPty().GetSize(); r.Pty != nil {
 		out.PTY = &wire.TerminalSize{Cols: int(size.GetCols()), Rows: int(size.GetRows())}

@@ -2,6 +2,7 @@ package e2b
 
 import (
 	"encoding/base64"
+	"maps"
 	"net/http"
 	"path"
 	"strings"
@@ -10,7 +11,7 @@ import (
 )
 
 // A sandbox of the farm has one user, who is never root. To the SDKs it is the user "user", whose home is /home/user: that is the workspace,
-// where code runs, too. "~" is the home directory that programs in the sandbox have.
+// where code runs, too; in the farm's images a link leads from one to the other. "~" is the home directory that programs in the sandbox have.
 const (
 	// userHome is the workspace, as the SDKs name it.
 	userHome = "/home/user"
@@ -89,3 +90,11 @@ func RealPath(given string) string { return placeOf(given).real }
 
 // ShownPath is a real path as callers see it who wrote none.
 func ShownPath(real string) string { return place{home: true}.shown(real) }
+
+// WithPWD adds the working directory, as callers see it, to the variables of code. Shells say it then, if it is theirs: /home/user instead of
+// what the link there leads to. A caller's own PWD stays.
+func WithPWD(env map[string]string, real string) map[string]string {
+	out := map[string]string{"PWD": ShownPath(real)}
+	maps.Copy(out, env)
+	return out
+}

@@ -48,6 +48,7 @@ type Ring struct {
 	failing bool                 // the last look failed
 	looked  time.Time            // when the last finished look began
 	look    *look                // in progress
+	ids     ids                  // of set, when they were asked for
 	noted   map[string]time.Time // when the last use of a key was noted, by id
 	unnoted map[string]time.Time // uses that the next look notes
 	looks   sync.WaitGroup

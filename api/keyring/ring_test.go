@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -324,4 +326,44 @@ func TestManyKeys(t *testing.T) {
 	if _, code := find(t, ring, "secret-10000"); code != farm.CodeUnauthorized {
 		t.Errorf("an unknown key: %q", code)
 	}
+}
+
+func TestIDsOfATenantsKeys(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRecords()
+		open := keyring.New(r, keyring.Config{})
+		defer open.Close()
+		if got, err := open.IDs(t.Context(), keyring.DefaultTenant); err != nil || len(got) != 1 || got[0] != "" {
+			t.Errorf("without keys: %q, %v", got, err)
+		}
+		r.create("a", acme(farm.ScopeRun))
+		expires := time.Now().Add(time.Hour)
+		r.create("b", farm.Key{Tenant: "acme", ExpiresAt: expires})
+		r.create("c", farm.Key{Tenant: "rival"})
+		own := farm.Key{ID: "key_own", Tenant: "acme"}
+		ring := keyring.New(r, keyring.Config{Settings: map[store.KeySum]keyring.Caller{{1}: keyring.FromSettings(own)}})
+		defer ring.Close()
+		ids := func() string {
+			t.Helper()
+			got, err := ring.IDs(t.Context(), "acme")
+			if err != nil {
+				t.Fatal(err)
+			}
+			slices.Sort(got)
+			return strings.Join(got, " ")
+		}
+		if got := ids(); got != "key_a key_b key_own" {
+			t.Errorf("%s", got)
+		}
+		r.revoke("a")
+		time.Sleep(time.Second)
+		if got := ids(); got != "key_b key_own" {
+			t.Errorf("after one was revoked: %s", got)
+		}
+		time.Sleep(time.Hour)
+		if got := ids(); got != "key_own" {
+			t.Errorf("after one expired: %s", got)
+		}
+	})
 }

@@ -37,6 +37,15 @@ func (s *Service) reach(ctx context.Context, tenant, id string) (*farm.Sandbox, 
 	return box, s.Agents(box), nil
 }
 
+// SandboxUse is what a sandbox uses now. Asking is no use of it.
+func (s *Service) SandboxUse(ctx context.Context, tenant, sandboxID string) (farm.SandboxUse, error) {
+	a, err := s.agent(ctx, tenant, sandboxID)
+	if err != nil {
+		return farm.SandboxUse{}, err
+	}
+	return a.Use(ctx)
+}
+
 // StartProcess starts a process beside the sandbox's jobs. Of the call it uses only the tenant and the problems of the body.
 func (s *Service) StartProcess(ctx context.Context, c Call, sandboxID string, r wire.ProcessRequest) (wire.Process, error) {
 	p := c.problems()

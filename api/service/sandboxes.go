@@ -91,6 +91,9 @@ func (s *Service) Sandbox(ctx context.Context, tenant, id string) (wire.Sandbox,
 	return sandboxOf(box), nil
 }
 
+// OpenRefs lists the open sandboxes of all tenants. It is for what has to find the tenant of a caller, and no answer to one.
+func (s *Service) OpenRefs(ctx context.Context) ([]farm.Ref, error) { return s.Store.OpenRefs(ctx) }
+
 // SandboxQuery filters sandboxes; zero fields match all.
 type SandboxQuery struct {
 	Name    string

@@ -33,6 +33,9 @@ type NotebookInput struct {
 // RunningPath is where an agent lists all processes of its sandbox, whoever started them.
 const RunningPath = LivePrefix + "running"
 
+// UsePath is where an agent says what its sandbox uses.
+const UsePath = LivePrefix + "use"
+
 // ContextsPath is where an agent has the contexts in which code runs.
 const ContextsPath = LivePrefix + "contexts"
 

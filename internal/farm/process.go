@@ -105,6 +105,14 @@ type RunningProcess struct {
 	StartedAt   time.Time `json:"started_at"`
 }
 
+// SandboxUse is what a sandbox uses now. A figure that its kernel does not tell is 0.
+type SandboxUse struct {
+	Cores       float64 `json:"cores"` // of CPU time, on average since it was asked before, or since the sandbox's agent started
+	MemoryBytes int64   `json:"memory_bytes"`
+	CacheBytes  int64   `json:"cache_bytes"` // of MemoryBytes, what the kernel can free
+	DiskBytes   int64   `json:"disk_bytes"`  // of the workspace
+}
+
 // OutputKind is the kind of a piece of a process's output.
 type OutputKind string
 

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"time"
@@ -52,6 +53,18 @@ func (k KeySet) Find(sum KeySum) (farm.Key, bool) {
 		return farm.Key{}, false // a record that no version of this program wrote gives no rights
 	}
 	return key, true
+}
+
+// All are the keys of the set in no order, expired ones included.
+func (k KeySet) All() iter.Seq[farm.Key] {
+	return func(yield func(farm.Key) bool) {
+		for _, text := range k.records {
+			var key farm.Key
+			if json.Unmarshal([]byte(text), &key) == nil && !yield(key) {
+				return
+			}
+		}
+	}
 }
 
 // keysKey names a key of the API keys. No tenant has the hash tag: a tenant's name has no colon.

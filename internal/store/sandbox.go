@@ -34,6 +34,29 @@ func (s *Store) OpenSandboxes(ctx context.Context, tenant string) ([]*farm.Sandb
 	return fetch(ctx, s, tenant, "sbx", ids, s.readSandbox)
 }
 
+// OpenRefs lists the sandboxes of all tenants that are not final, without reading their records.
+func (s *Store) OpenRefs(ctx context.Context) ([]farm.Ref, error) {
+	tenants, err := s.Tenants(ctx)
+	if err != nil || len(tenants) == 0 {
+		return nil, err
+	}
+	pipe := s.rdb.Pipeline()
+	cmds := make([]*redis.StringSliceCmd, len(tenants))
+	for i, tenant := range tenants {
+		cmds[i] = pipe.ZRange(ctx, s.index(tenant, "openboxes"), 0, -1)
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, wrap("list open sandboxes", err)
+	}
+	var out []farm.Ref
+	for i, cmd := range cmds {
+		for _, id := range cmd.Val() {
+			out = append(out, farm.Ref{Tenant: tenants[i], ID: id})
+		}
+	}
+	return out, nil
+}
+
 // SandboxPatch is what a caller changes of a sandbox. Nil fields stay unchanged.
 type SandboxPatch struct {
 	Name        *string

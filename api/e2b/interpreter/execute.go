@@ -34,7 +34,7 @@ type executeRequest struct {
 
 // request is the farm's request. The SDKs have timeouts of their own: they leave, which cancels the job.
 func (i *Interpreter) request(ctx context.Context, box e2b.Box, r executeRequest) (wire.ExecuteRequest, error) {
-	at := farm.CodeContext{Name: standard, Language: python}
+	at := farm.CodeContext{Name: standard, Language: python, Cwd: farm.Workspace}
 	given := func(s *string) bool { return s != nil && *s != "" }
 	switch {
 	case given(r.ContextID) && given(r.Language):
@@ -48,7 +48,7 @@ func (i *Interpreter) request(ctx context.Context, box e2b.Box, r executeRequest
 		}
 	}
 	timeout := i.service.Bounds().TimeoutMaxSeconds
-	return wire.ExecuteRequest{Code: r.Code, Language: &at.Language, Context: &at.Name, Env: r.EnvVars, TimeoutSeconds: &timeout}, nil
+	return wire.ExecuteRequest{Code: r.Code, Language: &at.Language, Context: &at.Name, Env: e2b.WithPWD(r.EnvVars, at.Cwd), TimeoutSeconds: &timeout}, nil
 }
 
 // execute runs code, and streams what it does.

@@ -109,6 +109,18 @@ func (l Live) Running(ctx context.Context) ([]farm.RunningProcess, error) {
 	return list, nil
 }
 
+// Use is what the sandbox uses.
+func (l Live) Use(ctx context.Context) (farm.SandboxUse, error) {
+	var u farm.SandboxUse
+	if err := l.call(ctx, callTimeout, http.MethodGet, agent.UsePath, nil, nil, &u); err != nil {
+		return u, err
+	}
+	if u.Cores < 0 || u.MemoryBytes < 0 || u.CacheBytes < 0 || u.CacheBytes > u.MemoryBytes || u.DiskBytes < 0 {
+		return u, farm.Errorf(farm.CodeInternal, "the agent says that its sandbox uses what cannot be")
+	}
+	return u, nil
+}
+
 // Process describes a process.
 func (l Live) Process(ctx context.Context, id string) (farm.Process, error) {
 	return l.process(ctx, callTimeout, http.MethodGet, processPath(id), nil, nil)

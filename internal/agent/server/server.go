@@ -48,6 +48,7 @@ type Server struct {
 	processes  *processes
 	livefiles  *livefiles
 	sessions   sessions
+	use        meter
 	ports      portStreams
 	deadline   deadline
 
@@ -71,7 +72,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	_, memory := process.Memory()
-	s := &Server{cfg: cfg, reaper: process.NewReaper(cfg.ReapAll), files: workspace, executions: newRegistry(memory), processes: newProcesses(memory)}
+	s := &Server{cfg: cfg, reaper: process.NewReaper(cfg.ReapAll), files: workspace, executions: newRegistry(memory), processes: newProcesses(memory), use: meter{at: time.Now()}}
 	if cfg.ReapAll {
 		if err := s.reaper.Protect(); err != nil {
 			s.reaper.Close()

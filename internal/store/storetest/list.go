@@ -127,6 +127,10 @@ func sandboxesFilter(t *testing.T, factory Factory) {
 	if err != nil || len(open) != 1 || open[0].ID != ready.ID {
 		t.Errorf("OpenSandboxes = %v, %v", open, err)
 	}
+	refs, err := b.OpenRefs(t.Context())
+	if diff := cmp.Diff([]farm.Ref{ready}, refs); err != nil || diff != "" {
+		t.Errorf("OpenRefs (-want +got), %v:\n%s", err, diff)
+	}
 }
 
 func badCursor(t *testing.T, factory Factory) {

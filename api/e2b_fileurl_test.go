@@ -1,0 +1,117 @@
+package api_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"mime/multipart"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api"
+	"github.com/sandfarm/sandfarm/api/e2b"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
+)
+
+// signedFile is the query of a URL that an SDK signs.
+func signedFile(path, operation, user, token string, expiration ...int64) string {
+	q := url.Values{"path": {path}}
+	text := path + ":" + operation + ":" + user + ":" + token
+	if user != "" {
+		q.Set("username", user)
+	}
+	for _, end := range expiration {
+		until := strconv.FormatInt(end, 10)
+		text += ":" + until
+		q.Set("signature_expiration", until)
+	}
+	sum := sha256.Sum256([]byte(text))
+	q.Set("signature", "v1_"+base64.RawStdEncoding.EncodeToString(sum[:]))
+	return "?" + q.Encode()
+}
+
+// A signed URL has no token and, with E2B_SANDBOX_URL, no name of a sandbox and no /e2b.
+func TestE2BSignedURLs(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	f := setupLiveAgent(t, agenttest.StartWithFiles(t), withKeys, func(c *api.Config, _ *api.Deps) {
+		c.PreviewDomain = "preview.example.com"
+		c.Keys = append(c.Keys, api.KeyConfig{Tenant: "ops", SHA256: hash("admin"), Scopes: []string{"admin"}})
+	})
+	file := filepath.Join(dir, "a b.txt")
+	if err := os.WriteFile(file, []byte("content"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	connect := func(box, key string) (id, token string) {
+		made := get[e2bMade](f.bundle, http.StatusOK, "POST", "/e2b/v2/sandboxes/"+e2b.ShownID(box)+"/connect", `{}`, "X-API-KEY", key)
+		return made.SandboxID, made.EnvdAccessToken
+	}
+	id, token := connect(f.sandbox("Authorization", "Bearer "+key), key)
+	other, otherToken := connect(f.sandbox("Authorization", "Bearer "+otherKey), otherKey)
+	later, before := time.Now().Add(time.Hour).Unix(), time.Now().Add(-time.Minute).Unix()
+	host := func(id string) []string { return []string{"Host", e2b.EnvdPort + "-" + id + ".preview.example.com"} }
+	for name, c := range map[string]struct {
+		target  string
+		headers []string
+		want    int
+	}{
+		"signed":                       {"/files" + signedFile(file, "read", "", token), nil, http.StatusOK},
+		"below /e2b":                   {"/e2b/files" + signedFile(file, "read", "", token), nil, http.StatusOK},
+		"for a user":                   {"/files" + signedFile(file, "read", "user", token), nil, http.StatusOK},
+		"for a while":                  {"/files" + signedFile(file, "read", "", token, later), nil, http.StatusOK},
+		"at the sandbox's host":        {"/files" + signedFile(file, "read", "", token), host(id), http.StatusOK},
+		"at another one's host":        {"/files" + signedFile(file, "read", "", token), host(other), http.StatusUnauthorized},
+		"expired":                      {"/files" + signedFile(file, "read", "", token, before), nil, http.StatusUnauthorized},
+		"expiration not signed":        {"/files" + signedFile(file, "read", "", token) + "&signature_expiration=" + strconv.FormatInt(later, 10), nil, http.StatusUnauthorized},
+		"expiration is no number":      {"/files" + signedFile(file, "read", "", token) + "&signature_expiration=x", nil, http.StatusUnauthorized},
+		"to write":                     {"/files" + signedFile(file, "write", "", token), nil, http.StatusUnauthorized},
+		"for another file":             {"/files" + signedFile(file, "read", "", token) + "&path=/etc/passwd", nil, http.StatusOK}, // the first one counts, here and below
+		"signature of another file":    {"/files?path=/etc/passwd&" + signedFile(file, "read", "", token)[1:], nil, http.StatusUnauthorized},
+		"for root":                     {"/files" + signedFile(file, "read", "root", token), nil, http.StatusUnauthorized},
+		"user not signed":              {"/files" + signedFile(file, "read", "", token) + "&username=user", nil, http.StatusUnauthorized},
+		"by an API key":                {"/files" + signedFile(file, "read", "", key), nil, http.StatusUnauthorized},
+		"by nothing":                   {"/files" + signedFile(file, "read", "", ""), nil, http.StatusUnauthorized},
+		"by another tenant":            {"/files" + signedFile(file, "read", "", otherToken), nil, http.StatusOK}, // its own sandbox; the agent of this test is one for all
+		"not signed":                   {"/files?path=" + url.QueryEscape(file), nil, http.StatusBadRequest},
+		"another form":                 {"/files?path=x&signature=v2_AAAA", nil, http.StatusBadRequest},
+		"to another route":             {"/e2b/health" + signedFile(file, "read", "", token), nil, http.StatusBadRequest},
+		"and a token that is not good": {"/files" + signedFile(file, "read", "", token), []string{"X-Access-Token", "x", "E2b-Sandbox-Id", id}, http.StatusUnauthorized},
+	} {
+		if answer, body := f.do("GET", c.target, nil, c.headers...); answer.StatusCode != c.want || c.want == http.StatusOK && string(body) != "content" {
+			t.Errorf("%s: %d %s", name, answer.StatusCode, body)
+		}
+	}
+	f.e2bFailure(http.StatusUnauthorized, "signature is already expired", "GET", "/files"+signedFile(file, "read", "", token, before), nil)
+
+	body := &bytes.Buffer{}
+	form := multipart.NewWriter(body)
+	_ = form.WriteField("file", "sent")
+	_ = form.Close()
+	written := filepath.Join(dir, "written.txt")
+	if answer, text := f.do("POST", "/files"+signedFile(written, "read", "", token), body.String(), "Content-Type", form.FormDataContentType()); answer.StatusCode != http.StatusUnauthorized {
+		t.Errorf("an upload by a URL to read: %d %s", answer.StatusCode, text)
+	}
+	if answer, text := f.do("POST", "/files"+signedFile(written, "write", "", token), body.String(), "Content-Type", form.FormDataContentType()); answer.StatusCode != http.StatusOK {
+		t.Errorf("an upload: %d %s", answer.StatusCode, text)
+	}
+	if got, err := os.ReadFile(written); err != nil || string(got) != "sent" {
+		t.Errorf("%q, %v", got, err)
+	}
+
+	// A URL ends with the key of its token.
+	issued := f.newKey(wire.KeyRequest{Tenant: "blue"}, "admin")
+	_, token = connect(f.sandbox(bearer(issued.Secret)...), issued.Secret)
+	target := "/files" + signedFile(file, "read", "", token)
+	if answer, text := f.do("GET", target, nil); answer.StatusCode != http.StatusOK {
+		t.Errorf("by a new key: %d %s", answer.StatusCode, text)
+	}
+	f.do("DELETE", "/v1/keys/"+issued.Key.ID, nil, bearer("admin")...)
+	f.refused(issued.Secret)
+	f.e2bFailure(http.StatusUnauthorized, "revoked", "GET", target, nil)
+}
