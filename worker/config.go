@@ -10,6 +10,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/live"
 	"github.com/sandfarm/sandfarm/internal/secret"
+	"github.com/sandfarm/sandfarm/internal/signature"
 	"github.com/sandfarm/sandfarm/worker/execution"
 	"github.com/sandfarm/sandfarm/worker/placement"
 )
@@ -52,7 +53,8 @@ type Config struct {
 	Runtimes      []string          `toml:"-"` // OCI runtimes that callers may choose, beside the engine's default
 	ImageRuntimes map[string]string `toml:"-"` // of images whose sandboxes do not have the default
 
-	AllowedImages []string `toml:"-"` // ids or digests of the images that sandboxes may have; empty: any
+	AllowedImages []string          `toml:"-"` // ids or digests of the images that sandboxes may have; empty: any
+	Signatures    *signature.Folder `toml:"-"` // those that images need; nil: none
 
 	Limits farm.Limits `toml:"-"`
 	// Allow is what sandboxes of the network allowlist may reach at most; empty: nothing. Private are ranges of addresses that count as public.

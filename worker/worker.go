@@ -156,7 +156,7 @@ func (w *Worker) assemble() (err error) {
 		Exit:   func(ctx context.Context, s *farm.Sandbox) node.Exit { return w.egress.Open(ctx, s) },
 		Engine: w.engine, Log: w.log, Now: now, Metrics: w.deps.Metrics,
 		Agent: w.deps.Agent, UV: w.deps.UV, Index: w.deps.Index, BuildImage: w.deps.BuildImage,
-		Runtimes: w.cfg.Runtimes, ImageRuntimes: w.cfg.ImageRuntimes, AllowedImages: w.cfg.AllowedImages,
+		Runtimes: w.cfg.Runtimes, ImageRuntimes: w.cfg.ImageRuntimes, AllowedImages: w.cfg.AllowedImages, Signatures: w.cfg.Signatures,
 	}); err != nil {
 		return err
 	}

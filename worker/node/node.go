@@ -17,6 +17,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/signature"
 	"github.com/sandfarm/sandfarm/internal/telemetry"
 	"github.com/sandfarm/sandfarm/internal/uv"
 )
@@ -52,6 +53,8 @@ type Deps struct {
 	ImageRuntimes map[string]string
 	// AllowedImages are the ids or digests of the images that sandboxes may have; empty: any.
 	AllowedImages []string
+	// Signatures are those that images need beside that; nil: none.
+	Signatures *signature.Folder
 	// Metrics registers the metrics of connections; nil: they are not registered.
 	Metrics prometheus.Registerer
 }
@@ -156,7 +159,7 @@ func (n *Node) Prepare(ctx context.Context, images []string) error {
 		return err
 	}
 	if len(offered) == 0 {
-		return farm.Errorf(farm.CodeUnavailable, "the engine has no sandbox image: run `sandfarm image build python`")
+		return farm.Errorf(farm.CodeUnavailable, "the engine has no sandbox image, or none that images.allowed and images.signature_key admit: run `sandfarm image build python`, or see the worker's log")
 	}
 	arch, err := n.engine.Arch(ctx)
 	if err != nil {
@@ -205,7 +208,7 @@ type imageCache struct {
 	list []farm.Image
 	at   time.Time
 
-	refused sync.Map // names of images that are not allowed, which were logged
+	told sync.Map // what was logged about images and signatures
 }
 
 // Images lists the engine's sandbox images, at most imagesFor old.
@@ -221,23 +224,13 @@ func (n *Node) refreshImages(ctx context.Context) ([]farm.Image, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list images: %w", err)
 	}
-	list = slices.DeleteFunc(list, func(i farm.Image) bool { return !n.allows(ctx, i) })
+	signed := n.signed(ctx)
+	list = slices.DeleteFunc(list, func(i farm.Image) bool { return !n.allows(ctx, i, signed) })
 	for i := range list {
 		list[i].Runtime = n.Runtime(farm.SandboxSpec{Image: list[i].Name})
 	}
 	n.images.set(list)
 	return list, nil
-}
-
-// allows reports whether sandboxes may have an image. One that they may not have is logged once.
-func (n *Node) allows(ctx context.Context, image farm.Image) bool {
-	if len(n.deps.AllowedImages) == 0 || slices.ContainsFunc(n.deps.AllowedImages, func(id string) bool { return id == image.ID || slices.Contains(image.Digests, id) }) {
-		return true
-	}
-	if _, told := n.images.refused.LoadOrStore(image.Name, image.ID); !told {
-		n.deps.Log.WarnContext(ctx, "an image is not offered, since images.allowed does not contain its id", "image", image.Name, "id", image.ID, "digests", image.Digests)
-	}
-	return false
 }
 
 func (c *imageCache) recent() ([]farm.Image, bool) {

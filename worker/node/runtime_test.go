@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/signature"
 )
 
 // A container is made of the image that was found, whatever its name is by then. Of images that the operator lists only those are offered.
@@ -18,12 +19,51 @@ func TestImagesByID(t *testing.T) {
 	}{{nil, true}, {[]string{id}, true}, {[]string{"sha256:3", digest}, true}, {[]string{"sha256:3"}, false}, {[]string{"python:1"}, false}} {
 		n := newNode(t, nil)
 		n.deps.AllowedImages = c.allowed
-		if got := n.allows(t.Context(), image); got != c.want {
+		if got := n.allows(t.Context(), image, nil); got != c.want {
 			t.Errorf("allowed %v: %t", c.allowed, got)
 		}
 		if got := n.ContainerSpec(&farm.Sandbox{ID: "sbx_1"}, image).Image; got != id {
 			t.Errorf("made of %q", got)
 		}
+	}
+}
+
+// With a key of the operator's, only images that it has signed are offered; images.allowed counts beside that.
+func TestSignedImages(t *testing.T) {
+	t.Parallel()
+	const id, digest = "sha256:1", "sha256:2"
+	image := farm.Image{Name: "python", ID: id, Digests: []string{digest}}
+	for _, c := range []struct {
+		allowed []string
+		signed  map[string]bool
+		want    bool
+	}{
+		{nil, map[string]bool{}, false},
+		{nil, map[string]bool{"sha256:3": true}, false},
+		{nil, map[string]bool{id: true}, true},
+		{nil, map[string]bool{digest: true}, true},
+		{[]string{id}, map[string]bool{digest: true}, true},
+		{[]string{id}, map[string]bool{}, false},
+		{[]string{"sha256:3"}, map[string]bool{id: true}, false},
+	} {
+		n := newNode(t, nil)
+		n.deps.AllowedImages = c.allowed
+		if got := n.allows(t.Context(), image, c.signed); got != c.want {
+			t.Errorf("allowed %v, signed %v: %t", c.allowed, c.signed, got)
+		}
+	}
+}
+
+// Without readable signatures nothing is signed; without the setting nothing needs a signature.
+func TestSignaturesThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, nil)
+	if got := n.signed(t.Context()); got != nil {
+		t.Errorf("without the setting: %v", got)
+	}
+	n.deps.Signatures = &signature.Folder{Path: t.TempDir() + "/none"}
+	if got := n.signed(t.Context()); got == nil || len(got) > 0 {
+		t.Errorf("without the folder: %v", got)
 	}
 }
 

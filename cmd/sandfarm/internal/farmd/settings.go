@@ -15,6 +15,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/index"
 	"github.com/sandfarm/sandfarm/internal/secret"
+	"github.com/sandfarm/sandfarm/internal/signature"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/scheduler"
 	"github.com/sandfarm/sandfarm/worker"
@@ -96,9 +97,11 @@ type ProxySettings struct {
 
 // ImageSettings say what sandbox images are built on.
 type ImageSettings struct {
-	Base    string          `toml:"base" default:"python:3.13-slim" doc:"Registry image that sandbox images are built on. If no registry answers, or with none, a Debian image is built with debootstrap."`
-	Allowed []string        `toml:"allowed" doc:"Images that workers may make sandboxes of, by id (docker image inspect --format {{.Id}}) or by their digest in a registry: sha256: and 64 hexadecimal digits. Others are not offered; a worker logs their ids. Empty: every image with the label sandfarm.image."`
-	Hosts   []farm.HostRule `toml:"hosts" doc:"Hosts that the steps of an image build may reach, beside the package indexes, such as a Debian mirror of your own. Empty: *.debian.org. They may have private addresses, but none of this machine."`
+	Base         string          `toml:"base" default:"python:3.13-slim" doc:"Registry image that sandbox images are built on. If no registry answers, or with none, a Debian image is built with debootstrap."`
+	Allowed      []string        `toml:"allowed" doc:"Images that workers may make sandboxes of, by id (docker image inspect --format {{.Id}}) or by their digest in a registry: sha256: and 64 hexadecimal digits. Others are not offered; a worker logs their ids. Empty: every image with the label sandfarm.image."`
+	SignatureKey string          `toml:"signature_key" doc:"File with the public keys (PEM, such as cosign.pub) of which one must have signed an image. Images without a valid signature in images.signatures are not offered; a worker logs their ids. Empty: images need no signature."`
+	Signatures   string          `toml:"signatures" doc:"Folder with the signatures of images, in files NAME.json: the output of cosign download signature, or Sigstore bundles. Workers look into it again within ten seconds. Needed with images.signature_key."`
+	Hosts        []farm.HostRule `toml:"hosts" doc:"Hosts that the steps of an image build may reach, beside the package indexes, such as a Debian mirror of your own. Empty: *.debian.org. They may have private addresses, but none of this machine."`
 }
 
 // EgressSettings say what sandboxes of the network allowlist may reach.
@@ -150,6 +153,7 @@ func (s *Settings) share() {
 	s.Worker.Runtimes = s.Engine.Runtimes
 	s.Worker.ImageRuntimes, _ = s.Engine.imageRuntimes() // validate reports the error
 	s.Worker.AllowedImages = s.Images.Allowed
+	s.Worker.Signatures, _ = s.Images.folder() // validate reports the error
 	s.Limits.Quotas = s.Quotas
 	s.API.Limits, s.Worker.Limits, s.Scheduler.Limits = s.Limits, s.Limits, s.Limits
 	s.API.Allow, s.Worker.Allow, s.Worker.Private = s.Egress.Allow, s.Egress.Allow, s.Egress.Private
@@ -192,7 +196,23 @@ func (s ImageSettings) validate() error {
 			return fmt.Errorf("images.allowed contains %q; write ids or digests, as sha256: and 64 hexadecimal digits", id)
 		}
 	}
-	return nil
+	_, err := s.folder()
+	return err
+}
+
+// folder has the signatures that images need; nil if they need none.
+func (s ImageSettings) folder() (*signature.Folder, error) {
+	switch {
+	case s.SignatureKey == "" && s.Signatures == "":
+		return nil, nil
+	case s.SignatureKey == "" || s.Signatures == "":
+		return nil, errors.New("images.signature_key and images.signatures belong together: set both, or neither")
+	}
+	keys, err := signature.ReadKeys(s.SignatureKey)
+	if err != nil {
+		return nil, fmt.Errorf("images.signature_key: %w", err)
+	}
+	return &signature.Folder{Keys: keys, Path: s.Signatures}, nil
 }
 
 // checkRuntimes reports what cannot be a list of runtimes.
