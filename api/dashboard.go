@@ -48,12 +48,12 @@ func (s *Server) dashboardRoutes() []route {
 
 // dashboard answers with a file of the dashboard.
 func (s *Server) dashboard(c *gin.Context, name string) error {
-	file, ok := s.ui.Find(name)
+	file, lasting, ok := s.ui.Find(name)
 	if !ok {
 		return farm.NotFoundf("The dashboard has no such file.")
 	}
 	h := c.Writer.Header()
-	switch name {
+	switch file.Name {
 	case framePage:
 		h.Set("Content-Security-Policy", framePolicy)
 	case terminalPage:
@@ -61,11 +61,14 @@ func (s *Server) dashboard(c *gin.Context, name string) error {
 	default:
 		h.Set("Content-Security-Policy", uiPolicy(s.storeOrigin(c)))
 	}
-	if name != framePage && name != terminalPage {
+	if file.Name != framePage && file.Name != terminalPage {
 		h.Set("X-Frame-Options", "DENY")
 	}
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cache-Control", "no-cache")
+	if lasting {
+		h.Set("Cache-Control", "public, max-age=31536000, immutable")
+	}
 	h.Set("ETag", file.ETag)
 	h.Set("Vary", "Accept-Encoding")
 	if strings.Contains(c.GetHeader("If-None-Match"), file.ETag) {

@@ -192,6 +192,14 @@ func TestTheDashboardsHeaders(t *testing.T) {
 			t.Errorf("%s: %d bytes are %d when packed", path, len(text), len(body))
 		}
 	}
+	_, page := b.do("GET", "/", nil)
+	for path, want := range map[string]string{
+		"/": "no-cache", "/ui/js/main.js": "no-cache", "/ui/v-another/js/main.js": "no-cache", "/" + regexp.MustCompile(`ui/v-[^"]+/js/main.js`).FindString(string(page)): "public, max-age=31536000, immutable",
+	} {
+		if answer, _ := b.do("GET", path, nil); answer.StatusCode != http.StatusOK || answer.Header.Get("Cache-Control") != want {
+			t.Errorf("%s is answered %d, Cache-Control %q instead of %q", path, answer.StatusCode, answer.Header.Get("Cache-Control"), want)
+		}
+	}
 	for _, path := range []string{"/ui/", "/ui/ui.go", "/ui/../api/server.go", "/ui/js/lib/LICENSE.preact.txt", "/ui/vendor.sh"} {
 		if answer, _ := b.do("GET", path, nil); answer.StatusCode != http.StatusNotFound {
 			t.Errorf("%s is answered %d", path, answer.StatusCode)

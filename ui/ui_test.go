@@ -115,26 +115,30 @@ func TestTheFirstPageIsSmall(t *testing.T) {
 		t.Fatal(err)
 	}
 	loaded := map[string]int{}
-	var load func(name string)
-	load = func(name string) {
-		if _, ok := loaded[name]; ok {
-			return
-		}
-		file, ok := files.Find(name)
+	load := func(name string) *ui.File {
+		file, _, ok := files.Find(name)
 		if !ok {
 			t.Fatalf("%s is loaded, and is not there", name)
 		}
 		loaded[name] = len(file.Gzip())
-		if strings.HasSuffix(name, ".js") {
-			for _, match := range regexp.MustCompile(`(?m)(?:^import|^export|^\} ).*?from ?"(\.[^"]+)"|^import\{.*?\}from"(\.[^"]+)"`).FindAllStringSubmatch(string(file.Content), -1) {
-				load(filepath.ToSlash(filepath.Join(filepath.Dir(name), match[1]+match[2])))
-			}
+		return file
+	}
+	index := load(ui.Index)
+	linked := regexp.MustCompile(`(?:src|href)="ui/(v-[^/"]+)/([^"]+)"`).FindAllStringSubmatch(string(index.Content), -1)
+	for _, match := range linked {
+		if _, lasting, _ := files.Find(match[1] + "/" + match[2]); !lasting {
+			t.Errorf("%s is not linked by the version of the files", match[2])
+		}
+		load(match[2])
+	}
+	for _, name := range files.Start() {
+		load(name)
+		if !strings.Contains(string(index.Content), `<link rel="modulepreload" href="ui/`+linked[0][1]+"/"+name+`">`) {
+			t.Errorf("the page does not name %s", name)
 		}
 	}
-	index, _ := files.Find(ui.Index)
-	loaded[ui.Index] = len(index.Gzip())
-	for _, match := range regexp.MustCompile(`(?:src|href)="ui/([^"]+)"`).FindAllStringSubmatch(string(index.Content), -1) {
-		load(match[1])
+	if strings.Contains(strings.ReplaceAll(string(index.Content), `"ui/v-`, ""), `"ui/`) {
+		t.Error("the page has a link without the version")
 	}
 	total := 0
 	for _, size := range loaded {
@@ -143,6 +147,19 @@ func TestTheFirstPageIsSmall(t *testing.T) {
 	t.Logf("the first page is %d files of %d bytes, compressed", len(loaded), total)
 	if total > firstPageBytes || loaded["js/lib/preact.js"] == 0 || loaded["js/lib/hooks.js"] == 0 || loaded["js/views/playground.js"] == 0 {
 		t.Errorf("the first page has %d bytes: %v", total, loaded)
+	}
+}
+
+func TestAVersionLastsOnlyForItsFiles(t *testing.T) {
+	t.Parallel()
+	files, err := ui.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, ok := range map[string]bool{"js/main.js": true, "v-another/js/main.js": true, "v-another/nothing.js": false, "v-": false, "v-x/v-x/js/main.js": false, "js/lib/LICENSE.htm.txt": false} {
+		if _, lasting, found := files.Find(path); found != ok || lasting {
+			t.Errorf("%s: found %v, lasting %v", path, found, lasting)
+		}
 	}
 }
 

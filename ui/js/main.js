@@ -4,7 +4,7 @@ import { t, speak, language, languages } from "./i18n.js";
 import { call, base, get, whenLoggedOut } from "./api.js";
 import { usePoll } from "./data.js";
 import { listen } from "./keys.js";
-import { Dialog, ErrorBox, Icon, Loading } from "./parts/basic.js";
+import { Dialog, ErrorBox, Icon, Loading, LOGO } from "./parts/basic.js";
 import { Login } from "./views/login.js";
 import { Playground } from "./views/playground.js";
 
@@ -90,7 +90,7 @@ function Shell({ session, onOut, onLanguage }) {
   return html`<div class="shell">
     <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.getElementById("main").focus(); }}>${t("skip")}</a>
     <header class="side">
-      <a class="brand" href="#/"><img src="ui/icon.svg" alt="" width="26" height="26" /><span>Sandfarm</span></a>
+      <a class="brand" href="#/"><img src=${LOGO} alt="" width="26" height="26" /><span>Sandfarm</span></a>
       <nav class="main-nav" aria-label=${t("nav.label")}>
         ${nav.map(([href, name, icon]) => html`<a key=${name} href=${`#/${href}`} aria-current=${place[0] === href ? "page" : undefined}><${Icon} name=${icon} /><span>${t(`nav.${name}`)}</span></a>`)}
       </nav>

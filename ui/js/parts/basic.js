@@ -12,6 +12,9 @@ const PATHS = {
 // Icon is a small picture that says nothing to screen readers.
 export const Icon = ({ name }) => html`<svg class="icon" viewBox="0 0 20 20" aria-hidden="true" focusable="false"><path d=${PATHS[name]} /></svg>`;
 
+// LOGO is the address of the farm's picture, which the page has loaded already.
+export const LOGO = document.querySelector("link[rel=icon]").href;
+
 const TONES = {
   completed: "good", ready: "good", running: "live", busy: "live", starting: "live", queued: "wait", hibernated: "wait", closing: "wait",
   failed: "bad", lost: "bad", timed_out: "bad", canceled: "dull", closed: "dull", expired: "dull", exited: "dull",

@@ -2,7 +2,7 @@
 import { html, useState } from "../lib.js";
 import { t } from "../i18n.js";
 import { call, base } from "../api.js";
-import { ErrorBox, Field, Icon, useAction } from "../parts/basic.js";
+import { ErrorBox, Field, Icon, LOGO, useAction } from "../parts/basic.js";
 
 export function Login({ onIn }) {
   const [key, setKey] = useState("");
@@ -13,7 +13,7 @@ export function Login({ onIn }) {
   };
   return html`<main class="login">
     <form onSubmit=${submit}>
-      <img src="ui/icon.svg" alt="" width="48" height="48" />
+      <img src=${LOGO} alt="" width="48" height="48" />
       <h1>Sandfarm</h1>
       <p class="soft">${t("login.intro")}</p>
       <${Field} label=${t("login.key")}><input type="password" name="key" autocomplete="current-password" required value=${key} onInput=${(event) => setKey(event.target.value)} autofocus /><//>
