@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
@@ -17,6 +18,7 @@ func (s *Server) farmRoutes() []route {
 		{method: "GET", path: "/v1/workers", tag: "Farm", summary: "List the live workers", detail: "Keys without the scope admin see the workers of the nodes that have their sandboxes.", answers: []answer{{http.StatusOK, "the workers", wire.Items[wire.Worker]{}, ""}}, handler: s.workers},
 		{method: "GET", path: "/v1/queues", tag: "Farm", summary: "List the queues", detail: "Keys without the scope admin see what they have in them.", answers: []answer{{http.StatusOK, "the queues", wire.Items[wire.Queue]{}, ""}}, handler: s.queues},
 		{method: "GET", path: "/v1/activity", tag: "Farm", summary: "Show the last hour by the minute", detail: "The jobs that workers ended, how many of them failed, and how long they waited and ran. Workers report it every few seconds.", scope: farm.ScopeAdmin, answers: []answer{{http.StatusOK, "60 minutes, the oldest first", wire.Items[wire.Minute]{}, ""}}, handler: s.activity},
+		{method: "GET", path: "/v1/events", tag: "Farm", summary: "List what happened to workers and nodes", detail: fmt.Sprintf("The newest first: workers that started, stopped, were lost or have a problem, nodes that ended or were drained. The farm keeps %d.", farm.MaxFleetEvents), scope: farm.ScopeAdmin, query: []parameter{query("limit", "events at most", object{"type": "integer", "minimum": 1, "maximum": farm.MaxFleetEvents, "default": farm.MaxFleetEvents})}, answers: []answer{{http.StatusOK, "the events", wire.Items[wire.FleetEvent]{}, ""}}, handler: s.fleetEvents},
 		{method: "GET", path: "/v1/limits", tag: "Farm", summary: "Show the farm's limits", answers: []answer{{http.StatusOK, "the limits", wire.Limits{}, ""}}, handler: s.limits},
 	}
 }
@@ -55,6 +57,18 @@ func (s *Server) queues(c *gin.Context) error {
 
 func (s *Server) activity(c *gin.Context) error {
 	list, err := s.service.Activity(c.Request.Context())
+	if err != nil {
+		return err
+	}
+	return rest.Reply(c, http.StatusOK, list)
+}
+
+func (s *Server) fleetEvents(c *gin.Context) error {
+	limit, err := rest.Limit(c, farm.MaxFleetEvents, farm.MaxFleetEvents)
+	if err != nil {
+		return err
+	}
+	list, err := s.service.FleetEvents(c.Request.Context(), limit)
 	if err != nil {
 		return err
 	}

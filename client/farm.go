@@ -27,6 +27,11 @@ func (c *Client) Activity(ctx context.Context) ([]wire.Minute, error) {
 	return all[wire.Minute](ctx, c, "v1", "activity")
 }
 
+// FleetEvents lists what happened to workers and nodes, the newest first; the farm keeps 200. It needs the scope admin.
+func (c *Client) FleetEvents(ctx context.Context) ([]wire.FleetEvent, error) {
+	return all[wire.FleetEvent](ctx, c, "v1", "events")
+}
+
 // Limits reads the limits of the farm on requests.
 func (c *Client) Limits(ctx context.Context) (wire.Limits, error) {
 	var got wire.Limits

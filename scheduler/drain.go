@@ -37,15 +37,18 @@ func (s *Scheduler) drain(ctx context.Context) error {
 			return fmt.Errorf("list workers: %w", err)
 		}
 	}
-	left, tried := map[string]int{}, map[string]time.Time{}
+	left, states, tried := map[string]int{}, map[string]farm.DrainState{}, map[string]time.Time{}
 	var errs []error
 	for _, d := range drains {
+		states[d.Node] = farm.DrainRuns // until it is known better
 		open, err := s.deps.Drains.OpenOnNode(ctx, d.Node)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("list sandboxes of drained node %s: %w", d.Node, err))
 			continue
 		}
 		left[d.Node] = len(open)
+		own := slices.DeleteFunc(slices.Clone(workers), func(w farm.Worker) bool { return w.Node != d.Node })
+		states[d.Node] = farm.ProgressOfDrain(own, open).State
 		for _, box := range open {
 			at, known := s.drains.tried[box.ID]
 			if known && time.Since(at) < drainAgain {
@@ -59,7 +62,7 @@ func (s *Scheduler) drain(ctx context.Context) error {
 			errs = append(errs, err)
 		}
 	}
-	s.drains.set(left, tried)
+	s.drains.set(left, states, tried)
 	return errors.Join(errs...)
 }
 
@@ -105,15 +108,24 @@ func hibernates(workers []farm.Worker, box *farm.Sandbox) bool {
 type drains struct {
 	tried map[string]time.Time // when a sandbox was last to hibernate or close; used by the loop only
 
-	mu   sync.Mutex
-	left map[string]int // open sandboxes, by node
+	mu    sync.Mutex
+	left  map[string]int             // open sandboxes, by node
+	state map[string]farm.DrainState // by node
+	at    time.Time                  // of the look
 }
 
-func (d *drains) set(left map[string]int, tried map[string]time.Time) {
+func (d *drains) set(left map[string]int, states map[string]farm.DrainState, tried map[string]time.Time) {
 	d.tried = tried
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.left = left
+	d.left, d.state, d.at = left, states, time.Now()
+}
+
+// states are the drains of all nodes, and when they were read. Those that are returned do not change.
+func (d *drains) states() (map[string]farm.DrainState, time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.state, d.at
 }
 
 func (d *drains) get() map[string]int {

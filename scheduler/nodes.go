@@ -64,7 +64,7 @@ func (s *Scheduler) checkNodes(ctx context.Context) error {
 		}
 	}
 	_, err = s.deps.End.CloseUnplaced(ctx, inUse[""])
-	return errors.Join(append(errs, err)...)
+	return errors.Join(append(errs, err, s.watchFleet(ctx, workers))...)
 }
 
 // endNode ends a node whose lease has lapsed. A pass that does not reach its end goes on in the next round, of whichever scheduler leads then.
@@ -85,6 +85,7 @@ func (s *Scheduler) endNode(ctx context.Context, node string) error {
 		return err
 	}
 	s.seen.ended.Inc()
+	s.noteNodeEnded(ctx, node, len(out.Lost))
 	s.log.WarnContext(ctx, "node ended: it had no worker for scheduler.node_patience", "node", node,
 		"lost", len(out.Lost), "closed", out.Closed, "requeued", out.Requeued)
 	return nil

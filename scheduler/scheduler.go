@@ -89,6 +89,7 @@ type Deps struct {
 	Nodes   Nodes     // nil: no node is ended
 	End     NodeEnder // required with Nodes
 	Drains  Drains    // nil: nothing on drained nodes is hibernated or closed
+	Fleet   Fleet     // nil: no events; it needs Nodes, and Drains for those of drains
 	Blobs   Blobs
 	Log     *slog.Logger
 	Metrics prometheus.Registerer // nil: no metrics
@@ -105,6 +106,7 @@ type Scheduler struct {
 	pool   pool
 	leases nodeLeases
 	drains drains
+	fleet  fleetWatch
 
 	wg sync.WaitGroup
 

@@ -17,9 +17,9 @@ type activity struct {
 	changed bool          // since they were stored
 }
 
-// add counts a job whose end was committed.
-func (a *activity) add(now time.Time, job *farm.Job, v execution.Outcome) {
-	one := farm.Minute{At: farm.MinuteOf(now), Ended: 1, RunMS: v.Run.Milliseconds()}
+// add counts a job of a queue whose end was committed. A worker serves few queues.
+func (a *activity) add(now time.Time, queue string, job *farm.Job, v execution.Outcome) {
+	one := farm.Minute{At: farm.MinuteOf(now), Ended: 1, RunMS: v.Run.Milliseconds(), Queues: map[string]int{queue: 1}}
 	if v.State != farm.JobCompleted && v.State != farm.JobCanceled {
 		one.Failed = 1
 	}

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -188,7 +189,7 @@ func (w *Worker) finish(ctx context.Context, j *activeJob, v execution.Outcome) 
 		return false, fmt.Errorf("finish job %s: %w", j.Job.ID, err)
 	}
 	w.metrics.ended(j.Job, v)
-	w.activity.add(w.now(), j.Job, v)
+	w.activity.add(w.now(), cmp.Or(j.Job.Queue, farm.NodeQueue(w.node.ID())), j.Job, v)
 	trace.SpanFromContext(ctx).SetAttributes(attribute.String("sandfarm.state", string(v.State)))
 	w.log.DebugContext(ctx, "job finished", "job_id", j.Job.ID, "kind", j.Job.Kind, "state", v.State, "sandbox_id", j.Job.SandboxID, "attempt", j.Job.Attempt)
 	return true, nil

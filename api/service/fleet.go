@@ -82,10 +82,14 @@ func (s *Service) Queues(ctx context.Context) (wire.Items[wire.Queue], error) {
 			depths = append(depths, farm.QueueDepth{Name: name})
 		}
 	}
+	rates, err := s.rates(ctx)
+	if err != nil {
+		return wire.Items[wire.Queue]{}, err
+	}
 	list := wire.Items[wire.Queue]{Items: make([]wire.Queue, len(depths))}
 	for i, d := range depths {
 		list.Items[i] = wire.Queue{
-			Name: d.Name, Depth: d.Depth, Running: d.Running, OldestSeconds: d.OldestSeconds,
+			Name: d.Name, Depth: d.Depth, Running: d.Running, OldestSeconds: d.OldestSeconds, EndedPerMinute: rates[d.Name],
 			GPUs: devices[d.Name].all, GPUsLeased: devices[d.Name].leased,
 		}
 	}

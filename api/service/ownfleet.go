@@ -79,7 +79,7 @@ func (s *Service) OwnQueues(ctx context.Context, tenant string) (wire.Items[wire
 	})
 	for i := range list.Items {
 		q, has := &list.Items[i], own[list.Items[i].Name]
-		q.Depth, q.Running, q.OldestSeconds = has.Depth, has.Running, has.OldestSeconds
+		q.Depth, q.Running, q.OldestSeconds, q.EndedPerMinute = has.Depth, has.Running, has.OldestSeconds, 0
 	}
 	return list, nil
 }

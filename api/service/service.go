@@ -65,9 +65,10 @@ type Packages interface {
 	PackageJobs(ctx context.Context, sandbox farm.Ref, names ...string) (map[string]string, error)
 }
 
-// Fleet lists the live workers, their images, and what became of jobs in the last hour.
+// Fleet lists the live workers, their images, what happened to them, and what became of jobs in the last hour.
 type Fleet interface {
 	Workers(ctx context.Context) ([]farm.Worker, error)
+	FleetEvents(ctx context.Context, limit int) ([]farm.FleetEvent, error)
 	Activity(ctx context.Context) ([]farm.Minute, error)
 	OfferedImages(ctx context.Context) ([]farm.Image, error)
 	Ping(ctx context.Context) error

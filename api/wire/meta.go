@@ -63,7 +63,8 @@ type Queue struct {
 	Depth   int    `json:"depth" doc:"waiting jobs"`
 	Running int    `json:"running" doc:"running jobs"`
 
-	OldestSeconds float64 `json:"oldest_seconds" doc:"age of the oldest waiting job, on the queue or parked by its tenant's share; 0 if none waits"`
+	EndedPerMinute float64 `json:"ended_per_minute" doc:"its jobs that ended in a minute, a mean over the last five; 0 for keys without the scope admin"`
+	OldestSeconds  float64 `json:"oldest_seconds" doc:"age of the oldest waiting job, on the queue or parked by its tenant's share; 0 if none waits"`
 
 	GPUs       int `json:"gpus" doc:"devices for sandboxes of this queue; 0: none"`
 	GPUsLeased int `json:"gpus_leased" doc:"how many of them are leased to sandboxes"`
@@ -77,6 +78,19 @@ type Minute struct {
 	WaitMS    float64   `json:"wait_ms" doc:"mean time from acceptance to claim; 0 without jobs"`
 	MaxWaitMS float64   `json:"max_wait_ms" doc:"longest time from acceptance to claim"`
 	RunMS     float64   `json:"run_ms" doc:"mean time in the sandbox; 0 without jobs"`
+}
+
+// FleetEvent is something that happened to a worker or a node.
+type FleetEvent struct {
+	ID        string    `json:"id" doc:"id of the event"`
+	At        time.Time `json:"at" doc:"when it happened, or was noticed"`
+	Kind      string    `json:"kind" doc:"what happened" enum:"worker_started,worker_stopped,worker_lost,worker_problem,worker_recovered,node_ended,drain_started,node_drained,drain_ended"`
+	Node      string    `json:"node" doc:"the node"`
+	Host      string    `json:"host" doc:"its host name; empty if it is not known"`
+	WorkerID  string    `json:"worker_id" doc:"the worker; empty for events of a node"`
+	Jobs      int       `json:"jobs" doc:"worker_lost: jobs that it ran, which other workers take over"`
+	Sandboxes int       `json:"sandboxes" doc:"node_ended: its sandboxes, which are lost"`
+	Detail    string    `json:"detail" doc:"worker_problem: why it accepts no jobs; node_drained: drained, or hibernated if hibernated sandboxes are left"`
 }
 
 // Health is the answer of GET /healthz.

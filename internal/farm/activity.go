@@ -15,6 +15,8 @@ type Minute struct {
 	RunMS  int64 `json:"run"`
 	// MaxWaitMS is the longest wait of a job.
 	MaxWaitMS int64 `json:"max_wait"`
+	// Queues counts the jobs by the queue that they came from; the records of releases that did not have it say nothing.
+	Queues map[string]int `json:"queues,omitempty"`
 }
 
 // MinuteOf is the number of a time's minute.
@@ -22,8 +24,17 @@ func MinuteOf(t time.Time) int64 { return t.Unix() / 60 }
 
 // Plus adds up what two workers say of a minute.
 func (m Minute) Plus(o Minute) Minute {
-	return Minute{
+	sum := Minute{
 		At: m.At, Ended: m.Ended + o.Ended, Failed: m.Failed + o.Failed, WaitMS: m.WaitMS + o.WaitMS, RunMS: m.RunMS + o.RunMS,
 		MaxWaitMS: max(m.MaxWaitMS, o.MaxWaitMS),
 	}
+	for _, queues := range []map[string]int{m.Queues, o.Queues} {
+		for name, n := range queues {
+			if sum.Queues == nil {
+				sum.Queues = map[string]int{}
+			}
+			sum.Queues[name] += n
+		}
+	}
+	return sum
 }

@@ -101,8 +101,10 @@ func (s *Store) RemoveWorker(ctx context.Context, workerID string) error {
 	pipe := s.rdb.Pipeline()
 	pipe.Del(ctx, s.prefix+"worker:"+workerID)
 	pipe.SRem(ctx, s.prefix+"workers", workerID)
-	_, err := pipe.Exec(ctx)
-	return wrap("remove worker", err)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return wrap("remove worker", err)
+	}
+	return s.noteStopped(ctx, workerID)
 }
 
 // OfferedImages lists the images of all live workers, each name once, sorted.

@@ -3,8 +3,12 @@
 package browsertest
 
 import (
+	"context"
 	"strings"
 	"testing"
+
+	cdppage "github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
 )
 
 func TestTheOperatorsPages(t *testing.T) {
@@ -27,8 +31,18 @@ open("notes.txt", "w").write("notes")
 	p.sees("4.0 GB") // what both sandboxes have been promised
 	p.until(`/Jobs by the minute: [1-9]/.test(document.body.innerText)`)
 	p.until(`Boolean(document.querySelector(".chart rect.run"))`)
+	p.sees("worker started")
 	p.shot("farm")
 	p.accessible("farm")
+	p.clickText("Drain")
+	p.sees("The node takes no new sandboxes")
+	p.accessible("drain")
+	p.click("dialog button.primary")
+	p.until(`document.querySelector(".node .badge")?.innerText === "draining"`)
+	p.sees("drain began")
+	p.clickText("End the drain")
+	p.until(`Boolean(document.querySelector(".node button.drain"))`)
+	p.sees("drain ended")
 	p.goTo("#/farm/tenants")
 	p.sees("acme")
 	p.accessible("tenants")
@@ -65,4 +79,38 @@ open("notes.txt", "w").write("notes")
 	p.goTo("#/")
 	p.sees("运行")
 	p.accessible("Chinese")
+}
+
+// manyGPUs adds eight devices to each worker that the page reads, five of them leased, a worker that has been lost to the events, and rates to the queues.
+const manyGPUs = `(() => {
+  const real = window.fetch;
+  window.fetch = async (path, options) => {
+    const answer = await real(path, options);
+    const name = new URL(path, document.baseURI).pathname.split("/v1/")[1];
+    if (!["workers", "events", "queues"].includes(name)) return answer;
+    const found = await answer.json();
+    if (name === "workers") for (const one of found.items) Object.assign(one, { gpus_leased: 5, gpus: [...Array(8)].map((_, i) => ({ id: "GPU-" + i, model: "h200", memory_mb: 143771, leased: i < 5 })) });
+    if (name === "queues") for (const one of found.items) one.ended_per_minute = 12.34;
+    if (name === "events") found.items.unshift({ id: "9-0", at: new Date().toISOString(), kind: "worker_lost", node: "n", host: "<b>gone</b>", worker_id: "wrk_gone", jobs: 3, sandboxes: 0, detail: "" });
+    return new Response(JSON.stringify(found));
+  };
+})()`
+
+func TestTheFarmShowsGPUsAndLosses(t *testing.T) {
+	t.Parallel()
+	p := openPage(t, startFarm(t), "")
+	p.size(1360, 900, "light")
+	p.sees("Playground")
+	p.do(chromedp.ActionFunc(func(ctx context.Context) error {
+		_, err := cdppage.AddScriptToEvaluateOnNewDocument(manyGPUs).Do(ctx)
+		return err
+	}), chromedp.Reload())
+	p.sees("Playground")
+	p.goTo("#/farm")
+	p.until(`document.querySelectorAll(".gpu").length === 8 && document.querySelectorAll(".gpu.taken").length === 5`)
+	p.sees("GPUs: 5 of 8 leased")
+	p.sees("12.3")
+	p.until(`/worker lost\s*<b>gone<\/b> 3 jobs are taken over/.test(document.querySelector(".events")?.innerText)`)
+	p.shot("farm-gpus")
+	p.accessible("GPUs")
 }

@@ -87,6 +87,8 @@ func Run(t *testing.T, factory Factory) {
 		"KeysAreCreatedAndDeleted":      keysAreCreatedAndDeleted,
 		"KeysAreBounded":                keysAreBounded,
 		"ActivityIsOfTheLastHour":       activityIsOfTheLastHour,
+		"FleetEventsAreToldOnce":        fleetEventsAreToldOnce,
+		"FleetEventsAreBounded":         fleetEventsAreBounded,
 		"AuditIsListed":                 auditIsListed,
 		"AuditIsBounded":                auditIsBounded,
 		"EgressLogIsRead":               egressLogIsRead,

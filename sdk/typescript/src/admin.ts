@@ -1,6 +1,6 @@
 import { List } from "./list.js";
 import type { CallOptions } from "./models.js";
-import type { AuditEntry, AuditEntryList, Drain, DrainRequest, GetAuditQuery, GetKeysQuery, Key, KeyList, KeyRequest, Minute, MinuteItems, NewKey, Tenant, TenantChange, TenantList, TenantRequest, Usage } from "./schema.js";
+import type { AuditEntry, AuditEntryList, Drain, DrainRequest, FleetEvent, FleetEventItems, GetAuditQuery, GetKeysQuery, Key, KeyList, KeyRequest, Minute, MinuteItems, NewKey, Tenant, TenantChange, TenantList, TenantRequest, Usage } from "./schema.js";
 import type { Transport } from "./transport.js";
 
 /** API keys, tenants, nodes and the audit, for operators: the client's own key needs the scope `admin`. */
@@ -60,6 +60,11 @@ export class Admin {
   /** The minutes of the last hour, the oldest first, with what became of the jobs that workers ended. */
   async activity(options: CallOptions = {}): Promise<Minute[]> {
     return (await this.#transport.json<MinuteItems>({ route: "GET /v1/activity", signal: options.signal })).items;
+  }
+
+  /** What happened to workers and nodes, the newest first; the farm keeps 200. */
+  async fleetEvents(options: CallOptions & { limit?: number } = {}): Promise<FleetEvent[]> {
+    return (await this.#transport.json<FleetEventItems>({ route: "GET /v1/events", query: { limit: options.limit }, signal: options.signal })).items;
   }
 
   /** Drains a node: it takes no new sandboxes. `state` of the answer, and later of `nodeDrain`, says when its host may be removed. */

@@ -478,6 +478,36 @@ export interface components {
             /** @description what the caller should know, such as what a listing leaves out; usually empty */
             note: string;
         };
+        FleetEvent: {
+            /**
+             * Format: date-time
+             * @description when it happened, or was noticed
+             */
+            at: string;
+            /** @description worker_problem: why it accepts no jobs; node_drained: drained, or hibernated if hibernated sandboxes are left */
+            detail: string;
+            /** @description its host name; empty if it is not known */
+            host: string;
+            /** @description id of the event */
+            id: string;
+            /** @description worker_lost: jobs that it ran, which other workers take over */
+            jobs: number;
+            /**
+             * @description what happened
+             * @enum {string}
+             */
+            kind: "worker_started" | "worker_stopped" | "worker_lost" | "worker_problem" | "worker_recovered" | "node_ended" | "drain_started" | "node_drained" | "drain_ended";
+            /** @description the node */
+            node: string;
+            /** @description node_ended: its sandboxes, which are lost */
+            sandboxes: number;
+            /** @description the worker; empty for events of a node */
+            worker_id: string;
+        };
+        FleetEventItems: {
+            /** @description the entries */
+            items: components["schemas"]["FleetEvent"][];
+        };
         FloatRange: {
             /** @description value if none is given */
             default: number;
@@ -590,6 +620,13 @@ export interface components {
             limit?: number;
             /** @description only of this tenant */
             tenant?: string;
+        };
+        get_events_query: {
+            /**
+             * @description events at most
+             * @default 200
+             */
+            limit?: number;
         };
         get_jobs_id_events_query: {
             /** @description the same as Last-Event-ID */
@@ -1504,6 +1541,8 @@ export interface components {
         Queue: {
             /** @description waiting jobs */
             depth: number;
+            /** @description its jobs that ended in a minute, a mean over the last five; 0 for keys without the scope admin */
+            ended_per_minute: number;
             /** @description devices for sandboxes of this queue; 0: none */
             gpus: number;
             /** @description how many of them are leased to sandboxes */
@@ -1603,7 +1642,7 @@ export interface components {
          * @description method and path of a route
          * @enum {string}
          */
-        Route: "DELETE /v1/artifacts/{id}" | "DELETE /v1/jobs/{id}" | "DELETE /v1/keys/{id}" | "DELETE /v1/nodes/{id}/drain" | "DELETE /v1/sandboxes/{id}" | "DELETE /v1/sandboxes/{id}/files/{path}" | "DELETE /v1/sandboxes/{id}/fs/{path}" | "DELETE /v1/sandboxes/{id}/processes/{process}" | "GET /healthz" | "GET /readyz" | "GET /v1/activity" | "GET /v1/artifacts" | "GET /v1/artifacts/{id}" | "GET /v1/artifacts/{id}/meta" | "GET /v1/audit" | "GET /v1/images" | "GET /v1/jobs" | "GET /v1/jobs/{id}" | "GET /v1/jobs/{id}/events" | "GET /v1/jobs/{id}/request" | "GET /v1/keys" | "GET /v1/limits" | "GET /v1/nodes/{id}/drain" | "GET /v1/queues" | "GET /v1/sandboxes" | "GET /v1/sandboxes/{id}" | "GET /v1/sandboxes/{id}/egress" | "GET /v1/sandboxes/{id}/files" | "GET /v1/sandboxes/{id}/files/{path}" | "GET /v1/sandboxes/{id}/fs" | "GET /v1/sandboxes/{id}/fs/{path}" | "GET /v1/sandboxes/{id}/packages" | "GET /v1/sandboxes/{id}/packages/{name}" | "GET /v1/sandboxes/{id}/ports" | "GET /v1/sandboxes/{id}/ports/{port}/{path}" | "GET /v1/sandboxes/{id}/processes" | "GET /v1/sandboxes/{id}/processes/{process}" | "GET /v1/sandboxes/{id}/processes/{process}/attach" | "GET /v1/sandboxes/{id}/processes/{process}/events" | "GET /v1/sandboxes/{id}/tcp/{port}" | "GET /v1/sandboxes/{id}/watch" | "GET /v1/tenants" | "GET /v1/tenants/{name}" | "GET /v1/tenants/{name}/usage" | "GET /v1/usage" | "GET /v1/workers" | "HEAD /v1/sandboxes/{id}/files/{path}" | "HEAD /v1/sandboxes/{id}/fs/{path}" | "PATCH /v1/sandboxes/{id}" | "PATCH /v1/sandboxes/{id}/fs/{path}" | "PATCH /v1/tenants/{name}" | "POST /v1/jobs/batch" | "POST /v1/keys" | "POST /v1/nodes/{id}/drain" | "POST /v1/run" | "POST /v1/sandboxes" | "POST /v1/sandboxes/{id}/commands" | "POST /v1/sandboxes/{id}/execute" | "POST /v1/sandboxes/{id}/files" | "POST /v1/sandboxes/{id}/files/move" | "POST /v1/sandboxes/{id}/fs" | "POST /v1/sandboxes/{id}/fs/copy" | "POST /v1/sandboxes/{id}/fs/link" | "POST /v1/sandboxes/{id}/fs/move" | "POST /v1/sandboxes/{id}/hibernate" | "POST /v1/sandboxes/{id}/interrupt" | "POST /v1/sandboxes/{id}/packages" | "POST /v1/sandboxes/{id}/port-links" | "POST /v1/sandboxes/{id}/processes" | "POST /v1/sandboxes/{id}/processes/{process}/resize" | "POST /v1/sandboxes/{id}/processes/{process}/signal" | "POST /v1/sandboxes/{id}/processes/{process}/stdin" | "POST /v1/sandboxes/{id}/restart" | "POST /v1/sandboxes/{id}/resume" | "PUT /v1/sandboxes/{id}/files/{path}" | "PUT /v1/sandboxes/{id}/fs/{path}" | "PUT /v1/tenants/{name}";
+        Route: "DELETE /v1/artifacts/{id}" | "DELETE /v1/jobs/{id}" | "DELETE /v1/keys/{id}" | "DELETE /v1/nodes/{id}/drain" | "DELETE /v1/sandboxes/{id}" | "DELETE /v1/sandboxes/{id}/files/{path}" | "DELETE /v1/sandboxes/{id}/fs/{path}" | "DELETE /v1/sandboxes/{id}/processes/{process}" | "GET /healthz" | "GET /readyz" | "GET /v1/activity" | "GET /v1/artifacts" | "GET /v1/artifacts/{id}" | "GET /v1/artifacts/{id}/meta" | "GET /v1/audit" | "GET /v1/events" | "GET /v1/images" | "GET /v1/jobs" | "GET /v1/jobs/{id}" | "GET /v1/jobs/{id}/events" | "GET /v1/jobs/{id}/request" | "GET /v1/keys" | "GET /v1/limits" | "GET /v1/nodes/{id}/drain" | "GET /v1/queues" | "GET /v1/sandboxes" | "GET /v1/sandboxes/{id}" | "GET /v1/sandboxes/{id}/egress" | "GET /v1/sandboxes/{id}/files" | "GET /v1/sandboxes/{id}/files/{path}" | "GET /v1/sandboxes/{id}/fs" | "GET /v1/sandboxes/{id}/fs/{path}" | "GET /v1/sandboxes/{id}/packages" | "GET /v1/sandboxes/{id}/packages/{name}" | "GET /v1/sandboxes/{id}/ports" | "GET /v1/sandboxes/{id}/ports/{port}/{path}" | "GET /v1/sandboxes/{id}/processes" | "GET /v1/sandboxes/{id}/processes/{process}" | "GET /v1/sandboxes/{id}/processes/{process}/attach" | "GET /v1/sandboxes/{id}/processes/{process}/events" | "GET /v1/sandboxes/{id}/tcp/{port}" | "GET /v1/sandboxes/{id}/watch" | "GET /v1/tenants" | "GET /v1/tenants/{name}" | "GET /v1/tenants/{name}/usage" | "GET /v1/usage" | "GET /v1/workers" | "HEAD /v1/sandboxes/{id}/files/{path}" | "HEAD /v1/sandboxes/{id}/fs/{path}" | "PATCH /v1/sandboxes/{id}" | "PATCH /v1/sandboxes/{id}/fs/{path}" | "PATCH /v1/tenants/{name}" | "POST /v1/jobs/batch" | "POST /v1/keys" | "POST /v1/nodes/{id}/drain" | "POST /v1/run" | "POST /v1/sandboxes" | "POST /v1/sandboxes/{id}/commands" | "POST /v1/sandboxes/{id}/execute" | "POST /v1/sandboxes/{id}/files" | "POST /v1/sandboxes/{id}/files/move" | "POST /v1/sandboxes/{id}/fs" | "POST /v1/sandboxes/{id}/fs/copy" | "POST /v1/sandboxes/{id}/fs/link" | "POST /v1/sandboxes/{id}/fs/move" | "POST /v1/sandboxes/{id}/hibernate" | "POST /v1/sandboxes/{id}/interrupt" | "POST /v1/sandboxes/{id}/packages" | "POST /v1/sandboxes/{id}/port-links" | "POST /v1/sandboxes/{id}/processes" | "POST /v1/sandboxes/{id}/processes/{process}/resize" | "POST /v1/sandboxes/{id}/processes/{process}/signal" | "POST /v1/sandboxes/{id}/processes/{process}/stdin" | "POST /v1/sandboxes/{id}/restart" | "POST /v1/sandboxes/{id}/resume" | "PUT /v1/sandboxes/{id}/files/{path}" | "PUT /v1/sandboxes/{id}/fs/{path}" | "PUT /v1/tenants/{name}";
         RunningProcess: {
             /** @description its arguments, up to 256 bytes */
             command: string;
@@ -1977,6 +2016,8 @@ export type FileChange = components['schemas']['FileChange'];
 export type FileEntry = components['schemas']['FileEntry'];
 export type FileResult = components['schemas']['FileResult'];
 export type Files = components['schemas']['Files'];
+export type FleetEvent = components['schemas']['FleetEvent'];
+export type FleetEventItems = components['schemas']['FleetEventItems'];
 export type FloatRange = components['schemas']['FloatRange'];
 export type FreezeRequest = components['schemas']['FreezeRequest'];
 export type FsChange = components['schemas']['FSChange'];
@@ -1986,6 +2027,7 @@ export type FsListing = components['schemas']['FSListing'];
 export type FsMove = components['schemas']['FSMove'];
 export type GetArtifactsQuery = components['schemas']['get_artifacts_query'];
 export type GetAuditQuery = components['schemas']['get_audit_query'];
+export type GetEventsQuery = components['schemas']['get_events_query'];
 export type GetJobsIdEventsQuery = components['schemas']['get_jobs_id_events_query'];
 export type GetJobsIdQuery = components['schemas']['get_jobs_id_query'];
 export type GetJobsQuery = components['schemas']['get_jobs_query'];

@@ -3,9 +3,10 @@ import { html, useState } from "../lib.js";
 import { t, locale } from "../i18n.js";
 import { call, post, target } from "../api.js";
 import { usePoll } from "../data.js";
-import { ago, bytes, count, milliseconds, span, when } from "../format.js";
+import { ago, count, milliseconds, span, when } from "../format.js";
 import { Chart } from "../parts/chart.js";
 import { Copy, Dialog, ErrorBox, Field, Icon, Loading, Tabs, useAction } from "../parts/basic.js";
+import { Events, Node } from "./fleet.js";
 
 const TABS = ["overview", "tenants", "keys", "audit"];
 
@@ -21,13 +22,10 @@ export function Farm({ id }) {
   </div>`;
 }
 
-// Meter shows how much of something is taken.
-const Meter = ({ label, used, all, text }) => html`<div class="meter-row"><span class="soft">${label}</span><meter min="0" max=${all || 1} value=${Math.min(used, all || 1)} low=${(all || 1) * 0.75} high=${(all || 1) * 0.92} optimum="0" aria-label=${label}></meter><span>${text}</span></div>`;
-
 function Overview() {
-  const ready = usePoll("readyz", 15000);
+  const ready = usePoll("readyz", 30000);
   const workers = usePoll("v1/workers", 5000);
-  const queues = usePoll("v1/queues", 10000);
+  const queues = usePoll("v1/queues", 15000); // the dearest: five commands of Redis for each queue
   if (!workers.data || !queues.data) return workers.error || queues.error ? html`<${ErrorBox} error=${workers.error || queues.error} />` : html`<${Loading} />`;
   const nodes = new Map();
   for (const one of workers.data.items) nodes.set(one.node, [...(nodes.get(one.node) || []), one]);
@@ -47,11 +45,12 @@ function Overview() {
     <${Activity} />
     ${troubles.map((one) => html`<div class="error" role="alert" key=${one.id}><strong>${one.host} <code>${one.id}</code></strong><p>${one.problem}</p></div>`)}
     ${nodes.size === 0 && html`<div class="error" role="alert"><strong>${t("farm.noWorker.title")}</strong><p>${t("farm.noWorker")} <code>sandfarm worker</code></p></div>`}
-    <section class="nodes">${[...nodes].map(([node, of]) => html`<${Node} key=${node} node=${node} workers=${of} />`)}</section>
+    <div class="fleet"><section class="nodes">${[...nodes].map(([node, of]) => html`<${Node} key=${node} node=${node} workers=${of} reload=${workers.reload} />`)}</section>
+      <${Events} /></div>
     <section><h2>${t("farm.queues")}</h2>
       <div class="scroll" tabindex="0" role="region" aria-label=${t("farm.queues")}><table class="grid">
-        <thead><tr><th scope="col">${t("farm.queue")}</th><th scope="col" class="number">${t("farm.depth")}</th><th scope="col" class="number">${t("farm.oldest")}</th><th scope="col" class="number">${t("farm.atwork")}</th><th scope="col" class="number">GPU</th></tr></thead>
-        <tbody>${queues.data.items.map((one) => html`<tr key=${one.name}><th scope="row"><code>${one.name}</code></th><td class="number">${count(one.depth)}</td><td class="number">${one.oldest_seconds ? span(one.oldest_seconds) : "–"}</td><td class="number">${count(one.running)}</td><td class="number">${one.gpus ? `${one.gpus_leased} / ${one.gpus}` : "–"}</td></tr>`)}</tbody>
+        <thead><tr><th scope="col">${t("farm.queue")}</th><th scope="col" class="number">${t("farm.depth")}</th><th scope="col" class="number">${t("farm.oldest")}</th><th scope="col" class="number">${t("farm.rate")}</th><th scope="col" class="number">${t("farm.atwork")}</th><th scope="col" class="number">GPU</th></tr></thead>
+        <tbody>${queues.data.items.map((one) => html`<tr key=${one.name}><th scope="row"><code>${one.name}</code></th><td class="number">${count(one.depth)}</td><td class="number">${one.oldest_seconds ? span(one.oldest_seconds) : "–"}</td><td class="number">${one.ended_per_minute ? one.ended_per_minute.toFixed(1) : "–"}</td><td class="number">${count(one.running)}</td><td class="number">${one.gpus ? `${one.gpus_leased} / ${one.gpus}` : "–"}</td></tr>`)}</tbody>
       </table></div></section>
   </div>`;
 }
@@ -60,7 +59,7 @@ const clock = (time) => new Date(time).toLocaleTimeString(locale(), { hour: "2-d
 
 // Activity shows the last hour: how many jobs ended in each minute, and how long they waited and ran.
 function Activity() {
-  const { data } = usePoll("v1/activity", 15000);
+  const { data } = usePoll("v1/activity", 20000);
   if (!data) return null;
   const minutes = data.items;
   const ended = minutes.reduce((sum, one) => sum + one.ended, 0);
@@ -70,22 +69,6 @@ function Activity() {
     <${Chart} title=${t("farm.perMinute", { n: count(ended) })} ...${ends} format=${(n) => count(Math.round(n))} series=${[{ name: "run", title: t("farm.ended"), values: of("ended"), bars: true }, { name: "bad", title: t("farm.failed"), values: of("failed"), bars: true }]} />
     <${Chart} title=${t("farm.times")} ...${ends} format=${milliseconds} series=${[{ name: "run", title: t("timeline.run"), values: of("run_ms") }, { name: "queue", title: t("timeline.queue"), values: of("wait_ms") }, { name: "bad", title: t("farm.longest"), values: of("max_wait_ms") }]} />
   </section>`;
-}
-
-// Node is an engine with its workers: what it promised of what it has, its pool, its GPUs.
-function Node({ node, workers }) {
-  const [first] = workers;
-  const { capacity, promised } = first;
-  return html`<article class="card node">
-    <header><h2>${first.host}</h2><code class="soft small">${node}</code></header>
-    <${Meter} label=${t("boxes.memory")} used=${promised.memory_mb} all=${capacity.memory_mb} text=${`${bytes(promised.memory_mb * 1048576)} / ${bytes(capacity.memory_mb * 1048576)}`} />
-    <${Meter} label=${t("facts.cpus")} used=${promised.cpus} all=${capacity.cpus} text=${`${promised.cpus} / ${capacity.cpus}`} />
-    ${workers.map((one) => html`<${Meter} key=${one.id} label=${t("farm.jobs")} used=${one.running} all=${one.slots} text=${`${one.running} / ${one.slots}`} />`)}
-    ${(first.gpus || []).length > 0 && html`<div class="meter-row"><span class="soft">GPU</span><span class="gpus">${first.gpus.map((gpu) => html`<span key=${gpu.id} class=${`gpu ${gpu.leased ? "taken" : ""}`} title=${`${gpu.model} ${gpu.id}`}>${gpu.leased ? t("farm.leased") : t("farm.free")}</span>`)}</span></div>`}
-    ${(first.pool || []).map((one) => html`<${Meter} key=${one.image + one.runtime} label=${t("farm.pool", { image: one.image })} used=${one.target - one.ready} all=${one.target} text=${t("farm.poolReady", { n: one.ready, all: one.target })} />`)}
-    <p class="soft small">${t("farm.sandboxes", { n: Math.max(...workers.map((one) => one.sandboxes)) })} · ${first.images.join(", ")} · ${(first.runtimes || []).join(", ")} · ${first.version}</p>
-    <p class="soft small">${workers.map((one) => html`<span key=${one.id}><code>${one.id}</code> ${t("farm.since", { when: ago(one.started_at) })} </span>`)}</p>
-  </article>`;
 }
 
 function Tenants() {

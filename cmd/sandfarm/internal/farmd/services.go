@@ -57,7 +57,7 @@ func (p *Parts) newScheduler() (*scheduler.Scheduler, error) {
 	cfg := p.Settings.Scheduler
 	cfg.Lifecycle = cfg.Lifecycle && p.Settings.S3.Endpoint != "" // the built-in S3 has no lifecycle rules
 	return scheduler.New(cfg, scheduler.Deps{
-		Pool: p.Store, Quotas: p.Store, Nodes: p.Store, End: p.Dispatch, Drains: p.Store,
+		Pool: p.Store, Quotas: p.Store, Nodes: p.Store, End: p.Dispatch, Drains: p.Store, Fleet: p.Store,
 		Records: p.Store, Ledger: p.Store, Jobs: p.Dispatch, Tasks: p.Queue, Blobs: p.Blobs, Log: p.Log, Metrics: p.metrics.registry,
 	})
 }

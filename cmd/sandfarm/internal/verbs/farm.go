@@ -85,8 +85,8 @@ func (a *app) queues() *cobra.Command {
 			if q.GPUs > 0 {
 				gpus = fmt.Sprintf("%d/%d", q.GPUsLeased, q.GPUs)
 			}
-			rows[i] = []string{q.Name, fmt.Sprint(q.Depth), fmt.Sprint(q.Running), gpus}
+			rows[i] = []string{q.Name, fmt.Sprint(q.Depth), fmt.Sprint(q.Running), rate(q.EndedPerMinute), gpus}
 		}
-		return table(a.Out, []string{"NAME", "WAITING", "RUNNING", "GPUS"}, rows)
+		return table(a.Out, []string{"NAME", "WAITING", "RUNNING", "PER MINUTE", "GPUS"}, rows)
 	})
 }

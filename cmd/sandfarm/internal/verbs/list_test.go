@@ -21,7 +21,7 @@ func TestLists(t *testing.T) {
 		ID: "sbx_1", Name: "red\x1b[31m\nname", State: "ready", Image: "python", CreatedAt: now.Add(-90 * time.Second), ExpiresAt: now.Add(3*time.Hour + time.Minute),
 	}}})
 	f.Routes["GET /v1/jobs"] = f.gives(200, wire.List[wire.Job]{Items: []wire.Job{{ID: "job_1", Kind: "execute", State: "queued", CreatedAt: now}}})
-	f.Routes["GET /v1/queues"] = f.gives(200, wire.Items[wire.Queue]{Items: []wire.Queue{{Name: "gpu", Depth: 3, Running: 1, GPUs: 8, GPUsLeased: 5}}})
+	f.Routes["GET /v1/queues"] = f.gives(200, wire.Items[wire.Queue]{Items: []wire.Queue{{Name: "gpu", Depth: 3, Running: 1, GPUs: 8, GPUsLeased: 5, EndedPerMinute: 2.5}}})
 	f.Routes["GET /v1/images"] = f.gives(200, wire.Items[wire.Image]{Items: []wire.Image{{Name: "python", Languages: []string{"python", "bash"}, Size: 2_500_000_000, Description: "Data"}}})
 	f.Routes["GET /v1/workers"] = f.gives(200, wire.Items[wire.Worker]{Items: []wire.Worker{{ID: "wrk_1", Host: "h", Slots: 4, Running: 1, Sandboxes: 2, SeenAt: now}}})
 	f.Routes["GET /v1/artifacts"] = f.gives(200, wire.List[wire.Artifact]{Items: []wire.Artifact{{ID: "art_1", Path: "a.txt", Size: 12_345}}})
@@ -31,7 +31,7 @@ func TestLists(t *testing.T) {
 	}{
 		"Sandboxes": {[]string{"sandbox", "ls"}, []string{"sbx_1", "red�[31m", "name", "ready", "python", "1m", "ago", "in", "3h"}},
 		"Jobs":      {[]string{"job", "ls"}, []string{"job_1", "execute", "queued", "-", "0s", "ago", "-"}},
-		"Queues":    {[]string{"queues"}, []string{"gpu", "3", "1", "5/8"}},
+		"Queues":    {[]string{"queues"}, []string{"gpu", "3", "1", "2.5", "5/8"}},
 		"Image":     {[]string{"image", "ls"}, []string{"python", "python,", "bash", "2.5", "GB", "Data"}},
 		"Images":    {[]string{"images"}, []string{"python", "python,", "bash", "2.5", "GB", "Data"}},
 		"Workers":   {[]string{"workers"}, []string{"wrk_1", "h", "1/4", "2", "-", "-", "0s", "ago", "ok"}},

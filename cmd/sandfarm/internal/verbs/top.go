@@ -2,8 +2,10 @@ package verbs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"time"
 
@@ -14,10 +16,12 @@ import (
 	"github.com/sandfarm/sandfarm/client"
 )
 
-// snapshot is what top shows: workers and queues at one time.
+// snapshot is what top shows: workers and queues at one time, and the last hour, for who may see it.
 type snapshot struct {
 	Workers []wire.Worker `json:"workers"`
 	Queues  []wire.Queue  `json:"queues"`
+
+	Activity []wire.Minute `json:"activity,omitempty"`
 }
 
 // topTimeout bounds one request of a snapshot.
@@ -28,8 +32,8 @@ func (a *app) top() *cobra.Command {
 	var once bool
 	c := a.verb(&cobra.Command{
 		Use: "top", Short: "Watch the workers and queues of the farm",
-		Long: `Shows the queues and workers of the farm and refreshes every two seconds, until you press q or Ctrl-C. If the output is
-not a terminal, or with --once, it prints one page as plain text.`,
+		Long: `Shows the queues and workers of the farm and, to keys with the scope admin, the jobs of the last hour. It refreshes every
+two seconds, until you press q or Ctrl-C. If the output is not a terminal, or with --once, it prints one page as plain text.`,
 		Example:           "  sandfarm top\n  sandfarm top --once",
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}, argCount(0, 0, ""), func(ctx context.Context, c *client.Client, _ []string) error {
@@ -73,7 +77,11 @@ func look(ctx context.Context, c *client.Client) (snapshot, error) {
 	if err != nil {
 		return snapshot{}, err
 	}
-	return snapshot{Workers: workers, Queues: queues}, nil
+	activity, err := c.Activity(ctx)
+	if err != nil && !hidden(err) {
+		return snapshot{}, err
+	}
+	return snapshot{Workers: workers, Queues: queues, Activity: activity}, nil
 }
 
 // screen is a terminal that shows one page after another. It uses control sequences that every current terminal knows, so it
@@ -211,4 +219,10 @@ func cut(text string, width int) string {
 		return text
 	}
 	return string(runes[:max(width-1, 0)]) + "…"
+}
+
+// hidden reports whether the key lacks a scope, or the farm is of a release without the route.
+func hidden(err error) bool {
+	e, ok := errors.AsType[*client.Error](err)
+	return ok && (e.Status == http.StatusForbidden || e.Status == http.StatusNotFound)
 }

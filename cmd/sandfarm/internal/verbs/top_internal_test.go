@@ -22,7 +22,7 @@ var topNow = time.Date(2026, 5, 1, 14, 3, 7, 0, time.UTC)
 func topFarm() snapshot {
 	return snapshot{
 		Queues: []wire.Queue{
-			{Name: "cpu", Depth: 3, Running: 2, OldestSeconds: 4.4}, {Name: "gpu", Depth: 12, OldestSeconds: 130}, {Name: "node-ab12", Running: 3},
+			{Name: "cpu", Depth: 3, Running: 2, OldestSeconds: 4.4, EndedPerMinute: 12.34}, {Name: "gpu", Depth: 12, OldestSeconds: 130}, {Name: "node-ab12", Running: 3},
 		},
 		Workers: []wire.Worker{
 			{
@@ -34,6 +34,7 @@ func topFarm() snapshot {
 			},
 			{ID: "wrk_2", Host: "host-b", Queues: []string{"cpu"}, Slots: 64, Problem: "no engine\x1b[2J answers", StartedAt: topNow.Add(-90 * time.Second), SeenAt: topNow},
 		},
+		Activity: []wire.Minute{{Ended: 2, Failed: 1, MaxWaitMS: 1234}, {}, {Ended: 3, MaxWaitMS: 20}},
 	}
 }
 
@@ -41,11 +42,12 @@ func TestTopPage(t *testing.T) {
 	t.Parallel()
 	lines := page("http://127.0.0.1:8000", topFarm(), topNow)
 	want := `http://127.0.0.1:8000  14:03:07  2 workers, 5 of 128 slots in use, 15 jobs waiting, the next since 2m
+last hour: 5 jobs ended, 1 failed, longest wait 1.2s
 
-QUEUE      WAITING  RUNNING  OLDEST  SERVED BY
-cpu        3        2        4s      host-a, host-b
-gpu        12       0        2m      nobody
-node-ab12  0        3        -       host-a
+QUEUE      WAITING  RUNNING  OLDEST  PER MINUTE  SERVED BY
+cpu        3        2        4s      12.3        host-a, host-b
+gpu        12       0        2m      -           nobody
+node-ab12  0        3        -       -           host-a
 
 HOST    JOBS  SANDBOXES  MEMORY       CORES    GPUS          POOL  UP  SEEN    WORKER  STATE
 host-a  5/64  2          1.5/7.5 GiB  2.0/8.0  1/3 a100, t4  2/4   3h  1s ago  wrk_1   ok
@@ -113,7 +115,10 @@ func watching(t *testing.T) (b *buffer, keys chan byte, down *atomic.Bool, ended
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		if r.URL.Path == "/v1/queues" {
+		if r.URL.Path == "/v1/activity" { // the key has no scope admin
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = w.Write([]byte(`{"status":403,"code":"unauthorized","detail":"scope"}`))
+		} else if r.URL.Path == "/v1/queues" {
 			_ = json.NewEncoder(w).Encode(wire.Items[wire.Queue]{Items: topFarm().Queues})
 		} else {
 			_ = json.NewEncoder(w).Encode(wire.Items[wire.Worker]{Items: topFarm().Workers})

@@ -18,15 +18,19 @@ const seenLate = 10 * time.Second
 
 // page renders a snapshot.
 func page(url string, s snapshot, now time.Time) []line {
-	lines := []line{{text: summary(url, s, now), style: bold}, {}}
+	lines := []line{{text: summary(url, s, now), style: bold}}
+	if text := lastHour(s.Activity); text != "" {
+		lines = append(lines, line{text: text})
+	}
+	lines = append(lines, line{})
 	rows := make([][]string, len(s.Queues))
 	bad := make([]bool, len(s.Queues))
 	for i, q := range s.Queues {
 		servers := serving(s.Workers, q.Name)
 		bad[i] = servers == nobody && q.Depth > 0
-		rows[i] = []string{q.Name, fmt.Sprint(q.Depth), fmt.Sprint(q.Running), age(q.OldestSeconds), servers}
+		rows[i] = []string{q.Name, fmt.Sprint(q.Depth), fmt.Sprint(q.Running), age(q.OldestSeconds), rate(q.EndedPerMinute), servers}
 	}
-	lines = append(lines, columns([]string{"QUEUE", "WAITING", "RUNNING", "OLDEST", "SERVED BY"}, rows, bad)...)
+	lines = append(lines, columns([]string{"QUEUE", "WAITING", "RUNNING", "OLDEST", "PER MINUTE", "SERVED BY"}, rows, bad)...)
 	lines = append(lines, line{})
 	rows, bad = make([][]string, len(s.Workers)), make([]bool, len(s.Workers))
 	for i, w := range s.Workers {
@@ -61,6 +65,30 @@ func summary(url string, s snapshot, now time.Time) string {
 		text += ", the next since " + age(oldest)
 	}
 	return text
+}
+
+// lastHour sums up the last hour; empty if it is not known.
+func lastHour(minutes []wire.Minute) string {
+	if len(minutes) == 0 {
+		return ""
+	}
+	ended, failed, longest := 0, 0, 0.0
+	for _, m := range minutes {
+		ended, failed, longest = ended+m.Ended, failed+m.Failed, max(longest, m.MaxWaitMS)
+	}
+	text := fmt.Sprintf("last hour: %s ended, %d failed", many(ended, "job"), failed)
+	if ended > 0 {
+		text += fmt.Sprintf(", longest wait %.1fs", longest/1000)
+	}
+	return text
+}
+
+// rate is a number of jobs in a minute; empty for none.
+func rate(perMinute float64) string {
+	if perMinute <= 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.1f", perMinute)
 }
 
 func many(n int, what string) string {

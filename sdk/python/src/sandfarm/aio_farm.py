@@ -18,7 +18,21 @@ from ._io import IO, AsyncIO
 from ._jobs import Callbacks, Jobs, decode_job
 from ._transfer import read_all, save
 from .errors import error_from_problem
-from .models import Artifact, AuditEntry, Event, Image, Job, Key, NewKey, Progress, Queue, SandboxInfo, Worker
+from .models import (
+    Artifact,
+    AuditEntry,
+    Event,
+    FleetEvent,
+    Image,
+    Job,
+    Key,
+    Minute,
+    NewKey,
+    Progress,
+    Queue,
+    SandboxInfo,
+    Worker,
+)
 from .network import Secret
 from .results import ExecuteResult
 from .rich import Rich
@@ -263,6 +277,14 @@ class AsyncFarm:
     async def queues(self) -> list[Queue]:
         """See `Client.queues`."""
         return await self._list(Queue, "queues")
+
+    async def activity(self) -> list[Minute]:
+        """See `Client.activity`."""
+        return await self._list(Minute, "activity")
+
+    async def fleet_events(self) -> list[FleetEvent]:
+        """See `Client.fleet_events`."""
+        return await self._list(FleetEvent, "events")
 
     async def limits(self) -> dict[str, Any]:
         """See `Client.limits`."""

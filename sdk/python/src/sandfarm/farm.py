@@ -10,7 +10,21 @@ from typing import Any
 
 from ._io import finish, iterate
 from .aio_farm import AsyncFarm
-from .models import Artifact, AuditEntry, Event, Image, Job, Key, NewKey, Progress, Queue, SandboxInfo, Worker
+from .models import (
+    Artifact,
+    AuditEntry,
+    Event,
+    FleetEvent,
+    Image,
+    Job,
+    Key,
+    Minute,
+    NewKey,
+    Progress,
+    Queue,
+    SandboxInfo,
+    Worker,
+)
 from .network import Secret
 from .results import ExecuteResult
 from .rich import Rich
@@ -309,6 +323,14 @@ class Farm:
     def queues(self) -> list[Queue]:
         """The queues and how many jobs are in them."""
         return finish(self._async.queues())
+
+    def activity(self) -> list[Minute]:
+        """The minutes of the last hour, the oldest first, with what became of jobs. Your key needs the scope `admin`."""
+        return finish(self._async.activity())
+
+    def fleet_events(self) -> list[FleetEvent]:
+        """What happened to workers and nodes, the newest first; the farm keeps 200. Your key needs the scope `admin`."""
+        return finish(self._async.fleet_events())
 
     def limits(self) -> dict[str, Any]:
         """The limits of the farm, with the names of `GET /v1/limits`."""

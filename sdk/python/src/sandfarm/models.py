@@ -390,6 +390,7 @@ class Queue:
         depth: how many jobs wait.
         running: how many jobs run.
         oldest_seconds: how long the oldest job has waited.
+        ended_per_minute: how many of its jobs ended in a minute, a mean over the last five; 0 without the scope `admin`.
         gpus: how many GPUs its workers have.
         gpus_leased: how many of them sandboxes have.
     """
@@ -398,8 +399,57 @@ class Queue:
     depth: int = 0
     running: int = 0
     oldest_seconds: float = 0.0
+    ended_per_minute: float = 0.0
     gpus: int = 0
     gpus_leased: int = 0
+
+
+@dataclass(frozen=True)
+class Minute:
+    """What became of the jobs that workers ended in one minute.
+
+    Attributes:
+        at: its beginning (UTC).
+        ended: how many jobs ended.
+        failed: how many of them neither completed nor were canceled.
+        wait_ms: mean time from acceptance to claim.
+        max_wait_ms: longest time from acceptance to claim.
+        run_ms: mean time in the sandbox.
+    """
+
+    at: datetime = d.field(d.timestamp, default=NEVER)
+    ended: int = 0
+    failed: int = 0
+    wait_ms: float = 0.0
+    max_wait_ms: float = 0.0
+    run_ms: float = 0.0
+
+
+@dataclass(frozen=True)
+class FleetEvent:
+    """Something that happened to a worker or a node.
+
+    Attributes:
+        id: of the event.
+        at: when it happened, or was noticed (UTC).
+        kind: what happened, such as `worker_lost` or `node_drained`.
+        node: the node.
+        host: its host name; empty if it is not known.
+        worker_id: the worker; empty for events of a node.
+        jobs: of a lost worker, which other workers take over.
+        sandboxes: of a node that ended, which are lost.
+        detail: why a worker accepts no jobs, or how far a drain is.
+    """
+
+    id: str = ""
+    at: datetime = d.field(d.timestamp, default=NEVER)
+    kind: str = ""
+    node: str = ""
+    host: str = ""
+    worker_id: str = ""
+    jobs: int = 0
+    sandboxes: int = 0
+    detail: str = ""
 
 
 @dataclass(frozen=True)
