@@ -56,7 +56,7 @@ func Add(root *cobra.Command, streams Streams) func() (*client.Client, error) {
 	flags.BoolVar(&a.json, "json", false, "print JSON instead of text")
 	root.AddGroup(&cobra.Group{ID: GroupRun, Title: "Run code:"}, &cobra.Group{ID: groupLook, Title: "Look at a farm:"}, &cobra.Group{ID: groupOperate, Title: "Operate a farm:"})
 	asGroup(root)
-	for _, c := range []*cobra.Command{a.run(), a.sandbox(), a.ssh(), a.sshConfig(), a.sshProxy(), a.attach(), a.ps(), a.portForward(), a.files(), a.cp(), a.sync(), a.packages(), a.jupyter()} {
+	for _, c := range []*cobra.Command{a.run(), a.sandbox(), a.ssh(), a.sshConfig(), a.sshProxy(), a.attach(), a.ps(), a.portForward(), a.files(), a.cp(), a.sync(), a.packages(), a.jupyter(), a.kernel()} {
 		c.GroupID = GroupRun
 		root.AddCommand(c)
 	}

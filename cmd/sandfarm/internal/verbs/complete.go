@@ -29,6 +29,18 @@ func (a *app) sandboxIDs(ctx context.Context, c *client.Client) []cobra.Completi
 	return found
 }
 
+func (a *app) imageNames(ctx context.Context, c *client.Client) []cobra.Completion {
+	images, err := c.Images(ctx)
+	if err != nil {
+		return nil
+	}
+	var found []cobra.Completion
+	for _, i := range images[:min(len(images), completions)] {
+		found = append(found, cobra.CompletionWithDesc(i.Name, cell(i.Description)))
+	}
+	return found
+}
+
 func (a *app) jobIDs(ctx context.Context, c *client.Client) []cobra.Completion {
 	var found []cobra.Completion
 	for j, err := range atMost(c.Jobs(ctx, client.JobFilter{}), completions) {

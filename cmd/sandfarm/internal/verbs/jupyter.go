@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -22,9 +21,8 @@ const jupyterStop = 10 * time.Second
 
 func (a *app) jupyter() *cobra.Command {
 	var (
-		app, sandbox, network string
-		memory, idle          string
-		packages              []string
+		app string
+		o   kernelOptions
 	)
 	c := a.verb(&cobra.Command{
 		Use: "jupyter [-- ARGUMENT…]", Short: "Start JupyterLab on this machine with the farm's sandboxes as its kernels",
@@ -44,11 +42,7 @@ Other clients of Jupyter use the address URL/jupyter: see docs/jupyter.md.`,
   sandfarm jupyter --sandbox sbx_…`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}, argCount(0, -1, ""), func(ctx context.Context, farm *client.Client, args []string) error {
-		megabytes, err := megabytes("memory", memory)
-		if err != nil {
-			return err
-		}
-		seconds, err := seconds("idle", idle)
+		env, err := o.env()
 		if err != nil {
 			return err
 		}
@@ -66,13 +60,8 @@ Other clients of Jupyter use the address URL/jupyter: see docs/jupyter.md.`,
 		run := exec.CommandContext(ctx, path, append([]string{app, "--gateway-url=" + strings.TrimSuffix(farm.URL(), "/") + "/jupyter"}, args...)...)
 		run.Stdin, run.Stdout, run.Stderr = a.In, a.Out, a.Err
 		run.Env = append(os.Environ(), "JUPYTER_GATEWAY_AUTH_TOKEN="+key) // not an argument: other users of this machine can see those
-		for name, value := range map[string]string{
-			"KERNEL_SANDBOX": sandbox, "KERNEL_NETWORK": network, "KERNEL_PACKAGES": strings.Join(packages, " "), "KERNEL_MEMORY_MB": number(megabytes),
-			"KERNEL_IDLE_SECONDS": number(seconds),
-		} {
-			if value != "" {
-				run.Env = append(run.Env, name+"="+value)
-			}
+		for name, value := range env {
+			run.Env = append(run.Env, name+"="+value)
 		}
 		run.Cancel = func() error {
 			if err := run.Process.Signal(syscall.SIGTERM); err != nil { // no such signal on Windows
@@ -93,16 +82,9 @@ Other clients of Jupyter use the address URL/jupyter: see docs/jupyter.md.`,
 		}
 		return nil
 	})
-	f := c.Flags()
-	f.StringVar(&app, "app", "lab", "what to start: lab, notebook, console, or another subcommand of jupyter that takes --gateway-url")
-	f.StringVar(&sandbox, "sandbox", "", "`ID` of a sandbox that all notebooks use")
-	f.StringSliceVar(&packages, "packages", nil, "`PACKAGES` to install in each new sandbox first")
-	f.StringVar(&network, "network", "", "network of new sandboxes: none, packages or allowlist")
-	f.StringVar(&memory, "memory", "", "memory of new sandboxes, such as 512m or 2g")
-	f.StringVar(&idle, "idle", "", "time to live of new sandboxes after their last use, such as 10m; 0 for no limit")
-	_ = c.RegisterFlagCompletionFunc("app", cobra.FixedCompletions([]string{"lab", "notebook"}, cobra.ShellCompDirectiveNoFileComp))
-	_ = c.RegisterFlagCompletionFunc("network", cobra.FixedCompletions([]string{"none", "packages", "allowlist"}, cobra.ShellCompDirectiveNoFileComp))
-	_ = c.RegisterFlagCompletionFunc("sandbox", a.first(a.sandboxIDs))
+	c.Flags().StringVar(&app, "app", "lab", "what to start: lab, notebook, console, or another subcommand of jupyter that takes --gateway-url")
+	completeChoices(c, "app", "lab", "notebook")
+	a.kernelFlags(c, &o)
 	return c
 }
 
@@ -114,12 +96,4 @@ func (a *app) program(name string) (string, error) {
 		}
 	}
 	return "", exec.ErrNotFound
-}
-
-// number is a number as text; "": there is none.
-func number(n *int) string {
-	if n == nil {
-		return ""
-	}
-	return strconv.Itoa(*n)
 }

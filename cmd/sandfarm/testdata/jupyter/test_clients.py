@@ -7,6 +7,7 @@ from urllib.parse import urlparse
 
 import nbformat
 import pytest
+from books import notebook, types
 from jupyter_kernel_client import JupyterKernelClient
 from jupyter_server.gateway.managers import GatewayKernelManager
 from nbclient import NotebookClient
@@ -28,17 +29,9 @@ def patience(monkeypatch):
     monkeypatch.setenv("KERNEL_LAUNCH_TIMEOUT", "100")
 
 
-def notebook(*cells):
-    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code) for code in cells])
-
-
 def run(book, **options):
     NotebookClient(book, timeout=120, kernel_manager_class=GatewayKernelManager, **options).execute()
     return book
-
-
-def types(cell):
-    return [output["output_type"] for output in cell["outputs"]]
 
 
 def test_nbclient(patience):

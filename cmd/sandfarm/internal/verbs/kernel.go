@@ -1,0 +1,248 @@
+package verbs
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/localkernel"
+)
+
+// dataDirWait bounds the question to Jupyter where its files are.
+const dataDirWait = time.Minute
+
+// specNames are the names that Jupyter takes for a kernelspec.
+var specNames = regexp.MustCompile(`^[a-z0-9._-]{1,100}$`)
+
+func (a *app) kernel() *cobra.Command {
+	return asGroup(&cobra.Command{
+		Use: "kernel", Short: "Give the Jupyter of this machine kernels that are sandboxes",
+		Long: `Give programs of this machine that start kernels of Jupyter (JupyterLab, VS Code, Quarto, nbclient, jupyter console) a kernel that is a
+sandbox of the farm.
+
+"sandfarm jupyter" is for JupyterLab alone and changes nothing on this machine; "sandfarm kernel install" adds a kernel beside those that
+are here.`,
+		Example: `  sandfarm kernel install`,
+	}, a.kernelInstall(), a.kernelRun())
+}
+
+// kernelSpec is the file kernel.json.
+type kernelSpec struct {
+	Argv      []string          `json:"argv"`
+	Display   string            `json:"display_name"`
+	Language  string            `json:"language"`
+	Interrupt string            `json:"interrupt_mode"`
+	Env       map[string]string `json:"env"`
+	Metadata  map[string]any    `json:"metadata"`
+}
+
+func (a *app) kernelInstall() *cobra.Command {
+	var (
+		name, display, image, prefix string
+		o                            kernelOptions
+	)
+	c := a.verb(&cobra.Command{
+		Use: "install", Short: "Add a kernel to the Jupyter of this machine that runs in the farm",
+		Long: `Write a kernelspec, with which programs of this machine start kernels in the farm: each kernel gets a sandbox of its own, and shutting
+it down closes that. A restart keeps the sandbox and its files.
+
+The kernel uses the farm that SANDFARM_URL names when it starts, and the key of SANDFARM_API_KEY or SANDFARM_API_KEY_FILE; --url and
+--key-file are written into the kernelspec. "jupyter kernelspec remove NAME" removes it.
+
+Getting started:
+  1. sandfarm kernel install
+  2. Pick the kernel "Python 3 (Sandfarm)" in JupyterLab or VS Code, or: jupyter console --kernel sandfarm
+  3. In Quarto, put "jupyter: sandfarm" into the document's header. For programs that only know python3: --name python3`,
+		Example: `  sandfarm kernel install
+  sandfarm kernel install --name polars --packages polars,ipywidgets --memory 4g
+  sandfarm kernel install --prefix .venv
+  jupyter nbconvert --execute --to notebook --ExecutePreprocessor.kernel_name=sandfarm report.ipynb`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}, argCount(0, 0, ""), func(ctx context.Context, farm *client.Client, _ []string) error {
+		switch {
+		case a.key != "":
+			return &UsageError{Err: errors.New("a key is not written into a kernelspec, where it would be an argument that others see: use --key-file")}
+		case !specNames.MatchString(name):
+			return &UsageError{Err: fmt.Errorf("--name %q: the name of a kernelspec has small letters, digits, '.', '_' and '-', at most 100", name)}
+		}
+		env, err := o.env()
+		if err != nil {
+			return err
+		}
+		spec := kernelSpec{Display: display, Interrupt: "message", Env: env, Metadata: map[string]any{"debugger": false}}
+		if spec.Language, err = imageLanguage(ctx, farm, image); err != nil {
+			return err
+		}
+		if spec.Argv, err = a.kernelArgv(image); err != nil {
+			return err
+		}
+		if spec.Display == "" {
+			spec.Display = "Python 3 (Sandfarm)"
+			if image != "" {
+				spec.Display = "Sandfarm: " + image
+			}
+		}
+		dir := filepath.Join(prefix, "share", "jupyter")
+		if prefix == "" {
+			if dir, err = a.jupyterData(ctx); err != nil {
+				return err
+			}
+		}
+		dir = filepath.Join(dir, "kernels", name)
+		text, err := json.MarshalIndent(spec, "", "  ")
+		if err != nil {
+			return err
+		}
+		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // programs of other users may read it
+			return fmt.Errorf("make the kernelspec's directory: %w", err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "kernel.json"), append(text, '\n'), 0o644); err != nil { //nolint:gosec // as above, and there is no secret in it
+			return fmt.Errorf("write the kernelspec: %w", err)
+		}
+		if a.json {
+			return a.print(map[string]string{"name": name, "display_name": spec.Display, "directory": dir})
+		}
+		_, err = fmt.Fprintf(a.Out, "The kernel %q is installed as %s in %s\n", spec.Display, name, dir)
+		return err
+	})
+	f := c.Flags()
+	f.StringVar(&name, "name", "sandfarm", "`NAME` of the kernelspec")
+	f.StringVar(&display, "display-name", "", "`TEXT` that menus show")
+	f.StringVar(&image, "image", "", "image of the sandboxes (\"sandfarm image ls\" lists them)")
+	f.StringVar(&prefix, "prefix", "", "`DIR` of a Python environment whose Jupyter is to have the kernel; without it all of this user do")
+	_ = c.MarkFlagDirname("prefix")
+	a.complete(c, "image", a.imageNames)
+	a.kernelFlags(c, &o)
+	return c
+}
+
+// imageLanguage asks the farm for the language of kernels of an image; "" is the default image. So a wrong address, key or image is reported now.
+func imageLanguage(ctx context.Context, farm *client.Client, image string) (string, error) {
+	images, err := farm.Images(ctx)
+	if err != nil {
+		return "", err
+	}
+	names := make([]string, 0, len(images))
+	for _, i := range images {
+		for _, language := range i.Languages {
+			if i.Name == cmp.Or(image, "python") && language == "python" {
+				return language, nil
+			}
+		}
+		if i.Name == image && len(i.Languages) > 0 {
+			return i.Languages[0], nil
+		}
+		names = append(names, i.Name)
+	}
+	if image == "" {
+		return "python", nil
+	}
+	return "", &UsageError{Err: fmt.Errorf("--image %q: the farm has the images %s", image, strings.Join(names, ", "))}
+}
+
+// kernelArgv is the command that starts a kernel.
+func (a *app) kernelArgv(image string) ([]string, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	out := []string{program, "kernel", "run", "--connection-file", "{connection_file}"}
+	if image != "" {
+		out = append(out, "--image", image)
+	}
+	if a.url != "" {
+		out = append(out, "--url", a.url)
+	}
+	if a.keyFile != "" {
+		file, err := filepath.Abs(a.keyFile)
+		if err != nil {
+			return nil, fmt.Errorf("find the key file: %w", err)
+		}
+		out = append(out, "--key-file", file)
+	}
+	return out, nil
+}
+
+// jupyterData is the directory in which Jupyter looks for this user's kernelspecs: Jupyter itself says it, if it is installed.
+func (a *app) jupyterData(ctx context.Context) (string, error) {
+	if dir := a.Getenv("JUPYTER_DATA_DIR"); dir != "" {
+		return dir, nil
+	}
+	if program, err := a.program("jupyter"); err == nil {
+		ctx, done := context.WithTimeout(ctx, dataDirWait)
+		defer done()
+		out, err := exec.CommandContext(ctx, program, "--data-dir").Output()
+		if dir := strings.TrimSpace(string(out)); err == nil && filepath.IsAbs(dir) {
+			return dir, nil
+		}
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("find the directory of Jupyter's kernelspecs: %w; name a Python environment with --prefix", err)
+	}
+	switch runtime.GOOS {
+	case "darwin":
+		return filepath.Join(home, "Library", "Jupyter"), nil
+	case "windows":
+		return filepath.Join(cmp.Or(a.Getenv("APPDATA"), filepath.Join(home, "AppData", "Roaming")), "jupyter"), nil
+	default:
+		return filepath.Join(cmp.Or(a.Getenv("XDG_DATA_HOME"), filepath.Join(home, ".local", "share")), "jupyter"), nil
+	}
+}
+
+func (a *app) kernelRun() *cobra.Command {
+	var file, image string
+	c := a.verb(&cobra.Command{
+		Use: "run", Short: "Be a kernel for the Jupyter of this machine",
+		Long: `Be a kernel that runs in the farm, where a connection file of Jupyter says. The kernelspec of "sandfarm kernel install" starts this command;
+by hand it serves clients that take --existing. Variables whose names begin with KERNEL_ say what the sandbox is like: see docs/jupyter.md.
+It ends when a client shuts the kernel down, and when the program that started it is gone.`,
+		Example:           `  sandfarm kernel run --connection-file /run/user/1000/jupyter/kernel-1.json`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}, argCount(0, 0, ""), func(ctx context.Context, farm *client.Client, _ []string) error {
+		if file == "" {
+			return &UsageError{Err: errors.New("--connection-file is missing")}
+		}
+		connection, err := localkernel.ReadConnection(file)
+		if err != nil {
+			return err
+		}
+		key, err := a.apiKey()
+		if err != nil {
+			return err
+		}
+		return localkernel.Run(ctx, localkernel.Config{
+			URL: strings.TrimSuffix(farm.URL(), "/"), Key: key, Spec: image, Env: kernelEnv(os.Environ()), Connection: connection,
+			Parent: a.Getenv("JPY_PARENT_PID") != "", // Jupyter sets it if its kernels are to end with it
+			Log:    slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		})
+	})
+	c.Flags().StringVarP(&file, "connection-file", "f", "", "`FILE` that says where to listen")
+	c.Flags().StringVar(&image, "image", "", "image of the sandbox (\"sandfarm image ls\" lists them)")
+	a.complete(c, "image", a.imageNames)
+	return c
+}
+
+// kernelEnv are the variables that say what a kernel is like.
+func kernelEnv(all []string) map[string]string {
+	out := map[string]string{}
+	for _, v := range all {
+		if name, value, _ := strings.Cut(v, "="); strings.HasPrefix(name, "KERNEL_") {
+			out[name] = value
+		}
+	}
+	return out
+}

@@ -1,0 +1,97 @@
+package verbs_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/testlog"
+)
+
+func TestKernelInstall(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	f.Routes["GET /v1/images"] = func(w http.ResponseWriter, _ *http.Request) {
+		f.answer(w, http.StatusOK, wire.List[wire.Image]{Items: []wire.Image{{Name: "python", Languages: []string{"python", "bash"}}, {Name: "node", Languages: []string{"javascript"}}}})
+	}
+	data, prefix, home := t.TempDir(), t.TempDir(), t.TempDir()
+	run := func(args ...string) outputs {
+		var out, stderr testlog.Log
+		env := map[string]string{"SANDFARM_URL": f.URL, "PATH": home, "JUPYTER_DATA_DIR": data}
+		code := program(t.Context(), strings.NewReader(""), &out, &stderr, env, append([]string{"kernel", "install"}, args...)...)
+		return outputs{code, out.String(), stderr.String()}
+	}
+	spec := func(dir, name string) map[string]any {
+		text, err := os.ReadFile(filepath.Join(dir, "kernels", name, "kernel.json"))
+		var out map[string]any
+		if err != nil || json.Unmarshal(text, &out) != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		return out
+	}
+	if got := run(); got.code != 0 || !strings.Contains(got.out, filepath.Join(data, "kernels", "sandfarm")) {
+		t.Errorf("exit code %d, output %q: %s", got.code, got.out, got.stderr)
+	}
+	first := spec(data, "sandfarm")
+	argv, _ := first["argv"].([]any)
+	if len(argv) != 5 || argv[4] != "{connection_file}" || first["language"] != "python" || first["interrupt_mode"] != "message" {
+		t.Errorf("the kernelspec is %v", first)
+	}
+	keyFile := filepath.Join(home, "key")
+	if err := os.WriteFile(keyFile, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := run("--name", "js", "--image", "node", "--prefix", prefix, "--packages", "left,right", "--memory", "2g", "--idle", "10m", "--key-file", keyFile, "--url", f.URL); got.code != 0 {
+		t.Errorf("exit code %d: %s", got.code, got.stderr)
+	}
+	second := spec(filepath.Join(prefix, "share", "jupyter"), "js")
+	argv, _ = second["argv"].([]any)
+	if diff := cmp.Diff([]any{"--image", "node", "--url", f.URL, "--key-file", keyFile}, argv[5:]); diff != "" || second["language"] != "javascript" {
+		t.Errorf("the kernelspec is %v (-want +got):\n%s", second, diff)
+	}
+	if diff := cmp.Diff(map[string]any{"KERNEL_PACKAGES": "left right", "KERNEL_MEMORY_MB": "2048", "KERNEL_IDLE_SECONDS": "600"}, second["env"]); diff != "" {
+		t.Errorf("its variables (-want +got):\n%s", diff)
+	}
+	for _, c := range []struct {
+		want string
+		args []string
+	}{
+		{"use --key-file", []string{"--key", "secret"}},
+		{"small letters", []string{"--name", "../x"}},
+		{"small letters", []string{"--name", strings.Repeat("x", 101)}},
+		{"the farm has the images python, node", []string{"--image", "cobol"}},
+		{"memory", []string{"--memory", "much"}},
+	} {
+		if got := run(c.args...); got.code != 2 || !strings.Contains(got.stderr, c.want) {
+			t.Errorf("%v: exit code %d, want 2 and %q: %s", c.args, got.code, c.want, got.stderr)
+		}
+	}
+	if got := run("--name", strings.Repeat("x", 100)); got.code != 0 {
+		t.Errorf("a name of 100 letters: exit code %d: %s", got.code, got.stderr)
+	}
+}
+
+func TestKernelRunNeedsAConnectionFile(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	for _, c := range []struct {
+		code int
+		want string
+		args []string
+	}{
+		{2, "--connection-file is missing", nil},
+		{1, "read the connection file", []string{"-f", filepath.Join(t.TempDir(), "none")}},
+	} {
+		var out, stderr testlog.Log
+		code := program(t.Context(), strings.NewReader(""), &out, &stderr, map[string]string{"SANDFARM_URL": f.URL}, append([]string{"kernel", "run"}, c.args...)...)
+		if code != c.code || !strings.Contains(stderr.String(), c.want) {
+			t.Errorf("%v: exit code %d, want %d and %q: %s", c.args, code, c.code, c.want, stderr.String())
+		}
+	}
+}
