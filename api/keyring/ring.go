@@ -51,6 +51,7 @@ type Ring struct {
 	ids     ids                  // of set, when they were asked for
 	noted   map[string]time.Time // when the last use of a key was noted, by id
 	unnoted map[string]time.Time // uses that the next look notes
+	closed  bool
 	looks   sync.WaitGroup
 }
 
@@ -150,7 +151,7 @@ func (r *Ring) lookup(sum store.KeySum) (farm.Key, bool) {
 func (r *Ring) refresh(ctx context.Context, since time.Time) error {
 	for {
 		r.mu.Lock()
-		if r.looked.After(since) {
+		if r.looked.After(since) || r.closed {
 			known := r.read
 			r.mu.Unlock()
 			if !known {
@@ -245,10 +246,15 @@ func (r *Ring) note(ctx context.Context, id string) {
 		clear(r.noted) // mostly of keys that are gone
 	}
 	r.noted[id], r.unnoted[id] = now, now
-	if r.look == nil {
+	if r.look == nil && !r.closed {
 		r.begin(ctx)
 	}
 }
 
-// Close waits for reads in progress.
-func (r *Ring) Close() { r.looks.Wait() }
+// Close ends reading: what is known stays valid for requests that are still served. It waits for reads in progress.
+func (r *Ring) Close() {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.looks.Wait()
+}

@@ -367,3 +367,30 @@ func TestIDsOfATenantsKeys(t *testing.T) {
 		}
 	})
 }
+
+// A request may outlast the server that was stopped, with its key.
+func TestAClosedRingKnowsItsKeysAndReadsNoMore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRecords()
+		r.create("a", acme(farm.ScopeRun))
+		ring := keyring.New(r, keyring.Config{})
+		if _, code := find(t, ring, "a"); code != "" {
+			t.Fatalf("a key: %q", code)
+		}
+		ring.Close()
+		r.mu.Lock()
+		before := r.looks
+		r.mu.Unlock()
+		time.Sleep(time.Hour)
+		if caller, code := find(t, ring, "a"); code != "" || caller.Tenant != "acme" {
+			t.Errorf("the key after the end: %+v, %q", caller, code)
+		}
+		synctest.Wait()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.looks != before {
+			t.Errorf("%d looks after the end", r.looks-before)
+		}
+	})
+}
