@@ -33,7 +33,8 @@ type kernel struct {
 	sessions map[string]*session
 	ready    bool
 	over     bool // the sandbox has ended
-	count    int  // of executions, as far as this process knows
+	ending   sync.Once
+	count    int // of executions, as far as this process knows
 
 	listening bool // what the kernel says beside its cells is read
 	parents   parents
@@ -161,15 +162,14 @@ func (k *kernel) message(channel, kind string, parent json.RawMessage, content a
 	return &message{channel: channel, header: h, parent: parent, content: body}
 }
 
-// end tells all clients that the kernel is no more.
-func (k *kernel) end() {
+// end tells all clients that the kernel is no more. When it returns they have been told, whoever called it first.
+func (k *kernel) end() { k.ending.Do(k.tellEnd) }
+
+// tellEnd is end's work.
+func (k *kernel) tellEnd() {
 	k.mu.Lock()
-	before := k.over
 	k.over = true
 	k.mu.Unlock()
-	if before {
-		return
-	}
 	k.server.mu.Lock()
 	if k.server.kernels[k.ref] == k {
 		delete(k.server.kernels, k.ref)

@@ -112,7 +112,11 @@ func (s *Server) serve(ctx context.Context, session *session, at *socket, fresh 
 	io, done := context.WithCancel(context.WithoutCancel(ctx)) // to cancel a read or a write closes the connection
 	defer done()
 	var work sync.WaitGroup
-	work.Go(func() { at.finish(at.write(io)) })
+	written := make(chan struct{})
+	work.Go(func() {
+		defer close(written)
+		at.finish(at.write(io))
+	})
 	work.Go(func() { at.finish(at.ping(io, s.cfg.Heartbeat, session.kernel)) })
 	session.attach(ctx, at, fresh)
 	work.Go(func() {
@@ -127,6 +131,7 @@ func (s *Server) serve(ctx context.Context, session *session, at *socket, fresh 
 	session.detach(at)
 	code, reason := closing(cause)
 	timer := time.AfterFunc(closeTimeout, done)
+	<-written // nothing can be sent after the close message
 	_ = at.conn.Close(code, reason)
 	timer.Stop()
 	done()
