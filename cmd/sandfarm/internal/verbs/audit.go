@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -33,15 +34,14 @@ newest last. Code, environment and links are never part of it.`,
   sandfarm audit --follow --json`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}, argCount(0, 0, ""), func(ctx context.Context, c *client.Client, _ []string) error {
-		found, err := collect(atMost(c.Audit(ctx, filter), most))
+		found, f, err := readAudit(ctx, c, filter, most, live)
 		if err != nil {
 			return err
 		}
-		slices.Reverse(found)
 		if err := a.auditLines(found); err != nil || !live {
 			return err
 		}
-		return a.followAudit(ctx, c, filter, found)
+		return a.followAudit(ctx, c, f)
 	})
 	c.Flags().StringVar(&filter.Tenant, "tenant", "", "only of this tenant")
 	c.Flags().BoolVarP(&live, "follow", "f", false, "go on with new entries until interrupted")
@@ -49,35 +49,68 @@ newest last. Code, environment and links are never part of it.`,
 	return a.admin(c)
 }
 
+// auditFollower knows which entries were read.
+type auditFollower struct {
+	filter client.AuditFilter
+	newest time.Time            // of the entries so far
+	seen   map[string]time.Time // their times, by id; older ones are not read again
+}
+
+// readAudit reads the newest entries, oldest first: at most a number of them, if that is positive. For who follows it also notes earlier
+// ones that would be read again.
+func readAudit(ctx context.Context, c *client.Client, filter client.AuditFilter, most int, live bool) ([]wire.AuditEntry, *auditFollower, error) {
+	f := &auditFollower{filter: filter, newest: time.Now(), seen: map[string]time.Time{}}
+	var found []wire.AuditEntry
+	for e, err := range c.Audit(ctx, filter) {
+		if err != nil {
+			return nil, nil, err
+		}
+		if len(f.seen) == 0 {
+			f.newest = e.At
+		}
+		if full := most > 0 && len(found) == most; !full {
+			found = append(found, e)
+		} else if !live || e.At.Before(f.newest.Add(-2*auditAgain)) {
+			break
+		}
+		f.seen[e.ID] = e.At
+	}
+	slices.Reverse(found)
+	return found, f, nil
+}
+
+// next reads the entries that are new, oldest first.
+func (f *auditFollower) next(ctx context.Context, c *client.Client) ([]wire.AuditEntry, error) {
+	f.filter.After = f.newest.Add(-auditAgain)
+	recent, err := collect(c.Audit(ctx, f.filter))
+	if err != nil {
+		return nil, err
+	}
+	slices.Reverse(recent)
+	fresh := slices.DeleteFunc(recent, func(e wire.AuditEntry) bool { _, known := f.seen[e.ID]; return known })
+	for _, e := range fresh {
+		f.seen[e.ID] = e.At
+		if e.At.After(f.newest) {
+			f.newest = e.At
+		}
+	}
+	maps.DeleteFunc(f.seen, func(_ string, at time.Time) bool { return at.Before(f.newest.Add(-2 * auditAgain)) })
+	return fresh, nil
+}
+
 // followAudit prints new entries until ctx ends.
-func (a *app) followAudit(ctx context.Context, c *client.Client, filter client.AuditFilter, old []wire.AuditEntry) error {
-	began := time.Now()
-	seen := map[string]time.Time{}
+func (a *app) followAudit(ctx context.Context, c *client.Client, f *auditFollower) error {
 	for {
-		if len(old) > 0 {
-			began = old[len(old)-1].At
-		}
-		for _, e := range old {
-			seen[e.ID] = e.At
-		}
-		filter.After = began.Add(-auditAgain)
-		for id, at := range seen {
-			if at.Before(filter.After.Add(-auditAgain)) {
-				delete(seen, id)
-			}
-		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(auditEvery):
 		}
-		recent, err := collect(c.Audit(ctx, filter))
+		fresh, err := f.next(ctx, c)
 		if err != nil {
 			return err
 		}
-		slices.Reverse(recent)
-		old = slices.DeleteFunc(recent, func(e wire.AuditEntry) bool { _, known := seen[e.ID]; return known })
-		if err := a.auditLines(old); err != nil {
+		if err := a.auditLines(fresh); err != nil {
 			return err
 		}
 	}

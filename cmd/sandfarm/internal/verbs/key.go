@@ -48,6 +48,9 @@ func (a *app) keyCreate() *cobra.Command {
 			return err
 		}
 		if life != nil {
+			if *life == 0 {
+				return usagef("--expires %s is no time; without --expires the key never expires", expires)
+			}
 			r.ExpiresSeconds = *life
 		}
 		var save *os.File

@@ -47,6 +47,11 @@ func TestKeyCreate(t *testing.T) {
 	if r := f.sandfarm(t.Context(), "", "key", "create"); r.code != 2 || !strings.Contains(r.stderr, "--tenant is missing") {
 		t.Errorf("without a tenant: %+v", r)
 	}
+	for expires, code := range map[string]int{"0d": 2, "0s": 2, "1s": 0} {
+		if r := f.sandfarm(t.Context(), "", "key", "create", "--tenant", "blue", "--expires", expires); r.code != code {
+			t.Errorf("--expires %s: %+v", expires, r)
+		}
+	}
 	file := filepath.Join(t.TempDir(), "new.key")
 	if r := f.sandfarm(t.Context(), "", "key", "create", "--tenant", "blue", "--save", file); r.code != 0 || r.out != "" {
 		t.Errorf("%+v", r)
