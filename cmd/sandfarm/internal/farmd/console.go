@@ -109,8 +109,9 @@ func (c *console) heartbeat() {
 	c.elapsed(now, text)
 }
 
-// welcome prints how to use the farm that listens on addr. program is how this program was started.
-func (c *console) welcome(program, addr string, keys bool) {
+// welcome prints how to use the farm that listens on addr. program is how this program was started; data is its folder if a setting says so,
+// which a command on this machine has to know too.
+func (c *console) welcome(program, data, addr string, keys bool) {
 	host, port, err := net.SplitHostPort(addr)
 	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {
 		addr = net.JoinHostPort("127.0.0.1", port) // a client cannot connect to "all addresses"
@@ -120,6 +121,10 @@ func (c *console) welcome(program, addr string, keys bool) {
 		header, curl = `, "headers": {"Authorization": "Bearer YOUR_KEY"}`, ` -H "Authorization: Bearer $SANDFARM_API_KEY"`
 		note = ", with a key in SANDFARM_API_KEY"
 	}
+	local := program
+	if data != "" {
+		local = "SANDFARM_DATA='" + strings.ReplaceAll(data, "'", `'\''`) + "' " + program
+	}
 	c.line("the farm is ready. Ctrl-C stops it; sandboxes, jobs and files are kept for the next start.\n")
 	_, _ = fmt.Fprintf(c.out, `  dashboard   %[1]s/
   API         %[1]s/v1
@@ -127,7 +132,7 @@ func (c *console) welcome(program, addr string, keys bool) {
   health      %[1]s/readyz
   metrics     %[1]s/metrics
   MCP         %[1]s/mcp
-  API keys    %[4]s key create --local --tenant NAME
+  API keys    %[6]s key create --local --tenant NAME
 
 Try it in another terminal%[5]s:
 
@@ -139,5 +144,5 @@ claude-code, claude-desktop, cursor and vscode):
 
   {"mcpServers": {"sandfarm": {"type": "http", "url": "%[1]s/mcp"%[2]s}}}
 
-`, url, header, curl, program, note)
+`, url, header, curl, program, note, local)
 }

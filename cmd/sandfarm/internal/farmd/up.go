@@ -93,7 +93,11 @@ func Up(ctx context.Context, s *Settings, version string, out io.Writer) (err er
 	if err != nil {
 		return fmt.Errorf("read the API keys: %w", err)
 	}
-	say.welcome(os.Args[0], server.Addr(), len(s.API.Keys)+made.Len() > 0 || s.API.RequireKeys)
+	folder := ""
+	if os.Getenv("SANDFARM_DATA") != "" {
+		folder = s.Data
+	}
+	say.welcome(os.Args[0], folder, server.Addr(), len(s.API.Keys)+made.Len() > 0 || s.API.RequireKeys)
 	<-ctx.Done()
 	return nil
 }
