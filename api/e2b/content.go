@@ -92,7 +92,7 @@ func (d *Door) Upload(c *gin.Context, box Box) error {
 	u := &upload{Door: d, c: c, box: box, metadata: metadata, seen: map[string]bool{}, out: []uploaded{}}
 	switch {
 	case kind == "multipart/form-data" && params["boundary"] != "":
-		err = u.parts(multipart.NewReader(body, params["boundary"]))
+		err = parts(multipart.NewReader(body, params["boundary"]), c.Query("path"), u.write)
 	case kind == "application/octet-stream" && c.Query("path") == "":
 		return rest.BadRequestf("path is missing: where the body is written.")
 	case kind == "application/octet-stream":
@@ -117,9 +117,9 @@ type upload struct {
 	out      []uploaded
 }
 
-// parts writes the parts named "file" of a multipart body as they come.
-func (u *upload) parts(r *multipart.Reader) error {
-	for {
+// parts writes the parts named "file" of a multipart body as they come, where at says or, if it is empty, where their names say.
+func parts(r *multipart.Reader, at string, write func(to string, content io.Reader, size int64) error) error {
+	for files := 0; ; {
 		part, err := r.NextRawPart()
 		switch {
 		case errors.Is(err, io.EOF):
@@ -128,19 +128,20 @@ func (u *upload) parts(r *multipart.Reader) error {
 			return rest.BadRequestf("the multipart body cannot be read: %s", err)
 		case part.FormName() != "file":
 			continue
-		case len(u.out) == maxUploads:
+		case files == maxUploads:
 			return rest.BadRequestf("an upload has at most %d files", maxUploads)
 		}
-		to := u.c.Query("path")
+		to := at
 		if to == "" {
 			to = filename(part.Header.Get("Content-Disposition"))
 		}
 		if to == "" {
 			return rest.BadRequestf("a part has no filename, and there is no path in the query")
 		}
-		if err := u.write(to, part, -1); err != nil {
+		if err := write(to, part, -1); err != nil {
 			return err
 		}
+		files++
 	}
 }
 

@@ -94,7 +94,7 @@ func (f files) follow(ctx context.Context, e wire.FSEntry) (string, wire.FSEntry
 	at := e.Path
 	for range maxLinks {
 		if e.Target == nil {
-			return at, e, nil
+			break
 		}
 		if at = path.Clean(*e.Target); !path.IsAbs(at) {
 			at = path.Join(path.Dir(e.Path), at)
@@ -103,6 +103,9 @@ func (f files) follow(ctx context.Context, e wire.FSEntry) (string, wire.FSEntry
 		if e, err = f.Service.StatFS(ctx, box.Tenant, box.ID, at); err != nil {
 			return at, e, err
 		}
+	}
+	if e.Target == nil {
+		return at, e, nil
 	}
 	return at, e, farm.Invalidf("%s leads through too many links", farm.Shorten(e.Path))
 }

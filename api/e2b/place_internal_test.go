@@ -1,6 +1,10 @@
 package e2b
 
 import (
+	"bytes"
+	"io"
+	"mime/multipart"
+	"strconv"
 	"testing"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -104,6 +108,28 @@ func TestNamesOfParts(t *testing.T) {
 	} {
 		if got := filename(header); got != want {
 			t.Errorf("%s: %q", header, got)
+		}
+	}
+}
+
+func TestUploadsAreBounded(t *testing.T) {
+	t.Parallel()
+	for _, files := range []int{maxUploads - 1, maxUploads, maxUploads + 1} {
+		body := &bytes.Buffer{}
+		form := multipart.NewWriter(body)
+		for n := range files {
+			if _, err := form.CreateFormFile("file", strconv.Itoa(n)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_ = form.Close()
+		var written []string
+		err := parts(multipart.NewReader(body, form.Boundary()), "", func(to string, _ io.Reader, _ int64) error {
+			written = append(written, to)
+			return nil
+		})
+		if (err != nil) != (files > maxUploads) || len(written) != min(files, maxUploads) || written[len(written)-1] != strconv.Itoa(min(files, maxUploads)-1) {
+			t.Errorf("%d files: %d are written, %v", files, len(written), err)
 		}
 	}
 }

@@ -83,3 +83,18 @@ test('control', async () => {
   assert.equal(await other.isRunning(), false)
   assert.equal(await other.kill(), false)
 })
+
+test('metrics and signed URLs', async () => {
+  const [now] = await sandbox.getMetrics()
+  assert.ok(now.memUsed > 0 && now.memUsed <= now.memTotal && now.diskTotal > 0, JSON.stringify(now))
+  await sandbox.files.write('url/ä b.txt', 'content')
+  const answer = await fetch(await sandbox.downloadUrl('url/ä b.txt', { useSignatureExpiration: 600 }))
+  assert.equal(await answer.text(), 'content')
+  const late = await fetch(await sandbox.downloadUrl('url/ä b.txt', { useSignatureExpiration: -10 }))
+  assert.equal(late.status, 401)
+  assert.deepEqual(await late.json(), { code: 401, message: 'signature is already expired' })
+  const form = new FormData()
+  form.append('file', 'sent')
+  assert.equal((await fetch(await sandbox.uploadUrl('url/sent.txt'), { method: 'POST', body: form })).status, 200)
+  assert.equal(await sandbox.files.read('url/sent.txt'), 'sent')
+})

@@ -80,6 +80,13 @@ def test_timeout_of_nothing_ends_it():
     assert not made.is_running()
 
 
+def test_metrics(sandbox):
+    now = sandbox.get_metrics()
+    assert len(now) == 1 and now[0].mem_total >= now[0].mem_used > 0 and now[0].disk_total > 0 and now[0].cpu_count >= 1
+    before = datetime.now(timezone.utc) - timedelta(hours=1)
+    assert sandbox.get_metrics(start=before, end=before + timedelta(minutes=1)) == []
+
+
 def test_a_foreign_tenant_finds_nothing(sandbox):
     other = os.environ["OTHER_KEY"]
     with pytest.raises(SandboxNotFoundException):

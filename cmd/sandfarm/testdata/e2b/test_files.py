@@ -3,6 +3,7 @@
 import hashlib
 import os
 
+import httpx
 import pytest
 from e2b import AuthenticationException, FileType, InvalidArgumentException, NotFoundException
 
@@ -110,3 +111,14 @@ def test_metadata(sandbox):
     with pytest.raises(InvalidArgumentException):
         sandbox.files.write("labelled.txt", "z", metadata={"long": "v" * 1025})
     assert sandbox.files.read("labelled.txt") == "y"
+
+
+def test_signed_urls(sandbox):
+    sandbox.files.write("a b/é.txt", "content")
+    for url in (sandbox.download_url("a b/é.txt"), sandbox.download_url("/home/user/a b/é.txt", user="user", use_signature_expiration=600)):
+        assert httpx.get(url).text == "content"
+    answer = httpx.get(sandbox.download_url("a b/é.txt", use_signature_expiration=-10))
+    assert (answer.status_code, answer.json()) == (401, {"code": 401, "message": "signature is already expired"})
+    assert httpx.get(sandbox.download_url("a b/é.txt").replace("a%20b", "b")).status_code == 401
+    assert httpx.post(sandbox.upload_url("sent.txt"), files={"file": ("ignored", b"sent")}).status_code == 200
+    assert sandbox.files.read("sent.txt") == "sent"

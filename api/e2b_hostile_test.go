@@ -1,0 +1,293 @@
+package api_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sandfarm/sandfarm/api"
+	"github.com/sandfarm/sandfarm/api/e2b"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// e2bControl are the control routes of one sandbox.
+func e2bControl(id string) [][2]string {
+	at := "/e2b/sandboxes/" + id
+	return [][2]string{
+		{"GET", at}, {"DELETE", at}, {"POST", at + "/timeout"}, {"POST", at + "/pause"}, {"POST", at + "/connect"}, {"POST", "/e2b/v2/sandboxes/" + id + "/connect"},
+		{"GET", at + "/metrics"},
+	}
+}
+
+// e2bData are the routes of the data plane.
+func e2bData() [][2]string {
+	all := [][2]string{
+		{"GET", "/e2b/health"}, {"GET", "/e2b/files"}, {"POST", "/e2b/files"}, {"GET", "/files"}, {"POST", "/files"}, {"POST", "/e2b/execute"},
+		{"POST", "/e2b/contexts"}, {"GET", "/e2b/contexts"}, {"DELETE", "/e2b/contexts/x"}, {"POST", "/e2b/contexts/x/restart"},
+	}
+	for procedure := range e2b.Procedures() {
+		all = append(all, [2]string{"POST", "/e2b" + procedure})
+	}
+	return all
+}
+
+// A key of another tenant finds no sandbox by any route, and one that is none gets nowhere.
+func TestE2BKeysOfOthers(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withKeys)
+	made := b.e2bSandbox(key)
+	for _, r := range e2bControl(made.SandboxID) {
+		b.e2bFailure(http.StatusNotFound, "no sandbox", r[0], r[1], `{"timeout":60}`, "X-API-KEY", otherKey)
+		for _, bad := range []string{"", " ", "e2b_", "e2b_zz", "e2b_00", wire.E2BKey("unknown"), key + "x", made.EnvdAccessToken, strings.Repeat("k", 8<<10)} {
+			b.e2bFailure(http.StatusUnauthorized, "API key", r[0], r[1], `{"timeout":60}`, "X-API-KEY", bad)
+		}
+	}
+	if list := get[[]e2bMade](b, http.StatusOK, "GET", "/e2b/v2/sandboxes", nil, "X-API-KEY", otherKey); len(list) != 0 {
+		t.Errorf("another tenant lists %+v", list)
+	}
+	if answer, _ := b.do("GET", "/e2b/sandboxes/"+made.SandboxID, nil, "X-API-KEY", key); answer.StatusCode != http.StatusOK {
+		t.Errorf("its own tenant: %d", answer.StatusCode)
+	}
+}
+
+// No route of the data plane serves who has no token of this very sandbox.
+func TestE2BTokensOfOthers(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withKeys)
+	mine, foreign := b.e2bSandbox(key), b.e2bSandbox(otherKey)
+	for _, r := range e2bData() {
+		for _, port := range []string{e2b.EnvdPort, e2b.InterpreterPort, "80", "x", ""} {
+			for name, headers := range map[string][]string{
+				"none":       nil,
+				"foreign":    {"X-Access-Token", foreign.EnvdAccessToken, "E2b-Traffic-Access-Token", foreign.TrafficAccessToken},
+				"an API key": {"X-API-KEY", key, "X-Access-Token", key},
+				"long":       {"X-Access-Token", strings.Repeat("a", 4<<10) + "." + strings.Repeat("b", 4<<10)},
+				"empty":      {"X-Access-Token", ".", "E2b-Traffic-Access-Token", ""},
+			} {
+				answer, text := b.do(r[0], r[1], `{}`, append(headers, "E2b-Sandbox-Id", mine.SandboxID, "E2b-Sandbox-Port", port, "Content-Type", "application/json")...)
+				var out struct{ Code int }
+				if err := json.Unmarshal(text, &out); err != nil || answer.StatusCode != http.StatusUnauthorized || out.Code != http.StatusUnauthorized {
+					t.Errorf("%s %s at port %q, token %s: %d %s", r[0], r[1], port, name, answer.StatusCode, text)
+				}
+			}
+		}
+	}
+}
+
+// e2bBox is a sandbox of a farm with files, and the headers of requests to its envd.
+func e2bBox(t *testing.T, options ...option) (f *liveFarm, dir string, headers []string) {
+	t.Helper()
+	f = setupLiveAgent(t, agenttest.StartWithFiles(t), append(options, withKeys)...)
+	id := e2b.ShownID(f.sandbox("Authorization", "Bearer "+key))
+	made := get[e2bMade](f.bundle, http.StatusOK, "POST", "/e2b/v2/sandboxes/"+id+"/connect", `{}`, "X-API-KEY", key)
+	return f, t.TempDir(), []string{"E2b-Sandbox-Id", id, "E2b-Sandbox-Port", e2b.EnvdPort, "X-Access-Token", made.EnvdAccessToken}
+}
+
+// rpc makes a unary call. The error is the code of Connect, with its message.
+func (f *liveFarm) rpc(procedure string, in any, headers []string) (map[string]any, string) {
+	f.t.Helper()
+	answer, text := f.do("POST", "/e2b"+procedure, in, append([]string{"Content-Type", "application/json"}, headers...)...)
+	var out map[string]any
+	if err := json.Unmarshal(text, &out); err != nil {
+		f.t.Fatalf("%s: %d %s", procedure, answer.StatusCode, text)
+	}
+	if answer.StatusCode != http.StatusOK {
+		return out, fmt.Sprint(out["code"], ": ", out["message"])
+	}
+	return out, ""
+}
+
+// envelope is a message of a stream.
+func envelope(content string) string {
+	return "\x00" + string(binary.BigEndian.AppendUint32(nil, uint32(len(content)))) + content
+}
+
+// streamed sends a body to a call with streams, and gives the status and the error of its last message.
+func (f *liveFarm) streamed(procedure string, body any, headers []string) (int, string) {
+	f.t.Helper()
+	answer, text := f.do("POST", "/e2b"+procedure, body, append([]string{"Content-Type", "application/connect+json"}, headers...)...)
+	for at := text; answer.StatusCode == http.StatusOK && len(at) >= 5; {
+		size := 5 + int(binary.BigEndian.Uint32(at[1:5]))
+		if at[0] == 2 {
+			return answer.StatusCode, string(at[5:size])
+		}
+		at = at[size:]
+	}
+	return answer.StatusCode, string(text)
+}
+
+// cut sends text and leaves.
+func (f *liveFarm) cut(text string) {
+	f.t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(f.web.URL, "http://"))
+	agenttest.Must(f.t, err)
+	_, err = io.WriteString(conn, text)
+	agenttest.Must(f.t, err)
+	agenttest.Must(f.t, conn.Close())
+}
+
+const (
+	startProcess = "/process.Process/Start"
+	streamInput  = "/process.Process/StreamInput"
+)
+
+// Messages that are not what they say are refused with Connect's codes.
+func TestE2BMalformedMessages(t *testing.T) {
+	t.Parallel()
+	f, _, headers := e2bBox(t)
+	for name, c := range map[string]struct{ procedure, body, want string }{
+		"nothing":                 {startProcess, "", `"code":"`},
+		"no envelope":             {startProcess, "{}", `"code":"`},
+		"an envelope cut off":     {startProcess, envelope(`{"process":{"cmd":"/bin/true"}}`)[:20], `"invalid_argument"`},
+		"a length cut off":        {startProcess, "\x00\x00", `"code":"`},
+		"no JSON":                 {startProcess, envelope(`{`), `"invalid_argument"`},
+		"another type":            {startProcess, envelope(`{"process":7}`), `"invalid_argument"`},
+		"no program":              {startProcess, envelope(`{}`), `"invalid_argument"`},
+		"packed":                  {startProcess, "\x01" + envelope(`{}`)[1:], `"code":"`},
+		"100 MB, which never end": {startProcess, "\x00\x06\x40\x00\x00{", `"code":"`},
+		"input of no process":     {streamInput, envelope(`{"data":{"input":{"stdin":"eA=="}}}`), `"invalid_argument"`},
+		"input cut off":           {streamInput, envelope(`{"start":{}}`) + envelope(`{"start":{}}`)[:9], `"code":"`},
+		"input of 100 MB":         {streamInput, "\x00\x06\x40\x00\x00{", `"resource_exhausted"`},
+	} {
+		if status, got := f.streamed(c.procedure, c.body, headers); status != http.StatusOK || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %d %s", name, status, got)
+		}
+	}
+	if text := f.log.String(); strings.Contains(text, "panicked") {
+		t.Errorf("a handler panicked: %s", text)
+	}
+}
+
+// A caller who leaves in the middle of a message leaves nothing behind: the sandbox serves others.
+func TestE2BStreamsCutInTheMiddle(t *testing.T) {
+	t.Parallel()
+	f, _, headers := e2bBox(t)
+	head := "Host: farm\r\nContent-Type: application/connect+json\r\n"
+	for i := 0; i < len(headers); i += 2 {
+		head += headers[i] + ": " + headers[i+1] + "\r\n"
+	}
+	message := envelope(`{"process":{"cmd":"/bin/sh","args":["-c","echo started"]}}`)
+	for _, cut := range []int{0, 1, 5, 6, len(message) - 1} {
+		for _, procedure := range []string{startProcess, streamInput} {
+			f.cut(fmt.Sprintf("POST /e2b%s HTTP/1.1\r\n%sContent-Length: %d\r\n\r\n%s", procedure, head, len(message), message[:cut]))
+			f.cut(fmt.Sprintf("POST /e2b%s HTTP/1.1\r\n%sTransfer-Encoding: chunked\r\n\r\n%x\r\n%s", procedure, head, len(message), message[:cut]))
+		}
+	}
+	if out, failed := f.rpc("/process.Process/List", map[string]any{}, headers); failed != "" || out["processes"] != nil {
+		t.Errorf("%v %s", out, failed)
+	}
+	if text := f.log.String(); strings.Contains(text, "panicked") {
+		t.Errorf("a handler panicked: %s", text)
+	}
+}
+
+// One message of a stream of input has a limit, however many follow.
+func TestE2BMessagesAtTheirLimit(t *testing.T) {
+	t.Parallel()
+	const limit = 1 << 20
+	f, _, headers := e2bBox(t)
+	for extra, want := range map[int]string{-1: "not found", 0: "not found", 1: "resource_exhausted"} {
+		message := `{"start":{"process":{"pid":4000000000}},"x":"`
+		message += strings.Repeat("x", limit+extra-len(message)-2) + `"}`
+		if status, got := f.streamed(streamInput, envelope(message), headers); status != http.StatusOK || !strings.Contains(got, want) {
+			t.Errorf("%d bytes: %d %.200s", len(message), status, got)
+		}
+	}
+}
+
+// A body has the farm's limit, and what is beyond it is not read.
+func TestE2BBodiesAtTheirLimit(t *testing.T) {
+	t.Parallel()
+	const limit = 20_000
+	f, _, headers := e2bBox(t, func(c *api.Config, _ *api.Deps) {
+		c.Limits = farm.DefaultLimits()
+		c.Limits.MaxBodyBytes, c.Limits.MaxCodeBytes, c.Limits.MaxInputBytes = limit, 1000, 1000
+	})
+	fill := func(begin string, size int) string { return begin + strings.Repeat(" ", size-len(begin)-1) + "}" }
+	for extra, fits := range map[int]bool{-1: true, 0: true, 1: false} {
+		if out, failed := f.rpc("/process.Process/List", fill("{", limit+extra), headers); (failed == "") != fits || !fits && fmt.Sprint(out["code"]) != "413" {
+			t.Errorf("%d bytes of a call: %v", limit+extra, out)
+		}
+		if !fits {
+			f.e2bFailure(http.StatusRequestEntityTooLarge, "", "POST", "/e2b/v2/sandboxes", fill(`{"templateID":"base"`, limit+extra), "X-API-KEY", key)
+			f.e2bFailure(http.StatusRequestEntityTooLarge, "", "POST", "/e2b/execute", fill(`{"code":""`, limit+extra), headers...)
+			continue
+		}
+		get[e2bMade](f.bundle, http.StatusCreated, "POST", "/e2b/v2/sandboxes", fill(`{"templateID":"base"`, limit+extra), "X-API-KEY", key)
+	}
+	endless := io.LimitReader(endlessly{}, 100<<20)
+	if status, got := f.streamed(startProcess, endless, headers); status != http.StatusRequestEntityTooLarge {
+		t.Errorf("100 MB: %d %.200s", status, got)
+	}
+}
+
+// endlessly is a reader of spaces.
+type endlessly struct{}
+
+func (endlessly) Read(p []byte) (int, error) { return copy(p, bytes.Repeat([]byte{' '}, len(p))), nil }
+
+// A link is followed through forty others.
+func TestE2BLinksAtTheirLimit(t *testing.T) {
+	t.Parallel()
+	const most = 40
+	f, dir, headers := e2bBox(t)
+	before := filepath.Join(dir, "file")
+	if err := os.WriteFile(before, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for n := 1; n <= most+1; n++ {
+		link := filepath.Join(dir, fmt.Sprint(n))
+		if err := os.Symlink(before, link); err != nil {
+			t.Fatal(err)
+		}
+		before = link
+		if n < most-1 {
+			continue
+		}
+		want := "FILE_TYPE_FILE"
+		if n == most+1 {
+			want = "FILE_TYPE_SYMLINK"
+		}
+		out, failed := f.rpc("/filesystem.Filesystem/Stat", map[string]any{"path": link}, headers)
+		if entry, _ := out["entry"].(map[string]any); failed != "" || entry["type"] != want {
+			t.Errorf("%d links: %v %s", n, out, failed)
+		}
+	}
+}
+
+// A page has at most a hundred sandboxes.
+func TestE2BPagesAtTheirLimit(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withKeys)
+	for limit, want := range map[int]int{0: http.StatusBadRequest, 1: http.StatusOK, 99: http.StatusOK, 100: http.StatusOK, 101: http.StatusBadRequest} {
+		if answer, text := b.do("GET", fmt.Sprintf("/e2b/v2/sandboxes?limit=%d", limit), nil, "X-API-KEY", key); answer.StatusCode != want {
+			t.Errorf("limit %d: %d %s", limit, answer.StatusCode, text)
+		}
+	}
+}
+
+// Quotas are told in E2B's form, with the status that its SDKs take for a limit of the rate.
+func TestE2BQuotas(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withKeys, func(c *api.Config, _ *api.Deps) {
+		c.Keys = append(c.Keys, api.KeyConfig{Tenant: "ops", SHA256: hash("admin"), Scopes: []string{"admin"}})
+	})
+	get[wire.Tenant](b, http.StatusOK, "PUT", "/v1/tenants/acme", `{"max_sandboxes": 1}`, bearer("admin")...)
+	made := b.e2bSandbox(key)
+	b.e2bFailure(http.StatusTooManyRequests, "max_sandboxes", "POST", "/e2b/v2/sandboxes", `{"templateID":"base"}`, "X-API-KEY", key)
+	b.e2bSandbox(otherKey)
+	get[wire.Tenant](b, http.StatusOK, "PUT", "/v1/tenants/acme", `{"requests_per_minute": 0}`, bearer("admin")...)
+	b.e2bFailure(http.StatusTooManyRequests, "requests_per_minute", "GET", "/e2b/v2/sandboxes", nil, "X-API-KEY", key)
+	b.e2bFailure(http.StatusTooManyRequests, "requests_per_minute", "POST", "/e2b/process.Process/List", `{}`, "Content-Type", "application/json",
+		"E2b-Sandbox-Id", made.SandboxID, "E2b-Sandbox-Port", e2b.EnvdPort, "X-Access-Token", made.EnvdAccessToken)
+}
