@@ -47,7 +47,7 @@ TESTSUM = go run ./deploy/testsum
 
 .DEFAULT_GOAL := help
 .PHONY: help build first dist sdk sdk-typescript-tools lint-sdk agent run down test test-unit test-race test-integration lint fmt gen verify bench bench-go images doctor gvisor clean setup-run setup-test \
-	fuzz vulncheck test-attacks test-gvisor compose compose-init compose-down compose-stage test-compose test-faults test-faults-all test-rolling soak test-abuse test-abuse-all bin/sandfarm-skewed test-gpu test-recipes test-e2b test-jupyter test-ui
+	fuzz vulncheck test-attacks test-gvisor compose compose-init compose-down compose-stage test-compose test-faults test-faults-all test-rolling soak test-abuse test-abuse-all bin/sandfarm-skewed test-gpu test-recipes test-e2b test-jupyter test-ui test-userns
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -199,6 +199,10 @@ test-gvisor: setup-test build ## run a sample of the attacks, the network allowl
 	@SANDFARM_ENGINE_RUNTIME=runsc go test -json -count=1 -timeout 10m -tags integration,gvisor \
 	  -run '^(TestAttack.*|TestAllowlistInARealSandbox|TestSecretsInARealSandbox|TestHibernate)$$' $(FLAGS) ./cmd/sandfarm | $(TESTSUM) -noskip
 
+test-userns: setup-test build ## use a farm on an engine with userns-remap, which makes the user dockremap on this machine
+	bin/sandfarm image build python
+	@go test -json -count=1 -timeout 10m -tags integration,userns -run '^TestUserNamespace$$' $(FLAGS) ./cmd/sandfarm | $(TESTSUM) -noskip
+
 # Time for each fuzz target.
 FUZZ_TIME ?= 30s
 fuzz: agent ## fuzz each parser of untrusted bytes for FUZZ_TIME (30s); RUN=FuzzHello and PKG= select some
@@ -239,7 +243,7 @@ test-race: ## run the tests that need no server under the race detector (needs a
 	@CGO_ENABLED=1 go test -json -race -p $(P) -timeout 20m -run '$(RUN)' $(FLAGS) $(PKG) | $(TESTSUM)
 
 lint: lint-sdk ## run go vet and golangci-lint (its pinned version is built once), ruff and mypy for the Python SDK, tsc for the TypeScript SDK
-	go vet -tags integration,compose,faults,rolling,soak,abuse,recipes,suites,browser ./...
+	go vet -tags integration,compose,faults,rolling,soak,abuse,recipes,suites,browser,userns ./...
 	@deploy/setup.sh lint
 	$(LINT) run ./...
 

@@ -45,6 +45,9 @@ func TestRuntimeThatIsMissing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
+	if err := e.CheckLimits(t.Context()); err != nil {
+		t.Errorf("an engine with limits is refused: %v", err)
+	}
 	_, err = e.CheckRuntimes(t.Context())
 	wantCode(t, "check", err, farm.CodeConflict)
 	there := setup(t)

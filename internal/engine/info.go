@@ -68,6 +68,33 @@ func (e *Engine) Arch(ctx context.Context) (string, error) {
 	return goArch(got.Architecture), err
 }
 
+// CheckLimits returns an error when the engine cannot limit what a sandbox uses. It would start containers without their limits and only warn: a
+// rootless engine does on cgroup v1, or if the controllers are not delegated to its user.
+func (e *Engine) CheckLimits(ctx context.Context) error {
+	got, err := e.systemInfo(ctx)
+	if err != nil {
+		return err
+	}
+	if missing := missingLimits(got); len(missing) > 0 {
+		return farm.Errorf(farm.CodeUnavailable, "the engine cannot limit the %s of sandboxes, so nothing may run in it; a rootless engine needs cgroup v2 with the controllers memory, pids and cpu delegated to its user", strings.Join(missing, ", "))
+	}
+	return nil
+}
+
+// missingLimits names what an engine cannot limit.
+func missingLimits(info system.Info) (missing []string) {
+	if !info.MemoryLimit {
+		missing = append(missing, "memory")
+	}
+	if !info.PidsLimit {
+		missing = append(missing, "processes")
+	}
+	if !info.CPUCfsQuota {
+		missing = append(missing, "cores")
+	}
+	return missing
+}
+
 // CheckRuntimes returns the default runtime of sandboxes, and an error when the engine lacks it or one of the others. A worker checks before it
 // serves: a sandbox must never run with less isolation than configured.
 func (e *Engine) CheckRuntimes(ctx context.Context, others ...string) (standard string, err error) {

@@ -37,6 +37,7 @@ func maskedPaths(cpus int, devices []string) []string {
 	for i := range cpus {
 		paths = append(paths, fmt.Sprintf("/sys/devices/system/cpu/cpu%d/thermal_throttle", i))
 	}
-	paths = append(paths, "/sys/devices/virtual/block", "/sys/devices/virtual/dmi") // files of loop devices; maker and name of the machine
+	// users of the host that have keys; files of loop devices; maker and name of the machine
+	paths = append(paths, "/proc/key-users", "/sys/devices/virtual/block", "/sys/devices/virtual/dmi")
 	return append(paths, devices...)
 }

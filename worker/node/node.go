@@ -125,6 +125,9 @@ func (n *Node) Identify(ctx context.Context) error {
 	if err := n.engine.Ping(ctx); err != nil {
 		return fmt.Errorf("reach the engine: %w", err)
 	}
+	if err := n.engine.CheckLimits(ctx); err != nil {
+		return err
+	}
 	chosen := slices.Concat(n.deps.Runtimes, slices.Sorted(maps.Values(n.deps.ImageRuntimes)))
 	standard, err := n.engine.CheckRuntimes(ctx, chosen...)
 	if err != nil {

@@ -49,6 +49,9 @@ func New(t *testing.T, o Options) *Daemon {
 	t.Helper()
 	name := "sft-" + strings.ToLower(rand.Text()[:8])
 	dir, err := os.MkdirTemp("", name) // t.TempDir is too long for sockets
+	if err == nil {
+		err = os.Chmod(dir, 0o711) //nolint:gosec // the root of containers with userns-remap passes through it
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -124,7 +124,7 @@ func facts() Facts {
 			f.Mounts[fields[4]] = fields[5] + "," + fields[len(fields)-1]
 		}
 	}
-	for _, path := range []string{"/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/sched_debug"} {
+	for _, path := range []string{"/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/timer_list", "/proc/sched_debug"} {
 		data, err := os.ReadFile(path)
 		f.Masked[path] = len(data)
 		if errors.Is(err, os.ErrNotExist) {

@@ -15,8 +15,7 @@ for path in ("/proc/keys", "/proc/key-users"):
         text = open(path).read().splitlines()
     except OSError:
         continue
-    assert all(line.split()[0].rstrip(":") in (str(os.getuid()), "0") for line in text if path.endswith("users")), text
-    assert path.endswith("users") or not text
+    assert not text, text
 for path in glob.glob("/sys/module/*/sections/.text"):
     try:
         assert int(open(path).read(), 16) == 0, path

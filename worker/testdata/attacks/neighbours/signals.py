@@ -14,6 +14,6 @@ for pid in range(2, 40000):
     except ProcessLookupError:
         pass
     except PermissionError:
-        # Under gVisor the worker's way to the agent is a process in the sandbox. It cannot be signalled.
-        dials = os.uname().release.endswith("-gvisor") and open(f"/proc/{pid}/cmdline", "rb").read() == b"/sandfarm/agent\0dial\0"
+        # Under gVisor, and where the engine is on another host, the worker's way to the agent is a process in the sandbox. It cannot be signalled.
+        dials = open(f"/proc/{pid}/cmdline", "rb").read() == b"/sandfarm/agent\0dial\0"
         assert dials, f"process {pid} of another user is seen"
