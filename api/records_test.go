@@ -38,7 +38,7 @@ var (
 		"Spec.Name": "name", "Spec.Image": "image", "Spec.Network": "network", "Spec.Resources": "resources", "Spec.GPU": "gpu", "Runtime": "runtime", "Spec.Runtime": "runtime", "Spec.Labels": "labels", "Spec.OnIdle": "on_idle",
 		"Spec.TTLSeconds": "ttl_seconds", "Spec.IdleSeconds": "idle_seconds", "Spec.Env": "env_names", "Spec.AllowHosts": "allow_hosts", "Spec.Secrets": "secrets", "Spec.Authority": "",
 
-		"Tenant": "", "Node": "", "Container": "", "ReadyAt": "", "Generation": "", "OneShot": "", "Pooled": "", "Expired": "",
+		"Tenant": "", "Node": "", "Container": "", "ReadyAt": "", "Generation": "", "OneShot": "", "Pooled": "", "Expired": "", "Recent": "usage",
 	}
 	shownOfJob = map[string]string{
 		"ID": "id", "Kind": "kind", "SandboxID": "sandbox_id", "State": "state", "Attempt": "attempt", "CreatedAt": "created_at", "StartedAt": "started_at",
@@ -60,6 +60,11 @@ func TestFieldsOfRecordsReachCallers(t *testing.T) {
 	box.ID, box.Tenant = farm.NewID(farm.SandboxPrefix), "acme"
 	if _, err := b.store.RestoreSandbox(t.Context(), &box); err != nil {
 		t.Fatal(err)
+	}
+	for _, name := range b.redis.Keys() {
+		if strings.HasSuffix(name, ":sbx:"+box.ID) {
+			b.redis.HSet(name, "recent", "500:1024") // as a sample a while after its start
+		}
 	}
 	if _, err := b.store.MoveSandbox(t.Context(), store.Move{Ref: farm.Ref{Tenant: "acme", ID: box.ID}, To: farm.SandboxLost}); err != nil { // it has ended then
 		t.Fatal(err)

@@ -53,6 +53,10 @@ func sandboxOf(b *farm.Sandbox) wire.Sandbox {
 	}
 	out.EnvNames, out.AllowHosts = emptyIfNil(out.EnvNames), emptyIfNil(b.Spec.AllowHosts)
 	out.Secrets = emptyIfNil(secretNames(b.Spec.Secrets))
+	out.Usage = make([]wire.UseSample, len(b.Recent))
+	for i, one := range b.Recent {
+		out.Usage[i] = wire.UseSample(one)
+	}
 	if b.Spec.GPU != nil && b.Spec.GPU.Count > 0 {
 		out.GPU = &wire.GPU{Count: b.Spec.GPU.Count, Model: b.Spec.GPU.Model}
 	}

@@ -24,6 +24,14 @@ type Sandbox struct {
 	TTLSeconds  int               `json:"ttl_seconds" doc:"life from its creation, or from the last PATCH"`
 	IdleSeconds int               `json:"idle_seconds" doc:"life after the end of its last use; 0: no idle limit"`
 	OnIdle      string            `json:"on_idle" doc:"what happens when it has been idle for idle_seconds" enum:"close,hibernate"`
+
+	Usage []UseSample `json:"usage" doc:"what it used of late, the oldest first: at most 20 samples, about worker.reconcile_every apart"`
+}
+
+// UseSample is what a sandbox used at one time.
+type UseSample struct {
+	CPUs     float64 `json:"cpus" doc:"cores, a mean since the sample before"`
+	MemoryMB int     `json:"memory_mb" doc:"MiB of memory, with files in the workspace and /tmp"`
 }
 
 // Resources are the limits of a sandbox.

@@ -75,6 +75,17 @@ type Sandbox struct {
 	OneShot bool `json:"one_shot,omitempty"` // made by a run job and closed with it
 	Pooled  bool `json:"pooled,omitempty"`   // claimed a member of the warm pool, and has its id
 	Expired bool `json:"expired,omitempty"`  // it closes since its deadline has passed, so it ends as expired
+
+	Recent []UseSample `json:"-"` // what it used, the oldest first, at most MaxUseSamples; the store keeps it
+}
+
+// MaxUseSamples is how many samples of what a sandbox uses are kept, the newest.
+const MaxUseSamples = 20
+
+// UseSample is what a sandbox used at one time.
+type UseSample struct {
+	CPUs     float64 // cores, a mean since the sample before
+	MemoryMB int     // MiB, with files in its writable places
 }
 
 // Ref names the sandbox.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -110,7 +111,22 @@ func decodeSandbox(f map[string]string) (*farm.Sandbox, error) {
 			return nil, fmt.Errorf("decode hosts of sandbox %s: %w", box.ID, err)
 		}
 	}
+	box.Recent = decodeUse(f["recent"])
 	return &box, nil
+}
+
+// decodeUse reads samples as usage_add.lua writes them: thousandths of a core and KiB, separated by colons. What cannot be read is left out.
+func decodeUse(text string) []farm.UseSample {
+	var out []farm.UseSample
+	for one := range strings.FieldsSeq(text) {
+		cpu, memory, _ := strings.Cut(one, ":")
+		milli, err1 := strconv.Atoi(cpu)
+		kb, err2 := strconv.Atoi(memory)
+		if err1 == nil && err2 == nil {
+			out = append(out, farm.UseSample{CPUs: float64(milli) / 1000, MemoryMB: kb >> 10})
+		}
+	}
+	return out
 }
 
 func encode(what string, v any) ([]byte, error) {

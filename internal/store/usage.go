@@ -41,7 +41,8 @@ type usageArgs struct {
 	MemoryKB  int64  `lua:"memory_kb"`
 	GPUs      int    `lua:"gpus"`
 	Day       string `lua:"day"`
-	Keep      int    `lua:"keep"` // seconds
+	Keep      int    `lua:"keep"`   // seconds
+	Recent    int    `lua:"recent"` // samples that the record remembers
 }
 
 // AddUsage adds what a sandbox has used since its last sample to its tenant's day, and returns what it added. The same sample again, or one of
@@ -50,7 +51,7 @@ func (s *Store) AddUsage(ctx context.Context, sample Sample) (Usage, error) {
 	today := s.now().UTC().Format(dayForm)
 	r, err := s.run(ctx, "add usage", s.scripts.usageAdd, sample.Sandbox.Tenant, values(usageArgs{
 		ID: sample.Sandbox.ID, Container: sample.Container, CPU: sample.CPU.Microseconds(), MemoryKB: sample.MemoryKB, GPUs: sample.GPUs,
-		Day: today, Keep: s.usageKeep(),
+		Day: today, Keep: s.usageKeep(), Recent: farm.MaxUseSamples,
 	})...)
 	if err != nil {
 		return Usage{}, err

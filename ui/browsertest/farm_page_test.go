@@ -70,6 +70,8 @@ open("notes.txt", "w").write("notes")
 	p.goTo("#/artifacts")
 	p.sees("notes.txt")
 	p.until(`[...document.querySelectorAll(".artifacts img")].filter((one) => one.complete && one.naturalWidth > 0).length === 2`)
+	p.do(chromedp.Evaluate(`(() => { const by = document.querySelector("[aria-label=Groups]"); by.value = "sandbox"; by.dispatchEvent(new Event("change", { bubbles: true })); })()`, nil))
+	p.until(`document.querySelector(".group h2 a")?.getAttribute("href").startsWith("#/sandboxes/sbx_")`)
 	p.accessible("artifacts")
 	if text := value[string](p, `document.querySelector(".main-nav").innerText`); strings.Contains(text, "Farm") {
 		t.Error("who is no operator is shown the farm")

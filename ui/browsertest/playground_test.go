@@ -4,9 +4,14 @@ package browsertest
 
 import (
 	"bytes"
+	"context"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/chromedp/cdproto/cdp"
+	cdppage "github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
 )
 
@@ -19,6 +24,16 @@ func TestPlayground(t *testing.T) {
 	p.until(`Boolean(document.querySelector(".see .badge.good"))`)
 	p.until(`[...document.querySelectorAll(".see .picture img")].some((one) => one.complete && one.naturalWidth > 100)`)
 	p.sees("butterfly.png")
+	opened := chromedp.WaitNewTarget(p.ctx, func(info *target.Info) bool { return strings.HasPrefix(info.URL, "blob:"+p.farm.url+"/") })
+	p.click(".see .picture a")
+	select {
+	case id := <-opened:
+		p.do(chromedp.ActionFunc(func(ctx context.Context) error {
+			return target.CloseTarget(id).Do(cdp.WithExecutor(ctx, chromedp.FromContext(ctx).Browser))
+		}), cdppage.BringToFront())
+	case <-time.After(patience):
+		t.Error("the picture opens in no tab of its own")
+	}
 	p.until(`[...document.querySelectorAll(".artifacts img")].every((one) => one.complete && one.naturalWidth > 100)`)
 	p.shot("playground")
 	if file := p.download(".artifacts a[download]"); !bytes.HasPrefix(file, []byte("t,r\n0.0000,")) {

@@ -17,7 +17,7 @@ import (
 
 func TestASandboxesPage(t *testing.T) {
 	t.Parallel()
-	f := startFarm(t, withKeys()...)
+	f := startFarm(t, append(withKeys(), "SANDFARM_WORKER_RECONCILE_EVERY=2s")...)
 	p := openPage(t, f, "#/sandboxes")
 	p.size(1360, 900, "light")
 	p.logIn(acme)
@@ -76,6 +76,8 @@ func TestASandboxesPage(t *testing.T) {
 	p.accessible("facts")
 	p.goTo("#/sandboxes")
 	p.sees("analysis")
+	p.until(`document.querySelectorAll(".row.box .sparks svg").length === 2`) // of the first samples
+	p.shot("sandboxes")
 	p.accessible("sandboxes")
 	p.goTo("#/sandboxes/" + id + "/notebook")
 	p.sees("92.25")

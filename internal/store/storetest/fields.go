@@ -32,7 +32,7 @@ func fieldsAreStored(t *testing.T, factory Factory) {
 		box.Spec.Env = map[string]string{name: ""} // the values are in the request only
 	}
 	ref := farm.Ref{Tenant: Tenant, ID: box.ID}
-	boxFields := cmpopts.IgnoreFields(farm.Sandbox{}, "State", "ReadyAt", "LastUsedAt", "ClosedAt", "Generation", "Expired")
+	boxFields := cmpopts.IgnoreFields(farm.Sandbox{}, "State", "ReadyAt", "LastUsedAt", "ClosedAt", "Generation", "Expired", "Recent")
 	if diff := cmp.Diff(&box, b.sandbox(t, ref), boxFields); diff != "" {
 		t.Errorf("sandbox (-accepted +stored):\n%s", diff)
 	}
@@ -46,7 +46,7 @@ func fieldsAreStored(t *testing.T, factory Factory) {
 	if restored, err := b.RestoreSandbox(t.Context(), &other); err != nil || !restored {
 		t.Fatalf("RestoreSandbox = %v, %v", restored, err)
 	}
-	boxFields = cmpopts.IgnoreFields(farm.Sandbox{}, "State", "ReadyAt", "ClosedAt", "Expired")
+	boxFields = cmpopts.IgnoreFields(farm.Sandbox{}, "State", "ReadyAt", "ClosedAt", "Expired", "Recent")
 	if diff := cmp.Diff(&other, b.sandbox(t, farm.Ref{Tenant: Tenant, ID: other.ID}), boxFields); diff != "" {
 		t.Errorf("sandbox (-restored +stored):\n%s", diff)
 	}

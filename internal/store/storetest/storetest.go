@@ -88,6 +88,7 @@ func Run(t *testing.T, factory Factory) {
 		"KeysAreBounded":                keysAreBounded,
 		"ActivityIsOfTheLastHour":       activityIsOfTheLastHour,
 		"FleetEventsAreToldOnce":        fleetEventsAreToldOnce,
+		"RecentUseIsBounded":            recentUseIsBounded,
 		"FleetEventsAreBounded":         fleetEventsAreBounded,
 		"AuditIsListed":                 auditIsListed,
 		"AuditIsBounded":                auditIsBounded,

@@ -67,6 +67,26 @@ func usageIsAddedOnce(t *testing.T, factory Factory) {
 	}
 }
 
+// recentUseIsBounded takes more samples than a record remembers: the newest stay, and those that are less than a second apart count as one.
+func recentUseIsBounded(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	var cpu time.Duration
+	for i := range farm.MaxUseSamples + 1 {
+		b.clock.forward(10 * time.Second)
+		cpu += 5 * time.Second
+		for range 2 { // the second one adds nothing
+			if _, err := b.AddUsage(t.Context(), store.Sample{Sandbox: box, Container: "c", CPU: cpu, MemoryKB: int64(i+1) << 10}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := b.sandbox(t, box).Recent
+		if len(got) != min(i+1, farm.MaxUseSamples) || got[len(got)-1] != (farm.UseSample{CPUs: 0.5, MemoryMB: i + 1}) {
+			t.Fatalf("after %d samples: %v", i+1, got)
+		}
+	}
+}
+
 // storedBytesAreUsage: what is stored is counted by the time that it is stored.
 func storedBytesAreUsage(t *testing.T, factory Factory) {
 	b := setup(t, factory)

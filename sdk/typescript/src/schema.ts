@@ -1782,6 +1782,8 @@ export interface components {
             state: "queued" | "starting" | "ready" | "busy" | "hibernated" | "closing" | "closed" | "expired" | "failed" | "lost";
             /** @description life from its creation, or from the last PATCH */
             ttl_seconds: number;
+            /** @description what it used of late, the oldest first: at most 20 samples, about worker.reconcile_every apart */
+            usage: components["schemas"]["UseSample"][];
         };
         SandboxList: {
             /** @description the entries of this page */
@@ -1913,6 +1915,12 @@ export interface components {
             quotas: components["schemas"]["Quota"][];
             /** @description name of the tenant */
             tenant: string;
+        };
+        UseSample: {
+            /** @description cores, a mean since the sample before */
+            cpus: number;
+            /** @description MiB of memory, with files in the workspace and /tmp */
+            memory_mb: number;
         };
         WatchReady: {
             /** @description how many directories that are now */
@@ -2131,6 +2139,7 @@ export type Timings = components['schemas']['Timings'];
 export type Truncated = components['schemas']['Truncated'];
 export type UpdateRequest = components['schemas']['UpdateRequest'];
 export type Usage = components['schemas']['Usage'];
+export type UseSample = components['schemas']['UseSample'];
 export type WatchReady = components['schemas']['WatchReady'];
 export type Worker = components['schemas']['Worker'];
 export type WorkerItems = components['schemas']['WorkerItems'];

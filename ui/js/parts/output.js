@@ -62,13 +62,25 @@ function Page({ source }) {
   return html`<iframe class="page" ref=${frame} sandbox="allow-scripts" src="ui/frame.html" title=${t("output.page")} style=${{ height: `${height}px` }} onLoad=${show}></iframe>`;
 }
 
+// Picture is a picture that opens in a tab of its own, as one of the types of PICTURES: a document of such a type runs nothing.
+function Picture({ type, value, alt }) {
+  const open = (event) => {
+    if (value.url) return;
+    event.preventDefault(); // browsers open no data: address in a tab
+    const address = URL.createObjectURL(new Blob([Uint8Array.from(atob(value.data.replace(/\s/g, "")), (c) => c.charCodeAt(0))], { type }));
+    window.open(address, "_blank");
+    setTimeout(() => URL.revokeObjectURL(address), 60000);
+  };
+  return html`<figure class="picture"><a href=${value.url || "#"} target="_blank" rel="noopener" title=${t("output.open")} onClick=${open}><img alt=${alt} src=${value.url || `data:${type};base64,${value.data}`} /></a></figure>`;
+}
+
 // Rich shows one value in the best of its forms.
 function Rich({ rich }) {
   const picture = PICTURES.find((mime) => rich[mime]);
   const text = rich["text/plain"] ? rich["text/plain"].data || "" : "";
   const source = rich["text/html"] ? rich["text/html"].data || "" : "";
   const table = useMemo(() => tableOf(source), [source]);
-  if (picture) return html`<figure class="picture"><img alt=${text || t("output.picture")} src=${rich[picture].url || `data:${picture};base64,${rich[picture].data}`} /></figure>`;
+  if (picture) return html`<${Picture} type=${picture} value=${rich[picture]} alt=${text || t("output.picture")} />`;
   if (rich["image/svg+xml"]) {
     const svg = rich["image/svg+xml"];
     return html`<figure class="picture"><img alt=${text || t("output.picture")} src=${svg.url || (svg.data.trimStart().startsWith("<") ? `data:image/svg+xml,${encodeURIComponent(svg.data)}` : `data:image/svg+xml;base64,${svg.data}`)} /></figure>`;

@@ -7,10 +7,10 @@ import { bytes } from "../format.js";
 const EVERY = 4000; // milliseconds between samples
 const KEPT = 60; // samples
 
-// Line draws values as a line over a width of KEPT samples; the newest is on the right, and `top` is at least the upper end.
-export function Line({ values, top, label }) {
+// Line draws values as a line over a width of so many samples; the newest is on the right, and `top` is at least the upper end.
+export function Line({ values, top, label, width = KEPT }) {
   const most = Math.max(top, ...values) || 1;
-  const points = values.map((value, i) => `${((KEPT - values.length + i) / (KEPT - 1)) * 100},${22 - (value / most) * 20}`);
+  const points = values.map((value, i) => `${((width - values.length + i) / (width - 1)) * 100},${22 - (value / most) * 20}`);
   return html`<svg class="line" viewBox="0 0 100 24" preserveAspectRatio="none" role="img" aria-label=${label}>
     ${points.length > 1 && html`<polygon points=${`${points.join(" ")} 100,24 ${points[0].split(",")[0]},24`} /><polyline points=${points.join(" ")} />`}
   </svg>`;

@@ -1,6 +1,7 @@
 // Every file that jobs made, newest first.
 import { html, useState, useMemo } from "../lib.js";
 import { t } from "../i18n.js";
+import { ago } from "../format.js";
 import { Empty, ErrorBox, Loading } from "../parts/basic.js";
 import { Artifacts as Gallery, isPicture } from "../parts/output.js";
 import { useRows } from "./jobs.js";
@@ -8,20 +9,25 @@ import { useRows } from "./jobs.js";
 export function ArtifactsPage() {
   const [search, setSearch] = useState("");
   const [kind, setKind] = useState("");
+  const [by, setBy] = useState("job");
   const rows = useRows("v1/artifacts", { name: search.includes(".") ? search.trim() : "" }, 0);
   const word = search.trim().toLowerCase();
   const items = rows.items.filter((one) => (!kind || isPicture(one.content_type) === (kind === "pictures")) && (!word || one.path.toLowerCase().includes(word) || one.job_id.includes(word) || one.sandbox_id.includes(word)));
-  // one group for each job, in the order of the list
-  const groups = useMemo(() => [...items.reduce((all, one) => all.set(one.job_id, [...(all.get(one.job_id) || []), one]), new Map())], [items]);
+  // one group for each job or sandbox, in the order of the list
+  const groups = useMemo(() => [...items.reduce((all, one) => {
+    const of = one[`${by}_id`];
+    return all.set(of, [...(all.get(of) || []), one]);
+  }, new Map())], [items, by]);
   return html`<div class="list-page">
     <header class="bar-head"><h1>${t("nav.artifacts")}</h1>
       <input type="search" placeholder=${t("artifacts.search")} aria-label=${t("artifacts.search")} value=${search} onInput=${(event) => setSearch(event.target.value)} />
       <select aria-label=${t("jobs.kind")} value=${kind} onChange=${(event) => setKind(event.target.value)}><option value="">${t("artifacts.all")}</option><option value="pictures">${t("artifacts.pictures")}</option><option value="files">${t("artifacts.files")}</option></select>
+      <select aria-label=${t("artifacts.by")} value=${by} onChange=${(event) => setBy(event.target.value)}><option value="job">${t("artifacts.byJob")}</option><option value="sandbox">${t("artifacts.bySandbox")}</option></select>
     </header>
     <${ErrorBox} error=${rows.error} />
     ${!rows.first && !rows.error && html`<${Loading} />`}
     ${rows.first && items.length === 0 && html`<${Empty} icon="image" title=${t("artifacts.empty.title")}>${t("artifacts.empty")}<//>`}
-    ${groups.map(([job, of]) => html`<section class="group" key=${job}><h2><a href=${`#/jobs/${job}`}><code>${job}</code></a></h2><${Gallery} artifacts=${of} /></section>`)}
+    ${groups.map(([id, of]) => html`<section class="group" key=${id}><h2><a href=${`#/${by === "job" ? "jobs" : "sandboxes"}/${id}`}><code>${id}</code></a> <span class="soft small">${ago(of[0].created_at)}</span></h2><${Gallery} artifacts=${of} /></section>`)}
     ${rows.hasMore && html`<p><button type="button" disabled=${rows.loading} onClick=${rows.more}>${t("more")}</button></p>`}
   </div>`;
 }

@@ -5,8 +5,11 @@ import { post } from "../api.js";
 import { usePoll, useNow } from "../data.js";
 import { ago, bytes, shortId } from "../format.js";
 import { Badge, Dialog, Empty, ErrorBox, Field, Icon, Loading, useAction } from "../parts/basic.js";
+import { Line } from "../parts/use.js";
 import { useRows, Window } from "./jobs.js";
 
+const LABELS = 200; // that the filter lists
+const SAMPLES = 20; // of a sandbox's use that the farm keeps
 const OPEN = "queued,starting,ready,busy,hibernated,closing";
 
 export function Sandboxes({ session }) {
@@ -18,6 +21,7 @@ export function Sandboxes({ session }) {
   const now = useNow(5000);
   const word = label ? "" : search.trim().toLowerCase();
   const items = rows.items.filter((one) => !word || one.id.includes(word) || one.name.toLowerCase().includes(word) || Object.entries(one.labels || {}).some(([k, v]) => `${k}=${v}`.toLowerCase().includes(word)));
+  const labels = [...new Set(rows.items.flatMap((one) => Object.entries(one.labels || {}).map(([key, value]) => `${key}=${value}`)))].sort().slice(0, LABELS);
   const end = useRef(null);
   end.current = rows.more;
   const onEnd = useMemo(() => () => end.current(), []);
@@ -25,6 +29,9 @@ export function Sandboxes({ session }) {
     <header class="bar-head">
       <h1>${t("nav.sandboxes")}</h1>
       <input type="search" placeholder=${t("boxes.search")} aria-label=${t("boxes.search")} value=${search} onInput=${(event) => setSearch(event.target.value)} />
+      ${(labels.length > 0 || label) && html`<select aria-label=${t("boxes.labels")} value=${label} onChange=${(event) => setSearch(event.target.value)}>
+        <option value="">${t("boxes.labels")}</option>${[...new Set([...(label ? [label] : []), ...labels])].map((one) => html`<option key=${one} value=${one}>${one}</option>`)}
+      </select>`}
       <select aria-label=${t("jobs.state")} value=${states} onChange=${(event) => setStates(event.target.value)}>
         <option value=${OPEN}>${t("boxes.open")}</option><option value="">${t("boxes.all")}</option><option value="hibernated">${t("state.hibernated")}</option>
         <option value="closed,expired">${t("state.closed")}</option><option value="failed,lost">${t("boxes.broken")}</option>
@@ -46,9 +53,23 @@ const Row = ({ box, now, style }) => html`<li style=${style}><a class="row box" 
   <${Badge} state=${box.state} />
   <span class="what"><strong>${box.name || shortId(box.id)}</strong>${Object.entries(box.labels || {}).slice(0, 4).map(([key, value]) => html` <span class="label">${key}=${value}</span>`)}</span>
   <span class="soft meta">${box.image} · ${bytes(box.resources.memory_mb * 1048576)} · ${t("boxes.cores", { n: box.resources.cpus })}${box.gpu && box.gpu.count ? ` · ${box.gpu.count} GPU` : ""}</span>
+  <${Spark} box=${box} />
   <time class="soft" datetime=${box.created_at} title=${box.created_at}>${ago(box.created_at, now)}</time>
   <span class="soft until">${isOpen(box) ? t("boxes.until", { when: ago(box.expires_at, now) }) : box.reason}</span>
 </a></li>`;
+
+// Spark shows what a sandbox used of its cores and of its memory of late.
+function Spark({ box }) {
+  const usage = box.usage || [];
+  const last = usage[usage.length - 1];
+  if (!last || !isOpen(box)) return html`<span class="sparks"></span>`;
+  const cores = t("use.cores", { n: last.cpus.toFixed(1), all: box.resources.cpus });
+  const memory = t("boxes.used", { n: bytes(last.memory_mb * 1048576), all: bytes(box.resources.memory_mb * 1048576) });
+  return html`<span class="sparks" title=${`${cores}, ${memory}`}>
+    <${Line} values=${usage.map((one) => one.cpus)} top=${box.resources.cpus} label=${cores} width=${SAMPLES} />
+    <${Line} values=${usage.map((one) => one.memory_mb)} top=${box.resources.memory_mb} label=${memory} width=${SAMPLES} />
+  </span>`;
+}
 
 // Create asks for what a new sandbox should be.
 function Create({ onClose }) {

@@ -309,4 +309,10 @@ export default {
   "events.drain_started": "drain began",
   "events.node_drained": "node drained",
   "events.drain_ended": "drain ended",
+  "boxes.used": "{n} of {all} of memory",
+  "boxes.labels": "any label",
+  "artifacts.by": "Groups",
+  "artifacts.byJob": "by job",
+  "artifacts.bySandbox": "by sandbox",
+  "output.open": "Open in a tab of its own",
 };

@@ -309,4 +309,10 @@ export default {
   "events.drain_started": "开始排空",
   "events.node_drained": "节点已排空",
   "events.drain_ended": "排空结束",
+  "boxes.used": "内存 {n} / {all}",
+  "boxes.labels": "任意标签",
+  "artifacts.by": "分组",
+  "artifacts.byJob": "按任务",
+  "artifacts.bySandbox": "按沙箱",
+  "output.open": "在新标签页中打开",
 };

@@ -191,6 +191,7 @@ class SandboxInfo:
         ttl_seconds: lifetime, from its creation or the last `keep_alive`.
         idle_seconds: how long it may be idle; 0: no limit.
         on_idle: what happens then: `close` or `hibernate`.
+        usage: what it used of late, the oldest first: `{"cpus", "memory_mb"}`.
     """
 
     id: str = ""
@@ -213,6 +214,7 @@ class SandboxInfo:
     ttl_seconds: int = 0
     idle_seconds: int = 0
     on_idle: str = "close"
+    usage: tuple[Mapping[str, Any], ...] = d.field(tuple, default=())
 
     @property
     def open(self) -> bool:
