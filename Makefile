@@ -162,6 +162,7 @@ ROLLING_FROM ?= e04ae00
 test-rolling: setup-test build ## update a farm of the release before (ROLLING_FROM, a commit) process by process while it works; 4 minutes
 	bin/sandfarm image build python
 	@deploy/before.sh "$(ROLLING_FROM)" bin/sandfarm-before
+	bin/sandfarm-before image build python
 	@report=$$(mktemp); SANDFARM_TEST_REPORT=$$report SANDFARM_TEST_BEFORE=$(CURDIR)/bin/sandfarm-before \
 	go test -json -count=1 -timeout 10m -tags faults,rolling -run '^TestRollingUpdate$$' $(FLAGS) ./internal/faulttest | $(TESTSUM) -noskip; \
 	result=$$?; echo; cat "$$report"; rm -f "$$report"; exit $$result

@@ -1,6 +1,9 @@
 package faulttest
 
 import (
+	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -129,10 +132,17 @@ func (f *Farm) Objects(box, job string) int {
 // KillSandbox kills the agent of a sandbox, its first process, from outside. The sandbox must be on the farm's first engine.
 func (f *Farm) KillSandbox(box string) {
 	f.t.Helper()
-	out, err := docker(f.cfg.Engine, "inspect", "--format", "{{.State.Pid}}", f.containerOf(box))
+	container := f.containerOf(box)
+	out, err := docker(f.cfg.Engine, "inspect", "--format", "{{.State.Pid}}", container)
 	var pid int
 	if err == nil {
 		pid, err = strconv.Atoi(strings.TrimSpace(out))
+	}
+	if err == nil && pid > 1 {
+		var groups []byte // an engine in a pid namespace of its own means another process
+		if groups, err = os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid)); err == nil && !strings.Contains(string(groups), container) {
+			err = errors.New("it is not in the container: the engine must count processes as this test does")
+		}
 	}
 	if err == nil && pid > 1 {
 		err = syscall.Kill(pid, syscall.SIGKILL)
