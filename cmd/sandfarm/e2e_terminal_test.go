@@ -132,7 +132,7 @@ func TestTerminals(t *testing.T) {
 	}
 	box := made.Sandbox.ID
 	for name, test := range map[string]func(*testing.T, *farmProcess, string){
-		"Shell": shellOnATerminal, "Leave": leaveAndComeBack, "Exec": execOnATerminal, "Pipes": execOnPipes, "Restarts": execStartedAgain, "Killed": killedClient,
+		"Shell": shellOnATerminal, "Leave": leaveAndComeBack, "Exec": execOnATerminal, "Pipes": execOnPipes, "Restarts": execStartedAgain, "Site": aSiteInASandbox, "Killed": killedClient,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
