@@ -2,6 +2,7 @@ package process
 
 import (
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -44,11 +45,12 @@ func KillTree(leader int, mark string) {
 	}
 }
 
-// matching lists them. unsure: there may be another one, in the middle of an exec, where it does not show whether it has the mark.
+// matching lists them. unsure: there may be another one, in the middle of an exec, where it does not show whether it has the mark. Where the agent
+// is not PID 1, only what it started can have one: the machine starts programs all the time.
 func matching(leader int, mark string) (pids []int, unsure bool) {
 	self := os.Getpid()
 	all := processes()
-	hit := map[int]bool{}
+	hit, unknown := map[int]bool{}, []int{}
 	for _, p := range all {
 		if p.pid == self || p.zombie {
 			continue
@@ -61,12 +63,18 @@ func matching(leader int, mark string) (pids []int, unsure bool) {
 			continue
 		}
 		env, known := environment(p.pid)
-		unsure = unsure || !known
+		if !known {
+			unknown = append(unknown, p.pid)
+		}
 		if hasEntry(env, mark+"\x00") {
 			hit[p.pid] = true
 		}
 	}
-	return withDescendants(all, hit), unsure
+	if len(unknown) > 0 && self != 1 {
+		own := withDescendants(all, map[int]bool{self: true})
+		unknown = slices.DeleteFunc(unknown, func(pid int) bool { return !slices.Contains(own, pid) })
+	}
+	return withDescendants(all, hit), len(unknown) > 0
 }
 
 // processes lists all but the kernel's threads.

@@ -62,9 +62,10 @@ func (s *Server) runProcess(p *liveProcess, spec farm.ProcessSpec) agent.Outcome
 		}
 		p.wait()
 		if logged != nil {
-			process.KillTree(logged.PID, p.Mark()) // what a failed server leaves may hold its port
+			process.KillTree(logged.PID, "") // what a failed server leaves in its session may hold its port
 		}
 		if !p.pause(pause, spec.Timeout) {
+			process.KillTree(0, p.Mark()) // what has left the session of a run
 			return out
 		}
 		logged = s.startAgain(p, spec)

@@ -14,14 +14,14 @@ import (
 // failing is a process that is started again when it fails.
 func failing(command string, restarts int) farm.ProcessSpec {
 	s := spec(command)
-	s.Restart, s.MaxRestarts = farm.RestartOnFailure, restarts
+	s.Restart, s.MaxRestarts, s.MaxProcesses = farm.RestartOnFailure, restarts, 20
 	return s
 }
 
 // becomes waits until a process is as done says.
 func becomes(t *testing.T, l client.Live, id string, done func(farm.Process) bool) farm.Process {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		p, err := l.Process(t.Context(), id)
 		agenttest.Must(t, err)
 		if done(p) {
@@ -36,6 +36,7 @@ func becomes(t *testing.T, l client.Live, id string, done func(farm.Process) boo
 func TestAProcessThatFailsIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	const limit = 2
+	l := agenttest.StartPlain(t).Live()
 	for _, c := range []struct {
 		name           string
 		restart        farm.Restart
@@ -51,8 +52,7 @@ func TestAProcessThatFailsIsStartedAgain(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			l := agenttest.StartPlain(t).Live()
-			s := failing(fmt.Sprintf(`n=$(cat runs 2>/dev/null || echo 0); echo "run $n"; echo $((n+1)) > runs; test $n -ge %d || exit 3`, c.failures), limit)
+			s := failing(fmt.Sprintf(`n=$(cat %[1]s 2>/dev/null || echo 0); echo "run $n"; echo $((n+1)) > %[1]s; test $n -ge %[2]d || exit 3`, c.name, c.failures), limit)
 			s.Restart = c.restart
 			p := startProcess(t, l, s)
 			want := ""
@@ -73,10 +73,10 @@ func TestAProcessThatFailsIsStartedAgain(t *testing.T) {
 
 func TestInputGoesOnWithTheNextRun(t *testing.T) {
 	t.Parallel()
+	l := agenttest.StartPlain(t).Live()
 	for name, terminal := range map[string]*farm.TerminalSize{"Pipe": nil, "Terminal": {Cols: 91, Rows: 37}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := agenttest.StartPlain(t).Live()
 			s := failing(`echo "up $$"; read line; echo "got $line"; stty size 2>/dev/null; test "$line" = c || exit 1`, 5)
 			s.Stdin, s.Terminal = true, terminal
 			p := startProcess(t, l, s)
@@ -140,7 +140,6 @@ func TestAProcessThatFailsEnds(t *testing.T) {
 	})
 	t.Run("WithWhatItStarted", func(t *testing.T) {
 		t.Parallel()
-		l := agenttest.StartPlain(t).Live()
 		text, _, _, end := follow(t, l, startProcess(t, l, failing(`if test -f child; then grep -h '^State:.[RSD]' /proc/$(cat child)/status 2>/dev/null; echo over; exit 0; fi; sleep 1000 & echo $! > child; exit 1`, 1)).ID, "r", 0, nil)
 		if text != "over\n" || *end.ExitCode != 0 {
 			t.Errorf("%q, %+v", text, end)
@@ -148,7 +147,6 @@ func TestAProcessThatFailsEnds(t *testing.T) {
 	})
 	t.Run("WhenItCannotStart", func(t *testing.T) {
 		t.Parallel()
-		l := agenttest.StartPlain(t).Live()
 		s := failing("mkdir gone", 2)
 		follow(t, l, startProcess(t, l, s).ID, "r", 0, nil)
 		s.Command, s.Cwd = `rmdir "$PWD"; exit 1`, "gone"
