@@ -38,7 +38,7 @@ func (c *Client) Artifacts(ctx context.Context, filter ArtifactFilter) iter.Seq2
 	if filter.JobID != "" {
 		query.Set("job_id", filter.JobID)
 	}
-	return pages[wire.Artifact](ctx, c, []string{"v1", "artifacts"}, query)
+	return listPaged[wire.Artifact](ctx, c, []string{"v1", "artifacts"}, query)
 }
 
 // Artifact reads an artifact, with a fresh link.

@@ -9,27 +9,27 @@ import (
 
 // Images lists the sandbox images of the farm.
 func (c *Client) Images(ctx context.Context) ([]wire.Image, error) {
-	return all[wire.Image](ctx, c, "v1", "images")
+	return listWhole[wire.Image](ctx, c, "v1", "images")
 }
 
 // Workers lists the live workers.
 func (c *Client) Workers(ctx context.Context) ([]wire.Worker, error) {
-	return all[wire.Worker](ctx, c, "v1", "workers")
+	return listWhole[wire.Worker](ctx, c, "v1", "workers")
 }
 
 // Queues lists the queues with their backlogs.
 func (c *Client) Queues(ctx context.Context) ([]wire.Queue, error) {
-	return all[wire.Queue](ctx, c, "v1", "queues")
+	return listWhole[wire.Queue](ctx, c, "v1", "queues")
 }
 
 // Activity lists the minutes of the last hour, the oldest first, with what became of the jobs that workers ended. It needs the scope admin.
 func (c *Client) Activity(ctx context.Context) ([]wire.Minute, error) {
-	return all[wire.Minute](ctx, c, "v1", "activity")
+	return listWhole[wire.Minute](ctx, c, "v1", "activity")
 }
 
 // FleetEvents lists what happened to workers and nodes, the newest first; the farm keeps 200. It needs the scope admin.
 func (c *Client) FleetEvents(ctx context.Context) ([]wire.FleetEvent, error) {
-	return all[wire.FleetEvent](ctx, c, "v1", "events")
+	return listWhole[wire.FleetEvent](ctx, c, "v1", "events")
 }
 
 // Limits reads the limits of the farm on requests.

@@ -30,7 +30,7 @@ func (c *Client) Jobs(ctx context.Context, filter JobFilter) iter.Seq2[wire.Job,
 	if filter.State != "" {
 		query.Set("state", filter.State)
 	}
-	return pages[wire.Job](ctx, c, []string{"v1", "jobs"}, query)
+	return listPaged[wire.Job](ctx, c, []string{"v1", "jobs"}, query)
 }
 
 // JobRequest reads the full request of a job. In Job.Request, long code is cut.

@@ -24,7 +24,7 @@ func (c *Client) Keys(ctx context.Context, tenant string) iter.Seq2[wire.Key, er
 	if tenant != "" {
 		query.Set("tenant", tenant)
 	}
-	return pages[wire.Key](ctx, c, []string{"v1", "keys"}, query)
+	return listPaged[wire.Key](ctx, c, []string{"v1", "keys"}, query)
 }
 
 // RevokeKey revokes an API key. No process of the farm takes it after a second.
@@ -47,5 +47,5 @@ func (c *Client) Audit(ctx context.Context, filter AuditFilter) iter.Seq2[wire.A
 	if !filter.After.IsZero() {
 		query.Set("created_after", filter.After.UTC().Format(time.RFC3339Nano))
 	}
-	return pages[wire.AuditEntry](ctx, c, []string{"v1", "audit"}, query)
+	return listPaged[wire.AuditEntry](ctx, c, []string{"v1", "audit"}, query)
 }

@@ -13,8 +13,8 @@ import (
 // pageSize is the largest page that the farm allows.
 const pageSize = 200
 
-// pages lists all items, page by page. An error ends it.
-func pages[T any](ctx context.Context, c *Client, path []string, query url.Values) iter.Seq2[T, error] {
+// listPaged lists all items, page by page. An error ends it.
+func listPaged[T any](ctx context.Context, c *Client, path []string, query url.Values) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var zero T
 		asked := url.Values{"limit": {strconv.Itoa(pageSize)}}
@@ -41,8 +41,8 @@ func pages[T any](ctx context.Context, c *Client, path []string, query url.Value
 	}
 }
 
-// all reads a list without pages.
-func all[T any](ctx context.Context, c *Client, path ...string) ([]T, error) {
+// listWhole reads a list without pages.
+func listWhole[T any](ctx context.Context, c *Client, path ...string) ([]T, error) {
 	var got wire.Items[T]
 	err := c.json(ctx, call{method: http.MethodGet, path: path}, &got)
 	return got.Items, err

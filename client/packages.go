@@ -15,7 +15,7 @@ func (c *Client) Install(ctx context.Context, id string, request wire.PackagesRe
 
 // Packages lists the packages of a sandbox: those of its image, those installed later, and those being installed.
 func (c *Client) Packages(ctx context.Context, id string) ([]wire.Package, error) {
-	return all[wire.Package](ctx, c, sandboxPath(id, "packages")...)
+	return listWhole[wire.Package](ctx, c, sandboxPath(id, "packages")...)
 }
 
 // Package reads the status of a package of a sandbox. Names of Python packages are compared by PEP 503; names of npm packages

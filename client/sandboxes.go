@@ -45,7 +45,7 @@ func (c *Client) Sandboxes(ctx context.Context, filter SandboxFilter) iter.Seq2[
 	for key, value := range filter.Labels {
 		query.Add("label", key+"="+value)
 	}
-	return pages[wire.Sandbox](ctx, c, []string{"v1", "sandboxes"}, query)
+	return listPaged[wire.Sandbox](ctx, c, []string{"v1", "sandboxes"}, query)
 }
 
 // Update changes the name, the labels, the time to live or the hosts of a sandbox. The time to live starts again from now.

@@ -33,7 +33,7 @@ func (c *Client) usage(ctx context.Context, days int, path ...string) (wire.Usag
 
 // Tenants lists the tenants by name, page by page. An error ends it.
 func (c *Client) Tenants(ctx context.Context) iter.Seq2[wire.Tenant, error] {
-	return pages[wire.Tenant](ctx, c, []string{"v1", "tenants"}, nil)
+	return listPaged[wire.Tenant](ctx, c, []string{"v1", "tenants"}, nil)
 }
 
 // Tenant reads a tenant's quotas.

@@ -10,16 +10,16 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// shelf is the part of the pool for one image and runtime on one node. Runtime is empty for the default.
-type shelf struct{ node, image, runtime string }
+// poolKey is the part of the pool for one image and runtime on one node. Runtime is empty for the default.
+type poolKey struct{ node, image, runtime string }
 
-// stock counts the members of a shelf.
+// stock counts the members of a pool key.
 type stock struct{ ready, target int }
 
 // pool is the state of the warm pool at the last run of the loop.
 type pool struct {
-	mu      sync.Mutex
-	shelves map[shelf]stock
+	mu     sync.Mutex
+	stocks map[poolKey]stock
 }
 
 // checkPool compares the warm pool with the targets of the workers. Workers start and remove members. No create claims those of a node without
@@ -33,28 +33,28 @@ func (s *Scheduler) checkPool(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list members of the pool: %w", err)
 	}
-	nodes, shelves := map[string]bool{}, map[shelf]stock{}
+	nodes, stocks := map[string]bool{}, map[poolKey]stock{}
 	for _, w := range workers {
 		nodes[w.Node] = true
 		for _, p := range w.Pool {
-			at := shelf{w.Node, p.Image, p.Runtime}
-			shelves[at] = stock{target: max(shelves[at].target, p.Target)} // workers of a node share one pool
+			at := poolKey{w.Node, p.Image, p.Runtime}
+			stocks[at] = stock{target: max(stocks[at].target, p.Target)} // workers of a node share one pool
 		}
 	}
 	for _, m := range members {
 		if m.State == store.MemberIdle && nodes[m.Node] {
-			at := shelf{m.Node, m.Image, m.Runtime}
-			shelves[at] = stock{ready: shelves[at].ready + 1, target: shelves[at].target}
+			at := poolKey{m.Node, m.Image, m.Runtime}
+			stocks[at] = stock{ready: stocks[at].ready + 1, target: stocks[at].target}
 		}
 	}
-	s.pool.set(shelves)
+	s.pool.set(stocks)
 	return nil
 }
 
-func (p *pool) set(shelves map[shelf]stock) {
+func (p *pool) set(stocks map[poolKey]stock) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.shelves = shelves
+	p.stocks = stocks
 }
 
 // poolCollector reports the pool as the leader saw it last.
@@ -86,7 +86,7 @@ func (c *poolCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	c.pool.mu.Lock()
 	defer c.pool.mu.Unlock()
-	for at, s := range c.pool.shelves {
+	for at, s := range c.pool.stocks {
 		ch <- prometheus.MustNewConstMetric(c.ready, prometheus.GaugeValue, float64(s.ready), at.node, at.image, at.runtime)
 		ch <- prometheus.MustNewConstMetric(c.target, prometheus.GaugeValue, float64(s.target), at.node, at.image, at.runtime)
 	}

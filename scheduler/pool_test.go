@@ -17,14 +17,14 @@ import (
 	"github.com/sandfarm/sandfarm/scheduler"
 )
 
-// shelf is a pool that fails while err is set.
-type shelf struct {
+// fakePool is a pool that fails while err is set.
+type fakePool struct {
 	mu      sync.Mutex
 	members []store.Member
 	err     error
 }
 
-func (p *shelf) Members(context.Context, ...string) ([]store.Member, error) {
+func (p *fakePool) Members(context.Context, ...string) ([]store.Member, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.members), p.err
@@ -56,7 +56,7 @@ func TestPoolIsShown(t *testing.T) {
 			return farm.Worker{Node: node, Pool: []farm.PoolStock{{Image: "python", Target: 3}}}
 		}
 		f := &fake{kept: keptFake{workers: []farm.Worker{on("n1"), on("n1"), on("n2")}}}
-		p := &shelf{members: []store.Member{
+		p := &fakePool{members: []store.Member{
 			{ID: "a", Node: "n1", Image: "python", State: store.MemberIdle},
 			{ID: "b", Node: "n2", Image: "python", State: store.MemberIdle},
 			{ID: "c", Node: "n2", Image: "python", State: store.MemberClaimed},

@@ -70,7 +70,7 @@ func (w *Worker) handle(ctx context.Context, t queue.Task) (err error) {
 			return err
 		}
 		if errors.Is(err, node.ErrStopping) || errors.Is(context.Cause(work), node.ErrStopping) {
-			return w.leave(work, j)
+			return w.requeueRunning(work, j)
 		}
 		if errors.Is(err, errEngineSilent) {
 			return w.moveCreate(work, j)

@@ -116,7 +116,7 @@ func TestHeartbeatListsTheJobs(t *testing.T) {
 		workers, err := b.Store.Workers(t.Context())
 		workertest.Must(t, err)
 		want := map[string]int{claim.Job.ID: 1, claiming.ID: 0}
-		if len(workers) != 1 || workers[0].Beat != beat+1 || !maps.Equal(workers[0].Holds, want) {
+		if len(workers) != 1 || workers[0].Beat != beat+1 || !maps.Equal(workers[0].Jobs, want) {
 			t.Errorf("workers %+v, want heartbeat %d with %v", workers, beat+1, want)
 		}
 	}

@@ -18,7 +18,7 @@ func (w *Worker) requeueUnplaced(ctx context.Context, j *activeJob) error {
 	hasMember := j.Sandbox != nil && j.Sandbox.Pooled && j.Job.Queue == farm.NodeQueue(w.node.ID())
 	if placement.ResumesSandbox(j.Claim) { // the queue of its node is never paused, as that of creates is
 		if err := retry.Sleep(ctx, resumePause); err != nil {
-			return w.leave(ctx, j)
+			return w.requeueRunning(ctx, j)
 		}
 	}
 	requeued, err := w.requeue(ctx, j, store.Requeue{Elsewhere: hasMember})
@@ -52,9 +52,9 @@ func (w *Worker) requeue(ctx context.Context, j *activeJob, how store.Requeue) (
 	}
 }
 
-// leave leaves a job that still runs in its sandbox to another worker at once, since this worker stops. Where that cannot
+// requeueRunning gives a job that still runs in its sandbox to another worker at once, because this worker stops. If that cannot
 // be recorded, the job is taken over when this worker's heartbeat has expired, as after a crash.
-func (w *Worker) leave(ctx context.Context, j *activeJob) error {
+func (w *Worker) requeueRunning(ctx context.Context, j *activeJob) error {
 	ctx, done := retry.Detached(ctx)
 	defer done()
 	err := w.store.Requeue(ctx, j.Job.Ref(), store.Requeue{Attempt: j.Job.Attempt, Begun: true})

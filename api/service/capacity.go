@@ -21,14 +21,14 @@ type nodeFacts struct {
 	runtimes   map[string][]string      // OCI runtimes that each node offers; nil: a worker of it is of a release that offers none
 	hibernates map[string][]string      // those of runtimes whose sandboxes can hibernate
 	defaults   map[imageOnNode]string   // runtime of sandboxes of an image that ask for none
-	pooled     map[shelf]bool           // what has a warm pool on some node
+	pooled     map[poolKey]bool         // what has a warm pool on some node
 	silent     map[string]bool          // whose engine does not answer, or that are drained
 }
 
 type imageOnNode struct{ image, node string }
 
-// shelf is what pool members are told apart by; runtime is empty for the default of the image.
-type shelf struct{ image, runtime string }
+// poolKey distinguishes the members of a pool; Runtime is empty for the default of the image.
+type poolKey struct{ image, runtime string }
 
 // offers reports whether a node can start a sandbox with a runtime; "" is its default.
 func (n nodeFacts) offers(node, runtime string) bool {
@@ -48,7 +48,7 @@ func (s *Service) readNodes(ctx context.Context, fresh bool) (nodeFacts, error) 
 		return nodeFacts{}, err
 	}
 	facts := nodeFacts{
-		largest: map[string]farm.Capacity{}, runtimes: map[string][]string{}, defaults: map[imageOnNode]string{}, pooled: map[shelf]bool{},
+		largest: map[string]farm.Capacity{}, runtimes: map[string][]string{}, defaults: map[imageOnNode]string{}, pooled: map[poolKey]bool{},
 		hibernates: map[string][]string{}, silent: map[string]bool{},
 	}
 	for _, w := range workers {
@@ -64,7 +64,7 @@ func (s *Service) readNodes(ctx context.Context, fresh bool) (nodeFacts, error) 
 		}
 		facts.silent[w.Node] = facts.silent[w.Node] || w.Problem != "" || w.Draining
 		for _, p := range w.Pool {
-			at := shelf{p.Image, p.Runtime}
+			at := poolKey{p.Image, p.Runtime}
 			facts.pooled[at] = facts.pooled[at] || p.Target > 0 || p.Ready > 0
 		}
 	}

@@ -67,10 +67,10 @@ func (s *Service) poolClaims(ctx context.Context, spec farm.SandboxSpec) ([]stor
 		}
 	}
 	var claims []store.MemberClaim
-	if len(standard) > 0 && known.pooled[shelf{image: spec.Image}] {
+	if len(standard) > 0 && known.pooled[poolKey{image: spec.Image}] {
 		claims = append(claims, store.MemberClaim{Nodes: standard})
 	}
-	if len(named) > 0 && known.pooled[shelf{spec.Image, spec.Runtime}] {
+	if len(named) > 0 && known.pooled[poolKey{spec.Image, spec.Runtime}] {
 		claims = append(claims, store.MemberClaim{Runtime: spec.Runtime, Nodes: named})
 	}
 	return claims, nil

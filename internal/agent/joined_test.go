@@ -32,14 +32,14 @@ func TestJoinedWritesAMessageAtOnce(t *testing.T) {
 	t.Parallel()
 	config := yamux.DefaultConfig()
 	config.EnableKeepAlive, config.LogOutput = false, io.Discard
-	near, far := net.Pipe()
-	conn := &counted{Conn: near}
+	local, remote := net.Pipe()
+	conn := &counted{Conn: local}
 	ours, err := yamux.Client(agent.Joined(conn), config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = ours.Close() }()
-	theirs, err := yamux.Server(agent.Joined(far), config)
+	theirs, err := yamux.Server(agent.Joined(remote), config)
 	if err != nil {
 		t.Fatal(err)
 	}

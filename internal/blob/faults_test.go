@@ -236,15 +236,15 @@ func TestSlowDownloadLastsLongerThanTheStallTimeout(t *testing.T) {
 func TestSlowUploadLastsLongerThanTheStallTimeout(t *testing.T) {
 	t.Parallel()
 	const (
-		patient = 2 * time.Second
-		chunk   = 32 << 10
+		stall = 2 * time.Second
+		chunk = 32 << 10
 	)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for {
 			if _, err := io.CopyN(io.Discard, r.Body, chunk); err != nil {
 				break
 			}
-			time.Sleep(patient / 12) // the server's pace is what is tested
+			time.Sleep(stall / 12) // the server's pace is what is tested
 		}
 		w.Header().Set("ETag", `"e"`)
 	}))
@@ -258,13 +258,13 @@ func TestSlowUploadLastsLongerThanTheStallTimeout(t *testing.T) {
 	server.Start()
 	t.Cleanup(server.Close)
 	cfg := newConfig(t, server.URL)
-	cfg.StallTimeout = patient
+	cfg.StallTimeout = stall
 	began := time.Now()
 	_, err := newStore(t, cfg).Put(t.Context(), "k", io.LimitReader(zeros{}, 1<<20), 1<<20, blob.PutOptions{})
 	if err != nil {
 		t.Fatalf("Put: %v", err)
 	}
-	if took := time.Since(began); took < 2*patient {
+	if took := time.Since(began); took < 2*stall {
 		t.Errorf("Put took %s, too fast to prove anything", took)
 	}
 }

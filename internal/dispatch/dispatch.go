@@ -31,8 +31,8 @@ type Dispatcher struct {
 	now    func() time.Time
 	parked *parkedCache
 
-	mu     sync.Mutex
-	unheld map[string]*unheld // by the id of the job
+	mu       sync.Mutex
+	unlisted map[string]*unlisted // by the id of the job
 }
 
 // New makes a Dispatcher. A nil logger means slog.Default.
@@ -40,7 +40,7 @@ func New(s *store.Store, q *queue.Client, limits farm.Limits, logger *slog.Logge
 	if logger == nil {
 		logger = slog.Default()
 	}
-	return &Dispatcher{store: s, queue: q, limits: limits, log: logger, now: time.Now, parked: newParkedCache(), unheld: map[string]*unheld{}}
+	return &Dispatcher{store: s, queue: q, limits: limits, log: logger, now: time.Now, parked: newParkedCache(), unlisted: map[string]*unlisted{}}
 }
 
 // Submit accepts a job, see store.Accept, with the trace of its call.

@@ -54,7 +54,7 @@ func (h *holding) beat(t *testing.T, records *store.Store) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.beats++
-	if err := records.Heartbeat(t.Context(), farm.Worker{ID: "w", Beat: h.beats, Holds: h.jobs}); err != nil {
+	if err := records.Heartbeat(t.Context(), farm.Worker{ID: "w", Beat: h.beats, Jobs: h.jobs}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -16,7 +16,7 @@ import (
 func (w *world) kill(t *rapid.T) {
 	worker := rapid.SampledFrom(modelWorkers).Draw(t, "worker")
 	w.call("end of "+worker, func(ctx context.Context) error { return w.store.RemoveWorker(ctx, worker) })
-	delete(w.held, worker)
+	delete(w.running, worker)
 }
 
 func (w *world) revive(t *rapid.T) {
@@ -25,14 +25,14 @@ func (w *world) revive(t *rapid.T) {
 
 // beat sends a heartbeat that does not expire: a slow machine must not change what is predicted.
 func (w *world) beat(worker string) {
-	for id, attempt := range w.holds(worker) {
+	for id, attempt := range w.jobsOf(worker) {
 		if j := w.now.Jobs[id]; j != nil && (j.State != farm.JobRunning || j.Attempt != attempt) { // its writes are fenced
-			delete(w.held[worker], id)
+			delete(w.running[worker], id)
 		}
 	}
 	w.beats++
 	w.call("heartbeat of "+worker, func(ctx context.Context) error {
-		return w.store.Heartbeat(ctx, farm.Worker{ID: worker, Node: nodeOf(worker), Beat: w.beats, Holds: maps.Clone(w.held[worker])})
+		return w.store.Heartbeat(ctx, farm.Worker{ID: worker, Node: nodeOf(worker), Beat: w.beats, Jobs: maps.Clone(w.running[worker])})
 	})
 	w.must(w.rdb.Persist(w.t.Context(), "sf:worker:"+worker).Err())
 }

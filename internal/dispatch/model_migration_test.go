@@ -24,7 +24,7 @@ func TestModelAfterMigration(t *testing.T) {
 			t.Parallel()
 			server, crash := redistest.New(t), &crasher{}
 			rdb := server.Client(t)
-			w := &world{t: t, rdb: rdb, server: rdb, crash: crash, limits: farm.DefaultLimits(), tenant: tenant, held: map[string]map[string]int{}}
+			w := &world{t: t, rdb: rdb, server: rdb, crash: crash, limits: farm.DefaultLimits(), tenant: tenant, running: map[string]map[string]int{}}
 			w.clock = time.Date(2026, 11, 22, 13, 0, 0, 0, time.UTC)
 			w.must(dump.Restore(t.Context(), rdb))
 			w.start()

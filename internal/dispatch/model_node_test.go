@@ -22,7 +22,7 @@ func (w *world) endNode(t *rapid.T) {
 	for _, worker := range modelWorkers {
 		if nodeOf(worker) == node {
 			w.call("end of "+worker+" with its node", func(ctx context.Context) error { return w.store.RemoveWorker(ctx, worker) })
-			delete(w.held, worker)
+			delete(w.running, worker)
 		}
 	}
 	before := w.now

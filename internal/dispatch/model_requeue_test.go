@@ -16,11 +16,11 @@ import (
 
 // requeue gives a job back, as a worker does that has no room for it, that stops, or whose engine or node is dead.
 func (w *world) requeue(t *rapid.T) {
-	held := slices.DeleteFunc(w.now.jobIDs(), func(id string) bool {
+	active := slices.DeleteFunc(w.now.jobIDs(), func(id string) bool {
 		j := w.now.Jobs[id]
 		return j.State.Final() || j.Worker == "none" || j.State == farm.JobQueued && !j.creates()
 	})
-	id := pick(t, "job", held)
+	id := pick(t, "job", active)
 	if id == "" {
 		return
 	}

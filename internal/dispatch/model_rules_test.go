@@ -200,8 +200,8 @@ func (r *records) end(mode, id string, to farm.JobState) (box string, ended bool
 	return j.Box, true
 }
 
-// leaveRule predicts store.LeaveFIFO.
-func (w *world) leaveRule(id string, attempt int) func(*steps) error {
+// leaveFIFORule predicts store.LeaveFIFO.
+func (w *world) leaveFIFORule(id string, attempt int) func(*steps) error {
 	return func(s *steps) error {
 		j := s.last().Jobs[id]
 		switch {

@@ -47,7 +47,7 @@ func (w *world) settle() {
 	for _, worker := range registered {
 		if dead {
 			w.must(w.store.RemoveWorker(w.t.Context(), worker.ID))
-			delete(w.held, worker.ID)
+			delete(w.running, worker.ID)
 		} else {
 			workers = append(workers, worker.ID)
 		}
@@ -55,7 +55,7 @@ func (w *world) settle() {
 	for n := 0; n < 20 && len(w.unfinishedJobs()) > 0; n++ {
 		for _, worker := range workers {
 			w.beat(worker)
-			for _, id := range slices.Sorted(maps.Keys(w.held[worker])) {
+			for _, id := range slices.Sorted(maps.Keys(w.running[worker])) {
 				w.fulfil(id)
 			}
 		}

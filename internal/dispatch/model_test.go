@@ -63,7 +63,7 @@ func TestModel(t *testing.T) {
 // actions are the steps of the model, by name. One that does not apply does nothing. Those that take jobs forward come more often.
 func (w *world) actions() map[string]func(*rapid.T) {
 	all := map[string]func(*rapid.T){
-		"repeat": w.repeat, "claim": w.claim, "finish": w.finish, "force": w.force, "cancel": w.cancel, "leave": w.leave,
+		"repeat": w.repeat, "claim": w.claim, "finish": w.finish, "force": w.force, "cancel": w.cancel, "leave FIFO": w.leaveFIFO,
 		"requeue": w.requeue, "close": w.close, "lose": w.lose, "kill": w.kill, "revive": w.revive, "sweep": w.sweep, "write": w.write,
 		"repair": w.repair, "prolong": w.prolong, "lose a task": w.loseTask,
 		"end a node": w.endNode, "save": w.save, "restore": w.restore,
@@ -181,16 +181,16 @@ func (w *world) claimBy(id, worker string) {
 		return err
 	})
 	if claimed > 0 {
-		w.holds(worker)[id] = claimed
+		w.jobsOf(worker)[id] = claimed
 	}
 }
 
 // holds are the jobs that a worker has, with their attempts.
-func (w *world) holds(worker string) map[string]int {
-	if w.held[worker] == nil {
-		w.held[worker] = map[string]int{}
+func (w *world) jobsOf(worker string) map[string]int {
+	if w.running[worker] == nil {
+		w.running[worker] = map[string]int{}
 	}
-	return w.held[worker]
+	return w.running[worker]
 }
 
 func (w *world) alive(worker string) bool {
@@ -278,11 +278,11 @@ func (w *world) cancel(t *rapid.T) {
 	}
 }
 
-func (w *world) leave(t *rapid.T) {
+func (w *world) leaveFIFO(t *rapid.T) {
 	commands := slices.DeleteFunc(w.now.jobIDs(), func(id string) bool { return w.now.Jobs[id].Kind != farm.KindCommand })
 	if id := pick(t, "job", commands); id != "" {
 		attempt := w.now.Jobs[id].Attempt
-		w.step("leave of "+id, w.leaveRule(id, attempt), func(ctx context.Context) error { return w.store.LeaveFIFO(ctx, w.ref(id), attempt) })
+		w.step("leave FIFO of "+id, w.leaveFIFORule(id, attempt), func(ctx context.Context) error { return w.store.LeaveFIFO(ctx, w.ref(id), attempt) })
 	}
 }
 

@@ -41,7 +41,7 @@ type world struct {
 	number   int            // of the last id
 	crashes  int
 	beats    uint64                    // so far
-	held     map[string]map[string]int // by worker: the jobs that it has, and their attempts
+	running  map[string]map[string]int // by worker: the jobs that it has, and their attempts
 	saved    snapshot                  // before the first one: nothing
 }
 
@@ -67,7 +67,7 @@ func newWorld(t *rapid.T, rdb, server redis.UniversalClient, crash *crasher) *wo
 	if rapid.Bool().Draw(t, "max_running is set") {
 		limits.Quotas.MaxRunning = modelMaxRunning
 	}
-	w := &world{t: t, r: t, rdb: rdb, server: server, crash: crash, clock: time.Now().Add(-24 * time.Hour).Truncate(time.Millisecond), limits: limits, tenant: storetest.Tenant, held: map[string]map[string]int{}}
+	w := &world{t: t, r: t, rdb: rdb, server: server, crash: crash, clock: time.Now().Add(-24 * time.Hour).Truncate(time.Millisecond), limits: limits, tenant: storetest.Tenant, running: map[string]map[string]int{}}
 	w.must(rdb.FlushAll(t.Context()).Err())
 	w.start()
 	w.now = w.read()

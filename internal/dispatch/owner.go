@@ -9,22 +9,22 @@ import (
 )
 
 const (
-	// missedBeats is how many heartbeats of every live worker must follow without a job before the job counts as nobody's. The list of the
-	// first one may be older than the claim.
+	// missedBeats is how many further heartbeats of every live worker must not list a job before the job counts as abandoned. The list in the
+	// first of them may be older than the claim.
 	missedBeats = 2
-	// slowRead is how long the registrations may take to be read. If it takes longer, Redis was away, and they may have expired meanwhile.
+	// slowRead limits the time to read the registrations. If reading takes longer, Redis was unavailable and registrations may have expired.
 	slowRead = store.HeartbeatTTL / 2
-	// unheldMost bounds the jobs that are watched; the others are watched when those are done.
-	unheldMost = 10_000
+	// maxUnlisted bounds the jobs that are watched. More jobs are watched when these are done.
+	maxUnlisted = 10_000
 )
 
-// fleet is the registrations of the live workers, read in one step. A nil fleet knows nothing.
+// fleet is the registrations of the live workers, read in one step. It is nil if they could not be read reliably.
 type fleet struct {
 	workers map[string]farm.Worker
 	nodes   map[string]bool
 }
 
-// readFleet reads the registrations. It gives nil if Redis was slow.
+// readFleet reads the registrations. It returns nil if Redis was slow.
 func (d *Dispatcher) readFleet(ctx context.Context) (*fleet, error) {
 	began := d.now()
 	workers, err := d.store.Workers(ctx)
@@ -44,43 +44,43 @@ func (f *fleet) alive(worker string) bool {
 	return ok
 }
 
-// holds reports whether a live worker says that it has a job, or is about to claim it. A worker of a release that lists no jobs has those that
-// the records give it.
-func (f *fleet) holds(r *store.Route) bool {
-	if owner, ok := f.workers[r.Worker]; ok && owner.Holds == nil {
+// lists reports whether a live worker lists a job as running or about to be claimed. A worker of an older release lists no jobs: it counts as
+// running those whose records name it.
+func (f *fleet) lists(r *store.Route) bool {
+	if owner, ok := f.workers[r.Worker]; ok && owner.Jobs == nil {
 		return true
 	}
 	for _, w := range f.workers {
-		if attempt, ok := w.Holds[r.Ref.ID]; ok && (attempt == 0 || attempt == r.Attempt) {
+		if attempt, ok := w.Jobs[r.Ref.ID]; ok && (attempt == 0 || attempt == r.Attempt) {
 			return true
 		}
 	}
 	return false
 }
 
-// unheld is a job that a worker should have and that none lists.
-type unheld struct {
+// unlisted is a job that should be on a worker but that no live worker lists.
+type unlisted struct {
 	attempt int
-	beats   map[string]uint64 // of the live workers, read after the job
+	beats   map[string]uint64 // last heartbeat of each live worker, read after the job
 	seen    time.Time
 }
 
-// nobodys reports whether a job that a worker should have is in the hands of none: no live worker has listed it in two heartbeats after its
-// record was read. The answer to a claim may have been lost, for example while Redis was away.
-func (d *Dispatcher) nobodys(ctx context.Context, r *store.Route, f *fleet) (bool, error) {
-	if f.holds(r) {
-		d.forgetUnheld(r.Ref.ID)
+// abandoned reports whether no live worker runs a job that should be on a worker: none listed it in two heartbeats after its record was
+// read. This happens when the reply to a claim is lost, for example while Redis is unavailable.
+func (d *Dispatcher) abandoned(ctx context.Context, r *store.Route, f *fleet) (bool, error) {
+	if f.lists(r) {
+		d.forgetUnlisted(r.Ref.ID)
 		return false, nil
 	}
 	d.mu.Lock()
-	known := d.unheld[r.Ref.ID]
+	known := d.unlisted[r.Ref.ID]
 	d.mu.Unlock()
 	if known == nil || known.attempt != r.Attempt {
 		after, err := d.readFleet(ctx) // f may be older than the claim
 		if err != nil || after == nil {
 			return false, err
 		}
-		d.watchUnheld(r, after)
+		d.watchUnlisted(r, after)
 		return false, nil
 	}
 	for id, w := range f.workers {
@@ -91,26 +91,26 @@ func (d *Dispatcher) nobodys(ctx context.Context, r *store.Route, f *fleet) (boo
 	return len(f.workers) > 0, nil
 }
 
-// watchUnheld notes a job that no worker lists.
-func (d *Dispatcher) watchUnheld(r *store.Route, f *fleet) {
-	u := &unheld{attempt: r.Attempt, beats: make(map[string]uint64, len(f.workers)), seen: d.now()}
+// watchUnlisted starts to watch a job that no worker lists.
+func (d *Dispatcher) watchUnlisted(r *store.Route, f *fleet) {
+	u := &unlisted{attempt: r.Attempt, beats: make(map[string]uint64, len(f.workers)), seen: d.now()}
 	for id, w := range f.workers {
 		u.beats[id] = w.Beat
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for id, other := range d.unheld { // those that ended, or were claimed, since
+	for id, other := range d.unlisted { // jobs that have ended or were claimed since
 		if u.seen.Sub(other.seen) > time.Hour {
-			delete(d.unheld, id)
+			delete(d.unlisted, id)
 		}
 	}
-	if len(d.unheld) < unheldMost {
-		d.unheld[r.Ref.ID] = u
+	if len(d.unlisted) < maxUnlisted {
+		d.unlisted[r.Ref.ID] = u
 	}
 }
 
-func (d *Dispatcher) forgetUnheld(id string) {
+func (d *Dispatcher) forgetUnlisted(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.unheld, id)
+	delete(d.unlisted, id)
 }

@@ -19,7 +19,7 @@ type beating struct {
 
 func (b *bundle) beating(t *testing.T, id string) *beating {
 	t.Helper()
-	w := &beating{b: b, w: farm.Worker{ID: id, Node: "n1", Holds: map[string]int{}}}
+	w := &beating{b: b, w: farm.Worker{ID: id, Node: "n1", Jobs: map[string]int{}}}
 	w.beat(t)
 	return w
 }
@@ -74,7 +74,7 @@ func TestJobThatItsWorkerDoesNotHaveIsFreed(t *testing.T) {
 			if c, err := b.store.Claim(t.Context(), job.Ref(), "w2"); err != nil || c.Job.Attempt != dropped+1 {
 				t.Fatalf("Claim = %+v, %v", c, err)
 			}
-			two.w.Holds[job.ID] = dropped + 1
+			two.w.Jobs[job.ID] = dropped + 1
 			for range 3 {
 				one.beat(t)
 				two.beat(t)
@@ -102,7 +102,7 @@ func TestHeldJobsAreNotFreed(t *testing.T) {
 				t.Fatal(err)
 			}
 			one := b.beating(t, "w1")
-			one.w.Holds = holds(job.ID)
+			one.w.Jobs = holds(job.ID)
 			for range 5 {
 				one.beat(t)
 				b.sweep(t, 0)
@@ -126,7 +126,7 @@ func TestListOfAnOldAttemptDoesNotCount(t *testing.T) {
 		}
 	}
 	one := b.beating(t, "w1")
-	one.w.Holds[job.ID] = 1
+	one.w.Jobs[job.ID] = 1
 	b.sweep(t, 0)
 	one.beat(t)
 	one.beat(t)
@@ -163,7 +163,7 @@ func TestFreshClaimIsNotFreed(t *testing.T) {
 	b.sweep(t, 0)
 	one.beat(t) // made before the claim
 	b.sweep(t, 0)
-	one.w.Holds[job.ID] = 1
+	one.w.Jobs[job.ID] = 1
 	for range 3 {
 		one.beat(t)
 		b.sweep(t, 0)
@@ -182,11 +182,11 @@ func TestTaskLostOnItsWayIsReplaced(t *testing.T) {
 	}
 	b.later(10 * time.Second)
 	b.sweep(t, 0) // the task may still be on its way
-	one.w.Holds[a.Job.ID] = 0
+	one.w.Jobs[a.Job.ID] = 0
 	one.beat(t)
 	one.beat(t)
 	b.sweep(t, 0) // it has arrived, and is being claimed
-	delete(one.w.Holds, a.Job.ID)
+	delete(one.w.Jobs, a.Job.ID)
 	one.beat(t)
 	b.sweep(t, 0)
 	one.beat(t)

@@ -54,7 +54,7 @@ func (d *Dispatcher) Sweep(ctx context.Context, tenant string) (n int, err error
 func (d *Dispatcher) sweepJob(ctx context.Context, r *store.Route, f *fleet) (bool, error) {
 	running := r.State == farm.JobRunning
 	if running && f.alive(r.Worker) {
-		return d.sweepHeld(ctx, r, f)
+		return d.sweepAbandoned(ctx, r, f)
 	}
 	if d.now().Sub(r.CreatedAt) < sweepAge {
 		return false, nil
@@ -84,10 +84,10 @@ func (d *Dispatcher) giveUp(ctx context.Context, r *store.Route) error {
 	})
 }
 
-// sweepHeld frees a running job of a live worker that does not have it, so that a worker of its node continues it. That counts as a crash: the
+// sweepAbandoned frees a running job of a live worker that does not have it, so that a worker of its node continues it. That counts as a crash: the
 // answer to a claim may be lost, but not each time.
-func (d *Dispatcher) sweepHeld(ctx context.Context, r *store.Route, f *fleet) (bool, error) {
-	if nobody, err := d.nobodys(ctx, r, f); err != nil || !nobody {
+func (d *Dispatcher) sweepAbandoned(ctx context.Context, r *store.Route, f *fleet) (bool, error) {
+	if abandoned, err := d.abandoned(ctx, r, f); err != nil || !abandoned {
 		return false, err
 	}
 	if crashedOften(r) {
@@ -100,7 +100,7 @@ func (d *Dispatcher) sweepHeld(ctx context.Context, r *store.Route, f *fleet) (b
 		return false, nil
 	}
 	if err == nil {
-		d.forgetUnheld(r.Ref.ID)
+		d.forgetUnlisted(r.Ref.ID)
 	}
 	return err == nil, err
 }
@@ -112,13 +112,13 @@ func (d *Dispatcher) sweepHeld(ctx context.Context, r *store.Route, f *fleet) (b
 func (d *Dispatcher) ensureEnqueued(ctx context.Context, r *store.Route, f *fleet) (bool, error) {
 	enqueued, active, err := d.store.Enqueue(ctx, r.Ref, r.Attempt, 0)
 	if active && err == nil {
-		if nobody, err := d.nobodys(ctx, r, f); err != nil || !nobody {
+		if abandoned, err := d.abandoned(ctx, r, f); err != nil || !abandoned {
 			return false, err
 		}
 		enqueued, _, err = d.store.Enqueue(ctx, r.Ref, r.Attempt, maxMoreTasks)
 	}
 	if enqueued {
-		d.forgetUnheld(r.Ref.ID)
+		d.forgetUnlisted(r.Ref.ID)
 	}
 	return enqueued, err
 }

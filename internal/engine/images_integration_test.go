@@ -29,7 +29,7 @@ func TestBuildAndImages(t *testing.T) {
 			}
 		}
 	})
-	var told []farm.Progress
+	var progress []farm.Progress
 	err := b.Build(ctx, engine.BuildSpec{
 		Context: fstest.MapFS{
 			"Dockerfile":   {Data: []byte("ARG BASE=nothing\nFROM ${BASE}\nARG COLOUR\nLABEL colour=$COLOUR\nCOPY dir/file /file\n")},
@@ -38,12 +38,12 @@ func TestBuildAndImages(t *testing.T) {
 		},
 		Tags: []string{ref + ":h1", ref + ":latest"}, Args: map[string]string{"BASE": b.image, "COLOUR": "blue"}, Network: "none",
 		Labels: map[string]string{engine.LabelImage: name, engine.LabelLanguages: "python, bash", engine.LabelDescription: "A test."},
-	}, func(p farm.Progress) { told = append(told, p) })
+	}, func(p farm.Progress) { progress = append(progress, p) })
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(told) == 0 || told[len(told)-1].Total < 5 {
-		t.Errorf("progress %+v", told)
+	if len(progress) == 0 || progress[len(progress)-1].Total < 5 {
+		t.Errorf("progress %+v", progress)
 	}
 	if there, err := b.HasImage(ctx, ref+":h1"); !there || err != nil {
 		t.Errorf("built image exists: %v, error %v", there, err)

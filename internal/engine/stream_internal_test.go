@@ -58,13 +58,13 @@ func TestFollowTellsStepsAndFailure(t *testing.T) {
 	t.Parallel()
 	body := `{"stream":"Step 1/4 : FROM base\n"}{"stream":"Step 2/4 : RUN false\n"}{"stream":"first\n\u001b[91m\u001b[0m\n\u001b[91msecond\u001b[0m\n"}` +
 		`{"errorDetail":{"code":1,"message":"The command returned a non-zero code: 1"},"error":"The command returned a non-zero code: 1"}`
-	var told []farm.Progress
-	err := follow(io.NopCloser(strings.NewReader(body)), nil, func(p farm.Progress) { told = append(told, p) })
+	var progress []farm.Progress
+	err := follow(io.NopCloser(strings.NewReader(body)), nil, func(p farm.Progress) { progress = append(progress, p) })
 	if err == nil || !strings.Contains(err.Error(), "non-zero code") || !strings.Contains(err.Error(), "second") {
 		t.Errorf("error %v lacks the message or the last lines", err)
 	}
-	if len(told) != 4 || told[3] != (farm.Progress{Message: "second", Done: 1, Total: 4}) {
-		t.Errorf("progress %+v", told)
+	if len(progress) != 4 || progress[3] != (farm.Progress{Message: "second", Done: 1, Total: 4}) {
+		t.Errorf("progress %+v", progress)
 	}
 	if err := follow(io.NopCloser(strings.NewReader(`{"status":"Pulling","id":"a"}`)), nil, nil); err != nil {
 		t.Errorf("good stream without a listener: %v", err)

@@ -46,9 +46,9 @@ type Worker struct {
 	Live string `json:"live,omitempty"`
 
 	Beat uint64 `json:"beat,omitempty"` // number of the heartbeat, from 1; 0: the worker is of a release that counts none
-	// Holds are the jobs that the worker runs or is about to claim, with their attempts (0: not claimed yet), as of the heartbeat. Nil: the
+	// Jobs are the jobs that the worker runs or is about to claim, with their attempts (0: not claimed yet), as of the heartbeat. Nil: the
 	// worker is of a release that does not list them.
-	Holds map[string]int `json:"holds"`
+	Jobs map[string]int `json:"holds"`
 }
 
 // Largest is the largest sandbox that its node can have; zero: unknown. Overcommit is for the sum of many sandboxes: none can be

@@ -62,7 +62,7 @@ func leaderKilledAtPoints(t *testing.T, f *faulttest.Farm) {
 	c := f.Case(t, "leader killed at each point of its sweep")
 	boxes := c.Boxes(3)
 	ttl := 15
-	for _, p := range slices.Repeat(some(inSweep(), 2), rounds()) {
+	for _, p := range slices.Repeat(sample(inSweep(), 2), rounds()) {
 		short := f.Box(wire.CreateRequest{TTLSeconds: &ttl})
 		jobs := work(c, boxes)
 		holder := f.AwaitHolder(jobs[0].ID)

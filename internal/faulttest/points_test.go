@@ -61,7 +61,7 @@ func TestNamedPoints(t *testing.T) {
 		atPoints(t, f, atEach{name: "worker killed at each point", points: inWorker(), processes: workers[1:], act: kill(f)})
 	})
 	t.Run("WorkerPaused", func(t *testing.T) {
-		atPoints(t, f, atEach{name: "worker paused for 12 s at a point", points: some(inWorker(), 5), processes: workers[1:], act: pause})
+		atPoints(t, f, atEach{name: "worker paused for 12 s at a point", points: sample(inWorker(), 5), processes: workers[1:], act: pause})
 	})
 	t.Run("LinkCut", func(t *testing.T) {
 		atPoints(t, f, atEach{name: "link to Redis cut at each point", points: inWorker(), processes: workers, act: cut})
@@ -87,8 +87,8 @@ func kill(f *faulttest.Farm) func(string, []string) bool {
 // cut cuts the link of the process.
 func cut(string, []string) bool { return false }
 
-// some takes n points, or all of them in the whole suite.
-func some(points []point, n int) []point {
+// sample takes n points, or all of them in the whole suite.
+func sample(points []point, n int) []point {
 	if rounds() > 1 {
 		return points
 	}

@@ -27,10 +27,10 @@ func TestSandboxesAtPoints(t *testing.T) {
 	f := newFarm(t, faulttest.Config{Workers: 4, Links: true})
 	workers := f.Workers()
 	t.Run("CreatingWorkerKilled", func(t *testing.T) {
-		atPoints(t, f, atEach{name: "worker killed at each point of a creation", points: some(inCreate(), 3), processes: workers[1:], act: kill(f), with: creates})
+		atPoints(t, f, atEach{name: "worker killed at each point of a creation", points: sample(inCreate(), 3), processes: workers[1:], act: kill(f), with: creates})
 	})
 	t.Run("ClosingWorkerKilled", func(t *testing.T) {
-		atPoints(t, f, atEach{name: "worker killed at each point of a close", points: some(inClose(), 3), processes: workers[1:], act: kill(f), with: closes})
+		atPoints(t, f, atEach{name: "worker killed at each point of a close", points: sample(inClose(), 3), processes: workers[1:], act: kill(f), with: closes})
 	})
 	t.Run("LeaderKilled", func(t *testing.T) { leaderKilledAtPoints(t, f) })
 	if rounds() > 1 {

@@ -77,14 +77,14 @@ func TestWithoutAnAddressNothingListens(t *testing.T) {
 // Stop waits for requests that run, or cuts them off after its time.
 func TestStopEndsRequests(t *testing.T) {
 	t.Parallel()
-	for _, patient := range []bool{true, false} {
+	for _, inTime := range []bool{true, false} {
 		running, release := make(chan struct{}), make(chan struct{})
 		cfg := config(func(w http.ResponseWriter, _ *http.Request) {
 			close(running)
 			<-release
 			_, _ = io.WriteString(w, "done")
 		})
-		if !patient {
+		if !inTime {
 			cfg.StopTimeout = 0
 		}
 		s := httpserver.New(cfg)
@@ -99,7 +99,7 @@ func TestStopEndsRequests(t *testing.T) {
 		<-running
 		stopped := make(chan struct{})
 		go func() { s.Stop(); close(stopped) }()
-		if patient {
+		if inTime {
 			close(release)
 			<-stopped
 			if text := <-got; text != "done" {

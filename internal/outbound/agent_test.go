@@ -25,23 +25,23 @@ func (w *world) throughAgent() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	far, err := net.Dial("tcp", l.Addr().String())
+	remote, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	near, err := l.Accept()
+	local, err := l.Accept()
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	_ = l.Close()
-	worker, err := client.New(near, client.Options{Egress: w.proxy, Proxy: true})
+	worker, err := client.New(local, client.Options{Egress: w.proxy, Proxy: true})
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	config := yamux.DefaultConfig()
 	config.MaxStreamWindowSize = 1 << 20 // as the agent has it
 	config.LogOutput = io.Discard
-	session, err := yamux.Server(agent.Joined(far), config)
+	session, err := yamux.Server(agent.Joined(remote), config)
 	if err != nil {
 		w.t.Fatal(err)
 	}

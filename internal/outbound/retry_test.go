@@ -14,27 +14,27 @@ import (
 // retryRequest is a HelloRetryRequest as a server sends it to a client that offers a key share it does not want.
 func retryRequest(t *testing.T) []byte {
 	t.Helper()
-	near, far := net.Pipe()
-	defer near.Close()
+	local, remote := net.Pipe()
+	defer local.Close()
 	go func() {
-		server := tls.Server(far, &tls.Config{CurvePreferences: []tls.CurveID{tls.CurveP521}, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		server := tls.Server(remote, &tls.Config{CurvePreferences: []tls.CurveID{tls.CurveP521}, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			return nil, io.EOF
 		}})
 		_ = server.Handshake()
-		_ = far.Close()
+		_ = remote.Close()
 	}()
-	if _, err := near.Write(hello("good.test")); err != nil {
+	if _, err := local.Write(hello("good.test")); err != nil {
 		t.Fatal(err)
 	}
 	header := make([]byte, 5)
-	if _, err := io.ReadFull(near, header); err != nil {
+	if _, err := io.ReadFull(local, header); err != nil {
 		t.Fatal(err)
 	}
 	rest := make([]byte, int(header[3])<<8+int(header[4]))
-	if _, err := io.ReadFull(near, rest); err != nil {
+	if _, err := io.ReadFull(local, rest); err != nil {
 		t.Fatal(err)
 	}
-	go func() { _, _ = io.Copy(io.Discard, near) }()
+	go func() { _, _ = io.Copy(io.Discard, local) }()
 	return append(header, rest...)
 }
 

@@ -34,7 +34,7 @@ func decodeChanges(job *farm.Job, f map[string]string) error {
 	}
 	job.StartedAt, job.FinishedAt = moment(f["started"]), moment(f["finished"])
 	job.Timings = farm.Timings{QueueMS: number(f["qms"]), RunMS: number(f["rms"]), UploadMS: number(f["ums"])}
-	if text := f["result"]; text != "" && !spilled(text) {
+	if text := f["result"]; text != "" && !isReference(text) {
 		if err := json.Unmarshal([]byte(text), &job.Result); err != nil {
 			return fmt.Errorf("decode result of job %s: %w", job.ID, err)
 		}

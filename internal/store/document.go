@@ -54,12 +54,12 @@ const (
 	withDocuments = "1" // it has others only
 )
 
-// spilled reports whether a value is a reference.
-func spilled(value string) bool { return strings.HasPrefix(value, reference) }
+// isReference reports whether a value is a reference.
+func isReference(value string) bool { return strings.HasPrefix(value, reference) }
 
-// spill returns the value that a record keeps: the data itself or, if that is longer than limit, a reference to a new document with this
+// storeLarge returns the value that a record keeps: the data itself or, if that is longer than limit, a reference to a new document with this
 // key. Without Options.Documents it is always the data.
-func (s *Store) spill(ctx context.Context, key string, data []byte, limit int) ([]byte, error) {
+func (s *Store) storeLarge(ctx context.Context, key string, data []byte, limit int) ([]byte, error) {
 	if len(data) <= limit || s.documents == nil {
 		return data, nil
 	}
@@ -69,10 +69,10 @@ func (s *Store) spill(ctx context.Context, key string, data []byte, limit int) (
 	return []byte(reference + key), nil
 }
 
-// resolve returns the data of a value that spill made.
+// resolve returns the data of a value that storeLarge returned.
 func (s *Store) resolve(ctx context.Context, value string) (string, error) {
-	key, spilled := strings.CutPrefix(value, reference)
-	if !spilled {
+	key, isDocument := strings.CutPrefix(value, reference)
+	if !isDocument {
 		return value, nil
 	}
 	if s.documents == nil {
@@ -85,9 +85,9 @@ func (s *Store) resolve(ctx context.Context, value string) (string, error) {
 	return string(data), nil
 }
 
-// spillAccept moves the arguments that are too large for Redis to documents, and returns their keys, also with an error. whole is the
+// storeLargeParts moves the arguments that are too large for Redis to documents, and returns their keys, also with an error. whole is the
 // document of a request of which args.Request is the private part; nil: none.
-func (s *Store) spillAccept(ctx context.Context, args *acceptArgs, whole []byte, tenant string) (keys []string, err error) {
+func (s *Store) storeLargeParts(ctx context.Context, args *acceptArgs, whole []byte, tenant string) (keys []string, err error) {
 	job, box := farm.Ref{Tenant: tenant, ID: args.ID}, farm.Ref{Tenant: tenant, ID: args.Sandbox}
 	key, inline := documentKey(job, wholeDocument), InlineBytes
 	if whole != nil { // the reference to it is part of the value
@@ -102,22 +102,22 @@ func (s *Store) spillAccept(ctx context.Context, args *acceptArgs, whole []byte,
 		{&args.Request, documentKey(job, requestDocument), inline},
 		{&args.SandboxDoc, documentKey(box, "sandbox"), sandboxBytes},
 	} {
-		value, err := s.spill(ctx, part.key, *part.value, part.limit)
+		value, err := s.storeLarge(ctx, part.key, *part.value, part.limit)
 		if err != nil {
 			return keys, err
 		}
-		if spilled(string(value)) {
+		if isReference(string(value)) {
 			keys = append(keys, part.key)
 		}
 		*part.value = value
 	}
 	switch {
-	case spilled(string(args.Request)):
+	case isReference(string(args.Request)):
 		args.Documents = withRequest
-	case spilled(string(args.Shown)), whole != nil:
+	case isReference(string(args.Shown)), whole != nil:
 		args.Documents = withDocuments
 	}
-	args.SandboxSpilled = spilled(string(args.SandboxDoc))
+	args.SandboxSpilled = isReference(string(args.SandboxDoc))
 	if whole == nil {
 		return keys, nil
 	}
@@ -149,7 +149,7 @@ func (s *Store) readDocuments(ctx context.Context, job *farm.Job, fields map[str
 			return 0, fmt.Errorf("read shown request of job %s: %w", job.ID, err)
 		}
 	}
-	if result := fields["result"]; spilled(result) {
+	if result := fields["result"]; isReference(result) {
 		n, err := s.readDocument(ctx, result, &job.Result)
 		if err != nil {
 			return 0, fmt.Errorf("read result of job %s: %w", job.ID, err)
@@ -169,7 +169,7 @@ func (s *Store) readSandbox(ctx context.Context, fields map[string]string) (*far
 	return decodeSandbox(fields)
 }
 
-// readDocument decodes the data of a value that spill made, and returns its length. It leaves v unchanged if the object is lost.
+// readDocument decodes the data of a value that storeLarge returned, and returns its length. It leaves v unchanged if the object is lost.
 func (s *Store) readDocument(ctx context.Context, value string, v any) (int, error) {
 	text, err := s.resolve(ctx, value)
 	if farm.CodeOf(err) == farm.CodeNotFound {

@@ -35,9 +35,9 @@ func TestSpillAtTheLimit(t *testing.T) {
 		documents := fakeDocuments{}
 		s := &Store{documents: documents}
 		data := strings.Repeat("x", size)
-		value, err := s.spill(t.Context(), key, []byte(data), limit)
+		value, err := s.storeLarge(t.Context(), key, []byte(data), limit)
 		if err != nil || (string(value) != data) != spilled || (len(documents) == 1) != spilled {
-			t.Errorf("spill of %d bytes = %q, %v, %d documents", size, value, err, len(documents))
+			t.Errorf("storeLarge of %d bytes = %q, %v, %d documents", size, value, err, len(documents))
 		}
 		if got, err := s.resolve(t.Context(), string(value)); err != nil || got != data {
 			t.Errorf("resolve of %d bytes = %q, %v", size, got, err)

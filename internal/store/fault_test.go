@@ -27,25 +27,25 @@ func TestSubscriptionsOutliveACut(t *testing.T) {
 	server := redistest.New(t)
 	proxy := redistest.NewProxy(t, server)
 	rdb := proxy.Dial()
-	far, near := store.New(rdb, storetest.NoTasks, store.Options{}), store.New(server.Client(t), storetest.NoTasks, store.Options{})
-	t.Cleanup(func() { _, _ = far.Close(), rdb.Close() })
+	remote, local := store.New(rdb, storetest.NoTasks, store.Options{}), store.New(server.Client(t), storetest.NoTasks, store.Options{})
+	t.Cleanup(func() { _, _ = remote.Close(), rdb.Close() })
 	ctx, a := t.Context(), storetest.Create()
-	if _, err := near.Accept(ctx, a); err != nil {
+	if _, err := local.Accept(ctx, a); err != nil {
 		t.Fatal(err)
 	}
-	w, err := far.Watch(ctx, a.Job.ID)
+	w, err := remote.Watch(ctx, a.Job.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	cancels, err := far.Cancels(ctx)
+	cancels, err := remote.Cancels(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer cancels.Close()
 
 	proxy.Cut()
-	if _, err := near.Claim(ctx, a.Job.Ref(), "w"); err != nil { // no subscriber receives this
+	if _, err := local.Claim(ctx, a.Job.Ref(), "w"); err != nil { // no subscriber receives this
 		t.Fatal(err)
 	}
 	awake(t, w)
@@ -57,7 +57,7 @@ func TestSubscriptionsOutliveACut(t *testing.T) {
 	case <-time.After(patience):
 		t.Error("the worker is not signalled to read again")
 	}
-	if _, _, err := near.Cancel(ctx, a.Job.Ref(), nil); err != nil {
+	if _, _, err := local.Cancel(ctx, a.Job.Ref(), nil); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -68,7 +68,7 @@ func TestSubscriptionsOutliveACut(t *testing.T) {
 	case <-time.After(patience):
 		t.Error("the worker does not receive a cancel after a cut")
 	}
-	if err := near.AppendEvents(ctx, a.Job.Ref(), 0, []farm.Event{{Name: farm.EventStdout, Text: "x"}}); err != nil {
+	if err := local.AppendEvents(ctx, a.Job.Ref(), 0, []farm.Event{{Name: farm.EventStdout, Text: "x"}}); err != nil {
 		t.Fatal(err)
 	}
 	awake(t, w)

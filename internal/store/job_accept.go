@@ -60,7 +60,7 @@ func (s *Store) Accept(ctx context.Context, a Accept) (Accepted, error) {
 	if err != nil {
 		return Accepted{}, err
 	}
-	documents, err := s.spillAccept(ctx, &args, whole, job.Tenant)
+	documents, err := s.storeLargeParts(ctx, &args, whole, job.Tenant)
 	if err != nil {
 		s.dropDocuments(ctx, documents...)
 		return Accepted{}, err
@@ -81,7 +81,7 @@ func (s *Store) Accept(ctx context.Context, a Accept) (Accepted, error) {
 		job.State = farm.JobQueued
 		out.Job = &job
 	} else {
-		if spilled(fields["shown"]) && !out.Existing {
+		if isReference(fields["shown"]) && !out.Existing {
 			fields["shown"] = "" // the caller has it
 		}
 		if out.Job, err = s.readJob(ctx, fields); err != nil {

@@ -81,7 +81,7 @@ func (s *Store) decodeClaim(ctx context.Context, r reply) (*Claim, error) {
 		return nil, err
 	}
 	c := &Claim{Job: job, Cancel: fields["cancel"] == "1"}
-	if request := r.text(2); spilled(request) {
+	if request := r.text(2); isReference(request) {
 		c.request = request
 	} else if c.Request, err = decodeRequest(request); err != nil {
 		return nil, err

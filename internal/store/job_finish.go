@@ -101,10 +101,10 @@ func (s *Store) end(ctx context.Context, e ending) (*farm.Job, Ended, error) {
 		return nil, Ended{}, err
 	}
 	key := documentKey(e.ref, "result-"+args.Token) // its own for each call, so that a fenced worker overwrites nothing
-	if args.Result, err = s.spill(ctx, key, args.Result, InlineBytes); err != nil {
+	if args.Result, err = s.storeLarge(ctx, key, args.Result, InlineBytes); err != nil {
 		return nil, Ended{}, err
 	}
-	args.Spilled = spilled(string(args.Result))
+	args.Spilled = isReference(string(args.Result))
 	r, err := s.runBatched(ctx, e.mode+" job", s.scripts.jobFinish, e.ref.Tenant, values(args)...)
 	if err != nil {
 		return nil, Ended{}, err // the result may be stored, so its document stays

@@ -207,7 +207,7 @@ func (s *Store) writeManifest(ctx context.Context, m *manifest, attempt int) err
 	}
 	args.Expires = micros(ofNanos(expires))
 	if args.Count > 0 {
-		if args.Doc, err = s.spill(ctx, m.document(args.Version), data, InlineBytes); err != nil {
+		if args.Doc, err = s.storeLarge(ctx, m.document(args.Version), data, InlineBytes); err != nil {
 			return err
 		}
 	}
@@ -261,8 +261,8 @@ func (s *Store) openManifest(ctx context.Context, job farm.Ref, fields []any) (*
 
 // discard removes the document of a value that no record has any more. A document that is left over is removed by the lifecycle rules.
 func (s *Store) discard(ctx context.Context, value string) {
-	key, spilled := strings.CutPrefix(value, reference)
-	if !spilled || s.documents == nil {
+	key, isDocument := strings.CutPrefix(value, reference)
+	if !isDocument || s.documents == nil {
 		return
 	}
 	if err := s.documents.Delete(ctx, key); err != nil {

@@ -38,7 +38,7 @@ func (s *Store) RestoreSandbox(ctx context.Context, box *farm.Sandbox) (restored
 	if err != nil {
 		return false, err
 	}
-	if doc, err = s.spill(ctx, documentKey(box.Ref(), "sandbox"), doc, sandboxBytes); err != nil {
+	if doc, err = s.storeLarge(ctx, documentKey(box.Ref(), "sandbox"), doc, sandboxBytes); err != nil {
 		return false, err
 	}
 	state := farm.SandboxReady
@@ -47,7 +47,7 @@ func (s *Store) RestoreSandbox(ctx context.Context, box *farm.Sandbox) (restored
 	}
 	memoryMB, millicores, gpus := charge(box)
 	r, err := s.run(ctx, "restore sandbox", s.scripts.sandboxRestore, box.Tenant, values(restoreArgs{
-		ID: box.ID, State: string(state), Doc: doc, Spilled: spilled(string(doc)), Memory: memoryMB, Millicores: millicores, GPUs: gpus, Used: micros(box.LastUsedAt), Expires: micros(box.ExpiresAt), Idle: box.Spec.IdleSeconds, Node: box.Node, Container: box.Container, Runtime: box.Runtime,
+		ID: box.ID, State: string(state), Doc: doc, Spilled: isReference(string(doc)), Memory: memoryMB, Millicores: millicores, GPUs: gpus, Used: micros(box.LastUsedAt), Expires: micros(box.ExpiresAt), Idle: box.Spec.IdleSeconds, Node: box.Node, Container: box.Container, Runtime: box.Runtime,
 		Generation: max(box.Generation, 1),
 	})...)
 	if err != nil {

@@ -33,27 +33,27 @@ func TestWatchesOfOwnJobsShareOneSubscription(t *testing.T) {
 	t.Parallel()
 	for _, prefix := range []string{"sf:", `odd[a-z]*?\^:`} {
 		server := redistest.New(t)
-		near := store.New(server.Client(t), storetest.NoTasks, store.Options{Prefix: prefix})
-		far := store.New(server.Client(t), storetest.NoTasks, store.Options{Prefix: prefix})
-		t.Cleanup(func() { _, _ = near.Close(), far.Close() })
+		local := store.New(server.Client(t), storetest.NoTasks, store.Options{Prefix: prefix})
+		remote := store.New(server.Client(t), storetest.NoTasks, store.Options{Prefix: prefix})
+		t.Cleanup(func() { _, _ = local.Close(), remote.Close() })
 		before := ""
 		for i := range 20 {
 			a := storetest.Create()
-			a.Job.ID = far.NewJobID()
+			a.Job.ID = remote.NewJobID()
 			if !farm.ValidID(farm.JobPrefix, a.Job.ID) {
 				t.Fatalf("id %q", a.Job.ID)
 			}
-			w, err := far.Watch(t.Context(), a.Job.ID)
+			w, err := remote.Watch(t.Context(), a.Job.ID)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if i == 0 {
 				before = subscriptions(t, server)
 			}
-			if _, err := near.Accept(t.Context(), a); err != nil {
+			if _, err := local.Accept(t.Context(), a); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := near.Claim(t.Context(), a.Job.Ref(), "w"); err != nil {
+			if _, err := local.Claim(t.Context(), a.Job.Ref(), "w"); err != nil {
 				t.Fatal(err)
 			}
 			awake(t, w)
@@ -63,13 +63,13 @@ func TestWatchesOfOwnJobsShareOneSubscription(t *testing.T) {
 			t.Errorf("prefix %q: 19 watches more took\n%sand before\n%s", prefix, after, before)
 		}
 		theirs := storetest.Create() // the job of another process
-		theirs.Job.ID = near.NewJobID()
-		w, err := far.Watch(t.Context(), theirs.Job.ID)
+		theirs.Job.ID = local.NewJobID()
+		w, err := remote.Watch(t.Context(), theirs.Job.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer w.Close()
-		if _, err := near.Accept(t.Context(), theirs); err != nil {
+		if _, err := local.Accept(t.Context(), theirs); err != nil {
 			t.Fatal(err)
 		}
 		awake(t, w)
@@ -80,18 +80,18 @@ func TestWatchesOfOwnJobsShareOneSubscription(t *testing.T) {
 func TestWatchesOfOwnJobsFireAfterACut(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
-	near := store.New(server.Client(t), storetest.NoTasks, store.Options{})
+	local := store.New(server.Client(t), storetest.NoTasks, store.Options{})
 	proxy := redistest.NewProxy(t, server)
 	rdb := proxy.Dial()
-	far := store.New(rdb, storetest.NoTasks, store.Options{})
-	t.Cleanup(func() { _, _, _ = near.Close(), far.Close(), rdb.Close() })
+	remote := store.New(rdb, storetest.NoTasks, store.Options{})
+	t.Cleanup(func() { _, _, _ = local.Close(), remote.Close(), rdb.Close() })
 	watch := func() (*store.Watch, farm.Ref) {
 		a := storetest.Create()
-		a.Job.ID = far.NewJobID()
-		if _, err := near.Accept(t.Context(), a); err != nil {
+		a.Job.ID = remote.NewJobID()
+		if _, err := local.Accept(t.Context(), a); err != nil {
 			t.Fatal(err)
 		}
-		w, err := far.Watch(t.Context(), a.Job.ID)
+		w, err := remote.Watch(t.Context(), a.Job.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,7 +106,7 @@ func TestWatchesOfOwnJobsFireAfterACut(t *testing.T) {
 	awake(t, first)
 	awake(t, second)
 	third, ref := watch()
-	if _, err := near.Claim(t.Context(), ref, "w"); err != nil {
+	if _, err := local.Claim(t.Context(), ref, "w"); err != nil {
 		t.Fatal(err)
 	}
 	awake(t, third)

@@ -79,15 +79,15 @@ func TestAClearRemovesValuesFromTheResult(t *testing.T) {
 			if diff := cmp.Diff(c.values, values); diff != "" || r.Stdout != c.stdout || r.Stderr != c.stderr {
 				t.Errorf("stdout %q, stderr %q, values (-want +got):\n%s", r.Stdout, r.Stderr, diff)
 			}
-			if got := told(col.take()); got != c.events {
+			if got := describeEvents(col.take()); got != c.events {
 				t.Errorf("events %q, want %q", got, c.events)
 			}
 		})
 	}
 }
 
-// told describes events, each by a word.
-func told(events []farm.Event) string {
+// describeEvents describes events, each by a word.
+func describeEvents(events []farm.Event) string {
 	words := make([]string, len(events))
 	for i, e := range events {
 		switch {

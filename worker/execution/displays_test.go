@@ -114,14 +114,14 @@ func TestEventsSayWhenAValueIsComplete(t *testing.T) {
 	t.Parallel()
 	c := collectorOf(code(), 0)
 	large := strings.Repeat("x", c.limits.MaxInlineRich+1)
-	type told struct {
+	type sentDisplay struct {
 		Number             int
 		Mime               string
 		More, Result, Link bool
 	}
-	read := func() (list []told) {
+	read := func() (list []sentDisplay) {
 		for _, e := range c.take() {
-			list = append(list, told{e.Display.Display, e.Display.Mime, e.Display.More, e.Display.Result, e.Display.Artifact != nil})
+			list = append(list, sentDisplay{e.Display.Display, e.Display.Mime, e.Display.More, e.Display.Result, e.Display.Artifact != nil})
 		}
 		return list
 	}
@@ -132,7 +132,7 @@ func TestEventsSayWhenAValueIsComplete(t *testing.T) {
 	} {
 		workertest.Must(t, c.add(frame(c.seq+1, agent.FrameDisplay, d)))
 	}
-	want := []told{
+	want := []sentDisplay{
 		{0, "text/html", true, false, false},
 		{0, "text/plain", false, false, false},
 		{0, "text/html", true, false, false},
@@ -146,7 +146,7 @@ func TestEventsSayWhenAValueIsComplete(t *testing.T) {
 	c.displays = nil
 	workertest.Must(t, c.add(frame(c.seq+1, agent.FrameDisplay, agent.Display{Number: 3, Data: map[string]string{"image/svg+xml": "<svg/>", "text/html": large}})))
 	c.leaveOut(c.displays[0])
-	if diff := cmp.Diff([]told{{2, "image/svg+xml", false, false, false}}, read()); diff != "" {
+	if diff := cmp.Diff([]sentDisplay{{2, "image/svg+xml", false, false, false}}, read()); diff != "" {
 		t.Errorf("events of a value of which one type was left out (-want +got):\n%s", diff)
 	}
 }
@@ -192,20 +192,20 @@ func TestEventsOfUpdatesStopAtTheirCap(t *testing.T) {
 	const updates = 500
 	for _, published := range []uint64{0, updates - 1} {
 		c := collectorOf(code(), published)
-		sent, told := 0, 0
+		sent, notices := 0, 0
 		for seq := uint64(1); seq <= updates; seq++ {
 			workertest.Must(t, c.add(frame(seq, agent.FrameDisplay, agent.Display{Number: 1, Data: map[string]string{"text/html": strings.Repeat("x", 200<<10)}})))
 			for _, e := range c.take() {
 				if sent += size(e); e.Name == farm.EventProgress {
-					told++
+					notices++
 				}
 			}
 		}
-		if published == 0 && (sent > maxRichEvents || sent < maxRichEvents/2 || told != 1) {
-			t.Errorf("%d bytes were sent and %d events tell that no more are; want about %d and 1", sent, told, maxRichEvents)
+		if published == 0 && (sent > maxRichEvents || sent < maxRichEvents/2 || notices != 1) {
+			t.Errorf("%d bytes were sent and %d events tell that no more are; want about %d and 1", sent, notices, maxRichEvents)
 		}
-		if published > 0 && (sent != 0 || told != 0) {
-			t.Errorf("after a takeover %d bytes and %d events were sent", sent, told)
+		if published > 0 && (sent != 0 || notices != 0) {
+			t.Errorf("after a takeover %d bytes and %d events were sent", sent, notices)
 		}
 		if len(c.rich) != 1 {
 			t.Errorf("the result has %d entries, want the last state of the one value", len(c.rich))

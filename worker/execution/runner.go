@@ -22,7 +22,7 @@ import (
 func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, requested *Installed) (Outcome, error) {
 	e := &execution{job: t.Job, request: t.Request, claim: t.Claim, sandbox: sandbox, cancel: t.Cancel}
 	if background(t.Request) {
-		e.started = func(ctx context.Context) { x.leave(ctx, t) }
+		e.started = func(ctx context.Context) { x.leaveFIFO(ctx, t) }
 	}
 	defer func() { e.collect.close() }()
 	imports, err := x.installImports(ctx, t, sandbox)
@@ -187,8 +187,8 @@ func (x *Runner) record(ctx context.Context, job *farm.Job, artifacts []farm.Art
 	return nil
 }
 
-// leave lets the next jobs of the sandbox run while a background command runs.
-func (x *Runner) leave(ctx context.Context, t Task) {
+// leaveFIFO lets the next jobs of the sandbox run while a background command runs.
+func (x *Runner) leaveFIFO(ctx context.Context, t Task) {
 	err := x.retry(ctx, func(ctx context.Context) error { return x.store.LeaveFIFO(ctx, t.Job.Ref(), t.Job.Attempt) })
 	if err != nil {
 		x.log.WarnContext(ctx, "background command still blocks the FIFO of its sandbox", "job_id", t.Job.ID, "error", err)

@@ -58,7 +58,7 @@ func (b *spool) add(p []byte) error {
 		b.memory = append(b.memory, p...)
 		return nil
 	}
-	if err := b.spill(int64(len(p))); err != nil {
+	if err := b.moveToFile(int64(len(p))); err != nil {
 		return err
 	}
 	if _, err := b.file.WriteAt(p, b.size); err != nil {
@@ -88,8 +88,8 @@ func (b *spool) reserve(from *budget.Budget, n int64) bool {
 	return true
 }
 
-// spill moves the spool into a file with room for n more bytes, unless it is in one that has it.
-func (b *spool) spill(n int64) error {
+// moveToFile moves the spool into a file with room for n more bytes, unless it is in one that has it.
+func (b *spool) moveToFile(n int64) error {
 	if b.room.disk == nil {
 		return errNoRoom
 	}

@@ -19,7 +19,7 @@ func (n *Node) signed(ctx context.Context) map[string]bool {
 		return map[string]bool{}
 	}
 	for _, p := range problems {
-		if _, told := n.images.told.LoadOrStore(p.Error(), true); !told {
+		if _, logged := n.images.logged.LoadOrStore(p.Error(), true); !logged {
 			n.deps.Log.WarnContext(ctx, "a file has no valid signature of an image", "error", p)
 		}
 	}
@@ -39,7 +39,7 @@ func (n *Node) allows(ctx context.Context, image farm.Image, signed map[string]b
 	default:
 		return true
 	}
-	if _, told := n.images.told.LoadOrStore(refusal+image.ID, true); !told {
+	if _, logged := n.images.logged.LoadOrStore(refusal+image.ID, true); !logged {
 		n.deps.Log.WarnContext(ctx, refusal, "image", image.Name, "id", image.ID, "digests", image.Digests)
 	}
 	return false

@@ -69,7 +69,7 @@ func (n *Node) UseConnection(ctx context.Context, sandboxID string, connect func
 	if err != nil {
 		return err
 	}
-	c.space.leave() // the agent runs in no container
+	c.space.close() // the agent runs in no container
 	<-c.ready
 	return c.err
 }
@@ -125,7 +125,7 @@ func (cs *connections) get(ctx context.Context, sandboxID string, dial func(cont
 		} else {
 			count(ctx, cs.onDialError)
 		}
-		c.space.leave()
+		c.space.close()
 		cs.forget(sandboxID, c)
 	})
 	return c, nil

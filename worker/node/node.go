@@ -211,7 +211,7 @@ type imageCache struct {
 	list []farm.Image
 	at   time.Time
 
-	told sync.Map // what was logged about images and signatures
+	logged sync.Map // what was logged about images and signatures
 }
 
 // Images lists the engine's sandbox images, at most imagesFor old.

@@ -53,8 +53,8 @@ func (s *space) enter(open func() (*engine.Space, error)) (_ *engine.Space, err 
 	return s.open, err
 }
 
-// leave closes the namespace, for good.
-func (s *space) leave() {
+// close closes the namespace, for good.
+func (s *space) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.gone = true

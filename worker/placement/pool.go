@@ -35,23 +35,23 @@ const (
 type pool struct {
 	wake chan struct{} // starts the next round now
 
-	mu      sync.Mutex
-	targets map[shelf]int   // wanted members
-	spare   int             // a shelf may have so many times its target before members are retired
-	auto    bool            // the targets are chosen, and a pool fits
-	drained bool            // the node is drained: nothing is wanted
-	filling map[string]bool // members that this worker starts now
-	cold    int             // sandboxes that this worker starts for jobs now, which go first
-	idle    map[shelf]int   // idle members of the node
-	claimed time.Time       // when a member was last claimed, by the records
-	held    farm.Capacity   // reserved by the idle members
-	oldest  time.Time       // when the oldest idle member became ready; zero: there is none
-	pause   time.Duration   // after fills that failed
-	until   time.Time       // nothing is started until then
+	mu        sync.Mutex
+	targets   map[poolKey]int // wanted members
+	spare     int             // a pool key may have so many times its target before members are retired
+	auto      bool            // the targets are chosen, and a pool fits
+	drained   bool            // the node is drained: nothing is wanted
+	filling   map[string]bool // members that this worker starts now
+	cold      int             // sandboxes that this worker starts for jobs now, which go first
+	idle      map[poolKey]int // idle members of the node
+	claimed   time.Time       // when a member was last claimed, by the records
+	idleTotal farm.Capacity   // reserved by the idle members
+	oldest    time.Time       // when the oldest idle member became ready; zero: there is none
+	pause     time.Duration   // after fills that failed
+	until     time.Time       // nothing is started until then
 }
 
-func newPool(targets map[shelf]int) pool {
-	return pool{wake: make(chan struct{}, 1), targets: targets, spare: 1, filling: map[string]bool{}, idle: map[shelf]int{}}
+func newPool(targets map[poolKey]int) pool {
+	return pool{wake: make(chan struct{}, 1), targets: targets, spare: 1, filling: map[string]bool{}, idle: map[poolKey]int{}}
 }
 
 // wakeUp starts the next round of maintenance now.
@@ -66,7 +66,7 @@ func (p *pool) wakeUp() {
 func (p *pool) update(members []store.Member) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.idle, p.held, p.oldest = map[shelf]int{}, farm.Capacity{}, time.Time{}
+	p.idle, p.idleTotal, p.oldest = map[poolKey]int{}, farm.Capacity{}, time.Time{}
 	for _, m := range members {
 		if m.State == store.MemberClaimed && m.At.After(p.claimed) {
 			p.claimed = m.At
@@ -74,8 +74,8 @@ func (p *pool) update(members []store.Member) {
 		if m.State != store.MemberIdle {
 			continue
 		}
-		p.idle[shelfOf(m)]++
-		p.held = p.held.Plus(m.Resources.Capacity())
+		p.idle[poolKeyOf(m)]++
+		p.idleTotal = p.idleTotal.Plus(m.Resources.Capacity())
 		if p.oldest.IsZero() || m.At.Before(p.oldest) {
 			p.oldest = m.At
 		}
@@ -86,14 +86,14 @@ func (p *pool) update(members []store.Member) {
 func (p *pool) reserved() farm.Capacity {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.held
+	return p.idleTotal
 }
 
-// stock lists wanted and idle members of each shelf, for the registration.
+// stock lists wanted and idle members of each pool key, for the registration.
 func (p *pool) stock() []farm.PoolStock {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	wanted := map[shelf]int{}
+	wanted := map[poolKey]int{}
 	for at := range p.targets {
 		wanted[at] = p.target(at)
 	}
@@ -110,8 +110,8 @@ func (p *pool) stock() []farm.PoolStock {
 	return out
 }
 
-// target is how many members a shelf should have. The caller holds the lock.
-func (p *pool) target(at shelf) int {
+// target is how many members a pool key should have. The caller holds the lock.
+func (p *pool) target(at poolKey) int {
 	if p.drained {
 		return 0
 	}
@@ -202,25 +202,25 @@ func (p *Placer) maintain(ctx context.Context) error {
 	if !p.pool.wants() {
 		return nil // the reconciler retires members of earlier settings
 	}
-	held, err := p.store.Lock(ctx, p.poolLock(), p.deps.WorkerID, poolLease)
-	if err != nil || !held {
+	locked, err := p.store.Lock(ctx, p.poolLock(), p.deps.WorkerID, poolLease)
+	if err != nil || !locked {
 		return err
 	}
 	members, err := p.RefreshPool(ctx)
 	if err != nil {
 		return err
 	}
-	have := map[shelf]int{}
+	have := map[poolKey]int{}
 	for _, m := range members {
 		if m.State == store.MemberClaimed {
 			continue
 		}
-		reason, err := p.retireReason(ctx, m, have[shelfOf(m)])
+		reason, err := p.retireReason(ctx, m, have[poolKeyOf(m)])
 		if err != nil {
 			return err
 		}
 		if reason == "" {
-			have[shelfOf(m)]++
+			have[poolKeyOf(m)]++
 		} else if err := p.Retire(ctx, m, reason); err != nil {
 			return err
 		}
@@ -228,10 +228,10 @@ func (p *Placer) maintain(ctx context.Context) error {
 	return p.fill(ctx, have)
 }
 
-// retireReason says why a member should leave the pool; "" when it should stay. have counts the members of its shelf that stay.
+// retireReason says why a member should leave the pool; "" when it should stay. have counts the members of its pool key that stay.
 func (p *Placer) retireReason(ctx context.Context, m store.Member, have int) (string, error) {
 	p.pool.mu.Lock()
-	most, ours := p.pool.target(shelfOf(m))*p.pool.spare, p.pool.filling[m.ID]
+	most, ours := p.pool.target(poolKeyOf(m))*p.pool.spare, p.pool.filling[m.ID]
 	p.pool.mu.Unlock()
 	if m.State == store.MemberStarting {
 		if ours {

@@ -77,7 +77,7 @@ func TestUnwantedMembersAreRetired(t *testing.T) {
 	for reason, spoil := range map[string]func(b *bundle, p *Placer){
 		LeftChanged: func(_ *bundle, p *Placer) { p.cfg.Version = "next" },
 		LeftOld:     func(_ *bundle, p *Placer) { p.deps.Now = workertest.In(p.cfg.PoolAge + time.Minute) },
-		LeftSurplus: func(_ *bundle, p *Placer) { p.pool.targets[shelf{image: "python"}] = 1 },
+		LeftSurplus: func(_ *bundle, p *Placer) { p.pool.targets[poolKey{image: "python"}] = 1 },
 		LeftDied: func(b *bundle, p *Placer) {
 			list, err := b.Store.Members(b.T.Context())
 			workertest.Must(b.T, err)
@@ -127,8 +127,8 @@ func TestOneWorkerMaintainsThePool(t *testing.T) {
 	workertest.Must(t, b.Store.BeginMember(t.Context(), starting))
 	b.Fake.PutMember(starting.ID, true)
 	workertest.Must(t, p.maintain(t.Context()))
-	if held, err := b.Store.Lock(t.Context(), p.poolLock(), other.deps.WorkerID, time.Second); held || err != nil {
-		t.Errorf("another worker maintains the pool, too: %v, %v", held, err)
+	if locked, err := b.Store.Lock(t.Context(), p.poolLock(), other.deps.WorkerID, time.Second); locked || err != nil {
+		t.Errorf("another worker maintains the pool, too: %v, %v", locked, err)
 	}
 	if !b.Fake.Has(starting.ID) {
 		t.Error("a member that another worker starts was removed")
@@ -158,14 +158,14 @@ func TestFailedFillLeavesNothing(t *testing.T) {
 		t.Errorf("left are %+v, %v", list, err)
 	}
 	b.Reserved(farm.Capacity{})
-	if got := p.pool.missing(map[shelf]int{}, p.deps.Now()); len(got) != 0 {
+	if got := p.pool.missing(map[poolKey]int{}, p.deps.Now()); len(got) != 0 {
 		t.Errorf("right after a failure %d are to be started", len(got))
 	}
-	if got := p.pool.missing(map[shelf]int{{image: "python"}: 1}, p.deps.Now().Add(time.Hour)); len(got) != 2 {
+	if got := p.pool.missing(map[poolKey]int{{image: "python"}: 1}, p.deps.Now().Add(time.Hour)); len(got) != 2 {
 		t.Errorf("later %d are to be started, want 2", len(got))
 	}
 	done := p.pool.coldStart()
-	if got := p.pool.missing(map[shelf]int{}, p.deps.Now().Add(time.Hour)); len(got) != 0 {
+	if got := p.pool.missing(map[poolKey]int{}, p.deps.Now().Add(time.Hour)); len(got) != 0 {
 		t.Errorf("while a create starts %d are to be started", len(got))
 	}
 	done()
@@ -175,7 +175,7 @@ func TestMemberWithoutRoomWaits(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := b.pooling(1000, "python=1")
-	if err := p.addMember(t.Context(), farm.NewID(farm.SandboxPrefix), shelf{image: "python"}); err == nil || !strings.Contains(err.Error(), "no room") {
+	if err := p.addMember(t.Context(), farm.NewID(farm.SandboxPrefix), poolKey{image: "python"}); err == nil || !strings.Contains(err.Error(), "no room") {
 		t.Errorf("addMember = %v", err)
 	}
 	b.Reserved(farm.Capacity{})

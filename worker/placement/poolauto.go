@@ -79,20 +79,20 @@ func (p *Placer) resizePool(members []store.Member) {
 	p.pool.mu.Lock()
 	defer p.pool.mu.Unlock()
 	p.pool.auto, p.pool.spare = cpu && autoSize(largest) > 0, autoSpare
-	p.pool.targets = map[shelf]int{}
+	p.pool.targets = map[poolKey]int{}
 	if p.pool.auto {
 		p.pool.targets = p.autoTargets(autoSize(n))
 	}
 }
 
 // autoTargets shares an automatic pool between the runtimes that sandboxes may have, in equal parts. The default has what is left over.
-func (p *Placer) autoTargets(size int) map[shelf]int {
-	standard, targets := p.node.Runtime(farm.SandboxSpec{Image: autoImage}), map[shelf]int{}
+func (p *Placer) autoTargets(size int) map[poolKey]int {
+	standard, targets := p.node.Runtime(farm.SandboxSpec{Image: autoImage}), map[poolKey]int{}
 	others := slices.DeleteFunc(p.node.Runtimes(), func(name string) bool { return name == standard })
 	part := size / (len(others) + 1)
 	for _, name := range others {
-		targets[shelf{autoImage, name}] = part
+		targets[poolKey{autoImage, name}] = part
 	}
-	targets[shelf{image: autoImage}] = size - part*len(others)
+	targets[poolKey{image: autoImage}] = size - part*len(others)
 	return targets
 }

@@ -23,24 +23,24 @@ const maxPool = 1000
 // poolImage is the name of an image in worker.pool.
 var poolImage = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
 
-// shelf is the part of a node's pool for an image and an OCI runtime. Runtime is empty for what sandboxes of the image have on this node if they
+// poolKey is the part of a node's pool for an image and an OCI runtime. Runtime is empty for what sandboxes of the image have on this node if they
 // ask for none.
-type shelf struct{ image, runtime string }
+type poolKey struct{ image, runtime string }
 
 // String is the form of worker.pool.
-func (s shelf) String() string {
+func (s poolKey) String() string {
 	if s.runtime == "" {
 		return s.image
 	}
 	return s.image + "@" + s.runtime
 }
 
-// shelfOf is where a member belongs.
-func shelfOf(m store.Member) shelf { return shelf{m.Image, m.Runtime} }
+// poolKeyOf is where a member belongs.
+func poolKeyOf(m store.Member) poolKey { return poolKey{m.Image, m.Runtime} }
 
-// poolTargets reads worker.pool: how many members each shelf should have; none if the number is chosen (isAuto).
-func (c Config) poolTargets() (map[shelf]int, error) {
-	targets := map[shelf]int{}
+// poolTargets reads worker.pool: how many members each pool key should have; none if the number is chosen (isAuto).
+func (c Config) poolTargets() (map[poolKey]int, error) {
+	targets := map[poolKey]int{}
 	var errs []error
 	for _, entry := range c.Pool {
 		if entry == poolAuto || entry == poolNone {
@@ -52,7 +52,7 @@ func (c Config) poolTargets() (map[shelf]int, error) {
 		name, text, _ := strings.Cut(entry, "=")
 		count, err := strconv.Atoi(text)
 		image, runtime, named := strings.Cut(name, "@")
-		at := shelf{image, runtime}
+		at := poolKey{image, runtime}
 		_, twice := targets[at]
 		switch {
 		case err != nil || !poolImage.MatchString(image) || named && farm.CheckRuntime(runtime) != nil || count < 0 || count > maxPool:
@@ -70,7 +70,7 @@ func (c Config) poolTargets() (map[shelf]int, error) {
 func (p *Placer) PreparePool() error {
 	p.pool.mu.Lock()
 	defer p.pool.mu.Unlock()
-	targets := map[shelf]int{}
+	targets := map[poolKey]int{}
 	for at, count := range p.pool.targets {
 		if !p.node.Offers(farm.SandboxSpec{Image: at.image, Runtime: at.runtime}) {
 			return fmt.Errorf("worker.pool contains %s, but the runtime %s is not among engine.runtimes: add it there, or take the entry out", at, at.runtime)

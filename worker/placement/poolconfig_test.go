@@ -8,7 +8,7 @@ import (
 
 func TestPoolTargets(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]map[shelf]int{
+	for text, want := range map[string]map[poolKey]int{
 		"": {}, "none": {}, "auto": {}, "python=0": {{image: "python"}: 0}, "python=2,node=1": {{image: "python"}: 2, {image: "node"}: 1}, "python=1000": {{image: "python"}: 1000},
 		"python=2,python@runsc=1": {{image: "python"}: 2, {"python", "runsc"}: 1},
 	} {

@@ -19,7 +19,7 @@ var errPoolFull = errors.New("the node has no room for another member of the poo
 func warmModules() []string { return []string{"numpy", "pandas", "matplotlib.pyplot"} }
 
 // fill starts missing members, a few at a time. It starts none while creates wait or are started, which need the engine more.
-func (p *Placer) fill(ctx context.Context, have map[shelf]int) error {
+func (p *Placer) fill(ctx context.Context, have map[poolKey]int) error {
 	missing := p.pool.missing(have, p.deps.Now())
 	if len(missing) == 0 {
 		return nil
@@ -49,9 +49,9 @@ func (p *Placer) fill(ctx context.Context, have map[shelf]int) error {
 	return nil
 }
 
-// missing lists the shelves of members to start: none while fills pause or creates are started. Right after a claim only shelves
+// missing lists the pool keys of members to start: none while fills pause or creates are started. Right after a claim only pool keys
 // without an idle member are filled, since a start takes the cores that the next claim needs.
-func (p *pool) missing(have map[shelf]int, now time.Time) []shelf {
+func (p *pool) missing(have map[poolKey]int, now time.Time) []poolKey {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.cold > 0 || p.drained || now.Before(p.until) {
@@ -59,7 +59,7 @@ func (p *pool) missing(have map[shelf]int, now time.Time) []shelf {
 	}
 	since := now.Sub(p.claimed) // negative if clocks differ
 	quiet := since < 0 || since >= fillQuiet
-	var out []shelf
+	var out []poolKey
 	for at, target := range p.targets {
 		if !quiet && p.idle[at] > 0 {
 			continue
@@ -96,7 +96,7 @@ func (p *pool) fillEnded(id string, err error, now time.Time) {
 }
 
 // addMember starts a member and offers it to creates.
-func (p *Placer) addMember(ctx context.Context, id string, at shelf) error {
+func (p *Placer) addMember(ctx context.Context, id string, at poolKey) error {
 	ctx, done := context.WithTimeout(ctx, 2*p.cfg.CreateTimeout) // imports come on top of a create
 	defer done()
 	version, err := p.MemberVersion(ctx, at.image, at.runtime)

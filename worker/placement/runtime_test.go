@@ -33,18 +33,18 @@ func TestAutomaticPoolIsSharedBetweenRuntimes(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := b.placer()
-	standard, runsc, kata := shelf{image: autoImage}, shelf{autoImage, "runsc"}, shelf{autoImage, "kata"}
+	standard, runsc, kata := poolKey{image: autoImage}, poolKey{autoImage, "runsc"}, poolKey{autoImage, "kata"}
 	for _, c := range []struct {
 		runtimes []string
 		size     int
-		want     map[shelf]int
+		want     map[poolKey]int
 	}{
-		{nil, 3, map[shelf]int{standard: 3}},
-		{[]string{"runc"}, 3, map[shelf]int{standard: 3}},
-		{[]string{"runc", "runsc"}, 3, map[shelf]int{standard: 2, runsc: 1}},
-		{[]string{"runc", "runsc"}, 1, map[shelf]int{standard: 1, runsc: 0}},
-		{[]string{"runc", "runsc", "kata"}, 8, map[shelf]int{standard: 4, runsc: 2, kata: 2}},
-		{[]string{"runc", "runsc"}, 0, map[shelf]int{standard: 0, runsc: 0}},
+		{nil, 3, map[poolKey]int{standard: 3}},
+		{[]string{"runc"}, 3, map[poolKey]int{standard: 3}},
+		{[]string{"runc", "runsc"}, 3, map[poolKey]int{standard: 2, runsc: 1}},
+		{[]string{"runc", "runsc"}, 1, map[poolKey]int{standard: 1, runsc: 0}},
+		{[]string{"runc", "runsc", "kata"}, 8, map[poolKey]int{standard: 4, runsc: 2, kata: 2}},
+		{[]string{"runc", "runsc"}, 0, map[poolKey]int{standard: 0, runsc: 0}},
 	} {
 		p.node.UseRuntimes(c.runtimes...)
 		if got := p.autoTargets(c.size); !maps.Equal(got, c.want) {
@@ -60,7 +60,7 @@ func TestPoolOfRuntimes(t *testing.T) {
 	p := b.pooling(64<<10, "python=2", "node@runc=1", "python@runsc=3")
 	p.node.UseRuntimes("runc", "runsc")
 	workertest.Must(t, p.PreparePool())
-	want := map[shelf]int{{image: "python"}: 2, {image: "node"}: 1, {"python", "runsc"}: 3}
+	want := map[poolKey]int{{image: "python"}: 2, {image: "node"}: 1, {"python", "runsc"}: 3}
 	if !maps.Equal(p.pool.targets, want) {
 		t.Errorf("targets %v, want %v", p.pool.targets, want)
 	}
@@ -85,16 +85,16 @@ func TestMemberOfAnotherRuntimeIsUnfit(t *testing.T) {
 	}
 }
 
-// Members of each shelf are counted by themselves.
+// Members of each pool key are counted by themselves.
 func TestMembersOfRuntimesAreCountedApart(t *testing.T) {
 	t.Parallel()
-	p := newPool(map[shelf]int{{image: "python"}: 1, {"python", "runsc"}: 2})
+	p := newPool(map[poolKey]int{{image: "python"}: 1, {"python", "runsc"}: 2})
 	p.update([]store.Member{{Image: "python", State: store.MemberIdle}, {Image: "python", Runtime: "runsc", State: store.MemberIdle}})
 	stock := p.stock()
 	if len(stock) != 2 || stock[0] != (farm.PoolStock{Image: "python", Target: 1, Ready: 1}) || stock[1] != (farm.PoolStock{Image: "python", Runtime: "runsc", Target: 2, Ready: 1}) {
 		t.Errorf("stock %+v", stock)
 	}
-	if got := p.missing(p.idle, time.Now()); len(got) != 1 || got[0] != (shelf{"python", "runsc"}) {
+	if got := p.missing(p.idle, time.Now()); len(got) != 1 || got[0] != (poolKey{"python", "runsc"}) {
 		t.Errorf("missing %v", got)
 	}
 }

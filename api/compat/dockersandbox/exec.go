@@ -50,7 +50,7 @@ type install struct {
 
 // execute runs commands until one fails.
 func execute(ctx context.Context, c *toolset.Call) (any, error) {
-	p, err := find(ctx, c)
+	p, err := findTarget(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -79,11 +79,11 @@ func execute(ctx context.Context, c *toolset.Call) (any, error) {
 }
 
 // env sets PWD, so that a shell names the working directory as the tools do.
-func (p place) env() map[string]string {
-	if p.base == app && p.workspace != "" {
+func (t target) env() map[string]string {
+	if t.base == app && t.workspace != "" {
 		return nil
 	}
-	return map[string]string{"PWD": p.base}
+	return map[string]string{"PWD": t.base}
 }
 
 // groups splits commands so that each one that may start a Python program starts a job of its own. Its packages are then determined

@@ -18,7 +18,7 @@ type written struct {
 }
 
 func writeFile(ctx context.Context, c *toolset.Call) (any, error) {
-	p, err := find(ctx, c)
+	p, err := findTarget(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +35,7 @@ func writeFile(ctx context.Context, c *toolset.Call) (any, error) {
 }
 
 // put writes one file of the workspace.
-func put(ctx context.Context, c *toolset.Call, p place, param, name string, content io.Reader, size int64) (any, error) {
+func put(ctx context.Context, c *toolset.Call, p target, param, name string, content io.Reader, size int64) (any, error) {
 	clean, err := p.inside(param, name)
 	if err == nil && (strings.HasSuffix(name, "/") || clean == ".") {
 		err = farm.Invalidf("%s names no file", param)
@@ -50,7 +50,7 @@ func put(ctx context.Context, c *toolset.Call, p place, param, name string, cont
 }
 
 func copyFile(ctx context.Context, c *toolset.Call) (any, error) {
-	p, err := find(ctx, c)
+	p, err := findTarget(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ type copied struct {
 }
 
 func copyOut(ctx context.Context, c *toolset.Call) (any, error) {
-	p, err := find(ctx, c)
+	p, err := findTarget(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func copyOut(ctx context.Context, c *toolset.Call) (any, error) {
 }
 
 // take delivers a file of the workspace to the caller.
-func take(ctx context.Context, c *toolset.Call, p place, file, local string) (copied, error) {
+func take(ctx context.Context, c *toolset.Call, p target, file, local string) (copied, error) {
 	if c.Local == nil {
 		read, err := c.Farm.ReadFile(ctx, p.id, file, 0)
 		if err != nil {

@@ -42,7 +42,7 @@ type projected struct {
 }
 
 func copyProject(ctx context.Context, c *toolset.Call) (any, error) {
-	p, err := find(ctx, c)
+	p, err := findTarget(ctx, c)
 	if err != nil {
 		return nil, err
 	}

@@ -133,7 +133,7 @@ func newWorkspace() string {
 
 // stop closes a sandbox that is not persistent.
 func stop(ctx context.Context, c *toolset.Call) (any, error) {
-	p, err := find(ctx, c)
+	p, err := findTarget(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +148,7 @@ func stop(ctx context.Context, c *toolset.Call) (any, error) {
 
 // clean closes the sandbox that is the workspace.
 func clean(ctx context.Context, c *toolset.Call) (any, error) {
-	p, err := find(ctx, c)
+	p, err := findTarget(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +166,7 @@ type logged struct {
 
 // logs describes a sandbox from the farm's records: its container prints nothing.
 func logs(ctx context.Context, c *toolset.Call) (any, error) {
-	p, err := find(ctx, c)
+	p, err := findTarget(ctx, c)
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ const instructions = `Run commands and Python programs in an isolated sandbox:
 const (
 	workspaceDoc = "Id of the workspace, from sandbox_initialize."
 	contentDoc   = "Text of the file, where the server cannot read the caller's files."
-	base64Doc    = "Bytes of the file in base64, in the place of content."
+	base64Doc    = "Bytes of the file in base64, instead of content."
 )
 
 // New makes the toolset.
@@ -63,7 +63,7 @@ func New() *toolset.Toolset {
 					id, mcp.Text("local_src_dir", "Path of the directory on the caller's machine.").Needed(), workspace,
 					mcp.Text("dest_dir", "Directory in the workspace.").OrNull(),
 					mcp.Object("content", "The files, from relative path to text; a path that ends in / is an empty directory."),
-					mcp.Text("content_base64", "The directory as a tar in base64, compressed by gzip or not, in the place of content. It keeps executable bits."),
+					mcp.Text("content_base64", "The directory as a tar in base64, compressed by gzip or not, instead of content. It keeps executable bits."),
 				},
 			}, {
 				Name: "copy_file_from_sandbox", Title: "Copy a file out of the sandbox", Hints: mcp.Hints{Idempotent: true}, Run: copyOut,

@@ -30,8 +30,8 @@ func hostileIndex(t *testing.T, index http.HandlerFunc) (*client.Client, *yamux.
 // hostileAgent returns a client, and an agent's session that the test controls.
 func hostileAgent(t *testing.T, o client.Options) (*client.Client, *yamux.Session) {
 	t.Helper()
-	near, far := net.Pipe()
-	c, err := client.New(near, o)
+	local, remote := net.Pipe()
+	c, err := client.New(local, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func hostileAgent(t *testing.T, o client.Options) (*client.Client, *yamux.Sessio
 	config := yamux.DefaultConfig()
 	config.LogOutput = nil
 	config.Logger = discard{}
-	session, err := yamux.Server(far, config)
+	session, err := yamux.Server(remote, config)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,13 +24,13 @@ func FuzzSession(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
-		near, far := net.Pipe()
-		c, err := client.New(near, client.Options{Egress: http.NotFoundHandler(), Proxy: len(in)%2 == 0})
+		local, remote := net.Pipe()
+		c, err := client.New(local, client.Options{Egress: http.NotFoundHandler(), Proxy: len(in)%2 == 0})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _ = c.Close() }()
-		go func() { _, _ = io.Copy(io.Discard, far) }()
+		go func() { _, _ = io.Copy(io.Discard, remote) }()
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
 		answered := make(chan error, 1)
@@ -38,9 +38,9 @@ func FuzzSession(f *testing.F) {
 			_, err := c.Info(ctx)
 			answered <- err
 		}()
-		_ = far.SetWriteDeadline(time.Now().Add(10 * time.Second))
-		_, _ = far.Write(in)
-		_ = far.Close()
+		_ = remote.SetWriteDeadline(time.Now().Add(10 * time.Second))
+		_, _ = remote.Write(in)
+		_ = remote.Close()
 		if err := <-answered; err == nil {
 			t.Error("garbage answered a call")
 		}
@@ -64,15 +64,15 @@ func FuzzAnswer(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
-		near, far := net.Pipe()
-		c, err := client.New(near, client.Options{})
+		local, remote := net.Pipe()
+		c, err := client.New(local, client.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		config := yamux.DefaultConfig()
 		config.LogOutput = nil
 		config.Logger = discard{}
-		session, err := yamux.Server(far, config)
+		session, err := yamux.Server(remote, config)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,17 +11,17 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// place is the sandbox and workspace of a call.
-type place struct {
+// target is the sandbox and workspace of a call.
+type target struct {
 	id        string
 	base      string // path of its workspace in the original
 	workspace string // id of its workspace, also if the call did not name it; empty: the sandbox is not persistent
 	state     wire.Sandbox
 }
 
-// find finds the place of a call. It refuses a workspace id that was never issued.
-func find(ctx context.Context, c *toolset.Call) (place, error) {
-	p := place{id: c.Text("container_id"), base: app}
+// findTarget finds the target of a call. It refuses a workspace id that was never issued.
+func findTarget(ctx context.Context, c *toolset.Call) (target, error) {
+	p := target{id: c.Text("container_id"), base: app}
 	box, err := c.Farm.Sandbox(ctx, p.id)
 	if err != nil {
 		return p, err //nolint:wrapcheck // an error of the farm
@@ -40,17 +40,17 @@ func find(ctx context.Context, c *toolset.Call) (place, error) {
 }
 
 // shown is a path of the workspace as the original reports it.
-func (p place) shown(path string) string {
+func (t target) shown(path string) string {
 	if path == "" || path == "." {
-		return p.base
+		return t.base
 	}
-	return p.base + "/" + path
+	return t.base + "/" + path
 }
 
 // inside converts a caller's path to one in the workspace. As in the original, an absolute path starts there too. A path from an
 // earlier answer leads to the same file.
-func (p place) inside(param, given string) (string, error) {
-	if rest, ok := strings.CutPrefix(given, p.base); ok && (rest == "" || rest[0] == '/') {
+func (t target) inside(param, given string) (string, error) {
+	if rest, ok := strings.CutPrefix(given, t.base); ok && (rest == "" || rest[0] == '/') {
 		given = rest
 	}
 	clean, err := farm.CleanPath(toolset.Lexical(strings.TrimLeft(given, "/")))
@@ -62,9 +62,9 @@ func (p place) inside(param, given string) (string, error) {
 
 // source is the path in the workspace of a file to copy out, given relative, or absolute with any name of the workspace. It is empty
 // for an absolute path elsewhere.
-func (p place) source(wanted string) (string, error) {
+func (t target) source(wanted string) (string, error) {
 	name := toolset.Lexical(wanted)
-	for _, root := range []string{workspaces + p.workspace, app, farm.Workspace} {
+	for _, root := range []string{workspaces + t.workspace, app, farm.Workspace} {
 		if rest, ok := strings.CutPrefix(name, root+"/"); ok && root != workspaces {
 			name = rest
 			break
@@ -82,21 +82,21 @@ func (p place) source(wanted string) (string, error) {
 
 // reach makes a file that was just written reachable under the path in the answer: in a persistent sandbox that is used without its
 // workspace_id, /app is not the workspace itself.
-func (p place) reach(ctx context.Context, c *toolset.Call, written string) error {
+func (t target) reach(ctx context.Context, c *toolset.Call, written string) error {
 	first, _, _ := strings.Cut(written, "/")
-	if p.base != app || p.workspace == "" || first == "." {
+	if t.base != app || t.workspace == "" || first == "." {
 		return nil
 	}
-	_, err := p.run(ctx, c, `[ -e "$HOME/.app/$NAME" ] || ln -sn "/workspace/$NAME" "$HOME/.app/$NAME"`, map[string]string{"NAME": first})
+	_, err := t.run(ctx, c, `[ -e "$HOME/.app/$NAME" ] || ln -sn "/workspace/$NAME" "$HOME/.app/$NAME"`, map[string]string{"NAME": first})
 	return err
 }
 
 // stage copies any file of the sandbox into the workspace, into a new directory, and returns its path there. The caller removes the
 // directory.
-func (p place) stage(ctx context.Context, c *toolset.Call, from string) (dir, file string, err error) {
+func (t target) stage(ctx context.Context, c *toolset.Call, from string) (dir, file string, err error) {
 	dir = ".copy-" + farm.NewID(farm.RequestPrefix)
 	file = path.Join(dir, path.Base(from))
-	ok, err := p.run(ctx, c, `[ -f "$FROM" ] && mkdir "$DIR" && cp -- "$FROM" "$TO"`, map[string]string{"FROM": from, "DIR": dir, "TO": file})
+	ok, err := t.run(ctx, c, `[ -f "$FROM" ] && mkdir "$DIR" && cp -- "$FROM" "$TO"`, map[string]string{"FROM": from, "DIR": dir, "TO": file})
 	if err == nil && !ok {
 		err = farm.NotFoundf("container_src_path %q is not a file of the sandbox, or it cannot be read.", farm.Shorten(from))
 	}
@@ -104,9 +104,9 @@ func (p place) stage(ctx context.Context, c *toolset.Call, from string) (dir, fi
 }
 
 // run runs one of our own commands in the workspace and reports whether it succeeded.
-func (p place) run(ctx context.Context, c *toolset.Call, command string, env map[string]string) (bool, error) {
+func (t target) run(ctx context.Context, c *toolset.Call, command string, env map[string]string) (bool, error) {
 	job, err := c.Finish(ctx, func(wait time.Duration) (wire.Job, error) {
-		return c.Farm.Command(ctx, p.id, wire.CommandRequest{Command: &command, Env: env}, wait)
+		return c.Farm.Command(ctx, t.id, wire.CommandRequest{Command: &command, Env: env}, wait)
 	})
 	return err == nil && job.Result != nil && job.Result.Command != nil && !failed(job.Result.Command), err
 }
