@@ -23,6 +23,7 @@ assert run("node", "--version").startswith("v22.")
 assert run("npm", "--version").startswith("11.")
 assert run("npx", "--version").startswith("11.")
 assert os.readlink("/app") == "/home/sandbox/.app"
+assert os.readlink("/home/user") == "/workspace"
 if not os.path.exists("/run/sandfarm/accounts"):  # without an agent
     os.mkdir("/run/sandfarm/accounts")
     with open("/run/sandfarm/accounts/passwd", "w") as accounts:

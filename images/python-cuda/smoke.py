@@ -21,6 +21,7 @@ assert sys.version_info[:2] == (3, 13), sys.version
 assert os.getuid() != 0, "runs as root"
 assert sys.prefix == "/opt/python", sys.prefix
 assert os.readlink("/app") == "/home/sandbox/.app"
+assert os.readlink("/home/user") == "/workspace"
 if not os.path.exists("/run/sandfarm/accounts"):  # without an agent
     os.mkdir("/run/sandfarm/accounts")
     with open("/run/sandfarm/accounts/passwd", "w") as accounts:

@@ -7,11 +7,11 @@ from e2b.exceptions import AuthenticationException
 
 def test_run(sandbox):
     done = sandbox.commands.run("echo out; echo problem >&2; pwd", envs={"A": "1"})
-    assert (done.stdout, done.stderr, done.exit_code) == ("out\n/workspace\n", "problem\n", 0)
+    assert (done.stdout, done.stderr, done.exit_code) == ("out\n/home/user\n", "problem\n", 0)
     assert sandbox.commands.run("echo $A-$B", envs={"A": "1", "B": "2"}).stdout == "1-2\n"
     assert sandbox.commands.run("pwd", cwd="/tmp").stdout == "/tmp\n"
     sandbox.files.make_dir("below")
-    assert sandbox.commands.run("pwd", cwd="below").stdout == sandbox.commands.run("pwd", cwd="/home/user/below").stdout == "/workspace/below\n"
+    assert sandbox.commands.run("pwd", cwd="below").stdout == sandbox.commands.run("pwd", cwd="/home/user/below").stdout == "/home/user/below\n"
     with pytest.raises(CommandExitException) as failed:
         sandbox.commands.run("echo before; exit 7")
     assert failed.value.exit_code == 7 and failed.value.stdout == "before\n"

@@ -113,6 +113,16 @@ def test_metadata(sandbox):
     assert sandbox.files.read("labelled.txt") == "y"
 
 
+def test_home_is_the_workspace(sandbox):
+    """Code that was written for E2B has /home/user in its paths."""
+    sandbox.files.write("/home/user/table.csv", "a,b\n1,2\n")
+    shown = sandbox.commands.run("pwd; cat /home/user/table.csv; cat table.csv; mkdir -p below; cd below; pwd; cd /tmp; pwd")
+    assert shown.stdout == "/home/user\n" + "a,b\n1,2\n" * 2 + "/home/user/below\n/tmp\n"
+    assert sandbox.commands.run("pwd", cwd="/home/user/below").stdout == "/home/user/below\n"
+    sandbox.commands.run("echo x > /home/user/made.txt")
+    assert sandbox.files.read("made.txt") == "x\n"
+
+
 def test_signed_urls(sandbox):
     sandbox.files.write("a b/é.txt", "content")
     for url in (sandbox.download_url("a b/é.txt"), sandbox.download_url("/home/user/a b/é.txt", user="user", use_signature_expiration=600)):

@@ -176,3 +176,11 @@ def test_async():
             await box.kill()
 
     asyncio.run(run())
+
+
+def test_code_finds_files_at_home_user(box):
+    box.files.write("/home/user/table.csv", "a,b\n1,2\n")
+    ran = box.run_code("print(open('/home/user/table.csv').read(), end='')\nopen('/home/user/made.txt', 'w').write('x')\n!pwd")
+    assert ran.error is None and "".join(ran.logs.stdout).split() == ["a,b", "1,2", "/home/user"], ran
+    assert box.files.read("made.txt") == "x"
+    assert "".join(box.run_code("pwd; cat table.csv", language="bash").logs.stdout) == "/home/user\na,b\n1,2\n"
