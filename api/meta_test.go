@@ -334,3 +334,26 @@ func TestKeysFromTheEnvironment(t *testing.T) {
 		}
 	}
 }
+
+func TestFleetEventsAreListed(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withScopes)
+	for i := range 3 {
+		note := store.FleetNote{Event: farm.FleetEvent{At: time.Unix(int64(i), 0), Kind: farm.FleetWorkerLost, Node: "n1", Host: "h1", Worker: fmt.Sprint("w", i), Jobs: i}}
+		if noted, err := b.store.NoteFleet(t.Context(), note); err != nil || !noted {
+			t.Fatal(noted, err)
+		}
+	}
+	admin := []string{"X-API-Key", string(farm.ScopeAdmin)}
+	for limit, want := range map[string]int{"": 3, "?limit=1": 1, "?limit=2": 2, "?limit=199": 3, "?limit=200": 3} {
+		got := get[wire.Items[wire.FleetEvent]](b, http.StatusOK, "GET", "/v1/events"+limit, nil, admin...)
+		if len(got.Items) != want || got.Items[0].WorkerID != "w2" || got.Items[0].Jobs != 2 || got.Items[0].Kind != "worker_lost" || got.Items[0].ID == "" {
+			t.Errorf("%s: %+v", limit, got.Items)
+		}
+	}
+	for _, limit := range []string{"0", "201", "x"} {
+		if answer, _ := b.do("GET", "/v1/events?limit="+limit, nil, admin...); answer.StatusCode != http.StatusBadRequest {
+			t.Errorf("limit %s is answered %d", limit, answer.StatusCode)
+		}
+	}
+}
