@@ -151,7 +151,8 @@ func (s *session) send(io context.Context) error {
 		if err != nil {
 			return err
 		}
-		if !ok {
+		if !ok { // quiet for a heartbeat
+			message = drop(message)
 			continue
 		}
 		kind := wire.AttachStdout
@@ -175,10 +176,18 @@ func (s *session) send(io context.Context) error {
 		if kind == wire.AttachExit {
 			return errExited
 		}
-		if cap(message) > keptBuffer {
-			message = nil
+		if len(message) <= keptBuffer { // much output uses its buffer again
+			message = drop(message)
 		}
 	}
+}
+
+// drop lets a large buffer go.
+func drop(buffer []byte) []byte {
+	if cap(buffer) > keptBuffer {
+		return nil
+	}
+	return buffer
 }
 
 // put sends one message. A caller that takes nothing for a while has left.

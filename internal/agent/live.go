@@ -64,7 +64,7 @@ const (
 	// WindowBytes is how much output of a process is kept for readers that come, or come again. Sandboxes of little memory keep less.
 	WindowBytes = 1 << 20
 	// OutputBytes is about how much output one answer has. Its reader asks for more then, so this much is on its way to a slow one.
-	OutputBytes = 256 << 10
+	OutputBytes = 512 << 10
 	// InputBytes is how many bytes one call of a numbered writer has at most.
 	InputBytes = 64 << 10
 )

@@ -38,7 +38,7 @@ func (l Live) Input(ctx context.Context, contextName string, in agent.NotebookIn
 }
 
 // Messages reads what the kernel of a context has said to notebooks beside its executions after the message with a number, about
-// agent.OutputBytes at once. It waits for a message if there is none. admit is called with the size of each before it is allocated; its error is
+// 256 KiB at once. It waits for a message if there is none. admit is called with the size of each before it is allocated; its error is
 // returned as it is.
 func (l Live) Messages(ctx context.Context, contextName string, after uint64, wait time.Duration, admit func(bytes int) error) (list []agent.Message, err error) {
 	ctx, done := context.WithTimeout(ctx, wait+messagesSpare)

@@ -188,7 +188,7 @@ func (l Live) LeaveProcess(ctx context.Context, id, reader string) error {
 	return l.call(ctx, callTimeout, http.MethodDelete, processPath(id)+"/output", url.Values{"reader": {reader}}, nil, nil)
 }
 
-// ProcessOutput reads one answer with output of a process, from a piece on (0: the first that is kept). It ends with io.EOF after some 256 KiB,
+// ProcessOutput reads one answer with output of a process, from a piece on (0: the first that is kept). It ends with io.EOF after some 512 KiB,
 // and after the exit.
 func (l Live) ProcessOutput(ctx context.Context, id, reader string, from uint64) (*ProcessOutput, error) {
 	ctx, cancel := context.WithCancel(ctx)

@@ -173,7 +173,7 @@ func (l *Log) AnswerBytes() int { return min(agent.OutputBytes, l.limit/answerPa
 func (l *Log) AnswerFrames() int { return rollingFrames / answerPart }
 
 // answerPart is the part of a rolling log that one answer has at most, beside one frame.
-const answerPart = 4
+const answerPart = 2
 
 // Leave forgets a reader: no writer waits for it any more.
 func (l *Log) Leave(name string) {

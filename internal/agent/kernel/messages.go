@@ -19,7 +19,7 @@ const (
 	// messageExtra is about what a message takes beside its content.
 	messageExtra = 256
 	// answerBytes is about how much one answer has. Its reader asks for more then.
-	answerBytes = agent.OutputBytes
+	answerBytes = 256 << 10
 )
 
 // KindEnded is the kind of the message that a kernel has ended while it ran nothing.
