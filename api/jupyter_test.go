@@ -1,21 +1,13 @@
 package api_test
 
 import (
-	"context"
-	"encoding/json"
-	"fmt"
 	"net/http"
-	"net/url"
 	"regexp"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
 
-	"github.com/coder/websocket"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sandfarm/sandfarm/api/jupyter"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -173,6 +165,21 @@ func TestJupyterTakesKeysAsItsClientsSendThem(t *testing.T) {
 		method, rest, _ := strings.Cut(at, " ")
 		b.refusal(http.StatusNotFound, method, "/jupyter/api/kernels/"+k.ID+rest, nil, foreign...)
 	}
+	session := "/jupyter/api/sessions/" + k.ID // a session has the id of its kernel
+	for _, method := range []string{"GET", "PATCH", "DELETE"} {
+		b.refusal(http.StatusNotFound, method, session, `{"path":"theirs.ipynb"}`, foreign...)
+	}
+	b.refusal(http.StatusNotFound, "POST", "/jupyter/api/sessions", `{"path":"theirs.ipynb","kernel":{"id":"`+k.ID+`"}}`, foreign...)
+	b.refusal(http.StatusNotFound, "POST", "/jupyter/api/kernels", `{"env":{"KERNEL_SANDBOX":"`+k.Sandbox+`"}}`, foreign...)
+	theirs := b.kernel(foreign...)
+	b.refusal(http.StatusNotFound, "PATCH", "/jupyter/api/sessions/"+theirs.ID, `{"kernel":{"id":"`+k.ID+`"}}`, foreign...)
+	if list := get[[]struct{ ID string }](b, http.StatusOK, "GET", "/jupyter/api/sessions", nil, foreign...); len(list) != 0 {
+		t.Errorf("another tenant has the sessions %v", list)
+	}
+	if state := get[struct{ Kernels int }](b, http.StatusOK, "GET", "/jupyter/api/status", nil, foreign...); state.Kernels != 1 {
+		t.Errorf("another tenant has %d kernels, want its own one", state.Kernels)
+	}
+	get[notebookKernel](b, http.StatusOK, "GET", "/jupyter/api/kernels/"+k.ID, nil, "Authorization", "token "+key) // it is as it was
 	// The other routes take no key from the query.
 	b.problem(farm.CodeUnauthorized, http.StatusUnauthorized, "GET", "/v1/sandboxes?token="+key, nil)
 }
@@ -197,253 +204,5 @@ func TestJupyterRefusesBadRequests(t *testing.T) {
 	b.refusal(http.StatusBadRequest, "GET", kernels+"/"+k.ID+"/channels?session_id="+strings.Repeat("x", 257), nil)
 	if box := b.sandbox(); box != "" { // a sandbox is no kernel until somebody makes it one
 		b.refusal(http.StatusNotFound, "GET", kernels+"/"+farm.UUIDOf(farm.SandboxPrefix, box), nil)
-	}
-}
-
-// frontend is a client with a WebSocket.
-type frontend struct {
-	t      *testing.T
-	conn   *websocket.Conn
-	next   int
-	leaves atomic.Bool // it has begun to close the connection
-}
-
-func (b *bundle) frontend(kernel, query string, protocols ...string) *frontend {
-	b.t.Helper()
-	ctx, done := context.WithTimeout(b.t.Context(), time.Minute)
-	defer done()
-	f := &frontend{t: b.t}
-	// A browser that closes answers no pings. This client would try, fail, and reset the connection: then what it has sent can be lost.
-	answers := func(context.Context, []byte) bool { return !f.leaves.Load() }
-	var err error
-	f.conn, _, err = websocket.Dial(ctx, strings.Replace(b.web.URL, "http", "ws", 1)+"/jupyter/api/kernels/"+kernel+"/channels"+query,
-		&websocket.DialOptions{Subprotocols: protocols, OnPingReceived: answers})
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	f.conn.SetReadLimit(-1)
-	b.t.Cleanup(func() { _ = f.conn.CloseNow() })
-	return f
-}
-
-// leave closes the connection as a browser does, without waiting for its end.
-func (f *frontend) leave() {
-	f.leaves.Store(true)
-	go func() { _ = f.conn.Close(websocket.StatusGoingAway, "") }()
-}
-
-// send sends a message and returns its id.
-func (f *frontend) send(channel, kind string, content any) string {
-	f.t.Helper()
-	f.next++
-	id := fmt.Sprintf("m%d", f.next)
-	text, err := json.Marshal(map[string]any{
-		"header": map[string]any{"msg_id": id, "msg_type": kind, "session": "s", "username": "", "version": "5.3", "odd": true}, "channel": channel,
-		"parent_header": map[string]any{"msg_id": "forged"}, "metadata": map[string]any{}, "content": content, "buffers": []any{},
-	})
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	f.write(websocket.MessageText, text)
-	return id
-}
-
-func (f *frontend) write(kind websocket.MessageType, data []byte) {
-	f.t.Helper()
-	if err := f.conn.Write(f.t.Context(), kind, data); err != nil {
-		f.t.Fatal(err)
-	}
-}
-
-// shownMessage is a message as a client shows it.
-type shownMessage struct {
-	Channel string
-	Type    string `json:"msg_type"`
-	Parent  struct {
-		ID  string `json:"msg_id"`
-		Odd bool
-	} `json:"parent_header"`
-	Content map[string]any
-}
-
-// until reads the messages that belong to a message of the client, up to the state idle, and lists what they say.
-func (f *frontend) until(id string) []string {
-	f.t.Helper()
-	var out []string
-	for {
-		m := f.read()
-		if m.Parent.ID != id {
-			continue
-		}
-		if !m.Parent.Odd {
-			f.t.Errorf("the parent of %+v lacks what the client's header had", m)
-		}
-		line := m.Channel + " " + m.Type
-		for _, field := range []string{"execution_state", "text", "status", "code", "wait"} {
-			if v, ok := m.Content[field]; ok {
-				line += fmt.Sprintf(" %v", v)
-			}
-		}
-		if out = append(out, strings.TrimSpace(line)); line == "iopub status idle" {
-			return out
-		}
-	}
-}
-
-func (f *frontend) read() shownMessage {
-	f.t.Helper()
-	ctx, done := context.WithTimeout(f.t.Context(), time.Minute)
-	defer done()
-	kind, data, err := f.conn.Read(ctx)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	var m shownMessage
-	if kind != websocket.MessageText || json.Unmarshal(data, &m) != nil {
-		f.t.Fatalf("%v: %.100q", kind, data)
-	}
-	return m
-}
-
-// closed waits for the end of the connection.
-func (f *frontend) closed(want websocket.StatusCode) {
-	f.t.Helper()
-	ctx, done := context.WithTimeout(f.t.Context(), time.Minute)
-	defer done()
-	for {
-		if _, _, err := f.conn.Read(ctx); err != nil {
-			if got := websocket.CloseStatus(err); got != want {
-				f.t.Errorf("the connection ended with %d (%v), want %d", got, err, want)
-			}
-			return
-		}
-	}
-}
-
-func TestJupyterRunsCellsInOrder(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	f := b.frontend(b.kernel().ID, "?session_id=s")
-	info := f.send("shell", "kernel_info_request", map[string]any{})
-	if diff := cmp.Diff([]string{"iopub status busy", "shell kernel_info_reply ok", "iopub status idle"}, f.until(info)); diff != "" {
-		t.Errorf("kernel_info (-want +got):\n%s", diff)
-	}
-	first, second := f.send("shell", "execute_request", map[string]any{"code": "print one"}), f.send("", "execute_request", map[string]any{"code": "animate"})
-	if diff := cmp.Diff([]string{"iopub status busy", "iopub execute_input print one", "iopub stream one\n", "shell execute_reply ok", "iopub status idle"}, f.until(first), cmp.Transformer("space", strings.TrimSpace)); diff != "" {
-		t.Errorf("the first cell (-want +got):\n%s", diff)
-	}
-	want := []string{
-		"iopub status busy", "iopub execute_input animate", "iopub display_data", "iopub update_display_data", "iopub clear_output true", "iopub execute_result",
-		"iopub clear_output false", "shell execute_reply ok", "iopub status idle",
-	}
-	if diff := cmp.Diff(want, f.until(second)); diff != "" {
-		t.Errorf("the second cell (-want +got):\n%s", diff)
-	}
-	unknown := f.send("shell", "conjure_request", map[string]any{})
-	if diff := cmp.Diff([]string{"iopub status busy", "shell conjure_reply error", "iopub status idle"}, f.until(unknown)); diff != "" {
-		t.Errorf("a message of an unknown type (-want +got):\n%s", diff)
-	}
-	wrong := f.send("shell", "execute_request", map[string]any{"code": 1})
-	if diff := cmp.Diff([]string{"iopub status busy", "iopub error error", "shell execute_reply error", "iopub status idle"}, f.until(wrong)); diff != "" {
-		t.Errorf("a cell whose code is no text (-want +got):\n%s", diff)
-	}
-}
-
-// Cells behind one that failed are not run: "Run All" of notebooks relies on it.
-func TestJupyterAbortsCellsBehindAnError(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	f := b.frontend(b.kernel().ID, "")
-	f.send("shell", "execute_request", map[string]any{"code": "block"})
-	failed := f.send("shell", "execute_request", map[string]any{"code": "raise x"})
-	aborted := f.send("shell", "execute_request", map[string]any{"code": "print no"})
-	f.until(f.send("shell", "kernel_info_request", map[string]any{})) // all three have come in
-	close(b.worker.gate)
-	if diff := cmp.Diff([]string{"iopub status busy", "iopub execute_input raise x", "iopub error", "shell execute_reply error", "iopub status idle"}, f.until(failed)); diff != "" {
-		t.Errorf("the failed cell (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{"iopub status busy", "shell execute_reply aborted", "iopub status idle"}, f.until(aborted)); diff != "" {
-		t.Errorf("the cell behind it (-want +got):\n%s", diff)
-	}
-	on := f.send("shell", "execute_request", map[string]any{"code": "raise x", "stop_on_error": false})
-	after := f.send("shell", "execute_request", map[string]any{"code": "print yes"})
-	f.until(on)
-	if got := f.until(after); len(got) != 5 {
-		t.Errorf("behind an error that is to be ignored: %v", got)
-	}
-}
-
-func TestJupyterEndsConnectionsWithAReason(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	k := b.kernel()
-	for name, c := range map[string]struct {
-		kind websocket.MessageType
-		data []byte
-		want websocket.StatusCode
-	}{
-		"NoJSON":         {websocket.MessageText, []byte("{"), websocket.StatusInvalidFramePayloadData},
-		"Offsets":        {websocket.MessageBinary, []byte{0, 0, 0, 9, 1}, websocket.StatusInvalidFramePayloadData},
-		"UnknownChannel": {websocket.MessageText, []byte(`{"header":{"msg_id":"1","msg_type":"x"},"channel":"iopub"}`), websocket.StatusInvalidFramePayloadData},
-		"TooLong":        {websocket.MessageText, make([]byte, jupyter.MaxMessageBytes+1), websocket.StatusMessageTooBig},
-	} {
-		f := b.frontend(k.ID, "")
-		f.write(c.kind, c.data)
-		t.Log(name)
-		f.closed(c.want)
-	}
-	second := b.frontend(k.ID, "")
-	second.until(second.send("shell", "kernel_info_request", map[string]any{}))
-	if answer, _ := b.do("DELETE", "/jupyter/api/kernels/"+k.ID, nil); answer.StatusCode != http.StatusNoContent {
-		t.Errorf("delete: %d", answer.StatusCode)
-	}
-	if m := second.read(); m.Type != "status" || m.Content["execution_state"] != "dead" {
-		t.Errorf("the end of the kernel is told as %+v", m)
-	}
-	second.closed(websocket.StatusNormalClosure)
-	other := b.frontend(b.kernel().ID, "")
-	b.server.Stop()
-	other.closed(websocket.StatusServiceRestart)
-}
-
-func TestJupyterSpeaksTheFramingThatIsAskedFor(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	k := b.kernel()
-	f := b.frontend(k.ID, "", "other", jupyter.Subprotocol)
-	if got := f.conn.Subprotocol(); got != jupyter.Subprotocol {
-		t.Fatalf("subprotocol %q", got)
-	}
-	f.send("shell", "kernel_info_request", map[string]any{})
-	if kind, data, err := f.conn.Read(t.Context()); err != nil || kind != websocket.MessageBinary || !strings.Contains(string(data), "iopub") {
-		t.Errorf("%v %q: %v", kind, data, err)
-	}
-	if got := b.frontend(k.ID, "", "other").conn.Subprotocol(); got != "" {
-		t.Errorf("subprotocol %q", got)
-	}
-}
-
-// Any page can open a WebSocket to any server, and no browser asks first.
-func TestJupyterIsNotForForeignPages(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	k := b.kernel()
-	at := strings.Replace(b.web.URL, "http", "ws", 1) + "/jupyter/api/kernels/" + k.ID + "/channels"
-	own, err := url.Parse(b.web.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for origin, ok := range map[string]bool{"": true, "http://" + own.Host: true, "https://evil.example": false, "null": false} {
-		header := http.Header{}
-		if origin != "" {
-			header.Set("Origin", origin)
-		}
-		conn, _, err := websocket.Dial(t.Context(), at, &websocket.DialOptions{HTTPHeader: header})
-		if (err == nil) != ok {
-			t.Errorf("origin %q: %v", origin, err)
-		}
-		if conn != nil {
-			_ = conn.CloseNow()
-		}
 	}
 }

@@ -123,12 +123,18 @@ func (k *kernel) read(ctx context.Context, wait time.Duration) error {
 			at.held = append(at.held, m)
 		} else if !heard && m.Kind == "input_request" {
 			k.input = &m
+		} else if !heard && m.Kind == kindExecution {
+			k.running = m.Execution
 		} else if heard { // what was said before there was a client is of no use: clients ask for the widgets that there are
 			k.pass(m)
 		}
 	}
 	if err == nil && len(list) == 0 {
 		k.begun = true
+		if k.running != "" {
+			k.other(k.running)
+			k.running = ""
+		}
 	}
 	return err
 }
@@ -190,6 +196,8 @@ func (k *kernel) pass(m live.Message) {
 	switch m.Kind {
 	case "ended":
 		k.restarted()
+	case kindExecution:
+		k.other(m.Execution)
 	case "input_request":
 		k.input = &m
 		if asker != nil {

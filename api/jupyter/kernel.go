@@ -45,6 +45,9 @@ type kernel struct {
 	tried   bool              // begin was called
 	streams map[string]*place // cells whose output is being sent, by the ids of their messages
 	input   *live.Message     // the question for input that waits for its answer; nil: none
+	running string            // the job that may run since before this process listened; "": none
+	others  []string          // jobs that are no cells, whose output is to be shown
+	shows   bool              // one of them is being shown
 }
 
 // connections is how many WebSockets a kernel has in this process.

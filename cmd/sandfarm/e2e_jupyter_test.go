@@ -15,6 +15,9 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
 )
 
 // notebook is a client with a kernel of the farm.
@@ -23,6 +26,7 @@ type notebook struct {
 	conn *websocket.Conn
 	base string
 	next int
+	box  string // the kernel's sandbox
 }
 
 // said is a message of a kernel.
@@ -37,11 +41,19 @@ type said struct {
 
 func (f *farmProcess) notebook(t *testing.T) *notebook {
 	t.Helper()
+	n := f.startKernel(t)
+	n.connect("s")
+	return n
+}
+
+// startKernel makes a notebook's kernel, to which nobody is connected.
+func (f *farmProcess) startKernel(t *testing.T) *notebook {
+	t.Helper()
 	n := &notebook{t: t, base: f.url + "/jupyter/api/kernels"}
-	var kernel struct{ ID string }
+	var kernel struct{ ID, Sandbox string }
 	must(t, json.Unmarshal(n.post("", http.StatusCreated), &kernel))
 	n.base += "/" + kernel.ID
-	n.connect("s")
+	n.box = kernel.Sandbox
 	return n
 }
 
@@ -141,6 +153,7 @@ func TestJupyter(t *testing.T) {
 	t.Run("Widgets", f.notebookWidgets)
 	t.Run("Input", f.notebookInput)
 	t.Run("DeadKernels", f.notebookDeaths)
+	t.Run("OtherJobs", f.notebookOtherJobs)
 }
 
 func (f *farmProcess) notebookCells(t *testing.T) {
@@ -251,5 +264,35 @@ func (f *farmProcess) notebookDeaths(t *testing.T) {
 	n.post("/restart", http.StatusOK)
 	if got := n.cell("print('once more')"); types(got) != "execute_input stream execute_reply" {
 		t.Errorf("after a restart: %s", types(got))
+	}
+}
+
+// What jobs of /v1 do in the kernel is seen as another client's work, by who is connected before they begin and by who connects while they run.
+func (f *farmProcess) notebookOtherJobs(t *testing.T) {
+	t.Parallel()
+	n := f.notebook(t)
+	n.cell("x = 6")
+	job, err := f.Execute(t.Context(), n.box, wire.ExecuteRequest{Code: "print('by another', x * 7)\nx"}, client.WithWait(time.Minute))
+	must(t, err)
+	begun := wire.ExecuteRequest{Code: "import time\nprint('begun', flush=True)\ntime.sleep(600)"}
+	got := n.until(job.ID)
+	if want := "execute_input stream execute_result"; types(got) != want || !strings.Contains(fmt.Sprint(got), "by another 42") || !strings.Contains(fmt.Sprint(got), "print('by another'") {
+		t.Errorf("the job is seen as %+v", got)
+	}
+	if job, err = f.Execute(t.Context(), n.box, begun, client.WithWait(0)); err != nil {
+		t.Fatal(err)
+	}
+	for m := n.read(); m.Parent.ID != job.ID || m.Type != "stream"; m = n.read() {
+	}
+	n.post("/interrupt", http.StatusNoContent)
+	if got := n.until(job.ID); types(got) != "error" {
+		t.Errorf("the interrupted job is seen as %+v", got)
+	}
+	early := f.startKernel(t)
+	if job, err = f.Execute(t.Context(), early.box, begun, client.WithWait(0)); err != nil {
+		t.Fatal(err)
+	}
+	early.connect("s")
+	for m := early.read(); m.Parent.ID != job.ID || m.Type != "stream"; m = early.read() {
 	}
 }

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -306,6 +307,9 @@ func (ks *Kernels) Run(e *execution.Execution) {
 	if k.err != nil {
 		e.Finish(execution.Failed("KernelStartError", fmt.Sprintf("The kernel could not be started: %v", k.err)))
 		return
+	}
+	if e.Spec.Cell == nil {
+		at.messages.add(agent.Message{Kind: KindExecution, Content: json.RawMessage("{}"), Execution: e.ID})
 	}
 	out := ks.cfg.Measure(e, func(e *execution.Execution) agent.Outcome { return ks.execute(k, e) })
 	if out.Restarted {

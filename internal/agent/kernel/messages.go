@@ -25,6 +25,9 @@ const (
 // KindEnded is the kind of the message that a kernel has ended while it ran nothing.
 const KindEnded = "ended"
 
+// KindExecution is the kind of the message that an execution begins which is no cell of a notebook: Message.Execution.
+const KindExecution = "execution"
+
 // messages are what the kernel of a context says to notebooks beside its executions, numbered from 1. The oldest are dropped. The zero value
 // has none.
 type messages struct {

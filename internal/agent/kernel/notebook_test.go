@@ -64,6 +64,7 @@ func notebook(t *testing.T) (ks *kernel.Kernels, run func(code string, cell ...*
 	})
 	run = func(code string, cell ...*farm.Cell) *farm.CodeError {
 		spec := agenttest.Code(code)
+		spec.Cell = &farm.Cell{}
 		if len(cell) > 0 {
 			spec.Cell = cell[0]
 		}
@@ -298,11 +299,29 @@ func TestMessagesForNotebooksAreBounded(t *testing.T) {
 	}
 }
 
+// Notebooks are told of executions that are no cells: of cells they know.
+func TestMessagesNameExecutionsOfOthers(t *testing.T) {
+	t.Parallel()
+	ks, run := notebook(t)
+	if err := run("x = 1"); err != nil {
+		t.Fatal(err)
+	}
+	e := execution.New(agenttest.NewID(), agenttest.Code("assert x == 1"), 1<<20, time.Now())
+	ks.Run(e)
+	list, err := ks.Messages(t.Context(), kernel.DefaultContext, 0, 0)
+	agenttest.Must(t, err)
+	want := []agent.Message{{Seq: 1, Kind: kernel.KindExecution, Content: json.RawMessage("{}"), Execution: e.ID}}
+	if diff := cmp.Diff(want, list); diff != "" || e.Outcome().Error != nil {
+		t.Errorf("messages (-want +got):\n%s", diff)
+	}
+}
+
 // Messages keep their place among the output of the cell that sends them: what is printed into a widget is what comes between two of them.
 func TestMessagesKnowTheirPlaceInTheOutput(t *testing.T) {
 	t.Parallel()
 	ks, _ := notebook(t)
 	spec := agenttest.Code("from comm import create_comm\nc = create_comm(target_name='t')\nprint('a', end='')\nc.send({})\nc.send({})\nprint('b', end='')\nc.send({})")
+	spec.Cell = &farm.Cell{}
 	e := execution.New(agenttest.NewID(), spec, 1<<20, time.Now())
 	ks.Run(e)
 	list, err := ks.Messages(t.Context(), kernel.DefaultContext, 0, 0)
