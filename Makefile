@@ -226,10 +226,11 @@ test-e2b: setup-run build ## run the test suites of E2B's SDKs, from the clones 
 	bin/sandfarm image build python
 	@E2B_SOURCE='$(abspath $(E2B_SOURCE))' go test -v -count=1 -timeout 3h -tags integration,suites -run '^TestE2BSuites$$' $(FLAGS) ./cmd/sandfarm
 
-test-jupyter: setup-run build ## use a farm by clients of Jupyter, from their packages: nbclient, papermill, jupyter-kernel-client, AutoGen
+test-jupyter: setup-run build ## use a farm by clients of Jupyter, from their packages: JupyterLab in Chromium, nbclient, papermill, jupyter console, jupyter-kernel-client, AutoGen
 	@deploy/setup.sh jupyter
+	@deploy/setup.sh ui
 	bin/sandfarm image build python
-	@SANDFARM_TEST_CLIENTS=all go test -json -count=1 -timeout 20m -tags integration -run '^TestJupyter' $(FLAGS) ./cmd/sandfarm | $(TESTSUM) -noskip
+	@SANDFARM_TEST_CLIENTS=all go test -json -count=1 -timeout 20m -tags integration,browser -run '^TestJupyter' $(FLAGS) ./cmd/sandfarm | $(TESTSUM) -noskip
 
 test-ui: build ## drive the dashboard in Chromium, against farms of its own; PICTURES=docs/pictures writes those of docs/dashboard.md
 	@deploy/setup.sh ui

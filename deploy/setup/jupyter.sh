@@ -8,4 +8,4 @@ setup_jupyter() { setup_venv jupyter SANDFARM_TEST_JUPYTER "$(jupyter_dir)" jupy
 
 # jupyter_works reports whether the environment is complete and starts. It does not start if its Python was replaced.
 jupyter_works() { "$1/bin/python" -c 'import importlib.util as u
-for name in ("autogen_ext", "jupyter_kernel_client", "jupyter_server", "nbclient", "papermill", "pytest"): assert u.find_spec(name)' 2>/dev/null; }
+for name in ("autogen_ext", "ipywidgets", "jupyter_console", "jupyter_kernel_client", "jupyter_server", "jupyterlab", "nbclient", "papermill", "pytest"): assert u.find_spec(name)' 2>/dev/null; }

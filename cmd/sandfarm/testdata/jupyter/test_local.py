@@ -155,3 +155,13 @@ def test_dead_client():
         assert len(sandboxes()) == 1
         client.send_signal(signal.SIGKILL)
     until(lambda: not sandboxes())
+
+
+@every
+def test_console(kernel):
+    """`jupyter console` joins a kernel that runs."""
+    kernel.run("x = 20")
+    console = [sys.executable, "-m", "jupyter_console", "--existing", kernel.manager.connection_file, "--simple-prompt", "--ZMQTerminalInteractiveShell.kernel_timeout=120"]
+    done = subprocess.run(console, input="print('sum', x + 22)\nexit\n", capture_output=True, text=True, timeout=PATIENCE)
+    assert "sum 42" in done.stdout, done
+    assert kernel.run("print(x)")[1] == "20\n"  # the console has left the kernel as it is
