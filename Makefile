@@ -87,7 +87,7 @@ down: build ## remove the farm's containers and volumes from the Docker engine
 doctor: build ## check this machine, and print how to fix each problem
 	bin/sandfarm doctor
 
-gvisor: ## build gVisor's runtime runsc and register it in the Docker engine of this machine, which goes on running (docs/operations.md)
+gvisor: ## build gVisor's runtime runsc and register it in the Docker engine of this machine, which keeps running (docs/operations.md)
 	@deploy/setup.sh gvisor
 	@go run ./deploy/gvisor -runsc $(CACHE)/bin/runsc
 

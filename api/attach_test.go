@@ -354,7 +354,7 @@ func TestInputThatIsRefused(t *testing.T) {
 	}
 	gap := f.attach(base+"/"+get[wire.Process](f.bundle, http.StatusCreated, "POST", base, `{"command":"cat","stdin":true}`).ID, "?writer=w&written=5")
 	gap.send(wire.AttachStdin, "x")
-	if kind, data := gap.next(); kind != wire.AttachRefused || !strings.Contains(string(data), "cannot go on at 5") {
+	if kind, data := gap.next(); kind != wire.AttachRefused || !strings.Contains(string(data), "cannot continue at 5") {
 		t.Errorf("%d %s", kind, data)
 	}
 }

@@ -86,7 +86,7 @@ type forwarded struct {
 	writing atomic.Bool // the sandbox takes its time, and meanwhile answers to pings are not seen
 }
 
-// read passes messages on until an empty one has ended the direction, and goes on reading then: pings are answered, and the caller may leave.
+// read passes messages on until an empty one has ended the direction, and continues reading then: pings are answered, and the caller may leave.
 func (f *forwarded) read(ctx context.Context) {
 	err := f.pass(ctx)
 	if err != nil {

@@ -15,7 +15,7 @@ func (s *Server) keyRoutes() []route {
 	all := []route{
 		{method: "POST", path: "/v1/keys", summary: "Make an API key", detail: "The key counts at once in every process of the farm. The answer is the only one that contains it.", body: wire.KeyRequest{}, answers: []answer{{http.StatusCreated, "the key", wire.NewKey{}, ""}}, handler: s.createKey},
 		{method: "GET", path: "/v1/keys", summary: "List the API keys", detail: "Also those that have expired, for a week, and those of the farm's settings.", query: append(paging(), query("tenant", "only of this tenant", object{"type": "string"})), answers: []answer{{http.StatusOK, "a page of keys, newest first", wire.List[wire.Key]{}, ""}}, handler: s.listKeys},
-		{method: "DELETE", path: "/v1/keys/{id}", summary: "Revoke an API key", detail: "No process takes it after a second, and requests that are in progress with it end within five. Jobs that it started go on.", answers: []answer{{http.StatusNoContent, "it is revoked", nil, ""}}, handler: s.revokeKey},
+		{method: "DELETE", path: "/v1/keys/{id}", summary: "Revoke an API key", detail: "No process takes it after a second, and requests that are in progress with it end within five. Jobs that it started continue.", answers: []answer{{http.StatusNoContent, "it is revoked", nil, ""}}, handler: s.revokeKey},
 	}
 	for i := range all {
 		all[i].tag, all[i].scope = "Keys", farm.ScopeAdmin

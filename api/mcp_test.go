@@ -282,8 +282,9 @@ func TestMCPStopsAtOnce(t *testing.T) {
 		}
 		b.server.Stop()
 	}()
-	got := b.tool("execute_python_code", map[string]any{"sandbox_id": box, "code": "block"})
-	if took := time.Since(begun); took > 20*time.Second || got.field("state") != "running" || !strings.Contains(got.text(), "get_job_result") {
+	got := b.tool("execute_python_code", map[string]any{"sandbox_id": box, "code": "block", "wait_seconds": 50})
+	if took := time.Since(begun); took >= 50*time.Second || // the whole wait
+		got.field("state") != "running" || !strings.Contains(got.text(), "get_job_result") {
 		t.Errorf("after %s: %+v", took, got)
 	}
 	close(b.worker.gate)

@@ -293,7 +293,7 @@ func TestStartAndStop(t *testing.T) {
 		}
 		waited <- outcome{err: err}
 	}
-	go ask("/v1/jobs/" + job.ID + "?wait=30")
+	go ask("/v1/jobs/" + job.ID + "?wait=60")
 	go ask("/v1/jobs/" + job.ID + "/events")
 	select {
 	case early := <-waited:
@@ -303,7 +303,7 @@ func TestStartAndStop(t *testing.T) {
 	server.Stop()
 	server.Stop()
 	for range 2 {
-		if out := <-waited; out.err != nil || out.took < time.Second || out.took > 25*time.Second {
+		if out := <-waited; out.err != nil || out.took < time.Second || out.took >= time.Minute {
 			t.Errorf("%+v", out)
 		}
 	}

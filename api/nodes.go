@@ -15,7 +15,7 @@ func (s *Server) nodeRoutes() []route {
 	const base = "/v1/nodes/{id}/drain"
 	drain := []answer{{http.StatusOK, "the drain", wire.Drain{}, ""}}
 	all := []route{
-		{method: "POST", path: base, summary: "Drain a node", detail: "Within some seconds the node takes no new sandboxes, and its warm pool is removed; creations that wait go to other nodes. Its sandboxes go on, and take work. state says when the host may be restarted or removed. A node that is drained already keeps since and gets the new value of idle. The drain ends with DELETE, or when the node has had no worker for scheduler.node_patience.", body: wire.DrainRequest{}, optional: true, answers: drain, handler: s.drainNode},
+		{method: "POST", path: base, summary: "Drain a node", detail: "Within some seconds the node takes no new sandboxes, and its warm pool is removed; creations that wait go to other nodes. Its sandboxes continue, and take work. state says when the host may be restarted or removed. A node that is drained already keeps since and gets the new value of idle. The drain ends with DELETE, or when the node has had no worker for scheduler.node_patience.", body: wire.DrainRequest{}, optional: true, answers: drain, handler: s.drainNode},
 		{method: "GET", path: base, summary: "Show the drain of a node", detail: "404 if the node is not drained.", answers: drain, handler: s.showDrain},
 		{method: "DELETE", path: base, summary: "End the drain of a node", detail: "The node takes new sandboxes again.", answers: []answer{{http.StatusNoContent, "it has ended", nil, ""}}, handler: s.endDrain},
 	}

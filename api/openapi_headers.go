@@ -13,7 +13,7 @@ func headers() object {
 	out := object{}
 	for name, doc := range map[string]string{
 		"X-Request-Id":        "id of the request, found in the server's log",
-		"Location":            "where to go on: the job, or the file behind a link",
+		"Location":            "where to continue: the job, or the file behind a link",
 		"Preference-Applied":  "the wait of the Prefer header, as it was applied",
 		"Retry-After":         "seconds after which to try again; with 429 and 503",
 		"RateLimit-Policy":    "requests_per_minute of the caller's tenant, by draft-ietf-httpapi-ratelimit-headers; absent without this quota",

@@ -35,10 +35,10 @@ func (s *Server) processRoutes() []route {
 			answers: []answer{{http.StatusOK, "server-sent events; data is OutputData or ExitData", nil, "text/event-stream"}}, handler: s.processEvents,
 		},
 		{
-			method: "GET", path: one + "/attach", tag: "Processes", summary: "Attach to a process by a WebSocket", detail: "Input, output, size and exit are binary messages, which the guide to the REST API lists. After a break both directions go on without a lost or repeated byte.", scope: farm.ScopeRun,
+			method: "GET", path: one + "/attach", tag: "Processes", summary: "Attach to a process by a WebSocket", detail: "Input, output, size and exit are binary messages, which the guide to the REST API lists. After a break both directions continue without a lost or repeated byte.", scope: farm.ScopeRun,
 			query: []parameter{
 				query("after", "number of the last piece of output that the caller has", object{"type": "string"}),
-				query("writer", "a name of the caller's choice, up to 64 letters, digits, dashes and underscores, under which its input goes on after a break", object{"type": "string", "maxLength": 64}),
+				query("writer", "a name of the caller's choice, up to 64 letters, digits, dashes and underscores, under which its input continues after a break", object{"type": "string", "maxLength": 64}),
 				query("written", "how many bytes of the writer's input the process has, by the last message", object{"type": "integer", "minimum": 0}),
 			},
 			answers: []answer{{http.StatusSwitchingProtocols, "the WebSocket", nil, ""}}, handler: s.attachProcess,

@@ -36,7 +36,7 @@ func (s *Server) sandboxRoutes() []route {
 		},
 		{method: "DELETE", path: base, tag: "Sandboxes", summary: "Close a sandbox", detail: "Cancels its running and queued jobs, then closes it.", answers: jobAnswers(), wait: true, handler: s.closeSandbox},
 		{method: "POST", path: base + "/hibernate", tag: "Sandboxes", summary: "Hibernate a sandbox", detail: "Its memory is stored on its node after the jobs before, and it uses no memory and no cores until it resumes: when it is asked to, or for the next execution, command, install or change of files. Needs the runtime runsc (gVisor) and an engine with checkpoints; elsewhere 409.", body: wire.FreezeRequest{}, optional: true, answers: jobAnswers(), wait: true, idempotent: true, handler: s.freeze(farm.KindHibernate)},
-		{method: "POST", path: base + "/resume", tag: "Sandboxes", summary: "Resume a hibernated sandbox", detail: "Its programs go on where they were. One that is not hibernated stays as it is.", body: wire.FreezeRequest{}, optional: true, answers: jobAnswers(), wait: true, idempotent: true, handler: s.freeze(farm.KindResume)},
+		{method: "POST", path: base + "/resume", tag: "Sandboxes", summary: "Resume a hibernated sandbox", detail: "Its programs continue where they were. One that is not hibernated stays as it is.", body: wire.FreezeRequest{}, optional: true, answers: jobAnswers(), wait: true, idempotent: true, handler: s.freeze(farm.KindResume)},
 	}
 }
 

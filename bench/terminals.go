@@ -114,7 +114,7 @@ func (b *bench) screenful(ctx context.Context, id string) (row, error) {
 	return row{what: "100 MB through a terminal, median of 3 runs", ours: speed(own), other: "docker exec -t " + speed(other), ratio: fmt.Sprintf("%.2f", float64(other)/float64(own)), aim: "50 MB/s"}, nil
 }
 
-// openTerminals measures the memory of a separate API with many open terminals, and what they cost Redis while nobody types.
+// openTerminals measures the memory of a separate API with many open terminals, and what they cost Redis while they are idle.
 func (b *bench) openTerminals(ctx context.Context, id string) ([]row, error) {
 	listen, err := freeAddress()
 	if err != nil {
@@ -176,7 +176,7 @@ func (b *bench) openTerminals(ctx context.Context, id string) ([]row, error) {
 	count := terminalShells * terminalReaders
 	return []row{
 		{what: fmt.Sprintf("memory of an API process with %d open terminals", count), ours: fmt.Sprintf("%d MiB", open>>20), other: fmt.Sprintf("with none %d MiB", none>>20), ratio: fmt.Sprintf("%d KiB each", (open-none)>>10/int64(count)), aim: "≤ 256 MiB"},
-		{what: "Redis commands in a second while nobody types in them", ours: fmt.Sprintf("%.1f", held), other: fmt.Sprintf("without them %.1f", quiet), aim: "the same"},
+		{what: "Redis commands in a second while they are idle", ours: fmt.Sprintf("%.1f", held), other: fmt.Sprintf("without them %.1f", quiet), aim: "the same"},
 	}, nil
 }
 

@@ -36,7 +36,7 @@ type ProcessOutput struct {
 	Exit   *wire.ExitData // of the exit
 }
 
-// Attachment is both directions of a process. If a connection breaks it goes on over another one: nothing that the farm keeps is lost, and no
+// Attachment is both directions of a process. If a connection breaks it continues over another one: nothing that the farm keeps is lost, and no
 // input is repeated. Make it with [Client.Attach]; Output makes the connections. Its methods may be called at the same time.
 type Attachment struct {
 	c       *Client

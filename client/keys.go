@@ -11,7 +11,7 @@ import (
 )
 
 // CreateKey makes an API key, for a caller whose own key has the scope admin. The answer is the only one that contains the key. It is
-// not retried, since a lost answer would leave a key that nobody has.
+// not retried, since a lost answer would leave a key that no one knows.
 func (c *Client) CreateKey(ctx context.Context, r wire.KeyRequest) (wire.NewKey, error) {
 	var got wire.NewKey
 	err := c.json(ctx, call{method: http.MethodPost, path: []string{"v1", "keys"}, body: r, once: true}, &got)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # The direct dependencies of go.mod and their lines in docs/dependencies.md.
 #
-#   deploy/dependencies.sh check     fails if a dependency has no line, or a line has no dependency
+#   deploy/dependencies.sh check     fails if a dependency has no line, a line has no dependency, or the number of packages is wrong
 #   deploy/dependencies.sh measure   prints for each: packages of its module in the program, packages that only it brings, and
 #                                    the code and data of those in the program
 set -eu
@@ -24,6 +24,12 @@ check() {
         printf '%s: %s is no longer a direct dependency: remove its line\n' "$page" "$module" >&2
         wrong=1
     done
+    number=$(GOOS=linux GOARCH=amd64 go list -deps -f '{{if and .Module (not .Module.Main)}}{{.ImportPath}}{{end}}' "$main" | sed '/^$/d' | wc -l)
+    stated=$(sed -n 's/.*its modules bring \([0-9]*\) packages.*/\1/p' "$page")
+    if [ "$number" -ne "${stated:-0}" ]; then
+        printf '%s: the modules bring %s packages, and the page says %s: correct it, and the figures of what changed\n' "$page" "$number" "${stated:-none}" >&2
+        wrong=1
+    fi
     return $wrong
 }
 

@@ -13,7 +13,7 @@ const (
 	// rulesEvery is how often the bucket's rules are checked, since an operator may change them.
 	rulesEvery = 5 * time.Minute
 	// storedEvery is how often what tenants store is compared with the truth, and storedFor how long one comparison of the bucket takes at most;
-	// the next one goes on from there.
+	// the next one continues from there.
 	storedEvery = time.Hour
 	storedFor   = stepTimeout / 2
 )

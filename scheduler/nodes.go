@@ -28,7 +28,7 @@ type NodeEnder interface {
 	CloseUnplaced(ctx context.Context, tenants []string) (int, error)
 }
 
-// nodesEvery is how often the leases are checked: much more often than they may lapse, so that the time in which nobody checks is known.
+// nodesEvery is how often the leases are checked: much more often than they may lapse, so that the time without checks is known.
 func (s *Scheduler) nodesEvery() time.Duration { return min(s.cfg.SweepEvery, s.cfg.NodePatience/5) }
 
 // checkNodes ends every node whose lease has not been renewed for the patience, and closes sandboxes that are closing without a node.
@@ -67,7 +67,7 @@ func (s *Scheduler) checkNodes(ctx context.Context) error {
 	return errors.Join(append(errs, err, s.watchFleet(ctx, workers))...)
 }
 
-// endNode ends a node whose lease has lapsed. A pass that does not reach its end goes on in the next round, of whichever scheduler leads then.
+// endNode ends a node whose lease has lapsed. A pass that does not reach its end continues in the next round, of whichever scheduler leads then.
 func (s *Scheduler) endNode(ctx context.Context, node string) error {
 	gone := func(ctx context.Context) (bool, error) { return s.deps.Nodes.NodeLapsed(ctx, node, s.cfg.NodePatience) }
 	out, err := s.deps.End.EndNode(ctx, dispatch.NodeEnd{

@@ -45,7 +45,7 @@ func (s *Scheduler) compareStored(ctx context.Context) error {
 }
 
 // errPause ends a run of a walk that has taken long enough.
-var errPause = errors.New("go on in the next run")
+var errPause = errors.New("continue in the next run")
 
 // compareBucket goes through the bucket from where it stopped, job by job: the keys of a job's artifacts follow each other.
 func (s *Scheduler) compareBucket(ctx context.Context) error {

@@ -135,8 +135,8 @@ func (w *Worker) startContainer(ctx context.Context, s *farm.Sandbox) (string, e
 	return id, nil
 }
 
-// createContainer creates the container. The engine goes on with a create whose caller leaves, so nobody leaves it: once ctx has ended, the
-// container is removed if its sandbox is not being started any more. Who ends a start changes the record before it removes the container,
+// createContainer creates the container. The engine finishes a create even if its caller disconnects, so the caller always waits: once ctx has ended, the
+// container is removed if its sandbox is not being started any more. Code that ends a start changes the record before it removes the container,
 // so one of the two removes it. ErrFenced if the engine has the container of a later generation.
 func (w *Worker) createContainer(ctx context.Context, s *farm.Sandbox, spec engine.Spec) (string, error) {
 	type result struct {

@@ -18,13 +18,13 @@ const (
 	freezeTimeout = 10 * time.Minute
 	// resumePause is how long a job waits that found no room for its hibernated sandbox.
 	resumePause = 500 * time.Millisecond
-	// deadlineTries are how often an agent that has just been resumed is told its deadline, before the reconciler does.
+	// deadlineTries are how often an agent that has just been resumed is sent its deadline; after that the reconciler sends it.
 	deadlineTries = 5
 	deadlinePause = 100 * time.Millisecond
 )
 
 // hibernate is the handler of hibernate jobs: it stores the sandbox's memory on the node and ends its container. First the record says
-// hibernated, so that nothing new begins and nobody takes the end of the container for a loss. A worker that takes over can repeat every step.
+// hibernated, so that nothing new begins and the end of the container is not taken for a loss. A worker that takes over can repeat every step.
 func (w *Worker) hibernate(ctx context.Context, j *activeJob) (execution.Outcome, error) {
 	box := j.Sandbox
 	if err := w.node.CheckHibernates(box); err != nil {
@@ -86,7 +86,7 @@ func (w *Worker) awaitOthers(ctx context.Context, j *activeJob) error {
 	}
 }
 
-// freeze makes the checkpoint, which ends the container. The engine goes on with one whose caller leaves, so nobody leaves it.
+// freeze makes the checkpoint, which ends the container. The engine finishes a checkpoint even if its caller disconnects, so the caller always waits.
 func (w *Worker) freeze(ctx context.Context, j *activeJob) error {
 	work, done := context.WithTimeout(context.WithoutCancel(ctx), freezeTimeout)
 	defer done()
@@ -115,7 +115,7 @@ func (w *Worker) freeze(ctx context.Context, j *activeJob) error {
 // stayAwake makes a sandbox ready again that does not hibernate, and returns the reason.
 func (w *Worker) stayAwake(ctx context.Context, j *activeJob, reason error) error {
 	if ctx.Err() != nil {
-		return context.Cause(ctx) // another worker goes on
+		return context.Cause(ctx) // another worker continues
 	}
 	_, err := w.move(ctx, store.Move{Ref: j.Sandbox.Ref(), To: farm.SandboxReady, Generation: j.Sandbox.Generation, Job: j.Job.ID, Attempt: j.Job.Attempt})
 	if err != nil {

@@ -24,7 +24,7 @@ func (g *Gate) opened(tenant, id string) {
 	}
 }
 
-// closed counts a connection no more. Nobody waits for Redis; if it does not answer, the lease ends on its own.
+// closed stops counting a connection. It does not wait for Redis; if it does not answer, the lease ends on its own.
 func (g *Gate) closed(ctx context.Context, tenant, id string) {
 	g.mu.Lock()
 	delete(g.open[tenant], id)

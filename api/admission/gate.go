@@ -76,7 +76,7 @@ func New(c Config) *Gate {
 	return &Gate{store: c.Store, now: c.Now, log: c.Logger, refused: c.Refused, tenants: map[string]*known{}, open: map[string]map[string]bool{}}
 }
 
-// Enter admits a request, whose id nobody else has, and sets the RateLimit headers of its answer if its tenant has a rate. leave, which is
+// Enter admits a request, whose id is unique, and sets the RateLimit headers of its answer if its tenant has a rate. leave, which is
 // never nil, must be called at the end of the request. The error is CodeExhausted, with the quota. If Redis does not answer, every request is
 // admitted: those that need Redis fail on their own.
 func (g *Gate) Enter(ctx context.Context, tenant, id string, header http.Header) (leave func(), err error) {

@@ -24,7 +24,7 @@ type input struct {
 	data []byte
 }
 
-// read reads messages until the caller leaves or sends what is none.
+// read reads messages until the caller disconnects or sends an invalid message.
 func (s *session) read(conn context.Context) error {
 	defer close(s.inputs)
 	ctx, hold := budget.Renew(s.ctx)
@@ -74,7 +74,7 @@ func (s *session) write(conn context.Context) error {
 		switch {
 		case in.kind == wire.AttachResize:
 			err = s.resize(conn, in.data)
-		case open: // otherwise the caller was told
+		case open: // otherwise the caller has an error
 			if position, err = s.pass(conn, position, in); farm.CodeOf(err) == farm.CodeConflict {
 				open, err = false, s.refused(conn, err)
 			}

@@ -115,7 +115,7 @@ func (s *session) refused(ctx context.Context, w *work, err error) {
 	s.finish(ctx, w, unreadable(err))
 }
 
-// unreadable is the end of a cell whose job cannot be had.
+// unreadable is the end of a cell whose job cannot be read.
 func unreadable(err error) *wire.Job {
 	return &wire.Job{State: string(farm.JobFailed), Error: &wire.JobError{Code: string(farm.CodeOf(err)), Message: farm.MessageOf(err)}}
 }

@@ -68,7 +68,7 @@ func (o *output) display(ctx context.Context, d *farm.RichResult) {
 	}
 }
 
-// text is the data of one type of a value; ok is false if it cannot be had, and the client is told.
+// text is the data of one type of a value; ok is false if it cannot be read; the client then gets a note.
 func (o *output) text(ctx context.Context, d *farm.RichResult) (text string, ok bool) {
 	if d.Artifact == nil {
 		return d.Data, true

@@ -161,7 +161,7 @@ func (at *socket) finish(cause error) {
 	}
 }
 
-// read takes the messages of the client until it leaves or sends what is none.
+// read takes the messages of the client until it disconnects or sends an invalid one.
 func (at *socket) read(conn context.Context, to *session) error {
 	for {
 		ctx, hold := budget.Renew(at.ctx)

@@ -1,7 +1,7 @@
 // Package keyring decides who a caller is: it knows the API keys of the settings and those that were made at run time.
 //
 // A key made or revoked in any process counts here within a second: a Ring looks at the version of the keys before it uses what
-// it knows, at most twice a second, and reads them again when it has changed. Nothing is read while nobody calls. While Redis is
+// it knows, at most twice a second, and reads them again when it has changed. Nothing is read while there are no requests. While Redis is
 // away, the keys that were known stay valid; those of the settings are valid always. A request that lasts is ended when its key
 // is revoked or expires.
 //

@@ -57,7 +57,7 @@ func (h *hold) check() {
 	h.again()
 }
 
-// valid reports whether a caller may go on, as far as is known.
+// valid reports whether a caller may continue, as far as is known.
 func (r *Ring) valid(c Caller) bool {
 	if c.KeyID == "" {
 		return r.Open()

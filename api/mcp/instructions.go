@@ -7,6 +7,6 @@ const instructions = `Sandfarm runs code in isolated sandboxes. The flow:
 3. execute_python_code runs Python in a kernel that keeps its variables; execute_terminal_command runs shell commands. Files made in the working directory /workspace come back as artifacts with links, plots as images.
 4. When an answer has state queued or running, the work continues: call get_job_result with its job_id until the state is final. Do not start the same work again. cancel_job stops a job that takes too long; restart_kernel gives an empty kernel.
 5. upload_file_to_sandbox, list_files and download_file move files. list_sandboxes shows what is open.
-6. start_process starts a server or another program that goes on running; read_process shows what it prints, get_port_url gives a link to its port, stop_process ends it.
+6. start_process starts a server or another program that keeps running; read_process shows what it prints, get_port_url gives a link to its port, stop_process ends it.
 7. close_sandbox when you are done: it frees the sandbox and deletes its files. Artifacts keep their links for a while.
 An error says what was wrong and what to do next; correct the call and try again.`

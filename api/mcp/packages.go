@@ -192,6 +192,9 @@ func (c *call) packageOf(manager, name string) (wire.Package, error) {
 	if p.Manager == "" {
 		p.Manager = manager
 	}
+	if err == nil && p.Status == string(farm.PackageNotFound) { // the farm's own message names a REST route
+		p.Message = fmt.Sprintf("It is not in the sandbox. Install it with install_packages_in_sandbox, manager %s.", p.Manager)
+	}
 	return p, err //nolint:wrapcheck // an error of the farm
 }
 

@@ -19,7 +19,7 @@ func processParam() param {
 func startProcess() *tool {
 	return &tool{
 		name: "start_process", title: "Start a process",
-		about: "Start a program that shall go on running in a sandbox, such as a web server, a dev server or a watcher, and get its process_id at once. It runs beside code and commands until it ends, stop_process ends it, or the sandbox closes. " +
+		about: "Start a program that keeps running in a sandbox, such as a web server, a dev server or a watcher, and get its process_id at once. It runs beside code and commands until it ends, stop_process ends it, or the sandbox closes. " +
 			"Use execute_terminal_command instead for commands that end by themselves. Servers should listen on 127.0.0.1 or 0.0.0.0. It gets no input. " +
 			"Next: read_process shows what it prints (look there whether it started well), get_port_url makes a link to a port that it listens on, stop_process ends it.",
 		params: []param{

@@ -116,7 +116,7 @@ func closeSandbox() *tool {
 	return &tool{
 		name: "close_sandbox", title: "Close a sandbox",
 		about: "Close a sandbox for good: what runs in it is stopped, and its variables, packages and files are deleted. Call it when a task is done, after downloading what is still needed; " +
-			"links of artifacts go on working. Closing a closed sandbox again is fine.",
+			"links of artifacts keep working. Closing a closed sandbox again is fine.",
 		params: []param{sandboxParam()},
 		output: closeSchema, hints: hints{destructive: true, idempotent: true}, run: (*call).closeSandbox,
 	}

@@ -17,6 +17,9 @@ const (
 	corsMaxAge  = "600" // seconds that a browser may remember the answer to a preflight
 )
 
+// CORS is by hand because one guard decides for REST, MCP and WebSockets, refuses other pages before the handler runs, and reports a coded
+// problem. gin-contrib/cors decides by itself, from a list of origins, and answers without a body.
+
 // AllowPage tells the browser of a trusted page that the page may read the answer. Other pages are refused, except for a
 // GET: their browser keeps its answer from them.
 func AllowPage(c *gin.Context, g guard.Guard) error {

@@ -16,11 +16,11 @@ const writerPrefix = "wrt_"
 // maxWriterBytes bounds the name of a writer.
 const maxWriterBytes = 64
 
-// AttachPoint is where an Attachment goes on.
+// AttachPoint is where an Attachment continues.
 type AttachPoint struct {
 	After   string // number of the last piece of output that the caller has; "": none
-	Writer  string // who writes the input, so that it can go on after a break; "": nobody goes on
-	Written string // how many bytes of the input the writer has been told of; "": none
+	Writer  string // name of the writer, which lets its input continue after a break; "": it cannot continue
+	Written string // how many bytes of input were confirmed to the writer; "": none
 }
 
 // Attachment is both directions of a process. Write and Resize may be called while NextPiece waits, and not beside each other.
@@ -63,7 +63,7 @@ func (s *Service) Attach(ctx context.Context, tenant, sandboxID, id string, at A
 func (a *Attachment) Start() int64 { return a.start }
 
 // Write writes p, whose first byte has the position from, to the input of the process, and ends the input then if end says so. It returns the
-// position behind what the process has: less than all if it did not read for a while. If the worker ends, it goes on through another one, and
+// position behind what the process has: less than all if it did not read for a while. If the worker ends, it continues through another one, and
 // nothing is written twice.
 func (a *Attachment) Write(ctx context.Context, from int64, p []byte, end bool) (position int64, err error) {
 	err = a.reach(ctx, func(agent live.Agent) (err error) {

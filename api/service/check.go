@@ -132,7 +132,7 @@ func (s *Service) resources(p *problems, r *wire.ResourcesRequest) farm.Resource
 	return out
 }
 
-// networkFull was a mode of the contract that no farm ever had. Who asks for it is told what to use.
+// networkFull was a mode of the contract that no farm ever had. A request for it gets an error that says what to use.
 const networkFull = "full"
 
 // network checks the network of a new sandbox, and its hosts, which it returns in their normal form.

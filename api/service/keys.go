@@ -120,7 +120,7 @@ func keyAt(cursor string) (farm.Key, error) {
 	return key, nil
 }
 
-// RevokeKey revokes an API key that was made at run time. Requests in progress with it end within seconds; jobs that it started go on.
+// RevokeKey revokes an API key that was made at run time. Requests in progress with it end within seconds; jobs that it started continue.
 func (s *Service) RevokeKey(ctx context.Context, id string) error {
 	if slices.ContainsFunc(s.options.SettingsKeys, func(k farm.Key) bool { return k.ID == id }) {
 		return farm.Conflictf("The key %s is one of the farm's settings: remove it from api.keys and restart the API.", id)

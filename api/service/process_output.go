@@ -30,7 +30,7 @@ const (
 const readerPrefix = "rdr_"
 
 // ProcessOutput is one reader of the output of a process: first what is kept, then what comes, until its exit. If the worker between them ends,
-// it goes on through another one. It is not safe for concurrent use.
+// it continues through another one. It is not safe for concurrent use.
 type ProcessOutput struct {
 	s                   *Service
 	tenant, sandbox, id string

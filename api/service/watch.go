@@ -27,7 +27,7 @@ type Watching struct {
 	Ignore    []string // patterns of names, as of a shell
 }
 
-// FileWatch is one reader of the changes of a tree. If the worker between them ends, it goes on through another one. It is not safe for
+// FileWatch is one reader of the changes of a tree. If the worker between them ends, it continues through another one. It is not safe for
 // concurrent use.
 type FileWatch struct {
 	s           *Service
@@ -72,7 +72,7 @@ func (s *Service) WatchFiles(ctx context.Context, tenant, sandboxID string, what
 	return w, nil
 }
 
-// begin watches, if nothing is watched under the id that the caller has, and returns what the caller is told of it.
+// begin starts a watch unless the caller's id names one that still runs, and returns the first event for the caller.
 func (w *FileWatch) begin(ctx context.Context, a live.Agent) ([]wire.Event, error) {
 	var out []wire.Event
 	if w.id != "" {

@@ -22,7 +22,7 @@ const (
 	AttachDropped AttachKind = 19 // number of the last piece that was not kept, 8 bytes
 	AttachExit    AttachKind = 20 // number, 8 bytes, and ExitData as JSON; nothing follows
 	AttachTaken   AttachKind = 21 // how many bytes of input the process has, 8 bytes; an end counts as one
-	AttachRefused AttachKind = 22 // AttachError as JSON: what was sent was not done, and the connection goes on
+	AttachRefused AttachKind = 22 // AttachError as JSON: what was sent was not done, and the connection continues
 )
 
 // AttachHead is the length of what is before the bytes of a numbered message.

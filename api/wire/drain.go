@@ -4,7 +4,7 @@ import "time"
 
 // DrainRequest is the body of POST /v1/nodes/{id}/drain.
 type DrainRequest struct {
-	Idle *string `json:"idle,omitempty" enum:"keep,hibernate,close" default:"keep" doc:"what becomes of sandboxes that nobody has used for 30 seconds: keep leaves them until they end, hibernate stores those that can on the disk of the node, close closes them"`
+	Idle *string `json:"idle,omitempty" enum:"keep,hibernate,close" default:"keep" doc:"what becomes of sandboxes that were not used for 30 seconds: keep leaves them until they end, hibernate stores those that can on the disk of the node, close closes them"`
 }
 
 // Drain says that a node takes no new sandboxes, and what is left on it.

@@ -41,7 +41,7 @@ type FSChange struct {
 	ModifiedAt *time.Time `json:"modified_at,omitempty" doc:"time of the last change of the content, from 1970 to 2262"`
 }
 
-// WatchReady is the data of the first event of a watch: changes from now on are told.
+// WatchReady is the data of the first event of a watch: changes are reported from now on.
 type WatchReady struct {
 	Path        string `json:"path" doc:"what is watched"`
 	Directories int    `json:"directories" doc:"how many directories that are now"`

@@ -10,7 +10,7 @@ type KeyRequest struct {
 	ExpiresSeconds int      `json:"expires_seconds,omitempty" doc:"seconds until the key expires; 0: never"`
 }
 
-// Key is an API key without the key itself, which nobody can read again.
+// Key is an API key without the key itself, which cannot be read again.
 type Key struct {
 	ID         string     `json:"id" doc:"id of the key"`
 	Tenant     string     `json:"tenant" doc:"tenant that owns what is created with the key"`

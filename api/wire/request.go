@@ -128,12 +128,12 @@ type FreezeRequest struct {
 type Secret struct {
 	Host   string `json:"host" doc:"one exact host name, which allow_hosts must allow; the port is 443" required:"true"`
 	Header string `json:"header" doc:"name of the header, and what stands before the value if anything does: X-Api-Key, or Authorization: Bearer" required:"true"`
-	Value  string `json:"value" doc:"the value, at least 8 characters; it is stored encrypted until the sandbox ends and shown to nobody" required:"true"`
+	Value  string `json:"value" doc:"the value, at least 8 characters; it is stored encrypted until the sandbox ends and never shown" required:"true"`
 }
 
 // NewSecret is a new value of a secret.
 type NewSecret struct {
-	Value string `json:"value" doc:"the value, at least 8 characters; it is stored encrypted until the sandbox ends and shown to nobody" required:"true"`
+	Value string `json:"value" doc:"the value, at least 8 characters; it is stored encrypted until the sandbox ends and never shown" required:"true"`
 }
 
 // String does not contain the value, so that no log does.

@@ -1,4 +1,4 @@
-// Command gvisor installs gVisor's runtime runsc and registers it in the Docker engine of this machine, which goes on running: the engine
+// Command gvisor installs gVisor's runtime runsc and registers it in the Docker engine of this machine, which keeps running: the engine
 // reads its runtimes again at SIGHUP. What the engine's configuration has beside stays. `make gvisor` builds runsc first.
 package main
 

@@ -95,7 +95,7 @@ func merged(config []byte, name string, entry runtimeEntry) ([]byte, error) {
 	return append(out, '\n'), nil
 }
 
-// replace writes a file in one step, so that nobody reads half of it. An existing file keeps its mode.
+// replace writes a file in one step, so that no reader sees half of it. An existing file keeps its mode.
 func replace(path string, data []byte, mode os.FileMode) error {
 	if info, err := os.Stat(path); err == nil {
 		mode = info.Mode().Perm()
@@ -115,7 +115,7 @@ func replace(path string, data []byte, mode os.FileMode) error {
 	return nil
 }
 
-// reload makes the engine read its configuration. It goes on running, and so do its containers.
+// reload makes the engine read its configuration. It keeps running, and so do its containers.
 func (s setup) reload() error {
 	text, err := os.ReadFile(s.pidFile)
 	if err != nil {

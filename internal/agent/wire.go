@@ -75,7 +75,7 @@ func newPayload(t FrameType, size int) []byte {
 	return payloads.Get().(*[payloadBytes]byte)[:size] //nolint:errcheck,forcetypeassert // the pool holds nothing else
 }
 
-// ReleasePayload lets the payload of a frame that was read be used for another one, if it is that of long output. Nobody may use it any more.
+// ReleasePayload lets the payload of a frame that was read be used for another one, if it is that of long output. The payload must not be used afterwards.
 // Payloads that are not released are collected as garbage.
 func ReleasePayload(f Frame) {
 	if (f.Type == FrameStdout || f.Type == FrameStderr) && cap(f.Payload) == payloadBytes {

@@ -30,7 +30,7 @@ func (b *Budget) Acquire(ctx context.Context, tenant string, n int64) (*Hold, er
 	return h, nil
 }
 
-// TryAcquire is Acquire for callers that cannot wait: nil, false means that there is no memory for n bytes now. Nobody who waits is
+// TryAcquire is Acquire for callers that cannot wait: nil, false means that there is no memory for n bytes now. No waiting caller is
 // overtaken. n above the tenant's share is refused.
 func (b *Budget) TryAcquire(tenant string, n int64) (*Hold, bool) {
 	h := b.hold(tenant)

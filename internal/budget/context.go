@@ -76,7 +76,7 @@ func Keep(ctx context.Context, n int64) {
 	h.Keep(n)
 }
 
-// Pin says that n bytes stay in memory until the request is over, whatever Keep is told.
+// Pin says that n bytes stay in memory until the request is over, whatever Keep was called with.
 func Pin(ctx context.Context, n int64) {
 	h := of(ctx)
 	if h == nil {

@@ -60,7 +60,7 @@ func (h *Hold) Add(ctx context.Context, n int64) error {
 	return nil
 }
 
-// Grow adds n bytes if they are there now, and reports whether they are. Nobody who waits is overtaken.
+// Grow adds n bytes if they are there now, and reports whether they are. It overtakes no waiting caller.
 func (h *Hold) Grow(n int64) bool {
 	if h == nil || h.budget == nil || n <= 0 {
 		return true

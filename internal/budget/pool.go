@@ -83,7 +83,7 @@ func (w *waiter) isGranted() bool {
 	}
 }
 
-// try gives n bytes to a tenant if they are there and nobody who waits is overtaken.
+// try grants n bytes to a tenant if they are free and no waiting caller is overtaken.
 func (p *pool) try(tenant string, n int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

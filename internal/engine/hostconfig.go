@@ -106,7 +106,7 @@ func pidsOf(hc *container.HostConfig) int {
 }
 
 // sysctls are settings of the sandbox's network namespace. They bound what connections that no one has accepted keep: until then the
-// kernel charges their data to nobody. Data of accepted connections is charged, so their buffers may grow as usual.
+// kernel charges their data to no cgroup. Data of accepted connections is charged, so their buffers may grow as usual.
 func sysctls() map[string]string {
 	return map[string]string{
 		"net.core.somaxconn":          "128",                // not accepted, for each listener: the default of Linux before 5.4

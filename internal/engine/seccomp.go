@@ -13,7 +13,7 @@ import (
 
 // seccompProfile is moby's default profile without calls that connect sandboxes or expose much of the kernel: keyrings (shared between
 // containers by uid), io_uring, userfaultfd, and calls of 32-bit programs, whose socketcall bypasses the rules on socket families; and
-// without what the kernel counts for the whole host and charges to nobody (docs/security.md has the table). A call that no rule allows
+// without what the kernel counts for the whole host and charges to no cgroup (docs/security.md has the table). A call that no rule allows
 // fails with EPERM. Where programs ask whether the kernel has a feature, the answer is that of a kernel without it: see absent.
 //
 // The profile also protects the agent from user code, which has the same uid: see restricted. Netlink is allowed on request: NCCL,
@@ -30,7 +30,7 @@ func seccompProfile(netlink bool) (string, error) {
 	profile.Syscalls = slices.Concat(profile.Syscalls, restricted(), sockets(), socketOptions(), absent())
 	if netlink {
 		profile.Syscalls = append(profile.Syscalls, allow([]string{"socket"}, within(0, unix.AF_NETLINK, 1)))
-	} else { // ZeroMQ goes on after this error; it aborts at EAFNOSUPPORT
+	} else { // ZeroMQ continues after this error; it aborts at EAFNOSUPPORT
 		profile.Syscalls = append(profile.Syscalls, fail(unix.EOPNOTSUPP, []string{"socket"}, is(0, unix.AF_NETLINK)))
 	}
 	data, err := json.Marshal(profile)
@@ -80,7 +80,7 @@ func restricted() []*seccomp.Syscall {
 }
 
 // sockets allows what code without a network needs: AF_UNIX, and TCP, UDP and ping of AF_INET and AF_INET6. Other protocols load
-// modules into the host's kernel, or have memory that is charged to nobody.
+// modules into the host's kernel, or have memory that is charged to no cgroup.
 func sockets() []*seccomp.Syscall {
 	rules := []*seccomp.Syscall{
 		allow([]string{"socket"}, within(0, 0, 2)), // AF_UNSPEC and AF_UNIX
@@ -94,7 +94,7 @@ func sockets() []*seccomp.Syscall {
 	return rules
 }
 
-// socketOptions allows the options of sockets, except those whose memory is charged to nobody, 128 KiB or more for each socket:
+// socketOptions allows the options of sockets, except those whose memory is charged to no cgroup, 128 KiB or more for each socket:
 // filters, multicast groups, keys of TCP; those that let an unaccepted connection keep more data than the system's default; and labels
 // of flows, of which the host has 4096.
 func socketOptions() []*seccomp.Syscall {
@@ -126,7 +126,7 @@ func socketOptions() []*seccomp.Syscall {
 		fail(unix.ENOPROTOOPT, []string{"setsockopt"}, is(1, unix.IPPROTO_TCP), is(2, unix.TCP_MD5SIG)))
 }
 
-// absent answers calls as a kernel without the feature does, so that programs go on without it.
+// absent answers calls as a kernel without the feature does, so that programs continue without it.
 func absent() []*seccomp.Syscall {
 	return []*seccomp.Syscall{
 		// A filter of system calls is compiled into memory that has one limit for the host (bpf_jit_limit). Beyond it no container starts.

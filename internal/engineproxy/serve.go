@@ -63,7 +63,7 @@ func (p *Proxy) Serve(ctx context.Context, s Socket, ready func()) error {
 	return fmt.Errorf("serve: %w", err)
 }
 
-// listen makes the socket. One that a dead process left is replaced; nobody but its owner can connect before its mode is set.
+// listen makes the socket. One that a dead process left is replaced; only its owner can connect before its mode is set.
 func listen(ctx context.Context, s Socket) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(s.Path), 0o755); err != nil { //nolint:gosec // others must reach the socket in it
 		return nil, err

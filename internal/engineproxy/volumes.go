@@ -15,7 +15,7 @@ type volume struct {
 }
 
 // lookVolume asks the engine for a volume, which is refused unless it is of this farm. Volumes have no ids: their names are the farm's
-// own, and nobody but the engine's owner can make one with other options.
+// own, and only the engine's owner can make one with other options.
 func (p *Proxy) lookVolume(c *call, name string) (v volume, answer []byte, err error) {
 	if answer, err = p.getInto(c, "/volumes/"+name, nil, &v); err != nil {
 		return v, nil, err

@@ -12,7 +12,7 @@ const (
 	DrainClose     DrainIdle = "close"     // they are closed
 )
 
-// DrainIdleAfter is how long nobody may have used a sandbox before a drain hibernates or closes it.
+// DrainIdleAfter is how long a sandbox must be unused before a drain hibernates or closes it.
 const DrainIdleAfter = 30 * time.Second
 
 // Drain says that a node takes no new sandboxes.

@@ -116,7 +116,7 @@ type SandboxUse struct {
 // OutputKind is the kind of a piece of a process's output.
 type OutputKind string
 
-// The kinds. A dropped one says that output before the next piece is gone: nobody read it while it was kept. An exit is always the last.
+// The kinds. A dropped one says that output before the next piece is gone: it was not read while it was kept. An exit is always the last.
 const (
 	OutputStdout  OutputKind = "stdout"
 	OutputStderr  OutputKind = "stderr"
@@ -124,7 +124,7 @@ const (
 	OutputExit    OutputKind = "exit"
 )
 
-// Output is one piece of what a process wrote, or its end. Seq counts from 1; who has read a piece goes on behind it.
+// Output is one piece of what a process wrote, or its end. Seq counts from 1; a reader continues after the last piece it has.
 type Output struct {
 	Seq  uint64
 	Kind OutputKind

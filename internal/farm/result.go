@@ -35,7 +35,7 @@ type ExecuteResult struct {
 	Installed []PackageOutcome `json:"installed,omitempty"` // packages that were installed for the code
 }
 
-// Truncated says which streams were cut to head and tail; an artifact has the whole stream but for what was dropped.
+// Truncated says which streams were cut to head and tail; an artifact has all of it except what was dropped.
 type Truncated struct {
 	Stdout bool `json:"stdout"`
 	Stderr bool `json:"stderr"`

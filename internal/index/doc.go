@@ -7,6 +7,6 @@
 // they are revalidated; files under their hash, until Trim removes them. Concurrent requests for the same thing become one request
 // upstream.
 //
-// A file's hash is verified during its download. The last byte is passed on only if the hash is right, so nobody ever gets a
+// A file's hash is verified during its download. The last byte is passed on only if the hash is right, so no caller ever gets a
 // complete file that is not the one listed. Without its cache the index still works: everything then comes from upstream.
 package index

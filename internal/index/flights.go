@@ -76,7 +76,7 @@ func (x *Index) leave(f *flight) error {
 	return x.settle(f)
 }
 
-// settle releases the space of a flight when nobody can read it any more. The caller holds the mutex.
+// settle releases the space of a flight when no reader is left. The caller holds the mutex.
 func (x *Index) settle(f *flight) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -17,11 +17,11 @@ const (
 	connectTimeout = 5 * time.Second
 )
 
-// errName means that a name has no address, or that nobody could say.
+// errName means that a name has no address, or that it could not be resolved.
 var errName = errors.New("the name could not be resolved")
 
-// dial resolves the host of the link once and connects to one of its addresses. If one of them is not public the name is refused: whoever
-// mixes them tries to reach an internal host.
+// dial resolves the host of the link once and connects to one of its addresses. If one of them is not public the name is refused: a mix
+// of both is an attempt to reach an internal host.
 func (l *link) dial(ctx context.Context) (*hostConn, error) {
 	p := l.proxy
 	ctx, cancel := context.WithTimeout(ctx, p.limits.Dial)
@@ -64,8 +64,8 @@ func verdictOf(err error) (Verdict, string) {
 	}
 }
 
-// OfThisMachine reports whether an address is one of this machine's: what listens on all of its addresses is not meant for sandboxes, and
-// a firewall in front of the machine does not see this connection. Where nobody can say, it is.
+// OfThisMachine reports whether an address belongs to this machine. Servers that listen on all addresses are not meant for sandboxes, and
+// a firewall in front of the machine does not see such a connection. It returns true if the addresses cannot be read.
 func OfThisMachine(ip netip.Addr) bool {
 	own, err := net.InterfaceAddrs()
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 const (
 	// maxHelloBytes bounds a ClientHello with the headers of its records. Those with keys for post-quantum exchanges and a ticket have some 3 KiB.
 	maxHelloBytes = 32 << 10
-	// extensionECH is the TLS extension encrypted_client_hello. Some clients send it with random content; nobody can tell.
+	// extensionECH is the TLS extension encrypted_client_hello. Some clients send it with random content, which cannot be distinguished.
 	extensionECH = 0xfe0d
 	// recordHandshake is the type of TLS records with handshake messages.
 	recordHandshake = 22

@@ -69,7 +69,7 @@ type Options struct {
 	Rules  Rules
 	Limits Limits
 	Used   int64            // bytes that the sandbox has transferred before, by other proxies
-	Report func(Connection) // called once for each attempt; must not block; nil: nobody is told
+	Report func(Connection) // called once for each attempt; must not block; nil: not reported
 	// Budget is charged for the buffers of connections that transfer much; what it does not grant makes them slower. nil: grants everything.
 	Budget *budget.Budget
 	Tenant string // whom the budget charges

@@ -62,7 +62,7 @@ func (l *link) untilDecided(ctx context.Context, from io.Reader, host *hostConn,
 			return io.EOF
 		}
 		if header[0] == recordHandshake {
-			<-d.made // no client goes on with its handshake before
+			<-d.made // no client continues with its handshake before
 		}
 		select {
 		case <-d.made:

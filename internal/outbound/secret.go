@@ -132,7 +132,7 @@ func contains(text []byte, shapes [][]byte) bool {
 	return slices.ContainsFunc(shapes, func(shape []byte) bool { return bytes.Contains(text, shape) })
 }
 
-// guardedBody is a body that ends before a secret. What may be the beginning of one is held back until more has been read.
+// guardedBody is a body that ends before a secret. Bytes that may be the beginning of a secret are withheld until more has been read.
 type guardedBody struct {
 	io.Closer
 	from        io.Reader
@@ -145,7 +145,7 @@ type guardedBody struct {
 	err  error  // after it
 }
 
-// Read returns what is no part of a secret.
+// Read returns bytes that are not part of a secret.
 func (g *guardedBody) Read(b []byte) (int, error) {
 	for g.free == 0 {
 		if g.err != nil {
@@ -158,13 +158,13 @@ func (g *guardedBody) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// fill reads more. What it has held back is searched again with it.
+// fill reads more. Withheld bytes are searched again together with the new ones.
 func (g *guardedBody) fill(size int) {
-	held := len(g.buf)
-	buf := make([]byte, held+size)
+	kept := len(g.buf)
+	buf := make([]byte, kept+size)
 	copy(buf, g.buf)
-	n, err := g.from.Read(buf[held:])
-	g.buf, g.err = buf[:held+n], err
+	n, err := g.from.Read(buf[kept:])
+	g.buf, g.err = buf[:kept+n], err
 	if contains(g.buf, g.shapes) {
 		g.found()
 		g.buf, g.err = nil, errEcho
@@ -175,11 +175,11 @@ func (g *guardedBody) fill(size int) {
 		g.free = len(g.buf)
 		return
 	}
-	g.free = len(g.buf) - heldBack(g.buf, g.shapes)
+	g.free = len(g.buf) - withheld(g.buf, g.shapes)
 }
 
-// heldBack is the length of the longest end of a text that is the beginning of a shape.
-func heldBack(text []byte, shapes [][]byte) int {
+// withheld is the length of the longest end of a text that is the beginning of a shape.
+func withheld(text []byte, shapes [][]byte) int {
 	most := 0
 	for _, shape := range shapes {
 		tail := text[len(text)-min(len(text), len(shape)-1):]
@@ -198,7 +198,7 @@ func heldBack(text []byte, shapes [][]byte) int {
 	return most
 }
 
-// finalOnly passes on the final answer only: informational ones have headers that nobody has searched.
+// finalOnly passes on the final answer only: the headers of informational responses are not searched for secrets.
 type finalOnly struct{ http.ResponseWriter }
 
 // Unwrap is for http.ResponseController.

@@ -104,7 +104,7 @@ const (
 	busyBytes = 128 << 10
 )
 
-// busy are the large buffers that nobody uses.
+// busy are the large buffers that are not in use.
 var busy = sync.Pool{New: func() any { b := make([]byte, busyBytes); return &b }}
 
 // copy copies until from ends, and says what kept it from reading or writing. A direction that rests has a small buffer, so that many idle tunnels take little memory.

@@ -27,7 +27,7 @@ end
 if more == 0 then redis.call("DEL", prefix .. "lease", prefix .. "paused", prefix .. "processed", prefix .. "failed") end
 return more`)
 
-// RemoveQueue removes a queue that nobody serves any more, with all its tasks: also active ones, whose servers are gone. asynq itself keeps a queue
+// RemoveQueue removes a queue that no worker serves any more, with all its tasks: also active ones, whose servers are gone. asynq itself keeps a queue
 // with active tasks for ever.
 func (c *Client) RemoveQueue(ctx context.Context, queue string) error {
 	for more := 1; more == 1; {

@@ -111,7 +111,7 @@ func (s *Store) Events(ctx context.Context, ref farm.Ref, after string) (EventBa
 		if batch.Events, batch.More = events, true; len(events) > 0 {
 			return batch, nil
 		}
-		return s.Events(ctx, ref, archived) // the segments are lost: go on behind them
+		return s.Events(ctx, ref, archived) // the segments are lost: continue after them
 	}
 	entries := window.Val()
 	batch.Events, batch.More = make([]farm.Event, len(entries)), len(entries) == eventStretch

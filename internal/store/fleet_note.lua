@@ -1,4 +1,4 @@
--- Remembers a change of the fleet and adds its event. It does neither if what is remembered is not arg.from, so that each change is told once.
+-- Remembers a change of the fleet and adds its event. It does neither if what is remembered is not arg.from, so that each change is reported once.
 -- KEYS: what is remembered by subject, the events. Returns 1 if it was noted.
 if arg.subject ~= '' then
   if (redis.call('HGET', KEYS[1], arg.subject) or '') ~= arg.from then return 0 end

@@ -11,7 +11,7 @@ import (
 // ErrCanceled says that a cancel of the job was requested.
 var ErrCanceled = errors.New("job was canceled")
 
-// noWorker is the worker of a running job that nobody has. It never has a heartbeat, so any worker may claim the job.
+// noWorker is the worker of a running job without a worker. It never has a heartbeat, so any worker may claim the job.
 const noWorker = "none"
 
 // Requeue says how a job is given back. If only Attempt is set, it goes back to its queue.
@@ -20,7 +20,7 @@ type Requeue struct {
 	// Elsewhere takes the node away from the sandbox of a create or a run that is not ready: it begins anew on any node, as the next
 	// generation. What was made for it before is not the sandbox's any more. A job of the node's own queue goes to the queue of all nodes.
 	Elsewhere bool
-	Begun     bool // the execution goes on in the sandbox: the job stays running, without a worker, until one claims it and attaches to it
+	Begun     bool // the execution continues in the sandbox: the job stays running, without a worker, until one claims it and attaches to it
 	Crashed   bool // the attempt ended with its worker, so it counts as a crash, see Route.Uncounted
 }
 

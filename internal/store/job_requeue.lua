@@ -1,4 +1,4 @@
--- Gives a job back: to its queue, where a worker starts it anew, or (begun) to any worker of its node, since its execution goes on in its
+-- Gives a job back: to its queue, where a worker starts it anew, or (begun) to any worker of its node, since its execution continues in its
 -- sandbox. The attempt stays, since it is the fence. With elsewhere the sandbox, which is not ready, leaves its node in the same step, its
 -- next generation begins, and a job of the node's queue goes to that of all nodes. A call may be repeated: its answer may have been lost.
 -- Replies {'ok'}, {'fenced'}, {'notfound'}, {'state', state of the sandbox}, or {'canceled'} if a cancel was requested: then the job

@@ -38,7 +38,7 @@ func (c *manifestCache) get(m *manifest) bool {
 	return true
 }
 
-// add keeps a copy of a manifest. Its entries are shared: nobody changes them in place.
+// add keeps a copy of a manifest. Its entries are shared and must not be changed in place.
 func (c *manifestCache) add(m *manifest) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -23,7 +23,7 @@ func (s *Store) RenewNode(ctx context.Context, node string) (drained bool, err e
 
 // CheckNodes renews the leases of nodes that are known to have a live worker, since a worker of an older release renews none, gives each node
 // that is in use and has no lease a new one, and lists all leases, those renewed last at the end. One process calls it regularly, more often than
-// twice in a patience: time in which nobody called it does not count, unless a lease had lapsed before.
+// twice in a patience: time without calls does not count, unless a lease had lapsed before.
 func (s *Store) CheckNodes(ctx context.Context, patience time.Duration, live, used []string) ([]NodeLease, error) {
 	return s.nodeLease(ctx, leaseArgs{
 		Op: "check", Nodes: live, Known: used, Patience: patience.Microseconds(), Gap: min(patience/2, leaseGap).Microseconds(),

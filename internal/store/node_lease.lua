@@ -1,7 +1,7 @@
 -- Leases of nodes, by the clock of Redis, since those of workers differ. KEYS: the leases (node by when it was last renewed, microseconds), when
 -- they were last checked, the drains (by node). Operations:
 --   renew: those of nodes
---   check: renews those of nodes (they have a live worker), and gives one to each of known without one; time in which nobody checked does
+--   check: renews those of nodes (they have a live worker), and gives one to each of known without one; time without checks does
 --     not count, since the farm was stopped then
 --   look: at those of nodes
 --   drop: those of nodes that have lapsed

@@ -90,7 +90,7 @@ func (x *Runner) forgetLoop(ctx context.Context) {
 	}
 }
 
-// forgetDue sends to each agent what it may forget by now. It reports whether the loop must go on.
+// forgetDue sends to each agent what it may forget by now. It reports whether the loop must continue.
 func (x *Runner) forgetDue(ctx context.Context, now time.Time) bool {
 	c := &x.cleanups
 	c.mu.Lock()

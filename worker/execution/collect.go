@@ -149,7 +149,7 @@ func (c *collector) add(f agent.Frame) error {
 	return nil
 }
 
-// skip leaves out the frames up to a number, which nobody has any more.
+// skip skips the frames up to a number; they are no longer available.
 func (c *collector) skip(seq uint64) {
 	c.flushCarry()
 	c.seq, c.missing = seq, true

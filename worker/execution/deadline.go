@@ -38,7 +38,7 @@ func (d *deadline) pause() {
 	d.since = now
 }
 
-// resume lets the time go on. A short pause counts: an agent that sends without end does not get more time with each frame.
+// resume starts the time again. A short pause counts: an agent that sends without end does not get more time with each frame.
 func (d *deadline) resume() {
 	if d == nil {
 		return

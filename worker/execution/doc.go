@@ -5,7 +5,7 @@
 //
 // The agent logs an execution as numbered frames and keeps them until they are acknowledged. follow.go reads them and dials again
 // when the stream breaks; collect.go turns them into events and the result; outputs.go uploads a long stream in parts of its artifact
-// while it goes on, and displays.go large values when they arrive; staging.go acknowledges a long log when a snapshot of the collector is in
+// while it continues, and displays.go large values when they arrive; staging.go acknowledges a long log when a snapshot of the collector is in
 // the object store; artifacts.go uploads changed files.
 //
 // A worker that takes over begins with the snapshot, reads the rest from the agent, and gets the same result. Events carry the

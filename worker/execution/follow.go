@@ -280,7 +280,7 @@ func (x *Runner) take(ctx context.Context, e *execution, c *client.Client, f age
 	}
 }
 
-// orLater lets an execution go on although the object store did not take its output: pump tries again. The agent keeps all frames until
+// orLater lets an execution continue although the object store did not take its output: pump tries again. The agent keeps all frames until
 // then, and its log holds the code back when it is full, so this takes no more memory than that log.
 func (x *Runner) orLater(ctx context.Context, e *execution, err error) error {
 	if !errors.Is(err, blob.ErrNoAnswer) || ctx.Err() != nil {

@@ -33,7 +33,7 @@ type output struct {
 func (o *output) both() []*sink { return []*sink{o.stdout, o.stderr} }
 
 // sink is a stream whose whole is an artifact when it is longer than the record takes. The artifact is uploaded in parts while the
-// stream goes on: full parts are in the object store, what follows them is in the spool. Part n is always the same bytes, so that a worker
+// stream continues: full parts are in the object store, what follows them is in the spool. Part n is always the same bytes, so that a worker
 // that takes over may send it again.
 type sink struct {
 	*stream

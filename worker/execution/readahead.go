@@ -17,7 +17,7 @@ const (
 
 // frameReader reads frames ahead while earlier ones are handled. What it holds is charged to the worker's memory budget. A frame of
 // ordinary size is read ahead only if there is memory for it; otherwise it is read once all earlier ones are handled, so a busy
-// worker slows nobody's short output. A larger one waits for its turn.
+// worker does not delay anyone's short output. A larger one waits for its turn.
 type frameReader struct {
 	frames chan frameItem
 	cancel context.CancelFunc

@@ -47,7 +47,7 @@ func (x *Runner) recall(ctx context.Context, e *execution) error {
 const resultWeight = 3
 
 // chargeResult waits for the memory of the result, until the job's memory is released. Nothing else is held meanwhile, so it cannot deadlock:
-// the request is not needed any more, all frames are handled, and nobody waits for the staging budget.
+// the request is not needed any more, all frames are handled, and nothing waits for the staging budget.
 func (x *Runner) chargeResult(ctx context.Context, e *execution) error {
 	need := e.collect.inlined() * resultWeight
 	if e.outline && e.request.Command != nil {

@@ -17,8 +17,8 @@ const spoolStep = blob.PartBytes + 64<<10
 // errNoRoom says that neither memory nor disk had room for a spool.
 var errNoRoom = errors.New("no memory and no disk space are left for the output")
 
-// room is where spools are. Its budgets are asked with TryAcquire and Grow only, so nobody waits for them: output cannot deadlock, and
-// code that prints a little and then runs for hours delays nobody.
+// room is where spools are. Its budgets are asked with TryAcquire and Grow only, so they never block: output cannot deadlock, and
+// code that prints a little and then runs for hours delays no other job.
 type room struct {
 	memory *budget.Budget // nil: without limit
 	disk   *budget.Budget // nil: nothing is written to disk

@@ -137,7 +137,7 @@ func (x *Runner) acknowledge(ctx context.Context, e *execution, c *client.Client
 	return s.ack(ctx, c, id)
 }
 
-// ack lets the agent forget what is in the last snapshot. After a takeover, and after a connection that broke, it may have to be told again.
+// ack lets the agent forget what is in the last snapshot. After a takeover, and after a connection that broke, the message may have to be repeated.
 func (s *staging) ack(ctx context.Context, c *client.Client, id string) error {
 	if s.acked == 0 {
 		return nil

@@ -88,7 +88,7 @@ func New(cfg Config, deps Deps) (*Runner, error) {
 	return x, x.metrics.register(deps.Metrics)
 }
 
-// Wait waits for background work; agents that were not yet told to forget something are not told any more. The contexts of all tasks must
+// Wait waits for background work; requests to agents to forget executions that were not sent yet are dropped. The contexts of all tasks must
 // have ended.
 func (x *Runner) Wait() {
 	x.stop.Do(func() { close(x.stopped) })

@@ -117,7 +117,7 @@ func (s *Server) Start(ctx context.Context) error { return s.http.Start(ctx) }
 // Addr is the address to announce; empty before Start.
 func (s *Server) Addr() string { return s.http.Addr() }
 
-// Stop ends all streams at once: the API goes on through another worker.
+// Stop ends all streams at once: the API continues through another worker.
 func (s *Server) Stop() {
 	s.mu.Lock() // see enter
 	s.end()

@@ -220,7 +220,7 @@ func (p *Placer) SetEngineDown(down bool) {
 }
 
 // Drain sets whether the node is drained, and reports whether that is a change. A drained node takes no creates and has no warm pool; what is on it
-// goes on.
+// continues.
 func (p *Placer) Drain(drained bool) (changed bool) {
 	p.gate.mu.Lock()
 	changed, p.gate.drained = p.gate.drained != drained, drained

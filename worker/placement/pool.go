@@ -287,7 +287,7 @@ func (p *Placer) MemberVersion(ctx context.Context, name, runtime string) (strin
 	return fmt.Sprintf("%s %s %s %s %d", image.ID, p.node.AgentVolume(runtime), runtime, p.cfg.Version, p.cfg.Limits.Disk.Default), nil
 }
 
-// Retire removes a member that nobody has claimed. A member that was claimed meanwhile stays.
+// Retire removes an unclaimed member. A member that was claimed meanwhile stays.
 func (p *Placer) Retire(ctx context.Context, m store.Member, reason string) error {
 	taken, err := p.DropMember(ctx, m.ID, m.State)
 	if err != nil || !taken {

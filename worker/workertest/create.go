@@ -20,7 +20,7 @@ func (e *Engine) Create() {
 	e.creates = &creates{}
 }
 
-// HoldCreates is Create, but each create waits until release is called. As in an engine, it goes on if its caller leaves. begun has a value for
+// HoldCreates is Create, but each create waits until release is called. As in an engine, it continues if its caller leaves. begun has a value for
 // each create that waits.
 func (e *Engine) HoldCreates() (begun <-chan struct{}, release func()) {
 	e.mu.Lock()

@@ -37,7 +37,7 @@ type egressConn struct {
 var _ net.Conn = (*egressConn)(nil)
 
 // pump reads until the agent ends the stream. Data after Close is discarded. Of a request to the index it counts; of a connection through a
-// proxy, yamux resets the stream if the agent goes on for minutes.
+// proxy, yamux resets the stream if the agent continues for minutes.
 func (c *egressConn) pump() {
 	part := make([]byte, 4<<10)
 	if c.proxy {

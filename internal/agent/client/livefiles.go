@@ -300,7 +300,7 @@ func (l Live) Polled(ctx context.Context, id string) (agent.FileEvents, error) {
 	return l.watched(ctx, id, nil, 0)
 }
 
-var errChange = farm.Errorf(farm.CodeInternal, "the agent told of a change that cannot be")
+var errChange = farm.Errorf(farm.CodeInternal, "the agent reported an impossible change")
 
 func (l Live) watched(ctx context.Context, id string, query url.Values, wait time.Duration) (agent.FileEvents, error) {
 	var out agent.FileEvents

@@ -19,7 +19,7 @@ type Streams struct {
 	To   io.Writer
 	// Flush sends what was written to To; nil: a write sends.
 	Flush func() error
-	// Ended is called once, when nothing more is written to To; nil: nobody wants to know.
+	// Ended is called once, when nothing more is written to To; nil: not reported.
 	Ended func()
 	// Abort ends both streams at once, so that reads and writes return; nil: they end by themselves.
 	Abort func()
@@ -80,7 +80,7 @@ func (c *Conn) receive() {
 	if c.inEnd == nil { // neither an end nor a reset came
 		c.inEnd = fmt.Errorf("read from the stream: %w", err)
 	}
-	c.ended = true // nobody receives what we would write
+	c.ended = true // the peer no longer reads
 	c.changed.Broadcast()
 	c.finish()
 }
@@ -140,7 +140,7 @@ func (c *Conn) keep(length int) error {
 		case c.in.kept+c.read+length > Window:
 			c.mu.Unlock()
 			return fmt.Errorf("%w: more data than were asked for", errProtocol)
-		case c.closed, c.inEnd != nil: // nobody reads them
+		case c.closed, c.inEnd != nil: // they are discarded
 			c.mu.Unlock()
 			_, err := io.CopyN(io.Discard, c.s.From, int64(length))
 			return err

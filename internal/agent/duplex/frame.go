@@ -14,7 +14,7 @@ const (
 	maxData = 32 << 10
 	// headerBytes is the length of a frame's header.
 	headerBytes = 4
-	// creditAfter is how much is read before the sender is told so.
+	// creditAfter is how much is read before credit is returned to the sender.
 	creditAfter = Window / 4
 )
 

@@ -39,7 +39,7 @@ type Log struct {
 	readers readers
 
 	stdout, stderr *streamLimit
-	beyond         func() // called at the first byte beyond the limit of a stream; nil: nobody wants to know
+	beyond         func() // called at the first byte beyond the limit of a stream; nil: not reported
 }
 
 // NewLog creates a log that holds at most limit bytes of unacknowledged payload, and one frame more.

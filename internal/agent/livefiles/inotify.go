@@ -111,7 +111,7 @@ func (t *tree) add(dir string, found func(string, fs.FileMode)) error {
 	return nil
 }
 
-// ignored reports whether a name is not told of.
+// ignored reports whether changes of a name are not reported.
 func (t *tree) ignored(name string) bool {
 	if isAside(name) || strings.HasPrefix(name, ".sandfarm-staging") || !utf8.ValidString(name) {
 		return true
@@ -208,7 +208,7 @@ func (t *tree) event(wd int32, mask, cookie uint32, name string) {
 		from := t.half.Path
 		t.half = agent.FileEvent{}
 		switch {
-		case !told && from != "": // renamed to a name that is not told
+		case !told && from != "": // renamed to a name that is not reported
 			t.half = agent.FileEvent{Path: from, Type: e.Type}
 			t.single()
 		case !told:

@@ -139,7 +139,7 @@ func (w *watch) idle() (since time.Time, idle bool) {
 
 func (w *watch) end() { _ = w.tree.file.Close() }
 
-// expire ends the watches that nobody has read for a while. A polled one stays: only one that takes its place ends it (see room).
+// expire ends the watches that were not read for a while. A polled one stays: only one that takes its place ends it (see room).
 func (s *watches) expire(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,7 +177,7 @@ func (s *watches) remove(_ http.ResponseWriter, r *http.Request) (any, error) {
 	return struct{}{}, nil
 }
 
-// add keeps an event. A change of a path that changed in an event which nobody was sent yet adds nothing.
+// add keeps an event. A change of a path that changed in an event that was not sent yet adds nothing.
 func (w *watch) add(e agent.FileEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -92,7 +92,7 @@ func compile(arch uint32, rules []rule) []unix.SockFilter {
 	return append(program, ret(unix.SECCOMP_RET_ALLOW))
 }
 
-// compile makes the part of a program that returns if the conditions of a rule hold, and goes on behind itself if not.
+// compile makes the part of a program that returns if the conditions of a rule hold, and continues after itself if not.
 func (r rule) compile() []unix.SockFilter {
 	part := []unix.SockFilter{ret(unix.SECCOMP_RET_ERRNO | uint32(r.errno))}
 	for _, c := range slices.Backward(r.when) { // from the end: then the distance to it is known

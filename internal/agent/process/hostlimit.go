@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// MaxSockets is how many TCP sockets a sandbox may have, with those of connections that nobody has accepted. The kernel charges what
-	// these keep to nobody and has no limit for them: with the sandbox's settings some 10 KiB for each.
+	// MaxSockets is how many TCP sockets a sandbox may have, including connections that are not accepted yet. The kernel does not charge
+	// their memory to a cgroup and has no limit for them: with the sandbox's settings some 10 KiB for each.
 	MaxSockets = 8192
 	// MaxTerminals is how many pseudo-terminals a sandbox may have. The kernel has some 3000 for all sandboxes of a host.
 	MaxTerminals = 128

@@ -38,7 +38,7 @@ func newInput(fd int, terminal bool) *Input {
 	return i
 }
 
-// Keep makes the input outlive the end of its process: it goes on with the next one, and what is written meanwhile waits for that.
+// Keep makes the input outlive the end of its process: it continues with the next one, and what is written meanwhile waits for that.
 func (i *Input) Keep() {
 	if i == nil {
 		return
@@ -48,7 +48,7 @@ func (i *Input) Keep() {
 	i.lasts = true
 }
 
-// next is the input of a process with the descriptor fd: i, which goes on with it, or a new one if i is nil.
+// next is the input of a process with the descriptor fd: i, which continues with it, or a new one if i is nil.
 func (i *Input) next(fd int, terminal bool) *Input {
 	if i == nil {
 		return newInput(fd, terminal)

@@ -20,10 +20,10 @@ type Logged struct {
 
 // Streams say what a program reads and writes. The zero value is an empty input and two pipes.
 type Streams struct {
-	Tee      func([]byte)       // also gets its standard error; nil: nobody does
+	Tee      func([]byte)       // also gets its standard error; nil: discarded
 	Input    bool               // its input is a pipe
 	Terminal *farm.TerminalSize // all three are a terminal of this size
-	Goes     *Input             // the input that goes on with this program; nil: a new one
+	Goes     *Input             // the input that continues with this program; nil: a new one
 }
 
 // StartLogged starts a program whose outputs go to the execution's log. The caller must then call Wait.

@@ -54,7 +54,7 @@ func (i *Input) WriteFrom(name string, from int64, p []byte, end bool) (position
 	defer w.mu.Unlock()
 	last := from + int64(len(p))
 	if from < 0 || from > w.position {
-		return 0, farm.Conflictf("The input has %d bytes of this writer, so it cannot go on at %d.", w.position, from)
+		return 0, farm.Conflictf("The input has %d bytes of this writer, so it cannot continue at %d.", w.position, from)
 	}
 	if w.position < last {
 		n, err := i.Write(p[w.position-from:])

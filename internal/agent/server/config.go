@@ -22,7 +22,7 @@ type Config struct {
 	ReapAll   bool         // for PID 1: reap every child, not only those started here, and protect this process from them
 	LogBytes  int          // unacknowledged bytes that an execution may hold; default agent.LogBytes
 	Egress    string       // where programs reach the package indexes, such as agent.EgressAddr; empty: no access
-	Proxy     bool         // Egress is a proxy too, and programs are told so by HTTPS_PROXY and its like
+	Proxy     bool         // Egress is a proxy too, and programs find it in HTTPS_PROXY and similar variables
 	Authority []byte       // certificate that programs trust beside those of the image (X.509, DER); nil: none
 	Program   string       // the agent's own program, which serves files as user code would; default agent.BinaryPath
 	UV        string       // the installer of Python packages; default agent.UVPath. If it does not exist, pip is used

@@ -94,7 +94,7 @@ func (s *Server) startProcess(id string, spec farm.ProcessSpec) (farm.Process, e
 	return p.describe(), nil
 }
 
-// defaultTerm is the kind of terminal that programs are told of.
+// defaultTerm is the value of TERM for programs.
 const defaultTerm = "xterm-256color"
 
 // note keeps how a process ended.

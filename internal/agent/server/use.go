@@ -11,7 +11,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// useSpan is the shortest time over which use of the CPU is averaged. Who asks again earlier gets the average of before.
+// useSpan is the shortest time over which use of the CPU is averaged. A request before that returns the previous average.
 const useSpan = time.Second
 
 // meter turns the CPU time of the sandbox into cores in use.

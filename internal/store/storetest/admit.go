@@ -15,7 +15,7 @@ import (
 
 func redisZ(score float64, member string) redis.Z { return redis.Z{Score: score, Member: member} }
 
-// requestRate sends one request less than the quota, as many, and one more: that is told when the next is allowed. The quota is a small one, so
+// requestRate sends one request less than the quota, as many, and one more: its refusal says when the next one is allowed. The quota is a small one, so
 // that none is allowed again while the test runs.
 func requestRate(t *testing.T, factory Factory) {
 	b := setup(t, factory)
@@ -54,7 +54,7 @@ func requestRate(t *testing.T, factory Factory) {
 	}
 }
 
-// requestRateAfterTheClockWentBack: a time far in the future, as of a Redis whose clock was wrong, blocks nobody for longer than a minute.
+// requestRateAfterTheClockWentBack: a time far in the future, as of a Redis whose clock was wrong, blocks no caller for longer than a minute.
 func requestRateAfterTheClockWentBack(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	future := time.Now().Add(1000 * time.Hour).UnixMicro()

@@ -220,7 +220,7 @@ func hostsArePatched(t *testing.T, factory Factory) {
 				t.Errorf("message about %+v", ref)
 			}
 		case <-time.After(20 * time.Second):
-			t.Fatal("no worker was told")
+			t.Fatal("no worker got the message")
 		}
 		name := "x"
 		changed, err := b.UpdateSandbox(ctx, box, store.SandboxPatch{Name: &name})

@@ -164,7 +164,7 @@ func eventsAreFenced(t *testing.T, factory Factory) {
 	}
 }
 
-// eventsWithoutTheirSegments: a reader goes on behind events whose object is lost, and fails while the object store does not answer.
+// eventsWithoutTheirSegments: a reader continues after events whose object is lost, and fails while the object store does not answer.
 func eventsWithoutTheirSegments(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	ref := b.runningJob(t)

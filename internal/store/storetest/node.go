@@ -168,7 +168,7 @@ func (b *bundle) unseen(t *testing.T, node string, by time.Duration) {
 	}
 }
 
-// nodesWithoutWorkersAreRemoved by the clock of Redis: a worker whose own clock is wrong removes nobody and is not removed.
+// nodesWithoutWorkersAreRemoved by the clock of Redis: a worker whose own clock is wrong removes no worker and is not removed.
 func nodesWithoutWorkersAreRemoved(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	b.reserve(t, store.ReserveRequest{Node: "n1", Sandbox: box("1"), Want: farm.Capacity{MemoryMB: 1, CPUs: 1}})

@@ -9,7 +9,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// nodeDrains are told with the lease, keep their beginning, and end on request or with the node.
+// nodeDrains are returned with the lease, keep their beginning, and end on request or with the node.
 func nodeDrains(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	ctx := t.Context()

@@ -216,7 +216,7 @@ func runningJobsAreBounded(t *testing.T, factory Factory) {
 		t.Errorf("%v jobs count as running, want 2", got)
 	}
 
-	b.quota(t, farm.QuotaRunning, 1) // below what is used: nothing is stopped, and one more end lets nobody run
+	b.quota(t, farm.QuotaRunning, 1) // below what is used: nothing is stopped, and one more end starts no job
 	if _, err := b.Finish(t.Context(), store.Finish{Ref: jobs[1].Ref(), Attempt: 1, State: farm.JobCompleted}); err != nil {
 		t.Fatal(err)
 	}

@@ -200,7 +200,7 @@ func requeueElsewhereOfACanceledCreate(t *testing.T, factory Factory) {
 	}
 }
 
-// A job whose execution goes on stays running, and any worker may claim it.
+// A job whose execution continues stays running, and any worker may claim it.
 func requeueOfABegunJob(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	if err := b.Heartbeat(t.Context(), farm.Worker{ID: "w1", Node: "n1"}); err != nil {

@@ -10,7 +10,7 @@ export function addressOf(given: string): string {
   try {
     url = new URL(text);
   } catch {
-    // told below
+    // reported below
   }
   if (!url || !/^https?:$/.test(url.protocol)) throw wrong(`the farm's address ${JSON.stringify(given)} must look like http://host:port`);
   if (url.search || url.hash || url.username) throw wrong("the farm's address must not have a query, a fragment or a user");

@@ -23,7 +23,7 @@ export class Artifacts {
     return this.#transport.json({ route: "GET /v1/artifacts/{id}/meta", params: { id }, signal: options.signal });
   }
 
-  /** An artifact as a stream. When the connection breaks, it goes on with the rest. */
+  /** An artifact as a stream. When the connection breaks, it continues with the rest. */
   stream(artifact: Artifact | string, options: CallOptions & Part = {}): ReadableStream<Uint8Array<ArrayBuffer>> {
     const { signal } = options;
     const id = typeof artifact === "string" ? artifact : artifact.id;

@@ -13,7 +13,7 @@ export interface Part {
 /** Opens a file with headers. */
 type Open = (headers: Record<string, string>) => Promise<Response>;
 
-/** Reads a file as it comes. When the connection breaks, it goes on with the rest; `version` are headers that keep it to the same one. */
+/** Reads a file as it comes. When the connection breaks, it continues with the rest; `version` are headers that keep it to the same one. */
 export function download(open: Open, part: Part, signal?: AbortSignal, version: (response: Response) => Record<string, string> = () => ({})): ReadableStream<Uint8Array<ArrayBuffer>> {
   const chunks = read(open, part, signal, version);
   return new ReadableStream<Uint8Array<ArrayBuffer>>({

@@ -55,7 +55,7 @@ export class Files {
     }
   }
 
-  /** A file as a stream. When the connection breaks, it goes on with the rest. */
+  /** A file as a stream. When the connection breaks, it continues with the rest. */
   stream(path: string, options: CallOptions & Part = {}): ReadableStream<Uint8Array<ArrayBuffer>> {
     const params = this.#at(path);
     const { signal } = options;

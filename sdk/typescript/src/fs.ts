@@ -59,7 +59,7 @@ export class FS {
     }
   }
 
-  /** A file as a stream. When the connection breaks, it goes on with the same version or fails. */
+  /** A file as a stream. When the connection breaks, it continues with the same version or fails. */
   stream(path: string, options: CallOptions & Part = {}): ReadableStream<Uint8Array<ArrayBuffer>> {
     const params = this.#at(path);
     const { signal } = options;
@@ -139,7 +139,7 @@ export class FS {
   }
 
   /**
-   * What happens to a file or a directory, until you leave the loop. The first event is `ready`: from then on changes are told. After
+   * What happens to a file or a directory, until you leave the loop. The first event is `ready`: changes are reported from then on. After
    * `dropped` look again: something happened that no event tells.
    */
   async *watch(path = "", options: CallOptions & Pick<GetSandboxesIdWatchQuery, "recursive" | "after"> & { ignore?: string[] } = {}): AsyncGenerator<Change, void, undefined> {

@@ -82,7 +82,7 @@ export class Jobs {
 
   /**
    * The events of a job as they happen, from the first one or behind the id `after`, to its final state. When the connection breaks it
-   * goes on behind the last event: nothing is lost or repeated.
+   * continues after the last event: nothing is lost or repeated.
    */
   async *events(id: string, options: CallOptions & { after?: string } = {}): AsyncGenerator<JobEvent, void, undefined> {
     for await (const event of events(this.#transport, { route: "GET /v1/jobs/{id}/events", params: { id }, signal: options.signal }, options.after)) {

@@ -9,7 +9,7 @@ const LOGIN_SHELL = "if command -v bash >/dev/null; then exec bash -l; fi; exec 
 
 /** A piece of the output of a process. */
 export interface Output {
-  /** Pass it as `after` to go on behind this piece. */
+  /** Pass it as `after` to continue after this piece. */
   id: string;
   /** `dropped`: output before the next piece was not kept. */
   kind: "stdout" | "stderr" | "dropped";
@@ -86,7 +86,7 @@ export class Process {
     return (this.info = await this.#transport.json({ route: "GET /v1/sandboxes/{id}/processes/{process}", params: this.#params, signal: options.signal }));
   }
 
-  /** Its output from the start, or behind the id `after`, to its exit. Reading goes on when the connection breaks. */
+  /** Its output from the start, or behind the id `after`, to its exit. Reading continues when the connection breaks. */
   async *output(options: CallOptions & { after?: string } = {}): AsyncGenerator<Output, Exit, undefined> {
     const decoders = { stdout: new TextDecoder(), stderr: new TextDecoder(), dropped: new TextDecoder() };
     const call = { route: "GET /v1/sandboxes/{id}/processes/{process}/events", params: this.#params, signal: options.signal } as const;

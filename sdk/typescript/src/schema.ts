@@ -316,7 +316,7 @@ export interface components {
         };
         DrainRequest: {
             /**
-             * @description what becomes of sandboxes that nobody has used for 30 seconds: keep leaves them until they end, hibernate stores those that can on the disk of the node, close closes them
+             * @description what becomes of sandboxes that were not used for 30 seconds: keep leaves them until they end, hibernate stores those that can on the disk of the node, close closes them
              * @default keep
              * @enum {string}
              */
@@ -755,7 +755,7 @@ export interface components {
         get_sandboxes_id_processes_process_attach_query: {
             /** @description number of the last piece of output that the caller has */
             after?: string;
-            /** @description a name of the caller's choice, up to 64 letters, digits, dashes and underscores, under which its input goes on after a break */
+            /** @description a name of the caller's choice, up to 64 letters, digits, dashes and underscores, under which its input continues after a break */
             writer?: string;
             /** @description how many bytes of the writer's input the process has, by the last message */
             written?: number;
@@ -1258,7 +1258,7 @@ export interface components {
             secret: string;
         };
         NewSecret: {
-            /** @description the value, at least 8 characters; it is stored encrypted until the sandbox ends and shown to nobody */
+            /** @description the value, at least 8 characters; it is stored encrypted until the sandbox ends and never shown */
             value: string;
         };
         NoteResult: {
@@ -1796,7 +1796,7 @@ export interface components {
             header: string;
             /** @description one exact host name, which allow_hosts must allow; the port is 443 */
             host: string;
-            /** @description the value, at least 8 characters; it is stored encrypted until the sandbox ends and shown to nobody */
+            /** @description the value, at least 8 characters; it is stored encrypted until the sandbox ends and never shown */
             value: string;
         };
         SignalRequest: {

@@ -23,7 +23,7 @@ export interface ClientOptions {
   retries?: number;
   /** Milliseconds: if the farm asks for a longer pause, the error is thrown instead. Default 30 000. */
   maxPause?: number;
-  /** Milliseconds for which waits and streams go on while the farm does not answer, as when it restarts. Default 60 000. */
+  /** Milliseconds for which waits and streams continue while the farm does not answer, as when it restarts. Default 60 000. */
   outage?: number;
   /** Used instead of the global `fetch`, such as for proxies. */
   fetch?: typeof globalThis.fetch;

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/agent/binary"
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/queue"
@@ -58,11 +60,12 @@ func doctorEngine(ctx context.Context, s *Settings) []Finding {
 		return []Finding{{
 			What: "engine", Status: statusProblem, Found: "no Docker engine answers",
 			Advice: "Start it (systemctl start docker, or run dockerd), or install it (Debian: apt-get install docker.io). `make run` does both if it is allowed to.",
-		}}
+		}, doctorAgent(runtime.GOARCH)}
 	}
 	out := []Finding{
 		{What: "engine", Status: statusOK, Found: fmt.Sprintf("Docker %s, API %s, %s, %s", info.Version, info.APIVersion, info.OS, info.Arch)},
 		{What: "kernel", Status: statusOK, Found: fmt.Sprintf("%s, %d cores, %d MiB", info.KernelVersion, info.CPUs, info.MemoryBytes>>20)},
+		doctorAgent(info.Arch),
 	}
 	if olderThan(info.Version, 29, 5) {
 		out[0].Status = statusNote
@@ -84,6 +87,18 @@ func doctorEngine(ctx context.Context, s *Settings) []Finding {
 		out = append(out, doctorHost("/proc/sys", max(1, int(info.MemoryBytes>>20)/limits.Memory.Default), limits.PIDs.Default)...)
 	}
 	return out
+}
+
+// doctorAgent checks that the program contains the agent for an architecture: one from go install has none.
+func doctorAgent(arch string) Finding {
+	_, version, err := binary.Agent(arch)
+	if err != nil {
+		return Finding{
+			What: "agent", Status: statusProblem, Found: "this program does not contain the agent for linux/" + arch + ", which every sandbox needs",
+			Advice: "Build the program with `make build`, or download a release archive: `go install` leaves the agent out.",
+		}
+	}
+	return Finding{What: "agent", Status: statusOK, Found: "version " + version + " for linux/" + arch}
 }
 
 // doctorSandboxCgroup checks whether a worker here can bound the memory of all sandboxes together.

@@ -38,8 +38,8 @@ type Parts struct {
 	// Memory is the budget for what this process holds for its callers.
 	Memory  *budget.Budget
 	uploads *budget.Budget // for the buffers of uploads to S3
-	staging *budget.Budget // for output that waits for its upload; nobody waits for it
-	egress  *budget.Budget // for connections of sandboxes to hosts; nobody waits for it
+	staging *budget.Budget // for output that waits for its upload; never waited for
+	egress  *budget.Budget // for connections of sandboxes to hosts; never waited for
 	limits  budget.Limits  // on the memory of this process and of its machine
 	// Persistent is false if Redis loses its data when it stops.
 	Persistent bool

@@ -26,7 +26,7 @@ const (
 var errBadRedisURL = errors.New("redis.url is not valid: it must have the form redis://host:6379/0, unix:///path/redis.sock or sentinel://host1:26379,host2:26379,host3:26379/name-of-the-primary?db=0")
 
 // sentinelOptions are what the query of a sentinel URL may set, beside the credentials of the sentinels. Reads of replicas are not among them:
-// they may be older than what a caller has been told.
+// they may be older than what callers have seen.
 func sentinelOptions() []string {
 	return []string{"db", "dial_timeout", "read_timeout", "write_timeout", "pool_timeout", "pool_size", "max_retries", "conn_max_idle_time", "skip_verify"}
 }

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// maxAskers bounds the messages that are remembered until they are answered. Of those before nobody gets the answer.
+	// maxAskers bounds the messages that are remembered until they are answered. Answers to older ones are dropped.
 	maxAskers = 10_000
 	// waitingMessages is how many messages of clients wait for the farm. The connections of clients hold those behind them.
 	waitingMessages = 16
@@ -107,7 +107,7 @@ func (k *kernel) listen(ctx context.Context) error {
 		kind    zmtp.Kind
 		receive func(*zmtp.Peer, [][]byte)
 	}{
-		{&k.iopub, c.IOPub, zmtp.Pub, nil}, // the first: a shutdown is told there
+		{&k.iopub, c.IOPub, zmtp.Pub, nil}, // first: it announces a shutdown
 		{&k.shell, c.Shell, zmtp.Router, take(shell)},
 		{&k.control, c.Control, zmtp.Router, take(control)},
 		{&k.stdin, c.Stdin, zmtp.Router, take(stdin)},

@@ -70,7 +70,7 @@ func (k *kernel) pass(m *message) {
 		}
 	default:
 		if from := k.asker(m.header(partParent).ID, true); from != nil {
-			_ = from.Send(m.frames(key, "")) // it is gone: nobody waits
+			_ = from.Send(m.frames(key, "")) // the client may be gone
 		}
 	}
 }
@@ -91,7 +91,7 @@ func (k *kernel) shutdown(m *message, from *zmtp.Peer) {
 	_ = json.Unmarshal(m.parts[partContent], &asked)                                     // the default is to end
 	content, _ := json.Marshal(map[string]any{"status": "ok", "restart": asked.Restart}) // it always encodes
 	reply := &message{channel: m.channel, parts: [jsonParts][]byte{k.header("shutdown_reply"), m.parts[partHeader], []byte("{}"), content}}
-	_ = from.Send(reply.frames(k.cfg.Connection.Key, "")) // it is gone: nobody waits
+	_ = from.Send(reply.frames(k.cfg.Connection.Key, "")) // the client may be gone
 	k.publish("shutdown_reply", m.parts[partHeader], content)
 	if asked.Restart {
 		k.stop(errRestart)

@@ -173,7 +173,7 @@ func (s *session) output(ctx context.Context) int {
 	return failedCode
 }
 
-// input copies the input until it ends, or nobody takes it.
+// input copies the input until it ends, or the process stops reading.
 func (s *session) input(ctx context.Context) {
 	buf := make([]byte, 32<<10)
 	for {
@@ -209,6 +209,6 @@ func (s *session) hangUp(ctx context.Context) {
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer done()
 	if _, err := s.Client.SignalProcess(ctx, s.Sandbox, s.process, "SIGHUP"); err != nil {
-		s.Log.DebugContext(ctx, "a process was not told that its client has left", slog.Any("error", err))
+		s.Log.DebugContext(ctx, "the hangup of a client was not sent to its process", slog.Any("error", err))
 	}
 }

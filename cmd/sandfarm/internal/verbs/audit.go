@@ -44,7 +44,7 @@ newest last. Code, environment and links are never part of it.`,
 		return a.followAudit(ctx, c, f)
 	})
 	c.Flags().StringVar(&filter.Tenant, "tenant", "", "only of this tenant")
-	c.Flags().BoolVarP(&live, "follow", "f", false, "go on with new entries until interrupted")
+	c.Flags().BoolVarP(&live, "follow", "f", false, "continue with new entries until interrupted")
 	c.Flags().IntVar(&most, "limit", 50, "at most this many old entries; 0 for all")
 	return a.admin(c)
 }

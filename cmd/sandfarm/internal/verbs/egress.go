@@ -65,7 +65,7 @@ many bytes went out and came back, how long it lasted, and why it was denied or 
 			}
 		}
 	})
-	c.Flags().BoolVarP(&live, "follow", "f", false, "go on with new connections until interrupted")
+	c.Flags().BoolVarP(&live, "follow", "f", false, "continue with new connections until interrupted")
 	return c
 }
 

@@ -37,7 +37,11 @@ type UsageError struct {
 
 // Error returns the mistake and the help to read.
 func (e *UsageError) Error() string {
-	return fmt.Sprintf("%s. See %q", strings.TrimSuffix(e.Err.Error(), "."), e.Command+" --help")
+	text := e.Err.Error()
+	if !strings.HasSuffix(text, "?") {
+		text = strings.TrimSuffix(text, ".") + "."
+	}
+	return fmt.Sprintf("%s See %q", text, e.Command+" --help")
 }
 
 // Unwrap returns the mistake.

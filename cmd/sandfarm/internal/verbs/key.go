@@ -149,7 +149,7 @@ func (a *app) keyLs() *cobra.Command {
 func (a *app) keyRevoke() *cobra.Command {
 	return a.verb(&cobra.Command{
 		Use: "revoke ID…", Aliases: []string{"rm"}, Short: "Revoke API keys",
-		Long:              "Revokes API keys. Requests in progress with them end within five seconds; jobs that they started go on.",
+		Long:              "Revokes API keys. Requests in progress with them end within five seconds; jobs that they started continue.",
 		Example:           "  sandfarm key revoke key_…",
 		ValidArgsFunction: a.every(a.keyIDs),
 	}, argCount(1, -1, "the key's ID"), func(ctx context.Context, c *client.Client, args []string) error {

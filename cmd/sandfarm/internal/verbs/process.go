@@ -29,8 +29,8 @@ func (a *app) ssh() *cobra.Command {
 		Long: `Open a login shell in a sandbox, on a terminal of its own unless the input is a file or a pipe. The exit code is that of
 the shell.
 
-The shell outlives the connection: if that breaks it goes on by itself, and after ~. (at the start of a line) "sandfarm
-attach" leads back. ~? lists what can be typed. The shell ends when you exit from it and when the sandbox is closed.`,
+The shell keeps running when the connection breaks, and the command reconnects. Type ~. at the start of a line to leave; "sandfarm
+attach" comes back. ~? lists what can be typed. The shell ends when you exit from it and when the sandbox is closed.`,
 		Example: `  sandfarm ssh sbx_…
   echo 'ls -la' | sandfarm ssh sbx_…`,
 		ValidArgsFunction: a.first(a.sandboxIDs),

@@ -40,7 +40,7 @@ for an exception, whose traceback goes to stderr. On a terminal, values that the
 disappears; a pipe gets every state. New and changed files of the workspace are saved beside FILE (in the
 current directory for stdin, or in --out); images that the code only displayed become FILE-1.png and so on. No existing
 file is overwritten. Files that other programs load by name (.git, .env, Makefile, conftest.py, names of programs
-on your PATH) are not saved: the output names them and the command that gets each. --package installs packages before the
+on your PATH) are not saved: the output names each of them, and for the first 10 the command that gets it. --package installs packages before the
 code runs, --auto-install those that it imports. Ctrl-C cancels the job; a second Ctrl-C leaves at once.`,
 		Example: `  sandfarm run plot.py
   echo 'print(6 * 7)' | sandfarm run -
@@ -66,6 +66,7 @@ code runs, --auto-install those that it imports. Ctrl-C cancels the job; a secon
 	flags.BoolVar(&f.showResult, "show-result", true, "print the text of displayed values and of the last expression")
 	f.spec.add(flags)
 	a.complete(c, "sandbox", a.sandboxIDs)
+	a.complete(c, "image", a.imageNames)
 	return c
 }
 

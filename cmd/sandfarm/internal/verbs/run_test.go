@@ -261,7 +261,7 @@ func TestRunLeavesFilesThatOtherProgramsLoad(t *testing.T) {
 	}
 }
 
-func TestRunNamesAFewOfManyFilesThatItDoesNotSave(t *testing.T) {
+func TestRunNamesAllFilesThatItDoesNotSave(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
 	var result wire.ExecuteResult
@@ -273,7 +273,8 @@ func TestRunNamesAFewOfManyFilesThatItDoesNotSave(t *testing.T) {
 	f.Script = prints("", result)
 	file, _ := script(t, "code")
 	got := f.sandfarm(t.Context(), "", "run", file)
-	if strings.Count(got.stderr, "sandfarm artifact get ") != 10 || !strings.Contains(got.stderr, "not saved: 20 more files like these. To list them: sandfarm artifact ls --job job_1 --limit 0\n") {
+	if strings.Count(got.stderr, "sandfarm artifact get ") != 10 || !strings.Contains(got.stderr, "not saved: 20 more files: .git/objects/10, .git/objects/11, ") ||
+		!strings.Contains(got.stderr, ", .git/objects/29. For their IDs: sandfarm artifact ls --job job_1 --limit 0\n") {
 		t.Errorf("%+v", got)
 	}
 }

@@ -71,6 +71,7 @@ func (a *app) sandboxCreate() *cobra.Command {
 	flags.StringArrayVarP(&packages, "package", "p", nil, "package to install, such as 'pandas>=2' (repeatable)")
 	flags.BoolVar(&noWait, "no-wait", false, "do not wait until the sandbox is ready")
 	spec.add(flags)
+	a.complete(c, "image", a.imageNames)
 	completeChoices(c, "on-idle", "close", "hibernate")
 	return c
 }
@@ -251,7 +252,7 @@ func (a *app) sandboxControl(what string) *cobra.Command {
 		"interrupt": {"Interrupt running code in a sandbox, as Ctrl-C would", "interrupted ", (*client.Client).Interrupt},
 		"restart":   {"Restart the kernels of a sandbox: variables are lost, files stay", "restarted ", (*client.Client).Restart},
 		"hibernate": {"Store a sandbox on the disk of its node: it uses no memory until it resumes (needs gVisor)", "hibernated ", (*client.Client).Hibernate},
-		"resume":    {"Resume a hibernated sandbox: its programs go on where they were", "resumed ", (*client.Client).Resume},
+		"resume":    {"Resume a hibernated sandbox: its programs continue where they were", "resumed ", (*client.Client).Resume},
 	}[what]
 	return a.verb(&cobra.Command{
 		Use: what + " ID", Short: one.short, Example: "  sandfarm sandbox " + what + " sbx_…",

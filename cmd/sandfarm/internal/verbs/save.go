@@ -46,13 +46,14 @@ func (a *app) newSaver(c *client.Client, dir string) (*saver, error) {
 
 func (s *saver) close() { _ = s.root.Close() }
 
-// maxNotSaved is how many files that were not saved are named one by one.
+// maxNotSaved is how many files that were not saved get a line of their own. The rest are named together in one line.
 const maxNotSaved = 10
 
 // artifacts saves every artifact that is a file of the workspace. An error with one does not stop the others.
 func (s *saver) artifacts(ctx context.Context, artifacts []wire.Artifact) error {
 	var failures []error
 	notSaved := 0
+	var more []string // names of those beyond maxNotSaved
 	for _, artifact := range artifacts {
 		if strings.HasPrefix(artifact.Path, outputDir) {
 			continue
@@ -62,6 +63,8 @@ func (s *saver) artifacts(ctx context.Context, artifacts []wire.Artifact) error 
 			if reason := s.autoload.Reason(name); reason != "" {
 				if notSaved++; notSaved <= maxNotSaved {
 					s.say("not saved: %s (%s). To get it: sandfarm artifact get %s %s", printable(name), reason, printable(artifact.ID), quoteOne(s.shown(name)))
+				} else {
+					more = append(more, printable(name))
 				}
 				continue
 			}
@@ -74,8 +77,8 @@ func (s *saver) artifacts(ctx context.Context, artifacts []wire.Artifact) error 
 			break
 		}
 	}
-	if notSaved > maxNotSaved {
-		s.say("not saved: %s like these. To list them: sandfarm artifact ls --job %s --limit 0", plural(notSaved-maxNotSaved, "more file"), printable(artifacts[0].JobID))
+	if len(more) > 0 {
+		s.say("not saved: %s: %s. For their IDs: sandfarm artifact ls --job %s --limit 0", plural(len(more), "more file"), strings.Join(more, ", "), printable(artifacts[0].JobID))
 	}
 	return errors.Join(failures...)
 }

@@ -119,7 +119,7 @@ func sizeOf(out *os.File) (size wire.TerminalSize, ok bool) {
 	return wire.TerminalSize{Cols: min(cols, maxSide), Rows: min(rows, maxSide)}, true
 }
 
-// copyIn copies the input until it ends. leave means that the user wants to leave the process. escape is nil where nobody types.
+// copyIn copies the input until it ends. leave means that the user wants to leave the process. escape is nil if the input is not a terminal.
 func (s *session) copyIn(ctx context.Context, escape *escapes) (leave bool) {
 	buf := make([]byte, 32<<10)
 	for {
@@ -132,7 +132,7 @@ func (s *session) copyIn(ctx context.Context, escape *escapes) (leave bool) {
 			}
 		}
 		if len(keys) > 0 && s.attached.Write(ctx, keys) != nil {
-			return false // it has no input any more: only its output goes on
+			return false // it has no input any more: only its output continues
 		}
 		if leave {
 			return true

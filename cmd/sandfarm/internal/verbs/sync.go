@@ -28,12 +28,12 @@ func (a *app) sync() *cobra.Command {
 	var once bool
 	c := a.verb(&cobra.Command{
 		Use: "sync DIR ID:PATH", Short: "Keep a directory here and one in a sandbox the same",
-		Long: `Keep a directory here and one in a sandbox the same, until Ctrl-C: what changes on one side is copied to the other. With --once, compare and copy
-once. What both had is remembered in your cache directory, so a later sync knows which side has changed.
+		Long: `Keep a local directory and one in a sandbox the same, until Ctrl-C: a change on one side is copied to the other. With --once, compare and copy
+once. The last common state is remembered in your cache directory, so a later sync knows which side has changed.
 
-A file that changed on both sides is a conflict: it is named, and left as it is on both, until you delete one of them. Deletions are copied with
+A file that changed on both sides is a conflict: it is reported, and neither copy changes until you delete one of them. Deletions are copied with
 --delete only; a change wins over a deletion. Names that match --ignore, .git, links and empty directories are left out. Files that other programs load
-by name (hidden files, Makefile, conftest.py and the like) are copied into the sandbox; what it makes of them is named, and copied here with --trust only.`,
+by name (hidden files, Makefile, conftest.py and the like) are copied into the sandbox; new ones there are reported, and copied here only with --trust.`,
 		Example: `  sandfarm sync ./project sbx_…:project
   sandfarm sync . sbx_…:/workspace --once --delete --ignore node_modules`,
 	}, argCount(2, 2, "DIR or ID:PATH"), func(ctx context.Context, c *client.Client, args []string) error {

@@ -41,7 +41,8 @@ func table(w io.Writer, head []string, rows [][]string) error {
 	return t.Flush()
 }
 
-// size is a number of bytes for people, such as 22.8 KB.
+// size is a number of bytes for people, such as 22.8 KB. Sizes and ages are by hand because they are shorter than the calls that would adapt
+// go-humanize to these units and columns.
 func size(n int64) string {
 	const kilo = 1000
 	if n < kilo {

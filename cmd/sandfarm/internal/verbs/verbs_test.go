@@ -77,7 +77,7 @@ func TestMistypedCommandsGetASuggestion(t *testing.T) {
 	t.Parallel()
 	for name, args := range map[string][]string{"run": {"runn"}, "create": {"sandbox", "craete"}} {
 		got := newFarm(t).sandfarm(t.Context(), "", args...)
-		if got.code != verbs.ExitUsage || !strings.Contains(got.stderr, `did you mean "`+name+`"?`) {
+		if got.code != verbs.ExitUsage || !strings.Contains(got.stderr, `did you mean "`+name+`"? See "`) {
 			t.Errorf("%q: %+v, want %q offered", args, got, name)
 		}
 	}

@@ -39,7 +39,7 @@ func (a *app) workerDrain() *cobra.Command {
 	c := a.verb(&cobra.Command{
 		Use: "drain NODE", Short: "Let a node take no new sandboxes, before it is restarted or removed (operators only)",
 		Long: `Let a node take no new sandboxes. NODE is the node's id, or the id or the host of a worker on it. Creations that wait go to other
-nodes; the node's sandboxes go on, until they are closed or expire. --idle says what becomes of those that nobody has used for half a
+nodes; the node's sandboxes continue, until they are closed or expire. --idle says what becomes of those that were not used for half a
 minute: hibernate stores those that can on the node's own disk, close closes them. "sandfarm worker ls" says how far it is:
 
   draining    sandboxes or jobs are left

@@ -211,7 +211,7 @@ func (p *Peer) write(out net.Buffers) error {
 func (s *Socket) Publish(frames [][]byte) {
 	for _, p := range s.all() {
 		if p.wants(frames[0]) {
-			_ = p.Send(frames) // it is gone: nobody to tell
+			_ = p.Send(frames) // the peer may be gone
 		}
 	}
 }

@@ -62,7 +62,7 @@ class AsyncFS:
         async def open_at(done: int) -> httpx.Response:
             nonlocal version
             headers = dict(_RAW)
-            if done:  # of the same version: a download that goes on does not mix two
+            if done:  # of the same version: a download that continues does not mix two
                 headers |= {"Range": f"bytes={done}-", "If-Match": version}
             response = await self._handle.http.open(Call("GET", at, headers=headers))
             version = version or response.headers.get("ETag", "")

@@ -369,7 +369,7 @@ class Farm:
         return iterate(self._async.keys(tenant=tenant))
 
     def revoke_key(self, key: Key | str) -> None:
-        """Revokes an API key. Requests in progress with it end within seconds; jobs that it started go on."""
+        """Revokes an API key. Requests in progress with it end within seconds; jobs that it started continue."""
         finish(self._async.revoke_key(key))
 
     def audit(

@@ -39,7 +39,7 @@ class FS:
         return finish(self._async.exists(path))
 
     def read(self, path: str) -> bytes:
-        """Reads a file into memory. When the connection breaks, it goes on with the same version.
+        """Reads a file into memory. When the connection breaks, it continues with the same version.
 
         Raises:
             NotFoundError: there is no such file.
@@ -115,8 +115,8 @@ class FS:
     ) -> Iterator[FileChange]:
         """Iterates over what happens to a directory, all below it, or a file, until you stop.
 
-        The first change is `ready`: from then on changes are told. `dropped` means that something happened that no change
-        tells: list the tree again. When the connection breaks, the watch goes on after the last change.
+        The first change is `ready`: changes are reported from then on. `dropped` means that changes were
+        missed: list the tree again. When the connection breaks, the watch continues after the last change.
 
         Args:
             path: what is watched. Default: the workspace.

@@ -96,7 +96,7 @@ class Output:
     Attributes:
         kind: `stdout`, `stderr`, or `dropped`: output before the next piece was not kept.
         data: the bytes.
-        id: pass it as `after` to go on behind this piece.
+        id: pass it as `after` to continue after this piece.
     """
 
     kind: str

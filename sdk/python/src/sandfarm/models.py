@@ -82,7 +82,7 @@ class FileChange:
     """Something that happened to a file that is watched.
 
     Attributes:
-        id: pass it as `after` to go on behind this change.
+        id: pass it as `after` to continue after this change.
         kind: `ready`, `created`, `changed`, `removed`, `renamed`, or `dropped`: something happened that no change tells.
         path: absolute; empty for `dropped`.
         type: `dir`, or `file` for anything else.
@@ -481,7 +481,7 @@ class Key:
 
 @dataclass(frozen=True)
 class NewKey:
-    """An API key that was just made: its record, and the key itself, which nobody can read again."""
+    """An API key that was just made: its record, and the key itself, which cannot be read again."""
 
     key: Key = d.field(d.object_of(Key), default=Key())
     secret: str = field(default="", repr=False)

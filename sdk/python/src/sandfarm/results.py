@@ -15,7 +15,7 @@ from .rich import Rich, group
 
 @dataclass(frozen=True)
 class Truncated:
-    """Which streams are truncated to head and tail. An artifact has the whole."""
+    """Which streams are truncated to head and tail. An artifact has all of it."""
 
     stdout: bool = False
     stderr: bool = False
