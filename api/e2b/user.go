@@ -85,14 +85,14 @@ func below(p, dir string) (rest string, ok bool) {
 	return rest, ok
 }
 
-// RealPath is where a path of a caller is in the sandbox.
+// RealPath converts a caller's path to one in the sandbox.
 func RealPath(given string) string { return placeOf(given).real }
 
-// ShownPath is a real path as callers see it who wrote none.
+// ShownPath converts a path in the sandbox to the one that callers see by default.
 func ShownPath(real string) string { return place{home: true}.shown(real) }
 
-// WithPWD adds the working directory, as callers see it, to the variables of code. Shells say it then, if it is theirs: /home/user instead of
-// what the link there leads to. A caller's own PWD stays.
+// WithPWD adds the working directory, as callers see it, to the variables of code. Shells then report /home/user instead of the target of
+// that link. A caller's own PWD stays.
 func WithPWD(env map[string]string, real string) map[string]string {
 	out := map[string]string{"PWD": ShownPath(real)}
 	maps.Copy(out, env)

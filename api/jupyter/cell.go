@@ -104,7 +104,7 @@ func (s *session) over(w *work) bool {
 	}
 	s.current = nil
 	w.ends = s.kernel.server.cfg.Now()
-	s.ended = append(s.ended, &work{message: w.message, cell: w.cell, job: w.job, early: true, again: true, sent: math.MaxInt, told: true, ends: w.ends})
+	s.ended = append(s.ended, &work{message: w.message, cell: w.cell, job: w.job, early: true, again: true, sent: math.MaxInt, endSent: true, ends: w.ends})
 	s.ended = s.ended[max(0, len(s.ended)-replayCells):]
 	return true
 }
@@ -228,7 +228,7 @@ func (s *session) finish(ctx context.Context, w *work, job *wire.Job) {
 	k := s.kernel
 	reply := map[string]any{"status": "ok", "execution_count": k.counted(0), "user_expressions": map[string]any{}, "payload": []any{}}
 	failure := failureOf(job)
-	w.quiet = w.told
+	w.quiet = w.endSent
 	restarted := false
 	if job.Result != nil && job.Result.Execute != nil {
 		r := job.Result.Execute
@@ -249,13 +249,13 @@ func (s *session) finish(ctx context.Context, w *work, job *wire.Job) {
 		reply["user_expressions"] = s.expressions(ctx, w.cell.Expressions)
 	}
 	if k.talks() {
-		k.pull(ctx) // what the cell has told widgets comes before its end
+		k.pull(ctx) // the cell's messages to widgets come before its end
 	}
 	k.reached(w.header.ID, math.MaxUint64)
 	s.reply(w, reply)
 	s.status(w, stateIdle)
-	first := !w.told
-	w.told = true
+	first := !w.endSent
+	w.endSent = true
 	if first && restarted {
 		k.restarted()
 	}

@@ -104,9 +104,9 @@ func (k *kernel) read(ctx context.Context, wait time.Duration) error {
 	ctx, hold := budget.Renew(ctx)
 	defer hold.Release()
 	k.feeding.Lock()
-	after, begun := k.heard, k.begun
+	after, caughtUp := k.heard, k.caughtUp
 	k.feeding.Unlock()
-	if !begun {
+	if !caughtUp {
 		wait = 0
 	}
 	list, err := k.server.cfg.Service.KernelMessages(ctx, k.ref.Tenant, k.ref.ID, kernelContext, after, wait)
@@ -118,7 +118,7 @@ func (k *kernel) read(ctx context.Context, wait time.Duration) error {
 		}
 		k.heard = m.Seq
 		_, asker := k.parent(m.Parent)
-		heard := k.begun || asker != nil // a client of this process caused it, however early
+		heard := k.caughtUp || asker != nil // a client of this process caused it, however early
 		if at := k.streams[m.Parent]; heard && at != nil && m.Execution != "" && (m.After > at.sent || len(at.held) > 0) && len(at.held) < maxHeld {
 			at.held = append(at.held, m)
 		} else if !heard && m.Kind == "input_request" {
@@ -130,7 +130,7 @@ func (k *kernel) read(ctx context.Context, wait time.Duration) error {
 		}
 	}
 	if err == nil && len(list) == 0 {
-		k.begun = true
+		k.caughtUp = true
 		if k.running != "" {
 			k.other(k.running)
 			k.running = ""
@@ -264,7 +264,7 @@ func (k *kernel) note(w *work, by *session) {
 	}
 }
 
-// parent is the header of a message by its id, and who sent it; nil: nobody here.
+// parent is the header of a message by its id, and the session that sent it; nil: none of this process.
 func (k *kernel) parent(id string) (json.RawMessage, *session) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

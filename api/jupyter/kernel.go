@@ -18,7 +18,7 @@ const (
 	MaxSessions = 64
 	// keptSession is how long a session is kept whose client has left and that runs nothing.
 	keptSession = 10 * time.Minute
-	// startPoll is how often who waits for a sandbox looks at it, and clients are told its place.
+	// startPoll is how often a waiting client's sandbox is read; the client then gets its position in the queue.
 	startPoll = 2 * time.Second
 )
 
@@ -39,15 +39,15 @@ type kernel struct {
 	listening bool // what the kernel says beside its cells is read
 	parents   parents
 
-	feeding sync.Mutex        // held while what the kernel says is sent
-	heard   uint64            // the number of its last message that was read
-	begun   bool              // heard is what it had said when the first client came
-	tried   bool              // begin was called
-	streams map[string]*place // cells whose output is being sent, by the ids of their messages
-	input   *live.Message     // the question for input that waits for its answer; nil: none
-	running string            // the job that may run since before this process listened; "": none
-	others  []string          // jobs that are no cells, whose output is to be shown
-	shows   bool              // one of them is being shown
+	feeding  sync.Mutex        // held while what the kernel says is sent
+	heard    uint64            // the number of its last message that was read
+	caughtUp bool              // the messages from before the first client have been read
+	tried    bool              // begin was called
+	streams  map[string]*place // cells whose output is being sent, by the ids of their messages
+	input    *live.Message     // the question for input that waits for its answer; nil: none
+	running  string            // the job that may run since before this process listened; "": none
+	others   []string          // jobs that are no cells, whose output is to be shown
+	shows    bool              // one of them is being shown
 }
 
 // connections is how many WebSockets a kernel has in this process.
@@ -165,7 +165,7 @@ func (k *kernel) message(channel, kind string, parent json.RawMessage, content a
 	return &message{channel: channel, header: h, parent: parent, content: body}
 }
 
-// end tells all clients that the kernel is no more. When it returns they have been told, whoever called it first.
+// end sends all clients that the kernel is dead. When it returns they have got it, whichever call was first.
 func (k *kernel) end() { k.ending.Do(k.tellEnd) }
 
 // tellEnd is end's work.

@@ -21,7 +21,7 @@ import (
 const (
 	// maxBodyBytes bounds a body, which has the environment of a kernel.
 	maxBodyBytes = 1 << 20
-	// maxKernels bounds a list. A client that is told less than all forgets its kernels.
+	// maxKernels bounds a list. A client that gets an incomplete list forgets the kernels that are missing.
 	maxKernels = 2000
 	// listPage is how many sandboxes are read at once.
 	listPage = 200
@@ -161,7 +161,7 @@ func (s *Server) create(ctx context.Context, tenant string, body createBody, lab
 	marks := map[string]string{labelKernel: spec.Name}
 	maps.Copy(marks, labels)
 	if o.sandbox != "" {
-		return s.adopt(ctx, tenant, o.sandbox, marks)
+		return s.attach(ctx, tenant, o.sandbox, marks)
 	}
 	image := imageOf(spec.Name)
 	o.create.Image, o.create.Labels = &image, marks
@@ -178,8 +178,8 @@ func (s *Server) create(ctx context.Context, tenant string, body createBody, lab
 	return *out.Sandbox, nil
 }
 
-// adopt makes a kernel of a sandbox that exists.
-func (s *Server) adopt(ctx context.Context, tenant, id string, marks map[string]string) (wire.Sandbox, error) {
+// attach makes an existing sandbox a kernel.
+func (s *Server) attach(ctx context.Context, tenant, id string, marks map[string]string) (wire.Sandbox, error) {
 	box, err := s.cfg.Service.Sandbox(ctx, tenant, id)
 	if err != nil {
 		return box, err

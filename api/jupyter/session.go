@@ -13,7 +13,7 @@ import (
 
 const (
 	// MaxConnections bounds the WebSockets of one session. More than one are open when a client connects again before its last connection has
-	// ended; a proxy of Jupyter may leave some open that nobody reads.
+	// ended; a proxy of Jupyter may leave some open without reading them.
 	MaxConnections = 3
 	// settleTimeout bounds the wait for what a client has sent over its last connection when it connects again.
 	settleTimeout = 2 * time.Second
@@ -29,7 +29,7 @@ func newID() string {
 	return text[:8] + "-" + text[8:12] + "-" + text[12:16] + "-" + text[16:20] + "-" + text[20:]
 }
 
-// session is one client of a kernel. It outlives the client's connections: cells go on, and who comes back under the same id gets what it has
+// session is one client of a kernel. It outlives the client's connections: cells continue, and a client that reconnects under the same id gets what it has
 // missed.
 type session struct {
 	kernel *kernel
@@ -61,7 +61,7 @@ func (s *session) connections() []*socket {
 	return slices.Clone(s.sockets)
 }
 
-// idle reports whether nobody needs the session.
+// idle reports whether the session is no longer needed.
 func (s *session) idle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,7 +69,7 @@ func (s *session) idle() bool {
 }
 
 // attach gives the session a connection beside those that it has. What the client may have missed is sent again: the output of the cell that runs
-// and of cells that have ended since it was last here, each from its beginning, and other messages that nobody took.
+// and of cells that have ended since it was last here, each from its beginning, and other messages that were not delivered.
 func (s *session) attach(ctx context.Context, at *socket, fresh bool) {
 	s.mu.Lock()
 	first := s.ctx == nil
@@ -135,7 +135,7 @@ func (s *session) settle(at *socket) {
 	}
 	victim := s.sockets[0]
 	for _, other := range s.sockets {
-		if other != at && !other.used.Load() { // nobody has sent anything over it
+		if other != at && !other.used.Load() { // nothing was sent over it
 			victim = other
 			break
 		}

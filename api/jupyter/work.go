@@ -18,9 +18,9 @@ const (
 	MaxWaiting = 1000
 	// MaxWaitingBytes bounds their bytes.
 	MaxWaitingBytes = 64 << 20
-	// replayFor is how long before a client left a cell may have ended whose end it may not have got.
+	// replayFor is how long before a client left a cell's end counts as possibly undelivered.
 	replayFor = 30 * time.Second
-	// replayCells bounds how many cells are remembered that have ended.
+	// replayCells bounds how many ended cells are kept.
 	replayCells = 16
 	// earlierFor and earlierCells bound which ended cells a client gets whose session this process does not know.
 	earlierFor, earlierCells = 24 * time.Hour, 4
@@ -39,9 +39,9 @@ type work struct {
 	refusal error
 	early   bool // the cell was submitted before its turn
 	again   bool // the cell's output was sent before
-	quiet   bool // other clients have got what is being sent
+	quiet   bool // other clients have the output that is being sent
 	sent    int  // how many events they have got
-	told    bool // they have got the end
+	endSent bool // they have got the end
 	ends    time.Time
 }
 
@@ -51,7 +51,7 @@ func (w *work) release() {
 	}
 }
 
-// submitted reports whether the work is a cell of which nothing is left to do before its end.
+// submitted reports whether the work is a cell whose job is all that is left to do.
 func (w *work) submitted() bool { return w.job != "" && w.cell != nil && len(w.cell.Expressions) == 0 }
 
 // take handles a message of the client: at once, or after those before it.
@@ -236,7 +236,7 @@ func (s *session) known(c service.Cell) *work {
 	}
 	w := &work{job: c.Job.ID, cell: content, early: true, again: c.Job.StartedAt != nil, message: message{channel: channelShell}}
 	if c.Job.FinishedAt != nil {
-		w.sent, w.told = math.MaxInt, true
+		w.sent, w.endSent = math.MaxInt, true
 	}
 	w.header = header{ID: c.Message, Type: "execute_request", Session: s.id}
 	w.header.raw, _ = json.Marshal(map[string]string{
@@ -264,7 +264,7 @@ func (s *session) drop(which func(*work) bool) {
 	}
 }
 
-// What drop may end: all, what is no job, and the cells of that. A cell that is a job ends with its job.
+// Which work drop may end: all, work that is not a job, and cells that are not a job. A cell that is a job ends with its job.
 func everything(*work) bool { return true }
 func here(w *work) bool     { return w.job == "" }
 func cellHere(w *work) bool { return w.job == "" && w.header.Type == "execute_request" }

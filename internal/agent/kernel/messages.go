@@ -35,7 +35,7 @@ type messages struct {
 	kept  []agent.Message
 	bytes int
 	last  uint64
-	more  chan struct{} // closed when there is another one; nil: nobody waits
+	more  chan struct{} // closed when there is another one; nil: no reader waits
 }
 
 // add numbers a message and keeps it.
@@ -127,7 +127,7 @@ type answered struct {
 	Value  string `json:"value"`
 }
 
-// Answer gives the code of a context the line of input that it has asked for under a number. One that nobody waits for is ignored.
+// Answer gives the code of a context the line of input that it has asked for under a number. An answer that the code does not wait for is ignored.
 func (ks *Kernels) Answer(contextName string, number uint64, value string) error {
 	for _, at := range ks.slotsOf(contextName) {
 		at.mu.Lock()
