@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
 )
 
 // driftStored is the count of what is stored, in the metric of wrong counts.
@@ -34,10 +35,10 @@ func (s *Scheduler) compareStored(ctx context.Context) error {
 			return fmt.Errorf("repair what tenant %s stores: %w", tenant, err)
 		case !checked:
 			s.log.InfoContext(ctx, "the tenant has too many manifests to check what is counted as stored", "tenant", tenant)
-		case drift.Bytes != 0 || drift.Artifacts != 0 || drift.Reserved != 0:
+		case drift != (store.Stored{}):
 			s.seen.drift.WithLabelValues(driftStored).Inc()
 			s.log.WarnContext(ctx, "what is counted as stored was wrong and is corrected", "tenant", tenant,
-				"bytes", drift.Bytes, "artifacts", drift.Artifacts, "reserved", drift.Reserved)
+				"bytes", drift.Bytes, "artifacts", drift.Artifacts, "reserved", drift.Reserved, "kept", drift.Kept)
 		}
 		return nil
 	})

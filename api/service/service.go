@@ -93,6 +93,12 @@ type Store interface {
 	Audit
 	Tenants
 	Links
+	Uploads
+}
+
+// Uploads counts the bytes of staged uploads against a tenant's quota.
+type Uploads interface {
+	KeepUploads(ctx context.Context, job farm.Ref, bytes int64) error
 }
 
 // Links has the key that signs links to ports.

@@ -3,6 +3,7 @@ package service
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -19,27 +20,64 @@ const inlineBytes = 64 << 10
 // dropTimeout bounds the deletion of staged objects, which continues after the caller has left.
 const dropTimeout = 10 * time.Second
 
-// stage holds the staged objects of one job until its worker reads them.
+// stage holds the staged objects of one job until its worker reads them. Their bytes count against the tenant's quota max_stored_mb from before
+// they are written until they are removed.
 type stage struct {
 	s      *Service
-	prefix string
+	job    farm.Ref
+	most   int64 // bytes that the objects may have together
 	keys   []string
 	inline int // bytes that are part of the request
+	charge charge
 }
 
-func (s *Service) stage(tenant, jobID string) *stage {
-	return &stage{s: s, prefix: fmt.Sprintf("staging/%s/%s/", tenant, jobID)}
+// stage is for a job in a sandbox with a disk of this size.
+func (s *Service) stage(job *farm.Job, diskMB int) *stage {
+	g := &stage{s: s, job: job.Ref(), most: int64(diskMB)<<20 + tarSlack}
+	g.charge.set = func(ctx context.Context, bytes int64) error { return s.Store.KeepUploads(ctx, g.job, bytes) }
+	g.charge.now = s.Now
+	return g
 }
+
+// tarSlack is how much larger than a disk an upload may be: a tar has headers and an end, and the file in it may still fit.
+const tarSlack = 1 << 20
 
 // put stores all of r, at most the farm's limit for a file. size -1: not known.
 func (g *stage) put(ctx context.Context, r io.Reader, size int64) (blob.Info, error) {
-	key := fmt.Sprintf("%s%d", g.prefix, len(g.keys))
+	if err := g.fits(max(size, 0)); err != nil {
+		return blob.Info{}, err
+	}
+	if err := g.charge.expect(ctx, size); err != nil {
+		return blob.Info{}, g.refuse(err)
+	}
+	key := fmt.Sprintf("%s%d", store.StagingPrefix(g.job), len(g.keys))
 	g.keys = append(g.keys, key)
-	info, err := g.s.Blobs.Put(ctx, key, r, size, blob.PutOptions{ContentType: "application/octet-stream"})
+	info, err := g.s.Blobs.Put(ctx, key, &counted{r: r, count: func(n int) error {
+		if err := g.fits(int64(n)); err != nil {
+			return err
+		}
+		return g.refuse(g.charge.take(ctx, n))
+	}}, size, blob.PutOptions{ContentType: "application/octet-stream"})
 	if err != nil {
 		return info, fmt.Errorf("stage upload: %w", err)
 	}
 	return info, nil
+}
+
+// fits refuses what is larger than the sandbox's disk: it could never be written there.
+func (g *stage) fits(more int64) error {
+	if g.charge.used+more > g.most {
+		return farm.Errorf(farm.CodeTooLarge, "The upload has more than %d MiB, which is the disk of the sandbox (disk_mb).", (g.most-tarSlack)>>20)
+	}
+	return nil
+}
+
+// refuse counts a refusal by a quota.
+func (g *stage) refuse(err error) error {
+	if e, ok := errors.AsType[*farm.Error](err); ok && e.Quota != nil {
+		g.s.Refused(e.Quota.Name)
+	}
+	return err
 }
 
 // moveToBlobStore stages a file that is too large to be stored in the request.
@@ -58,18 +96,26 @@ func (g *stage) moveToBlobStore(ctx context.Context, f *farm.InputFile) error {
 
 // drop deletes the staged objects: no worker will read them.
 func (g *stage) drop(ctx context.Context) {
-	if len(g.keys) == 0 {
+	if g.charge.set == nil || g.charge.reserved == 0 && len(g.keys) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
 	defer cancel()
-	if err := g.s.Blobs.Delete(ctx, g.keys...); err != nil {
-		g.s.Logger.WarnContext(ctx, "staged upload is left behind", slog.String("prefix", g.prefix), slog.Any("error", err))
+	err := g.s.Blobs.Delete(ctx, g.keys...)
+	if err == nil {
+		err = g.charge.free(ctx)
+	}
+	if err != nil {
+		g.s.Logger.WarnContext(ctx, "staged upload is left to the scheduler", slog.String("job_id", g.job.ID), slog.Any("error", err))
 	}
 }
 
 // submit is the service's submit; it drops the staged objects if no worker will read them.
 func (g *stage) submit(ctx context.Context, c Call, a store.Accept) (Outcome, error) {
+	if err := g.charge.settle(ctx); err != nil {
+		g.drop(ctx)
+		return Outcome{}, err
+	}
 	taken := a.Job.ID
 	out, err := g.s.submit(ctx, c, a)
 	switch {

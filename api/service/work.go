@@ -177,7 +177,7 @@ func (s *Service) Run(ctx context.Context, c Call, r wire.RunRequest) (Outcome, 
 	}
 	job := s.record(c, farm.KindRun, box.ID)
 	job.Queue, job.TimeoutSeconds, job.CallbackURL = spec.GPU.Queue(), timeout, r.CallbackURL
-	staged := s.stage(c.Tenant, job.ID)
+	staged := s.stage(job, spec.Resources.DiskMB)
 	for i := range files {
 		if err := staged.moveToBlobStore(ctx, &files[i]); err != nil {
 			staged.drop(ctx)

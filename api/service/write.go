@@ -24,15 +24,15 @@ type Part struct {
 }
 
 // open fails if the sandbox of an upload accepts no work, so that a caller does not send gigabytes to a closed one.
-func (s *Service) open(ctx context.Context, tenant, id string) error {
+func (s *Service) open(ctx context.Context, tenant, id string) (*farm.Sandbox, error) {
 	box, err := s.sandbox(ctx, tenant, id)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if !box.State.Accepts() {
-		return farm.Conflictf("Sandbox %s is %s and accepts no more work.", id, box.State)
+		return nil, farm.Conflictf("Sandbox %s is %s and accepts no more work.", id, box.State)
 	}
-	return nil
+	return box, nil
 }
 
 // WriteFile stores a file; size -1: unknown. A path that ends in a slash creates a directory.
@@ -47,11 +47,12 @@ func (s *Service) WriteFile(ctx context.Context, c Call, sandboxID, path string,
 	if size > s.limits.MaxFileBytes {
 		return Outcome{}, tooLarge(s.limits.MaxFileBytes)
 	}
-	if err := s.open(ctx, c.Tenant, sandboxID); err != nil {
+	box, err := s.open(ctx, c.Tenant, sandboxID)
+	if err != nil {
 		return Outcome{}, err
 	}
 	job := s.record(c, farm.KindFile, sandboxID)
-	staged := s.stage(c.Tenant, job.ID)
+	staged := s.stage(job, box.Spec.Resources.DiskMB)
 	part, sum, err := staged.take(ctx, Part{Path: clean, Content: s.capped(content)}, size)
 	if err != nil {
 		staged.drop(ctx)
@@ -98,11 +99,12 @@ func (s *Service) WriteTar(ctx context.Context, c Call, sandboxID, directory str
 	if size > s.limits.MaxFileBytes {
 		return Outcome{}, tooLarge(s.limits.MaxFileBytes)
 	}
-	if err := s.open(ctx, c.Tenant, sandboxID); err != nil {
+	box, err := s.open(ctx, c.Tenant, sandboxID)
+	if err != nil {
 		return Outcome{}, err
 	}
 	job := s.record(c, farm.KindFile, sandboxID)
-	staged := s.stage(c.Tenant, job.ID)
+	staged := s.stage(job, box.Spec.Resources.DiskMB)
 	info, err := staged.put(ctx, s.capped(content), size)
 	if err != nil {
 		staged.drop(ctx)
@@ -121,11 +123,12 @@ func (s *Service) WriteFiles(ctx context.Context, c Call, sandboxID, directory s
 	if err != nil {
 		return Outcome{}, err
 	}
-	if err := s.open(ctx, c.Tenant, sandboxID); err != nil {
+	box, err := s.open(ctx, c.Tenant, sandboxID)
+	if err != nil {
 		return Outcome{}, err
 	}
 	job := s.record(c, farm.KindFile, sandboxID)
-	staged := s.stage(c.Tenant, job.ID)
+	staged := s.stage(job, box.Spec.Resources.DiskMB)
 	parts, sums, err := s.parts(ctx, staged, under, next)
 	if err != nil {
 		staged.drop(ctx)
@@ -201,7 +204,7 @@ func (s *Service) change(ctx context.Context, c Call, sandboxID string, r farm.F
 		return Outcome{}, noSandbox(sandboxID)
 	}
 	job := s.record(c, farm.KindFile, sandboxID)
-	return s.changeStaged(ctx, c, job, s.stage(c.Tenant, job.ID), r, callback, sums...)
+	return s.changeStaged(ctx, c, job, s.stage(job, 0), r, callback, sums...)
 }
 
 // changeStaged submits the change. If it fails within the wait, its error is the answer.

@@ -25,7 +25,7 @@ const redisBudget = 128 << 10
 // has one.
 var knownKeys = regexp.MustCompile(`^sf:(\{acme\}:(` +
 	`(job|ev|seg|req|cp|mf):job_[0-9a-z]+|(sbx|sj|osj|line|pkg|mfbox):sbx_[0-9a-z]+|idem:[0-9a-f]{64}|(out|held):[a-z0-9-]+|usage:[0-9-]+|` +
-	`seq|open|jobs|boxes|openboxes|due|docs|callbacks|holds|act|ids|conn|quota|rate|use|used|stored|mfs|mfexp)|tenants|\{[a-z]+\}:.*)$`)
+	`seq|open|jobs|boxes|openboxes|due|docs|callbacks|holds|act|ids|conn|quota|rate|use|used|stored|kept|mfs|mfexp)|tenants|\{[a-z]+\}:.*)$`)
 
 // TestRedisBytesOfAJob makes jobs of all kinds as large as callers and code can make them, and measures their keys in each phase of their
 // lives. No phase exceeds the budget, and no key is of an unknown kind.

@@ -210,11 +210,11 @@ func (s *Store) trimDocuments(ctx context.Context, tenant string) (records int, 
 			return records, wrap("list expired documents", err)
 		}
 		for _, id := range ids {
-			if _, err := s.documents.DeletePrefix(ctx, documentPrefix(farm.Ref{Tenant: tenant, ID: id})); err != nil {
+			if _, err := s.documents.DeletePrefix(ctx, keptPrefix(tenant, id)); err != nil {
 				return records, fmt.Errorf("remove documents of %s: %w", id, err)
 			}
-			if err := s.rdb.ZRem(ctx, index, id).Err(); err != nil {
-				return records, wrap("remove expired documents from their index", err)
+			if err := s.keep(ctx, tenant, storedKeepArgs{ID: id}); err != nil {
+				return records, err
 			}
 			records++
 		}

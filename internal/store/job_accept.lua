@@ -78,6 +78,7 @@ if arg.documents ~= '' then
   call('HSET', key('job', id), 'docs', arg.documents)
   call('ZADD', P .. 'docs', 'inf', id)
 end
+call('ZADD', P .. 'docs', 'XX', 'inf', 'staging/' .. id) -- its uploads are kept until it ends
 call('SET', key('req', id), arg.request)
 appendStateEvent(id, '0-1', 'queued')
 call('ZADD', P .. 'open', seq, id)

@@ -55,6 +55,7 @@ if j[10] or arg.spilled == '1' then
   call('EXPIRE', key('seg', id), ttl)
   expireDocuments(id, ttl)
 end
+if call('ZSCORE', P .. 'docs', 'staging/' .. id) == 'inf' then call('ZADD', P .. 'docs', NOW, 'staging/' .. id) end
 if callback == '1' then call('ZADD', P .. 'callbacks', NOW, id) end
 
 local head = ''

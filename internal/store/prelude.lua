@@ -145,6 +145,19 @@ local function refundCheckpoint(box)
   call('HINCRBY', P .. 'stored', 'reserved', '-' .. bytes)
 end
 
+-- Bytes that count against max_stored_mb.
+local function storedUsed()
+  local s = call('HMGET', P .. 'stored', 'bytes', 'reserved', 'kept')
+  return (tonumber(s[1]) or 0) + (tonumber(s[2]) or 0) + (tonumber(s[3]) or 0)
+end
+
+-- Sets what counts for an entry of the index of documents. The hash 'kept' remembers it, so that it is given back once.
+local function setKept(id, bytes)
+  local had = tonumber(call('HGET', P .. 'kept', id)) or 0
+  if bytes ~= had then call('HINCRBY', P .. 'stored', 'kept', int(bytes - had)) end
+  if bytes > 0 then call('HSET', P .. 'kept', id, int(bytes)) else call('HDEL', P .. 'kept', id) end
+end
+
 -- A sandbox that can run nothing more does not count against the quotas.
 local function releaseQuotas(box)
   refundSandbox(box)

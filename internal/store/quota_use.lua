@@ -2,7 +2,6 @@
 local now = call('TIME')
 now = tonumber(now[1]) * 1000000 + tonumber(now[2])
 local use = call('HMGET', USE, 'mem', 'mcpu', 'gpus')
-local stored = call('HMGET', P .. 'stored', 'bytes', 'reserved')
 local rate, requests = quota('requests_per_minute'), 0
 local busy = tonumber(call('GET', P .. 'rate') or 0) - now
 if rate > 0 and busy > 0 then requests = math.ceil(busy * rate / 60000000 - 0.0001) end
@@ -13,7 +12,7 @@ return {'ok', call('HGETALL', P .. 'quota'), {
   'max_gpus', use[3] or '0',
   'max_running', int(call('SCARD', ACTIVE)),
   'max_queued', int(call('ZCARD', P .. 'open')),
-  'max_stored_mb', string.format('%.3f', (tonumber(stored[1] or 0) + tonumber(stored[2] or 0)) / 1048576),
+  'max_stored_mb', string.format('%.3f', storedUsed() / 1048576),
   'requests_per_minute', int(requests),
   'max_connections', int(call('ZCOUNT', P .. 'conn', int(now), '+inf')),
 }}

@@ -14,8 +14,8 @@ end
 if arg.job ~= '' and state == to and not SANDBOXES[state][to] then return {'ok', call('HGETALL', k)} end
 if to == '' and final(SANDBOXES, state) or to ~= '' and not SANDBOXES[state][to] then return {'state', state} end
 if to == 'hibernated' and arg.checkpoint ~= '0' then
-  local stored, limit = call('HMGET', P .. 'stored', 'bytes', 'reserved'), quota('max_stored_mb')
-  local free = limit * 1048576 - (tonumber(stored[1]) or 0) - (tonumber(stored[2]) or 0)
+  local limit = quota('max_stored_mb')
+  local free = limit * 1048576 - storedUsed()
   if limit >= 0 and tonumber(arg.checkpoint) > free then return {'full', int(math.max(free, 0))} end
   chargeCheckpoint(arg.id, arg.checkpoint)
 end

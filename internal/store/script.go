@@ -18,10 +18,10 @@ var luaFiles embed.FS
 
 // scripts are the Lua scripts, by the names of their files.
 type scripts struct {
-	jobAccept, jobClaim, jobFinish, jobLeaveFIFO, jobCheckpoint, jobRequeue, jobEnqueue, jobRoute, jobOpenRoutes              *redis.Script
-	eventAppend, eventArchive, manifestWrite, storedReserve, storedRepair, sandboxMove, sandboxUpdate, sandboxRestore, parked *redis.Script
-	trim, quotaUse, quotaRepair, tenantAdmit, usageAdd, usageStored, egressAppend                                             *redis.Script
-	nodeReserve, nodeLease, gpu, pool, key, lockTake, lockRelease, schema, schemaGeneration, fleetNote                        *redis.Script
+	jobAccept, jobClaim, jobFinish, jobLeaveFIFO, jobCheckpoint, jobRequeue, jobEnqueue, jobRoute, jobOpenRoutes                          *redis.Script
+	eventAppend, eventArchive, manifestWrite, storedReserve, storedKeep, storedRepair, sandboxMove, sandboxUpdate, sandboxRestore, parked *redis.Script
+	trim, quotaUse, quotaRepair, tenantAdmit, usageAdd, usageStored, egressAppend                                                         *redis.Script
+	nodeReserve, nodeLease, gpu, pool, key, lockTake, lockRelease, schema, schemaGeneration, fleetNote                                    *redis.Script
 }
 
 // loadScripts puts the scripts together. tasks is what New got.
@@ -43,7 +43,7 @@ func loadScripts(limits farm.Limits, tasks string) scripts {
 		jobClaim: tenant("job_claim"), jobLeaveFIFO: tenant("job_leave_fifo"), jobCheckpoint: tenant("job_checkpoint"),
 		jobRequeue: bound("job_requeue"), jobEnqueue: tenant("job_enqueue"),
 		jobRoute: tenant("job_route"), jobOpenRoutes: tenant("job_open_routes"), eventAppend: tenant("event_append"),
-		manifestWrite: bound("manifest_write"), storedReserve: bound("stored_reserve"), storedRepair: bound("stored_repair"), parked: tenant("parked"),
+		manifestWrite: bound("manifest_write"), storedReserve: bound("stored_reserve"), storedKeep: bound("stored_keep"), storedRepair: bound("stored_repair"), parked: tenant("parked"),
 
 		pool: script("pool", ""), key: script("key", ""), lockTake: script("lock_take", ""), lockRelease: script("lock_release", ""),
 		schema: script("schema", ""), schemaGeneration: tenant("schema_generation"),
@@ -58,7 +58,7 @@ func namedArgs() map[string]any {
 	return map[string]any{
 		"job_accept": acceptArgs{}, "job_finish": finishArgs{}, "job_requeue": requeueArgs{}, "sandbox_move": moveArgs{}, "sandbox_update": updateArgs{},
 		"sandbox_restore": restoreArgs{}, "node_reserve": reserveArgs{}, "node_lease": leaseArgs{}, "gpu": gpuArgs{}, "trim": trimArgs{}, "event_archive": archiveArgs{},
-		"tenant_admit": admitArgs{}, "manifest_write": manifestArgs{}, "stored_reserve": storedReserveArgs{}, "stored_repair": storedRepairArgs{},
+		"tenant_admit": admitArgs{}, "manifest_write": manifestArgs{}, "stored_reserve": storedReserveArgs{}, "stored_keep": storedKeepArgs{}, "stored_repair": storedRepairArgs{},
 		"usage_add": usageArgs{}, "egress_append": egressArgs{}, "fleet_note": fleetArgs{},
 	}
 }

@@ -12,26 +12,27 @@ type Stored struct {
 	Bytes     int64 // of its artifacts
 	Artifacts int64
 	Reserved  int64 // bytes that running jobs have reserved and not recorded yet, and checkpoints of hibernated sandboxes; they count against the limit
+	Kept      int64 // bytes of uploads that no job has read yet, and of documents of records; they count against the limit
 }
 
 // Used is how many bytes count against the tenant's limit.
-func (s Stored) Used() int64 { return s.Bytes + s.Reserved }
+func (s Stored) Used() int64 { return s.Bytes + s.Reserved + s.Kept }
 
-// storedKey is the hash that the scripts which record, delete and reserve keep exact: the fields are bytes, artifacts and reserved.
+// storedKey is the hash that the scripts which record, delete and reserve keep exact: the fields are bytes, artifacts, reserved and kept.
 func (s *Store) storedKey(tenant string) string { return s.index(tenant, "stored") }
 
 // Stored reads what a tenant stores. An unknown tenant stores nothing.
 func (s *Store) Stored(ctx context.Context, tenant string) (Stored, error) {
-	found, err := s.rdb.HMGet(ctx, s.storedKey(tenant), "bytes", "artifacts", "reserved").Result()
+	found, err := s.rdb.HMGet(ctx, s.storedKey(tenant), "bytes", "artifacts", "reserved", "kept").Result()
 	if err != nil {
 		return Stored{}, wrap("read what is stored", err)
 	}
-	var n [3]int64
+	var n [4]int64
 	for i, value := range found {
 		text, _ := value.(string)
 		n[i], _ = strconv.ParseInt(text, 10, 64)
 	}
-	return Stored{Bytes: n[0], Artifacts: n[1], Reserved: n[2]}, nil
+	return Stored{Bytes: n[0], Artifacts: n[1], Reserved: n[2], Kept: n[3]}, nil
 }
 
 // storedReserveArgs are the arguments of stored_reserve.lua.
@@ -68,16 +69,16 @@ type storedRepairArgs struct {
 	Most int `lua:"most"`
 }
 
-// RepairStored compares what is counted as stored with a tenant's manifests and running jobs, and corrects it. drift is by how much the counts
+// RepairStored compares what is counted as stored with a tenant's manifests, running jobs and documents, and corrects it. drift is by how much the counts
 // were too high (negative: too low). A tenant with very many manifests is left as it is: checked is false then.
 func (s *Store) RepairStored(ctx context.Context, tenant string) (drift Stored, checked bool, err error) {
 	r, err := s.run(ctx, "repair what is stored", s.scripts.storedRepair, tenant, values(storedRepairArgs{Most: repairMost})...)
 	if err != nil || r.text(0) != "ok" {
 		return Stored{}, false, err
 	}
-	var n [3]int64
+	var n [4]int64
 	for i := range n {
 		n[i], _ = strconv.ParseInt(r.text(i+1), 10, 64)
 	}
-	return Stored{Bytes: n[0], Artifacts: n[1], Reserved: n[2]}, true, nil
+	return Stored{Bytes: n[0], Artifacts: n[1], Reserved: n[2], Kept: n[3]}, true, nil
 }

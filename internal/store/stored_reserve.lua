@@ -4,9 +4,8 @@ local k, stored = key('job', arg.job), P .. 'stored'
 local j = call('HMGET', k, 'state', 'attempt', 'reserved')
 if not j[1] then return {'notfound'} end
 if j[1] ~= 'running' or j[2] ~= arg.attempt then return {'fenced'} end
-local s = call('HMGET', stored, 'bytes', 'reserved')
 local had, want, limit = tonumber(j[3]) or 0, tonumber(arg.bytes), quota('max_stored_mb')
-local free = limit * 1048576 - (tonumber(s[1]) or 0) - (tonumber(s[2]) or 0) + had
+local free = limit * 1048576 - storedUsed() + had
 if limit >= 0 and want > had and want > free then return {'full', int(math.max(free, 0))} end
 call('HSET', k, 'reserved', int(want))
 call('HINCRBY', stored, 'reserved', int(want - had))

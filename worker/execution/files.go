@@ -87,7 +87,7 @@ func (x *Runner) writeFiles(ctx context.Context, c *client.Client, t Task) (*far
 	result := &farm.FileResult{}
 	if f.Op == farm.FileTar {
 		err := x.withUpload(ctx, f.Staged, func(body io.Reader) error { return c.PutTar(ctx, f.Path, body) })
-		x.removeUpload(ctx, err, f.Staged)
+		x.removeUploads(ctx, t.Job, err, f.Staged)
 		return result, err
 	}
 	parts := f.Parts
@@ -104,9 +104,13 @@ func (x *Runner) writeFiles(ctx context.Context, c *client.Client, t Task) (*far
 		}
 		result.Entries = append(result.Entries, entry)
 	}
+	var staged []string
 	for _, part := range parts {
-		x.removeUpload(ctx, nil, part.Staged)
+		if part.Staged != "" {
+			staged = append(staged, part.Staged)
+		}
 	}
+	x.removeUploads(ctx, t.Job, nil, staged...)
 	return result, nil
 }
 
@@ -119,13 +123,18 @@ func (x *Runner) withUpload(ctx context.Context, key string, use func(io.Reader)
 	return errors.Join(use(r), r.Close())
 }
 
-// removeUpload removes a staged upload that is not needed again: it was written, or err says that it never can be.
-func (x *Runner) removeUpload(ctx context.Context, err error, key string) {
-	if key == "" || farm.CodeOf(err) == farm.CodeUnavailable {
+// removeUploads removes the staged uploads of a job, which are not needed again: they were written, or err says that they never can be. What it
+// leaves the scheduler removes after the end of the job.
+func (x *Runner) removeUploads(ctx context.Context, job *farm.Job, err error, keys ...string) {
+	if len(keys) == 0 || farm.CodeOf(err) == farm.CodeUnavailable {
 		return
 	}
-	if err := x.blobs.Delete(ctx, key); err != nil {
-		x.log.WarnContext(ctx, "staged upload is left to the sweep", "error", err)
+	err = x.blobs.Delete(ctx, keys...)
+	if err == nil {
+		err = x.store.KeepUploads(ctx, job.Ref(), 0)
+	}
+	if err != nil {
+		x.log.WarnContext(ctx, "staged uploads are left to the scheduler", "job_id", job.ID, "error", err)
 	}
 }
 

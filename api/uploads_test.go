@@ -1,0 +1,173 @@
+package api_test
+
+import (
+	"bytes"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+const mib = 1 << 20
+
+// behindAJob makes a sandbox in which uploads wait behind a running job, with a quota for what the tenant stores. It returns the sandbox's files.
+func behindAJob(t *testing.T, quota string) (b *bundle, files string) {
+	t.Helper()
+	b = setup(t, withAdmin)
+	box := "/v1/sandboxes/" + b.sandbox(asAcme()...)
+	get[wire.Job](b, http.StatusAccepted, "POST", box+"/execute?wait=0", `{"code": "block"}`, asAcme()...)
+	get[wire.Tenant](b, http.StatusOK, "PUT", "/v1/tenants/acme", `{"max_stored_mb": `+quota+`}`, asOps()...)
+	return b, box + "/files/"
+}
+
+// kept is how many bytes of uploads count as stored.
+func (b *bundle) kept() int64 {
+	b.t.Helper()
+	s, err := b.store.Stored(b.t.Context(), "acme")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return s.Kept
+}
+
+// An upload at the quota is accepted, and one byte more is refused, with and without a known length; none of it stays.
+func TestUploadsCountAsStored(t *testing.T) {
+	t.Parallel()
+	for name, body := range map[string]func([]byte) any{
+		"KnownLength":   func(p []byte) any { return p },
+		"UnknownLength": func(p []byte) any { return io.MultiReader(bytes.NewReader(p)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, files := behindAJob(t, "2")
+			p := b.problem(farm.CodeExhausted, http.StatusTooManyRequests, "PUT", files+"a?wait=0", body(make([]byte, 2*mib+1)), asAcme()...)
+			if p.Quota == nil || p.Quota.Name != "max_stored_mb" || *p.Quota.Limit != 2 || p.Quota.Used >= 2.1 {
+				t.Errorf("refused with %+v", p)
+			}
+			if b.kept() != 0 || len(b.blobs.keys()) != 0 {
+				t.Errorf("a refused upload leaves %d bytes counted, and %v", b.kept(), b.blobs.keys())
+			}
+			get[wire.Job](b, http.StatusAccepted, "PUT", files+"a?wait=0", body(make([]byte, 2*mib-1)), asAcme()...)
+			if b.kept() != 2*mib-1 {
+				t.Errorf("%d bytes are counted", b.kept())
+			}
+			get[wire.Job](b, http.StatusAccepted, "PUT", files+"small?wait=0", "part of the request", asAcme()...)
+			b.problem(farm.CodeExhausted, http.StatusTooManyRequests, "PUT", files+"b?wait=0", body(make([]byte, 100_000)), asAcme()...)
+			usage := get[wire.Usage](b, http.StatusOK, "GET", "/v1/usage", nil, asAcme()...)
+			if q := quotaOf(t, usage.Quotas, "max_stored_mb"); q.Used < 1.99 || q.Used > 2 {
+				t.Errorf("the tenant sees %+v", q)
+			}
+			get[wire.Tenant](b, http.StatusOK, "PUT", "/v1/tenants/acme", `{"max_stored_mb": 4}`, asOps()...)
+			get[wire.Job](b, http.StatusAccepted, "PUT", files+"c?wait=0", body(make([]byte, 2*mib)), asAcme()...)
+			if b.kept() != 4*mib-1 {
+				t.Errorf("%d bytes are counted", b.kept())
+			}
+		})
+	}
+}
+
+// Several files, a tar and the files of a run count as well.
+func TestUploadsOfAllKindsCount(t *testing.T) {
+	t.Parallel()
+	b, files := behindAJob(t, "1")
+	var form bytes.Buffer
+	parts := multipart.NewWriter(&form)
+	for _, name := range []string{"a", "b"} {
+		w, err := parts.CreateFormFile("file", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = w.Write(make([]byte, mib*3/4))
+	}
+	if err := parts.Close(); err != nil {
+		t.Fatal(err)
+	}
+	under := strings.TrimSuffix(files, "/")
+	b.problem(farm.CodeExhausted, http.StatusTooManyRequests, "POST", under+"?wait=0", form.Bytes(), append(asAcme(), "Content-Type", parts.FormDataContentType())...)
+	b.problem(farm.CodeExhausted, http.StatusTooManyRequests, "POST", under+"?wait=0", make([]byte, 2*mib), append(asAcme(), "Content-Type", "application/x-tar")...)
+	b.problem(farm.CodeExhausted, http.StatusTooManyRequests, "POST", "/v1/run?wait=0",
+		`{"code": "1", "files": [{"path": "a", "content": "`+strings.Repeat("x", 2*mib)+`"}]}`, asAcme()...)
+	if b.kept() != 0 || len(b.blobs.keys()) != 0 {
+		t.Errorf("refused uploads leave %d bytes counted, and %v", b.kept(), b.blobs.keys())
+	}
+}
+
+// Fifty uploads at once get what the quota allows, and no more.
+func TestUploadsRaceForTheQuota(t *testing.T) {
+	t.Parallel()
+	const callers, share = 50, 100_000
+	b, files := behindAJob(t, "1") // ten of them fit
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	statuses := map[int]int{}
+	for range callers {
+		wg.Go(func() {
+			answer, _ := b.do("PUT", files+"a?wait=0", make([]byte, share), asAcme()...)
+			mu.Lock()
+			defer mu.Unlock()
+			statuses[answer.StatusCode]++
+		})
+	}
+	wg.Wait()
+	if statuses[http.StatusAccepted] != mib/share || statuses[http.StatusTooManyRequests] != callers-mib/share || b.kept() != mib/share*share {
+		t.Errorf("statuses %v, %d bytes are counted", statuses, b.kept())
+	}
+}
+
+// breaking is a body that ends with an error after some bytes.
+type breaking struct{ left int }
+
+func (r *breaking) Read(p []byte) (int, error) {
+	if r.left -= len(p); r.left < 0 {
+		return 0, io.ErrUnexpectedEOF
+	}
+	return len(p), nil
+}
+
+// An upload that breaks off counts no more, nor does one whose job is refused.
+func TestRefusedUploadsAreFreed(t *testing.T) {
+	t.Parallel()
+	b, files := behindAJob(t, "10")
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, b.web.URL+files+"a?wait=0", &breaking{left: mib})
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+key)
+	if answer, err := http.DefaultClient.Do(request); err == nil {
+		_ = answer.Body.Close()
+	}
+	eventually(t, "the upload that broke off is freed", func() bool { return b.kept() == 0 && len(b.blobs.keys()) == 0 })
+	get[wire.Tenant](b, http.StatusOK, "PUT", "/v1/tenants/acme", `{"max_queued": 1}`, asOps()...)
+	b.problem(farm.CodeExhausted, http.StatusTooManyRequests, "PUT", files+"a?wait=0", make([]byte, mib), asAcme()...)
+	if b.kept() != 0 || len(b.blobs.keys()) != 0 {
+		t.Errorf("a refused upload leaves %d bytes counted, and %v", b.kept(), b.blobs.keys())
+	}
+}
+
+// What is larger than the disk of the sandbox is refused before it is stored.
+func TestUploadsLargerThanTheDisk(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	disk := farm.DefaultLimits().Disk.Min
+	made := get[wire.Created](b, http.StatusCreated, "POST", "/v1/sandboxes?wait=20", wire.CreateRequest{Resources: &wire.ResourcesRequest{DiskMB: &disk}})
+	files := "/v1/sandboxes/" + made.Sandbox.ID + "/files/"
+	size := disk<<20 + mib // a tar of a file that fills the disk is a little larger
+	for _, body := range []any{make([]byte, size+1), io.MultiReader(bytes.NewReader(make([]byte, size+1)))} {
+		p := b.problem(farm.CodeTooLarge, http.StatusRequestEntityTooLarge, "PUT", files+"a", body)
+		if !strings.Contains(p.Detail, "disk_mb") || len(b.blobs.keys()) != 0 {
+			t.Errorf("refused with %s; %v is stored", p.Detail, b.blobs.keys())
+		}
+	}
+	for _, n := range []int{size - 1, size} {
+		get[wire.FileEntry](b, http.StatusCreated, "PUT", files+"a", make([]byte, n))
+	}
+	if s, err := b.store.Stored(t.Context(), "default"); err != nil || s != (store.Stored{Kept: s.Kept}) {
+		t.Errorf("stored %+v, %v", s, err)
+	}
+}
