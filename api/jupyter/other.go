@@ -19,6 +19,8 @@ const (
 
 // other has clients see the output of a job that is no cell, as that of another client. One that ended long ago is left out: clients were
 // not here. k.feeding is held.
+//
+//nolint:contextcheck // the work outlives who is told of the job: its context is that of a client
 func (k *kernel) other(job string) {
 	if !farm.ValidID(farm.JobPrefix, job) { // such as the installation of packages
 		return
@@ -65,7 +67,7 @@ func (k *kernel) showOthers(caller context.Context) {
 		k.others = k.others[1:]
 		k.feeding.Unlock()
 		ctx, done := s.context()
-		s.showJob(ctx, job)
+		s.showJob(ctx, job) //nolint:contextcheck // it is made of caller
 		done()
 	}
 }
