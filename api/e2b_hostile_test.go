@@ -24,7 +24,12 @@ import (
 func e2bControl(id string) [][2]string {
 	at := "/e2b/sandboxes/" + id
 	return [][2]string{
-		{"GET", at}, {"DELETE", at}, {"POST", at + "/timeout"}, {"POST", at + "/pause"}, {"POST", at + "/connect"}, {"POST", "/e2b/v2/sandboxes/" + id + "/connect"},
+		{"GET", at},
+		{"DELETE", at},
+		{"POST", at + "/timeout"},
+		{"POST", at + "/pause"},
+		{"POST", at + "/connect"},
+		{"POST", "/e2b/v2/sandboxes/" + id + "/connect"},
 		{"GET", at + "/metrics"},
 	}
 }
@@ -32,8 +37,16 @@ func e2bControl(id string) [][2]string {
 // e2bData are the routes of the data plane.
 func e2bData() [][2]string {
 	all := [][2]string{
-		{"GET", "/e2b/health"}, {"GET", "/e2b/files"}, {"POST", "/e2b/files"}, {"GET", "/files"}, {"POST", "/files"}, {"POST", "/e2b/execute"},
-		{"POST", "/e2b/contexts"}, {"GET", "/e2b/contexts"}, {"DELETE", "/e2b/contexts/x"}, {"POST", "/e2b/contexts/x/restart"},
+		{"GET", "/e2b/health"},
+		{"GET", "/e2b/files"},
+		{"POST", "/e2b/files"},
+		{"GET", "/files"},
+		{"POST", "/files"},
+		{"POST", "/e2b/execute"},
+		{"POST", "/e2b/contexts"},
+		{"GET", "/e2b/contexts"},
+		{"DELETE", "/e2b/contexts/x"},
+		{"POST", "/e2b/contexts/x/restart"},
 	}
 	for procedure := range e2b.Procedures() {
 		all = append(all, [2]string{"POST", "/e2b" + procedure})
