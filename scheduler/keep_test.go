@@ -33,6 +33,26 @@ type keptFake struct {
 	objects   []blob.Info // of artifacts, in the order of keys
 	artifacts map[farm.Ref][]farm.Artifact
 	drift     map[string]store.Stored
+
+	memoryDrift store.JobMemory // of the next tenant that is asked for
+	forgotten   []store.Forgotten
+	forgetErr   error
+}
+
+func (f *fake) RepairJobMemory(context.Context, string) (store.JobMemory, bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	drift := f.kept.memoryDrift
+	f.kept.memoryDrift = store.JobMemory{}
+	return drift, true, nil
+}
+
+func (f *fake) ForgetFinished(context.Context) ([]store.Forgotten, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	list := f.kept.forgotten
+	f.kept.forgotten = nil
+	return list, f.kept.forgetErr
 }
 
 func (f *fake) EnsureLifecycle(_ context.Context, rules ...blob.LifecycleRule) (bool, error) {

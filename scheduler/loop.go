@@ -16,6 +16,8 @@ const (
 	// the next one continues from there.
 	storedEvery = time.Hour
 	storedFor   = stepTimeout / 2
+	// memoryEvery is how often the memory of Redis is read: a tenant that runs jobs as fast as it can fills a MiB in less.
+	memoryEvery = time.Second
 )
 
 // Names of the loops in logs and metrics.
@@ -32,10 +34,11 @@ const (
 	loopStored  = "stored"
 	loopNodes   = "nodes"
 	loopDrain   = "drain"
+	loopMemory  = "memory"
 )
 
 func loopNames() []string {
-	return []string{loopLead, loopExpire, loopSweep, loopRetain, loopUnstage, loopTrim, loopRules, loopPool, loopQuotas, loopStored, loopNodes, loopDrain}
+	return []string{loopLead, loopExpire, loopSweep, loopRetain, loopUnstage, loopTrim, loopRules, loopPool, loopQuotas, loopStored, loopNodes, loopDrain, loopMemory}
 }
 
 // loop is a step that is repeated. Each loop has a goroutine of its own, so a slow one does not delay the others.
@@ -56,6 +59,7 @@ func (s *Scheduler) loops() []loop {
 		{name: loopTrim, every: s.cfg.TrimEvery, step: s.trim},
 		{name: loopRules, every: rulesEvery, step: s.rules},
 		{name: loopStored, every: storedEvery, step: s.compareStored},
+		{name: loopMemory, every: memoryEvery, step: s.forget},
 	}
 	if s.deps.Pool != nil {
 		loops = append(loops, loop{name: loopPool, every: s.cfg.PoolEvery, step: s.checkPool})

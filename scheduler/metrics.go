@@ -63,7 +63,7 @@ func newMetrics(to prometheus.Registerer, leading func() bool, p *pool, leases *
 			Name: "sandfarm_scheduler_records_trimmed_total", Help: "Records removed because they were beyond their bounds, by kind.",
 		}, []string{"kind"}),
 	}
-	for _, kind := range []string{trimmedEntries, trimmedJobs, trimmedTasks, trimmedQueues, trimmedDocuments, trimmedCallbacks} {
+	for _, kind := range []string{trimmedEntries, trimmedJobs, trimmedTasks, trimmedQueues, trimmedDocuments, trimmedCallbacks, trimmedForgotten} {
 		m.trimmed.WithLabelValues(kind)
 	}
 	for _, name := range loopNames() { // so that rate() counts the first run
@@ -71,7 +71,7 @@ func newMetrics(to prometheus.Registerer, leading func() bool, p *pool, leases *
 		m.errors.WithLabelValues(name)
 		m.success.WithLabelValues(name)
 	}
-	for _, count := range []string{"sandboxes", "memory_mb", "cpus", "gpus", "running", driftNodes, driftStored} {
+	for _, count := range []string{"sandboxes", "memory_mb", "cpus", "gpus", "running", driftNodes, driftStored, driftJobMemory} {
 		m.drift.WithLabelValues(count)
 	}
 	leads := prometheus.NewGaugeFunc(prometheus.GaugeOpts{

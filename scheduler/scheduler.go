@@ -37,11 +37,13 @@ type Records interface {
 	DeleteArtifacts(ctx context.Context, artifacts []farm.Artifact) (int, error)
 	ArtifactsOfJob(ctx context.Context, job farm.Ref) ([]farm.Artifact, error)
 	RepairStored(ctx context.Context, tenant string) (drift store.Stored, checked bool, err error)
+	RepairJobMemory(ctx context.Context, tenant string) (drift store.JobMemory, checked bool, err error)
 }
 
 // Ledger removes records that are beyond their bounds.
 type Ledger interface {
 	Trim(ctx context.Context, tenant string) (store.Trimmed, error)
+	ForgetFinished(ctx context.Context) ([]store.Forgotten, error)
 	TrimKeys(ctx context.Context, before time.Time) (int, error)
 	Workers(ctx context.Context) ([]farm.Worker, error)
 }

@@ -12,8 +12,11 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// driftStored is the count of what is stored, in the metric of wrong counts.
-const driftStored = "stored_mb"
+// Counts of what is stored, and of what jobs have in Redis, in the metric of wrong counts.
+const (
+	driftStored    = "stored_mb"
+	driftJobMemory = "job_memory"
+)
 
 // orphanAge is the age from which an object without a record counts as an orphan: its job has ended, or it never will.
 const orphanAge = 2 * day
@@ -40,9 +43,25 @@ func (s *Scheduler) compareStored(ctx context.Context) error {
 			s.log.WarnContext(ctx, "what is counted as stored was wrong and is corrected", "tenant", tenant,
 				"bytes", drift.Bytes, "artifacts", drift.Artifacts, "reserved", drift.Reserved, "kept", drift.Kept)
 		}
-		return nil
+		return s.compareJobMemory(ctx, tenant)
 	})
 	return errors.Join(err, s.compareBucket(ctx))
+}
+
+// compareJobMemory compares what is counted for a tenant's jobs in Redis with the jobs, and corrects it.
+func (s *Scheduler) compareJobMemory(ctx context.Context, tenant string) error {
+	drift, checked, err := s.deps.Records.RepairJobMemory(ctx, tenant)
+	switch {
+	case err != nil:
+		return fmt.Errorf("repair the memory of jobs of tenant %s: %w", tenant, err)
+	case !checked:
+		s.log.InfoContext(ctx, "the tenant has too many jobs to check what is counted for them", "tenant", tenant)
+	case drift != store.JobMemory{}:
+		s.seen.drift.WithLabelValues(driftJobMemory).Inc()
+		s.log.WarnContext(ctx, "what is counted for jobs in Redis was wrong and is corrected", "tenant", tenant,
+			"unfinished", drift.Unfinished, "finished", drift.Finished)
+	}
+	return nil
 }
 
 // errPause ends a run of a walk that has taken long enough.

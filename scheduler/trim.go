@@ -19,6 +19,7 @@ const (
 
 	trimmedDocuments = "documents" // of one record
 	trimmedCallbacks = "callback"  // given up beyond limits.max_callbacks
+	trimmedForgotten = "forgotten" // finished jobs, since Redis was half full
 )
 
 // trim removes what is beyond its bounds: index entries and documents whose records have expired, finished jobs beyond
@@ -41,6 +42,19 @@ func (s *Scheduler) trim(ctx context.Context) error {
 	})
 	_, expired := s.deps.Ledger.TrimKeys(ctx, time.Now().Add(-keepExpiredKeys))
 	return errors.Join(err, expired, s.trimQueues(ctx))
+}
+
+// forget removes finished jobs of the tenants with most, if Redis is half full.
+func (s *Scheduler) forget(ctx context.Context) error {
+	forgotten, err := s.deps.Ledger.ForgetFinished(ctx)
+	for _, of := range forgotten {
+		s.seen.trimmed.WithLabelValues(trimmedForgotten).Add(float64(of.Jobs))
+		s.log.InfoContext(ctx, "finished jobs removed before their time: Redis is more than half full", "tenant", of.Tenant, "jobs", of.Jobs, "bytes", of.Bytes)
+	}
+	if err != nil {
+		return fmt.Errorf("remove finished jobs: %w", err)
+	}
+	return nil
 }
 
 // keepExpiredKeys is how long API keys stay in the list after they have expired, so that their owners see why they no longer work.

@@ -37,6 +37,38 @@ func TestTrimGoesThroughAllTenants(t *testing.T) {
 	})
 }
 
+// Jobs that are removed since Redis is half full are counted, also if the call fails in the middle.
+func TestForgottenJobsAreCounted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{kept: keptFake{forgotten: []store.Forgotten{{Tenant: "a", Jobs: 3}, {Tenant: "b", Jobs: 4}}, forgetErr: errTest}}
+		s, registry := begin(t, f, scheduler.Config{}, nil)
+		defer s.Stop()
+		time.Sleep(10 * time.Second)
+		if n := value(t, registry, "sandfarm_scheduler_records_trimmed_total", "forgotten"); n != 7 {
+			t.Errorf("%v jobs counted, want 7", n)
+		}
+		runs, errs := value(t, registry, "sandfarm_scheduler_loop_runs_total", "memory"), value(t, registry, "sandfarm_scheduler_loop_errors_total", "memory")
+		if runs < 9 || runs > 13 || errs != runs {
+			t.Errorf("%v runs and %v errors in 10 s at one in a second", runs, errs)
+		}
+	})
+}
+
+// A count of the memory of jobs that was wrong is reported.
+func TestDriftOfJobMemoryIsCounted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{tenants: []string{"a", "b"}, kept: keptFake{memoryDrift: store.JobMemory{Finished: -1}}}
+		s, registry := begin(t, f, scheduler.Config{}, nil)
+		defer s.Stop()
+		time.Sleep(time.Minute)
+		if n := value(t, registry, "sandfarm_quota_drift_total", "job_memory"); n != 1 {
+			t.Errorf("%v counted, want 1", n)
+		}
+	})
+}
+
 // Queues of nodes and of GPU models are removed once no worker serves them; queues of the farm never are.
 func TestQueuesWithoutWorkersAreRemoved(t *testing.T) {
 	t.Parallel()

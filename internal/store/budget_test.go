@@ -24,8 +24,8 @@ const redisBudget = 128 << 10
 // knownKeys are all keys that the records of a tenant may have: those of one job or sandbox, of one queue or day, and those of which a tenant
 // has one.
 var knownKeys = regexp.MustCompile(`^sf:(\{acme\}:(` +
-	`(job|ev|seg|req|cp|mf):job_[0-9a-z]+|(sbx|sj|osj|line|pkg|mfbox):sbx_[0-9a-z]+|idem:[0-9a-f]{64}|(out|held):[a-z0-9-]+|usage:[0-9-]+|` +
-	`seq|open|jobs|boxes|openboxes|due|docs|callbacks|holds|act|ids|conn|quota|rate|use|used|stored|kept|mfs|mfexp)|tenants|\{[a-z]+\}:.*)$`)
+	`(job|ev|seg|req|cp|mf):job_[0-9a-z]+|(sbx|sj|osj|line|pkg|mfbox):sbx_[0-9a-z]+|idem:[0-9a-f]{64}|(out|held|on):[a-z0-9-]+|usage:[0-9-]+|` +
+	`seq|open|jobs|boxes|openboxes|nodes|due|docs|callbacks|holds|act|ids|conn|quota|rate|use|used|stored|kept|mfs|mfexp|mem|ended)|\{nodes\}:tenants:n1|tenants)$`)
 
 // TestRedisBytesOfAJob makes jobs of all kinds as large as callers and code can make them, and measures their keys in each phase of their
 // lives. No phase exceeds the budget, and no key is of an unknown kind.
@@ -33,7 +33,7 @@ func TestRedisBytesOfAJob(t *testing.T) {
 	t.Parallel()
 	kinds := []farm.JobKind{
 		farm.KindCreate, farm.KindRun, farm.KindExecute, farm.KindCommand, farm.KindInstall, farm.KindFile, farm.KindPackages, farm.KindClose,
-		farm.KindInterrupt, farm.KindRestart,
+		farm.KindInterrupt, farm.KindRestart, farm.KindHibernate, farm.KindResume,
 	}
 	for _, kind := range kinds {
 		t.Run(string(kind), func(t *testing.T) {

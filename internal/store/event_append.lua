@@ -13,5 +13,6 @@ size = size + tonumber(j[4] or '0')
 if size > window then return {'full'} end
 addEvents(id, new)
 call('HSET', k, 'win', int(size))
+chargeJob(id, size - tonumber(j[4] or '0'))
 notifyWatchers(id)
 return {'ok'}

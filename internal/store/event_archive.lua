@@ -2,12 +2,13 @@
 -- under the attempt (0: any), and expected must be the id of its last event: otherwise the segments are not complete.
 -- Replies {'ok'}, {'moved'}, {'final'}, {'fenced'}, {'notfound'}.
 local k = key('job', arg.id)
-local j = call('HMGET', k, 'state', 'attempt', 'ev')
+local j = call('HMGET', k, 'state', 'attempt', 'ev', 'win')
 if not j[1] then return {'notfound'} end
 if final(JOBS, j[1]) then return {'final'} end
 if arg.attempt ~= '0' and arg.attempt ~= j[2] then return {'fenced'} end
 if (j[3] or '0-0') ~= arg.expected then return {'moved'} end
 call('DEL', key('ev', arg.id))
+if j[4] then chargeJob(arg.id, -tonumber(j[4])) end
 call('RPUSH', key('seg', arg.id), unpack(cjson.decode(arg.segments)))
 call('HSET', k, 'ev', arg.last, 'arc', arg.last, 'win', '0')
 if call('HSETNX', k, 'docs', '1') == 1 then call('ZADD', P .. 'docs', 'inf', arg.id) end

@@ -43,8 +43,10 @@ func (s *Store) Accept(ctx context.Context, a Accept) (Accepted, error) {
 	if err := s.checkAccept(&job, a.Sandbox); err != nil {
 		return Accepted{}, err
 	}
+	var maxMemory int64
 	if !urgent(job.Kind) {
-		if err := s.checkMemory(ctx); err != nil {
+		var err error
+		if maxMemory, err = s.checkMemory(ctx); err != nil {
 			return Accepted{}, err
 		}
 	}
@@ -60,6 +62,7 @@ func (s *Store) Accept(ctx context.Context, a Accept) (Accepted, error) {
 	if err != nil {
 		return Accepted{}, err
 	}
+	args.MaxMemory = maxMemory
 	documents, err := s.storeLargeParts(ctx, &args, whole, job.Tenant)
 	if err != nil {
 		s.dropDocuments(ctx, documents...)
@@ -71,7 +74,7 @@ func (s *Store) Accept(ctx context.Context, a Accept) (Accepted, error) {
 	}
 	if r.text(0) != "ok" {
 		s.dropDocuments(ctx, documents...)
-		return Accepted{}, s.refused(r, &job)
+		return Accepted{}, s.refused(r, &job, maxMemory)
 	}
 	out := Accepted{Existing: r.text(1) == "1"}
 	if out.Existing {
@@ -152,6 +155,7 @@ type acceptArgs struct {
 	Node           string   `lua:"node"`
 	Expired        bool     `lua:"expired"` // of a close, like Reason
 	Reason         string   `lua:"reason"`
+	MaxMemory      int64    `lua:"max_memory"` // bytes that the tenant's unfinished jobs may have in Redis; 0: no bound
 }
 
 // acceptArgs also returns the document of a request that is stored as one, see encodeRequest.
@@ -208,7 +212,7 @@ func charge(box *farm.Sandbox) (memoryMB, millicores, gpus int) {
 }
 
 // refused makes the caller's error of a refusal by the script.
-func (s *Store) refused(r reply, job *farm.Job) error {
+func (s *Store) refused(r reply, job *farm.Job, maxMemory int64) error {
 	state := r.text(1)
 	switch r.text(0) {
 	case "notfound":
@@ -222,6 +226,8 @@ func (s *Store) refused(r reply, job *farm.Job) error {
 		return farm.Conflictf("Sandbox %s is not ready yet: it is %s. Wait until it is ready, then try again.", job.SandboxID, state)
 	case "quota":
 		return farm.QuotaError(farm.QuotaUse{Name: farm.QuotaName(r.text(1)), Limit: number(r.text(2)), Used: number(r.text(3))}, number(r.text(4)))
+	case "memory":
+		return unfinishedMemoryError(maxMemory, number(r.text(1)), number(r.text(2)))
 	case "deep":
 		return farm.Errorf(farm.CodeExhausted, "%d jobs wait in queue %s, the maximum. Try again when some have started.", s.limits.MaxQueueDepth, state)
 	case "waiting":

@@ -1,7 +1,7 @@
 -- Accepts a job: checks idempotency, the sandbox's state and the limits, then writes record, request, first event, indexes and FIFO, and
 -- enqueues the job if it is runnable. Replies {'ok', '1' if the job existed before, job (empty: this call has made it), sandbox}, or why it was
 -- refused: {'notfound'}, {'state', state}, {'early', state}, {'reused', job}, {'quota', name, its value, used, needed}, {'deep', queue},
--- {'waiting'}.
+-- {'waiting'}, {'memory', bytes of unfinished jobs, bytes needed}.
 local id, kind, box = arg.id, arg.kind, arg.sandbox
 local new, inline, background = arg.new == '1', arg.inline == '1', arg.background == '1'
 
@@ -69,6 +69,12 @@ if not inline and not new then
   if waiting >= tonumber(arg.max_waiting) then return {'waiting'} end
 end
 
+local size = JOB_EXTRA + #arg.doc + #arg.shown + #arg.request
+if not urgent(kind) and arg.max_memory ~= '0' then
+  local used = tonumber(call('HGET', MEMORY, 'unfinished') or 0)
+  if used + size > tonumber(arg.max_memory) then return {'memory', int(used), int(size)} end
+end
+
 local seq = call('INCR', P .. 'seq')
 call('HSET', key('job', id), 'doc', arg.doc, 'kind', kind, 'state', 'queued', 'attempt', '0', 'sandbox', box, 'created', arg.created,
   'queue', arg.queue, 'timeout', arg.timeout, 'inline', arg.inline, 'hidden', arg.hidden, 'cb', arg.callback, 'bg', arg.background,
@@ -79,6 +85,7 @@ if arg.documents ~= '' then
   call('ZADD', P .. 'docs', 'inf', id)
 end
 call('ZADD', P .. 'docs', 'XX', 'inf', 'staging/' .. id) -- its uploads are kept until it ends
+chargeJob(id, size)
 call('SET', key('req', id), arg.request)
 appendStateEvent(id, '0-1', 'queued')
 call('ZADD', P .. 'open', seq, id)

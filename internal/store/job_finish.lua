@@ -2,7 +2,7 @@
 -- Replies {'ok', what follows as names and values, job (cancel only)}, {'fenced'}, {'state', state}, {'notfound'}.
 local id, mode, to = arg.id, arg.mode, arg.state
 local k = key('job', id)
-local j = call('HMGET', k, 'state', 'attempt', 'kind', 'sandbox', 'inline', 'hidden', 'cb', 'left', 'token', 'docs', 'reserved', 'win')
+local j = call('HMGET', k, 'state', 'attempt', 'kind', 'sandbox', 'inline', 'hidden', 'cb', 'left', 'token', 'docs', 'reserved', 'win', 'size')
 local state, attempt, kind, box, callback, reserved = j[1], j[2], j[3], j[4], j[7], j[11]
 local inline, hidden, outsideFIFO = j[5] == '1', j[6] == '1', j[8] == '1'
 if not state then return {'notfound'} end
@@ -37,7 +37,12 @@ if mode == 'force' then call('HINCRBY', k, 'attempt', 1) end
 if arg.result ~= '' then call('HSET', k, 'result', arg.result) end
 if arg.error ~= '' then call('HSET', k, 'error', arg.error) end
 if arg.run_ms ~= '' then call('HSET', k, 'rms', arg.run_ms, 'ums', arg.upload_ms) end
-if arg.events ~= '[]' then addEvents(id, (newerEvents(call('HGET', k, 'ev') or '0-0', cjson.decode(arg.events), 1))) end
+local kept = JOB_EXTRA + call('HSTRLEN', k, 'doc') + call('HSTRLEN', k, 'shown') + #arg.result + #arg.error + tonumber(j[12] or 0)
+if arg.events ~= '[]' then
+  local new, bytes = newerEvents(call('HGET', k, 'ev') or '0-0', cjson.decode(arg.events), 1)
+  addEvents(id, new)
+  kept = kept + bytes
+end
 appendStateEvent(id, int(tonumber(arg.last_event) + 1) .. '+', to)
 
 if reserved then -- bytes of artifacts that it will not record any more
@@ -48,6 +53,7 @@ call('ZREM', P .. 'open', id)
 call('ZREM', key('osj', box), id)
 call('DEL', key('cp', id), key('req', id))
 local ttl = hidden and arg.hidden_ttl or arg.retention
+chargeEnded(id, j[13], kept, ttl)
 call('EXPIRE', k, ttl)
 call('EXPIRE', key('ev', id), ttl)
 if j[12] then call('HDEL', k, 'win') end

@@ -1,8 +1,12 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,57 +17,259 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// Rules for a Redis that fills up.
+// Rules for a Redis that fills up. The shares are of Redis's maxmemory.
 const (
-	fullAt       = 0.7         // of Redis's maxmemory: above it only jobs that end or stop something are accepted, so that Redis keeps room for accepted jobs to end
+	fullAt        = 0.7        // above it only jobs that end or stop something are accepted, so that Redis keeps room for accepted jobs to end
+	forgetAt      = 0.5        // above it finished jobs of the tenants with most are removed, so that fullAt is not reached
+	maxUnfinished = fullAt / 2 // of the unfinished jobs of one tenant: half of what jobs may use, so that one tenant never stops the others
+
 	memoryUseTTL = time.Second // how long the last reading of Redis's memory is used
 	infoTimeout  = time.Second // a Redis that hangs here also fails the call that follows, with a better error
 )
 
-// memoryUse remembers whether Redis is nearly full.
+// memoryUse remembers how full Redis is.
 type memoryUse struct {
 	mu   sync.Mutex
 	at   time.Time
-	full bool
+	info memoryInfo
 }
 
-// checkMemory is CodeExhausted while Redis is nearly full. A Redis without a limit, or one that does not report it, never is.
-func (s *Store) checkMemory(ctx context.Context) error {
+// memoryInfo is what Redis says of its memory, in bytes. A limit of 0 means that it has none.
+type memoryInfo struct{ used, limit float64 }
+
+// above reports whether Redis uses a share of its memory. Without a limit it never does.
+func (m memoryInfo) above(share float64) bool { return m.limit > 0 && m.used >= share*m.limit }
+
+// checkMemory is CodeExhausted while Redis is nearly full. A Redis without a limit, or one that does not report it, never is. most is how many
+// bytes the unfinished jobs of one tenant may have; 0: no bound.
+func (s *Store) checkMemory(ctx context.Context) (most int64, err error) {
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
 	if now := time.Now(); now.Sub(s.memory.at) >= memoryUseTTL {
-		ctx, done := context.WithTimeout(ctx, infoTimeout)
-		defer done()
-		info, err := s.rdb.Info(ctx, "memory").Result()
-		if reply, ok := errors.AsType[redis.Error](err); err == nil || ok && !transient(reply) {
-			s.memory.at, s.memory.full = now, usedShare(info) >= fullAt
+		if info, err := s.memoryInfo(ctx); err == nil {
+			s.memory.at, s.memory.info = now, info
 		}
 	}
-	if !s.memory.full {
-		return nil
+	if s.memory.info.above(fullAt) {
+		return 0, farm.Errorf(farm.CodeExhausted,
+			"The farm's memory for jobs is %d %% full, so it accepts no new ones. Try again in some seconds: finished jobs of those who have most are removed first, and jobs that end give memory back.",
+			int(fullAt*100))
 	}
-	return farm.Errorf(farm.CodeExhausted, "The farm's memory for jobs is %d %% full, so it accepts no new ones. Try again when some have ended.", int(fullAt*100))
+	return int64(maxUnfinished * s.memory.info.limit), nil
 }
 
-// usedShare is the share of its memory limit that Redis uses; 0 if it has none.
-func usedShare(info string) float64 {
-	var used, limit float64
-	for line := range strings.Lines(info) {
+// memoryInfo reads how full Redis is.
+func (s *Store) memoryInfo(ctx context.Context) (memoryInfo, error) {
+	ctx, done := context.WithTimeout(ctx, infoTimeout)
+	defer done()
+	text, err := s.rdb.Info(ctx, "memory").Result()
+	if reply, ok := errors.AsType[redis.Error](err); err != nil && (!ok || transient(reply)) {
+		return memoryInfo{}, wrap("read the memory of Redis", err)
+	}
+	var info memoryInfo
+	for line := range strings.Lines(text) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
 		switch name {
 		case "used_memory":
-			used, _ = strconv.ParseFloat(value, 64)
+			info.used, _ = strconv.ParseFloat(value, 64)
 		case "maxmemory":
-			limit, _ = strconv.ParseFloat(value, 64)
+			info.limit, _ = strconv.ParseFloat(value, 64)
 		}
 	}
-	if limit <= 0 {
-		return 0
-	}
-	return used / limit
+	return info, nil
+}
+
+// unfinishedMemoryError refuses a job of a tenant whose unfinished ones have most of the bytes that they may have.
+func unfinishedMemoryError(most int64, used, needed float64) error {
+	mib := func(bytes float64) float64 { return bytes / (1 << 20) }
+	return farm.Errorf(farm.CodeExhausted,
+		"Unfinished jobs of one tenant may use %.1f MiB of the farm's memory for jobs (max_unfinished): %.1f MiB are used, and this job needs %.3f MiB more. Try again when some of yours have finished, or cancel some.",
+		mib(float64(most)), mib(used), mib(needed))
 }
 
 // urgent reports whether a job ends or stops something: those are always accepted.
 func urgent(kind farm.JobKind) bool {
 	return kind == farm.KindClose || kind == farm.KindInterrupt || kind == farm.KindRestart
+}
+
+// JobMemory is what the jobs of a tenant have in Redis, in bytes: the lengths of their records, requests and events, and a fixed number for the
+// keys of each. It is an estimate of Redis's memory.
+type JobMemory struct {
+	Unfinished int64
+	Finished   int64
+}
+
+func (m JobMemory) total() int64 { return m.Unfinished + m.Finished }
+
+// memoryKey is the hash that the scripts which accept, run, end and remove jobs keep exact: the fields are unfinished and finished.
+func (s *Store) memoryKey(tenant string) string { return s.index(tenant, "mem") }
+
+// JobMemory reads what the jobs of tenants have in Redis, in their order. An unknown tenant has nothing.
+func (s *Store) JobMemory(ctx context.Context, tenants ...string) ([]JobMemory, error) {
+	found := make([]*redis.SliceCmd, len(tenants))
+	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, tenant := range tenants {
+			found[i] = p.HMGet(ctx, s.memoryKey(tenant), "unfinished", "finished")
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, wrap("read the memory of jobs", err)
+	}
+	out := make([]JobMemory, len(tenants))
+	for i, reply := range found {
+		var n [2]int64
+		for j, value := range reply.Val() {
+			text, _ := value.(string)
+			n[j], _ = strconv.ParseInt(text, 10, 64)
+		}
+		out[i] = JobMemory{Unfinished: n[0], Finished: n[1]}
+	}
+	return out, nil
+}
+
+// memoryRepairArgs are the arguments of memory_repair.lua.
+type memoryRepairArgs struct {
+	Most int `lua:"most"`
+}
+
+// RepairJobMemory compares what is counted for a tenant's jobs with the jobs, and corrects it. drift is by how much the counts were too high
+// (negative: too low). A tenant with very many jobs is left as it is: checked is false then.
+func (s *Store) RepairJobMemory(ctx context.Context, tenant string) (drift JobMemory, checked bool, err error) {
+	r, err := s.run(ctx, "repair the memory of jobs", s.scripts.memoryRepair, tenant, values(memoryRepairArgs{Most: repairMost})...)
+	if err != nil || r.text(0) != "ok" {
+		return JobMemory{}, false, err
+	}
+	return JobMemory{Unfinished: int64(r.number(1)), Finished: int64(r.number(2))}, true, nil
+}
+
+// Bounds of one ForgetFinished.
+const (
+	forgetStretch = 200             // jobs that one script looks at
+	forgetCalls   = 50              // scripts
+	forgetAfter   = 1 * time.Second // jobs that ended later stay: a caller that waits for one reads it now
+	forgetBytes   = 1 << 20         // that one script removes at least, if it must remove any: tenants with equal bytes take turns
+)
+
+// Forgotten is what ForgetFinished has removed of a tenant.
+type Forgotten struct {
+	Tenant string
+	Jobs   int
+	Bytes  int64 // as JobMemory counts them
+}
+
+// ForgetFinished removes finished jobs while Redis uses more than half of its memory: always the oldest of the tenant whose jobs have most, until
+// that is no more than an equal share of all tenants, who therefore lose nothing to others. Jobs whose callback is not delivered go after
+// all others. One call removes some thousands at most; the next one continues. A Redis without a limit keeps all.
+func (s *Store) ForgetFinished(ctx context.Context) ([]Forgotten, error) {
+	info, err := s.memoryInfo(ctx)
+	if err != nil || !info.above(forgetAt) {
+		return nil, err
+	}
+	tenants, err := s.Tenants(ctx)
+	if err != nil {
+		return nil, err
+	}
+	memory, err := s.JobMemory(ctx, tenants...)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]*forgetting, 0, len(tenants))
+	for i, tenant := range tenants {
+		if memory[i].total() > 0 {
+			list = append(list, &forgetting{Forgotten: Forgotten{Tenant: tenant}, JobMemory: memory[i]})
+		}
+	}
+	share := forgetAt * info.limit / float64(max(len(list), 1))
+	needed := int64(info.used-forgetAt*info.limit) + 1
+	for range forgetCalls {
+		f, second := most(list, share)
+		if f == nil || needed <= 0 {
+			break
+		}
+		goal := min(needed, max(f.total()-max(second, int64(share)), forgetBytes))
+		freed, err := s.forget(ctx, f, goal)
+		if err != nil {
+			return forgotten(list), err
+		}
+		needed -= freed
+	}
+	return forgotten(list), nil
+}
+
+// forgetting is the state of a tenant in ForgetFinished.
+type forgetting struct {
+	Forgotten
+	JobMemory
+
+	passed    int  // finished jobs that stay
+	callbacks bool // those whose callback is not delivered go, too
+	done      bool // no finished job is left that may go
+}
+
+// most finds the tenant with most bytes above the share that has finished jobs to remove, and the bytes of the next one; nil: there is none.
+func most(list []*forgetting, share float64) (first *forgetting, second int64) {
+	for _, f := range list {
+		switch {
+		case f.done || f.Finished <= 0 || float64(f.total()) <= math.Floor(share):
+		case first == nil || f.total() > first.total():
+			if first != nil {
+				second = first.total()
+			}
+			first = f
+		default:
+			second = max(second, f.total())
+		}
+	}
+	return first, second
+}
+
+// memoryTrimArgs are the arguments of memory_trim.lua.
+type memoryTrimArgs struct {
+	Bytes          int64  `lua:"bytes"` // to be freed; 0: only what has expired is given back
+	Count          int    `lua:"count"` // how many to look at
+	Skip           int    `lua:"skip"`
+	FinishedBefore string `lua:"finished_before"` // microseconds: jobs that finished later stay
+	Callbacks      bool   `lua:"callbacks"`       // also jobs whose callback is not delivered
+}
+
+// forget removes finished jobs of a tenant.
+func (s *Store) forget(ctx context.Context, f *forgetting, bytes int64) (freed int64, err error) {
+	r, err := s.run(ctx, "forget finished jobs", s.scripts.memoryTrim, f.Tenant, values(memoryTrimArgs{
+		Bytes: bytes, Count: forgetStretch, Skip: f.passed, FinishedBefore: micros(s.now().Add(-forgetAfter)), Callbacks: f.callbacks,
+	})...)
+	if err != nil {
+		return 0, err
+	}
+	jobs, freed, passed := r.number(2), int64(r.number(3)), r.number(4)
+	f.Jobs, f.Bytes, f.Finished, f.passed = f.Jobs+jobs, f.Bytes+freed, f.Finished-freed, f.passed+passed
+	if freed < bytes && jobs+passed < forgetStretch { // the end of the index
+		f.done, f.callbacks, f.passed = f.callbacks, true, 0
+	}
+	return freed, nil
+}
+
+// forgotten lists what was removed, of the tenants with most first.
+func forgotten(list []*forgetting) []Forgotten {
+	var out []Forgotten
+	for _, f := range list {
+		if f.Jobs > 0 {
+			out = append(out, f.Forgotten)
+		}
+	}
+	slices.SortFunc(out, func(a, b Forgotten) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	return out
+}
+
+// trimJobMemory gives back what expired records of a tenant counted.
+func (s *Store) trimJobMemory(ctx context.Context, tenant string) error {
+	for {
+		r, err := s.run(ctx, "give back expired jobs", s.scripts.memoryTrim, tenant, values(memoryTrimArgs{Count: trimStretch})...)
+		if err != nil {
+			return fmt.Errorf("trim the memory of jobs: %w", err)
+		}
+		if r.number(1) < trimStretch {
+			return nil
+		}
+	}
 }

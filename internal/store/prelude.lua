@@ -247,6 +247,50 @@ local function freeSandbox(box, touch)
   updateDeadline(box)
 end
 
+-- What the jobs of the tenant have in Redis, in bytes: the fields 'unfinished' and 'finished'. Of each job the strings in its record, its request
+-- and its events count, and JOB_EXTRA for its keys and its entries of indexes. ENDED has a member for each finished job, its id and what it
+-- counts, by the time at which its record expires.
+local MEMORY, ENDED, JOB_EXTRA = P .. 'mem', P .. 'ended', 6144
+
+-- Counts bytes of an unfinished job; its record remembers them, so that they are given back once.
+local function chargeJob(id, bytes)
+  call('HINCRBY', key('job', id), 'size', int(bytes))
+  call('HINCRBY', MEMORY, 'unfinished', int(bytes))
+end
+
+-- Gives back what a finished job counts, once.
+local function refundJob(member)
+  if call('ZREM', ENDED, member) == 0 then return end
+  call('HINCRBY', MEMORY, 'finished', '-' .. string.match(member, ' (%d+)$'))
+end
+
+-- Gives back what expired records counted. Returns of how many.
+local function refundExpired(most)
+  local found = call('ZRANGEBYSCORE', ENDED, '-inf', NOW, 'LIMIT', 0, most)
+  for _, member in ipairs(found) do refundJob(member) end
+  return #found
+end
+
+-- Counts what stays of a job that has ended, in place of what it was charged before. Two expired ones are given back, so that the index stays
+-- bounded.
+local function chargeEnded(id, charged, kept, ttl)
+  if charged then call('HINCRBY', MEMORY, 'unfinished', '-' .. charged) end
+  call('HINCRBY', MEMORY, 'finished', int(kept))
+  call('HSET', key('job', id), 'size', int(kept))
+  call('ZADD', ENDED, int(tonumber(NOW) + tonumber(ttl) * 1000000), id .. ' ' .. int(kept))
+  refundExpired(2)
+end
+
+-- Removes a finished job before its record expires. Its artifacts stay.
+local function removeJob(id)
+  local j = call('HMGET', key('job', id), 'sandbox', 'size')
+  call('DEL', key('job', id), key('ev', id), key('req', id), key('seg', id))
+  call('ZADD', P .. 'docs', 'XX', NOW, id)
+  call('ZREM', P .. 'jobs', id)
+  if j[1] then call('ZREM', key('sj', j[1]), id) end
+  if j[2] then refundJob(id .. ' ' .. j[2]) end
+end
+
 -- Removes the oldest two entries of an index if their records have expired. Called for each new entry, this keeps the index bounded.
 local function trimIndex(index, kind)
   for _, id in ipairs(call('ZRANGE', index, 0, 1)) do

@@ -20,7 +20,7 @@ var luaFiles embed.FS
 type scripts struct {
 	jobAccept, jobClaim, jobFinish, jobLeaveFIFO, jobCheckpoint, jobRequeue, jobEnqueue, jobRoute, jobOpenRoutes                          *redis.Script
 	eventAppend, eventArchive, manifestWrite, storedReserve, storedKeep, storedRepair, sandboxMove, sandboxUpdate, sandboxRestore, parked *redis.Script
-	trim, quotaUse, quotaRepair, tenantAdmit, usageAdd, usageStored, egressAppend                                                         *redis.Script
+	trim, memoryTrim, memoryRepair, quotaUse, quotaRepair, tenantAdmit, usageAdd, usageStored, egressAppend                               *redis.Script
 	nodeReserve, nodeLease, gpu, pool, key, lockTake, lockRelease, schema, schemaGeneration, fleetNote                                    *redis.Script
 }
 
@@ -36,7 +36,7 @@ func loadScripts(limits farm.Limits, tasks string) scripts {
 	common := func(name string) *redis.Script { return script(name, bind(namedArgs()[name], 1)) } // on records of all tenants
 	return scripts{
 		jobAccept: bound("job_accept"), jobFinish: bound("job_finish"), sandboxMove: bound("sandbox_move"), sandboxUpdate: bound("sandbox_update"),
-		sandboxRestore: bound("sandbox_restore"), trim: bound("trim"), eventArchive: bound("event_archive"), nodeReserve: common("node_reserve"), nodeLease: common("node_lease"), gpu: common("gpu"), fleetNote: common("fleet_note"),
+		sandboxRestore: bound("sandbox_restore"), trim: bound("trim"), memoryTrim: bound("memory_trim"), memoryRepair: bound("memory_repair"), eventArchive: bound("event_archive"), nodeReserve: common("node_reserve"), nodeLease: common("node_lease"), gpu: common("gpu"), fleetNote: common("fleet_note"),
 
 		quotaUse: tenant("quota_use"), quotaRepair: tenant("quota_repair"), tenantAdmit: bound("tenant_admit"), usageAdd: bound("usage_add"), egressAppend: bound("egress_append"), usageStored: tenant("usage_stored"),
 
@@ -59,7 +59,7 @@ func namedArgs() map[string]any {
 		"job_accept": acceptArgs{}, "job_finish": finishArgs{}, "job_requeue": requeueArgs{}, "sandbox_move": moveArgs{}, "sandbox_update": updateArgs{},
 		"sandbox_restore": restoreArgs{}, "node_reserve": reserveArgs{}, "node_lease": leaseArgs{}, "gpu": gpuArgs{}, "trim": trimArgs{}, "event_archive": archiveArgs{},
 		"tenant_admit": admitArgs{}, "manifest_write": manifestArgs{}, "stored_reserve": storedReserveArgs{}, "stored_keep": storedKeepArgs{}, "stored_repair": storedRepairArgs{},
-		"usage_add": usageArgs{}, "egress_append": egressArgs{}, "fleet_note": fleetArgs{},
+		"memory_trim": memoryTrimArgs{}, "memory_repair": memoryRepairArgs{}, "usage_add": usageArgs{}, "egress_append": egressArgs{}, "fleet_note": fleetArgs{},
 	}
 }
 

@@ -31,6 +31,9 @@ func (s *Store) Trim(ctx context.Context, tenant string) (Trimmed, error) {
 			return all, err
 		}
 	}
+	if err := s.trimJobMemory(ctx, tenant); err != nil {
+		return all, err
+	}
 	n, err := s.trimDocuments(ctx, tenant)
 	all.Documented = n
 	return all, err

@@ -12,12 +12,9 @@ for i = 1, #found, 2 do
     call('ZREM', index, id)
     gone, excess = gone + 1, excess - 1
   elseif excess > 0 then
-    local j = call('HMGET', k, 'state', 'finished', 'sandbox')
+    local j = call('HMGET', k, 'state', 'finished')
     if final(JOBS, j[1]) and (tonumber(j[2]) or 0) <= before and not call('ZSCORE', P .. 'callbacks', id) then
-      call('DEL', k, key('ev', id), key('req', id), key('seg', id))
-      call('ZADD', P .. 'docs', 'XX', NOW, id)
-      call('ZREM', index, id)
-      call('ZREM', key('sj', j[3]), id)
+      removeJob(id)
       removed, excess = removed + 1, excess - 1
     end
   end

@@ -153,6 +153,8 @@ func Run(t *testing.T, factory Factory) {
 		"ConnectionsAreLeased":          connectionsAreLeased,
 		"UsageIsAddedOnce":              usageIsAddedOnce,
 		"StoredBytesAreUsage":           storedBytesAreUsage,
+		"JobMemoryIsExact":              jobMemoryIsExact,
+		"JobMemoryIsRepaired":           jobMemoryIsRepaired,
 		"TrimForgetsExpired":            trimForgetsExpired,
 		"TrimBoundsFinishedJobs":        trimBoundsFinishedJobs,
 		"TrimLooksBehindOldSandboxes":   trimLooksBehindOldSandboxes,

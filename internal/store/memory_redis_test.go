@@ -1,0 +1,271 @@
+//go:build integration
+
+package store_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/redistest"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/store/storetest"
+)
+
+// memoryWorld is a Redis of its own, with a sandbox for each tenant.
+type memoryWorld struct {
+	*testing.T
+	rdb   redis.UniversalClient
+	s     *store.Store
+	boxes map[string]string // by tenant
+}
+
+func newMemoryWorld(t *testing.T) *memoryWorld {
+	rdb := redistest.New(t, "--maxmemory-policy", "noeviction").Client(t)
+	return &memoryWorld{T: t, rdb: rdb, s: store.New(rdb, storetest.NoTasks, store.Options{}), boxes: map[string]string{}}
+}
+
+func (w *memoryWorld) must(_ any, err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// job accepts a job of a tenant, in a sandbox of its own that is ready.
+func (w *memoryWorld) job(tenant string) store.Accept {
+	w.Helper()
+	ctx := w.Context()
+	if w.boxes[tenant] == "" {
+		a := storetest.Create()
+		a.Job.Tenant, a.Sandbox.Tenant = tenant, tenant
+		w.must(w.s.Accept(ctx, a))
+		w.must(w.s.Claim(ctx, a.Job.Ref(), "w"))
+		for _, state := range []farm.SandboxState{farm.SandboxStarting, farm.SandboxReady} {
+			w.must(w.s.MoveSandbox(ctx, store.Move{Ref: a.Sandbox.Ref(), To: state, Node: "n1"}))
+		}
+		w.must(w.s.Finish(ctx, store.Finish{Ref: a.Job.Ref(), Attempt: 1, State: farm.JobCompleted}))
+		w.boxes[tenant] = a.Sandbox.ID
+	}
+	a := storetest.Execute(w.boxes[tenant])
+	a.Job.Tenant, a.Job.CreatedAt = tenant, time.UnixMicro(1_800_000_000_123_456) // as long in each record
+	return a
+}
+
+// finished makes finished jobs of a tenant with results of 30 KB, the oldest first.
+func (w *memoryWorld) finished(tenant, callback string, n int) []farm.Ref {
+	w.Helper()
+	ctx := w.Context()
+	result := &farm.Result{Execute: &farm.ExecuteResult{Stdout: strings.Repeat("x", 30_000)}}
+	list := make([]farm.Ref, n)
+	for i := range list {
+		a := w.job(tenant)
+		a.Job.CallbackURL = callback
+		list[i] = a.Job.Ref()
+		w.must(w.s.Accept(ctx, a))
+		w.must(w.s.Claim(ctx, list[i], "w"))
+		w.must(w.s.Finish(ctx, store.Finish{Ref: list[i], Attempt: 1, State: farm.JobCompleted, Result: result}))
+	}
+	return list
+}
+
+// fill sets the memory limit so that Redis uses so many percent of it.
+func (w *memoryWorld) fill(percent float64) (limit float64) {
+	w.Helper()
+	limit = float64(w.used()) * 100 / percent
+	w.must(nil, w.rdb.ConfigSet(w.Context(), "maxmemory", strconv.Itoa(int(limit))).Err())
+	return limit
+}
+
+func (w *memoryWorld) used() int {
+	w.Helper()
+	info, err := w.rdb.InfoMap(w.Context(), "memory").Result()
+	w.must(nil, err)
+	used, err := strconv.Atoi(info["Memory"]["used_memory"])
+	w.must(nil, err)
+	return used
+}
+
+// forget calls ForgetFinished of a store whose clock is ahead, and checks the counts behind it.
+func (w *memoryWorld) forget(ahead time.Duration) map[string]store.Forgotten {
+	w.Helper()
+	s := store.New(w.rdb, storetest.NoTasks, store.Options{Now: func() time.Time { return time.Now().Add(ahead) }})
+	list, err := s.ForgetFinished(w.Context())
+	w.must(nil, err)
+	out := map[string]store.Forgotten{}
+	for _, f := range list {
+		out[f.Tenant] = f
+	}
+	for tenant := range w.boxes {
+		if drift, checked, err := s.RepairJobMemory(w.Context(), tenant); err != nil || !checked || drift != (store.JobMemory{}) {
+			w.Errorf("RepairJobMemory(%s) = %+v, %v, %v", tenant, drift, checked, err)
+		}
+	}
+	return out
+}
+
+// kept counts the jobs that are still there, and checks that the oldest are gone.
+func (w *memoryWorld) kept(list []farm.Ref) int {
+	w.Helper()
+	n := 0
+	for _, ref := range list {
+		_, err := w.s.Job(w.Context(), ref)
+		switch code := farm.CodeOf(err); {
+		case err == nil:
+			n++
+		case code != farm.CodeNotFound:
+			w.Fatal(err)
+		case n > 0:
+			w.Errorf("job %s of %s is gone before older ones", ref.ID, ref.Tenant)
+		}
+	}
+	return n
+}
+
+// TestOneTenantsFinishedJobsMakeRoom fills Redis with the jobs of one tenant: they make room, the oldest first, and those of others stay.
+func TestOneTenantsFinishedJobsMakeRoom(t *testing.T) {
+	t.Parallel()
+	w := newMemoryWorld(t)
+	loud, quiet := w.finished("loud", "", 200), w.finished("quiet", "", 10)
+
+	w.fill(49)
+	if gone := w.forget(time.Hour); len(gone) > 0 {
+		t.Errorf("below half of the memory %+v are removed", gone)
+	}
+	limit := w.fill(60)
+	if gone := w.forget(-time.Hour); len(gone) > 0 {
+		t.Errorf("jobs that ended just now are removed: %+v", gone)
+	}
+	for rounds := 0; float64(w.used()) >= limit/2; rounds++ { // what is counted is an estimate
+		if gone := w.forget(time.Hour); gone["loud"].Jobs == 0 || rounds > 20 {
+			t.Fatalf("nothing is removed at %d of %.0f bytes: %+v", w.used(), limit, gone)
+		}
+	}
+	if n := w.kept(loud); n < 100 || n > 190 {
+		t.Errorf("%d of %d jobs are left at half of the memory", n, len(loud))
+	}
+	if n := w.kept(quiet); n != len(quiet) {
+		t.Errorf("the neighbour has lost %d jobs", len(quiet)-n)
+	}
+	if keys, err := w.rdb.Keys(t.Context(), "*"+loud[0].ID+"*").Result(); err != nil || len(keys) > 0 {
+		t.Errorf("a removed job left the keys %v, %v", keys, err)
+	}
+	if _, err := w.s.Accept(t.Context(), w.job("quiet")); err != nil {
+		t.Errorf("the neighbour is refused: %v", err)
+	}
+}
+
+// TestTenantsWithinTheirShareLoseNothing: where something else than jobs fills Redis, no jobs are removed for it. Of two tenants with much, both
+// lose the same.
+func TestTenantsWithinTheirShareLoseNothing(t *testing.T) {
+	t.Parallel()
+	w := newMemoryWorld(t)
+	a, b, small := w.finished("a", "", 60), w.finished("b", "", 100), w.finished("small", "", 3)
+	limit := w.fill(60)
+	for float64(w.used()) >= limit/2 {
+		if gone := w.forget(time.Hour); len(gone) == 0 {
+			t.Fatal("nothing is removed")
+		}
+	}
+	if n, m := w.kept(a), w.kept(b); n > m+40 || m > n+40 || n+m < 100 { // by turns of a MiB
+		t.Errorf("%d and %d jobs are left of 60 and 100", n, m)
+	}
+	w.must(nil, w.rdb.SetRange(t.Context(), "ballast", 64<<20-1, "x").Err())
+	w.fill(90)
+	before := w.kept(b)
+	if gone := w.forget(time.Hour); len(gone) > 0 || w.kept(b) != before || w.kept(small) != len(small) {
+		t.Errorf("jobs are removed for other data: %+v", gone)
+	}
+}
+
+// TestCallbacksThatAreDueGoLast: a job whose callback is not delivered is removed only when its tenant has no others.
+func TestCallbacksThatAreDueGoLast(t *testing.T) {
+	t.Parallel()
+	w := newMemoryWorld(t)
+	owed, others := w.finished("loud", "https://example.com", 100), w.finished("loud", "", 50)
+	w.finished("quiet", "", 1)
+	limit := w.fill(60)
+	for float64(w.used()) >= limit/2 {
+		gone := w.forget(time.Hour)
+		if gone["loud"].Jobs == 0 {
+			t.Fatal("nothing is removed")
+		}
+		if w.kept(owed) < len(owed) && w.kept(others) > 0 {
+			t.Fatalf("a callback is given up beside %d other jobs", w.kept(others))
+		}
+	}
+	w.fill(95)
+	w.forget(time.Hour)
+	n := w.kept(owed)
+	if left, err := w.s.Callbacks(t.Context(), "loud", 1000); err != nil || n == len(owed) || len(left) != n {
+		t.Errorf("%d callbacks are due for %d jobs of %d, %v", len(left), n, len(owed), err)
+	}
+}
+
+// TestUnfinishedJobsOfOneTenantAreBounded: at the limit one tenant is refused, the other is not, and what ends something always goes.
+func TestUnfinishedJobsOfOneTenantAreBounded(t *testing.T) {
+	t.Parallel()
+	w := newMemoryWorld(t)
+	ctx, limit := t.Context(), float64(100<<20)
+	w.must(w.s.Accept(ctx, w.job("acme")))
+	memory, err := w.s.JobMemory(ctx, "acme")
+	w.must(nil, err)
+	size := memory[0].Unfinished // of each such job
+	w.must(nil, w.rdb.ConfigSet(ctx, "maxmemory", strconv.Itoa(int(limit))).Err())
+	most := int64(0.35 * limit)
+	for _, c := range []struct {
+		used    int64
+		refused bool
+	}{{most - size - 1, false}, {most - size, false}, {most - size + 1, true}, {most + 1, true}} {
+		w.must(nil, w.rdb.HSet(ctx, "sf:{acme}:mem", "unfinished", c.used).Err())
+		s := store.New(w.rdb, storetest.NoTasks, store.Options{}) // it has not read the memory limit before
+		_, err := s.Accept(ctx, w.job("acme"))
+		if (farm.CodeOf(err) == farm.CodeExhausted) != c.refused || (err != nil) != c.refused {
+			t.Errorf("with %d of %d bytes Accept = %v", c.used, most, err)
+		}
+		if c.refused && !strings.Contains(fmt.Sprint(err), "max_unfinished") {
+			t.Errorf("the refusal %q does not name the limit", err)
+		}
+		w.must(s.Accept(ctx, w.job("neighbour")))
+	}
+	end := storetest.CloseJob(w.boxes["acme"])
+	w.must(w.s.Accept(ctx, end))
+}
+
+// TestJobMemoryIsAboutRight compares what is counted for finished jobs with what Redis uses for them.
+func TestJobMemoryIsAboutRight(t *testing.T) {
+	t.Parallel()
+	w := newMemoryWorld(t)
+	w.finished("acme", "", 1)
+	for _, size := range []int{0, 1000, 30_000} {
+		const jobs = 100
+		before, used := w.memory("acme"), w.used()
+		for range jobs {
+			a := w.job("acme")
+			a.Request.Execute.Code = strings.Repeat("y", 10)
+			w.must(w.s.Accept(t.Context(), a))
+			w.must(w.s.Claim(t.Context(), a.Job.Ref(), "w"))
+			w.must(w.s.Finish(t.Context(), store.Finish{
+				Ref: a.Job.Ref(), Attempt: 1, State: farm.JobCompleted, Result: &farm.Result{Execute: &farm.ExecuteResult{Stdout: strings.Repeat("x", size)}},
+				Events: []farm.Event{{ID: "5-1", Name: farm.EventStdout, Text: strings.Repeat("x", min(size, 4000))}},
+			}))
+		}
+		counted, real := (w.memory("acme")-before)/jobs, int64(w.used()-used)/jobs
+		t.Logf("%d bytes of output: %d bytes are counted for a job, Redis uses %d", size, counted, real)
+		if counted < real*2/3 || counted > real*3/2 {
+			t.Errorf("%d bytes of output: %d bytes are counted for a job, Redis uses %d", size, counted, real)
+		}
+	}
+}
+
+func (w *memoryWorld) memory(tenant string) int64 {
+	w.Helper()
+	memory, err := w.s.JobMemory(w.Context(), tenant)
+	w.must(nil, err)
+	return memory[0].Finished
+}
