@@ -52,7 +52,7 @@ func (p processes) Start(ctx context.Context, r *connect.Request[process.StartRe
 		return err
 	}
 	box := boxOf(ctx)
-	made, err := p.Service.StartProcess(ctx, service.Call{Tenant: box.Tenant}, box.ID, p.request(ctx, r.Msg))
+	made, err := p.Service.StartProcess(ctx, service.Call{Tenant: box.Tenant, Awaited: true}, box.ID, p.request(ctx, r.Msg))
 	if err != nil {
 		return err
 	}

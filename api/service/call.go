@@ -19,13 +19,14 @@ const maxKey = 255
 
 // Call has the fields that every request that starts work has.
 type Call struct {
-	Tenant string
-	Wait   time.Duration // how long the answer may be delayed until the job is final; 0: not at all
-	Key    string        // idempotency key; empty: none
-	Route  string        // with Body: identifies the request under a key
-	Body   [32]byte      // SHA-256 of the request's body, where there is a key and the body is not staged
-	Cell   *farm.Cell    // of a notebook, which asks for code; nil: none
-	Data   bool          // figures, tables, lists and dicts that code shows are shown as data, too
+	Tenant  string
+	Wait    time.Duration // how long the answer may be delayed until the job is final; 0: not at all
+	Key     string        // idempotency key; empty: none
+	Route   string        // with Body: identifies the request under a key
+	Body    [32]byte      // SHA-256 of the request's body, where there is a key and the body is not staged
+	Cell    *farm.Cell    // of a notebook, which asks for code; nil: none
+	Data    bool          // figures, tables, lists and dicts that code shows are shown as data, too
+	Awaited bool          // of a process: the caller reads its output from the beginning
 	// Problems are the fields of the body that the decoder could not read. A call with any is refused, together with all
 	// other problems of its body.
 	Problems []farm.FieldError

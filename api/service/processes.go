@@ -46,10 +46,11 @@ func (s *Service) SandboxUse(ctx context.Context, tenant, sandboxID string) (far
 	return a.Use(ctx)
 }
 
-// StartProcess starts a process beside the sandbox's jobs. Of the call it uses only the tenant and the problems of the body.
+// StartProcess starts a process beside the sandbox's jobs. Of the call it uses only the tenant, the problems of the body, and Awaited.
 func (s *Service) StartProcess(ctx context.Context, c Call, sandboxID string, r wire.ProcessRequest) (wire.Process, error) {
 	p := c.problems()
 	spec := s.processSpec(p, r)
+	spec.Awaited = c.Awaited
 	if err := p.err(); err != nil {
 		return wire.Process{}, err
 	}

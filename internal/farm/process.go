@@ -32,6 +32,7 @@ type ProcessSpec struct {
 	Timeout  time.Duration     `json:"timeout,omitempty"`  // 0: it may run as long as the sandbox
 	Grace    time.Duration     `json:"grace,omitempty"`    // between SIGTERM and SIGKILL
 	Restart  Restart           `json:"restart,omitempty"`  // empty: never
+	Awaited  bool              `json:"awaited,omitempty"`  // its first reader comes at once: output waits for it as for one that reads
 
 	MaxProcesses int `json:"max_processes"` // that may run in the sandbox at a time, with this one
 	MaxReaders   int `json:"max_readers"`   // of its output at a time

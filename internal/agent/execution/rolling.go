@@ -35,6 +35,16 @@ func NewRollingLog(limit int) *Log {
 	return l
 }
 
+// expected is the name of a reader that has not come yet. No other one has an empty name.
+const expected = ""
+
+// Expect says that a reader comes soon: a writer waits for it, from the first frame on, as for one that has begun to read.
+func (l *Log) Expect() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.readers[expected] = &reader{}
+}
+
 // roll adds a frame, and drops the oldest ones that have no place any more, each only when no reader waits for it. The caller holds mu.
 func (l *Log) roll(kind agent.FrameType, payload []byte) {
 	for !l.ended && l.crowded(len(payload)) {
@@ -103,6 +113,7 @@ func (l *Log) giveUp() {
 func (l *Log) Enter(name string, seq uint64, most int) (done func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	delete(l.readers, expected)
 	r := l.readers[name]
 	if r == nil {
 		for other, r := range maps.Clone(l.readers) {

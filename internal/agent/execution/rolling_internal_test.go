@@ -69,3 +69,40 @@ func TestReadersThatDoNotReadAreGivenUp(t *testing.T) {
 		}
 	})
 }
+
+// A reader that is expected has the output from its beginning, if it comes within ten seconds; after that the writer goes on.
+func TestAReaderThatIsExpectedMissesNothing(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		comes time.Duration
+		first uint64
+	}{{patience - 1, 1}, {patience + 1, 3}} {
+		synctest.Test(t, func(t *testing.T) {
+			l := NewRollingLog(20)
+			l.Expect()
+			written := make(chan struct{})
+			go func() {
+				defer close(written)
+				for i := range 4 { // of two kinds in turns, which are not put together
+					l.Append([]agent.FrameType{agent.FrameStdout, agent.FrameStderr}[i%2], make([]byte, 10))
+				}
+			}()
+			time.Sleep(c.comes)
+			if first, _, _, _ := l.State(); first != c.first {
+				t.Errorf("after %s the first frame is %d, want %d", c.comes, first, c.first)
+			}
+			for seq := c.first; seq <= 4; seq++ {
+				done, err := l.Enter("r", seq, 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				frames, err := l.Part(t.Context(), seq, 1)
+				done()
+				if err != nil || frames[0].Seq != seq || frames[0].Type == agent.FrameDropped {
+					t.Errorf("frame %d: %+v, %v", seq, frames, err)
+				}
+			}
+			<-written
+		})
+	}
+}

@@ -68,6 +68,9 @@ func (s *Server) startProcess(id string, spec farm.ProcessSpec) (farm.Process, e
 	}
 	e := execution.New(id, agent.Spec{Kind: farm.KindCommand, Cwd: spec.Cwd, Env: spec.Env, Timeout: spec.Timeout, Grace: spec.Grace}, 0, time.Now())
 	e.Log = execution.NewRollingLog(t.window)
+	if spec.Awaited {
+		e.Log.Expect()
+	}
 	if spec.Terminal != nil && spec.Env["TERM"] == "" {
 		e.Spec.Env = map[string]string{"TERM": defaultTerm}
 		maps.Copy(e.Spec.Env, spec.Env)
