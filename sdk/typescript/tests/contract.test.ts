@@ -29,7 +29,7 @@ async function called(): Promise<Set<string>> {
   const fake = async (url: string | URL | Request, init?: RequestInit): Promise<Response> => {
     const { pathname } = new URL(String(url));
     seen.add(`${init?.method ?? "GET"} ${decodeURIComponent(pathname).replace("/ports/1/", "/ports/{port}/")}`);
-    if (/\/(events|watch)$/.test(pathname)) {
+    if (/\/(events|watch)$/.test(pathname) && pathname !== "/v1/events") {
       const [name, data] = pathname.includes("/jobs/") ? ["state", { state: "completed" }] : ["exit", { exit_code: 0 }];
       return new Response(`id: 1\nevent: ${name}\ndata: ${JSON.stringify(data)}\n\n`);
     }
@@ -47,7 +47,7 @@ async function called(): Promise<Set<string>> {
     artifacts.get("{id}"), artifacts.list().toArray(), artifacts.remove("{id}"),
     admin.keys().toArray(), admin.createKey({ tenant: "t" }), admin.revokeKey("{id}"), admin.audit().toArray(), admin.tenants().toArray(),
     admin.tenant("{name}"), admin.setTenant("{name}", {}), admin.changeTenant("{name}", { set: {} }), admin.usage("{name}"),
-    admin.activity(),
+    admin.activity(), admin.fleetEvents(),
     admin.drainNode("{id}"), admin.nodeDrain("{id}"), admin.endNodeDrain("{id}"),
     box.run("c"), box.bash("c"), box.info(), box.update({}), box.interrupt(), box.restart(), box.hibernate(), box.resume(), box.egress().toArray(),
     box.ports(), box.port(1).link(), box.port(1).fetch("{path}"), box.close(),
