@@ -57,6 +57,7 @@ func (c *checker) zset(key string, want map[string]int64) {
 
 func (c *checker) jobs() {
 	open, all, callbacks := map[string]int64{}, map[string]int64{}, map[string]bool{}
+	charged, kept := 0, map[string]bool{}
 	unfinished, listed, fifos := map[string]map[string]int64{}, map[string]map[string]int64{}, map[string][]string{}
 	put := func(m map[string]map[string]int64, box, id string, seq int64) {
 		if m[box] == nil {
@@ -70,6 +71,13 @@ func (c *checker) jobs() {
 		events, _ := c.take("ev:" + id)
 		_, request := c.take("req:" + id)
 		_, checkpoint := c.take("cp:" + id)
+		size, counted := record.Hash["size"] // records of the release before have none
+		if j.State.Final() && counted {
+			kept[id+" "+size] = true
+		} else if counted {
+			n, _ := strconv.Atoi(size)
+			charged += n
+		}
 		if !j.Hidden {
 			all[id] = j.Seq
 			put(listed, j.Box, id, j.Seq)
@@ -107,6 +115,7 @@ func (c *checker) jobs() {
 			c.fail("%s is %s by the worker %q under attempt %d", id, j.State, j.Worker, j.Attempt)
 		}
 	}
+	c.memory(charged, kept)
 	c.zset("open", open)
 	c.zset("jobs", all)
 	for _, box := range c.boxNames("osj:", unfinished) {
@@ -276,6 +285,27 @@ func (c *checker) queues(share, maxRunning int) {
 		first := slices.MinFunc(slices.Collect(maps.Keys(jobs)), func(a, b string) int { return int(jobs[a] - jobs[b]) })
 		if len(slots[queue]) < share && (c.r.Jobs[first].Inline || maxRunning < 0 || len(active) < maxRunning) {
 			c.fail("%s is parked in %s, where %d of %d slots are used, and %d of %d jobs run", first, queue, len(slots[queue]), share, len(active), maxRunning)
+		}
+	}
+}
+
+// memory compares what is counted for jobs in Redis: charged bytes of unfinished ones, and the finished ones with what each keeps.
+func (c *checker) memory(charged int, kept map[string]bool) {
+	counts, _ := c.take("mem")
+	ended, _ := c.take("ended")
+	indexed, finished := map[string]bool{}, 0
+	for member := range ended.Sorted {
+		indexed[member] = true
+		_, size, _ := strings.Cut(member, " ")
+		n, _ := strconv.Atoi(size)
+		finished += n
+	}
+	if diff := gocmp.Diff(kept, indexed); diff != "" {
+		c.fail("the index of what finished jobs keep differs from the records (-records +index):\n%s", diff)
+	}
+	for name, want := range map[string]int{"unfinished": charged, "finished": finished} {
+		if got, _ := strconv.Atoi(counts.Hash[name]); got != want {
+			c.fail("%s jobs have %d bytes, but %d are counted", name, want, got)
 		}
 	}
 }
