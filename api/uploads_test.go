@@ -120,28 +120,28 @@ func TestUploadsRaceForTheQuota(t *testing.T) {
 	}
 }
 
-// breaking is a body that ends with an error after some bytes.
-type breaking struct{ left int }
-
-func (r *breaking) Read(p []byte) (int, error) {
-	if r.left -= len(p); r.left < 0 {
-		return 0, io.ErrUnexpectedEOF
-	}
-	return len(p), nil
-}
-
 // An upload that breaks off counts no more, nor does one whose job is refused.
 func TestRefusedUploadsAreFreed(t *testing.T) {
 	t.Parallel()
 	b, files := behindAJob(t, "10")
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, b.web.URL+files+"a?wait=0", &breaking{left: mib})
+	body, upload := io.Pipe()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, b.web.URL+files+"a?wait=0", body)
 	if err != nil {
 		t.Fatal(err)
 	}
 	request.Header.Set("Authorization", "Bearer "+key)
-	if answer, err := http.DefaultClient.Do(request); err == nil {
-		_ = answer.Body.Close()
+	var sent sync.WaitGroup
+	sent.Go(func() {
+		if answer, err := http.DefaultClient.Do(request); err == nil {
+			_ = answer.Body.Close()
+		}
+	})
+	if _, err := upload.Write(make([]byte, mib)); err != nil {
+		t.Fatal(err)
 	}
+	eventually(t, "the upload is counted", func() bool { return b.kept() > 0 })
+	_ = upload.CloseWithError(io.ErrUnexpectedEOF)
+	sent.Wait()
 	eventually(t, "the upload that broke off is freed", func() bool { return b.kept() == 0 && len(b.blobs.keys()) == 0 })
 	get[wire.Tenant](b, http.StatusOK, "PUT", "/v1/tenants/acme", `{"max_queued": 1}`, asOps()...)
 	b.problem(farm.CodeExhausted, http.StatusTooManyRequests, "PUT", files+"a?wait=0", make([]byte, mib), asAcme()...)
