@@ -235,7 +235,7 @@ func (f *farmProcess) fullWorkspace(t *testing.T) {
 	box := f.sandbox(wire.CreateRequest{Resources: &wire.ResourcesRequest{DiskMB: &disk}}).ID
 	files := "/v1/sandboxes/" + box + "/files/"
 	detail := f.refused(t, http.StatusRequestEntityTooLarge, farm.CodeTooLarge, "PUT", files+"large.bin", io.LimitReader(zeros{}, 100<<20))
-	if !strings.Contains(detail, "full") {
+	if !strings.Contains(detail, "disk_mb") {
 		t.Errorf("the text does not say why: %s", detail)
 	}
 	if list, err := f.Files(box).List(t.Context(), "", true); err != nil || len(list) != 0 {
@@ -252,6 +252,14 @@ func (f *farmProcess) fullWorkspace(t *testing.T) {
 	}
 	if r := f.ask("GET", files+"fits.bin", nil); !bytes.Equal(r.body, content) {
 		t.Errorf("48 MiB came back as %d bytes, status %d", len(r.body), r.status)
+	}
+	// It is smaller than the disk, but what is there leaves no room for it.
+	detail = f.refused(t, http.StatusRequestEntityTooLarge, farm.CodeTooLarge, "PUT", files+"second.bin", bytes.NewReader(content))
+	if !strings.Contains(detail, "full") {
+		t.Errorf("the text does not say why: %s", detail)
+	}
+	if list, err := f.Files(box).List(t.Context(), "", true); err != nil || len(list) != 1 {
+		t.Errorf("a second file that did not fit left %+v, %v", list, err)
 	}
 }
 

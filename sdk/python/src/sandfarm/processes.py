@@ -39,7 +39,8 @@ class Process:
     def output(self, *, after: str = "") -> Iterator[Output]:
         """Iterates over its output, from what is kept (the last MiB) to its exit. `info` is how it ended then.
 
-        When the connection breaks, the output continues after the last piece. A process waits for its readers: read all, or stop.
+        When the connection breaks, the output continues after the last piece. A process waits for its readers: read all, or
+        stop.
 
         Args:
             after: `id` of the last piece that you have.
@@ -107,7 +108,7 @@ class Processes:
             stdin: give it an input that `Process.write` writes to. A terminal always has one.
             pty: columns and rows of a terminal to run on; its output is all `stdout` then.
             timeout: seconds that it may run. Default: as long as the sandbox.
-            restart: `on-failure` starts it again after an exit code other than 0, after a pause that grows from 0.1 to 30 seconds,
+            restart: `on-failure` starts it again after an exit code other than 0, with a pause that grows from 0.1 to 30 s,
                 until it is ended or fails too often. Output and input continue. Default: `never`.
 
         Raises:
