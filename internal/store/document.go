@@ -213,7 +213,7 @@ func (s *Store) trimDocuments(ctx context.Context, tenant string) (records int, 
 			if _, err := s.documents.DeletePrefix(ctx, keptPrefix(tenant, id)); err != nil {
 				return records, fmt.Errorf("remove documents of %s: %w", id, err)
 			}
-			if err := s.keep(ctx, tenant, storedKeepArgs{ID: id}); err != nil {
+			if err := s.keep(ctx, tenant, id, 0); err != nil {
 				return records, err
 			}
 			records++

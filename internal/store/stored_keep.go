@@ -10,8 +10,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// keepLease is how long an upload, or a document of a job that is not accepted, may be in the object store without a sign of life of the process
-// that wrote it. Then it is removed: that process has died.
+// keepLease is how long the uploads of a job that is not accepted may be in the object store without a sign of life of the process that writes
+// them. Then they are removed: that process has died.
 const keepLease = time.Hour
 
 // stagingPrefix begins the keys of uploads and, in the index of documents, their entries.
@@ -34,13 +34,13 @@ func keptPrefix(tenant, entry string) string {
 type storedKeepArgs struct {
 	ID      string `lua:"id"`
 	Bytes   int64  `lua:"bytes"`
-	Add     bool   `lua:"add"`
 	Expires string `lua:"expires"` // microseconds
 }
 
-// keep changes what counts as stored for an entry of the index of documents. CodeExhausted: it is more than the tenant may store.
-func (s *Store) keep(ctx context.Context, tenant string, args storedKeepArgs) error {
-	args.Expires = micros(s.now().Add(keepLease))
+// keep sets how many bytes an entry of the index of documents counts as stored; 0 ends the entry. CodeExhausted: it is more than the tenant may
+// store.
+func (s *Store) keep(ctx context.Context, tenant, entry string, bytes int64) error {
+	args := storedKeepArgs{ID: entry, Bytes: bytes, Expires: micros(s.now().Add(keepLease))}
 	r, err := s.run(ctx, "charge stored bytes", s.scripts.storedKeep, tenant, values(args)...)
 	if err != nil || r.text(0) != "full" {
 		return err
@@ -61,5 +61,5 @@ func (s *Store) KeepUploads(ctx context.Context, job farm.Ref, bytes int64) erro
 			return err
 		}
 	}
-	return s.keep(ctx, job.Tenant, storedKeepArgs{ID: stagingPrefix + job.ID, Bytes: bytes})
+	return s.keep(ctx, job.Tenant, stagingPrefix+job.ID, bytes)
 }
