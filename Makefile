@@ -209,8 +209,7 @@ FUZZ_TIME ?= 30s
 fuzz: agent ## fuzz each parser of untrusted bytes for FUZZ_TIME (30s); RUN=FuzzHello and PKG= select some
 	@go list -f '{{.ImportPath}} {{.Dir}}' $(PKG) | while read -r pkg dir; do \
 	  grep -hoE '^func Fuzz[A-Za-z0-9_]*' "$$dir"/*_test.go 2>/dev/null | sed "s|^func |$$pkg |"; done | grep -E '$(RUN)' | \
-	while read -r pkg target; do echo "$$target $$pkg"; \
-	  go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZ_TIME) $(FLAGS) "$$pkg" || exit 1; done
+	while read -r pkg target; do echo "$$target $$pkg"; deploy/fuzz/fuzz.sh "$$pkg" "$$target" $(FUZZ_TIME) $(FLAGS) </dev/null || exit 1; done
 
 vulncheck: agent ## look for known vulnerabilities in what the program calls, where the database can be reached
 	@deploy/setup.sh vulncheck

@@ -1,0 +1,2 @@
+// Package fuzz holds the script that runs one fuzz target for `make fuzz`.
+package fuzz
