@@ -145,10 +145,10 @@ func (s *Store) RepairJobMemory(ctx context.Context, tenant string) (drift JobMe
 
 // Bounds of one ForgetFinished.
 const (
-	forgetStretch = 200             // jobs that one script looks at
-	forgetCalls   = 50              // scripts
-	forgetAfter   = 1 * time.Second // jobs that ended later stay: a caller that waits for one reads it now
-	forgetBytes   = 1 << 20         // that one script removes at least, if it must remove any: tenants with equal bytes take turns
+	forgetStretch = 200         // jobs that one script looks at
+	forgetCalls   = 50          // scripts
+	forgetAfter   = time.Minute // jobs that ended later stay: callers who poll have not read them yet
+	forgetBytes   = 1 << 20     // that one script removes at least, if it must remove any: tenants with equal bytes take turns
 )
 
 // Forgotten is what ForgetFinished has removed of a tenant.

@@ -138,7 +138,7 @@ func TestOneTenantsFinishedJobsMakeRoom(t *testing.T) {
 		t.Errorf("below half of the memory %+v are removed", gone)
 	}
 	limit := w.fill(60)
-	if gone := w.forget(-time.Hour); len(gone) > 0 {
+	if gone := w.forget(10 * time.Second); len(gone) > 0 {
 		t.Errorf("jobs that ended just now are removed: %+v", gone)
 	}
 	for rounds := 0; float64(w.used()) >= limit/2; rounds++ { // what is counted is an estimate
