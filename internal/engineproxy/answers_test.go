@@ -44,6 +44,14 @@ func TestAnswersAreFiltered(t *testing.T) {
 	}
 }
 
+// A worker asks through the proxy whether the engine can limit sandboxes, and refuses to run any if it cannot.
+func TestLimitsOfTheEngineAreSeen(t *testing.T) {
+	t.Parallel()
+	if err := newProxy(t, nil).client(t).CheckLimits(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // A name may belong to another container a moment later, so a container is used by its id.
 func TestContainersAreUsedByTheirID(t *testing.T) {
 	t.Parallel()

@@ -155,6 +155,7 @@ func (p *Proxy) info(c *call) error {
 	for _, field := range []string{
 		"ServerVersion", "OperatingSystem", "Architecture", "KernelVersion", "CgroupVersion", "CgroupDriver", "Driver", "Runtimes",
 		"DefaultRuntime", "NCPU", "MemTotal", "SecurityOptions", "KernelMemoryTCP", "DiscoveredDevices", "OSType", "ExperimentalBuild",
+		"MemoryLimit", "PidsLimit", "CpuCfsQuota",
 	} {
 		if value, ok := all[field]; ok {
 			known[field] = value

@@ -72,7 +72,7 @@ func (f *fakeEngine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(conn, rw) // an echo until the end of the input,
 		_, _ = io.WriteString(conn, "bye")
 	case path == "/info":
-		_, _ = io.WriteString(w, `{"NCPU":4,"HttpProxy":"http://user:secret@proxy","Runtimes":{"runc":{}},"ID":"X"}`)
+		_, _ = io.WriteString(w, `{"NCPU":4,"MemoryLimit":true,"PidsLimit":true,"CpuCfsQuota":true,"HttpProxy":"http://user:secret@proxy","Runtimes":{"runc":{}},"ID":"X"}`)
 	case path == "/containers/json":
 		_, _ = fmt.Fprintf(w, `[{"Id":%q,"Labels":{"sandfarm.namespace":"farm","x":"ours"}},{"Id":%q,"Names":["/secret"],"Labels":{"sandfarm.namespace":"other","sandfarm.uid":"20001","x":"secret"}}]`, ours, theirs)
 	case path == "/volumes" && r.Method == http.MethodGet:
