@@ -27,6 +27,7 @@ export SANDFARM_TEST_RECIPES ?= $(shell deploy/setup.sh recipes-dir 2>/dev/null)
 export SANDFARM_TEST_E2B ?= $(shell deploy/setup.sh e2b-dir 2>/dev/null)
 export SANDFARM_TEST_TYPESCRIPT ?= $(shell deploy/setup.sh typescript-dir 2>/dev/null)
 export SANDFARM_TEST_JUPYTER ?= $(shell deploy/setup.sh jupyter-dir 2>/dev/null)
+export SANDFARM_TEST_JUPYTER_NODE ?= $(shell deploy/setup.sh jupyter-node-dir 2>/dev/null)
 export SANDFARM_TEST_KERNEL ?= $(shell deploy/setup.sh kernel-dir 2>/dev/null)
 export SANDFARM_TEST_REFERENCE ?= $(shell deploy/setup.sh reference-dir 2>/dev/null)
 export SANDFARM_TEST_UV ?= $(shell deploy/setup.sh uv-path 2>/dev/null)
@@ -47,7 +48,7 @@ TESTSUM = go run ./deploy/testsum
 
 .DEFAULT_GOAL := help
 .PHONY: help build first dist sdk sdk-typescript-tools lint-sdk agent run down test test-unit test-race test-integration lint fmt gen verify bench bench-go images doctor gvisor clean setup-run setup-test \
-	fuzz vulncheck test-attacks test-gvisor compose compose-init compose-down compose-stage test-compose test-faults test-faults-all test-rolling soak test-abuse test-abuse-all bin/sandfarm-skewed test-gpu test-recipes test-e2b test-jupyter test-ui test-userns
+	fuzz vulncheck test-attacks test-gvisor compose compose-init compose-down compose-stage test-compose test-faults test-faults-all test-rolling soak test-abuse test-abuse-all bin/sandfarm-skewed test-gpu test-recipes test-e2b test-jupyter test-ui test-programs test-userns
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -225,8 +226,9 @@ test-e2b: setup-run build ## run the test suites of E2B's SDKs, from the clones 
 	bin/sandfarm image build python
 	@E2B_SOURCE='$(abspath $(E2B_SOURCE))' go test -v -count=1 -timeout 3h -tags integration,suites -run '^TestE2BSuites$$' $(FLAGS) ./cmd/sandfarm
 
-test-jupyter: setup-run build ## use a farm by clients of Jupyter, from their packages: JupyterLab in Chromium, nbclient, papermill, jupyter console, jupyter-kernel-client, AutoGen
+test-jupyter: setup-run build ## use a farm by clients of Jupyter, from their packages: JupyterLab in Chromium, nbclient, papermill, jupyter console, jupyter-kernel-client, AutoGen, the calls of VS Code
 	@deploy/setup.sh jupyter
+	@deploy/setup.sh jupyter-node
 	@deploy/setup.sh ui
 	bin/sandfarm image build python
 	@SANDFARM_TEST_CLIENTS=all go test -json -count=1 -timeout 20m -tags integration,browser -run '^TestJupyter' $(FLAGS) ./cmd/sandfarm | $(TESTSUM) -noskip
@@ -236,6 +238,13 @@ test-ui: build ## drive the dashboard in Chromium, against farms of its own; PIC
 	bin/sandfarm image build python
 	@SANDFARM_TEST_AXE=$(CACHE)/axe/axe.min.js SANDFARM_TEST_PICTURES=$(if $(PICTURES),$(abspath $(PICTURES))) \
 	go test -json -count=1 -parallel 2 -timeout 10m -tags browser -run '$(RUN)' $(FLAGS) ./ui/browsertest | $(TESTSUM) -noskip
+
+test-programs: build ## use Streamlit, Vite with hot reload, and JupyterLab in sandboxes through their ports in Chromium; installs them from the package indexes
+	@deploy/setup.sh ui
+	bin/sandfarm image build python
+	bin/sandfarm image build node
+	@SANDFARM_TEST_PICTURES=$(if $(PICTURES),$(abspath $(PICTURES))) \
+	go test -json -count=1 -parallel 2 -timeout 15m -tags browser,programs -run '^(TestStreamlit|TestVite|TestJupyterLabInASandbox)$$' $(FLAGS) ./ui/browsertest | $(TESTSUM) -noskip
 
 test-gpu: build ## on a host with NVIDIA GPUs, run nvidia-smi and a CUDA matrix product in a sandbox (docs/gpu.md)
 	@deploy/gpu-check.sh

@@ -29,6 +29,8 @@ func e2bControl(id string) [][2]string {
 		{"POST", at + "/timeout"},
 		{"POST", at + "/pause"},
 		{"POST", at + "/connect"},
+		{"GET", "/e2b/v2/sandboxes/" + id + "/logs"},
+		{"GET", at + "/logs"},
 		{"POST", "/e2b/v2/sandboxes/" + id + "/connect"},
 		{"GET", at + "/metrics"},
 	}

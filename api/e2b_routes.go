@@ -44,6 +44,8 @@ func (s *Server) e2bRoutes() []route {
 		{method: "POST", path: box + "/timeout", handler: s.e2b.Timeout},
 		{method: "POST", path: box + "/pause", handler: s.e2b.Pause},
 		{method: "GET", path: box + "/metrics", handler: s.e2b.Metrics},
+		{method: "GET", path: e2bBase + "/v2/sandboxes/{id}/logs", handler: s.e2b.Logs(false)},
+		{method: "GET", path: box + "/logs", handler: s.e2b.Logs(true)},
 	}
 	all = append(all, s.e2bBoxRoutes(e2bBase)...)
 	// The SDKs drop the path of E2B_SANDBOX_URL from the URLs of files that they sign.

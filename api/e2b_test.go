@@ -1,8 +1,10 @@
 package api_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -118,6 +120,45 @@ func TestE2BPages(t *testing.T) {
 				t.Errorf("%s: %d pages with %v, want %v", query, pages, got, want)
 			}
 		}
+	}
+}
+
+// Code whose caller leaves is stopped, whether its stream has begun or its end is still awaited before.
+func TestE2BCodeEndsWithItsCaller(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withKeys)
+	made, bearer := b.e2bSandbox(key), []string{"Authorization", "Bearer " + key}
+	box := e2b.SandboxID(made.SandboxID)
+	get[wire.Job](b, http.StatusAccepted, "POST", "/v1/sandboxes/"+box+"/execute", `{"code":"block"}`, bearer...) // what comes behind it is queued
+	jobs := func() []wire.Job {
+		return get[wire.List[wire.Job]](b, http.StatusOK, "GET", "/v1/jobs?kind=execute&sandbox_id="+box, nil, bearer...).Items
+	}
+	for n := range 5 {
+		ctx, leave := context.WithCancel(t.Context())
+		request, err := http.NewRequestWithContext(ctx, "POST", b.web.URL+"/e2b/execute", strings.NewReader(`{"code":"print 1"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, value := range map[string]string{"E2b-Sandbox-Id": made.SandboxID, "E2b-Sandbox-Port": e2b.InterpreterPort, "X-Access-Token": made.EnvdAccessToken} {
+			request.Header.Set(name, value)
+		}
+		begun, left := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(left)
+			answer, err := http.DefaultClient.Do(request)
+			if err == nil {
+				close(begun)
+				_, _ = io.Copy(io.Discard, answer.Body)
+				_ = answer.Body.Close()
+			}
+		}()
+		eventually(t, "the job", func() bool { return len(jobs()) == n+2 })
+		if n == 4 {
+			<-begun
+		}
+		leave()
+		<-left
+		eventually(t, "the end of the job", func() bool { return jobs()[0].State == "canceled" })
 	}
 }
 

@@ -19,6 +19,7 @@ func (s *Server) farmRoutes() []route {
 		{method: "GET", path: "/v1/queues", tag: "Farm", summary: "List the queues", detail: "Keys without the scope admin see what they have in them.", answers: []answer{{http.StatusOK, "the queues", wire.Items[wire.Queue]{}, ""}}, handler: s.queues},
 		{method: "GET", path: "/v1/activity", tag: "Farm", summary: "Show the last hour by the minute", detail: "The jobs that workers ended, how many of them failed, and how long they waited and ran. Workers report it every few seconds.", scope: farm.ScopeAdmin, answers: []answer{{http.StatusOK, "60 minutes, the oldest first", wire.Items[wire.Minute]{}, ""}}, handler: s.activity},
 		{method: "GET", path: "/v1/events", tag: "Farm", summary: "List what happened to workers and nodes", detail: fmt.Sprintf("The newest first: workers that started, stopped, were lost or have a problem, nodes that ended or were drained. The farm keeps %d.", farm.MaxFleetEvents), scope: farm.ScopeAdmin, query: []parameter{query("limit", "events at most", object{"type": "integer", "minimum": 1, "maximum": farm.MaxFleetEvents, "default": farm.MaxFleetEvents})}, answers: []answer{{http.StatusOK, "the events", wire.Items[wire.FleetEvent]{}, ""}}, handler: s.fleetEvents},
+		{method: "GET", path: "/v1/scale", tag: "Farm", summary: "Say how many nodes the farm needs", detail: "For an autoscaler, by kind of node: those without GPUs, and those with GPUs by model. wanted is how many nodes would take every create that has waited for 5 seconds, without those that are idle; the other numbers say why. The answer is up to 2 seconds old, and the nodes are as of their last heartbeats. See docs/operations.md.", scope: farm.ScopeAdmin, answers: []answer{{http.StatusOK, "the kinds, nodes without GPUs first", wire.Items[wire.NodeNeed]{}, ""}}, handler: s.scale},
 		{method: "GET", path: "/v1/limits", tag: "Farm", summary: "Show the farm's limits", answers: []answer{{http.StatusOK, "the limits", wire.Limits{}, ""}}, handler: s.limits},
 	}
 }
@@ -69,6 +70,14 @@ func (s *Server) fleetEvents(c *gin.Context) error {
 		return err
 	}
 	list, err := s.service.FleetEvents(c.Request.Context(), limit)
+	if err != nil {
+		return err
+	}
+	return rest.Reply(c, http.StatusOK, list)
+}
+
+func (s *Server) scale(c *gin.Context) error {
+	list, err := s.service.Scale(c.Request.Context())
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -13,6 +14,9 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
+
+// watchName below the files of a sandbox is the stream of …/watch for who accepts one, and a file for everybody else.
+const watchName = "watch"
 
 func (s *Server) fileRoutes() []route {
 	const base = "/v1/sandboxes/{id}/files"
@@ -45,7 +49,7 @@ func (s *Server) fileRoutes() []route {
 			answers: []answer{{http.StatusCreated, "the entry", wire.FileEntry{}, ""}, accepted}, wait: true, idempotent: true, handler: s.writeFile,
 		},
 		{
-			method: "GET", path: base + "/{path}", tag: "Files", summary: "Read a file", detail: "Range headers of one part are honoured.",
+			method: "GET", path: base + "/{path}", tag: "Files", summary: "Read a file", detail: "Range headers of one part are honoured. With Accept: text/event-stream, …/files/watch is …/watch.",
 			query:   []parameter{query("link", "redirect to a presigned link", object{"type": "boolean", "default": false}), {"Range", "header", "bytes=first-last", text("a part of the file")}},
 			answers: download, wait: true, handler: s.readFile,
 		},
@@ -90,6 +94,12 @@ func reading(call service.Call, s *Server) service.Call {
 
 func (s *Server) writeFile(c *gin.Context) error {
 	file, err := rest.FilePath(c)
+	if err == nil {
+		err = rest.NoConditions(c)
+	}
+	if err == nil && strings.HasSuffix(file, "/") {
+		err = rest.NoContentOf(c)
+	}
 	if err != nil {
 		return err
 	}
@@ -127,6 +137,9 @@ func first(out service.Outcome) any {
 
 func (s *Server) deleteFile(c *gin.Context) error {
 	file, err := rest.FilePath(c)
+	if err == nil {
+		err = rest.NoConditions(c)
+	}
 	if err != nil {
 		return err
 	}
@@ -188,6 +201,12 @@ func (s *Server) readFile(c *gin.Context) error {
 	file, err := rest.FilePath(c)
 	if err != nil {
 		return err
+	}
+	if file == watchName && strings.Contains(c.GetHeader("Accept"), "text/event-stream") {
+		if err := rest.Allow(c, farm.ScopeRun); err != nil {
+			return err
+		}
+		return s.watchFiles(c)
 	}
 	return s.sendFile(c, c.Param("id"), file, "attachment")
 }

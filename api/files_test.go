@@ -143,6 +143,23 @@ func TestBadFilePaths(t *testing.T) {
 	}
 }
 
+// What a write would not honour, or would lose, is refused.
+func TestWritesOfFilesThatAreRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	base := "/v1/sandboxes/" + b.sandbox() + "/files/"
+	get[wire.FileEntry](b, http.StatusCreated, "PUT", base+"a", "first")
+	for _, headers := range [][]string{{"If-None-Match", "*"}, {"If-Match", `"x"`}, {"If-Unmodified-Since", "Mon, 23 Nov 2026 00:00:00 GMT"}} {
+		b.problem(farm.CodeInvalid, http.StatusBadRequest, "PUT", base+"a", "second", headers...)
+		b.problem(farm.CodeInvalid, http.StatusBadRequest, "DELETE", base+"a", nil, headers...)
+	}
+	b.problem(farm.CodeInvalid, http.StatusBadRequest, "PUT", base+"d/", "content of a directory")
+	get[wire.FileEntry](b, http.StatusCreated, "PUT", base+"d/", nil)
+	if _, got := b.do("GET", base+"a", nil); string(got) != "first" {
+		t.Errorf("a refused write left %q", got)
+	}
+}
+
 func TestRanges(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -159,6 +176,7 @@ func TestRanges(t *testing.T) {
 		"Whole":          {"digits", "bytes=0-", "0123456789", "bytes 0-9/10", 206},
 		"LastByte":       {"digits", "bytes=9-9", "9", "bytes 9-9/10", 206},
 		"EndBeyond":      {"digits", "bytes=8-99", "89", "bytes 8-9/10", 206},
+		"EndFarBeyond":   {"digits", "bytes=8-99999999999999999999", "89", "bytes 8-9/10", 206},
 		"SuffixBeyond":   {"digits", "bytes=-99", "0123456789", "bytes 0-9/10", 206},
 		"Beyond":         {"digits", "bytes=10-", "", "bytes */10", 416},
 		"FarBeyond":      {"digits", "bytes=50-60", "", "bytes */10", 416},

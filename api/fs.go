@@ -1,6 +1,7 @@
 package api
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -54,7 +55,7 @@ func (s *Server) fsRoutes() []route {
 			answers: []answer{{http.StatusOK, "server-sent events; data is WatchReady, FileChange or ChangesDropped", nil, "text/event-stream"}}, handler: s.watchFiles,
 		},
 		{
-			method: "GET", path: base + "/{path}", tag: "Files", summary: "Read a file anywhere", detail: "The path is absolute: …/fs/etc/hosts is /etc/hosts. Ranges of one part, conditions and gzip are honoured.", scope: farm.ScopeRun,
+			method: "GET", path: base + "/{path}", tag: "Files", summary: "Read a file anywhere", detail: "The path is absolute: …/fs/etc/hosts is /etc/hosts. Ranges of one part, conditions and gzip are honoured. The trailer Sandfarm-Left-Out of a tar or a zip says how many files and directories could not be packed.", scope: farm.ScopeRun,
 			query: append([]parameter{
 				query("tar", "a directory, as a tar of its files, directories and symbolic links", object{"type": "boolean", "default": false}),
 				query("zip", "a directory, as a zip of its files, directories and symbolic links", object{"type": "boolean", "default": false}),
@@ -141,6 +142,13 @@ func (s *Server) statFS(c *gin.Context) error {
 		return err
 	}
 	fsHeaders(c, entry)
+	if err := rest.ReadConditions(c, entry.ETag); rest.IsNotModified(err) {
+		c.Status(http.StatusNotModified)
+		c.Writer.WriteHeaderNow()
+		return nil
+	} else if err != nil {
+		return err
+	}
 	if entry.Type == "file" {
 		c.Header("Content-Length", strconv.FormatInt(entry.Size, 10))
 	}
@@ -219,7 +227,12 @@ func (s *Server) packFS(c *gin.Context, path, ending string, send func(c *gin.Co
 	defer content.Close()
 	rest.FileHeaders(c, wire.FileEntry{Path: strings.TrimRight(path, "/") + ending}, "attachment")
 	c.Writer.Header().Del("Accept-Ranges")
-	return send(c, content)
+	c.Header("Trailer", wire.LeftOutTrailer)
+	if err := send(c, content); err != nil {
+		return err
+	}
+	c.Header(wire.LeftOutTrailer, strconv.Itoa(content.LeftOut))
+	return nil
 }
 
 // writeFS writes the body to a file, or makes a directory.
@@ -230,6 +243,9 @@ func (s *Server) writeFS(c *gin.Context) error {
 	}
 	ctx, tenant, id := c.Request.Context(), rest.Tenant(c), c.Param("id")
 	if strings.HasSuffix(path, "/") {
+		if err := errors.Join(rest.NoConditions(c), rest.NoContentOf(c)); err != nil {
+			return err
+		}
 		made, err := s.service.MkdirFS(ctx, tenant, id, path, c.Query("mode"))
 		if err != nil {
 			return err
@@ -336,6 +352,9 @@ func fsChange[R any](c *gin.Context, s *Server, status int, change func(service.
 
 func (s *Server) removeFS(c *gin.Context) error {
 	path, err := fsPath(c)
+	if err == nil {
+		err = rest.NoConditions(c)
+	}
 	if err != nil {
 		return err
 	}

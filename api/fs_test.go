@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -27,8 +28,9 @@ import (
 // setupFS is setupLive with an agent that serves files anywhere, a sandbox and an empty directory.
 func setupFS(t *testing.T, options ...option) (f *liveFarm, base, dir string) {
 	t.Helper()
+	dir = t.TempDir() // removed after the agent has ended, which may still be at an upload that broke off
 	f = setupLiveAgent(t, agenttest.StartWithFiles(t), options...)
-	return f, "/v1/sandboxes/" + f.sandbox() + "/fs", t.TempDir()
+	return f, "/v1/sandboxes/" + f.sandbox() + "/fs", dir
 }
 
 const rawType = "application/octet-stream"
@@ -122,27 +124,30 @@ func TestBadRequestsForFilesAnywhere(t *testing.T) {
 		body         any
 		headers      []string
 	}{
-		"offset and append": {farm.CodeInvalid, 400, "PUT", dir + "/f?offset=0&append=1", "x", raw},
-		"negative offset":   {farm.CodeInvalid, 400, "PUT", dir + "/f?offset=-1", "x", raw},
-		"mode 8":            {farm.CodeInvalid, 422, "PUT", dir + "/f?mode=8", "x", raw},
-		"mode 10000":        {farm.CodeInvalid, 422, "PATCH", dir, map[string]string{"mode": "10000"}, nil},
-		"no mode":           {farm.CodeInvalid, 422, "PATCH", dir, map[string]string{"mode": ""}, nil},
-		"no change":         {farm.CodeInvalid, 422, "PATCH", dir, map[string]string{}, nil},
-		"time before 1970":  {farm.CodeInvalid, 422, "PATCH", dir, map[string]string{"modified_at": "1969-12-31T23:59:59Z"}, nil},
-		"time after 2262":   {farm.CodeInvalid, 422, "PATCH", dir, map[string]string{"modified_at": "2262-04-11T23:47:17Z"}, nil},
-		"dots":              {farm.CodeInvalid, 422, "GET", dir + "/%2e%2e/x", nil, nil},
-		"nul":               {farm.CodeInvalid, 422, "GET", dir + "/%00", nil, nil},
-		"directory":         {farm.CodeConflict, 409, "GET", dir, nil, nil},
-		"deflate":           {farm.CodeInvalid, 415, "PUT", dir + "/f", "x", []string{"Content-Encoding", "deflate"}},
-		"not gzip":          {farm.CodeInvalid, 400, "PUT", dir + "/f", "xxxxxxxxxxxxxxxxxxxxx", []string{"Content-Encoding", "gzip"}},
-		"depth -1":          {farm.CodeInvalid, 400, "GET", "?depth=-1", nil, nil},
-		"depth too large":   {farm.CodeInvalid, 400, "GET", "?depth=1001", nil, nil},
-		"limit too large":   {farm.CodeInvalid, 400, "GET", "?limit=10001", nil, nil},
-		"no from":           {farm.CodeInvalid, 422, "POST", "/copy", map[string]string{"from": "", "to": "x"}, nil},
-		"no target":         {farm.CodeInvalid, 422, "POST", "/link", map[string]string{"path": "x", "target": ""}, nil},
-		"long target":       {farm.CodeInvalid, 422, "POST", "/link", map[string]string{"path": "x", "target": strings.Repeat("t", farm.MaxLinkTarget+1)}, nil},
-		"not a tar":         {farm.CodeInvalid, 415, "POST", "?path=" + dir, "x", raw},
-		"root":              {farm.CodeConflict, 409, "DELETE", "/", nil, nil},
+		"offset and append":        {farm.CodeInvalid, 400, "PUT", dir + "/f?offset=0&append=1", "x", raw},
+		"negative offset":          {farm.CodeInvalid, 400, "PUT", dir + "/f?offset=-1", "x", raw},
+		"mode 8":                   {farm.CodeInvalid, 422, "PUT", dir + "/f?mode=8", "x", raw},
+		"mode 10000":               {farm.CodeInvalid, 422, "PATCH", dir, map[string]string{"mode": "10000"}, nil},
+		"no mode":                  {farm.CodeInvalid, 422, "PATCH", dir, map[string]string{"mode": ""}, nil},
+		"no change":                {farm.CodeInvalid, 422, "PATCH", dir, map[string]string{}, nil},
+		"time before 1970":         {farm.CodeInvalid, 422, "PATCH", dir, map[string]string{"modified_at": "1969-12-31T23:59:59Z"}, nil},
+		"time after 2262":          {farm.CodeInvalid, 422, "PATCH", dir, map[string]string{"modified_at": "2262-04-11T23:47:17Z"}, nil},
+		"dots":                     {farm.CodeInvalid, 422, "GET", dir + "/%2e%2e/x", nil, nil},
+		"nul":                      {farm.CodeInvalid, 422, "GET", dir + "/%00", nil, nil},
+		"directory":                {farm.CodeConflict, 409, "GET", dir, nil, nil},
+		"deflate":                  {farm.CodeInvalid, 415, "PUT", dir + "/f", "x", []string{"Content-Encoding", "deflate"}},
+		"not gzip":                 {farm.CodeInvalid, 400, "PUT", dir + "/f", "xxxxxxxxxxxxxxxxxxxxx", []string{"Content-Encoding", "gzip"}},
+		"depth -1":                 {farm.CodeInvalid, 400, "GET", "?depth=-1", nil, nil},
+		"depth too large":          {farm.CodeInvalid, 400, "GET", "?depth=1001", nil, nil},
+		"limit too large":          {farm.CodeInvalid, 400, "GET", "?limit=10001", nil, nil},
+		"no from":                  {farm.CodeInvalid, 422, "POST", "/copy", map[string]string{"from": "", "to": "x"}, nil},
+		"no target":                {farm.CodeInvalid, 422, "POST", "/link", map[string]string{"path": "x", "target": ""}, nil},
+		"long target":              {farm.CodeInvalid, 422, "POST", "/link", map[string]string{"path": "x", "target": strings.Repeat("t", farm.MaxLinkTarget+1)}, nil},
+		"condition of DELETE":      {farm.CodeInvalid, 400, "DELETE", dir, nil, []string{"If-Match", `"x"`}},
+		"condition of a directory": {farm.CodeInvalid, 400, "PUT", dir + "/d/", nil, []string{"If-None-Match", "*"}},
+		"content of a directory":   {farm.CodeInvalid, 400, "PUT", dir + "/d/", "x", raw},
+		"not a tar":                {farm.CodeInvalid, 415, "POST", "?path=" + dir, "x", raw},
+		"root":                     {farm.CodeConflict, 409, "DELETE", "/", nil, nil},
 	} {
 		answer, content := f.do(c.method, base+c.path, c.body, c.headers...)
 		if answer.StatusCode != c.status || !bytes.Contains(content, []byte(`"`+c.code+`"`)) {
@@ -216,8 +221,14 @@ func TestATarAnywhereOverHTTP(t *testing.T) {
 	agenttest.Must(t, os.MkdirAll(filepath.Join(dir, "from", "sub"), 0o700))
 	agenttest.Must(t, os.WriteFile(filepath.Join(dir, "from", "sub", "large"), large, 0o600))
 	answer, tar := f.do("GET", base+dir+"/from?tar=1", nil, "Accept-Encoding", "identity")
-	if answer.StatusCode != http.StatusOK || len(tar)%512 != 0 {
-		t.Fatalf("%d, %d bytes", answer.StatusCode, len(tar))
+	if answer.StatusCode != http.StatusOK || len(tar)%512 != 0 || answer.Trailer.Get("Sandfarm-Left-Out") != "0" {
+		t.Fatalf("%d, %d bytes, trailer %v", answer.StatusCode, len(tar), answer.Trailer)
+	}
+	agenttest.Must(t, syscall.Mkfifo(filepath.Join(dir, "from", "pipe"), 0o600))
+	for _, kind := range []string{"tar", "zip"} {
+		if answer, _ := f.do("GET", base+dir+"/from?"+kind+"=1", nil); answer.Trailer.Get("Sandfarm-Left-Out") != "1" {
+			t.Errorf("a pipe is missing in the %s, and its trailer is %v", kind, answer.Trailer)
+		}
 	}
 	made := get[wire.FSEntry](f.bundle, http.StatusCreated, "POST", base+"?path="+url.QueryEscape(dir+"/to"), packed(t, tar), "Content-Type", "application/x-tar", "Content-Encoding", "gzip")
 	if made.Path != dir+"/to" || made.Type != "dir" {

@@ -133,4 +133,11 @@ func TestArtifactIsDescribedAndDeleted(t *testing.T) {
 	if list := get[wire.List[wire.Artifact]](b, http.StatusOK, "GET", "/v1/artifacts", nil); len(list.Items) != 0 {
 		t.Errorf("it is listed: %v", list.Items)
 	}
+	result := get[wire.Job](b, http.StatusOK, "GET", "/v1/jobs/"+job.ID, nil).Result.Execute
+	if len(result.Artifacts) != len(job.Result.Execute.Artifacts)-1 || slices.Contains(result.Artifacts, made) {
+		t.Errorf("its job still lists it, with a link that leads nowhere: %+v", result.Artifacts)
+	}
+	if want := "Artifacts that were deleted or have expired, and are not listed: 1."; !slices.Contains(result.Notes, want) {
+		t.Errorf("notes = %q, want one that says %q", result.Notes, want)
+	}
 }

@@ -53,7 +53,7 @@ func TestWaitDelaysTheAnswer(t *testing.T) {
 func TestWaitMustBeANumber(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	for _, wait := range []string{"abc", "orange", "-1", "1e9x", "", "NaN", "-Inf", "0x10"} {
+	for _, wait := range []string{"abc", "orange", "-1", "1e9x", "", "NaN", "-Inf", "inf", "0x10"} {
 		b.problem(farm.CodeInvalid, http.StatusBadRequest, "POST", "/v1/sandboxes?wait="+wait, "{}")
 	}
 	for _, wait := range []string{"0", "61", "1e9", "1e999", "0.001"} {
@@ -163,11 +163,26 @@ func TestCancel(t *testing.T) {
 	queued := get[wire.Job](b, http.StatusAccepted, "POST", run, `{"code":"print never"}`)
 	if job := get[wire.Job](b, http.StatusOK, "DELETE", "/v1/jobs/"+queued.ID, nil); job.State != "canceled" {
 		t.Fatalf("queued job is %s", job.State)
+	} else if job.Error == nil || job.Error.Code != "conflict" || !strings.Contains(job.Error.Message, "before it began") {
+		t.Errorf("a canceled job says %+v", job.Error)
 	}
 	close(b.worker.gate)
 	done := get[wire.Job](b, http.StatusOK, "GET", "/v1/jobs/"+running.ID+"?wait=20", nil)
 	if job := get[wire.Job](b, http.StatusOK, "DELETE", "/v1/jobs/"+done.ID, nil); job.State != "completed" {
 		t.Fatalf("finished job became %s", job.State)
+	}
+}
+
+// A job that did not complete says why, also where nothing failed.
+func TestJobsSayWhyTheyEnded(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	run := "/v1/sandboxes/" + b.sandbox() + "/execute?wait=20"
+	for code, want := range map[string]string{"print 1": "", "end timed_out": "stopped after its timeout of 2 seconds", "end canceled": "It was canceled; output"} {
+		job := get[wire.Job](b, http.StatusOK, "POST", run, map[string]string{"code": code})
+		if (job.Error != nil) != (want != "") || job.Error != nil && !strings.Contains(job.Error.Message, want) {
+			t.Errorf("%s: state %s, error %+v, want %q", code, job.State, job.Error, want)
+		}
 	}
 }
 
@@ -198,7 +213,7 @@ func TestClose(t *testing.T) {
 
 func TestBatch(t *testing.T) {
 	t.Parallel()
-	b := setup(t, func(c *api.Config, _ *api.Deps) { c.Limits = farm.DefaultLimits(); c.Limits.MaxBatch = 9 })
+	b := setup(t, func(c *api.Config, _ *api.Deps) { c.Limits = farm.DefaultLimits(); c.Limits.MaxBatch = 10 })
 	box := b.sandbox()
 	entries := []string{
 		`{"kind":"execute","sandbox_id":"` + box + `","code":"print one"}`,
@@ -210,10 +225,11 @@ func TestBatch(t *testing.T) {
 		`7`,
 		`{"kind":"execute","sandbox_id":"` + box + `","code":"1","cod":"2"}`,
 		`{"kind":"command","sandbox_id":"` + box + `","command":"true"}`,
+		`{"kind":"close"}`,
 	}
 	body := `{"jobs":[` + strings.Join(entries, ",") + `]}`
 	got := get[wire.BatchResult](b, http.StatusMultiStatus, "POST", "/v1/jobs/batch", body, "Idempotency-Key", "b1")
-	wanted := []string{"", "invalid", "not_found", "", "invalid", "invalid", "invalid", "invalid", ""}
+	wanted := []string{"", "invalid", "not_found", "", "invalid", "invalid", "invalid", "invalid", "", "invalid"}
 	for i, want := range wanted {
 		out := got.Jobs[i]
 		switch {
@@ -223,6 +239,9 @@ func TestBatch(t *testing.T) {
 			t.Errorf("entry %d: %+v", i, out)
 		}
 	}
+	if p := got.Jobs[9].Error; p.Status != http.StatusBadRequest || len(p.Errors) != 1 || p.Errors[0].Pointer != "/jobs/9/sandbox_id" {
+		t.Errorf("a close without its sandbox: %+v", p)
+	}
 	if got.Jobs[3].Sandbox == nil {
 		t.Error("a create must show its sandbox")
 	}
@@ -230,7 +249,7 @@ func TestBatch(t *testing.T) {
 	if again.Jobs[0].Job.ID != got.Jobs[0].Job.ID || again.Jobs[3].Sandbox.ID != got.Jobs[3].Sandbox.ID {
 		t.Error("the same key and batch must give the same jobs")
 	}
-	for _, bad := range []string{`{}`, `{"jobs":[]}`, `{"jobs":"x"}`, `{"jobs":{}}`, `{"job":[]}`, `{"jobs":[` + strings.Repeat("{},", 9) + `{}]}`} {
+	for _, bad := range []string{`{}`, `{"jobs":[]}`, `{"jobs":"x"}`, `{"jobs":{}}`, `{"job":[]}`, `{"jobs":[` + strings.Repeat("{},", 10) + `{}]}`} {
 		if p := b.problemOf("POST", "/v1/jobs/batch", bad); p.Code != "invalid" {
 			t.Errorf("%s: %+v", bad, p)
 		}

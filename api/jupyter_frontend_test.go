@@ -75,7 +75,10 @@ type shownMessage struct {
 		ID  string `json:"msg_id"`
 		Odd bool
 	} `json:"parent_header"`
-	Content map[string]any
+	Content  map[string]any
+	Metadata struct {
+		Sandfarm struct{ Position int }
+	}
 }
 
 // until reads the messages that belong to a message of the client, up to the state idle, and lists what they say.

@@ -9,6 +9,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/sandfarm/sandfarm/api/jupyter"
+	"github.com/sandfarm/sandfarm/internal/jupyterwire"
 )
 
 func TestJupyterEndsConnectionsWithAReason(t *testing.T) {
@@ -48,8 +49,8 @@ func TestJupyterSpeaksTheFramingThatIsAskedFor(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	k := b.kernel()
-	f := b.frontend(k.ID, "", "other", jupyter.Subprotocol)
-	if got := f.conn.Subprotocol(); got != jupyter.Subprotocol {
+	f := b.frontend(k.ID, "", "other", jupyterwire.Subprotocol)
+	if got := f.conn.Subprotocol(); got != jupyterwire.Subprotocol {
 		t.Fatalf("subprotocol %q", got)
 	}
 	f.send("shell", "kernel_info_request", map[string]any{})

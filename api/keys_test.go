@@ -43,7 +43,7 @@ func (b *bundle) refused(secret string) {
 func TestAKeysLife(t *testing.T) {
 	t.Parallel()
 	b := setup(t, withScopes)
-	made := b.newKey(wire.KeyRequest{Tenant: "blue", Name: "build bot", ExpiresSeconds: 3600}, "admin")
+	made := b.newKey(wire.KeyRequest{Tenant: "blue", Name: "build bot", ExpiresSeconds: new(3600)}, "admin")
 	if !strings.HasPrefix(made.Secret, "sf_") || len(made.Secret) != 51 || !farm.ValidID(farm.KeyPrefix, made.Key.ID) ||
 		made.Key.ExpiresAt.Sub(*made.Key.CreatedAt) != time.Hour || made.Key.LastUsedAt != nil {
 		t.Fatalf("%+v", made)
@@ -103,6 +103,8 @@ func TestKeyRequestsAreChecked(t *testing.T) {
 		`{"tenant":"a","name":"a\nb"}`:                                                "/name",
 		`{"tenant":"a","scopes":["root"]}`:                                            "/scopes",
 		`{"tenant":"a","scopes":[""]}`:                                                "/scopes",
+		`{"tenant":"a","scopes":[]}`:                                                  "/scopes",
+		`{"tenant":"a","expires_seconds":0}`:                                          "/expires_seconds",
 		`{"tenant":"a","expires_seconds":-1}`:                                         "/expires_seconds",
 		fmt.Sprintf(`{"tenant":"a","expires_seconds":%d}`, farm.MaxKeySeconds+1):      "/expires_seconds",
 	} {
@@ -112,8 +114,8 @@ func TestKeyRequestsAreChecked(t *testing.T) {
 		}
 	}
 	for _, good := range []wire.KeyRequest{
-		{Tenant: strings.Repeat("a", farm.MaxTenantBytes), Name: strings.Repeat("a", farm.MaxKeyNameBytes), ExpiresSeconds: farm.MaxKeySeconds},
-		{Tenant: "A.b-c_1", Scopes: []string{"read", "metrics", "admin", "run"}, ExpiresSeconds: 1},
+		{Tenant: strings.Repeat("a", farm.MaxTenantBytes), Name: strings.Repeat("a", farm.MaxKeyNameBytes), ExpiresSeconds: new(farm.MaxKeySeconds)},
+		{Tenant: "A.b-c_1", Scopes: []string{"read", "metrics", "admin", "run"}, ExpiresSeconds: new(1)},
 	} {
 		b.newKey(good, "admin")
 	}

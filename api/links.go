@@ -24,6 +24,8 @@ import (
 const (
 	// linkPath is where links lead that have no host of their own.
 	linkPath = "/p/{token}"
+	// linkName is the path below a port that makes a link to it. A server's own is reached by such a link.
+	linkName = "/link"
 	// linkRoute is the same in the router.
 	linkRoute = "/p/:token/*path"
 	// linkSegments are the segments of a path up to the token, from an empty one on.
@@ -60,6 +62,24 @@ func (s *Server) linkPort(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
+	return s.replyLink(c, r, body)
+}
+
+// linkThisPort is linkPort for POST …/ports/{port}/link, whose body may be left out.
+func (s *Server) linkThisPort(c *gin.Context) error {
+	var r wire.ThisPortLinkRequest
+	body, err := s.bindOptional(c, &r)
+	if err != nil {
+		return err
+	}
+	port, err := farm.ParsePort(c.Param("port"))
+	if err != nil {
+		return err
+	}
+	return s.replyLink(c, wire.PortLinkRequest{Port: int(port), ExpiresSeconds: r.ExpiresSeconds}, body)
+}
+
+func (s *Server) replyLink(c *gin.Context, r wire.PortLinkRequest, body rest.Decoded) error {
 	link, err := s.makeLink(c.Request.Context(), service.Call{Tenant: rest.Tenant(c), Problems: body.Problems}, c.Param("id"), r, addressOf(c.Request))
 	if err != nil {
 		return err
@@ -152,6 +172,7 @@ func (s *Server) serveLink(c *gin.Context, link ports.Link, v ports.View) error 
 	defer leave()
 	ctx, memory := s.memory.With(ctx, link.Tenant, memoryPatience)
 	defer memory.Release()
+	defer func(before *http.Request) { c.Request = before }(c.Request) // an error is not answered in a context that has ended
 	c.Request = c.Request.WithContext(ctx)
 	port, err := s.service.Port(ctx, link.Tenant, link.Sandbox, strconv.Itoa(link.Port))
 	if err != nil {

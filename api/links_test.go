@@ -62,6 +62,43 @@ func TestALinkNeedsNoKey(t *testing.T) {
 	f.problem(farm.CodeNotFound, http.StatusNotFound, "POST", "/v1/sandboxes/"+box+"/port-links", `{"port":80}`, "X-API-Key", otherKey)
 }
 
+// POST …/ports/{port}/link makes a link as well, and does not reach the server, whose own address of this name is below the link.
+func TestALinkIsMadeBelowItsPort(t *testing.T) {
+	t.Parallel()
+	f := setupLive(t, withKeys, noPreviews)
+	mine := []string{"Authorization", "Bearer " + key}
+	box, port := f.sandbox(mine...), guest(t, echoes)
+	target := "/v1/sandboxes/" + box + "/ports/" + port + "/link"
+	for body, life := range map[string]time.Duration{"": time.Hour, `{}`: time.Hour, `{"expires_seconds":60}`: time.Minute} {
+		made := get[wire.PortLink](f.bundle, http.StatusCreated, "POST", target, body, mine...)
+		if left := time.Until(made.ExpiresAt); left > life || left < life-time.Minute || strconv.Itoa(made.Port) != port {
+			t.Errorf("%s: %+v", body, made)
+		}
+		link, err := url.Parse(made.URL)
+		agenttest.Must(t, err)
+		if answer, text := f.do("POST", link.Path+"link", nil); answer.StatusCode != http.StatusOK || !strings.HasPrefix(string(text), "/link ") {
+			t.Errorf("%s: %s %s", body, answer.Status, text)
+		}
+	}
+	if _, text := f.do("GET", target, nil, mine...); !strings.HasPrefix(string(text), "/link ") {
+		t.Errorf("GET does not reach the server: %s", text)
+	}
+	f.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "POST", target, `{"expires_seconds":0}`, mine...)
+	f.problem(farm.CodeInvalid, http.StatusBadRequest, "POST", target, `{"port":80}`, mine...)
+	f.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "POST", strings.Replace(target, port, "65536", 1), nil, mine...)
+	f.problem(farm.CodeUnauthorized, http.StatusUnauthorized, "POST", target, nil)
+	f.problem(farm.CodeNotFound, http.StatusNotFound, "POST", target, nil, "X-API-Key", otherKey)
+}
+
+func TestALinkEndsWithItsSandbox(t *testing.T) {
+	t.Parallel()
+	f := setupLive(t, noPreviews)
+	box := f.sandbox()
+	link := f.link(box, guest(t, echoes))
+	get[wire.Job](f.bundle, http.StatusOK, "DELETE", "/v1/sandboxes/"+box+"?wait=20", nil)
+	f.problem(farm.CodeConflict, http.StatusConflict, "GET", link.Path, nil)
+}
+
 func TestLimitsOfLinks(t *testing.T) {
 	t.Parallel()
 	f := setupLive(t)
@@ -74,6 +111,20 @@ func TestLimitsOfLinks(t *testing.T) {
 	} {
 		if answer, text := f.do("POST", target, body); (answer.StatusCode == http.StatusCreated) != ok {
 			t.Errorf("%s: %s %s", body, answer.Status, text)
+		}
+	}
+}
+
+// The port by which a sandbox reaches the package index is no server's, unless it has no network.
+func TestNoLinkToTheFarmsOwnPort(t *testing.T) {
+	t.Parallel()
+	f := setupLive(t)
+	for network, status := range map[string]int{"packages": http.StatusUnprocessableEntity, "none": http.StatusCreated} {
+		box := get[wire.Created](f.bundle, http.StatusCreated, "POST", "/v1/sandboxes?wait=20", `{"network":"`+network+`"}`).Sandbox.ID
+		for port, want := range map[int]int{farm.EgressPort - 1: http.StatusCreated, farm.EgressPort: status, farm.EgressPort + 1: http.StatusCreated} {
+			if answer, text := f.do("POST", "/v1/sandboxes/"+box+"/port-links", fmt.Sprintf(`{"port":%d}`, port)); answer.StatusCode != want {
+				t.Errorf("%s, %d: %s %s", network, port, answer.Status, text)
+			}
 		}
 	}
 }

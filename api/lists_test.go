@@ -34,6 +34,8 @@ func TestListsAreFiltered(t *testing.T) {
 		"/v1/jobs?created_before=" + at(made.CreatedAt):                           2,
 		"/v1/jobs?state=failed,lost":                                              0,
 		"/v1/artifacts?name=a.txt":                                                1,
+		"/v1/artifacts?state=failed,lost":                                         0,
+		"/v1/artifacts?state=completed,failed":                                    1,
 		"/v1/artifacts?name=b.txt":                                                0,
 		"/v1/artifacts?created_before=2001-01-01T00:00:00Z":                       0,
 		"/v1/artifacts?created_after=2001-01-01T00:00:00Z&job_id=" + made.ID:      1,
@@ -47,6 +49,7 @@ func TestListsAreFiltered(t *testing.T) {
 	}
 	for _, target := range []string{
 		"/v1/jobs?state=completed,nap", "/v1/jobs?kind=create,nap", "/v1/jobs?created_after=yesterday", "/v1/sandboxes?created_before=", "/v1/artifacts?created_after=2026-11-22",
+		"/v1/jobs?sandboxid=" + named.Sandbox.ID, "/v1/sandboxes?states=ready", "/v1/artifacts?wait=1", "/v1/artifacts?state=nap", "/v1/jobs?cursor=abc", "/v1/sandboxes?cursor=1t",
 	} {
 		if p := b.problemOf("GET", target, nil); p.Code != string(farm.CodeInvalid) {
 			t.Errorf("%s: %+v", target, p)

@@ -306,3 +306,13 @@ func TestMCPLargeBodies(t *testing.T) {
 		t.Errorf("over the limit: %d %s", answer.StatusCode, content)
 	}
 }
+
+// Revision 2025-03-26 has batches, which other revisions have not: the refusal says so.
+func TestMCPRefusesBatches(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	answer, content := b.do("POST", "/mcp", ` [{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":2,"method":"ping"}]`, "Content-Type", "application/json", "MCP-Protocol-Version", "2025-03-26")
+	if answer.StatusCode != http.StatusBadRequest || !strings.Contains(string(content), "no JSON-RPC batches") {
+		t.Errorf("%d %s", answer.StatusCode, content)
+	}
+}

@@ -158,7 +158,7 @@ func parametersOf(r route, longest int) []object {
 			object{"name": "Prefer", "in": "header", "description": "wait=N, the same as the query parameter", "schema": object{"type": "string"}})
 	}
 	if r.idempotent {
-		out = append(out, object{"name": "Idempotency-Key", "in": "header", "description": "the same key and body give the same job; another body is 409", "schema": object{"type": "string", "maxLength": 255}})
+		out = append(out, object{"name": "Idempotency-Key", "in": "header", "description": "the same key and body give the same job (or process); another body is 409", "schema": object{"type": "string", "maxLength": 255}})
 	}
 	return out
 }

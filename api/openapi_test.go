@@ -75,7 +75,7 @@ func TestOpenAPIDescribesWhatTheRoutesDo(t *testing.T) {
 	want := []string{
 		"delete " + base + "/files/{path}", "post /v1/jobs/batch", "post /v1/run", "post /v1/sandboxes", "post " + base + "/commands", "post " + base + "/execute",
 		"post " + base + "/files", "post " + base + "/files/move", "post " + base + "/hibernate", "post " + base + "/interrupt", "post " + base + "/packages",
-		"post " + base + "/restart", "post " + base + "/resume", "put " + base + "/files/{path}",
+		"post " + base + "/processes", "post " + base + "/restart", "post " + base + "/resume", "put " + base + "/files/{path}",
 	}
 	if diff := cmp.Diff(want, keyed); diff != "" {
 		t.Errorf("routes with an Idempotency-Key (-want +got):\n%s", diff)

@@ -30,7 +30,7 @@ func (s *Server) portRoutes() []route {
 		out = append(out,
 			route{
 				method: method, path: one + "/{path}", tag: "Ports", summary: "Send a request to a server in the sandbox",
-				detail: "Every method, with WebSocket and streams both ways, to a port of the sandbox's loopback. The server gets the path after the port, its own name as Host, and X-Forwarded-*. Its redirects and cookies lead back here, unless Sandfarm-Rewrite is off. It does not get the farm's key.",
+				detail: "Every method, with WebSocket and streams both ways, to a port of the sandbox's loopback. The server gets the path after the port, its own name as Host, and X-Forwarded-*. Its redirects and cookies lead back here, unless Sandfarm-Rewrite is off. It does not get the farm's key. POST …/ports/{port}/link is the farm's own: …/port-links for this port.",
 				scope:  farm.ScopeRun, stream: true, keyOnly: true, hidden: method != http.MethodGet,
 				answers: []answer{{http.StatusOK, "what the server answers, with its status", nil, "*/*"}},
 				handler: s.passToPort, refuse: s.failPort,
@@ -56,6 +56,9 @@ func (s *Server) passToPort(c *gin.Context) error {
 	prefix, path, err := splitPath(c.Request.URL, portSegments)
 	if err != nil {
 		return err
+	}
+	if c.Request.Method == http.MethodPost && path == linkName {
+		return s.linkThisPort(c)
 	}
 	port, err := s.service.Port(c.Request.Context(), rest.Tenant(c), c.Param("id"), c.Param("port"))
 	if err != nil {

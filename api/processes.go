@@ -19,7 +19,7 @@ func (s *Server) processRoutes() []route {
 	const one = base + "/{process}"
 	shown := []answer{{http.StatusOK, "the process", wire.Process{}, ""}}
 	return []route{
-		{method: "POST", path: base, tag: "Processes", summary: "Start a process", detail: "It runs beside the jobs of the sandbox, also when the caller disconnects, until it ends, is ended, or the sandbox closes.", body: wire.ProcessRequest{}, answers: []answer{{http.StatusCreated, "the process, which runs", wire.Process{}, ""}}, handler: s.startProcess},
+		{method: "POST", path: base, tag: "Processes", summary: "Start a process", detail: "It runs beside the jobs of the sandbox, also when the caller disconnects, until it ends, is ended, or the sandbox closes.", body: wire.ProcessRequest{}, answers: []answer{{http.StatusCreated, "the process, which runs", wire.Process{}, ""}}, idempotent: true, handler: s.startProcess},
 		{method: "GET", path: base, tag: "Processes", summary: "List the processes", detail: "Those that were started here. With all=true the answer also has what else runs in the sandbox, started by jobs and kernels, with its CPU time and memory.", query: []parameter{query("all", "list what jobs and kernels started, too", object{"type": "boolean", "default": false})}, answers: []answer{{http.StatusOK, "the processes", wire.Processes{}, ""}}, handler: s.listProcesses},
 		{method: "GET", path: one, tag: "Processes", summary: "Read a process", answers: shown, handler: s.readProcess},
 		{method: "DELETE", path: one, tag: "Processes", summary: "End a process", detail: "By SIGTERM, and after five seconds by SIGKILL, with everything that it started. The answer is how it ended; it is not listed any more then.", answers: shown, handler: s.endProcess},
@@ -52,7 +52,11 @@ func (s *Server) startProcess(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	p, err := s.service.StartProcess(c.Request.Context(), service.Call{Tenant: rest.Tenant(c), Problems: body.Problems}, c.Param("id"), r)
+	call, err := s.call(c, 0, body)
+	if err != nil {
+		return err
+	}
+	p, err := s.service.StartProcess(c.Request.Context(), call, c.Param("id"), r)
 	if err != nil {
 		return err
 	}

@@ -141,10 +141,10 @@ func TestProcessesOverHTTP(t *testing.T) {
 		t.Errorf("%+v", made)
 	}
 	one := base + "/" + made.ID
-	all := get[wire.Processes](f.bundle, http.StatusOK, "GET", base+"?all=true", nil)
-	if !slices.ContainsFunc(all.Running, func(p wire.RunningProcess) bool { return p.PID == made.PID && p.Owner == made.ID && p.MemoryBytes > 0 }) {
-		t.Errorf("%+v", all.Running)
-	}
+	eventually(t, "the process to be listed with its owner and memory, which it has when its exec is over", func() bool {
+		all := get[wire.Processes](f.bundle, http.StatusOK, "GET", base+"?all=true", nil)
+		return slices.ContainsFunc(all.Running, func(p wire.RunningProcess) bool { return p.PID == made.PID && p.Owner == made.ID && p.MemoryBytes > 0 })
+	})
 	f.problem(farm.CodeInvalid, http.StatusBadRequest, "GET", base+"?all=maybe", nil)
 	_, events := f.stream(one, "")
 	text, last := textUntil(t, events, "hello world\n")
@@ -212,6 +212,29 @@ func TestAProcessIsStartedAgainOverHTTP(t *testing.T) {
 	}
 	if got := get[wire.Process](f.bundle, http.StatusOK, "GET", one, nil); got.Restarts != 1 || got.State != "exited" || *got.ExitCode != 0 {
 		t.Errorf("%+v", got)
+	}
+}
+
+func TestAProcessIsStartedOncePerIdempotencyKey(t *testing.T) {
+	t.Parallel()
+	f := setupLive(t)
+	sandbox := f.sandbox()
+	base := "/v1/sandboxes/" + sandbox + "/processes"
+	body := map[string]any{"command": "sleep 1000"}
+	made := get[wire.Process](f.bundle, http.StatusCreated, "POST", base, body, "Idempotency-Key", "k1")
+	if again := get[wire.Process](f.bundle, http.StatusCreated, "POST", base, body, "Idempotency-Key", "k1"); again.ID != made.ID || again.PID != made.PID {
+		t.Errorf("the same key: %+v, then %+v", made, again)
+	}
+	f.problem(farm.CodeConflict, http.StatusConflict, "POST", base, map[string]any{"command": "sleep 1001"}, "Idempotency-Key", "k1")
+	f.problem(farm.CodeInvalid, http.StatusBadRequest, "POST", base, body, "Idempotency-Key", "")
+	for _, headers := range [][]string{{"Idempotency-Key", "k2"}, nil} {
+		if other := get[wire.Process](f.bundle, http.StatusCreated, "POST", base, body, headers...); other.ID == made.ID {
+			t.Errorf("headers %q: the process of another key", headers)
+		}
+	}
+	get[wire.Process](f.bundle, http.StatusOK, "DELETE", base+"/"+made.ID, nil)
+	if after := get[wire.Process](f.bundle, http.StatusCreated, "POST", base, body, "Idempotency-Key", "k1"); after.PID == made.PID {
+		t.Errorf("a process that is not listed any more: %+v", after)
 	}
 }
 

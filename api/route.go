@@ -76,6 +76,33 @@ func (r route) ginPath() string {
 	return strings.NewReplacer("{", ":", "}", "").Replace(path)
 }
 
+// filters are the parameters of a list; none: it is not a list.
+func (r route) filters() (known []string) {
+	if !strings.HasPrefix(r.path, "/v1/") || !slices.ContainsFunc(r.query, func(p parameter) bool { return p.name == "cursor" }) {
+		return nil
+	}
+	for _, p := range r.query {
+		known = append(known, p.name)
+	}
+	if r.wait {
+		known = append(known, "wait")
+	}
+	return known
+}
+
+// checkFilters refuses parameters that a list does not know: a filter with a wrong name would list everything.
+func checkFilters(request *http.Request, known []string) error {
+	if len(known) == 0 {
+		return nil
+	}
+	for name := range request.URL.Query() {
+		if !slices.Contains(known, name) {
+			return rest.BadRequestf("%q is not a parameter of this list; it takes %s", farm.Shorten(name), strings.Join(known, ", "))
+		}
+	}
+	return nil
+}
+
 func text(doc string) object { return object{"type": "string", "description": doc} }
 
 func query(name, doc string, schema object) parameter {

@@ -21,7 +21,7 @@ func withScopes(c *api.Config, _ *api.Deps) {
 
 // scopeOf is the scope that an operation must need.
 func scopeOf(method, path string) farm.Scope {
-	admin := regexp.MustCompile(`^/v1/(keys|audit|tenants|nodes|activity|events)(/|$)`)
+	admin := regexp.MustCompile(`^/v1/(keys|audit|tenants|nodes|activity|events|scale)(/|$)`)
 	protocol := regexp.MustCompile(`^/mcp(/|$)|/messages/$`) // their tools check the scope
 	port := regexp.MustCompile(`/(ports/\{port\}/|tcp/)`)    // a server may do anything for any request
 	switch {

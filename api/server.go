@@ -136,6 +136,9 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		Refused: s.metrics.countRefusal,
 		Pooled:  s.metrics.countClaim,
 	}, service.Options{Limits: cfg.Limits, Allow: cfg.Allow, Secrets: cfg.Secrets, AllowPrivateCallbacks: cfg.AllowPrivateCallbacks, SettingsKeys: records(cfg.Keys)})
+	if err := deps.Registry.Register(newScaleCollector(s.service.Needs)); err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
+	}
 	s.e2b = s.newE2B()
 	s.jupyter = s.newJupyter()
 	if s.mcp, err = s.newMCP(); err != nil {
@@ -180,7 +183,7 @@ func (s *Server) Start(ctx context.Context) error {
 	if err := s.http.Start(ctx); err != nil {
 		return err //nolint:wrapcheck // it names the server
 	}
-	if len(s.cfg.Keys) == 0 && !s.cfg.RequireKeys {
+	if _, err := s.keys.IDs(ctx, ""); err == nil && s.keys.Open() { // IDs reads the keys
 		s.log.WarnContext(ctx, "no API key is set: everyone on this machine may use the farm until a key is created", slog.String("addr", s.Addr()))
 	}
 	return nil
@@ -233,6 +236,7 @@ func (s *Server) handle(r route) gin.HandlerFunc {
 	if fail == nil {
 		fail = s.fail
 	}
+	known := r.filters()
 	return func(c *gin.Context) {
 		if r.browserCallable {
 			if err := rest.AllowPage(c, s.trusted()); err != nil {
@@ -258,7 +262,11 @@ func (s *Server) handle(r route) gin.HandlerFunc {
 		ctx, memory := s.memory.With(c.Request.Context(), rest.Tenant(c), memoryPatience)
 		defer memory.Release()
 		c.Request = c.Request.WithContext(ctx)
-		if err := r.handler(c); err != nil {
+		err := checkFilters(c.Request, known)
+		if err == nil {
+			err = r.handler(c)
+		}
+		if err != nil {
 			fail(c, err)
 		}
 	}

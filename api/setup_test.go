@@ -278,12 +278,14 @@ func (w *fakeWorker) work(ctx context.Context, ref farm.Ref) {
 	w.take(ctx)
 }
 
-// execute plays code: "print X" prints, "make NAME" makes an artifact, "animate" displays, updates and clears, "block" waits for the gate.
+// execute plays code: "print X" prints, "make NAME" makes an artifact, "animate" displays, updates and clears, "block" waits for the gate, "end STATE" ends so.
 func (w *fakeWorker) execute(ctx context.Context, ref farm.Ref, claim *store.Claim, end *store.Finish) {
 	verb, rest, _ := strings.Cut(claim.Request.Execute.Code, " ")
 	out := &farm.ExecuteResult{ExecutionCount: 1}
 	end.Result = &farm.Result{Execute: out}
 	switch verb {
+	case "end":
+		end.State, end.Timings.RunMS = farm.JobState(rest), 2100
 	case "print":
 		out.Stdout = rest + "\n"
 		_ = w.AppendEvents(ctx, ref, claim.Job.Attempt, []farm.Event{{ID: "3-0", Name: farm.EventStdout, Text: out.Stdout}})

@@ -174,6 +174,7 @@ func TestBadBodies(t *testing.T) {
 	for _, kind := range []string{"text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "nonsense; ="} {
 		b.problem(farm.CodeInvalid, http.StatusUnsupportedMediaType, "POST", box+"/execute", `{"code":"1"}`, "Content-Type", kind)
 	}
+	b.problem(farm.CodeInvalid, http.StatusUnsupportedMediaType, "POST", box+"/execute", `{"code":"1"}`, "Content-Encoding", "gzip")
 	for _, kind := range []string{"application/json", "application/json; charset=utf-8", "application/vnd.x+json"} {
 		if answer, text := b.do("POST", box+"/execute", `{"code":"1"}`, "Content-Type", kind); answer.StatusCode != http.StatusAccepted {
 			t.Errorf("%s: %s", kind, text)

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
@@ -25,10 +26,14 @@ type change struct {
 }
 
 // watch opens the changes of a path.
-func (f *liveFarm) watch(path, query, last string) *bufio.Reader {
+func (f *liveFarm) watch(path, query, last string, headers ...string) *bufio.Reader {
 	f.t.Helper()
 	request, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, f.web.URL+path+query, nil)
 	agenttest.Must(f.t, err)
+	request.Header.Set("Accept", "text/event-stream")
+	for i := 0; i < len(headers); i += 2 {
+		request.Header.Set(headers[i], headers[i+1])
+	}
 	if last != "" {
 		request.Header.Set("Last-Event-ID", last)
 	}
@@ -96,6 +101,23 @@ func TestWatchOverHTTP(t *testing.T) {
 	f.next(again, "ready", dir)
 	agenttest.Must(t, os.WriteFile(filepath.Join(dir, "c"), nil, 0o600))
 	f.next(again, "created", filepath.Join(dir, "c"))
+}
+
+// …/files/watch is the same stream for who accepts one and may run code, and else the file of this name.
+func TestWatchBelowFiles(t *testing.T) {
+	t.Parallel()
+	f := setupLiveAgent(t, agenttest.StartWithFiles(t), withScopes)
+	box, dir := f.sandbox("X-API-Key", "run"), t.TempDir()
+	below := "/v1/sandboxes/" + box + "/files/watch"
+	get[wire.FileEntry](f.bundle, http.StatusCreated, "PUT", below+"?wait=20", "content", "Content-Type", rawType, "X-API-Key", "run")
+	if answer, text := f.do("GET", below, nil, "X-API-Key", "read"); answer.StatusCode != http.StatusOK || string(text) != "content" {
+		t.Errorf("%s %s", answer.Status, text)
+	}
+	f.problem(farm.CodeUnauthorized, http.StatusForbidden, "GET", below+"?path="+url.QueryEscape(dir), nil, "Accept", "text/event-stream", "X-API-Key", "read")
+	events := f.watch(below, "?path="+url.QueryEscape(dir), "", "X-API-Key", "run")
+	f.next(events, "ready", dir)
+	agenttest.Must(t, os.WriteFile(filepath.Join(dir, "a"), nil, 0o600))
+	f.next(events, "created", filepath.Join(dir, "a"))
 }
 
 func TestBadWatches(t *testing.T) {

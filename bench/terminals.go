@@ -140,8 +140,8 @@ func (b *bench) openTerminals(ctx context.Context, id string) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, done := context.WithCancel(ctx)
-	defer done()
+	reading, leave := context.WithCancel(ctx)
+	defer leave()
 	greeted := make(chan error, terminalShells*terminalReaders)
 	for range terminalShells {
 		p, err := b.terminal(ctx, id, "echo ready; exec cat")
@@ -151,7 +151,7 @@ func (b *bench) openTerminals(ctx context.Context, id string) ([]row, error) {
 		for range terminalReaders {
 			go func() {
 				first := true
-				for _, err := range beside.Attach(id, p.ID).Output(ctx) {
+				for _, err := range beside.Attach(id, p.ID).Output(reading) {
 					if first || err != nil {
 						first = false
 						greeted <- err
@@ -173,9 +173,15 @@ func (b *bench) openTerminals(ctx context.Context, id string) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
+	leave()
+	closed, err := settled(ctx, api.cmd.Process.Pid)
+	if err != nil {
+		return nil, err
+	}
 	count := terminalShells * terminalReaders
 	return []row{
 		{what: fmt.Sprintf("memory of an API process with %d open terminals", count), ours: fmt.Sprintf("%d MiB", open>>20), other: fmt.Sprintf("with none %d MiB", none>>20), ratio: fmt.Sprintf("%d KiB each", (open-none)>>10/int64(count)), aim: "≤ 256 MiB"},
+		{what: "and when they are closed", ours: fmt.Sprintf("%d MiB", closed>>20), other: fmt.Sprintf("with none %d MiB", none>>20), aim: "no more than open"},
 		{what: "Redis commands in a second while they are idle", ours: fmt.Sprintf("%.1f", held), other: fmt.Sprintf("without them %.1f", quiet), aim: "the same"},
 	}, nil
 }

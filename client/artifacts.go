@@ -9,6 +9,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
@@ -27,6 +28,15 @@ type Content struct {
 	Size       int64     // bytes to come; negative: unknown
 	ModifiedAt time.Time // for a file of a workspace; zero: unknown
 	ETag       string    // for a file anywhere in a sandbox: its version; empty: unknown
+
+	trailer http.Header
+}
+
+// LeftOut is how many files and directories of a directory are not in its tar, since they cannot be read or packed. It is known once all of the
+// tar was read, up to io.EOF; 0 before, and if a proxy on the way has dropped the trailer.
+func (c *Content) LeftOut() int {
+	n, _ := strconv.Atoi(c.trailer.Get(wire.LeftOutTrailer))
+	return n
 }
 
 // Artifacts lists the artifacts of the tenant of the key, newest first, and fetches pages as needed.

@@ -171,7 +171,7 @@ func (a *Attachment) follow(ctx context.Context, heard func(), yield func(Proces
 		case err != nil:
 			return false, closed(err)
 		case kind != websocket.MessageBinary || len(raw) == 0:
-			return false, errors.New("the farm sent a message that is none (check the address: is this a Sandfarm?)")
+			return false, errors.New("the farm sent a message that cannot be read (check the address: is this a Sandfarm?)")
 		}
 		quiet.Reset(silenceTimeout)
 		heard()

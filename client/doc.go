@@ -8,7 +8,7 @@
 // beside jobs. Requests and answers are the types of package wire. Lists are iterators.
 //
 // A request that starts work carries an Idempotency-Key, so a retry after a broken connection runs nothing twice. Reads
-// and those POSTs are retried, a few times with backoff, when the connection breaks or the farm answers 503. Every request
+// and those POSTs are retried, a few times with backoff, when the connection breaks, the farm answers 503, or a proxy 502 or 504. Every request
 // but an upload is retried after a 429. A Retry-After is honoured; if it is longer than 10 seconds, the error is returned
 // at once. Errors of the farm are *Error.
 //

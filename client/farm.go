@@ -32,6 +32,11 @@ func (c *Client) FleetEvents(ctx context.Context) ([]wire.FleetEvent, error) {
 	return listWhole[wire.FleetEvent](ctx, c, "v1", "events")
 }
 
+// Scale says how many nodes of each kind the farm needs for what waits, nodes without GPUs first. It needs the scope admin.
+func (c *Client) Scale(ctx context.Context) ([]wire.NodeNeed, error) {
+	return listWhole[wire.NodeNeed](ctx, c, "v1", "scale")
+}
+
 // Limits reads the limits of the farm on requests.
 func (c *Client) Limits(ctx context.Context) (wire.Limits, error) {
 	var got wire.Limits

@@ -93,7 +93,7 @@ func (f *FS) stream(ctx context.Context, in call) (*Content, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Content{ReadCloser: r.Body, Size: r.ContentLength, ETag: strings.Trim(r.Header.Get("ETag"), `"`)}, nil
+	return &Content{ReadCloser: r.Body, Size: r.ContentLength, ETag: strings.Trim(r.Header.Get("ETag"), `"`), trailer: r.Trailer}, nil
 }
 
 // WriteIf are conditions of a write; the zero value has none.

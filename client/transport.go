@@ -180,10 +180,15 @@ func unwrapURL(err error) error {
 	return err
 }
 
-// temporary reports whether a retry may succeed: the connection broke, or the farm asked to come back soon.
+// temporary reports whether a retry may succeed: the connection broke, a proxy did not reach the API, or the farm asked to come back soon.
 func temporary(err error) bool {
 	if e, ok := errors.AsType[*Error](err); ok {
-		return (e.Status == http.StatusServiceUnavailable || e.Status == http.StatusTooManyRequests) && e.RetryAfter <= maxRetryAfter
+		switch e.Status {
+		case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+			return e.RetryAfter <= maxRetryAfter
+		default:
+			return false
+		}
 	}
 	return !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }

@@ -69,9 +69,13 @@ func TestRetries(t *testing.T) {
 		"ReadAfterBrokenConnection": {do: get, fault: hangUp, want: 3},
 		"ReadAfter503":              {do: get, fault: unavailable(""), want: 3},
 		"ReadAfter503LongPause":     {do: get, fault: unavailable("3600"), want: 1},
+		"ReadAfter502":              {do: get, fault: badGateway, want: 3},
 		"ReadAfter500":              {do: get, fault: internal, want: 1},
 		"PostAfterBrokenConnection": {do: post, fault: hangUp, want: 3},
 		"PostAfter503":              {do: post, fault: unavailable(""), want: 3},
+		"PostAfter502":              {do: post, fault: badGateway, want: 3},
+		"DeleteAfter502":            {do: func(c *client.Client) error { _, err := c.Cancel(ctx, "job_1"); return err }, fault: badGateway, want: 1},
+		"WriteAfter502":             {do: write, fault: badGateway, want: 1},
 		"DeleteAfter503":            {do: func(c *client.Client) error { _, err := c.Cancel(ctx, "job_1"); return err }, fault: unavailable(""), want: 1},
 		"PatchAfter503":             {do: func(c *client.Client) error { _, err := c.Update(ctx, "sbx_1", wire.UpdateRequest{}); return err }, fault: unavailable(""), want: 1},
 		"WriteAfter503":             {do: write, fault: unavailable(""), want: 1},
@@ -242,3 +246,6 @@ func TestRestartOfOneKernelNamesIt(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// badGateway is the answer of a proxy that does not reach the API.
+func badGateway(_ *testing.T, w http.ResponseWriter) { w.WriteHeader(http.StatusBadGateway) }

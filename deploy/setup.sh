@@ -19,6 +19,8 @@
 #   deploy/setup.sh e2b    the SDKs of E2B, which the tests of /e2b run
 #   deploy/setup.sh jupyter
 #                          clients of Jupyter, which the tests of /jupyter run
+#   deploy/setup.sh jupyter-node
+#                          the client library of VS Code's Jupyter extension, which make test-jupyter runs
 #   deploy/setup.sh kernel the Python environment and the uv that the agent's tests run, and the ipykernel that ours is compared with
 #   deploy/setup.sh gvisor gVisor's runtime runsc, at its pinned version, for `make gvisor`
 #   deploy/setup.sh ui     what `make test-ui` needs: Chromium, and axe, which looks for what keeps people from using a page
@@ -38,6 +40,7 @@
 #   SANDFARM_TEST_TYPESCRIPT
 #                           a folder of your own with npm and the devDependencies of sdk/typescript/package.json (npm, node_modules)
 #   SANDFARM_TEST_JUPYTER   a virtual environment of your own with deploy/jupyter/requirements.txt
+#   SANDFARM_TEST_JUPYTER_NODE  a folder of your own with node_modules with deploy/jupyter/package.json
 #   SANDFARM_TEST_KERNEL    a virtual environment of your own with images/python/requirements.txt
 #   SANDFARM_TEST_REFERENCE a folder of your own with internal/agent/difftest/*.txt (libraries, ipykernel, matplotlib)
 #   SANDFARM_TEST_UV        a uv of your own, for the agent's tests
@@ -193,6 +196,8 @@ typescript) setup_typescript ;;
 typescript-dir) typescript_dir ;;
 jupyter) setup_jupyter ;;
 jupyter-dir) jupyter_dir ;;
+jupyter-node) setup_jupyter_node ;;
+jupyter-node-dir) jupyter_node_dir ;;
 recipes) setup_recipes ;;
 recipes-dir) recipes_dir ;;
 kernel)
@@ -223,7 +228,7 @@ dist)
     go_required_tool cyclonedx-gomod github.com/CycloneDX/cyclonedx-gomod github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod "$cyclonedx_version"
     ;;
 *)
-    printf 'usage: %s run|test|compose|test-compose|lint|dist|vulncheck|sdk|typescript|recipes|e2b|jupyter|kernel|gvisor|engine\n' "${0#"$here"/}" >&2
+    printf 'usage: %s run|test|compose|test-compose|lint|dist|vulncheck|sdk|typescript|recipes|e2b|jupyter|jupyter-node|kernel|gvisor|engine\n' "${0#"$here"/}" >&2
     exit 2
     ;;
 esac

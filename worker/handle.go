@@ -12,7 +12,6 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/store"
@@ -172,15 +171,10 @@ func (w *Worker) finish(ctx context.Context, j *activeJob, v execution.Outcome) 
 			return false, fmt.Errorf("abort the cells behind job %s: %w", j.Job.ID, err)
 		}
 	}
-	err = w.retry(ctx, func(ctx context.Context) error { return w.dispatch.Finish(ctx, f) })
-	if errors.Is(err, blob.ErrNoAnswer) && f.Result != nil { // the result is too long for Redis
-		f.Result = execution.Abridged(f.Result)
-		if f.State == farm.JobCompleted {
-			f.State, f.Error = farm.JobFailed, execution.AbridgedError()
-		}
-		v.State = f.State
-		err = w.retry(ctx, func(ctx context.Context) error { return w.dispatch.Finish(ctx, f) })
-	}
+	err = execution.Commit(&f, func(f store.Finish) error {
+		return w.retry(ctx, func(ctx context.Context) error { return w.dispatch.Finish(ctx, f) })
+	})
+	v.State = f.State
 	if errors.Is(err, store.ErrFenced) {
 		w.log.InfoContext(ctx, "another worker has the job; the outcome here is dropped", "job_id", j.Job.ID, "attempt", j.Job.Attempt)
 		return false, nil

@@ -14,7 +14,7 @@ func (d *Door) Health(c *gin.Context, box Box) error {
 	if Port(c.Request) == InterpreterPort {
 		return d.Interpret(c, box)
 	}
-	return nothing(c)
+	return rest.NoContent(c)
 }
 
 // Interpret passes a request on to the code interpreter.

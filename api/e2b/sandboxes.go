@@ -128,11 +128,6 @@ func (d *Door) Kill(c *gin.Context) error {
 	if _, err := d.Service.CloseSandbox(c.Request.Context(), service.Call{Tenant: rest.Tenant(c)}, s.ID); err != nil {
 		return err
 	}
-	return nothing(c)
-}
-
-// nothing answers with success and no body.
-func nothing(c *gin.Context) error {
 	return rest.NoContent(c)
 }
 
@@ -157,12 +152,12 @@ func (d *Door) Timeout(c *gin.Context) error {
 		if _, err = d.Service.CloseSandbox(c.Request.Context(), service.Call{Tenant: rest.Tenant(c)}, s.ID); err != nil {
 			return err
 		}
-		return nothing(c)
+		return rest.NoContent(c)
 	}
 	if _, err = d.setLife(c, s.ID, life); err != nil {
 		return err
 	}
-	return nothing(c)
+	return rest.NoContent(c)
 }
 
 func (d *Door) setLife(c *gin.Context, id string, life int) (wire.Sandbox, error) {
@@ -214,7 +209,7 @@ func (d *Door) Pause(c *gin.Context) error {
 	if err := d.freeze(c, farm.KindHibernate, s.ID); err != nil {
 		return err
 	}
-	return nothing(c)
+	return rest.NoContent(c)
 }
 
 // freeze hibernates or resumes a sandbox, and waits for it.

@@ -52,6 +52,7 @@ func (s *session) cell(ctx context.Context, w *work) {
 		return
 	}
 	defer s.kernel.place(w.header.ID)()
+	s.kernel.wasAsked()
 	for {
 		job, err := s.follow(ctx, w)
 		switch {
@@ -248,15 +249,15 @@ func (s *session) finish(ctx context.Context, w *work, job *wire.Job) {
 	} else if len(w.cell.Expressions) > 0 {
 		reply["user_expressions"] = s.expressions(ctx, w.cell.Expressions)
 	}
-	if k.talks() {
-		k.pull(ctx) // the cell's messages to widgets come before its end
+	if k.talks() || restarted {
+		k.pull(ctx) // the cell's messages to widgets come before its end, and so does that a restart was asked for
 	}
 	k.reached(w.header.ID, math.MaxUint64)
 	s.reply(w, reply)
 	s.status(w, stateIdle)
 	first := !w.endSent
 	w.endSent = true
-	if first && restarted {
+	if first && restarted && !k.wasAsked() {
 		k.restarted()
 	}
 	if first && failure != nil && w.cell.stops() {
@@ -295,10 +296,32 @@ func (k *kernel) counted(n int) int {
 
 // restarted tells clients that the kernel has died and that a new one has taken its place.
 func (k *kernel) restarted() {
+	k.tell("restarting", nil)
+	k.fresh()
+}
+
+// renewed tells clients that the kernel was restarted on request. The state restarting would be a crash to them: VS Code shows it as an error.
+func (k *kernel) renewed() {
+	k.mu.Lock()
+	k.asked = true
+	k.mu.Unlock()
+	k.fresh()
+}
+
+// wasAsked reports whether a restart was asked for since it was called last.
+func (k *kernel) wasAsked() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	asked := k.asked
+	k.asked = false
+	return asked
+}
+
+// fresh tells clients that there is a new kernel.
+func (k *kernel) fresh() {
 	k.mu.Lock()
 	k.count = 0
 	k.mu.Unlock()
-	k.tell("restarting", nil)
 	k.tell(stateStarting, nil)
 	k.tell(stateIdle, nil)
 }

@@ -195,7 +195,15 @@ func (k *kernel) pass(m live.Message) {
 	parent, asker := k.parent(m.Parent)
 	switch m.Kind {
 	case "ended":
-		k.restarted()
+		var why struct {
+			Asked bool `json:"asked"`
+		}
+		_ = json.Unmarshal(m.Content, &why) // an older agent says nothing
+		if why.Asked {
+			k.renewed()
+		} else {
+			k.restarted()
+		}
 	case kindExecution:
 		k.other(m.Execution)
 	case "input_request":

@@ -2,12 +2,13 @@ package jupyter
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 
 	"github.com/coder/websocket"
+
+	"github.com/sandfarm/sandfarm/internal/jupyterwire"
 )
 
 const (
@@ -15,14 +16,13 @@ const (
 	MaxMessageBytes = 32 << 20
 	// MaxBuffers bounds the binary buffers of a message.
 	MaxBuffers = 1000
+	// maxOffsets bounds the offsets of a message: those of its buffers, of five other parts, and of the end.
+	maxOffsets = MaxBuffers + 6
 	// maxIDBytes bounds ids that clients choose.
 	maxIDBytes = 256
 	// maxHeaderBytes bounds a header, which is sent back with everything that belongs to its message.
 	maxHeaderBytes = 4 << 10
 )
-
-// Subprotocol is the framing that clients may ask for: binary messages whose parts are addressed by offsets. Without it messages are JSON.
-const Subprotocol = "v1.kernel.websocket.jupyter.org"
 
 // The channels of a kernel.
 const (
@@ -129,7 +129,7 @@ func (m message) checked(raw json.RawMessage) (message, error) {
 
 // decodeBinary reads a message with buffers: how many parts, where each begins, the JSON, the buffers.
 func decodeBinary(data []byte) (message, error) {
-	parts, err := split(data, 4, func(b []byte) uint64 { return uint64(binary.BigEndian.Uint32(b)) }, false)
+	parts, err := jupyterwire.Binary().Split(data, maxOffsets)
 	if err != nil {
 		return message{}, err
 	}
@@ -138,7 +138,7 @@ func decodeBinary(data []byte) (message, error) {
 
 // decodeV1 reads a message whose parts are the channel, the header, the parent, the metadata, the content, and the buffers.
 func decodeV1(data []byte) (message, error) {
-	parts, err := split(data, 8, binary.LittleEndian.Uint64, true)
+	parts, err := jupyterwire.V1().Split(data, maxOffsets)
 	if err != nil {
 		return message{}, err
 	}
@@ -154,47 +154,12 @@ func decodeV1(data []byte) (message, error) {
 	return m.checked(parts[1])
 }
 
-// split cuts a message into parts by the offsets at its beginning, which are numbers of size bytes. With end the last offset is the end of the
-// last part.
-func split(data []byte, size int, number func([]byte) uint64, end bool) ([][]byte, error) {
-	wrong := errors.New("its offsets are wrong")
-	if len(data) < size {
-		return nil, wrong
-	}
-	count := number(data)
-	if count < 1 || count > MaxBuffers+6 || uint64(len(data)) < (count+1)*uint64(size) { //nolint:gosec // a size is 4 or 8
-		return nil, wrong
-	}
-	offsets := make([]uint64, count, count+1)
-	for i := range offsets {
-		offsets[i] = number(data[(i+1)*size:])
-	}
-	if !end {
-		offsets = append(offsets, uint64(len(data)))
-	}
-	before := (count + 1) * uint64(size) //nolint:gosec // as above
-	for _, at := range offsets {
-		if at < before || at > uint64(len(data)) {
-			return nil, wrong
-		}
-		before = at
-	}
-	if len(offsets) < 2 {
-		return nil, wrong
-	}
-	parts := make([][]byte, len(offsets)-1)
-	for i := range parts {
-		parts[i] = data[offsets[i]:offsets[i+1]]
-	}
-	return parts, nil
-}
-
 // encode makes the WebSocket message of a message.
 func encode(m *message, v1 bool) (websocket.MessageType, []byte) {
 	parent, metadata := orEmpty(m.parent), orEmpty(m.metadata)
 	if v1 {
 		parts := append([][]byte{[]byte(m.channel), m.header.raw, parent, metadata, m.content}, m.buffers...)
-		return websocket.MessageBinary, join(parts, 8, binary.LittleEndian.AppendUint64, true)
+		return websocket.MessageBinary, jupyterwire.V1().Join(parts)
 	}
 	text, _ := json.Marshal(plain{ // what it holds is JSON
 		Header: m.header.raw, ID: m.header.ID, Type: m.header.Type, Parent: parent, Metadata: metadata, Content: m.content,
@@ -203,32 +168,7 @@ func encode(m *message, v1 bool) (websocket.MessageType, []byte) {
 	if len(m.buffers) == 0 {
 		return websocket.MessageText, text
 	}
-	short := func(b []byte, n uint64) []byte { return binary.BigEndian.AppendUint32(b, uint32(n)) } //nolint:gosec // messages are shorter
-	return websocket.MessageBinary, join(append([][]byte{text}, m.buffers...), 4, short, false)
-}
-
-// join is the reverse of split.
-func join(parts [][]byte, size int, number func([]byte, uint64) []byte, end bool) []byte {
-	count, total := len(parts), 0
-	if end {
-		count++
-	}
-	for _, p := range parts {
-		total += len(p)
-	}
-	at := (count + 1) * size
-	out := number(make([]byte, 0, at+total), uint64(count)) //nolint:gosec // not negative
-	for _, p := range parts {
-		out = number(out, uint64(at)) //nolint:gosec // not negative
-		at += len(p)
-	}
-	if end {
-		out = number(out, uint64(at)) //nolint:gosec // not negative
-	}
-	for _, p := range parts {
-		out = append(out, p...)
-	}
-	return out
+	return websocket.MessageBinary, jupyterwire.Binary().Join(append([][]byte{text}, m.buffers...))
 }
 
 func orEmpty(raw json.RawMessage) json.RawMessage {

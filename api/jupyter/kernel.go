@@ -34,7 +34,8 @@ type kernel struct {
 	ready    bool
 	over     bool // the sandbox has ended
 	ending   sync.Once
-	count    int // of executions, as far as this process knows
+	count    int  // of executions, as far as this process knows
+	asked    bool // a restart was asked for and not noticed by a cell
 
 	listening bool // what the kernel says beside its cells is read
 	parents   parents

@@ -2,7 +2,6 @@ package jupyter
 
 import (
 	"context"
-	"encoding/json"
 
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -30,12 +29,11 @@ func (k *kernel) other(job string) {
 	if k.shows {
 		return
 	}
-	k.shows = true
 	ctx := k.caller()
 	if ctx == nil {
-		k.shows = false
 		return
 	}
+	k.shows = true
 	k.server.work.Go(func() { k.showOthers(ctx) })
 }
 
@@ -83,10 +81,7 @@ func (s *session) showJob(ctx context.Context, id string) {
 	if out.Job.Request != nil {
 		w.cell.Code = out.Job.Request.Code
 	}
-	w.header = header{ID: id, Type: "execute_request", Session: otherSession}
-	w.header.raw, _ = json.Marshal(map[string]string{ // texts always encode
-		"msg_id": id, "msg_type": "execute_request", "session": otherSession, "username": "", "version": protocolVersion, "date": stamp(out.Job.CreatedAt),
-	})
+	w.header = executeHeader(id, otherSession, out.Job.CreatedAt)
 	budget.Keep(ctx, 0)
 	s.cell(ctx, w)
 }

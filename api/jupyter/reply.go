@@ -78,8 +78,7 @@ func (s *session) shutdown(w *work) {
 	w.release()
 	if content.Restart {
 		if k.server.restart(ctx, k.ref.Tenant, k.ref.ID) == nil {
-			k.tell("restarting", nil)
-			k.tell(stateIdle, nil)
+			k.fresh()
 		}
 		return
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/jupyterwire"
 )
 
 const (
@@ -87,7 +88,7 @@ func (s *Server) channels(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	conn, err := websocket.Accept(c.Writer, c.Request, &websocket.AcceptOptions{Subprotocols: []string{Subprotocol}, InsecureSkipVerify: true}) // the origin was checked
+	conn, err := websocket.Accept(c.Writer, c.Request, &websocket.AcceptOptions{Subprotocols: []string{jupyterwire.Subprotocol}, InsecureSkipVerify: true}) // the origin was checked
 	if err != nil {
 		s.leave(session)
 		return nil //nolint:nilerr // it has answered
@@ -96,7 +97,7 @@ func (s *Server) channels(c *gin.Context) error {
 	defer s.work.Done()
 	s.cfg.Opened(c)
 	at := &socket{
-		conn: conn, v1: conn.Subprotocol() == Subprotocol, small: strings.HasPrefix(c.GetHeader("User-Agent"), "Tornado/"), stall: s.cfg.Stall,
+		conn: conn, v1: conn.Subprotocol() == jupyterwire.Subprotocol, small: strings.HasPrefix(c.GetHeader("User-Agent"), "Tornado/"), stall: s.cfg.Stall,
 		out: make(chan *message, waitingMessages), room: semaphore.NewWeighted(waitingBytes),
 	}
 	at.ctx, at.end = context.WithCancelCause(ctx)

@@ -238,11 +238,17 @@ func (s *session) known(c service.Cell) *work {
 	if c.Job.FinishedAt != nil {
 		w.sent, w.endSent = math.MaxInt, true
 	}
-	w.header = header{ID: c.Message, Type: "execute_request", Session: s.id}
-	w.header.raw, _ = json.Marshal(map[string]string{
-		"msg_id": c.Message, "msg_type": "execute_request", "session": s.id, "username": "", "version": protocolVersion, "date": stamp(c.Job.CreatedAt),
-	})
+	w.header = executeHeader(c.Message, s.id, c.Job.CreatedAt)
 	return w
+}
+
+// executeHeader is the header of a request to execute that no client of this process has sent.
+func executeHeader(id, session string, at time.Time) header {
+	h := header{ID: id, Type: "execute_request", Session: session}
+	h.raw, _ = json.Marshal(map[string]string{ // texts always encode
+		"msg_id": id, "msg_type": h.Type, "session": session, "username": "", "version": protocolVersion, "date": stamp(at),
+	})
+	return h
 }
 
 // drop ends messages that wait for their turn, as aborted.

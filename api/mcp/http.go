@@ -80,6 +80,10 @@ func (t *transport) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuseBody(w, err)
 		return
 	}
+	if bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("[")) {
+		refuse(w, http.StatusBadRequest, mcp.INVALID_REQUEST, "This server takes no JSON-RPC batches: send each message in a request of its own.")
+		return
+	}
 	var message head
 	_ = json.Unmarshal(body, &message) // mcp-go answers what cannot be parsed
 	if message.Method == methodCancelled {

@@ -122,17 +122,10 @@ func headline(j *wire.Job) string {
 
 // endOf says why a job did not complete.
 func endOf(j *wire.Job) string {
-	switch {
-	case j.Error != nil:
-		return j.Error.Message
-	case j.State == string(farm.JobTimedOut):
-		// A job is stopped soon after its timeout, so its run time in whole seconds is the timeout.
-		return fmt.Sprintf("It was stopped after its timeout of %d seconds; output and files until then are kept. timeout_seconds sets a longer timeout.", int(j.Timings.RunMS/1000))
-	case j.State == string(farm.JobCanceled):
-		return "It was canceled."
-	default:
+	if j.Error == nil {
 		return ""
 	}
+	return j.Error.Message
 }
 
 // tell writes the outcome into the text block.

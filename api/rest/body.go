@@ -87,6 +87,9 @@ func MediaType(c *gin.Context) (kind string, params map[string]string, err error
 }
 
 func wantJSON(c *gin.Context) error {
+	if coding := c.GetHeader("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		return Refusef(http.StatusUnsupportedMediaType, farm.CodeInvalid, "a JSON body must not have the Content-Encoding %s: send it as it is", farm.Shorten(coding))
+	}
 	kind, _, err := MediaType(c)
 	if err != nil {
 		return err

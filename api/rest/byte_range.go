@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"errors"
 	"strconv"
 	"strings"
 )
@@ -17,6 +18,9 @@ func ParseRange(header string) (ByteRange, bool) {
 	from, to, ok := strings.Cut(strings.TrimSpace(set), "-")
 	first, errFirst := strconv.ParseUint(from, 10, 63)
 	last, errLast := strconv.ParseUint(to, 10, 63)
+	if errors.Is(errLast, strconv.ErrRange) { // last is the largest number then: the range ends with the file
+		errLast = nil
+	}
 	switch {
 	case !ok:
 		return ByteRange{}, false

@@ -85,6 +85,16 @@ func WriteConditions(c *gin.Context) (match, noMatch string, err error) {
 	return match, noMatch, nil
 }
 
+// NoConditions refuses the conditions of a request that would not keep them.
+func NoConditions(c *gin.Context) error {
+	for _, name := range []string{"If-Match", "If-None-Match", "If-Unmodified-Since"} {
+		if c.Request.Header.Values(name) != nil {
+			return BadRequestf("%s is not supported here: only the content of a file below /fs/ is written on a condition", name)
+		}
+	}
+	return nil
+}
+
 // AsUnmet makes an error of a condition that did not hold 412; other errors stay as they are.
 func AsUnmet(err error) error {
 	if farm.CodeOf(err) == farm.CodeConflict && strings.HasPrefix(farm.MessageOf(err), farm.UnmetPrefix) {

@@ -25,6 +25,14 @@ const (
 // packedTypes are media types, or their beginnings, whose content is compressed already.
 var packedTypes = []string{"image/", "audio/", "video/", "font/", "application/zip", "application/gzip", "application/pdf", "application/vnd.openxmlformats"}
 
+// NoContentOf refuses a request that makes a directory and has a body, which would be lost.
+func NoContentOf(c *gin.Context) error {
+	if n, err := io.ReadFull(Body(c), make([]byte, 1)); n > 0 || err != nil && !errors.Is(err, io.EOF) {
+		return BadRequestf("a path that ends in a slash makes a directory, which has no content: send no body, or a path without the slash")
+	}
+	return nil
+}
+
 // Unpacked is the body of a request, unpacked if its Content-Encoding says that it is compressed, with its size; -1: unknown. Its reader bounds
 // what it reads: a short body may unpack to any size.
 func Unpacked(c *gin.Context) (io.Reader, int64, error) {

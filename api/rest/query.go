@@ -42,7 +42,7 @@ func Wait(c *gin.Context, standard, longest time.Duration) (time.Duration, error
 
 func seconds(text string, longest time.Duration) (time.Duration, error) {
 	n, err := strconv.ParseFloat(text, 64)
-	if err != nil && !errors.Is(err, strconv.ErrRange) || math.IsNaN(n) || n < 0 {
+	if err != nil && !errors.Is(err, strconv.ErrRange) || math.IsInf(n, 0) && err == nil || math.IsNaN(n) || n < 0 {
 		return 0, BadRequestf("wait must be a number of seconds from 0 to %g", longest.Seconds())
 	}
 	return time.Duration(min(n, longest.Seconds()) * float64(time.Second)), nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -34,7 +35,7 @@ func (s *Service) artifactRecord(ctx context.Context, tenant, id string) (*farm.
 }
 
 // DeleteArtifact removes an artifact: its object first, then its record, so that no object is left without a record. Links
-// to it, also those in results, no longer work.
+// to it no longer work, and its job no longer lists it.
 func (s *Service) DeleteArtifact(ctx context.Context, tenant, id string) error {
 	a, err := s.artifactRecord(ctx, tenant, id)
 	if err != nil {
@@ -54,15 +55,66 @@ func (s *Service) DeleteArtifact(ctx context.Context, tenant, id string) error {
 	return nil
 }
 
-// Artifacts lists artifacts, newest first.
-func (s *Service) Artifacts(ctx context.Context, tenant string, f store.ArtifactFilter, p store.Page) (wire.List[wire.Artifact], error) {
-	found, next, err := s.Store.Artifacts(ctx, tenant, f, p)
-	if err != nil {
-		return wire.List[wire.Artifact]{}, err
+// Artifacts lists artifacts, newest first; states are those of the jobs that made them, none: any.
+func (s *Service) Artifacts(ctx context.Context, tenant string, f store.ArtifactFilter, states []string, p store.Page) (wire.List[wire.Artifact], error) {
+	list := wire.List[wire.Artifact]{Items: []wire.Artifact{}}
+	if err := checkJobStates(states); err != nil {
+		return list, err
 	}
-	list := wire.List[wire.Artifact]{Items: make([]wire.Artifact, len(found)), NextCursor: wire.Cursor(next)}
-	for i, a := range found {
-		list.Items[i] = s.artifact(ctx, a)
+	found, next, err := s.Store.Artifacts(ctx, tenant, f, p)
+	if err == nil && len(states) > 0 {
+		found, err = s.ofJobsIn(ctx, tenant, states, found)
+	}
+	if err != nil {
+		return list, err
+	}
+	list.NextCursor = wire.Cursor(next)
+	for _, a := range found {
+		list.Items = append(list.Items, s.artifact(ctx, a))
 	}
 	return list, nil
+}
+
+// ofJobsIn picks the artifacts whose jobs are in one of the states.
+func (s *Service) ofJobsIn(ctx context.Context, tenant string, states []string, found []*farm.Artifact) ([]*farm.Artifact, error) {
+	jobs := make([]string, len(found))
+	for i, a := range found {
+		jobs[i] = a.JobID
+	}
+	are, err := s.Store.JobStates(ctx, tenant, jobs)
+	return slices.DeleteFunc(found, func(a *farm.Artifact) bool { return !slices.Contains(states, string(are[a.JobID])) }), err
+}
+
+// remaining is the result of a job without artifacts that were deleted or have expired, and a note that says how many. Values that were stored
+// as such an artifact keep its id. The result itself does not change. Nil: there is none.
+func (s *Service) remaining(ctx context.Context, j *farm.Job) *farm.Result {
+	if j.Result == nil || !j.ArtifactsGone {
+		return j.Result
+	}
+	list, err := s.Store.ArtifactsOfJob(ctx, j.Ref())
+	if err != nil {
+		s.Logger.WarnContext(ctx, "artifacts of a job are not known", slog.String("job_id", j.ID), slog.Any("error", err))
+		return j.Result
+	}
+	left := make(map[string]bool, len(list))
+	for i := range list {
+		left[list[i].ID] = true
+	}
+	gone := func(a farm.Artifact) bool { return !left[a.ID] }
+	r := *j.Result
+	r.Artifacts = slices.DeleteFunc(slices.Clone(r.Artifacts), gone)
+	if n := len(j.Result.Artifacts) - len(r.Artifacts); n > 0 {
+		r.Notes = append(slices.Clone(r.Notes), fmt.Sprintf("Artifacts that were deleted or have expired, and are not listed: %d.", n))
+	}
+	if r.Execute != nil {
+		e := *r.Execute
+		e.Rich = slices.Clone(e.Rich)
+		for i := range e.Rich {
+			if a := e.Rich[i].Artifact; a != nil && gone(*a) {
+				e.Rich[i].Artifact = &farm.Artifact{ID: a.ID} // without a key it has no link
+			}
+		}
+		r.Execute = &e
+	}
+	return &r
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/strict"
@@ -132,10 +133,17 @@ func (s *Service) entry(ctx context.Context, c Call, raw json.RawMessage) (Outco
 	if err != nil {
 		return Outcome{}, err
 	}
-	if head.SandboxID != "" && (head.Kind == "create" || head.Kind == "run") {
-		return Outcome{}, farm.Invalidf("sandbox_id cannot be given for the kind %s, which makes a sandbox", head.Kind)
+	kind := farm.JobKind(head.Kind)
+	makes := kind == farm.KindCreate || kind == farm.KindRun
+	switch {
+	case !slices.Contains(BatchKinds(), kind):
+		return Outcome{}, farm.Invalidf("kind %q cannot be in a batch; it is one of %s", farm.Shorten(head.Kind), listed(BatchKinds()))
+	case makes && head.SandboxID != "":
+		return Outcome{}, farm.Invalidf("sandbox_id cannot be given for the kind %s, which makes a sandbox", kind)
+	case !makes && head.SandboxID == "":
+		return Outcome{}, &strict.Error{Fields: []farm.FieldError{{Pointer: "/sandbox_id", Detail: "sandbox_id is missing: a job of the kind " + head.Kind + " needs it"}}}
 	}
-	switch kind := farm.JobKind(head.Kind); kind {
+	switch kind {
 	case farm.KindCreate:
 		return with(c, rest, func(c Call, r wire.CreateRequest) (Outcome, error) { return s.CreateSandbox(ctx, c, r) })
 	case farm.KindRun:
@@ -150,15 +158,13 @@ func (s *Service) entry(ctx context.Context, c Call, raw json.RawMessage) (Outco
 		return with(c, rest, func(c Call, r wire.ControlRequest) (Outcome, error) {
 			return s.Control(ctx, c, kind, head.SandboxID, r)
 		})
-	case farm.KindClose:
+	default: // close
 		return with(c, rest, func(c Call, _ struct{}) (Outcome, error) {
 			if err := c.problems().err(); err != nil {
 				return Outcome{}, err
 			}
 			return s.CloseSandbox(ctx, c, head.SandboxID)
 		})
-	default:
-		return Outcome{}, farm.Invalidf("kind %q cannot be in a batch; it is one of create, execute, command, run, install, interrupt, restart, close", farm.Shorten(head.Kind))
 	}
 }
 

@@ -67,7 +67,7 @@ func (c Call) idempotency(extra ...string) (*store.Idempotency, error) {
 
 // submit submits a job and waits for it as long as the call says. The watch starts before the job, so the end of the job
 // is never missed. A job that creates a sandbox claims a member of the warm pool if one fits; nothing can fail between
-// the claim and the acceptance.
+// the claim and the acceptance. If the wait fails, the outcome beside the error has the accepted job.
 func (s *Service) submit(ctx context.Context, c Call, a store.Accept) (Outcome, error) {
 	var watch *store.Watch
 	if c.Wait > 0 {
@@ -114,9 +114,11 @@ func (s *Service) submit(ctx context.Context, c Call, a store.Accept) (Outcome, 
 			}
 			watch.OnlyEnd()
 		}
-		if job, err = s.await(ctx, watch, job, c.Wait, accepted.Existing); err != nil {
-			return Outcome{}, err
+		ended, err := s.await(ctx, watch, job, c.Wait, accepted.Existing)
+		if err != nil {
+			return Outcome{Job: s.job(ctx, job), record: job}, err
 		}
+		job = ended
 	}
 	return s.outcome(ctx, job, accepted.Sandbox)
 }

@@ -32,7 +32,7 @@ func (c *charge) expect(ctx context.Context, size int64) error {
 	return c.reserve(ctx, c.used+size)
 }
 
-// take counts bytes that have come. Beyond what is reserved it reserves a step more or, near the quota, less.
+// take counts bytes that have arrived. Beyond what is reserved it reserves a step more or, near the quota, less.
 func (c *charge) take(ctx context.Context, n int) error {
 	c.used += int64(n)
 	if c.used <= c.reserved {

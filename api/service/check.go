@@ -107,10 +107,14 @@ func (s *Service) ttl(p *problems, given *int) int {
 
 // idle is like ttl, but 0 switches the limit off.
 func (s *Service) idle(p *problems, given *int) int {
-	if given != nil && *given == 0 {
-		return 0
+	low, high := s.limits.IdleMinSeconds, s.limits.TTLMaxSeconds
+	switch {
+	case given == nil:
+		return s.limits.IdleDefaultSeconds
+	case *given != 0 && (*given < low || *given > high):
+		p.addf("/idle_seconds", "idle_seconds is %d; it must be 0 (never) or from %d to %d", *given, low, high)
 	}
-	return between(p, "/idle_seconds", given, s.limits.IdleDefaultSeconds, s.limits.IdleMinSeconds, s.limits.TTLMaxSeconds)
+	return *given
 }
 
 func (s *Service) resources(p *problems, r *wire.ResourcesRequest) farm.Resources {

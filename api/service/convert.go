@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"maps"
 	"math"
@@ -44,7 +45,7 @@ func sandboxOf(b *farm.Sandbox) wire.Sandbox {
 	out := wire.Sandbox{
 		ID: b.ID, Name: b.Spec.Name, State: string(b.State), Reason: b.Reason, Image: b.Spec.Image,
 		Network: string(b.Spec.Network), Runtime: cmp.Or(b.Runtime, b.Spec.Runtime), Resources: wire.Resources(b.Spec.Resources), Labels: b.Spec.Labels,
-		EnvNames:  slices.Sorted(maps.Keys(b.Spec.Env)),
+		Generation: max(b.Generation, 1), EnvNames: slices.Sorted(maps.Keys(b.Spec.Env)),
 		CreatedAt: b.CreatedAt.UTC(), ExpiresAt: b.ExpiresAt.UTC(), LastUsedAt: b.LastUsedAt.UTC(), ClosedAt: instant(b.ClosedAt),
 		TTLSeconds: b.Spec.TTLSeconds, IdleSeconds: b.Spec.IdleSeconds, OnIdle: cmp.Or(string(b.Spec.OnIdle), onIdleClose),
 	}
@@ -71,13 +72,28 @@ func (s *Service) job(ctx context.Context, j *farm.Job) wire.Job {
 		Timings: wire.Timings(j.Timings), Request: jobSpec(j), Result: s.result(ctx, j),
 		Links: wire.Links{Self: "/v1/jobs/" + j.ID, Events: "/v1/jobs/" + j.ID + "/events", Cancel: "/v1/jobs/" + j.ID, Request: "/v1/jobs/" + j.ID + "/request"},
 	}
-	if j.Error != nil {
-		out.Error = &wire.JobError{Code: string(j.Error.Code), Message: j.Error.Message}
-	}
+	out.Error = jobError(j)
 	if j.State == farm.JobQueued {
 		out.Position, out.EstimateSeconds = s.place(ctx, j)
 	}
 	return out
+}
+
+// jobError says why a job did not complete; nil: it did, or it has not ended.
+func jobError(j *farm.Job) *wire.JobError {
+	switch {
+	case j.Error != nil:
+		return &wire.JobError{Code: string(j.Error.Code), Message: j.Error.Message}
+	case j.State == farm.JobTimedOut:
+		// A job is stopped soon after its timeout, so its run time in whole seconds is the timeout.
+		return &wire.JobError{Code: string(farm.CodeConflict), Message: fmt.Sprintf("It was stopped after its timeout of %d seconds; output and files until then are kept. timeout_seconds sets a longer timeout.", int(j.Timings.RunMS/1000))}
+	case j.State == farm.JobCanceled && j.StartedAt.IsZero():
+		return &wire.JobError{Code: string(farm.CodeConflict), Message: "It was canceled before it began."}
+	case j.State == farm.JobCanceled:
+		return &wire.JobError{Code: string(farm.CodeConflict), Message: "It was canceled; output and files until then are kept."}
+	default:
+		return nil
+	}
 }
 
 // place is the position of a queued job: in its queue if it has one there, or else in the FIFO of its sandbox.
@@ -100,7 +116,7 @@ func (s *Service) place(ctx context.Context, j *farm.Job) (position int, estimat
 }
 
 func (s *Service) result(ctx context.Context, j *farm.Job) *wire.Result {
-	r := j.Result
+	r := s.remaining(ctx, j)
 	switch {
 	case r == nil:
 		return nil
@@ -166,7 +182,10 @@ func outcomesOf(list []farm.PackageOutcome) []wire.InstalledOne {
 func (s *Service) rich(ctx context.Context, r farm.RichResult) wire.Rich {
 	out := wire.Rich{Display: r.Display, Mime: r.Mime, Data: r.Data, DisplayID: r.DisplayID, Metadata: r.Metadata, Result: r.Result}
 	if r.Artifact != nil {
-		out.ArtifactID, out.URL = r.Artifact.ID, s.link(ctx, r.Artifact)
+		out.ArtifactID = r.Artifact.ID
+		if r.Artifact.Key != "" {
+			out.URL = s.link(ctx, r.Artifact)
+		}
 	}
 	return out
 }

@@ -68,6 +68,22 @@ func stockOf(pool []farm.PoolStock) []wire.PoolStock {
 
 // Queues lists the queues. A queue that a worker serves for new sandboxes is listed even before its first job.
 func (s *Service) Queues(ctx context.Context) (wire.Items[wire.Queue], error) {
+	list, err := s.queues(ctx)
+	if err != nil {
+		return list, err
+	}
+	rates, err := s.rates(ctx)
+	if err != nil {
+		return wire.Items[wire.Queue]{}, err
+	}
+	for i := range list.Items {
+		list.Items[i].EndedPerMinute = rates[list.Items[i].Name]
+	}
+	return list, nil
+}
+
+// queues lists the queues without their rates.
+func (s *Service) queues(ctx context.Context) (wire.Items[wire.Queue], error) {
 	depths, err := s.Deps.Queues.Depths(ctx)
 	if err != nil {
 		return wire.Items[wire.Queue]{}, fmt.Errorf("read queues: %w", err)
@@ -82,14 +98,10 @@ func (s *Service) Queues(ctx context.Context) (wire.Items[wire.Queue], error) {
 			depths = append(depths, farm.QueueDepth{Name: name})
 		}
 	}
-	rates, err := s.rates(ctx)
-	if err != nil {
-		return wire.Items[wire.Queue]{}, err
-	}
 	list := wire.Items[wire.Queue]{Items: make([]wire.Queue, len(depths))}
 	for i, d := range depths {
 		list.Items[i] = wire.Queue{
-			Name: d.Name, Depth: d.Depth, Running: d.Running, OldestSeconds: d.OldestSeconds, EndedPerMinute: rates[d.Name],
+			Name: d.Name, Depth: d.Depth, Running: d.Running, OldestSeconds: d.OldestSeconds,
 			GPUs: devices[d.Name].all, GPUsLeased: devices[d.Name].leased,
 		}
 	}

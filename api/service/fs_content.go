@@ -15,9 +15,10 @@ import (
 
 // FSContent is content of a sandbox that is read piece by piece: what lies in buffers on the way to a slow caller is a piece at most.
 type FSContent struct {
-	Entry wire.FSEntry // of a file
-	next  func() (*live.Piece, error)
-	piece *live.Piece
+	Entry   wire.FSEntry // of a file
+	LeftOut int          // of a directory: how many files and directories could not be packed, as far as it was read
+	next    func() (*live.Piece, error)
+	piece   *live.Piece
 }
 
 // Read reads. io.EOF: all of it was read.
@@ -98,7 +99,8 @@ func (s *Service) PackFS(ctx context.Context, tenant, id, path string) (*FSConte
 		return nil, err
 	}
 	next, ended := head.Next, false
-	return &FSContent{piece: first, next: func() (*live.Piece, error) {
+	f := &FSContent{piece: first, LeftOut: max(head.LeftOut, 0)}
+	f.next = func() (*live.Piece, error) {
 		switch {
 		case ended:
 			return nil, io.EOF
@@ -115,8 +117,10 @@ func (s *Service) PackFS(ctx context.Context, tenant, id, path string) (*FSConte
 			return nil, err
 		}
 		next = head.Next
+		f.LeftOut += max(head.LeftOut, 0)
 		return piece, nil
-	}}, nil
+	}
+	return f, nil
 }
 
 // endOfTar is what ends a tar.

@@ -2,6 +2,8 @@ package service
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
@@ -69,15 +71,15 @@ type JobQuery struct {
 func (s *Service) Jobs(ctx context.Context, tenant string, q JobQuery) (wire.List[wire.Job], error) {
 	list := wire.List[wire.Job]{Items: []wire.Job{}}
 	f := store.JobFilter{JobID: q.JobID, SandboxID: q.SandboxID, Created: q.Created}
+	if err := checkJobStates(q.States); err != nil {
+		return list, err
+	}
 	for _, state := range q.States {
-		if !farm.JobState(state).Valid() {
-			return list, farm.Invalidf("state %q is not known; states are %v", farm.Shorten(state), farm.JobStates())
-		}
 		f.States = append(f.States, farm.JobState(state))
 	}
 	for _, kind := range q.Kinds {
-		if !knownKind(farm.JobKind(kind)) {
-			return list, farm.Invalidf("kind %q is not known", farm.Shorten(kind))
+		if !slices.Contains(farm.JobKinds(), farm.JobKind(kind)) {
+			return list, farm.Invalidf("kind %q is not known; it is one of %s", farm.Shorten(kind), listed(farm.JobKinds()))
 		}
 		f.Kinds = append(f.Kinds, farm.JobKind(kind))
 	}
@@ -92,12 +94,20 @@ func (s *Service) Jobs(ctx context.Context, tenant string, q JobQuery) (wire.Lis
 	return list, nil
 }
 
-func knownKind(k farm.JobKind) bool {
-	switch k {
-	case farm.KindCreate, farm.KindExecute, farm.KindCommand, farm.KindInstall, farm.KindFile, farm.KindRun, farm.KindClose,
-		farm.KindInterrupt, farm.KindRestart, farm.KindHibernate, farm.KindResume:
-		return true
-	default:
-		return false
+func checkJobStates(states []string) error {
+	for _, state := range states {
+		if !farm.JobState(state).Valid() {
+			return farm.Invalidf("state %q is not known; it is one of %s", farm.Shorten(state), listed(farm.JobStates()))
+		}
 	}
+	return nil
+}
+
+// listed names values for a sentence.
+func listed[T ~string](values []T) string {
+	names := make([]string, len(values))
+	for i, v := range values {
+		names[i] = string(v)
+	}
+	return strings.Join(names, ", ")
 }

@@ -42,15 +42,18 @@ func (s *Service) CreateKey(ctx context.Context, c Call, r wire.KeyRequest) (wir
 	if len(scopes) == 0 {
 		scopes = []farm.Scope{farm.ScopeRun}
 	}
-	if r.ExpiresSeconds < 0 || r.ExpiresSeconds > farm.MaxKeySeconds {
-		p.addf("/expires_seconds", "expires_seconds is %d; it must be from 0 (never) to %d", r.ExpiresSeconds, farm.MaxKeySeconds)
+	if r.Scopes != nil && len(r.Scopes) == 0 {
+		p.addf("/scopes", "scopes is empty: name at least one, or leave it out for run")
+	}
+	if life := r.ExpiresSeconds; life != nil && (*life < 1 || *life > farm.MaxKeySeconds) {
+		p.addf("/expires_seconds", "expires_seconds is %d; it must be from 1 to %d, or be left out for a key that never expires", *life, farm.MaxKeySeconds)
 	}
 	if err := p.err(); err != nil {
 		return wire.NewKey{}, err
 	}
 	key := farm.Key{ID: farm.NewID(farm.KeyPrefix), Tenant: r.Tenant, Name: r.Name, Scopes: scopes, CreatedAt: s.Now().UTC()}
-	if r.ExpiresSeconds > 0 {
-		key.ExpiresAt = key.CreatedAt.Add(time.Duration(r.ExpiresSeconds) * time.Second)
+	if r.ExpiresSeconds != nil {
+		key.ExpiresAt = key.CreatedAt.Add(time.Duration(*r.ExpiresSeconds) * time.Second)
 	}
 	secret := NewSecret()
 	if err := s.Store.CreateKey(ctx, sha256.Sum256([]byte(secret)), key); err != nil {

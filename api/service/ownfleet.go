@@ -39,7 +39,7 @@ func (s *Service) OwnWorkers(ctx context.Context, tenant string) (wire.Items[wir
 
 // OwnQueues lists the queues with what a tenant itself has in them, without the queues of nodes where it has nothing.
 func (s *Service) OwnQueues(ctx context.Context, tenant string) (wire.Items[wire.Queue], error) {
-	list, err := s.Queues(ctx)
+	list, err := s.queues(ctx)
 	if err != nil {
 		return list, err
 	}
@@ -79,7 +79,7 @@ func (s *Service) OwnQueues(ctx context.Context, tenant string) (wire.Items[wire
 	})
 	for i := range list.Items {
 		q, has := &list.Items[i], own[list.Items[i].Name]
-		q.Depth, q.Running, q.OldestSeconds, q.EndedPerMinute = has.Depth, has.Running, has.OldestSeconds, 0
+		q.Depth, q.Running, q.OldestSeconds = has.Depth, has.Running, has.OldestSeconds
 	}
 	return list, nil
 }

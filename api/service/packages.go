@@ -64,7 +64,7 @@ func (s *Service) checkPackages(p *problems, r *farm.InstallRequest) []string {
 		}
 		name, ok := farm.RequirementName(r.Manager, requirement)
 		if !ok {
-			p.addf(pointer, "packages[%d] is %q: give a name, with a version if wanted, such as numpy or pandas>=2; options, paths and addresses are not taken", i, farm.Shorten(requirement))
+			p.addf(pointer, "packages[%d] is %q: give a name, with a version if wanted, such as numpy or pandas>=2; options, paths, addresses and markers (; python_version …) are not taken", i, farm.Shorten(requirement))
 			continue
 		}
 		names = append(names, packageKey(r.Manager, name))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"strconv"
 	"sync"
 	"time"
 
@@ -28,26 +27,17 @@ type Port struct {
 	memory *budget.Budget
 }
 
-// portNumber reads the number of a port: digits without a sign or a leading zero.
-func portNumber(text string) (int, error) {
-	n, err := strconv.ParseUint(text, 10, 16)
-	if err != nil || n == 0 || strconv.FormatUint(n, 10) != text {
-		return 0, farm.Invalidf("%q is not a port: it is a number from 1 to 65535", farm.Shorten(text))
-	}
-	return int(n), nil //nolint:gosec // it has 16 bits
-}
-
 // Port finds a port of a sandbox. Whether anything listens there is known when it is dialled.
 func (s *Service) Port(ctx context.Context, tenant, id, number string) (*Port, error) {
 	box, a, err := s.reach(ctx, tenant, id)
 	if err != nil {
 		return nil, err
 	}
-	n, err := portNumber(number)
+	n, err := farm.ParsePort(number)
 	if err != nil {
 		return nil, err
 	}
-	return &Port{Key: fmt.Sprintf("%s.%d.%d", box.ID, box.Generation, n), Number: n, tenant: tenant, agent: a, memory: s.Memory}, nil
+	return &Port{Key: fmt.Sprintf("%s.%d.%d", box.ID, box.Generation, n), Number: int(n), tenant: tenant, agent: a, memory: s.Memory}, nil
 }
 
 // Ports lists the ports on which programs of a sandbox listen.
@@ -84,8 +74,12 @@ func (s *Service) CheckLink(ctx context.Context, c Call, id string, r wire.PortL
 		return 0, err
 	}
 	box, err := s.sandbox(ctx, c.Tenant, id)
-	if err == nil && box.State.Final() {
+	switch {
+	case err != nil:
+	case box.State.Final():
 		err = farm.Conflictf("Sandbox %s is %s.", box.ID, box.State)
+	case r.Port == farm.EgressPort && box.Spec.Network != farm.NetworkNone:
+		err = farm.ErrOwnPort(farm.EgressPort)
 	}
 	return time.Duration(seconds) * time.Second, err
 }

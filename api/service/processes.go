@@ -46,7 +46,8 @@ func (s *Service) SandboxUse(ctx context.Context, tenant, sandboxID string) (far
 	return a.Use(ctx)
 }
 
-// StartProcess starts a process beside the sandbox's jobs. Of the call it uses only the tenant, the problems of the body, and Awaited.
+// StartProcess starts a process beside the sandbox's jobs; a call with the idempotency key of an earlier one gets the process of that one, as long
+// as the sandbox lists it. Of the call it does not use Wait.
 func (s *Service) StartProcess(ctx context.Context, c Call, sandboxID string, r wire.ProcessRequest) (wire.Process, error) {
 	p := c.problems()
 	spec := s.processSpec(p, r)
@@ -54,11 +55,19 @@ func (s *Service) StartProcess(ctx context.Context, c Call, sandboxID string, r 
 	if err := p.err(); err != nil {
 		return wire.Process{}, err
 	}
+	idem, err := c.idempotency()
+	if err != nil {
+		return wire.Process{}, err
+	}
 	a, err := s.agent(ctx, c.Tenant, sandboxID)
 	if err != nil {
 		return wire.Process{}, err
 	}
-	made, err := a.StartProcess(ctx, farm.NewID(farm.ProcessPrefix), spec)
+	id := farm.NewID(farm.ProcessPrefix)
+	if idem != nil {
+		id, spec.Fingerprint = farm.DerivedID(farm.ProcessPrefix, sandboxID, idem.Key), idem.Fingerprint
+	}
+	made, err := a.StartProcess(ctx, id, spec)
 	return processOf(made), err
 }
 

@@ -108,7 +108,7 @@ func (s *Service) Sandboxes(ctx context.Context, tenant string, q SandboxQuery) 
 	f := store.SandboxFilter{Name: q.Name, Labels: q.Labels, Created: q.Created}
 	for _, state := range q.States {
 		if !slices.Contains(farm.SandboxStates(), farm.SandboxState(state)) {
-			return wire.List[wire.Sandbox]{}, farm.Invalidf("state %q is not known; states are %v", farm.Shorten(state), farm.SandboxStates())
+			return wire.List[wire.Sandbox]{}, farm.Invalidf("state %q is not known; it is one of %s", farm.Shorten(state), listed(farm.SandboxStates()))
 		}
 		f.States = append(f.States, farm.SandboxState(state))
 	}

@@ -57,6 +57,8 @@ type Sandboxes interface {
 type Artifacts interface {
 	Artifact(ctx context.Context, ref farm.Ref) (*farm.Artifact, error)
 	Artifacts(ctx context.Context, tenant string, f store.ArtifactFilter, p store.Page) ([]*farm.Artifact, string, error)
+	ArtifactsOfJob(ctx context.Context, job farm.Ref) ([]farm.Artifact, error)
+	JobStates(ctx context.Context, tenant string, ids []string) (map[string]farm.JobState, error)
 	DeleteArtifacts(ctx context.Context, artifacts []farm.Artifact) (int, error)
 }
 
@@ -74,6 +76,12 @@ type Fleet interface {
 	Ping(ctx context.Context) error
 }
 
+// Waiting reads what GET /v1/scale needs beside the workers.
+type Waiting interface {
+	WaitingCreates(ctx context.Context, queue string, before time.Time, most int) (store.WaitingCreates, error)
+	CountOpenOn(ctx context.Context, nodes ...string) (map[string]int, error)
+}
+
 // Pool claims members of the warm pool.
 type Pool interface {
 	ClaimMember(ctx context.Context, c store.MemberClaim) (*store.Member, error)
@@ -87,6 +95,7 @@ type Store interface {
 	Artifacts
 	Packages
 	Fleet
+	Waiting
 	Pool
 	Drains
 	Keys
@@ -177,6 +186,7 @@ type Service struct {
 	options  Options
 	images   offered
 	nodes    nodes
+	needs    needs
 	lists    tenantLists
 	draining chan struct{}
 	drain    sync.Once

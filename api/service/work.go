@@ -19,7 +19,7 @@ const runSpare = 3600
 // pythonLanguage is the default language.
 const pythonLanguage = "python"
 
-// Execute runs code in a sandbox.
+// Execute runs code in a sandbox. If the wait fails, the outcome beside the error has the job that was accepted; its ID is empty otherwise.
 func (s *Service) Execute(ctx context.Context, c Call, sandboxID string, r wire.ExecuteRequest) (Outcome, error) {
 	idem, err := c.idempotency()
 	if err != nil {

@@ -37,3 +37,7 @@ type Files struct {
 type Link struct {
 	URL string `json:"url" doc:"presigned link; it expires"`
 }
+
+// LeftOutTrailer is the HTTP trailer of a directory that is read as a tar or a zip: how many files and directories are not in it, since they
+// cannot be read, are neither files, directories nor symbolic links, or have a name that is not UTF-8 or too long.
+const LeftOutTrailer = "Sandfarm-Left-Out"

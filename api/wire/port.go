@@ -21,6 +21,11 @@ type PortLinkRequest struct {
 	ExpiresSeconds *int `json:"expires_seconds,omitempty" doc:"how long the link works, 1 to 604800; default 3600"`
 }
 
+// ThisPortLinkRequest is the body of POST /v1/sandboxes/{id}/ports/{port}/link, which may be left out.
+type ThisPortLinkRequest struct {
+	ExpiresSeconds *int `json:"expires_seconds,omitempty" doc:"how long the link works, 1 to 604800; default 3600"`
+}
+
 // PortLink is an address of a port that needs no key.
 type PortLink struct {
 	URL       string    `json:"url" doc:"address that leads to the port, for whoever has it"`

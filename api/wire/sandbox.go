@@ -14,6 +14,7 @@ type Sandbox struct {
 	Secrets     []string          `json:"secrets" doc:"names of its secrets, which the proxy adds to requests; values are never shown"`
 	Resources   Resources         `json:"resources" doc:"what it may use"`
 	Runtime     string            `json:"runtime" doc:"OCI runtime of its container, such as runc or runsc (gVisor); empty until a worker has begun to start it, unless one was asked for"`
+	Generation  int               `json:"generation" doc:"1 at first; rises each time that its creation begins anew, so what an older one writes is refused"`
 	GPU         *GPU              `json:"gpu" doc:"its devices; null: none"`
 	Labels      map[string]string `json:"labels" doc:"the caller's labels"`
 	EnvNames    []string          `json:"env_names" doc:"names of its environment variables"`

@@ -261,7 +261,14 @@ func (f *farmProcess) notebookDeaths(t *testing.T) {
 	n.cell("import threading, os\nthreading.Timer(0.1, lambda: os._exit(1)).start()")
 	for m := n.read(); m.Content["execution_state"] != "restarting"; m = n.read() {
 	}
+	for m := n.read(); m.Content["execution_state"] != "starting"; m = n.read() {
+	}
 	n.post("/restart", http.StatusOK)
+	for m := n.read(); m.Content["execution_state"] != "starting"; m = n.read() {
+		if m.Content["execution_state"] == "restarting" { // clients take that for a crash
+			t.Errorf("the restart that was asked for was told as %+v", m)
+		}
+	}
 	if got := n.cell("print('once more')"); types(got) != "execute_input stream execute_reply" {
 		t.Errorf("after a restart: %s", types(got))
 	}

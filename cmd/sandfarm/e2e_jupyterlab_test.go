@@ -130,7 +130,8 @@ func (l *lab) open(name string, cells ...string) {
 	must(l.t, os.WriteFile(filepath.Join(l.dir, name+".ipynb"), text, 0o600))
 	l.do(chromedp.Navigate(l.url + "/lab/workspaces/" + name + "/tree/" + name + ".ipynb"))
 	l.holds(`window.jupyterapp && document.querySelectorAll(".jp-Notebook .jp-CodeCell").length === ` + string(rune('0'+len(cells))))
-	l.holds(`document.querySelector(".jp-Notebook-ExecutionIndicator")?.dataset.status === "idle"`) // without a kernel JupyterLab runs nothing
+	// Without a kernel JupyterLab runs nothing. Its indicator shows idle before there is one.
+	l.holds(`[...jupyterapp.shell.widgets("main")].some(w => w.sessionContext?.session?.kernel?.status === "idle")`)
 	l.do(chromedp.Evaluate(`void jupyterapp.commands.execute("notebook:run-all-cells")`, nil))
 }
 

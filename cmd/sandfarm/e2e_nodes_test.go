@@ -56,6 +56,25 @@ func newNodesFarm(t *testing.T) *nodesFarm {
 	return f
 }
 
+// awaitScale waits until the farm says of its nodes what ok wants: the answer is as of the last heartbeats.
+func (f *nodesFarm) awaitScale(what string, ok func(wire.NodeNeed) bool) {
+	f.t.Helper()
+	var last []wire.NodeNeed
+	defer func() {
+		if f.t.Failed() {
+			f.t.Logf("the farm says last that it needs %+v", last)
+		}
+	}()
+	until(f.t.Context(), f.t, what, time.Minute, func() bool {
+		found, err := f.Scale(f.t.Context())
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		last = found
+		return len(found) == 1 && found[0].Kind == "cpu" && ok(found[0])
+	})
+}
+
 // onSecond reports whether a sandbox's container is in the second engine; it must be in exactly one.
 func (f *nodesFarm) onSecond(sandbox string) bool {
 	f.t.Helper()
@@ -146,6 +165,9 @@ func TestTwoNodes(t *testing.T) {
 		}
 		return true
 	})
+	f.awaitScale("three small ones fit into one more node", func(n wire.NodeNeed) bool {
+		return n.Nodes == 2 && n.Wanted == 3 && n.Waiting == 3 && n.Placeable == 0 && n.IdleNodes == 0 && n.OldestSeconds >= 5 && n.Asked.MemoryMB == 3*smallMB
+	})
 	if r := f.ask("POST", "/v1/sandboxes", `{"resources":{"memory_mb":2048}}`); r.status != http.StatusUnprocessableEntity || !strings.Contains(r.detail, "larger than any node: the largest has") {
 		t.Errorf("a sandbox larger than any node: %d %s", r.status, r.detail)
 	}
@@ -163,6 +185,8 @@ func TestTwoNodes(t *testing.T) {
 	if job, err = f.Wait(t.Context(), waiting[1].ID); err != nil || job.State != "completed" || f.onSecond(job.SandboxID) {
 		t.Errorf("the second that waits: %v %+v", err, job)
 	}
+
+	f.awaitScale("nothing waits any more", func(n wire.NodeNeed) bool { return n.Nodes == 2 && n.Wanted == 2 && n.Waiting == 0 })
 
 	f.second.Kill()
 	died := time.Now()

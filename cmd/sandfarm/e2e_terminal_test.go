@@ -132,7 +132,7 @@ func TestTerminals(t *testing.T) {
 	}
 	box := made.Sandbox.ID
 	for name, test := range map[string]func(*testing.T, *farmProcess, string){
-		"Shell": shellOnATerminal, "Leave": leaveAndComeBack, "Exec": execOnATerminal, "Pipes": execOnPipes, "Restarts": execStartedAgain, "Site": aSiteInASandbox, "Killed": killedClient,
+		"Shell": shellOnATerminal, "Leave": leaveAndComeBack, "Exec": execOnATerminal, "FullScreen": fullScreen, "Pipes": execOnPipes, "Restarts": execStartedAgain, "Site": aSiteInASandbox, "Killed": killedClient,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -203,6 +203,22 @@ func execOnATerminal(t *testing.T, f *farmProcess, box string) {
 	p.sees("42\r\n")
 	p.types("import sys; sys.exit(5)\r")
 	if code := p.leaves(before); code != 5 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// A program that draws the whole screen has the keyboard to itself, and leaves the terminal as it was.
+func fullScreen(t *testing.T, f *farmProcess, box string) {
+	p := f.sitDown("sandbox", "exec", "-it", box, "--", "top")
+	before := p.mode()
+	p.sees("load average")
+	p.sees("COMMAND")
+	p.types("h")
+	p.sees("Help for Interactive Commands")
+	p.types("q")
+	p.sees("load average")
+	p.types("q")
+	if code := p.leaves(before); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 }

@@ -18,13 +18,14 @@ func TestOnlyTheEndOfTheTimeIsRepeated(t *testing.T) {
 		says  string // what a run that fails prints
 		runs  int
 		ok    bool
+		shows bool // what a run that fails prints is shown
 	}{
-		"Passes":        {0, "", 1, true},
-		"EndOfTime":     {2, timeout, 3, true},
-		"AlwaysEnds":    {9, timeout, 3, false},
-		"FailingInput":  {1, input, 1, false},
-		"InputAtTheEnd": {1, timeout + input, 1, false},
-		"DoesNotBuild":  {1, "FAIL p [build failed]\n", 1, false},
+		"Passes":        {0, "", 1, true, false},
+		"EndOfTime":     {2, timeout, 3, true, false},
+		"AlwaysEnds":    {9, timeout, 3, false, true},
+		"FailingInput":  {1, input, 1, false, true},
+		"InputAtTheEnd": {1, timeout + input, 1, false, true},
+		"DoesNotBuild":  {1, "FAIL p [build failed]\n", 1, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -44,6 +45,9 @@ exit 1
 			out, err := script.CombinedOutput()
 			if (err == nil) != c.ok {
 				t.Errorf("%v: %s", err, out)
+			}
+			if shows := c.says != "" && strings.Contains(string(out), c.says); shows != c.shows {
+				t.Errorf("it shows %q, want its output: %v", out, c.shows)
 			}
 			text, err := os.ReadFile(calls)
 			if err != nil {

@@ -44,13 +44,14 @@ type summary struct {
 	failed  []test
 	skipped []test
 	open    map[string]bool // packages that have started and not ended
+	running map[test]bool   // tests that have started and not ended
 	other   []string        // lines that are not events
 }
 
 func newSummary(out io.Writer) *summary {
 	return &summary{
 		out: out, outputs: map[test]*strings.Builder{}, passed: map[string]int{}, seconds: map[test]float64{},
-		open: map[string]bool{},
+		open: map[string]bool{}, running: map[test]bool{},
 	}
 }
 
@@ -81,6 +82,8 @@ func (s *summary) line(line string) {
 	switch e.Action {
 	case "start":
 		s.open[t.pkg] = true
+	case "run":
+		s.running[t] = true
 	case "output":
 		s.keep(t, e.Output)
 	case "build-output":
@@ -100,6 +103,9 @@ func (s *summary) line(line string) {
 			s.skipped = append(s.skipped, t)
 		}
 	case "fail":
+		if t.name == "" {
+			s.failUnended(t.pkg)
+		}
 		s.end(t)
 		s.failed = append(s.failed, t)
 		s.seconds[t] = e.Elapsed
@@ -110,6 +116,18 @@ func (s *summary) line(line string) {
 func (s *summary) end(t test) {
 	if t.name == "" {
 		delete(s.open, t.pkg)
+	} else {
+		delete(s.running, t)
+	}
+}
+
+// failUnended counts the tests of a package as failed that it ended without: at the time limit go test attributes its stacks to one of them.
+func (s *summary) failUnended(pkg string) {
+	for _, t := range slices.SortedFunc(maps.Keys(s.running), func(a, b test) int { return cmp.Compare(a.name, b.name) }) {
+		if t.pkg == pkg {
+			s.failed = append(s.failed, t)
+			delete(s.running, t)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ const (
 	skipC   = `{"Action":"output","Package":"p","Test":"TestC","Output":"    c_test.go:9: no server\n"}` + "\n" + `{"Action":"skip","Package":"p","Test":"TestC"}` + "\n"
 	passPkg = `{"Action":"pass","Package":"p","Elapsed":7.5}` + "\n"
 	failPkg = `{"Action":"output","Package":"p","Output":"panic: outside a test\n"}` + "\n" + `{"Action":"fail","Package":"p","Elapsed":1}` + "\n"
+	hangs   = `{"Action":"run","Package":"p","Test":"TestD"}` + "\n" + `{"Action":"output","Package":"p","Test":"TestD","Output":"panic: test timed out\n"}` + "\n"
 	noTests = `{"Action":"output","Package":"q","Output":"? q [no test files]\n"}` + "\n" + `{"Action":"skip","Package":"q"}` + "\n"
 	build   = `{"ImportPath":"p","Action":"build-output","Output":"x.go:1: undefined: y\n"}` + "\n" + `{"Action":"fail","Package":"p","Elapsed":0}` + "\n"
 )
@@ -35,7 +36,12 @@ func TestRun(t *testing.T) {
 			[]string{"FAIL: 1 passed, 1 failed", "p TestB\nb_test.go:3: it broke", "panic: outside a test"},
 			[]string{"chatter"},
 		},
-		"APackageFailsAlone":  {passA + failPkg, false, 1, []string{"1 passed, 1 failed", "panic: outside a test"}, nil},
+		"APackageFailsAlone": {passA + failPkg, false, 1, []string{"1 passed, 1 failed", "panic: outside a test"}, nil},
+		"ATestDoesNotEnd": {
+			passA + hangs + `{"Action":"fail","Package":"p","Elapsed":1200}` + "\n", false, 1,
+			[]string{"FAIL: 1 passed, 1 failed", "p TestD\npanic: test timed out"},
+			nil,
+		},
 		"BuildFails":          {build, false, 1, []string{"undefined: y", "0 passed, 1 failed"}, nil},
 		"SkipIsAllowed":       {passA + skipC + passPkg, false, 0, []string{"skipped: p TestC (no server)", "PASS: 1 passed, 0 failed, 1 skipped"}, nil},
 		"SkipIsNotAllowed":    {passA + skipC + passPkg, true, 1, []string{"skipped: p TestC (no server)", "FAIL: 1 passed, 0 failed, 1 skipped"}, nil},

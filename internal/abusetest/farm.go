@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -20,10 +21,11 @@ import (
 	"github.com/sandfarm/sandfarm/internal/faulttest"
 )
 
-// Keys of the two tenants.
+// Keys of the two tenants and of the operator.
 const (
 	AbuserKey    = "sk-abuser-0123456789abcdef0123456789abcdef"
 	neighbourKey = "sk-neighbour-0123456789abcdef0123456789ab"
+	operatorKey  = "sk-operator-0123456789abcdef0123456789abc"
 	worker       = "worker-1"
 )
 
@@ -31,6 +33,7 @@ const (
 type Farm struct {
 	*faulttest.Farm
 	Neighbour *Neighbour
+	Operator  *client.Client
 
 	t     testing.TB
 	quiet Call
@@ -48,7 +51,7 @@ func New(t testing.TB, program, minio string, env ...string) *Farm {
 	f := &Farm{t: t, Farm: faulttest.New(t, faulttest.Config{
 		Program: program, MinIO: minio, Workers: 1, Schedulers: 1, Key: AbuserKey,
 		Env: append([]string{
-			"SANDFARM_API_KEYS=" + sum("abuser", AbuserKey) + "," + sum("neighbour", neighbourKey),
+			"SANDFARM_API_KEYS=" + sum("abuser", AbuserKey) + "," + sum("neighbour", neighbourKey) + "," + sum("operator", operatorKey) + ":admin",
 			"SANDFARM_METRICS_LISTEN=",
 		}, env...),
 		Command: func(name string, argv []string) []string {
@@ -59,15 +62,19 @@ func New(t testing.TB, program, minio string, env ...string) *Farm {
 		},
 	})}
 	f.pids = map[string]int{faulttest.API: f.PID(faulttest.API), worker: f.PID(worker)}
-	other, err := client.New(f.URL(), client.WithKey(neighbourKey))
-	if err != nil {
+	var err error
+	if f.Operator, err = client.New(f.URL(), client.WithKey(operatorKey)); err != nil {
 		t.Fatal(err)
 	}
-	made, err := other.CreateSandbox(t.Context(), wire.CreateRequest{}, client.WithWait(60*time.Second))
+	f.Neighbour = &Neighbour{}
+	if f.Neighbour.Client, err = client.New(f.URL(), client.WithKey(neighbourKey), client.WithHTTPClient(&http.Client{Transport: f.Neighbour})); err != nil {
+		t.Fatal(err)
+	}
+	made, err := f.Neighbour.CreateSandbox(t.Context(), wire.CreateRequest{}, client.WithWait(60*time.Second))
 	if err != nil || made.Job.State != "completed" {
 		t.Fatalf("create the neighbour's sandbox: %v %+v", err, made.Job)
 	}
-	f.Neighbour = &Neighbour{Client: other, Box: made.Sandbox.ID}
+	f.Neighbour.Box = made.Sandbox.ID
 	if f.quiet, err = f.Neighbour.Quiet(t.Context(), 60); err != nil {
 		t.Fatal(err)
 	}
@@ -92,13 +99,16 @@ type Line struct {
 	Redis, Stored int64 // growth at most, in bytes
 	RedisAfter    int64 // growth that stayed
 	API, Worker   Resident
-	Quiet, Beside Call // 95th percentile of the neighbour
-	Calls         int  // of the neighbour, each of which is a job that Redis keeps
+	Quiet, Beside Call             // 95th percentile of the neighbour
+	Calls         int              // of the neighbour, each of which is a job that Redis keeps
+	Cores         map[string]Waits // of the farm's own processes, by component
+	Refused       int              // calls of the neighbour that were answered 429 or 5xx, before the client tried again
 }
 
 func (l Line) String() string {
-	return fmt.Sprintf("%-46s redis +%.1f MiB (+%.1f stay); stored +%.0f MiB; rss before/most/after: api %s, worker %s; neighbour p95 %s, quiet %s",
-		l.Name, mib(l.Redis), mib(l.RedisAfter), mib(l.Stored), l.API, l.Worker, l.Beside, l.Quiet)
+	return fmt.Sprintf("%-46s redis +%.1f MiB (+%.1f stay); stored +%.0f MiB; rss before/most/after: api %s, worker %s; neighbour p95 %s, quiet %s; wait for a core: api %.2f, worker %.2f, redis %.2f ms",
+		l.Name, mib(l.Redis), mib(l.RedisAfter), mib(l.Stored), l.API, l.Worker, l.Beside, l.Quiet,
+		ms(l.Cores[faulttest.API].Mean()), ms(l.Cores[worker].Mean()), ms(l.Cores[faulttest.Redis].Mean()))
 }
 
 func mib(n int64) float64        { return float64(n) / (1 << 20) }
@@ -108,7 +118,7 @@ func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 func (f *Farm) Measure(t testing.TB, name string, abuse func()) Line {
 	t.Helper()
 	l := Line{Name: name, Quiet: f.quiet}
-	redisBefore, storedBefore := f.redisBytes(), f.settled()
+	redisBefore, storedBefore := f.RedisBytes(), f.settled()
 	for component, r := range map[string]*Resident{faulttest.API: &l.API, worker: &l.Worker} {
 		now, _, err := resident(f.pids[component])
 		if err = errors.Join(err, resetPeak(f.pids[component])); err != nil {
@@ -117,18 +127,29 @@ func (f *Farm) Measure(t testing.TB, name string, abuse func()) Line {
 		r.Before = now
 	}
 	stopWatching := f.watch(storeEvery, func() {
-		l.Redis, l.Stored = max(l.Redis, f.redisBytes()-redisBefore), max(l.Stored, f.storedBytes()-storedBefore)
+		l.Redis, l.Stored = max(l.Redis, f.RedisBytes()-redisBefore), max(l.Stored, f.StoredBytes()-storedBefore)
 	})
 	living, done := f.WhileAlive(t.Context())
 	defer done()
+	cores := map[string]Waits{}
+	for _, component := range []string{faulttest.API, worker, faulttest.Redis} {
+		cores[component] = waits(f.PID(component))
+	}
 	stop := f.Neighbour.Start(living)
 	abuse()
 	beside, calls, err := stop()
+	for component, before := range cores {
+		cores[component] = waits(f.PID(component)).since(before)
+	}
 	stopWatching()
 	if err != nil {
 		t.Error(err)
 	}
-	l.Beside, l.Calls, l.RedisAfter = beside, calls, f.redisBytes()-redisBefore
+	l.Cores = cores
+	if l.Refused = f.Neighbour.refused(); l.Refused > 0 {
+		t.Errorf("the neighbour was refused %d times", l.Refused)
+	}
+	l.Beside, l.Calls, l.RedisAfter = beside, calls, f.RedisBytes()-redisBefore
 	for component, r := range map[string]*Resident{faulttest.API: &l.API, worker: &l.Worker} {
 		if !f.Alive(component) {
 			t.Fatalf("%s has ended: was it killed at its memory limit?", component)
@@ -187,8 +208,8 @@ func (f *Farm) watch(every time.Duration, look func()) (stop func()) {
 	}
 }
 
-// redisBytes is the memory that Redis uses for data.
-func (f *Farm) redisBytes() int64 {
+// RedisBytes is the memory that Redis uses for data.
+func (f *Farm) RedisBytes() int64 {
 	text, err := f.Redis().Info(context.WithoutCancel(f.t.Context()), "memory").Result()
 	if err != nil {
 		f.t.Errorf("read the memory of redis: %v", err)
@@ -200,8 +221,8 @@ func (f *Farm) redisBytes() int64 {
 	return n
 }
 
-// storedBytes is what the object store has on disk, with uploads that are not complete.
-func (f *Farm) storedBytes() int64 {
+// StoredBytes is what the object store has on disk, with uploads that are not complete.
+func (f *Farm) StoredBytes() int64 {
 	var total int64
 	err := filepath.WalkDir(f.Stored(), func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -219,12 +240,12 @@ func (f *Farm) storedBytes() int64 {
 	return total
 }
 
-// settled is storedBytes once nothing changes any more: what an earlier row left is removed in the background.
+// settled is StoredBytes once nothing changes any more: what an earlier row left is removed in the background.
 func (f *Farm) settled() int64 {
-	last := f.storedBytes()
+	last := f.StoredBytes()
 	for range 60 {
 		time.Sleep(500 * time.Millisecond)
-		now := f.storedBytes()
+		now := f.StoredBytes()
 		if now == last {
 			break
 		}

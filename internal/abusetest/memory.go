@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // ProcessMemory is what each of API and worker may use.
@@ -123,4 +124,34 @@ func resident(pid int) (now, most int64, err error) {
 		return 0, 0, errors.New("the process has ended")
 	}
 	return now - file, most - file, nil
+}
+
+// Waits is how long the threads of a process wait for a core when they have something to do.
+type Waits struct {
+	Total time.Duration
+	Times int64 // how often a thread got a core
+}
+
+// Mean is the wait at each wake-up.
+func (w Waits) Mean() time.Duration { return w.Total / time.Duration(max(w.Times, 1)) }
+
+// waits sums up what the kernel says of the threads of a process that run now. Zero where it keeps no such numbers.
+func waits(pid int) (all Waits) {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	for _, file := range files {
+		text, err := os.ReadFile(file) //nolint:gosec // a file of the kernel
+		fields := strings.Fields(string(text))
+		if err != nil || len(fields) != 3 {
+			continue // the thread has ended
+		}
+		nanoseconds, _ := strconv.ParseInt(fields[1], 10, 64)
+		times, _ := strconv.ParseInt(fields[2], 10, 64)
+		all.Total, all.Times = all.Total+time.Duration(nanoseconds), all.Times+times
+	}
+	return all
+}
+
+// since is what was added to an earlier sum; less than nothing, because threads have ended, is nothing.
+func (w Waits) since(before Waits) Waits {
+	return Waits{max(w.Total-before.Total, 0), max(w.Times-before.Times, 0)}
 }

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
@@ -21,7 +23,21 @@ type Neighbour struct {
 	mu    sync.Mutex
 	times []Call
 	err   error
+
+	refusals atomic.Int64
 }
+
+// RoundTrip counts the answers that refuse the neighbour: its client repeats such calls.
+func (n *Neighbour) RoundTrip(request *http.Request) (*http.Response, error) {
+	answer, err := http.DefaultTransport.RoundTrip(request)
+	if err != nil || answer.StatusCode == http.StatusTooManyRequests || answer.StatusCode >= 500 {
+		n.refusals.Add(1)
+	}
+	return answer, err //nolint:wrapcheck // as the transport returns it
+}
+
+// refused is how many calls were refused since it was asked last.
+func (n *Neighbour) refused() int { return int(n.refusals.Swap(0)) }
 
 // Call is how long a call took, and what of that its job waited for a worker and was in the sandbox. The rest is the way there and back, and
 // the records.

@@ -76,19 +76,26 @@ func tooManySandboxes(f farm) {
 // post sends a request without the client, which would repeat one that is refused.
 func (f farm) post(path, body string) (text []byte, status int) {
 	f.t.Helper()
-	request, err := http.NewRequestWithContext(f.t.Context(), http.MethodPost, f.URL()+path, strings.NewReader(body))
+	text, status, err := f.send(http.MethodPost, path, "application/json", strings.NewReader(body))
 	if err != nil {
 		f.t.Fatal(err)
+	}
+	return text, status
+}
+
+// send is post with another method and another kind of body.
+func (f farm) send(method, path, kind string, body io.Reader) (text []byte, status int, err error) {
+	request, err := http.NewRequestWithContext(f.t.Context(), method, f.URL()+path, body)
+	if err != nil {
+		return nil, 0, err
 	}
 	request.Header.Set("Authorization", "Bearer "+abusetest.AbuserKey)
-	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Content-Type", kind)
 	answer, err := http.DefaultClient.Do(request)
 	if err != nil {
-		f.t.Fatal(err)
+		return nil, 0, err
 	}
 	defer func() { _ = answer.Body.Close() }()
-	if text, err = io.ReadAll(answer.Body); err != nil {
-		f.t.Fatal(err)
-	}
-	return text, answer.StatusCode
+	text, err = io.ReadAll(answer.Body)
+	return text, answer.StatusCode, err
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/binary"
 	"io"
+	"sync"
 )
 
 // Sizes of yamux's frames: a header, whose second byte is 0 for data and whose last four bytes are the length of the data that follow.
@@ -10,9 +11,13 @@ const (
 	muxHeader   = 12
 	muxDataType = 0
 	muxLength   = 8
-	// maxJoined is how much data is copied behind its header; more is written by itself.
-	maxJoined = 16 << 10
+	// maxJoined is how much data is copied behind its header; more is written by itself. A frame of package duplex, and most pieces of output, fit:
+	// where the engine's exec carries the stream, each write wakes five processes.
+	maxJoined = 40 << 10
 )
+
+// joinedBuffers are for what is written together.
+var joinedBuffers = sync.Pool{New: func() any { return new([muxHeader + maxJoined]byte) }}
 
 // Joined returns a stream whose writes join the header of a yamux frame and its data: yamux writes them one after the other, which wakes the
 // other side twice. Only one goroutine may write, as yamux does.
@@ -34,7 +39,9 @@ func (j *joined) Write(b []byte) (int, error) {
 	head := j.buf
 	j.buf = j.buf[:0]
 	if len(b) <= maxJoined {
-		n, err := j.ReadWriteCloser.Write(append(head, b...))
+		buf := joinedBuffers.Get().(*[muxHeader + maxJoined]byte) //nolint:errcheck,forcetypeassert // the pool holds nothing else
+		defer joinedBuffers.Put(buf)
+		n, err := j.ReadWriteCloser.Write(buf[:copy(buf[:], head)+copy(buf[len(head):], b)])
 		return max(n-len(head), 0), err
 	}
 	if _, err := j.ReadWriteCloser.Write(head); err != nil {

@@ -52,7 +52,7 @@ func TestJoinedWritesAMessageAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, size := range []int{1, 12, 100, 16 << 10, 16<<10 + 1, 100 << 10} {
+	for _, size := range []int{1, 12, 100, 40<<10 - 1, 40 << 10, 40<<10 + 1, 100 << 10} {
 		conn.mu.Lock()
 		conn.sizes = nil
 		conn.mu.Unlock()
@@ -65,7 +65,7 @@ func TestJoinedWritesAMessageAtOnce(t *testing.T) {
 			t.Fatalf("%d bytes did not arrive: %v", size, err)
 		}
 		want := []int{12 + size}
-		if size > 16<<10 {
+		if size > 40<<10 {
 			want = []int{12, size}
 		}
 		conn.mu.Lock()
@@ -85,7 +85,7 @@ func (broken) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 func TestJoinedReportsErrors(t *testing.T) {
 	t.Parallel()
 	header := []byte{0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 5}
-	for _, size := range []int{5, 17 << 10} {
+	for _, size := range []int{5, 41 << 10} {
 		j := agent.Joined(broken{})
 		if n, err := j.Write(header); n != len(header) || err != nil {
 			t.Errorf("header: %d, %v", n, err)

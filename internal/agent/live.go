@@ -95,8 +95,9 @@ type FilePiece struct {
 
 // PackPiece describes a piece of a tar, as FilePiece does one of a file. The tar ends when Next is empty; the reader adds its end.
 type PackPiece struct {
-	Next   string `json:"next"` // what the next request is told; opaque
-	Length int64  `json:"length"`
+	Next    string `json:"next"` // what the next request is told; opaque
+	Length  int64  `json:"length"`
+	LeftOut int    `json:"left_out,omitempty"` // files and directories that could not be packed, and are not in an earlier piece's number
 }
 
 // FileKind says what happened to a file.

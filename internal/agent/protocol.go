@@ -20,7 +20,7 @@ const (
 	TmpDir     = "/tmp"
 	UVPath     = MountDir + "/uv"       // the installer, if the worker could provide it
 	PackageDir = HomeDir + "/.packages" // where installed Python packages are; on PYTHONPATH of all user code
-	EgressAddr = "127.0.0.1:3141"       // where the agent listens with `init --egress`: it forwards each connection to a worker
+	EgressAddr = "127.0.0.1:3141"       // farm.EgressPort, where the agent listens with `init --egress`: it forwards each connection to a worker
 	PipPath    = "/pypi/simple/"        // the Python index behind EgressAddr
 	NpmPath    = "/npm/"                // the npm registry behind EgressAddr
 	DialUID    = 65533                  // uid (and gid) of `agent dial`, so that user code cannot dial

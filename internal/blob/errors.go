@@ -15,12 +15,27 @@ import (
 // ErrNoAnswer says that the object store did not answer, or answered that it cannot serve now. A retry may succeed.
 var ErrNoAnswer = errors.New("the object store does not answer")
 
+// ErrFull says that the object store has no room; it is an ErrNoAnswer, too. A retry succeeds only once somebody has made room.
+var ErrFull = fmt.Errorf("%w: it is full", ErrNoAnswer)
+
 // errNoBucket is the cause if the service responds but the bucket does not exist.
 var errNoBucket = errors.New("find bucket: it does not exist")
+
+// errNoRoom is the cause if the service responds but has lately refused a write.
+var errNoRoom = errors.New("the last write was refused")
 
 // unavailable adds the code to an error of the service; callers do not see the details.
 func unavailable(err error) error {
 	return farm.Wrap(fmt.Errorf("%w: %w", ErrNoAnswer, err), farm.CodeUnavailable, "The object store does not answer at the moment. Try again later.")
+}
+
+func full(err error) error {
+	return farm.Wrap(fmt.Errorf("%w: %w", ErrFull, err), farm.CodeUnavailable, "The object store is full. Its operator must make room.")
+}
+
+// isFull knows the code of S3 services that have no room, also where it follows a status of success.
+func isFull(resp minio.ErrorResponse) bool {
+	return resp.StatusCode == http.StatusInsufficientStorage || resp.Code == "StorageFull" || resp.Code == "XMinioStorageFull"
 }
 
 // toFarm adds the code to an error of the S3 client. If the caller's context has ended, it returns the context's error.
@@ -43,6 +58,8 @@ func toFarm(ctx context.Context, err error, doing string) error {
 		return unavailable(err)
 	case resp.Code == minio.InvalidRange || resp.StatusCode == http.StatusRequestedRangeNotSatisfiable:
 		return farm.Wrap(err, farm.CodeInvalid, "The object does not have the range of bytes asked for.")
+	case isFull(resp):
+		return full(err)
 	case resp.StatusCode >= http.StatusInternalServerError || resp.StatusCode == http.StatusTooManyRequests:
 		return unavailable(err)
 	default:

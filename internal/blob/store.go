@@ -82,7 +82,8 @@ func newClient(endpoint string, cfg Config, transport http.RoundTripper) (*minio
 	return client, nil
 }
 
-// Ping checks that the bucket exists. CodeUnavailable when the service is down or the bucket is missing.
+// Ping checks that the bucket exists. CodeUnavailable when the service is down or the bucket is missing, and ErrFull for a minute after it had no
+// room for a write of this process, or until it has taken one.
 func (s *Store) Ping(ctx context.Context) error {
 	callCtx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
@@ -92,6 +93,9 @@ func (s *Store) Ping(ctx context.Context) error {
 	}
 	if !found {
 		return unavailable(errNoBucket)
+	}
+	if s.answer.isFull() {
+		return full(errNoRoom)
 	}
 	return nil
 }

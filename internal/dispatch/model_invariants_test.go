@@ -156,10 +156,7 @@ func (c *checker) boxes() {
 			nodes[b.Node][id] = true
 		}
 		if b.State != farm.SandboxClosing {
-			due[id] = b.expires
-			if idle := b.used + b.idle*1_000_000; b.idle > 0 && b.State != farm.SandboxBusy && idle < b.expires {
-				due[id] = idle
-			}
+			due[id] = b.due()
 		}
 		if record.TTL != 0 {
 			c.fail("sandbox %s is %s, but expires after %d ms", id, b.State, record.TTL)
@@ -262,7 +259,7 @@ func (c *checker) queues(share, maxRunning int) {
 		j := c.r.Jobs[id]
 		_, slot := slots[j.waitsIn][id]
 		_, waits := parked[j.waitsIn][id]
-		runnable := j.State == farm.JobQueued && !j.urgent() && (j.Inline || c.r.head(id))
+		runnable := j.State == farm.JobQueued && !j.urgent() && c.r.turn(id)
 		if runnable != (j.waitsIn != "") || runnable && slot == waits {
 			c.fail("%s is %s, runnable: %v; it waits in queue %q, has a slot: %v, is parked: %v", id, j.State, runnable, j.waitsIn, slot, waits)
 		}
@@ -315,7 +312,7 @@ func (c *checker) remaining() {
 	for name := range c.rest {
 		kind, _, _ := strings.Cut(name, ":")
 		switch kind {
-		case "seq", "quota", "stored", "idem", "pkg", "docs", "audit", "usage", "mf", "mfs", "mfexp", "mfbox":
+		case "seq", "quota", "stored", "kept", "idem", "pkg", "docs", "audit", "usage", "mf", "mfs", "mfexp", "mfbox":
 		default:
 			c.fail("the key %s belongs to no record", name)
 		}

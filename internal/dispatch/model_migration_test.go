@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/modeltest"
 	"github.com/sandfarm/sandfarm/internal/redistest"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
 )
@@ -22,9 +23,10 @@ func TestModelAfterMigration(t *testing.T) {
 	for tenant, unfinished := range map[string]int{"acme": 10, "globex": 1, "initech": 10} {
 		t.Run(tenant, func(t *testing.T) {
 			t.Parallel()
-			server, crash := redistest.New(t), &crasher{}
+			server, crash := redistest.New(t), &modeltest.Crasher{}
 			rdb := server.Client(t)
-			w := &world{t: t, rdb: rdb, server: rdb, crash: crash, limits: farm.DefaultLimits(), tenant: tenant, running: map[string]map[string]int{}}
+			w := &world{t: t, rdb: rdb, server: rdb, crash: crash, limits: farm.DefaultLimits(), running: map[string]map[string]int{}, owner: map[string]string{}}
+			w.tenant = tenant
 			w.clock = time.Date(2026, 11, 22, 13, 0, 0, 0, time.UTC)
 			w.must(dump.Restore(t.Context(), rdb))
 			w.start()

@@ -25,17 +25,30 @@ func (w *world) endNode(t *rapid.T) {
 			delete(w.running, worker)
 		}
 	}
-	before := w.now
+	before := map[string]*records{}
+	w.each(func() { before[w.tenant] = w.now })
 	var out dispatch.NodeEnded
-	if w.call("end of node "+node, func(ctx context.Context) (err error) {
+	crashed := w.call("end of node "+node, func(ctx context.Context) (err error) {
 		out, err = w.EndNode(ctx, dispatch.NodeEnd{Node: node, Reason: "its node has had no worker for 5m0s"})
 		return err
-	}) {
+	})
+	w.swap()
+	w.accept("end of node "+node, w.read())
+	w.swap()
+	if crashed {
 		return // the next pass goes on
 	}
 	if !out.Done {
 		w.t.Fatalf("the pass over %s did not end: %+v", node, out)
 	}
+	w.each(func() { w.ended(node, before[w.tenant], out) })
+	if slices.Contains(w.queues(), "node-"+node) {
+		w.t.Fatalf("the queue of %s still has tasks", node)
+	}
+}
+
+// ended checks what a pass over a node has left of the tenant's records there.
+func (w *world) ended(node string, before *records, out dispatch.NodeEnded) {
 	for _, id := range w.now.boxIDs() {
 		if b := w.now.Boxes[id]; b.Node == node && !b.State.Final() && !w.creating(id) {
 			w.t.Fatalf("the sandbox %s is still %s on %s: %+v", id, b.State, node, out)
@@ -46,9 +59,6 @@ func (w *world) endNode(t *rapid.T) {
 		if was.Node == node && !was.State.Final() && !j.State.Final() && w.now.Boxes[j.Box].State.Final() {
 			w.t.Fatalf("%s of the sandbox %s, which ended with %s, is still %s", id, j.Box, node, j.State)
 		}
-	}
-	if slices.Contains(w.queues(), "node-"+node) {
-		w.t.Fatalf("the queue of %s still has tasks", node)
 	}
 }
 
@@ -95,8 +105,10 @@ func (w *world) restore(t *rapid.T) {
 		w.must(w.rdb.Restore(ctx, key, kept.ttl, kept.value).Err())
 	}
 	w.start()
-	w.now = w.read()
-	if found := w.now.violations(w.limits.QueueShare, w.limits.Quotas.MaxRunning); len(found) > 0 {
-		w.t.Fatalf("after a restore: %v", found)
-	}
+	w.each(func() {
+		w.now = w.read()
+		if found := w.now.violations(w.limits.QueueShare, w.limits.Quotas.MaxRunning); len(found) > 0 {
+			w.t.Fatalf("after a restore: %v", found)
+		}
+	})
 }

@@ -101,6 +101,12 @@ func (r *records) head(id string) bool {
 	return len(fifo) > 0 && fifo[0] == id
 }
 
+// turn reports whether a queued job may run: it is the first of its FIFO, or not in one.
+func (r *records) turn(id string) bool {
+	j := r.Jobs[id]
+	return j.Inline || j.Left || r.head(id)
+}
+
 // unfinished are the unfinished jobs of a sandbox, also those outside its FIFO.
 func (r *records) unfinished(box string) []string {
 	return slices.DeleteFunc(r.jobIDs(), func(id string) bool { return r.Jobs[id].Box != box || r.Jobs[id].State.Final() })

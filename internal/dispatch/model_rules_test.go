@@ -71,7 +71,7 @@ func (w *world) refusal(r *records, a store.Accept) error {
 			return conflict
 		}
 	}
-	if a.Sandbox != nil && w.openBoxes(r) >= w.limits.Quotas.MaxSandboxes {
+	if !job.urgent() && w.overQuota(r, a) {
 		return exhausted
 	}
 	fifo := r.fifo(j.SandboxID)
@@ -88,6 +88,22 @@ func (w *world) refusal(r *records, a store.Accept) error {
 	return nil
 }
 
+// overQuota reports whether a job is more than the tenant's quotas allow.
+func (w *world) overQuota(r *records, a store.Accept) bool {
+	unfinished := 0
+	for _, j := range r.Jobs {
+		if !j.State.Final() {
+			unfinished++
+		}
+	}
+	if unfinished >= w.limits.MaxQueued {
+		return true
+	}
+	quotas, open := w.limits.Quotas, w.openBoxes(r)
+	return a.Sandbox != nil && (open >= quotas.MaxSandboxes || quotas.MaxMemoryMB >= 0 && (open+1)*modelMemory > quotas.MaxMemoryMB)
+}
+
+// openBoxes counts the sandboxes that count against quotas.
 func (w *world) openBoxes(r *records) (n int) {
 	for _, b := range r.Boxes {
 		if !b.State.Final() && b.charge != "" {
@@ -126,7 +142,7 @@ func (w *world) claimRule(id, worker string, alive func(string) bool) func(*step
 	return func(s *steps) error {
 		j := s.last().Jobs[id]
 		switch {
-		case j.State.Final(), j.State == farm.JobRunning && j.Worker != worker && alive(j.Worker), j.State == farm.JobQueued && !j.Inline && !s.last().head(id):
+		case j.State.Final(), j.State == farm.JobRunning && j.Worker != worker && alive(j.Worker), j.State == farm.JobQueued && !s.last().turn(id):
 			return store.ErrNotClaimable
 		}
 		r := s.next()

@@ -52,24 +52,32 @@ func (w *world) settle() {
 			workers = append(workers, worker.ID)
 		}
 	}
-	for n := 0; n < 20 && len(w.unfinishedJobs()) > 0; n++ {
+	for n := 0; n < 20 && w.unfinished() > 0; n++ {
 		for _, worker := range workers {
 			w.beat(worker)
 			for _, id := range slices.Sorted(maps.Keys(w.running[worker])) {
 				w.fulfil(id)
 			}
 		}
-		w.sweep(nil)
+		w.each(func() { w.sweep(nil) })
 		for _, queue := range w.queues() {
 			for id := w.pop(queue); id != ""; id = w.pop(queue) {
 				w.carryOut(id, queue)
 			}
 		}
 	}
-	for _, id := range w.unfinishedJobs() {
-		w.t.Fatalf("%s never ends: %+v in sandbox %+v", id, *w.now.Jobs[id], w.now.Boxes[w.now.Jobs[id].Box])
-	}
-	w.repair(nil)
+	w.each(func() {
+		for _, id := range w.unfinishedJobs() {
+			w.t.Fatalf("%s never ends: %+v in sandbox %+v", id, *w.now.Jobs[id], w.now.Boxes[w.now.Jobs[id].Box])
+		}
+		w.repair(nil)
+	})
+}
+
+// unfinished counts the unfinished jobs of all tenants.
+func (w *world) unfinished() (n int) {
+	w.each(func() { n += len(w.unfinishedJobs()) })
+	return n
 }
 
 func (w *world) unfinishedJobs() []string {
@@ -85,6 +93,7 @@ func (w *world) carryOut(id, queue string) {
 	if queue == farm.NodeQueue("n2") {
 		worker = "wrk_z"
 	}
+	w.turn(id)
 	j := w.now.Jobs[id]
 	if j == nil {
 		w.t.Fatalf("queue %s has a task of %s, which does not exist", queue, id)
@@ -98,6 +107,7 @@ func (w *world) carryOut(id, queue string) {
 
 // fulfil takes a running job to its end.
 func (w *world) fulfil(id string) {
+	w.turn(id)
 	j := w.now.Jobs[id]
 	if j == nil { // Redis was restored from a snapshot that is older than the job
 		if err := w.Finish(w.t.Context(), store.Finish{Ref: w.ref(id), Attempt: 1, State: farm.JobCompleted}); farm.CodeOf(err) != farm.CodeNotFound {

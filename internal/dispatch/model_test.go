@@ -4,7 +4,6 @@ package dispatch_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/modeltest"
 	"github.com/sandfarm/sandfarm/internal/redistest"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
@@ -20,24 +20,12 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// What TestModel does unless the flags of rapid say otherwise: 100 runs of about 100 steps, always the same ones. -rapid.seed=0 makes others.
-var modelFlags = map[string]string{"rapid.checks": "100", "rapid.steps": "100", "rapid.seed": "13", "rapid.nofailfile": "true"}
-
 // TestModel makes random calls, of which some crash in their middle, on the real store, queue and dispatcher. After each it compares what is
 // stored with a model. At the end of each run every accepted job must come to its end.
 func TestModel(t *testing.T) {
-	given := map[string]bool{}
-	flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	for name, value := range modelFlags {
-		if given[name] {
-			continue
-		}
-		if err := flag.Set(name, value); err != nil {
-			t.Fatal(err)
-		}
-	}
+	modeltest.Runs(t, 120, 100) // more than 10,000 steps
 	server := redistest.New(t)
-	crash := &crasher{}
+	crash := &modeltest.Crasher{}
 	rdb, crashing := server.Client(t), server.Client(t)
 	crashing.AddHook(crash)
 	steps, crashes, settled := 0, 0, 0
@@ -55,7 +43,7 @@ func TestModel(t *testing.T) {
 		w.t = t
 		w.settle()
 		crashes += w.crashes
-		settled += len(w.now.Jobs)
+		w.each(func() { settled += len(w.now.Jobs) })
 	})
 	t.Logf("%d steps, %d crashes, %d jobs came to their end", steps, crashes, settled)
 }
@@ -66,7 +54,7 @@ func (w *world) actions() map[string]func(*rapid.T) {
 		"repeat": w.repeat, "claim": w.claim, "finish": w.finish, "force": w.force, "cancel": w.cancel, "leave FIFO": w.leaveFIFO,
 		"requeue": w.requeue, "close": w.close, "lose": w.lose, "kill": w.kill, "revive": w.revive, "sweep": w.sweep, "write": w.write,
 		"repair": w.repair, "prolong": w.prolong, "lose a task": w.loseTask,
-		"end a node": w.endNode, "save": w.save, "restore": w.restore,
+		"end a node": w.endNode, "save": w.save, "restore": w.restore, "expire": w.expire, "other tenant": w.otherTenant,
 	}
 	for name, action := range map[string]func(*rapid.T){"create": w.create, "work": w.work, "claim the next": w.claimNext, "start": w.startBox, "complete": w.complete} {
 		for n := range 4 {
@@ -96,18 +84,23 @@ func (w *world) ref(id string) farm.Ref { return farm.Ref{Tenant: w.tenant, ID: 
 
 // submit submits a job, and remembers it for repeat.
 func (w *world) submit(a store.Accept) {
+	a.Job.Tenant = w.tenant
+	if a.Sandbox != nil {
+		a.Sandbox.Tenant = w.tenant
+	}
 	w.step(fmt.Sprintf("submit %s %s in %s", a.Job.Kind, a.Job.ID, a.Job.SandboxID), w.acceptRule(a), func(ctx context.Context) (err error) {
 		_, err = w.Submit(ctx, a)
 		return err
 	})
 	w.accepted = append(w.accepted, a)
+	w.owner[a.Job.ID] = w.tenant
 }
 
 func (w *world) create(t *rapid.T) {
 	a := storetest.Create()
 	a.Sandbox.ID, a.Job.ID, a.Job.CreatedAt = w.newID("sbx"), w.newID("job"), w.tick()
 	a.Job.SandboxID = a.Sandbox.ID
-	a.Sandbox.Spec.Resources = farm.Resources{MemoryMB: 100, CPUs: 0.5}
+	a.Sandbox.Spec.Resources = farm.Resources{MemoryMB: modelMemory, CPUs: 0.5}
 	a.Sandbox.Spec.IdleSeconds = rapid.SampledFrom([]int{0, 60}).Draw(t, "idle")
 	if rapid.IntRange(0, 3).Draw(t, "kind") == 0 {
 		a.Job.Kind = farm.KindRun
@@ -129,7 +122,7 @@ func (w *world) work(t *rapid.T) {
 		return
 	}
 	a := storetest.Execute(box)
-	switch rapid.SampledFrom([]string{"execute", "execute", "execute", "background", "install", "read", "interrupt", "close", "callback"}).Draw(t, "kind") {
+	switch rapid.SampledFrom([]string{"execute", "execute", "execute", "background", "install", "read", "interrupt", "restart", "close", "callback"}).Draw(t, "kind") {
 	case "background":
 		a.Job.Kind, a.Request = farm.KindCommand, &farm.Request{Command: &farm.CommandRequest{Commands: []string{"true"}, Background: true}}
 	case "install":
@@ -138,6 +131,8 @@ func (w *world) work(t *rapid.T) {
 		a = storetest.Read(box)
 	case "interrupt":
 		a.Job.Kind, a.Job.Inline = farm.KindInterrupt, true
+	case "restart":
+		a.Job.Kind, a.Job.Inline = farm.KindRestart, true
 	case "close":
 		a = storetest.CloseJob(box)
 	case "callback":
@@ -164,7 +159,7 @@ func (w *world) claim(t *rapid.T) {
 func (w *world) claimNext(t *rapid.T) {
 	runnable := slices.DeleteFunc(w.now.jobIDs(), func(id string) bool {
 		j := w.now.Jobs[id]
-		return j.State != farm.JobQueued || !j.Inline && !w.now.head(id)
+		return j.State != farm.JobQueued || !w.now.turn(id)
 	})
 	if id := pick(t, "job", runnable); id != "" {
 		w.claimBy(id, rapid.SampledFrom(modelWorkers).Draw(t, "worker"))

@@ -14,35 +14,38 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/dispatch"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/modeltest"
 	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
 )
 
-// world is a farm of one tenant under test: the real store, queue and dispatcher on a real Redis, and the records as they were after the last
-// step.
+// world is a farm under test: the real store, queue and dispatcher on a real Redis, and the records as they were after the last step. Its two
+// tenants take turns, see swap.
 type world struct {
 	t   failer
 	r   *rapid.T              // draws where and how to crash; nil: calls do not crash
 	rdb redis.UniversalClient // sees everything, never crashes
 
 	server redis.UniversalClient // of the processes under test
-	crash  *crasher
+	crash  *modeltest.Crasher
 	clock  time.Time
 	limits farm.Limits
-	tenant string
+	jumps  time.Duration // by which time has passed for expiry
+
+	books                   // of the tenant whose turn it is
+	other *books            // of the other one; nil: there is none
+	owner map[string]string // tenants by the ids of jobs
 
 	*dispatch.Dispatcher
 	store *store.Store
 	queue *queue.Client
 
-	now      *records
-	accepted []store.Accept // calls that a caller may repeat
-	number   int            // of the last id
-	crashes  int
-	beats    uint64                    // so far
-	running  map[string]map[string]int // by worker: the jobs that it has, and their attempts
-	saved    snapshot                  // before the first one: nothing
+	number  int // of the last id
+	crashes int
+	beats   uint64                    // so far
+	running map[string]map[string]int // by worker: the jobs that it has, and their attempts
+	saved   snapshot                  // before the first one: nothing
 }
 
 // failer is what the model needs of a test.
@@ -56,27 +59,35 @@ type failer interface {
 const (
 	modelShare      = 2
 	modelMaxRunning = 3
+	modelMemory     = 100 // MiB of each sandbox
 )
 
 // newWorld empties Redis and starts the first process.
-func newWorld(t *rapid.T, rdb, server redis.UniversalClient, crash *crasher) *world {
+func newWorld(t *rapid.T, rdb, server redis.UniversalClient, crash *modeltest.Crasher) *world {
 	limits := farm.DefaultLimits()
 	limits.QueueShare, limits.MaxQueueDepth, limits.MaxWaiting = modelShare, 6, 4
 	limits.Quotas = farm.DefaultQuotas()
 	limits.Quotas.MaxSandboxes = 5
+	if rapid.Bool().Draw(t, "max_memory_mb is set") {
+		limits.Quotas.MaxMemoryMB = 3*modelMemory + 1
+	}
+	if rapid.Bool().Draw(t, "max_queued is set") {
+		limits.MaxQueued = 8
+	}
 	if rapid.Bool().Draw(t, "max_running is set") {
 		limits.Quotas.MaxRunning = modelMaxRunning
 	}
-	w := &world{t: t, r: t, rdb: rdb, server: server, crash: crash, clock: time.Now().Add(-24 * time.Hour).Truncate(time.Millisecond), limits: limits, tenant: storetest.Tenant, running: map[string]map[string]int{}}
+	w := &world{t: t, r: t, rdb: rdb, server: server, crash: crash, clock: time.Now().Add(-24 * time.Hour).Truncate(time.Millisecond), limits: limits, running: map[string]map[string]int{}, owner: map[string]string{}}
+	w.tenant, w.other = storetest.Tenant, &books{tenant: "globex"}
 	w.must(rdb.FlushAll(t.Context()).Err())
 	w.start()
-	w.now = w.read()
+	w.each(func() { w.now = w.read() })
 	return w
 }
 
 // start starts a process: what the one before it remembered is gone.
 func (w *world) start() {
-	w.crash.heal()
+	w.crash.Heal()
 	w.store = store.New(w.server, queue.EnqueueLua(), store.Options{Limits: w.limits, Now: w.tick})
 	w.queue = queue.NewClient(w.server, nil)
 	w.Dispatcher = dispatch.New(w.store, w.queue, w.limits, quiet)
@@ -166,15 +177,15 @@ func (w *world) call(what string, call func(ctx context.Context) error) (crashed
 func (w *world) perform(what string, call func(ctx context.Context) error) (err error, crashed bool) { //nolint:revive,staticcheck // crashed qualifies err
 	if w.r != nil {
 		if at := rapid.IntRange(-6, 8).Draw(w.r, what+": crash at command"); at > 0 {
-			w.crash.arm(at, rapid.Bool().Draw(w.r, "the command was carried out"))
+			w.crash.Arm(at, rapid.Bool().Draw(w.r, "the command was carried out"))
 		}
 	}
 	err = call(w.t.Context())
-	if crashed = w.crash.dead(); crashed {
+	if crashed = w.crash.Dead(); crashed {
 		w.crashes++
 		w.start()
 	}
-	w.crash.heal()
+	w.crash.Heal()
 	return err, crashed
 }
 
@@ -221,64 +232,4 @@ func sameKind(got, want error) bool {
 		}
 	}
 	return (got == nil) == (want == nil) && farm.CodeOf(got) == farm.CodeOf(want)
-}
-
-// errCrash is what a process sees after its end.
-var errCrash = errors.New("the process has crashed")
-
-// crasher ends a process at one of its commands: this one and all that follow fail.
-type crasher struct {
-	left  int  // commands until the crash; 0: none is planned
-	late  bool // the command is carried out, but its answer is lost
-	ended bool
-}
-
-func (c *crasher) arm(at int, late bool) { *c = crasher{left: at, late: late} }
-func (c *crasher) heal()                 { *c = crasher{} }
-func (c *crasher) dead() bool            { return c.ended }
-
-// DialHook implements redis.Hook.
-func (c *crasher) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-// ProcessHook implements redis.Hook.
-func (c *crasher) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		now, late := c.now()
-		if !now || late {
-			if err := next(ctx, cmd); !now {
-				return err
-			}
-		}
-		cmd.SetErr(errCrash)
-		return errCrash
-	}
-}
-
-// ProcessPipelineHook implements redis.Hook.
-func (c *crasher) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		now, late := c.now()
-		if !now || late {
-			if err := next(ctx, cmds); !now {
-				return err
-			}
-		}
-		for _, cmd := range cmds {
-			cmd.SetErr(errCrash)
-		}
-		return errCrash
-	}
-}
-
-// now counts a command, and reports whether the process ends with it, and whether Redis still carries it out.
-func (c *crasher) now() (crash, late bool) {
-	if c.ended {
-		return true, false
-	}
-	if c.left == 0 {
-		return false, false
-	}
-	c.left--
-	c.ended = c.left == 0
-	return c.ended, c.late
 }

@@ -21,14 +21,6 @@ const (
 	FleetDrainEnded      FleetEventKind = "drain_ended"
 )
 
-// FleetEventKinds lists every kind.
-func FleetEventKinds() []FleetEventKind {
-	return []FleetEventKind{
-		FleetWorkerStarted, FleetWorkerStopped, FleetWorkerLost, FleetWorkerProblem, FleetWorkerRecovered, FleetNodeEnded, FleetDrainStarted, FleetDrained,
-		FleetDrainEnded,
-	}
-}
-
 // FleetEvent is something that happened to a worker or a node.
 type FleetEvent struct {
 	ID        string         `json:"-"` // in the order of the events

@@ -21,6 +21,13 @@ const (
 	KindPackages  JobKind = "packages" // looks up what is installed; always hidden
 )
 
+// JobKinds lists the kinds that callers see, without the hidden one.
+func JobKinds() []JobKind {
+	return []JobKind{
+		KindCreate, KindExecute, KindCommand, KindInstall, KindFile, KindRun, KindClose, KindInterrupt, KindRestart, KindHibernate, KindResume,
+	}
+}
+
 // Ref names a record. Ids are unique, but every key also contains the tenant, so another tenant's id finds nothing.
 type Ref struct {
 	Tenant string `json:"t"`
@@ -46,6 +53,9 @@ type Job struct {
 
 	Result *Result   `json:"result,omitempty"`
 	Error  *JobError `json:"error,omitempty"`
+
+	// ArtifactsGone: some of the artifacts that Result names were deleted or have expired.
+	ArtifactsGone bool `json:"artifacts_gone,omitempty"`
 
 	// Shown is the request as callers see it: env without values, files without content, long code cut (ShownCut). Nil: the
 	// farm made the job, or it is hidden.

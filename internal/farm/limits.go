@@ -37,7 +37,7 @@ type Limits struct {
 	MaxPackages     int `json:"max_packages" toml:"max_packages" min:"1" doc:"Packages of one request."`
 	MaxPackageBytes int `json:"max_package_bytes" toml:"max_package_bytes" min:"1" doc:"Bytes of one package's name and versions."`
 	MaxBatch        int `json:"max_batch" toml:"max_batch" min:"1" doc:"Jobs of one batch."`
-	MaxContexts     int `json:"max_contexts" toml:"max_contexts" min:"1" doc:"Contexts (kernels) of a sandbox."`
+	MaxContexts     int `json:"max_contexts" toml:"-" doc:"Contexts (kernels) of a sandbox, as the agent has them; no setting."`
 	MaxAllowHosts   int `json:"max_allow_hosts" toml:"max_allow_hosts" min:"1" max:"1000" doc:"Rules in allow_hosts of one sandbox."`
 	MaxSecrets      int `json:"max_secrets" toml:"max_secrets" min:"1" max:"64" doc:"Secrets of one sandbox."`
 	MaxSecretBytes  int `json:"max_secret_bytes" toml:"max_secret_bytes" min:"64" max:"8192" doc:"Bytes of the value of one secret."`

@@ -34,6 +34,9 @@ type ProcessSpec struct {
 	Restart  Restart           `json:"restart,omitempty"`  // empty: never
 	Awaited  bool              `json:"awaited,omitempty"`  // its first reader comes at once: output waits for it as for one that reads
 
+	// Fingerprint is that of the request that an idempotency key names; empty: no key. The id that such a request gets has one fingerprint only.
+	Fingerprint string `json:"fingerprint,omitempty"`
+
 	MaxProcesses int `json:"max_processes"` // that may run in the sandbox at a time, with this one
 	MaxReaders   int `json:"max_readers"`   // of its output at a time
 	MaxRestarts  int `json:"max_restarts"`  // one soon after the other

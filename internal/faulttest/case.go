@@ -233,12 +233,12 @@ const textsRead = 60
 // textTwice counts the jobs whose events have other text than they printed.
 func (c *Case) textTwice() (n int) {
 	for i, j := range c.jobs {
-		if i%max(1, len(c.jobs)/textsRead) != 0 || !j.completes() || j.end.State != "completed" {
+		if i%max(1, len(c.jobs)/textsRead) != 0 || !j.completes() || j.run.Loud > 0 || j.end.State != "completed" {
 			continue
 		}
-		if text, err := c.f.text(j.ID); err != nil || text != j.output() {
+		if out, errs, err := c.f.text(j.ID); err != nil || out != j.output() || errs != j.errors() {
 			n++
-			c.f.t.Errorf("the events of job %s have %q: %v", j.ID, shortened(text), err)
+			c.f.t.Errorf("the events of job %s have %q, and of stderr %q: %v", j.ID, shortened(out), shortened(errs), err)
 		}
 	}
 	return n
@@ -260,8 +260,9 @@ func (f *Farm) left() (n int) {
 			}
 		}
 		n = 0
+		members := f.members()
 		for _, box := range f.Containers() {
-			if !open[box] {
+			if _, pooled := members[box]; !open[box] && !pooled {
 				n++
 			}
 		}
@@ -300,7 +301,7 @@ func (f *Farm) CloseIdle() {
 	f.idle = nil
 }
 
-// CloseAll closes every sandbox of the farm and gives the number of containers that are left.
+// CloseAll closes every sandbox of the farm and gives the number of containers that are left, but for those of the warm pool.
 func (f *Farm) CloseAll() int {
 	f.t.Helper()
 	for _, box := range append(f.idle, f.probe) {
@@ -309,10 +310,14 @@ func (f *Farm) CloseAll() int {
 		}
 	}
 	f.idle = nil
-	for end := time.Now().Add(60 * time.Second); len(f.Containers()) > 0 && time.Now().Before(end); {
+	left := func() int {
+		members := f.members()
+		return len(slices.DeleteFunc(f.Containers(), func(box string) bool { _, pooled := members[box]; return pooled }))
+	}
+	for end := time.Now().Add(60 * time.Second); left() > 0 && time.Now().Before(end); {
 		<-time.After(200 * time.Millisecond)
 	}
-	return len(f.Containers())
+	return left()
 }
 
 // P95 is the time that 95 of 100 takeovers do not exceed; 0 when there was none.

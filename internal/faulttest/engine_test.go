@@ -35,8 +35,9 @@ func TestEngineIsGone(t *testing.T) {
 			f.Term(e.other)
 			e.midCreate(t, "the only engine killed mid-create", engine.Kill, engine.Start)
 		})
-		t.Run("RestartedMidRun", e.midRun)
-		t.Run("NodeGone", func(t *testing.T) { e.nodeGone(t, inNodeEnd()[0]) }) // in each round another point
+		t.Run("KilledMidRun", func(t *testing.T) { e.midRun(t, "engine killed and started again mid-run", engine.Kill) })
+		t.Run("RestartedMidRun", func(t *testing.T) { e.midRun(t, "engine restarted in order mid-run", engine.Stop) })
+		t.Run("NodeGone", func(t *testing.T) { e.nodeGone(t, chosen(t, inNodeEnd(), 1)[0]) }) // in each round another point
 	}
 	f.End()
 }
@@ -126,10 +127,10 @@ func (e *engineCase) startSome(t *testing.T) (creates []wire.Created) {
 	return nil
 }
 
-// midRun kills the engine and all containers while jobs run, and starts it again: each job ends with an error, what was in the engine is
+// midRun ends the engine and all containers while jobs run, and starts it again: each job ends with an error, what was in the engine is
 // removed, and new sandboxes can be used.
-func (e *engineCase) midRun(t *testing.T) {
-	c := e.Case(t, "engine killed and started again mid-run")
+func (e *engineCase) midRun(t *testing.T, name string, end func()) {
+	c := e.Case(t, name)
 	boxes := e.boxesThere(t, c, 3)
 	c.Forget() // the effects of ended jobs are lost with the engine
 	var jobs []*faulttest.Job
@@ -137,7 +138,7 @@ func (e *engineCase) midRun(t *testing.T) {
 		jobs = append(jobs, c.Accept(box, faulttest.Run{Lines: 600, Want: []string{"lost"}}), c.Accept(box, faulttest.Run{Want: []string{"canceled", "lost"}, Never: true}))
 		e.AwaitHolder(jobs[len(jobs)-2].ID)
 	}
-	c.Fault(e.engine.Kill, e.engine.Start)
+	c.Fault(end, e.engine.Start)
 	for _, j := range jobs {
 		if end, err := e.Wait(t.Context(), j.ID); err != nil || end.Error == nil || len(end.Error.Message) < 20 {
 			t.Errorf("a job whose sandbox was lost with the engine: %v %+v", err, end)

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -269,12 +270,19 @@ func (f *Farm) names(prefix string) []string {
 	return names
 }
 
-// freeAddress returns an address on which no process listens. Its port is below those that the kernel gives to connections, which would take
-// it sooner or later while components restart.
+// givenPorts are the ports that freeAddress has returned: the component that asked for one may not listen on it yet, or is just restarting.
+var givenPorts sync.Map
+
+// freeAddress returns an address on which no process listens and that no other component of this test program was given. Its port is below
+// those that the kernel gives to connections, which would take it sooner or later while components restart.
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	for range 100 {
-		address := fmt.Sprintf("127.0.0.1:%d", 15_000+rand.IntN(15_000)) //nolint:gosec // not a secret
+		port := 15_000 + rand.IntN(15_000) //nolint:gosec // not a secret
+		if _, given := givenPorts.LoadOrStore(port, true); given {
+			continue
+		}
+		address := fmt.Sprintf("127.0.0.1:%d", port)
 		var listen net.ListenConfig
 		if l, err := listen.Listen(t.Context(), "tcp", address); err == nil {
 			_ = l.Close()

@@ -14,7 +14,7 @@ import (
 )
 
 // inSweep are the calls that the leading scheduler makes for the jobs of a dead worker, and for sandboxes whose time is up.
-func inSweep() []point { return bothSides("job_open_routes", "job_accept") }
+func inSweep() []point { return bothSides("job_open_routes", "job_enqueue", "job_accept") }
 
 // inNodeEnd are the calls that the leading scheduler makes for a node that is gone.
 func inNodeEnd() []point {
@@ -62,7 +62,7 @@ func leaderKilledAtPoints(t *testing.T, f *faulttest.Farm) {
 	c := f.Case(t, "leader killed at each point of its sweep")
 	boxes := c.Boxes(3)
 	ttl := 15
-	for _, p := range slices.Repeat(sample(inSweep(), 2), rounds()) {
+	for _, p := range slices.Repeat(chosen(t, inSweep(), 2), rounds()) {
 		short := f.Box(wire.CreateRequest{TTLSeconds: &ttl})
 		jobs := work(c, boxes)
 		holder := f.AwaitHolder(jobs[0].ID)

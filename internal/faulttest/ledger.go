@@ -16,19 +16,6 @@ import (
 // effects is the file of a sandbox to which each job appends its token. It is not in the workspace, so it is not an artifact.
 const effects = "/tmp/effects"
 
-// Run is code to run, and how the job must end.
-type Run struct {
-	Lines int      // lines that it prints, one each 0.1 s
-	Code  string   // what it does after them
-	Out   string   // what Code prints
-	Want  []string // states that it may end in; none: completed, with its whole output, once
-	Never bool     // it must not start at all
-	Alone bool     // in a sandbox of its own (POST /v1/run) instead of the given one
-	First bool     // it is the only job of its sandbox, which is closed before the books are read
-	Files int      // small files that it leaves in its workspace, each of which must be stored
-	Held  bool     // after its lines it goes on until Case.Release
-}
-
 // Job is an accepted job in the ledger.
 type Job struct {
 	ID  string
@@ -46,44 +33,6 @@ func (j *Job) apart() bool { return j.run.Alone || j.run.First }
 
 // completes reports whether the job must have run to its end.
 func (j *Job) completes() bool { return len(j.run.Want) == 0 }
-
-// code is what the job runs. It writes a line when it begins and one when it has ended. A job whose sandbox is gone later prints how often it
-// has begun there.
-func (j *Job) code() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "import time\nopen(%q, 'a').write(%q)\n", effects, j.token+"\n")
-	if j.apart() {
-		fmt.Fprintf(&b, "print('begun', len(open(%q).readlines()))\n", effects)
-	}
-	fmt.Fprintf(&b, "for n in range(%d):\n    print(n, flush=True)\n    time.sleep(0.1)\n", j.run.Lines)
-	fmt.Fprintf(&b, "for n in range(%d):\n    open(f'%s-{n}.txt', 'w').write(str(n))\n", j.run.Files, j.token)
-	if j.run.Held {
-		fmt.Fprintf(&b, "import os\nwhile not os.path.exists(%q):\n    time.sleep(0.1)\n", j.released())
-	}
-	fmt.Fprintf(&b, "%s\nopen(%q, 'a').write(%q)\n", j.run.Code, effects, j.token+ended+"\n")
-	return b.String()
-}
-
-// ended follows the token in the line that a job writes at its end.
-const ended = "/ended"
-
-// released is the file that ends a held job's wait.
-func (j *Job) released() string { return "/tmp/released-" + j.token }
-
-// output is the complete output of the job.
-func (j *Job) output() string {
-	var b strings.Builder
-	if j.bare {
-		return ""
-	}
-	if j.apart() {
-		b.WriteString("begun 1\n")
-	}
-	for n := range j.run.Lines {
-		fmt.Fprintln(&b, n)
-	}
-	return b.String() + j.run.Out
-}
 
 // lost says why an accepted job counts as lost; "" when it does not: it is final, in a state that it may end in.
 func (j *Job) lost() string {
@@ -109,29 +58,34 @@ func (j *Job) lost() string {
 // in a sandbox of its own has nothing there.
 func (j *Job) misreported(ran map[string]int) string {
 	began, whole := ran[j.token], ran[j.token+ended]
-	switch told := j.end.State; {
-	case !j.end.Final(), j.apart() && told != "completed":
+	told := j.told()
+	switch state := j.end.State; {
+	case !j.end.Final(), j.apart() && state != "completed":
 		return ""
 	case j.bare:
 		return j.saw
-	case !j.completes() && !j.apart() && told == "completed" && whole == 0 && (j.end.Result == nil || j.end.Result.Execute == nil || j.end.Result.Execute.Error == nil):
+	case !j.completes() && !j.apart() && state == "completed" && whole == 0 && (told == nil || told.failed == ""):
 		return "it is told completed without an error, but did not run to its end"
 	case !j.completes():
 		return ""
-	case told != "completed" && whole > 0:
-		return fmt.Sprintf("it ran to its end, and is told %s: %+v", told, j.end.Error)
-	case told != "completed":
+	case state != "completed" && whole > 0:
+		return fmt.Sprintf("it ran to its end, and is told %s: %+v", state, j.end.Error)
+	case state != "completed":
 		return ""
-	case j.end.Result == nil || j.end.Result.Execute == nil:
+	case told == nil:
 		return "it is told completed, without a result"
-	case j.end.Result.Execute.Error != nil:
-		return fmt.Sprintf("it is told completed, with %+v", j.end.Result.Execute.Error)
+	case told.failed != "":
+		return "it is told completed, with " + told.failed
 	case !j.apart() && (began == 0 || whole == 0):
 		return fmt.Sprintf("it is told completed, but began %d times and ended %d times", began, whole)
-	case j.end.Result.Execute.Stdout != j.output():
-		return fmt.Sprintf("its output is %q", shortened(j.end.Result.Execute.Stdout))
-	case len(j.end.Result.Execute.Artifacts) < j.run.Files:
-		return fmt.Sprintf("it has %d artifacts of %d", len(j.end.Result.Execute.Artifacts), j.run.Files)
+	case j.run.Loud > 0:
+		return j.loud(told)
+	case told.stdout != j.output():
+		return fmt.Sprintf("its output is %q", shortened(told.stdout))
+	case told.stderr != j.errors():
+		return fmt.Sprintf("its errors are %q", shortened(told.stderr))
+	case len(told.artifacts) < j.run.Files:
+		return fmt.Sprintf("it has %d artifacts of %d", len(told.artifacts), j.run.Files)
 	default:
 		return ""
 	}
@@ -185,10 +139,13 @@ func (c *Case) submit(ctx context.Context, box string, run Run, insist bool) (*J
 	c.mu.Unlock()
 	send := func(key client.CallOption) (err error) {
 		var got wire.Job
-		if run.Alone {
-			got, err = c.f.Run(ctx, wire.RunRequest{Code: j.code()}, key)
-		} else {
-			got, err = c.f.Execute(ctx, box, wire.ExecuteRequest{Code: j.code()}, key)
+		switch code := j.code(); {
+		case run.Alone:
+			got, err = c.f.Run(ctx, wire.RunRequest{Code: code}, key)
+		case run.command():
+			got, err = c.f.Command(ctx, box, wire.CommandRequest{Command: &code, Background: run.Background}, key)
+		default:
+			got, err = c.f.Execute(ctx, box, wire.ExecuteRequest{Code: code}, key)
 		}
 		j.ID = got.ID
 		return err
@@ -289,25 +246,29 @@ func (c *Case) Own(boxes ...string) {
 	c.boxes = append(c.boxes, boxes...)
 }
 
-// text is the stdout that the events of a job have, read from the first one.
-func (f *Farm) text(job string) (string, error) {
+// text is the text that the events of a job have, read from the first one.
+func (f *Farm) text(job string) (stdout, stderr string, err error) {
 	ctx, done := context.WithTimeout(f.t.Context(), 30*time.Second)
 	defer done()
-	var b strings.Builder
+	var out, errs strings.Builder
 	for event, err := range f.Events(ctx, job, "") {
 		if err != nil {
-			return "", err
+			return "", "", err
 		}
-		if event.Name != "stdout" {
+		if event.Name != "stdout" && event.Name != "stderr" {
 			continue
 		}
 		var data wire.TextData
 		if err := json.Unmarshal(event.Data, &data); err != nil {
-			return "", fmt.Errorf("read event: %w", err)
+			return "", "", fmt.Errorf("read event: %w", err)
 		}
-		b.WriteString(data.Text)
+		if event.Name == "stdout" {
+			out.WriteString(data.Text)
+		} else {
+			errs.WriteString(data.Text)
+		}
 	}
-	return b.String(), nil
+	return out.String(), errs.String(), nil
 }
 
 // IDs are the jobs that the ledger has.

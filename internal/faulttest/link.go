@@ -31,7 +31,7 @@ func (f *Farm) spoilable(store, s3 string) {
 		}
 		f.links[name] = redistest.NewProxyTo(f.t, "tcp", store, scripts)
 		f.components[name].env = []string{
-			"SANDFARM_REDIS_URL=redis://" + f.links[name].Address(), "SANDFARM_S3_ENDPOINT=" + f.s3.url,
+			"SANDFARM_REDIS_URL=redis://" + f.links[name].Address(), "SANDFARM_S3_ENDPOINT=" + f.s3.urlOf(name),
 			"SANDFARM_METRICS_LISTEN=" + freeAddress(f.t),
 		}
 	}

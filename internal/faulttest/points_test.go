@@ -16,10 +16,19 @@ import (
 	"github.com/sandfarm/sandfarm/internal/redistest"
 )
 
-// point is a place in a job's life: just before or just after one call of Redis.
+// point is a place in a job's life: just before or just after one call of Redis, or a request to the object store ("PUT artifacts").
 type point struct {
 	call  string
 	after bool
+}
+
+// stop acts once when a process comes to the point for the nth time.
+func (p point) stop(f *faulttest.Farm, process string, nth int, do func(words []string) (pass bool)) {
+	if strings.Contains(p.call, " ") {
+		f.S3Link().At(faulttest.S3Stop{Process: process, Call: p.call, After: p.after, Nth: nth, Do: do})
+		return
+	}
+	f.Link(process).At(redistest.Stop{Call: p.call, After: p.after, Nth: nth, Do: do})
 }
 
 func (p point) String() string {
@@ -29,12 +38,11 @@ func (p point) String() string {
 	return "before " + p.call
 }
 
-// bothSides are the points around calls, in random order.
+// bothSides are the points around calls.
 func bothSides(calls ...string) (all []point) {
 	for _, call := range calls {
 		all = append(all, point{call, false}, point{call, true})
 	}
-	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	return all
 }
 
@@ -43,8 +51,8 @@ func inWorker() []point {
 	return bothSides("task_dequeue", "job_claim", "node_reserve", "sandbox_move", "event_append", "stored_reserve", "manifest_write", "job_finish", "task_done")
 }
 
-// inAPI is the call that accepts a job and enqueues it.
-func inAPI() []point { return bothSides("job_accept") }
+// inAPI are the calls that the API makes for a long request, which it accepts and enqueues, and for a change of a sandbox.
+func inAPI() []point { return bothSides("job_accept", "PUT records", "sandbox_update") }
 
 // A job meets a fault of its process exactly before and after each call of Redis in its life.
 func TestNamedPoints(t *testing.T) {
@@ -58,23 +66,26 @@ func TestNamedPoints(t *testing.T) {
 		return true
 	}
 	t.Run("WorkerKilled", func(t *testing.T) {
-		atPoints(t, f, atEach{name: "worker killed at each point", points: inWorker(), processes: workers[1:], act: kill(f)})
+		atPoints(t, f, atEach{name: "worker killed at each point", points: chosen(t, inWorker(), 15), processes: workers[1:], act: kill(f)})
 	})
 	t.Run("WorkerPaused", func(t *testing.T) {
-		atPoints(t, f, atEach{name: "worker paused for 12 s at a point", points: sample(inWorker(), 5), processes: workers[1:], act: pause})
+		atPoints(t, f, atEach{name: "worker paused for 12 s at a point", points: chosen(t, inWorker(), 5), processes: workers[1:], act: pause})
 	})
 	t.Run("LinkCut", func(t *testing.T) {
-		atPoints(t, f, atEach{name: "link to Redis cut at each point", points: inWorker(), processes: workers, act: cut})
+		atPoints(t, f, atEach{name: "link to Redis cut at each point", points: chosen(t, inWorker(), 12), processes: workers, act: cut})
 	})
 	t.Run("Canceled", func(t *testing.T) {
-		atPoints(t, f, atEach{name: "job cancelled at each point", points: inWorker(), processes: workers})
+		atPoints(t, f, atEach{name: "job cancelled at each point", points: chosen(t, inWorker(), 12), processes: workers})
 	})
+	t.Run("MoreWork", func(t *testing.T) { moreWorkAtPoints(t, f) })
+	t.Run("StoppedWorkerKilled", func(t *testing.T) { stoppedWorkerKilled(t, f) })
 	api := []string{faulttest.API}
+	asked := func(c *faulttest.Case) traffic { return requests(t, f, c) }
 	t.Run("APIKilled", func(t *testing.T) {
-		atPoints(t, f, atEach{name: "API killed between accept and answer", points: inAPI(), processes: api, act: kill(f)})
+		atPoints(t, f, atEach{name: "API killed at each point", points: chosen(t, inAPI(), 3), processes: api, act: kill(f), with: asked})
 	})
 	t.Run("APILinkCut", func(t *testing.T) {
-		atPoints(t, f, atEach{name: "link of the API cut between accept and answer", points: inAPI(), processes: api, act: cut})
+		atPoints(t, f, atEach{name: "link of the API cut at each point", points: chosen(t, inAPI(), 3), processes: api, act: cut, with: asked})
 	})
 	f.End()
 }
@@ -86,14 +97,6 @@ func kill(f *faulttest.Farm) func(string, []string) bool {
 
 // cut cuts the link of the process.
 func cut(string, []string) bool { return false }
-
-// sample takes n points, or all of them in the whole suite.
-func sample(points []point, n int) []point {
-	if rounds() > 1 {
-		return points
-	}
-	return points[:n]
-}
 
 // jobID finds the jobs that a call of Redis is about.
 var jobID = regexp.MustCompile("job_[0-9a-z]{26}")
@@ -149,6 +152,7 @@ func atPoints(t *testing.T, f *faulttest.Farm, at atEach) {
 		h.await(t, callers.send)
 		for _, process := range at.processes {
 			f.Link(process).Clear()
+			f.S3Link().Clear(process)
 			if !f.Alive(process) {
 				f.Start(process)
 			}
@@ -184,7 +188,7 @@ func (h *hits) arm(processes []string) {
 
 // add adds a point to the link of a process, at the nth such call.
 func (h *hits) add(process string, p point, nth int) {
-	h.f.Link(process).At(redistest.Stop{Call: p.call, After: p.after, Nth: nth, Do: func(words []string) bool {
+	p.stop(h.f, process, nth, func(words []string) bool {
 		if h.f.LastTry(process) { // the farm would rightly give that job up
 			h.add(process, p, 1)
 			return true
@@ -196,7 +200,7 @@ func (h *hits) add(process string, p point, nth int) {
 		defer h.acts.Done()
 		h.fired <- p
 		return h.act(process, words)
-	}})
+	})
 }
 
 // take reports whether this process gets this point.

@@ -4,10 +4,12 @@ package faulttest_test
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/faulttest"
 	"github.com/sandfarm/sandfarm/internal/redistest"
 )
@@ -16,11 +18,13 @@ import (
 func TestRedisIsAway(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t, faulttest.Config{Workers: 2, Links: true})
-	t.Run("Restored", func(t *testing.T) { redisRestored(t, f) })
+	for range rounds() {
+		t.Run("Restored", func(t *testing.T) { redisRestored(t, f) })
+	}
 	t.Run("PausedAtTheEnd3s", func(t *testing.T) { redisPaused(t, f, 3*time.Second, rounds()) })
-	t.Run("PausedAtTheEnd25s", func(t *testing.T) { redisPaused(t, f, short(25*time.Second, 150*time.Second), 1) })
+	t.Run("PausedAtTheEndForLong", func(t *testing.T) { redisPaused(t, f, short(25*time.Second, 150*time.Second), rounds()) })
 	if rounds() > 1 {
-		t.Run("PausedAtTheEnd400s", func(t *testing.T) { redisPaused(t, f, 400*time.Second, 1) })
+		t.Run("PausedAtTheEnd400s", func(t *testing.T) { redisPaused(t, f, 400*time.Second, rounds()) })
 	}
 	t.Run("Full", func(t *testing.T) { redisFull(t, f) })
 	f.End()
@@ -86,8 +90,9 @@ func redisFull(t *testing.T, f *faulttest.Farm) {
 	c.End()
 }
 
-// redisRestored puts Redis back to an older copy of its data. Jobs that ran when the copy was made do not run again, old sandboxes are as they
-// were, and those that are younger than the copy stay usable.
+// redisRestored puts Redis back to a copy of its data, after which much has happened. Jobs that ran when the copy was made, or later, do not run
+// again, old sandboxes are as they were, and those that are younger than the copy stay usable. One that was closed after the
+// copy was made ends once more.
 func redisRestored(t *testing.T, f *faulttest.Farm) {
 	c := f.Case(t, "Redis restored from an older copy")
 	old := c.Boxes(2)
@@ -96,13 +101,20 @@ func redisRestored(t *testing.T, f *faulttest.Farm) {
 		f.AwaitHolder(c.Insist(box, faulttest.Run{Lines: 40}).ID)
 		c.Insist(box, faulttest.Run{Lines: 1})
 	}
+	closed := f.Box(wire.CreateRequest{})
 	copied := f.CopyRedis()
 	f.CloseIdle()
+	if job, err := f.Close(t.Context(), closed); err != nil {
+		t.Error(err)
+	} else if end, err := f.Wait(t.Context(), job.ID); err != nil || end.State != "completed" {
+		t.Errorf("close: %v %+v", err, end)
+	}
 	young := c.Boxes(2)
 	for n, box := range young {
 		c.Insist(box, faulttest.Run{Code: fmt.Sprintf("kept = %d", n+len(old))})
 	}
 	settled(t, f, c)
+	<-time.After(short(0, time.Minute))
 	c.Forget() // their callers were told; how often they ran still counts
 	c.Fault(func() { f.RestoreRedis(copied) }, nil)
 	for n, box := range append(old, young...) {
@@ -112,7 +124,12 @@ func redisRestored(t *testing.T, f *faulttest.Farm) {
 		})
 		c.Insist(box, faulttest.Run{Code: "print(kept)", Out: fmt.Sprintln(n)})
 	}
+	f.Until(60*time.Second, "the sandbox that was closed has ended again", func() bool {
+		now, err := f.Sandbox(t.Context(), closed)
+		return err == nil && slices.Contains([]string{"lost", "closed", "expired"}, now.State)
+	})
 	c.End()
+	f.CloseIdle()
 }
 
 // settled waits until the jobs of a case have ended.

@@ -3,9 +3,12 @@
 package faulttest_test
 
 import (
+	"hash/fnv"
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"sync"
+	"testing"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/faulttest"
@@ -18,6 +21,29 @@ func rounds() int {
 		return 1
 	}
 	return n
+}
+
+// seed is where chosen begins: SANDFARM_TEST_SEED, or another one for each run.
+var seed = sync.OnceValue(func() uint64 {
+	n, err := strconv.ParseUint(os.Getenv("SANDFARM_TEST_SEED"), 10, 64)
+	if err != nil {
+		n = 1 + rand.Uint64N(1<<32) //nolint:gosec // chance, not a secret
+	}
+	return n
+})
+
+// chosen takes n of the points at random, or all of them in the whole suite. The same seed chooses the same ones for the same test.
+func chosen(t *testing.T, points []point, n int) []point {
+	t.Helper()
+	name := fnv.New64()
+	_, _ = name.Write([]byte(t.Name()))
+	chance := rand.New(rand.NewPCG(seed(), name.Sum64())) //nolint:gosec // chance, not a secret
+	chance.Shuffle(len(points), func(i, j int) { points[i], points[j] = points[j], points[i] })
+	if rounds() == 1 {
+		points = points[:min(n, len(points))]
+	}
+	t.Logf("SANDFARM_TEST_SEED=%d chooses %v", seed(), points)
+	return points
 }
 
 // short is the first of two lengths of a fault, and in the whole suite the second, which takes longer than a test should.

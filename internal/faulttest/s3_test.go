@@ -4,6 +4,7 @@ package faulttest_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,14 +24,14 @@ func TestObjectStoreIsSpoiled(t *testing.T) {
 	t.Run("Slow", func(t *testing.T) {
 		spoiled(t, f, "object store slow, 1 KiB/s, for 8 s", func() { s3.Slow(1024) }, func() { <-time.After(8 * time.Second); s3.Slow(0) })
 	})
-	t.Run("Full", func(t *testing.T) {
-		spoiled(t, f, "object store full for 8 s", func() { s3.Full(true) }, func() { <-time.After(8 * time.Second); s3.Full(false) })
-	})
+	t.Run("Full", func(t *testing.T) { storeFull(t, f) })
 	t.Run("Failing", func(t *testing.T) {
 		spoiled(t, f, "object store fails at random, 3 of 10 requests", func() { s3.Failing(0.3) }, func() { <-time.After(8 * time.Second); s3.Failing(0) })
 	})
 	if rounds() > 1 {
-		t.Run("AwayForLong", func(t *testing.T) { storeAwayForLong(t, f) })
+		for range rounds() {
+			t.Run("AwayForLong", func(t *testing.T) { storeAwayForLong(t, f) })
+		}
 	}
 	f.End()
 }
@@ -52,6 +53,27 @@ func spoiled(t *testing.T, f *faulttest.Farm, name string, harm, heal func()) {
 			heal()
 		})
 		settled(t, f, c)
+	}
+	c.End()
+}
+
+// storeFull fills the store. An upload is not repeated then, for that would only hold up what waits behind it: the caller is told so, the code
+// does not run again, the files are still in the workspace, and the files of the next job are stored once there is room.
+func storeFull(t *testing.T, f *faulttest.Farm) {
+	c := f.Case(t, "object store full")
+	for _, box := range c.Boxes(3) {
+		const made, size = "open('made.bin', 'wb').write(bytes(6000))", "import os\nprint(os.path.getsize('made.bin'))\nos.remove('made.bin')"
+		job := c.Insist(box, faulttest.Run{Held: true, Files: 2, Code: made, Want: []string{"failed"}}) // it still runs when the store is full
+		f.AwaitHolder(job.ID)
+		c.Fault(func() { f.S3Link().Full(true) }, func() {
+			c.Release(job)
+			end, err := f.Wait(t.Context(), job.ID)
+			if err != nil || end.Error == nil || end.Error.Code != "unavailable" || !strings.Contains(end.Error.Message, "full") {
+				t.Errorf("a job whose files have no room: %v %s %+v", err, end.State, end.Error)
+			}
+			f.S3Link().Full(false)
+		})
+		settledOne(t, f, c.Insist(box, faulttest.Run{Files: 2, Code: size, Out: "6000\n"}))
 	}
 	c.End()
 }

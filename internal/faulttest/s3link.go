@@ -15,9 +15,11 @@ import (
 
 // S3Link forwards requests to an object store, and can spoil them. Each way of spoiling stays until it is ended.
 type S3Link struct {
-	url string
+	t     testing.TB
+	proxy *httputil.ReverseProxy
 
 	mu      sync.Mutex
+	stops   []*S3Stop
 	away    bool
 	full    bool
 	failing float64
@@ -30,25 +32,35 @@ const slowPiece = 100 * time.Millisecond
 
 func newS3Link(t testing.TB, address string) *S3Link {
 	t.Helper()
-	l := &S3Link{}
+	l := &S3Link{t: t}
 	to := &url.URL{Scheme: "http", Host: address}
-	proxy := &httputil.ReverseProxy{
+	l.proxy = &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(to)
 			r.Out.Host = r.In.Host // part of the signature
 		},
-		FlushInterval: -1,
-		ErrorHandler:  func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) }, // as the store: no answer
+		FlushInterval:  -1,
+		ModifyResponse: stopAfter,
+		ErrorHandler:   func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) }, // as the store: no answer
 	}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		l.serve(w, r, proxy)
-	}))
-	t.Cleanup(server.Close)
-	l.url = server.URL
 	return l
 }
 
-func (l *S3Link) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+// urlOf is the address at which a process has the store.
+func (l *S3Link) urlOf(process string) string {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if stop := l.stopAt(process, r); stop != nil && stop.After {
+			r = stop.remember(r)
+		} else if stop != nil && !stop.Do([]string{r.URL.Path}) {
+			panic(http.ErrAbortHandler) // the store has not got it
+		}
+		l.serve(w, r)
+	}))
+	l.t.Cleanup(server.Close)
+	return server.URL
+}
+
+func (l *S3Link) serve(w http.ResponseWriter, r *http.Request) {
 	l.mu.Lock()
 	away, full, fails, pace := l.away, l.full && (r.Method == http.MethodPut || r.Method == http.MethodPost), rand.Float64() < l.failing, l.pace //nolint:gosec // chance, not a secret
 	if away || full || fails {
@@ -68,7 +80,7 @@ func (l *S3Link) serve(w http.ResponseWriter, r *http.Request, next http.Handler
 	if pace > 0 {
 		r.Body = &slowBody{ReadCloser: r.Body, link: l}
 	}
-	next.ServeHTTP(w, r)
+	l.proxy.ServeHTTP(w, r)
 }
 
 // refuse answers an error as S3 does. The body is read first, as a store does that is full.

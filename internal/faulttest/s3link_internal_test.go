@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -20,8 +21,9 @@ func TestS3LinkSpoilsRequests(t *testing.T) {
 	}))
 	t.Cleanup(store.Close)
 	l := newS3Link(t, strings.TrimPrefix(store.URL, "http://"))
+	url := l.urlOf("worker-1")
 	put := func(method string) (status int, body string, err error) {
-		request, err := http.NewRequestWithContext(t.Context(), method, l.url+"/bucket/key", bytes.NewReader(make([]byte, 500)))
+		request, err := http.NewRequestWithContext(t.Context(), method, url+"/bucket/key", bytes.NewReader(make([]byte, 500)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,7 +38,7 @@ func TestS3LinkSpoilsRequests(t *testing.T) {
 	passes := func(what, method string) {
 		t.Helper()
 		got = nil
-		if status, _, err := put(method); err != nil || status != http.StatusOK || len(got) != 500 || "http://"+host != l.url {
+		if status, _, err := put(method); err != nil || status != http.StatusOK || len(got) != 500 || "http://"+host != url {
 			t.Errorf("%s: %d, %v; the store got %d bytes for %s", what, status, err, len(got), host)
 		}
 	}
@@ -64,4 +66,58 @@ func TestS3LinkSpoilsRequests(t *testing.T) {
 	passes("slow", http.MethodPut)
 	l.Slow(0)
 	passes("well again", http.MethodPut)
+}
+
+// A stop keeps a process's request from the store, or the answer from the process, once. Other requests and processes pass.
+func TestS3LinkStopsAtRequests(t *testing.T) {
+	t.Parallel()
+	var got []string
+	store := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = append(got, r.URL.Path) }))
+	t.Cleanup(store.Close)
+	l := newS3Link(t, strings.TrimPrefix(store.URL, "http://"))
+	one, other := l.urlOf("worker-1"), l.urlOf("worker-2")
+	put := func(url, key string) error {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, url+"/bucket/"+key, strings.NewReader("body"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := http.DefaultClient.Do(request)
+		if err == nil {
+			_ = answer.Body.Close()
+		}
+		return err
+	}
+	var stopped []string
+	end := func(words []string) bool { stopped = append(stopped, words...); return false }
+	l.At(S3Stop{Process: "worker-1", Call: "PUT artifacts", Nth: 2, Do: end})
+	l.At(S3Stop{Process: "worker-1", Call: "PUT records", After: true, Do: end})
+	for _, r := range []struct {
+		url, key string
+		passes   bool
+	}{
+		{one, "artifacts/1", true},
+		{other, "artifacts/2", true},
+		{one, "staging/3", true},
+		{one, "artifacts/4", false},
+		{one, "artifacts/5", true},
+		{other, "records/6", true},
+		{one, "records/7", false},
+		{one, "records/8", true},
+	} {
+		if err := put(r.url, r.key); (err == nil) != r.passes {
+			t.Errorf("%s: %v", r.key, err)
+		}
+	}
+	if want := []string{"/bucket/artifacts/4", "/bucket/records/7"}; !slices.Equal(stopped, want) {
+		t.Errorf("stopped at %v, want %v", stopped, want)
+	}
+	if slices.Contains(got, "/bucket/artifacts/4") || !slices.Contains(got, "/bucket/records/7") {
+		t.Errorf("the store got %v", got)
+	}
+	l.At(S3Stop{Process: "worker-1", Call: "PUT staging", Do: end})
+	l.At(S3Stop{Process: "worker-2", Call: "PUT staging", Do: end})
+	l.Clear("worker-1")
+	if put(one, "staging/9") != nil || put(other, "staging/10") == nil {
+		t.Error("the stops of one process are not what is cleared")
+	}
 }

@@ -17,7 +17,7 @@ func inCreate() []point {
 
 // inClose are the calls that a worker makes for a close.
 func inClose() []point {
-	return bothSides("task_dequeue", "job_claim", "sandbox_move", "node_reserve", "job_finish", "task_done")
+	return bothSides("task_dequeue", "job_claim", "job_route", "sandbox_move", "node_reserve", "job_finish", "task_done")
 }
 
 // The creation and the close of a sandbox meet a fault of their process before and after each call of Redis. A sandbox that is told ready runs
@@ -27,10 +27,10 @@ func TestSandboxesAtPoints(t *testing.T) {
 	f := newFarm(t, faulttest.Config{Workers: 4, Links: true})
 	workers := f.Workers()
 	t.Run("CreatingWorkerKilled", func(t *testing.T) {
-		atPoints(t, f, atEach{name: "worker killed at each point of a creation", points: sample(inCreate(), 3), processes: workers[1:], act: kill(f), with: creates})
+		atPoints(t, f, atEach{name: "worker killed at each point of a creation", points: chosen(t, inCreate(), 3), processes: workers[1:], act: kill(f), with: creates})
 	})
 	t.Run("ClosingWorkerKilled", func(t *testing.T) {
-		atPoints(t, f, atEach{name: "worker killed at each point of a close", points: sample(inClose(), 3), processes: workers[1:], act: kill(f), with: closes})
+		atPoints(t, f, atEach{name: "worker killed at each point of a close", points: chosen(t, inClose(), 3), processes: workers[1:], act: kill(f), with: closes})
 	})
 	t.Run("LeaderKilled", func(t *testing.T) { leaderKilledAtPoints(t, f) })
 	if rounds() > 1 {
@@ -41,7 +41,7 @@ func TestSandboxesAtPoints(t *testing.T) {
 			atPoints(t, f, atEach{name: "link cut at each point of a close", points: inClose(), processes: workers, act: cut, with: closes})
 		})
 		t.Run("CreatingAPIKilled", func(t *testing.T) {
-			atPoints(t, f, atEach{name: "API killed while it accepts a creation", points: inAPI(), processes: []string{faulttest.API}, act: kill(f), with: creates})
+			atPoints(t, f, atEach{name: "API killed while it accepts a creation", points: bothSides("job_accept"), processes: []string{faulttest.API}, act: kill(f), with: creates})
 		})
 	}
 	f.End()

@@ -169,7 +169,7 @@ func wiped(t *testing.T, f *faulttest.Farm) {
 	}
 	c.Forget() // ended jobs need no record
 	before := f.Containers()
-	c.Fault(f.Wipe, nil)
+	c.Fault(f.Wipe, restorerKilled(t, f))
 	for n, box := range boxes {
 		f.Until(60*time.Second, "the sandbox is restored", func() bool {
 			now, err := f.Sandbox(t.Context(), box)

@@ -22,7 +22,7 @@ type wanted struct {
 func (u *upstream) want(name, address string, hashes map[string]string, size int64) (wanted, error) {
 	target, err := url.Parse(address)
 	if err != nil {
-		return wanted{}, u.broken(err, "an address of %s that is none", name)
+		return wanted{}, u.broken(err, "an address of %s that is not valid", name)
 	}
 	if err := u.allowed(target); err != nil {
 		return wanted{}, err

@@ -34,9 +34,8 @@ type EnqueueOptions struct {
 
 // Client enqueues tasks and inspects queues. It is safe for concurrent use.
 type Client struct {
-	rdb   redis.UniversalClient
-	asynq *asynq.Client
-	admin *asynq.Inspector
+	rdb   redis.Cmdable
+	tasks tasks
 	log   *slog.Logger
 
 	mu     sync.Mutex
@@ -49,7 +48,7 @@ func NewClient(rdb redis.UniversalClient, logger *slog.Logger) *Client {
 	if logger == nil {
 		logger = slog.Default()
 	}
-	return &Client{rdb: rdb, asynq: asynq.NewClientFromRedisClient(rdb), admin: asynq.NewInspectorFromRedisClient(rdb), log: logger}
+	return &Client{rdb: rdb, tasks: newTasks(rdb), log: logger}
 }
 
 // Enqueue puts a task into a queue and wakes its servers. If the queue already has a task of that id, nothing changes, and that is not an
@@ -62,11 +61,8 @@ func (c *Client) Enqueue(ctx context.Context, queue string, t Task, o EnqueueOpt
 	if err != nil {
 		return err
 	}
-	options := []asynq.Option{
-		asynq.TaskID(o.ID), asynq.Queue(queue), asynq.Timeout(roundUpToSecond(cmp.Or(o.Timeout, defaultTimeout))),
-		asynq.MaxRetry(cmp.Or(o.MaxRetry, defaultMaxRetry)),
-	}
-	_, err = c.asynq.EnqueueContext(ctx, asynq.NewTask(t.Type, payload), options...)
+	o.Timeout, o.MaxRetry = roundUpToSecond(cmp.Or(o.Timeout, defaultTimeout)), cmp.Or(o.MaxRetry, defaultMaxRetry)
+	err = c.tasks.enqueue(ctx, t.Type, payload, queue, o)
 	if errors.Is(err, asynq.ErrTaskIDConflict) {
 		if waits, err := c.Has(ctx, queue, o.ID); err != nil || waits {
 			return err
@@ -74,7 +70,7 @@ func (c *Client) Enqueue(ctx context.Context, queue string, t Task, o EnqueueOpt
 		if err := c.Remove(ctx, queue, o.ID); err != nil { // it will not run again
 			return err
 		}
-		_, err = c.asynq.EnqueueContext(ctx, asynq.NewTask(t.Type, payload), options...)
+		err = c.tasks.enqueue(ctx, t.Type, payload, queue, o)
 	}
 	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) {
 		return unavailable("enqueue task", err)
@@ -95,7 +91,7 @@ func (c *Client) Remove(ctx context.Context, queue, id string) error {
 	if err != nil || state == "" || state == "active" {
 		return err
 	}
-	err = c.admin.DeleteTask(queue, id)
+	err = c.tasks.delete(queue, id)
 	if err == nil || errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) {
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"runtime/debug"
 	"slices"
@@ -36,17 +37,29 @@ type ServerConfig struct {
 
 // Server takes tasks from queues and runs a handler for each. It survives outages of Redis.
 type Server struct {
-	cfg   ServerConfig
-	rdb   redis.UniversalClient
-	hook  *hook
-	asynq *asynq.Server
+	cfg    ServerConfig
+	rdb    io.Closer
+	listen listen
+	hook   *hook
+	start  func() error // of asynq, see tasks
+	finish func()       // of asynq: waits for the handlers
 
 	mu      sync.Mutex
 	state   string // "", started, stopped
-	wake    *redis.PubSub
+	wake    io.Closer
 	stopped chan struct{}
 	pump    sync.WaitGroup
 	running sync.WaitGroup
+}
+
+// listen subscribes to channels. Closing the subscription closes messages.
+type listen func(channels []string) (messages <-chan any, subscription io.Closer)
+
+func listenOn(rdb redis.UniversalClient) listen {
+	return func(channels []string) (<-chan any, io.Closer) {
+		sub := rdb.Subscribe(context.Background(), channels...) //nolint:forbidigo // the subscription lives until Stop
+		return sub.ChannelWithSubscriptions(), sub
+	}
 }
 
 // NewServer makes a Server. It gets a client of its own from dial, and closes it. Redis need not be up yet.
@@ -75,12 +88,13 @@ func NewServer(dial func() redis.UniversalClient, cfg ServerConfig) (*Server, er
 	if cfg.ShutdownTimeout <= 0 {
 		cfg.ShutdownTimeout = 8 * time.Second
 	}
-	s := &Server{cfg: cfg, rdb: dial(), hook: newHook(len(cfg.Queues), cfg.Gate), stopped: make(chan struct{})}
-	s.rdb.AddHook(s.hook)
+	rdb := dial()
+	s := &Server{cfg: cfg, rdb: rdb, listen: listenOn(rdb), hook: newHook(len(cfg.Queues), cfg.Gate), stopped: make(chan struct{})}
+	rdb.AddHook(s.hook)
 	if cfg.Hook != nil {
-		s.rdb.AddHook(cfg.Hook)
+		rdb.AddHook(cfg.Hook)
 	}
-	s.asynq = asynq.NewServerFromRedisClient(s.rdb, asynq.Config{
+	server := asynq.NewServerFromRedisClient(rdb, asynq.Config{
 		Concurrency:              cfg.Concurrency,
 		Queues:                   cfg.Queues,
 		ShutdownTimeout:          cfg.ShutdownTimeout,
@@ -93,6 +107,10 @@ func NewServer(dial func() redis.UniversalClient, cfg ServerConfig) (*Server, er
 		Logger:   logger{cfg.Logger},
 		LogLevel: asynq.WarnLevel,
 	})
+	s.start = func() error {
+		return server.Start(asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error { return s.handle(ctx, t.Type(), t.Payload()) }))
+	}
+	s.finish = server.Shutdown
 	return s, nil
 }
 
@@ -117,8 +135,8 @@ func (s *Server) Start() error {
 		channels = append(channels, wakeChannel(name))
 	}
 	slices.Sort(channels)
-	s.wake = s.rdb.Subscribe(context.Background(), channels...) //nolint:forbidigo // the subscription lives until Stop
-	messages := s.wake.ChannelWithSubscriptions()
+	messages, wake := s.listen(channels)
+	s.wake = wake
 	s.pump.Go(func() {
 		for m := range messages { // a reconnect wakes too: wake-ups may have been missed
 			if wake, ok := m.(*redis.Message); ok {
@@ -128,7 +146,7 @@ func (s *Server) Start() error {
 			}
 		}
 	})
-	if err := s.asynq.Start(asynq.HandlerFunc(s.handle)); err != nil {
+	if err := s.start(); err != nil {
 		return fmt.Errorf("start queue server: %w", err)
 	}
 	s.state = "started"
@@ -152,7 +170,7 @@ func (s *Server) Stop() {
 	defer close(s.stopped)
 	close(s.hook.stop)
 	if before == "started" {
-		s.asynq.Shutdown()
+		s.finish()
 		if !waitFor(&s.running, abandonAfter) {
 			s.cfg.Logger.Error("handlers still run after their context was canceled", "waited_ms", abandonAfter.Milliseconds())
 		}
@@ -167,16 +185,16 @@ func (s *Server) Stop() {
 }
 
 // handle runs the handler. A panic counts as an error.
-func (s *Server) handle(ctx context.Context, t *asynq.Task) (err error) {
+func (s *Server) handle(ctx context.Context, kind string, payload []byte) (err error) {
 	s.running.Add(1)
 	defer s.running.Done()
 	defer func() {
 		if p := recover(); p != nil {
-			s.cfg.Logger.ErrorContext(ctx, "handler panicked", "type", t.Type(), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			s.cfg.Logger.ErrorContext(ctx, "handler panicked", "type", kind, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			err = fmt.Errorf("handle task: panic: %v", p)
 		}
 	}()
-	task, err := decodePayload(t.Type(), t.Payload())
+	task, err := decodePayload(kind, payload)
 	if err != nil {
 		return fmt.Errorf("%w: %w", err, asynq.SkipRetry) // a retry would fail too
 	}

@@ -47,7 +47,7 @@ func (c *Client) Trim(ctx context.Context, before time.Time, unused func(queue s
 			out.Queues++
 		}
 	}
-	if _, err := c.admin.Servers(); err != nil { // this call removes the dead ones
+	if err := c.tasks.removeDeadServers(); err != nil {
 		return out, unavailable("list servers of queues", err)
 	}
 	return out, nil
@@ -57,7 +57,7 @@ func (c *Client) Trim(ctx context.Context, before time.Time, unused func(queue s
 // a task that is enqueued between the two steps would be in a queue that is not listed. So the queue is registered again if it has a task
 // after that; Enqueue registers it too, behind the task, so one of the two sees the other.
 func (c *Client) removeEmptyQueue(ctx context.Context, name string) (bool, error) {
-	err := c.admin.DeleteQueue(name, false)
+	err := c.tasks.deleteQueue(name)
 	if errors.Is(err, asynq.ErrQueueNotEmpty) || errors.Is(err, asynq.ErrQueueNotFound) {
 		return false, nil
 	}
@@ -87,7 +87,7 @@ func (c *Client) trimArchive(ctx context.Context, queue string, until time.Time)
 			return removed, unavailable("list archived tasks", err)
 		}
 		for _, id := range ids {
-			if err := c.admin.DeleteTask(queue, id); err != nil && !errors.Is(err, asynq.ErrTaskNotFound) && !errors.Is(err, asynq.ErrQueueNotFound) {
+			if err := c.tasks.delete(queue, id); err != nil && !errors.Is(err, asynq.ErrTaskNotFound) && !errors.Is(err, asynq.ErrQueueNotFound) {
 				return removed, unavailable("remove archived task", err)
 			}
 			removed++

@@ -110,7 +110,8 @@ func (s *Store) ExpiredArtifacts(ctx context.Context, tenant string, limit int) 
 }
 
 // DeleteArtifacts removes artifacts whose objects are gone from the manifests of their jobs, and counts those that this call removed: of two
-// concurrent deletes of an artifact only one counts. The caller removes the object before, so that no object is left without a record.
+// concurrent deletes of an artifact only one counts. Their jobs are ArtifactsGone then. The caller removes the object before, so
+// that no object is left without a record.
 func (s *Store) DeleteArtifacts(ctx context.Context, artifacts []farm.Artifact) (removed int, err error) {
 	for _, g := range byJob(artifacts) {
 		ids := make(map[string]bool, len(g.list))

@@ -51,7 +51,9 @@ func parsePosition(cursor string) (position, error) {
 	return position{p, n}, nil
 }
 
-func (p position) String() string { return cursor(p.place) + "." + cursor(p.number) }
+func (p position) String() string {
+	return strconv.FormatInt(p.place, 36) + "." + strconv.FormatInt(p.number, 36)
+}
 
 // Artifacts lists artifacts that have not expired: the jobs that made them from the newest, of each job the last one first. A list whose filter
 // drops most of them gives a short page and a cursor.

@@ -19,7 +19,7 @@ const (
 //
 // With confirm, Redis is asked at the end of each batch to wait until the writes are durable; a call fails if it did not.
 type scriptBatch struct {
-	rdb     redis.UniversalClient
+	rdb     redis.Cmdable
 	confirm *confirm // nil: none
 	calls   *batch.Batch[*batched]
 }
@@ -33,7 +33,7 @@ type batched struct {
 	err    error
 }
 
-func newBatch(rdb redis.UniversalClient, confirm *confirm) *scriptBatch {
+func newBatch(rdb redis.Cmdable, confirm *confirm) *scriptBatch {
 	b := &scriptBatch{rdb: rdb, confirm: confirm}
 	b.calls = batch.New(maxBatch, maxBatched, b.exec)
 	return b

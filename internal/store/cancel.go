@@ -16,10 +16,13 @@ import (
 // this time.
 const healthCheck = 3 * time.Second
 
+// maxCancels is how many cancels a worker has not looked at yet; more are dropped by the client.
+const maxCancels = 100
+
 // Cancels is a worker's subscription to cancels of running jobs and to changed deadlines and hosts of sandboxes.
 type Cancels struct {
 	refs chan farm.Ref
-	sub  *redis.PubSub
+	sub  subscription
 	done chan struct{}
 	once sync.Once
 	wg   sync.WaitGroup
@@ -27,12 +30,12 @@ type Cancels struct {
 
 // Cancels subscribes to the cancels of all tenants. It returns once Redis has confirmed the subscription.
 func (s *Store) Cancels(ctx context.Context) (*Cancels, error) {
-	sub := s.rdb.Subscribe(ctx, s.prefix+"cancel")
+	sub := s.listen(ctx, s.prefix+"cancel")
 	if _, err := sub.Receive(ctx); err != nil {
 		return nil, errors.Join(wrap("subscribe to cancels", err), sub.Close())
 	}
 	c := &Cancels{refs: make(chan farm.Ref, 64), sub: sub, done: make(chan struct{})}
-	messages := sub.ChannelWithSubscriptions(redis.WithChannelHealthCheckInterval(healthCheck))
+	messages := sub.messages(maxCancels)
 	c.wg.Go(func() { c.pump(messages) })
 	return c, nil
 }

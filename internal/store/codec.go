@@ -28,7 +28,7 @@ func decodeChanges(job *farm.Job, f map[string]string) error {
 	job.State = farm.JobState(f["state"])
 	job.Attempt, _ = strconv.Atoi(f["attempt"])
 	job.Uncounted, _ = strconv.Atoi(f["spared"])
-	job.Worker = f["worker"]
+	job.Worker, job.ArtifactsGone = f["worker"], f["less"] == "1"
 	if queue := f["queue"]; queue != "" { // Requeue may have changed it
 		job.Queue = queue
 	}
@@ -52,7 +52,7 @@ func encodeJob(job *farm.Job) (doc, shown []byte, err error) {
 	kept := *job
 	kept.State, kept.Attempt, kept.Uncounted, kept.Worker = "", 0, 0, ""
 	kept.StartedAt, kept.FinishedAt, kept.Timings = time.Time{}, time.Time{}, farm.Timings{}
-	kept.Result, kept.Error = nil, nil
+	kept.Result, kept.Error, kept.ArtifactsGone = nil, nil, false
 	if doc, err = encode("job", kept); err != nil || len(doc) <= shownBytes || job.Shown == nil {
 		return doc, nil, err
 	}

@@ -85,51 +85,105 @@ func (s *Store) resolve(ctx context.Context, value string) (string, error) {
 	return string(data), nil
 }
 
-// storeLargeParts moves the arguments that are too large for Redis to documents, and returns their keys, also with an error. whole is the
-// document of a request of which args.Request is the private part; nil: none.
-func (s *Store) storeLargeParts(ctx context.Context, args *acceptArgs, whole []byte, tenant string) (keys []string, err error) {
+// documents are objects that one step writes, before the records that refer to them.
+type documents struct {
+	tenant string
+	list   []document
+}
+
+type document struct {
+	entry string // of the index of documents: the id of the job or of the sandbox
+	key   string
+	data  []byte
+}
+
+// add makes value a reference to a new document of a record if it is longer than limit. It returns how many bytes the document has.
+func (d *documents) add(record farm.Ref, name string, value *[]byte, limit int) int {
+	size := len(*value)
+	if size <= limit {
+		return 0
+	}
+	key := documentKey(record, name)
+	d.list = append(d.list, document{record.ID, key, *value})
+	*value = []byte(reference + key)
+	return size
+}
+
+// largeParts makes documents of the arguments that are too large for Redis. whole is the document of a request of which args.Request is the private part; nil: none.
+func (s *Store) largeParts(args *acceptArgs, whole []byte, tenant string) documents {
+	docs := documents{tenant: tenant}
+	if s.documents == nil {
+		return docs
+	}
 	job, box := farm.Ref{Tenant: tenant, ID: args.ID}, farm.Ref{Tenant: tenant, ID: args.Sandbox}
-	key, inline := documentKey(job, wholeDocument), InlineBytes
+	inline := InlineBytes
 	if whole != nil { // the reference to it is part of the value
-		inline -= len(reference) + len(key) + len(privateSeparator)
+		inline -= len(reference) + len(documentKey(job, wholeDocument)) + len(privateSeparator)
 	}
-	for _, part := range []struct {
-		value *[]byte
-		key   string
-		limit int
-	}{
-		{&args.Shown, documentKey(job, "shown"), 0},
-		{&args.Request, documentKey(job, requestDocument), inline},
-		{&args.SandboxDoc, documentKey(box, "sandbox"), sandboxBytes},
-	} {
-		value, err := s.storeLarge(ctx, part.key, *part.value, part.limit)
-		if err != nil {
-			return keys, err
-		}
-		if isReference(string(value)) {
-			keys = append(keys, part.key)
-		}
-		*part.value = value
-	}
+	shown := docs.add(job, "shown", &args.Shown, 0)
+	args.RequestSize = docs.add(job, requestDocument, &args.Request, inline)
+	args.SandboxSpilled = docs.add(box, "sandbox", &args.SandboxDoc, sandboxBytes) > 0
 	switch {
-	case isReference(string(args.Request)):
+	case args.RequestSize > 0:
 		args.Documents = withRequest
-	case isReference(string(args.Shown)), whole != nil:
+	case shown > 0, whole != nil:
 		args.Documents = withDocuments
 	}
-	args.SandboxSpilled = isReference(string(args.SandboxDoc))
-	if whole == nil {
-		return keys, nil
+	if whole != nil {
+		private := args.Request
+		docs.add(job, wholeDocument, &whole, 0)
+		if args.Request = whole; len(private) > 0 {
+			args.Request = slices.Concat(args.Request, []byte(privateSeparator), private)
+		}
 	}
-	if err := s.documents.PutDocument(ctx, key, whole); err != nil {
-		return keys, fmt.Errorf("store document: %w", err)
+	return docs
+}
+
+// put charges documents to what the tenant may store, and then writes them. Until their records are accepted they are kept like uploads: a process
+// that dies leaves them for an hour. CodeExhausted: the storage of the tenant is full.
+func (s *Store) put(ctx context.Context, docs documents) error {
+	sizes := map[string]int64{}
+	for _, doc := range docs.list {
+		sizes[doc.entry] += int64(len(doc.data))
 	}
-	private := args.Request
-	args.Request = []byte(reference + key)
-	if len(private) > 0 {
-		args.Request = slices.Concat(args.Request, []byte(privateSeparator), private)
+	for entry, size := range sizes {
+		if err := s.keep(ctx, docs.tenant, entry, size); err != nil {
+			if len(sizes) > 1 && farm.CodeOf(err) == farm.CodeExhausted {
+				s.drop(ctx, docs)
+			}
+			return err
+		}
 	}
-	return append(keys, key), nil
+	for _, doc := range docs.list {
+		if err := s.documents.PutDocument(ctx, doc.key, doc.data); err != nil {
+			s.drop(ctx, docs)
+			return fmt.Errorf("store document: %w", err)
+		}
+	}
+	return nil
+}
+
+// drop removes documents that no record refers to, and what they count.
+func (s *Store) drop(ctx context.Context, docs documents) {
+	if len(docs.list) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
+	defer cancel()
+	keys, entries := []string{}, []string{}
+	for _, doc := range docs.list {
+		keys, entries = append(keys, doc.key), append(entries, doc.entry)
+	}
+	slices.Sort(entries)
+	err := s.documents.Delete(ctx, keys...)
+	for _, entry := range slices.Compact(entries) {
+		if err == nil {
+			err = s.keep(ctx, docs.tenant, entry, 0)
+		}
+	}
+	if err != nil {
+		s.log.WarnContext(ctx, "documents are left for an hour", "first", keys[0], "error", err)
+	}
 }
 
 // readJob reads a job with its documents from its hash. If an object is lost, what it held is missing in the job.

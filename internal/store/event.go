@@ -18,6 +18,9 @@ import (
 // windowBytes is how much of a job's events Redis keeps, EVENT_EXTRA for each included. Older events are segments in the object store.
 const windowBytes = 32 << 10
 
+// noticeBytes is by how much events that are no output may exceed the window, so that a job can say why its output is missing.
+const noticeBytes = 2 << 10
+
 // Bounds of one call.
 const (
 	appendStretch = 1000 // events that one script appends
@@ -35,9 +38,11 @@ type encodedEvent struct {
 // run under this attempt, otherwise ErrFenced; 0 means any.
 //
 // Redis keeps a window of the newest events. Events that do not fit into it, and those that are in it, are written to the object store first.
+// CodeExhausted: the storage of the tenant has no room for them, and none of those that were not stored yet is. A few short progress events
+// find room all the same.
 func (s *Store) AppendEvents(ctx context.Context, ref farm.Ref, attempt int, events []farm.Event) error {
 	encoded := make([]encodedEvent, len(events))
-	size := 0
+	size, notices := 0, true
 	for i, event := range events {
 		if event.ID != "" && !eventID(event.ID, true) {
 			return fmt.Errorf("append event: id %q is not <seq>-<n>", event.ID)
@@ -48,8 +53,12 @@ func (s *Store) AppendEvents(ctx context.Context, ref farm.Ref, attempt int, eve
 		}
 		encoded[i] = encodedEvent{event.ID, string(data)}
 		size += len(data)
+		notices = notices && event.Name == farm.EventProgress
 	}
 	window := windowBytes
+	if notices && size <= noticeBytes/2 {
+		window += noticeBytes
+	}
 	if s.documents == nil {
 		window = math.MaxInt32 // there is no other place
 	}
@@ -85,8 +94,8 @@ type EventBatch struct {
 	State  farm.JobState // of the job, read after the events; "": there is no such job
 }
 
-// Events reads a job's events after an id; "" means from the start. A batch has at most some hundred KiB. An id that is not one is
-// CodeInvalid.
+// Events reads a job's events after an id; "" means from the start. A batch has at most some hundred KiB. An id that is not one
+// is CodeInvalid, and so is one behind the last event of a job that has ended.
 func (s *Store) Events(ctx context.Context, ref farm.Ref, after string) (EventBatch, error) {
 	start := "-"
 	if after != "" {
@@ -97,12 +106,15 @@ func (s *Store) Events(ctx context.Context, ref farm.Ref, after string) (EventBa
 	}
 	pipe := s.rdb.Pipeline()
 	window := pipe.XRangeN(ctx, s.key(ref.Tenant, "ev", ref.ID), start, "+", eventStretch)
-	job := pipe.HMGet(ctx, s.key(ref.Tenant, "job", ref.ID), "state", "arc") // after the window: what leaves it in between is seen here
+	job := pipe.HMGet(ctx, s.key(ref.Tenant, "job", ref.ID), "state", "arc", "ev") // after the window: what leaves it in between is seen here
 	if _, err := pipe.Exec(ctx); err != nil {
 		return EventBatch{}, wrap("read events", err)
 	}
 	record := reply(job.Val())
 	batch := EventBatch{State: farm.JobState(record.text(0))}
+	if last := record.text(2); batch.State.Final() && last != "" && newerEvent(after, last) {
+		return EventBatch{}, farm.Invalidf("%q is behind the last event of this job, %s. Use the id of an event of this job, or none to start from the first.", clip(after), last)
+	}
 	if archived := record.text(1); newerEvent(archived, after) {
 		events, err := s.archivedEvents(ctx, ref, after)
 		if err != nil {

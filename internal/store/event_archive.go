@@ -33,6 +33,7 @@ type archiveArgs struct {
 	Expected string   `lua:"expected"`
 	Last     string   `lua:"last"` // id of the last event in the segments
 	Segments []string `lua:"segments"`
+	Bytes    int      `lua:"bytes"` // of the segments
 }
 
 // archiveEvents writes the window and these events to the object store, as segments, and empties the window. Readers see all of them or none.
@@ -69,10 +70,13 @@ func (s *Store) archiveEvents(ctx context.Context, ref farm.Ref, attempt int, ev
 	return fmt.Errorf("append events of job %s: %w", ref.ID, errWindowMoves)
 }
 
-// storeArchive writes the segments and makes them part of the job. moved says that the window has changed since it was read.
+// storeArchive writes the segments and makes them part of the job, which charges them: segments that are refused are removed at once. moved says
+// that the window has changed since it was read.
 func (s *Store) storeArchive(ctx context.Context, ref farm.Ref, attempt int, expected string, a *archive) (moved bool, err error) {
 	names, keys := make([]string, len(a.segments)), make([]string, len(a.segments))
+	size := 0
 	for i, segment := range a.segments {
+		size += segment.lines.Len()
 		// A worker that was fenced may write the same events at the same time, so each object has a name of its own.
 		names[i] = segment.first + "." + rand.Text()[:5]
 		keys[i] = segmentKey(ref, names[i])
@@ -82,7 +86,7 @@ func (s *Store) storeArchive(ctx context.Context, ref farm.Ref, attempt int, exp
 		}
 	}
 	r, err := s.run(ctx, "archive events", s.scripts.eventArchive, ref.Tenant, values(archiveArgs{
-		ID: ref.ID, Attempt: attempt, Expected: expected, Last: a.last, Segments: names,
+		ID: ref.ID, Attempt: attempt, Expected: expected, Last: a.last, Segments: names, Bytes: size,
 	})...)
 	if err != nil {
 		return false, err // the segments may be part of the job
@@ -96,6 +100,8 @@ func (s *Store) storeArchive(ctx context.Context, ref farm.Ref, attempt int, exp
 		return true, nil
 	case "final":
 		return false, nil
+	case "full":
+		return false, storageFull(r)
 	default:
 		return false, fenced("append events", ref, r)
 	}

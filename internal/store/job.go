@@ -122,6 +122,30 @@ func refs(tenant string, ids []string) []farm.Ref {
 	return out
 }
 
+// JobStates reads the states of a tenant's jobs. Jobs that are gone are left out.
+func (s *Store) JobStates(ctx context.Context, tenant string, ids []string) (map[string]farm.JobState, error) {
+	out := make(map[string]farm.JobState, len(ids))
+	if len(ids) == 0 {
+		return out, nil
+	}
+	pipe := s.rdb.Pipeline()
+	cmds := make(map[string]*redis.StringCmd, len(ids))
+	for _, id := range ids {
+		if cmds[id] == nil {
+			cmds[id] = pipe.HGet(ctx, s.key(tenant, "job", id), "state")
+		}
+	}
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		return nil, wrap("read states of jobs", err)
+	}
+	for id, cmd := range cmds {
+		if cmd.Val() != "" {
+			out[id] = farm.JobState(cmd.Val())
+		}
+	}
+	return out, nil
+}
+
 // fetch reads the hashes of ids in batches and skips those that are gone.
 func fetch[T any](ctx context.Context, s *Store, tenant, kind string, ids []string, read func(context.Context, map[string]string) (*T, error)) ([]*T, error) {
 	const stretch = 500 // bounds the memory of one reply

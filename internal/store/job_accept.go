@@ -63,9 +63,8 @@ func (s *Store) Accept(ctx context.Context, a Accept) (Accepted, error) {
 		return Accepted{}, err
 	}
 	args.MaxMemory = maxMemory
-	documents, err := s.storeLargeParts(ctx, &args, whole, job.Tenant)
-	if err != nil {
-		s.dropDocuments(ctx, documents...)
+	docs := s.largeParts(&args, whole, job.Tenant)
+	if err := s.put(ctx, docs); err != nil {
 		return Accepted{}, err
 	}
 	r, err := s.runConfirmed(ctx, "accept job", s.scripts.jobAccept, job.Tenant, values(args)...)
@@ -73,12 +72,12 @@ func (s *Store) Accept(ctx context.Context, a Accept) (Accepted, error) {
 		return Accepted{}, err // the job may be stored, so its documents stay
 	}
 	if r.text(0) != "ok" {
-		s.dropDocuments(ctx, documents...)
+		s.drop(ctx, docs)
 		return Accepted{}, s.refused(r, &job, maxMemory)
 	}
 	out := Accepted{Existing: r.text(1) == "1"}
 	if out.Existing {
-		s.dropDocuments(ctx, documents...)
+		s.drop(ctx, docs)
 	}
 	if fields := r.fields(2); len(fields) == 0 {
 		job.State = farm.JobQueued
@@ -138,7 +137,8 @@ type acceptArgs struct {
 	Doc            []byte   `lua:"doc"`
 	Shown          []byte   `lua:"shown"` // reference to the document, if Doc is without it
 	Request        []byte   `lua:"request"`
-	Documents      string   `lua:"documents"` // see docs in job_finish.lua
+	Documents      string   `lua:"documents"`    // see docs in job_finish.lua
+	RequestSize    int      `lua:"request_size"` // bytes of the request, if it is a document
 	Packages       []string `lua:"packages"`
 	Idempotency    string   `lua:"idempotency"` // hash of the key; empty: none
 	Fingerprint    string   `lua:"fingerprint"`

@@ -82,6 +82,7 @@ call('HSET', key('job', id), 'doc', arg.doc, 'kind', kind, 'state', 'queued', 'a
 if arg.shown ~= '' then call('HSET', key('job', id), 'shown', arg.shown) end
 if arg.documents ~= '' then
   call('HSET', key('job', id), 'docs', arg.documents)
+  if arg.request_size ~= '0' then call('HSET', key('job', id), 'reqsize', arg.request_size) end
   call('ZADD', P .. 'docs', 'inf', id)
 end
 call('ZADD', P .. 'docs', 'XX', 'inf', 'staging/' .. id) -- its uploads are kept until it ends

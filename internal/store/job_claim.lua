@@ -8,7 +8,7 @@ local inline, outsideFIFO = j[6] == '1', j[7] == '1'
 if not state then return {'notfound'} end
 if not JOBS[state]['running'] then return {'final', state} end
 if state == 'running' and owner ~= worker and (dead == '' or owner ~= dead) then return {'owned', owner} end
-if state == 'queued' and not inline and call('LINDEX', fifoKey(box), 0) ~= id then return {'waiting'} end
+if state == 'queued' and not inline and not outsideFIFO and call('LINDEX', fifoKey(box), 0) ~= id then return {'waiting'} end
 
 if state == 'queued' then
   if not inline then call('SADD', ACTIVE, id) end

@@ -34,7 +34,8 @@ type Ended struct {
 }
 
 // Finish ends a job that runs under this attempt; ErrFenced otherwise. Result, final event, FIFO, sandbox and indexes change in one step, in
-// which the new head of the FIFO and a parked job that gets the queue slot are enqueued.
+// which the new head of the FIFO and a parked job that gets the queue slot are enqueued. CodeExhausted: the result is a document and the tenant's
+// storage has no room for it; nothing changes then, and a result of InlineBytes or less always ends the job.
 func (s *Store) Finish(ctx context.Context, f Finish) (Ended, error) {
 	if !f.State.Final() {
 		return Ended{}, fmt.Errorf("finish job %s: %q is not a final state: %w", f.Ref.ID, f.State, ErrMove)
@@ -82,6 +83,7 @@ type finishArgs struct {
 	State     string   `lua:"state"`
 	Result    []byte   `lua:"result"` // JSON, or a reference if Spilled; empty: none, like Error
 	Spilled   bool     `lua:"spilled"`
+	Stored    int      `lua:"stored"` // bytes of the document, if Spilled
 	Error     []byte   `lua:"error"`
 	RunMS     string   `lua:"run_ms"` // empty: not known, like UploadMS
 	UploadMS  string   `lua:"upload_ms"`
@@ -101,10 +103,13 @@ func (s *Store) end(ctx context.Context, e ending) (*farm.Job, Ended, error) {
 		return nil, Ended{}, err
 	}
 	key := documentKey(e.ref, "result-"+args.Token) // its own for each call, so that a fenced worker overwrites nothing
+	size := len(args.Result)
 	if args.Result, err = s.storeLarge(ctx, key, args.Result, InlineBytes); err != nil {
 		return nil, Ended{}, err
 	}
-	args.Spilled = isReference(string(args.Result))
+	if args.Spilled = isReference(string(args.Result)); args.Spilled {
+		args.Stored = size
+	}
 	r, err := s.runBatched(ctx, e.mode+" job", s.scripts.jobFinish, e.ref.Tenant, values(args)...)
 	if err != nil {
 		return nil, Ended{}, err // the result may be stored, so its document stays
@@ -126,6 +131,8 @@ func (s *Store) end(ctx context.Context, e ending) (*farm.Job, Ended, error) {
 		return job, end, err
 	case "notfound":
 		return nil, Ended{}, noJob(e.ref.ID)
+	case "full":
+		return nil, Ended{}, storageFull(r)
 	case "fenced":
 		return nil, Ended{}, fmt.Errorf("%s job %s: %w", e.mode, e.ref.ID, ErrFenced)
 	default:

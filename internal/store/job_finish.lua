@@ -1,8 +1,10 @@
 -- Ends a job. Modes: finish (by its runner, fenced), force (whichever worker runs it), cancel (at once if queued, by a flag if running).
--- Replies {'ok', what follows as names and values, job (cancel only)}, {'fenced'}, {'state', state}, {'notfound'}.
+-- Replies {'ok', what follows as names and values, job (cancel only)}, {'fenced'}, {'state', state}, {'notfound'}, or {'full', the quota, what is
+-- used, what is needed} in bytes, if the tenant's storage has no room for the document of the result.
 local id, mode, to = arg.id, arg.mode, arg.state
 local k = key('job', id)
-local j = call('HMGET', k, 'state', 'attempt', 'kind', 'sandbox', 'inline', 'hidden', 'cb', 'left', 'token', 'docs', 'reserved', 'win', 'size')
+local j = call('HMGET', k, 'state', 'attempt', 'kind', 'sandbox', 'inline', 'hidden', 'cb', 'left', 'token', 'docs', 'reserved', 'win', 'size',
+  'reqsize')
 local state, attempt, kind, box, callback, reserved = j[1], j[2], j[3], j[4], j[7], j[11]
 local inline, hidden, outsideFIFO = j[5] == '1', j[6] == '1', j[8] == '1'
 if not state then return {'notfound'} end
@@ -29,6 +31,11 @@ elseif mode == 'cancel' and state == 'running' then
   return answer({})
 end
 if not JOBS[state][to] or mode ~= 'force' and state == 'queued' and to == 'completed' then return {'state', state} end
+
+local requestSize = tonumber(j[14]) or 0 -- of a request that is a document, which is removed now
+local stored = tonumber(arg.stored)
+local full = storedFull(stored, (tonumber(reserved) or 0) + requestSize + (hidden and READ_ROOM or 0))
+if full then return full end
 
 local counted = call('SREM', ACTIVE, id) == 1
 if not freeQueueSlot(id) and counted and quota('max_running') >= 0 then unparkOldest() end
@@ -61,6 +68,8 @@ if j[10] or arg.spilled == '1' then
   call('EXPIRE', key('seg', id), ttl)
   expireDocuments(id, ttl)
 end
+if stored ~= requestSize then addKept(id, stored - requestSize) end
+if requestSize > 0 then call('HDEL', k, 'reqsize') end
 if call('ZSCORE', P .. 'docs', 'staging/' .. id) == 'inf' then call('ZADD', P .. 'docs', NOW, 'staging/' .. id) end
 if callback == '1' then call('ZADD', P .. 'callbacks', NOW, id) end
 

@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"fmt"
+	"hash/crc32"
 	"strconv"
 	"time"
 
@@ -73,8 +75,8 @@ func scan[T any](ctx context.Context, s *Store, l listing[T], p Page) ([]*T, str
 		from = "-inf"
 	}
 	if p.Cursor != "" {
-		n, err := strconv.ParseInt(p.Cursor, 36, 64)
-		if err != nil || n <= 0 || n >= 1<<53 {
+		n, ok := parseCursor(l.index, p.Cursor)
+		if !ok {
 			return nil, "", farm.Invalidf("%q is not a cursor of this list. Start again without a cursor.", clip(p.Cursor))
 		}
 		from = "(" + strconv.FormatInt(n, 10)
@@ -136,7 +138,7 @@ func scan[T any](ctx context.Context, s *Store, l listing[T], p Page) ([]*T, str
 				if end && (at == last || i == len(items)-1) {
 					return out, "", nil // nothing that is wanted is behind it
 				}
-				return out, cursor(at), nil
+				return out, cursor(l.index, at), nil
 			}
 		}
 		if end {
@@ -145,7 +147,23 @@ func scan[T any](ctx context.Context, s *Store, l listing[T], p Page) ([]*T, str
 		seen += len(entries)
 		from = "(" + strconv.FormatInt(last, 10)
 	}
-	return out, cursor(last), nil
+	return out, cursor(l.index, last), nil
 }
 
-func cursor(n int64) string { return strconv.FormatInt(n, 36) }
+// cursorCheck is how many characters at the end of a cursor depend on the list and the number, so that no other text is taken for one.
+const cursorCheck = 5
+
+// cursor is a place in an index.
+func cursor(index string, n int64) string {
+	check := crc32.ChecksumIEEE(strconv.AppendInt([]byte(index+" "), n, 36)) % 60_466_176 // 36 to the power of cursorCheck
+	return strconv.FormatInt(n, 36) + fmt.Sprintf("%0*s", cursorCheck, strconv.FormatUint(uint64(check), 36))
+}
+
+// parseCursor is the reverse of cursor. ok is false for every other text.
+func parseCursor(index, text string) (n int64, ok bool) {
+	if len(text) <= cursorCheck {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(text[:len(text)-cursorCheck], 36, 64)
+	return n, err == nil && n > 0 && n < 1<<53 && cursor(index, n) == text
+}

@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // liveTries is how often a change of the authorities is tried when others change them at the same time.
@@ -26,26 +28,21 @@ func (s *Store) LiveAuthorities(ctx context.Context) ([]byte, error) {
 // another process was faster.
 func (s *Store) ChangeLiveAuthorities(ctx context.Context, change func(list []byte) ([]byte, error)) (list []byte, err error) {
 	for range liveTries {
-		err = s.rdb.Watch(ctx, func(tx *redis.Tx) error {
-			before, err := tx.Get(ctx, s.liveKey()).Bytes()
-			if err != nil && !errors.Is(err, redis.Nil) {
-				return err
-			}
-			after, err := change(before)
-			if err != nil {
-				return err
-			}
-			if after == nil {
-				list = before
-				return nil
-			}
-			list = after
-			_, err = tx.TxPipelined(ctx, func(pipe redis.Pipeliner) error { return pipe.Set(ctx, s.liveKey(), after, 0).Err() })
-			return err
-		}, s.liveKey())
-		if !errors.Is(err, redis.TxFailedErr) {
-			break
+		before, err := s.LiveAuthorities(ctx)
+		if err != nil {
+			return nil, err
+		}
+		after, err := change(before)
+		if err != nil || after == nil {
+			return before, err
+		}
+		replaced, err := s.scripts.liveReplace.Run(ctx, s.rdb, []string{s.liveKey()}, before, after).Bool()
+		if err != nil {
+			return nil, wrap("change authorities", err)
+		}
+		if replaced {
+			return after, nil
 		}
 	}
-	return list, wrap("change authorities", err)
+	return nil, farm.Errorf(farm.CodeUnavailable, "the authorities were changed by others %d times in a row: try again", liveTries)
 }

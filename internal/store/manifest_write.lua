@@ -1,5 +1,6 @@
 -- Replaces a job's manifest, if it is still the version that the caller has read, and keeps the tenant's counts exact: what is added frees the
--- job's reservation. A manifest without artifacts is removed. The job must run under the attempt ('0': any).
+-- job's reservation. A manifest without artifacts is removed, and the record of a job with fewer artifacts than before says so. The job
+-- must run under the attempt ('0': any).
 -- Replies {'ok'}, {'changed'}, {'fenced'}, {'notfound'}.
 local k, stored, job = key('mf', arg.job), P .. 'stored', key('job', arg.job)
 if arg.attempt ~= '0' then
@@ -18,6 +19,7 @@ if reserved > 0 then
   call('HINCRBY', job, 'reserved', int(-reserved))
   call('HINCRBY', stored, 'reserved', int(-reserved))
 end
+if count < (tonumber(old[2]) or 0) and call('EXISTS', job) == 1 then call('HSET', job, 'less', '1') end
 if count == 0 then
   call('DEL', k)
   for _, index in ipairs({P .. 'mfs', P .. 'mfexp', key('mfbox', box)}) do call('ZREM', index, arg.job) end

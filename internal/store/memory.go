@@ -21,6 +21,7 @@ import (
 const (
 	fullAt        = 0.7        // above it only jobs that end or stop something are accepted, so that Redis keeps room for accepted jobs to end
 	forgetAt      = 0.5        // above it finished jobs of the tenants with most are removed, so that fullAt is not reached
+	forgetNewAt   = 0.6        // above it also those that ended just now, if there are other tenants
 	maxUnfinished = fullAt / 2 // of the unfinished jobs of one tenant: half of what jobs may use, so that one tenant never stops the others
 
 	memoryUseTTL = time.Second // how long the last reading of Redis's memory is used
@@ -148,6 +149,7 @@ const (
 	forgetStretch = 200         // jobs that one script looks at
 	forgetCalls   = 50          // scripts
 	forgetAfter   = time.Minute // jobs that ended later stay: callers who poll have not read them yet
+	forgetNew     = time.Second // the same above forgetNewAt: a caller who waits for one reads it now
 	forgetBytes   = 1 << 20     // that one script removes at least, if it must remove any: tenants with equal bytes take turns
 )
 
@@ -160,7 +162,8 @@ type Forgotten struct {
 
 // ForgetFinished removes finished jobs while Redis uses more than half of its memory: always the oldest of the tenant whose jobs have most, until
 // that is no more than an equal share of all tenants, who therefore lose nothing to others. Jobs whose callback is not delivered go after
-// all others. One call removes some thousands at most; the next one continues. A Redis without a limit keeps all.
+// all others. Jobs that ended within the last minute stay, unless Redis uses more than 60 % and there are other tenants: a loop that fills it
+// faster must not stop those. One call removes some thousands at most; the next one continues. A Redis without a limit keeps all.
 func (s *Store) ForgetFinished(ctx context.Context) ([]Forgotten, error) {
 	info, err := s.memoryInfo(ctx)
 	if err != nil || !info.above(forgetAt) {
@@ -181,20 +184,32 @@ func (s *Store) ForgetFinished(ctx context.Context) ([]Forgotten, error) {
 		}
 	}
 	share := forgetAt * info.limit / float64(max(len(list), 1))
-	needed := int64(info.used-forgetAt*info.limit) + 1
+	freed, err := s.forgetOf(ctx, list, share, info.used-forgetAt*info.limit, forgetAfter)
+	if err == nil && len(list) > 1 {
+		_, err = s.forgetOf(ctx, list, share, info.used-float64(freed)-forgetNewAt*info.limit, forgetNew)
+	}
+	return forgotten(list), err
+}
+
+// forgetOf removes this many bytes of finished jobs of the tenants above their share, but none that ended within the time after.
+func (s *Store) forgetOf(ctx context.Context, list []*forgetting, share, bytes float64, after time.Duration) (freed int64, err error) {
+	for _, f := range list {
+		f.passed, f.callbacks, f.done = 0, false, false
+	}
+	needed := int64(bytes) + 1
 	for range forgetCalls {
 		f, second := most(list, share)
-		if f == nil || needed <= 0 {
+		if f == nil || freed >= needed {
 			break
 		}
-		goal := min(needed, max(f.total()-max(second, int64(share)), forgetBytes))
-		freed, err := s.forget(ctx, f, goal)
+		goal := min(needed-freed, max(f.total()-max(second, int64(share)), forgetBytes))
+		n, err := s.forget(ctx, f, goal, after)
 		if err != nil {
-			return forgotten(list), err
+			return freed, err
 		}
-		needed -= freed
+		freed += n
 	}
-	return forgotten(list), nil
+	return freed, nil
 }
 
 // forgetting is the state of a tenant in ForgetFinished.
@@ -233,10 +248,10 @@ type memoryTrimArgs struct {
 	Callbacks      bool   `lua:"callbacks"`       // also jobs whose callback is not delivered
 }
 
-// forget removes finished jobs of a tenant.
-func (s *Store) forget(ctx context.Context, f *forgetting, bytes int64) (freed int64, err error) {
+// forget removes finished jobs of a tenant that ended longer ago than after.
+func (s *Store) forget(ctx context.Context, f *forgetting, bytes int64, after time.Duration) (freed int64, err error) {
 	r, err := s.run(ctx, "forget finished jobs", s.scripts.memoryTrim, f.Tenant, values(memoryTrimArgs{
-		Bytes: bytes, Count: forgetStretch, Skip: f.passed, FinishedBefore: micros(s.now().Add(-forgetAfter)), Callbacks: f.callbacks,
+		Bytes: bytes, Count: forgetStretch, Skip: f.passed, FinishedBefore: micros(s.now().Add(-after)), Callbacks: f.callbacks,
 	})...)
 	if err != nil {
 		return 0, err

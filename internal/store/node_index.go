@@ -61,6 +61,42 @@ func (s *Store) OpenOnNode(ctx context.Context, node string) ([]*farm.Sandbox, e
 	return out, nil
 }
 
+// CountOpenOn counts the sandboxes of all tenants that are on each of some nodes and not final. It reads no records, and one key for each tenant that
+// has any there.
+func (s *Store) CountOpenOn(ctx context.Context, nodes ...string) (map[string]int, error) {
+	out := make(map[string]int, len(nodes))
+	if len(nodes) == 0 {
+		return out, nil
+	}
+	pipe := s.rdb.Pipeline()
+	tenants := make([]*redis.StringSliceCmd, len(nodes))
+	for i, node := range nodes {
+		tenants[i] = pipe.SMembers(ctx, s.tenantsOfNode(node))
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, wrap("list tenants of nodes", err)
+	}
+	pipe = s.rdb.Pipeline()
+	counts := map[string][]*redis.IntCmd{}
+	for i, node := range nodes {
+		for _, tenant := range tenants[i].Val() {
+			counts[node] = append(counts[node], pipe.SCard(ctx, s.index(tenant, "on:"+node)))
+		}
+	}
+	if len(counts) == 0 {
+		return out, nil
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, wrap("count open sandboxes of nodes", err)
+	}
+	for node, cmds := range counts {
+		for _, cmd := range cmds {
+			out[node] += int(cmd.Val())
+		}
+	}
+	return out, nil
+}
+
 // OpenIDsOnNode lists a tenant's sandboxes that are on a node and not final, in no order. The node "" has those that are closing without
 // a node.
 func (s *Store) OpenIDsOnNode(ctx context.Context, tenant, node string) ([]farm.Ref, error) {

@@ -12,8 +12,8 @@ type prelude []paragraph
 
 type paragraph struct {
 	text  string
-	code  string // without comments
-	names *regexp.Regexp
+	names []string // that it defines
+	words []string // of its code
 }
 
 var (
@@ -30,23 +30,36 @@ func newPrelude(pieces ...string) prelude {
 		var names []string
 		for _, found := range definition.FindAllStringSubmatch(code, -1) {
 			for name := range strings.SplitSeq(found[1], ",") {
-				names = append(names, regexp.QuoteMeta(strings.TrimSpace(name)))
+				names = append(names, strings.TrimSpace(name))
 			}
 		}
 		if len(names) > 0 {
-			p = append(p, paragraph{text, code, regexp.MustCompile(`\b(?:` + strings.Join(names, "|") + `)\b`)})
+			p = append(p, paragraph{text, names, words(code)})
 		}
 	}
 	return p
 }
 
+// words are the names, numbers and keywords of code without comments.
+func words(code string) []string {
+	return strings.FieldsFunc(code, func(c rune) bool {
+		return c != '_' && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z')
+	})
+}
+
 // of is what a script needs before it, in the order of the prelude.
 func (p prelude) of(script string) string {
-	used := comment.ReplaceAllString(script, "")
+	used := map[string]bool{}
+	use := func(words []string) {
+		for _, word := range words {
+			used[word] = true
+		}
+	}
+	use(words(comment.ReplaceAllString(script, "")))
 	var needed []string
 	for _, part := range slices.Backward(p) { // a paragraph uses only those before it
-		if part.names.MatchString(used) {
-			used += part.code
+		if slices.ContainsFunc(part.names, func(name string) bool { return used[name] }) {
+			use(part.words)
 			needed = append(needed, part.text)
 		}
 	}

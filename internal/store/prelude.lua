@@ -158,6 +158,22 @@ local function setKept(id, bytes)
   if bytes > 0 then call('HSET', P .. 'kept', id, int(bytes)) else call('HDEL', P .. 'kept', id) end
 end
 
+-- Counts bytes more (or less, if negative) for an entry of the index of documents.
+local function addKept(id, bytes)
+  setKept(id, math.max((tonumber(call('HGET', P .. 'kept', id)) or 0) + bytes, 0))
+end
+
+-- The refusal of bytes that are more than the tenant may store, or nil. freed: bytes that the same step gives back.
+local function storedFull(bytes, freed)
+  if bytes <= 0 then return nil end
+  local limit, used = quota('max_stored_mb') * 1048576, storedUsed()
+  if limit < 0 or used - freed + bytes <= limit then return nil end
+  return {'full', int(limit), int(used), int(bytes)}
+end
+
+-- By how many bytes the results of reads, which are kept for minutes, may exceed max_stored_mb: who must make room reads first.
+local READ_ROOM = 67108864
+
 -- A sandbox that can run nothing more does not count against the quotas.
 local function releaseQuotas(box)
   refundSandbox(box)

@@ -12,8 +12,8 @@ type restoreArgs struct {
 	ID         string `lua:"id"`
 	State      string `lua:"state"`
 	Doc        []byte `lua:"doc"`
-	Spilled    bool   `lua:"spilled"` // Doc is a reference
-	Memory     int    `lua:"memory"`  // MiB
+	Stored     int    `lua:"stored"` // bytes of the document, if Doc is a reference; 0: it is none
+	Memory     int    `lua:"memory"` // MiB
 	Millicores int    `lua:"millicores"`
 	GPUs       int    `lua:"gpus"`
 	Used       string `lua:"used"` // microseconds, as Expires
@@ -38,8 +38,12 @@ func (s *Store) RestoreSandbox(ctx context.Context, box *farm.Sandbox) (restored
 	if err != nil {
 		return false, err
 	}
+	size := len(doc)
 	if doc, err = s.storeLarge(ctx, documentKey(box.Ref(), "sandbox"), doc, sandboxBytes); err != nil {
 		return false, err
+	}
+	if !isReference(string(doc)) {
+		size = 0
 	}
 	state := farm.SandboxReady
 	if box.State == farm.SandboxHibernated {
@@ -47,7 +51,7 @@ func (s *Store) RestoreSandbox(ctx context.Context, box *farm.Sandbox) (restored
 	}
 	memoryMB, millicores, gpus := charge(box)
 	r, err := s.run(ctx, "restore sandbox", s.scripts.sandboxRestore, box.Tenant, values(restoreArgs{
-		ID: box.ID, State: string(state), Doc: doc, Spilled: isReference(string(doc)), Memory: memoryMB, Millicores: millicores, GPUs: gpus, Used: micros(box.LastUsedAt), Expires: micros(box.ExpiresAt), Idle: box.Spec.IdleSeconds, Node: box.Node, Container: box.Container, Runtime: box.Runtime,
+		ID: box.ID, State: string(state), Doc: doc, Stored: size, Memory: memoryMB, Millicores: millicores, GPUs: gpus, Used: micros(box.LastUsedAt), Expires: micros(box.ExpiresAt), Idle: box.Spec.IdleSeconds, Node: box.Node, Container: box.Container, Runtime: box.Runtime,
 		Generation: max(box.Generation, 1),
 	})...)
 	if err != nil {

@@ -17,6 +17,9 @@ setNode(arg.id, arg.node)
 call('ZADD', P .. 'boxes', seq, arg.id)
 call('ZADD', P .. 'openboxes', seq, arg.id)
 chargeSandbox(arg.id, arg.memory, arg.millicores, arg.gpus)
-if arg.spilled == '1' then call('ZADD', P .. 'docs', 'inf', arg.id) end
+if arg.stored ~= '0' then
+  call('ZADD', P .. 'docs', 'inf', arg.id)
+  setKept(arg.id, tonumber(arg.stored)) -- the sandbox exists: it is charged, not refused
+end
 updateDeadline(arg.id)
 return {'ok'}

@@ -21,7 +21,7 @@ type scripts struct {
 	jobAccept, jobClaim, jobFinish, jobLeaveFIFO, jobCheckpoint, jobRequeue, jobEnqueue, jobRoute, jobOpenRoutes                          *redis.Script
 	eventAppend, eventArchive, manifestWrite, storedReserve, storedKeep, storedRepair, sandboxMove, sandboxUpdate, sandboxRestore, parked *redis.Script
 	trim, memoryTrim, memoryRepair, quotaUse, quotaRepair, tenantAdmit, usageAdd, usageStored, egressAppend                               *redis.Script
-	nodeReserve, nodeLease, gpu, pool, key, lockTake, lockRelease, schema, schemaGeneration, fleetNote                                    *redis.Script
+	nodeReserve, nodeLease, gpu, pool, key, lockTake, lockRelease, schema, schemaGeneration, fleetNote, liveReplace                       *redis.Script
 }
 
 // loadScripts puts the scripts together. tasks is what New got.
@@ -45,7 +45,7 @@ func loadScripts(limits farm.Limits, tasks string) scripts {
 		jobRoute: tenant("job_route"), jobOpenRoutes: tenant("job_open_routes"), eventAppend: tenant("event_append"),
 		manifestWrite: bound("manifest_write"), storedReserve: bound("stored_reserve"), storedKeep: bound("stored_keep"), storedRepair: bound("stored_repair"), parked: tenant("parked"),
 
-		pool: script("pool", ""), key: script("key", ""), lockTake: script("lock_take", ""), lockRelease: script("lock_release", ""),
+		pool: script("pool", ""), key: script("key", ""), lockTake: script("lock_take", ""), lockRelease: script("lock_release", ""), liveReplace: script("live_replace", ""),
 		schema: script("schema", ""), schemaGeneration: tenant("schema_generation"),
 	}
 }

@@ -42,7 +42,8 @@ type Options struct {
 
 // Store reads and writes the records. It is safe for concurrent use.
 type Store struct {
-	rdb     redis.UniversalClient
+	rdb     client
+	listen  subscribe
 	prefix  string
 	limits  farm.Limits
 	now     func() time.Time
@@ -84,8 +85,8 @@ func New(rdb redis.UniversalClient, tasks string, o Options) *Store {
 		o.Logger = slog.Default()
 	}
 	return &Store{
-		rdb: rdb, prefix: o.Prefix, limits: o.Limits, now: o.Now, log: o.Logger,
-		scripts: loadScripts(o.Limits, tasks), hub: newHub(rdb, o.Prefix+"w:"), batch: newBatch(rdb, o.Durability.confirm()), tenants: newTenantCache(), onNodes: newTenantCache(),
+		rdb: rdb, listen: subscriber(rdb), prefix: o.Prefix, limits: o.Limits, now: o.Now, log: o.Logger,
+		scripts: loadScripts(o.Limits, tasks), hub: newHub(subscriber(rdb), o.Prefix+"w:"), batch: newBatch(rdb, o.Durability.confirm()), tenants: newTenantCache(), onNodes: newTenantCache(),
 		durability: o.Durability, documents: o.Documents, manifests: newManifestCache(),
 		memory: &memoryUse{}, waiting: &waitingTenants{queues: map[string]tenantsOfQueue{}},
 	}

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -45,10 +44,12 @@ func (s *Store) keep(ctx context.Context, tenant, entry string, bytes int64) err
 	if err != nil || r.text(0) != "full" {
 		return err
 	}
-	mb := func(i int) float64 {
-		n, _ := strconv.ParseInt(r.text(i), 10, 64)
-		return float64(n) / (1 << 20)
-	}
+	return storageFull(r)
+}
+
+// storageFull makes the error of a script's reply that the tenant's storage is full: CodeExhausted, with the quota.
+func storageFull(r reply) error {
+	mb := func(i int) float64 { return float64(number(r.text(i))) / (1 << 20) }
 	return farm.QuotaError(farm.QuotaUse{Name: farm.QuotaStoredMB, Limit: mb(1), Used: mb(2)}, mb(3))
 }
 

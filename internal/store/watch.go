@@ -29,6 +29,9 @@ type Watch struct {
 // more is the message of a change that is not the end of a job. Any other message may be one: so was that of earlier versions.
 const more = "more"
 
+// maxWaiting is how many messages of Redis a process has not looked at yet; more are dropped by the client.
+const maxWaiting = 1024
+
 // endMessageBytes is how much of a record the message of the end of a job has at most. Whoever waits reads a longer one.
 const endMessageBytes = 8 << 10
 
@@ -76,13 +79,13 @@ func (w *Watch) Close() { w.once.Do(func() { w.hub.drop(w) }) }
 // hub shares the one subscription connection of a process among its watches. A pattern covers the jobs that this process names; others have
 // a subscription each while they are watched.
 type hub struct {
-	rdb    redis.UniversalClient
+	listen subscribe
 	prefix string
 	own    string // how the ids of NewJobID begin
 
 	mu     sync.Mutex
-	sub    *redis.PubSub // made by the first watch
-	all    confirmation  // of the pattern for own
+	sub    subscription // made by the first watch
+	all    confirmation // of the pattern for own
 	topics map[string]*topic
 	closed bool
 	wg     sync.WaitGroup
@@ -112,9 +115,9 @@ func (c *confirmation) first() bool {
 	return true
 }
 
-func newHub(rdb redis.UniversalClient, prefix string) *hub {
+func newHub(listen subscribe, prefix string) *hub {
 	return &hub{
-		rdb: rdb, prefix: prefix, own: farm.NewID(farm.JobPrefix)[:len(farm.JobPrefix)+ownDigits],
+		listen: listen, prefix: prefix, own: farm.NewID(farm.JobPrefix)[:len(farm.JobPrefix)+ownDigits],
 		all: confirmation{ready: make(chan struct{})}, topics: map[string]*topic{},
 	}
 }
@@ -143,8 +146,8 @@ func (h *hub) join(ctx context.Context, channel string) (*Watch, <-chan struct{}
 	}
 	if h.sub == nil {
 		// The subscription outlives the first watcher's context. The bare prefix keeps the connection in use.
-		h.sub = h.rdb.Subscribe(context.WithoutCancel(ctx), h.prefix)
-		messages := h.sub.ChannelWithSubscriptions(redis.WithChannelHealthCheckInterval(healthCheck), redis.WithChannelSize(1024))
+		h.sub = h.listen(context.WithoutCancel(ctx), h.prefix)
+		messages := h.sub.messages(maxWaiting)
 		h.wg.Go(func() { h.pump(messages) })
 		// If this fails, the client tries it again on a new connection, and the watch waits for that.
 		_ = h.sub.PSubscribe(context.WithoutCancel(ctx), escape.Replace(h.prefix+h.own)+"*")

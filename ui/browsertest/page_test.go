@@ -156,7 +156,7 @@ func (p *page) sees(text string) {
 
 func (p *page) click(selector string) {
 	p.t.Helper()
-	p.do(chromedp.Click(selector, chromedp.ByQuery, chromedp.NodeVisible))
+	p.do(chromedp.WaitEnabled(selector, chromedp.ByQuery), chromedp.Click(selector, chromedp.ByQuery, chromedp.NodeVisible)) // a button takes no click before its page is drawn
 }
 
 // clickText clicks the first button or link whose text or label contains a text.

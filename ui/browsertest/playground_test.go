@@ -57,3 +57,18 @@ func TestPlayground(t *testing.T) {
 		t.Error("the page shows undefined")
 	}
 }
+
+// A result that is HTML is shown whole, with the margins at its ends.
+func TestFrameHasTheHeightOfItsPage(t *testing.T) {
+	t.Parallel()
+	f := startFarm(t)
+	job := f.run("", `
+from IPython.display import HTML, display
+display(HTML("<div style='margin:40px;height:50px'>margins</div>"))
+display(HTML("<p style='margin:10px 0;height:20px'>one</p><p style='margin:10px 0;height:20px'>two</p>"))
+display(HTML("<div style='height:30px'>plain</div>"))
+`)
+	p := openPage(t, f, "#/jobs/"+job.ID)
+	p.until(`[...document.querySelectorAll("iframe.page")].map((one) => one.clientHeight).join() === "130,70,30"`)
+	p.shot("frames")
+}

@@ -47,6 +47,9 @@ func TestFinishThatRedisLosesInACrash(t *testing.T) {
 		workertest.Must(t, err)
 		workertest.Must(t, b.Store.RemoveWorker(t.Context(), worker))
 		if saved != "" { // what is on the disk when the power fails
+			for !strings.Contains(rdb.Info(t.Context(), "persistence").Val(), "aof_buffer_length:0\r") { // Redis writes later while it syncs
+				time.Sleep(time.Millisecond)
+			}
 			workertest.Must(t, os.CopyFS(saved, os.DirFS(filepath.Join(dir, "appendonlydir"))))
 		}
 		got, err := x.Run(t.Context(), Task{Claim: claim}, claim.Sandbox, nil)

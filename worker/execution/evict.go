@@ -6,12 +6,20 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/worker/retry"
 )
 
 // evictAfter is how long a job runs before its sandbox is searched for code that blocks it. Most jobs end earlier.
 const evictAfter = 2 * time.Second
+
+// evictGrace is how long stopped code may take to end before it is forgotten, which kills it: longer than the agent waits after its interrupt.
+const evictGrace = 5 * time.Second
+
+// evictPoll is how often evict looks whether stopped code has ended.
+const evictPoll = 50 * time.Millisecond
 
 // evictLater calls evict after evictAfter, unless stop is called first.
 func (x *Runner) evictLater(ctx context.Context, sandbox *farm.Sandbox, job string) (stop func()) {
@@ -27,8 +35,8 @@ func (x *Runner) evictLater(ctx context.Context, sandbox *farm.Sandbox, job stri
 	return done
 }
 
-// evict stops code in a sandbox whose job has ended. The code of a job that is lost because its workers died has no worker that could
-// stop it, and would block the next job of the sandbox.
+// evict stops code in a sandbox whose job has ended, or is unknown since Redis has lost it. No worker has such code and could stop it, and it
+// would block the next job of the sandbox. It is interrupted as by a cancel, so that its kernel keeps what the jobs before it have left there.
 func (x *Runner) evict(ctx context.Context, sandbox *farm.Sandbox, exceptJob string) error {
 	ctx, done := context.WithTimeout(ctx, retry.CommitTimeout)
 	defer done()
@@ -41,6 +49,7 @@ func (x *Runner) evict(ctx context.Context, sandbox *farm.Sandbox, exceptJob str
 		return fmt.Errorf("list executions: %w", err)
 	}
 	var errs []error
+	var stopped []string
 	for _, e := range list {
 		id := jobOf(e.ID)
 		if e.Done || id == exceptJob || !farm.ValidID(farm.JobPrefix, id) {
@@ -56,8 +65,35 @@ func (x *Runner) evict(ctx context.Context, sandbox *farm.Sandbox, exceptJob str
 			continue
 		}
 		x.log.InfoContext(ctx, "code of an ended job is stopped", "job_id", e.ID, "sandbox_id", sandbox.ID)
-		if err := c.Forget(ctx, e.ID); err != nil {
-			errs = append(errs, fmt.Errorf("stop execution: %w", err))
+		stopped = append(stopped, e.ID)
+	}
+	return errors.Join(append(errs, stopAndForget(ctx, c, stopped...))...)
+}
+
+// stopAndForget interrupts executions, as a cancel does, and forgets them when they have ended. One that does not end in time is killed, and its
+// kernel with it.
+func stopAndForget(ctx context.Context, c *client.Client, executions ...string) error {
+	var errs []error
+	for _, id := range executions {
+		if e, err := c.Execution(ctx, id); err == nil && e != nil && !e.Done {
+			if err = c.Stop(ctx, id, agent.StopCancel); err != nil {
+				errs = append(errs, fmt.Errorf("stop execution: %w", err))
+			}
+		}
+	}
+	end := time.Now().Add(evictGrace)
+	for _, id := range executions {
+		e, err := c.Execution(ctx, id)
+		for err == nil && e != nil && !e.Done && time.Now().Before(end) {
+			if err = retry.Sleep(ctx, evictPoll); err == nil {
+				e, err = c.Execution(ctx, id)
+			}
+		}
+		if err == nil {
+			err = c.Forget(ctx, id)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("forget stopped execution: %w", err))
 		}
 	}
 	return errors.Join(errs...)

@@ -38,3 +38,32 @@ func TestEvictEndsCodeOfEndedJobs(t *testing.T) {
 		t.Errorf("executions left %v, want %v", left, want)
 	}
 }
+
+// Code of an ended job is interrupted before it is killed: a kernel keeps its variables, and a program can save what it has.
+func TestEvictInterruptsFirst(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	x, n := b.runner()
+	box := b.Ready()
+	a := b.Agent(box, n)
+	ended := b.Command(box, "true")
+	_, err := b.Store.Force(t.Context(), ended, farm.JobLost, nil)
+	workertest.Must(t, err)
+	workertest.Must(t, a.Start(t.Context(), ended.ID, agent.Spec{
+		Kind: farm.KindCommand, Timeout: 2 * time.Minute, Commands: []string{"trap 'echo saved > saved; exit 1' TERM; echo begun > begun; while :; do sleep 0.05; done"},
+	}))
+	for end := time.Now().Add(time.Minute); ; <-time.After(20 * time.Millisecond) {
+		if _, err := a.Stat(t.Context(), "begun"); err == nil {
+			break
+		} else if time.Now().After(end) {
+			t.Fatalf("the command does not begin: %v", err)
+		}
+	}
+	workertest.Must(t, x.evict(t.Context(), b.Sandbox(box), "job_other"))
+	if _, err := a.Stat(t.Context(), "saved"); err != nil {
+		t.Errorf("the program was killed before it could save what it has: %v", err)
+	}
+	if list, err := a.Executions(t.Context()); err != nil || len(list) > 0 {
+		t.Errorf("executions left: %v, %v", list, err)
+	}
+}

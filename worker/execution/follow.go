@@ -315,7 +315,7 @@ func (x *Runner) publishLast(ctx context.Context, e *execution) error {
 	}
 	x.log.WarnContext(ctx, "the last events of a job were not stored", "job_id", e.job.ID, "error", err)
 	e.collect.take()
-	e.collect.note("The object store did not answer, so the last events of the job are missing. The result has its output.")
+	e.collect.note("The object store failed, so the last events of the job are missing. The result has its output.")
 	return nil
 }
 
@@ -357,6 +357,12 @@ func (x *Runner) publish(ctx context.Context, e *execution) error {
 	}
 	e.sent = true
 	err := x.retry(ctx, func(ctx context.Context) error { return x.store.AppendEvents(ctx, e.job.Ref(), e.job.Attempt, events) })
+	if farm.CodeOf(err) == farm.CodeExhausted {
+		if !e.collect.stopEvents(events) {
+			return nil
+		}
+		return x.publish(ctx, e)
+	}
 	if err != nil {
 		e.collect.unsend(events)
 		return fmt.Errorf("send events: %w", err)

@@ -78,7 +78,7 @@ func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, request
 	if e.request.Command != nil { // its result repeats the commands
 		switch err := x.recall(budget.Without(ctx), e); { // chargeResult has charged for it
 		case errors.Is(err, blob.ErrNoAnswer) && ctx.Err() == nil:
-			e.collect.note("The object store did not answer, so the result does not repeat the commands.")
+			e.collect.note("The object store failed, so the result does not repeat the commands.")
 		case err != nil:
 			return Outcome{}, err
 		}
@@ -112,7 +112,7 @@ func (x *Runner) uploadError(ctx context.Context, t Task, sandbox *farm.Sandbox,
 		x.sandboxes.Lose(ctx, sandbox, t.Job.ID, err.Error())
 		return &farm.JobError{Code: farm.CodeUnavailable, Message: fmt.Sprintf("The code ran, but the sandbox was lost before its files were stored (%s). Create a new sandbox and send the job again.", err)}
 	}
-	reason := "the object store does not answer"
+	reason := string(unstored(err))
 	if farm.CodeOf(err) != farm.CodeUnavailable {
 		reason = "see the log of the worker"
 	}
@@ -130,7 +130,7 @@ func (x *Runner) halt(ctx context.Context, e *execution, err error) {
 	defer done()
 	c, err := x.node.Connect(ctx, e.sandbox)
 	if err == nil {
-		err = c.Forget(ctx, e.job.ID)
+		err = stopAndForget(ctx, c, e.job.ID)
 	}
 	if err != nil {
 		x.log.WarnContext(ctx, "code of a failed job may run on until its timeout", "job_id", e.job.ID, "sandbox_id", e.sandbox.ID, "error", err)
@@ -177,7 +177,7 @@ func (x *Runner) record(ctx context.Context, job *farm.Job, artifacts []farm.Art
 		})
 	}
 	err := x.retry(ctx, func(ctx context.Context) error { return x.store.AppendEvents(ctx, job.Ref(), job.Attempt, events) })
-	if errors.Is(err, blob.ErrNoAnswer) && ctx.Err() == nil { // the artifacts are recorded: the job does not fail for their events
+	if (errors.Is(err, blob.ErrNoAnswer) || farm.CodeOf(err) == farm.CodeExhausted) && ctx.Err() == nil { // the artifacts are recorded: the job does not fail for their events
 		x.log.WarnContext(ctx, "events of artifacts were not stored", "job_id", job.ID, "error", err)
 		return nil
 	}

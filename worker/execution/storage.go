@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // errStorageFull says that the tenant has used up its quota max_stored_mb.
@@ -127,6 +128,36 @@ func (x *Runner) giveUp(ctx context.Context, e *execution, s *sink) {
 	}
 	s.lost, s.upload, s.parts, s.sum = true, "", 0, nil
 	s.unsent.close()
+}
+
+// eventsStopped tells the caller that there are no more events of output.
+const eventsStopped = "The storage of your tenant is full (quota max_stored_mb), so no more output is sent as events: the result has it, as far as there is room. Delete artifacts to make room."
+
+// stopEvents drops events of output that the storage of the tenant has no room for, and sends no more of them. The other ones, which are few
+// and small, are queued again, with one that says so. It reports whether there are any to be sent: not if they were refused before.
+func (c *collector) stopEvents(events []farm.Event) (more bool) {
+	first := !c.stopped()
+	for i := range c.sent {
+		c.sent[i] = c.limits.MaxStreamEvents + 1
+	}
+	c.richFull = true
+	c.note(eventsStopped)
+	if first {
+		c.take()
+		for _, e := range events {
+			if e.Name == farm.EventProgress {
+				e.ID = ""
+				c.events = append(c.events, e)
+			}
+		}
+		c.events = append(c.events, farm.Event{Name: farm.EventProgress, Progress: &farm.Progress{Message: eventsStopped}})
+	}
+	return first
+}
+
+// stopped reports whether no more events of output are sent.
+func (c *collector) stopped() bool {
+	return c.richFull && c.sent[0] > c.limits.MaxStreamEvents && c.sent[1] > c.limits.MaxStreamEvents
 }
 
 // noteLost tells the caller which streams were given up.

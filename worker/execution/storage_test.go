@@ -1,6 +1,7 @@
 package execution
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/worker/workertest"
@@ -19,16 +21,25 @@ func (k *takeovers) quota(mb float64) {
 	workertest.Must(k.T, k.Store.ChangeTenant(k.T.Context(), workertest.Tenant, store.TenantChange{Quotas: map[farm.QuotaName]*float64{farm.QuotaStoredMB: &mb}}))
 }
 
-// run runs commands to their end, and checks what the tenant stores afterwards.
+// run runs commands to their end, and checks what the tenant stores afterwards, beside the documents of its jobs.
 func (k *takeovers) run(want store.Stored, commands ...string) *farm.Result {
 	k.T.Helper()
 	job := k.Accept(farm.KindCommand, k.box.ID, &farm.Request{Command: &farm.CommandRequest{Commands: commands, ContinueOnError: true}}, nil)
 	got, err := k.work(job, &fault{at: -1})
 	workertest.Must(k.T, err)
-	_, err = k.Store.Finish(k.T.Context(), finishOf(k.Job(job), got))
-	workertest.Must(k.T, err)
+	end := finishOf(k.Job(job), got)
+	workertest.Must(k.T, Commit(&end, func(f store.Finish) error {
+		_, err := k.Store.Finish(k.T.Context(), f)
+		return err
+	}))
+	got.Result = end.Result
 	cleanUp(k.T.Context(), got)
 	k.nothingStaged(job)
+	workertest.Must(k.T, k.Blobs.List(k.T.Context(), "records/"+workertest.Tenant+"/"+job.ID+"/", func(o blob.Info) error {
+		k.documents += o.Size
+		return nil
+	}))
+	want.Kept = k.documents
 	stored, err := k.Store.Stored(k.T.Context(), workertest.Tenant)
 	if diff := cmp.Diff(want, stored); err != nil || diff != "" {
 		k.T.Errorf("Stored of %q: %v (-want +got):\n%s", commands, err, diff)
@@ -90,8 +101,15 @@ func TestOutputBeyondTheStorageIsNotKept(t *testing.T) {
 			t.Errorf("quota of %g MiB: artifacts %v, notes %q", quota, paths(r.Artifacts), r.Notes)
 		}
 		first := r.Command.Commands[0]
-		if says := strings.Contains(first.Stdout, "no room for the whole output"); says != (want.Artifacts < 2) || !first.Truncated.Stdout {
-			t.Errorf("quota of %g MiB: the result says of its output %q", quota, first.Stdout[60<<10/2:][:200])
+		says := strings.Contains(first.Stdout, "no room for the whole output") || strings.Contains(first.Stdout, "the storage of your tenant is full")
+		if says != (want.Artifacts < 2) || !first.Truncated.Stdout {
+			t.Errorf("quota of %g MiB: the result says of its output %q", quota, first.Stdout[:1000])
+		}
+		if short := notes(r, "The result is longer than the job's record"); short > 0 != (quota == 0) || notes(r, "sent as events") != short {
+			t.Errorf("quota of %g MiB: notes %q", quota, r.Notes)
+		}
+		if data, err := json.Marshal(r); err != nil || quota == 0 && len(data) > store.InlineBytes || first.ExitCode != 0 {
+			t.Errorf("quota of %g MiB: a result of %d bytes, exit code %d, %v", quota, len(data), first.ExitCode, err)
 		}
 		if !strings.HasSuffix(first.Stdout, "1300000\n") || r.Command.Commands[2].Stdout != "last\n" {
 			t.Errorf("quota of %g MiB: the code did not run to its end", quota)

@@ -151,6 +151,7 @@ func numbers(to int) string {
 
 // takeovers runs jobs that several workers work at, one after the other.
 type takeovers struct {
+	documents int64 // bytes of the documents of jobs that run has run
 	*bundle
 	request *farm.CommandRequest
 	want    map[string]string

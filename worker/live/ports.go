@@ -17,7 +17,7 @@ func (s *Server) port(ctx context.Context, w http.ResponseWriter, box *farm.Sand
 		return errElsewhere
 	}
 	defer s.ports.Done()
-	number, err := port.Parse(strings.TrimPrefix(path, agent.PortsPath+"/"))
+	number, err := farm.ParsePort(strings.TrimPrefix(path, agent.PortsPath+"/"))
 	if err != nil {
 		return err
 	}

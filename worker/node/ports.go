@@ -3,11 +3,8 @@ package node
 import (
 	"context"
 	"errors"
-	"strconv"
-	"strings"
 	"sync"
 
-	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/port"
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -26,8 +23,8 @@ func (n *Node) DialPort(ctx context.Context, s *farm.Sandbox, number uint16) (po
 		return c.client.Live().DialPort(ctx, int(number))
 	case err != nil:
 		return nil, err
-	case n.wayOf(s) != nothing && strings.HasSuffix(agent.EgressAddr, ":"+strconv.Itoa(int(number))):
-		return nil, port.ErrOwn(number)
+	case n.wayOf(s) != nothing && number == farm.EgressPort:
+		return nil, farm.ErrOwnPort(number)
 	}
 	return port.Dial(ctx, number, space.DialTCP)
 }

@@ -26,6 +26,8 @@ const (
 // While Redis does not answer (store.ErrNoAnswer), a write is tried again until its context ends. What it records has happened, and only
 // Redis can hold the record: to give up would report something else, or do the work twice.
 //
+// A write for which the object store has no room (blob.ErrFull) is not tried again: it would only hold up what waits behind it.
+//
 // Everything else is tried for Limit. For the object store, Limit counts for an outage and not for each write: a store that has been silent
 // for that long gets one try of each write, so that it does not hold up the jobs of a sandbox one after the other.
 type Writes struct {
@@ -40,7 +42,7 @@ func (w Writes) Do(ctx context.Context, write func(context.Context) error) error
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		err := write(ctx)
 		switch {
-		case err == nil || farm.CodeOf(err) != farm.CodeUnavailable:
+		case err == nil || farm.CodeOf(err) != farm.CodeUnavailable || errors.Is(err, blob.ErrFull):
 			return err
 		case errors.Is(err, store.ErrNoAnswer):
 			failing = time.Time{}

@@ -17,6 +17,7 @@ var (
 	errDown  = farm.Errorf(farm.CodeUnavailable, "down")
 	errOther = errors.New("refused")
 	errRedis = farm.Wrap(store.ErrNoAnswer, farm.CodeUnavailable, "away")
+	errFull  = farm.Wrap(blob.ErrFull, farm.CodeUnavailable, "full")
 	errS3    = farm.Wrap(blob.ErrNoAnswer, farm.CodeUnavailable, "away")
 )
 
@@ -32,6 +33,7 @@ func TestDo(t *testing.T) {
 		"ComesBack":        {[]error{errDown, errDown, nil}, time.Minute, 3, nil},
 		"OtherError":       {[]error{errOther}, time.Minute, 1, errOther},
 		"OtherErrorLater":  {[]error{errDown, errOther}, time.Minute, 2, errOther},
+		"StoreIsFull":      {[]error{errDown, errFull, nil}, time.Minute, 2, errFull},
 		"StaysDown":        {[]error{errDown}, time.Second, 5, errDown}, // after 0, 0.1, 0.3, 0.7 and 1.5 s
 		"PausesAreBounded": {[]error{errDown}, time.Minute, 35, errDown},
 	} {

@@ -71,7 +71,7 @@ func checkProcess(p farm.Process) error {
 	return nil
 }
 
-// StartProcess starts a process. Starting an id again returns the process that it names.
+// StartProcess starts a process. Starting an id again returns the process that it names. CodeConflict: its fingerprint is another.
 func (l Live) StartProcess(ctx context.Context, id string, spec farm.ProcessSpec) (farm.Process, error) {
 	return l.process(ctx, callTimeout, http.MethodPut, processPath(id), nil, spec)
 }
@@ -116,7 +116,7 @@ func (l Live) Use(ctx context.Context) (farm.SandboxUse, error) {
 		return u, err
 	}
 	if u.Cores < 0 || u.MemoryBytes < 0 || u.CacheBytes < 0 || u.CacheBytes > u.MemoryBytes || u.DiskBytes < 0 {
-		return u, farm.Errorf(farm.CodeInternal, "the agent says that its sandbox uses what cannot be")
+		return u, farm.Errorf(farm.CodeInternal, "the agent reports an impossible use of its sandbox")
 	}
 	return u, nil
 }

@@ -1,6 +1,7 @@
 package execution
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"strings"
@@ -40,6 +41,31 @@ func TestLogJoinsOnlyUnreadFrames(t *testing.T) {
 		if err != nil || len(frames) != 1 || frames[0].Seq != 6 || frames[0].Type != agent.FrameFinal {
 			t.Fatalf("final frame again, from %d: %v, %v", 6+from, frames, err)
 		}
+	}
+}
+
+// A frame has room for as much as the one before it had, and no more: much output in small pieces is not copied as it grows.
+func TestAFrameHasTheRoomOfTheOneBefore(t *testing.T) {
+	t.Parallel()
+	l := NewRollingLog(1 << 20)
+	first := bytes.Repeat([]byte{'a'}, 1000)
+	for range 40 {
+		l.Append(agent.FrameStdout, first)
+	}
+	if _, err := l.Part(t.Context(), 1, 1<<20); err != nil { // what was read does not grow any more
+		t.Fatal(err)
+	}
+	l.Append(agent.FrameStdout, []byte("b"))
+	grown := &l.frames[1].Payload[0]
+	for range 39 {
+		l.Append(agent.FrameStdout, first)
+	}
+	if len(l.frames) != 2 || &l.frames[1].Payload[0] != grown || cap(l.frames[1].Payload) != 40_000 {
+		t.Errorf("%d frames, the second one moved: %v, it has room for %d", len(l.frames), &l.frames[1].Payload[0] != grown, cap(l.frames[1].Payload))
+	}
+	l.Append(agent.FrameStderr, []byte("c"))
+	if room := cap(l.frames[2].Payload); room != 1 {
+		t.Errorf("a frame of another kind has room for %d", room)
 	}
 }
 

@@ -163,16 +163,20 @@ func (l *Log) addOutput(kind agent.FrameType, p []byte) {
 func (l *Log) add(kind agent.FrameType, payload []byte) {
 	l.bytes += len(payload)
 	defer l.notify()
+	room := len(payload)
 	if n := len(l.frames); n > 0 && (kind == agent.FrameStdout || kind == agent.FrameStderr) {
 		tail := &l.frames[n-1]
 		if tail.Type == kind && tail.Seq > l.read && len(tail.Payload) > 0 && len(tail.Payload)+len(payload) <= MaxOutputFrame {
 			tail.Payload = append(tail.Payload, payload...)
 			return
 		}
+		if tail.Type == kind { // much output comes in small pieces: a frame probably grows as large as the one before, and so is not moved as it grows
+			room = max(room, len(tail.Payload))
+		}
 	}
 	l.last++
 	l.said = l.last
-	l.frames = append(l.frames, agent.Frame{Seq: l.last, Type: kind, Payload: append([]byte(nil), payload...)})
+	l.frames = append(l.frames, agent.Frame{Seq: l.last, Type: kind, Payload: append(make([]byte, 0, room), payload...)})
 }
 
 // Mark separates the output so far from what follows, which readers then do not join: by an empty frame of output. It returns the number of the

@@ -140,7 +140,7 @@ func (l *Log) Enter(name string, seq uint64, most int) (done func(), err error) 
 	}, nil
 }
 
-// Part waits for frames from seq on (0: from the first that is kept) and returns at least one, and the next ones as long as they have at most
+// Part waits for frames from seq on (0: from the beginning) and returns at least one, and the next ones as long as they have at most
 // bytes. If some before the first are dropped, a FrameDropped with the number of the last of them goes first. Beyond the end it returns
 // the final frame again.
 func (l *Log) Part(ctx context.Context, seq uint64, bytes int) ([]agent.Frame, error) {
@@ -148,9 +148,7 @@ func (l *Log) Part(ctx context.Context, seq uint64, bytes int) ([]agent.Frame, e
 	defer l.mu.Unlock()
 	for {
 		first := l.first()
-		if seq == 0 {
-			seq = first
-		}
+		seq = max(seq, 1)
 		var out []agent.Frame
 		if seq < first {
 			out = []agent.Frame{{Seq: first - 1, Type: agent.FrameDropped, Payload: []byte("{}")}}

@@ -43,6 +43,7 @@ type kernel struct {
 	question  uint64                            // the number of the last question
 	questions map[uint64]chan<- json.RawMessage // waiting for their answers
 	onPurpose bool                              // the agent ended it
+	announced bool                              // notebooks were told of its end before
 }
 
 // mark is the environment entry that identifies the kernel's processes.
@@ -63,7 +64,7 @@ func (ks *Kernels) startKernel(at *slot, python string) *kernel {
 		close(k.ready)
 		if k.proc != nil {
 			<-k.proc.Done()
-			if k.err == nil && !k.busy() { // otherwise its execution says so
+			if k.err == nil && !k.busy() && !k.endAnnounced() { // otherwise its execution says so
 				at.messages.add(agent.Message{Kind: KindEnded, Content: json.RawMessage("{}")})
 			}
 		}
@@ -180,6 +181,23 @@ func (k *kernel) end(r *process.Reaper) {
 		}
 		k.cancel()
 	})
+}
+
+// announceRestart tells notebooks that the kernel will be restarted on request: what follows is no crash.
+func (k *kernel) announceRestart(to *messages) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.announced {
+		k.announced = true
+		to.add(agent.Message{Kind: KindEnded, Content: json.RawMessage(`{"asked":true}`)})
+	}
+}
+
+// endAnnounced reports whether notebooks were told of the kernel's end.
+func (k *kernel) endAnnounced() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.announced
 }
 
 // stopOnPurpose ends the kernel and its processes, and records that the agent did so.

@@ -224,6 +224,7 @@ func (ks *Kernels) Restart(ctx context.Context, contextName string) error {
 		k := at.kernel
 		at.mu.Unlock()
 		if k != nil {
+			k.announceRestart(&at.messages)
 			k.stopOnPurpose(ks.cfg.Reaper)
 			select {
 			case <-k.ready: // dead reports true only after this

@@ -112,6 +112,48 @@ func TestContextsHaveDirectories(t *testing.T) {
 	}
 }
 
+// One context less than there may be, as many, and one more, made by code and by a call. A removed one makes room.
+func TestLimitOfContexts(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartWithKernel(t)
+	if shown := farm.DefaultLimits().MaxContexts; shown != agent.MaxContexts {
+		t.Errorf("GET /v1/limits says %d, the agent has %d", shown, agent.MaxContexts)
+	}
+	live := a.Live()
+	name := func(n int) string { return fmt.Sprintf("c%d", n) }
+	byCode := func(n int) error {
+		spec, id := agenttest.Code("echo $0"), agenttest.NewID()
+		spec.Context, spec.Language = name(n), "bash"
+		err := a.Start(t.Context(), id, spec)
+		if err == nil {
+			agenttest.Read(t, a.Client, id)
+		}
+		return err
+	}
+	for n := range agent.MaxContexts {
+		if n%2 == 0 {
+			if err := byCode(n); err != nil {
+				t.Errorf("context %d: %v", n+1, err)
+			}
+		} else if _, err := live.CreateContext(t.Context(), farm.CodeContext{Name: name(n), Language: "bash"}); err != nil {
+			t.Errorf("context %d: %v", n+1, err)
+		}
+	}
+	_, byCall := live.CreateContext(t.Context(), farm.CodeContext{Name: "more", Language: "bash"})
+	for by, err := range map[string]error{"a call": byCall, "code": byCode(agent.MaxContexts)} {
+		if farm.CodeOf(err) != farm.CodeExhausted || !strings.Contains(farm.MessageOf(err), fmt.Sprint(agent.MaxContexts)) {
+			t.Errorf("one more by %s: %v", by, err)
+		}
+	}
+	if err := byCode(0); err != nil {
+		t.Errorf("one of them at the limit: %v", err)
+	}
+	agenttest.Must(t, live.RemoveContext(t.Context(), name(1), "bash"))
+	if err := byCode(agent.MaxContexts); err != nil {
+		t.Errorf("after one was removed: %v", err)
+	}
+}
+
 // What runs in a context that is removed ends, what waits for it does not run, and neither leaves a kernel behind.
 func TestContextIsRemoved(t *testing.T) {
 	t.Parallel()

@@ -22,7 +22,8 @@ const (
 	answerBytes = 256 << 10
 )
 
-// KindEnded is the kind of the message that a kernel has ended while it ran nothing.
+// KindEnded is the kind of the message that a kernel has ended while it ran nothing, or, with the content {"asked":true}, is about to be
+// restarted on request.
 const KindEnded = "ended"
 
 // KindExecution is the kind of the message that an execution begins which is no cell of a notebook: Message.Execution.

@@ -316,6 +316,57 @@ func TestMessagesNameExecutionsOfOthers(t *testing.T) {
 	}
 }
 
+// Notebooks are told that a restart was asked for, before the kernel ends and whether it runs something or not: that is no crash.
+func TestMessagesTellRestartsFromCrashes(t *testing.T) {
+	t.Parallel()
+	ks, run := notebook(t)
+	var after uint64
+	told := func() (contents []string) {
+		list, err := ks.Messages(t.Context(), kernel.DefaultContext, after, 0)
+		agenttest.Must(t, err)
+		for _, m := range list {
+			after = m.Seq
+			if m.Kind == kernel.KindEnded {
+				contents = append(contents, string(m.Content))
+			}
+		}
+		return contents
+	}
+	const asked = `{"asked":true}`
+	if err := run("x = 1"); err != nil {
+		t.Fatal(err)
+	}
+	agenttest.Must(t, ks.Restart(t.Context(), kernel.DefaultContext))
+	if err := run("assert 'x' not in globals()"); err != nil {
+		t.Fatal(err)
+	}
+	if got := told(); !slices.Equal(got, []string{asked}) {
+		t.Errorf("after the restart of an idle kernel: %q", got)
+	}
+	spec := agenttest.Code("open('begun', 'w').close()\nimport time\ntime.sleep(999)")
+	spec.Cell = &farm.Cell{}
+	e := execution.New(agenttest.NewID(), spec, 1<<20, time.Now())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		ks.Run(e)
+	}()
+	for busy := false; !busy; {
+		busy = slices.ContainsFunc(ks.Running(), func(k agent.Kernel) bool { return k.Busy })
+	}
+	agenttest.Must(t, ks.Restart(t.Context(), kernel.DefaultContext))
+	<-ended
+	if got := told(); !slices.Equal(got, []string{asked}) || e.Outcome().Error == nil {
+		t.Errorf("after the restart of a busy kernel: %q", got)
+	}
+	if err := run("import os\nos._exit(1)"); err == nil {
+		t.Error("a kernel that died is said to have run its cell")
+	}
+	if got := told(); len(got) > 0 {
+		t.Errorf("after a crash: %q", got)
+	}
+}
+
 // Messages keep their place among the output of the cell that sends them: what is printed into a widget is what comes between two of them.
 func TestMessagesKnowTheirPlaceInTheOutput(t *testing.T) {
 	t.Parallel()

@@ -67,6 +67,9 @@ func (s *Server) pack(w http.ResponseWriter, r *http.Request) (any, error) {
 	case err != nil:
 		return nil, problem(err, p)
 	}
+	if piece.LeftOut = k.leftOut; piece.Next == "" {
+		piece.LeftOut += k.passed
+	}
 	piece.Length = int64(k.out.Len())
 	raw, err := json.Marshal(piece)
 	if err != nil {
@@ -89,6 +92,9 @@ type packer struct {
 	at     position
 	inside bool
 	out    bytes.Buffer
+
+	passed  int // left out behind the last member; the next piece meets them again
+	leftOut int // left out before the last member
 }
 
 // full reports whether the piece is.
@@ -101,15 +107,20 @@ func (k *packer) visit(dir string, names []string, depth int) error {
 	}
 	for _, name := range names {
 		full := filepath.Join(dir, name)
-		if !utf8.ValidString(name) || len(full) > farm.MaxPathBytes || isAside(name) {
+		if isAside(name) {
 			continue
 		}
 		seen := k.at.After != "" && !isAfter(full, k.at.After)
 		if seen && full != k.at.After && !strings.HasPrefix(k.at.After, full+"/") {
 			continue
 		}
+		if !utf8.ValidString(name) || len(full) > farm.MaxPathBytes {
+			k.passed++
+			continue
+		}
 		e, st, err := lstat(full)
 		if err != nil {
+			k.pass(err)
 			continue
 		}
 		if !seen {
@@ -120,11 +131,16 @@ func (k *packer) visit(dir string, names []string, depth int) error {
 				return err
 			}
 		}
-		if depth == 1 || !isDir(&st) || !k.inside && isVirtual(full) {
+		if !isDir(&st) || !k.inside && isVirtual(full) {
 			continue
 		}
 		below, err := namesIn(full)
 		if err != nil {
+			k.pass(err)
+			continue
+		}
+		if depth == 1 {
+			k.passed += len(below)
 			continue
 		}
 		if err := k.visit(full, below, depth-1); err != nil {
@@ -132,6 +148,13 @@ func (k *packer) visit(dir string, names []string, depth int) error {
 		}
 	}
 	return nil
+}
+
+// pass counts what is left out for an error. What has vanished meanwhile is not missing.
+func (k *packer) pass(err error) {
+	if !errors.Is(err, os.ErrNotExist) {
+		k.passed++
+	}
 }
 
 // member packs one member, as far as it fits. What cannot be opened is left out.
@@ -151,14 +174,19 @@ func (k *packer) member(full string, e farm.FSEntry, st *unix.Stat_t) error {
 	case e.Type == "symlink" && e.Target != "":
 		h.Typeflag, h.Linkname = tar.TypeSymlink, e.Target
 	case !isRegular(st):
+		k.passed++
 		return nil
-	case unix.Access(full, unix.R_OK) != nil:
-		return nil
+	default:
+		if err := unix.Access(full, unix.R_OK); err != nil {
+			k.pass(err)
+			return nil
+		}
 	}
 	if err := tar.NewWriter(&k.out).WriteHeader(h); err != nil {
 		return err
 	}
 	k.at = position{After: full, Size: h.Size}
+	k.leftOut, k.passed = k.leftOut+k.passed, 0
 	return k.rest()
 }
 

@@ -32,6 +32,7 @@ const (
 type Server struct {
 	writing sync.Mutex // while conditions are checked and a file is renamed
 	watches watches
+	kept    keptFiles
 
 	mu      sync.Mutex
 	running int

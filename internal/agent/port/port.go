@@ -22,20 +22,6 @@ const (
 	copyBytes = 32 << 10
 )
 
-// Parse reads the number of a port: digits without a sign or a leading zero.
-func Parse(text string) (uint16, error) {
-	n, err := strconv.ParseUint(text, 10, 16)
-	if err != nil || n == 0 || strconv.FormatUint(n, 10) != text {
-		return 0, farm.Invalidf("%q is not a port: it is a number from 1 to 65535", farm.Shorten(text))
-	}
-	return uint16(n), nil
-}
-
-// ErrOwn refuses a port on which the farm itself listens: what is there serves programs of the sandbox only.
-func ErrOwn(port uint16) error {
-	return farm.Invalidf("Port %d of the sandbox is the farm's own and cannot be reached from outside.", port)
-}
-
 // Server is a connection to a server on a port.
 type Server interface {
 	io.ReadWriteCloser

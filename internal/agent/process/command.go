@@ -118,7 +118,7 @@ func (c *Commands) Start(e *execution.Execution, spec farm.ProcessSpec, before *
 		}
 		argv[0] = program
 	}
-	p, err := c.start(e, argv, spec.Command, Streams{Input: spec.Stdin, Terminal: spec.Terminal, Goes: before})
+	p, err := c.start(e, argv, spec.Command, Streams{Input: spec.Stdin, Terminal: spec.Terminal, Before: before})
 	switch {
 	case err == nil:
 		return p, nil

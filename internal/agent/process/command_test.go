@@ -2,6 +2,7 @@ package process_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -178,10 +179,26 @@ func TestReportsChangedFiles(t *testing.T) {
 	if ran := agenttest.Run(t, a.Client, agenttest.Commands("true")); len(ran.Outcome.Files) != 0 {
 		t.Errorf("files of a command that did nothing: %v", ran.Outcome.Files)
 	}
-	spec = agenttest.Commands("for i in 1 2 3; do echo x >n$i; done")
-	spec.MaxFiles = 2
-	if ran := agenttest.Run(t, a.Client, spec); len(ran.Outcome.Files) != 2 || ran.Outcome.Skipped != 1 {
-		t.Errorf("capped: %+v", ran.Outcome)
+}
+
+// At limits.max_artifacts and limits.max_artifact_bytes, one below and one beyond: what is beyond stays in the workspace, and is counted.
+func TestLimitsOfChangedFiles(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartPlain(t)
+	const most = 3
+	for files, skipped := range map[int]int{most - 1: 0, most: 0, most + 1: 1} {
+		spec := agenttest.Commands(fmt.Sprintf("for i in $(seq %d); do echo x >of%d-$i; done", files, files))
+		spec.MaxFiles = most
+		if ran := agenttest.Run(t, a.Client, spec); len(ran.Outcome.Files) != files-skipped || ran.Outcome.Skipped != skipped {
+			t.Errorf("%d of %d files: %+v", files, most, ran.Outcome)
+		}
+	}
+	for size, skipped := range map[int]int{most - 1: 0, most: 0, most + 1: 1} {
+		spec := agenttest.Commands(fmt.Sprintf("head -c %d /dev/zero >size%d", size, size))
+		spec.MaxFileBytes = most
+		if ran := agenttest.Run(t, a.Client, spec); len(ran.Outcome.Files) != 1-skipped || ran.Outcome.Skipped != skipped {
+			t.Errorf("a file of %d of %d bytes: %+v", size, most, ran.Outcome)
+		}
 	}
 }
 

@@ -85,7 +85,7 @@ func (i *Input) leave() {
 	i.notify()
 }
 
-// notify wakes who waits for a change. The caller holds mu.
+// notify wakes the goroutines that wait for a change. The caller holds mu.
 func (i *Input) notify() {
 	close(i.changed)
 	i.changed = make(chan struct{})

@@ -23,15 +23,15 @@ type Streams struct {
 	Tee      func([]byte)       // also gets its standard error; nil: discarded
 	Input    bool               // its input is a pipe
 	Terminal *farm.TerminalSize // all three are a terminal of this size
-	Goes     *Input             // the input that continues with this program; nil: a new one
+	Before   *Input             // the input that continues with this program; nil: a new one
 }
 
 // StartLogged starts a program whose outputs go to the execution's log. The caller must then call Wait.
 func (r *Reaper) StartLogged(e *execution.Execution, argv, env []string, dir string, io Streams) (*Logged, error) {
 	if io.Terminal != nil {
-		return r.startOnTerminal(e, argv, env, dir, *io.Terminal, io.Goes)
+		return r.startOnTerminal(e, argv, env, dir, *io.Terminal, io.Before)
 	}
-	stdin, input, err := openInput(io.Input, io.Goes)
+	stdin, input, err := openInput(io.Input, io.Before)
 	if err != nil {
 		return nil, err
 	}

@@ -47,6 +47,49 @@ func readFS(t *testing.T, l client.Live, path string) string {
 	}
 }
 
+// A reader of a large file gets all of it, though another file has taken its name after the first piece.
+func TestAFileIsReplacedWhileItIsRead(t *testing.T) {
+	t.Parallel()
+	l, dir := agenttest.StartWithFiles(t).Live(), t.TempDir()
+	at := filepath.Join(dir, "f")
+	write := func(content string) {
+		t.Helper()
+		_, err := l.FSWrite(t.Context(), at, replacing, strings.NewReader(content))
+		agenttest.Must(t, err)
+	}
+	first := strings.Repeat("first", agent.PieceBytes/2) // more than two pieces
+	write(first)
+	var got strings.Builder
+	for inode := uint64(0); got.Len() < len(first); {
+		head, piece, err := l.FSRead(t.Context(), at, int64(got.Len()), int64(len(first)), inode)
+		agenttest.Must(t, err)
+		_, err = io.Copy(&got, piece)
+		piece.Close()
+		agenttest.Must(t, err)
+		if inode == 0 {
+			write(strings.Repeat("second", agent.PieceBytes/2))
+		}
+		inode = head.Inode
+	}
+	if got.String() != first {
+		t.Error("the pieces are not those of the first file")
+	}
+	if now := readFS(t, l, at); !strings.HasPrefix(now, "second") {
+		t.Errorf("a new reader gets %q", now[:20])
+	}
+	for i := range 40 { // more than are kept open
+		name := filepath.Join(dir, fmt.Sprint(i))
+		_, err := l.FSWrite(t.Context(), name, replacing, strings.NewReader(first))
+		agenttest.Must(t, err)
+		_, piece, err := l.FSRead(t.Context(), name, 0, 10, 0)
+		agenttest.Must(t, err)
+		piece.Close()
+	}
+	if got := readFS(t, l, filepath.Join(dir, "0")); got != first {
+		t.Errorf("%d bytes of a file that is not kept any more", len(got))
+	}
+}
+
 func TestFilesAnywhere(t *testing.T) {
 	t.Parallel()
 	l, dir := agenttest.StartWithFiles(t).Live(), t.TempDir()
@@ -254,14 +297,20 @@ func TestATarAnywhere(t *testing.T) {
 		agenttest.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
 	agenttest.Must(t, os.Symlink("odd", filepath.Join(dir, "link")))
+	agenttest.Must(t, syscall.Mkfifo(filepath.Join(dir, "d0", "a pipe"), 0o600))
+	agenttest.Must(t, syscall.Mkfifo(filepath.Join(dir, "zz"), 0o600))
+	for _, name := range []string{"d3/b\xff", "kept\xff"} { // the one before the large file, and after it
+		agenttest.Must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+	}
 	var packed bytes.Buffer
-	pieces := 0
+	pieces, leftOut := 0, 0
 	for next := ""; ; pieces++ {
 		head, piece, err := l.FSPack(t.Context(), dir, next)
 		agenttest.Must(t, err)
 		_, err = io.Copy(&packed, piece)
 		piece.Close()
 		agenttest.Must(t, err)
+		leftOut += head.LeftOut
 		if next = head.Next; next == "" {
 			break
 		}
@@ -269,6 +318,9 @@ func TestATarAnywhere(t *testing.T) {
 	agenttest.Must(t, tar.NewWriter(&packed).Close())
 	if pieces < 2 {
 		t.Errorf("%d pieces", pieces)
+	}
+	if leftOut != 4 {
+		t.Errorf("%d were left out, want two pipes and two names that are not UTF-8", leftOut)
 	}
 	sent := packed.Bytes()
 	read, got := tar.NewReader(bytes.NewReader(sent)), map[string]string{}

@@ -45,6 +45,7 @@ func (s *Server) putPort(w http.ResponseWriter, r *http.Request) (any, error) {
 		return nil, err
 	}
 	w.Header().Set("Content-Type", agent.StreamType)
+	w.Header().Set("Transfer-Encoding", "identity") // without chunks, whose lengths would be writes of their own: the frames tell the end
 	w.WriteHeader(http.StatusOK)
 	if err := out.Flush(); err != nil {
 		conn.Abort()
@@ -58,9 +59,9 @@ func (s *Server) putPort(w http.ResponseWriter, r *http.Request) (any, error) {
 
 // checkPort reads the number of a port. The agent's own are refused.
 func (s *Server) checkPort(text string) (uint16, error) {
-	n, err := port.Parse(text)
+	n, err := farm.ParsePort(text)
 	if err == nil && s.ownPort(n) {
-		err = port.ErrOwn(n)
+		err = farm.ErrOwnPort(n)
 	}
 	return n, err
 }

@@ -36,7 +36,8 @@ type processes struct {
 // liveProcess is one process, running or ended.
 type liveProcess struct {
 	*execution.Execution
-	most int // readers
+	most        int // readers
+	fingerprint string
 
 	mu     sync.Mutex
 	logged *process.Logged // changes when it is started again
@@ -52,12 +53,15 @@ func newProcesses(memory int64) *processes {
 	return &processes{window: window, byID: map[string]*liveProcess{}}
 }
 
-// startProcess starts a process. Starting an id again returns the process that it names.
+// startProcess starts a process. Starting an id again returns the process that it names. CodeConflict: that was another request.
 func (s *Server) startProcess(id string, spec farm.ProcessSpec) (farm.Process, error) {
 	t := s.processes
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if p := t.byID[id]; p != nil {
+		if p.fingerprint != spec.Fingerprint {
+			return farm.Process{}, farm.Conflictf("The Idempotency-Key was used for another request (process %s). Use a new key.", id)
+		}
 		return p.describe(), nil
 	}
 	if t.shut {
@@ -80,7 +84,7 @@ func (s *Server) startProcess(id string, spec farm.ProcessSpec) (farm.Process, e
 	if err != nil {
 		return farm.Process{}, err
 	}
-	p := &liveProcess{Execution: e, logged: logged, most: spec.MaxReaders, shown: farm.Process{
+	p := &liveProcess{Execution: e, logged: logged, most: spec.MaxReaders, fingerprint: spec.Fingerprint, shown: farm.Process{
 		ID: id, PID: logged.PID, Name: spec.Name, State: farm.ProcessRunning, Command: spec.Command, Argv: spec.Argv, Terminal: spec.Terminal,
 		Stdin: logged.Input != nil, Restart: spec.Restart, StartedAt: e.Created.UTC().Truncate(time.Microsecond),
 	}}

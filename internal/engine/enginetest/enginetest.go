@@ -79,7 +79,7 @@ func New(t *testing.T, o Options) *Daemon {
 	return d
 }
 
-// Start starts the engine again after Kill, on its data, and waits until it answers.
+// Start starts the engine again after Stop or Kill, on its data, and waits until it answers.
 func (d *Daemon) Start() {
 	d.t.Helper()
 	for _, left := range []string{"docker.pid", "exec"} { // a machine that boots has none: the process ids belong to other processes now
@@ -125,6 +125,18 @@ func (d *Daemon) Start() {
 			d.t.Fatalf("the engine does not answer:\n%s", d.log.Tail())
 		}
 	}
+}
+
+// Stop ends the engine in order, as when it is updated: it stops its containers first. Start starts it again.
+func (d *Daemon) Stop() {
+	d.t.Helper()
+	d.signal(syscall.SIGTERM)
+	select {
+	case <-d.exited:
+	case <-time.After(patience):
+		d.t.Errorf("the engine did not stop within %s:\n%s", patience, d.log.Tail())
+	}
+	d.Kill()
 }
 
 // Kill ends the engine and everything in it at once, as when its machine dies. It may be called again.

@@ -64,7 +64,7 @@ func image(t *testing.T) string {
 	return ref
 }
 
-// TestSeparateEngine starts an engine, kills it with a container in it, and starts it again on its data.
+// TestSeparateEngine starts an engine, kills it with a container in it, starts it again on its data, and stops it in order.
 func TestSeparateEngine(t *testing.T) {
 	t.Parallel()
 	ref := image(t)
@@ -90,6 +90,12 @@ func TestSeparateEngine(t *testing.T) {
 	d.Start()
 	if state := d.Docker("inspect", "--format", "{{.State.Running}}", id); state != "false" {
 		t.Errorf("after the kill the container runs: %s", state)
+	}
+	d.Docker("start", id)
+	d.Stop()
+	d.Start()
+	if state := d.Docker("inspect", "--format", "{{.State.Running}}", id); state != "false" {
+		t.Errorf("after an orderly stop the container runs: %s", state)
 	}
 	d.Docker("rm", id)
 	bridge()

@@ -105,6 +105,9 @@ func endCarriesEvents(t *testing.T, factory Factory) {
 	if diff := cmp.Diff(want, b.events(t, ref, "")); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
+	if _, err := b.Events(t.Context(), ref, "5-1"); farm.CodeOf(err) != farm.CodeInvalid {
+		t.Errorf("events behind the last one of a job that has ended: %v, want %s", err, farm.CodeInvalid)
+	}
 }
 
 // watchMissesNothing lets many readers follow a job by Watch and Events alone while it writes: each sees all of it.

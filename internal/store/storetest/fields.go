@@ -24,7 +24,7 @@ func fieldsAreStored(t *testing.T, factory Factory) {
 	box.Tenant = Tenant
 	b.accept(t, store.Accept{Job: &job, Request: &request, Sandbox: &box})
 
-	jobFields := cmpopts.IgnoreFields(farm.Job{}, "State", "Attempt", "Uncounted", "Worker", "StartedAt", "FinishedAt", "Timings", "Result", "Error")
+	jobFields := cmpopts.IgnoreFields(farm.Job{}, "State", "Attempt", "Uncounted", "Worker", "StartedAt", "FinishedAt", "Timings", "Result", "Error", "ArtifactsGone")
 	if diff := cmp.Diff(&job, b.job(t, job.Ref()), jobFields); diff != "" {
 		t.Errorf("job (-accepted +stored):\n%s", diff)
 	}

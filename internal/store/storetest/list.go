@@ -135,7 +135,7 @@ func sandboxesFilter(t *testing.T, factory Factory) {
 
 func badCursor(t *testing.T, factory Factory) {
 	b := setup(t, factory)
-	for _, cursor := range []string{"!", "-1", "0", "zzzzzzzzzzzzzzzzzzzz", "1 OR 1"} {
+	for _, cursor := range []string{"!", "-1", "0", "1", "abc", "zzzzzzzzzzzzzzzzzzzz", "1 OR 1"} {
 		page := store.Page{Cursor: cursor}
 		_, _, err := b.Jobs(t.Context(), Tenant, store.JobFilter{}, page)
 		wantCode(t, "jobs at "+cursor, err, farm.CodeInvalid)

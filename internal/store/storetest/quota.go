@@ -186,6 +186,51 @@ func quotasHoldInARace(t *testing.T, factory Factory) {
 	}
 }
 
+// quotasOfGPUsAndJobsHoldInARace lets 50 callers, four times each, take GPUs and queue jobs at the limit, without ending any: exactly as many are
+// accepted as the quota allows, and each refusal names the quota and what is used.
+func quotasOfGPUsAndJobsHoldInARace(t *testing.T, factory Factory) {
+	for name, c := range map[farm.QuotaName]struct {
+		quota, each float64
+		accept      func(box string) store.Accept
+	}{
+		farm.QuotaGPUs:   {7, 2, func(string) store.Accept { return sized(64, 0.1, 2) }}, // a seventh GPU is left over
+		farm.QuotaQueued: {9, 1, Execute},
+	} {
+		t.Run(string(name), func(t *testing.T) {
+			b := setup(t, factory)
+			box := b.box(t, farm.SandboxReady)
+			b.quota(t, name, c.quota)
+			var accepted, refused atomic.Int64
+			var callers sync.WaitGroup
+			for range 50 {
+				callers.Go(func() {
+					for range 4 {
+						_, err := b.Accept(t.Context(), c.accept(box.ID))
+						e, ok := errors.AsType[*farm.Error](err)
+						switch {
+						case err == nil:
+							accepted.Add(1)
+						case !ok || e.Code != farm.CodeExhausted || e.Quota == nil || e.Quota.Name != name || e.Quota.Limit != c.quota || e.Quota.Used > c.quota:
+							t.Errorf("Accept = %v", err)
+						default:
+							refused.Add(1)
+						}
+					}
+				})
+			}
+			callers.Wait()
+			want := int64(c.quota / c.each)
+			if accepted.Load() != want || refused.Load() != 200-want {
+				t.Errorf("%d are accepted and %d refused; want %d and %d", accepted.Load(), refused.Load(), want, 200-want)
+			}
+			if got := b.used(t, name); got != float64(want)*c.each {
+				t.Errorf("%v of %s is used, want %v", got, name, float64(want)*c.each)
+			}
+			b.noDrift(t)
+		})
+	}
+}
+
 // runningJobsAreBounded: jobs beyond max_running stay queued, and each end lets the oldest of them run. Nothing is refused.
 func runningJobsAreBounded(t *testing.T, factory Factory) {
 	b := setup(t, factory, func(l *farm.Limits) { l.QueueShare = 4 })

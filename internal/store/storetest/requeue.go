@@ -233,3 +233,24 @@ func requeueOfABegunJob(t *testing.T, factory Factory) {
 		t.Errorf("late requeue = %v", err)
 	}
 }
+
+// claimRequeuedBackground: a background command has left the FIFO of its sandbox when it is requeued, so it never becomes the first of it.
+func claimRequeuedBackground(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	job := b.accept(t, store.Accept{
+		Job:     &farm.Job{ID: farm.NewID(farm.JobPrefix), Tenant: Tenant, Kind: farm.KindCommand, SandboxID: box.ID},
+		Request: &farm.Request{Command: &farm.CommandRequest{Commands: []string{"sleep 100"}, Background: true}},
+	}).Job
+	b.accept(t, Execute(box.ID)) // is the first of the FIFO then
+	b.claim(t, job.Ref(), "w1")
+	if err := b.LeaveFIFO(t.Context(), job.Ref(), 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if c := b.claim(t, job.Ref(), "w2"); c.Job.Attempt != 2 || c.Job.State != farm.JobRunning {
+		t.Errorf("the command is %s under attempt %d, want running under 2", c.Job.State, c.Job.Attempt)
+	}
+}

@@ -37,6 +37,7 @@ ANSWERS: dict[str, tuple[type, set[str]]] = {
     "Key": (sandfarm.Key, set()),
     "Minute": (sandfarm.Minute, set()),
     "NewKey": (sandfarm.NewKey, set()),
+    "NodeNeed": (sandfarm.NodeNeed, set()),
     "Package": (sandfarm.Package, set()),
     "Port": (sandfarm.PortInfo, set()),
     "PortLink": (sandfarm.PortLink, set()),

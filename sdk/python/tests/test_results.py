@@ -295,13 +295,15 @@ def test_paths_outside_the_workspace(path: str) -> None:
 @pytest.mark.parametrize(
     "name",
     "Makefile Make\ufb01le confte\u017ft.py GNUmakefile docker-compose.yml Compose.override.yaml CLAUDE.md agents.md "
-    "conftest.py sitecustomize.py "
+    "conftest.py sitecustomize.py json.py Random.py "
     "usercustomize.cpython-313.so .bashrc \u200b.env ..x python3 ls".split(" "),
 )
 def test_names_that_other_programs_load(name: str) -> None:
     assert _autoload.reason(name)
 
 
-@pytest.mark.parametrize("name", ["plot.png", "makefile.txt", "compose.json", "my_conftest.py", "report", "a.b..c"])
+@pytest.mark.parametrize(
+    "name", ["plot.png", "makefile.txt", "compose.json", "my_conftest.py", "test.py", "my_json.py", "report", "a.b..c"]
+)
 def test_names_that_no_program_loads(name: str) -> None:
     assert _autoload.reason(name) == ""

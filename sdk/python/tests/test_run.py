@@ -317,7 +317,7 @@ def test_farm_information(client: Client) -> None:
     assert "python" in {image.name for image in client.images()}
     assert client.workers()[0].slots > 0
     assert {queue.name for queue in client.queues()} >= {"cpu"}
-    for of_the_fleet in (client.activity, client.fleet_events):
+    for of_the_fleet in (client.activity, client.fleet_events, client.scale):
         with pytest.raises(UnauthorizedError, match="scope admin"):  # the key of these tests is a tenant's
             of_the_fleet()
     assert client.limits()["wait_max_seconds"] == 60

@@ -1,6 +1,6 @@
 import { List } from "./list.js";
 import type { CallOptions } from "./models.js";
-import type { AuditEntry, AuditEntryList, Drain, DrainRequest, FleetEvent, FleetEventItems, GetAuditQuery, GetKeysQuery, Key, KeyList, KeyRequest, Minute, MinuteItems, NewKey, Tenant, TenantChange, TenantList, TenantRequest, Usage } from "./schema.js";
+import type { AuditEntry, AuditEntryList, Drain, DrainRequest, FleetEvent, FleetEventItems, GetAuditQuery, GetKeysQuery, Key, KeyList, KeyRequest, Minute, MinuteItems, NewKey, NodeNeed, NodeNeedItems, Tenant, TenantChange, TenantList, TenantRequest, Usage } from "./schema.js";
 import type { Transport } from "./transport.js";
 
 /** API keys, tenants, nodes and the audit, for operators: the client's own key needs the scope `admin`. */
@@ -65,6 +65,11 @@ export class Admin {
   /** What happened to workers and nodes, the newest first; the farm keeps 200. */
   async fleetEvents(options: CallOptions & { limit?: number } = {}): Promise<FleetEvent[]> {
     return (await this.#transport.json<FleetEventItems>({ route: "GET /v1/events", query: { limit: options.limit }, signal: options.signal })).items;
+  }
+
+  /** How many nodes of each kind the farm needs for what waits, nodes without GPUs first: for an autoscaler. */
+  async scale(options: CallOptions = {}): Promise<NodeNeed[]> {
+    return (await this.#transport.json<NodeNeedItems>({ route: "GET /v1/scale", signal: options.signal })).items;
   }
 
   /** Drains a node: it takes no new sandboxes. `state` of the answer, and later of `nodeDrain`, says when its host may be removed. */

@@ -599,6 +599,8 @@ export interface components {
             name?: string;
             /** @description only of this sandbox */
             sandbox_id?: string;
+            /** @description only of jobs in these states, separated by commas */
+            state?: string;
         };
         get_audit_query: {
             /**
@@ -1097,7 +1099,7 @@ export interface components {
             next_cursor: string | null;
         };
         KeyRequest: {
-            /** @description seconds until the key expires; 0: never */
+            /** @description seconds until the key expires, at least 1; default: never */
             expires_seconds?: number;
             /** @description free text, such as who has the key */
             name?: string;
@@ -1260,6 +1262,49 @@ export interface components {
         NewSecret: {
             /** @description the value, at least 8 characters; it is stored encrypted until the sandbox ends and never shown */
             value: string;
+        };
+        NodeNeed: {
+            /** @description memory and cores that they ask for */
+            asked: components["schemas"]["Room"];
+            /** @description GPUs that they ask for */
+            asked_gpus: number;
+            /** @description what nodes have for sandboxes */
+            capacity: components["schemas"]["Room"];
+            /** @description nodes that are drained, which are not among nodes */
+            draining: number;
+            /** @description nodes whose workers accept no jobs, which are not among nodes */
+            failing: number;
+            /** @description their ids, at most 100; drain a node before you remove it */
+            idle: string[];
+            /** @description nodes that could be removed: nothing is on them but members of the warm pool, and nothing that waits needs them */
+            idle_nodes: number;
+            /**
+             * @description nodes without GPUs, or with some
+             * @enum {string}
+             */
+            kind: "cpu" | "gpu";
+            /** @description the model of their GPUs, or of most of them; empty without GPUs */
+            model: string;
+            /** @description nodes that take new sandboxes */
+            nodes: number;
+            /** @description how long the first of them has waited; 0 if none waits */
+            oldest_seconds: number;
+            /** @description of them, those for which the nodes that exist have room */
+            placeable: number;
+            /** @description members of the warm pool that nodes want and have not; they are started while nothing waits, and do not count as waiting */
+            pool_missing: number;
+            /** @description how much of that is reserved for sandboxes, without idle members of the warm pool, which give way */
+            promised: components["schemas"]["Room"];
+            /** @description of them, those that no node of the kind could take even if it were empty, which more of them do not help */
+            unfit: number;
+            /** @description creates, and runs that make a sandbox, that have waited for at least 5 seconds; not those that a tenant's quota max_running holds back */
+            waiting: number;
+            /** @description how many nodes would take everything that waits, without those that are idle; at least 1 while there is one */
+            wanted: number;
+        };
+        NodeNeedItems: {
+            /** @description the entries */
+            items: components["schemas"]["NodeNeed"][];
         };
         NoteResult: {
             /** @description what the caller should know, a sentence each */
@@ -1642,7 +1687,7 @@ export interface components {
          * @description method and path of a route
          * @enum {string}
          */
-        Route: "DELETE /v1/artifacts/{id}" | "DELETE /v1/jobs/{id}" | "DELETE /v1/keys/{id}" | "DELETE /v1/nodes/{id}/drain" | "DELETE /v1/sandboxes/{id}" | "DELETE /v1/sandboxes/{id}/files/{path}" | "DELETE /v1/sandboxes/{id}/fs/{path}" | "DELETE /v1/sandboxes/{id}/processes/{process}" | "GET /healthz" | "GET /readyz" | "GET /v1/activity" | "GET /v1/artifacts" | "GET /v1/artifacts/{id}" | "GET /v1/artifacts/{id}/meta" | "GET /v1/audit" | "GET /v1/events" | "GET /v1/images" | "GET /v1/jobs" | "GET /v1/jobs/{id}" | "GET /v1/jobs/{id}/events" | "GET /v1/jobs/{id}/request" | "GET /v1/keys" | "GET /v1/limits" | "GET /v1/nodes/{id}/drain" | "GET /v1/queues" | "GET /v1/sandboxes" | "GET /v1/sandboxes/{id}" | "GET /v1/sandboxes/{id}/egress" | "GET /v1/sandboxes/{id}/files" | "GET /v1/sandboxes/{id}/files/{path}" | "GET /v1/sandboxes/{id}/fs" | "GET /v1/sandboxes/{id}/fs/{path}" | "GET /v1/sandboxes/{id}/packages" | "GET /v1/sandboxes/{id}/packages/{name}" | "GET /v1/sandboxes/{id}/ports" | "GET /v1/sandboxes/{id}/ports/{port}/{path}" | "GET /v1/sandboxes/{id}/processes" | "GET /v1/sandboxes/{id}/processes/{process}" | "GET /v1/sandboxes/{id}/processes/{process}/attach" | "GET /v1/sandboxes/{id}/processes/{process}/events" | "GET /v1/sandboxes/{id}/tcp/{port}" | "GET /v1/sandboxes/{id}/watch" | "GET /v1/tenants" | "GET /v1/tenants/{name}" | "GET /v1/tenants/{name}/usage" | "GET /v1/usage" | "GET /v1/workers" | "HEAD /v1/sandboxes/{id}/files/{path}" | "HEAD /v1/sandboxes/{id}/fs/{path}" | "PATCH /v1/sandboxes/{id}" | "PATCH /v1/sandboxes/{id}/fs/{path}" | "PATCH /v1/tenants/{name}" | "POST /v1/jobs/batch" | "POST /v1/keys" | "POST /v1/nodes/{id}/drain" | "POST /v1/run" | "POST /v1/sandboxes" | "POST /v1/sandboxes/{id}/commands" | "POST /v1/sandboxes/{id}/execute" | "POST /v1/sandboxes/{id}/files" | "POST /v1/sandboxes/{id}/files/move" | "POST /v1/sandboxes/{id}/fs" | "POST /v1/sandboxes/{id}/fs/copy" | "POST /v1/sandboxes/{id}/fs/link" | "POST /v1/sandboxes/{id}/fs/move" | "POST /v1/sandboxes/{id}/hibernate" | "POST /v1/sandboxes/{id}/interrupt" | "POST /v1/sandboxes/{id}/packages" | "POST /v1/sandboxes/{id}/port-links" | "POST /v1/sandboxes/{id}/processes" | "POST /v1/sandboxes/{id}/processes/{process}/resize" | "POST /v1/sandboxes/{id}/processes/{process}/signal" | "POST /v1/sandboxes/{id}/processes/{process}/stdin" | "POST /v1/sandboxes/{id}/restart" | "POST /v1/sandboxes/{id}/resume" | "PUT /v1/sandboxes/{id}/files/{path}" | "PUT /v1/sandboxes/{id}/fs/{path}" | "PUT /v1/tenants/{name}";
+        Route: "DELETE /v1/artifacts/{id}" | "DELETE /v1/jobs/{id}" | "DELETE /v1/keys/{id}" | "DELETE /v1/nodes/{id}/drain" | "DELETE /v1/sandboxes/{id}" | "DELETE /v1/sandboxes/{id}/files/{path}" | "DELETE /v1/sandboxes/{id}/fs/{path}" | "DELETE /v1/sandboxes/{id}/processes/{process}" | "GET /healthz" | "GET /readyz" | "GET /v1/activity" | "GET /v1/artifacts" | "GET /v1/artifacts/{id}" | "GET /v1/artifacts/{id}/meta" | "GET /v1/audit" | "GET /v1/events" | "GET /v1/images" | "GET /v1/jobs" | "GET /v1/jobs/{id}" | "GET /v1/jobs/{id}/events" | "GET /v1/jobs/{id}/request" | "GET /v1/keys" | "GET /v1/limits" | "GET /v1/nodes/{id}/drain" | "GET /v1/queues" | "GET /v1/sandboxes" | "GET /v1/sandboxes/{id}" | "GET /v1/sandboxes/{id}/egress" | "GET /v1/sandboxes/{id}/files" | "GET /v1/sandboxes/{id}/files/{path}" | "GET /v1/sandboxes/{id}/fs" | "GET /v1/sandboxes/{id}/fs/{path}" | "GET /v1/sandboxes/{id}/packages" | "GET /v1/sandboxes/{id}/packages/{name}" | "GET /v1/sandboxes/{id}/ports" | "GET /v1/sandboxes/{id}/ports/{port}/{path}" | "GET /v1/sandboxes/{id}/processes" | "GET /v1/sandboxes/{id}/processes/{process}" | "GET /v1/sandboxes/{id}/processes/{process}/attach" | "GET /v1/sandboxes/{id}/processes/{process}/events" | "GET /v1/sandboxes/{id}/tcp/{port}" | "GET /v1/sandboxes/{id}/watch" | "GET /v1/scale" | "GET /v1/tenants" | "GET /v1/tenants/{name}" | "GET /v1/tenants/{name}/usage" | "GET /v1/usage" | "GET /v1/workers" | "HEAD /v1/sandboxes/{id}/files/{path}" | "HEAD /v1/sandboxes/{id}/fs/{path}" | "PATCH /v1/sandboxes/{id}" | "PATCH /v1/sandboxes/{id}/fs/{path}" | "PATCH /v1/tenants/{name}" | "POST /v1/jobs/batch" | "POST /v1/keys" | "POST /v1/nodes/{id}/drain" | "POST /v1/run" | "POST /v1/sandboxes" | "POST /v1/sandboxes/{id}/commands" | "POST /v1/sandboxes/{id}/execute" | "POST /v1/sandboxes/{id}/files" | "POST /v1/sandboxes/{id}/files/move" | "POST /v1/sandboxes/{id}/fs" | "POST /v1/sandboxes/{id}/fs/copy" | "POST /v1/sandboxes/{id}/fs/link" | "POST /v1/sandboxes/{id}/fs/move" | "POST /v1/sandboxes/{id}/hibernate" | "POST /v1/sandboxes/{id}/interrupt" | "POST /v1/sandboxes/{id}/packages" | "POST /v1/sandboxes/{id}/port-links" | "POST /v1/sandboxes/{id}/processes" | "POST /v1/sandboxes/{id}/processes/{process}/resize" | "POST /v1/sandboxes/{id}/processes/{process}/signal" | "POST /v1/sandboxes/{id}/processes/{process}/stdin" | "POST /v1/sandboxes/{id}/restart" | "POST /v1/sandboxes/{id}/resume" | "PUT /v1/sandboxes/{id}/files/{path}" | "PUT /v1/sandboxes/{id}/fs/{path}" | "PUT /v1/tenants/{name}";
         RunningProcess: {
             /** @description its arguments, up to 256 bytes */
             command: string;
@@ -1738,6 +1783,8 @@ export interface components {
              * @description its deadline
              */
             expires_at: string;
+            /** @description 1 at first; rises each time that its creation begins anew, so what an older one writes is refused */
+            generation: number;
             /** @description its devices; null: none */
             gpu: components["schemas"]["GPU"] | null;
             /** @description id of the sandbox */
@@ -2080,6 +2127,8 @@ export type MinuteItems = components['schemas']['MinuteItems'];
 export type MoveRequest = components['schemas']['MoveRequest'];
 export type NewKey = components['schemas']['NewKey'];
 export type NewSecret = components['schemas']['NewSecret'];
+export type NodeNeed = components['schemas']['NodeNeed'];
+export type NodeNeedItems = components['schemas']['NodeNeedItems'];
 export type NoteResult = components['schemas']['NoteResult'];
 export type Package = components['schemas']['Package'];
 export type PackageItems = components['schemas']['PackageItems'];

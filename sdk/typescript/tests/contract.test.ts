@@ -47,7 +47,7 @@ async function called(): Promise<Set<string>> {
     artifacts.get("{id}"), artifacts.list().toArray(), artifacts.remove("{id}"),
     admin.keys().toArray(), admin.createKey({ tenant: "t" }), admin.revokeKey("{id}"), admin.audit().toArray(), admin.tenants().toArray(),
     admin.tenant("{name}"), admin.setTenant("{name}", {}), admin.changeTenant("{name}", { set: {} }), admin.usage("{name}"),
-    admin.activity(), admin.fleetEvents(),
+    admin.activity(), admin.fleetEvents(), admin.scale(),
     admin.drainNode("{id}"), admin.nodeDrain("{id}"), admin.endNodeDrain("{id}"),
     box.run("c"), box.bash("c"), box.info(), box.update({}), box.interrupt(), box.restart(), box.hibernate(), box.resume(), box.egress().toArray(),
     box.ports(), box.port(1).link(), box.port(1).fetch("{path}"), box.close(),

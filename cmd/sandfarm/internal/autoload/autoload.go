@@ -3,10 +3,12 @@
 package autoload
 
 import (
+	_ "embed" // for modules.txt
 	"os"
 	"path"
 	"path/filepath"
 	"strings"
+	"sync"
 	"unicode"
 )
 
@@ -65,6 +67,30 @@ var loadedBy = []struct{ pattern, who string }{
 // importedAtStart are the modules that Python imports at every start, as a file or as a package.
 var importedAtStart = []string{"sitecustomize", "usercustomize"}
 
+// modules are the modules of Python's standard library, and of packages that many programs import: a script imports a file of that name that is
+// in its own directory instead.
+//
+//go:embed modules.txt
+var modules string
+
+var importable = sync.OnceValue(func() map[string]bool {
+	out := map[string]bool{}
+	for name := range strings.FieldsSeq(modules) {
+		out[name] = true
+	}
+	return out
+})
+
+// shadows reports whether Python would import a file in place of a module, by the elements of its name.
+func shadows(elements []string) bool {
+	last := len(elements) - 1
+	stem, ok := strings.CutSuffix(elements[last], ".py")
+	if ok && stem == "__init__" && last > 0 {
+		stem = elements[last-1]
+	}
+	return ok && importable()[stem]
+}
+
 // sameLetters are letters that a file system which ignores case may take for others, beside capitals: Makeﬁle for Makefile.
 var sameLetters = strings.NewReplacer("ſ", "s", "ﬀ", "ff", "ﬁ", "fi", "ﬂ", "fl", "ﬃ", "ffi", "ﬄ", "ffl", "ﬅ", "st", "ﬆ", "st")
 
@@ -100,6 +126,9 @@ func (n *Names) Reason(name string) string {
 		if matched, _ := path.Match(file.pattern, base); matched {
 			return file.who
 		}
+	}
+	if shadows(elements) {
+		return "scripts beside it import it instead of the module of that name"
 	}
 	if n.system == "windows" {
 		switch path.Ext(base) {

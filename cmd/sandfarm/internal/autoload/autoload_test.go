@@ -30,7 +30,7 @@ func TestFilesThatOtherProgramsLoadAreNotSaved(t *testing.T) {
 		".env", ".git/config", "sub/.git/HEAD", "\u200c.git/config", "Makefile", "makefile", "MAKEFILE", "GNUmakefile", "deep/er/Makefile", "Make\u200dfile", "Make\ufb01le", "confte\u017ft.py",
 		"docker-compose.yml", "docker-compose.override.yaml", "compose.yml", "compose.prod.yaml", "Compose.YAML", "CLAUDE.md", "claude.md", "docs/AGENTS.md",
 		"conftest.py", "tests/conftest.py", "sitecustomize.py", "usercustomize.py", "sitecustomize/__init__.py", "sitecustomize.cpython-313-x86_64-linux-gnu.so",
-		"mytool", "bin/MyTool",
+		"mytool", "bin/MyTool", "json.py", "out/NumPy.py", "pandas/__init__.py",
 	} {
 		if n.Reason(name) == "" {
 			t.Errorf("%q would be saved", name)
@@ -38,7 +38,7 @@ func TestFilesThatOtherProgramsLoadAreNotSaved(t *testing.T) {
 	}
 	for _, name := range []string{
 		"plot.png", "a.b/c..d", "makefile.txt", "decompose.yml", "compose.json", "notes/claude.txt", "my_conftest.py", "mytool.csv", "mytool/data.csv", "folder",
-		"report", "setup.exe", "conftest.pyx", "git~1",
+		"report", "setup.exe", "conftest.pyx", "git~1", "test.py", "my_json.py", "json.txt", "json/data.csv", "__init__.py", "pkg/__init__.py",
 	} {
 		if why := n.Reason(name); why != "" {
 			t.Errorf("%q would not be saved: %s", name, why)

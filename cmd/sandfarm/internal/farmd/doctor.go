@@ -44,6 +44,7 @@ func Doctor(ctx context.Context, s *Settings) []Finding {
 	out = append(out, doctorS3(ctx, s)...)
 	out = append(out, doctorIndex(ctx, s)...)
 	out = append(out, doctorData(s)...)
+	out = append(out, doctorQuotas(s)...)
 	return out
 }
 

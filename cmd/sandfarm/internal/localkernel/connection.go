@@ -56,7 +56,7 @@ func ReadConnection(path string) (Connection, error) {
 	}
 	for _, port := range []int{c.Shell, c.IOPub, c.Stdin, c.Control, c.Heartbeat} {
 		if port < 1 || port > 65535 {
-			return c, fmt.Errorf("the connection file %s lacks a port, or has one that is none", path)
+			return c, fmt.Errorf("the connection file %s lacks a port, or has one that is not valid", path)
 		}
 	}
 	return c, nil

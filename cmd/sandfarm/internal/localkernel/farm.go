@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+
+	"github.com/sandfarm/sandfarm/internal/jupyterwire"
 )
 
 const (
@@ -24,8 +26,6 @@ const (
 	maxAnswerBytes = 8 << 20
 	// maxMessageBytes bounds a message of the farm. It has a displayed value at most, and buffers of a widget.
 	maxMessageBytes = 256 << 20
-	// subprotocol is the framing of the WebSocket.
-	subprotocol = "v1.kernel.websocket.jupyter.org"
 )
 
 // errEnded says that the farm has no such kernel, or none any more.
@@ -132,7 +132,7 @@ func (r *remote) dial(ctx context.Context, kernel, as string) (*websocket.Conn, 
 	ctx, done := context.WithTimeout(ctx, requestWait)
 	defer done()
 	at := "ws" + strings.TrimPrefix(r.base, "http") + "/api/kernels/" + kernel + "/channels?session_id=" + as
-	conn, answer, err := websocket.Dial(ctx, at, &websocket.DialOptions{HTTPClient: r.http, HTTPHeader: r.header(), Subprotocols: []string{subprotocol}}) //nolint:bodyclose // Dial has read what there is
+	conn, answer, err := websocket.Dial(ctx, at, &websocket.DialOptions{HTTPClient: r.http, HTTPHeader: r.header(), Subprotocols: []string{jupyterwire.Subprotocol}}) //nolint:bodyclose // Dial has read what there is
 	if err != nil && answer != nil {
 		switch answer.StatusCode {
 		case http.StatusNotFound:
@@ -148,8 +148,8 @@ func (r *remote) dial(ctx context.Context, kernel, as string) (*websocket.Conn, 
 	return conn, nil
 }
 
-// fatalError is one after which to try again is of no use.
+// fatalError is an error that a retry cannot cure.
 type fatalError struct{ error }
 
-// Unwrap gives the error itself.
+// Unwrap returns the error itself.
 func (e fatalError) Unwrap() error { return e.error }

@@ -1,13 +1,13 @@
 package localkernel
 
 import (
-	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+
+	"github.com/sandfarm/sandfarm/internal/jupyterwire"
 )
 
 // The channels of a kernel.
@@ -30,7 +30,7 @@ const (
 	jsonParts
 )
 
-var errMessage = errors.New("it is no message of Jupyter")
+var errMessage = errors.New("it is not a message of Jupyter")
 
 // message is one message of Jupyter's protocol. Its parts stay as they came.
 type message struct {
@@ -96,44 +96,20 @@ func (m *message) frames(key, topic string) [][]byte {
 	return append(out, m.buffers...)
 }
 
-// encode is the message for the WebSocket, in the framing v1: how many offsets, the offsets, the parts.
+// encode is the message for the WebSocket.
 func (m *message) encode() []byte {
-	parts := append(append([][]byte{[]byte(m.channel)}, m.parts[:]...), m.buffers...)
-	at := 8 * (len(parts) + 2)
-	out := binary.LittleEndian.AppendUint64(nil, uint64(len(parts)+1)) //nolint:gosec // not negative
-	for _, p := range parts {
-		out = binary.LittleEndian.AppendUint64(out, uint64(at)) //nolint:gosec // not negative
-		at += len(p)
-	}
-	out = binary.LittleEndian.AppendUint64(out, uint64(at)) //nolint:gosec // not negative
-	return append(out, bytes.Join(parts, nil)...)
+	return jupyterwire.V1().Join(append(append([][]byte{[]byte(m.channel)}, m.parts[:]...), m.buffers...))
 }
 
 // decode is the reverse of encode.
 func decode(data []byte) (*message, error) {
-	if len(data) < 8 {
+	parts, err := jupyterwire.V1().Split(data, len(data))
+	if err != nil || len(parts) < 1+jsonParts {
 		return nil, errMessage
 	}
-	count := binary.LittleEndian.Uint64(data)
-	if count < jsonParts+2 || count > uint64(len(data))/8-1 {
-		return nil, errMessage
-	}
-	before := 8 * (count + 1)
-	offsets := make([]uint64, count)
-	for i := range offsets {
-		offsets[i] = binary.LittleEndian.Uint64(data[8*(i+1):])
-		if offsets[i] < before || offsets[i] > uint64(len(data)) {
-			return nil, errMessage
-		}
-		before = offsets[i]
-	}
-	part := func(i int) []byte { return data[offsets[i]:offsets[i+1]] }
-	m := &message{channel: string(part(0))}
-	for i := range m.parts {
-		m.parts[i] = part(i + 1)
-	}
-	for i := jsonParts + 1; i < len(offsets)-1; i++ {
-		m.buffers = append(m.buffers, part(i))
+	m := &message{channel: string(parts[0]), parts: [jsonParts][]byte(parts[1 : 1+jsonParts])}
+	if buffers := parts[1+jsonParts:]; len(buffers) > 0 {
+		m.buffers = buffers
 	}
 	return m, nil
 }

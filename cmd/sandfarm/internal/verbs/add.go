@@ -60,7 +60,7 @@ func Add(root *cobra.Command, streams Streams) func() (*client.Client, error) {
 		c.GroupID = GroupRun
 		root.AddCommand(c)
 	}
-	for _, c := range []*cobra.Command{a.job(), a.artifact(), a.image(), a.images(), a.workers(), a.queues(), a.events(), a.usage(), a.tenant(), a.top()} {
+	for _, c := range []*cobra.Command{a.job(), a.artifact(), a.image(), a.images(), a.workers(), a.queues(), a.events(), a.usage(), a.tenant(), a.scale(), a.top()} {
 		c.GroupID = groupLook
 		root.AddCommand(c)
 	}

@@ -56,7 +56,7 @@ type auditFollower struct {
 	seen   map[string]time.Time // their times, by id; older ones are not read again
 }
 
-// readAudit reads the newest entries, oldest first: at most a number of them, if that is positive. For who follows it also notes earlier
+// readAudit reads the newest entries, oldest first: at most a number of them, if that is positive. With --follow it also notes earlier
 // ones that would be read again.
 func readAudit(ctx context.Context, c *client.Client, filter client.AuditFilter, most int, live bool) ([]wire.AuditEntry, *auditFollower, error) {
 	f := &auditFollower{filter: filter, newest: time.Now(), seen: map[string]time.Time{}}

@@ -161,13 +161,16 @@ func (a *app) copyTree(ctx context.Context, c *client.Client, from place, to str
 	t := treeSaver{saver: s, progress: progress, from: from}
 	t.say = s.say
 	s.say = t.saved
-	err = t.all(tar.NewReader(progress.reader(content)))
+	err = t.all(progress.reader(content))
 	fmt.Fprintf(a.Err, "copied %s (%s) to %s\n", plural(t.files, "file"), size(progress.bytes), printable(to))
 	if t.links > 0 {
 		fmt.Fprintf(a.Err, "not copied: %s\n", plural(t.links, "symbolic link"))
 	}
 	if t.held > maxNotSaved {
 		fmt.Fprintf(a.Err, "not copied: %s like these\n", plural(t.held-maxNotSaved, "more file"))
+	}
+	if n := content.LeftOut(); n > 0 {
+		fmt.Fprintf(a.Err, "not copied: %s or directories that the sandbox's user cannot read, special files, or names that are not UTF-8\n", plural(n, "file"))
 	}
 	return err
 }
@@ -188,12 +191,14 @@ func (t *treeSaver) saved(format string, args ...any) {
 	}
 }
 
-func (t *treeSaver) all(from *tar.Reader) error {
+func (t *treeSaver) all(content io.Reader) error {
+	from := tar.NewReader(content)
 	var failures []error
 	for {
 		h, err := from.Next()
 		if errors.Is(err, io.EOF) {
-			return errors.Join(failures...)
+			_, err := io.Copy(io.Discard, content) // the trailer follows the last byte
+			return errors.Join(append(failures, err)...)
 		}
 		if err != nil {
 			return errors.Join(append(failures, fmt.Errorf("read the copy: %w", err))...)

@@ -60,7 +60,9 @@ func serveTree(t *testing.T, members ...tar.Header) *treeFarm {
 			}
 			_ = json.NewEncoder(w).Encode(wire.FSListing{Items: []wire.FSEntry{e}})
 		case r.Method == http.MethodGet && r.URL.Query().Get("tar") == "1":
+			w.Header().Set("Trailer", "Sandfarm-Left-Out")
 			_, _ = w.Write(packed.Bytes())
+			w.Header().Set("Sandfarm-Left-Out", "2")
 		case r.Method == http.MethodGet:
 			_, _ = io.WriteString(w, "one file")
 		default:
@@ -108,7 +110,7 @@ func TestCopyOfADirectoryStaysInside(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(to, "ok", "a.txt")); err != nil || info.Mode().Perm()&0o111 != 0 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
-	for _, want := range []string{"Makefile (make runs it)", ".git/config (it is hidden)", "conftest.py", "1 symbolic link", "copied 2 files", "leads out"} {
+	for _, want := range []string{"Makefile (make runs it)", ".git/config (it is hidden)", "conftest.py", "1 symbolic link", "copied 2 files", "leads out", "not copied: 2 files or directories that"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is not said: %s", want, got)
 		}

@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -23,11 +24,7 @@ func (a *app) events() *cobra.Command {
 		}
 		rows := make([][]string, len(found))
 		for i, e := range found {
-			host := e.Host
-			if host == "" {
-				host = e.Node
-			}
-			rows[i] = []string{since(e.At, time.Now()), host, happened(e), e.WorkerID}
+			rows[i] = []string{since(e.At, time.Now()), cmp.Or(e.Host, e.Node), happened(e), e.WorkerID}
 		}
 		return table(a.Out, []string{"WHEN", "HOST", "WHAT", "WORKER"}, rows)
 	})
@@ -38,7 +35,7 @@ func happened(e wire.FleetEvent) string {
 	text := strings.ReplaceAll(e.Kind, "_", " ")
 	switch {
 	case e.Jobs > 0:
-		text += ", " + many(e.Jobs, "job") + " taken over"
+		text += ", " + plural(e.Jobs, "job") + " taken over"
 	case e.Sandboxes == 1:
 		text += ", 1 sandbox lost"
 	case e.Sandboxes > 1:

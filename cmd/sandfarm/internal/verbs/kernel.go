@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -74,9 +73,9 @@ Getting started:
 	}, argCount(0, 0, ""), func(ctx context.Context, farm *client.Client, _ []string) error {
 		switch {
 		case a.key != "":
-			return &UsageError{Err: errors.New("a key is not written into a kernelspec, where it would be an argument that others see: use --key-file")}
+			return usagef("a key is not written into a kernelspec, where it would be an argument that others see: use --key-file")
 		case !specNames.MatchString(name):
-			return &UsageError{Err: fmt.Errorf("--name %q: the name of a kernelspec has small letters, digits, '.', '_' and '-', at most 100", name)}
+			return usagef("--name %q: the name of a kernelspec has small letters, digits, '.', '_' and '-', at most 100", name)
 		}
 		env, err := o.env()
 		if err != nil {
@@ -150,7 +149,7 @@ func imageLanguage(ctx context.Context, farm *client.Client, image string) (stri
 	if image == "" {
 		return "python", nil
 	}
-	return "", &UsageError{Err: fmt.Errorf("--image %q: the farm has the images %s", image, strings.Join(names, ", "))}
+	return "", usagef("--image %q: the farm has the images %s", image, strings.Join(names, ", "))
 }
 
 // kernelArgv is the command that starts a kernel.
@@ -214,7 +213,7 @@ It ends when a client shuts the kernel down, and when the program that started i
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}, argCount(0, 0, ""), func(ctx context.Context, farm *client.Client, _ []string) error {
 		if file == "" {
-			return &UsageError{Err: errors.New("--connection-file is missing")}
+			return usagef("--connection-file is missing")
 		}
 		connection, err := localkernel.ReadConnection(file)
 		if err != nil {

@@ -51,7 +51,7 @@ func (a *app) keyCreate() *cobra.Command {
 			if *life == 0 {
 				return usagef("--expires %s is no time; without --expires the key never expires", expires)
 			}
-			r.ExpiresSeconds = *life
+			r.ExpiresSeconds = life
 		}
 		var save *os.File
 		if file != "" { // before the key is made, so that it is not lost

@@ -39,7 +39,7 @@ Output appears as the code writes it, and so does the text of its last expressio
 for an exception, whose traceback goes to stderr. On a terminal, values that the code updates are redrawn in place, and what it clears
 disappears; a pipe gets every state. New and changed files of the workspace are saved beside FILE (in the
 current directory for stdin, or in --out); images that the code only displayed become FILE-1.png and so on. No existing
-file is overwritten. Files that other programs load by name (.git, .env, Makefile, conftest.py, names of programs
+file is overwritten. Files that other programs load by name (.git, .env, Makefile, conftest.py, json.py, names of programs
 on your PATH) are not saved: the output names each of them, and for the first 10 the command that gets it. --package installs packages before the
 code runs, --auto-install those that it imports. Ctrl-C cancels the job; a second Ctrl-C leaves at once.`,
 		Example: `  sandfarm run plot.py

@@ -60,7 +60,7 @@ func summary(url string, s snapshot, now time.Time) string {
 		waiting, oldest = waiting+q.Depth, max(oldest, q.OldestSeconds)
 	}
 	text := fmt.Sprintf("%s  %s  %s, %d of %d slots in use, %s waiting", printable(url), now.Format("15:04:05"),
-		many(len(s.Workers), "worker"), running, slots, many(waiting, "job"))
+		plural(len(s.Workers), "worker"), running, slots, plural(waiting, "job"))
 	if waiting > 0 {
 		text += ", the next since " + age(oldest)
 	}
@@ -76,7 +76,7 @@ func lastHour(minutes []wire.Minute) string {
 	for _, m := range minutes {
 		ended, failed, longest = ended+m.Ended, failed+m.Failed, max(longest, m.MaxWaitMS)
 	}
-	text := fmt.Sprintf("last hour: %s ended, %d failed", many(ended, "job"), failed)
+	text := fmt.Sprintf("last hour: %s ended, %d failed", plural(ended, "job"), failed)
 	if ended > 0 {
 		text += fmt.Sprintf(", longest wait %.1fs", longest/1000)
 	}
@@ -89,13 +89,6 @@ func rate(perMinute float64) string {
 		return ""
 	}
 	return fmt.Sprintf("%.1f", perMinute)
-}
-
-func many(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // nobody is shown as the host of a queue that no live worker serves.

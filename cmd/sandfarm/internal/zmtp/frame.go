@@ -74,7 +74,7 @@ func (r reader) next(limit int) (flags byte, body []byte, err error) {
 	case size > uint64(max(limit, 0)) || flags&flagCommand != 0 && size > maxCommandBytes: //nolint:gosec // not negative
 		return 0, nil, fmt.Errorf("a frame has %d bytes, more than are allowed", size)
 	}
-	// What has not come is not allocated: the size is the peer's word.
+	// The buffer grows with what arrives, not with the size that the peer announces.
 	var out bytes.Buffer
 	if _, err := io.CopyN(&out, r.from, int64(size)); err != nil { //nolint:gosec // bounded above
 		return 0, nil, err

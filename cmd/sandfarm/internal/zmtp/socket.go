@@ -114,10 +114,10 @@ func (s *Socket) serve(p *Peer) {
 
 // handshake greets the peer and learns its identity.
 func (p *Peer) handshake(in reader) error {
-	if err := p.conn.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
+	if err := p.conn.SetReadDeadline(time.Now().Add(handshakeTimeout)); err != nil {
 		return err
 	}
-	if _, err := p.conn.Write(greeting()); err != nil {
+	if err := p.write(net.Buffers{greeting()}); err != nil {
 		return err
 	}
 	if err := checkGreeting(in.from); err != nil {
@@ -141,7 +141,7 @@ func (p *Peer) handshake(in reader) error {
 	p.mu.Lock()
 	p.identity = properties["Identity"]
 	p.mu.Unlock()
-	return p.conn.SetDeadline(time.Time{})
+	return p.conn.SetReadDeadline(time.Time{})
 }
 
 // command handles a command that comes after the handshake.
@@ -190,20 +190,20 @@ func (p *Peer) Send(frames [][]byte) error {
 		}
 		out = frame(out, flags, f)
 	}
+	return p.write(out)
+}
+
+// write writes a whole message, command or greeting. After an error the connection is closed, since a part may have been written.
+func (p *Peer) write(out net.Buffers) error {
 	p.writing.Lock()
 	defer p.writing.Unlock()
 	err := p.conn.SetWriteDeadline(time.Now().Add(StallTimeout))
 	if err == nil {
-		err = p.write(out)
+		_, err = out.WriteTo(p.conn)
 	}
 	if err != nil {
-		_ = p.conn.Close() // half a message was written
+		_ = p.conn.Close()
 	}
-	return err
-}
-
-func (p *Peer) write(out net.Buffers) error {
-	_, err := out.WriteTo(p.conn)
 	return err
 }
 

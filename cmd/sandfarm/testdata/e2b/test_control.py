@@ -1,12 +1,17 @@
 """The control API: what makes, finds and ends sandboxes."""
 
 import asyncio
+import json
 import os
 import uuid
 from datetime import datetime, timedelta, timezone
 
 import pytest
 from e2b import AsyncSandbox, AuthenticationException, Sandbox, SandboxException, SandboxNotFoundException, SandboxQuery, SandboxState
+from e2b.api.client.api.sandboxes import get_sandboxes_sandbox_id_logs as old_logs
+from e2b.api.client.api.sandboxes import get_v_2_sandboxes_sandbox_id_logs as logs
+from e2b.api.client_sync import get_api_client
+from e2b.connection_config import ConnectionConfig
 from e2b.exceptions import SandboxNotRunningException
 
 
@@ -85,6 +90,17 @@ def test_metrics(sandbox):
     assert len(now) == 1 and now[0].mem_total >= now[0].mem_used > 0 and now[0].disk_total > 0 and now[0].cpu_count >= 1
     before = datetime.now(timezone.utc) - timedelta(hours=1)
     assert sandbox.get_metrics(start=before, end=before + timedelta(minutes=1)) == []
+
+
+def test_logs():
+    made = Sandbox.create(timeout=60)
+    made.commands.run("exit 0")
+    client = get_api_client(ConnectionConfig())
+    lines = logs.sync(made.sandbox_id, client=client).logs
+    assert [line.message for line in lines if line.fields["logger"] == "process"] == ["The process started.", "The process ended."]
+    assert lines[-1].level.value == "info" and lines[-1].fields["exit_code"] == "0"
+    assert made.kill()
+    assert any("create" in json.loads(line.line)["message"] for line in old_logs.sync(made.sandbox_id, client=client).logs)
 
 
 def test_a_foreign_tenant_finds_nothing(sandbox):

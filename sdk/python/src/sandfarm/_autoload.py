@@ -6,6 +6,7 @@ A sandbox chooses the names of its artifacts. Saving one under such a name would
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import sys
 import unicodedata
@@ -24,7 +25,18 @@ _LOADED_BY = {
     "sitecustomize*": "Python runs it at every start",
     "usercustomize*": "Python runs it at every start",
 }
+# Modules of the standard library that no program imports by accident, and whose names people give to scripts.
+_RARE_MODULES = frozenset({"test", "this", "antigravity", "turtledemo", "idlelib"})
 _WINDOWS_PROGRAMS = (".exe", ".com", ".bat", ".cmd", ".ps1", ".lnk")
+
+
+def _importable(module: str) -> bool:
+    if module in sys.stdlib_module_names:
+        return True
+    try:
+        return "." not in module and importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def reason(name: str) -> str:
@@ -38,6 +50,9 @@ def reason(name: str) -> str:
     for pattern, why in _LOADED_BY.items():
         if fnmatchcase(name, pattern):
             return why
+    stem = name.removesuffix(".py")
+    if stem != name and stem not in _RARE_MODULES and _importable(stem):
+        return "scripts beside it import it instead of the module of that name"
     if sys.platform == "win32" and name.endswith(_WINDOWS_PROGRAMS):
         return "Windows runs it as a command"
     if shutil.which(name):

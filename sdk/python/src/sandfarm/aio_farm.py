@@ -28,6 +28,7 @@ from .models import (
     Key,
     Minute,
     NewKey,
+    NodeNeed,
     Progress,
     Queue,
     SandboxInfo,
@@ -285,6 +286,10 @@ class AsyncFarm:
     async def fleet_events(self) -> list[FleetEvent]:
         """See `Client.fleet_events`."""
         return await self._list(FleetEvent, "events")
+
+    async def scale(self) -> list[NodeNeed]:
+        """See `Client.scale`."""
+        return await self._list(NodeNeed, "scale")
 
     async def limits(self) -> dict[str, Any]:
         """See `Client.limits`."""

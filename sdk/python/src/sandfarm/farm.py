@@ -20,6 +20,7 @@ from .models import (
     Key,
     Minute,
     NewKey,
+    NodeNeed,
     Progress,
     Queue,
     SandboxInfo,
@@ -331,6 +332,10 @@ class Farm:
     def fleet_events(self) -> list[FleetEvent]:
         """What happened to workers and nodes, the newest first; the farm keeps 200. Your key needs the scope `admin`."""
         return finish(self._async.fleet_events())
+
+    def scale(self) -> list[NodeNeed]:
+        """How many nodes of each kind the farm needs for what waits. Your key needs the scope `admin`."""
+        return finish(self._async.scale())
 
     def limits(self) -> dict[str, Any]:
         """The limits of the farm, with the names of `GET /v1/limits`."""

@@ -180,6 +180,7 @@ class SandboxInfo:
         network: `none`, `packages` or `allowlist`; with the last one, `allow_hosts` are its rules.
         secrets: names of its secrets. The values are not returned.
         runtime: OCI runtime of its container, such as `runc` or `runsc` (gVisor); empty until it is chosen.
+        generation: 1 at first; rises each time that its creation begins anew.
         resources: its limits.
         gpu: `{"count", "model"}`; None without a GPU.
         labels: given by the caller.
@@ -203,6 +204,7 @@ class SandboxInfo:
     allow_hosts: tuple[str, ...] = d.field(tuple, default=())
     secrets: tuple[str, ...] = d.field(tuple, default=())
     runtime: str = ""
+    generation: int = 1
     resources: Resources = d.field(d.object_of(Resources), default=Resources())
     gpu: Mapping[str, Any] | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -404,6 +406,49 @@ class Queue:
     ended_per_minute: float = 0.0
     gpus: int = 0
     gpus_leased: int = 0
+
+
+@dataclass(frozen=True)
+class NodeNeed:
+    """How many nodes of a kind the farm needs, and why.
+
+    Attributes:
+        kind: `cpu` or `gpu`.
+        model: the model of their GPUs; empty without GPUs.
+        nodes: how many nodes take new sandboxes.
+        wanted: how many nodes would take everything that waits, without those that are idle.
+        idle_nodes: how many nodes could be removed.
+        idle: their ids, at most 100.
+        draining: how many nodes are drained.
+        failing: how many nodes have only workers that accept no jobs.
+        waiting: how many creates have waited for at least 5 seconds.
+        oldest_seconds: how long the first of them has waited.
+        asked: memory and cores that they ask for: `{"memory_mb", "cpus"}`.
+        asked_gpus: GPUs that they ask for.
+        placeable: for how many of them the nodes that exist have room.
+        unfit: how many of them no node of the kind could take even if it were empty.
+        capacity: memory and cores that the nodes have for sandboxes.
+        promised: how much of that is reserved.
+        pool_missing: how many members of the warm pool the nodes want and have not.
+    """
+
+    kind: str = ""
+    model: str = ""
+    nodes: int = 0
+    wanted: int = 0
+    idle_nodes: int = 0
+    idle: tuple[str, ...] = d.field(tuple, default=())
+    draining: int = 0
+    failing: int = 0
+    waiting: int = 0
+    oldest_seconds: float = 0.0
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    asked_gpus: int = 0
+    placeable: int = 0
+    unfit: int = 0
+    capacity: Mapping[str, Any] = field(default_factory=dict)
+    promised: Mapping[str, Any] = field(default_factory=dict)
+    pool_missing: int = 0
 
 
 @dataclass(frozen=True)

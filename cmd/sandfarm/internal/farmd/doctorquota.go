@@ -1,0 +1,33 @@
+package farmd
+
+import (
+	"strings"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// doctorQuotas checks whether a tenant without quotas of its own has bounds. It says nothing of a farm without keys in its settings,
+// which may have one tenant.
+func doctorQuotas(s *Settings) []Finding {
+	if len(s.API.Keys) == 0 && !s.API.RequireKeys {
+		return nil
+	}
+	quotas := s.Limits.TenantQuotas()
+	var unbounded []string
+	for _, name := range farm.QuotaNames() {
+		switch name {
+		case farm.QuotaCPUs, farm.QuotaGPUs, farm.QuotaRunning: // bounded by those of sandboxes and memory, or by nodes
+		default:
+			if quotas.Get(name) == farm.NoQuota {
+				unbounded = append(unbounded, string(name))
+			}
+		}
+	}
+	if len(unbounded) == 0 {
+		return []Finding{{What: "quotas", Status: statusOK, Found: "tenants without quotas of their own have bounds"}}
+	}
+	return []Finding{{
+		What: "quotas", Status: statusNote, Found: "no bound for tenants without quotas of their own: " + strings.Join(unbounded, ", "),
+		Advice: "Set quotas.*, or those of each tenant (sandfarm tenant set), unless all tenants trust each other: one can fill every node.",
+	}}
+}

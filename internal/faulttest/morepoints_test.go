@@ -1,0 +1,157 @@
+//go:build faults
+
+package faulttest_test
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/faulttest"
+	"github.com/sandfarm/sandfarm/internal/redistest"
+)
+
+// inMoreWork are the calls that a worker makes for long output, for a command in the background, and for files.
+func inMoreWork() []point {
+	return bothSides("job_checkpoint", "event_archive", "job_leave_fifo", "PUT artifacts", "PUT records")
+}
+
+// moreWorkAtPoints lets workers that have such work meet faults.
+func moreWorkAtPoints(t *testing.T, f *faulttest.Farm) {
+	workers := f.Workers()
+	atPoints(t, f, atEach{name: "worker killed at points of more work", points: chosen(t, inMoreWork(), 5), processes: workers[1:], act: kill(f), with: moreWork})
+	if rounds() > 1 {
+		atPoints(t, f, atEach{name: "link cut at points of more work", points: inMoreWork(), processes: workers, act: cut, with: moreWork})
+		atPoints(t, f, atEach{name: "job cancelled at points of more work", points: inMoreWork(), processes: workers, with: moreWork})
+	}
+}
+
+// moreWork is output that is stored before its end, events that outgrow Redis, and commands, of which some are in the background.
+func moreWork(c *faulttest.Case) traffic {
+	boxes := c.Boxes(4)
+	kinds := []faulttest.Run{
+		{Lines: 1, Loud: 11},
+		{Lines: 2, Files: 1, Code: "print('x' * 40_000)", Out: xs(40_000)},
+		{Lines: 5, Background: true},
+		{Lines: 2, Files: 1, Command: true},
+	}
+	busy := make([]sync.Mutex, len(kinds))
+	return traffic{before: func() {}, after: func() {}, send: func(n int) {
+		kind := n % len(kinds)
+		if busy[kind].TryLock() {
+			defer busy[kind].Unlock()
+			c.Ran(boxes[kind], kinds[kind])
+		}
+	}}
+}
+
+// stoppedWorkerKilled kills a worker that stops in order while it gives its jobs back: they go on all the same.
+func stoppedWorkerKilled(t *testing.T, f *faulttest.Farm) {
+	c := f.Case(t, "stopping worker killed at each point")
+	for _, p := range slices.Repeat(chosen(t, bothSides("job_requeue"), 1), rounds()) {
+		var jobs []*faulttest.Job
+		for _, box := range c.Boxes(4) {
+			jobs = append(jobs, c.Insist(box, faulttest.Run{Lines: 3, Held: true}))
+		}
+		holder := f.AwaitHolder(jobs[0].ID)
+		for _, j := range jobs {
+			f.AwaitHolder(j.ID)
+		}
+		reached := make(chan struct{})
+		p.stop(f, holder, 1, func([]string) bool { close(reached); f.Kill(holder); return false })
+		c.Fault(func() { f.Term(holder) }, nil)
+		f.Link(holder).Clear()
+		select {
+		case <-reached:
+		default:
+			t.Errorf("%s did not come to the point %s", holder, p)
+		}
+		for _, j := range jobs {
+			f.AwaitHolder(j.ID)
+		}
+		c.Release(jobs...)
+		settled(t, f, c)
+		f.Start(holder)
+		f.AwaitReady()
+	}
+	c.End()
+}
+
+// requests are what the API gets: code that is too long for Redis, and changes of a sandbox. A change that was told is there.
+func requests(t *testing.T, f *faulttest.Farm, c *faulttest.Case) traffic {
+	boxes := c.Boxes(4)
+	var changing sync.Mutex
+	long := "# " + xs(100_000)
+	return traffic{before: func() {}, after: func() {}, send: func(n int) {
+		if n%2 == 0 {
+			c.Insist(boxes[n/2%len(boxes)], faulttest.Run{Code: long})
+		} else if changing.TryLock() {
+			defer changing.Unlock()
+			change(t, f, boxes[0], fmt.Sprint(n))
+		}
+	}}
+}
+
+// change gives a sandbox a label, as a careful caller does: again and again until it is told.
+func change(t *testing.T, f *faulttest.Farm, box, value string) {
+	labels := map[string]string{"changed": value}
+	for end := time.Now().Add(time.Minute); ; <-time.After(200 * time.Millisecond) {
+		told, err := f.Update(t.Context(), box, wire.UpdateRequest{Labels: &labels})
+		if err == nil && told.Labels["changed"] == value {
+			break
+		}
+		if time.Now().After(end) {
+			t.Errorf("change of %s: %v %+v", box, err, told)
+			return
+		}
+	}
+	for end := time.Now().Add(time.Minute); ; <-time.After(200 * time.Millisecond) {
+		now, err := f.Sandbox(t.Context(), box)
+		if err == nil {
+			if now.Labels["changed"] != value {
+				t.Errorf("%s was told to have the label %s, and has %v", box, value, now.Labels)
+			}
+			return
+		}
+		if time.Now().After(end) {
+			t.Errorf("read %s: %v", box, err)
+			return
+		}
+	}
+}
+
+// restorerKilled kills the worker that restores the sandboxes of a Redis that was wiped: another one goes on.
+func restorerKilled(t *testing.T, f *faulttest.Farm) (await func()) {
+	t.Helper()
+	p := chosen(t, bothSides("sandbox_restore"), 1)[0]
+	killed := make(chan string, 1)
+	for _, name := range f.Workers() {
+		f.Link(name).At(redistest.Stop{Call: p.call, After: p.after, Do: func([]string) bool {
+			select {
+			case killed <- name:
+			default: // another one was first
+				return true
+			}
+			f.Kill(name)
+			return false
+		}})
+	}
+	return func() {
+		t.Helper()
+		select {
+		case name := <-killed:
+			t.Logf("%s killed %s", name, p)
+			f.Until(20*time.Second, "the worker is dead", func() bool { return !f.Alive(name) })
+			f.Start(name)
+		case <-time.After(90 * time.Second):
+			t.Errorf("no worker came to the point %s", p)
+		}
+		for _, name := range f.Workers() {
+			f.Link(name).Clear()
+		}
+		f.AwaitReady()
+	}
+}
