@@ -38,20 +38,17 @@ export SANDFARM_ENGINE_RUNTIME := $(RUNTIME)
 endif
 export SANDFARM_TEST_MCP ?= $(shell deploy/setup.sh mcp-dir 2>/dev/null)
 
-# Packages whose tests use the Docker engine run one at a time, since some remove containers of others.
-ENGINE_PKGS = $$(go list -tags integration -test -f '{{if .ForTest}}{{.ForTest}}{{range .Deps}} {{.}}{{end}}{{end}}' $(PKG) \
-	| awk '/\/internal\/engine( |$$)/ || $$1 ~ /\/cmd\/sandfarm(_test)?$$/ {print $$1}' | sort -u)
-# All other packages.
-OTHER_PKGS = $$(go list -tags integration $(PKG) | grep -vxF "$$engine")
-
-TESTSUM = go run ./deploy/testsum
+# What runs tests and judges them (deploy/checks).
+CHECKS = go run ./deploy/checks
+TESTS = $(CHECKS) test
+TAGS = integration,compose,faults,rolling,soak,abuse,recipes,suites,browser,programs,userns,gvisor
+comma = ,
 
 .DEFAULT_GOAL := help
-.PHONY: help build first dist sdk sdk-typescript-tools lint-sdk agent run down test test-unit test-race test-integration lint fmt gen verify bench bench-go images doctor gvisor clean setup-run setup-test \
-	fuzz vulncheck test-attacks test-gvisor compose compose-init compose-down compose-stage test-compose test-faults test-faults-all test-rolling soak test-abuse test-abuse-all bin/sandfarm-skewed test-gpu test-recipes test-e2b test-jupyter test-ui test-programs test-userns
+.PHONY: $(shell sed -n 's/^\([a-z][a-z0-9-]*\):.*/\1/p' Makefile) bin/sandfarm-skewed
 
 help: ## print the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: agent ## build bin/sandfarm, with the agent inside
 	go build -ldflags "$(LDFLAGS)" -o bin/sandfarm ./cmd/sandfarm
@@ -119,91 +116,122 @@ setup-run:
 setup-test:
 	@deploy/setup.sh test
 
-test: setup-test build ## run all tests, unit and integration, with real components; installs and starts missing ones
+# The gate, the cheapest first; it ends at the first red. LIMIT is the time for all steps after the set-up.
+GATE = check-build lint check-generated check-unit check-integration check-paths check-page check-faults
+LIMIT ?= 25m
+
+test: ## check this tree as CI does, on real parts, in at most 15 minutes; PKG=./internal/blob/... and RUN=TestPut run those tests only
+ifeq ($(filter command,$(origin PKG) $(origin RUN)),)
+	@deploy/setup.sh gate
+	@$(CHECKS) steps -limit $(LIMIT) $(GATE)
+else
+	@deploy/setup.sh test
+	@$(MAKE) --no-print-directory check-build
+	@$(TESTS) -packages '$(PKG)' -- -count=1 -timeout 20m -tags integration -p 1 -run '$(RUN)' $(FLAGS)
+endif
+
+check-build: build
 	bin/sandfarm image build python
-	@engine="$(ENGINE_PKGS)"; other="$(OTHER_PKGS)"; \
-	{ [ -z "$$other" ] || go test -json -count=1 -timeout 20m -tags integration -p $(P) -run '$(RUN)' $(FLAGS) $$other; \
-	  [ -z "$$engine" ] || go test -json -count=1 -timeout 20m -tags integration -p 1 -run '$(RUN)' $(FLAGS) $$engine; } \
-	| $(TESTSUM) -noskip
+
+check-generated:
+	@before=$$(git diff | cksum); $(MAKE) --no-print-directory gen && [ "$$before" = "$$(git diff | cksum)" ] || \
+	{ git diff --stat; echo 'generated files are not current: commit what make gen has changed' >&2; exit 1; }
+	deploy/dependencies.sh check
+	go mod tidy -diff
+
+# Packages with tests that need servers. Those that use the Docker engine run one at a time, since some remove containers of others.
+INTEGRATION = $$(git grep -l '^//go:build integration' '*_test.go' | xargs -n 1 dirname | sort -u | sed 's|^|./|')
+ENGINE = ./internal/engine ./internal/engine/enginetest ./images ./deploy/base
+check-unit:
+	@$(TESTS) -rerun -packages "$$(go list ./... | grep -vxF "$$(go list $(INTEGRATION))")" -- -p $(P) -timeout 10m
+
+check-integration:
+	@$(TESTS) -rerun -packages "$$(go list $(INTEGRATION) | grep -vxF "$$(go list $(ENGINE) ./cmd/sandfarm)")" -- -count=1 -tags integration -p $(P) -timeout 10m
+	@$(TESTS) -rerun -packages '$(ENGINE)' -- -count=1 -tags integration -p 1 -timeout 10m
+
+# One path for each way in, and a sample of the attacks; beside them the tests of package main without servers.
+PATHS = RESTGuide|MCPFromCreateToClose|StdioBridge|TwoNodes|KilledWorkerMidRunGivesOneRunWithCompleteOutput|WarmPool|Packages|CompatNotebook|E2B|Jupyter|Attacks|GoInstallGivesAClient|OtherSystems.*|ServerVerbs.*|Client.*
+check-paths:
+	@$(TESTS) -rerun -packages ./cmd/sandfarm -- -count=1 -tags integration -timeout 10m -run '^Test($(PATHS))$$'
+
+check-page:
+	@SANDFARM_TEST_AXE=$(CACHE)/axe/axe.min.js $(TESTS) -rerun -packages ./ui/browsertest -- -count=1 -timeout 5m -tags browser -run '^TestPlayground$$'
+
+# Four faults that count what is lost, doubled and misreported.
+check-faults:
+	$(call FAULTS,1,5m,^TestParts$$/^(WorkerIsStopped|RedisIsKilled|LeaderIsKilled|CancelAtEveryStage)$$)
+
+# Everything, by parts: a part that is red does not end it.
+PARTS = test test-race test-e2e test-faults test-abuse test-attacks test-attacks-gvisor test-gvisor test-e2b test-jupyter test-ui test-programs \
+	test-compose test-recipes test-userns test-rolling test-soak verify dist fuzz bench
+test-all: ## run everything, and write the rows of docs/verification.md; some hours; PART=faults or PART="race dist" runs parts, each within an hour
+	@$(CHECKS) steps -each 1h -page docs/verification.md $(if $(PART),$(foreach part,$(PART),$(or $(filter test-$(part) $(part),$(PARTS)),$(error there is no part $(part): $(PARTS)))),$(PARTS))
 
 test-unit: agent ## run the tests that need no server
-	@go test -json -p $(P) -timeout 10m -run '$(RUN)' $(FLAGS) $(PKG) | $(TESTSUM)
+	@$(TESTS) -skips -packages '$(PKG)' -- -p $(P) -timeout 10m -run '$(RUN)' $(FLAGS)
 
-# With RUNTIME, only packages with tests of sandboxes run.
-SANDBOX_PKGS = ./internal/engine/... ./images ./cmd/sandfarm/...
-test-integration: setup-test build ## run only the tests that need Docker, Redis, MinIO or Python; RUNTIME=runsc runs those of sandboxes under gVisor
-	bin/sandfarm image build python
-	@pkgs='$(if $(RUNTIME),$(SANDBOX_PKGS))'; [ -n "$$pkgs" ] || pkgs=$$(grep -rl --include='*_test.go' '^//go:build integration' . | xargs -n 1 dirname | sort -u); \
-	go test -json -count=1 -timeout 20m -tags integration -p 1 -run '$(RUN)' $(FLAGS) $$pkgs | $(TESTSUM) -noskip
+test-e2e: setup-test check-build ## run all end-to-end tests of the program; RUNTIME=runsc runs them under gVisor
+	@$(TESTS) -packages ./cmd/sandfarm -- -count=1 -tags integration -timeout 50m -run '$(RUN)' $(FLAGS)
 
 test-compose: ## test docker compose end to end, with and without buildx, in a separate project
 	@deploy/setup.sh test-compose
 	@$(MAKE) --no-print-directory compose-stage
 	bin/sandfarm image build python
-	@SANDFARM_TEST_PLUGINS=$(CACHE)/bin SANDFARM_TEST_MC=$(CACHE)/bin/mc go test -json -count=1 -timeout 30m -tags compose -run '$(RUN)' $(FLAGS) ./deploy/compose | $(TESTSUM) -noskip
+	@SANDFARM_TEST_PLUGINS=$(CACHE)/bin SANDFARM_TEST_MC=$(CACHE)/bin/mc $(TESTS) -packages ./deploy/compose -- -count=1 -timeout 30m -tags compose -run '$(RUN)' $(FLAGS)
 
 # The program with a clock that a test can shift. It compiles everything once more, since everything uses the clock.
 bin/sandfarm-skewed: build
 	@go run ./internal/faulttest/skewed -o $@ ./cmd/sandfarm
 
-FAULTS = @report=$$(mktemp); SANDFARM_TEST_REPORT=$$report SANDFARM_TEST_ROUNDS=$(1) \
-	go test -json -count=1 -parallel 4 -timeout $(2) -tags faults -run '$(RUN)' $(FLAGS) ./internal/faulttest | $(TESTSUM) -noskip; \
+# Suites that print a report of their own at the end: variables, package, flags of go test.
+REPORT = @report=$$(mktemp); SANDFARM_TEST_REPORT=$$report $(1) $(TESTS) -packages $(2) -- -count=1 $(3) $(FLAGS); \
 	result=$$?; echo; cat "$$report"; rm -f "$$report"; exit $$result
+FAULTS = $(call REPORT,SANDFARM_TEST_ROUNDS=$(1),./internal/faulttest,-parallel 4 -timeout $(2) -tags faults -run '$(3)')
+ABUSE = $(call REPORT,SANDFARM_TEST_ROUNDS=$(1),./internal/abusetest,-timeout $(2) -tags abuse -run '$(RUN)')
 
-test-faults: setup-test build bin/sandfarm-skewed ## take each part of a farm away in turn, and print what became of its jobs; up to 12 minutes
-	bin/sandfarm image build python
-	$(call FAULTS,1,12m)
+test-faults: setup-test check-build bin/sandfarm-skewed ## take each part of a farm away in turn, and print what became of its jobs; up to 12 minutes
+	$(call FAULTS,1,30m,$(RUN))
 
-test-faults-all: setup-test build bin/sandfarm-skewed ## the same at 20 random moments of each kind, and faults that last for minutes; some hours
-	bin/sandfarm image build python
-	$(call FAULTS,20,12h)
+test-faults-all: setup-test check-build bin/sandfarm-skewed ## the same at 20 random moments of each kind, and faults that last for minutes; some hours
+	$(call FAULTS,20,12h,$(RUN))
 
 # The last commit of the release before this one.
 ROLLING_FROM ?= e04ae00
-test-rolling: setup-test build ## update a farm of the release before (ROLLING_FROM, a commit) process by process while it works; 4 minutes
-	bin/sandfarm image build python
+test-rolling: setup-test check-build ## update a farm of the release before (ROLLING_FROM, a commit) process by process while it works; 4 minutes
 	@deploy/before.sh "$(ROLLING_FROM)" bin/sandfarm-before
 	bin/sandfarm-before image build python
-	@report=$$(mktemp); SANDFARM_TEST_REPORT=$$report SANDFARM_TEST_BEFORE=$(CURDIR)/bin/sandfarm-before \
-	go test -json -count=1 -timeout 10m -tags faults,rolling -run '^TestRollingUpdate$$' $(FLAGS) ./internal/faulttest | $(TESTSUM) -noskip; \
-	result=$$?; echo; cat "$$report"; rm -f "$$report"; exit $$result
+	$(call REPORT,SANDFARM_TEST_BEFORE=$(CURDIR)/bin/sandfarm-before,./internal/faulttest,-timeout 10m -tags faults$(comma)rolling -run '^TestRollingUpdate$$')
 
 SOAK ?= 1h
-soak: setup-test build ## mixed load on a farm for SOAK (1h): memory, keys, descriptors, files must be flat in the second half
-	bin/sandfarm image build python
-	@report=$$(mktemp); SANDFARM_TEST_REPORT=$$report SANDFARM_TEST_SOAK=$(SOAK) \
-	go test -json -count=1 -timeout 0 -tags faults,soak -run '^TestSoak$$' $(FLAGS) ./internal/faulttest | $(TESTSUM) -noskip; \
-	result=$$?; echo; cat "$$report"; rm -f "$$report"; exit $$result
+soak: setup-test check-build ## mixed load on a farm for SOAK (1h): memory, keys, descriptors, files must be flat in the second half
+	$(call REPORT,SANDFARM_TEST_SOAK=$(SOAK),./internal/faulttest,-timeout 0 -tags faults$(comma)soak -run '^TestSoak$$')
 
-ABUSE = @report=$$(mktemp); SANDFARM_TEST_REPORT=$$report SANDFARM_TEST_ROUNDS=$(1) \
-	go test -json -count=1 -timeout $(2) -tags abuse -run '$(RUN)' $(FLAGS) ./internal/abusetest | $(TESTSUM) -noskip; \
-	result=$$?; echo; cat "$$report"; rm -f "$$report"; exit $$result
+test-soak: ## the same for ten minutes
+	@$(MAKE) --no-print-directory soak SOAK=10m
 
-test-abuse: setup-test build ## do what a careless or hostile caller would, beside another tenant, and print what it cost; up to 5 minutes
-	bin/sandfarm image build python
-	$(call ABUSE,1,5m)
+test-abuse: setup-test check-build ## do what a careless or hostile caller would, beside another tenant, and print what it cost; up to 5 minutes
+	$(call ABUSE,1,15m)
 
-test-abuse-all: setup-test build ## the same ten times over, with the same processes; up to an hour
-	bin/sandfarm image build python
+test-abuse-all: setup-test check-build ## the same ten times over, with the same processes; up to an hour
 	$(call ABUSE,10,1h)
 
 # RUN=TestAttacks/escape runs one group; RUNTIME=runsc runs them under gVisor.
-test-attacks: setup-test build ## run the whole corpus of attacks (worker/testdata/attacks), and print what became of each; 8 minutes
-	bin/sandfarm image build python
-	@report=$$(mktemp); SANDFARM_TEST_REPORT=$$report SANDFARM_TEST_ATTACKS=all \
-	go test -json -count=1 -timeout 30m -tags integration -run '$(if $(filter .,$(RUN)),^TestAttack,$(RUN))' $(FLAGS) ./cmd/sandfarm | $(TESTSUM) -noskip; \
-	result=$$?; echo; cat "$$report"; rm -f "$$report"; exit $$result
+test-attacks: setup-test check-build ## run the whole corpus of attacks (worker/testdata/attacks), and print what became of each; 8 minutes
+	$(call REPORT,SANDFARM_TEST_ATTACKS=all,./cmd/sandfarm,-timeout 50m -tags integration -run '$(if $(filter .,$(RUN)),^TestAttack,$(RUN))')
+
+RUNSC = docker info --format '{{range $$name, $$_ := .Runtimes}}{{println $$name}}{{end}}' | grep -qx runsc || $(MAKE) --no-print-directory gvisor
+test-attacks-gvisor: setup-test ## the same under gVisor; registers runsc if the engine lacks it
+	@$(RUNSC)
+	@$(MAKE) --no-print-directory test-attacks RUNTIME=runsc
 
 # What differs most under gVisor, in some four minutes.
-test-gvisor: setup-test build ## run a sample of the attacks, the network allowlist, and hibernating, under gVisor; registers runsc if the engine lacks it
-	@docker info --format '{{range $$name, $$_ := .Runtimes}}{{println $$name}}{{end}}' | grep -qx runsc || $(MAKE) --no-print-directory gvisor
-	bin/sandfarm image build python
-	@SANDFARM_ENGINE_RUNTIME=runsc go test -json -count=1 -timeout 10m -tags integration,gvisor \
-	  -run '^(TestAttack.*|TestAllowlistInARealSandbox|TestSecretsInARealSandbox|TestHibernate)$$' $(FLAGS) ./cmd/sandfarm | $(TESTSUM) -noskip
+test-gvisor: setup-test check-build ## run a sample of the attacks, the network allowlist, and hibernating, under gVisor; registers runsc if the engine lacks it
+	@$(RUNSC)
+	@SANDFARM_ENGINE_RUNTIME=runsc $(TESTS) -packages ./cmd/sandfarm -- -count=1 -timeout 30m -tags integration,gvisor \
+	  -run '^(TestAttack.*|TestAllowlistInARealSandbox|TestSecretsInARealSandbox|TestHibernate)$$' $(FLAGS)
 
-test-userns: setup-test build ## use a farm on an engine with userns-remap, which makes the user dockremap on this machine
-	bin/sandfarm image build python
-	@go test -json -count=1 -timeout 10m -tags integration,userns -run '^TestUserNamespace$$' $(FLAGS) ./cmd/sandfarm | $(TESTSUM) -noskip
+test-userns: setup-test check-build ## use a farm on an engine with userns-remap, which makes the user dockremap on this machine
+	@$(TESTS) -packages ./cmd/sandfarm -- -count=1 -timeout 10m -tags integration,userns -run '^TestUserNamespace$$' $(FLAGS)
 
 # Time for each fuzz target.
 FUZZ_TIME ?= 30s
@@ -212,48 +240,43 @@ fuzz: agent ## fuzz each parser of untrusted bytes for FUZZ_TIME (30s); RUN=Fuzz
 	  grep -hoE '^func Fuzz[A-Za-z0-9_]*' "$$dir"/*_test.go 2>/dev/null | sed "s|^func |$$pkg |"; done | grep -E '$(RUN)' | \
 	while read -r pkg target; do echo "$$target $$pkg"; deploy/fuzz/fuzz.sh "$$pkg" "$$target" $(FUZZ_TIME) $(FLAGS) </dev/null || exit 1; done
 
-vulncheck: agent ## look for known vulnerabilities in what the program calls, where the database can be reached
+vulncheck: agent ## look for known vulnerabilities in what the programs call, where the database can be reached
 	@deploy/setup.sh vulncheck
 	@deploy/vulncheck.sh $(CACHE)/bin/govulncheck
 
-test-recipes: setup-run build ## test the recipes of docs/recipes, with the real packages and a scripted model
+test-recipes: setup-run check-build ## test the recipes of docs/recipes, with the real packages and a scripted model
 	@deploy/setup.sh recipes
-	bin/sandfarm image build python
-	@go test -json -count=1 -timeout 10m -tags integration,recipes -run '^TestRecipes$$' $(FLAGS) ./cmd/sandfarm | $(TESTSUM) -noskip
+	@$(TESTS) -packages ./cmd/sandfarm -- -count=1 -timeout 10m -tags integration,recipes -run '^TestRecipes$$' $(FLAGS)
 
-test-e2b: setup-run build ## run the test suites of E2B's SDKs, from the clones E2B and code-interpreter in E2B_SOURCE; needs npm; takes about half an hour
+test-e2b: setup-run check-build ## run the test suites of E2B's SDKs, from the clones E2B and code-interpreter in E2B_SOURCE; needs npm; takes about half an hour
 	@[ -d '$(E2B_SOURCE)/E2B' ] && [ -d '$(E2B_SOURCE)/code-interpreter' ] || { echo 'E2B_SOURCE=$(E2B_SOURCE) has no clones E2B and code-interpreter of github.com/e2b-dev' >&2; exit 1; }
-	bin/sandfarm image build python
-	@E2B_SOURCE='$(abspath $(E2B_SOURCE))' go test -v -count=1 -timeout 3h -tags integration,suites -run '^TestE2BSuites$$' $(FLAGS) ./cmd/sandfarm
+	@E2B_SOURCE='$(abspath $(E2B_SOURCE))' $(TESTS) -skips -packages ./cmd/sandfarm -- -v -count=1 -timeout 3h -tags integration,suites -run '^TestE2BSuites$$' $(FLAGS)
 
-test-jupyter: setup-run build ## use a farm by clients of Jupyter, from their packages: JupyterLab in Chromium, nbclient, papermill, jupyter console, jupyter-kernel-client, AutoGen, the calls of VS Code
+test-jupyter: setup-run check-build ## use a farm by clients of Jupyter, from their packages: JupyterLab in Chromium, nbclient, papermill, jupyter console, jupyter-kernel-client, AutoGen, the calls of VS Code
 	@deploy/setup.sh jupyter
 	@deploy/setup.sh jupyter-node
 	@deploy/setup.sh ui
-	bin/sandfarm image build python
-	@SANDFARM_TEST_CLIENTS=all go test -json -count=1 -timeout 20m -tags integration,browser -run '^TestJupyter' $(FLAGS) ./cmd/sandfarm | $(TESTSUM) -noskip
+	@SANDFARM_TEST_CLIENTS=all $(TESTS) -packages ./cmd/sandfarm -- -count=1 -timeout 20m -tags integration,browser -run '^TestJupyter' $(FLAGS)
 
-test-ui: build ## drive the dashboard in Chromium, against farms of its own; PICTURES=docs/pictures writes those of docs/dashboard.md
+test-ui: check-build ## drive the dashboard in Chromium, against farms of its own; PICTURES=docs/pictures writes those of docs/dashboard.md
 	@deploy/setup.sh ui
-	bin/sandfarm image build python
 	@SANDFARM_TEST_AXE=$(CACHE)/axe/axe.min.js SANDFARM_TEST_PICTURES=$(if $(PICTURES),$(abspath $(PICTURES))) \
-	go test -json -count=1 -parallel 2 -timeout 10m -tags browser -run '$(RUN)' $(FLAGS) ./ui/browsertest | $(TESTSUM) -noskip
+	$(TESTS) -packages ./ui/browsertest -- -count=1 -parallel 2 -timeout 15m -tags browser -run '$(RUN)' $(FLAGS)
 
-test-programs: build ## use Streamlit, Vite with hot reload, and JupyterLab in sandboxes through their ports in Chromium; installs them from the package indexes
+test-programs: check-build ## use Streamlit, Vite with hot reload, and JupyterLab in sandboxes through their ports in Chromium; installs them from the package indexes
 	@deploy/setup.sh ui
-	bin/sandfarm image build python
 	bin/sandfarm image build node
 	@SANDFARM_TEST_PICTURES=$(if $(PICTURES),$(abspath $(PICTURES))) \
-	go test -json -count=1 -parallel 2 -timeout 15m -tags browser,programs -run '^(TestStreamlit|TestVite|TestJupyterLabInASandbox)$$' $(FLAGS) ./ui/browsertest | $(TESTSUM) -noskip
+	$(TESTS) -packages ./ui/browsertest -- -count=1 -parallel 2 -timeout 15m -tags browser,programs -run '^(TestStreamlit|TestVite|TestJupyterLabInASandbox)$$' $(FLAGS)
 
 test-gpu: build ## on a host with NVIDIA GPUs, run nvidia-smi and a CUDA matrix product in a sandbox (docs/gpu.md)
 	@deploy/gpu-check.sh
 
-test-race: ## run the tests that need no server under the race detector (needs a C compiler)
-	@CGO_ENABLED=1 go test -json -race -p $(P) -timeout 20m -run '$(RUN)' $(FLAGS) $(PKG) | $(TESTSUM)
+test-race: agent ## run the tests that need no server under the race detector (needs a C compiler)
+	@CGO_ENABLED=1 $(TESTS) -skips -packages '$(PKG)' -- -race -p $(P) -timeout 40m -run '$(RUN)' $(FLAGS)
 
-lint: lint-sdk ## run go vet and golangci-lint (its pinned version is built once), ruff and mypy for the Python SDK, tsc for the TypeScript SDK
-	go vet -tags integration,compose,faults,rolling,soak,abuse,recipes,suites,browser,userns ./...
+lint: agent lint-sdk ## run go vet and golangci-lint (its pinned version is built once), ruff and mypy for the Python SDK, tsc for the TypeScript SDK
+	go vet -tags $(TAGS) ./...
 	@deploy/setup.sh lint
 	$(LINT) run ./...
 
@@ -285,8 +308,7 @@ verify: gen ## check that generated files are current, go.mod is tidy, each depe
 	@deploy/setup.sh verify
 	$(CACHE)/bin/vacuum lint --ruleset deploy/openapi/rules.yaml --fail-severity warn --no-banner --details bin/openapi.json
 
-bench: setup-test build ## run the comparisons of docs/benchmarks.md; ONLY=print,stdout selects some
-	bin/sandfarm image build python
+bench: setup-test check-build ## run the comparisons of docs/benchmarks.md; ONLY=print,stdout selects some
 	go run ./bench $(if $(ONLY),-only $(ONLY))
 	@[ -n '$(ONLY)' ] || { echo; echo 'Queue hop, from enqueue to handler, in milliseconds:'; \
 	go test -tags integration -run '^$$' -bench Hop -benchtime 40x ./internal/queue | grep '^Benchmark'; }

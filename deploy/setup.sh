@@ -3,11 +3,14 @@
 #
 #   deploy/setup.sh run    what `make run` needs
 #   deploy/setup.sh test   what `make test` needs; here a missing Redis is an error
+#   deploy/setup.sh gate   what all steps of `make test` need: the linter and Chromium, too
 #   deploy/setup.sh compose
 #                          what `make compose` needs: docker compose, and the MinIO server and client for their image
 #   deploy/setup.sh test-compose
 #                          what `make test-compose` needs: docker compose and buildx at their pinned versions
 #   deploy/setup.sh lint   the linter, at its pinned version
+#   deploy/setup.sh gotestsum
+#                          what runs the tests, at its pinned version; prints its path
 #   deploy/setup.sh dist   the tool that writes the bills of materials of `make dist`, at its pinned version
 #   deploy/setup.sh vulncheck
 #                          the tool that looks for known vulnerabilities, at its pinned version
@@ -52,6 +55,7 @@ set -eu
 minio_version=v0.0.0-20260212201848-7aac2a2c5b7c
 mc_version=v0.0.0-20250313080218-cf909e1063a9 # the one that this MinIO requires
 lint_version=v2.5.0
+gotestsum_version=v1.13.0
 vacuum_version=v0.24.0
 cyclonedx_version=v1.10.0
 vulncheck_version=v1.1.4
@@ -160,6 +164,14 @@ test)
     setup_reference
     wait "$minio" || exit 1
     ;;
+gate)
+    need_go
+    # Chromium and axe are installed with the other packages; what is compiled is compiled meanwhile.
+    "$0" test
+    "$0" ui
+    "$0" lint
+    "$0" gotestsum >/dev/null
+    ;;
 ui)
     need_go
     setup_engine
@@ -211,6 +223,11 @@ gvisor)
     need_go
     build_gvisor
     ;;
+gotestsum) # prints its path
+    need_go
+    go_tool gotestsum gotest.tools/gotestsum gotest.tools/gotestsum "$gotestsum_version" >&2
+    printf '%s\n' "$bin/gotestsum"
+    ;;
 lint)
     need_go
     go_tool golangci-lint github.com/golangci/golangci-lint/v2 github.com/golangci/golangci-lint/v2/cmd/golangci-lint "$lint_version"
@@ -228,7 +245,7 @@ dist)
     go_required_tool cyclonedx-gomod github.com/CycloneDX/cyclonedx-gomod github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod "$cyclonedx_version"
     ;;
 *)
-    printf 'usage: %s run|test|compose|test-compose|lint|dist|vulncheck|sdk|typescript|recipes|e2b|jupyter|jupyter-node|kernel|gvisor|engine\n' "${0#"$here"/}" >&2
+    printf 'usage: %s run|test|gate|compose|test-compose|lint|dist|vulncheck|sdk|typescript|recipes|e2b|jupyter|jupyter-node|kernel|gvisor|engine\n' "${0#"$here"/}" >&2
     exit 2
     ;;
 esac

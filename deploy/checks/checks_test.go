@@ -1,0 +1,168 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// events are lines of "go test -json": an action, a package, a test and seconds in each, or output behind a colon.
+func events(lines ...string) string {
+	var b strings.Builder
+	for _, line := range lines {
+		head, output, _ := strings.Cut(line, ": ")
+		f := append(strings.Fields(head), "", "", "")
+		fmt.Fprintf(&b, `{"Action":%q,"Package":"x/%s","Test":%q,"Elapsed":1.5,"Output":%q}`+"\n", f[0], f[1], f[2], output)
+	}
+	return b.String()
+}
+
+func TestVerdictOfARun(t *testing.T) {
+	t.Parallel()
+	flaky := func(pkg, name string) []string {
+		return []string{"run " + pkg + " " + name, "output " + pkg + " " + name + ": it broke", "fail " + pkg + " " + name, "fail " + pkg, "run " + pkg + " " + name, "pass " + pkg + " " + name, "pass " + pkg}
+	}
+	for name, c := range map[string]struct {
+		events                 []string
+		skips                  bool
+		passed, failed, flaked []string
+		red                    string // part of the reason; empty: green
+	}{
+		"Green":          {events: []string{"run a TestOne", "pass a TestOne", "pass a"}, passed: []string{"x/a TestOne"}},
+		"Nothing":        {events: []string{"pass a"}, red: "nothing was tested"},
+		"Failed":         {events: []string{"run a TestOne", "fail a TestOne", "fail a"}, failed: []string{"x/a TestOne"}, red: "x/a TestOne failed"},
+		"Subtest":        {events: []string{"run a TestOne", "run a TestOne/Sub", "fail a TestOne/Sub", "fail a TestOne", "fail a"}, failed: []string{"x/a TestOne/Sub"}, red: "x/a TestOne/Sub failed"},
+		"Build":          {events: []string{"fail a"}, failed: []string{"x/a"}, red: "x/a failed"},
+		"Killed":         {events: []string{"run a TestOne", "fail a"}, failed: []string{"x/a TestOne"}, red: "x/a TestOne failed"},
+		"Skipped":        {events: []string{"run a TestOne", "skip a TestOne", "run a TestTwo", "pass a TestTwo", "pass a"}, passed: []string{"x/a TestTwo"}, red: "x/a TestOne was skipped"},
+		"SkipAllowed":    {events: []string{"run a TestOne", "skip a TestOne", "run a TestTwo", "pass a TestTwo", "pass a"}, skips: true, passed: []string{"x/a TestTwo"}},
+		"Flaky":          {events: flaky("a", "TestOne"), passed: []string{"x/a TestOne"}, flaked: []string{"x/a TestOne"}},
+		"FailedTwice":    {events: slices.Concat(flaky("a", "TestOne")[:4], flaky("a", "TestOne")[:4]), failed: []string{"x/a TestOne"}, red: "x/a TestOne failed"},
+		"FlakyRace":      {events: append([]string{"output a TestOne: WARNING: DATA RACE"}, flaky("a", "TestOne")...), passed: []string{"x/a TestOne"}, flaked: []string{"x/a TestOne"}, red: "data race"},
+		"FlakyStore":     {events: flaky("internal/store", "TestOne"), passed: []string{"x/internal/store TestOne"}, flaked: []string{"x/internal/store TestOne"}, red: "does not count"},
+		"FlakyFaults":    {events: flaky("internal/faulttest", "TestOne"), passed: []string{"x/internal/faulttest TestOne"}, flaked: []string{"x/internal/faulttest TestOne"}, red: "does not count"},
+		"FlakyAttack":    {events: flaky("cmd", "TestAttackFiles"), passed: []string{"x/cmd TestAttackFiles"}, flaked: []string{"x/cmd TestAttackFiles"}, red: "does not count"},
+		"FlakyStoreUser": {events: flaky("internal/storeroom", "TestOne"), passed: []string{"x/internal/storeroom TestOne"}, flaked: []string{"x/internal/storeroom TestOne"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, err := readEvents(strings.NewReader(events(c.events...)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for what, pair := range map[string][2]any{"passed": {c.passed, r.passed}, "failed": {c.failed, r.failed}, "flaky": {c.flaked, r.flaky}} {
+				if fmt.Sprint(pair[0]) != fmt.Sprint(pair[1]) {
+					t.Errorf("%s: %v, want %v", what, pair[1], pair[0])
+				}
+			}
+			reasons := strings.Join(r.reasons(c.skips), "; ")
+			if (c.red == "") != (reasons == "") || !strings.Contains(reasons, c.red) {
+				t.Errorf("reasons %q, want %q", reasons, c.red)
+			}
+			for _, test := range r.flaky {
+				if !strings.Contains(r.output[test], "it broke") {
+					t.Errorf("the output of %s is %q", test, r.output[test])
+				}
+			}
+		})
+	}
+}
+
+func TestMoreFlakyTestsThanAllowedAreRed(t *testing.T) {
+	t.Parallel()
+	for n, red := range map[int]bool{maxFlaky - 1: false, maxFlaky: false, maxFlaky + 1: true} {
+		var lines []string
+		for i := range n {
+			lines = append(lines, fmt.Sprintf("fail a Test%d", i), fmt.Sprintf("pass a Test%d", i))
+		}
+		r, err := readEvents(strings.NewReader(events(lines...)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := len(r.reasons(false)) > 0; got != red || len(r.flaky) != n {
+			t.Errorf("%d flaky tests (%d seen): red %v", n, len(r.flaky), got)
+		}
+	}
+}
+
+func TestListOfFlakyTests(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 15, 0, 0, 0, 0, time.UTC)
+	for name, c := range map[string]struct{ text, want string }{
+		"Empty":     {"# a comment\n\n", ""},
+		"Young":     {"TestA\t2026-11-02\ta port was taken\n", ""},
+		"AtLimit":   {"TestA\t2026-11-01\ta port was taken\n", ""},
+		"Old":       {"TestA\t2026-10-31\ta port was taken\n", "TestA has been flaky for 15 days"},
+		"NoReason":  {"TestA\t2026-11-02\n", ":1: write the test's name"},
+		"WrongDate": {"TestA\tyesterday\twhy\n", "is no date"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "flaky.txt")
+			if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			err := checkFlakyList(path, now)
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestPageKeepsOneRowForEachPart(t *testing.T) {
+	t.Parallel()
+	faults := step{name: "test-faults", verdict: "ok", took: time.Minute, counts: counts{Passed: 4}}
+	page := withRow(pageHead, faults, "2026-11-01", "abc", "2 cores")
+	page = withRow(page, step{name: "dist", verdict: "ok", took: time.Second}, "2026-11-01", "abc", "2 cores")
+	page += "\nText below.\n"
+	faults.verdict, faults.Failed, faults.Notes = "RED", 1, []string{"TestA|B failed"}
+	page = withRow(page, faults, "2026-11-02", "def", "2 cores")
+	want := "| dist | ok |  |  |  | 0 | 1 | 2026-11-01 | abc | 2 cores |  |\n| faults | RED | 4 | 1 | 0 | 0 | 60 | 2026-11-02 | def | 2 cores | TestA\\|B failed |\n\nText below.\n"
+	if !strings.HasSuffix(page, want) || strings.Count(page, "| faults |") != 1 {
+		t.Errorf("page:\n%s\nwant it to end with:\n%s", page, want)
+	}
+}
+
+// Targets are made in a folder with a Makefile of the test's own.
+func TestSteps(t *testing.T) {
+	t.Setenv(resultsEnv, "")
+	t.Chdir(t.TempDir())
+	makefile := "good:\n\t@echo '{\"Passed\":2}' >>$$SANDFARM_CHECKS_RESULTS; echo '{\"Passed\":3,\"Flaky\":1}' >>$$SANDFARM_CHECKS_RESULTS\nbad:\n\t@exit 3\nhangs:\n\t@sleep 600\n"
+	if err := os.WriteFile("Makefile", []byte(makefile), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		stepper
+		targets []string
+		code    int
+		says    []string
+	}{
+		"Green":       {targets: []string{"good", "good"}, says: []string{"### good: ok after", "10 passed, 0 failed, 0 skipped"}},
+		"StopsAtRed":  {targets: []string{"good", "bad", "good"}, code: 1, says: []string{"### bad: RED", "1 steps after bad did not run", "5 passed"}},
+		"PastItsTime": {stepper: stepper{limit: 300 * time.Millisecond}, targets: []string{"hangs", "good"}, code: 1, says: []string{"### hangs: RED", "ran past its limit"}},
+		"GoesOn":      {stepper: stepper{page: "page.md"}, targets: []string{"bad", "good"}, code: 1, says: []string{"### good: ok"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			c.out = &out
+			code, err := c.run(t.Context(), c.targets)
+			if err != nil || code != c.code {
+				t.Errorf("code %d, %v, want %d", code, err, c.code)
+			}
+			for _, want := range c.says {
+				if !strings.Contains(out.String(), want) {
+					t.Errorf("it does not say %q:\n%s", want, out.String())
+				}
+			}
+		})
+	}
+	if page, err := os.ReadFile("page.md"); err != nil || !strings.Contains(string(page), "| bad | RED |") || !strings.Contains(string(page), "| good | ok | 5 |") {
+		t.Errorf("page: %v\n%s", err, page)
+	}
+}
