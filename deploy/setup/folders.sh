@@ -41,8 +41,11 @@ discard() {
 
 # make_venv prepares a virtual environment.
 make_venv() { # folder, python, requirements, name of the log
+    (setup_uv) || return 1 # in a shell of its own, since it uses $work
     : >"$log/$4.log"
-    # shellcheck disable=SC2016 # the inner shell expands its own arguments
-    timed "installing ${3#"$here/"}" "$log/$4.log" sh -c \
-        '"$2" -m venv "$1" && "$1/bin/python" -m pip install --disable-pip-version-check --progress-bar off -r "$3"' sh "$1" "$2" "$3"
+    timed "installing ${3#"$here/"}" "$log/$4.log" fill_venv "$1" "$2" "$3"
+}
+
+fill_venv() { # folder, python, requirements
+    "$2" -m venv --without-pip "$1" && uv_install --python "$1/bin/python" -r "$3"
 }
