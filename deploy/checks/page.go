@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -22,7 +23,7 @@ part is green. The benchmarks' own figures are in [benchmarks.md](benchmarks.md)
 `
 
 // writeRow puts the row of a step into the page, in place of its former row. A page that does not exist is made.
-func writeRow(path string, one step, now time.Time) error {
+func writeRow(ctx context.Context, path string, one step, now time.Time) error {
 	text, err := os.ReadFile(path) //nolint:gosec // G304: the path is the caller's own
 	if errors.Is(err, os.ErrNotExist) {
 		text, err = []byte(pageHead), nil
@@ -30,7 +31,7 @@ func writeRow(path string, one step, now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("read the page: %w", err)
 	}
-	if err := os.WriteFile(path, []byte(withRow(string(text), one, now.UTC().Format(time.DateOnly), commit(path), machine())), 0o644); err != nil { //nolint:gosec // G306: a page for everybody
+	if err := os.WriteFile(path, []byte(withRow(string(text), one, now.UTC().Format(time.DateOnly), commit(ctx, path), machine())), 0o644); err != nil { //nolint:gosec // G306: a page for everybody
 		return fmt.Errorf("write the page: %w", err)
 	}
 	return nil
@@ -66,12 +67,12 @@ func withRow(page string, one step, date, commit, machine string) string {
 }
 
 // commit is the short name of the checked-out commit, with + when files other than the page are changed.
-func commit(page string) string {
-	name, err := exec.Command("git", "rev-parse", "--short", "HEAD").Output()
+func commit(ctx context.Context, page string) string {
+	name, err := exec.CommandContext(ctx, "git", "rev-parse", "--short", "HEAD").Output()
 	if err != nil {
 		return "unknown"
 	}
-	changed, err := exec.Command("git", "status", "--porcelain", "--", ".", ":!"+page).Output() //nolint:gosec // G204: the path is the caller's own
+	changed, err := exec.CommandContext(ctx, "git", "status", "--porcelain", "--", ".", ":!"+page).Output() //nolint:gosec // G204: the path is the caller's own
 	if err != nil || len(changed) > 0 {
 		return strings.TrimSpace(string(name)) + "+"
 	}

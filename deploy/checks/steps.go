@@ -97,7 +97,7 @@ func (s stepper) run(ctx context.Context, targets []string) (int, error) {
 			code = 1
 		}
 		if s.page != "" {
-			if err := writeRow(s.page, one, time.Now()); err != nil {
+			if err := writeRow(ctx, s.page, one, time.Now()); err != nil {
 				return 0, err
 			}
 		} else if code != 0 {
