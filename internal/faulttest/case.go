@@ -16,7 +16,7 @@ import (
 
 const (
 	settleWithin  = 90 * time.Second // accepted jobs end within this time after the last fault, or are lost
-	tidyWithin    = 45 * time.Second // containers of ended sandboxes are gone within this time: the reconciler looks each 30 s for those that the engine made late
+	tidyWithin    = 2 * time.Minute  // containers of ended sandboxes are gone within this time: the reconciler looks each 30 s for those that the engine made late
 	recoverWithin = 90 * time.Second
 )
 

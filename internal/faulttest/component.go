@@ -73,11 +73,14 @@ func (f *Farm) Alive(name string) bool {
 // PID is the process id of a component that was started.
 func (f *Farm) PID(name string) int { return f.components[name].cmd.Process.Pid }
 
-// Kill ends components with kill -9, all at once.
-func (f *Farm) Kill(names ...string) { f.end(syscall.SIGKILL, 10*time.Second, names) }
+// Kill ends components with kill -9, all at once, and waits until they have exited.
+func (f *Farm) Kill(names ...string) { f.end(syscall.SIGKILL, names) }
 
 // Term stops components with SIGTERM, and waits until they have exited.
-func (f *Farm) Term(names ...string) { f.end(syscall.SIGTERM, 40*time.Second, names) }
+func (f *Farm) Term(names ...string) { f.end(syscall.SIGTERM, names) }
+
+// exitWithin is after what time a component hangs that should end.
+const exitWithin = time.Minute
 
 // Pause stops components with SIGSTOP: they neither answer nor end.
 func (f *Farm) Pause(names ...string) { f.signal(syscall.SIGSTOP, names) }
@@ -93,7 +96,7 @@ func (f *Farm) signal(s syscall.Signal, names []string) {
 	}
 }
 
-func (f *Farm) end(s syscall.Signal, within time.Duration, names []string) {
+func (f *Farm) end(s syscall.Signal, names []string) {
 	f.signal(s, names)
 	for _, name := range names {
 		if f.components[name].cmd == nil {
@@ -101,8 +104,8 @@ func (f *Farm) end(s syscall.Signal, within time.Duration, names []string) {
 		}
 		select {
 		case <-f.components[name].exited:
-		case <-time.After(within):
-			f.t.Errorf("%s did not end within %s\n%s", name, within, f.components[name].out.Tail())
+		case <-time.After(exitWithin):
+			f.t.Errorf("%s did not end within %s\n%s", name, exitWithin, f.components[name].out.Tail())
 		}
 	}
 }

@@ -110,7 +110,7 @@ func New(t testing.TB, cfg Config) *Farm {
 	}
 	f.Start(Redis, S3)
 	for _, address := range []string{store, s3} {
-		f.Until(20*time.Second, address+" answers", func() bool {
+		f.Until(time.Minute, address+" answers", func() bool {
 			conn, err := net.Dial("tcp", address)
 			if err == nil {
 				_ = conn.Close()

@@ -77,7 +77,7 @@ func (f *Farm) held() map[string]holding {
 // AwaitHolder waits until a living worker has a job that runs.
 func (f *Farm) AwaitHolder(job string) (name string) {
 	f.t.Helper()
-	f.Until(30*time.Second, "a worker has job "+job, func() bool {
+	f.Until(2*time.Minute, "a worker has job "+job, func() bool {
 		name = f.Holder(job)
 		return name != ""
 	})

@@ -5,6 +5,7 @@ package faulttest_test
 import (
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,18 +26,7 @@ func inNodeEnd() []point {
 // is text of the call.
 func killLeader(t *testing.T, f *faulttest.Farm, p point, with string, nth int) (await func()) {
 	t.Helper()
-	killed := make(chan string, 1)
-	for _, name := range f.Schedulers() {
-		f.Link(name).At(redistest.Stop{Call: p.call, With: with, After: p.after, Nth: nth, Do: func([]string) bool {
-			select {
-			case killed <- name:
-			default: // the other one was first
-				return true
-			}
-			f.Kill(name)
-			return false
-		}})
-	}
+	killed := killFirst(f, f.Schedulers(), redistest.Stop{Call: p.call, With: with, After: p.after, Nth: nth})
 	return func() {
 		t.Helper()
 		var name string
@@ -50,10 +40,28 @@ func killLeader(t *testing.T, f *faulttest.Farm, p point, with string, nth int) 
 			f.Link(other).Clear()
 		}
 		if name != "" {
-			f.Until(20*time.Second, "the scheduler is dead", func() bool { return !f.Alive(name) })
 			f.Start(name)
 		}
 	}
+}
+
+// killFirst kills the process that first comes to a stop, and sends its name when it is dead.
+func killFirst(f *faulttest.Farm, processes []string, stop redistest.Stop) <-chan string {
+	killed := make(chan string, 1)
+	var first sync.Once
+	for _, name := range processes {
+		stop.Do = func([]string) (pass bool) {
+			pass = true
+			first.Do(func() {
+				pass = false
+				f.Kill(name)
+				killed <- name
+			})
+			return pass
+		}
+		f.Link(name).At(stop)
+	}
+	return killed
 }
 
 // leaderKilledAtPoints kills the leading scheduler before and after each of its calls while it hands the jobs of a dead worker to others and

@@ -127,24 +127,12 @@ func change(t *testing.T, f *faulttest.Farm, box, value string) {
 func restorerKilled(t *testing.T, f *faulttest.Farm) (await func()) {
 	t.Helper()
 	p := chosen(t, bothSides("sandbox_restore"), 1)[0]
-	killed := make(chan string, 1)
-	for _, name := range f.Workers() {
-		f.Link(name).At(redistest.Stop{Call: p.call, After: p.after, Do: func([]string) bool {
-			select {
-			case killed <- name:
-			default: // another one was first
-				return true
-			}
-			f.Kill(name)
-			return false
-		}})
-	}
+	killed := killFirst(f, f.Workers(), redistest.Stop{Call: p.call, After: p.after})
 	return func() {
 		t.Helper()
 		select {
 		case name := <-killed:
 			t.Logf("%s killed %s", name, p)
-			f.Until(20*time.Second, "the worker is dead", func() bool { return !f.Alive(name) })
 			f.Start(name)
 		case <-time.After(90 * time.Second):
 			t.Errorf("no worker came to the point %s", p)

@@ -25,7 +25,7 @@ func canceled(t *testing.T, f *faulttest.Farm) {
 	awaitOutput(t, f, running.ID)
 	cancel(t, f, running.ID)
 	uploading := c.Accept(boxes[2], faulttest.Run{Want: either, Code: "for n in range(800): open(f'f{n}', 'w').write(str(n))"})
-	f.Until(30*time.Second, "some files are stored", func() bool { return f.Objects(boxes[2], uploading.ID) > 20 })
+	f.Until(60*time.Second, "some files are stored", func() bool { return f.Objects(boxes[2], uploading.ID) > 20 })
 	cancel(t, f, uploading.ID)
 	finished := c.Accept(boxes[3], faulttest.Run{Lines: 1})
 	if _, err := f.Wait(t.Context(), finished.ID); err != nil {
