@@ -3,13 +3,16 @@
 package faulttest_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/faulttest"
+	"github.com/sandfarm/sandfarm/internal/redistest"
 )
 
 // A job is cancelled in each state, and then all workers are killed and replaced: it never starts again.
@@ -58,29 +61,53 @@ func cancel(t *testing.T, f *faulttest.Farm, job string) {
 	}
 }
 
-// cancelStart cancels a create while a worker starts the sandbox, and returns the sandbox.
+// cancelStart cancels a create while a worker starts the sandbox, and returns the sandbox. The worker is held where it would make the sandbox ready.
 func cancelStart(t *testing.T, f *faulttest.Farm) string {
 	t.Helper()
-	for range 5 { // if the sandbox is ready too soon, try again
-		made, err := f.CreateSandbox(t.Context(), wire.CreateRequest{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		f.AwaitHolder(made.Job.ID)
-		cancel(t, f, made.Job.ID)
-		end, err := f.Wait(t.Context(), made.Job.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if end.State == "canceled" {
-			return made.Sandbox.ID
-		}
-		if _, err := f.Close(t.Context(), made.Sandbox.ID); err != nil {
-			t.Fatal(err)
-		}
+	starting, ended := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	var hold func(worker string)
+	hold = func(worker string) {
+		f.Link(worker).At(redistest.Stop{Call: "sandbox_move", Do: func(words []string) bool {
+			select {
+			case <-ended:
+				return true
+			default:
+				hold(worker) // it repeats the call
+			}
+			if !slices.Contains(words, "ready") {
+				return true
+			}
+			once.Do(func() { close(starting) })
+			<-ended
+			return false
+		}})
 	}
-	t.Fatal("no creation was cancelled in time")
-	return ""
+	for _, worker := range f.Workers() {
+		hold(worker)
+	}
+	defer func() {
+		close(ended)
+		for _, worker := range f.Workers() {
+			f.Link(worker).Clear()
+		}
+	}()
+	made, err := f.CreateSandbox(t.Context(), wire.CreateRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-starting:
+	case <-time.After(3 * time.Minute):
+		t.Fatal("no worker starts the sandbox")
+	}
+	cancel(t, f, made.Job.ID)
+	ctx, done := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer done()
+	if end, err := f.Wait(ctx, made.Job.ID); err != nil || end.State != "canceled" {
+		t.Errorf("the creation that was cancelled: %v, %s", err, end.State)
+	}
+	return made.Sandbox.ID
 }
 
 func awaitOutput(t *testing.T, f *faulttest.Farm, job string) {
