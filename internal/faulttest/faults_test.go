@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/faulttest"
 )
 
@@ -159,28 +160,44 @@ func redisKilled(t *testing.T, f *faulttest.Farm) {
 	c.End()
 }
 
-// The leading scheduler is killed: another one leads within its lease, and ends what expired meanwhile.
+// The leading scheduler is killed: its lease lapses, another one leads, and ends what expired meanwhile.
 func leaderKilled(t *testing.T, f *faulttest.Farm) {
 	const lease = 5 * time.Second
-	ttl := 8
 	c := f.Case(t, "leading scheduler killed")
 	var leader string
 	f.Until(60*time.Second, "a scheduler leads", func() bool { leader = f.Leader(); return leader != "" })
 	c.Accept(c.Boxes(1)[0], faulttest.Run{Lines: 30})
-	short := f.Box(wire.CreateRequest{TTLSeconds: &ttl})
-	box, err := f.Sandbox(t.Context(), short)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Fault(func() { f.Kill(leader) }, func() {
+	short := f.Box(wire.CreateRequest{})
+	var box wire.Sandbox
+	c.Fault(func() {
+		f.Kill(leader)
+		if left := f.Lease(); left > lease {
+			t.Errorf("the lease of a dead scheduler lasts for another %s", left)
+		}
+		box = expireSoon(t, f, short)
+	}, func() {
 		began := time.Now()
-		f.Until(2*lease, "another scheduler leads", func() bool { return f.Leader() != "" })
+		f.Until(60*time.Second, "another scheduler leads", func() bool { return f.Leader() != "" })
 		t.Logf("another scheduler leads after %s", time.Since(began))
 	})
-	f.Until(time.Until(box.ExpiresAt)+10*time.Second, "the sandbox whose time is up is gone", func() bool {
+	f.Until(time.Until(box.ExpiresAt)+hang, "the sandbox whose time is up is gone", func() bool {
 		return !slices.Contains(f.Containers(), short)
 	})
 	t.Logf("the sandbox was gone %s after its end", time.Since(box.ExpiresAt))
 	f.Start(leader)
 	c.End()
+}
+
+// hang is after what time something hangs that should take seconds.
+const hang = time.Minute
+
+// expireSoon gives a sandbox that is ready the shortest life, however long its start has taken.
+func expireSoon(t *testing.T, f *faulttest.Farm, box string) wire.Sandbox {
+	t.Helper()
+	ttl := farm.DefaultLimits().TTLMinSeconds
+	now, err := f.Update(t.Context(), box, wire.UpdateRequest{TTLSeconds: &ttl})
+	if err != nil {
+		t.Fatalf("shorten the life of %s: %v", box, err)
+	}
+	return now
 }

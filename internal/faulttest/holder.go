@@ -98,6 +98,15 @@ func (f *Farm) Leader() string {
 	return ""
 }
 
+// Lease is for how long the scheduler that leads, or led last, keeps others from it; 0 or less: it does not.
+func (f *Farm) Lease() time.Duration {
+	left, err := f.redis.PTTL(f.t.Context(), "sf:lock:scheduler").Result()
+	if err != nil {
+		f.t.Errorf("read the lease of the scheduler: %v", err)
+	}
+	return left
+}
+
 // Claims is how often workers have claimed a job, takeovers after an orderly stop included.
 func (f *Farm) Claims(job string) int {
 	n, err := f.redis.HGet(f.t.Context(), "sf:{default}:job:"+job, "attempt").Int()

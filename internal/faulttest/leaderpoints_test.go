@@ -69,9 +69,8 @@ func killFirst(f *faulttest.Farm, processes []string, stop redistest.Stop) <-cha
 func leaderKilledAtPoints(t *testing.T, f *faulttest.Farm) {
 	c := f.Case(t, "leader killed at each point of its sweep")
 	boxes := c.Boxes(3)
-	ttl := 15
 	for _, p := range slices.Repeat(chosen(t, inSweep(), 2), rounds()) {
-		short := f.Box(wire.CreateRequest{TTLSeconds: &ttl})
+		short := f.Box(wire.CreateRequest{})
 		jobs := work(c, boxes)
 		holder := f.AwaitHolder(jobs[0].ID)
 		var await func()
@@ -82,6 +81,7 @@ func leaderKilledAtPoints(t *testing.T, f *faulttest.Farm) {
 			}
 			await = killLeader(t, f, p, "", nth)
 			f.Kill(holder)
+			expireSoon(t, f, short)
 		}, func() { await(); f.Start(holder); f.AwaitReady() })
 		settled(t, f, c)
 		f.Until(60*time.Second, "the sandbox whose time is up has ended", func() bool {

@@ -146,30 +146,28 @@ func collectWithoutStore(t *testing.T, f *faulttest.Farm) {
 	c.End()
 }
 
-// No sandbox outlives its deadline by more than ten seconds, whatever happens to its worker.
+// No sandbox outlives its deadline, whatever happens to its worker. How long after it a sandbox ends is printed: the agent's part of that is tested
+// with a clock of its own.
 func deadline(t *testing.T, f *faulttest.Farm) {
-	const late = 10 * time.Second
 	c := f.Case(t, "workers killed before a deadline")
-	ttl := 20 // with the time that the start takes on a busy machine
-	short := func() (box wire.Sandbox, job *faulttest.Job) {
-		box, err := f.Sandbox(t.Context(), f.Box(wire.CreateRequest{TTLSeconds: &ttl}))
+	busy := func(request wire.CreateRequest) (box wire.Sandbox, holder string) {
+		box, err := f.Sandbox(t.Context(), f.Box(request))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return box, c.Accept(box.ID, faulttest.Run{Lines: 3000, Want: []string{"canceled", "lost"}})
+		return box, f.AwaitHolder(c.Accept(box.ID, faulttest.Run{Lines: 3000, Want: []string{"canceled", "lost"}}).ID)
 	}
-	box, job := short()
-	holder := f.AwaitHolder(job.ID)
-	c.Fault(func() { f.Kill(holder) }, nil)
-	f.Until(time.Until(box.ExpiresAt)+late, "the sandbox of a dead worker is gone", func() bool { return !slices.Contains(f.Containers(), box.ID) })
+	box, holder := busy(wire.CreateRequest{})
+	c.Fault(func() { f.Kill(holder); box = expireSoon(t, f, box.ID) }, nil)
+	f.Until(time.Until(box.ExpiresAt)+hang, "the sandbox of a dead worker is gone", func() bool { return !slices.Contains(f.Containers(), box.ID) })
 	t.Logf("with another worker: gone %.1f s after its deadline", time.Since(box.ExpiresAt).Seconds())
 	f.Start(holder)
 	f.AwaitReady()
 
-	box, job = short()
-	f.AwaitHolder(job.ID)
+	ttl := 60 // its agent knows it from the start, which may take long on a busy machine
+	box, _ = busy(wire.CreateRequest{TTLSeconds: &ttl})
 	c.Fault(func() { f.Kill(f.Workers()...) }, func() {
-		f.Until(time.Until(box.ExpiresAt)+late, "the sandbox has ended by itself", func() bool { return !slices.Contains(f.Running(), box.ID) })
+		f.Until(time.Until(box.ExpiresAt)+hang, "the sandbox has ended by itself", func() bool { return !slices.Contains(f.Running(), box.ID) })
 		t.Logf("without any worker: ended %.1f s after its deadline", time.Since(box.ExpiresAt).Seconds())
 		if time.Now().Before(box.ExpiresAt) {
 			t.Error("the sandbox ended before its deadline")
