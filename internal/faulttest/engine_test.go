@@ -3,6 +3,7 @@
 package faulttest_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -103,28 +104,59 @@ func (e *engineCase) midCreate(t *testing.T, name string, harm, heal func()) {
 // startSome submits creates until some sandboxes are starting on the engine.
 func (e *engineCase) startSome(t *testing.T) (creates []wire.Created) {
 	t.Helper()
-	for len(creates) < 40 {
-		for range 6 {
-			made, err := e.CreateSandbox(t.Context(), wire.CreateRequest{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			creates = append(creates, made)
-		}
-		for range 20 {
-			under := 0
+	e.onlyThere(t, func() {
+		e.Until(3*time.Minute, "two sandboxes are starting on the engine", func() bool {
+			starting, open := 0, false
 			for _, made := range creates {
-				if box, err := e.Sandbox(t.Context(), made.Sandbox.ID); err == nil && box.State == "starting" && e.Holder(made.Job.ID) == e.doomed {
-					under++
+				box, err := e.Sandbox(t.Context(), made.Sandbox.ID)
+				open = open || err != nil || box.State == "queued" || box.State == "starting"
+				if err == nil && box.State == "starting" && e.Holder(made.Job.ID) == e.doomed {
+					starting++
 				}
 			}
-			if under >= 2 {
-				return creates
+			for range 6 {
+				if open {
+					break
+				}
+				made, err := e.CreateSandbox(t.Context(), wire.CreateRequest{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				creates = append(creates, made)
 			}
+			return starting >= 2
+		})
+	})
+	return creates
+}
+
+// onlyThere calls do while the other node is drained, so that all new sandboxes are started on the engine: otherwise the first worker to ask takes
+// a create, which can be the same one each time.
+func (e *engineCase) onlyThere(t *testing.T, do func()) {
+	t.Helper()
+	if e.Alive(e.other) {
+		node := e.Node(e.other)
+		e.awaitRoom(t, node, true) // the worker knows of the end of the last drain
+		if _, err := e.DrainNode(t.Context(), node, wire.DrainRequest{}); err != nil {
+			t.Fatal(err)
 		}
+		defer func() {
+			if err := e.EndNodeDrain(t.Context(), node); err != nil {
+				t.Error(err)
+			}
+		}()
+		e.awaitRoom(t, node, false)
 	}
-	t.Fatalf("%s starts no sandboxes", e.doomed)
-	return nil
+	do()
+}
+
+// awaitRoom waits until the worker of a node says that it takes new sandboxes, or none.
+func (e *engineCase) awaitRoom(t *testing.T, node string, room bool) {
+	t.Helper()
+	e.Until(time.Minute, fmt.Sprintf("node %s has room: %t", node, room), func() bool {
+		workers, err := e.Farm.Client.Workers(t.Context())
+		return err == nil && slices.ContainsFunc(workers, func(w wire.Worker) bool { return w.Node == node && (w.Capacity != wire.Room{}) == room })
+	})
 }
 
 // midRun ends the engine and all containers while jobs run, and starts it again: each job ends with an error, what was in the engine is
@@ -152,20 +184,16 @@ func (e *engineCase) midRun(t *testing.T, name string, end func()) {
 // boxesThere creates n ready sandboxes on the engine for the case.
 func (e *engineCase) boxesThere(t *testing.T, c *faulttest.Case, n int) (there []string) {
 	t.Helper()
-	for range 20 {
-		for _, box := range c.Boxes(n) {
-			j := c.Accept(box, faulttest.Run{Lines: 1})
-			if end, err := e.Wait(t.Context(), j.ID); err != nil || end.State != "completed" {
-				t.Fatalf("a job: %v %+v", err, end)
-			}
-			if e.Holder(j.ID) == e.doomed {
-				there = append(there, box)
-			}
+	e.CloseIdle() // they may be on the other engine
+	e.onlyThere(t, func() { there = c.Boxes(n) })
+	for _, box := range there {
+		j := c.Accept(box, faulttest.Run{Lines: 1})
+		if end, err := e.Wait(t.Context(), j.ID); err != nil || end.State != "completed" {
+			t.Fatalf("a job: %v %+v", err, end)
 		}
-		if len(there) >= n {
-			return there
+		if holder := e.Holder(j.ID); holder != e.doomed {
+			t.Fatalf("a sandbox that only %s could start is of %q", e.doomed, holder)
 		}
 	}
-	t.Fatalf("%s gets no sandboxes", e.doomed)
-	return nil
+	return there
 }

@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/api/wire"
 )
 
 // Holder is the name of the living worker that has a job, or had it at its end; "" while none has.
@@ -30,6 +33,20 @@ func (f *Farm) workerOf(id string) string {
 		}
 	}
 	return ""
+}
+
+// Node is the node of a living worker.
+func (f *Farm) Node(worker string) (node string) {
+	f.t.Helper()
+	f.Until(time.Minute, worker+" is registered", func() bool {
+		workers, err := f.Client.Workers(f.t.Context())
+		at := slices.IndexFunc(workers, func(w wire.Worker) bool { return w.ID == f.components[worker].worker() })
+		if err == nil && at >= 0 {
+			node = workers[at].Node
+		}
+		return node != ""
+	})
+	return node
 }
 
 // holding says which living worker has a job, and how many workers would have died with it if this one did.

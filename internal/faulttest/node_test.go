@@ -82,7 +82,6 @@ func (e *engineCase) nodeGone(t *testing.T, p point) {
 		c.Own(made.Sandbox.ID)
 	}
 	c.Abandon(boxes...)
-	e.CloseIdle()
 	e.boxesThere(t, c, 1)
 	c.End()
 }
