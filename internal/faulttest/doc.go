@@ -6,6 +6,6 @@
 //
 // Use it in three steps: New makes a farm, Farm.Case opens the ledger of one fault, Case.End checks it. Farm.End then looks for what all the
 // faults left: containers, keys, goroutines, descriptors. The package is for tests; its own tests are `make test-faults`, a sample, and
-// `make test-faults-all`, twenty rounds of each kind. Their time limits are those that the README guarantees, such as 15 seconds for a
-// takeover.
+// `make test-faults-all`, twenty rounds of each kind. Their time limits only find out that something hangs: how fast the farm recovers is for
+// `make bench`.
 package faulttest
