@@ -81,3 +81,23 @@ func (f *gpuFarm) nodeGone(t *testing.T) {
 	c.End()
 	f.awaitFree(t)
 }
+
+// waitsForDevices creates a sandbox while all devices are leased: it has a position in the queue, and starts when they are free.
+func (f *gpuFarm) waitsForDevices(t *testing.T) {
+	t.Helper()
+	one, eight := 1, 8
+	all := f.Box(wire.CreateRequest{GPU: &wire.GPURequest{Count: &eight}})
+	made, err := f.CreateSandbox(t.Context(), wire.CreateRequest{GPU: &wire.GPURequest{Count: &one}})
+	if err != nil || made.Job.Position != 1 {
+		t.Errorf("create while all devices are leased: %v, position %d", err, made.Job.Position)
+	}
+	if _, err := f.Close(t.Context(), all); err != nil {
+		t.Error(err)
+	}
+	if end, err := f.Wait(t.Context(), made.Job.ID); err != nil || end.State != "completed" {
+		t.Errorf("the create that waited: %v, %s", err, end.State)
+	}
+	if _, err := f.Close(t.Context(), made.Sandbox.ID); err != nil {
+		t.Error(err)
+	}
+}
