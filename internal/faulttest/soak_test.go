@@ -167,6 +167,9 @@ func session(ctx context.Context, t *testing.T, f *faulttest.Farm, calls *atomic
 				job.State = "completed"
 			}
 		}
+		if err == nil && job.ID != "" && !job.Final() { // it may take longer than one call waits
+			job, err = f.Wait(ctx, job.ID)
+		}
 		if err != nil || job.State != "completed" {
 			return fmt.Errorf("%s: %w, %s %+v", what, err, job.State, job.Error)
 		}
