@@ -21,6 +21,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/internal/abusetest"
+	"github.com/sandfarm/sandfarm/internal/blob"
 )
 
 const (
@@ -35,10 +36,10 @@ const (
 	redisNoise = 8 * mib
 	// sandboxes is quotas.max_sandboxes of each tenant.
 	sandboxes = 8
-	// rowTime bounds the jobs of one abuse.
-	rowTime = 90 * time.Second
-	// storedFactor is how often output is stored at most while the job ends.
-	storedFactor = 2
+	// jobTime is after what time a job hangs.
+	jobTime = 5 * time.Minute
+	// eventLimit, streamLimit and resultLimit are limits.max_stream_event_bytes, max_stream_inline_bytes and max_result_inline_bytes of the farm.
+	eventLimit, streamLimit, resultLimit = 8 * mib, mib, 8 * mib
 )
 
 // farm is a farm of the program that `make build` made, with the test that uses it.
@@ -65,6 +66,8 @@ func newFarm(t *testing.T) farm {
 	}
 	return farm{abusetest.New(t, program, minio,
 		fmt.Sprintf("SANDFARM_LIMITS_MAX_OUTPUT_MB=%d", outputLimit),
+		fmt.Sprintf("SANDFARM_LIMITS_MAX_STREAM_EVENT_BYTES=%d", eventLimit), fmt.Sprintf("SANDFARM_LIMITS_MAX_STREAM_INLINE_BYTES=%d", streamLimit),
+		fmt.Sprintf("SANDFARM_LIMITS_MAX_RESULT_INLINE_BYTES=%d", resultLimit),
 		"SANDFARM_LIMITS_MEMORY_MB_MAX=100000000", // so that the host is the limit
 		fmt.Sprintf("SANDFARM_QUOTAS_MAX_SANDBOXES=%d", sandboxes),
 		"SANDFARM_WORKER_POOL=none",
@@ -135,9 +138,7 @@ func (f farm) boxes(count int) (ids []string, closeAll func()) {
 // each calls do for each sandbox at once.
 func (f farm) each(boxes []string, do func(ctx context.Context, box string) error) {
 	f.t.Helper()
-	ctx, cancel := context.WithTimeout(f.t.Context(), rowTime)
-	defer cancel()
-	ctx, release := f.WhileAlive(ctx)
+	ctx, release := f.WhileAlive(f.t.Context())
 	defer release()
 	g, ctx := errgroup.WithContext(ctx)
 	for _, box := range boxes {
@@ -153,6 +154,8 @@ func (f farm) ended(ctx context.Context, accepted wire.Job, err error, state str
 	if err != nil {
 		return wire.Job{}, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, jobTime)
+	defer cancel()
 	job, err := f.Wait(ctx, accepted.ID)
 	if err == nil && (job.State != state || job.Attempt != 1 || job.Result == nil) {
 		err = fmt.Errorf("job %s is %s at attempt %d, want %s at 1: %+v", job.ID, job.State, job.Attempt, state, job.Error)
@@ -169,6 +172,17 @@ func (f farm) within(l abusetest.Line, jobs int, stored int64) {
 	if l.Stored > stored {
 		f.t.Errorf("the object store grew by %d MiB; at most %d are allowed", l.Stored/mib, stored/mib)
 	}
+}
+
+// storedOnce checks that output is stored once: as artifacts, of which a job has printed bytes. Up to a limit it is also stored as events and
+// in the result, told bytes at most. The end of a line takes two bytes there, and what is around the text gets 4 MiB. While a job runs, there are
+// two snapshots of it for a worker that takes over: what its result will have, and what is not sent yet of each of its streams.
+func (f farm) storedOnce(l abusetest.Line, jobs, printed, told int) {
+	f.t.Helper()
+	kept := int64(jobs) * int64(printed+(eventLimit+told)*3/2+4*mib)
+	f.within(l, jobs, kept+int64(jobs)*2*int64(told+2*blob.PartBytes))
+	f.Until(shrinkTime, fmt.Sprintf("at most %d MiB are stored of %d jobs", kept/mib, jobs), func() bool { return f.StoredBytes()-l.StoredBefore <= kept })
+	f.t.Logf("of %d jobs %d MiB stay stored; at most %d are allowed", jobs, (f.StoredBytes()-l.StoredBefore)/mib, kept/mib)
 }
 
 const printsForEver = "import sys\nline = 'x' * 99 + '\\n'\nwhile True:\n    sys.stdout.write(line)\n"
@@ -201,7 +215,7 @@ func endlessOutput(f farm) {
 			return nil
 		})
 	})
-	f.within(l, jobs, jobs*outputLimit*mib*storedFactor)
+	f.storedOnce(l, jobs, outputLimit*mib, streamLimit)
 }
 
 // A loop that only computes, in as many sandboxes as this machine has cores: nothing is left over for the farm.
@@ -236,17 +250,17 @@ func stoppedOutput(f farm) {
 			return nil
 		})
 	})
-	f.within(l, 1, outputLimit*mib*storedFactor)
+	f.storedOnce(l, 1, outputLimit*mib, streamLimit)
 }
 
 // Ten commands of 9 MB each, four times: their results were once in Redis.
 func longCommands(f farm) {
-	const jobs = 4
+	const jobs, size = 4, 9_000_000
 	boxes, closeAll := f.boxes(jobs)
 	defer closeAll()
 	commands := make([]string, 10)
 	for i := range commands {
-		commands[i] = "yes | head -c 9000000"
+		commands[i] = fmt.Sprintf("yes | head -c %d", size)
 	}
 	l := f.Measure(f.t, fmt.Sprintf("%d jobs of ten commands that print 9 MB each", jobs), func() {
 		f.each(boxes, func(ctx context.Context, box string) error {
@@ -255,13 +269,13 @@ func longCommands(f farm) {
 			if err != nil {
 				return err
 			}
-			if r := job.Result.Command; len(r.Results) != 10 || len(r.Artifacts) != 10 || r.Artifacts[9].Size != 9_000_000 {
+			if r := job.Result.Command; len(r.Results) != 10 || len(r.Artifacts) != 10 || r.Artifacts[9].Size != size {
 				return fmt.Errorf("%d results, artifacts %+v", len(r.Results), r.Artifacts)
 			}
 			return nil
 		})
 	})
-	f.within(l, jobs, jobs*outputLimit*mib*storedFactor)
+	f.storedOnce(l, jobs, 10*size, resultLimit)
 }
 
 // Ten displayed values of 47 MB each, in two sandboxes at once.

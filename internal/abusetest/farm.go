@@ -98,6 +98,7 @@ type Line struct {
 	Name          string
 	Redis, Stored int64 // growth at most, in bytes
 	RedisAfter    int64 // growth that stayed
+	StoredBefore  int64 // what the object store had before
 	API, Worker   Resident
 	Quiet, Beside Call             // 95th percentile of the neighbour
 	Calls         int              // of the neighbour, each of which is a job that Redis keeps
@@ -119,6 +120,7 @@ func (f *Farm) Measure(t testing.TB, name string, abuse func()) Line {
 	t.Helper()
 	l := Line{Name: name, Quiet: f.quiet}
 	redisBefore, storedBefore := f.RedisBytes(), f.settled()
+	l.StoredBefore = storedBefore
 	for component, r := range map[string]*Resident{faulttest.API: &l.API, worker: &l.Worker} {
 		now, _, err := resident(f.pids[component])
 		if err = errors.Join(err, resetPeak(f.pids[component])); err != nil {
