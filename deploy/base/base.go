@@ -38,7 +38,6 @@ type Engine interface {
 type Options struct {
 	Ref         string        // name in the engine; empty: DefaultRef
 	Source      string        // image of a registry; empty: DefaultSource; "none": do not try one
-	Answer      time.Duration // how long the registry may take until its first response; 0: 15 s
 	Suite       string        // Debian release; empty: DefaultSuite
 	Mirror      string        // Debian mirror; empty: debootstrap's default
 	Debootstrap string        // program; empty: "debootstrap" in PATH
@@ -65,7 +64,7 @@ func EnsureBase(ctx context.Context, e Engine, opts Options, progress func(farm.
 	}
 	var pullErr error
 	if source := cmp.Or(opts.Source, DefaultSource); source != "none" {
-		if pullErr = pull(ctx, e, source, ref, cmp.Or(opts.Answer, answerTimeout), progress); pullErr == nil {
+		if pullErr = pull(ctx, e, source, ref, progress); pullErr == nil {
 			return ref, nil
 		}
 		if farm.CodeOf(pullErr) == farm.CodeUnavailable && ctx.Err() == nil && pingless(ctx, e, ref) {
@@ -92,11 +91,11 @@ func pingless(ctx context.Context, e Engine, ref string) bool {
 var errSilent = errors.New("the registry did not answer in time")
 
 // pull pulls the registry's image and tags it.
-func pull(ctx context.Context, e Engine, source, ref string, answer time.Duration, progress func(farm.Progress)) error {
+func pull(ctx context.Context, e Engine, source, ref string, progress func(farm.Progress)) error {
 	progress(farm.Progress{Message: "Asking the registry for " + source})
 	inner, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	silent := time.AfterFunc(answer, func() { cancel(errSilent) })
+	silent := time.AfterFunc(answerTimeout, func() { cancel(errSilent) })
 	defer silent.Stop()
 	err := e.Pull(inner, source, func(p farm.Progress) {
 		silent.Stop()

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -96,7 +97,7 @@ func TestEnsureBase(t *testing.T) {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(300 * time.Millisecond): // longer than the registry may take for its first word
+		case <-time.After(time.Hour): // longer than the registry may take for its first word
 			return nil
 		}
 	}
@@ -122,36 +123,38 @@ func TestEnsureBase(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e := &fakeEngine{PullFunc: c.pull, images: map[string][]string{}}
-			if c.there {
-				e.images["test/base:1"] = []string{"old"}
-			}
-			work := t.TempDir()
-			opts := base.Options{Ref: "test/base:1", Source: c.source, Answer: 100 * time.Millisecond, WorkDir: work, Debootstrap: "/no/debootstrap"}
-			if c.program != "" {
-				opts.Debootstrap = script(t, c.program)
-			}
-			want := c.err
-			if c.rootOnly && !asRoot {
-				c.want, want = nil, "debootstrap needs root"
-			}
-			var told []string
-			ref, err := base.EnsureBase(t.Context(), e, opts, func(p farm.Progress) { told = append(told, p.Message) })
-			if want == "" && (err != nil || ref != "test/base:1") {
-				t.Fatalf("ref %q, error %v", ref, err)
-			}
-			if want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
-				t.Fatalf("error %v, want %q", err, want)
-			}
-			if diff := cmp.Diff(c.want, e.images["test/base:1"]); diff != "" {
-				t.Errorf("image (-want +got):\n%s", diff)
-			}
-			if c.rootOnly && asRoot && want == "" && !slices.Contains(told, "Unpacking python3...") {
-				t.Errorf("progress %v", told)
-			}
-			if left, err := os.ReadDir(work); err != nil || len(left) > 0 {
-				t.Errorf("left over: %v, error %v", left, err)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				e := &fakeEngine{PullFunc: c.pull, images: map[string][]string{}}
+				if c.there {
+					e.images["test/base:1"] = []string{"old"}
+				}
+				work := t.TempDir()
+				opts := base.Options{Ref: "test/base:1", Source: c.source, WorkDir: work, Debootstrap: "/no/debootstrap"}
+				if c.program != "" {
+					opts.Debootstrap = script(t, c.program)
+				}
+				want := c.err
+				if c.rootOnly && !asRoot {
+					c.want, want = nil, "debootstrap needs root"
+				}
+				var told []string
+				ref, err := base.EnsureBase(t.Context(), e, opts, func(p farm.Progress) { told = append(told, p.Message) })
+				if want == "" && (err != nil || ref != "test/base:1") {
+					t.Fatalf("ref %q, error %v", ref, err)
+				}
+				if want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+					t.Fatalf("error %v, want %q", err, want)
+				}
+				if diff := cmp.Diff(c.want, e.images["test/base:1"]); diff != "" {
+					t.Errorf("image (-want +got):\n%s", diff)
+				}
+				if c.rootOnly && asRoot && want == "" && !slices.Contains(told, "Unpacking python3...") {
+					t.Errorf("progress %v", told)
+				}
+				if left, err := os.ReadDir(work); err != nil || len(left) > 0 {
+					t.Errorf("left over: %v, error %v", left, err)
+				}
+			})
 		})
 	}
 }
