@@ -6,12 +6,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	protocol "github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/sandfarm/sandfarm/api/mcp"
@@ -63,9 +67,14 @@ type told struct {
 func (b *bundle) follow(t *testing.T, body string) told {
 	t.Helper()
 	answer, text := b.post(body)
+	return parse(t, answer.StatusCode, text)
+}
+
+func parse(t *testing.T, status int, text string) told {
+	t.Helper()
 	out := told{tokens: map[string]bool{}}
-	if answer.StatusCode != 200 {
-		t.Fatalf("%d %s", answer.StatusCode, text)
+	if status != http.StatusOK {
+		t.Fatalf("%d %s", status, text)
 	}
 	lines := bufio.NewScanner(strings.NewReader(text))
 	lines.Buffer(nil, 1<<22)
@@ -142,27 +151,32 @@ func TestNotifyDropsNothing(t *testing.T) {
 	}
 }
 
+// Output that comes for 0.819 s is told every 0.25 s, and at its end.
 func TestLiveOutput(t *testing.T) {
 	t.Parallel()
-	b := setup(t, talking(40, 20*time.Millisecond))
-	begun := time.Now()
-	got := b.follow(t, toolCall(1, "execute_python_code", map[string]any{"sandbox_id": "sbx_1", "code": "1"}, "t"))
-	took := time.Since(begun)
-	var want strings.Builder
-	for i := range 40 {
-		fmt.Fprintf(&want, "job_1 line %d\n", i)
-	}
-	if all := strings.Join(got.messages, ""); all != want.String() {
-		t.Errorf("it told %q", all)
-	}
-	if most := int(took/(250*time.Millisecond)) + 1; len(got.messages) < 2 || len(got.messages) > most {
-		t.Errorf("%d messages in %s", len(got.messages), took)
-	}
-	for i := 1; i < len(got.values); i++ {
-		if got.values[i] <= got.values[i-1] {
-			t.Errorf("progress does not rise: %v", got.values)
+	synctest.Test(t, func(t *testing.T) {
+		const lines, pause = 40, 21 * time.Millisecond
+		server, err := mcp.New(mcp.Options{Farm: func(context.Context) mcp.Farm { return talking(lines, pause) }, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(toolCall(1, "execute_python_code", map[string]any{"sandbox_id": "sbx_1", "code": "1"}, "t")))
+		request.Header.Set("Content-Type", "application/json")
+		request.Header.Set("Accept", "application/json, text/event-stream")
+		answer := httptest.NewRecorder()
+		server.Handler().ServeHTTP(answer, request)
+		got := parse(t, answer.Code, answer.Body.String())
+		var want strings.Builder
+		for i := range lines {
+			fmt.Fprintf(&want, "job_1 line %d\n", i)
+		}
+		if all := strings.Join(got.messages, ""); all != want.String() {
+			t.Errorf("it told %q", all)
+		}
+		if diff := cmp.Diff([]float64{0.25, 0.5, 0.75, 0.819}, got.values); diff != "" {
+			t.Errorf("progress (-want +got):\n%s", diff)
+		}
+	})
 }
 
 func TestLongOutputIsReportedByItsTail(t *testing.T) {
