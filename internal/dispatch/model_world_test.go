@@ -66,6 +66,7 @@ const (
 func newWorld(t *rapid.T, rdb, server redis.UniversalClient, crash *modeltest.Crasher) *world {
 	limits := farm.DefaultLimits()
 	limits.QueueShare, limits.MaxQueueDepth, limits.MaxWaiting = modelShare, 6, 4
+	limits.HiddenSeconds = limits.RetentionSeconds // longer than mostJumps, since Redis does not see the model's clock when it expires records
 	limits.Quotas = farm.DefaultQuotas()
 	limits.Quotas.MaxSandboxes = 5
 	if rapid.Bool().Draw(t, "max_memory_mb is set") {
