@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,7 +29,7 @@ type crew struct {
 }
 
 // newCrew starts workers with a number of slots each.
-func newCrew(t *testing.T, workers, slots int, do func(ctx context.Context, job *farm.Job)) *crew {
+func newCrew(t *testing.T, workers, slots int, do func(ctx context.Context, job *farm.Job), change ...func(worker string, cfg *queue.ServerConfig)) *crew {
 	t.Helper()
 	server := redistest.New(t)
 	rdb := server.Client(t)
@@ -39,10 +40,14 @@ func newCrew(t *testing.T, workers, slots int, do func(ctx context.Context, job 
 		if err := c.store.Heartbeat(t.Context(), farm.Worker{ID: id}); err != nil {
 			t.Fatal(err)
 		}
-		s, err := queue.NewServer(server.Dial, queue.ServerConfig{
+		cfg := queue.ServerConfig{
 			Queues: map[string]int{farm.QueueCPU: 1, "node-n1": 4}, Concurrency: slots, ShutdownTimeout: 100 * time.Millisecond,
 			Handler: func(ctx context.Context, task queue.Task) error { return c.handle(ctx, t, task, id, do) },
-		})
+		}
+		for _, f := range change {
+			f(id, &cfg)
+		}
+		s, err := queue.NewServer(server.Dial, cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -165,13 +170,15 @@ func TestFloodOfOneTenantHardlyDelaysAnother(t *testing.T) {
 	}
 }
 
-// TestJobsOfOneSandboxRunInOrder gives 500 jobs of one sandbox to three workers.
+// TestJobsOfOneSandboxRunInOrder gives 500 jobs of one sandbox to three workers. The worker of the last job takes no further one, so they take turns.
 func TestJobsOfOneSandboxRunInOrder(t *testing.T) {
 	t.Parallel()
 	const jobs = 500
 	var mu sync.Mutex
+	var last atomic.Value // the worker of the last job
 	running, most := 0, 0
-	c := newCrew(t, 3, 8, func(context.Context, *farm.Job) {
+	c := newCrew(t, 3, 8, func(_ context.Context, job *farm.Job) {
+		last.Store(job.Worker)
 		mu.Lock()
 		running++
 		most = max(most, running)
@@ -180,6 +187,8 @@ func TestJobsOfOneSandboxRunInOrder(t *testing.T) {
 		mu.Lock()
 		running--
 		mu.Unlock()
+	}, func(worker string, cfg *queue.ServerConfig) {
+		cfg.Gate = func(string) bool { return last.Load() != worker }
 	})
 	box := c.box(t, storetest.Tenant)
 	var want, got []string
