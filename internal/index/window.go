@@ -41,7 +41,7 @@ type window struct {
 	ring     []byte
 	memory   *budget.Hold // of the ring
 	readers  map[*content]*follower
-	begun    time.Time
+	begun    time.Time     // when it last had room without a reader
 	moved    chan struct{} // receives when a reader progressed or left
 	put      *io.PipeWriter
 	stored   chan bool     // whether the cache stored the file
@@ -54,7 +54,7 @@ type window struct {
 // follower is a reader that follows the window from the start of the file.
 type follower struct {
 	off    int64
-	moved  time.Time
+	moved  time.Time     // when it last progressed, or the download did not wait for it
 	waited time.Duration // how long the download waited for it
 	held   time.Duration // how long it did so while other downloads waited for a slot
 }
@@ -134,14 +134,15 @@ func (f *flight) full(n int, waited time.Duration, others bool) bool {
 	defer f.mu.Unlock()
 	next := f.written + int64(n) - windowSize
 	if next <= 0 {
-		return false
+		f.window.begun = time.Now()
 	}
 	if len(f.window.readers) == 0 {
-		return time.Since(f.window.begun) < stallPatience // installers read the end of a file first, and then the rest
+		return next > 0 && time.Since(f.window.begun) < stallPatience // installers read the end of a file first, and then the rest
 	}
 	alone, full := len(f.window.readers) == 1, false
 	for c, r := range f.window.readers {
 		if r.off >= next {
+			r.moved = time.Now() // the download does not wait for it, but may have waited itself for upstream or for the cache
 			continue
 		}
 		if r.waited += waited; others {

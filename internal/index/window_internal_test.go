@@ -2,6 +2,7 @@ package index
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -27,5 +28,38 @@ func TestALoneSlowReaderMakesOthersWaitForALimitedTime(t *testing.T) {
 		if _, there := f.window.readers[reader]; there == c.dropped || full == c.dropped {
 			t.Errorf("%s: the reader is followed: %v, the window is full: %v", name, there, full)
 		}
+	}
+}
+
+// While the download waits for upstream or for the cache, its readers have nothing to read. They are not given up for that when it goes on, even
+// if it fills the window before they read again.
+func TestReadersOutliveAStalledDownload(t *testing.T) {
+	t.Parallel()
+	for name, follows := range map[string]bool{"Reader": true, "ReaderToCome": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := &flight{window: newWindow()}
+				if follows {
+					f.window.readers[&content{}] = &follower{moved: time.Now()}
+				}
+				if f.full(1, 0, false) {
+					t.Error("an empty window is full")
+				}
+				time.Sleep(10 * stallPatience)
+				for ; f.written < windowSize; f.written += chunk {
+					if f.full(chunk, 0, false) {
+						t.Fatalf("the window is full after %d bytes", f.written)
+					}
+				}
+				if !f.full(chunk, 0, false) {
+					t.Error("a full window does not wait for a reader")
+				}
+				time.Sleep(stallPatience + 1)
+				if f.full(chunk, 0, false) {
+					t.Error("the window waits for longer than it should")
+				}
+			})
+		})
 	}
 }
