@@ -4,8 +4,8 @@
 //
 // It promises that every change of a state is one Lua script that compares before it sets, by the transition tables of package farm and
 // with the attempt number as the fence; that what Accept returned is in Redis; and that a record is found only under its own tenant. All
-// keys of a tenant carry the hash tag {tenant}, so a script touches one slot. Times are microseconds since 1970 in fields of hashes; what
-// never changes is one JSON field.
+// keys of a tenant carry the hash tag {tenant}, so a script touches one slot, and that of a queue if it enqueues a task. Times are microseconds
+// since 1970 in fields of hashes; what never changes is one JSON field.
 //
 // Values that are too large for Redis are documents in the object store (Options.Documents): requests, results, and all but the newest events of
 // a job. The records refer to them, and readers do not notice. The index "docs" of a tenant says when those of a record are removed.

@@ -83,13 +83,14 @@ func awake(t *testing.T, w *store.Watch) {
 	}
 }
 
-// TestOnCluster runs the suite on a Redis Cluster of one node, which refuses a script that touches keys of several slots.
+// TestOnCluster runs the suite on a Redis Cluster of one node, with strict scripts: Redis refuses those that touch keys of several slots.
 func TestOnCluster(t *testing.T) {
 	t.Parallel()
 	addr := startCluster(t)
 	storetest.Run(t, func(t *testing.T) redis.UniversalClient {
 		t.Helper()
 		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{addr}})
+		rdb.AddHook(&strict{})
 		t.Cleanup(func() { _ = rdb.Close() })
 		return rdb
 	})

@@ -296,7 +296,7 @@ func fifoKeepsOrder(t *testing.T, factory Factory) {
 				if done || time.Now().After(deadline) || t.Failed() {
 					return
 				}
-				if entry, err := b.rdb.LPop(t.Context(), enqueuedKey(b.prefix)).Result(); err == nil {
+				if entry, err := b.rdb.LPop(t.Context(), "enqueued:"+b.prefix+"{"+Tenant+"}:").Result(); err == nil {
 					work(enqueuedRef(entry))
 				} else {
 					time.Sleep(time.Millisecond)

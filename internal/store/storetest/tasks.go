@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,33 +17,44 @@ import (
 // NoTasks is for store.New: it enqueues nothing.
 const NoTasks = "local function enqueueTask() end\n"
 
-// Tasks is for store.New: it lists the jobs that are enqueued instead of making tasks, see Enqueued.
-const Tasks = `local function enqueueTask(queue, id, tenant, job) redis.call('RPUSH', 'enqueued:' .. ARGV[1], job .. ' ' .. tenant) end
+// Tasks is for store.New: it lists the jobs that are enqueued instead of making tasks, see Enqueued. Each tenant has a list of its own, in the slot of
+// its records.
+const Tasks = `local function enqueueTask(queue, id, tenant, job)
+  local now = redis.call('TIME')
+  redis.call('RPUSH', 'enqueued:' .. KEYS[1], job .. ' ' .. tenant .. ' ' .. now[1] .. string.format('%06d', now[2]))
+end
 `
 
 // Enqueued lists the jobs that the scripts of a store with Tasks have enqueued since the last call, in that order. A job that was enqueued more
 // than once is listed as often.
 func Enqueued(ctx context.Context, rdb redis.UniversalClient, prefix string) ([]farm.Ref, error) {
-	pipe := rdb.TxPipeline()
-	jobs := pipe.LRange(ctx, enqueuedKey(prefix), 0, -1)
-	pipe.Del(ctx, enqueuedKey(prefix))
-	if _, err := pipe.Exec(ctx); err != nil {
-		return nil, fmt.Errorf("read the list of enqueued jobs: %w", err)
+	lists, err := rdb.Keys(ctx, "enqueued:"+prefix+"*").Result()
+	if err != nil {
+		return nil, fmt.Errorf("find the lists of enqueued jobs: %w", err)
 	}
-	refs := make([]farm.Ref, len(jobs.Val()))
-	for i, entry := range jobs.Val() {
+	var entries []string
+	for _, list := range lists {
+		pipe := rdb.TxPipeline()
+		jobs := pipe.LRange(ctx, list, 0, -1)
+		pipe.Del(ctx, list)
+		if _, err := pipe.Exec(ctx); err != nil {
+			return nil, fmt.Errorf("read the list of enqueued jobs: %w", err)
+		}
+		entries = append(entries, jobs.Val()...)
+	}
+	slices.SortStableFunc(entries, func(a, b string) int { return strings.Compare(strings.Fields(a)[2], strings.Fields(b)[2]) }) // by time
+	refs := make([]farm.Ref, len(entries))
+	for i, entry := range entries {
 		refs[i] = enqueuedRef(entry)
 	}
 	return refs, nil
 }
 
-// enqueuedRef reads an entry of the list.
+// enqueuedRef reads an entry of a list.
 func enqueuedRef(entry string) farm.Ref {
-	job, tenant, _ := strings.Cut(entry, " ")
-	return farm.Ref{Tenant: tenant, ID: job}
+	fields := strings.Fields(entry)
+	return farm.Ref{Tenant: fields[1], ID: fields[0]}
 }
-
-func enqueuedKey(prefix string) string { return "enqueued:" + prefix }
 
 // forgetEnqueued forgets what was enqueued so far.
 func (b *bundle) forgetEnqueued(t *testing.T) {
