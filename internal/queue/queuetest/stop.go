@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hibiken/asynq"
+
 	"github.com/sandfarm/sandfarm/internal/queue"
 )
 
@@ -19,7 +21,9 @@ func stopWaitsForHandlers(t *testing.T, factory Factory) {
 		<-release
 		ended.Store(true)
 		return ctx.Err()
-	})
+	}, func(c *queue.ServerConfig) { c.ShutdownTimeout = time.Minute })
+	end := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(end) // before that of serve, also when the test fails
 	b.enqueue(t, "cpu", job("job_1"))
 	b.expect(t, job("job_1"))
 	stopped := make(chan struct{})
@@ -27,13 +31,20 @@ func stopWaitsForHandlers(t *testing.T, factory Factory) {
 		s.Stop()
 		close(stopped)
 	}()
+	eventually(t, "asynq says that its server is stopping", func() bool { // its heartbeat does, every 5 s
+		servers, err := asynq.NewInspectorFromRedisClient(b.rdb).Servers()
+		if err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-stopped:
+			t.Fatal("Stop did not wait")
+		default:
+		}
+		return len(servers) == 1 && servers[0].Status == "closed"
+	})
 	b.enqueue(t, "cpu", job("job_2"))
-	select {
-	case <-stopped:
-		t.Error("Stop did not wait")
-	case <-time.After(300 * time.Millisecond):
-	}
-	close(release)
+	end()
 	select {
 	case <-stopped:
 	case <-time.After(patience):
@@ -44,6 +55,9 @@ func stopWaitsForHandlers(t *testing.T, factory Factory) {
 	}
 	if has, err := b.Has(t.Context(), "cpu", "job_1"); err != nil || has {
 		t.Errorf("the finished task still exists: %v, %v", has, err)
+	}
+	if state, err := b.State(t.Context(), "cpu", "job_2"); err != nil || state != "pending" {
+		t.Errorf("the task that came during Stop is %q, %v; want pending", state, err)
 	}
 	s.Stop()
 }
