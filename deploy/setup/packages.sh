@@ -66,6 +66,7 @@ missing_packages() {
         venv_works || printf 'python3-venv '
         have ssh || printf 'openssh-client '
         have rsync || printf 'rsync '
+        have systemd-analyze || printf 'systemd '
         have prometheus && have promtool || printf 'prometheus '
     fi
 }

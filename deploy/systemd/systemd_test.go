@@ -49,28 +49,6 @@ func TestUnitsAreHardened(t *testing.T) {
 	}
 }
 
-// TestUnitsAreValid asks systemd where it is installed. Elsewhere the lines are still those that TestUnitsAreHardened knows.
-func TestUnitsAreValid(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	var paths []string
-	for name, content := range units(t) {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(strings.ReplaceAll(content, "/usr/local/bin/sandfarm", "/bin/sh")), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		paths = append(paths, path)
-	}
-	analyze, err := exec.LookPath("systemd-analyze")
-	if err != nil {
-		return
-	}
-	out, err := exec.CommandContext(t.Context(), analyze, append([]string{"verify", "--man=no", "--recursive-errors=no"}, paths...)...).CombinedOutput()
-	if err != nil || strings.Contains(string(out), dir) { // it warns of unknown lines without an error
-		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
-	}
-}
-
 func TestInstall(t *testing.T) {
 	t.Parallel()
 	const good = "SANDFARM_REDIS_URL=redis://:secret@10.0.0.11:6379/0\n"
