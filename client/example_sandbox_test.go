@@ -15,12 +15,15 @@ import (
 
 // Files of the workspace are streams in both directions.
 func ExampleFiles() {
+	farm := replay("PUT /v1/sandboxes/sbx_1/files/in/numbers.txt", `{"path": "in/numbers.txt", "size": 5}`,
+		"GET /v1/sandboxes/sbx_1/files/in/numbers.txt", "1 2 3")
+	defer farm.Close()
 	ctx := context.Background()
-	c, err := client.New("http://127.0.0.1:8000")
+	c, err := client.New(farm.URL)
 	if err != nil {
 		log.Fatal(err)
 	}
-	files := c.Files("sbx_…")
+	files := c.Files("sbx_1")
 	if err := files.Write(ctx, "in/numbers.txt", strings.NewReader("1 2 3")); err != nil {
 		log.Fatal(err)
 	}
@@ -31,20 +34,25 @@ func ExampleFiles() {
 	defer func() { _ = content.Close() }()
 	text, err := io.ReadAll(content)
 	fmt.Println(string(text), err)
+	// Output: 1 2 3 <nil>
 }
 
 // A process runs beside the jobs of a sandbox, also when its caller goes away.
 func ExampleClient_StartProcess() {
+	farm := replay("POST /v1/sandboxes/sbx_1/processes", `{"id": "prc_1", "state": "running"}`,
+		"GET /v1/sandboxes/sbx_1/processes/prc_1/events", "id: 1\nevent: stderr\ndata: {\"text\": \"Serving HTTP on port 8080\"}\n\n"+
+			"id: 2\nevent: exit\ndata: {\"exit_code\": 0}\n\n")
+	defer farm.Close()
 	ctx := context.Background()
-	c, err := client.New("http://127.0.0.1:8000")
+	c, err := client.New(farm.URL)
 	if err != nil {
 		log.Fatal(err)
 	}
-	process, err := c.StartProcess(ctx, "sbx_…", wire.ProcessRequest{Command: new("python3 -m http.server 8080")})
+	process, err := c.StartProcess(ctx, "sbx_1", wire.ProcessRequest{Command: new("python3 -m http.server 8080")})
 	if err != nil {
 		log.Fatal(err)
 	}
-	for event, err := range c.ProcessEvents(ctx, "sbx_…", process.ID, "") {
+	for event, err := range c.ProcessEvents(ctx, "sbx_1", process.ID, "") {
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -53,16 +61,22 @@ func ExampleClient_StartProcess() {
 			fmt.Println(event.Name, data.Text)
 		}
 	}
+	// Output:
+	// stderr Serving HTTP on port 8080
+	// exit
 }
 
 // Packages are installed by a job; its result names those that could not be installed.
 func ExampleClient_Install() {
+	farm := replay("POST /v1/sandboxes/sbx_1/packages", `{"id": "job_1", "state": "running"}`,
+		"GET /v1/jobs/job_1", `{"id": "job_1", "state": "completed", "result": {"packages": [{"name": "humanize", "status": "installed"}]}}`)
+	defer farm.Close()
 	ctx := context.Background()
-	c, err := client.New("http://127.0.0.1:8000")
+	c, err := client.New(farm.URL)
 	if err != nil {
 		log.Fatal(err)
 	}
-	job, err := c.Install(ctx, "sbx_…", wire.PackagesRequest{Packages: []string{"humanize"}}, client.WithWait(time.Minute))
+	job, err := c.Install(ctx, "sbx_1", wire.PackagesRequest{Packages: []string{"humanize"}}, client.WithWait(time.Minute))
 	if err == nil && !job.Final() {
 		job, err = c.Wait(ctx, job.ID)
 	}
@@ -75,12 +89,16 @@ func ExampleClient_Install() {
 	for _, one := range job.Result.Install.Packages {
 		fmt.Println(one.Name, one.Status, one.Message)
 	}
+	// Output: humanize installed
 }
 
 // Lists are iterators that fetch pages as they are needed.
 func ExampleClient_Jobs() {
+	farm := replay("GET /v1/jobs", `{"items": [{"id": "job_2", "kind": "run"}], "next_cursor": "c"}`,
+		"GET /v1/jobs", `{"items": [{"id": "job_1", "kind": "execute"}]}`)
+	defer farm.Close()
 	ctx := context.Background()
-	c, err := client.New("http://127.0.0.1:8000")
+	c, err := client.New(farm.URL)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -88,6 +106,9 @@ func ExampleClient_Jobs() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Println(job.ID, job.Kind, job.CreatedAt)
+		fmt.Println(job.ID, job.Kind)
 	}
+	// Output:
+	// job_2 run
+	// job_1 execute
 }

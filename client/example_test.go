@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"os"
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
@@ -15,8 +14,11 @@ import (
 
 // Run code in a fresh sandbox and wait for its result.
 func Example() {
+	farm := replay("POST /v1/run", `{"id": "job_1", "state": "running"}`,
+		"GET /v1/jobs/job_1", `{"id": "job_1", "state": "completed", "result": {"exit_code": 0, "stdout": "42\n"}}`)
+	defer farm.Close()
 	ctx := context.Background()
-	c, err := client.New(os.Getenv("SANDFARM_URL"), client.WithKey(os.Getenv("SANDFARM_API_KEY")))
+	c, err := client.New(farm.URL, client.WithKey("sf_…"))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -31,12 +33,20 @@ func Example() {
 		log.Fatal(err)
 	}
 	fmt.Print(job.Result.Execute.Stdout)
+	// Output: 42
 }
 
 // Variables are kept between executions in one sandbox.
 func ExampleClient_Execute() {
+	farm := replay("POST /v1/sandboxes", `{"sandbox": {"id": "sbx_1"}, "job": {"id": "job_1", "state": "queued"}}`,
+		"POST /v1/sandboxes/sbx_1/execute", `{"id": "job_2", "state": "queued"}`,
+		"GET /v1/jobs/job_2", `{"id": "job_2", "state": "completed", "result": {"exit_code": 0}}`,
+		"POST /v1/sandboxes/sbx_1/execute", `{"id": "job_3", "state": "queued"}`,
+		"GET /v1/jobs/job_3", `{"id": "job_3", "state": "completed", "result": {"exit_code": 0, "results": [{"mime": "text/plain", "data": "42"}]}}`,
+		"DELETE /v1/sandboxes/sbx_1", `{"id": "job_4", "state": "queued"}`)
+	defer farm.Close()
 	ctx := context.Background()
-	c, err := client.New("http://127.0.0.1:8000")
+	c, err := client.New(farm.URL)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -60,12 +70,17 @@ func ExampleClient_Execute() {
 			fmt.Println(result.Data)
 		}
 	}
+	// Output: 42
 }
 
 // Output appears while the code runs.
 func ExampleClient_Events() {
+	farm := replay("POST /v1/run", `{"id": "job_1", "state": "queued"}`,
+		"GET /v1/jobs/job_1/events", "id: 1-0\nevent: stdout\ndata: {\"text\": \"0\\n1\\n\"}\n\nid: 1-1\nevent: stdout\ndata: {\"text\": \"2\\n\"}\n\n"+
+			"id: 2-0\nevent: state\ndata: {\"state\": \"completed\"}\n\n")
+	defer farm.Close()
 	ctx := context.Background()
-	c, err := client.New("http://127.0.0.1:8000")
+	c, err := client.New(farm.URL)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -85,16 +100,23 @@ func ExampleClient_Events() {
 			fmt.Print(data.Text)
 		}
 	}
+	// Output:
+	// 0
+	// 1
+	// 2
 }
 
 // Every file that a job made can be downloaded.
 func ExampleClient_Download() {
+	farm := replay("GET /v1/artifacts", `{"items": [{"id": "art_1", "path": "plot.png", "size": 3}]}`,
+		"GET /v1/artifacts/art_1", "/bucket/plot.png", "GET /bucket/plot.png", "png")
+	defer farm.Close()
 	ctx := context.Background()
-	c, err := client.New("http://127.0.0.1:8000")
+	c, err := client.New(farm.URL)
 	if err != nil {
 		log.Fatal(err)
 	}
-	for artifact, err := range c.Artifacts(ctx, client.ArtifactFilter{JobID: "job_…"}) {
+	for artifact, err := range c.Artifacts(ctx, client.ArtifactFilter{JobID: "job_1"}) {
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -106,4 +128,5 @@ func ExampleClient_Download() {
 		_ = content.Close()
 		fmt.Println(artifact.Path, n, err)
 	}
+	// Output: plot.png 3 <nil>
 }

@@ -2,8 +2,11 @@ package client_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/sandfarm/sandfarm/client"
@@ -46,4 +49,25 @@ func hangUp(t *testing.T, w http.ResponseWriter) {
 		return
 	}
 	_ = conn.Close()
+}
+
+// replay serves a farm for an example: pairs of a request, as "GET /v1/jobs", and the body of its answer, in the order in which they come. A body that
+// begins with "id:" is a stream of events, one that begins with a slash a redirect. The caller closes it.
+func replay(pairs ...string) *httptest.Server {
+	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if got := r.Method + " " + r.URL.Path; len(pairs) == 0 || got != pairs[0] {
+			http.Error(w, fmt.Sprintf("%s came, the next of the example are %q", got, pairs), http.StatusTeapot)
+			return
+		}
+		switch body := pairs[1]; {
+		case strings.HasPrefix(body, "/"):
+			http.Redirect(w, r, body, http.StatusFound)
+		case strings.HasPrefix(body, "id:"):
+			w.Header().Set("Content-Type", "text/event-stream")
+			fallthrough
+		default:
+			_, _ = io.WriteString(w, body)
+		}
+		pairs = pairs[2:]
+	}))
 }
