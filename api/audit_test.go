@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -8,20 +9,18 @@ import (
 
 	"github.com/sandfarm/sandfarm/api"
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // audited waits until the audit of a tenant has so many entries, and gives them, newest first.
 func (b *bundle) audited(query string, n int) []wire.AuditEntry {
 	b.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		page := get[wire.List[wire.AuditEntry]](b, http.StatusOK, "GET", "/v1/audit?limit=200&"+query, nil, bearer("admin")...)
-		if len(page.Items) >= n {
-			return page.Items
-		}
-		if time.Now().After(deadline) {
-			b.t.Fatalf("%d entries instead of %d: %+v", len(page.Items), n, page.Items)
-		}
-	}
+	var entries []wire.AuditEntry
+	testbed.Until(b.t, fmt.Sprintf("%d entries of %s in the audit", n, query), func() bool {
+		entries = get[wire.List[wire.AuditEntry]](b, http.StatusOK, "GET", "/v1/audit?limit=200&"+query, nil, bearer("admin")...).Items
+		return len(entries) >= n
+	})
+	return entries
 }
 
 func TestAudit(t *testing.T) {

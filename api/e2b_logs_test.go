@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/e2b"
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // e2bLine is a line of a log.
@@ -41,7 +42,7 @@ func TestE2BLogs(t *testing.T) {
 	get[wire.Job](f.bundle, http.StatusOK, "POST", "/v1/sandboxes/"+box+"/execute?wait=20", `{"code":"print(1)"}`, bearer...)
 	made := get[wire.Process](f.bundle, http.StatusCreated, "POST", "/v1/sandboxes/"+box+"/processes", `{"command":"exit 3","name":"server"}`, bearer...)
 	var all []e2bLine
-	eventually(t, "the end of the process", func() bool {
+	testbed.Until(t, "the end of the process", func() bool {
 		all = f.e2bLogs(box, "")
 		return strings.Contains(fmt.Sprint(messages(all)), "The process ended.")
 	})
@@ -98,7 +99,7 @@ func TestE2BLogs(t *testing.T) {
 	if answer, _ := f.do("DELETE", "/e2b/sandboxes/"+e2b.ShownID(box), nil, "X-API-KEY", key); answer.StatusCode != http.StatusNoContent {
 		t.Fatalf("kill: %d", answer.StatusCode)
 	}
-	eventually(t, "the line of the end", func() bool {
+	testbed.Until(t, "the line of the end", func() bool {
 		return strings.Contains(fmt.Sprint(messages(f.e2bLogs(box, "?direction=backward"))), "info sandbox: The sandbox is closed.")
 	})
 }

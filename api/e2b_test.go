@@ -14,6 +14,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/e2b"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // e2bMade is what a create answers with.
@@ -152,13 +153,13 @@ func TestE2BCodeEndsWithItsCaller(t *testing.T) {
 				_ = answer.Body.Close()
 			}
 		}()
-		eventually(t, "the job", func() bool { return len(jobs()) == n+2 })
+		testbed.Until(t, "the job", func() bool { return len(jobs()) == n+2 })
 		if n == 4 {
 			<-begun
 		}
 		leave()
 		<-left
-		eventually(t, "the end of the job", func() bool { return jobs()[0].State == "canceled" })
+		testbed.Until(t, "the end of the job", func() bool { return jobs()[0].State == "canceled" })
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/sandfarm/sandfarm/api"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestFilesGoInAndOut(t *testing.T) {
@@ -34,7 +35,7 @@ func TestFilesGoInAndOut(t *testing.T) {
 		}
 	}
 	// What a read has staged is deleted after its answer, which a client can have read by then.
-	eventually(t, "staged objects are deleted", func() bool { return len(b.blobs.keys()) == 0 })
+	testbed.Until(t, "staged objects are deleted", func() bool { return len(b.blobs.keys()) == 0 })
 	answer, _ := b.do("GET", base+"a.bin", nil, "Accept-Encoding", "identity")
 	for header, want := range map[string]string{
 		"X-Content-Type-Options": "nosniff", "Content-Disposition": `attachment; filename="a.bin"; filename*=UTF-8''a.bin`, "Last-Modified": "Sun, 09 Sep 2001 01:46:40 GMT",

@@ -14,6 +14,7 @@ import (
 	"github.com/sandfarm/sandfarm/api"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func bearer(secret string) []string { return []string{"Authorization", "Bearer " + secret} }
@@ -30,14 +31,10 @@ func (b *bundle) status(secret string) int {
 	return answer.StatusCode
 }
 
-// eventually waits until a key is refused.
+// refused waits until a key is refused.
 func (b *bundle) refused(secret string) {
 	b.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); b.status(secret) != http.StatusUnauthorized; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			b.t.Fatal("a revoked key is still valid")
-		}
-	}
+	testbed.Until(b.t, "the revoked key is refused", func() bool { return b.status(secret) == http.StatusUnauthorized })
 }
 
 func TestAKeysLife(t *testing.T) {
@@ -66,18 +63,13 @@ func TestAKeysLife(t *testing.T) {
 	list := func() []wire.Key {
 		return get[wire.List[wire.Key]](b, http.StatusOK, "GET", "/v1/keys?tenant=blue", nil, bearer("admin")...).Items
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	testbed.Until(t, "the last use is noted", func() bool {
 		listed := list()
 		if len(listed) != 1 || listed[0].ID != made.Key.ID || listed[0].Origin != "api" || listed[0].Name != "build bot" {
 			t.Fatalf("%+v", listed)
 		}
-		if listed[0].LastUsedAt != nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the last use is not noted")
-		}
-	}
+		return listed[0].LastUsedAt != nil
+	})
 	if answer, _ := b.do("DELETE", "/v1/keys/"+made.Key.ID, nil, bearer("admin")...); answer.StatusCode != http.StatusNoContent {
 		t.Fatalf("revoke: status %d", answer.StatusCode)
 	}

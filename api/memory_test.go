@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sandfarm/sandfarm/api"
 	"github.com/sandfarm/sandfarm/api/service"
@@ -15,6 +14,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // withMemory gives the server a budget of 16 MiB.
@@ -22,16 +22,6 @@ func withMemory(m **budget.Budget) option {
 	return func(_ *api.Config, d *api.Deps) {
 		*m = budget.New(16 << 20)
 		d.Memory = *m
-	}
-}
-
-// eventually polls until a condition holds.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("after 30 s: not yet: %s", what)
-		}
 	}
 }
 
@@ -83,12 +73,12 @@ func TestBodiesAreCharged(t *testing.T) {
 	large := `{"code":"` + strings.Repeat("#", 3<<20) + `"}`
 	for name, headers := range map[string][]string{"/v1/run": nil, "/mcp": {"Content-Type", "application/json", "Accept", "application/json, text/event-stream"}} {
 		one := b.slow(name, key, large, headers...)
-		eventually(t, "the first body is charged", func() bool { return memory.Stats().Used == most })
+		testbed.Until(t, "the first body is charged", func() bool { return memory.Stats().Used == most })
 		two := b.slow(name, key, large, headers...)
-		eventually(t, "the second body waits", func() bool { return memory.Stats().Waiting == most })
+		testbed.Until(t, "the second body waits", func() bool { return memory.Stats().Waiting == most })
 		small := get[wire.Job](b, http.StatusAccepted, "POST", "/v1/run", `{"code":"1"}`, "X-API-Key", key)
 		other := b.slow(name, otherKey, large, headers...)
-		eventually(t, "another tenant's body is charged", func() bool { return memory.Stats().Used == 2*most })
+		testbed.Until(t, "another tenant's body is charged", func() bool { return memory.Stats().Used == 2*most })
 		for i, s := range []*slowBody{one, two, other} {
 			if status := s.finish(); status == 0 || status >= 429 {
 				t.Errorf("%s: body %d was answered with %d", name, i, status)
@@ -97,7 +87,7 @@ func TestBodiesAreCharged(t *testing.T) {
 		if small.ID == "" {
 			t.Error("a small request got no job")
 		}
-		eventually(t, "everything is given back", func() bool { return memory.Stats().Used == 0 })
+		testbed.Until(t, "everything is given back", func() bool { return memory.Stats().Used == 0 })
 	}
 }
 
@@ -108,9 +98,9 @@ func TestMemoryOfABodyIsGivenBack(t *testing.T) {
 	b := setup(t, withMemory(&memory))
 	box := b.sandbox()
 	gone := b.slow("/v1/run", "", `{"code":"`+strings.Repeat("#", 1<<20)+`"}`)
-	eventually(t, "the body is charged", func() bool { return memory.Stats().Used > 4<<20 })
+	testbed.Until(t, "the body is charged", func() bool { return memory.Stats().Used > 4<<20 })
 	_ = gone.pipe.CloseWithError(errors.New("the caller has left"))
-	eventually(t, "its memory is given back", func() bool { return memory.Stats().Used == 0 })
+	testbed.Until(t, "its memory is given back", func() bool { return memory.Stats().Used == 0 })
 
 	code := `{"code":"block","env":{"A":"` + strings.Repeat("x", 200<<10) + `"}}`
 	waiting := make(chan int, 1)
@@ -118,10 +108,10 @@ func TestMemoryOfABodyIsGivenBack(t *testing.T) {
 		answer, _ := b.do("POST", "/v1/sandboxes/"+box+"/execute?wait=60", code)
 		waiting <- answer.StatusCode
 	}()
-	eventually(t, "the job runs", func() bool {
+	testbed.Until(t, "the job runs", func() bool {
 		return len(get[wire.List[wire.Job]](b, http.StatusOK, "GET", "/v1/jobs?kind=execute&state=running", nil).Items) == 1
 	})
-	eventually(t, "its body is given back while it is waited for", func() bool { return memory.Stats().Used == 0 })
+	testbed.Until(t, "its body is given back while it is waited for", func() bool { return memory.Stats().Used == 0 })
 	close(b.worker.gate)
 	if status := <-waiting; status != http.StatusOK {
 		t.Errorf("the waiting request was answered with %d", status)

@@ -21,6 +21,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/live"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	workerlive "github.com/sandfarm/sandfarm/worker/live"
 )
 
@@ -141,7 +142,7 @@ func TestProcessesOverHTTP(t *testing.T) {
 		t.Errorf("%+v", made)
 	}
 	one := base + "/" + made.ID
-	eventually(t, "the process to be listed with its owner and memory, which it has when its exec is over", func() bool {
+	testbed.Until(t, "the process to be listed with its owner and memory, which it has when its exec is over", func() bool {
 		all := get[wire.Processes](f.bundle, http.StatusOK, "GET", base+"?all=true", nil)
 		return slices.ContainsFunc(all.Running, func(p wire.RunningProcess) bool { return p.PID == made.PID && p.Owner == made.ID && p.MemoryBytes > 0 })
 	})
@@ -204,7 +205,7 @@ func TestAProcessIsStartedAgainOverHTTP(t *testing.T) {
 			t.Errorf("%q, want %q", text, line)
 		}
 		if line == "3\n" {
-			eventually(t, "it is started again", func() bool { return get[wire.Process](f.bundle, http.StatusOK, "GET", one, nil).Restarts == 1 })
+			testbed.Until(t, "it is started again", func() bool { return get[wire.Process](f.bundle, http.StatusOK, "GET", one, nil).Restarts == 1 })
 		}
 	}
 	if e := nextEvent(t, events); e.name != "exit" || e.data.ExitCode != 0 {

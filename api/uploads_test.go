@@ -12,6 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 const mib = 1 << 20
@@ -139,10 +140,10 @@ func TestRefusedUploadsAreFreed(t *testing.T) {
 	if _, err := upload.Write(make([]byte, mib)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the upload is counted", func() bool { return b.kept() > 0 })
+	testbed.Until(t, "the upload is counted", func() bool { return b.kept() > 0 })
 	_ = upload.CloseWithError(io.ErrUnexpectedEOF)
 	sent.Wait()
-	eventually(t, "the upload that broke off is freed", func() bool { return b.kept() == 0 && len(b.blobs.keys()) == 0 })
+	testbed.Until(t, "the upload that broke off is freed", func() bool { return b.kept() == 0 && len(b.blobs.keys()) == 0 })
 	get[wire.Tenant](b, http.StatusOK, "PUT", "/v1/tenants/acme", `{"max_queued": 1}`, asOps()...)
 	b.problem(farm.CodeExhausted, http.StatusTooManyRequests, "PUT", files+"a?wait=0", make([]byte, mib), asAcme()...)
 	if b.kept() != 0 || len(b.blobs.keys()) != 0 {

@@ -266,7 +266,7 @@ func (p *project) checkLink(t *testing.T, c *client.Client, a wire.Artifact) {
 // checkKeyIsNeeded sends requests without a key and with a wrong one.
 func (p *project) checkKeyIsNeeded(t *testing.T) {
 	t.Helper()
-	url := fmt.Sprintf("http://127.0.0.1:%d/v1/workers", p.ports["SANDFARM_PORT"])
+	url := fmt.Sprintf("http://127.0.0.1:%s/v1/workers", p.ports["SANDFARM_PORT"])
 	for _, key := range []string{"", "sf_" + strings.Repeat("0", 48)} {
 		if status, _ := get(t, url, key); status != http.StatusUnauthorized {
 			t.Errorf("key %q: status %d, want 401", key, status)
@@ -279,7 +279,7 @@ func (p *project) checkBrowsable(t *testing.T, job wire.Job, a wire.Artifact) {
 	t.Helper()
 	want := fmt.Sprintf("/data/sandfarm/artifacts/default/%s/%s/%s/told.txt/xl.meta", job.SandboxID, job.ID, a.ID)
 	p.must(t, "exec", "-T", "minio", "test", "-f", want)
-	if status, body := get(t, fmt.Sprintf("http://127.0.0.1:%d/", p.ports["SANDFARM_CONSOLE_PORT"]), ""); status != http.StatusOK || !strings.Contains(body, "MinIO") {
+	if status, body := get(t, fmt.Sprintf("http://127.0.0.1:%s/", p.ports["SANDFARM_CONSOLE_PORT"]), ""); status != http.StatusOK || !strings.Contains(body, "MinIO") {
 		t.Errorf("console: status %d, body %.200q", status, body)
 	}
 }

@@ -4,7 +4,6 @@ package compose_test
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -47,10 +46,10 @@ func (p *project) checkContainers(t *testing.T) {
 		t.Errorf("containers (-want +got):\n%s", diff)
 	}
 	wantPorts := map[string]string{
-		"api 8000/tcp":   strconv.Itoa(p.ports["SANDFARM_PORT"]),
-		"api 8002/tcp":   strconv.Itoa(p.ports["SANDFARM_METRICS_PORT"]),
-		"minio 9000/tcp": strconv.Itoa(p.ports["SANDFARM_S3_PORT"]),
-		"minio 9001/tcp": strconv.Itoa(p.ports["SANDFARM_CONSOLE_PORT"]),
+		"api 8000/tcp":   p.ports["SANDFARM_PORT"],
+		"api 8002/tcp":   p.ports["SANDFARM_METRICS_PORT"],
+		"minio 9000/tcp": p.ports["SANDFARM_S3_PORT"],
+		"minio 9001/tcp": p.ports["SANDFARM_CONSOLE_PORT"],
 	}
 	if diff := cmp.Diff(wantPorts, ports); diff != "" {
 		t.Errorf("published ports (-want +got):\n%s", diff)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // TestCredentials makes MinIO's users twice, as two starts of compose do, and tries what each service does, and what it must not.
@@ -159,7 +160,7 @@ type minio struct {
 func startMinIO(t *testing.T) *minio {
 	t.Helper()
 	m := &minio{
-		address: fmt.Sprintf("127.0.0.1:%d", freePort(t)),
+		address: "127.0.0.1:" + testbed.Port(t),
 		secrets: map[string]string{"root": "root-secret", "api": "api-secret", "worker": "worker-secret", "scheduler": "scheduler-secret"},
 	}
 	cmd := exec.Command(os.Getenv("SANDFARM_TEST_MINIO"), "server", "--quiet", "--address", m.address, t.TempDir()) // killed below

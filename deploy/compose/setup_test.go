@@ -7,17 +7,16 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // patience is the longest that a command of compose may take: a build on a slow machine.
@@ -32,14 +31,14 @@ type project struct {
 	file    string // its .env
 	key     string // API key
 	plugins string // DOCKER_CONFIG with the plugins that are wanted
-	ports   map[string]int
+	ports   map[string]string
 	env     []string
 }
 
 // newProject creates a project, which is removed at the end of the test. The docker command finds compose, and buildx if requested.
 func newProject(t *testing.T, buildx bool) *project {
 	t.Helper()
-	p := &project{name: "sandfarm-test-" + farm.NewID("")[:10], plugins: t.TempDir(), ports: map[string]int{}}
+	p := &project{name: "sandfarm-test-" + farm.NewID("")[:10], plugins: t.TempDir(), ports: map[string]string{}}
 	plugins := []string{"docker-compose"}
 	if buildx {
 		plugins = append(plugins, "docker-buildx")
@@ -60,8 +59,8 @@ func newProject(t *testing.T, buildx bool) *project {
 	p.key = keyIn(t, initialise(t, p.file))
 	p.env = []string{"DOCKER_CONFIG=" + p.plugins, "SANDFARM_TAG=" + p.name}
 	for _, name := range []string{"SANDFARM_PORT", "SANDFARM_S3_PORT", "SANDFARM_CONSOLE_PORT", "SANDFARM_METRICS_PORT"} {
-		p.ports[name] = freePort(t)
-		p.env = append(p.env, name+"="+strconv.Itoa(p.ports[name]))
+		p.ports[name] = testbed.Port(t)
+		p.env = append(p.env, name+"="+p.ports[name])
 	}
 	t.Cleanup(func() { p.destroy(t) })
 	return p
@@ -130,7 +129,7 @@ func (p *project) sandboxes(t *testing.T) []string {
 // client returns a client of the published port.
 func (p *project) client(t *testing.T) *client.Client {
 	t.Helper()
-	c, err := client.New(fmt.Sprintf("http://127.0.0.1:%d", p.ports["SANDFARM_PORT"]), client.WithKey(p.key))
+	c, err := client.New(fmt.Sprintf("http://127.0.0.1:%s", p.ports["SANDFARM_PORT"]), client.WithKey(p.key))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,14 +206,4 @@ func (p *project) containers(t *testing.T) []container {
 		found = append(found, c)
 	}
 	return found
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }

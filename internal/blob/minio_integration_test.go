@@ -5,8 +5,6 @@ package blob_test
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -18,6 +16,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/blob/blobtest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // minioPatience bounds the start of a MinIO server on a busy machine.
@@ -60,7 +59,7 @@ func TestMinIOKeepsLifecycle(t *testing.T) {
 func startMinIO(t testing.TB) string {
 	t.Helper()
 	binary := minioBinary(t)
-	addr := freeAddr(t)
+	addr := "127.0.0.1:" + testbed.Port(t)
 	out, err := os.Create(filepath.Join(t.TempDir(), "minio.log"))
 	if err != nil {
 		t.Fatalf("create log: %v", err)
@@ -124,17 +123,6 @@ func ready(ctx context.Context, url string) bool {
 	}
 	_ = resp.Body.Close()
 	return resp.StatusCode == http.StatusForbidden
-}
-
-// freeAddr finds a loopback address that is not in use.
-func freeAddr(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatalf("find free port: %v", err)
-	}
-	defer func() { _ = l.Close() }()
-	return fmt.Sprint(l.Addr())
 }
 
 // BenchmarkPutMinIO is BenchmarkPut against a real MinIO server.

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sandfarm/sandfarm/internal/embedded"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // hostDir, in the environment, makes this test binary a host of a Redis that waits to be killed.
@@ -43,7 +44,7 @@ func host(dir string) {
 func serverPID(t *testing.T, c *redis.Client) int {
 	t.Helper()
 	var pid int
-	eventually(t, "INFO", func() bool {
+	testbed.Until(t, "INFO", func() bool {
 		info, err := c.Info(t.Context(), "server").Result()
 		if err != nil {
 			return false
@@ -162,7 +163,7 @@ func TestRedisRestartsWhenKilled(t *testing.T) {
 			t.Fatalf("kill: %v", err)
 		}
 		began := time.Now()
-		eventually(t, "server comes back", func() bool { return c.Ping(t.Context()).Err() == nil && serverPID(t, c) != pid })
+		testbed.Until(t, "server comes back", func() bool { return c.Ping(t.Context()).Err() == nil && serverPID(t, c) != pid })
 		t.Logf("back after %s", time.Since(began))
 		mustGet(t, c, key, "v")
 	}
@@ -180,7 +181,7 @@ func TestRedisDiesWithItsParent(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	pid := killedHost(t, dir)
-	eventually(t, "server ends with its parent", func() bool { return !running(pid) })
+	testbed.Until(t, "server ends with its parent", func() bool { return !running(pid) })
 	mustGet(t, client(t, startRedis(t, dir)), "k", "v")
 }
 
@@ -200,7 +201,7 @@ func TestRedisLeftOverIsStopped(t *testing.T) {
 	}()
 	c := redis.NewClient(&redis.Options{Network: "unix", Addr: filepath.Join(dir, "old.sock")})
 	defer func() { _ = c.Close() }()
-	eventually(t, "old server answers", func() bool { return c.Ping(t.Context()).Err() == nil })
+	testbed.Until(t, "old server answers", func() bool { return c.Ping(t.Context()).Err() == nil })
 	mustSet(t, c, "k", "v")
 	writePID(t, dir, pid)
 	mustGet(t, client(t, startRedis(t, dir)), "k", "v")

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sandfarm/sandfarm/internal/embedded"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // patience is the timeout of things that should take a second or two.
@@ -30,17 +31,6 @@ func client(t *testing.T, r *embedded.Redis) *redis.Client {
 	return c
 }
 
-// eventually polls until ok returns true.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %s", what, patience)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
 func TestWithoutRedisServerAnInProcessServerIsUsed(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	dir := t.TempDir()
@@ -58,7 +48,7 @@ func TestWithoutRedisServerAnInProcessServerIsUsed(t *testing.T) {
 	if err := c.Set(t.Context(), "short", "v", 200*time.Millisecond).Err(); err != nil {
 		t.Fatalf("Set: %v", err)
 	}
-	eventually(t, "key expires", func() bool { return c.Exists(t.Context(), "short").Val() == 0 })
+	testbed.Until(t, "key expires", func() bool { return c.Exists(t.Context(), "short").Val() == 0 })
 	_, err := embedded.StartRedis(t.Context(), embedded.RedisConfig{Dir: dir, Logger: quiet()})
 	if err == nil || !strings.Contains(err.Error(), "another process") {
 		t.Errorf("StartRedis on a folder in use = %v, want a refusal", err)

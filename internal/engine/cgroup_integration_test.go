@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/sandfarm/sandfarm/internal/engine/enginetest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // cgroupsOf returns the directories of a container's cgroup below that of all sandboxes.
@@ -42,7 +43,7 @@ func TestSandboxesAreLimitedTogether(t *testing.T) {
 	hungry := b.spec(t, "eat")
 	hungry.Resources.MemoryMB = 512
 	id := b.start(t, hungry)
-	await(t, "the sandbox that takes more than all may have is ended", func() bool {
+	testbed.Until(t, "the sandbox that takes more than all may have is ended", func() bool {
 		c, err := b.Inspect(t.Context(), id)
 		return err == nil && !c.Running && c.ExitCode == 137
 	})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/engine/enginetest"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // runsc registers gVisor in an engine of a test.
@@ -41,7 +42,7 @@ func TestCheckpointKeepsMemory(t *testing.T) {
 	}
 	recall := func(want string) {
 		t.Helper()
-		await(t, "the probe answers", func() bool { return len(b.output(t, id, "facts")) > 0 })
+		testbed.Until(t, "the probe answers", func() bool { return len(b.output(t, id, "facts")) > 0 })
 		if got := string(b.output(t, id, "recall")); got != want {
 			t.Fatalf("the program answers %q, want %q", got, want)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/engine/enginetest"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // What hostile code can do in a real sandbox.
@@ -140,7 +141,7 @@ func TestSandboxAtItsMemoryLimit(t *testing.T) {
 	s.Resources.MemoryMB = 64
 	id := b.start(t, s)
 	// The engine learns of the end and its reason from two events, in either order.
-	await(t, "container has ended at its limit", func() bool {
+	testbed.Until(t, "container has ended at its limit", func() bool {
 		c, err := b.Inspect(t.Context(), id)
 		return err == nil && !c.Running && c.OOMKilled
 	})

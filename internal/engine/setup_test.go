@@ -184,18 +184,6 @@ func (b *bundle) facts(t testing.TB, id string) facts {
 	return f
 }
 
-// await polls until a condition holds.
-func await(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for !holds() {
-		if time.Now().After(deadline) {
-			t.Fatalf("timed out waiting: %s", what)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-}
-
 func wantCode(t testing.TB, what string, err error, want farm.Code) {
 	t.Helper()
 	if got := farm.CodeOf(err); got != want {

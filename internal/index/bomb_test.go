@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/index"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // A page of a few MiB whose base has a MiB, before links of a few bytes, once expanded to a TiB of addresses.
@@ -129,7 +130,7 @@ func TestMetadataWithoutAHashIsNotSharedBetweenPages(t *testing.T) {
 	if got := get(t, address+"/pypi/files/bad"+file); got != "Requires-Dist: bad-dependency\n" {
 		t.Fatalf("metadata %q", got)
 	}
-	eventually(t, "it is kept", func() bool { return x.Spooled() == 0 })
+	testbed.Until(t, "it is kept", func() bool { return x.Spooled() == 0 })
 	for range 2 {
 		if got := get(t, address+"/pypi/files/good"+file); got != "Requires-Dist: good-dependency\n" {
 			t.Errorf("metadata %q", got)

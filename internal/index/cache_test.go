@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandfarm/sandfarm/internal/index"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // If the cache is down, everything comes from upstream, and one warning is logged.
@@ -95,8 +96,8 @@ func TestCacheBreaksOff(t *testing.T) {
 			cfg.Cache = cache
 			_, root := serve(t, cfg)
 			get(t, root+"/pypi/files/six/six-1.0.whl")
-			eventually(t, "the file in the cache", func() bool { return len(cache.files()) == 1 })
-			eventually(t, "the file from the cache", func() bool {
+			testbed.Until(t, "the file in the cache", func() bool { return len(cache.files()) == 1 })
+			testbed.Until(t, "the file from the cache", func() bool {
 				get(t, root+"/pypi/files/six/six-1.0.whl")
 				return u.times("/packages/six-1.0.whl") == 1
 			})
@@ -202,7 +203,7 @@ func TestTrimsAutomatically(t *testing.T) {
 		u.wheel(fmt.Sprint("p", i), fmt.Sprintf("p%d.whl", i), content)
 		get(t, fmt.Sprintf("%s/pypi/files/p%d/p%d.whl", root, i, i))
 	}
-	eventually(t, "a trim", func() bool { return x.Stats().Trimmed > 0 })
+	testbed.Until(t, "a trim", func() bool { return x.Stats().Trimmed > 0 })
 	if err := x.Trim(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -296,10 +297,10 @@ func TestReadersThatLeave(t *testing.T) {
 			resp.Body.Close()
 			close(left)
 			if c.finished {
-				eventually(t, "the file in the cache", func() bool { return len(cache.files()) == 1 })
+				testbed.Until(t, "the file in the cache", func() bool { return len(cache.files()) == 1 })
 				return
 			}
-			eventually(t, "the end of the download", cut.Load)
+			testbed.Until(t, "the end of the download", cut.Load)
 			if err := x.Close(); err != nil || len(cache.files()) != 0 {
 				t.Errorf("kept %v, error %v", cache.files(), err)
 			}

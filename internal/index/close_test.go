@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/index"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // Close aborts running downloads, waits for them, and rejects later requests. A second Close does nothing.
@@ -116,7 +117,7 @@ func TestSpoolsAreBounded(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "room for the second file", func() bool {
+	testbed.Until(t, "room for the second file", func() bool {
 		a := ask(t, http.MethodGet, root+"/pypi/files/b/b-1.0.whl")
 		return a.err == nil && a.status == http.StatusOK
 	})

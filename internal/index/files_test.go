@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // random returns bytes that cannot be compressed and do not repeat.
@@ -84,7 +85,7 @@ func TestFilesWholeAndInParts(t *testing.T) {
 			a.header.Get("ETag") != tag || a.header.Get("Cache-Control") != "public, max-age=31536000, immutable" {
 			t.Errorf("HEAD, %s: status %d, %v", when, a.status, a.header)
 		}
-		eventually(t, "the file in the cache", func() bool { return len(cache.files()) == 1 })
+		testbed.Until(t, "the file in the cache", func() bool { return len(cache.files()) == 1 })
 	}
 	if n := u.times("/packages/six-1.0.whl"); n != 1 {
 		t.Errorf("upstream was asked %d times for the file", n)
@@ -135,7 +136,7 @@ func TestTwentyCallersAreOneDownload(t *testing.T) {
 				})
 			}
 			// Every caller has the first half before upstream sends the second.
-			eventually(t, "all callers to have half", func() bool { return begun.Load() == 20 })
+			testbed.Until(t, "all callers to have half", func() bool { return begun.Load() == 20 })
 			close(release)
 			wg.Wait()
 			get(t, root+"/pypi/files/six/six-1.0.whl")

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // slow is a caller that reads nothing of an answer until it is released.
@@ -94,7 +95,7 @@ func TestLargePagesThatAreNotReadAreBounded(t *testing.T) {
 	if got := get(t, address+"/pypi/simple/other/", "Accept", json); len(got) < 14<<20 {
 		t.Errorf("afterwards there are %d bytes", len(got))
 	}
-	eventually(t, "all room is back", func() bool { return free() == room })
+	testbed.Until(t, "all room is back", func() bool { return free() == room })
 }
 
 // An HTML page is written in pieces as the caller reads it; the result is the whole page.

@@ -261,16 +261,3 @@ func get(t *testing.T, address string, pairs ...string) string {
 	}
 	return a.body
 }
-
-// eventually waits until a condition holds.
-func eventually(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	deadline := time.After(time.Minute)
-	for !so() {
-		select {
-		case <-deadline:
-			t.Fatalf("timed out waiting for: %s", what)
-		case <-time.After(2 * time.Millisecond):
-		}
-	}
-}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/index"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // Many callers read files, or parts of them and leave, while the cache sometimes fails and is trimmed. Every caller that reads to
@@ -74,7 +75,7 @@ func TestManyCallersAndAnUnreliableCache(t *testing.T) {
 	if err := x.Close(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "empty spool files", func() bool { return x.Spooled() == 0 }) // handlers whose callers left are ending
+	testbed.Until(t, "empty spool files", func() bool { return x.Spooled() == 0 }) // handlers whose callers left are ending
 	t.Logf("%+v", x.Stats())
 }
 

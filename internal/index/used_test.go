@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandfarm/sandfarm/internal/index"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // have lists the keys of a cache that begin with a prefix.
@@ -52,7 +53,7 @@ func TestTrimKeepsWhatIsUsed(t *testing.T) {
 	_, first := serve(t, cfg)
 	get(t, first+"/pypi/files/old/old-1.0.whl")
 	get(t, first+"/pypi/files/newer/newer-1.0.whl")
-	eventually(t, "two files in the cache", func() bool { return len(cache.files()) == 2 })
+	testbed.Until(t, "two files in the cache", func() bool { return len(cache.files()) == 2 })
 	oldKey, newerKey := "index/file/sha256/"+sha(old), "index/file/sha256/"+sha(newer)
 	cache.age(oldKey, 48*time.Hour)
 	cache.age(newerKey, 24*time.Hour)
@@ -65,7 +66,7 @@ func TestTrimKeepsWhatIsUsed(t *testing.T) {
 		get(t, second+"/pypi/files/old/old-1.0.whl")
 	}
 	mark := "index/used/file/sha256/" + sha(old)
-	eventually(t, "a mark", func() bool { return slices.Equal(cache.have("index/used/"), []string{mark}) })
+	testbed.Until(t, "a mark", func() bool { return slices.Equal(cache.have("index/used/"), []string{mark}) })
 	if cache.puts[mark] != 1 {
 		t.Errorf("the use was recorded %d times", cache.puts[mark])
 	}

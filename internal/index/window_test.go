@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/index"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 const mib = 1 << 20
@@ -60,8 +61,8 @@ func TestFileLargerThanTheSpool(t *testing.T) {
 		})
 	}
 	all.Wait()
-	eventually(t, "the file in the cache", func() bool { return len(cache.files()) == 1 })
-	eventually(t, "all room is back", func() bool { return x.Spooled() == 0 })
+	testbed.Until(t, "the file in the cache", func() bool { return len(cache.files()) == 1 })
+	testbed.Until(t, "all room is back", func() bool { return x.Spooled() == 0 })
 	if got := get(t, address); got != string(content) || u.times("/packages/torch-1.0.whl") > 3 {
 		t.Errorf("%d bytes from the cache; upstream was asked %d times", len(got), u.times("/packages/torch-1.0.whl"))
 	}
@@ -96,8 +97,8 @@ func TestWindowsAreCharged(t *testing.T) {
 				})
 			}
 			all.Wait()
-			eventually(t, "all files in the cache", func() bool { return len(cache.files()) == 3 })
-			eventually(t, "all room is back", func() bool { return x.Spooled() == 0 && cfg.Memory.Stats().Used == 0 })
+			testbed.Until(t, "all files in the cache", func() bool { return len(cache.files()) == 3 })
+			testbed.Until(t, "all room is back", func() bool { return x.Spooled() == 0 && cfg.Memory.Stats().Used == 0 })
 			waited := cfg.Memory.Stats().Waited
 			if spooled := waited == 0; spooled != (name == "FitsOnTheDisk") {
 				t.Errorf("downloads waited %d times for memory", waited)
@@ -113,7 +114,7 @@ func TestLargeFileWithAWrongHash(t *testing.T) {
 	if a := ask(t, http.MethodGet, address); a.err == nil && a.status == http.StatusOK || len(a.body) >= len(content) {
 		t.Errorf("status %d, %d bytes, error %v", a.status, len(a.body), a.err)
 	}
-	eventually(t, "all room is back", func() bool { return x.Spooled() == 0 })
+	testbed.Until(t, "all room is back", func() bool { return x.Spooled() == 0 })
 	if kept := cache.files(); len(kept) != 0 {
 		t.Errorf("the cache has %v", kept)
 	}
@@ -152,13 +153,13 @@ func TestStalledReadersDoNotBlockDownloads(t *testing.T) {
 	if got := get(t, address); got != string(content) {
 		t.Errorf("the same file: %d bytes", len(got))
 	}
-	eventually(t, "the files in the cache", func() bool { return len(cache.files()) == 5 })
+	testbed.Until(t, "the files in the cache", func() bool { return len(cache.files()) == 5 })
 	rest, err := io.ReadAll(slow)
 	if err != nil || string(rest) != string(content[1000:]) {
 		t.Errorf("the slow reader got %d of %d bytes, error %v", len(rest), len(content)-1000, err)
 	}
 	_ = slow.Close()
-	eventually(t, "all room is back", func() bool { return x.Spooled() == 0 })
+	testbed.Until(t, "all room is back", func() bool { return x.Spooled() == 0 })
 }
 
 // When the space of spool files is needed, their slow readers continue in the cache.
@@ -184,7 +185,7 @@ func TestSpoolFilesOfSlowReadersAreReleased(t *testing.T) {
 			t.Fatal(err)
 		}
 		readers[name] = r
-		eventually(t, name+" in the cache", func() bool { return len(cache.files()) == i+1 })
+		testbed.Until(t, name+" in the cache", func() bool { return len(cache.files()) == i+1 })
 	}
 	for name, r := range readers {
 		rest, err := io.ReadAll(r)
@@ -193,7 +194,7 @@ func TestSpoolFilesOfSlowReadersAreReleased(t *testing.T) {
 		}
 		_ = r.Close()
 	}
-	eventually(t, "all room is back", func() bool { return x.Spooled() == 0 })
+	testbed.Until(t, "all room is back", func() bool { return x.Spooled() == 0 })
 }
 
 // If the cache fails in the middle of a large file, the download continues.
@@ -213,7 +214,7 @@ func TestLargeFileWithoutItsCache(t *testing.T) {
 			t.Errorf("%d bytes", len(got))
 		}
 	}
-	eventually(t, "all room is back", func() bool { return x.Spooled() == 0 })
+	testbed.Until(t, "all room is back", func() bool { return x.Spooled() == 0 })
 	if kept := cache.files(); len(kept) != 0 {
 		t.Errorf("the cache has %v", kept)
 	}

@@ -7,13 +7,11 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
-)
 
-// startTimeout bounds the start of a redis-server, which takes milliseconds.
-const startTimeout = 30 * time.Second
+	"github.com/sandfarm/sandfarm/internal/testbed"
+)
 
 // Server is the redis-server of one test, on a Unix socket. It stores nothing on disk unless its arguments say so.
 type Server struct {
@@ -84,9 +82,5 @@ func (s *Server) Client(t testing.TB) redis.UniversalClient {
 func waitUntilUp(t testing.TB, rdb redis.UniversalClient) {
 	t.Helper()
 	defer func() { _ = rdb.Close() }()
-	for deadline := time.Now().Add(startTimeout); rdb.Ping(t.Context()).Err() != nil; time.Sleep(5 * time.Millisecond) { //nolint:forbidigo // a process has no signal for it
-		if time.Now().After(deadline) {
-			t.Fatal("redis-server does not answer")
-		}
-	}
+	testbed.Until(t, "redis-server answers", func() bool { return rdb.Ping(t.Context()).Err() == nil })
 }

@@ -11,12 +11,13 @@ import (
 	"github.com/sandfarm/sandfarm/internal/redistest"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // With a real replica: what was accepted is there once the call returns, and without the replica the call fails.
 func TestAcceptedJobIsOnTheReplica(t *testing.T) {
 	t.Parallel()
-	port := freePort(t)
+	port := testbed.Port(t)
 	primary := redistest.New(t, "--port", port)
 	s := store.New(primary.Client(t), storetest.NoTasks, store.Options{Durability: store.DurabilityReplica})
 	if err := s.CheckDurability(t.Context()); err != nil { // it only warns: a replica may come later

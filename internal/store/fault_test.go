@@ -3,8 +3,6 @@
 package store_test
 
 import (
-	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"testing"
@@ -16,6 +14,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/redistest"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 const patience = 20 * time.Second
@@ -98,7 +97,7 @@ func TestOnCluster(t *testing.T) {
 
 func startCluster(t *testing.T) string {
 	t.Helper()
-	port, bus := freePort(t), freePort(t)
+	port, bus := testbed.Port(t), testbed.Port(t)
 	cmd := exec.CommandContext(t.Context(), "redis-server", "--port", port, "--cluster-enabled", "yes", "--cluster-port", bus,
 		"--dir", t.TempDir(), "--save", "", "--loglevel", "warning", "--bind", "127.0.0.1")
 	cmd.Stderr = os.Stderr
@@ -112,32 +111,10 @@ func startCluster(t *testing.T) string {
 	addr := "127.0.0.1:" + port
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer rdb.Close()
-	ready := func(what string, ok func() bool) {
-		t.Helper()
-		for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("the cluster does not %s", what)
-			}
-		}
-	}
-	ready("answer", func() bool { return rdb.Ping(t.Context()).Err() == nil })
+	testbed.Until(t, "the cluster answers", func() bool { return rdb.Ping(t.Context()).Err() == nil })
 	if err := rdb.ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
 		t.Fatal(err)
 	}
-	ready("come up", func() bool { return rdb.Set(t.Context(), "x", 1, 0).Err() == nil })
+	testbed.Until(t, "the cluster comes up", func() bool { return rdb.Set(t.Context(), "x", 1, 0).Err() == nil })
 	return addr
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	_, port, err := net.SplitHostPort(listener.Addr().String())
-	if err != nil {
-		t.Fatal(fmt.Errorf("split %v: %w", listener.Addr(), err))
-	}
-	return port
 }

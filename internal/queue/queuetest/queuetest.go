@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/queue"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // Factory starts an empty Redis for one test and returns a function that makes its clients.
@@ -114,16 +115,6 @@ func (b *bundle) expect(t *testing.T, want queue.Task) {
 	}
 }
 
-// eventually polls until ok, or fails.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not in time: %s", what)
-		}
-	}
-}
-
 func job(id string) queue.Task {
 	return queue.Task{Type: queue.TypeJob, Ref: farm.Ref{Tenant: "acme", ID: id}}
 }
@@ -167,7 +158,7 @@ func archivedTaskIsReplaced(t *testing.T, factory Factory) {
 		t.Fatal(err)
 	}
 	b.expect(t, job("job_1"))
-	eventually(t, "task is archived", func() bool {
+	testbed.Until(t, "task is archived", func() bool {
 		state, err := b.State(t.Context(), "cpu", "job_1")
 		return err == nil && state == "archived"
 	})
@@ -199,7 +190,7 @@ func hasAndDepths(t *testing.T, factory Factory) {
 		}
 	}
 	want := []farm.QueueDepth{{Name: "cpu", Depth: 2, Running: 1}, {Name: "node-a", Depth: 1}}
-	eventually(t, "depths are correct", func() bool { // the first answer may be cached
+	testbed.Until(t, "depths are correct", func() bool { // the first answer may be cached
 		depths, err := b.Depths(ctx)
 		for i := range depths { // both queues have waiting tasks
 			if age := depths[i].OldestSeconds; age <= 0 || age > 60 {

@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/sandfarm/sandfarm/internal/queue"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func stopWaitsForHandlers(t *testing.T, factory Factory) {
@@ -31,7 +32,7 @@ func stopWaitsForHandlers(t *testing.T, factory Factory) {
 		s.Stop()
 		close(stopped)
 	}()
-	eventually(t, "asynq says that its server is stopping", func() bool { // its heartbeat does, every 5 s
+	testbed.Until(t, "asynq says that its server is stopping", func() bool { // its heartbeat does, every 5 s
 		servers, err := asynq.NewInspectorFromRedisClient(b.rdb).Servers()
 		if err != nil {
 			t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sandfarm/sandfarm/internal/queue"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // trimRemovesArchivedTasks archives a task, and trims up to a time in the future, so that the task counts as old.
@@ -24,7 +25,7 @@ func trimRemovesArchivedTasks(t *testing.T, factory Factory) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "tasks are given up", func() bool {
+	testbed.Until(t, "tasks are given up", func() bool {
 		return b.rdb.ZCard(t.Context(), "asynq:{cpu}:archived").Val() == many
 	})
 	server.Stop()
@@ -48,7 +49,7 @@ func trimRemovesArchivedTasks(t *testing.T, factory Factory) {
 		t.Fatal(err)
 	}
 	server = b.serve(t, func(context.Context, queue.Task) error { return errors.New("no") }, func(c *queue.ServerConfig) { c.Queues = map[string]int{"node-gone": 1} })
-	eventually(t, "the task is given up", func() bool { return b.rdb.ZCard(t.Context(), "asynq:{node-gone}:archived").Val() == 1 })
+	testbed.Until(t, "the task is given up", func() bool { return b.rdb.ZCard(t.Context(), "asynq:{node-gone}:archived").Val() == 1 })
 	server.Stop()
 	got, err := b.Trim(t.Context(), time.Now().Add(-time.Hour), func(name string) bool { return name == "node-gone" })
 	if want := (queue.Trimmed{Tasks: 1, Queues: 1}); err != nil || got != want {

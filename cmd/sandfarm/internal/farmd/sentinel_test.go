@@ -4,7 +4,6 @@ package farmd_test
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +17,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // replicated is a primary with two replicas, watched by three sentinels: real processes on ports of loopback.
@@ -29,24 +29,24 @@ type replicated struct {
 func newReplicated(t *testing.T) *replicated {
 	t.Helper()
 	r := &replicated{}
-	primary := freePort(t)
+	primary := testbed.Port(t)
 	for i := range 3 {
 		port := primary
 		args := []string{"--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction"}
 		if i > 0 {
-			port = freePort(t)
+			port = testbed.Port(t)
 			args = append(args, "--replicaof", "127.0.0.1 "+primary)
 		}
 		r.servers = append(r.servers, redisProcess(t, port, args...))
 	}
 	direct := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + primary})
 	defer func() { _ = direct.Close() }()
-	await(t, "both replicas follow the primary", func() bool {
+	testbed.Until(t, "both replicas follow the primary", func() bool {
 		return strings.Contains(direct.Info(t.Context(), "replication").Val(), "connected_slaves:2")
 	})
 	var hosts []string
 	for range 3 {
-		port := freePort(t)
+		port := testbed.Port(t)
 		file := filepath.Join(t.TempDir(), "sentinel.conf")
 		conf := fmt.Sprintf("sentinel monitor main 127.0.0.1 %s 2\nsentinel down-after-milliseconds main 2000\nsentinel failover-timeout main 10000\n", primary)
 		if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
@@ -58,7 +58,7 @@ func newReplicated(t *testing.T) *replicated {
 	r.url = "sentinel://" + strings.Join(hosts, ",") + "/main?db=1"
 	for _, host := range hosts { // a failover needs sentinels that know each other and the replicas
 		sentinel := redis.NewSentinelClient(&redis.Options{Addr: host})
-		await(t, "the sentinels know each other", func() bool {
+		testbed.Until(t, "the sentinels know each other", func() bool {
 			others, err := sentinel.Sentinels(t.Context(), "main").Result()
 			replicas, _ := sentinel.Replicas(t.Context(), "main").Result()
 			return err == nil && len(others) == 2 && len(replicas) == 2
@@ -83,28 +83,8 @@ func redisProcess(t *testing.T, port string, args ...string) *exec.Cmd {
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + port})
 	defer func() { _ = rdb.Close() }()
-	await(t, "redis-server answers", func() bool { return rdb.Ping(t.Context()).Err() == nil })
+	testbed.Until(t, "redis-server answers", func() bool { return rdb.Ping(t.Context()).Err() == nil })
 	return cmd
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port
-}
-
-func await(t *testing.T, what string, met func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !met(); time.Sleep(50 * time.Millisecond) { //nolint:forbidigo // a process has no signal for it
-		if time.Now().After(deadline) {
-			t.Fatalf("not after two minutes: %s", what)
-		}
-	}
 }
 
 // A record that was accepted with durability replica is there after the primary was killed, and the next one is accepted, by the same client.
@@ -136,7 +116,7 @@ func TestSentinelsNameTheNextPrimary(t *testing.T) {
 	if err := r.servers[0].Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "a job is accepted by the next primary", func() bool {
+	testbed.Until(t, "a job is accepted by the next primary", func() bool {
 		ref, err := accept()
 		if err == nil {
 			accepted = append(accepted, ref)

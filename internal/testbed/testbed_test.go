@@ -1,0 +1,63 @@
+package testbed_test
+
+import (
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/testbed"
+)
+
+// failing is a test that ends at Fatalf.
+type failing struct {
+	testing.TB
+	said string
+}
+
+func (f *failing) Helper() {}
+
+func (f *failing) Fatalf(format string, args ...any) {
+	f.said = format
+	panic(f)
+}
+
+func TestUntil(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		begun, looks := time.Now(), 0
+		testbed.Until(t, "a minute is over", func() bool { looks++; return time.Since(begun) >= time.Minute })
+		if took := time.Since(begun); took > time.Minute+50*time.Millisecond || looks > 1300 {
+			t.Errorf("%d looks within %s", looks, took)
+		}
+		f := &failing{TB: t}
+		func() {
+			defer func() { _ = recover() }()
+			testbed.Until(f, "never", func() bool { return false })
+		}()
+		if !strings.Contains(f.said, "not within") {
+			t.Errorf("it said %q", f.said)
+		}
+	})
+}
+
+// A port is free for a program, and no other test has it.
+func TestPort(t *testing.T) {
+	t.Parallel()
+	got := map[string]bool{}
+	for range 50 {
+		port := testbed.Port(t)
+		if got[port] {
+			t.Errorf("port %s came twice", port)
+		}
+		got[port] = true
+		for range 2 { // the program may be started again
+			l, err := net.Listen("tcp", "127.0.0.1:"+port)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = l.Close()
+		}
+	}
+}
