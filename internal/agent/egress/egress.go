@@ -75,6 +75,10 @@ func listen(life context.Context, c Config, wait time.Duration) (*Egress, error)
 	if err != nil {
 		return nil, fmt.Errorf("listen for connections to the outside: %w", err)
 	}
+	return serve(life, listener, c, wait), nil
+}
+
+func serve(life context.Context, listener net.Listener, c Config, wait time.Duration) *Egress {
 	most := agent.MaxIndexStreams
 	if c.Proxy {
 		most = agent.MaxProxyStreams
@@ -82,7 +86,7 @@ func listen(life context.Context, c Config, wait time.Duration) (*Egress, error)
 	g := &Egress{life: life, workers: c.Workers, listener: listener, proxy: c.Proxy, slots: make(chan struct{}, most), wait: wait}
 	g.buffers.New = func() any { b := make([]byte, bufferBytes); return &b }
 	g.wg.Go(g.accept)
-	return g, nil
+	return g
 }
 
 // alone keeps the port of a listener from servers of user code. Under gVisor a listener with SO_REUSEADDR, which Go sets, shares its port with

@@ -5,11 +5,15 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/yamux"
 	"golang.org/x/sys/unix"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
 )
 
 // noWorkers is a Workers without workers.
@@ -59,5 +63,68 @@ func TestListenerSharesItsPortWithNoOther(t *testing.T) {
 		}
 	}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// backlog is a listener with connections that wait.
+type backlog struct {
+	conns  chan net.Conn
+	closed chan struct{}
+}
+
+func (b backlog) Accept() (net.Conn, error) {
+	select {
+	case conn := <-b.conns:
+		return conn, nil
+	case <-b.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (b backlog) Close() error {
+	close(b.closed)
+	return nil
+}
+
+func (backlog) Addr() net.Addr { return nil }
+
+// countingWorkers is a Workers that refuses a stream when it is told to.
+type countingWorkers struct {
+	asked  atomic.Int64
+	refuse chan struct{}
+}
+
+func (w *countingWorkers) Stream(ctx context.Context) (*yamux.Stream, error) {
+	w.asked.Add(1)
+	select {
+	case <-w.refuse:
+	case <-ctx.Done():
+	}
+	return nil, net.ErrClosed
+}
+
+func TestConnectionsOverTheLimitWait(t *testing.T) {
+	t.Parallel()
+	for proxy, limit := range map[bool]int{false: agent.MaxIndexStreams, true: agent.MaxProxyStreams} {
+		synctest.Test(t, func(t *testing.T) {
+			waiting := backlog{conns: make(chan net.Conn, 2*limit), closed: make(chan struct{})}
+			for range 2 * limit {
+				client, conn := net.Pipe()
+				_ = client.Close() // so that a refusal is not waited for
+				waiting.conns <- conn
+			}
+			life, end := context.WithCancel(t.Context())
+			workers := &countingWorkers{refuse: make(chan struct{})}
+			g := serve(life, waiting, Config{Workers: workers, Proxy: proxy}, time.Hour)
+			defer g.Close()
+			defer end()
+			for ended := range 3 {
+				synctest.Wait()
+				if got := int(workers.asked.Load()); got != limit+ended {
+					t.Errorf("proxy %v: %d connections were let in after %d had ended, want %d", proxy, got, ended, limit+ended)
+				}
+				workers.refuse <- struct{}{}
+			}
+		})
 	}
 }

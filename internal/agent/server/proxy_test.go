@@ -163,41 +163,11 @@ func TestAProxyTakesBodiesAndTheIndexDoesNot(t *testing.T) {
 	}
 }
 
-func TestProxiedConnectionsOverTheLimitWait(t *testing.T) {
+func TestProxiedConnectionsOverTheLimitAreServedLater(t *testing.T) {
 	t.Parallel()
-	began, release := make(chan struct{}, 2*agent.MaxProxyStreams), make(chan struct{})
-	a := agenttest.StartProxied(t, "/usr/bin:/bin", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		began <- struct{}{}
-		<-release
-	}), nil)
-	answers := make(chan error, agent.MaxProxyStreams+1)
-	ask := func() {
-		go func() {
-			res, err := get(t.Context(), a, "/x")
-			if err == nil {
-				_ = res.Body.Close()
-			}
-			answers <- err
-		}()
-	}
-	for range agent.MaxProxyStreams {
-		ask()
-	}
-	for range agent.MaxProxyStreams {
-		<-began
-	}
-	ask()
-	select {
-	case <-began:
-		t.Error("one more was let in")
-	case <-time.After(300 * time.Millisecond):
-	}
-	close(release)
-	for range agent.MaxProxyStreams + 1 {
-		if err := <-answers; err != nil {
-			t.Error(err)
-		}
-	}
+	limitOfConnections(t, agent.MaxProxyStreams, func(t *testing.T, proxy http.HandlerFunc) *agenttest.Agent {
+		return agenttest.StartProxied(t, "/usr/bin:/bin", proxy, nil)
+	})
 }
 
 // Programs learn of the proxy by their environment, unless the sandbox's own says otherwise.
