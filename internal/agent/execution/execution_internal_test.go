@@ -2,11 +2,9 @@ package execution
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"strings"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -104,31 +102,27 @@ func TestLogIsFullAtItsLimit(t *testing.T) {
 		{limit - 1, 1, false},
 		{limit, 1, true},
 	} {
-		l := NewLog(limit)
-		l.Append(agent.FrameStdout, make([]byte, c.held))
-		added := make(chan struct{})
-		go func() {
-			l.Append(agent.FrameStderr, make([]byte, c.size))
-			close(added)
-		}()
-		patience := time.Minute
-		if c.full {
-			patience = 50 * time.Millisecond
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		_, err := l.Next(ctx, 2)
-		cancel()
-		if full := errors.Is(err, context.DeadlineExceeded); full != c.full {
-			t.Errorf("%d bytes after %d: full %v, %v", c.size, c.held, full, err)
-		}
-		l.Ack(1)
-		<-added
-		if first, last, bytes, _ := l.State(); first != 2 || last != 2 || bytes != c.size {
-			t.Errorf("%d bytes after %d: state %d, %d, %d", c.size, c.held, first, last, bytes)
-		}
-		if _, err := l.Next(t.Context(), 1); farm.CodeOf(err) != farm.CodeConflict {
-			t.Errorf("acknowledged frame: %v", err)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			l := NewLog(limit)
+			l.Append(agent.FrameStdout, make([]byte, c.held))
+			added := make(chan struct{})
+			go func() {
+				l.Append(agent.FrameStderr, make([]byte, c.size))
+				close(added)
+			}()
+			synctest.Wait()
+			if _, last, _, _ := l.State(); (last == 1) != c.full {
+				t.Errorf("%d bytes after %d: the last frame is %d, full %v", c.size, c.held, last, c.full)
+			}
+			l.Ack(1)
+			<-added
+			if first, last, bytes, _ := l.State(); first != 2 || last != 2 || bytes != c.size {
+				t.Errorf("%d bytes after %d: state %d, %d, %d", c.size, c.held, first, last, bytes)
+			}
+			if _, err := l.Next(t.Context(), 1); farm.CodeOf(err) != farm.CodeConflict {
+				t.Errorf("acknowledged frame: %v", err)
+			}
+		})
 	}
 }
 
@@ -195,22 +189,23 @@ func TestFairLockIsGivenInOrder(t *testing.T) {
 // Empty frames have no payload, but use memory.
 func TestLogBoundsTheNumberOfFrames(t *testing.T) {
 	t.Parallel()
-	l := NewLog(1 << 30)
-	for range keptFrames {
-		l.Append(agent.FrameDisplay, []byte("x"))
-	}
-	added := make(chan struct{})
-	go func() {
-		l.Append(agent.FrameDisplay, []byte("x"))
-		close(added)
-	}()
-	select {
-	case <-added:
-		t.Fatal("one more was accepted")
-	case <-time.After(20 * time.Millisecond):
-	}
-	l.Ack(1)
-	<-added
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLog(1 << 30)
+		for range keptFrames {
+			l.Append(agent.FrameDisplay, []byte("x"))
+		}
+		added := make(chan struct{})
+		go func() {
+			l.Append(agent.FrameDisplay, []byte("x"))
+			close(added)
+		}()
+		synctest.Wait()
+		if _, last, _, _ := l.State(); last != keptFrames {
+			t.Fatalf("the last frame is %d, want %d: one more was accepted", last, keptFrames)
+		}
+		l.Ack(1)
+		<-added
+	})
 }
 
 // A kernel may send a traceback of millions of empty lines.

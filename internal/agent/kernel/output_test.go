@@ -81,7 +81,7 @@ func TestKernelPrintsAfterStdoutWasReplaced(t *testing.T) {
 			t.Fatalf("%s: %+v", code, ran.Outcome)
 		}
 		spec := agenttest.Code("import sys; print('out'); print('err', file=sys.stderr)")
-		spec.Timeout = 20 * time.Second
+		spec.Timeout = time.Minute
 		if ran := agenttest.Run(t, a.Client, spec); ran.Stdout != "out\n" || ran.Stderr != "err\n" {
 			t.Errorf("after %s: %+v %+v", code, ran, ran.Outcome)
 		}

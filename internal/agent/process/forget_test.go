@@ -30,7 +30,7 @@ func TestForgetKillsRunningExecution(t *testing.T) {
 	}
 	agenttest.Must(t, a.Forget(t.Context(), id))
 	agenttest.Must(t, a.Forget(t.Context(), id))
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for len(agenttest.Processes(t, id)) > 0 {
 		select {

@@ -376,7 +376,7 @@ func TestFilesProcessIsStartedAgain(t *testing.T) {
 func nextChanges(t *testing.T, l client.Live, id string, after uint64, until func(agent.FileEvent) bool) (seen []agent.FileEvent, lost bool) {
 	t.Helper()
 	for {
-		got, err := l.Watched(t.Context(), id, after, 20*time.Second)
+		got, err := l.Watched(t.Context(), id, after, time.Minute)
 		agenttest.Must(t, err)
 		lost = lost || got.Lost
 		for _, e := range got.Events {
