@@ -50,6 +50,8 @@ type Config struct {
 	Addr    string // TCP address to listen on
 	Workers Workers
 	Proxy   bool // the worker is a proxy too: connections send any amount, and there may be agent.MaxProxyStreams of them
+	// Before is called before a program gets a piece of what was sent to it, of at most 64 KiB. nil: nothing is.
+	Before func()
 }
 
 // Egress is the way out of a sandbox: it listens in the sandbox and forwards each connection over a stream to a worker.
@@ -58,6 +60,7 @@ type Egress struct {
 	workers  Workers
 	listener net.Listener
 	proxy    bool
+	before   func()
 	slots    chan struct{} // more connections wait in the listener's backlog
 	wait     time.Duration // for a worker
 	buffers  sync.Pool
@@ -83,7 +86,7 @@ func serve(life context.Context, listener net.Listener, c Config, wait time.Dura
 	if c.Proxy {
 		most = agent.MaxProxyStreams
 	}
-	g := &Egress{life: life, workers: c.Workers, listener: listener, proxy: c.Proxy, slots: make(chan struct{}, most), wait: wait}
+	g := &Egress{life: life, workers: c.Workers, listener: listener, proxy: c.Proxy, before: c.Before, slots: make(chan struct{}, most), wait: wait}
 	g.buffers.New = func() any { b := make([]byte, bufferBytes); return &b }
 	g.wg.Go(g.accept)
 	return g
@@ -167,7 +170,7 @@ func (g *Egress) carry(conn net.Conn) {
 	})
 	buf := g.buffers.Get().(*[]byte) //nolint:errcheck,forcetypeassert // the pool holds nothing else
 	defer g.buffers.Put(buf)
-	if copyUntilEnd(conn, stream, *buf, idle) {
+	if copyUntilEnd(pieces{conn, g.before}, stream, *buf, idle) {
 		sent.over.Store(true)
 		closeWrite(conn)
 		_ = conn.SetReadDeadline(time.Now().Add(lingerTimeout))
@@ -177,6 +180,19 @@ func (g *Egress) carry(conn net.Conn) {
 		drain(stream, *buf)
 	}
 	up.Wait()
+}
+
+// pieces writes to a client, and calls before each piece.
+type pieces struct {
+	to     io.Writer
+	before func()
+}
+
+func (p pieces) Write(b []byte) (int, error) {
+	if p.before != nil {
+		p.before()
+	}
+	return p.to.Write(b)
 }
 
 // sentBytes writes to a stream until the worker has ended it; what the client still sends is then discarded.

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"net"
@@ -126,5 +127,23 @@ func TestConnectionsOverTheLimitWait(t *testing.T) {
 				workers.refuse <- struct{}{}
 			}
 		})
+	}
+}
+
+// Nothing reaches a program before the check: while memory is short, an installer gets no more.
+func TestEachPieceIsCheckedBeforeItIsPassedOn(t *testing.T) {
+	t.Parallel()
+	var got bytes.Buffer
+	checked := 0
+	to := pieces{to: &got, before: func() {
+		if want := checked * bufferBytes; got.Len() != want {
+			t.Errorf("check %d: %d bytes were passed on, want %d", checked, got.Len(), want)
+		}
+		checked++
+	}}
+	idle := time.NewTimer(time.Hour)
+	defer idle.Stop()
+	if !copyUntilEnd(to, bytes.NewReader(make([]byte, 10*bufferBytes)), make([]byte, bufferBytes), idle) || checked != 10 || got.Len() != 10*bufferBytes {
+		t.Errorf("%d checks of %d bytes, want 10 of %d", checked, got.Len(), 10*bufferBytes)
 	}
 }

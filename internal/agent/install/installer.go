@@ -28,6 +28,7 @@ type Config struct {
 	Files     *files.Workspace
 	Python    *probe.Python
 	Kernels   Kernels
+	Guard     *Guard // of memory
 	Installed func() // called after every install that changed something
 }
 
@@ -37,6 +38,7 @@ type Installer struct {
 	life   context.Context //nolint:containedctx // the life of the agent
 	turn   execution.FairLock
 	listed requirementsSeen // used by the execution whose turn it is
+	memory func() (held, limit int64)
 
 	uvOnce sync.Once
 	uvRuns bool // valid after uvOnce
@@ -44,7 +46,7 @@ type Installer struct {
 
 // New creates an installer, whose requests to the index end with life. Config.MakePackageDir must have been called.
 func New(life context.Context, cfg Config) *Installer {
-	return &Installer{cfg: cfg, life: life, listed: requirementsSeen{}}
+	return &Installer{cfg: cfg, life: life, listed: requirementsSeen{}, memory: memoryInUse}
 }
 
 // packageDir is where Python packages are installed.

@@ -1,6 +1,8 @@
 package install
 
 import (
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -8,7 +10,7 @@ import (
 )
 
 const (
-	// memoryCheck is the time between two checks; an installer unpacks less than memorySpareMost in it.
+	// memoryCheck is the time between two checks of an installer that downloads nothing; it unpacks less than memorySpareMost in it.
 	memoryCheck = 20 * time.Millisecond
 	// memorySpare is the fraction of the limit that an installation must leave free, within memorySpareLeast and
 	// memorySpareMost bytes.
@@ -17,37 +19,64 @@ const (
 	memorySpareMost  = 64 << 20
 )
 
-// guardMemory kills an installer before the files that it unpacks use up the sandbox's memory. Files are in memory here: they would
-// remain after the out-of-memory killer has killed the installer, and it would then kill user code. The caller calls the returned
-// function when the program has ended; reached reports whether it was killed.
+// Guard ends the installer that runs before the files that it unpacks use up the sandbox's memory. Files are in memory here: they would remain
+// after the out-of-memory killer has killed the installer, and it would then kill user code. The zero value guards nothing yet.
+type Guard struct{ check atomic.Pointer[func()] }
+
+// Check looks at the memory at once. It is called before an installer gets a piece of a download: on a busy machine it could otherwise unpack
+// more between two checks than there is memory for.
+func (g *Guard) Check() {
+	if check := g.check.Load(); check != nil {
+		(*check)()
+	}
+}
+
+// memoryInUse returns what cannot be reclaimed of the sandbox's memory, and its limit.
+func memoryInUse() (held, limit int64) {
+	_, limit = process.Memory()
+	return process.UnreclaimableMemory(), limit
+}
+
+// guardMemory lets the guard watch an installer. The caller calls the returned function when the program has ended; reached reports whether it
+// was killed.
 func (in *installation) guardMemory(p *process.Logged) (reached func() bool) {
-	_, limit := process.Memory()
-	if limit <= 0 {
+	if _, limit := in.s.memory(); limit <= 0 {
 		return func() bool { return false }
 	}
-	done, full := make(chan struct{}), make(chan bool, 1)
-	go func() {
+	var mu sync.Mutex
+	full := false
+	check := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if full || !memoryShort(in.s.memory()) {
+			return
+		}
+		full = true
+		in.s.cfg.Reaper.Signal(p.Process, syscall.SIGKILL)
+		process.KillTree(p.PID, in.Mark())
+	}
+	done := make(chan struct{})
+	var ticking sync.WaitGroup
+	ticking.Go(func() {
 		tick := time.NewTicker(memoryCheck)
 		defer tick.Stop()
 		for {
 			select {
 			case <-done:
-				full <- false
 				return
 			case <-tick.C:
+				check()
 			}
-			if !memoryShort(process.UnreclaimableMemory(), limit) {
-				continue
-			}
-			in.s.cfg.Reaper.Signal(p.Process, syscall.SIGKILL)
-			process.KillTree(p.PID, in.Mark())
-			full <- true
-			return
 		}
-	}()
+	})
+	in.s.cfg.Guard.check.Store(&check)
 	return func() bool {
+		in.s.cfg.Guard.check.Store(nil)
 		close(done)
-		return <-full
+		ticking.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		return full
 	}
 }
 

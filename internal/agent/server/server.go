@@ -99,14 +99,14 @@ func New(cfg Config) (*Server, error) {
 func (s *Server) assemble(image []string) error {
 	cfg := s.cfg
 	packages := install.Config{
-		HomeDir: cfg.HomeDir, UV: cfg.UV, Image: image, Reaper: s.reaper, Files: s.files, Installed: func() { s.installs.Add(1) },
+		HomeDir: cfg.HomeDir, UV: cfg.UV, Image: image, Reaper: s.reaper, Files: s.files, Guard: &install.Guard{}, Installed: func() { s.installs.Add(1) },
 	}
 	var err error
 	if err = packages.MakePackageDir(); err != nil {
 		return err
 	}
 	if cfg.Egress != "" {
-		if s.egress, err = egress.Listen(s.life, egress.Config{Addr: cfg.Egress, Workers: &s.sessions, Proxy: cfg.Proxy}); err != nil {
+		if s.egress, err = egress.Listen(s.life, egress.Config{Addr: cfg.Egress, Workers: &s.sessions, Proxy: cfg.Proxy, Before: packages.Guard.Check}); err != nil {
 			return err
 		}
 		packages.IndexAddr = s.egress.Addr()
