@@ -8,13 +8,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/embedded"
 )
 
 func TestStopAndStartKeepsSandboxesJobsAndArtifacts(t *testing.T) {
@@ -109,21 +113,36 @@ func TestKilledRedisComesBackWithItsRecords(t *testing.T) {
 	f := newFarm(t)
 	box := f.sandbox(wire.CreateRequest{})
 	f.run(box.ID, "v = 1")
-	time.Sleep(1200 * time.Millisecond) // appendfsync everysec
-	pids, err := exec.Command("pgrep", "-f", "redis-server.*"+filepath.Base(filepath.Dir(f.data))).Output()
-	if err != nil {
-		pids, err = exec.Command("pgrep", "-P", fmt.Sprint(f.cmd.Process.Pid), "redis-server").Output()
-	}
-	if err != nil {
-		t.Fatalf("find redis-server: %v", err)
-	}
-	if out, err := exec.Command("kill", append([]string{"-9"}, strings.Fields(string(pids))...)...).CombinedOutput(); err != nil {
-		t.Fatalf("kill redis-server: %v %s", err, out)
-	}
-	until(t.Context(), t, "the farm works again after Redis was killed", 30*time.Second, func() bool {
+	f.killRedis(t)
+	until(t.Context(), t, "the farm works again after Redis was killed", time.Minute, func() bool {
 		job, err := f.Execute(t.Context(), box.ID, wire.ExecuteRequest{Code: "print(v)"}, client.WithWait(10*time.Second))
 		return err == nil && job.State == "completed" && job.Result.Execute.Stdout == "1\n"
 	})
+}
+
+// killRedis kills the farm's Redis once it has passed all that it was told on to the system.
+func (f *farmProcess) killRedis(t *testing.T) {
+	t.Helper()
+	socket, err := embedded.RedisSocket(filepath.Join(f.data, "redis"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rdb := redis.NewClient(&redis.Options{Network: "unix", Addr: socket})
+	defer func() { _ = rdb.Close() }()
+	var info string
+	until(t.Context(), t, "Redis has written its append-only file", time.Minute, func() bool {
+		info, err = rdb.Info(t.Context(), "everything").Result()
+		return err == nil && strings.Contains(info, "\naof_buffer_length:0\r")
+	})
+	_, rest, _ := strings.Cut(info, "\nprocess_id:")
+	text, _, _ := strings.Cut(rest, "\r")
+	pid, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatalf("kill redis-server: %v", err)
+	}
 }
 
 func TestDownLeavesNothingInTheEngine(t *testing.T) {
