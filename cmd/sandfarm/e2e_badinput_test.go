@@ -72,12 +72,14 @@ func (f *farmProcess) badIDs(t *testing.T) {
 	}
 	f.refused(t, http.StatusNotFound, farm.CodeNotFound, "GET", "/v1/jobs/job_"+unknown+"/events", nil)
 	f.refused(t, http.StatusNotFound, farm.CodeNotFound, "GET", "/v1/artifacts/art_"+unknown, nil)
-	ttl := 5
-	expiring, closed := f.sandbox(wire.CreateRequest{TTLSeconds: &ttl}).ID, f.sandbox(wire.CreateRequest{}).ID
+	expiring, closed := f.sandbox(wire.CreateRequest{}).ID, f.sandbox(wire.CreateRequest{}).ID
+	if _, err := f.Update(t.Context(), expiring, wire.UpdateRequest{TTLSeconds: new(5)}); err != nil { // its life begins when it is ready
+		t.Fatal(err)
+	}
 	if _, err := f.Close(t.Context(), closed, client.WithWait(30*time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	until(t.Context(), t, "the sandbox expires", 30*time.Second, func() bool {
+	until(t.Context(), t, "the sandbox expires", time.Minute, func() bool {
 		box, err := f.Sandbox(t.Context(), expiring)
 		return err == nil && box.State == "expired"
 	})
