@@ -134,7 +134,7 @@ except OSError as e:
 		"allowed api.good.test", "allowed plain.good.test", "allowed index.good.test", "denied other.good.test", "denied victim.good.test",
 		"denied metadata.good.test", "denied " + n.victim,
 	} {
-		until(t.Context(), t, "the log has "+want, 30*time.Second, func() bool {
+		until(t.Context(), t, "the log has "+want, time.Minute, func() bool {
 			for entry, err := range f.Egress(t.Context(), box, "") {
 				if err != nil {
 					t.Fatal(err)
@@ -149,7 +149,7 @@ except OSError as e:
 	if _, err := f.Update(t.Context(), box, wire.UpdateRequest{AllowHosts: &hosts}); err != nil {
 		t.Fatal(err)
 	}
-	until(t.Context(), t, "the new list applies", 30*time.Second, func() bool {
+	until(t.Context(), t, "the new list applies", time.Minute, func() bool {
 		return strings.HasPrefix(f.reach(box, "requests", "https://other.good.test/", "roots.pem"), "200 ")
 	})
 	if got := f.reach(box, "requests", "https://api.good.test/", "roots.pem"); !strings.Contains(got, "403") {
@@ -200,14 +200,14 @@ func TestSecretsInARealSandbox(t *testing.T) {
 	if _, err := f.Update(t.Context(), box, wire.UpdateRequest{Secrets: map[string]wire.NewSecret{"API_TOKEN": {Value: rotated}}}); err != nil {
 		t.Fatal(err)
 	}
-	until(t.Context(), t, "requests have the new value", 30*time.Second, func() bool {
+	until(t.Context(), t, "requests have the new value", time.Minute, func() bool {
 		f.reach(box, "urllib", "https://api.good.test/", "")
 		got := n.visited()
 		return len(got) == 1 && slices.Equal(got[0].header.Values(tokenHeader), []string{"Bearer " + rotated})
 	})
 	f.nowhere(box, rotated)
 	names := 0
-	until(t.Context(), t, "the log names the secret", 30*time.Second, func() bool {
+	until(t.Context(), t, "the log names the secret", time.Minute, func() bool {
 		for entry, err := range f.Egress(t.Context(), box, "") {
 			if err != nil {
 				t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/sandfarm/sandfarm/internal/testaddr"
 	"github.com/sandfarm/sandfarm/internal/testlog"
 )
 
@@ -39,7 +40,7 @@ func (f *farmProcess) startLab(t *testing.T) *lab {
 	if dir == "" {
 		t.Fatal("SANDFARM_TEST_JUPYTER does not name the clients of Jupyter: run the tests with make test-jupyter")
 	}
-	at := freeAddress(t)
+	at := testaddr.Reserve(t)
 	l := &lab{t: t, url: "http://" + at, dir: t.TempDir(), logs: &testlog.Log{}}
 	host, port, _ := strings.Cut(at, ":")
 	run := exec.Command(program, "jupyter", "--network", "packages", "--packages", "ipywidgets", "--", "--no-browser", "--allow-root", "--ServerApp.ip="+host, "--port="+port,

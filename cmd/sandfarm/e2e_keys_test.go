@@ -44,7 +44,7 @@ func TestKeysMadeLocally(t *testing.T) {
 	var first, second wire.NewKey
 	f.local(&first, "key", "create", "--tenant", "blue")
 	f.local(&second, "key", "create", "--tenant", "blue")
-	until(t.Context(), t, "the farm asks for a key", 30*time.Second, func() bool {
+	until(t.Context(), t, "the farm asks for a key", time.Minute, func() bool {
 		_, err := f.Limits(t.Context())
 		return client.CodeOf(err) == "unauthorized"
 	})

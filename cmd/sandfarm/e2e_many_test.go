@@ -64,7 +64,7 @@ func (f *farmProcess) callbacks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	until(t.Context(), t, "the flaky receiver is called again", 30*time.Second, func() bool {
+	until(t.Context(), t, "the flaky receiver is called again", time.Minute, func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return calls["/flaky"] == 2

@@ -18,6 +18,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/sandfarm/sandfarm/api/mcp/farmtest"
+	"github.com/sandfarm/sandfarm/internal/testaddr"
 )
 
 // stdio is an MCP client of a `sandfarm mcp` that it started.
@@ -158,7 +159,7 @@ func TestStdioBridge(t *testing.T) {
 
 func TestStdioBridgeWhileTheFarmIsDown(t *testing.T) {
 	t.Parallel()
-	url := "http://" + freeAddress(t)
+	url := "http://" + testaddr.Reserve(t)
 	s := bridge(t, url, t.TempDir())
 	tools, err := s.ListTools(t.Context(), mcp.ListToolsRequest{})
 	if err != nil || len(tools.Tools) < 11 {
@@ -175,10 +176,10 @@ func TestStdioBridgeWhileTheFarmIsDown(t *testing.T) {
 // TestStdioBridgeWritesOnlyTheProtocol checks that stdout has one message on each line, and that the process ends with its input.
 func TestStdioBridgeWritesOnlyTheProtocol(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c := exec.CommandContext(ctx, program, "mcp")
-	c.Env = append(os.Environ(), "SANDFARM_URL=http://"+freeAddress(t))
+	c.Env = append(os.Environ(), "SANDFARM_URL=http://"+testaddr.Reserve(t))
 	c.Dir = t.TempDir()
 	c.Stdin = strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"pipe","version":"1"}}}
 {"jsonrpc":"2.0","method":"notifications/initialized"}

@@ -191,7 +191,7 @@ func TestTwoNodes(t *testing.T) {
 	f.second.Kill()
 	died := time.Now()
 	for _, id := range append(second[1:], waiting[0].SandboxID) {
-		until(t.Context(), t, "the sandbox of the dead engine is marked lost", 40*time.Second, func() bool {
+		until(t.Context(), t, "the sandbox of the dead engine is marked lost", time.Minute, func() bool {
 			s, err := f.Sandbox(t.Context(), id)
 			return err == nil && s.State == string(farm.SandboxLost) && strings.Contains(s.Reason, "does not answer")
 		})

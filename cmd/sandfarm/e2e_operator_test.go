@@ -24,6 +24,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/testaddr"
 	"github.com/sandfarm/sandfarm/internal/testlog"
 )
 
@@ -40,7 +41,7 @@ func TestMetricsAndDashboard(t *testing.T) {
 	}
 	targets := map[string]string{}
 	for name, shipped := range map[string]string{"api": "127.0.0.1:8002", "worker": "127.0.0.1:9101", "scheduler": "127.0.0.1:9102"} {
-		targets[shipped] = freeAddress(t)
+		targets[shipped] = testaddr.Reserve(t)
 		f.kill(name, syscall.SIGTERM)
 		f.commands[name] = append([]string{
 			"env", "SANDFARM_METRICS_LISTEN=" + targets[shipped], "SANDFARM_WORKER_POOL=python=1", "SANDFARM_API_KEYS=ops:" + hex.EncodeToString(sum[:]),
@@ -125,7 +126,7 @@ func startPrometheus(t *testing.T, targets map[string]string) *prometheus {
 			t.Fatal(err)
 		}
 	}
-	addr := freeAddress(t)
+	addr := testaddr.Reserve(t)
 	out := &testlog.Log{}
 	cmd := exec.Command("prometheus", "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+addr)
 	cmd.Stdout, cmd.Stderr = out, out
@@ -141,7 +142,7 @@ func startPrometheus(t *testing.T, targets map[string]string) *prometheus {
 		}
 	})
 	p := &prometheus{url: "http://" + addr}
-	until(t.Context(), t, "prometheus sees every target", 60*time.Second, func() bool {
+	until(t.Context(), t, "prometheus sees every target", time.Minute, func() bool {
 		for job := range map[string]bool{"sandfarm": true, "sandfarm-worker": true, "sandfarm-scheduler": true} {
 			if p.ask(t, `up{job="`+job+`"} == 1`) != "" {
 				return false

@@ -165,7 +165,7 @@ func (f *servicesFarm) killedUpload(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t.Context(), t, "some files are stored", 30*time.Second, func() bool {
+	until(t.Context(), t, "some files are stored", time.Minute, func() bool {
 		stored, err := filepath.Glob(filepath.Join(f.data, "s3", "sandfarm", "artifacts", "*", box, job.ID, "*"))
 		return err == nil && len(stored) > 30
 	})
@@ -185,7 +185,7 @@ func (f *servicesFarm) killedUpload(t *testing.T) {
 	if len(ids) != files {
 		t.Errorf("%d artifacts, want %d", len(ids), files)
 	}
-	until(t.Context(), t, "what the first attempt stored is removed", 30*time.Second, func() bool {
+	until(t.Context(), t, "what the first attempt stored is removed", time.Minute, func() bool {
 		stored, err := filepath.Glob(filepath.Join(f.data, "s3", "sandfarm", "artifacts", "*", box, job.ID, "*"))
 		return err == nil && len(stored) == files
 	})

@@ -46,7 +46,7 @@ func TestPackagesSurviveAKill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t.Context(), t, "all four installs are running", 60*time.Second, func() bool {
+	until(t.Context(), t, "all four installs are running", time.Minute, func() bool {
 		for _, name := range names {
 			if up.count("/files/"+name+"/"+wheelName(name, "1.0", "py3-none-any")) == 0 {
 				return false

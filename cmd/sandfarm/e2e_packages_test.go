@@ -62,10 +62,10 @@ func TestPackages(t *testing.T) {
 		}
 	}
 	// Idle connections to S3 and the index stay open for a while. A leak of one goroutine for each install would be far more.
-	until(t.Context(), t, "the goroutines end", 30*time.Second, func() bool { return f.metric("go_goroutines") <= goroutines+60 })
+	until(t.Context(), t, "the goroutines end", time.Minute, func() bool { return f.metric("go_goroutines") <= goroutines+60 })
 	t.Logf("goroutines %g, then %g; memory %g MiB, then %g MiB", goroutines, f.metric("go_goroutines"), memory/(1<<20), f.metric("process_resident_memory_bytes")/(1<<20))
-	// Go returns free memory to the system only gradually.
-	until(t.Context(), t, "the farm's memory stops growing", time.Minute, func() bool {
+	// Go collects garbage at least every two minutes, and then returns free memory to the system gradually.
+	until(t.Context(), t, "the farm's memory stops growing", 5*time.Minute, func() bool {
 		return f.metric("process_resident_memory_bytes") <= max(memory, 256<<20)
 	})
 }

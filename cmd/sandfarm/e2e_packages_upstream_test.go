@@ -23,6 +23,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/sandfarm/sandfarm/internal/testaddr"
 )
 
 // The source of uv on a host that has none yet: everything else in these tests comes from the upstream.
@@ -55,7 +57,7 @@ type upstreamFile struct {
 func newUpstream(t *testing.T) *upstream {
 	t.Helper()
 	u := &upstream{
-		t: t, addr: freeAddress(t), pages: map[string][]upstreamFile{}, data: map[string][]byte{},
+		t: t, addr: testaddr.Reserve(t), pages: map[string][]upstreamFile{}, data: map[string][]byte{},
 		faults: map[string]http.HandlerFunc{}, asked: map[string]int{},
 	}
 	u.up()

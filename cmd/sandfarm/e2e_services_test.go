@@ -21,6 +21,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testaddr"
 	"github.com/sandfarm/sandfarm/internal/testlog"
 )
 
@@ -34,7 +35,7 @@ type servicesFarm struct {
 
 func newServicesFarm(t *testing.T) *servicesFarm {
 	t.Helper()
-	dir, redis, s3, api := t.TempDir(), freeAddress(t), freeAddress(t), freeAddress(t)
+	dir, redis, s3, api := t.TempDir(), testaddr.Reserve(t), testaddr.Reserve(t), testaddr.Reserve(t)
 	namespace := "sandfarm-test-" + strings.ReplaceAll(api, ":", "-")
 	f := &servicesFarm{
 		farmProcess: &farmProcess{t: t, url: "http://" + api, data: dir, out: &testlog.Log{}},
@@ -98,7 +99,7 @@ func minioBinary(t *testing.T) string {
 func removeAll(t *testing.T, filter string) {
 	t.Helper()
 	for _, kind := range [][2][]string{{{"ps", "-aq"}, {"rm", "-f"}}, {{"volume", "ls", "-q"}, {"volume", "rm", "-f"}}} {
-		until(context.WithoutCancel(t.Context()), t, fmt.Sprintf("docker %v leaves nothing", kind[1]), 30*time.Second, func() bool {
+		until(context.WithoutCancel(t.Context()), t, fmt.Sprintf("docker %v leaves nothing", kind[1]), time.Minute, func() bool {
 			ids, err := exec.Command("docker", append(kind[0], "--filter", filter)...).Output()
 			if err == nil && len(ids) > 0 {
 				_ = exec.Command("docker", append(kind[1], strings.Fields(string(ids))...)...).Run()
@@ -138,7 +139,7 @@ func (f *servicesFarm) kill(name string, s syscall.Signal) {
 
 func (f *servicesFarm) awaitReady() {
 	f.t.Helper()
-	until(f.t.Context(), f.t, "the farm is ready", 60*time.Second, func() bool { return f.ask("GET", "/readyz", nil).status == http.StatusOK })
+	until(f.t.Context(), f.t, "the farm is ready", time.Minute, func() bool { return f.ask("GET", "/readyz", nil).status == http.StatusOK })
 }
 
 // reply is an answer as the farm sent it, without retries of the client.

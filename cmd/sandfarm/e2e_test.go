@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/testaddr"
 	"github.com/sandfarm/sandfarm/internal/testlog"
 )
 
@@ -62,10 +62,10 @@ func newFarm(t *testing.T, env ...string) *farmProcess {
 // newFarmBy is newFarm with a command that starts the program.
 func newFarmBy(t *testing.T, by []string, env ...string) *farmProcess {
 	t.Helper()
-	f := &farmProcess{t: t, data: t.TempDir(), url: "http://" + freeAddress(t), by: by}
+	f := &farmProcess{t: t, data: t.TempDir(), url: "http://" + testaddr.Reserve(t), by: by}
 	f.env = append(os.Environ(),
 		"SANDFARM_DATA="+f.data, "SANDFARM_API_LISTEN="+strings.TrimPrefix(f.url, "http://"),
-		"SANDFARM_S3_LISTEN="+freeAddress(t), "SANDFARM_METRICS_LISTEN=none", "SANDFARM_WORKER_STOP_GRACE=1s",
+		"SANDFARM_S3_LISTEN="+testaddr.Reserve(t), "SANDFARM_METRICS_LISTEN=none", "SANDFARM_WORKER_STOP_GRACE=1s",
 		"SANDFARM_WORKER_POOL=none", "SANDFARM_WORKER_MEMORY_OVERCOMMIT=1000", "SANDFARM_WORKER_CPU_OVERCOMMIT=1000") // waiting for resources has its own tests
 	f.env = append(f.env, env...)
 	var err error
@@ -85,16 +85,6 @@ func newFarmBy(t *testing.T, by []string, env ...string) *farmProcess {
 	})
 	f.start()
 	return f
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }
 
 // start starts the process and waits until it is ready.
