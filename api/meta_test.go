@@ -20,7 +20,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
-	"github.com/sandfarm/sandfarm/internal/testlog"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestReadinessNamesWhatIsMissing(t *testing.T) {
@@ -161,7 +161,7 @@ func TestCreateIsUnavailableWhileNoEngineAnswers(t *testing.T) {
 func TestLogContainsNoSecrets(t *testing.T) {
 	t.Parallel()
 	b := setup(t, withKeys, func(_ *api.Config, d *api.Deps) { d.Logger = nil })
-	log := &testlog.Log{}
+	log := &testbed.Log{}
 	logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	server, err := api.New(api.Config{Keys: []api.KeyConfig{{Tenant: "acme", SHA256: hash(key)}}}, api.Deps{
 		Store: b.store, Submitter: b.worker, Queues: depths{}, Blobs: b.blobs, Logger: logger,

@@ -23,7 +23,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
-	"github.com/sandfarm/sandfarm/internal/testlog"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // bundle is a farm of which only Docker, S3 and the queue are fakes: records and events are the real store on miniredis.
@@ -36,7 +36,7 @@ type bundle struct {
 	worker    *fakeWorker
 	server    *api.Server
 	web       *httptest.Server
-	log       *testlog.Log
+	log       *testbed.Log
 }
 
 type option func(*api.Config, *api.Deps)
@@ -55,7 +55,7 @@ func setup(t *testing.T, options ...option) *bundle {
 	mini := miniredis.RunT(t)
 	rdb := redis.NewClient(&redis.Options{Addr: mini.Addr()})
 	t.Cleanup(func() { _ = rdb.Close() })
-	b := &bundle{t: t, redis: mini, blobs: &memory{objects: map[string][]byte{}}, documents: storetest.NewDocuments(), log: &testlog.Log{}}
+	b := &bundle{t: t, redis: mini, blobs: &memory{objects: map[string][]byte{}}, documents: storetest.NewDocuments(), log: &testbed.Log{}}
 	cfg := api.Config{Heartbeat: time.Second}
 	deps := api.Deps{Blobs: b.blobs, Queues: depths{}, Resolver: resolver{}, Version: "1.2.3", Logger: b.logger()}
 	for _, o := range options {

@@ -17,7 +17,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/sandfarm/sandfarm/api/mcp"
-	"github.com/sandfarm/sandfarm/internal/testlog"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // Revisions of the protocol: the newest, and the newest of the older kind with sessions.
@@ -33,12 +33,12 @@ type bundle struct {
 	t      *testing.T
 	server *mcp.Server
 	web    *httptest.Server
-	log    *testlog.Log
+	log    *testbed.Log
 }
 
 func setup(t *testing.T, f mcp.Farm, change ...func(*mcp.Options)) *bundle {
 	t.Helper()
-	b := &bundle{t: t, log: &testlog.Log{}}
+	b := &bundle{t: t, log: &testbed.Log{}}
 	o := mcp.Options{Farm: func(context.Context) mcp.Farm { return f }, Version: "1.2.3", Logger: slog.New(slog.NewTextHandler(b.log, nil))}
 	for _, c := range change {
 		c(&o)

@@ -22,7 +22,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
-	"github.com/sandfarm/sandfarm/internal/testaddr"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // apisFarm is a farm of three APIs behind a balancer. They share nothing but Redis and the object store.
@@ -40,7 +40,7 @@ func newAPIsFarm(t *testing.T) *apisFarm {
 	var apis, names []string
 	for i := range 3 {
 		name := fmt.Sprintf("api %d", i)
-		names, apis = append(names, name), append(apis, testaddr.Reserve(t))
+		names, apis = append(names, name), append(apis, testbed.Address(t))
 		f.commands[name] = []string{
 			"env", "SANDFARM_API_LISTEN=" + apis[i], "SANDFARM_DATA=" + t.TempDir(), "SANDFARM_API_KEYS=acme:" + hex.EncodeToString(sum[:]), program, "api",
 		}

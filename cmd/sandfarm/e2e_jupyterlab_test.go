@@ -17,8 +17,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"github.com/sandfarm/sandfarm/internal/testaddr"
-	"github.com/sandfarm/sandfarm/internal/testlog"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // labPatience is how long what a user waits for may take: two cores run JupyterLab, Chromium, the farm and other tests.
@@ -30,7 +29,7 @@ type lab struct {
 	url  string
 	dir  string
 	ctx  context.Context //nolint:containedctx // of the browser
-	logs *testlog.Log
+	logs *testbed.Log
 }
 
 // startLab starts the JupyterLab of the test's environment by `sandfarm jupyter`, and a Chromium.
@@ -40,8 +39,8 @@ func (f *farmProcess) startLab(t *testing.T) *lab {
 	if dir == "" {
 		t.Fatal("SANDFARM_TEST_JUPYTER does not name the clients of Jupyter: run the tests with make test-jupyter")
 	}
-	at := testaddr.Reserve(t)
-	l := &lab{t: t, url: "http://" + at, dir: t.TempDir(), logs: &testlog.Log{}}
+	at := testbed.Address(t)
+	l := &lab{t: t, url: "http://" + at, dir: t.TempDir(), logs: &testbed.Log{}}
 	host, port, _ := strings.Cut(at, ":")
 	run := exec.Command(program, "jupyter", "--network", "packages", "--packages", "ipywidgets", "--", "--no-browser", "--allow-root", "--ServerApp.ip="+host, "--port="+port,
 		"--IdentityProvider.token=", "--ServerApp.root_dir="+l.dir, "--LabApp.expose_app_in_browser=True", "--LabApp.news_url=", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate")

@@ -18,7 +18,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/sandfarm/sandfarm/api/mcp/farmtest"
-	"github.com/sandfarm/sandfarm/internal/testaddr"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // stdio is an MCP client of a `sandfarm mcp` that it started.
@@ -159,7 +159,7 @@ func TestStdioBridge(t *testing.T) {
 
 func TestStdioBridgeWhileTheFarmIsDown(t *testing.T) {
 	t.Parallel()
-	url := "http://" + testaddr.Reserve(t)
+	url := "http://" + testbed.Address(t)
 	s := bridge(t, url, t.TempDir())
 	tools, err := s.ListTools(t.Context(), mcp.ListToolsRequest{})
 	if err != nil || len(tools.Tools) < 11 {
@@ -179,7 +179,7 @@ func TestStdioBridgeWritesOnlyTheProtocol(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c := exec.CommandContext(ctx, program, "mcp")
-	c.Env = append(os.Environ(), "SANDFARM_URL=http://"+testaddr.Reserve(t))
+	c.Env = append(os.Environ(), "SANDFARM_URL=http://"+testbed.Address(t))
 	c.Dir = t.TempDir()
 	c.Stdin = strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"pipe","version":"1"}}}
 {"jsonrpc":"2.0","method":"notifications/initialized"}

@@ -24,8 +24,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
-	"github.com/sandfarm/sandfarm/internal/testaddr"
-	"github.com/sandfarm/sandfarm/internal/testlog"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // TestMetricsAndDashboard scrapes a busy farm of single services with API keys, with a real Prometheus and the file that
@@ -41,7 +40,7 @@ func TestMetricsAndDashboard(t *testing.T) {
 	}
 	targets := map[string]string{}
 	for name, shipped := range map[string]string{"api": "127.0.0.1:8002", "worker": "127.0.0.1:9101", "scheduler": "127.0.0.1:9102"} {
-		targets[shipped] = testaddr.Reserve(t)
+		targets[shipped] = testbed.Address(t)
 		f.kill(name, syscall.SIGTERM)
 		f.commands[name] = append([]string{
 			"env", "SANDFARM_METRICS_LISTEN=" + targets[shipped], "SANDFARM_WORKER_POOL=python=1", "SANDFARM_API_KEYS=ops:" + hex.EncodeToString(sum[:]),
@@ -126,8 +125,8 @@ func startPrometheus(t *testing.T, targets map[string]string) *prometheus {
 			t.Fatal(err)
 		}
 	}
-	addr := testaddr.Reserve(t)
-	out := &testlog.Log{}
+	addr := testbed.Address(t)
+	out := &testbed.Log{}
 	cmd := exec.Command("prometheus", "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+addr)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -24,7 +24,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandfarm/sandfarm/internal/testaddr"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // The source of uv on a host that has none yet: everything else in these tests comes from the upstream.
@@ -57,7 +57,7 @@ type upstreamFile struct {
 func newUpstream(t *testing.T) *upstream {
 	t.Helper()
 	u := &upstream{
-		t: t, addr: testaddr.Reserve(t), pages: map[string][]upstreamFile{}, data: map[string][]byte{},
+		t: t, addr: testbed.Address(t), pages: map[string][]upstreamFile{}, data: map[string][]byte{},
 		faults: map[string]http.HandlerFunc{}, asked: map[string]int{},
 	}
 	u.up()

@@ -25,7 +25,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
-	"github.com/sandfarm/sandfarm/internal/testaddr"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // guideBlock is a code block of docs/rest.md, with the output that the page shows below it.
@@ -120,7 +120,7 @@ func (g *restGuide) receiver(t *testing.T, b guideBlock) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := testaddr.Reserve(t)
+	address := testbed.Address(t)
 	_, port, _ := net.SplitHostPort(address)
 	lines := g.serve(t, b, "WEBHOOK_SECRET="+strings.TrimSpace(string(printed)), "PORT="+port)
 	waitForListener(t, address)

@@ -21,8 +21,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/testaddr"
-	"github.com/sandfarm/sandfarm/internal/testlog"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // servicesFarm is a farm of separate services. A test can stop its Redis, S3 and engine.
@@ -35,10 +34,10 @@ type servicesFarm struct {
 
 func newServicesFarm(t *testing.T) *servicesFarm {
 	t.Helper()
-	dir, redis, s3, api := t.TempDir(), testaddr.Reserve(t), testaddr.Reserve(t), testaddr.Reserve(t)
+	dir, redis, s3, api := t.TempDir(), testbed.Address(t), testbed.Address(t), testbed.Address(t)
 	namespace := "sandfarm-test-" + strings.ReplaceAll(api, ":", "-")
 	f := &servicesFarm{
-		farmProcess: &farmProcess{t: t, url: "http://" + api, data: dir, out: &testlog.Log{}},
+		farmProcess: &farmProcess{t: t, url: "http://" + api, data: dir, out: &testbed.Log{}},
 		procs:       map[string]*exec.Cmd{}, engine: newGate(t, filepath.Join(dir, "engine.sock")),
 	}
 	f.env = append(os.Environ(),

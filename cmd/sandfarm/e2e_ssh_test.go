@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
-	"github.com/sandfarm/sandfarm/internal/testaddr"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // sshUser is a user of OpenSSH with a configuration that the program has printed.
@@ -135,7 +135,7 @@ func sshForward(u *sshUser) {
 		list, err := u.farm.Ports(u.t.Context(), u.sandbox)
 		return err == nil && len(list) > 0
 	})
-	here := testaddr.Reserve(u.t)
+	here := testbed.Address(u.t)
 	_, port, _ := strings.Cut(here, ":")
 	client := exec.Command("ssh", "-F", u.file, "-N", "-L", "127.0.0.1:"+port+":localhost:8123", u.host)
 	client.Env = u.env

@@ -18,8 +18,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
-	"github.com/sandfarm/sandfarm/internal/testaddr"
-	"github.com/sandfarm/sandfarm/internal/testlog"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // program is the built binary, made once by TestMain.
@@ -50,7 +49,7 @@ type farmProcess struct {
 	env  []string
 	by   []string // a command that runs the program with its arguments; empty: none
 	cmd  *exec.Cmd
-	out  *testlog.Log
+	out  *testbed.Log
 }
 
 // newFarm starts a farm and removes it, with everything that it made in the engine, after the test.
@@ -62,10 +61,10 @@ func newFarm(t *testing.T, env ...string) *farmProcess {
 // newFarmBy is newFarm with a command that starts the program.
 func newFarmBy(t *testing.T, by []string, env ...string) *farmProcess {
 	t.Helper()
-	f := &farmProcess{t: t, data: t.TempDir(), url: "http://" + testaddr.Reserve(t), by: by}
+	f := &farmProcess{t: t, data: t.TempDir(), url: "http://" + testbed.Address(t), by: by}
 	f.env = append(os.Environ(),
 		"SANDFARM_DATA="+f.data, "SANDFARM_API_LISTEN="+strings.TrimPrefix(f.url, "http://"),
-		"SANDFARM_S3_LISTEN="+testaddr.Reserve(t), "SANDFARM_METRICS_LISTEN=none", "SANDFARM_WORKER_STOP_GRACE=1s",
+		"SANDFARM_S3_LISTEN="+testbed.Address(t), "SANDFARM_METRICS_LISTEN=none", "SANDFARM_WORKER_STOP_GRACE=1s",
 		"SANDFARM_WORKER_POOL=none", "SANDFARM_WORKER_MEMORY_OVERCOMMIT=1000", "SANDFARM_WORKER_CPU_OVERCOMMIT=1000") // waiting for resources has its own tests
 	f.env = append(f.env, env...)
 	var err error
@@ -90,7 +89,7 @@ func newFarmBy(t *testing.T, by []string, env ...string) *farmProcess {
 // start starts the process and waits until it is ready.
 func (f *farmProcess) start() {
 	f.t.Helper()
-	f.out = &testlog.Log{}
+	f.out = &testbed.Log{}
 	argv := append(slices.Clone(f.by), program, "up")
 	f.cmd = exec.Command(argv[0], argv[1:]...)
 	f.cmd.Env, f.cmd.Stdout, f.cmd.Stderr = f.env, f.out, f.out

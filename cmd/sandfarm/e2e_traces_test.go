@@ -19,7 +19,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
-	"github.com/sandfarm/sandfarm/internal/testaddr"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // Trace and span of the caller in these tests.
@@ -158,7 +158,7 @@ func TestOneTraceFromTheCallerToTheAgent(t *testing.T) {
 // If the collector is down, only spans are lost.
 func TestTracesWithoutACollector(t *testing.T) {
 	t.Parallel()
-	f := newFarm(t, "SANDFARM_TELEMETRY_OTLP_ENDPOINT=http://"+testaddr.Reserve(t))
+	f := newFarm(t, "SANDFARM_TELEMETRY_OTLP_ENDPOINT=http://"+testbed.Address(t))
 	began := time.Now()
 	job, err := f.Run(t.Context(), wire.RunRequest{Code: "print(1)"}, client.WithWait(time.Minute))
 	if err != nil || job.State != "completed" || time.Since(began) > 2*time.Minute {

@@ -9,11 +9,11 @@ import (
 
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/server"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
-	"github.com/sandfarm/sandfarm/internal/testlog"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // withClient is the program with only the client's verbs.
-func withClient(out *testlog.Log) (*cobra.Command, verbs.Streams) {
+func withClient(out *testbed.Log) (*cobra.Command, verbs.Streams) {
 	streams := verbs.Streams{In: strings.NewReader(""), Out: out, Err: out, Getenv: func(string) string { return "" }}
 	root := &cobra.Command{Use: "sandfarm"}
 	verbs.Add(root, streams)
@@ -35,9 +35,9 @@ func paths(root *cobra.Command) []string {
 
 func TestOtherSystemsNameEveryServerVerb(t *testing.T) {
 	t.Parallel()
-	linux, streams := withClient(&testlog.Log{})
+	linux, streams := withClient(&testbed.Log{})
 	server.Add(linux, streams, "test")
-	other, _ := withClient(&testlog.Log{})
+	other, _ := withClient(&testbed.Log{})
 	addLinuxOnlyVerbs(other)
 	if got, want := paths(other), paths(linux); !slices.Equal(got, want) {
 		t.Errorf("verbs and their help on other systems:\n%s\non Linux:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -47,7 +47,7 @@ func TestOtherSystemsNameEveryServerVerb(t *testing.T) {
 func TestServerVerbsOnOtherSystemsSayWhatToDo(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"up", "--config", "a.toml", "--down"}, {"image", "build", "python"}, {"config", "check"}} {
-		var out testlog.Log
+		var out testbed.Log
 		root, _ := withClient(&out)
 		addLinuxOnlyVerbs(root)
 		root.SetArgs(args)

@@ -36,13 +36,13 @@ type Engine interface {
 
 // Options set where the base comes from. The zero value is the default.
 type Options struct {
-	Ref         string        // name in the engine; empty: DefaultRef
-	Source      string        // image of a registry; empty: DefaultSource; "none": do not try one
-	Suite       string        // Debian release; empty: DefaultSuite
-	Mirror      string        // Debian mirror; empty: debootstrap's default
-	Debootstrap string        // program; empty: "debootstrap" in PATH
-	WorkDir     string        // directory for the tree, about 300 MiB, on a file system that allows devices; empty: the system's temporary directory
-	Logger      *slog.Logger  // nil: nothing is logged
+	Ref         string       // name in the engine; empty: DefaultRef
+	Source      string       // image of a registry; empty: DefaultSource; "none": do not try one
+	Suite       string       // Debian release; empty: DefaultSuite
+	Mirror      string       // Debian mirror; empty: debootstrap's default
+	Debootstrap string       // program; empty: "debootstrap" in PATH
+	WorkDir     string       // directory for the tree, about 300 MiB, on a file system that allows devices; empty: the system's temporary directory
+	Logger      *slog.Logger // nil: nothing is logged
 }
 
 // EnsureBase makes sure that the engine has the base image and returns its name. An existing image is kept. Progress may be nil.

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sandfarm/sandfarm/internal/testlog"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // component is one process of a farm, which may not run now.
@@ -17,7 +17,7 @@ type component struct {
 	env    []string // in addition to the farm's
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when the process has ended
-	out    *testlog.Log
+	out    *testbed.Log
 }
 
 // add adds a component without starting it.
@@ -25,7 +25,7 @@ func (f *Farm) add(name string, argv ...string) {
 	if f.cfg.Command != nil {
 		argv = f.cfg.Command(name, argv)
 	}
-	f.components[name] = &component{argv: argv, out: &testlog.Log{}}
+	f.components[name] = &component{argv: argv, out: &testbed.Log{}}
 }
 
 // Start starts components that do not run. See AwaitReady.
@@ -33,7 +33,7 @@ func (f *Farm) Start(names ...string) {
 	f.t.Helper()
 	for _, name := range names {
 		p := f.components[name]
-		p.out = &testlog.Log{}
+		p.out = &testbed.Log{}
 		p.cmd = exec.Command(p.argv[0], p.argv[1:]...) //nolint:gosec,noctx // the components of a farm; remove ends them
 		p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = slices.Concat(f.env, p.env), p.out, p.out
 		// Its own process group keeps it from the terminal's Ctrl-C; the test ends it.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -12,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,6 +19,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/internal/redistest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // Names of the components of which a farm has one. Workers are "worker-1" and so on, schedulers "scheduler-1".
@@ -72,7 +71,7 @@ func New(t testing.TB, cfg Config) *Farm {
 	t.Helper()
 	cfg.Workers, cfg.Schedulers = cmp.Or(cfg.Workers, 2), cmp.Or(cfg.Schedulers, 2)
 	cfg.Engine = cmp.Or(cfg.Engine, strings.TrimPrefix(os.Getenv("DOCKER_HOST"), "unix://"), "/var/run/docker.sock")
-	dir, store, s3, api := t.TempDir(), freeAddress(t), freeAddress(t), freeAddress(t)
+	dir, store, s3, api := t.TempDir(), testbed.Address(t), testbed.Address(t), testbed.Address(t)
 	f := &Farm{
 		t: t, cfg: cfg, dir: dir, url: "http://" + api, namespace: "sandfarm-faults-" + strings.ReplaceAll(api, ":", "-"),
 		redis: redis.NewClient(&redis.Options{Addr: store, DialTimeout: time.Second, ReadTimeout: time.Second}), components: map[string]*component{},
@@ -268,27 +267,4 @@ func (f *Farm) names(prefix string) []string {
 	}
 	slices.Sort(names)
 	return names
-}
-
-// givenPorts are the ports that freeAddress has returned: the component that asked for one may not listen on it yet, or is just restarting.
-var givenPorts sync.Map
-
-// freeAddress returns an address on which no process listens and that no other component of this test program was given. Its port is below
-// those that the kernel gives to connections, which would take it sooner or later while components restart.
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	for range 100 {
-		port := 15_000 + rand.IntN(15_000) //nolint:gosec // not a secret
-		if _, given := givenPorts.LoadOrStore(port, true); given {
-			continue
-		}
-		address := fmt.Sprintf("127.0.0.1:%d", port)
-		var listen net.ListenConfig
-		if l, err := listen.Listen(t.Context(), "tcp", address); err == nil {
-			_ = l.Close()
-			return address
-		}
-	}
-	t.Fatal("no port is free")
-	return ""
 }

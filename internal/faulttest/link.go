@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/sandfarm/sandfarm/internal/redistest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // queueScripts are the names of the scripts of asynq, with a piece of the text of each.
@@ -32,7 +33,7 @@ func (f *Farm) spoilable(store, s3 string) {
 		f.links[name] = redistest.NewProxyTo(f.t, "tcp", store, scripts)
 		f.components[name].env = []string{
 			"SANDFARM_REDIS_URL=redis://" + f.links[name].Address(), "SANDFARM_S3_ENDPOINT=" + f.s3.urlOf(name),
-			"SANDFARM_METRICS_LISTEN=" + freeAddress(f.t),
+			"SANDFARM_METRICS_LISTEN=" + testbed.Address(f.t),
 		}
 	}
 }

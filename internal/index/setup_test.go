@@ -18,7 +18,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/index"
-	"github.com/sandfarm/sandfarm/internal/testlog"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // memory is a Cache in memory.
@@ -186,7 +186,7 @@ func (u *upstream) config() index.Config {
 }
 
 // logged records the log of a test's index.
-type logged struct{ testlog.Log }
+type logged struct{ testbed.Log }
 
 func (l *logged) has(text string) int { return strings.Count(l.String(), text) }
 

@@ -1,7 +1,6 @@
 package testbed_test
 
 import (
-	"net"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -40,24 +39,4 @@ func TestUntil(t *testing.T) {
 			t.Errorf("it said %q", f.said)
 		}
 	})
-}
-
-// A port is free for a program, and no other test has it.
-func TestPort(t *testing.T) {
-	t.Parallel()
-	got := map[string]bool{}
-	for range 50 {
-		port := testbed.Port(t)
-		if got[port] {
-			t.Errorf("port %s came twice", port)
-		}
-		got[port] = true
-		for range 2 { // the program may be started again
-			l, err := net.Listen("tcp", "127.0.0.1:"+port)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_ = l.Close()
-		}
-	}
 }

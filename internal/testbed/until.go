@@ -1,4 +1,5 @@
-// Package testbed is what tests of several packages share: how they wait for what has no signal, and the ports of programs that they start.
+// Package testbed is what tests of several packages share: how they wait for what has no signal, the addresses of servers that they start, and the logs
+// of those while they run.
 package testbed
 
 import (

@@ -11,7 +11,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -20,6 +19,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // patience is how long a test waits for what must come: the machine may be busy with other things.
@@ -45,16 +46,6 @@ func withKeys() []string {
 	}, ",")}
 }
 
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
-}
-
 // program is the built sandfarm.
 func program() string {
 	return cmp.Or(os.Getenv("SANDFARM_TEST_PROGRAM"), filepath.Join("..", "..", "bin", "sandfarm"))
@@ -64,9 +55,9 @@ func program() string {
 func startFarm(t testing.TB, env ...string) *testFarm {
 	t.Helper()
 	program := program()
-	api := freeAddress(t)
+	api := testbed.Address(t)
 	f := &testFarm{t: t, url: "http://" + api}
-	env = append(append(os.Environ(), "SANDFARM_DATA="+t.TempDir(), "SANDFARM_API_LISTEN="+api, "SANDFARM_S3_LISTEN="+freeAddress(t),
+	env = append(append(os.Environ(), "SANDFARM_DATA="+t.TempDir(), "SANDFARM_API_LISTEN="+api, "SANDFARM_S3_LISTEN="+testbed.Address(t),
 		"SANDFARM_ENGINE_NAMESPACE=sandfarm-ui-"+strings.ReplaceAll(api, ":", "-"), "SANDFARM_WORKER_POOL=none", "SANDFARM_METRICS_LISTEN=none"), env...)
 	var log bytes.Buffer
 	up := exec.Command(program, "up")

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandfarm/sandfarm/internal/testlog"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // patience bounds the start of an engine.
@@ -39,7 +39,7 @@ type Daemon struct {
 	name    string
 	dir     string
 	options Options
-	log     *testlog.Log
+	log     *testbed.Log
 	cmd     *exec.Cmd
 	exited  chan struct{}
 }
@@ -55,7 +55,7 @@ func New(t *testing.T, o Options) *Daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Daemon{t: t, name: name, dir: dir, options: o, log: &testlog.Log{}, Host: "unix://" + filepath.Join(dir, "docker.sock")}
+	d := &Daemon{t: t, name: name, dir: dir, options: o, log: &testbed.Log{}, Host: "unix://" + filepath.Join(dir, "docker.sock")}
 	t.Cleanup(func() {
 		d.Kill()
 		_ = exec.Command("ip", "netns", "delete", name).Run()

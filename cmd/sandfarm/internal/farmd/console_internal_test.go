@@ -9,13 +9,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/testlog"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestProgressShowsStepsWithTheirTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var out testlog.Log
+		var out testbed.Log
 		c := newConsole(&out)
 		stop := c.watch()
 		report := func(after time.Duration, message string, done, total float64) {
@@ -52,7 +52,7 @@ func TestProgressShowsStepsWithTheirTime(t *testing.T) {
 func TestConsoleIsSilentWithoutABuild(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var out testlog.Log
+		var out testbed.Log
 		stop := newConsole(&out).watch()
 		time.Sleep(time.Minute)
 		stop()

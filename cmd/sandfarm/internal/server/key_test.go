@@ -12,13 +12,13 @@ import (
 	"github.com/sandfarm/sandfarm/api"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/server"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
-	"github.com/sandfarm/sandfarm/internal/testlog"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestConfigKeyPrintsAKeyAndTheSettingForIt(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{"default": nil, "team-blue": {"team-blue"}} {
-		var out testlog.Log
+		var out testbed.Log
 		streams := verbs.Streams{In: strings.NewReader(""), Out: &out, Err: &out, Getenv: func(string) string { return "" }}
 		root := &cobra.Command{Use: "sandfarm"}
 		verbs.Add(root, streams)

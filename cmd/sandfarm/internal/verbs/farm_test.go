@@ -19,7 +19,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
-	"github.com/sandfarm/sandfarm/internal/testlog"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // fakeFarm implements the routes that the verbs use. Script is what every job does.
@@ -201,7 +201,7 @@ type outputs struct {
 // sandfarm runs the program against the farm.
 func (f *fakeFarm) sandfarm(ctx context.Context, stdin string, args ...string) outputs {
 	f.t.Helper()
-	var out, stderr testlog.Log
+	var out, stderr testbed.Log
 	code := program(ctx, strings.NewReader(stdin), &out, &stderr, map[string]string{"SANDFARM_URL": f.URL, "SANDFARM_API_KEY": f.Key, "HOME_TOWN": "Ulm"}, args...)
 	return outputs{code, out.String(), stderr.String()}
 }

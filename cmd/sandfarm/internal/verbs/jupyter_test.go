@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/sandfarm/sandfarm/api/wire"
-	"github.com/sandfarm/sandfarm/internal/testlog"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // The Jupyter of this machine gets the address of the farm as an argument, and the key and the kernels' options in its environment.
@@ -23,7 +23,7 @@ func TestJupyter(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := func(path, key string, args ...string) outputs {
-		var out, stderr testlog.Log
+		var out, stderr testbed.Log
 		code := program(t.Context(), strings.NewReader(""), &out, &stderr, map[string]string{"PATH": path, "SANDFARM_URL": f.URL, "SANDFARM_API_KEY": key}, args...)
 		return outputs{code, out.String(), stderr.String()}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandfarm/sandfarm/api/wire"
-	"github.com/sandfarm/sandfarm/internal/testlog"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestKernelInstall(t *testing.T) {
@@ -22,7 +22,7 @@ func TestKernelInstall(t *testing.T) {
 	}
 	data, prefix, home := t.TempDir(), t.TempDir(), t.TempDir()
 	run := func(args ...string) outputs {
-		var out, stderr testlog.Log
+		var out, stderr testbed.Log
 		env := map[string]string{"SANDFARM_URL": f.URL, "PATH": home, "JUPYTER_DATA_DIR": data}
 		code := program(t.Context(), strings.NewReader(""), &out, &stderr, env, append([]string{"kernel", "install"}, args...)...)
 		return outputs{code, out.String(), stderr.String()}
@@ -88,7 +88,7 @@ func TestKernelRunNeedsAConnectionFile(t *testing.T) {
 		{2, "--connection-file is missing", nil},
 		{1, "read the connection file", []string{"-f", filepath.Join(t.TempDir(), "none")}},
 	} {
-		var out, stderr testlog.Log
+		var out, stderr testbed.Log
 		code := program(t.Context(), strings.NewReader(""), &out, &stderr, map[string]string{"SANDFARM_URL": f.URL}, append([]string{"kernel", "run"}, c.args...)...)
 		if code != c.code || !strings.Contains(stderr.String(), c.want) {
 			t.Errorf("%v: exit code %d, want %d and %q: %s", c.args, code, c.code, c.want, stderr.String())

@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandfarm/sandfarm/api/wire"
-	"github.com/sandfarm/sandfarm/internal/testlog"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // script writes a file to run into a directory of its own.
@@ -103,7 +103,7 @@ func TestRunPrintsOutputAsItAppears(t *testing.T) {
 		return "completed", &wire.Result{Execute: &wire.ExecuteResult{}}
 	}
 	r, w := io.Pipe()
-	var stderr testlog.Log
+	var stderr testbed.Log
 	code := make(chan int, 1)
 	go func() {
 		code <- program(t.Context(), strings.NewReader("1"), w, &stderr, map[string]string{"SANDFARM_URL": f.URL}, "run", "-", "--no-save")

@@ -18,7 +18,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
-	"github.com/sandfarm/sandfarm/internal/testlog"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -104,7 +104,7 @@ func TestAddressThatIsNotAFarm(t *testing.T) {
 		_, _ = w.Write([]byte("<Error><Code>InvalidArgument</Code></Error>"))
 	}))
 	t.Cleanup(store.Close)
-	var out, stderr testlog.Log
+	var out, stderr testbed.Log
 	code := program(t.Context(), strings.NewReader(""), &out, &stderr, map[string]string{"SANDFARM_URL": store.URL}, "images")
 	want := "sandfarm: " + store.URL + " answers HTTP 400 (Bad Request), unlike a Sandfarm. Check the address: --url or SANDFARM_URL.\n"
 	if code != verbs.ExitError || stderr.String() != want {
@@ -118,7 +118,7 @@ func TestAddressAndKeyMayHaveExtraCharacters(t *testing.T) {
 	f := newFarm(t)
 	f.Key = "right"
 	f.Routes["GET /v1/images"] = f.gives(http.StatusOK, map[string]any{"items": []any{}})
-	var out, stderr testlog.Log
+	var out, stderr testbed.Log
 	env := map[string]string{"SANDFARM_URL": f.URL + "/v1", "SANDFARM_API_KEY": "right\n"}
 	if code := program(t.Context(), strings.NewReader(""), &out, &stderr, env, "images"); code != 0 {
 		t.Errorf("%d %q", code, stderr.String())
@@ -129,7 +129,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
 	f.Key = "right"
-	var out, stderr testlog.Log
+	var out, stderr testbed.Log
 	code := program(t.Context(), strings.NewReader(""), &out, &stderr, map[string]string{"SANDFARM_URL": f.URL}, "images")
 	if code != 1 || stderr.String() != "sandfarm: the key is missing or wrong. Give a key of this farm with --key or SANDFARM_API_KEY.\n" {
 		t.Errorf("%d %q", code, stderr.String())

@@ -1,5 +1,4 @@
-// Package testlog collects the log of a program under test while it runs.
-package testlog
+package testbed
 
 import (
 	"bytes"

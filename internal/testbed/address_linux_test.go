@@ -1,6 +1,6 @@
 //go:build linux
 
-package testaddr_test
+package testbed_test
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandfarm/sandfarm/internal/testaddr"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // ipLocalPortRange limits the ports that a socket gets: the lowest in the lower half, the highest in the upper half (Linux 6.3).
@@ -21,7 +21,7 @@ const ipLocalPortRange = 51
 // A server can listen at a reserved address, and again after it has ended. Others do not get its port, not even as the last one that is left.
 func TestReservedPortIsGivenToNoOne(t *testing.T) {
 	t.Parallel()
-	address := testaddr.Reserve(t)
+	address := testbed.Address(t)
 	if _, err := net.Dial("tcp", address); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("dial before a server listens: %v", err)
 	}
