@@ -99,6 +99,47 @@ func TestE2BTokensOfOthers(t *testing.T) {
 	}
 }
 
+// The route decides what a traffic token opens, whatever port a request names: no files, no processes, no health. Port 49999 has the routes of
+// the code interpreter only.
+func TestE2BTrafficTokenIsNoAccessToken(t *testing.T) {
+	t.Parallel()
+	f := setupLiveAgent(t, agenttest.StartWithFiles(t), withKeys, func(c *api.Config, _ *api.Deps) { c.PreviewDomain = "preview.example.com" })
+	id := e2b.ShownID(f.sandbox("Authorization", "Bearer "+key))
+	made := get[e2bMade](f.bundle, http.StatusOK, "POST", "/e2b/v2/sandboxes/"+id+"/connect", `{}`, "X-API-KEY", key)
+	interprets := func(path string) bool {
+		return strings.HasPrefix(path, "/execute") || strings.HasPrefix(path, "/contexts")
+	}
+	for _, r := range e2bData() {
+		path := strings.TrimPrefix(r[1], "/e2b")
+		for name, at := range map[string][]string{
+			"no port":            {"E2b-Sandbox-Id", id},
+			"port of envd":       {"E2b-Sandbox-Id", id, "E2b-Sandbox-Port", e2b.EnvdPort},
+			"port 49999":         {"E2b-Sandbox-Id", id, "E2b-Sandbox-Port", e2b.InterpreterPort},
+			"another port":       {"E2b-Sandbox-Id", id, "E2b-Sandbox-Port", "8080"},
+			"host of envd":       {"Host", e2b.EnvdPort + "-" + id + ".preview.example.com"},
+			"host of port 49999": {"Host", e2b.InterpreterPort + "-" + id + ".preview.example.com"},
+		} {
+			target := r[1]
+			if at[0] == "Host" {
+				target = path
+			}
+			call := func(header, token string) (int, string) {
+				answer, text := f.do(r[0], target, `{}`, append(at, header, token, "Content-Type", "application/json")...)
+				return answer.StatusCode, string(text)
+			}
+			for _, header := range []string{"E2b-Traffic-Access-Token", "X-Access-Token"} {
+				if got, text := call(header, made.TrafficAccessToken); (got == http.StatusUnauthorized) == interprets(path) {
+					t.Errorf("%s %s, %s, the traffic token in %s: %d %s", r[0], target, name, header, got, text)
+				}
+			}
+			got, text := call("X-Access-Token", made.EnvdAccessToken)
+			if elsewhere := strings.HasSuffix(name, "49999") && !interprets(path) && path != "/health"; strings.Contains(text, "no such path") != elsewhere || got == http.StatusUnauthorized {
+				t.Errorf("%s %s, %s, the access token: %d %s", r[0], target, name, got, text)
+			}
+		}
+	}
+}
+
 // e2bBox is a sandbox of a farm with files, and the headers of requests to its envd.
 func e2bBox(t *testing.T, options ...option) (f *liveFarm, dir string, headers []string) {
 	t.Helper()

@@ -60,31 +60,41 @@ func (s *Server) e2bRoutes() []route {
 	return all
 }
 
+// e2bService is the service of E2B to which a route belongs.
+type e2bService int
+
+const (
+	e2bEnvd        e2bService = iota // it takes access tokens only, and is not at port 49999
+	e2bInterpreter                   // it takes traffic tokens, too
+	e2bBoth                          // it is at every port, and takes access tokens only
+)
+
 // e2bBoxRoutes are those to services in sandboxes, below a base: the sandbox is in a header.
 func (s *Server) e2bBoxRoutes(base string) []route {
 	var all []route
 	for _, d := range []struct {
 		method, path string
 		stream       bool // as in route
+		of           e2bService
 		serve        e2b.Handler
 	}{
-		{"GET", base + "/health", true, s.e2b.Health},
-		{"GET", base + "/files", true, s.e2b.Download},
-		{"POST", base + "/files", false, s.e2b.Upload},
-		{"POST", base + "/execute", false, s.e2b.Interpret},
-		{"POST", base + "/contexts", false, s.e2b.Interpret},
-		{"GET", base + "/contexts", false, s.e2b.Interpret},
-		{"DELETE", base + "/contexts/{context}", false, s.e2b.Interpret},
-		{"POST", base + "/contexts/{context}/restart", false, s.e2b.Interpret},
+		{"GET", base + "/health", true, e2bBoth, s.e2b.Health},
+		{"GET", base + "/files", true, e2bEnvd, s.e2b.Download},
+		{"POST", base + "/files", false, e2bEnvd, s.e2b.Upload},
+		{"POST", base + "/execute", false, e2bInterpreter, s.e2b.Interpret},
+		{"POST", base + "/contexts", false, e2bInterpreter, s.e2b.Interpret},
+		{"GET", base + "/contexts", false, e2bInterpreter, s.e2b.Interpret},
+		{"DELETE", base + "/contexts/{context}", false, e2bInterpreter, s.e2b.Interpret},
+		{"POST", base + "/contexts/{context}/restart", false, e2bInterpreter, s.e2b.Interpret},
 	} {
 		r := route{method: d.method, path: d.path, open: true, scope: farm.ScopeRun, stream: d.stream}
-		r.handler = s.inBox(r, d.serve)
+		r.handler = s.inBox(r, d.of, d.serve)
 		all = append(all, r)
 	}
 	rpc := s.e2b.RPC(base)
 	for procedure, changes := range e2b.Procedures() {
 		r := route{method: "POST", path: base + procedure, open: true, scope: farm.ScopeRun, stream: !changes}
-		r.handler = s.inBox(r, rpc)
+		r.handler = s.inBox(r, e2bEnvd, rpc)
 		all = append(all, r)
 	}
 	return all
@@ -103,11 +113,14 @@ func (s *Server) boxRouter() http.Handler {
 
 // inBox makes the handler of a request that carries the token of a sandbox instead of a key. The request counts against the quotas of the
 // sandbox's tenant.
-func (s *Server) inBox(r route, serve e2b.Handler) func(*gin.Context) error {
+func (s *Server) inBox(r route, of e2bService, serve e2b.Handler) func(*gin.Context) error {
 	return func(c *gin.Context) error {
-		box, err := s.e2b.Open(c.Request)
+		box, err := s.e2b.Open(c.Request, of == e2bInterpreter)
 		if err != nil {
 			return err //nolint:wrapcheck // a sentence for the caller
+		}
+		if of == e2bEnvd && e2b.Port(c.Request) == e2b.InterpreterPort {
+			return farm.NotFoundf("There is no such path at port %s: it has the routes of the code interpreter.", e2b.InterpreterPort)
 		}
 		rest.ActFor(c, keyring.Caller{Tenant: box.Tenant, KeyID: box.Key})
 		ctx := c.Request.Context()

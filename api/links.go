@@ -248,7 +248,7 @@ func (s *Server) preview(c *gin.Context) error {
 	switch {
 	case token == "" && e2b.HasToken(c.Request.Header):
 		e2b.Name(c.Request, number, sandbox)
-		box, err := s.e2b.Open(c.Request)
+		box, err := s.e2b.Open(c.Request, true)
 		if err != nil {
 			return err //nolint:wrapcheck // a sentence for the caller
 		}

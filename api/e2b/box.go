@@ -52,7 +52,7 @@ type tokenKind string
 
 const (
 	accessToken  tokenKind = "e2b-access1"  // envd, and the rest
-	trafficToken tokenKind = "e2b-traffic1" // every other port
+	trafficToken tokenKind = "e2b-traffic1" // the code interpreter, and every port of the sandbox's own programs
 )
 
 // token makes a token of a sandbox. It is the same each time.
@@ -63,8 +63,9 @@ func (d *Door) token(ctx context.Context, kind tokenKind, b Box) (string, error)
 // Port is the port of a sandbox that a request is for.
 func Port(r *http.Request) string { return r.Header.Get(headerPort) }
 
-// Open finds the sandbox that a request is for. It fails if the request does not prove that it may be: by a token, or a signed URL.
-func (d *Door) Open(r *http.Request) (Box, error) {
+// Open finds the sandbox that a request is for. It fails if the request does not prove that it may be: by an access token, a signed URL, or,
+// where traffic says so, a traffic token. What the request says of its port decides nothing.
+func (d *Door) Open(r *http.Request, traffic bool) (Box, error) {
 	shown := r.Header.Get(headerSandbox)
 	if !HasToken(r.Header) {
 		if u, ok, err := d.urlOf(r); err != nil {
@@ -81,7 +82,7 @@ func (d *Door) Open(r *http.Request) (Box, error) {
 		return Box{}, rest.BadRequestf("The header %s is missing: it names the sandbox.", headerSandbox)
 	}
 	kinds := []tokenKind{accessToken}
-	if Port(r) != EnvdPort {
+	if traffic {
 		kinds = append(kinds, trafficToken)
 	}
 	for _, header := range []string{headerAccess, headerTraffic} {

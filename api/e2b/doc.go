@@ -6,9 +6,9 @@
 //
 // Two kinds of requests arrive. Those to the control API (create, list, kill, …) carry an API key and go through the guards of /v1. Those to the
 // data plane (envd at port 49983 of a sandbox, the code interpreter at port 49999) carry no key: they name the sandbox in the header
-// E2b-Sandbox-Id and the port in E2b-Sandbox-Port, and prove by a token of that sandbox that they may (X-Access-Token, or
-// E2B-Traffic-Access-Token). A token names its tenant and its sandbox and is signed by the farm, so that no table is needed; Door.Open checks
-// it. It works as long as its sandbox.
+// E2b-Sandbox-Id and the port in E2b-Sandbox-Port, and prove by a token of that sandbox that they may (X-Access-Token, or, for the code
+// interpreter, E2B-Traffic-Access-Token). A token names its tenant and its sandbox and is signed by the farm, so that no table is needed; Door.Open
+// checks it. It works as long as its sandbox.
 //
 // To serve more of the data plane, write a Handler: it gets the request with its body unread, and the Box that it is for. By then the token was
 // checked, the sandbox is known to run, and the request counts against the quotas of its tenant. Box.Tenant and Box.ID are what the methods of
