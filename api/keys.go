@@ -13,7 +13,7 @@ import (
 
 func (s *Server) keyRoutes() []route {
 	all := []route{
-		{method: "POST", path: "/v1/keys", summary: "Make an API key", detail: "The key counts at once in every process of the farm. The answer is the only one that contains it.", body: wire.KeyRequest{}, answers: []answer{{http.StatusCreated, "the key", wire.NewKey{}, ""}}, handler: s.createKey},
+		{method: "POST", path: "/v1/keys", summary: "Make an API key", detail: "The key counts at once in every process of the farm. The answer is the only one that contains it. The first key of a farm is made on its host (sandfarm key create --local): a farm without keys answers 409.", body: wire.KeyRequest{}, answers: []answer{{http.StatusCreated, "the key", wire.NewKey{}, ""}}, handler: s.createKey},
 		{method: "GET", path: "/v1/keys", summary: "List the API keys", detail: "Also those that have expired, for a week, and those of the farm's settings.", query: append(paging(), query("tenant", "only of this tenant", object{"type": "string"})), answers: []answer{{http.StatusOK, "a page of keys, newest first", wire.List[wire.Key]{}, ""}}, handler: s.listKeys},
 		{method: "DELETE", path: "/v1/keys/{id}", summary: "Revoke an API key", detail: "No process takes it after a second, and requests that are in progress with it end within five. Jobs that it started continue.", answers: []answer{{http.StatusNoContent, "it is revoked", nil, ""}}, handler: s.revokeKey},
 	}
@@ -23,7 +23,15 @@ func (s *Server) keyRoutes() []route {
 	return all
 }
 
+// errFirstKey refuses to make the first key for whoever can reach the API: its owner would be the only one whom the farm lets in.
+func errFirstKey() error {
+	return farm.Conflictf("This farm has no keys, and its first one is made on its host: sandfarm key create --local --tenant NAME --scope admin --scope run")
+}
+
 func (s *Server) createKey(c *gin.Context) error {
+	if rest.Caller(c).KeyID == "" {
+		return errFirstKey()
+	}
 	var r wire.KeyRequest
 	body, err := s.bind(c, &r)
 	if err != nil {

@@ -2,9 +2,12 @@ package api_test
 
 import (
 	"bufio"
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -152,6 +155,58 @@ func TestAKeyOfTheSettingsIsNotRevoked(t *testing.T) {
 	}
 }
 
+// firstKey makes a key as the operator does on the farm's host.
+func (b *bundle) firstKey(r wire.KeyRequest) wire.NewKey {
+	b.t.Helper()
+	answer := b.asOperator("POST", "/v1/keys", r)
+	if answer.Code != http.StatusCreated {
+		b.t.Fatalf("status %d: %s", answer.Code, answer.Body)
+	}
+	return decode[wire.NewKey](b.t, answer.Body.Bytes())
+}
+
+// asOperator sends a request to the handler of the operator.
+func (b *bundle) asOperator(method, target string, body any) *httptest.ResponseRecorder {
+	b.t.Helper()
+	text, err := json.Marshal(body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	request := httptest.NewRequestWithContext(b.t.Context(), method, target, bytes.NewReader(text))
+	request.Host = "127.0.0.1"
+	request.Header.Set("Content-Type", "application/json")
+	answer := httptest.NewRecorder()
+	b.server.Operator().ServeHTTP(answer, request)
+	return answer
+}
+
+// Nobody who reaches the API of a farm without keys can shut the others out: not by making its first key, and not by a quota of its one tenant.
+func TestAFarmWithoutKeysStaysOpen(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, body := range []string{`{"tenant":"mine"}`, `{"tenant":"mine","scopes":["run"]}`, `{"tenant":"mine","scopes":["admin"]}`, `{}`} {
+		if p := b.problem(farm.CodeConflict, http.StatusConflict, "POST", "/v1/keys", body); !strings.Contains(p.Detail, "sandfarm key create --local") {
+			t.Errorf("%s: %s", body, p.Detail)
+		}
+	}
+	for _, name := range []string{"requests_per_minute", "max_connections"} {
+		b.problem(farm.CodeConflict, http.StatusConflict, "PUT", "/v1/tenants/default", `{"`+name+`":0}`)
+		b.problem(farm.CodeConflict, http.StatusConflict, "PATCH", "/v1/tenants/default", `{"set":{"`+name+`":0}}`)
+	}
+	get[wire.Tenant](b, http.StatusOK, "PUT", "/v1/tenants/default", `{"requests_per_minute":600,"max_sandboxes":0}`)
+	get[wire.Tenant](b, http.StatusOK, "PUT", "/v1/tenants/acme", `{"requests_per_minute":0}`)
+	for _, scopes := range [][]string{nil, {"run"}, {"read", "metrics"}} { // no key could make another one
+		if answer := b.asOperator("POST", "/v1/keys", wire.KeyRequest{Tenant: "ops", Scopes: scopes}); answer.Code != http.StatusConflict || !strings.Contains(answer.Body.String(), "scope admin") {
+			t.Errorf("a first key with the scopes %v: %d %s", scopes, answer.Code, answer.Body)
+		}
+	}
+	if status := b.status(""); status != http.StatusOK {
+		t.Fatalf("the farm is closed: %d", status)
+	}
+	made := b.firstKey(wire.KeyRequest{Tenant: "ops", Scopes: []string{"admin"}})
+	b.newKey(wire.KeyRequest{Tenant: "blue"}, made.Secret)
+}
+
 // The first key closes a farm that had none; the farm stays closed when the key is gone.
 func TestTheFirstKeyClosesTheFarm(t *testing.T) {
 	t.Parallel()
@@ -159,7 +214,7 @@ func TestTheFirstKeyClosesTheFarm(t *testing.T) {
 	if answer, _ := b.do("GET", "/v1/jobs", nil); answer.StatusCode != http.StatusOK {
 		t.Fatalf("status %d", answer.StatusCode)
 	}
-	made := get[wire.NewKey](b, http.StatusCreated, "POST", "/v1/keys", wire.KeyRequest{Tenant: "ops", Scopes: []string{"admin"}})
+	made := b.firstKey(wire.KeyRequest{Tenant: "ops", Scopes: []string{"admin"}})
 	b.refused("")
 	if status := b.status(made.Secret); status != http.StatusOK {
 		t.Errorf("with the key: status %d", status)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/sandfarm/sandfarm/api/keyring"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
@@ -79,6 +80,9 @@ func (s *Server) setTenant(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := checkOwnBounds(c, r); err != nil {
+		return err
+	}
 	out, err := s.service.SetTenant(c.Request.Context(), service.Call{Tenant: rest.Tenant(c), Problems: body.Problems}, c.Param("name"), r)
 	return s.quotasSet(c, out, err)
 }
@@ -89,8 +93,24 @@ func (s *Server) changeTenant(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := checkOwnBounds(c, r.Set); err != nil {
+		return err
+	}
 	out, err := s.service.ChangeTenant(c.Request.Context(), service.Call{Tenant: rest.Tenant(c), Problems: body.Problems}, c.Param("name"), r)
 	return s.quotasSet(c, out, err)
+}
+
+// checkOwnBounds refuses quotas with which one request to a farm without keys would shut everybody out: all its callers are one tenant.
+func checkOwnBounds(c *gin.Context, r wire.TenantRequest) error {
+	if rest.Caller(c).KeyID != "" || c.Param("name") != keyring.DefaultTenant {
+		return nil
+	}
+	for name, value := range map[string]*int{"requests_per_minute": r.RequestsPerMinute, "max_connections": r.MaxConnections} {
+		if value != nil && *value == 0 {
+			return farm.Conflictf("This farm has no keys, so all its callers are the tenant %s: %s must not be 0.", keyring.DefaultTenant, name)
+		}
+	}
+	return nil
 }
 
 // quotasSet answers with a tenant whose quotas were set. They count at once in this process.

@@ -51,6 +51,9 @@ func (s *Service) CreateKey(ctx context.Context, c Call, r wire.KeyRequest) (wir
 	if err := p.err(); err != nil {
 		return wire.NewKey{}, err
 	}
+	if err := s.checkFirstKey(ctx, scopes); err != nil {
+		return wire.NewKey{}, err
+	}
 	key := farm.Key{ID: farm.NewID(farm.KeyPrefix), Tenant: r.Tenant, Name: r.Name, Scopes: scopes, CreatedAt: s.Now().UTC()}
 	if r.ExpiresSeconds != nil {
 		key.ExpiresAt = key.CreatedAt.Add(time.Duration(*r.ExpiresSeconds) * time.Second)
@@ -60,6 +63,18 @@ func (s *Service) CreateKey(ctx context.Context, c Call, r wire.KeyRequest) (wir
 		return wire.NewKey{}, err
 	}
 	return wire.NewKey{Key: keyOf(key), Secret: secret}, nil
+}
+
+// checkFirstKey refuses a first key without the scope admin: from then on the farm needs keys, and nobody could make another one over the API.
+func (s *Service) checkFirstKey(ctx context.Context, scopes []farm.Scope) error {
+	if slices.Contains(scopes, farm.ScopeAdmin) || len(s.options.SettingsKeys) > 0 {
+		return nil
+	}
+	keys, err := s.Store.Keys(ctx)
+	if err != nil || len(keys) > 0 {
+		return err
+	}
+	return farm.Conflictf("The first key of a farm must have the scope admin, which makes others: sandfarm key create --local --tenant NAME --scope admin --scope run")
 }
 
 // Keys lists the API keys: those made at run time, newest first, then those of the settings. tenant "" lists those of all tenants.

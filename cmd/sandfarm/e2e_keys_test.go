@@ -42,7 +42,7 @@ func TestKeysMadeLocally(t *testing.T) {
 		t.Fatalf("an open farm asks for a key: %v", err)
 	}
 	var first, second wire.NewKey
-	f.local(&first, "key", "create", "--tenant", "blue")
+	f.local(&first, "key", "create", "--tenant", "blue", "--scope", "admin", "--scope", "run")
 	f.local(&second, "key", "create", "--tenant", "blue")
 	until(t.Context(), t, "the farm asks for a key", time.Minute, func() bool {
 		_, err := f.Limits(t.Context())

@@ -132,7 +132,7 @@ func (c *console) welcome(program, data, addr string, keys bool) {
   health      %[1]s/readyz
   metrics     %[1]s/metrics
   MCP         %[1]s/mcp
-  API keys    %[6]s key create --local --tenant NAME
+  API keys    %[6]s key create --local --tenant NAME --scope admin --scope run
 
 Try it in another terminal%[5]s:
 

@@ -20,7 +20,8 @@ func (a *app) keys() *cobra.Command {
 		Short: "Make, list and revoke API keys",
 		Long: `A key gives its tenant what the scopes say: run (everything with the tenant's own sandboxes, jobs and files), read (see them,
 start no work), metrics (/metrics alone), admin (keys, tenants, audit, and the whole fleet). A new or revoked key counts
-within a second in every process of the farm. A farm without keys asks for one from the first key on.`,
+within a second in every process of the farm. A farm without keys asks for one from the first key on, which is
+made on its host (--local) and must have the scope admin.`,
 		Example: `  sandfarm key create --tenant team-blue --name "build bot" --expires 30d
   sandfarm key ls
   sandfarm key revoke key_…`,
