@@ -36,6 +36,17 @@ func signedFile(path, operation, user, token string, expiration ...int64) string
 	return "?" + q.Encode()
 }
 
+// Without hosts for ports, nothing is searched for at the root of the farm's address.
+func TestE2BSignedURLsAtTheRootNeedAPreviewDomain(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withKeys, noPreviews)
+	made := b.e2bSandbox(key)
+	for _, method := range []string{"GET", "POST"} {
+		b.e2bFailure(http.StatusNotFound, "api.preview_domain", method, "/files"+signedFile("a", "read", "", made.EnvdAccessToken), nil)
+		b.e2bFailure(http.StatusNotFound, "api.preview_domain", method, "/files", nil, "X-Access-Token", made.EnvdAccessToken, "E2b-Sandbox-Id", made.SandboxID)
+	}
+}
+
 // A signed URL has no token and, with E2B_SANDBOX_URL, no name of a sandbox and no /e2b.
 func TestE2BSignedURLs(t *testing.T) {
 	t.Parallel()
@@ -80,6 +91,7 @@ func TestE2BSignedURLs(t *testing.T) {
 		"by another tenant":            {"/files" + signedFile(file, "read", "", otherToken), nil, http.StatusOK}, // its own sandbox; the agent of this test is one for all
 		"not signed":                   {"/files?path=" + url.QueryEscape(file), nil, http.StatusBadRequest},
 		"another form":                 {"/files?path=x&signature=v2_AAAA", nil, http.StatusBadRequest},
+		"too short":                    {"/files?path=x&signature=v1_AAAA", nil, http.StatusUnauthorized},
 		"to another route":             {"/e2b/health" + signedFile(file, "read", "", token), nil, http.StatusBadRequest},
 		"and a token that is not good": {"/files" + signedFile(file, "read", "", token), []string{"X-Access-Token", "x", "E2b-Sandbox-Id", id}, http.StatusUnauthorized},
 	} {

@@ -25,7 +25,7 @@ func (s *Server) newE2B() *e2b.Door {
 	}
 	return e2b.New(e2b.Deps{
 		Service: s.service, Signer: s.signer, Logger: s.log, Now: s.audit.now, MaxBody: s.cfg.Limits.MaxBodyBytes, Stall: s.cfg.StallTimeout, Domain: domain,
-		Opened: s.service.OpenRefs, Keys: s.keys.IDs,
+		Opened: s.service.OpenRefs, Find: s.service.OpenRef, Keys: s.keys.IDs,
 		Interpreter: interpreter.New(s.service, s.cfg.Limits.MaxBodyBytes, s.audit.now).Serve,
 	})
 }
@@ -48,9 +48,17 @@ func (s *Server) e2bRoutes() []route {
 		{method: "GET", path: box + "/logs", handler: s.e2b.Logs(true)},
 	}
 	all = append(all, s.e2bBoxRoutes(e2bBase)...)
-	// The SDKs drop the path of E2B_SANDBOX_URL from the URLs of files that they sign.
+	// The SDKs drop the path of E2B_SANDBOX_URL from the URLs of files that they sign. Such a URL names no sandbox; callers of a farm with hosts for
+	// ports have better ones, or are on this machine.
 	for _, r := range s.e2bBoxRoutes("") {
 		if r.path == "/files" {
+			serve := r.handler
+			r.handler = func(c *gin.Context) error {
+				if _, domain := s.portDomain(addressOf(c.Request)); domain == "" {
+					return farm.NotFoundf("There is no such path: URLs of files that E2B's SDKs sign need api.preview_domain on this farm.")
+				}
+				return serve(c)
+			}
 			all = append(all, r)
 		}
 	}

@@ -75,7 +75,7 @@ func (d *Door) Open(r *http.Request, traffic bool) (Box, error) {
 			if shown != "" {
 				named = SandboxID(shown)
 			}
-			return d.signer(r.Context(), u, named)
+			return d.signer(r, u, named)
 		}
 	}
 	if shown == "" {

@@ -7,11 +7,13 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/time/rate"
 
 	"github.com/sandfarm/sandfarm/api/signed"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -21,7 +23,7 @@ type linkKey struct{}
 
 func (linkKey) LinkKey(context.Context) ([]byte, error) { return bytes.Repeat([]byte{1}, 32), nil }
 
-// searching is a Door with sandboxes and one key, for which searches are not limited.
+// searching is a Door with sandboxes and one key, whose clock stands still.
 func searching(t *testing.T, sandboxes int) (*Door, []farm.Ref) {
 	t.Helper()
 	refs := make([]farm.Ref, sandboxes)
@@ -29,12 +31,26 @@ func searching(t *testing.T, sandboxes int) (*Door, []farm.Ref) {
 		refs[i] = farm.Ref{Tenant: "acme", ID: fmt.Sprintf("%s%026d", farm.SandboxPrefix, i)}
 	}
 	d := New(Deps{
-		Signer: signed.New(linkKey{}, time.Now), Now: time.Now,
+		Signer: signed.New(linkKey{}, time.Now), Now: func() time.Time { return time.Unix(1_700_000_000, 0) },
 		Opened: func(context.Context) ([]farm.Ref, error) { return refs, nil },
-		Keys:   func(context.Context, string) ([]string, error) { return []string{"key_1"}, nil },
+		Find: func(_ context.Context, id string) (farm.Ref, bool, error) {
+			i := slices.IndexFunc(refs, func(r farm.Ref) bool { return r.ID == id })
+			if i < 0 {
+				return farm.Ref{}, false, nil
+			}
+			return refs[i], true, nil
+		},
+		Keys: func(context.Context, string) ([]string, error) { return []string{"key_1"}, nil },
 	})
-	d.searches.rate = rate.NewLimiter(rate.Inf, 0)
 	return d, refs
+}
+
+// from is a request from an address.
+func from(t *testing.T, address string) *http.Request {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/files", http.NoBody)
+	r.RemoteAddr = address
+	return r
 }
 
 // urlBy is a URL that a sandbox's token has signed.
@@ -45,7 +61,7 @@ func urlBy(t *testing.T, d *Door, ref farm.Ref) signedURL {
 		t.Fatal(err)
 	}
 	sum := sha256.Sum256([]byte("a:read::" + token))
-	return signedURL{signature: base64.RawStdEncoding.EncodeToString(sum[:]), text: [2]string{"a:read::", ""}}
+	return signedURL{signature: sum[:], text: [2]string{"a:read::", ""}}
 }
 
 func TestSignersAreBounded(t *testing.T) {
@@ -53,31 +69,72 @@ func TestSignersAreBounded(t *testing.T) {
 	for extra, found := range map[int]bool{-1: true, 0: true, 1: false} {
 		d, refs := searching(t, maxSigners+extra)
 		last := refs[len(refs)-1]
-		box, err := d.signer(t.Context(), urlBy(t, d, last), "")
+		box, err := d.signer(from(t, "192.0.2.1:1"), urlBy(t, d, last), "")
 		if found && (err != nil || box.ID != last.ID || box.Tenant != "acme" || box.Key != "key_1") {
 			t.Errorf("%d sandboxes: %+v, %v", len(refs), box, err)
 		}
 		if !found && (farm.CodeOf(err) != farm.CodeUnauthorized || !strings.Contains(err.Error(), "api.preview_domain")) {
 			t.Errorf("%d sandboxes: %+v, %v", len(refs), box, err)
 		}
-		if box, err := d.signer(t.Context(), urlBy(t, d, last), last.ID); err != nil || box.ID != last.ID { // the host names it
+		if box, err := d.signer(from(t, "192.0.2.1:1"), urlBy(t, d, last), last.ID); err != nil || box.ID != last.ID { // the host names it
 			t.Errorf("%d sandboxes, one named: %+v, %v", len(refs), box, err)
 		}
 	}
 }
 
-func TestSearchesAreBounded(t *testing.T) {
+// An address that has used up its searches stops nobody else, and not those whose host names the sandbox.
+func TestSearchesAreBoundedByAddress(t *testing.T) {
 	t.Parallel()
 	d, refs := searching(t, 1)
-	d.searches.rate = rate.NewLimiter(0, searchRate) // no time passes
 	u := urlBy(t, d, refs[0])
-	for n := 1; n <= searchRate; n++ {
-		if _, err := d.signer(t.Context(), u, ""); err != nil {
+	for n := 1; n <= searchBurst; n++ {
+		if _, err := d.signer(from(t, "192.0.2.1:1"), u, ""); err != nil {
 			t.Fatalf("search %d: %v", n, err)
 		}
 	}
-	if _, err := d.signer(t.Context(), u, ""); farm.CodeOf(err) != farm.CodeExhausted {
-		t.Errorf("search %d: %v", searchRate+1, err)
+	for address, want := range map[string]farm.Code{"192.0.2.1:2": farm.CodeExhausted, "[::ffff:192.0.2.1]:3": farm.CodeExhausted, "192.0.2.2:1": "", "[2001:db8::1]:1": ""} {
+		if _, err := d.signer(from(t, address), u, ""); err == nil && want != "" || err != nil && farm.CodeOf(err) != want {
+			t.Errorf("from %s: %v", address, err)
+		}
+	}
+	for n := 2; n <= searchBurst; n++ { // all addresses of a network together
+		if _, err := d.signer(from(t, fmt.Sprintf("[2001:db8::%x]:1", n)), u, ""); err != nil {
+			t.Fatalf("search %d of a network: %v", n, err)
+		}
+	}
+	if _, err := d.signer(from(t, "[2001:db8::ffff]:1"), u, ""); farm.CodeOf(err) != farm.CodeExhausted {
+		t.Errorf("from a network beyond its searches: %v", err)
+	}
+	for range 2 * searchBurst {
+		if box, err := d.signer(from(t, "192.0.2.1:1"), u, refs[0].ID); err != nil || box.ID != refs[0].ID {
+			t.Fatalf("with the host: %+v, %v", box, err)
+		}
+	}
+	for n := range 2 * maxAddresses {
+		d.searches.allow(from(t, fmt.Sprintf("10.0.%d.%d:1", n/256, n%256)), d.Now())
+	}
+	if len(d.searches.of) > maxAddresses {
+		t.Errorf("the searches of %d addresses are counted", len(d.searches.of))
+	}
+}
+
+// What is no signature is refused before anything is searched.
+func TestWhatIsNoSignatureIsNotSearchedFor(t *testing.T) {
+	t.Parallel()
+	d, _ := searching(t, 1)
+	d.Opened = func(context.Context) ([]farm.Ref, error) { t.Error("all sandboxes were listed"); return nil, nil }
+	whole := base64.RawStdEncoding.EncodeToString(make([]byte, sha256.Size))
+	for _, signature := range []string{"", "x", whole[1:], whole + "AA", whole + "=", strings.Repeat("*", len(whole))} {
+		r := from(t, "192.0.2.1:1")
+		r.URL.RawQuery = url.Values{"path": {"a"}, "signature": {signatureForm + signature}}.Encode()
+		for range 2 * searchBurst {
+			if _, err := d.Open(r, false); farm.CodeOf(err) != farm.CodeUnauthorized {
+				t.Fatalf("%q: %v", signature, err)
+			}
+		}
+	}
+	if len(d.searches.of) != 0 {
+		t.Error("searches were counted")
 	}
 }
 
@@ -89,11 +146,11 @@ func TestSearchesTakeTurns(t *testing.T) {
 	d.searches.turn <- struct{}{}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := d.signer(ctx, u, ""); !errors.Is(err, context.Canceled) {
+	if _, err := d.signer(from(t, "192.0.2.1:1").WithContext(ctx), u, ""); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
 	<-d.searches.turn
-	if _, err := d.signer(t.Context(), u, ""); err != nil {
+	if _, err := d.signer(from(t, "192.0.2.1:1"), u, ""); err != nil {
 		t.Error(err)
 	}
 }

@@ -57,6 +57,31 @@ func (s *Store) OpenRefs(ctx context.Context) ([]farm.Ref, error) {
 	return out, nil
 }
 
+// OpenRef finds the tenant of a sandbox that is not final; ok is false if there is no such sandbox.
+func (s *Store) OpenRef(ctx context.Context, id string) (ref farm.Ref, ok bool, err error) {
+	tenants, err := s.Tenants(ctx)
+	if err != nil || len(tenants) == 0 {
+		return ref, false, err
+	}
+	pipe := s.rdb.Pipeline()
+	cmds := make([]*redis.FloatCmd, len(tenants))
+	for i, tenant := range tenants {
+		cmds[i] = pipe.ZScore(ctx, s.index(tenant, "openboxes"), id)
+	}
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		return ref, false, wrap("find an open sandbox", err)
+	}
+	for i, cmd := range cmds {
+		switch err := cmd.Err(); {
+		case err == nil:
+			return farm.Ref{Tenant: tenants[i], ID: id}, true, nil
+		case !errors.Is(err, redis.Nil):
+			return ref, false, wrap("find an open sandbox", err)
+		}
+	}
+	return ref, false, nil
+}
+
 // SandboxPatch is what a caller changes of a sandbox. Nil fields stay unchanged.
 type SandboxPatch struct {
 	Name        *string

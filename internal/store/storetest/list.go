@@ -127,6 +127,11 @@ func sandboxesFilter(t *testing.T, factory Factory) {
 	if err != nil || len(open) != 1 || open[0].ID != ready.ID {
 		t.Errorf("OpenSandboxes = %v, %v", open, err)
 	}
+	for id, want := range map[string]bool{ready.ID: true, closed.ID: false, farm.NewID(farm.SandboxPrefix): false} {
+		if ref, ok, err := b.OpenRef(t.Context(), id); err != nil || ok != want || ok && ref != ready {
+			t.Errorf("OpenRef of %s: %+v, %v, %v", id, ref, ok, err)
+		}
+	}
 	refs, err := b.OpenRefs(t.Context())
 	if diff := cmp.Diff([]farm.Ref{ready}, refs); err != nil || diff != "" {
 		t.Errorf("OpenRefs (-want +got), %v:\n%s", err, diff)
