@@ -178,15 +178,7 @@ func (s *Server) serveLink(c *gin.Context, link ports.Link, v ports.View) error 
 	if err != nil {
 		return err
 	}
-	v.Hide = func(h http.Header) {
-		h.Del("X-Api-Key")
-		s.e2b.HideTokens(ctx, h)
-		if scheme, key, _ := strings.Cut(h.Get("Authorization"), " "); strings.EqualFold(scheme, "Bearer") && !s.keys.Open() {
-			if _, err := s.keys.Find(ctx, strings.TrimSpace(key)); err == nil { // sent by mistake: the server shall not have it
-				h.Del("Authorization")
-			}
-		}
-	}
+	v.Hide = s.hideKeys
 	s.servePort(c, port, v)
 	return nil
 }

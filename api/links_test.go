@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/api"
+	"github.com/sandfarm/sandfarm/api/e2b"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -60,6 +62,80 @@ func TestALinkNeedsNoKey(t *testing.T) {
 	}
 	f.problem(farm.CodeUnauthorized, http.StatusUnauthorized, "POST", "/v1/sandboxes/"+box+"/port-links", `{"port":80}`)
 	f.problem(farm.CodeNotFound, http.StatusNotFound, "POST", "/v1/sandboxes/"+box+"/port-links", `{"port":80}`, "X-API-Key", otherKey)
+}
+
+// A key of the farm that is sent by mistake ends at the farm, wherever it is in the request, by a link as by a port.
+func TestKeysSentByMistakeReachNoServer(t *testing.T) {
+	t.Parallel()
+	f := setupLive(t, withKeys, noPreviews)
+	mine := []string{"X-API-Key", key}
+	var got string
+	port := guest(t, func(_ http.ResponseWriter, r *http.Request) {
+		text := &strings.Builder{}
+		_ = r.Write(text)
+		got = text.String()
+	})
+	box := f.sandbox(mine...)
+	made := get[e2bMade](f.bundle, http.StatusOK, "POST", "/e2b/v2/sandboxes/"+e2b.ShownID(box)+"/connect", `{}`, mine...)
+	basic := func(user, password string) string {
+		return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password))
+	}
+	for way, target := range map[string]string{"a link": f.link(box, port, mine...).Path, "a port": "/v1/sandboxes/" + box + "/ports/" + port + "/"} {
+		for name, c := range map[string]struct{ query, header, value string }{
+			"bearer":                {"", "Authorization", "bearer  " + key},
+			"token":                 {"", "Authorization", "token " + key},
+			"alone":                 {"", "Authorization", key},
+			"as E2B's":              {"", "Authorization", "Bearer " + wire.E2BKey(key)},
+			"password":              {"", "Authorization", basic("user", key)},
+			"user":                  {"", "Authorization", basic(key, "")},
+			"parameter":             {"", "Authorization", `Key token="` + key + `"`},
+			"X-API-Key":             {"", "X-API-Key", key},
+			"another tenant's":      {"", "X-Auth-Token", otherKey},
+			"access token":          {"", "X-Access-Token", made.EnvdAccessToken},
+			"key as access token":   {"", "X-Access-Token", key},
+			"traffic token":         {"", "E2b-Traffic-Access-Token", made.TrafficAccessToken},
+			"key as traffic token":  {"", "E2b-Traffic-Access-Token", key},
+			"WebSocket's protocols": {"", "Sec-WebSocket-Protocol", "v1.token.websocket.jupyter.org, " + key},
+			"a cookie":              {"", "Cookie", "token=" + key},
+			"query":                 {"?a=1&token=" + key + "&b=2", "", ""},
+			"escaped query":         {"?token=" + strings.ReplaceAll(key, "-", "%2D"), "", ""},
+			"referer":               {"", "Referer", f.web.URL + "/?token=" + key},
+		} {
+			got = ""
+			headers := []string{c.header, c.value}
+			if c.header == "" {
+				headers = nil
+			}
+			if way == "a port" && c.header != "X-API-Key" {
+				headers = append(headers, mine...)
+			}
+			if way == "a port" && c.header == "Authorization" { // which counts before X-API-Key
+				continue
+			}
+			answer, text := f.do("GET", target+c.query, nil, headers...)
+			if answer.StatusCode != http.StatusOK || got == "" {
+				t.Errorf("%s, %s: %s %s", way, name, answer.Status, text)
+			}
+			for _, secret := range []string{key, otherKey, wire.E2BKey(key), made.EnvdAccessToken, made.TrafficAccessToken, "%2D", c.value} {
+				if secret != "" && strings.Contains(got, secret) {
+					t.Errorf("%s, %s: the server got %s", way, name, got)
+				}
+			}
+			if name == "query" && !strings.HasPrefix(got, "GET /?a=1&b=2 ") {
+				t.Errorf("%s: the server got %s", way, got)
+			}
+		}
+		headers := []string{"X-Access-Token", "the server's own", "X-Auth-Token", "own", "Cookie", "a=b"}
+		if way == "a port" {
+			headers = append(headers, mine...)
+		}
+		f.do("GET", target+"?token=own&x=%zz", nil, headers...)
+		for _, own := range []string{"GET /?token=own&x=%zz ", "X-Access-Token: the server's own", "X-Auth-Token: own", "Cookie: a=b"} {
+			if !strings.Contains(got, own) {
+				t.Errorf("%s: no %q in %s", way, own, got)
+			}
+		}
+	}
 }
 
 // POST …/ports/{port}/link makes a link as well, and does not reach the server, whose own address of this name is below the link.

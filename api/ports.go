@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/gin-gonic/gin"
@@ -64,16 +65,41 @@ func (s *Server) passToPort(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	s.servePort(c, port, ports.View{Path: path, Prefix: prefix, AsIs: strings.EqualFold(c.GetHeader(asIsHeader), "off"), Hide: hideKey})
+	hide := func(r *http.Request) {
+		r.Header.Del("Authorization") // it is for the farm
+		r.Header.Del(asIsHeader)
+		s.hideKeys(r)
+	}
+	s.servePort(c, port, ports.View{Path: path, Prefix: prefix, AsIs: strings.EqualFold(c.GetHeader(asIsHeader), "off"), Hide: hide})
 	return nil
 }
 
-// hideKey removes what may be the farm's key.
-func hideKey(h http.Header) {
-	for _, name := range []string{"Authorization", "X-Api-Key", asIsHeader} {
-		h.Del(name)
+// hideKeys removes the farm's keys and tokens from a request to a server in a sandbox, wherever its sender has put them: in a header, alone or
+// with a scheme, or in the query. Who has a key may do everything that its tenant may.
+func (s *Server) hideKeys(r *http.Request) {
+	_ = s.keys.StillOpen(r.Context()) // it looks at the keys, if it did not just now
+	r.Header.Del("X-Api-Key")
+	s.e2b.HideTokens(r.Context(), r.Header)
+	holds := func(text string) bool {
+		return s.keys.Known(text) || slices.ContainsFunc(strings.FieldsFunc(text, separates), func(part string) bool { return s.keys.Known(part) })
 	}
+	if user, password, ok := r.BasicAuth(); ok && (holds(user) || holds(password)) {
+		r.Header.Del("Authorization")
+	}
+	for name, values := range r.Header {
+		if slices.ContainsFunc(values, holds) {
+			delete(r.Header, name)
+		}
+	}
+	pairs := strings.Split(r.URL.RawQuery, "&")
+	r.URL.RawQuery = strings.Join(slices.DeleteFunc(pairs, func(pair string) bool {
+		plain, err := url.QueryUnescape(pair)
+		return holds(pair) || err == nil && holds(plain)
+	}), "&")
 }
+
+// separates reports whether a character stands between a key and what is written beside it in a header or a parameter.
+func separates(r rune) bool { return strings.ContainsRune(" \t,;=&\"'", r) }
 
 // portSegments are the segments of a path up to the number of a port, from an empty one on.
 const portSegments = 6

@@ -125,6 +125,22 @@ func (r *Ring) FindSum(ctx context.Context, sum store.KeySum) (Caller, error) {
 	return callerOf(found, sum), nil
 }
 
+// Known reports whether a text is a valid key, as far as this process knows without waiting for a look at the keys.
+func (r *Ring) Known(text string) bool {
+	if text == "" {
+		return false
+	}
+	if plain, ok := fromE2B(text); ok && r.Known(plain) {
+		return true
+	}
+	sum := sha256.Sum256([]byte(text))
+	if _, ok := r.Settings[sum]; ok {
+		return true
+	}
+	_, ok := r.lookup(sum)
+	return ok
+}
+
 // StillOpen is Open after a look at the keys that is fresh.
 func (r *Ring) StillOpen(ctx context.Context) bool {
 	_ = r.refresh(ctx, time.Now().Add(-fresh)) // what is known is the answer

@@ -45,8 +45,8 @@ type View struct {
 	Public bool
 	// AsIs leaves the paths of cookies and of redirects as the server sends them.
 	AsIs bool
-	// Hide removes from the header what the server must not see.
-	Hide func(http.Header)
+	// Hide removes from the request for the server what it must not see.
+	Hide func(*http.Request)
 	// Fail answers with an error: that of Dial or of the body, or another one if the server did not answer in HTTP.
 	Fail func(error)
 }
@@ -148,7 +148,7 @@ func rewrite(r *httputil.ProxyRequest) {
 	}
 	hideCookies(h)
 	if p.Hide != nil {
-		p.Hide(h)
+		p.Hide(r.Out)
 	}
 }
 
