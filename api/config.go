@@ -28,7 +28,7 @@ type Config struct {
 	// TrustedOrigins are the origins, in addition to the server's own, whose pages may call MCP and the older systems' routes.
 	TrustedOrigins []string `toml:"trusted_origins" default:"http://localhost:3000,http://localhost:6274" doc:"Origins of web pages, in addition to the farm's own, that may call the MCP addresses and the routes of the older systems, such as https://chat.example.com. The defaults are a front end in development and the MCP Inspector. Any page there can use a farm without keys: empty the list if you need neither."`
 	// PreviewDomain is below which each port of a sandbox has an origin of its own.
-	PreviewDomain string `toml:"preview_domain" doc:"Domain whose subdomains lead to this API: the links to ports of sandboxes are below it then, each an origin of its own (https://8888-sbx-….DOMAIN). Use a domain of its own, with a wildcard in DNS and in its certificate. Empty: localhost for callers who name a loopback address, otherwise links below the API's own address. none: no such hosts."`
+	PreviewDomain string `toml:"preview_domain" doc:"Domain whose subdomains lead to this API: the links to ports of sandboxes are below it then, each an origin of its own (https://8888-sbx-….DOMAIN). Use a domain of its own, not below the API's host, with a wildcard in DNS and in its certificate. Empty: localhost for callers who name a loopback address, otherwise links below the API's own address. none: no such hosts."`
 	// AuditReads adds reads to the audit.
 	AuditReads bool `toml:"audit_reads" default:"false" doc:"Also write reads to the audit (sandfarm audit), and not only changes, jobs and refusals."`
 	// AllowPrivateCallbacks allows callback_url to point to private addresses.
@@ -110,6 +110,11 @@ func (c Config) validate() error {
 	}
 	if d := c.PreviewDomain; d != "" && d != previewNone && !previewDomain.MatchString(d) {
 		problems = append(problems, fmt.Errorf("api.preview_domain: %q is not a domain in lower case, without a scheme or a port", d))
+	}
+	for _, name := range append([]string{host}, c.TrustedHosts...) {
+		if c.PreviewDomain != "" && !guard.Loopback(name) && strings.HasSuffix("."+c.PreviewDomain, "."+strings.ToLower(name)) {
+			problems = append(problems, fmt.Errorf("api.preview_domain: %q is below the API's host %q, so pages of sandboxes could set its cookies: use a domain of its own", c.PreviewDomain, name))
+		}
 	}
 	seen := make(map[string]bool, len(c.Keys))
 	for i, key := range c.Keys {

@@ -169,12 +169,16 @@ func (s *Server) sessionEntry(c *gin.Context, caller keyring.Caller, status int)
 	return farm.AuditEntry{Tenant: caller.Tenant, KeyID: caller.KeyID, Route: "POST /session", From: c.RemoteIP(), Status: status, RequestID: rest.RequestID(c)}
 }
 
-// closeSession removes the cookie.
+// closeSession ends the session and removes the cookie.
 func (s *Server) closeSession(c *gin.Context) error {
 	if !session.SameOrigin(c.Request) {
 		return errForeignPage()
 	}
-	http.SetCookie(c.Writer, session.Close(c.Request, c.Query("path")))
+	gone, err := s.sessions.Close(c.Request.Context(), c.Request, c.Query("path"))
+	if err != nil {
+		return err
+	}
+	http.SetCookie(c.Writer, gone)
 	return rest.Reply(c, http.StatusOK, struct{}{})
 }
 

@@ -57,6 +57,9 @@ func TestASessionStandsForItsKey(t *testing.T) {
 	if answer.StatusCode != http.StatusOK || len(answer.Cookies()) != 1 || answer.Cookies()[0].MaxAge >= 0 {
 		t.Errorf("log out: %d %v", answer.StatusCode, answer.Cookies())
 	}
+	if answer, _ := b.do("GET", "/v1/sandboxes/"+box, nil, mine...); answer.StatusCode != http.StatusUnauthorized {
+		t.Errorf("after the log-out the cookie is answered %d", answer.StatusCode)
+	}
 }
 
 func TestOnlyTheDashboardsOwnPagesUseItsSession(t *testing.T) {

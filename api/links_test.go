@@ -36,6 +36,20 @@ func (f *liveFarm) link(box, port string, headers ...string) *url.URL {
 	return u
 }
 
+// Pages of sandboxes below the API's host could set its cookies.
+func TestAPreviewDomainBelowTheAPIsHostIsRefused(t *testing.T) {
+	t.Parallel()
+	for domain, want := range map[string]bool{"preview.example.com": true, "myfarm.example.com": true, "farm.example.com": false, "preview.farm.example.com": false, "none": true, "": true} {
+		c := api.Config{TrustedHosts: []string{"Farm.example.com"}, PreviewDomain: domain}
+		if err := c.Validate(); (err == nil) != want || err != nil && !strings.Contains(err.Error(), "api.preview_domain") {
+			t.Errorf("%q: %v", domain, err)
+		}
+	}
+	if err := (api.Config{Listen: "farm.example.com:80", RequireKeys: true, PreviewDomain: "p.farm.example.com"}).Validate(); err == nil {
+		t.Error("below the address that the API listens on")
+	}
+}
+
 func noPreviews(c *api.Config, _ *api.Deps) { c.PreviewDomain = "none" }
 
 func TestALinkNeedsNoKey(t *testing.T) {

@@ -124,7 +124,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	s.ports = ports.New(s.closing)
 	s.signer = signed.New(deps.Store, s.audit.now)
 	s.links = ports.NewLinks(s.signer, s.audit.now)
-	s.sessions = session.New(s.signer, s.audit.now)
+	s.sessions = session.New(s.signer, deps.Store, s.audit.now)
 	if s.ui, err = ui.New(); err != nil {
 		return nil, err
 	}

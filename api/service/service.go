@@ -114,6 +114,8 @@ type Uploads interface {
 // Links has the key that signs links to ports.
 type Links interface {
 	LinkKey(ctx context.Context) ([]byte, error)
+	EndSession(ctx context.Context, id string, keep time.Duration) error
+	SessionEnded(ctx context.Context, id string) (bool, error)
 }
 
 // Keys are the API keys that were made at run time.

@@ -1,12 +1,15 @@
 // Package session keeps a browser logged in: a key is shown once, and a cookie says afterwards that this browser has shown it.
 //
-// The cookie is signed by the farm and holds the hash of the key and a time, never the key. It ends with the key, or after Life. No script can
-// read it (HttpOnly) and no other site can make a browser send it (SameSite=Strict). Browsers do not tell the ports of a host apart, nor, as a
-// site, the hosts below a domain: so a request counts only if it comes from a page of this very origin (SameOrigin).
+// The cookie is signed by the farm and holds the hash of the key, a time and an id, never the key. It ends with the key, after Life, or when its
+// browser logs out: the ids of ended sessions are stored until their time is over. No script can read it (HttpOnly), no other site can make a
+// browser send it (SameSite=Strict), and over TLS no other host can set it (__Host-). Browsers do not tell the ports of a host apart, nor, as a site,
+// the hosts below a domain: so a request counts only if it comes from a page of this very origin (SameOrigin), and a wrong cookie beside the right
+// one changes nothing.
 package session
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"net/http"
@@ -27,23 +30,34 @@ const (
 	Life = 12 * time.Hour
 	// Cookie is the name of the cookie. No sandbox sees or sets one that begins so.
 	Cookie = ports.CookiePrefix + "_session"
+	// SecureCookie is its name where the browser came by https: no other host can set it, and its path is "/".
+	SecureCookie = "__Host-" + Cookie
 	// maxPath bounds the path of a cookie.
 	maxPath = 200
 	// version begins what is signed.
-	version = "session1"
+	version = "session2"
 )
 
 // cookiePath is what a cookie's path may be made of: what needs no escape and ends no attribute.
 var cookiePath = regexp.MustCompile(`^/([A-Za-z0-9._~-]+/)*$`)
 
+// Store keeps the ids of sessions that were ended.
+type Store interface {
+	EndSession(ctx context.Context, id string, keep time.Duration) error
+	SessionEnded(ctx context.Context, id string) (bool, error)
+}
+
 // Sessions opens sessions and reads them. It is safe for concurrent use.
 type Sessions struct {
 	signer *signed.Signer
+	store  Store
 	now    func() time.Time
 }
 
 // New makes Sessions.
-func New(s *signed.Signer, now func() time.Time) *Sessions { return &Sessions{signer: s, now: now} }
+func New(s *signed.Signer, store Store, now func() time.Time) *Sessions {
+	return &Sessions{signer: s, store: store, now: now}
+}
 
 // Open makes the cookie of who has shown the key with a hash. path is where the farm's pages begin, as the browser sees them, such as "/" or
 // "/farm/". CodeInvalid refuses another form.
@@ -52,7 +66,7 @@ func (s *Sessions) Open(ctx context.Context, r *http.Request, sum store.KeySum, 
 		return nil, farm.Invalidf("path must begin and end with a slash, and have only letters, digits, dots, dashes and underscores between slashes, at most %d in all.", maxPath)
 	}
 	until := s.now().Add(Life)
-	token, err := s.signer.Seal(ctx, version, strconv.FormatInt(until.Unix(), 10), hex.EncodeToString(sum[:]))
+	token, err := s.signer.Seal(ctx, version, strconv.FormatInt(until.Unix(), 10), hex.EncodeToString(sum[:]), rand.Text())
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it says what failed
 	}
@@ -61,42 +75,87 @@ func (s *Sessions) Open(ctx context.Context, r *http.Request, sum store.KeySum, 
 	return c, nil
 }
 
-// Close makes a cookie that removes the one of Open. A path that Open refuses is taken as "/".
-func Close(r *http.Request, path string) *http.Cookie {
+// Close ends the sessions of a request's browser and makes a cookie that removes the one of Open. A path that Open refuses is taken as "/".
+func (s *Sessions) Close(ctx context.Context, r *http.Request, path string) (*http.Cookie, error) {
+	for _, c := range r.CookiesNamed(name(r)) {
+		one, ok, err := s.parse(ctx, c.Value)
+		if err == nil && ok {
+			err = s.store.EndSession(ctx, one.id, Life)
+		}
+		if err != nil {
+			return nil, err //nolint:wrapcheck // it says what failed
+		}
+	}
 	if len(path) > maxPath || !cookiePath.MatchString(path) {
 		path = "/"
 	}
 	c := cookie(r, path)
 	c.MaxAge = -1
-	return c
+	return c, nil
 }
 
 func cookie(r *http.Request, path string) *http.Cookie {
-	return &http.Cookie{Name: Cookie, Path: path, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: ports.Scheme(r) == "https"}
+	c := &http.Cookie{Name: name(r), Path: path, HttpOnly: true, SameSite: http.SameSiteStrictMode}
+	if c.Name == SecureCookie {
+		c.Path, c.Secure = "/", true
+	}
+	return c
 }
 
-// Read returns the hash of the key that the request's browser has shown. ok is false without a cookie, and for one that is not valid or too old.
+// name is the name of the cookie for the browser of a request.
+func name(r *http.Request) string {
+	if ports.Scheme(r) == "https" {
+		return SecureCookie
+	}
+	return Cookie
+}
+
+// Read returns the hash of the key that the request's browser has shown. ok is false if no cookie is one of a session that lasts.
 func (s *Sessions) Read(ctx context.Context, r *http.Request) (sum store.KeySum, ok bool, err error) {
-	c, err := r.Cookie(Cookie)
-	if err != nil {
-		return sum, false, nil //nolint:nilerr // there is none
+	for _, c := range r.CookiesNamed(name(r)) {
+		one, ok, err := s.parse(ctx, c.Value)
+		if err != nil {
+			return sum, false, err
+		}
+		if !ok {
+			continue
+		}
+		ended, err := s.store.SessionEnded(ctx, one.id)
+		if err != nil {
+			return sum, false, err //nolint:wrapcheck // it says what failed
+		}
+		if !ended {
+			return one.sum, true, nil
+		}
 	}
-	parts, err := s.signer.Open(ctx, c.Value)
+	return sum, false, nil
+}
+
+// opened is what a cookie says.
+type opened struct {
+	sum store.KeySum
+	id  string
+}
+
+// parse reads a cookie. ok is false for one that is not valid or too old.
+func (s *Sessions) parse(ctx context.Context, value string) (o opened, ok bool, err error) {
+	parts, err := s.signer.Open(ctx, value)
 	if errors.Is(err, signed.ErrToken) {
-		return sum, false, nil
+		return o, false, nil
 	}
 	if err != nil {
-		return sum, false, err //nolint:wrapcheck // it says what failed
+		return o, false, err //nolint:wrapcheck // it says what failed
 	}
-	if len(parts) != 3 || parts[0] != version || len(parts[2]) != hex.EncodedLen(len(sum)) {
-		return sum, false, nil // another kind of token
+	if len(parts) != 4 || parts[0] != version || len(parts[2]) != hex.EncodedLen(len(o.sum)) {
+		return o, false, nil // another kind of token
 	}
 	until, err := strconv.ParseInt(parts[1], 10, 64)
 	if err != nil || !s.now().Before(time.Unix(until, 0)) {
-		return sum, false, nil //nolint:nilerr // it is too old
+		return o, false, nil //nolint:nilerr // it is too old
 	}
-	_, err = hex.Decode(sum[:], []byte(parts[2]))
-	return sum, err == nil, nil
+	_, err = hex.Decode(o.sum[:], []byte(parts[2]))
+	o.id = parts[3]
+	return o, err == nil, nil
 }
 
 // SameOrigin reports whether a request comes from a page of this origin, or was typed by the user. Browsers say so on https and on loopback.

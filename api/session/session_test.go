@@ -28,9 +28,22 @@ type clock struct{ at time.Time }
 
 func (c *clock) now() time.Time { return c.at }
 
+// ended are the sessions that were ended.
+type ended map[string]time.Duration
+
+func (e ended) EndSession(_ context.Context, id string, keep time.Duration) error {
+	e[id] = keep
+	return nil
+}
+
+func (e ended) SessionEnded(_ context.Context, id string) (bool, error) {
+	_, ok := e[id]
+	return ok, nil
+}
+
 func sessions(store key) (*session.Sessions, *clock) {
 	c := &clock{at: time.Unix(1_800_000_000, 0)}
-	return session.New(signed.New(store, c.now), c.now), c
+	return session.New(signed.New(store, c.now), ended{}, c.now), c
 }
 
 func read(t *testing.T, s *session.Sessions, value string) (sum [32]byte, ok bool) {
@@ -59,6 +72,51 @@ func TestASessionLastsForItsLife(t *testing.T) {
 		c.at = time.Unix(1_800_000_000, 0).Add(after)
 		if got, ok := read(t, s, cookie.Value); ok != want || ok && got != mine {
 			t.Errorf("after %s the session counts: %v", after, ok)
+		}
+	}
+}
+
+// Logging out ends the session, not only its cookie, and no other session of the same key.
+func TestASessionEndsWhenItsBrowserLogsOut(t *testing.T) {
+	t.Parallel()
+	s, _ := sessions("a")
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/session", nil)
+	var made [2]*http.Cookie
+	for i := range made {
+		var err error
+		if made[i], err = s.Open(t.Context(), r, sha256.Sum256([]byte("my key")), "/"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out := httptest.NewRequestWithContext(t.Context(), http.MethodDelete, "/session", nil)
+	out.AddCookie(&http.Cookie{Name: session.Cookie, Value: "wrong"})
+	out.AddCookie(&http.Cookie{Name: session.Cookie, Value: made[0].Value})
+	if gone, err := s.Close(t.Context(), out, "/"); err != nil || gone.MaxAge >= 0 {
+		t.Errorf("log out: %v, %v", gone, err)
+	}
+	for i, want := range []bool{false, true} {
+		if _, ok := read(t, s, made[i].Value); ok != want {
+			t.Errorf("session %d counts: %v", i, ok)
+		}
+	}
+}
+
+// Another host of the same site can set a cookie of the same name, which browsers may send first.
+func TestAWrongCookieHidesNoRightOne(t *testing.T) {
+	t.Parallel()
+	s, _ := sessions("a")
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/session", nil)
+	mine, err := s.Open(t.Context(), r, sha256.Sum256([]byte("my key")), "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, values := range [][]string{{"wrong", mine.Value}, {mine.Value, "wrong"}, {"", "a.b", mine.Value}} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/jobs", nil)
+		for _, value := range values {
+			r.AddCookie(&http.Cookie{Name: session.Cookie, Value: value})
+		}
+		if sum, ok, err := s.Read(t.Context(), r); err != nil || !ok || sum != sha256.Sum256([]byte("my key")) {
+			t.Errorf("%q: %v, %v", values, ok, err)
 		}
 	}
 }
@@ -124,8 +182,17 @@ func TestTheCookieIsSecureWhereTheCallerUsesTLS(t *testing.T) {
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/session", nil)
 	r.Header.Set("X-Forwarded-Proto", "https")
 	cookie, err := s.Open(t.Context(), r, sha256.Sum256(nil), "/")
-	if err != nil || !cookie.Secure || !session.Close(r, "/").Secure {
-		t.Errorf("the cookie is %v, %v", cookie, err)
+	gone, worse := s.Close(t.Context(), r, "/farm/")
+	if err != nil || worse != nil || !cookie.Secure || !gone.Secure || cookie.Name != "__Host-sandfarm_session" || gone.Name != cookie.Name || gone.Path != "/" {
+		t.Errorf("the cookie is %v, removed by %v, %v, %v", cookie, gone, err, worse)
+	}
+	r.AddCookie(&http.Cookie{Name: session.Cookie, Value: cookie.Value}) // which another host could set
+	if _, ok, err := s.Read(t.Context(), r); err != nil || ok {
+		t.Errorf("a cookie without the prefix counts: %v, %v", ok, err)
+	}
+	r.AddCookie(&http.Cookie{Name: cookie.Name, Value: cookie.Value})
+	if _, ok, err := s.Read(t.Context(), r); err != nil || !ok {
+		t.Errorf("the cookie counts: %v, %v", ok, err)
 	}
 }
 

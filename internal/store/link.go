@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"crypto/rand"
+	"time"
 )
 
 // linkKeyBytes is the length of the key that signs links.
@@ -20,4 +21,18 @@ func (s *Store) LinkKey(ctx context.Context) ([]byte, error) {
 	}
 	key, err := s.rdb.Get(ctx, s.linkKey()).Bytes()
 	return key, wrap("read the key of links", err)
+}
+
+// endedKey names the record of a session that was ended.
+func (s *Store) endedKey(id string) string { return s.prefix + "{farm:link}:ended:" + id }
+
+// EndSession ends the session of a browser, whose cookie would count for at most keep.
+func (s *Store) EndSession(ctx context.Context, id string, keep time.Duration) error {
+	return wrap("end a session", s.rdb.Set(ctx, s.endedKey(id), "1", keep).Err())
+}
+
+// SessionEnded reports whether a session was ended.
+func (s *Store) SessionEnded(ctx context.Context, id string) (bool, error) {
+	n, err := s.rdb.Exists(ctx, s.endedKey(id)).Result()
+	return n > 0, wrap("look for the end of a session", err)
 }
