@@ -3,12 +3,16 @@ package api_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/sandfarm/sandfarm/api"
+	"github.com/sandfarm/sandfarm/api/e2b"
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
@@ -140,6 +144,66 @@ func TestAuditOfCancels(t *testing.T) {
 		}
 	}
 	close(b.worker.gate)
+}
+
+// Calls that carry a token in place of a key are in the audit as those with a key: refusals, changes, and reads where they are asked for.
+func TestAuditOfTokens(t *testing.T) {
+	t.Parallel()
+	var later atomic.Int64
+	f := setupLiveAgent(t, agenttest.StartWithFiles(t), withScopes, func(c *api.Config, d *api.Deps) {
+		c.AuditReads, c.PreviewDomain = true, "preview.example.com"
+		d.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	})
+	box, port := f.sandbox(bearer("run")...), guest(t, echoes)
+	made := get[e2bMade](f.bundle, http.StatusOK, "POST", "/e2b/v2/sandboxes/"+e2b.ShownID(box)+"/connect", `{}`, "X-API-KEY", "run")
+	link := f.link(box, port, bearer("run")...)
+	_, token, _ := strings.Cut(link.RawQuery, "=")
+	login, _ := f.do("POST", "/session", `{"key":"run"}`, append(ownPage, "Content-Type", "application/json")...)
+	cookie := append([]string{"Cookie", login.Cookies()[0].Name + "=" + login.Cookies()[0].Value}, ownPage...)
+	host := func(port string) []string {
+		return []string{"Host", port + "-" + made.SandboxID + ".preview.example.com"}
+	}
+	named := []string{"E2b-Sandbox-Id", made.SandboxID, "Content-Type", "application/json"}
+	for name, c := range map[string]struct {
+		method, target string
+		headers        []string
+		want           wire.AuditEntry // without a tenant: of nobody
+	}{
+		"E2B, refused":         {"POST", "/e2b/process.Process/Start", append(named, "X-Access-Token", "x"), wire.AuditEntry{Route: "POST /e2b/process.Process/Start", Status: 401}},
+		"E2B, traffic only":    {"POST", "/e2b/filesystem.Filesystem/Remove", append(named, "X-Access-Token", made.TrafficAccessToken), wire.AuditEntry{Route: "POST /e2b/filesystem.Filesystem/Remove", Status: 401}},
+		"E2B, a change":        {"POST", "/e2b/execute", append(named, "X-Access-Token", made.EnvdAccessToken), wire.AuditEntry{Route: "POST /e2b/execute", Status: 400, Tenant: "acme", Subject: box}},
+		"E2B, a read":          {"GET", "/contexts", append(host(e2b.InterpreterPort), "X-Access-Token", made.EnvdAccessToken), wire.AuditEntry{Route: "GET /contexts", Status: 200, Tenant: "acme", Subject: box}},
+		"signed URL, refused":  {"GET", "/e2b/files" + signedFile("a", "read", "", "x"), nil, wire.AuditEntry{Route: "GET /e2b/files", Status: 401}},
+		"signed URL, accepted": {"GET", "/files" + signedFile("missing", "read", "", made.EnvdAccessToken), host(e2b.EnvdPort), wire.AuditEntry{Route: "GET /files", Status: 404, Tenant: "acme", Subject: box}},
+		"link, refused":        {"GET", "/p/" + token + "x/", nil, wire.AuditEntry{Route: "GET /p/:token/*path", Status: 401}},
+		"link, accepted":       {"GET", "/p/" + token + "/", nil, wire.AuditEntry{Route: "GET /p/:token/*path", Status: 200, Tenant: "acme", Subject: box}},
+		"host, refused":        {"POST", "/", host(port), wire.AuditEntry{Route: "POST /*path", Status: 401}},
+		"host, accepted":       {"POST", "/?sandfarm_link=" + token, host(port), wire.AuditEntry{Route: "POST /*path", Status: 200, Tenant: "acme", Subject: box}},
+		"log-out, refused":     {"DELETE", "/session", []string{"Sec-Fetch-Site", "cross-site"}, wire.AuditEntry{Route: "DELETE /session", Status: 403}},
+		"log-out":              {"DELETE", "/session", cookie, wire.AuditEntry{Route: "DELETE /session", Status: 200, Tenant: "acme"}},
+	} {
+		later.Add(int64(2 * time.Second)) // entries of nobody are a second apart
+		answer, text := f.do(c.method, c.target, nil, c.headers...)
+		if answer.StatusCode != c.want.Status {
+			t.Errorf("%s: %d %s", name, answer.StatusCode, text)
+		}
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+			page := get[wire.List[wire.AuditEntry]](f.bundle, http.StatusOK, "GET", "/v1/audit?limit=200", nil, bearer("admin")...)
+			if slices.ContainsFunc(page.Items, func(e wire.AuditEntry) bool {
+				return e.Route == c.want.Route && e.Status == c.want.Status && e.Tenant == c.want.Tenant && e.Subject == c.want.Subject && e.From == "127.0.0.1"
+			}) {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: no such entry in %+v", name, page.Items)
+			}
+		}
+	}
+	for _, secret := range []string{token, made.EnvdAccessToken, made.TrafficAccessToken} {
+		if strings.Contains(f.log.String(), secret) {
+			t.Error("the log holds a token")
+		}
+	}
 }
 
 // A flood of requests without a key does not fill the audit.

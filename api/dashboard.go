@@ -42,7 +42,7 @@ func (s *Server) dashboardRoutes() []route {
 		{method: "GET", path: "/ui/{path}", open: true, hidden: true, handler: func(c *gin.Context) error { return s.dashboard(c, strings.TrimPrefix(c.Param("path"), "/")) }},
 		{method: "GET", path: "/session", open: true, hidden: true, handler: s.showSession},
 		{method: "POST", path: "/session", open: true, hidden: true, handler: s.openSession},
-		{method: "DELETE", path: "/session", open: true, hidden: true, handler: s.closeSession},
+		{method: "DELETE", path: "/session", open: true, token: true, hidden: true, handler: s.closeSession},
 	}
 }
 
@@ -173,6 +173,11 @@ func (s *Server) sessionEntry(c *gin.Context, caller keyring.Caller, status int)
 func (s *Server) closeSession(c *gin.Context) error {
 	if !session.SameOrigin(c.Request) {
 		return errForeignPage()
+	}
+	if sum, ok, err := s.sessions.Read(c.Request.Context(), c.Request); err == nil && ok {
+		if caller, err := s.keys.FindSum(c.Request.Context(), sum); err == nil {
+			s.actFor(c, caller, "")
+		}
 	}
 	gone, err := s.sessions.Close(c.Request.Context(), c.Request, c.Query("path"))
 	if err != nil {

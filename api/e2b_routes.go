@@ -95,14 +95,14 @@ func (s *Server) e2bBoxRoutes(base string) []route {
 		{"DELETE", base + "/contexts/{context}", false, e2bInterpreter, s.e2b.Interpret},
 		{"POST", base + "/contexts/{context}/restart", false, e2bInterpreter, s.e2b.Interpret},
 	} {
-		r := route{method: d.method, path: d.path, open: true, scope: farm.ScopeRun, stream: d.stream}
-		r.handler = s.inBox(r, d.of, d.serve)
+		r := route{method: d.method, path: d.path, open: true, token: true, scope: farm.ScopeRun, stream: d.stream}
+		r.handler = s.inBox(d.of, d.serve)
 		all = append(all, r)
 	}
 	rpc := s.e2b.RPC(base)
 	for procedure, changes := range e2b.Procedures() {
-		r := route{method: "POST", path: base + procedure, open: true, scope: farm.ScopeRun, stream: !changes}
-		r.handler = s.inBox(r, e2bEnvd, rpc)
+		r := route{method: "POST", path: base + procedure, open: true, token: true, scope: farm.ScopeRun, stream: !changes}
+		r.handler = s.inBox(e2bEnvd, rpc)
 		all = append(all, r)
 	}
 	return all
@@ -121,16 +121,16 @@ func (s *Server) boxRouter() http.Handler {
 
 // inBox makes the handler of a request that carries the token of a sandbox instead of a key. The request counts against the quotas of the
 // sandbox's tenant.
-func (s *Server) inBox(r route, of e2bService, serve e2b.Handler) func(*gin.Context) error {
+func (s *Server) inBox(of e2bService, serve e2b.Handler) func(*gin.Context) error {
 	return func(c *gin.Context) error {
 		box, err := s.e2b.Open(c.Request, of == e2bInterpreter)
 		if err != nil {
 			return err //nolint:wrapcheck // a sentence for the caller
 		}
+		s.actFor(c, keyring.Caller{Tenant: box.Tenant, KeyID: box.Key}, box.ID)
 		if of == e2bEnvd && e2b.Port(c.Request) == e2b.InterpreterPort {
 			return farm.NotFoundf("There is no such path at port %s: it has the routes of the code interpreter.", e2b.InterpreterPort)
 		}
-		rest.ActFor(c, keyring.Caller{Tenant: box.Tenant, KeyID: box.Key})
 		ctx := c.Request.Context()
 		leave, err := s.gate.Enter(ctx, box.Tenant, rest.RequestID(c), c.Writer.Header())
 		if err != nil {
@@ -144,12 +144,7 @@ func (s *Server) inBox(r route, of e2bService, serve e2b.Handler) func(*gin.Cont
 		defer memory.Release()
 		c.Request = c.Request.WithContext(ctx)
 		c.AddParam("id", box.ID)
-		t := follow(c)
-		defer func() { s.ended(c, r, t) }()
-		if err := serve(c, box); err != nil {
-			s.failE2B(c, err) // before the audit reads the status
-		}
-		return nil
+		return serve(c, box)
 	}
 }
 

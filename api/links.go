@@ -42,7 +42,7 @@ func (s *Server) linkRoutes() []route {
 	}
 	for _, method := range portMethods {
 		out = append(out,
-			route{method: method, path: linkPath + "/{path}", open: true, hidden: true, handler: s.followLink, refuse: s.failPort},
+			route{method: method, path: linkPath + "/{path}", open: true, token: true, stream: true, hidden: true, handler: s.followLink, refuse: s.failPort},
 			route{method: method, path: linkPath, open: true, hidden: true, handler: addSlash, refuse: s.failPort})
 	}
 	return out
@@ -159,7 +159,7 @@ func (s *Server) followLink(c *gin.Context) error {
 // serveLink passes a request on for as long as its link works, the zero time for as long as its sandbox lives. It counts against the quotas of
 // the link's tenant.
 func (s *Server) serveLink(c *gin.Context, link ports.Link, v ports.View) error {
-	rest.ActFor(c, keyring.Caller{Tenant: link.Tenant})
+	s.actFor(c, keyring.Caller{Tenant: link.Tenant}, link.Sandbox)
 	ctx, done := context.WithCancel(c.Request.Context())
 	if !link.Expires.IsZero() {
 		ctx, done = context.WithDeadline(c.Request.Context(), link.Expires)
@@ -220,11 +220,8 @@ func (s *Server) hostRouter() *gin.Engine {
 func (s *Server) previewRouter() http.Handler {
 	e := s.hostRouter()
 	for _, method := range portMethods {
-		e.Handle(method, "/*path", func(c *gin.Context) {
-			if err := s.preview(c); err != nil {
-				s.failPort(c, err)
-			}
-		})
+		r := route{method: method, path: "/{path}", open: true, token: true, stream: true, handler: s.preview, refuse: s.failPort}
+		e.Handle(method, r.ginPath(), s.handle(r))
 	}
 	return e
 }

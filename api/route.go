@@ -28,6 +28,7 @@ type route struct {
 	// idempotent means that it honours Idempotency-Key.
 	idempotent bool
 	open       bool // needs no key
+	token      bool // it is open, and carries a token in place of a key: the audit follows it
 	// scope is what the caller's key must have. Default: read for GET and HEAD, run for everything else.
 	scope           farm.Scope
 	stream          bool // it carries pieces of a stream, such as keys that are typed, which the audit does not list one by one

@@ -248,6 +248,10 @@ func (s *Server) handle(r route) gin.HandlerFunc {
 			r.present(c.Request)
 		}
 		release := func() {}
+		if r.token {
+			t := follow(c)
+			defer func() { s.ended(c, r, t) }()
+		}
 		if !r.open {
 			var err error
 			release, err = s.admit(c, r)
