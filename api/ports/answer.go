@@ -17,6 +17,7 @@ const Isolated = "sandbox allow-downloads allow-forms allow-modals allow-pointer
 var originWide = []string{
 	"Alt-Svc", "Clear-Site-Data", "Strict-Transport-Security", "Public-Key-Pins", "Expect-Ct", "Nel", "Report-To", "Reporting-Endpoints",
 	"Service-Worker-Allowed", "Accept-Ch", "Critical-Ch", "Set-Login", "Origin-Agent-Cluster", "Observe-Browsing-Topics", "Supports-Loading-Mode",
+	"Www-Authenticate", "Proxy-Authenticate", // a browser would ask for a password of the farm, and send it to all of its origin
 }
 
 // rewriteAnswer makes the answer of a server harmless on the origin where it is shown, and leads its redirects and cookies back to the port.

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/chromedp/chromedp"
 )
 
 // upload writes a file of a sandbox's workspace.
@@ -103,6 +105,20 @@ func TestNothingOfASandboxRuns(t *testing.T) {
 			t.Errorf("%s may run as a page: %v", address, answer)
 		}
 	}
+}
+
+// TestScriptsAreTheDashboardsOwn: what a sandbox answers with on the farm's origin is no script of the dashboard.
+func TestScriptsAreTheDashboardsOwn(t *testing.T) {
+	t.Parallel()
+	p := openPage(t, startFarm(t), "#/jobs")
+	p.expect("evil.js")
+	p.until(`Boolean(document.querySelector(".main-nav"))`)
+	p.do(chromedp.Evaluate(`(() => {
+		window.blocked = "";
+		document.addEventListener("securitypolicyviolation", (e) => { window.blocked += " " + e.blockedURI; });
+		for (const path of ["/p/token/evil.js", "/v1/sandboxes/x/ports/80/evil.js"]) document.head.append(Object.assign(document.createElement("script"), { src: path }));
+	})()`, nil))
+	p.until(`window.blocked.includes("/p/token/evil.js") && window.blocked.includes("/ports/80/evil.js")`)
 }
 
 func (f *testFarm) head(key, path string) http.Header {

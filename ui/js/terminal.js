@@ -1,5 +1,7 @@
 // A terminal in a sandbox: a shell on a terminal of the farm, by the WebSocket of docs/rest.md, "Attach". It goes on after a break, and after a
 // reload as long as the shell runs.
+const policy = Object.assign(document.createElement("meta"), { httpEquiv: "Content-Security-Policy", content: `script-src ${new URL(".", import.meta.url)}` });
+if (!location.hostname.startsWith("[")) document.head.append(policy); // as in main.js
 const root = new URL("..", location.href);
 const box = decodeURIComponent(location.hash.slice(1));
 const processes = new URL(`v1/sandboxes/${encodeURIComponent(box)}/processes`, root);
