@@ -300,8 +300,16 @@ func TestBuildsAreAllowedOnRequest(t *testing.T) {
 		"remote=http://x", "cgroupparent=/", "extrahosts=a:1", "securityopt=seccomp=unconfined", "networkmode=host", "networkmode=default", "networkmode=container:x",
 		"networkmode=container:" + ours, "networkmode=container:" + theirs, "networkmode=container:" + helper, "version=2", "outputs=x",
 	} {
+		if !strings.Contains(query, "networkmode") {
+			query = strings.TrimPrefix(query+"&networkmode=none", "&")
+		}
 		if status, text := p.call(t, "POST", "/v1.41/build?"+query, "tar"); status != http.StatusForbidden {
 			t.Errorf("build?%s: %d %s", query, status, text)
+		}
+	}
+	for _, query := range []string{"", "?t=a:1", "?t=a:1&networkmode=", "?t=a:1&NetworkMode=none"} { // the engine's default is the bridge
+		if status, text := p.call(t, "POST", "/v1.41/build"+query, "tar"); status != http.StatusForbidden {
+			t.Errorf("build%s: %d %s", query, status, text)
 		}
 	}
 	if status, _ := p.call(t, "GET", "/v1.41/containers/"+theirs+"/json", ""); status != http.StatusForbidden {

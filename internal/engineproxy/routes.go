@@ -23,6 +23,7 @@ type route struct {
 	method      string
 	path        string                    // "*" stands for one part of the path, "**" for one or more
 	query       map[string]*regexp.Regexp // allowed parameters with their values
+	required    string                    // the parameter that must be there: the engine's default is another one
 	repeated    string                    // the parameter that may be repeated
 	hasBody     bool
 	unversioned bool // may be called without a version
@@ -80,7 +81,7 @@ func routes() []route {
 		{method: "POST", path: "build", query: params{
 			"t": image, "dockerfile": image, "buildargs": anything, "labels": anything, "networkmode": network,
 			"nocache": one, "rm": one, "forcerm": one, "version": one,
-		}, repeated: "t", hasBody: true, builds: true, serve: (*Proxy).build},
+		}, required: "networkmode", repeated: "t", hasBody: true, builds: true, serve: (*Proxy).build},
 	}
 }
 
@@ -121,8 +122,11 @@ func match(pattern, path []string) (args []string, ok bool) {
 	return args, true
 }
 
-// checkQuery refuses parameters that a farm does not send.
+// checkQuery refuses parameters that a farm does not send, and calls without one that it always sends.
 func (r *route) checkQuery(query url.Values) error {
+	if r.required != "" && !query.Has(r.required) {
+		return refuse("its query lacks %q", r.required)
+	}
 	for key, values := range query {
 		form := r.query[key]
 		if form == nil {
