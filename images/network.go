@@ -9,6 +9,7 @@ import (
 	"path"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/address"
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/binary"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
@@ -120,5 +121,5 @@ func connect(ctx context.Context, b Builder, ref string, opts Options) (Network,
 // reachable are the addresses that hosts of a build may have. Mirrors of one's own may have private ones. Those of this machine, and link-local ones, where
 // clouds have their metadata, are refused.
 func reachable(ip netip.Addr) bool {
-	return ip.Unmap().IsGlobalUnicast() && !outbound.OfThisMachine(ip)
+	return ip.Unmap().IsGlobalUnicast() && !address.OfThisMachine(ip)
 }

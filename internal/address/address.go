@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"syscall"
 )
@@ -36,8 +37,36 @@ var refused = []netip.Prefix{
 	netip.MustParsePrefix("3fff::/20"),
 }
 
-// Public reports whether an address is on the public Internet.
+// Public reports whether an address is on the public Internet and not one of this machine: what is meant for others only.
 func Public(ip netip.Addr) bool {
+	own, err := net.InterfaceAddrs()
+	return err == nil && publicBeside(own, ip)
+}
+
+// publicBeside is Public on a machine with these addresses.
+func publicBeside(own []net.Addr, ip netip.Addr) bool { return onInternet(ip) && !among(own, ip) }
+
+// OfThisMachine reports whether an address belongs to this machine. Servers that listen on all addresses are not meant for sandboxes, and
+// a firewall in front of the machine does not see such a connection. It returns true if the addresses cannot be read.
+func OfThisMachine(ip netip.Addr) bool {
+	own, err := net.InterfaceAddrs()
+	return err != nil || among(own, ip)
+}
+
+// among reports whether an address is one of a machine's own.
+func among(own []net.Addr, ip netip.Addr) bool {
+	for _, a := range own {
+		if prefix, ok := a.(*net.IPNet); ok {
+			if mine, ok := netip.AddrFromSlice(prefix.IP); ok && mine.Unmap() == ip.Unmap().WithZone("") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// onInternet reports whether an address is on the public Internet.
+func onInternet(ip netip.Addr) bool {
 	ip = ip.Unmap().WithZone("") // a prefix contains no address with a zone
 	if !ip.IsValid() || !ip.IsGlobalUnicast() || ip.IsPrivate() || (ip.Is6() && !public6.Contains(ip)) {
 		return false

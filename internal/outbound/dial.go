@@ -63,20 +63,3 @@ func verdictOf(err error) (Verdict, string) {
 		return Failed, ReasonConnect
 	}
 }
-
-// OfThisMachine reports whether an address belongs to this machine. Servers that listen on all addresses are not meant for sandboxes, and
-// a firewall in front of the machine does not see such a connection. It returns true if the addresses cannot be read.
-func OfThisMachine(ip netip.Addr) bool {
-	own, err := net.InterfaceAddrs()
-	if err != nil {
-		return true
-	}
-	for _, a := range own {
-		if prefix, ok := a.(*net.IPNet); ok {
-			if mine, ok := netip.AddrFromSlice(prefix.IP); ok && mine.Unmap() == ip.Unmap().WithZone("") {
-				return true
-			}
-		}
-	}
-	return false
-}

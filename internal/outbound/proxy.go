@@ -123,14 +123,11 @@ func New(o Options) *Proxy {
 		p.resolver = net.DefaultResolver
 	}
 	if p.public == nil {
-		p.public = Public
+		p.public = address.Public
 	}
 	p.plain = p.newPlain(o.Roots)
 	return p
 }
-
-// Public reports whether a Proxy connects to an address if its Options do not say otherwise: it is public and not one of this machine.
-func Public(ip netip.Addr) bool { return address.Public(ip) && !OfThisMachine(ip) }
 
 // Count adds bytes that the sandbox has transferred through other proxies since New.
 func (p *Proxy) Count(bytes int64) { p.used.Add(bytes) }

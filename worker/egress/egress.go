@@ -230,7 +230,7 @@ func (e *Egress) public() func(netip.Addr) bool {
 	}
 	return func(ip netip.Addr) bool {
 		ip = ip.Unmap()
-		return outbound.Public(ip) || slices.ContainsFunc(e.deps.Private, func(p netip.Prefix) bool { return p.Contains(ip) })
+		return address.Public(ip) || slices.ContainsFunc(e.deps.Private, func(p netip.Prefix) bool { return p.Contains(ip) })
 	}
 }
 
