@@ -36,7 +36,7 @@ func (e *Engine) CanCheckpoint(ctx context.Context, runtime string) (bool, error
 	if err != nil {
 		return false, err
 	}
-	return got.ExperimentalBuild && strings.HasPrefix(cmp.Or(runtime, e.runtime, got.DefaultRuntime), gVisor), nil
+	return got.ExperimentalBuild && farm.GVisor(cmp.Or(runtime, e.runtime, got.DefaultRuntime)), nil
 }
 
 // Checkpoint writes the memory of a running container to disk and ends the container. An older checkpoint of it is replaced. After an error

@@ -3,7 +3,6 @@ package engine
 import (
 	"cmp"
 	"fmt"
-	"strings"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
@@ -17,7 +16,6 @@ const (
 	openFiles   = 1024
 	// socketMemoryMB limits what sockets of a sandbox keep on cgroup v1, beside its memory. Beyond it senders wait.
 	socketMemoryMB = 64
-	gVisor         = "runsc" // name of the runtime, or its beginning
 	nproc          = "nproc" // the limit that gVisor has of processes
 	// gVisorThreads is how many threads of the host gVisor may have for each of a sandbox, and gVisorOwnThreads beside them.
 	gVisorThreads, gVisorOwnThreads = 4, 256
@@ -74,7 +72,7 @@ func hostConfig(s Spec, facts hostFacts) *container.HostConfig {
 	if facts.tcpMemory {
 		hc.KernelMemoryTCP = socketMemoryMB << 20 //nolint:staticcheck // deprecated, but version 1 has no other limit; version 2 charges it to Memory
 	}
-	if strings.HasPrefix(hc.Runtime, gVisor) {
+	if farm.GVisor(hc.Runtime) {
 		// Its kernel is the sandbox's own: it counts the processes of the sandbox, and has a network stack in the sandbox's memory. The engine
 		// counts what gVisor needs on the host: some threads for each process.
 		hc.Ulimits = append(hc.Ulimits, &container.Ulimit{Name: nproc, Soft: pids, Hard: pids})

@@ -71,7 +71,7 @@ func TestHostConfigIsTheFloor(t *testing.T) {
 // own threads.
 func TestHostConfigOfGVisor(t *testing.T) {
 	t.Parallel()
-	for _, runtime := range []string{"runsc", "runsc-kvm"} {
+	for _, runtime := range []string{"runsc", "runsc-kvm", "gvisor", "io.containerd.runsc.v1"} {
 		s := spec()
 		s.Runtime = runtime
 		if hc := hostConfig(s, hostFacts{seccomp: "{}"}); hc.Sysctls != nil {

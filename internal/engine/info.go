@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -95,14 +96,18 @@ func missingLimits(info system.Info) (missing []string) {
 	return missing
 }
 
-// CheckRuntimes returns the default runtime of sandboxes, and an error when the engine lacks it or one of the others. A worker checks before it
-// serves: a sandbox must never run with less isolation than configured.
+// CheckRuntimes returns the default runtime of sandboxes, and an error when the engine lacks it or one of the others, or when one of them is gVisor
+// under a name that does not say so: the profile goes by the name. A worker checks before it serves: a sandbox must never run with less isolation
+// than configured.
 func (e *Engine) CheckRuntimes(ctx context.Context, others ...string) (standard string, err error) {
 	got, err := e.systemInfo(ctx)
 	if err != nil {
 		return "", err
 	}
 	standard = cmp.Or(e.runtime, got.DefaultRuntime, "runc")
+	if err := checkNames(got.Runtimes, append([]string{standard}, others...)); err != nil {
+		return standard, err
+	}
 	for _, name := range append([]string{e.runtime}, others...) {
 		if _, ok := got.Runtimes[name]; name == "" || ok {
 			continue
@@ -112,10 +117,21 @@ func (e *Engine) CheckRuntimes(ctx context.Context, others ...string) (standard 
 	return standard, nil
 }
 
+// checkNames refuses the names of runtimes that the engine starts by gVisor's program or shim, and that do not say so.
+func checkNames(registered map[string]system.RuntimeWithStatus, names []string) error {
+	for _, name := range names {
+		program := cmp.Or(registered[name].Type, path.Base(registered[name].Path))
+		if farm.GVisor(program) && !farm.GVisor(name) {
+			return farm.Conflictf("the Docker engine's runtime %q is gVisor (%s), and its sandboxes would have no limit on processes: register it under a name with runsc or gvisor in it", name, program)
+		}
+	}
+	return nil
+}
+
 // RuntimeAdvice says what to do about a runtime of the settings that the engine lacks.
 func RuntimeAdvice(name string) string {
 	register := "Register it in the engine's daemon.json"
-	if strings.HasPrefix(name, gVisor) {
+	if farm.GVisor(name) {
 		register = "Register it with `make gvisor` on the engine's machine (docs/operations.md)"
 	}
 	return register + ", or take it out of engine.runtime, engine.runtimes and engine.image_runtimes."

@@ -3,7 +3,6 @@ package engine
 import (
 	"cmp"
 	"context"
-	"strings"
 
 	"github.com/docker/docker/api/types/container"
 
@@ -22,7 +21,7 @@ func (e *Engine) Update(ctx context.Context, id, runtime string, r farm.Resource
 	if err != nil {
 		return err
 	}
-	if strings.HasPrefix(cmp.Or(runtime, e.ownRuntime()), gVisor) { // the kernel of the sandbox has read its memory and its limit of processes at its start
+	if farm.GVisor(cmp.Or(runtime, e.ownRuntime())) { // the kernel of the sandbox has read its memory and its limit of processes at its start
 		return farm.Conflictf("gVisor cannot change the limits of a running sandbox; create another one")
 	}
 	r = (&Spec{Resources: r}).resources(cpus)

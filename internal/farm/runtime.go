@@ -2,7 +2,6 @@ package farm
 
 import (
 	"regexp"
-	"slices"
 	"strings"
 )
 
@@ -38,8 +37,11 @@ func CheckRuntimes(names []string) error {
 	return nil
 }
 
+// GVisor reports whether an OCI runtime is gVisor, by its name. Workers refuse to start with one whose name hides that (Engine.CheckRuntimes).
+func GVisor(runtime string) bool {
+	return strings.Contains(runtime, "runsc") || strings.Contains(runtime, "gvisor")
+}
+
 // OwnKernel reports whether an OCI runtime gives its containers a kernel of their own, by its name: gVisor and Kata do. Their sockets, file locks
 // and processes are not the host's, and they do not reach its GPUs.
-func OwnKernel(runtime string) bool {
-	return slices.ContainsFunc([]string{"runsc", "gvisor", "kata"}, func(part string) bool { return strings.Contains(runtime, part) })
-}
+func OwnKernel(runtime string) bool { return GVisor(runtime) || strings.Contains(runtime, "kata") }

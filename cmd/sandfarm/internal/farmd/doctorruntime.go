@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/sandfarm/sandfarm/internal/engine"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // gVisorRuntime is the name under which `make gvisor` registers gVisor.
@@ -58,11 +59,11 @@ func doctorRuntimes(ctx context.Context, s *Settings, e *engine.Engine, info eng
 			}
 		}
 		out = append(out, f)
-		if strings.HasPrefix(name, gVisorRuntime) {
+		if farm.GVisor(name) {
 			out = append(out, doctorCheckpoints(name, info))
 		}
 	}
-	if !slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, gVisorRuntime) }) {
+	if !slices.ContainsFunc(names, farm.GVisor) {
 		f := Finding{What: "gVisor", Status: statusNote, Found: "not used: sandboxes share the kernel of the host"}
 		f.Advice = "For a second layer of isolation run `make gvisor`, which registers runsc"
 		if slices.Contains(info.Runtimes, gVisorRuntime) {
