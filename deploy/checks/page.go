@@ -22,8 +22,8 @@ part is green. The benchmarks' own figures are in [benchmarks.md](benchmarks.md)
 |---|---|--:|--:|--:|--:|--:|---|---|---|---|
 `
 
-// writeRow puts the row of a step into the page, in place of its former row. A page that does not exist is made.
-func writeRow(ctx context.Context, path string, one step, now time.Time) error {
+// writeRow puts the row of a step at a commit into the page, in place of its former row. A page that does not exist is made.
+func writeRow(path string, one step, commit string, now time.Time) error {
 	text, err := os.ReadFile(path) //nolint:gosec // G304: the path is the caller's own
 	if errors.Is(err, os.ErrNotExist) {
 		text, err = []byte(pageHead), nil
@@ -31,7 +31,7 @@ func writeRow(ctx context.Context, path string, one step, now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("read the page: %w", err)
 	}
-	if err := os.WriteFile(path, []byte(withRow(string(text), one, now.UTC().Format(time.DateOnly), commit(ctx, path), machine())), 0o644); err != nil { //nolint:gosec // G306: a page for everybody
+	if err := os.WriteFile(path, []byte(withRow(string(text), one, now.UTC().Format(time.DateOnly), commit, machine())), 0o644); err != nil { //nolint:gosec // G306: a page for everybody
 		return fmt.Errorf("write the page: %w", err)
 	}
 	return nil

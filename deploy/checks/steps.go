@@ -88,6 +88,10 @@ func (s stepper) run(ctx context.Context, targets []string) (int, error) {
 	var all []step
 	code := 0
 	for _, target := range targets {
+		at := ""
+		if s.page != "" {
+			at = commit(ctx, s.page)
+		}
 		one, err := s.make(ctx, target)
 		if err != nil {
 			return 0, err
@@ -97,7 +101,7 @@ func (s stepper) run(ctx context.Context, targets []string) (int, error) {
 			code = 1
 		}
 		if s.page != "" {
-			if err := writeRow(ctx, s.page, one, time.Now()); err != nil {
+			if err := writeRow(s.page, one, at, time.Now()); err != nil {
 				return 0, err
 			}
 		} else if code != 0 {
