@@ -133,7 +133,7 @@ func TestPageKeepsOneRowForEachPart(t *testing.T) {
 func TestSteps(t *testing.T) {
 	t.Setenv(resultsEnv, "")
 	t.Chdir(t.TempDir())
-	makefile := "good:\n\t@echo '{\"Passed\":2}' >>$$SANDFARM_CHECKS_RESULTS; echo '{\"Passed\":3,\"Flaky\":1}' >>$$SANDFARM_CHECKS_RESULTS\nbad:\n\t@exit 3\nhangs:\n\t@sleep 600\n"
+	makefile := "good:\n\t@echo '{\"Passed\":2}' >>$$SANDFARM_TEST_RESULTS; echo '{\"Passed\":3,\"Flaky\":1}' >>$$SANDFARM_TEST_RESULTS\nbad:\n\t@exit 3\nhangs:\n\t@sleep 600\n"
 	if err := os.WriteFile("Makefile", []byte(makefile), 0o600); err != nil {
 		t.Fatal(err)
 	}

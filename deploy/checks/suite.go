@@ -19,7 +19,7 @@ const (
 	// shownSlowest is how many of the slowest tests are printed.
 	shownSlowest = 10
 	// resultsEnv names the file to which each suite appends its counts, for the steps it is part of.
-	resultsEnv = "SANDFARM_CHECKS_RESULTS"
+	resultsEnv = "SANDFARM_TEST_RESULTS"
 	// flakyLog has the outputs of flaky tests of the last runs.
 	flakyLog = "bin/flaky.log"
 )

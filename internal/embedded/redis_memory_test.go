@@ -11,9 +11,6 @@ import (
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
-// patience is the timeout of things that should take a second or two.
-const patience = time.Minute
-
 func startRedis(t *testing.T, dir string) *embedded.Redis {
 	t.Helper()
 	r, err := embedded.StartRedis(t.Context(), embedded.RedisConfig{Dir: dir, Logger: quiet()})
