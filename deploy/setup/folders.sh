@@ -47,5 +47,5 @@ make_venv() { # folder, python, requirements, name of the log
 }
 
 fill_venv() { # folder, python, requirements
-    "$2" -m venv --without-pip "$1" && uv_install --python "$1/bin/python" -r "$3"
+    "$2" -m venv "$1" && uv_install --python "$1/bin/python" -r "$3"
 }

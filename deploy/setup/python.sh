@@ -90,7 +90,7 @@ kernel_python() {
 kernel_dir() { printf '%s/kernel-%s-%s' "$cache" "$image_python" "$(sha256sum <"$here/images/python/requirements.txt" | cut -c 1-12)"; }
 
 # kernel_works reports whether the environment exists and starts.
-kernel_works() { "$1/bin/python" -c 'import ipykernel, matplotlib, numpy, pandas, PIL' 2>/dev/null; }
+kernel_works() { "$1/bin/python" -c 'import ipykernel, matplotlib, numpy, pandas, PIL, pip' 2>/dev/null; }
 
 setup_kernel() {
     setup_uv
