@@ -152,7 +152,7 @@ test)
     need_go
     setup_engine
     setup_packages
-    # MinIO is compiled while the other tools are downloaded.
+    # MinIO is compiled while the other tools are downloaded, gVisor after it.
     "$0" minio &
     minio=$!
     setup_mcp
@@ -163,6 +163,7 @@ test)
     setup_kernel
     setup_reference
     wait "$minio" || exit 1
+    build_gvisor
     ;;
 gate)
     need_go

@@ -69,7 +69,7 @@ func TestBuildAndImages(t *testing.T) {
 	}
 	err = b.Build(ctx, engine.BuildSpec{
 		Context: fstest.MapFS{"Dockerfile": {Data: []byte("ARG BASE\nFROM ${BASE}\nRUN nothing-to-run-it\n")}},
-		Args:    map[string]string{"BASE": b.image},
+		Args:    map[string]string{"BASE": b.image}, Network: "none",
 	}, nil)
 	if err == nil || !strings.Contains(err.Error(), "Step 3/3") {
 		t.Errorf("failed build: %v, want the last lines", err)
