@@ -87,7 +87,7 @@ func (s *Server) join(ctx context.Context, tenant string, box *wire.Sandbox, id 
 		return nil, farm.Errorf(farm.CodeExhausted, "The kernel has %d clients, the most that it may have.", MaxSessions)
 	}
 	k.ready = k.ready || stateOf(box) == stateIdle || stateOf(box) == stateBusy
-	made := newSession(k, id)
+	made := newSession(ctx, k, id)
 	k.sessions[id] = made
 	return made, nil
 }
@@ -97,6 +97,7 @@ func (k *kernel) dropIdle() bool {
 	for id, session := range k.sessions {
 		if session.idle() {
 			delete(k.sessions, id)
+			session.forget()
 			return true
 		}
 	}
@@ -114,6 +115,7 @@ func (s *Server) leave(session *session) {
 		return
 	}
 	delete(k.sessions, session.id)
+	session.forget()
 	if len(k.sessions) == 0 && s.kernels[k.ref] == k {
 		delete(s.kernels, k.ref)
 	}

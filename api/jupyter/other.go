@@ -52,8 +52,8 @@ func (k *kernel) caller() context.Context {
 
 // showOthers shows one job after another.
 func (k *kernel) showOthers(caller context.Context) {
-	s := newSession(k, otherSession) // it has no client: what it says goes to all others
-	s.ctx = caller
+	s := newSession(caller, k, otherSession) // it has no client: what it says goes to all others
+	s.ctx, s.gone = caller, true
 	for {
 		k.feeding.Lock()
 		if len(k.others) == 0 || k.server.life.Err() != nil {

@@ -42,6 +42,8 @@ type session struct {
 	sockets []*socket       // the client's connections; the last one is the one that it uses
 	left    time.Time       // when the last connection ended
 	missed  []*message      // messages from then on that are not the output of cells, which is sent again
+	hold    *budget.Hold    // of missed
+	gone    bool            // the session is forgotten: nothing is kept
 
 	queue   []*work
 	bytes   int
@@ -52,7 +54,18 @@ type session struct {
 	ended   []*work            // cells that ended last
 }
 
-func newSession(k *kernel, id string) *session { return &session{kernel: k, id: id} }
+func newSession(ctx context.Context, k *kernel, id string) *session {
+	_, hold := budget.Renew(ctx)
+	return &session{kernel: k, id: id, hold: hold}
+}
+
+// forget drops what is kept for the client.
+func (s *session) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gone, s.missed = true, nil
+	s.hold.Release()
+}
 
 // connections are the client's connections; none: it has left.
 func (s *session) connections() []*socket {
@@ -77,7 +90,8 @@ func (s *session) attach(ctx context.Context, at *socket, fresh bool) {
 	for _, m := range s.missed {
 		at.offer(m)
 	}
-	s.missed = nil
+	s.gone, s.missed = false, nil
+	s.hold.Release() // the connection has charged them
 	s.sockets = append(s.sockets, at)
 	var again []*work
 	if !first {
@@ -194,18 +208,33 @@ func (s *session) deliver(all []*socket, m *message) {
 func (s *session) keep(m *message) {
 	s.mu.Lock()
 	if len(s.sockets) == 0 {
-		s.missed = append(s.missed, m)
-		bytes := int64(0)
-		for i := len(s.missed) - 1; i >= 0; i-- {
-			if bytes += s.missed[i].size(); bytes > maxMissedBytes || len(s.missed)-i > maxMissed {
-				s.missed = slices.Clone(s.missed[i+1:])
-				break
-			}
-		}
+		s.miss(m)
 		s.mu.Unlock()
 		return
 	}
 	all := slices.Clone(s.sockets)
 	s.mu.Unlock()
 	s.deliver(all, m)
+}
+
+// miss keeps a message for a client that has left. Where there is no memory for it, the earlier ones are dropped. s.mu is held.
+func (s *session) miss(m *message) {
+	size := m.size()
+	if s.gone || size > maxMissedBytes {
+		return
+	}
+	if !s.hold.Grow(size) {
+		s.missed = nil
+		s.hold.Release()
+		if !s.hold.Grow(size) {
+			return
+		}
+	}
+	bytes, from := size, len(s.missed)
+	for from > 0 && len(s.missed)-from < maxMissed-1 && bytes+s.missed[from-1].size() <= maxMissedBytes {
+		from--
+		bytes += s.missed[from].size()
+	}
+	s.missed = append(slices.Clone(s.missed[from:]), m)
+	s.hold.Keep(bytes)
 }

@@ -24,8 +24,11 @@ import (
 )
 
 const (
-	// waitingMessages and waitingBytes bound what waits for a client: 200 kernels have room in a small API.
+	// waitingMessages and waitingBytes bound what waits for a client.
 	waitingMessages, waitingBytes = 256, 1 << 20
+	// freeBytes of what waits for a client is not charged. The rest is charged while it waits, not from the beginning of the connection: a
+	// message that needs its tenant's whole share would wait for ever for what idle connections hold.
+	freeBytes = 16 << 10
 	// maxReason is the length of the text in a close message, by RFC 6455.
 	maxReason = 123
 	// closeTimeout bounds the end of a connection.
@@ -40,6 +43,7 @@ var (
 	errReplaced = websocket.CloseError{Code: websocket.StatusNormalClosure, Reason: "newer connections of the same session have taken over"}
 	errRestart  = websocket.CloseError{Code: websocket.StatusServiceRestart, Reason: "the server stops: connect again"}
 	errSlow     = websocket.CloseError{Code: websocket.StatusTryAgainLater, Reason: "the client reads too slowly"}
+	errMemory   = websocket.CloseError{Code: websocket.StatusTryAgainLater, Reason: "the server has no memory for what waits for the client now"}
 	errLeft     = errors.New("the client has left")
 )
 
@@ -56,6 +60,19 @@ type socket struct {
 	room    *semaphore.Weighted // bytes in out
 	reading atomic.Bool
 	used    atomic.Bool // the client has sent something
+
+	mu      sync.Mutex
+	hold    *budget.Hold // of what waits
+	waiting int64        // bytes in out
+	over    bool         // nothing more is charged
+}
+
+// newSocket makes what a connection has beside its network.
+func newSocket(ctx context.Context, stall time.Duration) *socket {
+	at := &socket{stall: stall, out: make(chan *message, waitingMessages), room: semaphore.NewWeighted(waitingBytes)}
+	at.ctx, at.end = context.WithCancelCause(ctx)
+	_, at.hold = budget.Renew(ctx)
+	return at
 }
 
 // channels serves the WebSocket of a kernel. No browser sends a key with one, and every browser sends it to any server that a page names: so
@@ -96,11 +113,9 @@ func (s *Server) channels(c *gin.Context) error {
 	s.work.Add(1)
 	defer s.work.Done()
 	s.cfg.Opened(c)
-	at := &socket{
-		conn: conn, v1: conn.Subprotocol() == jupyterwire.Subprotocol, small: strings.HasPrefix(c.GetHeader("User-Agent"), "Tornado/"), stall: s.cfg.Stall,
-		out: make(chan *message, waitingMessages), room: semaphore.NewWeighted(waitingBytes),
-	}
-	at.ctx, at.end = context.WithCancelCause(ctx)
+	at := newSocket(ctx, s.cfg.Stall)
+	at.conn, at.v1, at.small = conn, conn.Subprotocol() == jupyterwire.Subprotocol, strings.HasPrefix(c.GetHeader("User-Agent"), "Tornado/")
+	defer at.uncharge()
 	s.serve(ctx, session, at, fresh)
 	return nil
 }
@@ -219,7 +234,7 @@ func (at *socket) write(conn context.Context) error {
 		ctx, done := context.WithTimeout(conn, at.stall)
 		err := at.conn.Write(ctx, kind, data)
 		done()
-		at.room.Release(m.size())
+		at.taken(m.size())
 		if err != nil {
 			return errLeft
 		}
@@ -228,8 +243,17 @@ func (at *socket) write(conn context.Context) error {
 
 // put sends a message. It waits while the client has not taken earlier ones, and reports whether the connection is there.
 func (at *socket) put(m *message) bool {
-	if at.room.Acquire(at.ctx, m.size()) != nil {
-		return false
+	size, need := m.size(), m.size()
+	for {
+		if at.room.Acquire(at.ctx, need) != nil {
+			return false
+		}
+		at.room.Release(need - size)
+		if at.charge(size) {
+			break
+		}
+		at.room.Release(size)
+		need = waitingBytes // nothing waits then
 	}
 	select {
 	case at.out <- m:
@@ -245,11 +269,43 @@ func (at *socket) offer(m *message) {
 		at.finish(errSlow)
 		return
 	}
+	if !at.charge(m.size()) {
+		at.finish(errMemory)
+		return
+	}
 	select {
 	case at.out <- m:
 	default:
 		at.finish(errSlow)
 	}
+}
+
+// charge counts a message that is to wait, and charges what is beyond freeBytes. Where there is no memory, one message at a time may wait.
+func (at *socket) charge(size int64) bool {
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	if at.over || !at.hold.Grow(max(at.waiting+size-freeBytes, 0)-at.hold.Bytes()) && at.waiting > 0 {
+		return false
+	}
+	at.waiting += size
+	return true
+}
+
+// taken gives back what a message took that waits no longer.
+func (at *socket) taken(size int64) {
+	at.mu.Lock()
+	at.waiting -= size
+	at.hold.Keep(max(at.waiting-freeBytes, 0))
+	at.mu.Unlock()
+	at.room.Release(size)
+}
+
+// uncharge gives back everything at the end of the connection.
+func (at *socket) uncharge() {
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	at.over = true
+	at.hold.Release()
 }
 
 // ping ends a connection whose other end is gone, or whose kernel is. While messages wait the connection is not read, and so answers are not seen.

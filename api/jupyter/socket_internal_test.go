@@ -1,0 +1,114 @@
+package jupyter
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/budget"
+)
+
+// chargedSocket is a connection without its network, whose tenant may hold 7 MiB in large and 1 MiB in small messages.
+func chargedSocket(t *testing.T) (*socket, *budget.Budget) {
+	t.Helper()
+	memory := budget.New(16 << 20)
+	ctx, hold := memory.With(t.Context(), "acme", 0)
+	t.Cleanup(hold.Release)
+	return newSocket(ctx, 0), memory
+}
+
+func content(bytes int) *message { return &message{content: make([]byte, bytes)} }
+
+func TestWhatWaitsForAClientIsCharged(t *testing.T) {
+	t.Parallel()
+	at, memory := chargedSocket(t)
+	var used []int64
+	note := func() { used = append(used, memory.Stats().Used) }
+	for _, n := range []int{freeBytes, 1, 100_000} {
+		at.offer(content(n))
+		note()
+	}
+	for range 3 {
+		m := <-at.out
+		at.taken(m.size())
+		note()
+	}
+	if diff := cmp.Diff([]int64{0, 1, 100_001, 100_001 - freeBytes, 100_000 - freeBytes, 0}, used); diff != "" {
+		t.Errorf("bytes that are charged (-want +got):\n%s", diff)
+	}
+	at.put(content(100_000))
+	at.uncharge()
+	at.end(errLeft)
+	if at.offer(content(100_000)); memory.Stats().Used != 0 {
+		t.Errorf("%d bytes are charged behind the end", memory.Stats().Used)
+	}
+}
+
+// Without memory one message at a time waits: put sends the next one when that is taken, and offer ends the connection.
+func TestOneMessageWaitsWithoutMemory(t *testing.T) {
+	t.Parallel()
+	at, memory := chargedSocket(t)
+	if _, ok := memory.TryAcquire("acme", memory.Share()); !ok {
+		t.Fatal("the share is not free")
+	}
+	const large = 100_000
+	at.put(content(large))
+	sent := make(chan bool)
+	go func() { sent <- at.put(content(large)) }()
+	at.taken((<-at.out).size())
+	if !<-sent || len(at.out) != 1 {
+		t.Fatalf("%d messages wait, want 1", len(at.out))
+	}
+	if err := context.Cause(at.ctx); err != nil {
+		t.Fatalf("the connection has ended: %v", err)
+	}
+	at.offer(content(large))
+	if err := context.Cause(at.ctx); !errors.Is(err, errMemory) || len(at.out) != 1 {
+		t.Errorf("the end is %v, and %d messages wait; want %v and 1", err, len(at.out), errMemory)
+	}
+}
+
+func TestMissedMessagesAreBoundedAndCharged(t *testing.T) {
+	t.Parallel()
+	memory := budget.New(16 << 20)
+	ctx, own := memory.With(t.Context(), "acme", 0)
+	defer own.Release()
+	kept := func(s *session) (sizes []int64) {
+		for _, m := range s.missed {
+			sizes = append(sizes, m.size())
+		}
+		return sizes
+	}
+	s := newSession(ctx, nil, "s")
+	const large = 100_000
+	for range 6 {
+		s.keep(content(large))
+	}
+	s.keep(content(1))
+	if diff := cmp.Diff([]int64{large, large, large, large, large, 1}, kept(s)); diff != "" || memory.Stats().Used != 5*large+1 {
+		t.Errorf("%d bytes are charged; kept (-want +got):\n%s", memory.Stats().Used, diff)
+	}
+	for range 2 * maxMissed {
+		s.keep(content(10))
+	}
+	if want := slices.Repeat([]int64{10}, maxMissed); !cmp.Equal(want, kept(s)) || memory.Stats().Used != 10*maxMissed {
+		t.Errorf("%d messages are kept, and %d bytes charged; want %d of 10 bytes", len(s.missed), memory.Stats().Used, maxMissed)
+	}
+	hold, ok := memory.TryAcquire("acme", memory.Share())
+	if !ok {
+		t.Fatal("the share is not free")
+	}
+	s.keep(content(large))
+	if len(s.missed) != 0 || memory.Stats().Used != hold.Bytes() {
+		t.Errorf("without memory %d messages are kept", len(s.missed))
+	}
+	hold.Release()
+	s.keep(content(large))
+	s.forget()
+	if s.keep(content(large)); len(s.missed) != 0 || memory.Stats().Used != 0 {
+		t.Errorf("of a session that is forgotten %d messages are kept, and %d bytes charged", len(s.missed), memory.Stats().Used)
+	}
+}
