@@ -141,7 +141,7 @@ func (c Config) placement() placement.Config {
 	return placement.Config{
 		MemoryReserveMB: c.MemoryReserveMB, SandboxCgroup: c.SandboxCgroup, MemoryOvercommit: c.MemoryOvercommit, CPUOvercommit: c.CPUOvercommit,
 		GPUs: c.GPUs, GPUTakesCPU: c.GPUTakesCPU,
-		Pool: c.Pool, PoolAge: c.PoolAge, PoolFill: c.PoolFill, Images: c.Images,
+		Pool: c.Pool, PoolAge: c.PoolAge, PoolFill: c.PoolFill,
 		CreateTimeout: c.CreateTimeout, UploadRetry: c.UploadRetry, Limits: c.Limits, Version: c.Version,
 	}
 }

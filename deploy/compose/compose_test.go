@@ -84,6 +84,7 @@ func TestComposeFromUpToUpAgain(t *testing.T) { //nolint:paralleltest // see abo
 	}
 	c := p.client(t)
 	p.awaitReady(t, c, 3)
+	p.awaitPool(t, c)
 	p.checkContainers(t)
 	p.checkKeyIsNeeded(t)
 	p.checkRunsSpread(t, c)
@@ -173,6 +174,23 @@ func (p *project) awaitReady(t *testing.T, c *client.Client, workers int) {
 		}
 		if len(found) != workers || len(hosts) != workers || len(nodes) != 1 {
 			return fmt.Errorf("workers %+v, want %d on one node", found, workers)
+		}
+		return nil
+	})
+}
+
+// awaitPool waits until the node's warm pool has all members that its size asks for, at least one.
+func (p *project) awaitPool(t *testing.T, c *client.Client) {
+	t.Helper()
+	await(t, 3*time.Minute, func(ctx context.Context) error {
+		found, err := c.Workers(ctx)
+		if err != nil {
+			return err
+		}
+		for _, w := range found {
+			if len(w.Pool) != 1 || w.Pool[0].Target < 1 || w.Pool[0].Ready < w.Pool[0].Target {
+				return fmt.Errorf("worker %s has the pool %+v, want one that is full", w.ID, w.Pool)
+			}
 		}
 		return nil
 	})

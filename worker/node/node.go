@@ -222,6 +222,12 @@ func (n *Node) Images(ctx context.Context) ([]farm.Image, error) {
 	return n.refreshImages(ctx)
 }
 
+// Listed reports whether the engine had an image when its images were last listed. It does not ask the engine, which may hang.
+func (n *Node) Listed(name string) bool {
+	list, _ := n.images.recent()
+	return slices.ContainsFunc(list, func(i farm.Image) bool { return i.Name == name })
+}
+
 func (n *Node) refreshImages(ctx context.Context) ([]farm.Image, error) {
 	list, err := n.engine.Images(ctx) // not under the lock: callers do not wait for each other
 	if err != nil {

@@ -37,7 +37,6 @@ type Config struct {
 	Pool     []string
 	PoolAge  time.Duration
 	PoolFill int
-	Images   []string // built at start; "auto" in Pool depends on them
 
 	CreateTimeout time.Duration
 	UploadRetry   time.Duration // for how long the engine is waited for

@@ -47,11 +47,9 @@ func autoSize(n autoNode) int {
 }
 
 // isAuto reports whether the size of the pool is chosen.
-func (c Config) isAuto() bool {
-	return slices.Equal(c.Pool, []string{poolAuto}) && slices.Contains(c.Images, autoImage)
-}
+func (c Config) isAuto() bool { return slices.Equal(c.Pool, []string{poolAuto}) }
 
-// resizePool sets the target of an automatic pool from what is free now. members are those of the node.
+// resizePool sets the target of an automatic pool from what is free now; 0 without its image, whoever builds that. members are those of the node.
 func (p *Placer) resizePool(members []store.Member) {
 	if !p.cfg.isAuto() {
 		return
@@ -78,7 +76,7 @@ func (p *Placer) resizePool(members []store.Member) {
 	_, cpu := p.Queues()
 	p.pool.mu.Lock()
 	defer p.pool.mu.Unlock()
-	p.pool.auto, p.pool.spare = cpu && autoSize(largest) > 0, autoSpare
+	p.pool.auto, p.pool.spare = cpu && p.node.Listed(autoImage) && autoSize(largest) > 0, autoSpare
 	p.pool.targets = map[poolKey]int{}
 	if p.pool.auto {
 		p.pool.targets = p.autoTargets(autoSize(n))

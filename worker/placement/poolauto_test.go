@@ -48,7 +48,6 @@ func TestAutomaticPoolFitsTheFreeMemory(t *testing.T) {
 func TestAutomaticPoolGivesWay(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.cfg.Images = []string{autoImage}
 	b.cfg.MemoryReserveMB = 64
 	p := b.pooling(64+3*autoShare*memberCost, poolAuto) // 4 cores
 	p.gate.capacity = farm.Capacity{MemoryMB: 100_000, CPUs: 1000}
@@ -91,6 +90,20 @@ func reserve(t *testing.T, b *bundle, p *Placer, job farm.Ref) {
 	}
 }
 
+// The pool of a worker follows the images that the engine has, whoever has built them: in docker compose that is another service.
+func TestAutomaticPoolOfAnImageThatOthersBuild(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.pooling(64<<10, poolAuto) // 4 cores
+	_, err := p.node.Images(t.Context())
+	workertest.Must(t, err)
+	_, err = p.RefreshPool(t.Context())
+	workertest.Must(t, err)
+	if stock := p.pool.stock(); !p.WantsPool() || len(stock) != 1 || stock[0].Target != 4 {
+		t.Errorf("the pool is wanted: %v, %+v; want a target of 4", p.WantsPool(), stock)
+	}
+}
+
 // A node that is too small, or lacks the image, has no automatic pool, and the reconciler may remove what an earlier one left.
 func TestNoAutomaticPool(t *testing.T) {
 	t.Parallel()
@@ -104,9 +117,11 @@ func TestNoAutomaticPool(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.cfg.Images = []string{c.image}
+			b.Fake.SetImage(c.image)
 			p := b.pooling(c.memoryMB, poolAuto)
-			_, err := p.RefreshPool(t.Context())
+			_, err := p.node.Images(t.Context())
+			workertest.Must(t, err)
+			_, err = p.RefreshPool(t.Context())
 			workertest.Must(t, err)
 			if p.WantsPool() || len(p.pool.stock()) != 0 {
 				t.Errorf("the pool is wanted: %v, %+v", p.WantsPool(), p.pool.stock())

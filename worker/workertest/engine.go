@@ -23,7 +23,8 @@ type Engine struct {
 	containers map[string]bool // running
 	removed    []string
 	broken     bool // removals fail
-	memory     int  // MiB of the host
+	image      string
+	memory     int // MiB of the host
 	cores      int
 
 	labels  map[string]map[string]string // of containers, where they are not the usual ones
@@ -51,10 +52,17 @@ func (e *Engine) Dropped(path string) bool {
 }
 
 func newEngine(t *testing.T) *Engine {
-	e := &Engine{containers: map[string]bool{}, memory: 1 << 20, cores: 64, labels: map[string]map[string]string{}, notes: map[string]map[string]string{}, drops: map[string]int{}, checkpoints: checkpoints{of: map[string]bool{}}}
+	e := &Engine{containers: map[string]bool{}, image: "python", memory: 1 << 20, cores: 64, labels: map[string]map[string]string{}, notes: map[string]map[string]string{}, drops: map[string]int{}, checkpoints: checkpoints{of: map[string]bool{}}}
 	e.Server = httptest.NewServer(e)
 	t.Cleanup(e.Close)
 	return e
+}
+
+// SetImage names the image that the engine has. Call it before the engine is used.
+func (e *Engine) SetImage(name string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.image = name
 }
 
 // Put adds the container of a sandbox.
@@ -110,7 +118,7 @@ func (e *Engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case path == "info":
 		_ = json.NewEncoder(w).Encode(map[string]any{"MemTotal": e.memory << 20, "NCPU": e.cores})
 	case path == "images/json":
-		_ = json.NewEncoder(w).Encode([]any{map[string]any{"Id": "sha256:1", "RepoTags": []string{"sandfarm/python:1"}, "Labels": map[string]string{engine.LabelImage: "python"}}})
+		_ = json.NewEncoder(w).Encode([]any{map[string]any{"Id": "sha256:1", "RepoTags": []string{"sandfarm/" + e.image + ":1"}, "Labels": map[string]string{engine.LabelImage: e.image}}})
 	case path == "containers/json":
 		list := []any{}
 		for name, running := range e.containers {
