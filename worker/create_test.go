@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/node"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
@@ -71,7 +72,7 @@ func TestContainerOfAnEndedStartIsRemoved(t *testing.T) {
 			}
 			s := b.Sandbox(box)
 			release()
-			workertest.Until(t, "the engine has created the container", func() bool { return b.Fake.Created() == 1 })
+			testbed.Until(t, "the engine has created the container", func() bool { return b.Fake.Created() == 1 })
 			w.background.Wait()
 			if b.Fake.Has(box.ID) {
 				t.Errorf("the container of a sandbox that is %s, generation %d, is left", s.State, s.Generation)
@@ -95,7 +96,7 @@ func TestContainerOfAStoppedWorkerStays(t *testing.T) {
 	workertest.Must(t, <-handled)
 	w.background.Wait() // it does not wait for the engine
 	release()
-	workertest.Until(t, "the engine has created the container", func() bool { return b.Fake.Created() == 1 })
+	testbed.Until(t, "the engine has created the container", func() bool { return b.Fake.Created() == 1 })
 	if s := b.Sandbox(box); s.State != farm.SandboxStarting || !b.Fake.Has(box.ID) {
 		t.Errorf("sandbox %s, container exists: %v", s.State, b.Fake.Has(box.ID))
 	}

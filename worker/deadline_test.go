@@ -12,6 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
@@ -55,7 +56,7 @@ func TestAgentGetsAChangedDeadlineAtOnce(t *testing.T) {
 	workertest.Must(t, err)
 	_, err = b.Store.UpdateSandbox(t.Context(), box, store.SandboxPatch{TTLSeconds: &ttl})
 	workertest.Must(t, err)
-	workertest.Until(t, "the agent has the deadline", func() bool { return within(got(), 1, 7200) })
+	testbed.Until(t, "the agent has the deadline", func() bool { return within(got(), 1, 7200) })
 }
 
 // The reconciler sends deadlines whose message was missed, each once.
@@ -66,12 +67,12 @@ func TestReconcilerSendsDeadlines(t *testing.T) {
 	b.Fake.Put(box.ID, true)
 	got := deadlinesOf(t, w, box)
 	workertest.Must(t, w.reconciler.Run(t.Context())) // the fake's containers have no deadline
-	workertest.Until(t, "the agent has the deadline", func() bool { return within(got(), 1, 3600) })
+	testbed.Until(t, "the agent has the deadline", func() bool { return within(got(), 1, 3600) })
 	workertest.Must(t, w.reconciler.Run(t.Context()))
 	ttl := 60 * 60 * 24
 	_, err := b.Store.UpdateSandbox(t.Context(), box, store.SandboxPatch{TTLSeconds: &ttl})
 	workertest.Must(t, err)
-	workertest.Until(t, "the agent has the change", func() bool {
+	testbed.Until(t, "the agent has the change", func() bool {
 		workertest.Must(t, w.reconciler.Run(t.Context())) // a run during another round of messages leaves them to the next run
 		return within(got(), 2, 60*60*24)
 	})

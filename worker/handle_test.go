@@ -12,6 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/node"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
@@ -57,7 +58,7 @@ func TestTakeoverKeepsEveryLineOnce(t *testing.T) {
 	job := b.Command(box, `i=0; while [ $i -lt 40 ]; do echo line $i; i=$((i+1)); while [ $i = 20 ] && [ ! -e go ]; do sleep 0.02; done; done; echo x >> runs; rm go`)
 	handled := make(chan error, 1)
 	go func() { handled <- first.handle(t.Context(), workertest.Task(job)) }()
-	workertest.Until(t, "some lines are events", func() bool { return strings.Contains(b.Stdout(job), "line 5\n") })
+	testbed.Until(t, "some lines are events", func() bool { return strings.Contains(b.Stdout(job), "line 5\n") })
 	first.stop(node.ErrStopping)
 	if err := <-handled; err != nil {
 		t.Fatalf("a stopping worker gave %v", err)
@@ -99,7 +100,7 @@ func TestTaskDeliveredTwiceRunsOnce(t *testing.T) {
 	job := b.Command(box, `echo began; while [ ! -e go ]; do sleep 0.02; done`)
 	handled := make(chan error, 1)
 	go func() { handled <- w.handle(t.Context(), workertest.Task(job)) }()
-	workertest.Until(t, "the command has begun", func() bool { return b.Stdout(job) == "began\n" })
+	testbed.Until(t, "the command has begun", func() bool { return b.Stdout(job) == "began\n" })
 	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
 	if got := b.Job(job); got.State != farm.JobRunning || got.Attempt != 1 {
 		t.Fatalf("the second task made the job %s, attempt %d", got.State, got.Attempt)
@@ -128,7 +129,7 @@ func TestCancelEndsRunningCommandAndKeepsItsOutput(t *testing.T) {
 	job := b.Command(box, `echo before; exec sleep 60`)
 	handled := make(chan error, 1)
 	go func() { handled <- w.handle(t.Context(), workertest.Task(job)) }()
-	workertest.Until(t, "the command has begun", func() bool { return b.Stdout(job) == "before\n" })
+	testbed.Until(t, "the command has begun", func() bool { return b.Stdout(job) == "before\n" })
 	_, err = w.dispatch.Cancel(t.Context(), job)
 	workertest.Must(t, err)
 	workertest.Must(t, <-handled)
@@ -159,7 +160,7 @@ func TestGoneContainerLosesJobAndSandbox(t *testing.T) {
 	job, waiting := b.Command(box, `echo began; exec sleep 60`), b.Command(box, `echo never`)
 	handled := make(chan error, 1)
 	go func() { handled <- w.handle(t.Context(), workertest.Task(job)) }()
-	workertest.Until(t, "the command has begun", func() bool { return b.Stdout(job) == "began\n" })
+	testbed.Until(t, "the command has begun", func() bool { return b.Stdout(job) == "began\n" })
 	b.Fake.Put(box.ID, false)
 	c, err := w.node.Connect(t.Context(), b.Sandbox(box))
 	workertest.Must(t, err)

@@ -9,6 +9,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/execution"
 	"github.com/sandfarm/sandfarm/worker/node"
 	"github.com/sandfarm/sandfarm/worker/workertest"
@@ -25,7 +26,7 @@ func TestCloseCancelsRunningAndWaitingJobs(t *testing.T) {
 	background := b.Accept(farm.KindCommand, box.ID, &farm.Request{Command: &farm.CommandRequest{Commands: []string{"echo began; exec sleep 60"}, Background: true}}, nil)
 	handled := make(chan error, 1)
 	go func() { handled <- w.handle(t.Context(), workertest.Task(background)) }()
-	workertest.Until(t, "the command has begun", func() bool { return b.Stdout(background) == "began\n" })
+	testbed.Until(t, "the command has begun", func() bool { return b.Stdout(background) == "began\n" })
 	waiting := b.Command(box, "echo never")
 	closing := b.CloseJob(box)
 	workertest.Must(t, w.handle(t.Context(), workertest.Task(closing)))
@@ -137,7 +138,7 @@ func TestOneShotSandboxIsClosedAfterItsJob(t *testing.T) {
 	if got := b.Job(job); got.State != farm.JobCompleted || got.Result.Command.Commands[0].Stdout != "one shot\n" {
 		t.Fatalf("job %s, result %+v, error %+v", got.State, got.Result, got.Error)
 	}
-	workertest.Until(t, "the sandbox is closed", func() bool { return b.Sandbox(box).State == farm.SandboxClosed })
+	testbed.Until(t, "the sandbox is closed", func() bool { return b.Sandbox(box).State == farm.SandboxClosed })
 	if b.Fake.Has(box.ID) {
 		t.Error("the container still exists")
 	}

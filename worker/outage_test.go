@@ -12,6 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
@@ -50,7 +51,7 @@ func TestCreateLeavesASilentEngine(t *testing.T) {
 				b.Fake.Close()
 				handled := make(chan error, 1)
 				go func() { handled <- w.handle(t.Context(), workertest.Task(job)) }()
-				workertest.Until(t, "the sandbox is being started", func() bool { return b.Sandbox(box).State == farm.SandboxStarting })
+				testbed.Until(t, "the sandbox is being started", func() bool { return b.Sandbox(box).State == farm.SandboxStarting })
 				workertest.Must(t, w.notePing(t.Context(), false))
 				clock.pass(patience - time.Second)
 				workertest.Must(t, w.notePing(t.Context(), false))
@@ -127,7 +128,7 @@ func TestCanceledStartOfASilentEngineEnds(t *testing.T) {
 	b.Fake.Close()
 	handled := make(chan error, 1)
 	go func() { handled <- w.handle(t.Context(), workertest.Task(job)) }()
-	workertest.Until(t, "the sandbox is being started", func() bool { r := w.jobs.get(job.ID); return r != nil && r.start.Load() != nil })
+	testbed.Until(t, "the sandbox is being started", func() bool { r := w.jobs.get(job.ID); return r != nil && r.start.Load() != nil })
 	w.jobs.get(job.ID).requestCancel()
 	workertest.Must(t, <-handled)
 	if got, s := b.Job(job), b.Sandbox(box); got.State != farm.JobCanceled || s.State != farm.SandboxFailed {
@@ -145,7 +146,7 @@ func TestLateStartIsFenced(t *testing.T) {
 	b.Fake.Close()
 	handled := make(chan error, 1)
 	go func() { handled <- w.handle(t.Context(), workertest.Task(job)) }()
-	workertest.Until(t, "the sandbox is being started", func() bool { return b.Sandbox(box).State == farm.SandboxStarting })
+	testbed.Until(t, "the sandbox is being started", func() bool { return b.Sandbox(box).State == farm.SandboxStarting })
 	b.Requeue(job, store.Requeue{Attempt: 1, Elsewhere: true})
 	ready := store.Move{Ref: box, To: farm.SandboxStarting, Node: "n1", Job: job.ID, Attempt: 1}
 	if _, err := b.Store.MoveSandbox(t.Context(), ready); !errors.Is(err, store.ErrFenced) {

@@ -18,6 +18,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/node"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
@@ -40,11 +41,11 @@ func (b *bundle) ending(w *Worker, box farm.Ref, a *agenttest.Agent) (job farm.R
 	job = b.Command(box, `echo x >> runs; echo began; while [ ! -e go ]; do sleep 0.02; done; rm go; echo end`)
 	done := make(chan error, 1)
 	go func() { done <- w.handle(context.WithoutCancel(b.T.Context()), workertest.Task(job)) }()
-	workertest.Until(b.T, "the command has begun", func() bool { return b.Stdout(job) == "began\n" })
+	testbed.Until(b.T, "the command has begun", func() bool { return b.Stdout(job) == "began\n" })
 	return job, done, func() {
 		_, err := a.Write(b.T.Context(), "go", strings.NewReader("now"))
 		workertest.Must(b.T, err)
-		workertest.Until(b.T, "the command has ended", func() bool {
+		testbed.Until(b.T, "the command has ended", func() bool {
 			list, err := a.Executions(b.T.Context())
 			return err == nil && !slices.ContainsFunc(list, func(e agent.Execution) bool { return !e.Done })
 		})
@@ -77,7 +78,7 @@ func TestJobEndsWhileRedisIsAway(t *testing.T) {
 	tries, back := redisAway(b)
 	end()
 	for _, n := range []int64{3, 6} {
-		workertest.Until(t, "the worker tries again", func() bool { return tries.Load() >= n || len(handled) > 0 })
+		testbed.Until(t, "the worker tries again", func() bool { return tries.Load() >= n || len(handled) > 0 })
 	}
 	workertest.Must(t, w.handle(t.Context(), workertest.Task(job))) // asynq delivers its task again
 	select {
@@ -101,7 +102,7 @@ func TestWorkerStopsWhileRedisIsAway(t *testing.T) {
 	job, handled, end := b.ending(first, box, b.agent(box, first, second))
 	tries, back := redisAway(b)
 	end()
-	workertest.Until(t, "the worker tries again", func() bool { return tries.Load() >= 3 || len(handled) > 0 })
+	testbed.Until(t, "the worker tries again", func() bool { return tries.Load() >= 3 || len(handled) > 0 })
 	first.stop(node.ErrStopping)
 	if err := <-handled; err == nil {
 		t.Error("the task of a job that is not recorded is done")

@@ -123,7 +123,7 @@ func (g *restGuide) receiver(t *testing.T, b guideBlock) {
 	address := testbed.Address(t)
 	_, port, _ := net.SplitHostPort(address)
 	lines := g.serve(t, b, "WEBHOOK_SECRET="+strings.TrimSpace(string(printed)), "PORT="+port)
-	waitForListener(t, address)
+	testbed.AwaitListener(t, address)
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(strings.TrimSpace(string(printed)), "whsec_"))
 	if err != nil {
 		t.Fatal(err)
@@ -195,20 +195,6 @@ func (g *restGuide) serve(t *testing.T, b guideBlock, env ...string) <-chan stri
 		_ = cmd.Wait()
 	})
 	return lines
-}
-
-func waitForListener(t *testing.T, address string) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		conn, err := net.DialTimeout("tcp", address, time.Second)
-		if err == nil {
-			_ = conn.Close()
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("the receiver does not listen: %v", err)
-		}
-	}
 }
 
 // webhookMessage is a message that a farm did not send. Without a key it is not signed.

@@ -67,13 +67,7 @@ func newServicesFarm(t *testing.T) *servicesFarm {
 	})
 	f.startParts("redis", "minio")
 	for _, address := range []string{redis, s3} {
-		until(t.Context(), t, address+" answers", time.Minute, func() bool {
-			conn, err := net.Dial("tcp", address)
-			if err == nil {
-				_ = conn.Close()
-			}
-			return err == nil
-		})
+		testbed.AwaitListener(t, address)
 	}
 	f.startParts("worker", "scheduler", "api")
 	f.awaitReady()

@@ -8,6 +8,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
@@ -45,7 +46,7 @@ func TestCodeGoesOnWhenTheObjectStoreIsBack(t *testing.T) {
 		got, err := x.Run(t.Context(), Task{Claim: claim}, claim.Sandbox, nil)
 		done <- ended{got, err}
 	}()
-	workertest.Until(t, "the worker has tried several times", func() bool { return refused.Load() >= 10 })
+	testbed.Until(t, "the worker has tried several times", func() bool { return refused.Load() >= 10 })
 	if len(done) > 0 {
 		t.Fatal("the job ended without its output")
 	}

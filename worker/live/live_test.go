@@ -19,6 +19,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/live"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	workerlive "github.com/sandfarm/sandfarm/worker/live"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
@@ -220,7 +221,7 @@ func TestLimitsOfStreams(t *testing.T) {
 				t.Errorf("one more: %v", err)
 			}
 			open[0].Close()
-			workertest.Until(t, "there is room again", func() bool {
+			testbed.Until(t, "there is room again", func() bool {
 				_, err := a.Processes(t.Context())
 				return err == nil
 			})
@@ -241,16 +242,16 @@ func TestUseIsNoted(t *testing.T) {
 		t.Errorf("a list: %d uses, %v", n.uses.Load(), err)
 	}
 	p := n.start("read x; echo $x; sleep 100")
-	workertest.Until(t, "the start is noted", func() bool { return n.uses.Load() == 1 })
+	testbed.Until(t, "the start is noted", func() bool { return n.uses.Load() == 1 })
 	_, err = a.WriteProcess(t.Context(), p.ID, strings.NewReader("hello\n"), false)
 	workertest.Must(t, err)
 	read(t, a, p.ID, 0, "hello\n")
-	workertest.Until(t, "bytes are noted", func() bool { return n.uses.Load() >= 2 })
+	testbed.Until(t, "bytes are noted", func() bool { return n.uses.Load() >= 2 })
 	out, err := a.ProcessOutput(t.Context(), p.ID, "idle", 2)
 	workertest.Must(t, err)
 	defer out.Close()
 	before := int64(-1)
-	workertest.Until(t, "an idle stream is no use", func() bool { // nothing is noted for three times as long
+	testbed.Until(t, "an idle stream is no use", func() bool { // nothing is noted for three times as long
 		timer := time.NewTimer(3 * time.Second)
 		defer timer.Stop()
 		<-timer.C

@@ -11,6 +11,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/live"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	workerlive "github.com/sandfarm/sandfarm/worker/live"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
@@ -46,7 +47,7 @@ func TestAPortOverTheLivePath(t *testing.T) {
 	if got, err := io.ReadAll(c); err != nil || !bytes.Equal(got, append(bytes.Clone(sent), "over"...)) {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
-	workertest.Until(t, "its bytes are use", func() bool { return n.uses.Load() > 0 })
+	testbed.Until(t, "its bytes are use", func() bool { return n.uses.Load() > 0 })
 }
 
 // A connection whose worker ends is broken, not ended, and the next one goes over another worker. So does a dial that finds its worker gone.
@@ -112,7 +113,7 @@ func TestPortsCountAsStreams(t *testing.T) {
 		t.Error("open streams are charged nothing")
 	}
 	workertest.Must(t, first.Close())
-	workertest.Until(t, "there is room again", func() bool {
+	testbed.Until(t, "there is room again", func() bool {
 		c, err := n.path.Agent(n.box).DialPort(t.Context(), port)
 		if err == nil {
 			_ = c.Close()

@@ -8,6 +8,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
@@ -76,7 +77,7 @@ func TestGateOfGPUs(t *testing.T) {
 		t.Errorf("two of one: place = %v, %v, leased %v", ok, err, b.leased(late))
 	}
 	p.ReleaseGPUs(t.Context(), r.Sandbox)
-	workertest.Until(t, "the a100 is free", func() bool { return p.Accepts("gpu-a100") })
+	testbed.Until(t, "the a100 is free", func() bool { return p.Accepts("gpu-a100") })
 }
 
 // Creates without a GPU are left to other workers while jobs wait for a GPU; if there are no such workers, only while a device is free.
@@ -178,7 +179,7 @@ func TestNothingIsLeasedBeforeReconciling(t *testing.T) {
 		t.Fatalf("place = %v, %v before reconciling", ok, err)
 	}
 	workertest.Must(t, p.ReconcileGPUs(t.Context()))
-	workertest.Until(t, "the device may be leased", func() bool { return p.Accepts("gpu") })
+	testbed.Until(t, "the device may be leased", func() bool { return p.Accepts("gpu") })
 	if ok, err := p.Reserve(t.Context(), r); !ok || err != nil {
 		t.Errorf("place = %v, %v after reconciling", ok, err)
 	}

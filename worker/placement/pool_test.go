@@ -7,6 +7,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
@@ -149,7 +150,7 @@ func TestFailedFillLeavesNothing(t *testing.T) {
 	now := time.Now()
 	p.deps.Now = func() time.Time { return now } // pauses do not end on their own
 	workertest.Must(t, p.maintain(t.Context()))
-	workertest.Until(t, "the fills end", func() bool {
+	testbed.Until(t, "the fills end", func() bool {
 		p.pool.mu.Lock()
 		defer p.pool.mu.Unlock()
 		return len(p.pool.filling) == 0 && !p.pool.until.IsZero()

@@ -18,7 +18,6 @@ import (
 	"github.com/sandfarm/sandfarm/internal/embedded"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/queue"
-	"github.com/sandfarm/sandfarm/worker/retry"
 )
 
 // s3 is the object store of all tests: a process can run one.
@@ -90,18 +89,5 @@ func Must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-// Until waits for a condition that becomes true at once on a healthy machine.
-func Until(t *testing.T, what string, met func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !met(); {
-		if time.Now().After(end) {
-			t.Fatalf("%s: not within a minute", what)
-		}
-		if err := retry.Sleep(t.Context(), 5*time.Millisecond); err != nil {
-			t.Fatal(err)
-		}
 	}
 }

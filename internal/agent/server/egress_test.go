@@ -16,6 +16,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/agent/server"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // indexed starts an agent whose index is the test's handler.
@@ -244,13 +245,7 @@ func TestAConnectionWaitsForAWorker(t *testing.T) {
 // waitForSessions waits until the agent has this many sessions with workers.
 func waitForSessions(t *testing.T, a *agenttest.Agent, n int) {
 	t.Helper()
-	for a.Server.OpenSessions() != n {
-		select {
-		case <-t.Context().Done():
-			t.Fatal(t.Context().Err())
-		case <-time.After(time.Millisecond):
-		}
-	}
+	testbed.Until(t, fmt.Sprintf("the agent has %d sessions", n), func() bool { return a.Server.OpenSessions() == n })
 }
 
 func TestWithoutAnIndexNobodyListens(t *testing.T) {

@@ -24,6 +24,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/agent/livefiles"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // replacing is a write that replaces without conditions.
@@ -499,7 +500,7 @@ func TestAPolledWatch(t *testing.T) {
 	var seen []string
 	for _, name := range names {
 		agenttest.Must(t, os.Mkdir(filepath.Join(dir, name), 0o700))
-		until(t, func() bool {
+		testbed.Until(t, "the watch sees "+name, func() bool {
 			got, err := l.Polled(t.Context(), "w")
 			agenttest.Must(t, err)
 			for _, e := range got.Events {

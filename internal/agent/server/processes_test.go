@@ -13,6 +13,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // spec is a command with the default limits.
@@ -194,7 +195,7 @@ func TestNobodyReads(t *testing.T) {
 	t.Parallel()
 	l := agenttest.StartPlain(t).Live()
 	p := startProcess(t, l, spec("seq 900000"))
-	until(t, func() bool {
+	testbed.Until(t, "the process ends", func() bool {
 		got, err := l.Process(t.Context(), p.ID)
 		return err == nil && got.State == farm.ProcessExited
 	})
@@ -210,7 +211,7 @@ func TestNobodyReads(t *testing.T) {
 	defer out.Close()
 	_, err = l.WriteProcess(t.Context(), p.ID, strings.NewReader("\n"), false)
 	agenttest.Must(t, err)
-	until(t, func() bool {
+	testbed.Until(t, "the process ends", func() bool {
 		got, err := l.Process(t.Context(), p.ID)
 		return err == nil && got.State == farm.ProcessExited
 	})
@@ -277,7 +278,7 @@ func TestLimitsOfProcesses(t *testing.T) {
 		agenttest.Must(t, err)
 		defer out.Close()
 	}
-	until(t, func() bool { // the readers before it have begun to wait
+	testbed.Until(t, "the readers before it wait", func() bool {
 		_, err := l.ProcessOutput(t.Context(), p.ID, "c", 0)
 		return farm.CodeOf(err) == farm.CodeExhausted
 	})
@@ -292,7 +293,7 @@ func TestLimitsOfProcesses(t *testing.T) {
 		p := startProcess(t, l, spec("exit 0"))
 		follow(t, l, p.ID, "r", 0, nil)
 	}
-	until(t, func() bool {
+	testbed.Until(t, "64 of those that have ended are kept", func() bool {
 		list, err := l.Processes(t.Context())
 		return err == nil && len(list) == 3+64
 	})
@@ -356,13 +357,3 @@ func TestProcessesThatDoNotStart(t *testing.T) {
 }
 
 func third[T any](_ T, err error) error { return err }
-
-// until waits for a condition.
-func until(t *testing.T, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it did not come true")
-		}
-	}
-}

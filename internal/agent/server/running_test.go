@@ -8,6 +8,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // What a process started belongs to it, and is listed with what it costs.
@@ -17,7 +18,7 @@ func TestRunningProcesses(t *testing.T) {
 	p := startProcess(t, l, spec("i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; echo busy; sleep 1000.25 "+strings.Repeat("0 ", 200)+"& wait"))
 	follow(t, l, p.ID, "r", 0, contains("busy"))
 	var own, child farm.RunningProcess
-	until(t, func() bool {
+	testbed.Until(t, "both processes are listed", func() bool {
 		list, err := l.Running(t.Context())
 		agenttest.Must(t, err)
 		for i, one := range list {

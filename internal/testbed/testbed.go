@@ -1,0 +1,110 @@
+// Package testbed is what tests of several packages share: how they wait for what has no signal, the addresses of servers that they start, and the logs
+// of those while they run.
+package testbed
+
+import (
+	"bytes"
+	"net"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	// patience is how long Until waits. It only detects a hang, so a busy machine must not reach it.
+	patience = 2 * time.Minute
+	// firstPause and lastPause are the shortest and the longest time between two looks.
+	firstPause, lastPause = time.Millisecond, 50 * time.Millisecond
+)
+
+// Until waits until a condition holds, and fails the test if it does not within two minutes. what says in words what is waited for. Use it only for
+// what gives no signal.
+func Until(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	pause := firstPause
+	for end := time.Now().Add(patience); !holds(); pause = min(2*pause, lastPause) {
+		if time.Now().After(end) {
+			t.Fatalf("not within %s: %s", patience, what)
+		}
+		time.Sleep(pause) //nolint:forbidigo // there is no signal
+	}
+}
+
+// AwaitListener waits until a server listens at an address.
+func AwaitListener(tb testing.TB, address string) {
+	tb.Helper()
+	Until(tb, address+" answers", func() bool {
+		conn, err := new(net.Dialer).DialContext(tb.Context(), "tcp", address)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	})
+}
+
+// Address returns an address of 127.0.0.1 for a server that must be told its port in advance, and that may stop and start. Its port is free, and stays
+// reserved until the test ends: the kernel gives it to no one who asks for any port, neither to listen nor to connect. What holds the port is a
+// socket that is bound with SO_REUSEADDR and does not listen; servers set SO_REUSEADDR (those in Go, Redis and MinIO do). Until a server listens,
+// connections are refused. Where the test itself listens, or can ask who does, use port 0 instead.
+func Address(tb testing.TB) string {
+	tb.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		tb.Fatalf("reserve an address: %v", err)
+	}
+	syscall.CloseOnExec(fd)
+	tb.Cleanup(func() { _ = syscall.Close(fd) })
+	if err := syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
+		tb.Fatalf("reserve an address: %v", err)
+	}
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		tb.Fatalf("reserve an address: %v", err)
+	}
+	bound, err := syscall.Getsockname(fd)
+	if err != nil {
+		tb.Fatalf("reserve an address: %v", err)
+	}
+	at, ok := bound.(*syscall.SockaddrInet4)
+	if !ok {
+		tb.Fatalf("reserve an address: got %T", bound)
+	}
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(at.Port))
+}
+
+// Port is the port of an Address.
+func Port(tb testing.TB) string {
+	tb.Helper()
+	_, port, _ := net.SplitHostPort(Address(tb))
+	return port
+}
+
+// tailBytes is the length of Tail: enough for the message of a failed test.
+const tailBytes = 6000
+
+// Log is a text that can be read while it is written. The zero value is empty and ready.
+type Log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write appends; it never fails.
+func (l *Log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// String returns what was written so far.
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// Tail returns the end of what was written so far, for the message of a failed test.
+func (l *Log) Tail() string {
+	text := l.String()
+	return text[max(0, len(text)-tailBytes):]
+}
