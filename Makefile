@@ -41,7 +41,6 @@ export SANDFARM_TEST_MCP ?= $(shell deploy/setup.sh mcp-dir 2>/dev/null)
 # What runs tests and judges them (deploy/checks).
 CHECKS = go run ./deploy/checks
 TESTS = $(CHECKS) test
-TAGS = integration,compose,faults,rolling,soak,abuse,recipes,suites,browser,programs,userns,gvisor
 comma = ,
 
 .DEFAULT_GOAL := help
@@ -73,8 +72,9 @@ agent:
 	GOOS=linux go build -buildvcs=false -ldflags "-s -w" -o $(AGENT) ./cmd/agent
 
 # The first time, the program and the sandbox image are built at the same time.
+FIRST = AGENT=$(AGENT) LDFLAGS="$(LDFLAGS)" deploy/setup.sh first
 first: setup-run
-	@AGENT=$(AGENT) LDFLAGS="$(LDFLAGS)" deploy/setup.sh first
+	@$(FIRST)
 
 run: first ## set up this machine, build, and start a farm on 127.0.0.1:8000
 	bin/sandfarm up $(ARGS)
@@ -122,7 +122,8 @@ LIMIT ?= 25m
 
 test: ## check this tree as CI does, on real parts, in at most 15 minutes; PKG=./internal/blob/... and RUN=TestPut run those tests only
 ifeq ($(filter command,$(origin PKG) $(origin RUN)),)
-	@deploy/setup.sh gate
+	@deploy/setup.sh run
+	@$(FIRST) & first=$$!; deploy/setup.sh gate || { kill $$first; exit 1; }; wait $$first
 	@$(CHECKS) steps -limit $(LIMIT) $(GATE)
 else
 	@deploy/setup.sh test
@@ -139,9 +140,10 @@ check-generated:
 	deploy/dependencies.sh check
 	go mod tidy -diff
 
-# Packages with tests that need servers. Those that use the Docker engine run one at a time, since some remove containers of others.
-INTEGRATION = $$(git grep -l '^//go:build integration' '*_test.go' | xargs -n 1 dirname | sort -u | sed 's|^|./|')
-ENGINE = ./internal/engine ./internal/engine/enginetest ./images ./deploy/base
+# Packages with tests that need servers. Those that use the Docker engine run one at a time, since some remove containers of others. The first
+# image is built by check-build where there is none, so that of deploy/base, which takes a minute, is left to test-e2e.
+INTEGRATION = $$(git grep -l '^//go:build integration' '*_test.go' ':!deploy/base' | xargs -n 1 dirname | sort -u | sed 's|^|./|')
+ENGINE = ./internal/engine ./internal/engine/enginetest ./images
 check-unit:
 	@$(TESTS) -rerun -packages "$$(go list ./... | grep -vxF "$$(go list $(INTEGRATION))")" -- -p $(P) -timeout 10m
 
@@ -152,7 +154,7 @@ check-integration:
 # One path for each way in, and a sample of the attacks; beside them the tests of package main without servers.
 PATHS = RESTGuide|MCPFromCreateToClose|StdioBridge|TwoNodes|KilledWorkerMidRunGivesOneRunWithCompleteOutput|WarmPool|Packages|CompatNotebook|E2B|Jupyter|Attacks|GoInstallGivesAClient|OtherSystems.*|ServerVerbs.*|Client.*
 check-paths:
-	@$(TESTS) -rerun -packages ./cmd/sandfarm -- -count=1 -tags integration -timeout 10m -run '^Test($(PATHS))$$'
+	@$(TESTS) -rerun -packages ./cmd/sandfarm -- -count=1 -tags integration -parallel 4 -timeout 10m -run '^Test($(PATHS))$$'
 
 check-page:
 	@SANDFARM_TEST_AXE=$(CACHE)/axe/axe.min.js $(TESTS) -rerun -packages ./ui/browsertest -- -count=1 -timeout 5m -tags browser -run '^TestPlayground$$'
@@ -171,7 +173,7 @@ test-unit: agent ## run the tests that need no server
 	@$(TESTS) -skips -packages '$(PKG)' -- -p $(P) -timeout 10m -run '$(RUN)' $(FLAGS)
 
 test-e2e: setup-test check-build ## run all end-to-end tests of the program; RUNTIME=runsc runs them under gVisor
-	@$(TESTS) -packages ./cmd/sandfarm -- -count=1 -tags integration -timeout 50m -run '$(RUN)' $(FLAGS)
+	@$(TESTS) -packages './cmd/sandfarm ./deploy/base' -- -count=1 -p 1 -tags integration -timeout 50m -run '$(RUN)' $(FLAGS)
 
 test-compose: ## test docker compose end to end, with and without buildx, in a separate project
 	@deploy/setup.sh test-compose
@@ -275,10 +277,9 @@ test-gpu: build ## on a host with NVIDIA GPUs, run nvidia-smi and a CUDA matrix 
 test-race: agent ## run the tests that need no server under the race detector (needs a C compiler)
 	@CGO_ENABLED=1 $(TESTS) -skips -packages '$(PKG)' -- -race -p $(P) -timeout 40m -run '$(RUN)' $(FLAGS)
 
-lint: agent lint-sdk ## run go vet and golangci-lint (its pinned version is built once), ruff and mypy for the Python SDK, tsc for the TypeScript SDK
-	go vet -tags $(TAGS) ./...
+lint: agent lint-sdk ## run golangci-lint, which runs go vet, too (its pinned version is built once), ruff and mypy for the Python SDK, tsc for the TypeScript SDK
 	@deploy/setup.sh lint
-	$(LINT) run ./...
+	GOGC=400 $(LINT) run ./...
 
 lint-sdk: sdk-typescript-tools
 	@$(NODE) sdk/typescript/node_modules/typescript/lib/tsc.js -p sdk/typescript/tests
