@@ -139,7 +139,7 @@ func (c *call) tell(b *strings.Builder, j *wire.Job, out *runOutcome, p pictures
 		c.tellValue(b, resultName(i, len(out.values)), v, p.shown[v.Number()])
 	}
 	if out.err != nil {
-		fmt.Fprintf(b, "error: %s: %s\n", out.err.Name, out.err.Value)
+		fmt.Fprintf(b, "error: %s: %s\n", out.err.Name, middleCut(out.err.Value, c.Limits.TextBytes))
 		c.stream(b, "traceback", strings.Join(out.err.Traceback, "\n"))
 	}
 	for _, one := range out.installed {

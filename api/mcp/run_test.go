@@ -301,6 +301,11 @@ func TestTextAndLinkLimits(t *testing.T) {
 			t.Errorf("%d bytes: cut %t, want %t, %d bytes of text", size, got, cut, len(text))
 		}
 	}
+	long := strings.Repeat("v", 50*limit)
+	r := python(setup(t, executed(wire.ExecuteResult{ExitCode: 1, Error: &wire.CodeError{Name: "ValueError", Value: long}}), small), nil)
+	if text := textOf(r); !strings.Contains(text, "left out") || len(text) > limit+400 || field(t, r, "error").(map[string]any)["value"] != long {
+		t.Errorf("a long error: %d bytes of text", len(text))
+	}
 	for count, want := range map[int]int{1: 1, 2: 2, 3: 2} {
 		var list []mcp.Artifact
 		for i := range count {

@@ -47,6 +47,9 @@ type Dropped struct {
 	Stderr int64 `json:"stderr,omitempty"`
 }
 
+// MaxErrorValueBytes bounds the value of an error. Agents return answers in it (smolagents does), which are of use only when whole.
+const MaxErrorValueBytes = 1 << 20
+
 // CodeError is an error of the user's code. The traceback contains no ANSI codes.
 type CodeError struct {
 	Name      string   `json:"name"`

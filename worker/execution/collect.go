@@ -13,7 +13,7 @@ import (
 // Bounds on what an execution may put into its record. The agent is not trusted.
 const (
 	maxErrorName    = 256
-	maxErrorText    = 64 << 10
+	maxErrorLine    = 64 << 10
 	maxTraceLines   = 200
 	maxRichResults  = 500      // MIME entries of one execution
 	maxMime         = 128      // bytes of a MIME type

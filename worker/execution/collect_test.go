@@ -284,7 +284,7 @@ func TestResultHoldsNotesAndClipsErrors(t *testing.T) {
 	}
 	workertest.Must(t, c.add(frame(1, agent.FrameFinal, agent.Outcome{
 		ExitCode: 1, FreshProcess: true, Skipped: -4,
-		Error: &farm.CodeError{Name: strings.Repeat("N", 1000), Value: strings.Repeat("V", 1<<20), Traceback: trace},
+		Error: &farm.CodeError{Name: strings.Repeat("N", 1000), Value: strings.Repeat("V", farm.MaxErrorValueBytes+1), Traceback: trace},
 	})))
 	r := c.result()
 	if len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "no Jupyter kernel") {
@@ -295,7 +295,7 @@ func TestResultHoldsNotesAndClipsErrors(t *testing.T) {
 	for _, line := range e.Traceback {
 		size += len(line)
 	}
-	if r.ArtifactsSkipped != 0 || len(e.Name) > maxErrorName+8 || len(e.Value) > maxErrorText+8 || len(e.Traceback) != maxTraceLines || size > maxTraceText+8*maxTraceLines {
+	if r.ArtifactsSkipped != 0 || len(e.Name) > maxErrorName+8 || len(e.Value) != farm.MaxErrorValueBytes+len(" …") || len(e.Traceback) != maxTraceLines || size > maxTraceText+8*maxTraceLines {
 		t.Fatalf("skipped %d, name %d, value %d, trace %d lines and %d bytes", r.ArtifactsSkipped, len(e.Name), len(e.Value), len(e.Traceback), size)
 	}
 	for _, s := range []struct {

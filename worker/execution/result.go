@@ -125,10 +125,10 @@ func clipError(e *farm.CodeError) *farm.CodeError {
 	if len(trace) > maxTraceLines {
 		trace = append(append([]string{}, trace[:maxTraceLines/2]...), trace[len(trace)-maxTraceLines/2:]...)
 	}
-	clipped := &farm.CodeError{Name: clip(e.Name, maxErrorName), Value: clip(e.Value, maxErrorText), Traceback: []string{}}
+	clipped := &farm.CodeError{Name: clip(e.Name, maxErrorName), Value: clip(e.Value, farm.MaxErrorValueBytes), Traceback: []string{}}
 	left := maxTraceText
 	for _, line := range trace {
-		line = clip(line, min(left, maxErrorText))
+		line = clip(line, min(left, maxErrorLine))
 		left = max(left-len(line), 0)
 		clipped.Traceback = append(clipped.Traceback, line)
 	}

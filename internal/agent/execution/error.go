@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	maxErrorValue     = 64 << 10
+	maxErrorLine      = 64 << 10 // of the traceback, and of the name
 	maxTracebackBytes = 1 << 20
 	lineCost          = 16 // what a traceback line counts in addition to its text, so that the number of empty lines is bounded
 )
@@ -29,10 +29,10 @@ func trimError(e *farm.CodeError) {
 	if e == nil {
 		return
 	}
-	e.Name, e.Value = Cut(StripANSI(e.Name), maxErrorValue), Cut(StripANSI(e.Value), maxErrorValue)
+	e.Name, e.Value = Cut(StripANSI(e.Name), maxErrorLine), Cut(StripANSI(e.Value), farm.MaxErrorValueBytes)
 	lines, size := []string{}, 0
 	for i := len(e.Traceback) - 1; i >= 0; i-- {
-		line := Cut(StripANSI(e.Traceback[i]), maxErrorValue)
+		line := Cut(StripANSI(e.Traceback[i]), maxErrorLine)
 		if size += len(line) + lineCost; size > maxTracebackBytes {
 			lines = append(lines, "…")
 			break

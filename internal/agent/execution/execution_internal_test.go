@@ -140,12 +140,12 @@ func TestUnblockedLogDropsOutputFarOverItsLimit(t *testing.T) {
 
 func TestTrimError(t *testing.T) {
 	t.Parallel()
-	e := &farm.CodeError{Name: "\x1b[31mE\x1b[0m", Value: strings.Repeat("v", maxErrorValue+1), Traceback: []string{"\x1b[1;32mline\x1b]8;;x\x07"}}
+	e := &farm.CodeError{Name: "\x1b[31mE\x1b[0m", Value: strings.Repeat("v", farm.MaxErrorValueBytes+1), Traceback: []string{"\x1b[1;32mline\x1b]8;;x\x07"}}
 	for range 40 {
-		e.Traceback = append(e.Traceback, strings.Repeat("t", maxErrorValue))
+		e.Traceback = append(e.Traceback, strings.Repeat("t", maxErrorLine))
 	}
 	trimError(e)
-	if e.Name != "E" || len(e.Value) > maxErrorValue+3 || e.Traceback[0] != "…" || len(e.Traceback) > 17 {
+	if e.Name != "E" || len(e.Value) != farm.MaxErrorValueBytes+len("…") || e.Traceback[0] != "…" || len(e.Traceback) > 17 {
 		t.Fatalf("name %q, value of %d, %d lines beginning %.10q", e.Name, len(e.Value), len(e.Traceback), e.Traceback[0])
 	}
 	if got := StripANSI("\x1b[1;32mline\x1b]8;;x\x07 \x1b(B"); got != "line " {

@@ -21,7 +21,8 @@ import sandfarm_display as display  # next to this file, outside the search path
 import sandfarm_output as output
 
 FOLDER = os.path.dirname(__file__)
-MAX_ERROR = 64 << 10  # characters of an error's text, and of each line of its traceback
+MAX_ERROR = 1 << 20  # characters of an error's text; the agent cuts it by bytes
+MAX_ERROR_LINE = 64 << 10  # characters of each line of its traceback
 MAX_ERROR_LINES = 200
 
 
@@ -302,7 +303,7 @@ def failure(error, lines=()):
         "status": "error",
         "ename": type(error).__name__,
         "evalue": text[:MAX_ERROR],
-        "traceback": [str(line)[:MAX_ERROR] for line in shortened(list(lines))],
+        "traceback": [str(line)[:MAX_ERROR_LINE] for line in shortened(list(lines))],
     }
 
 

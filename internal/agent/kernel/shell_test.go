@@ -3,6 +3,7 @@
 package kernel_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 const bad = "class Bad:\n    def __repr__(self): raise ValueError('bad repr')\n"
@@ -33,6 +35,20 @@ func TestKernelShowsErrorsBesideTheCells(t *testing.T) {
 		}
 		if c.stderr != "" && !strings.Contains(got.Stderr, "Traceback (most recent call last)") {
 			t.Errorf("%s: no traceback in %q", c.name, got.Stderr)
+		}
+	}
+}
+
+// The value of an error is whole up to its bound: clients of Jupyter carry answers in it.
+func TestKernelReportsLongErrorsWhole(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartWithKernel(t)
+	for n, want := range map[int]int{farm.MaxErrorValueBytes: farm.MaxErrorValueBytes, farm.MaxErrorValueBytes + 1: farm.MaxErrorValueBytes + len("…")} {
+		got := agenttest.Run(t, a.Client, agenttest.Code(fmt.Sprintf("raise ValueError('é' * (%d // 2) + 'x' * (%d %% 2))", n, n)))
+		if e := got.Outcome.Error; e == nil {
+			t.Errorf("%d bytes: no error", n)
+		} else if e.Name != "ValueError" || len(e.Value) != want {
+			t.Errorf("%d bytes: the error is %.60q of %d bytes, want %d", n, e.Value, len(e.Value), want)
 		}
 	}
 }
