@@ -52,8 +52,8 @@ const FSPath = LivePrefix + "fs"
 const FilesFD = 3
 
 const (
-	// MaxContexts bounds the contexts of a sandbox, each language of one counted.
-	MaxContexts = 8
+	// MaxContexts bounds the contexts of a sandbox, each language of one counted. One more ends the context that was idle for longest.
+	MaxContexts = 32
 	// MaxContextBytes bounds the name of a context.
 	MaxContextBytes = 128
 	// MaxPorts is how many ports are listed.

@@ -117,7 +117,7 @@ func DefaultLimits() Limits {
 		PIDs:   IntLimits{Default: 256, Min: 16, Max: 4096},
 		Disk:   IntLimits{Default: 1024, Min: 16, Max: 65536},
 		MaxEnv: 256, MaxEnvBytes: 256 << 10, MaxLabels: 64, MaxLabelBytes: 256, MaxNameBytes: 128,
-		MaxCommands: 256, MaxPackages: 100, MaxPackageBytes: 256, MaxBatch: 1000, MaxContexts: 8, MaxWaiting: 10_000,
+		MaxCommands: 256, MaxPackages: 100, MaxPackageBytes: 256, MaxBatch: 1000, MaxContexts: 32, MaxWaiting: 10_000,
 		MaxAllowHosts: 100, MaxSecrets: 16, MaxSecretBytes: 4096, EgressConnections: 64, EgressConnectsPerMinute: 600, EgressMB: 10 << 10, MaxEgressEntries: 1000,
 		MaxProcesses: 64, MaxProcessReaders: 16, MaxProcessRestarts: 10, LiveStreams: 1000,
 		MaxOutputMB: 100, MaxStreamInline: 1 << 20, MaxResultInline: 8 << 20, MaxStreamEvents: 8 << 20, MaxInlineRich: 256 << 10,

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandfarm/sandfarm/internal/agent/execution"
+	"github.com/sandfarm/sandfarm/internal/agent/process"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -35,10 +36,8 @@ func (ks *Kernels) Create(c farm.CodeContext) (farm.CodeContext, error) {
 		return c, err
 	}
 	ks.mu.Lock()
-	at := ks.slots[key]
-	if at == nil {
-		at, err = ks.makeSlot(key, cwd)
-	} else if at.cwd != cwd {
+	at, err := ks.slotIn(key, cwd)
+	if err == nil && at.cwd != cwd {
 		err = farm.Conflictf("The sandbox has a context %q already, whose directory is %s.", execution.Cut(key.context, 64), at.cwd)
 	}
 	ks.mu.Unlock()
@@ -76,14 +75,19 @@ func (ks *Kernels) Remove(name, language string) error {
 	if at == nil {
 		return farm.NotFoundf("The sandbox has no context %q in %s.", execution.Cut(name, 64), key.language)
 	}
+	at.remove(ks.cfg.Reaper)
+	return nil
+}
+
+// remove ends the kernel of a slot. Nothing runs in the slot any more.
+func (at *slot) remove(r *process.Reaper) {
 	at.mu.Lock()
 	at.removed = true
 	k := at.kernel
 	at.mu.Unlock()
 	if k != nil {
-		k.stopOnPurpose(ks.cfg.Reaper)
+		k.stopOnPurpose(r)
 	}
-	return nil
 }
 
 // isRemoved reports whether nothing may run in the slot any more.

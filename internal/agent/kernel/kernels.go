@@ -35,6 +35,8 @@ type slot struct {
 	number int                // of the slots of the sandbox, from 1
 	cwd    string             // where its code starts
 	turn   execution.FairLock // held while an execution runs
+	used   uint64             // the number of its last use; guarded by Kernels.mu, as users is
+	users  int                // executions that run in it or wait for it
 
 	messages messages
 
@@ -66,14 +68,16 @@ type Kernels struct {
 	running sync.WaitGroup  // kernels
 	langs   languages
 
-	mu    sync.Mutex
-	slots map[slotKey]*slot
-	made  int // slots so far
+	mu      sync.Mutex
+	slots   map[slotKey]*slot
+	made    int              // slots so far
+	uses    uint64           // uses of slots so far
+	evicted map[slotKey]bool // contexts that made room for others and were not used again; MaxContexts at most
 }
 
 // New creates the Kernels of a sandbox; no kernel runs yet. Kernels end with life.
 func New(life context.Context, cfg Config) *Kernels {
-	return &Kernels{cfg: cfg, life: life, slots: map[slotKey]*slot{}}
+	return &Kernels{cfg: cfg, life: life, slots: map[slotKey]*slot{}, evicted: map[slotKey]bool{}}
 }
 
 // Check reports whether an execution of a context in a language can run here, and reserves the context. Empty names are the
@@ -108,25 +112,73 @@ func (ks *Kernels) normalize(contextName, language string) (slotKey, error) {
 	return p, nil
 }
 
-// slot returns a slot, and creates it unless there are too many.
+// slot returns a slot, and creates it unless there are too many that run code.
 func (ks *Kernels) slot(p slotKey) (*slot, error) {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
-	if at := ks.slots[p]; at != nil {
-		return at, nil
-	}
-	return ks.makeSlot(p, ks.cfg.Workspace)
+	return ks.slotIn(p, ks.cfg.Workspace)
 }
 
-// makeSlot makes a slot, unless there are too many. The caller holds mu.
-func (ks *Kernels) makeSlot(p slotKey, cwd string) (*slot, error) {
-	if len(ks.slots) >= agent.MaxContexts {
-		return nil, farm.Errorf(farm.CodeExhausted, "The sandbox has %d contexts, which is the limit: use one of them, or another sandbox.", agent.MaxContexts)
+// hold is slot for an execution: until it calls release, the slot is not evicted.
+func (ks *Kernels) hold(p slotKey) (at *slot, release func(), err error) {
+	ks.mu.Lock()
+	defer ks.mu.Unlock()
+	if at, err = ks.slotIn(p, ks.cfg.Workspace); err != nil {
+		return nil, nil, err
 	}
-	ks.made++
-	at := &slot{slotKey: p, number: ks.made, cwd: cwd}
-	ks.slots[p] = at
+	at.users++
+	return at, func() {
+		ks.mu.Lock()
+		defer ks.mu.Unlock()
+		at.users--
+		ks.use(at)
+	}, nil
+}
+
+// slotIn returns a slot. A new one has the working directory cwd, and evicts another if there are as many as there may be. The caller holds mu.
+func (ks *Kernels) slotIn(p slotKey, cwd string) (*slot, error) {
+	at := ks.slots[p]
+	if at == nil {
+		if len(ks.slots) >= agent.MaxContexts && !ks.evict() {
+			return nil, farm.Errorf(farm.CodeExhausted, "The sandbox has %d contexts, which is the limit, and code runs in all of them: wait, use one of them, or another sandbox.", agent.MaxContexts)
+		}
+		ks.made++
+		at = &slot{slotKey: p, number: ks.made, cwd: cwd, lost: ks.evicted[p]}
+		ks.slots[p] = at
+		delete(ks.evicted, p)
+	}
+	ks.use(at)
 	return at, nil
+}
+
+// use makes a slot the last to be evicted. The caller holds mu.
+func (ks *Kernels) use(at *slot) {
+	ks.uses++
+	at.used = ks.uses
+}
+
+// evict removes the context that was not used for longest, and reports whether there was one. Code of the default context stays. The next
+// execution in an evicted context is told that its variables are lost. The caller holds mu.
+func (ks *Kernels) evict() bool {
+	var oldest *slot
+	for _, at := range ks.slots {
+		if at.users == 0 && at.context != DefaultContext && (oldest == nil || at.used < oldest.used) {
+			oldest = at
+		}
+	}
+	if oldest == nil {
+		return false
+	}
+	delete(ks.slots, oldest.slotKey)
+	for p := range ks.evicted {
+		if len(ks.evicted) < agent.MaxContexts {
+			break
+		}
+		delete(ks.evicted, p)
+	}
+	ks.evicted[oldest.slotKey] = true
+	ks.running.Go(func() { oldest.remove(ks.cfg.Reaper) })
+	return true
 }
 
 // byAge lists all slots, the oldest first.
@@ -279,11 +331,12 @@ func (ks *Kernels) Run(e *execution.Execution) {
 		e.Finish(execution.Failed("NotAvailable", farm.MessageOf(err)))
 		return
 	}
-	at, err := ks.slot(p)
+	at, release, err := ks.hold(p)
 	if err != nil {
 		e.Finish(execution.Failed("NotAvailable", farm.MessageOf(err)))
 		return
 	}
+	defer release()
 	if !at.turn.Lock(e.Stopped()) {
 		e.Finish(execution.NotStarted())
 		return

@@ -4,6 +4,7 @@ package kernel_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,24 +33,6 @@ func TestInterruptReachesOnlyRunningExecutions(t *testing.T) {
 	}
 	if ran := agenttest.Read(t, a.Client, next); ran.Stdout != "next\n" {
 		t.Errorf("next = %+v", ran)
-	}
-}
-
-func TestContextsAreBounded(t *testing.T) {
-	t.Parallel()
-	a := agenttest.StartWithKernel(t)
-	for i := range 9 {
-		spec := agenttest.Code("1")
-		spec.Language, spec.Context = "bash", fmt.Sprint("c", i) // needs no kernel
-		err := a.Start(t.Context(), agenttest.NewID(), spec)
-		if i < 8 {
-			agenttest.Must(t, err)
-		} else if farm.CodeOf(err) != farm.CodeExhausted {
-			t.Errorf("the ninth context: %v", err)
-		}
-	}
-	if err := a.RestartKernel(t.Context(), "none"); farm.CodeOf(err) != farm.CodeNotFound {
-		t.Errorf("restart of an unknown context: %v", err)
 	}
 }
 
@@ -112,7 +95,8 @@ func TestContextsHaveDirectories(t *testing.T) {
 	}
 }
 
-// One context less than there may be, as many, and one more, made by code and by a call. A removed one makes room.
+// One context less than there may be, as many, and one more, made by code and by a call. One more takes the place of the one that was idle for
+// longest, whose next code is told that its variables are lost; the default context and those in which code runs stay.
 func TestLimitOfContexts(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartWithKernel(t)
@@ -120,37 +104,75 @@ func TestLimitOfContexts(t *testing.T) {
 		t.Errorf("GET /v1/limits says %d, the agent has %d", shown, agent.MaxContexts)
 	}
 	live := a.Live()
+	start := func(context, language string, code map[string]string) (string, error) {
+		spec, id := agenttest.Code(code[language]), agenttest.NewID()
+		spec.Context, spec.Language = context, language
+		return id, a.Start(t.Context(), id, spec)
+	}
+	short := map[string]string{"python": "x = 1", "bash": "true"}
+	long := map[string]string{"python": "print('begun'); import time; time.sleep(999)", "bash": "echo begun; sleep 999"}
+	run := func(context, language string) agenttest.Ran {
+		id, err := start(context, language, short)
+		agenttest.Must(t, err)
+		return agenttest.Read(t, a.Client, id)
+	}
 	name := func(n int) string { return fmt.Sprintf("c%d", n) }
-	byCode := func(n int) error {
-		spec, id := agenttest.Code("echo $0"), agenttest.NewID()
-		spec.Context, spec.Language = name(n), "bash"
-		err := a.Start(t.Context(), id, spec)
-		if err == nil {
-			agenttest.Read(t, a.Client, id)
+	has := func(when string, most int, want ...string) {
+		t.Helper()
+		list, err := live.Contexts(t.Context())
+		agenttest.Must(t, err)
+		var names []string
+		for _, c := range list {
+			names = append(names, c.Name)
 		}
-		return err
-	}
-	for n := range agent.MaxContexts {
-		if n%2 == 0 {
-			if err := byCode(n); err != nil {
-				t.Errorf("context %d: %v", n+1, err)
-			}
-		} else if _, err := live.CreateContext(t.Context(), farm.CodeContext{Name: name(n), Language: "bash"}); err != nil {
-			t.Errorf("context %d: %v", n+1, err)
+		if len(list) != most || !slices.Equal(names[:len(want)], want) {
+			t.Errorf("%s: contexts %v, want %d beginning with %v", when, names, most, want)
 		}
 	}
+	run("default", "python")
+	run("first", "python")
+	for n := 2; n < agent.MaxContexts-1; n++ {
+		run(name(n), "bash")
+	}
+	has("one less", agent.MaxContexts-1, "default", "first", "c2")
+	_, err := live.CreateContext(t.Context(), farm.CodeContext{Name: "full", Language: "bash"})
+	agenttest.Must(t, err)
+	has("as many", agent.MaxContexts, "default", "first", "c2")
+	run("c2", "bash")
+	run("by-code", "bash")
+	has("one more by code", agent.MaxContexts, "default", "c2", "c3")
+	_, err = live.CreateContext(t.Context(), farm.CodeContext{Name: "by-call", Language: "bash"})
+	agenttest.Must(t, err)
+	has("one more by a call", agent.MaxContexts, "default", "c2", "c4")
+	if got := run("first", "python"); !got.Outcome.Restarted {
+		t.Errorf("the evicted context: %+v, want the word that its variables are lost", got.Outcome)
+	}
+	if got := run("first", "python"); got.Outcome.Restarted {
+		t.Error("the evicted context was told twice")
+	}
+
+	list, err := live.Contexts(t.Context())
+	agenttest.Must(t, err)
+	for _, c := range list[1:] { // all but the default context
+		id, err := start(c.Name, c.Language, long)
+		agenttest.Must(t, err)
+		frames, err := a.Frames(t.Context(), id, 1)
+		agenttest.Must(t, err)
+		_, err = frames.Next()
+		agenttest.Must(t, err)
+		agenttest.Must(t, frames.Close())
+	}
+	_, byCode := start("more", "bash", short)
 	_, byCall := live.CreateContext(t.Context(), farm.CodeContext{Name: "more", Language: "bash"})
-	for by, err := range map[string]error{"a call": byCall, "code": byCode(agent.MaxContexts)} {
+	for by, err := range map[string]error{"a call": byCall, "code": byCode} {
 		if farm.CodeOf(err) != farm.CodeExhausted || !strings.Contains(farm.MessageOf(err), fmt.Sprint(agent.MaxContexts)) {
-			t.Errorf("one more by %s: %v", by, err)
+			t.Errorf("one more by %s while code runs in all: %v", by, err)
 		}
 	}
-	if err := byCode(0); err != nil {
-		t.Errorf("one of them at the limit: %v", err)
-	}
-	agenttest.Must(t, live.RemoveContext(t.Context(), name(1), "bash"))
-	if err := byCode(agent.MaxContexts); err != nil {
-		t.Errorf("after one was removed: %v", err)
+	agenttest.Must(t, live.RemoveContext(t.Context(), "c5", "bash"))
+	run("more", "bash")
+	if err := a.RestartKernel(t.Context(), "none"); farm.CodeOf(err) != farm.CodeNotFound {
+		t.Errorf("restart of an unknown context: %v", err)
 	}
 }
 
