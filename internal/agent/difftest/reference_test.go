@@ -51,7 +51,7 @@ func startReference(t *testing.T) *reference {
 	cmd.Dir, cmd.Stderr = filepath.Join(dir, "run"), os.Stderr
 	home := filepath.Join(dir, "home")
 	cmd.Env = []string{
-		"PATH=" + path, "FARM=yes", "LANG=C.UTF-8", "HOME=" + home, "TMPDIR=" + filepath.Join(dir, "tmp"), "USER=sandbox", "LOGNAME=sandbox",
+		"PATH=" + path, "FARM=yes", "LANG=C.UTF-8", "HOME=" + home, "TMPDIR=" + filepath.Join(dir, "tmp"), "USER=user", "LOGNAME=user",
 		"IPYTHONDIR=" + home + "/.ipython", "JUPYTER_CONFIG_DIR=" + home + "/.jupyter", "JUPYTER_DATA_DIR=" + home + "/jupyter",
 		"JUPYTER_RUNTIME_DIR=" + filepath.Join(dir, "run"), "MPLCONFIGDIR=" + packages + "/matplotlib",
 		"PYTHONPATH=" + packages + "/libraries:" + packages + "/ipykernel",
