@@ -59,12 +59,12 @@ func (f files) WatchDir(ctx context.Context, r *connect.Request[filesystem.Watch
 			err = out.Send(&filesystem.WatchDirResponse{Event: &filesystem.WatchDirResponse_Keepalive{Keepalive: &filesystem.WatchDirResponse_KeepAlive{}}})
 		}
 		for _, e := range events {
-			change := live.FileEvent{Kind: live.FileKind(e.Name)}
 			var said wire.FileChange
 			if json.Unmarshal(e.Data, &said) != nil || said.Path == "" {
 				continue // ready, and dropped: the SDKs know no such event
 			}
-			if change.Path = said.Path; said.From != nil {
+			change := live.FileEvent{Kind: live.FileKind(e.Name), Path: said.Path, Metadata: said.Metadata}
+			if said.From != nil {
 				change.From = *said.From
 			}
 			for _, one := range f.events(ctx, at, change, r.Msg.GetIncludeEntry()) {
@@ -92,6 +92,9 @@ func (f files) events(ctx context.Context, at place, change live.FileEvent, with
 	case live.FileCreated:
 		return []*filesystem.FilesystemEvent{event(change.Path, filesystem.EventType_EVENT_TYPE_CREATE)}
 	case live.FileChanged:
+		if change.Metadata {
+			return []*filesystem.FilesystemEvent{event(change.Path, filesystem.EventType_EVENT_TYPE_CHMOD)}
+		}
 		return []*filesystem.FilesystemEvent{event(change.Path, filesystem.EventType_EVENT_TYPE_WRITE)}
 	case live.FileRemoved:
 		return []*filesystem.FilesystemEvent{event(change.Path, filesystem.EventType_EVENT_TYPE_REMOVE)}

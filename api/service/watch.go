@@ -204,7 +204,7 @@ func (w *FileWatch) events(got live.FileEvents) ([]wire.Event, error) {
 	for _, e := range got.Events {
 		var data any = wire.ChangesDropped{Reason: e.Reason}
 		if e.Kind != live.FileDropped {
-			change := wire.FileChange{Path: e.Path, Type: "file"}
+			change := wire.FileChange{Path: e.Path, Type: "file", Metadata: e.Kind == live.FileChanged && e.Metadata}
 			if e.Type == "dir" {
 				change.Type = "dir"
 			}

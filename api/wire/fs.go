@@ -52,6 +52,8 @@ type FileChange struct {
 	Path string  `json:"path" doc:"absolute path"`
 	Type string  `json:"type" doc:"file stands for anything but a directory" enum:"file,dir"`
 	From *string `json:"from" doc:"renamed: the path before; otherwise null"`
+
+	Metadata bool `json:"metadata" doc:"changed: only the mode, owner or times have changed, not the content"`
 }
 
 // ChangesDropped is the data of the event dropped: something happened that no event tells.

@@ -120,6 +120,9 @@ type FileEvent struct {
 	From   string   `json:"from,omitempty"`
 	Type   string   `json:"type,omitempty"` // dir, or file for anything else
 	Reason string   `json:"reason,omitempty"`
+
+	// Metadata: of a changed file, the mode, owner or times, and not the content.
+	Metadata bool `json:"metadata,omitempty"`
 }
 
 // FileEvents is an answer with changes. Lost: some before the first are not kept any more.

@@ -228,7 +228,7 @@ func (t *tree) event(wd int32, mask, cookie uint32, name string) {
 		e.Kind = agent.FileRemoved
 		t.tell(e)
 	case mask&(unix.IN_MODIFY|unix.IN_CLOSE_WRITE|unix.IN_ATTRIB) != 0:
-		e.Kind = agent.FileChanged
+		e.Kind, e.Metadata = agent.FileChanged, mask&unix.IN_ATTRIB != 0
 		t.tell(e)
 	}
 }

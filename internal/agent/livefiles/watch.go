@@ -47,7 +47,7 @@ type watch struct {
 	events  []agent.FileEvent // the oldest first; their numbers have no gaps
 	next    uint64            // of the next event
 	sent    uint64            // the last event that any reader was sent
-	changed map[string]uint64 // the newest event of a path, if it says that the path changed
+	changed map[change]uint64 // the newest event of a path, if it says that the path changed
 	more    chan struct{}     // closed when there is another event
 	readers int
 	left    time.Time // when the last reader left
@@ -87,7 +87,7 @@ func (s *watches) put(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if err := s.room(); err != nil {
 		return nil, err
 	}
-	w := &watch{tree: t, next: 1, polled: r.URL.Query().Get("polled") == "true", more: make(chan struct{}), changed: map[string]uint64{}, left: time.Now()}
+	w := &watch{tree: t, next: 1, polled: r.URL.Query().Get("polled") == "true", more: make(chan struct{}), changed: map[change]uint64{}, left: time.Now()}
 	t.tell = w.add
 	switch err := t.start(); {
 	case errors.Is(err, errTooMany):
@@ -177,12 +177,18 @@ func (s *watches) remove(_ http.ResponseWriter, r *http.Request) (any, error) {
 	return struct{}{}, nil
 }
 
-// add keeps an event. A change of a path that changed in an event that was not sent yet adds nothing.
+// change is what changed in a path.
+type change struct {
+	path     string
+	metadata bool
+}
+
+// add keeps an event. A change of a path that changed in the same way in an event that was not sent yet adds nothing.
 func (w *watch) add(e agent.FileEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	last := w.changed[e.Path]
-	if e.Kind == agent.FileChanged && last > w.sent {
+	what := change{e.Path, e.Metadata}
+	if e.Kind == agent.FileChanged && w.changed[what] > w.sent {
 		return
 	}
 	e.Seq = w.next
@@ -193,12 +199,13 @@ func (w *watch) add(e agent.FileEvent) {
 	w.events = append(w.events, e)
 	switch {
 	case e.Kind != agent.FileChanged:
-		delete(w.changed, e.Path)
+		delete(w.changed, change{e.Path, false})
+		delete(w.changed, change{e.Path, true})
 	case len(w.changed) >= WindowEvents:
 		clear(w.changed)
 		fallthrough
 	default:
-		w.changed[e.Path] = e.Seq
+		w.changed[what] = e.Seq
 	}
 	close(w.more)
 	w.more = make(chan struct{})

@@ -435,7 +435,13 @@ func TestWatchTellsOfChanges(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	agenttest.Must(t, os.WriteFile(at("newer/deep/er/f"), []byte("2"), 0o600)) // its directory is known by its new name
-	wait(agent.FileChanged, "newer/deep/er/f")
+	if e := wait(agent.FileChanged, "newer/deep/er/f"); e.Metadata {
+		t.Errorf("of the content: %+v", e)
+	}
+	agenttest.Must(t, os.Chmod(at("newer/deep/er/f"), 0o640))
+	changes := func(e agent.FileEvent) bool { return e.Path == at("newer/deep/er/f") && e.Metadata }
+	seen, _ := nextChanges(t, l, "w", last, changes)
+	last = seen[len(seen)-1].Seq
 	agenttest.Must(t, os.Rename(at("newer/deep/er/f"), filepath.Join(t.TempDir(), "out")))
 	wait(agent.FileRemoved, "newer/deep/er/f")
 	_, err = l.FSWrite(t.Context(), at("whole"), replacing, strings.NewReader("x"))

@@ -67,6 +67,7 @@ def test_watch(sandbox):
         watch = sandbox.files.watch_dir("seen", recursive=recursive)
         sandbox.files.write("seen/new", "x")
         sandbox.files.rename("seen/new", "seen/named")
+        sandbox.commands.run("chmod 600 seen/named")
         sandbox.files.write("seen/below/deep", "x")
         sandbox.files.remove("seen/below/deep")
         sandbox.files.remove("seen/named")
@@ -76,7 +77,7 @@ def test_watch(sandbox):
             if ("named", "remove") in got:
                 break
         assert got[0] == ("new", "create")
-        for want in [("new", "write"), ("new", "rename"), ("named", "create"), ("named", "remove")]:
+        for want in [("new", "write"), ("new", "rename"), ("named", "create"), ("named", "chmod"), ("named", "remove")]:
             assert want in got, got
         assert (("below/deep", "create") in got) == recursive, got
         watch.stop()

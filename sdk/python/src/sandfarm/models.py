@@ -87,6 +87,7 @@ class FileChange:
         path: absolute; empty for `dropped`.
         type: `dir`, or `file` for anything else.
         from_: the path before, of `renamed`.
+        metadata: of `changed`: only the mode, owner or times have changed, not the content.
         reason: of `dropped`.
         directories: how many are watched, of `ready`.
     """
@@ -96,6 +97,7 @@ class FileChange:
     path: str = ""
     type: str = ""
     from_: str | None = None
+    metadata: bool = False
     reason: str = ""
     directories: int = 0
 
