@@ -235,6 +235,34 @@ func TestE2BMetrics(t *testing.T) {
 	f.e2bFailure(http.StatusUnauthorized, "API key", "GET", at, nil)
 }
 
+// A sandbox that is to be paused at its timeout hibernates when it has been idle for that long, and lives as long as it may.
+func TestE2BAutoPause(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withKeys)
+	if err := b.store.Heartbeat(t.Context(), farm.Worker{
+		ID: "w1", Node: "n1", Images: []farm.Image{{Name: "python", Languages: []string{"python"}}}, Capacity: farm.Capacity{MemoryMB: 8000, CPUs: 8}, Runtimes: []string{"runsc"}, Hibernates: []string{"runsc"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	made := get[e2bMade](b, http.StatusCreated, "POST", "/e2b/v2/sandboxes", `{"templateID":"base","timeout":60,"autoPause":true}`, "X-API-KEY", key)
+	now := func(want int) {
+		t.Helper()
+		s := get[wire.Sandbox](b, http.StatusOK, "GET", "/v1/sandboxes/"+e2b.SandboxID(made.SandboxID), nil, "Authorization", "Bearer "+key)
+		if s.OnIdle != "hibernate" || s.IdleSeconds != want || s.TTLSeconds != farm.DefaultLimits().TTLMaxSeconds {
+			t.Errorf("%s after %d s, ends after %d s; want hibernate after %d", s.OnIdle, s.IdleSeconds, s.TTLSeconds, want)
+		}
+	}
+	now(60)
+	if answer, _ := b.do("POST", "/e2b/sandboxes/"+made.SandboxID+"/timeout", `{"timeout":600}`, "X-API-KEY", key); answer.StatusCode != http.StatusNoContent {
+		t.Errorf("timeout: %d", answer.StatusCode)
+	}
+	now(600)
+	for _, timeout := range []int{900, 30} { // a connect never shortens it
+		get[e2bMade](b, http.StatusOK, "POST", "/e2b/v2/sandboxes/"+made.SandboxID+"/connect", fmt.Sprintf(`{"timeout":%d}`, timeout), "X-API-KEY", key)
+		now(900)
+	}
+}
+
 func TestE2BBadRequests(t *testing.T) {
 	t.Parallel()
 	b := setup(t, withKeys)
@@ -244,7 +272,7 @@ func TestE2BBadRequests(t *testing.T) {
 		`{}`:                                     "templateID",
 		`{"templateID":"nope"}`:                  `image "nope" is not offered`,
 		`{"templateID":"base","timeout":-1}`:     "timeout",
-		`{"templateID":"base","autoPause":true}`: "autoPause",
+		`{"templateID":"base","autoPause":true}`: "hibernate",
 		`{"templateID":"base","mcp":{"a":{}}}`:   "mcp",
 		`{"templateID":"base","volumeMounts":[{}]}`:                                                  "volumes",
 		`{"templateID":"base","network":{"denyOut":["10.0.0.0/8"]}}`:                                 "deny",

@@ -49,9 +49,6 @@ func (r createRequest) create(standard int, bounds farm.Limits) (wire.CreateRequ
 	case !slices.Contains(images, r.TemplateID):
 		out.Image = &r.TemplateID
 	}
-	if r.AutoPause {
-		return out, rest.BadRequestf("This farm cannot pause a sandbox at its timeout (autoPause): leave lifecycle out, or call pause.")
-	}
 	for name, value := range map[string]json.RawMessage{"mcp": r.MCP, "iam": r.IAM} {
 		if given(value) {
 			return out, rest.BadRequestf("This farm does not offer %s.", name)
@@ -68,6 +65,10 @@ func (r createRequest) create(standard int, bounds farm.Limits) (wire.CreateRequ
 		return out, err
 	}
 	out.TTLSeconds = &life
+	if r.AutoPause {
+		hibernate := string(farm.OnIdleHibernate)
+		out.OnIdle, out.IdleSeconds, out.TTLSeconds = &hibernate, &life, &bounds.TTLMaxSeconds
+	}
 	return out, r.reach(&out)
 }
 

@@ -154,14 +154,19 @@ func (d *Door) Timeout(c *gin.Context) error {
 		}
 		return rest.NoContent(c)
 	}
-	if _, err = d.setLife(c, s.ID, life); err != nil {
+	if _, err = d.setLife(c, s, life); err != nil {
 		return err
 	}
 	return rest.NoContent(c)
 }
 
-func (d *Door) setLife(c *gin.Context, id string, life int) (wire.Sandbox, error) {
-	return d.Service.UpdateSandbox(c.Request.Context(), service.Call{Tenant: rest.Tenant(c)}, id, wire.UpdateRequest{TTLSeconds: &life})
+// setLife sets how long a sandbox lives from now on; one that is to be paused then (autoPause), how long it may be idle.
+func (d *Door) setLife(c *gin.Context, s wire.Sandbox, life int) (wire.Sandbox, error) {
+	change := wire.UpdateRequest{TTLSeconds: &life}
+	if s.OnIdle == string(farm.OnIdleHibernate) {
+		change = wire.UpdateRequest{IdleSeconds: &life}
+	}
+	return d.Service.UpdateSandbox(c.Request.Context(), service.Call{Tenant: rest.Tenant(c)}, s.ID, change)
 }
 
 // Connect answers with what an SDK needs to use a sandbox, lets it live longer if it would end before, and resumes it if it is paused.
@@ -182,8 +187,8 @@ func (d *Door) Connect(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if d.Now().Add(time.Duration(life) * time.Second).After(s.ExpiresAt) {
-		if s, err = d.setLife(c, s.ID, life); err != nil {
+	if s.OnIdle == string(farm.OnIdleHibernate) && life > s.IdleSeconds || d.Now().Add(time.Duration(life)*time.Second).After(s.ExpiresAt) {
+		if s, err = d.setLife(c, s, life); err != nil {
 			return err
 		}
 	}
