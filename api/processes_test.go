@@ -8,7 +8,9 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -183,6 +185,44 @@ func TestProcessesOverHTTP(t *testing.T) {
 	}
 	f.problem(farm.CodeNotFound, http.StatusNotFound, "GET", one, nil)
 	f.problem(farm.CodeNotFound, http.StatusNotFound, "GET", one+"/events", nil)
+}
+
+// What runs in a sandbox is ended by its pid, whoever started it: alone, if no caller did.
+func TestProcessesByPID(t *testing.T) {
+	t.Parallel()
+	f := setupLive(t)
+	base := "/v1/sandboxes/" + f.sandbox() + "/processes"
+	made := get[wire.Process](f.bundle, http.StatusCreated, "POST", base, map[string]any{"command": "sleep 1000 & echo $!; sleep 1001 & echo $!; wait; wait; echo both; exec sleep 1002"})
+	_, events := f.stream(base+"/"+made.ID, "")
+	var text string
+	for strings.Count(text, "\n") < 2 {
+		text += *nextEvent(t, events).data.Text
+	}
+	children := strings.Fields(text)
+	first, err := strconv.Atoi(children[0])
+	agenttest.Must(t, err)
+	if p := get[wire.Process](f.bundle, http.StatusOK, "DELETE", base+"/"+children[0], nil); p.ID != "" || p.PID != first || p.State != "exited" || p.EndedAt == nil || p.Command != "sleep 1000" {
+		t.Errorf("%+v", p)
+	}
+	f.problem(farm.CodeNotFound, http.StatusNotFound, "DELETE", base+"/"+children[0], nil)
+	if p := get[wire.Process](f.bundle, http.StatusOK, "POST", base+"/"+children[1]+"/signal", `{"signal":"SIGKILL"}`); p.Command != "sleep 1001" {
+		t.Errorf("%+v", p)
+	}
+	textUntil(t, events, "both\n")
+	own := fmt.Sprint(base, "/", made.PID)
+	if p := get[wire.Process](f.bundle, http.StatusOK, "POST", own+"/signal", `{"signal":"SIGCONT"}`); p.ID != made.ID {
+		t.Errorf("%+v", p)
+	}
+	if p := get[wire.Process](f.bundle, http.StatusOK, "DELETE", own, nil); p.ID != made.ID || !p.Stopped {
+		t.Errorf("%+v", p)
+	}
+	for _, none := range []int{os.Getpid(), 1 << 30} { // the agent's own, and one that there cannot be
+		f.problem(farm.CodeNotFound, http.StatusNotFound, "DELETE", fmt.Sprint(base, "/", none), nil)
+		f.problem(farm.CodeNotFound, http.StatusNotFound, "POST", fmt.Sprint(base, "/", none, "/signal"), `{"signal":"SIGKILL"}`)
+	}
+	for _, never := range []string{"0", "-1", "+1x"} {
+		f.problem(farm.CodeNotFound, http.StatusNotFound, "DELETE", base+"/"+never, nil)
+	}
 }
 
 // A process that fails is started again, with its id, output and input.

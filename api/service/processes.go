@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -173,18 +174,129 @@ func (s *Service) Process(ctx context.Context, tenant, sandboxID, id string) (wi
 	return s.process(ctx, tenant, sandboxID, id, func(a live.Agent) (farm.Process, error) { return a.Process(ctx, id) })
 }
 
-// EndProcess ends a process: by SIGTERM, and if it does not end within five seconds by SIGKILL. It is not listed any more then.
+// EndProcess ends a process: by SIGTERM, and if it does not end within five seconds by SIGKILL. It is not listed any more then. id may be the pid
+// of one that was started otherwise: it ends alone, and nothing is known of its end.
 func (s *Service) EndProcess(ctx context.Context, tenant, sandboxID, id string) (wire.Process, error) {
+	if pid, ok := pidOf(id); ok {
+		return s.endRunning(ctx, tenant, sandboxID, pid)
+	}
 	return s.process(ctx, tenant, sandboxID, id, func(a live.Agent) (farm.Process, error) { return a.EndProcess(ctx, id) })
 }
 
-// SignalProcess sends a signal to a process and its group.
+// pidOf reads a pid where the id of a process may stand.
+func pidOf(id string) (int, bool) {
+	pid, err := strconv.Atoi(id)
+	return pid, err == nil && pid > 0
+}
+
+// running calls f with the agent and the process that has a pid. A process that callers started is found by its id.
+func (s *Service) running(ctx context.Context, tenant, sandboxID string, pid int, f func(a live.Agent, started string) (wire.Process, error)) (wire.Process, error) {
+	a, err := s.agent(ctx, tenant, sandboxID)
+	if err != nil {
+		return wire.Process{}, err
+	}
+	list, err := a.Processes(ctx)
+	if err != nil {
+		return wire.Process{}, err
+	}
+	for _, p := range list {
+		if p.PID == pid && p.State == farm.ProcessRunning {
+			return f(a, p.ID)
+		}
+	}
+	return f(a, "")
+}
+
+// one describes a process that callers did not start; ok is false if it does not run.
+func one(ctx context.Context, a live.Agent, pid int) (p wire.Process, ok bool, err error) {
+	list, err := a.Running(ctx)
+	for _, r := range list {
+		if r.PID == pid {
+			return wire.Process{PID: pid, State: string(farm.ProcessRunning), Command: r.Command, StartedAt: r.StartedAt, Restart: string(farm.RestartNever)}, true, err
+		}
+	}
+	return wire.Process{}, false, err
+}
+
+// signalRunning sends a signal to one process that callers did not start.
+func signalRunning(ctx context.Context, a live.Agent, pid int, signal string) (wire.Process, error) {
+	p, ok, err := one(ctx, a, pid)
+	if err == nil && !ok {
+		err = farm.NotFoundf("The sandbox has no process %d.", pid)
+	}
+	if err == nil {
+		err = a.SignalRunning(ctx, pid, signal)
+	}
+	return p, err
+}
+
+// endLook is how often is looked whether a process has ended.
+const endLook = 50 * time.Millisecond
+
+// awaitEnd waits for the end of a process that callers did not start, for processGrace.
+func awaitEnd(ctx context.Context, a live.Agent, p wire.Process) (ended bool, err error) {
+	over := time.After(processGrace)
+	for {
+		now, ok, err := one(ctx, a, p.PID)
+		if err != nil || !ok || now.StartedAt.Sub(p.StartedAt) > time.Second { // another process may have the number
+			return err == nil, err
+		}
+		select {
+		case <-time.After(endLook):
+		case <-over:
+			return false, nil
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}
+}
+
+// endRunning is EndProcess for a pid.
+func (s *Service) endRunning(ctx context.Context, tenant, sandboxID string, pid int) (wire.Process, error) {
+	return s.running(ctx, tenant, sandboxID, pid, func(a live.Agent, started string) (wire.Process, error) {
+		if started != "" {
+			p, err := a.EndProcess(ctx, started)
+			return processOf(p), err
+		}
+		p, err := signalRunning(ctx, a, pid, "SIGTERM")
+		if err != nil {
+			return p, err
+		}
+		ended, err := awaitEnd(ctx, a, p)
+		if err == nil && !ended {
+			if err = a.SignalRunning(ctx, pid, "SIGKILL"); err == nil {
+				ended, err = awaitEnd(ctx, a, p)
+			}
+			ended = ended || farm.CodeOf(err) == farm.CodeNotFound
+		}
+		switch {
+		case ended:
+			now := s.Now()
+			p.State, p.EndedAt = string(farm.ProcessExited), &now
+			return p, nil
+		case err == nil:
+			err = farm.Conflictf("The process does not end, although it was killed. Close the sandbox.")
+		}
+		return p, err
+	})
+}
+
+// SignalProcess sends a signal to a process and its group; to one that has a pid and was started otherwise, to it alone.
 func (s *Service) SignalProcess(ctx context.Context, c Call, sandboxID, id string, r wire.SignalRequest) (wire.Process, error) {
 	p := c.problems()
 	_, err := farm.Signal(r.Signal)
 	p.check("/signal", err)
 	if err := p.err(); err != nil {
 		return wire.Process{}, err
+	}
+	if pid, ok := pidOf(id); ok {
+		return s.running(ctx, c.Tenant, sandboxID, pid, func(a live.Agent, started string) (wire.Process, error) {
+			if started == "" {
+				return signalRunning(ctx, a, pid, r.Signal)
+			}
+			p, err := a.SignalProcess(ctx, started, r.Signal)
+			return processOf(p), err
+		})
 	}
 	return s.process(ctx, c.Tenant, sandboxID, id, func(a live.Agent) (farm.Process, error) { return a.SignalProcess(ctx, id, r.Signal) })
 }

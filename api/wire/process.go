@@ -28,7 +28,7 @@ type SignalRequest struct {
 
 // Process is a process that a caller started in a sandbox beside its jobs.
 type Process struct {
-	ID          string        `json:"id" doc:"id of the process"`
+	ID          string        `json:"id" doc:"id of the process; empty where a pid was given that no caller started"`
 	PID         int           `json:"pid" doc:"its number in the sandbox; 0: it waits until it is started again"`
 	Name        string        `json:"name" doc:"name that the caller gave"`
 	State       string        `json:"state" doc:"whether it runs" enum:"running,exited"`

@@ -109,6 +109,11 @@ func (l Live) Running(ctx context.Context) ([]farm.RunningProcess, error) {
 	return list, nil
 }
 
+// SignalRunning sends a signal, by its name, to one process that runs in the sandbox, whoever started it.
+func (l Live) SignalRunning(ctx context.Context, pid int, signal string) error {
+	return l.call(ctx, callTimeout, http.MethodPost, agent.RunningPath+"/"+strconv.Itoa(pid)+"/signal", url.Values{"signal": {signal}}, nil, nil)
+}
+
 // Use is what the sandbox uses.
 func (l Live) Use(ctx context.Context) (farm.SandboxUse, error) {
 	var u farm.SandboxUse

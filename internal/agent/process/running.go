@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -54,6 +55,16 @@ func Running(now time.Time) []farm.RunningProcess {
 		}
 	}
 	return out
+}
+
+// SignalOne sends a signal to a process of the sandbox that Running may list, and reports whether there is one with this pid.
+func SignalOne(pid int, sig syscall.Signal) bool {
+	for _, p := range processes() { // the agent's own threads have numbers, too, and are not listed
+		if p.pid == pid && pid != os.Getpid() && !p.zombie {
+			return syscall.Kill(pid, sig) == nil
+		}
+	}
+	return false
 }
 
 // identify fills in what processes were started as, and their owners. In the middle of an exec /proc shows neither: then it reports false,

@@ -45,6 +45,7 @@ func (s *Server) routes() http.Handler {
 
 		"GET " + agent.ProcessesPath:                     s.getProcesses,
 		"GET " + agent.RunningPath:                       s.getRunning,
+		"POST " + agent.RunningPath + "/{pid}/signal":    s.postRunningSignal,
 		"GET " + agent.UsePath:                           s.getUse,
 		"PUT " + agent.ProcessesPath + "/{id}":           s.putProcess,
 		"GET " + agent.ProcessesPath + "/{id}":           s.getProcess,

@@ -34,6 +34,19 @@ func (s *Server) getRunning(http.ResponseWriter, *http.Request) (any, error) {
 	return process.Running(time.Now()), nil
 }
 
+// postRunningSignal sends a signal to one process, whoever started it.
+func (s *Server) postRunningSignal(_ http.ResponseWriter, r *http.Request) (any, error) {
+	number, err := farm.Signal(r.URL.Query().Get("signal"))
+	if err != nil {
+		return nil, err
+	}
+	pid, err := strconv.Atoi(r.PathValue("pid"))
+	if err != nil || !process.SignalOne(pid, syscall.Signal(number)) {
+		return nil, farm.NotFoundf("The sandbox has no process %q.", execution.Cut(r.PathValue("pid"), 64))
+	}
+	return struct{}{}, nil
+}
+
 func (s *Server) putProcess(w http.ResponseWriter, r *http.Request) (any, error) {
 	id := r.PathValue("id")
 	if len(id) > maxIDBytes {

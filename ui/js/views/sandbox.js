@@ -32,6 +32,7 @@ export function SandboxPage({ id, tab, session }) {
       <span class="soft small">${open ? t("boxes.until", { when: ago(box.expires_at, now) }) : box.reason}</span>
       <span class="grow"></span>
       ${mayRun && html`
+        ${box.state === "hibernated" && html`<button type="button" class="primary" id="resume" disabled=${action.busy} onClick=${() => do_(() => post(`${path}/resume`, {}, { wait: 60 }))}><${Icon} name="play" />${t("box.resume")}</button>`}
         <button type="button" class="quiet" disabled=${action.busy} onClick=${() => do_(() => call("PATCH", path, { body: { ttl_seconds: Math.round((Math.max(Date.parse(box.expires_at), now) - now) / 1000) + KEEP } }))}><${Icon} name="clock" />${t("box.keep")}</button>
         <button type="button" class="quiet" disabled=${action.busy} onClick=${() => do_(() => post(`${path}/interrupt`, {}))}><${Icon} name="stop" />${t("box.interrupt")}</button>
         <button type="button" class="quiet" disabled=${action.busy} onClick=${() => do_(() => post(`${path}/restart`, {}))}><${Icon} name="again" />${t("box.restart")}</button>
@@ -84,12 +85,11 @@ function Processes({ path, mayRun, open }) {
   const action = useAction();
   if (!open) return html`<p class="soft">${t("box.over")}</p>`;
   if (!data) return error ? html`<${ErrorBox} error=${error} />` : html`<${Loading} />`;
-  const own = new Map((data.items || []).filter((one) => one.state === "running").map((one) => [one.pid, one]));
   return html`<${ErrorBox} error=${action.error} />
     <div class="scroll" tabindex="0" role="region" aria-label=${t("box.processes")}><table class="grid">
     <thead><tr><th scope="col">PID</th><th scope="col">${t("proc.command")}</th><th scope="col">${t("proc.owner")}</th><th scope="col" class="number">CPU</th><th scope="col" class="number">${t("boxes.memory")}</th><th scope="col">${t("proc.started")}</th><td></td></tr></thead>
     <tbody>${(data.running || []).map((one) => html`<tr key=${one.pid}><td>${one.pid}</td><td class="cut"><code>${one.command}</code></td><td>${one.owner}</td><td class="number">${span(one.cpu_seconds)}</td><td class="number">${bytes(one.memory_bytes)}</td><td>${ago(one.started_at)}</td>
-      <td>${mayRun && own.has(one.pid) && html`<button type="button" class="danger small" onClick=${() => action.act(async () => { await call("DELETE", `${path}/processes/${own.get(one.pid).id}`); reload(); })}>${t("proc.end")}</button>`}</td></tr>`)}</tbody>
+      <td>${mayRun && html`<button type="button" class="danger small" onClick=${() => action.act(async () => { await call("DELETE", `${path}/processes/${one.pid}`); reload(); })}>${t("proc.end")}</button>`}</td></tr>`)}</tbody>
   </table></div>
   ${!(data.running || []).length && html`<p class="soft">${t("proc.none")}</p>`}`;
 }
