@@ -5,6 +5,7 @@ package browsertest
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -180,6 +181,13 @@ func value[T any](p *page, expression string) T {
 	var out T
 	p.do(chromedp.Evaluate(expression, &out, func(e *runtime.EvaluateParams) *runtime.EvaluateParams { return e.WithAwaitPromise(true) }))
 	return out
+}
+
+// choose chooses an option of the nth select that fits, from 0.
+func (p *page) choose(selector, option string, n int) {
+	p.t.Helper()
+	p.until(fmt.Sprintf(`Boolean(document.querySelectorAll(%q)[%d]?.querySelector("option[value=%s]"))`, selector, n, option))
+	p.do(chromedp.Evaluate(fmt.Sprintf(`{ const it = document.querySelectorAll(%q)[%d]; it.value = %q; it.dispatchEvent(new Event("change", { bubbles: true })); }`, selector, n, option), nil))
 }
 
 func (p *page) goTo(hash string) {

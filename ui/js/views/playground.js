@@ -5,7 +5,7 @@ import { call, post } from "../api.js";
 import { examples } from "../examples.js";
 import { snippets } from "../snippets.js";
 import { useJob, isFinal } from "../follow.js";
-import { milliseconds } from "../format.js";
+import { milliseconds, shortId } from "../format.js";
 import { usePoll } from "../data.js";
 import { Badge, Copy, Empty, ErrorBox, Icon, useAction } from "../parts/basic.js";
 import { Code, Editor } from "../parts/editor.js";
@@ -31,6 +31,9 @@ export function Playground({ session }) {
   const seen = useJob(jobId);
   const { busy, error, act } = useAction();
   const images = usePoll("v1/images", 0);
+  const boxes = usePoll("v1/sandboxes?state=ready,busy,hibernated&limit=50", 10000);
+  const open = (boxes.data && boxes.data.items) || [];
+  const box = open.find((one) => one.id === form.box); // none: a fresh one
   const languages = [...new Set(["python", "bash", ...((images.data && images.data.items) || []).flatMap((one) => one.languages)])];
   const going = jobId && !seen.error && !isFinal(seen.state);
   const change = (part) => setForm((old) => ({ ...old, ...part }));
@@ -43,7 +46,8 @@ export function Playground({ session }) {
     if (busy || going || !form.code.trim()) return;
     act(async () => {
       setStarted(performance.now());
-      const job = await post("v1/run", body());
+      const { packages, ...code } = body();
+      const job = await (box ? post(`v1/sandboxes/${box.id}/execute`, code) : post("v1/run", { ...code, packages }));
       setJobId(job.id);
       if (matchMedia("(max-width: 60rem)").matches && shown.current) shown.current.scrollIntoView({ behavior: "smooth" });
     });
@@ -68,13 +72,16 @@ export function Playground({ session }) {
         <select aria-label=${t("play.language")} value=${form.language} onChange=${(event) => change({ language: event.target.value })}>
           ${languages.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}
         </select>
-        <input type="text" class="grow" aria-label=${t("play.packages")} placeholder=${t("play.packages.hint")} value=${form.packages} onInput=${(event) => change({ packages: event.target.value })} spellcheck="false" autocapitalize="off" />
+        ${open.length > 0 && html`<select aria-label=${t("play.where")} value=${box ? box.id : ""} onChange=${(event) => change({ box: event.target.value })}>
+          <option value="">${t("play.fresh")}</option>${open.map((one) => html`<option key=${one.id} value=${one.id}>${one.name || shortId(one.id)}</option>`)}
+        </select>`}
+        <input type="text" class="grow" disabled=${Boolean(box)} aria-label=${t("play.packages")} placeholder=${t("play.packages.hint")} value=${form.packages} onInput=${(event) => change({ packages: event.target.value })} spellcheck="false" autocapitalize="off" />
         ${going
     ? html`<button type="button" class="danger" onClick=${stop}><${Icon} name="stop" />${t("play.stop")}</button>`
     : html`<button type="button" class="primary" id="run" disabled=${busy || !mayRun} onClick=${run} title="Ctrl+Enter"><${Icon} name="play" />${t("play.run")}</button>`}
       </div>
       ${!mayRun && html`<p class="soft">${t("play.readonly")}</p>`}
-      <${Means} body=${body()} keyless=${session.keyless} />
+      ${!box && html`<${Means} body=${body()} keyless=${session.keyless} />`}
     </section>
     <section class="see" ref=${shown} aria-label=${t("play.output")} aria-live="polite" aria-busy=${Boolean(going)}>
       ${jobId ? html`<${Seen} id=${jobId} seen=${seen} started=${started} />` : !error && html`<${Empty} icon="play" title=${t("play.empty.title")}>${t("play.empty")}<//>`}

@@ -75,14 +75,14 @@ function Spark({ box }) {
 function Create({ onClose }) {
   const images = usePoll("v1/images", 0);
   const limits = usePoll("v1/limits", 0).data;
-  const [form, setForm] = useState({ name: "", image: "python", network: "packages", memory: "", hours: "1" });
+  const [form, setForm] = useState({ name: "", image: "python", network: "packages", hosts: "", memory: "", hours: "1" });
   const { busy, error, act } = useAction();
   const change = (name) => (event) => setForm({ ...form, [name]: event.target.value });
   const submit = (event) => {
     event.preventDefault();
     act(async () => {
       const made = await post("v1/sandboxes", {
-        image: form.image, network: form.network, ttl_seconds: Math.round(Number(form.hours) * 3600), ...(form.name ? { name: form.name } : {}), ...(form.memory ? { resources: { memory_mb: Number(form.memory) } } : {}),
+        image: form.image, network: form.network, ...(form.network === "allowlist" ? { allow_hosts: form.hosts.split(/[\s,]+/).filter(Boolean) } : {}), ttl_seconds: Math.round(Number(form.hours) * 3600), ...(form.name ? { name: form.name } : {}), ...(form.memory ? { resources: { memory_mb: Number(form.memory) } } : {}),
       });
       location.hash = `#/sandboxes/${made.sandbox.id}`;
     });
@@ -94,6 +94,7 @@ function Create({ onClose }) {
         <select value=${form.image} onChange=${change("image")}>${((images.data && images.data.items) || [{ name: "python" }]).map((one) => html`<option key=${one.name} value=${one.name}>${one.name}</option>`)}</select><//>
       <${Field} label=${t("boxes.network")}><select value=${form.network} onChange=${change("network")}>
         <option value="packages">${t("boxes.network.packages")}</option><option value="none">${t("boxes.network.none")}</option><option value="allowlist">${t("boxes.network.allowlist")}</option></select><//>
+      ${form.network === "allowlist" && html`<${Field} label=${t("boxes.hosts")} hint=${t("boxes.hosts.hint")}><textarea required rows="3" spellcheck="false" placeholder="api.example.com" value=${form.hosts} onInput=${change("hosts")}></textarea><//>`}
       <div class="side-by-side">
         <${Field} label=${t("boxes.memory")}><input type="number" min=${limits ? limits.memory_mb.min : 1} max=${limits ? limits.memory_mb.max : undefined} placeholder=${limits ? limits.memory_mb.default : ""} value=${form.memory} onInput=${change("memory")} /><//>
         <${Field} label=${t("boxes.hours")}><input type="number" required min="0.1" step="0.1" value=${form.hours} onInput=${change("hours")} /><//>
