@@ -24,8 +24,8 @@ func TestPlacesOfPaths(t *testing.T) {
 		"/home/users":          {"/home/users", "/home/users"},
 		"/workspace/a":         {"/workspace/a", "/workspace/a"},
 		"/tmp/a":               {"/tmp/a", "/tmp/a"},
-		"~":                    {"/home/sandbox", "/home/sandbox"},
-		"~/a":                  {"/home/sandbox/a", "/home/sandbox/a"},
+		"~":                    {"/workspace", "/home/user"},
+		"~/a":                  {"/workspace/a", "/home/user/a"},
 		"~a":                   {"/workspace/~a", "/home/user/~a"},
 	} {
 		at := placeOf(given)
@@ -40,7 +40,7 @@ func TestPathsOfContexts(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]struct{ real, shown string }{
 		"": {"/workspace", "/home/user"}, "a": {"/workspace/a", "/home/user/a"}, "/workspace/a": {"/workspace/a", "/home/user/a"},
-		"/home/user/a/": {"/workspace/a", "/home/user/a"}, "/home/users": {"/home/users", "/home/users"}, "/tmp/../x": {"/x", "/x"}, "~": {"/home/sandbox", "/home/sandbox"},
+		"/home/user/a/": {"/workspace/a", "/home/user/a"}, "/home/users": {"/home/users", "/home/users"}, "/tmp/../x": {"/x", "/x"}, "~": {"/workspace", "/home/user"},
 	} {
 		if real := RealPath(given); real != want.real || ShownPath(real) != want.shown {
 			t.Errorf("%q is %q, shown as %q", given, real, ShownPath(real))
@@ -49,18 +49,18 @@ func TestPathsOfContexts(t *testing.T) {
 }
 
 // Shells believe PWD only if it is where they are, so a caller's own value does no harm and stays.
-func TestPWDIsWhatCallersSee(t *testing.T) {
+func TestPWDAndHomeAreWhatCallersSee(t *testing.T) {
 	t.Parallel()
 	for real, want := range map[string]string{"/workspace": "/home/user", "/workspace/a": "/home/user/a", "/tmp": "/tmp"} {
-		if got := WithPWD(nil, real); len(got) != 1 || got["PWD"] != want {
+		if got := Environment(nil, real); len(got) != 2 || got["PWD"] != want || got["HOME"] != "/home/user" {
 			t.Errorf("%s: %v", real, got)
 		}
 	}
-	given := map[string]string{"A": "1", "PWD": "/own"}
-	if got := WithPWD(given, "/workspace"); len(got) != 2 || got["PWD"] != "/own" || got["A"] != "1" {
+	given := map[string]string{"A": "1", "PWD": "/own", "HOME": "/mine"}
+	if got := Environment(given, "/workspace"); len(got) != 3 || got["PWD"] != "/own" || got["HOME"] != "/mine" || got["A"] != "1" {
 		t.Errorf("%v", got)
 	}
-	if got := WithPWD(map[string]string{"A": "1"}, "/tmp"); got["PWD"] != "/tmp" || got["A"] != "1" {
+	if got := Environment(map[string]string{"A": "1"}, "/tmp"); got["PWD"] != "/tmp" || got["A"] != "1" {
 		t.Errorf("%v", got)
 	}
 }

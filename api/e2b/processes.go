@@ -64,7 +64,7 @@ func (p processes) request(ctx context.Context, r *process.StartRequest) wire.Pr
 	config := r.GetProcess()
 	cwd := placeOf(config.GetCwd())
 	out := wire.ProcessRequest{
-		Argv: append([]string{config.GetCmd()}, config.GetArgs()...), Env: WithPWD(config.GetEnvs(), cwd.real), Name: r.GetTag(), Stdin: r.Stdin == nil || r.GetStdin(),
+		Argv: append([]string{config.GetCmd()}, config.GetArgs()...), Env: Environment(config.GetEnvs(), cwd.real), Name: r.GetTag(), Stdin: r.Stdin == nil || r.GetStdin(),
 		Cwd: cwd.real,
 	}
 	if size := r.GetPty().GetSize(); r.Pty != nil {

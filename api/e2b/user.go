@@ -10,21 +10,19 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// A sandbox of the farm has one user, who is never root. To the SDKs it is the user "user", whose home is /home/user: that is the workspace,
-// where code runs, too; in the farm's images a link leads from one to the other. "~" is the home directory that programs in the sandbox have.
+// A sandbox of the farm has one user, who is never root. To the SDKs its home is /home/user: that is the workspace, where code runs, too; in the
+// farm's images a link leads from one to the other.
 const (
 	// userHome is the workspace, as the SDKs name it.
-	userHome = "/home/user"
+	userHome = farm.UserHome
 
 	userName = "user"
-	realName = "sandbox"
-	realHome = "/home/sandbox"
 )
 
 // checkUser refuses every other user; "" is the default one.
 func checkUser(name string) error {
 	switch name {
-	case "", userName, realName:
+	case "", userName:
 		return nil
 	case "root":
 		return farm.Errorf(farm.CodeUnauthorized, "Sandboxes of this farm have no root: everything runs as the user %s.", userName)
@@ -53,12 +51,12 @@ type place struct {
 	home bool // the caller means it below userHome, and shall see it there
 }
 
-// placeOf finds a path: absolute, in the home of programs ("~"), or relative to userHome.
+// placeOf finds a path: absolute, or relative to userHome, which "~" is, too.
 func placeOf(given string) place {
-	switch {
-	case given == "~", strings.HasPrefix(given, "~/"):
-		return place{real: path.Join(realHome, given[1:])}
-	case !strings.HasPrefix(given, "/"):
+	if given == "~" || strings.HasPrefix(given, "~/") {
+		given = "." + given[1:]
+	}
+	if !strings.HasPrefix(given, "/") {
 		given = path.Join(userHome, given)
 	}
 	clean := path.Clean(given)
@@ -91,10 +89,10 @@ func RealPath(given string) string { return placeOf(given).real }
 // ShownPath converts a path in the sandbox to the one that callers see by default.
 func ShownPath(real string) string { return place{home: true}.shown(real) }
 
-// WithPWD adds the working directory, as callers see it, to the variables of code. Shells then report /home/user instead of the target of
-// that link. A caller's own PWD stays.
-func WithPWD(env map[string]string, real string) map[string]string {
-	out := map[string]string{"PWD": ShownPath(real)}
+// Environment adds to the variables of code the home, and the working directory as callers see it: shells then report /home/user instead of the
+// target of that link. A caller's own values stay.
+func Environment(env map[string]string, real string) map[string]string {
+	out := map[string]string{"HOME": userHome, "PWD": ShownPath(real)}
 	maps.Copy(out, env)
 	return out
 }

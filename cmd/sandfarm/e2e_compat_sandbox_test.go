@@ -228,8 +228,8 @@ func sandboxTools(t *testing.T, f *farmProcess) {
 	if got := s.call("execute_terminal_command", in(map[string]any{"command": "cat /app/results/*/*/x.txt | tr x y; exit 3"})); got["stdout"] != "y" || got["exit_code"] != 3.0 {
 		t.Errorf("the command: %v", got)
 	}
-	const names = `whoami; id -gn; python -c "import os, pwd; print(pwd.getpwuid(os.getuid()).pw_dir)"; echo ~sandbox`
-	if got := s.call("execute_terminal_command", in(map[string]any{"command": names})); got["stdout"] != "sandbox\nsandbox\n/home/sandbox\n/home/sandbox\n" {
+	const names = `whoami; id -gn; python -c "import os, pwd; print(pwd.getpwuid(os.getuid()).pw_dir)"; echo ~user`
+	if got := s.call("execute_terminal_command", in(map[string]any{"command": names})); got["stdout"] != "user\nuser\n/home/sandbox\n/home/sandbox\n" {
 		t.Errorf("the user's name: %v", got)
 	}
 }

@@ -27,8 +27,8 @@ assert os.readlink("/home/user") == "/workspace"
 if not os.path.exists("/run/sandfarm/accounts"):  # without an agent
     os.mkdir("/run/sandfarm/accounts")
     with open("/run/sandfarm/accounts/passwd", "w") as accounts:
-        print(f"sandbox:x:{os.getuid()}:{os.getgid()}::/home/sandbox:/bin/bash", file=accounts)
-assert pwd.getpwuid(os.getuid()).pw_name == "sandbox"
+        print(f"user:x:{os.getuid()}:{os.getgid()}::/home/sandbox:/bin/bash", file=accounts)
+assert pwd.getpwuid(os.getuid()).pw_name == "user"
 
 os.chdir("/workspace")
 with open("probe.js", "w") as probe:

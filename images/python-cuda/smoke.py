@@ -25,8 +25,8 @@ assert os.readlink("/home/user") == "/workspace"
 if not os.path.exists("/run/sandfarm/accounts"):  # without an agent
     os.mkdir("/run/sandfarm/accounts")
     with open("/run/sandfarm/accounts/passwd", "w") as accounts:
-        print(f"sandbox:x:{os.getuid()}:{os.getgid()}::/home/sandbox:/bin/bash", file=accounts)
-assert pwd.getpwuid(os.getuid()).pw_name == "sandbox"
+        print(f"user:x:{os.getuid()}:{os.getgid()}::/home/sandbox:/bin/bash", file=accounts)
+assert pwd.getpwuid(os.getuid()).pw_name == "user"
 assert torch.version.cuda and torch.version.cuda.startswith("12."), torch.version.cuda
 
 size = 2048

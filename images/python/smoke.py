@@ -34,8 +34,8 @@ assert os.readlink("/home/user") == "/workspace"
 if not os.path.exists("/run/sandfarm/accounts"):  # without an agent
     os.mkdir("/run/sandfarm/accounts")
     with open("/run/sandfarm/accounts/passwd", "w") as accounts:
-        print(f"sandbox:x:{os.getuid()}:{os.getgid()}::/home/sandbox:/bin/bash", file=accounts)
-assert pwd.getpwuid(os.getuid()).pw_name == "sandbox"
+        print(f"user:x:{os.getuid()}:{os.getgid()}::/home/sandbox:/bin/bash", file=accounts)
+assert pwd.getpwuid(os.getuid()).pw_name == "user"
 
 os.chdir("/workspace")
 TITLE = "销售额 中文标签 测试，漢字かな한글 −1.5 ±µ"

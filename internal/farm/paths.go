@@ -9,6 +9,9 @@ import (
 // Workspace is the working directory of every sandbox.
 const Workspace = "/workspace"
 
+// UserHome is the workspace, as code written for E2B names it: in the farm's images it is a link to Workspace.
+const UserHome = "/home/user"
+
 // MaxNameBytes is the longest name of one path element (NAME_MAX of Linux file systems).
 const MaxNameBytes = 255
 

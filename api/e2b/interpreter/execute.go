@@ -50,7 +50,7 @@ func (i *Interpreter) request(ctx context.Context, box e2b.Box, r executeRequest
 		}
 	}
 	timeout := i.service.Bounds().TimeoutMaxSeconds
-	return wire.ExecuteRequest{Code: r.Code, Language: &at.Language, Context: &at.Name, Env: e2b.WithPWD(r.EnvVars, at.Cwd), TimeoutSeconds: &timeout}, nil
+	return wire.ExecuteRequest{Code: r.Code, Language: &at.Language, Context: &at.Name, Env: e2b.Environment(r.EnvVars, at.Cwd), TimeoutSeconds: &timeout}, nil
 }
 
 // execute runs code, and streams what it does.

@@ -9,8 +9,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/process"
 )
 
-// account is the name of the user that code runs as.
-const account = "sandbox"
+// account is the name of the user that code runs as: the one that code written for E2B expects.
+const account = "user"
 
 // accountsDir is where images whose name service has the module "extrausers" look for accounts. Each sandbox has its own user
 // id, so no image can name it; without a name, whoami, ssh and Python's pwd fail.

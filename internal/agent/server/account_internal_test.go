@@ -21,8 +21,8 @@ func TestTheUserHasAName(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, want := range map[string]string{
-			"passwd": fmt.Sprintf("sandbox:x:%d:%d:sandbox:%s:%s\n", os.Getuid(), os.Getgid(), work, process.LookPath(s.cfg.Env, "bash")),
-			"group":  fmt.Sprintf("sandbox:x:%d:\n", os.Getgid()),
+			"passwd": fmt.Sprintf("user:x:%d:%d:user:%s:%s\n", os.Getuid(), os.Getgid(), work, process.LookPath(s.cfg.Env, "bash")),
+			"group":  fmt.Sprintf("user:x:%d:\n", os.Getgid()),
 		} {
 			if got, err := os.ReadFile(filepath.Join(run, "accounts", name)); err != nil || string(got) != want {
 				t.Errorf("%s is %q, %v; want %q", name, got, err, want)

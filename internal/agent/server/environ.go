@@ -1,11 +1,13 @@
 package server
 
 import (
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/sandfarm/sandfarm/internal/agent/process"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // environment returns the variables that every process starts with: the image's, and the agent's paths.
@@ -23,6 +25,16 @@ func environment(cfg Config) []string {
 		own["PATH"] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	}
 	return process.WithEnv(cfg.Env, own)
+}
+
+// withoutMissingHome leaves code its own HOME where the image has no farm.UserHome.
+func withoutMissingHome(env map[string]string) {
+	if env["HOME"] != farm.UserHome {
+		return
+	}
+	if info, err := os.Stat(farm.UserHome); err != nil || !info.IsDir() {
+		delete(env, "HOME")
+	}
 }
 
 // proxyEnvironment adds to an environment what makes programs use the proxy at an address. Variables that it has already are kept, whichever

@@ -78,6 +78,7 @@ func (s *Server) startExecution(w http.ResponseWriter, r *http.Request, id strin
 	default:
 		return farm.Invalidf("kind %q cannot be executed", spec.Kind)
 	}
+	withoutMissingHome(spec.Env)
 	return s.executions.start(execution.New(id, spec, s.cfg.LogBytes, time.Now()), s.run)
 }
 

@@ -55,6 +55,7 @@ func newProcesses(memory int64) *processes {
 
 // startProcess starts a process. Starting an id again returns the process that it names. CodeConflict: that was another request.
 func (s *Server) startProcess(id string, spec farm.ProcessSpec) (farm.Process, error) {
+	withoutMissingHome(spec.Env)
 	t := s.processes
 	t.mu.Lock()
 	defer t.mu.Unlock()

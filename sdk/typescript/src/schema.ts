@@ -438,6 +438,8 @@ export interface components {
         FileChange: {
             /** @description renamed: the path before; otherwise null */
             from: string | null;
+            /** @description changed: only the mode, owner or times have changed, not the content */
+            metadata: boolean;
             /** @description absolute path */
             path: string;
             /**
@@ -1495,7 +1497,7 @@ export interface components {
             ended_at: string | null;
             /** @description its exit code, 128 and the number of the signal that ended it; null: it runs */
             exit_code: number | null;
-            /** @description id of the process */
+            /** @description id of the process; empty where a pid was given that no caller started */
             id: string;
             /** @description name that the caller gave */
             name: string;
