@@ -4,13 +4,18 @@ package main_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // What a caller reaches by the routes of files is what code in the sandbox reaches, also where the agent could reach more.
@@ -80,5 +85,84 @@ print(json.dumps(out))`, list, mode, mode, mode)
 	defer func() { _ = content.Close() }()
 	if raw, err := io.ReadAll(content); err != nil || !strings.HasSuffix(string(raw), "\x00files\x00") {
 		t.Errorf("files are served by %q, %v", raw, err)
+	}
+}
+
+// sandfarm sync copies both ways, and keeps both copies where both changed.
+func TestSync(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	box := f.sandbox(wire.CreateRequest{})
+	dir, memory := t.TempDir(), t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(at(name)), 0o750); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(at(name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	local := func(name string) string {
+		text, _ := os.ReadFile(at(name))
+		return string(text)
+	}
+	command := func(args ...string) *exec.Cmd {
+		verb := exec.CommandContext(t.Context(), program, append([]string{"sync", dir, box.ID + ":project", "--memory", memory, "--delete"}, args...)...)
+		verb.Env = append(os.Environ(), "SANDFARM_URL="+f.url)
+		return verb
+	}
+	once := func() string {
+		t.Helper()
+		out, err := command("--once").CombinedOutput()
+		if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	write("a/b/local.txt", "from here")
+	write("both.txt", "first")
+	once()
+	if out := f.run(box.ID, `
+import os
+print(open("project/a/b/local.txt").read(), open("project/both.txt").read())
+open("project/remote.txt", "w").write("from there")
+os.remove("project/a/b/local.txt")`); out.Stdout != "from here first\n" {
+		t.Fatalf("the sandbox has %+v", out)
+	}
+	once()
+	if got := local("remote.txt"); got != "from there" {
+		t.Errorf("here is %q", got)
+	}
+	if _, err := os.Stat(at("a/b/local.txt")); !os.IsNotExist(err) {
+		t.Errorf("what was deleted there: %v", err)
+	}
+	write("both.txt", "changed here")
+	f.run(box.ID, `open("project/both.txt", "w").write("changed there, too")`)
+	if said := once(); !strings.Contains(said, "both.txt") || local("both.txt") != "changed here" {
+		t.Errorf("a conflict: %q, and here is %q", said, local("both.txt"))
+	}
+	if out := f.run(box.ID, `print(open("project/both.txt").read())`); out.Stdout != "changed there, too\n" {
+		t.Errorf("a conflict: there is %q", out.Stdout)
+	}
+
+	watching := command()
+	if err := watching.Start(); err != nil {
+		t.Fatal(err)
+	}
+	write("later.txt", "while it watches")
+	testbed.Until(t, "a change here is there", func() bool {
+		return f.run(box.ID, `import os; print(os.path.exists("project/later.txt") and open("project/later.txt").read())`).Stdout == "while it watches\n"
+	})
+	f.run(box.ID, `open("project/answer.txt", "w").write("42")`)
+	testbed.Until(t, "a change there is here", func() bool { return local("answer.txt") == "42" })
+	if err := watching.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := watching.Wait(); err != nil {
+		if end, ok := errors.AsType[*exec.ExitError](err); !ok || end.ExitCode() != 130 {
+			t.Errorf("after Ctrl-C: %v", err)
+		}
 	}
 }
