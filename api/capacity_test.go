@@ -70,7 +70,7 @@ func TestSandboxLargerThanAnyNodeIsRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	for id, capacity := range map[string]farm.Capacity{"wrk_1": {MemoryMB: 4096, CPUs: 16}, "wrk_2": {MemoryMB: 8192, CPUs: 4}} {
-		err := b.store.Heartbeat(t.Context(), farm.Worker{ID: id, Node: "node-of-" + id, Images: []farm.Image{{Name: "python", Languages: []string{"python"}}}, Capacity: capacity, Reserved: farm.Capacity{MemoryMB: 4000}})
+		err := b.store.Heartbeat(t.Context(), farm.Worker{ID: id, Node: "node-of-" + id, Images: []farm.Image{{Name: "python", Languages: []string{"python"}}}, Capacity: capacity, Reserved: farm.Capacity{MemoryMB: 4000}, Machine: &farm.Machine{MemoryMB: 9000, UsedMB: 100, CPUs: 2, Load: 0.5}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +97,7 @@ func TestSandboxLargerThanAnyNodeIsRefused(t *testing.T) {
 		}
 	}
 	list := get[wire.Items[wire.Worker]](b, http.StatusOK, "GET", "/v1/workers", nil)
-	if got := list.Items[1]; got.Capacity != (wire.Room{MemoryMB: 8192, CPUs: 4}) || got.Promised != (wire.Room{MemoryMB: 4000}) {
+	if got := list.Items[1]; got.Capacity != (wire.Room{MemoryMB: 8192, CPUs: 4}) || got.Promised != (wire.Room{MemoryMB: 4000}) || got.Machine == nil || *got.Machine != (wire.Machine{MemoryMB: 9000, UsedMB: 100, CPUs: 2, Load: 0.5}) {
 		t.Errorf("worker %+v", got)
 	}
 }

@@ -66,7 +66,7 @@ func (w *Worker) register(ctx context.Context) error {
 		Beat: w.beats.stored + 1, Jobs: w.jobs.attempts(),
 		ID: w.id, Node: w.node.ID(), Host: w.cfg.Host, Version: w.cfg.Version, Queues: w.queueNames(), Images: images,
 		Slots: w.cfg.Slots, Running: running, Sandboxes: sandboxes, StartedAt: w.started, SeenAt: w.now(), Problem: problem, Draining: status.Drained,
-		Capacity: status.Room.Capacity, Reserved: status.Room.Reserved, LargestMB: status.LargestMB, GPUs: status.GPUs, Pool: status.Pool,
+		Capacity: status.Room.Capacity, Reserved: status.Room.Reserved, LargestMB: status.LargestMB, Machine: status.Machine, GPUs: status.GPUs, Pool: status.Pool,
 		Runtimes: w.node.Runtimes(), Hibernates: w.node.Hibernates(), Live: w.liveAddress(),
 	})
 	if err != nil {

@@ -48,7 +48,7 @@ func (s *Service) Workers(ctx context.Context) (wire.Items[wire.Worker], error) 
 		list.Items[i] = wire.Worker{
 			ID: w.ID, Node: w.Node, Host: w.Host, Version: w.Version, Queues: emptyIfNil(w.Queues), Images: images, Slots: w.Slots,
 			Running: w.Running, Sandboxes: w.Sandboxes, StartedAt: w.StartedAt.UTC(), SeenAt: w.SeenAt.UTC(), Problem: w.Problem,
-			Capacity: wire.Room(w.Capacity), Promised: wire.Room(w.Reserved), GPUs: gpusOf(w.GPUs), GPUsLeased: w.LeasedGPUs(), Pool: stockOf(w.Pool),
+			Capacity: wire.Room(w.Capacity), Promised: wire.Room(w.Reserved), Machine: (*wire.Machine)(w.Machine), GPUs: gpusOf(w.GPUs), GPUsLeased: w.LeasedGPUs(), Pool: stockOf(w.Pool),
 			Runtimes: emptyIfNil(w.Runtimes), Hibernates: emptyIfNil(w.Hibernates),
 		}
 		if d, drained := drains[w.Node]; drained {

@@ -25,6 +25,7 @@ type Worker struct {
 	SeenAt     time.Time   `json:"seen_at" doc:"its last heartbeat"`
 	Capacity   Room        `json:"capacity" doc:"capacity of its node for sandboxes; zero while the node is drained"`
 	Promised   Room        `json:"promised" doc:"how much of that is reserved for sandboxes"`
+	Machine    *Machine    `json:"machine" doc:"host of its node, and what all of its programs use; null: not known, such as with an engine on another host"`
 	Pool       []PoolStock `json:"pool" doc:"pooled sandboxes of its node"`
 	Runtimes   []string    `json:"runtimes" doc:"OCI runtimes that sandboxes of its node may have, the default first"`
 	Hibernates []string    `json:"hibernates" doc:"those of runtimes whose sandboxes can hibernate on its node"`
@@ -33,6 +34,14 @@ type Worker struct {
 
 	GPUs       []GPUDevice `json:"gpus" doc:"devices that its node offers to sandboxes"`
 	GPUsLeased int         `json:"gpus_leased" doc:"how many of them are leased to sandboxes"`
+}
+
+// Machine is the host of a node.
+type Machine struct {
+	MemoryMB int     `json:"memory_mb" doc:"MiB of memory"`
+	UsedMB   int     `json:"used_mb" doc:"how much of that is not available to programs"`
+	CPUs     float64 `json:"cpus" doc:"cores"`
+	Load     float64 `json:"load" doc:"programs that run or wait for a core, a mean over the last minute"`
 }
 
 // GPUDevice is a GPU that a node offers.

@@ -25,6 +25,17 @@ func AvailableMB(totalMB int) int {
 	return availableMB(string(text), totalMB)
 }
 
+// Load is the number of programs that ran or waited for a core of this machine, a mean over the last minute; 0: not known.
+func Load() float64 {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return 0
+	}
+	first, _, _ := strings.Cut(string(text), " ")
+	load, _ := strconv.ParseFloat(first, 64)
+	return load
+}
+
 // availableMB reads a file in the format of /proc/meminfo.
 func availableMB(text string, totalMB int) int {
 	values := map[string]int{}

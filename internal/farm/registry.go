@@ -31,6 +31,7 @@ type Worker struct {
 	Capacity  Capacity    `json:"capacity"`           // of its node, for sandboxes; zero: unknown
 	Reserved  Capacity    `json:"promised"`           // of that, for the sandboxes of its node
 	LargestMB int         `json:"largest_mb"`         // memory that one sandbox of its node may have: what the host has for sandboxes, without overcommit; 0: unknown
+	Machine   *Machine    `json:"machine,omitempty"`  // its node's host; nil: its use is not known, since the engine runs elsewhere
 	Pool      []PoolStock `json:"pool,omitempty"`     // of its node
 	Problem   string      `json:"problem,omitempty"`  // why it accepts no jobs now, in a sentence; empty if it does
 	Draining  bool        `json:"draining,omitempty"` // its node is drained: it takes no new sandboxes, and its capacity is zero
@@ -49,6 +50,14 @@ type Worker struct {
 	// Jobs are the jobs that the worker runs or is about to claim, with their attempts (0: not claimed yet), as of the heartbeat. Nil: the
 	// worker is of a release that does not list them.
 	Jobs map[string]int `json:"holds"`
+}
+
+// Machine is the host of a node, and what all of its programs use.
+type Machine struct {
+	MemoryMB int     `json:"memory_mb"`
+	UsedMB   int     `json:"used_mb"` // what is not available to programs
+	CPUs     float64 `json:"cpus"`
+	Load     float64 `json:"load"` // programs that run or wait for a core, a mean over a minute
 }
 
 // Largest is the largest sandbox that its node can have; zero: unknown. Overcommit is for the sum of many sandboxes: none can be

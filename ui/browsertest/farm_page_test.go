@@ -28,7 +28,8 @@ open("notes.txt", "w").write("notes")
 	p.sees("Workers")
 	p.sees("Queues")
 	p.until(`document.querySelector(".tile .yes")?.innerText === "well"`)
-	p.sees("4.0 GB") // what both sandboxes have been promised
+	p.sees("4.0 GB")                                                                              // what both sandboxes have been promised
+	p.until(`/GB used/.test(document.body.innerText) && /load \d/.test(document.body.innerText)`) // of the machine
 	p.until(`/Jobs by the minute: [1-9]/.test(document.body.innerText)`)
 	p.until(`Boolean(document.querySelector(".chart rect.run"))`)
 	p.sees("worker started")

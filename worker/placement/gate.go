@@ -73,6 +73,13 @@ func (g *gate) largest() int {
 	return g.physical
 }
 
+// machine is the memory and the cores of the node's host.
+func (g *gate) machine() farm.Capacity {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.host
+}
+
 // mine is the capacity of this worker's node, and what is reserved of it.
 func (g *gate) mine() store.NodeCapacity {
 	g.mu.Lock()

@@ -245,13 +245,24 @@ type Status struct {
 	Drained bool
 	// LargestMB is the memory that one sandbox may have; 0: not measured yet.
 	LargestMB int
-	GPUs      []farm.GPUDevice
-	Pool      []farm.PoolStock
+	// Machine is the host and what its programs use; nil: not known.
+	Machine *farm.Machine
+	GPUs    []farm.GPUDevice
+	Pool    []farm.PoolStock
 }
 
 // Status returns what was known at the last refresh.
 func (p *Placer) Status() Status {
-	return Status{Room: p.gate.mine(), Drained: p.gate.drains(), LargestMB: p.gate.largest(), GPUs: p.gpus.list(), Pool: p.pool.stock()}
+	return Status{Room: p.gate.mine(), Drained: p.gate.drains(), LargestMB: p.gate.largest(), Machine: machineOf(p.gate.machine()), GPUs: p.gpus.list(), Pool: p.pool.stock()}
+}
+
+// machineOf says what the programs of a host use, if this is the host.
+func machineOf(host farm.Capacity) *farm.Machine {
+	available := engine.AvailableMB(host.MemoryMB)
+	if available < 0 {
+		return nil
+	}
+	return &farm.Machine{MemoryMB: host.MemoryMB, UsedMB: host.MemoryMB - available, CPUs: host.CPUs, Load: engine.Load()}
 }
 
 // UnlockPool lets another worker of the node maintain the pool.

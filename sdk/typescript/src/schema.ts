@@ -1226,6 +1226,16 @@ export interface components {
             /** @description path of the job */
             self: string;
         };
+        Machine: {
+            /** @description cores */
+            cpus: number;
+            /** @description programs that run or wait for a core, a mean over the last minute */
+            load: number;
+            /** @description MiB of memory */
+            memory_mb: number;
+            /** @description how much of that is not available to programs */
+            used_mb: number;
+        };
         Minute: {
             /**
              * Format: date-time
@@ -1994,6 +2004,8 @@ export interface components {
             id: string;
             /** @description names of its images */
             images: string[];
+            /** @description host of its node, and what all of its programs use; null: not known, such as with an engine on another host */
+            machine: components["schemas"]["Machine"] | null;
             /** @description the engine it is attached to */
             node: string;
             /** @description pooled sandboxes of its node */
@@ -2124,6 +2136,7 @@ export type KeyRequest = components['schemas']['KeyRequest'];
 export type Limits = components['schemas']['Limits'];
 export type Link = components['schemas']['Link'];
 export type Links = components['schemas']['Links'];
+export type Machine = components['schemas']['Machine'];
 export type Minute = components['schemas']['Minute'];
 export type MinuteItems = components['schemas']['MinuteItems'];
 export type MoveRequest = components['schemas']['MoveRequest'];

@@ -15,7 +15,7 @@ const Gpu = ({ gpu }) => html`<li class=${`gpu ${gpu.leased ? "taken" : ""}`} ti
 // Node is an engine with its workers: what it promised of what it has, its pool, its GPUs.
 export function Node({ node, workers, reload }) {
   const [first] = workers;
-  const { capacity, promised, drain } = first;
+  const { capacity, promised, drain, machine } = first;
   const gpus = first.gpus || [];
   const [draining, setDraining] = useState(false);
   const { busy, error, act } = useAction();
@@ -25,8 +25,10 @@ export function Node({ node, workers, reload }) {
       ${drain ? html`<button type="button" class="small" disabled=${busy} onClick=${end}>${t("drain.end")}</button>` : html`<button type="button" class="quiet small drain" onClick=${() => setDraining(true)}>${t("drain.start")}</button>`}</header>
     ${drain && html`<p><span class=${`badge ${drain.state === "draining" ? "wait" : "good"}`}>${t(`drain.${drain.state}`)}</span> <span class="small">${t("drain.left", { n: drain.sandboxes, jobs: drain.jobs })}${drain.ends_by && drain.sandboxes > 0 ? ` ${t("drain.by", { when: ago(drain.ends_by) })}` : ""}</span></p>`}
     <${ErrorBox} error=${error} />
-    ${!drain && html`<${Meter} label=${t("boxes.memory")} used=${promised.memory_mb} all=${capacity.memory_mb} text=${`${bytes(promised.memory_mb * 1048576)} / ${bytes(capacity.memory_mb * 1048576)}`} />
-      <${Meter} label=${t("facts.cpus")} used=${promised.cpus} all=${capacity.cpus} text=${`${promised.cpus} / ${capacity.cpus}`} />`}
+    ${machine && html`<${Meter} label=${t("boxes.memory")} used=${machine.used_mb} all=${machine.memory_mb} text=${t("farm.used", { n: bytes(machine.used_mb * 1048576), all: bytes(machine.memory_mb * 1048576) })} />
+      <${Meter} label=${t("facts.cpus")} used=${machine.load} all=${machine.cpus} text=${t("farm.load", { n: machine.load.toFixed(1), all: machine.cpus })} />`}
+    ${!drain && html`<${Meter} label=${t("farm.promisedMemory")} used=${promised.memory_mb} all=${capacity.memory_mb} text=${`${bytes(promised.memory_mb * 1048576)} / ${bytes(capacity.memory_mb * 1048576)}`} />
+      <${Meter} label=${t("farm.promisedCores")} used=${promised.cpus} all=${capacity.cpus} text=${`${promised.cpus} / ${capacity.cpus}`} />`}
     ${workers.map((one) => html`<${Meter} key=${one.id} label=${t("farm.jobs")} used=${one.running} all=${one.slots} text=${`${one.running} / ${one.slots}`} />`)}
     ${(first.pool || []).map((one) => html`<${Meter} key=${one.image + one.runtime} label=${t("farm.pool", { image: one.image })} used=${one.target - one.ready} all=${one.target} text=${t("farm.poolReady", { n: one.ready, all: one.target })} />`)}
     ${gpus.length > 0 && html`<h3>${t("farm.gpus", { n: first.gpus_leased, all: gpus.length })}</h3><ul class="gpus">${gpus.map((gpu) => html`<${Gpu} key=${gpu.id} gpu=${gpu} />`)}</ul>`}

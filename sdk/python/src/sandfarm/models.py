@@ -356,6 +356,7 @@ class Worker:
         seen_at: its last heartbeat (UTC).
         capacity: memory and cores of its node for sandboxes: `{"memory_mb", "cpus"}`.
         promised: how much of that is reserved.
+        machine: the host of its node, and what its programs use: `{"memory_mb", "used_mb", "cpus", "load"}`; `None`: not known.
         pool: the warm pool of its node: `{"image", "runtime", "target", "ready"}`.
         runtimes: OCI runtimes that sandboxes of its node may have, the default first.
         hibernates: those of `runtimes` whose sandboxes can hibernate on its node.
@@ -378,6 +379,7 @@ class Worker:
     seen_at: datetime = d.field(d.timestamp, default=NEVER)
     capacity: Mapping[str, Any] = field(default_factory=dict)
     promised: Mapping[str, Any] = field(default_factory=dict)
+    machine: Mapping[str, Any] | None = None
     pool: tuple[Mapping[str, Any], ...] = d.field(tuple, default=())
     runtimes: tuple[str, ...] = d.field(tuple, default=())
     hibernates: tuple[str, ...] = d.field(tuple, default=())
