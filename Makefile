@@ -154,7 +154,7 @@ check-integration:
 # One path for each way in, and a sample of the attacks; beside them the tests of package main without servers.
 PATHS = RESTGuide|MCPFromCreateToClose|StdioBridge|TwoNodes|KilledWorkerMidRunGivesOneRunWithCompleteOutput|WarmPool|Packages|CompatNotebook|E2B|Jupyter|Attacks|GoInstallGivesAClient|OtherSystems.*|ServerVerbs.*|Client.*
 check-paths:
-	@$(TESTS) -rerun -packages ./cmd/sandfarm -- -count=1 -tags integration -parallel 4 -timeout 10m -run '^Test($(PATHS))$$'
+	@$(TESTS) -rerun -packages ./cmd/sandfarm -- -count=1 -tags integration -timeout 10m -run '^Test($(PATHS))$$'
 
 check-page:
 	@SANDFARM_TEST_AXE=$(CACHE)/axe/axe.min.js $(TESTS) -rerun -packages ./ui/browsertest -- -count=1 -timeout 5m -tags browser -run '^TestPlayground$$'
