@@ -32,6 +32,7 @@ func TestBadInput(t *testing.T) {
 	t.Run("Files", f.oddFiles)
 	t.Run("ManyFiles", f.manyFiles)
 	t.Run("FullWorkspace", f.fullWorkspace)
+	t.Run("FullMemory", f.fullMemory)
 	t.Run("LongOutput", f.longOutput)
 	t.Run("Callbacks", f.callbacks)
 	t.Run("Many", f.many)
@@ -262,6 +263,26 @@ func (f *farmProcess) fullWorkspace(t *testing.T) {
 	}
 	if list, err := f.Files(box).List(t.Context(), "", true); err != nil || len(list) != 1 {
 		t.Errorf("a second file that did not fit left %+v, %v", list, err)
+	}
+}
+
+// fullMemory fills a sandbox's memory with files: no kernel starts, its error says why, and one starts when they are deleted.
+func (f *farmProcess) fullMemory(t *testing.T) {
+	memory, disk := 256, 512
+	box := f.sandbox(wire.CreateRequest{Resources: &wire.ResourcesRequest{MemoryMB: &memory, DiskMB: &disk}}).ID
+	bash := "bash"
+	if job, err := f.Execute(t.Context(), box, wire.ExecuteRequest{Code: "dd if=/dev/zero of=large.bin bs=1M", Language: &bash}, client.WithWait(60*time.Second)); err != nil || job.Result == nil || job.Result.Execute.ExitCode != 137 {
+		t.Errorf("a file that fills the memory: %+v, %v", job, err)
+	}
+	_, r := f.ended(t, box, "print('ran')", 0)
+	if r.Error == nil || r.Error.Name != "KernelStartError" || !strings.Contains(r.Error.Value, "of the sandbox's 256 MiB of memory (/workspace 2") {
+		t.Errorf("in a full sandbox: %+v, %q", r.Error, r.Stdout)
+	}
+	if r := f.ask("DELETE", "/v1/sandboxes/"+box+"/files/large.bin", nil); r.status/100 != 2 {
+		t.Errorf("the deletion: %d %s", r.status, r.detail)
+	}
+	if _, r := f.ended(t, box, "print('ran')", 0); r.Stdout != "ran\n" {
+		t.Errorf("afterwards: %+v, %q", r.Error, r.Stdout)
 	}
 }
 

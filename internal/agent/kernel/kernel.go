@@ -60,6 +60,9 @@ func (ks *Kernels) startKernel(at *slot, python string) *kernel {
 		k.err = ks.boot(ctx, k, at, python)
 		if k.err != nil {
 			k.end(ks.cfg.Reaper)
+			if full := ks.fullness(); full != "" {
+				k.err = fmt.Errorf("%s: %w", full, k.err)
+			}
 		}
 		close(k.ready)
 		if k.proc != nil {

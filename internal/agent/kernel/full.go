@@ -1,0 +1,60 @@
+package kernel
+
+import (
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandfarm/sandfarm/internal/agent/process"
+)
+
+// kernelBytes is what a kernel needs to start: some 60 MiB, and as much under gVisor, whose own memory counts.
+const kernelBytes = 128 << 20
+
+// place is a writable place of the sandbox. Its files are in memory.
+type place struct {
+	path string
+	used int64 // bytes of its files
+	full bool  // no byte or no file more fits
+}
+
+// fullness says what of the sandbox is full, for a kernel that does not start; empty if nothing is.
+func (ks *Kernels) fullness() string {
+	var places []place
+	for _, path := range []string{ks.cfg.Workspace, process.Getenv(ks.cfg.Env, "HOME"), ks.cfg.TmpDir, ks.cfg.RunDir} {
+		var st unix.Statfs_t
+		if unix.Statfs(path, &st) != nil || st.Type != unix.TMPFS_MAGIC {
+			continue
+		}
+		used := int64(st.Blocks-st.Bfree) * st.Bsize //nolint:gosec // of a file system in memory
+		places = append(places, place{path: path, used: used, full: st.Bavail == 0 || st.Files > 0 && st.Ffree == 0})
+	}
+	_, limit := process.Memory()
+	return sentence(places, limit)
+}
+
+// sentence is fullness for these places and this limit of memory; 0: unknown.
+func sentence(places []place, limit int64) string {
+	var full, large []string
+	files := int64(0)
+	for _, p := range places {
+		if p.full {
+			full = append(full, p.path)
+		}
+		if files += p.used; p.used >= 1<<20 {
+			large = append(large, fmt.Sprintf("%s %d MiB", p.path, p.used>>20))
+		}
+	}
+	var why []string
+	if len(full) > 0 {
+		why = append(why, "nothing more fits into "+strings.Join(full, ", "))
+	}
+	if limit > 0 && limit-files < kernelBytes && len(large) > 0 {
+		why = append(why, fmt.Sprintf("files take %d of the sandbox's %d MiB of memory (%s)", files>>20, limit>>20, strings.Join(large, ", ")))
+	}
+	if len(why) == 0 {
+		return ""
+	}
+	return strings.Join(why, "; ") + "; delete some of these files with a command or by the routes of files, or create a sandbox with more disk_mb or memory_mb"
+}
