@@ -62,9 +62,11 @@ func (ks *Kernels) execute(k *kernel, e *execution.Execution) agent.Outcome {
 	k.mu.Lock()
 	k.current = run
 	k.mu.Unlock()
+	var answer reply
 	defer func() {
 		k.mu.Lock()
 		k.current = nil
+		k.announced = k.announced || answer.Status == statusDead // the outcome says so
 		k.mu.Unlock()
 	}()
 	ended, watched := make(chan struct{}), make(chan struct{})
@@ -75,7 +77,6 @@ func (ks *Kernels) execute(k *kernel, e *execution.Execution) agent.Outcome {
 			Kill:      func() { k.stopOnPurpose(ks.cfg.Reaper); process.KillTree(0, e.Mark()) },
 		}, ended)
 	}()
-	var answer reply
 	if err := k.control.write(request{Op: "execute", ID: e.ID, Code: e.Spec.Code, Env: e.Spec.Env, Installed: ks.cfg.Installed(), Data: e.Spec.Data, Cell: e.Spec.Cell}); err != nil {
 		k.end(ks.cfg.Reaper)
 	}
@@ -85,7 +86,7 @@ func (ks *Kernels) execute(k *kernel, e *execution.Execution) agent.Outcome {
 		select {
 		case answer = <-run.reply: // the kernel may have answered before it ended
 		default:
-			answer.Status = "dead"
+			answer.Status = statusDead
 		}
 	}
 	run.finish()
@@ -95,11 +96,14 @@ func (ks *Kernels) execute(k *kernel, e *execution.Execution) agent.Outcome {
 		process.KillTree(0, e.Mark())
 		ks.cfg.Reaper.KillStrays(e.BeginTicks())
 	}
-	if answer.Status == "dead" {
+	if answer.Status == statusDead {
 		return k.deathOutcome(e)
 	}
 	return answer.outcome()
 }
+
+// statusDead is the status of the reply of a kernel that ended without one.
+const statusDead = "dead"
 
 // interruptKernel interrupts the code as soon as it has started.
 func (ks *Kernels) interruptKernel(k *kernel, run *kernelRun, ended <-chan struct{}) {
