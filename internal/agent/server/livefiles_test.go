@@ -465,6 +465,17 @@ func TestWatchOfADirectoryThatIsRenamedAtOnce(t *testing.T) {
 	pid, err := strconv.Atoi(strings.Fields(readFS(t, l, "/proc/self/stat"))[0])
 	agenttest.Must(t, err)
 	agenttest.Must(t, syscall.Kill(pid, syscall.SIGSTOP))
+	testbed.Until(t, "all threads that watch have stopped", func() bool {
+		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		agenttest.Must(t, err)
+		for _, task := range tasks {
+			stat, err := os.ReadFile(task)
+			if _, state, _ := strings.Cut(string(stat), ") "); err != nil || !strings.HasPrefix(state, "T") {
+				return false
+			}
+		}
+		return len(tasks) > 0
+	})
 	agenttest.Must(t, os.MkdirAll(at("first/sub"), 0o700))
 	agenttest.Must(t, os.Rename(at("first"), at("second")))
 	agenttest.Must(t, syscall.Kill(pid, syscall.SIGCONT))
