@@ -18,6 +18,9 @@ const (
 	driftJobMemory = "job_memory"
 )
 
+// repairPage is how many manifests of a tenant one script compares: some milliseconds of Redis.
+const repairPage = 1000
+
 // orphanAge is the age from which an object without a record counts as an orphan: its job has ended, or it never will.
 const orphanAge = 2 * day
 
@@ -32,13 +35,14 @@ type walk struct {
 // object that no record names is removed when it is older than any artifact is kept: after a loss of Redis, all are like that.
 func (s *Scheduler) compareStored(ctx context.Context) error {
 	err := s.each(ctx, func(ctx context.Context, tenant string) error {
-		drift, checked, err := s.deps.Records.RepairStored(ctx, tenant)
-		switch {
-		case err != nil:
-			return fmt.Errorf("repair what tenant %s stores: %w", tenant, err)
-		case !checked:
-			s.log.InfoContext(ctx, "the tenant has too many manifests to check what is counted as stored", "tenant", tenant)
-		case drift != (store.Stored{}):
+		var drift store.Stored
+		for done := false; !done; {
+			var err error
+			if drift, done, err = s.deps.Records.RepairStored(ctx, tenant, repairPage); err != nil {
+				return fmt.Errorf("repair what tenant %s stores: %w", tenant, err)
+			}
+		}
+		if drift != (store.Stored{}) {
 			s.seen.drift.WithLabelValues(driftStored).Inc()
 			s.log.WarnContext(ctx, "what is counted as stored was wrong and is corrected", "tenant", tenant,
 				"bytes", drift.Bytes, "artifacts", drift.Artifacts, "reserved", drift.Reserved, "kept", drift.Kept)

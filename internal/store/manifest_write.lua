@@ -8,12 +8,16 @@ if arg.attempt ~= '0' then
   if not j[1] then return {'notfound'} end
   if j[1] ~= 'running' or j[2] ~= arg.attempt then return {'fenced'} end
 end
-local old = call('HMGET', k, 'version', 'count', 'bytes', 'sandbox')
+local old = call('HMGET', k, 'version', 'count', 'bytes', 'sandbox', 'place')
 if (old[1] or '') ~= arg.read then return {'changed'} end
 local count, box = tonumber(arg.count), old[4] or arg.sandbox
 local added = tonumber(arg.bytes) - (tonumber(old[3]) or 0)
-call('HINCRBY', stored, 'artifacts', int(count - (tonumber(old[2]) or 0)))
-call('HINCRBY', stored, 'bytes', int(added))
+local changed = {stored}
+if old[5] and tonumber(old[5]) <= (tonumber(call('HGET', WALK, 'place')) or 0) then changed[2] = WALK end
+for _, counts in ipairs(changed) do
+  call('HINCRBY', counts, 'artifacts', int(count - (tonumber(old[2]) or 0)))
+  call('HINCRBY', counts, 'bytes', int(added))
+end
 local reserved = math.min(tonumber(call('HGET', job, 'reserved')) or 0, added)
 if reserved > 0 then
   call('HINCRBY', job, 'reserved', int(-reserved))
@@ -25,7 +29,7 @@ if count == 0 then
   for _, index in ipairs({P .. 'mfs', P .. 'mfexp', key('mfbox', box)}) do call('ZREM', index, arg.job) end
   return {'ok'}
 end
-local place = call('HGET', k, 'place')
+local place = old[5]
 if not place then
   place = call('INCR', P .. 'seq')
   call('ZADD', P .. 'mfs', place, arg.job)

@@ -129,6 +129,9 @@ func (s *Store) JobMemory(ctx context.Context, tenants ...string) ([]JobMemory, 
 	return out, nil
 }
 
+// repairMost is how many jobs of a tenant one script looks at: less than a tenth of a second of Redis.
+const repairMost = 50_000
+
 // memoryRepairArgs are the arguments of memory_repair.lua.
 type memoryRepairArgs struct {
 	Most int `lua:"most"`

@@ -151,9 +151,17 @@ local function storedUsed()
   return (tonumber(s[1]) or 0) + (tonumber(s[2]) or 0) + (tonumber(s[3]) or 0)
 end
 
+-- A repair of what is stored goes through the records page by page. WALK has its sums and its places, WALKED the documents that it has counted.
+-- What changes behind it changes its sum as well, so that the two agree at its end, whatever happened meanwhile.
+local WALK, WALKED = P .. 'walk', P .. 'walked'
+
 -- Sets what counts for an entry of the index of documents. The hash 'kept' remembers it, so that it is given back once.
 local function setKept(id, bytes)
   local had = tonumber(call('HGET', P .. 'kept', id)) or 0
+  if call('EXISTS', WALK) == 1 then
+    local counted = call('SADD', WALKED, id) == 0 and had or 0
+    call('HINCRBY', WALK, 'kept', int(bytes - counted))
+  end
   if bytes ~= had then call('HINCRBY', P .. 'stored', 'kept', int(bytes - had)) end
   if bytes > 0 then call('HSET', P .. 'kept', id, int(bytes)) else call('HDEL', P .. 'kept', id) end
 end

@@ -61,18 +61,16 @@ func (s *Store) ReserveStored(ctx context.Context, job farm.Ref, attempt int, by
 	return err == nil, 0, err
 }
 
-// repairMost is how many manifests and unfinished jobs of a tenant one script looks at: less than a tenth of a second of Redis.
-const repairMost = 50_000
-
 // storedRepairArgs are the arguments of stored_repair.lua.
 type storedRepairArgs struct {
 	Most int `lua:"most"`
 }
 
-// RepairStored compares what is counted as stored with a tenant's manifests, running jobs and documents, and corrects it. drift is by how much the counts
-// were too high (negative: too low). A tenant with very many manifests is left as it is: checked is false then.
-func (s *Store) RepairStored(ctx context.Context, tenant string) (drift Stored, checked bool, err error) {
-	r, err := s.run(ctx, "repair what is stored", s.scripts.storedRepair, tenant, values(storedRepairArgs{Most: repairMost})...)
+// RepairStored compares what is counted as stored with a tenant's manifests, unfinished jobs and documents, and corrects it. One call looks at
+// up to most manifests and about as many documents; done is false until the last call of a walk through all of them, which says in drift by how
+// much the counts were too high (negative: too low). What changes between the calls is no drift.
+func (s *Store) RepairStored(ctx context.Context, tenant string, most int) (drift Stored, done bool, err error) {
+	r, err := s.run(ctx, "repair what is stored", s.scripts.storedRepair, tenant, values(storedRepairArgs{Most: most})...)
 	if err != nil || r.text(0) != "ok" {
 		return Stored{}, false, err
 	}

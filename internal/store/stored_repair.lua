@@ -1,38 +1,63 @@
--- Compares what is counted as stored with the manifests, the running jobs, the hibernated sandboxes and the index of documents of a tenant,
--- and corrects it. Replies {'ok', by how many bytes, artifacts, reserved bytes and kept bytes the counts were too high}, or {'many'} if the tenant has more manifests than one step may look at.
-local stored = P .. 'stored'
-if call('ZCARD', P .. 'mfs') + call('ZCARD', P .. 'open') + call('ZCARD', P .. 'openboxes') + call('HLEN', P .. 'kept') > tonumber(arg.most) then return {'many'} end
-local truth = {bytes = 0, artifacts = 0, reserved = 0, kept = 0}
-for _, job in ipairs(call('ZRANGE', P .. 'mfs', 0, -1)) do
-  local m = call('HMGET', key('mf', job), 'bytes', 'count', 'sandbox')
+-- Compares what is counted as stored with the manifests, the unfinished jobs, the hibernated sandboxes and the index of documents of a tenant,
+-- and corrects it. Looks at up to arg.most manifests and about as many documents. Replies {'more'} until it has seen all, then {'ok', by how
+-- many bytes, artifacts, reserved bytes and kept bytes the counts were too high}.
+local stored, most = P .. 'stored', tonumber(arg.most)
+local w = call('HMGET', WALK, 'place', 'cursor')
+local place, cursor = w[1] or '0', w[2] or '0'
+
+local page = call('ZRANGEBYSCORE', P .. 'mfs', '(' .. place, '+inf', 'WITHSCORES', 'LIMIT', 0, most)
+local bytes, artifacts = 0, 0
+for i = 1, #page, 2 do
+  local job = page[i]
+  local m = call('HMGET', key('mf', job), 'bytes', 'count')
   if m[1] then
-    truth.bytes, truth.artifacts = truth.bytes + tonumber(m[1]), truth.artifacts + tonumber(m[2])
+    bytes, artifacts = bytes + tonumber(m[1]), artifacts + tonumber(m[2])
   else
     call('ZREM', P .. 'mfs', job)
     call('ZREM', P .. 'mfexp', job)
   end
+  place = page[i + 1]
 end
-for _, job in ipairs(call('ZRANGE', P .. 'open', 0, -1)) do
-  truth.reserved = truth.reserved + (tonumber(call('HGET', key('job', job), 'reserved')) or 0)
-end
-for _, box in ipairs(call('ZRANGE', P .. 'openboxes', 0, -1)) do
-  truth.reserved = truth.reserved + (tonumber(call('HGET', key('sbx', box), 'frozen')) or 0)
-end
-local kept = call('HGETALL', P .. 'kept')
-for i = 1, #kept, 2 do
-  local id, bytes, at = kept[i], kept[i + 1], call('ZSCORE', P .. 'docs', kept[i])
-  if at then
-    truth.kept = truth.kept + tonumber(bytes)
-    local job = string.match(id, '^staging/(.+)$')
-    if job and at == 'inf' and not call('ZSCORE', P .. 'open', job) then call('ZADD', P .. 'docs', NOW, id) end
-  else
-    call('HDEL', P .. 'kept', id)
+call('HINCRBY', WALK, 'bytes', int(bytes))
+call('HINCRBY', WALK, 'artifacts', int(artifacts))
+call('HSET', WALK, 'place', place)
+if #page == 2 * most then return {'more'} end
+
+-- HSCAN may give an entry twice.
+local scan, kept = call('HSCAN', P .. 'kept', cursor, 'COUNT', most), 0
+for i = 1, #scan[2], 2 do
+  local id = scan[2][i]
+  if call('SADD', WALKED, id) == 1 then
+    local at = call('ZSCORE', P .. 'docs', id)
+    if at then
+      kept = kept + tonumber(scan[2][i + 1])
+      local job = string.match(id, '^staging/(.+)$')
+      if job and at == 'inf' and not call('ZSCORE', P .. 'open', job) then call('ZADD', P .. 'docs', NOW, id) end
+    else
+      call('HDEL', P .. 'kept', id)
+    end
   end
 end
+call('HINCRBY', WALK, 'kept', int(kept))
+call('HSET', WALK, 'cursor', scan[1])
+if scan[1] ~= '0' then return {'more'} end
+
+-- Unfinished jobs and open sandboxes are bounded by quotas, and change in more ways: they are counted at once.
+local reserved = 0
+for _, job in ipairs(call('ZRANGE', P .. 'open', 0, -1)) do
+  reserved = reserved + (tonumber(call('HGET', key('job', job), 'reserved')) or 0)
+end
+for _, box in ipairs(call('ZRANGE', P .. 'openboxes', 0, -1)) do
+  reserved = reserved + (tonumber(call('HGET', key('sbx', box), 'frozen')) or 0)
+end
+call('HSET', WALK, 'reserved', int(reserved))
+
 local reply = {'ok'}
 for _, name in ipairs({'bytes', 'artifacts', 'reserved', 'kept'}) do
-  local drift = (tonumber(call('HGET', stored, name)) or 0) - truth[name]
-  if drift ~= 0 then call('HSET', stored, name, int(truth[name])) end
+  local truth = tonumber(call('HGET', WALK, name))
+  local drift = (tonumber(call('HGET', stored, name)) or 0) - truth
+  if drift ~= 0 then call('HSET', stored, name, int(truth)) end
   table.insert(reply, int(drift))
 end
+call('UNLINK', WALK, WALKED)
 return reply

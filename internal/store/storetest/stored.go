@@ -213,7 +213,7 @@ func storedIsRepaired(t *testing.T, factory Factory) {
 	right := store.Stored{Bytes: 15, Artifacts: 2, Reserved: 100}
 	repair := func(want store.Stored) {
 		t.Helper()
-		if drift, checked, err := b.RepairStored(t.Context(), Tenant); err != nil || !checked || drift != want {
+		if drift, checked, err := b.RepairStored(t.Context(), Tenant, 1000); err != nil || !checked || drift != want {
 			t.Errorf("RepairStored = %+v, %v, %v; want %+v", drift, checked, err, want)
 		}
 		b.stored(t, right)
@@ -227,7 +227,89 @@ func storedIsRepaired(t *testing.T, factory Factory) {
 		t.Fatal(err)
 	}
 	repair(store.Stored{Bytes: -15, Artifacts: -2, Reserved: -100})
-	if drift, checked, err := b.RepairStored(t.Context(), "nobody"); err != nil || !checked || drift != (store.Stored{}) {
+	if drift, checked, err := b.RepairStored(t.Context(), "nobody", 1000); err != nil || !checked || drift != (store.Stored{}) {
 		t.Errorf("RepairStored of an unknown tenant = %+v, %v, %v", drift, checked, err)
+	}
+}
+
+// storedIsRepairedWhileItChanges: a walk of many steps finds no drift where there is none, whatever changes between its steps, and all of it
+// where there is some.
+func storedIsRepairedWhileItChanges(t *testing.T, factory Factory) {
+	const uploads = 600 // Redis scans smaller hashes in one step
+	b := setup(t, factory)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	var ids []farm.Ref
+	right := store.Stored{}
+	kept := map[string]int64{}
+	keep := func(i int, bytes int64) {
+		if err := b.KeepUploads(t.Context(), ids[i], bytes); err != nil {
+			t.Fatal(err)
+		}
+		right.Kept, kept[ids[i].ID] = right.Kept+bytes-kept[ids[i].ID], bytes
+	}
+	for i := range uploads {
+		ids = append(ids, farm.Ref{Tenant: Tenant, ID: b.NewJobID()})
+		keep(i, 1+random.Int64N(100))
+	}
+	files := map[int]farm.Artifact{}
+	flip := func(i int) { // adds or deletes a file, of two in a manifest
+		if a, there := files[i]; there {
+			if n, err := b.DeleteArtifacts(t.Context(), []farm.Artifact{a}); err != nil || n != 1 {
+				t.Fatal(n, err)
+			}
+			right.Bytes, right.Artifacts = right.Bytes-a.Size, right.Artifacts-1
+			delete(files, i)
+			return
+		}
+		files[i] = b.file(ids[i/2], fmt.Sprint(i), random.Int64N(1000))
+		b.add(t, files[i])
+		right.Bytes, right.Artifacts = right.Bytes+files[i].Size, right.Artifacts+1
+	}
+	change := func() {
+		if random.IntN(2) == 0 {
+			keep(random.IntN(uploads), random.Int64N(3))
+		} else {
+			flip(random.IntN(20))
+		}
+	}
+	// walk goes to the end of a walk, with changes between its steps.
+	walk := func(want store.Stored) (steps int) {
+		t.Helper()
+		for done := false; !done; steps++ {
+			for range random.IntN(6) {
+				change()
+			}
+			var drift store.Stored
+			var err error
+			if drift, done, err = b.RepairStored(t.Context(), Tenant, 2); err != nil {
+				t.Fatal(err)
+			} else if done && drift != want {
+				t.Fatalf("found %+v, want %+v", drift, want)
+			}
+		}
+		b.stored(t, right)
+		return steps
+	}
+	for range 4 {
+		walk(store.Stored{})
+	}
+	for i := range 20 { // so that it takes some steps
+		if _, there := files[i]; !there {
+			flip(i)
+		}
+	}
+	if err := b.rdb.HIncrBy(t.Context(), b.prefix+"{acme}:stored", "bytes", 7).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.rdb.HIncrBy(t.Context(), b.prefix+"{acme}:stored", "kept", -9).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if steps := walk(store.Stored{Bytes: 7, Kept: -9}); steps < 2 {
+		t.Errorf("a walk of %d step is none", steps)
+	}
+	if n, err := b.rdb.Exists(t.Context(), b.prefix+"{acme}:walk", b.prefix+"{acme}:walked").Result(); err != nil || n != 0 {
+		t.Errorf("%d keys are left of the walk, %v", n, err)
 	}
 }
