@@ -194,9 +194,12 @@ func (e *Engine) Remove(ctx context.Context, id string) error {
 	})
 }
 
+// lookInterval is how often the engine is asked whether it has finished what nothing announces.
+const lookInterval = 50 * time.Millisecond
+
 // awaitGone waits until the engine has removed a container.
 func (e *Engine) awaitGone(ctx context.Context, id string) error {
-	tick := time.NewTicker(50 * time.Millisecond)
+	tick := time.NewTicker(lookInterval)
 	defer tick.Stop()
 	for {
 		_, err := e.cli.ContainerInspect(ctx, id)

@@ -5,6 +5,7 @@ package engine_test
 import (
 	"context"
 	"net"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -185,6 +186,34 @@ func TestRemoveByTwoAtOnce(t *testing.T) {
 		})
 	}
 	group.Wait()
+}
+
+// A volume may be in use for a moment longer: here by a container that RemoveAll does not list, and that goes a little later.
+func TestRemoveAllAwaitsVolumes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	if _, err := b.NodeID(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	volume, user := b.cfg.Namespace+"-node", b.cfg.Namespace+"-user"
+	docker := func(args ...string) {
+		if out, err := exec.Command("docker", args...).CombinedOutput(); err != nil {
+			t.Errorf("docker %v: %v %s", args, err, out)
+		}
+	}
+	docker("create", "--name", user, "--volume", volume+":/data", b.image, "none")
+	gone := make(chan struct{})
+	time.AfterFunc(time.Second, func() {
+		docker("rm", user)
+		close(gone)
+	})
+	err := b.RemoveAll(t.Context(), true)
+	if <-gone; err != nil {
+		t.Error(err)
+	}
+	if out, err := exec.Command("docker", "volume", "inspect", volume).CombinedOutput(); err == nil {
+		t.Errorf("the volume is still there: %s", out)
+	}
 }
 
 func TestRemoveAllTakesOnlyItsOwn(t *testing.T) {

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/volume"
@@ -49,13 +50,31 @@ func (e *Engine) volumeLabels(ctx context.Context, name string) (map[string]stri
 	return labels, err
 }
 
-// removeVolume removes a volume. A missing volume is not an error.
+// volumeWait is how long a volume that is in use is tried again: the engine drops a container from its lists before it lets go of the
+// container's volumes, so RemoveAll may find them in use by one that another caller just removed.
+const volumeWait = 10 * time.Second
+
+// removeVolume removes a volume. A missing volume is not an error; one that is still in use after volumeWait is CodeConflict.
 func (e *Engine) removeVolume(ctx context.Context, name string) error {
 	return e.call(ctx, removeTimeout, "remove volume", func(ctx context.Context) error {
-		err := e.cli.VolumeRemove(ctx, name, true)
-		if cerrdefs.IsNotFound(err) {
-			return nil
+		tick := time.NewTicker(lookInterval)
+		defer tick.Stop()
+		over := time.After(volumeWait)
+		for {
+			err := e.cli.VolumeRemove(ctx, name, true)
+			if cerrdefs.IsNotFound(err) {
+				return nil
+			}
+			if !cerrdefs.IsConflict(err) {
+				return err
+			}
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-over:
+				return err
+			case <-tick.C:
+			}
 		}
-		return err
 	})
 }
