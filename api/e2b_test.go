@@ -8,9 +8,11 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/sandfarm/sandfarm/api"
 	"github.com/sandfarm/sandfarm/api/e2b"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -238,7 +240,10 @@ func TestE2BMetrics(t *testing.T) {
 // A sandbox that is to be paused at its timeout hibernates when it has been idle for that long, and lives as long as it may.
 func TestE2BAutoPause(t *testing.T) {
 	t.Parallel()
-	b := setup(t, withKeys)
+	var later atomic.Int64
+	b := setup(t, withKeys, func(_ *api.Config, d *api.Deps) {
+		d.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load()) * time.Second) }
+	})
 	if err := b.store.Heartbeat(t.Context(), farm.Worker{
 		ID: "w1", Node: "n1", Images: []farm.Image{{Name: "python", Languages: []string{"python"}}}, Capacity: farm.Capacity{MemoryMB: 8000, CPUs: 8}, Runtimes: []string{"runsc"}, Hibernates: []string{"runsc"},
 	}); err != nil {
@@ -257,7 +262,10 @@ func TestE2BAutoPause(t *testing.T) {
 		t.Errorf("timeout: %d", answer.StatusCode)
 	}
 	now(600)
-	for _, timeout := range []int{900, 30} { // a connect never shortens it
+	for _, timeout := range []int{900, 30, 31} { // a connect never shortens it, not even at the end of the sandbox's life
+		if timeout == 31 {
+			later.Store(int64(farm.DefaultLimits().TTLMaxSeconds) - 10)
+		}
 		get[e2bMade](b, http.StatusOK, "POST", "/e2b/v2/sandboxes/"+made.SandboxID+"/connect", fmt.Sprintf(`{"timeout":%d}`, timeout), "X-API-KEY", key)
 		now(900)
 	}

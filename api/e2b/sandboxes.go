@@ -187,7 +187,11 @@ func (d *Door) Connect(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.OnIdle == string(farm.OnIdleHibernate) && life > s.IdleSeconds || d.Now().Add(time.Duration(life)*time.Second).After(s.ExpiresAt) {
+	longer := d.Now().Add(time.Duration(life) * time.Second).After(s.ExpiresAt)
+	if s.OnIdle == string(farm.OnIdleHibernate) {
+		longer = life > s.IdleSeconds
+	}
+	if longer {
 		if s, err = d.setLife(c, s, life); err != nil {
 			return err
 		}
