@@ -177,34 +177,34 @@ func (s *Service) Process(ctx context.Context, tenant, sandboxID, id string) (wi
 // EndProcess ends a process: by SIGTERM, and if it does not end within five seconds by SIGKILL. It is not listed any more then. id may be the pid
 // of one that was started otherwise: it ends alone, and nothing is known of its end.
 func (s *Service) EndProcess(ctx context.Context, tenant, sandboxID, id string) (wire.Process, error) {
-	if pid, ok := pidOf(id); ok {
-		return s.endRunning(ctx, tenant, sandboxID, pid)
-	}
-	return s.process(ctx, tenant, sandboxID, id, func(a live.Agent) (farm.Process, error) { return a.EndProcess(ctx, id) })
-}
-
-// pidOf reads a pid where the id of a process may stand.
-func pidOf(id string) (int, bool) {
-	pid, err := strconv.Atoi(id)
-	return pid, err == nil && pid > 0
-}
-
-// running calls f with the agent and the process that has a pid. A process that callers started is found by its id.
-func (s *Service) running(ctx context.Context, tenant, sandboxID string, pid int, f func(a live.Agent, started string) (wire.Process, error)) (wire.Process, error) {
-	a, err := s.agent(ctx, tenant, sandboxID)
-	if err != nil {
+	a, id, pid, err := s.named(ctx, tenant, sandboxID, id)
+	switch {
+	case err != nil:
 		return wire.Process{}, err
+	case id == "":
+		return s.endRunning(ctx, a, pid)
+	}
+	p, err := a.EndProcess(ctx, id)
+	return processOf(p), err
+}
+
+// named finds the process that a caller names, by its id or by its pid: its id, or the pid of one that callers did not start.
+func (s *Service) named(ctx context.Context, tenant, sandboxID, name string) (a live.Agent, id string, pid int, err error) {
+	pid, err = strconv.Atoi(name)
+	if err != nil || pid <= 0 {
+		a, err = s.agentOf(ctx, tenant, sandboxID, name)
+		return a, name, 0, err
+	}
+	if a, err = s.agent(ctx, tenant, sandboxID); err != nil {
+		return a, "", 0, err
 	}
 	list, err := a.Processes(ctx)
-	if err != nil {
-		return wire.Process{}, err
-	}
 	for _, p := range list {
 		if p.PID == pid && p.State == farm.ProcessRunning {
-			return f(a, p.ID)
+			return a, p.ID, 0, err
 		}
 	}
-	return f(a, "")
+	return a, "", pid, err
 }
 
 // one describes a process that callers did not start; ok is false if it does not run.
@@ -251,34 +251,28 @@ func awaitEnd(ctx context.Context, a live.Agent, p wire.Process) (ended bool, er
 	}
 }
 
-// endRunning is EndProcess for a pid.
-func (s *Service) endRunning(ctx context.Context, tenant, sandboxID string, pid int) (wire.Process, error) {
-	return s.running(ctx, tenant, sandboxID, pid, func(a live.Agent, started string) (wire.Process, error) {
-		if started != "" {
-			p, err := a.EndProcess(ctx, started)
-			return processOf(p), err
-		}
-		p, err := signalRunning(ctx, a, pid, "SIGTERM")
-		if err != nil {
-			return p, err
-		}
-		ended, err := awaitEnd(ctx, a, p)
-		if err == nil && !ended {
-			if err = a.SignalRunning(ctx, pid, "SIGKILL"); err == nil {
-				ended, err = awaitEnd(ctx, a, p)
-			}
-			ended = ended || farm.CodeOf(err) == farm.CodeNotFound
-		}
-		switch {
-		case ended:
-			now := s.Now()
-			p.State, p.EndedAt = string(farm.ProcessExited), &now
-			return p, nil
-		case err == nil:
-			err = farm.Conflictf("The process does not end, although it was killed. Close the sandbox.")
-		}
+// endRunning is EndProcess for a process that callers did not start.
+func (s *Service) endRunning(ctx context.Context, a live.Agent, pid int) (wire.Process, error) {
+	p, err := signalRunning(ctx, a, pid, "SIGTERM")
+	if err != nil {
 		return p, err
-	})
+	}
+	ended, err := awaitEnd(ctx, a, p)
+	if err == nil && !ended {
+		if err = a.SignalRunning(ctx, pid, "SIGKILL"); err == nil {
+			ended, err = awaitEnd(ctx, a, p)
+		}
+		ended = ended || farm.CodeOf(err) == farm.CodeNotFound
+	}
+	switch {
+	case ended:
+		now := s.Now()
+		p.State, p.EndedAt = string(farm.ProcessExited), &now
+		return p, nil
+	case err == nil:
+		err = farm.Conflictf("The process does not end, although it was killed. Close the sandbox.")
+	}
+	return p, err
 }
 
 // SignalProcess sends a signal to a process and its group; to one that has a pid and was started otherwise, to it alone.
@@ -289,16 +283,15 @@ func (s *Service) SignalProcess(ctx context.Context, c Call, sandboxID, id strin
 	if err := p.err(); err != nil {
 		return wire.Process{}, err
 	}
-	if pid, ok := pidOf(id); ok {
-		return s.running(ctx, c.Tenant, sandboxID, pid, func(a live.Agent, started string) (wire.Process, error) {
-			if started == "" {
-				return signalRunning(ctx, a, pid, r.Signal)
-			}
-			p, err := a.SignalProcess(ctx, started, r.Signal)
-			return processOf(p), err
-		})
+	a, id, pid, err := s.named(ctx, c.Tenant, sandboxID, id)
+	switch {
+	case err != nil:
+		return wire.Process{}, err
+	case id == "":
+		return signalRunning(ctx, a, pid, r.Signal)
 	}
-	return s.process(ctx, c.Tenant, sandboxID, id, func(a live.Agent) (farm.Process, error) { return a.SignalProcess(ctx, id, r.Signal) })
+	done, err := a.SignalProcess(ctx, id, r.Signal)
+	return processOf(done), err
 }
 
 // ResizeProcess sets the size of a process's terminal.
