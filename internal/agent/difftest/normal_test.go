@@ -14,7 +14,8 @@ var replacements = []struct {
 }{
 	{regexp.MustCompile(`\x1b\[[0-9;]*[A-Za-z]`), ""},                                                          // colours
 	{regexp.MustCompile(`\b0x[0-9a-f]{6,}`), "0xADDRESS"},                                                      // addresses
-	{regexp.MustCompile(`\b[0-9a-f]{32}\b`), "HEX32"},                                                          // identifiers of widgets and figures
+	{regexp.MustCompile(`(\b|_)[0-9a-f]{32}\b`), "HEX32"},                                                      // identifiers of widgets, figures and maps
+	{regexp.MustCompile(`\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b`), "UUID"},                              // of Bokeh's documents
 	{regexp.MustCompile(`[^\s"'<]*/ipykernel_\d+/\d+\.py`), "CELL.py"},                                         // the file of a cell
 	{regexp.MustCompile(`\bat [0-9a-f]{8,}\b`), "at ADDRESS"},                                                  // addresses without 0x
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?`), "DATE"},                                  // in pictures
