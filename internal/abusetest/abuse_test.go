@@ -97,6 +97,12 @@ func TestAbuse(t *testing.T) {
 		{"LargeDisplays", largeDisplays},
 		{"StagedUploads", stagedUploads},
 		{"Callbacks", callbacks},
+		{"Terminals", terminals},
+		{"Ports", ports},
+		{"Watches", watches},
+		{"E2BProcesses", e2bProcesses},
+		{"JupyterSockets", jupyterSockets},
+		{"DashboardLogins", dashboardLogins},
 		{"FullRedis", fullRedis},
 	}
 	rounds := 1

@@ -1,0 +1,226 @@
+//go:build abuse
+
+package abusetest_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/coder/websocket"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/abusetest"
+)
+
+const (
+	// readers is how many connections an abuser holds on each way in, without reading.
+	readers = 60
+	// holdTime is how long: the farm fills what it can meanwhile.
+	holdTime = 8 * time.Second
+)
+
+// hold opens connections that do not read, all at once, and holds them. Some must open: a way in that refuses all of them is not tried.
+func (f farm) hold(what string, open func(ctx context.Context, n int) (close func(), err error)) abusetest.Line {
+	f.t.Helper()
+	var held, refused atomic.Int64
+	l := f.Measure(f.t, fmt.Sprintf("%d %s that do not read", readers, what), func() {
+		ctx, cancel := context.WithTimeout(f.t.Context(), holdTime)
+		defer cancel()
+		var g errgroup.Group
+		for n := range readers {
+			g.Go(func() error {
+				end, err := open(ctx, n)
+				if err != nil {
+					refused.Add(1)
+					if ctx.Err() == nil && !strings.Contains(err.Error(), "429") {
+						return err
+					}
+					return nil
+				}
+				held.Add(1)
+				<-ctx.Done()
+				end()
+				return nil
+			})
+		}
+		if err := g.Wait(); err != nil {
+			f.t.Error(err)
+		}
+	})
+	f.t.Logf("%s: %d were held, %d refused", what, held.Load(), refused.Load())
+	if held.Load() == 0 {
+		f.t.Errorf("%s: none could be opened", what)
+	}
+	return l
+}
+
+// stream opens a request whose answer is not read.
+func (f farm) stream(ctx context.Context, method, url string, body []byte, header http.Header) (end func(), err error) {
+	request, err := http.NewRequestWithContext(context.WithoutCancel(ctx), method, url, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	request.Header = header
+	answer, err := http.DefaultClient.Do(request) //nolint:bodyclose // by end
+	if err != nil {
+		return nil, err
+	}
+	if answer.StatusCode >= http.StatusBadRequest {
+		text, _ := io.ReadAll(io.LimitReader(answer.Body, 1000))
+		return nil, fmt.Errorf("%s: %s", answer.Status, text)
+	}
+	return func() { _ = answer.Body.Close() }, nil
+}
+
+// socket opens a WebSocket that is not read.
+func (f farm) socket(ctx context.Context, path string) (*websocket.Conn, error) {
+	conn, answer, err := websocket.Dial(ctx, f.URL()+path, &websocket.DialOptions{HTTPHeader: abuser()}) //nolint:bodyclose // Dial has read it
+	if err != nil && answer != nil {
+		return nil, fmt.Errorf("%s: %w", answer.Status, err)
+	}
+	return conn, err
+}
+
+func abuser() http.Header { return http.Header{"Authorization": {"Bearer " + abusetest.AbuserKey}} }
+
+// talker starts a process that prints for ever, and returns its id.
+func (f farm) talker(box string, pty *wire.TerminalSize) string {
+	f.t.Helper()
+	made, err := f.StartProcess(f.t.Context(), box, wire.ProcessRequest{Command: new("yes " + strings.Repeat("x", 99)), PTY: pty})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return made.ID
+}
+
+// terminals are attached to a terminal on which a program prints for ever.
+func terminals(f farm) {
+	boxes, closeAll := f.boxes(1)
+	defer closeAll()
+	id := f.talker(boxes[0], &wire.TerminalSize{Cols: 80, Rows: 24})
+	f.within(f.hold("terminals", func(ctx context.Context, _ int) (func(), error) {
+		conn, err := f.socket(ctx, "/v1/sandboxes/"+boxes[0]+"/processes/"+id+"/attach")
+		return func() { _ = conn.CloseNow() }, err
+	}), 0, mib)
+}
+
+// ports stream what a server in the sandbox sends for ever.
+func ports(f farm) {
+	boxes, closeAll := f.boxes(1)
+	defer closeAll()
+	server := `import socketserver, threading
+class Endless(socketserver.BaseRequestHandler):
+    def handle(self):
+        self.request.recv(65536)
+        self.request.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n")
+        while True:
+            self.request.sendall(b"x" * 65536)
+class Server(socketserver.ThreadingTCPServer):
+    request_queue_size, daemon_threads = 128, True
+threading.Thread(target=Server(("127.0.0.1", 8080), Endless).serve_forever, daemon=True).start()`
+	if job, err := f.Execute(f.t.Context(), boxes[0], wire.ExecuteRequest{Code: server}, client.WithWait(time.Minute)); err != nil || job.State != "completed" {
+		f.t.Fatal(err, job.State)
+	}
+	f.within(f.hold("downloads from a port", func(ctx context.Context, _ int) (func(), error) {
+		return f.stream(ctx, http.MethodGet, f.URL()+"/v1/sandboxes/"+boxes[0]+"/ports/8080/", nil, abuser())
+	}), 1, mib)
+}
+
+// watches follow a directory in which files come and go.
+func watches(f farm) {
+	boxes, closeAll := f.boxes(1)
+	defer closeAll()
+	churn := "mkdir -p churn; while :; do for n in $(seq 200); do : > churn/" + strings.Repeat("x", 100) + "$n; done; rm -rf churn/*; done"
+	if _, err := f.StartProcess(f.t.Context(), boxes[0], wire.ProcessRequest{Command: &churn}); err != nil {
+		f.t.Fatal(err)
+	}
+	f.within(f.hold("watches", func(ctx context.Context, _ int) (func(), error) {
+		return f.stream(ctx, http.MethodGet, f.URL()+"/v1/sandboxes/"+boxes[0]+"/watch?recursive=true&path=/workspace", nil, abuser())
+	}), 0, mib)
+}
+
+// e2bProcesses are started by E2B's protocol, which streams their output.
+func e2bProcesses(f farm) {
+	var made struct{ SandboxID, EnvdAccessToken string }
+	request, status, err := f.send(http.MethodPost, "/e2b/v2/sandboxes", "application/json", strings.NewReader(`{"templateID":"base","timeout":600}`))
+	if err != nil || status != http.StatusCreated || json.Unmarshal(request, &made) != nil {
+		f.t.Fatalf("create: %v %d %s", err, status, request)
+	}
+	defer func() {
+		if _, status, err := f.send(http.MethodDelete, "/e2b/sandboxes/"+made.SandboxID, "", nil); err != nil || status != http.StatusNoContent {
+			f.t.Errorf("close: %v %d", err, status)
+		}
+	}()
+	start := `{"process":{"cmd":"/bin/sh","args":["-c","yes"]}}`
+	body := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(start))), start...)
+	f.within(f.hold("processes of E2B's protocol", func(ctx context.Context, _ int) (func(), error) {
+		return f.stream(ctx, http.MethodPost, f.URL()+"/e2b/process.Process/Start", body, http.Header{
+			"Content-Type": {"application/connect+json"}, "E2b-Sandbox-Id": {made.SandboxID}, "E2b-Sandbox-Port": {"49983"}, "X-Access-Token": {made.EnvdAccessToken},
+		})
+	}), 1, mib)
+}
+
+// jupyterSockets are opened to one kernel, which prints.
+func jupyterSockets(f farm) {
+	var kernel struct{ ID string }
+	text, status := f.post("/jupyter/api/kernels", `{"name":"python3"}`)
+	if status != http.StatusCreated || json.Unmarshal(text, &kernel) != nil {
+		f.t.Fatalf("kernel: %d %s", status, text)
+	}
+	defer func() {
+		if _, status, err := f.send(http.MethodDelete, "/jupyter/api/kernels/"+kernel.ID, "", nil); err != nil || status != http.StatusNoContent {
+			f.t.Errorf("shut down: %v %d", err, status)
+		}
+	}()
+	// The code prints for as long as the sockets are held, and is then interrupted by the end of its kernel.
+	run := `{"channel":"shell","header":{"msg_id":"m","msg_type":"execute_request","session":"0","username":"x","version":"5.3","date":"2026-01-01T00:00:00Z"},"parent_header":{},"metadata":{},"content":{"code":"while True: print('x' * 99)","silent":false,"store_history":false,"allow_stdin":false,"user_expressions":{}},"buffers":[]}`
+	f.within(f.hold("sockets of Jupyter's protocol", func(ctx context.Context, n int) (func(), error) {
+		conn, err := f.socket(ctx, fmt.Sprintf("/jupyter/api/kernels/%s/channels?session_id=%d", kernel.ID, n))
+		if err == nil && n == 0 {
+			err = conn.Write(ctx, websocket.MessageText, []byte(run))
+		}
+		return func() { _ = conn.CloseNow() }, err
+	}), 1, outputLimit*mib+eventLimit*2)
+}
+
+// dashboardLogins log in over and over, with keys that are wrong and with one that is right, and never log out.
+func dashboardLogins(f farm) {
+	const logins = 600
+	l := f.Measure(f.t, fmt.Sprintf("%d log-ins to the dashboard", logins), func() {
+		var g errgroup.Group
+		g.SetLimit(16)
+		for n := range logins {
+			g.Go(func() error {
+				key, right := abusetest.AbuserKey, n%2 == 1
+				if !right {
+					key = fmt.Sprintf("sk-wrong-%032d", n)
+				}
+				end, err := f.stream(f.t.Context(), http.MethodPost, f.URL()+"/session", fmt.Appendf(nil, `{"key":%q}`, key), http.Header{"Origin": {f.URL()}})
+				switch {
+				case err == nil && !right:
+					return errors.New("a wrong key logs in")
+				case err == nil:
+					end()
+				case !strings.Contains(err.Error(), "429") && (right || !strings.Contains(err.Error(), "401")):
+					return fmt.Errorf("log in: %w", err)
+				}
+				return nil
+			})
+		}
+		if err := g.Wait(); err != nil {
+			f.t.Error(err)
+		}
+	})
+	f.within(l, 0, mib)
+}
