@@ -220,7 +220,7 @@ test-abuse-all: setup-test check-build ## the same ten times over, with the same
 
 # RUN=TestAttacks/escape runs one group; RUNTIME=runsc runs them under gVisor.
 test-attacks: setup-test check-build ## run the whole corpus of attacks (worker/testdata/attacks), and print what became of each; 8 minutes
-	$(call REPORT,SANDFARM_TEST_ATTACKS=all,./cmd/sandfarm,-timeout 50m -tags integration -run '$(if $(filter .,$(RUN)),^TestAttack,$(RUN))')
+	$(call REPORT,SANDFARM_TEST_ATTACKS=all,./cmd/sandfarm,-timeout 50m -tags integration$(if $(filter runsc,$(RUNTIME)),$(comma)gvisor) -run '$(if $(filter .,$(RUN)),^TestAttack,$(RUN))')
 
 RUNSC = docker info --format '{{range $$name, $$_ := .Runtimes}}{{println $$name}}{{end}}' | grep -qx runsc || $(MAKE) --no-print-directory gvisor
 test-attacks-gvisor: setup-test ## the same under gVisor; registers runsc if the engine lacks it

@@ -36,14 +36,19 @@ const (
 // SANDFARM_TEST_ATTACKS=all runs all of them.
 func TestAttacks(t *testing.T) {
 	t.Parallel()
-	corpus, all := readAttacks(t), os.Getenv("SANDFARM_TEST_ATTACKS") == "all"
+	new(attackRun).corpus(t, os.Getenv("SANDFARM_TEST_ATTACKS") == "all")
+}
+
+// corpus runs all attacks, or the sample, against a farm with these settings.
+func (r *attackRun) corpus(t *testing.T, all bool, env ...string) {
+	t.Helper()
 	runtime := cmp.Or(enginetest.Runtime(), "runc")
-	n := newInternet(t)
-	f := n.farm()
-	r := &attackRun{farmProcess: f, internet: n, neighbour: newNeighbour(t, f)}
-	r.head(t, runtime)
+	r.internet = newInternet(t)
+	r.farmProcess = r.internet.farm(env...)
+	r.neighbour = newNeighbour(t, r.farmProcess)
+	r.head(t, runtime+map[bool]string{true: ", in sandboxes that hibernate before and after"}[r.freeze])
 	t.Cleanup(func() { r.report(t) })
-	for _, a := range corpus {
+	for _, a := range readAttacks(t) {
 		if !all && !a.sample || len(a.runtimes) > 0 && !slices.Contains(a.runtimes, runtime) {
 			continue
 		}
@@ -58,6 +63,7 @@ type attackRun struct {
 	*farmProcess
 	internet  *internet
 	neighbour *neighbour
+	freeze    bool // each sandbox is hibernated before the attack, and before the run after it; work resumes it
 
 	shared, sharedFor string   // a sandbox for attacks that leave it usable, and their group and network
 	values            []string // of all secrets so far
@@ -134,6 +140,9 @@ func (r *attackRun) attackAndLook(t *testing.T, sandbox string, a attack, proble
 	}
 	r.leaks("the result", text, problem)
 	r.look(t, sandbox, a, artifacts, problem)
+	if err := r.hibernate(t, sandbox); err != nil {
+		problem("afterwards it does not hibernate: %v", err)
+	}
 	if a.ruins {
 		if state, _, _, err := r.try(t, sandbox, wire.ExecuteRequest{Code: "pass"}, 30); state == "" {
 			problem("the next run has no end: %v", err)
@@ -226,7 +235,26 @@ func (r *attackRun) fresh(t *testing.T, a attack) string {
 	if err != nil || made.Job.State != "completed" {
 		t.Fatalf("create: %v %+v", err, made.Job)
 	}
+	if err := r.hibernate(t, made.Sandbox.ID); err != nil {
+		t.Fatal(err)
+	}
 	return made.Sandbox.ID
+}
+
+// hibernate hibernates a sandbox if attacks are to be run that way.
+func (r *attackRun) hibernate(t *testing.T, sandbox string) error {
+	t.Helper()
+	if !r.freeze {
+		return nil
+	}
+	job, err := r.Hibernate(t.Context(), sandbox)
+	if err == nil {
+		job, err = r.Wait(t.Context(), job.ID)
+	}
+	if err != nil || job.State == "completed" {
+		return err
+	}
+	return fmt.Errorf("hibernate ended as %s: %+v", job.State, job.Error)
 }
 
 func (r *attackRun) close(t *testing.T, sandbox string) {

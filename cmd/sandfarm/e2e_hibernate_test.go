@@ -33,6 +33,16 @@ func TestHibernate(t *testing.T) {
 	f.restarted()
 }
 
+// TestAttacksHibernated runs the sample of attacks in sandboxes that hibernate before each attack and after it: what bounds a sandbox bounds it
+// after its checkpoint, and what an attack leaves behind is not stronger for having slept.
+func TestAttacksHibernated(t *testing.T) {
+	t.Parallel()
+	engine := enginetest.New(t, enginetest.Options{Args: []string{"--experimental"}})
+	engine.Load("sandfarm/python")
+	r := attackRun{freeze: true}
+	r.corpus(t, false, "SANDFARM_ENGINE_HOST="+engine.Host)
+}
+
 // on is the farm for a part of the test.
 func (f sleepers) on(t *testing.T) sleepers {
 	part := *f.farmProcess
