@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// errNowCached means that the file is in the cache now and must be read there.
+// errNowCached means that the file is in the cache now and must be read there, or be downloaded anew.
 var errNowCached = errors.New("the file is in the cache now")
 
 // content reads one file, wherever it is: in the cache, in a running download, or upstream. If the cache fails, it continues
@@ -164,10 +164,10 @@ func (c *content) readOn(p []byte) (int, error) {
 	if !f.isStored() && c.sum != nil && c.direct() {
 		return c.body.Read(p)
 	}
-	if err := f.awaitStored(c.ctx); err != nil {
+	if err := f.awaitStored(c.ctx); err != nil && (c.off > 0 || !errors.Is(err, errLost)) {
 		return 0, err
 	}
-	return 0, errors.Join(c.Close(), errNowCached)
+	return 0, errors.Join(c.Close(), errNowCached) // or it has read nothing yet of what is lost: a new download begins
 }
 
 // readCache reads from the cache; false if that fails.

@@ -156,13 +156,14 @@ func (x *Index) store(ctx context.Context, f *flight, id string) {
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(closeTimeout, cancel) })
 	defer stop()
 	if f.window != nil {
-		if f.window.settleStream(nil) {
-			x.known.put(f.want.key, f.size, 1)
-			x.added(putCtx, f.size)
-			f.change(func() { f.stored = true })
-		} else {
+		if !f.window.settleStream(nil) {
+			x.remove(f, id)                            // first: a reader that finds it lost may begin anew
 			f.change(func() { f.err = lostWindow(f) }) // readers within the window are not affected
+			return
 		}
+		x.known.put(f.want.key, f.size, 1)
+		x.added(putCtx, f.size)
+		f.change(func() { f.stored = true })
 		x.remove(f, id)
 		return
 	}
@@ -194,7 +195,10 @@ func (x *Index) removeLocked(f *flight, id string) {
 	_ = x.settle(f) // closing an unlinked file loses nothing
 }
 
+// errLost means that a file has passed and the cache did not store it.
+var errLost = errors.New("the file is not stored")
+
 // lostWindow is the error of a reader that fell behind the window of a file that the cache did not store.
 func lostWindow(f *flight) error {
-	return farm.Errorf(farm.CodeUnavailable, "The file %s was not cached, and its beginning is gone. Try again.", f.want.name)
+	return farm.Wrap(errLost, farm.CodeUnavailable, "The file %s was not cached, and its beginning is gone. Try again.", f.want.name)
 }

@@ -197,6 +197,35 @@ func TestSpoolFilesOfSlowReadersAreReleased(t *testing.T) {
 	testbed.Until(t, "all room is back", func() bool { return x.Spooled() == 0 })
 }
 
+// A reader that comes when a large file has passed, before it is known that the cache does not have it, gets it by a new download.
+func TestLargeFileThatHasPassed(t *testing.T) {
+	t.Parallel()
+	_, cache, x, address, content := serveLarge(t, sha)
+	passed, late := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	cache.mu.Lock()
+	cache.putFunc = func(key string) error { // it has read the whole file
+		if strings.HasPrefix(key, "index/file/") {
+			once.Do(func() { close(passed) })
+			<-late
+			return errBroken
+		}
+		return nil
+	}
+	cache.mu.Unlock()
+	if got := get(t, address); got != string(content) {
+		t.Errorf("%d bytes", len(got))
+	}
+	<-passed
+	second := make(chan answer, 1)
+	go func() { second <- ask(t, http.MethodGet, address) }()
+	testbed.Until(t, "the second reader joins the download", func() bool { return x.Stats().Coalesced == 1 })
+	close(late)
+	if a := <-second; a.err != nil || a.body != string(content) {
+		t.Errorf("the second reader: status %d, %d bytes, %v", a.status, len(a.body), a.err)
+	}
+}
+
 // If the cache fails in the middle of a large file, the download continues.
 func TestLargeFileWithoutItsCache(t *testing.T) {
 	t.Parallel()
