@@ -53,12 +53,27 @@ func New(cfg Config) *Server {
 }
 
 // Drain ends all WebSockets: their clients connect again, to another process. Cells run on, as all jobs do.
-func (s *Server) Drain() { s.end() }
-
-// Close waits for the end of what Drain has ended. No requests come any more then.
-func (s *Server) Close() {
+func (s *Server) Drain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.end()
+}
+
+// Close waits for the end of what Drain has ended. WebSockets that come later are refused.
+func (s *Server) Close() {
+	s.Drain()
 	s.work.Wait()
+}
+
+// begin counts a WebSocket, until work.Done, unless the server stops.
+func (s *Server) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.life.Err() != nil {
+		return false
+	}
+	s.work.Add(1)
+	return true
 }
 
 // Route is one route.

@@ -98,9 +98,10 @@ func (s *Server) channels(c *gin.Context) error {
 		c.Header("Upgrade", "websocket")
 		return rest.Refusef(http.StatusUpgradeRequired, farm.CodeInvalid, "This address serves WebSockets only.")
 	}
-	if s.life.Err() != nil {
+	if !s.begin() {
 		return farm.Errorf(farm.CodeUnavailable, "The server stops. Connect again.")
 	}
+	defer s.work.Done()
 	session, err := s.join(ctx, tenant, &box, id)
 	if err != nil {
 		return err
@@ -110,8 +111,6 @@ func (s *Server) channels(c *gin.Context) error {
 		s.leave(session)
 		return nil //nolint:nilerr // it has answered
 	}
-	s.work.Add(1)
-	defer s.work.Done()
 	s.cfg.Opened(c)
 	at := newSocket(ctx, s.cfg.Stall)
 	at.conn, at.v1, at.small = conn, conn.Subprotocol() == jupyterwire.Subprotocol, strings.HasPrefix(c.GetHeader("User-Agent"), "Tornado/")
