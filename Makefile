@@ -251,9 +251,11 @@ test-recipes: setup-run check-build ## test the recipes of docs/recipes, with th
 	@deploy/setup.sh recipes
 	@$(TESTS) -packages ./cmd/sandfarm -- -count=1 -timeout 10m -tags integration,recipes -run '^TestRecipes$$' $(FLAGS)
 
-test-e2b: setup-run check-build ## run the test suites of E2B's SDKs, from the clones E2B and code-interpreter in E2B_SOURCE; needs npm; takes about half an hour
+test-e2b: setup-run check-build ## run the test suites of E2B's SDKs, from the clones E2B and code-interpreter in E2B_SOURCE, and use a farm by their SDKs of a year ago; needs npm; takes about half an hour
 	@[ -d '$(E2B_SOURCE)/E2B' ] && [ -d '$(E2B_SOURCE)/code-interpreter' ] || { echo 'E2B_SOURCE=$(E2B_SOURCE) has no clones E2B and code-interpreter of github.com/e2b-dev' >&2; exit 1; }
-	@E2B_SOURCE='$(abspath $(E2B_SOURCE))' $(TESTS) -skips -packages ./cmd/sandfarm -- -v -count=1 -timeout 3h -tags integration,suites -run '^TestE2BSuites$$' $(FLAGS)
+	@deploy/setup.sh e2b
+	@deploy/setup.sh e2b-before
+	@E2B_SOURCE='$(abspath $(E2B_SOURCE))' $(TESTS) -skips -packages ./cmd/sandfarm -- -v -count=1 -timeout 3h -tags integration,suites -run '^TestE2B' $(FLAGS)
 
 test-jupyter: setup-run check-build ## use a farm by clients of Jupyter, from their packages: JupyterLab in Chromium, nbclient, papermill, jupyter console, jupyter-kernel-client, AutoGen, the calls of VS Code
 	@deploy/setup.sh jupyter

@@ -20,6 +20,8 @@
 #   deploy/setup.sh recipes
 #                          the packages that the recipes of docs/recipes use
 #   deploy/setup.sh e2b    the SDKs of E2B, which the tests of /e2b run
+#   deploy/setup.sh e2b-before
+#                          those of a year ago, which `make test-e2b` runs, too
 #   deploy/setup.sh jupyter
 #                          clients of Jupyter, which the tests of /jupyter run
 #   deploy/setup.sh jupyter-node
@@ -40,6 +42,8 @@
 #   SANDFARM_TEST_SDK       a virtual environment of your own with sdk/python/requirements-dev.txt
 #   SANDFARM_TEST_RECIPES   a virtual environment of your own with examples/python/recipes/requirements.txt
 #   SANDFARM_TEST_E2B       a folder of your own with the SDKs of E2B (node_modules, venv)
+#   SANDFARM_TEST_E2B_BEFORE
+#                           the same with those of a year ago
 #   SANDFARM_TEST_TYPESCRIPT
 #                           a folder of your own with npm and the devDependencies of sdk/typescript/package.json (npm, node_modules)
 #   SANDFARM_TEST_JUPYTER   a virtual environment of your own with deploy/jupyter/requirements.txt
@@ -156,7 +160,7 @@ test)
     "$0" minio &
     minio=$!
     setup_mcp
-    setup_e2b
+    setup_e2b deploy/e2b SANDFARM_TEST_E2B
     setup_typescript
     setup_jupyter
     setup_sdk
@@ -203,8 +207,10 @@ compose | test-compose)
 mcp-dir) mcp_dir ;;
 sdk) setup_sdk ;;
 sdk-dir) sdk_dir ;;
-e2b) setup_e2b ;;
-e2b-dir) e2b_dir ;;
+e2b) setup_e2b deploy/e2b SANDFARM_TEST_E2B ;;
+e2b-dir) e2b_dir deploy/e2b ;;
+e2b-before) setup_e2b deploy/e2b/before SANDFARM_TEST_E2B_BEFORE ;;
+e2b-before-dir) e2b_dir deploy/e2b/before ;;
 typescript) setup_typescript ;;
 typescript-dir) typescript_dir ;;
 jupyter) setup_jupyter ;;
@@ -246,7 +252,7 @@ dist)
     go_required_tool cyclonedx-gomod github.com/CycloneDX/cyclonedx-gomod github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod "$cyclonedx_version"
     ;;
 *)
-    printf 'usage: %s run|test|gate|compose|test-compose|lint|dist|vulncheck|sdk|typescript|recipes|e2b|jupyter|jupyter-node|kernel|gvisor|engine\n' "${0#"$here"/}" >&2
+    printf 'usage: %s run|test|gate|compose|test-compose|lint|dist|vulncheck|sdk|typescript|recipes|e2b|e2b-before|jupyter|jupyter-node|kernel|gvisor|engine\n' "${0#"$here"/}" >&2
     exit 2
     ;;
 esac

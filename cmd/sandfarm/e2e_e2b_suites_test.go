@@ -33,3 +33,10 @@ func TestE2BSuites(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestE2BOfAYearAgo uses a farm by the SDKs of a year ago, which callers have pinned. Their code interpreters do not read E2B_SANDBOX_URL: they
+// need a farm with a domain and TLS (E2B_DOMAIN), and are not tried here.
+func TestE2BOfAYearAgo(t *testing.T) {
+	t.Parallel()
+	byE2B(t, "SANDFARM_TEST_E2B_BEFORE", "e2b-before", "[cfs][odi]*") // commands, control, files, sdk
+}

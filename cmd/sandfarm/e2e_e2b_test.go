@@ -22,9 +22,15 @@ const e2bTimeout = 6 * time.Minute
 // TestE2B uses a farm by the official SDKs of E2B, for Python and for JavaScript, without a change to them.
 func TestE2B(t *testing.T) {
 	t.Parallel()
-	dir, node := os.Getenv("SANDFARM_TEST_E2B"), os.Getenv("SANDFARM_TEST_MCP")
+	byE2B(t, "SANDFARM_TEST_E2B", "e2b", "*")
+}
+
+// byE2B uses a farm by the SDKs in the folder that a variable names and a step of deploy/setup.sh makes. only is a pattern of the names of tests.
+func byE2B(t *testing.T, variable, step, only string) {
+	t.Helper()
+	dir, node := os.Getenv(variable), os.Getenv("SANDFARM_TEST_MCP")
 	if dir == "" || node == "" {
-		t.Fatal("SANDFARM_TEST_E2B does not name the SDKs of E2B, or SANDFARM_TEST_MCP not the folder with Node: run the tests with make, or `deploy/setup.sh e2b` and then `export SANDFARM_TEST_E2B=$(deploy/setup.sh e2b-dir) SANDFARM_TEST_MCP=$(deploy/setup.sh mcp-dir)`")
+		t.Fatalf("%[1]s does not name the SDKs of E2B, or SANDFARM_TEST_MCP not the folder with Node: run the tests with make, or `deploy/setup.sh %[2]s` and then `export %[1]s=$(deploy/setup.sh %[2]s-dir) SANDFARM_TEST_MCP=$(deploy/setup.sh mcp-dir)`", variable, step)
 	}
 	const key, other = "key-of-acme", "key-of-rival"
 	hash := func(s string) string { sum := sha256.Sum256([]byte(s)); return hex.EncodeToString(sum[:]) }
@@ -39,13 +45,17 @@ func TestE2B(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	scripts, err := filepath.Glob(filepath.Join(copied, "*.test.mjs"))
+	scripts, err := filepath.Glob(filepath.Join(copied, only+".test.mjs"))
 	if err != nil || len(scripts) == 0 {
 		t.Fatalf("there are no tests of JavaScript: %v", err)
 	}
+	modules, err := filepath.Glob("testdata/e2b/test_" + only + ".py")
+	if err != nil || len(modules) == 0 {
+		t.Fatalf("there are no tests of Python: %v", err)
+	}
 	t.Run("each", func(t *testing.T) { // the farm must not stop before both are done
 		for name, command := range map[string][]string{
-			"Python":     {filepath.Join(dir, "venv", "bin", "python"), "-m", "pytest", "-q", "-p", "no:cacheprovider", "testdata/e2b"},
+			"Python":     append([]string{filepath.Join(dir, "venv", "bin", "python"), "-m", "pytest", "-q", "-p", "no:cacheprovider"}, modules...),
 			"JavaScript": append([]string{filepath.Join(node, "node", "bin", "node"), "--test"}, scripts...),
 		} {
 			t.Run(name, func(t *testing.T) {
