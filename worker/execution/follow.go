@@ -125,7 +125,12 @@ func (x *Runner) reattach(ctx context.Context, sandbox *farm.Sandbox, job string
 		if broken.IsZero() || moved {
 			broken = time.Now()
 		}
-		if farm.CodeOf(err) != farm.CodeUnavailable && farm.CodeOf(err) != farm.CodeInternal || time.Since(broken) > attachFor {
+		switch code := farm.CodeOf(err); {
+		case time.Since(broken) > attachFor:
+			return err
+		case code == farm.CodeUnavailable, code == farm.CodeInternal:
+		case code == farm.CodeConflict: // the container does not run, and an engine that stops could not say that it is gone
+		default:
 			return err
 		}
 		x.log.WarnContext(ctx, "connection to a sandbox broke; dialling again", "job_id", job, "sandbox_id", sandbox.ID, "error", err)
