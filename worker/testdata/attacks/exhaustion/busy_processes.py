@@ -3,6 +3,8 @@
 # state: timed_out
 # error: KeyboardInterrupt KernelDied
 # next: KernelDied
+# runsc state: timed_out completed
+# runsc error: KeyboardInterrupt KernelDied OutOfMemory
 
 import os
 

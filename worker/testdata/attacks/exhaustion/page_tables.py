@@ -2,7 +2,8 @@
 # error: OutOfMemory KernelDied
 # timeout: 60
 # alone: true
-# runsc state: completed timed_out
+# runsc state: completed timed_out lost
+# runsc ruins: true
 # runsc error: OutOfMemory KernelDied KeyboardInterrupt
 
 import mmap
