@@ -110,7 +110,7 @@ func (f *fake) ArtifactsOfJob(_ context.Context, job farm.Ref) ([]farm.Artifact,
 	return f.kept.artifacts[job], nil
 }
 
-func (f *fake) RepairStored(_ context.Context, tenant string, _ int) (store.Stored, bool, error) {
+func (f *fake) RepairStored(_ context.Context, tenant string, _ int, _ bool) (store.Stored, bool, error) {
 	if tenant == "bad" {
 		return store.Stored{}, false, errTest
 	}

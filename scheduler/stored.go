@@ -36,9 +36,9 @@ type walk struct {
 func (s *Scheduler) compareStored(ctx context.Context) error {
 	err := s.each(ctx, func(ctx context.Context, tenant string) error {
 		var drift store.Stored
-		for done := false; !done; {
+		for anew, done := true, false; !done; anew = false {
 			var err error
-			if drift, done, err = s.deps.Records.RepairStored(ctx, tenant, repairPage); err != nil {
+			if drift, done, err = s.deps.Records.RepairStored(ctx, tenant, repairPage, anew); err != nil {
 				return fmt.Errorf("repair what tenant %s stores: %w", tenant, err)
 			}
 		}

@@ -79,7 +79,7 @@ func (w *world) repair(*rapid.T) {
 	if err != nil || len(drift) > 0 {
 		w.t.Fatalf("what counts against quotas has drifted by %v, %v", drift, err)
 	}
-	stored, _, err := w.store.RepairStored(ctx, w.tenant, 1)
+	stored, _, err := w.store.RepairStored(ctx, w.tenant, 1, false)
 	if err != nil || stored != (store.Stored{}) {
 		w.t.Fatalf("what is stored has drifted by %+v, %v", stored, err)
 	}

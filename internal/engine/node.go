@@ -50,29 +50,22 @@ func (e *Engine) volumeLabels(ctx context.Context, name string) (map[string]stri
 	return labels, err
 }
 
-// volumeWait is how long a volume that is in use is tried again: the engine drops a container from its lists before it lets go of the
-// container's volumes, so RemoveAll may find them in use by one that another caller just removed.
-const volumeWait = 10 * time.Second
-
-// removeVolume removes a volume. A missing volume is not an error; one that is still in use after volumeWait is CodeConflict.
-func (e *Engine) removeVolume(ctx context.Context, name string) error {
+// removeVolume removes a volume. A missing volume is not an error. One that is in use is tried again for as long as wait, and is CodeConflict then.
+func (e *Engine) removeVolume(ctx context.Context, name string, wait time.Duration) error {
 	return e.call(ctx, removeTimeout, "remove volume", func(ctx context.Context) error {
 		tick := time.NewTicker(lookInterval)
 		defer tick.Stop()
-		over := time.After(volumeWait)
-		for {
+		for over := time.Now().Add(wait); ; {
 			err := e.cli.VolumeRemove(ctx, name, true)
-			if cerrdefs.IsNotFound(err) {
+			switch {
+			case cerrdefs.IsNotFound(err):
 				return nil
-			}
-			if !cerrdefs.IsConflict(err) {
+			case !cerrdefs.IsConflict(err), time.Now().After(over):
 				return err
 			}
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
-			case <-over:
-				return err
 			case <-tick.C:
 			}
 		}

@@ -54,5 +54,5 @@ func (e *Engine) Notes(ctx context.Context) ([]string, error) {
 
 // RemoveNote removes a sandbox's note. A missing note is not an error.
 func (e *Engine) RemoveNote(ctx context.Context, sandbox string) error {
-	return e.removeVolume(ctx, e.noteVolume(sandbox))
+	return e.removeVolume(ctx, e.noteVolume(sandbox), 0)
 }

@@ -63,14 +63,17 @@ func (s *Store) ReserveStored(ctx context.Context, job farm.Ref, attempt int, by
 
 // storedRepairArgs are the arguments of stored_repair.lua.
 type storedRepairArgs struct {
-	Most int `lua:"most"`
+	Most   int  `lua:"most"`
+	Anew   bool `lua:"anew"`
+	AtOnce int  `lua:"at_once"`
 }
 
 // RepairStored compares what is counted as stored with a tenant's manifests, unfinished jobs and documents, and corrects it. One call looks at
-// up to most manifests and about as many documents; done is false until the last call of a walk through all of them, which says in drift by how
-// much the counts were too high (negative: too low). What changes between the calls is no drift.
-func (s *Store) RepairStored(ctx context.Context, tenant string, most int) (drift Stored, done bool, err error) {
-	r, err := s.run(ctx, "repair what is stored", s.scripts.storedRepair, tenant, values(storedRepairArgs{Most: most})...)
+// up to most manifests and about as many documents; the first call of a walk is anew. done is false until the last one, which says in drift by
+// how much the counts were too high (negative: too low). What changes between the calls is no drift. What more than repairMost unfinished jobs
+// have reserved is not compared.
+func (s *Store) RepairStored(ctx context.Context, tenant string, most int, anew bool) (drift Stored, done bool, err error) {
+	r, err := s.run(ctx, "repair what is stored", s.scripts.storedRepair, tenant, values(storedRepairArgs{Most: most, Anew: anew, AtOnce: repairMost})...)
 	if err != nil || r.text(0) != "ok" {
 		return Stored{}, false, err
 	}

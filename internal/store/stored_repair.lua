@@ -1,7 +1,9 @@
 -- Compares what is counted as stored with the manifests, the unfinished jobs, the hibernated sandboxes and the index of documents of a tenant,
--- and corrects it. Looks at up to arg.most manifests and about as many documents. Replies {'more'} until it has seen all, then {'ok', by how
--- many bytes, artifacts, reserved bytes and kept bytes the counts were too high}.
+-- and corrects it. Looks at up to arg.most manifests and about as many documents. With anew it begins a walk: one that was interrupted may have
+-- the cursor of another run of Redis. Replies {'more'} until it has seen all, then {'ok', by how many bytes, artifacts, reserved bytes and kept
+-- bytes the counts were too high}.
 local stored, most = P .. 'stored', tonumber(arg.most)
+if arg.anew == '1' then call('UNLINK', WALK, WALKED) end
 local w = call('HMGET', WALK, 'place', 'cursor')
 local place, cursor = w[1] or '0', w[2] or '0'
 
@@ -42,13 +44,16 @@ call('HINCRBY', WALK, 'kept', int(kept))
 call('HSET', WALK, 'cursor', scan[1])
 if scan[1] ~= '0' then return {'more'} end
 
--- Unfinished jobs and open sandboxes are bounded by quotas, and change in more ways: they are counted at once.
-local reserved = 0
-for _, job in ipairs(call('ZRANGE', P .. 'open', 0, -1)) do
-  reserved = reserved + (tonumber(call('HGET', key('job', job), 'reserved')) or 0)
-end
-for _, box in ipairs(call('ZRANGE', P .. 'openboxes', 0, -1)) do
-  reserved = reserved + (tonumber(call('HGET', key('sbx', box), 'frozen')) or 0)
+-- Unfinished jobs and open sandboxes are few, and change in more ways: they are counted at once, unless they are too many for that.
+local few = call('ZCARD', P .. 'open') + call('ZCARD', P .. 'openboxes') <= tonumber(arg.at_once)
+local reserved = few and 0 or tonumber(call('HGET', stored, 'reserved')) or 0
+if few then
+  for _, job in ipairs(call('ZRANGE', P .. 'open', 0, -1)) do
+    reserved = reserved + (tonumber(call('HGET', key('job', job), 'reserved')) or 0)
+  end
+  for _, box in ipairs(call('ZRANGE', P .. 'openboxes', 0, -1)) do
+    reserved = reserved + (tonumber(call('HGET', key('sbx', box), 'frozen')) or 0)
+  end
 end
 call('HSET', WALK, 'reserved', int(reserved))
 

@@ -129,7 +129,7 @@ func keptIsRepaired(t *testing.T, factory Factory) {
 	b.upload(t, gone, 5)
 	repair := func(want, right int64) {
 		t.Helper()
-		if drift, checked, err := b.RepairStored(t.Context(), Tenant, 1000); err != nil || !checked || drift != (store.Stored{Kept: want}) {
+		if drift, checked, err := b.RepairStored(t.Context(), Tenant, 1000, true); err != nil || !checked || drift != (store.Stored{Kept: want}) {
 			t.Errorf("RepairStored = %+v, %v, %v; want %d", drift, checked, err, want)
 		}
 		b.stored(t, store.Stored{Kept: right})

@@ -32,7 +32,7 @@ func (b *bundle) charged(t *testing.T, when string) (kept int64) {
 	if got, err := b.Stored(t.Context(), Tenant); err != nil || got != (store.Stored{Kept: kept}) {
 		t.Errorf("%s: Stored = %+v, %v; there are %d bytes of documents", when, got, err, kept)
 	}
-	if drift, checked, err := b.RepairStored(t.Context(), Tenant, 1000); err != nil || !checked || drift != (store.Stored{}) {
+	if drift, checked, err := b.RepairStored(t.Context(), Tenant, 1000, true); err != nil || !checked || drift != (store.Stored{}) {
 		t.Errorf("%s: RepairStored = %+v, %v, %v", when, drift, checked, err)
 	}
 	return kept

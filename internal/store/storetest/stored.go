@@ -213,7 +213,7 @@ func storedIsRepaired(t *testing.T, factory Factory) {
 	right := store.Stored{Bytes: 15, Artifacts: 2, Reserved: 100}
 	repair := func(want store.Stored) {
 		t.Helper()
-		if drift, checked, err := b.RepairStored(t.Context(), Tenant, 1000); err != nil || !checked || drift != want {
+		if drift, checked, err := b.RepairStored(t.Context(), Tenant, 1000, true); err != nil || !checked || drift != want {
 			t.Errorf("RepairStored = %+v, %v, %v; want %+v", drift, checked, err, want)
 		}
 		b.stored(t, right)
@@ -227,7 +227,7 @@ func storedIsRepaired(t *testing.T, factory Factory) {
 		t.Fatal(err)
 	}
 	repair(store.Stored{Bytes: -15, Artifacts: -2, Reserved: -100})
-	if drift, checked, err := b.RepairStored(t.Context(), "nobody", 1000); err != nil || !checked || drift != (store.Stored{}) {
+	if drift, checked, err := b.RepairStored(t.Context(), "nobody", 1000, true); err != nil || !checked || drift != (store.Stored{}) {
 		t.Errorf("RepairStored of an unknown tenant = %+v, %v, %v", drift, checked, err)
 	}
 }
@@ -283,7 +283,7 @@ func storedIsRepairedWhileItChanges(t *testing.T, factory Factory) {
 			}
 			var drift store.Stored
 			var err error
-			if drift, done, err = b.RepairStored(t.Context(), Tenant, 2); err != nil {
+			if drift, done, err = b.RepairStored(t.Context(), Tenant, 2, steps == 0); err != nil {
 				t.Fatal(err)
 			} else if done && drift != want {
 				t.Fatalf("found %+v, want %+v", drift, want)
