@@ -25,6 +25,7 @@ export SANDFARM_TEST_MINIO ?= $(CACHE)/bin/minio
 export SANDFARM_TEST_SDK ?= $(shell deploy/setup.sh sdk-dir 2>/dev/null)
 export SANDFARM_TEST_RECIPES ?= $(shell deploy/setup.sh recipes-dir 2>/dev/null)
 export SANDFARM_TEST_E2B ?= $(shell deploy/setup.sh e2b-dir 2>/dev/null)
+export SANDFARM_TEST_E2B_BEFORE ?= $(shell deploy/setup.sh e2b-before-dir 2>/dev/null)
 export SANDFARM_TEST_TYPESCRIPT ?= $(shell deploy/setup.sh typescript-dir 2>/dev/null)
 export SANDFARM_TEST_JUPYTER ?= $(shell deploy/setup.sh jupyter-dir 2>/dev/null)
 export SANDFARM_TEST_JUPYTER_NODE ?= $(shell deploy/setup.sh jupyter-node-dir 2>/dev/null)

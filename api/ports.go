@@ -11,6 +11,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/sandfarm/sandfarm/api/e2b"
 	"github.com/sandfarm/sandfarm/api/ports"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
@@ -77,11 +78,13 @@ func (s *Server) passToPort(c *gin.Context) error {
 // hideKeys removes the farm's keys and tokens from a request to a server in a sandbox, wherever its sender has put them: in a header, alone or
 // with a scheme, or in the query. Who has a key may do everything that its tenant may.
 func (s *Server) hideKeys(r *http.Request) {
-	_ = s.keys.StillOpen(r.Context()) // it looks at the keys, if it did not just now
+	ctx := r.Context()
+	_ = s.keys.StillOpen(ctx) // it looks at the keys, if it did not just now
 	r.Header.Del("X-Api-Key")
-	s.e2b.HideTokens(r.Context(), r.Header)
+	e2b.HideHeaders(r.Header)
+	secret := func(text string) bool { return s.keys.Known(text) || s.e2b.IsToken(ctx, text) }
 	holds := func(text string) bool {
-		return s.keys.Known(text) || slices.ContainsFunc(strings.FieldsFunc(text, separates), func(part string) bool { return s.keys.Known(part) })
+		return secret(text) || slices.ContainsFunc(strings.FieldsFunc(text, separates), secret)
 	}
 	if user, password, ok := r.BasicAuth(); ok && (holds(user) || holds(password)) {
 		r.Header.Del("Authorization")
@@ -99,7 +102,7 @@ func (s *Server) hideKeys(r *http.Request) {
 }
 
 // separates reports whether a character stands between a key and what is written beside it in a header or a parameter.
-func separates(r rune) bool { return strings.ContainsRune(" \t,;=&\"'", r) }
+func separates(r rune) bool { return strings.ContainsRune(" \t,;:=&\"'", r) }
 
 // portSegments are the segments of a path up to the number of a port, from an empty one on.
 const portSegments = 6

@@ -228,6 +228,7 @@ func TestAnswersOfAPortStayThere(t *testing.T) {
 		h.Add("Set-Cookie", "a=1; Path=/; Domain=example.com; HttpOnly")
 		h.Add("Set-Cookie", "b=2; Path=/app")
 		h.Add("Set-Cookie", "__Host-sandfarm_session=evil; Path=/; Secure")
+		h.Add("Set-Cookie", "__Host-x=1; Path=/; Secure")
 		h.Add("Set-Cookie", "SandFarm=evil")
 		h.Add("Set-Cookie", "bad name=1")
 		h.Set("Location", r.URL.Query().Get("to"))

@@ -24,16 +24,21 @@ func Name(r *http.Request, port int, sandbox string) {
 // HasToken reports whether a request brings a token of a sandbox.
 func HasToken(h http.Header) bool { return h.Get(headerAccess) != "" || h.Get(headerTraffic) != "" }
 
-// HideTokens removes from the header of a request what servers in sandboxes must not see: who has a token may do everything in its sandbox.
-// A header X-Access-Token that is the server's own stays.
-func (d *Door) HideTokens(ctx context.Context, h http.Header) {
+// HideHeaders removes the headers of the data plane, which are not for servers in sandboxes. X-Access-Token may be such a server's own.
+func HideHeaders(h http.Header) {
 	for _, name := range []string{headerSandbox, headerPort, headerTraffic} {
 		h.Del(name)
 	}
-	for _, value := range h.Values(headerAccess) {
-		if box, _, err := d.read(ctx, value); err != nil || box.ID != "" {
-			h.Del(headerAccess)
-			return
-		}
+}
+
+// minToken is the length of the shortest token: a signature and an id.
+const minToken = 40
+
+// IsToken reports whether a text is a token of a sandbox, or may be: whoever has one may do everything in its sandbox.
+func (d *Door) IsToken(ctx context.Context, text string) bool {
+	if len(text) < minToken {
+		return false
 	}
+	box, _, err := d.read(ctx, text)
+	return err != nil || box.ID != ""
 }

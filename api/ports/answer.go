@@ -91,7 +91,7 @@ func (p *passing) own(host string) bool {
 }
 
 // rewriteCookies keeps cookies of the server on the port's host and, on the farm's own origin, below the port's path. What cannot be read is
-// dropped: a browser might read it differently.
+// dropped: a browser might read it differently. So are, on the farm's own origin, cookies with the prefix __Host-, which are for all of it.
 func (p *passing) rewriteCookies(h http.Header) {
 	lines := h["Set-Cookie"]
 	h.Del("Set-Cookie")
@@ -101,7 +101,10 @@ func (p *passing) rewriteCookies(h http.Header) {
 			continue
 		}
 		c.Domain = ""
-		if p.Prefix != "" && !p.AsIs && !strings.HasPrefix(strings.ToLower(c.Name), "__host-") {
+		if p.Prefix != "" && !p.AsIs {
+			if strings.HasPrefix(strings.ToLower(c.Name), "__host-") {
+				continue
+			}
 			path := c.Path
 			if !strings.HasPrefix(path, "/") {
 				path = "/"

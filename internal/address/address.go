@@ -23,6 +23,8 @@ var public6 = netip.MustParsePrefix("2000::/3")
 var refused = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),
 	netip.MustParsePrefix("100.64.0.0/10"),    // carrier-grade NAT; contains the metadata service of one cloud
+	netip.MustParsePrefix("161.26.0.0/16"),    // services of one cloud, reachable from its machines only,
+	netip.MustParsePrefix("166.8.0.0/14"),     // and more of them
 	netip.MustParsePrefix("168.63.129.16/32"), // the platform service of one cloud, reachable from its machines only
 	netip.MustParsePrefix("192.0.0.0/24"),     // contains the metadata service of another cloud
 	netip.MustParsePrefix("192.0.2.0/24"),

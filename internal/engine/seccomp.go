@@ -27,7 +27,7 @@ func seccompProfile(netlink bool) (string, error) {
 		rule.Names = slices.DeleteFunc(rule.Names, denied)
 	}
 	profile.Syscalls = slices.DeleteFunc(profile.Syscalls, func(rule *seccomp.Syscall) bool { return len(rule.Names) == 0 })
-	profile.Syscalls = slices.Concat(profile.Syscalls, restricted(), sockets(), socketOptions(), absent())
+	profile.Syscalls = slices.Concat(profile.Syscalls, restricted(), sockets(), socketOptions(), controls(), absent())
 	if netlink {
 		profile.Syscalls = append(profile.Syscalls, allow([]string{"socket"}, within(0, unix.AF_NETLINK, 1)))
 	} else { // ZeroMQ continues after this error; it aborts at EAFNOSUPPORT
@@ -44,8 +44,8 @@ func denied(name string) bool {
 		"rt_sigqueueinfo", "rt_tgsigqueueinfo": // they forge the origin of a signal: Go treats such a SIGSEGV as its own and crashes
 		return true
 	case "socket", "socketpair", "setsockopt", "fcntl", "fcntl64", "pidfd_send_signal", "prlimit64", "setpriority", "sched_setscheduler", "sched_setparam", "sched_setattr",
-		"prctl", "setrlimit":
-		return true // restricted, sockets and socketOptions allow a part of each
+		"prctl", "setrlimit", "ioctl":
+		return true // restricted, sockets, socketOptions and controls allow a part of each
 	case "seccomp", "io_setup", "sync", "syncfs":
 		return true // absent answers them
 	}
@@ -80,17 +80,60 @@ func restricted() []*seccomp.Syscall {
 }
 
 // sockets allows what code without a network needs: AF_UNIX, and TCP, UDP and ping of AF_INET and AF_INET6. Other protocols load
-// modules into the host's kernel, or have memory that is charged to no cgroup.
+// modules into the host's kernel, or have memory that is charged to no cgroup. The kernel looks for a module for each type that does not go
+// with a protocol, too, and for AF_UNSPEC, and starts modprobe as root for it.
 func sockets() []*seccomp.Syscall {
+	const flags = unix.SOCK_NONBLOCK | unix.SOCK_CLOEXEC
 	rules := []*seccomp.Syscall{
-		allow([]string{"socket"}, within(0, 0, 2)), // AF_UNSPEC and AF_UNIX
-		allow([]string{"socketpair"}, within(0, 0, 2)),
+		allow([]string{"socket", "socketpair"}, is(0, unix.AF_UNIX)),
+		fail(unix.EAFNOSUPPORT, []string{"socket", "socketpair"}, is(0, unix.AF_UNSPEC)),
 	}
-	for _, family := range []uint64{unix.AF_INET, unix.AF_INET6} {
-		for _, protocol := range []uint64{unix.IPPROTO_IP, unix.IPPROTO_ICMP, unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_ICMPV6} {
-			rules = append(rules, allow([]string{"socket"}, is(0, family), is(2, protocol)))
+	for _, s := range []struct{ family, kind, protocol uint64 }{
+		{unix.AF_INET, unix.SOCK_STREAM, 0},
+		{unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_TCP},
+		{unix.AF_INET, unix.SOCK_DGRAM, 0},
+		{unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_UDP},
+		{unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_ICMP},
+		{unix.AF_INET6, unix.SOCK_STREAM, 0},
+		{unix.AF_INET6, unix.SOCK_STREAM, unix.IPPROTO_TCP},
+		{unix.AF_INET6, unix.SOCK_DGRAM, 0},
+		{unix.AF_INET6, unix.SOCK_DGRAM, unix.IPPROTO_UDP},
+		{unix.AF_INET6, unix.SOCK_DGRAM, unix.IPPROTO_ICMPV6},
+	} {
+		kind := specs.LinuxSeccompArg{Index: 1, Value: ^uint64(flags), ValueTwo: s.kind, Op: specs.OpMaskedEqual}
+		rules = append(rules, allow([]string{"socket"}, is(0, s.family), kind, is(2, s.protocol)))
+	}
+	return rules
+}
+
+// controls allows the commands of ioctl, except those for which the kernel starts modprobe before it asks who calls: a terminal's line
+// discipline (TIOCSETD), bridges and VLANs.
+func controls() []*seccomp.Syscall {
+	var rules []*seccomp.Syscall
+	add := func(first, size uint64) { rules = append(rules, allow([]string{"ioctl"}, within(1, first, size))) }
+	from := uint64(0)
+	for _, hole := range [][2]uint64{ // first, and the one behind the last
+		{unix.TIOCSETD, unix.TIOCSETD + 1},
+		{unix.SIOCGIFBR, unix.SIOCSIFBR + 1},
+		{unix.SIOCADDDLCI, unix.SIOCSIFVLAN + 1},
+		{unix.SIOCBRADDBR, unix.SIOCBRDELIF + 1},
+		{1 << 31, 0},
+	} {
+		for from < hole[0] { // in blocks that within can name
+			size := from & -from
+			if size == 0 {
+				size = 1 << 31
+			}
+			for from+size > hole[0] {
+				size /= 2
+			}
+			add(from, size)
+			from += size
 		}
+		from = hole[1]
 	}
+	add(1<<31, 1<<31)
+	add(^uint64(1<<31-1), 1<<31) // the same with their sign, as programs with musl pass them
 	return rules
 }
 

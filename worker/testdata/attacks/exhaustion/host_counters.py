@@ -6,6 +6,7 @@ starting, and each socket could have 128 KiB of keys, groups and filters beyond 
 
 import ctypes
 import errno
+import os
 import platform
 import resource
 import socket
@@ -54,6 +55,20 @@ for protocol in (132, 136, 33, 262):
             assert e.errno == errno.EPERM, (protocol, e)
             continue
         raise AssertionError(f"a socket of protocol {protocol}")
+# Types that go with no protocol, and a family that is none: the kernel would start modprobe for each.
+for family, sort, protocol in ((0, 1, 0), (2, 6, 0), (2, 5, 0), (2, 3, 0), (2, 1, 17), (2, 2, 6), (10, 6, 0), (10, 2, 1)):
+    for pair in (False, True):
+        got = call((53 if x86 else 199) if pair else (41 if x86 else 198), family, sort, protocol, context)
+        assert got in (errno.EPERM, errno.EAFNOSUPPORT), (family, sort, protocol, pair, got)
+# So would these commands: line disciplines of terminals, bridges, VLANs.
+terminal, _ = os.openpty()
+plain = socket.socket()
+for fd, commands in ((terminal, (0x5423,)), (plain.fileno(), (0x8940, 0x8982, 0x89A0))):
+    for command in commands:
+        for number in (command, (1 << 32) | command):
+            assert call(16 if x86 else 29, fd, number, context) == errno.EPERM, hex(number)
+plain.close()
+os.close(terminal)
 # Labels of flows, multicast groups, keys of TCP.
 with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as six, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as four, socket.socket() as tcp:
     lo = struct.pack("I", 1)
