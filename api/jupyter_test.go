@@ -193,6 +193,7 @@ func TestJupyterRefusesBadRequests(t *testing.T) {
 	b.refusal(http.StatusBadRequest, "POST", kernels, `{"env":"x"}`)
 	b.refusal(http.StatusUnprocessableEntity, "POST", kernels, `{"env":{"KERNEL_MEMORY_MB":"much"}}`)
 	b.refusal(http.StatusUnprocessableEntity, "POST", kernels, `{"env":{"KERNEL_TTL_SECONDS":"0"}}`)
+	b.refusal(http.StatusUnprocessableEntity, "POST", kernels, `{"env":{"KERNEL_CPUS":"NaN"}}`)
 	b.refusal(http.StatusNotFound, "POST", kernels, `{"env":{"KERNEL_SANDBOX":"sbx_none"}}`)
 	b.refusal(http.StatusRequestEntityTooLarge, "POST", kernels, strings.Repeat(" ", 1<<20+1))
 	for _, id := range []string{"x", "sbx_none", "00000000-0000-0000-0000-000000000000", strings.Repeat("0", 32)} {

@@ -110,6 +110,7 @@ func TestKeysSentByMistakeReachNoServer(t *testing.T) {
 			"access token as key":   {"", "Authorization", "Bearer " + made.EnvdAccessToken},
 			"token in a query":      {"?t=" + made.TrafficAccessToken, "", ""},
 			"behind a colon":        {"", "X-Auth", "user:" + key},
+			"in parentheses":        {"", "User-Agent", "x/1 (" + key + ")"},
 			"traffic token":         {"", "E2b-Traffic-Access-Token", made.TrafficAccessToken},
 			"key as traffic token":  {"", "E2b-Traffic-Access-Token", key},
 			"WebSocket's protocols": {"", "Sec-WebSocket-Protocol", "v1.token.websocket.jupyter.org, " + key},

@@ -102,7 +102,7 @@ func (s *Server) hideKeys(r *http.Request) {
 }
 
 // separates reports whether a character stands between a key and what is written beside it in a header or a parameter.
-func separates(r rune) bool { return strings.ContainsRune(" \t,;:=&\"'", r) }
+func separates(r rune) bool { return strings.ContainsRune(" \t,;:=&\"'()/", r) }
 
 // portSegments are the segments of a path up to the number of a port, from an empty one on.
 const portSegments = 6

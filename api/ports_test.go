@@ -225,6 +225,7 @@ func TestAnswersOfAPortStayThere(t *testing.T) {
 			h.Set(name, "bad")
 		}
 		h.Set("Content-Security-Policy", "default-src *")
+		h.Set("X-Request-Id", "forged")
 		h.Add("Set-Cookie", "a=1; Path=/; Domain=example.com; HttpOnly")
 		h.Add("Set-Cookie", "b=2; Path=/app")
 		h.Add("Set-Cookie", "__Host-sandfarm_session=evil; Path=/; Secure")
@@ -245,6 +246,9 @@ func TestAnswersOfAPortStayThere(t *testing.T) {
 	}
 	if got := answer.Header.Values("Referrer-Policy"); len(got) != 1 || got[0] != "no-referrer" {
 		t.Errorf("Referrer-Policy: %q", got)
+	}
+	if got := answer.Header.Values("X-Request-Id"); len(got) != 1 || got[0] == "forged" {
+		t.Errorf("X-Request-Id: %q", got)
 	}
 	if got := answer.Header.Values("Content-Security-Policy"); len(got) != 2 || !strings.HasPrefix(got[1], "sandbox ") {
 		t.Errorf("Content-Security-Policy: %q", got)

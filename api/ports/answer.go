@@ -31,6 +31,7 @@ func (p *passing) rewriteAnswer(res *http.Response) {
 			}
 		}
 	}
+	h.Del("X-Request-Id") // the farm's own says more
 	if p.Prefix == "" {
 		h.Del("Clear-Site-Data") // cookies of other ports and of the farm's domain would go, too
 		h.Add("Content-Security-Policy", "frame-ancestors 'self'")

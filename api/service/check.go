@@ -129,7 +129,7 @@ func (s *Service) resources(p *problems, r *wire.ResourcesRequest) farm.Resource
 		CPUs:     l.CPUs.Default,
 	}
 	if r.CPUs != nil {
-		if out.CPUs = *r.CPUs; out.CPUs < l.CPUs.Min || out.CPUs > l.CPUs.Max {
+		if out.CPUs = *r.CPUs; !(out.CPUs >= l.CPUs.Min && out.CPUs <= l.CPUs.Max) { // NaN is neither
 			p.addf("/resources/cpus", "resources.cpus is %g; it must be from %g to %g", out.CPUs, l.CPUs.Min, l.CPUs.Max)
 		}
 	}

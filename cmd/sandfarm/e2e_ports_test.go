@@ -4,6 +4,7 @@ package main_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
 )
 
 // siteSource is a web server and a WebSocket that echoes, without a library. It prints its port when it listens.
@@ -94,6 +96,10 @@ const bodyBytes = 1 << 20
 
 // A web server of a real sandbox is reached through the API, a worker and the engine: by the caller's key, by a WebSocket, and by a link.
 func aSiteInASandbox(t *testing.T, f *farmProcess, box string) {
+	_, err := f.StartProcess(t.Context(), box, wire.ProcessRequest{Command: new("pwd"), Cwd: "/root"})
+	if e, ok := errors.AsType[*client.Error](err); !ok || e.Status != http.StatusUnprocessableEntity || !strings.Contains(e.Error(), "may not be entered") {
+		t.Errorf("a directory that is closed: %v", err)
+	}
 	p, err := f.StartProcess(t.Context(), box, wire.ProcessRequest{Argv: []string{"python3", "-c", siteSource}})
 	must(t, err)
 	port := ""

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/execution"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -73,6 +75,8 @@ func (c *Commands) runOne(e *execution.Execution, command string) int {
 	switch {
 	case errors.Is(err, errNoDirectory):
 		return fail(exitNoDirectory, "cannot change to directory %s: no such directory", Directory(c.Workspace, e.Spec.Cwd))
+	case errors.Is(err, errClosed):
+		return fail(exitNoDirectory, "cannot change to directory %s: permission denied", Directory(c.Workspace, e.Spec.Cwd))
 	case errors.Is(err, errNoShell):
 		return fail(exitNoShell, "this image has no shell")
 	case errors.Is(err, syscall.EAGAIN):
@@ -88,6 +92,7 @@ func (c *Commands) runOne(e *execution.Execution, command string) int {
 
 var (
 	errNoDirectory = errors.New("the working directory does not exist")
+	errClosed      = errors.New("the working directory may not be entered")
 	errNoShell     = errors.New("the image has no shell")
 )
 
@@ -96,6 +101,9 @@ func (c *Commands) start(e *execution.Execution, argv []string, command string, 
 	dir := Directory(c.Workspace, e.Spec.Cwd)
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return nil, errNoDirectory
+	}
+	if unix.Access(dir, unix.X_OK) != nil {
+		return nil, errClosed
 	}
 	if len(argv) == 0 {
 		shell := LookPath(c.Image, "bash", "sh")
@@ -124,6 +132,8 @@ func (c *Commands) Start(e *execution.Execution, spec farm.ProcessSpec, before *
 		return p, nil
 	case errors.Is(err, errNoDirectory):
 		return nil, farm.Invalidf("The directory %q does not exist in the sandbox.", execution.Cut(Directory(farm.Workspace, e.Spec.Cwd), 256))
+	case errors.Is(err, errClosed):
+		return nil, farm.Invalidf("The directory %q may not be entered by the sandbox's user.", execution.Cut(Directory(farm.Workspace, e.Spec.Cwd), 256))
 	case errors.Is(err, errNoShell):
 		return nil, farm.Invalidf("The image of the sandbox has no shell: give argv instead of command.")
 	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.ENOMEM):
@@ -131,6 +141,9 @@ func (c *Commands) Start(e *execution.Execution, spec farm.ProcessSpec, before *
 	case errors.Is(err, syscall.E2BIG):
 		return nil, farm.Wrap(err, farm.CodeInvalid, "The process was not started: its arguments and environment are too long.")
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, os.ErrPermission), errors.Is(err, syscall.ENOEXEC), errors.Is(err, syscall.ENOTDIR):
+		if len(spec.Argv) == 0 {
+			return nil, farm.Wrap(err, farm.CodeInvalid, "The shell of the image cannot be started.")
+		}
 		return nil, farm.Wrap(err, farm.CodeInvalid, "%q is no program that can be started.", execution.Cut(spec.Argv[0], 64))
 	default:
 		return nil, err
