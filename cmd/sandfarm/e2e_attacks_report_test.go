@@ -22,7 +22,11 @@ func (r *attackRun) head(t *testing.T, runtime string) {
 func (r *attackRun) done(t *testing.T, row attackRow) {
 	t.Helper()
 	r.rows = append(r.rows, row)
-	text := line(row.group+"/"+row.name, row.result(), row.took, row.quiet, row.beside)
+	name := row.group + "/" + row.name
+	if r.freeze {
+		name += ", hibernated"
+	}
+	text := line(name, row.result(), row.took, row.quiet, row.beside)
 	for _, problem := range row.problems {
 		text += "    " + strings.ReplaceAll(problem, "\n", "\n    ") + "\n"
 	}
