@@ -97,7 +97,7 @@ test("a cell shows its output in order", async () => {
 });
 
 test("cells that wait behind a failed one are aborted where the client asks for it", async () => {
-  const first = run("1 / 0", { stop_on_error: true });
+  const first = run("import time\ntime.sleep(2)\n1 / 0", { stop_on_error: true }); // so that the second waits, on a busy machine, too
   const second = run("print('never')", { stop_on_error: true });
   assert.equal((await first).reply.status, "error");
   assert.equal((await second).reply.status, "aborted");
