@@ -194,19 +194,23 @@ func (e *Engine) Remove(ctx context.Context, id string) error {
 	})
 }
 
-// lookInterval is how often the engine is asked whether it has finished what nothing announces.
-const lookInterval = 50 * time.Millisecond
-
 // awaitGone waits until the engine has removed a container.
 func (e *Engine) awaitGone(ctx context.Context, id string) error {
-	tick := time.NewTicker(lookInterval)
-	defer tick.Stop()
-	for {
+	return poll(ctx, func() (bool, error) {
 		_, err := e.cli.ContainerInspect(ctx, id)
 		if cerrdefs.IsNotFound(err) {
-			return nil
+			return true, nil
 		}
-		if err != nil {
+		return false, err
+	})
+}
+
+// poll calls look every 50 ms until it is done or fails, for what the engine does not announce.
+func poll(ctx context.Context, look func() (done bool, err error)) error {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if done, err := look(); done || err != nil {
 			return err
 		}
 		select {

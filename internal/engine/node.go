@@ -53,21 +53,16 @@ func (e *Engine) volumeLabels(ctx context.Context, name string) (map[string]stri
 // removeVolume removes a volume. A missing volume is not an error. One that is in use is tried again for as long as wait, and is CodeConflict then.
 func (e *Engine) removeVolume(ctx context.Context, name string, wait time.Duration) error {
 	return e.call(ctx, removeTimeout, "remove volume", func(ctx context.Context) error {
-		tick := time.NewTicker(lookInterval)
-		defer tick.Stop()
-		for over := time.Now().Add(wait); ; {
+		over := time.Now().Add(wait)
+		return poll(ctx, func() (bool, error) {
 			err := e.cli.VolumeRemove(ctx, name, true)
 			switch {
 			case cerrdefs.IsNotFound(err):
-				return nil
-			case !cerrdefs.IsConflict(err), time.Now().After(over):
-				return err
+				return true, nil
+			case cerrdefs.IsConflict(err) && !time.Now().After(over):
+				return false, nil
 			}
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-tick.C:
-			}
-		}
+			return true, err
+		})
 	})
 }
