@@ -91,7 +91,7 @@ func (d *Door) Open(r *http.Request, traffic bool) (Box, error) {
 			if err != nil {
 				return Box{}, err
 			}
-			// SDKs before December 2025 send no header with requests for files: their token names the sandbox.
+			// Older SDKs (such as 2.7.0, of November 2025) send no such header with requests for files: their token names the sandbox.
 			if box.ID != "" && (shown == "" || box.ID == SandboxID(shown)) && slices.Contains(kinds, kind) {
 				return box, nil
 			}
