@@ -65,7 +65,7 @@ func runInit(ctx context.Context, o initOptions) error {
 	}
 	if os.Getpid() == 1 { // kill would end all programs of the machine elsewhere
 		all := func() { _ = unix.Kill(-1, unix.SIGKILL) }
-		cfg.Sockets = process.NewSocketLimit(all, "/proc/net/sockstat", "/proc/net/sockstat6")
+		cfg.Sockets = process.NewSocketLimit(all, "/proc/net/sockstat")
 		cfg.Terminals = process.NewTerminalLimit(all, "/dev/pts")
 		go cfg.Sockets.Run(ctx)
 		go cfg.Terminals.Run(ctx)

@@ -127,7 +127,7 @@ func (e *Engine) facts(s Spec, cpus int) hostFacts {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	facts.tcpMemory, facts.parent = e.tcpMemory, e.parent
+	facts.tcpMemory, facts.timestamps, facts.parent = e.tcpMemory, e.timestamps, e.parent
 	return facts
 }
 

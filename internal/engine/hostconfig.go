@@ -30,7 +30,8 @@ type hostFacts struct {
 	parent  string   // cgroup above all sandboxes, empty: the engine's default
 	devices []string // of the host that a sandbox does not see, below deviceTree
 
-	tcpMemory bool // the memory of TCP and UDP has a limit of its own (cgroup v1)
+	tcpMemory  bool // the memory of TCP and UDP has a limit of its own (cgroup v1)
+	timestamps bool // a network namespace has a setting for timestamps of its own
 }
 
 // hostConfig is the hardened profile: a pure function of the spec and the facts. The package's tests check each field.
@@ -80,6 +81,9 @@ func hostConfig(s Spec, facts hostFacts) *container.HostConfig {
 		hc.PidsLimit = &threads
 	} else {
 		hc.Sysctls = sysctls()
+		if facts.timestamps && !farm.OwnKernel(hc.Runtime) {
+			hc.Sysctls["net.core.tstamp_allow_data"] = "0" // else each socket can keep copies of what it sent, without a cgroup: TCP some MiB
+		}
 	}
 	if s.AgentVolume != "" {
 		hc.Mounts = []mount.Mount{{

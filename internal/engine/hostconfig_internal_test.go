@@ -51,6 +51,7 @@ func TestHostConfigIsTheFloor(t *testing.T) {
 		Runtime:       "hardened",
 		Sysctls: map[string]string{
 			"net.core.somaxconn": "128", "net.ipv4.tcp_rmem": "4096 16384 6291456", "net.ipv4.tcp_max_tw_buckets": "4096",
+			"net.core.tstamp_allow_data": "0",
 		},
 		Mounts: []mount.Mount{{
 			Type: "volume", Source: "agent-volume", Target: "/sandfarm", ReadOnly: true, VolumeOptions: &mount.VolumeOptions{NoCopy: true},
@@ -61,9 +62,30 @@ func TestHostConfigIsTheFloor(t *testing.T) {
 			Ulimits: []*container.Ulimit{{Name: "core", Soft: 1, Hard: 1}, {Name: "nofile", Soft: 1024, Hard: 1024}},
 		},
 	}
-	got := hostConfig(spec(), hostFacts{seccomp: "{}", runtime: "hardened", cpus: 2, tcpMemory: true, parent: "/sandboxes-farm", devices: []string{"/sys/devices/pci0000:00"}})
+	got := hostConfig(spec(), hostFacts{seccomp: "{}", runtime: "hardened", cpus: 2, tcpMemory: true, timestamps: true, parent: "/sandboxes-farm", devices: []string{"/sys/devices/pci0000:00"}})
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("host config (-want +got):\n%s", diff)
+	}
+}
+
+// A runtime with a kernel of its own may have one that lacks the setting, and then would start nothing.
+func TestHostConfigOfTimestamps(t *testing.T) {
+	t.Parallel()
+	for runtime, want := range map[string]bool{"runc": true, "crun": true, "nvidia": true, "kata": false, "runsc": false} {
+		for _, known := range []bool{false, true} {
+			s := spec()
+			s.Runtime = runtime
+			if _, got := hostConfig(s, hostFacts{seccomp: "{}", timestamps: known}).Sysctls["net.core.tstamp_allow_data"]; got != (want && known) {
+				t.Errorf("%s, kernel has it: %v: set is %v", runtime, known, got)
+			}
+		}
+	}
+	for kernel, want := range map[string]bool{
+		"6.12.41+deb13-amd64": false, "6.13.0": true, "6.18.44-fc": true, "5.15.0": false, "7.0.1": true, "10.2": true, "": false, "six": false,
+	} {
+		if got := OwnTimestamps(kernel); got != want {
+			t.Errorf("%q: %v", kernel, got)
+		}
 	}
 }
 

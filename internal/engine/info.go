@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"path"
 	"slices"
@@ -163,9 +164,18 @@ func (e *Engine) cores(ctx context.Context) (int, error) {
 	defer e.mu.Unlock()
 	_, e.nvidia = got.Runtimes[DriverNvidia]
 	e.tcpMemory = got.KernelMemoryTCP //nolint:staticcheck // deprecated, but version 1 has no other limit
+	e.timestamps = OwnTimestamps(got.KernelVersion)
 	e.standard = got.DefaultRuntime
 	e.cpus = got.NCPU
 	return e.cpus, nil
+}
+
+// OwnTimestamps reports whether a kernel, such as "6.12.41+deb13-amd64", has net.core.tstamp_allow_data for each network namespace. It is so since
+// Linux 6.13 ("net-timestamp: namespacify the sysctl_tstamp_allow_data"). It is false for an unreadable version.
+func OwnTimestamps(kernel string) bool {
+	var major, minor int
+	n, _ := fmt.Sscanf(kernel, "%d.%d", &major, &minor)
+	return n == 2 && (major > 6 || major == 6 && minor >= 13)
 }
 
 // hasNvidia reports whether the engine has NVIDIA's runtime. cores must have been called before.

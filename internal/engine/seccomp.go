@@ -2,6 +2,7 @@ package engine
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"syscall"
@@ -16,9 +17,10 @@ import (
 // without what the kernel counts for the whole host and charges to no cgroup (docs/security.md has the table). A call that no rule allows
 // fails with EPERM. Where programs ask whether the kernel has a feature, the answer is that of a kernel without it: see absent.
 //
-// The profile also protects the agent from user code, which has the same uid: see restricted. Netlink is allowed on request: NCCL,
-// which connects GPUs, does not start without it.
-func seccompProfile(netlink bool) (string, error) {
+// The profile also protects the agent from user code, which has the same uid: see restricted. Sandboxes with GPUs may use two things more,
+// by which programs on several GPUs find each other: netlink of routes, without which NCCL does not start, and MSG_MORE, which PyTorch's store
+// sends with.
+func seccompProfile(gpus bool) (string, error) {
 	profile := seccomp.DefaultProfile()
 	for i := range profile.ArchMap {
 		profile.ArchMap[i].SubArches = nil
@@ -28,10 +30,11 @@ func seccompProfile(netlink bool) (string, error) {
 	}
 	profile.Syscalls = slices.DeleteFunc(profile.Syscalls, func(rule *seccomp.Syscall) bool { return len(rule.Names) == 0 })
 	profile.Syscalls = slices.Concat(profile.Syscalls, restricted(), sockets(), socketOptions(), controls(), absent())
-	if netlink {
-		profile.Syscalls = append(profile.Syscalls, allow([]string{"socket"}, within(0, unix.AF_NETLINK, 1)))
+	if gpus {
+		profile.Syscalls = append(profile.Syscalls, allow([]string{"socket"}, is(0, unix.AF_NETLINK), is(2, unix.NETLINK_ROUTE)),
+			allow([]string{"sendto", "sendmsg", "sendmmsg"}))
 	} else { // ZeroMQ continues after this error; it aborts at EAFNOSUPPORT
-		profile.Syscalls = append(profile.Syscalls, fail(unix.EOPNOTSUPP, []string{"socket"}, is(0, unix.AF_NETLINK)))
+		profile.Syscalls = append(append(profile.Syscalls, fail(unix.EOPNOTSUPP, []string{"socket"}, is(0, unix.AF_NETLINK))), sends()...)
 	}
 	data, err := json.Marshal(profile)
 	return string(data), err
@@ -44,8 +47,8 @@ func denied(name string) bool {
 		"rt_sigqueueinfo", "rt_tgsigqueueinfo": // they forge the origin of a signal: Go treats such a SIGSEGV as its own and crashes
 		return true
 	case "socket", "socketpair", "setsockopt", "fcntl", "fcntl64", "pidfd_send_signal", "prlimit64", "setpriority", "sched_setscheduler", "sched_setparam", "sched_setattr",
-		"prctl", "setrlimit", "ioctl":
-		return true // restricted, sockets, socketOptions and controls allow a part of each
+		"ioprio_set", "prctl", "setrlimit", "ioctl", "sendto", "sendmsg", "sendmmsg":
+		return true // restricted, sockets, sends, socketOptions and controls allow a part of each
 	case "seccomp", "io_setup", "sync", "syncfs":
 		return true // absent answers them
 	}
@@ -59,28 +62,29 @@ func restricted() []*seccomp.Syscall {
 	rules := []*seccomp.Syscall{
 		allow([]string{"prlimit64"}, is(2, 0)),                                             // reading limits,
 		allow([]string{"setpriority"}, is(0, 0), is(1, 0)),                                 // PRIO_PROCESS, own
+		allow([]string{"ioprio_set"}, is(0, 1), is(1, 0)),                                  // IOPRIO_WHO_PROCESS, own
 		allow([]string{"pidfd_send_signal"}, is(2, 0)),                                     // without a forged origin
 		allow([]string{"sched_setscheduler", "sched_setparam", "sched_setattr"}, is(0, 0)), // own,
 		allow([]string{"sched_setscheduler"}, is(1, 0)),                                    // or the default scheduler: ZeroMQ sets it for each of its threads
 	}
-	// or setting its own, except that of core files (RLIMIT_CORE, 4), see absent.
-	for _, r := range [][2]uint64{{0, 4}, {5, 1}, {6, 2}, {8, 8}} {
-		rules = append(rules, allow([]string{"prlimit64"}, is(0, 0), within(1, r[0], r[1])), allow([]string{"setrlimit"}, within(0, r[0], r[1])))
+	// or setting its own, except that of core files, see absent.
+	for _, r := range allBut(16, unix.RLIMIT_CORE) {
+		rules = append(rules, allow([]string{"prlimit64"}, is(0, 0), within(1, r)), allow([]string{"setrlimit"}, within(0, r)))
 	}
-	// The commands of fcntl except F_SETSIG (10), which can send any signal to any process of the same uid.
-	for _, r := range [][2]uint64{{0, 8}, {8, 2}, {11, 1}, {12, 4}, {16, 16}, {32, 32}, {1024, 64}} {
-		rules = append(rules, allow([]string{"fcntl", "fcntl64"}, within(1, r[0], r[1])))
+	// The commands of fcntl except F_SETSIG, which can send any signal to any process of the same uid.
+	for _, r := range append(allBut(64, unix.F_SETSIG), block{1024, 64}) {
+		rules = append(rules, allow([]string{"fcntl", "fcntl64"}, within(1, r)))
 	}
-	// The options of prctl except PR_SET_SECCOMP (22), see absent, and PR_SCHED_CORE (62), which slows the scheduler of the whole host.
-	// The last ones name memory and permit a debugger.
-	for _, r := range [][2]uint64{{0, 16}, {16, 4}, {20, 2}, {23, 1}, {24, 8}, {32, 16}, {48, 8}, {56, 4}, {60, 2}, {63, 1}, {64, 64}, {unix.PR_SET_VMA, 1}, {unix.PR_SET_PTRACER, 1}} {
-		rules = append(rules, allow([]string{"prctl"}, within(0, r[0], r[1])))
+	// The options of prctl except PR_SET_SECCOMP, see absent, and PR_SCHED_CORE, which slows the scheduler of the whole host. The last ones
+	// name memory and permit a debugger.
+	for _, r := range append(allBut(128, unix.PR_SET_SECCOMP, unix.PR_SCHED_CORE), block{unix.PR_SET_VMA, 1}, block{unix.PR_SET_PTRACER, 1}) {
+		rules = append(rules, allow([]string{"prctl"}, within(0, r)))
 	}
 	return rules
 }
 
-// sockets allows what code without a network needs: AF_UNIX, and TCP, UDP and ping of AF_INET and AF_INET6. Other protocols load
-// modules into the host's kernel, or have memory that is charged to no cgroup. The kernel looks for a module for each type that does not go
+// sockets allows what code without a network needs: AF_UNIX, and TCP and UDP of AF_INET and AF_INET6. Other protocols load modules into the
+// host's kernel, or have memory that is charged to no cgroup, as answers to pings are. The kernel looks for a module for each type that does not go
 // with a protocol, too, and for AF_UNSPEC, and starts modprobe as root for it.
 func sockets() []*seccomp.Syscall {
 	const flags = unix.SOCK_NONBLOCK | unix.SOCK_CLOEXEC
@@ -93,12 +97,10 @@ func sockets() []*seccomp.Syscall {
 		{unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_TCP},
 		{unix.AF_INET, unix.SOCK_DGRAM, 0},
 		{unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_UDP},
-		{unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_ICMP},
 		{unix.AF_INET6, unix.SOCK_STREAM, 0},
 		{unix.AF_INET6, unix.SOCK_STREAM, unix.IPPROTO_TCP},
 		{unix.AF_INET6, unix.SOCK_DGRAM, 0},
 		{unix.AF_INET6, unix.SOCK_DGRAM, unix.IPPROTO_UDP},
-		{unix.AF_INET6, unix.SOCK_DGRAM, unix.IPPROTO_ICMPV6},
 	} {
 		kind := specs.LinuxSeccompArg{Index: 1, Value: ^uint64(flags), ValueTwo: s.kind, Op: specs.OpMaskedEqual}
 		rules = append(rules, allow([]string{"socket"}, is(0, s.family), kind, is(2, s.protocol)))
@@ -110,63 +112,82 @@ func sockets() []*seccomp.Syscall {
 // discipline (TIOCSETD), bridges and VLANs.
 func controls() []*seccomp.Syscall {
 	var rules []*seccomp.Syscall
-	add := func(first, size uint64) { rules = append(rules, allow([]string{"ioctl"}, within(1, first, size))) }
-	from := uint64(0)
-	for _, hole := range [][2]uint64{ // first, and the one behind the last
-		{unix.TIOCSETD, unix.TIOCSETD + 1},
-		{unix.SIOCGIFBR, unix.SIOCSIFBR + 1},
-		{unix.SIOCADDDLCI, unix.SIOCSIFVLAN + 1},
-		{unix.SIOCBRADDBR, unix.SIOCBRDELIF + 1},
-		{1 << 31, 0},
-	} {
-		for from < hole[0] { // in blocks that within can name
-			size := from & -from
-			if size == 0 {
-				size = 1 << 31
-			}
-			for from+size > hole[0] {
-				size /= 2
-			}
-			add(from, size)
-			from += size
-		}
-		from = hole[1]
+	for _, r := range append(allBut(1<<32,
+		unix.TIOCSETD,
+		unix.SIOCGIFBR, unix.SIOCSIFBR,
+		unix.SIOCADDDLCI, unix.SIOCDELDLCI, unix.SIOCGIFVLAN, unix.SIOCSIFVLAN,
+		unix.SIOCBRADDBR, unix.SIOCBRDELBR, unix.SIOCBRADDIF, unix.SIOCBRDELIF,
+	), block{^uint64(1<<31 - 1), 1 << 31}) { // the last one: the upper half with its sign, as programs with musl pass it
+		rules = append(rules, allow([]string{"ioctl"}, within(1, r)))
 	}
-	add(1<<31, 1<<31)
-	add(^uint64(1<<31-1), 1<<31) // the same with their sign, as programs with musl pass them
 	return rules
 }
 
+// sends allows to send, except with MSG_MORE. The kernel keeps a datagram that is not complete, and charges its up to 64 KiB to no cgroup.
+// It is for datagrams only that this matters, but no rule can look at what a descriptor is.
+func sends() (rules []*seccomp.Syscall) {
+	for _, call := range []struct {
+		name  string
+		flags uint // the index of this argument
+	}{{"sendto", 3}, {"sendmsg", 2}, {"sendmmsg", 3}} {
+		more := func(value uint64) specs.LinuxSeccompArg {
+			return specs.LinuxSeccompArg{Index: call.flags, Value: unix.MSG_MORE, ValueTwo: value, Op: specs.OpMaskedEqual}
+		}
+		rules = append(rules, allow([]string{call.name}, more(0)), fail(unix.EOPNOTSUPP, []string{call.name}, more(unix.MSG_MORE)))
+	}
+	return rules
+}
+
+// Options that have no name in package unix: TCP_AO_ADD_KEY of linux/tcp.h, the first of five, and IPV6_FLOWLABEL_MGR of linux/in6.h.
+const (
+	tcpAOAddKey   = 38
+	ipv6FlowLabel = 32
+)
+
 // socketOptions allows the options of sockets, except those whose memory is charged to no cgroup, 128 KiB or more for each socket:
-// filters, multicast groups, keys of TCP; those that let an unaccepted connection keep more data than the system's default; and labels
-// of flows, of which the host has 4096.
+// filters, multicast groups, keys of TCP, incomplete datagrams, queues of errors, of timestamps and of what was sent without a copy; those
+// that let an unaccepted connection keep more data than the system's default; those for which a module may be loaded; and labels of flows, of
+// which the host has 4096.
 func socketOptions() []*seccomp.Syscall {
 	var rules []*seccomp.Syscall
-	// Levels without exceptions: all but IPPROTO_IP (0), SOL_SOCKET (1), IPPROTO_TCP (6) and IPPROTO_IPV6 (41).
-	for _, r := range [][2]uint64{{2, 2}, {4, 2}, {7, 1}, {8, 8}, {16, 16}, {32, 8}, {40, 1}, {42, 2}, {44, 4}, {48, 16}, {64, 64}, {128, 128}, {256, 256}} {
-		rules = append(rules, allow([]string{"setsockopt"}, within(1, r[0], r[1])))
+	refused := map[uint64][]uint64{
+		unix.IPPROTO_IP: {
+			unix.IP_RECVERR, unix.IP_ADD_MEMBERSHIP, unix.IP_ADD_SOURCE_MEMBERSHIP, unix.IP_MSFILTER, unix.MCAST_JOIN_GROUP, unix.MCAST_JOIN_SOURCE_GROUP, unix.MCAST_MSFILTER,
+		},
+		unix.SOL_SOCKET: {
+			unix.SO_RCVBUF, unix.SO_RCVLOWAT, unix.SO_ATTACH_FILTER, unix.SO_ATTACH_BPF, unix.SO_ATTACH_REUSEPORT_CBPF, unix.SO_ATTACH_REUSEPORT_EBPF,
+			unix.SO_TIMESTAMPING, unix.SO_TIMESTAMPING_NEW, unix.SO_ZEROCOPY,
+		},
+		unix.IPPROTO_TCP: {
+			unix.TCP_MD5SIG, unix.TCP_MD5SIG_EXT, unix.TCP_ULP, tcpAOAddKey, tcpAOAddKey + 1, tcpAOAddKey + 2, tcpAOAddKey + 3, tcpAOAddKey + 4,
+		},
+		unix.IPPROTO_UDP: {unix.UDP_CORK, unix.UDP_ENCAP},
+		unix.IPPROTO_IPV6: {
+			unix.IPV6_RECVERR, unix.IPV6_2292PKTOPTIONS, unix.IPV6_JOIN_GROUP, unix.IPV6_JOIN_ANYCAST, ipv6FlowLabel, unix.MCAST_JOIN_GROUP, unix.MCAST_JOIN_SOURCE_GROUP, unix.MCAST_MSFILTER,
+		},
 	}
-	for _, level := range []struct { // in an order: a proxy compares the profile
-		number  uint64
-		options [][2]uint64
-	}{
-		// not IP_ADD_MEMBERSHIP (35), IP_ADD_SOURCE_MEMBERSHIP (39), IP_MSFILTER (41), MCAST_JOIN_GROUP (42), MCAST_JOIN_SOURCE_GROUP (46), MCAST_MSFILTER (48)
-		{unix.IPPROTO_IP, [][2]uint64{{0, 32}, {32, 2}, {34, 1}, {36, 2}, {38, 1}, {40, 1}, {43, 1}, {44, 2}, {47, 1}, {49, 1}, {50, 2}, {52, 4}, {56, 8}}},
-		// not SO_RCVBUF (8), SO_RCVLOWAT (18), SO_ATTACH_FILTER (26), SO_ATTACH_BPF (50), SO_ATTACH_REUSEPORT_CBPF (51) and _EBPF (52)
-		{unix.SOL_SOCKET, [][2]uint64{{0, 8}, {9, 1}, {10, 2}, {12, 4}, {16, 2}, {19, 1}, {20, 4}, {24, 2}, {27, 1}, {28, 4}, {32, 16}, {48, 2}, {53, 1}, {54, 2}, {56, 8}, {64, 64}}},
-		// not TCP_MD5SIG (14), TCP_MD5SIG_EXT (32), TCP_AO_ADD_KEY to TCP_AO_REPAIR (38 to 42)
-		{unix.IPPROTO_TCP, [][2]uint64{{0, 8}, {8, 4}, {12, 2}, {15, 1}, {16, 16}, {33, 1}, {34, 2}, {36, 2}, {43, 1}, {44, 4}, {48, 16}}},
-		// not IPV6_2292PKTOPTIONS (6), IPV6_JOIN_GROUP (20), IPV6_JOIN_ANYCAST (27), IPV6_FLOWLABEL_MGR (32), and those of multicast, which have the numbers of IP
-		{unix.IPPROTO_IPV6, [][2]uint64{{0, 4}, {4, 2}, {7, 1}, {8, 8}, {16, 4}, {21, 1}, {22, 2}, {24, 2}, {26, 1}, {28, 4}, {33, 1}, {34, 2}, {36, 4}, {40, 2}, {43, 1}, {44, 2}, {47, 1}, {49, 1}, {50, 2}, {52, 4}, {56, 8}, {64, 16}}},
-	} {
-		for _, r := range level.options {
-			rules = append(rules, allow([]string{"setsockopt"}, is(1, level.number), within(2, r[0], r[1])))
+	levels := slices.Sorted(maps.Keys(refused)) // in an order: a proxy compares the profile
+	for _, r := range allBut(512, levels...) {
+		rules = append(rules, allow([]string{"setsockopt"}, within(1, r)))
+	}
+	for _, level := range levels {
+		for _, r := range allBut(128, refused[level]...) {
+			rules = append(rules, allow([]string{"setsockopt"}, is(1, level), within(2, r)))
 		}
 	}
-	return append(rules,
-		fail(0, []string{"setsockopt"}, is(1, unix.SOL_SOCKET), is(2, unix.SO_RCVBUF)), // a wish, which is ignored
-		fail(unix.ENOPROTOOPT, []string{"setsockopt"}, is(1, unix.SOL_SOCKET), is(2, unix.SO_RCVLOWAT)),
-		fail(unix.ENOPROTOOPT, []string{"setsockopt"}, is(1, unix.IPPROTO_TCP), is(2, unix.TCP_MD5SIG)))
+	answer := func(errno syscall.Errno, level, option uint64) {
+		rules = append(rules, fail(errno, []string{"setsockopt"}, is(1, level), is(2, option)))
+	}
+	answer(0, unix.SOL_SOCKET, unix.SO_RCVBUF) // wishes, which are ignored: resolvers ask for errors
+	answer(0, unix.IPPROTO_IP, unix.IP_RECVERR)
+	answer(0, unix.IPPROTO_IPV6, unix.IPV6_RECVERR)
+	for _, option := range []uint64{unix.SO_RCVLOWAT, unix.SO_TIMESTAMPING, unix.SO_ZEROCOPY, unix.SO_TIMESTAMPING_NEW} {
+		answer(unix.ENOPROTOOPT, unix.SOL_SOCKET, option)
+	}
+	answer(unix.ENOPROTOOPT, unix.IPPROTO_TCP, unix.TCP_MD5SIG)
+	answer(unix.ENOPROTOOPT, unix.IPPROTO_TCP, unix.TCP_ULP)
+	answer(unix.ENOPROTOOPT, unix.IPPROTO_UDP, unix.UDP_CORK)
+	return rules
 }
 
 // absent answers calls as a kernel without the feature does, so that programs continue without it.
@@ -207,7 +228,24 @@ func over(index uint, value uint64) specs.LinuxSeccompArg {
 	return specs.LinuxSeccompArg{Index: index, Value: value, Op: specs.OpGreaterThan}
 }
 
-// within is the condition that an argument is one of size values, from first; size is a power of two that divides first.
-func within(index uint, first, size uint64) specs.LinuxSeccompArg {
-	return specs.LinuxSeccompArg{Index: index, Value: ^(size - 1), ValueTwo: first, Op: specs.OpMaskedEqual}
+// within is the condition that an argument is in a block.
+func within(index uint, b block) specs.LinuxSeccompArg {
+	return specs.LinuxSeccompArg{Index: index, Value: ^(b.size - 1), ValueTwo: b.first, Op: specs.OpMaskedEqual}
+}
+
+// block are size numbers from first; size is a power of two that divides first.
+type block struct{ first, size uint64 }
+
+// allBut lists the numbers below size, a power of two, that are not refused, in as few blocks as there can be.
+func allBut(size uint64, refused ...uint64) []block { return block{0, size}.without(refused) }
+
+func (b block) without(refused []uint64) []block {
+	switch {
+	case !slices.ContainsFunc(refused, func(n uint64) bool { return n-b.first < b.size }): // n < first wraps around
+		return []block{b}
+	case b.size == 1:
+		return nil
+	}
+	half := b.size / 2
+	return append(block{b.first, half}.without(refused), block{b.first + half, half}.without(refused)...)
 }

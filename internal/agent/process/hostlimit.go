@@ -2,16 +2,16 @@ package process
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 )
 
 const (
-	// MaxSockets is how many TCP sockets a sandbox may have, including connections that are not accepted yet. The kernel does not charge
-	// their memory to a cgroup and has no limit for them: with the sandbox's settings some 10 KiB for each.
+	// MaxSockets is how many sockets a sandbox may have, including connections that are not accepted yet. The kernel has no limit for them, and
+	// charges a part of their memory to no cgroup: with the sandbox's settings some 10 KiB for each of TCP.
 	MaxSockets = 8192
 	// MaxTerminals is how many pseudo-terminals a sandbox may have. The kernel has some 3000 for all sandboxes of a host.
 	MaxTerminals = 128
@@ -66,17 +66,13 @@ func NewMemoryLimit(kill func(), meminfo, heap string, tasks int) *HostLimit {
 	}
 }
 
-// NewSocketLimit makes a limit of MaxSockets TCP sockets that calls kill when it is exceeded. files are the kernel's counts of sockets of
-// this network namespace, such as /proc/net/sockstat and /proc/net/sockstat6.
-func NewSocketLimit(kill func(), files ...string) *HostLimit {
+// NewSocketLimit makes a limit of MaxSockets sockets that calls kill when it is exceeded. file is the kernel's count of those of this network
+// namespace, /proc/net/sockstat; without it (gVisor) there is no limit. Its first line counts all of them. Those of UDP and TCP count less: a
+// socket that has left its port keeps its memory.
+func NewSocketLimit(kill func(), file string) *HostLimit {
 	return &HostLimit{most: MaxSockets, kill: kill, count: func() (sockets int) {
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				continue // such as a kernel without IPv6
-			}
-			sockets += tcpInUse(string(text))
-		}
+		text, _ := readShort(file)
+		_, _ = fmt.Sscanf(text, "sockets: used %d", &sockets)
 		return sockets
 	}}
 }
@@ -130,16 +126,4 @@ func (l *HostLimit) Kills() int64 {
 		return 0
 	}
 	return l.kills.Load()
-}
-
-// tcpInUse reads the number of TCP sockets from a text such as "TCP: inuse 6 orphan 0 tw 0 alloc 7 mem 1".
-func tcpInUse(text string) int {
-	for row := range strings.Lines(text) {
-		fields := strings.Fields(row)
-		if len(fields) >= 3 && (fields[0] == "TCP:" || fields[0] == "TCP6:") && fields[1] == "inuse" {
-			n, _ := strconv.Atoi(fields[2])
-			return n
-		}
-	}
-	return 0
 }

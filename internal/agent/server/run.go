@@ -74,7 +74,7 @@ func (s *Server) ended(e *execution.Execution, out agent.Outcome, before kills) 
 }
 
 func socketSentence() string {
-	return fmt.Sprintf("The code was ended because the sandbox had more than %d TCP sockets, with connections that it had not accepted. Accept or close connections.", process.MaxSockets)
+	return fmt.Sprintf("The code was ended because the sandbox had more than %d sockets, with connections that it had not accepted. Accept or close connections.", process.MaxSockets)
 }
 
 func terminalSentence() string {

@@ -11,16 +11,18 @@ func TestDoctorComparesTheHostsNumbers(t *testing.T) {
 	t.Parallel()
 	const need = 10 * 256 * 1024 // sandboxes, processes, open files of each
 	for _, c := range []struct {
-		files, terminals string
-		want             [2]string
+		files, terminals, kernel, timestamps string
+		want                                 [3]string
 	}{
-		{fmt.Sprint(need - 1), "2303", [2]string{statusNote, statusNote}},
-		{fmt.Sprint(need), "2304", [2]string{statusOK, statusOK}},
-		{"9223372036854775807", "65536", [2]string{statusOK, statusOK}},
-		{"many", "", [2]string{statusNote, statusNote}},
+		{fmt.Sprint(need - 1), "2303", "6.12.41+deb13-amd64", "1", [3]string{statusNote, statusNote, statusNote}},
+		{fmt.Sprint(need), "2304", "6.12.41+deb13-amd64", "0", [3]string{statusOK, statusOK, statusOK}},
+		{"9223372036854775807", "65536", "6.13.0", "1", [3]string{statusOK, statusOK, statusOK}},
+		{"many", "", "", "", [3]string{statusNote, statusNote, statusNote}},
 	} {
 		proc := t.TempDir()
-		for name, text := range map[string]string{"fs/file-max": c.files, "kernel/pty/max": c.terminals} {
+		for name, text := range map[string]string{
+			"fs/file-max": c.files, "kernel/pty/max": c.terminals, "kernel/osrelease": c.kernel, "net/core/tstamp_allow_data": c.timestamps,
+		} {
 			path := filepath.Join(proc, name)
 			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 				t.Fatal(err)
