@@ -81,14 +81,21 @@ var importable = sync.OnceValue(func() map[string]bool {
 	return out
 })
 
-// shadows reports whether Python would import a file in place of a module, by the elements of its name.
+// shadows reports whether Python would import a file in place of a module, by the elements of its name: json.py, json.pyc, json.so,
+// json.cpython-313-darwin.so, json/__init__.py, and on Windows json.pyw and json.pyd.
 func shadows(elements []string) bool {
 	last := len(elements) - 1
-	stem, ok := strings.CutSuffix(elements[last], ".py")
-	if ok && stem == "__init__" && last > 0 {
+	stem, suffix, _ := strings.Cut(elements[last], ".")
+	switch {
+	case suffix == "py", suffix == "pyc", suffix == "pyw":
+	case strings.HasSuffix("."+suffix, ".so"), strings.HasSuffix("."+suffix, ".pyd"): // before them is the version they were compiled for
+	default:
+		return false
+	}
+	if stem == "__init__" && last > 0 {
 		stem = elements[last-1]
 	}
-	return ok && importable()[stem]
+	return importable()[stem]
 }
 
 // sameLetters are letters that a file system which ignores case may take for others, beside capitals: Makeﬁle for Makefile.

@@ -31,6 +31,7 @@ func TestFilesThatOtherProgramsLoadAreNotSaved(t *testing.T) {
 		"docker-compose.yml", "docker-compose.override.yaml", "compose.yml", "compose.prod.yaml", "Compose.YAML", "CLAUDE.md", "claude.md", "docs/AGENTS.md",
 		"conftest.py", "tests/conftest.py", "sitecustomize.py", "usercustomize.py", "sitecustomize/__init__.py", "sitecustomize.cpython-313-x86_64-linux-gnu.so",
 		"mytool", "bin/MyTool", "json.py", "out/NumPy.py", "pandas/__init__.py",
+		"json.pyc", "json.so", "json.abi3.so", "out/json.cpython-313-x86_64-linux-gnu.so", "json.PYD", "json.cp313-win_amd64.pyd", "json.pyw", "json/__init__.so", "json/__init__.pyc",
 	} {
 		if n.Reason(name) == "" {
 			t.Errorf("%q would be saved", name)
@@ -38,7 +39,7 @@ func TestFilesThatOtherProgramsLoadAreNotSaved(t *testing.T) {
 	}
 	for _, name := range []string{
 		"plot.png", "a.b/c..d", "makefile.txt", "decompose.yml", "compose.json", "notes/claude.txt", "my_conftest.py", "mytool.csv", "mytool/data.csv", "folder",
-		"report", "setup.exe", "conftest.pyx", "git~1", "test.py", "my_json.py", "json.txt", "json/data.csv", "__init__.py", "pkg/__init__.py",
+		"report", "setup.exe", "conftest.pyx", "git~1", "test.py", "my_json.py", "json.txt", "json.so.txt", "my_json.so", "json.schema.py", "so", "libjson.so", "json/data.csv", "__init__.py", "pkg/__init__.py",
 	} {
 		if why := n.Reason(name); why != "" {
 			t.Errorf("%q would not be saved: %s", name, why)

@@ -50,8 +50,9 @@ def reason(name: str) -> str:
     for pattern, why in _LOADED_BY.items():
         if fnmatchcase(name, pattern):
             return why
-    stem = name.removesuffix(".py")
-    if stem != name and stem not in _RARE_MODULES and _importable(stem):
+    stem, _, suffix = name.partition(".")
+    imported = suffix in ("py", "pyc", "pyw") or suffix.rpartition(".")[2] in ("so", "pyd")  # json.cpython-313-darwin.so
+    if imported and stem not in _RARE_MODULES and _importable(stem):
         return "scripts beside it import it instead of the module of that name"
     if sys.platform == "win32" and name.endswith(_WINDOWS_PROGRAMS):
         return "Windows runs it as a command"
