@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/gin-gonic/gin"
 
@@ -84,10 +85,8 @@ func (s *Server) hideKeys(r *http.Request) {
 	e2b.HideHeaders(r.Header)
 	secret := func(text string) bool { return s.keys.Known(text) || s.e2b.IsToken(ctx, text) }
 	holds := func(text string) bool {
-		return secret(text) || slices.ContainsFunc(strings.FieldsFunc(text, separates), secret)
-	}
-	if user, password, ok := r.BasicAuth(); ok && (holds(user) || holds(password)) {
-		r.Header.Del("Authorization")
+		user, password, _ := (&http.Request{Header: http.Header{"Authorization": {text}}}).BasicAuth() // in any header
+		return slices.ContainsFunc(append(strings.FieldsFunc(text, separates), text, user, password), secret)
 	}
 	for name, values := range r.Header {
 		if slices.ContainsFunc(values, holds) {
@@ -101,8 +100,11 @@ func (s *Server) hideKeys(r *http.Request) {
 	}), "&")
 }
 
-// separates reports whether a character stands between a key and what is written beside it in a header or a parameter.
-func separates(r rune) bool { return strings.ContainsRune(" \t,;:=&\"'()/", r) }
+// separates reports whether a character stands between a key and what is written beside it in a header or a parameter: those of keys and tokens
+// do not.
+func separates(r rune) bool {
+	return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-_.~+", r)
+}
 
 // portSegments are the segments of a path up to the number of a port, from an empty one on.
 const portSegments = 6
