@@ -303,7 +303,8 @@ def test_names_that_other_programs_load(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["plot.png", "makefile.txt", "compose.json", "my_conftest.py", "test.py", "my_json.py", "json.schema.py", "libjson.so", "report", "a.b..c"]
+    "name",
+    "plot.png makefile.txt compose.json my_conftest.py test.py my_json.py json.schema.py libjson.so report a.b..c".split(" "),
 )
 def test_names_that_no_program_loads(name: str) -> None:
     assert _autoload.reason(name) == ""
