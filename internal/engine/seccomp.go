@@ -49,7 +49,7 @@ func denied(name string) bool {
 	case "socket", "socketpair", "setsockopt", "fcntl", "fcntl64", "pidfd_send_signal", "prlimit64", "setpriority", "sched_setscheduler", "sched_setparam", "sched_setattr",
 		"ioprio_set", "prctl", "setrlimit", "ioctl", "sendto", "sendmsg", "sendmmsg":
 		return true // restricted, sockets, sends, socketOptions and controls allow a part of each
-	case "seccomp", "io_setup", "sync", "syncfs":
+	case "seccomp", "io_setup", "sync", "syncfs", "fadvise64", "cachestat":
 		return true // absent answers them
 	}
 	return strings.HasPrefix(name, "io_uring_")
@@ -144,10 +144,10 @@ const (
 	ipv6FlowLabel = 32
 )
 
-// socketOptions allows the options of sockets, except those whose memory is charged to no cgroup, 128 KiB or more for each socket:
+// socketOptions allows the options of the levels that the allowed sockets have, except those whose memory is charged to no cgroup, 128 KiB or more for each socket:
 // filters, multicast groups, keys of TCP, incomplete datagrams, queues of errors, of timestamps and of what was sent without a copy; those
 // that let an unaccepted connection keep more data than the system's default; those for which a module may be loaded; and labels of flows, of
-// which the host has 4096.
+// which the host has 4096. Other levels are not allowed: the kernel takes that of UDP-Lite for UDP, too.
 func socketOptions() []*seccomp.Syscall {
 	var rules []*seccomp.Syscall
 	refused := map[uint64][]uint64{
@@ -162,15 +162,12 @@ func socketOptions() []*seccomp.Syscall {
 			unix.TCP_MD5SIG, unix.TCP_MD5SIG_EXT, unix.TCP_ULP, tcpAOAddKey, tcpAOAddKey + 1, tcpAOAddKey + 2, tcpAOAddKey + 3, tcpAOAddKey + 4,
 		},
 		unix.IPPROTO_UDP: {unix.UDP_CORK, unix.UDP_ENCAP},
+		unix.SOL_NETLINK: nil,
 		unix.IPPROTO_IPV6: {
 			unix.IPV6_RECVERR, unix.IPV6_2292PKTOPTIONS, unix.IPV6_JOIN_GROUP, unix.IPV6_JOIN_ANYCAST, ipv6FlowLabel, unix.MCAST_JOIN_GROUP, unix.MCAST_JOIN_SOURCE_GROUP, unix.MCAST_MSFILTER,
 		},
 	}
-	levels := slices.Sorted(maps.Keys(refused)) // in an order: a proxy compares the profile
-	for _, r := range allBut(512, levels...) {
-		rules = append(rules, allow([]string{"setsockopt"}, within(1, r)))
-	}
-	for _, level := range levels {
+	for _, level := range slices.Sorted(maps.Keys(refused)) { // in an order: a proxy compares the profile
 		for _, r := range allBut(128, refused[level]...) {
 			rules = append(rules, allow([]string{"setsockopt"}, is(1, level), within(2, r)))
 		}
@@ -192,7 +189,14 @@ func socketOptions() []*seccomp.Syscall {
 
 // absent answers calls as a kernel without the feature does, so that programs continue without it.
 func absent() []*seccomp.Syscall {
-	return []*seccomp.Syscall{
+	var rules []*seccomp.Syscall
+	for _, r := range allBut(8, unix.FADV_DONTNEED) {
+		rules = append(rules, allow([]string{"fadvise64"}, within(3, r)))
+	}
+	return append(rules,
+		// Sandboxes of an image share its pages in memory. Who can drop one, or see which are there, sees what others read.
+		fail(0, []string{"fadvise64"}, is(3, unix.FADV_DONTNEED)),
+		fail(unix.ENOSYS, []string{"cachestat"}),
 		// A filter of system calls is compiled into memory that has one limit for the host (bpf_jit_limit). Beyond it no container starts.
 		fail(unix.ENOSYS, []string{"seccomp"}),
 		fail(unix.EINVAL, []string{"prctl"}, is(0, unix.PR_SET_SECCOMP)),
@@ -203,7 +207,7 @@ func absent() []*seccomp.Syscall {
 		// The limit on core files stays as the engine set it, at which the kernel starts no program of the host for a crash.
 		fail(0, []string{"prlimit64"}, is(0, 0), is(1, unix.RLIMIT_CORE), over(2, 0)),
 		fail(0, []string{"setrlimit"}, is(0, unix.RLIMIT_CORE)),
-	}
+	)
 }
 
 // fail is a rule by which calls have no effect and return an error, or success for 0.

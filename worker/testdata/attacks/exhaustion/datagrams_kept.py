@@ -36,6 +36,7 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
         with socket.socket(family, socket.SOCK_DGRAM) as one:
             one.setsockopt(level, recverr, 1)  # without effect
             refused(errno.ENOPROTOOPT, one.setsockopt, socket.IPPROTO_UDP, CORK, 1)
+            refused(errno.EPERM, one.setsockopt, 136, CORK, 1)  # SOL_UDPLITE, which is the same to the kernel
             for option in (37, 65, 60):  # SO_TIMESTAMPING, old and new, and SO_ZEROCOPY
                 refused(errno.ENOPROTOOPT, one.setsockopt, socket.SOL_SOCKET, option, 1)
             if family == socket.AF_INET6:
