@@ -55,13 +55,20 @@ func (n *Names) command(name string) string {
 var loadedBy = []struct{ pattern, who string }{
 	{"makefile", "make runs it"},
 	{"gnumakefile", "make runs it"},
+	{"bsdmakefile", "make runs it"},
+	{"justfile", "just runs it"},
 	{"docker-compose*.yml", "docker compose runs it"},
 	{"docker-compose*.yaml", "docker compose runs it"},
 	{"compose*.yml", "docker compose runs it"},
 	{"compose*.yaml", "docker compose runs it"},
 	{"claude.md", "coding agents follow it"},
+	{"claude.local.md", "coding agents follow it"},
 	{"agents.md", "coding agents follow it"},
+	{"agents.override.md", "coding agents follow it"},
+	{"gemini.md", "coding agents follow it"},
 	{"conftest.py", "pytest runs it"},
+	{"pytest.ini", "pytest loads what it names"},
+	{"tox.ini", "pytest loads what it names"},
 }
 
 // importedAtStart are the modules that Python imports at every start, as a file or as a package.
@@ -81,19 +88,26 @@ var importable = sync.OnceValue(func() map[string]bool {
 	return out
 })
 
-// shadows reports whether Python would import a file in place of a module, by the elements of its name: json.py, json.pyc, json.so,
-// json.cpython-313-darwin.so, json/__init__.py, and on Windows json.pyw and json.pyd.
-func shadows(elements []string) bool {
+// shadows reports whether Python would import a file in place of a module, by the elements of its name: json.py or json/__init__.py, and any
+// compiled file, which it imports before the source beside it. in is where the file would be: a package there comes before a module of its name.
+func shadows(in *os.Root, elements []string) bool {
 	last := len(elements) - 1
-	stem, suffix, _ := strings.Cut(elements[last], ".")
-	switch {
-	case suffix == "py", suffix == "pyc", suffix == "pyw":
-	case strings.HasSuffix("."+suffix, ".so"), strings.HasSuffix("."+suffix, ".pyd"): // before them is the version they were compiled for
+	extension := path.Ext(elements[last])
+	switch extension {
+	case ".pyc", ".so", ".pyd":
+		return true
+	case ".py", ".pyw":
 	default:
 		return false
 	}
+	stem := strings.TrimSuffix(elements[last], extension)
 	if stem == "__init__" && last > 0 {
 		stem = elements[last-1]
+		if in != nil {
+			if _, err := in.Lstat(path.Join(elements[:last]...) + ".py"); err == nil {
+				return true
+			}
+		}
 	}
 	return importable()[stem]
 }
@@ -103,8 +117,8 @@ var sameLetters = strings.NewReplacer("ſ", "s", "ﬀ", "ff", "ﬁ", "fi", "ﬂ"
 
 // Reason says why a file must not be saved unasked, such as "make runs it"; empty for other files. It ignores letter case and
 // invisible characters, as some file systems do. On Windows it ignores what Windows ignores at the end of a name too: dots, spaces
-// and a stream. The elements of a name are separated by slashes.
-func (n *Names) Reason(name string) string {
+// and a stream. The elements of a name are separated by slashes; in is the directory that it is relative to, nil if it does not exist.
+func (n *Names) Reason(in *os.Root, name string) string {
 	name = sameLetters.Replace(strings.ToLower(strings.Map(func(r rune) rune {
 		if unicode.Is(unicode.Cf, r) {
 			return -1
@@ -134,8 +148,8 @@ func (n *Names) Reason(name string) string {
 			return file.who
 		}
 	}
-	if shadows(elements) {
-		return "scripts beside it import it instead of the module of that name"
+	if shadows(in, elements) {
+		return "Python imports it in place of another module"
 	}
 	if n.system == "windows" {
 		switch path.Ext(base) {

@@ -1,6 +1,7 @@
 package autoload_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -31,17 +32,18 @@ func TestFilesThatOtherProgramsLoadAreNotSaved(t *testing.T) {
 		"docker-compose.yml", "docker-compose.override.yaml", "compose.yml", "compose.prod.yaml", "Compose.YAML", "CLAUDE.md", "claude.md", "docs/AGENTS.md",
 		"conftest.py", "tests/conftest.py", "sitecustomize.py", "usercustomize.py", "sitecustomize/__init__.py", "sitecustomize.cpython-313-x86_64-linux-gnu.so",
 		"mytool", "bin/MyTool", "json.py", "out/NumPy.py", "pandas/__init__.py",
-		"json.pyc", "json.so", "json.abi3.so", "out/json.cpython-313-x86_64-linux-gnu.so", "json.PYD", "json.cp313-win_amd64.pyd", "json.pyw", "json/__init__.so", "json/__init__.pyc",
+		"json.pyc", "json.so", "json.abi3.so", "out/json.cpython-313-x86_64-linux-gnu.so", "json.PYD", "json.pyw", "mine.so", "mine.cp313-win_amd64.pyd", "lib/mine.pyc", "__pycache__/mine.cpython-313.pyc", "mine/__init__.so",
+		"BSDmakefile", "justfile", "GEMINI.md", "CLAUDE.local.md", "AGENTS.override.md", "pytest.ini", "tox.ini",
 	} {
-		if n.Reason(name) == "" {
+		if n.Reason(nil, name) == "" {
 			t.Errorf("%q would be saved", name)
 		}
 	}
 	for _, name := range []string{
 		"plot.png", "a.b/c..d", "makefile.txt", "decompose.yml", "compose.json", "notes/claude.txt", "my_conftest.py", "mytool.csv", "mytool/data.csv", "folder",
-		"report", "setup.exe", "conftest.pyx", "git~1", "test.py", "my_json.py", "json.txt", "json.so.txt", "my_json.so", "json.schema.py", "so", "libjson.so", "json/data.csv", "__init__.py", "pkg/__init__.py",
+		"report", "setup.exe", "conftest.pyx", "git~1", "test.py", "my_json.py", "json.txt", "json.so.txt", "json.schema.py", "so", "a.so/data.csv", "pyproject.toml", "package.json", "json/data.csv", "__init__.py", "pkg/__init__.py",
 	} {
-		if why := n.Reason(name); why != "" {
+		if why := n.Reason(nil, name); why != "" {
 			t.Errorf("%q would not be saved: %s", name, why)
 		}
 	}
@@ -51,13 +53,37 @@ func TestWindowsRunsProgramsByExtension(t *testing.T) {
 	t.Parallel()
 	n := names(t, "windows")
 	for _, name := range []string{"setup.exe", "a/Git.BAT", "x.cmd", "x.com", "x.ps1", "report", "report.js", "mytool.vbs", "mytool", "Makefile.", "Makefile . ", "CLAUDE.md::$DATA"} {
-		if n.Reason(name) == "" {
+		if n.Reason(nil, name) == "" {
 			t.Errorf("%q would be saved", name)
 		}
 	}
 	for _, name := range []string{"plot.js", "report.csv", "notes.txt"} {
-		if why := n.Reason(name); why != "" {
+		if why := n.Reason(nil, name); why != "" {
 			t.Errorf("%q would not be saved: %s", name, why)
+		}
+	}
+}
+
+// A package comes before a module of the caller's.
+func TestAPackageInPlaceOfAModule(t *testing.T) {
+	t.Parallel()
+	n, dir := names(t, "linux"), t.TempDir()
+	for name, held := range map[string]bool{"mine/__init__.py": true, "sub/mine/__init__.py": false, "sub/other/__init__.py": true, "mine/other.py": false, "new/__init__.py": false} {
+		for _, module := range []string{"mine.py", "sub/other.py"} {
+			path := filepath.Join(dir, module)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		root, err := os.OpenRoot(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if why := n.Reason(root, name); (why != "") != held {
+			t.Errorf("%s: %q", name, why)
+		}
+		if err := root.Close(); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -153,7 +153,7 @@ func (r *Roots) Create(path string) (io.WriteCloser, error) {
 	if info, err := in.open.Stat(name); err == nil && info.IsDir() || strings.HasSuffix(path, "/") {
 		return nil, farm.Invalidf("it is a directory: name the file in it")
 	}
-	if reason := r.autoload.Reason(filepath.ToSlash(name)); reason != "" {
+	if reason := r.autoload.Reason(in.open, filepath.ToSlash(name)); reason != "" {
 		return nil, farm.Invalidf("no file is created under this name (%s): give another name", reason)
 	}
 	if err := in.open.MkdirAll(filepath.Dir(name), 0o750); err != nil {

@@ -224,7 +224,7 @@ func (t *treeSaver) member(h *tar.Header, content io.Reader) error {
 	if err != nil {
 		return err
 	}
-	if reason := t.autoload.Reason(name); reason != "" {
+	if reason := t.autoload.Reason(t.root, name); reason != "" {
 		if h.Typeflag == tar.TypeReg {
 			if t.held++; t.held <= maxNotSaved {
 				at := path.Join(client.Absolute(t.from.path), h.Name) //nolint:gosec // a path in the sandbox, which is shown only

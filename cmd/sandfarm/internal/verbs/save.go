@@ -60,7 +60,7 @@ func (s *saver) artifacts(ctx context.Context, artifacts []wire.Artifact) error 
 		}
 		name, err := localName(artifact.Path, runtime.GOOS)
 		if err == nil {
-			if reason := s.autoload.Reason(name); reason != "" {
+			if reason := s.autoload.Reason(s.root, name); reason != "" {
 				if notSaved++; notSaved <= maxNotSaved {
 					s.say("not saved: %s (%s). To get it: sandfarm artifact get %s %s", printable(name), reason, printable(artifact.ID), quoteOne(s.shown(name)))
 				} else {

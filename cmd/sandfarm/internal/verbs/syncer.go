@@ -245,7 +245,7 @@ func (s *syncer) do(ctx context.Context, w work, here version) error {
 	case push:
 		return s.push(ctx, name, here)
 	case pull:
-		if reason := s.autoload.Reason(name); reason != "" && !s.trust {
+		if reason := s.autoload.Reason(s.root, name); reason != "" && !s.trust {
 			return fmt.Errorf("not copied here: %s (%s). To copy it: --trust", name, reason)
 		}
 		return s.pull(ctx, name, here)

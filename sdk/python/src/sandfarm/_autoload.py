@@ -15,13 +15,20 @@ from fnmatch import fnmatchcase
 _LOADED_BY = {
     "makefile": "make runs it",
     "gnumakefile": "make runs it",
+    "bsdmakefile": "make runs it",
+    "justfile": "just runs it",
     "docker-compose*.yml": "docker compose runs it",
     "docker-compose*.yaml": "docker compose runs it",
     "compose*.yml": "docker compose runs it",
     "compose*.yaml": "docker compose runs it",
     "claude.md": "coding agents follow it",
+    "claude.local.md": "coding agents follow it",
     "agents.md": "coding agents follow it",
+    "agents.override.md": "coding agents follow it",
+    "gemini.md": "coding agents follow it",
     "conftest.py": "pytest runs it",
+    "pytest.ini": "pytest loads what it names",
+    "tox.ini": "pytest loads what it names",
     "sitecustomize*": "Python runs it at every start",
     "usercustomize*": "Python runs it at every start",
 }
@@ -50,10 +57,11 @@ def reason(name: str) -> str:
     for pattern, why in _LOADED_BY.items():
         if fnmatchcase(name, pattern):
             return why
-    stem, _, suffix = name.partition(".")
-    imported = suffix in ("py", "pyc", "pyw") or suffix.rpartition(".")[2] in ("so", "pyd")  # json.cpython-313-darwin.so
-    if imported and stem not in _RARE_MODULES and _importable(stem):
-        return "scripts beside it import it instead of the module of that name"
+    stem, dot, extension = name.rpartition(".")
+    if dot and extension in ("pyc", "so", "pyd"):  # before the source beside it
+        return "Python imports it in place of another module"
+    if dot and extension in ("py", "pyw") and stem not in _RARE_MODULES and _importable(stem):
+        return "Python imports it in place of another module"
     if sys.platform == "win32" and name.endswith(_WINDOWS_PROGRAMS):
         return "Windows runs it as a command"
     if shutil.which(name):
