@@ -81,7 +81,12 @@ func TestALinkNeedsNoKey(t *testing.T) {
 // A key of the farm that is sent by mistake ends at the farm, wherever it is in the request, by a link as by a port.
 func TestKeysSentByMistakeReachNoServer(t *testing.T) {
 	t.Parallel()
-	f := setupLive(t, withKeys, noPreviews)
+	const oddKey, madeKey = "aB/9+x==", "sf_0123456789abcdef"
+	f := setupLive(t, withKeys, noPreviews, func(c *api.Config, _ *api.Deps) {
+		for _, more := range []string{oddKey, madeKey} {
+			c.Keys = append(c.Keys, api.KeyConfig{Tenant: "acme", SHA256: hash(more)})
+		}
+	})
 	mine := []string{"X-API-Key", key}
 	var got string
 	port := guest(t, func(_ http.ResponseWriter, r *http.Request) {
@@ -114,6 +119,11 @@ func TestKeysSentByMistakeReachNoServer(t *testing.T) {
 			"a token in Basic":      {"", "Authorization", basic(made.EnvdAccessToken, "")},
 			"in brackets":           {"", "X-Meta", "{\"k\":[<" + key + ">]}"},
 			"beside an @ and a bar": {"", "X-Meta", "a|" + key + "@host?b"},
+			"behind a word":         {"", "Sec-WebSocket-Protocol", "realtime, openai-insecure-api-key." + madeKey},
+			"escaped JSON":          {"", "Cookie", "auth=%7B%22key%22%3A%22" + key + "%22%7D"},
+			"escaped twice":         {"?next=%252Fa%253Fkey%253D" + key, "", ""},
+			"any characters":        {"", "Authorization", "Bearer " + oddKey},
+			"any behind a sign":     {"", "X-Meta", "key=" + oddKey},
 			"in parentheses":        {"", "User-Agent", "x/1 (" + key + ")"},
 			"traffic token":         {"", "E2b-Traffic-Access-Token", made.TrafficAccessToken},
 			"key as traffic token":  {"", "E2b-Traffic-Access-Token", key},
@@ -138,7 +148,7 @@ func TestKeysSentByMistakeReachNoServer(t *testing.T) {
 			if answer.StatusCode != http.StatusOK || got == "" {
 				t.Errorf("%s, %s: %s %s", way, name, answer.Status, text)
 			}
-			for _, secret := range []string{key, otherKey, wire.E2BKey(key), made.EnvdAccessToken, made.TrafficAccessToken, "%2D", c.value} {
+			for _, secret := range []string{key, otherKey, oddKey, madeKey, wire.E2BKey(key), made.EnvdAccessToken, made.TrafficAccessToken, "%2D", c.value} {
 				if secret != "" && strings.Contains(got, secret) {
 					t.Errorf("%s, %s: the server got %s", way, name, got)
 				}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -83,10 +84,8 @@ func (s *Server) hideKeys(r *http.Request) {
 	_ = s.keys.StillOpen(ctx) // it looks at the keys, if it did not just now
 	r.Header.Del("X-Api-Key")
 	e2b.HideHeaders(r.Header)
-	secret := func(text string) bool { return s.keys.Known(text) || s.e2b.IsToken(ctx, text) }
 	holds := func(text string) bool {
-		user, password, _ := (&http.Request{Header: http.Header{"Authorization": {text}}}).BasicAuth() // in any header
-		return slices.ContainsFunc(append(strings.FieldsFunc(text, separates), text, user, password), secret)
+		return slices.ContainsFunc(parts(text), func(part string) bool { return s.keys.Known(part) || s.e2b.IsToken(ctx, part) })
 	}
 	for name, values := range r.Header {
 		if slices.ContainsFunc(values, holds) {
@@ -94,11 +93,38 @@ func (s *Server) hideKeys(r *http.Request) {
 		}
 	}
 	pairs := strings.Split(r.URL.RawQuery, "&")
-	r.URL.RawQuery = strings.Join(slices.DeleteFunc(pairs, func(pair string) bool {
-		plain, err := url.QueryUnescape(pair)
-		return holds(pair) || err == nil && holds(plain)
-	}), "&")
+	r.URL.RawQuery = strings.Join(slices.DeleteFunc(pairs, holds), "&")
 }
+
+// madeKey is a key that the farm made, alone or in the form of E2B's.
+var madeKey = regexp.MustCompile("(sf|" + strings.TrimSuffix(wire.E2BPrefix, "_") + ")_[0-9a-f]+")
+
+// parts lists what may be a key in a header or a parameter, escaped or not. A key of the settings may have any characters: it is all of the
+// text, or stands behind white space, an equals sign or a colon. Others are what lies between characters that they do not have.
+func parts(text string) (list []string) {
+	for range maxEscapes {
+		list = append(list, text)
+		list = append(list, madeKey.FindAllString(text, -1)...)
+		list = append(list, strings.FieldsFunc(text, separates)...)
+		for _, field := range strings.Fields(text) {
+			list = append(list, field)
+			if at := strings.IndexAny(field, "=:"); at >= 0 {
+				list = append(list, field[at+1:])
+			}
+		}
+		user, password, _ := (&http.Request{Header: http.Header{"Authorization": {text}}}).BasicAuth() // in any header
+		list = append(list, user, password)
+		plain, err := url.QueryUnescape(text)
+		if err != nil || plain == text {
+			break
+		}
+		text = plain
+	}
+	return list
+}
+
+// maxEscapes is how often a key is looked for in what was escaped, the text itself included: an address may be within an address.
+const maxEscapes = 3
 
 // separates reports whether a character stands between a key and what is written beside it in a header or a parameter: those of keys and tokens
 // do not.
