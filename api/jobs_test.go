@@ -178,8 +178,8 @@ func TestJobsSayWhyTheyEnded(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	run := "/v1/sandboxes/" + b.sandbox() + "/execute?wait=20"
-	for code, want := range map[string]string{"print 1": "", "end timed_out": "stopped after its timeout of 2 seconds", "end canceled": "It was canceled; output"} {
-		job := get[wire.Job](b, http.StatusOK, "POST", run, map[string]string{"code": code})
+	for code, want := range map[string]string{"print 1": "", "end timed_out": "stopped after its timeout of 1 seconds", "end canceled": "It was canceled; output"} {
+		job := get[wire.Job](b, http.StatusOK, "POST", run, map[string]any{"code": code, "timeout_seconds": 1})
 		if (job.Error != nil) != (want != "") || job.Error != nil && !strings.Contains(job.Error.Message, want) {
 			t.Errorf("%s: state %s, error %+v, want %q", code, job.State, job.Error, want)
 		}

@@ -285,7 +285,7 @@ func (w *fakeWorker) execute(ctx context.Context, ref farm.Ref, claim *store.Cla
 	end.Result = &farm.Result{Execute: out}
 	switch verb {
 	case "end":
-		end.State, end.Timings.RunMS = farm.JobState(rest), 2100
+		end.State, end.Timings.RunMS = farm.JobState(rest), 3100 // it takes a while to end code that ignores the interrupt
 	case "print":
 		out.Stdout = rest + "\n"
 		_ = w.AppendEvents(ctx, ref, claim.Job.Attempt, []farm.Event{{ID: "3-0", Name: farm.EventStdout, Text: out.Stdout}})

@@ -85,8 +85,7 @@ func jobError(j *farm.Job) *wire.JobError {
 	case j.Error != nil:
 		return &wire.JobError{Code: string(j.Error.Code), Message: j.Error.Message}
 	case j.State == farm.JobTimedOut:
-		// A job is stopped soon after its timeout, so its run time in whole seconds is the timeout.
-		return &wire.JobError{Code: string(farm.CodeConflict), Message: fmt.Sprintf("It was stopped after its timeout of %d seconds; output and files until then are kept. timeout_seconds sets a longer timeout.", int(j.Timings.RunMS/1000))}
+		return &wire.JobError{Code: string(farm.CodeConflict), Message: fmt.Sprintf("It was stopped after its timeout of %d seconds; output and files until then are kept. timeout_seconds sets a longer timeout.", j.TimeoutSeconds)}
 	case j.State == farm.JobCanceled && j.StartedAt.IsZero():
 		return &wire.JobError{Code: string(farm.CodeConflict), Message: "It was canceled before it began."}
 	case j.State == farm.JobCanceled:

@@ -33,8 +33,8 @@ def ask(question: str) -> str:
             for call in (block for block in answer.content if block.type == "tool_use"):
                 try:
                     content = blocks(box.run(call.input["code"], timeout=60))
-                except JobError as error:  # such as a timeout: the model reads the message
-                    content = str(error)
+                except JobError as error:  # such as a timeout: the model reads why, and the output until then
+                    content = f"{error}\n{error.result or ''}"
                 results.append({"type": "tool_result", "tool_use_id": call.id, "content": content})
             messages += [{"role": "assistant", "content": answer.content}, {"role": "user", "content": results}]
     raise RuntimeError("the model gave no answer in 10 turns")

@@ -14,8 +14,8 @@ def ask(question: str) -> str:
             """Runs Python code and returns its output. Variables are kept between calls."""
             try:
                 return str(box.run(code, timeout=60))
-            except JobError as error:  # such as a timeout: the model reads the message
-                return str(error)
+            except JobError as error:  # such as a timeout: the model reads why, and the output until then
+                return f"{error}\n{error.result or ''}"
 
         agent = create_agent("openai:gpt-4.1-mini", tools=[run_python])
         state = agent.invoke({"messages": [{"role": "user", "content": question}]}, {"recursion_limit": 20})

@@ -29,8 +29,8 @@ def ask(question: str) -> str:
             for call in message.tool_calls:
                 try:
                     output = str(box.run(json.loads(call.function.arguments)["code"], timeout=60))
-                except JobError as error:  # such as a timeout: the model reads the message
-                    output = str(error)
+                except JobError as error:  # such as a timeout: the model reads why, and the output until then
+                    output = f"{error}\n{error.result or ''}"
                 messages.append({"role": "tool", "tool_call_id": call.id, "content": output})
     raise RuntimeError("the model gave no answer in 10 turns")
 

@@ -183,6 +183,7 @@ def test_a_timeout_keeps_the_output(box: Sandbox) -> None:
             break
     assert raised.value.result.stdout == "so far\n"
     assert raised.value.job.state == "timed_out"
+    assert f"stopped after its timeout of {timeout} seconds" in str(raised.value)
     assert raised.value.code
 
 

@@ -163,7 +163,7 @@ func (a *app) finish(ctx context.Context, c *client.Client, follower *follower, 
 			return err
 		}
 	} else {
-		a.printError(result)
+		a.printError(result, job.State)
 	}
 	if f.noSave {
 		return nil
@@ -180,9 +180,11 @@ func (a *app) finish(ctx context.Context, c *client.Client, follower *follower, 
 	return errors.Join(s.artifacts(ctx, result.Artifacts), s.images(ctx, stem, result.Results))
 }
 
-// printError prints what the streams do not contain: the traceback and the notes of the farm.
-func (a *app) printError(result wire.ExecuteResult) {
-	if e := result.Error; e != nil && e.Name != "SystemExit" {
+// printError prints what the streams do not contain: the traceback and the notes of the farm. Of a job that the farm stopped, the traceback
+// of its interrupt is left out: the job's error says what happened.
+func (a *app) printError(result wire.ExecuteResult, state string) {
+	stopped := state == "timed_out" || state == "canceled"
+	if e := result.Error; e != nil && e.Name != "SystemExit" && !(stopped && e.Name == "KeyboardInterrupt") {
 		if len(e.Traceback) > 0 {
 			fmt.Fprintln(a.Err, strings.TrimRight(strings.Join(e.Traceback, "\n"), "\n"))
 		} else {

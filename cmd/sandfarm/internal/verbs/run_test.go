@@ -56,6 +56,7 @@ func tree(t *testing.T, dir string) map[string]string {
 func TestRunExitCodes(t *testing.T) {
 	t.Parallel()
 	raised := &wire.CodeError{Name: "ValueError", Value: "no", Traceback: []string{"Traceback (most recent call last)", "ValueError: no"}}
+	interrupted := &wire.CodeError{Name: "KeyboardInterrupt", Traceback: []string{"Traceback", "KeyboardInterrupt"}}
 	tests := map[string]struct {
 		state  string
 		result *wire.ExecuteResult
@@ -68,7 +69,8 @@ func TestRunExitCodes(t *testing.T) {
 		"Exit256IsNot0": {"completed", &wire.ExecuteResult{ExitCode: 256}, 1, ""},
 		"Raised":        {"completed", &wire.ExecuteResult{ExitCode: 1, Error: raised}, 1, "Traceback (most recent call last)\nValueError: no\n"},
 		"Killed":        {"completed", &wire.ExecuteResult{ExitCode: 137, Error: &wire.CodeError{Name: "OutOfMemory", Value: "over 64 MiB"}}, 137, "OutOfMemory: over 64 MiB\n"},
-		"TimedOut":      {"timed_out", &wire.ExecuteResult{}, 1, "sandfarm: The job is timed_out.\n"},
+		"TimedOut":      {"timed_out", &wire.ExecuteResult{ExitCode: 1, Error: interrupted}, 1, "sandfarm: The job is timed_out.\n"},
+		"Interrupted":   {"completed", &wire.ExecuteResult{ExitCode: 1, Error: interrupted}, 1, "Traceback\nKeyboardInterrupt\n"},
 		"FarmFailed":    {"failed", nil, 1, "sandfarm: The job is failed.\n"},
 	}
 	for name, test := range tests {
