@@ -187,6 +187,12 @@ def test_a_timeout_keeps_the_output(box: Sandbox) -> None:
     assert raised.value.code
 
 
+def test_a_host_that_is_not_open_is_noted(shared: Sandbox) -> None:
+    result = shared.run("import urllib.request; urllib.request.urlopen('https://example.com')")
+    assert result.error is not None
+    assert [note for note in result.notes if 'network "packages"' in note and "allow_hosts" in note]
+
+
 def test_env_context_language_and_auto_install(shared: Sandbox) -> None:
     assert shared.run("import os; print(os.environ['MINE'])", env={"MINE": "1"}).stdout == "1\n"
     shared.run("only_here = 1", context="other")
