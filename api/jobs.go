@@ -14,7 +14,8 @@ import (
 )
 
 func (s *Server) jobRoutes() []route {
-	filters := append(byOrigin(), query("state", "only in these states, separated by commas", stateSchema(farm.JobStates())), query("kind", "only of these kinds, separated by commas", object{"type": "string"}))
+	filters := append(byOrigin(), query("state", "only in these states, separated by commas", stateSchema(farm.JobStates())), query("kind", "only of these kinds, separated by commas", object{"type": "string"}),
+		query("outcome", "only with this outcome", stateSchema(farm.JobOutcomes())))
 	after := parameter{"Last-Event-ID", "header", "id of the last event that was seen", object{"type": "string"}}
 	return []route{
 		{method: "GET", path: "/v1/jobs", tag: "Jobs", summary: "List jobs", query: filters, answers: []answer{{http.StatusOK, "a page of jobs, newest first", wire.List[wire.Job]{}, ""}}, handler: s.listJobs},
@@ -42,7 +43,7 @@ func (s *Server) listJobs(c *gin.Context) error {
 		return err
 	}
 	list, err := s.service.Jobs(c.Request.Context(), rest.Tenant(c), service.JobQuery{
-		SandboxID: c.Query("sandbox_id"), JobID: c.Query("job_id"), States: rest.List(c, "state"), Kinds: rest.List(c, "kind"), Created: created, Page: p,
+		SandboxID: c.Query("sandbox_id"), JobID: c.Query("job_id"), States: rest.List(c, "state"), Kinds: rest.List(c, "kind"), Outcome: c.Query("outcome"), Created: created, Page: p,
 	})
 	if err != nil {
 		return err

@@ -330,14 +330,18 @@ func TestListsArePaged(t *testing.T) {
 			t.Errorf("%s: %+v", query, p)
 		}
 	}
-	for _, target := range []string{"/v1/jobs?state=open", "/v1/jobs?kind=nap", "/v1/jobs?limit=x", "/v1/artifacts?cursor=%00", "/v1/artifacts?limit=0"} {
+	for _, target := range []string{"/v1/jobs?state=open", "/v1/jobs?kind=nap", "/v1/jobs?outcome=bad", "/v1/jobs?limit=x", "/v1/artifacts?cursor=%00", "/v1/artifacts?limit=0"} {
 		if p := b.problemOf("GET", target, nil); p.Code != "invalid" {
 			t.Errorf("%s: %+v", target, p)
 		}
 	}
 	job := get[wire.Job](b, http.StatusOK, "POST", "/v1/sandboxes/"+odd.Items[0].ID+"/execute?wait=20", `{"code":"print 1"}`)
+	if job.Outcome == nil || *job.Outcome != "ok" {
+		t.Errorf("the outcome is %v", job.Outcome)
+	}
 	for query, want := range map[string]int{
 		"": 1, "&kind=execute": 1, "&kind=command": 0, "&state=completed": 1, "&state=failed": 0, "&kind=execute&state=completed": 1, "&kind=create&state=completed": 0,
+		"&outcome=ok": 1, "&outcome=failed": 0,
 	} {
 		if list := get[wire.List[wire.Job]](b, http.StatusOK, "GET", "/v1/jobs?job_id="+job.ID+query, nil); len(list.Items) != want {
 			t.Errorf("job_id%s gives %d jobs, want %d", query, len(list.Items), want)

@@ -42,7 +42,7 @@ var (
 	}
 	shownOfJob = map[string]string{
 		"ID": "id", "Kind": "kind", "SandboxID": "sandbox_id", "State": "state", "Attempt": "attempt", "CreatedAt": "created_at", "StartedAt": "started_at",
-		"FinishedAt": "finished_at", "Timings": "timings", "Result": "result", "Error": "error", "ArtifactsGone": "result",
+		"FinishedAt": "finished_at", "Timings": "timings", "Result": "result", "Error": "error", "Outcome": "outcome", "ArtifactsGone": "result",
 
 		"Tenant": "", "Uncounted": "", "Worker": "", "Trace": "", "Queue": "", "Inline": "", "Hidden": "",
 		"TimeoutSeconds": "request", "CallbackURL": "request", "Shown": "request", "ShownCut": "request",

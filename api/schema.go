@@ -98,14 +98,14 @@ func (s *schemas) structure(t reflect.Type) object {
 
 func (s *schemas) field(component, key string, f reflect.StructField, request bool) object {
 	out := maps.Clone(s.schema(f.Type))
+	if enum := f.Tag.Get("enum"); enum != "" {
+		out["enum"] = strings.Split(enum, ",")
+	}
 	if f.Type.Kind() == reflect.Pointer && !request && !strings.Contains(f.Tag.Get("json"), "omitempty") {
 		out = object{"anyOf": []object{out, {"type": "null"}}}
 	}
 	if doc := f.Tag.Get("doc"); doc != "" {
 		out["description"] = doc
-	}
-	if enum := f.Tag.Get("enum"); enum != "" {
-		out["enum"] = strings.Split(enum, ",")
 	}
 	if standard := f.Tag.Get("default"); standard != "" {
 		out["default"] = standard

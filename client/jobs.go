@@ -14,6 +14,7 @@ import (
 type JobFilter struct {
 	SandboxID string
 	State     string
+	Outcome   string // ok or failed
 }
 
 // Job reads a job. With WithWait the farm delays the answer until the job is final.
@@ -29,6 +30,9 @@ func (c *Client) Jobs(ctx context.Context, filter JobFilter) iter.Seq2[wire.Job,
 	}
 	if filter.State != "" {
 		query.Set("state", filter.State)
+	}
+	if filter.Outcome != "" {
+		query.Set("outcome", filter.Outcome)
 	}
 	return listPaged[wire.Job](ctx, c, []string{"v1", "jobs"}, query)
 }

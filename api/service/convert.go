@@ -73,6 +73,9 @@ func (s *Service) job(ctx context.Context, j *farm.Job) wire.Job {
 		Links: wire.Links{Self: "/v1/jobs/" + j.ID, Events: "/v1/jobs/" + j.ID + "/events", Cancel: "/v1/jobs/" + j.ID, Request: "/v1/jobs/" + j.ID + "/request"},
 	}
 	out.Error = jobError(j)
+	if j.Outcome != "" {
+		out.Outcome = new(string(j.Outcome))
+	}
 	if j.State == farm.JobQueued {
 		out.Position, out.EstimateSeconds = s.place(ctx, j)
 	}

@@ -63,6 +63,7 @@ func (s *Service) Cancel(ctx context.Context, tenant, id string, wait time.Durat
 type JobQuery struct {
 	SandboxID, JobID string
 	States, Kinds    []string
+	Outcome          string
 	Created          store.TimeRange
 	Page             store.Page
 }
@@ -82,6 +83,9 @@ func (s *Service) Jobs(ctx context.Context, tenant string, q JobQuery) (wire.Lis
 			return list, farm.Invalidf("kind %q is not known; it is one of %s", farm.Shorten(kind), listed(farm.JobKinds()))
 		}
 		f.Kinds = append(f.Kinds, farm.JobKind(kind))
+	}
+	if f.Outcome = farm.JobOutcome(q.Outcome); f.Outcome != "" && !slices.Contains(farm.JobOutcomes(), f.Outcome) {
+		return list, farm.Invalidf("outcome %q is not known; it is one of %s", farm.Shorten(q.Outcome), listed(farm.JobOutcomes()))
 	}
 	jobs, next, err := s.Store.Jobs(ctx, tenant, f, q.Page)
 	if err != nil {

@@ -51,8 +51,9 @@ type Job struct {
 	FinishedAt time.Time `json:"finished_at,omitzero"`
 	Timings    Timings   `json:"timings"`
 
-	Result *Result   `json:"result,omitempty"`
-	Error  *JobError `json:"error,omitempty"`
+	Result  *Result    `json:"result,omitempty"`
+	Error   *JobError  `json:"error,omitempty"`
+	Outcome JobOutcome `json:"outcome,omitempty"` // of Result and State, from its end; also empty if an older program ended it
 
 	// ArtifactsGone: some of the artifacts that Result names were deleted or have expired.
 	ArtifactsGone bool `json:"artifacts_gone,omitempty"`

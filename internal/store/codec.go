@@ -32,6 +32,7 @@ func decodeChanges(job *farm.Job, f map[string]string) error {
 	if queue := f["queue"]; queue != "" { // Requeue may have changed it
 		job.Queue = queue
 	}
+	job.Outcome = farm.JobOutcome(f["outcome"])
 	job.StartedAt, job.FinishedAt = moment(f["started"]), moment(f["finished"])
 	job.Timings = farm.Timings{QueueMS: number(f["qms"]), RunMS: number(f["rms"]), UploadMS: number(f["ums"])}
 	if text := f["result"]; text != "" && !isReference(text) {
@@ -52,7 +53,7 @@ func encodeJob(job *farm.Job) (doc, shown []byte, err error) {
 	kept := *job
 	kept.State, kept.Attempt, kept.Uncounted, kept.Worker = "", 0, 0, ""
 	kept.StartedAt, kept.FinishedAt, kept.Timings = time.Time{}, time.Time{}, farm.Timings{}
-	kept.Result, kept.Error, kept.ArtifactsGone = nil, nil, false
+	kept.Result, kept.Error, kept.Outcome, kept.ArtifactsGone = nil, nil, "", false
 	if doc, err = encode("job", kept); err != nil || len(doc) <= shownBytes || job.Shown == nil {
 		return doc, nil, err
 	}

@@ -85,7 +85,8 @@ type finishArgs struct {
 	Spilled   bool     `lua:"spilled"`
 	Stored    int      `lua:"stored"` // bytes of the document, if Spilled
 	Error     []byte   `lua:"error"`
-	RunMS     string   `lua:"run_ms"` // empty: not known, like UploadMS
+	Outcome   string   `lua:"outcome"` // may be empty
+	RunMS     string   `lua:"run_ms"`  // empty: not known, like UploadMS
 	UploadMS  string   `lua:"upload_ms"`
 	Events    []string `lua:"events"` // ids and JSON that alternate
 	LastEvent uint64   `lua:"last_event"`
@@ -153,7 +154,7 @@ func (s *Store) finishArgs(e ending) (finishArgs, error) {
 		return finishArgs{}, err
 	}
 	args := finishArgs{
-		ID: e.ref.ID, Mode: e.mode, Attempt: e.attempt, State: string(e.state), Result: result, Error: jerr, LastEvent: e.lastEvent,
+		ID: e.ref.ID, Mode: e.mode, Attempt: e.attempt, State: string(e.state), Result: result, Error: jerr, Outcome: string(farm.OutcomeOf(e.state, e.result)), LastEvent: e.lastEvent,
 		Token: cmp.Or(e.token, rand.Text()), Hint: hint(e.ref), Reason: "Its creation was canceled.",
 		Retention: s.limits.RetentionSeconds, HiddenTTL: s.limits.HiddenSeconds, ClosedTTL: s.limits.ClosedSeconds,
 	}

@@ -43,6 +43,7 @@ call('HSET', k, 'state', to, 'finished', NOW, 'token', arg.token)
 if mode == 'force' then call('HINCRBY', k, 'attempt', 1) end
 if arg.result ~= '' then call('HSET', k, 'result', arg.result) end
 if arg.error ~= '' then call('HSET', k, 'error', arg.error) end
+if arg.outcome ~= '' then call('HSET', k, 'outcome', arg.outcome) end
 if arg.run_ms ~= '' then call('HSET', k, 'rms', arg.run_ms, 'ums', arg.upload_ms) end
 local kept = JOB_EXTRA + call('HSTRLEN', k, 'doc') + call('HSTRLEN', k, 'shown') + #arg.result + #arg.error + tonumber(j[12] or 0)
 if arg.events ~= '[]' then

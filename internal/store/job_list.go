@@ -11,20 +11,21 @@ import (
 
 // JobFilter picks jobs that meet all of its fields; zero fields pick all. Of a list of values one must match.
 //
-// The HTTP parameters map to it one by one: job_id, sandbox_id, state and kind (each repeatable or comma-separated), created_after and
+// The HTTP parameters map to it one by one: job_id, sandbox_id, state and kind (each repeatable or comma-separated), outcome, created_after and
 // created_before (RFC 3339, exclusive). The caller checks the values; an unknown state picks nothing.
 type JobFilter struct {
 	JobID     string
 	SandboxID string
 	States    []farm.JobState
 	Kinds     []farm.JobKind
+	Outcome   farm.JobOutcome
 	Created   TimeRange
 }
 
 func (f JobFilter) picks(job *farm.Job) bool {
 	return (f.JobID == "" || job.ID == f.JobID) && (f.SandboxID == "" || job.SandboxID == f.SandboxID) &&
 		(len(f.States) == 0 || slices.Contains(f.States, job.State)) && (len(f.Kinds) == 0 || slices.Contains(f.Kinds, job.Kind)) &&
-		f.Created.contains(job.CreatedAt)
+		(f.Outcome == "" || job.Outcome == f.Outcome) && f.Created.contains(job.CreatedAt)
 }
 
 // Jobs lists jobs, newest first, without hidden ones, except the one that JobID names. next is the cursor of the following page, "" at the
@@ -55,7 +56,7 @@ func (s *Store) Jobs(ctx context.Context, tenant string, f JobFilter, p Page) (j
 	if f.SandboxID != "" {
 		l.index = s.key(tenant, "sj", f.SandboxID)
 	}
-	if len(f.States) > 0 || len(f.Kinds) > 0 || f.Created != (TimeRange{}) {
+	if len(f.States) > 0 || len(f.Kinds) > 0 || f.Outcome != "" || f.Created != (TimeRange{}) {
 		l.prune = func(ctx context.Context, ids []string) ([]string, bool, error) {
 			return s.pruneJobs(ctx, tenant, ids, f)
 		}
@@ -87,7 +88,7 @@ func (s *Store) pruneJobs(ctx context.Context, tenant string, ids []string, f Jo
 	pipe := s.rdb.Pipeline()
 	cmds := make([]*redis.SliceCmd, len(ids))
 	for i, id := range ids {
-		cmds[i] = pipe.HMGet(ctx, s.key(tenant, "job", id), "state", "kind", "created")
+		cmds[i] = pipe.HMGet(ctx, s.key(tenant, "job", id), "state", "kind", "created", "outcome")
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, false, wrap("filter jobs", err)
@@ -96,6 +97,7 @@ func (s *Store) pruneJobs(ctx context.Context, tenant string, ids []string, f Jo
 		fields := reply(cmd.Val())
 		job := &farm.Job{
 			ID: ids[i], SandboxID: f.SandboxID, State: farm.JobState(fields.text(0)), Kind: farm.JobKind(fields.text(1)), CreatedAt: moment(fields.text(2)),
+			Outcome: farm.JobOutcome(fields.text(3)),
 		}
 		end = end || f.Created.passed(job.CreatedAt)
 		if job.State != "" && f.picks(job) {

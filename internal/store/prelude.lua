@@ -74,7 +74,7 @@ local function notifyWatchers(job, message) call('PUBLISH', G .. 'w:' .. job, me
 -- The message of the end of a job: the fields of its record that have changed since it was accepted, as a JSON list of names and values that
 -- alternate, so that those who wait need not read it. '1' if that is too long for a message.
 local function endMessage(job)
-  local names = {'state', 'attempt', 'spared', 'worker', 'queue', 'started', 'finished', 'qms', 'rms', 'ums', 'result', 'error'}
+  local names = {'state', 'attempt', 'spared', 'worker', 'queue', 'started', 'finished', 'qms', 'rms', 'ums', 'result', 'error', 'outcome'}
   local list, size = {}, 0
   for i, value in ipairs(call('HMGET', key('job', job), unpack(names))) do
     if value then

@@ -24,7 +24,7 @@ func fieldsAreStored(t *testing.T, factory Factory) {
 	box.Tenant = Tenant
 	b.accept(t, store.Accept{Job: &job, Request: &request, Sandbox: &box})
 
-	jobFields := cmpopts.IgnoreFields(farm.Job{}, "State", "Attempt", "Uncounted", "Worker", "StartedAt", "FinishedAt", "Timings", "Result", "Error", "ArtifactsGone")
+	jobFields := cmpopts.IgnoreFields(farm.Job{}, "State", "Attempt", "Uncounted", "Worker", "StartedAt", "FinishedAt", "Timings", "Result", "Error", "Outcome", "ArtifactsGone")
 	if diff := cmp.Diff(&job, b.job(t, job.Ref()), jobFields); diff != "" {
 		t.Errorf("job (-accepted +stored):\n%s", diff)
 	}
@@ -65,7 +65,7 @@ func fieldsAreStored(t *testing.T, factory Factory) {
 	if diff := cmp.Diff(job.Error, ended.Error); diff != "" {
 		t.Errorf("error (-finished +stored):\n%s", diff)
 	}
-	if ended.Timings.RunMS != job.Timings.RunMS || ended.Timings.UploadMS != job.Timings.UploadMS || ended.Worker != "w" || ended.FinishedAt.IsZero() {
+	if ended.Timings.RunMS != job.Timings.RunMS || ended.Timings.UploadMS != job.Timings.UploadMS || ended.Worker != "w" || ended.Outcome != farm.OutcomeFailed || ended.FinishedAt.IsZero() {
 		t.Errorf("ended job = %+v", ended)
 	}
 

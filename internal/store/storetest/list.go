@@ -64,21 +64,31 @@ func jobsFilter(t *testing.T, factory Factory) {
 	queued := b.accept(t, Execute(one.ID)).Job
 	done := b.accept(t, Execute(two.ID)).Job
 	b.finish(t, b.claim(t, done.Ref(), "w").Job, farm.JobCompleted)
+	raised := b.accept(t, Execute(two.ID)).Job
+	if _, err := b.Finish(t.Context(), store.Finish{
+		Ref: raised.Ref(), Attempt: b.claim(t, raised.Ref(), "w").Job.Attempt, State: farm.JobCompleted, Result: &farm.Result{Execute: &farm.ExecuteResult{ExitCode: 1}},
+	}); err != nil {
+		t.Fatal(err)
+	}
 	for name, test := range map[string]struct {
 		filter store.JobFilter
 		want   []string
 	}{
 		"state":             {store.JobFilter{States: []farm.JobState{farm.JobQueued}}, []string{queued.ID}},
-		"state and kind":    {store.JobFilter{States: []farm.JobState{farm.JobCompleted}, Kinds: []farm.JobKind{farm.KindExecute}}, []string{done.ID}},
+		"state and kind":    {store.JobFilter{States: []farm.JobState{farm.JobCompleted}, Kinds: []farm.JobKind{farm.KindExecute}}, []string{raised.ID, done.ID}},
+		"outcome":           {store.JobFilter{Outcome: farm.OutcomeFailed}, []string{raised.ID}},
+		"other outcome":     {store.JobFilter{Outcome: farm.OutcomeOK, Kinds: []farm.JobKind{farm.KindExecute}}, []string{done.ID}},
 		"sandbox":           {store.JobFilter{SandboxID: one.ID, Kinds: []farm.JobKind{farm.KindExecute}}, []string{queued.ID}},
 		"sandbox and state": {store.JobFilter{SandboxID: one.ID, States: []farm.JobState{farm.JobFailed}}, nil},
 		"unknown sandbox":   {store.JobFilter{SandboxID: "sbx_x"}, nil},
 		"states and kinds": {
 			store.JobFilter{States: []farm.JobState{farm.JobQueued, farm.JobCompleted}, Kinds: []farm.JobKind{farm.KindExecute, farm.KindInstall}},
-			[]string{done.ID, queued.ID},
+			[]string{raised.ID, done.ID, queued.ID},
 		},
 		"job":                 {store.JobFilter{JobID: done.ID}, []string{done.ID}},
 		"job, state and kind": {store.JobFilter{JobID: done.ID, States: []farm.JobState{farm.JobCompleted}, Kinds: []farm.JobKind{farm.KindExecute}}, []string{done.ID}},
+		"job and outcome":     {store.JobFilter{JobID: raised.ID, Outcome: farm.OutcomeFailed}, []string{raised.ID}},
+		"job of another end":  {store.JobFilter{JobID: done.ID, Outcome: farm.OutcomeFailed}, nil},
 		"job of another kind": {store.JobFilter{JobID: done.ID, Kinds: []farm.JobKind{farm.KindInstall}}, nil},
 		"job of another box":  {store.JobFilter{JobID: done.ID, SandboxID: one.ID}, nil},
 		"job that is gone":    {store.JobFilter{JobID: "job_none"}, nil},

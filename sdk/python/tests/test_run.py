@@ -187,6 +187,14 @@ def test_a_timeout_keeps_the_output(box: Sandbox) -> None:
     assert raised.value.code
 
 
+def test_jobs_are_found_by_their_outcome(client: Client, shared: Sandbox) -> None:
+    shared.run("1")
+    shared.run("1 / 0")
+    found = next(client.jobs(sandbox_id=shared.id, outcome="failed"))
+    assert (found.state, found.outcome, found.result.error.name) == ("completed", "failed", "ZeroDivisionError")
+    assert next(client.jobs(sandbox_id=shared.id, outcome="ok")).outcome == "ok"
+
+
 def test_a_host_that_is_not_open_is_noted(shared: Sandbox) -> None:
     result = shared.run("import urllib.request; urllib.request.urlopen('https://example.com')")
     assert result.error is not None

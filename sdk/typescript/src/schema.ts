@@ -662,6 +662,8 @@ export interface components {
              * @default 50
              */
             limit?: number;
+            /** @description only with this outcome */
+            outcome?: string;
             /** @description only of this sandbox */
             sandbox_id?: string;
             /** @description only in these states, separated by commas */
@@ -957,6 +959,8 @@ export interface components {
             kind: "create" | "execute" | "command" | "install" | "file" | "run" | "close" | "interrupt" | "restart" | "hibernate" | "resume";
             /** @description paths of the job */
             links: components["schemas"]["Links"];
+            /** @description whether what it ran was successful: failed if code raised, an exit code is not 0 or a package was not installed, and if the job failed, timed out or was lost; null: it has not ended, or was canceled */
+            outcome: ("ok" | "failed") | null;
             /** @description position while it is queued, 1 is next: of a create or run in its queue, of other jobs in the FIFO of their sandbox; 0 otherwise */
             position: number;
             /** @description the request, code up to 64 KiB; null if the farm itself created the job */

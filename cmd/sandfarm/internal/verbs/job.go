@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,12 +29,19 @@ func (a *app) job() *cobra.Command {
 func (a *app) jobLs() *cobra.Command {
 	var filter client.JobFilter
 	var most int
+	var failed bool
 	c := a.verb(&cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List jobs, newest first",
+		Long: `List jobs, newest first. STATE says how the job ended, and OUTCOME whether what it ran was successful: ok, or the error or exit
+code of what failed.`,
 		Example: `  sandfarm job ls
-  sandfarm job ls --sandbox sbx_… --state failed`,
+  sandfarm job ls --failed
+  sandfarm job ls --sandbox sbx_… --state running`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}, argCount(0, 0, ""), func(ctx context.Context, c *client.Client, _ []string) error {
+		if failed {
+			filter.Outcome = "failed"
+		}
 		jobs, err := collect(atMost(c.Jobs(ctx, filter), most))
 		if err != nil || a.json {
 			return a.list(jobs, err)
@@ -41,15 +49,43 @@ func (a *app) jobLs() *cobra.Command {
 		now := time.Now()
 		rows := make([][]string, len(jobs))
 		for i, j := range jobs {
-			rows[i] = []string{j.ID, j.Kind, j.State, j.SandboxID, since(j.CreatedAt, now), took(j, now)}
+			rows[i] = []string{j.ID, j.Kind, j.State, outcomeText(j), j.SandboxID, since(j.CreatedAt, now), took(j, now)}
 		}
-		return table(a.Out, []string{"ID", "KIND", "STATE", "SANDBOX", "CREATED", "TOOK"}, rows)
+		return table(a.Out, []string{"ID", "KIND", "STATE", "OUTCOME", "SANDBOX", "CREATED", "TOOK"}, rows)
 	})
 	c.Flags().StringVarP(&filter.SandboxID, "sandbox", "s", "", "only jobs of this sandbox")
 	c.Flags().StringVar(&filter.State, "state", "", "only jobs in this state, such as running")
+	c.Flags().BoolVar(&failed, "failed", false, "only jobs whose code, command or package failed, or that failed themselves")
 	c.Flags().IntVar(&most, "limit", 50, "at most this many; 0 for all")
 	a.complete(c, "sandbox", a.sandboxIDs)
 	return c
+}
+
+// outcomeText is the outcome of a job in a word or two; empty if it has none.
+func outcomeText(j wire.Job) string {
+	if j.Outcome == nil {
+		return ""
+	}
+	r := j.Result
+	if *j.Outcome == "ok" || j.State != "completed" || r == nil {
+		return *j.Outcome
+	}
+	code := 0
+	switch {
+	case r.Execute != nil:
+		if e := r.Execute.Error; e != nil && e.Name != "SystemExit" {
+			return e.Name
+		}
+		code = r.Execute.ExitCode
+	case r.Command != nil:
+		for _, command := range r.Command.Results {
+			code = cmp.Or(code, command.ExitCode)
+		}
+	}
+	if code != 0 {
+		return fmt.Sprintf("exit %d", code)
+	}
+	return *j.Outcome
 }
 
 // took is the run time of a job, so far or in all.

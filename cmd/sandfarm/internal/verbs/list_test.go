@@ -30,7 +30,7 @@ func TestLists(t *testing.T) {
 		want []string // words of the second line
 	}{
 		"Sandboxes": {[]string{"sandbox", "ls"}, []string{"sbx_1", "red�[31m", "name", "ready", "python", "1m", "ago", "in", "3h"}},
-		"Jobs":      {[]string{"job", "ls"}, []string{"job_1", "execute", "queued", "-", "0s", "ago", "-"}},
+		"Jobs":      {[]string{"job", "ls"}, []string{"job_1", "execute", "queued", "-", "-", "0s", "ago", "-"}},
 		"Queues":    {[]string{"queues"}, []string{"gpu", "3", "1", "2.5", "5/8"}},
 		"Image":     {[]string{"image", "ls"}, []string{"python", "python,", "bash", "2.5", "GB", "Data"}},
 		"Images":    {[]string{"images"}, []string{"python", "python,", "bash", "2.5", "GB", "Data"}},
@@ -49,6 +49,45 @@ func TestLists(t *testing.T) {
 			decode(t, got.out, &list)
 			if len(list.Items) != 1 || list.NextCursor != "" {
 				t.Errorf("--json printed %s", got.out)
+			}
+		})
+	}
+}
+
+func TestJobLsShowsOutcomes(t *testing.T) {
+	t.Parallel()
+	ok, failed := "ok", "failed"
+	code := func(exit int, name string) *wire.Result {
+		e := &wire.ExecuteResult{ExitCode: exit}
+		if name != "" {
+			e.Error = &wire.CodeError{Name: name}
+		}
+		return &wire.Result{Execute: e}
+	}
+	for name, test := range map[string]struct {
+		job  wire.Job
+		want string
+	}{
+		"OK":       {wire.Job{State: "completed", Outcome: &ok, Result: code(0, "")}, "ok"},
+		"Raised":   {wire.Job{State: "completed", Outcome: &failed, Result: code(1, "ValueError\x1b[31m")}, "ValueError�[31m"},
+		"Exit":     {wire.Job{State: "completed", Outcome: &failed, Result: code(3, "SystemExit")}, "exit 3"},
+		"Command":  {wire.Job{State: "completed", Outcome: &failed, Result: &wire.Result{Command: &wire.CommandResult{Results: []wire.CommandOutcome{{ExitCode: 2}, {}}}}}, "exit 2"},
+		"Package":  {wire.Job{State: "completed", Outcome: &failed, Result: &wire.Result{Install: &wire.InstallResult{}}}, "failed"},
+		"TimedOut": {wire.Job{State: "timed_out", Outcome: &failed, Result: code(1, "KeyboardInterrupt")}, "failed"},
+		"Running":  {wire.Job{State: "running"}, "-"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFarm(t)
+			test.job.ID, test.job.Kind = "job_1", "execute"
+			f.Routes["GET /v1/jobs"] = f.gives(200, wire.List[wire.Job]{Items: []wire.Job{test.job}})
+			got := f.sandfarm(t.Context(), "", "job", "ls", "--failed")
+			lines := strings.Split(got.out, "\n")
+			if got.code != 0 || len(lines) != 3 || !strings.Contains(lines[1], "  "+test.want+"  ") {
+				t.Errorf("%+v, want the outcome %q", got, test.want)
+			}
+			if diff := cmp.Diff([]string{"GET /v1/jobs?limit=200&outcome=failed"}, f.asked()); diff != "" {
+				t.Error(diff)
 			}
 		})
 	}

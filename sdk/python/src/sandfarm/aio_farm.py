@@ -184,12 +184,18 @@ class AsyncFarm:
         sandbox_id: str | None = None,
         state: str | None = None,
         kind: str | None = None,
+        outcome: str | None = None,
         created_after: datetime | None = None,
         created_before: datetime | None = None,
     ) -> AsyncIterator[Job]:
         """See `Client.jobs`."""
         query = _filters(
-            sandbox_id=sandbox_id, state=state, kind=kind, created_after=created_after, created_before=created_before
+            sandbox_id=sandbox_id,
+            state=state,
+            kind=kind,
+            outcome=outcome,
+            created_after=created_after,
+            created_before=created_before,
         )
         async for item in self._pages(("v1", "jobs"), query, decode_job):
             yield item

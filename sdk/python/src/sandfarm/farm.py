@@ -214,6 +214,7 @@ class Farm:
         sandbox_id: str | None = None,
         state: str | None = None,
         kind: str | None = None,
+        outcome: str | None = None,
         created_after: datetime | None = None,
         created_before: datetime | None = None,
     ) -> Iterator[Job]:
@@ -223,12 +224,18 @@ class Farm:
             sandbox_id: only jobs of this sandbox.
             state: only jobs in these states, separated by commas.
             kind: only jobs of these kinds, separated by commas.
+            outcome: only jobs with this outcome, `ok` or `failed`.
             created_after: only jobs that were created after this time.
             created_before: only jobs that were created before this time.
         """
         return iterate(
             self._async.jobs(
-                sandbox_id=sandbox_id, state=state, kind=kind, created_after=created_after, created_before=created_before
+                sandbox_id=sandbox_id,
+                state=state,
+                kind=kind,
+                outcome=outcome,
+                created_after=created_after,
+                created_before=created_before,
             )
         )
 

@@ -264,6 +264,8 @@ class Job:
         result: `ExecuteResult`, `CommandResult` or `InstallResult`, depending on the kind; the farm's JSON for other kinds;
             None if there is no result yet. Jobs that timed out or were canceled have a partial result.
         error: why it did not complete; None otherwise.
+        outcome: whether what it ran was successful: `ok`, or `failed` if code raised, an exit code is not 0 or a package was
+            not installed, and if the job failed, timed out or was lost; None: it has not ended, or was canceled.
     """
 
     id: str = ""
@@ -280,6 +282,7 @@ class Job:
     request: Any = field(default=None, repr=False)
     result: Any = field(default=None, repr=False)
     error: JobProblem | None = d.field(d.object_of(JobProblem), default=None)
+    outcome: str | None = None
 
     @property
     def final(self) -> bool:
