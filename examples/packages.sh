@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs packages into a sandbox without network and polls their status; the running kernel can import them. Needs curl and jq.
+# Installs packages into a sandbox and polls their status; the running kernel can import them. Needs curl and jq.
 set -eu
 farm="${SANDFARM_URL:-http://127.0.0.1:8000}"
 

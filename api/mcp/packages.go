@@ -15,7 +15,7 @@ const maxLookups = 100
 func installPackages() *tool {
 	return &tool{
 		name: "install_packages_in_sandbox", title: "Install packages",
-		about: "Start to install Python packages (or npm packages, with manager) in a sandbox, and get a job_id at once. Use it when an import fails or before code that needs more than the image has; do not use pip in execute_terminal_command, which has no network. " +
+		about: "Start to install Python packages (or npm packages, with manager) in a sandbox, and get a job_id at once. Use it when an import fails or before code that needs more than the image has. " +
 			"The running kernel can import the packages as soon as they are installed. Next: poll check_package_status for each package every second or two, or wait there with wait_seconds, until it is installed or failed. " +
 			"Each package that fails is reported with the reason; the others are installed.",
 		params: []param{

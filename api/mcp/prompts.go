@@ -129,7 +129,7 @@ func runScript() prompt {
 			}
 			return fmt.Sprintf("Run this script: %s%s\n\n", args["script"], with) +
 				reuse + "Read the script first and say in one sentence what it does. Put it into the sandbox with upload_file_to_sandbox and run it with execute_terminal_command. " +
-				"The sandbox has no network. " + missingPackages +
+				network + " " + missingPackages +
 				"If the answer has state queued or running, call get_job_result with its job_id and wait_seconds until the state is final, and cancel_job if it hangs. " +
 				"Report the exit code, the output that matters, and a link for each file that it made. If it fails, say why and what change would fix it; change the script only if I ask for it."
 		},

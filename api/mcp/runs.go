@@ -51,7 +51,7 @@ func executeCommand() *tool {
 	return &tool{
 		name: "execute_terminal_command", title: "Run a shell command",
 		about: "Run a shell command or script in a sandbox, in /workspace. Gives stdout, stderr and exit_code, and every new or changed file as an artifact with a link. Use it for programs, git, archives and files; use execute_python_code for Python that keeps its variables, " +
-			"and install_packages_in_sandbox for packages. The sandbox has no network, so downloads fail. It waits up to 45 s; a longer command answers with a job_id: then call get_job_result, or cancel_job to stop it. An exit code other than 0 is a normal answer.",
+			"and install_packages_in_sandbox for packages. " + network + " It waits up to 45 s; a longer command answers with a job_id: then call get_job_result, or cancel_job to stop it. An exit code other than 0 is a normal answer.",
 		params: []param{
 			sandboxParam(),
 			{name: "command", kind: text, required: true, doc: "The command or script, run by the sandbox's shell; pipes and && work."},

@@ -14,7 +14,7 @@ func createSandbox() *tool {
 		name: "create_sandbox", title: "Create a sandbox",
 		about: "Create an isolated sandbox in which code, shell commands and files live together, and get its sandbox_id. Call this first, once for a task, and use the id for everything else; " +
 			"an open one from list_sandboxes will do as well. It waits up to 45 s until the sandbox is ready; work may be sent even before. With packages it also installs them, which can take longer: " +
-			"then the answer has a job_id for get_job_result. The sandbox has no network. Next: execute_python_code or execute_terminal_command; at the end close_sandbox.",
+			"then the answer has a job_id for get_job_result. " + network + " Next: execute_python_code or execute_terminal_command; at the end close_sandbox.",
 		params: []param{
 			{name: "name", kind: text, doc: "A name to find it by in list_sandboxes; need not be unique."},
 			{name: "image", kind: text, standard: "python", doc: "Name of the image that the farm offers; \"python\" has Python with the usual data packages."},

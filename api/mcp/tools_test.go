@@ -2,7 +2,9 @@ package mcp_test
 
 import (
 	"encoding/json"
+	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -63,6 +65,29 @@ func TestToolsAreThoseOfTheContract(t *testing.T) {
 		}
 		if diff := cmp.Diff(canonical(), got); diff != "" {
 			t.Errorf("%s: %s", era, diff)
+		}
+	}
+}
+
+// What a sandbox reaches is said in one sentence, and pip is not forbidden: pip install works in a command.
+func TestNetworkIsDescribedInOneSentence(t *testing.T) {
+	t.Parallel()
+	const sentence = "Sandboxes have no network but the farm's package index (pip install works); network sets it."
+	b := setup(t, &fakeFarm{})
+	answer, body := b.post(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"` + legacy + `","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`)
+	if answer.StatusCode != http.StatusOK || !strings.Contains(body, sentence) {
+		t.Errorf("the instructions lack the sentence: %s", body)
+	}
+	list, err := b.client(modern).ListTools(t.Context(), protocol.ListToolsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tool := range list.Tools {
+		if says := strings.Contains(tool.Description, sentence); says != slices.Contains([]string{"create_sandbox", "execute_terminal_command"}, tool.Name) {
+			t.Errorf("%s says the sentence: %t", tool.Name, says)
+		}
+		if rest := strings.ReplaceAll(tool.Description, sentence, ""); strings.Contains(rest, "network") || strings.Contains(rest, "use pip") {
+			t.Errorf("%s describes the network in other words: %s", tool.Name, tool.Description)
 		}
 	}
 }

@@ -10,7 +10,7 @@ const Name = "docker-sandbox"
 
 const instructions = `Run commands and Python programs in an isolated sandbox:
 1. sandbox_initialize gives a container_id and a workspace_id for all other tools.
-2. write_file_sandbox, copy_file and copy_project put files into the workspace. There is no network; what a Python program imports, and what requirements.txt lists, is installed before "python FILE" runs.
+2. write_file_sandbox, copy_file and copy_project put files into the workspace. Sandboxes have no network but the farm's package index (pip install works). What a Python program imports, and what requirements.txt lists, is installed before "python FILE" runs.
 3. sandbox_exec runs commands one after the other in the workspace, until one fails.
 4. copy_file_from_sandbox gives a file back.
 5. clean_workspace ends a workspace, sandbox_stop a sandbox that was made with use_persistent false.`

@@ -15,8 +15,8 @@ func (a *app) packages() *cobra.Command {
 	return asGroup(&cobra.Command{
 		Use: "packages", Aliases: []string{"package", "pkg"},
 		Short: "Install packages in a sandbox and list them",
-		Long: `A sandbox has no network. The farm fetches packages from the indexes that its operator chose. Running kernels can import
-them at once. They last as long as the sandbox.`,
+		Long: `Sandboxes have no network but the farm's package index (pip install works); --network of sandbox create sets it. The
+operator chooses the index. Running kernels can import packages at once. They last as long as the sandbox.`,
 		Example: `  sandfarm packages install sbx_… numpy 'pandas>=2'
   sandfarm packages status sbx_… numpy
   sandfarm packages ls sbx_…`,
