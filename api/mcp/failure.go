@@ -49,6 +49,7 @@ func (s *Server) explain(ctx context.Context, t *tool, err error) string {
 
 // named replaces the farm's name of a field by the tool's name of the parameter, such as packages by package_names.
 func named(t *tool, message string) string {
+	message = strings.ReplaceAll(message, "resources.", "") // create_sandbox takes memory_mb and the like without the object around them
 	switch {
 	case t.pathParam != "" && strings.HasPrefix(message, "path "):
 		return t.pathParam + ": " + message

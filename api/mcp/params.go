@@ -224,6 +224,14 @@ func (a arguments) whole(name string) *int {
 	return nil
 }
 
+// fraction is the number, or nil if it is absent.
+func (a arguments) fraction(name string) *float64 {
+	if f, ok := a[name].(float64); ok {
+		return &f
+	}
+	return nil
+}
+
 func (a arguments) number(name string, standard float64) float64 {
 	if f, ok := a[name].(float64); ok {
 		return f

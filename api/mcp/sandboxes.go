@@ -10,6 +10,7 @@ import (
 )
 
 func createSandbox() *tool {
+	usual := farm.DefaultLimits()
 	return &tool{
 		name: "create_sandbox", title: "Create a sandbox",
 		about: "Create an isolated sandbox in which code, shell commands and files live together, and get its sandbox_id. Call this first, once for a task, and use the id for everything else; " +
@@ -24,6 +25,9 @@ func createSandbox() *tool {
 			{name: "runtime", kind: text, doc: "OCI runtime, such as \"runsc\" (gVisor), within what the operator allows. Leave it out for the default."},
 			{name: "gpu", kind: whole, low: 0, top: farm.MaxGPUs, doc: "How many GPUs the sandbox gets for itself; it waits in the queue while none is free. Leave it out if no GPU is needed or the farm has none."},
 			{name: "gpu_model", kind: text, doc: "Model of the GPUs, such as \"a100\"; any when left out."},
+			{name: "memory_mb", kind: whole, doc: fmt.Sprintf("MiB of memory, with the files of /workspace; usually %d. TensorFlow needs 4096.", usual.Memory.Default)},
+			{name: "cpus", kind: number, doc: fmt.Sprintf("Cores, such as 0.5; usually %g.", usual.CPUs.Default)},
+			{name: "disk_mb", kind: whole, doc: fmt.Sprintf("MiB of files in /workspace; usually %d.", usual.Disk.Default)},
 			{name: "ttl_seconds", kind: whole, doc: "Seconds until it is closed automatically, 5 to 604800 unless the operator says otherwise; the farm's default is one day."},
 		},
 		output: createSchema, hints: brings(), run: (*call).createSandbox,
@@ -34,6 +38,7 @@ func (c *call) createSandbox() (*answer, error) {
 	r := wire.CreateRequest{
 		Name: c.text("name"), Image: c.optional("image"), Packages: c.texts("packages"),
 		Network: c.optional("network"), Runtime: c.optional("runtime"), AllowHosts: c.texts("allow_hosts"), TTLSeconds: c.whole("ttl_seconds"), GPU: c.gpu(),
+		Resources: c.resources(),
 	}
 	var made wire.Created
 	job, err := c.await(createWait, func(wait time.Duration) (wire.Job, error) {
@@ -77,6 +82,15 @@ func (c *call) gpu() *wire.GPURequest {
 		return nil
 	}
 	return &wire.GPURequest{Count: count, Model: model}
+}
+
+// resources reads the arguments about memory, cores and files; nil: none were given.
+func (c *call) resources() *wire.ResourcesRequest {
+	r := wire.ResourcesRequest{MemoryMB: c.whole("memory_mb"), CPUs: c.fraction("cpus"), DiskMB: c.whole("disk_mb")}
+	if r == (wire.ResourcesRequest{}) {
+		return nil
+	}
+	return &r
 }
 
 func listSandboxes() *tool {

@@ -14,7 +14,7 @@ import (
 // canonical are the parameters of the contract; a tool may have more.
 func canonical() map[string][]string {
 	return map[string][]string{
-		"create_sandbox":                     {"allow_hosts", "gpu", "gpu_model", "image", "name", "network", "packages", "runtime", "ttl_seconds"},
+		"create_sandbox":                     {"allow_hosts", "cpus", "disk_mb", "gpu", "gpu_model", "image", "memory_mb", "name", "network", "packages", "runtime", "ttl_seconds"},
 		"list_sandboxes":                     {},
 		"execute_python_code":                {"auto_install", "code", "context", "on_output_limit", "sandbox_id", "timeout_seconds", "wait_seconds"},
 		"execute_terminal_command":           {"command", "cwd", "on_output_limit", "sandbox_id", "timeout_seconds", "wait_seconds"},

@@ -3,6 +3,7 @@ package mcp_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"strings"
 	"testing"
@@ -20,7 +21,8 @@ func TestCreateSandbox(t *testing.T) {
 	ends := time.Date(2026, 11, 22, 1, 2, 3, 0, time.UTC)
 	box := wire.Sandbox{ID: "sbx_1", Name: "mine", State: "ready", Image: "python", ExpiresAt: ends}
 	f := &fakeFarm{CreateFunc: func(_ context.Context, r wire.CreateRequest, wait time.Duration) (wire.Created, error) {
-		if wait != 45*time.Second || r.Name != "mine" || *r.Image != "python" || *r.Network != "none" || *r.TTLSeconds != 60 || len(r.Packages) != 2 || r.GPU == nil || *r.GPU.Count != 2 || r.GPU.Model != "a100" {
+		if wait != 45*time.Second || r.Name != "mine" || *r.Image != "python" || *r.Network != "none" || *r.TTLSeconds != 60 || len(r.Packages) != 2 || r.GPU == nil || *r.GPU.Count != 2 || r.GPU.Model != "a100" ||
+			r.Resources == nil || *r.Resources.MemoryMB != 4096 || *r.Resources.CPUs != 0.5 || *r.Resources.DiskMB != 2048 {
 			return wire.Created{}, farm.Invalidf("request is %+v, %s", r, wait)
 		}
 		return wire.Created{Sandbox: box, Job: wire.Job{ID: "job_1", State: "completed", Result: &wire.Result{Install: &wire.InstallResult{
@@ -28,7 +30,7 @@ func TestCreateSandbox(t *testing.T) {
 		}}}}, nil
 	}}
 	b := setup(t, f)
-	r := b.call("create_sandbox", map[string]any{"name": "mine", "image": "python", "network": "none", "ttl_seconds": 60, "packages": []string{"a", "b>1"}, "gpu": 2, "gpu_model": "a100"})
+	r := b.call("create_sandbox", map[string]any{"name": "mine", "image": "python", "network": "none", "ttl_seconds": 60, "packages": []string{"a", "b>1"}, "gpu": 2, "gpu_model": "a100", "memory_mb": 4096, "cpus": 0.5, "disk_mb": 2048})
 	want := map[string]any{
 		"sandbox_id": "sbx_1", "name": "mine", "state": "ready", "image": "python", "expires_at": "2026-11-22T01:02:03Z", "job_id": "job_1",
 		"packages": []any{
@@ -38,6 +40,20 @@ func TestCreateSandbox(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, r.StructuredContent); diff != "" || !strings.Contains(textOf(r), "sbx_1") || !strings.Contains(textOf(r), "There is no b.") {
 		t.Errorf("%s\n%s", diff, textOf(r))
+	}
+}
+
+// The farm's errors name resources.memory_mb; the tool's parameter is memory_mb.
+func TestErrorsOfResourcesNameTheParameters(t *testing.T) {
+	t.Parallel()
+	b := setup(t, &fakeFarm{CreateFunc: func(_ context.Context, r wire.CreateRequest, _ time.Duration) (wire.Created, error) {
+		if r.Resources == nil || *r.Resources.MemoryMB != 1 || r.Resources.CPUs != nil {
+			return wire.Created{}, fmt.Errorf("resources are %+v", r.Resources)
+		}
+		return wire.Created{}, farm.Invalidf("resources.memory_mb is 1; it must be from 64 to 65536")
+	}})
+	if r := b.call("create_sandbox", map[string]any{"memory_mb": 1}); !r.IsError || !strings.HasPrefix(textOf(r), "memory_mb is 1; it must be from 64 to 65536") {
+		t.Error(textOf(r))
 	}
 }
 

@@ -45,7 +45,7 @@ func (in *installation) common(t *trouble, r *requirement) string {
 		return in.s.fullSentence(r.name)
 	case t.memory, strings.Contains(t.output, "Cannot allocate memory"), strings.Contains(t.output, "os error 12)"):
 		_, limit := process.Memory()
-		return fmt.Sprintf("%s could not be installed: the sandbox's memory limit of %d MiB (memory_mb) was reached. Create a sandbox with more memory.", r.name, limit>>20)
+		return fmt.Sprintf("%s could not be installed: the sandbox's memory limit of %d MiB was reached. Create a sandbox with more memory_mb.", r.name, limit>>20)
 	}
 	return ""
 }

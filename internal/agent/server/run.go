@@ -83,8 +83,8 @@ func terminalSentence() string {
 
 func memorySentence(limit int64) string {
 	if limit <= 0 {
-		return "The code was ended because the sandbox's memory limit was reached. Use less memory at once, or create a sandbox with more."
+		return "The code was ended because the sandbox's memory limit was reached. Use less memory at once, or create a sandbox with more memory_mb."
 	}
 	return fmt.Sprintf("The code was ended because it reached the sandbox's memory limit of %d MiB. "+
-		"Use less memory at once, or create a sandbox with more.", limit>>20)
+		"Use less memory at once, or create a sandbox with more memory_mb.", limit>>20)
 }
