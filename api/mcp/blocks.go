@@ -100,18 +100,18 @@ func (c *call) stored(id string) []byte {
 	return a.Content
 }
 
-// links makes a resource link for each artifact, with an address for resources/read. Unlike the presigned link in the text and in
-// the structured content, that address works without access to the object store and does not expire before the artifact does.
+// links makes a resource link for each artifact, with an address for resources/read. Unlike the presigned link in the structured
+// content, that address works without access to the object store and does not expire before the artifact does.
 func (c *call) links(list []wire.Artifact) []mcp.Content {
 	blocks := make([]mcp.Content, 0, min(len(list), c.Limits.Links))
 	for _, a := range list[:min(len(list), c.Limits.Links)] {
-		blocks = append(blocks, link(artifactURI(a.ID), a.Name, "Made by the run, in the workspace at "+a.Path, a.ContentType, a.Size))
+		blocks = append(blocks, link(artifactURI(a.ID), a.Name, a.ContentType, a.Size))
 	}
 	return blocks
 }
 
-func link(uri, name, description, mime string, size int64) mcp.Content {
-	l := mcp.NewResourceLink(uri, name, description, mime)
+func link(uri, name, mime string, size int64) mcp.Content {
+	l := mcp.NewResourceLink(uri, name, "", mime)
 	l.Size = &size
 	return l
 }

@@ -93,11 +93,11 @@ func (c *call) result() (result *mcp.CallToolResult) {
 	return &mcp.CallToolResult{Content: content, StructuredContent: out.structured}
 }
 
-// waitParam is the parameter of tools that may wait; standard is its default.
+// waitParam is the parameter of tools that may wait; standard is its default, what is waited for.
 func waitParam(standard time.Duration, what string) param {
 	return param{
 		name: "wait_seconds", kind: number, low: 0, top: waitMax.Seconds(), standard: standard.Seconds(),
-		doc: fmt.Sprintf("Seconds to wait %s, 0 to %g. After that the answer has the state so far.", what, waitMax.Seconds()),
+		doc: "Seconds to wait for " + what + ".",
 	}
 }
 
@@ -107,11 +107,11 @@ func (c *call) wait(standard time.Duration) time.Duration {
 
 // Parameters of several tools.
 func sandboxParam() param {
-	return param{name: "sandbox_id", kind: text, required: true, doc: "Id of the sandbox, sbx_…, from create_sandbox or list_sandboxes."}
+	return param{name: "sandbox_id", kind: text, required: true, doc: "From create_sandbox."}
 }
 
 func timeoutParam() param {
-	return param{name: "timeout_seconds", kind: whole, doc: "Seconds that the work may run before it is stopped; the farm's default is 300. It may be longer than one call waits."}
+	return param{name: "timeout_seconds", kind: whole, doc: "Seconds until it is stopped; usually 300."}
 }
 
 // logged logs an error under a new request id and returns the id.

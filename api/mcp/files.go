@@ -18,19 +18,18 @@ import (
 )
 
 func (s *Server) uploadFile() *tool {
-	local := "A file on the caller's machine. Only a server that runs there (sandfarm mcp) can read it; here, give content or content_base64 instead."
+	local := "Not here: only sandfarm mcp reads the caller's files."
 	if s.Local != nil {
-		local = "Path of a file on this machine to upload, instead of content; any size."
+		local = "File on this machine, of any size, instead of content."
 	}
 	return &tool{
 		name: "upload_file_to_sandbox", title: "Upload a file",
-		about: "Write a file into a sandbox's /workspace: text as content, or any bytes as content_base64; give one of the two. An existing file is replaced and directories are made. " +
-			"Use it for data and scripts that you have; for files that code can make itself use execute_python_code. It takes up to about 10 MiB in a call. Next: use the file in execute_python_code or execute_terminal_command by its path.",
+		about: "Write a file into /workspace: text as content, or bytes as content_base64, up to about 10 MiB. A file of that name is replaced, directories are made. Next: code and commands find it by its path.",
 		params: []param{
 			sandboxParam(),
-			{name: "dest_path", kind: text, doc: "The file's path in the workspace, such as data/in.csv. A path that ends in / is a directory, and the file keeps its name there."},
+			{name: "dest_path", kind: text, doc: "Its path in /workspace, such as data/in.csv; with / at the end a directory."},
 			{name: "content", kind: text, doc: "Text of the file."},
-			{name: "content_base64", kind: text, doc: "Bytes of the file in base64, for anything that is not text."},
+			{name: "content_base64", kind: text, doc: "Bytes of the file, in base64."},
 			{name: "local_file_path", kind: text, doc: local},
 		},
 		output: uploadSchema, hints: hints{destructive: true, idempotent: true}, pathParam: "dest_path", run: (*call).uploadFile,
@@ -94,11 +93,11 @@ func (c *call) destination() (string, error) {
 func listFiles() *tool {
 	return &tool{
 		name: "list_files", title: "List files",
-		about: "List files and directories of a sandbox's /workspace with size and time. Use it to see what code has made or where an upload went. Next: download_file for a file's content and link.",
+		about: "List files of /workspace with size and time: what code has made, or where an upload went. Next: download_file for content and link.",
 		params: []param{
 			sandboxParam(),
-			{name: "path", kind: text, doc: "Directory in the workspace; the default is the workspace itself."},
-			{name: "recursive", kind: flag, standard: false, doc: "List the whole tree under it."},
+			{name: "path", kind: text, doc: "Directory in /workspace, which is the default."},
+			{name: "recursive", kind: flag, standard: false, doc: "The whole tree."},
 		},
 		output: filesSchema, hints: reads(), pathParam: "path", run: (*call).listFiles,
 	}
@@ -133,16 +132,15 @@ func (c *call) listFiles() (*answer, error) {
 func (s *Server) downloadFile() *tool {
 	t := &tool{
 		name: "download_file", title: "Download a file",
-		about: "Get a file of a sandbox's /workspace: text up to 64 KiB is part of the answer, a picture up to 1 MiB comes as an image, and any file has a link that downloads it without credentials for about an hour. " +
-			"Use it to look into a file or to hand it to the user. Files that a run made have links in its own answer already.",
+		about: "Get a file of /workspace: text up to 64 KiB and pictures up to 1 MiB in the answer, and a link that needs no credentials for about an hour. Use it to look into a file, or for the link of an artifact for the user.",
 		params: []param{
 			sandboxParam(),
-			{name: "file_path", kind: text, required: true, doc: "Path of the file in the workspace, as list_files or an artifact tells it."},
+			{name: "file_path", kind: text, required: true, doc: "Its path, as list_files or an artifact has it."},
 		},
 		output: downloadSchema, hints: reads(), pathParam: "file_path", run: (*call).downloadFile,
 	}
 	if s.Local != nil {
-		t.params = append(t.params, param{name: "local_dest_path", kind: text, doc: "Where to put the file on this machine; a path that ends in / is a directory. Up to 64 MiB."})
+		t.params = append(t.params, param{name: "local_dest_path", kind: text, doc: "Where to save it on this machine, up to 64 MiB; with / at the end a directory."})
 		t.hints = hints{readOnly: true}
 	}
 	return t
@@ -165,7 +163,7 @@ func (c *call) downloadFile() (*answer, error) {
 	kind := contentType(f.Entry.Path, f.Content)
 	out := &answer{structured: map[string]any{"sandbox_id": id, "path": f.Entry.Path, "size": f.Entry.Size, "content_type": kind, "url": url}}
 	var b strings.Builder
-	fmt.Fprintf(&b, "File %s of sandbox %s (%s, %d bytes): %s\n", f.Entry.Path, id, kind, f.Entry.Size, url)
+	fmt.Fprintf(&b, "File %s (%s, %d bytes): %s\n", f.Entry.Path, kind, f.Entry.Size, url)
 	if local != "" {
 		put, err := c.save(local, f)
 		if err != nil {
@@ -186,7 +184,7 @@ func (c *call) downloadFile() (*answer, error) {
 		b.WriteString("Its content is not in this answer: use the link, or read it with execute_python_code.\n")
 	}
 	out.text = b.String()
-	out.blocks = append(out.blocks, link(fileURI(id, f.Entry.Path), path.Base(f.Entry.Path), "File of sandbox "+id, kind, f.Entry.Size))
+	out.blocks = append(out.blocks, link(fileURI(id, f.Entry.Path), path.Base(f.Entry.Path), kind, f.Entry.Size))
 	return out, nil
 }
 

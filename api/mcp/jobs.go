@@ -10,15 +10,14 @@ import (
 )
 
 func jobParam() param {
-	return param{name: "job_id", kind: text, required: true, doc: "Id of the job, job_…, from the answer that started it."}
+	return param{name: "job_id", kind: text, required: true, doc: "From the answer that started it."}
 }
 
 func getJobResult() *tool {
 	return &tool{
 		name: "get_job_result", title: "Get the result of a job",
-		about: "Look at a job that an earlier call started and get its result once it has ended: the same output, images and artifacts as the call itself would have returned. Call it whenever an answer has state queued or running, " +
-			"or when a call was cut off: the job continues without its caller. With wait_seconds it waits for the end instead of looking once, which saves calls. Results are kept for 7 days unless the operator configured another time.",
-		params: []param{jobParam(), waitParam(0, "for the job to end")},
+		about:  "Get the result of work that an earlier call started, as that call would have given it. Call it when an answer has state queued or running, or when a call was cut off: the work continues without its caller.",
+		params: []param{jobParam(), waitParam(0, "the end")},
 		output: jobSchema, hints: reads(), run: (*call).getJobResult,
 	}
 }
@@ -73,9 +72,8 @@ func createdAnswer(j *wire.Job) (*answer, error) {
 func cancelJob() *tool {
 	return &tool{
 		name: "cancel_job", title: "Cancel a job",
-		about: "Cancel a job: one that is queued never starts, one that is running is stopped. Use it for code that takes too long or that was a mistake, instead of closing the sandbox. Files that the job wrote stay in the workspace. " +
-			"A job that has already ended keeps its result, and canceling it again is not an error: the answer has its state. Next: get_job_result for what it printed until then, or new work in the same sandbox.",
-		params: []param{jobParam(), waitParam(stopWait, "for the job to stop")},
+		about:  "Cancel a job that is queued or takes too long; files that it wrote stay. A job that has ended keeps its result. Next: get_job_result for what it printed, or new work.",
+		params: []param{jobParam(), waitParam(stopWait, "the end")},
 		output: stoppedSchema, hints: hints{destructive: true, idempotent: true}, run: (*call).cancelJob,
 	}
 }
@@ -115,12 +113,11 @@ func stoppedOf(j *wire.Job) map[string]any {
 func restartKernel() *tool {
 	return &tool{
 		name: "restart_kernel", title: "Restart a kernel",
-		about: "Restart the Python kernels of a sandbox: variables and imports are gone, and code that runs in a kernel ends. Files and installed packages stay. Use it when a kernel is stuck, uses too much memory, or must import a package in another version. " +
-			"It does not wait behind other work of the sandbox. Next: execute_python_code, which starts with an empty kernel.",
+		about: "Restart Python kernels, such as one that is stuck, full, or must import another version of a package. Variables are gone; files and packages stay. It does not wait behind other work. Next: execute_python_code.",
 		params: []param{
 			sandboxParam(),
-			{name: "context", kind: text, doc: "Name of the kernel to restart, as given to execute_python_code; \"default\" is the one that code runs in without a name. Without it all kernels of the sandbox restart."},
-			waitParam(restartWait, "for the restart to end"),
+			{name: "context", kind: text, doc: "Kernel to restart, such as default; without it all."},
+			waitParam(restartWait, "the end"),
 		},
 		output: stoppedSchema, hints: hints{destructive: true, idempotent: true}, run: (*call).restartKernel,
 	}

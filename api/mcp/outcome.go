@@ -108,8 +108,8 @@ func unfinished(j *wire.Job) string {
 	if j.Position > 0 {
 		where = fmt.Sprintf(" (position %d in the queue of its sandbox)", j.Position)
 	}
-	return fmt.Sprintf("Job %s in sandbox %s is %s%s and continues.\nNext: call get_job_result with job_id %q and wait_seconds up to %g until its state is final. Do not start the work again.",
-		j.ID, j.SandboxID, j.State, where, j.ID, waitMax.Seconds())
+	return fmt.Sprintf("Job %s in sandbox %s is %s%s and continues.\nNext: get_job_result with this job_id and wait_seconds up to %g until its state is final. Do not start the work again.",
+		j.ID, j.SandboxID, j.State, where, waitMax.Seconds())
 }
 
 func headline(j *wire.Job) string {
@@ -139,8 +139,7 @@ func (c *call) tell(b *strings.Builder, j *wire.Job, out *runOutcome, p pictures
 		c.tellValue(b, resultName(i, len(out.values)), v, p.shown[v.Number()])
 	}
 	if out.err != nil {
-		fmt.Fprintf(b, "error: %s: %s\n", out.err.Name, middleCut(out.err.Value, c.Limits.TextBytes))
-		c.stream(b, "traceback", strings.Join(out.err.Traceback, "\n"))
+		c.tellError(b, out.err)
 	}
 	for _, one := range out.installed {
 		fmt.Fprintf(b, "package %s %s: %s %s\n", one.Name, one.Version, one.Status, one.Message)
@@ -156,11 +155,28 @@ func (c *call) tell(b *strings.Builder, j *wire.Job, out *runOutcome, p pictures
 			fmt.Fprintf(b, "and %d more files: call list_files\n", len(out.artifacts)-i)
 			break
 		}
-		fmt.Fprintf(b, "file %s (%s, %d bytes): %s\n", a.Path, a.ContentType, a.Size, a.URL)
+		kind, _, _ := strings.Cut(a.ContentType, ";")
+		fmt.Fprintf(b, "file %s (%s, %d bytes)\n", a.Path, kind, a.Size)
+	}
+	if len(out.artifacts) > 0 {
+		b.WriteString("download_file gives a link to a file.\n")
 	}
 	if out.skipped > 0 {
 		fmt.Fprintf(b, "note: %d more files were not stored; they are still in the workspace.\n", out.skipped)
 	}
+}
+
+// tellError writes an exception: its traceback, which ends with it as a rule, without the ruler at its head.
+func (c *call) tellError(b *strings.Builder, e *wire.CodeError) {
+	line := e.Name + ": " + e.Value
+	if len(e.Traceback) == 0 || e.Traceback[len(e.Traceback)-1] != line {
+		fmt.Fprintf(b, "error: %s\n", middleCut(line, c.Limits.TextBytes))
+	}
+	traceback := e.Traceback
+	if len(traceback) > 0 && strings.Trim(traceback[0], "-") == "" {
+		traceback = traceback[1:]
+	}
+	c.stream(b, "traceback", strings.Join(traceback, "\n"))
 }
 
 // resultName names a displayed value in the text: with its number if there are several.

@@ -15,15 +15,13 @@ const maxLookups = 100
 func installPackages() *tool {
 	return &tool{
 		name: "install_packages_in_sandbox", title: "Install packages",
-		about: "Start to install Python packages (or npm packages, with manager) in a sandbox, and get a job_id at once. Use it when an import fails or before code that needs more than the image has. " +
-			"The running kernel can import the packages as soon as they are installed. Next: poll check_package_status for each package every second or two, or wait there with wait_seconds, until it is installed or failed. " +
-			"Each package that fails is reported with the reason; the others are installed.",
+		about: "Start to install packages, and get a job_id at once. Running kernels can import what is installed. A package that fails is reported with the reason; the others are installed. Next: check_package_status for each, until it is installed or failed.",
 		params: []param{
 			sandboxParam(),
-			{name: "package_names", kind: texts, required: true, doc: "Names, with versions if wanted: [\"numpy\", \"pandas>=2,<3\", \"fastapi[all]\"]. At most 100; no options, paths or addresses."},
+			{name: "package_names", kind: texts, required: true, doc: "Names, with versions if wanted, such as [\"pandas>=2,<3\", \"fastapi[all]\"]; at most 100, no options, paths or addresses."},
 			timeoutParam(),
-			waitParam(0, "for the install to end"),
-			{name: "manager", kind: text, standard: "pip", enum: []string{farm.ManagerPip, farm.ManagerNpm}, doc: "pip for Python packages, npm for Node packages."},
+			waitParam(0, "the end"),
+			{name: "manager", kind: text, standard: "pip", enum: []string{farm.ManagerPip, farm.ManagerNpm}, doc: "pip: Python; npm: Node."},
 		},
 		output: installSchema, hints: hints{idempotent: true, openWorld: true}, run: (*call).installPackages,
 	}
@@ -62,11 +60,11 @@ func (c *call) installAnswer(j *wire.Job, manager string, asked []wire.Installed
 		for _, p := range asked {
 			fmt.Fprintf(&b, "%s: installing\n", p.Requested)
 		}
-		with := fmt.Sprintf("sandbox_id %q", j.SandboxID)
+		with := ""
 		if manager == farm.ManagerNpm {
-			with += fmt.Sprintf(", manager %q", manager)
+			with = fmt.Sprintf(" manager %q and", manager)
 		}
-		fmt.Fprintf(&b, "Next: call check_package_status with %s and each package_name until its status is installed or failed; wait_seconds saves calls. Code that you send now runs after the install.", with)
+		fmt.Fprintf(&b, "Next: check_package_status with%s each package_name until it is installed or failed; wait_seconds saves calls. Code that you send now runs after the install.", with)
 		return &answer{text: b.String(), structured: structured}, nil
 	}
 	list := []wire.InstalledOne{}
@@ -99,13 +97,12 @@ func writePackages(b *strings.Builder, list []wire.InstalledOne) {
 func checkPackage() *tool {
 	return &tool{
 		name: "check_package_status", title: "Check a package",
-		about: "Get the status of one package in a sandbox: installing, installed (with its version), failed (with the reason) or not_found. Poll it after install_packages_in_sandbox every second or two, or with wait_seconds, until it is no longer installing; " +
-			"or call it alone to see whether the image already has a package. Next: when installed, execute_python_code; when not_found, install_packages_in_sandbox.",
+		about: "Get the status of a package: installing, installed, failed or not_found, with version and reason. Poll it after install_packages_in_sandbox, best with wait_seconds, until it is not installing; or see whether the image has it. Next: execute_python_code.",
 		params: []param{
 			sandboxParam(),
-			{name: "package_name", kind: text, required: true, doc: "Name of the package alone, without a version, such as numpy. For Python packages case, - and _ make no difference. It is the name that was installed, which may differ from the name that code imports."},
+			{name: "package_name", kind: text, required: true, doc: "Name without version, as it was installed, which may differ from the import."},
 			managerParam(),
-			waitParam(0, "for an install of it to end"),
+			waitParam(0, "the end"),
 		},
 		output: statusSchema, hints: reads(), run: (*call).checkPackage,
 	}
@@ -115,7 +112,7 @@ func checkPackage() *tool {
 func managerParam() param {
 	return param{
 		name: "manager", kind: text, enum: []string{farm.ManagerPip, farm.ManagerNpm},
-		doc: "pip or npm, as given to install_packages_in_sandbox. Without it both are looked up, pip first.",
+		doc: "As for the install; without it both, pip first.",
 	}
 }
 
@@ -219,12 +216,12 @@ func statusSentence(p wire.Package) string {
 func checkPackages() *tool {
 	return &tool{
 		name: "check_packages_installation_status", title: "Check several packages",
-		about: "Get the status of several packages in a sandbox at once; the same as check_package_status for each of them. Poll it after install_packages_in_sandbox until none is installing. Prefer check_package_status for a single package.",
+		about: "check_package_status for several packages at once. Poll it after install_packages_in_sandbox until none is installing.",
 		params: []param{
 			sandboxParam(),
-			{name: "package_names", kind: texts, required: true, doc: "Names of the packages alone, without versions; at most 100."},
+			{name: "package_names", kind: texts, required: true, doc: "Names without versions; at most 100."},
 			managerParam(),
-			waitParam(0, "for their installs to end"),
+			waitParam(0, "the end"),
 		},
 		output: statusesSchema, hints: reads(), run: (*call).checkPackages,
 	}

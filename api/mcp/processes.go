@@ -13,21 +13,19 @@ import (
 )
 
 func processParam() param {
-	return param{name: "process_id", kind: text, required: true, doc: "Id of the process, prc_…, from start_process."}
+	return param{name: "process_id", kind: text, required: true, doc: "From start_process."}
 }
 
 func startProcess() *tool {
 	return &tool{
 		name: "start_process", title: "Start a process",
-		about: "Start a program that keeps running in a sandbox, such as a web server, a dev server or a watcher, and get its process_id at once. It runs beside code and commands until it ends, stop_process ends it, or the sandbox closes. " +
-			"Use execute_terminal_command instead for commands that end by themselves. Servers should listen on 127.0.0.1 or 0.0.0.0. It gets no input. " +
-			"Next: read_process shows what it prints (look there whether it started well), get_port_url makes a link to a port that it listens on, stop_process ends it.",
+		about: "Start a program that keeps running, such as a web server, and get its process_id at once. It runs beside code and commands until stop_process or the end of the sandbox, and gets no input. Servers listen on 127.0.0.1 or 0.0.0.0. Next: read_process to see whether it started well, get_port_url for a link.",
 		params: []param{
 			sandboxParam(),
-			{name: "command", kind: text, required: true, doc: "The command, run by the sandbox's shell, such as \"python3 -m http.server 8000\". Do not end it with &."},
-			{name: "cwd", kind: text, doc: "Working directory, relative to /workspace; the default is /workspace itself."},
-			{name: "name", kind: text, doc: "A name for people; need not be unique."},
-			{name: "timeout_seconds", kind: whole, doc: "Seconds that it may run; without it, as long as the sandbox."},
+			{name: "command", kind: text, required: true, doc: "The command, such as python3 -m http.server 8000, without &."},
+			{name: "cwd", kind: text, doc: "Working directory in /workspace."},
+			{name: "name", kind: text, doc: "Name for people."},
+			{name: "timeout_seconds", kind: whole, doc: "Seconds that it may run."},
 		},
 		output: processSchema, hints: runs(), run: (*call).startProcess,
 	}
@@ -57,13 +55,11 @@ func processOf(sandbox string, p *wire.Process) map[string]any {
 func readProcess() *tool {
 	return &tool{
 		name: "read_process", title: "Read the output of a process",
-		about: "Read what a process of start_process has printed, stdout and stderr together, and whether it still runs. The first call, without a cursor, reads from the start of what is kept (the newest MiB); each answer has a cursor, " +
-			"and the next call with it reads on from there, so nothing is read twice. One answer has about 32 KiB; when more is true, call again at once. It returns soon after something was printed, or when wait_seconds are over. " +
-			"Next: call it again with the cursor while you wait for something; stop_process when the process is not needed any more.",
+		about: "Read what a process printed, stdout and stderr together, and whether it runs. It starts with the oldest that is kept (the newest MiB), or after the cursor of the last answer. One answer has about 32 KiB; when more is true, call again at once. Next: again with the cursor, or stop_process.",
 		params: []param{
 			sandboxParam(), processParam(),
-			{name: "cursor", kind: text, doc: "The cursor of the last answer, exactly as it was; without it from the start."},
-			waitParam(readWait, "for output or the end of the process"),
+			{name: "cursor", kind: text, doc: "From the last answer."},
+			waitParam(readWait, "output or the end"),
 		},
 		output: outputSchema, hints: reads(), run: (*call).readProcess,
 	}
@@ -187,8 +183,7 @@ func (o *output) add(event wire.Event) error {
 func stopProcess() *tool {
 	return &tool{
 		name: "stop_process", title: "Stop a process",
-		about: "End a process of start_process and everything that it started: by SIGTERM, and after five seconds by SIGKILL. It is forgotten then, with its output: call read_process before, if you still need what it printed. " +
-			"Processes that are still needed may simply run on; they end with the sandbox.",
+		about:  "End a process and all that it started: SIGTERM, and SIGKILL after five seconds. Its output is forgotten: call read_process before if you need it.",
 		params: []param{sandboxParam(), processParam()},
 		output: processSchema, hints: hints{destructive: true}, run: (*call).stopProcess,
 	}
@@ -209,12 +204,11 @@ func (c *call) stopProcess() (*answer, error) {
 func getPortURL() *tool {
 	return &tool{
 		name: "get_port_url", title: "Get a link to a port",
-		about: "Get a link (URL) to a port on which a server in the sandbox listens, such as a web app that start_process started. It works in any browser without a key until it expires, so give it to the user to look at; everybody who has it can use that port. " +
-			"The server may start later than the link is made; until then the link shows that nothing listens. Your own tools inside the sandbox reach the server at http://127.0.0.1:PORT instead.",
+		about: "Get a link to a port of the sandbox, such as that of a web app of start_process. It works in any browser without a key until it expires: give it to the user. Inside the sandbox use http://127.0.0.1:PORT.",
 		params: []param{
 			sandboxParam(),
-			{name: "port", kind: whole, required: true, low: 1, top: 65535, doc: "The port that the server listens on, 1 to 65535."},
-			{name: "expires_seconds", kind: whole, low: 1, top: farm.MaxLinkSeconds, standard: farm.LinkSeconds, doc: "Seconds that the link works; the sandbox's end ends it, too."},
+			{name: "port", kind: whole, required: true, low: 1, top: 65535, doc: "Port that the server listens on."},
+			{name: "expires_seconds", kind: whole, low: 1, top: farm.MaxLinkSeconds, standard: farm.LinkSeconds, doc: "Seconds that the link works."},
 		},
 		output: portSchema, hints: runs(), run: (*call).getPortURL,
 	}

@@ -110,7 +110,7 @@ func plotData() prompt {
 			return fmt.Sprintf("Plot this data: %s\nChart: %s\n\n", args["data"], chart) +
 				reuse + "If the data is a file that list_files does not show, put it into the sandbox with upload_file_to_sandbox. " +
 				"Draw with matplotlib in execute_python_code: title, axis labels with units, a legend if there are several series. Call plt.show() so that the chart comes back as an image, and plt.savefig('plot.png', dpi=150) for a file to download. " +
-				missingPackages + "Look at the image, correct what is hard to read, then say in two sentences what it shows and give the link of the file."
+				missingPackages + "Look at the image, correct what is hard to read, then say in two sentences what it shows and give the link that download_file has for the file."
 		},
 	}
 }
@@ -131,7 +131,7 @@ func runScript() prompt {
 				reuse + "Read the script first and say in one sentence what it does. Put it into the sandbox with upload_file_to_sandbox and run it with execute_terminal_command. " +
 				network + " " + missingPackages +
 				"If the answer has state queued or running, call get_job_result with its job_id and wait_seconds until the state is final, and cancel_job if it hangs. " +
-				"Report the exit code, the output that matters, and a link for each file that it made. If it fails, say why and what change would fix it; change the script only if I ask for it."
+				"Report the exit code, the output that matters, and the link that download_file has for each file that it made. If it fails, say why and what change would fix it; change the script only if I ask for it."
 		},
 	}
 }

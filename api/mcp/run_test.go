@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -98,7 +99,7 @@ func TestRunReportsEverything(t *testing.T) {
 	r := python(b, nil)
 	for _, want := range []string{
 		"job_1", "sbx_1", "completed", "exit code: 1", "so far", "careful", "IndexError: list index out of range", "line 2", "40", "was restarted",
-		"humanize", "A note.", "out/a.csv (text/csv, 4 bytes): http://store.test/a.csv", "2 more files",
+		"humanize", "A note.", "out/a.csv (text/csv, 4 bytes)\n", "download_file", "2 more files",
 	} {
 		if !strings.Contains(textOf(r), want) {
 			t.Errorf("the text lacks %q:\n%s", want, textOf(r))
@@ -106,6 +107,9 @@ func TestRunReportsEverything(t *testing.T) {
 	}
 	if strings.Contains(textOf(r), "<b>") {
 		t.Error("the text has the value twice")
+	}
+	if whole, err := json.Marshal(r); err != nil || strings.Count(string(whole), "http://store.test/a.csv") != 1 {
+		t.Errorf("the answer does not have the presigned link once: %v %s", err, whole)
 	}
 	want := map[string]any{
 		"job_id": "job_1", "sandbox_id": "sbx_1", "state": "completed", "stdout": "so far\n", "stderr": "careful\n", "exit_code": 1.0,
@@ -124,6 +128,19 @@ func TestRunReportsEverything(t *testing.T) {
 	links := blocksOf[protocol.ResourceLink](r)
 	if len(links) != 1 || links[0].URI != "sandfarm://artifacts/art_a.csv" || links[0].Name != "a.csv" || links[0].MIMEType != "text/csv" || *links[0].Size != 4 {
 		t.Errorf("links are %+v", links)
+	}
+}
+
+// A traceback says the exception itself, and begins with a ruler that says nothing.
+func TestExceptionIsToldOnce(t *testing.T) {
+	t.Parallel()
+	e := &wire.CodeError{Name: "IndexError", Value: "out of range", Traceback: []string{"-----", "line 1", "IndexError: out of range"}}
+	r := python(setup(t, executed(wire.ExecuteResult{ExitCode: 1, Error: e})), nil)
+	if text := textOf(r); strings.Count(text, "IndexError: out of range") != 1 || strings.Contains(text, "---") || !strings.Contains(text, "line 1") {
+		t.Error(text)
+	}
+	if got := field(t, r, "error").(map[string]any)["traceback"].([]any); len(got) != 3 {
+		t.Errorf("the structured traceback is %v", got)
 	}
 }
 

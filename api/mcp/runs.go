@@ -6,20 +6,21 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 )
 
+// longer says what becomes of work that is longer than its call.
+const longer = "Work longer than wait_seconds continues: get_job_result, or cancel_job, with the job_id of the answer."
+
 func executePython() *tool {
 	return &tool{
 		name: "execute_python_code", title: "Run Python code",
-		about: "Run Python code in a sandbox's kernel, as in a notebook: variables and imports stay for the next call, and the value of the last line is displayed. Gives stdout, stderr, the exception if there was one, " +
-			"displayed plots as images, and every new or changed file of /workspace as an artifact with a link. Use it for computing, data and plots; use execute_terminal_command for shell commands and install_packages_in_sandbox for packages that are missing. " +
-			"It waits up to 45 s; a longer run answers with a job_id: then call get_job_result, or cancel_job to stop it. Code that raises is a normal answer with error: read it, correct the code, call again.",
+		about: "Run Python in a kernel that keeps its variables, as in a notebook; the value of the last line is displayed. Gives stdout, stderr, the exception if there was one (a normal answer), plots as images, and new or changed files of /workspace as artifacts. " + longer + " For packages that are missing use install_packages_in_sandbox.",
 		params: []param{
 			sandboxParam(),
-			{name: "code", kind: text, required: true, doc: "The Python code, up to 10 MiB."},
+			{name: "code", kind: text, required: true, doc: "The code, up to 10 MiB."},
 			timeoutParam(),
-			waitParam(waitDefault, "for the code to end"),
-			{name: "context", kind: text, standard: "default", doc: "Name of the kernel; each has variables of its own and runs at the same time as the others."},
-			{name: "auto_install", kind: flag, standard: false, doc: "Install packages that the code imports and that are missing, before it runs."},
-			outputLimitParam("code"),
+			waitParam(waitDefault, "the end"),
+			{name: "context", kind: text, standard: "default", doc: "Kernel; each has its own variables."},
+			{name: "auto_install", kind: flag, standard: false, doc: "First install what the code imports."},
+			outputLimitParam(),
 		},
 		output: runSchema, hints: hints{destructive: true, openWorld: true}, run: (*call).executePython,
 	}
@@ -39,26 +40,25 @@ func (c *call) executePython() (*answer, error) {
 	return c.jobAnswer(&job)
 }
 
-// outputLimitParam says what happens at the limit of output; what is code or a command.
-func outputLimitParam(what string) param {
+// outputLimitParam says what happens at the limit of output.
+func outputLimitParam() param {
 	return param{
 		name: "on_output_limit", kind: text, standard: "continue", enum: []string{"continue", "stop"},
-		doc: "When stdout or stderr exceeds the farm's limit (100 MiB): continue drops the middle of the output, stop ends the " + what + ".",
+		doc: "Over 100 MiB of output: continue drops the middle, stop ends the run.",
 	}
 }
 
 func executeCommand() *tool {
 	return &tool{
 		name: "execute_terminal_command", title: "Run a shell command",
-		about: "Run a shell command or script in a sandbox, in /workspace. Gives stdout, stderr and exit_code, and every new or changed file as an artifact with a link. Use it for programs, git, archives and files; use execute_python_code for Python that keeps its variables, " +
-			"and install_packages_in_sandbox for packages. " + network + " It waits up to 45 s; a longer command answers with a job_id: then call get_job_result, or cancel_job to stop it. An exit code other than 0 is a normal answer.",
+		about: "Run a shell command or script. Gives stdout, stderr, exit_code (other than 0 is a normal answer), and new or changed files of /workspace as artifacts. " + longer + " " + network + " For servers use start_process.",
 		params: []param{
 			sandboxParam(),
-			{name: "command", kind: text, required: true, doc: "The command or script, run by the sandbox's shell; pipes and && work."},
-			{name: "cwd", kind: text, doc: "Working directory, relative to /workspace; the default is /workspace itself."},
+			{name: "command", kind: text, required: true, doc: "The command or script; pipes and && work."},
+			{name: "cwd", kind: text, doc: "Working directory in /workspace."},
 			timeoutParam(),
-			waitParam(waitDefault, "for the command to end"),
-			outputLimitParam("command"),
+			waitParam(waitDefault, "the end"),
+			outputLimitParam(),
 		},
 		output: commandSchema, hints: runs(), run: (*call).executeCommand,
 	}

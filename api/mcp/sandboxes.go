@@ -13,22 +13,21 @@ func createSandbox() *tool {
 	usual := farm.DefaultLimits()
 	return &tool{
 		name: "create_sandbox", title: "Create a sandbox",
-		about: "Create an isolated sandbox in which code, shell commands and files live together, and get its sandbox_id. Call this first, once for a task, and use the id for everything else; " +
-			"an open one from list_sandboxes will do as well. It waits up to 45 s until the sandbox is ready; work may be sent even before. With packages it also installs them, which can take longer: " +
-			"then the answer has a job_id for get_job_result. " + network + " Next: execute_python_code or execute_terminal_command; at the end close_sandbox.",
+		about: "Create an isolated sandbox for code, commands and files, and get its sandbox_id for the other tools. Call it first, once for a task. " + network +
+			" It waits up to 45 s; get_job_result tells how a longer create ends. Next: execute_python_code or execute_terminal_command; at the end close_sandbox.",
 		params: []param{
-			{name: "name", kind: text, doc: "A name to find it by in list_sandboxes; need not be unique."},
-			{name: "image", kind: text, standard: "python", doc: "Name of the image that the farm offers; \"python\" has Python with the usual data packages."},
-			{name: "packages", kind: texts, doc: "Python packages to install first, such as [\"requests\", \"pandas>=2\"]."},
-			{name: "network", kind: text, standard: "packages", enum: []string{"none", "packages", "allowlist"}, doc: "What the sandbox can reach: none, packages (package indexes only, for installs), or allowlist (also the hosts of allow_hosts), which the operator must enable."},
-			{name: "allow_hosts", kind: texts, doc: "Hosts that the network allowlist reaches, such as [\"api.github.com\", \"*.example.com\"]; programs reach them through the proxy that HTTPS_PROXY names."},
-			{name: "runtime", kind: text, doc: "OCI runtime, such as \"runsc\" (gVisor), within what the operator allows. Leave it out for the default."},
-			{name: "gpu", kind: whole, low: 0, top: farm.MaxGPUs, doc: "How many GPUs the sandbox gets for itself; it waits in the queue while none is free. Leave it out if no GPU is needed or the farm has none."},
-			{name: "gpu_model", kind: text, doc: "Model of the GPUs, such as \"a100\"; any when left out."},
-			{name: "memory_mb", kind: whole, doc: fmt.Sprintf("MiB of memory, with the files of /workspace; usually %d. TensorFlow needs 4096.", usual.Memory.Default)},
+			{name: "name", kind: text, doc: "Name to find it by."},
+			{name: "image", kind: text, standard: "python", doc: "Image of the farm; python has the usual data packages."},
+			{name: "packages", kind: texts, doc: "Python packages to install, such as [\"requests\", \"pandas>=2\"]."},
+			{name: "network", kind: text, standard: "packages", enum: []string{"none", "packages", "allowlist"}, doc: "none: nothing; packages: the package index; allowlist: also allow_hosts, if the operator has enabled it."},
+			{name: "allow_hosts", kind: texts, doc: "Hosts for the network allowlist, such as [\"*.example.com\"]; programs use the proxy in HTTPS_PROXY."},
+			{name: "runtime", kind: text, doc: "OCI runtime, such as runsc (gVisor), if the operator allows it."},
+			{name: "gpu", kind: whole, low: 0, top: farm.MaxGPUs, doc: "GPUs for it alone; it waits until they are free."},
+			{name: "gpu_model", kind: text, doc: "Model of the GPUs, such as a100."},
+			{name: "memory_mb", kind: whole, doc: fmt.Sprintf("MiB of memory, files included; usually %d. TensorFlow needs 4096.", usual.Memory.Default)},
 			{name: "cpus", kind: number, doc: fmt.Sprintf("Cores, such as 0.5; usually %g.", usual.CPUs.Default)},
-			{name: "disk_mb", kind: whole, doc: fmt.Sprintf("MiB of files in /workspace; usually %d.", usual.Disk.Default)},
-			{name: "ttl_seconds", kind: whole, doc: "Seconds until it is closed automatically, 5 to 604800 unless the operator says otherwise; the farm's default is one day."},
+			{name: "disk_mb", kind: whole, doc: fmt.Sprintf("MiB of files; usually %d.", usual.Disk.Default)},
+			{name: "ttl_seconds", kind: whole, doc: "Seconds until it closes by itself, at least 5; usually a day."},
 		},
 		output: createSchema, hints: brings(), run: (*call).createSandbox,
 	}
@@ -96,8 +95,7 @@ func (c *call) resources() *wire.ResourcesRequest {
 func listSandboxes() *tool {
 	return &tool{
 		name: "list_sandboxes", title: "List sandboxes",
-		about: "List your open sandboxes, newest first, with id, name, state and end. Use it to find a sandbox again whose sandbox_id is not at hand, or before creating another one. " +
-			"Looking does not keep a sandbox alive. Next: use a sandbox_id with the other tools.",
+		about:  "List your open sandboxes, newest first: to find a sandbox_id again, or before create_sandbox.",
 		output: listSchema, hints: reads(), run: (*call).listSandboxes,
 	}
 }
@@ -129,8 +127,7 @@ func (c *call) listSandboxes() (*answer, error) {
 func closeSandbox() *tool {
 	return &tool{
 		name: "close_sandbox", title: "Close a sandbox",
-		about: "Close a sandbox for good: what runs in it is stopped, and its variables, packages and files are deleted. Call it when a task is done, after downloading what is still needed; " +
-			"links of artifacts keep working. Closing a closed sandbox again is fine.",
+		about:  "Close a sandbox for good, with its variables, packages and files. Call it when the task is done and files are downloaded; links of artifacts keep working.",
 		params: []param{sandboxParam()},
 		output: closeSchema, hints: hints{destructive: true, idempotent: true}, run: (*call).closeSandbox,
 	}

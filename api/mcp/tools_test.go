@@ -59,7 +59,7 @@ func TestToolsAreThoseOfTheContract(t *testing.T) {
 			if *a.ReadOnlyHint != slices.Contains(readOnly, tool.Name) || *a.ReadOnlyHint && *a.DestructiveHint {
 				t.Errorf("%s is read-only: %t, destructive: %t", tool.Name, *a.ReadOnlyHint, *a.DestructiveHint)
 			}
-			if len(tool.Description) < 100 || len(tool.Description) > 1200 {
+			if len(tool.Description) < 80 || len(tool.Description) > 500 {
 				t.Errorf("the description of %s has %d characters", tool.Name, len(tool.Description))
 			}
 		}
@@ -92,7 +92,32 @@ func TestNetworkIsDescribedInOneSentence(t *testing.T) {
 	}
 }
 
-// Some clients refuse lists of types, and models need a description of each field.
+// Clients give a model the name, description and input schema of every tool before its first question, some the output schemas too.
+func TestToolsCostFewTokens(t *testing.T) {
+	t.Parallel()
+	_, body := setup(t, &fakeFarm{}).post(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
+	var answer struct {
+		Result struct {
+			Tools []struct {
+				Name, Description         string
+				InputSchema, OutputSchema json.RawMessage
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(body), &answer); err != nil {
+		t.Fatal(err)
+	}
+	input, output := 0, 0
+	for _, tool := range answer.Result.Tools {
+		input += len(tool.Name) + len(tool.Description) + len(tool.InputSchema)
+		output += len(tool.OutputSchema)
+	}
+	if input == 0 || input > 13_000 || output > 12_000 {
+		t.Errorf("the tools have %d characters, and their output schemas %d", input, output)
+	}
+}
+
+// Some clients refuse lists of types, and models need a description of each parameter.
 func TestSchemasSuitEveryClient(t *testing.T) {
 	t.Parallel()
 	b := setup(t, &fakeFarm{})
@@ -111,6 +136,12 @@ func TestSchemasSuitEveryClient(t *testing.T) {
 	for _, tool := range answer.Result.Tools {
 		if tool.InputSchema["type"] != "object" || tool.OutputSchema["type"] != "object" || tool.InputSchema["additionalProperties"] != false {
 			t.Errorf("%s has schemas that are no closed objects: %v %v", tool.Name, tool.InputSchema, tool.OutputSchema)
+		}
+		properties, _ := tool.InputSchema["properties"].(map[string]any)
+		for name, value := range properties {
+			if p, _ := value.(map[string]any); p["description"] == nil {
+				t.Errorf("%s.%s has no description", tool.Name, name)
+			}
 		}
 		walk(t, tool.Name+".input", tool.InputSchema)
 		walk(t, tool.Name+".output", tool.OutputSchema)
@@ -131,9 +162,6 @@ func walk(t *testing.T, where string, schema map[string]any) {
 	properties, _ := schema["properties"].(map[string]any)
 	for name, value := range properties {
 		p, _ := value.(map[string]any)
-		if p["description"] == nil {
-			t.Errorf("%s.%s has no description", where, name)
-		}
 		walk(t, where+"."+name, p)
 	}
 	required, _ := schema["required"].([]any)
