@@ -76,7 +76,7 @@ func (s *Server) linkThisPort(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.replyLink(c, wire.PortLinkRequest{Port: int(port), ExpiresSeconds: r.ExpiresSeconds}, body)
+	return s.replyLink(c, wire.PortLinkRequest{Port: int(port), ExpiresSeconds: r.ExpiresSeconds, PathStyle: r.PathStyle}, body)
 }
 
 func (s *Server) replyLink(c *gin.Context, r wire.PortLinkRequest, body rest.Decoded) error {
@@ -110,13 +110,13 @@ func (s *Server) makeLink(ctx context.Context, c service.Call, id string, r wire
 	}
 	link := ports.Link{Tenant: c.Tenant, Sandbox: id, Port: r.Port, Expires: s.audit.now().UTC().Add(life).Truncate(time.Second)}
 	token, err := s.links.Sign(ctx, link)
-	return wire.PortLink{URL: s.linkURL(at, link, token), Port: link.Port, ExpiresAt: link.Expires}, err
+	return wire.PortLink{URL: s.linkURL(at, link, token, r.PathStyle), Port: link.Port, ExpiresAt: link.Expires}, err
 }
 
-// linkURL is the address of a link, as a caller reaches it.
-func (s *Server) linkURL(at address, link ports.Link, token string) string {
+// linkURL is the address of a link, as a caller reaches it: a host of its own, or a path if there is none or the caller wants one.
+func (s *Server) linkURL(at address, link ports.Link, token string, pathStyle bool) string {
 	scheme, domain := s.portDomain(at)
-	if domain == "" {
+	if domain == "" || pathStyle {
 		return at.scheme + "://" + at.host + strings.Replace(linkPath, "{token}", token, 1) + "/"
 	}
 	return scheme + "://" + ports.Host(link.Port, link.Sandbox, domain) + "/?" + ports.LinkName + "=" + token

@@ -198,6 +198,26 @@ func TestALinkIsMadeBelowItsPort(t *testing.T) {
 	f.problem(farm.CodeNotFound, http.StatusNotFound, "POST", target, nil, "X-API-Key", otherKey)
 }
 
+// Programs that cannot resolve the host of a port ask for a path.
+func TestALinkOfPathStyle(t *testing.T) {
+	t.Parallel()
+	for _, domain := range []string{"", "preview.example.com"} {
+		f := setupLive(t, withKeys, func(c *api.Config, _ *api.Deps) { c.PreviewDomain = domain })
+		mine := []string{"X-API-Key", key}
+		box, port := f.sandbox(mine...), guest(t, echoes)
+		for target, body := range map[string]string{"/port-links": `{"port":` + port + `,"path_style":true}`, "/ports/" + port + "/link": `{"path_style":true}`} {
+			made := get[wire.PortLink](f.bundle, http.StatusCreated, "POST", "/v1/sandboxes/"+box+target, body, mine...)
+			path, below := strings.CutPrefix(made.URL, f.web.URL+"/p/")
+			if !below {
+				t.Fatalf("%q %s: %s", domain, target, made.URL)
+			}
+			if answer, text := f.do("GET", "/p/"+path+"x", nil); answer.StatusCode != http.StatusOK || !strings.HasPrefix(string(text), "/x ") {
+				t.Errorf("%q %s: %s %s", domain, target, answer.Status, text)
+			}
+		}
+	}
+}
+
 func TestALinkEndsWithItsSandbox(t *testing.T) {
 	t.Parallel()
 	f := setupLive(t, noPreviews)

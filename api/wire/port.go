@@ -19,11 +19,13 @@ type Port struct {
 type PortLinkRequest struct {
 	Port           int  `json:"port" doc:"port of the sandbox" required:"true"`
 	ExpiresSeconds *int `json:"expires_seconds,omitempty" doc:"how long the link works, 1 to 604800; default 3600"`
+	PathStyle      bool `json:"path_style,omitempty" doc:"make the link a path below the API's own address (/p/…), for programs that do not resolve the host of a port. Its pages have an opaque origin; default false"`
 }
 
 // ThisPortLinkRequest is the body of POST /v1/sandboxes/{id}/ports/{port}/link, which may be left out.
 type ThisPortLinkRequest struct {
 	ExpiresSeconds *int `json:"expires_seconds,omitempty" doc:"how long the link works, 1 to 604800; default 3600"`
+	PathStyle      bool `json:"path_style,omitempty" doc:"make the link a path below the API's own address (/p/…), for programs that do not resolve the host of a port. Its pages have an opaque origin; default false"`
 }
 
 // PortLink is an address of a port that needs no key.

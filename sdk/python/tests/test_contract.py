@@ -81,7 +81,7 @@ REQUESTS: dict[str, tuple[list[Use], set[str]]] = {
         [lambda _, box: box.packages.start("six", manager="pip", timeout=1, callback_url="http://x/")],
         set(),
     ),
-    "PortLinkRequest": ([lambda _, box: box.port(80).link(expires=1)], set()),
+    "PortLinkRequest": ([lambda _, box: box.port(80).link(expires=1, path_style=True)], set()),
     "ProcessRequest": (
         [
             lambda _, box: box.processes.start("ls", name="n", cwd="d", env={"A": "b"}, stdin=True, timeout=1, restart="never"),

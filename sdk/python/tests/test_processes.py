@@ -80,6 +80,7 @@ def test_ports(client: Client, shared: Sandbox) -> None:
         assert httpx.get(port.url, headers={"Authorization": f"Bearer {key}"}).text == "<h1>it works</h1>"
         link = port.link(expires=60)
         assert link.port == 8123
+        assert httpx.get(port.link(path_style=True).url).text == "<h1>it works</h1>"
         with pytest.raises(InvalidError):
             port.link(expires=0)
         with pytest.raises(InvalidError):

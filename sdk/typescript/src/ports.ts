@@ -1,6 +1,6 @@
 import { pathOf } from "./address.js";
 import type { CallOptions } from "./models.js";
-import type { PortLink } from "./schema.js";
+import type { PortLink, PortLinkRequest } from "./schema.js";
 import type { Transport } from "./transport.js";
 
 /** A port of a sandbox, on which a server listens. */
@@ -33,8 +33,11 @@ export class Port {
     return this.#transport.raw(url, { redirect: "manual", ...init, headers: all });
   }
 
-  /** An address that needs no key: whoever has it uses this port. It ends after `expires_seconds` (default an hour), or with the sandbox. */
-  link(options: CallOptions & { expires_seconds?: number } = {}): Promise<PortLink> {
+  /**
+   * An address that needs no key: whoever has it uses this port. It ends after `expires_seconds` (default an hour), or with the sandbox.
+   * With `path_style` it is a path below the farm's address, for programs that do not resolve the host of a port.
+   */
+  link(options: CallOptions & Omit<PortLinkRequest, "port"> = {}): Promise<PortLink> {
     const { signal, ...rest } = options;
     return this.#transport.json({ route: "POST /v1/sandboxes/{id}/port-links", params: { id: this.#id }, body: { port: this.number, ...rest }, once: true, signal });
   }

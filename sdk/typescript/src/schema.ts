@@ -1407,6 +1407,8 @@ export interface components {
         PortLinkRequest: {
             /** @description how long the link works, 1 to 604800; default 3600 */
             expires_seconds?: number;
+            /** @description make the link a path below the API's own address (/p/…), for programs that do not resolve the host of a port. Its pages have an opaque origin; default false */
+            path_style?: boolean;
             /** @description port of the sandbox */
             port: number;
         };

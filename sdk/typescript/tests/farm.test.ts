@@ -166,6 +166,8 @@ describe("a sandbox", () => {
     assert.ok((await box.ports()).some(({ port }) => port === 8123));
     const link = await box.port(8123).link({ expires_seconds: 60 });
     assert.equal(link.port, 8123);
+    const path = await box.port(8123).link({ path_style: true });
+    assert.equal(await (await fetch(path.url)).text(), "got");
     assert.throws(() => box.port(8123).fetch("../../files"), TypeError);
   });
 

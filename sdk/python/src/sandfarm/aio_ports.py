@@ -33,9 +33,9 @@ class AsyncPort:
         base = self._handle.http.settings.url
         return f"{base}/v1/sandboxes/{quote(self._handle.known_id, safe='')}/ports/{self.number}/"
 
-    async def link(self, *, expires: int | None = None) -> PortLink:
+    async def link(self, *, expires: int | None = None, path_style: bool = False) -> PortLink:
         """See `Port.link`."""
-        body = _bodies.compact(port=self.number, expires_seconds=expires)
+        body = _bodies.compact(port=self.number, expires_seconds=expires, path_style=path_style or None)
         return d.build(
             PortLink, await self._handle.http.json(Call("POST", await self._handle.path("port-links"), body=body), "url")
         )

@@ -30,10 +30,12 @@ class Port:
         """
         return self._async.url
 
-    def link(self, *, expires: int | None = None) -> PortLink:
+    def link(self, *, expires: int | None = None, path_style: bool = False) -> PortLink:
         """Makes an address that needs no key: whoever has it uses this port.
 
         Args:
             expires: for how many seconds, 1 to 604800. Default: an hour.
+            path_style: make it a path below the farm's address, `/p/...`. Browsers want a host of its own where there is
+                one; programs may not resolve such a host, as `httpx` and `urllib` on Debian those below `localhost`.
         """
-        return finish(self._async.link(expires=expires))
+        return finish(self._async.link(expires=expires, path_style=path_style))
