@@ -3,7 +3,8 @@ import { Artifacts } from "./artifacts.js";
 import { Jobs, type Callbacks } from "./jobs.js";
 import { List } from "./list.js";
 import type { CallOptions, Job, SandboxInfo, StartOptions, WaitOptions } from "./models.js";
-import { Sandbox, checked, split } from "./sandbox.js";
+import { ranCode, type RunResult } from "./results.js";
+import { Sandbox, split } from "./sandbox.js";
 import type { CreateRequest, ExecuteResult, GetSandboxesQuery, Health, Image, ImageItems, Limits, Queue, QueueItems, Ready, RunRequest, SandboxList, Usage, Worker, WorkerItems } from "./schema.js";
 import { Transport, type ClientOptions } from "./transport.js";
 
@@ -67,11 +68,11 @@ export class Client {
   }
 
   /** Runs code in a sandbox of its own, with its files and packages, and waits for its result. See Sandbox.run. */
-  async run(code: string, options: RunOptions = {}): Promise<ExecuteResult> {
+  async run(code: string, options: RunOptions = {}): Promise<RunResult> {
     const { files, ...rest } = options;
     const [request, wait, check] = split(rest);
     const job = await this.jobs.perform<ExecuteResult>({ route: "POST /v1/run", body: { ...request, ...inputs(files), code } }, wait);
-    return checked(job.result as ExecuteResult, check);
+    return ranCode(job.result as ExecuteResult, check);
   }
 
   /** Starts such a run and returns its job. */

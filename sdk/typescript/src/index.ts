@@ -17,6 +17,7 @@ export { Process, Processes, type Output } from "./processes.js";
 export { List, type Page } from "./list.js";
 export { Display, displaysOf, textOf } from "./display.js";
 export { JobError, ResultError, SandfarmError, WaitTimeout, type ErrorCode, type ErrorDetails } from "./errors.js";
+export type { BashResult, PackagesResult, RunResult } from "./results.js";
 export { isFinal, type CallOptions, type Change, type Exit, type Job, type JobEvent, type ProcessInfo, type SandboxInfo, type StartOptions, type WaitOptions } from "./models.js";
 export type { ClientOptions, Content } from "./transport.js";
 export type { Part } from "./download.js";

@@ -1,6 +1,6 @@
-import { ResultError } from "./errors.js";
 import type { Callbacks, Jobs } from "./jobs.js";
 import type { CallOptions, Job, StartOptions, WaitOptions } from "./models.js";
+import { installed, type PackagesResult } from "./results.js";
 import type { InstallResult, Package, PackageItems, PackagesRequest } from "./schema.js";
 import type { Call, Transport } from "./transport.js";
 
@@ -18,13 +18,10 @@ export class Packages {
   }
 
   /** Installs packages and waits. Throws ResultError if one could not be installed, unless `check` is false. */
-  async install(packages: string | string[], options: Omit<PackagesRequest, "packages" | "callback_url"> & WaitOptions & Pick<Callbacks, "onProgress"> & { check?: boolean } = {}): Promise<InstallResult> {
+  async install(packages: string | string[], options: Omit<PackagesRequest, "packages" | "callback_url"> & WaitOptions & Pick<Callbacks, "onProgress"> & { check?: boolean } = {}): Promise<PackagesResult> {
     const { signal, idempotencyKey, waitTimeout, onProgress, check = true, ...request } = options;
     const job = await this.#jobs.perform<InstallResult>(this.#call(packages, request), { signal, idempotencyKey, waitTimeout, onProgress });
-    const result = job.result as InstallResult;
-    const failed = result.packages.filter((one) => one.status === "failed");
-    if (check && failed.length > 0) throw new ResultError(failed.map((one) => one.message).join("\n"), result);
-    return result;
+    return installed(job.result as InstallResult, check);
   }
 
   /** Starts an install and returns its job. */

@@ -1,13 +1,13 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 import { FS } from "./fs.js";
 import { Files } from "./files.js";
-import { ResultError } from "./errors.js";
 import { List } from "./list.js";
 import type { Callbacks, Jobs } from "./jobs.js";
 import type { CallOptions, Job, SandboxInfo, StartOptions, WaitOptions } from "./models.js";
 import { Packages } from "./packages.js";
 import { Port } from "./ports.js";
 import { Processes } from "./processes.js";
+import { ranCode, ranCommands, type BashResult, type RunResult } from "./results.js";
 import type { CommandRequest, CommandResult, ControlRequest, EgressEntry, EgressEntryList, ExecuteRequest, ExecuteResult, Ports, Route, UpdateRequest } from "./schema.js";
 import type { Port as PortInfo } from "./schema.js";
 import type { Transport } from "./transport.js";
@@ -48,10 +48,10 @@ export class Sandbox {
    * Runs code and waits for its result. Code that raises is a result, too; with `check` it throws ResultError. A job that does not
    * complete throws JobError. Aborting `signal` cancels the job.
    */
-  async run(code: string, options: ExecuteOptions = {}): Promise<ExecuteResult> {
+  async run(code: string, options: ExecuteOptions = {}): Promise<RunResult> {
     const [request, wait, check] = split(options);
     const job = await this.#jobs.perform<ExecuteResult>({ route: "POST /v1/sandboxes/{id}/execute", params: { id: this.id }, body: { ...request, code } }, wait);
-    return checked(job.result as ExecuteResult, check);
+    return ranCode(job.result as ExecuteResult, check);
   }
 
   /** Starts code and returns its job. */
@@ -60,14 +60,11 @@ export class Sandbox {
     return this.#jobs.start({ route: "POST /v1/sandboxes/{id}/execute", params: { id: this.id }, body: { ...request, code } }, { signal, idempotencyKey });
   }
 
-  /** Runs a command of the shell, or several one after the other, and waits. */
-  async bash(command: string | string[], options: CommandOptions = {}): Promise<CommandResult> {
+  /** Runs a command of the shell, or several one after the other, and waits. With `check` a command that fails throws ResultError. */
+  async bash(command: string | string[], options: CommandOptions = {}): Promise<BashResult> {
     const [request, wait, check] = split(options);
     const job = await this.#jobs.perform<CommandResult>({ route: "POST /v1/sandboxes/{id}/commands", params: { id: this.id }, body: { ...request, ...commands(command) } }, wait);
-    const result = job.result as CommandResult;
-    const failed = result.results.find((one) => one.exit_code !== 0);
-    if (check && failed) throw new ResultError(`${failed.command} ended with exit code ${failed.exit_code}`, result);
-    return result;
+    return ranCommands(job.result as CommandResult, check);
   }
 
   /** Starts commands and returns their job. The next jobs do not wait for one with `background`. */
@@ -142,12 +139,6 @@ export class Sandbox {
 export function split<O extends WaitOptions & Callbacks & { check?: boolean }>(options: O): [request: object, wait: WaitOptions & Callbacks, check: boolean] {
   const { signal, idempotencyKey, waitTimeout, check = false, onStdout, onStderr, onDisplay, onClear, onArtifact, onProgress, ...request } = options;
   return [request, { signal, idempotencyKey, waitTimeout, onStdout, onStderr, onDisplay, onClear, onArtifact, onProgress }, check];
-}
-
-/** The result; with `check` throws ResultError if the code was not successful. */
-export function checked(result: ExecuteResult, check: boolean): ExecuteResult {
-  if (!check || (result.exit_code === 0 && !result.error)) return result;
-  throw new ResultError(result.error ? `${result.error.name}: ${result.error.value}` : `the code ended with exit code ${result.exit_code}`, result);
 }
 
 function commands(command: string | string[]): Pick<CommandRequest, "command" | "commands"> {

@@ -54,6 +54,7 @@ describe("a sandbox", () => {
     const result = await box.run("1 / 0");
     assert.equal(result.error?.name, "ZeroDivisionError");
     assert.match(textOf(result), /ZeroDivisionError/);
+    assert.deepEqual([result.ok, (await box.run("1")).ok], [false, true]);
     await assert.rejects(box.run("1 / 0", { check: true }), (error) => error instanceof ResultError && error.message === "ZeroDivisionError: division by zero");
     await assert.rejects(box.bash(["true", "exit 3"], { check: true }), (error) => error instanceof ResultError && /exit code 3/.test(error.message));
   });
@@ -61,6 +62,9 @@ describe("a sandbox", () => {
   test("runs commands", async () => {
     const result = await box.bash("echo one; echo two >&2", { env: { A: "b" } });
     assert.deepEqual(result.results.map(({ stdout, stderr }) => ({ stdout, stderr })), [{ stdout: "one\n", stderr: "two\n" }]);
+    assert.deepEqual([result.stdout, result.stderr, result.exit_code, result.ok], ["one\n", "two\n", 0, true]);
+    const several = await box.bash(["echo one", "echo two >&2; echo three; exit 3", "echo never"]);
+    assert.deepEqual([several.stdout, several.stderr, several.exit_code, several.ok], ["one\nthree\n", "two\n", 3, false]);
   });
 
   test("ends a job at its timeout, with the output until then", async () => {
@@ -173,6 +177,9 @@ describe("a sandbox", () => {
 
   test("lists packages, and reports each one that cannot be installed", async () => {
     await assert.rejects(box.packages.install("no-such-package-anywhere-at-all", { timeout_seconds: 120 }), (error) => error instanceof ResultError && /no-such-package/.test(error.message));
+    const { ok, versions } = await box.packages.install(["no-such-package-anywhere-at-all", "six"], { timeout_seconds: 120, check: false });
+    assert.deepEqual([ok, Object.keys(versions)], [false, ["six"]]);
+    assert.match(versions.six ?? "", /^1\./);
     assert.ok(Array.isArray(await box.packages.list()));
     const status = await box.packages.status("no-such-package-anywhere-at-all");
     assert.ok(["failed", "not_found"].includes(status.status), status.status);

@@ -1,0 +1,55 @@
+import { ResultError } from "./errors.js";
+import type { CommandResult, ExecuteResult, InstallResult } from "./schema.js";
+
+/** The result of code, and whether it was successful: it raised nothing, and its exit code is 0. */
+export type RunResult = ExecuteResult & { ok: boolean };
+
+/** The result of commands, and of all of them together. */
+export type BashResult = CommandResult & {
+  /** The standard output of all commands. */
+  stdout: string;
+  /** The standard error of all commands. */
+  stderr: string;
+  /** The exit code of the first command that failed; 0 if none did. */
+  exit_code: number;
+  /** Whether every exit code is 0. */
+  ok: boolean;
+};
+
+/** The result of an install, and of all its packages together. */
+export type PackagesResult = InstallResult & {
+  /** Whether every package is installed. */
+  ok: boolean;
+  /** The installed versions, by name. */
+  versions: Record<string, string>;
+};
+
+/** The result of code; with `check` throws ResultError if it was not successful. */
+export function ranCode(result: ExecuteResult, check: boolean): RunResult {
+  const ran = { ...result, ok: result.exit_code === 0 && !result.error };
+  if (!check || ran.ok) return ran;
+  throw new ResultError(result.error ? `${result.error.name}: ${result.error.value}` : `the code ended with exit code ${result.exit_code}`, ran);
+}
+
+/** The result of commands; with `check` throws ResultError if one failed. */
+export function ranCommands(result: CommandResult, check: boolean): BashResult {
+  const failed = result.results.find((one) => one.exit_code !== 0);
+  const ran = {
+    ...result,
+    stdout: result.results.map((one) => one.stdout).join(""),
+    stderr: result.results.map((one) => one.stderr).join(""),
+    exit_code: failed?.exit_code ?? 0,
+    ok: !failed,
+  };
+  if (check && failed) throw new ResultError(`${failed.command} ended with exit code ${failed.exit_code}`, ran);
+  return ran;
+}
+
+/** The result of an install; with `check` throws ResultError if a package could not be installed. */
+export function installed(result: InstallResult, check: boolean): PackagesResult {
+  const failed = result.packages.filter((one) => one.status !== "installed");
+  const versions = Object.fromEntries(result.packages.flatMap(({ name, status, version }) => (status === "installed" ? [[name, version ?? ""]] : [])));
+  const done = { ...result, ok: failed.length === 0, versions };
+  if (check && failed.length > 0) throw new ResultError(failed.map((one) => one.message).join("\n"), done);
+  return done;
+}
