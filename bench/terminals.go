@@ -180,7 +180,7 @@ func (b *bench) openTerminals(ctx context.Context, id string) ([]row, error) {
 	}
 	count := terminalShells * terminalReaders
 	return []row{
-		{what: fmt.Sprintf("memory of an API process with %d open terminals", count), ours: fmt.Sprintf("%d MiB", open>>20), other: fmt.Sprintf("with none %d MiB", none>>20), ratio: fmt.Sprintf("%d KiB each", (open-none)>>10/int64(count)), aim: "≤ 256 MiB"},
+		{what: fmt.Sprintf("memory of an API process with %d readers of terminals, %d at each of %d", count, terminalReaders, terminalShells), ours: fmt.Sprintf("%d MiB", open>>20), other: fmt.Sprintf("with none %d MiB", none>>20), ratio: fmt.Sprintf("%d KiB each", (open-none)>>10/int64(count)), aim: "≤ 256 MiB"},
 		{what: "and when they are closed", ours: fmt.Sprintf("%d MiB", closed>>20), other: fmt.Sprintf("with none %d MiB", none>>20), aim: "no more than open"},
 		{what: "Redis commands in a second while they are idle", ours: fmt.Sprintf("%.1f", held), other: fmt.Sprintf("without them %.1f", quiet), aim: "the same"},
 	}, nil
