@@ -295,7 +295,8 @@ def test_paths_outside_the_workspace(path: str) -> None:
 @pytest.mark.parametrize(
     "name",
     "Makefile Make\ufb01le confte\u017ft.py GNUmakefile docker-compose.yml Compose.override.yaml CLAUDE.md agents.md "
-    "conftest.py sitecustomize.py json.py Random.py json.pyc json.so json.cpython-313-darwin.so json.pyd mine.so mine.pyc justfile tox.ini "
+    "conftest.py sitecustomize.py json.py Random.py json.pyc json.so json.cpython-313-darwin.so json.pyd "
+    "mine.so mine.pyc justfile tox.ini "
     "usercustomize.cpython-313.so .bashrc \u200b.env ..x python3 ls".split(" "),
 )
 def test_names_that_other_programs_load(name: str) -> None:
