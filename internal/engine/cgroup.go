@@ -42,10 +42,33 @@ func (e *Engine) LimitSandboxes(ctx context.Context, memory int64) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.parent = ""; err == nil {
-		e.parent = p.name
+	if e.parent = (parentCgroup{}); err == nil {
+		e.parent = p
 	}
 	return err
+}
+
+// socketBytes is what the sockets of a sandbox may keep on version 1, beside its memory. Beyond it senders wait. Version 2 charges it to the
+// sandbox's memory.
+const socketBytes = 64 << 20
+
+// limitSockets sets the limit of a container that has just started, in which nothing but the agent runs yet. The kernel counts the sockets of a
+// cgroup from then on. The engine has the limit as KernelMemoryTCP, but runc ignores it since 1.0.
+func (e *Engine) limitSockets(id string) error {
+	e.mu.Lock()
+	p := e.parent
+	e.mu.Unlock()
+	if p.name == "" || p.v2 {
+		return nil
+	}
+	files, _ := filepath.Glob(filepath.Join(p.dir("memory"), "*"+id+"*", "memory.kmem.tcp.limit_in_bytes")) // none on kernels without it
+	var errs []error
+	for _, file := range files {
+		if err := setLimit(file, socketBytes); !errors.Is(err, os.ErrNotExist) { // it has ended
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // CheckLimitSandboxes reports why LimitSandboxes would fail. It changes nothing.

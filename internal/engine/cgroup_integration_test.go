@@ -5,6 +5,7 @@ package engine_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/sandfarm/sandfarm/internal/engine/enginetest"
@@ -39,6 +40,11 @@ func TestSandboxesAreLimitedTogether(t *testing.T) {
 	dirs := cgroupsOf(t, idle)
 	if len(dirs) != 1 {
 		t.Fatalf("the container's cgroups below that of all sandboxes: %q", dirs)
+	}
+	if file := filepath.Join(dirs[0], "memory.kmem.tcp.limit_in_bytes"); strings.Contains(file, "/memory/") { // version 1
+		if text, err := os.ReadFile(file); err != nil || string(text) != "67108864\n" {
+			t.Errorf("the sockets of a sandbox may keep %q (error %v)", text, err)
+		}
 	}
 	hungry := b.spec(t, "eat")
 	hungry.Resources.MemoryMB = 512

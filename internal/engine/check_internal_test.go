@@ -81,9 +81,9 @@ func TestCheckerAcceptsWhatIsSent(t *testing.T) {
 	c := e.NewChecker(Rules{Runtimes: []string{"runsc", "other"}})
 	e.seccomp, e.seccompGPU = `{"a":1}`, `{"b":2}` // the profiles are long, and not what is drawn
 	rapid.Check(t, func(t *rapid.T) {
-		e.nvidia, e.tcpMemory, e.timestamps = rapid.Bool().Draw(t, "nvidia"), rapid.Bool().Draw(t, "v1"), rapid.Bool().Draw(t, "timestamps")
+		e.nvidia, e.timestamps = rapid.Bool().Draw(t, "nvidia"), rapid.Bool().Draw(t, "timestamps")
 		e.standard = rapid.SampledFrom([]string{"", "runc", "runsc"}).Draw(t, "standard")
-		e.parent = rapid.SampledFrom([]string{"", "/sandboxes-farm", "sandboxes_farm.slice"}).Draw(t, "parent")
+		e.parent.name = rapid.SampledFrom([]string{"", "/sandboxes-farm", "sandboxes_farm.slice"}).Draw(t, "parent")
 		s := anySpec(t)
 		if _, err := e.Create(t.Context(), s); err != nil {
 			t.Fatal(err)

@@ -127,7 +127,7 @@ func (e *Engine) facts(s Spec, cpus int) hostFacts {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	facts.tcpMemory, facts.timestamps, facts.parent = e.tcpMemory, e.timestamps, e.parent
+	facts.timestamps, facts.parent = e.timestamps, e.parent.name
 	return facts
 }
 
@@ -174,9 +174,13 @@ func (e *Engine) containerConfig(s Spec, nvidia bool) *container.Config {
 
 // Start starts a container. It does nothing if the container runs. CodeNotFound when it is gone.
 func (e *Engine) Start(ctx context.Context, id string) error {
-	return e.call(ctx, startTimeout, "start container", func(ctx context.Context) error {
+	err := e.call(ctx, startTimeout, "start container", func(ctx context.Context) error {
 		return e.cli.ContainerStart(ctx, id, container.StartOptions{})
 	})
+	if err != nil {
+		return err
+	}
+	return e.limitSockets(id)
 }
 
 // Remove kills a container and removes it with its anonymous volumes. On return without an error the container no longer exists, even if another caller removed

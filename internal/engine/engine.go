@@ -62,9 +62,8 @@ type Engine struct {
 	nvidia   bool   // it has NVIDIA's runtime; known once cpus is
 	standard string // the engine's default runtime; known once cpus is
 
-	tcpMemory  bool   // cgroups can limit the memory of TCP (version 1); known once cpus is
-	timestamps bool   // a network namespace has a setting for timestamps of its own; known once cpus is
-	parent     string // cgroup above all sandboxes, see LimitSandboxes; empty: the engine's default
+	timestamps bool         // a network namespace has a setting for timestamps of its own; known once cpus is
+	parent     parentCgroup // see LimitSandboxes; without a name: the engine's default
 }
 
 // New creates an Engine. It does not connect: the first call, or Ping, finds out whether the engine answers.

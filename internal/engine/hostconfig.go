@@ -14,9 +14,7 @@ const (
 	cpuShares   = 128 // where a sandbox lies beside services, an eighth of their weight; under the sandboxes' own cgroup, as much as any other
 	oomScoreAdj = 500 // a sandbox dies before the engine does; user code can lower it to 0 again, so the cgroup is the limit
 	openFiles   = 1024
-	// socketMemoryMB limits what sockets of a sandbox keep on cgroup v1, beside its memory. Beyond it senders wait.
-	socketMemoryMB = 64
-	nproc          = "nproc" // the limit that gVisor has of processes
+	nproc       = "nproc" // the limit that gVisor has of processes
 	// gVisorThreads is how many threads of the host gVisor may have for each of a sandbox, and gVisorOwnThreads beside them.
 	gVisorThreads, gVisorOwnThreads = 4, 256
 	coreBytes                       = 1 // no core file, and no program of the host that takes it (core_pattern), which 0 does not prevent
@@ -30,7 +28,6 @@ type hostFacts struct {
 	parent  string   // cgroup above all sandboxes, empty: the engine's default
 	devices []string // of the host that a sandbox does not see, below deviceTree
 
-	tcpMemory  bool // the memory of TCP and UDP has a limit of its own (cgroup v1)
 	timestamps bool // a network namespace has a setting for timestamps of its own
 }
 
@@ -69,9 +66,6 @@ func hostConfig(s Spec, facts hostFacts) *container.HostConfig {
 				{Name: "nofile", Soft: openFiles, Hard: openFiles},
 			},
 		},
-	}
-	if facts.tcpMemory {
-		hc.KernelMemoryTCP = socketMemoryMB << 20 //nolint:staticcheck // deprecated, but version 1 has no other limit; version 2 charges it to Memory
 	}
 	if farm.GVisor(hc.Runtime) {
 		// Its kernel is the sandbox's own: it counts the processes of the sandbox, and has a network stack in the sandbox's memory. The engine

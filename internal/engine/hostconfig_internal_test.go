@@ -35,7 +35,7 @@ func TestHostConfigIsTheFloor(t *testing.T) {
 			"/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware",
 			"/sys/devices/virtual/powercap", "/sys/devices/system/cpu/cpu0/thermal_throttle",
 			"/sys/devices/system/cpu/cpu1/thermal_throttle", "/proc/key-users", "/sys/devices/virtual/block", "/sys/devices/virtual/dmi",
-			"/proc/cmdline", "/proc/config.gz", "/proc/diskstats", "/proc/fs", "/proc/partitions", "/sys/fs/btrfs", "/sys/fs/ext4", "/sys/fs/xfs", "/sys/devices/pci0000:00",
+			"/proc/cmdline", "/proc/config.gz", "/proc/diskstats", "/proc/fs", "/proc/locks", "/proc/partitions", "/sys/fs/btrfs", "/sys/fs/ext4", "/sys/fs/xfs", "/sys/devices/pci0000:00",
 		},
 		ReadonlyPaths: []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"},
 		Tmpfs: map[string]string{
@@ -58,12 +58,12 @@ func TestHostConfigIsTheFloor(t *testing.T) {
 			Type: "volume", Source: "agent-volume", Target: "/sandfarm", ReadOnly: true, VolumeOptions: &mount.VolumeOptions{NoCopy: true},
 		}},
 		Resources: container.Resources{
-			KernelMemoryTCP: 64 << 20, CgroupParent: "/sandboxes-farm",
-			Memory: 512 << 20, MemorySwap: 512 << 20, NanoCPUs: 1_500_000_000, CPUShares: 128, PidsLimit: &pids, OomKillDisable: &no,
+			CgroupParent: "/sandboxes-farm",
+			Memory:       512 << 20, MemorySwap: 512 << 20, NanoCPUs: 1_500_000_000, CPUShares: 128, PidsLimit: &pids, OomKillDisable: &no,
 			Ulimits: []*container.Ulimit{{Name: "core", Soft: 1, Hard: 1}, {Name: "nofile", Soft: 1024, Hard: 1024}},
 		},
 	}
-	got := hostConfig(spec(), hostFacts{seccomp: "{}", runtime: "hardened", cpus: 2, tcpMemory: true, timestamps: true, parent: "/sandboxes-farm", devices: []string{"/sys/devices/pci0000:00"}})
+	got := hostConfig(spec(), hostFacts{seccomp: "{}", runtime: "hardened", cpus: 2, timestamps: true, parent: "/sandboxes-farm", devices: []string{"/sys/devices/pci0000:00"}})
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("host config (-want +got):\n%s", diff)
 	}

@@ -163,7 +163,6 @@ func (e *Engine) cores(ctx context.Context) (int, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	_, e.nvidia = got.Runtimes[DriverNvidia]
-	e.tcpMemory = got.KernelMemoryTCP //nolint:staticcheck // deprecated, but version 1 has no other limit
 	e.timestamps = OwnTimestamps(got.KernelVersion)
 	e.standard = got.DefaultRuntime
 	e.cpus = got.NCPU

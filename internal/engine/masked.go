@@ -39,7 +39,7 @@ func maskedPaths(cpus int, devices []string) []string {
 	}
 	// users of the host that have keys; files of loop devices; maker and name of the machine
 	paths = append(paths, "/proc/key-users", "/sys/devices/virtual/block", "/sys/devices/virtual/dmi")
-	// how the host was started and built, and its disks with what is written to them
-	paths = append(paths, "/proc/cmdline", "/proc/config.gz", "/proc/diskstats", "/proc/fs", "/proc/partitions", "/sys/fs/btrfs", "/sys/fs/ext4", "/sys/fs/xfs")
+	// how the host was started and built, its disks with what is written to them, and the file locks of all
+	paths = append(paths, "/proc/cmdline", "/proc/config.gz", "/proc/diskstats", "/proc/fs", "/proc/locks", "/proc/partitions", "/sys/fs/btrfs", "/sys/fs/ext4", "/sys/fs/xfs")
 	return append(paths, devices...)
 }

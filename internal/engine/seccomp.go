@@ -47,9 +47,9 @@ func denied(name string) bool {
 		"rt_sigqueueinfo", "rt_tgsigqueueinfo": // they forge the origin of a signal: Go treats such a SIGSEGV as its own and crashes
 		return true
 	case "socket", "socketpair", "setsockopt", "fcntl", "fcntl64", "pidfd_send_signal", "prlimit64", "setpriority", "sched_setscheduler", "sched_setparam", "sched_setattr",
-		"ioprio_set", "prctl", "setrlimit", "ioctl", "sendto", "sendmsg", "sendmmsg":
+		"ioprio_set", "prctl", "setrlimit", "ioctl", "sendto", "sendmsg", "sendmmsg", "getsockopt":
 		return true // restricted, sockets, sends, socketOptions and controls allow a part of each
-	case "seccomp", "io_setup", "sync", "syncfs", "fadvise64", "cachestat":
+	case "seccomp", "io_setup", "sync", "syncfs", "fadvise64", "cachestat", "splice", "sendfile", "sendfile64", "memfd_secret":
 		return true // absent answers them
 	}
 	return strings.HasPrefix(name, "io_uring_")
@@ -138,33 +138,36 @@ func sends() (rules []*seccomp.Syscall) {
 	return rules
 }
 
-// Options that have no name in package unix: TCP_AO_ADD_KEY of linux/tcp.h, the first of five, and IPV6_FLOWLABEL_MGR of linux/in6.h.
+// Options that have no name in package unix: TCP_AO_ADD_KEY of linux/tcp.h, the first of five, and IPV6_FLOWLABEL_MGR and IPV6_MINHOPCOUNT of
+// linux/in6.h.
 const (
-	tcpAOAddKey   = 38
-	ipv6FlowLabel = 32
+	tcpAOAddKey     = 38
+	ipv6FlowLabel   = 32
+	ipv6MinHopCount = 73
 )
 
 // socketOptions allows the options of the levels that the allowed sockets have, except those whose memory is charged to no cgroup, 128 KiB or more for each socket:
 // filters, multicast groups, keys of TCP, incomplete datagrams, queues of errors, of timestamps and of what was sent without a copy; those
-// that let an unaccepted connection keep more data than the system's default; those for which a module may be loaded; and labels of flows, of
-// which the host has 4096. Other levels are not allowed: the kernel takes that of UDP-Lite for UDP, too.
+// that let an unaccepted connection keep more data than the system's default; those for which a module may be loaded; those that change code of the kernel when they are set first, which
+// interrupts all cores of the host (timestamps, UDP_GRO), or for good (IP_MINTTL, TCP_TX_DELAY); and labels of flows, of which the host has 4096. Other levels are not allowed: the kernel takes that of UDP-Lite for UDP, too.
 func socketOptions() []*seccomp.Syscall {
 	var rules []*seccomp.Syscall
 	refused := map[uint64][]uint64{
 		unix.IPPROTO_IP: {
-			unix.IP_RECVERR, unix.IP_ADD_MEMBERSHIP, unix.IP_ADD_SOURCE_MEMBERSHIP, unix.IP_MSFILTER, unix.MCAST_JOIN_GROUP, unix.MCAST_JOIN_SOURCE_GROUP, unix.MCAST_MSFILTER,
+			unix.IP_RECVERR, unix.IP_MINTTL, unix.IP_ADD_MEMBERSHIP, unix.IP_ADD_SOURCE_MEMBERSHIP, unix.IP_MSFILTER, unix.MCAST_JOIN_GROUP, unix.MCAST_JOIN_SOURCE_GROUP, unix.MCAST_MSFILTER,
 		},
 		unix.SOL_SOCKET: {
 			unix.SO_RCVBUF, unix.SO_RCVLOWAT, unix.SO_ATTACH_FILTER, unix.SO_ATTACH_BPF, unix.SO_ATTACH_REUSEPORT_CBPF, unix.SO_ATTACH_REUSEPORT_EBPF,
 			unix.SO_TIMESTAMPING, unix.SO_TIMESTAMPING_NEW, unix.SO_ZEROCOPY,
+			unix.SO_TIMESTAMP, unix.SO_TIMESTAMP_NEW, unix.SO_TIMESTAMPNS, unix.SO_TIMESTAMPNS_NEW,
 		},
 		unix.IPPROTO_TCP: {
-			unix.TCP_MD5SIG, unix.TCP_MD5SIG_EXT, unix.TCP_ULP, tcpAOAddKey, tcpAOAddKey + 1, tcpAOAddKey + 2, tcpAOAddKey + 3, tcpAOAddKey + 4,
+			unix.TCP_MD5SIG, unix.TCP_MD5SIG_EXT, unix.TCP_ULP, unix.TCP_TX_DELAY, tcpAOAddKey, tcpAOAddKey + 1, tcpAOAddKey + 2, tcpAOAddKey + 3, tcpAOAddKey + 4,
 		},
-		unix.IPPROTO_UDP: {unix.UDP_CORK, unix.UDP_ENCAP},
+		unix.IPPROTO_UDP: {unix.UDP_CORK, unix.UDP_ENCAP, unix.UDP_GRO},
 		unix.SOL_NETLINK: nil,
 		unix.IPPROTO_IPV6: {
-			unix.IPV6_RECVERR, unix.IPV6_2292PKTOPTIONS, unix.IPV6_JOIN_GROUP, unix.IPV6_JOIN_ANYCAST, ipv6FlowLabel, unix.MCAST_JOIN_GROUP, unix.MCAST_JOIN_SOURCE_GROUP, unix.MCAST_MSFILTER,
+			unix.IPV6_RECVERR, unix.IPV6_2292PKTOPTIONS, unix.IPV6_JOIN_GROUP, unix.IPV6_JOIN_ANYCAST, ipv6FlowLabel, ipv6MinHopCount, unix.MCAST_JOIN_GROUP, unix.MCAST_JOIN_SOURCE_GROUP, unix.MCAST_MSFILTER,
 		},
 	}
 	for _, level := range slices.Sorted(maps.Keys(refused)) { // in an order: a proxy compares the profile
@@ -178,12 +181,23 @@ func socketOptions() []*seccomp.Syscall {
 	answer(0, unix.SOL_SOCKET, unix.SO_RCVBUF) // wishes, which are ignored: resolvers ask for errors
 	answer(0, unix.IPPROTO_IP, unix.IP_RECVERR)
 	answer(0, unix.IPPROTO_IPV6, unix.IPV6_RECVERR)
-	for _, option := range []uint64{unix.SO_RCVLOWAT, unix.SO_TIMESTAMPING, unix.SO_ZEROCOPY, unix.SO_TIMESTAMPING_NEW} {
+	for _, option := range []uint64{
+		unix.SO_RCVLOWAT, unix.SO_TIMESTAMPING, unix.SO_TIMESTAMPING_NEW, unix.SO_ZEROCOPY,
+		unix.SO_TIMESTAMP, unix.SO_TIMESTAMP_NEW, unix.SO_TIMESTAMPNS, unix.SO_TIMESTAMPNS_NEW,
+	} {
 		answer(unix.ENOPROTOOPT, unix.SOL_SOCKET, option)
 	}
 	answer(unix.ENOPROTOOPT, unix.IPPROTO_TCP, unix.TCP_MD5SIG)
 	answer(unix.ENOPROTOOPT, unix.IPPROTO_TCP, unix.TCP_ULP)
 	answer(unix.ENOPROTOOPT, unix.IPPROTO_UDP, unix.UDP_CORK)
+	answer(unix.ENOPROTOOPT, unix.IPPROTO_UDP, unix.UDP_GRO)
+	// What is read: all but pages of a connection, mapped into the program that has read them (TCP_ZEROCOPY_RECEIVE). They are counted no more.
+	for _, r := range allBut(512, unix.IPPROTO_TCP) {
+		rules = append(rules, allow([]string{"getsockopt"}, within(1, r)))
+	}
+	for _, r := range allBut(128, unix.TCP_ZEROCOPY_RECEIVE) {
+		rules = append(rules, allow([]string{"getsockopt"}, is(1, unix.IPPROTO_TCP), within(2, r)))
+	}
 	return rules
 }
 
@@ -197,6 +211,10 @@ func absent() []*seccomp.Syscall {
 		// Sandboxes of an image share its pages in memory. Who can drop one, or see which are there, sees what others read.
 		fail(0, []string{"fadvise64"}, is(3, unix.FADV_DONTNEED)),
 		fail(unix.ENOSYS, []string{"cachestat"}),
+		// What these read of a device such as /dev/zero, or of a socket, lies in pages that no cgroup is charged for. Programs read and write instead.
+		fail(unix.EINVAL, []string{"splice", "sendfile", "sendfile64"}),
+		// It splits the kernel's large pages of all memory, for good: afterwards the whole host is slower.
+		fail(unix.ENOSYS, []string{"memfd_secret"}),
 		// A filter of system calls is compiled into memory that has one limit for the host (bpf_jit_limit). Beyond it no container starts.
 		fail(unix.ENOSYS, []string{"seccomp"}),
 		fail(unix.EINVAL, []string{"prctl"}, is(0, unix.PR_SET_SECCOMP)),

@@ -154,7 +154,7 @@ func (p *Proxy) info(c *call) error {
 	known := map[string]json.RawMessage{}
 	for _, field := range []string{
 		"ServerVersion", "OperatingSystem", "Architecture", "KernelVersion", "CgroupVersion", "CgroupDriver", "Driver", "Runtimes",
-		"DefaultRuntime", "NCPU", "MemTotal", "SecurityOptions", "KernelMemoryTCP", "DiscoveredDevices", "OSType", "ExperimentalBuild",
+		"DefaultRuntime", "NCPU", "MemTotal", "SecurityOptions", "DiscoveredDevices", "OSType", "ExperimentalBuild",
 		"MemoryLimit", "PidsLimit", "CpuCfsQuota",
 	} {
 		if value, ok := all[field]; ok {
