@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"unicode"
@@ -57,18 +58,47 @@ var loadedBy = []struct{ pattern, who string }{
 	{"gnumakefile", "make runs it"},
 	{"bsdmakefile", "make runs it"},
 	{"justfile", "just runs it"},
+	{"rakefile", "rake runs it"},
+	{"taskfile*.yml", "task runs it"},
+	{"taskfile*.yaml", "task runs it"},
+	{"cmakelists.txt", "cmake runs it"},
+	{"build.gradle*", "gradle runs it"},
+	{"dockerfile", "docker build runs it"},
 	{"docker-compose*.yml", "docker compose runs it"},
 	{"docker-compose*.yaml", "docker compose runs it"},
 	{"compose*.yml", "docker compose runs it"},
 	{"compose*.yaml", "docker compose runs it"},
+	{"vagrantfile", "vagrant runs it"},
+	{"tiltfile", "tilt runs it"},
+	{"ansible.cfg", "ansible loads what it names"},
+	{"mise.toml", "mise loads it"},
+	{"shell.nix", "nix-shell runs it"},
+	{"flake.nix", "nix runs it"},
 	{"claude.md", "coding agents follow it"},
 	{"claude.local.md", "coding agents follow it"},
 	{"agents.md", "coding agents follow it"},
 	{"agents.override.md", "coding agents follow it"},
 	{"gemini.md", "coding agents follow it"},
+	{"qwen.md", "coding agents follow it"},
 	{"conftest.py", "pytest runs it"},
 	{"pytest.ini", "pytest loads what it names"},
+	{"pytest.toml", "pytest loads what it names"},
 	{"tox.ini", "pytest loads what it names"},
+	{"setup.cfg", "pytest loads what it names"},
+	{"pyproject.toml", "pytest loads what it names"},
+	{"setup.py", "pip runs it"},
+	{"noxfile.py", "nox runs it"},
+	{"package.json", "npm runs what it names"},
+	{"*.config.[jt]s", "tools for JavaScript run it"},
+	{"*.config.[cm][jt]s", "tools for JavaScript run it"},
+	{"gulpfile.js", "gulp runs it"},
+	{"gruntfile.js", "grunt runs it"},
+	{"bunfig.toml", "bun loads what it names"},
+	{"deno.json", "deno runs what it names"},
+	{"cargo.toml", "cargo runs what it names"},
+	{"build.rs", "cargo runs it"},
+	{"gemfile", "bundler runs it"},
+	{"desktop.ini", "Windows loads it"},
 }
 
 // importedAtStart are the modules that Python imports at every start, as a file or as a package.
@@ -112,6 +142,25 @@ func shadows(in *os.Root, elements []string) bool {
 	return importable()[stem]
 }
 
+// before are the extensions of files that Node, and what compiles for it, load after one of another extension when neither is named: require("./a")
+// loads a before a.js before a.json, and compilers take a.ts before a.js.
+var before = map[string][]string{
+	"":     {".js", ".json", ".node", ".mjs", ".cjs", ".ts", ".tsx", ".jsx"},
+	".js":  {".json", ".node", "/index.js"},
+	".ts":  {".js", ".jsx", ".tsx"},
+	".tsx": {".js", ".jsx"},
+}
+
+// comesBefore reports whether a file would be loaded in place of one that is in the same directory.
+func comesBefore(in *os.Root, elements []string) bool {
+	name := path.Join(elements...)
+	extension := path.Ext(name)
+	return in != nil && slices.ContainsFunc(before[extension], func(other string) bool {
+		_, err := in.Lstat(strings.TrimSuffix(name, extension) + other)
+		return err == nil
+	})
+}
+
 // sameLetters are letters that a file system which ignores case may take for others, beside capitals: Makeﬁle for Makefile.
 var sameLetters = strings.NewReplacer("ſ", "s", "ﬀ", "ff", "ﬁ", "fi", "ﬂ", "fl", "ﬃ", "ffi", "ﬄ", "ffl", "ﬅ", "st", "ﬆ", "st")
 
@@ -135,6 +184,9 @@ func (n *Names) Reason(in *os.Root, name string) string {
 		if strings.HasPrefix(element, ".") {
 			return "it is hidden"
 		}
+		if element == "node_modules" {
+			return "Node loads packages of that directory"
+		}
 		stem, _, _ := strings.Cut(element, ".")
 		for _, module := range importedAtStart {
 			if stem == module {
@@ -150,6 +202,9 @@ func (n *Names) Reason(in *os.Root, name string) string {
 	}
 	if shadows(in, elements) {
 		return "Python imports it in place of another module"
+	}
+	if comesBefore(in, elements) {
+		return "Node loads it in place of a file beside it"
 	}
 	if n.system == "windows" {
 		switch path.Ext(base) {

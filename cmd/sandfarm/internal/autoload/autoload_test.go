@@ -34,6 +34,7 @@ func TestFilesThatOtherProgramsLoadAreNotSaved(t *testing.T) {
 		"mytool", "bin/MyTool", "json.py", "out/NumPy.py", "pandas/__init__.py",
 		"json.pyc", "json.so", "json.abi3.so", "out/json.cpython-313-x86_64-linux-gnu.so", "json.PYD", "json.pyw", "mine.so", "mine.cp313-win_amd64.pyd", "lib/mine.pyc", "__pycache__/mine.cpython-313.pyc", "mine/__init__.so",
 		"BSDmakefile", "justfile", "GEMINI.md", "CLAUDE.local.md", "AGENTS.override.md", "pytest.ini", "tox.ini",
+		"pyproject.toml", "setup.cfg", "package.json", "vite.config.js", "eslint.config.mjs", "build.rs", "build.gradle.kts", "Dockerfile", "node_modules/lodash/index.js", "a/node_modules/x",
 	} {
 		if n.Reason(nil, name) == "" {
 			t.Errorf("%q would be saved", name)
@@ -41,7 +42,7 @@ func TestFilesThatOtherProgramsLoadAreNotSaved(t *testing.T) {
 	}
 	for _, name := range []string{
 		"plot.png", "a.b/c..d", "makefile.txt", "decompose.yml", "compose.json", "notes/claude.txt", "my_conftest.py", "mytool.csv", "mytool/data.csv", "folder",
-		"report", "setup.exe", "conftest.pyx", "git~1", "test.py", "my_json.py", "json.txt", "json.so.txt", "json.schema.py", "so", "a.so/data.csv", "pyproject.toml", "package.json", "json/data.csv", "__init__.py", "pkg/__init__.py",
+		"report", "setup.exe", "conftest.pyx", "git~1", "test.py", "my_json.py", "json.txt", "json.so.txt", "json.schema.py", "so", "a.so/data.csv", "config.js", "data.config.json", "node_modules.txt", "json/data.csv", "__init__.py", "pkg/__init__.py",
 	} {
 		if why := n.Reason(nil, name); why != "" {
 			t.Errorf("%q would not be saved: %s", name, why)
@@ -64,26 +65,28 @@ func TestWindowsRunsProgramsByExtension(t *testing.T) {
 	}
 }
 
-// A package comes before a module of the caller's.
-func TestAPackageInPlaceOfAModule(t *testing.T) {
+// What is loaded without its extension comes before a file of the caller's: a package before a module, and by Node's order.
+func TestFilesThatComeBeforeOthers(t *testing.T) {
 	t.Parallel()
 	n, dir := names(t, "linux"), t.TempDir()
-	for name, held := range map[string]bool{"mine/__init__.py": true, "sub/mine/__init__.py": false, "sub/other/__init__.py": true, "mine/other.py": false, "new/__init__.py": false} {
-		for _, module := range []string{"mine.py", "sub/other.py"} {
-			path := filepath.Join(dir, module)
-			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		root, err := os.OpenRoot(dir)
-		if err != nil {
+	for _, file := range []string{"mine.py", "sub/other.py", "helper.js", "data.json", "view.jsx", "lib/index.js"} {
+		path := filepath.Join(dir, file)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
 			t.Fatal(err)
 		}
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = root.Close() }()
+	for name, held := range map[string]bool{
+		"mine/__init__.py": true, "sub/mine/__init__.py": false, "sub/other/__init__.py": true, "mine/other.py": false, "new/__init__.py": false,
+		"helper": true, "data": true, "data.js": true, "view.ts": true, "helper.ts": true, "lib.js": true, "view.tsx": true,
+		"new": false, "new.js": false, "mine.js": false, "mine.json": false, "helper.json": false, "helper.csv": false, "sub/helper": false,
+	} {
 		if why := n.Reason(root, name); (why != "") != held {
 			t.Errorf("%s: %q", name, why)
-		}
-		if err := root.Close(); err != nil {
-			t.Fatal(err)
 		}
 	}
 }
