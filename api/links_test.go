@@ -319,7 +319,8 @@ func TestPreviews(t *testing.T) {
 		t.Errorf("%s %s", answer.Status, text)
 	}
 	for name, headers := range map[string][]string{
-		"No link": nil, "The farm's key": mine, "Another cookie": {"Cookie", "sandfarm_link=" + cookie.Value}, "A changed one": {"Cookie", with + "x"},
+		"No link": nil, "The farm's key": mine, "Another cookie": {"Cookie", "sandfarm_link=" + cookie.Value},
+		"A page of plain HTTP": {"Cookie", with, "Origin", "http://80-sbx.preview.example.com"}, "A changed one": {"Cookie", with + "x"},
 		"A sibling's page": {"Cookie", with, "Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "no-cors"}, "Its WebSocket": {"Cookie", with, "Upgrade", "websocket", "Connection", "Upgrade", "Origin", "https://80-sbx.preview.example.com"},
 	} {
 		if answer, text := at("/", headers...); answer.StatusCode != http.StatusUnauthorized && answer.StatusCode != http.StatusForbidden {

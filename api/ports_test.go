@@ -215,13 +215,38 @@ func TestUpgradesThroughAPort(t *testing.T) {
 	}
 }
 
+// Trailers pass in neither direction: they could hold what headers must not.
+func TestTrailersStayInTheirPort(t *testing.T) {
+	t.Parallel()
+	f := setupLive(t)
+	var got http.Header
+	port := guest(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		got = r.Trailer
+		w.Header().Set("Trailer", "Set-Cookie")
+		_, _ = io.WriteString(w, "text")
+		w.Header().Set("Set-Cookie", "sandfarm_session=evil")
+		w.Header().Set(http.TrailerPrefix+"Clear-Site-Data", "*")
+	})
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.web.URL+"/v1/sandboxes/"+f.sandbox()+"/ports/"+port+"/", io.NopCloser(strings.NewReader("body")))
+	agenttest.Must(t, err)
+	request.Trailer = http.Header{"X-Api-Key": {"secret"}}
+	answer, err := http.DefaultClient.Do(request)
+	agenttest.Must(t, err)
+	defer func() { _ = answer.Body.Close() }()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil || string(text) != "text" || len(answer.Trailer) > 0 || len(got) > 0 {
+		t.Errorf("%q (error %v), trailers %v there and %v here", text, err, got, answer.Trailer)
+	}
+}
+
 // What the code of a sandbox answers must not act on the farm's origin beyond the port's own path.
 func TestAnswersOfAPortStayThere(t *testing.T) {
 	t.Parallel()
 	f := setupLive(t)
 	port := guest(t, func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		for _, name := range []string{"Alt-Svc", "Clear-Site-Data", "Strict-Transport-Security", "NEL", "Report-To", "Service-Worker-Allowed", "WWW-Authenticate", "Proxy-Authenticate", "Referrer-Policy"} {
+		for _, name := range []string{"Alt-Svc", "Clear-Site-Data", "Strict-Transport-Security", "NEL", "Report-To", "Service-Worker-Allowed", "WWW-Authenticate", "Proxy-Authenticate", "Speculation-Rules", "X-Accel-Redirect", "X-Sendfile", "Referrer-Policy"} {
 			h.Set(name, "bad")
 		}
 		h.Set("Content-Security-Policy", "default-src *")
@@ -239,7 +264,7 @@ func TestAnswersOfAPortStayThere(t *testing.T) {
 	base := "/v1/sandboxes/" + f.sandbox() + "/ports/" + port
 	cookies := []string{"Cookie", "theme=dark; sandfarm_session=secret; __Host-Sandfarm-Link=secret; x=y; sandfarm"}
 	answer, _ := f.do("GET", base+"/?to=/login?next=/a%2523b", nil, cookies...)
-	for _, name := range []string{"Alt-Svc", "Clear-Site-Data", "Strict-Transport-Security", "Nel", "Report-To", "Service-Worker-Allowed", "Www-Authenticate", "Proxy-Authenticate"} {
+	for _, name := range []string{"Alt-Svc", "Clear-Site-Data", "Strict-Transport-Security", "Nel", "Report-To", "Service-Worker-Allowed", "Www-Authenticate", "Proxy-Authenticate", "Speculation-Rules", "X-Accel-Redirect", "X-Sendfile"} {
 		if got := answer.Header.Values(name); len(got) > 0 {
 			t.Errorf("%s: %q", name, got)
 		}

@@ -1,6 +1,7 @@
 package ports
 
 import (
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -16,9 +17,12 @@ const Isolated = "sandbox allow-downloads allow-forms allow-modals allow-pointer
 // originWide are headers that act on more than the answer: on all of its origin. A sandbox must not send them on the farm's.
 var originWide = []string{
 	"Alt-Svc", "Clear-Site-Data", "Strict-Transport-Security", "Public-Key-Pins", "Expect-Ct", "Nel", "Report-To", "Reporting-Endpoints",
-	"Service-Worker-Allowed", "Accept-Ch", "Critical-Ch", "Set-Login", "Origin-Agent-Cluster", "Observe-Browsing-Topics", "Supports-Loading-Mode",
+	"Service-Worker-Allowed", "Speculation-Rules", "Use-As-Dictionary", "Accept-Ch", "Critical-Ch", "Set-Login", "Origin-Agent-Cluster", "Observe-Browsing-Topics", "Supports-Loading-Mode",
 	"Www-Authenticate", "Proxy-Authenticate", // a browser would ask for a password of the farm, and send it to all of its origin
 }
+
+// forProxies are headers by which a proxy in front of the farm sends a file of its own host in place of the answer.
+var forProxies = []string{"X-Accel-Redirect", "X-Sendfile", "X-Lighttpd-Send-File", "X-Reproxy-Url"}
 
 // rewriteAnswer makes the answer of a server harmless on the origin where it is shown, and leads its redirects and cookies back to the port.
 func (p *passing) rewriteAnswer(res *http.Response) {
@@ -32,6 +36,12 @@ func (p *passing) rewriteAnswer(res *http.Response) {
 		}
 	}
 	h.Del("X-Request-Id") // the farm's own says more
+	for _, name := range forProxies {
+		h.Del(name)
+	}
+	if res.StatusCode != http.StatusSwitchingProtocols {
+		res.Trailer, res.Body = nil, withoutTrailer{res.Body, res}
+	}
 	if p.Prefix == "" {
 		h.Del("Clear-Site-Data") // cookies of other ports and of the farm's domain would go, too
 		h.Add("Content-Security-Policy", "frame-ancestors 'self'")
@@ -46,6 +56,19 @@ func (p *passing) rewriteAnswer(res *http.Response) {
 	h.Add("Content-Security-Policy", Isolated)
 	h.Set("Referrer-Policy", "no-referrer") // the address may be a link that needs no key
 	h.Set("X-Content-Type-Options", "nosniff")
+}
+
+// withoutTrailer is the body of an answer whose trailer is dropped: a proxy in front of the farm may take it for headers.
+type withoutTrailer struct {
+	io.ReadCloser
+	answer *http.Response
+}
+
+// Close drops what was read of the trailer.
+func (b withoutTrailer) Close() error {
+	err := b.ReadCloser.Close()
+	b.answer.Trailer = nil
+	return err //nolint:wrapcheck // of the body
 }
 
 // outside is the address by which the caller reaches what the server calls target.

@@ -143,8 +143,8 @@ func Foreign(r *http.Request) bool {
 	case "same-site", "cross-site":
 		return !visit || r.Header.Get("Sec-Fetch-Mode") != "navigate"
 	}
-	origin := r.Header.Get("Origin")
-	return origin != "" && !visit && !sameHost(origin, r.Host)
+	origin := r.Header.Get("Origin") // a visit has none
+	return origin != "" && !sameHost(origin, r.Host)
 }
 
 // sameHost reports whether an origin is that of a host. A proxy may have hidden the scheme.

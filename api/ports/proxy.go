@@ -124,7 +124,7 @@ func rewrite(r *httputil.ProxyRequest) {
 		path = p.Path // Serve's caller has checked it
 	}
 	r.Out.URL = &url.URL{Scheme: "http", Host: p.Key, Path: path, RawPath: p.Path, RawQuery: r.In.URL.RawQuery, ForceQuery: r.In.URL.ForceQuery}
-	r.Out.Host = p.local()
+	r.Out.Host, r.Out.Trailer = p.local(), nil
 	h := r.Out.Header
 	if _, ok := h["User-Agent"]; !ok {
 		h["User-Agent"] = nil // none is not ours
