@@ -74,7 +74,7 @@ func doctorEngine(ctx context.Context, s *Settings) []Finding {
 	}
 	cgroup := Finding{What: "cgroups", Status: statusOK, Found: "version " + info.CgroupVersion}
 	if info.CgroupVersion == "1" {
-		cgroup.Status, cgroup.Advice = statusNote, "Version 1 works, but charges the memory of TCP and UDP buffers to no sandbox; each has a limit of its own for it, 64 MiB. Version 2 charges it to memory_mb."
+		cgroup.Status, cgroup.Advice = statusNote, "Version 1 works, but charges the memory of TCP and UDP buffers to no sandbox. Each has a limit of its own for it, 64 MiB, if a worker may make the cgroup of all sandboxes (below). Version 2 charges it to memory_mb."
 	}
 	quota := Finding{What: "storage quota", Status: statusOK, Found: info.StorageDriver + " can limit the size of containers"}
 	if !info.StorageQuota {
@@ -85,7 +85,7 @@ func doctorEngine(ctx context.Context, s *Settings) []Finding {
 	out = append(out, doctorRuntimes(ctx, s, e, info)...)
 	out = append(out, doctorImages(ctx, e))
 	if limits := s.Limits; !strings.HasPrefix(s.Engine.Host, "tcp://") && !strings.HasPrefix(s.Engine.Host, "ssh://") {
-		out = append(out, doctorHost("/proc/sys", max(1, int(info.MemoryBytes>>20)/limits.Memory.Default), limits.PIDs.Default)...)
+		out = append(out, doctorHost("/proc/sys", max(1, int(info.MemoryBytes>>20)/limits.Memory.Default), int(info.MemoryBytes>>20))...)
 	}
 	return out
 }

@@ -10,21 +10,21 @@ import (
 	"github.com/sandfarm/sandfarm/internal/engine"
 )
 
-// What the kernel has once for the host: a process of a sandbox opens at most openFiles, a sandbox has at most terminals of its
-// pseudo-terminals (the agent ends it beyond that), and the kernel keeps terminalReserve back (kernel.pty.reserve).
+// What the kernel has once for the host: an open file takes fileBytes of a sandbox's memory (one that is mapped needs no descriptor: 60,000
+// took 23 MiB), a sandbox has at most terminals of its pseudo-terminals (the agent ends it beyond that), and the kernel keeps terminalReserve
+// back (kernel.pty.reserve).
 const (
-	openFiles       = 1024
+	fileBytes       = 384
 	terminals       = 128
 	terminalReserve = 1024
 )
 
 // doctorHost checks numbers that the kernel has once for the host, and that sandboxes share. proc is the directory of sysctls,
-// /proc/sys; sandboxes is how many sandboxes with how many processes each the host should stand.
-func doctorHost(proc string, sandboxes, processes int) []Finding {
-	worst := uint64(sandboxes) * uint64(processes) * openFiles //nolint:gosec // both are positive
+// /proc/sys; sandboxes is how many sandboxes the host should stand, with memoryMB in all.
+func doctorHost(proc string, sandboxes, memoryMB int) []Finding {
 	return []Finding{
-		atLeast(proc, "fs/file-max", "open files", worst,
-			fmt.Sprintf("%d sandboxes with %d processes may open more, and then no program of the host can open a file. Run sysctl fs.file-max=9223372036854775807, and write it to /etc/sysctl.d.", sandboxes, processes)),
+		atLeast(proc, "fs/file-max", "open files", uint64(memoryMB)<<20/fileBytes, //nolint:gosec // positive
+			"The memory of sandboxes is enough for more, and then no program of the host can open a file. Run sysctl fs.file-max=9223372036854775807, and write it to /etc/sysctl.d."),
 		atLeast(proc, "kernel/pty/max", "pseudo-terminals", uint64(sandboxes)*terminals+terminalReserve, //nolint:gosec // positive
 			fmt.Sprintf("%d sandboxes may have 128 each. When the host has none left, commands in kernels (!ls) fail in all of them. Run sysctl kernel.pty.max=65536, and write it to /etc/sysctl.d.", sandboxes)),
 		timestamps(proc),

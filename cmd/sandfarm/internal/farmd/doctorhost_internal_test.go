@@ -9,7 +9,7 @@ import (
 
 func TestDoctorComparesTheHostsNumbers(t *testing.T) {
 	t.Parallel()
-	const need = 10 * 256 * 1024 // sandboxes, processes, open files of each
+	const need = 3 << 20 / 384 * 1024 // 3 GiB of memory, 384 bytes for each file
 	for _, c := range []struct {
 		files, terminals, kernel, timestamps string
 		want                                 [3]string
@@ -31,13 +31,13 @@ func TestDoctorComparesTheHostsNumbers(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for i, f := range doctorHost(proc, 10, 256) {
+		for i, f := range doctorHost(proc, 10, 3<<10) {
 			if f.Status != c.want[i] || (f.Advice == "") != (f.Status == statusOK) {
 				t.Errorf("%+v: %+v", c, f)
 			}
 		}
 	}
-	for _, f := range doctorHost(t.TempDir(), 10, 256) {
+	for _, f := range doctorHost(t.TempDir(), 10, 3<<10) {
 		if f.Status != statusNote || f.Advice == "" {
 			t.Errorf("without sysctls: %+v", f)
 		}

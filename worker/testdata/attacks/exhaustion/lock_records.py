@@ -1,4 +1,5 @@
-"""A hundred thousand locks on one file, each a record of the kernel. They are charged to the sandbox."""
+"""A hundred thousand locks on one file, each a record of the kernel of 192 bytes. It charges them to nobody (docs/security.md), and frees them with
+their process."""
 # error: OSError OutOfMemory KernelDied
 # timeout: 60
 
