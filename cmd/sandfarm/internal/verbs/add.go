@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -56,7 +57,7 @@ func Add(root *cobra.Command, streams Streams) func() (*client.Client, error) {
 	flags.BoolVar(&a.json, "json", false, "print JSON instead of text")
 	root.AddGroup(&cobra.Group{ID: GroupRun, Title: "Run code:"}, &cobra.Group{ID: groupLook, Title: "Look at a farm:"}, &cobra.Group{ID: groupOperate, Title: "Operate a farm:"})
 	asGroup(root)
-	for _, c := range []*cobra.Command{a.run(), a.sandbox(), a.ssh(), a.sshConfig(), a.sshProxy(), a.attach(), a.ps(), a.portForward(), a.files(), a.cp(), a.sync(), a.packages(), a.jupyter(), a.kernel()} {
+	for _, c := range []*cobra.Command{a.run(), a.sandbox(), a.sandboxExec(), a.ssh(), a.sshConfig(), a.sshProxy(), a.attach(), a.ps(), a.portForward(), a.files(), a.cp(), a.sync(), a.packages(), a.jupyter(), a.kernel()} {
 		c.GroupID = GroupRun
 		root.AddCommand(c)
 	}
@@ -92,7 +93,7 @@ type action func(ctx context.Context, c *client.Client, args []string) error
 func (a *app) verb(c *cobra.Command, args cobra.PositionalArgs, do action) *cobra.Command {
 	c.Args = func(cmd *cobra.Command, got []string) error {
 		if err := args(cmd, got); err != nil {
-			return usage(cmd, err)
+			return mistaken(cmd, got, usage(cmd, err))
 		}
 		return nil
 	}
@@ -102,7 +103,7 @@ func (a *app) verb(c *cobra.Command, args cobra.PositionalArgs, do action) *cobr
 			return err
 		}
 		defer func() { _ = done() }()
-		err = do(cmd.Context(), farm, got)
+		err = mistaken(cmd, got, do(cmd.Context(), farm, got))
 		if e, ok := errors.AsType[*UsageError](err); ok && e.Command == "" {
 			e.Command = cmd.CommandPath()
 		}
@@ -119,9 +120,8 @@ func asGroup(c *cobra.Command, subs ...*cobra.Command) *cobra.Command {
 			return cmd.Help()
 		}
 		err := fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
-		cmd.SuggestionsMinimumDistance = 2
-		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-			err = fmt.Errorf("%w; did you mean %q?", err, near[0])
+		if meant := suggestions(cmd, args[0]); len(meant) > 0 {
+			err = fmt.Errorf("%w; did you mean \"%s\"?", err, strings.Join(meant, `" or "`))
 		}
 		return usage(cmd, err)
 	}

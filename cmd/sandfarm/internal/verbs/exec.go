@@ -28,14 +28,14 @@ With -i, -t or both the command runs as a process beside the jobs of the sandbox
 runs on a terminal (-t), where ~. at the start of a line leaves it. Otherwise it is a job, in line behind others.
 
 With --restart on-failure it is such a process too, which is started again when it fails; with --background it stays, and
-"sandfarm attach" shows what it prints.`,
-		Example: `  sandfarm sandbox exec sbx_… 'ls -la | sort -k5 -n'
-  sandfarm sandbox exec sbx_… -- grep -r 'a b' .
-  sandfarm sandbox exec -it sbx_… -- python
-  tar c . | sandfarm sandbox exec -i sbx_… -- tar x
-  sandfarm sandbox exec sbx_… --auto-install 'python report.py'
-  sandfarm sandbox exec sbx_… --background 'python -m http.server'
-  sandfarm sandbox exec sbx_… --background --restart on-failure -- python server.py`,
+"sandfarm attach" shows what it prints. "sandfarm job events" shows what a job prints.`,
+		Example: `  sandfarm exec sbx_… 'ls -la | sort -k5 -n'
+  sandfarm exec sbx_… -- grep -r 'a b' .
+  sandfarm exec -it sbx_… -- python
+  tar c . | sandfarm exec -i sbx_… -- tar x
+  sandfarm exec sbx_… --auto-install 'python report.py'
+  sandfarm exec sbx_… --background 'python -m http.server'
+  sandfarm exec sbx_… --background --restart on-failure -- python server.py`,
 		ValidArgsFunction: a.first(a.sandboxIDs),
 	}, argCount(2, -1, "the sandbox's ID or the command"), func(ctx context.Context, c *client.Client, args []string) error {
 		if input || tty {

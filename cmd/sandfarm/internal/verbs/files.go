@@ -28,7 +28,7 @@ func (a *app) files() *cobra.Command {
 		Example: `  sandfarm files put sbx_… data.csv in/data.csv
   sandfarm files ls sbx_… in
   sandfarm files get sbx_… out/report.pdf`,
-	}, a.filesLs("ls ID [PATH]"), a.filesGet(), a.filesPut(), a.filesRm(), a.filesMv())
+	}, a.filesLs("ls ID [PATH]"), a.filesCat(), a.filesGet(), a.filesPut(), a.filesRm(), a.filesMv())
 }
 
 // sandboxFiles is "files ls" as a subcommand of sandbox.
@@ -73,6 +73,20 @@ func (a *app) filesLs(use string) *cobra.Command {
 	return c
 }
 
+func (a *app) filesCat() *cobra.Command {
+	return a.verb(&cobra.Command{
+		Use: "cat ID PATH…", Short: "Print files of a sandbox", Example: "  sandfarm files cat sbx_… log.txt | tail",
+		ValidArgsFunction: a.first(a.sandboxIDs),
+	}, argCount(2, -1, "the sandbox's ID or the PATH"), func(ctx context.Context, c *client.Client, args []string) error {
+		for _, name := range args[1:] {
+			if err := a.copyOut(c, "-", "", func() (io.ReadCloser, error) { return c.Files(args[0]).Read(ctx, name, 0) }); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 func (a *app) filesGet() *cobra.Command {
 	return a.verb(&cobra.Command{
 		Use: "get ID PATH [DEST|-]", Short: "Copy a file out of a sandbox",
@@ -87,12 +101,12 @@ existing file with other content is not overwritten: the new one is called name-
 		if len(args) == 3 {
 			dest = args[2]
 		}
-		return a.copyOut(c, dest, path.Base(args[1]), "", open)
+		return a.copyOut(c, dest, path.Base(args[1]), open)
 	})
 }
 
 // copyOut copies content to stdout (-), into a directory under its own name, or to a file.
-func (a *app) copyOut(c *client.Client, dest, name, sum string, open func() (io.ReadCloser, error)) error {
+func (a *app) copyOut(c *client.Client, dest, name string, open func() (io.ReadCloser, error)) error {
 	if dest == "-" {
 		content, err := open()
 		if err != nil {
@@ -120,7 +134,7 @@ func (a *app) copyOut(c *client.Client, dest, name, sum string, open func() (io.
 		return err
 	}
 	defer s.close()
-	return s.save(local, sum, open)
+	return s.save(local, "", open)
 }
 
 func (a *app) filesPut() *cobra.Command {

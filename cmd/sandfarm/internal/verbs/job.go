@@ -174,7 +174,7 @@ func artifactNames(artifacts []wire.Artifact) string {
 func (a *app) jobEvents() *cobra.Command {
 	var after string
 	c := a.verb(&cobra.Command{
-		Use: "events ID", Short: "Print the output of a job until it ends",
+		Use: "events ID", Short: "Print the output of a job until it ends", SuggestFor: []string{"logs"},
 		Long: `Print the output of a job from its start until it ends. This works for running and for finished jobs. With --json each
 event is one line of JSON.`,
 		Example: `  sandfarm job events job_…
@@ -256,7 +256,7 @@ func (a *app) jobWait() *cobra.Command {
 
 func (a *app) jobCancel() *cobra.Command {
 	return a.verb(&cobra.Command{
-		Use: "cancel ID…", Short: "Cancel jobs, queued or running", Example: "  sandfarm job cancel job_…",
+		Use: "cancel ID…", Short: "Cancel jobs, queued or running", SuggestFor: []string{"kill"}, Example: "  sandfarm job cancel job_…",
 		ValidArgsFunction: a.every(a.jobIDs),
 	}, argCount(1, -1, "the job's ID"), func(ctx context.Context, c *client.Client, args []string) error {
 		var errs []error

@@ -27,7 +27,7 @@ func (a *app) packagesInstall() *cobra.Command {
 	var manager string
 	var noWait bool
 	c := a.verb(&cobra.Command{
-		Use: "install SANDBOX NAME…", Aliases: []string{"add"}, Short: "Install packages in a sandbox",
+		Use: "install SANDBOX NAME…", Aliases: []string{"add"}, SuggestFor: []string{"install", "pip"}, Short: "Install packages in a sandbox",
 		Long: `Install packages in a sandbox, by name and optionally with a version. Quote characters of the shell, such as in
 'pandas>=2'. The output of the installer goes to stderr as it is written; then stdout gets one line for each package. If
 a package fails, the others are still installed, and the exit code is 1.

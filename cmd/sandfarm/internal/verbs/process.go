@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,7 +26,7 @@ var defaultSize = wire.TerminalSize{Cols: 80, Rows: 24}
 
 func (a *app) ssh() *cobra.Command {
 	return a.verb(&cobra.Command{
-		Use: "ssh ID", Short: "Open a shell in a sandbox",
+		Use: "ssh ID", Short: "Open a shell in a sandbox", SuggestFor: []string{"shell"},
 		Long: `Open a login shell in a sandbox, on a terminal of its own unless the input is a file or a pipe. The exit code is that of
 the shell.
 
@@ -45,7 +46,7 @@ attach" comes back. ~? lists what can be typed. The shell ends when you exit fro
 
 func (a *app) attach() *cobra.Command {
 	return a.verb(&cobra.Command{
-		Use: "attach ID PROCESS", Short: "Attach to a process of a sandbox",
+		Use: "attach ID PROCESS", Short: "Attach to a process of a sandbox", SuggestFor: []string{"logs"},
 		Long: `Show the output of a process, from the first byte that is kept, and pass the input on to it. The exit code is that of
 the process. Ctrl-C leaves it and lets it run on; on a terminal Ctrl-C is typed to the process, and ~. at the start of a line
 leaves.`,
@@ -65,7 +66,10 @@ leaves.`,
 func (a *app) ps() *cobra.Command {
 	var all bool
 	c := a.verb(&cobra.Command{
-		Use: "ps ID", Short: "List the processes of a sandbox", Long: `List the processes that were started beside the jobs of a sandbox, the oldest first; of those that have ended, the newest 64.
+		Use: "ps ID", Short: "List the processes of a sandbox and its jobs that have not ended",
+		Long: `List the processes that were started beside the jobs of a sandbox, the oldest first; of those that have ended, the newest 64.
+Below them are the jobs that have not ended, also those of "exec --background": "sandfarm job events" follows one. --json
+leaves the jobs out: "sandfarm job ls --json" has them.
 
 With --all list what runs in the sandbox, whoever started it: OWNER is a process, a job or the kernel.`,
 		Example: `  sandfarm ps sbx_…
@@ -80,10 +84,21 @@ With --all list what runs in the sandbox, whoever started it: OWNER is a process
 		if err != nil || a.json {
 			return a.list(found, err)
 		}
+		jobs, err := collect(c.Jobs(ctx, client.JobFilter{SandboxID: args[0], State: "queued,running"}))
+		if err != nil {
+			return err
+		}
 		now := time.Now()
-		rows := make([][]string, len(found))
-		for i, p := range found {
-			rows[i] = []string{p.ID, fmt.Sprint(p.PID), p.Name, processState(p), since(p.StartedAt, now), processLine(p)}
+		rows := make([][]string, 0, len(found)+len(jobs))
+		for _, p := range found {
+			rows = append(rows, []string{p.ID, fmt.Sprint(p.PID), p.Name, processState(p), since(p.StartedAt, now), processLine(p)})
+		}
+		for _, j := range slices.Backward(jobs) {
+			var started time.Time // zero: it waits
+			if j.StartedAt != nil {
+				started = *j.StartedAt
+			}
+			rows = append(rows, []string{j.ID, "", j.Kind, j.State, since(started, now), jobLine(j)})
 		}
 		return table(a.Out, []string{"ID", "PID", "NAME", "STATE", "STARTED", "COMMAND"}, rows)
 	})
@@ -122,6 +137,14 @@ func processState(p wire.Process) string {
 
 // processLine is what a process runs, shortened.
 func processLine(p wire.Process) string { return shortLine(cmp.Or(p.Command, quote(p.Argv))) }
+
+// jobLine is what a job runs, shortened; empty for work that has no code, such as a restart.
+func jobLine(j wire.Job) string {
+	if j.Request == nil {
+		return ""
+	}
+	return shortLine(cmp.Or(strings.Join(j.Request.Commands, "; "), strings.Join(j.Request.Packages, " "), j.Request.Code))
+}
 
 func shortLine(text string) string {
 	const most = 80

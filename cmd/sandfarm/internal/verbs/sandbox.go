@@ -117,7 +117,7 @@ func (a *app) sandboxLs() *cobra.Command {
 	var all bool
 	var labels []string
 	c := a.verb(&cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "List open sandboxes, newest first",
+		Use: "ls", Aliases: []string{"list"}, Short: "List open sandboxes, newest first", SuggestFor: []string{"ls", "list"},
 		Example: `  sandfarm sandbox ls
   sandfarm sandbox ls --state ready --label team=blue --json
   sandfarm sandbox ls --all`,
@@ -268,7 +268,7 @@ func (a *app) sandboxControl(what string) *cobra.Command {
 
 func (a *app) sandboxClose() *cobra.Command {
 	return a.verb(&cobra.Command{
-		Use: "close ID…", Aliases: []string{"rm"}, Short: "Close sandboxes: their jobs are canceled and their files removed",
+		Use: "close ID…", Aliases: []string{"rm"}, SuggestFor: []string{"delete", "kill", "stop"}, Short: "Close sandboxes: their jobs are canceled and their files removed",
 		Example: `  sandfarm sandbox close sbx_…
   sandfarm sandbox ls --label team=blue --json | jq -r '.items[].id' | xargs sandfarm sandbox close`,
 		ValidArgsFunction: a.every(a.sandboxIDs),

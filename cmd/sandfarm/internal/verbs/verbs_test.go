@@ -73,16 +73,6 @@ func TestUsageErrors(t *testing.T) {
 	}
 }
 
-func TestMistypedCommandsGetASuggestion(t *testing.T) {
-	t.Parallel()
-	for name, args := range map[string][]string{"run": {"runn"}, "create": {"sandbox", "craete"}} {
-		got := newFarm(t).sandfarm(t.Context(), "", args...)
-		if got.code != verbs.ExitUsage || !strings.Contains(got.stderr, `did you mean "`+name+`"? See "`) {
-			t.Errorf("%q: %+v, want %q offered", args, got, name)
-		}
-	}
-}
-
 func TestStrictArgs(t *testing.T) {
 	t.Parallel()
 	c, sub := &cobra.Command{Use: "config"}, &cobra.Command{Use: "check", Args: cobra.NoArgs}
@@ -160,7 +150,7 @@ func TestExecQuotesArguments(t *testing.T) {
 				send("stdout", wire.TextData{Text: "out"})
 				return "completed", &wire.Result{Command: &wire.CommandResult{Results: []wire.CommandOutcome{{ExitCode: 7}}}}
 			}
-			got := f.sandfarm(t.Context(), "", append([]string{"sandbox", "exec", "sbx_1"}, test.args...)...)
+			got := f.sandfarm(t.Context(), "", append([]string{"exec", "sbx_1"}, test.args...)...)
 			if got.code != 7 || got.out != "out" {
 				t.Errorf("%+v", got)
 			}

@@ -1,0 +1,75 @@
+package verbs
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandfarm/sandfarm/client"
+)
+
+// idForm is the form of the ids of sandboxes and jobs: those that are mistaken for each other.
+var idForm = regexp.MustCompile(`^(sbx|job)_[0-9a-z]{26}$`)
+
+// mistaken adds to an error which command takes an argument that is the id of a job where this command wants that of a sandbox, or the other
+// way round. err is a mistake on the command line, or what the farm answered; one that ids do not explain is returned as it is.
+func mistaken(cmd *cobra.Command, args []string, err error) error {
+	if _, usage := errors.AsType[*UsageError](err); !usage && client.CodeOf(err) != "not_found" {
+		return err
+	}
+	if f := cmd.Flags().Lookup("sandbox"); f != nil && f.Changed {
+		args = append([]string{f.Value.String()}, args...)
+	}
+	wantsJob := strings.Contains(cmd.CommandPath(), " job ")
+	for _, id := range args {
+		kind := idForm.FindStringSubmatch(id)
+		switch {
+		case kind == nil || wantsJob == (kind[1] == "job"):
+			continue
+		case wantsJob:
+			return errors.Join(err, &hint{text: fmt.Sprintf("%q shows this sandbox, and %q lists its jobs.", "sandfarm sandbox get "+id, "sandfarm job ls --sandbox "+id)})
+		}
+		return errors.Join(err, &hint{text: fmt.Sprintf("%q follows this job, and %q shows it and names its sandbox.", "sandfarm job events "+id, "sandfarm job get "+id)})
+	}
+	return err
+}
+
+// mostSuggestions bounds the commands that an error suggests: get and ls are the names of many.
+const mostSuggestions = 3
+
+// suggestions are the commands that somebody may mean by an unknown name below c, as they are called below c: those that have it in
+// SuggestFor, else those deeper down that have the name, else those here whose names are close.
+func suggestions(c *cobra.Command, name string) []string {
+	var meant, named []string
+	var walk func(within *cobra.Command, path string)
+	walk = func(within *cobra.Command, path string) {
+		for _, sub := range within.Commands() {
+			if !sub.IsAvailableCommand() {
+				continue
+			}
+			for _, one := range sub.SuggestFor {
+				if one == name {
+					meant = append(meant, path+sub.Name())
+				}
+			}
+			if sub.Name() == name || sub.HasAlias(name) {
+				named = append(named, path+sub.Name())
+			}
+			walk(sub, path+sub.Name()+" ")
+		}
+	}
+	walk(c, "")
+	found := meant
+	if len(found) == 0 {
+		found = named
+	}
+	if len(found) == 0 {
+		c.SuggestionsMinimumDistance = 2
+		found = c.SuggestionsFor(name)
+		found = found[:min(len(found), 1)]
+	}
+	return found[:min(len(found), mostSuggestions)]
+}

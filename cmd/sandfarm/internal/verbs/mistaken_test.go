@@ -1,0 +1,102 @@
+package verbs_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
+)
+
+const (
+	someSandbox = "sbx_w1ardznkkf97y37snn6jgwddv0"
+	someJob     = "job_4evn6km1wqjww62mtkteqvkxar"
+)
+
+func TestIDsOfAnotherKindNameTheCommandThatTakesThem(t *testing.T) {
+	t.Parallel()
+	const job, sandbox = `sandfarm: "sandfarm job events ` + someJob + `" follows this job, and `, `sandfarm: "sandfarm sandbox get ` + someSandbox + `" shows this sandbox, and `
+	tests := map[string]struct {
+		args []string
+		code int
+		want string
+	}{
+		"Sandbox":        {[]string{"sandbox", "get", someJob}, verbs.ExitError, job},
+		"Flag":           {[]string{"run", "-", "--sandbox", someJob}, verbs.ExitError, job},
+		"Process":        {[]string{"attach", someSandbox, someJob}, verbs.ExitError, job},
+		"AttachToAJob":   {[]string{"attach", someJob}, verbs.ExitUsage, job},
+		"Job":            {[]string{"job", "get", someSandbox}, verbs.ExitError, sandbox},
+		"SandboxIsRight": {[]string{"sandbox", "get", someSandbox}, verbs.ExitError, ""},
+		"JobIsRight":     {[]string{"job", "get", someJob}, verbs.ExitError, ""},
+		"OfNoID":         {[]string{"files", "get", someSandbox, "job_notes.txt"}, verbs.ExitError, ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFarm(t)
+			f.Script = prints("", wire.ExecuteResult{})
+			missing := f.gives(http.StatusNotFound, wire.Problem{Status: http.StatusNotFound, Code: "not_found", Detail: "There is no such thing."})
+			f.Routes["GET /v1/sandboxes/"] = missing
+			f.Routes["POST /v1/sandboxes/"+someJob+"/execute"] = missing
+			f.Routes["GET /v1/jobs/"+someJob], f.Routes["GET /v1/jobs/"+someSandbox] = missing, missing
+			got := f.sandfarm(t.Context(), "1", test.args...)
+			lines := strings.SplitAfter(got.stderr, "\n")
+			if got.code != test.code || !strings.HasPrefix(lines[1], test.want) || (lines[1] == "") != (test.want == "") {
+				t.Errorf("%+v, want exit code %d and a second line %q", got, test.code, test.want)
+			}
+		})
+	}
+}
+
+func TestNamesOfOtherProgramsGetASuggestion(t *testing.T) {
+	t.Parallel()
+	for want, args := range map[string][]string{
+		`"sandbox close"`:                  {"close", someSandbox},
+		`"attach" or "job events"`:         {"logs", someSandbox},
+		`"packages install"`:               {"install", someSandbox, "numpy"},
+		`"sandbox ls"`:                     {"ls"},
+		`"job cancel" or "sandbox close"`:  {"kill", someSandbox},
+		`"ssh"`:                            {"shell", someSandbox},
+		`"run"`:                            {"runn"},
+		`"create"`:                         {"sandbox", "craete"},
+		`"key create" or "sandbox create"`: {"create"},
+	} {
+		got := newFarm(t).sandfarm(t.Context(), "", args...)
+		if got.code != verbs.ExitUsage || !strings.Contains(got.stderr, `did you mean `+want+`? See "`) {
+			t.Errorf("%q: %+v, want %s offered", args, got, want)
+		}
+	}
+}
+
+func TestPSShowsProcessesAndJobs(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	f.Routes["GET /v1/sandboxes/sbx_1/processes"] = f.gives(http.StatusOK, wire.Items[wire.Process]{Items: []wire.Process{{ID: "prc_1", PID: 31, Name: "web", State: "running", Command: "serve"}}})
+	f.Routes["GET /v1/jobs"] = f.gives(http.StatusOK, wire.List[wire.Job]{Items: []wire.Job{
+		{ID: "job_2", Kind: "install", State: "queued", Request: &wire.JobSpec{Packages: []string{"numpy", "pandas"}}},
+		{ID: "job_1", Kind: "command", State: "running", Request: &wire.JobSpec{Commands: []string{"sleep 9"}}},
+		{ID: "job_0", Kind: "restart", State: "queued"},
+	}})
+	got := f.sandfarm(t.Context(), "", "ps", "sbx_1")
+	want := `ID     PID  NAME     STATE    STARTED  COMMAND
+prc_1  31   web      running  -        serve
+job_0  -    restart  queued   -        -
+job_1  -    command  running  -        sleep 9
+job_2  -    install  queued   -        numpy pandas
+`
+	if got != (outputs{0, want, ""}) || f.asked()[1] != "GET /v1/jobs?limit=200&sandbox_id=sbx_1&state=queued%2Crunning" {
+		t.Errorf("%+v asked %q", got, f.asked())
+	}
+}
+
+func TestCatPrintsFiles(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	for _, name := range []string{"a", "b"} {
+		f.Routes["GET /v1/sandboxes/sbx_1/files/"+name] = func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(name + "\n")) }
+	}
+	if got := f.sandfarm(t.Context(), "", "files", "cat", "sbx_1", "a", "b"); got != (outputs{0, "a\nb\n", ""}) {
+		t.Errorf("%+v", got)
+	}
+}
