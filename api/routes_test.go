@@ -131,6 +131,24 @@ func TestWrongMethodAndPath(t *testing.T) {
 	}
 }
 
+func TestIDOfAnotherKindIsNamed(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	box, job := farm.NewID(farm.SandboxPrefix), farm.NewID(farm.JobPrefix)
+	for path, want := range map[string]string{
+		"/v1/sandboxes/" + job:                  "There is no sandbox \"" + job + "\": this is the id of a job.",
+		"/v1/jobs/" + box:                       "There is no job \"" + box + "\": this is the id of a sandbox.",
+		"/v1/jobs/" + job[:len(job)-1]:          "There is no job \"" + job[:len(job)-1] + "\".",
+		"/v1/artifacts/" + box:                  "There is no artifact \"" + box + "\": this is the id of a sandbox.",
+		"/v1/sandboxes/" + job + "/files/a.txt": "There is no sandbox \"" + job + "\": this is the id of a job.",
+		"/v1/sandboxes/" + job + "/processes":   "There is no sandbox \"" + job + "\": this is the id of a job.",
+	} {
+		if p := b.problem(farm.CodeNotFound, http.StatusNotFound, "GET", path, nil); p.Detail != want {
+			t.Errorf("%s: %q, want %q", path, p.Detail, want)
+		}
+	}
+}
+
 func TestHostAndOriginOfAServerWithoutKeys(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -22,7 +22,7 @@ func (s *Service) Artifact(ctx context.Context, tenant, id string) (wire.Artifac
 
 func (s *Service) artifactRecord(ctx context.Context, tenant, id string) (*farm.Artifact, error) {
 	if !farm.ValidID(farm.ArtifactPrefix, id) {
-		return nil, farm.NotFoundf("There is no artifact %q.", farm.Shorten(id))
+		return nil, noSuch("There is no artifact", id)
 	}
 	a, err := s.Store.Artifact(ctx, farm.Ref{Tenant: tenant, ID: id})
 	if err != nil {

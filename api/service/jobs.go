@@ -11,7 +11,18 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-func noJob(id string) error { return farm.NotFoundf("There is no job %q.", farm.Shorten(id)) }
+func noJob(id string) error { return noSuch("There is no job", id) }
+
+// noSuch is the error for a text that is not the id that the sentence is about. It says what else the id is of.
+func noSuch(sentence, id string) error {
+	kind := ""
+	for prefix, what := range map[string]string{farm.SandboxPrefix: "a sandbox", farm.JobPrefix: "a job", farm.ArtifactPrefix: "an artifact", farm.ProcessPrefix: "a process"} {
+		if farm.ValidID(prefix, id) {
+			kind = ": this is the id of " + what
+		}
+	}
+	return farm.NotFoundf("%s %q%s.", sentence, farm.Shorten(id), kind)
+}
 
 // Job reads a job. With a wait it returns when the job ends or the time is up.
 func (s *Service) Job(ctx context.Context, tenant, id string, wait time.Duration) (Outcome, error) {

@@ -164,7 +164,7 @@ func (s *Service) process(ctx context.Context, tenant, sandboxID, id string, f f
 func (s *Service) agentOf(ctx context.Context, tenant, sandboxID, id string) (live.Agent, error) {
 	a, err := s.agent(ctx, tenant, sandboxID)
 	if err == nil && !farm.ValidID(farm.ProcessPrefix, id) {
-		err = farm.NotFoundf("The sandbox has no process %q.", farm.Shorten(id))
+		err = noSuch("The sandbox has no process", id)
 	}
 	return a, err
 }

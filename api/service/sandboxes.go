@@ -80,7 +80,7 @@ func (s *Service) sandbox(ctx context.Context, tenant, id string) (*farm.Sandbox
 	return s.Store.Sandbox(ctx, farm.Ref{Tenant: tenant, ID: id})
 }
 
-func noSandbox(id string) error { return farm.NotFoundf("There is no sandbox %q.", farm.Shorten(id)) }
+func noSandbox(id string) error { return noSuch("There is no sandbox", id) }
 
 // Sandbox reads a sandbox. Reading does not count as use.
 func (s *Service) Sandbox(ctx context.Context, tenant, id string) (wire.Sandbox, error) {

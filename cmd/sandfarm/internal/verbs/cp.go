@@ -73,7 +73,7 @@ programs load by name (hidden files, Makefile, conftest.py and the like) are nam
 func (a *app) copyIn(ctx context.Context, files *client.FS, from, to string, recursive bool) error {
 	info, err := os.Stat(from)
 	if err != nil {
-		return fmt.Errorf("read %w", err)
+		return unreadable(from, err)
 	}
 	if info.IsDir() && !recursive {
 		return usagef("%s is a directory: add -r", from)
@@ -99,7 +99,7 @@ func (a *app) copyIn(ctx context.Context, files *client.FS, from, to string, rec
 	} else {
 		file, err := os.Open(from) //nolint:gosec // the user names it
 		if err != nil {
-			return fmt.Errorf("read %w", err)
+			return unreadable(from, err)
 		}
 		defer file.Close()
 		if _, err := files.Write(ctx, to, progress.reader(file), client.WriteIf{}); err != nil {

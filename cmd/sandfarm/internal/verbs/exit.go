@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"runtime"
@@ -95,6 +96,17 @@ func about(what string, err error) error {
 		return nil
 	}
 	return &subject{what: what, err: err}
+}
+
+// unreadable says why a file of this machine that the user names cannot be read.
+func unreadable(name string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("there is no file %s here", name)
+	}
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		err = e.Err
+	}
+	return fmt.Errorf("read %s: %w", name, err)
 }
 
 // problems returns the errors that were joined.

@@ -170,7 +170,7 @@ func (a *app) put(ctx context.Context, files *client.Files, from, to string) err
 	}
 	info, err := os.Stat(from)
 	if err != nil {
-		return fmt.Errorf("read %w", err)
+		return unreadable(from, err)
 	}
 	if to == "" || strings.HasSuffix(to, "/") {
 		whole, err := filepath.Abs(from)

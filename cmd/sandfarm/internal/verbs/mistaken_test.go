@@ -100,3 +100,15 @@ func TestCatPrintsFiles(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+func TestMissingFilesHere(t *testing.T) {
+	t.Parallel()
+	for name, args := range map[string][]string{"Cp": {"cp", "nope", "sbx_1:"}, "Put": {"files", "put", "sbx_1", "nope"}, "Run": {"run", "nope"}, "Send": {"run", "-", "--file", "nope"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := newFarm(t).sandfarm(t.Context(), "1", args...); got.code != verbs.ExitError || !strings.HasSuffix(got.stderr, "there is no file nope here\n") {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}

@@ -260,7 +260,7 @@ func (a *app) read(name string) ([]byte, error) {
 		code, err = os.ReadFile(name) //nolint:gosec // the user names the file
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the code: %w", err)
+		return nil, unreadable(name, err)
 	}
 	if len(strings.TrimSpace(string(code))) == 0 {
 		return nil, fmt.Errorf("read the code: %s is empty", name)
@@ -303,7 +303,7 @@ func inputsOf(args []string) ([]input, error) {
 		info, err := os.Stat(in.from)
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("--file: %w", err)
+			return nil, about("--file", unreadable(in.from, err))
 		case info.IsDir():
 			return nil, usagef("--file %s is a directory: send its files one by one, or copy it into a sandbox with `sandfarm files put`", in.from)
 		}
@@ -320,7 +320,7 @@ func inline(inputs []input) ([]wire.InputFile, error) {
 	for _, in := range inputs {
 		content, err := os.ReadFile(in.from)
 		if err != nil {
-			return nil, fmt.Errorf("--file: %w", err)
+			return nil, about("--file", unreadable(in.from, err))
 		}
 		encoded := base64.StdEncoding.EncodeToString(content)
 		files = append(files, wire.InputFile{Path: in.to, ContentBase64: &encoded})
@@ -340,7 +340,7 @@ func putAll(ctx context.Context, files *client.Files, inputs []input) error {
 func putFile(ctx context.Context, files *client.Files, from, to string) error {
 	file, err := os.Open(from) //nolint:gosec // the user names the file
 	if err != nil {
-		return fmt.Errorf("send a file: %w", err)
+		return unreadable(from, err)
 	}
 	defer file.Close()
 	return files.Write(ctx, to, file)
