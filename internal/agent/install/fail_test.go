@@ -86,6 +86,21 @@ func TestIndexFailuresAreReported(t *testing.T) {
 	}
 }
 
+// The installer's error is shown once for each package that fails, and of what it installs only the names.
+func TestInstallSaysNothingTwice(t *testing.T) {
+	t.Parallel()
+	a := installing(t)
+	ran := agenttest.Run(t, a.Client, packages("no-such-a", "humanize==4.12.0", "no-such-b"))
+	for text, want := range map[string]int{"Because no-such-a was not found": 1, "Because no-such-b was not found": 1, "installing humanize 4.12.0\n": 1, "Using ": 0} {
+		if n := strings.Count(ran.Stderr, text); n != want {
+			t.Errorf("%d times %q, want %d:\n%s", n, text, want, ran.Stderr)
+		}
+	}
+	if got := ran.Outcome.Install; len(got) != 3 || got[1].Status != farm.PackageInstalled {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestNoInstallerStartsWithoutNetwork(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartWithKernel(t)

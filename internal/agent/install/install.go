@@ -52,7 +52,8 @@ type installation struct {
 	work    string // its own directory, in the same file system as the installed packages
 	began   time.Time
 	timeout time.Duration
-	said    ends // output of the current step
+	said    ends           // output of the current step
+	unshown *execution.Log // gets the standard error of the current step, which nobody reads; nil: the execution's log
 	notes   []string
 	seen    requirementsSeen // the requirement files that are new
 	before  map[string]distribution
@@ -195,7 +196,7 @@ func (in *installation) step(argv, env []string) *trouble {
 	kills := process.Kills()
 	began := time.Now()
 	in.said = ends{}
-	p, err := in.s.cfg.Reaper.StartLogged(in.Execution, argv, env, in.work, process.Streams{Tee: in.said.add})
+	p, err := in.s.cfg.Reaper.StartLogged(in.Execution, argv, env, in.work, process.Streams{Tee: in.said.add, Errors: in.unshown})
 	if err != nil {
 		return &trouble{text: "The installer could not be started: " + err.Error() + ".", fatal: true}
 	}

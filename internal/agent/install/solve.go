@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/agent/execution"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -121,11 +123,15 @@ func (in *installation) bring(good []*requirement, before map[string]distributio
 
 // solve finds a solution for as many requirements as fit together, in the order of the request.
 func (in *installation) solve(tool pyTool, good []*requirement, before map[string]distribution) (map[string]pin, []*requirement) {
+	missing := unmet(good, before)
+	if len(missing) > 1 { // what is wrong is said again for each
+		in.unshown = execution.NewRollingLog(0)
+	}
 	pins, t := in.resolve(tool, good, before)
+	in.unshown = nil
 	if t == nil {
 		return pins, good
 	}
-	missing := unmet(good, before)
 	if t.fatal || len(missing) == 1 {
 		in.explainAll(tool, t, missing[0], missing[1:])
 		return nil, nil
@@ -177,6 +183,7 @@ func (in *installation) put(tool pyTool, pins map[string]pin, there map[string]d
 	}
 	target := filepath.Join(in.work, "target")
 	_ = os.RemoveAll(target)
+	in.Log.Append(agent.FrameStderr, []byte("installing "+strings.Join(pinNames(changes), ", ")+"\n"))
 	if t := tool.fetch(in, changes, target); t != nil {
 		return t
 	}
@@ -215,6 +222,16 @@ func pinLines(pins map[string]pin) []string {
 	}
 	slices.Sort(lines)
 	return lines
+}
+
+// pinNames are the names and versions of pins.
+func pinNames(pins map[string]pin) []string {
+	names := make([]string, 0, len(pins))
+	for name, p := range pins {
+		names = append(names, name+" "+p.version)
+	}
+	slices.Sort(names)
+	return names
 }
 
 // requirementLines are the lines of requirements, each once.

@@ -55,7 +55,7 @@ func (uvTool) fetch(in *installation, pins map[string]pin, target string) *troub
 		return &trouble{text: in.fileTrouble(err)}
 	}
 	return in.step([]string{
-		in.s.cfg.UV, "pip", "install", "--no-deps", "--require-hashes", "--python", in.s.cfg.Python.Interpreter(),
+		in.s.cfg.UV, "pip", "install", "--quiet", "--no-deps", "--require-hashes", "--python", in.s.cfg.Python.Interpreter(),
 		"--target", target, "--requirements", list,
 	}, in.uvEnv())
 }

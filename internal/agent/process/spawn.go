@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"fmt"
 	"syscall"
 
@@ -21,6 +22,7 @@ type Logged struct {
 // Streams say what a program reads and writes. The zero value is an empty input and two pipes.
 type Streams struct {
 	Tee      func([]byte)       // also gets its standard error; nil: discarded
+	Errors   *execution.Log     // gets its standard error; nil: the execution's log
 	Input    bool               // its input is a pipe
 	Terminal *farm.TerminalSize // all three are a terminal of this size
 	Before   *Input             // the input that continues with this program; nil: a new one
@@ -58,7 +60,7 @@ func (r *Reaper) StartLogged(e *execution.Execution, argv, env []string, dir str
 	return &Logged{
 		Process: p, Input: input,
 		out: r.Pump(out[0], agent.FrameStdout, e.Log, nil),
-		err: r.Pump(errs[0], agent.FrameStderr, e.Log, io.Tee),
+		err: r.Pump(errs[0], agent.FrameStderr, cmp.Or(io.Errors, e.Log), io.Tee),
 	}, nil
 }
 
