@@ -30,6 +30,9 @@ const (
 // DialCommand connects its input and output to the agent.
 func DialCommand() []string { return []string{BinaryPath, "dial"} }
 
+// Installing begins the line of standard error in which the agent names what an installer is about to install. It is the progress of the job.
+const Installing = "installing "
+
 // How many connections the agent carries to the worker at once. More wait in the sandbox; a worker ends the session of an agent that has more.
 const (
 	MaxIndexStreams = 32  // in a sandbox that reaches the package indexes only

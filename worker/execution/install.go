@@ -271,7 +271,7 @@ func (f *installer) take(ctx context.Context, c *client.Client, frame agent.Fram
 		return err
 	}
 	if frame.Type == agent.FrameStderr && time.Since(f.progressed) > progressEvery {
-		if line := lastLine(frame.Payload); line != "" {
+		if line := lastLine(frame.Payload); strings.HasPrefix(line, agent.Installing) {
 			f.progressed = time.Now()
 			f.x.Progress(ctx, f.task.Job, shorten(line, 200))
 		}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,10 +21,13 @@ import (
 )
 
 // printingNpm starts an agent for a sandbox whose npm prints so many bytes on standard output and on standard error.
-func printingNpm(t *testing.T, n *node.Node, sandbox farm.Ref, stdout, stderr int) *agenttest.Agent {
+func printingNpm(t *testing.T, n *node.Node, sandbox farm.Ref, stdout, stderr int, said ...string) *agenttest.Agent {
 	t.Helper()
 	bin := t.TempDir()
 	script := fmt.Sprintf("#!/bin/sh\nhead -c %d /dev/zero | tr '\\0' o\nhead -c %d /dev/zero | tr '\\0' e >&2\n", stdout, stderr)
+	for _, line := range said {
+		script += "echo '" + line + "' >&2\n"
+	}
 	workertest.Must(t, os.WriteFile(filepath.Join(bin, "npm"), []byte(script), 0o700)) //nolint:gosec // a program
 	a := agenttest.StartIndexed(t, bin+":/usr/bin:/bin", http.NotFoundHandler(), nil)
 	workertest.Must(t, n.UseConnection(t.Context(), sandbox.ID, func() *client.Client {
@@ -147,6 +151,31 @@ func TestWholeOutputOfPackagesOfARunIsAnArtifact(t *testing.T) {
 	}
 	if events := b.artifactEvents(job); len(events) != 1 {
 		t.Errorf("events of artifacts: %v", events)
+	}
+}
+
+// The progress of an install names what is installed, and has no errors of the installer: the outcome explains them.
+func TestProgressOfAnInstall(t *testing.T) {
+	t.Parallel()
+	for said, want := range map[string][]string{"error: no solution": {"installing left-pad"}, "installing left-pad 1.0": {"installing left-pad", "installing left-pad 1.0"}} {
+		b := setup(t)
+		x, n := b.runner()
+		job, box := b.Creation(farm.KindRun)
+		printingNpm(t, n, box, 0, 0, said)
+		claim, err := b.Store.Claim(t.Context(), job, "w1")
+		workertest.Must(t, err)
+		claim.Request.Install = leftPad
+		_, err = x.InstallRequested(t.Context(), Task{Claim: claim}, claim.Sandbox)
+		workertest.Must(t, err)
+		var got []string
+		for _, e := range b.Events(job) {
+			if e.Name == farm.EventProgress {
+				got = append(got, e.Progress.Message)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%q: progress %q, want %q", said, got, want)
+		}
 	}
 }
 

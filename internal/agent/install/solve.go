@@ -183,7 +183,7 @@ func (in *installation) put(tool pyTool, pins map[string]pin, there map[string]d
 	}
 	target := filepath.Join(in.work, "target")
 	_ = os.RemoveAll(target)
-	in.Log.Append(agent.FrameStderr, []byte("installing "+strings.Join(pinNames(changes), ", ")+"\n"))
+	in.Log.Append(agent.FrameStderr, []byte(agent.Installing+strings.Join(pinNames(changes), ", ")+"\n"))
 	if t := tool.fetch(in, changes, target); t != nil {
 		return t
 	}

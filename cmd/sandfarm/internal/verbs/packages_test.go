@@ -152,7 +152,10 @@ func TestRunInstallsPackagesFirst(t *testing.T) {
 		args []string
 		want []string // requests that start work
 	}{
-		"Fresh":       {nil, []string{`POST /v1/run {"code":"1","packages":["six","numpy\u003e=2"],"auto_install":true}`}},
+		"Fresh": {[]string{"--memory", "1g", "--timeout", "1m"}, []string{
+			`POST /v1/sandboxes {"resources":{"memory_mb":1024},"ttl_seconds":1860,"idle_seconds":0}`,
+			`POST /v1/sandboxes/sbx_1/packages {"packages":["six","numpy\u003e=2"]}`, `POST /v1/sandboxes/sbx_1/execute {"code":"1","timeout_seconds":60,"auto_install":true}`, `DELETE /v1/sandboxes/sbx_1`,
+		}},
 		"InASandbox":  {[]string{"--sandbox", "sbx_1"}, []string{`POST /v1/sandboxes/sbx_1/packages {"packages":["six","numpy\u003e=2"]}`, `POST /v1/sandboxes/sbx_1/execute {"code":"1","auto_install":true}`}},
 		"WhereItFits": {[]string{"--context", "b", "-s", "sbx_1"}, []string{`POST /v1/sandboxes/sbx_1/packages {"packages":["six","numpy\u003e=2"]}`, `POST /v1/sandboxes/sbx_1/execute {"code":"1","context":"b","auto_install":true}`}},
 	}
@@ -162,6 +165,8 @@ func TestRunInstallsPackagesFirst(t *testing.T) {
 			f := newFarm(t)
 			done := wire.Job{ID: "job_2", State: "completed", Result: &wire.Result{Install: &wire.InstallResult{Packages: []wire.InstalledOne{{Name: "six", Status: "installed"}}}}}
 			f.Routes["POST /v1/sandboxes/{id}/packages"] = f.gives(http.StatusOK, done)
+			f.Routes["POST /v1/sandboxes"] = f.gives(http.StatusAccepted, wire.Created{Sandbox: wire.Sandbox{ID: "sbx_1"}, Job: done})
+			f.Routes["DELETE /v1/sandboxes/sbx_1"] = f.gives(http.StatusAccepted, done)
 			f.Routes["GET /v1/jobs/job_2"] = f.gives(http.StatusOK, done)
 			f.Routes["GET /v1/jobs/job_2/events"] = func(w http.ResponseWriter, _ *http.Request) {
 				_, _ = w.Write([]byte("id: 1-1\nevent: state\ndata: {\"state\":\"completed\"}\n\n"))
@@ -171,7 +176,7 @@ func TestRunInstallsPackagesFirst(t *testing.T) {
 			if got != (outputs{0, "", "note: numpy 2.3.5 installed (imported as numpy)\n"}) {
 				t.Errorf("%+v", got)
 			}
-			started := slices.DeleteFunc(f.asked(), func(r string) bool { return !strings.HasPrefix(r, "POST") })
+			started := slices.DeleteFunc(f.asked(), func(r string) bool { return strings.HasPrefix(r, "GET") })
 			if diff := cmp.Diff(test.want, started); diff != "" {
 				t.Error(diff)
 			}
@@ -217,15 +222,27 @@ func TestFlagsWithChoices(t *testing.T) {
 
 func TestRunStopsIfAPackageCannotBeInstalled(t *testing.T) {
 	t.Parallel()
-	f := newFarm(t)
-	f.Routes["POST /v1/sandboxes/{id}/packages"] = f.start
-	f.Script = installs(wire.InstalledOne{Name: "nope", Status: "failed", Message: "there is no such package"})
-	got := f.sandfarm(t.Context(), "1", "run", "-", "--sandbox", "sbx_1", "--package", "nope")
-	if got.code != 1 || got.out != "" || !strings.HasSuffix(got.stderr, "sandfarm: install packages: nope failed: there is no such package\n") {
-		t.Errorf("%+v", got)
-	}
-	if slices.ContainsFunc(f.asked(), func(r string) bool { return strings.Contains(r, "/execute") }) {
-		t.Error("the code ran without what it needs")
+	for name, args := range map[string][]string{"Fresh": nil, "InASandbox": {"--sandbox", "sbx_1"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFarm(t)
+			f.Routes["POST /v1/sandboxes/{id}/packages"] = f.start
+			f.Script = installs(wire.InstalledOne{Name: "nope", Status: "failed", Message: "there is no such package"})
+			f.Routes["POST /v1/sandboxes"] = f.gives(http.StatusAccepted, wire.Created{Sandbox: wire.Sandbox{ID: "sbx_1"}, Job: wire.Job{ID: "job_0"}})
+			f.Routes["GET /v1/jobs/job_0"] = f.gives(http.StatusOK, wire.Job{ID: "job_0", State: "completed"})
+			f.Routes["DELETE /v1/sandboxes/sbx_1"] = f.gives(http.StatusAccepted, wire.Job{})
+			got := f.sandfarm(t.Context(), "1", append([]string{"run", "-", "--package", "nope"}, args...)...)
+			if got.code != 1 || got.out != "" || !strings.HasSuffix(got.stderr, "sandfarm: install packages: nope failed: there is no such package\n") {
+				t.Errorf("%+v", got)
+			}
+			asked := strings.Join(f.asked(), "\n")
+			if strings.Contains(asked, "/execute") || strings.Contains(asked, "/v1/run") {
+				t.Error("the code ran without what it needs")
+			}
+			if own := args == nil; strings.Contains(asked, "DELETE /v1/sandboxes/sbx_1") != own {
+				t.Errorf("own sandbox: %t, asked %s", own, asked)
+			}
+		})
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -41,7 +42,7 @@ disappears; a pipe gets every state. New and changed files of the workspace are 
 current directory for stdin, or in --out); images that the code only displayed become FILE-1.png and so on. No existing
 file is overwritten. Files that other programs load by name (.git, .env, Makefile, conftest.py, json.py, names of programs
 on your PATH) are not saved: the output names each of them, and for the first 10 the command that gets it. --package installs packages before the
-code runs, --auto-install those that it imports. Ctrl-C cancels the job; a second Ctrl-C leaves at once.`,
+code runs, which it does not if one of them cannot be installed; --auto-install installs those that it imports. Ctrl-C cancels the job; a second Ctrl-C leaves at once.`,
 		Example: `  sandfarm run plot.py
   echo 'print(6 * 7)' | sandfarm run -
   sandfarm run report.py --file sales.csv --out results --timeout 10m --memory 4g
@@ -86,7 +87,14 @@ func (a *app) runFile(ctx context.Context, c *client.Client, name string, f *run
 		return err
 	}
 	follower := a.follower(c, f.showResult)
-	follower.progress = len(f.packages) > 0 || f.autoInstall
+	follower.progress = f.autoInstall
+	if f.sandbox == "" && len(f.packages) > 0 { // a one-shot run would go on without a package that cannot be installed
+		end, err := a.ownSandbox(ctx, c, f)
+		defer end()
+		if err != nil {
+			return err
+		}
+	}
 	submit, err := a.submission(ctx, c, f, name, string(code), inputs)
 	if err != nil {
 		return err
@@ -99,6 +107,48 @@ func (a *app) runFile(ctx context.Context, c *client.Client, name string, f *run
 		return err
 	}
 	return outcome(job)
+}
+
+const (
+	// ownSpare is how long the sandbox of a run lives beyond the timeout of its code, if the program cannot close it: packages are installed first.
+	ownSpare = 30 * time.Minute
+	// closeTimeout bounds the close of the sandbox after the run: nobody waits for what the farm does for longer.
+	closeTimeout = 15 * time.Second
+)
+
+// ownSandbox creates the sandbox of a run. end closes it, also after an error.
+func (a *app) ownSandbox(ctx context.Context, c *client.Client, f *runFlags) (end func(), err error) {
+	end = func() {}
+	request := wire.CreateRequest{Image: optional(f.spec.image), Network: optional(f.spec.network), Runtime: optional(f.spec.runtime), GPU: f.spec.gpus(), AllowHosts: f.spec.hosts, IdleSeconds: new(int)}
+	var errs [4]error
+	request.Resources, errs[0] = f.spec.resources()
+	request.Secrets, errs[1] = f.spec.secrets(a.Getenv)
+	if request.TTLSeconds, errs[2] = seconds("timeout", f.timeout); request.TTLSeconds != nil {
+		*request.TTLSeconds += int(ownSpare.Seconds())
+	}
+	_, errs[3] = pairs("--env", f.env, a.Getenv) // before anything is created
+	if err := errors.Join(errs[:]...); err != nil {
+		return end, err
+	}
+	submitting, release := context.WithTimeout(context.WithoutCancel(ctx), submitTimeout)
+	made, err := c.CreateSandbox(submitting, request)
+	release()
+	if err != nil {
+		return end, err
+	}
+	f.sandbox = made.Sandbox.ID
+	end = func() {
+		ctx, done := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer done()
+		if _, err := c.Close(ctx, f.sandbox); err != nil && client.CodeOf(err) != "not_found" {
+			fmt.Fprintf(a.Err, "sandfarm: the sandbox %s is not closed: %s\n", f.sandbox, sentence(err))
+		}
+	}
+	job, err := c.Wait(ctx, made.Job.ID)
+	if err == nil {
+		err = client.Failure(job)
+	}
+	return end, about("create sandbox "+f.sandbox, err)
 }
 
 // submission prepares a run: in a new sandbox, or in the one that --sandbox names.
@@ -140,7 +190,7 @@ func (a *app) submission(ctx context.Context, c *client.Client, f *runFlags, nam
 	request := wire.RunRequest{
 		Code: code, Language: optional(lang), Files: files, Env: env, TimeoutSeconds: timeout,
 		Image: optional(f.spec.image), Network: optional(f.spec.network), Runtime: optional(f.spec.runtime), AllowHosts: f.spec.hosts, Secrets: secrets, GPU: f.spec.gpus(), Resources: resources,
-		Packages: f.packages, AutoInstall: f.autoInstall, OnOutputLimit: optional(f.onOutputLimit),
+		AutoInstall: f.autoInstall, OnOutputLimit: optional(f.onOutputLimit),
 	}
 	return func(ctx context.Context) (wire.Job, error) { return c.Run(ctx, request) }, nil
 }
