@@ -36,7 +36,7 @@ func paths(root *cobra.Command) []string {
 func TestOtherSystemsNameEveryServerVerb(t *testing.T) {
 	t.Parallel()
 	linux, streams := withClient(&testbed.Log{})
-	server.Add(linux, streams, "test")
+	server.Add(linux, streams, nil, "test")
 	other, _ := withClient(&testbed.Log{})
 	addLinuxOnlyVerbs(other)
 	if got, want := paths(other), paths(linux); !slices.Equal(got, want) {

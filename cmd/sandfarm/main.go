@@ -50,7 +50,7 @@ and every file that a run creates gets a download link.
 	tools := bridge.Command(streams, connect, versionText())
 	tools.GroupID = verbs.GroupRun
 	root.AddCommand(tools)
-	addServerVerbs(root, streams)
+	addServerVerbs(root, streams, connect)
 	joinWorkers(root)
 	return root
 }

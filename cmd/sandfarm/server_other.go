@@ -5,11 +5,14 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
 )
 
 // addServerVerbs adds verbs that say that a farm needs Linux.
-func addServerVerbs(root *cobra.Command, _ verbs.Streams) { addLinuxOnlyVerbs(root) }
+func addServerVerbs(root *cobra.Command, _ verbs.Streams, _ func() (*client.Client, error)) {
+	addLinuxOnlyVerbs(root)
+}
 
 // localFarm is nil: no farm can run here.
 func localFarm() verbs.OpenLocal { return nil }

@@ -51,6 +51,16 @@ func openData(s *Settings) (*dataDir, error) {
 	return d, nil
 }
 
+// Runs reports whether sandfarm up runs on the data directory of the settings.
+func Runs(s *Settings) bool {
+	lock, err := os.Open(s.path("lock"))
+	if err != nil {
+		return false
+	}
+	defer func() { _ = lock.Close() }() // which releases what was free
+	return errors.Is(syscall.Flock(int(lock.Fd()), syscall.LOCK_SH|syscall.LOCK_NB), syscall.EWOULDBLOCK)
+}
+
 // useSecretKey gives the settings the key of the data directory for the secrets of sandboxes, and makes one for the first start without
 // secrets.key. If that is set later, the directory's key still opens what it sealed.
 func (d *dataDir) useSecretKey(s *Settings) error {

@@ -125,3 +125,21 @@ func TestOlderThan(t *testing.T) {
 		t.Errorf("nearest gives %q", got)
 	}
 }
+
+func TestRunsLooksAtTheLock(t *testing.T) {
+	t.Parallel()
+	s := &Settings{Data: t.TempDir()}
+	if Runs(s) {
+		t.Error("a farm runs on an empty directory")
+	}
+	d, err := openData(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !Runs(s) {
+		t.Error("no farm runs on a locked directory")
+	}
+	if err := d.Close(); err != nil || Runs(s) {
+		t.Errorf("%v, runs: %t after the end", err, Runs(s))
+	}
+}

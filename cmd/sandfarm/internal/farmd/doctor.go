@@ -27,9 +27,9 @@ type Finding struct {
 
 // Statuses of findings. With a note something is limited; with a problem the farm does not run.
 const (
-	statusOK      = "ok"
-	statusNote    = "note"
-	statusProblem = "problem"
+	StatusOK      = "ok"
+	StatusNote    = "note"
+	StatusProblem = "problem"
 )
 
 // doctorTimeout bounds each check.
@@ -53,32 +53,32 @@ func doctorEngine(ctx context.Context, s *Settings) []Finding {
 	defer done()
 	e, err := s.engine("", Logger(s))
 	if err != nil {
-		return []Finding{{What: "engine", Status: statusProblem, Found: err.Error(), Advice: "Correct engine.host."}}
+		return []Finding{{What: "engine", Status: StatusProblem, Found: err.Error(), Advice: "Correct engine.host."}}
 	}
 	defer func() { _ = e.Close() }()
 	info, err := e.Info(ctx)
 	if err != nil {
 		return []Finding{{
-			What: "engine", Status: statusProblem, Found: "no Docker engine answers",
+			What: "engine", Status: StatusProblem, Found: "no Docker engine answers",
 			Advice: "Start it (systemctl start docker, or run dockerd), or install it (Debian: apt-get install docker.io). `make run` does both if it is allowed to.",
 		}, doctorAgent(runtime.GOARCH)}
 	}
 	out := []Finding{
-		{What: "engine", Status: statusOK, Found: fmt.Sprintf("Docker %s, API %s, %s, %s", info.Version, info.APIVersion, info.OS, info.Arch)},
-		{What: "kernel", Status: statusOK, Found: fmt.Sprintf("%s, %d cores, %d MiB", info.KernelVersion, info.CPUs, info.MemoryBytes>>20)},
+		{What: "engine", Status: StatusOK, Found: fmt.Sprintf("Docker %s, API %s, %s, %s", info.Version, info.APIVersion, info.OS, info.Arch)},
+		{What: "kernel", Status: StatusOK, Found: fmt.Sprintf("%s, %d cores, %d MiB", info.KernelVersion, info.CPUs, info.MemoryBytes>>20)},
 		doctorAgent(info.Arch),
 	}
 	if olderThan(info.Version, 29, 5) {
-		out[0].Status = statusNote
+		out[0].Status = StatusNote
 		out[0].Advice = "Engines before 29.5.1 and runc before 1.2.8 have known escapes: upgrade, or use gVisor (engine.runtime = runsc), before you run untrusted code."
 	}
-	cgroup := Finding{What: "cgroups", Status: statusOK, Found: "version " + info.CgroupVersion}
+	cgroup := Finding{What: "cgroups", Status: StatusOK, Found: "version " + info.CgroupVersion}
 	if info.CgroupVersion == "1" {
-		cgroup.Status, cgroup.Advice = statusNote, "Version 1 works, but charges the memory of TCP and UDP buffers to no sandbox. Each has a limit of its own for it, 64 MiB, if a worker may make the cgroup of all sandboxes (below). Version 2 charges it to memory_mb."
+		cgroup.Status, cgroup.Advice = StatusNote, "Version 1 works, but charges the memory of TCP and UDP buffers to no sandbox. Each has a limit of its own for it, 64 MiB, if a worker may make the cgroup of all sandboxes (below). Version 2 charges it to memory_mb."
 	}
-	quota := Finding{What: "storage quota", Status: statusOK, Found: info.StorageDriver + " can limit the size of containers"}
+	quota := Finding{What: "storage quota", Status: StatusOK, Found: info.StorageDriver + " can limit the size of containers"}
 	if !info.StorageQuota {
-		quota.Status, quota.Found = statusNote, info.StorageDriver+" cannot limit the size of containers"
+		quota.Status, quota.Found = StatusNote, info.StorageDriver+" cannot limit the size of containers"
 		quota.Advice = "Nothing to do: workspaces are memory file systems with their own size, which counts as memory_mb."
 	}
 	out = append(out, cgroup, doctorSandboxCgroup(ctx, s, e), quota)
@@ -95,23 +95,23 @@ func doctorAgent(arch string) Finding {
 	_, version, err := binary.Agent(arch)
 	if err != nil {
 		return Finding{
-			What: "agent", Status: statusProblem, Found: "this program does not contain the agent for linux/" + arch + ", which every sandbox needs",
+			What: "agent", Status: StatusProblem, Found: "this program does not contain the agent for linux/" + arch + ", which every sandbox needs",
 			Advice: "Build the program with `make build`, or download a release archive: `go install` leaves the agent out.",
 		}
 	}
-	return Finding{What: "agent", Status: statusOK, Found: "version " + version + " for linux/" + arch}
+	return Finding{What: "agent", Status: StatusOK, Found: "version " + version + " for linux/" + arch}
 }
 
 // doctorSandboxCgroup checks whether a worker here can bound the memory of all sandboxes together.
 func doctorSandboxCgroup(ctx context.Context, s *Settings, e *engine.Engine) Finding {
-	f := Finding{What: "sandboxes' cgroup", Status: statusOK, Found: "workers on this host limit the memory of all sandboxes together"}
+	f := Finding{What: "sandboxes' cgroup", Status: StatusOK, Found: "workers on this host limit the memory of all sandboxes together"}
 	if s.Worker.SandboxCgroup == placement.CgroupNone {
-		f.Status, f.Found = statusNote, "worker.sandbox_cgroup is none"
+		f.Status, f.Found = StatusNote, "worker.sandbox_cgroup is none"
 		f.Advice = "If sandboxes use more memory than the host has, the kernel may end other programs. Remove the setting, or set worker.memory_overcommit = 1."
 		return f
 	}
 	if err := e.CheckLimitSandboxes(ctx); err != nil {
-		f.Status, f.Found = statusNote, "the memory of all sandboxes together is not limited: "+err.Error()
+		f.Status, f.Found = StatusNote, "the memory of all sandboxes together is not limited: "+err.Error()
 		f.Advice = "If sandboxes use more memory than the host has, the kernel may end other programs. Run the worker as root on the engine's host, or set worker.memory_overcommit = 1."
 	}
 	return f
@@ -120,29 +120,29 @@ func doctorSandboxCgroup(ctx context.Context, s *Settings, e *engine.Engine) Fin
 func doctorImages(ctx context.Context, e *engine.Engine) Finding {
 	list, err := e.Images(ctx)
 	if err != nil {
-		return Finding{What: "images", Status: statusProblem, Found: err.Error()}
+		return Finding{What: "images", Status: StatusProblem, Found: err.Error()}
 	}
 	names := make([]string, 0, len(list))
 	for _, image := range list {
 		names = append(names, image.Name)
 	}
 	if len(names) == 0 {
-		return Finding{What: "images", Status: statusNote, Found: "no sandbox image yet", Advice: "`sandfarm up` builds it, or run `sandfarm image build python`."}
+		return Finding{What: "images", Status: StatusNote, Found: "no sandbox image yet", Advice: "`sandfarm up` builds it, or run `sandfarm image build python`."}
 	}
-	return Finding{What: "images", Status: statusOK, Found: strings.Join(names, ", ")}
+	return Finding{What: "images", Status: StatusOK, Found: strings.Join(names, ", ")}
 }
 
 func doctorRedis(ctx context.Context, s *Settings) []Finding {
 	if s.Redis.URL == "" {
 		path, err := exec.LookPath("redis-server")
 		if err != nil {
-			return []Finding{{What: "Redis", Status: statusNote, Found: "no redis-server in PATH", Advice: "`sandfarm up` keeps jobs in memory and loses them when it stops. Install it (Debian: apt-get install redis-server), or set redis.url."}}
+			return []Finding{{What: "Redis", Status: StatusNote, Found: "no redis-server in PATH", Advice: "`sandfarm up` keeps jobs in memory and loses them when it stops. Install it (Debian: apt-get install redis-server), or set redis.url."}}
 		}
-		return []Finding{{What: "Redis", Status: statusOK, Found: path + ", run by `sandfarm up` with an append-only file, policy noeviction"}}
+		return []Finding{{What: "Redis", Status: StatusOK, Found: path + ", run by `sandfarm up` with an append-only file, policy noeviction"}}
 	}
 	address, err := ParseRedis(s.Redis.URL)
 	if err != nil {
-		return []Finding{{What: "Redis", Status: statusProblem, Found: "redis.url is not valid", Advice: err.Error()}}
+		return []Finding{{What: "Redis", Status: StatusProblem, Found: "redis.url is not valid", Advice: err.Error()}}
 	}
 	ctx, done := context.WithTimeout(ctx, doctorTimeout)
 	defer done()
@@ -150,18 +150,18 @@ func doctorRedis(ctx context.Context, s *Settings) []Finding {
 	st := store.New(rdb, queue.EnqueueLua(), store.Options{Limits: s.Limits, Logger: Logger(s)})
 	defer func() { _, _ = st.Close(), rdb.Close() }()
 	if err := st.Ping(ctx); err != nil {
-		return []Finding{{What: "Redis", Status: statusProblem, Found: address.String() + " does not answer", Advice: "Start it, or correct redis.url."}}
+		return []Finding{{What: "Redis", Status: StatusProblem, Found: address.String() + " does not answer", Advice: "Start it, or correct redis.url."}}
 	}
 	aof, policy, err := st.Persistence(ctx)
 	if err != nil {
-		return []Finding{{What: "Redis", Status: statusNote, Found: "answers, but does not show its settings", Advice: "Make sure that it has appendonly yes and maxmemory-policy noeviction."}}
+		return []Finding{{What: "Redis", Status: StatusNote, Found: "answers, but does not show its settings", Advice: "Make sure that it has appendonly yes and maxmemory-policy noeviction."}}
 	}
-	f := Finding{What: "Redis", Status: statusOK, Found: fmt.Sprintf("%s, appendonly %v, policy %s", address, aof, policy)}
+	f := Finding{What: "Redis", Status: StatusOK, Found: fmt.Sprintf("%s, appendonly %v, policy %s", address, aof, policy)}
 	if policy != "noeviction" {
-		f.Status, f.Advice = statusProblem, "Set maxmemory-policy noeviction: any other policy silently drops jobs. "
+		f.Status, f.Advice = StatusProblem, "Set maxmemory-policy noeviction: any other policy silently drops jobs. "
 	}
 	if !aof {
-		f.Status = statusProblem
+		f.Status = StatusProblem
 		f.Advice += "Set appendonly yes: without it accepted jobs are lost when Redis stops."
 	}
 	return []Finding{f}
@@ -169,7 +169,7 @@ func doctorRedis(ctx context.Context, s *Settings) []Finding {
 
 func doctorS3(ctx context.Context, s *Settings) []Finding {
 	if s.S3.Endpoint == "" {
-		return []Finding{{What: "S3", Status: statusOK, Found: "built in, files in " + s.path("s3")}}
+		return []Finding{{What: "S3", Status: StatusOK, Found: "built in, files in " + s.path("s3")}}
 	}
 	ctx, done := context.WithTimeout(ctx, doctorTimeout)
 	defer done()
@@ -178,16 +178,16 @@ func doctorS3(ctx context.Context, s *Settings) []Finding {
 		err = b.Ping(ctx)
 	}
 	if err != nil {
-		return []Finding{{What: "S3", Status: statusProblem, Found: s.S3.Endpoint + " does not answer correctly", Advice: "Start it, or correct s3.endpoint and its keys."}}
+		return []Finding{{What: "S3", Status: StatusProblem, Found: s.S3.Endpoint + " does not answer correctly", Advice: "Start it, or correct s3.endpoint and its keys."}}
 	}
-	return []Finding{{What: "S3", Status: statusOK, Found: s.S3.Endpoint}}
+	return []Finding{{What: "S3", Status: StatusOK, Found: s.S3.Endpoint}}
 }
 
 func doctorData(s *Settings) []Finding {
-	f := Finding{What: "data directory", Status: statusOK, Found: s.Data}
+	f := Finding{What: "data directory", Status: StatusOK, Found: s.Data}
 	probe, err := os.CreateTemp(existingParent(s.Data), ".sandfarm-doctor-*")
 	if err != nil {
-		f.Status, f.Advice = statusProblem, "It is not writable: set data (SANDFARM_DATA) to a directory that you can write."
+		f.Status, f.Advice = StatusProblem, "It is not writable: set data (SANDFARM_DATA) to a directory that you can write."
 		return []Finding{f}
 	}
 	_ = probe.Close()

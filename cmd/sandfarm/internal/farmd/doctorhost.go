@@ -33,7 +33,7 @@ func doctorHost(proc string, sandboxes, memoryMB int) []Finding {
 
 // timestamps checks that sockets cannot keep what they sent, by asking when it was sent: each sandbox has that setting, or else the host.
 func timestamps(proc string) Finding {
-	f := Finding{What: "timestamps", Status: statusOK}
+	f := Finding{What: "timestamps", Status: StatusOK}
 	kernel, _ := os.ReadFile(filepath.Join(proc, "kernel/osrelease")) //nolint:gosec // a path below /proc/sys
 	if f.Found = strings.TrimSpace(string(kernel)); engine.OwnTimestamps(f.Found) {
 		f.Found = "sandboxes have net.core.tstamp_allow_data = 0 (Linux " + f.Found + ")"
@@ -44,7 +44,7 @@ func timestamps(proc string) Finding {
 	case err != nil:
 		return unknown(f.What, "net/core/tstamp_allow_data")
 	case value != "0":
-		f.Status = statusNote
+		f.Status = StatusNote
 		f.Advice = "The sockets of a sandbox can keep some MiB each of what they sent, in memory that no cgroup is charged for. Run sysctl net.core.tstamp_allow_data=0, and write it to /etc/sysctl.d. Since Linux 6.13 each sandbox has the setting."
 		fallthrough
 	default:
@@ -54,12 +54,12 @@ func timestamps(proc string) Finding {
 }
 
 func unknown(what, sysctl string) Finding {
-	return Finding{What: what, Status: statusNote, Found: "the limit of the host is unknown", Advice: "Check " + strings.ReplaceAll(sysctl, "/", ".") + " on the engine's host."}
+	return Finding{What: what, Status: StatusNote, Found: "the limit of the host is unknown", Advice: "Check " + strings.ReplaceAll(sysctl, "/", ".") + " on the engine's host."}
 }
 
 // atLeast compares a sysctl with what is needed.
 func atLeast(proc, name, what string, need uint64, advice string) Finding {
-	f := Finding{What: what, Status: statusOK}
+	f := Finding{What: what, Status: StatusOK}
 	text, err := os.ReadFile(filepath.Join(proc, name)) //nolint:gosec // a path below /proc/sys
 	if err != nil {
 		return unknown(what, name)
@@ -67,7 +67,7 @@ func atLeast(proc, name, what string, need uint64, advice string) Finding {
 	has, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
 	f.Found = fmt.Sprintf("%s = %d", strings.ReplaceAll(name, "/", "."), has)
 	if err != nil || has < need {
-		f.Status, f.Advice = statusNote, advice
+		f.Status, f.Advice = StatusNote, advice
 	}
 	return f
 }

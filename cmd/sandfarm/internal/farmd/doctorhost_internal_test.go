@@ -14,10 +14,10 @@ func TestDoctorComparesTheHostsNumbers(t *testing.T) {
 		files, terminals, kernel, timestamps string
 		want                                 [3]string
 	}{
-		{fmt.Sprint(need - 1), "2303", "6.12.41+deb13-amd64", "1", [3]string{statusNote, statusNote, statusNote}},
-		{fmt.Sprint(need), "2304", "6.12.41+deb13-amd64", "0", [3]string{statusOK, statusOK, statusOK}},
-		{"9223372036854775807", "65536", "6.13.0", "1", [3]string{statusOK, statusOK, statusOK}},
-		{"many", "", "", "", [3]string{statusNote, statusNote, statusNote}},
+		{fmt.Sprint(need - 1), "2303", "6.12.41+deb13-amd64", "1", [3]string{StatusNote, StatusNote, StatusNote}},
+		{fmt.Sprint(need), "2304", "6.12.41+deb13-amd64", "0", [3]string{StatusOK, StatusOK, StatusOK}},
+		{"9223372036854775807", "65536", "6.13.0", "1", [3]string{StatusOK, StatusOK, StatusOK}},
+		{"many", "", "", "", [3]string{StatusNote, StatusNote, StatusNote}},
 	} {
 		proc := t.TempDir()
 		for name, text := range map[string]string{
@@ -32,13 +32,13 @@ func TestDoctorComparesTheHostsNumbers(t *testing.T) {
 			}
 		}
 		for i, f := range doctorHost(proc, 10, 3<<10) {
-			if f.Status != c.want[i] || (f.Advice == "") != (f.Status == statusOK) {
+			if f.Status != c.want[i] || (f.Advice == "") != (f.Status == StatusOK) {
 				t.Errorf("%+v: %+v", c, f)
 			}
 		}
 	}
 	for _, f := range doctorHost(t.TempDir(), 10, 3<<10) {
-		if f.Status != statusNote || f.Advice == "" {
+		if f.Status != StatusNote || f.Advice == "" {
 			t.Errorf("without sysctls: %+v", f)
 		}
 	}

@@ -24,10 +24,10 @@ func doctorQuotas(s *Settings) []Finding {
 		}
 	}
 	if len(unbounded) == 0 {
-		return []Finding{{What: "quotas", Status: statusOK, Found: "tenants without quotas of their own have bounds"}}
+		return []Finding{{What: "quotas", Status: StatusOK, Found: "tenants without quotas of their own have bounds"}}
 	}
 	return []Finding{{
-		What: "quotas", Status: statusNote, Found: "no bound for tenants without quotas of their own: " + strings.Join(unbounded, ", "),
+		What: "quotas", Status: StatusNote, Found: "no bound for tenants without quotas of their own: " + strings.Join(unbounded, ", "),
 		Advice: "Set quotas.*, or those of each tenant (sandfarm tenant set), unless all tenants trust each other: one can fill every node.",
 	}}
 }

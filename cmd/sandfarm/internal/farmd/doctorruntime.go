@@ -27,9 +27,9 @@ func (s EngineSettings) runtimes(standard string) []string {
 
 // doctorCheckpoints says whether sandboxes with gVisor can hibernate.
 func doctorCheckpoints(runtime string, info engine.Info) Finding {
-	f := Finding{What: "hibernation", Status: statusOK, Found: "sandboxes with the runtime " + runtime + " can hibernate"}
+	f := Finding{What: "hibernation", Status: StatusOK, Found: "sandboxes with the runtime " + runtime + " can hibernate"}
 	if !info.Experimental {
-		f.Status, f.Found = statusNote, "sandboxes cannot hibernate: checkpoints are an experimental feature of the engine, and it is off"
+		f.Status, f.Found = StatusNote, "sandboxes cannot hibernate: checkpoints are an experimental feature of the engine, and it is off"
 		f.Advice = `Set "experimental": true in the engine's daemon.json, and restart the engine.`
 	}
 	return f
@@ -41,20 +41,20 @@ func doctorRuntimes(ctx context.Context, s *Settings, e *engine.Engine, info eng
 	images, err := e.Images(ctx)
 	var out []Finding
 	for i, name := range names {
-		f := Finding{What: "runtime " + name, Status: statusOK, Found: "a container with it runs"}
+		f := Finding{What: "runtime " + name, Status: StatusOK, Found: "a container with it runs"}
 		if i == 0 {
 			f.Found += "; sandboxes that ask for no other have it"
 		}
 		switch {
 		case !slices.Contains(info.Runtimes, name):
-			f.Status, f.Found = statusProblem, "the engine has only "+strings.Join(info.Runtimes, ", ")
+			f.Status, f.Found = StatusProblem, "the engine has only "+strings.Join(info.Runtimes, ", ")
 			f.Advice = engine.RuntimeAdvice(name)
 		case err != nil || len(images) == 0:
-			f.Status, f.Found = statusNote, "registered; not tried, since there is no sandbox image yet"
+			f.Status, f.Found = StatusNote, "registered; not tried, since there is no sandbox image yet"
 			f.Advice = "Build one (`sandfarm image build python`), and run doctor again."
 		default:
 			if err := e.TryRuntime(ctx, name, images[0].Ref); err != nil {
-				f.Status, f.Found = statusProblem, "a container with it does not run: "+err.Error()
+				f.Status, f.Found = StatusProblem, "a container with it does not run: "+err.Error()
 				f.Advice = "Correct its entry in the engine's daemon.json. " + engine.RuntimeAdvice(name)
 			}
 		}
@@ -64,7 +64,7 @@ func doctorRuntimes(ctx context.Context, s *Settings, e *engine.Engine, info eng
 		}
 	}
 	if !slices.ContainsFunc(names, farm.GVisor) {
-		f := Finding{What: "gVisor", Status: statusNote, Found: "not used: sandboxes share the kernel of the host"}
+		f := Finding{What: "gVisor", Status: StatusNote, Found: "not used: sandboxes share the kernel of the host"}
 		f.Advice = "For a second layer of isolation run `make gvisor`, which registers runsc"
 		if slices.Contains(info.Runtimes, gVisorRuntime) {
 			f.Advice = "The engine has runsc"

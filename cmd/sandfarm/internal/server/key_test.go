@@ -21,8 +21,7 @@ func TestConfigKeyPrintsAKeyAndTheSettingForIt(t *testing.T) {
 		var out testbed.Log
 		streams := verbs.Streams{In: strings.NewReader(""), Out: &out, Err: &out, Getenv: func(string) string { return "" }}
 		root := &cobra.Command{Use: "sandfarm"}
-		verbs.Add(root, streams)
-		server.Add(root, streams, "test")
+		server.Add(root, streams, verbs.Add(root, streams), "test")
 		root.SetArgs(append([]string{"config", "key"}, args...))
 		if err := root.ExecuteContext(t.Context()); err != nil {
 			t.Fatal(err)

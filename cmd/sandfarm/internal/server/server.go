@@ -2,20 +2,19 @@ package server
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/farmd"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
 	"github.com/sandfarm/sandfarm/internal/engine"
 )
 
-// Add adds the verbs that run or maintain a farm to the root command. version is the version that they report.
-func Add(root *cobra.Command, streams verbs.Streams, version string) {
+// Add adds the verbs that run or maintain a farm to the root command. connect makes the client of the farm that the other verbs use; version is
+// the version that they report.
+func Add(root *cobra.Command, streams verbs.Streams, connect func() (*client.Client, error), version string) {
 	root.AddGroup(&cobra.Group{ID: "server", Title: "Running a farm:"})
 	var file string
 	settings := func() (*farmd.Settings, error) {
@@ -34,7 +33,7 @@ func Add(root *cobra.Command, streams verbs.Streams, version string) {
 	}
 	for _, c := range []*cobra.Command{
 		upCommand(settings, streams, version), downCommand(settings, streams), serviceCommand("api", settings, version),
-		serviceCommand("worker", settings, version), serviceCommand("scheduler", settings, version), doctorCommand(settings, streams),
+		serviceCommand("worker", settings, version), serviceCommand("scheduler", settings, version), doctorCommand(settings, connect, streams),
 		configCommand(settings, streams), healthCommand(settings), caretakerCommand(settings, streams), engineProxyCommand(settings), importCommand(streams),
 	} {
 		c.GroupID = "server"
@@ -128,46 +127,6 @@ func serviceCommand(name string, load loader, version string) *cobra.Command {
 			}
 		}),
 	}
-}
-
-// errUnhealthy ends doctor with exit code 1 when it found a problem.
-var errUnhealthy = errors.New("there are problems: fix them as described above")
-
-func doctorCommand(load loader, streams verbs.Streams) *cobra.Command {
-	return &cobra.Command{
-		Use:   "doctor",
-		Short: "Check everything that a farm needs, and say what to do about each problem",
-		Args:  cobra.NoArgs,
-		RunE: load.run(func(cmd *cobra.Command, _ []string, s *farmd.Settings) error {
-			findings := farmd.Doctor(cmd.Context(), s)
-			if cmd.Flag("json") != nil && cmd.Flag("json").Value.String() == "true" {
-				out := json.NewEncoder(streams.Out)
-				out.SetIndent("", "  ")
-				if err := out.Encode(findings); err != nil {
-					return fmt.Errorf("print findings: %w", err)
-				}
-			} else {
-				printFindings(streams, findings)
-			}
-			for _, f := range findings {
-				if f.Status == "problem" {
-					return errUnhealthy
-				}
-			}
-			return nil
-		}),
-	}
-}
-
-func printFindings(streams verbs.Streams, findings []farmd.Finding) {
-	t := tabwriter.NewWriter(streams.Out, 0, 4, 2, ' ', 0)
-	for _, f := range findings {
-		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\n", f.Status, f.What, f.Found)
-		if f.Advice != "" {
-			_, _ = fmt.Fprintf(t, "\t\t→ %s\n", f.Advice)
-		}
-	}
-	_ = t.Flush()
 }
 
 func imageBuildCommand(load loader, streams verbs.Streams) *cobra.Command {

@@ -160,6 +160,9 @@ func sentence(err error) string {
 	return text + "."
 }
 
+// Sentence says what went wrong with a request to the farm at url, and what to do next.
+func Sentence(err error, url string) string { return sentence(unreachable(err, url)) }
+
 // unreachable explains a failed connection to the farm at url; other errors stay as they are.
 func unreachable(err error, url string) error {
 	if err == nil || errors.Is(err, context.Canceled) {
