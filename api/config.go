@@ -32,7 +32,7 @@ type Config struct {
 	// AuditReads adds reads to the audit.
 	AuditReads bool `toml:"audit_reads" default:"false" doc:"Also write reads to the audit (sandfarm audit), and not only changes, jobs and refusals."`
 	// AllowPrivateCallbacks allows callback_url to point to private addresses.
-	AllowPrivateCallbacks bool `toml:"allow_private_callbacks" default:"false" doc:"Allow callback_url to point to private addresses."`
+	AllowPrivateCallbacks bool `toml:"allow_private_callbacks" default:"false" doc:"Allow callback_url to point to private addresses, also to those of the farm's own machine: for a trial, or where every caller may reach what the farm can."`
 	// Heartbeat is the interval of keep-alive comments in a quiet event stream.
 	Heartbeat time.Duration `toml:"heartbeat" default:"15s" min:"1s" doc:"Interval of keep-alive comments in an event stream without events."`
 	// StallTimeout closes a connection that stops in the middle of a body or an answer.

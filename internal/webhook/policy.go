@@ -47,7 +47,7 @@ func (p Policy) Check(ctx context.Context, raw string) error {
 	}
 	for _, ip := range ips {
 		if !address.Public(ip) { // the address is not named: callers must not learn about the internal network
-			return farm.Invalidf("callback_url leads to a private address, which this farm does not allow")
+			return farm.Invalidf("callback_url leads to a private address, and this farm sends callbacks to public ones only; its operator allows others with api.allow_private_callbacks (SANDFARM_API_ALLOW_PRIVATE_CALLBACKS=true)")
 		}
 	}
 	return nil

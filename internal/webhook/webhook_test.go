@@ -58,6 +58,17 @@ func TestCheckRefusesWhatIsNotPublic(t *testing.T) {
 	}
 }
 
+// Who tries a callback on one machine learns which setting allows it.
+func TestRefusalOfAPrivateAddressNamesTheSetting(t *testing.T) {
+	t.Parallel()
+	if err := (webhook.Policy{}).Check(t.Context(), "http://127.0.0.1:9000/"); err == nil || !strings.Contains(err.Error(), "api.allow_private_callbacks") {
+		t.Errorf("%v", err)
+	}
+	if err := (webhook.Policy{AllowPrivate: true}).Check(t.Context(), "http://127.0.0.1:9000/"); err != nil {
+		t.Errorf("with the setting: %v", err)
+	}
+}
+
 func TestPostIsSignedAndNeverReachesPrivateAddresses(t *testing.T) {
 	t.Parallel()
 	var got http.Header

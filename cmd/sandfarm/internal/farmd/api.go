@@ -3,7 +3,9 @@ package farmd
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"sync"
 	"time"
 
@@ -114,11 +116,15 @@ func (p *Parts) callback(secret []byte) func(context.Context, farm.Ref) error {
 	}
 }
 
-// CallbackSecret is the signing key of a tenant, in the form that webhook libraries expect.
+// CallbackSecret is the signing key of a tenant, in the form that webhook libraries expect. It reads the secret of the farm and never makes one: a
+// secret in another directory than the farm's would verify nothing.
 func CallbackSecret(s *Settings, tenant string) (string, error) {
 	secret := []byte(s.CallbackSecret)
 	if len(secret) == 0 {
-		kept, err := readOrCreate(s.path("secret"), secretBytes)
+		kept, err := readBytes(s.path("secret"), secretBytes)
+		if errors.Is(err, fs.ErrNotExist) {
+			return "", fmt.Errorf("there is no farm in %s: run this in the folder in which `sandfarm up` was started, or name its data directory (SANDFARM_DATA) or its settings (--config)", s.Data)
+		}
 		if err != nil {
 			return "", err
 		}

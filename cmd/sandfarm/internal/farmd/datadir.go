@@ -86,15 +86,21 @@ func (d *dataDir) Close() error { return d.lock.Close() }
 
 // readOrCreate reads n random bytes from a file, or creates the file with new ones.
 func readOrCreate(path string, n int) ([]byte, error) {
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		fresh := make([]byte, n)
-		_, _ = rand.Read(fresh)
-		if err := os.WriteFile(path, []byte(hex.EncodeToString(fresh)+"\n"), 0o600); err != nil {
-			return nil, fmt.Errorf("write %s: %w", path, err)
-		}
-		return fresh, nil
+	kept, err := readBytes(path, n)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return kept, err
 	}
+	fresh := make([]byte, n)
+	_, _ = rand.Read(fresh)
+	if err := os.WriteFile(path, []byte(hex.EncodeToString(fresh)+"\n"), 0o600); err != nil {
+		return nil, fmt.Errorf("write %s: %w", path, err)
+	}
+	return fresh, nil
+}
+
+// readBytes reads n bytes, written in hex, from a file. A missing file is fs.ErrNotExist.
+func readBytes(path string, n int) ([]byte, error) {
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}

@@ -3,6 +3,8 @@ package farmd_test
 import (
 	"bytes"
 	"encoding/hex"
+	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -197,9 +199,19 @@ func TestRulesWithMethodsInTheEnvironment(t *testing.T) {
 	}
 }
 
-func TestCallbackSecretIsKept(t *testing.T) {
+func TestCallbackSecretIsThatOfTheFarm(t *testing.T) {
 	t.Setenv("SANDFARM_DATA", t.TempDir())
 	s := load(t, "")
+	if secret, err := farmd.CallbackSecret(s, "a"); err == nil || !strings.Contains(err.Error(), "no farm in "+s.Data) || !strings.Contains(err.Error(), "SANDFARM_DATA") {
+		t.Errorf("in a folder without a farm: %q, %v", secret, err)
+	}
+	kept := filepath.Join(s.Data, "secret")
+	if _, err := os.Stat(kept); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a secret was made: %v", err)
+	}
+	if err := os.WriteFile(kept, []byte(strings.Repeat("ab", 32)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	first, err := farmd.CallbackSecret(s, "a")
 	if err != nil || !strings.HasPrefix(first, "whsec_") {
 		t.Fatalf("secret %q: %v", first, err)
@@ -208,11 +220,6 @@ func TestCallbackSecretIsKept(t *testing.T) {
 	other, _ := farmd.CallbackSecret(s, "b")
 	if err != nil || again != first || other == first {
 		t.Errorf("secrets %q, %q, %q: %v", first, again, other, err)
-	}
-	kept := filepath.Join(s.Data, "secret")
-	info, err := os.Stat(kept)
-	if err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("secret file: %v, %v", info, err)
 	}
 	for _, broken := range []string{"", "xyz", hex.EncodeToString([]byte("short"))} {
 		if err := os.WriteFile(kept, []byte(broken), 0o600); err != nil {
