@@ -27,7 +27,7 @@ var linuxOnly = []struct{ parent, name, short string }{
 // addLinuxOnlyVerbs adds a stub for each verb that needs Linux. It accepts any flags and arguments and fails with what
 // to do instead.
 func addLinuxOnlyVerbs(root *cobra.Command) {
-	root.AddGroup(&cobra.Group{ID: "server", Title: "Running a farm (on Linux):"})
+	root.AddGroup(&cobra.Group{ID: "server", Title: "Run a farm (on Linux):"})
 	for _, verb := range linuxOnly {
 		c := &cobra.Command{
 			Use: verb.name, Short: verb.short, Long: verb.short + ". Needs Linux.",

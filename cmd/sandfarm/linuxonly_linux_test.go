@@ -58,3 +58,14 @@ func TestServerVerbsOnOtherSystemsSayWhatToDo(t *testing.T) {
 		}
 	}
 }
+
+// Whoever reads the help looks for what they want to do: cobra lists a verb without a group below all others.
+func TestHelpGroupsEveryVerb(t *testing.T) {
+	t.Parallel()
+	_, streams := withClient(&testbed.Log{})
+	for _, c := range newRoot(streams).Commands() {
+		if c.GroupID == "" {
+			t.Errorf("%s is in no group", c.Name())
+		}
+	}
+}

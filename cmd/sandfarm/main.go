@@ -48,7 +48,7 @@ and every file that a run creates gets a download link.
 	streams.Local = localFarm()
 	connect := verbs.Add(root, streams)
 	tools := bridge.Command(streams, connect, versionText())
-	tools.GroupID = verbs.GroupRun
+	tools.GroupID = verbs.GroupClients
 	root.AddCommand(tools)
 	addServerVerbs(root, streams, connect)
 	joinWorkers(root)

@@ -15,7 +15,7 @@ import (
 // Add adds the verbs that run or maintain a farm to the root command. connect makes the client of the farm that the other verbs use; version is
 // the version that they report.
 func Add(root *cobra.Command, streams verbs.Streams, connect func() (*client.Client, error), version string) {
-	root.AddGroup(&cobra.Group{ID: "server", Title: "Running a farm:"})
+	root.AddGroup(&cobra.Group{ID: "server", Title: "Run a farm:"})
 	var file string
 	settings := func() (*farmd.Settings, error) {
 		s, err := farmd.Load(file)

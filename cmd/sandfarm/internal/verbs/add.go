@@ -34,12 +34,8 @@ type app struct {
 	config string
 }
 
-// Names of the command groups in the help.
-const (
-	GroupRun     = "run"
-	groupLook    = "look"
-	groupOperate = "operate"
-)
+// GroupClients is the group of the verbs that connect editors and models, in the help.
+const GroupClients = "clients"
 
 // Add adds the verbs and their global flags to the root command. The function that it returns makes the client that flags and
 // environment name; other commands call it once the flags are parsed.
@@ -55,19 +51,23 @@ func Add(root *cobra.Command, streams Streams) func() (*client.Client, error) {
 	flags.StringVar(&a.key, "key", "", "API key (better in $SANDFARM_API_KEY: other users of this machine can see arguments)")
 	flags.StringVar(&a.keyFile, "key-file", "", "`FILE` with the API key, which nobody else may be able to read ($SANDFARM_API_KEY_FILE)")
 	flags.BoolVar(&a.json, "json", false, "print JSON instead of text")
-	root.AddGroup(&cobra.Group{ID: GroupRun, Title: "Run code:"}, &cobra.Group{ID: groupLook, Title: "Look at a farm:"}, &cobra.Group{ID: groupOperate, Title: "Operate a farm:"})
 	asGroup(root)
-	for _, c := range []*cobra.Command{a.run(), a.sandbox(), a.sandboxExec(), a.ssh(), a.sshConfig(), a.sshProxy(), a.attach(), a.ps(), a.portForward(), a.files(), a.cp(), a.sync(), a.packages(), a.jupyter(), a.kernel()} {
-		c.GroupID = GroupRun
-		root.AddCommand(c)
-	}
-	for _, c := range []*cobra.Command{a.job(), a.artifact(), a.image(), a.images(), a.workers(), a.queues(), a.events(), a.usage(), a.tenant(), a.scale(), a.top()} {
-		c.GroupID = groupLook
-		root.AddCommand(c)
-	}
-	for _, c := range []*cobra.Command{a.keys(), a.audit(), a.worker()} {
-		c.GroupID = groupOperate
-		root.AddCommand(c)
+	for _, g := range []struct {
+		id, title string
+		verbs     []*cobra.Command
+	}{
+		{"run", "Run code:", []*cobra.Command{a.run(), a.sandboxExec(), a.job()}},
+		{"sandbox", "Work in sandboxes:", []*cobra.Command{a.sandbox(), a.ssh(), a.ps(), a.attach(), a.portForward()}},
+		{"files", "Files and packages:", []*cobra.Command{a.files(), a.cp(), a.sync(), a.artifact(), a.packages()}},
+		{GroupClients, "Connect editors and models:", []*cobra.Command{a.jupyter(), a.kernel(), a.sshConfig(), a.sshProxy()}},
+		{"look", "Look at a farm:", []*cobra.Command{a.image(), a.images(), a.workers(), a.queues(), a.events(), a.usage(), a.top()}},
+		{"operate", "Operate a farm:", []*cobra.Command{a.keys(), a.tenant(), a.audit(), a.scale(), a.worker()}},
+	} {
+		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
+		for _, c := range g.verbs {
+			c.GroupID = g.id
+			root.AddCommand(c)
+		}
 	}
 	return a.client
 }
