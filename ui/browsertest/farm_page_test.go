@@ -56,6 +56,12 @@ open("notes.txt", "w").write("notes")
 	if !strings.HasPrefix(secret, "sf_") {
 		t.Errorf("the key is %q", secret)
 	}
+	p.do(chromedp.Evaluate(withoutClipboard, nil))
+	p.click("dialog button.copy")
+	p.until(`window.copied.startsWith("sf_")`)
+	if copied := value[string](p, `window.copied`); copied != secret {
+		t.Errorf("the button copies %q", copied)
+	}
 	f.run(secret, "print(1)")
 	p.click("dialog header button")
 	p.sees("blue")
@@ -82,6 +88,21 @@ open("notes.txt", "w").write("notes")
 	p.goTo("#/")
 	p.sees("运行")
 	p.accessible("Chinese")
+}
+
+// withoutClipboard makes a page one that may not use the clipboard, such as one by http from another host, and keeps what it copies all the same.
+const withoutClipboard = `Object.defineProperty(navigator, "clipboard", { value: undefined }); window.copied = ""; addEventListener("copy", () => { window.copied = document.activeElement.value; })`
+
+func TestTheFirstKeyIsMadeOnTheHost(t *testing.T) {
+	t.Parallel()
+	p := openPage(t, startFarm(t), "#/farm/keys")
+	p.clickText("New key")
+	p.sees("This farm has no keys")
+	p.until(`!document.querySelector("dialog form")`)
+	p.do(chromedp.Evaluate(withoutClipboard, nil))
+	p.click("dialog button.copy")
+	p.until(`window.copied.startsWith("sandfarm key create --local ")`)
+	p.accessible("first key")
 }
 
 // manyGPUs adds eight devices to each worker that the page reads, five of them leased, a worker that has been lost to the events, and rates to the queues.

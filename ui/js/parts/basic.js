@@ -40,27 +40,29 @@ export const Loading = () => html`<div class="loading" role="status"><span class
 // Empty says what could be here, and what to do about it.
 export const Empty = ({ icon, title, children }) => html`<div class="empty"><${Icon} name=${icon} /><h2>${title}</h2><p>${children}</p></div>`;
 
-// Copy copies a text.
-export function Copy({ text, label }) {
+// Copy copies a text. A wide one shows its label.
+export function Copy({ text, label, wide }) {
   const [done, setDone] = useState(false);
   useEffect(() => {
     if (!done) return undefined;
     const timer = setTimeout(() => setDone(false), 1500);
     return () => clearTimeout(timer);
   }, [done]);
-  const copy = async () => {
+  const copy = async (event) => {
+    const button = event.currentTarget;
     try {
       await navigator.clipboard.writeText(text);
     } catch { // no permission, or no https
       const area = document.createElement("textarea");
       area.value = text;
-      document.body.append(area);
+      button.parentNode.append(area); // nothing outside an open dialog can be selected
       area.select();
       document.execCommand("copy");
       area.remove();
     }
     setDone(true);
   };
+  if (wide) return html`<button type="button" class="primary copy" onClick=${copy}><${Icon} name="copy" />${done ? t("copied") : label}</button>`;
   return html`<button type="button" class="quiet small" onClick=${copy} title=${t("copy")} aria-label=${`${t("copy")} ${label || ""}`}><${Icon} name="copy" />${done ? t("copied") : label ? "" : t("copy")}</button>`;
 }
 

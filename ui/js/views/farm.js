@@ -10,14 +10,14 @@ import { Events, Node } from "./fleet.js";
 
 const TABS = ["overview", "tenants", "keys", "audit"];
 
-export function Farm({ id }) {
+export function Farm({ id, session }) {
   const tab = TABS.includes(id) ? id : "overview";
   return html`<div class="farm-page">
     <header class="bar-head"><h1>${t("nav.farm")}</h1></header>
     <${Tabs} label=${t("nav.farm")} current=${tab} tabs=${TABS.map((name) => ({ name, href: `#/farm/${name}`, title: t(`farm.${name}`) }))} />
     ${tab === "overview" && html`<${Overview} />`}
     ${tab === "tenants" && html`<${Tenants} />`}
-    ${tab === "keys" && html`<${Keys} />`}
+    ${tab === "keys" && html`<${Keys} session=${session} />`}
     ${tab === "audit" && html`<${Audit} />`}
   </div>`;
 }
@@ -85,7 +85,7 @@ function Tenants() {
   <p class="soft small">${t("farm.quotas")} <code>sandfarm tenant set NAME</code></p>`;
 }
 
-function Keys() {
+function Keys({ session }) {
   const { data, error, reload } = usePoll(target("v1/keys", { limit: 200 }), 30000);
   const action = useAction();
   const [making, setMaking] = useState(false);
@@ -98,8 +98,18 @@ function Keys() {
       <tbody>${data.items.map((key) => html`<tr key=${key.id}><td>${key.name || html`<code class="soft">${key.id}</code>`}</td><td>${key.tenant}</td><td>${key.scopes.join(", ")}</td><td>${key.last_used_at ? ago(key.last_used_at) : "–"}</td><td>${key.expires_at ? when(key.expires_at) : "–"}</td>
         <td>${key.origin === "api" ? html`<button type="button" class="danger small" onClick=${() => revoke(key)}>${t("keys.revoke")}</button>` : html`<span class="soft small">${t("keys.settings")}</span>`}</td></tr>`)}</tbody>
     </table></div>
-    ${making && html`<${NewKey} onClose=${() => { setMaking(false); reload(); }} />`}`;
+    ${making && html`<${session.keyless ? FirstKey : NewKey} onClose=${() => { setMaking(false); reload(); }} />`}`;
 }
+
+const FIRST_KEY = "sandfarm key create --local --tenant default --scope admin --scope run";
+
+// FirstKey says how a farm without keys gets its first one, which the farm refuses to make from afar.
+const FirstKey = ({ onClose }) => html`<${Dialog} title=${t("keys.new")} onClose=${onClose}>
+  <p>${t("keys.first")}</p>
+  <pre class="code" tabindex="0"><code>${FIRST_KEY}</code></pre>
+  <p class="soft">${t("keys.first.then")}</p>
+  <footer><${Copy} text=${FIRST_KEY} label=${t("keys.copyCommand")} wide /></footer>
+<//>`;
 
 // NewKey makes a key and shows it, which happens once.
 function NewKey({ onClose }) {
@@ -109,7 +119,7 @@ function NewKey({ onClose }) {
   const change = (name) => (event) => setForm({ ...form, [name]: event.target.value });
   const submit = (event) => { event.preventDefault(); act(async () => setMade(await post("v1/keys", { tenant: form.tenant, scopes: form.scopes, ...(form.name ? { name: form.name } : {}) }))); };
   return html`<${Dialog} title=${t("keys.new")} onClose=${onClose}>
-    ${made ? html`<p>${t("keys.once")}</p><p class="id"><code>${made.secret}</code><${Copy} text=${made.secret} /></p>` : html`<form class="dialog-form" onSubmit=${submit}>
+    ${made ? html`<p>${t("keys.once")}</p><p class="id"><code>${made.secret}</code></p><footer><${Copy} text=${made.secret} label=${t("keys.copy")} wide /></footer>` : html`<form class="dialog-form" onSubmit=${submit}>
       <${Field} label=${t("farm.tenant")}><input type="text" required value=${form.tenant} onInput=${change("tenant")} /><//>
       <${Field} label=${t("keys.name")}><input type="text" value=${form.name} onInput=${change("name")} /><//>
       <fieldset><legend>${t("keys.scopes")}</legend>${["run", "read", "metrics", "admin"].map((scope) => html`<label key=${scope}><input type="checkbox" checked=${form.scopes.includes(scope)} onChange=${(event) => setForm({ ...form, scopes: event.target.checked ? [...form.scopes, scope] : form.scopes.filter((one) => one !== scope) })} /> ${scope}</label>`)}</fieldset>
