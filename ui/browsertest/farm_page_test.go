@@ -28,6 +28,7 @@ open("notes.txt", "w").write("notes")
 	p.sees("Workers")
 	p.sees("Queues")
 	p.until(`document.querySelector(".tile .yes")?.innerText === "well"`)
+	p.until(`[...document.querySelectorAll(".tile")].some((one) => /^Sandboxes\s+2\s+open, \d at work now$/.test(one.innerText))`)
 	p.sees("4.0 GB")                                                                              // what both sandboxes have been promised
 	p.until(`/GB used/.test(document.body.innerText) && /load \d/.test(document.body.innerText)`) // of the machine
 	p.until(`/Jobs by the minute: [1-9]/.test(document.body.innerText)`)
@@ -45,7 +46,9 @@ open("notes.txt", "w").write("notes")
 	p.until(`Boolean(document.querySelector(".node button.drain"))`)
 	p.sees("drain ended")
 	p.goTo("#/farm/tenants")
-	p.sees("acme")
+	p.until(`/acme\s+1\s+no limit\s+2.0 GB\s+no limit/.test(document.querySelector("table.grid")?.innerText)`)
+	p.size(1280, 900, "light")
+	p.until(`(() => { const table = document.querySelector(".scroll"); return table.scrollWidth <= table.clientWidth })()`)
 	p.accessible("tenants")
 	p.goTo("#/farm/keys")
 	p.clickText("New key")
@@ -105,7 +108,7 @@ func TestTheFirstKeyIsMadeOnTheHost(t *testing.T) {
 	p.accessible("first key")
 }
 
-// manyGPUs adds eight devices to each worker that the page reads, five of them leased, a worker that has been lost to the events, and rates to the queues.
+// manyGPUs adds eight devices to each worker that the page reads, five of them leased, and a full pool, a worker that has been lost to the events, and rates to the queues.
 const manyGPUs = `(() => {
   const real = window.fetch;
   window.fetch = async (path, options) => {
@@ -113,7 +116,7 @@ const manyGPUs = `(() => {
     const name = new URL(path, document.baseURI).pathname.split("/v1/")[1];
     if (!["workers", "events", "queues"].includes(name)) return answer;
     const found = await answer.json();
-    if (name === "workers") for (const one of found.items) Object.assign(one, { gpus_leased: 5, gpus: [...Array(8)].map((_, i) => ({ id: "GPU-" + i, model: "h200", memory_mb: 143771, leased: i < 5 })) });
+    if (name === "workers") for (const one of found.items) Object.assign(one, { pool: [{ image: "python", target: 2, ready: 2 }], gpus_leased: 5, gpus: [...Array(8)].map((_, i) => ({ id: "GPU-" + i, model: "h200", memory_mb: 143771, leased: i < 5 })) });
     if (name === "queues") for (const one of found.items) one.ended_per_minute = 12.34;
     if (name === "events") found.items.unshift({ id: "9-0", at: new Date().toISOString(), kind: "worker_lost", node: "n", host: "<b>gone</b>", worker_id: "wrk_gone", jobs: 3, sandboxes: 0, detail: "" });
     return new Response(JSON.stringify(found));
@@ -133,6 +136,8 @@ func TestTheFarmShowsGPUsAndLosses(t *testing.T) {
 	p.goTo("#/farm")
 	p.until(`document.querySelectorAll(".gpu").length === 8 && document.querySelectorAll(".gpu.taken").length === 5`)
 	p.sees("GPUs: 5 of 8 leased")
+	p.until(`[...document.querySelectorAll("meter")].at(-1).value === 2`) // a pool that is full has a full bar
+	p.until(`new Set([...document.querySelectorAll("meter")].map((one) => one.getBoundingClientRect().width)).size === 1`)
 	p.sees("12.3")
 	p.until(`/worker lost\s*<b>gone<\/b> 3 jobs are taken over/.test(document.querySelector(".events")?.innerText)`)
 	p.shot("farm-gpus")

@@ -3,11 +3,12 @@ import { html, useState } from "../lib.js";
 import { t, locale } from "../i18n.js";
 import { call, post, target } from "../api.js";
 import { usePoll } from "../data.js";
-import { ago, count, milliseconds, span, when } from "../format.js";
+import { ago, bytes, count, milliseconds, span, when } from "../format.js";
 import { Chart } from "../parts/chart.js";
 import { Copy, Dialog, ErrorBox, Field, Icon, Loading, Tabs, useAction } from "../parts/basic.js";
 import { Events, Node } from "./fleet.js";
 
+const TENANTS = target("v1/tenants", { limit: 200 });
 const TABS = ["overview", "tenants", "keys", "audit"];
 
 export function Farm({ id, session }) {
@@ -26,12 +27,14 @@ function Overview() {
   const ready = usePoll("readyz", 30000);
   const workers = usePoll("v1/workers", 5000);
   const queues = usePoll("v1/queues", 15000); // the dearest: five commands of Redis for each queue
+  const tenants = usePoll(TENANTS, 15000);
   if (!workers.data || !queues.data) return workers.error || queues.error ? html`<${ErrorBox} error=${workers.error || queues.error} />` : html`<${Loading} />`;
   const nodes = new Map();
   for (const one of workers.data.items) nodes.set(one.node, [...(nodes.get(one.node) || []), one]);
   const waiting = queues.data.items.reduce((sum, one) => sum + one.depth, 0);
   const running = queues.data.items.reduce((sum, one) => sum + one.running, 0);
-  const sandboxes = [...nodes.values()].reduce((sum, of) => sum + Math.max(...of.map((one) => one.sandboxes)), 0);
+  const atWork = [...nodes.values()].reduce((sum, of) => sum + Math.max(...of.map((one) => one.sandboxes)), 0);
+  const open = tenants.data && tenants.data.items.reduce((sum, one) => sum + (one.quotas.find((quota) => quota.name === "max_sandboxes")?.used ?? 0), 0);
   const parts = ready.data ? Object.entries(ready.data.parts) : [];
   const troubles = workers.data.items.filter((one) => one.problem);
   return html`<div class="farm">
@@ -39,7 +42,7 @@ function Overview() {
       <div class="card tile"><span class="soft">${t("farm.health")}</span><strong class=${ready.error ? "no" : "yes"}>${ready.error ? t("farm.ill") : ready.data ? t("farm.well") : "…"}</strong>
         <span class="small">${parts.map(([name, part]) => html`<span key=${name} class=${`badge ${part.ok ? "good" : "bad"}`} title=${part.detail || ""}>${name}</span> `)}</span></div>
       <div class="card tile"><span class="soft">${t("farm.workers")}</span><strong>${count(workers.data.items.length)}</strong><span class="soft small">${t("farm.nodes", { n: nodes.size })}</span></div>
-      <div class="card tile"><span class="soft">${t("nav.sandboxes")}</span><strong>${count(sandboxes)}</strong><span class="soft small">${t("farm.openNow")}</span></div>
+      <div class="card tile"><span class="soft">${t("nav.sandboxes")}</span><strong>${tenants.data ? `${count(open)}${tenants.data.next_cursor ? "+" : ""}` : "…"}</strong><span class="soft small">${t("farm.openNow", { n: count(atWork) })}</span></div>
       <div class="card tile"><span class="soft">${t("farm.waiting")}</span><strong>${count(waiting)}</strong><span class="soft small">${t("farm.running", { n: count(running) })}</span></div>
     </section>
     <${Activity} />
@@ -71,15 +74,19 @@ function Activity() {
   </section>`;
 }
 
+// UNITS say how the amounts of a quota are written, where they are no plain numbers.
+const UNITS = { max_memory_mb: (mb) => bytes(mb * 1048576), max_stored_mb: (mb) => bytes(mb * 1048576) };
+
 function Tenants() {
-  const { data, error } = usePoll(target("v1/tenants", { limit: 200 }), 15000);
+  const { data, error } = usePoll(TENANTS, 15000);
   if (!data) return error ? html`<${ErrorBox} error=${error} />` : html`<${Loading} />`;
   const names = [...new Set(data.items.flatMap((one) => one.quotas.map((quota) => quota.name)))];
   return html`<div class="scroll" tabindex="0" role="region" aria-label=${t("farm.tenants")}><table class="grid">
-    <thead><tr><th scope="col">${t("farm.tenant")}</th>${names.map((name) => html`<th key=${name} scope="col" class="number">${name.replaceAll("_", " ")}</th>`)}</tr></thead>
+    <thead><tr><th scope="col">${t("farm.tenant")}</th>${names.map((name) => html`<th key=${name} scope="col" class="number">${t(`quota.${name}`)}</th>`)}</tr></thead>
     <tbody>${data.items.map((one) => html`<tr key=${one.name}><th scope="row">${one.name}</th>${names.map((name) => {
     const quota = one.quotas.find((found) => found.name === name);
-    return html`<td key=${name} class="number">${quota ? `${count(quota.used ?? 0)}${quota.limit >= 0 && quota.limit !== null ? ` / ${count(quota.limit)}` : ""}` : "–"}</td>`;
+    const amount = UNITS[name] || count;
+    return html`<td key=${name} class="number">${quota ? html`${amount(quota.used ?? 0)} <span class="soft small">${quota.limit === null ? t("farm.unlimited") : t("farm.limit", { n: amount(quota.limit) })}</span>` : "–"}</td>`;
   })}</tr>`)}</tbody>
   </table></div>
   <p class="soft small">${t("farm.quotas")} <code>sandfarm tenant set NAME</code></p>`;

@@ -6,8 +6,8 @@ import { usePoll } from "../data.js";
 import { ago, bytes, when } from "../format.js";
 import { Dialog, ErrorBox, Field, Icon, useAction } from "../parts/basic.js";
 
-// Meter shows how much of something is taken.
-const Meter = ({ label, used, all, text }) => html`<div class="meter-row"><span class="soft">${label}</span><meter min="0" max=${all || 1} value=${Math.min(used, all || 1)} low=${(all || 1) * 0.75} high=${(all || 1) * 0.92} optimum="0" aria-label=${label}></meter><span>${text}</span></div>`;
+// Meter shows how much of something is taken, or, of what is best when full, how much is there.
+const Meter = ({ label, used, all, text, full }) => html`<div class="meter-row"><span class="soft">${label}</span><meter min="0" max=${all || 1} value=${Math.min(used, all || 1)} low=${(all || 1) * (full ? 0.25 : 0.75)} high=${(all || 1) * (full ? 0.75 : 0.92)} optimum=${full ? all : 0} aria-label=${label}></meter><span>${text}</span></div>`;
 
 // Gpu is a device: its model, and whether a sandbox has it.
 const Gpu = ({ gpu }) => html`<li class=${`gpu ${gpu.leased ? "taken" : ""}`} title=${gpu.id}><strong>${gpu.model || "GPU"}</strong>${gpu.memory_mb > 0 && html`<span class="small">${bytes(gpu.memory_mb * 1048576)}</span>`}<span class="small">${t(gpu.leased ? "farm.leased" : "farm.free")}</span></li>`;
@@ -30,7 +30,7 @@ export function Node({ node, workers, reload }) {
     ${!drain && html`<${Meter} label=${t("farm.promisedMemory")} used=${promised.memory_mb} all=${capacity.memory_mb} text=${`${bytes(promised.memory_mb * 1048576)} / ${bytes(capacity.memory_mb * 1048576)}`} />
       <${Meter} label=${t("farm.promisedCores")} used=${promised.cpus} all=${capacity.cpus} text=${`${promised.cpus} / ${capacity.cpus}`} />`}
     ${workers.map((one) => html`<${Meter} key=${one.id} label=${t("farm.jobs")} used=${one.running} all=${one.slots} text=${`${one.running} / ${one.slots}`} />`)}
-    ${(first.pool || []).map((one) => html`<${Meter} key=${one.image + one.runtime} label=${t("farm.pool", { image: one.image })} used=${one.target - one.ready} all=${one.target} text=${t("farm.poolReady", { n: one.ready, all: one.target })} />`)}
+    ${(first.pool || []).map((one) => html`<${Meter} key=${one.image + one.runtime} label=${t("farm.pool", { image: one.image })} full used=${one.ready} all=${one.target} text=${t("farm.poolReady", { n: one.ready, all: one.target })} />`)}
     ${gpus.length > 0 && html`<h3>${t("farm.gpus", { n: first.gpus_leased, all: gpus.length })}</h3><ul class="gpus">${gpus.map((gpu) => html`<${Gpu} key=${gpu.id} gpu=${gpu} />`)}</ul>`}
     <p class="soft small">${t("farm.sandboxes", { n: Math.max(...workers.map((one) => one.sandboxes)) })} · ${first.images.join(", ")} · ${(first.runtimes || []).join(", ")} · ${first.version}</p>
     <p class="soft small">${workers.map((one) => html`<span key=${one.id}><code>${one.id}</code> ${t("farm.since", { when: ago(one.started_at) })} </span>`)}</p>
