@@ -47,6 +47,7 @@ func TestPlayground(t *testing.T) {
 	p.size(1360, 900, "dark")
 	p.do(chromedp.Click("a.row.job", chromedp.ByQuery))
 	p.sees("Request")
+	p.until(`document.title === "import numpy as np · run · Sandfarm"`)
 	p.until(`[...document.querySelectorAll(".picture img")].some((one) => one.complete && one.naturalWidth > 100)`)
 	p.shot("job")
 	p.accessible("job")

@@ -4,7 +4,7 @@ import { t, speak, language, languages } from "./i18n.js";
 import { call, base, get, whenLoggedOut } from "./api.js";
 import { usePoll } from "./data.js";
 import { listen } from "./keys.js";
-import { Dialog, ErrorBox, Icon, Loading, LOGO } from "./parts/basic.js";
+import { Dialog, ErrorBox, Icon, Loading, LOGO, useTitle } from "./parts/basic.js";
 import { Login } from "./views/login.js";
 import { Playground } from "./views/playground.js";
 
@@ -63,11 +63,16 @@ function Lazy({ name, ...props }) {
   return page ? html`<${page} ...${props} />` : html`<${Loading} />`;
 }
 
+function Nowhere() {
+  useTitle(t("nowhere.title"));
+  return html`<div class="empty"><h1>${t("nowhere.title")}</h1><p><a href="#/">${t("nowhere")}</a></p></div>`;
+}
+
 function Page({ place, session }) {
   const [room, id, tab] = place;
   if (room === "") return html`<${Playground} session=${session} />`;
   const name = (id && ONE[room]) || room;
-  if (!pages[name]) return html`<div class="empty"><h1>${t("nowhere.title")}</h1><p><a href="#/">${t("nowhere")}</a></p></div>`;
+  if (!pages[name]) return html`<${Nowhere} />`;
   return html`<${Lazy} key=${ONE[room] ? `${name} ${id}` : name} name=${name} id=${id} tab=${tab} session=${session} />`;
 }
 
@@ -88,8 +93,6 @@ function Shell({ session, onOut, onLanguage }) {
   const [help, setHelp] = useState(false);
   useEffect(() => listen(() => setHelp(true)), []);
   const nav = NAV.filter((one) => one[0] !== "farm" || session.scopes.includes("admin"));
-  const title = nav.find((one) => one[0] === place[0]);
-  useEffect(() => { document.title = `${title ? `${t(`nav.${title[1]}`)} · ` : ""}Sandfarm`; }, [title, language()]);
   const out = async () => { await call("DELETE", "session", { query: { path: base } }); onOut(); };
   const flip = () => { setTheme(dark ? "light" : "dark"); setDark(!dark); };
   return html`<div class="shell">

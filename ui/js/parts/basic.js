@@ -9,6 +9,14 @@ const PATHS = {
   sun: "M10 6a4 4 0 1 0 0 8 4 4 0 0 0 0-8M10 1v2M10 17v2M1 10h2M17 10h2M4 4l1 1M15 15l1 1M4 16l1-1M15 5l1-1", moon: "M16 12A7 7 0 0 1 8 4a7 7 0 1 0 8 8z", out: "M12 4H4v12h8M9 10h9M15 7l3 3-3 3", book: "M3 4h5l2 1.5L12 4h5v12h-5l-2 1.5L8 16H3zM10 5.5v12", key: "M12.5 3a4.5 4.5 0 1 0 1 8.9M9.5 10.5L3 17M5 15l2 2", term: "M3 4h14v12H3zM6 8l2 2-2 2M10 12h4", trash: "M4 6h12M8 6V4h4v2M6 6l1 11h6l1-11", globe: "M10 3a7 7 0 1 0 0 14 7 7 0 0 0 0-14M3 10h14M10 3c-5 5-5 9 0 14M10 3c5 5 5 9 0 14",
 };
 
+const TITLE = 60; // characters of each part of a title
+
+// useTitle names what a page shows in the title of its window, from the part to the whole.
+export function useTitle(...parts) {
+  const title = [...parts.filter(Boolean).map((one) => (one.length > TITLE ? `${one.slice(0, TITLE)}…` : one)), "Sandfarm"].join(" · ");
+  useEffect(() => { document.title = title; }, [title]);
+}
+
 // Icon is a small picture that says nothing to screen readers.
 export const Icon = ({ name }) => html`<svg class="icon" viewBox="0 0 20 20" aria-hidden="true" focusable="false"><path d=${PATHS[name]} /></svg>`;
 
@@ -81,10 +89,20 @@ export function Dialog({ title, onClose, children }) {
   </dialog>`;
 }
 
-// Tabs are links that look like tabs.
-export const Tabs = ({ tabs, current, label }) => html`<nav class="tabs" aria-label=${label}>
-  ${tabs.map((one) => html`<a key=${one.name} href=${one.href} aria-current=${one.name === current ? "page" : undefined}>${one.title}</a>`)}
-</nav>`;
+// Tabs are links that look like tabs. The current one is in sight.
+export function Tabs({ tabs, current, label }) {
+  const strip = useRef(null);
+  useEffect(() => {
+    const tab = strip.current.querySelector("[aria-current]");
+    if (tab) strip.current.scrollLeft = tab.offsetLeft - strip.current.offsetLeft - (strip.current.clientWidth - tab.offsetWidth) / 2;
+  }, [current]);
+  return html`<nav class="tabs" aria-label=${label} ref=${strip}>
+    ${tabs.map((one) => html`<a key=${one.name} href=${one.href} aria-current=${one.name === current ? "page" : undefined}>${one.title}</a>`)}
+  </nav>`;
+}
+
+// Heads are the headings over the rows of a list, whose columns they share.
+export const Heads = ({ of, names }) => html`<div class=${`row heads ${of}`} aria-hidden="true">${names.map((name) => html`<span key=${name}>${name}</span>`)}</div>`;
 
 // Field is a labelled input.
 export const Field = ({ label, hint, children }) => html`<label class="field"><span>${label}</span>${children}${hint && html`<small class="soft">${hint}</small>`}</label>`;

@@ -2,11 +2,12 @@
 import { html, useState, useMemo } from "../lib.js";
 import { t } from "../i18n.js";
 import { ago } from "../format.js";
-import { Empty, ErrorBox, Loading } from "../parts/basic.js";
+import { Empty, ErrorBox, Loading, useTitle } from "../parts/basic.js";
 import { Artifacts as Gallery, isPicture } from "../parts/output.js";
 import { useRows } from "./jobs.js";
 
 export function ArtifactsPage() {
+  useTitle(t("nav.artifacts"));
   const [search, setSearch] = useState("");
   const [kind, setKind] = useState("");
   const [by, setBy] = useState("job");

@@ -5,7 +5,7 @@ import { call, post, target } from "../api.js";
 import { usePoll } from "../data.js";
 import { ago, bytes, count, milliseconds, span, when } from "../format.js";
 import { Chart } from "../parts/chart.js";
-import { Copy, Dialog, ErrorBox, Field, Icon, Loading, Tabs, useAction } from "../parts/basic.js";
+import { Copy, Dialog, ErrorBox, Field, Icon, Loading, Tabs, useAction, useTitle } from "../parts/basic.js";
 import { Events, Node } from "./fleet.js";
 
 const TENANTS = target("v1/tenants", { limit: 200 });
@@ -13,6 +13,7 @@ const TABS = ["overview", "tenants", "keys", "audit"];
 
 export function Farm({ id, session }) {
   const tab = TABS.includes(id) ? id : "overview";
+  useTitle(t(`farm.${tab}`), t("nav.farm"));
   return html`<div class="farm-page">
     <header class="bar-head"><h1>${t("nav.farm")}</h1></header>
     <${Tabs} label=${t("nav.farm")} current=${tab} tabs=${TABS.map((name) => ({ name, href: `#/farm/${name}`, title: t(`farm.${name}`) }))} />

@@ -2,8 +2,9 @@
 import { html, useState } from "../lib.js";
 import { t } from "../i18n.js";
 import { call, get, post } from "../api.js";
+import { firstLine } from "../format.js";
 import { useJob, isFinal, itemsOf } from "../follow.js";
-import { Badge, ErrorBox, Icon, Id, Loading, useAction } from "../parts/basic.js";
+import { Badge, ErrorBox, Icon, Id, Loading, useAction, useTitle } from "../parts/basic.js";
 import { Code } from "../parts/editor.js";
 import { Artifacts, Output, Traceback } from "../parts/output.js";
 import { Timeline } from "../parts/timeline.js";
@@ -33,6 +34,7 @@ export function JobPage({ id, session }) {
   const { busy, error, act } = useAction();
   const { job } = seen;
   const [raw, setRaw] = useState(false);
+  useTitle((job && firstLine(job.request)) || id, job && t(`kind.${job.kind}`));
   if (seen.error) return html`<div><p><a href="#/jobs">← ${t("job.back")}</a></p><${ErrorBox} error=${seen.error} /></div>`;
   if (!job) return html`<${Loading} />`;
   const request = job.request || {};

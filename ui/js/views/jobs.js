@@ -5,7 +5,7 @@ import { get } from "../api.js";
 import { useList, useNow } from "../data.js";
 import { ago, firstLine, milliseconds, shortId } from "../format.js";
 import { isFinal } from "../follow.js";
-import { Badge, Empty, ErrorBox, Loading } from "../parts/basic.js";
+import { Badge, Empty, ErrorBox, Heads, Loading, useTitle } from "../parts/basic.js";
 
 const PAGE = 50;
 const STATES = ["queued", "running", "completed", "failed", "timed_out", "canceled", "lost"];
@@ -88,6 +88,7 @@ export function Jobs() {
     if (id.startsWith("sbx_")) location.hash = `#/sandboxes/${encodeURIComponent(id)}`;
     else if (id) location.hash = `#/jobs/${encodeURIComponent(id)}`;
   };
+  useTitle(t("nav.jobs"));
   const filtered = filter.state || filter.kind;
   const end = useRef(null);
   end.current = rows.more;
@@ -108,7 +109,7 @@ export function Jobs() {
     ${rows.first && rows.items.length === 0 && (filtered
     ? html`<${Empty} icon="list" title=${t("jobs.none.title")}>${t("jobs.none")}<//>`
     : html`<${Empty} icon="list" title=${t("jobs.empty.title")}>${t("jobs.empty")} <a href="#/">${t("nav.playground")}</a><//>`)}
-    ${rows.items.length > 0 && html`<${Window} count=${rows.items.length} height=${52} label=${t("nav.jobs")} onEnd=${onEnd}
+    ${rows.items.length > 0 && html`<${Heads} of="job" names=${["jobs.state", "jobs.kind", "jobs.what", "jobs.took", "jobs.when"].map((key) => t(key))} /><${Window} count=${rows.items.length} height=${52} label=${t("nav.jobs")} onEnd=${onEnd}
       row=${(i, style) => html`<${Row} key=${rows.items[i].id} job=${rows.items[i]} now=${now} style=${style} />`} />`}
     ${rows.loading && html`<${Loading} />`}
   </div>`;

@@ -2,11 +2,12 @@
 import { html, useState } from "../lib.js";
 import { t } from "../i18n.js";
 import { call, base } from "../api.js";
-import { ErrorBox, Field, Icon, LOGO, useAction } from "../parts/basic.js";
+import { ErrorBox, Field, Icon, LOGO, useAction, useTitle } from "../parts/basic.js";
 
 export function Login({ onIn }) {
   const [key, setKey] = useState("");
   const { busy, error, act } = useAction();
+  useTitle(t("login.submit"));
   const submit = (event) => {
     event.preventDefault();
     act(async () => onIn(await call("POST", "session", { body: { key: key.trim(), path: base } })));

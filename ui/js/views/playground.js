@@ -7,7 +7,7 @@ import { snippets } from "../snippets.js";
 import { useJob, isFinal } from "../follow.js";
 import { milliseconds, shortId } from "../format.js";
 import { usePoll } from "../data.js";
-import { Badge, Copy, Empty, ErrorBox, Icon, useAction } from "../parts/basic.js";
+import { Badge, Copy, Empty, ErrorBox, Icon, useAction, useTitle } from "../parts/basic.js";
 import { Code, Editor } from "../parts/editor.js";
 import { Artifacts, Output, Traceback } from "../parts/output.js";
 
@@ -57,6 +57,7 @@ export function Playground({ session }) {
     const one = examples.find((example) => example.name === name);
     if (one) change({ code: one.code, language: one.language, packages: one.packages || "" });
   };
+  useTitle(t("nav.playground"));
   const mayRun = session.scopes.includes("run");
   return html`<div class="playground">
     <section class="write" aria-label=${t("play.editor")}>

@@ -4,7 +4,7 @@ import { t } from "../i18n.js";
 import { call, post } from "../api.js";
 import { usePoll, useNow } from "../data.js";
 import { ago, bytes, span, when } from "../format.js";
-import { Badge, Dialog, ErrorBox, Icon, Id, Loading, Tabs, useAction } from "../parts/basic.js";
+import { Badge, Dialog, ErrorBox, Icon, Id, Loading, Tabs, useAction, useTitle } from "../parts/basic.js";
 import { Notebook } from "./notebook.js";
 import { Files } from "./files.js";
 import { Packages } from "./packages.js";
@@ -19,6 +19,7 @@ export function SandboxPage({ id, tab, session }) {
   const now = useNow(1000);
   const action = useAction();
   const [closing, setClosing] = useState(false);
+  useTitle((box && box.name) || id, t("box.title"));
   if (!box) return error ? html`<div><p class="crumb"><a href="#/sandboxes">← ${t("box.back")}</a></p><${ErrorBox} error=${error} /></div>` : html`<${Loading} />`;
   const open = isOpen(box);
   const mayRun = session.scopes.includes("run") && open;
@@ -28,15 +29,14 @@ export function SandboxPage({ id, tab, session }) {
   return html`<article class="sandbox-page">
     <p class="crumb"><a href="#/sandboxes">← ${t("box.back")}</a></p>
     <header class="bar-head">
-      <h1>${box.name || t("box.title")}</h1><${Badge} state=${box.state} />
+      <h1 title=${box.name}>${box.name || t("box.title")}</h1><${Badge} state=${box.state} />
       <span class="soft small">${open ? t("boxes.until", { when: ago(box.expires_at, now) }) : box.reason}</span>
-      <span class="grow"></span>
-      ${mayRun && html`
+      ${mayRun && html`<div class="end actions">
         ${box.state === "hibernated" && html`<button type="button" class="primary" id="resume" disabled=${action.busy} onClick=${() => do_(() => post(`${path}/resume`, {}, { wait: 60 }))}><${Icon} name="play" />${t("box.resume")}</button>`}
         <button type="button" class="quiet" disabled=${action.busy} onClick=${() => do_(() => call("PATCH", path, { body: { ttl_seconds: Math.round((Math.max(Date.parse(box.expires_at), now) - now) / 1000) + KEEP } }))}><${Icon} name="clock" />${t("box.keep")}</button>
         <button type="button" class="quiet" disabled=${action.busy} onClick=${() => do_(() => post(`${path}/interrupt`, {}))}><${Icon} name="stop" />${t("box.interrupt")}</button>
         <button type="button" class="quiet" disabled=${action.busy} onClick=${() => do_(() => post(`${path}/restart`, {}))}><${Icon} name="again" />${t("box.restart")}</button>
-        <button type="button" class="danger" onClick=${() => setClosing(true)}><${Icon} name="x" />${t("box.close")}</button>`}
+        <button type="button" class="danger" onClick=${() => setClosing(true)}><${Icon} name="x" />${t("box.close")}</button></div>`}
     </header>
     <p class="ids"><${Id} id=${box.id} />${Object.entries(box.labels || {}).map(([key, value]) => html`<span class="label" key=${key}>${key}=${value}</span>`)}</p>
     ${["ready", "busy"].includes(box.state) && html`<${Use} path=${path} resources=${box.resources} />`}

@@ -4,7 +4,7 @@ import { t } from "../i18n.js";
 import { post } from "../api.js";
 import { usePoll, useNow } from "../data.js";
 import { ago, bytes, shortId } from "../format.js";
-import { Badge, Dialog, Empty, ErrorBox, Field, Icon, Loading, useAction } from "../parts/basic.js";
+import { Badge, Dialog, Empty, ErrorBox, Field, Heads, Icon, Loading, useAction, useTitle } from "../parts/basic.js";
 import { Line } from "../parts/use.js";
 import { useRows, Window } from "./jobs.js";
 
@@ -18,6 +18,7 @@ export function Sandboxes({ session }) {
   const [making, setMaking] = useState(false);
   const label = search.includes("=") ? search.trim() : "";
   const rows = useRows("v1/sandboxes", { state: states, label }, 3000);
+  useTitle(t("nav.sandboxes"));
   const now = useNow(5000);
   const word = label ? "" : search.trim().toLowerCase();
   const items = rows.items.filter((one) => !word || one.id.includes(word) || one.name.toLowerCase().includes(word) || Object.entries(one.labels || {}).some(([k, v]) => `${k}=${v}`.toLowerCase().includes(word)));
@@ -42,21 +43,27 @@ export function Sandboxes({ session }) {
     <${ErrorBox} error=${rows.error} />
     ${!rows.first && !rows.error && html`<${Loading} />`}
     ${rows.first && items.length === 0 && html`<${Empty} icon="box" title=${t(search || states !== OPEN ? "boxes.none.title" : "boxes.empty.title")}>${t(search || states !== OPEN ? "boxes.none" : "boxes.empty")}<//>`}
-    ${items.length > 0 && html`<${Window} count=${items.length} height=${58} label=${t("nav.sandboxes")} onEnd=${onEnd} row=${(i, style) => html`<${Row} key=${items[i].id} box=${items[i]} now=${now} style=${style} />`} />`}
+    ${items.length > 0 && html`<${Heads} of="box" names=${["jobs.state", "keys.name", "boxes.image", "boxes.use", "boxes.times"].map((key) => t(key))} /><${Window} count=${items.length} height=${58} label=${t("nav.sandboxes")} onEnd=${onEnd} row=${(i, style) => html`<${Row} key=${items[i].id} box=${items[i]} now=${now} style=${style} />`} />`}
     ${making && html`<${Create} onClose=${() => setMaking(false)} />`}
   </div>`;
 }
 
 const isOpen = (box) => OPEN.split(",").includes(box.state);
 
-const Row = ({ box, now, style }) => html`<li style=${style}><a class="row box" data-row href=${`#/sandboxes/${box.id}`}>
+const SHOWN = 2; // labels of a row; the others are counted
+
+function Row({ box, now, style }) {
+  const labels = Object.entries(box.labels || {}).map(([key, value]) => `${key}=${value}`);
+  const more = labels.length - SHOWN;
+  return html`<li style=${style}><a class="row box" data-row href=${`#/sandboxes/${box.id}`}>
   <${Badge} state=${box.state} />
-  <span class="what"><strong>${box.name || shortId(box.id)}</strong>${Object.entries(box.labels || {}).slice(0, 4).map(([key, value]) => html` <span class="label">${key}=${value}</span>`)}</span>
-  <span class="soft meta">${box.image} · ${bytes(box.resources.memory_mb * 1048576)} · ${t("boxes.cores", { n: box.resources.cpus })}${box.gpu && box.gpu.count ? ` · ${box.gpu.count} GPU` : ""}</span>
+  <span class="what" title=${[box.name, ...labels].join("\n")}><strong>${box.name || shortId(box.id)}</strong>${labels.length > 0 && html`<span class="labels">${labels.slice(0, SHOWN).map((one) => html`<span class="label" key=${one}>${one}</span>`)}${more > 0 && html`<span class="soft small">+${more}</span>`}</span>`}</span>
+  <span class="soft meta">${box.image}<br />${bytes(box.resources.memory_mb * 1048576)} · ${t("boxes.cores", { n: box.resources.cpus })}${box.gpu && box.gpu.count ? ` · ${box.gpu.count} GPU` : ""}</span>
   <${Spark} box=${box} />
-  <time class="soft" datetime=${box.created_at} title=${box.created_at}>${ago(box.created_at, now)}</time>
-  <span class="soft until">${isOpen(box) ? t("boxes.until", { when: ago(box.expires_at, now) }) : box.reason}</span>
+  <span class="times"><time class="soft" datetime=${box.created_at} title=${box.created_at}>${ago(box.created_at, now)}</time>
+  <span class="soft until">${isOpen(box) ? t("boxes.until", { when: ago(box.expires_at, now) }) : box.reason}</span></span>
 </a></li>`;
+}
 
 // Spark shows what a sandbox used of its cores and of its memory of late.
 function Spark({ box }) {

@@ -333,6 +333,8 @@ export default {
   "events.drain_started": "drain began",
   "events.node_drained": "node drained",
   "events.drain_ended": "drain ended",
+  "boxes.use": "Cores, memory",
+  "boxes.times": "Created, closes",
   "boxes.used": "{n} of {all} of memory",
   "boxes.labels": "any label",
   "artifacts.by": "Groups",

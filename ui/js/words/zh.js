@@ -333,6 +333,8 @@ export default {
   "events.drain_started": "开始排空",
   "events.node_drained": "节点已排空",
   "events.drain_ended": "排空结束",
+  "boxes.use": "核数、内存",
+  "boxes.times": "创建、关闭时间",
   "boxes.used": "内存 {n} / {all}",
   "boxes.labels": "任意标签",
   "artifacts.by": "分组",
