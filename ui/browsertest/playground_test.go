@@ -5,6 +5,7 @@ package browsertest
 import (
 	"bytes"
 	"context"
+	"image/png"
 	"strings"
 	"testing"
 	"time"
@@ -56,6 +57,93 @@ func TestPlayground(t *testing.T) {
 	p.accessible("jobs")
 	if strings.Contains(value[string](p, `document.body.innerText`), "undefined") {
 		t.Error("the page shows undefined")
+	}
+}
+
+func TestARunHasAnAddress(t *testing.T) {
+	t.Parallel()
+	f := startFarm(t)
+	job := f.run("", "print('from ' + 'a link')")
+	p := openPage(t, f, "#/run/"+job.ID)
+	p.until(`document.querySelector(".write textarea")?.value === "print('from ' + 'a link')"`)
+	p.sees("from a link")
+	p.until(`document.querySelector(".main-nav [aria-current]")?.innerText === "Playground"`)
+	p.fill(".write textarea", "print('a ' + 'new one')")
+	p.click("#run")
+	p.sees("a new one")
+	p.until(`location.hash.startsWith("#/run/job_") && location.hash !== "#/run/` + job.ID + `"`)
+	p.fill(".write textarea", "print('not run')")
+	p.until(`sessionStorage.getItem("sandfarm.draft").includes("not run")`) // it is kept after the next frame
+	p.do(chromedp.Reload())
+	p.sees("a new one")
+	p.until(`document.querySelector(".write textarea")?.value === "print('not run')"`) // what was written after the run is not lost
+	p.do(chromedp.NavigateBack())
+	p.sees("from a link")
+	p.until(`document.querySelector(".write textarea")?.value === "print('from ' + 'a link')"`)
+}
+
+func TestAMissingModuleIsInstalled(t *testing.T) {
+	t.Parallel()
+	p := openPage(t, startFarm(t, "SANDFARM_WORKER_AUTO_INSTALL_DENY=nosuchmodule"), "") // so that the test needs no package index
+	p.fill(".write textarea", "import nosuchmodule")
+	p.click("#run")
+	p.sees("Install nosuchmodule and run again")
+	p.accessible("missing module")
+	first := value[string](p, `location.hash`)
+	p.click("#install")
+	p.until(`location.hash !== "` + first + `" && Boolean(document.querySelector(".see .exception"))`)
+	if !value[bool](p, `fetch("v1/jobs/" + location.hash.split("/")[2]).then((answer) => answer.json()).then((job) => job.request.auto_install === true)`) {
+		t.Error("the second run installs nothing")
+	}
+	p.sees("failed nosuchmodule")
+	p.until(`!document.querySelector("#install")`) // once is enough
+}
+
+func TestStopIsNoError(t *testing.T) {
+	t.Parallel()
+	p := openPage(t, startFarm(t), "")
+	p.fill(".write textarea", "import time\nprint('it runs')\ntime.sleep(600)")
+	p.click("#run")
+	p.sees("it runs")
+	p.clickText("Stop")
+	p.sees("Stopped. What it showed")
+	p.until(`!document.querySelector(".see .exception, .see .error, .see .badge.bad")`)
+	p.clickText("Open the job")
+	p.sees("Stopped. What it showed")
+	p.until(`!document.querySelector("main .exception, main .error, main .badge.bad")`)
+}
+
+// edges says how much darker or lighter the right edge of the editor is than its left one, at a line without text.
+func edges(p *page) int {
+	p.t.Helper()
+	rect := value[[]float64](p, `(() => { const r = document.querySelector(".editor").getBoundingClientRect(); return [r.left, r.right, r.bottom] })()`)
+	var picture []byte
+	p.do(chromedp.CaptureScreenshot(&picture))
+	shown, err := png.Decode(bytes.NewReader(picture))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	left, _, _, _ := shown.At(int(rect[0])+4, int(rect[2])-30).RGBA()
+	right, _, _, _ := shown.At(int(rect[1])-4, int(rect[2])-30).RGBA()
+	return (int(right) - int(left)) / 0x101
+}
+
+func TestLongLinesShowThatTheyGoOn(t *testing.T) {
+	t.Parallel()
+	p := openPage(t, startFarm(t), "")
+	p.size(1280, 900, "light")
+	p.fill(".write textarea", "short")
+	if got := edges(p); got != 0 {
+		t.Errorf("without a long line the edges differ by %d", got)
+	}
+	p.fill(".write textarea", strings.Repeat("long ", 100))
+	if got := edges(p); got > -10 {
+		t.Errorf("with a long line the edges differ by %d only", got)
+	}
+	p.do(chromedp.Evaluate(`{ const area = document.querySelector(".write textarea"); area.scrollLeft = area.scrollWidth }`, nil))
+	p.until(`(() => { const pre = document.querySelector(".editor pre"); return pre.scrollLeft > 0 && pre.scrollLeft + pre.clientWidth >= pre.scrollWidth - 1 })()`)
+	if got := edges(p); got != 0 {
+		t.Errorf("at the end of the line the edges differ by %d", got)
 	}
 }
 

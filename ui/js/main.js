@@ -38,10 +38,18 @@ const isDark = () => (document.documentElement.dataset.theme ? document.document
 
 const here = () => location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
 
+const inPlayground = ([room]) => room === "" || room === "run";
+
 function usePlace() {
   const [place, setPlace] = useState(here());
   useEffect(() => {
-    const changed = () => { setPlace(here()); scrollTo(0, 0); };
+    let old = here();
+    const changed = () => {
+      const place = here();
+      if (!inPlayground(old) || !inPlayground(place)) scrollTo(0, 0); // a run has just scrolled to its output
+      old = place;
+      setPlace(place);
+    };
     addEventListener("hashchange", changed);
     return () => removeEventListener("hashchange", changed);
   }, []);
@@ -70,7 +78,7 @@ function Nowhere() {
 
 function Page({ place, session }) {
   const [room, id, tab] = place;
-  if (room === "") return html`<${Playground} session=${session} />`;
+  if (inPlayground(place)) return html`<${Playground} id=${id} session=${session} />`;
   const name = (id && ONE[room]) || room;
   if (!pages[name]) return html`<${Nowhere} />`;
   return html`<${Lazy} key=${ONE[room] ? `${name} ${id}` : name} name=${name} id=${id} tab=${tab} session=${session} />`;
@@ -100,7 +108,7 @@ function Shell({ session, onOut, onLanguage }) {
     <header class="side">
       <a class="brand" href="#/"><img src=${LOGO} alt="" width="26" height="26" /><span>Sandfarm</span></a>
       <nav class="main-nav" aria-label=${t("nav.label")}>
-        ${nav.map(([href, name, icon]) => html`<a key=${name} href=${`#/${href}`} aria-current=${place[0] === href ? "page" : undefined}><${Icon} name=${icon} /><span>${t(`nav.${name}`)}</span></a>`)}
+        ${nav.map(([href, name, icon]) => html`<a key=${name} href=${`#/${href}`} aria-current=${(href ? place[0] === href : inPlayground(place)) ? "page" : undefined}><${Icon} name=${icon} /><span>${t(`nav.${name}`)}</span></a>`)}
       </nav>
       <div class="foot">
         <${Health} />

@@ -115,11 +115,19 @@ export function Output({ items, cut }) {
   </div>`;
 }
 
-// Traceback shows an exception of the code.
-export const Traceback = ({ error }) => error && html`<div class="exception">
-  <strong>${error.name}${error.value ? `: ${error.value}` : ""}</strong>
-  ${error.traceback && error.traceback.length > 0 && html`<details><summary>${t("output.traceback")}</summary><pre class="text" tabindex="0">${error.traceback.join("\n")}</pre></details>`}
-</div>`;
+// Traceback shows an exception of the code. That of code which was stopped on purpose is no news.
+export function Traceback({ error, stopped }) {
+  if (stopped && (!error || error.name === "KeyboardInterrupt")) return html`<p class="soft">${t("output.stopped")}</p>`;
+  return error && html`<div class="exception">
+    <strong>${error.name}${error.value ? `: ${error.value}` : ""}</strong>
+    ${error.traceback && error.traceback.length > 0 && html`<details><summary>${t("output.traceback")}</summary><pre class="text" tabindex="0">${error.traceback.join("\n")}</pre></details>`}
+  </div>`;
+}
+
+// Installed lists packages that a job installed, or could not.
+export const Installed = ({ packages }) => packages.length > 0 && html`<h3>${t("job.installed")}</h3><ul class="plain">
+  ${packages.map((one) => html`<li key=${one.name}><span class=${`badge ${one.status === "failed" ? "bad" : "good"}`}>${one.status}</span> <code>${one.name} ${one.version || ""}</code> <span class="soft small">${one.message || ""}</span></li>`)}
+</ul>`;
 
 // Artifacts are files to download, pictures as pictures.
 export const Artifacts = ({ artifacts }) => artifacts.length > 0 && html`<ul class="artifacts">

@@ -6,9 +6,9 @@ import { firstLine } from "../format.js";
 import { useJob, isFinal, itemsOf } from "../follow.js";
 import { Badge, ErrorBox, Icon, Id, Loading, useAction, useTitle } from "../parts/basic.js";
 import { Code } from "../parts/editor.js";
-import { Artifacts, Output, Traceback } from "../parts/output.js";
+import { Artifacts, Installed, Output, Traceback } from "../parts/output.js";
 import { Timeline } from "../parts/timeline.js";
-import { editAgain, Progress } from "./playground.js";
+import { Progress } from "./playground.js";
 
 // ROUTES lead the request of a job to the route that took it.
 const ROUTES = {
@@ -43,6 +43,7 @@ export function JobPage({ id, session }) {
   const items = seen.items.length || !isFinal(job.state) ? seen.items : itemsOf(job);
   const artifacts = seen.artifacts.length ? seen.artifacts : result.artifacts || [];
   const code = request.code || request.command || (request.commands || []).join("\n");
+  const stopped = state === "canceled";
   const hasSecrets = (request.env_names || []).length > 0 || (request.files || []).length > 0;
   const advice = job.error && [`job.advice.${job.state}`, `job.advice.${job.error.code}`].find((key) => t(key) !== key);
   const mayRun = session.scopes.includes("run");
@@ -50,16 +51,16 @@ export function JobPage({ id, session }) {
     <p class="crumb"><a href="#/jobs">← ${t("job.back")}</a></p>
     <header class="bar-head">
       <h1>${t(`kind.${job.kind}`)}</h1><${Badge} state=${state} />
-      ${result.exit_code > 0 && html`<span class="badge bad">exit ${result.exit_code}</span>`}
+      ${!stopped && result.exit_code > 0 && html`<span class="badge bad">exit ${result.exit_code}</span>`}
       <span class="grow"></span>
       ${mayRun && !isFinal(state) && html`<button type="button" class="danger" disabled=${busy} onClick=${() => act(() => call("DELETE", `v1/jobs/${job.id}`))}><${Icon} name="stop" />${t("job.cancel")}</button>`}
       ${mayRun && isFinal(state) && ROUTES[job.kind] && !hasSecrets && html`<button type="button" disabled=${busy} onClick=${() => act(() => sameAgain(job))}><${Icon} name="again" />${t("job.again")}</button>`}
-      ${mayRun && request.code && html`<button type="button" class="quiet" onClick=${() => editAgain(request)}>${t("job.edit")}</button>`}
+      ${mayRun && request.code && html`<a class="button quiet" href=${`#/run/${job.id}`}>${t("job.edit")}</a>`}
     </header>
     <p class="ids"><${Id} id=${job.id} />${job.sandbox_id && html` · <${Id} id=${job.sandbox_id} href=${`#/sandboxes/${job.sandbox_id}`} />`}</p>
     <${ErrorBox} error=${error} />
     <${Timeline} job=${{ ...job, state }} />
-    ${job.error && html`<div class="error" role="alert"><strong>${t(`state.${job.state}`)}</strong><p>${job.error.message}</p>${advice && html`<p>${t(advice)}</p>`}</div>`}
+    ${job.error && !stopped && html`<div class="error" role="alert"><strong>${t(`state.${job.state}`)}</strong><p>${job.error.message}</p>${advice && html`<p>${t(advice)}</p>`}</div>`}
     <div class="two">
       <section><h2>${t("job.request")}</h2>
         ${code && html`<${Code} code=${code} language=${request.code ? request.language || "python" : "bash"} />`}
@@ -70,7 +71,7 @@ export function JobPage({ id, session }) {
         ${seen.broken && html`<p class="soft" role="status">${t("play.reconnect")}</p>`}
         <${Output} items=${items} cut=${seen.cut} />
         ${isFinal(state) && !items.length && !job.error && !result.error && html`<p class="soft">${t("output.nothing")}</p>`}
-        <${Traceback} error=${result.error} />
+        <${Traceback} error=${result.error} stopped=${stopped} />
         ${(result.notes || []).map((note) => html`<p class="soft">${note}</p>`)}
         <${Installed} packages=${result.packages || result.installed || []} />
       </section>
@@ -86,7 +87,3 @@ function Options({ request }) {
   const rows = Object.entries(request).filter(([name, value]) => !hidden.includes(name) && value !== null && value !== "" && value !== false && !(Array.isArray(value) && !value.length));
   return rows.length > 0 && html`<dl class="facts">${rows.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd><code>${typeof value === "object" ? JSON.stringify(value) : String(value)}</code></dd></div>`)}</dl>`;
 }
-
-const Installed = ({ packages }) => packages.length > 0 && html`<h3>${t("job.installed")}</h3><ul class="plain">
-  ${packages.map((one) => html`<li key=${one.name}><span class=${`badge ${one.status === "failed" ? "bad" : "good"}`}>${one.status}</span> <code>${one.name} ${one.version || ""}</code> <span class="soft small">${one.message || ""}</span></li>`)}
-</ul>`;

@@ -62,8 +62,8 @@ function Cell({ job }) {
     ${code && html`<${Code} code=${code} language=${request.code ? request.language || "python" : "bash"} />`}
     ${!isFinal(state) && seen.progress && html`<${Progress} progress=${seen.progress} />`}
     <${Output} items=${items} cut=${seen.cut} />
-    <${Traceback} error=${result.error} />
-    ${current.error && html`<div class="error"><strong>${t(`state.${current.state}`)}</strong><p>${current.error.message}</p></div>`}
+    <${Traceback} error=${result.error} stopped=${state === "canceled"} />
+    ${current.error && state !== "canceled" && html`<div class="error"><strong>${t(`state.${current.state}`)}</strong><p>${current.error.message}</p></div>`}
     <${Artifacts} artifacts=${artifacts} />
   </section>`;
 }

@@ -1,15 +1,15 @@
 // The playground: write code, run it in a fresh sandbox, see what it does.
 import { html, useState, useEffect, useRef } from "../lib.js";
 import { t } from "../i18n.js";
-import { call, post } from "../api.js";
+import { call, get, post } from "../api.js";
 import { examples } from "../examples.js";
 import { snippets } from "../snippets.js";
 import { useJob, isFinal } from "../follow.js";
-import { milliseconds, shortId } from "../format.js";
+import { firstLine, milliseconds, shortId } from "../format.js";
 import { usePoll } from "../data.js";
 import { Badge, Copy, Empty, ErrorBox, Icon, useAction, useTitle } from "../parts/basic.js";
 import { Code, Editor } from "../parts/editor.js";
-import { Artifacts, Output, Traceback } from "../parts/output.js";
+import { Artifacts, Installed, Output, Traceback } from "../parts/output.js";
 
 const DRAFT = "sandfarm.draft";
 
@@ -17,47 +17,53 @@ function draft() {
   try { return JSON.parse(sessionStorage.getItem(DRAFT)) || null; } catch { return null; }
 }
 
-// again is a request that another page wants to be edited and run.
-export function editAgain(request) {
-  sessionStorage.setItem(DRAFT, JSON.stringify({ code: request.code || "", language: request.language || "python", packages: (request.packages || []).join(" ") }));
-  location.hash = "#/";
-}
+const words = (text) => text.split(/[\s,]+/).filter(Boolean);
 
-export function Playground({ session }) {
+// Playground shows the run of the job `id`, if there is one, and its code, which can be changed and run again.
+export function Playground({ id, session }) {
   const [form, setForm] = useState(() => draft() || { code: examples[0].code, language: examples[0].language, packages: "" });
-  const [jobId, setJobId] = useState("");
-  const [started, setStarted] = useState(0);
   const shown = useRef(null);
-  const seen = useJob(jobId);
+  const seen = useJob(id, (job) => { // what a run installed by itself, the next one in a fresh sandbox needs, too
+    const names = job.request.auto_install ? ((job.result && job.result.installed) || []).filter((one) => one.status !== "failed").map((one) => one.name) : [];
+    if (names.length) setForm((old) => ({ ...old, packages: [...new Set([...words(old.packages), ...names])].join(" ") }));
+  });
   const { busy, error, act } = useAction();
   const images = usePoll("v1/images", 0);
   const boxes = usePoll("v1/sandboxes?state=ready,busy,hibernated&limit=50", 10000);
   const open = (boxes.data && boxes.data.items) || [];
   const box = open.find((one) => one.id === form.box); // none: a fresh one
   const languages = [...new Set(["python", "bash", ...((images.data && images.data.items) || []).flatMap((one) => one.languages)])];
-  const going = jobId && !seen.error && !isFinal(seen.state);
+  const going = id && !seen.error && !isFinal(seen.state);
   const change = (part) => setForm((old) => ({ ...old, ...part }));
   useEffect(() => { sessionStorage.setItem(DRAFT, JSON.stringify(form)); }, [form]);
+  useEffect(() => {
+    const { job } = seen;
+    if (!job || job.id !== id || form.job === id || !job.request.code) return;
+    act(async () => {
+      const request = await get(job.links.request.replace(/^\//, ""));
+      change({ code: request.code, language: request.language, packages: (request.packages || []).join(" "), box: job.kind === "execute" ? job.sandbox_id : "", job: id });
+    });
+  }, [id, seen.job]);
   const body = () => {
-    const packages = form.packages.split(/[\s,]+/).filter(Boolean);
+    const packages = words(form.packages);
     return { code: form.code, language: form.language, ...(packages.length ? { packages } : {}) };
   };
-  const run = () => {
+  const run = (options) => {
     if (busy || going || !form.code.trim()) return;
     act(async () => {
-      setStarted(performance.now());
       const { packages, ...code } = body();
-      const job = await (box ? post(`v1/sandboxes/${box.id}/execute`, code) : post("v1/run", { ...code, packages }));
-      setJobId(job.id);
+      const job = await (box ? post(`v1/sandboxes/${box.id}/execute`, { ...code, ...options }) : post("v1/run", { ...code, packages, ...options }));
+      change({ job: job.id });
+      location.hash = `#/run/${job.id}`;
       if (matchMedia("(max-width: 60rem)").matches && shown.current) shown.current.scrollIntoView({ behavior: "smooth" });
     });
   };
-  const stop = () => act(() => call("DELETE", `v1/jobs/${jobId}`));
+  const stop = () => act(() => call("DELETE", `v1/jobs/${id}`));
   const pick = (name) => {
     const one = examples.find((example) => example.name === name);
     if (one) change({ code: one.code, language: one.language, packages: one.packages || "" });
   };
-  useTitle(t("nav.playground"));
+  useTitle(id && seen.job && firstLine(seen.job.request), t("nav.playground"));
   const mayRun = session.scopes.includes("run");
   return html`<div class="playground">
     <section class="write" aria-label=${t("play.editor")}>
@@ -68,7 +74,7 @@ export function Playground({ session }) {
           ${examples.map((one) => html`<option key=${one.name} value=${one.name}>${t(`example.${one.name}`)}</option>`)}
         </select>
       </header>
-      <${Editor} value=${form.code} language=${form.language} onInput=${(code) => change({ code })} onRun=${run} label=${t("play.code")} rows=${20} />
+      <${Editor} value=${form.code} language=${form.language} onInput=${(code) => change({ code })} onRun=${() => run()} label=${t("play.code")} rows=${20} />
       <div class="controls">
         <select aria-label=${t("play.language")} value=${form.language} onChange=${(event) => change({ language: event.target.value })}>
           ${languages.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}
@@ -79,36 +85,43 @@ export function Playground({ session }) {
         <input type="text" class="grow" disabled=${Boolean(box)} aria-label=${t("play.packages")} placeholder=${t("play.packages.hint")} value=${form.packages} onInput=${(event) => change({ packages: event.target.value })} spellcheck="false" autocapitalize="off" />
         ${going
     ? html`<button type="button" class="danger" onClick=${stop}><${Icon} name="stop" />${t("play.stop")}</button>`
-    : html`<button type="button" class="primary" id="run" disabled=${busy || !mayRun} onClick=${run} title="Ctrl+Enter"><${Icon} name="play" />${t("play.run")}</button>`}
+    : html`<button type="button" class="primary" id="run" disabled=${busy || !mayRun} onClick=${() => run()} title="Ctrl+Enter"><${Icon} name="play" />${t("play.run")}</button>`}
       </div>
       ${!mayRun && html`<p class="soft">${t("play.readonly")}</p>`}
       ${!box && html`<${Means} body=${body()} keyless=${session.keyless} />`}
     </section>
     <section class="see" ref=${shown} aria-label=${t("play.output")} aria-live="polite" aria-busy=${Boolean(going)}>
-      ${jobId ? html`<${Seen} id=${jobId} seen=${seen} started=${started} />` : !error && html`<${Empty} icon="play" title=${t("play.empty.title")}>${t("play.empty")}<//>`}
+      ${id ? html`<${Seen} id=${id} seen=${seen} onInstall=${mayRun && (() => run({ auto_install: true }))} />` : !error && html`<${Empty} icon="play" title=${t("play.empty.title")}>${t("play.empty")}<//>`}
       <${ErrorBox} error=${error || seen.error} />
     </section>
   </div>`;
 }
 
-// Seen is the output of a run, while it goes on and after.
-function Seen({ id, seen }) {
+// MISSING names the module in the message of a ModuleNotFoundError.
+const MISSING = /^No module named '(\w+)/;
+
+// Seen is the output of a run, while it goes on and after. onInstall runs the code again with what it imports.
+function Seen({ id, seen, onInstall }) {
   const { job } = seen;
   const result = (job && job.result) || {};
   const over = isFinal(seen.state);
+  const stopped = seen.state === "canceled";
+  const missing = result.error && result.error.name === "ModuleNotFoundError" && !job.request.auto_install && (result.error.value.match(MISSING) || [])[1];
   return html`<div class="seen">
     <header class="bar-head">
       <${Badge} state=${seen.state || "queued"} />
       ${over && job && html`<span class="soft small">${milliseconds(job.timings.queue_ms + job.timings.run_ms + job.timings.upload_ms)}</span>`}
-      ${over && job && result.exit_code > 0 && html`<span class="badge bad">exit ${result.exit_code}</span>`}
+      ${over && !stopped && result.exit_code > 0 && html`<span class="badge bad">exit ${result.exit_code}</span>`}
       <a class="end" href=${`#/jobs/${id}`}>${t("play.job")}</a>
     </header>
     ${!over && seen.progress && html`<${Progress} progress=${seen.progress} />`}
     ${seen.broken && html`<p class="soft" role="status">${t("play.reconnect")}</p>`}
     <${Output} items=${seen.items} cut=${seen.cut} />
     ${over && !seen.items.length && !seen.artifacts.length && !(job && job.error) && !result.error && html`<p class="soft">${t("output.nothing")}</p>`}
-    <${Traceback} error=${result.error} />
-    ${job && job.error && html`<div class="error"><strong>${t(`state.${job.state}`)}</strong><p>${job.error.message}</p></div>`}
+    <${Traceback} error=${result.error} stopped=${stopped} />
+    ${missing && onInstall && html`<p class="after"><button type="button" id="install" onClick=${onInstall}><${Icon} name="download" />${t("play.install", { name: missing })}</button></p>`}
+    <${Installed} packages=${result.installed || []} />
+    ${job && job.error && !stopped && html`<div class="error"><strong>${t(`state.${job.state}`)}</strong><p>${job.error.message}</p></div>`}
     <${Artifacts} artifacts=${seen.artifacts} />
   </div>`;
 }
