@@ -4,6 +4,7 @@ package browsertest
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	cdppage "github.com/chromedp/cdproto/page"
@@ -59,6 +60,23 @@ func TestALongListStaysSmall(t *testing.T) {
 	p.click("dialog header button")
 	p.do(chromedp.KeyEvent("/"))
 	p.until(`document.activeElement.type === "search"`)
+}
+
+func TestJobsShowWhatWentWrong(t *testing.T) {
+	t.Parallel()
+	f := startFarm(t)
+	for _, code := range []string{"print('well')", "1 / 0", "import sys; sys.exit(3)"} {
+		f.run("", code)
+	}
+	p := openPage(t, f, "#/jobs")
+	p.until(`document.querySelectorAll(".row.job[data-row]").length === 3`)
+	// the newest is the first; that of code which raised or left is not green
+	got := value[[]string](p, `[...document.querySelectorAll(".row.job[data-row]")].map((row) => [...row.querySelectorAll(".badge")].map((one) => one.className + " " + one.innerText).join(", "))`)
+	want := []string{"badge dull completed, badge bad exit 3", "badge dull completed, badge bad ZeroDivisionError", "badge good completed"}
+	if !slices.Equal(got, want) {
+		t.Errorf("the badges of the jobs are %q, not %q", got, want)
+	}
+	p.accessible("jobs that failed")
 }
 
 // mostLooks is how many records an open list of jobs may have the farm look at in the time of a few glances, when nothing happens.

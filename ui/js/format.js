@@ -48,3 +48,12 @@ export function firstLine(request) {
   const line = text.split("\n").map((one) => one.trim()).find((one) => one && !one.startsWith("#") && !one.startsWith('"""')) || text.trim();
   return line.slice(0, 200);
 }
+
+// trouble is what went wrong in a job that was completed: an exception of its code, an exit code, packages that failed; empty if nothing did.
+export function trouble(job) {
+  const result = (job && job.state === "completed" && job.result) || {};
+  if (result.error) return result.error.name === "OutOfMemory" ? t("jobs.memory") : result.error.name;
+  const exit = result.exit_code || (result.results || []).map((one) => one.exit_code).find(Boolean);
+  if (exit) return `exit ${exit}`;
+  return (result.packages || []).some((one) => one.status === "failed") ? t("state.failed") : "";
+}

@@ -50,7 +50,7 @@ export function JobPage({ id, session }) {
   return html`<article class="job-page">
     <p class="crumb"><a href="#/jobs">← ${t("job.back")}</a></p>
     <header class="bar-head">
-      <h1>${t(`kind.${job.kind}`)}</h1><${Badge} state=${state} />
+      <h1>${t(`kind.${job.kind}`)}</h1><${Badge} state=${state} job=${job} />
       ${!stopped && result.exit_code > 0 && html`<span class="badge bad">exit ${result.exit_code}</span>`}
       <span class="grow"></span>
       ${mayRun && !isFinal(state) && html`<button type="button" class="danger" disabled=${busy} onClick=${() => act(() => call("DELETE", `v1/jobs/${job.id}`))}><${Icon} name="stop" />${t("job.cancel")}</button>`}

@@ -55,7 +55,7 @@ function Cell({ job }) {
   const code = request.code || request.command || (request.commands || []).join("\n") || (request.packages ? `install ${request.packages.join(" ")}` : "");
   const artifacts = follow && seen.artifacts.length ? seen.artifacts : result.artifacts || [];
   return html`<section class="cell" aria-label=${shortId(job.id)}>
-    <header><${Badge} state=${state} /><span class="soft small">${t(`kind.${job.kind}`)}</span>
+    <header><${Badge} state=${state} job=${current} /><span class="soft small">${t(`kind.${job.kind}`)}</span>
       ${isFinal(state) && html`<span class="soft small">${milliseconds(current.timings.run_ms)}</span>`}
       ${result.execution_count > 0 && html`<span class="soft small">[${result.execution_count}]</span>`}
       <a class="end small" href=${`#/jobs/${job.id}`}>${t("play.job")}</a></header>

@@ -109,7 +109,7 @@ function Seen({ id, seen, onInstall }) {
   const missing = result.error && result.error.name === "ModuleNotFoundError" && !job.request.auto_install && (result.error.value.match(MISSING) || [])[1];
   return html`<div class="seen">
     <header class="bar-head">
-      <${Badge} state=${seen.state || "queued"} />
+      <${Badge} state=${seen.state || "queued"} job=${job} />
       ${over && job && html`<span class="soft small">${milliseconds(job.timings.queue_ms + job.timings.run_ms + job.timings.upload_ms)}</span>`}
       ${over && !stopped && result.exit_code > 0 && html`<span class="badge bad">exit ${result.exit_code}</span>`}
       <a class="end" href=${`#/jobs/${id}`}>${t("play.job")}</a>

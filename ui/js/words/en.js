@@ -117,6 +117,7 @@ export default {
   "jobs.when": "When",
   "jobs.took": "Took",
   "jobs.sandbox": "Sandbox",
+  "jobs.memory": "out of memory",
   "jobs.empty.title": "No jobs yet",
   "jobs.empty": "Run something in the playground, or send code over REST, MCP or the command line. Every job appears here.",
   "jobs.none.title": "No such jobs",

@@ -117,6 +117,7 @@ export default {
   "jobs.when": "时间",
   "jobs.took": "用时",
   "jobs.sandbox": "沙箱",
+  "jobs.memory": "内存不足",
   "jobs.empty.title": "还没有任务",
   "jobs.empty": "在试验场运行一段代码，或通过 REST、MCP、命令行提交。每个任务都会显示在这里。",
   "jobs.none.title": "没有符合条件的任务",
