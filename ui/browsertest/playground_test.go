@@ -36,6 +36,7 @@ func TestPlayground(t *testing.T) {
 		t.Error("the picture opens in no tab of its own")
 	}
 	p.until(`[...document.querySelectorAll(".artifacts img")].every((one) => one.complete && one.naturalWidth > 100)`)
+	p.until(`getComputedStyle(document.querySelector(".artifacts img")).filter === "none"`)
 	p.shot("playground")
 	if file := p.download(".artifacts a[download]"); !bytes.HasPrefix(file, []byte("t,r\n0.0000,")) {
 		t.Errorf("the download is another file: %.40q", file)
@@ -50,6 +51,7 @@ func TestPlayground(t *testing.T) {
 	p.sees("Request")
 	p.until(`document.title === "import numpy as np · run · Sandfarm"`)
 	p.until(`[...document.querySelectorAll(".picture img")].some((one) => one.complete && one.naturalWidth > 100)`)
+	p.until(`getComputedStyle(document.querySelector(".picture img")).filter === "brightness(0.8)"`)
 	p.shot("job")
 	p.accessible("job")
 	p.goTo("#/jobs")
