@@ -28,7 +28,7 @@ function Overview() {
   const ready = usePoll("readyz", 30000);
   const workers = usePoll("v1/workers", 5000);
   const queues = usePoll("v1/queues", 15000); // the dearest: five commands of Redis for each queue
-  const tenants = usePoll(TENANTS, 15000);
+  const tenants = usePoll(TENANTS, 60000); // twelve commands for each tenant
   if (!workers.data || !queues.data) return workers.error || queues.error ? html`<${ErrorBox} error=${workers.error || queues.error} />` : html`<${Loading} />`;
   const nodes = new Map();
   for (const one of workers.data.items) nodes.set(one.node, [...(nodes.get(one.node) || []), one]);
