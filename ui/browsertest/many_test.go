@@ -77,6 +77,8 @@ func TestJobsShowWhatWentWrong(t *testing.T) {
 		t.Errorf("the badges of the jobs are %q, not %q", got, want)
 	}
 	p.accessible("jobs that failed")
+	p.do(chromedp.Evaluate(`{ const states = document.querySelector(".bar-head select"); states.value = "wrong"; states.dispatchEvent(new Event("change", { bubbles: true })) }`, nil))
+	p.until(`document.querySelectorAll(".row.job[data-row]").length === 2 && !document.querySelector(".row.job .badge.good")`)
 }
 
 // mostLooks is how many records an open list of jobs may have the farm look at in the time of a few glances, when nothing happens.

@@ -9,6 +9,7 @@ import { Badge, Empty, ErrorBox, Heads, Loading, useTitle } from "../parts/basic
 
 const PAGE = 50;
 const STATES = ["queued", "running", "completed", "failed", "timed_out", "canceled", "lost"];
+const WRONG = "wrong"; // what is no state: the outcome of jobs whose code failed, too
 const KINDS = ["run", "execute", "command", "install", "create", "close", "file", "interrupt", "restart", "hibernate", "resume"];
 
 const FINISHED = 60000; // milliseconds after which jobs are read again that have ended: all that happens to them is that they are removed
@@ -78,7 +79,7 @@ export function took(job, now) {
 }
 
 export function Jobs() {
-  const [filter, setFilter] = useState({ state: "", kind: "" });
+  const [filter, setFilter] = useState({ state: "", kind: "", outcome: "" });
   const [search, setSearch] = useState("");
   const rows = useRows("v1/jobs", filter, 3000, FINISHED);
   const now = useNow(1000);
@@ -88,8 +89,9 @@ export function Jobs() {
     if (id.startsWith("sbx_")) location.hash = `#/sandboxes/${encodeURIComponent(id)}`;
     else if (id) location.hash = `#/jobs/${encodeURIComponent(id)}`;
   };
+  const choose = (state) => setFilter({ ...filter, state: state === WRONG ? "" : state, outcome: state === WRONG ? "failed" : "" });
   useTitle(t("nav.jobs"));
-  const filtered = filter.state || filter.kind;
+  const filtered = filter.state || filter.kind || filter.outcome;
   const end = useRef(null);
   end.current = rows.more;
   const onEnd = useMemo(() => () => end.current(), []);
@@ -97,8 +99,8 @@ export function Jobs() {
     <header class="bar-head">
       <h1>${t("nav.jobs")}</h1>
       <form role="search" onSubmit=${find}><input type="search" placeholder=${t("jobs.search")} aria-label=${t("jobs.search")} value=${search} onInput=${(event) => setSearch(event.target.value)} /></form>
-      <select aria-label=${t("jobs.state")} value=${filter.state} onChange=${(event) => setFilter({ ...filter, state: event.target.value })}>
-        <option value="">${t("jobs.any.state")}</option>${STATES.map((one) => html`<option key=${one} value=${one}>${t(`state.${one}`)}</option>`)}
+      <select aria-label=${t("jobs.state")} value=${filter.outcome ? WRONG : filter.state} onChange=${(event) => choose(event.target.value)}>
+        <option value="">${t("jobs.any.state")}</option><option value=${WRONG}>${t("jobs.wrong")}</option>${STATES.map((one) => html`<option key=${one} value=${one}>${t(`state.${one}`)}</option>`)}
       </select>
       <select aria-label=${t("jobs.kind")} value=${filter.kind} onChange=${(event) => setFilter({ ...filter, kind: event.target.value })}>
         <option value="">${t("jobs.any.kind")}</option>${KINDS.map((one) => html`<option key=${one} value=${one}>${t(`kind.${one}`)}</option>`)}

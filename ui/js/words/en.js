@@ -112,6 +112,7 @@ export default {
   "jobs.state": "State",
   "jobs.kind": "Kind",
   "jobs.any.state": "any state",
+  "jobs.wrong": "went wrong",
   "jobs.any.kind": "any kind",
   "jobs.what": "What",
   "jobs.when": "When",

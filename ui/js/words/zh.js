@@ -112,6 +112,7 @@ export default {
   "jobs.state": "状态",
   "jobs.kind": "种类",
   "jobs.any.state": "任意状态",
+  "jobs.wrong": "出错的",
   "jobs.any.kind": "任意种类",
   "jobs.what": "内容",
   "jobs.when": "时间",
