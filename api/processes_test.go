@@ -201,6 +201,12 @@ func TestProcessesByPID(t *testing.T) {
 	children := strings.Fields(text)
 	first, err := strconv.Atoi(children[0])
 	agenttest.Must(t, err)
+	for _, child := range children { // bash prints its number before it becomes sleep
+		testbed.Until(t, "the child is sleep", func() bool {
+			text, err := os.ReadFile("/proc/" + child + "/cmdline")
+			return err == nil && strings.HasPrefix(string(text), "sleep")
+		})
+	}
 	if p := get[wire.Process](f.bundle, http.StatusOK, "DELETE", base+"/"+children[0], nil); p.ID != "" || p.PID != first || p.State != "exited" || p.EndedAt == nil || p.Command != "sleep 1000" {
 		t.Errorf("%+v", p)
 	}
