@@ -34,9 +34,7 @@ async def serve():
     return text
 
 
-loop = asyncio.new_event_loop()
-received = loop.run_until_complete(serve())
-loop.close()
+received = await serve()
 whole = open("big", "rb").read()
 assert got == whole == open("other", "rb").read() == received
 for name in ("big", "copy", "other"):
