@@ -27,7 +27,7 @@ func (w *Worker) handle(ctx context.Context, t queue.Task) (err error) {
 		if w.deps.Callback == nil {
 			return nil
 		}
-		return w.deps.Callback(ctx, t.Ref)
+		return w.deliver(ctx, t)
 	}
 	j := w.jobs.reserve(t.Ref)
 	if j == nil {

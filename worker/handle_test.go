@@ -8,9 +8,11 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/node"
@@ -183,7 +185,7 @@ func TestCallbackTasksNeedNoRecord(t *testing.T) {
 	b := setup(t)
 	w := b.worker()
 	call := workertest.Task(farm.Ref{Tenant: workertest.Tenant, ID: "job_x"})
-	call.Type = "callback"
+	call.Type, call.Try = queue.TypeCallback, queue.Try{Number: 1, Most: 2, RetryIn: time.Second}
 	workertest.Must(t, w.handle(t.Context(), call))
 	w.deps.Callback = func(context.Context, farm.Ref) error { return workertest.ErrTest }
 	if err := w.handle(t.Context(), call); !errors.Is(err, workertest.ErrTest) {

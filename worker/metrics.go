@@ -17,6 +17,7 @@ type metrics struct {
 	takeovers          prometheus.Counter
 	requeued, moved    prometheus.Counter
 	loopErrors         *prometheus.CounterVec
+	callbacks          *prometheus.CounterVec
 }
 
 // Names of the loops, as metrics have them.
@@ -58,6 +59,7 @@ func newMetrics(to prometheus.Registerer, w *Worker) (*metrics, error) {
 		requeued:   counter("sandfarm_worker_jobs_returned_total", "Jobs that were requeued because the node had no room for them."),
 		moved:      counter("sandfarm_worker_creations_moved_total", "Creates of sandboxes that were requeued because the engine did not answer."),
 		loopErrors: vec("sandfarm_worker_loop_errors_total", "Rounds of the heartbeat, of the status that it reports, of the reconciler and of the warm pool's maintenance that failed.", "loop"),
+		callbacks:  vec("sandfarm_worker_callbacks_total", "Tries to deliver callbacks of finished jobs, by outcome: ok, error (it is tried again) or given_up.", "outcome"),
 	}
 	for _, kind := range kinds() { // so that rate() counts the first one
 		for _, state := range farm.JobStates() {
@@ -69,10 +71,13 @@ func newMetrics(to prometheus.Registerer, w *Worker) (*metrics, error) {
 	for _, loop := range []string{loopHeartbeat, loopStatus, loopReconcile, loopPool} {
 		m.loopErrors.WithLabelValues(loop)
 	}
+	for _, outcome := range []string{callbackOK, callbackError, callbackGivenUp} {
+		m.callbacks.WithLabelValues(outcome)
+	}
 	if to == nil {
 		return m, nil
 	}
-	return m, telemetry.Register(to, m.jobs, m.queue, m.run, m.upload, m.takeovers, m.requeued, m.moved, m.loopErrors,
+	return m, telemetry.Register(to, m.jobs, m.queue, m.run, m.upload, m.takeovers, m.requeued, m.moved, m.loopErrors, m.callbacks,
 		gauge("sandfarm_worker_job_slots", "Jobs that this worker can run at once.", func() float64 { return float64(w.cfg.Slots) }),
 		gauge("sandfarm_worker_jobs_running", "Jobs that this worker runs now.", func() float64 { jobs, _ := w.jobs.count(); return float64(jobs) }),
 		gauge("sandfarm_worker_sandboxes_in_use", "Sandboxes in which this worker runs jobs now.", func() float64 { _, sandboxes := w.jobs.count(); return float64(sandboxes) }),

@@ -70,7 +70,7 @@ type Deps struct {
 	Roots      *x509.CertPool
 	// BuildImage builds a sandbox image by its name, unless the engine has it; nil: none is built.
 	BuildImage func(ctx context.Context, name string, progress func(farm.Progress)) error
-	// Callback delivers a finished job to its callback URL; nil: this worker delivers none.
+	// Callback delivers a finished job to its callback URL, if the job is still there; nil: this worker delivers none.
 	Callback func(ctx context.Context, ref farm.Ref) error
 	// LiveAddress makes of Config.Listen the address to listen on; nil: the worker does not listen.
 	LiveAddress func(listen string) (string, error)

@@ -17,7 +17,7 @@ import (
 // Times of tasks.
 const (
 	callbackTime   = 2 * time.Minute // one delivery
-	callbackTries  = 15
+	callbackTries  = 15              // after the first one
 	enqueueTimeout = 5 * time.Second // of steps that must happen even if the caller is gone
 )
 

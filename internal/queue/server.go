@@ -198,6 +198,7 @@ func (s *Server) handle(ctx context.Context, kind string, payload []byte) (err e
 	if err != nil {
 		return fmt.Errorf("%w: %w", err, asynq.SkipRetry) // a retry would fail too
 	}
+	task.Try = tryOf(ctx, kind)
 	return s.cfg.Handler(ctx, task)
 }
 

@@ -1,8 +1,12 @@
 package queue
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"time"
+
+	"github.com/hibiken/asynq"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
@@ -20,6 +24,24 @@ const QueueCallbacks = "callbacks"
 type Task struct {
 	Type string // TypeJob or TypeCallback
 	Ref  farm.Ref
+	Try  Try // set by a Server; it is not enqueued
+}
+
+// Try says which try of a task a handler makes.
+type Try struct {
+	Number, Most int           // from 1; after an error of the last one the task is archived
+	RetryIn      time.Duration // when the next one begins after an error; 0: there is none
+}
+
+// tryOf reads the try from the context that asynq gives to a handler.
+func tryOf(ctx context.Context, kind string) Try {
+	retried, _ := asynq.GetRetryCount(ctx)
+	most, _ := asynq.GetMaxRetry(ctx)
+	try := Try{Number: retried + 1, Most: most + 1}
+	if try.Number < try.Most {
+		try.RetryIn = retryDelay(kind, retried)
+	}
+	return try
 }
 
 // encodePayload encodes the ref only, since asynq writes the payload again with every heartbeat.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -40,12 +41,24 @@ func NewSender(policy Policy) *Sender {
 	}}
 }
 
-// Post delivers one message. It succeeds if the receiver answers 2xx. gone is true if the receiver wants no more messages
-// (410) or must not be reached (a private address): do not retry.
-func (s *Sender) Post(ctx context.Context, url, id string, secret, body []byte, at time.Time) (gone bool, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+// Failure is why a message was not delivered. Its text has nothing of the address but the host: path and query may hold secrets.
+type Failure struct {
+	Host   string // and port
+	Gone   bool   // the receiver wants no more messages (410) or must not be reached (a private address): do not retry
+	Reason error
+}
+
+// Error returns the reason.
+func (f *Failure) Error() string { return "send callback: " + f.Reason.Error() }
+
+// Unwrap returns the reason.
+func (f *Failure) Unwrap() error { return f.Reason }
+
+// Post delivers one message. It succeeds if the receiver answers 2xx; an error is a *Failure.
+func (s *Sender) Post(ctx context.Context, to, id string, secret, body []byte, at time.Time) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
 	if err != nil {
-		return true, fmt.Errorf("make callback: %w", err)
+		return &Failure{Gone: true, Reason: withoutAddress(err)}
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "Sandfarm-Callback/1")
@@ -57,16 +70,20 @@ func (s *Sender) Post(ctx context.Context, url, id string, secret, body []byte, 
 	}
 	answer, err := s.client.Do(req)
 	if err != nil {
-		return errors.Is(err, address.ErrNotPublic), fmt.Errorf("send callback: %w", err)
+		return &Failure{Host: req.URL.Host, Gone: errors.Is(err, address.ErrNotPublic), Reason: withoutAddress(err)}
 	}
 	defer func() { _ = answer.Body.Close() }()
 	_, _ = io.CopyN(io.Discard, answer.Body, 64<<10)
-	switch {
-	case answer.StatusCode >= 200 && answer.StatusCode < 300:
-		return false, nil
-	case answer.StatusCode == http.StatusGone:
-		return true, errors.New("send callback: the receiver answered 410 Gone")
-	default:
-		return false, fmt.Errorf("send callback: the receiver answered %d", answer.StatusCode)
+	if answer.StatusCode >= 200 && answer.StatusCode < 300 {
+		return nil
 	}
+	return &Failure{Host: req.URL.Host, Gone: answer.StatusCode == http.StatusGone, Reason: fmt.Errorf("the receiver answered %d", answer.StatusCode)}
+}
+
+// withoutAddress is an error of net/http without the address that it names.
+func withoutAddress(err error) error {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		return e.Err
+	}
+	return err
 }

@@ -2,6 +2,7 @@ package webhook_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -82,18 +83,44 @@ func TestPostIsSignedAndNeverReachesPrivateAddresses(t *testing.T) {
 	}))
 	defer receiver.Close()
 	secret, at := []byte("k"), time.Unix(1_700_000_000, 0)
-	if gone, err := webhook.NewSender(webhook.Policy{}).Post(t.Context(), receiver.URL, "job_1", secret, []byte("{}"), at); err == nil || !gone || got != nil {
-		t.Fatalf("loopback was reached: gone %v, error %v", gone, err)
+	failure := func(err error) webhook.Failure {
+		if f, ok := errors.AsType[*webhook.Failure](err); ok {
+			return *f
+		}
+		return webhook.Failure{}
+	}
+	if err := webhook.NewSender(webhook.Policy{}).Post(t.Context(), receiver.URL, "job_1", secret, []byte("{}"), at); !failure(err).Gone || got != nil {
+		t.Fatalf("loopback was reached: %v", err)
 	}
 	sender := webhook.NewSender(webhook.Policy{AllowPrivate: true})
-	if _, err := sender.Post(t.Context(), receiver.URL, "job_1", secret, []byte(`{"a":1}`), at); err != nil {
+	if err := sender.Post(t.Context(), receiver.URL, "job_1", secret, []byte(`{"a":1}`), at); err != nil {
 		t.Fatal(err)
 	}
 	if got.Get("webhook-id") != "job_1" || got.Get("webhook-timestamp") != strconv.FormatInt(at.Unix(), 10) ||
 		got.Get("webhook-signature") != webhook.Sign(secret, "job_1", at, []byte(body)) || body != `{"a":1}` {
 		t.Fatalf("headers %v, body %q", got, body)
 	}
-	if gone, err := sender.Post(t.Context(), receiver.URL+"/gone", "job_1", secret, nil, at); err == nil || !gone {
-		t.Fatalf("410 means never again: %v %v", gone, err)
+	if err := sender.Post(t.Context(), receiver.URL+"/gone", "job_1", secret, nil, at); !failure(err).Gone {
+		t.Fatalf("410 means never again: %v", err)
+	}
+}
+
+// Errors of deliveries are logged: they name the host, and nothing of the path and the query, which may hold secrets.
+func TestFailureNamesTheHostOnly(t *testing.T) {
+	t.Parallel()
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadRequest) }))
+	down := httptest.NewServer(http.NotFoundHandler())
+	defer receiver.Close()
+	down.Close()
+	sender := webhook.NewSender(webhook.Policy{AllowPrivate: true})
+	for to, want := range map[string]string{receiver.URL: "the receiver answered 400", down.URL: "connection refused"} {
+		err := sender.Post(t.Context(), to+"/secret?token=secret", "job_1", []byte("k"), nil, time.Now())
+		f, ok := errors.AsType[*webhook.Failure](err)
+		if !ok || f.Gone || f.Host != strings.TrimPrefix(to, "http://") || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%+v, want one of %s with %q", err, to, want)
+		}
+	}
+	if err := sender.Post(t.Context(), "http://good.example/%zz?secret", "job_1", nil, nil, time.Now()); err == nil || strings.Contains(err.Error(), "secret") {
+		t.Errorf("an address that cannot be requested: %v", err)
 	}
 }

@@ -33,6 +33,7 @@ func Run(t *testing.T, factory Factory) {
 		"ArchivedTaskIsReplaced": archivedTaskIsReplaced,
 		"HasAndDepths":           hasAndDepths,
 		"FailedTaskIsRetried":    failedTaskIsRetried,
+		"HandlerKnowsItsTry":     handlerKnowsItsTry,
 		"PanicIsAnError":         panicIsAnError,
 		"EveryQueueIsServed":     everyQueueIsServed,
 		"WakeUpReachesAServer":   wakeUpReachesAServer,
@@ -107,6 +108,7 @@ func (b *bundle) expect(t *testing.T, want queue.Task) {
 	t.Helper()
 	select {
 	case got := <-b.got:
+		got.Try = queue.Try{}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("handled task (-want +got):\n%s", diff)
 		}
@@ -218,6 +220,24 @@ func failedTaskIsRetried(t *testing.T, factory Factory) {
 	b.enqueue(t, "cpu", job("job_1"))
 	b.expect(t, job("job_1"))
 	b.expect(t, job("job_1"))
+}
+
+func handlerKnowsItsTry(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	b.serve(t, func(context.Context, queue.Task) error { return errors.New("never") })
+	if err := b.Enqueue(t.Context(), "cpu", job("job_1"), queue.EnqueueOptions{ID: "job_1", MaxRetry: 1}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []queue.Try{{Number: 1, Most: 2, RetryIn: time.Second}, {Number: 2, Most: 2}} {
+		select {
+		case got := <-b.got:
+			if got.Try != want {
+				t.Errorf("try %+v, want %+v", got.Try, want)
+			}
+		case <-time.After(patience):
+			t.Fatalf("try %d did not come", want.Number)
+		}
+	}
 }
 
 func panicIsAnError(t *testing.T, factory Factory) {

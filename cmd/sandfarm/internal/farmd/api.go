@@ -87,7 +87,7 @@ func (p *Parts) callback(secret []byte) func(context.Context, farm.Ref) error {
 		defer memory.Release()
 		record, err := p.Store.Job(ctx, ref)
 		if farm.CodeOf(err) == farm.CodeNotFound {
-			return p.Store.CallbackDone(ctx, ref)
+			return nil
 		}
 		if err != nil {
 			return fmt.Errorf("read job: %w", err)
@@ -105,14 +105,7 @@ func (p *Parts) callback(secret []byte) func(context.Context, farm.Ref) error {
 			return fmt.Errorf("encode job: %w", err)
 		}
 		memory.Keep(int64(len(body))) // while the receiver takes it
-		gone, err := sender.Post(ctx, record.CallbackURL, ref.ID, webhook.TenantSecret(secret, ref.Tenant), body, time.Now())
-		if err != nil && !gone {
-			return err
-		}
-		if err != nil {
-			p.Log.WarnContext(ctx, "gave up delivering a callback", "job_id", ref.ID, "tenant", ref.Tenant, "error", err)
-		}
-		return p.Store.CallbackDone(ctx, ref)
+		return sender.Post(ctx, record.CallbackURL, ref.ID, webhook.TenantSecret(secret, ref.Tenant), body, time.Now())
 	}
 }
 

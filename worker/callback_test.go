@@ -1,0 +1,90 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/queue"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/webhook"
+	"github.com/sandfarm/sandfarm/worker/workertest"
+)
+
+// Whoever waits for a callback finds in the log why it does not come, and when it is tried next.
+func TestFailedCallbacksAreLogged(t *testing.T) {
+	t.Parallel()
+	refused := &webhook.Failure{Host: "hooks.example:9000", Reason: errors.New("the receiver answered 400")}
+	gone := &webhook.Failure{Host: "hooks.example:9000", Gone: true, Reason: errors.New("the receiver answered 410")}
+	first, last := queue.Try{Number: 1, Most: 16, RetryIn: 5 * time.Second}, queue.Try{Number: 16, Most: 16}
+	for name, test := range map[string]struct {
+		err   error
+		try   queue.Try
+		stops bool     // the worker stops while it delivers
+		log   []string // parts of the only line; empty: there is none
+		again bool     // the queue tries again
+		count string   // the outcome that is counted; empty: none
+	}{
+		"Delivered": {nil, first, false, nil, false, callbackOK},
+		"Refused": {
+			refused, first, false,
+			[]string{"level=WARN", "tried again", "job_id=job_", "host=hooks.example:9000", "answered 400", "try=1 tries=16", "retry_in_ms=5000"},
+			true, callbackError,
+		},
+		"LastTry":      {refused, last, false, []string{"level=WARN", "given up", "host=hooks.example:9000", "answered 400", "try=16 tries=16"}, false, callbackGivenUp},
+		"Gone":         {gone, first, false, []string{"given up", "answered 410", "try=1 tries=16"}, false, callbackGivenUp},
+		"OtherTrouble": {errors.New("read job: no answer"), first, false, []string{"tried again", "read job: no answer"}, true, callbackError},
+		"WorkerStops":  {refused, last, true, nil, true, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			var log bytes.Buffer
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			b.deps.Log = slog.New(slog.NewTextHandler(&log, nil))
+			b.deps.Callback = func(context.Context, farm.Ref) error {
+				if test.stops {
+					stop()
+				}
+				return test.err
+			}
+			w := b.worker()
+			ref := b.Accept(farm.KindCommand, b.Ready().ID, &farm.Request{}, func(a *store.Accept) { a.Job.CallbackURL = "https://hooks.example:9000/secret?token=secret" })
+			_, err := b.Dispatch.Cancel(t.Context(), ref)
+			workertest.Must(t, err)
+			log.Reset()
+			err = w.handle(ctx, queue.Task{Type: queue.TypeCallback, Ref: ref, Try: test.try})
+			if (err != nil) != test.again {
+				t.Errorf("error %v, want one: %v", err, test.again)
+			}
+			lines := log.String()
+			if strings.Count(lines, "\n") != min(len(test.log), 1) || strings.Contains(lines, "secret") {
+				t.Errorf("log:\n%s", lines)
+			}
+			for _, part := range test.log {
+				if !strings.Contains(lines, part) {
+					t.Errorf("no %q in the log:\n%s", part, lines)
+				}
+			}
+			left, err := b.Store.Callbacks(t.Context(), ref.Tenant, 10)
+			if workertest.Must(t, err); len(left) == 1 != test.again {
+				t.Errorf("callbacks left: %v", left)
+			}
+			for _, outcome := range []string{callbackOK, callbackError, callbackGivenUp} {
+				var got dto.Metric
+				workertest.Must(t, w.metrics.callbacks.WithLabelValues(outcome).Write(&got))
+				if n := got.GetCounter().GetValue(); (n == 1) != (outcome == test.count) {
+					t.Errorf("%s was counted %v times", outcome, n)
+				}
+			}
+		})
+	}
+}
