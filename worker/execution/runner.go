@@ -85,8 +85,10 @@ func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, request
 	}
 	v.Events = e.collect.take()
 	v.Result = e.collect.result()
-	if note := networkNote(v.Result, &sandbox.Spec); note != "" {
-		v.Result.Notes = append(v.Result.Notes, note)
+	for _, note := range []string{networkNote(v.Result, &sandbox.Spec), moduleNote(v.Result, e.request, &sandbox.Spec)} {
+		if note != "" {
+			v.Result.Notes = append(v.Result.Notes, note)
+		}
 	}
 	v.Result.Artifacts = artifacts
 	imports.addTo(v.Result)

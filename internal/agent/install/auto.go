@@ -52,7 +52,7 @@ func (in *installation) findWanted() []*requirement {
 		if len(name) > maxImportBytes || !importPattern.MatchString(name) || len(wanted) >= maxRequirements {
 			continue
 		}
-		r := parseRequirement(farm.ManagerPip, distributionOf(name))
+		r := parseRequirement(farm.ManagerPip, farm.DistributionOf(name))
 		if wants(wanted, r.name) {
 			continue
 		}

@@ -1,12 +1,12 @@
-package install
+package farm
 
 import "strings"
 
-// distributionOf returns the distribution that contains a module. Most have the same name; for parts of a namespace package the
+// DistributionOf returns the Python package of an index that contains a module, such as opencv-python-headless for cv2. Most have the same name; for parts of a namespace package the
 // longest known name wins.
-func distributionOf(module string) string {
+func DistributionOf(module string) string {
 	for name := module; ; {
-		if dist := alias(name); dist != "" {
+		if dist := distributionAlias(name); dist != "" {
 			return dist
 		}
 		i := strings.LastIndexByte(name, '.')
@@ -21,9 +21,9 @@ func distributionOf(module string) string {
 	return module
 }
 
-// alias returns the distribution of a module if its name differs; empty if unknown. For OpenCV it is the headless one: a sandbox
+// distributionAlias returns the distribution of a module if its name differs; empty if unknown. For OpenCV it is the headless one: a sandbox
 // has no display, and the other one needs display libraries.
-func alias(module string) string {
+func distributionAlias(module string) string {
 	return map[string]string{
 		"absl": "absl-py", "attr": "attrs", "barcode": "python-barcode", "Bio": "biopython", "bs4": "beautifulsoup4",
 		"cairo": "pycairo", "community": "python-louvain", "cpuinfo": "py-cpuinfo", "Crypto": "pycryptodome",

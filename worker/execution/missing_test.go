@@ -1,0 +1,62 @@
+package execution
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/worker/workertest"
+)
+
+func TestResultSaysHowAMissingModuleIsInstalled(t *testing.T) {
+	t.Parallel()
+	raised := func(name, value string) *farm.Result {
+		return &farm.Result{Execute: &farm.ExecuteResult{ExitCode: 1, Error: &farm.CodeError{Name: name, Value: value}}}
+	}
+	missing := func(module string) *farm.Result { return raised("ModuleNotFoundError", "No module named '"+module+"'") }
+	ran := func(code int, stderr string) *farm.Result {
+		return &farm.Result{Command: &farm.CommandResult{Commands: []farm.CommandOutcome{{Command: "true"}, {ExitCode: code, Stderr: stderr}}}}
+	}
+	code, command := &farm.Request{Execute: &farm.ExecuteRequest{}}, &farm.Request{Command: &farm.CommandRequest{}}
+	for name, test := range map[string]struct {
+		result  *farm.Result
+		request *farm.Request
+		network farm.Network
+		want    string // in the note; empty: there is none
+	}{
+		"OtherName":          {missing("cv2"), code, farm.NetworkPackages, "The module cv2 is in the package opencv-python-headless: install it (packages), or run with auto_install."},
+		"SameName":           {missing("humanize"), code, farm.NetworkAllowlist, "The module humanize is not installed: install the package"},
+		"NoIndex":            {missing("cv2"), code, farm.NetworkNone, `network "none" reaches no package index`},
+		"PartOfAPackage":     {missing("numpy.nothing"), code, farm.NetworkPackages, ""},
+		"NoPackage":          {raised("ModuleNotFoundError", "No module named 'os.nothing'; 'os' is not a package"), code, farm.NetworkPackages, ""},
+		"Private":            {missing("_tkinter"), code, farm.NetworkPackages, ""},
+		"OtherError":         {raised("ValueError", "No module named 'cv2'"), code, farm.NetworkPackages, ""},
+		"NoError":            {&farm.Result{Execute: &farm.ExecuteResult{}}, code, farm.NetworkPackages, ""},
+		"AutoInstall":        {missing("cv2"), &farm.Request{Execute: &farm.ExecuteRequest{AutoInstall: true}}, farm.NetworkPackages, ""},
+		"Notebook":           {missing("cv2"), &farm.Request{Execute: &farm.ExecuteRequest{Cell: &farm.Cell{}}}, farm.NetworkPackages, ""},
+		"Program":            {ran(1, "Traceback (most recent call last):\n  File \"a.py\"\nModuleNotFoundError: No module named 'yaml'\n"), command, farm.NetworkPackages, "The module yaml is in the package pyyaml"},
+		"PythonM":            {ran(1, "/opt/venv/bin/python3.13: No module named pytest\n"), command, farm.NetworkPackages, "The module pytest is not installed"},
+		"CaughtInProgram":    {ran(0, "ModuleNotFoundError: No module named 'yaml'\n"), command, farm.NetworkPackages, ""},
+		"OtherEndOfProgram":  {ran(1, "ModuleNotFoundError: No module named 'yaml'\nValueError: 1\n"), command, farm.NetworkPackages, ""},
+		"ProgramAutoInstall": {ran(1, "ModuleNotFoundError: No module named 'yaml'\n"), &farm.Request{Command: &farm.CommandRequest{AutoInstall: true}}, farm.NetworkPackages, ""},
+		"File":               {&farm.Result{File: &farm.FileResult{}}, &farm.Request{}, farm.NetworkPackages, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			note := moduleNote(test.result, test.request, &farm.SandboxSpec{Network: test.network})
+			if (note != "") != (test.want != "") || !strings.Contains(note, test.want) {
+				t.Errorf("note %q, want one with %q", note, test.want)
+			}
+		})
+	}
+}
+
+func TestRunAddsTheNoteOfAMissingModule(t *testing.T) {
+	t.Parallel()
+	k := setupTakeovers(t, 0, 0)
+	got, err := k.work(k.command(`echo "ModuleNotFoundError: No module named 'yaml'" >&2; exit 1`), &fault{at: -1})
+	workertest.Must(t, err)
+	if notes := got.Result.Notes; len(notes) != 1 || !strings.Contains(notes[0], "The module yaml is not installed") {
+		t.Errorf("notes %q", notes)
+	}
+}
