@@ -178,10 +178,19 @@ func TestJobsSayWhyTheyEnded(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	run := "/v1/sandboxes/" + b.sandbox() + "/execute?wait=20"
-	for code, want := range map[string]string{"print 1": "", "end timed_out": "stopped after its timeout of 1 seconds", "end canceled": "It was canceled; output"} {
-		job := get[wire.Job](b, http.StatusOK, "POST", run, map[string]any{"code": code, "timeout_seconds": 1})
-		if (job.Error != nil) != (want != "") || job.Error != nil && !strings.Contains(job.Error.Message, want) {
-			t.Errorf("%s: state %s, error %+v, want %q", code, job.State, job.Error, want)
+	for _, c := range []struct {
+		code    string
+		timeout int
+		want    string
+	}{
+		{"print 1", 1, ""},
+		{"end timed_out", 1, "The job was stopped after its timeout of 1 second; output"},
+		{"end timed_out", 2, "The job was stopped after its timeout of 2 seconds; output"},
+		{"end canceled", 1, "The job was canceled; output"},
+	} {
+		job := get[wire.Job](b, http.StatusOK, "POST", run, map[string]any{"code": c.code, "timeout_seconds": c.timeout})
+		if (job.Error != nil) != (c.want != "") || job.Error != nil && !strings.HasPrefix(job.Error.Message, c.want) {
+			t.Errorf("%s: state %s, error %+v, want %q", c.code, job.State, job.Error, c.want)
 		}
 	}
 }

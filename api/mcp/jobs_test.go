@@ -47,7 +47,7 @@ func TestTheResultOfACreateThatIsNotDone(t *testing.T) {
 	if r := b.call("get_job_result", map[string]any{"job_id": "job_1"}); !r.IsError || !strings.Contains(textOf(r), "No worker came.") {
 		t.Error(textOf(r))
 	}
-	job.State, job.Error = "canceled", &wire.JobError{Code: "conflict", Message: "It was canceled."}
+	job.State, job.Error = "canceled", &wire.JobError{Code: "conflict", Message: "The job was canceled."}
 	if r := b.call("get_job_result", map[string]any{"job_id": "job_1"}); field(t, r, "state") != "canceled" || field(t, r, "message") == nil {
 		t.Error(textOf(r))
 	}

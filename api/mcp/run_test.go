@@ -171,7 +171,7 @@ func TestRunsThatDoNotComplete(t *testing.T) {
 		"Queued":   {wire.Job{State: "queued", Position: 3}, false, []string{"position 3", "get_job_result", "job_1"}},
 		"Running":  {wire.Job{State: "running"}, false, []string{"running", "get_job_result", "job_1"}},
 		"TimedOut": {wire.Job{State: "timed_out", Result: sofar, Error: &wire.JobError{Code: "unavailable", Message: "The timeout of 2 seconds."}}, false, []string{"timed_out", "2 seconds", "so far"}},
-		"Canceled": {wire.Job{State: "canceled", Error: &wire.JobError{Code: "conflict", Message: "It was canceled."}}, false, []string{"canceled"}},
+		"Canceled": {wire.Job{State: "canceled", Error: &wire.JobError{Code: "conflict", Message: "The job was canceled."}}, false, []string{"canceled"}},
 		"Failed":   {wire.Job{State: "failed", Error: &wire.JobError{Code: "unavailable", Message: "The engine is away."}}, true, []string{"The engine is away.", "job_1", "Try again"}},
 		"Lost":     {wire.Job{State: "lost"}, true, []string{"lost", "job_1"}},
 		"Internal": {wire.Job{State: "failed", Error: &wire.JobError{Code: "internal", Message: "Something is ours."}}, true, []string{"Something is ours.", "Try again"}},

@@ -88,11 +88,15 @@ func jobError(j *farm.Job) *wire.JobError {
 	case j.Error != nil:
 		return &wire.JobError{Code: string(j.Error.Code), Message: j.Error.Message}
 	case j.State == farm.JobTimedOut:
-		return &wire.JobError{Code: string(farm.CodeConflict), Message: fmt.Sprintf("It was stopped after its timeout of %d seconds; output and files until then are kept. timeout_seconds sets a longer timeout.", j.TimeoutSeconds)}
+		unit := "seconds"
+		if j.TimeoutSeconds == 1 {
+			unit = "second"
+		}
+		return &wire.JobError{Code: string(farm.CodeConflict), Message: fmt.Sprintf("The job was stopped after its timeout of %d %s; output and files until then are kept. timeout_seconds sets a longer timeout.", j.TimeoutSeconds, unit)}
 	case j.State == farm.JobCanceled && j.StartedAt.IsZero():
-		return &wire.JobError{Code: string(farm.CodeConflict), Message: "It was canceled before it began."}
+		return &wire.JobError{Code: string(farm.CodeConflict), Message: "The job was canceled before it began."}
 	case j.State == farm.JobCanceled:
-		return &wire.JobError{Code: string(farm.CodeConflict), Message: "It was canceled; output and files until then are kept."}
+		return &wire.JobError{Code: string(farm.CodeConflict), Message: "The job was canceled; output and files until then are kept."}
 	default:
 		return nil
 	}

@@ -71,7 +71,7 @@ describe("a sandbox", () => {
     await assert.rejects(box.run("print('so far', flush=True)\nwhile True: pass", { timeout_seconds: 1, context: "spin" }), (error) => {
       assert.ok(error instanceof JobError);
       assert.equal(error.job.state, "timed_out");
-      assert.match(error.message, /stopped after its timeout of 1 seconds/);
+      assert.match(error.message, /stopped after its timeout of 1 second;/);
       assert.equal((error.job.result as { stdout: string }).stdout, "so far\n");
       return true;
     });
