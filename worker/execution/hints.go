@@ -52,3 +52,11 @@ func missingModule(r *farm.Result, request *farm.Request) string {
 	}
 	return found[1]
 }
+
+// inputNote says how code gets values, if it has asked for input; "" if it has not. A cell of a notebook gets none: its client may allow input.
+func inputNote(r *farm.Result, request *farm.Request) string {
+	if r.Execute == nil || r.Execute.Error == nil || r.Execute.Error.Name != "StdinNotImplementedError" || request.Execute == nil || request.Execute.Cell != nil {
+		return ""
+	}
+	return "Code cannot ask for input here: pass the values in the code, as files or as environment variables (env)."
+}

@@ -60,3 +60,26 @@ func TestRunAddsTheNoteOfAMissingModule(t *testing.T) {
 		t.Errorf("notes %q", notes)
 	}
 }
+
+func TestResultSaysThatCodeCannotAskForInput(t *testing.T) {
+	t.Parallel()
+	raised := func(name string) *farm.Result {
+		return &farm.Result{Execute: &farm.ExecuteResult{ExitCode: 1, Error: &farm.CodeError{Name: name, Value: "raw_input was called"}}}
+	}
+	code := &farm.Request{Execute: &farm.ExecuteRequest{}}
+	for name, test := range map[string]struct {
+		result  *farm.Result
+		request *farm.Request
+		note    bool
+	}{
+		"Input":      {raised("StdinNotImplementedError"), code, true},
+		"OtherError": {raised("EOFError"), code, false},
+		"NoError":    {&farm.Result{Execute: &farm.ExecuteResult{}}, code, false},
+		"Notebook":   {raised("StdinNotImplementedError"), &farm.Request{Execute: &farm.ExecuteRequest{Cell: &farm.Cell{}}}, false},
+		"Command":    {&farm.Result{Command: &farm.CommandResult{}}, &farm.Request{Command: &farm.CommandRequest{}}, false},
+	} {
+		if note := inputNote(test.result, test.request); strings.Contains(note, "Code cannot ask for input") != test.note || !test.note && note != "" {
+			t.Errorf("%s: note %q, want one: %v", name, note, test.note)
+		}
+	}
+}
