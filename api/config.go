@@ -24,7 +24,7 @@ type Config struct {
 	RequireKeys bool `toml:"require_keys" default:"false" doc:"Refuse callers without a key even if there is no key yet. Then the farm may listen on any address, and sandfarm key create --local --scope admin makes the first key."`
 	// TrustedHosts are the names, in addition to loopback names, by which callers may address a server without keys.
 	// Any other Host header is refused: a web page could have pointed its own name here (DNS rebinding).
-	TrustedHosts []string `toml:"trusted_hosts" doc:"Host names, in addition to loopback names, under which a farm without keys answers."`
+	TrustedHosts []string `toml:"trusted_hosts" doc:"Host names, in addition to loopback names, under which a farm without keys answers. One with keys answers under every name."`
 	// TrustedOrigins are the origins, in addition to the server's own, whose pages may call MCP and the older systems' routes.
 	TrustedOrigins []string `toml:"trusted_origins" default:"http://localhost:3000,http://localhost:6274" doc:"Origins of web pages, in addition to the farm's own, that may call the MCP addresses, open the WebSockets of /jupyter and call the routes of the older systems, such as https://chat.example.com. The defaults are a front end in development and the MCP Inspector. Any page there can use a farm without keys: empty the list if you need neither."`
 	// PreviewDomain is below which each port of a sandbox has an origin of its own.
