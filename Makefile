@@ -53,10 +53,13 @@ help: ## print the targets
 build: agent ## build bin/sandfarm, with the agent inside
 	go build -ldflags "$(LDFLAGS)" -o bin/sandfarm ./cmd/sandfarm
 
-sdk: ## build the SDKs in dist/: a wheel and an sdist for Python, a package of npm for TypeScript
+sdk: sdk-python sdk-typescript ## build both SDKs in dist/
+
+sdk-python: ## build the SDK for Python in dist/: a wheel and an sdist
 	@deploy/setup.sh sdk
 	$(SANDFARM_TEST_SDK)/bin/python -m build --no-isolation --outdir dist sdk/python
-	@$(MAKE) --no-print-directory sdk-typescript-tools
+
+sdk-typescript: sdk-typescript-tools ## build the SDK for TypeScript in dist/: a package of npm
 	cd sdk/typescript && $(NODE) scripts/build.mjs && $(NODE) $(SANDFARM_TEST_TYPESCRIPT)/npm/bin/npm-cli.js pack --pack-destination ../../dist
 
 # The tools of the TypeScript SDK, where its scripts and editors find them.
