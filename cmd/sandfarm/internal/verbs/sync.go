@@ -31,7 +31,7 @@ func (a *app) sync() *cobra.Command {
 		Long: `Keep a local directory and one in a sandbox the same, until Ctrl-C: a change on one side is copied to the other. With --once, compare and copy
 once. The last common state is remembered in your cache directory, so a later sync knows which side has changed.
 
-A file that changed on both sides is a conflict: it is reported, and neither copy changes until you delete one of them. Deletions are copied with
+A file that changed on both sides to other content is a conflict: it is reported, and neither copy changes until you delete one of them. Deletions are copied with
 --delete only; a change wins over a deletion. Names that match --ignore, .git, links and empty directories are left out. Files that other programs load
 by name (hidden files, Makefile, conftest.py and the like) are copied into the sandbox; new ones there are reported, and copied here only with --trust.`,
 		Example: `  sandfarm sync ./project sbx_…:project

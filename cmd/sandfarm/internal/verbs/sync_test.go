@@ -142,10 +142,21 @@ func TestSyncBothWays(t *testing.T) {
 	f.put("many/3", "there")
 	must(os.Remove(filepath.Join(dir, "many/4")))
 	delete(f.files, "many/5")
+	write("many/6", "same change")
+	f.put("many/6", "same change")
 	got = run()
 	if f.files["many/1"] != "changed here" || read("many/2") != "changed there" || read("many/3") != "here" || f.files["many/3"] != "there" ||
 		f.files["many/4"] != "first" || read("many/5") != "first" || !strings.Contains(got, "conflict: many/3") {
 		t.Errorf("%v\n%s", f.files, got)
+	}
+	for text, want := range map[string]bool{
+		"many/6": false,
+		"many/4 was deleted here and is still there (--delete deletes it)\n": true,
+		"many/5 was deleted there and is still here (--delete deletes it)\n": true,
+	} {
+		if strings.Contains(got, text) != want {
+			t.Errorf("%q said is not %v: %s", text, want, got)
+		}
 	}
 	must(os.Remove(filepath.Join(dir, "many/3")))
 	if got = run("--delete"); f.files["many/4"] != "" || read("many/5") != "none" || read("many/3") != "there" || !strings.HasSuffix(got, "exit 0") {

@@ -13,6 +13,7 @@ import (
 	"path"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/sandfarm/sandfarm/api/wire"
@@ -47,6 +48,7 @@ type syncer struct {
 
 	was    map[string]pair
 	remote map[string]wire.FSEntry // as listed last
+	differ map[string]pair         // conflicts: versions that were compared
 	said   map[string]string       // what was said of a file, so that it is said once
 }
 
@@ -60,7 +62,7 @@ func (a *app) newSyncer(ctx context.Context, c *client.Client, dir string, to pl
 		return nil, fmt.Errorf("read directory: %w", err)
 	}
 	s := &syncer{
-		syncOptions: o, files: c.FS(to.sandbox), root: root, there: path.Clean(client.Absolute(to.path)), was: map[string]pair{}, said: map[string]string{},
+		syncOptions: o, files: c.FS(to.sandbox), root: root, there: path.Clean(client.Absolute(to.path)), was: map[string]pair{}, differ: map[string]pair{}, said: map[string]string{},
 		say:      func(format string, args ...any) { fmt.Fprintln(a.Err, printable(fmt.Sprintf(format, args...))) },
 		autoload: autoload.New(runtime.GOOS, a.Getenv("PATH")),
 	}
@@ -188,7 +190,7 @@ func (s *syncer) round(ctx context.Context) (open int, err error) {
 	if s.deletes && len(s.was) > 0 && (len(here) == 0) != (len(there) == 0) {
 		return 0, errors.New("one side has no files any more, so nothing was deleted on the other: delete them there yourself")
 	}
-	todo := plans(here, there, s.was, s.deletes)
+	todo := slices.DeleteFunc(plans(here, there, s.was, s.deletes), s.kept)
 	if len(todo) == 0 {
 		return 0, nil
 	}
@@ -206,6 +208,19 @@ func (s *syncer) round(ctx context.Context) (open int, err error) {
 		}
 	}
 	return open, nil
+}
+
+// kept says of a file that its deletion is not copied, if that is so.
+func (s *syncer) kept(w work) bool {
+	switch w.do {
+	case keepThere:
+		s.once1(w.name, w.name+" was deleted here and is still there (--delete deletes it)")
+	case keepHere:
+		s.once1(w.name, w.name+" was deleted there and is still here (--delete deletes it)")
+	default:
+		return false
+	}
+	return true
 }
 
 // bulk sends files that the sandbox does not have as one tar, and returns what is left to do.
@@ -263,19 +278,30 @@ func (s *syncer) do(ctx context.Context, w work, here version) error {
 		delete(s.was, name)
 		s.say("deleted here: %s", name)
 	case compare:
+		return s.compare(ctx, name, here, e)
+	case leave, keepHere, keepThere:
+	}
+	return nil
+}
+
+// compare takes equal content for the common version. Other content is a conflict, which is read once.
+func (s *syncer) compare(ctx context.Context, name string, here version, e wire.FSEntry) error {
+	now := pair{here, version(e.ETag)}
+	if s.differ[name] != now {
 		same, err := s.same(ctx, name, e)
 		if err != nil {
 			return err
 		}
-		if !same {
-			return fmt.Errorf("conflict: %s differs, and was never the same on both sides. Delete one of them", name)
+		if same {
+			s.was[name] = now
+			return nil
 		}
-		s.was[name] = pair{here, version(e.ETag)}
-	case conflict:
-		return fmt.Errorf("conflict: %s changed on both sides. Delete one of them", name)
-	case leave:
+		s.differ[name] = now
 	}
-	return nil
+	if _, known := s.was[name]; known {
+		return fmt.Errorf("conflict: %s changed on both sides. Delete one of them", name)
+	}
+	return fmt.Errorf("conflict: %s differs, and was never the same on both sides. Delete one of them", name)
 }
 
 // push sends one file, if the sandbox still has the version that is known.

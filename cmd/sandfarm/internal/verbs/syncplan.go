@@ -23,8 +23,9 @@ const (
 	pull           // there to here
 	dropHere       // delete here
 	dropThere      // delete there
-	compare        // there is no common version: equal content is no conflict
-	conflict
+	compare        // both sides are new or have changed: equal content is no conflict
+	keepHere       // deleted there, without deletes
+	keepThere      // deleted here, without deletes
 )
 
 // plan says what to do with a file, from what each side has now and from what both had; known is false if they never were the same. Without
@@ -43,7 +44,7 @@ func plan(here, there version, was pair, known, deletes bool) step {
 	case !changedHere && !changedThere:
 		return leave
 	case changedHere && changedThere && here != "" && there != "":
-		return conflict
+		return compare
 	case here == "" && changedThere: // deleted here, changed there
 		return pull
 	case there == "" && changedHere:
@@ -52,8 +53,10 @@ func plan(here, there version, was pair, known, deletes bool) step {
 		return dropThere
 	case there == "" && deletes:
 		return dropHere
-	case here == "" || there == "":
-		return leave
+	case here == "":
+		return keepThere
+	case there == "":
+		return keepHere
 	case changedHere:
 		return push
 	}
