@@ -20,7 +20,8 @@ func (a *app) sandboxExec() *cobra.Command {
 	var dash int
 	c := a.verb(&cobra.Command{
 		Use: "exec ID COMMAND | exec ID -- ARG…", Short: "Run a shell command in a sandbox",
-		Long: `Run a shell command in a sandbox. Output appears as it is written. The exit code is that of the command.
+		Long: `Run a shell command in a sandbox. Output appears as it is written. The exit code is that of the command, and
+124 after --timeout, as of timeout(1).
 
 One argument is a line for the shell, with pipes and quotes. After -- each argument stays one word, whatever it contains.
 

@@ -21,6 +21,7 @@ const (
 	ExitOK          = 0
 	ExitError       = 1
 	ExitUsage       = 2
+	ExitTimeout     = 124 // as timeout(1) has it
 	ExitInterrupted = 130
 )
 
@@ -29,6 +30,12 @@ type CodeError struct{ Code int }
 
 // Error returns the exit code.
 func (e *CodeError) Error() string { return fmt.Sprintf("exit code %d", e.Code) }
+
+// timeoutError says that a job was ended after its timeout.
+type timeoutError struct{ err error }
+
+func (e *timeoutError) Error() string { return e.err.Error() }
+func (e *timeoutError) Unwrap() error { return e.err }
 
 // UsageError is a mistake on the command line.
 type UsageError struct {
@@ -77,6 +84,9 @@ func Exit(ctx context.Context, err error, stderr io.Writer) int {
 	}
 	if _, ok := errors.AsType[*UsageError](err); ok {
 		return ExitUsage
+	}
+	if _, ok := errors.AsType[*timeoutError](err); ok {
+		return ExitTimeout
 	}
 	return ExitError
 }

@@ -37,7 +37,7 @@ func (a *app) run() *cobra.Command {
 		Long: `Run a file (or stdin, for -) in a new sandbox that is closed afterwards, or in an existing one (--sandbox).
 
 Output appears as the code writes it, and so does the text of its last expression. The exit code is that of the code: 1
-for an exception, whose traceback goes to stderr. On a terminal, values that the code updates are redrawn in place, and what it clears
+for an exception, whose traceback goes to stderr; 124 after --timeout, as of timeout(1). On a terminal, values that the code updates are redrawn in place, and what it clears
 disappears; a pipe gets every state. New and changed files of the workspace are saved beside FILE (in the
 current directory for stdin, or in --out); images that the code only displayed become FILE-1.png and so on. No existing
 file is overwritten. Files that other programs load by name (.git, .env, Makefile, conftest.py, json.py, names of programs
@@ -250,7 +250,11 @@ func (a *app) printError(result wire.ExecuteResult, state string) {
 // outcome is the exit code of a final job as an error: that of its code or command, or the failure of the farm.
 func outcome(job wire.Job) error {
 	if err := client.Failure(job); err != nil {
-		return fmt.Errorf("job %s: %w", job.ID, err)
+		err = fmt.Errorf("job %s: %w", job.ID, err)
+		if job.State == "timed_out" {
+			err = &timeoutError{err}
+		}
+		return err
 	}
 	code := 0
 	switch r := job.Result; {

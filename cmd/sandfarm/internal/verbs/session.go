@@ -71,16 +71,25 @@ func (s *session) run(ctx context.Context) error {
 		case wire.AttachDropped:
 			_, err = fmt.Fprint(s.Err, "\r\nsandfarm: output before this was not kept\r\n")
 		case wire.AttachExit:
-			if code := out.Exit.ExitCode; code != 0 {
-				return &CodeError{Code: code}
-			}
-			return nil
+			return s.ended(*out.Exit)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return context.Cause(ctx)
+}
+
+// ended is the end of the process as an error: its exit code, or that of a timeout.
+func (s *session) ended(exit wire.ExitData) error {
+	switch {
+	case exit.TimedOut:
+		fmt.Fprintln(s.Err, "sandfarm: the process was ended after its timeout; --timeout of exec sets a longer one")
+		return &CodeError{Code: ExitTimeout}
+	case exit.ExitCode != 0:
+		return &CodeError{Code: exit.ExitCode}
+	}
+	return nil
 }
 
 // raw gives the process the keys as they are typed. restore undoes that.
