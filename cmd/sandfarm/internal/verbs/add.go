@@ -57,7 +57,7 @@ func Add(root *cobra.Command, streams Streams) func() (*client.Client, error) {
 		verbs     []*cobra.Command
 	}{
 		{"run", "Run code:", []*cobra.Command{a.run(), a.sandboxExec(), a.job()}},
-		{"sandbox", "Work in sandboxes:", []*cobra.Command{a.sandbox(), a.ssh(), a.ps(), a.attach(), a.portForward()}},
+		{"sandbox", "Work in sandboxes:", []*cobra.Command{a.sandbox(), a.ssh(), a.ps(), a.attach(), a.kill(), a.portForward()}},
 		{"files", "Files and packages:", []*cobra.Command{a.files(), a.cp(), a.sync(), a.artifact(), a.packages()}},
 		{GroupClients, "Connect editors and models:", []*cobra.Command{a.jupyter(), a.kernel(), a.sshConfig(), a.sshProxy()}},
 		{"look", "Look at a farm:", []*cobra.Command{a.image(), a.images(), a.workers(), a.queues(), a.events(), a.usage(), a.top()}},

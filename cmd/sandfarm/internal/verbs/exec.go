@@ -29,7 +29,7 @@ With -i, -t or both the command runs as a process beside the jobs of the sandbox
 runs on a terminal (-t), where ~. at the start of a line leaves it. Otherwise it is a job, in line behind others.
 
 With --restart on-failure it is such a process too, which is started again when it fails; with --background it stays, and
-"sandfarm attach" shows what it prints. "sandfarm job events" shows what a job prints.`,
+"sandfarm attach" shows what it prints and "sandfarm kill" ends it. "sandfarm job events" shows what a job prints.`,
 		Example: `  sandfarm exec sbx_… 'ls -la | sort -k5 -n'
   sandfarm exec sbx_… -- grep -r 'a b' .
   sandfarm exec -it sbx_… -- python

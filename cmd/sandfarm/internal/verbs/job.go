@@ -256,7 +256,7 @@ func (a *app) jobWait() *cobra.Command {
 
 func (a *app) jobCancel() *cobra.Command {
 	return a.verb(&cobra.Command{
-		Use: "cancel ID…", Short: "Cancel jobs, queued or running", SuggestFor: []string{"kill"}, Example: "  sandfarm job cancel job_…",
+		Use: "cancel ID…", Short: "Cancel jobs, queued or running", SuggestFor: []string{"stop"}, Example: "  sandfarm job cancel job_…",
 		ValidArgsFunction: a.every(a.jobIDs),
 	}, argCount(1, -1, "the job's ID"), func(ctx context.Context, c *client.Client, args []string) error {
 		var errs []error

@@ -11,11 +11,11 @@ import (
 	"github.com/sandfarm/sandfarm/client"
 )
 
-// idForm is the form of the ids of sandboxes and jobs: those that are mistaken for each other.
-var idForm = regexp.MustCompile(`^(sbx|job)_[0-9a-z]{26}$`)
+// idForm is the form of the ids of sandboxes, jobs and processes: those that are mistaken for each other.
+var idForm = regexp.MustCompile(`^(sbx|job|prc)_[0-9a-z]{26}$`)
 
 // mistaken adds to an error which command takes an argument that is the id of a job where this command wants that of a sandbox, or the other
-// way round. err is a mistake on the command line, or what the farm answered; one that ids do not explain is returned as it is.
+// way round; it does so for a process where this command wants a job. err is a mistake on the command line, or what the farm answered; one that ids do not explain is returned as it is.
 func mistaken(cmd *cobra.Command, args []string, err error) error {
 	if _, usage := errors.AsType[*UsageError](err); !usage && client.CodeOf(err) != "not_found" {
 		return err
@@ -27,10 +27,15 @@ func mistaken(cmd *cobra.Command, args []string, err error) error {
 	for _, id := range args {
 		kind := idForm.FindStringSubmatch(id)
 		switch {
-		case kind == nil || wantsJob == (kind[1] == "job"):
+		case kind == nil || wantsJob == (kind[1] == "job") || !wantsJob && kind[1] == "prc":
 			continue
+		case kind[1] == "prc":
+			return errors.Join(err, &hint{text: fmt.Sprintf("%q shows this process, and %q ends it.", "sandfarm attach SANDBOX "+id, "sandfarm kill SANDBOX "+id)})
 		case wantsJob:
 			return errors.Join(err, &hint{text: fmt.Sprintf("%q shows this sandbox, and %q lists its jobs.", "sandfarm sandbox get "+id, "sandfarm job ls --sandbox "+id)})
+		}
+		if cmd.Name() == "kill" {
+			return errors.Join(err, &hint{text: fmt.Sprintf("%q ends this job.", "sandfarm job cancel "+id)})
 		}
 		return errors.Join(err, &hint{text: fmt.Sprintf("%q follows this job, and %q shows it and names its sandbox.", "sandfarm job events "+id, "sandfarm job get "+id)})
 	}

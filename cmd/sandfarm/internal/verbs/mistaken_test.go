@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
 )
@@ -12,6 +14,7 @@ import (
 const (
 	someSandbox = "sbx_w1ardznkkf97y37snn6jgwddv0"
 	someJob     = "job_4evn6km1wqjww62mtkteqvkxar"
+	someProcess = "prc_4evn6km1wqjww62mtkteqvkxar"
 )
 
 func TestIDsOfAnotherKindNameTheCommandThatTakesThem(t *testing.T) {
@@ -28,6 +31,9 @@ func TestIDsOfAnotherKindNameTheCommandThatTakesThem(t *testing.T) {
 		"AttachToAJob":   {[]string{"attach", someJob}, verbs.ExitUsage, job},
 		"Job":            {[]string{"job", "get", someSandbox}, verbs.ExitError, sandbox},
 		"SandboxIsRight": {[]string{"sandbox", "get", someSandbox}, verbs.ExitError, ""},
+		"ProcessIsNoJob": {[]string{"job", "cancel", someProcess}, verbs.ExitError, `sandfarm: "sandfarm attach SANDBOX ` + someProcess + `" shows this process, and "sandfarm kill SANDBOX ` + someProcess},
+		"KillOfAJob":     {[]string{"kill", someJob}, verbs.ExitUsage, `sandfarm: "sandfarm job cancel ` + someJob + `" ends this job.`},
+		"ProcessIsRight": {[]string{"kill", someSandbox, someProcess}, verbs.ExitError, ""},
 		"JobIsRight":     {[]string{"job", "get", someJob}, verbs.ExitError, ""},
 		"OfNoID":         {[]string{"files", "get", someSandbox, "job_notes.txt"}, verbs.ExitError, ""},
 	}
@@ -40,6 +46,7 @@ func TestIDsOfAnotherKindNameTheCommandThatTakesThem(t *testing.T) {
 			f.Routes["GET /v1/sandboxes/"] = missing
 			f.Routes["POST /v1/sandboxes/"+someJob+"/execute"] = missing
 			f.Routes["GET /v1/jobs/"+someJob], f.Routes["GET /v1/jobs/"+someSandbox] = missing, missing
+			f.Routes["DELETE /v1/jobs/"+someProcess], f.Routes["DELETE /v1/sandboxes/"] = missing, missing
 			got := f.sandfarm(t.Context(), "1", test.args...)
 			lines := strings.SplitAfter(got.stderr, "\n")
 			if got.code != test.code || !strings.HasPrefix(lines[1], test.want) || (lines[1] == "") != (test.want == "") {
@@ -56,7 +63,7 @@ func TestNamesOfOtherProgramsGetASuggestion(t *testing.T) {
 		`"attach" or "job events"`:         {"logs", someSandbox},
 		`"packages install"`:               {"install", someSandbox, "numpy"},
 		`"sandbox ls"`:                     {"ls"},
-		`"job cancel" or "sandbox close"`:  {"kill", someSandbox},
+		`"kill"`:                           {"signal", someSandbox},
 		`"ssh"`:                            {"shell", someSandbox},
 		`"run"`:                            {"runn"},
 		`"create"`:                         {"sandbox", "craete"},
@@ -87,6 +94,22 @@ job_2  -    install  queued   -        numpy pandas
 `
 	if got != (outputs{0, want, ""}) || f.asked()[1] != "GET /v1/jobs?limit=200&sandbox_id=sbx_1&state=queued%2Crunning" {
 		t.Errorf("%+v asked %q", got, f.asked())
+	}
+}
+
+func TestKillEndsAProcessOrSendsASignal(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	f.Routes["DELETE /v1/sandboxes/sbx_1/processes/{id}"] = f.gives(http.StatusOK, wire.Process{})
+	f.Routes["POST /v1/sandboxes/sbx_1/processes/{id}/signal"] = f.gives(http.StatusOK, wire.Process{})
+	for _, args := range [][]string{{"kill", "sbx_1", "prc_1", "42"}, {"kill", "sbx_1", "prc_1", "--signal", "SIGHUP"}} {
+		if got := f.sandfarm(t.Context(), "", args...); got != (outputs{}) {
+			t.Errorf("%q: %+v", args, got)
+		}
+	}
+	want := []string{"DELETE /v1/sandboxes/sbx_1/processes/prc_1", "DELETE /v1/sandboxes/sbx_1/processes/42", `POST /v1/sandboxes/sbx_1/processes/prc_1/signal {"signal":"SIGHUP"}`}
+	if diff := cmp.Diff(want, f.asked()); diff != "" {
+		t.Error(diff)
 	}
 }
 

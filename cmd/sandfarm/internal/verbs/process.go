@@ -63,6 +63,40 @@ leaves.`,
 	})
 }
 
+func (a *app) kill() *cobra.Command {
+	var signal string
+	c := a.verb(&cobra.Command{
+		Use: "kill ID PROCESS…", Short: "End processes of a sandbox, or send them a signal", SuggestFor: []string{"stop", "signal"},
+		Long: `End processes of a sandbox and all that they started: by SIGTERM, and after five seconds by SIGKILL. A process with --restart is not
+started again. PROCESS is an id, or a pid as "ps --all" lists it: of what a job or a kernel started, that process alone ends.
+
+With --signal only send this signal. "sandfarm job cancel" ends a job, "sandfarm sandbox close" a sandbox.`,
+		Example: `  sandfarm kill sbx_… prc_…
+  sandfarm kill sbx_… prc_… --signal SIGHUP
+  sandfarm kill sbx_… 42`,
+		ValidArgsFunction: a.second(a.sandboxIDs, a.processIDs),
+	}, argCount(2, -1, "the sandbox's ID or the process's ID"), func(ctx context.Context, c *client.Client, args []string) error {
+		var errs []error
+		for _, id := range args[1:] {
+			var p wire.Process
+			var err error
+			if signal == "" {
+				p, err = c.EndProcess(ctx, args[0], id)
+			} else {
+				p, err = c.SignalProcess(ctx, args[0], id, signal)
+			}
+			if err == nil && a.json {
+				err = a.print(p)
+			}
+			errs = append(errs, about("process "+id, err))
+		}
+		return errors.Join(errs...)
+	})
+	c.Flags().StringVarP(&signal, "signal", "s", "", "signal to send, such as SIGINT (default: end the process)")
+	completeChoices(c, "signal", "SIGINT", "SIGTERM", "SIGKILL", "SIGHUP", "SIGUSR1", "SIGSTOP", "SIGCONT")
+	return c
+}
+
 func (a *app) ps() *cobra.Command {
 	var all bool
 	c := a.verb(&cobra.Command{
