@@ -150,7 +150,7 @@ func sentence(err error) string {
 	if !ok {
 		return err.Error()
 	}
-	text := strings.TrimSuffix(cmp.Or(e.Detail, e.Title), ".")
+	text := asFlags(strings.TrimSuffix(cmp.Or(e.Detail, e.Title), "."))
 	switch e.Code {
 	case "unauthorized":
 		if e.Status == http.StatusForbidden { // the sentence says what is missing

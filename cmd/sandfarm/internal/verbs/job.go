@@ -131,7 +131,7 @@ func (a *app) showJob(j wire.Job) error {
 	}
 	rows = append(rows, [2]string{"created", since(j.CreatedAt, now)}, [2]string{"took", took(j, now)})
 	if j.Error != nil {
-		rows = append(rows, [2]string{"error", j.Error.Code + ": " + j.Error.Message})
+		rows = append(rows, [2]string{"error", j.Error.Code + ": " + asFlags(j.Error.Message)})
 	}
 	var outputs [][2]string
 	if r := j.Result; r != nil {

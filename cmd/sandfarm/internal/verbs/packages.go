@@ -79,7 +79,7 @@ func (a *app) showInstall(job wire.Job) error {
 func installRows(packages []wire.InstalledOne) [][]string {
 	rows := make([][]string, len(packages))
 	for i, one := range packages {
-		rows[i] = []string{nameOf(one), one.Status, one.Version, one.Message}
+		rows[i] = []string{nameOf(one), one.Status, one.Version, asFlags(one.Message)}
 	}
 	return rows
 }
@@ -128,7 +128,7 @@ func (a *app) packagesLs() *cobra.Command {
 func (a *app) showPackages(found []wire.Package) error {
 	rows := make([][]string, len(found))
 	for i, p := range found {
-		rows[i] = []string{p.Name, p.Status, p.Version, p.Manager, p.Message}
+		rows[i] = []string{p.Name, p.Status, p.Version, p.Manager, asFlags(p.Message)}
 	}
 	return table(a.Out, []string{"NAME", "STATUS", "VERSION", "MANAGER", "MESSAGE"}, rows)
 }
@@ -181,7 +181,7 @@ func (a *app) printNotes(installed []wire.InstalledOne, notes []string) {
 		fmt.Fprintln(a.Err, "note: "+printable(installedText(one)))
 	}
 	for _, note := range notes {
-		fmt.Fprintln(a.Err, "note: "+printable(note))
+		fmt.Fprintln(a.Err, "note: "+printable(asFlags(note)))
 	}
 }
 
@@ -196,7 +196,7 @@ func installedText(one wire.InstalledOne) string {
 		text += " (" + one.Why + ")"
 	}
 	if one.Message != "" {
-		text += ": " + one.Message
+		text += ": " + asFlags(one.Message)
 	}
 	return text
 }

@@ -87,7 +87,7 @@ func TestInstallThatTheFarmRefuses(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
 	f.Routes["POST /v1/sandboxes/{id}/packages"] = f.gives(http.StatusUnprocessableEntity, wire.Problem{Code: "invalid", Detail: "packages[0] is no name"})
-	if got := f.sandfarm(t.Context(), "", "packages", "install", "sbx_1", "git+https://x"); got != (outputs{1, "", "sandfarm: packages[0] is no name.\n"}) {
+	if got := f.sandfarm(t.Context(), "", "packages", "install", "sbx_1", "git+https://x"); got != (outputs{1, "", "sandfarm: package 1 is no name.\n"}) {
 		t.Errorf("%+v", got)
 	}
 }

@@ -178,9 +178,9 @@ func TestCreatePrintsTheIDAlone(t *testing.T) {
 func TestCreateThatFailsIsAnError(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
-	made := wire.Created{Sandbox: wire.Sandbox{ID: "sbx_9"}, Job: wire.Job{ID: "job_1", State: "failed", Error: &wire.JobError{Code: "unavailable", Message: "Docker is down"}}}
+	made := wire.Created{Sandbox: wire.Sandbox{ID: "sbx_9"}, Job: wire.Job{ID: "job_1", State: "failed", Error: &wire.JobError{Code: "unavailable", Message: "Docker has no ttl_seconds"}}}
 	f.Routes["POST /v1/sandboxes"] = f.gives(http.StatusCreated, made)
-	if got := f.sandfarm(t.Context(), "", "sandbox", "create"); got != (outputs{1, "", "sandfarm: Docker is down. Try again later.\n"}) {
+	if got := f.sandfarm(t.Context(), "", "sandbox", "create"); got != (outputs{1, "", "sandfarm: Docker has no --ttl. Try again later.\n"}) {
 		t.Errorf("%+v", got)
 	}
 }

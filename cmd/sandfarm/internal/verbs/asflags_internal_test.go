@@ -1,0 +1,22 @@
+package verbs
+
+import "testing"
+
+func TestFieldsOfTheFarmAreFlagsHere(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"It was stopped. timeout_seconds sets a longer timeout":         "It was stopped. --timeout sets a longer timeout",
+		"resources.memory_mb is 5; it must be from 64 to 4096":          "--memory is 5; it must be from 64 to 4096",
+		"Create a sandbox with more memory_mb.":                         "Create a sandbox with more --memory.",
+		`use allowlist and name the hosts in allow_hosts, or packages`:  `use allowlist and name the hosts in --allow-host, or packages`,
+		"the hosts of allow_hosts (none), only":                         "the hosts of --allow-host (none), only",
+		`packages[0] is "a b": give a name`:                             `package 1 is "a b": give a name`,
+		"the setting limits.memory_mb":                                  "the setting limits.memory_mb",
+		"max_memory_mb is used up, my_timeout_seconds timeout_seconds2": "max_memory_mb is used up, my_timeout_seconds timeout_seconds2",
+		"read timeout_seconds.txt":                                      "read timeout_seconds.txt",
+	} {
+		if got := asFlags(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
