@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -38,6 +39,38 @@ func mistaken(cmd *cobra.Command, args []string, err error) error {
 			return errors.Join(err, &hint{text: fmt.Sprintf("%q ends this job.", "sandfarm job cancel "+id)})
 		}
 		return errors.Join(err, &hint{text: fmt.Sprintf("%q follows this job, and %q shows it and names its sandbox.", "sandfarm job events "+id, "sandfarm job get "+id)})
+	}
+	return err
+}
+
+// named adds to an error the id of an open sandbox whose name was given in the place of an id.
+func named(cmd *cobra.Command, c *client.Client, args []string, err error) error {
+	var names []string
+	_, usage := errors.AsType[*UsageError](err)
+	switch {
+	case usage && (cmd.Name() == "cp" || cmd.Name() == "sync"):
+		for _, arg := range args {
+			if name, _, ok := strings.Cut(arg, ":"); ok {
+				names = append(names, name)
+			}
+		}
+	case client.CodeOf(err) == "not_found":
+		names = append(names, args[:min(len(args), 1)]...)
+		if f := cmd.Flags().Lookup("sandbox"); f != nil && f.Changed {
+			names = append(names, f.Value.String())
+		}
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return name == "" || strings.HasPrefix(name, "sbx_") })
+	if len(names) == 0 {
+		return err
+	}
+	for box, failed := range c.Sandboxes(cmd.Context(), client.SandboxFilter{Open: true}) {
+		if failed != nil {
+			return err
+		}
+		if slices.Contains(names, box.Name) {
+			return errors.Join(err, &hint{text: fmt.Sprintf("%s is the name of %s: use its id.", box.Name, box.ID)})
+		}
 	}
 	return err
 }

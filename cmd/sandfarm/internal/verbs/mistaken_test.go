@@ -76,6 +76,38 @@ func TestNamesOfOtherProgramsGetASuggestion(t *testing.T) {
 	}
 }
 
+func TestNamesOfSandboxesNameTheID(t *testing.T) {
+	t.Parallel()
+	const want = "demo is the name of sbx_2: use its id.\n"
+	for name, test := range map[string]struct {
+		args []string
+		want bool
+	}{
+		"Exec":      {[]string{"exec", "demo", "ls"}, true},
+		"SSH":       {[]string{"ssh", "demo"}, true},
+		"Flag":      {[]string{"run", "-", "--sandbox", "demo"}, true},
+		"CpIn":      {[]string{"cp", "a", "demo:b"}, true},
+		"CpOut":     {[]string{"cp", "demo:b", "a"}, true},
+		"Sync":      {[]string{"sync", ".", "demo:b"}, true},
+		"OtherName": {[]string{"exec", "dem", "ls"}, false},
+		"ID":        {[]string{"exec", "sbx_1", "ls"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFarm(t)
+			f.Routes["GET /v1/sandboxes"] = f.gives(http.StatusOK, wire.List[wire.Sandbox]{Items: []wire.Sandbox{{ID: "sbx_1"}, {ID: "sbx_2", Name: "demo"}}})
+			f.Routes["POST /v1/sandboxes/"] = f.gives(http.StatusNotFound, wire.Problem{Status: http.StatusNotFound, Code: "not_found", Detail: "There is no such sandbox."})
+			for _, id := range []string{"demo", "dem", "sbx_1"} {
+				f.Routes["POST /v1/sandboxes/"+id+"/commands"] = f.Routes["POST /v1/sandboxes/"]
+				f.Routes["POST /v1/sandboxes/"+id+"/execute"] = f.Routes["POST /v1/sandboxes/"]
+			}
+			if got := f.sandfarm(t.Context(), "1", test.args...); got.code == 0 || strings.HasSuffix(got.stderr, want) != test.want {
+				t.Errorf("%+v, want it to end with %q: %v", got, want, test.want)
+			}
+		})
+	}
+}
+
 func TestPSShowsProcessesAndJobs(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
