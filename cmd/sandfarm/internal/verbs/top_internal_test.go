@@ -75,6 +75,14 @@ func TestTopPageOfAFarmWithoutWorkers(t *testing.T) {
 	}
 }
 
+func TestTopCountsCallbacksApart(t *testing.T) {
+	t.Parallel()
+	queues := []wire.Queue{{Name: "cpu"}, {Name: "callbacks", Depth: 2}}
+	if text := plain(page("http://x", snapshot{Queues: queues}, topNow)); !strings.Contains(text, "0 jobs waiting, 2 callbacks to deliver\n") {
+		t.Errorf("page:\n%s", text)
+	}
+}
+
 func TestServingNamesHosts(t *testing.T) {
 	t.Parallel()
 	var workers []wire.Worker

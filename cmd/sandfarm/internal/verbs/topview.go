@@ -16,6 +16,9 @@ type line struct{ text, style string }
 // seenLate is the age at which a heartbeat is late: workers send one every few seconds.
 const seenLate = 10 * time.Second
 
+// callbackQueue is the queue whose entries are callbacks of jobs that have ended.
+const callbackQueue = "callbacks"
+
 // page renders a snapshot.
 func page(url string, s snapshot, now time.Time) []line {
 	lines := []line{{text: summary(url, s, now), style: bold}}
@@ -52,17 +55,24 @@ func page(url string, s snapshot, now time.Time) []line {
 
 // summary is the first line, with totals.
 func summary(url string, s snapshot, now time.Time) string {
-	running, slots, waiting, oldest := 0, 0, 0, 0.0
+	running, slots, waiting, callbacks, oldest := 0, 0, 0, 0, 0.0
 	for _, w := range s.Workers {
 		running, slots = running+w.Running, slots+w.Slots
 	}
 	for _, q := range s.Queues {
+		if q.Name == callbackQueue {
+			callbacks += q.Depth
+			continue
+		}
 		waiting, oldest = waiting+q.Depth, max(oldest, q.OldestSeconds)
 	}
 	text := fmt.Sprintf("%s  %s  %s, %d of %d slots in use, %s waiting", printable(url), now.Format("15:04:05"),
 		plural(len(s.Workers), "worker"), running, slots, plural(waiting, "job"))
-	if waiting > 0 {
+	if oldest > 0 {
 		text += ", the next since " + age(oldest)
+	}
+	if callbacks > 0 {
+		text += ", " + plural(callbacks, "callback") + " to deliver"
 	}
 	return text
 }
