@@ -290,6 +290,12 @@ func TestResultHoldsNotesAndClipsErrors(t *testing.T) {
 	if len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "no Jupyter kernel") {
 		t.Fatalf("notes %q", r.Notes)
 	}
+	run := collectorOf(code(), 0)
+	run.job.Kind = farm.KindRun
+	workertest.Must(t, run.add(frame(1, agent.FrameFinal, agent.Outcome{FreshProcess: true})))
+	if notes := run.result().Notes; len(notes) > 0 {
+		t.Errorf("notes of a run: %q", notes)
+	}
 	e := r.Execute.Error
 	size := 0
 	for _, line := range e.Traceback {

@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,7 +50,7 @@ code runs, which it does not if one of them cannot be installed; --auto-install 
   sandfarm run step2.py --sandbox sbx_… --env MODE=fast
   sandfarm run model.py --package scikit-learn --package 'pandas>=2'`,
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
-	}, argCount(1, 1, "FILE (or - for stdin)"), func(ctx context.Context, c *client.Client, args []string) error {
+	}, runArgs, func(ctx context.Context, c *client.Client, args []string) error {
 		return a.runFile(ctx, c, args[0], &f)
 	})
 	flags := c.Flags()
@@ -69,6 +70,24 @@ code runs, which it does not if one of them cannot be installed; --auto-install 
 	a.complete(c, "sandbox", a.sandboxIDs)
 	a.complete(c, "image", a.imageNames)
 	return c
+}
+
+// runArgs are the arguments of run. Code has none.
+func runArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return fmt.Errorf("code gets no arguments, such as %q: pass values with -e NAME=VALUE, or copy %s into a sandbox (sandfarm cp) and run it there (sandfarm exec)", args[1], args[0])
+	}
+	return argCount(1, 1, "FILE (or - for stdin)")(cmd, args)
+}
+
+// inNode adds to an error how JavaScript runs, if the error is that the image does not run its language.
+func inNode(name string, err error) error {
+	e, ok := errors.AsType[*client.Error](err)
+	if !ok || languageOf(name) != "javascript" || !slices.ContainsFunc(e.Fields, func(f wire.FieldError) bool { return f.Pointer == "/language" }) {
+		return err
+	}
+	name = quoteOne(filepath.Base(name))
+	return errors.Join(err, &hint{text: fmt.Sprintf("JavaScript runs as a command in an image with Node, once it is there (sandfarm cp): sandfarm exec ID %s", quoteOne("node "+name))})
 }
 
 func (a *app) runFile(ctx context.Context, c *client.Client, name string, f *runFlags) error {
@@ -101,7 +120,7 @@ func (a *app) runFile(ctx context.Context, c *client.Client, name string, f *run
 	}
 	job, err := follower.do(ctx, submit)
 	if err != nil {
-		return err
+		return inNode(name, err)
 	}
 	if err := a.finish(ctx, c, follower, job, name, f); err != nil {
 		return err

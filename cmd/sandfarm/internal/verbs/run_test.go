@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -88,6 +89,23 @@ func TestRunExitCodes(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+func TestRunSaysHowElseCodeRuns(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	f.Routes["POST /v1/sandboxes/sbx_1/execute"] = f.gives(http.StatusUnprocessableEntity, wire.Problem{Code: "invalid", Detail: "no such language", Errors: []wire.FieldError{{Pointer: "/language"}}})
+	file := filepath.Join(t.TempDir(), "x.js")
+	put(t, file, "1")
+	for want, args := range map[string][]string{
+		"sandfarm exec ID 'node x.js'\n": {"run", file, "-s", "sbx_1"},
+		"no such language.\n":            {"run", "-", "-s", "sbx_1", "--lang", "perl"},
+		"code gets no arguments, such as \"a\": pass values with -e NAME=VALUE, or copy plot.py into a sandbox (sandfarm cp) and run it there (sandfarm exec). See \"sandfarm run --help\"\n": {"run", "plot.py", "a", "b"},
+	} {
+		if got := f.sandfarm(t.Context(), "1", args...); !strings.HasSuffix(got.stderr, want) {
+			t.Errorf("%q: %+v, want %q", args, got, want)
+		}
 	}
 }
 
