@@ -26,6 +26,7 @@ type follower struct {
 	c        *client.Client
 	results  bool   // also print the text of results
 	quiet    bool   // print nothing
+	mute     bool   // print no output, only progress
 	toStderr bool   // print the output on stderr, since stdout is for something else
 	progress bool   // print progress on stderr
 	reported string // the last progress
@@ -107,6 +108,9 @@ func (f *follower) show(ctx context.Context, event wire.Event) error {
 		var data wire.TextData
 		if err := json.Unmarshal(event.Data, &data); err != nil {
 			return fmt.Errorf("read an event: %w", err)
+		}
+		if f.mute {
+			return nil
 		}
 		if err := f.clearNow(); err != nil {
 			return err

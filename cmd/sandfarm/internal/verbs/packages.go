@@ -25,12 +25,12 @@ operator chooses the index. Running kernels can import packages at once. They la
 
 func (a *app) packagesInstall() *cobra.Command {
 	var manager string
-	var noWait bool
+	var noWait, verbose bool
 	c := a.verb(&cobra.Command{
 		Use: "install SANDBOX NAME…", Aliases: []string{"add"}, SuggestFor: []string{"install", "pip"}, Short: "Install packages in a sandbox",
 		Long: `Install packages in a sandbox, by name and optionally with a version. Quote characters of the shell, such as in
-'pandas>=2'. The output of the installer goes to stderr as it is written; then stdout gets one line for each package. If
-a package fails, the others are still installed, and the exit code is 1.
+'pandas>=2'. Progress goes to stderr, and with --verbose what the installer prints; then stdout gets one line for each package.
+If a package fails, the others are still installed, and the exit code is 1.
 
 --no-wait prints the id of the job at once; "packages status" and "job events" show its progress.`,
 		Example: `  sandfarm packages install sbx_… numpy 'pandas>=2' requests==2.32.3
@@ -42,14 +42,18 @@ a package fails, the others are still installed, and the exit code is 1.
 		if noWait {
 			return a.printAccepted(c.Install(ctx, args[0], request))
 		}
-		job, err := a.install(ctx, c, args[0], request)
+		job, err := a.install(ctx, c, args[0], request, verbose)
 		if err != nil {
 			return err
 		}
-		return errors.Join(a.showInstall(job), outcome(job))
+		if err = errors.Join(a.showInstall(job), outcome(job)); err != nil && !verbose && !a.json {
+			fmt.Fprintln(a.Err, "sandfarm: "+installerOutput(job))
+		}
+		return err
 	})
 	c.Flags().StringVar(&manager, "manager", "", "which installer: pip or npm (default pip)")
 	c.Flags().BoolVar(&noWait, "no-wait", false, "do not wait until they are installed")
+	c.Flags().BoolVar(&verbose, "verbose", false, "print what the installer prints, as it is written")
 	a.complete(c, "manager", managers)
 	return c
 }
@@ -58,11 +62,16 @@ func managers(context.Context, *client.Client) []cobra.Completion {
 	return []cobra.Completion{"pip", "npm"}
 }
 
-// install installs packages and prints the output of the installer on stderr. The job is final.
-func (a *app) install(ctx context.Context, c *client.Client, sandbox string, request wire.PackagesRequest) (wire.Job, error) {
+// install installs packages and prints the progress on stderr, and if it is verbose the output of the installer. The job is final.
+func (a *app) install(ctx context.Context, c *client.Client, sandbox string, request wire.PackagesRequest, verbose bool) (wire.Job, error) {
 	follower := a.follower(c, false)
-	follower.toStderr, follower.progress = true, true
+	follower.toStderr, follower.progress, follower.mute = true, true, !verbose
 	return follower.do(ctx, func(ctx context.Context) (wire.Job, error) { return c.Install(ctx, sandbox, request) })
+}
+
+// installerOutput says where the output of an installer is.
+func installerOutput(job wire.Job) string {
+	return fmt.Sprintf("%q shows what the installer printed.", "sandfarm job events "+job.ID)
 }
 
 // showInstall prints a line for each package of an install.
@@ -206,7 +215,7 @@ func (a *app) installFirst(ctx context.Context, c *client.Client, sandbox string
 	if len(packages) == 0 {
 		return nil
 	}
-	job, err := a.install(ctx, c, sandbox, wire.PackagesRequest{Packages: packages})
+	job, err := a.install(ctx, c, sandbox, wire.PackagesRequest{Packages: packages}, false)
 	if err == nil {
 		err = client.Failure(job)
 	}
@@ -221,6 +230,9 @@ func (a *app) installFirst(ctx context.Context, c *client.Client, sandbox string
 		if one.Status == "failed" {
 			errs = append(errs, fmt.Errorf("install packages: %s", installedText(one)))
 		}
+	}
+	if len(errs) > 0 {
+		errs = append(errs, &hint{text: installerOutput(job)})
 	}
 	return errors.Join(errs...)
 }

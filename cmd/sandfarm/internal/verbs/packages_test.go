@@ -30,9 +30,10 @@ func TestInstallPrintsALineForEachPackage(t *testing.T) {
 		outcomes []wire.InstalledOne
 		code     int
 		lines    [][]string
+		hint     string
 	}{
-		"AllWell":   {[]wire.InstalledOne{good}, 0, [][]string{{"numpy", "installed", "2.3.5", "-"}}},
-		"OneFailed": {[]wire.InstalledOne{good, bad}, 1, [][]string{{"numpy", "installed", "2.3.5", "-"}, {"nope==9", "failed", "-", "there", "is", "no", "nope"}}},
+		"AllWell":   {[]wire.InstalledOne{good}, 0, [][]string{{"numpy", "installed", "2.3.5", "-"}}, ""},
+		"OneFailed": {[]wire.InstalledOne{good, bad}, 1, [][]string{{"numpy", "installed", "2.3.5", "-"}, {"nope==9", "failed", "-", "there", "is", "no", "nope"}}, "sandfarm: \"sandfarm job events job_1\" shows what the installer printed.\n"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -41,8 +42,8 @@ func TestInstallPrintsALineForEachPackage(t *testing.T) {
 			f.Routes["POST /v1/sandboxes/{id}/packages"] = f.start
 			f.Script = installs(test.outcomes...)
 			got := f.sandfarm(t.Context(), "", "packages", "install", "sbx_1", "numpy", "nope==9")
-			if got.code != test.code || got.stderr != "sandfarm: resolving\nsandfarm: down�[2Jloading\nInstalled 1 package\n" {
-				t.Errorf("%+v, want the installer's output on stderr and the code %d", got, test.code)
+			if got.code != test.code || got.stderr != "sandfarm: resolving\nsandfarm: down�[2Jloading\n"+test.hint {
+				t.Errorf("%+v, want the progress on stderr, %q and the code %d", got, test.hint, test.code)
 			}
 			var lines [][]string
 			for _, line := range strings.Split(strings.TrimSpace(got.out), "\n")[1:] {
@@ -55,6 +56,16 @@ func TestInstallPrintsALineForEachPackage(t *testing.T) {
 				t.Errorf("asked %s", asked)
 			}
 		})
+	}
+}
+
+func TestVerboseInstallPrintsWhatTheInstallerPrints(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	f.Routes["POST /v1/sandboxes/{id}/packages"] = f.start
+	f.Script = installs()
+	if got := f.sandfarm(t.Context(), "", "packages", "install", "sbx_1", "numpy", "--verbose"); !strings.HasSuffix(got.stderr, "loading\nInstalled 1 package\n") {
+		t.Errorf("%+v", got)
 	}
 }
 
@@ -232,7 +243,7 @@ func TestRunStopsIfAPackageCannotBeInstalled(t *testing.T) {
 			f.Routes["GET /v1/jobs/job_0"] = f.gives(http.StatusOK, wire.Job{ID: "job_0", State: "completed"})
 			f.Routes["DELETE /v1/sandboxes/sbx_1"] = f.gives(http.StatusAccepted, wire.Job{})
 			got := f.sandfarm(t.Context(), "1", append([]string{"run", "-", "--package", "nope"}, args...)...)
-			if got.code != 1 || got.out != "" || !strings.HasSuffix(got.stderr, "sandfarm: install packages: nope failed: there is no such package\n") {
+			if got.code != 1 || got.out != "" || !strings.HasSuffix(got.stderr, "sandfarm: install packages: nope failed: there is no such package\nsandfarm: \"sandfarm job events job_1\" shows what the installer printed.\n") {
 				t.Errorf("%+v", got)
 			}
 			asked := strings.Join(f.asked(), "\n")
