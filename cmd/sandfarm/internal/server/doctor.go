@@ -23,7 +23,7 @@ const farmTimeout = 10 * time.Second
 
 func doctorCommand(load loader, connect func() (*client.Client, error), streams verbs.Streams) *cobra.Command {
 	return &cobra.Command{
-		Use:   "doctor",
+		Use: "doctor", SuggestFor: []string{"status"},
 		Short: "Check everything that a farm needs, and say what to do about each problem",
 		Long: `Checks two things. First the farm that the other commands talk to, at --url or SANDFARM_URL: whether it answers, works and accepts
 the key. Then this machine, with the settings of this folder: whether a farm can run here, and whether one does. The second

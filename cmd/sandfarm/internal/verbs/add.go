@@ -45,7 +45,7 @@ func Add(root *cobra.Command, streams Streams) func() (*client.Client, error) {
 	root.SetIn(streams.In)
 	root.SetOut(streams.Out)
 	root.SetErr(streams.Err)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, err) })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, nearFlag(cmd, err)) })
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.url, "url", "", "address of the farm ($SANDFARM_URL; default "+client.DefaultURL+")")
 	flags.StringVar(&a.key, "key", "", "API key (better in $SANDFARM_API_KEY: other users of this machine can see arguments)")
@@ -120,7 +120,7 @@ func asGroup(c *cobra.Command, subs ...*cobra.Command) *cobra.Command {
 			return cmd.Help()
 		}
 		err := fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
-		if meant := suggestions(cmd, args[0]); len(meant) > 0 {
+		if meant := suggestions(cmd, args); len(meant) > 0 {
 			err = fmt.Errorf("%w; did you mean \"%s\"?", err, strings.Join(meant, `" or "`))
 		}
 		return usage(cmd, err)

@@ -44,7 +44,7 @@ func placeOf(arg string) place {
 func (a *app) cp() *cobra.Command {
 	var recursive bool
 	c := a.verb(&cobra.Command{
-		Use: "cp [-r] SRC DEST", Short: "Copy files between here and a sandbox",
+		Use: "cp [-r] SRC DEST", Short: "Copy files between here and a sandbox", SuggestFor: []string{"upload", "download"},
 		Long: `Copy a file, or with -r a directory, into a sandbox or out of it. One of SRC and DEST is ID:PATH; PATH is absolute, or relative to the workspace.
 
 As with cp, a DEST that is a directory, or ends in a slash, gets the copy inside it. Into a sandbox, files are replaced. Out of it nothing here is

@@ -75,7 +75,7 @@ func (a *app) filesLs(use string) *cobra.Command {
 
 func (a *app) filesCat() *cobra.Command {
 	return a.verb(&cobra.Command{
-		Use: "cat ID PATH…", Short: "Print files of a sandbox", Example: "  sandfarm files cat sbx_… log.txt | tail",
+		Use: "cat ID PATH…", SuggestFor: []string{"read"}, Short: "Print files of a sandbox", Example: "  sandfarm files cat sbx_… log.txt | tail",
 		ValidArgsFunction: a.first(a.sandboxIDs),
 	}, argCount(2, -1, "the sandbox's ID or the PATH"), func(ctx context.Context, c *client.Client, args []string) error {
 		for _, name := range args[1:] {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/sandfarm/sandfarm/client"
 )
@@ -78,9 +79,14 @@ func named(cmd *cobra.Command, c *client.Client, args []string, err error) error
 // mostSuggestions bounds the commands that an error suggests: get and ls are the names of many.
 const mostSuggestions = 3
 
-// suggestions are the commands that somebody may mean by an unknown name below c, as they are called below c: those that have it in
-// SuggestFor, else those deeper down that have the name, else those here whose names are close.
-func suggestions(c *cobra.Command, name string) []string {
+// suggestions are the commands that somebody may mean by an unknown name below c, the first of args, as they are called below c: those that have
+// it in SuggestFor, else those deeper down that have the name, else those here whose names are close. The id of a sandbox or a job as the
+// next argument narrows them.
+func suggestions(c *cobra.Command, args []string) []string {
+	name := args[0]
+	if name == "version" && c.Version != "" {
+		return []string{"--version"}
+	}
 	var meant, named []string
 	var walk func(within *cobra.Command, path string)
 	walk = func(within *cobra.Command, path string) {
@@ -105,9 +111,37 @@ func suggestions(c *cobra.Command, name string) []string {
 		found = named
 	}
 	if len(found) == 0 {
-		c.SuggestionsMinimumDistance = 2
-		found = c.SuggestionsFor(name)
-		found = found[:min(len(found), 1)]
+		found = near(c, name)
+	}
+	if len(args) > 1 {
+		of := map[string]string{"sbx": "sandbox ", "job": "job "}
+		kind, _, _ := strings.Cut(args[1], "_")
+		if narrow := slices.DeleteFunc(slices.Clone(found), func(one string) bool { return of[kind] == "" || !strings.HasPrefix(one, of[kind]) }); len(narrow) > 0 {
+			found = narrow
+		}
 	}
 	return found[:min(len(found), mostSuggestions)]
+}
+
+// near is the command here whose name is close, if any.
+func near(c *cobra.Command, name string) []string {
+	c.SuggestionsMinimumDistance = 2
+	found := c.SuggestionsFor(name)
+	return found[:min(len(found), 1)]
+}
+
+// nearFlag adds to the error of an unknown flag the flag whose name is close, if any.
+func nearFlag(cmd *cobra.Command, err error) error {
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok || unknown.GetSpecifiedShortnames() != "" {
+		return err
+	}
+	var names cobra.Command // cobra compares names of commands only
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		names.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}, Hidden: f.Hidden})
+	})
+	if meant := near(&names, unknown.GetSpecifiedName()); len(meant) > 0 {
+		return fmt.Errorf("%w; did you mean \"--%s\"?", err, meant[0])
+	}
+	return err
 }

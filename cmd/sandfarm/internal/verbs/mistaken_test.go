@@ -58,17 +58,28 @@ func TestIDsOfAnotherKindNameTheCommandThatTakesThem(t *testing.T) {
 
 func TestNamesOfOtherProgramsGetASuggestion(t *testing.T) {
 	t.Parallel()
-	for want, args := range map[string][]string{
-		`"sandbox close"`:                  {"close", someSandbox},
-		`"attach" or "job events"`:         {"logs", someSandbox},
-		`"packages install"`:               {"install", someSandbox, "numpy"},
-		`"sandbox ls"`:                     {"ls"},
-		`"kill"`:                           {"signal", someSandbox},
-		`"ssh"`:                            {"shell", someSandbox},
-		`"run"`:                            {"runn"},
-		`"create"`:                         {"sandbox", "craete"},
-		`"key create" or "sandbox create"`: {"create"},
+	for _, test := range []struct {
+		want string
+		args []string
+	}{
+		{`"sandbox close"`, []string{"close", someSandbox}},
+		{`"attach" or "job events"`, []string{"logs", someSandbox}},
+		{`"packages install"`, []string{"install", someSandbox, "numpy"}},
+		{`"sandbox ls"`, []string{"ls"}},
+		{`"kill"`, []string{"signal", someSandbox}},
+		{`"ssh"`, []string{"shell", someSandbox}},
+		{`"sandbox close"`, []string{"rm", someSandbox}},
+		{`"job cancel"`, []string{"stop", someJob}},
+		{`"--version"`, []string{"version"}},
+		{`"cp"`, []string{"upload", "a"}},
+		{`"top"`, []string{"status"}},
+		{`"cat"`, []string{"files", "read", someSandbox, "a"}},
+		{`"--timeout"`, []string{"run", "a.py", "--timeoot", "1m"}},
+		{`"run"`, []string{"runn"}},
+		{`"create"`, []string{"sandbox", "craete"}},
+		{`"key create" or "sandbox create"`, []string{"create"}},
 	} {
+		want, args := test.want, test.args
 		got := newFarm(t).sandfarm(t.Context(), "", args...)
 		if got.code != verbs.ExitUsage || !strings.Contains(got.stderr, `did you mean `+want+`? See "`) {
 			t.Errorf("%q: %+v, want %s offered", args, got, want)
@@ -105,6 +116,14 @@ func TestNamesOfSandboxesNameTheID(t *testing.T) {
 				t.Errorf("%+v, want it to end with %q: %v", got, want, test.want)
 			}
 		})
+	}
+}
+
+func TestSSHNamesTheVerbThatRunsACommand(t *testing.T) {
+	t.Parallel()
+	got := newFarm(t).sandfarm(t.Context(), "", "ssh", "sbx_1", "ls", "a")
+	if got.code != verbs.ExitUsage || !strings.Contains(got.stderr, "sandfarm exec sbx_1 'ls a' runs one") {
+		t.Errorf("%+v", got)
 	}
 }
 

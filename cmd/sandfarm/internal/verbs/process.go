@@ -35,13 +35,21 @@ attach" comes back. ~? lists what can be typed. The shell ends when you exit fro
 		Example: `  sandfarm ssh sbx_…
   echo 'ls -la' | sandfarm ssh sbx_…`,
 		ValidArgsFunction: a.first(a.sandboxIDs),
-	}, argCount(1, 1, "the sandbox's ID"), func(ctx context.Context, c *client.Client, args []string) error {
+	}, sshArgs, func(ctx context.Context, c *client.Client, args []string) error {
 		request := wire.ProcessRequest{Command: optional(sshproxy.LoginShell), Name: "ssh", Stdin: !a.typed()}
 		if !request.Stdin {
 			request.PTY, request.Env = a.terminal(), a.terminalEnv()
 		}
 		return a.start(ctx, c, args[0], request, true)
 	})
+}
+
+// sshArgs are the arguments of ssh, which takes no command.
+func sshArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return fmt.Errorf("ssh opens a shell and takes no command: sandfarm exec %s %s runs one", args[0], quoteOne(strings.Join(args[1:], " ")))
+	}
+	return argCount(1, 1, "the sandbox's ID")(cmd, args)
 }
 
 func (a *app) attach() *cobra.Command {
