@@ -20,7 +20,9 @@ func pairs(what string, args []string, lookup func(string) string) (map[string]s
 			return nil, usagef("%s %q does not have the form NAME=VALUE", what, arg)
 		}
 		if !ok {
-			value = lookup(name)
+			if value = lookup(name); value == "" {
+				return nil, usagef("%s %s: the variable %s has no value here; give it one with %s=VALUE", what, name, name, name)
+			}
 		}
 		out[name] = value
 	}

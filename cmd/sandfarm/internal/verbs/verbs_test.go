@@ -47,6 +47,7 @@ func TestUsageErrors(t *testing.T) {
 		"TwoFiles":          {"run", "a", "b"},
 		"BadTimeout":        {"run", "-", "--timeout", "soon"},
 		"BadMemory":         {"run", "-", "--memory", "lots"},
+		"UnsetEnv":          {"exec", "sbx_1", "-e", "NOT_SET", "ls"},
 		"BadEnv":            {"run", "-", "-e", "=x"},
 		"SpecWithSandbox":   {"run", "-", "-s", "sbx_1", "--memory", "1g"},
 		"ContextAlone":      {"run", "-", "--context", "x"},
