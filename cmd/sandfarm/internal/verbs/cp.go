@@ -92,7 +92,7 @@ func (a *app) copyIn(ctx context.Context, files *client.FS, from, to string, rec
 			return fmt.Errorf("read directory: %w", err)
 		}
 		defer root.Close()
-		err = sendTar(from, func(w io.Writer) error { return pack(progress.writer(w), root, ".") }, func(r io.Reader) error { return files.PutTar(ctx, to, r) })
+		err = sendTar(from, func(w io.Writer) error { return pack(w, root, ".", progress) }, func(r io.Reader) error { return files.PutTar(ctx, to, r) })
 		if err != nil {
 			return err
 		}
@@ -162,7 +162,7 @@ func (a *app) copyTree(ctx context.Context, c *client.Client, from place, to str
 	t.say = s.say
 	s.say = t.saved
 	err = t.all(progress.reader(content))
-	fmt.Fprintf(a.Err, "copied %s (%s) to %s\n", plural(t.files, "file"), size(progress.bytes), printable(to))
+	fmt.Fprintf(a.Err, "copied %s (%s) to %s\n", plural(t.files, "file"), size(t.bytes), printable(to))
 	if t.links > 0 {
 		fmt.Fprintf(a.Err, "not copied: %s\n", plural(t.links, "symbolic link"))
 	}
@@ -182,6 +182,7 @@ type treeSaver struct {
 	say                func(string, ...any)
 	from               place
 	files, held, links int
+	bytes              int64 // of the files
 }
 
 // saved says only that a file has another name than it should.
@@ -240,7 +241,7 @@ func (t *treeSaver) member(h *tar.Header, content io.Reader) error {
 		if h.Size > maxCopyBytes {
 			return fmt.Errorf("it has %s, more than one copy takes", size(h.Size))
 		}
-		t.files++
+		t.files, t.bytes = t.files+1, t.bytes+h.Size
 		return t.save(name, "", func() (io.ReadCloser, error) { return io.NopCloser(content), nil })
 	}
 	return nil

@@ -110,7 +110,7 @@ func TestCopyOfADirectoryStaysInside(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(to, "ok", "a.txt")); err != nil || info.Mode().Perm()&0o111 != 0 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
-	for _, want := range []string{"Makefile (make runs it)", ".git/config (it is hidden)", "conftest.py", "1 symbolic link", "copied 2 files", "leads out", "not copied: 2 files or directories that"} {
+	for _, want := range []string{"Makefile (make runs it)", ".git/config (it is hidden)", "conftest.py", "1 symbolic link", "copied 2 files (32 B)", "leads out", "not copied: 2 files or directories that"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is not said: %s", want, got)
 		}
@@ -138,7 +138,7 @@ func TestCopyIntoASandbox(t *testing.T) {
 	} {
 		got := call(t, f.URL, "cp", "-r", filepath.Join(dir, c.from), c.to)
 		f.mu.Lock()
-		if _, ok := f.written[c.written]; !ok {
+		if _, ok := f.written[c.written]; !ok || !strings.Contains(got, "(7 B)\n") {
 			t.Errorf("%s to %s: %v, %s", c.from, c.to, f.written, got)
 		}
 		clear(f.written)

@@ -180,7 +180,12 @@ func (a *app) put(ctx context.Context, files *client.Files, from, to string) err
 		to = path.Join(to, filepath.Base(whole))
 	}
 	if info.IsDir() {
-		return putTree(ctx, files, from, to)
+		progress := a.progress()
+		if err := putTree(ctx, files, from, to, progress); err != nil {
+			return err
+		}
+		fmt.Fprintf(a.Err, "put %s/ (%s)\n", printable(to), size(progress.bytes))
+		return nil
 	}
 	if err := putFile(ctx, files, from, to); err != nil {
 		return err
@@ -191,12 +196,20 @@ func (a *app) put(ctx context.Context, files *client.Files, from, to string) err
 
 func (a *app) filesRm() *cobra.Command {
 	return a.verb(&cobra.Command{
-		Use: "rm ID PATH…", Short: "Remove files of a sandbox", Example: "  sandfarm files rm sbx_… old.csv tmp",
+		Use: "rm ID PATH…", Short: "Remove files and directories of a sandbox", Example: "  sandfarm files rm sbx_… old.csv tmp",
 		ValidArgsFunction: a.first(a.sandboxIDs),
 	}, argCount(2, -1, "the sandbox's ID or the PATH"), func(ctx context.Context, c *client.Client, args []string) error {
 		var errs []error
 		for _, name := range args[1:] {
-			errs = append(errs, about("remove "+name, c.Files(args[0]).Delete(ctx, name)))
+			what := printable(name)
+			if e, err := c.FS(args[0]).Stat(ctx, name); err == nil && e.Type == "dir" {
+				what = "the directory " + what + " with all that was in it"
+			}
+			err := c.Files(args[0]).Delete(ctx, name)
+			if err == nil {
+				fmt.Fprintf(a.Err, "removed %s\n", what)
+			}
+			errs = append(errs, about("remove "+name, err))
 		}
 		return errors.Join(errs...)
 	})

@@ -164,6 +164,23 @@ func TestKillEndsAProcessOrSendsASignal(t *testing.T) {
 	}
 }
 
+func TestRmSaysWhatWasRemoved(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	f.Routes["GET /v1/sandboxes/sbx_1/fs"] = func(w http.ResponseWriter, r *http.Request) {
+		entry := wire.FSEntry{Path: r.URL.Query().Get("path"), Type: "file"}
+		if strings.HasSuffix(entry.Path, "d") {
+			entry.Type = "dir"
+		}
+		f.answer(w, http.StatusOK, wire.FSListing{Items: []wire.FSEntry{entry}})
+	}
+	f.Routes["DELETE /v1/sandboxes/sbx_1/files/{name}"] = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }
+	want := outputs{0, "", "removed a\nremoved the directory d with all that was in it\n"}
+	if got := f.sandfarm(t.Context(), "", "files", "rm", "sbx_1", "a", "d"); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
 func TestCatPrintsFiles(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)

@@ -14,17 +14,17 @@ import (
 )
 
 // putTree sends a directory as one tar stream.
-func putTree(ctx context.Context, files *client.Files, from, to string) error {
+func putTree(ctx context.Context, files *client.Files, from, to string, progress *progress) error {
 	root, err := os.OpenRoot(from)
 	if err != nil {
 		return fmt.Errorf("read directory: %w", err)
 	}
 	defer root.Close()
-	return sendTar(from, func(w io.Writer) error { return pack(w, root, to) }, func(r io.Reader) error { return files.PutTar(ctx, "", r) })
+	return sendTar(from, func(w io.Writer) error { return pack(w, root, to, progress) }, func(r io.Reader) error { return files.PutTar(ctx, "", r) })
 }
 
-// pack writes directories and regular files below the name to. Links, sockets and other special files are left out.
-func pack(w io.Writer, root *os.Root, to string) error {
+// pack writes directories and regular files below the name to, and counts the content of the files. Links, sockets and other special files are left out.
+func pack(w io.Writer, root *os.Root, to string, progress *progress) error {
 	t := tar.NewWriter(w)
 	err := fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -48,7 +48,7 @@ func pack(w io.Writer, root *os.Root, to string) error {
 		if err := t.WriteHeader(header); err != nil {
 			return err
 		}
-		return copyFile(t, root, name, info.Size())
+		return copyFile(progress.writer(t), root, name, info.Size())
 	})
 	return errors.Join(err, t.Close())
 }
