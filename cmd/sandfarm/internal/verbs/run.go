@@ -86,8 +86,8 @@ func inNode(name string, err error) error {
 	if !ok || languageOf(name) != "javascript" || !slices.ContainsFunc(e.Fields, func(f wire.FieldError) bool { return f.Pointer == "/language" }) {
 		return err
 	}
-	name = quoteOne(filepath.Base(name))
-	return errors.Join(err, &hint{text: fmt.Sprintf("JavaScript runs as a command in an image with Node, once it is there (sandfarm cp): sandfarm exec ID %s", quoteOne("node "+name))})
+	at := quoteOne(filepath.Base(name))
+	return errors.Join(err, &hint{text: fmt.Sprintf("JavaScript runs as a command in an image with Node: sandfarm cp %s ID: and then sandfarm exec ID %s", quoteOne(name), quoteOne("node "+at))})
 }
 
 func (a *app) runFile(ctx context.Context, c *client.Client, name string, f *runFlags) error {
