@@ -202,11 +202,11 @@ func TestExecAutoInstall(t *testing.T) {
 		return "completed", &wire.Result{Command: &wire.CommandResult{
 			Results:   []wire.CommandOutcome{{}},
 			Installed: []wire.InstalledOne{{Name: "numpy", Version: "2.3.5", Status: "installed", Why: "imported as numpy"}},
-			Notes:     []string{"a.py was not read."},
+			Notes:     []string{"Create one with more memory_mb."},
 		}}
 	}
 	got := f.sandfarm(t.Context(), "", "sandbox", "exec", "sbx_1", "--auto-install", "python a.py")
-	if got != (outputs{0, "", "note: numpy 2.3.5 installed (imported as numpy)\nnote: a.py was not read.\n"}) {
+	if got != (outputs{0, "", "note: numpy 2.3.5 installed (imported as numpy)\nnote: Create one with more --memory.\n"}) {
 		t.Errorf("%+v", got)
 	}
 	if want := `POST /v1/sandboxes/sbx_1/commands {"command":"python a.py","auto_install":true}`; f.asked()[0] != want {
