@@ -64,7 +64,7 @@ func (e *Engine) limitSockets(id string) error {
 	files, _ := filepath.Glob(filepath.Join(p.dir("memory"), "*"+id+"*", "memory.kmem.tcp.limit_in_bytes")) // none on kernels without it
 	var errs []error
 	for _, file := range files {
-		if err := setLimit(file, socketBytes); !errors.Is(err, os.ErrNotExist) { // it has ended
+		if err := setLimit(file, socketBytes); !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ENODEV) { // it has ended
 			errs = append(errs, err)
 		}
 	}
@@ -140,7 +140,13 @@ func (p parentCgroup) apply(ctx context.Context, memory int64) error {
 	if err := setLimit(filepath.Join(p.dir("memory"), file), memory); err != nil {
 		return err
 	}
-	return setLimit(filepath.Join(p.dir("pids"), "pids.max"), processes)
+	if err := setLimit(filepath.Join(p.dir("pids"), "pids.max"), processes); err != nil {
+		return err
+	}
+	if err := unix.Access(p.dir("memory"), unix.W_OK); err != nil { // another user made it, and this one could not limit what is in it
+		return farm.Wrap(err, farm.CodeConflict, "this user cannot write in %s", p.dir("memory"))
+	}
+	return nil
 }
 
 // makeDirs makes the directories of the driver cgroupfs.

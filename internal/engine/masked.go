@@ -39,7 +39,8 @@ func maskedPaths(cpus int, devices []string) []string {
 	}
 	// users of the host that have keys; files of loop devices; maker and name of the machine
 	paths = append(paths, "/proc/key-users", "/sys/devices/virtual/block", "/sys/devices/virtual/dmi")
-	// how the host was started and built, its disks with what is written to them, and the file locks of all
-	paths = append(paths, "/proc/cmdline", "/proc/config.gz", "/proc/diskstats", "/proc/fs", "/proc/locks", "/proc/partitions", "/sys/fs/btrfs", "/sys/fs/ext4", "/sys/fs/xfs")
+	// how the host was started and built, its disks with what is written to them, the file locks of all, and
+	// what waits for its resources, where anybody could have the kernel watch for it
+	paths = append(paths, "/proc/cmdline", "/proc/config.gz", "/proc/diskstats", "/proc/fs", "/proc/locks", "/proc/partitions", "/proc/pressure", "/sys/fs/btrfs", "/sys/fs/ext4", "/sys/fs/xfs")
 	return append(paths, devices...)
 }

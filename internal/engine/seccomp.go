@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/json"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"syscall"
@@ -109,15 +110,22 @@ func sockets() []*seccomp.Syscall {
 }
 
 // controls allows the commands of ioctl, except those for which the kernel starts modprobe before it asks who calls: a terminal's line
-// discipline (TIOCSETD), bridges and VLANs.
+// discipline (TIOCSETD), bridges and VLANs; and those that ask when something was received, see socketOptions.
 func controls() []*seccomp.Syscall {
+	const sign = uint64(math.MaxUint32) << 32  // programs with musl pass a command of the upper half with its sign
+	stamps := []uint64{0x80108906, 0x80108907} // SIOCGSTAMP_NEW and SIOCGSTAMPNS_NEW of linux/sockios.h
+	signed := make([]uint64, len(stamps))
+	for i, n := range stamps {
+		signed[i] = sign | n
+	}
 	var rules []*seccomp.Syscall
-	for _, r := range append(allBut(1<<32,
+	for _, r := range append(allBut(1<<32, append(stamps,
 		unix.TIOCSETD,
+		unix.SIOCGSTAMP, unix.SIOCGSTAMPNS,
 		unix.SIOCGIFBR, unix.SIOCSIFBR,
 		unix.SIOCADDDLCI, unix.SIOCDELDLCI, unix.SIOCGIFVLAN, unix.SIOCSIFVLAN,
 		unix.SIOCBRADDBR, unix.SIOCBRDELBR, unix.SIOCBRADDIF, unix.SIOCBRDELIF,
-	), block{^uint64(1<<31 - 1), 1 << 31}) { // the last one: the upper half with its sign, as programs with musl pass it
+	)...), block{sign | 1<<31, 1 << 31}.without(signed)...) {
 		rules = append(rules, allow([]string{"ioctl"}, within(1, r)))
 	}
 	return rules
