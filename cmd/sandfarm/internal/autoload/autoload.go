@@ -119,8 +119,8 @@ var importable = sync.OnceValue(func() map[string]bool {
 })
 
 // shadows reports whether Python would import a file in place of a module, by the elements of its name: json.py or json/__init__.py, and any
-// compiled file, which it imports before the source beside it. in is where the file would be: a package there comes before a module of its name.
-func shadows(in *os.Root, elements []string) bool {
+// compiled file, which it imports before the source beside it.
+func shadows(elements []string) bool {
 	last := len(elements) - 1
 	extension := path.Ext(elements[last])
 	switch extension {
@@ -133,32 +133,37 @@ func shadows(in *os.Root, elements []string) bool {
 	stem := strings.TrimSuffix(elements[last], extension)
 	if stem == "__init__" && last > 0 {
 		stem = elements[last-1]
-		if in != nil {
-			if _, err := in.Lstat(path.Join(elements[:last]...) + ".py"); err == nil {
-				return true
-			}
-		}
 	}
 	return importable()[stem]
 }
 
-// before are the extensions of files that Node, and what compiles for it, load after one of another extension when neither is named: require("./a")
-// loads a before a.js before a.json, and compilers take a.ts before a.js.
+// before are the ends of names that are loaded before others, when neither is named: require("./a") loads a before a.js before a.json before
+// what is in a directory a, compilers take a.ts before a.js, and Python a package before a module.
 var before = map[string][]string{
-	"":     {".js", ".json", ".node", ".mjs", ".cjs", ".ts", ".tsx", ".jsx"},
-	".js":  {".json", ".node", "/index.js"},
-	".ts":  {".js", ".jsx", ".tsx"},
-	".tsx": {".js", ".jsx"},
+	"":             {".js", ".json", ".node", ".mjs", ".cjs", ".ts", ".tsx", ".jsx"},
+	".js":          {".json", ".node", "/index.js", "/package.json"},
+	".json":        {".node", "/index.js", "/package.json"},
+	".node":        {"/index.js", "/package.json"},
+	".ts":          {".js", ".jsx", ".tsx"},
+	".tsx":         {".js", ".jsx"},
+	"/__init__.py": {".py"},
 }
 
-// comesBefore reports whether a file would be loaded in place of one that is in the same directory.
+// comesBefore reports whether a new file would be loaded in place of one that is there. One that is there itself changes no order.
 func comesBefore(in *os.Root, elements []string) bool {
-	name := path.Join(elements...)
-	extension := path.Ext(name)
-	return in != nil && slices.ContainsFunc(before[extension], func(other string) bool {
-		_, err := in.Lstat(strings.TrimSuffix(name, extension) + other)
+	if in == nil {
+		return false
+	}
+	exists := func(name string) bool {
+		_, err := in.Lstat(name)
 		return err == nil
-	})
+	}
+	name := path.Join(elements...)
+	end := path.Ext(name)
+	if path.Base(name) == "__init__.py" {
+		end = "/__init__.py"
+	}
+	return !exists(name) && slices.ContainsFunc(before[end], func(other string) bool { return exists(strings.TrimSuffix(name, end) + other) })
 }
 
 // sameLetters are letters that a file system which ignores case may take for others, beside capitals: Makeﬁle for Makefile.
@@ -168,6 +173,7 @@ var sameLetters = strings.NewReplacer("ſ", "s", "ﬀ", "ff", "ﬁ", "fi", "ﬂ"
 // invisible characters, as some file systems do. On Windows it ignores what Windows ignores at the end of a name too: dots, spaces
 // and a stream. The elements of a name are separated by slashes; in is the directory that it is relative to, nil if it does not exist.
 func (n *Names) Reason(in *os.Root, name string) string {
+	given := strings.Split(name, "/")
 	name = sameLetters.Replace(strings.ToLower(strings.Map(func(r rune) rune {
 		if unicode.Is(unicode.Cf, r) {
 			return -1
@@ -200,11 +206,8 @@ func (n *Names) Reason(in *os.Root, name string) string {
 			return file.who
 		}
 	}
-	if shadows(in, elements) {
-		return "Python imports it in place of another module"
-	}
-	if comesBefore(in, elements) {
-		return "Node loads it in place of a file beside it"
+	if shadows(elements) || comesBefore(in, given) {
+		return "Python or Node loads it in place of another file"
 	}
 	if n.system == "windows" {
 		switch path.Ext(base) {

@@ -69,7 +69,7 @@ func TestWindowsRunsProgramsByExtension(t *testing.T) {
 func TestFilesThatComeBeforeOthers(t *testing.T) {
 	t.Parallel()
 	n, dir := names(t, "linux"), t.TempDir()
-	for _, file := range []string{"mine.py", "sub/other.py", "helper.js", "data.json", "view.jsx", "lib/index.js"} {
+	for _, file := range []string{"mine.py", "sub/other.py", "helper.js", "data.json", "view.jsx", "lib/index.js", "App.js", "pkg/package.json", "old.ts", "old.js"} {
 		path := filepath.Join(dir, file)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
 			t.Fatal(err)
@@ -82,6 +82,7 @@ func TestFilesThatComeBeforeOthers(t *testing.T) {
 	defer func() { _ = root.Close() }()
 	for name, held := range map[string]bool{
 		"mine/__init__.py": true, "sub/mine/__init__.py": false, "sub/other/__init__.py": true, "mine/other.py": false, "new/__init__.py": false,
+		"App": true, "App.json": false, "MINE/__init__.py": false, "lib.node": true, "pkg.js": true, "pkg.json": true, "old.ts": false,
 		"helper": true, "data": true, "data.js": true, "view.ts": true, "helper.ts": true, "lib.js": true, "view.tsx": true,
 		"new": false, "new.js": false, "mine.js": false, "mine.json": false, "helper.json": false, "helper.csv": false, "sub/helper": false,
 	} {

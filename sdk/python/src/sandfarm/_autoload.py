@@ -88,9 +88,9 @@ def reason(name: str) -> str:
             return why
     stem, dot, extension = name.rpartition(".")
     if dot and extension in ("pyc", "so", "pyd"):  # before the source beside it
-        return "Python imports it in place of another module"
+        return "Python or Node loads it in place of another file"
     if dot and extension in ("py", "pyw") and stem not in _RARE_MODULES and _importable(stem):
-        return "Python imports it in place of another module"
+        return "Python or Node loads it in place of another file"
     if sys.platform == "win32" and name.endswith(_WINDOWS_PROGRAMS):
         return "Windows runs it as a command"
     if shutil.which(name):
