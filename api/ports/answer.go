@@ -40,6 +40,7 @@ func (p *passing) rewriteAnswer(res *http.Response) {
 		h.Del(name)
 	}
 	if res.StatusCode != http.StatusSwitchingProtocols {
+		h.Del("Trailer")
 		res.Trailer, res.Body = nil, withoutTrailer{res.Body, res}
 	}
 	if p.Prefix == "" {
