@@ -102,9 +102,9 @@ func (c *call) stored(id string) []byte {
 
 // links makes a resource link for each artifact, with an address for resources/read. Unlike the presigned link in the structured
 // content, that address works without access to the object store and does not expire before the artifact does.
-func (c *call) links(list []wire.Artifact) []mcp.Content {
-	blocks := make([]mcp.Content, 0, min(len(list), c.Limits.Links))
-	for _, a := range list[:min(len(list), c.Limits.Links)] {
+func links(list []wire.Artifact) []mcp.Content {
+	blocks := make([]mcp.Content, 0, len(list))
+	for _, a := range list {
 		blocks = append(blocks, link(artifactURI(a.ID), a.Name, a.ContentType, a.Size))
 	}
 	return blocks

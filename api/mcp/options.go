@@ -30,11 +30,11 @@ type Options struct {
 
 // Limits are the limits of one answer. Zero fields have the default.
 type Limits struct {
-	TextBytes      int   // of an output stream in a text block; default 32 KiB, head and tail
+	TextBytes      int   // of an output stream, in text and structured content; default 32 KiB, head and tail
 	InlineText     int64 // of a file whose text is part of the answer; default 64 KiB
 	ImageBytes     int64 // of one image block; default 1 MiB
 	Images         int   // image blocks of one answer; default 8
-	Links          int   // resource links of one answer; default 50
+	Links          int   // artifacts of one answer, each with a resource link; default 50
 	ListedFiles    int   // entries of list_files; default 1000
 	ResourceText   int64 // of a text that resources/read returns; default 1 MiB
 	ResourceBlob   int64 // of anything else that it returns; default 8 MiB

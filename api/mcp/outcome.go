@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/sandfarm/sandfarm/api/wire"
@@ -17,6 +18,7 @@ type runOutcome struct {
 	err            *wire.CodeError
 	values         []wire.Value // that the code displayed
 	artifacts      []wire.Artifact
+	unlisted       int // artifacts that the answer does not list, see shorten
 	skipped        int
 	restarted      bool
 	installed      []wire.InstalledOne
@@ -73,10 +75,14 @@ func (c *call) jobAnswer(j *wire.Job) (*answer, error) {
 		}
 	}
 	pictures := c.pictures(out)
+	c.shorten(out)
 	c.tell(&b, j, out, pictures)
 	structured["stdout"], structured["stderr"], structured["exit_code"] = out.stdout, out.stderr, out.exitCode
 	structured["error"] = errorOf(out.err)
 	structured["artifacts"] = artifactsOf(out.artifacts)
+	if out.unlisted > 0 {
+		structured["artifacts_unlisted"] = out.unlisted
+	}
 	structured["truncated"] = map[string]any{"stdout": out.truncated.Stdout, "stderr": out.truncated.Stderr}
 	if out.dropped != (wire.DroppedBytes{}) {
 		structured["dropped_bytes"] = map[string]any{"stdout": out.dropped.Stdout, "stderr": out.dropped.Stderr}
@@ -91,8 +97,39 @@ func (c *call) jobAnswer(j *wire.Job) (*answer, error) {
 	if j.Kind != string(farm.KindCommand) {
 		structured["results"] = resultsOf(out.values, pictures.shown)
 	}
-	return &answer{text: b.String(), blocks: append(pictures.blocks, c.links(out.artifacts)...), structured: structured}, nil
+	return &answer{text: b.String(), blocks: append(pictures.blocks, links(out.artifacts)...), structured: structured}, nil
 }
+
+// shorten cuts the streams and the list of artifacts to what one answer takes: a model may read all of it. It keeps head and tail of a
+// stream, and lists the artifacts that have whole streams first.
+func (c *call) shorten(out *runOutcome) {
+	var whole, files []wire.Artifact
+	for _, a := range out.artifacts {
+		if strings.HasPrefix(a.Path, outputDir) {
+			whole = append(whole, a)
+		} else {
+			files = append(files, a)
+		}
+	}
+	out.artifacts = append(whole, files...)
+	cut := func(name string, s *string, truncated *bool) {
+		if len(*s) <= c.Limits.TextBytes {
+			return
+		}
+		advice, size := lessAdvice, int64(len(*s))
+		if at := slices.IndexFunc(whole, func(a wire.Artifact) bool { return strings.HasSuffix(a.Path, name+".txt") }); at >= 0 {
+			advice, size = "artifact "+whole[at].Path+" has the whole: read its resource link or url", whole[at].Size
+		}
+		*s, *truncated = headAndTail(*s, c.Limits.TextBytes, size, advice), true
+	}
+	cut("stdout", &out.stdout, &out.truncated.Stdout)
+	cut("stderr", &out.stderr, &out.truncated.Stderr)
+	out.unlisted = max(len(out.artifacts)-c.Limits.Links, 0)
+	out.artifacts = out.artifacts[:len(out.artifacts)-out.unlisted]
+}
+
+// outputDir begins the paths of artifacts that are no files of the workspace, such as whole streams.
+const outputDir = ".output/"
 
 // ended is the error for a job that failed or was lost.
 func ended(j *wire.Job) error {
@@ -133,8 +170,8 @@ func (c *call) tell(b *strings.Builder, j *wire.Job, out *runOutcome, p pictures
 	if j.State == string(farm.JobCompleted) {
 		fmt.Fprintf(b, "exit code: %d\n", out.exitCode)
 	}
-	c.stream(b, "stdout", out.stdout)
-	c.stream(b, "stderr", out.stderr)
+	writeStream(b, "stdout", out.stdout)
+	writeStream(b, "stderr", out.stderr)
 	for i, v := range out.values {
 		c.tellValue(b, resultName(i, len(out.values)), v, p.shown[v.Number()])
 	}
@@ -150,15 +187,14 @@ func (c *call) tell(b *strings.Builder, j *wire.Job, out *runOutcome, p pictures
 	for _, note := range append(p.notes, out.notes...) {
 		fmt.Fprintf(b, "note: %s\n", note)
 	}
-	for i, a := range out.artifacts {
-		if i == c.Limits.Links {
-			fmt.Fprintf(b, "and %d more files: call list_files\n", len(out.artifacts)-i)
-			break
-		}
+	for _, a := range out.artifacts {
 		kind, _, _ := strings.Cut(a.ContentType, ";")
 		fmt.Fprintf(b, "file %s (%s, %d bytes)\n", a.Path, kind, a.Size)
 	}
-	if len(out.artifacts) > 0 {
+	if out.unlisted > 0 {
+		fmt.Fprintf(b, "and %d more files: call list_files\n", out.unlisted)
+	}
+	if slices.ContainsFunc(out.artifacts, func(a wire.Artifact) bool { return !strings.HasPrefix(a.Path, outputDir) }) {
 		b.WriteString("download_file gives a link to a file.\n")
 	}
 	if out.skipped > 0 {
@@ -201,12 +237,16 @@ func (c *call) tellValue(b *strings.Builder, name string, v wire.Value, image in
 	}
 }
 
-// stream writes one stream, without its middle if it is long.
+// stream writes a text, without its middle if it is long.
 func (c *call) stream(b *strings.Builder, name, s string) {
+	writeStream(b, name, middleCut(s, c.Limits.TextBytes))
+}
+
+func writeStream(b *strings.Builder, name, s string) {
 	if s == "" {
 		return
 	}
-	fmt.Fprintf(b, "%s:\n%s", name, middleCut(s, c.Limits.TextBytes))
+	fmt.Fprintf(b, "%s:\n%s", name, s)
 	if !strings.HasSuffix(s, "\n") {
 		b.WriteByte('\n')
 	}
@@ -217,6 +257,13 @@ func middleCut(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}
+	return headAndTail(s, most, int64(len(s)), lessAdvice)
+}
+
+const lessAdvice = "print less, or write to a file and download it"
+
+// headAndTail keeps the head and the tail of a text that has so many bytes as a whole, and says how to get the rest.
+func headAndTail(s string, most int, whole int64, advice string) string {
 	head, tail := strings.ToValidUTF8(s[:most/2], ""), strings.ToValidUTF8(s[len(s)-most/2:], "")
-	return fmt.Sprintf("%s\n[… %d bytes left out; print less, or write to a file and download it …]\n%s", head, len(s)-len(head)-len(tail), tail)
+	return fmt.Sprintf("%s\n[… %d bytes left out; %s …]\n%s", head, whole-int64(len(head)+len(tail)), advice, tail)
 }

@@ -311,8 +311,9 @@ func TestTextAndLinkLimits(t *testing.T) {
 		out := "begin" + strings.Repeat("ü", (size-8)/2) + strings.Repeat("x", (size-8)%2) + "end"
 		r := python(setup(t, executed(wire.ExecuteResult{Stdout: out}), small), nil)
 		text := textOf(r)
-		if field(t, r, "stdout") != out {
-			t.Errorf("%d bytes: the structured content is cut", size)
+		got, _ := field(t, r, "stdout").(string)
+		if marks, _ := field(t, r, "truncated").(map[string]any); marks["stdout"] != cut || marks["stderr"] != false || !strings.Contains(text, got) || (got == out) == cut {
+			t.Errorf("%d bytes: %d bytes in the structured content, marks %v", size, len(got), marks)
 		}
 		if got := strings.Contains(text, "left out"); got != cut || len(text) > limit+400 || !strings.Contains(text, "begin") || !strings.Contains(text, "end") || strings.ContainsRune(text, '�') {
 			t.Errorf("%d bytes: cut %t, want %t, %d bytes of text", size, got, cut, len(text))
@@ -329,8 +330,31 @@ func TestTextAndLinkLimits(t *testing.T) {
 			list = append(list, artifact(fmt.Sprintf("%d.csv", i), "text/csv", fmt.Append(nil, i)))
 		}
 		r := python(setup(t, withArtifacts(wire.ExecuteResult{}, list...), small), nil)
-		if got := len(blocksOf[protocol.ResourceLink](r)); got != want || strings.Contains(textOf(r), "more files") != (count > want) || len(field(t, r, "artifacts").([]any)) != count {
+		if got := len(blocksOf[protocol.ResourceLink](r)); got != want || strings.Contains(textOf(r), "more files") != (count > want) || len(field(t, r, "artifacts").([]any)) != want || (field(t, r, "artifacts_unlisted") == 1.0) != (count > want) {
 			t.Errorf("%d artifacts: %d links\n%s", count, got, textOf(r))
 		}
+	}
+}
+
+// The artifact with the whole of a cut stream is listed, whatever its place, and the marker names it.
+func TestACutStreamNamesItsArtifact(t *testing.T) {
+	t.Parallel()
+	small := func(o *mcp.Options) { o.Limits.TextBytes, o.Limits.Links = 1000, 1 }
+	whole := artifact("1-stdout.txt", "text/plain", bytes.Repeat([]byte("x"), 5000))
+	whole.Path = ".output/1-stdout.txt"
+	r := python(setup(t, withArtifacts(wire.ExecuteResult{
+		Stdout: strings.Repeat("x", 2000), Stderr: strings.Repeat("y", 2000), Truncated: wire.Truncated{Stdout: true},
+	}, artifact("a.csv", "text/csv", []byte("x")), whole), small), nil)
+	listed, _ := field(t, r, "artifacts").([]any)
+	if len(listed) != 1 || listed[0].(map[string]any)["path"] != ".output/1-stdout.txt" {
+		t.Errorf("artifacts are %v", listed)
+	}
+	stdout, _ := field(t, r, "stdout").(string)
+	stderr, _ := field(t, r, "stderr").(string)
+	if strings.Contains(textOf(r), "download_file gives") {
+		t.Error("download_file is to read what is no file of the workspace")
+	}
+	if !strings.Contains(stdout, "4000 bytes left out; artifact .output/1-stdout.txt") || !strings.Contains(stderr, "1000 bytes left out; print less") {
+		t.Errorf("%s\n%s", stdout, stderr)
 	}
 }

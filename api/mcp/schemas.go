@@ -31,12 +31,13 @@ const outcomeSchema = `{"type":"object","properties":{
 
 // runFields are the fields of a run other than job_id, sandbox_id and state. They are set once the work has ended.
 const runFields = `
-	"stdout":{"type":"string","description":"over 1 MiB head and tail"},
+	"stdout":{"type":"string","description":"over 32 KiB head and tail"},
 	"stderr":` + aText + `,
 	"exit_code":{"type":"integer","description":"1: exception; 128+signal: killed"},
 	"error":` + errorSchema + `,
 	"artifacts":{"type":"array","description":"new and changed files","items":` + artifactSchema + `},
-	"truncated":{"type":"object","description":"streams that were cut; an artifact has the whole","properties":{
+	"artifacts_unlisted":{"type":"integer","description":"further ones: list_files"},
+	"truncated":{"type":"object","description":"streams that were cut; over 1 MiB an artifact in .output has the whole","properties":{
 		"stdout":` + aFlag + `,"stderr":` + aFlag + `},"required":["stdout","stderr"]},
 	"dropped_bytes":{"type":"object","description":"output over the farm's limit, kept nowhere","properties":{
 		"stdout":` + aNumber + `,"stderr":` + aNumber + `},"required":["stdout","stderr"]},
@@ -69,7 +70,7 @@ const installSchema = `{"type":"object","properties":{` + jobFields + `,` + pack
 const jobSchema = `{"type":"object","description":"fields as in the tool that started the work","properties":{` + jobFields + `,
 	"kind":{"type":"string","description":"what the job does, such as execute"},
 	"stdout":` + aText + `,"stderr":` + aText + `,"exit_code":` + aNumber + `,"error":{"anyOf":[{"type":"null"},{"type":"object"}]},
-	"artifacts":` + objects + `,"truncated":{"type":"object"},"dropped_bytes":{"type":"object"},"kernel_restarted":` + aFlag + `,"message":` + aText + `,
+	"artifacts":` + objects + `,"artifacts_unlisted":` + aNumber + `,"truncated":{"type":"object"},"dropped_bytes":{"type":"object"},"kernel_restarted":` + aFlag + `,"message":` + aText + `,
 	"installed":` + objects + `,"results":` + objects + `,"packages":` + objects + `},"required":["job_id","sandbox_id","kind","state"]}`
 
 const stoppedSchema = `{"type":"object","properties":{` + jobFields + `,
