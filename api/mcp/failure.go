@@ -35,17 +35,27 @@ func (s *Server) explain(ctx context.Context, t *tool, err error) string {
 	case farm.CodeTooLarge:
 		return named(t, message) + "\nSend less at once, or move the data as a file."
 	case farm.CodeExhausted:
-		return message + "\nWait a few seconds and call " + t.name + " again; close_sandbox frees what is no longer needed."
+		wait := "Wait a few seconds and call " + t.name + " again; close_sandbox"
+		if advises(message) {
+			wait = "close_sandbox"
+		}
+		return message + "\n" + wait + " frees what is no longer needed."
 	case farm.CodeUnauthorized:
 		return message + "\nOnly the operator of this server can change that."
 	case farm.CodeUnavailable:
 		s.Logger.WarnContext(ctx, "mcp call failed", slog.String("tool", t.name), slog.Any("error", err))
+		if advises(message) {
+			return message
+		}
 		return message + "\nTry again in a few seconds."
 	default:
 		return "Internal error of the server. Its log has the details under " + s.logged(ctx, t.name, err) +
 			".\nTry again once; if it fails again, tell the user."
 	}
 }
+
+// advises reports whether a message of the farm says itself what to do: to try again and when, or to send the work to a new sandbox.
+func advises(message string) bool { return strings.Contains(message, "again") }
 
 // named replaces the farm's name of a field by the tool's name of the parameter, such as packages by package_names.
 func named(t *tool, message string) string {
@@ -67,6 +77,8 @@ func whereToLook(message string) string {
 	switch {
 	case strings.Contains(message, "has no process"):
 		return "Give process_id exactly as start_process answered. Stopped processes are forgotten, and those that ended long ago; start_process starts a new one."
+	case strings.Contains(message, "has no context"):
+		return "Leave context out to restart all kernels. A context begins with the first code that names it."
 	case strings.Contains(message, "sandbox"):
 		return "Call list_sandboxes to see the open sandboxes, or create_sandbox for a new one."
 	case strings.Contains(message, "job"):

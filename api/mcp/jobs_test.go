@@ -133,3 +133,14 @@ func TestRestartKernel(t *testing.T) {
 		t.Error(textOf(r))
 	}
 }
+
+func TestAnUnknownContextSaysHowToRestartAll(t *testing.T) {
+	t.Parallel()
+	b := setup(t, &fakeFarm{RestartFunc: func(_ context.Context, id, _ string, _ time.Duration) (wire.Job, error) {
+		return wire.Job{ID: "job_1", Kind: "restart", SandboxID: id, State: "failed", Error: &wire.JobError{Code: "not_found", Message: `The sandbox has no context "nope".`}}, nil
+	}})
+	r := b.call("restart_kernel", map[string]any{"sandbox_id": "sbx_1", "context": "nope"})
+	if text := textOf(r); !r.IsError || !strings.Contains(text, "Leave context out to restart all") || strings.Contains(text, "create_sandbox") {
+		t.Error(text)
+	}
+}

@@ -188,6 +188,31 @@ func TestInstallThenPoll(t *testing.T) {
 	}
 }
 
+// A message that says what to do gets no second piece of advice, which could contradict it.
+func TestAdviceIsGivenOnce(t *testing.T) {
+	t.Parallel()
+	const lost = "The sandbox was lost. Create a new sandbox and send the job again."
+	const away = "No farm answers. Ask the user to start it; then try again."
+	const full = "There are too many sandboxes. Try again in 30s."
+	for name, c := range map[string]struct {
+		job  wire.Job
+		err  error
+		want string
+	}{
+		"Lost":   {job: wire.Job{ID: "job_1", State: "lost", Error: &wire.JobError{Code: "unavailable", Message: lost}}, want: lost + " (job job_1, lost)"},
+		"Away":   {err: farm.Errorf(farm.CodeUnavailable, away), want: away},
+		"Full":   {err: farm.Errorf(farm.CodeExhausted, full), want: full + "\nclose_sandbox frees what is no longer needed."},
+		"Silent": {err: farm.Errorf(farm.CodeUnavailable, "Redis is away."), want: "Redis is away.\nTry again in a few seconds."},
+	} {
+		b := setup(t, &fakeFarm{ExecuteFunc: func(context.Context, string, wire.ExecuteRequest, time.Duration) (wire.Job, error) {
+			return c.job, c.err
+		}})
+		if r := python(b, nil); textOf(r) != c.want || !r.IsError {
+			t.Errorf("%s: want %q, got %q", name, c.want, textOf(r))
+		}
+	}
+}
+
 func TestErrorsOfTheFarmSayWhatToDo(t *testing.T) {
 	t.Parallel()
 	secret := "redis://user:secret@10.0.0.1"
