@@ -154,6 +154,23 @@ func TestAnInstallThatEndsOtherwise(t *testing.T) {
 	close(b.worker.gate)
 }
 
+func TestPackagesOfASandboxThatHasEnded(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.sandbox()
+	box := "/v1/sandboxes/" + id + "/packages"
+	get[wire.Job](b, http.StatusOK, "POST", box+"?wait=20", `{"packages":["six","missing"]}`)
+	get[wire.Job](b, http.StatusOK, "DELETE", "/v1/sandboxes/"+id+"?wait=20", nil)
+	gone := "The sandbox " + id + " is closed, and its packages are gone. Create a new sandbox."
+	for name, want := range map[string][2]string{
+		"six": {"installed", gone}, "missing": {"failed", "missing is not in the package index. " + gone}, "numpy": {"not_found", gone},
+	} {
+		if p := get[wire.Package](b, http.StatusOK, "GET", box+"/"+name, nil); p.Status != want[0] || p.Message != want[1] {
+			t.Errorf("%s: %+v", name, p)
+		}
+	}
+}
+
 func TestPackageLimits(t *testing.T) {
 	t.Parallel()
 	limits := farm.DefaultLimits()

@@ -189,7 +189,7 @@ func (c *call) packageOf(manager, name string) (wire.Package, error) {
 	if p.Manager == "" {
 		p.Manager = manager
 	}
-	if err == nil && p.Status == string(farm.PackageNotFound) { // the farm's own message names a REST route
+	if err == nil && p.Status == string(farm.PackageNotFound) && strings.Contains(p.Message, "/v1/") { // a REST route
 		p.Message = fmt.Sprintf("It is not in the sandbox. Install it with install_packages_in_sandbox, manager %s.", p.Manager)
 	}
 	return p, err //nolint:wrapcheck // an error of the farm
@@ -206,9 +206,13 @@ func statusSentence(p wire.Package) string {
 	case farm.PackageInstalling:
 		return fmt.Sprintf("%s is being installed by job %s. Next: call check_package_status again, with wait_seconds up to %g.", p.Name, p.JobID, waitMax.Seconds())
 	case farm.PackageFailed:
-		return fmt.Sprintf("The install of %s failed: %s", p.Name, p.Message)
+		text := fmt.Sprintf("The install of %s failed: %s", p.Name, p.Message)
+		if p.Version != "" {
+			text += fmt.Sprintf(" %s %s is still installed.", p.Name, p.Version)
+		}
+		return text
 	default:
-		return fmt.Sprintf("%s is not in the sandbox. Next: install_packages_in_sandbox.", p.Name)
+		return strings.TrimSpace(fmt.Sprintf("%s was not found. %s", p.Name, p.Message))
 	}
 }
 

@@ -85,3 +85,23 @@ func TestAWaitForANodePackageAsksForItAgain(t *testing.T) {
 		t.Errorf("%s\n%v", diff, found)
 	}
 }
+
+func TestTheStatusSaysWhatIsInTheSandbox(t *testing.T) {
+	t.Parallel()
+	for want, p := range map[string]wire.Package{
+		"numpy 2.5.5 is installed.": {Status: "installed", Version: "2.5.5"},
+		"The install of numpy failed: No version fits. numpy 2.5.5 is still installed.": {Status: "failed", Version: "2.5.5", Message: "No version fits."},
+		"The install of numpy failed: No version fits.":                                 {Status: "failed", Message: "No version fits."},
+		"numpy was not found. The sandbox sbx_1 is lost, and its packages are gone.":    {Status: "not_found", Message: "The sandbox sbx_1 is lost, and its packages are gone."},
+		"numpy was not found. It is not in the sandbox. Install it with install_packages_in_sandbox, manager pip.": {
+			Status: "not_found", Message: "It is not in the sandbox. Install it with POST /v1/sandboxes/sbx_1/packages.",
+		},
+	} {
+		p.Name, p.Manager = "numpy", "pip"
+		b := setup(t, &fakeFarm{PackageFunc: func(context.Context, string, string, string) (wire.Package, error) { return p, nil }})
+		args := map[string]any{"sandbox_id": "sbx_1", "package_name": "numpy", "manager": "pip"}
+		if got := textOf(b.call("check_package_status", args)); got != want {
+			t.Errorf("want %q, got %q", want, got)
+		}
+	}
+}

@@ -117,6 +117,9 @@ func (s *Service) Package(ctx context.Context, tenant, sandboxID, manager, name 
 	}
 	found, known, err := s.look(ctx, tenant, box)
 	if err != nil || !known {
+		if err == nil {
+			out.Message = strings.TrimSpace(out.Message + " " + unknown(box))
+		}
 		return out, err
 	}
 	i := slices.IndexFunc(found, func(p farm.Package) bool { return p.Manager == manager && p.Name == name })
@@ -134,6 +137,14 @@ func (s *Service) Package(ctx context.Context, tenant, sandboxID, manager, name 
 	}
 	out.Status, out.Version = string(farm.PackageInstalled), found[i].Version
 	return out, nil
+}
+
+// unknown says why nobody can look into a sandbox.
+func unknown(box *farm.Sandbox) string {
+	if box.State.Accepts() {
+		return "The sandbox " + box.ID + " is " + string(box.State) + ", so its packages cannot be looked up now."
+	}
+	return "The sandbox " + box.ID + " is " + string(box.State) + ", and its packages are gone. Create a new sandbox."
 }
 
 // packageName checks the name of a lookup.
