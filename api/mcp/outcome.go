@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -141,12 +142,22 @@ func ended(j *wire.Job) error {
 
 // unfinished describes a job that is not final.
 func unfinished(j *wire.Job) string {
-	where := ""
-	if j.Position > 0 {
+	where, stop := "", ""
+	switch {
+	case j.Position > 0:
 		where = fmt.Sprintf(" (position %d in the queue of its sandbox)", j.Position)
+	case j.StartedAt != nil:
+		where = fmt.Sprintf(" (for %.0f s", max(time.Since(*j.StartedAt), 0).Seconds())
+		if j.Request != nil && j.Request.TimeoutSeconds > 0 {
+			where += fmt.Sprintf(" of at most %d s", j.Request.TimeoutSeconds)
+		}
+		where += ")"
 	}
-	return fmt.Sprintf("Job %s in sandbox %s is %s%s and continues.\nNext: get_job_result with this job_id and wait_seconds up to %g until its state is final. Do not start the work again.",
-		j.ID, j.SandboxID, j.State, where, waitMax.Seconds())
+	if kind := farm.JobKind(j.Kind); kind == farm.KindExecute || kind == farm.KindCommand {
+		stop = "; cancel_job stops it"
+	}
+	return fmt.Sprintf("Job %s in sandbox %s is %s%s and continues.\nNext: get_job_result with this job_id and wait_seconds up to %g until its state is final%s. Do not start the work again.",
+		j.ID, j.SandboxID, j.State, where, waitMax.Seconds(), stop)
 }
 
 func headline(j *wire.Job) string {

@@ -169,7 +169,8 @@ func TestRunsThatDoNotComplete(t *testing.T) {
 		want    []string
 	}{
 		"Queued":   {wire.Job{State: "queued", Position: 3}, false, []string{"position 3", "get_job_result", "job_1"}},
-		"Running":  {wire.Job{State: "running"}, false, []string{"running", "get_job_result", "job_1"}},
+		"Running":  {wire.Job{State: "running"}, false, []string{"running and continues", "get_job_result", "job_1", "cancel_job"}},
+		"Begun":    {wire.Job{State: "running", StartedAt: new(time.Now().Add(time.Hour)), Request: &wire.JobSpec{TimeoutSeconds: 300}}, false, []string{"running (for 0 s of at most 300 s)"}},
 		"TimedOut": {wire.Job{State: "timed_out", Result: sofar, Error: &wire.JobError{Code: "unavailable", Message: "The timeout of 2 seconds."}}, false, []string{"timed_out", "2 seconds", "so far"}},
 		"Canceled": {wire.Job{State: "canceled", Error: &wire.JobError{Code: "conflict", Message: "The job was canceled."}}, false, []string{"canceled"}},
 		"Failed":   {wire.Job{State: "failed", Error: &wire.JobError{Code: "unavailable", Message: "The engine is away."}}, true, []string{"The engine is away.", "job_1", "Try again"}},
