@@ -41,6 +41,9 @@ func (c *call) getJobResult() (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
+	if list, _ := out.structured["artifacts"].([]map[string]any); len(list) > 0 {
+		out.text += "If the sandbox is closed, use an artifact's url or resource link: download_file cannot read there.\n"
+	}
 	out.structured["kind"] = job.Kind
 	return out, nil
 }

@@ -131,6 +131,22 @@ func TestRunReportsEverything(t *testing.T) {
 	}
 }
 
+// A job's result outlives its sandbox, where download_file fails.
+func TestAResultSaysHowToGetFilesOfAClosedSandbox(t *testing.T) {
+	t.Parallel()
+	result := &wire.ExecuteResult{}
+	b := setup(t, &fakeFarm{JobFunc: func(_ context.Context, id string, _ time.Duration) (wire.Job, error) {
+		return wire.Job{ID: id, Kind: "execute", SandboxID: "sbx_1", State: "completed", Result: &wire.Result{Execute: result}}, nil
+	}})
+	for _, files := range []int{0, 1} {
+		result.Artifacts = []wire.Artifact{artifact("a.csv", "text/csv", nil).Artifact}[:files]
+		r := b.call("get_job_result", map[string]any{"job_id": "job_1"})
+		if strings.Contains(textOf(r), "If the sandbox is closed, use an artifact's url") != (files > 0) {
+			t.Errorf("%d files: %s", files, textOf(r))
+		}
+	}
+}
+
 // A traceback says the exception itself, and begins with a ruler that says nothing.
 func TestExceptionIsToldOnce(t *testing.T) {
 	t.Parallel()
