@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 
@@ -209,21 +210,28 @@ func getPortURL() *tool {
 			sandboxParam(),
 			{name: "port", kind: whole, required: true, low: 1, top: 65535, doc: "Port that the server listens on."},
 			{name: "expires_seconds", kind: whole, low: 1, top: farm.MaxLinkSeconds, standard: farm.LinkSeconds, doc: "Seconds that the link works."},
+			{name: "path_style", kind: flag, standard: false, doc: "Link by path, for programs that cannot resolve *.localhost."},
 		},
 		output: portSchema, hints: runs(), run: (*call).getPortURL,
 	}
 }
 
 func (c *call) getPortURL() (*answer, error) {
-	link, err := c.farm.LinkPort(c.ctx, c.text("sandbox_id"), wire.PortLinkRequest{Port: *c.whole("port"), ExpiresSeconds: c.whole("expires_seconds")})
+	link, err := c.farm.LinkPort(c.ctx, c.text("sandbox_id"), wire.PortLinkRequest{
+		Port: *c.whole("port"), ExpiresSeconds: c.whole("expires_seconds"), PathStyle: c.flag("path_style"),
+	})
 	switch {
 	case err != nil:
 		return nil, err //nolint:wrapcheck // an error of the farm
 	case link.URL == "":
 		return nil, errors.New("the farm made a link without an address")
 	}
+	text := fmt.Sprintf("Port %d of sandbox %s: %s\nThe link works until %s, while a server listens on that port; start_process starts one.", link.Port, c.text("sandbox_id"), link.URL, stamp(link.ExpiresAt))
+	if at, err := url.Parse(link.URL); err == nil && strings.HasSuffix(at.Hostname(), ".localhost") {
+		text += "\nBrowsers resolve its host. A program that cannot needs the link that path_style gives."
+	}
 	return &answer{
-		text:       fmt.Sprintf("Port %d of sandbox %s: %s\nThe link works until %s.", link.Port, c.text("sandbox_id"), link.URL, stamp(link.ExpiresAt)),
+		text:       text,
 		structured: map[string]any{"sandbox_id": c.text("sandbox_id"), "port": link.Port, "url": link.URL, "expires_at": stamp(link.ExpiresAt)},
 	}, nil
 }

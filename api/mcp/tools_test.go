@@ -31,7 +31,7 @@ func canonical() map[string][]string {
 		"start_process":                      {"command", "cwd", "name", "sandbox_id", "timeout_seconds"},
 		"read_process":                       {"cursor", "process_id", "sandbox_id", "wait_seconds"},
 		"stop_process":                       {"process_id", "sandbox_id"},
-		"get_port_url":                       {"expires_seconds", "port", "sandbox_id"},
+		"get_port_url":                       {"expires_seconds", "path_style", "port", "sandbox_id"},
 	}
 }
 
