@@ -95,6 +95,7 @@ func (f *workspace) do(ctx context.Context, blobs *memory, r *farm.FileRequest) 
 type memory struct {
 	mu      sync.Mutex
 	objects map[string][]byte
+	linked  blob.PresignOptions // of the last link
 	down    bool
 }
 
@@ -129,6 +130,9 @@ func (m *memory) Delete(_ context.Context, keys ...string) error {
 }
 
 func (m *memory) Presign(_ context.Context, key string, o blob.PresignOptions) (string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.linked = o
 	return "http://s3.test/" + key + "?name=" + o.Filename, nil
 }
 

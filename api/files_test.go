@@ -66,6 +66,20 @@ func TestFilesGoInAndOut(t *testing.T) {
 	}
 }
 
+// A browser shows a picture by its link.
+func TestALinkHasTheTypeOfItsFile(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	base := "/v1/sandboxes/" + b.sandbox() + "/files/"
+	for name, want := range map[string]string{"plot.PNG": "image/png", "Makefile": ""} {
+		get[wire.FileEntry](b, http.StatusCreated, "PUT", base+name, "x")
+		b.do("GET", base+name+"?link=1", nil)
+		if got := b.blobs.linked; got.ContentType != want || !got.Inline || got.Filename != name {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
 func TestFilesAreListedPageByPage(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"mime"
 	"path"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -160,7 +162,9 @@ func (s *Service) LinkFile(ctx context.Context, c Call, sandboxID, file string) 
 	if r.Staged == "" {
 		return "", fmt.Errorf("link file: job %s staged nothing", out.Job.ID)
 	}
-	link, err := s.Blobs.Presign(ctx, r.Staged, blob.PresignOptions{Expiry: s.linkLife(), Filename: path.Base(clean)})
+	link, err := s.Blobs.Presign(ctx, r.Staged, blob.PresignOptions{
+		Expiry: s.linkLife(), Filename: path.Base(clean), ContentType: mime.TypeByExtension(strings.ToLower(path.Ext(clean))), Inline: true,
+	})
 	if err != nil {
 		return "", fmt.Errorf("link file: %w", err)
 	}
