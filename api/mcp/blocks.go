@@ -73,7 +73,11 @@ func (c *call) pictures(out *runOutcome) pictures {
 		}
 	}
 	if leftOut > 0 {
-		p.notes = append(p.notes, fmt.Sprintf("%d pictures are not in this answer, which takes %d of at most %d bytes each: use their links.", leftOut, c.Limits.Images, c.Limits.ImageBytes))
+		what := "1 picture is"
+		if leftOut > 1 {
+			what = fmt.Sprintf("%d pictures are", leftOut)
+		}
+		p.notes = append(p.notes, fmt.Sprintf("%s not in this answer, which takes %d of at most %d bytes each: draw with a lower dpi, or use the links.", what, c.Limits.Images, c.Limits.ImageBytes))
 	}
 	return p
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -170,8 +171,14 @@ func (p param) takeTexts(value any) (any, error) {
 	return out, nil
 }
 
+// takeNumber also takes a number in a text, as some models write it.
 func (p param) takeNumber(value any) (any, error) {
 	f, ok := value.(float64)
+	if s, isText := value.(string); isText {
+		var err error
+		f, err = strconv.ParseFloat(s, 64)
+		ok = err == nil
+	}
 	if !ok || math.IsNaN(f) || math.IsInf(f, 0) {
 		return nil, farm.Invalidf("%s must be a number, not %s.", p.name, describe(value))
 	}

@@ -1,10 +1,15 @@
 package mcp_test
 
 import (
+	"context"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	protocol "github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/sandfarm/sandfarm/api/wire"
 )
 
 func TestMistakesNameTheParameter(t *testing.T) {
@@ -63,6 +68,25 @@ func TestMistakesNameTheParameter(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Some models write numbers as texts.
+func TestNumbersMayBeTexts(t *testing.T) {
+	t.Parallel()
+	var got []int
+	b := setup(t, &fakeFarm{ExecuteFunc: func(_ context.Context, id string, r wire.ExecuteRequest, wait time.Duration) (wire.Job, error) {
+		got = append(got, *r.TimeoutSeconds, int(wait.Milliseconds()))
+		return wire.Job{ID: "job_1", SandboxID: id, State: "queued"}, nil
+	}})
+	for text, ok := range map[string]bool{"10": true, "10.5": false, "NaN": false, "Inf": false, "": false, "ten": false} {
+		r := b.call("execute_python_code", map[string]any{"sandbox_id": "sbx_1", "code": "1", "timeout_seconds": text, "wait_seconds": "0.5"})
+		if r.IsError == ok {
+			t.Errorf("%q: %s", text, textOf(r))
+		}
+	}
+	if !slices.Equal(got, []int{10, 500}) {
+		t.Error(got)
 	}
 }
 

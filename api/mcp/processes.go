@@ -94,6 +94,8 @@ func (c *call) readProcess() (*answer, error) {
 	switch {
 	case got.more:
 		fmt.Fprintf(&b, "Next: there is more; call read_process with cursor %q.", got.cursor)
+	case got.exit == nil && got.cursor == "":
+		b.WriteString("Next: read_process again.")
 	case got.exit == nil:
 		fmt.Fprintf(&b, "Next: read_process with cursor %q has what comes after this.", got.cursor)
 	}

@@ -70,7 +70,11 @@ func TestReadProcessGoesOnAtItsCursor(t *testing.T) {
 
 func TestReadProcessThatRuns(t *testing.T) {
 	t.Parallel()
-	b := setup(t, printing(stdout("ready\n")))
+	b := setup(t, printing())
+	if r := b.call("read_process", map[string]any{"sandbox_id": "sbx_1", "process_id": "prc_1", "cursor": "", "wait_seconds": 0}); !strings.HasSuffix(textOf(r), "Next: read_process again.") {
+		t.Error(textOf(r))
+	}
+	b = setup(t, printing(stdout("ready\n")))
 	for _, wait := range []float64{0, 50} { // it does not wait once something has come
 		r := b.call("read_process", map[string]any{"sandbox_id": "sbx_1", "process_id": "prc_1", "wait_seconds": wait})
 		if field(t, r, "state") != "running" || field(t, r, "output") != "ready\n" || field(t, r, "cursor") != "0" || !strings.Contains(textOf(r), `cursor "0"`) {

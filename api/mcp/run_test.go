@@ -301,7 +301,7 @@ func TestPictureLimits(t *testing.T) {
 			if got := len(blocksOf[protocol.ImageContent](r)); got != want {
 				t.Errorf("%s, %d bytes: %d images, want %d", name, size, got, want)
 			}
-			if told := strings.Contains(textOf(r), "not in this answer"); told != (want == 0) {
+			if told := strings.Contains(textOf(r), "1 picture is not in this answer"); told != (want == 0) {
 				t.Errorf("%s, %d bytes: %s", name, size, textOf(r))
 			}
 			if results := field(t, r, "results").([]any); name == "large" && want == 0 && (len(results) != 1 || results[0].(map[string]any)["url"] != "http://store.test/p.png") {
@@ -309,13 +309,14 @@ func TestPictureLimits(t *testing.T) {
 			}
 		}
 	}
-	for count, want := range map[int]int{2: 2, 3: 3, 4: 3} {
+	for count, want := range map[int]int{2: 2, 3: 3, 4: 3, 5: 3} {
 		var rich []wire.Rich
 		for i := range count {
 			rich = append(rich, wire.Rich{Display: i, Mime: "image/png", Data: b64(fmt.Appendf(nil, "picture %d", i))})
 		}
-		if got := len(blocksOf[protocol.ImageContent](python(setup(t, executed(wire.ExecuteResult{Results: rich}), small), nil))); got != want {
-			t.Errorf("%d pictures: %d images, want %d", count, got, want)
+		r := python(setup(t, executed(wire.ExecuteResult{Results: rich}), small), nil)
+		if got := len(blocksOf[protocol.ImageContent](r)); got != want || strings.Contains(textOf(r), fmt.Sprintf("%d pictures are not", count-want)) != (count-want > 1) {
+			t.Errorf("%d pictures: %d images, want %d\n%s", count, got, want, textOf(r))
 		}
 	}
 }

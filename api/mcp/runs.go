@@ -22,7 +22,7 @@ func executePython() *tool {
 			{name: "auto_install", kind: flag, standard: false, doc: "First install what the code imports."},
 			outputLimitParam(),
 		},
-		output: runSchema, hints: hints{destructive: true, openWorld: true}, run: (*call).executePython,
+		output: runSchema, hints: runs(), run: (*call).executePython,
 	}
 }
 

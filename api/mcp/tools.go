@@ -2,9 +2,9 @@ package mcp
 
 import "fmt"
 
-// Hints of several tools. Code in a sandbox can destroy what is in the sandbox, and reaches nothing outside but package indexes.
+// Hints of several tools. Programs in a sandbox can destroy what is in the sandbox, and reach package indexes or what its network allows.
 func reads() hints  { return hints{readOnly: true, idempotent: true} }
-func runs() hints   { return hints{destructive: true} }
+func runs() hints   { return hints{destructive: true, openWorld: true} }
 func brings() hints { return hints{openWorld: true} }
 
 // tools makes every tool. Descriptions say what a tool does, when to use it, its limits, and what to call next.

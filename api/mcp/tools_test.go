@@ -56,6 +56,9 @@ func TestToolsAreThoseOfTheContract(t *testing.T) {
 				t.Errorf("%s lacks annotations: %+v", tool.Name, a)
 				continue
 			}
+			if runs := []string{"execute_python_code", "execute_terminal_command", "start_process"}; slices.Contains(runs, tool.Name) && !*a.OpenWorldHint {
+				t.Errorf("%s is said to reach nothing", tool.Name)
+			}
 			if *a.ReadOnlyHint != slices.Contains(readOnly, tool.Name) || *a.ReadOnlyHint && *a.DestructiveHint {
 				t.Errorf("%s is read-only: %t, destructive: %t", tool.Name, *a.ReadOnlyHint, *a.DestructiveHint)
 			}
