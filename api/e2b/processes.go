@@ -171,7 +171,7 @@ func endOf(end *farm.ProcessEnd) *process.ProcessEvent_EndEvent {
 	var why string
 	switch {
 	case end.OutOfMemory:
-		why = "The process was ended since a limit of the sandbox, such as its memory, was reached."
+		why = end.Reason
 	case code != 0:
 		why = out.Status
 	default:

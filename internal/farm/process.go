@@ -87,6 +87,8 @@ type ProcessEnd struct {
 	TimedOut    bool `json:"timed_out,omitempty"`
 	Stopped     bool `json:"stopped,omitempty"` // by a DELETE
 	OutOfMemory bool `json:"out_of_memory,omitempty"`
+
+	Reason string `json:"-"` // at the end of its output: the sentence about the limit that ended it, if OutOfMemory
 }
 
 // MaxRunning is how many processes of a sandbox are described at once.

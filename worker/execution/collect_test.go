@@ -275,6 +275,18 @@ func TestEventsOfAllCommandsStopAtOneCap(t *testing.T) {
 	}
 }
 
+// A command has no error in its result, so a note says that memory ended it.
+func TestCommandNotesThatMemoryEndedIt(t *testing.T) {
+	t.Parallel()
+	c := collectorOf(&farm.Request{Command: &farm.CommandRequest{Commands: []string{"hungry"}}}, 0)
+	workertest.Must(t, c.add(frame(1, agent.FrameFinal, agent.Outcome{
+		ExitCode: 137, OutOfMemory: true, Error: &farm.CodeError{Name: farm.ErrorOutOfMemory, Value: "limit of 64 MiB."},
+	})))
+	if diff := cmp.Diff([]string{"limit of 64 MiB."}, c.result().Notes); diff != "" {
+		t.Fatal(diff)
+	}
+}
+
 func TestResultHoldsNotesAndClipsErrors(t *testing.T) {
 	t.Parallel()
 	c := collectorOf(code(), 0)

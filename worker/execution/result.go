@@ -99,8 +99,10 @@ func (c *collector) commandResult() *farm.CommandResult {
 		}
 		r.Commands = append(r.Commands, o)
 	}
-	if c.outcome != nil && c.outcome.StoppedAtMaxOutput {
+	if o := c.outcome; o != nil && o.StoppedAtMaxOutput {
 		c.note("%s", outputLimitSentence("The commands were", c.limits))
+	} else if o != nil && o.OutOfMemory && o.Error != nil {
+		c.note("%s", clip(o.Error.Value, farm.MaxErrorValueBytes))
 	}
 	return r
 }

@@ -272,7 +272,11 @@ func endOf(payload []byte) (*farm.ProcessEnd, error) {
 	if err := json.NewDecoder(bytes.NewReader(payload)).Decode(&out); err != nil {
 		return nil, farm.Errorf(farm.CodeInternal, "the agent sent an end of a process that cannot be read")
 	}
-	return &farm.ProcessEnd{ExitCode: &out.ExitCode, TimedOut: out.TimedOut, Stopped: out.Canceled, OutOfMemory: out.OutOfMemory}, nil
+	end := &farm.ProcessEnd{ExitCode: &out.ExitCode, TimedOut: out.TimedOut, Stopped: out.Canceled, OutOfMemory: out.OutOfMemory}
+	if end.OutOfMemory && out.Error != nil {
+		end.Reason = out.Error.Value
+	}
+	return end, nil
 }
 
 // Close ends the answer.

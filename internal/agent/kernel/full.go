@@ -21,6 +21,15 @@ type place struct {
 
 // fullness says what of the sandbox is full, for a kernel that does not start; empty if nothing is.
 func (ks *Kernels) fullness() string {
+	_, limit := process.Memory()
+	return sentence(ks.places(), limit)
+}
+
+// Files returns the bytes of memory that the sandbox's files take, and the places that hold a MiB or more of them, with their sizes.
+func (ks *Kernels) Files() (used int64, places string) { return filesIn(ks.places()) }
+
+// places are the writable places whose files are in memory.
+func (ks *Kernels) places() []place {
 	var places []place
 	for _, path := range []string{ks.cfg.Workspace, process.Getenv(ks.cfg.Env, "HOME"), ks.cfg.TmpDir, ks.cfg.RunDir} {
 		var st unix.Statfs_t
@@ -30,28 +39,34 @@ func (ks *Kernels) fullness() string {
 		used := int64(st.Blocks-st.Bfree) * st.Bsize //nolint:gosec // of a file system in memory
 		places = append(places, place{path: path, used: used, full: st.Bavail == 0 || st.Files > 0 && st.Ffree == 0})
 	}
-	_, limit := process.Memory()
-	return sentence(places, limit)
+	return places
+}
+
+func filesIn(places []place) (used int64, large string) {
+	var sizes []string
+	for _, p := range places {
+		if used += p.used; p.used >= 1<<20 {
+			sizes = append(sizes, fmt.Sprintf("%s %d MiB", p.path, p.used>>20))
+		}
+	}
+	return used, strings.Join(sizes, ", ")
 }
 
 // sentence is fullness for these places and this limit of memory; 0: unknown.
 func sentence(places []place, limit int64) string {
-	var full, large []string
-	files := int64(0)
+	var full []string
 	for _, p := range places {
 		if p.full {
 			full = append(full, p.path)
 		}
-		if files += p.used; p.used >= 1<<20 {
-			large = append(large, fmt.Sprintf("%s %d MiB", p.path, p.used>>20))
-		}
 	}
+	files, large := filesIn(places)
 	var why []string
 	if len(full) > 0 {
 		why = append(why, "nothing more fits into "+strings.Join(full, ", "))
 	}
-	if limit > 0 && limit-files < kernelBytes && len(large) > 0 {
-		why = append(why, fmt.Sprintf("files take %d of the sandbox's %d MiB of memory (%s)", files>>20, limit>>20, strings.Join(large, ", ")))
+	if limit > 0 && limit-files < kernelBytes && large != "" {
+		why = append(why, fmt.Sprintf("files take %d of the sandbox's %d MiB of memory (%s)", files>>20, limit>>20, large))
 	}
 	if len(why) == 0 {
 		return ""

@@ -60,7 +60,8 @@ func (s *Server) ended(e *execution.Execution, out agent.Outcome, before kills) 
 	switch {
 	case !e.IsStopped() && (now.kernel > before.kernel || now.memory > before.memory):
 		_, limit := process.Memory()
-		sentence = memorySentence(limit)
+		files, places := s.kernels.Files()
+		sentence = memorySentence(limit, files, places)
 	case now.sockets > before.sockets:
 		sentence = socketSentence()
 	case now.terminals > before.terminals:
@@ -81,10 +82,20 @@ func terminalSentence() string {
 	return fmt.Sprintf("The code was ended because the sandbox had more than %d pseudo-terminals. Close those that are not used.", process.MaxTerminals)
 }
 
-func memorySentence(limit int64) string {
-	if limit <= 0 {
-		return "The code was ended because the sandbox's memory limit was reached. Use less memory at once, or create a sandbox with more memory_mb."
+// filesPart is the part of the limit of memory that files take when the sentence about it names them.
+const filesPart = 4
+
+// memorySentence says that the code reached this limit of memory (0: unknown), and which files take a good part of it: so many bytes in
+// these places.
+func memorySentence(limit, files int64, places string) string {
+	const help = "se less memory at once, or create a sandbox with more memory_mb."
+	switch {
+	case limit <= 0:
+		return "The code was ended because the sandbox's memory limit was reached. U" + help
+	case files < limit/filesPart || places == "":
+		return fmt.Sprintf("The code was ended because it reached the sandbox's memory limit of %d MiB. U%s", limit>>20, help)
+	default:
+		return fmt.Sprintf("The code was ended because it reached the sandbox's memory limit of %d MiB. Files take %d MiB of it (%s). Delete some of them, u%s",
+			limit>>20, files>>20, places, help)
 	}
-	return fmt.Sprintf("The code was ended because it reached the sandbox's memory limit of %d MiB. "+
-		"Use less memory at once, or create a sandbox with more memory_mb.", limit>>20)
 }
