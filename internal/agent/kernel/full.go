@@ -61,15 +61,16 @@ func sentence(places []place, limit int64) string {
 		}
 	}
 	files, large := filesIn(places)
-	var why []string
+	var why, more []string
 	if len(full) > 0 {
-		why = append(why, "nothing more fits into "+strings.Join(full, ", "))
+		why, more = append(why, "nothing more fits into "+strings.Join(full, ", ")), append(more, "disk_mb")
 	}
 	if limit > 0 && limit-files < kernelBytes && large != "" {
 		why = append(why, fmt.Sprintf("files take %d of the sandbox's %d MiB of memory (%s)", files>>20, limit>>20, large))
+		more = append(more, "memory_mb")
 	}
 	if len(why) == 0 {
 		return ""
 	}
-	return strings.Join(why, "; ") + "; delete some of these files with a command or by the routes of files, or create a sandbox with more disk_mb or memory_mb"
+	return strings.Join(why, ", and ") + ". Delete files there, or create a sandbox with more " + strings.Join(more, " and ")
 }

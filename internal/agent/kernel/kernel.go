@@ -61,7 +61,7 @@ func (ks *Kernels) startKernel(at *slot, python string) *kernel {
 		if k.err != nil {
 			k.end(ks.cfg.Reaper)
 			if full := ks.fullness(); full != "" {
-				k.err = fmt.Errorf("%s: %w", full, k.err)
+				k.err = fmt.Errorf("%s (%w)", full, k.err)
 			}
 		}
 		close(k.ready)
