@@ -51,7 +51,11 @@ func TestE2BHosts(t *testing.T) {
 			t.Errorf("%s: %d %s", name, got, text)
 		}
 	}
-	_, text := at(port, "GET", "/", append(traffic, "X-Access-Token", "the server's own")...)
+	_, text := at(port, "GET", "/")
+	if !strings.Contains(text, e2b.HeaderTraffic) {
+		t.Errorf("without a token: %s", text)
+	}
+	_, text = at(port, "GET", "/", append(traffic, "X-Access-Token", "the server's own")...)
 	if strings.Contains(text, made.TrafficAccessToken) || !strings.Contains(text, "the server's own") {
 		t.Errorf("the server got %s", text)
 	}

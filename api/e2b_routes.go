@@ -43,6 +43,8 @@ func (s *Server) e2bRoutes() []route {
 		{method: "DELETE", path: box, handler: s.e2b.Kill},
 		{method: "POST", path: box + "/timeout", handler: s.e2b.Timeout},
 		{method: "POST", path: box + "/pause", handler: s.e2b.Pause},
+		{method: "POST", path: box + "/snapshots", handler: e2b.NotOffered("Snapshots")}, // the SDKs take 404 for a sandbox that is gone
+		{method: "POST", path: box + "/fork", handler: e2b.NotOffered("Forks")},
 		{method: "GET", path: box + "/metrics", handler: s.e2b.Metrics},
 		{method: "GET", path: e2bBase + "/v2/sandboxes/{id}/logs", handler: s.e2b.Logs(false)},
 		{method: "GET", path: box + "/logs", handler: s.e2b.Logs(true)},

@@ -311,5 +311,8 @@ func TestE2BBadRequests(t *testing.T) {
 	b.e2bFailure(http.StatusBadRequest, "metadata", "GET", "/e2b/v2/sandboxes?metadata=a", nil, "X-API-KEY", key)
 	b.e2bFailure(http.StatusBadRequest, "desc", "GET", "/e2b/v2/sandboxes?order=newest", nil, "X-API-KEY", key)
 	b.e2bFailure(http.StatusNotFound, "no sandbox", "GET", "/e2b/sandboxes/"+e2b.ShownID(farm.NewID(farm.SandboxPrefix)), nil, "X-API-KEY", key)
-	b.e2bFailure(http.StatusBadRequest, "hibernate", "POST", "/e2b/sandboxes/"+b.e2bSandbox(key).SandboxID+"/pause", `{}`, "X-API-KEY", key)
+	made := "/e2b/sandboxes/" + b.e2bSandbox(key).SandboxID
+	b.e2bFailure(http.StatusBadRequest, "hibernate", "POST", made+"/pause", `{}`, "X-API-KEY", key)
+	b.e2bFailure(http.StatusBadRequest, "Snapshots are not offered by this farm.", "POST", made+"/snapshots", `{}`, "X-API-KEY", key)
+	b.e2bFailure(http.StatusBadRequest, "Forks are not offered by this farm.", "POST", made+"/fork", `{}`, "X-API-KEY", key)
 }

@@ -246,6 +246,8 @@ func (s *Server) preview(c *gin.Context) error {
 			return nil
 		}
 		return s.serveLink(c, ports.Link{Tenant: box.Tenant, Sandbox: box.ID, Port: number}, ports.View{Path: c.Request.URL.EscapedPath()})
+	case token == "" && strings.Contains(c.Request.Host, "-"+e2b.ShownID(sandbox)+"."): // get_host of E2B's SDKs
+		return farm.Errorf(farm.CodeUnauthorized, "This address needs the header %s (sandbox.traffic_access_token), or a link: ask for one with POST /v1/sandboxes/{id}/port-links.", e2b.HeaderTraffic)
 	case token == "":
 		return farm.Errorf(farm.CodeUnauthorized, "This address needs a link. Ask for one with POST /v1/sandboxes/{id}/port-links.")
 	}

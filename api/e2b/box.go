@@ -23,7 +23,7 @@ const (
 	headerSandbox = "E2b-Sandbox-Id"
 	headerPort    = "E2b-Sandbox-Port"
 	headerAccess  = "X-Access-Token"
-	headerTraffic = "E2b-Traffic-Access-Token"
+	HeaderTraffic = "E2b-Traffic-Access-Token"
 )
 
 // idPrefix begins the ids of sandboxes here. E2B's have letters and digits only, since they are parts of names of hosts.
@@ -85,7 +85,7 @@ func (d *Door) Open(r *http.Request, traffic bool) (Box, error) {
 	if traffic {
 		kinds = append(kinds, trafficToken)
 	}
-	for _, header := range []string{headerAccess, headerTraffic} {
+	for _, header := range []string{headerAccess, HeaderTraffic} {
 		for _, token := range r.Header.Values(header) {
 			box, kind, err := d.read(r.Context(), token)
 			if err != nil {

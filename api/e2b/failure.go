@@ -52,3 +52,8 @@ func WriteFailure(c *gin.Context, p wire.Problem) {
 	}
 	_ = rest.Reply(c, status, failure{status, p.Detail})
 }
+
+// NotOffered refuses what E2B offers and the farm does not.
+func NotOffered(what string) func(*gin.Context) error {
+	return func(*gin.Context) error { return rest.BadRequestf("%s are not offered by this farm.", what) }
+}

@@ -22,11 +22,11 @@ func Name(r *http.Request, port int, sandbox string) {
 }
 
 // HasToken reports whether a request brings a token of a sandbox.
-func HasToken(h http.Header) bool { return h.Get(headerAccess) != "" || h.Get(headerTraffic) != "" }
+func HasToken(h http.Header) bool { return h.Get(headerAccess) != "" || h.Get(HeaderTraffic) != "" }
 
 // HideHeaders removes the headers of the data plane, which are not for servers in sandboxes. X-Access-Token may be such a server's own.
 func HideHeaders(h http.Header) {
-	for _, name := range []string{headerSandbox, headerPort, headerTraffic} {
+	for _, name := range []string{headerSandbox, headerPort, HeaderTraffic} {
 		h.Del(name)
 	}
 }
