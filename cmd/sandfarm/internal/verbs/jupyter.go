@@ -50,6 +50,9 @@ Other clients of Jupyter use the address URL/jupyter: see docs/jupyter.md.`,
 		if err != nil {
 			return &hint{err: err, text: "jupyter is not installed, or not on the PATH. Install it with: pip install jupyterlab (or: pipx install --include-deps jupyterlab), and start again."}
 		}
+		if err := a.jupyterHas(path, app); err != nil {
+			return err
+		}
 		if _, err := farm.Limits(ctx); err != nil { // a wrong address or key is reported here and not by each notebook
 			return err
 		}
@@ -86,6 +89,28 @@ Other clients of Jupyter use the address URL/jupyter: see docs/jupyter.md.`,
 	completeChoices(c, "app", "lab", "notebook")
 	a.kernelFlags(c, &o)
 	return c
+}
+
+// jupyterHas refuses an app that the Jupyter at path has not: Jupyter's own answer is its usage. Its subcommands are programs on the PATH or
+// beside it.
+func (a *app) jupyterHas(path, app string) error {
+	name := "jupyter-" + app
+	if _, err := a.program(name); err == nil {
+		return nil
+	}
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		if _, err := exec.LookPath(filepath.Join(filepath.Dir(target), name)); err == nil {
+			return nil
+		}
+	}
+	switch app {
+	case "lab":
+		return errors.New("JupyterLab is not installed here: pip install jupyterlab") //nolint:staticcheck // a name
+	case "notebook":
+		return errors.New("Jupyter Notebook is not installed here: pip install notebook") //nolint:staticcheck // a name
+	default:
+		return fmt.Errorf("%s is not installed here: pip install %s", name, name)
+	}
 }
 
 // program finds a program on the PATH.
