@@ -3,6 +3,8 @@ package api_test
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
@@ -33,5 +35,20 @@ func TestJupyterTellsThePositionInTheQueue(t *testing.T) {
 	cell := f.send("shell", "execute_request", map[string]any{"code": "print 1"}) // the dispatcher of the tests now hands out all jobs: there is room
 	if said := f.until(cell); said[len(said)-1] != "iopub status idle" {
 		t.Errorf("the cell: %q", said)
+	}
+}
+
+// The start of a kernel has no place for the packages that could not be installed, so its first cell says so.
+func TestJupyterFirstCellNamesWhatWasNotInstalled(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	k := get[notebookKernel](b, 201, "POST", "/jupyter/api/kernels", `{"name":"python3","env":{"KERNEL_PACKAGES":"six missing"}}`)
+	f := b.frontend(k.ID, "?session_id=s")
+	want := []string{
+		"iopub status busy", "iopub execute_input print one", "iopub stream one",
+		"iopub stream [missing was not installed when the sandbox started: missing is not in the package index.]", "shell execute_reply ok", "iopub status idle",
+	}
+	if diff := cmp.Diff(want, f.until(f.send("shell", "execute_request", map[string]any{"code": "print one"}))); diff != "" {
+		t.Errorf("the first cell (-want +got):\n%s", diff)
 	}
 }

@@ -3,15 +3,18 @@ package jupyter
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
 )
 
 // eventWait is how long one question for events waits.
@@ -234,7 +237,11 @@ func (s *session) finish(ctx context.Context, w *work, job *wire.Job) {
 	if job.Result != nil && job.Result.Execute != nil {
 		r := job.Result.Execute
 		reply["execution_count"] = k.counted(r.ExecutionCount)
-		for _, note := range r.Notes { // such as that values were left out
+		notes := r.Notes // such as that values were left out
+		if r.ExecutionCount == 1 && !w.cell.unkept() {
+			notes = append(k.notInstalled(ctx), notes...)
+		}
+		for _, note := range notes {
 			s.iopub(w, "stream", map[string]string{"name": "stderr", "text": "[" + note + "]\n"})
 		}
 		restarted = r.KernelRestarted && failure != nil && (failure.Name == farm.ErrorKernelDied || failure.Name == farm.ErrorOutOfMemory)
@@ -263,6 +270,28 @@ func (s *session) finish(ctx context.Context, w *work, job *wire.Job) {
 	if first && failure != nil && w.cell.stops() {
 		s.drop(cellHere)
 	}
+}
+
+// notInstalled says which packages that were asked for with the kernel could not be installed. Its start has no other place to say so.
+func (k *kernel) notInstalled(ctx context.Context) []string {
+	jobs := k.server.cfg.Service
+	failed, err := jobs.Jobs(ctx, k.ref.Tenant, service.JobQuery{
+		SandboxID: k.ref.ID, Kinds: []string{string(farm.KindCreate)}, Outcome: string(farm.OutcomeFailed), Page: store.Page{Limit: 1},
+	})
+	if err != nil || len(failed.Items) == 0 {
+		return nil // the cell has run: a note is not worth its error
+	}
+	out, err := jobs.Job(ctx, k.ref.Tenant, failed.Items[0].ID, 0)
+	if err != nil || out.Job.Result == nil || out.Job.Result.Install == nil {
+		return nil
+	}
+	var notes []string
+	for _, one := range out.Job.Result.Install.Packages {
+		if one.Status == string(farm.PackageFailed) {
+			notes = append(notes, fmt.Sprintf("%s was not installed when the sandbox started: %s", one.Requested, one.Message))
+		}
+	}
+	return notes
 }
 
 // failureOf is the error of a job; nil: there is none.
