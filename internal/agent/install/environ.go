@@ -54,6 +54,8 @@ func (c Config) installerEnv() map[string]string {
 		"PIP_INDEX_URL":                 base + agent.PipPath,
 		"PIP_TRUSTED_HOST":              c.IndexAddr,
 		"PIP_DISABLE_PIP_VERSION_CHECK": "1",
+		"PIP_NO_COLOR":                  "1", // IPython runs `!pip` on a terminal, and its output is read elsewhere
+		"PIP_PROGRESS_BAR":              "off",
 		"PIP_NO_CACHE_DIR":              "1", // the worker has a cache; one here would use the sandbox's memory
 		"UV_DEFAULT_INDEX":              base + agent.PipPath,
 		"npm_config_registry":           base + agent.NpmPath,

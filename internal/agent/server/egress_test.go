@@ -265,9 +265,9 @@ func TestTheSandboxsOwnEnvironmentWins(t *testing.T) {
 	a := agenttest.StartIndexed(t, "/usr/bin:/bin", http.NotFoundHandler(), func(c *server.Config) {
 		c.Env = append(c.Env, "PIP_INDEX_URL=mine", "PYTHONPATH=/theirs")
 	})
-	ran := agenttest.Run(t, a.Client, agenttest.Commands(`echo "$PIP_INDEX_URL $UV_DEFAULT_INDEX $PYTHONPATH $PIP_TARGET $PATH"`))
+	ran := agenttest.Run(t, a.Client, agenttest.Commands(`echo "$PIP_INDEX_URL $UV_DEFAULT_INDEX $PYTHONPATH $PIP_TARGET $PATH $PIP_NO_COLOR $PIP_PROGRESS_BAR"`))
 	dir := a.Home + "/.packages"
-	want := fmt.Sprintf("mine http://%s/pypi/simple/ %s:/theirs %s %s/bin:%s/.node/node_modules/.bin:/usr/bin:/bin\n", a.Server.EgressAddr(), dir, dir, dir, a.Home)
+	want := fmt.Sprintf("mine http://%s/pypi/simple/ %s:/theirs %s %s/bin:%s/.node/node_modules/.bin:/usr/bin:/bin 1 off\n", a.Server.EgressAddr(), dir, dir, dir, a.Home)
 	if ran.Stdout != want {
 		t.Errorf("%q\nwant %q", ran.Stdout, want)
 	}
