@@ -39,11 +39,29 @@ const maxSessionBytes = 4 << 10
 func (s *Server) dashboardRoutes() []route {
 	return []route{
 		{method: "GET", path: "/", open: true, hidden: true, handler: func(c *gin.Context) error { return s.dashboard(c, ui.Index) }},
-		{method: "GET", path: "/ui/{path}", open: true, hidden: true, handler: func(c *gin.Context) error { return s.dashboard(c, strings.TrimPrefix(c.Param("path"), "/")) }},
+		{method: "GET", path: "/ui", open: true, hidden: true, handler: func(c *gin.Context) error { return leadTo(c, "./") }},
+		{method: "GET", path: "/ui/{path}", open: true, hidden: true, handler: s.dashboardFile},
 		{method: "GET", path: "/session", open: true, hidden: true, handler: s.showSession},
 		{method: "POST", path: "/session", open: true, hidden: true, handler: s.openSession},
 		{method: "DELETE", path: "/session", open: true, token: true, hidden: true, handler: s.closeSession},
 	}
+}
+
+// dashboardFile answers with the file that the path names. The folder itself leads to the page.
+func (s *Server) dashboardFile(c *gin.Context) error {
+	name := strings.TrimPrefix(c.Param("path"), "/")
+	if name == "" {
+		return leadTo(c, "../")
+	}
+	return s.dashboard(c, name)
+}
+
+// leadTo sends the browser to a relative address, which holds behind a proxy's prefix. c.Redirect would make it absolute.
+func leadTo(c *gin.Context, to string) error {
+	c.Header("Location", to)
+	c.Status(http.StatusFound)
+	c.Writer.WriteHeaderNow()
+	return nil
 }
 
 // dashboard answers with a file of the dashboard.

@@ -203,9 +203,19 @@ func TestTheDashboardsHeaders(t *testing.T) {
 			t.Errorf("%s is answered %d, Cache-Control %q instead of %q", path, answer.StatusCode, answer.Header.Get("Cache-Control"), want)
 		}
 	}
-	for _, path := range []string{"/ui/", "/ui/ui.go", "/ui/../api/server.go", "/ui/js/lib/LICENSE.preact.txt", "/ui/vendor.sh"} {
+	for _, path := range []string{"/ui/ui.go", "/ui/../api/server.go", "/ui/js/lib/LICENSE.preact.txt", "/ui/vendor.sh"} {
 		if answer, _ := b.do("GET", path, nil); answer.StatusCode != http.StatusNotFound {
 			t.Errorf("%s is answered %d", path, answer.StatusCode)
+		}
+	}
+}
+
+func TestTheFolderOfTheDashboardLeadsToItsPage(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withKeys)
+	for path, want := range map[string]string{"/ui": "./", "/ui/": "../"} { // relative, as a proxy may have put a prefix before both
+		if answer, _ := b.do("GET", path, nil); answer.StatusCode != http.StatusFound || answer.Header.Get("Location") != want {
+			t.Errorf("%s is answered %d, Location %q", path, answer.StatusCode, answer.Header.Get("Location"))
 		}
 	}
 }
