@@ -1,17 +1,28 @@
 // Every file that jobs made, newest first.
 import { html, useState, useMemo } from "../lib.js";
 import { t } from "../i18n.js";
-import { ago } from "../format.js";
+import { ago, count } from "../format.js";
 import { Empty, ErrorBox, Loading, useTitle } from "../parts/basic.js";
 import { Artifacts as Gallery, isPicture } from "../parts/output.js";
 import { useRows } from "./jobs.js";
+
+// IDS are the fields by which the farm finds what belongs to a whole id.
+const IDS = [[/^job_[0-9a-z]{26}$/, "job_id"], [/^sbx_[0-9a-z]{26}$/, "sandbox_id"]];
+
+// asked is the part of a search that the farm answers: a whole id, or a whole name. Other words are sought among what is loaded.
+function asked(word) {
+  const id = IDS.find(([form]) => form.test(word));
+  if (id) return { [id[1]]: word };
+  return word.includes(".") ? { name: word } : {};
+}
 
 export function ArtifactsPage() {
   useTitle(t("nav.artifacts"));
   const [search, setSearch] = useState("");
   const [kind, setKind] = useState("");
   const [by, setBy] = useState("job");
-  const rows = useRows("v1/artifacts", { name: search.includes(".") ? search.trim() : "" }, 0);
+  const query = asked(search.trim());
+  const rows = useRows("v1/artifacts", query, 0);
   const word = search.trim().toLowerCase();
   const items = rows.items.filter((one) => (!kind || isPicture(one.content_type) === (kind === "pictures")) && (!word || one.path.toLowerCase().includes(word) || one.job_id.includes(word) || one.sandbox_id.includes(word)));
   // one group for each job or sandbox, in the order of the list
@@ -27,7 +38,9 @@ export function ArtifactsPage() {
     </header>
     <${ErrorBox} error=${rows.error} />
     ${!rows.first && !rows.error && html`<${Loading} />`}
-    ${rows.first && items.length === 0 && html`<${Empty} icon="image" title=${t("artifacts.empty.title")}>${t("artifacts.empty")}<//>`}
+    ${rows.first && items.length === 0 && (word || kind
+    ? html`<${Empty} icon="image" title=${t(rows.hasMore ? "artifacts.notYet.title" : "artifacts.none.title", { n: count(rows.items.length) })}>${t(rows.hasMore ? "artifacts.notYet" : query.name ? "artifacts.none.name" : "artifacts.none")}<//>`
+    : html`<${Empty} icon="image" title=${t("artifacts.empty.title")}>${t("artifacts.empty")}<//>`)}
     ${groups.map(([id, of]) => html`<section class="group" key=${id}><h2><a href=${`#/${by === "job" ? "jobs" : "sandboxes"}/${id}`}><code>${id}</code></a> <span class="soft small">${ago(of[0].created_at)}</span></h2><${Gallery} artifacts=${of} /></section>`)}
     ${rows.hasMore && html`<p><button type="button" disabled=${rows.loading} onClick=${rows.more}>${t("more")}</button></p>`}
   </div>`;
