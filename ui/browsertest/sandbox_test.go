@@ -113,6 +113,20 @@ func TestASandboxesPage(t *testing.T) {
 	p.sees("92.25") // what was done stays
 }
 
+func TestADialogAsksBeforeSomethingIsLost(t *testing.T) {
+	t.Parallel()
+	f := startFarm(t)
+	name := strings.Repeat("long", 15)
+	box := f.sandbox("", map[string]any{"name": name})
+	p := openPage(t, f, "#/sandboxes/"+box)
+	p.size(390, 844, "light")
+	p.click(".actions .danger")
+	p.until(`document.querySelector("#close-now")?.innerText === "Close it" && document.querySelector("dialog p").innerText === "` + name + `"`)
+	if over := value[int](p, `document.querySelector("dialog").scrollWidth - document.querySelector("dialog").clientWidth`); over > 0 {
+		t.Errorf("the dialog is %d pixels too wide", over)
+	}
+}
+
 func TestATerminal(t *testing.T) {
 	t.Parallel()
 	f := startFarm(t, withKeys()...)

@@ -60,12 +60,13 @@ function Close({ box, path, onClose }) {
   const { busy, error, act } = useAction();
   const items = (files.data && files.data.items) || [];
   return html`<${Dialog} title=${t("close.title")} onClose=${onClose}>
+    ${box.name && html`<p><strong>${box.name}</strong></p>`}
     <p>${t("close.what")}</p>
     ${items.length > 0 && html`<p>${t("close.files", { n: items.length })} <span class="soft">${items.slice(0, 6).map((one) => one.path).join(", ")}${items.length > 6 ? " …" : ""}</span></p>`}
     <p class="soft">${t("close.kept")}</p>
     <${ErrorBox} error=${error} />
     <footer><button type="button" onClick=${onClose}>${t("cancel")}</button>
-      <button type="button" class="danger" id="close-now" disabled=${busy} onClick=${() => act(async () => { await call("DELETE", path); onClose(); })}>${t("close.do", { name: box.name || t("box.title") })}</button></footer>
+      <button type="button" class="danger" id="close-now" disabled=${busy} onClick=${() => act(async () => { await call("DELETE", path); onClose(); })}>${t("close.do")}</button></footer>
   <//>`;
 }
 
