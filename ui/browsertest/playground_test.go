@@ -98,7 +98,20 @@ func TestAMissingModuleIsInstalled(t *testing.T) {
 		t.Error("the second run installs nothing")
 	}
 	p.sees("failed nosuchmodule")
+	p.until(`document.querySelector(".see .badge.bad").innerText === "ModuleNotFoundError"`)
 	p.until(`!document.querySelector("#install")`) // once is enough
+}
+
+func TestARunWithAPackageThatFailedIsNotGreen(t *testing.T) {
+	t.Parallel()
+	f := startFarm(t, "SANDFARM_WORKER_AUTO_INSTALL_DENY=nosuchmodule") // so that the test needs no package index
+	job := call[record](f, "", "POST", "/v1/run?wait=60", map[string]any{"code": "if len('') > 2:\n    import nosuchmodule\nprint('goes on')", "auto_install": true})
+	p := openPage(t, f, "#/run/"+job.ID)
+	want := "completed, a package failed"
+	p.until(`[...document.querySelectorAll(".see header .badge")].map((one) => one.innerText).join(", ") === "` + want + `"`)
+	p.until(`!document.querySelector(".see header .badge.good")`)
+	p.clickText("Open the job")
+	p.until(`[...document.querySelectorAll(".job-page header .badge")].map((one) => one.innerText).join(", ") === "` + want + `"`)
 }
 
 func TestStopIsNoError(t *testing.T) {

@@ -49,11 +49,15 @@ export function firstLine(request) {
   return line.slice(0, 200);
 }
 
-// trouble is what went wrong in a job that was completed: an exception of its code, an exit code, packages that failed; empty if nothing did.
+// INTERRUPT is the exception of code that was stopped on purpose.
+export const INTERRUPT = "KeyboardInterrupt";
+
+// trouble is what became of a job that was completed, if not all went well: an exception of its code, an exit code, packages that failed; empty if
+// nothing did.
 export function trouble(job) {
   const result = (job && job.state === "completed" && job.result) || {};
-  if (result.error) return result.error.name === "OutOfMemory" ? t("jobs.memory") : result.error.name;
+  if (result.error) return { OutOfMemory: t("jobs.memory"), [INTERRUPT]: t("jobs.interrupted") }[result.error.name] || result.error.name;
   const exit = result.exit_code || (result.results || []).map((one) => one.exit_code).find(Boolean);
   if (exit) return `exit ${exit}`;
-  return (result.packages || []).some((one) => one.status === "failed") ? t("state.failed") : "";
+  return (result.packages || result.installed || []).some((one) => one.status === "failed") ? t("jobs.package") : "";
 }

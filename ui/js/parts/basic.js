@@ -1,7 +1,7 @@
 // Small parts that every page uses.
 import { html, useState, useEffect, useRef } from "../lib.js";
 import { t } from "../i18n.js";
-import { trouble } from "../format.js";
+import { INTERRUPT, trouble } from "../format.js";
 
 const PATHS = {
   play: "M6 4l10 6-10 6z", list: "M3 5h14M3 10h14M3 15h14", box: "M10 2l7 4v8l-7 4-7-4V6zM3 6l7 4 7-4M10 10v8", image: "M3 4h14v12H3zM3 13l4-4 4 4 2-2 4 4M13 7.5h.01",
@@ -31,6 +31,9 @@ const TONES = {
 
 // Badge shows a state: a colour, and always the word. That of a job is not green if something went wrong in it.
 export const Badge = ({ state, job }) => html`<span class=${`badge ${(!trouble(job) && TONES[state]) || "dull"}`}><span class="dot" aria-hidden="true"></span>${t(`state.${state}`)}</span>`;
+
+// Trouble says what went wrong in a job that was completed. Who interrupts code expects its end.
+export const Trouble = ({ job }) => trouble(job) && html`<span class=${`badge ${job.result.error && job.result.error.name === INTERRUPT ? "dull" : "bad"}`}>${trouble(job)}</span>`;
 
 // ErrorBox shows what went wrong and what to do.
 export function ErrorBox({ error, title }) {

@@ -2,7 +2,7 @@
 import { html, useState, useEffect, useRef, useMemo } from "../lib.js";
 import { t } from "../i18n.js";
 import { ansi } from "../ansi.js";
-import { bytes } from "../format.js";
+import { INTERRUPT, bytes } from "../format.js";
 import { Icon } from "./basic.js";
 import { Code } from "./editor.js";
 
@@ -117,7 +117,7 @@ export function Output({ items, cut }) {
 
 // Traceback shows an exception of the code. That of code which was stopped on purpose is no news.
 export function Traceback({ error, stopped }) {
-  if (stopped && (!error || error.name === "KeyboardInterrupt")) return html`<p class="soft">${t("output.stopped")}</p>`;
+  if (error ? error.name === INTERRUPT : stopped) return html`<p class="soft">${t("output.stopped")}</p>`;
   return error && html`<div class="exception">
     <strong>${error.name}${error.value ? `: ${error.value}` : ""}</strong>
     ${error.traceback && error.traceback.length > 0 && html`<details><summary>${t("output.traceback")}</summary><pre class="text" tabindex="0">${error.traceback.join("\n")}</pre></details>`}

@@ -4,7 +4,7 @@ import { t } from "../i18n.js";
 import { call, get, post } from "../api.js";
 import { firstLine } from "../format.js";
 import { useJob, isFinal, itemsOf } from "../follow.js";
-import { Badge, ErrorBox, Icon, Id, Loading, useAction, useTitle } from "../parts/basic.js";
+import { Badge, ErrorBox, Icon, Id, Loading, Trouble, useAction, useTitle } from "../parts/basic.js";
 import { Code } from "../parts/editor.js";
 import { Artifacts, Installed, Output, Traceback } from "../parts/output.js";
 import { Timeline } from "../parts/timeline.js";
@@ -50,8 +50,7 @@ export function JobPage({ id, session }) {
   return html`<article class="job-page">
     <p class="crumb"><a href="#/jobs">← ${t("job.back")}</a></p>
     <header class="bar-head">
-      <h1>${t(`kind.${job.kind}`)}</h1><${Badge} state=${state} job=${job} />
-      ${!stopped && result.exit_code > 0 && html`<span class="badge bad">exit ${result.exit_code}</span>`}
+      <h1>${t(`kind.${job.kind}`)}</h1><${Badge} state=${state} job=${job} /><${Trouble} job=${job} />
       <span class="grow"></span>
       ${mayRun && !isFinal(state) && html`<button type="button" class="danger" disabled=${busy} onClick=${() => act(() => call("DELETE", `v1/jobs/${job.id}`))}><${Icon} name="stop" />${t("job.cancel")}</button>`}
       ${mayRun && isFinal(state) && ROUTES[job.kind] && !hasSecrets && html`<button type="button" disabled=${busy} onClick=${() => act(() => sameAgain(job))}><${Icon} name="again" />${t("job.again")}</button>`}

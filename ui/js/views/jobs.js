@@ -3,9 +3,9 @@ import { html, useState, useEffect, useRef, useMemo } from "../lib.js";
 import { t } from "../i18n.js";
 import { get } from "../api.js";
 import { useList, useNow } from "../data.js";
-import { ago, firstLine, milliseconds, shortId, trouble } from "../format.js";
+import { ago, firstLine, milliseconds, shortId } from "../format.js";
 import { isFinal } from "../follow.js";
-import { Badge, Empty, ErrorBox, Heads, Loading, useTitle } from "../parts/basic.js";
+import { Badge, Empty, ErrorBox, Heads, Loading, Trouble, useTitle } from "../parts/basic.js";
 
 const PAGE = 50;
 const STATES = ["queued", "running", "completed", "failed", "timed_out", "canceled", "lost"];
@@ -120,7 +120,7 @@ export function Jobs() {
 const Row = ({ job, now, style }) => html`<li style=${style}><a class="row job" data-row href=${`#/jobs/${job.id}`}>
   <${Badge} state=${job.state} job=${job} />
   <span class="kind soft">${t(`kind.${job.kind}`)}</span>
-  <span class="what"><code>${firstLine(job.request) || shortId(job.id)}</code>${trouble(job) && html`<span class="badge bad">${trouble(job)}</span>`}</span>
+  <span class="what"><code>${firstLine(job.request) || shortId(job.id)}</code><${Trouble} job=${job} /></span>
   <span class="took">${isFinal(job.state) || job.state === "running" ? took(job, now) : ""}</span>
   <time class="soft" datetime=${job.created_at} title=${job.created_at}>${ago(job.created_at, now)}</time>
 </a></li>`;

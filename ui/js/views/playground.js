@@ -7,7 +7,7 @@ import { snippets } from "../snippets.js";
 import { useJob, isFinal } from "../follow.js";
 import { firstLine, milliseconds, shortId } from "../format.js";
 import { usePoll } from "../data.js";
-import { Badge, Copy, Empty, ErrorBox, Icon, useAction, useTitle } from "../parts/basic.js";
+import { Badge, Copy, Empty, ErrorBox, Icon, Trouble, useAction, useTitle } from "../parts/basic.js";
 import { Code, Editor } from "../parts/editor.js";
 import { Artifacts, Installed, Output, Traceback } from "../parts/output.js";
 
@@ -111,7 +111,7 @@ function Seen({ id, seen, onInstall }) {
     <header class="bar-head">
       <${Badge} state=${seen.state || "queued"} job=${job} />
       ${over && job && html`<span class="soft small">${milliseconds(job.timings.queue_ms + job.timings.run_ms + job.timings.upload_ms)}</span>`}
-      ${over && !stopped && result.exit_code > 0 && html`<span class="badge bad">exit ${result.exit_code}</span>`}
+      <${Trouble} job=${job} />
       <a class="end" href=${`#/jobs/${id}`}>${t("play.job")}</a>
     </header>
     ${!over && seen.progress && html`<${Progress} progress=${seen.progress} />`}
