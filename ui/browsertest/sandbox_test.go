@@ -125,6 +125,36 @@ func TestADialogAsksBeforeSomethingIsLost(t *testing.T) {
 	if over := value[int](p, `document.querySelector("dialog").scrollWidth - document.querySelector("dialog").clientWidth`); over > 0 {
 		t.Errorf("the dialog is %d pixels too wide", over)
 	}
+	p.click("dialog header button")
+	restarts := func() int {
+		return value[int](p, `fetch("v1/jobs?kind=restart").then((answer) => answer.json()).then((list) => list.items.length)`)
+	}
+	p.clickText("Restart the kernel")
+	p.sees("All its variables are lost")
+	if restarts() != 0 {
+		t.Error("the kernel was restarted before anybody agreed")
+	}
+	p.click("#restart-now")
+	p.until(`!document.querySelector("dialog")`)
+	if restarts() != 1 {
+		t.Error("the kernel was not restarted")
+	}
+}
+
+func TestAnInterruptIsNoError(t *testing.T) {
+	t.Parallel()
+	f := startFarm(t)
+	box := f.sandbox("", map[string]any{})
+	p := openPage(t, f, "#/sandboxes/"+box)
+	p.fill(".next textarea", "import time\nprint('it ' + 'runs')\ntime.sleep(600)")
+	p.click("#run")
+	p.sees("it runs")
+	p.clickText("Interrupt")
+	p.sees("Stopped. What it showed")
+	p.until(`!document.querySelector(".cell .exception, .cell .error, .cell .badge.bad, .cell .badge.good")`)
+	p.goTo("#/jobs")
+	p.sees("interrupted")
+	p.until(`!document.querySelector(".row .badge.bad")`)
 }
 
 func TestATerminal(t *testing.T) {

@@ -19,6 +19,7 @@ export function SandboxPage({ id, tab, session }) {
   const now = useNow(1000);
   const action = useAction();
   const [closing, setClosing] = useState(false);
+  const [restarting, setRestarting] = useState(false);
   useTitle((box && box.name) || id, t("box.title"));
   if (!box) return error ? html`<div><p class="crumb"><a href="#/sandboxes">← ${t("box.back")}</a></p><${ErrorBox} error=${error} /></div>` : html`<${Loading} />`;
   const open = isOpen(box);
@@ -35,7 +36,7 @@ export function SandboxPage({ id, tab, session }) {
         ${box.state === "hibernated" && html`<button type="button" class="primary" id="resume" disabled=${action.busy} onClick=${() => do_(() => post(`${path}/resume`, {}, { wait: 60 }))}><${Icon} name="play" />${t("box.resume")}</button>`}
         <button type="button" class="quiet" disabled=${action.busy} onClick=${() => do_(() => call("PATCH", path, { body: { ttl_seconds: Math.round((Math.max(Date.parse(box.expires_at), now) - now) / 1000) + KEEP } }))}><${Icon} name="clock" />${t("box.keep")}</button>
         <button type="button" class="quiet" disabled=${action.busy} onClick=${() => do_(() => post(`${path}/interrupt`, {}))}><${Icon} name="stop" />${t("box.interrupt")}</button>
-        <button type="button" class="quiet" disabled=${action.busy} onClick=${() => do_(() => post(`${path}/restart`, {}))}><${Icon} name="again" />${t("box.restart")}</button>
+        <button type="button" class="quiet" disabled=${action.busy} onClick=${() => setRestarting(true)}><${Icon} name="again" />${t("box.restart")}</button>
         <button type="button" class="danger" onClick=${() => setClosing(true)}><${Icon} name="x" />${t("box.close")}</button></div>`}
     </header>
     <p class="ids"><${Id} id=${box.id} />${Object.entries(box.labels || {}).map(([key, value]) => html`<span class="label" key=${key}>${key}=${value}</span>`)}</p>
@@ -51,6 +52,7 @@ export function SandboxPage({ id, tab, session }) {
     ${current === "egress" && html`<${Egress} path=${path} />`}
     ${current === "facts" && html`<${Facts} box=${box} />`}
     ${closing && html`<${Close} box=${box} path=${path} onClose=${() => setClosing(false)} />`}
+    ${restarting && html`<${Restart} path=${path} onClose=${() => { setRestarting(false); reload(); }} />`}
   </article>`;
 }
 
@@ -67,6 +69,18 @@ function Close({ box, path, onClose }) {
     <${ErrorBox} error=${error} />
     <footer><button type="button" onClick=${onClose}>${t("cancel")}</button>
       <button type="button" class="danger" id="close-now" disabled=${busy} onClick=${() => act(async () => { await call("DELETE", path); onClose(); })}>${t("close.do")}</button></footer>
+  <//>`;
+}
+
+// Restart asks once, as all variables are lost.
+function Restart({ path, onClose }) {
+  const { busy, error, act } = useAction();
+  return html`<${Dialog} title=${t("restart.title")} onClose=${onClose}>
+    <p>${t("restart.what")}</p>
+    <p class="soft">${t("restart.kept")}</p>
+    <${ErrorBox} error=${error} />
+    <footer><button type="button" onClick=${onClose}>${t("cancel")}</button>
+      <button type="button" class="danger" id="restart-now" disabled=${busy} onClick=${() => act(async () => { await post(`${path}/restart`, {}); onClose(); })}>${t("restart.do")}</button></footer>
   <//>`;
 }
 
