@@ -114,6 +114,21 @@ func TestARunWithAPackageThatFailedIsNotGreen(t *testing.T) {
 	p.until(`[...document.querySelectorAll(".job-page header .badge")].map((one) => one.innerText).join(", ") === "` + want + `"`)
 }
 
+func TestThePlaygroundSaysWhereCodeRunsAndHowLong(t *testing.T) {
+	t.Parallel()
+	f := startFarm(t)
+	box := f.sandbox("", map[string]any{"name": "analysis"})
+	p := openPage(t, f, "")
+	p.sees("The code runs in a fresh sandbox of its own.")
+	p.choose(`[aria-label="Sandbox"]`, box, 0)
+	p.sees("The code runs in the sandbox analysis, with its variables and files.")
+	p.fill(".write textarea", "import time\ntime.sleep(600)")
+	p.click("#run")
+	p.until(`/^[1-9][.0-9]* s$/.test(document.querySelector(".see [role=timer]")?.innerText)`)
+	p.goTo("#/sandboxes/" + box)
+	p.until(`/^[1-9][.0-9]* s$/.test(document.querySelector(".cell [role=timer]")?.innerText)`)
+}
+
 func TestStopIsNoError(t *testing.T) {
 	t.Parallel()
 	p := openPage(t, startFarm(t), "")

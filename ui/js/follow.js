@@ -3,6 +3,7 @@ import { useState, useEffect, useRef } from "./lib.js";
 import { get } from "./api.js";
 
 const BLOCK = 16384; // characters of output that are drawn as one
+const LONG = 1000; // milliseconds after which a running job is read again, for when it began
 const KEPT = 96; // blocks of output that stay on the page
 
 export const FINAL = ["completed", "failed", "timed_out", "canceled", "lost"];
@@ -83,12 +84,16 @@ export function useJob(id, onEnd) {
       }
     };
     let source = null;
+    let soon = 0;
+    const begun = () => get(`v1/jobs/${encodeURIComponent(id)}`).then((record) => { if (!over && !isFinal(seen.state)) setJob(record); }, () => {});
     const open = () => {
       source = new EventSource(`v1/jobs/${encodeURIComponent(id)}/events`);
       for (const name of NAMES) {
         source.addEventListener(name, (event) => {
           seen.broken = false;
           add(seen, name, JSON.parse(event.data));
+          if (name === "state") clearTimeout(soon);
+          if (name === "state" && seen.state === "running") soon = setTimeout(begun, LONG);
           if (name === "state" && isFinal(seen.state)) {
             source.close();
             read().then((record) => { if (!over && record && ended.current) ended.current(record); });
@@ -105,6 +110,7 @@ export function useJob(id, onEnd) {
     return () => {
       over = true;
       clearTimeout(frame);
+      clearTimeout(soon);
       if (source) source.close();
     };
   }, [id]);

@@ -1,9 +1,15 @@
-// Where the milliseconds of a job went.
+// How long a job runs, and where its milliseconds went.
 import { html } from "../lib.js";
 import { t } from "../i18n.js";
-import { milliseconds, when } from "../format.js";
+import { milliseconds, span, when } from "../format.js";
 import { useNow } from "../data.js";
 import { isFinal } from "../follow.js";
+
+// Running says how long a job has run so far.
+export function Running({ job }) {
+  const now = useNow(1000);
+  return job && job.started_at && html`<span class="soft small" role="timer">${span((now - Date.parse(job.started_at)) / 1000)}</span>`;
+}
 
 export function Timeline({ job }) {
   const live = !isFinal(job.state);

@@ -8,6 +8,7 @@ import { isFinal, itemsOf, useJob } from "../follow.js";
 import { Badge, Empty, ErrorBox, Icon, Loading, useAction } from "../parts/basic.js";
 import { Code, Editor } from "../parts/editor.js";
 import { Artifacts, Output, Traceback } from "../parts/output.js";
+import { Running } from "../parts/timeline.js";
 import { Progress } from "./playground.js";
 
 const CELLS = 30; // newest jobs that are shown at first
@@ -56,7 +57,7 @@ function Cell({ job }) {
   const artifacts = follow && seen.artifacts.length ? seen.artifacts : result.artifacts || [];
   return html`<section class="cell" aria-label=${shortId(job.id)}>
     <header><${Badge} state=${state} job=${current} /><span class="soft small">${t(`kind.${job.kind}`)}</span>
-      ${isFinal(state) && html`<span class="soft small">${milliseconds(current.timings.run_ms)}</span>`}
+      ${isFinal(state) ? html`<span class="soft small">${milliseconds(current.timings.run_ms)}</span>` : html`<${Running} job=${seen.job || job} />`}
       ${result.execution_count > 0 && html`<span class="soft small">[${result.execution_count}]</span>`}
       <a class="end small" href=${`#/jobs/${job.id}`}>${t("play.job")}</a></header>
     ${code && html`<${Code} code=${code} language=${request.code ? request.language || "python" : "bash"} />`}

@@ -10,6 +10,7 @@ import { usePoll } from "../data.js";
 import { Badge, Copy, Empty, ErrorBox, Icon, Trouble, useAction, useTitle } from "../parts/basic.js";
 import { Code, Editor } from "../parts/editor.js";
 import { Artifacts, Installed, Output, Traceback } from "../parts/output.js";
+import { Running } from "../parts/timeline.js";
 
 const DRAFT = "sandfarm.draft";
 
@@ -91,7 +92,7 @@ export function Playground({ id, session }) {
       ${!box && html`<${Means} body=${body()} keyless=${session.keyless} />`}
     </section>
     <section class="see" ref=${shown} aria-label=${t("play.output")} aria-live="polite" aria-busy=${Boolean(going)}>
-      ${id ? html`<${Seen} id=${id} seen=${seen} onInstall=${mayRun && (() => run({ auto_install: true }))} />` : !error && html`<${Empty} icon="play" title=${t("play.empty.title")}>${t("play.empty")}<//>`}
+      ${id ? html`<${Seen} id=${id} seen=${seen} onInstall=${mayRun && (() => run({ auto_install: true }))} />` : !error && html`<${Empty} icon="play" title=${t("play.empty.title")}>${box ? t("play.empty.box", { name: box.name || shortId(box.id) }) : t("play.empty")}<//>`}
       <${ErrorBox} error=${error || seen.error} />
     </section>
   </div>`;
@@ -111,6 +112,7 @@ function Seen({ id, seen, onInstall }) {
     <header class="bar-head">
       <${Badge} state=${seen.state || "queued"} job=${job} />
       ${over && job && html`<span class="soft small">${milliseconds(job.timings.queue_ms + job.timings.run_ms + job.timings.upload_ms)}</span>`}
+      ${!over && html`<${Running} job=${job} />`}
       <${Trouble} job=${job} />
       <a class="end" href=${`#/jobs/${id}`}>${t("play.job")}</a>
     </header>

@@ -64,6 +64,7 @@ export default {
   "play.output": "Output",
   "play.empty.title": "Run it",
   "play.empty": "The code runs in a fresh sandbox of its own. What it prints, plots and saves appears here, as it happens.",
+  "play.empty.box": "The code runs in the sandbox {name}, with its variables and files. What it prints, plots and saves appears here, as it happens.",
   "play.job": "Open the job",
   "play.means": "The same by curl, CLI, Python, MCP",
   "play.install": "Install {name} and run again",

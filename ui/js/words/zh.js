@@ -64,6 +64,7 @@ export default {
   "play.output": "输出",
   "play.empty.title": "运行一下",
   "play.empty": "代码会在一个全新的独立沙箱中运行。它打印、绘制和保存的内容会实时显示在这里。",
+  "play.empty.box": "代码会在沙箱 {name} 中运行，可使用其中的变量和文件。它打印、绘制和保存的内容会实时显示在这里。",
   "play.job": "打开任务",
   "play.means": "用 curl、命令行、Python 或 MCP 完成同样的操作",
   "play.install": "安装 {name} 并重新运行",
