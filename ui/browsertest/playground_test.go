@@ -5,6 +5,7 @@ package browsertest
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"image/png"
 	"strings"
 	"testing"
@@ -127,6 +128,29 @@ func TestThePlaygroundSaysWhereCodeRunsAndHowLong(t *testing.T) {
 	p.until(`/^[1-9][.0-9]* s$/.test(document.querySelector(".see [role=timer]")?.innerText)`)
 	p.goTo("#/sandboxes/" + box)
 	p.until(`/^[1-9][.0-9]* s$/.test(document.querySelector(".cell [role=timer]")?.innerText)`)
+}
+
+func TestOutputFollowsItsEnd(t *testing.T) {
+	t.Parallel()
+	p := openPage(t, startFarm(t), "")
+	p.size(1360, 900, "light")
+	p.fill(".write textarea", "import time\ni = 0\nwhile True:\n    i += 1\n    print('line', i, flush=True)\n    time.sleep(0.02)")
+	p.click("#run")
+	const lines = `document.querySelector(".see pre.text").innerText.split("\n").length`
+	const ends = `[".see", ".see pre.text"].every((one) => { const box = document.querySelector(one); return box.scrollTop + box.clientHeight >= box.scrollHeight - 2 })`
+	p.until(`Boolean(document.querySelector(".see pre.text")) && ` + lines + ` > 100 && ` + ends)
+	p.do(chromedp.Evaluate(`document.querySelector(".see pre.text").scrollTop = 50`, nil))
+	seen := value[int](p, lines)
+	p.until(fmt.Sprintf("%s > %d", lines, seen+50))
+	if top := value[int](p, `document.querySelector(".see pre.text").scrollTop`); top != 50 {
+		t.Errorf("who has scrolled up to 50 is taken to %d", top)
+	}
+	p.do(chromedp.Evaluate(`document.querySelector(".see pre.text").scrollTop = 1e6`, nil))
+	seen = value[int](p, lines)
+	p.until(fmt.Sprintf("%s > %d && %s", lines, seen+50, ends))
+	p.click(".controls .danger")
+	p.sees("Stopped.")
+	p.until(ends)
 }
 
 func TestStopIsNoError(t *testing.T) {

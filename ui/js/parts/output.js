@@ -1,5 +1,5 @@
 // What code has shown: text with its colours, pictures, tables, pages, files. All of it comes from code that nobody trusts.
-import { html, useState, useEffect, useRef, useMemo } from "../lib.js";
+import { html, useState, useEffect, useLayoutEffect, useRef, useMemo } from "../lib.js";
 import { t } from "../i18n.js";
 import { ansi } from "../ansi.js";
 import { INTERRUPT, bytes } from "../format.js";
@@ -101,8 +101,31 @@ function pretty(text) {
 
 const Text = ({ item }) => html`<span class=${item.stream}>${useMemo(() => ansi(item.text), [item.text])}</span>`;
 
-// Output shows items as follow.js makes them. Text that follows on text is one block.
-export function Output({ items, cut }) {
+// useTail keeps the end of a box in sight while it grows, unless the reader has scrolled up. It returns what the box needs.
+export function useTail(live) {
+  const ref = useRef(null);
+  const tail = useRef({ follows: true, top: 0, live });
+  useLayoutEffect(() => {
+    const box = ref.current;
+    const at = tail.current;
+    if (box && (live || at.live) && at.follows) box.scrollTop = box.scrollHeight;
+    if (box) at.top = box.scrollTop;
+    at.live = live; // what came together with the end is followed, too
+  });
+  const onScroll = () => {
+    const box = ref.current;
+    const at = tail.current;
+    if (box.scrollTop < at.top) at.follows = false;
+    if (box.scrollTop + box.clientHeight >= box.scrollHeight - 2) at.follows = true;
+    at.top = box.scrollTop;
+  };
+  return { ref, onScroll };
+}
+
+const Block = ({ texts, live }) => html`<pre class="text" ...${useTail(live)} tabindex="0">${texts.map((item) => html`<${Text} key=${item.id} item=${item} />`)}</pre>`;
+
+// Output shows items as follow.js makes them. Text that follows on text is one block. While it is live, the end of the last one stays in sight.
+export function Output({ items, cut, live }) {
   const groups = [];
   for (const item of items) {
     const last = groups[groups.length - 1];
@@ -111,7 +134,7 @@ export function Output({ items, cut }) {
   }
   return html`<div class="output">
     ${cut && html`<p class="soft small">${t("output.cut")}</p>`}
-    ${groups.map((one) => (one.texts ? html`<pre class="text" key=${one.id} tabindex="0">${one.texts.map((item) => html`<${Text} key=${item.id} item=${item} />`)}</pre>` : html`<${Rich} key=${one.id} rich=${one.rich} />`))}
+    ${groups.map((one, i) => (one.texts ? html`<${Block} key=${one.id} texts=${one.texts} live=${live && i === groups.length - 1} />` : html`<${Rich} key=${one.id} rich=${one.rich} />`))}
   </div>`;
 }
 

@@ -68,7 +68,7 @@ export function JobPage({ id, session }) {
       <section aria-live="polite"><h2>${t("job.output")}</h2>
         ${!isFinal(state) && seen.progress && html`<${Progress} progress=${seen.progress} />`}
         ${seen.broken && html`<p class="soft" role="status">${t("play.reconnect")}</p>`}
-        <${Output} items=${items} cut=${seen.cut} />
+        <${Output} items=${items} cut=${seen.cut} live=${!isFinal(state)} />
         ${isFinal(state) && !items.length && !job.error && !result.error && html`<p class="soft">${t("output.nothing")}</p>`}
         <${Traceback} error=${result.error} stopped=${stopped} />
         ${(result.notes || []).map((note) => html`<p class="soft">${note}</p>`)}

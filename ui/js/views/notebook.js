@@ -62,7 +62,7 @@ function Cell({ job }) {
       <a class="end small" href=${`#/jobs/${job.id}`}>${t("play.job")}</a></header>
     ${code && html`<${Code} code=${code} language=${request.code ? request.language || "python" : "bash"} />`}
     ${!isFinal(state) && seen.progress && html`<${Progress} progress=${seen.progress} />`}
-    <${Output} items=${items} cut=${seen.cut} />
+    <${Output} items=${items} cut=${seen.cut} live=${!isFinal(state)} />
     <${Traceback} error=${result.error} stopped=${state === "canceled"} />
     ${current.error && state !== "canceled" && html`<div class="error"><strong>${t(`state.${current.state}`)}</strong><p>${current.error.message}</p></div>`}
     <${Artifacts} artifacts=${artifacts} />

@@ -1,5 +1,5 @@
 // The playground: write code, run it in a fresh sandbox, see what it does.
-import { html, useState, useEffect, useRef } from "../lib.js";
+import { html, useState, useEffect } from "../lib.js";
 import { t } from "../i18n.js";
 import { call, get, post } from "../api.js";
 import { examples } from "../examples.js";
@@ -9,7 +9,7 @@ import { firstLine, milliseconds, shortId } from "../format.js";
 import { usePoll } from "../data.js";
 import { Badge, Copy, Empty, ErrorBox, Icon, Trouble, useAction, useTitle } from "../parts/basic.js";
 import { Code, Editor } from "../parts/editor.js";
-import { Artifacts, Installed, Output, Traceback } from "../parts/output.js";
+import { Artifacts, Installed, Output, Traceback, useTail } from "../parts/output.js";
 import { Running } from "../parts/timeline.js";
 
 const DRAFT = "sandfarm.draft";
@@ -23,7 +23,6 @@ const words = (text) => text.split(/[\s,]+/).filter(Boolean);
 // Playground shows the run of the job `id`, if there is one, and its code, which can be changed and run again.
 export function Playground({ id, session }) {
   const [form, setForm] = useState(() => draft() || { code: examples[0].code, language: examples[0].language, packages: "" });
-  const shown = useRef(null);
   const seen = useJob(id, (job) => { // what a run installed by itself, the next one in a fresh sandbox needs, too
     const names = job.request.auto_install ? ((job.result && job.result.installed) || []).filter((one) => one.status !== "failed").map((one) => one.name) : [];
     if (names.length) setForm((old) => ({ ...old, packages: [...new Set([...words(old.packages), ...names])].join(" ") }));
@@ -34,7 +33,8 @@ export function Playground({ id, session }) {
   const open = (boxes.data && boxes.data.items) || [];
   const box = open.find((one) => one.id === form.box); // none: a fresh one
   const languages = [...new Set(["python", "bash", ...((images.data && images.data.items) || []).flatMap((one) => one.languages)])];
-  const going = id && !seen.error && !isFinal(seen.state);
+  const going = Boolean(id && !seen.error && !isFinal(seen.state));
+  const tail = useTail(going);
   const change = (part) => setForm((old) => ({ ...old, ...part }));
   useEffect(() => { sessionStorage.setItem(DRAFT, JSON.stringify(form)); }, [form]);
   useEffect(() => {
@@ -56,7 +56,7 @@ export function Playground({ id, session }) {
       const job = await (box ? post(`v1/sandboxes/${box.id}/execute`, { ...code, ...options }) : post("v1/run", { ...code, packages, ...options }));
       change({ job: job.id });
       location.hash = `#/run/${job.id}`;
-      if (matchMedia("(max-width: 60rem)").matches && shown.current) shown.current.scrollIntoView({ behavior: "smooth" });
+      if (matchMedia("(max-width: 60rem)").matches && tail.ref.current) tail.ref.current.scrollIntoView({ behavior: "smooth" });
     });
   };
   const stop = () => act(() => call("DELETE", `v1/jobs/${id}`));
@@ -91,7 +91,7 @@ export function Playground({ id, session }) {
       ${!mayRun && html`<p class="soft">${t("play.readonly")}</p>`}
       ${!box && html`<${Means} body=${body()} keyless=${session.keyless} />`}
     </section>
-    <section class="see" ref=${shown} aria-label=${t("play.output")} aria-live="polite" aria-busy=${Boolean(going)}>
+    <section class="see" ...${tail} aria-label=${t("play.output")} aria-live="polite" aria-busy=${going}>
       ${id ? html`<${Seen} id=${id} seen=${seen} onInstall=${mayRun && (() => run({ auto_install: true }))} />` : !error && html`<${Empty} icon="play" title=${t("play.empty.title")}>${box ? t("play.empty.box", { name: box.name || shortId(box.id) }) : t("play.empty")}<//>`}
       <${ErrorBox} error=${error || seen.error} />
     </section>
@@ -118,7 +118,7 @@ function Seen({ id, seen, onInstall }) {
     </header>
     ${!over && seen.progress && html`<${Progress} progress=${seen.progress} />`}
     ${seen.broken && html`<p class="soft" role="status">${t("play.reconnect")}</p>`}
-    <${Output} items=${seen.items} cut=${seen.cut} />
+    <${Output} items=${seen.items} cut=${seen.cut} live=${!over} />
     ${over && !seen.items.length && !seen.artifacts.length && !(job && job.error) && !result.error && html`<p class="soft">${t("output.nothing")}</p>`}
     <${Traceback} error=${result.error} stopped=${stopped} />
     ${missing && onInstall && html`<p class="after"><button type="button" id="install" onClick=${onInstall}><${Icon} name="download" />${t("play.install", { name: missing })}</button></p>`}
