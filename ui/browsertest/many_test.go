@@ -78,7 +78,19 @@ func TestJobsShowWhatWentWrong(t *testing.T) {
 	}
 	p.accessible("jobs that failed")
 	p.do(chromedp.Evaluate(`{ const states = document.querySelector(".bar-head select"); states.value = "wrong"; states.dispatchEvent(new Event("change", { bubbles: true })) }`, nil))
-	p.until(`document.querySelectorAll(".row.job[data-row]").length === 2 && !document.querySelector(".row.job .badge.good")`)
+	const wrong = `document.querySelectorAll(".row.job[data-row]").length === 2 && !document.querySelector(".row.job .badge.good") && document.querySelector(".bar-head select")?.value === "wrong"`
+	p.until(wrong)
+	p.do(chromedp.Reload())
+	p.until(wrong)
+	p.click("a.row.job")
+	p.sees("Request")
+	p.do(chromedp.NavigateBack())
+	p.until(wrong)
+	box := f.sandbox("", map[string]any{})
+	p.choose("select", "create", 1)
+	p.choose("select", "completed", 0)
+	p.until(`location.hash === "#/jobs?state=completed&kind=create"`)
+	p.until(`document.querySelector(".row.job[data-row] .what")?.innerText === "` + box[:12] + `…"`)
 }
 
 // mostLooks is how many records an open list of jobs may have the farm look at in the time of a few glances, when nothing happens.

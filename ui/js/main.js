@@ -36,7 +36,8 @@ function setTheme(theme) {
 
 const isDark = () => (document.documentElement.dataset.theme ? document.documentElement.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
 
-const here = () => location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+// here is the place that the address names; what follows a ? belongs to its page.
+const here = () => location.hash.replace(/^#\/?/, "").split("?")[0].split("/").map(decodeURIComponent);
 
 const inPlayground = ([room]) => room === "" || room === "run";
 

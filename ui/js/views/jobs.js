@@ -1,7 +1,7 @@
 // The list of jobs: live at its top, older pages as one scrolls. Only the rows in sight are elements, so thousands cost nothing.
 import { html, useState, useEffect, useRef, useMemo } from "../lib.js";
 import { t } from "../i18n.js";
-import { get } from "../api.js";
+import { get, target } from "../api.js";
 import { useList, useNow } from "../data.js";
 import { ago, firstLine, milliseconds, shortId } from "../format.js";
 import { isFinal } from "../follow.js";
@@ -78,8 +78,15 @@ export function took(job, now) {
   return milliseconds(now - Date.parse(job.created_at));
 }
 
+// filterHere is the filter in the address, which a reload and a link keep.
+function filterHere() {
+  const query = new URLSearchParams(location.hash.split("?")[1]);
+  return { state: query.get("state") || "", kind: query.get("kind") || "", outcome: query.get("outcome") || "" };
+}
+
 export function Jobs() {
-  const [filter, setFilter] = useState({ state: "", kind: "", outcome: "" });
+  const filter = filterHere();
+  const change = (part) => { location.hash = target("#/jobs", { ...filterHere(), ...part }); };
   const [search, setSearch] = useState("");
   const rows = useRows("v1/jobs", filter, 3000, FINISHED);
   const now = useNow(1000);
@@ -89,7 +96,7 @@ export function Jobs() {
     if (id.startsWith("sbx_")) location.hash = `#/sandboxes/${encodeURIComponent(id)}`;
     else if (id) location.hash = `#/jobs/${encodeURIComponent(id)}`;
   };
-  const choose = (state) => setFilter({ ...filter, state: state === WRONG ? "" : state, outcome: state === WRONG ? "failed" : "" });
+  const choose = (state) => change({ state: state === WRONG ? "" : state, outcome: state === WRONG ? "failed" : "" });
   useTitle(t("nav.jobs"));
   const filtered = filter.state || filter.kind || filter.outcome;
   const end = useRef(null);
@@ -102,7 +109,7 @@ export function Jobs() {
       <select aria-label=${t("jobs.state")} value=${filter.outcome ? WRONG : filter.state} onChange=${(event) => choose(event.target.value)}>
         <option value="">${t("jobs.any.state")}</option><option value=${WRONG}>${t("jobs.wrong")}</option>${STATES.map((one) => html`<option key=${one} value=${one}>${t(`state.${one}`)}</option>`)}
       </select>
-      <select aria-label=${t("jobs.kind")} value=${filter.kind} onChange=${(event) => setFilter({ ...filter, kind: event.target.value })}>
+      <select aria-label=${t("jobs.kind")} value=${filter.kind} onChange=${(event) => change({ kind: event.target.value })}>
         <option value="">${t("jobs.any.kind")}</option>${KINDS.map((one) => html`<option key=${one} value=${one}>${t(`kind.${one}`)}</option>`)}
       </select>
     </header>
@@ -120,7 +127,7 @@ export function Jobs() {
 const Row = ({ job, now, style }) => html`<li style=${style}><a class="row job" data-row href=${`#/jobs/${job.id}`}>
   <${Badge} state=${job.state} job=${job} />
   <span class="kind soft">${t(`kind.${job.kind}`)}</span>
-  <span class="what"><code>${firstLine(job.request) || shortId(job.id)}</code><${Trouble} job=${job} /></span>
+  <span class="what"><code>${firstLine(job.request) || shortId(job.sandbox_id || job.id)}</code><${Trouble} job=${job} /></span>
   <span class="took">${isFinal(job.state) || job.state === "running" ? took(job, now) : ""}</span>
   <time class="soft" datetime=${job.created_at} title=${job.created_at}>${ago(job.created_at, now)}</time>
 </a></li>`;
