@@ -153,6 +153,18 @@ func TestOutputFollowsItsEnd(t *testing.T) {
 	p.until(ends)
 }
 
+func TestAnExampleCanBeTakenBack(t *testing.T) {
+	t.Parallel()
+	p := openPage(t, startFarm(t), "")
+	const code = `document.querySelector(".write textarea")?.value`
+	p.until(code + `.startsWith("import numpy")`)
+	p.do(chromedp.Focus(".write textarea", chromedp.ByQuery), chromedp.Evaluate(`document.querySelector(".write textarea").select(); document.execCommand("insertText", false, "print('mine')")`, nil))
+	p.choose(".write select", "shell", 0)
+	p.until(code + `.startsWith("echo ") && document.querySelector("[aria-label=Language]").value === "bash"`)
+	p.do(chromedp.Evaluate(`document.execCommand("undo")`, nil))
+	p.until(code + ` === "print('mine')" && document.querySelector(".editor pre").innerText.startsWith("print('mine')")`)
+}
+
 func TestStopIsNoError(t *testing.T) {
 	t.Parallel()
 	p := openPage(t, startFarm(t), "")

@@ -17,6 +17,13 @@ function insert(area, text) {
   }
 }
 
+// replace replaces all text of an editor, which Ctrl-Z brings back.
+export function replace(area, text) {
+  area.focus();
+  area.select();
+  insert(area, text);
+}
+
 // Editor edits `value`. onRun is called for Ctrl-Enter, and for Shift-Enter.
 export function Editor({ value, language, onInput, onRun, label, rows = 12, describedBy }) {
   const area = useRef(null);

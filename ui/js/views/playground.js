@@ -8,7 +8,7 @@ import { useJob, isFinal } from "../follow.js";
 import { firstLine, milliseconds, shortId } from "../format.js";
 import { usePoll } from "../data.js";
 import { Badge, Copy, Empty, ErrorBox, Icon, Trouble, useAction, useTitle } from "../parts/basic.js";
-import { Code, Editor } from "../parts/editor.js";
+import { Code, Editor, replace } from "../parts/editor.js";
 import { Artifacts, Installed, Output, Traceback, useTail } from "../parts/output.js";
 import { Running } from "../parts/timeline.js";
 
@@ -62,7 +62,9 @@ export function Playground({ id, session }) {
   const stop = () => act(() => call("DELETE", `v1/jobs/${id}`));
   const pick = (name) => {
     const one = examples.find((example) => example.name === name);
-    if (one) change({ code: one.code, language: one.language, packages: one.packages || "" });
+    if (!one) return;
+    replace(tail.ref.current.parentNode.querySelector(".write textarea"), one.code);
+    change({ language: one.language, packages: one.packages || "" });
   };
   useTitle(id && seen.job && firstLine(seen.job.request), t("nav.playground"));
   const mayRun = session.scopes.includes("run");
