@@ -213,6 +213,33 @@ func TestLongLinesShowThatTheyGoOn(t *testing.T) {
 	}
 }
 
+func TestWhatDoesNotScrollHasNoShadow(t *testing.T) {
+	t.Parallel()
+	p := openPage(t, startFarm(t), "#/farm/overview")
+	p.until(`Boolean(document.querySelector(".scroll tbody tr"))`)
+	for _, scale := range []float64{1, 1.25, 1.5} { // by which edges fall within a pixel of the screen
+		for _, width := range []int64{1024, 1281, 1366} {
+			p.do(chromedp.EmulateViewport(width, 1400, chromedp.EmulateScale(scale)))
+			edges := value[[][]float64](p, `[".tabs", ".scroll"].map((one) => { const r = document.querySelector(one).getBoundingClientRect(); return [r.right, r.bottom - 8] })`)
+			var picture []byte
+			p.do(chromedp.CaptureScreenshot(&picture))
+			shown, err := png.Decode(bytes.NewReader(picture))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, edge := range edges {
+				y := int(edge[1] * scale)
+				want := shown.At(int((edge[0]+4)*scale), y) // beside the box
+				for x := int((edge[0] - 4) * scale); x < int((edge[0]+2)*scale); x++ {
+					if got := shown.At(x, y); got != want {
+						t.Errorf("%d wide at %v: the pixel %d of the edge %v is %v, not %v", width, scale, x, edge, got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
 // A result that is HTML is shown whole, with the margins at its ends.
 func TestFrameHasTheHeightOfItsPage(t *testing.T) {
 	t.Parallel()
