@@ -145,8 +145,8 @@ func TestOutputFollowsItsEnd(t *testing.T) {
 	if top := value[int](p, `document.querySelector(".see pre.text").scrollTop`); top != 50 {
 		t.Errorf("who has scrolled up to 50 is taken to %d", top)
 	}
-	p.do(chromedp.Evaluate(`document.querySelector(".see pre.text").scrollTop = 1e6`, nil))
-	seen = value[int](p, lines)
+	seen = value[int](p, lines) // whose end moves on while one scrolls to it
+	p.until(fmt.Sprintf(`(() => { document.querySelector(".see pre.text").scrollTop = 1e6; return %s > %d })()`, lines, seen+30))
 	p.until(fmt.Sprintf("%s > %d && %s", lines, seen+50, ends))
 	p.click(".controls .danger")
 	p.sees("Stopped.")

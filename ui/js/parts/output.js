@@ -7,6 +7,7 @@ import { Icon } from "./basic.js";
 import { Code } from "./editor.js";
 
 const PICTURES = ["image/png", "image/jpeg", "image/gif", "image/webp", "image/bmp", "image/avif"];
+const NEAR = 40; // pixels from the end of a box that count as its end, which may have moved on
 const ROWS = 500; // of a table that are shown
 
 const isPicture = (type) => PICTURES.includes((type || "").split(";")[0]);
@@ -116,7 +117,7 @@ export function useTail(live) {
     const box = ref.current;
     const at = tail.current;
     if (box.scrollTop < at.top) at.follows = false;
-    if (box.scrollTop + box.clientHeight >= box.scrollHeight - 2) at.follows = true;
+    if (box.scrollTop + box.clientHeight >= box.scrollHeight - NEAR) at.follows = true;
     at.top = box.scrollTop;
   };
   return { ref, onScroll };
