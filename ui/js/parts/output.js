@@ -106,13 +106,6 @@ const Text = ({ item }) => html`<span class=${item.stream}>${useMemo(() => ansi(
 export function useTail(live) {
   const ref = useRef(null);
   const tail = useRef({ follows: true, top: 0, live });
-  useLayoutEffect(() => {
-    const box = ref.current;
-    const at = tail.current;
-    if (box && (live || at.live) && at.follows) box.scrollTop = box.scrollHeight;
-    if (box) at.top = box.scrollTop;
-    at.live = live; // what came together with the end is followed, too
-  });
   const onScroll = () => {
     const box = ref.current;
     const at = tail.current;
@@ -120,6 +113,14 @@ export function useTail(live) {
     if (box.scrollTop + box.clientHeight >= box.scrollHeight - NEAR) at.follows = true;
     at.top = box.scrollTop;
   };
+  useLayoutEffect(() => {
+    const box = ref.current;
+    const at = tail.current;
+    if (box && box.scrollTop < at.top) onScroll(); // of which the browser has yet to tell
+    if (box && (live || at.live) && at.follows) box.scrollTop = box.scrollHeight;
+    if (box) at.top = box.scrollTop;
+    at.live = live; // what came together with the end is followed, too
+  });
   return { ref, onScroll };
 }
 
