@@ -36,6 +36,13 @@ func (c *executeContent) stops() bool { return (c.StopOnError == nil || *c.StopO
 // unkept reports whether the cell is not to be counted.
 func (c *executeContent) unkept() bool { return c.Silent || c.StoreHistory != nil && !*c.StoreHistory }
 
+func (c *executeContent) expressionBytes() (n int) {
+	for name, text := range c.Expressions {
+		n += len(name) + len(text)
+	}
+	return n
+}
+
 // cell runs a cell: a job of the sandbox, whose events become messages.
 func (s *session) cell(ctx context.Context, w *work) {
 	if w.cell == nil {
@@ -93,10 +100,29 @@ func (s *session) begin(w *work) {
 	if w.again {
 		s.own(s.kernel.message(channelIOPub, "clear_output", w.header.raw, map[string]bool{"wait": false}))
 	}
-	if w.job != "" && len(w.cell.Code) > keptCode {
-		w.cell.Code = "" // the job has it
+	if w.job == "" {
+		w.release()
+		return
 	}
-	w.release()
+	w.message = w.kept().message // the job has the rest
+	if len(w.cell.Code) > keptCode {
+		w.cell.Code = ""
+	}
+	if w.cell.expressionBytes() <= keptCode { // else they are charged until they have been asked for
+		w.release()
+	}
+}
+
+// kept is the work of a cell whose job is known, without what may be large: the job has it.
+func (w *work) kept() *work {
+	cell := *w.cell
+	if len(cell.Code) > keptCode {
+		cell.Code = ""
+	}
+	if cell.expressionBytes() > keptCode {
+		cell.Expressions = nil
+	}
+	return &work{message: message{channel: w.channel, header: w.header}, cell: &cell, job: w.job}
 }
 
 // over ends a cell, unless its client has connected again since it began: then all is to be sent once more.
@@ -108,7 +134,9 @@ func (s *session) over(w *work) bool {
 	}
 	s.current = nil
 	w.ends = s.kernel.server.cfg.Now()
-	s.ended = append(s.ended, &work{message: w.message, cell: w.cell, job: w.job, early: true, again: true, sent: math.MaxInt, endSent: true, ends: w.ends})
+	ended := w.kept()
+	ended.early, ended.again, ended.sent, ended.endSent, ended.ends = true, true, math.MaxInt, true, w.ends
+	s.ended = append(s.ended, ended)
 	s.ended = s.ended[max(0, len(s.ended)-replayCells):]
 	return true
 }

@@ -43,7 +43,7 @@ type message struct {
 	buffers  [][]byte
 }
 
-// header says what a message is. raw has all its fields as they came.
+// header says what a message is. raw has all its fields as they came. It is no part of the message, which may be large, and outlives it.
 type header struct {
 	ID      string `json:"msg_id"`
 	Type    string `json:"msg_type"`
@@ -52,7 +52,7 @@ type header struct {
 }
 
 func parseHeader(raw json.RawMessage) (header, error) {
-	h := header{raw: raw}
+	var h header
 	switch {
 	case len(raw) > maxHeaderBytes:
 		return h, fmt.Errorf("its header has %d bytes; at most %d are allowed", len(raw), maxHeaderBytes)
@@ -63,6 +63,7 @@ func parseHeader(raw json.RawMessage) (header, error) {
 	case len(h.ID) > maxIDBytes || len(h.Type) > maxIDBytes || len(h.Session) > maxIDBytes:
 		return h, fmt.Errorf("an id in its header has more than %d bytes", maxIDBytes)
 	}
+	h.raw = bytes.Clone(raw)
 	return h, nil
 }
 

@@ -171,3 +171,38 @@ func FuzzMessages(f *testing.F) {
 		}
 	})
 }
+
+// A header is kept longer than its message, which may be large.
+func TestAHeaderIsNoPartOfItsMessage(t *testing.T) {
+	t.Parallel()
+	raw := json.RawMessage(`{"msg_id":"m1","msg_type":"foo"}`)
+	h, err := parseHeader(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(raw)
+	if string(h.raw) != `{"msg_id":"m1","msg_type":"foo"}` {
+		t.Errorf("the header is now %q", h.raw)
+	}
+}
+
+// What is kept of a cell that has ended, for clients that come back, is small: nobody is charged for it.
+func TestWhatIsKeptOfACell(t *testing.T) {
+	t.Parallel()
+	large := strings.Repeat("x", keptCode+1)
+	for name, c := range map[string]struct {
+		cell executeContent
+		want executeContent
+	}{
+		"Small": {executeContent{Code: "1", Expressions: map[string]string{"a": "b"}}, executeContent{Code: "1", Expressions: map[string]string{"a": "b"}}},
+		"Large": {executeContent{Code: large, Expressions: map[string]string{"a": large}}, executeContent{}},
+	} {
+		w := &work{message: *sample([]byte(large)), cell: &c.cell, job: "job_1"}
+		w.content = json.RawMessage(large)
+		got := w.kept()
+		want := &work{message: message{channel: channelShell, header: w.header}, cell: &c.want, job: "job_1"}
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(work{}, message{}, header{}, executeContent{})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}

@@ -175,6 +175,7 @@ func (k *kernel) end() { k.ending.Do(k.tellEnd) }
 func (k *kernel) tellEnd() {
 	k.mu.Lock()
 	k.over = true
+	k.parents = parents{} // sessions are kept for a while
 	k.mu.Unlock()
 	k.server.mu.Lock()
 	if k.server.kernels[k.ref] == k {
