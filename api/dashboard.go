@@ -170,6 +170,11 @@ func (s *Server) openSession(c *gin.Context) error {
 		return err
 	}
 	if caller.KeyID != "" {
+		leave, err := s.gate.Enter(c.Request.Context(), caller.Tenant, rest.RequestID(c), c.Writer.Header())
+		if err != nil {
+			return err
+		}
+		defer leave()
 		if r.Path == "" {
 			r.Path = "/"
 		}

@@ -17,7 +17,10 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/sandfarm/sandfarm/api/ports"
 	"github.com/sandfarm/sandfarm/api/signed"
@@ -32,6 +35,10 @@ const (
 	Cookie = ports.CookiePrefix + "_session"
 	// SecureCookie is its name where the browser came by https: no other host can set it, and its path is "/".
 	SecureCookie = "__Host-" + Cookie
+	// logIns is how often a key may log in at once, and logInEvery how often in the long run: each session that is ended stays stored for the
+	// rest of its Life, some 200 bytes.
+	logIns     = 60
+	logInEvery = 6 * time.Second
 	// maxPath bounds the path of a cookie.
 	maxPath = 200
 	// version begins what is signed.
@@ -52,18 +59,24 @@ type Sessions struct {
 	signer *signed.Signer
 	store  Store
 	now    func() time.Time
+
+	mu sync.Mutex
+	of map[store.KeySum]*rate.Limiter // log-ins of the keys that have logged in
 }
 
 // New makes Sessions.
-func New(s *signed.Signer, store Store, now func() time.Time) *Sessions {
-	return &Sessions{signer: s, store: store, now: now}
+func New(s *signed.Signer, ended Store, now func() time.Time) *Sessions {
+	return &Sessions{signer: s, store: ended, now: now, of: map[store.KeySum]*rate.Limiter{}}
 }
 
 // Open makes the cookie of who has shown the key with a hash. path is where the farm's pages begin, as the browser sees them, such as "/" or
-// "/farm/". CodeInvalid refuses another form.
+// "/farm/". CodeInvalid refuses another form, CodeExhausted a key that logs in too often.
 func (s *Sessions) Open(ctx context.Context, r *http.Request, sum store.KeySum, path string) (*http.Cookie, error) {
 	if len(path) > maxPath || !cookiePath.MatchString(path) {
 		return nil, farm.Invalidf("path must begin and end with a slash, and have only letters, digits, dots, dashes and underscores between slashes, at most %d in all.", maxPath)
+	}
+	if !s.allows(sum) {
+		return nil, farm.Errorf(farm.CodeExhausted, "This key has logged in %d times in a short while. Stay logged in, or try again in some seconds.", logIns)
 	}
 	until := s.now().Add(Life)
 	token, err := s.signer.Seal(ctx, version, strconv.FormatInt(until.Unix(), 10), hex.EncodeToString(sum[:]), rand.Text())
@@ -73,6 +86,18 @@ func (s *Sessions) Open(ctx context.Context, r *http.Request, sum store.KeySum, 
 	c := cookie(r, path)
 	c.Value, c.MaxAge = token, int(Life/time.Second)
 	return c, nil
+}
+
+// allows counts a log-in of a key, unless there were too many.
+func (s *Sessions) allows(sum store.KeySum) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.of[sum]
+	if l == nil {
+		l = rate.NewLimiter(rate.Every(logInEvery), logIns)
+		s.of[sum] = l
+	}
+	return l.AllowN(s.now(), 1)
 }
 
 // Close ends the sessions of a request's browser and makes a cookie that removes the one of Open. A path that Open refuses is taken as "/".

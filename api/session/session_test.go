@@ -227,3 +227,25 @@ func TestSameOrigin(t *testing.T) {
 		}
 	}
 }
+
+// What is stored of sessions that were ended is bounded by how many there can be.
+func TestAKeyLogsInSoOften(t *testing.T) {
+	t.Parallel()
+	s, c := sessions("a")
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/session", nil)
+	mine, other := sha256.Sum256([]byte("my key")), sha256.Sum256([]byte("another"))
+	for i := range 61 {
+		if _, err := s.Open(t.Context(), r, mine, "/"); (err != nil) != (i == 60) || err != nil && farm.CodeOf(err) != farm.CodeExhausted {
+			t.Errorf("log-in %d: %v", i+1, err)
+		}
+	}
+	if _, err := s.Open(t.Context(), r, other, "/"); err != nil {
+		t.Errorf("another key: %v", err)
+	}
+	c.at = c.at.Add(6 * time.Second)
+	for i := range 2 {
+		if _, err := s.Open(t.Context(), r, mine, "/"); (err != nil) != (i == 1) {
+			t.Errorf("six seconds later, log-in %d: %v", i+1, err)
+		}
+	}
+}
