@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -247,7 +248,12 @@ func (c *collector) take() []farm.Event {
 }
 
 func (c *collector) note(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
+	text := strings.Map(func(r rune) rune { // one line: what code chose in it must not look like another note
+		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' {
+			return ' '
+		}
+		return r
+	}, fmt.Sprintf(format, args...))
 	if !slices.Contains(c.notes, text) && len(c.notes) < 100 {
 		c.notes = append(c.notes, text)
 	}

@@ -344,3 +344,13 @@ func TestEmptyFramesSeparateEvents(t *testing.T) {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 }
+
+// A note is one line, whatever code has chosen of it.
+func TestANoteIsOneLine(t *testing.T) {
+	t.Parallel()
+	c := &collector{}
+	c.note("A result of type %s", "a\nnote: b\r\u2028c\x1b[0m")
+	if diff := cmp.Diff([]string{"A result of type a note: b  c [0m"}, c.notes); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

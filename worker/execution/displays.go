@@ -147,7 +147,7 @@ func (c *collector) contentOf(mime, value string) (content, bool) {
 	}
 	decoded, err := base64.StdEncoding.DecodeString(unspaced(value))
 	if err != nil {
-		c.note("A result of type %s was not base64 and was left out.", mime)
+		c.note("A result of type %q was not base64 and was left out.", mime)
 		return content{}, false
 	}
 	return content{len(decoded), bytes.NewReader(decoded), base64.StdEncoding.EncodeToString(decoded[:min(len(decoded), c.limits.MaxInlineRich)])}, true
