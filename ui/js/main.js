@@ -36,8 +36,15 @@ function setTheme(theme) {
 
 const isDark = () => (document.documentElement.dataset.theme ? document.documentElement.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
 
-// here is the place that the address names; what follows a ? belongs to its page.
-const here = () => location.hash.replace(/^#\/?/, "").split("?")[0].split("/").map(decodeURIComponent);
+// here is the place that the address names; what follows a ? belongs to its page. An address that is not well escaped names none.
+function here() {
+  const parts = location.hash.replace(/^#\/?/, "").split("?")[0].split("/");
+  try {
+    return parts.map(decodeURIComponent);
+  } catch {
+    return parts;
+  }
+}
 
 const inPlayground = ([room]) => room === "" || room === "run";
 
@@ -81,7 +88,7 @@ function Page({ place, session }) {
   const [room, id, tab] = place;
   if (inPlayground(place)) return html`<${Playground} id=${id} session=${session} />`;
   const name = (id && ONE[room]) || room;
-  if (!pages[name]) return html`<${Nowhere} />`;
+  if (!Object.hasOwn(pages, name)) return html`<${Nowhere} />`;
   return html`<${Lazy} key=${ONE[room] ? `${name} ${id}` : name} name=${name} id=${id} tab=${tab} session=${session} />`;
 }
 
