@@ -59,6 +59,7 @@ function usePlace() {
       setPlace(place);
     };
     addEventListener("hashchange", changed);
+    setPlace(old); // it may have changed since the first look
     return () => removeEventListener("hashchange", changed);
   }, []);
   return place;
