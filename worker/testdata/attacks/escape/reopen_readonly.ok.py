@@ -1,7 +1,7 @@
 import os
+import shutil
 
-with open("/tmp/copy", "wb") as target:
-    fd = os.open("/etc/passwd", os.O_RDONLY)
-    assert os.sendfile(target.fileno(), fd, 0, 1 << 16) > 0
-    os.close(fd)
+shutil.copyfile("/etc/passwd", "/tmp/copy")
+with open("/etc/passwd", "rb") as one, open("/tmp/copy", "rb") as other:
+    assert one.read() == other.read()
 os.unlink("/tmp/copy")
