@@ -6,6 +6,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/webhook"
+	"github.com/sandfarm/sandfarm/worker/retry"
 )
 
 // Outcomes of deliveries, as metrics have them.
@@ -18,7 +19,7 @@ const (
 // deliver makes one try to deliver a callback. An error has the queue try again; after the last one the callback is given up.
 func (w *Worker) deliver(ctx context.Context, t queue.Task) error {
 	err := w.deps.Callback(ctx, t.Ref)
-	if errors.Is(ctx.Err(), context.Canceled) {
+	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
 		return err // the worker stops: this is no try
 	}
 	outcome := callbackOK
@@ -37,5 +38,7 @@ func (w *Worker) deliver(ctx context.Context, t queue.Task) error {
 		outcome = callbackGivenUp
 	}
 	w.metrics.callbacks.WithLabelValues(outcome).Inc()
+	ctx, done := retry.Detached(ctx) // else what was delivered while the worker stops would be delivered again
+	defer done()
 	return w.store.CallbackDone(ctx, t.Ref)
 }

@@ -38,10 +38,11 @@ func TestFailedCallbacksAreLogged(t *testing.T) {
 			[]string{"level=WARN", "tried again", "job_id=job_", "host=hooks.example:9000", "answered 400", "try=1 tries=16", "retry_in_ms=5000"},
 			true, callbackError,
 		},
-		"LastTry":      {refused, last, false, []string{"level=WARN", "given up", "host=hooks.example:9000", "answered 400", "try=16 tries=16"}, false, callbackGivenUp},
-		"Gone":         {gone, first, false, []string{"given up", "answered 410", "try=1 tries=16"}, false, callbackGivenUp},
-		"OtherTrouble": {errors.New("read job: no answer"), first, false, []string{"tried again", "read job: no answer"}, true, callbackError},
-		"WorkerStops":  {refused, last, true, nil, true, ""},
+		"LastTry":            {refused, last, false, []string{"level=WARN", "given up", "host=hooks.example:9000", "answered 400", "try=16 tries=16"}, false, callbackGivenUp},
+		"Gone":               {gone, first, false, []string{"given up", "answered 410", "try=1 tries=16"}, false, callbackGivenUp},
+		"OtherTrouble":       {errors.New("read job: no answer"), first, false, []string{"tried again", "read job: no answer"}, true, callbackError},
+		"DeliveredAsItStops": {nil, first, true, nil, false, callbackOK},
+		"WorkerStops":        {refused, last, true, nil, true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
