@@ -106,7 +106,7 @@ func (c *call) jobAnswer(j *wire.Job) (*answer, error) {
 func (c *call) shorten(out *runOutcome) {
 	var whole, files []wire.Artifact
 	for _, a := range out.artifacts {
-		if strings.HasPrefix(a.Path, outputDir) {
+		if strings.HasPrefix(a.Path, farm.OutputDir) {
 			whole = append(whole, a)
 		} else {
 			files = append(files, a)
@@ -128,9 +128,6 @@ func (c *call) shorten(out *runOutcome) {
 	out.unlisted = max(len(out.artifacts)-c.Limits.Links, 0)
 	out.artifacts = out.artifacts[:len(out.artifacts)-out.unlisted]
 }
-
-// outputDir begins the paths of artifacts that are no files of the workspace, such as whole streams.
-const outputDir = ".output/"
 
 // ended is the error for a job that failed or was lost.
 func ended(j *wire.Job) error {
@@ -205,7 +202,7 @@ func (c *call) tell(b *strings.Builder, j *wire.Job, out *runOutcome, p pictures
 	if out.unlisted > 0 {
 		fmt.Fprintf(b, "and %d more files: call list_files\n", out.unlisted)
 	}
-	if slices.ContainsFunc(out.artifacts, func(a wire.Artifact) bool { return !strings.HasPrefix(a.Path, outputDir) }) {
+	if slices.ContainsFunc(out.artifacts, func(a wire.Artifact) bool { return !strings.HasPrefix(a.Path, farm.OutputDir) }) {
 		b.WriteString("download_file gives a link to a file.\n")
 	}
 	if out.skipped > 0 {

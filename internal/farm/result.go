@@ -121,6 +121,9 @@ type FileEntry struct {
 	Type       string    `json:"type"` // file, dir, symlink or other
 }
 
+// OutputDir begins the paths of artifacts that are not files of the workspace: whole outputs and large displays.
+const OutputDir = ".output/"
+
 // Artifact is a file that a job made, kept in the object store. Its link is made when it is requested.
 type Artifact struct {
 	ID          string    `json:"id"`

@@ -185,7 +185,7 @@ func (c *collector) addLarge(entry *farm.RichResult, v content) bool {
 		return false
 	}
 	c.large++
-	entry.Artifact = c.artifact(fmt.Sprintf("%sdisplay-%d%s", outputDir, c.large, extensionOf(entry.Mime)), entry.Mime)
+	entry.Artifact = c.artifact(fmt.Sprintf("%sdisplay-%d%s", farm.OutputDir, c.large, extensionOf(entry.Mime)), entry.Mime)
 	entry.Artifact.Size = int64(v.size)
 	c.stored += entry.Artifact.Size
 	c.displays = append(c.displays, largeDisplay{entry.Artifact, v.all})

@@ -201,7 +201,7 @@ func (f *installer) follow(ctx context.Context) error {
 	f.x.collect(f.e, limits, 0)
 	f.e.collect.quiet = true
 	for _, s := range f.e.collect.current() {
-		s.path = outputDir + f.suffix[1:] + "-" + string(s.name) + ".txt"
+		s.path = farm.OutputDir + f.suffix[1:] + "-" + string(s.name) + ".txt"
 	}
 	err := f.x.resume(ctx, f.e, f.suffix, f.suffix == importsSuffix && f.task.Request.Install != nil)
 	if err != nil {

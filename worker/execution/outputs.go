@@ -16,8 +16,6 @@ import (
 )
 
 const (
-	// outputDir begins the paths of artifacts that are not files of the workspace: whole outputs and large displays.
-	outputDir = ".output/"
 	// outputType is the media type of whole outputs.
 	outputType = "text/plain; charset=utf-8"
 	// minStreamInline is what the result has of each stream at least, once limits.MaxResultInline is used up: head and tail of 16 KiB.
@@ -110,8 +108,8 @@ func (c *collector) newOutput(prefix string) *output {
 	unsent := spool{room: c.room, tenant: c.job.Tenant}
 	return &output{
 		prefix: prefix,
-		stdout: &sink{stream: newStream(limit), unsent: unsent, name: farm.EventStdout, path: outputDir + prefix + "stdout.txt"},
-		stderr: &sink{stream: newStream(limit), unsent: unsent, name: farm.EventStderr, path: outputDir + prefix + "stderr.txt"},
+		stdout: &sink{stream: newStream(limit), unsent: unsent, name: farm.EventStdout, path: farm.OutputDir + prefix + "stdout.txt"},
+		stderr: &sink{stream: newStream(limit), unsent: unsent, name: farm.EventStderr, path: farm.OutputDir + prefix + "stderr.txt"},
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // Run is the outcome of code, in the form of a process.
@@ -61,9 +62,9 @@ func Unfinished(job *wire.Job) string {
 // Whole is the link to a whole stream whose answer has only head and tail; it is empty if the answer has everything. Position is the
 // command's, from 1; code has position 0.
 func Whole(artifacts []wire.Artifact, position int, stream string, truncated bool) string {
-	name := ".output/" + stream + ".txt"
+	name := farm.OutputDir + stream + ".txt"
 	if position > 0 {
-		name = fmt.Sprintf(".output/%d-%s.txt", position, stream)
+		name = fmt.Sprintf("%s%d-%s.txt", farm.OutputDir, position, stream)
 	}
 	if at := slices.IndexFunc(artifacts, func(a wire.Artifact) bool { return a.Path == name }); truncated && at >= 0 {
 		return artifacts[at].URL
