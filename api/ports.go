@@ -97,7 +97,7 @@ func (s *Server) hideKeys(r *http.Request) {
 }
 
 // madeKey is a key that the farm made, alone or in the form of E2B's.
-var madeKey = regexp.MustCompile("(sf|" + strings.TrimSuffix(wire.E2BPrefix, "_") + ")_[0-9a-f]+")
+var madeKey = regexp.MustCompile("(" + service.KeyPrefix + "|" + wire.E2BPrefix + ")[0-9a-f]+")
 
 // parts lists what may be a key in a header or a parameter, escaped or not. A key of the settings may have any characters: it is all of the
 // text, or stands behind white space, an equals sign or a colon. Others are what lies between characters that they do not have.

@@ -104,10 +104,8 @@ func (s *session) begin(w *work) {
 		w.release()
 		return
 	}
-	w.message = w.kept().message // the job has the rest
-	if len(w.cell.Code) > keptCode {
-		w.cell.Code = ""
-	}
+	small := w.kept()
+	w.message, w.cell.Code = small.message, small.cell.Code
 	if w.cell.expressionBytes() <= keptCode { // else they are charged until they have been asked for
 		w.release()
 	}

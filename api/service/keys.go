@@ -16,6 +16,9 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
+// KeyPrefix begins the keys that the farm makes.
+const KeyPrefix = "sf_"
+
 // secretBytes is the length of a new API key before it is written in hex.
 const secretBytes = 24
 
@@ -23,7 +26,7 @@ const secretBytes = 24
 func NewSecret() string {
 	var secret [secretBytes]byte
 	_, _ = rand.Read(secret[:]) // never fails
-	return "sf_" + hex.EncodeToString(secret[:])
+	return KeyPrefix + hex.EncodeToString(secret[:])
 }
 
 // CreateKey makes an API key. Of the call it uses only the problems of the body.
