@@ -32,7 +32,7 @@ export SANDFARM_TEST_JUPYTER_NODE ?= $(shell deploy/setup.sh jupyter-node-dir 2>
 export SANDFARM_TEST_KERNEL ?= $(shell deploy/setup.sh kernel-dir 2>/dev/null)
 export SANDFARM_TEST_REFERENCE ?= $(shell deploy/setup.sh reference-dir 2>/dev/null)
 export SANDFARM_TEST_UV ?= $(shell deploy/setup.sh uv-path 2>/dev/null)
-export SANDFARM_TEST_RUNSC ?= $(CACHE)/bin/runsc
+export SANDFARM_TEST_RUNSC ?= $(CACHE)/bin/sandfarm-runsc
 # The OCI runtime of sandboxes in tests, such as runsc (`make gvisor`). Empty: the engine's default.
 ifneq ($(RUNTIME),)
 export SANDFARM_ENGINE_RUNTIME := $(RUNTIME)

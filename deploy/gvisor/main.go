@@ -1,15 +1,18 @@
 // Command gvisor installs gVisor's runtime runsc and registers it in the Docker engine of this machine, which keeps running: the engine
-// reads its runtimes again at SIGHUP. What the engine's configuration has beside stays. `make gvisor` builds runsc first.
+// reads its runtimes again at SIGHUP. What the engine's configuration has beside stays. What is registered is engine.CheckpointRuntime, which lies
+// beside runsc and removes what a resume would leave on the host. `make gvisor` builds runsc first.
 package main
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -26,7 +29,7 @@ const (
 func main() {
 	var s setup
 	flag.StringVar(&s.built, "runsc", "", "the built runsc")
-	flag.StringVar(&s.installed, "install", "/usr/local/bin/runsc", "where it is installed")
+	flag.StringVar(&s.dir, "install", "/usr/local/bin", "the directory that it is installed in")
 	flag.StringVar(&s.name, "name", "runsc", "name of the runtime")
 	flag.StringVar(&s.config, "config", "/etc/docker/daemon.json", "the engine's configuration file")
 	flag.StringVar(&s.pidFile, "pidfile", "/var/run/docker.pid", "the engine's file with its process id")
@@ -41,11 +44,20 @@ func main() {
 	}
 }
 
+// wrapper is the program that is registered. It lies beside runsc and calls it.
+//
+//go:embed sandfarm-runsc
+var wrapper []byte
+
 // setup says what is installed and registered, and where.
 type setup struct {
-	built, installed, name, config, pidFile string
-	out                                     io.Writer
+	built, dir, name, config, pidFile string
+	out                               io.Writer
 }
+
+// runsc and registered are the files that are installed.
+func (s setup) runsc() string      { return filepath.Join(s.dir, "runsc") }
+func (s setup) registered() string { return filepath.Join(s.dir, engine.CheckpointRuntime) }
 
 // run installs and registers the runtime at the engine of an address, which must be one of this machine.
 func (s setup) run(ctx context.Context, host string) error {
@@ -64,12 +76,12 @@ func (s setup) run(ctx context.Context, host string) error {
 	if err != nil {
 		return s.withAdvice(err)
 	}
-	s.report(changed, "installed "+s.installed, s.installed+" is up to date")
+	s.report(changed, "installed "+s.runsc()+" and "+s.registered(), s.runsc()+" and "+s.registered()+" are up to date")
 	if changed, err = s.register(); err != nil {
 		return s.withAdvice(err)
 	}
 	s.report(changed, "registered the runtime "+s.name+" in "+s.config, s.config+" has the runtime "+s.name)
-	if _, err := e.CheckRuntimes(ctx); err != nil {
+	if _, err := e.CheckRuntimes(ctx); changed || err != nil {
 		if err := s.reload(); err != nil {
 			return s.withAdvice(err)
 		}
@@ -113,14 +125,14 @@ func (s setup) withAdvice(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w\nThis needs root. Run `sudo make gvisor`, or do by hand, as root:\n"+
-		"  install -m 755 %s %s\n"+
+		"  install -m 755 %s deploy/gvisor/%s %s\n"+
 		"  add to %s: %s\n"+
-		"  kill -HUP $(cat %s)", err, s.built, s.installed, s.config, s.entry(), s.pidFile)
+		"  kill -HUP $(cat %s)", err, s.built, engine.CheckpointRuntime, s.dir, s.config, s.entry(), s.pidFile)
 }
 
 // entry is what the configuration must have, in one line.
 func (s setup) entry() string {
-	return fmt.Sprintf(`{"runtimes": {%q: {"path": %q%s}}}`, s.name, s.installed, argsJSON())
+	return fmt.Sprintf(`{"runtimes": {%q: {"path": %q%s}}}`, s.name, s.registered(), argsJSON())
 }
 
 func argsJSON() string {

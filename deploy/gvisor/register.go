@@ -23,16 +23,22 @@ type runtimeEntry struct {
 	Args []string `json:"runtimeArgs,omitempty"`
 }
 
-// install copies the built program, unless it is there.
+// install copies the built program, and the one that is registered, unless they are there.
 func (s setup) install() (changed bool, err error) {
-	want, err := os.ReadFile(s.built)
+	built, err := os.ReadFile(s.built)
 	if err != nil {
 		return false, fmt.Errorf("read the built runsc: %w", err)
 	}
-	if have, err := os.ReadFile(s.installed); err == nil && bytes.Equal(have, want) {
-		return false, nil
+	for path, want := range map[string][]byte{s.runsc(): built, s.registered(): wrapper} {
+		if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, want) {
+			continue
+		}
+		changed = true
+		if err := replace(path, want, 0o755); err != nil {
+			return changed, err
+		}
 	}
-	return true, replace(s.installed, want, 0o755)
+	return changed, nil
 }
 
 // register adds the runtime to the engine's configuration, unless it is there. Everything else in the file stays.
@@ -41,7 +47,7 @@ func (s setup) register() (changed bool, err error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, fmt.Errorf("read the engine's configuration: %w", err)
 	}
-	after, err := merged(before, s.name, runtimeEntry{Path: s.installed, Args: runtimeArgs})
+	after, err := merged(before, s.name, runtimeEntry{Path: s.registered(), Args: runtimeArgs})
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", s.config, err)
 	}
@@ -54,8 +60,8 @@ func (s setup) register() (changed bool, err error) {
 	return true, replace(s.config, after, 0o644)
 }
 
-// merged is a configuration with a runtime; nil if it has the runtime already. One of that name with another program is an error: somebody
-// else registered it.
+// merged is a configuration with a runtime; nil if it has the runtime already. The bare runsc beside the program is replaced by it. Any other program
+// of that name is an error: somebody else registered it.
 func merged(config []byte, name string, entry runtimeEntry) ([]byte, error) {
 	all := map[string]json.RawMessage{}
 	if text := bytes.TrimSpace(config); len(text) > 0 {
@@ -74,10 +80,10 @@ func merged(config []byte, name string, entry runtimeEntry) ([]byte, error) {
 		if err := json.Unmarshal(text, &have); err != nil {
 			return nil, fmt.Errorf("its runtime %s: %w", name, err)
 		}
-		if have.Path != entry.Path {
+		if have.Path != entry.Path && have.Path != filepath.Join(filepath.Dir(entry.Path), "runsc") {
 			return nil, fmt.Errorf("it has a runtime %s with the program %q: remove the entry, or register this one under another name", name, have.Path)
 		}
-		if slices.Equal(have.Args, entry.Args) {
+		if have.Path == entry.Path && slices.Equal(have.Args, entry.Args) {
 			return nil, nil
 		}
 	}

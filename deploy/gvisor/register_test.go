@@ -14,16 +14,17 @@ import (
 // A configuration keeps what it has, and gets the runtime once.
 func TestMerged(t *testing.T) {
 	t.Parallel()
-	entry := runtimeEntry{Path: "/usr/local/bin/runsc"}
+	entry := runtimeEntry{Path: "/usr/local/bin/sandfarm-runsc"}
 	for name, c := range map[string]struct{ before, after string }{
-		"no file":         {"", `{"runtimes": {"runsc": {"path": "/usr/local/bin/runsc"}}}`},
-		"white space":     {" \n", `{"runtimes": {"runsc": {"path": "/usr/local/bin/runsc"}}}`},
-		"another setting": {`{"log-driver": "none", "dns": ["192.0.2.1"]}`, `{"log-driver": "none", "dns": ["192.0.2.1"], "runtimes": {"runsc": {"path": "/usr/local/bin/runsc"}}}`},
+		"no file":         {"", `{"runtimes": {"runsc": {"path": "/usr/local/bin/sandfarm-runsc"}}}`},
+		"white space":     {" \n", `{"runtimes": {"runsc": {"path": "/usr/local/bin/sandfarm-runsc"}}}`},
+		"another setting": {`{"log-driver": "none", "dns": ["192.0.2.1"]}`, `{"log-driver": "none", "dns": ["192.0.2.1"], "runtimes": {"runsc": {"path": "/usr/local/bin/sandfarm-runsc"}}}`},
 		"another runtime": {
 			`{"runtimes": {"nvidia": {"path": "n", "runtimeArgs": ["-a"], "unknown": 1}}, "default-runtime": "nvidia"}`,
-			`{"runtimes": {"nvidia": {"path": "n", "runtimeArgs": ["-a"], "unknown": 1}, "runsc": {"path": "/usr/local/bin/runsc"}}, "default-runtime": "nvidia"}`,
+			`{"runtimes": {"nvidia": {"path": "n", "runtimeArgs": ["-a"], "unknown": 1}, "runsc": {"path": "/usr/local/bin/sandfarm-runsc"}}, "default-runtime": "nvidia"}`,
 		},
-		"other flags": {`{"runtimes": {"runsc": {"path": "/usr/local/bin/runsc", "runtimeArgs": ["--old"]}}}`, `{"runtimes": {"runsc": {"path": "/usr/local/bin/runsc"}}}`},
+		"the bare runsc": {`{"runtimes": {"runsc": {"path": "/usr/local/bin/runsc"}}}`, `{"runtimes": {"runsc": {"path": "/usr/local/bin/sandfarm-runsc"}}}`},
+		"other flags":    {`{"runtimes": {"runsc": {"path": "/usr/local/bin/sandfarm-runsc", "runtimeArgs": ["--old"]}}}`, `{"runtimes": {"runsc": {"path": "/usr/local/bin/sandfarm-runsc"}}}`},
 	} {
 		got, err := merged([]byte(c.before), "runsc", entry)
 		if err != nil {
@@ -58,8 +59,8 @@ func values(t *testing.T, text string) (v any) {
 func TestInstallAndRegisterTwice(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	s := setup{built: filepath.Join(dir, "built"), installed: filepath.Join(dir, "bin", "runsc"), name: "runsc", config: filepath.Join(dir, "etc", "docker", "daemon.json")}
-	must(t, errors.Join(os.WriteFile(s.built, []byte("program"), 0o600), os.Mkdir(filepath.Dir(s.installed), 0o750)))
+	s := setup{built: filepath.Join(dir, "built"), dir: filepath.Join(dir, "bin"), name: "runsc", config: filepath.Join(dir, "etc", "docker", "daemon.json")}
+	must(t, errors.Join(os.WriteFile(s.built, []byte("program"), 0o600), os.Mkdir(s.dir, 0o750)))
 	for _, want := range []bool{true, false} {
 		installed, err := s.install()
 		must(t, err)
@@ -74,14 +75,14 @@ func TestInstallAndRegisterTwice(t *testing.T) {
 	must(t, err)
 	info, err := os.Stat(s.config)
 	must(t, err)
-	program, err := os.Stat(s.installed)
+	program, err := os.Stat(s.registered())
 	must(t, err)
 	if info.Mode().Perm() != 0o600 || program.Mode().Perm() != 0o755 {
 		t.Errorf("modes %v and %v", info.Mode(), program.Mode())
 	}
-	for _, path := range []string{s.config, s.installed} {
-		if left, err := os.ReadDir(filepath.Dir(path)); len(left) != 1 || err != nil {
-			t.Errorf("beside %s: %v, %v", path, left, err)
+	for dir, want := range map[string]int{filepath.Dir(s.config): 1, s.dir: 2} {
+		if files, err := os.ReadDir(dir); len(files) != want || err != nil {
+			t.Errorf("%s has %v, %v", dir, files, err)
 		}
 	}
 }
@@ -89,9 +90,9 @@ func TestInstallAndRegisterTwice(t *testing.T) {
 // Without the permission, what to do by hand is said in full.
 func TestAdviceWithoutPermission(t *testing.T) {
 	t.Parallel()
-	s := setup{built: "/cache/runsc", installed: "/usr/local/bin/runsc", name: "runsc", config: "/etc/docker/daemon.json", pidFile: "/var/run/docker.pid"}
+	s := setup{built: "/cache/runsc", dir: "/usr/local/bin", name: "runsc", config: "/etc/docker/daemon.json", pidFile: "/var/run/docker.pid"}
 	text := s.withAdvice(&os.PathError{Op: "open", Path: s.config, Err: os.ErrPermission}).Error()
-	for _, want := range []string{"sudo make gvisor", "install -m 755 /cache/runsc /usr/local/bin/runsc", `{"runtimes": {"runsc": {"path": "/usr/local/bin/runsc"}}}`, "kill -HUP"} {
+	for _, want := range []string{"sudo make gvisor", "install -m 755 /cache/runsc deploy/gvisor/sandfarm-runsc /usr/local/bin", `{"runtimes": {"runsc": {"path": "/usr/local/bin/sandfarm-runsc"}}}`, "kill -HUP"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in:\n%s", want, text)
 		}

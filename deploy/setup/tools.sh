@@ -68,14 +68,15 @@ go_plugin() { # name, module, package, version, variable that holds the version
     rm -rf "$work"
 }
 
-# build_gvisor builds gVisor's runtime runsc into the cache, unless the cache has that version. Its module is pinned with all that it needs, by
+# build_gvisor builds gVisor's runtime runsc into the cache, unless the cache has that version, and puts sandfarm-runsc beside it. Its module is pinned with all that it needs, by
 # hash, in deploy/gvisor/runsc.
 build_gvisor() {
+    mkdir -p "$bin" "$log"
+    cp "$here/deploy/gvisor/sandfarm-runsc" "$bin/sandfarm-runsc"
     runsc_version=$(sed -n 's/^[[:space:]]*gvisor.dev\/gvisor \(v[^ ]*\).*/\1/p' "$here/deploy/gvisor/runsc/go.mod")
     if [ -x "$bin/runsc" ] && go version -m "$bin/runsc" 2>/dev/null | grep -q "mod[[:space:]]gvisor.dev/gvisor[[:space:]]$runsc_version"; then
         return 0
     fi
-    mkdir -p "$bin" "$log"
     : >"$log/runsc.log"
     work=$(mktemp -d "$bin/.runsc.XXXXXX")
     if ! timed "building runsc $runsc_version (once)" "$log/runsc.log" \

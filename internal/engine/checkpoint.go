@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"path"
 	"strings"
 	"time"
 
@@ -19,6 +20,10 @@ import (
 // CheckpointName is the name of every checkpoint.
 const CheckpointName = "sandfarm"
 
+// CheckpointRuntime is the name of the program that an engine must have registered as the runtime of containers with checkpoints: runsc, and it
+// removes the copy of the checkpoint that containerd leaves on the host at each start from it (deploy/gvisor).
+const CheckpointRuntime = "sandfarm-runsc"
+
 const (
 	// checkpointTimeout covers writing and reading some GiB on a slow disk; a small sandbox takes under a second.
 	checkpointTimeout = 5 * time.Minute
@@ -29,15 +34,26 @@ const (
 	uploadPause    = 500 * time.Millisecond
 )
 
-// CanCheckpoint reports whether the engine can checkpoint containers that have an OCI runtime; empty: the Engine's. Only gVisor's are: runc
-// needs CRIU, which this package does not support. Checkpoints are an experimental feature of the engine.
-func (e *Engine) CanCheckpoint(ctx context.Context, runtime string) (bool, error) {
+// CheckCheckpoints refuses, with CodeConflict and what to do, when the engine cannot checkpoint containers that have an OCI runtime; empty: the
+// Engine's. Only gVisor's can be: runc needs CRIU, which this package does not support. Checkpoints are an experimental feature of the engine.
+func (e *Engine) CheckCheckpoints(ctx context.Context, runtime string) error {
 	got, err := e.systemInfo(ctx)
 	if err != nil {
-		return false, err
+		return err
 	}
-	return got.ExperimentalBuild && farm.GVisor(cmp.Or(runtime, e.runtime, got.DefaultRuntime)), nil
+	name := cmp.Or(runtime, e.runtime, got.DefaultRuntime)
+	switch {
+	case !farm.GVisor(name):
+		return farm.Conflictf("the runtime %s makes no checkpoints; gVisor's runsc does", name)
+	case path.Base(got.Runtimes[name].Path) != CheckpointRuntime:
+		return farm.Conflictf("each resume would leave a copy of the sandbox's memory in the host's /tmp: register the runtime %s with the program %s (`make gvisor`)", name, CheckpointRuntime)
+	case !got.ExperimentalBuild:
+		return errNotExperimental
+	}
+	return nil
 }
+
+var errNotExperimental = farm.Conflictf("checkpoints are an experimental feature of the engine, and it is off: set \"experimental\": true in its daemon.json, and restart it")
 
 // Checkpoint writes the memory of a running container to disk and ends the container. An older checkpoint of it is replaced. After an error
 // the caller inspects what became of the container: it may run, or have ended. CodeNotFound when it is gone, CodeConflict when it
@@ -90,7 +106,7 @@ func checkpointOptions() checkpoint.CreateOptions {
 func checkpointProblem(err error) error {
 	switch {
 	case cerrdefs.IsNotImplemented(err):
-		return farm.Wrap(err, farm.CodeConflict, "the Docker engine makes no checkpoints: set \"experimental\": true in its daemon.json")
+		return errNotExperimental
 	case err != nil && strings.Contains(err.Error(), "CRIU"):
 		return farm.Wrap(err, farm.CodeConflict, "the container's runtime makes no checkpoints; gVisor's runsc does")
 	}

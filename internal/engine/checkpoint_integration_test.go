@@ -4,6 +4,8 @@ package engine_test
 
 import (
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/sandfarm/sandfarm/internal/engine/enginetest"
@@ -27,12 +29,10 @@ func TestCheckpointKeepsMemory(t *testing.T) {
 	t.Parallel()
 	d := enginetest.New(t, enginetest.Options{Args: append(runsc(t), "--experimental")})
 	b := setupOn(t, d.Host)
-	if can, err := b.CanCheckpoint(t.Context(), "runsc"); err != nil || !can {
-		t.Fatalf("CanCheckpoint: %v, %v", can, err)
+	if err := b.CheckCheckpoints(t.Context(), "runsc"); err != nil {
+		t.Fatal(err)
 	}
-	if can, err := b.CanCheckpoint(t.Context(), "runc"); err != nil || can {
-		t.Errorf("CanCheckpoint of runc: %v, %v", can, err)
-	}
+	wantCode(t, "checkpoints of runc", b.CheckCheckpoints(t.Context(), "runc"), farm.CodeConflict)
 	s := b.spec(t, "remember")
 	s.Runtime = "runsc"
 	id := b.start(t, s)
@@ -70,6 +70,9 @@ func TestCheckpointKeepsMemory(t *testing.T) {
 			}
 		}
 		recall(want)
+		if left, err := filepath.Glob(filepath.Join(d.Tmp, "*checkpoint*")); err != nil || len(left) > 0 {
+			t.Errorf("the resume leaves %v on the host, %v", left, err)
+		}
 	}
 	after, err := b.Inspect(t.Context(), id)
 	if err != nil || after.MemoryMB != before.MemoryMB || after.CPUs != before.CPUs || after.PIDs != before.PIDs || after.Labels["sandfarm.sandbox"] != before.Labels["sandfarm.sandbox"] {
@@ -93,6 +96,14 @@ func TestCheckpointKeepsMemory(t *testing.T) {
 	wantCode(t, "resume of one that is gone", b.Resume(t.Context(), id), farm.CodeNotFound)
 }
 
+// Without the program that removes what a resume leaves on the host no sandbox hibernates.
+func TestCheckpointsOfTheBareRunsc(t *testing.T) {
+	t.Parallel()
+	program := filepath.Join(filepath.Dir(strings.TrimPrefix(runsc(t)[1], "runsc=")), "runsc")
+	b := setupOn(t, enginetest.New(t, enginetest.Options{Args: []string{"--experimental", "--add-runtime", "runsc=" + program}}).Host)
+	wantCode(t, "checkpoints", b.CheckCheckpoints(t.Context(), "runsc"), farm.CodeConflict)
+}
+
 // What the engine cannot do has a code, and the container runs on.
 func TestCheckpointThatTheEngineRefuses(t *testing.T) {
 	t.Parallel()
@@ -104,9 +115,7 @@ func TestCheckpointThatTheEngineRefuses(t *testing.T) {
 			if args != nil {
 				s.Runtime = "runc"
 			}
-			if can, err := b.CanCheckpoint(t.Context(), s.Runtime); err != nil || can {
-				t.Errorf("CanCheckpoint: %v, %v", can, err)
-			}
+			wantCode(t, "checkpoints", b.CheckCheckpoints(t.Context(), s.Runtime), farm.CodeConflict)
 			id := b.start(t, s)
 			wantCode(t, "checkpoint", b.Checkpoint(t.Context(), id), farm.CodeConflict)
 			wantCode(t, "resume", b.Resume(t.Context(), id), farm.CodeConflict)

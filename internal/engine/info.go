@@ -35,7 +35,6 @@ type Info struct {
 	AppArmor        bool
 	Rootless        bool
 	UserNamespaces  bool // root in a container is not root of the host
-	Experimental    bool // it makes checkpoints of containers under gVisor
 }
 
 // Info queries the engine's capabilities. The first call probes a container with a size limit, which takes a moment; the result is kept.
@@ -48,7 +47,7 @@ func (e *Engine) Info(ctx context.Context) (Info, error) {
 		Version: got.ServerVersion, APIVersion: e.cli.ClientVersion(), OS: got.OperatingSystem, Arch: goArch(got.Architecture),
 		KernelVersion: got.KernelVersion, CgroupVersion: got.CgroupVersion, StorageDriver: got.Driver,
 		Runtimes: slices.Sorted(maps.Keys(got.Runtimes)), DefaultRuntime: got.DefaultRuntime,
-		CPUs: got.NCPU, MemoryBytes: got.MemTotal, SecurityOptions: got.SecurityOptions, Experimental: got.ExperimentalBuild,
+		CPUs: got.NCPU, MemoryBytes: got.MemTotal, SecurityOptions: got.SecurityOptions,
 	}
 	for _, option := range got.SecurityOptions {
 		switch name, _, _ := strings.Cut(strings.TrimPrefix(option, "name="), ","); name {

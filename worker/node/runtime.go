@@ -37,12 +37,12 @@ func (n *Node) CheckHibernates(s *farm.Sandbox) error {
 // hibernating lists those of the node's runtimes whose containers the engine can checkpoint.
 func (n *Node) hibernating(ctx context.Context) (list []string, err error) {
 	for _, name := range n.runtimes {
-		can, err := n.engine.CanCheckpoint(ctx, name)
-		if err != nil {
-			return nil, fmt.Errorf("ask for checkpoints: %w", err)
-		}
-		if can {
+		switch err := n.engine.CheckCheckpoints(ctx, name); farm.CodeOf(err) {
+		case "":
 			list = append(list, name)
+		case farm.CodeConflict: // doctor says why
+		default:
+			return nil, fmt.Errorf("ask for checkpoints: %w", err)
 		}
 	}
 	return list, nil

@@ -34,6 +34,7 @@ type Options struct {
 // Daemon is a Docker engine of a test.
 type Daemon struct {
 	Host string // its address, such as "unix:///tmp/…/docker.sock"
+	Tmp  string // the directory of its temporary files, and of its containerd's
 
 	t       *testing.T
 	name    string
@@ -52,10 +53,17 @@ func New(t *testing.T, o Options) *Daemon {
 	if err == nil {
 		err = os.Chmod(dir, 0o711) //nolint:gosec // the root of containers with userns-remap passes through it
 	}
+	tmp := filepath.Join(dir, "tmp")
+	if err == nil {
+		err = os.Mkdir(tmp, 0o700)
+	}
+	if err == nil { // without it the engine reads that of the machine's own, whose runtimes go before the arguments
+		err = os.WriteFile(filepath.Join(dir, "daemon.json"), []byte("{}"), 0o600)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Daemon{t: t, name: name, dir: dir, options: o, log: &testbed.Log{}, Host: "unix://" + filepath.Join(dir, "docker.sock")}
+	d := &Daemon{t: t, name: name, dir: dir, options: o, log: &testbed.Log{}, Host: "unix://" + filepath.Join(dir, "docker.sock"), Tmp: tmp}
 	t.Cleanup(func() {
 		d.Kill()
 		_ = exec.Command("ip", "netns", "delete", name).Run()
@@ -90,11 +98,11 @@ func (d *Daemon) Start() {
 	argv := append([]string{
 		"--net=/run/netns/" + d.name, "unshare", "--pid", "--fork", "--mount-proc", "--kill-child=KILL",
 		"dockerd", "--data-root", filepath.Join(d.dir, "data"), "--exec-root", filepath.Join(d.dir, "exec"),
-		"--pidfile", filepath.Join(d.dir, "docker.pid"), "--host", d.Host, "--cgroup-parent", "/" + d.name, "--log-level", "warn",
+		"--pidfile", filepath.Join(d.dir, "docker.pid"), "--config-file", filepath.Join(d.dir, "daemon.json"), "--host", d.Host, "--cgroup-parent", "/" + d.name, "--log-level", "warn",
 	}, append(runtimeArgs(), d.options.Args...)...)
 	d.cmd = exec.Command("nsenter", argv...) //nolint:gosec // fixed programs
 	d.cmd.Stdout, d.cmd.Stderr = d.log, d.log
-	d.cmd.Env = append(os.Environ(), "PATH="+strings.Join(append(d.options.Path, os.Getenv("PATH")), ":"))
+	d.cmd.Env = append(os.Environ(), "PATH="+strings.Join(append(d.options.Path, os.Getenv("PATH")), ":"), "TMPDIR="+d.Tmp)
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	begun, exited := make(chan error, 1), make(chan struct{})
 	d.exited = exited

@@ -25,14 +25,12 @@ func (s EngineSettings) runtimes(standard string) []string {
 	return append(names[:1], slices.DeleteFunc(slices.Compact(names[1:]), func(name string) bool { return name == names[0] })...)
 }
 
-// doctorCheckpoints says whether sandboxes with gVisor can hibernate.
-func doctorCheckpoints(runtime string, info engine.Info) Finding {
-	f := Finding{What: "hibernation", Status: StatusOK, Found: "sandboxes with the runtime " + runtime + " can hibernate"}
-	if !info.Experimental {
-		f.Status, f.Found = StatusNote, "sandboxes cannot hibernate: checkpoints are an experimental feature of the engine, and it is off"
-		f.Advice = `Set "experimental": true in the engine's daemon.json, and restart the engine.`
+// doctorCheckpoints says whether sandboxes with gVisor can hibernate; err is the engine's refusal.
+func doctorCheckpoints(runtime string, err error) Finding {
+	if err != nil {
+		return Finding{What: "hibernation", Status: StatusNote, Found: "sandboxes with the runtime " + runtime + " cannot hibernate: " + err.Error()}
 	}
-	return f
+	return Finding{What: "hibernation", Status: StatusOK, Found: "sandboxes with the runtime " + runtime + " can hibernate"}
 }
 
 // doctorRuntimes runs a container with each OCI runtime that sandboxes may have.
@@ -60,7 +58,7 @@ func doctorRuntimes(ctx context.Context, s *Settings, e *engine.Engine, info eng
 		}
 		out = append(out, f)
 		if farm.GVisor(name) {
-			out = append(out, doctorCheckpoints(name, info))
+			out = append(out, doctorCheckpoints(name, e.CheckCheckpoints(ctx, name)))
 		}
 	}
 	if !slices.ContainsFunc(names, farm.GVisor) {
