@@ -76,9 +76,9 @@ func restricted() []*seccomp.Syscall {
 	for _, r := range append(allBut(64, unix.F_SETSIG), block{1024, 64}) {
 		rules = append(rules, allow([]string{"fcntl", "fcntl64"}, within(1, r)))
 	}
-	// The options of prctl except PR_SET_SECCOMP, see absent, and PR_SCHED_CORE, which slows the scheduler of the whole host. The last ones
-	// name memory and permit a debugger.
-	for _, r := range append(allBut(128, unix.PR_SET_SECCOMP, unix.PR_SCHED_CORE), block{unix.PR_SET_VMA, 1}, block{unix.PR_SET_PTRACER, 1}) {
+	// The options of prctl except PR_SET_SECCOMP, see absent, and PR_SCHED_CORE, which slows the scheduler of the whole host. The last one
+	// permits a debugger.
+	for _, r := range append(allBut(128, unix.PR_SET_SECCOMP, unix.PR_SCHED_CORE), block{unix.PR_SET_PTRACER, 1}) {
 		rules = append(rules, allow([]string{"prctl"}, within(0, r)))
 	}
 	return rules
@@ -226,6 +226,8 @@ func absent() []*seccomp.Syscall {
 		// A filter of system calls is compiled into memory that has one limit for the host (bpf_jit_limit). Beyond it no container starts.
 		fail(unix.ENOSYS, []string{"seccomp"}),
 		fail(unix.EINVAL, []string{"prctl"}, is(0, unix.PR_SET_SECCOMP)),
+		// The names of areas of memory are charged to no cgroup. A process has 65530 areas.
+		fail(unix.EINVAL, []string{"prctl"}, is(0, unix.PR_SET_VMA)),
 		// The host's requests of asynchronous reads and writes are limited together (fs.aio-max-nr).
 		fail(unix.ENOSYS, []string{"io_setup"}),
 		// They write what all programs of the host have not written yet. A sandbox has no disk, so they succeed without effect.

@@ -77,6 +77,7 @@ func TestCallsThatAreRefused(t *testing.T) {
 		{"POST", "/v1.41/images/python:1/tag?repo=node&tag=latest", ""},
 		{"POST", "/v1.41/images/python:1/tag?repo=python&tag=2", ""},
 		{"POST", "/v1.41/images/postgres:17/tag?repo=postgres&tag=latest", ""},
+		{"POST", "/v1.41/images/python:5000/other:1/tag?repo=python&tag=latest", ""},
 		{"DELETE", "/v1.41/images/python:1", ""},
 		{"POST", "/v1.41/images/create?fromSrc=-&repo=farm/probe:1", "something"},
 		{"POST", "/v1.41/images/create?fromSrc=-&repo=farm/probe:1", strings.Repeat("\x00", 1025)},

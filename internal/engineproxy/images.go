@@ -65,7 +65,10 @@ func (p *Proxy) removeImage(c *call) error {
 func (p *Proxy) tagImage(c *call) error {
 	if !p.cfg.Builds {
 		ref := c.args[0]
-		repository, _, _ := strings.Cut(ref, ":")
+		repository, _, _ := strings.Cut(ref, "@")
+		if at := strings.LastIndex(repository, ":"); at > strings.LastIndex(repository, "/") { // a colon before is that of a registry's port
+			repository = repository[:at]
+		}
 		if c.at.query.Get("tag") != "latest" || strings.TrimPrefix(c.at.query.Get("repo"), "docker.io/") != repository {
 			return refuse("images can only be tagged as the latest of their repository here (engine_proxy.builds)")
 		}
