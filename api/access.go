@@ -7,9 +7,8 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/api/compat/toolset"
-	"github.com/sandfarm/sandfarm/api/guard"
-	"github.com/sandfarm/sandfarm/api/keyring"
 	"github.com/sandfarm/sandfarm/api/mcp/inprocess"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -17,11 +16,11 @@ import (
 )
 
 // settingsKeys are the keys of the settings, by their hashes.
-func settingsKeys(keys []KeyConfig) map[store.KeySum]keyring.Caller {
-	out := make(map[store.KeySum]keyring.Caller, len(keys))
+func settingsKeys(keys []KeyConfig) map[store.KeySum]access.Caller {
+	out := make(map[store.KeySum]access.Caller, len(keys))
 	for _, key := range keys {
 		sum, _ := hex.DecodeString(key.SHA256) // checked by validate
-		out[store.KeySum(sum)] = keyring.FromSettings(key.record())
+		out[store.KeySum(sum)] = access.FromSettings(key.record())
 	}
 	return out
 }
@@ -59,7 +58,7 @@ func (s *Server) admit(c *gin.Context, r route) (release func(), err error) {
 
 // farmOf is the farm as the caller of a request sees it: a key without the scope run starts no work.
 func (s *Server) farmOf(ctx context.Context) toolset.Farm {
-	caller := keyring.CallerOf(ctx)
+	caller := access.CallerOf(ctx)
 	view := inprocess.New(s.service, caller.Tenant, s.linkFor)
 	if !caller.May(farm.ScopeRun) {
 		return inprocess.ReadOnly(view)
@@ -68,8 +67,8 @@ func (s *Server) farmOf(ctx context.Context) toolset.Farm {
 }
 
 // trusted returns the hosts and origins that the operator trusts.
-func (s *Server) trusted() guard.Guard {
-	return guard.Guard{Hosts: s.cfg.TrustedHosts, Origins: s.cfg.TrustedOrigins}
+func (s *Server) trusted() access.Guard {
+	return access.Guard{Hosts: s.cfg.TrustedHosts, Origins: s.cfg.TrustedOrigins}
 }
 
 // guardPages keeps web pages away from a server without keys: those that point their own name at it (DNS rebinding), and

@@ -10,8 +10,8 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/api/e2b"
-	"github.com/sandfarm/sandfarm/api/keyring"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -134,7 +134,7 @@ func follows(c *gin.Context, process string) {
 }
 
 // actFor serves a request for a caller whose token it carries, and says so in the audit. subject is what the token is for.
-func (s *Server) actFor(c *gin.Context, caller keyring.Caller, subject string) {
+func (s *Server) actFor(c *gin.Context, caller access.Caller, subject string) {
 	rest.ActFor(c, caller)
 	if t, ok := c.Request.Context().Value(trailContext{}).(*trail); ok {
 		t.entry.Tenant, t.entry.KeyID, t.entry.Subject = caller.Tenant, caller.KeyID, farm.Shorten(subject)

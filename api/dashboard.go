@@ -9,9 +9,8 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/sandfarm/sandfarm/api/keyring"
+	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/api/rest"
-	"github.com/sandfarm/sandfarm/api/session"
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/ui"
@@ -135,7 +134,7 @@ type sessionState struct {
 	Version  string       `json:"version"`
 }
 
-func (s *Server) stateOf(caller keyring.Caller, in bool) sessionState {
+func (s *Server) stateOf(caller access.Caller, in bool) sessionState {
 	return sessionState{LoggedIn: in, Keyless: in && caller.KeyID == "", Tenant: caller.Tenant, KeyID: caller.KeyID, Scopes: append([]farm.Scope{}, caller.Scopes...), Version: s.version}
 }
 
@@ -150,7 +149,7 @@ func (s *Server) showSession(c *gin.Context) error {
 
 // openSession exchanges a key for a cookie. Where the farm has no keys, none is needed.
 func (s *Server) openSession(c *gin.Context) error {
-	if !session.SameOrigin(c.Request) {
+	if !access.SameOrigin(c.Request) {
 		return errForeignPage()
 	}
 	var r sessionRequest
@@ -188,13 +187,13 @@ func (s *Server) openSession(c *gin.Context) error {
 	return rest.Reply(c, http.StatusOK, s.stateOf(caller, true))
 }
 
-func (s *Server) sessionEntry(c *gin.Context, caller keyring.Caller, status int) farm.AuditEntry {
+func (s *Server) sessionEntry(c *gin.Context, caller access.Caller, status int) farm.AuditEntry {
 	return farm.AuditEntry{Tenant: caller.Tenant, KeyID: caller.KeyID, Route: "POST /session", From: c.RemoteIP(), Status: status, RequestID: rest.RequestID(c)}
 }
 
 // closeSession ends the session and removes the cookie.
 func (s *Server) closeSession(c *gin.Context) error {
-	if !session.SameOrigin(c.Request) {
+	if !access.SameOrigin(c.Request) {
 		return errForeignPage()
 	}
 	if sum, ok, err := s.sessions.Read(c.Request.Context(), c.Request); err == nil && ok {
@@ -227,7 +226,7 @@ func (s *Server) authenticate(c *gin.Context, sessions bool) error {
 	if !ok {
 		return rest.Authenticate(c, s.keys) //nolint:wrapcheck // a sentence for the caller
 	}
-	if !session.SameOrigin(c.Request) {
+	if !access.SameOrigin(c.Request) {
 		return errForeignPage()
 	}
 	caller, err := s.keys.FindSum(c.Request.Context(), sum)

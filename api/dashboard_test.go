@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sandfarm/sandfarm/api/session"
+	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
@@ -232,8 +232,8 @@ func TestPicturesOfTheStoreMayBeShown(t *testing.T) {
 
 func TestTheSessionsCookieIsOneThatNoSandboxSees(t *testing.T) {
 	t.Parallel()
-	if !strings.HasPrefix(session.Cookie, "sandfarm") {
-		t.Errorf("the cookie is %s", session.Cookie)
+	if !strings.HasPrefix(access.Cookie, "sandfarm") {
+		t.Errorf("the cookie is %s", access.Cookie)
 	}
 }
 

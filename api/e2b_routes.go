@@ -6,9 +6,9 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/api/e2b"
 	"github.com/sandfarm/sandfarm/api/e2b/interpreter"
-	"github.com/sandfarm/sandfarm/api/keyring"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -129,7 +129,7 @@ func (s *Server) inBox(of e2bService, serve e2b.Handler) func(*gin.Context) erro
 		if err != nil {
 			return err //nolint:wrapcheck // a sentence for the caller
 		}
-		s.actFor(c, keyring.Caller{Tenant: box.Tenant, KeyID: box.Key}, box.ID)
+		s.actFor(c, access.Caller{Tenant: box.Tenant, KeyID: box.Key}, box.ID)
 		if of == e2bEnvd && e2b.Port(c.Request) == e2b.InterpreterPort {
 			return farm.NotFoundf("There is no such path at port %s: it has the routes of the code interpreter.", e2b.InterpreterPort)
 		}

@@ -11,9 +11,8 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/api/e2b"
-	"github.com/sandfarm/sandfarm/api/guard"
-	"github.com/sandfarm/sandfarm/api/keyring"
 	"github.com/sandfarm/sandfarm/api/ports"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
@@ -92,7 +91,7 @@ type address struct{ scheme, host string }
 
 type addressKey struct{}
 
-func addressOf(r *http.Request) address { return address{ports.Scheme(r), r.Host} }
+func addressOf(r *http.Request) address { return address{access.Scheme(r), r.Host} }
 
 // linkFor makes a link for the caller of a tool, whose request put its address into ctx.
 func (s *Server) linkFor(ctx context.Context, tenant, id string, r wire.PortLinkRequest) (wire.PortLink, error) {
@@ -129,13 +128,13 @@ func (s *Server) portDomain(at address) (scheme, domain string) {
 	if err != nil {
 		name = at.host
 	}
-	if domain == "" && guard.Loopback(name) {
+	if domain == "" && access.Loopback(name) {
 		domain = previewLocal
 	}
 	switch {
 	case domain == "" || domain == previewNone:
 		return "", ""
-	case !guard.Loopback(domain):
+	case !access.Loopback(domain):
 		return "https", domain
 	case port != "":
 		domain = net.JoinHostPort(domain, port)
@@ -159,7 +158,7 @@ func (s *Server) followLink(c *gin.Context) error {
 // serveLink passes a request on for as long as its link works, the zero time for as long as its sandbox lives. It counts against the quotas of
 // the link's tenant.
 func (s *Server) serveLink(c *gin.Context, link ports.Link, v ports.View) error {
-	s.actFor(c, keyring.Caller{Tenant: link.Tenant}, link.Sandbox)
+	s.actFor(c, access.Caller{Tenant: link.Tenant}, link.Sandbox)
 	ctx, done := context.WithCancel(c.Request.Context())
 	if !link.Expires.IsZero() {
 		ctx, done = context.WithDeadline(c.Request.Context(), link.Expires)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/sandfarm/sandfarm/api/keyring"
+	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/api/mcp"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -42,7 +42,7 @@ func (s *Server) mcpHTTP() mcp.HTTP {
 
 // ownerOf names who may use a stream: a tenant with one key.
 func ownerOf(ctx context.Context) string {
-	caller := keyring.CallerOf(ctx)
+	caller := access.CallerOf(ctx)
 	return caller.Tenant + " " + caller.KeyID
 }
 

@@ -13,15 +13,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/sandfarm/sandfarm/api/admission"
+	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/api/e2b"
 	"github.com/sandfarm/sandfarm/api/jupyter"
-	"github.com/sandfarm/sandfarm/api/keyring"
 	"github.com/sandfarm/sandfarm/api/ports"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
-	"github.com/sandfarm/sandfarm/api/session"
-	"github.com/sandfarm/sandfarm/api/signed"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/httpserver"
@@ -69,15 +66,15 @@ type Server struct {
 	toolsets        []servedToolset
 	browserCallable map[string]bool // paths of the router that pages of trusted origins may call
 	closing         chan struct{}   // closed when the server stops
-	keys            *keyring.Ring
+	keys            *access.Keys
 	audit           *auditor
-	gate            *admission.Gate
+	gate            *access.Gate
 	jupyter         *jupyter.Server
 	ports           *ports.Proxy
-	signer          *signed.Signer
+	signer          *access.Signer
 	links           *ports.Links
 	e2b             *e2b.Door
-	sessions        *session.Sessions
+	sessions        *access.Sessions
 	ui              *ui.Files
 	previews        http.Handler // of the hosts of ports
 	boxes           http.Handler // of those of E2B's services in sandboxes
@@ -112,7 +109,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		}
 	}
 	s := &Server{
-		cfg: cfg, log: deps.Logger, version: deps.Version, tracer: deps.Tracer, memory: deps.Memory, keys: keyring.New(deps.Store, keyring.Config{Settings: settingsKeys(cfg.Keys), Required: cfg.RequireKeys, Now: deps.Now, Logger: deps.Logger}), origins: http.NewCrossOriginProtection(), closing: make(chan struct{}), browserCallable: map[string]bool{},
+		cfg: cfg, log: deps.Logger, version: deps.Version, tracer: deps.Tracer, memory: deps.Memory, keys: access.NewKeys(deps.Store, access.KeysConfig{Settings: settingsKeys(cfg.Keys), Required: cfg.RequireKeys, Now: deps.Now, Logger: deps.Logger}), origins: http.NewCrossOriginProtection(), closing: make(chan struct{}), browserCallable: map[string]bool{},
 	}
 	s.audit = &auditor{store: deps.Store, log: s.log, now: deps.Now}
 	if deps.Now == nil {
@@ -122,13 +119,13 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		return nil, err
 	}
 	s.ports = ports.New(s.closing)
-	s.signer = signed.New(deps.Store, s.audit.now)
+	s.signer = access.NewSigner(deps.Store, s.audit.now)
 	s.links = ports.NewLinks(s.signer, s.audit.now)
-	s.sessions = session.New(s.signer, deps.Store, s.audit.now)
+	s.sessions = access.NewSessions(s.signer, deps.Store, s.audit.now)
 	if s.ui, err = ui.New(); err != nil {
 		return nil, err
 	}
-	s.gate = admission.New(admission.Config{Store: deps.Store, Logger: deps.Logger, Refused: s.metrics.countRefusal})
+	s.gate = access.NewGate(access.GateConfig{Store: deps.Store, Logger: deps.Logger, Refused: s.metrics.countRefusal})
 	s.service = service.New(service.Deps{
 		Submitter: deps.Submitter, Store: deps.Store, Queues: deps.Queues, Blobs: deps.Blobs, Memory: deps.Memory, Resolver: deps.Resolver,
 		Logger: deps.Logger, Now: deps.Now,
@@ -171,7 +168,7 @@ func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.byHost) }
 // on a network.
 func (s *Server) Operator() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.engine.ServeHTTP(w, r.WithContext(keyring.WithCaller(r.Context(), keyring.Operator())))
+		s.engine.ServeHTTP(w, r.WithContext(access.WithCaller(r.Context(), access.Operator())))
 	})
 }
 

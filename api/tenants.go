@@ -6,7 +6,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/sandfarm/sandfarm/api/keyring"
+	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
@@ -102,12 +102,12 @@ func (s *Server) changeTenant(c *gin.Context) error {
 
 // checkOwnBounds refuses quotas with which one request to a farm without keys would shut everybody out: all its callers are one tenant.
 func checkOwnBounds(c *gin.Context, r wire.TenantRequest) error {
-	if rest.Caller(c).KeyID != "" || c.Param("name") != keyring.DefaultTenant {
+	if rest.Caller(c).KeyID != "" || c.Param("name") != access.DefaultTenant {
 		return nil
 	}
 	for name, value := range map[string]*int{"requests_per_minute": r.RequestsPerMinute, "max_connections": r.MaxConnections} {
 		if value != nil && *value == 0 {
-			return farm.Conflictf("This farm has no keys, so all its callers are the tenant %s: %s must not be 0.", keyring.DefaultTenant, name)
+			return farm.Conflictf("This farm has no keys, so all its callers are the tenant %s: %s must not be 0.", access.DefaultTenant, name)
 		}
 	}
 	return nil

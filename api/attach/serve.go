@@ -14,8 +14,8 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
-	"github.com/sandfarm/sandfarm/api/status"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -113,7 +113,7 @@ func closing(cause error) (websocket.StatusCode, string) {
 	for len(reason) > maxReason || !utf8.ValidString(reason) {
 		reason = reason[:min(len(reason)-1, maxReason)]
 	}
-	return websocket.StatusCode(codeBase + status.Of(cause)), reason //nolint:gosec // a status has three digits
+	return websocket.StatusCode(codeBase + rest.StatusOf(cause)), reason //nolint:gosec // a status has three digits
 }
 
 // refuse makes an end that the caller is to blame for.

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/api/rest"
-	"github.com/sandfarm/sandfarm/api/signed"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -107,7 +107,7 @@ func (d *Door) Open(r *http.Request, traffic bool) (Box, error) {
 func (d *Door) read(ctx context.Context, token string) (Box, tokenKind, error) {
 	parts, err := d.Signer.Open(ctx, token)
 	switch {
-	case errors.Is(err, signed.ErrToken):
+	case errors.Is(err, access.ErrToken):
 		return Box{}, "", nil
 	case err != nil:
 		return Box{}, "", err //nolint:wrapcheck // it says what failed

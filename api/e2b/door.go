@@ -8,8 +8,8 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/api/service"
-	"github.com/sandfarm/sandfarm/api/signed"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -19,7 +19,7 @@ type Handler func(c *gin.Context, box Box) error
 // Deps are what a Door works with. All are required but Interpreter.
 type Deps struct {
 	Service *service.Service
-	Signer  *signed.Signer
+	Signer  *access.Signer
 	Logger  *slog.Logger
 	Now     func() time.Time
 	// Interpreter serves the port 49999 of sandboxes; nil: nothing listens there.

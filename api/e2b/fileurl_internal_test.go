@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandfarm/sandfarm/api/signed"
+	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -31,7 +31,7 @@ func searching(t *testing.T, sandboxes int) (*Door, []farm.Ref) {
 		refs[i] = farm.Ref{Tenant: "acme", ID: fmt.Sprintf("%s%026d", farm.SandboxPrefix, i)}
 	}
 	d := New(Deps{
-		Signer: signed.New(linkKey{}, time.Now), Now: func() time.Time { return time.Unix(1_700_000_000, 0) },
+		Signer: access.NewSigner(linkKey{}, time.Now), Now: func() time.Time { return time.Unix(1_700_000_000, 0) },
 		Opened: func(context.Context) ([]farm.Ref, error) { return refs, nil },
 		Find: func(_ context.Context, id string) (farm.Ref, bool, error) {
 			i := slices.IndexFunc(refs, func(r farm.Ref) bool { return r.ID == id })

@@ -16,7 +16,7 @@ import (
 	"github.com/gin-gonic/gin"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/sandfarm/sandfarm/api/keyring"
+	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -140,7 +140,7 @@ func (s *Server) serve(ctx context.Context, session *session, at *socket, fresh 
 	})
 	<-at.ctx.Done()
 	cause := context.Cause(at.ctx) //nolint:contextcheck // it is made of ctx
-	if errors.Is(cause, keyring.ErrEnded) {
+	if errors.Is(cause, access.ErrEnded) {
 		session.drop(here)
 	}
 	session.detach(at)
@@ -163,7 +163,7 @@ func closing(cause error) (websocket.StatusCode, string) {
 		}
 		return e.Code, reason
 	}
-	if errors.Is(cause, keyring.ErrEnded) {
+	if errors.Is(cause, access.ErrEnded) {
 		return websocket.StatusPolicyViolation, "the API key is not valid any more"
 	}
 	return websocket.StatusInternalError, ""

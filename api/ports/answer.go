@@ -5,10 +5,9 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-)
 
-// CookiePrefix begins the names of the farm's own cookies, in any case. No sandbox sees one or sets one.
-const CookiePrefix = "sandfarm"
+	"github.com/sandfarm/sandfarm/api/access"
+)
 
 // Isolated is the Content-Security-Policy of answers on the farm's own origin: a page runs, but with an origin of its own that nobody trusts,
 // so it has no cookie and no storage of the farm, and browsers keep the farm's answers from it.
@@ -169,5 +168,5 @@ func isFarms(name string) bool {
 	for _, prefix := range []string{"__host-", "__secure-"} {
 		name = strings.TrimPrefix(name, prefix)
 	}
-	return strings.HasPrefix(name, CookiePrefix)
+	return strings.HasPrefix(name, access.CookiePrefix)
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandfarm/sandfarm/api/signed"
+	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -24,12 +24,12 @@ type Link struct {
 
 // Links signs links and checks them. It is safe for concurrent use.
 type Links struct {
-	signer *signed.Signer
+	signer *access.Signer
 	now    func() time.Time
 }
 
 // NewLinks makes Links.
-func NewLinks(signer *signed.Signer, now func() time.Time) *Links {
+func NewLinks(signer *access.Signer, now func() time.Time) *Links {
 	return &Links{signer: signer, now: now}
 }
 
@@ -47,7 +47,7 @@ var ErrExpired = farm.Errorf(farm.CodeUnauthorized, "This link has expired. Ask 
 // Open reads a token. ErrLink and ErrExpired refuse it.
 func (l *Links) Open(ctx context.Context, token string) (Link, error) {
 	parts, err := l.signer.Open(ctx, token)
-	if errors.Is(err, signed.ErrToken) {
+	if errors.Is(err, access.ErrToken) {
 		return Link{}, ErrLink
 	}
 	if err != nil {
@@ -97,7 +97,7 @@ func ParseHost(host, domain string) (port int, sandbox string, ok, below bool) {
 }
 
 // LinkName is the query parameter in which a link brings its token to the host of a port, and the cookie that keeps it there.
-const LinkName = CookiePrefix + "_link"
+const LinkName = access.CookiePrefix + "_link"
 
 // secureLinkName is the cookie's where the caller came by https: no other host can set it.
 const secureLinkName = "__Host-" + LinkName
@@ -116,7 +116,7 @@ func TakeToken(r *http.Request) (token, query string, fromQuery bool) {
 		return token, strings.Join(rest, "&"), true
 	}
 	name := LinkName
-	if Scheme(r) == "https" {
+	if access.Scheme(r) == "https" {
 		name = secureLinkName
 	}
 	if c, err := r.Cookie(name); err == nil {
@@ -128,7 +128,7 @@ func TakeToken(r *http.Request) (token, query string, fromQuery bool) {
 // Keep sets the cookie of a link.
 func Keep(w http.ResponseWriter, r *http.Request, token string, expires time.Time) {
 	c := &http.Cookie{Name: LinkName, Value: token, Path: "/", Expires: expires, HttpOnly: true, SameSite: http.SameSiteLaxMode}
-	if Scheme(r) == "https" {
+	if access.Scheme(r) == "https" {
 		c.Name, c.Secure = secureLinkName, true
 	}
 	http.SetCookie(w, c)

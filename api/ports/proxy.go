@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/sandfarm/sandfarm/api/access"
 )
 
 const (
@@ -105,15 +107,7 @@ func dial(ctx context.Context, _, _ string) (net.Conn, error) { return of(ctx).D
 func (p *passing) local() string { return "localhost:" + strconv.Itoa(p.Port) }
 
 // scheme is that of the caller's address, as far as it can be known.
-func (p *passing) scheme() string { return Scheme(p.in) }
-
-// Scheme is how a caller reached the farm: https if a proxy in front of it says so.
-func Scheme(r *http.Request) string {
-	if r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https") {
-		return "https"
-	}
-	return "http"
-}
+func (p *passing) scheme() string { return access.Scheme(p.in) }
 
 // rewrite makes the request for the server. It has its own name as Host and, from its own pages, as Origin and Referer: many servers refuse
 // others.

@@ -6,12 +6,12 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/sandfarm/sandfarm/api/keyring"
+	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // Authenticate finds out who the caller is and leaves it in the context of the request.
-func Authenticate(c *gin.Context, ring *keyring.Ring) error {
+func Authenticate(c *gin.Context, ring *access.Keys) error {
 	caller := Caller(c) // set only for the operator, see api.Server.Operator
 	if caller.KeyID == "" {
 		var err error
@@ -24,9 +24,9 @@ func Authenticate(c *gin.Context, ring *keyring.Ring) error {
 }
 
 // ActFor serves a request for a caller whose link, token or session it carries. A caller without scopes may nothing else.
-func ActFor(c *gin.Context, caller keyring.Caller) {
+func ActFor(c *gin.Context, caller access.Caller) {
 	c.Set(tenantKey, caller.Tenant)
-	c.Request = c.Request.WithContext(keyring.WithCaller(c.Request.Context(), caller))
+	c.Request = c.Request.WithContext(access.WithCaller(c.Request.Context(), caller))
 }
 
 // keyOf is the key that a request carries; "" if it has none.
@@ -43,7 +43,7 @@ func keyOf(c *gin.Context) string {
 }
 
 // Caller is who sends an authenticated request.
-func Caller(c *gin.Context) keyring.Caller { return keyring.CallerOf(c.Request.Context()) }
+func Caller(c *gin.Context) access.Caller { return access.CallerOf(c.Request.Context()) }
 
 // Allow refuses a caller whose key lacks a scope: 403.
 func Allow(c *gin.Context, scope farm.Scope) error {

@@ -10,8 +10,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/sandfarm/sandfarm/api/keyring"
-	"github.com/sandfarm/sandfarm/api/status"
+	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/api/strict"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -48,7 +47,8 @@ func BadRequestf(format string, args ...any) error {
 	return Refusef(http.StatusBadRequest, farm.CodeInvalid, format, args...)
 }
 
-// StatusOf maps an error to a status. What cannot be parsed is 400; what can be parsed and is not allowed is 422.
+// StatusOf maps an error to a status, by its code. What cannot be parsed is 400; what can be parsed and is not allowed is 422. An error without a
+// code is 500.
 func StatusOf(err error) int {
 	if r, ok := errors.AsType[*Refusal](err); ok {
 		return r.status
@@ -56,7 +56,24 @@ func StatusOf(err error) int {
 	if _, ok := errors.AsType[*strict.Error](err); ok {
 		return http.StatusBadRequest
 	}
-	return status.Of(err)
+	switch farm.CodeOf(err) {
+	case farm.CodeInvalid:
+		return http.StatusUnprocessableEntity
+	case farm.CodeUnauthorized:
+		return http.StatusUnauthorized
+	case farm.CodeNotFound:
+		return http.StatusNotFound
+	case farm.CodeConflict:
+		return http.StatusConflict
+	case farm.CodeTooLarge:
+		return http.StatusRequestEntityTooLarge
+	case farm.CodeExhausted:
+		return http.StatusTooManyRequests
+	case farm.CodeUnavailable:
+		return http.StatusServiceUnavailable
+	default:
+		return http.StatusInternalServerError
+	}
 }
 
 // ProblemOf is an error as callers see it. The cause of an internal error is not included.
@@ -81,9 +98,9 @@ func ProblemOf(err error, requestID string) wire.Problem {
 }
 
 // ended reports whether a request was ended because its key is no longer valid.
-func ended(ctx context.Context) bool { return errors.Is(context.Cause(ctx), keyring.ErrEnded) }
+func ended(ctx context.Context) bool { return errors.Is(context.Cause(ctx), access.ErrEnded) }
 
-func errEnded() error { return &Refusal{status: http.StatusUnauthorized, err: keyring.ErrEnded} }
+func errEnded() error { return &Refusal{status: http.StatusUnauthorized, err: access.ErrEnded} }
 
 // retryAfter is the Retry-After of a 429: when the quota has room again if that is known.
 func retryAfter(err error) string {

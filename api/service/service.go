@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sandfarm/sandfarm/api/keyring"
+	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/budget"
@@ -120,7 +120,7 @@ type Links interface {
 
 // Keys are the API keys that were made at run time.
 type Keys interface {
-	keyring.Source
+	access.KeySource
 	CreateKey(ctx context.Context, sum store.KeySum, key farm.Key) error
 	DeleteKey(ctx context.Context, id string) (farm.Key, error)
 	Keys(ctx context.Context) ([]farm.Key, error)

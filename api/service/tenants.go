@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/sandfarm/sandfarm/api/admission"
+	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/api/strict"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -21,7 +21,7 @@ type Tenants interface {
 	TenantLists(ctx context.Context, tenant string) (store.TenantLists, error)
 	QuotaUse(ctx context.Context, tenant string) ([]farm.QuotaUse, map[farm.QuotaName]float64, error)
 	Usage(ctx context.Context, tenant string, days int) ([]store.Usage, error)
-	admission.Store
+	access.GateStore
 }
 
 // UsageDaysDefault is for how many days usage is shown if the caller does not say.

@@ -1,4 +1,4 @@
-package session_test
+package access_test
 
 import (
 	"context"
@@ -10,8 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandfarm/sandfarm/api/session"
-	"github.com/sandfarm/sandfarm/api/signed"
+	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -41,15 +40,15 @@ func (e ended) SessionEnded(_ context.Context, id string) (bool, error) {
 	return ok, nil
 }
 
-func sessions(store key) (*session.Sessions, *clock) {
+func sessions(store key) (*access.Sessions, *clock) {
 	c := &clock{at: time.Unix(1_800_000_000, 0)}
-	return session.New(signed.New(store, c.now), ended{}, c.now), c
+	return access.NewSessions(access.NewSigner(store, c.now), ended{}, c.now), c
 }
 
-func read(t *testing.T, s *session.Sessions, value string) (sum [32]byte, ok bool) {
+func read(t *testing.T, s *access.Sessions, value string) (sum [32]byte, ok bool) {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/jobs", nil)
-	r.AddCookie(&http.Cookie{Name: session.Cookie, Value: value})
+	r.AddCookie(&http.Cookie{Name: access.Cookie, Value: value})
 	got, ok, err := s.Read(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
@@ -65,10 +64,10 @@ func TestASessionLastsForItsLife(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || cookie.MaxAge != int(session.Life/time.Second) {
+	if !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || cookie.MaxAge != int(access.SessionLife/time.Second) {
 		t.Errorf("the cookie is %s", cookie)
 	}
-	for after, want := range map[time.Duration]bool{0: true, session.Life - time.Second: true, session.Life: false, session.Life + time.Second: false} {
+	for after, want := range map[time.Duration]bool{0: true, access.SessionLife - time.Second: true, access.SessionLife: false, access.SessionLife + time.Second: false} {
 		c.at = time.Unix(1_800_000_000, 0).Add(after)
 		if got, ok := read(t, s, cookie.Value); ok != want || ok && got != mine {
 			t.Errorf("after %s the session counts: %v", after, ok)
@@ -89,8 +88,8 @@ func TestASessionEndsWhenItsBrowserLogsOut(t *testing.T) {
 		}
 	}
 	out := httptest.NewRequestWithContext(t.Context(), http.MethodDelete, "/session", nil)
-	out.AddCookie(&http.Cookie{Name: session.Cookie, Value: "wrong"})
-	out.AddCookie(&http.Cookie{Name: session.Cookie, Value: made[0].Value})
+	out.AddCookie(&http.Cookie{Name: access.Cookie, Value: "wrong"})
+	out.AddCookie(&http.Cookie{Name: access.Cookie, Value: made[0].Value})
 	if gone, err := s.Close(t.Context(), out, "/"); err != nil || gone.MaxAge >= 0 {
 		t.Errorf("log out: %v, %v", gone, err)
 	}
@@ -113,7 +112,7 @@ func TestAWrongCookieHidesNoRightOne(t *testing.T) {
 	for _, values := range [][]string{{"wrong", mine.Value}, {mine.Value, "wrong"}, {"", "a.b", mine.Value}} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/jobs", nil)
 		for _, value := range values {
-			r.AddCookie(&http.Cookie{Name: session.Cookie, Value: value})
+			r.AddCookie(&http.Cookie{Name: access.Cookie, Value: value})
 		}
 		if sum, ok, err := s.Read(t.Context(), r); err != nil || !ok || sum != sha256.Sum256([]byte("my key")) {
 			t.Errorf("%q: %v, %v", values, ok, err)
@@ -134,7 +133,7 @@ func TestACookieOfAnotherMakingCountsForNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	link, err := signed.New(key("a"), time.Now).Seal(t.Context(), "port1", "acme", "sbx", "80", "1900000000")
+	link, err := access.NewSigner(key("a"), time.Now).Seal(t.Context(), "port1", "acme", "sbx", "80", "1900000000")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +185,7 @@ func TestTheCookieIsSecureWhereTheCallerUsesTLS(t *testing.T) {
 	if err != nil || worse != nil || !cookie.Secure || !gone.Secure || cookie.Name != "__Host-sandfarm_session" || gone.Name != cookie.Name || gone.Path != "/" {
 		t.Errorf("the cookie is %v, removed by %v, %v, %v", cookie, gone, err, worse)
 	}
-	r.AddCookie(&http.Cookie{Name: session.Cookie, Value: cookie.Value}) // which another host could set
+	r.AddCookie(&http.Cookie{Name: access.Cookie, Value: cookie.Value}) // which another host could set
 	if _, ok, err := s.Read(t.Context(), r); err != nil || ok {
 		t.Errorf("a cookie without the prefix counts: %v, %v", ok, err)
 	}
@@ -222,7 +221,7 @@ func TestSameOrigin(t *testing.T) {
 		for name, value := range c.header {
 			r.Header.Set(name, value)
 		}
-		if got := session.SameOrigin(r); got != c.want {
+		if got := access.SameOrigin(r); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

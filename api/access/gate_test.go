@@ -1,4 +1,4 @@
-package admission_test
+package access_test
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sandfarm/sandfarm/api/admission"
+	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
@@ -73,7 +73,7 @@ func TestNoQuotaCostsNoCall(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := &counts{quotas: quotas(-1, -1)}
-		g := admission.New(admission.Config{Store: c})
+		g := access.NewGate(access.GateConfig{Store: c})
 		defer g.Close()
 		enter := func() error {
 			leave, err := g.Enter(t.Context(), "acme", "req", http.Header{})
@@ -111,7 +111,7 @@ func TestBeyondTheRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refused := map[farm.QuotaName]int{}
 		c := &counts{quotas: quotas(20, -1), answer: store.Admitted{Limited: true, Left: 7, Full: 39 * time.Second}}
-		g := admission.New(admission.Config{Store: c, Refused: func(q farm.QuotaName) { refused[q]++ }})
+		g := access.NewGate(access.GateConfig{Store: c, Refused: func(q farm.QuotaName) { refused[q]++ }})
 		defer g.Close()
 		h := http.Header{}
 		if _, err := g.Enter(t.Context(), "acme", "req", h); err != nil {
@@ -147,7 +147,7 @@ func TestBeyondTheRate(t *testing.T) {
 func TestRedisAway(t *testing.T) {
 	t.Parallel()
 	c := &counts{quotas: quotas(20, 20), err: errors.New("connection refused")}
-	g := admission.New(admission.Config{Store: c})
+	g := access.NewGate(access.GateConfig{Store: c})
 	defer g.Close()
 	if _, err := g.Enter(t.Context(), "acme", "req", http.Header{}); err != nil {
 		t.Error(err)
@@ -159,7 +159,7 @@ func TestConnectionsAreRenewed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := &counts{quotas: quotas(-1, 20)}
-		g := admission.New(admission.Config{Store: c})
+		g := access.NewGate(access.GateConfig{Store: c})
 		var leaves []func()
 		for _, id := range []string{"a", "b"} {
 			leave, err := g.Enter(t.Context(), "acme", id, http.Header{})

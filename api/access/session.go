@@ -1,11 +1,4 @@
-// Package session keeps a browser logged in: a key is shown once, and a cookie says afterwards that this browser has shown it.
-//
-// The cookie is signed by the farm and holds the hash of the key, a time and an id, never the key. It ends with the key, after Life, or when its
-// browser logs out: the ids of ended sessions are stored until their time is over. No script can read it (HttpOnly), no other site can make a
-// browser send it (SameSite=Strict), and over TLS no other host can set it (__Host-). Browsers do not tell the ports of a host apart, nor, as a site,
-// the hosts below a domain: so a request counts only if it comes from a page of this very origin (SameOrigin), and a wrong cookie beside the right
-// one changes nothing.
-package session
+package access
 
 import (
 	"context"
@@ -22,21 +15,22 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/sandfarm/sandfarm/api/ports"
-	"github.com/sandfarm/sandfarm/api/signed"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
+// CookiePrefix begins the names of the farm's own cookies, in any case. No sandbox sees one or sets one.
+const CookiePrefix = "sandfarm"
+
 const (
-	// Life is how long a browser stays logged in.
-	Life = 12 * time.Hour
+	// SessionLife is how long a browser stays logged in.
+	SessionLife = 12 * time.Hour
 	// Cookie is the name of the cookie. No sandbox sees or sets one that begins so.
-	Cookie = ports.CookiePrefix + "_session"
+	Cookie = CookiePrefix + "_session"
 	// SecureCookie is its name where the browser came by https: no other host can set it, and its path is "/".
 	SecureCookie = "__Host-" + Cookie
 	// logIns is how often a key may log in at once, and logInEvery how often in the long run: each session that is ended stays stored for the
-	// rest of its Life, some 200 bytes.
+	// rest of its life, some 200 bytes.
 	logIns     = 60
 	logInEvery = 6 * time.Second
 	// maxPath bounds the path of a cookie.
@@ -48,24 +42,31 @@ const (
 // cookiePath is what a cookie's path may be made of: what needs no escape and ends no attribute.
 var cookiePath = regexp.MustCompile(`^/([A-Za-z0-9._~-]+/)*$`)
 
-// Store keeps the ids of sessions that were ended.
-type Store interface {
+// EndedSessions keeps the ids of sessions that were ended.
+type EndedSessions interface {
 	EndSession(ctx context.Context, id string, keep time.Duration) error
 	SessionEnded(ctx context.Context, id string) (bool, error)
 }
 
-// Sessions opens sessions and reads them. It is safe for concurrent use.
+// Sessions keeps a browser logged in: a key is shown once, and a cookie says afterwards that this browser has shown it. It is safe for concurrent
+// use.
+//
+// The cookie is signed by the farm and holds the hash of the key, a time and an id, never the key. It ends with the key, after SessionLife, or when its
+// browser logs out: the ids of ended sessions are stored until their time is over. No script can read it (HttpOnly), no other site can make a
+// browser send it (SameSite=Strict), and over TLS no other host can set it (__Host-). Browsers do not tell the ports of a host apart, nor, as a site,
+// the hosts below a domain: so a request counts only if it comes from a page of this very origin (SameOrigin), and a wrong cookie beside the right
+// one changes nothing.
 type Sessions struct {
-	signer *signed.Signer
-	store  Store
+	signer *Signer
+	store  EndedSessions
 	now    func() time.Time
 
 	mu sync.Mutex
 	of map[store.KeySum]*rate.Limiter // log-ins of the keys that have logged in
 }
 
-// New makes Sessions.
-func New(s *signed.Signer, ended Store, now func() time.Time) *Sessions {
+// NewSessions makes Sessions.
+func NewSessions(s *Signer, ended EndedSessions, now func() time.Time) *Sessions {
 	return &Sessions{signer: s, store: ended, now: now, of: map[store.KeySum]*rate.Limiter{}}
 }
 
@@ -78,13 +79,13 @@ func (s *Sessions) Open(ctx context.Context, r *http.Request, sum store.KeySum, 
 	if !s.allows(sum) {
 		return nil, farm.Errorf(farm.CodeExhausted, "This key has logged in %d times in a short while. Stay logged in, or try again in some seconds.", logIns)
 	}
-	until := s.now().Add(Life)
+	until := s.now().Add(SessionLife)
 	token, err := s.signer.Seal(ctx, version, strconv.FormatInt(until.Unix(), 10), hex.EncodeToString(sum[:]), rand.Text())
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it says what failed
 	}
 	c := cookie(r, path)
-	c.Value, c.MaxAge = token, int(Life/time.Second)
+	c.Value, c.MaxAge = token, int(SessionLife/time.Second)
 	return c, nil
 }
 
@@ -105,7 +106,7 @@ func (s *Sessions) Close(ctx context.Context, r *http.Request, path string) (*ht
 	for _, c := range r.CookiesNamed(name(r)) {
 		one, ok, err := s.parse(ctx, c.Value)
 		if err == nil && ok {
-			err = s.store.EndSession(ctx, one.id, Life)
+			err = s.store.EndSession(ctx, one.id, SessionLife)
 		}
 		if err != nil {
 			return nil, err //nolint:wrapcheck // it says what failed
@@ -129,7 +130,7 @@ func cookie(r *http.Request, path string) *http.Cookie {
 
 // name is the name of the cookie for the browser of a request.
 func name(r *http.Request) string {
-	if ports.Scheme(r) == "https" {
+	if Scheme(r) == "https" {
 		return SecureCookie
 	}
 	return Cookie
@@ -165,7 +166,7 @@ type opened struct {
 // parse reads a cookie. ok is false for one that is not valid or too old.
 func (s *Sessions) parse(ctx context.Context, value string) (o opened, ok bool, err error) {
 	parts, err := s.signer.Open(ctx, value)
-	if errors.Is(err, signed.ErrToken) {
+	if errors.Is(err, ErrToken) {
 		return o, false, nil
 	}
 	if err != nil {

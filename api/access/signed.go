@@ -1,8 +1,4 @@
-// Package signed makes tokens that say something, and tells those that this farm has made from all others. What they say is not secret.
-//
-// The key is the farm's, one for all processes and all kinds of tokens: the first part of what a token says names its kind, and whoever
-// opens a token compares it.
-package signed
+package access
 
 import (
 	"context"
@@ -30,7 +26,11 @@ type KeyStore interface {
 	LinkKey(ctx context.Context) ([]byte, error)
 }
 
-// Signer makes tokens and opens them. It is safe for concurrent use.
+// Signer makes tokens that say something, and tells those that this farm has made from all others. What they say is not secret. It is safe for
+// concurrent use.
+//
+// The key is the farm's, one for all processes and all kinds of tokens: the first part of what a token says names its kind, and whoever
+// opens a token compares it.
 type Signer struct {
 	store KeyStore
 	now   func() time.Time
@@ -40,8 +40,8 @@ type Signer struct {
 	readAt time.Time
 }
 
-// New makes a Signer. The key is read when it is needed.
-func New(store KeyStore, now func() time.Time) *Signer { return &Signer{store: store, now: now} }
+// NewSigner makes a Signer. The key is read when it is needed.
+func NewSigner(store KeyStore, now func() time.Time) *Signer { return &Signer{store: store, now: now} }
 
 // code is the code of what a token says.
 func (s *Signer) code(ctx context.Context, said []byte) ([]byte, error) {

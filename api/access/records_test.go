@@ -1,4 +1,4 @@
-package keyring_test
+package access_test
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandfarm/sandfarm/api/keyring"
+	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
@@ -107,7 +107,7 @@ func (r *records) NoteKeyUse(_ context.Context, used map[string]time.Time) error
 
 func acme(scopes ...farm.Scope) farm.Key { return farm.Key{Tenant: "acme", Scopes: scopes} }
 
-func find(t *testing.T, ring *keyring.Ring, secret string) (keyring.Caller, farm.Code) {
+func find(t *testing.T, ring *access.Keys, secret string) (access.Caller, farm.Code) {
 	t.Helper()
 	caller, err := ring.Find(t.Context(), secret)
 	return caller, farm.CodeOf(err)

@@ -1,4 +1,4 @@
-package keyring_test
+package access_test
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
-	"github.com/sandfarm/sandfarm/api/keyring"
+	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
@@ -28,7 +28,7 @@ func TestAKeyCountsAtOnceAndARevokedOneNotAfterASecond(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRecords()
-		ring := keyring.New(r, keyring.Config{Required: true})
+		ring := access.NewKeys(r, access.KeysConfig{Required: true})
 		defer ring.Close()
 		if _, code := find(t, ring, "a"); code != farm.CodeUnauthorized {
 			t.Fatalf("an unknown key: %q", code)
@@ -51,7 +51,7 @@ func TestLooksAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRecords()
 		r.create("a", acme(farm.ScopeRun))
-		ring := keyring.New(r, keyring.Config{})
+		ring := access.NewKeys(r, access.KeysConfig{})
 		defer ring.Close()
 		calls := func(secret func(int) string, of int) int {
 			r.mu.Lock()
@@ -92,8 +92,8 @@ func TestKnownKeysSurviveAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRecords()
 		r.create("a", acme(farm.ScopeRun))
-		settings := map[store.KeySum]keyring.Caller{sha256.Sum256([]byte("set")): keyring.FromSettings(farm.Key{ID: "key_set", Tenant: "ops"})}
-		ring := keyring.New(r, keyring.Config{Settings: settings})
+		settings := map[store.KeySum]access.Caller{sha256.Sum256([]byte("set")): access.FromSettings(farm.Key{ID: "key_set", Tenant: "ops"})}
+		ring := access.NewKeys(r, access.KeysConfig{Settings: settings})
 		defer ring.Close()
 		r.fail(errors.New("away"))
 		if _, code := find(t, ring, "a"); code != farm.CodeUnavailable {
@@ -131,10 +131,10 @@ func TestLostKeys(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRecords()
-		ring := keyring.New(r, keyring.Config{})
+		ring := access.NewKeys(r, access.KeysConfig{})
 		defer ring.Close()
 		caller, code := find(t, ring, "")
-		if code != "" || caller.Tenant != keyring.DefaultTenant || !caller.May(farm.ScopeAdmin) || !caller.May(farm.ScopeRun) || !caller.Fleet {
+		if code != "" || caller.Tenant != access.DefaultTenant || !caller.May(farm.ScopeAdmin) || !caller.May(farm.ScopeRun) || !caller.Fleet {
 			t.Fatalf("a farm without keys: %+v, %q", caller, code)
 		}
 		if _, code := find(t, ring, "any"); code != "" {
@@ -163,7 +163,7 @@ func TestClocks(t *testing.T) {
 		r := newRecords()
 		var mu sync.Mutex
 		ahead := time.Duration(0) // of this process's clock
-		ring := keyring.New(r, keyring.Config{Now: func() time.Time {
+		ring := access.NewKeys(r, access.KeysConfig{Now: func() time.Time {
 			mu.Lock()
 			defer mu.Unlock()
 			return time.Now().Add(ahead)
@@ -208,7 +208,7 @@ func TestHoldEndsWithTheKey(t *testing.T) {
 				key.ExpiresAt = time.Now().Add(time.Minute)
 				r.create("a", key)
 				r.create("b", acme(farm.ScopeRun))
-				ring := keyring.New(r, keyring.Config{})
+				ring := access.NewKeys(r, access.KeysConfig{})
 				defer ring.Close()
 				hold := func(secret string) (context.Context, func()) {
 					caller, code := find(t, ring, secret)
@@ -230,7 +230,7 @@ func TestHoldEndsWithTheKey(t *testing.T) {
 				end(r)
 				time.Sleep(2 * time.Second)
 				synctest.Wait()
-				if !errors.Is(context.Cause(a), keyring.ErrEnded) {
+				if !errors.Is(context.Cause(a), access.ErrEnded) {
 					t.Errorf("the request goes on: %v", context.Cause(a))
 				}
 				if name != "lost" && b.Err() != nil {
@@ -246,7 +246,7 @@ func TestHoldWithoutAKeyEndsWithTheFirstKey(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRecords()
-		ring := keyring.New(r, keyring.Config{})
+		ring := access.NewKeys(r, access.KeysConfig{})
 		defer ring.Close()
 		caller, _ := find(t, ring, "")
 		ctx, cancel := context.WithCancel(t.Context())
@@ -259,7 +259,7 @@ func TestHoldWithoutAKeyEndsWithTheFirstKey(t *testing.T) {
 		r.create("a", acme(farm.ScopeRun))
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if !errors.Is(context.Cause(ctx), keyring.ErrEnded) {
+		if !errors.Is(context.Cause(ctx), access.ErrEnded) {
 			t.Errorf("it goes on: %v", context.Cause(ctx))
 		}
 	})
@@ -270,7 +270,7 @@ func TestLastUseIsNoted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRecords()
 		r.create("a", acme(farm.ScopeRun))
-		ring := keyring.New(r, keyring.Config{})
+		ring := access.NewKeys(r, access.KeysConfig{})
 		defer ring.Close()
 		used := func() time.Time {
 			synctest.Wait()
@@ -316,7 +316,7 @@ func TestManyKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ring := keyring.New(s, keyring.Config{})
+	ring := access.NewKeys(s, access.KeysConfig{})
 	defer ring.Close()
 	for i := range many {
 		if caller, code := find(t, ring, fmt.Sprint("secret-", i)); code != "" || caller.Tenant != fmt.Sprint("tenant-", i) {
@@ -332,9 +332,9 @@ func TestIDsOfATenantsKeys(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRecords()
-		open := keyring.New(r, keyring.Config{})
+		open := access.NewKeys(r, access.KeysConfig{})
 		defer open.Close()
-		if got, err := open.IDs(t.Context(), keyring.DefaultTenant); err != nil || len(got) != 1 || got[0] != "" {
+		if got, err := open.IDs(t.Context(), access.DefaultTenant); err != nil || len(got) != 1 || got[0] != "" {
 			t.Errorf("without keys: %q, %v", got, err)
 		}
 		r.create("a", acme(farm.ScopeRun))
@@ -342,7 +342,7 @@ func TestIDsOfATenantsKeys(t *testing.T) {
 		r.create("b", farm.Key{Tenant: "acme", ExpiresAt: expires})
 		r.create("c", farm.Key{Tenant: "rival"})
 		own := farm.Key{ID: "key_own", Tenant: "acme"}
-		ring := keyring.New(r, keyring.Config{Settings: map[store.KeySum]keyring.Caller{{1}: keyring.FromSettings(own)}})
+		ring := access.NewKeys(r, access.KeysConfig{Settings: map[store.KeySum]access.Caller{{1}: access.FromSettings(own)}})
 		defer ring.Close()
 		ids := func() string {
 			t.Helper()
@@ -369,12 +369,12 @@ func TestIDsOfATenantsKeys(t *testing.T) {
 }
 
 // A request may outlast the server that was stopped, with its key.
-func TestAClosedRingKnowsItsKeysAndReadsNoMore(t *testing.T) {
+func TestClosedKeysKnowItsKeysAndReadsNoMore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRecords()
 		r.create("a", acme(farm.ScopeRun))
-		ring := keyring.New(r, keyring.Config{})
+		ring := access.NewKeys(r, access.KeysConfig{})
 		if _, code := find(t, ring, "a"); code != "" {
 			t.Fatalf("a key: %q", code)
 		}

@@ -1,14 +1,13 @@
-// Package admission lets requests of a tenant in, as many as its quotas requests_per_minute and max_connections allow. The counts are in
-// Redis, one call for both, so all API servers share them; a tenant without these quotas costs no call. It owns what a server remembers of
-// the quotas: that is at most a second old when requests come steadily.
-package admission
+package access
 
 import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -23,17 +22,19 @@ const (
 	maxTenants   = 10_000          // whose quotas are remembered
 )
 
-// Store keeps quotas and counts; *store.Store is one.
-type Store interface {
+// GateStore keeps quotas and counts; *store.Store is one.
+type GateStore interface {
 	TenantQuotas(ctx context.Context, tenant string) (farm.Quotas, map[farm.QuotaName]float64, error)
 	Admit(ctx context.Context, tenant, id string, quotas farm.Quotas) (store.Admitted, error)
 	EndConnection(ctx context.Context, tenant, id string) error
 	RenewConnections(ctx context.Context, ids map[string][]string) error
 }
 
-// Gate admits requests. It is safe for concurrent use.
+// Gate lets requests of a tenant in, as many as its quotas requests_per_minute and max_connections allow. The counts are in Redis, one call for both,
+// so all API servers share them; a tenant without these quotas costs no call. What it remembers of the quotas is at most a second old when
+// requests come steadily. It is safe for concurrent use.
 type Gate struct {
-	store   Store
+	store   GateStore
 	now     func() time.Time
 	log     *slog.Logger
 	refused func(farm.QuotaName)
@@ -54,16 +55,16 @@ type known struct {
 	blocked time.Time // until then every request is beyond the rate, so Redis is not asked
 }
 
-// Config are the parts of a Gate. All but Store have defaults.
-type Config struct {
-	Store   Store
+// GateConfig are the parts of a Gate. All but Store have defaults.
+type GateConfig struct {
+	Store   GateStore
 	Now     func() time.Time     // default time.Now
 	Logger  *slog.Logger         // default: nothing is logged
 	Refused func(farm.QuotaName) // called for every refused request; default: nothing
 }
 
-// New makes a Gate. It does no I/O.
-func New(c Config) *Gate {
+// NewGate makes a Gate. It does no I/O.
+func NewGate(c GateConfig) *Gate {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -194,4 +195,75 @@ func (g *Gate) Close() {
 	g.stopRenewal()
 	g.mu.Unlock()
 	g.calls.Wait()
+}
+
+// opened counts a connection, and starts the renewal if it is the first.
+func (g *Gate) opened(tenant, id string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.open[tenant] == nil {
+		g.open[tenant] = map[string]bool{}
+	}
+	g.open[tenant][id] = true
+	if g.stop == nil {
+		stop := make(chan struct{})
+		g.stop = stop
+		g.calls.Go(func() { g.renewUntil(stop) })
+	}
+}
+
+// closed stops counting a connection. It does not wait for Redis; if it does not answer, the lease ends on its own.
+func (g *Gate) closed(ctx context.Context, tenant, id string) {
+	g.mu.Lock()
+	delete(g.open[tenant], id)
+	if len(g.open[tenant]) == 0 {
+		delete(g.open, tenant)
+	}
+	if len(g.open) == 0 {
+		g.stopRenewal()
+	}
+	g.mu.Unlock()
+	g.calls.Go(func() {
+		ctx, done := context.WithTimeout(context.WithoutCancel(ctx), callTimeout) // the request is over
+		defer done()
+		if err := g.store.EndConnection(ctx, tenant, id); err != nil {
+			g.log.DebugContext(ctx, "the lease of a connection ends on its own", "tenant", tenant, "error", err)
+		}
+	})
+}
+
+// stopRenewal ends the renewal; the caller holds mu.
+func (g *Gate) stopRenewal() {
+	if g.stop != nil {
+		close(g.stop)
+		g.stop = nil
+	}
+}
+
+// renewUntil renews the leases of the open connections until stop is closed.
+func (g *Gate) renewUntil(stop <-chan struct{}) {
+	tick := time.NewTicker(store.RenewConnectionsEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+			g.renew()
+		}
+	}
+}
+
+func (g *Gate) renew() {
+	g.mu.Lock()
+	ids := make(map[string][]string, len(g.open))
+	for tenant, open := range g.open {
+		ids[tenant] = slices.Collect(maps.Keys(open))
+	}
+	g.mu.Unlock()
+	ctx, done := context.WithTimeout(context.Background(), callTimeout) //nolint:forbidigo // of no request
+	defer done()
+	if err := g.store.RenewConnections(ctx, ids); err != nil {
+		g.log.WarnContext(ctx, "open connections are not counted against their tenants' quotas for a while", "error", err)
+	}
 }

@@ -1,7 +1,4 @@
-// Package guard decides under which host names a server answers and which web pages may call it. REST and MCP share it, so
-// one rule holds for every address. It protects servers without API keys from DNS rebinding (a page points its own name at
-// this machine) and all servers from pages of foreign origins. It needs nothing but net/http.
-package guard
+package access
 
 import (
 	"net"
@@ -12,7 +9,9 @@ import (
 	"strings"
 )
 
-// Guard holds what the operator trusts. The zero value trusts loopback names in the Host header, and no page but the server's own.
+// Guard decides under which host names a server answers and which web pages may call it. REST and MCP share it, so one rule holds for every
+// address. It protects servers without API keys from DNS rebinding (a page points its own name at this machine) and all servers from pages of
+// foreign origins. The zero value trusts loopback names in the Host header, and no page but the server's own.
 type Guard struct {
 	Hosts   []string // names in the Host header, without a port, in addition to loopback
 	Origins []string // origins of web pages, such as https://chat.example.com
@@ -65,4 +64,12 @@ func hostname(address string) string {
 		return host
 	}
 	return address
+}
+
+// Scheme is how a caller reached the farm: https if a proxy in front of it says so.
+func Scheme(r *http.Request) string {
+	if r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https") {
+		return "https"
+	}
+	return "http"
 }

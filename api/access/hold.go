@@ -1,4 +1,4 @@
-package keyring
+package access
 
 import (
 	"context"
@@ -13,7 +13,7 @@ var ErrEnded = farm.Errorf(farm.CodeUnauthorized, "The API key of this request w
 
 // Hold returns a context for the work of a request. It is canceled with ErrEnded within two seconds after the caller's key is
 // revoked or expires, however long the request lasts. The caller calls release at the end of the request, and ends ctx then.
-func (r *Ring) Hold(ctx context.Context, c Caller) (held context.Context, release func()) {
+func (r *Keys) Hold(ctx context.Context, c Caller) (held context.Context, release func()) {
 	if c.settings {
 		return ctx, func() {}
 	}
@@ -31,7 +31,7 @@ func (r *Ring) Hold(ctx context.Context, c Caller) (held context.Context, releas
 
 // hold looks at a key every second. Requests that end sooner, which most do, cost a timer.
 type hold struct {
-	ring   *Ring
+	ring   *Keys
 	caller Caller
 	ctx    context.Context //nolint:containedctx // of the request
 	cancel context.CancelCauseFunc
@@ -58,7 +58,7 @@ func (h *hold) check() {
 }
 
 // valid reports whether a caller may continue, as far as is known.
-func (r *Ring) valid(c Caller) bool {
+func (r *Keys) valid(c Caller) bool {
 	if c.KeyID == "" {
 		return r.Open()
 	}

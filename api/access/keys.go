@@ -1,18 +1,21 @@
-package keyring
+package access
 
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"log/slog"
 	"maps"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// Periods of a Ring. Together they keep the promise that a change counts within a second.
+// Periods of Keys. Together they keep the promise that a change counts within a second.
 const (
 	fresh     = 500 * time.Millisecond // how long the keys are used without another look at their version
 	pause     = 50 * time.Millisecond  // between two looks for keys that are not known, which anybody can send
@@ -21,25 +24,33 @@ const (
 	noteEvery = time.Minute            // accuracy of a key's last use
 )
 
-// Source keeps the keys that were made at run time; *store.Store does.
-type Source interface {
+// KeySource keeps the keys that were made at run time; *store.Store does.
+type KeySource interface {
 	KeysVersion(ctx context.Context) (string, error)
 	KeySet(ctx context.Context) (store.KeySet, error)
 	NoteKeyUse(ctx context.Context, used map[string]time.Time) error
 }
 
-// Config are the settings of a Ring.
-type Config struct {
+// KeysConfig are the settings of Keys.
+type KeysConfig struct {
 	Settings map[store.KeySum]Caller // keys of the settings, by their SHA-256
 	Required bool                    // callers need a key even if there is none
 	Now      func() time.Time        // default time.Now
 	Logger   *slog.Logger            // default: nothing is logged
 }
 
-// Ring knows the valid keys. It is safe for concurrent use.
-type Ring struct {
-	Config
-	source Source
+// Keys knows the valid keys: those of the settings, and those that were made at run time. It is safe for concurrent use.
+//
+// A key made or revoked in any process counts here within a second: Keys looks at the version of the keys before it uses what
+// it knows, at most twice a second, and reads them again when it has changed. Nothing is read while there are no requests. While Redis is
+// away, the keys that were known stay valid; those of the settings are valid always. A request that lasts is ended when its key
+// is revoked or expires.
+//
+// A farm without keys takes every caller as the operator. It needs keys as soon as one exists, and from then on until it is
+// restarted, even if all keys are gone: a Redis that lost its data must not open the farm.
+type Keys struct {
+	KeysConfig
+	source KeySource
 
 	mu      sync.Mutex
 	set     store.KeySet
@@ -58,15 +69,15 @@ type Ring struct {
 // look is one look at the keys in Redis.
 type look struct{ done chan struct{} }
 
-// New makes a Ring. It reads nothing before the first caller.
-func New(source Source, c Config) *Ring {
+// NewKeys makes Keys. It reads nothing before the first caller.
+func NewKeys(source KeySource, c KeysConfig) *Keys {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Ring{Config: c, source: source, noted: map[string]time.Time{}, unnoted: map[string]time.Time{}}
+	return &Keys{KeysConfig: c, source: source, noted: map[string]time.Time{}, unnoted: map[string]time.Time{}}
 }
 
 // errNoKey refuses a caller without a valid key.
@@ -78,7 +89,7 @@ func errNoKey() error {
 // known whether the farm has keys, because Redis did not answer since the process started.
 //
 // A key may also be sent in the form of wire.E2BKey.
-func (r *Ring) Find(ctx context.Context, key string) (Caller, error) {
+func (r *Keys) Find(ctx context.Context, key string) (Caller, error) {
 	if plain, ok := fromE2B(key); ok {
 		if caller, err := r.find(ctx, plain); err == nil {
 			return caller, nil
@@ -87,7 +98,7 @@ func (r *Ring) Find(ctx context.Context, key string) (Caller, error) {
 	return r.find(ctx, key)
 }
 
-func (r *Ring) find(ctx context.Context, key string) (Caller, error) {
+func (r *Keys) find(ctx context.Context, key string) (Caller, error) {
 	if key != "" {
 		return r.FindSum(ctx, sha256.Sum256([]byte(key))) // keys are compared by their hash, so the time of the comparison reveals nothing
 	}
@@ -101,7 +112,7 @@ func (r *Ring) find(ctx context.Context, key string) (Caller, error) {
 }
 
 // FindSum is Find for who has shown the key with this hash before.
-func (r *Ring) FindSum(ctx context.Context, sum store.KeySum) (Caller, error) {
+func (r *Keys) FindSum(ctx context.Context, sum store.KeySum) (Caller, error) {
 	if c, ok := r.Settings[sum]; ok {
 		return c, nil
 	}
@@ -126,7 +137,7 @@ func (r *Ring) FindSum(ctx context.Context, sum store.KeySum) (Caller, error) {
 }
 
 // Known reports whether a text is a valid key, as far as this process knows without waiting for a look at the keys.
-func (r *Ring) Known(text string) bool {
+func (r *Keys) Known(text string) bool {
 	if text == "" {
 		return false
 	}
@@ -142,20 +153,20 @@ func (r *Ring) Known(text string) bool {
 }
 
 // StillOpen is Open after a look at the keys that is fresh.
-func (r *Ring) StillOpen(ctx context.Context) bool {
+func (r *Keys) StillOpen(ctx context.Context) bool {
 	_ = r.refresh(ctx, time.Now().Add(-fresh)) // what is known is the answer
 	return r.Open()
 }
 
 // Open reports whether callers need no key, as far as this process knows.
-func (r *Ring) Open() bool {
+func (r *Keys) Open() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.Settings) == 0 && !r.Required && !r.seen
 }
 
 // lookup finds a key that has not expired.
-func (r *Ring) lookup(sum store.KeySum) (farm.Key, bool) {
+func (r *Keys) lookup(sum store.KeySum) (farm.Key, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	key, ok := r.set.Find(sum)
@@ -164,7 +175,7 @@ func (r *Ring) lookup(sum store.KeySum) (farm.Key, bool) {
 
 // refresh waits for a look at the keys that began after a time, and begins one if there is none. Looks that are not the first
 // may fail: what is known stays valid.
-func (r *Ring) refresh(ctx context.Context, since time.Time) error {
+func (r *Keys) refresh(ctx context.Context, since time.Time) error {
 	for {
 		r.mu.Lock()
 		if r.looked.After(since) || r.closed {
@@ -207,7 +218,7 @@ func (l *look) wait(ctx context.Context, rest time.Duration) error {
 }
 
 // begin starts a look. The mutex is held.
-func (r *Ring) begin(ctx context.Context) *look {
+func (r *Keys) begin(ctx context.Context) *look {
 	l, began := &look{done: make(chan struct{})}, time.Now()
 	used := r.unnoted
 	r.look, r.unnoted = l, map[string]time.Time{}
@@ -236,7 +247,7 @@ func (r *Ring) begin(ctx context.Context) *look {
 }
 
 // load notes uses and reads the keys if they have changed.
-func (r *Ring) load(ctx context.Context, version string, read bool, used map[string]time.Time) (set store.KeySet, changed bool, err error) {
+func (r *Keys) load(ctx context.Context, version string, read bool, used map[string]time.Time) (set store.KeySet, changed bool, err error) {
 	if err := r.source.NoteKeyUse(ctx, used); err != nil {
 		return set, false, err //nolint:wrapcheck // it says what failed
 	}
@@ -251,7 +262,7 @@ func (r *Ring) load(ctx context.Context, version string, read bool, used map[str
 }
 
 // note records the use of a key, in Redis at once but without waiting, at most once in noteEvery.
-func (r *Ring) note(ctx context.Context, id string) {
+func (r *Keys) note(ctx context.Context, id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.Now()
@@ -268,9 +279,52 @@ func (r *Ring) note(ctx context.Context, id string) {
 }
 
 // Close ends reading: what is known stays valid for requests that are still served. It waits for reads in progress.
-func (r *Ring) Close() {
+func (r *Keys) Close() {
 	r.mu.Lock()
 	r.closed = true
 	r.mu.Unlock()
 	r.looks.Wait()
+}
+
+// ids are the keys of each tenant in one version of the set, decoded once.
+type ids struct {
+	version string
+	made    map[string][]farm.Key
+}
+
+// IDs are the ids of the valid keys of a tenant, in no order; on a farm without keys, "" alone. It fails as Find does if the keys are not known.
+func (r *Keys) IDs(ctx context.Context, tenant string) ([]string, error) {
+	if err := r.refresh(ctx, time.Now().Add(-fresh)); err != nil {
+		return nil, err
+	}
+	if r.Open() {
+		return []string{""}, nil
+	}
+	var out []string
+	for _, caller := range r.Settings {
+		if caller.Tenant == tenant {
+			out = append(out, caller.KeyID)
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ids.made == nil || r.ids.version != r.set.Version {
+		r.ids = ids{version: r.set.Version, made: map[string][]farm.Key{}}
+		for key := range r.set.All() {
+			r.ids.made[key.Tenant] = append(r.ids.made[key.Tenant], key)
+		}
+	}
+	for _, key := range r.ids.made[tenant] {
+		if !key.Expired(r.Now()) {
+			out = append(out, key.ID)
+		}
+	}
+	return out, nil
+}
+
+// fromE2B returns the key that is sent in the form of wire.E2BKey. One that only looks like it is a key of its own.
+func fromE2B(key string) (plain string, ok bool) {
+	text, ok := strings.CutPrefix(key, wire.E2BPrefix)
+	raw, err := hex.DecodeString(text)
+	return string(raw), ok && err == nil && len(raw) > 0
 }

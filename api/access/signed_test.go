@@ -1,4 +1,4 @@
-package signed_test
+package access_test
 
 import (
 	"bytes"
@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandfarm/sandfarm/api/signed"
+	"github.com/sandfarm/sandfarm/api/access"
 )
 
 type keyStore struct {
@@ -21,7 +21,7 @@ func (s keyStore) LinkKey(context.Context) ([]byte, error) { return s.key, s.err
 
 func TestOnlyTheFarmsOwnTokensOpen(t *testing.T) {
 	t.Parallel()
-	s := signed.New(keyStore{key: bytes.Repeat([]byte{1}, 32)}, time.Now)
+	s := access.NewSigner(keyStore{key: bytes.Repeat([]byte{1}, 32)}, time.Now)
 	token, err := s.Seal(t.Context(), "kind1", "acme", "")
 	if err != nil {
 		t.Fatal(err)
@@ -29,7 +29,7 @@ func TestOnlyTheFarmsOwnTokensOpen(t *testing.T) {
 	if parts, err := s.Open(t.Context(), token); err != nil || !slices.Equal(parts, []string{"kind1", "acme", ""}) {
 		t.Errorf("%q, %v", parts, err)
 	}
-	other, err := signed.New(keyStore{key: bytes.Repeat([]byte{2}, 32)}, time.Now).Seal(t.Context(), "kind1", "acme", "")
+	other, err := access.NewSigner(keyStore{key: bytes.Repeat([]byte{2}, 32)}, time.Now).Seal(t.Context(), "kind1", "acme", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestOnlyTheFarmsOwnTokensOpen(t *testing.T) {
 		"empty": "", "of another farm": other, "cut": said, "without a code": said + ".",
 		"with other words": "x" + said + "." + code, "too long": longer,
 	} {
-		if _, err := s.Open(t.Context(), bad); !errors.Is(err, signed.ErrToken) {
+		if _, err := s.Open(t.Context(), bad); !errors.Is(err, access.ErrToken) {
 			t.Errorf("a token %s: %v", name, err)
 		}
 	}
@@ -51,11 +51,11 @@ func TestOnlyTheFarmsOwnTokensOpen(t *testing.T) {
 func TestWithoutAKeyNothingOpens(t *testing.T) {
 	t.Parallel()
 	for name, store := range map[string]keyStore{"away": {err: errors.New("away")}, "short": {key: []byte("short")}} {
-		s := signed.New(store, time.Now)
+		s := access.NewSigner(store, time.Now)
 		if _, err := s.Seal(t.Context(), "a"); err == nil {
 			t.Errorf("%s: sealed", name)
 		}
-		if _, err := s.Open(t.Context(), "YQ.YQ"); err == nil || errors.Is(err, signed.ErrToken) {
+		if _, err := s.Open(t.Context(), "YQ.YQ"); err == nil || errors.Is(err, access.ErrToken) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

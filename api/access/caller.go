@@ -1,4 +1,4 @@
-package keyring
+package access
 
 import (
 	"context"
