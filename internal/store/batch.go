@@ -4,8 +4,6 @@ import (
 	"context"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/sandfarm/sandfarm/internal/batch"
 )
 
 // Bounds of a batch and of the calls that wait for one.
@@ -21,7 +19,7 @@ const (
 type scriptBatch struct {
 	rdb     redis.Cmdable
 	confirm *confirm // nil: none
-	calls   *batch.Batch[*batched]
+	calls   *batcher[*batched]
 }
 
 // batched is one call of a script.
@@ -35,14 +33,14 @@ type batched struct {
 
 func newBatch(rdb redis.Cmdable, confirm *confirm) *scriptBatch {
 	b := &scriptBatch{rdb: rdb, confirm: confirm}
-	b.calls = batch.New(maxBatch, maxBatched, b.exec)
+	b.calls = newBatcher(maxBatch, maxBatched, b.exec)
 	return b
 }
 
 // run calls a script with the next batch. If ctx ends first, the call may still take effect.
 func (b *scriptBatch) run(ctx context.Context, script *redis.Script, keys []string, argv []any) ([]any, error) {
 	c := &batched{script: script, keys: keys, argv: argv}
-	if b.calls.Do(ctx, c) != nil {
+	if b.calls.do(ctx, c) != nil {
 		return nil, ctx.Err()
 	}
 	return c.result, c.err

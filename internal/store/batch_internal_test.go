@@ -64,7 +64,7 @@ func heldBatch(t *testing.T) (*scriptBatch, *held) {
 func (b *scriptBatch) waitFor(t *testing.T, n int) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		waiting := b.calls.Waiting()
+		waiting := b.calls.queued()
 		if waiting == n {
 			return
 		}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/tracing"
+	"github.com/sandfarm/sandfarm/internal/telemetry"
 )
 
 // maxJSON bounds a JSON answer: a listing of some hundred thousand entries fits.
@@ -37,7 +37,7 @@ type errorBody struct {
 
 // do sends a request and returns the response if its status is a success; any other outcome is a *farm.Error.
 func (c caller) do(ctx context.Context, method, path string, query url.Values, body io.Reader) (_ *http.Response, err error) {
-	ctx, end := tracing.Start(ctx, "agent", trace.SpanKindClient, "http.request.method", method, "url.path", path)
+	ctx, end := telemetry.StartSpan(ctx, "agent", trace.SpanKindClient, "http.request.method", method, "url.path", path)
 	defer func() { end(err) }() // a stream outlives this call
 	target := "http://agent" + path
 	if len(query) > 0 {
@@ -47,7 +47,7 @@ func (c caller) do(ctx context.Context, method, path string, query url.Values, b
 	if err != nil {
 		return nil, fmt.Errorf("make request: %w", err)
 	}
-	if parent := tracing.Parent(ctx); parent != "" {
+	if parent := telemetry.TraceParent(ctx); parent != "" {
 		req.Header.Set("Traceparent", parent)
 	}
 	return c.send(req)

@@ -1,4 +1,4 @@
-package batch_test
+package store
 
 import (
 	"context"
@@ -7,8 +7,6 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
-
-	"github.com/sandfarm/sandfarm/internal/batch"
 )
 
 // bad is a value whose batch fails.
@@ -41,11 +39,11 @@ func TestBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most, pending = 3, 6
 		s := &sent{release: make(chan struct{})}
-		b := batch.New(most, pending, s.send)
+		b := newBatcher(most, pending, s.send)
 		var wg sync.WaitGroup
 		do := func(n int) {
 			wg.Go(func() {
-				if err := b.Do(t.Context(), n); errors.Is(err, errBad) != (n == bad) {
+				if err := b.do(t.Context(), n); errors.Is(err, errBad) != (n == bad) {
 					t.Errorf("value %d: %v", n, err)
 				}
 			})
@@ -54,19 +52,19 @@ func TestBatch(t *testing.T) {
 		for n := range pending { // the first is on its way, the others wait
 			do(n)
 		}
-		if b.Waiting() != pending-1 {
-			t.Errorf("%d values wait, want %d", b.Waiting(), pending-1)
+		if b.queued() != pending-1 {
+			t.Errorf("%d values wait, want %d", b.queued(), pending-1)
 		}
 		ctx, leave := context.WithCancelCause(t.Context())
 		why := errors.New("left")
 		wg.Go(func() {
-			if err := b.Do(ctx, 100); !errors.Is(err, why) {
+			if err := b.do(ctx, 100); !errors.Is(err, why) {
 				t.Errorf("a caller that left got %v", err)
 			}
 		})
 		do(pending)
-		if b.Waiting() != pending-1 {
-			t.Errorf("%d values wait beyond the bound, want %d", b.Waiting(), pending-1)
+		if b.queued() != pending-1 {
+			t.Errorf("%d values wait beyond the bound, want %d", b.queued(), pending-1)
 		}
 		leave(why)
 		for range 3 {
@@ -80,8 +78,8 @@ func TestBatch(t *testing.T) {
 		if want := [][]int{{0}, {1, 2, 3}, {4, 5, 6}, {bad}}; !slices.EqualFunc(s.batches, want, slices.Equal) {
 			t.Errorf("batches %v, want %v", s.batches, want)
 		}
-		if b.Waiting() != 0 {
-			t.Errorf("%d values still wait", b.Waiting())
+		if b.queued() != 0 {
+			t.Errorf("%d values still wait", b.queued())
 		}
 	})
 }
@@ -91,12 +89,12 @@ func TestCallerLeavesItsBatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &sent{release: make(chan struct{})}
-		b := batch.New(8, 8, s.send)
+		b := newBatcher(8, 8, s.send)
 		ctx, leave := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		for n, ctx := range []context.Context{t.Context(), ctx, t.Context()} {
 			wg.Go(func() {
-				if err := b.Do(ctx, n); (err != nil) != (n == 1) {
+				if err := b.do(ctx, n); (err != nil) != (n == 1) {
 					t.Errorf("value %d: %v", n, err)
 				}
 			})
