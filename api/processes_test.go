@@ -19,7 +19,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
-	"github.com/sandfarm/sandfarm/internal/agent/port"
+	"github.com/sandfarm/sandfarm/internal/agent/transport"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/live"
 	"github.com/sandfarm/sandfarm/internal/store"
@@ -63,7 +63,7 @@ func (f *liveFarm) worker(id string) *workerlive.Server {
 	s := workerlive.New(workerlive.Config{Listen: "127.0.0.1:0", Connections: 8, Streams: 100, Tenant: 100}, workerlive.Deps{
 		Identity: own, Sandboxes: f.store, Node: func() string { return "n1" }, Log: slog.New(slog.DiscardHandler),
 		Connect: func(context.Context, *farm.Sandbox) (*client.Client, error) { return agent, nil },
-		DialPort: func(ctx context.Context, _ *farm.Sandbox, number uint16) (port.Server, error) {
+		DialPort: func(ctx context.Context, _ *farm.Sandbox, number uint16) (transport.PortServer, error) {
 			return agent.Live().DialPort(ctx, int(number))
 		},
 		Used: func(context.Context, *farm.Sandbox) error { return nil },

@@ -16,7 +16,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
-	"github.com/sandfarm/sandfarm/internal/agent/port"
+	"github.com/sandfarm/sandfarm/internal/agent/transport"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -125,7 +125,7 @@ type PortCaller struct {
 	below *Below
 }
 
-var _ port.Caller = PortCaller{}
+var _ transport.PortCaller = PortCaller{}
 
 // AcceptPort takes over the connection of a request for PortProtocol and says that the port is reached. The server's connections are Below.
 func AcceptPort(w http.ResponseWriter) (PortCaller, error) {
@@ -149,16 +149,16 @@ func AcceptPort(w http.ResponseWriter) (PortCaller, error) {
 	return c, nil
 }
 
-// Read implements port.Caller.
+// Read implements transport.PortCaller.
 func (c PortCaller) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	return n, c.below.checked(err)
 }
 
-// Reset implements port.Caller: without TLS's own end, the other end reads an error.
+// Reset implements transport.PortCaller: without TLS's own end, the other end reads an error.
 func (c PortCaller) Reset() { _ = c.below.Close() }
 
-// Gone implements port.Caller: after TLS's end comes that of TCP when the caller's end is closed.
+// Gone implements transport.PortCaller: after TLS's end comes that of TCP when the caller's end is closed.
 func (c PortCaller) Gone() {
 	if _, err := io.Copy(io.Discard, c.Conn); err == nil {
 		_, _ = io.Copy(io.Discard, c.below)

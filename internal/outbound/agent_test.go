@@ -14,7 +14,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
-	"github.com/sandfarm/sandfarm/internal/agent/egress"
+	"github.com/sandfarm/sandfarm/internal/agent/transport"
 	"github.com/sandfarm/sandfarm/internal/outbound"
 )
 
@@ -46,7 +46,7 @@ func (w *world) throughAgent() {
 		w.t.Fatal(err)
 	}
 	life, end := context.WithCancel(context.Background())
-	g, err := egress.Listen(life, egress.Config{Addr: proxyIP + ":0", Workers: oneWorker{session}, Proxy: true})
+	g, err := transport.ListenEgress(life, transport.EgressConfig{Addr: proxyIP + ":0", Workers: oneWorker{session}, Proxy: true})
 	if err != nil {
 		w.t.Fatal(err)
 	}

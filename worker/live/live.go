@@ -13,7 +13,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
-	"github.com/sandfarm/sandfarm/internal/agent/port"
+	"github.com/sandfarm/sandfarm/internal/agent/transport"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/httpserver"
@@ -66,7 +66,7 @@ type Deps struct {
 	// Connect returns the agent of a sandbox.
 	Connect func(ctx context.Context, box *farm.Sandbox) (*client.Client, error)
 	// DialPort connects to a port of a sandbox's loopback. Not found: nothing listens there.
-	DialPort func(ctx context.Context, box *farm.Sandbox, number uint16) (port.Server, error)
+	DialPort func(ctx context.Context, box *farm.Sandbox, number uint16) (transport.PortServer, error)
 	// Used notes that a sandbox is in use.
 	Used func(ctx context.Context, box *farm.Sandbox) error
 	// Memory is the budget for the buffers of streams; nil: without limit.

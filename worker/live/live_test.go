@@ -14,7 +14,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
-	"github.com/sandfarm/sandfarm/internal/agent/port"
+	"github.com/sandfarm/sandfarm/internal/agent/transport"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/live"
@@ -76,7 +76,7 @@ func (n *node) worker(id string, change func(*workerlive.Config, *workerlive.Dep
 			n.last = id
 			return agent, nil
 		},
-		DialPort: func(ctx context.Context, _ *farm.Sandbox, number uint16) (port.Server, error) {
+		DialPort: func(ctx context.Context, _ *farm.Sandbox, number uint16) (transport.PortServer, error) {
 			n.mu.Lock()
 			n.last = id
 			n.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
-	"github.com/sandfarm/sandfarm/internal/agent/port"
+	"github.com/sandfarm/sandfarm/internal/agent/transport"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/live"
 )
@@ -36,7 +36,7 @@ func (s *Server) port(ctx context.Context, w http.ResponseWriter, box *farm.Sand
 		server.Abort()
 	})
 	defer stop()
-	port.Join(server, usedCaller{caller, func() { s.use.noted(box) }}) //nolint:contextcheck // use is noted also of a request that has ended
+	transport.JoinPort(server, usedCaller{caller, func() { s.use.noted(box) }}) //nolint:contextcheck // use is noted also of a request that has ended
 	return nil
 }
 

@@ -5,14 +5,14 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/sandfarm/sandfarm/internal/agent/port"
+	"github.com/sandfarm/sandfarm/internal/agent/transport"
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // DialPort connects to a port of a sandbox's loopback: straight where the engine runs on this host, else through the agent. ctx bounds the dial. Not
 // found: nothing listens there.
-func (n *Node) DialPort(ctx context.Context, s *farm.Sandbox, number uint16) (port.Server, error) {
+func (n *Node) DialPort(ctx context.Context, s *farm.Sandbox, number uint16) (transport.PortServer, error) {
 	c, err := n.connection(ctx, s)
 	if err != nil {
 		return nil, err
@@ -26,7 +26,7 @@ func (n *Node) DialPort(ctx context.Context, s *farm.Sandbox, number uint16) (po
 	case n.wayOf(s) != nothing && number == farm.EgressPort:
 		return nil, farm.ErrOwnPort(number)
 	}
-	return port.Dial(ctx, number, space.DialTCP)
+	return transport.DialPort(ctx, number, space.DialTCP)
 }
 
 // space is the network namespace of a sandbox, opened when it is needed first. The zero value is ready to use.

@@ -10,12 +10,12 @@ import (
 	"sync"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
-	"github.com/sandfarm/sandfarm/internal/agent/duplex"
+	"github.com/sandfarm/sandfarm/internal/agent/transport"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // PortConn is a connection to a port of a sandbox. It is a net.Conn with CloseWrite and without deadlines.
-type PortConn = duplex.Conn
+type PortConn = transport.Conn
 
 // DialPort connects to a port of the sandbox's loopback. ctx bounds the dial, not the connection, which the caller closes. Not found: nothing
 // listens there. Unavailable: the sandbox is not reached now.
@@ -45,7 +45,7 @@ func (l Live) DialPort(ctx context.Context, port int) (*PortConn, error) {
 		body.close()
 		return nil, err
 	}
-	return duplex.New(duplex.Streams{From: res.Body, To: body, Ended: body.close, Abort: func() {
+	return transport.NewDuplex(transport.Streams{From: res.Body, To: body, Ended: body.close, Abort: func() {
 		end()
 		_ = res.Body.Close()
 	}}), nil

@@ -12,7 +12,6 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/agent/execution"
 	"github.com/sandfarm/sandfarm/internal/agent/kernel"
-	"github.com/sandfarm/sandfarm/internal/agent/probe"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -72,15 +71,15 @@ func wants(wanted []*requirement, name string) bool {
 }
 
 // need finds what an automatic install must install: missing imports, and requirements files.
-func (in *installation) need() probe.Needs {
+func (in *installation) need() kernel.Needs {
 	spec := in.Spec.Install
 	if spec.Manager != farm.ManagerPip {
-		return probe.Needs{}
+		return kernel.Needs{}
 	}
 	if len(spec.Commands) > 0 {
 		return in.s.cfg.Python.NeedsOfCommands(spec.Commands, spec.Cwd)
 	}
-	return probe.Needs{Missing: in.missing(), Requirements: []string{requirementsFile}}
+	return kernel.Needs{Missing: in.missing(), Requirements: []string{requirementsFile}}
 }
 
 // missing lists the imports of the code that are not installed.
@@ -89,7 +88,7 @@ func (in *installation) missing() []string {
 		return nil
 	}
 	code := in.Spec.Install.Code
-	for _, answer := range in.s.cfg.Kernels.Ask(cmp.Or(in.Spec.Context, kernel.DefaultContext), probe.Question{Code: code}) {
+	for _, answer := range in.s.cfg.Kernels.Ask(cmp.Or(in.Spec.Context, kernel.DefaultContext), kernel.Question{Code: code}) {
 		return answer.Missing
 	}
 	return in.s.cfg.Python.MissingImports(code)
@@ -161,7 +160,7 @@ func (in *installation) noteLoaded(wanted []*requirement, before, after map[stri
 	if len(modules) == 0 {
 		return
 	}
-	for _, answer := range in.s.cfg.Kernels.Ask(kernel.All, probe.Question{Modules: modules}) {
+	for _, answer := range in.s.cfg.Kernels.Ask(kernel.All, kernel.Question{Modules: modules}) {
 		for _, name := range slices.Sorted(maps.Keys(changed)) {
 			i := slices.IndexFunc(changed[name], func(module string) bool { _, ok := answer.Loaded[module]; return ok })
 			if i < 0 {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandfarm/sandfarm/internal/agent/probe"
+	"github.com/sandfarm/sandfarm/internal/agent/kernel"
 	"github.com/sandfarm/sandfarm/internal/agent/process"
 )
 
@@ -19,7 +19,7 @@ func TestUVIsExplained(t *testing.T) {
 	}
 	reaper := process.NewReaper(false)
 	t.Cleanup(reaper.Close)
-	python := probe.New(probe.Config{Reaper: reaper, Image: []string{"PATH=" + dir}, HomeDir: dir})
+	python := kernel.NewProber(kernel.ProberConfig{Reaper: reaper, Image: []string{"PATH=" + dir}, HomeDir: dir})
 	in := &installation{s: New(t.Context(), Config{HomeDir: dir, Python: python})}
 	for name, c := range map[string]struct {
 		asked, said, want string

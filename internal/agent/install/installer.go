@@ -8,14 +8,13 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/execution"
 	"github.com/sandfarm/sandfarm/internal/agent/files"
 	"github.com/sandfarm/sandfarm/internal/agent/kernel"
-	"github.com/sandfarm/sandfarm/internal/agent/probe"
 	"github.com/sandfarm/sandfarm/internal/agent/process"
 )
 
 // Kernels gives access to the running kernels.
 type Kernels interface {
 	// Ask queries the idle Python kernels of a context, or of kernel.All.
-	Ask(contextName string, q probe.Question) []kernel.Answer
+	Ask(contextName string, q kernel.Question) []kernel.Answer
 }
 
 // Config holds paths and what installs need.
@@ -26,7 +25,7 @@ type Config struct {
 	Image     []string // the environment of the image, in which its programs are found
 	Reaper    *process.Reaper
 	Files     *files.Workspace
-	Python    *probe.Python
+	Python    *kernel.Prober
 	Kernels   Kernels
 	Guard     *Guard // of memory
 	Installed func() // called after every install that changed something

@@ -6,23 +6,22 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/agent/execution"
-	"github.com/sandfarm/sandfarm/internal/agent/probe"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // Answer is the answer of the Python kernel of a context.
 type Answer struct {
 	Context string
-	probe.Answer
+	ProbeAnswer
 }
 
 // Ask queries the idle Python kernels of a context (All: of every context). Kernels that do not answer in time are left
 // out. The user's variables and history do not change.
-func (ks *Kernels) Ask(contextName string, q probe.Question) []Answer {
+func (ks *Kernels) Ask(contextName string, q Question) []Answer {
 	var answers []Answer
 	for _, at := range ks.slotsOf(contextName) {
 		if answer, err := at.ask(q); err == nil {
-			answers = append(answers, Answer{Context: at.context, Answer: answer})
+			answers = append(answers, Answer{Context: at.context, ProbeAnswer: answer})
 		}
 	}
 	return answers
@@ -71,8 +70,8 @@ func (ks *Kernels) AskNotebook(contextName string, kind Kind, content any, messa
 var errNoAnswer = errors.New("ask kernel: none is idle")
 
 // ask queries the kernel of a slot if it is idle.
-func (at *slot) ask(q probe.Question) (probe.Answer, error) {
-	var answer probe.Answer
+func (at *slot) ask(q Question) (ProbeAnswer, error) {
+	var answer ProbeAnswer
 	at.mu.Lock()
 	k := at.kernel
 	at.mu.Unlock()

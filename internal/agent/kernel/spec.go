@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"github.com/sandfarm/sandfarm/internal/agent/files"
-	"github.com/sandfarm/sandfarm/internal/agent/probe"
 	"github.com/sandfarm/sandfarm/internal/agent/process"
 )
 
@@ -85,7 +84,7 @@ func (ks *Kernels) hasKernel(python string) bool {
 		return false
 	}
 	return errors.Join(
-		files.Put(ks.launcherPath(), launcher), probe.PutModule(ks.cfg.RunDir),
+		files.Put(ks.launcherPath(), launcher), PutModule(ks.cfg.RunDir),
 		files.Put(filepath.Join(ks.cfg.RunDir, "sandfarm_shell.py"), shellSource),
 		files.Put(filepath.Join(ks.cfg.RunDir, "sandfarm_display.py"), displaySource),
 		files.Put(filepath.Join(ks.cfg.RunDir, "sandfarm_jupyter.py"), jupyterSource),

@@ -6,7 +6,7 @@ import (
 	"regexp"
 	"slices"
 
-	"github.com/sandfarm/sandfarm/internal/agent/probe"
+	"github.com/sandfarm/sandfarm/internal/agent/kernel"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -23,7 +23,7 @@ func (s *Server) postWarm(_ http.ResponseWriter, r *http.Request) (any, error) {
 		return nil, farm.Invalidf("module must be at most %d names of Python modules", maxWarm)
 	}
 	loaded := []string{}
-	for _, answer := range s.kernels.Ask(r.PathValue("context"), probe.Question{Warm: modules, Modules: modules}) {
+	for _, answer := range s.kernels.Ask(r.PathValue("context"), kernel.Question{Warm: modules, Modules: modules}) {
 		loaded = append(loaded, slices.Sorted(maps.Keys(answer.Loaded))...)
 	}
 	return loaded, nil

@@ -8,8 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
-	"github.com/sandfarm/sandfarm/internal/agent/duplex"
-	"github.com/sandfarm/sandfarm/internal/agent/port"
+	"github.com/sandfarm/sandfarm/internal/agent/transport"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -40,7 +39,7 @@ func (s *Server) putPort(w http.ResponseWriter, r *http.Request) (any, error) {
 		return nil, err
 	}
 	defer leave()
-	conn, err := port.Dial(r.Context(), number, dialTCP)
+	conn, err := transport.DialPort(r.Context(), number, dialTCP)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +52,7 @@ func (s *Server) putPort(w http.ResponseWriter, r *http.Request) (any, error) {
 	}
 	stop := context.AfterFunc(s.life, func() { _ = conn.Close() }) //nolint:contextcheck // the agent ends, not the request
 	defer stop()
-	port.Join(conn, duplex.New(duplex.Streams{From: r.Body, To: w, Flush: out.Flush}))
+	transport.JoinPort(conn, transport.NewDuplex(transport.Streams{From: r.Body, To: w, Flush: out.Flush}))
 	return nil, nil
 }
 

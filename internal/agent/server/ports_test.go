@@ -15,7 +15,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
-	"github.com/sandfarm/sandfarm/internal/agent/duplex"
+	"github.com/sandfarm/sandfarm/internal/agent/transport"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -110,7 +110,7 @@ func TestAConnectionThatIsBroken(t *testing.T) {
 	c := dial(t, a, port)
 	_, err := c.Write([]byte("x"))
 	agenttest.Must(t, err)
-	if _, err := io.ReadAll(c); !errors.Is(err, duplex.ErrReset) {
+	if _, err := io.ReadAll(c); !errors.Is(err, transport.ErrReset) {
 		t.Errorf("the server broke off: %v", err)
 	}
 	seen := make(chan error, 1)

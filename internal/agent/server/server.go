@@ -15,12 +15,11 @@ import (
 	"github.com/hashicorp/yamux"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
-	"github.com/sandfarm/sandfarm/internal/agent/egress"
 	"github.com/sandfarm/sandfarm/internal/agent/files"
 	"github.com/sandfarm/sandfarm/internal/agent/install"
 	"github.com/sandfarm/sandfarm/internal/agent/kernel"
-	"github.com/sandfarm/sandfarm/internal/agent/probe"
 	"github.com/sandfarm/sandfarm/internal/agent/process"
+	"github.com/sandfarm/sandfarm/internal/agent/transport"
 )
 
 const (
@@ -39,7 +38,7 @@ type Server struct {
 	handler    http.Handler
 	reaper     *process.Reaper
 	files      *files.Workspace
-	egress     *egress.Egress // nil: no way out
+	egress     *transport.Egress // nil: no way out
 	commands   *process.Commands
 	kernels    *kernel.Kernels
 	installer  *install.Installer
@@ -106,7 +105,7 @@ func (s *Server) assemble(image []string) error {
 		return err
 	}
 	if cfg.Egress != "" {
-		if s.egress, err = egress.Listen(s.life, egress.Config{Addr: cfg.Egress, Workers: &s.sessions, Proxy: cfg.Proxy, Before: packages.Guard.Check}); err != nil {
+		if s.egress, err = transport.ListenEgress(s.life, transport.EgressConfig{Addr: cfg.Egress, Workers: &s.sessions, Proxy: cfg.Proxy, Before: packages.Guard.Check}); err != nil {
 			return err
 		}
 		packages.IndexAddr = s.egress.Addr()
@@ -125,7 +124,7 @@ func (s *Server) assemble(image []string) error {
 		Reaper: s.reaper, Installed: s.installs.Load, Measure: s.measured,
 	})
 	packages.Kernels = s.kernels
-	packages.Python = probe.New(probe.Config{
+	packages.Python = kernel.NewProber(kernel.ProberConfig{
 		RunDir: cfg.RunDir, HomeDir: cfg.HomeDir, Workspace: cfg.Workspace, Reaper: s.reaper, Image: image, Env: env,
 	})
 	s.installer = install.New(s.life, packages)

@@ -1,6 +1,7 @@
-package duplex
+package transport
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -25,7 +26,9 @@ type Streams struct {
 	Abort func()
 }
 
-// Conn is one end of a connection. It is a net.Conn without deadlines: they are refused with os.ErrNoDeadline. Read and Write may be called at
+// Conn is one end of a connection that is made of a request and its answer: bytes pass both ways at the same time, each way can be ended by itself,
+// and a receiver that does not read holds its sender back after Window bytes, whatever the buffers between the two are. Both ends use the same
+// frames: four bytes, the kind and the length or amount, and for data the data. It is a net.Conn without deadlines: they are refused with os.ErrNoDeadline. Read and Write may be called at
 // the same time.
 type Conn struct {
 	s    Streams
@@ -48,8 +51,8 @@ type Conn struct {
 
 var _ net.Conn = (*Conn)(nil)
 
-// New makes an end of a connection of two streams. A goroutine reads From until it ends: see Over.
-func New(s Streams) *Conn {
+// NewDuplex makes an end of a connection of two streams. A goroutine reads From until it ends: see Over.
+func NewDuplex(s Streams) *Conn {
 	c := &Conn{s: s, over: make(chan struct{}), credit: Window}
 	c.changed.L = &c.mu
 	go c.receive()
@@ -328,3 +331,101 @@ func (address) Network() string { return "sandbox" }
 
 // String implements net.Addr.
 func (address) String() string { return "sandbox" }
+
+const (
+	// Window is how many bytes may be on their way in one direction. It is the most that an end keeps of what it has not read.
+	Window = 128 << 10
+	// maxData is the most data of one frame.
+	maxData = 32 << 10
+	// headerBytes is the length of a frame's header.
+	headerBytes = 4
+	// creditAfter is how much is read before credit is returned to the sender.
+	creditAfter = Window / 4
+)
+
+// The kinds of frames.
+const (
+	kindData   = 1 // with its length
+	kindCredit = 2 // that many bytes were read
+	kindEnd    = 3 // no data follow
+	kindReset  = 4 // the data are not complete, and none follow
+)
+
+// ErrReset says that the other end broke the connection off.
+var ErrReset = errors.New("the connection was reset by the other end")
+
+// errProtocol is wrapped by what a correct end does not send.
+var errProtocol = errors.New("the other end of the stream does not follow the protocol")
+
+// putHeader writes the header of a frame. number is at most Window.
+func putHeader(to []byte, kind byte, number int) {
+	binary.BigEndian.PutUint32(to, uint32(kind)<<24|uint32(number)) //nolint:gosec // it fits in 24 bits
+}
+
+// readHeader reads the header of a frame. io.EOF: the stream has ended between two frames.
+func readHeader(from io.Reader, into *[headerBytes]byte) (kind byte, number int, err error) {
+	if _, err := io.ReadFull(from, into[:]); err != nil {
+		return 0, 0, err
+	}
+	word := binary.BigEndian.Uint32(into[:])
+	kind, number = byte(word>>24), int(word&0xffffff)
+	switch {
+	case kind == kindData && number > 0 && number <= maxData, kind == kindCredit && number > 0 && number <= Window,
+		(kind == kindEnd || kind == kindReset) && number == 0:
+		return kind, number, nil
+	default:
+		return 0, 0, fmt.Errorf("%w: a frame of kind %d with %d", errProtocol, kind, number)
+	}
+}
+
+// firstBuffer is the size of the first buffer of an end, which most never outgrow.
+const firstBuffer = 8 << 10
+
+// buffer is a ring of at most Window bytes. One goroutine fills it and another one takes from it, and whoever calls its methods holds the lock
+// of the Conn; what space returns is filled without.
+type buffer struct {
+	ring  []byte
+	start int // of what is kept
+	kept  int
+}
+
+// space returns a part of the ring to fill, of 1 to most bytes. kept plus most is at most Window.
+func (b *buffer) space(most int) []byte {
+	if b.kept == len(b.ring) {
+		b.grow(b.kept + most)
+	}
+	if b.kept == 0 {
+		b.start = 0
+	}
+	from := (b.start + b.kept) % len(b.ring)
+	to := len(b.ring)
+	if from < b.start {
+		to = b.start
+	}
+	return b.ring[from:min(to, from+most)]
+}
+
+// filled keeps the first n bytes of what space returned.
+func (b *buffer) filled(n int) { b.kept += n }
+
+// take moves bytes to p.
+func (b *buffer) take(p []byte) int {
+	n := 0
+	for n < len(p) && b.kept > 0 {
+		c := copy(p[n:], b.ring[b.start:min(len(b.ring), b.start+b.kept)])
+		b.start, b.kept, n = (b.start+c)%len(b.ring), b.kept-c, n+c
+	}
+	return n
+}
+
+// grow makes room for size bytes.
+func (b *buffer) grow(size int) {
+	next := max(firstBuffer, len(b.ring))
+	for next < size {
+		next *= 2
+	}
+	ring := make([]byte, min(next, Window))
+	kept := b.kept
+	b.take(ring[:kept])
+	b.ring, b.start, b.kept = ring, 0, kept
+}

@@ -1,4 +1,4 @@
-package egress
+package transport
 
 import (
 	"bytes"
@@ -28,7 +28,7 @@ func (noWorkers) Stream(ctx context.Context) (*yamux.Stream, error) {
 func TestInstallersGetAnAnswerWithoutWorker(t *testing.T) {
 	t.Parallel()
 	life, end := context.WithCancel(t.Context())
-	g, err := listen(life, Config{Addr: "127.0.0.1:0", Workers: noWorkers{}}, 50*time.Millisecond)
+	g, err := listen(life, EgressConfig{Addr: "127.0.0.1:0", Workers: noWorkers{}}, 50*time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestInstallersGetAnAnswerWithoutWorker(t *testing.T) {
 func TestListenerSharesItsPortWithNoOther(t *testing.T) {
 	t.Parallel()
 	life, end := context.WithCancel(t.Context())
-	g, err := listen(life, Config{Addr: "127.0.0.1:0", Workers: noWorkers{}}, time.Second)
+	g, err := listen(life, EgressConfig{Addr: "127.0.0.1:0", Workers: noWorkers{}}, time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestConnectionsOverTheLimitWait(t *testing.T) {
 			}
 			life, end := context.WithCancel(t.Context())
 			workers := &countingWorkers{refuse: make(chan struct{})}
-			g := serve(life, waiting, Config{Workers: workers, Proxy: proxy}, time.Hour)
+			g := serve(life, waiting, EgressConfig{Workers: workers, Proxy: proxy}, time.Hour)
 			defer g.Close()
 			defer end()
 			for ended := range 3 {

@@ -1,6 +1,4 @@
-// Package port connects to servers on a sandbox's loopback, from inside of it or from its worker, and passes their bytes on. Each direction ends
-// by itself, and what was broken off does not look complete at the other end.
-package port
+package transport
 
 import (
 	"context"
@@ -22,8 +20,8 @@ const (
 	copyBytes = 32 << 10
 )
 
-// Server is a connection to a server on a port.
-type Server interface {
+// PortServer is a connection to a server on a port.
+type PortServer interface {
 	io.ReadWriteCloser
 	// CloseWrite ends the direction to the server.
 	CloseWrite() error
@@ -31,9 +29,9 @@ type Server interface {
 	Abort()
 }
 
-// Dial connects to a port of a loopback: that of IPv4, or that of IPv6 if nothing listens there. dial connects to an address. Not found: nothing
+// DialPort connects to a port of a loopback: that of IPv4, or that of IPv6 if nothing listens there. dial connects to an address. Not found: nothing
 // listens on either.
-func Dial(ctx context.Context, port uint16, dial func(ctx context.Context, address string) (*net.TCPConn, error)) (Server, error) {
+func DialPort(ctx context.Context, port uint16, dial func(ctx context.Context, address string) (*net.TCPConn, error)) (PortServer, error) {
 	ctx, done := context.WithTimeout(ctx, dialTimeout)
 	defer done()
 	text := strconv.Itoa(int(port))
@@ -59,14 +57,14 @@ func Dial(ctx context.Context, port uint16, dial func(ctx context.Context, addre
 // server is a TCP connection to a server.
 type server struct{ *net.TCPConn }
 
-// Abort implements Server.
+// Abort implements PortServer.
 func (s server) Abort() {
 	_ = s.SetLinger(0)
 	_ = s.Close()
 }
 
-// Caller is the connection of who uses a port.
-type Caller interface {
+// PortCaller is the connection of who uses a port.
+type PortCaller interface {
 	io.ReadWriter
 	// CloseWrite ends the direction to the caller.
 	CloseWrite() error
@@ -76,9 +74,9 @@ type Caller interface {
 	Gone()
 }
 
-// Join carries bytes between a server and a caller, each direction until it ends. It returns when both have ended and the caller is gone; the
+// JoinPort carries bytes between a server and a caller, each direction until it ends. It returns when both have ended and the caller is gone; the
 // connection to the server is closed then.
-func Join(s Server, c Caller) {
+func JoinPort(s PortServer, c PortCaller) {
 	var in sync.WaitGroup
 	in.Go(func() {
 		from, err := carry(s, c)

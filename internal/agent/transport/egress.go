@@ -1,4 +1,4 @@
-package egress
+package transport
 
 import (
 	"context"
@@ -39,25 +39,27 @@ const (
 // noWorker is the answer when no worker is connected.
 const noWorker = "Nothing outside of this sandbox can be reached: no worker is connected to it. Try again later.\n"
 
-// Workers opens streams to the workers of this sandbox.
-type Workers interface {
+// EgressWorkers opens streams to the workers of this sandbox.
+type EgressWorkers interface {
 	// Stream opens a stream to a worker, and waits for one until ctx is done.
 	Stream(ctx context.Context) (*yamux.Stream, error)
 }
 
-// Config says where an Egress listens and what it carries.
-type Config struct {
+// EgressConfig says where an Egress listens and what it carries.
+type EgressConfig struct {
 	Addr    string // TCP address to listen on
-	Workers Workers
+	Workers EgressWorkers
 	Proxy   bool // the worker is a proxy too: connections send any amount, and there may be agent.MaxProxyStreams of them
 	// Before is called before a program gets a piece of what was sent to it, of at most 64 KiB. nil: nothing is.
 	Before func()
 }
 
-// Egress is the way out of a sandbox: it listens in the sandbox and forwards each connection over a stream to a worker.
+// Egress is the way out of a sandbox without a network: it listens on the sandbox's loopback and forwards each connection over a stream to a worker,
+// which answers it as a package index and, if the sandbox has hosts that it may reach, as a proxy. The agent decides nothing: what may be reached
+// is the worker's decision.
 type Egress struct {
 	life     context.Context //nolint:containedctx // the life of the agent
-	workers  Workers
+	workers  EgressWorkers
 	listener net.Listener
 	proxy    bool
 	before   func()
@@ -67,12 +69,12 @@ type Egress struct {
 	wg       sync.WaitGroup
 }
 
-// Listen listens until life is done. The caller must then call Close.
-func Listen(life context.Context, c Config) (*Egress, error) {
+// ListenEgress listens until life is done. The caller must then call Close.
+func ListenEgress(life context.Context, c EgressConfig) (*Egress, error) {
 	return listen(life, c, workerWait)
 }
 
-func listen(life context.Context, c Config, wait time.Duration) (*Egress, error) {
+func listen(life context.Context, c EgressConfig, wait time.Duration) (*Egress, error) {
 	config := net.ListenConfig{Control: alone}
 	listener, err := config.Listen(life, "tcp", c.Addr)
 	if err != nil {
@@ -81,7 +83,7 @@ func listen(life context.Context, c Config, wait time.Duration) (*Egress, error)
 	return serve(life, listener, c, wait), nil
 }
 
-func serve(life context.Context, listener net.Listener, c Config, wait time.Duration) *Egress {
+func serve(life context.Context, listener net.Listener, c EgressConfig, wait time.Duration) *Egress {
 	most := agent.MaxIndexStreams
 	if c.Proxy {
 		most = agent.MaxProxyStreams

@@ -1,4 +1,4 @@
-package duplex_test
+package transport_test
 
 import (
 	"bytes"
@@ -11,16 +11,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandfarm/sandfarm/internal/agent/duplex"
+	"github.com/sandfarm/sandfarm/internal/agent/transport"
 )
 
 // pair returns both ends of a connection whose streams keep nothing.
-func pair(t *testing.T) (a, b *duplex.Conn) {
+func pair(t *testing.T) (a, b *transport.Conn) {
 	t.Helper()
 	fromA, toB := io.Pipe()
 	fromB, toA := io.Pipe()
-	a = duplex.New(duplex.Streams{From: fromB, To: toB, Ended: func() { _ = toB.Close() }, Abort: func() { _ = fromB.Close() }})
-	b = duplex.New(duplex.Streams{From: fromA, To: toA, Ended: func() { _ = toA.Close() }, Abort: func() { _ = fromA.Close() }})
+	a = transport.NewDuplex(transport.Streams{From: fromB, To: toB, Ended: func() { _ = toB.Close() }, Abort: func() { _ = fromB.Close() }})
+	b = transport.NewDuplex(transport.Streams{From: fromA, To: toA, Ended: func() { _ = toA.Close() }, Abort: func() { _ = fromA.Close() }})
 	t.Cleanup(func() {
 		_, _ = a.Close(), b.Close()
 		<-a.Over()
@@ -50,7 +50,7 @@ func TestBytesPassBothWaysAtOnce(t *testing.T) {
 	a, b := pair(t)
 	sent := data(5 << 20)
 	var all sync.WaitGroup
-	for _, c := range []*duplex.Conn{a, b} {
+	for _, c := range []*transport.Conn{a, b} {
 		all.Go(func() {
 			if n, err := c.Write(sent); n != len(sent) || err != nil {
 				t.Errorf("wrote %d, %v", n, err)
@@ -81,7 +81,7 @@ func TestHalfIsClosed(t *testing.T) {
 	if _, err := a.Write([]byte("x")); err == nil {
 		t.Error("a byte after the end was taken")
 	}
-	sent := data(3 * duplex.Window)
+	sent := data(3 * transport.Window)
 	go func() {
 		_, _ = b.Write(sent)
 		_ = b.CloseWrite()
@@ -98,14 +98,14 @@ func TestAReceiverThatDoesNotRead(t *testing.T) {
 	full, all := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(all)
-		_, _ = a.Write(data(duplex.Window))
+		_, _ = a.Write(data(transport.Window))
 		close(full)
 		_, _ = a.Write([]byte("y"))
 	}()
 	<-full
 	_, err := b.Write([]byte("the other direction is free"))
 	must(t, err)
-	buf := make([]byte, duplex.Window)
+	buf := make([]byte, transport.Window)
 	n, err := io.ReadAtLeast(a, buf, 20)
 	if err != nil || !bytes.HasPrefix(buf[:n], []byte("the other direct")) {
 		t.Errorf("%q, %v", buf[:n], err)
@@ -129,13 +129,13 @@ func TestAResetIsNotAnEnd(t *testing.T) {
 	_, err := a.Write([]byte("half"))
 	must(t, err)
 	a.Reset()
-	if got, err := io.ReadAll(b); !errors.Is(err, duplex.ErrReset) || string(got) != "half" {
+	if got, err := io.ReadAll(b); !errors.Is(err, transport.ErrReset) || string(got) != "half" {
 		t.Errorf("%q, %v", got, err)
 	}
 	if _, err := b.Write([]byte("x")); err == nil {
 		t.Error("a write after the reset was taken")
 	}
-	if _, err := a.Read(make([]byte, 1)); !errors.Is(err, duplex.ErrReset) {
+	if _, err := a.Read(make([]byte, 1)); !errors.Is(err, transport.ErrReset) {
 		t.Errorf("own end: %v", err)
 	}
 }
@@ -146,7 +146,7 @@ func TestClose(t *testing.T) {
 	a, b := pair(t)
 	held := make(chan error, 1)
 	go func() {
-		_, err := b.Write(data(2 * duplex.Window))
+		_, err := b.Write(data(2 * transport.Window))
 		held <- err
 	}()
 	_, err := io.ReadFull(a, make([]byte, 1))
@@ -171,7 +171,7 @@ func TestAStreamThatBreaks(t *testing.T) {
 	for name, stream := range map[string]string{
 		"Nothing": "", "Half a header": "\x01\x00", "Half of the data": "\x01\x00\x00\x05abc",
 	} {
-		c := duplex.New(duplex.Streams{From: bytes.NewReader([]byte(stream)), To: io.Discard})
+		c := transport.NewDuplex(transport.Streams{From: bytes.NewReader([]byte(stream)), To: io.Discard})
 		<-c.Over()
 		if _, err := io.ReadAll(c); err == nil {
 			t.Errorf("%s: it looks complete", name)
@@ -181,7 +181,7 @@ func TestAStreamThatBreaks(t *testing.T) {
 
 func TestEndsThatAreNotCorrect(t *testing.T) {
 	t.Parallel()
-	full := bytes.Repeat(append([]byte("\x01\x00\x80\x00"), data(32<<10)...), duplex.Window/(32<<10))
+	full := bytes.Repeat(append([]byte("\x01\x00\x80\x00"), data(32<<10)...), transport.Window/(32<<10))
 	for name, c := range map[string]struct {
 		stream string
 		bad    bool
@@ -198,9 +198,9 @@ func TestEndsThatAreNotCorrect(t *testing.T) {
 		"Data after the end":     {"\x03\x00\x00\x00\x01\x00\x00\x01x", false}, // the end was correct, and what follows is not read
 		"A credit after the end": {"\x03\x00\x00\x00\x02\x00\x00\x01", false},
 	} {
-		conn := duplex.New(duplex.Streams{From: bytes.NewReader([]byte(c.stream)), To: io.Discard})
+		conn := transport.NewDuplex(transport.Streams{From: bytes.NewReader([]byte(c.stream)), To: io.Discard})
 		<-conn.Over()
-		if got, err := io.ReadAll(conn); (err != nil) != c.bad || len(got) > duplex.Window {
+		if got, err := io.ReadAll(conn); (err != nil) != c.bad || len(got) > transport.Window {
 			t.Errorf("%s: %d bytes, %v", name, len(got), err)
 		}
 		if _, err := conn.Write([]byte("x")); err == nil {
@@ -228,10 +228,10 @@ func FuzzFrames(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, stream []byte) {
-		c := duplex.New(duplex.Streams{From: bytes.NewReader(stream), To: io.Discard})
+		c := transport.NewDuplex(transport.Streams{From: bytes.NewReader(stream), To: io.Discard})
 		<-c.Over()
 		got, err := io.ReadAll(c)
-		if len(got) > duplex.Window || len(got) > len(stream) {
+		if len(got) > transport.Window || len(got) > len(stream) {
 			t.Errorf("%d bytes of %d", len(got), len(stream))
 		}
 		if err == nil && !bytes.Contains(stream, []byte{3, 0, 0, 0}) {
