@@ -9,14 +9,13 @@ import (
 	"path"
 	"time"
 
-	"github.com/sandfarm/sandfarm/internal/address"
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/binary"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/egressproxy"
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/index"
-	"github.com/sandfarm/sandfarm/internal/outbound"
 )
 
 const (
@@ -105,8 +104,8 @@ func connect(ctx context.Context, b Builder, ref string, opts Options) (Network,
 	if err != nil {
 		return Network{}, err
 	}
-	proxy := outbound.New(outbound.Options{Rules: outbound.Rules{Allow: rules}, Limits: outbound.Limits{ConnectsPerMinute: connectsPerMinute}, Public: reachable})
-	n, err := b.Network(ctx, ref, outbound.BesideIndex(packages, proxy))
+	proxy := egressproxy.New(egressproxy.Options{Rules: egressproxy.Rules{Allow: rules}, Limits: egressproxy.Limits{ConnectsPerMinute: connectsPerMinute}, Public: reachable})
+	n, err := b.Network(ctx, ref, egressproxy.BesideIndex(packages, proxy))
 	if err != nil {
 		return Network{}, errors.Join(err, packages.Close())
 	}
@@ -121,5 +120,5 @@ func connect(ctx context.Context, b Builder, ref string, opts Options) (Network,
 // reachable are the addresses that hosts of a build may have. Mirrors of one's own may have private ones. Those of this machine, and link-local ones, where
 // clouds have their metadata, are refused.
 func reachable(ip netip.Addr) bool {
-	return ip.Unmap().IsGlobalUnicast() && !address.OfThisMachine(ip)
+	return ip.Unmap().IsGlobalUnicast() && !egressproxy.OfThisMachine(ip)
 }

@@ -16,10 +16,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/sandfarm/sandfarm/internal/address"
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/dispatch"
+	"github.com/sandfarm/sandfarm/internal/egressproxy"
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/live"
@@ -64,7 +64,7 @@ type Deps struct {
 	// Egress is the budget for connections of sandboxes to hosts, and for nothing else; nil: without limit.
 	Egress *budget.Budget
 	// Resolver finds the addresses of hosts that sandboxes connect to; nil: the system's.
-	Resolver address.Resolver
+	Resolver egressproxy.Resolver
 	// SecretPort is the port of hosts with secrets; 0: farm.SecretPort. Roots sign their certificates; nil: the system's. Both are for tests.
 	SecretPort int
 	Roots      *x509.CertPool

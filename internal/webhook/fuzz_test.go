@@ -6,7 +6,7 @@ import (
 	"net/url"
 	"testing"
 
-	"github.com/sandfarm/sandfarm/internal/address"
+	"github.com/sandfarm/sandfarm/internal/egressproxy"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/webhook"
 )
@@ -31,7 +31,7 @@ func FuzzCheck(f *testing.F) {
 		if err != nil || u.User != nil || len(raw) > webhook.MaxURLBytes {
 			t.Fatalf("%q was accepted", raw)
 		}
-		if ip, err := netip.ParseAddr(u.Hostname()); err == nil && !address.Public(ip) {
+		if ip, err := netip.ParseAddr(u.Hostname()); err == nil && !egressproxy.Public(ip) {
 			t.Fatalf("%q leads to a private address", raw)
 		}
 		if _, err := http.NewRequest(http.MethodPost, raw, nil); err != nil {

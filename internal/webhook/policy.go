@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandfarm/sandfarm/internal/address"
+	"github.com/sandfarm/sandfarm/internal/egressproxy"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -21,7 +21,7 @@ const lookupTimeout = 3 * time.Second
 // Policy says where callbacks may go. The zero value allows public addresses only.
 type Policy struct {
 	AllowPrivate bool
-	Resolver     address.Resolver // nil: the system's
+	Resolver     egressproxy.Resolver // nil: the system's
 }
 
 // Check checks a callback URL when it is submitted: scheme, host, and every current address of the name. The address is
@@ -46,7 +46,7 @@ func (p Policy) Check(ctx context.Context, raw string) error {
 		return farm.Invalidf("callback_url: the host %q has no address", host)
 	}
 	for _, ip := range ips {
-		if !address.Public(ip) { // the address is not named: callers must not learn about the internal network
+		if !egressproxy.Public(ip) { // the address is not named: callers must not learn about the internal network
 			return farm.Invalidf("callback_url leads to a private address, and this farm sends callbacks to public ones only; its operator allows others with api.allow_private_callbacks (SANDFARM_API_ALLOW_PRIVATE_CALLBACKS=true)")
 		}
 	}

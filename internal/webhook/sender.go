@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/sandfarm/sandfarm/internal/address"
+	"github.com/sandfarm/sandfarm/internal/egressproxy"
 	"github.com/sandfarm/sandfarm/internal/telemetry"
 )
 
@@ -29,7 +29,7 @@ type Sender struct {
 func NewSender(policy Policy) *Sender {
 	dialer := &net.Dialer{Timeout: 5 * time.Second}
 	if !policy.AllowPrivate {
-		dialer.ControlContext = address.Control(address.Public)
+		dialer.ControlContext = egressproxy.ControlDial(egressproxy.Public)
 	}
 	return &Sender{client: &http.Client{
 		Timeout:       deliverTimeout,
@@ -70,7 +70,7 @@ func (s *Sender) Post(ctx context.Context, to, id string, secret, body []byte, a
 	}
 	answer, err := s.client.Do(req)
 	if err != nil {
-		return &Failure{Host: req.URL.Host, Gone: errors.Is(err, address.ErrNotPublic), Reason: withoutAddress(err)}
+		return &Failure{Host: req.URL.Host, Gone: errors.Is(err, egressproxy.ErrNotPublic), Reason: withoutAddress(err)}
 	}
 	defer func() { _ = answer.Body.Close() }()
 	_, _ = io.CopyN(io.Discard, answer.Body, 64<<10)

@@ -13,10 +13,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/sandfarm/sandfarm/internal/address"
 	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/egressproxy"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/outbound"
 	"github.com/sandfarm/sandfarm/internal/secret"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/telemetry"
@@ -58,7 +57,7 @@ type Deps struct {
 	// Budget is for the buffers of connections; nil: without limit.
 	Budget *budget.Budget
 	// Resolver finds the addresses of hosts; nil: the system's.
-	Resolver address.Resolver
+	Resolver egressproxy.Resolver
 	// Metrics registers the counters; nil: they are not registered.
 	Metrics prometheus.Registerer
 }
@@ -88,7 +87,7 @@ func New(deps Deps) (*Egress, error) {
 type Exit struct {
 	egress *Egress
 	ref    farm.Ref
-	proxy  *outbound.Proxy
+	proxy  *egressproxy.Proxy
 	log    *recorder
 	rules  sync.Mutex // held from reading rules until they are set, so that the newest win
 	vault  *vault     // secrets that have been opened; nil: none yet
@@ -107,8 +106,8 @@ func (e *Egress) Open(ctx context.Context, s *farm.Sandbox) *Exit {
 		e.deps.Log.WarnContext(ctx, "the bytes that a sandbox has transferred are not known yet", "sandbox_id", s.ID, "error", err)
 	}
 	l := e.deps.Limits
-	x.proxy = outbound.New(outbound.Options{
-		Limits: outbound.Limits{Connections: l.EgressConnections, ConnectsPerMinute: l.EgressConnectsPerMinute, Bytes: int64(l.EgressMB) << 20},
+	x.proxy = egressproxy.New(egressproxy.Options{
+		Limits: egressproxy.Limits{Connections: l.EgressConnections, ConnectsPerMinute: l.EgressConnectsPerMinute, Bytes: int64(l.EgressMB) << 20},
 		Used:   used, Report: x.log.add, Budget: e.deps.Budget, Tenant: s.Tenant, Resolver: e.deps.Resolver, Public: e.public(),
 		SecretPort: e.deps.SecretPort, Roots: e.deps.Roots,
 	})
@@ -126,7 +125,7 @@ func (e *Egress) Open(ctx context.Context, s *farm.Sandbox) *Exit {
 func (x *Exit) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	hold, ok := x.egress.deps.Budget.TryAcquire(x.ref.Tenant, connectionBytes)
 	if !ok {
-		x.log.add(outbound.Connection{At: time.Now(), Host: farm.Shorten(r.Host), Method: farm.Shorten(r.Method), Verdict: outbound.Failed, Reason: reasonMemory})
+		x.log.add(egressproxy.Connection{At: time.Now(), Host: farm.Shorten(r.Host), Method: farm.Shorten(r.Method), Verdict: egressproxy.Failed, Reason: reasonMemory})
 		http.Error(w, "The proxy cannot connect: "+reasonMemory+". Try again later.", http.StatusServiceUnavailable)
 		return
 	}
@@ -172,7 +171,7 @@ func (x *Exit) refresh(ctx context.Context) error {
 	s, err := x.egress.deps.Records.Sandbox(ctx, x.ref)
 	switch {
 	case farm.CodeOf(err) == farm.CodeNotFound:
-		x.proxy.SetRules(outbound.Rules{})
+		x.proxy.SetRules(egressproxy.Rules{})
 		return nil
 	case err != nil:
 		return err
@@ -205,8 +204,8 @@ func (e *Egress) Refresh(ctx context.Context, sandbox farm.Ref) error {
 }
 
 // rulesOf are the rules of a sandbox's record. Those that the operator does not allow to the farm or the tenant are beyond the ceiling.
-func (e *Egress) rulesOf(s *farm.Sandbox, tenant store.TenantHosts) outbound.Rules {
-	var rules outbound.Rules
+func (e *Egress) rulesOf(s *farm.Sandbox, tenant store.TenantHosts) egressproxy.Rules {
+	var rules egressproxy.Rules
 	if s.Spec.Network != farm.NetworkAllowlist {
 		return rules
 	}
@@ -223,14 +222,14 @@ func (e *Egress) rulesOf(s *farm.Sandbox, tenant store.TenantHosts) outbound.Rul
 	return rules
 }
 
-// public says which addresses may be connected to; nil: the default of package outbound.
+// public says which addresses may be connected to; nil: the default of package egressproxy.
 func (e *Egress) public() func(netip.Addr) bool {
 	if len(e.deps.Private) == 0 {
 		return nil
 	}
 	return func(ip netip.Addr) bool {
 		ip = ip.Unmap()
-		return address.Public(ip) || slices.ContainsFunc(e.deps.Private, func(p netip.Prefix) bool { return p.Contains(ip) })
+		return egressproxy.Public(ip) || slices.ContainsFunc(e.deps.Private, func(p netip.Prefix) bool { return p.Contains(ip) })
 	}
 }
 

@@ -22,8 +22,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/egressproxy"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/outbound"
 	"github.com/sandfarm/sandfarm/internal/secret"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
@@ -175,7 +175,7 @@ func TestHostsChangeWhileATunnelIsOpen(t *testing.T) {
 		}
 	}
 	// Other connections may end as the rules change, or by their client.
-	if got := w.log(t, "denied"); got.Host != "api.example.com" || got.Method != http.MethodConnect || got.Reason != outbound.ReasonRules || got.Received == 0 || got.Sent == 0 || got.At.IsZero() {
+	if got := w.log(t, "denied"); got.Host != "api.example.com" || got.Method != http.MethodConnect || got.Reason != egressproxy.ReasonRules || got.Received == 0 || got.Sent == 0 || got.At.IsZero() {
 		t.Errorf("%+v", got)
 	}
 }
@@ -232,7 +232,7 @@ func TestTheTenantsListBoundsRecords(t *testing.T) {
 			t.Errorf("with the tenant's hosts %+v: %v", hosts, err)
 		}
 	}
-	if got := w.log(t, "denied"); got.Reason != outbound.ReasonCeiling {
+	if got := w.log(t, "denied"); got.Reason != egressproxy.ReasonCeiling {
 		t.Errorf("%+v", got)
 	}
 }

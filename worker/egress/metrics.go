@@ -3,7 +3,7 @@ package egress
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/sandfarm/sandfarm/internal/outbound"
+	"github.com/sandfarm/sandfarm/internal/egressproxy"
 )
 
 type metrics struct {
@@ -20,7 +20,7 @@ func newMetrics() *metrics {
 			Name: "sandfarm_egress_bytes_total", Help: "Bytes of connections that have ended, by direction: sent (by sandboxes) or received.",
 		}, []string{"direction"}),
 	}
-	for _, v := range []outbound.Verdict{outbound.Allowed, outbound.Denied, outbound.Failed} {
+	for _, v := range []egressproxy.Verdict{egressproxy.Allowed, egressproxy.Denied, egressproxy.Failed} {
 		m.connections.WithLabelValues(string(v))
 	}
 	return m
@@ -30,7 +30,7 @@ func (m *metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.connections, m.bytes}
 }
 
-func (m *metrics) count(c outbound.Connection) {
+func (m *metrics) count(c egressproxy.Connection) {
 	m.connections.WithLabelValues(string(c.Verdict)).Inc()
 	m.bytes.WithLabelValues("sent").Add(float64(c.Sent))
 	m.bytes.WithLabelValues("received").Add(float64(c.Received))

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/egressproxy"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/outbound"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
@@ -49,7 +49,7 @@ func (r *recorder) begin(ctx context.Context) (int64, error) {
 }
 
 // add takes the report about a connection. It does not block.
-func (r *recorder) add(c outbound.Connection) {
+func (r *recorder) add(c egressproxy.Connection) {
 	r.egress.metrics.count(c)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,7 +66,7 @@ func (r *recorder) add(c outbound.Connection) {
 
 // write writes what waits and the bytes that the proxy has transferred, those of open connections included. What other workers have counted
 // meanwhile counts against the proxy too.
-func (r *recorder) write(ctx context.Context, proxy *outbound.Proxy) {
+func (r *recorder) write(ctx context.Context, proxy *egressproxy.Proxy) {
 	r.mu.Lock()
 	entries := r.waiting
 	r.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/egressproxy"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/outbound"
 	"github.com/sandfarm/sandfarm/internal/secret"
 )
 
@@ -20,7 +20,7 @@ type vault struct {
 
 // addSecrets adds the secrets of a sandbox to its rules. Without their values, which is an error, their hosts are not reached. The caller
 // holds x.rules.
-func (x *Exit) addSecrets(ctx context.Context, s *farm.Sandbox, rules *outbound.Rules) error {
+func (x *Exit) addSecrets(ctx context.Context, s *farm.Sandbox, rules *egressproxy.Rules) error {
 	if len(s.Spec.Secrets) == 0 {
 		return nil
 	}
@@ -31,7 +31,7 @@ func (x *Exit) addSecrets(ctx context.Context, s *farm.Sandbox, rules *outbound.
 		err = problem
 	}
 	for _, one := range s.Spec.Secrets {
-		added := outbound.Secret{Secret: one}
+		added := egressproxy.Secret{Secret: one}
 		if x.vault != nil {
 			added.Value = x.vault.values[one.Name]
 		}

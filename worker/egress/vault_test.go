@@ -13,8 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sandfarm/sandfarm/internal/egressproxy"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/outbound"
 	"github.com/sandfarm/sandfarm/internal/secret"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
@@ -115,7 +115,7 @@ func TestSecretsOfASandbox(t *testing.T) {
 			t.Errorf("with %s: %v, the host was asked %d times", name, err, len(asked))
 		}
 	}
-	if got := w.log(t, "denied"); got.Reason != outbound.ReasonSecret {
+	if got := w.log(t, "denied"); got.Reason != egressproxy.ReasonSecret {
 		t.Errorf("%+v", got)
 	}
 	if _, err := w.store.MoveSandbox(t.Context(), store.Move{Ref: box.Ref(), To: farm.SandboxFailed, Removed: true}); err != nil {

@@ -5,8 +5,8 @@ import (
 	"net/http"
 
 	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/egressproxy"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/outbound"
 )
 
 // Exit is the proxy of a sandbox of the network allowlist, for one connection to its agent.
@@ -43,7 +43,7 @@ func (n *Node) exit(ctx context.Context, s *farm.Sandbox) (o client.Options, end
 		return client.Options{Egress: n.deps.Index}, func() {}
 	case indexAndAll:
 		proxy := n.deps.Exit(ctx, s)
-		return client.Options{Egress: outbound.BesideIndex(n.deps.Index, proxy), Proxy: true}, proxy.Close
+		return client.Options{Egress: egressproxy.BesideIndex(n.deps.Index, proxy), Proxy: true}, proxy.Close
 	default:
 		return client.Options{}, func() {}
 	}

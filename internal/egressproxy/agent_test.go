@@ -1,4 +1,4 @@
-package outbound_test
+package egressproxy_test
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/agent/transport"
-	"github.com/sandfarm/sandfarm/internal/outbound"
+	"github.com/sandfarm/sandfarm/internal/egressproxy"
 )
 
 // throughAgent lets the test reach the proxy as programs in a sandbox do: by the agent's listener and a stream of the worker's session.
@@ -66,7 +66,7 @@ func (o oneWorker) Stream(context.Context) (*yamux.Stream, error) { return o.Ope
 
 func TestHalfCloseThroughTheAgent(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, outbound.Limits{}, func(c net.Conn) {
+	w := newWorld(t, egressproxy.Limits{}, func(c net.Conn) {
 		n, _ := io.Copy(io.Discard, c)
 		fmt.Fprintf(c, "got %d", n)
 	})
@@ -84,7 +84,7 @@ func TestHalfCloseThroughTheAgent(t *testing.T) {
 	if want := fmt.Sprintf("got %d", len(first)+256*len(data(string(make([]byte, 16<<10))))); status != http.StatusOK || string(got) != want || err != nil {
 		t.Errorf("%d, %q, %v; want %q", status, got, err, want)
 	}
-	if c := w.wait(1)[0]; c.Verdict != outbound.Allowed || c.Received != int64(len(got)) {
+	if c := w.wait(1)[0]; c.Verdict != egressproxy.Allowed || c.Received != int64(len(got)) {
 		t.Errorf("%+v", c)
 	}
 }
@@ -92,7 +92,7 @@ func TestHalfCloseThroughTheAgent(t *testing.T) {
 // What ends a link unblocks both sides of it, also where the client neither reads nor closes.
 func TestLimitsThroughTheAgent(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, outbound.Limits{}, func(c net.Conn) {
+	w := newWorld(t, egressproxy.Limits{}, func(c net.Conn) {
 		for {
 			if _, err := c.Write(make([]byte, 64<<10)); err != nil {
 				return
@@ -105,9 +105,9 @@ func TestLimitsThroughTheAgent(t *testing.T) {
 	plain := w.dial()
 	_, _ = io.WriteString(plain, w.fill("GET http://good.test:{P}/ HTTP/1.1\r\nHost: x\r\n\r\n"))
 	w.until(func() bool { return w.host.conns.Load() == 2 && w.proxy.Used() > 1<<20 })
-	w.proxy.SetRules(outbound.Rules{})
+	w.proxy.SetRules(egressproxy.Rules{})
 	for _, c := range w.wait(2) {
-		if c.Verdict != outbound.Denied && c.Verdict != outbound.Failed { // the host answers the plain request with nonsense
+		if c.Verdict != egressproxy.Denied && c.Verdict != egressproxy.Failed { // the host answers the plain request with nonsense
 			t.Errorf("%+v", c)
 		}
 	}
@@ -117,7 +117,7 @@ func TestLimitsThroughTheAgent(t *testing.T) {
 // and client share this machine's cores, so what has no limit measures the processor; a host at 1 Gbit/s measures the way.
 func BenchmarkDownload(b *testing.B) {
 	const size = 100 << 20
-	w := newWorld(b, outbound.Limits{Bytes: 1 << 50, ConnectsPerMinute: 1 << 30}, answer)
+	w := newWorld(b, egressproxy.Limits{Bytes: 1 << 50, ConnectsPerMinute: 1 << 30}, answer)
 	piece := make([]byte, 1<<20)
 	content := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		start := time.Now()

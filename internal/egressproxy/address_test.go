@@ -1,4 +1,4 @@
-package address_test
+package egressproxy_test
 
 import (
 	"errors"
@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/sandfarm/sandfarm/internal/address"
+	"github.com/sandfarm/sandfarm/internal/egressproxy"
 )
 
 func TestPublic(t *testing.T) {
@@ -23,11 +23,11 @@ func TestPublic(t *testing.T) {
 		"fc00::1": false, "fd00:ec2::254": false, "fe80::1": false, "fe80::1%eth0": false, "fec0::1": false, "ff02::1": false,
 		"100::1": false, "5f00::1": false, "4000::1": false, "1fff::1": false,
 	} {
-		if got := address.Public(netip.MustParseAddr(text)); got != want {
+		if got := egressproxy.Public(netip.MustParseAddr(text)); got != want {
 			t.Errorf("Public(%s) is %v", text, got)
 		}
 	}
-	if address.Public(netip.Addr{}) {
+	if egressproxy.Public(netip.Addr{}) {
 		t.Error("no address is public")
 	}
 }
@@ -40,11 +40,11 @@ func TestControlRefusesBeforeConnecting(t *testing.T) {
 	}
 	defer l.Close()
 	var asked []netip.Addr
-	dialer := net.Dialer{ControlContext: address.Control(func(ip netip.Addr) bool {
+	dialer := net.Dialer{ControlContext: egressproxy.ControlDial(func(ip netip.Addr) bool {
 		asked = append(asked, ip)
-		return address.Public(ip)
+		return egressproxy.Public(ip)
 	})}
-	if conn, err := dialer.DialContext(t.Context(), "tcp", l.Addr().String()); !errors.Is(err, address.ErrNotPublic) {
+	if conn, err := dialer.DialContext(t.Context(), "tcp", l.Addr().String()); !errors.Is(err, egressproxy.ErrNotPublic) {
 		t.Fatalf("connected to %v, error %v", conn, err)
 	}
 	if len(asked) != 1 || asked[0] != netip.MustParseAddr("127.0.0.1") {

@@ -1,4 +1,4 @@
-package outbound_test
+package egressproxy_test
 
 import (
 	"bufio"
@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandfarm/sandfarm/internal/egressproxy"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/outbound"
 )
 
 // asked is a resolver that knows no name and remembers those it was asked for.
@@ -45,8 +45,8 @@ func FuzzRequest(f *testing.F) {
 		if err != nil {
 			return
 		}
-		names, reports := &asked{}, []outbound.Connection{}
-		p := outbound.New(outbound.Options{Rules: outbound.Rules{Allow: []farm.HostRule{rule}}, Resolver: names, Report: func(c outbound.Connection) { reports = append(reports, c) }})
+		names, reports := &asked{}, []egressproxy.Connection{}
+		p := egressproxy.New(egressproxy.Options{Rules: egressproxy.Rules{Allow: []farm.HostRule{rule}}, Resolver: names, Report: func(c egressproxy.Connection) { reports = append(reports, c) }})
 		w := httptest.NewRecorder()
 		p.ServeHTTP(w, r.WithContext(t.Context()))
 		p.Close()
@@ -58,7 +58,7 @@ func FuzzRequest(f *testing.F) {
 		if w.Code < http.StatusBadRequest {
 			t.Errorf("status %d", w.Code)
 		}
-		if len(reports) != 1 || reports[0].Verdict == outbound.Allowed {
+		if len(reports) != 1 || reports[0].Verdict == egressproxy.Allowed {
 			t.Fatalf("reports %+v", reports)
 		}
 		if strings.ContainsFunc(reports[0].Host+reports[0].Method, func(r rune) bool { return r < ' ' || r > '~' }) {

@@ -1,4 +1,4 @@
-package outbound_test
+package egressproxy_test
 
 import (
 	"bytes"
@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/sandfarm/sandfarm/internal/outbound"
+	"github.com/sandfarm/sandfarm/internal/egressproxy"
 )
 
 // retryRequest is a HelloRetryRequest as a server sends it to a client that offers a key share it does not want.
@@ -50,15 +50,15 @@ func TestSecondHelloIsCheckedToo(t *testing.T) {
 		"same name":                    {append(bytes.Clone(ccs), same...), append(bytes.Clone(ccs), same...), ""},
 		"same name without ciphers":    {same, same, ""},
 		"same name after early data":   {append(data("early"), same...), append(data("early"), same...), ""},
-		"other name":                   {append(bytes.Clone(ccs), other...), ccs, outbound.ReasonSNI},
-		"other name split":             {split(other, 5), nil, outbound.ReasonSNI},
-		"no name":                      {hello(""), nil, outbound.ReasonNoSNI},
-		"encrypted":                    {extend(same, 0xfe0d, outerECH), nil, outbound.ReasonECH},
-		"something else than a record": {[]byte("GET / HTTP/1.1\r\n"), nil, outbound.ReasonNoTLS},
+		"other name":                   {append(bytes.Clone(ccs), other...), ccs, egressproxy.ReasonSNI},
+		"other name split":             {split(other, 5), nil, egressproxy.ReasonSNI},
+		"no name":                      {hello(""), nil, egressproxy.ReasonNoSNI},
+		"encrypted":                    {extend(same, 0xfe0d, outerECH), nil, egressproxy.ReasonECH},
+		"something else than a record": {[]byte("GET / HTTP/1.1\r\n"), nil, egressproxy.ReasonNoTLS},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, outbound.Limits{}, func(c net.Conn) {
+			w := newWorld(t, egressproxy.Limits{}, func(c net.Conn) {
 				_, _ = io.ReadFull(c, make([]byte, len(same)))
 				_, _ = c.Write(retry)
 				hold(c)
@@ -74,9 +74,9 @@ func TestSecondHelloIsCheckedToo(t *testing.T) {
 			_, _ = conn.Write(c.second)
 			_ = conn.CloseWrite()
 			_, _ = io.Copy(io.Discard, r)
-			verdict := outbound.Allowed
+			verdict := egressproxy.Allowed
 			if c.reason != "" {
-				verdict = outbound.Denied
+				verdict = egressproxy.Denied
 			}
 			if report := w.wait(1)[0]; report.Reason != c.reason || report.Verdict != verdict {
 				t.Errorf("%+v", report)
@@ -93,7 +93,7 @@ func TestSecondHelloIsCheckedToo(t *testing.T) {
 // Before the host has decided, a client may send early data, but no second ClientHello.
 func TestNoHandshakeBeforeTheHostHasAnswered(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, outbound.Limits{}, hold)
+	w := newWorld(t, egressproxy.Limits{}, hold)
 	conn := w.tunnel("good.test:{P}", "good.test")
 	before := len(w.host.received())
 	_, _ = conn.Write(append(data("early"), hello("good.test")...))
@@ -108,7 +108,7 @@ func TestNoHandshakeBeforeTheHostHasAnswered(t *testing.T) {
 // A whole handshake with a retry works.
 func TestHandshakeWithRetry(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, outbound.Limits{}, answer)
+	w := newWorld(t, egressproxy.Limits{}, answer)
 	w.curves = []tls.CurveID{tls.CurveP521}
 	base, roots := w.site(true, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(rw, map[bool]string{true: "retried", false: "not retried"}[r.TLS.HelloRetryRequest])

@@ -1,4 +1,4 @@
-package outbound
+package egressproxy
 
 import (
 	"bytes"

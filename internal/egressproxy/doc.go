@@ -1,4 +1,4 @@
-// Package outbound is the worker's side of the network allowlist: an HTTP proxy for the connections of one sandbox.
+// Package egressproxy is the worker's side of the network allowlist: an HTTP proxy for the connections of one sandbox.
 //
 // The requests come from user code. These rules hold for each of them:
 //
@@ -12,6 +12,8 @@
 //   - Connections, their rate, their bytes, their idle time and the memory for them are limited.
 //   - Each attempt is reported once: when it ends, or when it is refused.
 //
+// It also tells the addresses of the public Internet from all others, for everything that connects to a host which a caller or user code names.
+//
 // What the rules cannot see is what a host does with an allowed connection: the name in an encrypted request for a server that serves
 // several, and what the owner of a name below a wildcard reads from the labels.
-package outbound
+package egressproxy

@@ -1,4 +1,4 @@
-package address
+package egressproxy
 
 import (
 	"net"

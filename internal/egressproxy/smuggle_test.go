@@ -1,4 +1,4 @@
-package outbound_test
+package egressproxy_test
 
 import (
 	"io"
@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandfarm/sandfarm/internal/outbound"
+	"github.com/sandfarm/sandfarm/internal/egressproxy"
 )
 
 // A proxy must ignore a Host that contradicts the URL (RFC 9112, 3.2.2). So these requests are made, but only as the request that was
@@ -20,9 +20,9 @@ func TestSmuggledRequestsAreTakenApart(t *testing.T) {
 	}{
 		"Host of another host":         {"GET http://good.test:{P}/ HTTP/1.1\nHost: evil.test\nConnection: close\n\n", "", "200"},
 		"empty Host":                   {"GET http://good.test:{P}/ HTTP/1.1\nHost:\nConnection: close\n\n", "", "200"},
-		"length and chunks":            {"POST http://good.test:{P}/ HTTP/1.1\nHost: x\nContent-Length: 60\nTransfer-Encoding: chunked\n\n0\n\nGET http://evil.test/ HTTP/1.1\nHost: evil.test\nX: ", outbound.ReasonRule, "200"},
-		"length beyond the chunks":     {"POST http://good.test:{P}/ HTTP/1.1\nHost: x\nTransfer-Encoding: chunked\nContent-Length: 4\n\n5\nhello\n0\n\nGET http://evil.test/ HTTP/1.1\nHost: evil.test\n\n", outbound.ReasonRule, "200"},
-		"second request after no body": {"GET http://good.test:{P}/ HTTP/1.1\nHost: x\n\nGET http://evil.test/ HTTP/1.1\nHost: evil.test\n\n", outbound.ReasonRule, "200"},
+		"length and chunks":            {"POST http://good.test:{P}/ HTTP/1.1\nHost: x\nContent-Length: 60\nTransfer-Encoding: chunked\n\n0\n\nGET http://evil.test/ HTTP/1.1\nHost: evil.test\nX: ", egressproxy.ReasonRule, "200"},
+		"length beyond the chunks":     {"POST http://good.test:{P}/ HTTP/1.1\nHost: x\nTransfer-Encoding: chunked\nContent-Length: 4\n\n5\nhello\n0\n\nGET http://evil.test/ HTTP/1.1\nHost: evil.test\n\n", egressproxy.ReasonRule, "200"},
+		"second request after no body": {"GET http://good.test:{P}/ HTTP/1.1\nHost: x\n\nGET http://evil.test/ HTTP/1.1\nHost: evil.test\n\n", egressproxy.ReasonRule, "200"},
 		"folded header":                {"GET http://good.test:{P}/ HTTP/1.1\nHost: x\nX-A: b\n Host: evil.test\nConnection: close\n\n", "", "200"},
 		"chunk extension":              {"POST http://good.test:{P}/ HTTP/1.1\nHost: x\nTransfer-Encoding: chunked\nConnection: close\n\n5;GET /evil.test\nhello\n0\n\n", "", "200"},
 		"trailer with a Host":          {"POST http://good.test:{P}/ HTTP/1.1\nHost: x\nTransfer-Encoding: chunked\nTrailer: Host\nConnection: close\n\n0\nHost: evil.test\n\n", "", ""},
@@ -34,7 +34,7 @@ func TestSmuggledRequestsAreTakenApart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, outbound.Limits{}, answer)
+			w := newWorld(t, egressproxy.Limits{}, answer)
 			conn := w.dial()
 			_, _ = io.WriteString(conn, strings.ReplaceAll(w.fill(c.request), "\n", "\r\n"))
 			if strings.HasSuffix(c.request, "X: ") {
@@ -60,7 +60,7 @@ func TestSmuggledRequestsAreTakenApart(t *testing.T) {
 				}
 			}
 			if c.second != "" {
-				if r := w.wait(2); r[1].Host != "evil.test" || r[1].Reason != c.second || r[1].Verdict != outbound.Denied {
+				if r := w.wait(2); r[1].Host != "evil.test" || r[1].Reason != c.second || r[1].Verdict != egressproxy.Denied {
 					t.Errorf("%+v", r)
 				}
 			} else if r := w.wait(1); len(r) != 1 {
@@ -73,7 +73,7 @@ func TestSmuggledRequestsAreTakenApart(t *testing.T) {
 // The client follows a redirect itself, so its next request is checked like any other.
 func TestRedirectsAreTheClients(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, outbound.Limits{}, answer)
+	w := newWorld(t, egressproxy.Limits{}, answer)
 	for i, to := range []string{"http://evil.test/", "http://127.0.0.3:{P}/", "http://169.254.169.254/latest/meta-data/", "//evil.test/"} {
 		base, _ := w.site(false, http.RedirectHandler(w.fill(to), http.StatusTemporaryRedirect))
 		res, err := w.client(nil).Get(base)
@@ -82,7 +82,7 @@ func TestRedirectsAreTheClients(t *testing.T) {
 		}
 		_ = res.Body.Close()
 		r := w.wait(2*i + 2)
-		if res.StatusCode != http.StatusForbidden || r[2*i].Verdict != outbound.Allowed || r[2*i+1].Verdict != outbound.Denied {
+		if res.StatusCode != http.StatusForbidden || r[2*i].Verdict != egressproxy.Allowed || r[2*i+1].Verdict != egressproxy.Denied {
 			t.Errorf("%s: %d, %+v", to, res.StatusCode, r)
 		}
 	}

@@ -1,4 +1,4 @@
-package outbound_test
+package egressproxy_test
 
 import (
 	"io"
@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/budget"
-	"github.com/sandfarm/sandfarm/internal/outbound"
+	"github.com/sandfarm/sandfarm/internal/egressproxy"
 )
 
 // tunnel opens a tunnel with a ClientHello that has arrived.
@@ -47,13 +47,13 @@ func hold(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
 
 func TestOpenConnectionsAreLimited(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, outbound.Limits{Connections: 2}, hold)
+	w := newWorld(t, egressproxy.Limits{Connections: 2}, hold)
 	first := w.tunnel("good.test:{P}", "good.test")
 	w.tunnel("good.test:{P}", "good.test")
 	if _, _, status := w.connect("good.test:{P}"); status != http.StatusTooManyRequests {
 		t.Fatalf("the third tunnel: %d", status)
 	}
-	if r := w.wait(1)[0]; r.Reason != outbound.ReasonOpen || r.Verdict != outbound.Denied {
+	if r := w.wait(1)[0]; r.Reason != egressproxy.ReasonOpen || r.Verdict != egressproxy.Denied {
 		t.Errorf("%+v", r)
 	}
 	_ = first.Close()
@@ -67,14 +67,14 @@ func TestOpenConnectionsAreLimited(t *testing.T) {
 func TestAttemptsPerMinuteAreLimited(t *testing.T) {
 	t.Parallel()
 	const limit = 3
-	w := newWorld(t, outbound.Limits{ConnectsPerMinute: limit}, hold)
+	w := newWorld(t, egressproxy.Limits{ConnectsPerMinute: limit}, hold)
 	for i := range 50 { // a new attempt is granted every 20 s
 		_, _, status := w.connect("evil.test:443") // refused attempts count
 		reason := w.wait(i + 1)[i].Reason
-		if i < limit && (status != http.StatusForbidden || reason != outbound.ReasonRule) {
+		if i < limit && (status != http.StatusForbidden || reason != egressproxy.ReasonRule) {
 			t.Fatalf("attempt %d: %d %q", i, status, reason)
 		}
-		if i >= limit && status == http.StatusTooManyRequests && reason == outbound.ReasonRate {
+		if i >= limit && status == http.StatusTooManyRequests && reason == egressproxy.ReasonRate {
 			return
 		}
 	}
@@ -83,7 +83,7 @@ func TestAttemptsPerMinuteAreLimited(t *testing.T) {
 
 func TestBytesAreLimited(t *testing.T) {
 	t.Parallel()
-	get := func(w *world) (int, outbound.Connection) {
+	get := func(w *world) (int, egressproxy.Connection) {
 		res, err := w.client(nil).Get(w.fill("http://good.test:{P}/"))
 		if err != nil {
 			return 0, w.wait(1)[0]
@@ -92,12 +92,12 @@ func TestBytesAreLimited(t *testing.T) {
 		_ = res.Body.Close()
 		return res.StatusCode, w.wait(1)[0]
 	}
-	_, c := get(newWorld(t, outbound.Limits{}, answer))
+	_, c := get(newWorld(t, egressproxy.Limits{}, answer))
 	all := c.Sent + c.Received
 	for _, limit := range []int64{all - 1, all, all + 1, c.Sent - 1, 1} {
-		w := newWorld(t, outbound.Limits{Bytes: limit}, answer)
+		w := newWorld(t, egressproxy.Limits{Bytes: limit}, answer)
 		status, c := get(w)
-		if enough := limit >= all; enough != (c.Verdict == outbound.Allowed) || enough != (c.Reason == "") || enough && status != http.StatusOK {
+		if enough := limit >= all; enough != (c.Verdict == egressproxy.Allowed) || enough != (c.Reason == "") || enough && status != http.StatusOK {
 			t.Errorf("limit %d of %d: %d, %+v", limit, all, status, c)
 		}
 		if used := c.Sent + c.Received; used != min(all, limit) || used != w.proxy.Used() {
@@ -109,7 +109,7 @@ func TestBytesAreLimited(t *testing.T) {
 		if _, _, status := w.connect("good.test:{P}"); status != http.StatusForbidden {
 			t.Errorf("limit %d: a tunnel is answered %d after all bytes are used", limit, status)
 		}
-		if c := w.wait(2)[1]; c.Reason != outbound.ReasonBytes {
+		if c := w.wait(2)[1]; c.Reason != egressproxy.ReasonBytes {
 			t.Errorf("%+v", c)
 		}
 	}
@@ -118,7 +118,7 @@ func TestBytesAreLimited(t *testing.T) {
 func TestBytesEndATunnel(t *testing.T) {
 	t.Parallel()
 	const limit = 1 << 20
-	w := newWorld(t, outbound.Limits{Bytes: limit}, func(c net.Conn) {
+	w := newWorld(t, egressproxy.Limits{Bytes: limit}, func(c net.Conn) {
 		buf := make([]byte, 64<<10)
 		for {
 			if _, err := c.Write(buf); err != nil {
@@ -129,7 +129,7 @@ func TestBytesEndATunnel(t *testing.T) {
 	conn, r, _ := w.connect("good.test:{P}")
 	_, _ = conn.Write(hello("good.test"))
 	_, _ = io.Copy(io.Discard, r)
-	if c := w.wait(1)[0]; c.Verdict != outbound.Denied || c.Reason != outbound.ReasonBytes || c.Sent+c.Received != limit {
+	if c := w.wait(1)[0]; c.Verdict != egressproxy.Denied || c.Reason != egressproxy.ReasonBytes || c.Sent+c.Received != limit {
 		t.Errorf("%+v", c)
 	}
 }
@@ -139,7 +139,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 	for name, plain := range map[string]bool{"tunnel": false, "plain request": true, "body that never comes": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, outbound.Limits{Idle: 100 * time.Millisecond}, hold)
+			w := newWorld(t, egressproxy.Limits{Idle: 100 * time.Millisecond}, hold)
 			conn := w.dial()
 			switch {
 			case !plain:
@@ -149,7 +149,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 			default:
 				_, _ = io.WriteString(conn, w.fill("POST http://good.test:{P}/ HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\nx"))
 			}
-			if c := w.wait(1)[0]; c.Verdict != outbound.Denied || c.Reason != outbound.ReasonIdle {
+			if c := w.wait(1)[0]; c.Verdict != egressproxy.Denied || c.Reason != egressproxy.ReasonIdle {
 				t.Errorf("%+v", c)
 			}
 			_, _ = io.Copy(io.Discard, conn) // ends
@@ -159,7 +159,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 
 func TestNewRulesEndWhatTheyForbid(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, outbound.Limits{}, hold, "good.test:{P}", "other.test:{P}")
+	w := newWorld(t, egressproxy.Limits{}, hold, "good.test:{P}", "other.test:{P}")
 	w.names["other.test"] = []string{publicIP}
 	ends := w.tunnel("good.test:{P}", "good.test")
 	stays := w.tunnel("other.test:{P}", "other.test")
@@ -168,7 +168,7 @@ func TestNewRulesEndWhatTheyForbid(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.proxy.SetRules(w.rules("other.test:{P}"))
-	if c := w.wait(1)[0]; c.Host != "good.test" || c.Reason != outbound.ReasonRules || c.Verdict != outbound.Denied {
+	if c := w.wait(1)[0]; c.Host != "good.test" || c.Reason != egressproxy.ReasonRules || c.Verdict != egressproxy.Denied {
 		t.Errorf("%+v", c)
 	}
 	_, _ = io.Copy(io.Discard, ends)
@@ -182,14 +182,14 @@ func TestNewRulesEndWhatTheyForbid(t *testing.T) {
 
 func TestCloseEndsEverything(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, outbound.Limits{}, hold)
+	w := newWorld(t, egressproxy.Limits{}, hold)
 	w.tunnel("good.test:{P}", "good.test")
 	plain := w.dial()
 	_, _ = io.WriteString(plain, w.fill("GET http://good.test:{P}/ HTTP/1.1\r\nHost: x\r\n\r\n"))
 	w.until(func() bool { return w.host.conns.Load() == 2 })
 	w.proxy.Close()
 	for _, c := range w.wait(2) {
-		if c.Reason != outbound.ReasonClosed {
+		if c.Reason != egressproxy.ReasonClosed {
 			t.Errorf("%+v", c)
 		}
 	}
@@ -202,9 +202,9 @@ func TestCloseEndsEverything(t *testing.T) {
 // Between the check of a name's addresses and the connection another answer changes nothing: the name is asked for once.
 func TestRebinding(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, outbound.Limits{}, answer)
+	w := newWorld(t, egressproxy.Limits{}, answer)
 	w.names["x.wild.test"], w.next["x.wild.test"] = []string{publicIP}, []string{victimIP}
-	for i, reason := range []string{"", outbound.ReasonAddress} {
+	for i, reason := range []string{"", egressproxy.ReasonAddress} {
 		res, err := w.client(nil).Get(w.fill("http://x.wild.test:{P}/"))
 		if err != nil {
 			t.Fatal(err)
@@ -222,9 +222,9 @@ func TestRebinding(t *testing.T) {
 // The address is checked once more when it is connected to.
 func TestTheConnectedAddressIsChecked(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, outbound.Limits{}, answer)
+	w := newWorld(t, egressproxy.Limits{}, answer)
 	var checks atomic.Int64
-	p := outbound.New(outbound.Options{
+	p := egressproxy.New(egressproxy.Options{
 		Rules: w.rules("good.test:{P}"), Resolver: w, Report: w.report,
 		Public: func(netip.Addr) bool { return checks.Add(1) == 1 },
 	})
@@ -233,7 +233,7 @@ func TestTheConnectedAddressIsChecked(t *testing.T) {
 	if _, _, status := w.connect("good.test:{P}"); status != http.StatusForbidden || checks.Load() != 2 || w.host.conns.Load() != 0 {
 		t.Errorf("%d after %d checks, %d connections", status, checks.Load(), w.host.conns.Load())
 	}
-	if c := w.wait(1)[0]; c.Reason != outbound.ReasonAddress {
+	if c := w.wait(1)[0]; c.Reason != egressproxy.ReasonAddress {
 		t.Errorf("%+v", c)
 	}
 }
@@ -241,8 +241,8 @@ func TestTheConnectedAddressIsChecked(t *testing.T) {
 // What listens on all addresses of the worker's machine is not for sandboxes.
 func TestAddressesOfThisMachineAreRefused(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, outbound.Limits{}, answer)
-	p := outbound.New(outbound.Options{Rules: w.rules("good.test:{P}"), Resolver: w, Report: w.report})
+	w := newWorld(t, egressproxy.Limits{}, answer)
+	p := egressproxy.New(egressproxy.Options{Rules: w.rules("good.test:{P}"), Resolver: w, Report: w.report})
 	defer p.Close()
 	w.serve(p)
 	own, err := net.InterfaceAddrs()
@@ -254,7 +254,7 @@ func TestAddressesOfThisMachineAreRefused(t *testing.T) {
 		w.mu.Lock()
 		w.names["good.test"] = []string{prefix.IP.String()}
 		w.mu.Unlock()
-		if _, _, status := w.connect("good.test:{P}"); status != http.StatusForbidden || w.wait(i + 1)[i].Reason != outbound.ReasonAddress {
+		if _, _, status := w.connect("good.test:{P}"); status != http.StatusForbidden || w.wait(i + 1)[i].Reason != egressproxy.ReasonAddress {
 			t.Errorf("%s: %d", prefix, status)
 		}
 	}
@@ -263,12 +263,12 @@ func TestAddressesOfThisMachineAreRefused(t *testing.T) {
 // Large buffers are charged to the budget, and what it does not grant only makes a transfer slower.
 func TestBuffersAreChargedToTheBudget(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, outbound.Limits{}, func(c net.Conn) {
+	w := newWorld(t, egressproxy.Limits{}, func(c net.Conn) {
 		_, _ = c.Write(data("decided"))
 		hold(c)
 	})
 	b := budget.New(0)
-	p := outbound.New(outbound.Options{Rules: w.rules("good.test:{P}"), Resolver: w, Report: w.report, Budget: b, Tenant: "t", Public: func(netip.Addr) bool { return true }})
+	p := egressproxy.New(egressproxy.Options{Rules: w.rules("good.test:{P}"), Resolver: w, Report: w.report, Budget: b, Tenant: "t", Public: func(netip.Addr) bool { return true }})
 	defer p.Close()
 	w.serve(p)
 	for _, full := range []bool{false, true} {

@@ -1,4 +1,4 @@
-package outbound_test
+package egressproxy_test
 
 import (
 	"compress/gzip"
@@ -23,8 +23,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sandfarm/sandfarm/internal/egressproxy"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/outbound"
 	"github.com/sandfarm/sandfarm/internal/secret"
 )
 
@@ -60,7 +60,7 @@ func issue(t *testing.T, host string) (*secret.Issuer, *x509.CertPool) {
 }
 
 // newVault makes a world whose host answers with serve, which need not keep to HTTP (nil: "ok").
-func newVault(t *testing.T, serve http.HandlerFunc, change func(*outbound.Options)) *vault {
+func newVault(t *testing.T, serve http.HandlerFunc, change func(*egressproxy.Options)) *vault {
 	t.Helper()
 	v := &vault{world: &world{t: t, names: map[string][]string{"good.test": {publicIP}, "other.test": {publicIP}}, next: map[string][]string{}, changed: make(chan struct{}, 1)}}
 	l, err := net.Listen("tcp", publicIP+":0")
@@ -93,15 +93,15 @@ func newVault(t *testing.T, serve http.HandlerFunc, change func(*outbound.Option
 	v.inside = pool
 	rules := v.rules("good.test:{P}", "other.test:{P}")
 	rules.Certify = issuer.Certify
-	rules.Secrets = []outbound.Secret{{Secret: farm.Secret{Name: "KEY", Host: "good.test", Header: "Authorization", Scheme: "Bearer"}, Value: token}}
-	o := outbound.Options{
-		Rules: rules, Limits: outbound.Limits{Hello: patience}, Resolver: v.world, Report: v.report, Tenant: "t", SecretPort: v.port, Roots: outside,
+	rules.Secrets = []egressproxy.Secret{{Secret: farm.Secret{Name: "KEY", Host: "good.test", Header: "Authorization", Scheme: "Bearer"}, Value: token}}
+	o := egressproxy.Options{
+		Rules: rules, Limits: egressproxy.Limits{Hello: patience}, Resolver: v.world, Report: v.report, Tenant: "t", SecretPort: v.port, Roots: outside,
 		Public: func(ip netip.Addr) bool { return ip == netip.MustParseAddr(publicIP) },
 	}
 	if change != nil {
 		change(&o)
 	}
-	v.proxy = outbound.New(o)
+	v.proxy = egressproxy.New(o)
 	v.serve(v.proxy)
 	return v
 }
@@ -139,7 +139,7 @@ func (v *vault) ask(t *testing.T, method, target string, header http.Header) (st
 }
 
 // reported waits for a report with a reason, "" for one of a request that was allowed.
-func (v *vault) reported(t *testing.T, method, reason string) outbound.Connection {
+func (v *vault) reported(t *testing.T, method, reason string) egressproxy.Connection {
 	t.Helper()
 	for n := 1; ; n++ {
 		for _, c := range v.wait(n) {
@@ -184,7 +184,7 @@ func TestSecretIsForItsHostOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	port := plain.Addr().(*net.TCPAddr).Port
-	v := newVault(t, nil, func(o *outbound.Options) {
+	v := newVault(t, nil, func(o *egressproxy.Options) {
 		for _, name := range []string{"good.test", "other.test"} {
 			r, _ := farm.ParseHostRule(name + ":" + strconv.Itoa(port))
 			o.Rules.Allow = append(o.Rules.Allow, r)
@@ -240,23 +240,23 @@ func TestEchoEndsTheAnswer(t *testing.T) {
 		reason string
 		begin  string // what may have been passed on: a beginning of it
 	}{
-		"Body":  {func(w http.ResponseWriter, r *http.Request) { flush(w, "you sent "+r.Header.Get("Authorization")) }, outbound.ReasonEcho, "you sent Bearer "},
-		"Late":  {func(w http.ResponseWriter, _ *http.Request) { flush(w, long+token+long) }, outbound.ReasonEcho, long},
-		"Split": {func(w http.ResponseWriter, _ *http.Request) { flush(w, "a ", token[:5], token[5:9], token[9:]+" z") }, outbound.ReasonEcho, "a "},
-		"Bytes": {func(w http.ResponseWriter, _ *http.Request) { flush(w, strings.Split("sk-0sk-01"+token, "")...) }, outbound.ReasonEcho, "sk-0sk-01"},
+		"Body":  {func(w http.ResponseWriter, r *http.Request) { flush(w, "you sent "+r.Header.Get("Authorization")) }, egressproxy.ReasonEcho, "you sent Bearer "},
+		"Late":  {func(w http.ResponseWriter, _ *http.Request) { flush(w, long+token+long) }, egressproxy.ReasonEcho, long},
+		"Split": {func(w http.ResponseWriter, _ *http.Request) { flush(w, "a ", token[:5], token[5:9], token[9:]+" z") }, egressproxy.ReasonEcho, "a "},
+		"Bytes": {func(w http.ResponseWriter, _ *http.Request) { flush(w, strings.Split("sk-0sk-01"+token, "")...) }, egressproxy.ReasonEcho, "sk-0sk-01"},
 		"Length": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", strconv.Itoa(len(token)))
 			flush(w, token)
-		}, outbound.ReasonEcho, ""},
-		"Header": {func(w http.ResponseWriter, r *http.Request) { w.Header().Set("X-Echo", r.Header.Get("Authorization")) }, outbound.ReasonEcho, ""},
-		"Cookie": {func(w http.ResponseWriter, _ *http.Request) { w.Header().Add("Set-Cookie", "a="+token) }, outbound.ReasonEcho, ""},
-		"Name":   {func(w http.ResponseWriter, _ *http.Request) { w.Header()[token] = []string{"x"} }, outbound.ReasonEcho, ""},
+		}, egressproxy.ReasonEcho, ""},
+		"Header": {func(w http.ResponseWriter, r *http.Request) { w.Header().Set("X-Echo", r.Header.Get("Authorization")) }, egressproxy.ReasonEcho, ""},
+		"Cookie": {func(w http.ResponseWriter, _ *http.Request) { w.Header().Add("Set-Cookie", "a="+token) }, egressproxy.ReasonEcho, ""},
+		"Name":   {func(w http.ResponseWriter, _ *http.Request) { w.Header()[token] = []string{"x"} }, egressproxy.ReasonEcho, ""},
 		"Gzip": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Encoding", "gzip")
 			z := gzip.NewWriter(w)
 			_, _ = io.WriteString(z, token)
 			_ = z.Close()
-		}, outbound.ReasonEncoded, ""},
+		}, egressproxy.ReasonEncoded, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -273,7 +273,7 @@ func TestEchoEndsTheAnswer(t *testing.T) {
 					t.Errorf("%s: %.100q was passed on, want a part of %.100q", way, body, c.begin)
 				}
 			}
-			if got := v.reported(t, "GET", c.reason); got.Verdict != outbound.Denied {
+			if got := v.reported(t, "GET", c.reason); got.Verdict != egressproxy.Denied {
 				t.Errorf("%+v", got)
 			}
 		})
@@ -322,7 +322,7 @@ func TestAnswersWithoutTheSecretAreWhole(t *testing.T) {
 // Rules with methods hold for hosts with a secret over HTTPS too, when they are asked in plain.
 func TestMethodsOfAHostWithASecret(t *testing.T) {
 	t.Parallel()
-	v := newVault(t, nil, func(o *outbound.Options) {
+	v := newVault(t, nil, func(o *egressproxy.Options) {
 		r, _ := farm.ParseHostRule("GET good.test:" + strconv.Itoa(o.SecretPort))
 		o.Rules.Allow = []farm.HostRule{r}
 	})
@@ -336,15 +336,15 @@ func TestMethodsOfAHostWithASecret(t *testing.T) {
 // A host whose secret cannot be read is not asked at all, and one whose certificate is not valid is not sent it.
 func TestNoSecretNoRequest(t *testing.T) {
 	t.Parallel()
-	v := newVault(t, nil, func(o *outbound.Options) { o.Rules.Secrets[0].Value = "" })
-	if status, body, err := v.ask(t, "GET", "http://good.test/", nil); status != http.StatusBadGateway || !strings.Contains(body, outbound.ReasonSecret) || err != nil {
+	v := newVault(t, nil, func(o *egressproxy.Options) { o.Rules.Secrets[0].Value = "" })
+	if status, body, err := v.ask(t, "GET", "http://good.test/", nil); status != http.StatusBadGateway || !strings.Contains(body, egressproxy.ReasonSecret) || err != nil {
 		t.Errorf("%d %q, %v", status, body, err)
 	}
 	if _, _, err := v.ask(t, "GET", v.urls("/")["TLS"], nil); err == nil {
 		t.Error("a tunnel is opened")
 	}
-	strange := newVault(t, nil, func(o *outbound.Options) { o.Roots = x509.NewCertPool() })
-	if status, body, err := strange.ask(t, "GET", "http://good.test/", nil); status != http.StatusBadGateway || !strings.Contains(body, outbound.ReasonCert) || err != nil {
+	strange := newVault(t, nil, func(o *egressproxy.Options) { o.Roots = x509.NewCertPool() })
+	if status, body, err := strange.ask(t, "GET", "http://good.test/", nil); status != http.StatusBadGateway || !strings.Contains(body, egressproxy.ReasonCert) || err != nil {
 		t.Errorf("%d %q, %v", status, body, err)
 	}
 	if len(v.requests())+len(strange.requests()) > 0 {

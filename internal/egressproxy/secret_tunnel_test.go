@@ -1,4 +1,4 @@
-package outbound_test
+package egressproxy_test
 
 import (
 	"bufio"
@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandfarm/sandfarm/internal/outbound"
+	"github.com/sandfarm/sandfarm/internal/egressproxy"
 )
 
 // tunnel opens TLS to good.test through the proxy, as a program that trusts the farm's certificate.
@@ -44,12 +44,12 @@ func TestRequestsInsideATunnel(t *testing.T) {
 	}{
 		"Good":         {"GET / HTTP/1.1\r\nHost: good.test\r\n\r\n", http.StatusOK, ""},
 		"WithPort":     {"GET / HTTP/1.1\r\nHost: good.test:{P}\r\n\r\n", http.StatusOK, ""},
-		"OtherHost":    {"GET / HTTP/1.1\r\nHost: other.test\r\n\r\n", http.StatusForbidden, outbound.ReasonHostHeader},
-		"OtherPort":    {"GET / HTTP/1.1\r\nHost: good.test:8\r\n\r\n", http.StatusForbidden, outbound.ReasonHostHeader},
-		"AbsoluteForm": {"GET https://other.test/ HTTP/1.1\r\nHost: good.test\r\n\r\n", http.StatusBadRequest, outbound.ReasonForm},
-		"Connect":      {"CONNECT other.test:443 HTTP/1.1\r\nHost: other.test:443\r\n\r\n", http.StatusBadRequest, outbound.ReasonForm},
-		"Trace":        {"TRACE / HTTP/1.1\r\nHost: good.test\r\n\r\n", http.StatusForbidden, outbound.ReasonTrace},
-		"Upgrade":      {"GET / HTTP/1.1\r\nHost: good.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", http.StatusForbidden, outbound.ReasonUpgrade},
+		"OtherHost":    {"GET / HTTP/1.1\r\nHost: other.test\r\n\r\n", http.StatusForbidden, egressproxy.ReasonHostHeader},
+		"OtherPort":    {"GET / HTTP/1.1\r\nHost: good.test:8\r\n\r\n", http.StatusForbidden, egressproxy.ReasonHostHeader},
+		"AbsoluteForm": {"GET https://other.test/ HTTP/1.1\r\nHost: good.test\r\n\r\n", http.StatusBadRequest, egressproxy.ReasonForm},
+		"Connect":      {"CONNECT other.test:443 HTTP/1.1\r\nHost: other.test:443\r\n\r\n", http.StatusBadRequest, egressproxy.ReasonForm},
+		"Trace":        {"TRACE / HTTP/1.1\r\nHost: good.test\r\n\r\n", http.StatusForbidden, egressproxy.ReasonTrace},
+		"Upgrade":      {"GET / HTTP/1.1\r\nHost: good.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", http.StatusForbidden, egressproxy.ReasonUpgrade},
 		"Smuggled":     {"POST / HTTP/1.1\r\nHost: good.test\r\nContent-Length: 4\r\nTransfer-Encoding: x\r\n\r\nabcd", http.StatusNotImplemented, "-"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestHandshakeOfATunnelWithASecret(t *testing.T) {
 	if err := v.tunnel(t, "other.test").HandshakeContext(t.Context()); err == nil {
 		t.Error("a handshake for another host succeeds")
 	}
-	v.reported(t, "CONNECT", outbound.ReasonSNI)
+	v.reported(t, "CONNECT", egressproxy.ReasonSNI)
 	conn, _, _ := v.connect("good.test:{P}")
 	if err := tls.Client(conn, &tls.Config{ServerName: "good.test", RootCAs: x509.NewCertPool()}).HandshakeContext(t.Context()); err == nil {
 		t.Error("the certificate is trusted without the authority")
@@ -89,7 +89,7 @@ func TestHandshakeOfATunnelWithASecret(t *testing.T) {
 	_ = conn.Close()
 	conn, _, _ = v.connect("good.test:{P}")
 	_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\n\r\n")
-	v.reported(t, "CONNECT", outbound.ReasonNoTLS)
+	v.reported(t, "CONNECT", egressproxy.ReasonNoTLS)
 	if n := len(v.requests()); n != 0 {
 		t.Errorf("the host got %d requests", n)
 	}
@@ -109,9 +109,9 @@ func TestTunnelWithASecretGoesOnUntilTheRulesChange(t *testing.T) {
 		}
 		_, _ = io.Copy(io.Discard, res.Body)
 	}
-	v.proxy.SetRules(outbound.Rules{})
+	v.proxy.SetRules(egressproxy.Rules{})
 	if _, err := r.ReadByte(); err == nil {
 		t.Error("the tunnel is open without a rule")
 	}
-	v.reported(t, "CONNECT", outbound.ReasonRules)
+	v.reported(t, "CONNECT", egressproxy.ReasonRules)
 }

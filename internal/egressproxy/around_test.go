@@ -1,4 +1,4 @@
-package outbound_test
+package egressproxy_test
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandfarm/sandfarm/internal/outbound"
+	"github.com/sandfarm/sandfarm/internal/egressproxy"
 )
 
 // around is one way around the list. It must be refused and reported, and neither the victim nor the host may get a byte.
@@ -25,21 +25,21 @@ type around struct {
 
 // resolved is a name below the wildcard with these addresses.
 func resolved(name string, answers ...string) around {
-	return around{name: "the name leads to " + name, connect: "x.wild.test:{P}", answers: answers, reason: outbound.ReasonAddress}
+	return around{name: "the name leads to " + name, connect: "x.wild.test:{P}", answers: answers, reason: egressproxy.ReasonAddress}
 }
 
 func host(name, target string) around {
-	return around{name: name, connect: target, reason: outbound.ReasonHost}
+	return around{name: name, connect: target, reason: egressproxy.ReasonHost}
 }
 
 func form(name, target string) around {
-	return around{name: name, connect: target, reason: outbound.ReasonForm}
+	return around{name: name, connect: target, reason: egressproxy.ReasonForm}
 }
 
 func malformed(name, target string) around { return around{name: name, connect: target} }
 
 func rule(name, target string) around {
-	return around{name: name, connect: target, reason: outbound.ReasonRule}
+	return around{name: name, connect: target, reason: egressproxy.ReasonRule}
 }
 
 func inside(name, reason string, then []byte) around {
@@ -119,50 +119,50 @@ func ways() []around {
 		resolved("multicast", "224.0.0.1"),
 		resolved("broadcast", "255.255.255.255"),
 
-		inside("plain HTTP in a tunnel", outbound.ReasonNoTLS, []byte("GET / HTTP/1.1\r\nHost: good.test\r\n\r\n")),
-		inside("proxy within a proxy", outbound.ReasonNoTLS, []byte("CONNECT evil.test:443 HTTP/1.1\r\nHost: evil.test\r\n\r\n")),
-		inside("HTTP/2 without TLS in a tunnel", outbound.ReasonNoTLS, []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")),
-		inside("SSH in a tunnel", outbound.ReasonNoTLS, []byte("SSH-2.0-OpenSSH_9.2\r\n")),
-		inside("SOCKS in a tunnel", outbound.ReasonNoTLS, []byte{5, 1, 0, 5, 1, 0, 1, 127, 0, 0, 3, 0, 80}),
-		inside("encrypted data first", outbound.ReasonNoTLS, append([]byte{23, 3, 3, 0, 100}, make([]byte, 100)...)),
-		inside("SSL 2", outbound.ReasonNoTLS, append([]byte{0x80, 0x2e, 1, 3, 1, 0, 0x15, 0, 0, 0, 0x10}, make([]byte, 40)...)),
-		inside("no SNI", outbound.ReasonNoSNI, hello("")),
-		inside("other SNI", outbound.ReasonSNI, hello("evil.test")),
-		inside("SNI of a name below", outbound.ReasonSNI, hello("a.good.test")),
-		inside("SNI of another allowed host", outbound.ReasonSNI, hello("x.wild.test")),
-		inside("other SNI split over records", outbound.ReasonSNI, split(hello("evil.test"), 11)),
-		{name: "other SNI split over segments", connect: "good.test:{P}", then: hello("evil.test"), slowly: true, reason: outbound.ReasonSNI},
-		inside("two extensions of SNI", outbound.ReasonNoTLS, extend(hello("good.test"), 0, sni("evil.test"))),
-		inside("second ClientHello in the record of the first", outbound.ReasonNoTLS, joined(hello("good.test"), hello("evil.test"))),
-		inside("SNI with a NUL", outbound.ReasonSNI, extend(hello(""), 0, sni("good.test\x00.evil.test"))),
-		inside("SNI with an address", outbound.ReasonSNI, extend(hello(""), 0, sni(victimIP))),
-		inside("encrypted ClientHello", outbound.ReasonECH, extend(hello("good.test"), 0xfe0d, outerECH)),
-		inside("ClientHello that is too long", outbound.ReasonNoTLS, split(append([]byte{22, 3, 1, 0, 0, 1, 0, 0xf0, 0}, make([]byte, 0xf000)...), 16000)),
-		inside("silent tunnel", outbound.ReasonHello, []byte{}),
-		inside("half a ClientHello", outbound.ReasonHello, hello("good.test")[:100]),
-		{name: "methods do not hold for HTTPS", connect: "reads.test:{P}", reason: outbound.ReasonMethod},
+		inside("plain HTTP in a tunnel", egressproxy.ReasonNoTLS, []byte("GET / HTTP/1.1\r\nHost: good.test\r\n\r\n")),
+		inside("proxy within a proxy", egressproxy.ReasonNoTLS, []byte("CONNECT evil.test:443 HTTP/1.1\r\nHost: evil.test\r\n\r\n")),
+		inside("HTTP/2 without TLS in a tunnel", egressproxy.ReasonNoTLS, []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")),
+		inside("SSH in a tunnel", egressproxy.ReasonNoTLS, []byte("SSH-2.0-OpenSSH_9.2\r\n")),
+		inside("SOCKS in a tunnel", egressproxy.ReasonNoTLS, []byte{5, 1, 0, 5, 1, 0, 1, 127, 0, 0, 3, 0, 80}),
+		inside("encrypted data first", egressproxy.ReasonNoTLS, append([]byte{23, 3, 3, 0, 100}, make([]byte, 100)...)),
+		inside("SSL 2", egressproxy.ReasonNoTLS, append([]byte{0x80, 0x2e, 1, 3, 1, 0, 0x15, 0, 0, 0, 0x10}, make([]byte, 40)...)),
+		inside("no SNI", egressproxy.ReasonNoSNI, hello("")),
+		inside("other SNI", egressproxy.ReasonSNI, hello("evil.test")),
+		inside("SNI of a name below", egressproxy.ReasonSNI, hello("a.good.test")),
+		inside("SNI of another allowed host", egressproxy.ReasonSNI, hello("x.wild.test")),
+		inside("other SNI split over records", egressproxy.ReasonSNI, split(hello("evil.test"), 11)),
+		{name: "other SNI split over segments", connect: "good.test:{P}", then: hello("evil.test"), slowly: true, reason: egressproxy.ReasonSNI},
+		inside("two extensions of SNI", egressproxy.ReasonNoTLS, extend(hello("good.test"), 0, sni("evil.test"))),
+		inside("second ClientHello in the record of the first", egressproxy.ReasonNoTLS, joined(hello("good.test"), hello("evil.test"))),
+		inside("SNI with a NUL", egressproxy.ReasonSNI, extend(hello(""), 0, sni("good.test\x00.evil.test"))),
+		inside("SNI with an address", egressproxy.ReasonSNI, extend(hello(""), 0, sni(victimIP))),
+		inside("encrypted ClientHello", egressproxy.ReasonECH, extend(hello("good.test"), 0xfe0d, outerECH)),
+		inside("ClientHello that is too long", egressproxy.ReasonNoTLS, split(append([]byte{22, 3, 1, 0, 0, 1, 0, 0xf0, 0}, make([]byte, 0xf000)...), 16000)),
+		inside("silent tunnel", egressproxy.ReasonHello, []byte{}),
+		inside("half a ClientHello", egressproxy.ReasonHello, hello("good.test")[:100]),
+		{name: "methods do not hold for HTTPS", connect: "reads.test:{P}", reason: egressproxy.ReasonMethod},
 
-		request("method that the rule lacks", outbound.ReasonMethod, "DELETE http://reads.test:{P}/ HTTP/1.1\nHost: reads.test\n\n"),
-		request("method in small letters", outbound.ReasonMethod, "get http://reads.test:{P}/ HTTP/1.1\nHost: reads.test\n\n"),
-		request("plain request for an address", outbound.ReasonHost, "GET http://127.0.0.3:{P}/ HTTP/1.1\nHost: good.test\n\n"),
-		request("plain request for a decimal address", outbound.ReasonHost, "GET http://2130706435:{P}/ HTTP/1.1\nHost: good.test\n\n"),
-		request("plain request for IPv6", outbound.ReasonHost, "GET http://[::ffff:127.0.0.3]:{P}/ HTTP/1.1\nHost: good.test\n\n"),
-		request("plain request for another host in the name of this one", outbound.ReasonRule, "GET http://evil.test:{P}/ HTTP/1.1\nHost: good.test:{P}\n\n"),
-		request("user in a URL", outbound.ReasonForm, "GET http://good.test:{P}@evil.test/ HTTP/1.1\nHost: good.test\n\n"),
-		request("user with a password in a URL", outbound.ReasonForm, "GET http://good.test:80@127.0.0.3:{P}/ HTTP/1.1\nHost: good.test\n\n"),
-		request("https in a plain request", outbound.ReasonForm, "GET https://good.test:{P}/ HTTP/1.1\nHost: good.test\n\n"),
-		request("other scheme", outbound.ReasonForm, "GET gopher://good.test:{P}/_x HTTP/1.1\nHost: good.test\n\n"),
-		request("scheme without slashes", outbound.ReasonForm, "GET http:good.test:{P}/ HTTP/1.1\nHost: good.test\n\n"),
-		request("request for the proxy itself", outbound.ReasonForm, "GET / HTTP/1.1\nHost: good.test:{P}\n\n"),
-		request("two slashes", outbound.ReasonForm, "GET //good.test:{P}/ HTTP/1.1\nHost: good.test\n\n"),
-		request("HTTP/2 without TLS", outbound.ReasonForm, "PRI * HTTP/2.0\n\nSM\n\n"),
-		request("WebSocket over plain HTTP", outbound.ReasonUpgrade,
+		request("method that the rule lacks", egressproxy.ReasonMethod, "DELETE http://reads.test:{P}/ HTTP/1.1\nHost: reads.test\n\n"),
+		request("method in small letters", egressproxy.ReasonMethod, "get http://reads.test:{P}/ HTTP/1.1\nHost: reads.test\n\n"),
+		request("plain request for an address", egressproxy.ReasonHost, "GET http://127.0.0.3:{P}/ HTTP/1.1\nHost: good.test\n\n"),
+		request("plain request for a decimal address", egressproxy.ReasonHost, "GET http://2130706435:{P}/ HTTP/1.1\nHost: good.test\n\n"),
+		request("plain request for IPv6", egressproxy.ReasonHost, "GET http://[::ffff:127.0.0.3]:{P}/ HTTP/1.1\nHost: good.test\n\n"),
+		request("plain request for another host in the name of this one", egressproxy.ReasonRule, "GET http://evil.test:{P}/ HTTP/1.1\nHost: good.test:{P}\n\n"),
+		request("user in a URL", egressproxy.ReasonForm, "GET http://good.test:{P}@evil.test/ HTTP/1.1\nHost: good.test\n\n"),
+		request("user with a password in a URL", egressproxy.ReasonForm, "GET http://good.test:80@127.0.0.3:{P}/ HTTP/1.1\nHost: good.test\n\n"),
+		request("https in a plain request", egressproxy.ReasonForm, "GET https://good.test:{P}/ HTTP/1.1\nHost: good.test\n\n"),
+		request("other scheme", egressproxy.ReasonForm, "GET gopher://good.test:{P}/_x HTTP/1.1\nHost: good.test\n\n"),
+		request("scheme without slashes", egressproxy.ReasonForm, "GET http:good.test:{P}/ HTTP/1.1\nHost: good.test\n\n"),
+		request("request for the proxy itself", egressproxy.ReasonForm, "GET / HTTP/1.1\nHost: good.test:{P}\n\n"),
+		request("two slashes", egressproxy.ReasonForm, "GET //good.test:{P}/ HTTP/1.1\nHost: good.test\n\n"),
+		request("HTTP/2 without TLS", egressproxy.ReasonForm, "PRI * HTTP/2.0\n\nSM\n\n"),
+		request("WebSocket over plain HTTP", egressproxy.ReasonUpgrade,
 			"GET http://good.test:{P}/ HTTP/1.1\nHost: good.test\nConnection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Key: x\nSec-WebSocket-Version: 13\n\n"),
-		request("two upgrades", outbound.ReasonUpgrade, "GET http://good.test:{P}/ HTTP/1.1\nHost: good.test\nConnection: Upgrade\nUpgrade: h2c, tcp\n\n"),
-		request("CONNECT with a body", outbound.ReasonForm, "CONNECT good.test:{P} HTTP/1.1\nHost: good.test:{P}\nContent-Length: 5\n\nhello"),
-		request("CONNECT with a chunked body", outbound.ReasonForm, "CONNECT good.test:{P} HTTP/1.1\nHost: good.test:{P}\nTransfer-Encoding: chunked\n\n0\n\n"),
-		request("connect in small letters", outbound.ReasonForm, "connect good.test:{P} HTTP/1.1\nHost: good.test:{P}\n\n"),
-		request("CONNECT to one host with the Host of another", outbound.ReasonRule, "CONNECT evil.test:{P} HTTP/1.1\nHost: good.test:{P}\n\n"),
+		request("two upgrades", egressproxy.ReasonUpgrade, "GET http://good.test:{P}/ HTTP/1.1\nHost: good.test\nConnection: Upgrade\nUpgrade: h2c, tcp\n\n"),
+		request("CONNECT with a body", egressproxy.ReasonForm, "CONNECT good.test:{P} HTTP/1.1\nHost: good.test:{P}\nContent-Length: 5\n\nhello"),
+		request("CONNECT with a chunked body", egressproxy.ReasonForm, "CONNECT good.test:{P} HTTP/1.1\nHost: good.test:{P}\nTransfer-Encoding: chunked\n\n0\n\n"),
+		request("connect in small letters", egressproxy.ReasonForm, "connect good.test:{P} HTTP/1.1\nHost: good.test:{P}\n\n"),
+		request("CONNECT to one host with the Host of another", egressproxy.ReasonRule, "CONNECT evil.test:{P} HTTP/1.1\nHost: good.test:{P}\n\n"),
 
 		request("two Host headers", "", "GET http://good.test:{P}/ HTTP/1.1\nHost: good.test\nHost: evil.test\n\n"),
 		request("backslash before a user", "", "GET http://good.test:{P}\\@evil.test/ HTTP/1.1\nHost: good.test\n\n"),
@@ -186,8 +186,8 @@ func TestWaysAroundTheList(t *testing.T) {
 	for _, a := range all {
 		t.Run(a.name, func(t *testing.T) {
 			t.Parallel()
-			limits := outbound.Limits{Hello: patience}
-			if a.reason == outbound.ReasonHello {
+			limits := egressproxy.Limits{Hello: patience}
+			if a.reason == egressproxy.ReasonHello {
 				limits.Hello = 50 * time.Millisecond
 			}
 			w := newWorld(t, limits, answer, "good.test:{P}", "*.wild.test:{P}", "GET,HEAD reads.test:{P}")
@@ -243,7 +243,7 @@ func (a around) run(t *testing.T, w *world) string {
 func (a around) checkReport(t *testing.T, w *world) {
 	t.Helper()
 	names := w.lookups()
-	if len(names) > 1 || (len(names) == 1 && a.then == nil && a.reason != outbound.ReasonAddress) {
+	if len(names) > 1 || (len(names) == 1 && a.then == nil && a.reason != egressproxy.ReasonAddress) {
 		t.Errorf("asked the DNS for %q", names)
 	}
 	if a.reason == "" {
@@ -253,7 +253,7 @@ func (a around) checkReport(t *testing.T, w *world) {
 		return
 	}
 	reports := w.wait(1)
-	if len(reports) != 1 || reports[0].Verdict != outbound.Denied || reports[0].Reason != a.reason || reports[0].Sent != 0 || reports[0].Received != 0 {
+	if len(reports) != 1 || reports[0].Verdict != egressproxy.Denied || reports[0].Reason != a.reason || reports[0].Sent != 0 || reports[0].Received != 0 {
 		t.Errorf("the reports are %+v; want one with %q", reports, a.reason)
 	}
 	if c := reports[0]; c.Method == "" || len(c.Host) > 253 || strings.Trim(c.Host, printable) != "" {

@@ -1,6 +1,4 @@
-// Package address tells the addresses of the public Internet from all others, for everything that connects to a host which a caller or
-// user code names. It guarantees that a connection made under Control goes to an address that was checked.
-package address
+package egressproxy
 
 import (
 	"context"
@@ -9,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"syscall"
+	"time"
 )
 
 // ErrNotPublic means that a connection was about to go to an address that is not public.
@@ -81,9 +80,9 @@ func onInternet(ip netip.Addr) bool {
 	return true
 }
 
-// Control returns a net.Dialer.ControlContext that refuses every address for which allowed is false, with ErrNotPublic. The dialer calls it
+// ControlDial returns a net.Dialer.ControlContext that refuses every address for which allowed is false, with ErrNotPublic. The dialer calls it
 // with the address that it is about to connect to, so no name can change between the check and the connection.
-func Control(allowed func(netip.Addr) bool) func(ctx context.Context, network, address string, conn syscall.RawConn) error {
+func ControlDial(allowed func(netip.Addr) bool) func(ctx context.Context, network, address string, conn syscall.RawConn) error {
 	return func(_ context.Context, _, address string, _ syscall.RawConn) error {
 		to, err := netip.ParseAddrPort(address)
 		if err != nil || !allowed(to.Addr()) {
@@ -96,4 +95,58 @@ func Control(allowed func(netip.Addr) bool) func(ctx context.Context, network, a
 // Resolver finds the addresses of a host; *net.Resolver implements it.
 type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
+
+const (
+	// maxAddresses is how many addresses of a name are tried.
+	maxAddresses = 8
+	// connectTimeout bounds the attempt at one address.
+	connectTimeout = 5 * time.Second
+)
+
+// errName means that a name has no address, or that it could not be resolved.
+var errName = errors.New("the name could not be resolved")
+
+// dial resolves the host of the link once and connects to one of its addresses. If one of them is not public the name is refused: a mix
+// of both is an attempt to reach an internal host.
+func (l *link) dial(ctx context.Context) (*hostConn, error) {
+	p := l.proxy
+	ctx, cancel := context.WithTimeout(ctx, p.limits.Dial)
+	defer cancel()
+	l.onAbort(cancel)
+	addresses, err := p.resolver.LookupNetIP(ctx, "ip", l.target.host+".") // the dot: the worker's search domains do not apply
+	if err != nil {
+		return nil, errors.Join(errName, err)
+	}
+	if len(addresses) == 0 {
+		return nil, errName
+	}
+	for _, ip := range addresses {
+		if !p.public(ip) {
+			return nil, ErrNotPublic
+		}
+	}
+	dialer := net.Dialer{Timeout: connectTimeout, ControlContext: ControlDial(p.public)}
+	for _, ip := range addresses[:min(len(addresses), maxAddresses)] {
+		var conn net.Conn
+		conn, err = dialer.DialContext(ctx, "tcp", netip.AddrPortFrom(ip.Unmap(), uint16(l.target.port)).String()) //nolint:gosec // a port
+		if err == nil {
+			return l.attach(conn), nil
+		}
+	}
+	return nil, err
+}
+
+// verdictOf explains why dial failed.
+func verdictOf(err error) (Verdict, string) {
+	switch {
+	case errors.Is(err, ErrNotPublic):
+		return Denied, ReasonAddress
+	case errors.Is(err, errName):
+		return Failed, ReasonName
+	case errors.Is(err, context.Canceled):
+		return Failed, ReasonNotStarted
+	default:
+		return Failed, ReasonConnect
+	}
 }

@@ -1,4 +1,4 @@
-package outbound_test
+package egressproxy_test
 
 import (
 	"bufio"
@@ -22,9 +22,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/sandfarm/sandfarm/internal/address"
+	"github.com/sandfarm/sandfarm/internal/egressproxy"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/outbound"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -43,7 +42,7 @@ const (
 // world is a proxy with a host that rules allow, a victim that nothing may reach, and a resolver.
 type world struct {
 	t     testing.TB
-	proxy *outbound.Proxy
+	proxy *egressproxy.Proxy
 	addr  string // of the proxy
 	port  int    // of the host
 	host  *recorder
@@ -55,7 +54,7 @@ type world struct {
 	names   map[string][]string // the addresses of a name
 	next    map[string][]string // those from the second question on
 	asked   []string
-	reports []outbound.Connection
+	reports []egressproxy.Connection
 	changed chan struct{}
 }
 
@@ -136,7 +135,7 @@ func answer(conn net.Conn) {
 }
 
 // newWorld makes a world whose proxy has rules; {P} in a rule is the port of host and victim.
-func newWorld(t testing.TB, limits outbound.Limits, serve func(net.Conn), rules ...string) *world {
+func newWorld(t testing.TB, limits egressproxy.Limits, serve func(net.Conn), rules ...string) *world {
 	t.Helper()
 	w := &world{t: t, names: map[string][]string{}, next: map[string][]string{}, changed: make(chan struct{}, 1)}
 	if limits.Hello == 0 {
@@ -159,16 +158,16 @@ func newWorld(t testing.TB, limits outbound.Limits, serve func(net.Conn), rules 
 		rules = []string{"good.test:{P}", "*.wild.test:{P}"}
 	}
 	w.names["good.test"] = []string{publicIP}
-	w.proxy = outbound.New(outbound.Options{
+	w.proxy = egressproxy.New(egressproxy.Options{
 		Rules: w.rules(rules...), Limits: limits, Resolver: w, Report: w.report, Tenant: "t",
-		Public: func(ip netip.Addr) bool { return ip == netip.MustParseAddr(publicIP) || address.Public(ip) },
+		Public: func(ip netip.Addr) bool { return ip == netip.MustParseAddr(publicIP) || egressproxy.Public(ip) },
 	})
 	w.serve(w.proxy)
 	return w
 }
 
 // serve makes a proxy the one that the test talks to.
-func (w *world) serve(p *outbound.Proxy) {
+func (w *world) serve(p *egressproxy.Proxy) {
 	l, err := net.Listen("tcp", proxyIP+":0")
 	if err != nil {
 		w.t.Fatal(err)
@@ -185,7 +184,7 @@ func (w *world) serve(p *outbound.Proxy) {
 	})
 }
 
-func (w *world) rules(texts ...string) (rules outbound.Rules) {
+func (w *world) rules(texts ...string) (rules egressproxy.Rules) {
 	for _, text := range texts {
 		r, err := farm.ParseHostRule(w.fill(text))
 		if err != nil {
@@ -200,7 +199,7 @@ func (w *world) fill(text string) string {
 	return strings.ReplaceAll(text, "{P}", strconv.Itoa(w.port))
 }
 
-// LookupNetIP implements address.Resolver.
+// LookupNetIP implements egressproxy.Resolver.
 func (w *world) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -228,7 +227,7 @@ func (w *world) lookups() []string {
 	return append([]string{}, w.asked...)
 }
 
-func (w *world) report(c outbound.Connection) {
+func (w *world) report(c egressproxy.Connection) {
 	w.mu.Lock()
 	w.reports = append(w.reports, c)
 	w.mu.Unlock()
@@ -239,12 +238,12 @@ func (w *world) report(c outbound.Connection) {
 }
 
 // wait returns the first n reports, once they are there.
-func (w *world) wait(n int) []outbound.Connection {
+func (w *world) wait(n int) []egressproxy.Connection {
 	w.t.Helper()
 	late := time.After(patience)
 	for {
 		w.mu.Lock()
-		got := append([]outbound.Connection{}, w.reports...)
+		got := append([]egressproxy.Connection{}, w.reports...)
 		w.mu.Unlock()
 		if len(got) >= n {
 			return got

@@ -1,4 +1,4 @@
-package outbound_test
+package egressproxy_test
 
 import (
 	"bytes"
@@ -15,7 +15,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandfarm/sandfarm/internal/outbound"
+	"github.com/sandfarm/sandfarm/internal/egressproxy"
 )
 
 // site is an HTTP server that the rules allow under the name of httptest's certificate.
@@ -53,7 +53,7 @@ func both(t *testing.T, handler http.HandlerFunc, test func(t *testing.T, w *wor
 	for _, secure := range []bool{false, true} {
 		t.Run(map[bool]string{false: "http", true: "https"}[secure], func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, outbound.Limits{}, answer)
+			w := newWorld(t, egressproxy.Limits{}, answer)
 			base, roots := w.site(secure, handler)
 			test(t, w, base, w.client(roots))
 		})
@@ -119,7 +119,7 @@ func TestRequestsAndAnswersPassUnchanged(t *testing.T) {
 			}
 		}
 		client.CloseIdleConnections()
-		if c := w.wait(1)[0]; c.Verdict != outbound.Allowed || c.Reason != "" || c.Host != "example.com" || c.Received == 0 || c.Sent == 0 || c.At.IsZero() || c.Duration <= 0 {
+		if c := w.wait(1)[0]; c.Verdict != egressproxy.Allowed || c.Reason != "" || c.Host != "example.com" || c.Received == 0 || c.Sent == 0 || c.At.IsZero() || c.Duration <= 0 {
 			t.Errorf("the report is %+v", c)
 		}
 	})
@@ -163,7 +163,7 @@ func TestHelloArrivesUnchanged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, outbound.Limits{}, func(c net.Conn) { // half close: the host answers when it has everything
+			w := newWorld(t, egressproxy.Limits{}, func(c net.Conn) { // half close: the host answers when it has everything
 				n, _ := io.Copy(io.Discard, c)
 				fmt.Fprintf(c, "got %d", n)
 			})
@@ -184,7 +184,7 @@ func TestHelloArrivesUnchanged(t *testing.T) {
 				t.Errorf("the answer is %q, %v; the host has %d bytes, want %d", got, err, len(w.host.received()), len(want))
 			}
 			c := w.wait(1)[0]
-			if c.Verdict != outbound.Allowed || c.Sent != int64(len(want)) || c.Received != int64(len(got)) || c.Method != http.MethodConnect || c.Port != w.port {
+			if c.Verdict != egressproxy.Allowed || c.Sent != int64(len(want)) || c.Received != int64(len(got)) || c.Method != http.MethodConnect || c.Port != w.port {
 				t.Errorf("the report is %+v", c)
 			}
 		})
@@ -194,7 +194,7 @@ func TestHelloArrivesUnchanged(t *testing.T) {
 // The host may end its direction first.
 func TestHostEndsItsDirectionFirst(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, outbound.Limits{}, func(c net.Conn) {
+	w := newWorld(t, egressproxy.Limits{}, func(c net.Conn) {
 		tee, _ := c.(teeConn)
 		tcp, _ := tee.Conn.(*net.TCPConn)
 		_, _ = io.ReadFull(c, make([]byte, 5))
@@ -212,7 +212,7 @@ func TestHostEndsItsDirectionFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = conn.CloseWrite()
-	if c := w.wait(1)[0]; c.Verdict != outbound.Allowed || c.Sent != int64(len(first)+len("still sent")) || c.Received != 3 {
+	if c := w.wait(1)[0]; c.Verdict != egressproxy.Allowed || c.Sent != int64(len(first)+len("still sent")) || c.Received != 3 {
 		t.Errorf("the report is %+v", c)
 	}
 }
@@ -220,7 +220,7 @@ func TestHostEndsItsDirectionFirst(t *testing.T) {
 // A client that goes away is no failure of the host.
 func TestClientGoesAway(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, outbound.Limits{}, func(c net.Conn) {
+	w := newWorld(t, egressproxy.Limits{}, func(c net.Conn) {
 		for {
 			if _, err := c.Write(make([]byte, 64<<10)); err != nil {
 				return
@@ -232,14 +232,14 @@ func TestClientGoesAway(t *testing.T) {
 	_, _ = io.ReadFull(r, make([]byte, 1<<20))
 	_ = conn.SetLinger(0)
 	_ = conn.Close()
-	if c := w.wait(1)[0]; c.Verdict != outbound.Allowed || c.Received < 1<<20 {
+	if c := w.wait(1)[0]; c.Verdict != egressproxy.Allowed || c.Received < 1<<20 {
 		t.Errorf("%+v", c)
 	}
 }
 
 func TestHostBreaksATunnel(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, outbound.Limits{}, func(c net.Conn) {
+	w := newWorld(t, egressproxy.Limits{}, func(c net.Conn) {
 		tee, _ := c.(teeConn)
 		_, _ = io.ReadFull(c, make([]byte, 5))
 		_ = tee.Conn.(*net.TCPConn).SetLinger(0)
@@ -247,14 +247,14 @@ func TestHostBreaksATunnel(t *testing.T) {
 	conn, r, _ := w.connect("good.test:{P}")
 	_, _ = conn.Write(hello("good.test"))
 	_, _ = io.Copy(io.Discard, r)
-	if c := w.wait(1)[0]; c.Verdict != outbound.Failed || c.Reason != outbound.ReasonBroken {
+	if c := w.wait(1)[0]; c.Verdict != egressproxy.Failed || c.Reason != egressproxy.ReasonBroken {
 		t.Errorf("%+v", c)
 	}
 }
 
 func TestPlainClientsMayKeepTheirConnection(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, outbound.Limits{}, answer)
+	w := newWorld(t, egressproxy.Limits{}, answer)
 	client := w.client(nil)
 	for i := range 5 {
 		reused := false
@@ -278,10 +278,10 @@ func TestPlainClientsMayKeepTheirConnection(t *testing.T) {
 
 func TestFailuresAreExplained(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, outbound.Limits{}, func(c net.Conn) { _, _ = io.ReadFull(c, make([]byte, 1)) }, "good.test:{P}", "none.test:{P}", "closed.test:1")
+	w := newWorld(t, egressproxy.Limits{}, func(c net.Conn) { _, _ = io.ReadFull(c, make([]byte, 1)) }, "good.test:{P}", "none.test:{P}", "closed.test:1")
 	w.names["closed.test"] = []string{publicIP}
 	for i, c := range []struct{ target, reason string }{
-		{"none.test:{P}", outbound.ReasonName}, {"closed.test:1", outbound.ReasonConnect}, {"good.test:{P}", outbound.ReasonBroken},
+		{"none.test:{P}", egressproxy.ReasonName}, {"closed.test:1", egressproxy.ReasonConnect}, {"good.test:{P}", egressproxy.ReasonBroken},
 	} {
 		res, err := w.client(nil).Get("http://" + w.fill(c.target) + "/")
 		if err != nil {
@@ -292,7 +292,7 @@ func TestFailuresAreExplained(t *testing.T) {
 		if res.StatusCode != http.StatusBadGateway || !strings.Contains(string(body), c.reason) || !strings.Contains(string(body), w.fill(c.target)) {
 			t.Errorf("%s: %d %q", c.target, res.StatusCode, body)
 		}
-		if r := w.wait(i + 1)[i]; r.Verdict != outbound.Failed || r.Reason != c.reason {
+		if r := w.wait(i + 1)[i]; r.Verdict != egressproxy.Failed || r.Reason != c.reason {
 			t.Errorf("%+v", r)
 		}
 	}

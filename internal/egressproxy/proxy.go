@@ -1,4 +1,4 @@
-package outbound
+package egressproxy
 
 import (
 	"crypto/tls"
@@ -8,13 +8,13 @@ import (
 	"net/http/httputil"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
 
-	"github.com/sandfarm/sandfarm/internal/address"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
@@ -76,7 +76,7 @@ type Options struct {
 
 	SecretPort int                   // the only port of hosts with secrets; 0: farm.SecretPort
 	Roots      *x509.CertPool        // that sign the certificates of hosts with secrets; nil: the system's
-	Resolver   address.Resolver      // nil: the system's
+	Resolver   Resolver              // nil: the system's
 	Public     func(netip.Addr) bool // which addresses may be connected to; nil: public ones that are not this machine's
 }
 
@@ -85,7 +85,7 @@ type Options struct {
 type Proxy struct {
 	limits   Limits
 	report   func(Connection)
-	resolver address.Resolver
+	resolver Resolver
 	public   func(netip.Addr) bool
 	budget   *budget.Budget
 	tenant   string
@@ -123,7 +123,7 @@ func New(o Options) *Proxy {
 		p.resolver = net.DefaultResolver
 	}
 	if p.public == nil {
-		p.public = address.Public
+		p.public = Public
 	}
 	p.plain = p.newPlain(o.Roots)
 	return p
@@ -249,4 +249,87 @@ func (p *Proxy) take(n int) int {
 			return int(granted)
 		}
 	}
+}
+
+// Verdict says what became of a connection.
+type Verdict string
+
+// The verdicts.
+const (
+	Allowed Verdict = "allowed" // it was made, and one of its ends closed it
+	Denied  Verdict = "denied"  // the proxy refused it, or ended it at a limit
+	Failed  Verdict = "failed"  // it was allowed, and the host could not be reached or broke it off
+)
+
+// Connection reports one connection, or one request over plain HTTP.
+type Connection struct {
+	At       time.Time // when it was asked for
+	Host     string    // normalised; where it is no valid name, what was asked for, shortened and without control characters
+	Port     int       // 0: none, or not a valid one
+	Method   string    // CONNECT, or that of the request
+	Verdict  Verdict
+	Reason   string // a short phrase; "" if the verdict is Allowed
+	Sent     int64  // bytes to the host, of headers and TLS too
+	Received int64  // bytes from the host
+	Duration time.Duration
+	Secrets  []string // names of the secrets that were added
+}
+
+// The reasons of connections that were not allowed to the end.
+const (
+	ReasonForm       = "not a proxy request: CONNECT host:port or an absolute http:// URL is needed"
+	ReasonHost       = "not a host name: addresses and single labels are not allowed"
+	ReasonRule       = "no rule allows this host and port"
+	ReasonCeiling    = "a rule of the sandbox allows this, but the farm's operator does not"
+	ReasonMethod     = "no rule for this host allows this method"
+	ReasonUpgrade    = "a plain request must not switch protocols: use https or wss"
+	ReasonAddress    = "the name has an address that is not public"
+	ReasonNoTLS      = "the tunnel does not begin with a TLS ClientHello"
+	ReasonHello      = "the TLS ClientHello did not arrive in time"
+	ReasonNoSNI      = "the TLS ClientHello names no server"
+	ReasonSNI        = "the TLS ClientHello names another server than CONNECT"
+	ReasonECH        = "the TLS ClientHello is encrypted (ECH)"
+	ReasonSecret     = "the secrets of this host cannot be read now"
+	ReasonTrace      = "TRACE would repeat the secrets of this host"
+	ReasonEcho       = "the answer repeats a secret"
+	ReasonEncoded    = "the answer is compressed though the proxy did not ask for it, so it cannot be searched for the secret"
+	ReasonHostHeader = "the request names another host than its tunnel"
+	ReasonTrust      = "the TLS handshake for a host with a secret failed: the program may not trust the certificate of the farm"
+	ReasonCert       = "the certificate of the host is not valid"
+	ReasonRate       = "too many connections in a minute"
+	ReasonOpen       = "too many open connections"
+	ReasonBytes      = "all bytes that this sandbox may transfer are used"
+	ReasonIdle       = "nothing was sent for too long"
+	ReasonRules      = "the rules were changed"
+	ReasonClosed     = "the sandbox was closed, or its worker stops"
+	ReasonName       = "the name could not be resolved"
+	ReasonConnect    = "the host could not be reached"
+	ReasonBroken     = "the connection broke"
+	ReasonNotStarted = "the connection was given up before it was made"
+)
+
+// shown makes a host or method of user code fit for a log: printable ASCII, at most 253 bytes.
+func shown(text string) string {
+	const longest = 253
+	text = text[:min(len(text), longest)]
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '?'
+		}
+		return r
+	}, text)
+}
+
+// BesideIndex tells requests to a package index, which are in origin form, from those to a proxy. index may be nil.
+func BesideIndex(index, proxy http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method == http.MethodConnect || r.URL.IsAbs():
+			proxy.ServeHTTP(w, r)
+		case index == nil:
+			http.Error(w, "This farm has no package index.", http.StatusNotFound)
+		default:
+			index.ServeHTTP(w, r)
+		}
+	})
 }
