@@ -21,17 +21,16 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/agent/transport"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/live"
+	"github.com/sandfarm/sandfarm/internal/relay"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/testbed"
-	workerlive "github.com/sandfarm/sandfarm/worker/live"
 )
 
 // liveFarm is a farm whose sandboxes all have one real agent, behind the real live path.
 type liveFarm struct {
 	*bundle
 	agent   *agenttest.Agent
-	workers []*workerlive.Server
+	workers []*relay.Server
 }
 
 func setupLive(t *testing.T, options ...option) *liveFarm {
@@ -42,25 +41,25 @@ func setupLive(t *testing.T, options ...option) *liveFarm {
 func setupLiveAgent(t *testing.T, agent *agenttest.Agent, options ...option) *liveFarm {
 	t.Helper()
 	f := &liveFarm{agent: agent}
-	var path *live.Path
+	var path *relay.Path
 	f.bundle = setup(t, append(options, func(_ *api.Config, d *api.Deps) {
-		d.Agents = func(box *farm.Sandbox) live.Agent { return path.Agent(box) }
+		d.Agents = func(box *farm.Sandbox) relay.Agent { return path.Agent(box) }
 	})...)
-	own := live.NewIdentity(live.IdentityConfig{Source: f.store, Role: live.Caller})
+	own := relay.NewIdentity(relay.IdentityConfig{Source: f.store, Role: relay.Caller})
 	agenttest.Must(t, own.Refresh(t.Context()))
-	path = live.NewPath(own, f.store.Workers)
+	path = relay.NewPath(own, f.store.Workers)
 	t.Cleanup(path.Close)
 	f.worker("wrk_9")
 	return f
 }
 
 // worker starts the listener of one more worker.
-func (f *liveFarm) worker(id string) *workerlive.Server {
+func (f *liveFarm) worker(id string) *relay.Server {
 	f.t.Helper()
-	own := live.NewIdentity(live.IdentityConfig{Source: f.store, Role: live.Worker, Name: id})
+	own := relay.NewIdentity(relay.IdentityConfig{Source: f.store, Role: relay.Worker, Name: id})
 	agenttest.Must(f.t, own.Refresh(f.t.Context()))
 	agent := agenttest.Connect(f.t, f.agent.Server)
-	s := workerlive.New(workerlive.Config{Listen: "127.0.0.1:0", Connections: 8, Streams: 100, Tenant: 100}, workerlive.Deps{
+	s := relay.NewServer(relay.ServerConfig{Listen: "127.0.0.1:0", Connections: 8, Streams: 100, Tenant: 100}, relay.ServerDeps{
 		Identity: own, Sandboxes: f.store, Node: func() string { return "n1" }, Log: slog.New(slog.DiscardHandler),
 		Connect: func(context.Context, *farm.Sandbox) (*client.Client, error) { return agent, nil },
 		DialPort: func(ctx context.Context, _ *farm.Sandbox, number uint16) (transport.PortServer, error) {

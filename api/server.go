@@ -22,7 +22,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/httpserver"
-	"github.com/sandfarm/sandfarm/internal/live"
+	"github.com/sandfarm/sandfarm/internal/relay"
 	"github.com/sandfarm/sandfarm/internal/telemetry"
 	"github.com/sandfarm/sandfarm/ui"
 )
@@ -47,7 +47,7 @@ type Deps struct {
 	Blobs     service.Blobs
 	Memory    *budget.Budget // for bodies and answers; nil: without limit
 	// Agents are those of sandboxes, over the live path; nil: processes are refused.
-	Agents   func(*farm.Sandbox) live.Agent
+	Agents   func(*farm.Sandbox) relay.Agent
 	Resolver service.Resolver     // of callback addresses; default net.DefaultResolver
 	Logger   *slog.Logger         // default: nothing is logged
 	Tracer   trace.TracerProvider // of requests; nil: none are traced

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/live"
+	"github.com/sandfarm/sandfarm/internal/relay"
 	"github.com/sandfarm/sandfarm/internal/secret"
 	"github.com/sandfarm/sandfarm/internal/signature"
 	"github.com/sandfarm/sandfarm/worker/execution"
@@ -78,7 +78,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.EnginePatience, time.Minute)
 	setDefault(&c.PoolAge, time.Hour)
 	setDefault(&c.PoolFill, 2)
-	setDefault(&c.Listen, live.ListenAuto)
+	setDefault(&c.Listen, relay.ListenAuto)
 	setDefault(&c.LiveConnections, 128)
 	setDefault(&c.LiveStreams, 4000)
 	setDefault(&c.SandboxCgroup, placement.CgroupAuto)
@@ -105,7 +105,7 @@ func (c Config) validate() error {
 	if c.OutputSpoolMB < 0 {
 		errs = append(errs, fmt.Errorf("worker.output_spool_mb is %d; it cannot be negative", c.OutputSpoolMB))
 	}
-	if err := live.CheckListen(c.Listen); err != nil {
+	if err := relay.CheckListen(c.Listen); err != nil {
 		errs = append(errs, fmt.Errorf("worker.listen: %w", err))
 	}
 	if err := c.placement().Validate(); err != nil {

@@ -5,27 +5,26 @@ import (
 	"fmt"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/live"
+	"github.com/sandfarm/sandfarm/internal/relay"
 	"github.com/sandfarm/sandfarm/internal/store"
-	workerlive "github.com/sandfarm/sandfarm/worker/live"
 )
 
 // listen begins to take interactive streams, if the settings say so.
 func (w *Worker) listen(ctx context.Context) error {
-	if w.cfg.Listen == live.ListenNone || w.deps.LiveAddress == nil {
+	if w.cfg.Listen == relay.ListenNone || w.deps.LiveAddress == nil {
 		return nil
 	}
 	address, err := w.deps.LiveAddress(w.cfg.Listen)
 	if err != nil {
 		return err
 	}
-	w.identity = live.NewIdentity(live.IdentityConfig{Source: w.store, Role: live.Worker, Name: w.id, Now: w.now, Log: w.log})
+	w.identity = relay.NewIdentity(relay.IdentityConfig{Source: w.store, Role: relay.Worker, Name: w.id, Now: w.now, Log: w.log})
 	if err := w.identity.Refresh(ctx); err != nil {
 		return err
 	}
-	server := workerlive.New(workerlive.Config{
+	server := relay.NewServer(relay.ServerConfig{
 		Listen: address, Connections: w.cfg.LiveConnections, Streams: w.cfg.LiveStreams, Tenant: w.cfg.Limits.LiveStreams,
-	}, workerlive.Deps{
+	}, relay.ServerDeps{
 		Identity: w.identity, Sandboxes: w.store, Node: w.node.ID, Connect: w.node.Connect, DialPort: w.node.DialPort, Used: w.noteUse, Memory: w.deps.Memory, Log: w.log,
 	})
 	if err := server.Start(ctx); err != nil {

@@ -22,12 +22,11 @@ import (
 	"github.com/sandfarm/sandfarm/internal/egressproxy"
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/live"
 	"github.com/sandfarm/sandfarm/internal/queue"
+	"github.com/sandfarm/sandfarm/internal/relay"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/worker/egress"
 	"github.com/sandfarm/sandfarm/worker/execution"
-	workerlive "github.com/sandfarm/sandfarm/worker/live"
 	"github.com/sandfarm/sandfarm/worker/node"
 	"github.com/sandfarm/sandfarm/worker/placement"
 	"github.com/sandfarm/sandfarm/worker/reconcile"
@@ -99,8 +98,8 @@ type Worker struct {
 	lifecycle  *lifecycle
 	executions *execution.Runner
 	reconciler *reconcile.Reconciler
-	identity   *live.Identity
-	live       *workerlive.Server // nil: it does not listen
+	identity   *relay.Identity
+	live       *relay.Server // nil: it does not listen
 
 	jobs         activeJobs
 	beats        beats

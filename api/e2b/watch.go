@@ -15,7 +15,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/live"
+	"github.com/sandfarm/sandfarm/internal/relay"
 )
 
 // watched finds the directory that is to be watched.
@@ -63,7 +63,7 @@ func (f files) WatchDir(ctx context.Context, r *connect.Request[filesystem.Watch
 			if json.Unmarshal(e.Data, &said) != nil || said.Path == "" {
 				continue // ready, and dropped: the SDKs know no such event
 			}
-			change := live.FileEvent{Kind: live.FileKind(e.Name), Path: said.Path, Metadata: said.Metadata}
+			change := relay.FileEvent{Kind: relay.FileKind(e.Name), Path: said.Path, Metadata: said.Metadata}
 			if said.From != nil {
 				change.From = *said.From
 			}
@@ -78,7 +78,7 @@ func (f files) WatchDir(ctx context.Context, r *connect.Request[filesystem.Watch
 }
 
 // events are those of E2B that a change of the farm stands for. There a rename is the end of one name and the beginning of another.
-func (f files) events(ctx context.Context, at place, change live.FileEvent, withEntry bool) []*filesystem.FilesystemEvent {
+func (f files) events(ctx context.Context, at place, change relay.FileEvent, withEntry bool) []*filesystem.FilesystemEvent {
 	event := func(path string, kind filesystem.EventType) *filesystem.FilesystemEvent {
 		out := &filesystem.FilesystemEvent{Name: strings.TrimPrefix(strings.TrimPrefix(path, at.real), "/"), Type: kind}
 		if withEntry && kind != filesystem.EventType_EVENT_TYPE_REMOVE && kind != filesystem.EventType_EVENT_TYPE_RENAME {
@@ -89,18 +89,18 @@ func (f files) events(ctx context.Context, at place, change live.FileEvent, with
 		return out
 	}
 	switch change.Kind {
-	case live.FileCreated:
+	case relay.FileCreated:
 		return []*filesystem.FilesystemEvent{event(change.Path, filesystem.EventType_EVENT_TYPE_CREATE)}
-	case live.FileChanged:
+	case relay.FileChanged:
 		if change.Metadata {
 			return []*filesystem.FilesystemEvent{event(change.Path, filesystem.EventType_EVENT_TYPE_CHMOD)}
 		}
 		return []*filesystem.FilesystemEvent{event(change.Path, filesystem.EventType_EVENT_TYPE_WRITE)}
-	case live.FileRemoved:
+	case relay.FileRemoved:
 		return []*filesystem.FilesystemEvent{event(change.Path, filesystem.EventType_EVENT_TYPE_REMOVE)}
-	case live.FileRenamed:
+	case relay.FileRenamed:
 		return []*filesystem.FilesystemEvent{event(change.From, filesystem.EventType_EVENT_TYPE_RENAME), event(change.Path, filesystem.EventType_EVENT_TYPE_CREATE)}
-	case live.FileDropped:
+	case relay.FileDropped:
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/live"
+	"github.com/sandfarm/sandfarm/internal/relay"
 )
 
 const (
@@ -142,7 +142,7 @@ func (k *kernel) read(ctx context.Context, wait time.Duration) error {
 // place is how much of the output of a cell was sent, and what the kernel said after more of it.
 type place struct {
 	sent uint64 // number of the last frame
-	held []live.Message
+	held []relay.Message
 }
 
 // place makes the messages of a cell keep their place among its output, until done is called. It may be called again before.
@@ -191,7 +191,7 @@ func (k *kernel) askAgain(w *work) {
 }
 
 // pass sends one message of the kernel to the clients that it is for.
-func (k *kernel) pass(m live.Message) {
+func (k *kernel) pass(m relay.Message) {
 	parent, asker := k.parent(m.Parent)
 	switch m.Kind {
 	case "ended":

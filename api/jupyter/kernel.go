@@ -9,7 +9,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/live"
+	"github.com/sandfarm/sandfarm/internal/relay"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
@@ -45,7 +45,7 @@ type kernel struct {
 	caughtUp bool              // the messages from before the first client have been read
 	tried    bool              // begin was called
 	streams  map[string]*place // cells whose output is being sent, by the ids of their messages
-	input    *live.Message     // the question for input that waits for its answer; nil: none
+	input    *relay.Message    // the question for input that waits for its answer; nil: none
 	running  string            // the job that may run since before this process listened; "": none
 	others   []string          // jobs that are no cells, whose output is to be shown
 	shows    bool              // one of them is being shown

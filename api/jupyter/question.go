@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/live"
+	"github.com/sandfarm/sandfarm/internal/relay"
 )
 
 const (
@@ -48,7 +48,7 @@ func (s *session) question(ctx context.Context, w *work) {
 		}
 	}
 	s.status(w, stateBusy)
-	answer, err := s.ask(ctx, live.Question{Kind: kind, Content: content, Message: w.header.ID}, comm)
+	answer, err := s.ask(ctx, relay.Question{Kind: kind, Content: content, Message: w.header.ID}, comm)
 	switch {
 	case comm:
 		s.kernel.pull(ctx) // what it has caused comes before the end
@@ -61,7 +61,7 @@ func (s *session) question(ctx context.Context, w *work) {
 }
 
 // ask asks the kernel. With patience it waits for one that is busy.
-func (s *session) ask(ctx context.Context, q live.Question, patient bool) (json.RawMessage, error) {
+func (s *session) ask(ctx context.Context, q relay.Question, patient bool) (json.RawMessage, error) {
 	k, until := s.kernel, time.Now().Add(busyPatience)
 	for {
 		answer, err := k.server.cfg.Service.AskKernel(ctx, k.ref.Tenant, k.ref.ID, kernelContext, q)
@@ -97,7 +97,7 @@ func withBuffers(w *work) (json.RawMessage, error) {
 // expressions evaluates what a cell asks for beside its code.
 func (s *session) expressions(ctx context.Context, asked map[string]string) any {
 	content, _ := json.Marshal(map[string]any{"expressions": asked})
-	raw, err := s.ask(ctx, live.Question{Kind: "expressions", Content: content}, false)
+	raw, err := s.ask(ctx, relay.Question{Kind: "expressions", Content: content}, false)
 	var answer struct {
 		Values json.RawMessage `json:"values"`
 	}
@@ -125,7 +125,7 @@ func (s *session) input(w *work) {
 	}
 	ctx, done := s.context()
 	defer done()
-	if err := k.server.cfg.Service.KernelInput(ctx, k.ref.Tenant, k.ref.ID, kernelContext, live.Input{Number: asked.Number, Value: content.Value}); err != nil {
+	if err := k.server.cfg.Service.KernelInput(ctx, k.ref.Tenant, k.ref.ID, kernelContext, relay.Input{Number: asked.Number, Value: content.Value}); err != nil {
 		return // the client may answer again
 	}
 	k.feeding.Lock()

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/live"
+	"github.com/sandfarm/sandfarm/internal/relay"
 )
 
 // writerPrefix begins the names by which the agent knows writers that callers did not name.
@@ -28,7 +28,7 @@ type Attachment struct {
 	*ProcessOutput
 	writer  string
 	start   int64
-	writing live.Agent // finds its own way after a break
+	writing relay.Agent // finds its own way after a break
 }
 
 // Attach attaches to a process. The caller closes the attachment.
@@ -66,7 +66,7 @@ func (a *Attachment) Start() int64 { return a.start }
 // position behind what the process has: less than all if it did not read for a while. If the worker ends, it continues through another one, and
 // nothing is written twice.
 func (a *Attachment) Write(ctx context.Context, from int64, p []byte, end bool) (position int64, err error) {
-	err = a.reach(ctx, func(agent live.Agent) (err error) {
+	err = a.reach(ctx, func(agent relay.Agent) (err error) {
 		position, err = agent.WriteProcessFrom(ctx, a.id, a.writer, from, p, end)
 		return err
 	})
@@ -78,14 +78,14 @@ func (a *Attachment) Resize(ctx context.Context, size farm.TerminalSize) error {
 	if err := checkSize(size); err != nil {
 		return err
 	}
-	return a.reach(ctx, func(agent live.Agent) error {
+	return a.reach(ctx, func(agent relay.Agent) error {
 		_, err := agent.ResizeProcess(ctx, a.id, size)
 		return err
 	})
 }
 
 // reach calls f until the sandbox can be reached, or for outputPatience. f has no effect twice.
-func (a *Attachment) reach(ctx context.Context, f func(live.Agent) error) error {
+func (a *Attachment) reach(ctx context.Context, f func(relay.Agent) error) error {
 	broken := time.Time{}
 	for {
 		err := f(a.writing)

@@ -9,7 +9,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/live"
+	"github.com/sandfarm/sandfarm/internal/relay"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
@@ -53,7 +53,7 @@ func (s *Service) AbortCells(ctx context.Context, tenant, sandboxID string) erro
 }
 
 // AskKernel asks the kernel of a context what a notebook asks: its content and the answer are those of Jupyter's messages.
-func (s *Service) AskKernel(ctx context.Context, tenant, sandboxID, kernel string, q live.Question) (json.RawMessage, error) {
+func (s *Service) AskKernel(ctx context.Context, tenant, sandboxID, kernel string, q relay.Question) (json.RawMessage, error) {
 	a, err := s.agent(ctx, tenant, sandboxID)
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (s *Service) AskKernel(ctx context.Context, tenant, sandboxID, kernel strin
 }
 
 // KernelInput gives the code of a context the line of input that it waits for.
-func (s *Service) KernelInput(ctx context.Context, tenant, sandboxID, kernel string, in live.Input) error {
+func (s *Service) KernelInput(ctx context.Context, tenant, sandboxID, kernel string, in relay.Input) error {
 	a, err := s.agent(ctx, tenant, sandboxID)
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func (s *Service) KernelInput(ctx context.Context, tenant, sandboxID, kernel str
 
 // KernelMessages reads what the kernel of a context says to notebooks beside its executions, after the message with a number. It waits for some.
 // What it reads is charged to the request of ctx.
-func (s *Service) KernelMessages(ctx context.Context, tenant, sandboxID, kernel string, after uint64, wait time.Duration) ([]live.Message, error) {
+func (s *Service) KernelMessages(ctx context.Context, tenant, sandboxID, kernel string, after uint64, wait time.Duration) ([]relay.Message, error) {
 	a, err := s.agent(ctx, tenant, sandboxID)
 	if err != nil {
 		return nil, err

@@ -12,18 +12,18 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/live"
+	"github.com/sandfarm/sandfarm/internal/relay"
 )
 
 // maxTime is the last time that a file may be given: beyond it nanoseconds do not fit into 64 bits.
 var maxTime = time.Unix(0, math.MaxInt64)
 
 // fsAgent finds the agent of a sandbox, and checks paths of files.
-func (s *Service) fsAgent(ctx context.Context, tenant, id string, paths ...*string) (live.Agent, error) {
+func (s *Service) fsAgent(ctx context.Context, tenant, id string, paths ...*string) (relay.Agent, error) {
 	for _, p := range paths {
 		clean, err := farm.CleanFSPath(*p)
 		if err != nil {
-			return live.Agent{}, err
+			return relay.Agent{}, err
 		}
 		*p = clean
 	}
@@ -61,11 +61,11 @@ func (s *Service) ListFS(ctx context.Context, tenant, id, path string, depth int
 
 // StatFS describes a file of a sandbox. It does not follow a link.
 func (s *Service) StatFS(ctx context.Context, tenant, id, path string) (wire.FSEntry, error) {
-	return s.fsEntry(ctx, tenant, id, &path, nil, func(a live.Agent) (farm.FSEntry, error) { return a.FSStat(ctx, path) })
+	return s.fsEntry(ctx, tenant, id, &path, nil, func(a relay.Agent) (farm.FSEntry, error) { return a.FSStat(ctx, path) })
 }
 
 // fsEntry calls f, whose answer is a file, with the agent of a sandbox. other may be nil.
-func (s *Service) fsEntry(ctx context.Context, tenant, id string, path, other *string, f func(live.Agent) (farm.FSEntry, error)) (wire.FSEntry, error) {
+func (s *Service) fsEntry(ctx context.Context, tenant, id string, path, other *string, f func(relay.Agent) (farm.FSEntry, error)) (wire.FSEntry, error) {
 	paths := []*string{path}
 	if other != nil {
 		paths = append(paths, other)
@@ -84,7 +84,7 @@ func (s *Service) WriteFS(ctx context.Context, tenant, id, path string, how farm
 		return wire.FSEntry{}, tooLarge(s.limits.MaxFileBytes)
 	}
 	capped := &noticed{r: s.capped(content)}
-	e, err := s.fsEntry(ctx, tenant, id, &path, nil, func(a live.Agent) (farm.FSEntry, error) { return a.FSWrite(ctx, path, how, capped) })
+	e, err := s.fsEntry(ctx, tenant, id, &path, nil, func(a relay.Agent) (farm.FSEntry, error) { return a.FSWrite(ctx, path, how, capped) })
 	return e, capped.or(err)
 }
 
@@ -94,7 +94,7 @@ func (s *Service) UnpackFS(ctx context.Context, tenant, id, path string, content
 		return wire.FSEntry{}, tooLarge(s.limits.MaxFileBytes)
 	}
 	capped := &noticed{r: s.capped(content)}
-	e, err := s.fsEntry(ctx, tenant, id, &path, nil, func(a live.Agent) (farm.FSEntry, error) { return a.FSUnpack(ctx, path, capped) })
+	e, err := s.fsEntry(ctx, tenant, id, &path, nil, func(a relay.Agent) (farm.FSEntry, error) { return a.FSUnpack(ctx, path, capped) })
 	return e, capped.or(err)
 }
 
@@ -127,7 +127,7 @@ func (s *Service) MkdirFS(ctx context.Context, tenant, id, path, mode string) (w
 	if err != nil {
 		return wire.FSEntry{}, err
 	}
-	return s.fsEntry(ctx, tenant, id, &path, nil, func(a live.Agent) (farm.FSEntry, error) { return a.FSMkdir(ctx, path, bits) })
+	return s.fsEntry(ctx, tenant, id, &path, nil, func(a relay.Agent) (farm.FSEntry, error) { return a.FSMkdir(ctx, path, bits) })
 }
 
 // RemoveFS removes a file, or a directory with all that is in it.
@@ -153,20 +153,20 @@ func (s *Service) ChangeFS(ctx context.Context, c Call, id, path string, r wire.
 	if err := p.err(); err != nil {
 		return wire.FSEntry{}, err
 	}
-	return s.fsEntry(ctx, c.Tenant, id, &path, nil, func(a live.Agent) (farm.FSEntry, error) { return a.FSChange(ctx, path, bits, r.ModifiedAt) })
+	return s.fsEntry(ctx, c.Tenant, id, &path, nil, func(a relay.Agent) (farm.FSEntry, error) { return a.FSChange(ctx, path, bits, r.ModifiedAt) })
 }
 
 // MoveFS renames a file or a directory.
 func (s *Service) MoveFS(ctx context.Context, c Call, id string, r wire.FSMove) (wire.FSEntry, error) {
-	return s.fromTo(ctx, c, id, r, live.Agent.FSMove)
+	return s.fromTo(ctx, c, id, r, relay.Agent.FSMove)
 }
 
 // CopyFS copies a file, or a directory with all that is in it.
 func (s *Service) CopyFS(ctx context.Context, c Call, id string, r wire.FSMove) (wire.FSEntry, error) {
-	return s.fromTo(ctx, c, id, r, live.Agent.FSCopy)
+	return s.fromTo(ctx, c, id, r, relay.Agent.FSCopy)
 }
 
-func (s *Service) fromTo(ctx context.Context, c Call, id string, r wire.FSMove, do func(live.Agent, context.Context, string, string) (farm.FSEntry, error)) (wire.FSEntry, error) {
+func (s *Service) fromTo(ctx context.Context, c Call, id string, r wire.FSMove, do func(relay.Agent, context.Context, string, string) (farm.FSEntry, error)) (wire.FSEntry, error) {
 	p := c.problems()
 	for name, path := range map[string]string{"from": r.From, "to": r.To} {
 		if path == "" {
@@ -178,7 +178,7 @@ func (s *Service) fromTo(ctx context.Context, c Call, id string, r wire.FSMove, 
 	if err := p.err(); err != nil {
 		return wire.FSEntry{}, err
 	}
-	return s.fsEntry(ctx, c.Tenant, id, &r.From, &r.To, func(a live.Agent) (farm.FSEntry, error) { return do(a, ctx, r.From, r.To) })
+	return s.fsEntry(ctx, c.Tenant, id, &r.From, &r.To, func(a relay.Agent) (farm.FSEntry, error) { return do(a, ctx, r.From, r.To) })
 }
 
 // LinkFS makes a symbolic link.
@@ -195,7 +195,7 @@ func (s *Service) LinkFS(ctx context.Context, c Call, id string, r wire.FSLink) 
 	if err := p.err(); err != nil {
 		return wire.FSEntry{}, err
 	}
-	return s.fsEntry(ctx, c.Tenant, id, &r.Path, nil, func(a live.Agent) (farm.FSEntry, error) { return a.FSLink(ctx, r.Path, r.Target) })
+	return s.fsEntry(ctx, c.Tenant, id, &r.Path, nil, func(a relay.Agent) (farm.FSEntry, error) { return a.FSLink(ctx, r.Path, r.Target) })
 }
 
 // FSMode reads the mode of a file; "": -1.

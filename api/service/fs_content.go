@@ -10,15 +10,15 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/live"
+	"github.com/sandfarm/sandfarm/internal/relay"
 )
 
 // FSContent is content of a sandbox that is read piece by piece: what lies in buffers on the way to a slow caller is a piece at most.
 type FSContent struct {
 	Entry   wire.FSEntry // of a file
 	LeftOut int          // of a directory: how many files and directories could not be packed, as far as it was read
-	next    func() (*live.Piece, error)
-	piece   *live.Piece
+	next    func() (*relay.Piece, error)
+	piece   *relay.Piece
 }
 
 // Read reads. io.EOF: all of it was read.
@@ -70,7 +70,7 @@ func (s *Service) ReadFS(ctx context.Context, tenant, id, path string, part func
 		f.Close()
 		at = want.Offset
 	}
-	f.next = func() (*live.Piece, error) {
+	f.next = func() (*relay.Piece, error) {
 		if at >= end {
 			return nil, io.EOF
 		}
@@ -100,13 +100,13 @@ func (s *Service) PackFS(ctx context.Context, tenant, id, path string) (*FSConte
 	}
 	next, ended := head.Next, false
 	f := &FSContent{piece: first, LeftOut: max(head.LeftOut, 0)}
-	f.next = func() (*live.Piece, error) {
+	f.next = func() (*relay.Piece, error) {
 		switch {
 		case ended:
 			return nil, io.EOF
 		case next == "":
 			ended = true
-			return live.PieceOf(endOfTar()), nil
+			return relay.PieceOf(endOfTar()), nil
 		}
 		head, piece, err := a.FSPack(ctx, path, next)
 		if err == nil && head.Next == next {

@@ -10,7 +10,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/live"
+	"github.com/sandfarm/sandfarm/internal/relay"
 )
 
 // portBytes is what a connection to a port is charged: the buffers of its TLS and of who reads and writes it.
@@ -23,7 +23,7 @@ type Port struct {
 	Number int
 
 	tenant string
-	agent  live.Agent
+	agent  relay.Agent
 	memory *budget.Budget
 }
 
@@ -100,7 +100,7 @@ func (p *Port) Dial(ctx context.Context) (net.Conn, error) {
 
 // heldConn gives its memory back when it is closed.
 type heldConn struct {
-	*live.PortConn
+	*relay.PortConn
 	hold *budget.Hold
 	once sync.Once
 }

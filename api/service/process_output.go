@@ -14,7 +14,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/live"
+	"github.com/sandfarm/sandfarm/internal/relay"
 )
 
 const (
@@ -35,8 +35,8 @@ type ProcessOutput struct {
 	s                   *Service
 	tenant, sandbox, id string
 	reader              string
-	agent               live.Agent
-	answer              *live.Output
+	agent               relay.Agent
+	answer              *relay.Output
 	next                uint64
 	got                 bool // the answer had a piece
 	over                bool

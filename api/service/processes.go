@@ -11,29 +11,29 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/live"
+	"github.com/sandfarm/sandfarm/internal/relay"
 )
 
 // processGrace is how long a process may take to end after SIGTERM before it is killed.
 const processGrace = 5 * time.Second
 
 // agent finds the agent of a sandbox that has one now.
-func (s *Service) agent(ctx context.Context, tenant, id string) (live.Agent, error) {
+func (s *Service) agent(ctx context.Context, tenant, id string) (relay.Agent, error) {
 	_, a, err := s.reach(ctx, tenant, id)
 	return a, err
 }
 
 // reach is agent with the record of the sandbox.
-func (s *Service) reach(ctx context.Context, tenant, id string) (*farm.Sandbox, live.Agent, error) {
+func (s *Service) reach(ctx context.Context, tenant, id string) (*farm.Sandbox, relay.Agent, error) {
 	box, err := s.sandbox(ctx, tenant, id)
 	if err != nil {
-		return nil, live.Agent{}, err
+		return nil, relay.Agent{}, err
 	}
 	if !box.State.Reachable() {
-		return nil, live.Agent{}, farm.Conflictf("Sandbox %s is %s; its processes and ports can be reached while it is ready or busy.", box.ID, box.State)
+		return nil, relay.Agent{}, farm.Conflictf("Sandbox %s is %s; its processes and ports can be reached while it is ready or busy.", box.ID, box.State)
 	}
 	if s.Agents == nil {
-		return nil, live.Agent{}, farm.Errorf(farm.CodeUnavailable, "This farm has no live path to its sandboxes.")
+		return nil, relay.Agent{}, farm.Errorf(farm.CodeUnavailable, "This farm has no live path to its sandboxes.")
 	}
 	return box, s.Agents(box), nil
 }
@@ -151,7 +151,7 @@ func (s *Service) Processes(ctx context.Context, tenant, sandboxID string, all b
 }
 
 // process calls f with the agent that has a process.
-func (s *Service) process(ctx context.Context, tenant, sandboxID, id string, f func(live.Agent) (farm.Process, error)) (wire.Process, error) {
+func (s *Service) process(ctx context.Context, tenant, sandboxID, id string, f func(relay.Agent) (farm.Process, error)) (wire.Process, error) {
 	a, err := s.agentOf(ctx, tenant, sandboxID, id)
 	if err != nil {
 		return wire.Process{}, err
@@ -161,7 +161,7 @@ func (s *Service) process(ctx context.Context, tenant, sandboxID, id string, f f
 }
 
 // agentOf is agent for a process, whose id may be malformed.
-func (s *Service) agentOf(ctx context.Context, tenant, sandboxID, id string) (live.Agent, error) {
+func (s *Service) agentOf(ctx context.Context, tenant, sandboxID, id string) (relay.Agent, error) {
 	a, err := s.agent(ctx, tenant, sandboxID)
 	if err == nil && !farm.ValidID(farm.ProcessPrefix, id) {
 		err = noSuch("The sandbox has no process", id)
@@ -171,7 +171,7 @@ func (s *Service) agentOf(ctx context.Context, tenant, sandboxID, id string) (li
 
 // Process reads a process.
 func (s *Service) Process(ctx context.Context, tenant, sandboxID, id string) (wire.Process, error) {
-	return s.process(ctx, tenant, sandboxID, id, func(a live.Agent) (farm.Process, error) { return a.Process(ctx, id) })
+	return s.process(ctx, tenant, sandboxID, id, func(a relay.Agent) (farm.Process, error) { return a.Process(ctx, id) })
 }
 
 // EndProcess ends a process: by SIGTERM, and if it does not end within five seconds by SIGKILL. It is not listed any more then. id may be the pid
@@ -189,7 +189,7 @@ func (s *Service) EndProcess(ctx context.Context, tenant, sandboxID, id string) 
 }
 
 // named finds the process that a caller names, by its id or by its pid: its id, or the pid of one that callers did not start.
-func (s *Service) named(ctx context.Context, tenant, sandboxID, name string) (a live.Agent, id string, pid int, err error) {
+func (s *Service) named(ctx context.Context, tenant, sandboxID, name string) (a relay.Agent, id string, pid int, err error) {
 	pid, err = strconv.Atoi(name)
 	if err != nil || pid <= 0 {
 		a, err = s.agentOf(ctx, tenant, sandboxID, name)
@@ -208,7 +208,7 @@ func (s *Service) named(ctx context.Context, tenant, sandboxID, name string) (a 
 }
 
 // one describes a process that callers did not start; ok is false if it does not run.
-func one(ctx context.Context, a live.Agent, pid int) (p wire.Process, ok bool, err error) {
+func one(ctx context.Context, a relay.Agent, pid int) (p wire.Process, ok bool, err error) {
 	list, err := a.Running(ctx)
 	for _, r := range list {
 		if r.PID == pid {
@@ -219,7 +219,7 @@ func one(ctx context.Context, a live.Agent, pid int) (p wire.Process, ok bool, e
 }
 
 // signalRunning sends a signal to one process that callers did not start.
-func signalRunning(ctx context.Context, a live.Agent, pid int, signal string) (wire.Process, error) {
+func signalRunning(ctx context.Context, a relay.Agent, pid int, signal string) (wire.Process, error) {
 	p, ok, err := one(ctx, a, pid)
 	if err == nil && !ok {
 		err = farm.NotFoundf("The sandbox has no process %d.", pid)
@@ -234,7 +234,7 @@ func signalRunning(ctx context.Context, a live.Agent, pid int, signal string) (w
 const endLook = 50 * time.Millisecond
 
 // awaitEnd waits for the end of a process that callers did not start, for processGrace.
-func awaitEnd(ctx context.Context, a live.Agent, p wire.Process) (ended bool, err error) {
+func awaitEnd(ctx context.Context, a relay.Agent, p wire.Process) (ended bool, err error) {
 	over := time.After(processGrace)
 	for {
 		now, ok, err := one(ctx, a, p.PID)
@@ -252,7 +252,7 @@ func awaitEnd(ctx context.Context, a live.Agent, p wire.Process) (ended bool, er
 }
 
 // endRunning is EndProcess for a process that callers did not start.
-func (s *Service) endRunning(ctx context.Context, a live.Agent, pid int) (wire.Process, error) {
+func (s *Service) endRunning(ctx context.Context, a relay.Agent, pid int) (wire.Process, error) {
 	p, err := signalRunning(ctx, a, pid, "SIGTERM")
 	if err != nil {
 		return p, err
@@ -301,7 +301,7 @@ func (s *Service) ResizeProcess(ctx context.Context, c Call, sandboxID, id strin
 	if err := p.err(); err != nil {
 		return wire.Process{}, err
 	}
-	return s.process(ctx, c.Tenant, sandboxID, id, func(a live.Agent) (farm.Process, error) { return a.ResizeProcess(ctx, id, farm.TerminalSize(r)) })
+	return s.process(ctx, c.Tenant, sandboxID, id, func(a relay.Agent) (farm.Process, error) { return a.ResizeProcess(ctx, id, farm.TerminalSize(r)) })
 }
 
 // WriteProcess writes what in holds to the input of a process as it comes, and ends the input then if end says so.

@@ -17,7 +17,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/live"
+	"github.com/sandfarm/sandfarm/internal/relay"
 	"github.com/sandfarm/sandfarm/internal/secret"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
@@ -159,7 +159,7 @@ type Deps struct {
 	Blobs     Blobs
 	Memory    *budget.Budget                   // for answers that are read from the store; nil: without limit
 	Resolver  Resolver                         // default net.DefaultResolver
-	Agents    func(*farm.Sandbox) live.Agent   // over the live path; nil: processes are refused
+	Agents    func(*farm.Sandbox) relay.Agent  // over the live path; nil: processes are refused
 	Logger    *slog.Logger                     // default: nothing is logged
 	Now       func() time.Time                 // default time.Now
 	Accepted  func(context.Context, *farm.Job) // called for every accepted job; default: nothing

@@ -12,7 +12,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/live"
+	"github.com/sandfarm/sandfarm/internal/relay"
 )
 
 const (
@@ -73,7 +73,7 @@ func (s *Service) WatchFiles(ctx context.Context, tenant, sandboxID string, what
 }
 
 // begin starts a watch unless the caller's id names one that still runs, and returns the first event for the caller.
-func (w *FileWatch) begin(ctx context.Context, a live.Agent) ([]wire.Event, error) {
+func (w *FileWatch) begin(ctx context.Context, a relay.Agent) ([]wire.Event, error) {
 	var out []wire.Event
 	if w.id != "" {
 		_, err := a.Watched(ctx, w.id, w.last, 0)
@@ -88,7 +88,7 @@ func (w *FileWatch) begin(ctx context.Context, a live.Agent) ([]wire.Event, erro
 		return nil, err
 	}
 	if lost {
-		dropped, err := w.event(0, string(live.FileDropped), wire.ChangesDropped{Reason: "the farm no longer has what happened since the last event"})
+		dropped, err := w.event(0, string(relay.FileDropped), wire.ChangesDropped{Reason: "the farm no longer has what happened since the last event"})
 		if err != nil {
 			return nil, err
 		}
@@ -154,7 +154,7 @@ func (w *FileWatch) more(ctx context.Context) ([]wire.Event, error) {
 	broken := time.Time{} // since when the sandbox is not reached
 	for {
 		a, err := w.s.agent(ctx, w.tenant, w.box)
-		var got live.FileEvents
+		var got relay.FileEvents
 		if err == nil {
 			got, err = a.Watched(ctx, w.id, w.last, watchPoll)
 		}
@@ -163,7 +163,7 @@ func (w *FileWatch) more(ctx context.Context) ([]wire.Event, error) {
 			return w.events(got)
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
-		case farm.CodeOf(err) == farm.CodeNotFound && a != (live.Agent{}): // its process ended, or it has forgotten the watch
+		case farm.CodeOf(err) == farm.CodeNotFound && a != (relay.Agent{}): // its process ended, or it has forgotten the watch
 			events, err := w.begin(ctx, a)
 			if err == nil || farm.CodeOf(err) != farm.CodeUnavailable {
 				return events, err
@@ -185,7 +185,7 @@ func (w *FileWatch) more(ctx context.Context) ([]wire.Event, error) {
 }
 
 // events makes the events of an answer.
-func (w *FileWatch) events(got live.FileEvents) ([]wire.Event, error) {
+func (w *FileWatch) events(got relay.FileEvents) ([]wire.Event, error) {
 	var out []wire.Event
 	add := func(seq uint64, name string, data any) error {
 		e, err := w.event(seq, name, data)
@@ -197,18 +197,18 @@ func (w *FileWatch) events(got live.FileEvents) ([]wire.Event, error) {
 		if len(got.Events) > 0 {
 			first = got.Events[0].Seq
 		}
-		if err := add(first-1, string(live.FileDropped), wire.ChangesDropped{Reason: "more happened than was read in time"}); err != nil {
+		if err := add(first-1, string(relay.FileDropped), wire.ChangesDropped{Reason: "more happened than was read in time"}); err != nil {
 			return nil, err
 		}
 	}
 	for _, e := range got.Events {
 		var data any = wire.ChangesDropped{Reason: e.Reason}
-		if e.Kind != live.FileDropped {
-			change := wire.FileChange{Path: e.Path, Type: "file", Metadata: e.Kind == live.FileChanged && e.Metadata}
+		if e.Kind != relay.FileDropped {
+			change := wire.FileChange{Path: e.Path, Type: "file", Metadata: e.Kind == relay.FileChanged && e.Metadata}
 			if e.Type == "dir" {
 				change.Type = "dir"
 			}
-			if e.Kind == live.FileRenamed {
+			if e.Kind == relay.FileRenamed {
 				change.From = &e.From
 			}
 			data = change
@@ -234,10 +234,10 @@ func (s *Service) Watcher(ctx context.Context, tenant, sandboxID string, what Wa
 }
 
 // WatcherChanges returns what has changed since it was called before: some hundred changes at most, then call it again.
-func (s *Service) WatcherChanges(ctx context.Context, tenant, sandboxID, id string) (live.FileEvents, error) {
+func (s *Service) WatcherChanges(ctx context.Context, tenant, sandboxID, id string) (relay.FileEvents, error) {
 	a, err := s.watcherAgent(ctx, tenant, sandboxID, id)
 	if err != nil {
-		return live.FileEvents{}, err
+		return relay.FileEvents{}, err
 	}
 	return a.Polled(ctx, id)
 }
@@ -252,7 +252,7 @@ func (s *Service) EndWatcher(ctx context.Context, tenant, sandboxID, id string) 
 }
 
 // watcherAgent is agent for a watcher, whose id may be malformed.
-func (s *Service) watcherAgent(ctx context.Context, tenant, sandboxID, id string) (live.Agent, error) {
+func (s *Service) watcherAgent(ctx context.Context, tenant, sandboxID, id string) (relay.Agent, error) {
 	a, err := s.agent(ctx, tenant, sandboxID)
 	if err == nil && !farm.ValidID(farm.WatchPrefix, id) {
 		err = farm.NotFoundf("The sandbox has no watcher %q.", farm.Shorten(id))

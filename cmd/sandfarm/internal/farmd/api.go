@@ -14,19 +14,19 @@ import (
 	"github.com/sandfarm/sandfarm/api"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/live"
+	"github.com/sandfarm/sandfarm/internal/relay"
 	"github.com/sandfarm/sandfarm/internal/telemetry"
 	"github.com/sandfarm/sandfarm/internal/webhook"
 )
 
 // openLive makes the API's end of the live path to sandboxes.
-func (p *Parts) openLive(ctx context.Context) (*live.Path, error) {
-	own := live.NewIdentity(live.IdentityConfig{Source: p.Store, Role: live.Caller, Log: p.Log})
+func (p *Parts) openLive(ctx context.Context) (*relay.Path, error) {
+	own := relay.NewIdentity(relay.IdentityConfig{Source: p.Store, Role: relay.Caller, Log: p.Log})
 	if err := own.Refresh(ctx); err != nil {
 		return nil, err
 	}
 	kept, end := context.WithCancel(context.WithoutCancel(ctx))
-	path := live.NewPath(own, p.Store.Workers)
+	path := relay.NewPath(own, p.Store.Workers)
 	var keeping sync.WaitGroup
 	keeping.Go(func() { own.Keep(kept) })
 	p.closers = append(p.closers, func() error {

@@ -9,8 +9,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/binary"
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/live"
 	"github.com/sandfarm/sandfarm/internal/queue"
+	"github.com/sandfarm/sandfarm/internal/relay"
 	"github.com/sandfarm/sandfarm/scheduler"
 	"github.com/sandfarm/sandfarm/worker"
 )
@@ -34,7 +34,7 @@ func (p *Parts) newWorker(e *engine.Engine, version string, callback func(contex
 		Store: p.Store, Dispatch: p.Dispatch, Blobs: p.Blobs, Memory: p.Memory, Staging: p.staging, Engine: e, Log: p.Log, Agent: binary.Agent, Callback: callback,
 		LiveAddress: func(listen string) (string, error) {
 			network, address := p.Redis.Route()
-			return live.ListenAddress(listen, network, address)
+			return relay.ListenAddress(listen, network, address)
 		},
 		UV: installer(packages), Index: packages, Egress: p.egress,
 		Listen: func(c queue.ServerConfig) (worker.Server, error) {

@@ -1,4 +1,4 @@
-package live
+package relay
 
 import (
 	"github.com/sandfarm/sandfarm/internal/agent"
@@ -44,3 +44,12 @@ type FileEvent = agent.FileEvent
 
 // FileKind says what happened to a file.
 type FileKind = agent.FileKind
+
+// Message is what a kernel says to notebooks beside its executions.
+type Message = agent.Message
+
+// Question is what a notebook asks of a kernel.
+type Question = agent.NotebookQuestion
+
+// Input is the answer of a notebook to a question for input.
+type Input = agent.NotebookInput

@@ -1,4 +1,4 @@
-package live_test
+package relay_test
 
 import (
 	"bytes"
@@ -10,9 +10,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/live"
+	"github.com/sandfarm/sandfarm/internal/relay"
 	"github.com/sandfarm/sandfarm/internal/testbed"
-	workerlive "github.com/sandfarm/sandfarm/worker/live"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
@@ -25,7 +24,7 @@ func echo(t *testing.T) int {
 	})
 }
 
-func (n *node) dial(port int) *live.PortConn {
+func (n *node) dial(port int) *relay.PortConn {
 	n.t.Helper()
 	c, err := n.path.Agent(n.box).DialPort(n.t.Context(), port)
 	workertest.Must(n.t, err)
@@ -102,7 +101,7 @@ func TestPortsCountAsStreams(t *testing.T) {
 	t.Parallel()
 	n := setup(t)
 	memory := budget.New(64 << 20)
-	n.worker("wrk_1", func(c *workerlive.Config, d *workerlive.Deps) { c.Tenant, d.Memory = 2, memory })
+	n.worker("wrk_1", func(c *relay.ServerConfig, d *relay.ServerDeps) { c.Tenant, d.Memory = 2, memory })
 	port := echo(t)
 	first := n.dial(port)
 	n.dial(port)

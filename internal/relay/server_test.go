@@ -1,4 +1,4 @@
-package live_test
+package relay_test
 
 import (
 	"context"
@@ -17,10 +17,9 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/transport"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/live"
+	"github.com/sandfarm/sandfarm/internal/relay"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/testbed"
-	workerlive "github.com/sandfarm/sandfarm/worker/live"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
@@ -33,15 +32,15 @@ type node struct {
 	box   *farm.Sandbox
 	agent *agenttest.Agent
 	uses  atomic.Int64
-	path  *live.Path
+	path  *relay.Path
 
 	mu     sync.Mutex
 	last   string // the worker that connected to the agent last
-	served map[string]*workerlive.Server
+	served map[string]*relay.Server
 }
 
 // serving is the worker that served the last request.
-func (n *node) serving() *workerlive.Server {
+func (n *node) serving() *relay.Server {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.served[n.last]
@@ -53,22 +52,22 @@ func setup(t *testing.T) *node {
 	ref := f.Ready()
 	box, err := f.Store.Sandbox(t.Context(), ref)
 	workertest.Must(t, err)
-	n := &node{t: t, farm: f, box: box, agent: agenttest.StartPlain(t), served: map[string]*workerlive.Server{}}
-	caller := live.NewIdentity(live.IdentityConfig{Source: f.Store, Role: live.Caller})
+	n := &node{t: t, farm: f, box: box, agent: agenttest.StartPlain(t), served: map[string]*relay.Server{}}
+	caller := relay.NewIdentity(relay.IdentityConfig{Source: f.Store, Role: relay.Caller})
 	workertest.Must(t, caller.Refresh(t.Context()))
-	n.path = live.NewPath(caller, f.Store.Workers)
+	n.path = relay.NewPath(caller, f.Store.Workers)
 	t.Cleanup(n.path.Close)
 	return n
 }
 
 // worker starts the listener of a worker and registers it.
-func (n *node) worker(id string, change func(*workerlive.Config, *workerlive.Deps)) *workerlive.Server {
+func (n *node) worker(id string, change func(*relay.ServerConfig, *relay.ServerDeps)) *relay.Server {
 	n.t.Helper()
-	own := live.NewIdentity(live.IdentityConfig{Source: n.farm.Store, Role: live.Worker, Name: id})
+	own := relay.NewIdentity(relay.IdentityConfig{Source: n.farm.Store, Role: relay.Worker, Name: id})
 	workertest.Must(n.t, own.Refresh(n.t.Context()))
 	agent := agenttest.Connect(n.t, n.agent.Server)
-	cfg := workerlive.Config{Listen: "127.0.0.1:0", Connections: 8, Streams: 100, Tenant: 100}
-	deps := workerlive.Deps{
+	cfg := relay.ServerConfig{Listen: "127.0.0.1:0", Connections: 8, Streams: 100, Tenant: 100}
+	deps := relay.ServerDeps{
 		Identity: own, Sandboxes: n.farm.Store, Node: func() string { return workertest.Node }, Log: slog.New(slog.DiscardHandler),
 		Connect: func(context.Context, *farm.Sandbox) (*client.Client, error) {
 			n.mu.Lock()
@@ -87,7 +86,7 @@ func (n *node) worker(id string, change func(*workerlive.Config, *workerlive.Dep
 	if change != nil {
 		change(&cfg, &deps)
 	}
-	s := workerlive.New(cfg, deps)
+	s := relay.NewServer(cfg, deps)
 	n.served[id] = s
 	workertest.Must(n.t, s.Start(n.t.Context()))
 	n.t.Cleanup(s.Stop)
@@ -105,7 +104,7 @@ func (n *node) start(command string) farm.Process {
 func admit(int) error { return nil }
 
 // read reads output from a piece on until it holds a text.
-func read(t *testing.T, a live.Agent, id string, from uint64, want string) (text string, next uint64) {
+func read(t *testing.T, a relay.Agent, id string, from uint64, want string) (text string, next uint64) {
 	t.Helper()
 	out, err := a.ProcessOutput(t.Context(), id, "reader", from)
 	workertest.Must(t, err)
@@ -187,24 +186,24 @@ func TestTheFence(t *testing.T) {
 func TestLimitsOfStreams(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		change func(*workerlive.Config, *workerlive.Deps)
+		change func(*relay.ServerConfig, *relay.ServerDeps)
 		most   int
 	}{
-		"Tenant": {func(c *workerlive.Config, _ *workerlive.Deps) { c.Tenant = 3 }, 3},
-		"Worker": {func(c *workerlive.Config, _ *workerlive.Deps) { c.Streams = 4 }, 4},
-		"Memory": {func(_ *workerlive.Config, d *workerlive.Deps) { d.Memory = budget.New(1) }, 111}, // half of 14 MiB, 64 KiB each
+		"Tenant": {func(c *relay.ServerConfig, _ *relay.ServerDeps) { c.Tenant = 3 }, 3},
+		"Worker": {func(c *relay.ServerConfig, _ *relay.ServerDeps) { c.Streams = 4 }, 4},
+		"Memory": {func(_ *relay.ServerConfig, d *relay.ServerDeps) { d.Memory = budget.New(1) }, 111}, // half of 14 MiB, 64 KiB each
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := setup(t)
-			n.worker("wrk_1", func(cfg *workerlive.Config, d *workerlive.Deps) {
+			n.worker("wrk_1", func(cfg *relay.ServerConfig, d *relay.ServerDeps) {
 				cfg.Streams, cfg.Tenant = 1000, 1000
 				c.change(cfg, d)
 			})
 			a := n.path.Agent(n.box)
 			p, err := a.StartProcess(t.Context(), farm.NewID(farm.ProcessPrefix), farm.ProcessSpec{Command: "sleep 100", MaxProcesses: 1, MaxReaders: 1000})
 			workertest.Must(t, err)
-			var open []*live.Output
+			var open []*relay.Output
 			defer func() {
 				for _, out := range open {
 					out.Close()

@@ -1,4 +1,4 @@
-package live
+package relay
 
 import (
 	"cmp"
@@ -25,7 +25,7 @@ const (
 	pingAfter, pingTimeout = 5 * time.Second, 5 * time.Second
 	// idleTimeout closes connections without streams.
 	idleTimeout = time.Minute
-	// streamWindow is what a worker may send ahead on one stream, and so what a slow caller may keep in this process's memory.
+	// streamWindow is what either end may send ahead on one stream, and so what a slow caller may keep in this process's memory.
 	streamWindow = 128 << 10
 	// connectionWindow is the same for all streams of a connection.
 	connectionWindow = 8 << 20

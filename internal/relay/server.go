@@ -1,4 +1,4 @@
-package live
+package relay
 
 import (
 	"context"
@@ -17,20 +17,17 @@ import (
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/httpserver"
-	"github.com/sandfarm/sandfarm/internal/live"
 )
 
 const (
 	// headerTimeout bounds a handshake and the header of a request.
 	headerTimeout = 5 * time.Second
-	// idleTimeout closes connections without streams.
-	idleTimeout = 2 * time.Minute
-	// pingAfter and pingTimeout end connections to a process that is gone.
-	pingAfter, pingTimeout = 15 * time.Second, 15 * time.Second
+	// serverIdle closes connections without streams. The API's end does so sooner.
+	serverIdle = 2 * time.Minute
+	// serverPing is after how long a connection to a process that is gone is asked for a sign, and how long that may take.
+	serverPing = 15 * time.Second
 	// writeTimeout ends a connection that takes no byte.
 	writeTimeout = 30 * time.Second
-	// streamWindow is what the API may send ahead on one stream.
-	streamWindow = 128 << 10
 	// connectionStreams is how many streams one connection has; the API opens another one for more.
 	connectionStreams = 250
 	// frameBytes is the longest frame of a request. The API has a buffer of that size for each open stream.
@@ -44,8 +41,8 @@ const (
 	maxHeader = 16 << 10
 )
 
-// Config are the settings of a Server.
-type Config struct {
+// ServerConfig are the settings of a Server.
+type ServerConfig struct {
 	Listen      string // host:port
 	Connections int    // at a time, beside those of ports; others wait
 	Streams     int    // at a time, of all tenants
@@ -57,9 +54,9 @@ type Sandboxes interface {
 	Sandbox(ctx context.Context, ref farm.Ref) (*farm.Sandbox, error)
 }
 
-// Deps are the dependencies of a Server. All but Memory are required.
-type Deps struct {
-	Identity  *live.Identity
+// ServerDeps are the dependencies of a Server. All but Memory are required.
+type ServerDeps struct {
+	Identity  *Identity
 	Sandboxes Sandboxes
 	// Node is the identity of the worker's engine; empty: it is not known yet.
 	Node func() string
@@ -76,8 +73,8 @@ type Deps struct {
 
 // Server is the listener. Create it with New.
 type Server struct {
-	cfg  Config
-	deps Deps
+	cfg  ServerConfig
+	deps ServerDeps
 	http *httpserver.Server
 	use  usage
 
@@ -91,20 +88,20 @@ type Server struct {
 	ports sync.WaitGroup // connections to ports, which the HTTP server does not know any more
 }
 
-// New makes a server; nothing is started.
-func New(cfg Config, deps Deps) *Server {
+// NewServer makes a server; nothing is started.
+func NewServer(cfg ServerConfig, deps ServerDeps) *Server {
 	s := &Server{cfg: cfg, deps: deps, tenants: map[string]int{}}
 	s.base, s.end = context.WithCancel(context.Background()) //nolint:forbidigo // Stop ends it
 	s.use = usage{note: deps.Used, log: deps.Log, base: s.base}
 	s.http = httpserver.New(httpserver.Config{
 		Name: "live path", Listen: cfg.Listen, MaxConnections: cfg.Connections + cfg.Streams, Log: deps.Log,
-		Accepted: func(c net.Conn) net.Conn { return &live.Below{Conn: c} },
+		Accepted: func(c net.Conn) net.Conn { return &Below{Conn: c} },
 		HTTP: &http.Server{
-			Handler: http.HandlerFunc(s.serve), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+			Handler: http.HandlerFunc(s.serve), ReadHeaderTimeout: headerTimeout, IdleTimeout: serverIdle, MaxHeaderBytes: maxHeader,
 			TLSConfig: deps.Identity.ServerTLS(),
 			HTTP2: &http.HTTP2Config{
 				MaxConcurrentStreams: connectionStreams, MaxReadFrameSize: frameBytes, MaxReceiveBufferPerStream: streamWindow, MaxReceiveBufferPerConnection: connectionStreams * streamWindow / 8,
-				SendPingTimeout: pingAfter, PingTimeout: pingTimeout, WriteByteTimeout: writeTimeout,
+				SendPingTimeout: serverPing, PingTimeout: serverPing, WriteByteTimeout: writeTimeout,
 			},
 		},
 	})
@@ -129,7 +126,7 @@ func (s *Server) Stop() {
 
 // serve passes one request on.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
-	target, path, err := live.ParsePath(r.URL.Path)
+	target, path, err := ParsePath(r.URL.Path)
 	if err != nil {
 		fail(w, farm.NotFoundf("%s", err.Error()))
 		return
@@ -146,14 +143,14 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	box, err := s.fence(ctx, target)
 	switch {
 	case err != nil:
-	case r.Header.Get("Upgrade") == live.PortProtocol:
+	case r.Header.Get("Upgrade") == PortProtocol:
 		err = s.port(ctx, w, box, path)
 	default:
 		err = s.relay(ctx, w, r, box, path)
 	}
 	if err != nil {
 		if s.base.Err() != nil || errors.Is(err, errElsewhere) {
-			w.Header().Set(live.HeaderElsewhere, "1")
+			w.Header().Set(HeaderElsewhere, "1")
 			err = farm.Wrap(err, farm.CodeUnavailable, "This worker does not serve the sandbox now.")
 		}
 		fail(w, err)
@@ -187,10 +184,8 @@ func (s *Server) admit(tenant string) (release func(), err error) {
 	}, nil
 }
 
-var errElsewhere = errors.New("the sandbox is on another node")
-
 // fence reads the record of a sandbox, and refuses one that is not what the caller has seen.
-func (s *Server) fence(ctx context.Context, t live.Target) (*farm.Sandbox, error) {
+func (s *Server) fence(ctx context.Context, t Target) (*farm.Sandbox, error) {
 	box, err := s.deps.Sandboxes.Sandbox(ctx, t.Ref)
 	switch {
 	case err != nil:
