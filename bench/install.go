@@ -12,8 +12,8 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/images"
 	"github.com/sandfarm/sandfarm/internal/index"
-	"github.com/sandfarm/sandfarm/internal/uv"
 )
 
 const (
@@ -143,7 +143,7 @@ func uvProgram(ctx context.Context, dir string) (string, error) {
 		return "", err
 	}
 	defer func() { _ = x.Close() }()
-	data, err := uv.Program(ctx, x.Fetch, runtime.GOARCH)
+	data, err := images.Installer(ctx, x.Fetch, runtime.GOARCH)
 	if err != nil {
 		return "", err
 	}

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Writes the requirements of the Python images with the hashes of all files of each version (requirements.lock), and those of uv, which
-# installs them (installer.lock). Run it after a change of images/*/requirements.txt or of the version in internal/uv.
+# installs them (installer.lock). Run it after a change of images/*/requirements.txt or of the version in images/installer.go.
 #
 #   UV   the uv to use
 set -eu
@@ -11,7 +11,7 @@ lock() { # input, output
 }
 for image in python python-cuda; do
     lock "images/$image/requirements.txt" "images/$image/requirements.lock"
-    printf 'uv==%s\n' "$(sed -n 's/^const Version = "\(.*\)"/\1/p' internal/uv/uv.go)" >"images/$image/installer.lock.in"
+    printf 'uv==%s\n' "$(sed -n 's/^const InstallerVersion = "\(.*\)"/\1/p' images/installer.go)" >"images/$image/installer.lock.in"
     lock "images/$image/installer.lock.in" "images/$image/installer.lock"
     rm "images/$image/installer.lock.in"
 done

@@ -16,7 +16,6 @@ import (
 	"github.com/sandfarm/sandfarm/images"
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/uv"
 )
 
 // fakeEngine is an engine's images in memory.
@@ -156,7 +155,7 @@ func TestRequirementsHaveHashes(t *testing.T) {
 		if diff := cmp.Diff(want, locked(t, text("requirements.lock"))); diff != "" {
 			t.Errorf("%s: the lock has other versions (deploy/lock.sh writes it; -want +got):\n%s", image, diff)
 		}
-		if diff := cmp.Diff([]string{"uv==" + uv.Version}, locked(t, text("installer.lock"))); diff != "" {
+		if diff := cmp.Diff([]string{"uv==" + images.InstallerVersion}, locked(t, text("installer.lock"))); diff != "" {
 			t.Errorf("%s: the installer (-want +got):\n%s", image, diff)
 		}
 		if n := strings.Count(text("Dockerfile"), "--require-hashes"); n != 2 {

@@ -16,7 +16,6 @@ import (
 	"github.com/sandfarm/sandfarm/worker/node"
 	"github.com/sandfarm/sandfarm/worker/placement"
 	"github.com/sandfarm/sandfarm/worker/retry"
-	"github.com/sandfarm/sandfarm/worker/usage"
 )
 
 // closeGrace is how long the cancelled jobs of a sandbox that is closed may take to end, so that their output is kept.
@@ -24,7 +23,7 @@ const closeGrace = 4 * time.Second
 
 // lifecycle ends sandboxes: it closes them, or marks them as lost. Packages execution and reconcile use it, too.
 type lifecycle struct {
-	usage     *usage.Sampler
+	usage     *node.Sampler
 	store     *store.Store
 	dispatch  *dispatch.Dispatcher
 	engine    *engine.Engine

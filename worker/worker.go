@@ -31,7 +31,6 @@ import (
 	"github.com/sandfarm/sandfarm/worker/placement"
 	"github.com/sandfarm/sandfarm/worker/reconcile"
 	"github.com/sandfarm/sandfarm/worker/retry"
-	"github.com/sandfarm/sandfarm/worker/usage"
 )
 
 // Server takes tasks from queues and calls a handler for each.
@@ -94,7 +93,7 @@ type Worker struct {
 	egress     *egress.Egress
 	node       *node.Node
 	placement  *placement.Placer
-	usage      *usage.Sampler
+	usage      *node.Sampler
 	lifecycle  *lifecycle
 	executions *execution.Runner
 	reconciler *reconcile.Reconciler
@@ -165,7 +164,7 @@ func (w *Worker) assemble() (err error) {
 	}); err != nil {
 		return err
 	}
-	if w.usage, err = usage.New(usage.Deps{Engine: w.engine, Records: w.store, Container: w.node.Container, Log: w.log, Metrics: w.deps.Metrics}); err != nil {
+	if w.usage, err = node.NewSampler(node.SamplerDeps{Engine: w.engine, Records: w.store, Container: w.node.Container, Log: w.log, Metrics: w.deps.Metrics}); err != nil {
 		return err
 	}
 	w.lifecycle = &lifecycle{usage: w.usage, store: w.store, dispatch: w.dispatch, engine: w.engine, node: w.node, placement: w.placement, log: w.log, now: now}

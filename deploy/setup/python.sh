@@ -46,7 +46,7 @@ recipes_work() { "$1/bin/python" -c 'import pytest, openai' 2>/dev/null; }
 # --- the agent's tests ----------------------------------------------------------------------------------------------
 
 # uv_version is the version that sandboxes use.
-uv_version() { sed -n 's/^const Version = "\(.*\)"$/\1/p' "$here/internal/uv/uv.go"; }
+uv_version() { sed -n 's/^const InstallerVersion = "\(.*\)"$/\1/p' "$here/images/installer.go"; }
 
 # uv_path prints the path of that uv.
 uv_path() { printf '%s/uv-%s/bin/uv' "$cache" "$(uv_version)"; }

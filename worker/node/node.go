@@ -14,12 +14,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/sandfarm/sandfarm/images"
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/signature"
 	"github.com/sandfarm/sandfarm/internal/telemetry"
-	"github.com/sandfarm/sandfarm/internal/uv"
 )
 
 const (
@@ -39,7 +39,7 @@ type Deps struct {
 	Now    func() time.Time
 	// Agent gives the agent's binary for the engine, and its version.
 	Agent func(arch string) (binary []byte, version string, err error)
-	// UV gives the installer for the engine, of the version uv.Version; nil: sandboxes install with what their image has.
+	// UV gives the installer for the engine, of the version images.InstallerVersion; nil: sandboxes install with what their image has.
 	UV func(ctx context.Context, arch string) ([]byte, error)
 	// Index answers installers in sandboxes whose network is packages or allowlist; nil: they cannot install.
 	Index http.Handler
@@ -191,7 +191,7 @@ func (n *Node) installAgent(ctx context.Context, arch string, access engine.Acce
 	}
 	programs := []engine.Program{{Name: path.Base(agent.BinaryPath), Data: binary}}
 	if n.deps.UV != nil {
-		volume, err := n.engine.EnsureAgent(ctx, version+"-uv-"+uv.Version, access, func(ctx context.Context) ([]engine.Program, error) {
+		volume, err := n.engine.EnsureAgent(ctx, version+"-uv-"+images.InstallerVersion, access, func(ctx context.Context) ([]engine.Program, error) {
 			ctx, done := context.WithTimeout(ctx, uvTimeout)
 			defer done()
 			program, err := n.deps.UV(ctx, arch)

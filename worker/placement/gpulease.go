@@ -8,7 +8,6 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/nvidia"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/worker/retry"
 )
@@ -25,7 +24,7 @@ func (p *Placer) FindGPUs(ctx context.Context) error {
 	}
 	index := map[string]string{}
 	if !listed {
-		found, err := nvidia.Devices(ctx)
+		found, err := GPUDevices(ctx)
 		if err != nil { // jobs without a GPU are served all the same
 			p.log.WarnContext(ctx, "no GPU is offered: the driver does not answer (see sandfarm doctor)", "error", err)
 			return nil

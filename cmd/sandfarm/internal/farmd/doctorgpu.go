@@ -6,14 +6,14 @@ import (
 	"strings"
 
 	"github.com/sandfarm/sandfarm/internal/engine"
-	"github.com/sandfarm/sandfarm/internal/nvidia"
+	"github.com/sandfarm/sandfarm/worker/placement"
 )
 
 // doctorGPU checks which GPUs this host has, and whether the engine can pass them to sandboxes.
 func doctorGPU(ctx context.Context, s *Settings) []Finding {
 	ctx, done := context.WithTimeout(ctx, 3*doctorTimeout)
 	defer done()
-	devices, err := nvidia.Devices(ctx)
+	devices, err := placement.GPUDevices(ctx)
 	switch {
 	case err != nil:
 		return []Finding{{What: "GPU", Status: StatusNote, Found: err.Error(), Advice: "Repair the NVIDIA driver until nvidia-smi lists the devices, or set worker.gpus to none."}}

@@ -11,9 +11,9 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/sandfarm/sandfarm/images"
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/index"
-	"github.com/sandfarm/sandfarm/internal/uv"
 )
 
 // openIndex opens the package indexes that sandboxes install from. Their cache is in S3, so all workers share it.
@@ -63,12 +63,12 @@ func cacheDir(name string) string {
 // installer fetches uv through the index, and caches its wheel on this host for all farms.
 func installer(x *index.Index) func(ctx context.Context, arch string) ([]byte, error) {
 	return func(ctx context.Context, arch string) ([]byte, error) {
-		return uv.Program(ctx, cachedFetch(cacheDir("wheels"), x.Fetch), arch)
+		return images.Installer(ctx, cachedFetch(cacheDir("wheels"), x.Fetch), arch)
 	}
 }
 
 // cachedFetch looks for a file in a directory before it fetches the file. A file with another hash is not used.
-func cachedFetch(dir string, fetch uv.Fetch) uv.Fetch {
+func cachedFetch(dir string, fetch images.FetchWheel) images.FetchWheel {
 	if dir == "" {
 		return fetch
 	}

@@ -1,4 +1,4 @@
-package uv_test
+package images_test
 
 import (
 	"bytes"
@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandfarm/sandfarm/internal/uv"
+	"github.com/sandfarm/sandfarm/images"
 )
 
 func TestProgramIsRefused(t *testing.T) {
@@ -26,7 +26,7 @@ func TestProgramIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := uv.Program(t.Context(), func(context.Context, string, string, string) (io.ReadCloser, int64, error) {
+			_, err := images.Installer(t.Context(), func(context.Context, string, string, string) (io.ReadCloser, int64, error) {
 				return io.NopCloser(bytes.NewReader([]byte(c.data))), int64(len(c.data)), c.err
 			}, c.arch)
 			if err == nil || !strings.Contains(err.Error(), c.want) {

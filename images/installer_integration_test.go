@@ -1,6 +1,6 @@
 //go:build integration
 
-package uv_test
+package images_test
 
 import (
 	"context"
@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandfarm/sandfarm/images"
 	"github.com/sandfarm/sandfarm/internal/index"
-	"github.com/sandfarm/sandfarm/internal/uv"
 )
 
 func TestProgramRuns(t *testing.T) {
@@ -23,10 +23,10 @@ func TestProgramRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = packages.Close() })
-	var fetch uv.Fetch = func(ctx context.Context, project, file, sha256 string) (io.ReadCloser, int64, error) {
+	var fetch images.FetchWheel = func(ctx context.Context, project, file, sha256 string) (io.ReadCloser, int64, error) {
 		return packages.Fetch(ctx, project, file, sha256)
 	}
-	data, err := uv.Program(t.Context(), fetch, runtime.GOARCH)
+	data, err := images.Installer(t.Context(), fetch, runtime.GOARCH)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestProgramRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, err := exec.CommandContext(t.Context(), program, "--version").Output()
-	if err != nil || !strings.Contains(string(out), uv.Version) {
+	if err != nil || !strings.Contains(string(out), images.InstallerVersion) {
 		t.Errorf("uv --version: %q, %v", out, err)
 	}
 }

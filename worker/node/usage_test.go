@@ -1,4 +1,4 @@
-package usage_test
+package node_test
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
-	"github.com/sandfarm/sandfarm/worker/usage"
+	"github.com/sandfarm/sandfarm/worker/node"
 )
 
 // counters answers for containers by name; the others do not run.
@@ -41,10 +41,10 @@ func (l *ledger) AddUsage(_ context.Context, s store.Sample) (store.Usage, error
 	return store.Usage{CPUSeconds: 2, MemoryGBSeconds: 3, GPUSeconds: 4}, nil
 }
 
-func sampler(t *testing.T, c counters, l *ledger) (*usage.Sampler, *prometheus.Registry) {
+func sampler(t *testing.T, c counters, l *ledger) (*node.Sampler, *prometheus.Registry) {
 	t.Helper()
 	metrics := prometheus.NewRegistry()
-	s, err := usage.New(usage.Deps{
+	s, err := node.NewSampler(node.SamplerDeps{
 		Engine: c, Records: l, Container: func(b *farm.Sandbox) string { return b.Container }, Log: slog.New(slog.DiscardHandler), Metrics: metrics,
 	})
 	if err != nil {

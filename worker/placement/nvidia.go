@@ -1,6 +1,4 @@
-// Package nvidia finds the GPUs of this machine with nvidia-smi, which comes with NVIDIA's driver. Its ids are those that container
-// engines accept. It knows nothing of engines.
-package nvidia
+package placement
 
 import (
 	"bytes"
@@ -17,27 +15,27 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// queryTimeout bounds a query: the driver wakes every device, which takes seconds per device without persistence mode.
-const queryTimeout = time.Minute
+// gpuTimeout bounds a query: the driver wakes every device, which takes seconds per device without persistence mode.
+const gpuTimeout = time.Minute
 
-// maxOutput bounds the output, well above that of any machine.
-const maxOutput = 1 << 20
+// maxGPUOutput bounds the output, well above that of any machine.
+const maxGPUOutput = 1 << 20
 
-// Device is a GPU of this machine.
-type Device struct {
+// GPUDevice is a GPU of this machine.
+type GPUDevice struct {
 	farm.GPUDevice        // the id is the driver's UUID
 	Index          string // the number of the device, which may change with a restart
 	Name           string // the driver's name, such as "NVIDIA A100-SXM4-80GB"
 	MIG            bool   // the device is split into instances, which must be listed in worker.gpus
 }
 
-// query lists the fields that nvidia-smi prints, in this order.
-const query = "--query-gpu=index,uuid,name,memory.total,mig.mode.current"
+// gpuQuery lists the fields that nvidia-smi prints, in this order.
+const gpuQuery = "--query-gpu=index,uuid,name,memory.total,mig.mode.current"
 
-// Devices lists the GPUs of this machine. A machine without nvidia-smi has none, which is not an error.
-func Devices(ctx context.Context) ([]Device, error) { return devices(ctx, "nvidia-smi") }
+// GPUDevices lists the GPUs of this machine. A machine without nvidia-smi has none, which is not an error.
+func GPUDevices(ctx context.Context) ([]GPUDevice, error) { return devices(ctx, "nvidia-smi") }
 
-func devices(ctx context.Context, program string) ([]Device, error) {
+func devices(ctx context.Context, program string) ([]GPUDevice, error) {
 	path, err := exec.LookPath(program)
 	if errors.Is(err, exec.ErrNotFound) {
 		return nil, nil
@@ -45,9 +43,9 @@ func devices(ctx context.Context, program string) ([]Device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look for nvidia-smi: %w", err)
 	}
-	ctx, done := context.WithTimeout(ctx, queryTimeout)
+	ctx, done := context.WithTimeout(ctx, gpuTimeout)
 	defer done()
-	command := exec.CommandContext(ctx, path, query, "--format=csv,noheader,nounits") //nolint:gosec // found on the PATH
+	command := exec.CommandContext(ctx, path, gpuQuery, "--format=csv,noheader,nounits") //nolint:gosec // found on the PATH
 	var stderr bytes.Buffer
 	command.Stderr = &stderr
 	command.WaitDelay = time.Second
@@ -56,14 +54,14 @@ func devices(ctx context.Context, program string) ([]Device, error) {
 		text := strings.Join(strings.Fields(string(out[:min(len(out), 300)])+" "+stderr.String()[:min(stderr.Len(), 300)]), " ")
 		return nil, fmt.Errorf("ask nvidia-smi for devices: %w: %s", err, text)
 	}
-	return parse(out[:min(len(out), maxOutput)])
+	return parseDevices(out[:min(len(out), maxGPUOutput)])
 }
 
-// parse parses nvidia-smi's lines, such as "0, GPU-8f1c…, NVIDIA A100-SXM4-80GB, 81920, Disabled".
-func parse(out []byte) ([]Device, error) {
+// parseDevices parses nvidia-smi's lines, such as "0, GPU-8f1c…, NVIDIA A100-SXM4-80GB, 81920, Disabled".
+func parseDevices(out []byte) ([]GPUDevice, error) {
 	r := csv.NewReader(bytes.NewReader(out))
 	r.TrimLeadingSpace, r.FieldsPerRecord, r.LazyQuotes = true, 5, true
-	var list []Device
+	var list []GPUDevice
 	for {
 		line, err := r.Read()
 		if errors.Is(err, io.EOF) {
@@ -72,7 +70,7 @@ func parse(out []byte) ([]Device, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read nvidia-smi: %w", err)
 		}
-		d := Device{Index: line[0], Name: strings.TrimSpace(line[2]), MIG: strings.TrimSpace(line[4]) == "Enabled"}
+		d := GPUDevice{Index: line[0], Name: strings.TrimSpace(line[2]), MIG: strings.TrimSpace(line[4]) == "Enabled"}
 		d.ID, d.Model = strings.TrimSpace(line[1]), farm.NormalGPUModel(line[2])
 		d.MemoryMB, _ = strconv.Atoi(strings.TrimSpace(line[3])) // devices that share the machine's memory print "[N/A]"
 		if !strings.HasPrefix(d.ID, "GPU-") || strings.ContainsAny(d.ID, ", ") {

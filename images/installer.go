@@ -1,7 +1,4 @@
-// Package uv provides the installer that sandboxes use: one static program, extracted from its wheel in the Python index. Its
-// version and the hashes of the wheels are pinned here, so a sandbox runs what was tested, whichever index it came
-// from. uv was chosen because it installs the usual ten packages ten times as fast as pip and runs in any image.
-package uv
+package images
 
 import (
 	"archive/zip"
@@ -16,11 +13,11 @@ import (
 	"strings"
 )
 
-// Version is the version of uv.
-const Version = "0.13.8"
+// InstallerVersion is the version of uv.
+const InstallerVersion = "0.13.8"
 
-// project is the name of uv in the index.
-const project = "uv"
+// installerProject is the name of uv in the index.
+const installerProject = "uv"
 
 // maxWheel and maxProgram bound what is read: the wheel has about 25 MiB, the program in it about 60 MiB.
 const (
@@ -39,11 +36,13 @@ func wheels() map[string]wheel {
 	}
 }
 
-// Fetch opens a file of the index.
-type Fetch func(ctx context.Context, project, file, sha256 string) (io.ReadCloser, int64, error)
+// FetchWheel opens a file of the index.
+type FetchWheel func(ctx context.Context, project, file, sha256 string) (io.ReadCloser, int64, error)
 
-// Program fetches the installer for an architecture, given Go's or the kernel's name.
-func Program(ctx context.Context, fetch Fetch, arch string) ([]byte, error) {
+// Installer is uv, the installer that sandboxes use: one static program, extracted from its wheel in the Python index. Its version and the hashes of
+// the wheels are pinned here, so a sandbox runs what was tested, whichever index it came from. uv was chosen because it installs the usual
+// ten packages ten times as fast as pip and runs in any image. Installer fetches the installer for an architecture, given Go's or the kernel's name.
+func Installer(ctx context.Context, fetch FetchWheel, arch string) ([]byte, error) {
 	switch strings.ToLower(arch) {
 	case "x86_64":
 		arch = "amd64"
@@ -54,7 +53,7 @@ func Program(ctx context.Context, fetch Fetch, arch string) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("find uv: no build for linux/%s", arch)
 	}
-	r, _, err := fetch(ctx, project, w.file, w.sha256)
+	r, _, err := fetch(ctx, installerProject, w.file, w.sha256)
 	if err != nil {
 		return nil, fmt.Errorf("fetch uv: %w", err)
 	}

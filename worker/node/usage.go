@@ -1,7 +1,4 @@
-// Package usage counts what sandboxes use, for the bills of their tenants: CPU time, memory and GPUs, by the engine's counters. A sample is
-// taken on a timer and before a container is removed. Counters only grow and a record remembers its last sample, so several workers of a node
-// and takeovers add nothing twice. What a container used after its last sample is lost if it dies without a worker.
-package usage
+package node
 
 import (
 	"context"
@@ -18,41 +15,43 @@ import (
 )
 
 const (
-	sampleTimeout = 3 * time.Second // the end of a sandbox must not wait for long
-	parallel      = 4
+	usageTimeout  = 3 * time.Second // the end of a sandbox must not wait for long
+	samplesAtOnce = 4
 	maxTenants    = 1000 // as labels of metrics; the others share one
 )
 
-// Engine has the counters.
-type Engine interface {
+// Counters has the counters.
+type Counters interface {
 	Usage(ctx context.Context, container string) (engine.Usage, bool, error)
 }
 
-// Records keep the usage.
-type Records interface {
+// UsageRecords keep the usage.
+type UsageRecords interface {
 	AddUsage(ctx context.Context, s store.Sample) (store.Usage, error)
 }
 
-// Deps are the dependencies of a Sampler. All fields except Metrics are required.
-type Deps struct {
-	Engine    Engine
-	Records   Records
+// SamplerDeps are the dependencies of a Sampler. All fields except Metrics are required.
+type SamplerDeps struct {
+	Engine    Counters
+	Records   UsageRecords
 	Container func(*farm.Sandbox) string // id or name of its container
 	Log       *slog.Logger
 	Metrics   prometheus.Registerer
 }
 
-// Sampler takes samples. It is safe for concurrent use.
+// Sampler counts what sandboxes use, for the bills of their tenants: CPU time, memory and GPUs, by the engine's counters. A sample is taken on a timer
+// and before a container is removed. Counters only grow and a record remembers its last sample, so several workers of a node and takeovers add
+// nothing twice. What a container used after its last sample is lost if it dies without a worker. It is safe for concurrent use.
 type Sampler struct {
-	deps             Deps
+	deps             SamplerDeps
 	cpu, memory, gpu *prometheus.CounterVec
 
 	mu      sync.Mutex
 	tenants map[string]bool
 }
 
-// New makes a Sampler.
-func New(deps Deps) (*Sampler, error) {
+// NewSampler makes a Sampler.
+func NewSampler(deps SamplerDeps) (*Sampler, error) {
 	counter := func(name, help string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"tenant"})
 	}
@@ -71,7 +70,7 @@ func New(deps Deps) (*Sampler, error) {
 
 // Sample adds what a sandbox has used since its last sample. It fails silently: the next sample adds what this one missed.
 func (s *Sampler) Sample(ctx context.Context, box *farm.Sandbox) {
-	ctx, done := context.WithTimeout(ctx, sampleTimeout)
+	ctx, done := context.WithTimeout(ctx, usageTimeout)
 	defer done()
 	u, running, err := s.deps.Engine.Usage(ctx, s.deps.Container(box))
 	if err == nil && !running {
@@ -98,7 +97,7 @@ func (s *Sampler) Sample(ctx context.Context, box *farm.Sandbox) {
 // SampleAll is Sample for several sandboxes, a few at a time.
 func (s *Sampler) SampleAll(ctx context.Context, boxes []*farm.Sandbox) {
 	var group sync.WaitGroup
-	turns := make(chan struct{}, parallel)
+	turns := make(chan struct{}, samplesAtOnce)
 	for _, box := range boxes {
 		turns <- struct{}{}
 		group.Go(func() {

@@ -1,4 +1,4 @@
-package nvidia
+package placement
 
 import (
 	"os/exec"
@@ -34,7 +34,7 @@ echo "2, GPU-0c0c, NVIDIA GB10, [N/A], [N/A]"
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []Device{
+	want := []GPUDevice{
 		{GPUDevice: farm.GPUDevice{ID: "GPU-8f1c", Model: "a100-sxm4-80gb", MemoryMB: 81920}, Index: "0", Name: "NVIDIA A100-SXM4-80GB"},
 		{GPUDevice: farm.GPUDevice{ID: "GPU-77aa", Model: "a100-sxm4-80gb", MemoryMB: 81920}, Index: "1", Name: "NVIDIA A100-SXM4-80GB", MIG: true},
 		{GPUDevice: farm.GPUDevice{ID: "GPU-0c0c", Model: "gb10"}, Index: "2", Name: "NVIDIA GB10"},
