@@ -198,7 +198,7 @@ func (k *kernel) pass(m relay.Message) {
 		var why struct {
 			Asked bool `json:"asked"`
 		}
-		_ = json.Unmarshal(m.Content, &why) // an older agent says nothing
+		_ = json.Unmarshal(m.Content, &why)
 		if why.Asked {
 			k.renewed()
 		} else {

@@ -57,9 +57,6 @@ func (s *Service) checkRuntime(ctx context.Context, name, what string) error {
 		}
 		offered = nil
 		for _, list := range nodes.runtimes {
-			if list == nil { // it would start the sandbox with its default
-				return farm.Errorf(farm.CodeUnavailable, "A worker of an earlier release, which cannot choose the runtime of a sandbox, is still live. Try again when it has been updated.")
-			}
 			offered = append(offered, list...)
 		}
 		if slices.Contains(offered, name) {

@@ -44,12 +44,8 @@ func (f *fleet) alive(worker string) bool {
 	return ok
 }
 
-// lists reports whether a live worker lists a job as running or about to be claimed. A worker of an older release lists no jobs: it counts as
-// running those whose records name it.
+// lists reports whether a live worker lists a job as running or about to be claimed.
 func (f *fleet) lists(r *store.Route) bool {
-	if owner, ok := f.workers[r.Worker]; ok && owner.Jobs == nil {
-		return true
-	}
 	for _, w := range f.workers {
 		if attempt, ok := w.Jobs[r.Ref.ID]; ok && (attempt == 0 || attempt == r.Attempt) {
 			return true

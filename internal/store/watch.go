@@ -26,7 +26,7 @@ type Watch struct {
 	once  sync.Once
 }
 
-// more is the message of a change that is not the end of a job. Any other message may be one: so was that of earlier versions.
+// more is the message of a change that is not the end of a job. Any other message may be one.
 const more = "more"
 
 // maxWaiting is how many messages of Redis a process has not looked at yet; more are dropped by the client.

@@ -20,10 +20,6 @@ const (
 	objectsDir = "objects"
 	asideDir   = "aside"
 	uploadsDir = "uploads"
-	// formerUploads and formerLocks are folders of the S3 service that earlier versions used. Its objects can still be read; its
-	// incomplete uploads are removed.
-	formerUploads = ".sgwtmp"
-	formerLocks   = ".vgwlocks"
 	// maxPart is the longest part of a key: the limit of file systems.
 	maxPart = 255
 	// placeAttempts is how often putting a file in its folder is tried: a concurrent delete may remove the new folder.
@@ -81,24 +77,7 @@ func (f *folder) clean() error {
 			return err
 		}
 	}
-	if err := f.cleanUploads(); err != nil {
-		return err
-	}
-	if err := f.root.RemoveAll(path.Join(objectsDir, formerLocks)); err != nil {
-		return err
-	}
-	for _, top := range []string{objectsDir, metaDir} {
-		buckets, err := readDir(f.root, top)
-		if err != nil {
-			return err
-		}
-		for _, bucket := range buckets {
-			if err := f.root.RemoveAll(path.Join(top, bucket.Name(), formerUploads)); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return f.cleanUploads()
 }
 
 // cleanUploads removes uploads whose removal was interrupted after that of their description: nothing else finds them.

@@ -200,14 +200,6 @@ func TestSidecarLabelsBelongToTheContent(t *testing.T) {
 	if err != nil || len(versions) != 1 {
 		t.Errorf("%d versions of labels are left, %v; want one", len(versions), err)
 	}
-	// As earlier versions stored them.
-	if err := f.root.RemoveAll(path.Join(sidecar{}.dir("bkt", "k"), versions[0].Name())); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.root.WriteFile(path.Join(sidecar{}.dir("bkt", "k"), etagLabel), []byte("3"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	is(labels{etagLabel: "3"})
 	if err := f.remove("bkt", "k"); err != nil {
 		t.Fatalf("remove: %v", err)
 	}

@@ -16,7 +16,6 @@ import (
 	"testing/iotest"
 	"time"
 
-	"golang.org/x/sys/unix"
 
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/embedded/s3"
@@ -107,60 +106,6 @@ func TestSignatureCoversTheWholeLink(t *testing.T) {
 			if resp.StatusCode != c.status {
 				body, _ := io.ReadAll(resp.Body)
 				t.Errorf("GET = %s: %s; want %d", resp.Status, body, c.status)
-			}
-		})
-	}
-}
-
-// A folder of the former built-in service can be read, and its temporary files are removed.
-func TestFolderOfTheFormerService(t *testing.T) {
-	t.Parallel()
-	attrs := map[string]string{
-		"etag": `"5452e5568d20a60209babc69a7b95911-3"`, "content-type": "text/csv", "checksums": "{}",
-		"content-disposition": `attachment; filename="k.csv"`,
-	}
-	for name, label := range map[string]func(t *testing.T, dir, file string){
-		"ExtendedAttributes": func(t *testing.T, _, file string) {
-			for name, value := range attrs {
-				if err := unix.Setxattr(file, "user."+name, []byte(value), 0); err != nil {
-					t.Fatalf("set attribute: %v", err)
-				}
-			}
-		},
-		"Sidecar": func(t *testing.T, dir, _ string) {
-			for name, value := range attrs {
-				write(t, filepath.Join(dir, "meta", "sandfarm", "a", "k", "meta", name), value)
-			}
-			write(t, filepath.Join(dir, "meta", "sandfarm", ".sgwtmp", "multipart", "1"), "left")
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			dir := t.TempDir()
-			file := filepath.Join(dir, "objects", "sandfarm", "a", "k")
-			write(t, file, "text")
-			write(t, filepath.Join(dir, "objects", "sandfarm", ".sgwtmp", "multipart", "1"), "left")
-			write(t, filepath.Join(dir, "objects", ".vgwlocks", "1"), "left")
-			label(t, dir, file)
-			s := serve(t, dir)
-			want(t, s, "a/k", "text", "text/csv", "5452e5568d20a60209babc69a7b95911-3")
-			var keys []string
-			if err := s.List(t.Context(), "", func(i blob.Info) error { keys = append(keys, i.Key); return nil }); err != nil || len(keys) != 1 {
-				t.Errorf("List = %q, %v; want the one object", keys, err)
-			}
-			put(t, s, "a/k", "new")
-			want(t, s, "a/k", "new", "text/csv", "")
-			if err := s.Delete(t.Context(), "a/k"); err != nil {
-				t.Errorf("Delete: %v", err)
-			}
-			err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
-				if err == nil && !d.IsDir() {
-					t.Errorf("%s is left", path)
-				}
-				return err
-			})
-			if err != nil {
-				t.Errorf("walk: %v", err)
 			}
 		})
 	}

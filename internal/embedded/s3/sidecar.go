@@ -14,7 +14,7 @@ import (
 
 // sidecar keeps labels in separate files, for file systems without extended attributes. The folder of an object's labels has one folder for
 // each version of the content, named by the inode of the file: a reader finds the labels of the content that it has opened, and a crash before
-// the content is in place leaves the old labels. Earlier versions kept the labels in the object's folder itself; those are still read.
+// the content is in place leaves the old labels.
 type sidecar struct {
 	root  *os.Root
 	seed  maphash.Seed
@@ -90,17 +90,12 @@ func (s sidecar) load(f *os.File, bucket, key string) (labels, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := s.dir(bucket, key)
-	dir := path.Join(all, own)
-	if _, err := s.root.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		dir = all
-	}
-	l := labels{}
-	before := dir == all // as earlier versions kept them
+	dir := path.Join(s.dir(bucket, key), own)
 	files, err := readDir(s.root, dir)
 	if err != nil {
 		return nil, err
 	}
+	l := labels{}
 	for _, e := range files {
 		if !isLabel(e.Name()) {
 			continue
@@ -114,7 +109,7 @@ func (s sidecar) load(f *os.File, bucket, key string) (labels, error) {
 		}
 		l[e.Name()] = string(value)
 	}
-	if before && len(l) == 0 {
+	if len(l) == 0 {
 		return nil, errReplaced
 	}
 	return l, nil
