@@ -58,6 +58,19 @@ func TestASandboxesPage(t *testing.T) {
 	if err != nil || len(files.File) != 2 || files.File[0].Name != "scores.csv" {
 		t.Errorf("the zip has %d bytes, %v, %v", len(archive), files, err)
 	}
+	f.execute(acme, id, "import os\nos.makedirs('raw/2024 #1?&')\nopen('raw/2024 #1?&/100 % + more.txt', 'w').write('deep')")
+	const deep = `[...document.querySelectorAll(".path a")].map((one) => one.innerText).join(" > ") === "workspace > raw > 2024 #1?&"`
+	p.clickText("raw")
+	p.clickText("2024 #1?&")
+	p.clickText("100 % + more.txt")
+	p.sees("deep")
+	p.do(chromedp.Reload())
+	p.sees("deep")
+	p.until(deep)
+	p.do(chromedp.Evaluate(`history.back()`, nil))
+	p.until(deep + ` && !document.body.innerText.includes("deep")`)
+	p.do(chromedp.Evaluate(`history.back()`, nil))
+	p.until(`document.querySelectorAll(".path a").length === 2`)
 
 	p.goTo("#/sandboxes/" + id + "/packages")
 	p.sees("matplotlib")

@@ -54,7 +54,7 @@ function usePlace() {
     let old = here();
     const changed = () => {
       const place = here();
-      if (!inPlayground(old) || !inPlayground(place)) scrollTo(0, 0); // a run has just scrolled to its output
+      if (String(old) !== String(place) && !(inPlayground(old) && inPlayground(place))) scrollTo(0, 0); // a run has just scrolled to its output
       old = place;
       setPlace(place);
     };
