@@ -91,6 +91,16 @@ func TestASandboxesPage(t *testing.T) {
 	p.size(390, 844, "light")
 	p.goTo("#/sandboxes/" + id)
 	p.sees("92.25")
+	const newest = `scrollY > 0 && document.querySelector(".next").getBoundingClientRect().bottom <= innerHeight && document.querySelector(".tabs").getBoundingClientRect().top === 0`
+	p.until(newest)
+	p.do(chromedp.Evaluate(`scrollTo(0, 0)`, nil))
+	f.execute(acme, id, "print('from elsewhere')")
+	p.sees("from elsewhere")
+	p.until(`scrollY === 0`) // who has scrolled up stays there
+	p.fill(".next textarea", "print('from ' + 'here')")
+	p.do(chromedp.Evaluate(`document.querySelector("#run").click()`, nil)) // without a look at it
+	p.sees("from here")
+	p.until(newest)
 	p.goTo("#/sandboxes/" + id + "/facts")
 	p.until(`(() => { const strip = document.querySelector(".tabs"), tab = strip.querySelector("[aria-current]"); return tab.innerText === "Details" && tab.getBoundingClientRect().right <= strip.getBoundingClientRect().right })()`)
 	p.size(1360, 900, "light")

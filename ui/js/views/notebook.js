@@ -12,29 +12,52 @@ import { Running } from "../parts/timeline.js";
 import { Progress } from "./playground.js";
 
 const CELLS = 30; // newest jobs that are shown at first
+const NEAR = 40; // pixels from the end of the page that count as its end
 const QUIET = ["file", "create", "close", "interrupt", "restart", "hibernate", "resume"];
+const isWork = (job) => !QUIET.includes(job.kind);
+
+// useNewest keeps the end of the page in sight while what node has grows, unless the reader has scrolled up. It returns the node's ref, and how to go to the end.
+function useNewest(ready) {
+  const node = useRef(null);
+  const follows = useRef(true);
+  useEffect(() => {
+    if (!ready) return undefined;
+    const page = document.documentElement;
+    let top = scrollY;
+    const scrolled = () => {
+      if (!node.current) return; // the page is read anew, and shorter for a while
+      if (scrollY < top) follows.current = false;
+      if (scrollY + innerHeight >= page.scrollHeight - NEAR) follows.current = true;
+      top = scrollY;
+    };
+    const grown = new ResizeObserver(() => { if (follows.current) scrollTo(0, page.scrollHeight); });
+    grown.observe(node.current);
+    addEventListener("scroll", scrolled, { passive: true });
+    return () => { grown.disconnect(); removeEventListener("scroll", scrolled); };
+  }, [ready]);
+  return [node, () => { follows.current = true; }];
+}
 
 export function Notebook({ id, mayRun }) {
   const [limit, setLimit] = useState(CELLS);
   const list = useList("v1/jobs", { sandbox_id: id }, limit, 3000);
   const [mine, setMine] = useState([]); // jobs from here that the list does not have yet
-  const bottom = useRef(null);
   const jobs = useMemo(() => {
     const all = new Map([...((list.data && list.data.items) || []), ...mine].map((job) => [job.id, job]));
     return [...all.values()].sort((a, b) => Date.parse(a.created_at) - Date.parse(b.created_at));
   }, [list.data, mine]);
   const added = (job) => {
     setMine((old) => [...old.slice(-20), job]);
-    setTimeout(() => bottom.current && bottom.current.scrollIntoView({ block: "end", behavior: "smooth" }), 60);
+    follow();
   };
+  const [node, follow] = useNewest(jobs.some(isWork));
   if (!list.data) return list.error ? html`<${ErrorBox} error=${list.error} />` : html`<${Loading} />`;
-  const work = jobs.filter((job) => !QUIET.includes(job.kind));
-  return html`<div class="notebook">
+  const work = jobs.filter(isWork);
+  return html`<div class="notebook" ref=${node}>
     ${list.data.next_cursor && limit < 200 && html`<button type="button" class="quiet" onClick=${() => setLimit(200)}>${t("cells.older")}</button>`}
     ${work.length === 0 && html`<${Empty} icon="play" title=${t("cells.empty.title")}>${t(mayRun ? "cells.empty" : "cells.none")}<//>`}
-    ${jobs.map((job) => (QUIET.includes(job.kind) ? html`<${Note} key=${job.id} job=${job} />` : html`<${Cell} key=${job.id} job=${job} />`))}
+    ${jobs.map((job) => (isWork(job) ? html`<${Cell} key=${job.id} job=${job} />` : html`<${Note} key=${job.id} job=${job} />`))}
     ${mayRun && html`<${Next} id=${id} onAdded=${added} />`}
-    <div ref=${bottom}></div>
   </div>`;
 }
 
