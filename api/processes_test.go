@@ -352,6 +352,7 @@ func TestProcessesAreRefused(t *testing.T) {
 		"PTY0": `{"command":"true","pty":{"cols":0,"rows":0}}`, "PTY60000": `{"command":"true","pty":{"cols":60000,"rows":60000}}`, "PTY1001": `{"command":"true","pty":{"cols":80,"rows":1001}}`,
 		"Restart": `{"command":"true","restart":"always"}`, "RestartNumber": `{"command":"true","restart":"1"}`,
 		"Timeout0": `{"command":"true","timeout_seconds":0}`, "TimeoutLong": `{"command":"true","timeout_seconds":86401}`,
+		"Hangup0": `{"command":"true","hangup_seconds":0}`,
 	} {
 		if p := f.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "POST", base, body, mine...); len(p.Detail) < 10 {
 			t.Errorf("%s: %q", name, p.Detail)

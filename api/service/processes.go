@@ -119,6 +119,9 @@ func (s *Service) processSpec(p *problems, r wire.ProcessRequest) farm.ProcessSp
 	if r.TimeoutSeconds != nil {
 		spec.Timeout = time.Duration(s.timeout(p, r.TimeoutSeconds)) * time.Second
 	}
+	if r.HangupSeconds != nil {
+		spec.Hangup = time.Duration(between(p, "/hangup_seconds", r.HangupSeconds, 0, 1, s.limits.TTLMaxSeconds)) * time.Second
+	}
 	return spec
 }
 

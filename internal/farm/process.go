@@ -31,6 +31,7 @@ type ProcessSpec struct {
 	Stdin    bool              `json:"stdin,omitempty"`    // it has an input; with a terminal it always has
 	Timeout  time.Duration     `json:"timeout,omitempty"`  // 0: it may run as long as the sandbox
 	Grace    time.Duration     `json:"grace,omitempty"`    // between SIGTERM and SIGKILL
+	Hangup   time.Duration     `json:"hangup,omitempty"`   // without a reader, after which it gets SIGHUP, once; 0: never
 	Restart  Restart           `json:"restart,omitempty"`  // empty: never
 	Awaited  bool              `json:"awaited,omitempty"`  // its first reader comes at once: output waits for it as for one that reads
 

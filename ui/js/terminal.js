@@ -1,5 +1,5 @@
 // A terminal in a sandbox: a shell on a terminal of the farm, by the WebSocket of docs/rest.md, "Attach". It goes on after a break, and after a
-// reload as long as the shell runs.
+// reload as long as the shell runs: it hangs up some time after its window was closed.
 const policy = Object.assign(document.createElement("meta"), { httpEquiv: "Content-Security-Policy", content: `script-src ${new URL(".", import.meta.url)}` });
 if (!location.hostname.startsWith("[")) document.head.append(policy); // as in main.js
 const root = new URL("..", location.href);
@@ -9,6 +9,7 @@ const status = document.getElementById("status");
 const say = (text) => { status.textContent = text; };
 
 const STDIN = 1, RESIZE = 3, STDOUT = 17, STDERR = 18, DROPPED = 19, EXIT = 20, TAKEN = 21, REFUSED = 22;
+const GRACE = 300; // seconds that a shell without a window stays for a reload, or for who comes back
 const MOST = 32 * 1024; // bytes of input in one message
 const SHELL = "command -v bash >/dev/null && exec bash -l; exec sh";
 
@@ -38,7 +39,7 @@ async function shell() {
     const found = await call("GET", `${processes}/${encodeURIComponent(old)}`).catch(() => null);
     if (found && found.state === "running") return found;
   }
-  const made = await call("POST", processes, { command: SHELL, name: "terminal", pty: { cols: terminal.cols, rows: terminal.rows }, env: { TERM: "xterm-256color" } });
+  const made = await call("POST", processes, { command: SHELL, name: "terminal", pty: { cols: terminal.cols, rows: terminal.rows }, hangup_seconds: GRACE, env: { TERM: "xterm-256color" } });
   sessionStorage.setItem(memory, made.id);
   return made;
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"sync"
+	"time"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -37,6 +38,8 @@ type Log struct {
 
 	rolling bool // it drops the oldest frames instead of waiting for an Ack
 	readers readers
+	reading int       // answers that are being sent to readers
+	left    time.Time // when the last one ended; zero: there was none
 
 	stdout, stderr *streamLimit
 	beyond         func() // called at the first byte beyond the limit of a stream; nil: not reported

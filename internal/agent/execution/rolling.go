@@ -132,12 +132,38 @@ func (l *Log) Enter(name string, seq uint64, most int) (done func(), err error) 
 	}
 	r.from, r.late = seq, false
 	r.reading++
+	l.reading++
 	l.notify()
 	return func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		r.reading--
+		l.reading--
+		l.left = time.Now()
 	}, nil
+}
+
+// Unread waits until nobody has read for d: no answer was being sent. False: the log has ended before.
+func (l *Log) Unread(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	for {
+		select {
+		case <-l.final:
+			return false
+		case <-timer.C:
+		}
+		l.mu.Lock()
+		rest := d - time.Since(l.left)
+		if l.reading > 0 {
+			rest = d
+		}
+		l.mu.Unlock()
+		if rest <= 0 {
+			return true
+		}
+		timer.Reset(rest)
+	}
 }
 
 // Part waits for frames from seq on (0: from the beginning) and returns at least one, and the next ones as long as they have at most

@@ -106,3 +106,29 @@ func TestAReaderThatIsExpectedMissesNothing(t *testing.T) {
 		})
 	}
 }
+
+// A log is unread once no answer has been sent for the time, whoever read before, and not while one waits for output.
+func TestALogThatNobodyReads(t *testing.T) {
+	t.Parallel()
+	const after = time.Minute
+	synctest.Test(t, func(t *testing.T) {
+		l := NewRollingLog(10)
+		began := time.Now()
+		if !l.Unread(after) || time.Since(began) != after {
+			t.Errorf("a log that was never read: after %s", time.Since(began))
+		}
+		done, err := l.Enter("r", 0, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		began = time.Now()
+		time.AfterFunc(5*after/2, done)
+		if !l.Unread(after) || time.Since(began) != 7*after/2 {
+			t.Errorf("a log whose reader left: after %s", time.Since(began))
+		}
+		time.AfterFunc(after/2, func() { l.End(nil) })
+		if l.Unread(after) {
+			t.Error("a log that has ended is unread")
+		}
+	})
+}

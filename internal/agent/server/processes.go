@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
@@ -99,6 +100,13 @@ func (s *Server) startProcess(id string, spec farm.ProcessSpec) (farm.Process, e
 		t.end(id)
 		p.Finish(out) // last: whoever has seen the exit finds that it does not count any more
 	})
+	if spec.Hangup > 0 {
+		t.wg.Go(func() {
+			if p.Log.Unread(spec.Hangup) {
+				s.reaper.Signal(p.now().Process, syscall.SIGHUP)
+			}
+		})
+	}
 	return p.describe(), nil
 }
 

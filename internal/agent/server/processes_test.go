@@ -136,6 +136,20 @@ func TestATerminal(t *testing.T) {
 	}
 }
 
+// A program that nobody reads gets SIGHUP, as when its window is closed.
+func TestATerminalHangsUp(t *testing.T) {
+	t.Parallel()
+	l := agenttest.StartPlain(t).Live()
+	s := spec("exec sleep 1000")
+	s.Terminal, s.Hangup = &farm.TerminalSize{Cols: 80, Rows: 24}, time.Millisecond
+	p := startProcess(t, l, s)
+	testbed.Until(t, "the program has hung up", func() bool {
+		got, err := l.Process(t.Context(), p.ID) // which is no reading
+		agenttest.Must(t, err)
+		return got.State == farm.ProcessExited && *got.ExitCode == 128+int(syscall.SIGHUP)
+	})
+}
+
 func TestATerminalIsResized(t *testing.T) {
 	t.Parallel()
 	l := agenttest.StartPlain(t).Live()

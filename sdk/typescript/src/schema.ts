@@ -1564,6 +1564,8 @@ export interface components {
             env?: {
                 [key: string]: string;
             };
+            /** @description seconds without a reader of its output, also at the beginning, after which it gets SIGHUP, as when a terminal is closed; absent: never */
+            hangup_seconds?: number;
             /** @description name of the process; need not be unique */
             name?: string;
             /** @description run it on a terminal of this size; its output is all stdout then */
