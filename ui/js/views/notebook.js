@@ -16,7 +16,7 @@ const NEAR = 40; // pixels from the end of the page that count as its end
 const QUIET = ["file", "create", "close", "interrupt", "restart", "hibernate", "resume"];
 const isWork = (job) => !QUIET.includes(job.kind);
 
-// useNewest keeps the end of the page in sight while what node has grows, unless the reader has scrolled up. It returns the node's ref, and how to go to the end.
+// useNewest keeps the end of the page in sight while the page grows, unless the reader has scrolled up. It returns the ref of what is on the page, and how to go to the end.
 function useNewest(ready) {
   const node = useRef(null);
   const follows = useRef(true);
@@ -30,8 +30,12 @@ function useNewest(ready) {
       if (scrollY + innerHeight >= page.scrollHeight - NEAR) follows.current = true;
       top = scrollY;
     };
-    const grown = new ResizeObserver(() => { if (follows.current) scrollTo(0, page.scrollHeight); });
-    grown.observe(node.current);
+    const grown = new ResizeObserver(() => {
+      if (scrollY < top) scrolled(); // of which the browser has yet to tell
+      if (follows.current) scrollTo(0, page.scrollHeight);
+      top = scrollY;
+    });
+    grown.observe(node.current.closest("main"));
     addEventListener("scroll", scrolled, { passive: true });
     return () => { grown.disconnect(); removeEventListener("scroll", scrolled); };
   }, [ready]);
