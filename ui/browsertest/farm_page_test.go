@@ -72,6 +72,11 @@ open("notes.txt", "w").write("notes")
 	p.goTo("#/farm/audit")
 	p.sees("POST /v1/keys")
 	p.accessible("audit")
+	p.size(1280, 900, "light")
+	p.until(`(() => { const table = document.querySelector(".scroll"); return table.scrollWidth <= table.clientWidth && /From\s*$/.test(table.querySelector("thead").innerText) })()`)
+	p.size(390, 844, "light") // a row is a card
+	p.until(`(() => { const table = document.querySelector(".scroll"), cell = table.querySelector("tbody td:last-child"); return table.scrollWidth <= table.clientWidth && getComputedStyle(cell, "::before").content === '"From"' && cell.getBoundingClientRect().right <= innerWidth })()`)
+	p.size(1360, 900, "light")
 	if text := value[string](p, `document.documentElement.outerHTML`); strings.Contains(text, secret) {
 		t.Error("the page still holds the key")
 	}

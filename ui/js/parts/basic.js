@@ -108,6 +108,13 @@ export function Tabs({ tabs, current, label }) {
 // Heads are the headings over the rows of a list, whose columns they share.
 export const Heads = ({ of, names }) => html`<div class=${`row heads ${of}`} aria-hidden="true">${names.map((name) => html`<span key=${name}>${name}</span>`)}</div>`;
 
+// Grid is a table: heads are its headings, each with a class, number or wrap; rows have a key and cells. If it is named, the first cells name the rows.
+// On a phone each row is a card, in which a heading is before each cell.
+export const Grid = ({ label, heads, rows, named }) => html`<div class="scroll" tabindex="0" role="region" aria-label=${label}><table class="grid">
+  <thead><tr>${heads.map(([title, kind]) => html`<${title ? "th" : "td"} scope=${title ? "col" : undefined} class=${kind}>${title}<//>`)}</tr></thead>
+  <tbody>${rows.map(([key, ...cells]) => html`<tr key=${key}>${cells.map((cell, i) => html`<${named && i === 0 ? "th" : "td"} scope=${named && i === 0 ? "row" : undefined} class=${heads[i][1]} data-head=${heads[i][0]}>${cell}<//>`)}</tr>`)}</tbody>
+</table></div>`;
+
 // Field is a labelled input.
 export const Field = ({ label, hint, children }) => html`<label class="field"><span>${label}</span>${children}${hint && html`<small class="soft">${hint}</small>`}</label>`;
 

@@ -5,7 +5,7 @@ import { call, post, target } from "../api.js";
 import { usePoll } from "../data.js";
 import { ago, bytes, count, milliseconds, span, when } from "../format.js";
 import { Chart } from "../parts/chart.js";
-import { Copy, Dialog, ErrorBox, Field, Icon, Loading, Tabs, useAction, useTitle } from "../parts/basic.js";
+import { Copy, Dialog, ErrorBox, Field, Grid, Icon, Loading, Tabs, useAction, useTitle } from "../parts/basic.js";
 import { Events, Node } from "./fleet.js";
 
 const TENANTS = target("v1/tenants", { limit: 200 });
@@ -52,10 +52,8 @@ function Overview() {
     <div class="fleet"><section class="nodes">${[...nodes].map(([node, of]) => html`<${Node} key=${node} node=${node} workers=${of} reload=${workers.reload} />`)}</section>
       <${Events} /></div>
     <section><h2>${t("farm.queues")}</h2>
-      <div class="scroll" tabindex="0" role="region" aria-label=${t("farm.queues")}><table class="grid">
-        <thead><tr><th scope="col">${t("farm.queue")}</th><th scope="col" class="number">${t("farm.depth")}</th><th scope="col" class="number">${t("farm.oldest")}</th><th scope="col" class="number">${t("farm.rate")}</th><th scope="col" class="number">${t("farm.atwork")}</th><th scope="col" class="number">GPU</th></tr></thead>
-        <tbody>${queues.data.items.map((one) => html`<tr key=${one.name}><th scope="row"><code>${one.name}</code></th><td class="number">${count(one.depth)}</td><td class="number">${one.oldest_seconds ? span(one.oldest_seconds) : "–"}</td><td class="number">${one.ended_per_minute ? one.ended_per_minute.toFixed(1) : "–"}</td><td class="number">${count(one.running)}</td><td class="number">${one.gpus ? `${one.gpus_leased} / ${one.gpus}` : "–"}</td></tr>`)}</tbody>
-      </table></div></section>
+      <${Grid} label=${t("farm.queues")} named heads=${[[t("farm.queue")], ...["farm.depth", "farm.oldest", "farm.rate", "farm.atwork"].map((key) => [t(key), "number"]), ["GPU", "number"]]}
+        rows=${queues.data.items.map((one) => [one.name, html`<code>${one.name}</code>`, count(one.depth), one.oldest_seconds ? span(one.oldest_seconds) : "–", one.ended_per_minute ? one.ended_per_minute.toFixed(1) : "–", count(one.running), one.gpus ? `${one.gpus_leased} / ${one.gpus}` : "–"])} /></section>
   </div>`;
 }
 
@@ -82,14 +80,11 @@ function Tenants() {
   const { data, error } = usePoll(TENANTS, 15000);
   if (!data) return error ? html`<${ErrorBox} error=${error} />` : html`<${Loading} />`;
   const names = [...new Set(data.items.flatMap((one) => one.quotas.map((quota) => quota.name)))];
-  return html`<div class="scroll" tabindex="0" role="region" aria-label=${t("farm.tenants")}><table class="grid">
-    <thead><tr><th scope="col">${t("farm.tenant")}</th>${names.map((name) => html`<th key=${name} scope="col" class="number">${t(`quota.${name}`)}</th>`)}</tr></thead>
-    <tbody>${data.items.map((one) => html`<tr key=${one.name}><th scope="row">${one.name}</th>${names.map((name) => {
+  return html`<${Grid} label=${t("farm.tenants")} named heads=${[[t("farm.tenant")], ...names.map((name) => [t(`quota.${name}`), "number"])]} rows=${data.items.map((one) => [one.name, one.name, ...names.map((name) => {
     const quota = one.quotas.find((found) => found.name === name);
     const amount = UNITS[name] || count;
-    return html`<td key=${name} class="number">${quota ? html`${amount(quota.used ?? 0)} <span class="soft small">${quota.limit === null ? t("farm.unlimited") : t("farm.limit", { n: amount(quota.limit) })}</span>` : "–"}</td>`;
-  })}</tr>`)}</tbody>
-  </table></div>
+    return quota ? html`${amount(quota.used ?? 0)} <span class="soft small">${quota.limit === null ? t("farm.unlimited") : t("farm.limit", { n: amount(quota.limit) })}</span>` : "–";
+  })])} />
   <p class="soft small">${t("farm.quotas")} <code>sandfarm tenant set NAME</code></p>`;
 }
 
@@ -101,11 +96,9 @@ function Keys({ session }) {
   const revoke = (key) => confirm(t("keys.sure", { name: key.name || key.id })) && action.act(async () => { await call("DELETE", `v1/keys/${key.id}`); reload(); });
   return html`<div class="bar-head"><span class="grow"></span><button type="button" class="primary" onClick=${() => setMaking(true)}><${Icon} name="plus" />${t("keys.new")}</button></div>
     <${ErrorBox} error=${action.error} />
-    <div class="scroll" tabindex="0" role="region" aria-label=${t("farm.keys")}><table class="grid">
-      <thead><tr><th scope="col">${t("keys.name")}</th><th scope="col">${t("farm.tenant")}</th><th scope="col">${t("keys.scopes")}</th><th scope="col">${t("keys.used")}</th><th scope="col">${t("keys.expires")}</th><td></td></tr></thead>
-      <tbody>${data.items.map((key) => html`<tr key=${key.id}><td>${key.name || html`<code class="soft">${key.id}</code>`}</td><td>${key.tenant}</td><td>${key.scopes.join(", ")}</td><td>${key.last_used_at ? ago(key.last_used_at) : "–"}</td><td>${key.expires_at ? when(key.expires_at) : "–"}</td>
-        <td>${key.origin === "api" ? html`<button type="button" class="danger small" onClick=${() => revoke(key)}>${t("keys.revoke")}</button>` : html`<span class="soft small">${t("keys.settings")}</span>`}</td></tr>`)}</tbody>
-    </table></div>
+    <${Grid} label=${t("farm.keys")} heads=${[...["keys.name", "farm.tenant", "keys.scopes", "keys.used", "keys.expires"].map((key) => [t(key)]), [""]]}
+      rows=${data.items.map((key) => [key.id, key.name || html`<code class="soft">${key.id}</code>`, key.tenant, key.scopes.join(", "), key.last_used_at ? ago(key.last_used_at) : "–", key.expires_at ? when(key.expires_at) : "–",
+    key.origin === "api" ? html`<button type="button" class="danger small" onClick=${() => revoke(key)}>${t("keys.revoke")}</button>` : html`<span class="soft small">${t("keys.settings")}</span>`])} />
     ${making && html`<${session.keyless ? FirstKey : NewKey} onClose=${() => { setMaking(false); reload(); }} />`}`;
 }
 
@@ -142,8 +135,6 @@ function Audit() {
   const { data, error } = usePoll(target("v1/audit", { limit: 100, tenant }), 4000);
   return html`<div class="bar-head"><input type="search" placeholder=${t("farm.tenant")} aria-label=${t("farm.tenant")} value=${tenant} onInput=${(event) => setTenant(event.target.value.trim())} /></div>
     <${ErrorBox} error=${error} />
-    ${data && html`<div class="scroll" tabindex="0" role="region" aria-label=${t("farm.audit")}><table class="grid">
-      <thead><tr><th scope="col">${t("jobs.when")}</th><th scope="col">${t("farm.tenant")}</th><th scope="col">${t("audit.route")}</th><th scope="col">${t("audit.subject")}</th><th scope="col" class="number">${t("audit.status")}</th><th scope="col">${t("audit.from")}</th></tr></thead>
-      <tbody>${data.items.map((one) => html`<tr key=${one.id}><td>${when(one.at)}</td><td>${one.tenant || "–"}</td><td><code>${one.route}</code></td><td><code>${one.job_id || one.subject || one.sandbox_id}</code></td><td class="number"><span class=${`badge ${one.status < 400 ? "good" : "bad"}`}>${one.status}</span></td><td>${one.from}</td></tr>`)}</tbody>
-    </table></div>`}`;
+    ${data && html`<${Grid} label=${t("farm.audit")} heads=${[[t("jobs.when")], [t("farm.tenant")], [t("audit.route"), "wrap"], [t("audit.subject"), "wrap"], [t("audit.status"), "number"], [t("audit.from"), "wrap"]]}
+      rows=${data.items.map((one) => [one.id, when(one.at), one.tenant || "–", html`<code>${one.route}</code>`, html`<code>${one.job_id || one.subject || one.sandbox_id}</code>`, html`<span class=${`badge ${one.status < 400 ? "good" : "bad"}`}>${one.status}</span>`, one.from])} />`}`;
 }

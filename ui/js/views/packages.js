@@ -3,7 +3,7 @@ import { html, useState } from "../lib.js";
 import { t } from "../i18n.js";
 import { usePoll } from "../data.js";
 import { count } from "../format.js";
-import { ErrorBox, Loading } from "../parts/basic.js";
+import { ErrorBox, Grid, Loading } from "../parts/basic.js";
 
 const TONES = { installed: "good", failed: "bad", installing: "live", queued: "wait" };
 
@@ -17,9 +17,7 @@ export function Packages({ path, open }) {
   const items = data.items.filter((one) => one.name.toLowerCase().includes(word)).sort((a, b) => (a.status === "installed") - (b.status === "installed") || a.name.localeCompare(b.name));
   return html`<div class="bar-head"><input type="search" placeholder=${t("packages.search")} aria-label=${t("packages.search")} value=${search} onInput=${(event) => setSearch(event.target.value)} /><span class="soft small">${count(items.length)}</span></div>
     <${ErrorBox} error=${error} />
-    <div class="scroll" tabindex="0" role="region" aria-label=${t("box.packages")}><table class="grid">
-    <thead><tr><th scope="col">${t("packages.name")}</th><th scope="col">${t("packages.version")}</th><th scope="col">${t("jobs.state")}</th><th scope="col">${t("packages.manager")}</th></tr></thead>
-    <tbody>${items.map((one) => html`<tr key=${`${one.manager} ${one.name}`}><th scope="row">${one.name}</th><td>${one.version}</td><td><span class=${`badge ${TONES[one.status] || "dull"}`}>${one.status}</span> <span class="soft small">${one.message}</span></td><td>${one.manager}</td></tr>`)}</tbody>
-  </table></div>
+    <${Grid} label=${t("box.packages")} named heads=${[[t("packages.name")], [t("packages.version")], [t("jobs.state"), "wrap"], [t("packages.manager")]]}
+      rows=${items.map((one) => [`${one.manager} ${one.name}`, one.name, one.version, html`<span class=${`badge ${TONES[one.status] || "dull"}`}>${one.status}</span> <span class="soft small">${one.message}</span>`, one.manager])} />
   <p class="soft small">${t("packages.how")}</p>`;
 }

@@ -4,7 +4,7 @@ import { t } from "../i18n.js";
 import { call, post } from "../api.js";
 import { usePoll, useNow } from "../data.js";
 import { ago, bytes, span, when } from "../format.js";
-import { Badge, Dialog, ErrorBox, Icon, Id, Loading, Tabs, useAction, useTitle } from "../parts/basic.js";
+import { Badge, Dialog, ErrorBox, Grid, Icon, Id, Loading, Tabs, useAction, useTitle } from "../parts/basic.js";
 import { Notebook } from "./notebook.js";
 import { Files } from "./files.js";
 import { Packages } from "./packages.js";
@@ -101,11 +101,9 @@ function Processes({ path, mayRun, open }) {
   if (!open) return html`<p class="soft">${t("box.over")}</p>`;
   if (!data) return error ? html`<${ErrorBox} error=${error} />` : html`<${Loading} />`;
   return html`<${ErrorBox} error=${action.error} />
-    <div class="scroll" tabindex="0" role="region" aria-label=${t("box.processes")}><table class="grid">
-    <thead><tr><th scope="col">PID</th><th scope="col">${t("proc.command")}</th><th scope="col">${t("proc.owner")}</th><th scope="col" class="number">CPU</th><th scope="col" class="number">${t("boxes.memory")}</th><th scope="col">${t("proc.started")}</th><td></td></tr></thead>
-    <tbody>${(data.running || []).map((one) => html`<tr key=${one.pid}><td>${one.pid}</td><td class="cut"><code>${one.command}</code></td><td>${one.owner}</td><td class="number">${span(one.cpu_seconds)}</td><td class="number">${bytes(one.memory_bytes)}</td><td>${ago(one.started_at)}</td>
-      <td>${mayRun && html`<button type="button" class="danger small" onClick=${() => action.act(async () => { await call("DELETE", `${path}/processes/${one.pid}`); reload(); })}>${t("proc.end")}</button>`}</td></tr>`)}</tbody>
-  </table></div>
+    <${Grid} label=${t("box.processes")} heads=${[["PID"], [t("proc.command"), "cut"], [t("proc.owner")], ["CPU", "number"], [t("boxes.memory"), "number"], [t("proc.started")], [""]]}
+      rows=${(data.running || []).map((one) => [one.pid, one.pid, html`<code title=${one.command}>${one.command}</code>`, one.owner, span(one.cpu_seconds), bytes(one.memory_bytes), ago(one.started_at),
+    mayRun && html`<button type="button" class="danger small" onClick=${() => action.act(async () => { await call("DELETE", `${path}/processes/${one.pid}`); reload(); })}>${t("proc.end")}</button>`])} />
   ${!(data.running || []).length && html`<p class="soft">${t("proc.none")}</p>`}`;
 }
 
@@ -135,9 +133,7 @@ function Ports({ path }) {
 function Egress({ path }) {
   const { data, error } = usePoll(`${path}/egress`, 3000);
   if (!data) return error ? html`<${ErrorBox} error=${error} />` : html`<${Loading} />`;
-  return html`<div class="scroll" tabindex="0" role="region" aria-label=${t("box.egress")}><table class="grid">
-    <thead><tr><th scope="col">${t("jobs.when")}</th><th scope="col">${t("egress.host")}</th><th scope="col">${t("egress.verdict")}</th><th scope="col" class="number">${t("egress.sent")}</th><th scope="col" class="number">${t("egress.received")}</th></tr></thead>
-    <tbody>${data.items.map((one) => html`<tr key=${one.id}><td>${when(one.at)}</td><td><code>${one.host}:${one.port}</code></td><td><span class=${`badge ${one.verdict === "allowed" ? "good" : "bad"}`}>${one.verdict}</span> <span class="soft small">${one.reason}</span></td><td class="number">${bytes(one.sent)}</td><td class="number">${bytes(one.received)}</td></tr>`)}</tbody>
-  </table></div>
+  return html`<${Grid} label=${t("box.egress")} heads=${[[t("jobs.when")], [t("egress.host"), "wrap"], [t("egress.verdict"), "wrap"], [t("egress.sent"), "number"], [t("egress.received"), "number"]]}
+    rows=${data.items.map((one) => [one.id, when(one.at), html`<code>${one.host}:${one.port}</code>`, html`<span class=${`badge ${one.verdict === "allowed" ? "good" : "bad"}`}>${one.verdict}</span> <span class="soft small">${one.reason}</span>`, bytes(one.sent), bytes(one.received)])} />
   ${data.items.length === 0 && html`<p class="soft">${t("egress.none")}</p>`}`;
 }
