@@ -69,7 +69,7 @@ function Row({ box, now, style }) {
 function Spark({ box }) {
   const usage = box.usage || [];
   const last = usage[usage.length - 1];
-  if (!last || !isOpen(box)) return html`<span class="sparks"></span>`;
+  if (usage.length < 2 || !isOpen(box)) return html`<span class="sparks"></span>`;
   const cores = t("use.cores", { n: last.cpus.toFixed(1), all: box.resources.cpus });
   const memory = t("boxes.used", { n: bytes(last.memory_mb * 1048576), all: bytes(box.resources.memory_mb * 1048576) });
   return html`<span class="sparks" title=${`${cores}, ${memory}`}>

@@ -309,6 +309,7 @@ export default {
   "packages.version": "Version",
   "packages.manager": "Manager",
   "packages.how": "Install more from a cell of the notebook: choose Packages below it.",
+  "use.collecting": "collecting …",
   "use.cores": "{n} of {all} cores",
   "use.memory": "{n} of {all} by programs",
   "files.zip": "All as a zip",

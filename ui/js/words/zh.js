@@ -309,6 +309,7 @@ export default {
   "packages.version": "版本",
   "packages.manager": "管理器",
   "packages.how": "在笔记本的单元格下选择“软件包”即可安装更多。",
+  "use.collecting": "收集中 …",
   "use.cores": "{n} / {all} 核",
   "use.memory": "程序占用 {n} / {all}",
   "files.zip": "全部下载为 zip",
