@@ -49,6 +49,12 @@ export function firstLine(request) {
   return line.slice(0, 200);
 }
 
+// sizes are the resources of a sandbox in words: names and values, which are empty for what it has not.
+export const sizes = (of, gpu) => [
+  [t("boxes.memory"), bytes(of.memory_mb * 1048576)], [t("facts.cpus"), of.cpus], [t("facts.pids"), of.pids], [t("facts.disk"), bytes(of.disk_mb * 1048576)],
+  [t("facts.gpu"), gpu && gpu.count ? `${gpu.count} ${gpu.model || ""}` : ""],
+];
+
 // INTERRUPT is the exception of code that was stopped on purpose.
 export const INTERRUPT = "KeyboardInterrupt";
 

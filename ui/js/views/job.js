@@ -2,7 +2,7 @@
 import { html, useState } from "../lib.js";
 import { t } from "../i18n.js";
 import { call, get, post } from "../api.js";
-import { firstLine } from "../format.js";
+import { bytes, firstLine, sizes } from "../format.js";
 import { useJob, isFinal, itemsOf } from "../follow.js";
 import { Badge, ErrorBox, Icon, Id, Loading, Trouble, useAction, useTitle } from "../parts/basic.js";
 import { Code } from "../parts/editor.js";
@@ -80,9 +80,20 @@ export function JobPage({ id, session }) {
   </article>`;
 }
 
+// inWords is a field of a request as text.
+function inWords(name, value) {
+  if (name === "files") return value.map((one) => `${one.path} (${bytes(one.size)})`).join(", ");
+  if (name === "labels") return Object.entries(value).map(([key, one]) => `${key}=${one}`).join(", ");
+  if (Array.isArray(value) && value.every((one) => typeof one === "string")) return value.join(", ");
+  return typeof value === "object" ? JSON.stringify(value) : String(value);
+}
+
 // Options are the fields of a request beside its code.
 function Options({ request }) {
-  const hidden = ["code", "command", "commands"];
+  const hidden = ["code", "command", "commands", "resources", "gpu"];
   const rows = Object.entries(request).filter(([name, value]) => !hidden.includes(name) && value !== null && value !== "" && value !== false && !(Array.isArray(value) && !value.length));
-  return rows.length > 0 && html`<dl class="facts">${rows.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd><code>${typeof value === "object" ? JSON.stringify(value) : String(value)}</code></dd></div>`)}</dl>`;
+  const has = request.resources ? sizes(request.resources, request.gpu).filter(([, value]) => value !== "") : [];
+  return rows.length + has.length > 0 && html`<dl class="facts">
+    ${rows.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd><code>${inWords(name, value)}</code></dd></div>`)}
+    ${has.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
 }

@@ -3,7 +3,7 @@ import { html, useState } from "../lib.js";
 import { t } from "../i18n.js";
 import { call, post } from "../api.js";
 import { usePoll, useNow } from "../data.js";
-import { ago, bytes, span, when } from "../format.js";
+import { ago, bytes, sizes, span, when } from "../format.js";
 import { Badge, Dialog, ErrorBox, Grid, Icon, Id, Loading, Tabs, useAction, useTitle } from "../parts/basic.js";
 import { Notebook } from "./notebook.js";
 import { Files } from "./files.js";
@@ -86,9 +86,8 @@ function Restart({ path, onClose }) {
 
 function Facts({ box }) {
   const rows = [
-    [t("boxes.image"), box.image], [t("boxes.network"), box.network], [t("facts.runtime"), box.runtime], [t("boxes.memory"), bytes(box.resources.memory_mb * 1048576)],
-    [t("facts.cpus"), box.resources.cpus], [t("facts.pids"), box.resources.pids], [t("facts.disk"), bytes(box.resources.disk_mb * 1048576)],
-    [t("facts.gpu"), box.gpu && box.gpu.count ? `${box.gpu.count} ${box.gpu.model || ""}` : ""], [t("facts.env"), (box.env_names || []).join(", ")], [t("facts.secrets"), (box.secrets || []).join(", ")],
+    [t("boxes.image"), box.image], [t("boxes.network"), box.network], [t("facts.runtime"), box.runtime], ...sizes(box.resources, box.gpu),
+    [t("facts.env"), (box.env_names || []).join(", ")], [t("facts.secrets"), (box.secrets || []).join(", ")],
     [t("facts.hosts"), (box.allow_hosts || []).join(", ")], [t("facts.created"), when(box.created_at)], [t("facts.used"), when(box.last_used_at)], [t("facts.expires"), when(box.expires_at)],
     [t("facts.idle"), box.idle_seconds ? `${span(box.idle_seconds)}, ${box.on_idle}` : ""], [t("facts.closed"), when(box.closed_at)], [t("facts.reason"), box.reason],
   ].filter((row) => row[1] !== "" && row[1] !== null && row[1] !== undefined);
