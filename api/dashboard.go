@@ -132,10 +132,15 @@ type sessionState struct {
 	KeyID    string       `json:"key_id"`
 	Scopes   []farm.Scope `json:"scopes"`
 	Version  string       `json:"version"`
+
+	Allowlist bool `json:"allowlist"` // sandboxes may have the network allowlist: the setting egress.allow names hosts
 }
 
 func (s *Server) stateOf(caller access.Caller, in bool) sessionState {
-	return sessionState{LoggedIn: in, Keyless: in && caller.KeyID == "", Tenant: caller.Tenant, KeyID: caller.KeyID, Scopes: append([]farm.Scope{}, caller.Scopes...), Version: s.version}
+	return sessionState{
+		LoggedIn: in, Keyless: in && caller.KeyID == "", Tenant: caller.Tenant, KeyID: caller.KeyID, Scopes: append([]farm.Scope{}, caller.Scopes...), Version: s.version,
+		Allowlist: in && len(s.cfg.Allow) > 0,
+	}
 }
 
 // showSession says who the browser is. It is no error not to be logged in.

@@ -147,7 +147,7 @@ func TestAFarmWithoutKeysNeedsNoSession(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	_, text := b.do("GET", "/session", nil, ownPage...)
-	for _, want := range []string{`"logged_in":true`, `"keyless":true`, `"tenant":"default"`} {
+	for _, want := range []string{`"logged_in":true`, `"keyless":true`, `"tenant":"default"`, `"allowlist":false`} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the session lacks %s: %s", want, text)
 		}

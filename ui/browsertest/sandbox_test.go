@@ -17,7 +17,7 @@ import (
 
 func TestASandboxesPage(t *testing.T) {
 	t.Parallel()
-	f := startFarm(t, append(withKeys(), "SANDFARM_WORKER_RECONCILE_EVERY=2s")...)
+	f := startFarm(t, append(withKeys(), "SANDFARM_WORKER_RECONCILE_EVERY=2s", "SANDFARM_EGRESS_ALLOW=api.example.com")...)
 	p := openPage(t, f, "#/sandboxes")
 	p.size(1360, 900, "light")
 	p.logIn(acme)
@@ -114,11 +114,12 @@ func TestASandboxesPage(t *testing.T) {
 	p.shot("sandboxes")
 	p.accessible("sandboxes")
 	p.clickText("New sandbox")
+	p.until(`document.querySelector("dialog option[value=allowlist]").disabled === false`)
 	p.choose("dialog select", "allowlist", 1)
 	p.fill("dialog textarea", "api.example.com\n*.example.org")
 	p.accessible("allowlist")
 	p.clickText("Create")
-	p.sees("not enabled")
+	p.sees("/allow_hosts/1")
 	p.click("dialog header button")
 	p.goTo("#/")
 	p.choose(`[aria-label="Sandbox"]`, id, 0)
@@ -149,6 +150,11 @@ func TestADialogAsksBeforeSomethingIsLost(t *testing.T) {
 		t.Errorf("the dialog is %d pixels too wide", over)
 	}
 	p.click("dialog header button")
+	p.goTo("#/sandboxes")
+	p.clickText("New sandbox")
+	p.until(`(() => { const one = document.querySelector("dialog option[value=allowlist]"); return one?.disabled && one.innerText.includes("egress.allow") })()`)
+	p.click("dialog header button")
+	p.goTo("#/sandboxes/" + box)
 	restarts := func() int {
 		return value[int](p, `fetch("v1/jobs?kind=restart").then((answer) => answer.json()).then((list) => list.items.length)`)
 	}

@@ -44,7 +44,7 @@ export function Sandboxes({ session }) {
     ${!rows.first && !rows.error && html`<${Loading} />`}
     ${rows.first && items.length === 0 && html`<${Empty} icon="box" title=${t(search || states !== OPEN ? "boxes.none.title" : "boxes.empty.title")}>${t(search || states !== OPEN ? "boxes.none" : "boxes.empty")}<//>`}
     ${items.length > 0 && html`<${Heads} of="box" names=${["jobs.state", "keys.name", "boxes.image", "boxes.use", "boxes.times"].map((key) => t(key))} /><${Window} count=${items.length} height=${58} label=${t("nav.sandboxes")} onEnd=${onEnd} row=${(i, style) => html`<${Row} key=${items[i].id} box=${items[i]} now=${now} style=${style} />`} />`}
-    ${making && html`<${Create} onClose=${() => setMaking(false)} />`}
+    ${making && html`<${Create} allowlist=${session.allowlist} onClose=${() => setMaking(false)} />`}
   </div>`;
 }
 
@@ -79,7 +79,7 @@ function Spark({ box }) {
 }
 
 // Create asks for what a new sandbox should be.
-function Create({ onClose }) {
+function Create({ allowlist, onClose }) {
   const images = usePoll("v1/images", 0);
   const limits = usePoll("v1/limits", 0).data;
   const [form, setForm] = useState({ name: "", image: "python", network: "packages", hosts: "", memory: "", hours: "1" });
@@ -100,7 +100,7 @@ function Create({ onClose }) {
       <${Field} label=${t("boxes.image")} hint=${((images.data && images.data.items) || []).filter((one) => one.name === form.image).map((one) => one.description)[0]}>
         <select value=${form.image} onChange=${change("image")}>${((images.data && images.data.items) || [{ name: "python" }]).map((one) => html`<option key=${one.name} value=${one.name}>${one.name}</option>`)}</select><//>
       <${Field} label=${t("boxes.network")}><select value=${form.network} onChange=${change("network")}>
-        <option value="packages">${t("boxes.network.packages")}</option><option value="none">${t("boxes.network.none")}</option><option value="allowlist">${t("boxes.network.allowlist")}</option></select><//>
+        <option value="packages">${t("boxes.network.packages")}</option><option value="none">${t("boxes.network.none")}</option><option value="allowlist" disabled=${!allowlist}>${t(allowlist ? "boxes.network.allowlist" : "boxes.network.off")}</option></select><//>
       ${form.network === "allowlist" && html`<${Field} label=${t("boxes.hosts")} hint=${t("boxes.hosts.hint")}><textarea required rows="3" spellcheck="false" placeholder="api.example.com" value=${form.hosts} onInput=${change("hosts")}></textarea><//>`}
       <div class="side-by-side">
         <${Field} label=${t("boxes.memory")}><input type="number" min=${limits ? limits.memory_mb.min : 1} max=${limits ? limits.memory_mb.max : undefined} placeholder=${limits ? limits.memory_mb.default : ""} value=${form.memory} onInput=${change("memory")} /><//>

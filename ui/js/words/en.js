@@ -151,6 +151,7 @@ export default {
   "boxes.network.packages": "package indexes only",
   "boxes.network.none": "none",
   "boxes.network.allowlist": "allowed hosts",
+  "boxes.network.off": "allowed hosts: off, as the setting egress.allow is empty",
   "boxes.hosts": "Allowed hosts",
   "boxes.hosts.hint": "Names or *.example.com, one in each line",
   "boxes.memory": "Memory",

@@ -151,6 +151,7 @@ export default {
   "boxes.network.packages": "仅软件包索引",
   "boxes.network.none": "无",
   "boxes.network.allowlist": "允许的主机",
+  "boxes.network.off": "允许的主机（未启用：设置 egress.allow 为空）",
   "boxes.hosts": "允许的主机",
   "boxes.hosts.hint": "主机名或 *.example.com，每行一个",
   "boxes.memory": "内存",
