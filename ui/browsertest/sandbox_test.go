@@ -40,7 +40,7 @@ func TestASandboxesPage(t *testing.T) {
 
 	p.goTo("#/sandboxes/" + id + "/files")
 	p.clickText("scores.csv")
-	p.until(`document.querySelectorAll(".table tbody tr").length === 3`)
+	p.until(`document.querySelectorAll(".table tbody tr").length === 3 && !document.body.innerText.includes("Only the beginning")`)
 	upload := filepath.Join(t.TempDir(), "ünïcode & <b>.txt")
 	if err := os.WriteFile(upload, []byte("from the browser\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -153,6 +153,9 @@ func TestADialogAsksBeforeSomethingIsLost(t *testing.T) {
 	p.goTo("#/sandboxes")
 	p.clickText("New sandbox")
 	p.until(`(() => { const one = document.querySelector("dialog option[value=allowlist]"); return one?.disabled && one.innerText.includes("egress.allow") })()`)
+	if over := value[int](p, `document.querySelector("dialog").scrollWidth - document.querySelector("dialog").clientWidth`); over > 0 {
+		t.Errorf("the dialog of a new sandbox is %d pixels too wide", over)
+	}
 	p.click("dialog header button")
 	p.goTo("#/sandboxes/" + box)
 	restarts := func() int {

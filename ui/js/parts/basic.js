@@ -7,7 +7,7 @@ const PATHS = {
   play: "M6 4l10 6-10 6z", list: "M3 5h14M3 10h14M3 15h14", box: "M10 2l7 4v8l-7 4-7-4V6zM3 6l7 4 7-4M10 10v8", image: "M3 4h14v12H3zM3 13l4-4 4 4 2-2 4 4M13 7.5h.01",
   farm: "M3 17V9l7-5 7 5v8zM8 17v-5h4v5", copy: "M7 7h9v9H7zM4 13V4h9", x: "M5 5l10 10M15 5L5 15", plus: "M10 4v12M4 10h12", stop: "M6 6h8v8H6z", again: "M15 6V3M15 6h-3M15.5 6.5A6.5 6.5 0 1 0 16.5 10",
   download: "M10 3v9M6 9l4 4 4-4M4 16h12", upload: "M10 13V4M6 7l4-4 4 4M4 16h12", file: "M5 2h7l3 3v13H5zM12 2v4h3", folder: "M2 5h6l2 2h8v9H2z", clock: "M10 3a7 7 0 1 0 0 14 7 7 0 0 0 0-14M10 6v4l3 2", open: "M8 4H4v12h12v-4M11 3h6v6M17 3l-8 8",
-  sun: "M10 6a4 4 0 1 0 0 8 4 4 0 0 0 0-8M10 1v2M10 17v2M1 10h2M17 10h2M4 4l1 1M15 15l1 1M4 16l1-1M15 5l1-1", moon: "M16 12A7 7 0 0 1 8 4a7 7 0 1 0 8 8z", out: "M12 4H4v12h8M9 10h9M15 7l3 3-3 3", book: "M3 4h5l2 1.5L12 4h5v12h-5l-2 1.5L8 16H3zM10 5.5v12", key: "M12.5 3a4.5 4.5 0 1 0 1 8.9M9.5 10.5L3 17M5 15l2 2", term: "M3 4h14v12H3zM6 8l2 2-2 2M10 12h4", trash: "M4 6h12M8 6V4h4v2M6 6l1 11h6l1-11", globe: "M10 3a7 7 0 1 0 0 14 7 7 0 0 0 0-14M3 10h14M10 3c-5 5-5 9 0 14M10 3c5 5 5 9 0 14",
+  sun: "M10 6a4 4 0 1 0 0 8 4 4 0 0 0 0-8M10 1v2M10 17v2M1 10h2M17 10h2M4 4l1 1M15 15l1 1M4 16l1-1M15 5l1-1", moon: "M16 12A7 7 0 0 1 8 4a7 7 0 1 0 8 8z", out: "M12 4H4v12h8M9 10h9M15 7l3 3-3 3", book: "M3 4h5l2 1.5L12 4h5v12h-5l-2 1.5L8 16H3zM10 5.5v12", key: "M13 3a4 4 0 1 0 0 8 4 4 0 0 0 0-8M10 10l-7 7M5 15l2 2", term: "M3 4h14v12H3zM6 8l2 2-2 2M10 12h4", trash: "M4 6h12M8 6V4h4v2M6 6l1 11h6l1-11", globe: "M10 3a7 7 0 1 0 0 14 7 7 0 0 0 0-14M3 10h14M10 3c-5 5-5 9 0 14M10 3c5 5 5 9 0 14",
 };
 
 const TITLE = 60; // characters of each part of a title

@@ -5,7 +5,7 @@ import { call, post, target } from "../api.js";
 import { usePoll } from "../data.js";
 import { ago, bytes, count, milliseconds, span, when } from "../format.js";
 import { Chart } from "../parts/chart.js";
-import { Copy, Dialog, ErrorBox, Field, Grid, Icon, Loading, Tabs, useAction, useTitle } from "../parts/basic.js";
+import { Copy, Dialog, Empty, ErrorBox, Field, Grid, Icon, Loading, Tabs, useAction, useTitle } from "../parts/basic.js";
 import { Events, Node } from "./fleet.js";
 
 const TENANTS = target("v1/tenants", { limit: 200 });
@@ -99,6 +99,7 @@ function Keys({ session }) {
     <${Grid} label=${t("farm.keys")} heads=${[...["keys.name", "farm.tenant", "keys.scopes", "keys.used", "keys.expires"].map((key) => [t(key)]), [""]]}
       rows=${data.items.map((key) => [key.id, key.name || html`<code class="soft">${key.id}</code>`, key.tenant, key.scopes.join(", "), key.last_used_at ? ago(key.last_used_at) : "–", key.expires_at ? when(key.expires_at) : "–",
     key.origin === "api" ? html`<button type="button" class="danger small" onClick=${() => revoke(key)}>${t("keys.revoke")}</button>` : html`<span class="soft small">${t("keys.settings")}</span>`])} />
+    ${data.items.length === 0 && html`<${Empty} icon="key" title=${t("keys.none")}>${session.keyless && t("keys.open")}<//>`}
     ${making && html`<${session.keyless ? FirstKey : NewKey} onClose=${() => { setMaking(false); reload(); }} />`}`;
 }
 
@@ -136,5 +137,6 @@ function Audit() {
   return html`<div class="bar-head"><input type="search" placeholder=${t("farm.tenant")} aria-label=${t("farm.tenant")} value=${tenant} onInput=${(event) => setTenant(event.target.value.trim())} /></div>
     <${ErrorBox} error=${error} />
     ${data && html`<${Grid} label=${t("farm.audit")} heads=${[[t("jobs.when")], [t("farm.tenant")], [t("audit.route"), "wrap"], [t("audit.subject"), "wrap"], [t("audit.status"), "number"], [t("audit.from"), "wrap"]]}
-      rows=${data.items.map((one) => [one.id, when(one.at), one.tenant || "–", html`<code>${one.route}</code>`, html`<code>${one.job_id || one.subject || one.sandbox_id}</code>`, html`<span class=${`badge ${one.status < 400 ? "good" : "bad"}`}>${one.status}</span>`, one.from])} />`}`;
+      rows=${data.items.map((one) => [one.id, when(one.at), one.tenant || "–", html`<code>${one.route}</code>`, html`<code>${one.job_id || one.subject || one.sandbox_id}</code>`, html`<span class=${`badge ${one.status < 400 ? "good" : "bad"}`}>${one.status}</span>`, one.from])} />
+      ${data.items.length === 0 && html`<p class="soft">${t("audit.none")}</p>`}`}`;
 }

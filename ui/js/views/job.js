@@ -56,7 +56,7 @@ export function JobPage({ id, session }) {
       ${mayRun && isFinal(state) && ROUTES[job.kind] && !hasSecrets && html`<button type="button" disabled=${busy} onClick=${() => act(() => sameAgain(job))}><${Icon} name="again" />${t("job.again")}</button>`}
       ${mayRun && request.code && html`<a class="button quiet" href=${`#/run/${job.id}`}>${t("job.edit")}</a>`}
     </header>
-    <p class="ids"><${Id} id=${job.id} />${job.sandbox_id && html` · <${Id} id=${job.sandbox_id} href=${`#/sandboxes/${job.sandbox_id}`} />`}</p>
+    <p class="ids"><${Id} id=${job.id} />${job.sandbox_id && html`<${Id} id=${job.sandbox_id} href=${`#/sandboxes/${job.sandbox_id}`} />`}</p>
     <${ErrorBox} error=${error} />
     <${Timeline} job=${{ ...job, state }} />
     ${job.error && !stopped && html`<div class="error" role="alert"><strong>${t(`state.${job.state}`)}</strong><p>${job.error.message}</p>${advice && html`<p>${t(advice)}</p>`}</div>`}

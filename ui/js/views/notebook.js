@@ -42,7 +42,7 @@ function useNewest(ready) {
   return [node, () => { follows.current = true; }];
 }
 
-export function Notebook({ id, mayRun }) {
+export function Notebook({ id, open, mayRun }) {
   const [limit, setLimit] = useState(CELLS);
   const list = useList("v1/jobs", { sandbox_id: id }, limit, 3000);
   const [mine, setMine] = useState([]); // jobs from here that the list does not have yet
@@ -56,11 +56,10 @@ export function Notebook({ id, mayRun }) {
   };
   const [node, follow] = useNewest(jobs.some(isWork));
   if (!list.data) return list.error ? html`<${ErrorBox} error=${list.error} />` : html`<${Loading} />`;
-  const work = jobs.filter(isWork);
   return html`<div class="notebook" ref=${node}>
     ${list.data.next_cursor && limit < 200 && html`<button type="button" class="quiet" onClick=${() => setLimit(200)}>${t("cells.older")}</button>`}
-    ${work.length === 0 && html`<${Empty} icon="play" title=${t("cells.empty.title")}>${t(mayRun ? "cells.empty" : "cells.none")}<//>`}
     ${jobs.map((job) => (isWork(job) ? html`<${Cell} key=${job.id} job=${job} />` : html`<${Note} key=${job.id} job=${job} />`))}
+    ${!jobs.some(isWork) && html`<${Empty} icon="play" title=${t(open ? "cells.empty.title" : "cells.over")}>${open && t(mayRun ? "cells.empty" : "cells.none")}<//>`}
     ${mayRun && html`<${Next} id=${id} onAdded=${added} />`}
   </div>`;
 }

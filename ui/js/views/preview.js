@@ -66,11 +66,11 @@ function Pdf({ url, name }) {
   return html`<${ErrorBox} error=${error} />${!data && !error && html`<${Loading} />`}${data && html`<iframe class="pdf" src=${`${data}#navpanes=0&view=FitH`} title=${name}></iframe>`}`;
 }
 
-function Text({ url, name }) {
+function Text({ url, name, size }) {
   const { data, error } = useRead(async (signal) => {
     try {
       const answer = await send("GET", url, { headers: { Range: `bytes=0-${PREVIEW - 1}` }, signal });
-      return { whole: answer.status === 200, text: await answer.text() };
+      return { whole: answer.status === 200 || size <= PREVIEW, text: await answer.text() };
     } catch (problem) {
       if (problem.status === 416) return { whole: true, text: "" }; // an empty file has no byte to ask for
       throw problem;

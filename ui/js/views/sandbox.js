@@ -43,7 +43,7 @@ export function SandboxPage({ id, tab, session }) {
     ${["ready", "busy"].includes(box.state) && html`<${Use} path=${path} resources=${box.resources} />`}
     <${ErrorBox} error=${action.error} />
     <${Tabs} label=${t("box.title")} current=${current} tabs=${names.map((name) => ({ name, href: `#/sandboxes/${id}/${name}`, title: t(`box.${name}`) }))} />
-    ${current === "notebook" && html`<${Notebook} id=${id} mayRun=${mayRun} />`}
+    ${current === "notebook" && html`<${Notebook} id=${id} open=${open} mayRun=${mayRun} />`}
     ${current === "files" && html`<${Files} id=${id} open=${open} mayRun=${mayRun} />`}
     ${current === "terminal" && html`<iframe class="terminal" src=${`ui/terminal.html#${encodeURIComponent(id)}`} title=${t("box.terminal")}></iframe>`}
     ${current === "packages" && html`<${Packages} path=${path} open=${open} />`}
