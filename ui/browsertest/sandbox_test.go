@@ -208,7 +208,10 @@ func TestATerminal(t *testing.T) {
 	p.terminalSees("hello from a file") // the same shell, with what it wrote before
 	p.typeInTerminal("echo back $PPID; exit 3\r")
 	p.terminalSees("back")
-	p.until(`document.querySelector("iframe.terminal").contentDocument?.getElementById("status").innerText.includes("exit 3")`)
+	p.until(`document.querySelector("iframe.terminal").contentDocument?.getElementById("status").innerText === "exit 3. Enter starts a new shell."`)
+	p.typeInTerminal("\r")
+	p.until(`!document.querySelector("iframe.terminal").contentDocument?.getElementById("status")?.innerText`)
+	p.terminalSees("$")
 }
 
 func (p *page) terminalSees(text string) {

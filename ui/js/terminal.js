@@ -1,5 +1,7 @@
 // A terminal in a sandbox: a shell on a terminal of the farm, by the WebSocket of docs/rest.md, "Attach". It goes on after a break, and after a
 // reload as long as the shell runs: it hangs up some time after its window was closed.
+import { t } from "./i18n.js";
+
 const policy = Object.assign(document.createElement("meta"), { httpEquiv: "Content-Security-Policy", content: `script-src ${new URL(".", import.meta.url)}` });
 if (!location.hostname.startsWith("[")) document.head.append(policy); // as in main.js
 const root = new URL("..", location.href);
@@ -96,7 +98,7 @@ function hear(data) {
     over = true;
     const exit = JSON.parse(new TextDecoder().decode(new Uint8Array(data, 9)));
     sessionStorage.removeItem(memory);
-    say(`exit ${exit.exit_code} · ⏎`);
+    say(t("terminal.over", { n: exit.exit_code }));
     terminal.onKey(({ key }) => { if (key === "\r") location.reload(); });
   } else if (kind === REFUSED) say(JSON.parse(new TextDecoder().decode(new Uint8Array(data, 1))).detail);
 }
@@ -122,7 +124,7 @@ function attach(id) {
       return;
     }
     tries += 1;
-    say("…");
+    say(t("play.reconnect"));
     setTimeout(() => attach(id), Math.min(10000, 300 * 2 ** tries));
   };
 }

@@ -173,6 +173,7 @@ export default {
   "box.notebook": "Notebook",
   "box.files": "Files",
   "box.terminal": "Terminal",
+  "terminal.over": "exit {n}. Enter starts a new shell.",
   "box.processes": "Processes",
   "box.ports": "Ports",
   "box.egress": "Network log",

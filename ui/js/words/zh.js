@@ -173,6 +173,7 @@ export default {
   "box.notebook": "笔记本",
   "box.files": "文件",
   "box.terminal": "终端",
+  "terminal.over": "exit {n}。按 Enter 启动新的 shell。",
   "box.processes": "进程",
   "box.ports": "端口",
   "box.egress": "网络日志",
