@@ -23,6 +23,7 @@ func TestASandboxesPage(t *testing.T) {
 	p.logIn(acme)
 	p.sees("No open sandboxes")
 	p.clickText("New sandbox")
+	p.until(`Boolean(document.activeElement.matches("dialog input[type=text]"))`)
 	p.fill("dialog input[type=text]", "analysis")
 	p.clickText("Create")
 	p.sees("Nothing has run here yet")
@@ -135,6 +136,8 @@ func TestASandboxesPage(t *testing.T) {
 	p.sees("closed")
 	p.until(`!document.querySelector(".next")`)
 	p.sees("92.25") // what was done stays
+	p.clickText("create")
+	p.until(`document.title.startsWith("analysis · create") && /Workspace\s+1.0 GB/.test(document.body.innerText) && !document.body.innerText.includes("Output")`)
 }
 
 func TestADialogAsksBeforeSomethingIsLost(t *testing.T) {

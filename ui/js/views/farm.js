@@ -122,7 +122,7 @@ function NewKey({ onClose }) {
   const submit = (event) => { event.preventDefault(); act(async () => setMade(await post("v1/keys", { tenant: form.tenant, scopes: form.scopes, ...(form.name ? { name: form.name } : {}) }))); };
   return html`<${Dialog} title=${t("keys.new")} onClose=${onClose}>
     ${made ? html`<p>${t("keys.once")}</p><p class="id"><code>${made.secret}</code></p><footer><${Copy} text=${made.secret} label=${t("keys.copy")} wide /></footer>` : html`<form class="dialog-form" onSubmit=${submit}>
-      <${Field} label=${t("farm.tenant")}><input type="text" required value=${form.tenant} onInput=${change("tenant")} /><//>
+      <${Field} label=${t("farm.tenant")}><input type="text" required autofocus value=${form.tenant} onInput=${change("tenant")} /><//>
       <${Field} label=${t("keys.name")}><input type="text" value=${form.name} onInput=${change("name")} /><//>
       <fieldset><legend>${t("keys.scopes")}</legend>${["run", "read", "metrics", "admin"].map((scope) => html`<label key=${scope}><input type="checkbox" checked=${form.scopes.includes(scope)} onChange=${(event) => setForm({ ...form, scopes: event.target.checked ? [...form.scopes, scope] : form.scopes.filter((one) => one !== scope) })} /> ${scope}</label>`)}</fieldset>
       <${ErrorBox} error=${error} />

@@ -65,7 +65,7 @@ export function JobPage({ id, session }) {
         ${code && html`<${Code} code=${code} language=${request.code ? request.language || "python" : "bash"} />`}
         <${Options} request=${request} />
       </section>
-      <section aria-live="polite"><h2>${t("job.output")}</h2>
+      ${ROUTES[job.kind] && html`<section aria-live="polite"><h2>${t("job.output")}</h2>
         ${!isFinal(state) && seen.progress && html`<${Progress} progress=${seen.progress} />`}
         ${seen.broken && html`<p class="soft" role="status">${t("play.reconnect")}</p>`}
         <${Output} items=${items} cut=${seen.cut} live=${!isFinal(state)} />
@@ -73,7 +73,7 @@ export function JobPage({ id, session }) {
         <${Traceback} error=${result.error} stopped=${stopped} />
         ${(result.notes || []).map((note) => html`<p class="soft">${note}</p>`)}
         <${Installed} packages=${result.packages || result.installed || []} />
-      </section>
+      </section>`}
     </div>
     ${artifacts.length > 0 && html`<section><h2>${t("job.artifacts")}</h2><${Artifacts} artifacts=${artifacts} /></section>`}
     <details class="raw" onToggle=${(event) => setRaw(event.target.open)}><summary>${t("job.record")}</summary>${raw && html`<${Code} code=${JSON.stringify(job, null, 2)} language="json" />`}</details>

@@ -96,7 +96,7 @@ function Create({ allowlist, onClose }) {
   };
   return html`<${Dialog} title=${t("boxes.new")} onClose=${onClose}>
     <form class="dialog-form" onSubmit=${submit}>
-      <${Field} label=${t("boxes.name")}><input type="text" value=${form.name} onInput=${change("name")} maxlength="100" /><//>
+      <${Field} label=${t("boxes.name")}><input type="text" autofocus value=${form.name} onInput=${change("name")} maxlength="100" /><//>
       <${Field} label=${t("boxes.image")} hint=${((images.data && images.data.items) || []).filter((one) => one.name === form.image).map((one) => one.description)[0]}>
         <select value=${form.image} onChange=${change("image")}>${((images.data && images.data.items) || [{ name: "python" }]).map((one) => html`<option key=${one.name} value=${one.name}>${one.name}</option>`)}</select><//>
       <${Field} label=${t("boxes.network")}><select value=${form.network} onChange=${change("network")}>
