@@ -206,6 +206,7 @@ func TestATerminal(t *testing.T) {
 	p.typeInTerminal("cat hello.txt; echo; echo $((6*7)) | tr 4 F; stty size; uname -sr\r")
 	p.terminalSees("hello from a file")
 	p.terminalSees("F2")
+	p.until(`Boolean(document.querySelector(".use polyline"))`)
 	p.shot("terminal")
 	p.do(chromedp.Reload())
 	p.terminalSees("hello from a file") // the same shell, with what it wrote before
