@@ -125,8 +125,14 @@ setup-test:
 GATE = check-build lint check-generated check-unit check-integration check-paths check-page check-faults
 LIMIT ?= 25m
 
-test: ## check this tree as CI does, on real parts, in at most 15 minutes; PKG=./internal/blob/... and RUN=TestPut run those tests only
-ifeq ($(filter command,$(origin PKG) $(origin RUN)),)
+test: ## check this tree as CI does, on real parts, in at most 15 minutes; PKG=./internal/blob/... and RUN=TestPut run those tests only, SUBJECT=egress all of one subject
+ifneq ($(SUBJECT),)
+	@deploy/setup.sh test
+	@$(MAKE) --no-print-directory check-build
+	@packages=$$(go list ./... | grep -i -- '$(SUBJECT)') || { echo "no package has $(SUBJECT) in its name: go list ./..." >&2; exit 1; }; \
+	$(TESTS) -packages "$$packages" -- -count=1 -timeout 20m -tags integration -p 1 $(FLAGS)
+	@$(TESTS) -packages ./cmd/sandfarm -- -count=1 -timeout 20m -tags integration -run '(?i)$(SUBJECT)' $(FLAGS)
+else ifeq ($(filter command,$(origin PKG) $(origin RUN)),)
 	@deploy/setup.sh run
 	@export GOGC=400; $(FIRST) & first=$$!; deploy/setup.sh gate || { kill $$first; exit 1; }; wait $$first
 	@$(CHECKS) steps -limit $(LIMIT) $(GATE)
@@ -286,7 +292,7 @@ test-race: agent ## run the tests that need no server under the race detector (n
 
 lint: agent lint-sdk ## run golangci-lint, which runs go vet, too (its pinned version is built once), ruff and mypy for the Python SDK, tsc for the TypeScript SDK
 	@deploy/setup.sh lint
-	GOGC=400 $(LINT) run ./...
+	GOGC=400 $(LINT) run --allow-serial-runners ./...
 
 lint-sdk: sdk-typescript-tools
 	@$(NODE) sdk/typescript/node_modules/typescript/lib/tsc.js -p sdk/typescript/tests
