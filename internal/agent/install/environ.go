@@ -41,7 +41,7 @@ func (c Config) Environment() []string {
 			}
 		}
 		if process.Getenv(env, "PIP_TARGET") == "" {
-			set["PIP_TARGET"] = c.packageDir() // code can import what a plain `pip install` installs
+			set["PIP_TARGET"] = c.packageDir() // for a plain `pip install`; see adopt in sitecustomize.py
 		}
 	}
 	return process.WithEnv(env, set)

@@ -118,3 +118,35 @@ func TestPlainPipWorks(t *testing.T) {
 		t.Fatalf("ran = %+v %+v", ran, ran.Outcome.Error)
 	}
 }
+
+// A plain pip and install jobs work on the same packages: both add, update and remove them with their programs. The image's packages
+// and virtual environments are left alone.
+func TestPipAddsUpdatesAndRemoves(t *testing.T) {
+	t.Parallel()
+	a := installing(t)
+	if ran := agenttest.Run(t, a.Client, packages("cowsay==5.0")); ran.Outcome.ExitCode != 0 {
+		t.Fatalf("ran = %+v", ran)
+	}
+	look := `python -c 'import idna; print(idna.__file__)'`
+	for _, step := range []struct{ command, want string }{
+		{"pip install tabulate==0.9.0", "Successfully installed tabulate-0.9.0"},
+		{"command -v cowsay tabulate", a.Home + "/.packages/bin/cowsay\n" + a.Home + "/.packages/bin/tabulate\n"},
+		{"pip install cowsay", "Requirement already satisfied: cowsay"},
+		{"python -m pip install -U cowsay", "Successfully uninstalled cowsay-5.0"},
+		{"ls -d ~/.packages/cowsay*", a.Home + "/.packages/cowsay\n" + a.Home + "/.packages/cowsay-6.1.dist-info\n"},
+		{"pip install --no-compile 'idna<3.10'; " + look, a.Home + "/.packages/idna/__init__.py\n"},
+		{"pip uninstall -y cowsay tabulate idna; " + look, "site-packages/idna/__init__.py\n"},
+		{"ls ~/.packages ~/.packages/bin | grep -c -e cowsay -e tabulate -e idna; :", "0\n"},
+		{"pip list", "numpy "},
+		{"pip install --target there six; ls there", "six.py\n"},
+		{"python -m venv own; own/bin/pip install six; ls own/lib/*/site-packages", "six.py\n"},
+		{`mkdir -p p/mine; touch p/mine/__init__.py; echo '[project]
+			name = "mine"
+			version = "1"' >p/pyproject.toml; pip install -e ./p; cd /; python -c 'import mine; print(mine.__name__)'`, "mine\n"},
+	} {
+		ran := agenttest.Run(t, a.Client, agenttest.Commands("exec 2>&1; export PIP_ROOT_USER_ACTION=ignore; "+step.command))
+		if !strings.Contains(ran.Stdout, step.want) || strings.Contains(ran.Stdout, "WARNING") {
+			t.Errorf("%s\n%s\nwant %q", step.command, ran.Stdout, step.want)
+		}
+	}
+}

@@ -2,6 +2,7 @@
 standard library. PYTHONPATH alone would let a package called asyncio or uuid shadow Python's own."""
 
 import os
+import site
 import sys
 
 
@@ -35,6 +36,43 @@ def tell(here):
         os.environ.setdefault("STREAMLIT_GLOBAL_DEVELOPMENT_MODE", "false")
 
 
+def runs_pip():
+    """Whether this process is pip: `pip …`, `python -m pip …`."""
+    words = iter(getattr(sys, "orig_argv", ())[1:])
+    for word in words:
+        if word in ("-W", "-X"):
+            next(words, None)
+        elif word == "-m":
+            return next(words, None) == "pip"
+        elif not word.startswith("-"):
+            name = os.path.basename(word)
+            return name.rstrip("0123456789.") == "pip" or name == "__pip-runner__.py"
+    return False
+
+
+def adopt(here):
+    """Makes this directory the user site of pip, which then adds, updates and removes packages and programs here and lets the image's
+    be. A pip that is not seen here installs by PIP_TARGET, which cannot add programs to those that are there."""
+    if os.environ.get("PIP_TARGET", here) != here:
+        return
+    os.environ.pop("PIP_TARGET", None)
+    if os.path.realpath(sys.prefix).startswith((os.path.dirname(here) + "/", "/workspace/", "/tmp/")):
+        return  # a virtual environment that was made in the sandbox
+    import sysconfig
+
+    preferred, prefix = sysconfig.get_preferred_scheme, sysconfig.get_preferred_scheme("prefix")
+    sysconfig.get_preferred_scheme = lambda key: prefix if key == "prefix" else preferred(key)
+    sysconfig._INSTALL_SCHEMES["posix_user"].update(purelib=here, platlib=here, scripts=os.path.join(here, "bin"), data=here)
+    sys.base_prefix = sys.prefix  # pip has no user site in a virtual environment, as the image's Python is
+    site.ENABLE_USER_SITE, site.USER_BASE, site.USER_SITE = True, here, here
+    os.environ.setdefault("PIP_BREAK_SYSTEM_PACKAGES", "1")  # the system's stay as they are
+    if "install" in sys.orig_argv and not any(word.startswith(("-t", "--target", "--prefix", "--root")) for word in sys.orig_argv):
+        os.environ.setdefault("PIP_USER", "1")
+
+
 where = settle()
 tell(where[0])
+if runs_pip():
+    adopt(where[0])
+site.addsitedir(where[0])  # for .pth files, as of `pip install -e`
 follow(*where)
