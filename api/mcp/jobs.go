@@ -16,7 +16,7 @@ func jobParam() param {
 func getJobResult() *tool {
 	return &tool{
 		name: "get_job_result", title: "Get the result of a job",
-		about:  "Get the result of work that an earlier call started, as that call would have given it. Call it when an answer has state queued or running, or when a call was cut off: the work continues without its caller.",
+		about:  "Get the result of work that an earlier call started, as that call would have given it, or its output so far. Call it when an answer has state queued or running, or when a call was cut off: the work continues without its caller.",
 		params: []param{jobParam(), waitParam(0, "the end")},
 		output: jobSchema, hints: reads(), run: (*call).getJobResult,
 	}

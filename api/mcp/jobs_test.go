@@ -2,6 +2,9 @@ package mcp_test
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
 	"strings"
 	"testing"
 	"time"
@@ -50,6 +53,53 @@ func TestTheResultOfACreateThatIsNotDone(t *testing.T) {
 	job.State, job.Error = "canceled", &wire.JobError{Code: "conflict", Message: "The job was canceled."}
 	if r := b.call("get_job_result", map[string]any{"job_id": "job_1"}); field(t, r, "state") != "canceled" || field(t, r, "message") == nil {
 		t.Error(textOf(r))
+	}
+}
+
+// A model sees what a running job has printed, cut as the output of one that has ended, and after a clear only what followed.
+func TestARunningJobShowsItsOutputSoFar(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 30<<10)
+	b := setup(t, &fakeFarm{
+		JobFunc: func(_ context.Context, id string, _ time.Duration) (wire.Job, error) {
+			return wire.Job{ID: id, Kind: "execute", SandboxID: "sbx_1", State: "running"}, nil
+		},
+		EventsFunc: func(ctx context.Context, id string) iter.Seq2[wire.Event, error] {
+			return func(yield func(wire.Event, error) bool) {
+				say := func(name string, data any) {
+					raw, _ := json.Marshal(data)
+					yield(wire.Event{Name: name, Data: raw}, nil)
+				}
+				say("state", wire.StateData{State: "running"})
+				say("stdout", wire.TextData{Text: "cleared\n"})
+				if id != "job_long" {
+					say("clear", wire.ClearData{})
+					say("stdout", wire.TextData{Text: "step 1\n"})
+					say("stderr", wire.TextData{Text: "careful\n"})
+				} else {
+					for range 10 {
+						say("stdout", wire.TextData{Text: long})
+					}
+					say("stdout", wire.TextData{Text: "the end"})
+				}
+				<-ctx.Done() // as a job that goes on
+				yield(wire.Event{}, ctx.Err())
+			}
+		},
+	})
+	r := b.call("get_job_result", map[string]any{"job_id": "job_1"})
+	if field(t, r, "state") != "running" || field(t, r, "stdout") != "step 1\n" || field(t, r, "stderr") != "careful\n" ||
+		!strings.HasSuffix(textOf(r), "\nstdout so far:\nstep 1\nstderr so far:\ncareful\n") {
+		t.Errorf("%+v\n%s", r.StructuredContent, textOf(r))
+	}
+	r = b.call("get_job_result", map[string]any{"job_id": "job_long"})
+	stdout, _ := field(t, r, "stdout").(string)
+	left := fmt.Sprintf("[… %d bytes left out;", 10*len(long)+len("cleared\nthe end")-32<<10)
+	if !strings.HasPrefix(stdout, "cleared\nxx") || !strings.HasSuffix(stdout, "xxthe end") || !strings.Contains(stdout, left) {
+		t.Errorf("%d bytes: %.80q … %q, want %s", len(stdout), stdout, stdout[max(0, len(stdout)-80):], left)
+	}
+	if cut, _ := field(t, r, "truncated").(map[string]any); cut["stdout"] != true || cut["stderr"] != false {
+		t.Errorf("truncated: %v", cut)
 	}
 }
 

@@ -60,7 +60,7 @@ func outcomeOf(j *wire.Job) *runOutcome {
 func (c *call) jobAnswer(j *wire.Job) (*answer, error) {
 	structured := map[string]any{"job_id": j.ID, "sandbox_id": j.SandboxID, "state": j.State}
 	if !j.Final() {
-		return &answer{text: unfinished(j), structured: structured}, nil
+		return c.running(j, structured), nil
 	}
 	if j.State == string(farm.JobFailed) || j.State == string(farm.JobLost) {
 		return nil, ended(j)

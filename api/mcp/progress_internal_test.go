@@ -70,7 +70,7 @@ func TestQuietCallsSendProgress(t *testing.T) {
 		state  string
 	}{
 		"Ends":            {30 * time.Second, true, 30 * time.Second, "completed"},
-		"GoesOn":          {time.Hour, true, 45 * time.Second, "running"},
+		"GoesOn":          {time.Hour, true, 45*time.Second + readQuiet, "running"}, // the end of it reads what was printed
 		"EndsNoEvents":    {30 * time.Second, false, 30 * time.Second, "completed"},
 		"GoesOnNoEvents":  {time.Hour, false, 45 * time.Second, "running"},
 		"EndsAtTheBorder": {45 * time.Second, true, 45 * time.Second, "completed"},
