@@ -18,7 +18,7 @@ import (
 )
 
 func (s *Server) uploadFile() *tool {
-	local := "Not here: only sandfarm mcp reads the caller's files."
+	local := "Not read here, only by sandfarm mcp: give content."
 	if s.Local != nil {
 		local = "File on this machine, of any size, instead of content."
 	}

@@ -52,7 +52,7 @@ func New() *toolset.Toolset {
 				Name: "copy_file", Title: "Copy a file into the sandbox", Hints: changes, Run: copyFile,
 				About: "Copy a file of the caller into the workspace. Where the server cannot read it, give its content.",
 				Params: []mcp.Param{
-					id, mcp.Text("local_src_file", "Path of the file on the caller's machine.").Needed(), workspace,
+					id, mcp.Text("local_src_file", "Path of the file on the caller's machine. Only the stdio server can read it: over HTTP it names the file, whose content you give.").Needed(), workspace,
 					mcp.Text("dest_path", "Path in the workspace, or a directory where it ends in /; by default the file's own name.").OrNull(),
 					mcp.Text("content", contentDoc), mcp.Text("content_base64", base64Doc),
 				},
@@ -60,7 +60,7 @@ func New() *toolset.Toolset {
 				Name: "copy_project", Title: "Copy a directory into the sandbox", Hints: changes, Run: copyProject,
 				About: "Copy a directory of the caller into the workspace, under its own name. Left out are " + leftOut + "; skipped names what else is. Where the server cannot read it, give its content.",
 				Params: []mcp.Param{
-					id, mcp.Text("local_src_dir", "Path of the directory on the caller's machine.").Needed(), workspace,
+					id, mcp.Text("local_src_dir", "Path of the directory on the caller's machine. Only the stdio server can read it: over HTTP it names the directory, whose content you give.").Needed(), workspace,
 					mcp.Text("dest_dir", "Directory in the workspace.").OrNull(),
 					mcp.Object("content", "The files, from relative path to text; a path that ends in / is an empty directory."),
 					mcp.Text("content_base64", "The directory as a tar in base64, compressed by gzip or not, instead of content. It keeps executable bits."),
@@ -70,7 +70,7 @@ func New() *toolset.Toolset {
 				About: "Copy a file of the workspace to the caller. Where the server cannot write the caller's files, leave local_dest_path out and use the url.",
 				Params: []mcp.Param{
 					id, mcp.Text("container_src_path", "Path of the file: relative to the workspace, or absolute.").Needed(), workspace,
-					mcp.Text("local_dest_path", "Path on the caller's machine; by default the file's own name.").OrNull(),
+					mcp.Text("local_dest_path", "Path on the caller's machine; by default the file's own name. Only the stdio server can write there: over HTTP leave it out.").OrNull(),
 				},
 			}, {
 				Name: "sandbox_stop", Title: "Stop a sandbox", Hints: mcp.Hints{Destructive: true, Idempotent: true}, Run: stop,

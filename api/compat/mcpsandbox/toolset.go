@@ -60,7 +60,7 @@ func New() *toolset.Toolset {
 				About: "Write a file into a sandbox: text as content, any bytes as content_base64, or, where the tools run on your own machine, the file local_file_path.",
 				Params: []mcp.Param{
 					id,
-					mcp.Text("local_file_path", "Path of the file on the caller's machine. If it cannot be read, give content or content_base64; the path then only names the file."),
+					mcp.Text("local_file_path", "Path of the file on the caller's machine. Only the stdio server can read it: over HTTP it names the file, whose content or content_base64 you give."),
 					mcp.Text("dest_path", "Directory in the sandbox that gets the file.").Or(toolset.Results),
 					mcp.Text("content", "Text of the file."),
 					mcp.Text("content_base64", "Bytes of the file, in base64."),
