@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import sys
 import types
+from dataclasses import replace
 from datetime import datetime, timezone
 
 import pytest
@@ -17,7 +18,7 @@ from sandfarm._sse import MAX_EVENT_BYTES, Parser
 from sandfarm._transfer import workspace_path
 from sandfarm.errors import InvalidError
 from sandfarm.models import Job, SandboxInfo
-from sandfarm.results import CommandResult, ExecuteResult, InstallResult
+from sandfarm.results import CommandOutcome, CommandResult, ExecuteResult, Installed, InstallResult
 from sandfarm.rich import DisplayGroups
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\nrest").decode()
@@ -189,6 +190,19 @@ def test_the_text_of_a_result() -> None:
     )
     assert str(result) == "out\n42\nTraceback\nE: v"
     assert str(ExecuteResult(stdout="a\n\n")) == "a\n"
+
+
+def test_texts_end_with_the_notes() -> None:
+    notes = ("The module cv2 is not installed.", "Another.")
+    lines = "note: The module cv2 is not installed.\nnote: Another."
+    ran = ExecuteResult(stdout="out\n", notes=notes)
+    assert (str(ran), ran.text) == ("out\n" + lines, "out")
+    assert str(ExecuteResult(notes=notes)) == lines
+    commands = CommandResult(results=(CommandOutcome(stdout="out\n", stderr="err\n"),), notes=notes)
+    assert str(commands) == "out\nerr\n" + lines
+    assert str(InstallResult(packages=(Installed("six", version="1", status="installed"),), notes=notes)) == "six 1\n" + lines
+    for shown in (commands._repr_html_(), replace(ran, stderr="err")._repr_mimebundle_()["text/html"]):
+        assert shown.endswith(f'<pre style="font-family:monospace">{lines}</pre>')
 
 
 def test_what_a_notebook_shows() -> None:

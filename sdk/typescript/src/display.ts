@@ -50,11 +50,12 @@ export function displaysOf(result: Pick<ExecuteResult, "results">): Display[] {
   return [...groups.values()].map((entries) => new Display(entries));
 }
 
-/** What a result shows at a terminal: output, displayed values, the traceback. */
+/** What a result shows at a terminal: output, displayed values, the traceback, the farm's notes. */
 export function textOf(result: ExecuteResult): string {
   const values = displaysOf(result).map((value) => value.text);
   const traceback = result.error ? [result.error.traceback.join("\n") || `${result.error.name}: ${result.error.value}`] : [];
-  return [result.stdout, result.stderr, ...values, ...traceback].map((part) => part.replace(/\n$/, "")).filter(Boolean).join("\n");
+  const notes = result.notes.map((note) => `note: ${note}`);
+  return [result.stdout, result.stderr, ...values, ...traceback, ...notes].map((part) => part.replace(/\n$/, "")).filter(Boolean).join("\n");
 }
 
 /** The bytes of base64. */

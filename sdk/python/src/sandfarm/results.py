@@ -80,9 +80,14 @@ class Installed:
         return self.status == "installed"
 
 
+def _noted(text: str, notes: tuple[str, ...]) -> str:
+    """A text with a line for each note of the farm."""
+    return "\n".join([*([text] if text else []), *(f"note: {note}" for note in notes)])
+
+
 @dataclass(frozen=True)
 class ExecuteResult:
-    """The result of code. `str()` returns it as text; notebooks show its pictures and tables.
+    """The result of code. `str()` returns its text and its notes; notebooks show its pictures and tables.
 
     Attributes:
         stdout: standard output. Over 1 MiB it is truncated to head and tail, and an artifact has
@@ -147,7 +152,7 @@ class ExecuteResult:
         raise CodeError(message, result=self)
 
     def __str__(self) -> str:
-        return self.text
+        return _noted(self.text, self.notes)
 
     def _repr_png_(self) -> bytes | None:
         return next(iter(self.images), None)
@@ -160,6 +165,7 @@ class ExecuteResult:
             _html.preformatted(self.stderr, "#a33"),
             *shown,
             _html.preformatted(error, "#a33"),
+            _html.preformatted(_noted("", self.notes)),
         ]
         return "\n".join(part for part in parts if part)
 
@@ -184,7 +190,7 @@ class CommandOutcome:
 
 @dataclass(frozen=True)
 class CommandResult:
-    """The result of commands. `str()` returns their output.
+    """The result of commands. `str()` returns their output and the notes.
 
     Attributes:
         results: one for each command that ran.
@@ -233,10 +239,11 @@ class CommandResult:
         return self
 
     def __str__(self) -> str:
-        return (self.stdout + self.stderr).removesuffix("\n")
+        return _noted((self.stdout + self.stderr).removesuffix("\n"), self.notes)
 
     def _repr_html_(self) -> str:
-        return _html.preformatted(self.stdout) + _html.preformatted(self.stderr, "#a33")
+        notes = _html.preformatted(_noted("", self.notes))
+        return _html.preformatted(self.stdout) + _html.preformatted(self.stderr, "#a33") + notes
 
 
 @dataclass(frozen=True)
@@ -283,7 +290,8 @@ class InstallResult:
         raise PackageError(" ".join(p.message or f"{p.requested} could not be installed." for p in failed), result=self)
 
     def __str__(self) -> str:
-        return "\n".join(f"{p.name} {p.version}" if p.ok else f"{p.requested or p.name}: {p.message}" for p in self.packages)
+        lines = [f"{p.name} {p.version}" if p.ok else f"{p.requested or p.name}: {p.message}" for p in self.packages]
+        return _noted("\n".join(lines), self.notes)
 
 
 class CodeError(ResultError):
