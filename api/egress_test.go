@@ -57,9 +57,11 @@ func TestHostsAreCheckedAgainstTheCeiling(t *testing.T) {
 			}
 		})
 	}
-	p := setup(t).problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "POST", "/v1/sandboxes", `{"network":"allowlist","allow_hosts":["a.example.com"]}`)
-	if !strings.Contains(p.Detail, "egress.allow") {
-		t.Errorf("not enabled: %s", p.Detail)
+	off := setup(t)
+	for _, body := range []string{`{"network":"allowlist","allow_hosts":["a.example.com"]}`, `{"allow_hosts":["a.example.com"]}`} {
+		if p := off.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "POST", "/v1/sandboxes", body); !strings.Contains(p.Detail, "egress.allow") {
+			t.Errorf("not enabled: %s", p.Detail)
+		}
 	}
 }
 

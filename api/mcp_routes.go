@@ -24,7 +24,7 @@ func (s *Server) newMCP() (http.Handler, error) {
 	tools, err := mcp.New(mcp.Options{
 		Farm:    func(ctx context.Context) mcp.Farm { return s.farmOf(ctx) },
 		Version: s.version, Logger: s.log, TaskTTL: time.Duration(s.cfg.Limits.RetentionSeconds) * time.Second,
-		HTTP: s.mcpHTTP(),
+		HTTP: s.mcpHTTP(), NoAllowlist: len(s.cfg.Allow) == 0,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make mcp tools: %w", err)

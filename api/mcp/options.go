@@ -21,6 +21,8 @@ type Options struct {
 	// tools that are given such a file say what to do instead.
 	Local LocalFiles
 	HTTP  HTTP
+	// NoAllowlist: the farm refuses the network allowlist, so the tools do not offer it. False: it does not, or the server cannot know.
+	NoAllowlist bool
 	// TaskTTL is how long a job can be read, counted from its creation. Callers over HTTP that declare the Tasks extension
 	// then get a task for work that may take long. Zero: no tasks.
 	TaskTTL time.Duration

@@ -32,6 +32,8 @@ type param struct {
 	standard any      // default in the schema; nil: none
 	low, top float64  // limits of numbers; none if top is zero
 	enum     []string // accepted texts; nil: any
+	unlisted []string // of enum, those that the schema does not offer: the farm refuses them and says why
+	hidden   bool     // the schema does not offer it at all; likewise
 	null     bool     // the schema allows null; a parameter that is not required always accepts it
 }
 
@@ -47,7 +49,7 @@ func (p param) schema() map[string]any {
 		out["minimum"], out["maximum"] = p.low, p.top
 	}
 	if p.enum != nil {
-		out["enum"] = p.enum
+		out["enum"] = p.offered()
 	}
 	if p.null {
 		delete(out, "type")
@@ -56,11 +58,19 @@ func (p param) schema() map[string]any {
 	return out
 }
 
+// offered are the texts of enum that the schema has.
+func (p param) offered() []string {
+	return slices.DeleteFunc(slices.Clone(p.enum), func(s string) bool { return slices.Contains(p.unlisted, s) })
+}
+
 // inputSchema is the schema of a tool's arguments.
 func inputSchema(params []param) (json.RawMessage, error) {
 	properties := make(map[string]any, len(params))
 	required := []string{}
 	for _, p := range params {
+		if p.hidden {
+			continue
+		}
 		properties[p.name] = p.schema()
 		if p.required {
 			required = append(required, p.name)
@@ -116,11 +126,13 @@ func namesOf(params []param) string {
 	if len(params) == 0 {
 		return "none"
 	}
-	names := make([]string, len(params))
-	for i, p := range params {
-		names[i] = p.name
-		if p.required {
-			names[i] += " (required)"
+	names := make([]string, 0, len(params))
+	for _, p := range params {
+		switch {
+		case p.required:
+			names = append(names, p.name+" (required)")
+		case !p.hidden:
+			names = append(names, p.name)
 		}
 	}
 	return strings.Join(names, ", ")
@@ -135,7 +147,7 @@ func (p param) take(value any) (any, error) {
 		case !ok:
 			return nil, farm.Invalidf("%s must be a text, not %s.", p.name, describe(value))
 		case p.enum != nil && !slices.Contains(p.enum, s):
-			return nil, farm.Invalidf("%s is %q; it must be one of %s.", p.name, farm.Shorten(s), strings.Join(p.enum, ", "))
+			return nil, farm.Invalidf("%s is %q; it must be one of %s.", p.name, farm.Shorten(s), strings.Join(p.offered(), ", "))
 		}
 		return s, nil
 	case flag:

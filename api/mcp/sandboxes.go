@@ -9,8 +9,15 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-func createSandbox() *tool {
+func (s *Server) createSandbox() *tool {
 	usual := farm.DefaultLimits()
+	reach := param{
+		name: "network", kind: text, standard: "packages", enum: []string{"none", "packages", "allowlist"},
+		doc: "none: nothing; packages: the package index; allowlist: also allow_hosts, if the operator has enabled it.",
+	}
+	if s.NoAllowlist {
+		reach.unlisted, reach.doc = []string{"allowlist"}, "none: nothing; packages: the package index."
+	}
 	return &tool{
 		name: "create_sandbox", title: "Create a sandbox",
 		about: "Create an isolated sandbox for code, commands and files, and get its sandbox_id for the other tools. Call it first, once for a task. " + network +
@@ -19,8 +26,8 @@ func createSandbox() *tool {
 			{name: "name", kind: text, doc: "Name to find it by."},
 			{name: "image", kind: text, standard: "python", doc: "Image of the farm; python has the usual data packages."},
 			{name: "packages", kind: texts, doc: "Python packages to install, such as [\"requests\", \"pandas>=2\"]."},
-			{name: "network", kind: text, standard: "packages", enum: []string{"none", "packages", "allowlist"}, doc: "none: nothing; packages: the package index; allowlist: also allow_hosts, if the operator has enabled it."},
-			{name: "allow_hosts", kind: texts, doc: "Hosts for the network allowlist, such as [\"*.example.com\"]; programs use the proxy in HTTPS_PROXY."},
+			reach,
+			{name: "allow_hosts", kind: texts, hidden: s.NoAllowlist, doc: "Hosts for the network allowlist, such as [\"*.example.com\"]; programs use the proxy in HTTPS_PROXY."},
 			{name: "runtime", kind: text, doc: "OCI runtime, such as runsc (gVisor), if the operator allows it."},
 			{name: "gpu", kind: whole, low: 0, top: farm.MaxGPUs, doc: "GPUs for it alone; it waits until they are free."},
 			{name: "gpu_model", kind: text, doc: "Model of the GPUs, such as a100."},

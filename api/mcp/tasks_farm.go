@@ -28,7 +28,7 @@ type farmTasks struct {
 
 func newFarmTasks(s *Server) *farmTasks {
 	return &farmTasks{Server: s, tools: map[string]*tool{
-		string(farm.KindCreate): createSandbox(), string(farm.KindExecute): executePython(),
+		string(farm.KindCreate): s.createSandbox(), string(farm.KindExecute): executePython(),
 		string(farm.KindCommand): executeCommand(), string(farm.KindInstall): installPackages(),
 	}}
 }

@@ -10,7 +10,7 @@ func brings() hints { return hints{openWorld: true} }
 // tools makes every tool. Descriptions say what a tool does, when to use it, its limits, and what to call next.
 func (s *Server) tools() []*tool {
 	return []*tool{
-		createSandbox(), listSandboxes(), closeSandbox(),
+		s.createSandbox(), listSandboxes(), closeSandbox(),
 		executePython(), executeCommand(), getJobResult(), cancelJob(), restartKernel(),
 		installPackages(), checkPackage(), checkPackages(),
 		s.uploadFile(), listFiles(), s.downloadFile(),

@@ -1,14 +1,20 @@
 package mcp_test
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	protocol "github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/sandfarm/sandfarm/api/mcp"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // canonical are the parameters of the contract; a tool may have more.
@@ -117,6 +123,29 @@ func TestToolsCostFewTokens(t *testing.T) {
 	}
 	if input == 0 || input > 13_000 || output > 12_000 {
 		t.Errorf("the tools have %d characters, and their output schemas %d", input, output)
+	}
+}
+
+// A farm without the allowlist does not offer it, and its refusal of what a model sends anyway says why.
+func TestTheAllowlistIsOfferedWhereItIsEnabled(t *testing.T) {
+	t.Parallel()
+	var asked wire.CreateRequest
+	f := &fakeFarm{CreateFunc: func(_ context.Context, r wire.CreateRequest, _ time.Duration) (wire.Created, error) {
+		asked = r
+		return wire.Created{}, farm.Invalidf("It is not enabled.")
+	}}
+	for _, off := range []bool{false, true} {
+		b := setup(t, f, func(o *mcp.Options) { o.NoAllowlist = off })
+		_, body := b.post(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
+		_, network, _ := strings.Cut(body, `"network":{`)
+		network, _, _ = strings.Cut(network, "}")
+		if strings.Contains(network, "allowlist") == off || strings.Contains(body, "allow_hosts") == off {
+			t.Errorf("off %t: %s", off, network)
+		}
+		r := b.call("create_sandbox", map[string]any{"network": "allowlist", "allow_hosts": []any{"a.example.com"}})
+		if !strings.Contains(textOf(r), "It is not enabled.") || *asked.Network != "allowlist" || len(asked.AllowHosts) != 1 {
+			t.Errorf("off %t: %s %+v", off, textOf(r), asked)
+		}
 	}
 }
 

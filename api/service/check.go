@@ -152,12 +152,16 @@ func (s *Service) network(ctx context.Context, p *problems, tenant string, given
 		p.addf("/network", "network %q is not known: it is one of none, packages, allowlist", farm.Shorten(string(mode)))
 	case mode == farm.NetworkAllowlist:
 		if len(s.options.Allow) == 0 {
-			p.addf("/network", "network %q is not enabled on this farm: its operator names the hosts that callers may allow in the setting egress.allow", mode)
+			p.addf("/network", "network %q is not enabled on this farm: its operator names the hosts that callers may allow in the setting egress.allow. Until then use packages, which reaches the package indexes, or none", mode)
 			break
 		}
 		rules = s.hosts(ctx, p, tenant, hosts)
 	case len(hosts) > 0:
-		p.addf("/allow_hosts", "allow_hosts needs the network mode allowlist")
+		text := "allow_hosts needs the network mode allowlist"
+		if len(s.options.Allow) == 0 {
+			text += ", which is not enabled on this farm (its operator's setting egress.allow): leave it out"
+		}
+		p.addf("/allow_hosts", "%s", text)
 	}
 	return mode, rules
 }

@@ -18,7 +18,7 @@ func (a *app) kernelFlags(c *cobra.Command, o *kernelOptions) {
 	f := c.Flags()
 	f.StringVar(&o.sandbox, "sandbox", "", "`ID` of a sandbox that all notebooks use")
 	f.StringSliceVar(&o.packages, "packages", nil, "`PACKAGES` to install in each new sandbox first")
-	f.StringVar(&o.network, "network", "", "network of new sandboxes: none, packages or allowlist")
+	f.StringVar(&o.network, "network", "", "network of new sandboxes: none, packages, or allowlist where the operator has set egress.allow")
 	f.StringVar(&o.memory, "memory", "", "memory of new sandboxes, such as 512m or 2g")
 	f.StringVar(&o.idle, "idle", "", "time to live of new sandboxes after their last use, such as 10m; 0 for no limit")
 	completeChoices(c, "network", "none", "packages", "allowlist")

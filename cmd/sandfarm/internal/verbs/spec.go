@@ -29,7 +29,7 @@ func (f *specFlags) add(flags *pflag.FlagSet) {
 	flags.Float64Var(&f.cpus, "cpus", 0, "cores, such as 0.5 or 2")
 	flags.IntVar(&f.pids, "pids", 0, "maximum number of processes and threads")
 	flags.StringVar(&f.disk, "disk", "", "size of the workspace, such as 1g")
-	flags.StringVar(&f.network, "network", "", "network of the sandbox: none, packages or allowlist, if the farm's setting egress.allow names hosts")
+	flags.StringVar(&f.network, "network", "", "network of the sandbox: none, packages, or allowlist where the operator has set egress.allow")
 	flags.StringArrayVar(&f.hosts, "allow-host", nil, "host that --network allowlist reaches, such as api.github.com or '*.example.com:8443' (repeatable)")
 	flags.StringArrayVar(&f.hidden, "secret", nil, "secret NAME=HOST:HEADER, such as TOKEN=api.github.com:'Authorization: Bearer': a header that the farm adds to requests for the host; code finds a placeholder in NAME. The value is that of the variable NAME here, or the content of FILE with NAME=HOST:HEADER@FILE (repeatable)")
 	flags.StringVar(&f.runtime, "runtime", "", "OCI runtime of the sandbox, such as runsc (gVisor), within what the operator allows")
