@@ -129,11 +129,13 @@ func (s *Server) inBox(of e2bService, serve e2b.Handler) func(*gin.Context) erro
 		if err != nil {
 			return err //nolint:wrapcheck // a sentence for the caller
 		}
-		s.actFor(c, access.Caller{Tenant: box.Tenant, KeyID: box.Key}, box.ID)
+		caller := access.Caller{Tenant: box.Tenant, KeyID: box.Key}
+		s.actFor(c, caller, box.ID)
 		if of == e2bEnvd && e2b.Port(c.Request) == e2b.InterpreterPort {
 			return farm.NotFoundf("There is no such path at port %s: it has the routes of the code interpreter.", e2b.InterpreterPort)
 		}
-		ctx := c.Request.Context()
+		ctx, drop := s.keys.Hold(c.Request.Context(), caller)
+		defer drop()
 		leave, err := s.gate.Enter(ctx, box.Tenant, rest.RequestID(c), c.Writer.Header())
 		if err != nil {
 			return err //nolint:wrapcheck // a sentence for the caller

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/sandfarm/sandfarm/api"
 	"github.com/sandfarm/sandfarm/api/e2b"
 	"github.com/sandfarm/sandfarm/api/wire"
@@ -197,6 +199,40 @@ func TestE2BTokens(t *testing.T) {
 		b.e2bFailure(http.StatusNotFound, "no sandbox", "GET", "/e2b/sandboxes/"+made.SandboxID, nil, "X-API-KEY", otherKey)
 		b.e2bFailure(http.StatusNotFound, "no sandbox", "POST", "/e2b/v2/sandboxes/"+made.SandboxID+"/connect", `{}`, "X-API-KEY", otherKey)
 		b.e2bFailure(http.StatusNotFound, "no sandbox", "DELETE", "/e2b/sandboxes/"+made.SandboxID, nil, "X-API-KEY", otherKey)
+	}
+}
+
+// The tokens of a sandbox end with the key that they were made with, and not with the sandbox: another key of the tenant makes others.
+func TestE2BTokensEndWithTheirKey(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withScopes)
+	first, second := b.newKey(wire.KeyRequest{Tenant: "blue"}, "admin"), b.newKey(wire.KeyRequest{Tenant: "blue"}, "admin")
+	made := b.e2bSandbox(first.Secret)
+	again := get[e2bMade](b, http.StatusOK, "POST", "/e2b/v2/sandboxes/"+made.SandboxID+"/connect", `{}`, "X-API-KEY", second.Secret)
+	open := func(method, path, header, token string) int {
+		answer, _ := b.do(method, path, nil, "E2b-Sandbox-Id", made.SandboxID, "E2b-Sandbox-Port", e2b.InterpreterPort, header, token)
+		return answer.StatusCode
+	}
+	tokens := func(m e2bMade) map[string]int {
+		return map[string]int{
+			"access":  open("GET", "/e2b/health", "X-Access-Token", m.EnvdAccessToken),
+			"traffic": open("GET", "/e2b/contexts", "E2b-Traffic-Access-Token", m.TrafficAccessToken),
+		}
+	}
+	refused := map[string]int{"access": http.StatusUnauthorized, "traffic": http.StatusUnauthorized}
+	before := tokens(made)
+	for kind, status := range before {
+		if status == http.StatusUnauthorized {
+			t.Errorf("%s token of a valid key is refused", kind)
+		}
+	}
+	b.do("DELETE", "/v1/keys/"+first.Key.ID, nil, bearer("admin")...)
+	b.refused(first.Secret)
+	if diff := cmp.Diff(refused, tokens(made)); diff != "" {
+		t.Errorf("after the key was revoked (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(before, tokens(again)); diff != "" {
+		t.Errorf("the tokens of another key (-want +got):\n%s", diff)
 	}
 }
 

@@ -223,6 +223,17 @@ func TestHoldEndsWithTheKey(t *testing.T) {
 				defer releaseA()
 				b, releaseB := hold("b")
 				defer releaseB()
+				ids, err := ring.IDs(t.Context(), "acme")
+				if err != nil || len(ids) != 2 {
+					t.Fatal(ids, err)
+				}
+				ofTokens := map[string]context.Context{} // by the id of the key: the requests that tokens made
+				for _, id := range ids {
+					ctx, cancel := context.WithCancel(t.Context())
+					ctx, release := ring.Hold(ctx, access.Caller{Tenant: "acme", KeyID: id})
+					defer func() { release(); cancel() }()
+					ofTokens[id] = ctx
+				}
 				time.Sleep(30 * time.Second)
 				if a.Err() != nil {
 					t.Fatalf("a valid key ends its request: %v", context.Cause(a))
@@ -235,6 +246,12 @@ func TestHoldEndsWithTheKey(t *testing.T) {
 				}
 				if name != "lost" && b.Err() != nil {
 					t.Errorf("another key's request ends: %v", context.Cause(b))
+				}
+				valid, _ := ring.IDs(t.Context(), "acme")
+				for id, ctx := range ofTokens {
+					if ended := errors.Is(context.Cause(ctx), access.ErrEnded); ended == slices.Contains(valid, id) {
+						t.Errorf("the request of a token ended: %t; valid are %v of %v", ended, valid, ids)
+					}
 				}
 			})
 		})

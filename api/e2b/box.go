@@ -64,7 +64,7 @@ func (d *Door) token(ctx context.Context, kind tokenKind, b Box) (string, error)
 func Port(r *http.Request) string { return r.Header.Get(headerPort) }
 
 // Open finds the sandbox that a request is for. It fails if the request does not prove that it may be: by an access token, a signed URL, or,
-// where traffic says so, a traffic token. What the request says of its port decides nothing.
+// where traffic says so, a traffic token, each made with a key that is still valid. What the request says of its port decides nothing.
 func (d *Door) Open(r *http.Request, traffic bool) (Box, error) {
 	shown := r.Header.Get(headerSandbox)
 	if !HasToken(r.Header) {
@@ -93,7 +93,7 @@ func (d *Door) Open(r *http.Request, traffic bool) (Box, error) {
 			}
 			// Older SDKs (such as 2.7.0, of November 2025) send no such header with requests for files: their token names the sandbox.
 			if box.ID != "" && (shown == "" || box.ID == SandboxID(shown)) && slices.Contains(kinds, kind) {
-				return box, nil
+				return box, d.held(r.Context(), box)
 			}
 		}
 	}
@@ -101,6 +101,15 @@ func (d *Door) Open(r *http.Request, traffic bool) (Box, error) {
 		return Box{}, farm.Errorf(farm.CodeUnauthorized, "A token of a sandbox is needed (%s): create and connect answer with it.", headerAccess)
 	}
 	return Box{}, farm.Errorf(farm.CodeUnauthorized, "A token of the sandbox %s is needed (%s): create and connect answer with it.", farm.Shorten(shown), headerAccess)
+}
+
+// held fails if the key with which a token was made is no longer valid.
+func (d *Door) held(ctx context.Context, box Box) error {
+	keys, err := d.Keys(ctx, box.Tenant)
+	if err == nil && !slices.Contains(keys, box.Key) {
+		return farm.Errorf(farm.CodeUnauthorized, "The API key with which this token was made was revoked or has expired: connect to the sandbox with a valid one.")
+	}
+	return err
 }
 
 // read reads a token; the zero Box for one that is not valid.

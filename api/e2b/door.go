@@ -24,7 +24,7 @@ type Deps struct {
 	Now     func() time.Time
 	// Interpreter serves the port 49999 of sandboxes; nil: nothing listens there.
 	Interpreter Handler
-	// Opened lists the open sandboxes of all tenants, Find finds one of them by its id, and Keys the ids of a tenant's valid keys: those that may have signed the URL of a file.
+	// Opened lists the open sandboxes of all tenants, Find finds one of them by its id, and Keys the ids of a tenant's valid keys: tokens that were made with others are refused.
 	Opened func(context.Context) ([]farm.Ref, error)
 	Find   func(ctx context.Context, id string) (ref farm.Ref, ok bool, err error)
 	Keys   func(ctx context.Context, tenant string) ([]string, error)
