@@ -63,7 +63,7 @@ type KeyConfig struct {
 func (k *KeyConfig) UnmarshalText(text []byte) error {
 	parts := strings.Split(string(text), ":")
 	if len(parts) != 2 && len(parts) != 3 {
-		return errors.New("a key is written as tenant:sha256, or as tenant:sha256:scope+scope")
+		return errors.New("a key is written as tenant:sha256, or as tenant:sha256:scope+scope (sandfarm config key prints one)")
 	}
 	k.Tenant, k.SHA256, k.Scopes = strings.TrimSpace(parts[0]), strings.TrimSpace(parts[1]), nil
 	if len(parts) == 3 {

@@ -38,7 +38,8 @@ func TestStructsCanBeTextOrTables(t *testing.T) {
 		"FileText":  {`keys = ["a:1"]`, "", []pair{{"a", "1"}}, ""},
 		"Tables":    {"[[keys]]\nname = \"a\"\nsum = \"1\"", "", []pair{{"a", "1"}}, ""},
 		"Mixed":     {`keys = ["a:1", { name = "b", sum = "2" }]`, "", []pair{{"a", "1"}, {"b", "2"}}, ""},
-		"BadText":   {`keys = ["a"]`, "", nil, `want "name:sum"`},
+		"BadText":   {`keys = ["hunter2"]`, "", nil, `want "name:sum"`},
+		"BadEnv":    {"", "a:1,hunter2", nil, `keys (SANDFARM_KEYS): has entry 2, which is not allowed: want "name:sum"`},
 		"BadTable":  {"[[keys]]\nnam = \"a\"", "", []pair{{}}, "keys[0].nam"},
 		"BadEither": {`keys = [{ name = "b" }, 3]`, "", []pair{{Name: "b"}, {}}, "keys[1]"},
 	} {
@@ -48,6 +49,9 @@ func TestStructsCanBeTextOrTables(t *testing.T) {
 			err := config.Load(&got, config.Options{File: write(t, c.file), Environ: []string{"SANDFARM_KEYS=" + c.env}})
 			if c.problem == "" && err != nil || c.problem != "" && (err == nil || !strings.Contains(err.Error(), c.problem)) {
 				t.Errorf("Load = %v, want %q", err, c.problem)
+			}
+			if err != nil && strings.Contains(err.Error(), "hunter2") { // it may be a key, given in place of its name and sum
+				t.Errorf("a secret is shown: %v", err)
 			}
 			if diff := cmp.Diff(c.want, got.Keys); diff != "" {
 				t.Errorf("keys (-want +got):\n%s", diff)

@@ -39,9 +39,21 @@ type field struct {
 }
 
 func (f field) doc() string             { return strings.TrimSpace(f.tag.Get("doc")) }
-func (f field) secret() bool            { return f.tag.Get("secret") == "true" }
 func (f field) oneOf() []string         { return strings.Fields(f.tag.Get("oneof")) }
 func (f field) bound(tag string) string { return f.tag.Get(tag) }
+
+// secret reports whether the value of a setting is never shown. That of a list of tables with a secret is none, where one text has all of it.
+func (f field) secret() bool {
+	if f.kind == kindList && f.value.Type().Elem().Kind() == reflect.Struct {
+		t := f.value.Type().Elem()
+		for i := range t.NumField() {
+			if t.Field(i).Tag.Get("secret") == "true" {
+				return true
+			}
+		}
+	}
+	return f.tag.Get("secret") == "true"
+}
 
 // target returns the struct behind a pointer, or an error.
 func target(v any) (reflect.Value, error) {

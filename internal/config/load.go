@@ -126,9 +126,11 @@ func fromEnv(fields []field, environ []string) Problems {
 		}
 		if err != nil {
 			p := Problem{Key: f.path, Source: f.env, Text: err.Error()}
-			if f.secret() {
+			switch {
+			case f.secret() && f.kind == kindList: // its text has no value
+			case f.secret():
 				p.Text = fmt.Sprintf("does not hold what is allowed (%s)", allowedText(f))
-			} else {
+			default:
 				p.Value = show(text)
 			}
 			problems = append(problems, p)

@@ -80,7 +80,10 @@ func (f field) parseText(text string) error {
 		parts := splitList(text)
 		list := reflect.MakeSlice(f.value.Type(), len(parts), len(parts))
 		for i, part := range parts {
-			if err := parse(list.Index(i), part); err != nil {
+			switch err := parse(list.Index(i), part); {
+			case err != nil && f.secret():
+				return fmt.Errorf("has entry %d, which %w", i+1, err)
+			case err != nil:
 				return fmt.Errorf("has %q in it, which %w", part, err)
 			}
 		}
