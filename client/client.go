@@ -51,8 +51,10 @@ func New(baseURL string, opts ...Option) (*Client, error) {
 	}
 	base, err := url.Parse(strings.TrimRight(strings.TrimSuffix(strings.TrimRight(strings.TrimSpace(baseURL), "/"), "/v1"), "/"))
 	switch {
-	case err != nil:
+	case err != nil && strings.Contains(baseURL, "://"):
 		return nil, fmt.Errorf("parse the address of the farm: %w", err)
+	case err != nil:
+		return nil, fmt.Errorf("parse the address of the farm: %q does not have the form http://host:port", baseURL)
 	case base.Scheme != "http" && base.Scheme != "https", base.Host == "":
 		return nil, fmt.Errorf("parse the address of the farm: %q does not have the form http://host:port", baseURL)
 	case base.RawQuery != "" || base.Fragment != "" || base.User != nil:

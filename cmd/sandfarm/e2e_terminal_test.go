@@ -237,6 +237,12 @@ func execOnPipes(t *testing.T, f *farmProcess, box string) {
 	if _ = piped.Run(); piped.ProcessState.ExitCode() != 4 || out.String() != "not a tty\n42\n" { // the end of the input ends the shell
 		t.Errorf("exit code %d: %q", piped.ProcessState.ExitCode(), out.String())
 	}
+	out.Reset()
+	typed := exec.CommandContext(t.Context(), program, "--url", f.url, "exec", "-it", box, "cat; exit 5")
+	typed.Stdin, typed.Stdout = strings.NewReader("a line\n"), &out
+	if _ = typed.Run(); typed.ProcessState.ExitCode() != 5 || !strings.Contains(out.String(), "a line\r\n") { // so does it on a terminal
+		t.Errorf("exit code %d: %q", typed.ProcessState.ExitCode(), out.String())
+	}
 }
 
 func execStartedAgain(t *testing.T, f *farmProcess, box string) {

@@ -169,6 +169,9 @@ there, below --root. With --over only that configuration is printed to stdout, s
   sandfarm mcp config --client claude-desktop --over stdio --root ~/Documents/work --url https://farm.example.com`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if name == "" {
+				return &verbs.UsageError{Err: fmt.Errorf("--client is missing: it is one of %s", strings.Join(Clients(), ", ")), Command: cmd.CommandPath()}
+			}
 			if !slices.Contains(Clients(), name) {
 				return &verbs.UsageError{Err: fmt.Errorf("--client %q is not known: it is one of %s", name, strings.Join(Clients(), ", ")), Command: cmd.CommandPath()}
 			}
@@ -190,7 +193,6 @@ there, below --root. With --over only that configuration is printed to stdout, s
 	c.Flags().StringVar(&over, "over", "", "only the configuration for http or stdio")
 	c.Flags().StringVar(&dir, "root", "", "directory of this machine whose files the tools may use over stdio (default: the current one)")
 	c.Flags().StringVar(&which, "toolset", which, "which tools: "+strings.Join(toolsets(), ", "))
-	_ = c.MarkFlagRequired("client")
 	_ = c.MarkFlagDirname("root")
 	_ = c.RegisterFlagCompletionFunc("client", cobra.FixedCompletions(Clients(), cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("toolset", cobra.FixedCompletions(toolsets(), cobra.ShellCompDirectiveNoFileComp))

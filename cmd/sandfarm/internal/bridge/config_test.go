@@ -87,7 +87,7 @@ func TestUsage(t *testing.T) {
 		args []string
 		want string
 	}{
-		"NoClient":       {[]string{"config"}, `"client" not set`},
+		"NoClient":       {[]string{"config"}, "--client is missing: it is one of claude-desktop"},
 		"UnknownClient":  {[]string{"config", "--client", "emacs"}, "claude-desktop, claude-code, cursor, vscode"},
 		"UnknownWay":     {[]string{"config", "--client", "cursor", "--over", "carrier-pigeon"}, "http or stdio"},
 		"NoSuchRoot":     {[]string{"--root", "/nonexistent/x"}, "no such file"},

@@ -45,7 +45,7 @@ func Add(root *cobra.Command, streams Streams) func() (*client.Client, error) {
 	root.SetIn(streams.In)
 	root.SetOut(streams.Out)
 	root.SetErr(streams.Err)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, nearFlag(cmd, err)) })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, flagError(cmd, err)) })
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.url, "url", "", "address of the farm ($SANDFARM_URL; default "+client.DefaultURL+")")
 	flags.StringVar(&a.key, "key", "", "API key (better in $SANDFARM_API_KEY: other users of this machine can see arguments)")

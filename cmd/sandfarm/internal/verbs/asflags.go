@@ -26,12 +26,18 @@ var flagOf = map[string]string{
 	"resources.pids":      "--pids",
 }
 
+// bounded is a number that is not within its bounds, for a flag that takes an amount with its unit: the farm counts in MiB or seconds.
+var bounded = regexp.MustCompile(`(--[a-z]+) is -?\d+; it must be from \d+ to \d+`)
+
+// unitOf is the unit of the farm's numbers for a flag.
+var unitOf = map[string]string{"--memory": "MiB", "--disk": "MiB", "--timeout": "seconds", "--ttl": "seconds", "--idle": "seconds", "--expires": "seconds"}
+
 // apiWord is a word that may name a field; one in a longer name, such as that of a setting or a file, is none.
 var apiWord = regexp.MustCompile(`\b[a-z][a-z_.]*[a-z]\b(?:\[\d+\])?`)
 
 // asFlags names what can be changed here: flags in place of fields, in a text of the farm.
 func asFlags(text string) string {
-	return apiWord.ReplaceAllStringFunc(text, func(word string) string {
+	text = apiWord.ReplaceAllStringFunc(text, func(word string) string {
 		name, index, listed := strings.Cut(strings.TrimSuffix(word, "]"), "[")
 		if n, err := strconv.Atoi(index); listed && err == nil && name == "packages" {
 			return "package " + strconv.Itoa(n+1)
@@ -40,5 +46,9 @@ func asFlags(text string) string {
 			return flag
 		}
 		return word
+	})
+	return bounded.ReplaceAllStringFunc(text, func(found string) string {
+		flag, _, _ := strings.Cut(found, " ")
+		return strings.TrimRight(found+" "+unitOf[flag], " ")
 	})
 }

@@ -6,7 +6,9 @@ func TestFieldsOfTheFarmAreFlagsHere(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"It was stopped. timeout_seconds sets a longer timeout":         "It was stopped. --timeout sets a longer timeout",
-		"resources.memory_mb is 5; it must be from 64 to 4096":          "--memory is 5; it must be from 64 to 4096",
+		"resources.memory_mb is 5; it must be from 64 to 4096":          "--memory is 5; it must be from 64 to 4096 MiB",
+		"ttl_seconds is 2; it must be from 5 to 604800":                 "--ttl is 2; it must be from 5 to 604800 seconds",
+		"resources.pids is 2; it must be from 16 to 4096":               "--pids is 2; it must be from 16 to 4096",
 		"Create a sandbox with more memory_mb.":                         "Create a sandbox with more --memory.",
 		`use allowlist and name the hosts in allow_hosts, or packages`:  `use allowlist and name the hosts in --allow-host, or packages`,
 		"the hosts of allow_hosts (none), only":                         "the hosts of --allow-host (none), only",

@@ -184,6 +184,12 @@ func unreachable(err error, url string) error {
 		}
 		return err
 	}
+	if strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") { // net/http has no value for it
+		return &hint{err: err, text: fmt.Sprintf("%s answers without TLS: write http:// in --url or SANDFARM_URL.", url)}
+	}
+	if e, ok := errors.AsType[*net.DNSError](err); ok {
+		return &hint{err: err, text: fmt.Sprintf("no farm answers at %s: %s. Check the address: --url or SANDFARM_URL.", url, e.Err)}
+	}
 	if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "dial" { // by Op: the numbers of errors differ on Windows
 		return &hint{err: err, text: fmt.Sprintf("no farm answers at %s: start one with `make run` (or `sandfarm up`), or set SANDFARM_URL.", url)}
 	}

@@ -123,17 +123,33 @@ func suggestions(c *cobra.Command, args []string) []string {
 	return found[:min(len(found), mostSuggestions)]
 }
 
-// near is the command here whose name is close, if any.
+// near is the command here whose name is close, if any: rather one that begins with it.
 func near(c *cobra.Command, name string) []string {
 	c.SuggestionsMinimumDistance = 2
 	found := c.SuggestionsFor(name)
+	if at := slices.IndexFunc(found, func(one string) bool { return strings.HasPrefix(one, name) }); at > 0 {
+		found = found[at:]
+	}
 	return found[:min(len(found), 1)]
 }
 
-// nearFlag adds to the error of an unknown flag the flag whose name is close, if any.
-func nearFlag(cmd *cobra.Command, err error) error {
+// flagError is the error of a flag in words: what its value has to be, the flag whose name is close, or what takes the place of one.
+func flagError(cmd *cobra.Command, err error) error {
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		if f := invalid.GetFlag(); f.Value.Type() == "int" || f.Value.Type() == "float64" {
+			return fmt.Errorf("--%s %q is not a number", f.Name, invalid.GetValue())
+		}
+		return err
+	}
 	unknown, ok := errors.AsType[*pflag.NotExistError](err)
-	if !ok || unknown.GetSpecifiedShortnames() != "" {
+	switch {
+	case !ok:
+		return err
+	case cmd.Name() == "exec" && len(cmd.Flags().Args()) > 1: // behind the id and a word of the command
+		return fmt.Errorf("%w; put -- before the command: sandfarm exec %s -- %s …", err, cmd.Flags().Arg(0), cmd.Flags().Arg(1))
+	case cmd.Name() == "run" && (unknown.GetSpecifiedName() == "c" || unknown.GetSpecifiedName() == "code"):
+		return fmt.Errorf("%w; code comes from a file or from stdin: echo 'print(1)' | sandfarm run -", err)
+	case unknown.GetSpecifiedShortnames() != "":
 		return err
 	}
 	var names cobra.Command // cobra compares names of commands only

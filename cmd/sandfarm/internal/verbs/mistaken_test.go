@@ -76,6 +76,7 @@ func TestNamesOfOtherProgramsGetASuggestion(t *testing.T) {
 		{`"cat"`, []string{"files", "read", someSandbox, "a"}},
 		{`"--timeout"`, []string{"run", "a.py", "--timeoot", "1m"}},
 		{`"run"`, []string{"runn"}},
+		{`"kill"`, []string{"kil", someSandbox}},
 		{`"create"`, []string{"sandbox", "craete"}},
 		{`"key create" or "sandbox create"`, []string{"create"}},
 	} {
@@ -83,6 +84,23 @@ func TestNamesOfOtherProgramsGetASuggestion(t *testing.T) {
 		got := newFarm(t).sandfarm(t.Context(), "", args...)
 		if got.code != verbs.ExitUsage || !strings.Contains(got.stderr, `did you mean `+want+`? See "`) {
 			t.Errorf("%q: %+v, want %s offered", args, got, want)
+		}
+	}
+}
+
+func TestFlagsThatAreMistakesSayWhatToDo(t *testing.T) {
+	t.Parallel()
+	for want, args := range map[string][]string{
+		"'l' in -la; put -- before the command: sandfarm exec sbx_1 -- ls …. See ":      {"exec", "sbx_1", "ls", "-la"},
+		"flag: --colour; put -- before the command: sandfarm exec sbx_1 -- git …. See ": {"exec", "sbx_1", "git", "--colour"},
+		"flag: --foo. See ": {"exec", "--foo", "sbx_1", "ls"},
+		"'c' in -c; code comes from a file or from stdin: echo 'print(1)' | sandfarm run -": {"run", "-c", "print(1)"},
+		"flag: --code; code comes from a file or from stdin":                                {"run", "--code", "print(1)"},
+		`sandfarm: --cpus "two" is not a number. See `:                                      {"sandbox", "create", "--cpus", "two"},
+		`sandfarm: --limit "x" is not a number. See `:                                       {"job", "ls", "--limit", "x"},
+	} {
+		if got := newFarm(t).sandfarm(t.Context(), "", args...); got.code != verbs.ExitUsage || !strings.Contains(got.stderr, want) {
+			t.Errorf("%q: %+v, want %q", args, got, want)
 		}
 	}
 }
@@ -96,6 +114,7 @@ func TestNamesOfSandboxesNameTheID(t *testing.T) {
 	}{
 		"Exec":      {[]string{"exec", "demo", "ls"}, true},
 		"SSH":       {[]string{"ssh", "demo"}, true},
+		"Forward":   {[]string{"port-forward", "demo", "0:80"}, true},
 		"Flag":      {[]string{"run", "-", "--sandbox", "demo"}, true},
 		"CpIn":      {[]string{"cp", "a", "demo:b"}, true},
 		"CpOut":     {[]string{"cp", "demo:b", "a"}, true},
@@ -108,6 +127,7 @@ func TestNamesOfSandboxesNameTheID(t *testing.T) {
 			f := newFarm(t)
 			f.Routes["GET /v1/sandboxes"] = f.gives(http.StatusOK, wire.List[wire.Sandbox]{Items: []wire.Sandbox{{ID: "sbx_1"}, {ID: "sbx_2", Name: "demo"}}})
 			f.Routes["POST /v1/sandboxes/"] = f.gives(http.StatusNotFound, wire.Problem{Status: http.StatusNotFound, Code: "not_found", Detail: "There is no such sandbox."})
+			f.Routes["GET /v1/sandboxes/demo"] = f.Routes["POST /v1/sandboxes/"]
 			for _, id := range []string{"demo", "dem", "sbx_1"} {
 				f.Routes["POST /v1/sandboxes/"+id+"/commands"] = f.Routes["POST /v1/sandboxes/"]
 				f.Routes["POST /v1/sandboxes/"+id+"/execute"] = f.Routes["POST /v1/sandboxes/"]

@@ -27,6 +27,9 @@ connection that cannot be made is closed, and the reason is printed; the next on
   sandfarm port-forward sbx_… 8080:80 0:5432`,
 		ValidArgsFunction: a.first(a.sandboxIDs),
 	}, argCount(2, -1, "the sandbox's ID or a PORT"), func(ctx context.Context, c *client.Client, args []string) error {
+		if _, err := c.Sandbox(ctx, args[0]); err != nil { // rather now than at the first connection
+			return err
+		}
 		ctx, done := context.WithCancel(ctx)
 		var all sync.WaitGroup
 		defer all.Wait()

@@ -13,6 +13,9 @@ import (
 	"github.com/sandfarm/sandfarm/client"
 )
 
+// endOfInput is Ctrl-D.
+const endOfInput = 4
+
 // maxSide is the largest number of columns or rows that a farm takes.
 const maxSide = 1000
 
@@ -147,6 +150,9 @@ func (s *session) copyIn(ctx context.Context, escape *escapes) (leave bool) {
 			return true
 		}
 		if err != nil {
+			if s.process.PTY != nil && !s.typed() { // a terminal has no end of input but this key
+				_ = s.attached.Write(ctx, []byte{endOfInput})
+			}
 			s.attached.End()
 			return false
 		}

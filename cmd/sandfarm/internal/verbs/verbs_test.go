@@ -125,6 +125,16 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	if code != 1 || stderr.String() != "sandfarm: the key is missing or wrong. Give a key of this farm with --key or SANDFARM_API_KEY.\n" {
 		t.Errorf("%d %q", code, stderr.String())
 	}
+	for at, want := range map[string]string{
+		"https" + strings.TrimPrefix(f.URL, "http"): "answers without TLS: write http:// in --url or SANDFARM_URL.\n",
+		strings.TrimPrefix(f.URL, "http://"):        "does not have the form http://host:port. Set --url or SANDFARM_URL.\n",
+		"http://no such host":                       "invalid character",
+	} {
+		var out, stderr testbed.Log
+		if code := program(t.Context(), strings.NewReader(""), &out, &stderr, map[string]string{"SANDFARM_URL": at}, "images"); code != 1 || !strings.Contains(stderr.String(), want) {
+			t.Errorf("%s: %d %q, want %q", at, code, stderr.String(), want)
+		}
+	}
 	f.Close()
 	got := f.sandfarm(t.Context(), "", "images")
 	want := "sandfarm: no farm answers at " + f.URL + ": start one with `make run` (or `sandfarm up`), or set SANDFARM_URL.\n"
