@@ -156,6 +156,7 @@ func sentence(err error) string {
 		if e.Status == http.StatusForbidden { // the sentence says what is missing
 			return text + "."
 		}
+		text, _, _ = strings.Cut(text, ": send Authorization") // headers are not the caller's concern here
 		return text + ". Give a key of this farm with --key or SANDFARM_API_KEY."
 	case "exhausted", "unavailable":
 		if e.RetryAfter > 0 {

@@ -81,7 +81,7 @@ func (f *fakeFarm) serve(w http.ResponseWriter, r *http.Request) {
 		mux.HandleFunc(pattern, handler)
 	}
 	if f.Key != "" && strings.HasPrefix(r.URL.Path, "/v1/") && r.Header.Get("Authorization") != "Bearer "+f.Key {
-		f.answer(w, http.StatusUnauthorized, wire.Problem{Status: 401, Code: "unauthorized", Detail: "the key is missing or wrong"})
+		f.answer(w, http.StatusUnauthorized, wire.Problem{Status: 401, Code: "unauthorized", Detail: "A valid API key is needed: send Authorization: Bearer <key>, or X-API-Key."})
 		return
 	}
 	mux.ServeHTTP(w, r)

@@ -122,7 +122,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	f.Key = "right"
 	var out, stderr testbed.Log
 	code := program(t.Context(), strings.NewReader(""), &out, &stderr, map[string]string{"SANDFARM_URL": f.URL}, "images")
-	if code != 1 || stderr.String() != "sandfarm: the key is missing or wrong. Give a key of this farm with --key or SANDFARM_API_KEY.\n" {
+	if code != 1 || stderr.String() != "sandfarm: A valid API key is needed. Give a key of this farm with --key or SANDFARM_API_KEY.\n" {
 		t.Errorf("%d %q", code, stderr.String())
 	}
 	for at, want := range map[string]string{
