@@ -24,7 +24,7 @@ func (a *app) files() *cobra.Command {
 	return asGroup(&cobra.Command{
 		Use: "files", Aliases: []string{"file"},
 		Short: "List, read and write the files of a sandbox",
-		Long:  `Paths in a sandbox are relative to its workspace, /workspace.`,
+		Long:  `Paths in a sandbox are relative to its workspace, /workspace; "sandfarm cp" copies files of all other directories, too.`,
 		Example: `  sandfarm files put sbx_… data.csv in/data.csv
   sandfarm files ls sbx_… in
   sandfarm files get sbx_… out/report.pdf`,

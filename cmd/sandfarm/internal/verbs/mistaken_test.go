@@ -77,6 +77,7 @@ func TestNamesOfOtherProgramsGetASuggestion(t *testing.T) {
 		{`"--timeout"`, []string{"run", "a.py", "--timeoot", "1m"}},
 		{`"run"`, []string{"runn"}},
 		{`"kill"`, []string{"kil", someSandbox}},
+		{`"keep"`, []string{"sandbox", "extend", someSandbox}},
 		{`"create"`, []string{"sandbox", "craete"}},
 		{`"key create" or "sandbox create"`, []string{"create"}},
 	} {

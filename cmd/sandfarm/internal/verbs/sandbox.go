@@ -205,7 +205,7 @@ func (a *app) sandboxKeep() *cobra.Command {
 	var ttl, idle, name string
 	var labels []string
 	c := a.verb(&cobra.Command{
-		Use: "keep ID", Short: "Extend the life of a sandbox, or change its name and labels",
+		Use: "keep ID", SuggestFor: []string{"extend", "renew", "rename"}, Short: "Extend the life of a sandbox, or change its name and labels",
 		Long: `Restart the time to live of a sandbox: the one it has, or --ttl. New labels replace the old ones.`,
 		Example: `  sandfarm sandbox keep sbx_…
   sandfarm sandbox keep sbx_… --ttl 12h --name demo`,
