@@ -16,7 +16,6 @@ import (
 	"testing/iotest"
 	"time"
 
-
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/embedded/s3"
 	"github.com/sandfarm/sandfarm/internal/farm"
