@@ -267,6 +267,9 @@ func (w *fakeWorker) work(ctx context.Context, ref farm.Ref) {
 		_, _ = w.MoveSandbox(ctx, store.Move{Ref: box, To: farm.SandboxClosed})
 	case farm.KindFile:
 		result, err := w.files.do(ctx, w.blobs, claim.Request.File)
+		if err == nil && result.Staged != "" {
+			err = w.KeepCopy(ctx, ref, result.Length, 0)
+		}
 		end.Result = &farm.Result{File: result}
 		if err != nil {
 			end.State, end.Result = farm.JobFailed, nil

@@ -62,7 +62,7 @@ func (s *Scheduler) rules(ctx context.Context) error {
 }
 
 // jobAge is an age that no unfinished job has: it waits and runs at most as long as a sandbox lives. What a job has staged is an orphan at
-// this age: input that it has not read yet, a file that was read for a link, snapshots and events of its output.
+// this age: input that it has not read yet, a file that was read for its caller, snapshots and events of its output.
 func (s *Scheduler) jobAge() time.Duration {
 	return time.Duration(s.cfg.Limits.TTLMaxSeconds)*time.Second + day
 }

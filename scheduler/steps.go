@@ -116,7 +116,7 @@ func (s *Scheduler) retainBatch(ctx context.Context, tenant string) (int, error)
 	return len(expired), nil
 }
 
-// unstage removes staged objects that were never fetched: uploads of jobs that were refused or canceled, and files read for a link. Objects in use
+// unstage removes staged objects that no entry of the index of documents names, and so no trim removes: a process or Redis lost them. Objects in use
 // are younger. It also aborts unfinished uploads, and removes long requests and documents whose jobs are no longer kept. The documents of a
 // job are removed with its record, so that only those are left here which no record has named.
 func (s *Scheduler) unstage(ctx context.Context) error {

@@ -41,7 +41,7 @@ func (s *Service) read(ctx context.Context, c Call, sandboxID string, r farm.Fil
 	job := s.record(c, farm.KindFile, sandboxID)
 	job.Inline, job.Hidden = true, true
 	if r.Op == farm.FileRead {
-		r.Staged = fmt.Sprintf("staging/%s/%s/read", c.Tenant, job.ID)
+		r.Staged = store.StagingPrefix(job.Ref()) + "read"
 	}
 	out, err := s.submit(ctx, c, store.Accept{Job: job, Request: &farm.Request{File: &r}})
 	if err != nil {
@@ -138,17 +138,22 @@ func (s *Service) ReadFile(ctx context.Context, c Call, sandboxID, file string, 
 		f.Content = io.NopCloser(bytes.NewReader(r.Content))
 		return f, nil
 	}
+	job := out.record.Ref()
 	content, info, err := s.Blobs.Get(ctx, r.Staged, 0, 0)
 	if err != nil {
-		s.forget(ctx, r.Staged)
+		s.forget(ctx, job, r.Staged)
 		return File{}, fmt.Errorf("open staged file: %w", err)
 	}
 	f.Length = info.Size
-	f.Content = &taken{ReadCloser: content, done: func() { s.forget(ctx, r.Staged) }}
+	f.Content = &taken{
+		ReadCloser: content, now: s.Now, at: s.Now(), done: func() { s.forget(ctx, job, r.Staged) },
+		keep: func() error { return s.Store.KeepCopy(ctx, job, info.Size, 0) },
+	}
 	return f, nil
 }
 
-// LinkFile copies a file to the object store and returns a presigned link. The copy is deleted after the link has expired.
+// LinkFile copies a file to the object store and returns a presigned link. The copy counts as stored, and the scheduler deletes it some minutes
+// after the link has expired.
 func (s *Service) LinkFile(ctx context.Context, c Call, sandboxID, file string) (string, error) {
 	clean, err := farm.CleanFilePath(file)
 	if err != nil {
@@ -171,19 +176,37 @@ func (s *Service) LinkFile(ctx context.Context, c Call, sandboxID, file string) 
 	return link, nil
 }
 
-// forget deletes a staged object that is no longer needed.
-func (s *Service) forget(ctx context.Context, key string) {
+// forget deletes the copy of a file that is no longer needed, and what it counts.
+func (s *Service) forget(ctx context.Context, job farm.Ref, key string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
 	defer cancel()
-	if err := s.Blobs.Delete(ctx, key); err != nil {
-		s.Logger.WarnContext(ctx, "staged file is left behind", slog.Any("error", err))
+	err := s.Blobs.Delete(ctx, key)
+	if err == nil {
+		err = s.Store.KeepUploads(ctx, job, 0)
+	}
+	if err != nil {
+		s.Logger.WarnContext(ctx, "copy of a file is left to the scheduler", slog.String("job_id", job.ID), slog.Any("error", err))
 	}
 }
 
-// taken deletes the staged object when it is closed.
+// taken is the copy of a file that a caller reads: it is kept meanwhile, and deleted when it is closed.
 type taken struct {
 	io.ReadCloser
+	now  func() time.Time
+	at   time.Time // when it was last said to be in use
+	keep func() error
 	done func()
+}
+
+// Read reads. A slow reader says again and again that the copy is in use.
+func (t *taken) Read(p []byte) (int, error) {
+	if now := t.now(); now.Sub(t.at) > chargeEvery {
+		if err := t.keep(); err != nil {
+			return 0, err
+		}
+		t.at = now
+	}
+	return t.ReadCloser.Read(p) //nolint:wrapcheck // passed on as it is
 }
 
 // Close closes and deletes the object.

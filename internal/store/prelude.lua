@@ -179,7 +179,8 @@ local function storedFull(bytes, freed)
   return {'full', int(limit), int(used), int(bytes)}
 end
 
--- By how many bytes the results of reads, which are kept for minutes, may exceed max_stored_mb: who must make room reads first.
+-- By how many bytes reads may exceed max_stored_mb, with their results, which are kept for minutes, and with the files that their callers are
+-- reading: who must make room reads first.
 local READ_ROOM = 67108864
 
 -- A sandbox that can run nothing more does not count against the quotas.

@@ -13,6 +13,9 @@ import (
 // them. Then they are removed: that process has died.
 const keepLease = time.Hour
 
+// linkSlack is how much longer than its link a copy of a file is kept: the clocks of the processes and of the object store differ.
+const linkSlack = 5 * time.Minute
+
 // stagingPrefix begins the keys of uploads and, in the index of documents, their entries.
 const stagingPrefix = "staging/"
 
@@ -34,12 +37,18 @@ type storedKeepArgs struct {
 	ID      string `lua:"id"`
 	Bytes   int64  `lua:"bytes"`
 	Expires string `lua:"expires"` // microseconds
+	Read    bool   `lua:"read"`    // a read, which may exceed the quota by READ_ROOM
 }
 
 // keep sets how many bytes an entry of the index of documents counts as stored; 0 ends the entry. CodeExhausted: it is more than the tenant may
 // store.
 func (s *Store) keep(ctx context.Context, tenant, entry string, bytes int64) error {
-	args := storedKeepArgs{ID: entry, Bytes: bytes, Expires: micros(s.now().Add(keepLease))}
+	return s.keepFor(ctx, tenant, storedKeepArgs{ID: entry, Bytes: bytes}, keepLease)
+}
+
+// keepFor is keep with a lease of its own.
+func (s *Store) keepFor(ctx context.Context, tenant string, args storedKeepArgs, lease time.Duration) error {
+	args.Expires = micros(s.now().Add(lease))
 	r, err := s.run(ctx, "charge stored bytes", s.scripts.storedKeep, tenant, values(args)...)
 	if err != nil || r.text(0) != "full" {
 		return err
@@ -63,4 +72,15 @@ func (s *Store) KeepUploads(ctx context.Context, job farm.Ref, bytes int64) erro
 		}
 	}
 	return s.keep(ctx, job.Tenant, stagingPrefix+job.ID, bytes)
+}
+
+// KeepCopy sets how many bytes the copy of a file counts as stored that a read makes for its caller. It is called before the copy is written, and
+// KeepUploads with 0 bytes when it is removed. With a link, it is removed some minutes after linked has passed; without one, which is 0,
+// an hour after the last call, and it may exceed the quota a little, as results of reads do. CodeExhausted: the storage of the tenant is full, and nothing changes.
+func (s *Store) KeepCopy(ctx context.Context, job farm.Ref, bytes int64, linked time.Duration) error {
+	args, lease := storedKeepArgs{ID: stagingPrefix + job.ID, Bytes: bytes, Read: linked == 0}, keepLease
+	if linked > 0 {
+		lease = linked + linkSlack
+	}
+	return s.keepFor(ctx, job.Tenant, args, lease)
 }

@@ -6,7 +6,7 @@ local docs, id = P .. 'docs', arg.id
 local had, want = tonumber(call('HGET', P .. 'kept', id)) or 0, tonumber(arg.bytes)
 local at = call('ZSCORE', docs, id)
 if want > 0 and at == 'inf' and string.sub(id, 1, 8) ~= 'staging/' then return {'ok'} end -- a repeated call
-local full = storedFull(want - had, 0)
+local full = storedFull(want - had, arg.read == '1' and READ_ROOM or 0)
 if full then return full end
 setKept(id, want)
 if want == 0 then

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/worker/retry"
 )
 
 const (
@@ -159,12 +161,36 @@ func (x *Runner) readFile(ctx context.Context, c *client.Client, t Task) (*farm.
 		}
 		return result, nil
 	}
+	if err := x.chargeCopy(ctx, t, result.Length); err != nil {
+		return nil, err
+	}
 	result.Staged = f.Staged
 	_, err = x.blobs.Put(ctx, f.Staged, source, result.Length, blob.PutOptions{ContentType: contentType(f.Path, nil)})
+	if err != nil {
+		ctx, done := retry.Detached(ctx)
+		defer done()
+		x.removeUploads(ctx, t.Job, nil, f.Staged)
+	}
 	if err != nil && source.broken {
 		return nil, farm.Wrap(err, farm.CodeConflict, "the file changed while it was read; ask again")
 	}
 	return result, err
+}
+
+// chargeCopy charges the copy of a file to its tenant before it is written; an empty one counts a byte, so that it is removed like others.
+// CodeTooLarge, CodeExhausted: there may be none.
+func (x *Runner) chargeCopy(ctx context.Context, t Task, size int64) error {
+	limits, linked := x.cfg.Limits, time.Duration(0)
+	switch link := t.Request.File.Link; {
+	case link && size > limits.MaxArtifactBytes:
+		return farm.Errorf(farm.CodeTooLarge, "The file has %d bytes; a link is made to one of at most %d (max_artifact_bytes). Read it without a link, in parts if need be.",
+			size, limits.MaxArtifactBytes)
+	case !link && size > limits.MaxFileBytes:
+		return farm.Errorf(farm.CodeTooLarge, "These are %d bytes; at most %d are read at once (max_file_bytes). Ask for a range.", size, limits.MaxFileBytes)
+	case link: // its time begins when it is made, which its caller waits for
+		linked = time.Duration(limits.LinkSeconds+limits.WaitMaxSeconds) * time.Second
+	}
+	return x.retry(ctx, func(ctx context.Context) error { return x.store.KeepCopy(ctx, t.Job.Ref(), max(size, 1), linked) })
 }
 
 // part returns the range of a file of this size that a request asks for; a negative offset counts from the end.

@@ -94,6 +94,51 @@ func uploadsEndWithTheirJob(t *testing.T, factory Factory) {
 	}
 }
 
+// copiesAreCharged: the copy of a file for a caller counts like an upload, that of a link until some minutes after the link, that of a reader for an
+// hour after its last sign of life. Only the latter may exceed the quota, as results of reads do.
+func copiesAreCharged(t *testing.T, factory Factory) {
+	const limit, room = 1 << 20, 64 << 20
+	b := setup(t, factory)
+	b.storageQuota(t, limit>>20)
+	linked, read := b.running(t), b.running(t)
+	keep := func(job farm.Ref, bytes int64, life time.Duration) {
+		t.Helper()
+		if err := b.KeepCopy(t.Context(), job, bytes, life); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.documents.PutDocument(t.Context(), store.StagingPrefix(job)+"read", []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	full := func(job farm.Ref, bytes int64, life time.Duration) {
+		t.Helper()
+		if err := b.KeepCopy(t.Context(), job, bytes, life); farm.CodeOf(err) != farm.CodeExhausted {
+			t.Errorf("%d bytes are kept: %v", bytes, err)
+		}
+	}
+	full(linked, limit+1, time.Second)
+	keep(linked, limit, 2*time.Hour)
+	full(read, room+1, 0)
+	keep(read, room, 0)
+	b.stored(t, store.Stored{Kept: limit + room})
+	for _, job := range []farm.Ref{linked, read} { // the end of the job changes nothing: its caller reads the copy afterwards
+		if _, err := b.Finish(t.Context(), store.Finish{Ref: job, Attempt: 1, State: farm.JobCompleted, Result: &farm.Result{}, Token: job.ID}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.clock.forward(59 * time.Minute)
+	keep(read, room, 0) // it is slow, but alive
+	b.clock.forward(59 * time.Minute)
+	b.trim(t, store.Trimmed{})
+	b.clock.forward(2 * time.Minute)
+	b.trim(t, store.Trimmed{Documented: 1})
+	b.stored(t, store.Stored{Kept: limit})
+	b.clock.forward(5 * time.Minute)
+	b.trim(t, store.Trimmed{Documented: 1})
+	b.stored(t, store.Stored{})
+	b.wantDocuments(t, "after the link", 0)
+}
+
 // uploadsRace: fifty uploads of a tenth of the quota at the same time, and ten of them get it.
 func uploadsRace(t *testing.T, factory Factory) {
 	const callers, share = 50, 1 << 20

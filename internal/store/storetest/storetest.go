@@ -84,6 +84,7 @@ func Run(t *testing.T, factory Factory) {
 		"StoredIsRepairedWhileItChanges": storedIsRepairedWhileItChanges,
 		"UploadsAreCharged":              uploadsAreCharged,
 		"UploadsEndWithTheirJob":         uploadsEndWithTheirJob,
+		"CopiesAreCharged":               copiesAreCharged,
 		"UploadsRace":                    uploadsRace,
 		"KeptIsRepaired":                 keptIsRepaired,
 		"DocumentsAreCharged":            documentsAreCharged,
