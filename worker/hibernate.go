@@ -32,8 +32,10 @@ func (w *Worker) hibernate(ctx context.Context, j *activeJob) (execution.Outcome
 	}
 	if box.State != farm.SandboxHibernated {
 		w.usage.Sample(ctx, box) // the last one: its counters end with the container
+		// Its checkpoint counts as its limit: code may fill the memory until it is frozen, and the engine does not say what the checkpoint has.
+		bytes := int64(box.Spec.Resources.MemoryMB) << 20
 		if _, err := w.move(ctx, store.Move{
-			Ref: box.Ref(), To: farm.SandboxHibernated, Checkpoint: w.checkpointBytes(ctx, box), Generation: box.Generation, Job: j.Job.ID, Attempt: j.Job.Attempt,
+			Ref: box.Ref(), To: farm.SandboxHibernated, Checkpoint: bytes, Generation: box.Generation, Job: j.Job.ID, Attempt: j.Job.Attempt,
 		}); err != nil {
 			return execution.Outcome{}, retry.Cause(ctx, err)
 		}
@@ -51,16 +53,6 @@ func (w *Worker) hibernate(ctx context.Context, j *activeJob) (execution.Outcome
 	w.placement.ReleaseCapacity(ctx, box.Ref(), box.Generation)
 	w.log.InfoContext(ctx, "sandbox hibernated", "sandbox_id", box.ID, "tenant", box.Tenant, "job_id", j.Job.ID)
 	return execution.Outcome{State: farm.JobCompleted}, nil
-}
-
-// checkpointBytes is what a checkpoint of a sandbox counts: the memory in use, or its limit if that is not known. The engine compresses it, and
-// does not say to how much.
-func (w *Worker) checkpointBytes(ctx context.Context, box *farm.Sandbox) int64 {
-	used, ok, err := w.engine.Usage(ctx, w.node.Container(box))
-	if err != nil || !ok || used.Memory <= 0 {
-		return int64(box.Spec.Resources.MemoryMB) << 20
-	}
-	return used.Memory
 }
 
 // awaitOthers waits for the sandbox's jobs outside its FIFO: reads of files take a moment. It refuses to freeze one with a command in

@@ -75,7 +75,7 @@ func (s *sleeper) is(when string, state farm.SandboxState, runs, stored bool, re
 	}
 }
 
-const sleeperBytes = 2 << 20 // what the fake says that a container uses
+const sleeperBytes = 2 << 30 // the sandbox's memory: it may fill it before it is frozen
 
 func TestHibernateAndResume(t *testing.T) {
 	t.Parallel()
@@ -108,7 +108,7 @@ func TestHibernateThatIsRefused(t *testing.T) {
 		"runc":       {func(s *sleeper) { s.box = s.ready("runc") }, farm.CodeConflict, "under runc"},
 		"node":       {func(s *sleeper) { s.w.node.UseHibernates() }, farm.CodeConflict, "experimental"},
 		"engine":     {func(s *sleeper) { s.Fake.BreakCheckpoints(false) }, farm.CodeUnavailable, "runs on"},
-		"storage":    {func(s *sleeper) { s.quota(1) }, farm.CodeExhausted, "max_stored_mb"},
+		"storage":    {func(s *sleeper) { s.quota(2047) }, farm.CodeExhausted, "max_stored_mb"},
 		"background": {func(s *sleeper) { s.background() }, farm.CodeConflict, "runs in sandbox"},
 	} {
 		t.Run(what, func(t *testing.T) {
