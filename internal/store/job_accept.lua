@@ -100,6 +100,7 @@ end
 if arg.idempotency ~= '' then
   call('HSET', key('idem', arg.idempotency), 'job', id, 'fingerprint', arg.fingerprint)
   call('EXPIRE', key('idem', arg.idempotency), arg.idempotency_ttl)
+  call('HSET', key('job', id), 'idem', arg.idempotency) -- which is forgotten with the job
 end
 
 -- Remembers which job installs which package last. An absurd number of them is forgotten: those are looked up in the sandbox.

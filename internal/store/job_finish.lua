@@ -64,6 +64,8 @@ local ttl = hidden and arg.hidden_ttl or arg.retention
 chargeEnded(id, j[13], kept, ttl)
 call('EXPIRE', k, ttl)
 call('EXPIRE', key('ev', id), ttl)
+local idempotency = idempotencyOf(id)
+if idempotency and call('TTL', idempotency) > tonumber(ttl) then call('EXPIRE', idempotency, ttl) end
 if j[12] then call('HDEL', k, 'win') end
 if j[10] or arg.spilled == '1' then
   call('EXPIRE', key('seg', id), ttl)

@@ -306,9 +306,17 @@ local function chargeEnded(id, charged, kept, ttl)
   refundExpired(2)
 end
 
+-- The Redis key of a job's idempotency key; nil if it has none, or if that was used again and names another job.
+local function idempotencyOf(id)
+  local sum = call('HGET', key('job', id), 'idem')
+  local k = sum and key('idem', sum)
+  return k and call('HGET', k, 'job') == id and k or nil
+end
+
 -- Removes a finished job before its record expires. Its artifacts stay.
 local function removeJob(id)
-  local j = call('HMGET', key('job', id), 'sandbox', 'size')
+  local j, idempotency = call('HMGET', key('job', id), 'sandbox', 'size'), idempotencyOf(id)
+  if idempotency then call('DEL', idempotency) end
   call('DEL', key('job', id), key('ev', id), key('req', id), key('seg', id))
   call('ZADD', P .. 'docs', 'XX', NOW, id)
   call('ZREM', P .. 'jobs', id)

@@ -33,6 +33,7 @@ func Run(t *testing.T, factory Factory) {
 		"QueuedLimit":                    queuedLimit,
 		"IdempotencyKey":                 idempotencyKey,
 		"IdempotencyRace":                idempotencyRace,
+		"IdempotencyKeysEndWithTheirJob": idempotencyKeysEndWithTheirJob,
 		"ForeignIDsFindNothing":          foreignIDsFindNothing,
 		"ClaimAndFinish":                 claimAndFinish,
 		"RepeatedEndsChangeNothing":      repeatedEndsChangeNothing,

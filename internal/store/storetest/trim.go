@@ -139,6 +139,43 @@ func endedWorkLeavesNoKeys(t *testing.T, factory Factory) {
 	b.wantDocuments(t, "after all jobs", 0)
 }
 
+// idempotencyKeys lists the keys of Redis that remember idempotency keys.
+func (b *bundle) idempotencyKeys(t *testing.T) []string {
+	t.Helper()
+	keys, err := b.rdb.Keys(t.Context(), b.prefix+"{"+Tenant+"}:idem:*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}
+
+// idempotencyKeysEndWithTheirJob: a key is forgotten with its job, whichever way that goes, but not if it names another job by then.
+func idempotencyKeysEndWithTheirJob(t *testing.T, factory Factory) {
+	const retention = 100
+	b := setup(t, factory, func(l *farm.Limits) { l.MaxFinished, l.RetentionSeconds = 1, retention })
+	box := b.box(t, farm.SandboxReady)
+	run := func() farm.Ref {
+		t.Helper()
+		a := Execute(box.ID)
+		a.Idempotency = &store.Idempotency{Key: "k", Fingerprint: "f"}
+		ref := b.accept(t, a).Job.Ref()
+		b.finish(t, b.claim(t, ref, "w").Job, farm.JobCompleted)
+		return ref
+	}
+	first := run()
+	key := b.idempotencyKeys(t)[0]
+	if ttl := b.rdb.TTL(t.Context(), key).Val(); ttl > retention*time.Second {
+		t.Errorf("the key is kept for %s, its job for %d s", ttl, retention)
+	}
+	b.rdb.Del(t.Context(), key) // its time is over, and it is used again
+	second := run()
+	b.clock.forward(time.Duration(farm.DefaultLimits().HiddenSeconds)*time.Second + time.Millisecond)
+	b.trim(t, store.Trimmed{Jobs: 2}) // the create job and the first one
+	if named := b.rdb.HGet(t.Context(), key, "job").Val(); named != second.ID {
+		t.Errorf("after the end of job %s the key names %q, want %s", first.ID, named, second.ID)
+	}
+}
+
 // trimBoundsFinishedJobs: the newest finished jobs stay, up to the bound, and all keys of the others are removed.
 func trimBoundsFinishedJobs(t *testing.T, factory Factory) {
 	const most = 5
@@ -191,6 +228,9 @@ func trimBoundsFinishedJobs(t *testing.T, factory Factory) {
 		if keys, err := b.rdb.Keys(t.Context(), b.prefix+"*"+job.ID+"*").Result(); err != nil || len(keys) > 0 {
 			t.Errorf("a removed job left the keys %v, %v", keys, err)
 		}
+	}
+	if keys := b.idempotencyKeys(t); len(keys) != len(done)-2 {
+		t.Errorf("%d idempotency keys are left of %d jobs", len(keys), len(done)-2)
 	}
 	again := Execute(box.ID)
 	again.Idempotency = &store.Idempotency{Key: "0", Fingerprint: "other"}
