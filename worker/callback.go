@@ -3,6 +3,8 @@ package worker
 import (
 	"context"
 	"errors"
+	"sync"
+	"time"
 
 	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/webhook"
@@ -16,8 +18,66 @@ const (
 	callbackGivenUp = "given_up"
 )
 
+const (
+	// callbackSlots is how many callbacks a worker delivers at once, beside its jobs. Each waits for its receiver, for up to 20 s.
+	callbackSlots = 64
+	// tenantCallbacks is how many of them one tenant may have.
+	tenantCallbacks = 16
+	// longestPutBack is how long a callback beyond them waits at most, before it is looked at again.
+	longestPutBack = time.Minute
+)
+
+// lanes counts the callbacks that are being delivered, by tenant, so that silent receivers of one do not stop those of the others. The zero
+// value is ready.
+type lanes struct {
+	mu sync.Mutex
+	of map[string]*lane
+}
+
+// lane is that of one tenant.
+type lane struct {
+	busy    int // deliveries
+	putBack int // callbacks that were put back since one of them ended
+}
+
+// enter begins a delivery, which leave ends. Where the tenant has enough of them, it begins none and returns a queue.Later: the more were put
+// back, the later they come again, as if each delivery took a second.
+func (l *lanes) enter(tenant string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.of == nil {
+		l.of = map[string]*lane{}
+	}
+	at := l.of[tenant]
+	if at == nil {
+		at = &lane{}
+		l.of[tenant] = at
+	}
+	if at.busy >= tenantCallbacks {
+		at.putBack++
+		return queue.Later{In: min(time.Second*time.Duration(1+at.putBack/tenantCallbacks), longestPutBack)}
+	}
+	at.busy++
+	return nil
+}
+
+// leave ends a delivery.
+func (l *lanes) leave(tenant string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at := l.of[tenant]
+	at.putBack = 0
+	if at.busy--; at.busy == 0 {
+		delete(l.of, tenant)
+	}
+}
+
 // deliver makes one try to deliver a callback. An error has the queue try again; after the last one the callback is given up.
 func (w *Worker) deliver(ctx context.Context, t queue.Task) error {
+	if err := w.callbacks.enter(t.Ref.Tenant); err != nil {
+		return err
+	}
+	defer w.callbacks.leave(t.Ref.Tenant)
 	err := w.deps.Callback(ctx, t.Ref)
 	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
 		return err // the worker stops: this is no try

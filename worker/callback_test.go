@@ -4,16 +4,20 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/internal/webhook"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
@@ -62,7 +66,7 @@ func TestFailedCallbacksAreLogged(t *testing.T) {
 			_, err := b.Dispatch.Cancel(t.Context(), ref)
 			workertest.Must(t, err)
 			log.Reset()
-			err = w.handle(ctx, queue.Task{Type: queue.TypeCallback, Ref: ref, Try: test.try})
+			err = w.deliver(ctx, queue.Task{Type: queue.TypeCallback, Ref: ref, Try: test.try})
 			if (err != nil) != test.again {
 				t.Errorf("error %v, want one: %v", err, test.again)
 			}
@@ -87,5 +91,93 @@ func TestFailedCallbacksAreLogged(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A receiver that never answers holds no slot of jobs, and only some of those of callbacks.
+func TestSilentReceiversStopNobodyElse(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.cfg.Slots = 1
+	dial := func() redis.UniversalClient { return redis.NewClient(&redis.Options{Addr: b.Redis.Addr()}) }
+	b.deps.Listen = func(c queue.ServerConfig) (Server, error) {
+		c.Logger = b.Log
+		return queue.NewServer(dial, c)
+	}
+	const silent = "silent"
+	began, others, release := make(chan struct{}, 1000), make(chan string, 1000), make(chan struct{})
+	b.deps.Callback = func(_ context.Context, ref farm.Ref) error {
+		if ref.Tenant == silent {
+			began <- struct{}{}
+			<-release
+		} else {
+			others <- ref.ID
+		}
+		return nil
+	}
+	w := b.worker()
+	t.Cleanup(sync.OnceFunc(func() { close(release) })) // before the worker stops
+	rdb := dial()
+	t.Cleanup(func() { _ = rdb.Close() })
+	tasks := queue.NewClient(rdb, b.Log)
+	send := func(name string, task queue.Task) {
+		workertest.Must(t, tasks.Enqueue(t.Context(), name, task, queue.EnqueueOptions{ID: task.Ref.ID}))
+	}
+	for i := range callbackSlots + 10 {
+		send(queue.QueueCallbacks, queue.Task{Type: queue.TypeCallback, Ref: farm.Ref{Tenant: silent, ID: fmt.Sprintf("job_silent%d", i)}})
+	}
+	send(queue.QueueCallbacks, queue.Task{Type: queue.TypeCallback, Ref: farm.Ref{Tenant: "other", ID: "job_other"}})
+	send(farm.QueueControl, queue.Task{Type: queue.TypeJob, Ref: farm.Ref{Tenant: "other", ID: "job_unknown"}})
+	workertest.Must(t, w.serve())
+	select {
+	case <-others:
+	case <-time.After(time.Minute):
+		t.Fatal("the other tenant's callback waits for the silent receiver")
+	}
+	testbed.Until(t, "a job is handled beside the callbacks", func() bool {
+		waits, err := tasks.Has(t.Context(), farm.QueueControl, "job_unknown")
+		workertest.Must(t, err)
+		return !waits
+	})
+	testbed.Until(t, "the silent tenant has all that it may have", func() bool { return len(began) >= tenantCallbacks })
+	if n := len(began); n > tenantCallbacks {
+		t.Errorf("%d callbacks of one tenant are delivered at once, want %d", n, tenantCallbacks)
+	}
+}
+
+// Callbacks beyond a tenant's share come again the later, the more there are, and at once after one has ended.
+func TestCallbacksOfATenantTakeTurns(t *testing.T) {
+	t.Parallel()
+	var l lanes
+	for range tenantCallbacks {
+		workertest.Must(t, l.enter("a"))
+	}
+	later := func() time.Duration {
+		t.Helper()
+		put, ok := errors.AsType[queue.Later](l.enter("a"))
+		if !ok {
+			t.Fatal("a tenant has more than its share")
+		}
+		return put.In
+	}
+	first := later()
+	for range 10_000 {
+		later()
+	}
+	if last := later(); first != time.Second || last != longestPutBack {
+		t.Errorf("the first that is put back waits for %v, the last for %v", first, last)
+	}
+	workertest.Must(t, l.enter("b"))
+	l.leave("a")
+	workertest.Must(t, l.enter("a"))
+	if again := later(); again != first {
+		t.Errorf("after a delivery ended, the next that is put back waits for %v", again)
+	}
+	for range tenantCallbacks {
+		l.leave("a")
+	}
+	l.leave("b")
+	if len(l.of) > 0 {
+		t.Errorf("%d tenants are kept without a delivery", len(l.of))
 	}
 }

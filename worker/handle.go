@@ -21,14 +21,8 @@ import (
 	"github.com/sandfarm/sandfarm/worker/retry"
 )
 
-// handle handles a task from the queue. After an error the task is delivered again, and the record decides what happens.
+// handle handles the task of a job. After an error the task is delivered again, and the record decides what happens.
 func (w *Worker) handle(ctx context.Context, t queue.Task) (err error) {
-	if t.Type == queue.TypeCallback {
-		if w.deps.Callback == nil {
-			return nil
-		}
-		return w.deliver(ctx, t)
-	}
 	j := w.jobs.reserve(t.Ref)
 	if j == nil {
 		return nil // another handler of this worker has the job

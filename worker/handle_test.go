@@ -186,9 +186,8 @@ func TestCallbackTasksNeedNoRecord(t *testing.T) {
 	w := b.worker()
 	call := workertest.Task(farm.Ref{Tenant: workertest.Tenant, ID: "job_x"})
 	call.Type, call.Try = queue.TypeCallback, queue.Try{Number: 1, Most: 2, RetryIn: time.Second}
-	workertest.Must(t, w.handle(t.Context(), call))
 	w.deps.Callback = func(context.Context, farm.Ref) error { return workertest.ErrTest }
-	if err := w.handle(t.Context(), call); !errors.Is(err, workertest.ErrTest) {
+	if err := w.deliver(t.Context(), call); !errors.Is(err, workertest.ErrTest) {
 		t.Fatalf("callback gave %v", err)
 	}
 	workertest.Must(t, w.handle(t.Context(), workertest.Task(call.Ref))) // the task of an unknown job is done

@@ -105,7 +105,8 @@ type Worker struct {
 	activity     activity
 	outage       outage
 	engineStatus engineStatus
-	server       Server
+	callbacks    lanes
+	servers      []Server
 	wake         atomic.Pointer[Server] // set by Start
 
 	background sync.WaitGroup // loops, and clean-up that outlives its handler
@@ -209,14 +210,8 @@ func (w *Worker) Start(ctx context.Context) error {
 		return fmt.Errorf("listen for cancels: %w", err)
 	}
 	w.background.Go(func() { w.watchCancels(cancels) })
-	server, err := w.deps.Listen(queue.ServerConfig{Queues: w.queues(), Concurrency: w.cfg.Slots, Handler: w.handle, Gate: w.placement.Accepts})
-	if err != nil {
-		return fmt.Errorf("listen to queues: %w", err)
-	}
-	w.server = server
-	w.wake.Store(&server)
-	if err := server.Start(); err != nil {
-		return fmt.Errorf("take jobs: %w", err)
+	if err := w.serve(); err != nil {
+		return err
 	}
 	w.loop(statusEvery, w.metrics.counted(loopStatus, w.refreshStatus))
 	w.loop(w.cfg.ReconcileEvery, w.metrics.counted(loopReconcile, w.reconciler.Run))
@@ -225,16 +220,40 @@ func (w *Worker) Start(ctx context.Context) error {
 	return nil
 }
 
+// serve starts to take jobs and callbacks, each with slots of their own.
+func (w *Worker) serve() error {
+	all := []queue.ServerConfig{{Queues: w.queues(), Concurrency: w.cfg.Slots, Handler: w.handle, Gate: w.placement.Accepts}}
+	if w.deps.Callback != nil {
+		all = append(all, queue.ServerConfig{Queues: map[string]int{queue.QueueCallbacks: 1}, Concurrency: callbackSlots, Handler: w.deliver})
+	}
+	for i, cfg := range all {
+		server, err := w.deps.Listen(cfg)
+		if err != nil {
+			return fmt.Errorf("listen to queues: %w", err)
+		}
+		w.servers = append(w.servers, server)
+		if i == 0 {
+			w.wake.Store(&server) // the only one with a gate
+		}
+		if err := server.Start(); err != nil {
+			return fmt.Errorf("take jobs: %w", err)
+		}
+	}
+	return nil
+}
+
 // Stop stops taking jobs, waits for running ones for cfg.StopGrace, and leaves the others to the next worker: they keep running in their
 // sandboxes. It may be called more than once, and without Start.
 func (w *Worker) Stop() {
 	w.stopOnce.Do(func() {
 		// Handlers run during the grace. Then their contexts end with node.ErrStopping, and they requeue their jobs.
-		if w.server != nil {
-			timer := time.AfterFunc(w.cfg.StopGrace, func() { w.stop(node.ErrStopping) })
-			w.server.Stop()
-			timer.Stop()
+		timer := time.AfterFunc(w.cfg.StopGrace, func() { w.stop(node.ErrStopping) })
+		var stopping sync.WaitGroup
+		for _, server := range w.servers {
+			stopping.Go(server.Stop)
 		}
+		stopping.Wait()
+		timer.Stop()
 		if w.live != nil {
 			w.live.Stop()
 		}
@@ -283,12 +302,9 @@ func (w *Worker) prepare(ctx context.Context) error {
 	return w.node.Prepare(ctx, w.cfg.Images)
 }
 
-// queues returns the queues that this worker serves, with their weights.
+// queues returns the queues of jobs that this worker serves, with their weights.
 func (w *Worker) queues() map[string]int {
 	q := map[string]int{farm.QueueControl: 4, farm.NodeQueue(w.node.ID()): 4}
-	if w.deps.Callback != nil {
-		q[queue.QueueCallbacks] = 1
-	}
 	gpu, cpu := w.placement.Queues()
 	maps.Copy(q, gpu)
 	if cpu {
@@ -298,7 +314,13 @@ func (w *Worker) queues() map[string]int {
 }
 
 // queueNames lists the queues that this worker serves, in order.
-func (w *Worker) queueNames() []string { return slices.Sorted(maps.Keys(w.queues())) }
+func (w *Worker) queueNames() []string {
+	q := w.queues()
+	if w.deps.Callback != nil {
+		q[queue.QueueCallbacks] = 1
+	}
+	return slices.Sorted(maps.Keys(q))
+}
 
 // retry repeats a write while Redis or the object store do not answer.
 func (w *Worker) retry(ctx context.Context, write func(context.Context) error) error {

@@ -97,6 +97,7 @@ func TestAbuse(t *testing.T) {
 		{"LargeDisplays", largeDisplays},
 		{"StagedUploads", stagedUploads},
 		{"Callbacks", callbacks},
+		{"SilentReceiver", silentReceiver},
 		{"Terminals", terminals},
 		{"Ports", ports},
 		{"Watches", watches},

@@ -8,9 +8,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"sync"
+	"sync/atomic"
+	"testing"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -129,6 +133,69 @@ func callbacks(f farm) {
 			return now[0] == before[0] && now[1] == before[1] && now[2] <= maxCallbacks
 		})
 	})
+	f.within(l, jobs, mib)
+}
+
+// receiver takes callbacks; a silent one accepts them and never answers.
+type receiver struct {
+	*httptest.Server
+	got       chan struct{} // has a value for each callback
+	now, most atomic.Int64  // callbacks without an answer
+}
+
+func newReceiver(t *testing.T, silent bool) *receiver {
+	r := &receiver{got: make(chan struct{}, 10_000)}
+	r.Server = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
+		_, _ = io.Copy(io.Discard, q.Body)
+		n := r.now.Add(1)
+		defer r.now.Add(-1)
+		for old := r.most.Load(); n > old && !r.most.CompareAndSwap(old, n); old = r.most.Load() {
+		}
+		r.got <- struct{}{}
+		if silent {
+			<-q.Context().Done()
+		}
+	}))
+	t.Cleanup(func() {
+		r.CloseClientConnections()
+		r.Close()
+	})
+	return r
+}
+
+// Jobs whose callbacks go to a receiver that never answers. They hold no slot of jobs, and the neighbour's callbacks arrive all the time.
+func silentReceiver(f farm) {
+	const jobs, share = 90, 16
+	boxes, closeAll := f.boxes(1)
+	defer closeAll()
+	silent, other := newReceiver(f.t, true), newReceiver(f.t, false)
+	l := f.Measure(f.t, fmt.Sprintf("%d callbacks to a silent receiver", jobs), func() {
+		for range jobs {
+			if _, err := f.Execute(f.t.Context(), boxes[0], wire.ExecuteRequest{Code: "print(1)", CallbackURL: silent.URL}); err != nil {
+				f.t.Fatal(err)
+			}
+		}
+		f.Until(shrinkTime, "the worker has looked at all callbacks", func() bool {
+			pipe := f.Redis().Pipeline()
+			open, pending := pipe.ZCard(f.t.Context(), "sf:{abuser}:open"), pipe.LLen(f.t.Context(), "asynq:{callbacks}:pending")
+			if _, err := pipe.Exec(f.t.Context()); err != nil {
+				f.t.Fatal(err)
+			}
+			return open.Val() == 0 && pending.Val() == 0 && silent.most.Load() >= share
+		})
+		job, err := f.Neighbour.Execute(f.t.Context(), f.Neighbour.Box, wire.ExecuteRequest{Code: "print(1)", CallbackURL: other.URL}, client.WithWait(60*time.Second))
+		if err != nil || job.State != "completed" {
+			f.t.Fatalf("%v %+v", err, job)
+		}
+		select {
+		case <-other.got:
+		case <-time.After(shrinkTime):
+			f.t.Error("the neighbour's callback does not arrive")
+		}
+	})
+	if most := silent.most.Load(); most > 2*share { // the receiver may see the end of a delivery after the beginning of the next
+		f.t.Errorf("%d callbacks of the abuser were delivered at once; it may have %d", most, share)
+	}
 	f.within(l, jobs, mib)
 }
 

@@ -28,7 +28,7 @@ func newTasks(rdb redis.UniversalClient) tasks {
 // enqueue gives asynq.ErrTaskIDConflict if the queue has a task of that id, in whatever state.
 func (a asynqTasks) enqueue(ctx context.Context, kind string, payload []byte, queue string, o EnqueueOptions) error {
 	_, err := a.client.EnqueueContext(ctx, asynq.NewTask(kind, payload),
-		asynq.TaskID(o.ID), asynq.Queue(queue), asynq.Timeout(o.Timeout), asynq.MaxRetry(o.MaxRetry))
+		asynq.TaskID(o.ID), asynq.Queue(queue), asynq.Timeout(o.Timeout), asynq.MaxRetry(max(o.MaxRetry, 0)+spareRetry))
 	return err
 }
 

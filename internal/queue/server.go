@@ -23,7 +23,7 @@ const abandonAfter = 5 * time.Second
 type ServerConfig struct {
 	Queues          map[string]int                    // name and weight; required
 	Concurrency     int                               // how many handlers run at once; at least 1
-	Handler         func(context.Context, Task) error // after an error the task is retried, see retryDelay; required
+	Handler         func(context.Context, Task) error // after an error the task is retried, see retryDelay and Later; required
 	Logger          *slog.Logger                      // default slog.Default
 	ShutdownTimeout time.Duration                     // how long Stop waits for handlers; default 8 s
 
@@ -100,12 +100,15 @@ func NewServer(dial func() redis.UniversalClient, cfg ServerConfig) (*Server, er
 		ShutdownTimeout:          cfg.ShutdownTimeout,
 		TaskCheckInterval:        1,           // the hook waits
 		DelayedTaskCheckInterval: time.Second, // retries
-		RetryDelayFunc:           func(n int, _ error, t *asynq.Task) time.Duration { return retryDelay(t.Type(), n) },
-		IsFailure: func(err error) bool {
-			return !errors.Is(err, asynq.ErrLeaseExpired) && !errors.Is(err, context.Canceled)
+		RetryDelayFunc: func(n int, err error, t *asynq.Task) time.Duration {
+			if later, ok := errors.AsType[Later](err); ok {
+				return later.In
+			}
+			return retryDelay(t.Type(), n)
 		},
-		Logger:   logger{cfg.Logger},
-		LogLevel: asynq.WarnLevel,
+		IsFailure: isTry,
+		Logger:    logger{cfg.Logger},
+		LogLevel:  asynq.WarnLevel,
 	})
 	s.start = func() error {
 		return server.Start(asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error { return s.handle(ctx, t.Type(), t.Payload()) }))
@@ -199,7 +202,10 @@ func (s *Server) handle(ctx context.Context, kind string, payload []byte) (err e
 		return fmt.Errorf("%w: %w", err, asynq.SkipRetry) // a retry would fail too
 	}
 	task.Try = tryOf(ctx, kind)
-	return s.cfg.Handler(ctx, task)
+	if err = s.cfg.Handler(ctx, task); err != nil && task.Try.RetryIn == 0 && isTry(err) {
+		return fmt.Errorf("%w: %w", err, asynq.SkipRetry) // not spareRetry
+	}
+	return err
 }
 
 func waitFor(wg *sync.WaitGroup, at time.Duration) bool {

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -33,11 +34,26 @@ type Try struct {
 	RetryIn      time.Duration // when the next one begins after an error; 0: there is none
 }
 
+// Later is the error of a handler that puts its task back: it was no try, and the next one comes after In.
+type Later struct{ In time.Duration }
+
+// Error says when the task comes again.
+func (l Later) Error() string { return fmt.Sprintf("put back for %s", l.In) }
+
+// spareRetry is a retry that no task uses up: asynq archives a task that comes back from its last one, also where that was no try.
+const spareRetry = 1
+
+// isTry reports whether a handler that returned an error has used up a try.
+func isTry(err error) bool {
+	_, later := errors.AsType[Later](err)
+	return !later && !errors.Is(err, asynq.ErrLeaseExpired) && !errors.Is(err, context.Canceled)
+}
+
 // tryOf reads the try from the context that asynq gives to a handler.
 func tryOf(ctx context.Context, kind string) Try {
 	retried, _ := asynq.GetRetryCount(ctx)
 	most, _ := asynq.GetMaxRetry(ctx)
-	try := Try{Number: retried + 1, Most: most + 1}
+	try := Try{Number: retried + 1, Most: most + 1 - spareRetry}
 	if try.Number < try.Most {
 		try.RetryIn = retryDelay(kind, retried)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,6 +35,8 @@ func Run(t *testing.T, factory Factory) {
 		"HasAndDepths":           hasAndDepths,
 		"FailedTaskIsRetried":    failedTaskIsRetried,
 		"HandlerKnowsItsTry":     handlerKnowsItsTry,
+		"PutBackIsNoTry":         putBackIsNoTry,
+		"LastTryIsTheLast":       lastTryIsTheLast,
 		"PanicIsAnError":         panicIsAnError,
 		"EveryQueueIsServed":     everyQueueIsServed,
 		"WakeUpReachesAServer":   wakeUpReachesAServer,
@@ -237,6 +240,50 @@ func handlerKnowsItsTry(t *testing.T, factory Factory) {
 		case <-time.After(patience):
 			t.Fatalf("try %d did not come", want.Number)
 		}
+	}
+}
+
+// A task that is put back comes again, from its last try too.
+func putBackIsNoTry(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	var calls atomic.Int64
+	b.serve(t, func(context.Context, queue.Task) error {
+		if calls.Add(1) < 3 {
+			return queue.Later{In: time.Millisecond}
+		}
+		return nil
+	})
+	if err := b.Enqueue(t.Context(), "cpu", job("job_1"), queue.EnqueueOptions{ID: "job_1", MaxRetry: -1}); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		select {
+		case got := <-b.got:
+			if want := (queue.Try{Number: 1, Most: 1}); got.Try != want {
+				t.Errorf("try %+v, want %+v", got.Try, want)
+			}
+		case <-time.After(patience):
+			t.Fatal("the task did not come again")
+		}
+	}
+}
+
+// A task whose last try fails is archived, not tried again.
+func lastTryIsTheLast(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	b.serve(t, func(context.Context, queue.Task) error { return errors.New("never") })
+	if err := b.Enqueue(t.Context(), "cpu", job("job_1"), queue.EnqueueOptions{ID: "job_1", MaxRetry: -1}); err != nil {
+		t.Fatal(err)
+	}
+	testbed.Until(t, "the task is archived", func() bool {
+		state, err := b.State(t.Context(), "cpu", "job_1")
+		if err != nil || state == "retry" {
+			t.Fatalf("the task is %q: %v", state, err)
+		}
+		return state == "archived"
+	})
+	if n := len(b.got); n != 1 {
+		t.Errorf("it was tried %d times", n)
 	}
 }
 
