@@ -17,6 +17,8 @@ const (
 	MaxIgnored = 64
 	// MaxMetadata is how many pairs of metadata a file has.
 	MaxMetadata = 64
+	// PagePairs times its limit is how many pairs the entries of a page of a listing have, and MaxMetadata more.
+	PagePairs = 4
 	// MaxMetadataKey and MaxMetadataValue bound the bytes of each.
 	MaxMetadataKey   = 128
 	MaxMetadataValue = 1024

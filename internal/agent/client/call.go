@@ -18,11 +18,26 @@ import (
 	"github.com/sandfarm/sandfarm/internal/telemetry"
 )
 
-// maxJSON bounds a JSON answer: a listing of some hundred thousand entries fits.
-const maxJSON = 64 << 20
+// Bounds of a JSON answer. A value of a byte takes hundreds in memory once it is decoded, so the values are counted first, see agent.Values.
+const (
+	maxJSON = 64 << 20 // of the largest lists
+	// shortJSON and fewValues are for what describes one thing, or a few.
+	shortJSON, fewValues = 1 << 20, 4 << 10
+)
 
-// maxValues bounds the values in it.
-const maxValues = 4 << 20
+// answer is what a call may be answered with.
+type answer struct {
+	into   any // what it is decoded into; nil: it is read and dropped
+	bytes  int // at most
+	values int // at most
+}
+
+// short is the answer to a call that describes one thing, or a few.
+func short(into any) answer { return answer{into, shortJSON, fewValues} }
+
+// list is the answer to a call that lists up to n things of some values each. An empty thing counts as two values, so a few times n may come:
+// the caller checks the length.
+func list(into any, n, each int) answer { return answer{into, maxJSON, n*each + fewValues} }
 
 // maxError bounds the body of an error.
 const maxError = 64 << 10
@@ -90,8 +105,13 @@ func ReadError(res *http.Response) error {
 	}
 }
 
-// call sends in (nil: no body) as JSON and reads the answer into out (nil: discarded), with its own timeout.
+// call sends in (nil: no body) as JSON and reads a short answer into out (nil: discarded), with its own timeout.
 func (c caller) call(ctx context.Context, timeout time.Duration, method, path string, query url.Values, in, out any) error {
+	return c.callFor(ctx, timeout, method, path, query, in, short(out))
+}
+
+// callFor is call for an answer of any size.
+func (c caller) callFor(ctx context.Context, timeout time.Duration, method, path string, query url.Values, in any, out answer) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var body io.Reader
@@ -111,21 +131,21 @@ func (c caller) call(ctx context.Context, timeout time.Duration, method, path st
 }
 
 // decode reads a bounded JSON answer to its end, so that the underlying stream can be reused.
-func decode(res *http.Response, out any) error {
-	raw, err := io.ReadAll(io.LimitReader(res.Body, maxJSON+1))
+func decode(res *http.Response, out answer) error {
+	raw, err := io.ReadAll(io.LimitReader(res.Body, int64(out.bytes)+1))
 	if err != nil {
 		return unavailable(err, "The connection to the sandbox is broken.")
 	}
-	if len(raw) > maxJSON {
-		return farm.Errorf(farm.CodeTooLarge, "The sandbox answered with more than %d bytes.", maxJSON)
+	if len(raw) > out.bytes {
+		return farm.Errorf(farm.CodeTooLarge, "The sandbox answered with more than %d bytes.", out.bytes)
 	}
-	if out == nil {
+	if out.into == nil {
 		return nil
 	}
-	if agent.Values(raw) > maxValues {
-		return farm.Errorf(farm.CodeTooLarge, "The sandbox answered with more than %d values.", maxValues)
+	if agent.Values(raw) > out.values {
+		return farm.Errorf(farm.CodeTooLarge, "The sandbox answered with more than %d values.", out.values)
 	}
-	if err := json.Unmarshal(raw, out); err != nil {
+	if err := json.Unmarshal(raw, out.into); err != nil {
 		return fmt.Errorf("decode answer of the agent: %w", err)
 	}
 	return nil

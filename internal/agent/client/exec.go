@@ -7,7 +7,11 @@ import (
 	"strconv"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
+
+// maxExecutions bounds the executions that an agent may list, and executionValues the JSON values of each.
+const maxExecutions, executionValues = 8192, 8
 
 // Info returns the agent's version, languages, kernels and memory.
 func (c *Client) Info(ctx context.Context) (agent.Info, error) {
@@ -61,9 +65,12 @@ func (c *Client) Execution(ctx context.Context, id string) (*agent.Execution, er
 }
 
 func (c *Client) executions(ctx context.Context, query url.Values) ([]agent.Execution, error) {
-	var list []agent.Execution
-	err := c.call(ctx, callTimeout, http.MethodGet, "/v1/executions", query, nil, &list)
-	return list, err
+	var found []agent.Execution
+	err := c.callFor(ctx, callTimeout, http.MethodGet, "/v1/executions", query, nil, list(&found, maxExecutions, executionValues))
+	if err == nil && len(found) > maxExecutions {
+		return nil, farm.Errorf(farm.CodeInternal, "the agent listed %d executions", len(found))
+	}
+	return found, err
 }
 
 // Interrupt interrupts the running executions of a context as Stop with StopInterrupt does; "" means all contexts.

@@ -12,24 +12,54 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
+const (
+	// maxListed bounds the entries of a listing without a limit: those of a page of the agent.
+	maxListed = 100_000
+	// fileValues bounds the JSON values of an entry: its fields, and the entry.
+	fileValues = 8
+)
+
+// checkEntry checks what an agent says of a file of the workspace.
+func checkEntry(e farm.FileEntry) error {
+	clean, err := farm.CleanPath(e.Path)
+	if err != nil || clean != e.Path || !validKind(e.Type, e.Mode) || e.Size < 0 {
+		return errFile
+	}
+	return nil
+}
+
 // List lists the entries under a directory of the workspace ("" and "." mean the workspace). A file lists itself.
 func (c *Client) List(ctx context.Context, path string, q agent.ListQuery) (agent.Listing, error) {
 	query := url.Values{"path": {path}, "recursive": {strconv.FormatBool(q.Recursive)}, "limit": {strconv.Itoa(q.Limit)}, "after": {q.After}}
-	var list agent.Listing
-	if err := c.call(ctx, callTimeout, http.MethodGet, "/v1/files", query, nil, &list); err != nil {
-		return list, err
+	limit := q.Limit
+	if limit <= 0 || limit > maxListed {
+		limit = maxListed
 	}
-	if list.After != q.After { // an agent older than paging returns the first page every time
-		return list, farm.Errorf(farm.CodeTooLarge, "This sandbox was started by an older version, which lists %d entries at most: list a subdirectory.", len(list.Entries))
+	var found agent.Listing
+	if err := c.callFor(ctx, callTimeout, http.MethodGet, "/v1/files", query, nil, list(&found, limit, fileValues)); err != nil {
+		return found, err
 	}
-	return list, nil
+	if found.After != q.After { // an agent older than paging returns the first page every time
+		return found, farm.Errorf(farm.CodeTooLarge, "This sandbox was started by an older version, which lists %d entries at most: list a subdirectory.", len(found.Entries))
+	}
+	if len(found.Entries) > limit {
+		return agent.Listing{}, farm.Errorf(farm.CodeInternal, "the agent listed %d files, and %d were asked for", len(found.Entries), limit)
+	}
+	for _, e := range found.Entries {
+		if err := checkEntry(e); err != nil {
+			return agent.Listing{}, err
+		}
+	}
+	return found, nil
 }
 
 // Stat describes one file or directory. It does not follow a symbolic link.
 func (c *Client) Stat(ctx context.Context, path string) (farm.FileEntry, error) {
 	var entry farm.FileEntry
-	err := c.call(ctx, callTimeout, http.MethodGet, "/v1/files/stat", url.Values{"path": {path}}, nil, &entry)
-	return entry, err
+	if err := c.call(ctx, callTimeout, http.MethodGet, "/v1/files/stat", url.Values{"path": {path}}, nil, &entry); err != nil {
+		return entry, err
+	}
+	return entry, checkEntry(entry)
 }
 
 // Open reads a regular file from offset on (negative: from the end), length bytes of it (0: to the end). The entry describes the whole
@@ -66,7 +96,10 @@ func (c *Client) WriteMode(ctx context.Context, path string, mode uint32, r io.R
 		return entry, err
 	}
 	defer func() { _ = res.Body.Close() }()
-	return entry, decode(res, &entry)
+	if err := decode(res, short(&entry)); err != nil {
+		return entry, err
+	}
+	return entry, checkEntry(entry)
 }
 
 // Mkdir creates a directory and its parents. An existing directory is not an error.
@@ -92,7 +125,7 @@ func (c *Client) PutTar(ctx context.Context, path string, r io.Reader) error {
 		return err
 	}
 	defer func() { _ = res.Body.Close() }()
-	return decode(res, nil)
+	return decode(res, short(nil))
 }
 
 // GetTar streams a directory as an uncompressed tar of its regular files and directories. The caller closes the reader.

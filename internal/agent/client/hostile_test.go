@@ -1,14 +1,19 @@
 package client_test
 
 import (
+	"context"
 	"errors"
+	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/hashicorp/yamux"
 
+	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // Data on a stream that the worker did not request would stay in the worker's memory.
@@ -34,5 +39,122 @@ func TestHeadersOfAnAnswerAreBounded(t *testing.T) {
 	})
 	if _, err := c.Info(t.Context()); err == nil {
 		t.Fatal("a MiB of headers was accepted")
+	}
+}
+
+// An agent answers a list with as many entries as it may have, with one more, and with very many that are empty: a few bytes that would take
+// hundreds of MiB once they are decoded.
+func TestListsAreBounded(t *testing.T) {
+	t.Parallel()
+	const (
+		file    = `{"path":"a","size":1,"mode":"0644","modified_at":"2026-01-02T15:04:05Z","type":"file"}`
+		fs      = `{"path":"/a","type":"file","size":1,"mode":"0644","uid":1,"gid":1,"modified_at":"2026-01-02T15:04:05Z","metadata":{"a":"1","b":"2","c":"3","d":"4"},"etag":"x"}`
+		running = `{"pid":1,"parent":0,"owner":"kernel","command":"python","cpu_seconds":1,"memory_bytes":1,"started_at":"2026-01-02T15:04:05Z"}`
+		port    = `{"number":80,"address":"::","pid":1,"command":"python"}`
+		pack    = `{"name":"a","version":"1","manager":"pip"}`
+		run     = `{"id":"job_a","done":true,"started":"2026-01-02T15:04:05Z","last_seq":1,"first_seq":1}`
+		event   = `{"seq":%d,"kind":"renamed","path":"/a","from":"/b","type":"file","metadata":true}`
+		limit   = 1000
+	)
+	process := `{"id":"` + farm.NewID(farm.ProcessPrefix) + `","pid":1,"name":"a","state":"running","argv":["a","b"],"terminal":{"cols":80,"rows":24},"stdin":true,"restart":"never","restarts":1,"started_at":"2026-01-02T15:04:05Z"}`
+	for name, test := range map[string]struct {
+		entry, around string // %s: the entries
+		most          int
+		call          func(context.Context, *client.Client) (int, error)
+	}{
+		"List": {file, `{"entries":[%s],"after":""}`, limit, func(ctx context.Context, c *client.Client) (int, error) {
+			found, err := c.List(ctx, "", agent.ListQuery{Limit: limit})
+			return len(found.Entries), err
+		}},
+		"ListOfOne": {file, `{"entries":[%s],"after":""}`, 1, func(ctx context.Context, c *client.Client) (int, error) {
+			found, err := c.List(ctx, "", agent.ListQuery{Limit: 1})
+			return len(found.Entries), err
+		}},
+		"FSList": {fs, `{"entries":[%s]}`, limit, func(ctx context.Context, c *client.Client) (int, error) {
+			found, err := c.Live().FSList(ctx, "/", 1, limit, "")
+			return len(found.Entries), err
+		}},
+		"Running": {running, `[%s]`, farm.MaxRunning, func(ctx context.Context, c *client.Client) (int, error) {
+			found, err := c.Live().Running(ctx)
+			return len(found), err
+		}},
+		"Processes": {process, `[%s]`, 1000, func(ctx context.Context, c *client.Client) (int, error) {
+			found, err := c.Live().Processes(ctx)
+			return len(found), err
+		}},
+		"Ports": {port, `[%s]`, agent.MaxPorts, func(ctx context.Context, c *client.Client) (int, error) {
+			found, err := c.Live().Ports(ctx)
+			return len(found), err
+		}},
+		"Packages": {pack, `[%s]`, 20_000, func(ctx context.Context, c *client.Client) (int, error) {
+			found, err := c.Packages(ctx)
+			return len(found), err
+		}},
+		"Executions": {run, `[%s]`, 8192, func(ctx context.Context, c *client.Client) (int, error) {
+			found, err := c.Executions(ctx)
+			return len(found), err
+		}},
+		"Watched": {event, `{"events":[%s]}`, 1000, func(ctx context.Context, c *client.Client) (int, error) {
+			found, err := c.Live().Watched(ctx, "w", 0, 0)
+			return len(found.Events), err
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			answer := func(n int, entry string) string {
+				entries := make([]string, n)
+				for i := range entries {
+					entries[i] = strings.Replace(entry, "%d", strconv.Itoa(i+1), 1)
+				}
+				return strings.Replace(test.around, "%s", strings.Join(entries, ","), 1)
+			}
+			var text string
+			c := against(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) })
+			for _, n := range []int{test.most - 1, test.most, test.most + 1} {
+				text = answer(n, test.entry)
+				if got, err := test.call(t.Context(), c); (err == nil) != (n <= test.most) || err == nil && got != n {
+					t.Errorf("%d entries: %d, %v", n, got, err)
+				}
+			}
+			for _, empty := range []string{"{}", "null", "1"} {
+				text = answer(500_000, empty)
+				if _, err := test.call(t.Context(), c); farm.CodeOf(err) != farm.CodeTooLarge { // before they are decoded
+					t.Errorf("500 000 times %s: %v", empty, err)
+				}
+			}
+		})
+	}
+}
+
+// What an agent says of a file of the workspace is checked, as what it says of any file is.
+func TestFilesOfTheWorkspaceAreChecked(t *testing.T) {
+	t.Parallel()
+	for name, entry := range map[string]string{
+		"Good":     `{"path":"a/b","size":1,"mode":"0644","type":"file"}`,
+		"Path":     `{"path":"../a","size":1,"mode":"0644","type":"file"}`,
+		"Absolute": `{"path":"/etc/passwd","size":1,"mode":"0644","type":"file"}`,
+		"Long":     `{"path":"` + strings.Repeat("a/", 3000) + `a","size":1,"mode":"0644","type":"file"}`,
+		"Type":     `{"path":"a","size":1,"mode":"0644","type":"door"}`,
+		"Mode":     `{"path":"a","size":1,"mode":"rw-r--r--","type":"file"}`,
+		"Size":     `{"path":"a","size":-1,"mode":"0644","type":"file"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := against(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/v1/files" {
+					_, _ = io.WriteString(w, `{"entries":[`+entry+`]}`)
+				} else {
+					_, _ = io.WriteString(w, entry)
+				}
+			})
+			_, stat := c.Stat(t.Context(), "a")
+			_, write := c.Write(t.Context(), "a", strings.NewReader("x"))
+			_, listed := c.List(t.Context(), "", agent.ListQuery{Limit: 10})
+			for call, err := range map[string]error{"Stat": stat, "Write": write, "List": listed} {
+				if (err == nil) != (name == "Good") {
+					t.Errorf("%s: %v", call, err)
+				}
+			}
+		})
 	}
 }

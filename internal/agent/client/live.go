@@ -21,6 +21,12 @@ import (
 // maxProcesses bounds the answer of a list: farm.Limits.MaxProcesses and those that have ended.
 const maxProcesses = 1000
 
+// maxArguments bounds the arguments of processes, and so the JSON values of one. Linux starts none with more.
+const maxArguments = 1 << 18
+
+// runningValues bounds the JSON values of a process that runs.
+const runningValues = 16
+
 // stopTimeout bounds the end of a process, which may ignore SIGTERM.
 const stopTimeout = time.Minute
 
@@ -55,7 +61,7 @@ func processPath(id string) string { return agent.ProcessesPath + "/" + url.Path
 // process makes a call that is answered with a process.
 func (l Live) process(ctx context.Context, timeout time.Duration, method, path string, query url.Values, in any) (farm.Process, error) {
 	var p farm.Process
-	if err := l.call(ctx, timeout, method, path, query, in, &p); err != nil {
+	if err := l.callFor(ctx, timeout, method, path, query, in, answer{&p, maxJSON, maxArguments}); err != nil {
 		return p, err
 	}
 	return p, checkProcess(p)
@@ -78,35 +84,35 @@ func (l Live) StartProcess(ctx context.Context, id string, spec farm.ProcessSpec
 
 // Processes lists the processes, the oldest first.
 func (l Live) Processes(ctx context.Context) ([]farm.Process, error) {
-	var list []farm.Process
-	if err := l.call(ctx, callTimeout, http.MethodGet, agent.ProcessesPath, nil, nil, &list); err != nil {
+	var found []farm.Process
+	if err := l.callFor(ctx, callTimeout, http.MethodGet, agent.ProcessesPath, nil, nil, answer{&found, maxJSON, maxArguments}); err != nil {
 		return nil, err
 	}
-	if len(list) > maxProcesses {
-		return nil, farm.Errorf(farm.CodeInternal, "the agent listed %d processes", len(list))
+	if len(found) > maxProcesses {
+		return nil, farm.Errorf(farm.CodeInternal, "the agent listed %d processes", len(found))
 	}
-	for _, p := range list {
+	for _, p := range found {
 		if err := checkProcess(p); err != nil {
 			return nil, err
 		}
 	}
-	return list, nil
+	return found, nil
 }
 
 // Running lists the processes that run in the sandbox, whoever started them, by pid: the first farm.MaxRunning.
 func (l Live) Running(ctx context.Context) ([]farm.RunningProcess, error) {
-	var list []farm.RunningProcess
-	if err := l.call(ctx, callTimeout, http.MethodGet, agent.RunningPath, nil, nil, &list); err != nil {
+	var found []farm.RunningProcess
+	if err := l.callFor(ctx, callTimeout, http.MethodGet, agent.RunningPath, nil, nil, list(&found, farm.MaxRunning, runningValues)); err != nil {
 		return nil, err
 	}
 	wrong := func(p farm.RunningProcess) bool {
 		known := p.Owner == "" || p.Owner == farm.OwnerKernel || farm.ValidID(farm.ProcessPrefix, p.Owner) || farm.ValidID(farm.JobPrefix, p.Owner)
 		return !known || p.PID < 1 || p.Parent < 0 || len(p.Command) > farm.MaxRunningCommand || p.CPUSeconds < 0 || p.MemoryBytes < 0
 	}
-	if len(list) > farm.MaxRunning || slices.ContainsFunc(list, wrong) {
+	if len(found) > farm.MaxRunning || slices.ContainsFunc(found, wrong) {
 		return nil, farm.Errorf(farm.CodeInternal, "the agent listed processes that cannot be")
 	}
-	return list, nil
+	return found, nil
 }
 
 // SignalRunning sends a signal, by its name, to one process that runs in the sandbox, whoever started it.
@@ -184,7 +190,7 @@ func (l Live) written(ctx context.Context, method, path string, query url.Values
 	var out struct {
 		Written int64 `json:"written"`
 	}
-	err = decode(res, &out)
+	err = decode(res, short(&out))
 	return out.Written, err
 }
 

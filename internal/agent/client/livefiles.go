@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -24,6 +25,10 @@ const (
 	pieceTimeout = 10 * time.Minute
 	// maxPieceHead bounds the line before a piece.
 	maxPieceHead = 64 << 10
+	// fsValues bounds the JSON values of an entry: its fields, the entry, and farm.PagePairs.
+	fsValues = 16
+	// maxEvents bounds the changes of an answer, and eventValues the JSON values of each.
+	maxEvents, eventValues = 1000, 8
 	// maxWatched bounds the directories of a watch.
 	maxWatched = 100_000
 )
@@ -33,12 +38,18 @@ func fsQuery(path string) url.Values { return url.Values{"path": {path}} }
 // checkFS checks what an agent says of a file.
 func checkFS(e farm.FSEntry) error {
 	clean, err := farm.CleanFSPath(e.Path)
-	types := map[string]bool{"file": true, "dir": true, "symlink": true, "other": true}
-	_, mode := strconv.ParseUint(e.Mode, 8, 12)
-	if err != nil || clean != e.Path || !types[e.Type] || mode != nil || e.Size < 0 || len(e.Target) > farm.MaxLinkTarget || len(e.ETag) > 128 || !visible(e.ETag) || farm.CheckMetadata(e.Metadata) != nil {
-		return farm.Errorf(farm.CodeInternal, "the agent described a file that cannot be")
+	if err != nil || clean != e.Path || !validKind(e.Type, e.Mode) || e.Size < 0 || len(e.Target) > farm.MaxLinkTarget || len(e.ETag) > 128 || !visible(e.ETag) || farm.CheckMetadata(e.Metadata) != nil {
+		return errFile
 	}
 	return nil
+}
+
+var errFile = farm.Errorf(farm.CodeInternal, "the agent described a file that cannot be")
+
+// validKind reports whether a file can have this type and this mode.
+func validKind(kind, mode string) bool {
+	_, err := strconv.ParseUint(mode, 8, 12)
+	return err == nil && slices.Contains([]string{"file", "dir", "symlink", "other"}, kind)
 }
 
 // visible reports whether a text can be an etag.
@@ -60,25 +71,26 @@ func (l Live) fsEntry(ctx context.Context, path string, query url.Values) (farm.
 	return e, checkFS(e)
 }
 
-// FSList lists what is under a path, down to a depth (0: the path itself), after a path.
+// FSList lists what is under a path, down to a depth (0: the path itself), after a path: up to limit entries, which is at least 1 and at most
+// farm.MaxFSEntries.
 func (l Live) FSList(ctx context.Context, path string, depth, limit int, after string) (farm.FSListing, error) {
 	query := fsQuery(path)
 	query.Set("depth", strconv.Itoa(depth))
 	query.Set("limit", strconv.Itoa(limit))
 	query.Set("after", after)
-	var list farm.FSListing
-	if err := l.call(ctx, callTimeout, http.MethodGet, agent.FSPath, query, nil, &list); err != nil {
-		return list, err
+	var found farm.FSListing
+	if err := l.callFor(ctx, callTimeout, http.MethodGet, agent.FSPath, query, nil, list(&found, limit, fsValues)); err != nil {
+		return found, err
 	}
-	if len(list.Entries) > farm.MaxFSEntries || list.More && len(list.Entries) == 0 {
-		return list, farm.Errorf(farm.CodeInternal, "the agent listed %d files", len(list.Entries))
+	if len(found.Entries) > limit || found.More && len(found.Entries) == 0 {
+		return found, farm.Errorf(farm.CodeInternal, "the agent listed %d files, and %d were asked for", len(found.Entries), limit)
 	}
-	for _, e := range list.Entries {
+	for _, e := range found.Entries {
 		if err := checkFS(e); err != nil {
-			return list, err
+			return found, err
 		}
 	}
-	return list, nil
+	return found, nil
 }
 
 // FSStat describes a file. It does not follow a link.
@@ -101,7 +113,7 @@ func (l Live) fsSend(ctx context.Context, method, path string, query url.Values,
 		return e, err
 	}
 	defer func() { _ = res.Body.Close() }()
-	if err := decode(res, &e); err != nil {
+	if err := decode(res, short(&e)); err != nil {
 		return e, err
 	}
 	return e, checkFS(e)
@@ -304,8 +316,11 @@ var errChange = farm.Errorf(farm.CodeInternal, "the agent reported an impossible
 
 func (l Live) watched(ctx context.Context, id string, query url.Values, wait time.Duration) (agent.FileEvents, error) {
 	var out agent.FileEvents
-	if err := l.call(ctx, wait+callTimeout, http.MethodGet, agent.FSPath+"/watches/"+url.PathEscape(id), query, nil, &out); err != nil {
+	if err := l.callFor(ctx, wait+callTimeout, http.MethodGet, agent.FSPath+"/watches/"+url.PathEscape(id), query, nil, list(&out, maxEvents, eventValues)); err != nil {
 		return out, err
+	}
+	if len(out.Events) > maxEvents {
+		return agent.FileEvents{}, errChange
 	}
 	for i, e := range out.Events {
 		if i > 0 && e.Seq != out.Events[i-1].Seq+1 || !validEvent(e) {

@@ -51,17 +51,20 @@ func (l Live) DialPort(ctx context.Context, port int) (*PortConn, error) {
 	}}), nil
 }
 
+// portValues bounds the JSON values of a port.
+const portValues = 8
+
 // Ports lists the ports on which programs of the sandbox listen, by number.
 func (l Live) Ports(ctx context.Context) ([]farm.Port, error) {
-	var list []farm.Port
-	if err := l.call(ctx, callTimeout, http.MethodGet, agent.PortsPath, nil, nil, &list); err != nil {
+	var found []farm.Port
+	if err := l.callFor(ctx, callTimeout, http.MethodGet, agent.PortsPath, nil, nil, list(&found, agent.MaxPorts, portValues)); err != nil {
 		return nil, err
 	}
-	if len(list) > agent.MaxPorts {
-		return nil, farm.Errorf(farm.CodeInternal, "the agent listed %d ports", len(list))
+	if len(found) > agent.MaxPorts {
+		return nil, farm.Errorf(farm.CodeInternal, "the agent listed %d ports", len(found))
 	}
-	for i := range list {
-		p := &list[i]
+	for i := range found {
+		p := &found[i]
 		if p.Number < 1 || p.Number > 65535 {
 			return nil, farm.Errorf(farm.CodeInternal, "the agent listed port %d", p.Number)
 		}
@@ -70,7 +73,7 @@ func (l Live) Ports(ctx context.Context) ([]farm.Port, error) {
 		}
 		p.Command = farm.Shorten(p.Command)
 	}
-	return list, nil
+	return found, nil
 }
 
 // duplexBody is the body of a request that is written while its answer is read. A request that is sent again gets another one.

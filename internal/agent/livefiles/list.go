@@ -63,6 +63,7 @@ type lister struct {
 	limit  int
 	after  string // the last path of the page before
 	size   int
+	pairs  int  // of metadata
 	inside bool // the listing began in a file system of the kernel
 	list   farm.FSListing
 }
@@ -93,7 +94,8 @@ func (l *lister) visit(dir string, names []string, depth int) error {
 			for key, value := range e.Metadata {
 				l.size += len(key) + len(value)
 			}
-			if len(l.list.Entries) == l.limit || l.size > pageBytes {
+			l.pairs += len(e.Metadata)
+			if len(l.list.Entries) == l.limit || l.size > pageBytes || l.pairs > farm.PagePairs*l.limit+farm.MaxMetadata {
 				l.list.More = true
 				return fs.SkipAll
 			}

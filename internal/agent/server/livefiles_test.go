@@ -567,6 +567,38 @@ func TestWatchesAreBounded(t *testing.T) {
 	}
 }
 
+// A page of files with much metadata is shorter, so that it is within what the farm takes.
+func TestListingOfMuchMetadata(t *testing.T) {
+	t.Parallel()
+	const files = 200
+	dir, err := os.MkdirTemp("/dev/shm", "metadata")
+	agenttest.Must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	l, full := agenttest.StartWithFiles(t).Live(), map[string]string{}
+	for n := range farm.MaxMetadata {
+		full[strconv.Itoa(n)] = "v"
+	}
+	for n := range files {
+		_, err := l.FSWrite(t.Context(), filepath.Join(dir, fmt.Sprintf("%03d", n)), farm.FSWrite{How: farm.FSOverwrite, Mode: -1, Metadata: full}, strings.NewReader("x"))
+		agenttest.Must(t, err)
+	}
+	found, after := 0, ""
+	for more := true; more; {
+		page, err := l.FSList(t.Context(), dir, 1, files, after)
+		agenttest.Must(t, err)
+		for _, e := range page.Entries {
+			if len(e.Metadata) != farm.MaxMetadata {
+				t.Fatalf("%s has %d pairs", e.Path, len(e.Metadata))
+			}
+		}
+		found += len(page.Entries)
+		after, more = page.Entries[len(page.Entries)-1].Path, page.More
+	}
+	if found != files {
+		t.Errorf("%d files are listed, want %d", found, files)
+	}
+}
+
 func TestMetadataOfFiles(t *testing.T) {
 	t.Parallel()
 	dir, err := os.MkdirTemp("/dev/shm", "metadata") // as sandboxes have them, a tmpfs: ext4 takes less
