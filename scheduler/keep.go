@@ -7,17 +7,8 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
-)
-
-// Prefixes of keys in the object store.
-const (
-	artifactsPrefix = "artifacts/"
-	manifestsPrefix = "manifests/" // what a job's artifacts are, if it has many
-	stagingPrefix   = "staging/"
-	requestsPrefix  = "requests/" // long requests of earlier versions; now they are documents of records
-	recordsPrefix   = "records/"  // documents, events and snapshots of running jobs, which are too large for Redis
-	indexPrefix     = "index/"    // cached package files
 )
 
 const (
@@ -39,11 +30,10 @@ func (s *Scheduler) rules(ctx context.Context) error {
 	}
 	retention := time.Duration(s.cfg.Limits.RetentionSeconds) * time.Second
 	changed, err := s.deps.Blobs.EnsureLifecycle(ctx,
-		blob.LifecycleRule{ID: "sandfarm-artifacts", Prefix: artifactsPrefix, Days: days(retention + rulesSlack), AbortDays: days(s.outputAge())},
-		blob.LifecycleRule{ID: "sandfarm-manifests", Prefix: manifestsPrefix, Days: days(retention + rulesSlack), AbortDays: days(uploadAge)},
-		blob.LifecycleRule{ID: "sandfarm-requests", Prefix: requestsPrefix, Days: days(retention + s.jobAge() + day), AbortDays: days(uploadAge)},
-		blob.LifecycleRule{ID: "sandfarm-records", Prefix: recordsPrefix, Days: days(retention + s.jobAge() + day), AbortDays: days(uploadAge)},
-		blob.LifecycleRule{ID: "sandfarm-staging", Prefix: stagingPrefix, Days: days(s.jobAge() + stagingSlack), AbortDays: days(uploadAge)},
+		blob.LifecycleRule{ID: "sandfarm-artifacts", Prefix: farm.ArtifactsPrefix, Days: days(retention + rulesSlack), AbortDays: days(s.outputAge())},
+		blob.LifecycleRule{ID: "sandfarm-manifests", Prefix: farm.ManifestsPrefix, Days: days(retention + rulesSlack), AbortDays: days(uploadAge)},
+		blob.LifecycleRule{ID: "sandfarm-records", Prefix: farm.RecordsPrefix, Days: days(retention + s.jobAge() + day), AbortDays: days(uploadAge)},
+		blob.LifecycleRule{ID: "sandfarm-staging", Prefix: farm.StagingPrefix, Days: days(s.jobAge() + stagingSlack), AbortDays: days(uploadAge)},
 	)
 	if errors.Is(err, blob.ErrNoLifecycle) {
 		if !s.noRules {
@@ -76,9 +66,9 @@ func days(d time.Duration) int { return int((d + day - 1) / day) }
 // abort aborts old unfinished uploads.
 func (s *Scheduler) abort(ctx context.Context) error {
 	var errs []error
-	for _, prefix := range []string{artifactsPrefix, requestsPrefix, recordsPrefix, stagingPrefix, indexPrefix} {
+	for _, prefix := range []string{farm.ArtifactsPrefix, farm.RecordsPrefix, farm.StagingPrefix, farm.IndexPrefix} {
 		age := uploadAge
-		if prefix == artifactsPrefix {
+		if prefix == farm.ArtifactsPrefix {
 			age = s.outputAge()
 		}
 		n, err := s.deps.Blobs.AbortUploads(ctx, prefix, time.Now().Add(-age))

@@ -134,7 +134,6 @@ func TestLifecycleRulesOutliveTheRecords(t *testing.T) {
 				want := []blob.LifecycleRule{
 					{ID: "sandfarm-artifacts", Prefix: "artifacts/", Days: c.days, AbortDays: 8}, // a job prints for a week at most,
 					{ID: "sandfarm-manifests", Prefix: "manifests/", Days: c.days, AbortDays: 3},
-					{ID: "sandfarm-requests", Prefix: "requests/", Days: (c.seconds+86_399)/86_400 + 9, AbortDays: 3}, // a sandbox lives a week at most
 					{ID: "sandfarm-records", Prefix: "records/", Days: (c.seconds+86_399)/86_400 + 9, AbortDays: 3},
 					{ID: "sandfarm-staging", Prefix: "staging/", Days: 10, AbortDays: 3},
 				}
@@ -146,7 +145,7 @@ func TestLifecycleRulesOutliveTheRecords(t *testing.T) {
 				}
 				f.set(func() { f.kept.rules = nil }) // an operator removed them
 				time.Sleep(5*time.Minute + time.Second)
-				if len(f.keeps().rules) != 5 || value(t, registry, "sandfarm_scheduler_loop_errors_total", "rules") != 0 {
+				if len(f.keeps().rules) != 4 || value(t, registry, "sandfarm_scheduler_loop_errors_total", "rules") != 0 {
 					t.Errorf("rules are %v", f.keeps().rules)
 				}
 			})
@@ -192,7 +191,7 @@ func TestLifecycleRulesComeLater(t *testing.T) {
 		}
 		f.set(func() { f.kept.rulesErr = nil })
 		time.Sleep(5*time.Minute + time.Second)
-		if len(f.keeps().rules) != 5 {
+		if len(f.keeps().rules) != 4 {
 			t.Errorf("rules are %v", f.keeps().rules)
 		}
 	})

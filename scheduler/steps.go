@@ -121,8 +121,8 @@ func (s *Scheduler) retainBatch(ctx context.Context, tenant string) (int, error)
 // job are removed with its record, so that only those are left here which no record has named.
 func (s *Scheduler) unstage(ctx context.Context) error {
 	retention := time.Duration(s.cfg.Limits.RetentionSeconds) * time.Second
-	return errors.Join(s.removeOld(ctx, stagingPrefix, s.jobAge()), s.removeOld(ctx, requestsPrefix, retention+s.jobAge()),
-		s.removeOld(ctx, recordsPrefix, retention+s.jobAge()), s.abort(ctx))
+	return errors.Join(s.removeOld(ctx, farm.StagingPrefix, s.jobAge()),
+		s.removeOld(ctx, farm.RecordsPrefix, retention+s.jobAge()), s.abort(ctx))
 }
 
 // removeOld removes the objects below a prefix that are older than an age.

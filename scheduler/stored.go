@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/blob"
@@ -90,8 +89,8 @@ func (s *Scheduler) compareBucket(ctx context.Context) error {
 		}
 		return nil
 	}
-	err := s.deps.Blobs.ListAfter(ctx, artifactsPrefix, w.after, func(o blob.Info) error {
-		if of := jobOf(o.Key); of != job {
+	err := s.deps.Blobs.ListAfter(ctx, farm.ArtifactsPrefix, w.after, func(o blob.Info) error {
+		if of := farm.JobOfArtifact(o.Key); of != job {
 			if err := compare(); err != nil {
 				return err
 			}
@@ -156,13 +155,4 @@ func (s *Scheduler) compareJob(ctx context.Context, w *walk, job farm.Ref, objec
 		return fmt.Errorf("remove objects without a record: %w", err)
 	}
 	return nil
-}
-
-// jobOf reads the job from the key of an artifact's object; the zero Ref if it has another form.
-func jobOf(key string) farm.Ref {
-	parts := strings.Split(strings.TrimPrefix(key, artifactsPrefix), "/") // tenant, sandbox, job, artifact, name
-	if len(parts) != 5 {
-		return farm.Ref{}
-	}
-	return farm.Ref{Tenant: parts[0], ID: parts[2]}
 }

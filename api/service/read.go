@@ -41,7 +41,7 @@ func (s *Service) read(ctx context.Context, c Call, sandboxID string, r farm.Fil
 	job := s.record(c, farm.KindFile, sandboxID)
 	job.Inline, job.Hidden = true, true
 	if r.Op == farm.FileRead {
-		r.Staged = store.StagingPrefix(job.Ref()) + "read"
+		r.Staged = farm.StagingOf(job.Ref()) + "read"
 	}
 	out, err := s.submit(ctx, c, store.Accept{Job: job, Request: &farm.Request{File: &r}})
 	if err != nil {

@@ -50,7 +50,7 @@ func (g *stage) put(ctx context.Context, r io.Reader, size int64) (blob.Info, er
 	if err := g.charge.expect(ctx, size); err != nil {
 		return blob.Info{}, g.refuse(err)
 	}
-	key := fmt.Sprintf("%s%d", store.StagingPrefix(g.job), len(g.keys))
+	key := fmt.Sprintf("%s%d", farm.StagingOf(g.job), len(g.keys))
 	g.keys = append(g.keys, key)
 	info, err := g.s.Blobs.Put(ctx, key, &counted{r: r, count: func(n int) error {
 		if err := g.fits(int64(n)); err != nil {

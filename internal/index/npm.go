@@ -57,7 +57,7 @@ func (x *Index) packument(ctx context.Context, name string, short bool) (*page, 
 		form, accept = "short", typeAbbreviated+", application/json;q=0.8"
 	}
 	return x.page(ctx, source{
-		key: "index/page/npm/" + form + "/" + name, what: "package " + name, from: x.npm,
+		key: farm.IndexPrefix + "page/npm/" + form + "/" + name, what: "package " + name, from: x.npm,
 		target: x.npm.root.ResolveReference(&url.URL{Path: name, RawPath: strings.ReplaceAll(name, "/", "%2f")}),
 		accept: []string{accept},
 		parse: func(body io.Reader, contentType string, _ *url.URL) (*page, error) {

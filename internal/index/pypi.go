@@ -49,7 +49,7 @@ func (x *Index) servePyPI(w http.ResponseWriter, r *http.Request, parts []string
 // pypiPage returns a project's page; its name is normalised.
 func (x *Index) pypiPage(ctx context.Context, project string) (*page, error) {
 	return x.page(ctx, source{
-		key: "index/page/pypi/" + project, what: "project " + project, from: x.pypi,
+		key: farm.IndexPrefix + "page/pypi/" + project, what: "project " + project, from: x.pypi,
 		target: x.pypi.root.ResolveReference(&url.URL{Path: project + "/"}),
 		accept: []string{typeJSON + ", " + typeHTML + ";q=0.2, text/html;q=0.1", "text/html"},
 		parse:  parsePyPI,
@@ -128,7 +128,7 @@ func (x *Index) pypiFile(ctx context.Context, project, name string) (wanted, err
 		if algorithm, value := bestHash(f.Hashes); want.key == "" && value != "" {
 			// It belongs to that file and never changes. Its own hash is unknown, so it is not shared with another page that
 			// lists the same hash of the file.
-			want.key = "index/metadata/" + algorithm + "/" + value + "/" + sumOf([]byte(f.URL))
+			want.key = farm.IndexPrefix + "metadata/" + algorithm + "/" + value + "/" + sumOf([]byte(f.URL))
 		}
 		return want, err
 	}

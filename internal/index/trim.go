@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // trimTimeout bounds one trim; listing a million values takes minutes.
@@ -53,7 +55,7 @@ func (x *Index) Trim(ctx context.Context) error {
 	defer cancel()
 	excess := -int64(x.cfg.CacheMB) << 20
 	marks := uses{}
-	err := x.cfg.Cache.List(ctx, keyPrefix, func(key string, size int64, modified time.Time) error {
+	err := x.cfg.Cache.List(ctx, farm.IndexPrefix, func(key string, size int64, modified time.Time) error {
 		if !marks.add(key, modified) {
 			excess += size
 		}
@@ -67,7 +69,7 @@ func (x *Index) Trim(ctx context.Context) error {
 	}
 	var going oldest
 	var bytes int64
-	err = x.cfg.Cache.List(ctx, keyPrefix, func(key string, size int64, modified time.Time) error {
+	err = x.cfg.Cache.List(ctx, farm.IndexPrefix, func(key string, size int64, modified time.Time) error {
 		if strings.HasPrefix(key, usedPrefix) {
 			return nil
 		}

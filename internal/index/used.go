@@ -5,19 +5,20 @@ import (
 	"hash/fnv"
 	"strings"
 	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 const (
-	keyPrefix = "index/"
 	// usedPrefix begins the keys of marks: the time of a mark is when a file was last used, accurate to usedEvery. An object store
 	// does not know when an object was read.
-	usedPrefix = keyPrefix + "used/"
+	usedPrefix = farm.IndexPrefix + "used/"
 	// usedEvery is how often the use of a file is recorded.
 	usedEvery = time.Hour
 )
 
 // markOf is the key of the mark of a value.
-func markOf(key string) string { return usedPrefix + strings.TrimPrefix(key, keyPrefix) }
+func markOf(key string) string { return usedPrefix + strings.TrimPrefix(key, farm.IndexPrefix) }
 
 // used records in the background that a file of the cache is used, so that Trim keeps it.
 func (x *Index) used(ctx context.Context, key string) {
@@ -52,7 +53,7 @@ func (u uses) add(key string, modified time.Time) bool {
 	if !strings.HasPrefix(key, usedPrefix) {
 		return false
 	}
-	u[hashOf(keyPrefix+strings.TrimPrefix(key, usedPrefix))] = modified
+	u[hashOf(farm.IndexPrefix+strings.TrimPrefix(key, usedPrefix))] = modified
 	return true
 }
 
@@ -72,6 +73,6 @@ func (u uses) last(key string, modified time.Time) time.Time {
 
 // orphan reports whether a key is that of a mark whose value is gone.
 func (u uses) orphan(key string) bool {
-	_, left := u[hashOf(keyPrefix+strings.TrimPrefix(key, usedPrefix))]
+	_, left := u[hashOf(farm.IndexPrefix+strings.TrimPrefix(key, usedPrefix))]
 	return left
 }

@@ -29,7 +29,7 @@ func (u *upstream) want(name, address string, hashes map[string]string, size int
 	}
 	w := wanted{name: name, from: u, target: target, id: address, size: size}
 	if w.algorithm, w.hash = bestHash(hashes); w.hash != "" {
-		w.key = "index/file/" + w.algorithm + "/" + w.hash
+		w.key = farm.IndexPrefix + "file/" + w.algorithm + "/" + w.hash
 		w.id = w.key + " " + address
 	}
 	return w, nil

@@ -43,10 +43,7 @@ const reference = "@"
 var errNoDocuments = errors.New("read document: this process has no object store")
 
 // documentKey names a document of a job.
-func documentKey(job farm.Ref, name string) string { return documentPrefix(job) + name }
-
-// documentPrefix begins the keys of all documents of a job.
-func documentPrefix(job farm.Ref) string { return fmt.Sprintf("records/%s/%s/", job.Tenant, job.ID) }
+func documentKey(job farm.Ref, name string) string { return farm.RecordsOf(job) + name }
 
 // What the record of a job says of its documents, in the field docs.
 const (

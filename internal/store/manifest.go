@@ -44,17 +44,9 @@ type manifestEntry struct {
 	Expires int64  `json:"e"`
 }
 
-// manifestPrefix begins the keys of all documents of manifests.
-const manifestPrefix = "manifests/"
-
 // document is the key of the document of a version: no two writers use the same one.
 func (m *manifest) document(version string) string {
-	return manifestPrefix + m.job.Tenant + "/" + m.job.ID + "/" + version
-}
-
-// keyOf is the usual key of an artifact in the object store.
-func keyOf(a *farm.Artifact) string {
-	return fmt.Sprintf("artifacts/%s/%s/%s/%s/%s", a.Tenant, a.SandboxID, a.JobID, a.ID, a.Name)
+	return farm.ManifestObject(m.job, version)
 }
 
 func (m *manifest) entry(n int64, a *farm.Artifact) manifestEntry {
@@ -65,7 +57,7 @@ func (m *manifest) entry(n int64, a *farm.Artifact) manifestEntry {
 	if a.ID != farm.ArtifactID(m.job.ID, a.Path) {
 		e.ID = a.ID
 	}
-	if a.Key != keyOf(a) {
+	if a.Key != farm.ArtifactObject(a, a.Name) {
 		e.Key = a.Key
 	}
 	return e
@@ -80,7 +72,7 @@ func (m *manifest) artifact(e *manifestEntry) *farm.Artifact {
 		a.Name = path.Base(e.Path)
 	}
 	if a.Key == "" {
-		a.Key = keyOf(a)
+		a.Key = farm.ArtifactObject(a, a.Name)
 	}
 	return a
 }

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
@@ -16,20 +15,12 @@ const keepLease = time.Hour
 // linkSlack is how much longer than its link a copy of a file is kept: the clocks of the processes and of the object store differ.
 const linkSlack = 5 * time.Minute
 
-// stagingPrefix begins the keys of uploads and, in the index of documents, their entries.
-const stagingPrefix = "staging/"
-
-// StagingPrefix begins the keys of the uploads of a job.
-func StagingPrefix(job farm.Ref) string {
-	return fmt.Sprintf("%s%s/%s/", stagingPrefix, job.Tenant, job.ID)
-}
-
-// keptPrefix begins the keys of the objects of an entry of the index of documents.
+// keptPrefix begins the keys of the objects of an entry of the index of documents; entries of staged objects begin with farm.StagingPrefix.
 func keptPrefix(tenant, entry string) string {
-	if id, staged := strings.CutPrefix(entry, stagingPrefix); staged {
-		return StagingPrefix(farm.Ref{Tenant: tenant, ID: id})
+	if id, staged := strings.CutPrefix(entry, farm.StagingPrefix); staged {
+		return farm.StagingOf(farm.Ref{Tenant: tenant, ID: id})
 	}
-	return documentPrefix(farm.Ref{Tenant: tenant, ID: entry})
+	return farm.RecordsOf(farm.Ref{Tenant: tenant, ID: entry})
 }
 
 // storedKeepArgs are the arguments of stored_keep.lua.
@@ -71,14 +62,14 @@ func (s *Store) KeepUploads(ctx context.Context, job farm.Ref, bytes int64) erro
 			return err
 		}
 	}
-	return s.keep(ctx, job.Tenant, stagingPrefix+job.ID, bytes)
+	return s.keep(ctx, job.Tenant, farm.StagingPrefix+job.ID, bytes)
 }
 
 // KeepCopy sets how many bytes the copy of a file counts as stored that a read makes for its caller. It is called before the copy is written, and
 // KeepUploads with 0 bytes when it is removed. With a link, it is removed some minutes after linked has passed; without one, which is 0,
 // an hour after the last call, and it may exceed the quota a little, as results of reads do. CodeExhausted: the storage of the tenant is full, and nothing changes.
 func (s *Store) KeepCopy(ctx context.Context, job farm.Ref, bytes int64, linked time.Duration) error {
-	args, lease := storedKeepArgs{ID: stagingPrefix + job.ID, Bytes: bytes, Read: linked == 0}, keepLease
+	args, lease := storedKeepArgs{ID: farm.StagingPrefix + job.ID, Bytes: bytes, Read: linked == 0}, keepLease
 	if linked > 0 {
 		lease = linked + linkSlack
 	}

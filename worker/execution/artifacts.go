@@ -110,12 +110,13 @@ func (x *Runner) upload(ctx context.Context, e *execution) ([]farm.Artifact, err
 func (x *Runner) artifact(e *execution, p, contentType string) *farm.Artifact {
 	id := farm.ArtifactID(e.job.ID, p)
 	now := x.deps.Now()
-	return &farm.Artifact{
+	a := &farm.Artifact{
 		ID: id, Tenant: e.job.Tenant, SandboxID: e.sandbox.ID, JobID: e.job.ID,
 		Name: path.Base(p), Path: p, ContentType: contentType, CreatedAt: now,
 		ExpiresAt: now.Add(time.Duration(x.cfg.Limits.RetentionSeconds) * time.Second),
-		Key:       fmt.Sprintf("artifacts/%s/%s/%s/%s/%s", e.job.Tenant, e.sandbox.ID, e.job.ID, id, safeName(path.Base(p))),
 	}
+	a.Key = farm.ArtifactObject(a, safeName(a.Name))
+	return a
 }
 
 // fileKey is the key of a file of the workspace. Each attempt has its own: a worker that has lost the job in the middle of an upload, and goes
@@ -144,7 +145,7 @@ func (x *Runner) dropStrays(ctx context.Context, job *farm.Job) error {
 		known[recorded[i].Key] = true
 	}
 	var strays []string
-	err = x.blobs.List(ctx, fmt.Sprintf("artifacts/%s/%s/%s/", job.Tenant, job.SandboxID, job.ID), func(o blob.Info) error {
+	err = x.blobs.List(ctx, farm.ArtifactsOf(job.SandboxID, job.Ref()), func(o blob.Info) error {
 		if !known[o.Key] {
 			strays = append(strays, o.Key)
 		}

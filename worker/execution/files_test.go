@@ -60,7 +60,7 @@ func TestCopiesOfFilesAreCharged(t *testing.T) {
 		request := &farm.FileRequest{Op: farm.FileRead, Path: c.path, Link: c.link}
 		job := b.Accept(farm.KindFile, box.ID, &farm.Request{File: request}, func(a *store.Accept) {
 			a.Job.Inline, a.Job.Hidden = true, true
-			request.Staged = store.StagingPrefix(a.Job.Ref()) + "read"
+			request.Staged = farm.StagingOf(a.Job.Ref()) + "read"
 		})
 		claim, err := b.Store.Claim(t.Context(), job, worker)
 		workertest.Must(t, err)
@@ -69,7 +69,7 @@ func TestCopiesOfFilesAreCharged(t *testing.T) {
 			t.Errorf("%s, link %v: %+v, %v; want %q", c.path, c.link, got, err, c.code)
 		}
 		var copied int64
-		workertest.Must(t, b.Blobs.List(t.Context(), store.StagingPrefix(job), func(o blob.Info) error {
+		workertest.Must(t, b.Blobs.List(t.Context(), farm.StagingOf(job), func(o blob.Info) error {
 			copied += max(o.Size, 1)
 			return nil
 		}))

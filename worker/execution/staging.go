@@ -87,7 +87,7 @@ func (x *Runner) resume(ctx context.Context, e *execution, suffix string, instal
 func (s *staging) prefix() string { return snapshotPrefix(s.job.Ref()) }
 
 func snapshotPrefix(job farm.Ref) string {
-	return fmt.Sprintf("records/%s/%s/snapshot-", job.Tenant, job.ID)
+	return farm.SnapshotsOf(job)
 }
 
 // count counts a frame that was taken.

@@ -19,7 +19,7 @@ func (b *bundle) upload(t *testing.T, job farm.Ref, bytes int64) {
 	if err := b.KeepUploads(t.Context(), job, bytes); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.documents.PutDocument(t.Context(), store.StagingPrefix(job)+"0", []byte("x")); err != nil {
+	if err := b.documents.PutDocument(t.Context(), farm.StagingOf(job)+"0", []byte("x")); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -106,7 +106,7 @@ func copiesAreCharged(t *testing.T, factory Factory) {
 		if err := b.KeepCopy(t.Context(), job, bytes, life); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.documents.PutDocument(t.Context(), store.StagingPrefix(job)+"read", []byte("x")); err != nil {
+		if err := b.documents.PutDocument(t.Context(), farm.StagingOf(job)+"read", []byte("x")); err != nil {
 			t.Fatal(err)
 		}
 	}
