@@ -12,7 +12,7 @@ type Stored struct {
 	Bytes     int64 // of its artifacts
 	Artifacts int64
 	Reserved  int64 // bytes that running jobs have reserved and not recorded yet, and checkpoints of hibernated sandboxes; they count against the limit
-	Kept      int64 // bytes of uploads that no job has read yet, and of documents of records; they count against the limit
+	Kept      int64 // bytes of uploads that no job has read yet, of copies of files for callers, and of documents of records; they count against the limit
 }
 
 // Used is how many bytes count against the tenant's limit.

@@ -1,4 +1,4 @@
--- Sets how many bytes an entry of the index of documents counts as stored, such as the uploads for a job before they are written: at arg.expires
+-- Sets how many bytes an entry of the index of documents counts as stored, such as uploads and copies of files before they are written: at arg.expires
 -- they are removed, unless the job is accepted before. 0 bytes end the entry. What the documents of an accepted record count is no longer
 -- changed here. Replies {'ok'}, or {'full', the quota, what is used, what
 -- this call adds} in bytes.
