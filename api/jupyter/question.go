@@ -101,6 +101,13 @@ func (s *session) expressions(ctx context.Context, asked map[string]string) any 
 	var answer struct {
 		Values json.RawMessage `json:"values"`
 	}
+	if farm.CodeOf(err) == farm.CodeTooLarge {
+		values := map[string]any{}
+		for name := range asked {
+			values[name] = map[string]any{"status": "error", "ename": "FarmError", "evalue": farm.MessageOf(err), "traceback": []string{}}
+		}
+		return values
+	}
 	if err != nil || json.Unmarshal(raw, &answer) != nil || len(answer.Values) == 0 {
 		return map[string]any{}
 	}

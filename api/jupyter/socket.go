@@ -233,7 +233,7 @@ func (at *socket) write(conn context.Context) error {
 		ctx, done := context.WithTimeout(conn, at.stall)
 		err := at.conn.Write(ctx, kind, data)
 		done()
-		at.taken(m.size())
+		at.taken(m)
 		if err != nil {
 			return errLeft
 		}
@@ -242,16 +242,16 @@ func (at *socket) write(conn context.Context) error {
 
 // put sends a message. It waits while the client has not taken earlier ones, and reports whether the connection is there.
 func (at *socket) put(m *message) bool {
-	size, need := m.size(), m.size()
+	size, need := m.size(), m.room()
 	for {
 		if at.room.Acquire(at.ctx, need) != nil {
 			return false
 		}
-		at.room.Release(need - size)
+		at.room.Release(need - m.room())
 		if at.charge(size) {
 			break
 		}
-		at.room.Release(size)
+		at.room.Release(m.room())
 		need = waitingBytes // nothing waits then
 	}
 	select {
@@ -264,7 +264,7 @@ func (at *socket) put(m *message) bool {
 
 // offer sends a message if there is room for it, and closes the connection if there is none.
 func (at *socket) offer(m *message) {
-	if !at.room.TryAcquire(m.size()) {
+	if !at.room.TryAcquire(m.room()) {
 		at.finish(errSlow)
 		return
 	}
@@ -291,12 +291,12 @@ func (at *socket) charge(size int64) bool {
 }
 
 // taken gives back what a message took that waits no longer.
-func (at *socket) taken(size int64) {
+func (at *socket) taken(m *message) {
 	at.mu.Lock()
-	at.waiting -= size
+	at.waiting -= m.size()
 	at.hold.Keep(max(at.waiting-freeBytes, 0))
 	at.mu.Unlock()
-	at.room.Release(size)
+	at.room.Release(m.room())
 }
 
 // uncharge gives back everything at the end of the connection.
@@ -331,14 +331,17 @@ func (at *socket) ping(conn context.Context, every time.Duration, k *kernel) err
 	}
 }
 
-// size is about how many bytes a message takes of what may wait for a client: one that is larger takes all.
+// size is about how many bytes a message has.
 func (m *message) size() int64 {
 	n := len(m.content) + len(m.parent) + len(m.metadata) + len(m.header.raw)
 	for _, b := range m.buffers {
 		n += len(b)
 	}
-	return int64(min(n, waitingBytes))
+	return int64(n)
 }
+
+// room is how much a message takes of what may wait for a client: one that is larger takes all.
+func (m *message) room() int64 { return min(m.size(), waitingBytes) }
 
 // tooLarge stands for a message that would end the client's connection.
 func tooLarge(m *message) *message {

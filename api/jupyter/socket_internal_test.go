@@ -32,8 +32,7 @@ func TestWhatWaitsForAClientIsCharged(t *testing.T) {
 		note()
 	}
 	for range 3 {
-		m := <-at.out
-		at.taken(m.size())
+		at.taken(<-at.out)
 		note()
 	}
 	if diff := cmp.Diff([]int64{0, 1, 100_001, 100_001 - freeBytes, 100_000 - freeBytes, 0}, used); diff != "" {
@@ -44,6 +43,19 @@ func TestWhatWaitsForAClientIsCharged(t *testing.T) {
 	at.end(errLeft)
 	if at.offer(content(100_000)); memory.Stats().Used != 0 {
 		t.Errorf("%d bytes are charged behind the end", memory.Stats().Used)
+	}
+}
+
+// A message that is larger than what may wait is charged as it is, and takes all the room.
+func TestLargeMessagesAreChargedAsTheyAre(t *testing.T) {
+	t.Parallel()
+	at, memory := chargedSocket(t)
+	const large = 3 * waitingBytes
+	if !at.put(content(large)) || memory.Stats().Used != large-freeBytes || at.room.TryAcquire(1) {
+		t.Errorf("%d bytes are charged for %d", memory.Stats().Used, large)
+	}
+	if at.taken(<-at.out); memory.Stats().Used != 0 || !at.room.TryAcquire(waitingBytes) {
+		t.Errorf("%d bytes are charged after it was taken", memory.Stats().Used)
 	}
 }
 
@@ -58,7 +70,7 @@ func TestOneMessageWaitsWithoutMemory(t *testing.T) {
 	at.put(content(large))
 	sent := make(chan bool)
 	go func() { sent <- at.put(content(large)) }()
-	at.taken((<-at.out).size())
+	at.taken(<-at.out)
 	if !<-sent || len(at.out) != 1 {
 		t.Fatalf("%d messages wait, want 1", len(at.out))
 	}

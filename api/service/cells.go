@@ -52,13 +52,21 @@ func (s *Service) AbortCells(ctx context.Context, tenant, sandboxID string) erro
 	return err
 }
 
-// AskKernel asks the kernel of a context what a notebook asks: its content and the answer are those of Jupyter's messages.
+// AskKernel asks the kernel of a context what a notebook asks: its content and the answer are those of Jupyter's messages. The answer, of up to
+// a MiB, is charged to the request of ctx.
 func (s *Service) AskKernel(ctx context.Context, tenant, sandboxID, kernel string, q relay.Question) (json.RawMessage, error) {
 	a, err := s.agent(ctx, tenant, sandboxID)
 	if err != nil {
 		return nil, err
 	}
-	return a.Ask(ctx, kernel, q)
+	answer, err := a.Ask(ctx, kernel, q)
+	if err == nil {
+		err = budget.Charge(ctx, int64(len(answer))*budget.BodyWeight)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return answer, nil
 }
 
 // KernelInput gives the code of a context the line of input that it waits for.

@@ -24,6 +24,9 @@ type NotebookQuestion struct {
 	Message string          `json:"message,omitempty"` // id of what asks
 }
 
+// MaxAnswerBytes bounds the answer to a NotebookQuestion, as JSON.
+const MaxAnswerBytes = 1 << 20
+
 // NotebookInput is the answer of a notebook to a question for input.
 type NotebookInput struct {
 	Number uint64 `json:"number"`

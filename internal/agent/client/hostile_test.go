@@ -158,3 +158,17 @@ func TestFilesOfTheWorkspaceAreChecked(t *testing.T) {
 		})
 	}
 }
+
+// An answer of a kernel is read up to its limit, whatever the agent sends.
+func TestAnswersOfKernelsAreBounded(t *testing.T) {
+	t.Parallel()
+	var text string
+	c := against(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text+"\n") })
+	for n, code := range map[int]farm.Code{agent.MaxAnswerBytes - 1: "", agent.MaxAnswerBytes: "", agent.MaxAnswerBytes + 1: farm.CodeTooLarge, 40_000_000: farm.CodeTooLarge} {
+		text = `"` + strings.Repeat("x", n-2) + `"`
+		got, err := c.Live().Ask(t.Context(), "default", agent.NotebookQuestion{Kind: "inspect"})
+		if code == "" && (err != nil || len(got) != n) || code != "" && farm.CodeOf(err) != code {
+			t.Errorf("an answer of %d bytes: %d, %v", n, len(got), err)
+		}
+	}
+}

@@ -26,10 +26,12 @@ func kernelPath(contextName, what string) string {
 	return agent.KernelsPath + "/" + url.PathEscape(contextName) + "/" + what
 }
 
-// Ask asks the kernel of a context what a notebook asks. The answer is the content of Jupyter's reply.
+// Ask asks the kernel of a context what a notebook asks. The answer is the content of Jupyter's reply, of up to agent.MaxAnswerBytes.
+// CodeTooLarge: it would have more.
 func (l Live) Ask(ctx context.Context, contextName string, q agent.NotebookQuestion) (json.RawMessage, error) {
 	var out json.RawMessage
-	return out, l.call(ctx, askTimeout, http.MethodPost, kernelPath(contextName, "ask"), nil, q, &out)
+	const line = 1 // ends the answer
+	return out, l.callFor(ctx, askTimeout, http.MethodPost, kernelPath(contextName, "ask"), nil, q, answer{&out, agent.MaxAnswerBytes + line, agent.MaxAnswerBytes})
 }
 
 // Input gives the code of a context the line of input that it waits for.

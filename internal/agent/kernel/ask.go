@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/execution"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
@@ -50,7 +51,8 @@ const askTimeout = 30 * time.Second
 
 // AskNotebook asks the Python kernel of a context what a notebook asks. A kernel that runs code answers when it is done, or not in time.
 // What it prints and displays meanwhile belongs to message, an id of the
-// notebook's choice. An answer whose status is error has ename, evalue and traceback. CodeUnavailable: there is no answer.
+// notebook's choice. An answer whose status is error has ename, evalue and traceback. CodeUnavailable: there is no answer. CodeTooLarge: it has more than
+// agent.MaxAnswerBytes.
 func (ks *Kernels) AskNotebook(contextName string, kind Kind, content any, message string) (json.RawMessage, error) {
 	for _, at := range ks.slotsOf(contextName) {
 		at.mu.Lock()
@@ -59,9 +61,17 @@ func (ks *Kernels) AskNotebook(contextName string, kind Kind, content any, messa
 		if k == nil || !k.up() {
 			continue
 		}
-		if raw, err := k.ask(string(kind), content, message, askTimeout); err == nil {
-			return raw, nil
+		raw, err := k.ask(string(kind), content, message, askTimeout)
+		if err != nil {
+			continue
 		}
+		if raw, err = json.Marshal(raw); err != nil { // as it is sent: < takes six bytes
+			return nil, err
+		}
+		if len(raw) > agent.MaxAnswerBytes {
+			return nil, farm.Errorf(farm.CodeTooLarge, "The kernel's answer has %d bytes; at most %d are allowed.", len(raw), agent.MaxAnswerBytes)
+		}
+		return raw, nil
 	}
 	return nil, farm.Errorf(farm.CodeUnavailable, "No kernel of context %q answers.", execution.Cut(contextName, 64))
 }

@@ -25,6 +25,14 @@ def complete(shell, code, cursor_pos=None):
     }
 
 
+# How many characters an inspection has of each type: an answer has up to a MiB.
+INSPECTED = 256 << 10
+
+
+def cut(text):
+    return text if len(text) <= INSPECTED else text[:INSPECTED] + "\n[the rest is left out: %d characters]" % (len(text) - INSPECTED)
+
+
 def inspect(shell, code, cursor_pos=None, detail_level=0):
     name = token_at_cursor(code, len(code) if cursor_pos is None else cursor_pos)
     try:
@@ -33,7 +41,7 @@ def inspect(shell, code, cursor_pos=None, detail_level=0):
         return {"status": "ok", "found": False, "data": {}, "metadata": {}}
     if not shell.enable_html_pager:
         data.pop("text/html", None)
-    return {"status": "ok", "found": True, "data": data, "metadata": {}}
+    return {"status": "ok", "found": True, "data": {kind: cut(text) for kind, text in data.items()}, "metadata": {}}
 
 
 def is_complete(shell, code):

@@ -5,6 +5,7 @@ package kernel_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -394,5 +395,29 @@ func TestMessagesKnowTheirPlaceInTheOutput(t *testing.T) {
 	}
 	if len(after) != 4 || after[0] != 0 || texts[after[1]] != "a" || after[1] != after[2] || texts[after[3]] != "b" || texts[after[1]+1] != "" {
 		t.Errorf("messages after %v of %v", after, texts)
+	}
+}
+
+// The farm keeps answers in the memory of its API, so they are small: a long docstring is cut, and what cannot be cut is refused.
+func TestAnswersToNotebooksAreBounded(t *testing.T) {
+	t.Parallel()
+	ks, run := notebook(t)
+	if err := run("def big(): pass\nbig.__doc__ = 'x' * 40_000_000"); err != nil {
+		t.Fatal(err)
+	}
+	inspected := ask(t, ks, kernel.Inspect, map[string]any{"code": "big", "cursor_pos": 3, "detail_level": 0})
+	data, _ := inspected["data"].(map[string]any)
+	if text, _ := data["text/plain"].(string); inspected["found"] != true || len(text) < 256<<10 || len(text) > agent.MaxAnswerBytes/2 || !strings.Contains(text, "is left out") {
+		t.Errorf("inspect: found %v, %d bytes", inspected["found"], len(text))
+	}
+	const around = len(`{"status":"ok","values":{"a":{"status":"ok","data":{"text/plain":"''"},"metadata":{}}}}`)
+	for name, fits := range map[string]bool{
+		fmt.Sprintf("'x' * %d", agent.MaxAnswerBytes-around): true, fmt.Sprintf("'x' * %d", agent.MaxAnswerBytes-around+1): false,
+		fmt.Sprintf("'<' * %d", agent.MaxAnswerBytes/6): false, // as it is sent, < takes six bytes
+	} {
+		raw, err := ks.AskNotebook(kernel.DefaultContext, kernel.Expressions, map[string]any{"expressions": map[string]string{"a": name}}, "")
+		if fits && (err != nil || len(raw) > agent.MaxAnswerBytes) || !fits && farm.CodeOf(err) != farm.CodeTooLarge {
+			t.Errorf("%s: %d bytes, %v", name, len(raw), err)
+		}
 	}
 }
