@@ -103,6 +103,7 @@ func TestAbuse(t *testing.T) {
 		{"Watches", watches},
 		{"E2BProcesses", e2bProcesses},
 		{"JupyterSockets", jupyterSockets},
+		{"JupyterQuestions", jupyterQuestions},
 		{"DashboardLogins", dashboardLogins},
 		{"FullRedis", fullRedis},
 	}

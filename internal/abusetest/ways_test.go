@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -173,25 +174,65 @@ func e2bProcesses(f farm) {
 
 // jupyterSockets are opened to one kernel, which prints.
 func jupyterSockets(f farm) {
-	var kernel struct{ ID string }
-	text, status := f.post("/jupyter/api/kernels", `{"name":"python3"}`)
-	if status != http.StatusCreated || json.Unmarshal(text, &kernel) != nil {
-		f.t.Fatalf("kernel: %d %s", status, text)
-	}
-	defer func() {
-		if _, status, err := f.send(http.MethodDelete, "/jupyter/api/kernels/"+kernel.ID, "", nil); err != nil || status != http.StatusNoContent {
-			f.t.Errorf("shut down: %v %d", err, status)
-		}
-	}()
+	kernel, end := f.kernel()
+	defer end()
 	// The code prints for as long as the sockets are held, and is then interrupted by the end of its kernel.
-	run := `{"channel":"shell","header":{"msg_id":"m","msg_type":"execute_request","session":"0","username":"x","version":"5.3","date":"2026-01-01T00:00:00Z"},"parent_header":{},"metadata":{},"content":{"code":"while True: print('x' * 99)","silent":false,"store_history":false,"allow_stdin":false,"user_expressions":{}},"buffers":[]}`
+	run := request("m", "execute_request", `{"code":"while True: print('x' * 99)","silent":false,"store_history":false,"allow_stdin":false,"user_expressions":{}}`)
 	f.within(f.hold("sockets of Jupyter's protocol", func(ctx context.Context, n int) (func(), error) {
-		conn, err := f.socket(ctx, fmt.Sprintf("/jupyter/api/kernels/%s/channels?session_id=%d", kernel.ID, n))
+		conn, err := f.socket(ctx, fmt.Sprintf("/jupyter/api/kernels/%s/channels?session_id=%d", kernel, n))
 		if err == nil && n == 0 {
-			err = conn.Write(ctx, websocket.MessageText, []byte(run))
+			err = conn.Write(ctx, websocket.MessageText, run)
 		}
 		return func() { _ = conn.CloseNow() }, err
 	}), 1, outputLimit*mib+eventLimit*2)
+}
+
+// jupyterQuestions have very long answers, which nobody reads.
+func jupyterQuestions(f farm) {
+	kernel, end := f.kernel()
+	defer end()
+	conn, err := f.socket(f.t.Context(), "/jupyter/api/kernels/"+kernel+"/channels?session_id=first")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer func() { _ = conn.CloseNow() }()
+	conn.SetReadLimit(-1)
+	err = conn.Write(f.t.Context(), websocket.MessageText, request("m", "execute_request", `{"code":"def big(): pass\nbig.__doc__ = 'x' * 40_000_000","silent":false,"store_history":false,"allow_stdin":false,"user_expressions":{}}`))
+	for text := ""; err == nil && !strings.Contains(text, `"execute_reply"`); {
+		var raw []byte
+		_, raw, err = conn.Read(f.t.Context())
+		text = string(raw)
+	}
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.within(f.hold("sockets with questions about a docstring of 40 MB", func(ctx context.Context, n int) (func(), error) {
+		conn, err := f.socket(ctx, fmt.Sprintf("/jupyter/api/kernels/%s/channels?session_id=%d", kernel, n))
+		for i := 0; err == nil && i < 4; i++ {
+			err = conn.Write(ctx, websocket.MessageText, request(strconv.Itoa(i), "inspect_request", `{"code":"big","cursor_pos":3,"detail_level":0}`))
+		}
+		return func() { _ = conn.CloseNow() }, err
+	}), 1, mib)
+}
+
+// kernel starts a kernel for clients of Jupyter and returns its id, and a function that ends it.
+func (f farm) kernel() (id string, end func()) {
+	f.t.Helper()
+	var made struct{ ID string }
+	text, status := f.post("/jupyter/api/kernels", `{"name":"python3"}`)
+	if status != http.StatusCreated || json.Unmarshal(text, &made) != nil {
+		f.t.Fatalf("kernel: %d %s", status, text)
+	}
+	return made.ID, func() {
+		if _, status, err := f.send(http.MethodDelete, "/jupyter/api/kernels/"+made.ID, "", nil); err != nil || status != http.StatusNoContent {
+			f.t.Errorf("shut down: %v %d", err, status)
+		}
+	}
+}
+
+// request is a message of a client of Jupyter.
+func request(id, kind, content string) []byte {
+	return fmt.Appendf(nil, `{"channel":"shell","header":{"msg_id":%q,"msg_type":%q,"session":"0","username":"x","version":"5.3","date":"2026-01-01T00:00:00Z"},"parent_header":{},"metadata":{},"content":%s,"buffers":[]}`, id, kind, content)
 }
 
 // dashboardLogins log in over and over, with keys that are wrong and with one that is right, and never log out.
