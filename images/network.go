@@ -56,8 +56,7 @@ func (d Docker) Network(ctx context.Context, ref string, exit http.Handler) (n N
 	if err != nil {
 		return n, err
 	}
-	command := []string{agent.BinaryPath, "init", "--egress", "--proxy", "--ends-in", networkLife.String()}
-	id, err := d.CreateBuildNetwork(ctx, ref, volume, command)
+	id, err := d.CreateBuildNetwork(ctx, ref, volume, NetworkCommand())
 	if err != nil {
 		return n, err
 	}
@@ -70,6 +69,11 @@ func (d Docker) Network(ctx context.Context, ref string, exit http.Handler) (n N
 		Mode: engine.BuildNetwork(id), Addr: agent.EgressAddr,
 		Close: func() error { return errors.Join(session.Close(), remove()) },
 	}, nil
+}
+
+// NetworkCommand is the command of the container of a network.
+func NetworkCommand() []string {
+	return []string{agent.BinaryPath, "init", "--egress", "--proxy", "--ends-in", networkLife.String()}
 }
 
 // start starts the container of a network, and connects its agent to exit.

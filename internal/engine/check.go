@@ -21,6 +21,7 @@ import (
 type Rules struct {
 	Limits   farm.Limits // the maxima of a sandbox's resources; zero: the defaults
 	Runtimes []string    // OCI runtimes of sandboxes, beside that of the Engine's Config
+	Build    []string    // the command of the network of a build; nil: there is none
 }
 
 // Checker checks the bodies of calls to the engine, for a proxy between an engine and the programs that use this package. It reads from a

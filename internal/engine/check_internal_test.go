@@ -122,15 +122,18 @@ func TestUpdateIsRefusedUnderGVisor(t *testing.T) {
 	}
 }
 
-// The container whose network a build shares is that of this package, whatever runs in it.
+// The container whose network a build shares is that of this package, with the profile of a sandbox and one command, and only where images are built.
 func TestCheckerAcceptsTheNetworkOfABuild(t *testing.T) {
 	t.Parallel()
 	e, last := recorder(t)
-	c := e.NewChecker(Rules{})
-	if _, err := e.CreateBuildNetwork(t.Context(), "python:1", "farm-agent-v1", []string{"/sandfarm/agent", "init", "--proxy"}); err != nil {
+	e.parent.name = "/sandboxes-farm"
+	command := []string{"/sandfarm/agent", "init", "--proxy"}
+	c := e.NewChecker(Rules{Build: command})
+	if _, err := e.CreateBuildNetwork(t.Context(), "python:1", "farm-agent-v1", command); err != nil {
 		t.Fatal(err)
 	}
 	good := last().body
+	wantRefused(t, "where no images are built", func() error { _, err := e.NewChecker(Rules{}).Create(t.Context(), "", good); return err })
 	got, err := c.Create(t.Context(), "", good)
 	if err != nil || got.Image != "python:1" || got.Volume != "farm-agent-v1" || !bytes.Equal(got.Body, bytes.TrimSpace(good)) {
 		t.Errorf("%+v, %v", got, err)
@@ -144,6 +147,11 @@ func TestCheckerAcceptsTheNetworkOfABuild(t *testing.T) {
 		"writable": func(r *container.CreateRequest) { r.HostConfig.Mounts[0].ReadOnly = false },
 		"volume":   func(r *container.CreateRequest) { r.HostConfig.Mounts[0].Source = "other-agent-v1" },
 		"command":  func(r *container.CreateRequest) { r.Entrypoint, r.Cmd = nil, nil },
+		"program":  func(r *container.CreateRequest) { r.Entrypoint = []string{"python3"} },
+		"argument": func(r *container.CreateRequest) { r.Cmd = append(r.Cmd, "x") },
+		"seccomp":  func(r *container.CreateRequest) { r.HostConfig.SecurityOpt = r.HostConfig.SecurityOpt[:1] },
+		"masks":    func(r *container.CreateRequest) { r.HostConfig.MaskedPaths = nil },
+		"cgroup":   func(r *container.CreateRequest) { r.HostConfig.CgroupParent = "/" },
 		"mount":    func(r *container.CreateRequest) { r.HostConfig.Mounts = nil },
 		"sandbox":  func(r *container.CreateRequest) { r.Labels[LabelSandbox] = "sbx_1" },
 	} {

@@ -32,7 +32,7 @@ func (c *Checker) Create(ctx context.Context, name string, body []byte) (CreateC
 	case got.Labels[LabelRole] == RoleHelper:
 		return c.createHelper(name, tree, got)
 	case got.Labels[LabelRole] == RoleBuild:
-		return c.createBuildNetwork(name, tree, got)
+		return c.createBuildNetwork(ctx, name, tree, got)
 	default:
 		return c.createSandbox(ctx, name, tree, got)
 	}
@@ -59,12 +59,7 @@ func (c *Checker) createSandbox(ctx context.Context, name string, tree any, got 
 		if !c.allowsRuntime(got.HostConfig.Runtime) {
 			return farm.Invalidf("HostConfig.Runtime %q is not allowed", farm.Shorten(got.HostConfig.Runtime))
 		}
-		facts := e.facts(s, cpus)
-		facts.parent = ""
-		if slices.Contains(e.parentNames(), got.HostConfig.CgroupParent) {
-			facts.parent = got.HostConfig.CgroupParent
-		}
-		made.Body, err = compare(tree, container.CreateRequest{Config: e.containerConfig(s, e.hasNvidia()), HostConfig: hostConfig(s, facts)})
+		made.Body, err = compare(tree, container.CreateRequest{Config: e.containerConfig(s, e.hasNvidia()), HostConfig: hostConfig(s, c.factsOf(s, cpus, got))})
 		return err
 	})
 	if err != nil {
@@ -104,23 +99,38 @@ func (c *Checker) createHelper(name string, tree any, got container.CreateReques
 	return made, err
 }
 
-// createBuildNetwork checks the container whose network a build shares. Its command may be any: it has no rights that a sandbox lacks.
-func (c *Checker) createBuildNetwork(name string, tree any, got container.CreateRequest) (made CreateCall, err error) {
-	command := slices.Concat(got.Entrypoint, got.Cmd)
+// createBuildNetwork checks the container whose network a build shares.
+func (c *Checker) createBuildNetwork(ctx context.Context, name string, tree any, got container.CreateRequest) (made CreateCall, err error) {
 	if mounts := got.HostConfig.Mounts; len(mounts) == 1 {
 		made.Volume = mounts[0].Source
 	}
 	switch {
+	case c.rules.Build == nil:
+		return made, farm.Invalidf("images cannot be built here (engine_proxy.builds), so a build has no network")
 	case name != "":
 		return made, farm.Invalidf("the network of a build has no name")
-	case len(command) == 0:
-		return made, farm.Invalidf("Cmd is missing")
+	case !slices.Equal(c.rules.Build, slices.Concat(got.Entrypoint, got.Cmd)):
+		return made, farm.Invalidf("the command is not that of the network of a build")
 	case !strings.HasPrefix(made.Volume, c.engine.namespace+"-agent-"):
 		return made, farm.Invalidf("HostConfig.Mounts[0] is not the agent's volume of this farm")
 	}
 	made.Image = got.Image
-	made.Body, err = compare(tree, c.engine.buildNetwork(got.Image, made.Volume, command))
+	s := buildSpec(made.Volume)
+	err = c.refreshed(ctx, func(cpus int) (err error) {
+		made.Body, err = compare(tree, c.engine.buildNetwork(got.Image, s, c.factsOf(s, cpus, got), c.rules.Build))
+		return err
+	})
 	return made, err
+}
+
+// factsOf are the facts of which a worker makes a container: its process alone knows whether there is a cgroup above all sandboxes.
+func (c *Checker) factsOf(s Spec, cpus int, got container.CreateRequest) hostFacts {
+	facts := c.engine.facts(s, cpus)
+	facts.parent = ""
+	if slices.Contains(c.engine.parentNames(), got.HostConfig.CgroupParent) {
+		facts.parent = got.HostConfig.CgroupParent
+	}
+	return facts
 }
 
 // parentNames are the names that the cgroup above all sandboxes can have.

@@ -8,7 +8,7 @@ import (
 )
 
 // Helpers are containers that exist for a moment and run no program of others: to fill a volume, or to find out what the engine can do. They have
-// no rights that a sandbox lacks.
+// no rights that a sandbox lacks, and its seccomp profile.
 
 // helperUser is the user of helpers.
 const (
@@ -54,10 +54,10 @@ func (e *Engine) runtimeHelper(image, runtime string) container.CreateRequest {
 }
 
 func (e *Engine) helper(image, program string, host container.HostConfig) container.CreateRequest {
-	host.NetworkMode, host.CapDrop, host.SecurityOpt = "none", []string{"ALL"}, []string{"no-new-privileges:true"}
+	host.NetworkMode, host.CapDrop, host.SecurityOpt = "none", []string{"ALL"}, []string{"no-new-privileges:true", "seccomp=" + e.seccomp}
 	return container.CreateRequest{
 		Config: &container.Config{
-			Image: image, User: helperUser, Cmd: []string{program}, Labels: map[string]string{LabelNamespace: e.namespace, LabelRole: RoleHelper},
+			Image: image, User: helperUser, Entrypoint: []string{program}, Labels: map[string]string{LabelNamespace: e.namespace, LabelRole: RoleHelper},
 		},
 		HostConfig: &host,
 	}

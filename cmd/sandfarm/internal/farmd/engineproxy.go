@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/sandfarm/sandfarm/images"
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/engineproxy"
@@ -31,8 +32,12 @@ func RunEngineProxy(ctx context.Context, s *Settings) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
+	rules := engine.Rules{Limits: s.Limits, Runtimes: s.Engine.runtimes("")[1:]}
+	if s.EngineProxy.Builds {
+		rules.Build = images.NetworkCommand()
+	}
 	p := engineproxy.New(engineproxy.Config{
-		Namespace: namespace, Checker: e.NewChecker(engine.Rules{Limits: s.Limits, Runtimes: s.Engine.runtimes("")[1:]}), Dial: e.Connect,
+		Namespace: namespace, Checker: e.NewChecker(rules), Dial: e.Connect,
 		Exec: dialsAgent, Builds: s.EngineProxy.Builds, MaxBody: s.EngineProxy.MaxBody, Log: log,
 	})
 	defer p.Close()
