@@ -119,9 +119,9 @@ func (p *Proxy) createImage(c *call) error {
 	case !p.ownImage(c.at.query.Get("repo")):
 		return refuse("the image has no name of the farm %q", p.cfg.Namespace)
 	}
-	data, err := io.ReadAll(io.LimitReader(c.r.Body, emptyMax+1))
+	data, err := p.body(c)
 	if err != nil {
-		return refuse("its body cannot be read: %v", err)
+		return err
 	}
 	if len(data) > emptyMax || len(bytes.Trim(data, "\x00")) > 0 {
 		return refuse("only an empty image can be imported here (engine_proxy.builds)")
