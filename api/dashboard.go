@@ -21,6 +21,8 @@ const (
 	// framePage shows results that are HTML. It has an origin of its own, reaches nothing, and runs what it is given.
 	framePage   = "frame.html"
 	framePolicy = "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:; media-src data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+	// frameReaches is its Connection-Allowlist, with no address: a policy of content does not cover WebRTC and the connections that browsers open ahead.
+	frameReaches = "()"
 	// terminalPage has the terminal, which writes style elements of its own.
 	terminalPage   = "terminal.html"
 	terminalPolicy = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
@@ -73,6 +75,7 @@ func (s *Server) dashboard(c *gin.Context, name string) error {
 	switch file.Name {
 	case framePage:
 		h.Set("Content-Security-Policy", framePolicy)
+		h.Set("Connection-Allowlist", frameReaches)
 	case terminalPage:
 		h.Set("Content-Security-Policy", terminalPolicy)
 	default:

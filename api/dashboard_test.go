@@ -161,6 +161,9 @@ func TestAFarmWithoutKeysNeedsNoSession(t *testing.T) {
 func TestTheDashboardsHeaders(t *testing.T) {
 	t.Parallel()
 	b := setup(t, withKeys)
+	if answer, _ := b.do("GET", "/ui/frame.html", nil); answer.Header.Get("Connection-Allowlist") != "()" {
+		t.Errorf("the page of results may connect to %q", answer.Header.Get("Connection-Allowlist"))
+	}
 	for path, wants := range map[string][]string{
 		"/":                       {"default-src 'none'", "script-src 'self';", "style-src 'self';", "frame-ancestors 'none'", "connect-src 'self';"},
 		"/ui/js/main.js":          {"default-src 'none'"},

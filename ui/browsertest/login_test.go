@@ -3,7 +3,10 @@
 package browsertest
 
 import (
+	"encoding/json"
+	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -38,6 +41,49 @@ func TestLogInAndOut(t *testing.T) {
 	p.goTo("#/")
 	p.sees("Your key may only read")
 	p.until(`document.querySelector("#run").disabled`)
+}
+
+// A result of a sandbox must not reach a network by the browser of who looks at it: not by what a policy of content does not cover (WebRTC and
+// connections ahead).
+func TestAPageOfAResultReachesNothing(t *testing.T) {
+	t.Parallel()
+	f := startFarm(t)
+	var reached atomic.Int32
+	tcp, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tcp.Close()
+	go func() {
+		for {
+			conn, err := tcp.Accept()
+			if err != nil {
+				return
+			}
+			reached.Add(1)
+			_ = conn.Close()
+		}
+	}()
+	try := strings.ReplaceAll(`
+const link = document.createElement("link");
+link.rel = "preconnect"; link.href = "http://ADDRESS/"; document.documentElement.append(link);
+const call = new RTCPeerConnection({ iceServers: [{ urls: "turn:ADDRESS?transport=tcp", username: "u", credential: "c" }] });
+call.createDataChannel("x");
+await call.setLocalDescription(await call.createOffer());
+while (call.iceGatheringState !== "complete") await new Promise((done) => { call.onicegatheringstatechange = done; });
+`, "ADDRESS", tcp.Addr().String())
+	source, err := json.Marshal(`<img src="data:image/gif;base64,R0lGODlhAQABAAAAACw=" height="300" width="1"><p id="end"></p><script type="module">` +
+		try + `document.getElementById("end").style.height = "300px";</script>`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	job := f.run("", "from IPython.display import HTML, display\ndisplay(HTML("+string(source)+"))")
+	p := openPage(t, f, "#/jobs/"+job.ID)
+	p.expect("llowlist")                                                 // what was refused
+	p.until(`document.querySelector("iframe.page")?.clientHeight > 500`) // the picture is there, and the script has ended
+	if n := reached.Load(); n != 0 {
+		t.Errorf("the page connected %d times", n)
+	}
 }
 
 // hostile is text that would run if anything took it for HTML. It sets a variable of the page that shows it.
