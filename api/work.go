@@ -16,8 +16,8 @@ func (s *Server) workRoutes() []route {
 	return []route{
 		{method: "POST", path: base + "/execute", tag: "Work", summary: "Run code in a sandbox", detail: "The kernel of the context keeps its variables between calls.", body: wire.ExecuteRequest{}, answers: jobAnswers(), wait: true, idempotent: true, handler: s.execute},
 		{method: "POST", path: base + "/commands", tag: "Work", summary: "Run shell commands in a sandbox", body: wire.CommandRequest{}, answers: jobAnswers(), wait: true, idempotent: true, handler: s.command},
-		{method: "POST", path: base + "/interrupt", tag: "Work", summary: "Interrupt the running code", body: wire.ControlRequest{}, optional: true, answers: jobAnswers(), wait: true, idempotent: true, handler: s.control(farm.KindInterrupt)},
-		{method: "POST", path: base + "/restart", tag: "Work", summary: "Restart the kernels", detail: "Variables are lost, files stay.", body: wire.ControlRequest{}, optional: true, answers: jobAnswers(), wait: true, idempotent: true, handler: s.control(farm.KindRestart)},
+		{method: "POST", path: base + "/interrupt", tag: "Work", summary: "Interrupt the running code", detail: "If one like it has not begun yet, that job is the answer.", body: wire.ControlRequest{}, optional: true, answers: jobAnswers(), wait: true, idempotent: true, handler: s.control(farm.KindInterrupt)},
+		{method: "POST", path: base + "/restart", tag: "Work", summary: "Restart the kernels", detail: "Variables are lost, files stay. If a restart like it has not begun yet, that job is the answer.", body: wire.ControlRequest{}, optional: true, answers: jobAnswers(), wait: true, idempotent: true, handler: s.control(farm.KindRestart)},
 		{method: "POST", path: "/v1/run", tag: "Work", summary: "Run code in a fresh sandbox", detail: "The sandbox is closed afterwards.", body: wire.RunRequest{}, answers: jobAnswers(), wait: true, idempotent: true, handler: s.run},
 	}
 }

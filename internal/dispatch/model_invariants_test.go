@@ -58,7 +58,7 @@ func (c *checker) zset(key string, want map[string]int64) {
 func (c *checker) jobs() {
 	open, all, callbacks := map[string]int64{}, map[string]int64{}, map[string]bool{}
 	charged, kept := 0, map[string]bool{}
-	unfinished, listed, fifos := map[string]map[string]int64{}, map[string]map[string]int64{}, map[string][]string{}
+	unfinished, listed, fifos, stops := map[string]map[string]int64{}, map[string]map[string]int64{}, map[string][]string{}, map[string][]string{}
 	put := func(m map[string]map[string]int64, box, id string, seq int64) {
 		if m[box] == nil {
 			m[box] = map[string]int64{}
@@ -102,6 +102,9 @@ func (c *checker) jobs() {
 		}
 		open[id] = j.Seq
 		put(unfinished, j.Box, id, j.Seq)
+		if j.Kind == farm.KindInterrupt || j.Kind == farm.KindRestart {
+			stops[j.Box] = append(stops[j.Box], id)
+		}
 		if j.waits() {
 			fifos[j.Box] = append(fifos[j.Box], id)
 			if j.State == farm.JobRunning && fifos[j.Box][0] != id {
@@ -128,6 +131,12 @@ func (c *checker) jobs() {
 		v, _ := c.take("line:" + box)
 		if diff := gocmp.Diff(fifos[box], v.List); diff != "" {
 			c.fail("the FIFO of %s differs from the records (-records +FIFO):\n%s", box, diff)
+		}
+	}
+	for _, box := range c.boxNames("stops:", stops) {
+		v, _ := c.take("stops:" + box)
+		if diff := gocmp.Diff(present(stops[box]), present(slices.Collect(maps.Keys(v.Hash)))); diff != "" {
+			c.fail("the interrupts and restarts of %s differ from the records (-records +stops):\n%s", box, diff)
 		}
 	}
 	due, _ := c.take("callbacks")

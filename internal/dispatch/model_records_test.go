@@ -112,6 +112,20 @@ func (r *records) unfinished(box string) []string {
 	return slices.DeleteFunc(r.jobIDs(), func(id string) bool { return r.Jobs[id].Box != box || r.Jobs[id].State.Final() })
 }
 
+// alike counts the unfinished jobs of a sandbox that are of the same kind.
+func (r *records) alike(j *farm.Job) (waiting, running int) {
+	for _, id := range r.unfinished(j.SandboxID) {
+		switch other := r.Jobs[id]; {
+		case other.Kind != j.Kind:
+		case other.State == farm.JobQueued:
+			waiting++
+		default:
+			running++
+		}
+	}
+	return waiting, running
+}
+
 // decode reads the records from a dump.
 func decode(dump storetest.Dump) (*records, error) {
 	r := &records{Jobs: map[string]*jobRecord{}, Boxes: map[string]*boxRecord{}, dump: dump}

@@ -29,6 +29,11 @@ func (w *world) acceptRule(a store.Accept) func(*steps) error {
 		if box := r.Boxes[j.SandboxID]; j.Kind == farm.KindClose && box.State == farm.SandboxClosing || a.Sandbox == nil && box.State.Final() {
 			return nil // the earlier close answers
 		}
+		if waiting, running := r.alike(j); j.Kind == farm.KindInterrupt || j.Kind == farm.KindRestart {
+			if waiting > 0 || running >= 2 {
+				return nil // one of them answers
+			}
+		}
 		r = s.next()
 		seq, _ := strconv.ParseInt(w.sequence(), 10, 64)
 		r.Jobs[j.ID] = &jobRecord{

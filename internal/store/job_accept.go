@@ -32,8 +32,11 @@ type Idempotency struct {
 type Accepted struct {
 	Job      *farm.Job
 	Sandbox  *farm.Sandbox // the job's; nil if its record is gone
-	Existing bool          // an earlier job answers this call: the same idempotency key, or a close in progress
+	Existing bool          // an earlier job answers this call: the same idempotency key, or a close, interrupt or restart like it
 }
+
+// maxStops is how many interrupts and restarts of a sandbox are unfinished at most: twice as many as it has contexts. No quota bounds them.
+const maxStops = 64
 
 // Accept stores a job in one step: it checks idempotency, the state of the sandbox and the limits, then writes the record, its first event
 // and its place in the FIFO, and enqueues it if it is runnable. A refused job leaves nothing behind. Errors: CodeNotFound (no such sandbox),
@@ -140,6 +143,7 @@ type acceptArgs struct {
 	Documents      string   `lua:"documents"`    // see docs in job_finish.lua
 	RequestSize    int      `lua:"request_size"` // bytes of the request, if it is a document
 	Packages       []string `lua:"packages"`
+	Stop           string   `lua:"stop"`        // of an interrupt or a restart: those alike do the same
 	Idempotency    string   `lua:"idempotency"` // hash of the key; empty: none
 	Fingerprint    string   `lua:"fingerprint"`
 	IdempotencyTTL int      `lua:"idempotency_ttl"` // seconds
@@ -180,6 +184,10 @@ func (s *Store) acceptArgs(job *farm.Job, a Accept) (args acceptArgs, whole []by
 		Callback: job.CallbackURL != "", Background: request.Command != nil && request.Command.Background, Created: micros(job.CreatedAt),
 		Queue: job.Queue, Timeout: job.TimeoutSeconds, Doc: doc, Shown: shown, Request: body, Packages: a.Packages, Secrets: a.Secrets,
 		IdempotencyTTL: s.limits.IdempotencySeconds, MaxWaiting: s.limits.MaxWaiting,
+	}
+	if job.Kind == farm.KindInterrupt || job.Kind == farm.KindRestart {
+		sum := sha256.Sum256([]byte(string(job.Kind) + " " + request.Context + " " + job.CallbackURL))
+		args.Stop = hex.EncodeToString(sum[:])
 	}
 	if a.Idempotency != nil {
 		sum := sha256.Sum256([]byte(a.Idempotency.Key))
@@ -230,6 +238,8 @@ func (s *Store) refused(r reply, job *farm.Job, maxMemory int64) error {
 		return unfinishedMemoryError(maxMemory, number(r.text(1)), number(r.text(2)))
 	case "deep":
 		return farm.Errorf(farm.CodeExhausted, "%d jobs wait in queue %s, the maximum. Try again when some have started.", s.limits.MaxQueueDepth, state)
+	case "stops":
+		return farm.Errorf(farm.CodeExhausted, "%d interrupts and restarts of sandbox %s are unfinished, the maximum. Try again when some have finished.", maxStops, job.SandboxID)
 	case "waiting":
 		return farm.Errorf(farm.CodeExhausted, "%d jobs wait for sandbox %s, the maximum. Try again when some have finished.", s.limits.MaxWaiting, job.SandboxID)
 	case "state":

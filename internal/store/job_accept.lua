@@ -1,7 +1,7 @@
 -- Accepts a job: checks idempotency, the sandbox's state and the limits, then writes record, request, first event, indexes and FIFO, and
 -- enqueues the job if it is runnable. Replies {'ok', '1' if the job existed before, job (empty: this call has made it), sandbox}, or why it was
 -- refused: {'notfound'}, {'state', state}, {'early', state}, {'reused', job}, {'quota', name, its value, used, needed}, {'deep', queue},
--- {'waiting'}, {'memory', bytes of unfinished jobs, bytes needed}.
+-- {'waiting'}, {'stops'}, {'memory', bytes of unfinished jobs, bytes needed}.
 local id, kind, box = arg.id, arg.kind, arg.sandbox
 local new, inline, background = arg.new == '1', arg.inline == '1', arg.background == '1'
 
@@ -21,6 +21,13 @@ if arg.idempotency ~= '' then
   end
 end
 
+-- A job has one idempotency key, which is forgotten with it: a caller whose interrupt is answered by another's job sends its own again in vain.
+local function remember(job)
+  if arg.idempotency == '' or call('HSETNX', key('job', job), 'idem', arg.idempotency) == 0 then return end
+  call('HSET', key('idem', arg.idempotency), 'job', job, 'fingerprint', arg.fingerprint)
+  call('EXPIRE', key('idem', arg.idempotency), arg.idempotency_ttl)
+end
+
 local boxKey, fifo = key('sbx', box), fifoKey(box)
 if not new then
   local s = call('HMGET', boxKey, 'state', 'close')
@@ -38,6 +45,31 @@ if not new then
   elseif inline and state ~= 'ready' and state ~= 'busy' then
     return {'early', state} -- it would not wait in the FIFO for the sandbox to start
   end
+end
+
+-- No quota bounds interrupts and restarts, so a sandbox has few. One that no worker has begun answers for all like it: it stops what runs then. One
+-- that is running may have missed what has begun since, so there may be another one, and no third.
+if arg.stop ~= '' then
+  local all, others, waiting, running = call('HGETALL', stopsKey(box)), 0, nil, {}
+  for i = 1, #all, 2 do
+    local j = call('HMGET', key('job', all[i]), 'state', 'seq')
+    if not j[1] or final(JOBS, j[1]) then
+      call('HDEL', stopsKey(box), all[i]) -- a program of the release before has ended it
+    elseif all[i + 1] ~= arg.stop then
+      others = others + 1
+    elseif j[1] == 'queued' then
+      waiting = all[i]
+    else
+      table.insert(running, {tonumber(j[2]), all[i]})
+    end
+  end
+  table.sort(running, function(a, b) return a[1] < b[1] end)
+  local existing = waiting or running[2] and running[#running][2]
+  if existing then
+    remember(existing)
+    return answer(existing, box, '1')
+  end
+  if others + #running >= STOPS then return {'stops'} end
 end
 
 -- The refusal by a quota that has not this much left, or nil.
@@ -97,11 +129,8 @@ if arg.hidden ~= '1' then
   trimIndex(P .. 'jobs', 'job')
   trimIndex(key('sj', box), 'job')
 end
-if arg.idempotency ~= '' then
-  call('HSET', key('idem', arg.idempotency), 'job', id, 'fingerprint', arg.fingerprint)
-  call('EXPIRE', key('idem', arg.idempotency), arg.idempotency_ttl)
-  call('HSET', key('job', id), 'idem', arg.idempotency) -- which is forgotten with the job
-end
+remember(id)
+if arg.stop ~= '' then call('HSET', stopsKey(box), id, arg.stop) end
 
 -- Remembers which job installs which package last. An absurd number of them is forgotten: those are looked up in the sandbox.
 if arg.packages ~= '' then

@@ -59,6 +59,7 @@ if reserved then -- bytes of artifacts that it will not record any more
 end
 call('ZREM', P .. 'open', id)
 call('ZREM', key('osj', box), id)
+call('HDEL', stopsKey(box), id)
 call('DEL', key('cp', id), key('req', id))
 local ttl = hidden and arg.hidden_ttl or arg.retention
 chargeEnded(id, j[13], kept, ttl)

@@ -1,5 +1,5 @@
 -- Shared by every script on a tenant's records. KEYS[1] is the tenant's prefix "sf:{tenant}:", ARGV[1] the farm's prefix, ARGV[2] the time
--- in microseconds. JOBS and SANDBOXES (transition tables), ACCEPTS (sandbox states that accept work), SHARE and DEPTH (limits of a queue) and
+-- in microseconds. JOBS and SANDBOXES (transition tables), ACCEPTS (sandbox states that accept work), SHARE and DEPTH (limits of a queue), STOPS and
 -- QUOTAS (of tenants without their own) are defined above, generated from package farm.
 local P, G, NOW = KEYS[1], ARGV[1], ARGV[2]
 local call = redis.call
@@ -13,6 +13,7 @@ local function key(kind, id) return P .. kind .. ':' .. id end
 local function fifoKey(box) return key('line', box) end -- jobs of a sandbox, in order
 local function slotsKey(queue) return key('out', queue) end -- jobs that hold a slot of the tenant's queue share
 local function parkedKey(queue) return key('held', queue) end -- jobs parked until a slot is free
+local function stopsKey(box) return key('stops', box) end -- unfinished interrupts and restarts of a sandbox, and which are alike
 
 local ACTIVE = P .. 'act' -- jobs that count against max_running: those with a queue slot and those that run, unless they are inline
 local USE = P .. 'use' -- what open sandboxes have together: mem (MiB), mcpu (thousandths of a core), gpus
@@ -246,6 +247,7 @@ local function setSandboxState(box, state, closedTTL, retention, removed)
     call('EXPIRE', key('sj', box), retention)
     call('EXPIRE', key('pkg', box), closedTTL)
     call('EXPIRE', key('egress', box), closedTTL)
+    call('EXPIRE', stopsKey(box), closedTTL)
     call('DEL', key('secrets', box))
     if call('ZSCORE', P .. 'docs', box) then expireDocuments(box, closedTTL) end
   end

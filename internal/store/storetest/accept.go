@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"sync"
 	"testing"
 
@@ -123,6 +124,67 @@ func closeTwiceIsOneJob(t *testing.T, factory Factory) {
 		t.Errorf("closing a closed sandbox: job %s existing %v", third.Job.ID, third.Existing)
 	}
 	b.enqueued(t, "closing a closed sandbox")
+}
+
+// stopsAreFew asks for one interrupt or restart after the other. No quota bounds them, so one that waits answers for all like it, and so do two
+// that run; all others of a sandbox are bounded by their number.
+func stopsAreFew(t *testing.T, factory Factory) {
+	for _, kind := range []farm.JobKind{farm.KindInterrupt, farm.KindRestart} {
+		t.Run(string(kind), func(t *testing.T) {
+			b := setup(t, factory)
+			box := b.box(t, farm.SandboxReady)
+			made := func(what string, a store.Accept, old *farm.Job) *farm.Job {
+				t.Helper()
+				out := b.accept(t, a)
+				if out.Existing != (old != nil) || old != nil && out.Job.ID != old.ID {
+					t.Errorf("%s: job %s, existing %v; want the existing job %+v", what, out.Job.ID, out.Existing, old)
+				}
+				return out.Job
+			}
+			first := made("the first", Stop(kind, box.ID, "a"), nil)
+			made("another one", Stop(kind, box.ID, "a"), first)
+			made("one of another context", Stop(kind, box.ID, "b"), nil)
+			made("one of all contexts", Stop(kind, box.ID, ""), nil)
+			called := Stop(kind, box.ID, "a")
+			called.Job.CallbackURL = "https://example.com/done"
+			made("one with a callback of its own", called, nil)
+			other := b.box(t, farm.SandboxReady)
+			made("one of another sandbox", Stop(kind, other.ID, "a"), nil)
+
+			running := b.claim(t, first.Ref(), "w").Job
+			second := made("one while the first runs", Stop(kind, box.ID, "a"), nil)
+			made("another one while the first runs", Stop(kind, box.ID, "a"), second)
+			b.finish(t, b.claim(t, second.Ref(), "w").Job, farm.JobCompleted)
+			third := made("one while one runs", Stop(kind, box.ID, "a"), nil)
+			b.claim(t, third.Ref(), "w")
+			made("one while two run", Stop(kind, box.ID, "a"), third)
+			b.finish(t, running, farm.JobCompleted)
+			made("one after the first", Stop(kind, box.ID, "a"), nil)
+
+			for n := 5; n < 64; n++ {
+				made("the next", Stop(kind, box.ID, fmt.Sprint(n)), nil)
+			}
+			_, err := b.Accept(t.Context(), Stop(kind, box.ID, "too many"))
+			wantCode(t, "more than a sandbox may have", err, farm.CodeExhausted)
+			made("one of another sandbox that has one", Stop(kind, other.ID, "b"), nil)
+			b.accept(t, CloseJob(box.ID))
+		})
+	}
+}
+
+// stopsHaveTheirKeys: a call that an earlier job answered finds it by its idempotency key even after its end.
+func stopsHaveTheirKeys(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	first := b.accept(t, Stop(farm.KindRestart, box.ID, "a")).Job
+	a := Stop(farm.KindRestart, box.ID, "a")
+	a.Idempotency = &store.Idempotency{Key: "k", Fingerprint: "f"}
+	b.accept(t, a)
+	b.finish(t, b.claim(t, first.Ref(), "w").Job, farm.JobCompleted)
+	a.Job.ID = farm.NewID(farm.JobPrefix)
+	if out := b.accept(t, a); !out.Existing || out.Job.ID != first.ID {
+		t.Errorf("the repeated call gave job %s, existing %v; want %s", out.Job.ID, out.Existing, first.ID)
+	}
 }
 
 func waitingLimit(t *testing.T, factory Factory) {

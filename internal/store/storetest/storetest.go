@@ -29,6 +29,8 @@ func Run(t *testing.T, factory Factory) {
 		"AcceptAgainIsTheSame":           acceptAgainIsTheSame,
 		"AcceptBySandboxState":           acceptBySandboxState,
 		"CloseTwiceIsOneJob":             closeTwiceIsOneJob,
+		"StopsAreFew":                    stopsAreFew,
+		"StopsHaveTheirKeys":             stopsHaveTheirKeys,
 		"WaitingLimit":                   waitingLimit,
 		"QueuedLimit":                    queuedLimit,
 		"IdempotencyKey":                 idempotencyKey,
@@ -341,6 +343,14 @@ func CloseJob(sandbox string) store.Accept {
 	return store.Accept{
 		Job:     &farm.Job{ID: farm.NewID(farm.JobPrefix), Tenant: Tenant, Kind: farm.KindClose, SandboxID: sandbox, Inline: true},
 		Request: &farm.Request{Close: &farm.CloseRequest{Reason: "asked for"}},
+	}
+}
+
+// Stop is a job that interrupts or restarts the kernel of a context.
+func Stop(kind farm.JobKind, sandbox, kernel string) store.Accept {
+	return store.Accept{
+		Job:     &farm.Job{ID: farm.NewID(farm.JobPrefix), Tenant: Tenant, Kind: kind, SandboxID: sandbox, Inline: true},
+		Request: &farm.Request{Context: kernel},
 	}
 }
 
