@@ -46,12 +46,9 @@ func (s *Store) Accept(ctx context.Context, a Accept) (Accepted, error) {
 	if err := s.checkAccept(&job, a.Sandbox); err != nil {
 		return Accepted{}, err
 	}
-	var maxMemory int64
-	if !urgent(job.Kind) {
-		var err error
-		if maxMemory, err = s.checkMemory(ctx); err != nil {
-			return Accepted{}, err
-		}
+	maxMemory, err := s.checkMemory(ctx, job.Kind)
+	if err != nil {
+		return Accepted{}, err
 	}
 	if err := s.rememberTenant(ctx, job.Tenant); err != nil {
 		return Accepted{}, err

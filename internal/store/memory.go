@@ -19,6 +19,7 @@ import (
 
 // Rules for a Redis that fills up. The shares are of Redis's maxmemory.
 const (
+	stopsAt       = 0.85       // above it, interrupts and restarts are not accepted either: what a close and the ends of jobs write needs the rest
 	fullAt        = 0.7        // above it only jobs that end or stop something are accepted, so that Redis keeps room for accepted jobs to end
 	forgetAt      = 0.5        // above it finished jobs of the tenants with most are removed, so that fullAt is not reached
 	forgetNewAt   = 0.6        // above it also those that ended just now, if there are other tenants
@@ -41,9 +42,16 @@ type memoryInfo struct{ used, limit float64 }
 // above reports whether Redis uses a share of its memory. Without a limit it never does.
 func (m memoryInfo) above(share float64) bool { return m.limit > 0 && m.used >= share*m.limit }
 
-// checkMemory is CodeExhausted while Redis is nearly full. A Redis without a limit, or one that does not report it, never is. most is how many
+// checkMemory is CodeExhausted while Redis is too full for another job of a kind. A Redis without a limit, or one that does not report it, never is. most is how many
 // bytes the unfinished jobs of one tenant may have; 0: no bound.
-func (s *Store) checkMemory(ctx context.Context) (most int64, err error) {
+func (s *Store) checkMemory(ctx context.Context, kind farm.JobKind) (most int64, err error) {
+	if kind == farm.KindClose {
+		return 0, nil
+	}
+	share := fullAt
+	if urgent(kind) {
+		share = stopsAt
+	}
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
 	if now := time.Now(); now.Sub(s.memory.at) >= memoryUseTTL {
@@ -51,10 +59,13 @@ func (s *Store) checkMemory(ctx context.Context) (most int64, err error) {
 			s.memory.at, s.memory.info = now, info
 		}
 	}
-	if s.memory.info.above(fullAt) {
+	if s.memory.info.above(share) {
 		return 0, farm.Errorf(farm.CodeExhausted,
 			"The farm's memory for jobs is %d %% full, so it accepts no new ones. Try again in some seconds: finished jobs of those who have most are removed first, and jobs that end give memory back.",
-			int(fullAt*100))
+			int(share*100))
+	}
+	if urgent(kind) {
+		return 0, nil
 	}
 	return int64(maxUnfinished * s.memory.info.limit), nil
 }
@@ -88,7 +99,7 @@ func unfinishedMemoryError(most int64, used, needed float64) error {
 		mib(float64(most)), mib(used), mib(needed))
 }
 
-// urgent reports whether a job ends or stops something: those are always accepted.
+// urgent reports whether a job ends or stops something: no quota and no limit of a queue refuses it.
 func urgent(kind farm.JobKind) bool {
 	return kind == farm.KindClose || kind == farm.KindInterrupt || kind == farm.KindRestart
 }

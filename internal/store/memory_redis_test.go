@@ -272,6 +272,31 @@ func TestUnfinishedJobsOfOneTenantAreBounded(t *testing.T) {
 	w.must(w.s.Accept(ctx, end))
 }
 
+// TestFullRedisRefusesByKind: the fuller Redis is, the fewer kinds of jobs are accepted. What ends a sandbox always is.
+func TestFullRedisRefusesByKind(t *testing.T) {
+	t.Parallel()
+	w := newMemoryWorld(t)
+	work := w.job("acme")
+	stop := storetest.Stop(farm.KindRestart, w.boxes["acme"], "")
+	for _, c := range []struct {
+		percent    float64
+		work, stop bool
+	}{{60, true, true}, {75, false, true}, {90, false, false}} {
+		w.fill(c.percent)
+		s := store.New(w.rdb, storetest.NoTasks, store.Options{}) // it has not read the memory limit before
+		for _, accept := range []struct {
+			store.Accept
+			want bool
+		}{{work, c.work}, {stop, c.stop}} {
+			accept.Job.ID = farm.NewID(farm.JobPrefix)
+			if _, err := s.Accept(t.Context(), accept.Accept); (err == nil) != accept.want || err != nil && farm.CodeOf(err) != farm.CodeExhausted {
+				t.Errorf("%s at %v %%: %v, want it accepted: %v", accept.Job.Kind, c.percent, err, accept.want)
+			}
+		}
+	}
+	w.must(w.s.Accept(t.Context(), storetest.CloseJob(w.boxes["acme"])))
+}
+
 // TestJobMemoryIsAboutRight compares what is counted for finished jobs with what Redis uses for them.
 func TestJobMemoryIsAboutRight(t *testing.T) {
 	t.Parallel()
