@@ -93,7 +93,8 @@ func (s *Server) batch(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	batch, err := s.service.Batch(c.Request.Context(), call, r.Jobs)
+	ctx := c.Request.Context()
+	batch, err := s.service.Batch(ctx, call, r.Jobs, func(more int) (int, error) { return s.gate.More(ctx, call.Tenant, more) })
 	if err != nil {
 		return err
 	}

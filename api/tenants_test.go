@@ -227,6 +227,23 @@ func TestRequestRateOfATenant(t *testing.T) {
 	}
 }
 
+// Each job of a batch counts as a request. Those beyond requests_per_minute are refused one by one.
+func TestRequestRateOfABatch(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withAdmin)
+	box := b.sandbox(asAcme()...)
+	get[wire.Tenant](b, http.StatusOK, "PUT", "/v1/tenants/acme", `{"requests_per_minute": 3}`, asOps()...)
+	entry := `{"kind": "execute", "sandbox_id": "` + box + `", "code": "1"}`
+	body := `{"jobs": [` + entry + strings.Repeat(","+entry, 4) + `]}`
+	got := get[wire.BatchResult](b, http.StatusMultiStatus, "POST", "/v1/jobs/batch", body, asAcme()...)
+	for i, out := range got.Jobs {
+		if accepted := i < 3; (out.Job != nil) != accepted || !accepted && (out.Error == nil || out.Error.Quota == nil || out.Error.Quota.Name != "requests_per_minute") {
+			t.Errorf("job %d of 5: %+v, %+v", i+1, out.Job, out.Error)
+		}
+	}
+	b.problem(farm.CodeExhausted, http.StatusTooManyRequests, "POST", "/v1/jobs/batch", body, asAcme()...)
+}
+
 // An event stream counts against max_connections until it ends.
 func TestConnectionsOfATenant(t *testing.T) {
 	t.Parallel()

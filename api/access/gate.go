@@ -26,6 +26,7 @@ const (
 type GateStore interface {
 	TenantQuotas(ctx context.Context, tenant string) (farm.Quotas, map[farm.QuotaName]float64, error)
 	Admit(ctx context.Context, tenant, id string, quotas farm.Quotas) (store.Admitted, error)
+	AdmitMore(ctx context.Context, tenant string, requests int, quotas farm.Quotas) (int, error)
 	EndConnection(ctx context.Context, tenant, id string) error
 	RenewConnections(ctx context.Context, ids map[string][]string) error
 }
@@ -114,6 +115,24 @@ func (g *Gate) Enter(ctx context.Context, tenant, id string, header http.Header)
 	}
 	g.opened(tenant, id) //nolint:contextcheck // leases of all requests are renewed together
 	return sync.OnceFunc(func() { g.closed(ctx, tenant, id) }), nil
+}
+
+// More admits further requests, which one request that was admitted holds, such as the jobs of a batch. It returns how many of them are, and if these are fewer,
+// beside it the refusal of the others: CodeExhausted, with the quota.
+func (g *Gate) More(ctx context.Context, tenant string, requests int) (int, error) {
+	quotas, _, ok := g.quotas(ctx, tenant)
+	if !ok || quotas.RequestsPerMinute < 0 || requests < 1 {
+		return requests, nil
+	}
+	admitted, err := g.store.AdmitMore(ctx, tenant, requests, quotas)
+	if e, ok := errors.AsType[*farm.Error](err); ok && e.Quota != nil {
+		g.refused(e.Quota.Name)
+		return admitted, err
+	}
+	if err != nil {
+		g.log.WarnContext(ctx, "the jobs of a batch are not counted against their tenant's quotas", "tenant", tenant, "error", err)
+	}
+	return requests, nil
 }
 
 // rateHeaders sets the headers of draft-ietf-httpapi-ratelimit-headers-10: the policy is the quota in 60 seconds, and left requests are

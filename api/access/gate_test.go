@@ -41,6 +41,13 @@ func (c *counts) Admit(context.Context, string, string, farm.Quotas) (store.Admi
 	return c.answer, c.err
 }
 
+func (c *counts) AdmitMore(_ context.Context, _ string, requests int, _ farm.Quotas) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.admits++
+	return requests, c.err
+}
+
 func (c *counts) EndConnection(context.Context, string, string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -43,8 +43,9 @@ type Batch struct {
 	outcomes []BatchOutcome
 }
 
-// Batch accepts many jobs in order, each with its own outcome. Outcomes then waits for them as long as the call says.
-func (s *Service) Batch(ctx context.Context, c Call, entries []json.RawMessage) (*Batch, error) {
+// Batch accepts many jobs in order, each with its own outcome. Outcomes then waits for them as long as the call says. Each job counts as a
+// request: admit, which is called once, says how many beside the first one are allowed, and why the others are not.
+func (s *Service) Batch(ctx context.Context, c Call, entries []json.RawMessage, admit func(more int) (int, error)) (*Batch, error) {
 	p := c.problems()
 	switch {
 	case len(entries) == 0:
@@ -59,6 +60,7 @@ func (s *Service) Batch(ctx context.Context, c Call, entries []json.RawMessage) 
 		return nil, err
 	}
 	b := &Batch{s: s, deadline: time.Now().Add(c.Wait), outcomes: make([]BatchOutcome, len(entries))}
+	admitted, refusal := admit(len(entries) - 1)
 	separate := budget.Without(ctx) // an accepted entry gives back nothing of the body, which the others need
 	for i, entry := range entries {
 		one := c
@@ -67,6 +69,10 @@ func (s *Service) Batch(ctx context.Context, c Call, entries []json.RawMessage) 
 			one.Key = entryKey(c.Key, i)
 		}
 		out := &b.outcomes[i]
+		if i > admitted {
+			out.Err = refusal
+			continue
+		}
 		out.Outcome, out.Err = s.entry(separate, one, entry)
 		if out.Err == nil && (c.Wait > 0 || out.Done()) {
 			record := *out.record

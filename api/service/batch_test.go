@@ -53,7 +53,8 @@ func TestBatchReadsOneResultAtATime(t *testing.T) {
 		entries[i] = entry
 	}
 	call := service.Call{Tenant: tenant, Key: "k", Route: "batch"}
-	batch, err := s.Batch(ctx, call, entries)
+	admitAll := func(more int) (int, error) { return more, nil }
+	batch, err := s.Batch(ctx, call, entries, admitAll)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +73,7 @@ func TestBatchReadsOneResultAtATime(t *testing.T) {
 	}
 	for _, wait := range []time.Duration{0, time.Minute} {
 		call.Wait = wait
-		batch, err := s.Batch(ctx, call, entries)
+		batch, err := s.Batch(ctx, call, entries, admitAll)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -27,27 +27,48 @@ type admitArgs struct {
 	Connections int    `lua:"connections"` // at once; -1: no bound
 	ID          string `lua:"id"`
 	LeaseMS     int64  `lua:"lease_ms"`
+	Count       int    `lua:"count"` // requests that are to be admitted
 }
 
 // Admit counts a request of a tenant against requests_per_minute and max_connections, in one step. The request has an id of its own; with
 // max_connections it counts until EndConnection. A request beyond one of them is CodeExhausted, with the quota.
 func (s *Store) Admit(ctx context.Context, tenant, id string, quotas farm.Quotas) (Admitted, error) {
 	r, err := s.run(ctx, "admit request", s.scripts.tenantAdmit, tenant, values(admitArgs{
-		Rate: quotas.RequestsPerMinute, Connections: quotas.MaxConnections, ID: id, LeaseMS: connectionLease.Milliseconds(),
+		Rate: quotas.RequestsPerMinute, Connections: quotas.MaxConnections, ID: id, LeaseMS: connectionLease.Milliseconds(), Count: 1,
 	})...)
 	if err != nil {
 		return Admitted{}, err
 	}
 	switch r.text(0) {
 	case "rate":
-		rate := float64(quotas.RequestsPerMinute)
-		return Admitted{}, farm.QuotaError(farm.QuotaUse{
-			Name: farm.QuotaRequests, Limit: rate, Used: rate, RetryAfter: time.Duration(r.number(1)) * time.Microsecond,
-		}, 1)
+		return Admitted{}, rateError(quotas, time.Duration(r.number(1))*time.Microsecond)
 	case "connections":
 		return Admitted{}, farm.QuotaError(farm.QuotaUse{Name: farm.QuotaConnections, Limit: float64(quotas.MaxConnections), Used: number(r.text(1))}, 1)
 	}
 	return Admitted{Limited: r.text(1) != "", Left: r.number(1), Full: time.Duration(r.number(2)) * time.Second}, nil
+}
+
+// AdmitMore counts further requests of a tenant, which are part of one that was admitted, against requests_per_minute. It returns how many of them
+// are admitted, and if these are fewer, beside it the refusal of the others, which is CodeExhausted with the quota.
+func (s *Store) AdmitMore(ctx context.Context, tenant string, requests int, quotas farm.Quotas) (int, error) {
+	r, err := s.run(ctx, "admit requests", s.scripts.tenantAdmit, tenant, values(admitArgs{
+		Rate: quotas.RequestsPerMinute, Connections: farm.NoQuota, Count: requests,
+	})...)
+	switch {
+	case err != nil:
+		return 0, err
+	case r.text(0) == "rate":
+		return 0, rateError(quotas, time.Duration(r.number(1))*time.Microsecond)
+	case r.number(3) < requests:
+		return r.number(3), rateError(quotas, time.Minute/time.Duration(quotas.RequestsPerMinute))
+	}
+	return requests, nil
+}
+
+// rateError refuses a request beyond requests_per_minute. The next one is allowed after a while.
+func rateError(quotas farm.Quotas, after time.Duration) error {
+	rate := float64(quotas.RequestsPerMinute)
+	return farm.QuotaError(farm.QuotaUse{Name: farm.QuotaRequests, Limit: rate, Used: rate, RetryAfter: after}, 1)
 }
 
 // EndConnection says that a request of Admit is over.

@@ -54,6 +54,33 @@ func requestRate(t *testing.T, factory Factory) {
 	}
 }
 
+// requestsOfABatch: as many as the rate allows are admitted, and the refusal of the others says when the next one is allowed.
+func requestsOfABatch(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	quotas := farm.DefaultQuotas()
+	quotas.RequestsPerMinute = 3
+	if _, err := b.Admit(t.Context(), Tenant, "x", quotas); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ requests, admitted int }{{1, 1}, {4, 1}, {4, 0}} {
+		got, err := b.AdmitMore(t.Context(), Tenant, c.requests, quotas)
+		if got != c.admitted || (err == nil) != (got == c.requests) {
+			t.Errorf("%d requests: %d are admitted, want %d; %v", c.requests, got, c.admitted, err)
+		}
+		if err == nil {
+			continue
+		}
+		wantCode(t, "requests beyond the rate", err, farm.CodeExhausted)
+		if e, ok := errors.AsType[*farm.Error](err); !ok || e.Quota == nil || e.Quota.RetryAfter <= 0 || e.Quota.RetryAfter > 20*time.Second {
+			t.Errorf("the refusal is %+v", err)
+		}
+	}
+	quotas.RequestsPerMinute = farm.NoQuota
+	if got, err := b.AdmitMore(t.Context(), Tenant, 1000, quotas); got != 1000 || err != nil {
+		t.Errorf("without a quota %d are admitted, %v", got, err)
+	}
+}
+
 // requestRateAfterTheClockWentBack: a time far in the future, as of a Redis whose clock was wrong, blocks no caller for longer than a minute.
 func requestRateAfterTheClockWentBack(t *testing.T, factory Factory) {
 	b := setup(t, factory)

@@ -162,6 +162,7 @@ func Run(t *testing.T, factory Factory) {
 		"CanceledJobsLetOthersRun":       canceledJobsLetOthersRun,
 		"DriftIsRepaired":                driftIsRepaired,
 		"RequestRate":                    requestRate,
+		"RequestsOfABatch":               requestsOfABatch,
 		"RateAfterTheClockWentBack":      requestRateAfterTheClockWentBack,
 		"ConnectionsAreLeased":           connectionsAreLeased,
 		"UsageIsAddedOnce":               usageIsAddedOnce,
