@@ -75,16 +75,6 @@ func TestRuntimeOfARequest(t *testing.T) {
 	b.asked(`{"resources": {"memory_mb": 9000}}`)
 }
 
-// A worker of the release before would start the sandbox with its default, which may isolate less.
-func TestRuntimeBesideAWorkerOfTheReleaseBefore(t *testing.T) {
-	t.Parallel()
-	b := setup(t, withAdmin)
-	b.offer("n1", 8192, "runc", "runsc")
-	b.offer("n2", 8192)
-	b.problem(farm.CodeUnavailable, http.StatusServiceUnavailable, "POST", "/v1/sandboxes", `{"runtime": "runsc"}`, asAcme()...)
-	b.asked(`{}`)
-}
-
 // A tenant's sandboxes have its first runtime if they ask for none, and none but its own.
 func TestRuntimesOfATenant(t *testing.T) {
 	t.Parallel()

@@ -264,7 +264,7 @@ func TestOldStagedObjectsAreRemoved(t *testing.T) {
 		f := &fake{staged: map[string]time.Time{
 			"staging/a/old": now.Add(-8 * 24 * time.Hour), "staging/a/young": now.Add(-7 * 24 * time.Hour), // a sandbox lives a week at most
 			"artifacts/a/old": now.Add(-1000 * time.Hour),
-			"records/a/old": now.Add(-15 * 24 * time.Hour), "records/a/young": now.Add(-14 * 24 * time.Hour),
+			"records/a/old":   now.Add(-15 * 24 * time.Hour), "records/a/young": now.Add(-14 * 24 * time.Hour),
 		}}
 		s := start(t, f, nil)
 		defer s.Stop()

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -139,6 +141,7 @@ func TestATerminal(t *testing.T) {
 // A program that nobody reads gets SIGHUP, as when its window is closed.
 func TestATerminalHangsUp(t *testing.T) {
 	t.Parallel()
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // under nohup programs that are started ignore it, as this one does
 	l := agenttest.StartPlain(t).Live()
 	s := spec("exec sleep 1000")
 	s.Terminal, s.Hangup = &farm.TerminalSize{Cols: 80, Rows: 24}, time.Millisecond
