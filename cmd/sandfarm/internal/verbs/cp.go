@@ -26,6 +26,15 @@ const (
 	maxCopyFiles = 1_000_000
 )
 
+// copyBounded copies one file out of a sandbox.
+func copyBounded(to io.Writer, content io.Reader) (int64, error) {
+	n, err := io.Copy(to, io.LimitReader(content, maxCopyBytes+1))
+	if err == nil && n > maxCopyBytes {
+		err = fmt.Errorf("it has more than %s, which is more than one copy takes", size(maxCopyBytes))
+	}
+	return n, err
+}
+
 // place is a path here, or in a sandbox.
 type place struct {
 	sandbox string // empty: here

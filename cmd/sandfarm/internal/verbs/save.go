@@ -156,7 +156,7 @@ func (s *saver) fill(file *os.File, at, name, sum string, open func() (io.ReadCl
 	}
 	defer content.Close()
 	digest := sha256.New()
-	n, err := io.Copy(io.MultiWriter(file, digest), content)
+	n, err := copyBounded(io.MultiWriter(file, digest), content)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package verbs_test
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -22,10 +23,11 @@ import (
 // syncFarm is a farm with one sandbox, whose files are in memory.
 type syncFarm struct {
 	*httptest.Server
-	mu    sync.Mutex
-	files map[string]string
-	count int
-	etags map[string]string
+	mu     sync.Mutex
+	files  map[string]string
+	count  int
+	claims int64 // size that each file is said to have; 0: its own
+	etags  map[string]string
 }
 
 func (f *syncFarm) put(name, content string) {
@@ -47,7 +49,7 @@ func (f *syncFarm) serve(w http.ResponseWriter, r *http.Request) {
 	const top = "/workspace/p"
 	name := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/v1/sandboxes/sbx_1/fs"), top+"/")
 	entry := func(name string) wire.FSEntry {
-		return wire.FSEntry{Path: top + "/" + name, Type: "file", Size: int64(len(f.files[name])), ETag: f.etags[name]}
+		return wire.FSEntry{Path: top + "/" + name, Type: "file", Size: cmp.Or(f.claims, int64(len(f.files[name]))), ETag: f.etags[name]}
 	}
 	body, _ := io.ReadAll(r.Body)
 	switch {
@@ -83,6 +85,20 @@ func (f *syncFarm) serve(w http.ResponseWriter, r *http.Request) {
 		}
 		f.put(name, string(body))
 		_ = json.NewEncoder(w).Encode(entry(name))
+	}
+}
+
+// A sandbox claims files of any size, which cost it nothing while they are sparse.
+func TestSyncTakesNoMoreThanCp(t *testing.T) {
+	t.Parallel()
+	f := newSyncFarm(t)
+	f.put("a", "x")
+	f.put("b", "x")
+	f.claims = 40 << 30
+	dir := t.TempDir()
+	got := call(t, f.URL, "sync", dir, "sbx_1:p", "--once", "--memory", t.TempDir())
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 || !strings.Contains(got, "more than 68.7 GB") {
+		t.Errorf("%v, %v: %s", left, err, got)
 	}
 }
 

@@ -133,6 +133,7 @@ func (s *syncer) list(ctx context.Context) error {
 		return err
 	}
 	s.remote = map[string]wire.FSEntry{}
+	var bytes int64
 	for _, e := range entries {
 		name, ok := strings.CutPrefix(e.Path, strings.TrimSuffix(s.there, "/")+"/")
 		if !ok || e.Type != "file" || s.leavesOut(name) {
@@ -143,6 +144,9 @@ func (s *syncer) list(ctx context.Context) error {
 			continue
 		}
 		s.remote[name] = e
+		if bytes += min(e.Size, maxCopyBytes+1); bytes > maxCopyBytes {
+			return fmt.Errorf("the directory in the sandbox has more than %s: sync a part of it, or leave files out (--ignore)", size(maxCopyBytes))
+		}
 	}
 	return nil
 }
@@ -373,7 +377,7 @@ func (s *syncer) fill(part string, mode fs.FileMode, content *client.Content) er
 	if err != nil {
 		return err
 	}
-	n, err := io.Copy(file, content)
+	n, err := copyBounded(file, content)
 	if err == nil && content.Size >= 0 && n != content.Size {
 		err = fmt.Errorf("%d bytes instead of %d", n, content.Size)
 	}
