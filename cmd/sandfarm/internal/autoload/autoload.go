@@ -98,6 +98,36 @@ var loadedBy = []struct{ pattern, who string }{
 	{"cargo.toml", "cargo runs what it names"},
 	{"build.rs", "cargo runs it"},
 	{"gemfile", "bundler runs it"},
+	{"containerfile", "podman build runs it"},
+	{"sconstruct", "scons runs it"},
+	{"snakefile", "snakemake runs it"},
+	{"meson.build", "meson runs it"},
+	{"build.bazel", "bazel runs it"},
+	{"module.bazel", "bazel runs it"},
+	{"workspace", "bazel runs it"},
+	{"workspace.bazel", "bazel runs it"},
+	{"earthfile", "earthly runs it"},
+	{"jenkinsfile", "jenkins runs it"},
+	{"podfile", "pod runs it"},
+	{"cmakepresets.json", "cmake runs what it names"},
+	{"settings.gradle*", "gradle runs it"},
+	{"gradlew*", "builds run it"},
+	{"mvnw*", "builds run it"},
+	{"pom.xml", "maven runs what it names"},
+	{"build.xml", "ant runs it"},
+	{"build.sbt", "sbt runs it"},
+	{"mix.exs", "mix runs it"},
+	{"package.swift", "swift runs it"},
+	{"default.nix", "nix-build runs it"},
+	{"lefthook.yml", "git runs what it names"},
+	{"fabfile.py", "fab runs it"},
+	{"tasks.py", "invoke runs it"},
+	{"dodo.py", "doit runs it"},
+	{"pylintrc", "pylint loads what it names"},
+	{"mypy.ini", "mypy loads what it names"},
+	{"agent.md", "coding agents follow it"},
+	{"warp.md", "coding agents follow it"},
+	{"opencode.json", "coding agents load what it names"},
 	{"desktop.ini", "Windows loads it"},
 }
 
@@ -166,6 +196,22 @@ func comesBefore(in *os.Root, elements []string) bool {
 	return !exists(name) && slices.ContainsFunc(before[end], func(other string) bool { return exists(strings.TrimSuffix(name, end) + other) })
 }
 
+// behindLink reports whether a directory of a name is a link to another one in here: the file would have another name than the one that is
+// judged. A link that leads out is refused by in itself.
+func behindLink(in *os.Root, elements []string) bool {
+	for i := 1; in != nil && i < len(elements); i++ {
+		way := path.Join(elements[:i]...)
+		info, err := in.Lstat(way)
+		if err != nil || info.Mode()&os.ModeSymlink == 0 {
+			continue
+		}
+		if _, err := in.Stat(way); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
 // sameLetters are letters that a file system which ignores case may take for others, beside capitals: Makeﬁle for Makefile.
 var sameLetters = strings.NewReplacer("ſ", "s", "ﬀ", "ff", "ﬁ", "fi", "ﬂ", "fl", "ﬃ", "ffi", "ﬄ", "ffl", "ﬅ", "st", "ﬆ", "st")
 
@@ -174,6 +220,9 @@ var sameLetters = strings.NewReplacer("ſ", "s", "ﬀ", "ff", "ﬁ", "fi", "ﬂ"
 // and a stream. The elements of a name are separated by slashes; in is the directory that it is relative to, nil if it does not exist.
 func (n *Names) Reason(in *os.Root, name string) string {
 	given := strings.Split(name, "/")
+	if behindLink(in, given) {
+		return "a symbolic link is on its way"
+	}
 	name = sameLetters.Replace(strings.ToLower(strings.Map(func(r rune) rune {
 		if unicode.Is(unicode.Cf, r) {
 			return -1

@@ -34,7 +34,7 @@ func TestFilesThatOtherProgramsLoadAreNotSaved(t *testing.T) {
 		"mytool", "bin/MyTool", "json.py", "out/NumPy.py", "pandas/__init__.py",
 		"json.pyc", "json.so", "json.abi3.so", "out/json.cpython-313-x86_64-linux-gnu.so", "json.PYD", "json.pyw", "mine.so", "mine.cp313-win_amd64.pyd", "lib/mine.pyc", "__pycache__/mine.cpython-313.pyc", "mine/__init__.so",
 		"BSDmakefile", "justfile", "GEMINI.md", "CLAUDE.local.md", "AGENTS.override.md", "pytest.ini", "tox.ini",
-		"pyproject.toml", "setup.cfg", "package.json", "vite.config.js", "eslint.config.mjs", "build.rs", "build.gradle.kts", "Dockerfile", "node_modules/lodash/index.js", "a/node_modules/x",
+		"pyproject.toml", "setup.cfg", "package.json", "vite.config.js", "eslint.config.mjs", "build.rs", "build.gradle.kts", "Dockerfile", "Containerfile", "SConstruct", "gradlew.bat", "settings.gradle.kts", "tasks.py", "WORKSPACE", "Package.swift", "AGENT.md", "node_modules/lodash/index.js", "a/node_modules/x",
 	} {
 		if n.Reason(nil, name) == "" {
 			t.Errorf("%q would be saved", name)
@@ -61,6 +61,26 @@ func TestWindowsRunsProgramsByExtension(t *testing.T) {
 	for _, name := range []string{"plot.js", "report.csv", "notes.txt"} {
 		if why := n.Reason(nil, name); why != "" {
 			t.Errorf("%q would not be saved: %s", name, why)
+		}
+	}
+}
+
+// A file behind a link has another name than the one that a sandbox chose: editor/tasks.json is .vscode/tasks.json.
+func TestFilesBehindALinkAreNotSaved(t *testing.T) {
+	t.Parallel()
+	n, dir := names(t, "linux"), t.TempDir()
+	if err := errors.Join(os.MkdirAll(filepath.Join(dir, ".vscode"), 0o700), os.MkdirAll(filepath.Join(dir, "sub"), 0o700),
+		os.Symlink(".vscode", filepath.Join(dir, "editor")), os.Symlink("../.vscode", filepath.Join(dir, "sub", "editor"))); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = root.Close() }()
+	for name, held := range map[string]bool{"editor/tasks.json": true, "sub/editor/x/tasks.json": true, "sub/tasks.json": false, "new/tasks.json": false} {
+		if why := n.Reason(root, name); (why != "") != held {
+			t.Errorf("%s: %q", name, why)
 		}
 	}
 }
