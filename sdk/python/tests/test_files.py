@@ -157,6 +157,9 @@ def test_artifacts_outlive_their_sandbox(client: Client, tmp_path: Path) -> None
     assert [a.id for a in box.artifacts.list()] == [artifact.id], "also when the sandbox is closed"
     assert box.artifacts.save(artifact, tmp_path).read_bytes() == b"a,b\n"
     assert (tmp_path / "täst.csv").exists()
+    (tmp_path / "täst.csv").write_text("mine")
+    assert box.artifacts.save(artifact, tmp_path) == tmp_path / "täst-1.csv", "the sandbox chose the name"
+    assert (tmp_path / "täst.csv").read_text() == "mine"
     box.client.close()
     assert client.save_artifact(artifact.id, tmp_path / "named.csv").read_bytes() == b"a,b\n"
     assert client.read_artifact(artifact) == b"a,b\n"

@@ -7,6 +7,7 @@ import sys
 import types
 from dataclasses import replace
 from datetime import datetime, timezone
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +16,7 @@ from sandfarm._decode import build, timestamp
 from sandfarm._html import untrusted
 from sandfarm._jobs import decode_job
 from sandfarm._sse import MAX_EVENT_BYTES, Parser
-from sandfarm._transfer import workspace_path
+from sandfarm._transfer import _place, workspace_path
 from sandfarm.errors import InvalidError
 from sandfarm.models import Job, SandboxInfo
 from sandfarm.results import CommandOutcome, CommandResult, ExecuteResult, Installed, InstallResult
@@ -323,3 +324,20 @@ def test_names_that_other_programs_load(name: str) -> None:
 )
 def test_names_that_no_program_loads(name: str) -> None:
     assert _autoload.reason(name) == ""
+
+
+def test_names_that_come_before_others_of_a_folder(tmp_path: Path) -> None:
+    for name in ("helper.js", "old.ts", "old.js"):
+        (tmp_path / name).touch()
+    for name, held in {"helper": True, "helper.ts": True, "helper.json": False, "old.ts": False, "new.ts": False}.items():
+        assert bool(_autoload.reason(name, tmp_path)) == held, name
+
+
+def test_no_file_of_the_folder_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("mine")
+    (tmp_path / "train-1.py").symlink_to(tmp_path / "nowhere")
+    part = tmp_path / "part"
+    part.write_text("theirs")
+    assert _place(part, tmp_path / "train.py") == tmp_path / "train-2.py"
+    assert ((tmp_path / "train.py").read_text(), (tmp_path / "train-2.py").read_text()) == ("mine", "theirs")
+    assert not (tmp_path / "nowhere").exists()

@@ -7,10 +7,12 @@ A sandbox chooses the names of its artifacts. Saving one under such a name would
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 import sys
 import unicodedata
 from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
 
 _LOADED_BY = {
     "makefile": "make runs it",
@@ -105,11 +107,33 @@ def _importable(module: str) -> bool:
         return False
 
 
-def reason(name: str) -> str:
-    """Why a file must not get this name, such as "make runs it"; empty if it may.
+# Ends of names that are loaded before others when neither is named, as on the command line.
+_BEFORE = {
+    "": (".js", ".json", ".node", ".mjs", ".cjs", ".ts", ".tsx", ".jsx"),
+    ".js": (".json", ".node", "/index.js", "/package.json"),
+    ".json": (".node", "/index.js", "/package.json"),
+    ".node": ("/index.js", "/package.json"),
+    ".ts": (".js", ".jsx", ".tsx"),
+    ".tsx": (".js", ".jsx"),
+}
+
+
+def _comes_before(folder: Path, name: str) -> bool:
+    """Whether a new file of the folder would be loaded in place of one that is there."""
+    end = PurePosixPath(name).suffix
+    stem = name.removesuffix(end) if end else name
+    return not os.path.lexists(folder / name) and any(
+        os.path.lexists(folder / (stem + other)) for other in _BEFORE.get(end, ())
+    )
+
+
+def reason(name: str, folder: Path | None = None) -> str:
+    """Why a file must not get this name in a folder, such as "make runs it"; empty if it may.
 
     Upper case, ligatures and invisible characters make no difference, because some file systems ignore them.
     """
+    if folder is not None and _comes_before(folder, name):
+        return "Python or Node loads it in place of another file"
     name = unicodedata.normalize("NFKC", "".join(c for c in name if unicodedata.category(c) != "Cf")).casefold()
     if name.startswith("."):
         return "it is hidden"

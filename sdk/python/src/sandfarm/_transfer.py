@@ -90,17 +90,19 @@ async def save(
     """Downloads to a local file. When the connection breaks, the download resumes.
 
     `path` may be a directory; the default is the current one, and the file is called `name` there. The file appears when
-    it is complete. A name that is not `trusted` comes from a sandbox, and must not be one that other programs load.
+    it is complete. A name that is not `trusted` comes from a sandbox: it must not be one that other programs load, and a file
+    of that name is kept, so that the new one is called `name-1`.
 
     Raises:
         InvalidError: `name` cannot be used here.
     """
     target = Path(path) if path is not None else Path()
+    chosen = target.is_dir() and not trusted  # by a sandbox
     if target.is_dir():
         leaf = PurePosixPath(name).name
         if leaf in {"", ".", ".."} or "\\" in leaf or "\0" in leaf:
             raise InvalidError(f"{name!r} cannot be a local file name: pass the path of a file")
-        if not trusted and (why := _autoload.reason(leaf)):
+        if not trusted and (why := _autoload.reason(leaf, target)):
             raise InvalidError(
                 f"{leaf!r} is not saved into a directory, because {why}: pass the path of a file to save it anyway"
             )
@@ -113,11 +115,27 @@ async def save(
                 await io.blocking(lambda: file.write(chunk))
 
             await _download(io, open_at, write, line)
-        part.replace(target)
+        if chosen:
+            target = _place(part, target)
+        else:
+            part.replace(target)
     except BaseException:
         part.unlink(missing_ok=True)
         raise
     return target
+
+
+def _place(part: Path, target: Path) -> Path:
+    """Gives a complete file the first free name of `target`, `target-1`, … and returns it."""
+    for n in range(10_000):
+        free = target.with_name(f"{target.stem}-{n}{target.suffix}") if n else target
+        try:
+            free.touch(exist_ok=False)  # claims the name: no other file is replaced
+        except FileExistsError:
+            continue
+        part.replace(free)
+        return free
+    raise InvalidError(f"10000 files called {target.name!r} exist already: pass the path of a file")
 
 
 async def read_all(io: IO, open_at: Open) -> bytes:

@@ -299,6 +299,9 @@ class Farm:
     def save_artifact(self, artifact: Artifact | str, path: str | os.PathLike[str] | None = None) -> Path:
         """Downloads to a file or into a directory. Default: the current directory, under the artifact's name.
 
+        A file of that name in a directory is kept, and the new one is called `name-1`: the sandbox chose the name. The path of
+        a file replaces it.
+
         The content is streamed. When the connection breaks, the download resumes. The file appears when it is complete.
 
         Returns:
