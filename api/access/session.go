@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -95,6 +96,8 @@ func (s *Sessions) allows(sum store.KeySum) bool {
 	defer s.mu.Unlock()
 	l := s.of[sum]
 	if l == nil {
+		now := s.now()
+		maps.DeleteFunc(s.of, func(_ store.KeySum, l *rate.Limiter) bool { return l.TokensAt(now) >= logIns }) // as good as new
 		l = rate.NewLimiter(rate.Every(logInEvery), logIns)
 		s.of[sum] = l
 	}
