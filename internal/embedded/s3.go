@@ -19,8 +19,10 @@ import (
 
 const (
 	s3LockFile = "s3.lock"
-	// s3MaxConnections is far more than one machine's sandboxes use, and fewer than the files a process may open.
+	// s3MaxConnections is far more than one machine's sandboxes use. s3FileShare is the part of the files a process may open that
+	// connections may use: a request opens one more, and its caller may be in the same process, beside the API's connections.
 	s3MaxConnections = 4096
+	s3FileShare      = 8
 	// s3HeaderTimeout bounds the headers of a request, s3IdleTimeout a connection between two. Content has no limit.
 	s3HeaderTimeout = 10 * time.Second
 	s3IdleTimeout   = 2 * time.Minute
@@ -88,7 +90,7 @@ func startS3Locked(ctx context.Context, dir string, cfg S3Config) (*S3, error) {
 		return nil, err
 	}
 	server := httpserver.New(httpserver.Config{
-		Name: "embedded S3", Listen: cfg.Listen, MaxConnections: s3MaxConnections, StopTimeout: s3CloseTimeout, Log: cfg.Logger,
+		Name: "embedded S3", Listen: cfg.Listen, MaxConnections: int(min(s3MaxConnections, httpserver.Files()/s3FileShare)), StopTimeout: s3CloseTimeout, Log: cfg.Logger,
 		HTTP: &http.Server{Handler: handler, ReadHeaderTimeout: s3HeaderTimeout, IdleTimeout: s3IdleTimeout},
 	})
 	if err := server.Start(ctx); err != nil {

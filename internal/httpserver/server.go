@@ -2,6 +2,7 @@
 package httpserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,8 +11,6 @@ import (
 	"net/http"
 	"sync"
 	"time"
-
-	"golang.org/x/net/netutil"
 )
 
 // Config says what is served and where.
@@ -20,9 +19,11 @@ type Config struct {
 	Name string
 	// Listen is host:port; port 0 picks a free one. "" means that Start does nothing.
 	Listen string
-	// HTTP has the handler and the timeouts. Required. With a TLSConfig it serves TLS, whose certificate that has.
+	// HTTP has the handler and the timeouts; its ConnState is replaced. Required. With a TLSConfig it serves TLS, whose certificate that has.
 	HTTP *http.Server
-	// MaxConnections is how many connections are open at a time; others wait. 0 means any number.
+	// MaxConnections is how many connections are open at a time. Beyond it, a new one replaces the one that has been without a request for
+	// longest, and waits while all have requests. 0 means half of the files that the process may open, at most 16384, and at most what an
+	// eighth of the process's memory limit holds.
 	MaxConnections int
 	// Accepted replaces a connection that was accepted, below TLS; nil: it stays as it is.
 	Accepted func(net.Conn) net.Conn
@@ -61,9 +62,9 @@ func (s *Server) Start(ctx context.Context) error {
 	s.listener = listener
 	s.cfg.HTTP.ErrorLog = slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug)
 	s.cfg.HTTP.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(ctx) }
-	if s.cfg.MaxConnections > 0 {
-		listener = netutil.LimitListener(listener, s.cfg.MaxConnections)
-	}
+	limit := newLimited(listener, cmp.Or(s.cfg.MaxConnections, defaultConnections()))
+	s.cfg.HTTP.ConnState = limit.note
+	listener = limit
 	if s.cfg.Accepted != nil {
 		listener = accepting{listener, s.cfg.Accepted}
 	}

@@ -44,7 +44,7 @@ const (
 // ServerConfig are the settings of a Server.
 type ServerConfig struct {
 	Listen      string // host:port
-	Connections int    // at a time, beside those of ports; others wait
+	Connections int    // at a time, beside those of ports; see httpserver.Config
 	Streams     int    // at a time, of all tenants
 	Tenant      int    // streams of one tenant at a time
 }

@@ -15,6 +15,7 @@ const (
 	headerTimeout = 10 * time.Second // a scraper sends one line
 	writeTimeout  = 30 * time.Second // longer than any scraper waits
 	stopTimeout   = 2 * time.Second  // a scrape in progress is not worth more
+	connections   = 64               // far more than there are scrapers
 )
 
 // Handler shows a registry. Collectors that fail are left out, and the others shown.
@@ -28,7 +29,7 @@ func NewServer(listen string, metrics http.Handler, log *slog.Logger) *httpserve
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics)
 	return httpserver.New(httpserver.Config{
-		Name: "metrics (metrics.listen)", Listen: listen, StopTimeout: stopTimeout, Log: log,
+		Name: "metrics (metrics.listen)", Listen: listen, MaxConnections: connections, StopTimeout: stopTimeout, Log: log,
 		HTTP: &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout, WriteTimeout: writeTimeout},
 	})
 }

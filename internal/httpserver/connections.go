@@ -1,0 +1,132 @@
+package httpserver
+
+import (
+	"container/list"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"sync"
+)
+
+const (
+	// fileShare is the part of the files that a process may open which one listener's connections may use: a half. The rest is for what
+	// their requests open, and for the other parts of the process.
+	fileShare = 2
+	// memoryShare is the part of the process's memory limit that connections without a request may use: an eighth.
+	memoryShare = 8
+	// connectionBytes is what a connection without a request costs: its buffers and its stack, and what the collector has not freed yet.
+	connectionBytes = 32 << 10
+	// most is the largest limit that a server chooses by itself: 512 MiB of connectionBytes.
+	most = 16 << 10
+)
+
+// defaultConnections is how many connections a server has where its Config does not say it.
+func defaultConnections() int {
+	n := min(most, debug.SetMemoryLimit(-1)/memoryShare/connectionBytes)
+	return int(max(1, min(n, Files()/fileShare)))
+}
+
+// limited is a listener that has a number of connections open at a time. When all are open, the next caller gets the place of the one that
+// has been without a request for longest. If all have requests, it waits for the end of one.
+type limited struct {
+	net.Listener
+	max int
+
+	mu      sync.Mutex
+	changed *sync.Cond // open, idle or closed
+	open    int
+	closed  bool
+	idle    list.List // of net.Conn without a request, as the HTTP server names them, the oldest first
+	places  map[net.Conn]*list.Element
+}
+
+func newLimited(l net.Listener, most int) *limited {
+	limit := &limited{Listener: l, max: most, places: map[net.Conn]*list.Element{}}
+	limit.changed = sync.NewCond(&limit.mu)
+	return limit
+}
+
+// Accept implements net.Listener.
+func (l *limited) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.open >= l.max && !l.closed {
+		oldest := l.idle.Front()
+		if oldest == nil {
+			l.changed.Wait()
+			continue
+		}
+		victim := oldest.Value.(net.Conn) //nolint:errcheck,forcetypeassert // note adds no other
+		l.forget(victim)
+		l.mu.Unlock()
+		cut(victim)
+		l.mu.Lock()
+	}
+	if l.closed {
+		_ = conn.Close()
+		return nil, net.ErrClosed
+	}
+	l.open++
+	return &counted{TCPConn: conn.(*net.TCPConn), release: sync.OnceFunc(l.release)}, nil //nolint:errcheck,forcetypeassert // Start listens on tcp
+}
+
+// Close implements net.Listener.
+func (l *limited) Close() error {
+	err := l.Listener.Close()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	l.changed.Broadcast()
+	return err
+}
+
+// note is the ConnState of the HTTP server.
+func (l *limited) note(conn net.Conn, state http.ConnState) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.forget(conn)
+	if state == http.StateNew || state == http.StateIdle {
+		l.places[conn] = l.idle.PushBack(conn)
+		l.changed.Broadcast()
+	}
+}
+
+// forget takes a connection out of those without a request. l.mu is held.
+func (l *limited) forget(conn net.Conn) {
+	if place, ok := l.places[conn]; ok {
+		l.idle.Remove(place)
+		delete(l.places, conn)
+	}
+}
+
+func (l *limited) release() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open--
+	l.changed.Broadcast()
+}
+
+// cut closes a connection without TLS's goodbye, which can block.
+func cut(conn net.Conn) {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
+	_ = conn.Close()
+}
+
+// counted is an open connection of a limited listener.
+type counted struct {
+	*net.TCPConn
+	release func()
+}
+
+// Close implements net.Conn.
+func (c *counted) Close() error {
+	defer c.release()
+	return c.TCPConn.Close()
+}

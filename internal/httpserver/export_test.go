@@ -1,0 +1,4 @@
+package httpserver
+
+// DefaultConnections is for tests.
+var DefaultConnections = defaultConnections
