@@ -261,6 +261,18 @@ func TestStartAndStop(t *testing.T) {
 		t.Fatalf("stalled body: %v %v", answer, err)
 	}
 
+	// The answer to a request whose body is not read does not wait for the body for ever, and the connection ends.
+	unread, err := net.Dial("tcp", server.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unread.Close() }()
+	_ = unread.SetReadDeadline(time.Now().Add(time.Minute)) // detects a hang
+	fmt.Fprintf(unread, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n")
+	if all, err := io.ReadAll(unread); err != nil || !strings.HasPrefix(string(all), "HTTP/1.1 200 ") {
+		t.Fatalf("unread body: %q %v", all, err)
+	}
+
 	// The deadline of an answer is cleared from its connection: an event stream and the next request outlive it.
 	idle := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 1}}
 	defer idle.CloseIdleConnections()
