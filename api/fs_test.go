@@ -216,8 +216,11 @@ func TestGzipBothWays(t *testing.T) {
 
 func TestATarAnywhereOverHTTP(t *testing.T) {
 	t.Parallel()
-	f, base, dir := setupFS(t)
 	large := bytes.Repeat([]byte("0123456789abcdef"), agent.PieceBytes/6)
+	f, base, dir := setupFS(t, func(c *api.Config, _ *api.Deps) {
+		c.Limits = farm.DefaultLimits()
+		c.Limits.MaxFileBytes = int64(2 * len(large))
+	})
 	agenttest.Must(t, os.MkdirAll(filepath.Join(dir, "from", "sub"), 0o700))
 	agenttest.Must(t, os.WriteFile(filepath.Join(dir, "from", "sub", "large"), large, 0o600))
 	answer, tar := f.do("GET", base+dir+"/from?tar=1", nil, "Accept-Encoding", "identity")
@@ -225,9 +228,12 @@ func TestATarAnywhereOverHTTP(t *testing.T) {
 		t.Fatalf("%d, %d bytes, trailer %v", answer.StatusCode, len(tar), answer.Trailer)
 	}
 	agenttest.Must(t, syscall.Mkfifo(filepath.Join(dir, "from", "pipe"), 0o600))
+	hole := filepath.Join(dir, "from", "sub", "hole") // it costs its sandbox nothing
+	agenttest.Must(t, os.WriteFile(hole, nil, 0o600))
+	agenttest.Must(t, os.Truncate(hole, 1<<42))
 	for _, kind := range []string{"tar", "zip"} {
-		if answer, _ := f.do("GET", base+dir+"/from?"+kind+"=1", nil); answer.Trailer.Get("Sandfarm-Left-Out") != "1" {
-			t.Errorf("a pipe is missing in the %s, and its trailer is %v", kind, answer.Trailer)
+		if answer, _ := f.do("GET", base+dir+"/from?"+kind+"=1", nil); answer.Trailer.Get("Sandfarm-Left-Out") != "2" {
+			t.Errorf("a pipe and a file that is too large are missing in the %s, and its trailer is %v", kind, answer.Trailer)
 		}
 	}
 	made := get[wire.FSEntry](f.bundle, http.StatusCreated, "POST", base+"?path="+url.QueryEscape(dir+"/to"), packed(t, tar), "Content-Type", "application/x-tar", "Content-Encoding", "gzip")

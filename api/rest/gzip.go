@@ -20,6 +20,8 @@ const (
 	GzipBytes = 1 << 20
 	// gzipFrom is the size from which compressing is worth it.
 	gzipFrom = 1 << 10
+	// gzipTo is the size up to which compressing is worth it. Larger files are holes mostly: no sandbox pays for those, nor for the time here.
+	gzipTo = 1 << 30
 )
 
 // packedTypes are media types, or their beginnings, whose content is compressed already.
@@ -76,7 +78,7 @@ func notGzip(err error) error {
 // Compresses reports whether an answer is sent compressed: the caller takes it, and its size (-1: unknown) and type make it worth it.
 func Compresses(c *gin.Context, size int64) bool {
 	kind := c.Writer.Header().Get("Content-Type")
-	if size >= 0 && size < gzipFrom || slices.ContainsFunc(packedTypes, func(packed string) bool { return strings.HasPrefix(kind, packed) }) {
+	if size >= 0 && size < gzipFrom || size > gzipTo || slices.ContainsFunc(packedTypes, func(packed string) bool { return strings.HasPrefix(kind, packed) }) {
 		return false
 	}
 	for _, header := range c.Request.Header.Values("Accept-Encoding") {

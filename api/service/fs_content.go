@@ -88,13 +88,13 @@ func (s *Service) ReadFS(ctx context.Context, tenant, id, path string, part func
 	return f, want, nil
 }
 
-// PackFS reads a directory of a sandbox as a tar. The caller closes it.
+// PackFS reads a directory of a sandbox as a tar, without files larger than a tar that may be uploaded: they are holes mostly. The caller closes it.
 func (s *Service) PackFS(ctx context.Context, tenant, id, path string) (*FSContent, error) {
 	a, err := s.fsAgent(ctx, tenant, id, &path)
 	if err != nil {
 		return nil, err
 	}
-	head, first, err := a.FSPack(ctx, path, "")
+	head, first, err := a.FSPack(ctx, path, "", s.limits.MaxFileBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (s *Service) PackFS(ctx context.Context, tenant, id, path string) (*FSConte
 			ended = true
 			return relay.PieceOf(endOfTar()), nil
 		}
-		head, piece, err := a.FSPack(ctx, path, next)
+		head, piece, err := a.FSPack(ctx, path, next, s.limits.MaxFileBytes)
 		if err == nil && head.Next == next {
 			piece.Close()
 			err = farm.Errorf(farm.CodeInternal, "the agent sent the same piece of a tar again")

@@ -39,5 +39,5 @@ type Link struct {
 }
 
 // LeftOutTrailer is the HTTP trailer of a directory that is read as a tar or a zip: how many files and directories are not in it, since they
-// cannot be read, are neither files, directories nor symbolic links, or have a name that is not UTF-8 or too long.
+// cannot be read, are neither files, directories nor symbolic links, have a name that is not UTF-8 or too long, or more than limits.max_file_bytes.
 const LeftOutTrailer = "Sandfarm-Left-Out"

@@ -256,9 +256,11 @@ func (l Live) FSRead(ctx context.Context, path string, offset, length int64, ino
 	return head, p, nil
 }
 
-// FSPack reads a piece of the tar of a directory; next is that of the piece before, empty: this is the first.
-func (l Live) FSPack(ctx context.Context, path, next string) (agent.PackPiece, *Piece, error) {
+// FSPack reads a piece of the tar of a directory, without files of more than most bytes; next is that of the piece before, empty: this is
+// the first.
+func (l Live) FSPack(ctx context.Context, path, next string, most int64) (agent.PackPiece, *Piece, error) {
 	query := fsQuery(path)
+	query.Set("max_file_bytes", strconv.FormatInt(most, 10))
 	query.Set("next", next)
 	var head agent.PackPiece
 	p, err := l.piece(ctx, "/tar", query, &head, func() int64 { return head.Length })

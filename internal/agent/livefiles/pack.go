@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -47,11 +48,15 @@ func (s *Server) pack(w http.ResponseWriter, r *http.Request) (any, error) {
 			return nil, farm.Invalidf("next is none that was returned")
 		}
 	}
+	most, err := number(r, "max_file_bytes", math.MaxInt64)
+	if err != nil {
+		return nil, err
+	}
 	names, err := namesIn(p)
 	if err != nil {
 		return nil, problem(err, p)
 	}
-	k := packer{r: r, top: p, at: from, inside: isVirtual(p)}
+	k := packer{r: r, top: p, most: most, at: from, inside: isVirtual(p)}
 	err = k.rest()
 	if err == nil {
 		err = k.visit(p, names, farm.MaxFSDepth)
@@ -89,6 +94,7 @@ func (s *Server) pack(w http.ResponseWriter, r *http.Request) (any, error) {
 type packer struct {
 	r      *http.Request
 	top    string
+	most   int64 // bytes of a file; a larger one is left out
 	at     position
 	inside bool
 	out    bytes.Buffer
@@ -174,6 +180,9 @@ func (k *packer) member(full string, e farm.FSEntry, st *unix.Stat_t) error {
 	case e.Type == "symlink" && e.Target != "":
 		h.Typeflag, h.Linkname = tar.TypeSymlink, e.Target
 	case !isRegular(st):
+		k.passed++
+		return nil
+	case e.Size > k.most:
 		k.passed++
 		return nil
 	default:

@@ -303,10 +303,12 @@ func TestATarAnywhere(t *testing.T) {
 	for _, name := range []string{"d3/b\xff", "kept\xff"} { // the one before the large file, and after it
 		agenttest.Must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
+	agenttest.Must(t, os.WriteFile(filepath.Join(dir, "d3", "hole"), nil, 0o600))
+	agenttest.Must(t, os.Truncate(filepath.Join(dir, "d3", "hole"), int64(len(want["large"]))+1))
 	var packed bytes.Buffer
 	pieces, leftOut := 0, 0
 	for next := ""; ; pieces++ {
-		head, piece, err := l.FSPack(t.Context(), dir, next)
+		head, piece, err := l.FSPack(t.Context(), dir, next, int64(len(want["large"])))
 		agenttest.Must(t, err)
 		_, err = io.Copy(&packed, piece)
 		piece.Close()
@@ -320,8 +322,8 @@ func TestATarAnywhere(t *testing.T) {
 	if pieces < 2 {
 		t.Errorf("%d pieces", pieces)
 	}
-	if leftOut != 4 {
-		t.Errorf("%d were left out, want two pipes and two names that are not UTF-8", leftOut)
+	if leftOut != 5 {
+		t.Errorf("%d were left out, want two pipes, two names that are not UTF-8 and a file that is too large", leftOut)
 	}
 	sent := packed.Bytes()
 	read, got := tar.NewReader(bytes.NewReader(sent)), map[string]string{}

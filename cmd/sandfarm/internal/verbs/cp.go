@@ -179,7 +179,7 @@ func (a *app) copyTree(ctx context.Context, c *client.Client, from place, to str
 		fmt.Fprintf(a.Err, "not copied: %s like these\n", plural(t.held-maxNotSaved, "more file"))
 	}
 	if n := content.LeftOut(); n > 0 {
-		fmt.Fprintf(a.Err, "not copied: %s or directories that the sandbox's user cannot read, special files, or names that are not UTF-8\n", plural(n, "file"))
+		fmt.Fprintf(a.Err, "not copied: %s or directories that the sandbox's user cannot read, special files, names that are not UTF-8, or files that are too large\n", plural(n, "file"))
 	}
 	return err
 }
