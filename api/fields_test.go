@@ -49,6 +49,7 @@ func TestErrorsNameEveryFieldOfTheBody(t *testing.T) {
 		"Run":                   {"POST", "/v1/run", `{"code":"1","language":"cobol","files":[{"path":"../x","content":""},{"path":"y"},{"content":""}]}`, 400, []string{"/files/2/path", "/language", "/files/0/path", "/files/1"}},
 		"Move":                  {"POST", box + "/files/move", `{"from":"../a","to":""}`, 422, []string{"/from", "/to"}},
 		"Patch":                 {"PATCH", box, `{"ttl_seconds":-1,"labels":{"":"x"},"nam":1}`, 400, []string{"/nam", "/labels/", "/ttl_seconds"}},
+		"Direction":             {"PATCH", box, `{"name":"a\u202egpj.exe","labels":{"a\u2066":"x","b":"\u061c"}}`, 422, []string{"/name", "/labels/a\u2066", "/labels/b"}},
 		"Control":               {"POST", box + "/interrupt", `{"context":"a b","callback_url":"ftp://x"}`, 422, []string{"/context", "/callback_url"}},
 		"Frozen":                {"POST", box + "/hibernate", `{"contex":"x"}`, 400, []string{"/contex"}},
 		"Batch":                 {"POST", "/v1/jobs/batch", `{"jobs":[],"job":1}`, 400, []string{"/job", "/jobs"}},

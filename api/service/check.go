@@ -29,6 +29,10 @@ func checkText(field, s string) error {
 	if strings.ContainsFunc(s, unicode.IsControl) {
 		return farm.Invalidf("%s holds a control character", field)
 	}
+	if at := strings.IndexFunc(s, func(r rune) bool { return unicode.Is(unicode.Bidi_Control, r) }); at >= 0 {
+		r, _ := utf8.DecodeRuneInString(s[at:])
+		return farm.Invalidf("%s holds %U, which changes the direction of the text around it", field, r)
+	}
 	return nil
 }
 

@@ -164,9 +164,12 @@ func argCount(least, most int, what string) cobra.PositionalArgs {
 	}
 }
 
+// encoder writes JSON, each value with what a terminal obeys or hides as \uXXXX: code in a sandbox chooses the names of files.
+func (a *app) encoder() *json.Encoder { return json.NewEncoder(escaping{a.Out}) }
+
 // print writes v as indented JSON.
 func (a *app) print(v any) error {
-	e := json.NewEncoder(a.Out)
+	e := a.encoder()
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
 	return e.Encode(v)

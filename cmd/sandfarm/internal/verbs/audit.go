@@ -2,7 +2,6 @@ package verbs
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -120,7 +119,7 @@ func (a *app) followAudit(ctx context.Context, c *client.Client, f *auditFollowe
 func (a *app) auditLines(entries []wire.AuditEntry) error {
 	for _, e := range entries {
 		if a.json {
-			if err := json.NewEncoder(a.Out).Encode(e); err != nil {
+			if err := a.encoder().Encode(e); err != nil {
 				return err
 			}
 			continue

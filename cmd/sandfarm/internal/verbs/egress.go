@@ -2,7 +2,6 @@ package verbs
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -72,7 +71,7 @@ many bytes went out and came back, how long it lasted, and why it was denied or 
 // egressLine prints an entry on a line.
 func (a *app) egressLine(e wire.EgressEntry) error {
 	if a.json {
-		return json.NewEncoder(a.Out).Encode(e)
+		return a.encoder().Encode(e)
 	}
 	line := fmt.Sprintf("%s %-7s %s %s:%d sent %d received %d %s", e.At.UTC().Format("2006-01-02T15:04:05Z"), e.Verdict, cell(e.Method), cell(e.Host), e.Port,
 		e.Sent, e.Received, time.Duration(e.DurationMS)*time.Millisecond)

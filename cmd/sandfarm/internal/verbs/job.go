@@ -206,7 +206,7 @@ type eventLine struct {
 }
 
 func (a *app) eventLines(ctx context.Context, c *client.Client, id, after string) error {
-	lines := json.NewEncoder(a.Out)
+	lines := a.encoder()
 	lines.SetEscapeHTML(false)
 	for event, err := range c.Events(ctx, id, after) {
 		if err != nil {

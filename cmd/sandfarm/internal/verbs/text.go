@@ -1,12 +1,14 @@
 package verbs
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"strings"
 	"text/tabwriter"
 	"time"
 	"unicode"
+	"unicode/utf16"
 )
 
 // printable makes text safe for a terminal: code in a sandbox chooses the names of files.
@@ -17,6 +19,28 @@ func printable(s string) string {
 		}
 		return '�'
 	}, s)
+}
+
+// escaping writes JSON, of which each Write has a whole value, with the characters that printable replaces as \uXXXX. They are in strings only.
+type escaping struct{ io.Writer }
+
+// Write implements io.Writer.
+func (e escaping) Write(p []byte) (int, error) {
+	var out bytes.Buffer
+	for _, r := range string(p) {
+		switch {
+		case r < unicode.MaxASCII || unicode.IsGraphic(r):
+			out.WriteRune(r)
+		default:
+			for _, unit := range utf16.Encode([]rune{r}) {
+				fmt.Fprintf(&out, `\u%04x`, unit)
+			}
+		}
+	}
+	if _, err := e.Writer.Write(out.Bytes()); err != nil {
+		return 0, err
+	}
+	return len(p), nil
 }
 
 // cell is printable text for a cell of a table.

@@ -210,6 +210,18 @@ func TestJobEventsJSONIsALineEach(t *testing.T) {
 	}
 }
 
+// A terminal obeys U+009B as it does ESC [, and U+202E turns the text behind it around. What is printed is the same JSON.
+func TestJSONEscapesWhatTerminalsObey(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	entry := wire.FileEntry{Path: "a\u009b31m\u202egpj.\u2066é日\U000e0041\x7f"}
+	f.Routes["GET /v1/sandboxes/sbx_1/files"] = f.gives(http.StatusOK, wire.Files{Items: []wire.FileEntry{entry}})
+	got := f.sandfarm(t.Context(), "", "files", "ls", "sbx_1", "--json")
+	if want := `"path": "a\u009b31m\u202egpj.\u2066é日\udb40\udc41\u007f"`; !strings.Contains(got.out, want) || got.code != 0 {
+		t.Errorf("%+v, want %s", got, want)
+	}
+}
+
 func TestPutSendsADirectoryAsTar(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
