@@ -16,6 +16,7 @@ import (
 const (
 	pageDefault = 50
 	scanMost    = 2000 // records looked at in one call; a list whose filter drops most of them gives a short page and a cursor
+	scanWhole   = 400  // the same, where each record is read and decoded as a whole to see whether it is wanted
 	scanStretch = 200
 	scanSpare   = 2       // entries beyond the limit that are looked at first, since a list is rarely without one that is not wanted
 	pageBytes   = 8 << 20 // of documents read for a page; then it is short too, but never empty for this reason
@@ -54,6 +55,7 @@ type listing[T any] struct {
 	want  func(*T) bool
 
 	passed func(*T) bool // nothing behind this record is wanted
+	whole  bool          // see scanWhole
 
 	// complete reads the documents of a record that is wanted, and returns how many bytes they have. Nil: there are none.
 	complete func(context.Context, *T) (int, error)
@@ -84,7 +86,11 @@ func scan[T any](ctx context.Context, s *Store, l listing[T], p Page) ([]*T, str
 	out := make([]*T, 0, min(limit, scanStretch))
 	var last int64
 	documents := 0 // bytes
-	for seen := 0; seen < scanMost; {
+	most := scanMost
+	if l.whole {
+		most = scanWhole
+	}
+	for seen := 0; seen < most; {
 		stretch := min(scanStretch, limit+scanSpare)
 		if seen > 0 {
 			stretch = min(scanStretch, max(2*(limit-len(out)), 10))

@@ -30,7 +30,7 @@ func (f SandboxFilter) picks(box *farm.Sandbox) bool {
 	return true
 }
 
-// Sandboxes lists sandboxes, newest first; pages and cursors as in Jobs.
+// Sandboxes lists sandboxes, newest first; pages and cursors as in Jobs, but that a call which filters by labels looks at 400 records.
 func (s *Store) Sandboxes(ctx context.Context, tenant string, f SandboxFilter, p Page) (boxes []*farm.Sandbox, next string, err error) {
 	l := listing[farm.Sandbox]{
 		index: s.index(tenant, "boxes"),
@@ -38,7 +38,7 @@ func (s *Store) Sandboxes(ctx context.Context, tenant string, f SandboxFilter, p
 			return fetch(ctx, s, tenant, "sbx", ids, s.readSandbox)
 		},
 		id:   func(box *farm.Sandbox) string { return box.ID },
-		want: f.picks, passed: func(box *farm.Sandbox) bool { return f.Created.passed(box.CreatedAt) },
+		want: f.picks, whole: len(f.Labels) > 0, passed: func(box *farm.Sandbox) bool { return f.Created.passed(box.CreatedAt) },
 	}
 	return scan(ctx, s, l, p)
 }

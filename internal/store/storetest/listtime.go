@@ -131,6 +131,37 @@ func pagesAreBounded(t *testing.T, factory Factory) {
 	}
 }
 
+// labelsAreBounded filters sandboxes by a label that none has: each record is read as a whole, so a page looks at fewer.
+func labelsAreBounded(t *testing.T, factory Factory) {
+	const boxes, most = 900, 400
+	rdb := factory(t)
+	b := setup(t, func(*testing.T) redis.UniversalClient { return rdb })
+	tenant := b.prefix + "{" + Tenant + "}:"
+	pipe := rdb.Pipeline()
+	for i := range boxes {
+		id := fmt.Sprint("sbx_", i)
+		pipe.HSet(t.Context(), tenant+"sbx:"+id, "doc", `{"id":"`+id+`"}`, "state", "ready")
+		pipe.ZAdd(t.Context(), tenant+"boxes", redis.Z{Score: float64(i + 1), Member: id})
+	}
+	if _, err := pipe.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	count := &commands{}
+	rdb.AddHook(count)
+	pages := 0
+	for next := ""; pages == 0 || next != ""; pages++ {
+		before := count.n.Load()
+		found, after, err := b.Sandboxes(t.Context(), Tenant, store.SandboxFilter{Labels: map[string]string{"a": "b"}}, store.Page{Limit: 200, Cursor: next})
+		if n := count.n.Load() - before; err != nil || len(found) != 0 || n > most+most/10 {
+			t.Fatalf("page %d: %d sandboxes after %d commands, %v; want none, after at most about %d", pages, len(found), n, err, most)
+		}
+		next = after
+	}
+	if pages != 3 {
+		t.Errorf("%d sandboxes took %d pages, want 3", boxes, pages)
+	}
+}
+
 // commands counts the commands that are sent to Redis.
 type commands struct{ n atomic.Int64 }
 

@@ -66,6 +66,7 @@ func Run(t *testing.T, factory Factory) {
 		"JobsFilter":                     jobsFilter,
 		"ListsByTime":                    listsByTime,
 		"PagesAreBounded":                pagesAreBounded,
+		"LabelsAreBounded":               labelsAreBounded,
 		"SandboxesFilter":                sandboxesFilter,
 		"BadCursor":                      badCursor,
 		"Deadlines":                      deadlines,
