@@ -102,8 +102,8 @@ func TestDocumentIsChargedToItsRequest(t *testing.T) {
 	if got, err := s.GetDocument(ctx, "records/acme/job_1/result"); err != nil || !bytes.Equal(got, document) {
 		t.Fatalf("GetDocument = %d bytes, %v", len(got), err)
 	}
-	if hold.Bytes() != 4<<20 {
-		t.Errorf("%d bytes are charged, want 4 MiB", hold.Bytes())
+	if hold.Bytes() != 6<<20 {
+		t.Errorf("%d bytes are charged, want 6 MiB", hold.Bytes())
 	}
 	second, other := memory.With(t.Context(), "acme", time.Millisecond)
 	if _, err := s.GetDocument(second, "records/acme/job_1/result"); farm.CodeOf(err) != farm.CodeExhausted {
