@@ -37,6 +37,9 @@ func uiPolicy(store string) string {
 // maxSessionBytes bounds the body of a log-in.
 const maxSessionBytes = 4 << 10
 
+// sessionTimeout bounds how long that body may take to arrive.
+const sessionTimeout = 10 * time.Second
+
 func (s *Server) dashboardRoutes() []route {
 	return []route{
 		{method: "GET", path: "/", open: true, hidden: true, handler: func(c *gin.Context) error { return s.dashboard(c, ui.Index) }},
@@ -161,6 +164,7 @@ func (s *Server) openSession(c *gin.Context) error {
 		return errForeignPage()
 	}
 	var r sessionRequest
+	rest.Within(c, sessionTimeout)
 	body, err := rest.Bind(c, maxSessionBytes, &r)
 	if err != nil {
 		return err

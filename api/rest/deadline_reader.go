@@ -53,7 +53,7 @@ func Body(c *gin.Context) io.Reader {
 	if first, ok := body.(*awaited); ok {
 		body = first.ReadCloser // each read has a deadline of its own
 	}
-	d := &deadlineReader{r: body, ctx: c.Request.Context(), control: http.NewResponseController(c.Writer), timeout: stallTimeout(c)}
+	d := &deadlineReader{r: body, ctx: c.Request.Context(), control: http.NewResponseController(c.Writer), timeout: stallTimeout(c), end: c.GetTime(endKey)}
 	context.AfterFunc(d.ctx, func() {
 		if ended(d.ctx) {
 			_ = d.control.SetReadDeadline(time.Now()) // ends a read in progress
@@ -61,6 +61,13 @@ func Body(c *gin.Context) io.Reader {
 	})
 	return d
 }
+
+// endKey is where Within keeps the end of a body.
+const endKey = "body_end"
+
+// Within bounds the time for the whole body of a request, which comes from somebody without a key: one that arrives byte by byte would hold its
+// connection for hours.
+func Within(c *gin.Context, d time.Duration) { c.Set(endKey, time.Now().Add(d)) }
 
 // deadlineReader sets a deadline for each read. It clears the deadline at the end of the body: from then on the server
 // reads the connection to notice that the caller disconnects, however long the answer takes. Before the end the deadline
@@ -70,12 +77,17 @@ type deadlineReader struct {
 	ctx     context.Context //nolint:containedctx // of the request
 	control *http.ResponseController
 	timeout time.Duration
+	end     time.Time // of the whole body; zero: none
 }
 
 // Read reads within the deadline.
 func (d *deadlineReader) Read(p []byte) (int, error) {
-	_ = d.control.SetReadDeadline(time.Now().Add(d.timeout)) // a test recorder has no deadlines
-	if ended(d.ctx) {                                        // after the deadline was set: Body sets it to now after the end
+	by := time.Now().Add(d.timeout)
+	if !d.end.IsZero() && d.end.Before(by) {
+		by = d.end
+	}
+	_ = d.control.SetReadDeadline(by) // a test recorder has no deadlines
+	if ended(d.ctx) {                 // after the deadline was set: Body sets it to now after the end
 		return 0, errEnded()
 	}
 	n, err := d.r.Read(p)
