@@ -9,7 +9,6 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/sandfarm/sandfarm/api/jupyter"
-	"github.com/sandfarm/sandfarm/internal/jupyterwire"
 )
 
 func TestJupyterEndsConnectionsWithAReason(t *testing.T) {
@@ -49,8 +48,8 @@ func TestJupyterSpeaksTheFramingThatIsAskedFor(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	k := b.kernel()
-	f := b.frontend(k.ID, "", "other", jupyterwire.Subprotocol)
-	if got := f.conn.Subprotocol(); got != jupyterwire.Subprotocol {
+	f := b.frontend(k.ID, "", "other", "v1.kernel.websocket.jupyter.org")
+	if got := f.conn.Subprotocol(); got != "v1.kernel.websocket.jupyter.org" {
 		t.Fatalf("subprotocol %q", got)
 	}
 	f.send("shell", "kernel_info_request", map[string]any{})

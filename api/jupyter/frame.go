@@ -7,8 +7,6 @@ import (
 	"fmt"
 
 	"github.com/coder/websocket"
-
-	"github.com/sandfarm/sandfarm/internal/jupyterwire"
 )
 
 const (
@@ -130,7 +128,7 @@ func (m message) checked(raw json.RawMessage) (message, error) {
 
 // decodeBinary reads a message with buffers: how many parts, where each begins, the JSON, the buffers.
 func decodeBinary(data []byte) (message, error) {
-	parts, err := jupyterwire.Binary().Split(data, maxOffsets)
+	parts, err := layoutBinary().split(data, maxOffsets)
 	if err != nil {
 		return message{}, err
 	}
@@ -139,7 +137,7 @@ func decodeBinary(data []byte) (message, error) {
 
 // decodeV1 reads a message whose parts are the channel, the header, the parent, the metadata, the content, and the buffers.
 func decodeV1(data []byte) (message, error) {
-	parts, err := jupyterwire.V1().Split(data, maxOffsets)
+	parts, err := layoutV1().split(data, maxOffsets)
 	if err != nil {
 		return message{}, err
 	}
@@ -160,7 +158,7 @@ func encode(m *message, v1 bool) (websocket.MessageType, []byte) {
 	parent, metadata := orEmpty(m.parent), orEmpty(m.metadata)
 	if v1 {
 		parts := append([][]byte{[]byte(m.channel), m.header.raw, parent, metadata, m.content}, m.buffers...)
-		return websocket.MessageBinary, jupyterwire.V1().Join(parts)
+		return websocket.MessageBinary, layoutV1().join(parts)
 	}
 	text, _ := json.Marshal(plain{ // what it holds is JSON
 		Header: m.header.raw, ID: m.header.ID, Type: m.header.Type, Parent: parent, Metadata: metadata, Content: m.content,
@@ -169,7 +167,7 @@ func encode(m *message, v1 bool) (websocket.MessageType, []byte) {
 	if len(m.buffers) == 0 {
 		return websocket.MessageText, text
 	}
-	return websocket.MessageBinary, jupyterwire.Binary().Join(append([][]byte{text}, m.buffers...))
+	return websocket.MessageBinary, layoutBinary().join(append([][]byte{text}, m.buffers...))
 }
 
 func orEmpty(raw json.RawMessage) json.RawMessage {

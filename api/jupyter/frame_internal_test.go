@@ -10,8 +10,6 @@ import (
 
 	"github.com/coder/websocket"
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/sandfarm/sandfarm/internal/jupyterwire"
 )
 
 func sample(buffers ...[]byte) *message {
@@ -117,7 +115,7 @@ func TestMalformedMessagesAreRefused(t *testing.T) {
 		"OffsetsTurn":    {append(offsets(3, 32, 40, 34), make([]byte, 20)...), true},
 		"OffsetsBeyond":  {offsets(2, 24, 1<<62), true},
 		"FewParts":       {append(offsets(2, 24, 29), []byte("shell")...), true},
-		"PartNoJSON":     {jupyterwire.V1().Join([][]byte{[]byte("shell"), []byte(`{"msg_id":"m","msg_type":"t"}`), []byte("{"), []byte("{}"), []byte("{}")}), true},
+		"PartNoJSON":     {layoutV1().join([][]byte{[]byte("shell"), []byte(`{"msg_id":"m","msg_type":"t"}`), []byte("{"), []byte("{}"), []byte("{}")}), true},
 	} {
 		for _, kind := range []websocket.MessageType{websocket.MessageBinary, websocket.MessageText} {
 			if m, err := decode(kind, c.data, c.v1); err == nil {

@@ -20,7 +20,6 @@ import (
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/jupyterwire"
 )
 
 const (
@@ -106,14 +105,14 @@ func (s *Server) channels(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	conn, err := websocket.Accept(c.Writer, c.Request, &websocket.AcceptOptions{Subprotocols: []string{jupyterwire.Subprotocol}, InsecureSkipVerify: true}) // the origin was checked
+	conn, err := websocket.Accept(c.Writer, c.Request, &websocket.AcceptOptions{Subprotocols: []string{subprotocol}, InsecureSkipVerify: true}) // the origin was checked
 	if err != nil {
 		s.leave(session)
 		return nil //nolint:nilerr // it has answered
 	}
 	s.cfg.Opened(c)
 	at := newSocket(ctx, s.cfg.Stall)
-	at.conn, at.v1, at.small = conn, conn.Subprotocol() == jupyterwire.Subprotocol, strings.HasPrefix(c.GetHeader("User-Agent"), "Tornado/")
+	at.conn, at.v1, at.small = conn, conn.Subprotocol() == subprotocol, strings.HasPrefix(c.GetHeader("User-Agent"), "Tornado/")
 	defer at.uncharge()
 	s.serve(ctx, session, at, fresh)
 	return nil

@@ -30,7 +30,8 @@ func TestJupyterClients(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), jupyterTimeout)
 	defer cancel()
 	run := exec.CommandContext(ctx, filepath.Join(dir, "bin", "python"), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", which, "testdata/jupyter")
-	run.Env = append(os.Environ(), "JUPYTER_GATEWAY_URL="+f.url+"/jupyter", "SANDFARM_PROGRAM="+program, "PYTHONDONTWRITEBYTECODE=1", "JUPYTER_PLATFORM_DIRS=1", "HOME="+t.TempDir())
+	path := filepath.Join(dir, "bin") + string(filepath.ListSeparator) + os.Getenv("PATH") // its Python has the SDK's source, and what the kernel needs
+	run.Env = append(os.Environ(), "PATH="+path, "PYTHONPATH="+absolute(t, "../../sdk/python/src"), "JUPYTER_GATEWAY_URL="+f.url+"/jupyter", "SANDFARM_PROGRAM="+program, "PYTHONDONTWRITEBYTECODE=1", "JUPYTER_PLATFORM_DIRS=1", "HOME="+t.TempDir())
 	run.WaitDelay = 5 * time.Second
 	if out, err := run.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)

@@ -8,7 +8,7 @@ setup_jupyter() { setup_venv jupyter SANDFARM_TEST_JUPYTER "$(jupyter_dir)" jupy
 
 # jupyter_works reports whether the environment is complete and starts. It does not start if its Python was replaced.
 jupyter_works() { "$1/bin/python" -c 'import importlib.util as u
-for name in ("autogen_ext", "ipywidgets", "jupyter_console", "jupyter_kernel_client", "jupyter_server", "jupyterlab", "nbclient", "papermill", "pytest"): assert u.find_spec(name)' 2>/dev/null; }
+for name in ("autogen_ext", "ipywidgets", "jupyter_console", "jupyter_kernel_client", "jupyter_server", "jupyterlab", "nbclient", "papermill", "pytest", "websockets"): assert u.find_spec(name)' 2>/dev/null; }
 
 # jupyter_node_dir prints the path of the client library that VS Code is built on: one folder for each set of versions.
 jupyter_node_dir() { printf '%s/jupyter-node-%s' "$cache" "$(sha256sum <"$here/deploy/jupyter/package-lock.json" | cut -c 1-12)"; }

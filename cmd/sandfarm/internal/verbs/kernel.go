@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,11 +17,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandfarm/sandfarm/client"
-	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/localkernel"
 )
 
-// dataDirWait bounds the question to Jupyter where its files are.
-const dataDirWait = time.Minute
+// toolWait bounds a question to Jupyter or Python of this machine.
+const toolWait = time.Minute
 
 // specNames are the names that Jupyter takes for a kernelspec.
 var specNames = regexp.MustCompile(`^[a-z0-9._-]{1,100}$`)
@@ -35,7 +34,7 @@ sandbox of the farm.
 "sandfarm jupyter" is for JupyterLab alone and changes nothing on this machine; "sandfarm kernel install" adds a kernel beside those that
 are here.`,
 		Example: `  sandfarm kernel install`,
-	}, a.kernelInstall(), a.kernelRun())
+	}, a.kernelInstall())
 }
 
 // kernelSpec is the file kernel.json.
@@ -50,13 +49,16 @@ type kernelSpec struct {
 
 func (a *app) kernelInstall() *cobra.Command {
 	var (
-		name, display, image, prefix string
-		o                            kernelOptions
+		name, display, image, prefix, python string
+		o                                    kernelOptions
 	)
 	c := a.verb(&cobra.Command{
 		Use: "install", Short: "Add a kernel to the Jupyter of this machine that runs in the farm",
 		Long: `Write a kernelspec, with which programs of this machine start kernels in the farm: each kernel gets a sandbox of its own, and shutting
 it down closes that. A restart keeps the sandbox and its files.
+
+The kernel is a program of the Python SDK: a Python of this machine needs pip install 'sandfarm[kernel]'. It is the first that has it of that
+of --prefix and those on the PATH, unless --python names one. Clients that run in other environments may use it, too.
 
 The kernel uses the farm that SANDFARM_URL names when it starts, and the key of SANDFARM_API_KEY or SANDFARM_API_KEY_FILE; --url and
 --key-file are written into the kernelspec. "jupyter kernelspec remove NAME" removes it.
@@ -88,6 +90,11 @@ Getting started:
 		if spec.Argv, err = a.kernelArgv(image); err != nil {
 			return err
 		}
+		if python, err = a.kernelPython(ctx, python, prefix); err != nil {
+			return err
+		}
+		spec.Argv = append([]string{python}, spec.Argv...)
+		env[safePath] = "1"
 		if spec.Display == "" {
 			spec.Display = "Python 3 (Sandfarm)"
 			if image != "" {
@@ -122,6 +129,7 @@ Getting started:
 	f.StringVar(&display, "display-name", "", "`TEXT` that menus show")
 	f.StringVar(&image, "image", "", "image of the sandboxes (\"sandfarm image ls\" lists them)")
 	f.StringVar(&prefix, "prefix", "", "`DIR` of a Python environment whose Jupyter is to have the kernel; without it all of this user do")
+	f.StringVar(&python, "python", "", "`PATH` of the Python that runs the kernel")
 	_ = c.MarkFlagDirname("prefix")
 	a.complete(c, "image", a.imageNames)
 	a.kernelFlags(c, &o)
@@ -152,13 +160,61 @@ func imageLanguage(ctx context.Context, farm *client.Client, image string) (stri
 	return "", usagef("--image %q: the farm has the images %s", image, strings.Join(names, ", "))
 }
 
-// kernelArgv is the command that starts a kernel.
-func (a *app) kernelArgv(image string) ([]string, error) {
-	program, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("find this program: %w", err)
+// safePath is a variable with which Python does not import what is in the current directory: notebooks have a random.py beside them.
+const safePath = "PYTHONSAFEPATH"
+
+// kernelPython is the Python that runs the kernel: the one asked for, or the first that can of those that programs of this machine use.
+func (a *app) kernelPython(ctx context.Context, asked, prefix string) (string, error) {
+	candidates := []string{asked}
+	if asked == "" {
+		candidates = nil
+		if prefix != "" {
+			candidates = append(candidates, filepath.Join(prefix, "bin", "python"), filepath.Join(prefix, "Scripts", "python.exe"))
+		}
+		for _, name := range []string{"python3", "python"} {
+			if path, err := a.program(name); err == nil {
+				candidates = append(candidates, path)
+			}
+		}
 	}
-	out := []string{program, "kernel", "run", "--connection-file", "{connection_file}"}
+	first := ""
+	for _, candidate := range candidates {
+		path, err := exec.LookPath(candidate)
+		if err == nil {
+			path, err = filepath.Abs(path)
+		}
+		if err != nil {
+			continue
+		}
+		if first == "" {
+			first = path
+		}
+		if hasKernel(ctx, path) {
+			return path, nil
+		}
+	}
+	switch {
+	case first != "":
+		return "", fmt.Errorf("the kernel is not installed in %[1]s: run %[1]s -m pip install 'sandfarm[kernel]' and try again, or name another Python with --python", first)
+	case asked != "":
+		return "", fmt.Errorf("--python: there is no program %s", asked)
+	default:
+		return "", errors.New("the kernel needs Python 3.10 or newer, which is not on the PATH: name one with --python")
+	}
+}
+
+// hasKernel reports whether a Python can run the kernel.
+func hasKernel(ctx context.Context, python string) bool {
+	ctx, done := context.WithTimeout(ctx, toolWait)
+	defer done()
+	check := exec.CommandContext(ctx, python, "-c", "import sandfarm.kernel")
+	check.Env = append(os.Environ(), safePath+"=1")
+	return check.Run() == nil
+}
+
+// kernelArgv are the arguments of the Python that runs a kernel.
+func (a *app) kernelArgv(image string) ([]string, error) {
+	out := []string{"-m", "sandfarm.kernel", "-f", "{connection_file}"}
 	if image != "" {
 		out = append(out, "--image", image)
 	}
@@ -181,7 +237,7 @@ func (a *app) jupyterData(ctx context.Context) (string, error) {
 		return dir, nil
 	}
 	if program, err := a.program("jupyter"); err == nil {
-		ctx, done := context.WithTimeout(ctx, dataDirWait)
+		ctx, done := context.WithTimeout(ctx, toolWait)
 		defer done()
 		out, err := exec.CommandContext(ctx, program, "--data-dir").Output()
 		if dir := strings.TrimSpace(string(out)); err == nil && filepath.IsAbs(dir) {
@@ -200,48 +256,4 @@ func (a *app) jupyterData(ctx context.Context) (string, error) {
 	default:
 		return filepath.Join(cmp.Or(a.Getenv("XDG_DATA_HOME"), filepath.Join(home, ".local", "share")), "jupyter"), nil
 	}
-}
-
-func (a *app) kernelRun() *cobra.Command {
-	var file, image string
-	c := a.verb(&cobra.Command{
-		Use: "run", Short: "Be a kernel for the Jupyter of this machine",
-		Long: `Be a kernel that runs in the farm, where a connection file of Jupyter says. The kernelspec of "sandfarm kernel install" starts this command;
-by hand it serves clients that take --existing. Variables whose names begin with KERNEL_ say what the sandbox is like: see docs/jupyter.md.
-It ends when a client shuts the kernel down, and when the program that started it is gone.`,
-		Example:           `  sandfarm kernel run --connection-file /run/user/1000/jupyter/kernel-1.json`,
-		ValidArgsFunction: cobra.NoFileCompletions,
-	}, argCount(0, 0, ""), func(ctx context.Context, farm *client.Client, _ []string) error {
-		if file == "" {
-			return usagef("--connection-file is missing")
-		}
-		connection, err := localkernel.ReadConnection(file)
-		if err != nil {
-			return err
-		}
-		key, err := a.apiKey()
-		if err != nil {
-			return err
-		}
-		return localkernel.Run(ctx, localkernel.Config{
-			URL: strings.TrimSuffix(farm.URL(), "/"), Key: key, Spec: image, Env: kernelEnv(os.Environ()), Connection: connection,
-			Parent: a.Getenv("JPY_PARENT_PID") != "", // Jupyter sets it if its kernels are to end with it
-			Log:    slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: slog.LevelWarn})),
-		})
-	})
-	c.Flags().StringVarP(&file, "connection-file", "f", "", "`FILE` that says where to listen")
-	c.Flags().StringVar(&image, "image", "", "image of the sandbox (\"sandfarm image ls\" lists them)")
-	a.complete(c, "image", a.imageNames)
-	return c
-}
-
-// kernelEnv are the variables that say what a kernel is like.
-func kernelEnv(all []string) map[string]string {
-	out := map[string]string{}
-	for _, v := range all {
-		if name, value, _ := strings.Cut(v, "="); strings.HasPrefix(name, "KERNEL_") {
-			out[name] = value
-		}
-	}
-	return out
 }

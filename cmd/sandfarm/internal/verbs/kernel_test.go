@@ -2,6 +2,7 @@ package verbs_test
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -21,6 +22,12 @@ func TestKernelInstall(t *testing.T) {
 		f.answer(w, http.StatusOK, wire.List[wire.Image]{Items: []wire.Image{{Name: "python", Languages: []string{"python", "bash"}}, {Name: "node", Languages: []string{"javascript"}}}})
 	}
 	data, prefix, home := t.TempDir(), t.TempDir(), t.TempDir()
+	python := func(path, script string) {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte("#!/bin/sh\n"+script), 0o700)); err != nil { //nolint:gosec // a program
+			t.Fatal(err)
+		}
+	}
 	run := func(args ...string) outputs {
 		var out, stderr testbed.Log
 		env := map[string]string{"SANDFARM_URL": f.URL, "PATH": home, "JUPYTER_DATA_DIR": data}
@@ -35,13 +42,24 @@ func TestKernelInstall(t *testing.T) {
 		}
 		return out
 	}
+	if got := run(); got.code != 1 || !strings.Contains(got.stderr, "which is not on the PATH") {
+		t.Errorf("without a Python: exit code %d: %s", got.code, got.stderr)
+	}
+	without := filepath.Join(home, "python3")
+	python(without, "exit 1\n")
+	if got := run(); got.code != 1 || !strings.Contains(got.stderr, without+" -m pip install 'sandfarm[kernel]'") {
+		t.Errorf("without the kernel: exit code %d: %s", got.code, got.stderr)
+	}
+	for _, path := range []string{filepath.Join(home, "python"), filepath.Join(prefix, "bin", "python")} {
+		python(path, `test "$*" = "-c import sandfarm.kernel" && test "$PYTHONSAFEPATH" = 1`)
+	}
 	if got := run(); got.code != 0 || !strings.Contains(got.out, filepath.Join(data, "kernels", "sandfarm")) {
 		t.Errorf("exit code %d, output %q: %s", got.code, got.out, got.stderr)
 	}
 	first := spec(data, "sandfarm")
 	argv, _ := first["argv"].([]any)
-	if len(argv) != 5 || argv[4] != "{connection_file}" || first["language"] != "python" || first["interrupt_mode"] != "message" {
-		t.Errorf("the kernelspec is %v", first)
+	if diff := cmp.Diff([]any{filepath.Join(home, "python"), "-m", "sandfarm.kernel", "-f", "{connection_file}"}, argv); diff != "" || first["language"] != "python" || first["interrupt_mode"] != "message" {
+		t.Errorf("the kernelspec is %v (-want +got):\n%s", first, diff)
 	}
 	keyFile := filepath.Join(home, "key")
 	if err := os.WriteFile(keyFile, []byte("secret"), 0o600); err != nil {
@@ -52,10 +70,10 @@ func TestKernelInstall(t *testing.T) {
 	}
 	second := spec(filepath.Join(prefix, "share", "jupyter"), "js")
 	argv, _ = second["argv"].([]any)
-	if diff := cmp.Diff([]any{"--image", "node", "--url", f.URL, "--key-file", keyFile}, argv[5:]); diff != "" || second["language"] != "javascript" {
+	if diff := cmp.Diff([]any{"--image", "node", "--url", f.URL, "--key-file", keyFile}, argv[5:]); argv[0] != filepath.Join(prefix, "bin", "python") || diff != "" || second["language"] != "javascript" {
 		t.Errorf("the kernelspec is %v (-want +got):\n%s", second, diff)
 	}
-	if diff := cmp.Diff(map[string]any{"KERNEL_PACKAGES": "left right", "KERNEL_MEMORY_MB": "2048", "KERNEL_IDLE_SECONDS": "600"}, second["env"]); diff != "" {
+	if diff := cmp.Diff(map[string]any{"KERNEL_PACKAGES": "left right", "KERNEL_MEMORY_MB": "2048", "KERNEL_IDLE_SECONDS": "600", "PYTHONSAFEPATH": "1"}, second["env"]); diff != "" {
 		t.Errorf("its variables (-want +got):\n%s", diff)
 	}
 	for _, c := range []struct {
@@ -72,26 +90,13 @@ func TestKernelInstall(t *testing.T) {
 			t.Errorf("%v: exit code %d, want 2 and %q: %s", c.args, got.code, c.want, got.stderr)
 		}
 	}
+	if got := run("--python", filepath.Join(home, "none")); got.code != 1 || !strings.Contains(got.stderr, "there is no program") {
+		t.Errorf("a Python that is missing: exit code %d: %s", got.code, got.stderr)
+	}
+	if got := run("--python", without); got.code != 1 || !strings.Contains(got.stderr, "is not installed in "+without) {
+		t.Errorf("a Python without the kernel: exit code %d: %s", got.code, got.stderr)
+	}
 	if got := run("--name", strings.Repeat("x", 100)); got.code != 0 {
 		t.Errorf("a name of 100 letters: exit code %d: %s", got.code, got.stderr)
-	}
-}
-
-func TestKernelRunNeedsAConnectionFile(t *testing.T) {
-	t.Parallel()
-	f := newFarm(t)
-	for _, c := range []struct {
-		code int
-		want string
-		args []string
-	}{
-		{2, "--connection-file is missing", nil},
-		{1, "read the connection file", []string{"-f", filepath.Join(t.TempDir(), "none")}},
-	} {
-		var out, stderr testbed.Log
-		code := program(t.Context(), strings.NewReader(""), &out, &stderr, map[string]string{"SANDFARM_URL": f.URL}, append([]string{"kernel", "run"}, c.args...)...)
-		if code != c.code || !strings.Contains(stderr.String(), c.want) {
-			t.Errorf("%v: exit code %d, want %d and %q: %s", c.args, code, c.code, c.want, stderr.String())
-		}
 	}
 }

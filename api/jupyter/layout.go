@@ -1,46 +1,45 @@
-// Package jupyterwire is what both ends of Jupyter's WebSocket have in common: how the binary parts of a message are laid out.
-package jupyterwire
+package jupyter
 
 import (
 	"encoding/binary"
 	"errors"
 )
 
-// Subprotocol is the framing that clients may ask for: messages in the layout V1. Without it messages are JSON, or binary.
-const Subprotocol = "v1.kernel.websocket.jupyter.org"
+// subprotocol is the framing that clients may ask for: messages laid out by layoutV1. Without it messages are JSON, or binary.
+const subprotocol = "v1.kernel.websocket.jupyter.org"
 
-// ErrOffsets says that the offsets at the beginning of a message are wrong.
-var ErrOffsets = errors.New("its offsets are wrong")
+// errOffsets says that the offsets at the beginning of a message are wrong.
+var errOffsets = errors.New("its offsets are wrong")
 
-// Layout is how a message begins: with the number of its offsets, and the offsets of its parts.
-type Layout struct {
+// layout is how a message begins: with the number of its offsets, and the offsets of its parts.
+type layout struct {
 	size   int // bytes of a number
 	read   func([]byte) uint64
 	append func([]byte, uint64) []byte
 	end    bool // the last offset is the end of the last part
 }
 
-// V1 is the layout of Subprotocol: channel, header, parent, metadata, content, and the buffers.
-func V1() Layout {
-	return Layout{8, binary.LittleEndian.Uint64, binary.LittleEndian.AppendUint64, true}
+// layoutV1 is the layout of subprotocol: channel, header, parent, metadata, content, and the buffers.
+func layoutV1() layout {
+	return layout{8, binary.LittleEndian.Uint64, binary.LittleEndian.AppendUint64, true}
 }
 
-// Binary is the layout without a subprotocol: the JSON of the message, and the buffers.
-func Binary() Layout {
-	return Layout{
+// layoutBinary is the layout without a subprotocol: the JSON of the message, and the buffers.
+func layoutBinary() layout {
+	return layout{
 		4, func(b []byte) uint64 { return uint64(binary.BigEndian.Uint32(b)) },
 		func(b []byte, n uint64) []byte { return binary.BigEndian.AppendUint32(b, uint32(n)) }, false, //nolint:gosec // messages are shorter
 	}
 }
 
-// Split cuts a message with at most a number of offsets into its parts, at least one, which share its memory. The error is ErrOffsets.
-func (l Layout) Split(data []byte, most int) ([][]byte, error) {
+// split cuts a message with at most a number of offsets into its parts, at least one, which share its memory. The error is errOffsets.
+func (l layout) split(data []byte, most int) ([][]byte, error) {
 	if len(data) < l.size {
-		return nil, ErrOffsets
+		return nil, errOffsets
 	}
 	count := l.read(data)
 	if count < 1 || count > uint64(most) || uint64(len(data))/uint64(l.size) < count+1 { //nolint:gosec // sizes are not negative
-		return nil, ErrOffsets
+		return nil, errOffsets
 	}
 	offsets := make([]uint64, count, count+1)
 	for i := range offsets {
@@ -52,12 +51,12 @@ func (l Layout) Split(data []byte, most int) ([][]byte, error) {
 	before := (count + 1) * uint64(l.size) //nolint:gosec // as above
 	for _, at := range offsets {
 		if at < before || at > uint64(len(data)) {
-			return nil, ErrOffsets
+			return nil, errOffsets
 		}
 		before = at
 	}
 	if len(offsets) < 2 {
-		return nil, ErrOffsets
+		return nil, errOffsets
 	}
 	parts := make([][]byte, len(offsets)-1)
 	for i := range parts {
@@ -66,8 +65,8 @@ func (l Layout) Split(data []byte, most int) ([][]byte, error) {
 	return parts, nil
 }
 
-// Join is the reverse of Split.
-func (l Layout) Join(parts [][]byte) []byte {
+// join is the reverse of split.
+func (l layout) join(parts [][]byte) []byte {
 	count, total := len(parts), 0
 	if l.end {
 		count++
