@@ -257,7 +257,7 @@ func (c *checker) queues(share, maxRunning int) {
 			f, _ := strconv.ParseFloat(score, 64)
 			of[queue][id] = int64(f)
 			switch j := c.r.Jobs[id]; {
-			case j == nil || j.State != farm.JobQueued || j.waitsIn != queue:
+			case j == nil || j.State.Final() || j.State == farm.JobRunning && (!j.Inline || kind == "held") || j.waitsIn != queue:
 				c.fail("%s is in %s, but its record is %+v", id, name, j)
 			case j.Created != of[queue][id]:
 				c.fail("%s is in %s with the score %s, but was accepted at %d", id, name, score, j.Created)
@@ -268,9 +268,9 @@ func (c *checker) queues(share, maxRunning int) {
 		j := c.r.Jobs[id]
 		_, slot := slots[j.waitsIn][id]
 		_, waits := parked[j.waitsIn][id]
-		runnable := j.State == farm.JobQueued && !j.urgent() && c.r.turn(id)
-		if runnable != (j.waitsIn != "") || runnable && slot == waits {
-			c.fail("%s is %s, runnable: %v; it waits in queue %q, has a slot: %v, is parked: %v", id, j.State, runnable, j.waitsIn, slot, waits)
+		needs := j.Kind != farm.KindClose && (j.State == farm.JobQueued && c.r.turn(id) || j.State == farm.JobRunning && j.Inline)
+		if needs != (j.waitsIn != "") || needs && slot == waits {
+			c.fail("%s is %s, needs a slot: %v; it waits in queue %q, has a slot: %v, is parked: %v", id, j.State, needs, j.waitsIn, slot, waits)
 		}
 		if !j.Inline && (j.State == farm.JobRunning || slot) {
 			active[id] = true

@@ -25,13 +25,13 @@ type jobRecord struct {
 	Inline, Hidden, Left, Cancel, Calls bool
 	Seq, Created                        int64
 
-	waitsIn string // the queue in which it has a slot or is parked; not predicted but checked by invariants
+	waitsIn string // the queue share of which it has a slot, or for which it is parked; not predicted but checked by invariants
 }
 
 // waits reports whether the job has a place in the FIFO of its sandbox.
 func (j *jobRecord) waits() bool { return !j.State.Final() && !j.Inline && !j.Left }
 
-// urgent jobs are never parked.
+// urgent jobs are not refused.
 func (j *jobRecord) urgent() bool {
 	return j.Kind == farm.KindClose || j.Kind == farm.KindInterrupt || j.Kind == farm.KindRestart
 }

@@ -80,7 +80,7 @@ func (w *world) refusal(r *records, a store.Accept) error {
 		return exhausted
 	}
 	fifo := r.fifo(j.SandboxID)
-	if !job.urgent() && (j.Inline || a.Sandbox != nil || len(fifo) == 0) && w.depth(r, w.queueFor(r, j.Queue, j.Inline, j.SandboxID)) >= w.limits.MaxQueueDepth {
+	if !job.urgent() && (j.Inline || a.Sandbox != nil || len(fifo) == 0) && w.depth(r, w.shareFor(r, j)) >= w.limits.MaxQueueDepth {
 		return exhausted
 	}
 	waiting := len(fifo)
@@ -118,10 +118,19 @@ func (w *world) openBoxes(r *records) (n int) {
 	return n
 }
 
-// depth counts the runnable jobs that wait in a queue.
-func (w *world) depth(r *records, queue string) (n int) {
+// shareFor is the queue share of a job.
+func (w *world) shareFor(r *records, j *farm.Job) string {
+	queue := w.queueFor(r, j.Queue, j.Inline, j.SandboxID)
+	if j.Inline {
+		return queue + "/" + string(j.Kind)
+	}
+	return queue
+}
+
+// depth counts the jobs that have a slot of a queue share, or are parked.
+func (w *world) depth(r *records, share string) (n int) {
 	for _, j := range r.Jobs {
-		if j.State == farm.JobQueued && j.waitsIn == queue {
+		if j.waitsIn == share {
 			n++
 		}
 	}

@@ -66,7 +66,7 @@ type Limits struct {
 	IdempotencySeconds int   `json:"idempotency_seconds" toml:"idempotency_seconds" min:"1" doc:"How long an Idempotency-Key is remembered."`
 	HiddenSeconds      int   `json:"-" toml:"hidden_seconds" min:"1" doc:"How long records of reads are kept."`
 	MaxQueueDepth      int   `json:"max_queue_depth" toml:"max_queue_depth" min:"1" doc:"Jobs of a tenant that wait in one queue."`
-	QueueShare         int   `json:"-" toml:"queue_share" min:"1" doc:"Tasks of a tenant in one queue that no worker has begun. Its other runnable jobs are parked, so jobs of other tenants wait behind this many at most."`
+	QueueShare         int   `json:"-" toml:"queue_share" min:"1" doc:"Tasks of a tenant in one queue that no worker has begun. Its other runnable jobs are parked, so jobs of other tenants wait behind this many at most. Reads of files, interrupts and restarts have such a share for each kind, and count until they end: so many of a tenant run at once in one queue, and worker.slots should be at least eight times as many."`
 	MaxFinished        int   `json:"-" toml:"max_finished" min:"1" doc:"Jobs of a tenant that are kept. Beyond it the oldest finished ones are removed before retention_seconds have passed, with their Idempotency-Keys; their artifacts stay."`
 	MaxCallbacks       int   `json:"-" toml:"max_callbacks" min:"1" doc:"Callbacks of a tenant that are not delivered. Beyond it the oldest are given up, and their jobs may be removed like others: see max_finished."`
 	MaxQueued          int   `json:"max_queued" toml:"max_queued" min:"1" doc:"Unfinished jobs of a tenant that has no quota max_queued of its own."`

@@ -13,7 +13,7 @@ import (
 // goneWithWork are the kinds of keys of a tenant that nothing may have when all its jobs and sandboxes have ended. The
 // list of queues that held jobs back, "holds", is put in order by the next job that waits.
 func goneWithWork() []string {
-	return []string{"line", "osj", "out", "held", "act", "cp", "open", "openboxes", "due"}
+	return []string{"line", "osj", "stops", "out", "held", "act", "cp", "open", "openboxes", "due"}
 }
 
 // leftKeys are the keys of work that has ended: in the queues, and of the kinds of goneWithWork.

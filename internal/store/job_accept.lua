@@ -91,8 +91,8 @@ if not urgent(kind) then
   if refused then return refused end
 end
 if not urgent(kind) and (inline or new or call('EXISTS', fifo) == 0) then
-  local q = queueOf(arg.queue, inline, box)
-  if call('ZCARD', slotsKey(q)) + call('ZCARD', parkedKey(q)) >= DEPTH then return {'deep', q} end
+  local share = shareOf(kind, arg.queue, inline, box)
+  if call('ZCARD', slotsKey(share)) + call('ZCARD', parkedKey(share)) >= DEPTH then return {'deep', queueOf(arg.queue, inline, box)} end
 end
 if not inline and not new then
   local waiting = call('LLEN', fifo)

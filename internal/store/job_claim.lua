@@ -11,8 +11,12 @@ if state == 'running' and owner ~= worker and (dead == '' or owner ~= dead) then
 if state == 'queued' and not inline and not outsideFIFO and call('LINDEX', fifoKey(box), 0) ~= id then return {'waiting'} end
 
 if state == 'queued' then
-  if not inline then call('SADD', ACTIVE, id) end
-  freeQueueSlot(id)
+  if inline then
+    keepQueueSlot(id)
+  else
+    call('SADD', ACTIVE, id)
+    freeQueueSlot(id)
+  end
 end
 -- The worker lives, and does not have the job: it has not heard of its claim, or could not store the end of the job. That is no crash.
 if state == 'running' and owner == worker then call('HINCRBY', k, 'spared', 1) end

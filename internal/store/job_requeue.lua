@@ -6,7 +6,7 @@
 local id = arg.id
 local k = key('job', id)
 local j = call('HMGET', k, 'state', 'attempt', 'sandbox', 'inline', 'left', 'cancel', 'kind', 'queue', 'created', 'worker', 'aq')
-local state, box, inline, outsideFIFO, slotQueue = j[1], j[3], j[4] == '1', j[5] == '1', j[11]
+local state, box, inline, outsideFIFO, held = j[1], j[3], j[4] == '1', j[5] == '1', j[11]
 if not state then return {'notfound'} end
 local running = state == 'running'
 if j[2] ~= arg.attempt or not running and (state ~= 'queued' or arg.begun == '1') then return {'fenced'} end
@@ -48,15 +48,15 @@ if arg.elsewhere == '1' and string.sub(own, 1, 5) == 'node-' then
   own = 'cpu'
   call('HSET', k, 'queue', own)
 end
-local q = queueOf(own, inline, box)
-if not urgent(j[7]) and (running or slotQueue and slotQueue ~= q) then
+local share = shareOf(j[7], own, inline, box)
+if share and (running or held and held ~= share) then
   -- It keeps a slot even if that is one too many: it has waited for one before.
-  if slotQueue then
-    call('ZREM', slotsKey(slotQueue), id)
-    call('ZREM', parkedKey(slotQueue), id)
+  if held then
+    call('ZREM', slotsKey(held), id)
+    call('ZREM', parkedKey(held), id)
   end
-  call('HSET', k, 'aq', q)
-  call('ZADD', slotsKey(q), j[9], id)
+  call('HSET', k, 'aq', share)
+  call('ZADD', slotsKey(share), j[9], id)
   if not inline then call('SADD', ACTIVE, id) end
 end
 enqueue(id)

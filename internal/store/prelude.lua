@@ -11,8 +11,8 @@ local function key(kind, id) return P .. kind .. ':' .. id end
 
 -- Key names never change, since they name stored data; these say what the short ones hold.
 local function fifoKey(box) return key('line', box) end -- jobs of a sandbox, in order
-local function slotsKey(queue) return key('out', queue) end -- jobs that hold a slot of the tenant's queue share
-local function parkedKey(queue) return key('held', queue) end -- jobs parked until a slot is free
+local function slotsKey(share) return key('out', share) end -- jobs that hold a slot of a queue share of the tenant, see shareOf
+local function parkedKey(share) return key('held', share) end -- jobs parked until a slot is free
 local function stopsKey(box) return key('stops', box) end -- unfinished interrupts and restarts of a sandbox, and which are alike
 
 local ACTIVE = P .. 'act' -- jobs that count against max_running: those with a queue slot and those that run, unless they are inline
@@ -342,7 +342,14 @@ local function queueOf(queue, inline, box)
   return inline and 'control' or 'cpu'
 end
 
--- Jobs that end or stop something are never parked and never refused for a limit.
+-- The queue share of a job: that of its queue, or if it is inline, that of its kind in its queue. A close has none, so it is never parked.
+local function shareOf(kind, queue, inline, box)
+  if kind == 'close' then return nil end
+  queue = queueOf(queue, inline, box)
+  return inline and queue .. '/' .. kind or queue
+end
+
+-- Jobs that end or stop something are not refused for a quota or a limit of a queue.
 local function urgent(kind) return kind == 'close' or kind == 'interrupt' or kind == 'restart' end
 
 -- Whether one more job may run, or this one counts already.
@@ -351,16 +358,17 @@ local function mayRun(id)
   return most < 0 or call('SCARD', ACTIVE) < most or call('SISMEMBER', ACTIVE, id) == 1
 end
 
--- Gives a runnable job a slot of its queue, or parks it: a tenant has at most SHARE tasks in a queue that no worker has claimed, and at most
--- max_running jobs with a slot or a worker. Returns whether a task must be in the queue.
+-- Gives a runnable job a slot of its queue share, or parks it. Of each share a tenant has at most SHARE jobs in a queue that no worker has claimed,
+-- or if they are inline, that have not ended, since no quota bounds how many of those run. Of others it has at most max_running with a slot or a worker.
+-- Returns whether a task must be in the queue.
 local function takeQueueSlot(id)
   local j = call('HMGET', key('job', id), 'kind', 'queue', 'inline', 'sandbox', 'created', 'aq')
-  if urgent(j[1]) then return true end
+  if j[1] == 'close' then return true end
   local q = j[6]
   if q then
     if call('ZSCORE', slotsKey(q), id) then return true end
   else
-    q = queueOf(j[2], j[3] == '1', j[4])
+    q = shareOf(j[1], j[2], j[3] == '1', j[4])
     call('HSET', key('job', id), 'aq', q, 'aqt', NOW)
   end
   local inline = j[3] == '1'
@@ -405,7 +413,13 @@ local function makeReady(id)
   return true
 end
 
--- Frees the queue slot of a job that no longer waits for a worker. Returns whether a parked job got it.
+-- Keeps the slot of an inline job that a worker has claimed. If it was parked, it gets one more than there are.
+local function keepQueueSlot(id)
+  local j = call('HMGET', key('job', id), 'aq', 'created')
+  if j[1] and call('ZREM', parkedKey(j[1]), id) == 1 then call('ZADD', slotsKey(j[1]), j[2], id) end
+end
+
+-- Frees the queue slot of a job that no longer needs it. Returns whether a parked job got it.
 local function freeQueueSlot(id)
   local q = call('HGET', key('job', id), 'aq')
   if not q then return false end

@@ -100,6 +100,83 @@ func shareOfAQueue(t *testing.T, factory Factory) {
 	}
 }
 
+// inlineJobsKeepTheirSlots: no quota bounds how many inline jobs run, so each keeps its slot until it ends. Jobs of other kinds, tenants and nodes do
+// not wait for them.
+func inlineJobsKeepTheirSlots(t *testing.T, factory Factory) {
+	b := setup(t, factory, func(l *farm.Limits) { l.QueueShare = 2 })
+	box := b.box(t, farm.SandboxReady)
+	var reads []*farm.Job
+	for range 6 {
+		b.clock.forward(time.Millisecond)
+		reads = append(reads, b.accept(t, Read(box.ID)).Job)
+	}
+	b.forgetEnqueued(t)
+	slow := b.claim(t, reads[0].Ref(), "w").Job
+	b.enqueued(t, "the claim of a read")
+	for what, a := range map[string]store.Accept{
+		"code": Execute(box.ID), "an interrupt": Stop(farm.KindInterrupt, box.ID, ""), "a restart": Stop(farm.KindRestart, box.ID, ""), "another tenant's create": of("other", Create()),
+	} {
+		b.enqueued(t, what+", which does not wait for reads,", b.accept(t, a).Job)
+	}
+	b.finish(t, slow, farm.JobCompleted)
+	b.enqueued(t, "the end of a read", reads[2])
+	if _, _, err := b.Cancel(t.Context(), reads[1].Ref(), nil); err != nil {
+		t.Fatal(err)
+	}
+	b.enqueued(t, "the cancel of a read", reads[3])
+	attempt := b.claim(t, reads[2].Ref(), "w").Job.Attempt
+	if err := b.Requeue(t.Context(), reads[2].Ref(), store.Requeue{Attempt: attempt}); err != nil {
+		t.Fatal(err)
+	}
+	b.enqueued(t, "a requeue", reads[2])
+	late := b.claim(t, reads[5].Ref(), "w").Job // its task was there, from before it was parked
+	b.finish(t, b.claim(t, reads[2].Ref(), "w").Job, farm.JobCompleted)
+	b.enqueued(t, "the end of a read while two others have slots")
+	b.finish(t, late, farm.JobCompleted)
+	b.enqueued(t, "the end of the read without a slot of its own", reads[4])
+	b.enqueued(t, "a close", b.accept(t, CloseJob(box.ID)).Job)
+}
+
+// everyKindIsBounded accepts jobs of each kind until no more are: how many a tenant has is bounded by a limit that has a default, and so is how many
+// tasks it has in the queue of a node.
+func everyKindIsBounded(t *testing.T, factory Factory) {
+	const quota, share, stops = 70, 3, 64 // more than a sandbox may have of interrupts and restarts
+	kinds := append(farm.JobKinds(), farm.KindPackages)
+	for _, kind := range kinds {
+		t.Run(string(kind), func(t *testing.T) {
+			b := setup(t, factory, func(l *farm.Limits) { l.MaxQueued, l.QueueShare = quota, share })
+			box := b.box(t, farm.SandboxReady)
+			b.forgetEnqueued(t)
+			jobs, tasks := quota, share
+			next := func(int) store.Accept { return Read(box.ID) }
+			switch kind {
+			case farm.KindCreate, farm.KindRun:
+				next = func(int) store.Accept { return Create() }
+			case farm.KindExecute, farm.KindCommand, farm.KindInstall, farm.KindHibernate, farm.KindResume:
+				next, tasks = func(int) store.Accept { return Execute(box.ID) }, 1
+			case farm.KindInterrupt, farm.KindRestart:
+				next, jobs = func(i int) store.Accept { return Stop(kind, box.ID, fmt.Sprint(i)) }, stops
+			case farm.KindClose:
+				next, jobs, tasks = func(int) store.Accept { return CloseJob(box.ID) }, 1, 1
+			}
+			for i := range quota + 5 {
+				b.clock.forward(time.Millisecond)
+				a := next(i)
+				a.Job.Kind = kind
+				if _, err := b.Accept(t.Context(), a); err != nil && farm.CodeOf(err) != farm.CodeExhausted {
+					t.Fatal(err)
+				}
+			}
+			if got := b.used(t, farm.QuotaQueued); got != float64(jobs) {
+				t.Errorf("%v jobs are unfinished, want %d", got, jobs)
+			}
+			if got, err := Enqueued(t.Context(), b.rdb, b.prefix); err != nil || len(got) != tasks {
+				t.Errorf("%d tasks are in the queue, %v; want %d", len(got), err, tasks)
+			}
+		})
+	}
+}
+
 // shareIsRepaired makes jobs of many sandboxes of one tenant the heads of their FIFOs at once, then raises the share.
 func shareIsRepaired(t *testing.T, factory Factory) {
 	b := setup(t, factory, func(l *farm.Limits) { l.QueueShare = 3 })

@@ -122,6 +122,8 @@ func Run(t *testing.T, factory Factory) {
 		"EnqueueIsFenced":                enqueueIsFenced,
 		"DepthLimit":                     depthLimit,
 		"ShareOfAQueue":                  shareOfAQueue,
+		"InlineJobsKeepTheirSlots":       inlineJobsKeepTheirSlots,
+		"EveryKindIsBounded":             everyKindIsBounded,
 		"ShareIsRepaired":                shareIsRepaired,
 		"PositionInAQueue":               positionInAQueue,
 		"CapacityIsReservedOnce":         capacityIsReservedOnce,
