@@ -19,7 +19,7 @@ const (
 
 	trimmedDocuments = "documents" // of one record
 	trimmedCallbacks = "callback"  // given up beyond limits.max_callbacks
-	trimmedForgotten = "forgotten" // finished jobs, since Redis was half full
+	trimmedForgotten = "forgotten" // finished jobs and ended sandboxes, since Redis was half full
 )
 
 // trim removes what is beyond its bounds: index entries and documents whose records have expired, finished jobs beyond
@@ -44,12 +44,12 @@ func (s *Scheduler) trim(ctx context.Context) error {
 	return errors.Join(err, expired, s.trimQueues(ctx))
 }
 
-// forget removes finished jobs of the tenants with most, if Redis is half full.
+// forget removes finished jobs and ended sandboxes of the tenants with most, if Redis is half full.
 func (s *Scheduler) forget(ctx context.Context) error {
 	forgotten, err := s.deps.Ledger.ForgetFinished(ctx)
 	for _, of := range forgotten {
-		s.seen.trimmed.WithLabelValues(trimmedForgotten).Add(float64(of.Jobs))
-		s.log.InfoContext(ctx, "finished jobs removed before their time: Redis is more than half full", "tenant", of.Tenant, "jobs", of.Jobs, "bytes", of.Bytes)
+		s.seen.trimmed.WithLabelValues(trimmedForgotten).Add(float64(of.Records))
+		s.log.InfoContext(ctx, "finished jobs and ended sandboxes removed before their time: Redis is more than half full", "tenant", of.Tenant, "records", of.Records, "bytes", of.Bytes)
 	}
 	if err != nil {
 		return fmt.Errorf("remove finished jobs: %w", err)

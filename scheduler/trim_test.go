@@ -41,7 +41,7 @@ func TestTrimGoesThroughAllTenants(t *testing.T) {
 func TestForgottenJobsAreCounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		f := &fake{kept: keptFake{forgotten: []store.Forgotten{{Tenant: "a", Jobs: 3}, {Tenant: "b", Jobs: 4}}, forgetErr: errTest}}
+		f := &fake{kept: keptFake{forgotten: []store.Forgotten{{Tenant: "a", Records: 3}, {Tenant: "b", Records: 4}}, forgetErr: errTest}}
 		s, registry := begin(t, f, scheduler.Config{}, nil)
 		defer s.Stop()
 		time.Sleep(10 * time.Second)

@@ -118,6 +118,15 @@ func (c *checker) jobs() {
 			c.fail("%s is %s by the worker %q under attempt %d", id, j.State, j.Worker, j.Attempt)
 		}
 	}
+	for _, id := range c.r.boxIDs() {
+		size, counted := c.r.dump["sbx:"+id].Hash["size"] // nor have these, and a run's while it closes
+		if c.r.Boxes[id].State.Final() && counted {
+			kept["sbx:"+id+" "+size] = true
+		} else if counted {
+			n, _ := strconv.Atoi(size)
+			charged += n
+		}
+	}
 	c.memory(charged, kept)
 	c.zset("open", open)
 	c.zset("jobs", all)
@@ -295,7 +304,8 @@ func (c *checker) queues(share, maxRunning int) {
 	}
 }
 
-// memory compares what is counted for jobs in Redis: charged bytes of unfinished ones, and the finished ones with what each keeps.
+// memory compares what is counted for jobs and sandboxes in Redis: charged bytes of unfinished and open ones, and those that have ended with what each
+// keeps.
 func (c *checker) memory(charged int, kept map[string]bool) {
 	counts, _ := c.take("mem")
 	ended, _ := c.take("ended")
@@ -307,7 +317,7 @@ func (c *checker) memory(charged int, kept map[string]bool) {
 		finished += n
 	}
 	if diff := gocmp.Diff(kept, indexed); diff != "" {
-		c.fail("the index of what finished jobs keep differs from the records (-records +index):\n%s", diff)
+		c.fail("the index of what finished jobs and sandboxes keep differs from the records (-records +index):\n%s", diff)
 	}
 	for name, want := range map[string]int{"unfinished": charged, "finished": finished} {
 		if got, _ := strconv.Atoi(counts.Hash[name]); got != want {

@@ -7,7 +7,12 @@ if arg.generation ~= generationOf(arg.id) then return {'fenced'} end
 for _, entry in ipairs(cjson.decode(arg.entries)) do call('XADD', log, 'MAXLEN', arg.most, '*', 'e', entry) end
 if final(SANDBOXES, state) then
   local left = call('PTTL', k)
-  if left > 0 then call('PEXPIRE', log, int(left)) end
+  if left > 0 then
+    call('PEXPIRE', log, int(left))
+    chargeEndedRecord(arg.id, tonumber(NOW) + left * 1000)
+  end
+elseif arg.entries ~= '[]' then
+  chargeRecord(arg.id)
 end
 if arg.bytes == '0' then return {'ok', call('HGET', k, 'egress') or '0'} end
 return {'ok', int(call('HINCRBY', k, 'egress', arg.bytes))}

@@ -140,8 +140,9 @@ type acceptArgs struct {
 	Documents      string   `lua:"documents"`    // see docs in job_finish.lua
 	RequestSize    int      `lua:"request_size"` // bytes of the request, if it is a document
 	Packages       []string `lua:"packages"`
-	Stop           string   `lua:"stop"`        // of an interrupt or a restart: those alike do the same
-	Idempotency    string   `lua:"idempotency"` // hash of the key; empty: none
+	Stop           string   `lua:"stop"`         // of an interrupt or a restart: those alike do the same
+	MaxPackages    int      `lua:"max_packages"` // bytes of the names and ids that PackageJobs finds
+	Idempotency    string   `lua:"idempotency"`  // hash of the key; empty: none
 	Fingerprint    string   `lua:"fingerprint"`
 	IdempotencyTTL int      `lua:"idempotency_ttl"` // seconds
 	MaxWaiting     int      `lua:"max_waiting"`
@@ -156,7 +157,7 @@ type acceptArgs struct {
 	Node           string   `lua:"node"`
 	Expired        bool     `lua:"expired"` // of a close, like Reason
 	Reason         string   `lua:"reason"`
-	MaxMemory      int64    `lua:"max_memory"` // bytes that the tenant's unfinished jobs may have in Redis; 0: no bound
+	MaxMemory      int64    `lua:"max_memory"` // bytes that the tenant's unfinished jobs and open sandboxes may have in Redis; 0: no bound
 }
 
 // acceptArgs also returns the document of a request that is stored as one, see encodeRequest.
@@ -179,7 +180,7 @@ func (s *Store) acceptArgs(job *farm.Job, a Accept) (args acceptArgs, whole []by
 	args = acceptArgs{
 		ID: job.ID, Kind: string(job.Kind), Sandbox: job.SandboxID, New: a.Sandbox != nil, Inline: job.Inline, Hidden: job.Hidden,
 		Callback: job.CallbackURL != "", Background: request.Command != nil && request.Command.Background, Created: micros(job.CreatedAt),
-		Queue: job.Queue, Timeout: job.TimeoutSeconds, Doc: doc, Shown: shown, Request: body, Packages: a.Packages, Secrets: a.Secrets,
+		Queue: job.Queue, Timeout: job.TimeoutSeconds, Doc: doc, Shown: shown, Request: body, Packages: a.Packages, MaxPackages: packageBytes, Secrets: a.Secrets,
 		IdempotencyTTL: s.limits.IdempotencySeconds, MaxWaiting: s.limits.MaxWaiting,
 	}
 	if job.Kind == farm.KindInterrupt || job.Kind == farm.KindRestart {

@@ -1,7 +1,7 @@
 -- Accepts a job: checks idempotency, the sandbox's state and the limits, then writes record, request, first event, indexes and FIFO, and
 -- enqueues the job if it is runnable. Replies {'ok', '1' if the job existed before, job (empty: this call has made it), sandbox}, or why it was
 -- refused: {'notfound'}, {'state', state}, {'early', state}, {'reused', job}, {'quota', name, its value, used, needed}, {'deep', queue},
--- {'waiting'}, {'stops'}, {'memory', bytes of unfinished jobs, bytes needed}.
+-- {'waiting'}, {'stops'}, {'memory', bytes of unfinished jobs and open sandboxes, bytes needed}.
 local id, kind, box = arg.id, arg.kind, arg.sandbox
 local new, inline, background = arg.new == '1', arg.inline == '1', arg.background == '1'
 
@@ -102,9 +102,11 @@ if not inline and not new then
 end
 
 local size = JOB_EXTRA + #arg.doc + #arg.shown + #arg.request
+local installs = arg.packages ~= '[]'
+local needed = size + (installs and #arg.packages or 0) + (new and SANDBOX_EXTRA + #arg.sandbox_doc + #arg.secrets or 0)
 if not urgent(kind) and arg.max_memory ~= '0' then
   local used = tonumber(call('HGET', MEMORY, 'unfinished') or 0)
-  if used + size > tonumber(arg.max_memory) then return {'memory', int(used), int(size)} end
+  if used + needed > tonumber(arg.max_memory) then return {'memory', int(used), int(needed)} end
 end
 
 local seq = call('INCR', P .. 'seq')
@@ -132,11 +134,17 @@ end
 remember(id)
 if arg.stop ~= '' then call('HSET', stopsKey(box), id, arg.stop) end
 
--- Remembers which job installs which package last. An absurd number of them is forgotten: those are looked up in the sandbox.
-if arg.packages ~= '' then
-  local packages = key('pkg', box)
-  for _, name in ipairs(cjson.decode(arg.packages)) do call('HSET', packages, name, id) end
-  if call('HLEN', packages) > 10000 then call('DEL', packages) end
+-- Remembers which job installs which package last. Of an absurd number those of earlier jobs are forgotten: they are looked up in the sandbox.
+if installs then
+  local packages, names, length = key('pkg', box), cjson.decode(arg.packages), 0
+  for _, name in ipairs(names) do call('HSET', packages, name, id) end
+  for _, name in ipairs(call('HKEYS', packages)) do length = length + #name + #id end
+  if length > tonumber(arg.max_packages) then
+    call('DEL', packages)
+    length = 0
+    for _, name in ipairs(names) do length = length + call('HSET', packages, name, id) * (#name + #id) end
+  end
+  call('HSET', boxKey, 'pkgsize', int(length))
 end
 
 if new then
@@ -150,6 +158,7 @@ if new then
   trimIndex(P .. 'boxes', 'sbx')
   updateDeadline(box)
 end
+if new or installs then chargeRecord(box) end
 if kind == 'close' then
   call('HSET', boxKey, 'state', 'closing', 'close', id, 'expired', arg.expired)
   if arg.reason ~= '' then call('HSET', boxKey, 'reason', arg.reason) end

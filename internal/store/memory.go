@@ -23,7 +23,7 @@ const (
 	fullAt        = 0.7        // above it only jobs that end or stop something are accepted, so that Redis keeps room for accepted jobs to end
 	forgetAt      = 0.5        // above it finished jobs of the tenants with most are removed, so that fullAt is not reached
 	forgetNewAt   = 0.6        // above it also those that ended just now, if there are other tenants
-	maxUnfinished = fullAt / 2 // of the unfinished jobs of one tenant: half of what jobs may use, so that one tenant never stops the others
+	maxUnfinished = fullAt / 2 // of the unfinished jobs and open sandboxes of one tenant: half of what all may use, so that one tenant never stops the others
 
 	memoryUseTTL = time.Second // how long the last reading of Redis's memory is used
 	infoTimeout  = time.Second // a Redis that hangs here also fails the call that follows, with a better error
@@ -43,7 +43,7 @@ type memoryInfo struct{ used, limit float64 }
 func (m memoryInfo) above(share float64) bool { return m.limit > 0 && m.used >= share*m.limit }
 
 // checkMemory is CodeExhausted while Redis is too full for another job of a kind. A Redis without a limit, or one that does not report it, never is. most is how many
-// bytes the unfinished jobs of one tenant may have; 0: no bound.
+// bytes the unfinished jobs and open sandboxes of one tenant may have; 0: no bound.
 func (s *Store) checkMemory(ctx context.Context, kind farm.JobKind) (most int64, err error) {
 	if kind == farm.KindClose {
 		return 0, nil
@@ -52,14 +52,8 @@ func (s *Store) checkMemory(ctx context.Context, kind farm.JobKind) (most int64,
 	if urgent(kind) {
 		share = stopsAt
 	}
-	s.memory.mu.Lock()
-	defer s.memory.mu.Unlock()
-	if now := time.Now(); now.Sub(s.memory.at) >= memoryUseTTL {
-		if info, err := s.memoryInfo(ctx); err == nil {
-			s.memory.at, s.memory.info = now, info
-		}
-	}
-	if s.memory.info.above(share) {
+	info := s.recentMemory(ctx)
+	if info.above(share) {
 		return 0, farm.Errorf(farm.CodeExhausted,
 			"The farm's memory for jobs is %d %% full, so it accepts no new ones. Try again in some seconds: finished jobs of those who have most are removed first, and jobs that end give memory back.",
 			int(share*100))
@@ -67,7 +61,24 @@ func (s *Store) checkMemory(ctx context.Context, kind farm.JobKind) (most int64,
 	if urgent(kind) {
 		return 0, nil
 	}
-	return int64(maxUnfinished * s.memory.info.limit), nil
+	return int64(maxUnfinished * info.limit), nil
+}
+
+// unfinishedLimit is how many bytes the unfinished jobs and open sandboxes of one tenant may have, however full Redis is; 0: no bound.
+func (s *Store) unfinishedLimit(ctx context.Context) int64 {
+	return int64(maxUnfinished * s.recentMemory(ctx).limit)
+}
+
+// recentMemory is how full Redis was within memoryUseTTL, or when it last said so.
+func (s *Store) recentMemory(ctx context.Context) memoryInfo {
+	s.memory.mu.Lock()
+	defer s.memory.mu.Unlock()
+	if now := time.Now(); now.Sub(s.memory.at) >= memoryUseTTL {
+		if info, err := s.memoryInfo(ctx); err == nil {
+			s.memory.at, s.memory.info = now, info
+		}
+	}
+	return s.memory.info
 }
 
 // memoryInfo reads how full Redis is.
@@ -91,11 +102,11 @@ func (s *Store) memoryInfo(ctx context.Context) (memoryInfo, error) {
 	return info, nil
 }
 
-// unfinishedMemoryError refuses a job of a tenant whose unfinished ones have most of the bytes that they may have.
+// unfinishedMemoryError refuses what would take more bytes than the unfinished jobs and open sandboxes of a tenant may have.
 func unfinishedMemoryError(most int64, used, needed float64) error {
 	mib := func(bytes float64) float64 { return bytes / (1 << 20) }
 	return farm.Errorf(farm.CodeExhausted,
-		"Unfinished jobs of one tenant may use %.1f MiB of the farm's memory for jobs (max_unfinished): %.1f MiB are used, and this job needs %.3f MiB more. Try again when some of yours have finished, or cancel some.",
+		"Unfinished jobs and open sandboxes of one tenant may use %.1f MiB of the farm's memory for jobs (max_unfinished): %.1f MiB are used, and this needs %.3f MiB more. Try again when some of your jobs have finished, or cancel some, or close sandboxes.",
 		mib(float64(most)), mib(used), mib(needed))
 }
 
@@ -104,11 +115,11 @@ func urgent(kind farm.JobKind) bool {
 	return kind == farm.KindClose || kind == farm.KindInterrupt || kind == farm.KindRestart
 }
 
-// JobMemory is what the jobs of a tenant have in Redis, in bytes: the lengths of their records, requests and events, and a fixed number for the
-// keys of each. It is an estimate of Redis's memory.
+// JobMemory is what the jobs and sandboxes of a tenant have in Redis, in bytes: the lengths of their records, requests, events, lists and logs, and
+// a fixed number for the keys of each. It is an estimate of Redis's memory.
 type JobMemory struct {
-	Unfinished int64
-	Finished   int64
+	Unfinished int64 // of unfinished jobs and open sandboxes
+	Finished   int64 // of finished jobs and sandboxes that have ended
 }
 
 func (m JobMemory) total() int64 { return m.Unfinished + m.Finished }
@@ -116,7 +127,7 @@ func (m JobMemory) total() int64 { return m.Unfinished + m.Finished }
 // memoryKey is the hash that the scripts which accept, run, end and remove jobs keep exact: the fields are unfinished and finished.
 func (s *Store) memoryKey(tenant string) string { return s.index(tenant, "mem") }
 
-// JobMemory reads what the jobs of tenants have in Redis, in their order. An unknown tenant has nothing.
+// JobMemory reads what the jobs and sandboxes of tenants have in Redis, in their order. An unknown tenant has nothing.
 func (s *Store) JobMemory(ctx context.Context, tenants ...string) ([]JobMemory, error) {
 	found := make([]*redis.SliceCmd, len(tenants))
 	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -148,7 +159,7 @@ type memoryRepairArgs struct {
 	Most int `lua:"most"`
 }
 
-// RepairJobMemory compares what is counted for a tenant's jobs with the jobs, and corrects it. drift is by how much the counts were too high
+// RepairJobMemory compares what is counted for a tenant's jobs and sandboxes with them, and corrects it. drift is by how much the counts were too high
 // (negative: too low). A tenant with very many jobs is left as it is: checked is false then.
 func (s *Store) RepairJobMemory(ctx context.Context, tenant string) (drift JobMemory, checked bool, err error) {
 	r, err := s.run(ctx, "repair the memory of jobs", s.scripts.memoryRepair, tenant, values(memoryRepairArgs{Most: repairMost})...)
@@ -169,14 +180,14 @@ const (
 
 // Forgotten is what ForgetFinished has removed of a tenant.
 type Forgotten struct {
-	Tenant string
-	Jobs   int
-	Bytes  int64 // as JobMemory counts them
+	Tenant  string
+	Records int   // finished jobs and sandboxes that have ended
+	Bytes   int64 // as JobMemory counts them
 }
 
-// ForgetFinished removes finished jobs while Redis uses more than half of its memory: always the oldest of the tenant whose jobs have most, until
-// that is no more than an equal share of all tenants, who therefore lose nothing to others. Jobs whose callback is not delivered go after
-// all others. Jobs that ended within the last minute stay, unless Redis uses more than 60 % and there are other tenants: a loop that fills it
+// ForgetFinished removes finished jobs and sandboxes that have ended while Redis uses more than half of its memory: always those that expire first of
+// the tenant who has most, until that is no more than an equal share of all tenants, who therefore lose nothing to others. Jobs whose callback is not
+// delivered go after all others, and sandboxes whose container may still run, or whose jobs have not all ended, stay. What ended within the last minute stays, unless Redis uses more than 60 % and there are other tenants: a loop that fills it
 // faster must not stop those. One call removes some thousands at most; the next one continues. A Redis without a limit keeps all.
 func (s *Store) ForgetFinished(ctx context.Context) ([]Forgotten, error) {
 	info, err := s.memoryInfo(ctx)
@@ -231,9 +242,9 @@ type forgetting struct {
 	Forgotten
 	JobMemory
 
-	passed    int  // finished jobs that stay
+	passed    int  // finished records that stay
 	callbacks bool // those whose callback is not delivered go, too
-	done      bool // no finished job is left that may go
+	done      bool // no finished record is left that may go
 }
 
 // most finds the tenant with most bytes above the share that has finished jobs to remove, and the bytes of the next one; nil: there is none.
@@ -262,7 +273,7 @@ type memoryTrimArgs struct {
 	Callbacks      bool   `lua:"callbacks"`       // also jobs whose callback is not delivered
 }
 
-// forget removes finished jobs of a tenant that ended longer ago than after.
+// forget removes finished jobs and sandboxes of a tenant that ended longer ago than after.
 func (s *Store) forget(ctx context.Context, f *forgetting, bytes int64, after time.Duration) (freed int64, err error) {
 	r, err := s.run(ctx, "forget finished jobs", s.scripts.memoryTrim, f.Tenant, values(memoryTrimArgs{
 		Bytes: bytes, Count: forgetStretch, Skip: f.passed, FinishedBefore: micros(s.now().Add(-after)), Callbacks: f.callbacks,
@@ -271,7 +282,7 @@ func (s *Store) forget(ctx context.Context, f *forgetting, bytes int64, after ti
 		return 0, err
 	}
 	jobs, freed, passed := r.number(2), int64(r.number(3)), r.number(4)
-	f.Jobs, f.Bytes, f.Finished, f.passed = f.Jobs+jobs, f.Bytes+freed, f.Finished-freed, f.passed+passed
+	f.Records, f.Bytes, f.Finished, f.passed = f.Records+jobs, f.Bytes+freed, f.Finished-freed, f.passed+passed
 	if freed < bytes && jobs+passed < forgetStretch { // the end of the index
 		f.done, f.callbacks, f.passed = f.callbacks, true, 0
 	}
@@ -282,7 +293,7 @@ func (s *Store) forget(ctx context.Context, f *forgetting, bytes int64, after ti
 func forgotten(list []*forgetting) []Forgotten {
 	var out []Forgotten
 	for _, f := range list {
-		if f.Jobs > 0 {
+		if f.Records > 0 {
 			out = append(out, f.Forgotten)
 		}
 	}

@@ -149,7 +149,7 @@ func TestOneTenantsFinishedJobsMakeRoom(t *testing.T) {
 		t.Errorf("jobs that ended just now are removed: %+v", gone)
 	}
 	for rounds := 0; w.above(limit / 2); rounds++ { // what is counted is an estimate
-		if gone := w.forget(time.Hour); gone["loud"].Jobs == 0 || rounds > 20 {
+		if gone := w.forget(time.Hour); gone["loud"].Records == 0 || rounds > 20 {
 			t.Fatalf("nothing is removed at %d of %.0f bytes: %+v", w.used(), limit, gone)
 		}
 	}
@@ -179,11 +179,11 @@ func TestNewFinishedJobsMakeRoom(t *testing.T) {
 	}
 	quiet := w.finished("quiet", "", 10)
 	limit := w.fill(69)
-	if gone := w.forget(0); gone["loud"].Jobs == len(loud) { // those of the last second stay
+	if gone := w.forget(0); gone["loud"].Records == len(loud) { // those of the last second stay
 		t.Errorf("all jobs are removed at once: %+v", gone)
 	}
 	for rounds := 0; w.above(0.6 * limit); rounds++ {
-		if gone := w.forget(10 * time.Second); gone["loud"].Jobs == 0 || rounds > 20 {
+		if gone := w.forget(10 * time.Second); gone["loud"].Records == 0 || rounds > 20 {
 			t.Fatalf("nothing is removed at %d of %.0f bytes: %+v", w.used(), limit, gone)
 		}
 	}
@@ -227,7 +227,7 @@ func TestCallbacksThatAreDueGoLast(t *testing.T) {
 	limit := w.fill(60)
 	for w.above(limit / 2) {
 		gone := w.forget(time.Hour)
-		if gone["loud"].Jobs == 0 {
+		if gone["loud"].Records == 0 {
 			t.Fatal("nothing is removed")
 		}
 		if w.kept(owed) < len(owed) && w.kept(others) > 0 {
@@ -247,10 +247,15 @@ func TestUnfinishedJobsOfOneTenantAreBounded(t *testing.T) {
 	t.Parallel()
 	w := newMemoryWorld(t)
 	ctx, limit := t.Context(), float64(100<<20)
-	w.must(w.s.Accept(ctx, w.job("acme")))
-	memory, err := w.s.JobMemory(ctx, "acme")
-	w.must(nil, err)
-	size := memory[0].Unfinished // of each such job
+	unfinished := func() int64 {
+		memory, err := w.s.JobMemory(ctx, "acme")
+		w.must(nil, err)
+		return memory[0].Unfinished
+	}
+	job := w.job("acme")
+	size := -unfinished()
+	w.must(w.s.Accept(ctx, job))
+	size += unfinished() // of each such job
 	w.must(nil, w.rdb.ConfigSet(ctx, "maxmemory", strconv.Itoa(int(limit))).Err())
 	most := int64(0.35 * limit)
 	for _, c := range []struct {
@@ -267,6 +272,20 @@ func TestUnfinishedJobsOfOneTenantAreBounded(t *testing.T) {
 			t.Errorf("the refusal %q does not name the limit", err)
 		}
 		w.must(s.Accept(ctx, w.job("neighbour")))
+	}
+	for _, c := range []struct {
+		used    int64
+		refused bool
+	}{{most - 21, false}, {most - 20, false}, {most - 19, true}} {
+		box := farm.Ref{Tenant: "acme", ID: w.boxes["acme"]}
+		w.must(w.s.UpdateSandbox(ctx, box, store.SandboxPatch{Labels: &map[string]string{"k": ""}}))
+		w.must(nil, w.rdb.HSet(ctx, "sf:{acme}:mem", "unfinished", c.used).Err())
+		s := store.New(w.rdb, storetest.NoTasks, store.Options{})
+		_, err := s.UpdateSandbox(ctx, box, store.SandboxPatch{Labels: &map[string]string{"k": strings.Repeat("v", 20)}})
+		if (farm.CodeOf(err) == farm.CodeExhausted) != c.refused || (err != nil) != c.refused {
+			t.Errorf("with %d of %d bytes UpdateSandbox = %v", c.used, most, err)
+		}
+		w.must(w.s.UpdateSandbox(ctx, box, store.SandboxPatch{Labels: &map[string]string{}}))
 	}
 	end := storetest.CloseJob(w.boxes["acme"])
 	w.must(w.s.Accept(ctx, end))
@@ -297,7 +316,70 @@ func TestFullRedisRefusesByKind(t *testing.T) {
 	w.must(w.s.Accept(t.Context(), storetest.CloseJob(w.boxes["acme"])))
 }
 
-// TestJobMemoryIsAboutRight compares what is counted for finished jobs with what Redis uses for them.
+// closed makes sandboxes of a tenant with so many bytes of labels, and ends them, the oldest first.
+func (w *memoryWorld) closed(tenant string, n, labels int) []farm.Ref {
+	w.Helper()
+	ctx := w.Context()
+	list := make([]farm.Ref, n)
+	for i := range list {
+		a := storetest.Create()
+		a.Job.Tenant, a.Sandbox.Tenant = tenant, tenant
+		w.must(w.s.Accept(ctx, a))
+		list[i] = a.Sandbox.Ref()
+		w.must(w.s.UpdateSandbox(ctx, list[i], store.SandboxPatch{Labels: &map[string]string{"k": strings.Repeat("v", labels)}}))
+		w.must(w.s.Claim(ctx, a.Job.Ref(), "w"))
+		w.must(w.s.MoveSandbox(ctx, store.Move{Ref: list[i], To: farm.SandboxStarting, Node: "n1"}))
+		w.must(w.s.MoveSandbox(ctx, store.Move{Ref: list[i], To: farm.SandboxFailed, Removed: i != 0})) // the container of the first one may run
+		if i == 1 {
+			w.must(nil, w.rdb.ZAdd(ctx, "sf:{"+tenant+"}:osj:"+list[i].ID, redis.Z{Member: "job_left"}).Err()) // and a job of the second one has not ended
+		}
+		w.must(w.s.Finish(ctx, store.Finish{Ref: a.Job.Ref(), Attempt: 1, State: farm.JobFailed}))
+	}
+	return list
+}
+
+// TestEndedSandboxesMakeRoom fills Redis with the records of sandboxes that one tenant has closed: they make room like finished jobs, but for one whose
+// container may still run, which would be taken for a sandbox whose record Redis has lost, and one with jobs that have not ended.
+func TestEndedSandboxesMakeRoom(t *testing.T) {
+	t.Parallel()
+	w := newMemoryWorld(t)
+	loud, quiet := w.closed("loud", 200, 30_000), w.closed("quiet", 10, 30_000)
+	w.boxes["loud"], w.boxes["quiet"] = loud[0].ID, quiet[0].ID // their counts are checked
+	limit := w.fill(69)
+	for rounds := 0; w.above(limit / 2); rounds++ {
+		if gone := w.forget(time.Hour); gone["loud"].Records == 0 || rounds > 20 {
+			t.Fatalf("nothing is removed at %d of %.0f bytes: %+v", w.used(), limit, gone)
+		}
+	}
+	left := func(list []farm.Ref) (n int) {
+		for _, ref := range list {
+			if _, err := w.s.Sandbox(t.Context(), ref); err == nil {
+				n++
+			}
+		}
+		return n
+	}
+	if n := left(loud); n < 80 || n > 190 {
+		t.Errorf("%d of %d sandboxes are left at half of the memory", n, len(loud))
+	}
+	if n := left(quiet); n != len(quiet) {
+		t.Errorf("the neighbour has lost %d sandboxes", len(quiet)-n)
+	}
+	if n := left(loud[:2]); n != 2 {
+		t.Error("the record of a sandbox whose container may still run, or that has jobs, is removed")
+	}
+	for _, pattern := range []string{"*sbx:", "*egress:", "*pkg:"} {
+		if keys, err := w.rdb.Keys(t.Context(), pattern+loud[2].ID+"*").Result(); err != nil || len(keys) > 0 {
+			t.Errorf("a removed sandbox left the keys %v, %v", keys, err)
+		}
+	}
+	found, _, err := w.s.Sandboxes(t.Context(), "loud", store.SandboxFilter{}, store.Page{Limit: 500})
+	if n := left(loud); err != nil || len(found) != n {
+		t.Errorf("%d sandboxes are listed of %d, %v", len(found), n, err)
+	}
+}
+
+// TestJobMemoryIsAboutRight compares what is counted for finished jobs, and for ended sandboxes with their jobs, with what Redis uses for them.
 func TestJobMemoryIsAboutRight(t *testing.T) {
 	t.Parallel()
 	w := newMemoryWorld(t)
@@ -319,6 +401,13 @@ func TestJobMemoryIsAboutRight(t *testing.T) {
 		t.Logf("%d bytes of output: %d bytes are counted for a job, Redis uses %d", size, counted, real)
 		if counted < real*2/3 || counted > real*3/2 {
 			t.Errorf("%d bytes of output: %d bytes are counted for a job, Redis uses %d", size, counted, real)
+		}
+		before, used = w.memory("acme"), w.used()
+		w.closed("acme", jobs, size)
+		counted, real = (w.memory("acme")-before)/jobs, int64(w.used()-used)/jobs
+		t.Logf("%d bytes of labels: %d bytes are counted for a sandbox, Redis uses %d", size, counted, real)
+		if counted < real*2/3 || counted > real*3/2 {
+			t.Errorf("%d bytes of labels: %d bytes are counted for a sandbox, Redis uses %d", size, counted, real)
 		}
 	}
 }

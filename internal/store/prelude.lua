@@ -184,9 +184,54 @@ end
 -- reading: who must make room reads first.
 local READ_ROOM = 67108864
 
+-- What the jobs and sandboxes of the tenant have in Redis, in bytes: the fields 'unfinished', which has the open sandboxes as well, and 'finished',
+-- which has those that have ended. Of each job the strings in its record, its request and its events count, and JOB_EXTRA for its keys and its
+-- entries of indexes. ENDED has a member for each finished job, its id and what it counts, by the time at which its record expires; for a
+-- sandbox that has ended, 'sbx:' is before the id.
+local MEMORY, ENDED, JOB_EXTRA = P .. 'mem', P .. 'ended', 6144
+
+-- What a sandbox counts in Redis: the strings of its record, its secrets, the list of its packages, EGRESS_ENTRY for each entry of its egress log,
+-- and SANDBOX_EXTRA for its keys and its entries of indexes.
+local SANDBOX_EXTRA, EGRESS_ENTRY = 2048, 320
+
+local function sizeOfSandbox(box)
+  local k = key('sbx', box)
+  local size = SANDBOX_EXTRA + EGRESS_ENTRY * call('XLEN', key('egress', box))
+    + call('STRLEN', key('secrets', box)) + (tonumber(call('HGET', k, 'pkgsize')) or 0)
+  for _, field in ipairs({'doc', 'name', 'labels', 'hosts', 'reason'}) do size = size + call('HSTRLEN', k, field) end
+  return size
+end
+
+-- Counts what an open sandbox has in Redis now; its record remembers it, so that it is given back once.
+local function chargeRecord(box)
+  local k = key('sbx', box)
+  if not call('ZSCORE', P .. 'openboxes', box) then return end -- given back already
+  local had, has = tonumber(call('HGET', k, 'size')) or 0, sizeOfSandbox(box)
+  call('HSET', k, 'size', int(has))
+  call('HINCRBY', MEMORY, 'unfinished', int(has - had))
+end
+
+local function refundRecord(box)
+  local had = call('HGET', key('sbx', box), 'size')
+  if not had then return end
+  call('HDEL', key('sbx', box), 'size')
+  call('HINCRBY', MEMORY, 'unfinished', '-' .. had)
+end
+
+-- Counts what stays of a sandbox that has ended, until its record expires at this time (microseconds).
+local function chargeEndedRecord(box, expires)
+  local k = key('sbx', box)
+  local had, has = call('HGET', k, 'size'), int(sizeOfSandbox(box))
+  if had and call('ZREM', ENDED, 'sbx:' .. box .. ' ' .. had) == 1 then call('HINCRBY', MEMORY, 'finished', '-' .. had) end
+  call('HSET', k, 'size', has)
+  call('HINCRBY', MEMORY, 'finished', has)
+  call('ZADD', ENDED, int(expires), 'sbx:' .. box .. ' ' .. has)
+end
+
 -- A sandbox that can run nothing more does not count against the quotas.
 local function releaseQuotas(box)
   refundSandbox(box)
+  refundRecord(box)
   call('ZREM', P .. 'openboxes', box)
 end
 
@@ -223,11 +268,11 @@ end
 
 -- How long the record of a sandbox that has ended is kept. A container without a record that has not reached its deadline means that Redis has
 -- lost the record. So the record of a sandbox whose container, or that of an earlier generation, may still run is kept past its deadline,
--- and an hour more: clocks differ.
+-- and an hour more: clocks differ. The second result says that its container may still run.
 local function keptFor(box, closedTTL, removed)
   local s = call('HMGET', key('sbx', box), 'expires', 'node')
-  if generationOf(box) == '1' and (removed or (s[2] or '') == '') then return closedTTL end
-  return int(math.max(tonumber(closedTTL), math.ceil(((tonumber(s[1]) or 0) - tonumber(NOW)) / 1000000) + 3600))
+  if generationOf(box) == '1' and (removed or (s[2] or '') == '') then return closedTTL, false end
+  return int(math.max(tonumber(closedTTL), math.ceil(((tonumber(s[1]) or 0) - tonumber(NOW)) / 1000000) + 3600)), true
 end
 
 -- Writes a sandbox's new state and what follows from it. The caller has checked the transition. For final states: the times to live (seconds),
@@ -242,13 +287,16 @@ local function setSandboxState(box, state, closedTTL, retention, removed)
     releaseQuotas(box)
     refundCheckpoint(box)
     unindexNode(box, call('HGET', k, 'node') or '')
-    closedTTL = keptFor(box, closedTTL, removed)
+    local needed
+    closedTTL, needed = keptFor(box, closedTTL, removed)
+    if needed then call('HSET', k, 'needed', '1') end -- so that it is not removed before
     call('EXPIRE', k, closedTTL)
     call('EXPIRE', key('sj', box), retention)
     call('EXPIRE', key('pkg', box), closedTTL)
     call('EXPIRE', key('egress', box), closedTTL)
     call('EXPIRE', stopsKey(box), closedTTL)
     call('DEL', key('secrets', box))
+    chargeEndedRecord(box, tonumber(NOW) + tonumber(closedTTL) * 1000000)
     if call('ZSCORE', P .. 'docs', box) then expireDocuments(box, closedTTL) end
   end
   updateDeadline(box)
@@ -273,11 +321,6 @@ local function freeSandbox(box, touch)
   if touch then call('HSET', k, 'used', NOW) end
   updateDeadline(box)
 end
-
--- What the jobs of the tenant have in Redis, in bytes: the fields 'unfinished' and 'finished'. Of each job the strings in its record, its request
--- and its events count, and JOB_EXTRA for its keys and its entries of indexes. ENDED has a member for each finished job, its id and what it
--- counts, by the time at which its record expires.
-local MEMORY, ENDED, JOB_EXTRA = P .. 'mem', P .. 'ended', 6144
 
 -- Counts bytes of an unfinished job; its record remembers them, so that they are given back once.
 local function chargeJob(id, bytes)
@@ -324,6 +367,13 @@ local function removeJob(id)
   call('ZREM', P .. 'jobs', id)
   if j[1] then call('ZREM', key('sj', j[1]), id) end
   if j[2] then refundJob(id .. ' ' .. j[2]) end
+end
+
+-- Removes a sandbox that has ended before its record expires. Its jobs and artifacts stay.
+local function removeSandbox(box)
+  call('DEL', key('sbx', box), key('pkg', box), key('egress', box))
+  call('ZADD', P .. 'docs', 'XX', NOW, box)
+  call('ZREM', P .. 'boxes', box)
 end
 
 -- Removes the oldest two entries of an index if their records have expired. Called for each new entry, this keeps the index bounded.

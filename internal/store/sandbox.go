@@ -113,10 +113,12 @@ type updateArgs struct {
 	TTL       int    `lua:"ttl"` // seconds, as Idle
 	SetIdle   bool   `lua:"set_idle"`
 	Idle      int    `lua:"idle"`
-	Hint      []byte `lua:"hint"` // message to the workers about a new deadline, new hosts or new secrets
+	MaxMemory int64  `lua:"max_memory"` // as in acceptArgs
+	Hint      []byte `lua:"hint"`       // message to the workers about a new deadline, new hosts or new secrets
 }
 
-// UpdateSandbox changes a sandbox that accepts work, otherwise CodeConflict. Concurrent updates of different fields do not undo each other;
+// UpdateSandbox changes a sandbox that accepts work, otherwise CodeConflict; CodeExhausted if its record gets longer and the tenant has no memory
+// left for that. Concurrent updates of different fields do not undo each other;
 // ErrSecretsChanged: another one has changed the secrets, and nothing was changed now.
 func (s *Store) UpdateSandbox(ctx context.Context, ref farm.Ref, p SandboxPatch) (*farm.Sandbox, error) {
 	args := updateArgs{ID: ref.ID, SetName: p.Name != nil, SetLabels: p.Labels != nil, SetTTL: p.TTLSeconds != nil, SetIdle: p.IdleSeconds != nil, SetHosts: p.AllowHosts != nil, Hint: hint(ref)}
@@ -142,6 +144,7 @@ func (s *Store) UpdateSandbox(ctx context.Context, ref farm.Ref, p SandboxPatch)
 	if p.IdleSeconds != nil {
 		args.Idle = *p.IdleSeconds
 	}
+	args.MaxMemory = s.unfinishedLimit(ctx)
 	r, err := s.run(ctx, "update sandbox", s.scripts.sandboxUpdate, ref.Tenant, values(args)...)
 	if err != nil {
 		return nil, err
@@ -151,6 +154,8 @@ func (s *Store) UpdateSandbox(ctx context.Context, ref farm.Ref, p SandboxPatch)
 		return s.readSandbox(ctx, r.fields(1))
 	case "notfound":
 		return nil, noSandbox(ref.ID)
+	case "memory":
+		return nil, unfinishedMemoryError(args.MaxMemory, number(r.text(1)), number(r.text(2)))
 	case "secrets":
 		return nil, ErrSecretsChanged
 	default:

@@ -21,5 +21,6 @@ if arg.stored ~= '0' then
   call('ZADD', P .. 'docs', 'inf', arg.id)
   setKept(arg.id, tonumber(arg.stored)) -- the sandbox exists: it is charged, not refused
 end
+chargeRecord(arg.id)
 updateDeadline(arg.id)
 return {'ok'}

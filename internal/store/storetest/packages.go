@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -50,32 +51,59 @@ func packagesNameTheirLastJob(t *testing.T, factory Factory) {
 }
 
 func packagesAreBounded(t *testing.T, factory Factory) {
+	const bytes = 64 << 10 // of the names and the ids of their jobs
 	b := setup(t, factory)
 	made := Create()
 	b.accept(t, made)
 	box := farm.Ref{Tenant: Tenant, ID: made.Sandbox.ID}
-	install := func(from, to int) {
+	install := func(names ...string) {
 		a := Execute(box.ID)
-		for i := from; i < to; i++ {
-			a.Packages = append(a.Packages, fmt.Sprintf("p%d", i))
-		}
+		a.Packages = names
 		b.accept(t, a)
 	}
-	count := func() int {
+	have := func() map[string]string {
 		got, err := b.PackageJobs(t.Context(), box)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return len(got)
+		return got
 	}
-	for from := 0; from < 10_000; from += 1000 {
-		install(from, from+1000)
+	name := func(i, length int) string {
+		return fmt.Sprintf("p%d%s", i, strings.Repeat("x", length))[:length]
 	}
-	if n := count(); n != 10_000 {
-		t.Fatalf("%d names at the limit, want 10000", n)
+	id := len(farm.NewID(farm.JobPrefix))
+	left := bytes - 1
+	for i := 0; left > 1000+id; i++ { // up to one byte below the limit
+		length := min(200, left-id)
+		install(name(i, length))
+		left -= length + id
 	}
-	install(10_000, 10_001)
-	if n := count(); n != 0 {
-		t.Errorf("%d names over the limit, want none", n)
+	before := len(have())
+	install(name(0, 200)) // again: it is there already
+	install(name(9999, left-id))
+	if n := len(have()); n != before+1 {
+		t.Fatalf("%d names one byte below the limit, want %d", n, before+1)
+	}
+	longer := b.rdb.HDel(t.Context(), b.prefix+"{acme}:pkg:"+box.ID, name(9999, left-id)).Val()
+	install(name(9999, left-id+1))
+	if n := len(have()); longer != 1 || n != before+1 {
+		t.Fatalf("%d names at the limit, want %d", n, before+1)
+	}
+	b.rdb.HDel(t.Context(), b.prefix+"{acme}:pkg:"+box.ID, name(9999, left-id+1))
+	install(name(9999, left-id+2))
+	if got := have(); len(got) != 1 || got[name(9999, left-id+2)] == "" {
+		t.Errorf("%d names one byte above the limit, want those of the last job", len(got))
+	}
+	install("a", "a", "b")
+	if n := len(have()); n != 3 {
+		t.Errorf("%d names after a further job, want 3", n)
+	}
+	var many []string
+	for i := range 1500 {
+		many = append(many, name(i, 20))
+	}
+	install(many...)
+	if n := len(have()); n != len(many) {
+		t.Errorf("%d names of a job that has more than fit, want them all", n)
 	}
 }

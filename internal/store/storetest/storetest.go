@@ -26,6 +26,7 @@ func Run(t *testing.T, factory Factory) {
 		"ArgumentsReachScripts":          argumentsReachScripts,
 		"PackagesNameTheirLastJob":       packagesNameTheirLastJob,
 		"PackagesAreBounded":             packagesAreBounded,
+		"SandboxMemoryIsCounted":         sandboxMemoryIsCounted,
 		"AcceptAgainIsTheSame":           acceptAgainIsTheSame,
 		"AcceptBySandboxState":           acceptBySandboxState,
 		"CloseTwiceIsOneJob":             closeTwiceIsOneJob,
