@@ -124,6 +124,13 @@ type FileEntry struct {
 // OutputDir begins the paths of artifacts that are not files of the workspace: whole outputs and large displays.
 const OutputDir = ".output/"
 
+// ArtifactBytes is what an artifact counts against max_stored_mb beside its size: the object store keeps a block or two for each object, and the farm
+// an entry in the manifest of its job, however small the file is.
+const ArtifactBytes = 8 << 10
+
+// StoredBytes is what an artifact of this size counts against max_stored_mb.
+func StoredBytes(size int64) int64 { return size + ArtifactBytes }
+
 // Artifact is a file that a job made, kept in the object store. Its link is made when it is requested.
 type Artifact struct {
 	ID          string    `json:"id"`

@@ -11,19 +11,19 @@ end
 local old = call('HMGET', k, 'version', 'count', 'bytes', 'sandbox', 'place')
 if (old[1] or '') ~= arg.read then return {'changed'} end
 local count, box = tonumber(arg.count), old[4] or arg.sandbox
-local added = tonumber(arg.bytes) - (tonumber(old[3]) or 0)
+local added, more = tonumber(arg.bytes) - (tonumber(old[3]) or 0), count - (tonumber(old[2]) or 0)
 local changed = {stored}
 if old[5] and tonumber(old[5]) <= (tonumber(call('HGET', WALK, 'place')) or 0) then changed[2] = WALK end
 for _, counts in ipairs(changed) do
-  call('HINCRBY', counts, 'artifacts', int(count - (tonumber(old[2]) or 0)))
+  call('HINCRBY', counts, 'artifacts', int(more))
   call('HINCRBY', counts, 'bytes', int(added))
 end
-local reserved = math.min(tonumber(call('HGET', job, 'reserved')) or 0, added)
+local reserved = math.min(tonumber(call('HGET', job, 'reserved')) or 0, added + more * ARTIFACT_BYTES)
 if reserved > 0 then
   call('HINCRBY', job, 'reserved', int(-reserved))
   call('HINCRBY', stored, 'reserved', int(-reserved))
 end
-if count < (tonumber(old[2]) or 0) and call('EXISTS', job) == 1 then call('HSET', job, 'less', '1') end
+if more < 0 and call('EXISTS', job) == 1 then call('HSET', job, 'less', '1') end
 if count == 0 then
   call('DEL', k)
   for _, index in ipairs({P .. 'mfs', P .. 'mfexp', key('mfbox', box)}) do call('ZREM', index, arg.job) end

@@ -1,5 +1,5 @@
 -- Shared by every script on a tenant's records. KEYS[1] is the tenant's prefix "sf:{tenant}:", ARGV[1] the farm's prefix, ARGV[2] the time
--- in microseconds. JOBS and SANDBOXES (transition tables), ACCEPTS (sandbox states that accept work), SHARE and DEPTH (limits of a queue), STOPS and
+-- in microseconds. JOBS and SANDBOXES (transition tables), ACCEPTS (sandbox states that accept work), SHARE and DEPTH (limits of a queue), STOPS, ARTIFACT_BYTES and
 -- QUOTAS (of tenants without their own) are defined above, generated from package farm.
 local P, G, NOW = KEYS[1], ARGV[1], ARGV[2]
 local call = redis.call
@@ -146,10 +146,10 @@ local function refundCheckpoint(box)
   call('HINCRBY', P .. 'stored', 'reserved', '-' .. bytes)
 end
 
--- Bytes that count against max_stored_mb.
+-- Bytes that count against max_stored_mb: those of artifacts and ARTIFACT_BYTES for each, what is reserved, and what is kept.
 local function storedUsed()
-  local s = call('HMGET', P .. 'stored', 'bytes', 'reserved', 'kept')
-  return (tonumber(s[1]) or 0) + (tonumber(s[2]) or 0) + (tonumber(s[3]) or 0)
+  local s = call('HMGET', P .. 'stored', 'bytes', 'reserved', 'kept', 'artifacts')
+  return (tonumber(s[1]) or 0) + (tonumber(s[2]) or 0) + (tonumber(s[3]) or 0) + (tonumber(s[4]) or 0) * ARTIFACT_BYTES
 end
 
 -- A repair of what is stored goes through the records page by page. WALK has its sums and its places, WALKED the documents that it has counted.

@@ -27,7 +27,7 @@ type scripts struct {
 // loadScripts puts the scripts together. tasks is what New got.
 func loadScripts(limits farm.Limits, tasks string) scripts {
 	shared := newPrelude(
-		tables(), fmt.Sprintf("local SHARE, DEPTH, STOPS, END_MESSAGE = %d, %d, %d, %d\n", limits.QueueShare, limits.MaxQueueDepth, maxStops, endMessageBytes), quotaTable(limits.TenantQuotas()), tasks, mustLua("prelude"))
+		tables(), fmt.Sprintf("local SHARE, DEPTH, STOPS, END_MESSAGE, ARTIFACT_BYTES = %d, %d, %d, %d, %d\n", limits.QueueShare, limits.MaxQueueDepth, maxStops, endMessageBytes, farm.ArtifactBytes), quotaTable(limits.TenantQuotas()), tasks, mustLua("prelude"))
 	script := func(name, before string) *redis.Script { return redis.NewScript(before + mustLua(name)) }
 	tenant := func(name string) *redis.Script { return script(name, shared.of(mustLua(name))) } // on a tenant's records
 	bound := func(name string) *redis.Script {

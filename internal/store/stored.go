@@ -10,13 +10,13 @@ import (
 // Stored is what a tenant keeps in the object store.
 type Stored struct {
 	Bytes     int64 // of its artifacts
-	Artifacts int64
+	Artifacts int64 // each counts farm.ArtifactBytes against the limit, beside its bytes
 	Reserved  int64 // bytes that running jobs have reserved and not recorded yet, and checkpoints of hibernated sandboxes; they count against the limit
 	Kept      int64 // bytes of uploads that no job has read yet, of copies of files for callers, and of documents of records; they count against the limit
 }
 
 // Used is how many bytes count against the tenant's limit.
-func (s Stored) Used() int64 { return s.Bytes + s.Reserved + s.Kept }
+func (s Stored) Used() int64 { return s.Bytes + s.Artifacts*farm.ArtifactBytes + s.Reserved + s.Kept }
 
 // storedKey is the hash that the scripts which record, delete and reserve keep exact: the fields are bytes, artifacts, reserved and kept.
 func (s *Store) storedKey(tenant string) string { return s.index(tenant, "stored") }
@@ -42,7 +42,7 @@ type storedReserveArgs struct {
 	Bytes   int64  `lua:"bytes"`
 }
 
-// ReserveStored sets how many bytes a running job may still record as artifacts, in place of what it reserved before. Files are uploaded after
+// ReserveStored sets how many bytes a running job may still record as artifacts (farm.StoredBytes of each), in place of what it reserved before. Files are uploaded after
 // their bytes are reserved, so that no tenant stores more than its limit. AddArtifacts frees what it counts, and the end of the job the rest.
 // If the tenant's storage is full nothing changes, and free is how many bytes the job could reserve. ErrFenced if the job does not run under
 // this attempt.

@@ -63,7 +63,7 @@ type collector struct {
 
 	sent     [2]int         // bytes of stdout and stderr that were queued as events; beyond the limit no more is
 	skipped  []string       // files that the storage of the tenant had no room for
-	freed    int64          // bytes of large values that the last frame replaced
+	freed    int64          // bytes that are reserved for large values that the last frame replaced
 	displays []largeDisplay // of the last frame, to be stored
 	replaced []string       // keys of large values that the last frame replaced
 	events   []farm.Event   // to be sent

@@ -84,7 +84,7 @@ func (c *collector) removeRich(display int) int {
 func (c *collector) release(entry farm.RichResult) {
 	if a := entry.Artifact; a != nil {
 		c.stored -= a.Size
-		c.freed += a.Size
+		c.freed += farm.StoredBytes(a.Size)
 		c.replaced = append(c.replaced, a.Key)
 	} else {
 		c.inline -= inlineSize(entry)
@@ -259,7 +259,7 @@ func (x *Runner) storeDisplays(ctx context.Context, e *execution) error {
 	}
 	for i, d := range displays {
 		size := d.artifact.Size
-		_, err := x.reserve(ctx, e, size)
+		_, err := x.reserve(ctx, e, farm.StoredBytes(size))
 		if errors.Is(err, errStorageFull) {
 			c.leaveOut(d)
 			continue

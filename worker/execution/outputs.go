@@ -197,7 +197,7 @@ func (x *Runner) sendTail(ctx context.Context, e *execution, s *sink, a *farm.Ar
 		return cmp.Or(err, errStorageFull)
 	}
 	_, rest := s.remaining()
-	if _, err := x.reserve(ctx, e, rest); err != nil {
+	if _, err := x.reserve(ctx, e, farm.StoredBytes(rest)); err != nil {
 		return err
 	}
 	if s.upload == "" {

@@ -58,11 +58,12 @@ func (x *Runner) reserveFiles(ctx context.Context, e *execution, files []agent.C
 	for {
 		total := int64(0)
 		for i, f := range files {
-			if fits[i] = max(f.Size, 0) <= free-total; fits[i] {
-				total += max(f.Size, 0)
+			size := farm.StoredBytes(max(f.Size, 0))
+			if fits[i] = size <= free-total; fits[i] {
+				total += size
 			}
 		}
-		if total == 0 { // empty files always fit
+		if total == 0 {
 			return fits, nil
 		}
 		left, err := x.reserve(ctx, e, total)
@@ -73,13 +74,18 @@ func (x *Runner) reserveFiles(ctx context.Context, e *execution, files []agent.C
 	}
 }
 
-// kept is how many bytes of a collector are in the object store already.
+// kept is how many bytes of a collector are reserved for what is in the object store already.
 func (c *collector) kept() int64 {
 	kept := c.stored
+	for _, r := range c.rich {
+		if r.Artifact != nil {
+			kept += farm.ArtifactBytes
+		}
+	}
 	for _, o := range c.outputs {
 		for _, s := range o.both() {
 			if s.artifact != nil {
-				kept += s.artifact.Size
+				kept += farm.StoredBytes(s.artifact.Size)
 			} else {
 				kept += int64(s.parts) * blob.PartBytes
 			}

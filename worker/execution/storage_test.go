@@ -65,26 +65,30 @@ func notes(r *farm.Result, part string) int {
 // Files fill a tenant's storage to the last byte; what does not fit stays in the workspace, and the caller reads why.
 func TestFilesBeyondTheStorageStayInTheWorkspace(t *testing.T) {
 	t.Parallel()
-	const mb = 1 << 20
+	const mb, each = 1 << 20, farm.ArtifactBytes
+	const half = (mb - 3*each) / 2 // of what three files have
 	k := setupTakeovers(t, 2, 2)
 	k.quota(1)
 	file := func(name string, size int) string { return fmt.Sprintf("head -c %d /dev/zero >%s", size, name) }
-	r := k.run(store.Stored{}, file("over", mb+1))
+	r := k.run(store.Stored{}, file("over", mb-each+1))
 	if len(r.Artifacts) != 0 || r.ArtifactsSkipped != 1 || notes(r, "max_stored_mb), so these files stayed in the workspace: over.") != 1 {
 		t.Errorf("one byte too many: artifacts %v, %d skipped, notes %q", paths(r.Artifacts), r.ArtifactsSkipped, r.Notes)
 	}
-	r = k.run(store.Stored{Bytes: mb, Artifacts: 3}, file("a", mb/2), file("b", mb/2+1), file("c", mb/2), "touch d")
+	r = k.run(store.Stored{Bytes: 2 * half, Artifacts: 3}, file("a", half), file("b", half+each+1), file("c", half), "touch d")
 	if diff := cmp.Diff([]string{"a", "c", "d"}, paths(r.Artifacts)); diff != "" || r.ArtifactsSkipped != 1 || notes(r, "workspace: b.") != 1 {
 		t.Errorf("artifacts (-want +got):\n%s\n%d skipped, notes %q", diff, r.ArtifactsSkipped, r.Notes)
 	}
-	many := k.run(store.Stored{Bytes: mb, Artifacts: 3}, "for i in $(seq 100 125); do echo x >$i; done")
+	many := k.run(store.Stored{Bytes: 2 * half, Artifacts: 3}, "for i in $(seq 100 125); do echo x >$i; done")
 	if len(many.Artifacts) != 0 || many.ArtifactsSkipped != 26 || notes(many, "100, 101, 102, 103, 104, 105, 106, 107, 108, 109 and 16 more.") != 1 {
 		t.Errorf("in full storage: artifacts %v, %d skipped, notes %q", paths(many.Artifacts), many.ArtifactsSkipped, many.Notes)
+	}
+	if empty := k.run(store.Stored{Bytes: 2 * half, Artifacts: 3}, "touch f"); len(empty.Artifacts) != 0 || empty.ArtifactsSkipped != 1 {
+		t.Errorf("an empty file in full storage: artifacts %v, %d skipped", paths(empty.Artifacts), empty.ArtifactsSkipped)
 	}
 	if n, err := k.Store.DeleteArtifacts(t.Context(), r.Artifacts[:1]); err != nil || n != 1 {
 		t.Fatalf("DeleteArtifacts = %d, %v", n, err)
 	}
-	if r = k.run(store.Stored{Bytes: mb, Artifacts: 3}, file("e", mb/2)); len(r.Artifacts) != 1 || len(r.Notes) != 0 {
+	if r = k.run(store.Stored{Bytes: 2 * half, Artifacts: 3}, file("e", half)); len(r.Artifacts) != 1 || len(r.Notes) != 0 {
 		t.Errorf("after a delete: artifacts %v, notes %q", paths(r.Artifacts), r.Notes)
 	}
 }

@@ -80,7 +80,7 @@ func storedIsExact(t *testing.T, factory Factory) {
 
 // storageIsReserved fills a tenant's storage to its limit, and frees it again.
 func storageIsReserved(t *testing.T, factory Factory) {
-	const limit = 10 << 20
+	const limit, each = 10 << 20, farm.ArtifactBytes
 	b := setup(t, factory)
 	b.storageQuota(t, limit>>20)
 	job, other := b.running(t), b.running(t)
@@ -100,16 +100,16 @@ func storageIsReserved(t *testing.T, factory Factory) {
 	reserve(other, 1, true, 0)
 	b.stored(t, store.Stored{Reserved: limit})
 
-	a := b.file(job, "a", limit-10)
+	a := b.file(job, "a", limit-10-each)
 	b.add(t, a)
-	b.stored(t, store.Stored{Bytes: limit - 10, Artifacts: 1, Reserved: 10})
+	b.stored(t, store.Stored{Bytes: limit - 10 - each, Artifacts: 1, Reserved: 10})
 	b.add(t, a)
-	b.stored(t, store.Stored{Bytes: limit - 10, Artifacts: 1, Reserved: 10})
+	b.stored(t, store.Stored{Bytes: limit - 10 - each, Artifacts: 1, Reserved: 10})
 	reserve(other, 2, false, 1)
 	if _, err := b.Finish(t.Context(), store.Finish{Ref: job, Attempt: 1, State: farm.JobCompleted}); err != nil {
 		t.Fatal(err)
 	}
-	b.stored(t, store.Stored{Bytes: limit - 10, Artifacts: 1, Reserved: 1})
+	b.stored(t, store.Stored{Bytes: limit - 10 - each, Artifacts: 1, Reserved: 1})
 	reserve(other, 11, false, 10)
 	reserve(other, 10, true, 0)
 	if _, _, err := b.ReserveStored(t.Context(), job, 1, 1); err == nil {
@@ -140,7 +140,7 @@ func storageIsReserved(t *testing.T, factory Factory) {
 	}
 	// A job whose reservation is used up, or was given back, ends like any other.
 	used, unused := b.running(t), b.running(t)
-	reserve(used, 5, true, 0)
+	reserve(used, 5+each, true, 0)
 	b.add(t, b.file(used, "b", 5))
 	reserve(unused, 5, true, 0)
 	reserve(unused, 0, true, 0)
@@ -154,6 +154,41 @@ func storageIsReserved(t *testing.T, factory Factory) {
 	reserve(b.running(t), 1, false, 0)
 	b.storageQuota(t, -1)
 	reserve(b.running(t), 1<<50, true, 0)
+}
+
+// emptyArtifactsAreCharged fills a tenant's storage with files without a byte, since each takes space of the object store and of its manifest.
+func emptyArtifactsAreCharged(t *testing.T, factory Factory) {
+	const most = 1 << 20 / farm.ArtifactBytes
+	b := setup(t, factory)
+	b.storageQuota(t, 1)
+	job := b.running(t)
+	free := func(want int64) {
+		t.Helper()
+		if ok, got, err := b.ReserveStored(t.Context(), job, 1, want+1); err != nil || ok || got != want {
+			t.Errorf("ReserveStored(%d) = %v, %d free, %v; want %d free", want+1, ok, got, err, want)
+		}
+		if ok, _, err := b.ReserveStored(t.Context(), job, 1, want); err != nil || !ok {
+			t.Errorf("ReserveStored(%d) = %v, %v", want, ok, err)
+		}
+	}
+	var list []farm.Artifact
+	for i := range most - 1 {
+		list = append(list, b.file(job, fmt.Sprintf("empty%d", i), 0))
+	}
+	free(1 << 20)
+	b.add(t, list...)
+	b.stored(t, store.Stored{Artifacts: most - 1, Reserved: farm.ArtifactBytes}) // the rest is freed
+	free(farm.ArtifactBytes)
+	b.add(t, b.file(job, "last", 0))
+	b.stored(t, store.Stored{Artifacts: most})
+	free(0)
+	if used := b.used(t, farm.QuotaStoredMB); used != 1 {
+		t.Errorf("%v MiB are used, want 1", used)
+	}
+	if n, err := b.DeleteArtifacts(t.Context(), list[:1]); err != nil || n != 1 {
+		t.Errorf("DeleteArtifacts = %d, %v", n, err)
+	}
+	free(farm.ArtifactBytes)
 }
 
 // storageQuota sets the tenant's quota max_stored_mb.
@@ -185,7 +220,7 @@ func storageRace(t *testing.T, factory Factory) {
 		wg.Go(func() {
 			ok, _, err := b.ReserveStored(t.Context(), job, 1, share)
 			if err == nil && ok {
-				err = b.AddArtifacts(t.Context(), 0, []farm.Artifact{b.file(job, "a", share)})
+				err = b.AddArtifacts(t.Context(), 0, []farm.Artifact{b.file(job, "a", share-farm.ArtifactBytes)})
 				mu.Lock()
 				granted++
 				mu.Unlock()
@@ -199,7 +234,7 @@ func storageRace(t *testing.T, factory Factory) {
 	if granted != 10 {
 		t.Errorf("%d of %d callers stored a tenth of the limit each", granted, callers)
 	}
-	b.stored(t, store.Stored{Bytes: 10 * share, Artifacts: 10})
+	b.stored(t, store.Stored{Bytes: 10 * (share - farm.ArtifactBytes), Artifacts: 10})
 }
 
 // storedIsRepaired: counts that are wrong are corrected, and the correction says by how much.

@@ -85,6 +85,7 @@ func Run(t *testing.T, factory Factory) {
 		"StoredIsExact":                  storedIsExact,
 		"StorageIsReserved":              storageIsReserved,
 		"StorageRace":                    storageRace,
+		"EmptyArtifactsAreCharged":       emptyArtifactsAreCharged,
 		"StoredIsRepaired":               storedIsRepaired,
 		"StoredIsRepairedWhileItChanges": storedIsRepairedWhileItChanges,
 		"UploadsAreCharged":              uploadsAreCharged,
