@@ -226,15 +226,12 @@ func (s *Service) look(ctx context.Context, tenant string, box *farm.Sandbox) (f
 	call := Call{Tenant: tenant, Wait: lookupWait}
 	job := s.record(call, farm.KindPackages, box.ID)
 	job.Inline, job.Hidden = true, true
-	out, err := s.submit(ctx, call, store.Accept{Job: job, Request: &farm.Request{}})
+	out, err := s.ask(ctx, call, store.Accept{Job: job, Request: &farm.Request{}})
 	switch {
 	case farm.CodeOf(err) == farm.CodeConflict: // it closed meanwhile
 		return nil, false, nil
 	case err != nil:
 		return nil, false, err
-	case !out.Done():
-		s.giveUp(ctx, job.Ref())
-		return nil, false, farm.Errorf(farm.CodeUnavailable, "The sandbox did not answer within %g seconds. Try again.", lookupWait.Seconds())
 	case out.record.Error != nil && out.record.Error.Code == farm.CodeConflict:
 		return nil, false, nil
 	case out.record.Error != nil:

@@ -43,13 +43,9 @@ func (s *Service) read(ctx context.Context, c Call, sandboxID string, r farm.Fil
 	if r.Op == farm.FileRead {
 		r.Staged = farm.StagingOf(job.Ref()) + "read"
 	}
-	out, err := s.submit(ctx, c, store.Accept{Job: job, Request: &farm.Request{File: &r}})
+	out, err := s.ask(ctx, c, store.Accept{Job: job, Request: &farm.Request{File: &r}})
 	if err != nil {
 		return out, err
-	}
-	if !out.Done() {
-		s.giveUp(ctx, job.Ref())
-		return out, farm.Errorf(farm.CodeUnavailable, "The sandbox did not answer within %g seconds. Try again.", c.Wait.Seconds())
 	}
 	out, err = s.fileOutcome(out)
 	if err == nil && (out.record.Result == nil || out.record.Result.File == nil) {
@@ -58,12 +54,30 @@ func (s *Service) read(ctx context.Context, c Call, sandboxID string, r farm.Fil
 	return out, err
 }
 
-// giveUp cancels a read whose caller no longer waits.
+// ask submits a job whose answer only its caller needs, and waits for its end. If the caller no longer waits, the job is canceled, also if it may
+// have been accepted though its caller has not heard of it.
+func (s *Service) ask(ctx context.Context, c Call, a store.Accept) (Outcome, error) {
+	out, err := s.submit(ctx, c, a)
+	if out.record != nil && !out.Done() || err != nil && ctx.Err() != nil {
+		s.giveUp(ctx, a.Job.Ref())
+	}
+	if err == nil && !out.Done() {
+		err = farm.Errorf(farm.CodeUnavailable, "The sandbox did not answer within %g seconds. Try again.", c.Wait.Seconds())
+	}
+	return out, err
+}
+
+// giveUp cancels a read whose caller no longer waits. If it has ended meanwhile, what it has staged is deleted.
 func (s *Service) giveUp(ctx context.Context, ref farm.Ref) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
 	defer cancel()
-	if _, err := s.Submitter.Cancel(ctx, ref); err != nil {
+	job, err := s.Submitter.Cancel(ctx, ref)
+	switch {
+	case farm.CodeOf(err) == farm.CodeNotFound: // it was not accepted
+	case err != nil:
 		s.Logger.WarnContext(ctx, "read is not canceled", slog.String("job_id", ref.ID), slog.Any("error", err))
+	case job.Result != nil && job.Result.File != nil && job.Result.File.Staged != "":
+		s.forget(ctx, job.Result.File.Staged)
 	}
 }
 
