@@ -77,7 +77,7 @@ func (s *Service) giveUp(ctx context.Context, ref farm.Ref) {
 	case err != nil:
 		s.Logger.WarnContext(ctx, "read is not canceled", slog.String("job_id", ref.ID), slog.Any("error", err))
 	case job.Result != nil && job.Result.File != nil && job.Result.File.Staged != "":
-		s.forget(ctx, job.Result.File.Staged)
+		s.forget(ctx, ref, job.Result.File.Staged)
 	}
 }
 
