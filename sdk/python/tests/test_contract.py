@@ -85,7 +85,7 @@ REQUESTS: dict[str, tuple[list[Use], set[str]]] = {
     "ProcessRequest": (
         [
             lambda _, box: box.processes.start("ls", name="n", cwd="d", env={"A": "b"}, stdin=True, timeout=1, restart="never"),
-            lambda _, box: box.processes.start(["ls"], pty=(80, 24)),
+            lambda _, box: box.processes.start(["ls"], pty=(80, 24), hangup=300),
         ],
         set(),
     ),

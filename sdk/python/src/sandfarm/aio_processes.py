@@ -101,6 +101,7 @@ class AsyncProcesses:
         stdin: bool = False,
         pty: tuple[int, int] | None = None,
         timeout: int | None = None,
+        hangup: int | None = None,
         restart: str | None = None,
     ) -> AsyncProcess:
         """See `Processes.start`."""
@@ -113,6 +114,7 @@ class AsyncProcesses:
             stdin=stdin or None,
             pty=None if pty is None else {"cols": pty[0], "rows": pty[1]},
             timeout_seconds=timeout,
+            hangup_seconds=hangup,
             restart=restart,
         )
         made = await self._handle.http.json(Call("POST", await self._handle.path("processes"), body=body), "id")

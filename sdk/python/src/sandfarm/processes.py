@@ -96,6 +96,7 @@ class Processes:
         stdin: bool = False,
         pty: tuple[int, int] | None = None,
         timeout: int | None = None,
+        hangup: int | None = None,
         restart: str | None = None,
     ) -> Process:
         """Starts a process and returns at once.
@@ -108,13 +109,17 @@ class Processes:
             stdin: give it an input that `Process.write` writes to. A terminal always has one.
             pty: columns and rows of a terminal to run on; its output is all `stdout` then.
             timeout: seconds that it may run. Default: as long as the sandbox.
+            hangup: seconds without a reader of its output, also at the beginning, after which it gets SIGHUP, as when a
+                terminal is closed. Default: never.
             restart: `on-failure` starts it again after an exit code other than 0, with a pause that grows from 0.1 to 30 s,
                 until it is ended or fails too often. Output and input continue. Default: `never`.
 
         Raises:
             ExhaustedError: the sandbox has as many processes as it may.
         """
-        made = self._async.start(command, name=name, cwd=cwd, env=env, stdin=stdin, pty=pty, timeout=timeout, restart=restart)
+        made = self._async.start(
+            command, name=name, cwd=cwd, env=env, stdin=stdin, pty=pty, timeout=timeout, hangup=hangup, restart=restart
+        )
         return Process(finish(made))
 
     def list(self) -> builtins.list[ProcessInfo]:
