@@ -43,12 +43,12 @@ func (s *Server) admit(c *gin.Context, r route) (release func(), err error) {
 		return func() {}, err
 	}
 	if err := rest.Allow(c, scope); err != nil {
-		return func() {}, err //nolint:wrapcheck // a sentence for the caller
+		return func() {}, err
 	}
 	leave := func() {}
 	if scope != farm.ScopeAdmin && scope != farm.ScopeMetrics {
 		if leave, err = s.gate.Enter(c.Request.Context(), rest.Tenant(c), rest.RequestID(c), c.Writer.Header()); err != nil {
-			return func() {}, err //nolint:wrapcheck // a sentence for the caller
+			return func() {}, err
 		}
 	}
 	ctx, drop := s.keys.Hold(c.Request.Context(), rest.Caller(c))

@@ -36,7 +36,7 @@ func (s *Server) serveToolsets() ([]servedToolset, error) {
 	for _, set := range compat.Toolsets() {
 		server, err := set.Serve(s.toolsetEnv(), s.version, s.mcpHTTP())
 		if err != nil {
-			return nil, err //nolint:wrapcheck // it names the toolset
+			return nil, err
 		}
 		one := servedToolset{set: set, http: server.Handler()}
 		prefixes := []string{"/" + set.Name}

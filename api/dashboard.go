@@ -229,21 +229,21 @@ func errForeignPage() error {
 // has ended counts as none.
 func (s *Server) authenticate(c *gin.Context, sessions bool) error {
 	if !sessions || c.GetHeader("Authorization") != "" || c.GetHeader("X-API-Key") != "" || rest.Caller(c).KeyID != "" {
-		return rest.Authenticate(c, s.keys) //nolint:wrapcheck // a sentence for the caller
+		return rest.Authenticate(c, s.keys)
 	}
 	sum, ok, err := s.sessions.Read(c.Request.Context(), c.Request)
 	if err != nil {
 		return err
 	}
 	if !ok {
-		return rest.Authenticate(c, s.keys) //nolint:wrapcheck // a sentence for the caller
+		return rest.Authenticate(c, s.keys)
 	}
 	if !access.SameOrigin(c.Request) {
 		return errForeignPage()
 	}
 	caller, err := s.keys.FindSum(c.Request.Context(), sum)
 	if err != nil {
-		return err //nolint:wrapcheck // a sentence for the caller
+		return err
 	}
 	rest.ActFor(c, caller)
 	c.Set(bySessionKey, true)

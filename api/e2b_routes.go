@@ -127,7 +127,7 @@ func (s *Server) inBox(of e2bService, serve e2b.Handler) func(*gin.Context) erro
 	return func(c *gin.Context) error {
 		box, err := s.e2b.Open(c.Request, of == e2bInterpreter)
 		if err != nil {
-			return err //nolint:wrapcheck // a sentence for the caller
+			return err
 		}
 		caller := access.Caller{Tenant: box.Tenant, KeyID: box.Key}
 		s.actFor(c, caller, box.ID)
@@ -138,11 +138,11 @@ func (s *Server) inBox(of e2bService, serve e2b.Handler) func(*gin.Context) erro
 		defer drop()
 		leave, err := s.gate.Enter(ctx, box.Tenant, rest.RequestID(c), c.Writer.Header())
 		if err != nil {
-			return err //nolint:wrapcheck // a sentence for the caller
+			return err
 		}
 		defer leave()
 		if err := s.e2b.Running(ctx, box); err != nil {
-			return err //nolint:wrapcheck // a sentence for the caller
+			return err
 		}
 		ctx, memory := s.memory.With(ctx, box.Tenant, memoryPatience)
 		defer memory.Release()

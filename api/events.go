@@ -48,7 +48,7 @@ func (s *Server) sendEvents(c *gin.Context, reader eventReader, comment string) 
 	defer reader.Close()
 	stream, err := rest.OpenEventStream(c, comment)
 	if err != nil {
-		return nil //nolint:nilerr // the caller has left
+		return nil // the caller has left
 	}
 	ctx := c.Request.Context()
 	for {
@@ -60,7 +60,7 @@ func (s *Server) sendEvents(c *gin.Context, reader eventReader, comment string) 
 			return err
 		}
 		if err := stream.Send(events); err != nil {
-			return nil //nolint:nilerr // the caller has left
+			return nil // the caller has left
 		}
 		budget.Keep(ctx, 0) // what is sent is not held
 	}

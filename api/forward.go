@@ -48,7 +48,7 @@ func (s *Server) forwardPort(c *gin.Context) error {
 	defer func() { _ = conn.Close() }()
 	ws, err := websocket.Accept(c.Writer, c.Request, nil)
 	if err != nil {
-		return nil //nolint:nilerr // it has answered
+		return nil // it has answered
 	}
 	defer func() { _ = ws.CloseNow() }()
 	s.attached.Add(1) // the HTTP server does not wait for connections that it has given away
@@ -109,7 +109,7 @@ func (f *forwarded) pass(ctx context.Context) error {
 			return errors.New("a message is not binary")
 		}
 		if len(data) == 0 {
-			return f.conn.(interface{ CloseWrite() error }).CloseWrite() //nolint:errcheck,forcetypeassert // all connections to ports have it
+			return f.conn.(interface{ CloseWrite() error }).CloseWrite() //nolint:errcheck // all connections to ports have it
 		}
 		f.writing.Store(true)
 		_, err = f.conn.Write(data)

@@ -196,7 +196,7 @@ func (s *Server) readFS(c *gin.Context) error {
 		}
 		offset, length, partial, err := rest.Part(c, e.Size, e.ETag)
 		if err != nil || !partial {
-			return service.Range{Length: e.Size}, err //nolint:wrapcheck // a sentence for the caller
+			return service.Range{Length: e.Size}, err
 		}
 		status = http.StatusPartialContent
 		return service.Range{Offset: offset, Length: length}, nil

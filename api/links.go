@@ -166,7 +166,7 @@ func (s *Server) serveLink(c *gin.Context, link ports.Link, v ports.View) error 
 	defer done()
 	leave, err := s.gate.Enter(ctx, link.Tenant, rest.RequestID(c), c.Writer.Header())
 	if err != nil {
-		return err //nolint:wrapcheck // a sentence for the caller
+		return err
 	}
 	defer leave()
 	ctx, memory := s.memory.With(ctx, link.Tenant, memoryPatience)
@@ -238,7 +238,7 @@ func (s *Server) preview(c *gin.Context) error {
 		e2b.Name(c.Request, number, sandbox)
 		box, err := s.e2b.Open(c.Request, true)
 		if err != nil {
-			return err //nolint:wrapcheck // a sentence for the caller
+			return err
 		}
 		if err := s.e2b.Running(c.Request.Context(), box); err != nil {
 			s.failE2B(c, err)

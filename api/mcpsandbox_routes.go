@@ -98,13 +98,13 @@ func (s *Server) sandboxFile(c *gin.Context) error {
 	if id == "" {
 		box, err := mcpsandbox.Find(c.Request.Context(), s.farmOf(c.Request.Context()), name)
 		if err != nil {
-			return err //nolint:wrapcheck // an error of the farm
+			return err
 		}
 		id = box.ID
 	}
 	clean, err := toolset.InResults(file)
 	if err != nil {
-		return err //nolint:wrapcheck // a sentence for the caller
+		return err
 	}
 	return s.sendFile(c, id, clean, "inline")
 }

@@ -178,7 +178,7 @@ func (s *Server) OpenAPI() []byte { return s.spec }
 // Start begins to listen and serve, once. It returns when requests are taken.
 func (s *Server) Start(ctx context.Context) error {
 	if err := s.http.Start(ctx); err != nil {
-		return err //nolint:wrapcheck // it names the server
+		return err
 	}
 	if _, err := s.keys.IDs(ctx, ""); err == nil && s.keys.Open() { // IDs reads the keys
 		s.log.WarnContext(ctx, "no API key is set: everyone on this machine may use the farm until a key is created", slog.String("addr", s.Addr()))

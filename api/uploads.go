@@ -71,7 +71,7 @@ func (f *form) next() (service.Part, error) {
 		}
 		if err != nil {
 			if _, ours := errors.AsType[*rest.Refusal](err); ours {
-				return service.Part{}, err //nolint:wrapcheck // a sentence of our own
+				return service.Part{}, err
 			}
 			return service.Part{}, rest.BadRequestf("the multipart body cannot be read: it is broken or ends too early")
 		}
@@ -87,7 +87,7 @@ func (f *form) next() (service.Part, error) {
 				return service.Part{Path: name, Content: part}, nil
 			}
 			clean, err := farm.CleanFilePath(name)
-			return service.Part{Path: f.under + "/" + clean, Content: part}, err //nolint:wrapcheck // a sentence of the domain
+			return service.Part{Path: f.under + "/" + clean, Content: part}, err
 		case params["name"] == "path":
 			text, err := io.ReadAll(io.LimitReader(part, fieldBytes+1))
 			if err != nil || len(text) > fieldBytes {

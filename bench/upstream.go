@@ -167,5 +167,5 @@ func (s *slow) Read(p []byte) (int, error) {
 	wait := u.free.Sub(now)
 	u.mu.Unlock()
 	time.Sleep(wait)
-	return n, err //nolint:wrapcheck // passed on as it is
+	return n, err
 }

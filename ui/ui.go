@@ -62,7 +62,7 @@ func New() (*Files, error) {
 		}
 		content, err := sources.ReadFile(name)
 		if err != nil {
-			return err //nolint:wrapcheck // it names the file
+			return err
 		}
 		fmt.Fprintf(all, "%s %d\n%s", name, len(content), content)
 		files.byName[name] = newFile(name, kind, content)

@@ -111,7 +111,7 @@ type Worker struct {
 
 	background sync.WaitGroup // loops, and clean-up that outlives its handler
 	stop       context.CancelCauseFunc
-	base       context.Context //nolint:containedctx // the life of the loops, ended by Stop
+	base       context.Context // the life of the loops, ended by Stop
 	stopOnce   sync.Once
 	started    time.Time
 	registered atomic.Bool

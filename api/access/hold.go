@@ -36,7 +36,7 @@ func (r *Keys) Hold(ctx context.Context, c Caller) (held context.Context, releas
 type hold struct {
 	ring   *Keys
 	caller Caller
-	ctx    context.Context //nolint:containedctx // of the request
+	ctx    context.Context // of the request
 	cancel context.CancelCauseFunc
 
 	mu    sync.Mutex

@@ -249,16 +249,16 @@ func (r *Keys) begin(ctx context.Context) *look {
 // load notes uses and reads the keys if they have changed.
 func (r *Keys) load(ctx context.Context, version string, read bool, used map[string]time.Time) (set store.KeySet, changed bool, err error) {
 	if err := r.source.NoteKeyUse(ctx, used); err != nil {
-		return set, false, err //nolint:wrapcheck // it says what failed
+		return set, false, err
 	}
 	if read {
 		now, err := r.source.KeysVersion(ctx)
 		if err != nil || now == version {
-			return set, false, err //nolint:wrapcheck // it says what failed
+			return set, false, err
 		}
 	}
 	set, err = r.source.KeySet(ctx)
-	return set, err == nil, err //nolint:wrapcheck // it says what failed
+	return set, err == nil, err
 }
 
 // note records the use of a key, in Redis at once but without waiting, at most once in noteEvery.

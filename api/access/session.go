@@ -83,7 +83,7 @@ func (s *Sessions) Open(ctx context.Context, r *http.Request, sum store.KeySum, 
 	until := s.now().Add(SessionLife)
 	token, err := s.signer.Seal(ctx, version, strconv.FormatInt(until.Unix(), 10), hex.EncodeToString(sum[:]), rand.Text())
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it says what failed
+		return nil, err
 	}
 	c := cookie(r, path)
 	c.Value, c.MaxAge = token, int(SessionLife/time.Second)
@@ -112,7 +112,7 @@ func (s *Sessions) Close(ctx context.Context, r *http.Request, path string) (*ht
 			err = s.store.EndSession(ctx, one.id, SessionLife)
 		}
 		if err != nil {
-			return nil, err //nolint:wrapcheck // it says what failed
+			return nil, err
 		}
 	}
 	if len(path) > maxPath || !cookiePath.MatchString(path) {
@@ -151,7 +151,7 @@ func (s *Sessions) Read(ctx context.Context, r *http.Request) (sum store.KeySum,
 		}
 		ended, err := s.store.SessionEnded(ctx, one.id)
 		if err != nil {
-			return sum, false, err //nolint:wrapcheck // it says what failed
+			return sum, false, err
 		}
 		if !ended {
 			return one.sum, true, nil
@@ -173,14 +173,14 @@ func (s *Sessions) parse(ctx context.Context, value string) (o opened, ok bool, 
 		return o, false, nil
 	}
 	if err != nil {
-		return o, false, err //nolint:wrapcheck // it says what failed
+		return o, false, err
 	}
 	if len(parts) != 4 || parts[0] != version || len(parts[2]) != hex.EncodedLen(len(o.sum)) {
 		return o, false, nil // another kind of token
 	}
 	until, err := strconv.ParseInt(parts[1], 10, 64)
 	if err != nil || !s.now().Before(time.Unix(until, 0)) {
-		return o, false, nil //nolint:nilerr // it is too old
+		return o, false, nil // it is too old
 	}
 	_, err = hex.Decode(o.sum[:], []byte(parts[2]))
 	o.id = parts[3]

@@ -56,7 +56,7 @@ type session struct {
 	cfg     Config
 	process Process
 	conn    *websocket.Conn
-	ctx     context.Context //nolint:containedctx // of the work; the connection outlives it by its close message
+	ctx     context.Context // of the work; the connection outlives it by its close message
 	end     context.CancelCauseFunc
 	inputs  chan input
 	waiting atomic.Int64 // bytes of inputs

@@ -45,7 +45,7 @@ func (d *Door) Download(c *gin.Context, box Box) error {
 		if partial {
 			status = http.StatusPartialContent
 		}
-		return service.Range{Offset: offset, Length: length}, err //nolint:wrapcheck // a sentence for the caller
+		return service.Range{Offset: offset, Length: length}, err
 	})
 	if err != nil {
 		return fileError(err)
@@ -54,9 +54,9 @@ func (d *Door) Download(c *gin.Context, box Box) error {
 	rest.FileHeaders(c, wire.FileEntry{Path: content.Entry.Path, ModifiedAt: content.Entry.ModifiedAt}, "inline")
 	if status == http.StatusPartialContent {
 		c.Header("Content-Range", fmt.Sprintf("bytes %d-%d/%d", part.Offset, part.Offset+part.Length-1, content.Entry.Size))
-		return rest.SendContent(c, status, content, part.Length) //nolint:wrapcheck // it panics or succeeds
+		return rest.SendContent(c, status, content, part.Length)
 	}
-	return rest.SendWhole(c, content, part.Length) //nolint:wrapcheck // a sentence for the caller
+	return rest.SendWhole(c, content, part.Length)
 }
 
 // fileError is an error of a file as envd answers with it: 507 if there is no space.
@@ -79,15 +79,15 @@ func (d *Door) Upload(c *gin.Context, box Box) error {
 		}
 	}
 	if err := farm.CheckMetadata(metadata); err != nil {
-		return err //nolint:wrapcheck // a sentence for the caller
+		return err
 	}
 	kind, params, err := rest.MediaType(c)
 	if err != nil {
-		return err //nolint:wrapcheck // a sentence for the caller
+		return err
 	}
 	body, size, err := rest.Unpacked(c)
 	if err != nil {
-		return err //nolint:wrapcheck // a sentence for the caller
+		return err
 	}
 	u := &upload{Door: d, c: c, box: box, metadata: metadata, seen: map[string]bool{}, out: []uploaded{}}
 	switch {

@@ -178,7 +178,7 @@ func (f files) ListDir(ctx context.Context, r *connect.Request[filesystem.ListDi
 			}
 		}
 		if err := budget.Charge(ctx, size); err != nil {
-			return nil, err //nolint:wrapcheck // a sentence for the caller
+			return nil, err
 		}
 		for _, e := range list.Items {
 			if shown := f.entry(ctx, at, e); shown.GetType() != filesystem.FileType_FILE_TYPE_UNSPECIFIED {

@@ -138,7 +138,7 @@ func (d *Door) signer(r *http.Request, u signedURL, named string) (Box, error) {
 	case d.searches.turn <- struct{}{}:
 		defer func() { <-d.searches.turn }()
 	case <-ctx.Done():
-		return Box{}, ctx.Err() //nolint:wrapcheck // the caller has left
+		return Box{}, ctx.Err()
 	}
 	open, err := d.Opened(ctx)
 	if err != nil {

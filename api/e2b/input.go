@@ -58,7 +58,7 @@ func (p processes) CloseStdin(ctx context.Context, r *connect.Request[process.Cl
 // StreamInput writes to the input of a process as the messages come. Its end is the end of the stream, not of the input.
 func (p processes) StreamInput(ctx context.Context, in *connect.ClientStream[process.StreamInputRequest]) (*connect.Response[process.StreamInputResponse], error) {
 	if err := budget.Charge(ctx, maxStreamed); err != nil {
-		return nil, err //nolint:wrapcheck // a sentence for the caller
+		return nil, err
 	}
 	id := ""
 	for in.Receive() {
@@ -82,7 +82,7 @@ func (p processes) StreamInput(ctx context.Context, in *connect.ClientStream[pro
 		}
 	}
 	if err := in.Err(); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err //nolint:wrapcheck // Connect's own
+		return nil, err
 	}
 	return connect.NewResponse(&process.StreamInputResponse{}), nil
 }

@@ -82,7 +82,7 @@ func listQuery(c *gin.Context) (q service.SandboxQuery, template string, err err
 	}
 	limit, err := rest.Limit(c, listMax, listMax)
 	if err != nil {
-		return q, "", err //nolint:wrapcheck // a sentence for the caller
+		return q, "", err
 	}
 	q.Page = store.Page{Limit: limit, Cursor: c.Query("nextToken"), Oldest: order == "asc"}
 	if template = c.Query("template"); slices.Contains(images, template) {
@@ -117,7 +117,7 @@ func states(given []string) ([]string, error) {
 // metadata reads a filter. Keys and values are escaped once, the pairs once more, and the query escapes the whole.
 func metadata(text string) (map[string]string, error) {
 	if text == "" {
-		return nil, nil //nolint:nilnil // no filter is not an error
+		return nil, nil // no filter is not an error
 	}
 	out := map[string]string{}
 	for pair := range strings.SplitSeq(text, "&") {

@@ -79,7 +79,7 @@ func (d *Door) RPC(prefix string) Handler {
 		if c.Request.URL.Path != prefix+processconnect.ProcessStreamInputProcedure { // that may be silent for as long as it likes
 			text, err := rest.ReadAll(c, d.MaxBody) // which charges it; one message
 			if err != nil {
-				return err //nolint:wrapcheck // a sentence for the caller
+				return err
 			}
 			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
 		}

@@ -37,7 +37,7 @@ type Config struct {
 type Server struct {
 	cfg     Config
 	started time.Time
-	life    context.Context //nolint:containedctx // of what outlives requests
+	life    context.Context // of what outlives requests
 	end     context.CancelFunc
 	work    sync.WaitGroup // sessions that run cells, and WebSockets
 

@@ -38,7 +38,7 @@ type session struct {
 	order sync.Mutex // held while a message takes its place: cells are submitted in the order in which they come
 
 	mu      sync.Mutex
-	ctx     context.Context //nolint:containedctx // of the caller who connected last, without the end of the request
+	ctx     context.Context // of the caller who connected last, without the end of the request
 	sockets []*socket       // the client's connections; the last one is the one that it uses
 	left    time.Time       // when the last connection ended
 	missed  []*message      // messages from then on that are not the output of cells, which is sent again

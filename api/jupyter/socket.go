@@ -52,7 +52,7 @@ type socket struct {
 	v1    bool
 	small bool // messages over smallMessage would end it
 	stall time.Duration
-	ctx   context.Context //nolint:containedctx // of the connection
+	ctx   context.Context // of the connection
 	end   context.CancelCauseFunc
 
 	out     chan *message
@@ -108,7 +108,7 @@ func (s *Server) channels(c *gin.Context) error {
 	conn, err := websocket.Accept(c.Writer, c.Request, &websocket.AcceptOptions{Subprotocols: []string{subprotocol}, InsecureSkipVerify: true}) // the origin was checked
 	if err != nil {
 		s.leave(session)
-		return nil //nolint:nilerr // it has answered
+		return nil // it has answered
 	}
 	s.cfg.Opened(c)
 	at := newSocket(ctx, s.cfg.Stall)

@@ -31,7 +31,7 @@ type hints struct{ readOnly, destructive, idempotent, openWorld bool }
 type call struct {
 	*Server
 	arguments
-	ctx      context.Context //nolint:containedctx // a call lives as long as its request
+	ctx      context.Context // a call lives as long as its request
 	farm     Farm
 	tool     *tool
 	progress *progress

@@ -148,5 +148,5 @@ func (c *countedLines) Write(p []byte) (int, error) {
 	if bytes.HasPrefix(p, []byte(`{"jsonrpc":"2.0","method":`)) {
 		c.delivery.wrote()
 	}
-	return n, err //nolint:wrapcheck // passed on as it is
+	return n, err
 }

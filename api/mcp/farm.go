@@ -45,7 +45,7 @@ func ReadUpTo(content io.Reader, limit int64) ([]byte, error) {
 	got, err := io.ReadAll(io.LimitReader(content, limit+1))
 	switch {
 	case err != nil:
-		return nil, err //nolint:wrapcheck // the caller names what was read
+		return nil, err
 	case int64(len(got)) > limit:
 		return nil, nil
 	case got == nil:

@@ -50,7 +50,7 @@ func (c *call) uploadFile() (*answer, error) {
 	count := &counter{}
 	entry, err := c.farm.WriteFile(c.ctx, c.text("sandbox_id"), dest, io.TeeReader(content, io.MultiWriter(sum, count)), size)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // an error of the farm
+		return nil, err
 	}
 	hash := hex.EncodeToString(sum.Sum(nil))
 	return &answer{
@@ -106,7 +106,7 @@ func listFiles() *tool {
 func (c *call) listFiles() (*answer, error) {
 	entries, err := c.farm.Files(c.ctx, c.text("sandbox_id"), c.text("path"), c.flag("recursive"), c.Limits.ListedFiles+1)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // an error of the farm
+		return nil, err
 	}
 	more := len(entries) > c.Limits.ListedFiles
 	entries = entries[:min(len(entries), c.Limits.ListedFiles)]
@@ -154,11 +154,11 @@ func (c *call) downloadFile() (*answer, error) {
 	}
 	f, err := c.farm.ReadFile(c.ctx, id, name, limit)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // an error of the farm
+		return nil, err
 	}
 	url, err := c.farm.LinkFile(c.ctx, id, name)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // an error of the farm
+		return nil, err
 	}
 	kind := contentType(f.Entry.Path, f.Content)
 	out := &answer{structured: map[string]any{"sandbox_id": id, "path": f.Entry.Path, "size": f.Entry.Size, "content_type": kind, "url": url}}

@@ -151,7 +151,7 @@ func (h HTTP) read(r *http.Request) ([]byte, error) {
 		budget.Pin(r.Context(), int64(len(body))*heldWeight)
 		return body, nil
 	case farm.CodeOf(err) == farm.CodeExhausted:
-		return nil, err //nolint:wrapcheck // a sentence for the caller
+		return nil, err
 	case !errors.Is(err, budget.ErrTooLong):
 		return nil, errors.New("the body ended before it was complete")
 	}

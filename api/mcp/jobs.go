@@ -85,7 +85,7 @@ func (c *call) cancelJob() (*answer, error) {
 	id := c.text("job_id")
 	job, refused := c.farm.Cancel(c.ctx, id)
 	if refused != nil && farm.CodeOf(refused) != farm.CodeConflict {
-		return nil, refused //nolint:wrapcheck // an error of the farm
+		return nil, refused
 	}
 	if refused != nil || !job.Final() {
 		var err error
@@ -97,7 +97,7 @@ func (c *call) cancelJob() (*answer, error) {
 	var text string
 	switch {
 	case refused != nil && !job.Final(): // a kind of job that cannot be canceled
-		return nil, refused //nolint:wrapcheck // an error of the farm
+		return nil, refused
 	case !job.Final():
 		text = fmt.Sprintf("Job %s is being stopped. Next: call get_job_result with job_id %q and wait_seconds to see its end.", job.ID, job.ID)
 	case job.State != string(farm.JobCanceled):

@@ -192,7 +192,7 @@ func (c *call) packageOf(manager, name string) (wire.Package, error) {
 	if err == nil && p.Status == string(farm.PackageNotFound) && strings.Contains(p.Message, "/v1/") { // a REST route
 		p.Message = fmt.Sprintf("It is not in the sandbox. Install it with install_packages_in_sandbox, manager %s.", p.Manager)
 	}
-	return p, err //nolint:wrapcheck // an error of the farm
+	return p, err
 }
 
 func statusOf(p wire.Package) map[string]any {

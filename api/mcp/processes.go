@@ -37,7 +37,7 @@ func (c *call) startProcess() (*answer, error) {
 		Command: c.optional("command"), Cwd: c.text("cwd"), Name: c.text("name"), TimeoutSeconds: c.whole("timeout_seconds"),
 	})
 	if err != nil {
-		return nil, err //nolint:wrapcheck // an error of the farm
+		return nil, err
 	}
 	return &answer{
 		text:       fmt.Sprintf("Process %s is running.\nNext: read_process with process_id %q shows what it prints; stop_process ends it.", p.ID, p.ID),
@@ -195,7 +195,7 @@ func stopProcess() *tool {
 func (c *call) stopProcess() (*answer, error) {
 	p, err := c.farm.EndProcess(c.ctx, c.text("sandbox_id"), c.text("process_id"))
 	if err != nil {
-		return nil, err //nolint:wrapcheck // an error of the farm
+		return nil, err
 	}
 	text := fmt.Sprintf("Process %s has ended", p.ID)
 	if p.ExitCode != nil {
@@ -224,7 +224,7 @@ func (c *call) getPortURL() (*answer, error) {
 	})
 	switch {
 	case err != nil:
-		return nil, err //nolint:wrapcheck // an error of the farm
+		return nil, err
 	case link.URL == "":
 		return nil, errors.New("the farm made a link without an address")
 	}

@@ -15,7 +15,7 @@ const tailBytes = 4 << 10
 
 // progress sends progress messages to the caller of a running call. A nil progress sends none.
 type progress struct {
-	ctx   context.Context //nolint:containedctx // it lives as long as its call
+	ctx   context.Context // it lives as long as its call
 	token any
 	begun time.Time
 	last  float64
@@ -84,7 +84,7 @@ func await(ctx context.Context, farm jobs, p *progress, wait time.Duration, begi
 		patience := max(0, min(time.Until(until), progressQuiet))
 		job, err = farm.Job(ctx, job.ID, patience)
 		if err != nil || job.Final() || patience < progressQuiet || time.Since(asked) < patience/2 {
-			return job, err //nolint:wrapcheck // an error of the farm
+			return job, err
 		}
 		p.tell("still running")
 	}

@@ -18,7 +18,7 @@ func (q quiet) Enabled(ctx context.Context, _ slog.Level) bool {
 // Handle logs a record.
 func (q quiet) Handle(ctx context.Context, r slog.Record) error {
 	r.Level = slog.LevelDebug
-	return q.handler.Handle(ctx, r) //nolint:wrapcheck // passed on as it is
+	return q.handler.Handle(ctx, r)
 }
 
 // WithAttrs gives a handler with attributes.

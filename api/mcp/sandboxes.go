@@ -110,7 +110,7 @@ func listSandboxes() *tool {
 func (c *call) listSandboxes() (*answer, error) {
 	boxes, err := c.farm.Sandboxes(c.ctx)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // an error of the farm
+		return nil, err
 	}
 	list := make([]map[string]any, len(boxes))
 	var b strings.Builder
@@ -144,7 +144,7 @@ func (c *call) closeSandbox() (*answer, error) {
 	id := c.text("sandbox_id")
 	job, err := c.farm.CloseSandbox(c.ctx, id, closeWait)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // an error of the farm
+		return nil, err
 	}
 	state := string(farm.SandboxClosing)
 	switch {

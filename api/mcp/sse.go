@@ -58,7 +58,7 @@ func (s *SetServer) SSE(o SSEOptions) *SSE {
 // stream is one client's stream, and mcp-go's session.
 type stream struct {
 	id, owner   string
-	ctx         context.Context //nolint:containedctx // of the stream; when it ends, its calls stop waiting
+	ctx         context.Context // of the stream; when it ends, its calls stop waiting
 	out         chan []byte     // answers
 	notes       chan mcp.JSONRPCNotification
 	delivery    *delivery

@@ -59,7 +59,7 @@ func (w *writer) replace(p []byte, refusal mcp.JSONRPCErrorDetails) (int, error)
 	w.replaced = true
 	text, err := json.Marshal(failure(w.id, refusal))
 	if err != nil {
-		return 0, err //nolint:wrapcheck // of our own types, which always encode
+		return 0, err
 	}
 	if w.streams() {
 		text = bytes.Join([][]byte{[]byte("event: message\ndata: "), text, []byte("\n\n")}, nil)
@@ -74,7 +74,7 @@ func (w *writer) replace(p []byte, refusal mcp.JSONRPCErrorDetails) (int, error)
 func (w *writer) send(p []byte) (int, error) {
 	_ = w.control.SetWriteDeadline(time.Now().Add(w.patience + time.Duration(len(p)>>20)*time.Second))
 	defer func() { _ = w.control.SetWriteDeadline(time.Time{}) }()
-	return w.w.Write(p) //nolint:wrapcheck // passed on as it is
+	return w.w.Write(p)
 }
 
 // Flush sends what is buffered.

@@ -68,7 +68,7 @@ type withoutTrailer struct {
 func (b withoutTrailer) Close() error {
 	err := b.ReadCloser.Close()
 	b.answer.Trailer = nil
-	return err //nolint:wrapcheck // of the body
+	return err
 }
 
 // outside is the address by which the caller reaches what the server calls target.

@@ -16,7 +16,7 @@ func Authenticate(c *gin.Context, ring *access.Keys) error {
 	if caller.KeyID == "" {
 		var err error
 		if caller, err = ring.Find(c.Request.Context(), keyOf(c)); err != nil {
-			return err //nolint:wrapcheck // a sentence for the caller
+			return err
 		}
 	}
 	ActFor(c, caller)

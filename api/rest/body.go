@@ -26,7 +26,7 @@ func ReadAll(c *gin.Context, limit int64) ([]byte, error) {
 		Discard(r)
 		return nil, farm.Errorf(farm.CodeTooLarge, "the body has more than %d bytes, which is the limit: upload large data as a file", limit)
 	case farm.CodeOf(err) != farm.CodeInternal:
-		return nil, err //nolint:wrapcheck // a sentence for the caller
+		return nil, err
 	default:
 		return nil, BadRequestf("the body ended before it was complete")
 	}

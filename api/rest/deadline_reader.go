@@ -43,7 +43,7 @@ func (a *awaited) Read(p []byte) (int, error) {
 		a.read = true
 		_ = a.control.SetReadDeadline(time.Time{})
 	}
-	return a.ReadCloser.Read(p) //nolint:wrapcheck // io.EOF must stay as it is
+	return a.ReadCloser.Read(p)
 }
 
 // Body is the body of a request. A body that stops arriving for the stall timeout ends with 408; one whose key is revoked or
@@ -74,7 +74,7 @@ func Within(c *gin.Context, d time.Duration) { c.Set(endKey, time.Now().Add(d)) 
 // stays, because the server reads the rest of a body before the next request.
 type deadlineReader struct {
 	r       io.Reader
-	ctx     context.Context //nolint:containedctx // of the request
+	ctx     context.Context // of the request
 	control *http.ResponseController
 	timeout time.Duration
 	end     time.Time // of the whole body; zero: none
@@ -100,7 +100,7 @@ func (d *deadlineReader) Read(p []byte) (int, error) {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return n, Refusef(http.StatusRequestTimeout, farm.CodeInvalid, "the body stopped arriving")
 	}
-	return n, err //nolint:wrapcheck // io.EOF must stay as it is
+	return n, err
 }
 
 // Discard reads the rest of a refused body, up to a bound: a caller that is still sending would not see the answer.

@@ -43,7 +43,7 @@ func Unpacked(c *gin.Context) (io.Reader, int64, error) {
 		return Body(c), c.Request.ContentLength, nil
 	case "gzip", "x-gzip":
 		if err := budget.Charge(c.Request.Context(), GzipBytes); err != nil {
-			return nil, 0, err //nolint:wrapcheck // a sentence for the caller
+			return nil, 0, err
 		}
 		return &unpacker{from: Body(c)}, -1, nil
 	default:

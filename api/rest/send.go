@@ -34,7 +34,7 @@ func SendWhole(c *gin.Context, content io.Reader, length int64) error {
 		return SendContent(c, http.StatusOK, content, length)
 	}
 	if err := budget.Charge(c.Request.Context(), GzipBytes); err != nil {
-		return err //nolint:wrapcheck // a sentence for the caller
+		return err
 	}
 	MarkCompressed(c)
 	c.Status(http.StatusOK)

@@ -28,7 +28,7 @@ func SendTar(c *gin.Context, content io.Reader) error { return SendWhole(c, cont
 // lead out of the directory, are left out. An answer that cannot be completed breaks off; so does one with more entries than MaxZipList has room for.
 func SendZip(c *gin.Context, content io.Reader) error {
 	if err := budget.Charge(c.Request.Context(), GzipBytes+MaxZipList); err != nil {
-		return err //nolint:wrapcheck // a sentence for the caller
+		return err
 	}
 	c.Status(http.StatusOK)
 	out := NewDeadlineWriter(c)

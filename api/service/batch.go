@@ -203,7 +203,7 @@ func with[R any](c Call, body []byte, work func(Call, R) (Outcome, error)) (Outc
 	var r R
 	var err error
 	if c.Problems, err = strict.Fields(strict.Decode(body, &r)); err != nil {
-		return Outcome{}, err //nolint:wrapcheck // sentences for the caller
+		return Outcome{}, err
 	}
 	return work(c, r)
 }

@@ -46,7 +46,7 @@ func (o Outcome) Done() bool { return o.Job.Final() }
 // idempotency returns the key of the call with its fingerprint; extra are hashes of staged bodies.
 func (c Call) idempotency(extra ...string) (*store.Idempotency, error) {
 	if c.Key == "" {
-		return nil, nil //nolint:nilnil // no key is not an error
+		return nil, nil // no key is not an error
 	}
 	if len(c.Key) > maxKey {
 		return nil, farm.Invalidf("the Idempotency-Key has %d characters; at most %d are allowed", len(c.Key), maxKey)

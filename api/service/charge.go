@@ -85,5 +85,5 @@ func (c *counted) Read(p []byte) (int, error) {
 			return 0, err
 		}
 	}
-	return n, err //nolint:wrapcheck // that of the reader, as it is
+	return n, err
 }

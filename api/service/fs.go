@@ -110,7 +110,7 @@ func (n *noticed) Read(p []byte) (int, error) {
 	if err != nil && err != io.EOF { //nolint:errorlint // io.EOF is never wrapped by a Reader
 		n.err = err
 	}
-	return count, err //nolint:wrapcheck // io.EOF must stay as it is
+	return count, err
 }
 
 // or is the error of the body, if there was an error and the body had one.

@@ -32,7 +32,7 @@ func (f *FSContent) Read(p []byte) (int, error) {
 		}
 		n, err := f.piece.Read(p)
 		if !errors.Is(err, io.EOF) {
-			return n, err //nolint:wrapcheck // a *farm.Error of the live path
+			return n, err
 		}
 		f.Close()
 		if n > 0 {

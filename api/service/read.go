@@ -220,14 +220,14 @@ func (t *taken) Read(p []byte) (int, error) {
 		}
 		t.at = now
 	}
-	return t.ReadCloser.Read(p) //nolint:wrapcheck // passed on as it is
+	return t.ReadCloser.Read(p)
 }
 
 // Close closes and deletes the object.
 func (t *taken) Close() error {
 	err := t.ReadCloser.Close()
 	t.done()
-	return err //nolint:wrapcheck // passed on as it is
+	return err
 }
 
 // FileWait is the default wait of file routes.

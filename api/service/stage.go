@@ -155,7 +155,7 @@ func (b *body) Read(p []byte) (int, error) {
 	if err != nil && err != io.EOF { //nolint:errorlint // io.EOF is never wrapped by a Reader
 		return n, farm.Wrap(err, farm.CodeInvalid, "the body ended before it was complete")
 	}
-	return n, err //nolint:wrapcheck // nil or io.EOF
+	return n, err
 }
 
 func tooLarge(most int64) error {

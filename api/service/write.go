@@ -73,14 +73,14 @@ func (g *stage) take(ctx context.Context, p Part, size int64) (farm.InputFile, s
 	switch {
 	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
 		if _, ours := errors.AsType[*farm.Error](err); ours {
-			return file, "", err //nolint:wrapcheck // the caller's body broke off
+			return file, "", err
 		}
 		file.Content, file.Size = bytes.Clone(head[:n]), int64(n)
 		g.inline += n
 		sum := sha256.Sum256(head[:n])
 		return file, hex.EncodeToString(sum[:]), nil
 	case err != nil:
-		return file, "", err //nolint:wrapcheck // a *farm.Error of body
+		return file, "", err
 	}
 	info, err := g.put(ctx, io.MultiReader(bytes.NewReader(head[:n]), p.Content), size)
 	if err != nil {

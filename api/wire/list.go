@@ -16,7 +16,7 @@ func (c Cursor) MarshalJSON() ([]byte, error) {
 	if c == "" {
 		return []byte("null"), nil
 	}
-	return json.Marshal(string(c)) //nolint:wrapcheck // a string always encodes
+	return json.Marshal(string(c))
 }
 
 // Items is a list without pages.

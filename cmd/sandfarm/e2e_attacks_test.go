@@ -52,7 +52,7 @@ func (r *attackRun) corpus(t *testing.T, all bool, env ...string) {
 		if !all && !a.sample || len(a.runtimes) > 0 && !slices.Contains(a.runtimes, runtime) {
 			continue
 		}
-		t.Run(a.group+"/"+a.name, func(t *testing.T) { //nolint:paralleltest // each attack is measured beside the same neighbour
+		t.Run(a.group+"/"+a.name, func(t *testing.T) {
 			r.attack(t, a)
 		})
 	}

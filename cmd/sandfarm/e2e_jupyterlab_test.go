@@ -28,7 +28,7 @@ type lab struct {
 	t    *testing.T
 	url  string
 	dir  string
-	ctx  context.Context //nolint:containedctx // of the browser
+	ctx  context.Context // of the browser
 	logs *testbed.Log
 }
 

@@ -45,7 +45,7 @@ func run(ctx context.Context, args []string) (int, error) {
 		flags.BoolVar(&s.skips, "skips", false, "allow tests to be skipped")
 		packages := flags.String("packages", "./...", "the packages, separated by white space")
 		if err := flags.Parse(args[1:]); err != nil {
-			return 2, nil //nolint:nilerr // the flag set has printed it
+			return 2, nil // the flag set has printed it
 		}
 		s.packages, s.flags = strings.Fields(*packages), flags.Args()
 		return s.run(ctx)
@@ -55,7 +55,7 @@ func run(ctx context.Context, args []string) (int, error) {
 		flags.DurationVar(&s.each, "each", 0, "how long one target may take; 0: without limit")
 		flags.StringVar(&s.page, "page", "", "go on after a target that fails, and write a row for each into this page")
 		if err := flags.Parse(args[1:]); err != nil {
-			return 2, nil //nolint:nilerr // the flag set has printed it
+			return 2, nil // the flag set has printed it
 		}
 		if err := checkFlakyList(filepath.Join("deploy", "flaky.txt"), time.Now()); err != nil {
 			return 0, err

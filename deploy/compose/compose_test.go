@@ -24,7 +24,7 @@ import (
 
 // The tests here take turns: each starts a farm of ten containers.
 
-func TestComposeRefusesToStartWithoutPasswords(t *testing.T) { //nolint:paralleltest // see above
+func TestComposeRefusesToStartWithoutPasswords(t *testing.T) {
 	p := newProject(t, false)
 	all := variables(t, p.file)
 	for _, missing := range []string{"SANDFARM_REDIS_PASSWORD", "SANDFARM_S3_ACCESS_KEY", "SANDFARM_S3_SECRET_KEY", "SANDFARM_S3_API_SECRET", "SANDFARM_S3_WORKER_SECRET", "SANDFARM_S3_SCHEDULER_SECRET", "SANDFARM_API_KEYS"} {
@@ -47,7 +47,7 @@ func TestComposeRefusesToStartWithoutPasswords(t *testing.T) { //nolint:parallel
 
 // Compose builds with buildx where that is installed, else with a BuildKit client of its own (the test after this one), or
 // with the engine's classic builder.
-func TestComposeBuildsEitherWay(t *testing.T) { //nolint:paralleltest // see above
+func TestComposeBuildsEitherWay(t *testing.T) {
 	for name, c := range map[string]struct {
 		buildx bool
 		env    string
@@ -75,7 +75,7 @@ func TestComposeBuildsEitherWay(t *testing.T) { //nolint:paralleltest // see abo
 	}
 }
 
-func TestComposeFromUpToUpAgain(t *testing.T) { //nolint:paralleltest // see above
+func TestComposeFromUpToUpAgain(t *testing.T) {
 	p := newProject(t, false)
 	ctx := t.Context()
 	out := p.must(t, "--progress", "plain", "up", "--build", "--detach", "--wait", "--scale", "worker=3")

@@ -33,7 +33,7 @@ func (n *Neighbour) RoundTrip(request *http.Request) (*http.Response, error) {
 	if err != nil || answer.StatusCode == http.StatusTooManyRequests || answer.StatusCode >= 500 {
 		n.refusals.Add(1)
 	}
-	return answer, err //nolint:wrapcheck // as the transport returns it
+	return answer, err
 }
 
 // refused is how many calls were refused since it was asked last.

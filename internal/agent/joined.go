@@ -39,7 +39,7 @@ func (j *joined) Write(b []byte) (int, error) {
 	head := j.buf
 	j.buf = j.buf[:0]
 	if len(b) <= maxJoined {
-		buf := joinedBuffers.Get().(*[muxHeader + maxJoined]byte) //nolint:errcheck,forcetypeassert // the pool holds nothing else
+		buf := joinedBuffers.Get().(*[muxHeader + maxJoined]byte) //nolint:errcheck // the pool holds nothing else
 		defer joinedBuffers.Put(buf)
 		n, err := j.ReadWriteCloser.Write(buf[:copy(buf[:], head)+copy(buf[len(head):], b)])
 		return max(n-len(head), 0), err

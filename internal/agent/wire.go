@@ -72,7 +72,7 @@ func newPayload(t FrameType, size int) []byte {
 	if t != FrameStdout && t != FrameStderr || size < payloadBytes/2 || size > payloadBytes {
 		return make([]byte, size)
 	}
-	return payloads.Get().(*[payloadBytes]byte)[:size] //nolint:errcheck,forcetypeassert // the pool holds nothing else
+	return payloads.Get().(*[payloadBytes]byte)[:size] //nolint:errcheck // the pool holds nothing else
 }
 
 // ReleasePayload lets the payload of a frame that was read be used for another one, if it is that of long output. The payload must not be used afterwards.

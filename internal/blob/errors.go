@@ -75,7 +75,7 @@ func isBucketThere(err error) bool {
 
 // body adds codes to errors during a download.
 type body struct {
-	ctx context.Context //nolint:containedctx // a reader has no other way to learn of its caller's context
+	ctx context.Context // a reader has no other way to learn of its caller's context
 	io.ReadCloser
 }
 

@@ -20,7 +20,7 @@ const (
 )
 
 // endpoint is the embedded S3 service that all tests share.
-var endpoint string //nolint:gochecknoglobals // set once in TestMain
+var endpoint string
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 

@@ -126,8 +126,8 @@ func (p *pool) account(tenant string) *account {
 func (p *pool) grant() {
 	p.blocked = false
 	for e := p.turns.Front(); e != nil; {
-		a := e.Value.(*account)                //nolint:forcetypeassert // turns has accounts only
-		w := a.waiters.Front().Value.(*waiter) //nolint:forcetypeassert // waiters has waiters only
+		a := e.Value.(*account)
+		w := a.waiters.Front().Value.(*waiter)
 		if a.held+w.bytes > p.share {
 			e = e.Next()
 			continue

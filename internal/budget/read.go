@@ -31,7 +31,7 @@ func ReadAll(ctx context.Context, r io.Reader, length, limit int64) ([]byte, err
 	var text bytes.Buffer
 	text.Grow(int(min(most, freeBytes) + bytes.MinRead))
 	if _, err := text.ReadFrom(io.LimitReader(r, freeBytes)); err != nil {
-		return nil, err //nolint:wrapcheck // documented
+		return nil, err
 	}
 	if text.Len() < freeBytes {
 		return fits(ctx, &text, limit)
@@ -43,7 +43,7 @@ func ReadAll(ctx context.Context, r io.Reader, length, limit int64) ([]byte, err
 		text.Grow(int(length) - text.Len() + bytes.MinRead)
 	}
 	if _, err := text.ReadFrom(io.LimitReader(r, limit+1-int64(text.Len()))); err != nil {
-		return nil, err //nolint:wrapcheck // documented
+		return nil, err
 	}
 	Keep(ctx, int64(text.Len())*BodyWeight)
 	if int64(text.Len()) > limit {

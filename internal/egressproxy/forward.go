@@ -138,7 +138,7 @@ type plainBuffers struct{}
 var plainPool = sync.Pool{New: func() any { b := make([]byte, plainBytes); return &b }}
 
 // Get returns a buffer.
-func (plainBuffers) Get() []byte { return *plainPool.Get().(*[]byte) } //nolint:errcheck,forcetypeassert // the pool holds nothing else
+func (plainBuffers) Get() []byte { return *plainPool.Get().(*[]byte) } //nolint:errcheck // the pool holds nothing else
 
 // Put takes one back.
 func (plainBuffers) Put(b []byte) { plainPool.Put(&b) }

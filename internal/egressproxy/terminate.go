@@ -45,7 +45,7 @@ func (l *link) terminate(ctx context.Context, w http.ResponseWriter) {
 				return nil, errRefused
 			}
 			reason = ReasonTrust
-			return nil, nil //nolint:nilnil // the configuration stays
+			return nil, nil // the configuration stays
 		},
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return l.certify(l.target.host) },
 	})

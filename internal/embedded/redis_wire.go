@@ -66,7 +66,7 @@ func command(ctx context.Context, addr, text string) (string, error) {
 
 // lineLog logs the output of a child, and keeps its last lines for the error when it ends.
 type lineLog struct {
-	ctx context.Context //nolint:containedctx // an io.Writer gets none
+	ctx context.Context // an io.Writer gets none
 	log *slog.Logger
 
 	mu   sync.Mutex

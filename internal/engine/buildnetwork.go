@@ -12,7 +12,7 @@ import (
 const BuildRuntime = "runc"
 
 // buildLimits are the limits of a build's network. Its program only copies.
-var buildLimits = farm.Resources{MemoryMB: 512, CPUs: 2, PIDs: 128, DiskMB: 16} //nolint:gochecknoglobals // a constant
+var buildLimits = farm.Resources{MemoryMB: 512, CPUs: 2, PIDs: 128, DiskMB: 16}
 
 // CreateBuildNetwork creates, without starting it, a container whose network the steps of a build can share: BuildNetwork of its id. The
 // network has loopback alone. command is a program of the agent's volume, and decides what can be reached there. The container is no

@@ -68,7 +68,7 @@ func (s *Space) DialTCP(ctx context.Context, address string) (*net.TCPConn, erro
 		if err != nil {
 			return nil, err
 		}
-		return conn.(*net.TCPConn), nil //nolint:errcheck,forcetypeassert // a tcp connection is one
+		return conn.(*net.TCPConn), nil //nolint:errcheck // a tcp connection is one
 	})
 }
 

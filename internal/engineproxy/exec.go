@@ -121,7 +121,7 @@ func (p *Proxy) connect(c *call, up net.Conn, from *bufio.Reader) error {
 	defer p.streams.remove(down)
 	_ = down.SetDeadline(time.Time{}) // a connection that is gone fails below
 	if _, err := io.WriteString(down, "HTTP/1.1 101 Switching Protocols\r\nContent-Type: application/vnd.docker.raw-stream\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n"); err != nil {
-		return nil //nolint:nilerr // the caller is gone
+		return nil // the caller is gone
 	}
 	var group sync.WaitGroup
 	group.Go(func() {

@@ -61,7 +61,7 @@ func (l *limited) Accept() (net.Conn, error) {
 			l.changed.Wait()
 			continue
 		}
-		victim := oldest.Value.(net.Conn) //nolint:errcheck,forcetypeassert // note adds no other
+		victim := oldest.Value.(net.Conn) //nolint:errcheck // note adds no other
 		l.forget(victim)
 		l.mu.Unlock()
 		cut(victim)
@@ -72,7 +72,7 @@ func (l *limited) Accept() (net.Conn, error) {
 		return nil, net.ErrClosed
 	}
 	l.open++
-	return &counted{TCPConn: conn.(*net.TCPConn), release: sync.OnceFunc(l.release)}, nil //nolint:errcheck,forcetypeassert // Start listens on tcp
+	return &counted{TCPConn: conn.(*net.TCPConn), release: sync.OnceFunc(l.release)}, nil //nolint:errcheck // Start listens on tcp
 }
 
 // Close implements net.Listener.

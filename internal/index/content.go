@@ -20,7 +20,7 @@ var errNowCached = errors.New("the file is in the cache now")
 // elsewhere.
 type content struct {
 	x    *Index
-	ctx  context.Context //nolint:containedctx // io.ReadSeeker has no other way to learn of its caller's context
+	ctx  context.Context // io.ReadSeeker has no other way to learn of its caller's context
 	want wanted
 	size int64
 	err  error // why reading failed

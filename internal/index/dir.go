@@ -128,7 +128,7 @@ func (d *Dir) List(ctx context.Context, prefix string, fn func(key string, size 
 		key := filepath.ToSlash(relative)
 		info, err := e.Info()
 		if err != nil || !strings.HasPrefix(key, prefix) {
-			return nil //nolint:nilerr // it was removed meanwhile
+			return nil // it was removed meanwhile
 		}
 		return fn(key, info.Size(), info.ModTime())
 	})

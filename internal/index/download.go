@@ -109,7 +109,7 @@ func (x *Index) prepare(ctx context.Context, f *flight, size int64) (err error) 
 func (x *Index) windowMemory(ctx context.Context, f *flight, size int64) (*budget.Hold, error) {
 	switch {
 	case size <= streamOver:
-		return nil, nil //nolint:nilnil // see above
+		return nil, nil // see above
 	case size > x.spoolMax:
 		ctx, cancel := context.WithTimeout(ctx, x.cfg.Timeout)
 		defer cancel()
@@ -123,7 +123,7 @@ func (x *Index) windowMemory(ctx context.Context, f *flight, size int64) (*budge
 			return memory, nil
 		}
 	}
-	return nil, nil //nolint:nilnil // a spool file serves too
+	return nil, nil // a spool file serves too
 }
 
 // fileHeader requests the bytes of a file without encoding, from an offset.

@@ -62,7 +62,7 @@ func parsePackument(body io.Reader, name string, root *url.URL, short bool) (*pa
 				Modified json.RawMessage `json:"modified"`
 			}
 			if err := json.Unmarshal(value, &times); err != nil || times.Modified == nil {
-				return nil //nolint:nilerr // without a time
+				return nil // without a time
 			}
 			key, value = "modified", times.Modified
 		}
@@ -140,7 +140,7 @@ func (k *packument) version(version string, fields map[string]json.RawMessage) (
 	target, err := absolute(k.root, dist.Tarball)
 	name := path.Base(k.name) + "-" + version + ".tgz"
 	if err != nil || dist.Tarball == "" || !goodName(name) {
-		return nil, nil //nolint:nilerr // such a version cannot be served
+		return nil, nil // such a version cannot be served
 	}
 	if strings.EqualFold(target.Host, k.root.Host) {
 		target.Scheme = k.root.Scheme // old documents have http addresses of a registry that uses https now

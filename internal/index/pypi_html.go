@@ -77,7 +77,7 @@ func (p *page) anchor(t html.Token, at *url.URL) error {
 	href, _ := attribute(t, "href")
 	target, err := absolute(at, href)
 	if err != nil {
-		return nil //nolint:nilerr // a malformed link
+		return nil // a malformed link
 	}
 	f := jsonFile{Filename: lastPart(target), URL: target.String(), Hashes: fragmentHashes(target.Fragment)}
 	if !distribution(f.Filename) {

@@ -155,7 +155,7 @@ func (p *page) add(from jsonFile, at *url.URL) error {
 	}
 	target, err := absolute(at, from.URL)
 	if err != nil {
-		return nil //nolint:nilerr // a malformed link
+		return nil // a malformed link
 	}
 	target.Fragment, target.RawFragment = "", ""
 	f := file{Name: from.Filename, URL: target.String(), Hashes: goodHashes(from.Hashes)}

@@ -36,7 +36,7 @@ func (s *stall) end() {
 // watched is a body whose reads have a stall timeout. Closing it ends its request.
 type watched struct {
 	io.ReadCloser
-	ctx   context.Context //nolint:containedctx // a reader has no other way to learn why it ended
+	ctx   context.Context // a reader has no other way to learn why it ended
 	watch *stall
 	count func(n int)
 }

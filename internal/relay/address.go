@@ -73,7 +73,7 @@ func ListenAddress(listen, network, redis string) (string, error) {
 	if listen != ListenAuto {
 		name, p, err := net.SplitHostPort(listen)
 		if err != nil || name != ListenAuto {
-			return listen, nil //nolint:nilerr // CheckListen has judged it
+			return listen, nil // CheckListen has judged it
 		}
 		port = p
 	}

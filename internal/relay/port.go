@@ -116,7 +116,7 @@ func (s *sandboxPath) dialPort(ctx context.Context, w farm.Worker, number int) (
 	case res.StatusCode != http.StatusSwitchingProtocols:
 		return nil, false, client.ReadError(res)
 	}
-	return &PortConn{Conn: raw, below: raw.NetConn().(*Below), begun: r}, false, nil //nolint:errcheck,forcetypeassert // connect makes no other
+	return &PortConn{Conn: raw, below: raw.NetConn().(*Below), begun: r}, false, nil //nolint:errcheck // connect makes no other
 }
 
 // PortCaller is the worker's end of a connection to a port.

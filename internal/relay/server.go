@@ -82,7 +82,7 @@ type Server struct {
 	streams int
 	tenants map[string]int
 
-	base context.Context //nolint:containedctx // the life of all streams, ended by Stop
+	base context.Context // the life of all streams, ended by Stop
 	end  context.CancelFunc
 
 	ports sync.WaitGroup // connections to ports, which the HTTP server does not know any more

@@ -87,7 +87,7 @@ const (
 type usage struct {
 	note func(ctx context.Context, box *farm.Sandbox) error
 	log  *slog.Logger
-	base context.Context //nolint:containedctx // the life of the timers
+	base context.Context // the life of the timers
 
 	mu      sync.Mutex
 	open    map[string]*use // by sandbox

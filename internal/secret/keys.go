@@ -30,7 +30,7 @@ func ParseKeys(current string, old ...string) (*Keys, error) {
 		if len(old) > 0 {
 			return nil, errors.New("there are old keys and no current one")
 		}
-		return nil, nil //nolint:nilnil // no keys
+		return nil, nil // no keys
 	}
 	k := &Keys{}
 	for _, text := range append([]string{current}, old...) {

@@ -18,7 +18,7 @@ type batcher[T any] struct {
 }
 
 type batchItem[T any] struct {
-	ctx   context.Context //nolint:containedctx // of a value that waits for its turn
+	ctx   context.Context // of a value that waits for its turn
 	value T
 	sent  chan struct{} // closed when err is set
 	err   error

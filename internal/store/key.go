@@ -102,7 +102,7 @@ func (s *Store) DeleteKey(ctx context.Context, id string) (farm.Key, error) {
 		return key, farm.NotFoundf("There is no API key %s. GET /v1/keys lists them.", clip(id))
 	}
 	if err := json.Unmarshal([]byte(r.text(1)), &key); err != nil {
-		return farm.Key{ID: id}, nil //nolint:nilerr // it is deleted, whatever it was
+		return farm.Key{ID: id}, nil // it is deleted, whatever it was
 	}
 	return key, nil
 }

@@ -26,7 +26,7 @@ import (
 // TestNodeModel makes random calls about what nodes hold, of which some crash in their middle: members of the warm pool, leases of GPUs,
 // reservations and drains. After each it compares what is stored with a model. At the end of each run the nodes are gone, and nothing is left.
 // The records of jobs and sandboxes have a model of their own, TestModel of package dispatch.
-func TestNodeModel(t *testing.T) { //nolint:paralleltest // rapid's flags are those of the binary
+func TestNodeModel(t *testing.T) {
 	modeltest.Runs(t, 60, 100) // some 4,000 steps
 	server := redistest.New(t)
 	crash := &modeltest.Crasher{}

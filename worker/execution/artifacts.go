@@ -200,11 +200,11 @@ func (x *Runner) uploadFile(ctx context.Context, e *execution, changed agent.Cha
 	}
 	switch farm.CodeOf(err) {
 	case farm.CodeNotFound, farm.CodeInvalid, farm.CodeTooLarge, farm.CodeConflict:
-		return nil, nil //nolint:nilnil // documented: no artifact
+		return nil, nil // documented: no artifact
 	default:
 	}
 	if errors.Is(err, errChanged) {
-		return nil, nil //nolint:nilnil // documented: no artifact
+		return nil, nil // documented: no artifact
 	}
 	return a, err
 }

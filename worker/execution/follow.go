@@ -156,7 +156,7 @@ func (x *Runner) publishedUpTo(ctx context.Context, job *farm.Job) (uint64, erro
 	seq, _, _ := strings.Cut(last, "-")
 	n, err := strconv.ParseUint(seq, 10, 64)
 	if err != nil {
-		return 0, nil //nolint:nilerr // no event yet
+		return 0, nil // no event yet
 	}
 	return n, nil
 }

@@ -92,7 +92,7 @@ func (i *Installed) addTo(r *farm.Result) {
 func (x *Runner) InstallRequested(ctx context.Context, t Task, sandbox *farm.Sandbox) (*Installed, error) {
 	asked := t.Request.Install
 	if asked == nil || len(asked.Packages) == 0 {
-		return nil, nil //nolint:nilnil // nothing to install
+		return nil, nil // nothing to install
 	}
 	x.Progress(ctx, t.Job, "installing "+shorten(strings.Join(asked.Packages, ", "), 200))
 	f := x.installer(t, sandbox, requestedSuffix, agent.Install{Manager: asked.Manager, Packages: asked.Packages})
@@ -116,7 +116,7 @@ func (x *Runner) installImports(ctx context.Context, t Task, sandbox *farm.Sandb
 	case c != nil && c.AutoInstall && slices.ContainsFunc(c.Commands, mayBePython):
 		install.Commands, install.Cwd = c.Commands, c.Cwd
 	default:
-		return nil, nil //nolint:nilnil // nothing to install
+		return nil, nil // nothing to install
 	}
 	f := x.installer(t, sandbox, importsSuffix, install)
 	defer f.close()

@@ -205,7 +205,7 @@ func (s *sink) restore(state sinkState, r io.Reader) error {
 	s.noRoom = s.noRoom || state.NoRoom
 	if len(state.Sum) > 0 {
 		s.sum = sha256.New()
-		if err := s.sum.(encoding.BinaryUnmarshaler).UnmarshalBinary(state.Sum); err != nil { //nolint:forcetypeassert // its documentation says so
+		if err := s.sum.(encoding.BinaryUnmarshaler).UnmarshalBinary(state.Sum); err != nil {
 			return fmt.Errorf("%w: %w", errSnapshot, err)
 		}
 	}

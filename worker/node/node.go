@@ -72,7 +72,7 @@ type Node struct {
 	deadlines   deadlines
 	images      imageCache
 	background  sync.WaitGroup
-	base        context.Context //nolint:containedctx // the life of background work, ended by the worker
+	base        context.Context // the life of background work, ended by the worker
 }
 
 // New makes a Node. Background work ends with base.

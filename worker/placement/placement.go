@@ -86,7 +86,7 @@ type Deps struct {
 	Now        func() time.Time
 	Wake       func()          // makes the queues ask the gate again: its answer may have changed
 	PoolFailed func()          // counts a round of the pool's maintenance that failed
-	Base       context.Context //nolint:containedctx // the life of background work, ended by the worker
+	Base       context.Context // the life of background work, ended by the worker
 	Metrics    prometheus.Registerer
 }
 

@@ -44,7 +44,7 @@ func put(ctx context.Context, c *toolset.Call, p target, param, name string, con
 		return nil, err
 	}
 	if _, err := c.Farm.WriteFile(ctx, p.id, clean, content, size); err != nil {
-		return nil, err //nolint:wrapcheck // an error of the farm
+		return nil, err
 	}
 	return written{Success: true, FilePath: p.shown(clean)}, p.reach(ctx, c, clean)
 }
@@ -81,7 +81,7 @@ func copyOut(ctx context.Context, c *toolset.Call) (any, error) {
 	}
 	local := c.Text("local_dest_path")
 	if local != "" && c.Local == nil {
-		return nil, mcp.LocalUnwritable("local_dest_path", "leave it out, and the answer has a url to download the file from", toolset.Program(Name)) //nolint:wrapcheck // a sentence for the caller
+		return nil, mcp.LocalUnwritable("local_dest_path", "leave it out, and the answer has a url to download the file from", toolset.Program(Name))
 	}
 	wanted := c.Text("container_src_path")
 	file, err := p.source(wanted)
@@ -113,10 +113,10 @@ func take(ctx context.Context, c *toolset.Call, p target, file, local string) (c
 	if c.Local == nil {
 		read, err := c.Farm.ReadFile(ctx, p.id, file, 0)
 		if err != nil {
-			return copied{}, err //nolint:wrapcheck // an error of the farm
+			return copied{}, err
 		}
 		url, err := c.Farm.LinkFile(ctx, p.id, file)
-		return copied{Success: true, FileSize: read.Entry.Size, URL: url}, err //nolint:wrapcheck // an error of the farm
+		return copied{Success: true, FileSize: read.Entry.Size, URL: url}, err
 	}
 	if local == "" {
 		local = path.Base(file)

@@ -75,16 +75,16 @@ func project(c *toolset.Call) (name string, walk func(*packer) error, done func(
 	name = path.Base("/" + strings.ReplaceAll(local, "\\", "/"))
 	switch {
 	case c.Has("content") && c.Has("content_base64"):
-		return "", nil, nothing, mcp.BothContents() //nolint:wrapcheck // a sentence for the caller
+		return "", nil, nothing, mcp.BothContents()
 	case c.Has("content"):
 		return name, func(w *packer) error { return w.texts(c.Object("content")) }, nothing, nil
 	case c.Has("content_base64"):
 		raw, err := mcp.DecodeBase64(c.Arguments, "content_base64")
-		return name, func(w *packer) error { return w.archive(raw) }, nothing, err //nolint:wrapcheck // a sentence for the caller
+		return name, func(w *packer) error { return w.archive(raw) }, nothing, err
 	}
 	folders, ok := c.Local.(mcp.LocalFolders)
 	if !ok {
-		return "", nil, nothing, mcp.LocalUnreadable("local_src_dir", "give its files as content, or the whole as a tar in content_base64", toolset.Program(Name)) //nolint:wrapcheck // a sentence for the caller
+		return "", nil, nothing, mcp.LocalUnreadable("local_src_dir", "give its files as content, or the whole as a tar in content_base64", toolset.Program(Name))
 	}
 	folder, err := folders.Folder(c.Text("local_src_dir"))
 	if err != nil {
@@ -129,7 +129,7 @@ func (w *packer) send(ctx context.Context, c *toolset.Call, id, dest string, wal
 	if why := <-packed; why != nil && !errors.Is(why, errSent) {
 		return why // the farm only knows that the tar ended early
 	}
-	return err //nolint:wrapcheck // an error of the farm
+	return err
 }
 
 // errSent stops packing when the farm has stopped reading.

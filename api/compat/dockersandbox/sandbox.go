@@ -91,7 +91,7 @@ func create(ctx context.Context, c *toolset.Call, r wire.CreateRequest) (wire.Sa
 		case err == nil:
 			drop(ctx, c, made.Sandbox.ID)
 		case farm.CodeOf(err) != farm.CodeInvalid && farm.CodeOf(err) != farm.CodeUnavailable:
-			return wire.Sandbox{}, err //nolint:wrapcheck // an error of the farm
+			return wire.Sandbox{}, err
 		}
 		if farm.CodeOf(err) != farm.CodeInvalid {
 			break
@@ -141,7 +141,7 @@ func stop(ctx context.Context, c *toolset.Call) (any, error) {
 		return said{Success: true, Message: "The sandbox " + p.id + " is persistent and keeps running. clean_workspace closes it."}, nil
 	}
 	if _, err := c.Farm.CloseSandbox(ctx, p.id, closeWait); err != nil {
-		return nil, err //nolint:wrapcheck // an error of the farm
+		return nil, err
 	}
 	return said{Success: true, Message: "The sandbox " + p.id + " is stopped and removed."}, nil
 }
@@ -153,7 +153,7 @@ func clean(ctx context.Context, c *toolset.Call) (any, error) {
 		return nil, err
 	}
 	if _, err := c.Farm.CloseSandbox(ctx, p.id, closeWait); err != nil {
-		return nil, err //nolint:wrapcheck // an error of the farm
+		return nil, err
 	}
 	return said{Success: true, Message: "The workspace " + p.workspace + " is removed with its files."}, nil
 }

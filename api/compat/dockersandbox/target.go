@@ -24,7 +24,7 @@ func findTarget(ctx context.Context, c *toolset.Call) (target, error) {
 	p := target{id: c.Text("container_id"), base: app}
 	box, err := c.Farm.Sandbox(ctx, p.id)
 	if err != nil {
-		return p, err //nolint:wrapcheck // an error of the farm
+		return p, err
 	}
 	if !farm.SandboxState(box.State).Accepts() {
 		return p, farm.NotFoundf("The sandbox %s is %s. Call sandbox_initialize for a new one.", p.id, box.State)

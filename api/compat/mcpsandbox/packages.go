@@ -124,7 +124,7 @@ func check(ctx context.Context, c *toolset.Call) (any, error) {
 		wanted := strings.TrimSpace(name)
 		p, err := c.Farm.Package(ctx, c.Text("sandbox_id"), farm.ManagerPip, mcp.PackageName(wanted))
 		if err != nil && farm.CodeOf(err) != farm.CodeInvalid { // a text that is not a package name is not installed
-			return nil, err //nolint:wrapcheck // an error of the farm
+			return nil, err
 		}
 		one := found{Installed: toolset.Has(p, wanted)}
 		switch {

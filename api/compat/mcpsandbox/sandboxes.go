@@ -97,17 +97,17 @@ func (m *creator) begin(ctx context.Context, f toolset.Farm, name string) (wire.
 	labels := map[string]string{nameLabel: name}
 	there, err := f.Labeled(ctx, labels)
 	if err != nil {
-		return wire.Sandbox{}, wire.Job{}, err //nolint:wrapcheck // an error of the farm
+		return wire.Sandbox{}, wire.Job{}, err
 	}
 	if len(there) > 0 {
 		return wire.Sandbox{}, wire.Job{}, taken(name)
 	}
 	out, err := f.CreateSandbox(ctx, wire.CreateRequest{Name: name, Labels: labels}, 0)
 	if err != nil {
-		return wire.Sandbox{}, wire.Job{}, err //nolint:wrapcheck // an error of the farm
+		return wire.Sandbox{}, wire.Job{}, err
 	}
 	if there, err = f.Labeled(ctx, labels); err != nil {
-		return wire.Sandbox{}, wire.Job{}, err //nolint:wrapcheck // an error of the farm
+		return wire.Sandbox{}, wire.Job{}, err
 	}
 	for _, other := range there {
 		if other.ID != out.Sandbox.ID && before(&other, &out.Sandbox) {
@@ -136,7 +136,7 @@ func Find(ctx context.Context, f toolset.Farm, name string) (wire.Sandbox, error
 		there, err = f.Sandboxes(ctx)
 	}
 	if err != nil {
-		return wire.Sandbox{}, err //nolint:wrapcheck // an error of the farm
+		return wire.Sandbox{}, err
 	}
 	for i := range there {
 		if name != "" && (there[i].Name == name || there[i].Labels[nameLabel] == name) {
@@ -161,7 +161,7 @@ type listed struct {
 func list(ctx context.Context, c *toolset.Call) (any, error) {
 	boxes, err := c.Farm.Sandboxes(ctx)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // an error of the farm
+		return nil, err
 	}
 	out := make([]listed, len(boxes))
 	for i := range boxes {

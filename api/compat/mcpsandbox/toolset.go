@@ -167,16 +167,16 @@ func upload(ctx context.Context, c *toolset.Call) (any, error) {
 	}
 	dir, err := toolset.InResults(dest)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // a sentence for the caller
+		return nil, err
 	}
 	content, size, err := mcp.OpenUpload(c.Arguments, c.Local, "local_file_path", toolset.Program(Name))
 	if err != nil {
-		return nil, err //nolint:wrapcheck // a sentence for the caller
+		return nil, err
 	}
 	defer func() { _ = content.Close() }() // read errors come with the bytes
 	entry, err := c.Farm.WriteFile(ctx, c.Text("sandbox_id"), dir+"/"+name, content, size)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // an error of the farm
+		return nil, err
 	}
 	return struct {
 		Success bool   `json:"success"`

@@ -54,7 +54,7 @@ func (n *Service) open(ctx context.Context, id string) error {
 	case farm.CodeOf(err) == farm.CodeNotFound:
 		return noSandbox()
 	case err != nil:
-		return err //nolint:wrapcheck // an error of the farm
+		return err
 	case !farm.SandboxState(box.State).Accepts():
 		return noSandbox()
 	}

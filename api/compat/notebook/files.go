@@ -61,5 +61,5 @@ func inside(path string) (string, error) {
 	if strings.HasPrefix(path, "/") || strings.Contains(path, "..") {
 		return "", outside()
 	}
-	return "", err //nolint:wrapcheck // a sentence of the domain
+	return "", err
 }

@@ -29,7 +29,7 @@ func NewService(c *toolset.Call) *Service { return &Service{call: c, farm: c.Far
 
 // finish starts a job and waits for its end, as long as the caller is connected.
 func (n *Service) finish(ctx context.Context, begin func(wait time.Duration) (wire.Job, error)) (wire.Job, error) {
-	return n.call.Finish(ctx, begin) //nolint:wrapcheck // an error of the farm
+	return n.call.Finish(ctx, begin)
 }
 
 // Created is the answer to a create.
@@ -76,7 +76,7 @@ type Listed struct {
 func (n *Service) List(ctx context.Context) (map[string]Listed, error) {
 	boxes, err := n.farm.Sandboxes(ctx)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // an error of the farm
+		return nil, err
 	}
 	found := map[string]Listed{}
 	for _, box := range boxes {

@@ -18,7 +18,7 @@ const inlineBytes = 1 << 20
 func uploadTool(ctx context.Context, c *toolset.Call) (any, error) {
 	content, _, err := mcp.OpenUpload(c.Arguments, c.Local, "local_file_path", toolset.Program(Name))
 	if err != nil {
-		return nil, err //nolint:wrapcheck // a sentence for the caller
+		return nil, err
 	}
 	defer func() { _ = content.Close() }() // read errors come with the bytes
 	target := c.Text("file_path")
@@ -48,7 +48,7 @@ func downloadTool(ctx context.Context, c *toolset.Call) (any, error) {
 		return nil, err
 	}
 	if local != "" && c.Local == nil {
-		return nil, mcp.LocalUnwritable("local_dest_path", "leave it out and use the url or the content", toolset.Program(Name)) //nolint:wrapcheck // a sentence for the caller
+		return nil, mcp.LocalUnwritable("local_dest_path", "leave it out and use the url or the content", toolset.Program(Name))
 	}
 	file, err := c.Farm.ReadFile(ctx, id, c.Text("file_path"), inlineBytes)
 	if err != nil {
@@ -60,7 +60,7 @@ func downloadTool(ctx context.Context, c *toolset.Call) (any, error) {
 	}
 	if local != "" {
 		if _, err := c.SaveLocal(ctx, id, file.Entry.Path, "local_dest_path", local); err != nil {
-			return nil, err //nolint:wrapcheck // an error of the farm
+			return nil, err
 		}
 		out.LocalPath = local
 		return out, nil

@@ -16,16 +16,16 @@ func Program(name string) string { return "sandfarm mcp --toolset " + name }
 func (c *Call) SaveLocal(ctx context.Context, sandboxID, file, param, local string) (int64, error) {
 	content, _, err := c.Farm.OpenFile(ctx, sandboxID, file)
 	if err != nil {
-		return 0, err //nolint:wrapcheck // an error of the farm
+		return 0, err
 	}
 	defer func() { _ = content.Close() }() // read errors came with the bytes
 	into, err := c.Local.Create(local)
 	if err != nil {
-		return 0, mcp.LocalError(param, local, err) //nolint:wrapcheck // a sentence for the caller
+		return 0, mcp.LocalError(param, local, err)
 	}
 	size, err := io.Copy(into, content)
 	if err = errors.Join(err, into.Close()); err != nil {
-		return 0, mcp.LocalError(param, local, err) //nolint:wrapcheck // a sentence for the caller
+		return 0, mcp.LocalError(param, local, err)
 	}
 	return size, nil
 }

@@ -21,7 +21,7 @@ func InResults(name string) (string, error) {
 	}
 	clean, err := farm.CleanPath(name)
 	if err != nil {
-		return "", err //nolint:wrapcheck // a sentence of the domain
+		return "", err
 	}
 	return clean, nil
 }

@@ -54,7 +54,7 @@ const step = 45 * time.Second
 
 // Await starts a job and waits for its end, at most so long. It returns the job as it is then.
 func (c *Call) Await(ctx context.Context, wait time.Duration, begin func(wait time.Duration) (wire.Job, error)) (wire.Job, error) {
-	return mcp.Await(ctx, c.Farm, c.progress, wait, begin) //nolint:wrapcheck // an error of the farm
+	return mcp.Await(ctx, c.Farm, c.progress, wait, begin)
 }
 
 // Finish starts a job and waits for its end, however long that takes: the job's own timeout limits it. If the caller
@@ -73,7 +73,7 @@ func (c *Call) Finish(ctx context.Context, begin func(wait time.Duration) (wire.
 func (c *Call) Open(ctx context.Context, id string) error {
 	box, err := c.Farm.Sandbox(ctx, id)
 	if err != nil {
-		return err //nolint:wrapcheck // an error of the farm
+		return err
 	}
 	if state := farm.SandboxState(box.State); !state.Accepts() {
 		return farm.Conflictf("The sandbox %s is %s. Create a new one.", farm.Shorten(id), state)

@@ -58,7 +58,7 @@ func languageOf(given string) string {
 func (i *Interpreter) find(ctx context.Context, box e2b.Box, id string) (farm.CodeContext, error) {
 	list, err := i.service.CodeContexts(ctx, box.Tenant, box.ID)
 	if err != nil {
-		return farm.CodeContext{}, err //nolint:wrapcheck // a sentence for the caller
+		return farm.CodeContext{}, err
 	}
 	want := named(id)
 	at := slices.IndexFunc(list, func(c farm.CodeContext) bool { return c.Name == want.Name && c.Language == want.Language })
@@ -71,7 +71,7 @@ func (i *Interpreter) find(ctx context.Context, box e2b.Box, id string) (farm.Co
 func (i *Interpreter) list(c *gin.Context, box e2b.Box) error {
 	list, err := i.service.CodeContexts(c.Request.Context(), box.Tenant, box.ID)
 	if err != nil {
-		return err //nolint:wrapcheck // a sentence for the caller
+		return err
 	}
 	out := make([]codeContext, len(list))
 	for at, one := range list {
@@ -98,7 +98,7 @@ func (i *Interpreter) create(c *gin.Context, box e2b.Box) error {
 	}
 	made, err := i.service.CreateContext(c.Request.Context(), box.Tenant, box.ID, want)
 	if err != nil {
-		return err //nolint:wrapcheck // a sentence for the caller
+		return err
 	}
 	return rest.Reply(c, http.StatusOK, shown(made))
 }
@@ -110,7 +110,7 @@ func (i *Interpreter) remove(c *gin.Context, box e2b.Box, id string) error {
 		return err
 	}
 	if err := i.service.RemoveContext(ctx, box.Tenant, box.ID, found.Name, found.Language); err != nil {
-		return err //nolint:wrapcheck // a sentence for the caller
+		return err
 	}
 	return rest.Reply(c, http.StatusOK, nil)
 }
@@ -125,7 +125,7 @@ func (i *Interpreter) restart(c *gin.Context, box e2b.Box, id string) error {
 	call := service.Call{Tenant: box.Tenant, Wait: restartPatience}
 	out, err := i.service.Control(ctx, call, farm.KindRestart, box.ID, wire.ControlRequest{Context: found.Name})
 	if err != nil {
-		return err //nolint:wrapcheck // a sentence for the caller
+		return err
 	}
 	if out.Job.State != string(farm.JobCompleted) {
 		return farm.Errorf(farm.CodeUnavailable, "Failed to restart context %s", id)

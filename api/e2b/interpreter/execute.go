@@ -69,12 +69,12 @@ func (i *Interpreter) execute(c *gin.Context, box e2b.Box) error {
 		if out.Job.ID != "" { // it was accepted, and the caller is gone
 			i.cancel(ctx, box, out.Job.ID)
 		}
-		return err //nolint:wrapcheck // a sentence for the caller
+		return err
 	}
 	events, err := i.service.Events(ctx, box.Tenant, out.Job.ID, "")
 	if err != nil {
 		i.cancel(ctx, box, out.Job.ID)
-		return err //nolint:wrapcheck // a sentence for the caller
+		return err
 	}
 	defer events.Close()
 	h := c.Writer.Header()
@@ -94,7 +94,7 @@ func (i *Interpreter) execute(c *gin.Context, box e2b.Box) error {
 // follow passes on the events of a job until its last one. An error means that the caller is gone, or that the events cannot be read.
 func (s *stream) follow(ctx context.Context, events *service.Events) error {
 	if err := s.out.Flush(); err != nil { // the SDKs wait for the headers only for a while
-		return err //nolint:wrapcheck // not shown
+		return err
 	}
 	for {
 		records, err := events.NextRecords(ctx, keepalive)
@@ -102,7 +102,7 @@ func (s *stream) follow(ctx context.Context, events *service.Events) error {
 			return nil
 		}
 		if err != nil {
-			return err //nolint:wrapcheck // not shown
+			return err
 		}
 		if len(records) == 0 {
 			s.line(map[string]string{"type": "keepalive"})

@@ -51,7 +51,7 @@ func (i *Interpreter) Serve(c *gin.Context, box e2b.Box) error {
 func (i *Interpreter) bind(c *gin.Context, into any) error {
 	text, err := rest.ReadJSON(c, i.maxBody)
 	if err != nil {
-		return err //nolint:wrapcheck // a sentence for the caller
+		return err
 	}
 	if err := json.Unmarshal(text, into); err != nil {
 		return rest.BadRequestf("the body is not what this request takes: %s", err)

@@ -38,7 +38,7 @@ func (s *stream) send() error {
 	}
 	err := s.out.Send(s.text.Bytes())
 	s.text = bytes.Buffer{}
-	return err //nolint:wrapcheck // not shown
+	return err
 }
 
 // textLine is a piece of stdout or stderr.

@@ -72,14 +72,14 @@ func (s *stream) content(ctx context.Context, d *farm.RichResult) (any, bool, er
 			return nil, false, nil
 		}
 		if err := budget.Charge(ctx, d.Artifact.Size*costOfValue); err != nil {
-			return nil, false, err //nolint:wrapcheck // not shown
+			return nil, false, err
 		}
 		raw, err := s.service.Linked(ctx, d.Artifact)
 		if farm.CodeOf(err) == farm.CodeNotFound { // replaced meanwhile
 			return nil, false, nil
 		}
 		if err != nil {
-			return nil, false, err //nolint:wrapcheck // not shown
+			return nil, false, err
 		}
 		if text = string(raw); !plain && !textual(d.Mime) {
 			text = base64.StdEncoding.EncodeToString(raw)
@@ -87,7 +87,7 @@ func (s *stream) content(ctx context.Context, d *farm.RichResult) (any, bool, er
 	} else if textual(d.Mime) {
 		raw, err := base64.StdEncoding.DecodeString(d.Data)
 		if err != nil {
-			return nil, false, nil //nolint:nilerr // the worker encoded it
+			return nil, false, nil // the worker encoded it
 		}
 		text = string(raw)
 	}

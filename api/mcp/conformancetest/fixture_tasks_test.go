@@ -20,7 +20,7 @@ import (
 
 // fixtureTasks keeps the tasks of the fixture's tools in memory.
 type fixtureTasks struct {
-	ctx context.Context //nolint:containedctx // of the test: its tasks end with it
+	ctx context.Context // of the test: its tasks end with it
 	wg  sync.WaitGroup
 
 	mu    sync.Mutex

@@ -14,7 +14,7 @@ import (
 const tarWait = 10 * time.Minute
 
 func (f caller) Sandbox(ctx context.Context, id string) (wire.Sandbox, error) {
-	return f.s.Sandbox(ctx, f.tenant, id) //nolint:wrapcheck // an error of the domain
+	return f.s.Sandbox(ctx, f.tenant, id)
 }
 
 func (f caller) WriteTar(ctx context.Context, id, dir string, tar io.Reader, size int64) error {
@@ -23,7 +23,7 @@ func (f caller) WriteTar(ctx context.Context, id, dir string, tar io.Reader, siz
 
 func (f caller) OpenFile(ctx context.Context, id, path string) (io.ReadCloser, int64, error) {
 	read, err := f.s.ReadFile(ctx, f.call(fileWait), id, path, service.Range{})
-	return read.Content, read.Length, err //nolint:wrapcheck // an error of the domain
+	return read.Content, read.Length, err
 }
 
 func (f caller) RemoveFile(ctx context.Context, id, path string) error {
@@ -39,5 +39,5 @@ func changed(out service.Outcome, err error) error {
 	if err == nil && !out.Done() {
 		return farm.Errorf(farm.CodeUnavailable, "The change waits for other work in the sandbox and is made after it: job %s.", out.Job.ID)
 	}
-	return err //nolint:wrapcheck // an error of the domain
+	return err
 }

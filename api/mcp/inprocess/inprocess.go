@@ -46,7 +46,7 @@ func (f caller) call(wait time.Duration) service.Call {
 func (f caller) CreateSandbox(ctx context.Context, r wire.CreateRequest, wait time.Duration) (wire.Created, error) {
 	out, err := f.s.CreateSandbox(ctx, f.call(wait), r)
 	if err != nil {
-		return wire.Created{}, err //nolint:wrapcheck // an error of the domain
+		return wire.Created{}, err
 	}
 	if out.Sandbox == nil {
 		return wire.Created{}, fmt.Errorf("create sandbox: job %s has none", out.Job.ID)
@@ -69,7 +69,7 @@ func (f caller) Labeled(ctx context.Context, labels map[string]string) ([]wire.S
 	for {
 		page, err := f.s.Sandboxes(ctx, f.tenant, q)
 		if err != nil {
-			return nil, err //nolint:wrapcheck // an error of the domain
+			return nil, err
 		}
 		found = append(found, page.Items...)
 		if page.NextCursor == "" || len(found) >= maxListed {
@@ -100,7 +100,7 @@ func (f caller) Restart(ctx context.Context, id, kernel string, wait time.Durati
 }
 
 func (f caller) Package(ctx context.Context, id, manager, name string) (wire.Package, error) {
-	return f.s.Package(ctx, f.tenant, id, manager, name) //nolint:wrapcheck // an error of the domain
+	return f.s.Package(ctx, f.tenant, id, manager, name)
 }
 
 func (f caller) Job(ctx context.Context, id string, wait time.Duration) (wire.Job, error) {
@@ -123,13 +123,13 @@ func (f caller) Files(ctx context.Context, id, path string, recursive bool, limi
 	for after := ""; ; {
 		found, err := f.s.ListFiles(ctx, f.call(fileWait), id, path, recursive, service.FilePage{Limit: min(limit-len(all), farm.MaxListedFiles), After: after})
 		if err != nil {
-			return nil, err //nolint:wrapcheck // an error of the domain
+			return nil, err
 		}
 		if all = append(all, found.Items...); found.NextCursor == "" || len(all) >= limit {
 			return all, nil
 		}
 		if after, err = service.FileCursor(string(found.NextCursor)); err != nil {
-			return nil, err //nolint:wrapcheck // names what is wrong
+			return nil, err
 		}
 	}
 }
@@ -138,7 +138,7 @@ func (f caller) WriteFile(ctx context.Context, id, path string, content io.Reade
 	out, err := f.s.WriteFile(ctx, f.call(fileWait), id, path, content, size)
 	switch {
 	case err != nil:
-		return wire.FileEntry{}, err //nolint:wrapcheck // an error of the domain
+		return wire.FileEntry{}, err
 	case !out.Done():
 		return wire.FileEntry{}, farm.Errorf(farm.CodeUnavailable, "The file is written after other work in the sandbox: job %s.", out.Job.ID)
 	case len(out.Entries) == 0:
@@ -152,7 +152,7 @@ func (f caller) ReadFile(ctx context.Context, id, path string, limit int64) (mcp
 	entry, err := f.s.StatFile(ctx, f.call(fileWait), id, path)
 	switch {
 	case err != nil:
-		return mcp.File{}, err //nolint:wrapcheck // an error of the domain
+		return mcp.File{}, err
 	case entry.Type != "file":
 		return mcp.File{}, farm.Invalidf("path %q is a %s, not a file.", entry.Path, entry.Type)
 	case entry.Size > limit:
@@ -160,7 +160,7 @@ func (f caller) ReadFile(ctx context.Context, id, path string, limit int64) (mcp
 	}
 	read, err := f.s.ReadFile(ctx, f.call(fileWait), id, path, service.Range{})
 	if err != nil {
-		return mcp.File{}, err //nolint:wrapcheck // an error of the domain
+		return mcp.File{}, err
 	}
 	content, err := upTo(read.Content, limit)
 	if err != nil {
@@ -173,13 +173,13 @@ func (f caller) ReadFile(ctx context.Context, id, path string, limit int64) (mcp
 }
 
 func (f caller) LinkFile(ctx context.Context, id, path string) (string, error) {
-	return f.s.LinkFile(ctx, f.call(fileWait), id, path) //nolint:wrapcheck // an error of the domain
+	return f.s.LinkFile(ctx, f.call(fileWait), id, path)
 }
 
 func (f caller) Artifact(ctx context.Context, id string, limit int64) (mcp.Artifact, error) {
 	shown, content, err := f.s.OpenArtifact(ctx, f.tenant, id, limit)
 	if err != nil || content == nil {
-		return mcp.Artifact{Artifact: shown}, err //nolint:wrapcheck // an error of the domain
+		return mcp.Artifact{Artifact: shown}, err
 	}
 	got, err := upTo(content, limit)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 type Linker func(ctx context.Context, tenant, sandboxID string, r wire.PortLinkRequest) (wire.PortLink, error)
 
 func (f caller) StartProcess(ctx context.Context, sandboxID string, r wire.ProcessRequest) (wire.Process, error) {
-	return f.s.StartProcess(ctx, f.call(0), sandboxID, r) //nolint:wrapcheck // an error of the domain
+	return f.s.StartProcess(ctx, f.call(0), sandboxID, r)
 }
 
 // ProcessEvents yields the output of a process until its exit, or until ctx ends.
@@ -23,7 +23,7 @@ func (f caller) ProcessEvents(ctx context.Context, sandboxID, processID, after s
 }
 
 func (f caller) EndProcess(ctx context.Context, sandboxID, processID string) (wire.Process, error) {
-	return f.s.EndProcess(ctx, f.tenant, sandboxID, processID) //nolint:wrapcheck // an error of the domain
+	return f.s.EndProcess(ctx, f.tenant, sandboxID, processID)
 }
 
 func (f caller) LinkPort(ctx context.Context, sandboxID string, r wire.PortLinkRequest) (wire.PortLink, error) {

@@ -25,5 +25,5 @@ func Serve(tb testing.TB, handle func(io.ReadWriter)) (port int) {
 			}()
 		}
 	}()
-	return l.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // of a TCP listener
+	return l.Addr().(*net.TCPAddr).Port
 }

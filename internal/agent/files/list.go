@@ -123,7 +123,7 @@ func (v *walk) visit(dir tree, below string) error {
 		}
 		if v.path[level] == closedTree {
 			if err := v.reopen(strings.Split(below, "/")[:level]); err != nil {
-				return nil //nolint:nilerr // it vanished
+				return nil // it vanished
 			}
 		}
 		of, err := v.path[level].lstat(name)

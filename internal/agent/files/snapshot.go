@@ -39,7 +39,7 @@ func (w *Workspace) Snapshot() Snapshot {
 // stamp is a hash that changes with a file's size, inode and times.
 func (s Snapshot) stamp(st *unix.Stat_t) uint64 {
 	var b [48]byte
-	for i, n := range []int64{st.Size, st.Mtim.Sec, st.Mtim.Nsec, st.Ctim.Sec, st.Ctim.Nsec, int64(st.Ino)} { //nolint:gosec,unconvert // bits only
+	for i, n := range []int64{st.Size, st.Mtim.Sec, st.Mtim.Nsec, st.Ctim.Sec, st.Ctim.Nsec, int64(st.Ino)} { //nolint:gosec // bits only
 		binary.LittleEndian.PutUint64(b[8*i:], uint64(n)) //nolint:gosec // bits only
 	}
 	return maphash.Bytes(s.of.seed, b[:])

@@ -34,7 +34,7 @@ type Config struct {
 // Installer installs packages, one execution at a time. Create it with New.
 type Installer struct {
 	cfg    Config
-	life   context.Context //nolint:containedctx // the life of the agent
+	life   context.Context // the life of the agent
 	turn   execution.FairLock
 	listed requirementsSeen // used by the execution whose turn it is
 	memory func() (held, limit int64)

@@ -64,7 +64,7 @@ type Config struct {
 // Kernels runs code in the kernels of a sandbox and starts them when needed. Create it with New and stop it with Close.
 type Kernels struct {
 	cfg     Config
-	life    context.Context //nolint:containedctx // a kernel outlives the request that starts it
+	life    context.Context // a kernel outlives the request that starts it
 	running sync.WaitGroup  // kernels
 	langs   languages
 

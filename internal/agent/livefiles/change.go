@@ -156,7 +156,7 @@ func replicate(ctx context.Context, from, to string) error {
 }
 
 type copier struct {
-	ctx   context.Context //nolint:containedctx // of the request
+	ctx   context.Context // of the request
 	aside string          // the copy itself, which may lie in what is copied
 }
 

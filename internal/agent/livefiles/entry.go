@@ -55,7 +55,7 @@ func describe(p string, st *unix.Stat_t) farm.FSEntry {
 // etag names a version of a file: another inode, or another time of its last change, is another version.
 func etag(st *unix.Stat_t) string {
 	var b strings.Builder
-	for i, n := range []int64{int64(st.Ino), st.Size, st.Ctim.Sec, st.Ctim.Nsec, st.Mtim.Sec, st.Mtim.Nsec} { //nolint:gosec,unconvert // bits only
+	for i, n := range []int64{int64(st.Ino), st.Size, st.Ctim.Sec, st.Ctim.Nsec, st.Mtim.Sec, st.Mtim.Nsec} { //nolint:gosec // bits only
 		if i > 0 {
 			b.WriteByte('-')
 		}

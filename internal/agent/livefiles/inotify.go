@@ -88,7 +88,7 @@ func (t *tree) add(dir string, found func(string, fs.FileMode)) error {
 	}
 	names, err := namesIn(dir)
 	if err != nil {
-		return nil //nolint:nilerr // it vanished, or cannot be listed
+		return nil // it vanished, or cannot be listed
 	}
 	for _, name := range names {
 		if t.ignored(name) {

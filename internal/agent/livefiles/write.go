@@ -110,7 +110,7 @@ func check(p string, how farm.FSWrite) (*unix.Stat_t, error) {
 	case how.NoMatch != "" && how.NoMatch != "*" && there && e.ETag == how.NoMatch:
 		return nil, unmet("%s is the version that If-None-Match names", p)
 	case !there:
-		return nil, nil //nolint:nilnil // nothing is there
+		return nil, nil // nothing is there
 	case isDir(&st):
 		return nil, unix.EISDIR
 	case !isRegular(&st):

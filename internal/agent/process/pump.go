@@ -116,7 +116,7 @@ func (p *Pump) take(fd int) {
 	if err != nil || left == 0 {
 		return
 	}
-	buf := p.buffers.Get().(*[]byte) //nolint:errcheck,forcetypeassert // the pool holds nothing else
+	buf := p.buffers.Get().(*[]byte) //nolint:errcheck // the pool holds nothing else
 	defer p.buffers.Put(buf)
 	for left > 0 {
 		n, err := p.read(fd, (*buf)[:min(left, len(*buf))])
@@ -153,7 +153,7 @@ func (p *Pump) read(fd int, buf []byte) (n int, err error) {
 func (p *Pump) run() {
 	defer close(p.ended)
 	defer func() { _ = p.file.Close() }()
-	buf := p.buffers.Get().(*[]byte) //nolint:errcheck,forcetypeassert // the pool holds nothing else
+	buf := p.buffers.Get().(*[]byte) //nolint:errcheck // the pool holds nothing else
 	defer p.buffers.Put(buf)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()

@@ -37,7 +37,7 @@ func (s *Server) ListenAndServe(ctx context.Context, path string, dialUID int) e
 	for {
 		conn, err := listener.Accept()
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // shutdown was requested
+			return nil // shutdown was requested
 		}
 		if err != nil {
 			s.cfg.Logger.Warn("accept", "error", err)

@@ -77,5 +77,5 @@ func dialTCP(ctx context.Context, address string) (*net.TCPConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return conn.(*net.TCPConn), nil //nolint:errcheck,forcetypeassert // a tcp connection is one
+	return conn.(*net.TCPConn), nil //nolint:errcheck // a tcp connection is one
 }

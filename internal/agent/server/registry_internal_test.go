@@ -157,7 +157,7 @@ func TestForgottenWhileItRuns(t *testing.T) {
 }
 
 // Tombstones live in the sandbox's own memory.
-func TestTombstonesAreSmall(t *testing.T) { //nolint:paralleltest // it measures the memory of the process
+func TestTombstonesAreSmall(t *testing.T) {
 	used := func() int64 {
 		runtime.GC()
 		var m runtime.MemStats

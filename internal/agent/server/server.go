@@ -51,7 +51,7 @@ type Server struct {
 	ports      portStreams
 	deadline   deadline
 
-	life    context.Context //nolint:containedctx // the life of everything that outlasts a request
+	life    context.Context // the life of everything that outlasts a request
 	endLife context.CancelFunc
 	once    sync.Once
 }

@@ -234,7 +234,7 @@ var frames = sync.Pool{New: func() any { return new([headerBytes + maxData]byte)
 
 // frame sends a frame. The caller holds writing.
 func (c *Conn) frame(kind byte, number int, data []byte) error {
-	buf := frames.Get().(*[headerBytes + maxData]byte) //nolint:errcheck,forcetypeassert // the pool holds nothing else
+	buf := frames.Get().(*[headerBytes + maxData]byte) //nolint:errcheck // the pool holds nothing else
 	defer frames.Put(buf)
 	putHeader(buf[:headerBytes], kind, number)
 	if _, err := c.s.To.Write(buf[:headerBytes+copy(buf[headerBytes:], data)]); err != nil {

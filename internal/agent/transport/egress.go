@@ -58,7 +58,7 @@ type EgressConfig struct {
 // which answers it as a package index and, if the sandbox has hosts that it may reach, as a proxy. The agent decides nothing: what may be reached
 // is the worker's decision.
 type Egress struct {
-	life     context.Context //nolint:containedctx // the life of the agent
+	life     context.Context // the life of the agent
 	workers  EgressWorkers
 	listener net.Listener
 	proxy    bool
@@ -170,7 +170,7 @@ func (g *Egress) carry(conn net.Conn) {
 		}
 		_ = stream.Close()
 	})
-	buf := g.buffers.Get().(*[]byte) //nolint:errcheck,forcetypeassert // the pool holds nothing else
+	buf := g.buffers.Get().(*[]byte) //nolint:errcheck // the pool holds nothing else
 	defer g.buffers.Put(buf)
 	if copyUntilEnd(pieces{conn, g.before}, stream, *buf, idle) {
 		sent.over.Store(true)

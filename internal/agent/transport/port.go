@@ -101,7 +101,7 @@ var buffers = sync.Pool{New: func() any { return new([copyBytes]byte) }}
 
 // carry copies until one side ends. from says that it was the side that is read.
 func carry(to io.Writer, source io.Reader) (from bool, err error) {
-	buf := buffers.Get().(*[copyBytes]byte) //nolint:errcheck,forcetypeassert // the pool holds nothing else
+	buf := buffers.Get().(*[copyBytes]byte) //nolint:errcheck // the pool holds nothing else
 	defer buffers.Put(buf)
 	for {
 		n, err := source.Read(buf[:])

@@ -20,7 +20,7 @@ const (
 )
 
 // kept are the headers that are stored with an object and sent with it.
-var kept = []string{ //nolint:gochecknoglobals // a table
+var kept = []string{
 	"content-type", "content-disposition", "content-encoding", "content-language", "cache-control", "expires",
 }
 

@@ -17,7 +17,7 @@ const (
 )
 
 // overrides are the parameters that set a response header. Only the holder of the keys can sign them.
-var overrides = map[string]string{ //nolint:gochecknoglobals // a table
+var overrides = map[string]string{
 	"response-content-type":        "Content-Type",
 	"response-content-disposition": "Content-Disposition",
 	"response-content-encoding":    "Content-Encoding",

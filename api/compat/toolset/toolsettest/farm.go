@@ -217,11 +217,11 @@ func (f *Farm) WriteFile(_ context.Context, id, path string, content io.Reader, 
 	}
 	clean, err := farm.CleanFilePath(path)
 	if err != nil {
-		return wire.FileEntry{}, err //nolint:wrapcheck // a sentence of the domain
+		return wire.FileEntry{}, err
 	}
 	text, err := io.ReadAll(content)
 	if err != nil {
-		return wire.FileEntry{}, err //nolint:wrapcheck // of a reader in memory
+		return wire.FileEntry{}, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -140,10 +140,10 @@ func newServer(remote toolset.Farm, files *Roots, name, version string, log *slo
 	for _, set := range compat.Toolsets() {
 		if set.Name == name {
 			env := toolset.Env{Farm: func(context.Context) toolset.Farm { return remote }, Local: files, Logger: log}
-			return set.Serve(env, version, mcp.HTTP{}) //nolint:wrapcheck // the caller says what was made
+			return set.Serve(env, version, mcp.HTTP{})
 		}
 	}
-	return mcp.New(mcp.Options{ //nolint:wrapcheck // the caller says what was made
+	return mcp.New(mcp.Options{
 		Farm:    func(context.Context) mcp.Farm { return remote },
 		Version: version,
 		Logger:  log,

@@ -175,7 +175,7 @@ func (r *remote) Artifact(ctx context.Context, id string, limit int64) (mcp.Arti
 func cleanFile(path string) (string, error) {
 	clean, err := farm.CleanFilePath(path)
 	if err != nil {
-		return "", err //nolint:wrapcheck // the domain's own sentence
+		return "", err
 	}
 	if strings.HasSuffix(path, "/") {
 		return "", farm.Invalidf("path %q names a directory: name a file in it", path)

@@ -17,7 +17,7 @@ const lingerTime = 10 * time.Second
 // linger delays the end of input until every request has its answer. The reader of the input stops all calls at its end, so a client
 // that pipes in requests and closes the pipe would get no answers.
 type linger struct {
-	ctx context.Context //nolint:containedctx // of one run: an io.Reader takes none
+	ctx context.Context // of one run: an io.Reader takes none
 	in  *bufio.Reader
 	out io.Writer
 
@@ -55,7 +55,7 @@ func (l *linger) Read(p []byte) (int, error) {
 func (l *linger) Write(p []byte) (int, error) {
 	n, err := l.out.Write(p)
 	l.count(p, false)
-	return n, err //nolint:wrapcheck // passed on unchanged
+	return n, err
 }
 
 // count records requests and answers. Notifications have no id, and only answers have no method.

@@ -239,7 +239,7 @@ func (c *created) Write(p []byte) (int, error) {
 	if err != nil {
 		c.failed = err
 	}
-	return n, err //nolint:wrapcheck // passed on unchanged
+	return n, err
 }
 
 // ReadFrom hides the file's own, which would bypass Write.
@@ -248,7 +248,7 @@ func (c *created) ReadFrom(r io.Reader) (int64, error) {
 	if err != nil {
 		c.failed = err
 	}
-	return n, err //nolint:wrapcheck // passed on unchanged
+	return n, err
 }
 
 // Close closes the file, or removes it if it is incomplete.

@@ -260,7 +260,7 @@ func TestARootMustExist(t *testing.T) {
 	}
 }
 
-func TestWithoutRootsTheCurrentDirectoryIsOne(t *testing.T) { //nolint:paralleltest // it changes the current directory
+func TestWithoutRootsTheCurrentDirectoryIsOne(t *testing.T) {
 	here := t.TempDir()
 	write(t, filepath.Join(here, "sub", "a.txt"), "inside")
 	tests := map[string]struct {

@@ -117,7 +117,7 @@ func Down(ctx context.Context, s *Settings, out io.Writer) (err error) {
 	defer func() { _ = e.Close() }()
 	if err := e.Ping(ctx); err != nil {
 		newConsole(out).line("no Docker engine answers, so there is nothing to remove")
-		return nil //nolint:nilerr // there is nothing to remove
+		return nil // there is nothing to remove
 	}
 	if err := e.RemoveAll(ctx, true); err != nil {
 		return fmt.Errorf("remove the sandboxes and volumes from the engine: %w", err)

@@ -40,7 +40,7 @@ func (s *session) serveFiles(ctx context.Context) int {
 // files are the files of a sandbox, as sftp asks for them.
 type files struct {
 	fs  *client.FS
-	ctx context.Context //nolint:containedctx // of the session; the requests of a handle end with its open
+	ctx context.Context // of the session; the requests of a handle end with its open
 
 	mu      sync.Mutex
 	uploads map[string]*upload // that are open, by path

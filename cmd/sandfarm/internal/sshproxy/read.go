@@ -38,7 +38,7 @@ func (f *files) Fileread(r *sftp.Request) (io.ReaderAt, error) {
 // download reads a file in blocks.
 type download struct {
 	fs      *client.FS
-	ctx     context.Context //nolint:containedctx // of the session
+	ctx     context.Context // of the session
 	path    string
 	unsized bool // its size is not known, as of those that the kernel makes: it is one block
 

@@ -15,7 +15,7 @@ import (
 // of the machine can read.
 func (f *specFlags) secrets(getenv func(string) string) (map[string]wire.Secret, error) {
 	if len(f.hidden) == 0 {
-		return nil, nil //nolint:nilnil // none
+		return nil, nil // none
 	}
 	out := map[string]wire.Secret{}
 	for _, text := range f.hidden {

@@ -111,7 +111,7 @@ func (s *syncer) watch(ctx context.Context) error {
 		}
 		switch {
 		case ctx.Err() != nil:
-			return nil //nolint:nilerr // Ctrl-C ends it
+			return nil // Ctrl-C ends it
 		case err != nil && !temporaryError(err):
 			return err
 		case err != nil:
@@ -126,7 +126,7 @@ func (s *syncer) watch(ctx context.Context) error {
 			return nil
 		case err := <-failed:
 			if ctx.Err() != nil {
-				return nil //nolint:nilerr // Ctrl-C ends it
+				return nil // Ctrl-C ends it
 			}
 			return err
 		case <-changed:

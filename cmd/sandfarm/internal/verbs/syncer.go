@@ -388,7 +388,7 @@ func (s *syncer) fill(part string, mode fs.FileMode, content *client.Content) er
 func (s *syncer) same(ctx context.Context, name string, e wire.FSEntry) (bool, error) {
 	info, err := s.root.Stat(name)
 	if err != nil || info.Size() != e.Size {
-		return false, nil //nolint:nilerr // it vanished: the next round looks again
+		return false, nil // it vanished: the next round looks again
 	}
 	file, err := s.root.Open(name)
 	if err != nil {
