@@ -47,8 +47,7 @@ func BadRequestf(format string, args ...any) error {
 	return Refusef(http.StatusBadRequest, farm.CodeInvalid, format, args...)
 }
 
-// StatusOf maps an error to a status, by its code. What cannot be parsed is 400; what can be parsed and is not allowed is 422. An error without a
-// code is 500.
+// StatusOf maps an error to a status, by its code. What cannot be parsed is 400; what can be parsed and is not allowed is 422.
 func StatusOf(err error) int {
 	if r, ok := errors.AsType[*Refusal](err); ok {
 		return r.status
@@ -56,24 +55,7 @@ func StatusOf(err error) int {
 	if _, ok := errors.AsType[*strict.Error](err); ok {
 		return http.StatusBadRequest
 	}
-	switch farm.CodeOf(err) {
-	case farm.CodeInvalid:
-		return http.StatusUnprocessableEntity
-	case farm.CodeUnauthorized:
-		return http.StatusUnauthorized
-	case farm.CodeNotFound:
-		return http.StatusNotFound
-	case farm.CodeConflict:
-		return http.StatusConflict
-	case farm.CodeTooLarge:
-		return http.StatusRequestEntityTooLarge
-	case farm.CodeExhausted:
-		return http.StatusTooManyRequests
-	case farm.CodeUnavailable:
-		return http.StatusServiceUnavailable
-	default:
-		return http.StatusInternalServerError
-	}
+	return wire.StatusOf(string(farm.CodeOf(err)))
 }
 
 // ProblemOf is an error as callers see it. The cause of an internal error is not included.

@@ -1,5 +1,7 @@
 package wire
 
+import "net/http"
+
 // Problem is an error by RFC 9457; its media type is application/problem+json.
 type Problem struct {
 	Type      string `json:"type" doc:"always about:blank"`
@@ -11,6 +13,28 @@ type Problem struct {
 
 	Quota  *Quota       `json:"quota,omitempty" doc:"the quota that is used up; absent where the problem is another one"`
 	Errors []FieldError `json:"errors,omitempty" doc:"the fields of the body that are wrong, at most 20; absent where the problem is not in the body"`
+}
+
+// StatusOf is the usual HTTP status of a Code; 500 for internal, and for one that is not known.
+func StatusOf(code string) int {
+	switch code {
+	case "invalid":
+		return http.StatusUnprocessableEntity
+	case "unauthorized":
+		return http.StatusUnauthorized
+	case "not_found":
+		return http.StatusNotFound
+	case "conflict":
+		return http.StatusConflict
+	case "too_large":
+		return http.StatusRequestEntityTooLarge
+	case "exhausted":
+		return http.StatusTooManyRequests
+	case "unavailable":
+		return http.StatusServiceUnavailable
+	default:
+		return http.StatusInternalServerError
+	}
 }
 
 // FieldError says what is wrong with one field of a request's body.

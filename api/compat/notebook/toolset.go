@@ -8,7 +8,8 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/compat/toolset"
 	"github.com/sandfarm/sandfarm/api/mcp"
-	"github.com/sandfarm/sandfarm/api/rest"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // Name is the toolset's name.
@@ -100,7 +101,7 @@ func (n *Service) listAll(ctx context.Context, _ mcp.Arguments) (any, error) { r
 
 // refuse describes an error as the original does: with the route's status and answer.
 func refuse(name string, args mcp.Arguments, err error) mcp.Reply {
-	code, detail := rest.StatusOf(err), any(toolset.Text(err))
+	code, detail := wire.StatusOf(string(farm.CodeOf(err))), any(toolset.Text(err))
 	if refusal, ok := errors.AsType[*Error](err); ok {
 		code, detail = refusal.Status, refusal.Detail
 	}
