@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/api/compat/toolset"
+	"github.com/sandfarm/sandfarm/api/guard"
 	"github.com/sandfarm/sandfarm/api/mcp/inprocess"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -67,8 +68,8 @@ func (s *Server) farmOf(ctx context.Context) toolset.Farm {
 }
 
 // trusted returns the hosts and origins that the operator trusts.
-func (s *Server) trusted() access.Guard {
-	return access.Guard{Hosts: s.cfg.TrustedHosts, Origins: s.cfg.TrustedOrigins}
+func (s *Server) trusted() guard.Guard {
+	return guard.Guard{Hosts: s.cfg.TrustedHosts, Origins: s.cfg.TrustedOrigins}
 }
 
 // guardPages keeps web pages away from a server without keys: those that point their own name at it (DNS rebinding), and

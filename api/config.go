@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandfarm/sandfarm/api/access"
+	"github.com/sandfarm/sandfarm/api/guard"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/secret"
 )
@@ -105,14 +105,14 @@ func (c Config) validate() error {
 	switch {
 	case err != nil:
 		problems = append(problems, fmt.Errorf("api.listen: %q is not host:port", c.Listen))
-	case len(c.Keys) == 0 && !c.RequireKeys && !access.Loopback(host):
+	case len(c.Keys) == 0 && !c.RequireKeys && !guard.Loopback(host):
 		problems = append(problems, fmt.Errorf("api.listen: %q is not a loopback address and no API key is set: set api.keys or api.require_keys, or listen on 127.0.0.1", c.Listen))
 	}
 	if d := c.PreviewDomain; d != "" && d != previewNone && !previewDomain.MatchString(d) {
 		problems = append(problems, fmt.Errorf("api.preview_domain: %q is not a domain in lower case, without a scheme or a port", d))
 	}
 	for _, name := range append([]string{host}, c.TrustedHosts...) {
-		if c.PreviewDomain != "" && !access.Loopback(name) && strings.HasSuffix("."+c.PreviewDomain, "."+strings.ToLower(name)) {
+		if c.PreviewDomain != "" && !guard.Loopback(name) && strings.HasSuffix("."+c.PreviewDomain, "."+strings.ToLower(name)) {
 			problems = append(problems, fmt.Errorf("api.preview_domain: %q is below the API's host %q, so pages of sandboxes could set its cookies: use a domain of its own", c.PreviewDomain, name))
 		}
 	}

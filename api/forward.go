@@ -12,8 +12,8 @@ import (
 	"github.com/coder/websocket"
 	"github.com/gin-gonic/gin"
 
-	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/api/attach"
+	"github.com/sandfarm/sandfarm/api/guard"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -29,7 +29,7 @@ func (s *Server) forwardRoutes() []route {
 
 // forwardPort connects a WebSocket to a port. As those of attachProcess, it is not for pages of other origins.
 func (s *Server) forwardPort(c *gin.Context) error {
-	if own := (access.Guard{Hosts: s.cfg.TrustedHosts}); !own.Origin(c.Request) {
+	if own := (guard.Guard{Hosts: s.cfg.TrustedHosts}); !own.Origin(c.Request) {
 		return rest.Refusef(http.StatusForbidden, farm.CodeUnauthorized, "Pages of other origins may not connect to ports.")
 	}
 	ctx := c.Request.Context()

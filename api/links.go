@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/api/e2b"
+	"github.com/sandfarm/sandfarm/api/guard"
 	"github.com/sandfarm/sandfarm/api/ports"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
@@ -91,7 +92,7 @@ type address struct{ scheme, host string }
 
 type addressKey struct{}
 
-func addressOf(r *http.Request) address { return address{access.Scheme(r), r.Host} }
+func addressOf(r *http.Request) address { return address{guard.Scheme(r), r.Host} }
 
 // linkFor makes a link for the caller of a tool, whose request put its address into ctx.
 func (s *Server) linkFor(ctx context.Context, tenant, id string, r wire.PortLinkRequest) (wire.PortLink, error) {
@@ -128,13 +129,13 @@ func (s *Server) portDomain(at address) (scheme, domain string) {
 	if err != nil {
 		name = at.host
 	}
-	if domain == "" && access.Loopback(name) {
+	if domain == "" && guard.Loopback(name) {
 		domain = previewLocal
 	}
 	switch {
 	case domain == "" || domain == previewNone:
 		return "", ""
-	case !access.Loopback(domain):
+	case !guard.Loopback(domain):
 		return "https", domain
 	case port != "":
 		domain = net.JoinHostPort(domain, port)

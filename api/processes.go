@@ -6,8 +6,8 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/api/attach"
+	"github.com/sandfarm/sandfarm/api/guard"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
@@ -148,7 +148,7 @@ func (s *Server) processEvents(c *gin.Context) error {
 // attachProcess serves a WebSocket. No browser sends a key with one, and every browser sends it to any server that a page names: so pages of
 // other origins are refused, also where the farm has no keys and a GET of theirs is let pass since they cannot read its answer.
 func (s *Server) attachProcess(c *gin.Context) error {
-	if own := (access.Guard{Hosts: s.cfg.TrustedHosts}); !bySession(c) && !own.Origin(c.Request) {
+	if own := (guard.Guard{Hosts: s.cfg.TrustedHosts}); !bySession(c) && !own.Origin(c.Request) {
 		return rest.Refusef(http.StatusForbidden, farm.CodeUnauthorized, "Pages of other origins may not attach to processes.")
 	}
 	ctx := c.Request.Context()

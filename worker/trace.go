@@ -8,7 +8,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/telemetry"
+	"github.com/sandfarm/sandfarm/internal/tracing"
 )
 
 // trace starts the span of a claimed job, as a child of the caller's span, and records the time that the job waited.
@@ -16,12 +16,12 @@ func (w *Worker) trace(ctx context.Context, job *farm.Job) (context.Context, fun
 	if w.deps.Tracer == nil {
 		return ctx, func(error) {}
 	}
-	ctx = telemetry.RemoteParent(ctx, job.Trace)
+	ctx = tracing.Remote(ctx, job.Trace)
 	if job.Attempt == 1 && !job.StartedAt.IsZero() {
-		_, waited := w.deps.Tracer.Tracer(telemetry.Instrumentation).Start(ctx, "queue", trace.WithTimestamp(job.CreatedAt), trace.WithSpanKind(trace.SpanKindConsumer))
+		_, waited := w.deps.Tracer.Tracer(tracing.Name).Start(ctx, "queue", trace.WithTimestamp(job.CreatedAt), trace.WithSpanKind(trace.SpanKindConsumer))
 		waited.End(trace.WithTimestamp(maxTime(job.StartedAt, job.CreatedAt)))
 	}
-	return telemetry.BeginSpan(ctx, w.deps.Tracer, "job "+string(job.Kind), trace.SpanKindConsumer,
+	return tracing.Begin(ctx, w.deps.Tracer, "job "+string(job.Kind), trace.SpanKindConsumer,
 		attribute.String("sandfarm.job_id", job.ID), attribute.String("sandfarm.sandbox_id", job.SandboxID),
 		attribute.String("sandfarm.worker_id", w.id), attribute.Int("sandfarm.attempt", job.Attempt))
 }

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/sandfarm/sandfarm/api/guard"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
@@ -133,7 +134,7 @@ func cookie(r *http.Request, path string) *http.Cookie {
 
 // name is the name of the cookie for the browser of a request.
 func name(r *http.Request) string {
-	if Scheme(r) == "https" {
+	if guard.Scheme(r) == "https" {
 		return SecureCookie
 	}
 	return Cookie

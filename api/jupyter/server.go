@@ -10,7 +10,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/sandfarm/sandfarm/api/access"
+	"github.com/sandfarm/sandfarm/api/guard"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
@@ -24,7 +24,7 @@ type Config struct {
 	Version   string
 	Heartbeat time.Duration // between two pings
 	Stall     time.Duration // how long a client may take nothing, or leave a ping unanswered
-	Guard     access.Guard  // pages that may open a WebSocket
+	Guard     guard.Guard   // pages that may open a WebSocket
 	Log       *slog.Logger
 	Closing   <-chan struct{} // closed when the server stops
 	// Opened is called when a WebSocket begins.

@@ -14,7 +14,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
 
-	"github.com/sandfarm/sandfarm/api/access"
+	"github.com/sandfarm/sandfarm/api/guard"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
@@ -115,7 +115,7 @@ func (t *transport) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // admit refuses requests with a foreign host name or from a page of a foreign origin.
 func (h HTTP) admit(w http.ResponseWriter, r *http.Request) bool {
 	switch {
-	case !h.AnyHost && access.OverLoopback(r) && !h.guard().Host(r.Host):
+	case !h.AnyHost && guard.OverLoopback(r) && !h.guard().Host(r.Host):
 		refuse(w, http.StatusForbidden, mcp.INVALID_REQUEST, "This server does not answer under the name in the Host header. Use http://127.0.0.1 or http://localhost.")
 		return false
 	case !h.guard().Origin(r):
@@ -191,4 +191,4 @@ func failure(id json.RawMessage, details mcp.JSONRPCErrorDetails) any {
 	}{mcp.JSONRPC_VERSION, id, details}
 }
 
-func (h HTTP) guard() access.Guard { return access.Guard{Hosts: h.Hosts, Origins: h.Origins} }
+func (h HTTP) guard() guard.Guard { return guard.Guard{Hosts: h.Hosts, Origins: h.Origins} }

@@ -5,7 +5,7 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 
-	"github.com/sandfarm/sandfarm/internal/telemetry"
+	"github.com/sandfarm/sandfarm/internal/tracing"
 )
 
 // startSpan starts the span of a tool call below the traceparent in the call's _meta, if the farm exports traces. The returned
@@ -15,5 +15,5 @@ func startSpan(ctx context.Context, meta *mcp.Meta, tool string) (context.Contex
 		return ctx, func(error) {}
 	}
 	parent, _ := meta.AdditionalFields["traceparent"].(string)
-	return telemetry.AdoptSpan(ctx, parent, "tools/call "+tool)
+	return tracing.Adopt(ctx, parent, "tools/call "+tool)
 }

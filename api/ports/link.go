@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/access"
+	"github.com/sandfarm/sandfarm/api/guard"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -116,7 +117,7 @@ func TakeToken(r *http.Request) (token, query string, fromQuery bool) {
 		return token, strings.Join(rest, "&"), true
 	}
 	name := LinkName
-	if access.Scheme(r) == "https" {
+	if guard.Scheme(r) == "https" {
 		name = secureLinkName
 	}
 	if c, err := r.Cookie(name); err == nil {
@@ -128,7 +129,7 @@ func TakeToken(r *http.Request) (token, query string, fromQuery bool) {
 // Keep sets the cookie of a link.
 func Keep(w http.ResponseWriter, r *http.Request, token string, expires time.Time) {
 	c := &http.Cookie{Name: LinkName, Value: token, Path: "/", Expires: expires, HttpOnly: true, SameSite: http.SameSiteLaxMode}
-	if access.Scheme(r) == "https" {
+	if guard.Scheme(r) == "https" {
 		c.Name, c.Secure = secureLinkName, true
 	}
 	http.SetCookie(w, c)

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sandfarm/sandfarm/api/access"
+	"github.com/sandfarm/sandfarm/api/guard"
 )
 
 const (
@@ -107,7 +107,7 @@ func dial(ctx context.Context, _, _ string) (net.Conn, error) { return of(ctx).D
 func (p *passing) local() string { return "localhost:" + strconv.Itoa(p.Port) }
 
 // scheme is that of the caller's address, as far as it can be known.
-func (p *passing) scheme() string { return access.Scheme(p.in) }
+func (p *passing) scheme() string { return guard.Scheme(p.in) }
 
 // rewrite makes the request for the server. It has its own name as Host and, from its own pages, as Origin and Referer: many servers refuse
 // others.

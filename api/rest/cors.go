@@ -6,7 +6,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/sandfarm/sandfarm/api/access"
+	"github.com/sandfarm/sandfarm/api/guard"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -22,7 +22,7 @@ const (
 
 // AllowPage tells the browser of a trusted page that the page may read the answer. Other pages are refused, except for a
 // GET: their browser keeps its answer from them.
-func AllowPage(c *gin.Context, g access.Guard) error {
+func AllowPage(c *gin.Context, g guard.Guard) error {
 	if g.Origin(c.Request) {
 		allowOrigin(c)
 		return nil
@@ -44,7 +44,7 @@ func allowOrigin(c *gin.Context) {
 }
 
 // Preflight answers the OPTIONS request that browsers send before a page may call a path with these methods.
-func Preflight(g access.Guard, methods []string) gin.HandlerFunc {
+func Preflight(g guard.Guard, methods []string) gin.HandlerFunc {
 	allowed := strings.Join(append(methods, http.MethodOptions), ", ")
 	return func(c *gin.Context) {
 		c.Header("Allow", allowed)

@@ -9,7 +9,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/sandfarm/sandfarm/internal/telemetry"
+	"github.com/sandfarm/sandfarm/internal/tracing"
 )
 
 // Trace makes a span of each request, as a child of the caller's traceparent. A span names the route, never the path, a
@@ -21,9 +21,9 @@ func Trace(tracer trace.TracerProvider, skip ...string) gin.HandlerFunc {
 			c.Next()
 			return
 		}
-		ctx := telemetry.RemoteParent(c.Request.Context(), c.GetHeader("Traceparent"))
+		ctx := tracing.Remote(c.Request.Context(), c.GetHeader("Traceparent"))
 		method := Method(c)
-		ctx, end := telemetry.BeginSpan(ctx, tracer, method+" "+route, trace.SpanKindServer,
+		ctx, end := tracing.Begin(ctx, tracer, method+" "+route, trace.SpanKindServer,
 			attribute.String("http.request.method", method), attribute.String("http.route", route), attribute.String("sandfarm.request_id", RequestID(c)))
 		defer end(nil)
 		c.Request = c.Request.WithContext(ctx)

@@ -11,7 +11,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/store"
-	"github.com/sandfarm/sandfarm/internal/telemetry"
+	"github.com/sandfarm/sandfarm/internal/tracing"
 )
 
 // Times of tasks.
@@ -46,7 +46,7 @@ func New(s *store.Store, q *queue.Client, limits farm.Limits, logger *slog.Logge
 // Submit accepts a job, see store.Accept, with the trace of its call.
 func (d *Dispatcher) Submit(ctx context.Context, a store.Accept) (store.Accepted, error) {
 	if a.Job.Trace == "" {
-		a.Job.Trace = telemetry.TraceParent(ctx)
+		a.Job.Trace = tracing.Parent(ctx)
 	}
 	return d.store.Accept(ctx, a)
 }

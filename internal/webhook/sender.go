@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/egressproxy"
-	"github.com/sandfarm/sandfarm/internal/telemetry"
+	"github.com/sandfarm/sandfarm/internal/tracing"
 )
 
 // deliverTimeout bounds one delivery; receivers should answer first and work later. Standard Webhooks names 15 to 30 s.
@@ -65,7 +65,7 @@ func (s *Sender) Post(ctx context.Context, to, id string, secret, body []byte, a
 	req.Header.Set("Webhook-Id", id)
 	req.Header.Set("Webhook-Timestamp", strconv.FormatInt(at.Unix(), 10))
 	req.Header.Set("Webhook-Signature", Sign(secret, id, at, body))
-	if parent := telemetry.TraceParent(ctx); parent != "" {
+	if parent := tracing.Parent(ctx); parent != "" {
 		req.Header.Set("Traceparent", parent)
 	}
 	answer, err := s.client.Do(req)

@@ -12,7 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
-	"github.com/sandfarm/sandfarm/internal/telemetry"
+	"github.com/sandfarm/sandfarm/internal/tracing"
 	"github.com/sandfarm/sandfarm/worker/node"
 	"github.com/sandfarm/sandfarm/worker/retry"
 )
@@ -54,8 +54,8 @@ func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, request
 		}
 	}
 	began = time.Now()
-	telemetry.PastSpan(ctx, "run", began.Add(-v.Run), began) // as the agent measured it
-	kept, stored := telemetry.StartSpan(ctx, "collect", trace.SpanKindInternal)
+	tracing.Past(ctx, "run", began.Add(-v.Run), began) // as the agent measured it
+	kept, stored := tracing.Start(ctx, "collect", trace.SpanKindInternal)
 	artifacts, err := x.keep(kept, e)
 	stored(err)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/telemetry"
+	"github.com/sandfarm/sandfarm/internal/tracing"
 )
 
 // Bounds of a JSON answer. A value of a byte takes hundreds in memory once it is decoded, so the values are counted first, see agent.Values.
@@ -52,7 +52,7 @@ type errorBody struct {
 
 // do sends a request and returns the response if its status is a success; any other outcome is a *farm.Error.
 func (c caller) do(ctx context.Context, method, path string, query url.Values, body io.Reader) (_ *http.Response, err error) {
-	ctx, end := telemetry.StartSpan(ctx, "agent", trace.SpanKindClient, "http.request.method", method, "url.path", path)
+	ctx, end := tracing.Start(ctx, "agent", trace.SpanKindClient, "http.request.method", method, "url.path", path)
 	defer func() { end(err) }() // a stream outlives this call
 	target := "http://agent" + path
 	if len(query) > 0 {
@@ -62,7 +62,7 @@ func (c caller) do(ctx context.Context, method, path string, query url.Values, b
 	if err != nil {
 		return nil, fmt.Errorf("make request: %w", err)
 	}
-	if parent := telemetry.TraceParent(ctx); parent != "" {
+	if parent := tracing.Parent(ctx); parent != "" {
 		req.Header.Set("Traceparent", parent)
 	}
 	return c.send(req)

@@ -15,7 +15,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/relay"
-	"github.com/sandfarm/sandfarm/internal/telemetry"
+	"github.com/sandfarm/sandfarm/internal/tracing"
 	"github.com/sandfarm/sandfarm/internal/webhook"
 )
 
@@ -98,7 +98,7 @@ func (p *Parts) callback(secret []byte) func(context.Context, farm.Ref) error {
 		if err != nil {
 			return fmt.Errorf("read job: %w", err)
 		}
-		ctx, end := telemetry.BeginSpan(telemetry.RemoteParent(ctx, record.Trace), p.tracer, "callback", trace.SpanKindClient)
+		ctx, end := tracing.Begin(tracing.Remote(ctx, record.Trace), p.tracer, "callback", trace.SpanKindClient)
 		defer end(nil)
 		body, err := json.Marshal(job.Job)
 		if err != nil {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/sandfarm/sandfarm/api/access"
+	"github.com/sandfarm/sandfarm/api/guard"
 	"github.com/sandfarm/sandfarm/internal/httpserver"
 	"github.com/sandfarm/sandfarm/internal/index"
 	"github.com/sandfarm/sandfarm/internal/telemetry"
@@ -121,7 +121,7 @@ func (p *Parts) showMetrics(ctx context.Context, byDefault string) (*httpserver.
 	if listen == metricsNone {
 		listen, byDefault = "", ""
 	}
-	shown := noRebinding(access.Guard{Hosts: p.Settings.API.TrustedHosts}, telemetry.Handler(p.metrics.registry))
+	shown := noRebinding(guard.Guard{Hosts: p.Settings.API.TrustedHosts}, telemetry.Handler(p.metrics.registry))
 	server := telemetry.NewServer(cmp.Or(listen, byDefault), shown, p.Log)
 	err := server.Start(ctx)
 	if err != nil && listen == "" {
@@ -133,9 +133,9 @@ func (p *Parts) showMetrics(ctx context.Context, byDefault string) (*httpserver.
 
 // noRebinding refuses requests that reach a loopback address under a name that is not trusted: those of a web page that points its own
 // name at this machine (DNS rebinding), and could read the answer.
-func noRebinding(g access.Guard, next http.Handler) http.Handler {
+func noRebinding(g guard.Guard, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if access.OverLoopback(r) && !g.Host(r.Host) {
+		if guard.OverLoopback(r) && !g.Host(r.Host) {
 			http.Error(w, "The metrics are not shown under the name in the Host header. Use http://127.0.0.1, or add the name to api.trusted_hosts.", http.StatusForbidden)
 			return
 		}

@@ -1,4 +1,6 @@
-package access
+// Package guard decides under which host names a server answers and which web pages may call it. It needs nothing but net/http, since the client
+// has it, too.
+package guard
 
 import (
 	"net"

@@ -1,15 +1,15 @@
-package access_test
+package guard_test
 
 import (
 	"net/http"
 	"testing"
 
-	"github.com/sandfarm/sandfarm/api/access"
+	"github.com/sandfarm/sandfarm/api/guard"
 )
 
 func TestHost(t *testing.T) {
 	t.Parallel()
-	g := access.Guard{Hosts: []string{"farm.example.com"}}
+	g := guard.Guard{Hosts: []string{"farm.example.com"}}
 	for host, want := range map[string]bool{
 		"localhost": true, "LOCALHOST:1": true, "localhost.:8000": true, "foo.localhost": true, "foo.localhost:8000": true, "127.0.0.1:8000": true,
 		"127.1.2.3": true, "[::1]:8000": true, "[::1]": true, "[::ffff:127.0.0.1]:80": true, "farm.example.com:8000": true, "Farm.Example.com": true,
@@ -24,7 +24,7 @@ func TestHost(t *testing.T) {
 
 func TestOrigin(t *testing.T) {
 	t.Parallel()
-	g := access.Guard{Hosts: []string{"farm.example.com"}, Origins: []string{"https://chat.example.com/", "http://localhost:3000"}}
+	g := guard.Guard{Hosts: []string{"farm.example.com"}, Origins: []string{"https://chat.example.com/", "http://localhost:3000"}}
 	for name, c := range map[string]struct {
 		header http.Header
 		want   bool

@@ -1,4 +1,4 @@
-package telemetry_test
+package tracing_test
 
 import (
 	"errors"
@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/sandfarm/sandfarm/internal/telemetry"
+	"github.com/sandfarm/sandfarm/internal/tracing"
 )
 
 const caller = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -23,10 +23,10 @@ func provider() (*sdk.TracerProvider, *tracetest.SpanRecorder) {
 func TestSpansGoBelowTheCaller(t *testing.T) {
 	t.Parallel()
 	p, seen := provider()
-	ctx, end := telemetry.BeginSpan(telemetry.RemoteParent(t.Context(), caller), p, "outer", trace.SpanKindServer)
-	parent := telemetry.TraceParent(ctx) // as a job's record has it
-	elsewhere, endInner := telemetry.BeginSpan(telemetry.RemoteParent(t.Context(), parent), p, "inner", trace.SpanKindConsumer)
-	_, endCall := telemetry.StartSpan(elsewhere, "call", trace.SpanKindClient, "url.path", "/v1/x")
+	ctx, end := tracing.Begin(tracing.Remote(t.Context(), caller), p, "outer", trace.SpanKindServer)
+	parent := tracing.Parent(ctx) // as a job's record has it
+	elsewhere, endInner := tracing.Begin(tracing.Remote(t.Context(), parent), p, "inner", trace.SpanKindConsumer)
+	_, endCall := tracing.Start(elsewhere, "call", trace.SpanKindClient, "url.path", "/v1/x")
 	endCall(errors.New("a text that may contain anything"))
 	endInner(nil)
 	end(nil)
@@ -56,16 +56,16 @@ func TestSpansGoBelowTheCaller(t *testing.T) {
 func TestAdoptTakesTheParentOfACall(t *testing.T) {
 	t.Parallel()
 	p, seen := provider()
-	request, end := telemetry.BeginSpan(t.Context(), p, "POST /mcp", trace.SpanKindServer)
-	call, endCall := telemetry.AdoptSpan(request, caller, "tool")
-	same, endSame := telemetry.AdoptSpan(call, caller, "again")
+	request, end := tracing.Begin(t.Context(), p, "POST /mcp", trace.SpanKindServer)
+	call, endCall := tracing.Adopt(request, caller, "tool")
+	same, endSame := tracing.Adopt(call, caller, "again")
 	if same != call {
 		t.Error("the context's own trace was adopted")
 	}
 	endSame(nil)
 	endCall(nil)
 	for _, none := range []string{"", "rubbish", "00-zz-zz-01", "00-00000000000000000000000000000000-0000000000000000-01"} {
-		if ctx, end := telemetry.AdoptSpan(request, none, "none"); none == "" && ctx != request || none != "" && trace.SpanContextFromContext(ctx).TraceID().IsValid() == false {
+		if ctx, end := tracing.Adopt(request, none, "none"); none == "" && ctx != request || none != "" && trace.SpanContextFromContext(ctx).TraceID().IsValid() == false {
 			t.Errorf("%q breaks the trace", none)
 		} else {
 			end(nil)
@@ -82,16 +82,16 @@ func TestAdoptTakesTheParentOfACall(t *testing.T) {
 func TestPastHasTheTimesItIsGiven(t *testing.T) {
 	t.Parallel()
 	p, seen := provider()
-	ctx, end := telemetry.BeginSpan(t.Context(), p, "job", trace.SpanKindConsumer)
+	ctx, end := tracing.Begin(t.Context(), p, "job", trace.SpanKindConsumer)
 	ended := time.Now()
 	began := ended.Add(-time.Minute)
-	telemetry.PastSpan(ctx, "run", began, ended)
+	tracing.Past(ctx, "run", began, ended)
 	end(nil)
 	run := seen.Ended()[0]
 	if run.Name() != "run" || run.Parent().SpanID() != trace.SpanContextFromContext(ctx).SpanID() || !run.StartTime().Equal(began) || !run.EndTime().Equal(ended) {
 		t.Errorf("span %s below %s from %s to %s", run.Name(), run.Parent().SpanID(), run.StartTime(), run.EndTime())
 	}
-	telemetry.PastSpan(t.Context(), "without a parent", began, ended)
+	tracing.Past(t.Context(), "without a parent", began, ended)
 	if n := len(seen.Ended()); n != 2 {
 		t.Errorf("%d spans, want 2", n)
 	}
@@ -100,16 +100,16 @@ func TestPastHasTheTimesItIsGiven(t *testing.T) {
 func TestNothingWithoutASpan(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	if telemetry.TraceParent(ctx) != "" {
+	if tracing.Parent(ctx) != "" {
 		t.Error("no span has a parent")
 	}
-	started, end := telemetry.StartSpan(ctx, "x", trace.SpanKindClient)
+	started, end := tracing.Start(ctx, "x", trace.SpanKindClient)
 	end(nil)
 	check(t, started == ctx)
-	begun, end := telemetry.BeginSpan(ctx, nil, "x", trace.SpanKindClient)
+	begun, end := tracing.Begin(ctx, nil, "x", trace.SpanKindClient)
 	end(nil)
 	check(t, begun == ctx)
-	adopted, end := telemetry.AdoptSpan(ctx, caller, "x")
+	adopted, end := tracing.Adopt(ctx, caller, "x")
 	end(nil)
 	check(t, adopted == ctx)
 }
@@ -126,8 +126,8 @@ func BenchmarkOff(b *testing.B) {
 	ctx := b.Context()
 	b.ReportAllocs()
 	for b.Loop() {
-		inner, end := telemetry.StartSpan(ctx, "agent", trace.SpanKindClient, "http.request.method", "GET", "url.path", "/v1/x")
-		_ = telemetry.TraceParent(inner)
+		inner, end := tracing.Start(ctx, "agent", trace.SpanKindClient, "http.request.method", "GET", "url.path", "/v1/x")
+		_ = tracing.Parent(inner)
 		end(nil)
 	}
 }
