@@ -189,7 +189,7 @@ func (c *call) tell(b *strings.Builder, j *wire.Job, out *runOutcome, p pictures
 	for _, one := range out.installed {
 		fmt.Fprintf(b, "package %s %s: %s %s\n", one.Name, one.Version, one.Status, one.Message)
 	}
-	if out.restarted {
+	if out.restarted && (out.err == nil || !strings.Contains(out.err.Value, "variables are gone")) {
 		b.WriteString("The kernel was restarted: variables and imports of earlier calls are gone, files are still there.\n")
 	}
 	for _, note := range append(p.notes, out.notes...) {

@@ -34,6 +34,9 @@ func (c Config) Environment() []string {
 		"PATH":       joinPaths(filepath.Join(c.packageDir(), "bin"), filepath.Join(c.nodeModules(), ".bin"), process.Getenv(env, "PATH")),
 		"NODE_PATH":  joinPaths(c.nodeModules(), process.Getenv(env, "NODE_PATH")),
 	}
+	if process.Getenv(env, "PYTHONUNBUFFERED") == "" {
+		set["PYTHONUNBUFFERED"] = "1" // or a program that prints to a pipe shows nothing until it ends, and nothing at all after a timeout
+	}
 	if c.IndexAddr != "" {
 		for name, value := range c.installerEnv() {
 			if process.Getenv(env, name) == "" {

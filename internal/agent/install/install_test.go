@@ -140,6 +140,7 @@ func TestPipAddsUpdatesAndRemoves(t *testing.T) {
 		{"pip list", "numpy "},
 		{"pip install --target there six; ls there", "six.py\n"},
 		{"python -m venv own; own/bin/pip install six; ls own/lib/*/site-packages", "six.py\n"},
+		{"pip install six==1.16.0; own/bin/pip install six==1.17.0; own/bin/python -c 'import six; print(six.__version__)'", "1.17.0\n"},
 		{`mkdir -p p/mine; touch p/mine/__init__.py; echo '[project]
 			name = "mine"
 			version = "1"' >p/pyproject.toml; pip install -e ./p; cd /; python -c 'import mine; print(mine.__name__)'`, "mine\n"},

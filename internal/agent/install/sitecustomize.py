@@ -6,9 +6,17 @@ import site
 import sys
 
 
+def made_here(here):
+    """Whether this Python is of a virtual environment that was made in the sandbox."""
+    return os.path.realpath(sys.prefix).startswith((os.path.dirname(here) + "/", "/workspace/", "/tmp/"))
+
+
 def settle():
     here = os.path.dirname(os.path.abspath(__file__))
     path = [entry for entry in sys.path if entry != here]
+    if made_here(here):
+        sys.path[:] = path  # it has its own packages, and not those of the sandbox
+        return here, path
     sites = [i for i, entry in enumerate(path) if os.path.basename(entry) in ("site-packages", "dist-packages")]
     path.insert(sites[0] if sites else len(path), here)
     sys.path[:] = path
@@ -56,8 +64,8 @@ def adopt(here):
     if os.environ.get("PIP_TARGET", here) != here:
         return
     os.environ.pop("PIP_TARGET", None)
-    if os.path.realpath(sys.prefix).startswith((os.path.dirname(here) + "/", "/workspace/", "/tmp/")):
-        return  # a virtual environment that was made in the sandbox
+    if made_here(here):
+        return
     import sysconfig
 
     preferred, prefix = sysconfig.get_preferred_scheme, sysconfig.get_preferred_scheme("prefix")
@@ -74,5 +82,6 @@ where = settle()
 tell(where[0])
 if runs_pip():
     adopt(where[0])
-site.addsitedir(where[0])  # for .pth files, as of `pip install -e`
+if not made_here(where[0]):
+    site.addsitedir(where[0])  # for .pth files, as of `pip install -e`
 follow(*where)

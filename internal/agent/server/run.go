@@ -69,6 +69,9 @@ func (s *Server) ended(e *execution.Execution, out agent.Outcome, before kills) 
 	default:
 		return out
 	}
+	if out.Restarted {
+		sentence += " A new kernel has been started; variables are gone."
+	}
 	out.OutOfMemory = true
 	out.Error = &farm.CodeError{Name: farm.ErrorOutOfMemory, Value: sentence, Traceback: []string{}}
 	return out
