@@ -97,12 +97,18 @@ func (a *app) runFile(ctx context.Context, c *client.Client, name string, f *run
 	if f.sandbox == "" && f.context != "" {
 		return usagef("--context needs --sandbox")
 	}
+	if strings.EqualFold(filepath.Ext(name), ".ipynb") && f.lang == "" {
+		return usagef("%s is a notebook: run it with papermill or Jupyter on the farm's kernel (sandfarm kernel install), or make a script of it (jupyter nbconvert --to script)", name)
+	}
 	inputs, err := inputsOf(f.files)
 	if err != nil {
 		return err
 	}
 	code, err := a.read(name)
 	if err != nil {
+		return err
+	}
+	if err := a.checkBeside(name, string(code), inputs, f); err != nil {
 		return err
 	}
 	follower := a.follower(c, f.showResult)

@@ -92,6 +92,44 @@ func TestRunExitCodes(t *testing.T) {
 	}
 }
 
+// A module beside the code is not there in the sandbox, and a package of its name is somebody else's.
+func TestRunKnowsTheModulesBesideTheCode(t *testing.T) {
+	t.Parallel()
+	file, dir := script(t, "import os, json\nimport helper\n  from mine.part import x\n")
+	put(t, filepath.Join(dir, "helper.py"), "")
+	if err := os.Mkdir(filepath.Join(dir, "mine"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	put(t, filepath.Join(dir, "mine", "__init__.py"), "")
+	helper, mine := filepath.Join(dir, "helper.py"), filepath.Join(dir, "mine", "__init__.py")
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{nil, 0, "which is not sent: --file " + helper + " --file " + mine + ":mine/ sends it\n"},
+		{[]string{"--file", helper}, 0, "which is not sent: --file " + mine + ":mine/ sends it\n"},
+		{[]string{"--file", helper, "--file", mine + ":mine/"}, 0, ""},
+		{[]string{"--auto-install"}, 2, "--auto-install would look for a package of that name. Send it along: --file " + helper},
+		{[]string{"--auto-install", "--file", helper, "--file", mine + ":mine/"}, 0, ""},
+		{[]string{"--sandbox", "sbx_1"}, 0, ""},
+	} {
+		f := newFarm(t)
+		f.Script = func(func(string, any), <-chan struct{}) (string, *wire.Result) {
+			return "completed", &wire.Result{Execute: &wire.ExecuteResult{}}
+		}
+		got := f.sandfarm(t.Context(), "", append([]string{"run", file, "--no-save"}, c.args...)...)
+		if got.code != c.code || !strings.Contains(got.stderr, c.want) || c.want == "" && got.stderr != "" {
+			t.Errorf("%q: %+v, want %d, %q", c.args, got, c.code, c.want)
+		}
+	}
+	note := filepath.Join(dir, "n.ipynb")
+	put(t, note, "{}")
+	if got := newFarm(t).sandfarm(t.Context(), "", "run", note); got.code != 2 || !strings.Contains(got.stderr, "is a notebook") {
+		t.Errorf("a notebook: %+v", got)
+	}
+}
+
 func TestRunSaysHowElseCodeRuns(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
