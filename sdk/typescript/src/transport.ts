@@ -170,6 +170,7 @@ export class Transport {
       } catch (error) {
         call.signal?.throwIfAborted();
         failure = this.#failure(error);
+        if (tlsError(error)) throw failure;
         const arrived = failure.status > 0 || !isConnectError(error);
         if (arrived && until === 0) until = Date.now() + (call.patience ?? 0);
         if (failure.status === 0) again = failure.code === "unavailable" && !(error instanceof TimedOut) && (idempotent || !arrived);
@@ -185,6 +186,7 @@ export class Transport {
     if (error instanceof SandfarmError) return error;
     let why = `the connection to the farm at ${this.url} broke: ${error instanceof Error ? error.message : String(error)}`;
     if (error instanceof TimedOut) why = `the farm at ${this.url} did not answer in time`;
+    else if (tlsError(error)) why = `no TLS with ${this.url} (${tlsError(error)}): check its certificate, or write http:// if the farm has none`;
     else if (isConnectError(error)) why = `no farm answers at ${this.url}: check that it runs and that SANDFARM_URL is right`;
     return new SandfarmError(why, { code: "unavailable", cause: error });
   }
@@ -262,6 +264,13 @@ const connectErrors = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTU
 function isConnectError(error: unknown): boolean {
   const { code, cause } = (error ?? {}) as { code?: string; cause?: { code?: string; errors?: { code?: string }[] } };
   return connectErrors.has(code ?? cause?.code ?? cause?.errors?.[0]?.code ?? "");
+}
+
+/** The code of an error of TLS, which another try does not mend; "" for other errors. */
+function tlsError(error: unknown): string {
+  const { code, cause } = (error ?? {}) as { code?: string; cause?: { code?: string } };
+  const found = code ?? cause?.code ?? "";
+  return /^ERR_(SSL|TLS)_|CERT|UNABLE_TO_VERIFY/.test(found) ? found : "";
 }
 
 function isStream(content: Content | undefined): content is ReadableStream<Uint8Array> | AsyncIterable<Uint8Array> {

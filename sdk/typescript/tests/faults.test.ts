@@ -80,6 +80,14 @@ test("a farm that is not there is told from one that fails", async (t) => {
   assert.equal(new Client({ url: `${url}/v1/` }).url, url);
 });
 
+test("TLS with a farm that has none is told at once, and not tried again", async (t) => {
+  const { url } = await serve(t, json(200, done));
+  let calls = 0;
+  const counted: typeof fetch = (...call) => (calls++, fetch(...call));
+  await assert.rejects(new Client({ url: url.replace("http:", "https:"), fetch: counted }).limits(), /no TLS with https:.*write http:/);
+  assert.equal(calls, 1);
+});
+
 test("an answer that is not from a farm is told", async (t) => {
   const { farm } = await serve(t, (_, response) => response.end("<html>"), (_, response) => response.writeHead(500).end("<html>"), (_, response) => response.writeHead(301, { Location: "https://elsewhere" }).end());
   for (let n = 0; n < 3; n++) await assert.rejects(farm.limits(), (error) => error instanceof SandfarmError && /not from a Sandfarm/.test(error.message));
