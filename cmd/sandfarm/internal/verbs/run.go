@@ -69,6 +69,7 @@ code runs, which it does not if one of them cannot be installed; --auto-install 
 	f.spec.add(flags)
 	a.complete(c, "sandbox", a.sandboxIDs)
 	a.complete(c, "image", a.imageNames)
+	completeChoices(c, "network", "none", "packages", "allowlist")
 	return c
 }
 
@@ -263,7 +264,7 @@ func (a *app) printError(result wire.ExecuteResult, state string) {
 		if len(e.Traceback) > 0 {
 			fmt.Fprintln(a.Err, strings.TrimRight(strings.Join(e.Traceback, "\n"), "\n"))
 		} else {
-			fmt.Fprintf(a.Err, "%s: %s\n", e.Name, e.Value)
+			fmt.Fprintf(a.Err, "%s: %s\n", e.Name, asFlags(e.Value))
 		}
 	}
 	a.printNotes(result.Installed, result.Notes)

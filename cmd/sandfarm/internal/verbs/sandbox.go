@@ -73,6 +73,7 @@ func (a *app) sandboxCreate() *cobra.Command {
 	spec.add(flags)
 	a.complete(c, "image", a.imageNames)
 	completeChoices(c, "on-idle", "close", "hibernate")
+	completeChoices(c, "network", "none", "packages", "allowlist")
 	return c
 }
 
