@@ -49,9 +49,9 @@ export function Editor({ value, language, onInput, onRun, label, rows = 12, desc
   };
   return html`<div class="editor" style=${{ "--rows": rows }}>
     <pre ref=${shown} aria-hidden="true"><code>${highlight(value, language)}${"\n "}</code></pre>
-    <textarea ref=${area} aria-label=${label} aria-describedby=${describedBy} spellcheck="false" autocapitalize="off" autocomplete="off" wrap="off" value=${value}
+    <textarea ref=${area} aria-label=${label} aria-describedby=${describedBy} spellcheck=${false} autocapitalize="off" autocomplete="off" wrap="off" value=${value}
       onInput=${(event) => onInput(event.target.value)} onKeyDown=${keys}
-      onScroll=${(event) => { shown.current.scrollTop = event.target.scrollTop; shown.current.scrollLeft = event.target.scrollLeft; }}></textarea>
+      onScroll=${(event) => { if (!shown.current) return; shown.current.scrollTop = event.target.scrollTop; shown.current.scrollLeft = event.target.scrollLeft; }}></textarea>
   </div>`;
 }
 

@@ -109,6 +109,7 @@ export function useTail(live) {
   const onScroll = () => {
     const box = ref.current;
     const at = tail.current;
+    if (!box) return; // the event came after its box had gone
     if (box.scrollTop < at.top) at.follows = false;
     if (box.scrollTop + box.clientHeight >= box.scrollHeight - NEAR) at.follows = true;
     at.top = box.scrollTop;

@@ -37,18 +37,19 @@ function Overview() {
   const atWork = [...nodes.values()].reduce((sum, of) => sum + Math.max(...of.map((one) => one.sandboxes)), 0);
   const open = tenants.data && tenants.data.items.reduce((sum, one) => sum + (one.quotas.find((quota) => quota.name === "max_sandboxes")?.used ?? 0), 0);
   const parts = ready.data ? Object.entries(ready.data.parts) : [];
+  const hidden = nodes.size === 0 && ready.data?.parts.workers?.ok; // a key without the scope admin sees none
   const troubles = workers.data.items.filter((one) => one.problem);
   return html`<div class="farm">
     <section class="tiles" aria-label=${t("farm.overview")}>
       <div class="card tile"><span class="soft">${t("farm.health")}</span><strong class=${ready.error ? "no" : "yes"}>${ready.error ? t("farm.ill") : ready.data ? t("farm.well") : "…"}</strong>
         <span class="small">${parts.map(([name, part]) => html`<span key=${name} class=${`badge ${part.ok ? "good" : "bad"}`} title=${part.detail || ""}>${name}</span> `)}</span></div>
-      <div class="card tile"><span class="soft">${t("farm.workers")}</span><strong>${count(workers.data.items.length)}</strong><span class="soft small">${t("farm.nodes", { n: nodes.size })}</span></div>
+      <div class="card tile"><span class="soft">${t("farm.workers")}</span><strong>${hidden ? "–" : count(workers.data.items.length)}</strong><span class="soft small">${!hidden && t("farm.nodes", { n: nodes.size })}</span></div>
       <div class="card tile"><span class="soft">${t("nav.sandboxes")}</span><strong>${tenants.data ? `${count(open)}${tenants.data.next_cursor ? "+" : ""}` : "…"}</strong><span class="soft small">${t("farm.openNow", { n: count(atWork) })}</span></div>
       <div class="card tile"><span class="soft">${t("farm.waiting")}</span><strong>${count(waiting)}</strong><span class="soft small">${t("farm.running", { n: count(running) })}</span></div>
     </section>
     <${Activity} />
     ${troubles.map((one) => html`<div class="error" role="alert" key=${one.id}><strong>${one.host} <code>${one.id}</code></strong><p>${one.problem}</p></div>`)}
-    ${nodes.size === 0 && html`<div class="error" role="alert"><strong>${t("farm.noWorker.title")}</strong><p>${t("farm.noWorker")} <code>sandfarm worker</code></p></div>`}
+    ${nodes.size === 0 && !hidden && html`<div class="error" role="alert"><strong>${t("farm.noWorker.title")}</strong><p>${t("farm.noWorker")} <code>sandfarm worker</code></p></div>`}
     <div class="fleet"><section class="nodes">${[...nodes].map(([node, of]) => html`<${Node} key=${node} node=${node} workers=${of} reload=${workers.reload} />`)}</section>
       <${Events} /></div>
     <section><h2>${t("farm.queues")}</h2>
@@ -99,7 +100,7 @@ function Keys({ session }) {
     <${Grid} label=${t("farm.keys")} heads=${[...["keys.name", "farm.tenant", "keys.scopes", "keys.used", "keys.expires"].map((key) => [t(key)]), [""]]}
       rows=${data.items.map((key) => [key.id, key.name || html`<code class="soft">${key.id}</code>`, key.tenant, key.scopes.join(", "), key.last_used_at ? ago(key.last_used_at) : "–", key.expires_at ? when(key.expires_at) : "–",
     key.origin === "api" ? html`<button type="button" class="danger small" onClick=${() => revoke(key)}>${t("keys.revoke")}</button>` : html`<span class="soft small">${t("keys.settings")}</span>`])} />
-    ${data.items.length === 0 && html`<${Empty} icon="key" title=${t("keys.none")}>${session.keyless && t("keys.open")}<//>`}
+    ${data.items.length === 0 && html`<${Empty} icon="key" title=${t("keys.none")}>${session.keyless && t("keys.openFarm")}<//>`}
     ${making && html`<${session.keyless ? FirstKey : NewKey} onClose=${() => { setMaking(false); reload(); }} />`}`;
 }
 

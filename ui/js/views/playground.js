@@ -85,7 +85,7 @@ export function Playground({ id, session }) {
         ${open.length > 0 && html`<select aria-label=${t("play.where")} value=${box ? box.id : ""} onChange=${(event) => change({ box: event.target.value })}>
           <option value="">${t("play.fresh")}</option>${open.map((one) => html`<option key=${one.id} value=${one.id}>${one.name || shortId(one.id)}</option>`)}
         </select>`}
-        <input type="text" class="grow" disabled=${Boolean(box)} aria-label=${t("play.packages")} placeholder=${t("play.packages.hint")} value=${form.packages} onInput=${(event) => change({ packages: event.target.value })} spellcheck="false" autocapitalize="off" />
+        <input type="text" class="grow" disabled=${Boolean(box)} aria-label=${t("play.packages")} placeholder=${t("play.packages.hint")} value=${form.packages} onInput=${(event) => change({ packages: event.target.value })} spellcheck=${false} autocapitalize="off" />
         ${going
     ? html`<button type="button" class="danger" onClick=${stop}><${Icon} name="stop" />${t("play.stop")}</button>`
     : html`<button type="button" class="primary" id="run" disabled=${busy || !mayRun} onClick=${() => run()} title="Ctrl+Enter"><${Icon} name="play" />${t("play.run")}</button>`}

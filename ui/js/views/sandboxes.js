@@ -101,7 +101,7 @@ function Create({ allowlist, onClose }) {
         <select value=${form.image} onChange=${change("image")}>${((images.data && images.data.items) || [{ name: "python" }]).map((one) => html`<option key=${one.name} value=${one.name}>${one.name}</option>`)}</select><//>
       <${Field} label=${t("boxes.network")}><select value=${form.network} onChange=${change("network")}>
         <option value="packages">${t("boxes.network.packages")}</option><option value="none">${t("boxes.network.none")}</option><option value="allowlist" disabled=${!allowlist}>${t(allowlist ? "boxes.network.allowlist" : "boxes.network.off")}</option></select><//>
-      ${form.network === "allowlist" && html`<${Field} label=${t("boxes.hosts")} hint=${t("boxes.hosts.hint")}><textarea required rows="3" spellcheck="false" placeholder="api.example.com" value=${form.hosts} onInput=${change("hosts")}></textarea><//>`}
+      ${form.network === "allowlist" && html`<${Field} label=${t("boxes.hosts")} hint=${t("boxes.hosts.hint")}><textarea required rows="3" spellcheck=${false} placeholder="api.example.com" value=${form.hosts} onInput=${change("hosts")}></textarea><//>`}
       <div class="side-by-side">
         <${Field} label=${t("boxes.memoryMB")}><input type="number" min=${limits ? limits.memory_mb.min : 1} max=${limits ? limits.memory_mb.max : undefined} placeholder=${limits ? limits.memory_mb.default : ""} value=${form.memory} onInput=${change("memory")} /><//>
         <${Field} label=${t("boxes.hours")}><input type="number" required min="0.1" step="0.1" value=${form.hours} onInput=${change("hours")} /><//>

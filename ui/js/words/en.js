@@ -279,7 +279,7 @@ export default {
   "quota.requests_per_minute": "Requests per minute",
   "quota.max_connections": "Connections",
   "keys.none": "No keys yet",
-  "keys.open": "Everyone on the farm's machine can use it without one.",
+  "keys.openFarm": "Everyone on the farm's machine can use it without one.",
   "keys.new": "New key",
   "keys.name": "Name",
   "keys.scopes": "Scopes",

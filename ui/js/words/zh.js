@@ -279,7 +279,7 @@ export default {
   "quota.requests_per_minute": "每分钟请求数",
   "quota.max_connections": "连接",
   "keys.none": "还没有密钥",
-  "keys.open": "农场所在机器上的所有人无需密钥即可使用。",
+  "keys.openFarm": "农场所在机器上的所有人无需密钥即可使用。",
   "keys.new": "新建密钥",
   "keys.name": "名称",
   "keys.scopes": "权限",
