@@ -21,8 +21,10 @@ const (
 	maxLinks = 40
 	// maxListed is how many entries a list has. The SDKs know no pages.
 	maxListed = 100_000
-	// entryBytes is about what an entry takes in memory until it is sent.
+	// entryBytes is about what an entry takes in memory until it is sent, beside its path.
 	entryBytes = 512
+	// maxListedBytes is how much that is for a list: entries with usual paths up to maxListed, fewer with very long ones.
+	maxListedBytes = 96 << 20
 )
 
 // files implements filesystemconnect.FilesystemHandler with the files of the farm.
@@ -165,7 +167,7 @@ func (f files) ListDir(ctx context.Context, r *connect.Request[filesystem.ListDi
 		depth = farm.MaxFSDepth // all that there is
 	}
 	box, at := boxOf(ctx), placeOf(r.Msg.GetPath())
-	out := &filesystem.ListDirResponse{}
+	out, total := &filesystem.ListDirResponse{}, int64(0)
 	for page := (service.FilePage{Limit: farm.MaxFSEntries}); ; {
 		list, err := f.Service.ListFS(ctx, box.Tenant, box.ID, at.real, depth, page)
 		if err != nil {
@@ -173,6 +175,10 @@ func (f files) ListDir(ctx context.Context, r *connect.Request[filesystem.ListDi
 		}
 		size := int64(len(list.Items)) * entryBytes
 		for _, e := range list.Items {
+			size += int64(len(e.Path)) * budget.BodyWeight // as it is listed, and as name and path in the answer
+			if e.Target != nil {
+				size += int64(len(*e.Target)) * budget.BodyWeight
+			}
 			for key, value := range e.Metadata {
 				size += int64(len(key) + len(value))
 			}
@@ -180,6 +186,7 @@ func (f files) ListDir(ctx context.Context, r *connect.Request[filesystem.ListDi
 		if err := budget.Charge(ctx, size); err != nil {
 			return nil, err
 		}
+		total += size
 		for _, e := range list.Items {
 			if shown := f.entry(ctx, at, e); shown.GetType() != filesystem.FileType_FILE_TYPE_UNSPECIFIED {
 				out.Entries = append(out.Entries, shown)
@@ -188,8 +195,8 @@ func (f files) ListDir(ctx context.Context, r *connect.Request[filesystem.ListDi
 		if list.NextCursor == "" {
 			return connect.NewResponse(out), nil
 		}
-		if len(out.Entries) > maxListed {
-			return nil, refusef(connect.CodeResourceExhausted, "there are more than "+strconv.Itoa(maxListed)+" files: list a directory below, or to a smaller depth")
+		if len(out.Entries) > maxListed || total > maxListedBytes {
+			return nil, refusef(connect.CodeResourceExhausted, "there are more than "+strconv.Itoa(maxListed)+" files, or their paths are too long together: list a directory below, or to a smaller depth")
 		}
 		if page.After, err = service.FileCursor(string(list.NextCursor)); err != nil {
 			return nil, err

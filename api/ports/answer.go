@@ -16,7 +16,7 @@ const Isolated = "sandbox allow-downloads allow-forms allow-modals allow-pointer
 // originWide are headers that act on more than the answer: on all of its origin. A sandbox must not send them on the farm's.
 var originWide = []string{
 	"Alt-Svc", "Clear-Site-Data", "Strict-Transport-Security", "Public-Key-Pins", "Expect-Ct", "Nel", "Report-To", "Reporting-Endpoints",
-	"Service-Worker-Allowed", "Speculation-Rules", "Use-As-Dictionary", "Accept-Ch", "Critical-Ch", "Set-Login", "Origin-Agent-Cluster", "Observe-Browsing-Topics", "Supports-Loading-Mode",
+	"Secure-Session-Registration", "Sec-Session-Registration", "Secure-Session-Challenge", "Sec-Session-Challenge", "Service-Worker-Allowed", "Speculation-Rules", "Use-As-Dictionary", "Accept-Ch", "Critical-Ch", "Set-Login", "Origin-Agent-Cluster", "Observe-Browsing-Topics", "Supports-Loading-Mode",
 	"Www-Authenticate", "Proxy-Authenticate", // a browser would ask for a password of the farm, and send it to all of its origin
 }
 

@@ -44,7 +44,13 @@ function classes(style) {
 
 // returns draws what a terminal would keep of lines that were written over after a carriage return.
 function overwritten(text) {
-  return text.includes("\r") ? text.replace(/\r+\n/g, "\n").replace(/[^\n\r]*\r(?=[^\n\r])/g, "") : text;
+  if (!text.includes("\r")) return text;
+  return text.split("\n").map((line) => { // an expression takes the square of a line's length
+    let end = line.length;
+    while (end > 0 && line[end - 1] === "\r") end--;
+    const last = line.lastIndexOf("\r", end - 1);
+    return line.slice(last + 1, end);
+  }).join("\n");
 }
 
 // ansi makes elements of text.

@@ -44,6 +44,8 @@ func (x *Runner) fileOp(ctx context.Context, c *client.Client, t Task) (*farm.Fi
 	f := t.Request.File
 	switch f.Op {
 	case farm.FileList:
+		ctx, hold := x.memory.With(ctx, t.Job.Tenant, 0) // the answer is charged as it comes
+		defer hold.Release()
 		list, err := c.List(ctx, f.Path, agent.ListQuery{Recursive: f.Recursive, Limit: listLimit(f.Limit), After: f.After})
 		return &farm.FileResult{Entries: list.Entries, More: list.More, TooLong: max(list.TooLong, 0)}, err
 	case farm.FileStat:

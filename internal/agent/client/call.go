@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/tracing"
 )
@@ -127,17 +128,38 @@ func (c caller) callFor(ctx context.Context, timeout time.Duration, method, path
 		return err
 	}
 	defer func() { _ = res.Body.Close() }()
-	return decode(res, out)
+	return decode(ctx, res, out)
+}
+
+// freeBytes of an answer are read without a charge. What follows is charged before it is read, as much again each time.
+const freeBytes = 64 << 10
+
+// read reads up to limit bytes of a body. What is longer than freeBytes is charged to the request of ctx, see budget.Charge.
+func read(ctx context.Context, body io.Reader, limit int) ([]byte, error) {
+	var raw bytes.Buffer
+	for step := min(freeBytes, limit+1); ; step = min(raw.Len(), limit+1-raw.Len()) {
+		if raw.Len() > 0 {
+			if err := budget.Charge(ctx, int64(step)*budget.BodyWeight); err != nil {
+				return nil, err
+			}
+		}
+		n, err := io.CopyN(&raw, body, int64(step))
+		switch {
+		case n < int64(step) && errors.Is(err, io.EOF):
+			return raw.Bytes(), nil
+		case err != nil:
+			return nil, unavailable(err, "The connection to the sandbox is broken.")
+		case raw.Len() > limit:
+			return nil, farm.Errorf(farm.CodeTooLarge, "The sandbox answered with more than %d bytes.", limit)
+		}
+	}
 }
 
 // decode reads a bounded JSON answer to its end, so that the underlying stream can be reused.
-func decode(res *http.Response, out answer) error {
-	raw, err := io.ReadAll(io.LimitReader(res.Body, int64(out.bytes)+1))
+func decode(ctx context.Context, res *http.Response, out answer) error {
+	raw, err := read(ctx, res.Body, out.bytes)
 	if err != nil {
-		return unavailable(err, "The connection to the sandbox is broken.")
-	}
-	if len(raw) > out.bytes {
-		return farm.Errorf(farm.CodeTooLarge, "The sandbox answered with more than %d bytes.", out.bytes)
+		return err
 	}
 	if out.into == nil {
 		return nil

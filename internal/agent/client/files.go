@@ -96,7 +96,7 @@ func (c *Client) WriteMode(ctx context.Context, path string, mode uint32, r io.R
 		return entry, err
 	}
 	defer func() { _ = res.Body.Close() }()
-	if err := decode(res, short(&entry)); err != nil {
+	if err := decode(ctx, res, short(&entry)); err != nil {
 		return entry, err
 	}
 	return entry, checkEntry(entry)
@@ -125,7 +125,7 @@ func (c *Client) PutTar(ctx context.Context, path string, r io.Reader) error {
 		return err
 	}
 	defer func() { _ = res.Body.Close() }()
-	return decode(res, short(nil))
+	return decode(ctx, res, short(nil))
 }
 
 // GetTar streams a directory as an uncompressed tar of its regular files and directories. The caller closes the reader.

@@ -62,7 +62,7 @@ func (c *Client) Run(ctx context.Context, id string, spec agent.Spec, from uint6
 	}
 	defer cancel() // an agent that only starts is older
 	defer func() { _ = res.Body.Close() }()
-	if err := decode(res, short(nil)); err != nil {
+	if err := decode(ctx, res, short(nil)); err != nil {
 		return nil, err
 	}
 	return c.Frames(whole, id, from)

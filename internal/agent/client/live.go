@@ -190,7 +190,7 @@ func (l Live) written(ctx context.Context, method, path string, query url.Values
 	var out struct {
 		Written int64 `json:"written"`
 	}
-	err = decode(res, short(&out))
+	err = decode(ctx, res, short(&out))
 	return out.Written, err
 }
 

@@ -113,7 +113,7 @@ func (l Live) fsSend(ctx context.Context, method, path string, query url.Values,
 		return e, err
 	}
 	defer func() { _ = res.Body.Close() }()
-	if err := decode(res, short(&e)); err != nil {
+	if err := decode(ctx, res, short(&e)); err != nil {
 		return e, err
 	}
 	return e, checkFS(e)

@@ -23,7 +23,7 @@ import os, subprocess, sys, ctypes
 print("python", end="")
 subprocess.run(["sh", "-c", "echo child; echo error >&2"])
 sys.stdout.flush(); os.write(1, b"raw\n")
-ctypes.CDLL(None).printf(b"buffered in C\n")
+ctypes.CDLL(None).printf(b"printed in C\n")
 sys.stdout.buffer.write(b"bytes\n")
 if os.fork() == 0:
     print("fork", flush=True)
@@ -31,7 +31,7 @@ if os.fork() == 0:
 os.wait()
 print("\ud800")
 `))
-	if want := "pythonchild\nraw\nbytes\nfork\n\\ud800\nbuffered in C\n"; ran.Stdout != want || ran.Stderr != "error\n" {
+	if want := "pythonchild\nraw\nprinted in C\nbytes\nfork\n\\ud800\n"; ran.Stdout != want || ran.Stderr != "error\n" {
 		t.Fatalf("stdout = %q, want %q; stderr = %q; %+v", ran.Stdout, want, ran.Stderr, ran.Outcome.Error)
 	}
 }
