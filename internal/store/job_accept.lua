@@ -105,7 +105,7 @@ local size = JOB_EXTRA + #arg.doc + #arg.shown + #arg.request
 local installs = arg.packages ~= '[]'
 local needed = size + (installs and #arg.packages or 0) + (new and SANDBOX_EXTRA + #arg.sandbox_doc + #arg.secrets or 0)
 if not urgent(kind) and arg.max_memory ~= '0' then
-  local used = tonumber(call('HGET', MEMORY, 'unfinished') or 0)
+  local used = tonumber(call('HGET', MEMORY, 'unfinished') or 0) + tonumber(call('HGET', P .. 'stored', 'manifests') or 0)
   if used + needed > tonumber(arg.max_memory) then return {'memory', int(used), int(needed)} end
 end
 

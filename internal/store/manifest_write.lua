@@ -11,12 +11,15 @@ end
 local old = call('HMGET', k, 'version', 'count', 'bytes', 'sandbox', 'place')
 if (old[1] or '') ~= arg.read then return {'changed'} end
 local count, box = tonumber(arg.count), old[4] or arg.sandbox
+local held = old[1] and call('HSTRLEN', k, 'doc') + MANIFEST_EXTRA or 0
+local holds = count > 0 and #arg.doc + MANIFEST_EXTRA or 0
 local added, more = tonumber(arg.bytes) - (tonumber(old[3]) or 0), count - (tonumber(old[2]) or 0)
 local changed = {stored}
 if old[5] and tonumber(old[5]) <= (tonumber(call('HGET', WALK, 'place')) or 0) then changed[2] = WALK end
 for _, counts in ipairs(changed) do
   call('HINCRBY', counts, 'artifacts', int(more))
   call('HINCRBY', counts, 'bytes', int(added))
+  call('HINCRBY', counts, 'manifests', int(holds - held))
 end
 local reserved = math.min(tonumber(call('HGET', job, 'reserved')) or 0, added + more * ARTIFACT_BYTES)
 if reserved > 0 then

@@ -106,7 +106,7 @@ func (s *Store) memoryInfo(ctx context.Context) (memoryInfo, error) {
 func unfinishedMemoryError(most int64, used, needed float64) error {
 	mib := func(bytes float64) float64 { return bytes / (1 << 20) }
 	return farm.Errorf(farm.CodeExhausted,
-		"Unfinished jobs and open sandboxes of one tenant may use %.1f MiB of the farm's memory for jobs (max_unfinished): %.1f MiB are used, and this needs %.3f MiB more. Try again when some of your jobs have finished, or cancel some, or close sandboxes.",
+		"Unfinished jobs, open sandboxes and the lists of artifacts of one tenant may use %.1f MiB of the farm's memory for jobs (max_unfinished): %.1f MiB are used, and this needs %.3f MiB more. Try again when some of your jobs have finished, or cancel some, close sandboxes, or delete artifacts.",
 		mib(float64(most)), mib(used), mib(needed))
 }
 

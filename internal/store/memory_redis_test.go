@@ -262,7 +262,9 @@ func TestUnfinishedJobsOfOneTenantAreBounded(t *testing.T) {
 		used    int64
 		refused bool
 	}{{most - size - 1, false}, {most - size, false}, {most - size + 1, true}, {most + 1, true}} {
-		w.must(nil, w.rdb.HSet(ctx, "sf:{acme}:mem", "unfinished", c.used).Err())
+		lists := int64(1000) // of artifacts, which count as well
+		w.must(nil, w.rdb.HSet(ctx, "sf:{acme}:mem", "unfinished", c.used-lists).Err())
+		w.must(nil, w.rdb.HSet(ctx, "sf:{acme}:stored", "manifests", lists).Err())
 		s := store.New(w.rdb, storetest.NoTasks, store.Options{}) // it has not read the memory limit before
 		_, err := s.Accept(ctx, w.job("acme"))
 		if (farm.CodeOf(err) == farm.CodeExhausted) != c.refused || (err != nil) != c.refused {
@@ -273,6 +275,7 @@ func TestUnfinishedJobsOfOneTenantAreBounded(t *testing.T) {
 		}
 		w.must(s.Accept(ctx, w.job("neighbour")))
 	}
+	w.must(nil, w.rdb.HDel(ctx, "sf:{acme}:stored", "manifests").Err())
 	for _, c := range []struct {
 		used    int64
 		refused bool

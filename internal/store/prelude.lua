@@ -187,8 +187,9 @@ local READ_ROOM = 67108864
 -- What the jobs and sandboxes of the tenant have in Redis, in bytes: the fields 'unfinished', which has the open sandboxes as well, and 'finished',
 -- which has those that have ended. Of each job the strings in its record, its request and its events count, and JOB_EXTRA for its keys and its
 -- entries of indexes. ENDED has a member for each finished job, its id and what it counts, by the time at which its record expires; for a
--- sandbox that has ended, 'sbx:' is before the id.
-local MEMORY, ENDED, JOB_EXTRA = P .. 'mem', P .. 'ended', 6144
+-- sandbox that has ended, 'sbx:' is before the id. Beside them the manifests count, in the field 'manifests' of what is stored: their documents and
+-- MANIFEST_EXTRA for each.
+local MEMORY, ENDED, JOB_EXTRA, MANIFEST_EXTRA = P .. 'mem', P .. 'ended', 6144, 1024
 
 -- What a sandbox counts in Redis: the strings of its record, its secrets, the list of its packages, EGRESS_ENTRY for each entry of its egress log,
 -- and SANDBOX_EXTRA for its keys and its entries of indexes.

@@ -13,12 +13,14 @@ type Stored struct {
 	Artifacts int64 // each counts farm.ArtifactBytes against the limit, beside its bytes
 	Reserved  int64 // bytes that running jobs have reserved and not recorded yet, and checkpoints of hibernated sandboxes; they count against the limit
 	Kept      int64 // bytes of uploads that no job has read yet, of copies of files for callers, and of documents of records; they count against the limit
+	Manifests int64 // bytes of its lists of artifacts in Redis; RepairStored alone says it
 }
 
 // Used is how many bytes count against the tenant's limit.
 func (s Stored) Used() int64 { return s.Bytes + s.Artifacts*farm.ArtifactBytes + s.Reserved + s.Kept }
 
-// storedKey is the hash that the scripts which record, delete and reserve keep exact: the fields are bytes, artifacts, reserved and kept.
+// storedKey is the hash that the scripts which record, delete and reserve keep exact: the fields are bytes, artifacts, reserved,
+// kept and manifests.
 func (s *Store) storedKey(tenant string) string { return s.index(tenant, "stored") }
 
 // Stored reads what a tenant stores. An unknown tenant stores nothing.
@@ -77,9 +79,9 @@ func (s *Store) RepairStored(ctx context.Context, tenant string, most int, anew 
 	if err != nil || r.text(0) != "ok" {
 		return Stored{}, false, err
 	}
-	var n [4]int64
+	var n [5]int64
 	for i := range n {
 		n[i], _ = strconv.ParseInt(r.text(i+1), 10, 64)
 	}
-	return Stored{Bytes: n[0], Artifacts: n[1], Reserved: n[2], Kept: n[3]}, true, nil
+	return Stored{Bytes: n[0], Artifacts: n[1], Reserved: n[2], Kept: n[3], Manifests: n[4]}, true, nil
 }

@@ -1,19 +1,20 @@
 -- Compares what is counted as stored with the manifests, the unfinished jobs, the hibernated sandboxes and the index of documents of a tenant,
 -- and corrects it. Looks at up to arg.most manifests and about as many documents. With anew it begins a walk: one that was interrupted may have
--- the cursor of another run of Redis. Replies {'more'} until it has seen all, then {'ok', by how many bytes, artifacts, reserved bytes and kept
--- bytes the counts were too high}.
+-- the cursor of another run of Redis. Replies {'more'} until it has seen all, then {'ok', by how many bytes, artifacts, reserved bytes, kept
+-- bytes, and bytes of manifests the counts were too high}.
 local stored, most = P .. 'stored', tonumber(arg.most)
 if arg.anew == '1' then call('UNLINK', WALK, WALKED) end
 local w = call('HMGET', WALK, 'place', 'cursor')
 local place, cursor = w[1] or '0', w[2] or '0'
 
 local page = call('ZRANGEBYSCORE', P .. 'mfs', '(' .. place, '+inf', 'WITHSCORES', 'LIMIT', 0, most)
-local bytes, artifacts = 0, 0
+local bytes, artifacts, manifests = 0, 0, 0
 for i = 1, #page, 2 do
   local job = page[i]
   local m = call('HMGET', key('mf', job), 'bytes', 'count')
   if m[1] then
     bytes, artifacts = bytes + tonumber(m[1]), artifacts + tonumber(m[2])
+    manifests = manifests + call('HSTRLEN', key('mf', job), 'doc') + MANIFEST_EXTRA
   else
     call('ZREM', P .. 'mfs', job)
     call('ZREM', P .. 'mfexp', job)
@@ -22,6 +23,7 @@ for i = 1, #page, 2 do
 end
 call('HINCRBY', WALK, 'bytes', int(bytes))
 call('HINCRBY', WALK, 'artifacts', int(artifacts))
+call('HINCRBY', WALK, 'manifests', int(manifests))
 call('HSET', WALK, 'place', place)
 if #page == 2 * most then return {'more'} end
 
@@ -58,7 +60,7 @@ end
 call('HSET', WALK, 'reserved', int(reserved))
 
 local reply = {'ok'}
-for _, name in ipairs({'bytes', 'artifacts', 'reserved', 'kept'}) do
+for _, name in ipairs({'bytes', 'artifacts', 'reserved', 'kept', 'manifests'}) do
   local truth = tonumber(call('HGET', WALK, name))
   local drift = (tonumber(call('HGET', stored, name)) or 0) - truth
   if drift ~= 0 then call('HSET', stored, name, int(truth)) end

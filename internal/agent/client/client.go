@@ -65,7 +65,7 @@ func New(conn io.ReadWriteCloser, o Options) (*Client, error) {
 		config.AcceptBacklog += agent.MaxProxyStreams
 	}
 	config.LogOutput = io.Discard
-	session, err := yamux.Client(agent.Joined(conn), config)
+	session, err := yamux.Client(agent.Joined(agent.FewPings(conn)), config)
 	if err != nil {
 		return nil, fmt.Errorf("open session: %w", err)
 	}

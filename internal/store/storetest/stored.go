@@ -191,6 +191,53 @@ func emptyArtifactsAreCharged(t *testing.T, factory Factory) {
 	free(farm.ArtifactBytes)
 }
 
+// manifestsAreCharged has the lists of a tenant's artifacts among what it has in Redis: a new job is refused beyond the bound, and the count follows
+// each change, also after a repair.
+func manifestsAreCharged(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	job := b.running(t)
+	counted := func() int64 {
+		t.Helper()
+		n, err := b.rdb.HGet(t.Context(), b.prefix+"{acme}:stored", "manifests").Int64()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	a, c := b.file(job, "a", 1), b.file(job, "a longer name", 1)
+	b.add(t, a)
+	first := counted()
+	if first != b.manifest(t, job) {
+		t.Errorf("%d bytes are counted, want %d", first, b.manifest(t, job))
+	}
+	b.add(t, c)
+	if n := counted(); n != b.manifest(t, job) || n <= first {
+		t.Errorf("%d bytes are counted, want %d", n, b.manifest(t, job))
+	}
+	if err := b.rdb.HIncrBy(t.Context(), b.prefix+"{acme}:stored", "manifests", 7).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if drift, done, err := b.RepairStored(t.Context(), Tenant, 1000, true); err != nil || !done || drift != (store.Stored{Manifests: 7}) {
+		t.Errorf("RepairStored = %+v, %v, %v", drift, done, err)
+	}
+	for _, one := range []farm.Artifact{a, c} {
+		if _, err := b.DeleteArtifacts(t.Context(), []farm.Artifact{one}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := counted(); n != 0 {
+		t.Errorf("%d bytes are counted of no artifacts", n)
+	}
+}
+
+// manifest is what the manifest of a job counts in Redis.
+func (b *bundle) manifest(t *testing.T, job farm.Ref) int64 {
+	t.Helper()
+	const extra = 1024 // MANIFEST_EXTRA
+	text, _ := b.rdb.HGet(t.Context(), b.prefix+"{acme}:mf:"+job.ID, "doc").Result()
+	return int64(len(text)) + extra
+}
+
 // storageQuota sets the tenant's quota max_stored_mb.
 func (b *bundle) storageQuota(t *testing.T, mb int) {
 	t.Helper()
@@ -261,7 +308,7 @@ func storedIsRepaired(t *testing.T, factory Factory) {
 	if err := b.rdb.Del(t.Context(), b.prefix+"{acme}:stored").Err(); err != nil {
 		t.Fatal(err)
 	}
-	repair(store.Stored{Bytes: -15, Artifacts: -2, Reserved: -100})
+	repair(store.Stored{Bytes: -15, Artifacts: -2, Reserved: -100, Manifests: -b.manifest(t, job)})
 	if drift, checked, err := b.RepairStored(t.Context(), "nobody", 1000, true); err != nil || !checked || drift != (store.Stored{}) {
 		t.Errorf("RepairStored of an unknown tenant = %+v, %v, %v", drift, checked, err)
 	}

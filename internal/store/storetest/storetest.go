@@ -86,6 +86,7 @@ func Run(t *testing.T, factory Factory) {
 		"StorageIsReserved":              storageIsReserved,
 		"StorageRace":                    storageRace,
 		"EmptyArtifactsAreCharged":       emptyArtifactsAreCharged,
+		"ManifestsAreCharged":            manifestsAreCharged,
 		"StoredIsRepaired":               storedIsRepaired,
 		"StoredIsRepairedWhileItChanges": storedIsRepairedWhileItChanges,
 		"UploadsAreCharged":              uploadsAreCharged,
