@@ -11,7 +11,7 @@ const (
 	muxHeader   = 12
 	muxDataType = 0
 	muxLength   = 8
-	// maxJoined is how much data is copied behind its header; more is written by itself. A frame of package duplex, and most pieces of output, fit:
+	// maxJoined is how much data is copied behind its header; more is written by itself. A frame of package transport, and most pieces of output, fit:
 	// where the engine's exec carries the stream, each write wakes five processes.
 	maxJoined = 40 << 10
 )

@@ -45,7 +45,7 @@ const ContextsPath = LivePrefix + "contexts"
 // PortsPath is where an agent has the ports of the sandbox's loopback.
 const PortsPath = LivePrefix + "ports"
 
-// StreamType is the media type of the request and the answer of a connection to a port, whose frames package duplex has.
+// StreamType is the media type of the request and the answer of a connection to a port, whose frames package transport has.
 const StreamType = "application/x-sandfarm-stream"
 
 // FSPath is where an agent has the files of the whole sandbox, as its user sees them.

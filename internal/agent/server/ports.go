@@ -24,7 +24,7 @@ func (p *portStreams) enter() (leave func(), err error) {
 	return func() { p.open.Add(-1) }, nil
 }
 
-// putPort connects the request and its answer, as package duplex has them, to a port of the loopback.
+// putPort connects the request and its answer, as package transport has them, to a port of the loopback.
 func (s *Server) putPort(w http.ResponseWriter, r *http.Request) (any, error) {
 	out := http.NewResponseController(w)
 	if err := out.EnableFullDuplex(); err != nil { // first: without it, even a refusal would wait for the body
