@@ -15,6 +15,7 @@ import (
 	cdppage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestPlayground(t *testing.T) {
@@ -217,12 +218,17 @@ func TestWhatDoesNotScrollHasNoShadow(t *testing.T) {
 	t.Parallel()
 	p := openPage(t, startFarm(t), "#/farm/overview")
 	p.until(`Boolean(document.querySelector(".scroll tbody tr"))`)
+	const measure = `[".tabs", ".scroll"].map((one) => document.querySelector(one)).filter((one) => one.scrollWidth <= one.clientWidth).map((one) => { const r = one.getBoundingClientRect(); return [r.right, r.bottom - 8] })`
 	for _, scale := range []float64{1, 1.25, 1.5} { // by which edges fall within a pixel of the screen
 		for _, width := range []int64{1024, 1281, 1366} {
 			p.do(chromedp.EmulateViewport(width, 1400, chromedp.EmulateScale(scale)))
-			edges := value[[][]float64](p, `[".tabs", ".scroll"].map((one) => document.querySelector(one)).filter((one) => one.scrollWidth <= one.clientWidth).map((one) => { const r = one.getBoundingClientRect(); return [r.right, r.bottom - 8] })`)
+			var edges [][]float64
 			var picture []byte
-			p.do(chromedp.CaptureScreenshot(&picture))
+			for before := [][]float64{nil}; !cmp.Equal(edges, before); { // the page moves while its parts arrive
+				before = value[[][]float64](p, measure)
+				p.do(chromedp.CaptureScreenshot(&picture))
+				edges = value[[][]float64](p, measure)
+			}
 			shown, err := png.Decode(bytes.NewReader(picture))
 			if err != nil {
 				t.Fatal(err)
