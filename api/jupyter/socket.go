@@ -239,26 +239,38 @@ func (at *socket) write(conn context.Context) error {
 	}
 }
 
-// put sends a message. It waits while the client has not taken earlier ones, and reports whether the connection is there.
+// put sends a message. It waits while the client has not taken earlier ones, and reports whether the connection is there. Where there is no
+// memory, it sends one message at a time and returns when that is written: until then the caller's charge covers it.
 func (at *socket) put(m *message) bool {
 	size, need := m.size(), m.room()
+	charged := false
 	for {
 		if at.room.Acquire(at.ctx, need) != nil {
 			return false
 		}
 		at.room.Release(need - m.room())
-		if at.charge(size) {
+		if charged = at.charge(size); charged {
+			break
+		}
+		if need == waitingBytes { // nothing else waits then
+			at.count(size)
 			break
 		}
 		at.room.Release(m.room())
-		need = waitingBytes // nothing waits then
+		need = waitingBytes
 	}
 	select {
 	case at.out <- m:
-		return true
 	case <-at.ctx.Done():
 		return false
 	}
+	if !charged {
+		if at.room.Acquire(at.ctx, waitingBytes) != nil {
+			return false
+		}
+		at.room.Release(waitingBytes)
+	}
+	return true
 }
 
 // offer sends a message if there is room for it, and closes the connection if there is none.
@@ -278,15 +290,22 @@ func (at *socket) offer(m *message) {
 	}
 }
 
-// charge counts a message that is to wait, and charges what is beyond freeBytes. Where there is no memory, one message at a time may wait.
+// charge charges a message that is to wait, beyond freeBytes of all that wait.
 func (at *socket) charge(size int64) bool {
 	at.mu.Lock()
 	defer at.mu.Unlock()
-	if at.over || !at.hold.Grow(max(at.waiting+size-freeBytes, 0)-at.hold.Bytes()) && at.waiting > 0 {
+	if at.over || !at.hold.Grow(max(at.waiting+size-freeBytes, 0)-at.hold.Bytes()) {
 		return false
 	}
 	at.waiting += size
 	return true
+}
+
+// count counts a message that is to wait without a charge of its own.
+func (at *socket) count(size int64) {
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	at.waiting += size
 }
 
 // taken gives back what a message took that waits no longer.
