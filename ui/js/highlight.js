@@ -24,7 +24,7 @@ const SHELL = [
   ["c", "(?<=^|\\s)#[^\\n]*"],
   ["k", words("if then else elif fi for in do done while until case esac function export return exit set")],
   ["v", "\\$\\{?[\\w@#?*!-]+\\}?"],
-  ["b", "(?<=^|[\\n;&|] *)[\\w./-]+(?= |$)"],
+  ["b", "(?<=^|[\\n;&|] {0,8})[\\w./-]+(?= |$)"],
 ];
 
 const LANGUAGES = new Map([["python", PYTHON], ["javascript", SCRIPT], ["typescript", SCRIPT], ["json", SCRIPT], ["bash", SHELL], ["sh", SHELL], ["shell", SHELL]]
