@@ -1,7 +1,6 @@
 package egressproxy
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -20,22 +19,12 @@ import (
 // terminate ends the TLS of a CONNECT to a host that has secrets, with a certificate of the sandbox's authority. The requests inside are
 // checked and forwarded like plain ones, each with a link and a connection of its own.
 func (l *link) terminate(ctx context.Context, w http.ResponseWriter) {
-	p := l.proxy
-	client, buffered, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		l.end(Failed, ReasonBroken)
-		http.Error(w, "This connection cannot carry a tunnel.", http.StatusInternalServerError)
+	client, from, ok := l.hijack(w)
+	if !ok {
 		return
 	}
 	defer func() { _ = client.Close() }()
-	l.onInterrupt(func() { _ = client.Close() })
-	ahead, _ := buffered.Peek(buffered.Reader.Buffered())
-	raw := &clientConn{Conn: client, from: io.MultiReader(bytes.NewReader(bytes.Clone(ahead)), client), link: l}
-	_ = client.SetDeadline(time.Now().Add(p.limits.Hello))
-	if _, err := io.WriteString(client, established); err != nil {
-		l.end(Failed, ReasonBroken)
-		return
-	}
+	p, raw := l.proxy, &clientConn{Conn: client, from: from, link: l}
 	reason := ReasonNoTLS
 	conn := tls.Server(raw, &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},

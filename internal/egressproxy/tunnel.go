@@ -30,23 +30,11 @@ func (l *link) tunnel(ctx context.Context, w http.ResponseWriter) {
 		refuse(w, l.target, reason)
 		return
 	}
-	client, buffered, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		l.end(Failed, ReasonBroken)
-		http.Error(w, "This connection cannot carry a tunnel.", http.StatusInternalServerError)
+	client, from, ok := l.hijack(w)
+	if !ok {
 		return
 	}
 	defer func() { _ = client.Close() }()
-	l.onInterrupt(func() { _ = client.Close() })
-	ahead, _ := buffered.Peek(buffered.Reader.Buffered())
-	from := io.MultiReader(bytes.NewReader(bytes.Clone(ahead)), client)
-
-	hello := time.Now().Add(l.proxy.limits.Hello)
-	_ = client.SetDeadline(hello)
-	if _, err := io.WriteString(client, established); err != nil {
-		l.end(Failed, ReasonBroken)
-		return
-	}
 	raw, reason := readHello(ctx, from, l.target.host)
 	if reason != "" {
 		if len(raw) > 0 && raw[0] == recordHandshake {
@@ -61,6 +49,26 @@ func (l *link) tunnel(ctx context.Context, w http.ResponseWriter) {
 		return
 	}
 	l.join(ctx, client, from, host)
+}
+
+// hijack takes the client's connection over and tells the client that the tunnel is established. The client has limits.Hello to greet. from is
+// what it sends. If ok is false the link has ended, and the connection is closed or has its answer.
+func (l *link) hijack(w http.ResponseWriter) (client net.Conn, from io.Reader, ok bool) {
+	client, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		l.end(Failed, ReasonBroken)
+		http.Error(w, "This connection cannot carry a tunnel.", http.StatusInternalServerError)
+		return nil, nil, false
+	}
+	l.onInterrupt(func() { _ = client.Close() })
+	_ = client.SetDeadline(time.Now().Add(l.proxy.limits.Hello))
+	if _, err := io.WriteString(client, established); err != nil {
+		_ = client.Close()
+		l.end(Failed, ReasonBroken)
+		return nil, nil, false
+	}
+	ahead, _ := buffered.Peek(buffered.Reader.Buffered())
+	return client, io.MultiReader(bytes.NewReader(bytes.Clone(ahead)), client), true
 }
 
 // join copies in both directions until both have ended, or one fails. A client may go away as it likes; only what the host breaks off has
