@@ -6,24 +6,23 @@ import site
 import sys
 
 
-def made_here(here):
-    """Whether this Python is of a virtual environment that was made in the sandbox."""
-    return os.path.realpath(sys.prefix).startswith((os.path.dirname(here) + "/", "/workspace/", "/tmp/"))
+here = os.path.dirname(os.path.abspath(__file__))
+# Whether this Python is of a virtual environment that was made in the sandbox. It has its own packages, and not those of the sandbox.
+made_here = os.path.realpath(sys.prefix).startswith((os.path.dirname(here) + "/", "/workspace/", "/tmp/"))
 
 
 def settle():
-    here = os.path.dirname(os.path.abspath(__file__))
     path = [entry for entry in sys.path if entry != here]
-    if made_here(here):
-        sys.path[:] = path  # it has its own packages, and not those of the sandbox
-        return here, path
+    if made_here:
+        sys.path[:] = path
+        return path
     sites = [i for i, entry in enumerate(path) if os.path.basename(entry) in ("site-packages", "dist-packages")]
     path.insert(sites[0] if sites else len(path), here)
     sys.path[:] = path
-    return here, path
+    return path
 
 
-def follow(here, path):
+def follow(path):
     """Runs the image's own sitecustomize."""
     from importlib.machinery import PathFinder
     from importlib.util import module_from_spec
@@ -33,7 +32,7 @@ def follow(here, path):
         spec.loader.exec_module(module_from_spec(spec))
 
 
-def tell(here):
+def tell():
     """Tells programs where they are that look beside the image's Python, or for a directory named site-packages."""
     share = os.path.join(here, "share", "jupyter")
     if os.path.isdir(os.path.join(share, "lab")):
@@ -58,13 +57,13 @@ def runs_pip():
     return False
 
 
-def adopt(here):
+def adopt():
     """Makes this directory the user site of pip, which then adds, updates and removes packages and programs here and lets the image's
     be. A pip that is not seen here installs by PIP_TARGET, which cannot add programs to those that are there."""
     if os.environ.get("PIP_TARGET", here) != here:
         return
     os.environ.pop("PIP_TARGET", None)
-    if made_here(here):
+    if made_here:
         return
     import sysconfig
 
@@ -78,10 +77,10 @@ def adopt(here):
         os.environ.setdefault("PIP_USER", "1")
 
 
-where = settle()
-tell(where[0])
+path = settle()
+tell()
 if runs_pip():
-    adopt(where[0])
-if not made_here(where[0]):
-    site.addsitedir(where[0])  # for .pth files, as of `pip install -e`
-follow(*where)
+    adopt()
+if not made_here:
+    site.addsitedir(here)  # for .pth files, as of `pip install -e`
+follow(path)
