@@ -151,6 +151,7 @@ func (c Config) execution() execution.Config {
 	return execution.Config{
 		Grace: c.Grace, UploadRetry: c.UploadRetry, UploadParallel: c.UploadParallel, InstallTimeout: c.InstallTimeout,
 		AutoInstallAllow: c.AutoInstallAllow, AutoInstallDeny: c.AutoInstallDeny, OutputSpoolMB: c.OutputSpoolMB, Limits: c.Limits,
+		Allowlist: len(c.Allow) > 0,
 	}
 }
 

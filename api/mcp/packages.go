@@ -15,13 +15,13 @@ const maxLookups = 100
 func installPackages() *tool {
 	return &tool{
 		name: "install_packages_in_sandbox", title: "Install packages",
-		about: "Start to install packages, and get a job_id at once. Running kernels can import what is installed. A package that fails is reported with the reason; the others are installed. Next: check_package_status for each, until it is installed or failed.",
+		about: "Start an install, and get a job_id at once. Running kernels can import its packages. Each succeeds or fails by itself. Next: check_package_status for each, until it is installed or failed.",
 		params: []param{
 			sandboxParam(),
 			{name: "package_names", kind: texts, required: true, doc: "Names, with versions if wanted, such as [\"pandas>=2,<3\", \"fastapi[all]\"]; at most 100, no options, paths or addresses."},
 			timeoutParam(),
 			waitParam(0, "the end"),
-			{name: "manager", kind: text, standard: "pip", enum: []string{farm.ManagerPip, farm.ManagerNpm}, doc: "pip: Python; npm: Node."},
+			{name: "manager", kind: text, standard: "pip", enum: []string{farm.ManagerPip, farm.ManagerNpm}, doc: "pip: Python; npm: Node, in the image node."},
 		},
 		output: installSchema, hints: hints{idempotent: true, openWorld: true}, run: (*call).installPackages,
 	}

@@ -12,7 +12,7 @@ const longer = "Work longer than wait_seconds continues: get_job_result, or canc
 func executePython() *tool {
 	return &tool{
 		name: "execute_python_code", title: "Run Python code",
-		about: "Run Python in a kernel that keeps its variables, as in a notebook; the value of the last line is displayed. Gives stdout, stderr, the exception if there was one (a normal answer), plots as images, and new or changed files of /workspace as artifacts. " + longer + " For packages that are missing use install_packages_in_sandbox.",
+		about: "Run Python in a kernel that keeps its variables, as in a notebook; the value of the last line is displayed. Gives stdout, stderr, the exception if there was one (a normal answer), plots as images, and new or changed files of /workspace as artifacts. " + longer + " Missing packages: install_packages_in_sandbox.",
 		params: []param{
 			sandboxParam(),
 			{name: "code", kind: text, required: true, doc: "The code, up to 10 MiB."},

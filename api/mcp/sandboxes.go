@@ -21,10 +21,10 @@ func (s *Server) createSandbox() *tool {
 	return &tool{
 		name: "create_sandbox", title: "Create a sandbox",
 		about: "Create an isolated sandbox for code, commands and files, and get its sandbox_id for the other tools. Call it first, once for a task. " + network +
-			" It waits up to 45 s; get_job_result tells how a longer create ends. Next: execute_python_code or execute_terminal_command; at the end close_sandbox.",
+			" It waits up to 45 s; get_job_result follows a longer create. Next: execute_python_code or execute_terminal_command; at the end close_sandbox.",
 		params: []param{
 			{name: "name", kind: text, doc: "Name to find it by."},
-			{name: "image", kind: text, standard: "python", doc: "Image of the farm; python has the usual data packages."},
+			{name: "image", kind: text, standard: "python", doc: "python has the usual data packages, node has Node.js and npm; an image that is not offered is refused with a list."},
 			{name: "packages", kind: texts, doc: "Python packages to install, such as [\"requests\", \"pandas>=2\"]."},
 			reach,
 			{name: "allow_hosts", kind: texts, hidden: s.NoAllowlist, doc: "Hosts for the network allowlist, such as [\"*.example.com\"]; programs use the proxy in HTTPS_PROXY."},

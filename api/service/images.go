@@ -57,7 +57,7 @@ func (s *Service) image(ctx context.Context, name string) (farm.Image, bool, err
 	for i, image := range images {
 		names[i] = image.Name
 	}
-	return farm.Image{}, false, farm.Invalidf("image %q is not offered; there is %s", farm.Shorten(name), strings.Join(names, ", "))
+	return farm.Image{}, false, farm.Invalidf("image %q is not offered; there is %s. The operator of the farm adds images (sandfarm image build NAME, docs/images.md)", farm.Shorten(name), strings.Join(names, ", "))
 }
 
 // checkLanguage refuses a language that the image is known not to have.

@@ -12,6 +12,19 @@ var (
 	missingInCode = regexp.MustCompile(`^No module named '([A-Za-z]\w*)'$`)
 	// missingInCommand matches the last line of a program that lacks a module, and what python -m prints.
 	missingInCommand = regexp.MustCompile(`(?:^|\n)(?:ModuleNotFoundError: |\S*python[0-9.]*: )No module named '?([A-Za-z]\w*)'?\s*$`)
+	// missingInNode matches what Node prints for a package that is not installed. A path is a file of the caller's.
+	missingInNode = regexp.MustCompile(`Cannot find (?:module|package) '((?:@[a-z0-9][\w.-]*/)?[a-z0-9][\w.-]*)'`)
+	// aptRefused matches what apt prints to a user who is not root, and on a read-only root.
+	aptRefused = regexp.MustCompile(`(?:^|\n)E: .*(?:are you root|Permission denied|Read-only file system)`)
+	// missingProgram matches what shells print for a program that is not there.
+	missingProgram = regexp.MustCompile(`(?:^|\n)\S*sh: (?:line )?(?:\d+: )?([\w.+-]+): (?:command )?not found\s*$`)
+)
+
+const (
+	// notFound is the exit code of a shell that has not found a program.
+	notFound = 127
+	// otherPrograms says where programs come from that the image lacks.
+	otherPrograms = "Packages of pip and npm can be installed. Other programs need another image, which the operator of the farm adds."
 )
 
 // moduleNote says how a module is installed for lack of which code or the last command has failed; "" if it has not. A cell of a notebook gets none:
@@ -51,6 +64,28 @@ func missingModule(r *farm.Result, request *farm.Request) string {
 		return ""
 	}
 	return found[1]
+}
+
+// programNote says where a program comes from that the last command did not find, or a module of Node; "" if none was missing.
+func programNote(r *farm.Result) string {
+	if r.Command == nil || len(r.Command.Commands) == 0 {
+		return ""
+	}
+	last := r.Command.Commands[len(r.Command.Commands)-1]
+	if found := missingInNode.FindStringSubmatch(last.Stderr); found != nil && last.ExitCode != 0 {
+		return fmt.Sprintf("The package %s is not installed: install it (packages, manager npm).", found[1])
+	}
+	if aptRefused.MatchString(last.Stderr) && last.ExitCode != 0 {
+		return "Code in a sandbox is never root, so apt installs nothing. " + otherPrograms
+	}
+	found := missingProgram.FindStringSubmatch(last.Stderr)
+	if found == nil || last.ExitCode != notFound {
+		return ""
+	}
+	if name := found[1]; name == "node" || name == "npm" || name == "npx" {
+		return fmt.Sprintf("This image has no %s: create a sandbox with the image node.", name)
+	}
+	return fmt.Sprintf("This image has no program %s. ", found[1]) + otherPrograms
 }
 
 // inputNote says how code gets values, if it has asked for input; "" if it has not. A cell of a notebook gets none: its client may allow input.

@@ -51,6 +51,37 @@ func TestResultSaysHowAMissingModuleIsInstalled(t *testing.T) {
 	}
 }
 
+func TestResultSaysWhereAMissingProgramComesFrom(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		code   int
+		stderr string
+		want   string // in the note; empty: there is none
+	}{
+		"Npm":           {127, "/bin/bash: line 1: npm: command not found\n", "This image has no npm: create a sandbox with the image node."},
+		"Node":          {127, "sh: 1: node: not found\n", "This image has no node: create a sandbox with the image node."},
+		"OtherProgram":  {127, "bash: line 3: jq: command not found\n", "This image has no program jq. Packages of pip and npm can be installed."},
+		"CaughtProgram": {0, "bash: line 1: jq: command not found\n", ""},
+		"OtherExit127":  {127, "jq: error\n", ""},
+		"Apt":           {100, "E: Could not open lock file /var/lib/dpkg/lock-frontend - open (13: Permission denied)\nE: Unable to acquire the dpkg frontend lock, are you root?\n", "apt installs nothing"},
+		"Package":       {1, "Error: Cannot find module 'left-pad'\nRequire stack:\n- /workspace/a.js\n", "The package left-pad is not installed: install it (packages, manager npm)."},
+		"ScopedPackage": {1, "Error [ERR_MODULE_NOT_FOUND]: Cannot find package '@types/node' imported from /workspace/a.mjs\n", "The package @types/node is not installed"},
+		"OwnFile":       {1, "Error: Cannot find module './left-pad'\n", ""},
+		"CaughtPackage": {0, "Error: Cannot find module 'left-pad'\n", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			note := programNote(&farm.Result{Command: &farm.CommandResult{Commands: []farm.CommandOutcome{{ExitCode: test.code, Stderr: test.stderr}}}})
+			if (note != "") != (test.want != "") || !strings.Contains(note, test.want) {
+				t.Errorf("note %q, want one with %q", note, test.want)
+			}
+		})
+	}
+	if note := programNote(&farm.Result{Execute: &farm.ExecuteResult{}}); note != "" {
+		t.Errorf("code has the note %q", note)
+	}
+}
+
 func TestRunAddsTheNoteOfAMissingModule(t *testing.T) {
 	t.Parallel()
 	k := setupTakeovers(t, 0, 0)

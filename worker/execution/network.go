@@ -16,22 +16,23 @@ const (
 )
 
 // networkNote says what the sandbox reaches and how that is set, if the result shows that the code did not reach a host; "" otherwise. In no
-// sandbox do names resolve, and a host of allow_hosts that is down looks different: the proxy answers for it.
-func networkNote(r *farm.Result, s *farm.SandboxSpec) string {
+// sandbox do names resolve, and a host of allow_hosts that is down looks different: the proxy answers for it. allowlist: the farm has that network.
+func networkNote(r *farm.Result, s *farm.SandboxSpec, allowlist bool) string {
 	if !showsUnreached(r) {
 		return ""
 	}
+	other := "Write the data that the code needs to the workspace."
+	if allowlist {
+		other = `A sandbox with network "allowlist" also reaches the hosts of allow_hosts, within what the farm's operator allows. Otherwise write the data that the code needs to the workspace.`
+	}
 	switch s.Network {
 	case farm.NetworkNone:
-		return `A host was not reached: this sandbox has network "none". Another one with network "packages" reaches the package indexes, and with "allowlist" ` +
-			"also the hosts of allow_hosts, if the farm's operator allows them. Otherwise write the data that the code needs to the workspace."
+		return `A host was not reached: this sandbox has network "none". One with network "packages" reaches the package indexes. ` + other
 	case farm.NetworkAllowlist:
 		return fmt.Sprintf(`A host was not reached: this sandbox has network "allowlist" and reaches the package indexes and the hosts of allow_hosts (%s), `+
 			"only through the proxy that HTTPS_PROXY names. Change allow_hosts of the sandbox for another host; its egress log says what was denied.", hostsOf(s.AllowHosts))
 	default:
-		return `A host was not reached: this sandbox has network "packages", so pip, uv and npm reach the package indexes and nothing else is reached. ` +
-			`Another one with network "allowlist" reaches also the hosts of allow_hosts, if the farm's operator allows them. ` +
-			"Otherwise write the data that the code needs to the workspace."
+		return `A host was not reached: this sandbox has network "packages", so pip, uv and npm reach the package indexes and nothing else is reached. ` + other
 	}
 }
 

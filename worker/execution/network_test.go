@@ -45,8 +45,14 @@ func TestResultSaysWhatTheNetworkReaches(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if note := networkNote(test.result, &test.spec); (note != "") != (test.want != "") || !strings.Contains(note, test.want) {
-				t.Errorf("note %q, want one with %q", note, test.want)
+			for _, enabled := range []bool{true, false} {
+				note := networkNote(test.result, &test.spec, enabled)
+				if (note != "") != (test.want != "") || !strings.Contains(note, test.want) {
+					t.Errorf("note %q, want one with %q", note, test.want)
+				}
+				if offers := strings.Contains(note, "allow_hosts"); note != "" && test.spec.Network != farm.NetworkAllowlist && offers != enabled {
+					t.Errorf("allowlist enabled %t: note %q", enabled, note)
+				}
 			}
 		})
 	}

@@ -29,6 +29,7 @@ type Config struct {
 	AutoInstallAllow []string      // normal names; empty: every package
 	AutoInstallDeny  []string      // normal names; may be empty
 	OutputSpoolMB    int           // see newRoom; may be 0
+	Allowlist        bool          // notes may name the network allowlist: the operator has enabled it
 	Limits           farm.Limits
 }
 

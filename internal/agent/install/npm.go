@@ -34,7 +34,7 @@ func (in *installation) installNode(wanted []*requirement) map[string]string {
 	npm := process.LookPath(in.s.cfg.Image, "npm")
 	switch {
 	case npm == "":
-		fail(missing, "This image has no npm; the image node has it.")
+		fail(missing, "This image has no npm: create a sandbox with the image node.")
 	case in.s.cfg.IndexAddr == "":
 		fail(missing, noIndex)
 	default:

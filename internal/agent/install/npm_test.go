@@ -64,7 +64,7 @@ func TestInstallNodePackages(t *testing.T) {
 	}
 	bare := agenttest.StartIndexed(t, t.TempDir(), realIndex(t), nil)
 	ran = agenttest.Run(t, bare.Client, nodePackages("left-pad"))
-	if ran.Outcome.Install[0].Message != "This image has no npm; the image node has it." {
+	if ran.Outcome.Install[0].Message != "This image has no npm: create a sandbox with the image node." {
 		t.Fatalf("no npm: %+v", ran.Outcome)
 	}
 	ran = agenttest.Run(t, bare.Client, packages("six"))
