@@ -21,8 +21,58 @@ var (
 // TestLinks follows every relative link of every page: to a file or folder of the tree, and to a heading of it.
 func TestLinks(t *testing.T) {
 	t.Parallel()
-	root := ".."
 	checked := 0
+	for page, targets := range pages(t) {
+		for _, to := range targets {
+			checked++
+			target, anchor, _ := strings.Cut(to, "#")
+			file := page
+			if target != "" {
+				file = filepath.Join(filepath.Dir(page), target)
+			}
+			if _, err := os.Stat(filepath.Join("..", file)); err != nil {
+				t.Errorf("%s: the link %s leads nowhere", page, to)
+				continue
+			}
+			if anchor != "" && filepath.Ext(file) == ".md" && !hasAnchor(t, filepath.Join("..", file), anchor) {
+				t.Errorf("%s: %s has no heading for #%s", page, file, anchor)
+			}
+		}
+	}
+	if checked < 50 {
+		t.Errorf("only %d links were found: the pattern is wrong", checked)
+	}
+}
+
+// TestIndexLeadsToEveryPage checks that a reader who begins at the index finds every page of the tree.
+func TestIndexLeadsToEveryPage(t *testing.T) {
+	t.Parallel()
+	all := pages(t)
+	seen := map[string]bool{}
+	next := []string{"docs/README.md"}
+	for len(next) > 0 {
+		page := next[0]
+		next = next[1:]
+		if targets, ok := all[page]; ok && !seen[page] {
+			seen[page] = true
+			for _, to := range targets {
+				target, _, _ := strings.Cut(to, "#")
+				next = append(next, filepath.Join(filepath.Dir(page), target))
+			}
+		}
+	}
+	for page := range all {
+		if !seen[page] {
+			t.Errorf("no way leads from docs/README.md to %s: add it there, or to the page of its subject", page)
+		}
+	}
+}
+
+// pages reads the relative links of every page of the tree, by the page's path in the tree.
+func pages(t *testing.T) map[string][]string {
+	t.Helper()
+	root := ".."
+	found := map[string][]string{}
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -34,27 +84,19 @@ func TestLinks(t *testing.T) {
 		if filepath.Ext(name) != ".md" || entry.IsDir() {
 			return nil
 		}
-		page, err := os.ReadFile(path)
+		content, err := os.ReadFile(path)
 		if err != nil {
 			return err
 		}
-		text := span.ReplaceAllString(fence.ReplaceAllString(string(page), ""), "")
-		for _, found := range link.FindAllStringSubmatch(text, -1) {
-			if strings.Contains(found[1], "://") || strings.HasPrefix(found[1], "mailto:") {
-				continue
-			}
-			checked++
-			target, anchor, _ := strings.Cut(found[1], "#")
-			file := path
-			if target != "" {
-				file = filepath.Join(filepath.Dir(path), target)
-			}
-			if _, err := os.Stat(file); err != nil {
-				t.Errorf("%s: the link %s leads nowhere", path, found[1])
-				continue
-			}
-			if anchor != "" && filepath.Ext(file) == ".md" && !hasAnchor(t, file, anchor) {
-				t.Errorf("%s: %s has no heading for #%s", path, file, anchor)
+		page, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		found[page] = nil
+		text := span.ReplaceAllString(fence.ReplaceAllString(string(content), ""), "")
+		for _, one := range link.FindAllStringSubmatch(text, -1) {
+			if !strings.Contains(one[1], "://") && !strings.HasPrefix(one[1], "mailto:") {
+				found[page] = append(found[page], one[1])
 			}
 		}
 		return nil
@@ -62,9 +104,7 @@ func TestLinks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if checked < 50 {
-		t.Errorf("only %d links were found: the pattern is wrong", checked)
-	}
+	return found
 }
 
 // hasAnchor reports whether a page has a heading whose anchor, as GitHub makes them, is the one given.
