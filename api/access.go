@@ -8,7 +8,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/sandfarm/sandfarm/api/access"
-	"github.com/sandfarm/sandfarm/api/compat/toolset"
+	"github.com/sandfarm/sandfarm/api/compat"
 	"github.com/sandfarm/sandfarm/api/guard"
 	"github.com/sandfarm/sandfarm/api/mcp/inprocess"
 	"github.com/sandfarm/sandfarm/api/rest"
@@ -58,7 +58,7 @@ func (s *Server) admit(c *gin.Context, r route) (release func(), err error) {
 }
 
 // farmOf is the farm as the caller of a request sees it: a key without the scope run starts no work.
-func (s *Server) farmOf(ctx context.Context) toolset.Farm {
+func (s *Server) farmOf(ctx context.Context) compat.Farm {
 	caller := access.CallerOf(ctx)
 	view := inprocess.New(s.service, caller.Tenant, s.linkFor)
 	if !caller.May(farm.ScopeRun) {

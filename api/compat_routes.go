@@ -4,14 +4,13 @@ import (
 	"net/http"
 
 	"github.com/sandfarm/sandfarm/api/compat"
-	"github.com/sandfarm/sandfarm/api/compat/toolset"
 	"github.com/sandfarm/sandfarm/api/mcp"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // servedToolset is a toolset of an older system with its handlers.
 type servedToolset struct {
-	set  *toolset.Toolset
+	set  *compat.Toolset
 	http http.Handler
 	sse  []stream
 }
@@ -23,8 +22,8 @@ type stream struct {
 }
 
 // toolsetEnv is the environment of the toolsets' tools.
-func (s *Server) toolsetEnv() toolset.Env {
-	return toolset.Env{
+func (s *Server) toolsetEnv() compat.Env {
+	return compat.Env{
 		Farm:   s.farmOf,
 		Logger: s.log,
 	}

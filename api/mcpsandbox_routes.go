@@ -8,8 +8,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/sandfarm/sandfarm/api/compat/mcpsandbox"
-	"github.com/sandfarm/sandfarm/api/compat/toolset"
+	"github.com/sandfarm/sandfarm/api/compat"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -53,7 +52,7 @@ func (s *Server) callTool(c *gin.Context) error {
 		}
 	}
 	for _, one := range s.toolsets {
-		if one.set.Name != mcpsandbox.Name {
+		if one.set.Name != compat.SandboxName {
 			continue
 		}
 		ctx := c.Request.Context()
@@ -66,7 +65,7 @@ func (s *Server) callTool(c *gin.Context) error {
 		c.Set(refusalKey, answer.Value)
 		return err
 	}
-	return farm.NotFoundf("This farm does not serve the toolset %s.", mcpsandbox.Name)
+	return farm.NotFoundf("This farm does not serve the toolset %s.", compat.SandboxName)
 }
 
 // refusalKey is the context key of a refusal that already has a tool's own shape.
@@ -80,7 +79,7 @@ func (s *Server) failTool(c *gin.Context, err error) {
 		}
 		refusal, ok := c.Get(refusalKey)
 		if !ok {
-			refusal = mcpsandbox.Refusal{Error: true, Message: p.Detail}
+			refusal = compat.SandboxRefusal{Error: true, Message: p.Detail}
 		}
 		rest.WriteJSON(c, p.Status, "application/json; charset=utf-8", refusal)
 	})
@@ -93,16 +92,16 @@ func (s *Server) sandboxFile(c *gin.Context) error {
 	case id == "" && name == "":
 		return farm.Invalidf("sandbox_id is missing: give it, or sandbox_name.")
 	case strings.TrimSpace(file) == "":
-		return farm.Invalidf("file_path is missing: name a file in %s.", toolset.Results)
+		return farm.Invalidf("file_path is missing: name a file in %s.", compat.Results)
 	}
 	if id == "" {
-		box, err := mcpsandbox.Find(c.Request.Context(), s.farmOf(c.Request.Context()), name)
+		box, err := compat.FindSandbox(c.Request.Context(), s.farmOf(c.Request.Context()), name)
 		if err != nil {
 			return err
 		}
 		id = box.ID
 	}
-	clean, err := toolset.InResults(file)
+	clean, err := compat.InResults(file)
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/sandfarm/sandfarm/api/compat/notebook"
+	"github.com/sandfarm/sandfarm/api/compat"
 	"github.com/sandfarm/sandfarm/api/rest"
 )
 
@@ -50,7 +50,7 @@ func (s *Server) notebookExecute(c *gin.Context) error {
 func (s *Server) text(c *gin.Context, name string, most int64) ([]byte, error) {
 	body, err := rest.ReadAll(c, most)
 	if err == nil && !utf8.Valid(body) {
-		err = notebook.Wrong(name, "The body is not UTF-8", "string_unicode")
+		err = compat.WrongField(name, "The body is not UTF-8", "string_unicode")
 	}
 	return bytes.TrimPrefix(body, []byte("\uFEFF")), err
 }
@@ -63,15 +63,15 @@ func (s *Server) field(c *gin.Context, name string) (string, error) {
 	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(body, &fields); err != nil {
-		return "", notebook.Wrong(name, "The body is not a JSON object", "json_invalid")
+		return "", compat.WrongField(name, "The body is not a JSON object", "json_invalid")
 	}
 	raw, ok := fields[name]
 	if !ok {
-		return "", notebook.Missing(name)
+		return "", compat.MissingField(name)
 	}
 	var text *string
 	if err := json.Unmarshal(raw, &text); err != nil || text == nil {
-		return "", notebook.Wrong(name, "Input should be a valid string", "string_type")
+		return "", compat.WrongField(name, "Input should be a valid string", "string_type")
 	}
 	return *text, nil
 }
@@ -80,7 +80,7 @@ func (s *Server) notebookUpload(c *gin.Context) error {
 	kind, params, err := rest.MediaType(c)
 	if err != nil || kind != "multipart/form-data" || params["boundary"] == "" {
 		_, _ = rest.ReadAll(c, rest.DiscardBytes) // so that a caller that is still sending receives the answer
-		return replyOrError(c, nil, notebook.Missing("file"))
+		return replyOrError(c, nil, compat.MissingField("file"))
 	}
 	body := rest.Body(c)
 	put, err := s.notebook(c).Upload(c.Request.Context(), c.Param("id"), c.Query("file_path"), multipart.NewReader(body, params["boundary"]))

@@ -6,13 +6,12 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/sandfarm/sandfarm/api/compat/notebook"
-	"github.com/sandfarm/sandfarm/api/compat/toolset"
+	"github.com/sandfarm/sandfarm/api/compat"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/wire"
 )
 
-// notebookRoutes are the routes of "LLM Python Code Sandbox" (package notebook). docs/coming-from/llm-python-code-sandbox.md
+// notebookRoutes are the routes of "LLM Python Code Sandbox" (compat.Notebook). docs/coming-from/llm-python-code-sandbox.md
 // describes them; the OpenAPI document has only /v1.
 func (s *Server) notebookRoutes() []route {
 	const base = "/sandbox/{id}"
@@ -43,13 +42,13 @@ func (s *Server) failNotebook(c *gin.Context, err error) {
 }
 
 // notebook makes the service for the caller.
-func (s *Server) notebook(c *gin.Context) *notebook.Service {
-	return notebook.NewService(&toolset.Call{Farm: s.farmOf(c.Request.Context())})
+func (s *Server) notebook(c *gin.Context) *compat.Notebook {
+	return compat.NewNotebook(&compat.Call{Farm: s.farmOf(c.Request.Context())})
 }
 
 // replyOrError answers with the value of a call. It answers a refusal in the original's words itself and returns any other error.
 func replyOrError(c *gin.Context, v any, err error) error {
-	if refusal, ok := errors.AsType[*notebook.Error](err); ok {
+	if refusal, ok := errors.AsType[*compat.NotebookError](err); ok {
 		return rest.Reply(c, refusal.Status, gin.H{"detail": refusal.Detail})
 	}
 	if err != nil {

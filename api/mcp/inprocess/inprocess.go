@@ -9,7 +9,7 @@ import (
 	"iter"
 	"time"
 
-	"github.com/sandfarm/sandfarm/api/compat/toolset"
+	"github.com/sandfarm/sandfarm/api/compat"
 	"github.com/sandfarm/sandfarm/api/mcp"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
@@ -32,10 +32,10 @@ type caller struct {
 	link   Linker
 }
 
-var _ toolset.Farm = caller{}
+var _ compat.Farm = caller{}
 
 // New returns the farm as a tenant sees it.
-func New(s *service.Service, tenant string, link Linker) toolset.Farm {
+func New(s *service.Service, tenant string, link Linker) compat.Farm {
 	return caller{s: s, tenant: tenant, link: link}
 }
 

@@ -5,16 +5,16 @@ import (
 	"io"
 	"time"
 
-	"github.com/sandfarm/sandfarm/api/compat/toolset"
+	"github.com/sandfarm/sandfarm/api/compat"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // ReadOnly returns a view of a farm for callers without the scope run: it refuses everything that starts work or changes something.
-// Verbs that it does not know are those of the farm, so a new verb of toolset.Farm that does more than read belongs here too.
-func ReadOnly(f toolset.Farm) toolset.Farm { return readOnly{f} }
+// Verbs that it does not know are those of the farm, so a new verb of compat.Farm that does more than read belongs here too.
+func ReadOnly(f compat.Farm) compat.Farm { return readOnly{f} }
 
-type readOnly struct{ toolset.Farm }
+type readOnly struct{ compat.Farm }
 
 func errReadOnly() error {
 	return farm.Errorf(farm.CodeUnauthorized, "This needs an API key with the scope run; yours may only read.")

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandfarm/sandfarm/api/compat"
-	"github.com/sandfarm/sandfarm/api/compat/toolset"
 	"github.com/sandfarm/sandfarm/api/mcp"
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
@@ -136,10 +135,10 @@ type stdioServer interface {
 	ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error
 }
 
-func newServer(remote toolset.Farm, files *Roots, name, version string, log *slog.Logger) (stdioServer, error) {
+func newServer(remote compat.Farm, files *Roots, name, version string, log *slog.Logger) (stdioServer, error) {
 	for _, set := range compat.Toolsets() {
 		if set.Name == name {
-			env := toolset.Env{Farm: func(context.Context) toolset.Farm { return remote }, Local: files, Logger: log}
+			env := compat.Env{Farm: func(context.Context) compat.Farm { return remote }, Local: files, Logger: log}
 			return set.Serve(env, version, mcp.HTTP{})
 		}
 	}

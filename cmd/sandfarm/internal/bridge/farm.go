@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sandfarm/sandfarm/api/compat/toolset"
+	"github.com/sandfarm/sandfarm/api/compat"
 	"github.com/sandfarm/sandfarm/api/mcp"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
@@ -23,10 +23,10 @@ type remote struct {
 	c *client.Client
 }
 
-var _ toolset.Farm = (*remote)(nil)
+var _ compat.Farm = (*remote)(nil)
 
 // NewFarm makes the tools' Farm from a client. Errors carry the farm's codes, and say what to do if no farm answers.
-func NewFarm(c *client.Client) toolset.Farm { return &remote{c: c} }
+func NewFarm(c *client.Client) compat.Farm { return &remote{c: c} }
 
 func (r *remote) CreateSandbox(ctx context.Context, request wire.CreateRequest, wait time.Duration) (wire.Created, error) {
 	made, err := r.c.CreateSandbox(ctx, request, client.WithWait(wait))

@@ -1,0 +1,189 @@
+package compat_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/api/compat"
+	"github.com/sandfarm/sandfarm/api/mcp"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+type notebookBundle struct {
+	t    *testing.T
+	farm *fakeFarm
+	id   string
+}
+
+func setupNotebook(t *testing.T) *notebookBundle {
+	t.Helper()
+	b := &notebookBundle{t: t, farm: &fakeFarm{}}
+	made, err := b.farm.CreateSandbox(t.Context(), wire.CreateRequest{}, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.id = made.Sandbox.ID
+	return b
+}
+
+// call calls a tool and returns the text of its answer.
+func (b *notebookBundle) call(tool string, args map[string]any) string {
+	b.t.Helper()
+	env := compat.Env{Farm: func(context.Context) compat.Farm { return b.farm }}
+	reply, _ := toolsetNamed("notebook").Call(b.t.Context(), env, tool, args)
+	if text, ok := reply.Value.(string); ok {
+		return text
+	}
+	text, err := mcp.EncodeReply(reply.Value)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestStoppedCodeIsNeverAnEmptySuccess(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		job  wire.Job
+		want string
+	}{
+		"Value": {
+			completed(&wire.Result{Execute: &wire.ExecuteResult{Stdout: "1\n", Results: []wire.Rich{{Mime: "text/plain", Data: "42"}}}}),
+			`{"stdout":["1\n"],"stderr":[],"error":null,"results":[{"type":"text/plain","data":"42"}]}`,
+		},
+		"Exit": {
+			completed(&wire.Result{Execute: &wire.ExecuteResult{ExitCode: 3}}),
+			`{"stdout":[],"stderr":[],"error":{"name":"SystemExit","value":"3","traceback":["SystemExit: 3"]},"results":[]}`,
+		},
+		"KernelDied": {
+			completed(&wire.Result{Execute: &wire.ExecuteResult{ExitCode: 137, Error: &wire.CodeError{Name: "OutOfMemory", Value: "Use less."}}}),
+			`{"stdout":[],"stderr":[],"error":{"name":"OutOfMemory","value":"Use less.","traceback":["OutOfMemory: Use less."]},"results":[]}`,
+		},
+		"Colours": {
+			completed(&wire.Result{Execute: &wire.ExecuteResult{Stdout: "\x1b[1;31mred\x1b[0m\n", Stderr: "\x1b[2Kgone\n"}}),
+			`{"stdout":["red\n"],"stderr":["gone\n"],"error":null,"results":[]}`,
+		},
+		"CutStreams": {
+			completed(&wire.Result{Execute: &wire.ExecuteResult{
+				Stdout: "head … tail", Stderr: "all", Truncated: wire.Truncated{Stdout: true},
+				Artifacts: []wire.Artifact{{Path: ".output/stderr.txt", URL: "http://no"}, {Path: ".output/stdout.txt", URL: "http://whole"}},
+			}}),
+			`{"stdout":["head … tail"],"stderr":["all"],"error":null,"results":[],"stdout_url":"http://whole"}`,
+		},
+		"Displayed": {
+			completed(&wire.Result{Execute: &wire.ExecuteResult{Results: []wire.Rich{
+				{Mime: "application/json", Data: "eyJhIjogWzEsIG51bGxdfQ=="},
+				{Mime: "application/vnd.plotly.v1+json", Data: "W10="},
+				{Mime: "image/svg+xml", Data: "PHN2Zy8+"},
+				{Mime: "application/javascript", Data: "eD0x"},
+				{Mime: "image/png", Data: "iVBORw=="},
+				{Mime: "text/latex", Data: "$x$"},
+			}}}),
+			`{"stdout":[],"stderr":[],"error":null,"results":[{"type":"application/json","data":{"a":[1,null]}},{"type":"application/vnd.plotly.v1+json","data":[]},{"type":"image/svg+xml","data":"<svg/>"},` +
+				`{"type":"application/javascript","data":"x=1"},{"type":"image/png","data":"iVBORw=="},{"type":"text/latex","data":"$x$"}]}`,
+		},
+		"TwoDisplayed": {
+			completed(&wire.Result{Execute: &wire.ExecuteResult{Results: []wire.Rich{
+				{Mime: "image/png", Data: "b2xk"}, {Mime: "text/plain", Data: "a"}, {Display: 1, Mime: "text/plain", Data: "b"}, {Mime: "image/png", Data: "bmV3"},
+			}}}),
+			`{"stdout":[],"stderr":[],"error":null,"results":[{"type":"image/png","data":"bmV3"},{"type":"text/plain","data":"a"},{"display":1,"type":"text/plain","data":"b"}]}`,
+		},
+		"TimedOut": {
+			wire.Job{State: "timed_out", Timings: wire.Timings{RunMS: 3_600_000}, Result: &wire.Result{Execute: &wire.ExecuteResult{Stdout: "begun\n"}}},
+			`{"stdout":["begun\n"],"stderr":[],"error":{"name":"TimeoutError","value":"the code was stopped after 3600 seconds","traceback":["TimeoutError: the code was stopped after 3600 seconds"]},"results":[]}`,
+		},
+		"Canceled": {
+			wire.Job{State: "canceled"},
+			`{"stdout":[],"stderr":[],"error":{"name":"KeyboardInterrupt","value":"the code was stopped","traceback":["KeyboardInterrupt: the code was stopped"]},"results":[]}`,
+		},
+		"Failed": {
+			wire.Job{State: "failed", Error: &wire.JobError{Code: "unavailable", Message: "The node is gone."}},
+			`Error calling execute_code. Status code: 503. Response: {"detail":"The node is gone."}`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setupNotebook(t)
+			b.farm.ExecuteFunc = func(context.Context, wire.ExecuteRequest) wire.Job { return c.job }
+			if diff := cmp.Diff(c.want, b.call("execute_code", map[string]any{"sandbox_id": b.id, "code": "x"})); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestToolsRefuseAsTheRoutesDo(t *testing.T) {
+	t.Parallel()
+	b := setupNotebook(t)
+	gone := map[string]any{"sandbox_id": farm.NewID(farm.SandboxPrefix), "code": "1", "package_name": "six", "file_path": "x", "content": ""}
+	for tool, names := range map[string][]string{
+		"execute_code": {"code"}, "install_package": {"package_name"}, "upload_file": {"file_path", "content"}, "list_files": nil,
+		"download_file": {"file_path"}, "close_sandbox": nil,
+	} {
+		args := map[string]any{"sandbox_id": gone["sandbox_id"]}
+		for _, name := range names {
+			args[name] = gone[name]
+		}
+		if got := b.call(tool, args); got != "Error calling "+tool+`. Status code: 404. Response: {"detail":"Sandbox not found"}` {
+			t.Errorf("%s: %s", tool, got)
+		}
+	}
+	for name, c := range map[string]struct {
+		tool string
+		args map[string]any
+		want string
+	}{
+		"NoCode":   {"execute_code", map[string]any{"sandbox_id": b.id}, "Status code: 422"},
+		"Outside":  {"download_file", map[string]any{"sandbox_id": b.id, "file_path": "../x"}, `Status code: 403. Response: {"detail":"File access denied"}`},
+		"NoFile":   {"download_file", map[string]any{"sandbox_id": b.id, "file_path": "x"}, `Status code: 404. Response: {"detail":"File not found"}`},
+		"NoUpload": {"upload_file", map[string]any{"sandbox_id": b.id, "file_path": "x"}, "content_base64"},
+		"Folder":   {"upload_file", map[string]any{"sandbox_id": b.id, "file_path": "in/", "content": ""}, "Field required"},
+		"Local":    {"upload_file", map[string]any{"sandbox_id": b.id, "local_file_path": "/etc/passwd"}, "content_base64"},
+		"Both":     {"upload_file", map[string]any{"sandbox_id": b.id, "file_path": "x", "content": "", "content_base64": ""}, "not both"},
+	} {
+		if got := b.call(c.tool, c.args); !strings.Contains(got, c.want) {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
+func TestToolsMoveFiles(t *testing.T) {
+	t.Parallel()
+	b := setupNotebook(t)
+	for name, args := range map[string]map[string]any{
+		"in/a.txt": {"file_path": "in/a.txt", "content": "第一行\n"}, "b.bin": {"file_path": "/workspace/b.bin", "content_base64": "AP8="},
+		"in/c.txt": {"file_path": "in/", "local_file_path": `C:\c.txt`, "content": "c"}, "d.txt": {"file_path": "in/../d.txt", "content": "d"},
+	} {
+		args["sandbox_id"] = b.id
+		if got := b.call("upload_file", args); got != `{"file_path":"`+name+`"}` {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	if diff := cmp.Diff(map[string]string{"in/a.txt": "第一行\n", "b.bin": "\x00\xff", "in/c.txt": "c", "d.txt": "d"}, b.farm.Written()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAFailedInstallIsANormalAnswer(t *testing.T) {
+	t.Parallel()
+	b := setupNotebook(t)
+	b.farm.InstallFunc = func(_ context.Context, r wire.PackagesRequest) (wire.Job, error) {
+		if strings.HasPrefix(r.Packages[0], "-") {
+			return wire.Job{}, farm.Invalidf("packages[0] is no name")
+		}
+		return completed(&wire.Result{Install: &wire.InstallResult{Stderr: "log", Packages: []wire.InstalledOne{{Name: r.Packages[0], Status: "failed", Message: "It is not in the index."}}}}), nil
+	}
+	for name, want := range map[string]string{
+		"nope":           `{"success":false,"stdout":"","stderr":"log","message":"Failed to install nope. It is not in the index."}`,
+		"-r/etc/passwd_": `{"success":false,"stdout":"","stderr":"packages[0] is no name","message":"Failed to install: packages[0] is no name"}`,
+	} {
+		if got := b.call("install_package", map[string]any{"sandbox_id": b.id, "package_name": name}); got != want {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
