@@ -9,7 +9,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/sandfarm/sandfarm/api/e2b/envd/filesystem"
+	"github.com/sandfarm/sandfarm/api/e2b/envd"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/budget"
@@ -27,11 +27,11 @@ const (
 	maxListedBytes = 96 << 20
 )
 
-// files implements filesystemconnect.FilesystemHandler with the files of the farm.
+// files implements envd.FilesystemHandler with the files of the farm.
 type files struct{ *Door }
 
 // Stat describes a file.
-func (f files) Stat(ctx context.Context, r *connect.Request[filesystem.StatRequest]) (*connect.Response[filesystem.StatResponse], error) {
+func (f files) Stat(ctx context.Context, r *connect.Request[envd.StatRequest]) (*connect.Response[envd.StatResponse], error) {
 	if err := callUser(r.Header()); err != nil {
 		return nil, err
 	}
@@ -39,11 +39,11 @@ func (f files) Stat(ctx context.Context, r *connect.Request[filesystem.StatReque
 	if err != nil {
 		return nil, err
 	}
-	return connect.NewResponse(&filesystem.StatResponse{Entry: entry}), nil
+	return connect.NewResponse(&envd.StatResponse{Entry: entry}), nil
 }
 
 // stat describes what is at a place.
-func (f files) stat(ctx context.Context, at place) (*filesystem.EntryInfo, error) {
+func (f files) stat(ctx context.Context, at place) (*envd.EntryInfo, error) {
 	box := boxOf(ctx)
 	e, err := f.Service.StatFS(ctx, box.Tenant, box.ID, at.real)
 	if err != nil {
@@ -53,9 +53,9 @@ func (f files) stat(ctx context.Context, at place) (*filesystem.EntryInfo, error
 }
 
 // entry describes a file. Of a link, type, mode and size are those of what it leads to.
-func (f files) entry(ctx context.Context, at place, e wire.FSEntry) *filesystem.EntryInfo {
+func (f files) entry(ctx context.Context, at place, e wire.FSEntry) *envd.EntryInfo {
 	bits, _ := strconv.ParseUint(e.Mode, 8, 32) // the agent's form is checked
-	out := &filesystem.EntryInfo{
+	out := &envd.EntryInfo{
 		Name: path.Base(e.Path), Path: at.shown(e.Path), Size: e.Size, Owner: nameOf(e.UID), Group: nameOf(e.GID), ModifiedTime: timestamppb.New(e.ModifiedAt),
 		Metadata: e.Metadata,
 	}
@@ -73,12 +73,12 @@ func (f files) entry(ctx context.Context, at place, e wire.FSEntry) *filesystem.
 	mode := fs.FileMode(bits & 0o777) //nolint:gosec // nine bits
 	switch kind.Type {
 	case "file":
-		out.Type = filesystem.FileType_FILE_TYPE_FILE
+		out.Type = envd.FileType_FILE_TYPE_FILE
 	case "dir":
-		out.Type = filesystem.FileType_FILE_TYPE_DIRECTORY
+		out.Type = envd.FileType_FILE_TYPE_DIRECTORY
 		mode |= fs.ModeDir
 	case "symlink":
-		out.Type = filesystem.FileType_FILE_TYPE_SYMLINK // it leads to nothing
+		out.Type = envd.FileType_FILE_TYPE_SYMLINK // it leads to nothing
 		mode |= fs.ModeSymlink
 	}
 	out.Mode, out.Permissions = uint32(mode.Perm()), mode.String()
@@ -124,7 +124,7 @@ func nameOf(id int) string {
 }
 
 // MakeDir makes a directory and those above it.
-func (f files) MakeDir(ctx context.Context, r *connect.Request[filesystem.MakeDirRequest]) (*connect.Response[filesystem.MakeDirResponse], error) {
+func (f files) MakeDir(ctx context.Context, r *connect.Request[envd.MakeDirRequest]) (*connect.Response[envd.MakeDirResponse], error) {
 	if err := callUser(r.Header()); err != nil {
 		return nil, err
 	}
@@ -141,11 +141,11 @@ func (f files) MakeDir(ctx context.Context, r *connect.Request[filesystem.MakeDi
 	if err != nil {
 		return nil, err
 	}
-	return connect.NewResponse(&filesystem.MakeDirResponse{Entry: f.entry(ctx, at, made)}), nil
+	return connect.NewResponse(&envd.MakeDirResponse{Entry: f.entry(ctx, at, made)}), nil
 }
 
 // Move renames a file or a directory.
-func (f files) Move(ctx context.Context, r *connect.Request[filesystem.MoveRequest]) (*connect.Response[filesystem.MoveResponse], error) {
+func (f files) Move(ctx context.Context, r *connect.Request[envd.MoveRequest]) (*connect.Response[envd.MoveResponse], error) {
 	if err := callUser(r.Header()); err != nil {
 		return nil, err
 	}
@@ -154,11 +154,11 @@ func (f files) Move(ctx context.Context, r *connect.Request[filesystem.MoveReque
 	if err != nil {
 		return nil, err
 	}
-	return connect.NewResponse(&filesystem.MoveResponse{Entry: f.entry(ctx, to, moved)}), nil
+	return connect.NewResponse(&envd.MoveResponse{Entry: f.entry(ctx, to, moved)}), nil
 }
 
 // ListDir lists what is in a directory, down to a depth.
-func (f files) ListDir(ctx context.Context, r *connect.Request[filesystem.ListDirRequest]) (*connect.Response[filesystem.ListDirResponse], error) {
+func (f files) ListDir(ctx context.Context, r *connect.Request[envd.ListDirRequest]) (*connect.Response[envd.ListDirResponse], error) {
 	if err := callUser(r.Header()); err != nil {
 		return nil, err
 	}
@@ -167,7 +167,7 @@ func (f files) ListDir(ctx context.Context, r *connect.Request[filesystem.ListDi
 		depth = farm.MaxFSDepth // all that there is
 	}
 	box, at := boxOf(ctx), placeOf(r.Msg.GetPath())
-	out, total := &filesystem.ListDirResponse{}, int64(0)
+	out, total := &envd.ListDirResponse{}, int64(0)
 	for page := (service.FilePage{Limit: farm.MaxFSEntries}); ; {
 		list, err := f.Service.ListFS(ctx, box.Tenant, box.ID, at.real, depth, page)
 		if err != nil {
@@ -188,7 +188,7 @@ func (f files) ListDir(ctx context.Context, r *connect.Request[filesystem.ListDi
 		}
 		total += size
 		for _, e := range list.Items {
-			if shown := f.entry(ctx, at, e); shown.GetType() != filesystem.FileType_FILE_TYPE_UNSPECIFIED {
+			if shown := f.entry(ctx, at, e); shown.GetType() != envd.FileType_FILE_TYPE_UNSPECIFIED {
 				out.Entries = append(out.Entries, shown)
 			}
 		}
@@ -205,7 +205,7 @@ func (f files) ListDir(ctx context.Context, r *connect.Request[filesystem.ListDi
 }
 
 // Remove removes a file, or a directory with all that is in it. One that is missing is no error.
-func (f files) Remove(ctx context.Context, r *connect.Request[filesystem.RemoveRequest]) (*connect.Response[filesystem.RemoveResponse], error) {
+func (f files) Remove(ctx context.Context, r *connect.Request[envd.RemoveRequest]) (*connect.Response[envd.RemoveResponse], error) {
 	if err := callUser(r.Header()); err != nil {
 		return nil, err
 	}
@@ -214,5 +214,5 @@ func (f files) Remove(ctx context.Context, r *connect.Request[filesystem.RemoveR
 	if err != nil && farm.CodeOf(err) != farm.CodeNotFound {
 		return nil, err
 	}
-	return connect.NewResponse(&filesystem.RemoveResponse{}), nil
+	return connect.NewResponse(&envd.RemoveResponse{}), nil
 }

@@ -21,10 +21,13 @@ import (
 )
 
 // files are the .proto files, relative to the folder envd, where the generated code goes, too.
-var files = []string{"process/process.proto", "filesystem/filesystem.proto"}
+var files = []string{"process.proto", "filesystem.proto"}
 
-// plugins are the programs of this module that write code.
-var plugins = []string{"google.golang.org/protobuf/cmd/protoc-gen-go", "connectrpc.com/connect/cmd/protoc-gen-connect-go"}
+// plugins are the programs of this module that write code, with their parameters: all of it is one package.
+var plugins = []struct{ program, parameter string }{
+	{"google.golang.org/protobuf/cmd/protoc-gen-go", "paths=source_relative"},
+	{"connectrpc.com/connect/cmd/protoc-gen-connect-go", "paths=source_relative,package_suffix"},
+}
 
 func main() {
 	if err := generate(context.Background(), "envd"); err != nil {
@@ -42,35 +45,32 @@ func generate(ctx context.Context, dir string) error {
 	if err != nil {
 		return fmt.Errorf("compile: %w", err)
 	}
-	request := &pluginpb.CodeGeneratorRequest{FileToGenerate: files, Parameter: proto.String("paths=source_relative")}
+	request := &pluginpb.CodeGeneratorRequest{FileToGenerate: files}
 	seen := map[string]bool{}
 	for _, f := range compiled {
 		request.ProtoFile = appendFile(request.ProtoFile, seen, f)
 	}
-	in, err := proto.Marshal(request)
-	if err != nil {
-		return fmt.Errorf("encode the request: %w", err)
-	}
 	for _, plugin := range plugins {
-		run := exec.CommandContext(ctx, "go", "run", "-modfile=envd/gen.mod", plugin)
+		request.Parameter = proto.String(plugin.parameter)
+		in, err := proto.Marshal(request)
+		if err != nil {
+			return fmt.Errorf("encode the request: %w", err)
+		}
+		run := exec.CommandContext(ctx, "go", "run", "-modfile=envd/gen.mod", plugin.program)
 		run.Stdin, run.Stderr = bytes.NewReader(in), os.Stderr
 		raw, err := run.Output()
 		if err != nil {
-			return fmt.Errorf("run %s: %w", plugin, err)
+			return fmt.Errorf("run %s: %w", plugin.program, err)
 		}
 		var answer pluginpb.CodeGeneratorResponse
 		if err := proto.Unmarshal(raw, &answer); err != nil {
-			return fmt.Errorf("decode the answer of %s: %w", plugin, err)
+			return fmt.Errorf("decode the answer of %s: %w", plugin.program, err)
 		}
 		if answer.Error != nil {
-			return fmt.Errorf("%s: %s", plugin, answer.GetError())
+			return fmt.Errorf("%s: %s", plugin.program, answer.GetError())
 		}
 		for _, f := range answer.GetFile() {
-			name := filepath.Join(dir, f.GetName())
-			if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-				return err
-			}
-			if err := os.WriteFile(name, []byte(f.GetContent()), 0o644); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, f.GetName()), []byte(f.GetContent()), 0o644); err != nil {
 				return err
 			}
 		}

@@ -8,13 +8,13 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/sandfarm/sandfarm/api/e2b/envd/process"
+	"github.com/sandfarm/sandfarm/api/e2b/envd"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // SendInput writes to the input of a process.
-func (p processes) SendInput(ctx context.Context, r *connect.Request[process.SendInputRequest]) (*connect.Response[process.SendInputResponse], error) {
+func (p processes) SendInput(ctx context.Context, r *connect.Request[envd.SendInputRequest]) (*connect.Response[envd.SendInputResponse], error) {
 	found, err := p.find(ctx, r.Msg.GetProcess(), false)
 	if err != nil {
 		return nil, err
@@ -22,11 +22,11 @@ func (p processes) SendInput(ctx context.Context, r *connect.Request[process.Sen
 	if err := p.write(ctx, found.ID, bytesOf(r.Msg.GetInput()), false); err != nil {
 		return nil, err
 	}
-	return connect.NewResponse(&process.SendInputResponse{}), nil
+	return connect.NewResponse(&envd.SendInputResponse{}), nil
 }
 
 // bytesOf are the bytes of an input. A terminal and a pipe take the same.
-func bytesOf(in *process.ProcessInput) []byte {
+func bytesOf(in *envd.ProcessInput) []byte {
 	if typed := in.GetPty(); typed != nil {
 		return typed
 	}
@@ -44,7 +44,7 @@ func (p processes) write(ctx context.Context, id string, data []byte, end bool) 
 }
 
 // CloseStdin ends the input of a process.
-func (p processes) CloseStdin(ctx context.Context, r *connect.Request[process.CloseStdinRequest]) (*connect.Response[process.CloseStdinResponse], error) {
+func (p processes) CloseStdin(ctx context.Context, r *connect.Request[envd.CloseStdinRequest]) (*connect.Response[envd.CloseStdinResponse], error) {
 	found, err := p.find(ctx, r.Msg.GetProcess(), false)
 	if err != nil {
 		return nil, err
@@ -52,11 +52,11 @@ func (p processes) CloseStdin(ctx context.Context, r *connect.Request[process.Cl
 	if err := p.write(ctx, found.ID, nil, true); err != nil {
 		return nil, err
 	}
-	return connect.NewResponse(&process.CloseStdinResponse{}), nil
+	return connect.NewResponse(&envd.CloseStdinResponse{}), nil
 }
 
 // StreamInput writes to the input of a process as the messages come. Its end is the end of the stream, not of the input.
-func (p processes) StreamInput(ctx context.Context, in *connect.ClientStream[process.StreamInputRequest]) (*connect.Response[process.StreamInputResponse], error) {
+func (p processes) StreamInput(ctx context.Context, in *connect.ClientStream[envd.StreamInputRequest]) (*connect.Response[envd.StreamInputResponse], error) {
 	if err := budget.Charge(ctx, maxStreamed); err != nil {
 		return nil, err
 	}
@@ -84,5 +84,5 @@ func (p processes) StreamInput(ctx context.Context, in *connect.ClientStream[pro
 	if err := in.Err(); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
-	return connect.NewResponse(&process.StreamInputResponse{}), nil
+	return connect.NewResponse(&envd.StreamInputResponse{}), nil
 }

@@ -10,29 +10,29 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/sandfarm/sandfarm/api/e2b/envd/process"
+	"github.com/sandfarm/sandfarm/api/e2b/envd"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// processes implements processconnect.ProcessHandler with the processes of the farm.
+// processes implements envd.ProcessHandler with the processes of the farm.
 type processes struct{ *Door }
 
 // List lists the processes that run.
-func (p processes) List(ctx context.Context, r *connect.Request[process.ListRequest]) (*connect.Response[process.ListResponse], error) {
+func (p processes) List(ctx context.Context, r *connect.Request[envd.ListRequest]) (*connect.Response[envd.ListResponse], error) {
 	box := boxOf(ctx)
 	list, err := p.Service.Processes(ctx, box.Tenant, box.ID, false)
 	if err != nil {
 		return nil, err
 	}
-	out := &process.ListResponse{}
+	out := &envd.ListResponse{}
 	for _, one := range list.Items {
 		if one.State != string(farm.ProcessRunning) {
 			continue
 		}
-		info := &process.ProcessInfo{Config: &process.ProcessConfig{}, Pid: uint32(one.PID)} //nolint:gosec // a pid is small and not negative
+		info := &envd.ProcessInfo{Config: &envd.ProcessConfig{}, Pid: uint32(one.PID)} //nolint:gosec // a pid is small and not negative
 		if len(one.Argv) > 0 {
 			info.Config.Cmd, info.Config.Args = one.Argv[0], one.Argv[1:]
 		} else {
@@ -47,7 +47,7 @@ func (p processes) List(ctx context.Context, r *connect.Request[process.ListRequ
 }
 
 // Start starts a process and streams its output until its end. It runs on if the caller leaves; the time of the request is its life.
-func (p processes) Start(ctx context.Context, r *connect.Request[process.StartRequest], out *connect.ServerStream[process.StartResponse]) error {
+func (p processes) Start(ctx context.Context, r *connect.Request[envd.StartRequest], out *connect.ServerStream[envd.StartResponse]) error {
 	if err := callUser(r.Header()); err != nil {
 		return err
 	}
@@ -56,11 +56,11 @@ func (p processes) Start(ctx context.Context, r *connect.Request[process.StartRe
 	if err != nil {
 		return err
 	}
-	return p.stream(ctx, made, r.Header(), func(e *process.ProcessEvent) error { return out.Send(&process.StartResponse{Event: e}) })
+	return p.stream(ctx, made, r.Header(), func(e *envd.ProcessEvent) error { return out.Send(&envd.StartResponse{Event: e}) })
 }
 
 // request is a request for a process of the farm.
-func (p processes) request(ctx context.Context, r *process.StartRequest) wire.ProcessRequest {
+func (p processes) request(ctx context.Context, r *envd.StartRequest) wire.ProcessRequest {
 	config := r.GetProcess()
 	cwd := placeOf(config.GetCwd())
 	out := wire.ProcessRequest{
@@ -80,16 +80,16 @@ func (p processes) request(ctx context.Context, r *process.StartRequest) wire.Pr
 }
 
 // Connect streams the output of a process that runs: what is kept of it, then what comes.
-func (p processes) Connect(ctx context.Context, r *connect.Request[process.ConnectRequest], out *connect.ServerStream[process.ConnectResponse]) error {
+func (p processes) Connect(ctx context.Context, r *connect.Request[envd.ConnectRequest], out *connect.ServerStream[envd.ConnectResponse]) error {
 	found, err := p.find(ctx, r.Msg.GetProcess(), true)
 	if err != nil {
 		return err
 	}
-	return p.stream(ctx, found, r.Header(), func(e *process.ProcessEvent) error { return out.Send(&process.ConnectResponse{Event: e}) })
+	return p.stream(ctx, found, r.Header(), func(e *envd.ProcessEvent) error { return out.Send(&envd.ConnectResponse{Event: e}) })
 }
 
 // find finds the process that a selector names; ended also one that has ended.
-func (p processes) find(ctx context.Context, s *process.ProcessSelector, ended bool) (wire.Process, error) {
+func (p processes) find(ctx context.Context, s *envd.ProcessSelector, ended bool) (wire.Process, error) {
 	box := boxOf(ctx)
 	list, err := p.Service.Processes(ctx, box.Tenant, box.ID, false)
 	if err != nil {
@@ -109,15 +109,15 @@ func (p processes) find(ctx context.Context, s *process.ProcessSelector, ended b
 }
 
 // stream sends the events of a process: its start, its output, its end.
-func (p processes) stream(ctx context.Context, of wire.Process, h http.Header, send func(*process.ProcessEvent) error) error {
+func (p processes) stream(ctx context.Context, of wire.Process, h http.Header, send func(*envd.ProcessEvent) error) error {
 	box := boxOf(ctx)
 	output, err := p.Service.ProcessOutput(ctx, box.Tenant, box.ID, of.ID, "")
 	if err != nil {
 		return err
 	}
 	defer output.Close()
-	start := &process.ProcessEvent_StartEvent{Pid: uint32(of.PID)} //nolint:gosec // a pid is small and not negative
-	if err := send(&process.ProcessEvent{Event: &process.ProcessEvent_Start{Start: start}}); err != nil {
+	start := &envd.ProcessEvent_StartEvent{Pid: uint32(of.PID)} //nolint:gosec // a pid is small and not negative
+	if err := send(&envd.ProcessEvent{Event: &envd.ProcessEvent_Start{Start: start}}); err != nil {
 		return err
 	}
 	ping := pingOf(h)
@@ -129,14 +129,14 @@ func (p processes) stream(ctx context.Context, of wire.Process, h http.Header, s
 		case err != nil:
 			return p.cut(ctx, err)
 		case !ok:
-			err = send(&process.ProcessEvent{Event: &process.ProcessEvent_Keepalive{Keepalive: &process.ProcessEvent_KeepAlive{}}})
+			err = send(&envd.ProcessEvent{Event: &envd.ProcessEvent_Keepalive{Keepalive: &envd.ProcessEvent_KeepAlive{}}})
 		case piece.Kind == farm.OutputExit:
 			if piece.End.TimedOut {
 				return refusef(connect.CodeDeadlineExceeded, "the time of the process is over")
 			}
-			return send(&process.ProcessEvent{Event: &process.ProcessEvent_End{End: endOf(piece.End)}})
+			return send(&envd.ProcessEvent{Event: &envd.ProcessEvent_End{End: endOf(piece.End)}})
 		case len(piece.Data) > 0:
-			err = send(&process.ProcessEvent{Event: &process.ProcessEvent_Data{Data: dataOf(piece, of.PTY != nil)}})
+			err = send(&envd.ProcessEvent{Event: &envd.ProcessEvent_Data{Data: dataOf(piece, of.PTY != nil)}})
 		}
 		if err != nil {
 			return err
@@ -153,21 +153,21 @@ func (p processes) cut(ctx context.Context, err error) error {
 	return err
 }
 
-func dataOf(piece farm.Output, terminal bool) *process.ProcessEvent_DataEvent {
+func dataOf(piece farm.Output, terminal bool) *envd.ProcessEvent_DataEvent {
 	switch {
 	case terminal:
-		return &process.ProcessEvent_DataEvent{Output: &process.ProcessEvent_DataEvent_Pty{Pty: piece.Data}}
+		return &envd.ProcessEvent_DataEvent{Output: &envd.ProcessEvent_DataEvent_Pty{Pty: piece.Data}}
 	case piece.Kind == farm.OutputStderr:
-		return &process.ProcessEvent_DataEvent{Output: &process.ProcessEvent_DataEvent_Stderr{Stderr: piece.Data}}
+		return &envd.ProcessEvent_DataEvent{Output: &envd.ProcessEvent_DataEvent_Stderr{Stderr: piece.Data}}
 	default:
-		return &process.ProcessEvent_DataEvent{Output: &process.ProcessEvent_DataEvent_Stdout{Stdout: piece.Data}}
+		return &envd.ProcessEvent_DataEvent{Output: &envd.ProcessEvent_DataEvent_Stdout{Stdout: piece.Data}}
 	}
 }
 
 // endOf says how a process ended. The farm counts as a shell does, so a signal is its number and 128.
-func endOf(end *farm.ProcessEnd) *process.ProcessEvent_EndEvent {
+func endOf(end *farm.ProcessEnd) *envd.ProcessEvent_EndEvent {
 	code := *end.ExitCode
-	out := &process.ProcessEvent_EndEvent{ExitCode: int32(code), Exited: true, Status: fmt.Sprintf("exit status %d", code)} //nolint:gosec // 0 to 255
+	out := &envd.ProcessEvent_EndEvent{ExitCode: int32(code), Exited: true, Status: fmt.Sprintf("exit status %d", code)} //nolint:gosec // 0 to 255
 	var why string
 	switch {
 	case end.OutOfMemory:
@@ -182,7 +182,7 @@ func endOf(end *farm.ProcessEnd) *process.ProcessEvent_EndEvent {
 }
 
 // Update sets the size of the terminal of a process.
-func (p processes) Update(ctx context.Context, r *connect.Request[process.UpdateRequest]) (*connect.Response[process.UpdateResponse], error) {
+func (p processes) Update(ctx context.Context, r *connect.Request[envd.UpdateRequest]) (*connect.Response[envd.UpdateResponse], error) {
 	found, err := p.find(ctx, r.Msg.GetProcess(), false)
 	if err != nil {
 		return nil, err
@@ -193,12 +193,12 @@ func (p processes) Update(ctx context.Context, r *connect.Request[process.Update
 			return nil, err
 		}
 	}
-	return connect.NewResponse(&process.UpdateResponse{}), nil
+	return connect.NewResponse(&envd.UpdateResponse{}), nil
 }
 
 // SendSignal sends a signal to a process.
-func (p processes) SendSignal(ctx context.Context, r *connect.Request[process.SendSignalRequest]) (*connect.Response[process.SendSignalResponse], error) {
-	names := map[process.Signal]string{process.Signal_SIGNAL_SIGKILL: "SIGKILL", process.Signal_SIGNAL_SIGTERM: "SIGTERM"}
+func (p processes) SendSignal(ctx context.Context, r *connect.Request[envd.SendSignalRequest]) (*connect.Response[envd.SendSignalResponse], error) {
+	names := map[envd.Signal]string{envd.Signal_SIGNAL_SIGKILL: "SIGKILL", envd.Signal_SIGNAL_SIGTERM: "SIGTERM"}
 	name, ok := names[r.Msg.GetSignal()]
 	if !ok {
 		return nil, refusef(connect.CodeUnimplemented, fmt.Sprintf("signal %d cannot be sent: it is SIGKILL or SIGTERM", r.Msg.GetSignal()))
@@ -215,5 +215,5 @@ func (p processes) SendSignal(ctx context.Context, r *connect.Request[process.Se
 	if err != nil {
 		return nil, err
 	}
-	return connect.NewResponse(&process.SendSignalResponse{}), nil
+	return connect.NewResponse(&envd.SendSignalResponse{}), nil
 }

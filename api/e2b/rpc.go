@@ -13,8 +13,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/gin-gonic/gin"
 
-	"github.com/sandfarm/sandfarm/api/e2b/envd/filesystem/filesystemconnect"
-	"github.com/sandfarm/sandfarm/api/e2b/envd/process/processconnect"
+	"github.com/sandfarm/sandfarm/api/e2b/envd"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
@@ -41,13 +40,13 @@ func pingOf(h http.Header) time.Duration {
 // Procedures are the paths of all calls of envd's services, and whether each changes something that is worth a line in the audit.
 func Procedures() map[string]bool {
 	return map[string]bool{
-		processconnect.ProcessListProcedure: false, processconnect.ProcessStartProcedure: true, processconnect.ProcessConnectProcedure: false,
-		processconnect.ProcessUpdateProcedure: false, processconnect.ProcessSendInputProcedure: false, processconnect.ProcessStreamInputProcedure: false,
-		processconnect.ProcessSendSignalProcedure: true, processconnect.ProcessCloseStdinProcedure: false,
-		filesystemconnect.FilesystemStatProcedure: false, filesystemconnect.FilesystemMakeDirProcedure: true, filesystemconnect.FilesystemMoveProcedure: true,
-		filesystemconnect.FilesystemListDirProcedure: false, filesystemconnect.FilesystemRemoveProcedure: true, filesystemconnect.FilesystemWatchDirProcedure: false,
-		filesystemconnect.FilesystemCreateWatcherProcedure: false, filesystemconnect.FilesystemGetWatcherEventsProcedure: false,
-		filesystemconnect.FilesystemRemoveWatcherProcedure: false,
+		envd.ProcessListProcedure: false, envd.ProcessStartProcedure: true, envd.ProcessConnectProcedure: false,
+		envd.ProcessUpdateProcedure: false, envd.ProcessSendInputProcedure: false, envd.ProcessStreamInputProcedure: false,
+		envd.ProcessSendSignalProcedure: true, envd.ProcessCloseStdinProcedure: false,
+		envd.FilesystemStatProcedure: false, envd.FilesystemMakeDirProcedure: true, envd.FilesystemMoveProcedure: true,
+		envd.FilesystemListDirProcedure: false, envd.FilesystemRemoveProcedure: true, envd.FilesystemWatchDirProcedure: false,
+		envd.FilesystemCreateWatcherProcedure: false, envd.FilesystemGetWatcherEventsProcedure: false,
+		envd.FilesystemRemoveWatcherProcedure: false,
 	}
 }
 
@@ -59,14 +58,14 @@ func (d *Door) rpc() http.Handler {
 		connect.WithCompression("gzip", nil, nil), // the SDKs compress nothing here, and so nothing grows when it is read
 		connect.WithConditionalHandlerOptions(func(spec connect.Spec) []connect.HandlerOption {
 			limit := d.MaxBody
-			if spec.Procedure == processconnect.ProcessStreamInputProcedure {
+			if spec.Procedure == envd.ProcessStreamInputProcedure {
 				limit = maxStreamed
 			}
 			return []connect.HandlerOption{connect.WithReadMaxBytes(int(limit))}
 		}),
 	}
-	mux.Handle(processconnect.NewProcessHandler(processes{d}, options...))
-	mux.Handle(filesystemconnect.NewFilesystemHandler(files{Door: d}, options...))
+	mux.Handle(envd.NewProcessHandler(processes{d}, options...))
+	mux.Handle(envd.NewFilesystemHandler(files{Door: d}, options...))
 	return mux
 }
 
@@ -76,7 +75,7 @@ func (d *Door) RPC(prefix string) Handler {
 	return func(c *gin.Context, box Box) error {
 		ctx := context.WithValue(c.Request.Context(), boxKey{}, box)
 		r := c.Request.WithContext(ctx)
-		if c.Request.URL.Path != prefix+processconnect.ProcessStreamInputProcedure { // that may be silent for as long as it likes
+		if c.Request.URL.Path != prefix+envd.ProcessStreamInputProcedure { // that may be silent for as long as it likes
 			text, err := rest.ReadAll(c, d.MaxBody) // which charges it; one message
 			if err != nil {
 				return err

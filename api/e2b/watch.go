@@ -11,7 +11,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/sandfarm/sandfarm/api/e2b/envd/filesystem"
+	"github.com/sandfarm/sandfarm/api/e2b/envd"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -25,14 +25,14 @@ func (f files) watched(ctx context.Context, h http.Header, given string) (place,
 		return at, err
 	}
 	entry, err := f.stat(ctx, at)
-	if err == nil && entry.GetType() != filesystem.FileType_FILE_TYPE_DIRECTORY {
+	if err == nil && entry.GetType() != envd.FileType_FILE_TYPE_DIRECTORY {
 		err = farm.Invalidf("path %s not a directory", farm.Shorten(entry.GetPath()))
 	}
 	return at, err
 }
 
 // WatchDir streams the changes in a directory until the caller leaves or its time is over.
-func (f files) WatchDir(ctx context.Context, r *connect.Request[filesystem.WatchDirRequest], out *connect.ServerStream[filesystem.WatchDirResponse]) error {
+func (f files) WatchDir(ctx context.Context, r *connect.Request[envd.WatchDirRequest], out *connect.ServerStream[envd.WatchDirResponse]) error {
 	at, err := f.watched(ctx, r.Header(), r.Msg.GetPath())
 	if err != nil {
 		return err
@@ -43,7 +43,7 @@ func (f files) WatchDir(ctx context.Context, r *connect.Request[filesystem.Watch
 		return err
 	}
 	defer watch.Close()
-	err = out.Send(&filesystem.WatchDirResponse{Event: &filesystem.WatchDirResponse_Start{Start: &filesystem.WatchDirResponse_StartEvent{}}})
+	err = out.Send(&envd.WatchDirResponse{Event: &envd.WatchDirResponse_Start{Start: &envd.WatchDirResponse_StartEvent{}}})
 	ping := pingOf(r.Header())
 	for err == nil {
 		var events []wire.Event
@@ -56,7 +56,7 @@ func (f files) WatchDir(ctx context.Context, r *connect.Request[filesystem.Watch
 		case err != nil:
 			return processes(f).cut(ctx, err)
 		case len(events) == 0:
-			err = out.Send(&filesystem.WatchDirResponse{Event: &filesystem.WatchDirResponse_Keepalive{Keepalive: &filesystem.WatchDirResponse_KeepAlive{}}})
+			err = out.Send(&envd.WatchDirResponse{Event: &envd.WatchDirResponse_Keepalive{Keepalive: &envd.WatchDirResponse_KeepAlive{}}})
 		}
 		for _, e := range events {
 			var said wire.FileChange
@@ -68,7 +68,7 @@ func (f files) WatchDir(ctx context.Context, r *connect.Request[filesystem.Watch
 				change.From = *said.From
 			}
 			for _, one := range f.events(ctx, at, change, r.Msg.GetIncludeEntry()) {
-				if err = out.Send(&filesystem.WatchDirResponse{Event: &filesystem.WatchDirResponse_Filesystem{Filesystem: one}}); err != nil {
+				if err = out.Send(&envd.WatchDirResponse{Event: &envd.WatchDirResponse_Filesystem{Filesystem: one}}); err != nil {
 					return err
 				}
 			}
@@ -78,10 +78,10 @@ func (f files) WatchDir(ctx context.Context, r *connect.Request[filesystem.Watch
 }
 
 // events are those of E2B that a change of the farm stands for. There a rename is the end of one name and the beginning of another.
-func (f files) events(ctx context.Context, at place, change relay.FileEvent, withEntry bool) []*filesystem.FilesystemEvent {
-	event := func(path string, kind filesystem.EventType) *filesystem.FilesystemEvent {
-		out := &filesystem.FilesystemEvent{Name: strings.TrimPrefix(strings.TrimPrefix(path, at.real), "/"), Type: kind}
-		if withEntry && kind != filesystem.EventType_EVENT_TYPE_REMOVE && kind != filesystem.EventType_EVENT_TYPE_RENAME {
+func (f files) events(ctx context.Context, at place, change relay.FileEvent, withEntry bool) []*envd.FilesystemEvent {
+	event := func(path string, kind envd.EventType) *envd.FilesystemEvent {
+		out := &envd.FilesystemEvent{Name: strings.TrimPrefix(strings.TrimPrefix(path, at.real), "/"), Type: kind}
+		if withEntry && kind != envd.EventType_EVENT_TYPE_REMOVE && kind != envd.EventType_EVENT_TYPE_RENAME {
 			if entry, err := f.stat(ctx, place{real: path, home: at.home}); err == nil { // otherwise it is gone already
 				out.Entry = entry
 			}
@@ -90,16 +90,16 @@ func (f files) events(ctx context.Context, at place, change relay.FileEvent, wit
 	}
 	switch change.Kind {
 	case relay.FileCreated:
-		return []*filesystem.FilesystemEvent{event(change.Path, filesystem.EventType_EVENT_TYPE_CREATE)}
+		return []*envd.FilesystemEvent{event(change.Path, envd.EventType_EVENT_TYPE_CREATE)}
 	case relay.FileChanged:
 		if change.Metadata {
-			return []*filesystem.FilesystemEvent{event(change.Path, filesystem.EventType_EVENT_TYPE_CHMOD)}
+			return []*envd.FilesystemEvent{event(change.Path, envd.EventType_EVENT_TYPE_CHMOD)}
 		}
-		return []*filesystem.FilesystemEvent{event(change.Path, filesystem.EventType_EVENT_TYPE_WRITE)}
+		return []*envd.FilesystemEvent{event(change.Path, envd.EventType_EVENT_TYPE_WRITE)}
 	case relay.FileRemoved:
-		return []*filesystem.FilesystemEvent{event(change.Path, filesystem.EventType_EVENT_TYPE_REMOVE)}
+		return []*envd.FilesystemEvent{event(change.Path, envd.EventType_EVENT_TYPE_REMOVE)}
 	case relay.FileRenamed:
-		return []*filesystem.FilesystemEvent{event(change.From, filesystem.EventType_EVENT_TYPE_RENAME), event(change.Path, filesystem.EventType_EVENT_TYPE_CREATE)}
+		return []*envd.FilesystemEvent{event(change.From, envd.EventType_EVENT_TYPE_RENAME), event(change.Path, envd.EventType_EVENT_TYPE_CREATE)}
 	case relay.FileDropped:
 	}
 	return nil
@@ -136,7 +136,7 @@ func watcherOf(text string) (watcher, error) {
 }
 
 // CreateWatcher watches a directory for a caller who asks for its changes.
-func (f files) CreateWatcher(ctx context.Context, r *connect.Request[filesystem.CreateWatcherRequest]) (*connect.Response[filesystem.CreateWatcherResponse], error) {
+func (f files) CreateWatcher(ctx context.Context, r *connect.Request[envd.CreateWatcherRequest]) (*connect.Response[envd.CreateWatcherResponse], error) {
 	at, err := f.watched(ctx, r.Header(), r.Msg.GetPath())
 	if err != nil {
 		return nil, err
@@ -147,17 +147,17 @@ func (f files) CreateWatcher(ctx context.Context, r *connect.Request[filesystem.
 		return nil, err
 	}
 	made := watcher{id: id, at: at, entries: r.Msg.GetIncludeEntry()}
-	return connect.NewResponse(&filesystem.CreateWatcherResponse{WatcherId: made.String()}), nil
+	return connect.NewResponse(&envd.CreateWatcherResponse{WatcherId: made.String()}), nil
 }
 
 // GetWatcherEvents returns what has changed since it was asked before.
-func (f files) GetWatcherEvents(ctx context.Context, r *connect.Request[filesystem.GetWatcherEventsRequest]) (*connect.Response[filesystem.GetWatcherEventsResponse], error) {
+func (f files) GetWatcherEvents(ctx context.Context, r *connect.Request[envd.GetWatcherEventsRequest]) (*connect.Response[envd.GetWatcherEventsResponse], error) {
 	w, err := watcherOf(r.Msg.GetWatcherId())
 	if err != nil {
 		return nil, err
 	}
 	box := boxOf(ctx)
-	out := &filesystem.GetWatcherEventsResponse{}
+	out := &envd.GetWatcherEventsResponse{}
 	for { // an answer of the agent has some hundred, and it keeps some thousand
 		got, err := f.Service.WatcherChanges(ctx, box.Tenant, box.ID, w.id)
 		if err != nil {
@@ -176,7 +176,7 @@ func (f files) GetWatcherEvents(ctx context.Context, r *connect.Request[filesyst
 const maxPolled = 4096
 
 // RemoveWatcher ends a watcher.
-func (f files) RemoveWatcher(ctx context.Context, r *connect.Request[filesystem.RemoveWatcherRequest]) (*connect.Response[filesystem.RemoveWatcherResponse], error) {
+func (f files) RemoveWatcher(ctx context.Context, r *connect.Request[envd.RemoveWatcherRequest]) (*connect.Response[envd.RemoveWatcherResponse], error) {
 	w, err := watcherOf(r.Msg.GetWatcherId())
 	if err != nil {
 		return nil, err
@@ -185,5 +185,5 @@ func (f files) RemoveWatcher(ctx context.Context, r *connect.Request[filesystem.
 	if err := f.Service.EndWatcher(ctx, box.Tenant, box.ID, w.id); err != nil {
 		return nil, err
 	}
-	return connect.NewResponse(&filesystem.RemoveWatcherResponse{}), nil
+	return connect.NewResponse(&envd.RemoveWatcherResponse{}), nil
 }
