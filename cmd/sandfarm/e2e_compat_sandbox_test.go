@@ -16,7 +16,7 @@ import (
 	mcpclient "github.com/mark3labs/mcp-go/client"
 	"github.com/mark3labs/mcp-go/mcp"
 
-	"github.com/sandfarm/sandfarm/api/mcp/conformancetest"
+	"github.com/sandfarm/sandfarm/api/mcp/mcptest"
 )
 
 // onlyInMirror is a package that no other index has.
@@ -128,7 +128,7 @@ func runPage(t *testing.T, f *farmProcess, page, more string) (out, dir string) 
 			t.Fatal(err)
 		}
 	}
-	got := conformancetest.Run(t, []string{"HERE=" + dir, "PYTHONPATH=" + dir, "PYTHONUTF8=1"}, conformancetest.Python, filepath.Join(dir, "page.py"))
+	got := mcptest.Run(t, []string{"HERE=" + dir, "PYTHONPATH=" + dir, "PYTHONUTF8=1"}, mcptest.Python, filepath.Join(dir, "page.py"))
 	if got.Code != 0 {
 		t.Fatalf("%s: exit code %d\n%s%s", page, got.Code, got.Stdout, got.Stderr)
 	}

@@ -17,7 +17,6 @@ import (
 	mcpclient "github.com/mark3labs/mcp-go/client"
 	"github.com/mark3labs/mcp-go/mcp"
 
-	"github.com/sandfarm/sandfarm/api/mcp/farmtest"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
@@ -54,7 +53,7 @@ func initialize(t *testing.T, c *mcpclient.Client) {
 }
 
 // caller calls tools through a client.
-func caller(c *mcpclient.Client) farmtest.Caller {
+func caller(c *mcpclient.Client) toolCaller {
 	return func(ctx context.Context, tool string, args map[string]any) (*mcp.CallToolResult, error) {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
@@ -151,7 +150,7 @@ func TestStdioBridge(t *testing.T) {
 			t.Fatal(err)
 		}
 		initialize(t, web)
-		if diff := cmp.Diff(farmtest.Play(t, caller(web)), farmtest.Play(t, caller(s.Client))); diff != "" {
+		if diff := cmp.Diff(playScript(t, caller(web)), playScript(t, caller(s.Client))); diff != "" {
 			t.Errorf("the tools over HTTP (-) and over stdio (+) differ:\n%s", diff)
 		}
 	})

@@ -1,13 +1,13 @@
 //go:build integration
 
-package conformancetest_test
+package mcp_test
 
 import (
 	"path/filepath"
 	"slices"
 	"testing"
 
-	"github.com/sandfarm/sandfarm/api/mcp/conformancetest"
+	"github.com/sandfarm/sandfarm/api/mcp/mcptest"
 )
 
 // extensions are scenarios that revision 2026-07-28 does not require: the runner runs them and does not score them.
@@ -21,25 +21,26 @@ func extensions() []string {
 	}
 }
 
+// TestScenariosOfARevision serves the fixtures of the runner's scenarios on the transport, guards and extensions of the farm's tools.
 func TestScenariosOfARevision(t *testing.T) {
 	t.Parallel()
 	for revision, beyond := range map[string][]string{"2025-11-25": nil, "2026-07-28": extensions()} {
 		t.Run(revision, func(t *testing.T) {
 			t.Parallel()
-			required := conformancetest.Required(t, revision)
-			baseline := filepath.Join("..", "testdata", "conformance-"+revision+".yaml")
-			cannot := conformancetest.Listed(t, baseline)
+			required := mcptest.Required(t, revision)
+			baseline := filepath.Join("testdata", "conformance-"+revision+".yaml")
+			cannot := mcptest.Listed(t, baseline)
 			for _, name := range cannot {
 				if !slices.Contains(required, name) {
 					t.Errorf("the baseline lists %s, which the revision does not require", name)
 				}
 			}
 			// The runner itself fails when a scenario of the baseline passes.
-			scenarios, out := conformancetest.Scenarios(t, "--url", serveFixture(t), "--requirements", revision, "--expected-failures", baseline)
+			scenarios, out := mcptest.Scenarios(t, "--url", serveFixture(t), "--requirements", revision, "--expected-failures", baseline)
 			if out.Code != 0 {
 				t.Errorf("exit code %d\n%s%s", out.Code, out.Stdout, out.Stderr)
 			}
-			conformancetest.Judge(t, scenarios, append(conformancetest.Without(required, cannot), beyond...))
+			mcptest.Judge(t, scenarios, append(mcptest.Without(required, cannot), beyond...))
 		})
 	}
 }

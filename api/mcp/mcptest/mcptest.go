@@ -1,4 +1,6 @@
-package conformancetest
+// Package mcptest tests the MCP front end from outside: it runs the official conformance runner, the Inspector and
+// the official SDKs, which deploy/setup.sh installs, and checks their results. Only tests use it.
+package mcptest
 
 import (
 	"bufio"

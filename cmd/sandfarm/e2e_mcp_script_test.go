@@ -1,7 +1,6 @@
-// Package farmtest checks that the tools behave the same over every Farm: the one inside the server and the one behind the
-// REST API. It plays a script of calls over one of them to a real farm and returns a transcript without ids, times and
-// links, so that two transcripts can be compared.
-package farmtest
+//go:build integration
+
+package main_test
 
 import (
 	"context"
@@ -14,19 +13,22 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// Caller calls a tool.
-type Caller func(ctx context.Context, tool string, args map[string]any) (*mcp.CallToolResult, error)
+// The script of this file checks that the tools behave the same over every Farm: the one inside the server and the one behind the REST
+// API. Its transcript has no ids, times and links, so that two transcripts can be compared.
 
-// Step is the answer to a call.
-type Step struct {
+// toolCaller calls a tool.
+type toolCaller func(ctx context.Context, tool string, args map[string]any) (*mcp.CallToolResult, error)
+
+// toolAnswer is the answer to a call.
+type toolAnswer struct {
 	Call       string
 	IsError    bool
 	Structured string   // as JSON
 	Blocks     []string // the content, each with its kind
 }
 
-// step is one call of the script. Ids are written as $sandbox and $job.
-type step struct {
+// toolStep is one call of the script. Ids are written as $sandbox and $job.
+type toolStep struct {
 	name, tool string
 	args       map[string]any
 	wrong      bool              // an error is expected
@@ -35,11 +37,11 @@ type step struct {
 	loose      bool              // the wording may differ
 }
 
-// plot shows a figure and saves a file.
-const plot = "import matplotlib.pyplot as plt\nfrom pathlib import Path\nPath('out').mkdir(exist_ok=True)\nPath('out/a.csv').write_text('x,y\\n1,2\\n')\nplt.plot([1, 2])\nplt.show()\nprint('plotted')"
+// plotCode shows a figure and saves a file.
+const plotCode = "import matplotlib.pyplot as plt\nfrom pathlib import Path\nPath('out').mkdir(exist_ok=True)\nPath('out/a.csv').write_text('x,y\\n1,2\\n')\nplt.plot([1, 2])\nplt.show()\nprint('plotted')"
 
-// script is the script. It needs a farm whose images have Python with matplotlib, and that can reach a package index.
-func script() []step {
+// toolScript is the script. It needs a farm whose images have Python with matplotlib, and that can reach a package index.
+func toolScript() []toolStep {
 	in := func(more map[string]any) map[string]any {
 		args := map[string]any{"sandbox_id": "$sandbox"}
 		for name, value := range more {
@@ -48,12 +50,12 @@ func script() []step {
 		return args
 	}
 	missing := "sbx_" + strings.Repeat("0", 26)
-	return []step{
+	return []toolStep{
 		{name: "Create", tool: "create_sandbox", args: map[string]any{"name": "farmtest", "ttl_seconds": 600}, want: "$sandbox", keep: map[string]string{"sandbox": "sandbox_id"}},
 		{name: "Print", tool: "execute_python_code", args: in(map[string]any{"code": "x = 20\nprint('hello', x)\nx + 22"}), want: "hello 20"},
 		{name: "VariablesStay", tool: "execute_python_code", args: in(map[string]any{"code": "print(x + 1)"}), want: "21"},
 		{name: "Raise", tool: "execute_python_code", args: in(map[string]any{"code": "raise ValueError('no')"}), want: "ValueError"},
-		{name: "Plot", tool: "execute_python_code", args: in(map[string]any{"code": plot}), want: "plotted"},
+		{name: "Plot", tool: "execute_python_code", args: in(map[string]any{"code": plotCode}), want: "plotted"},
 		{name: "TimeOut", tool: "execute_python_code", args: in(map[string]any{"code": "while True: pass", "timeout_seconds": 1}), want: "timed_out"},
 		{name: "Handle", tool: "execute_python_code", args: in(map[string]any{"code": "import time; time.sleep(2); print('late')", "wait_seconds": 0}), want: "get_job_result", keep: map[string]string{"job": "job_id"}},
 		{name: "Fetch", tool: "get_job_result", args: map[string]any{"job_id": "$job", "wait_seconds": 45}, want: "late"},
@@ -96,13 +98,13 @@ func script() []step {
 	}
 }
 
-// Play plays the script and returns its answers. It fails the test if a call does not do what it must do over every Farm.
-func Play(t *testing.T, call Caller) []Step {
+// playScript plays the script and returns its answers. It fails the test if a call does not do what it must do over every Farm.
+func playScript(t *testing.T, call toolCaller) []toolAnswer {
 	t.Helper()
 	ids := map[string]string{}
-	var steps []Step
-	for _, s := range script() {
-		result, err := call(t.Context(), s.tool, filled(s.args, ids))
+	var steps []toolAnswer
+	for _, s := range toolScript() {
+		result, err := call(t.Context(), s.tool, withIDs(s.args, ids))
 		if err != nil {
 			t.Fatalf("%s: %v", s.name, err)
 		}
@@ -115,30 +117,30 @@ func Play(t *testing.T, call Caller) []Step {
 		for name, field := range s.keep {
 			ids[name], _ = fields[field].(string)
 			if ids[name] == "" {
-				t.Fatalf("%s: there is no %s in %s %s", s.name, field, structured, text(result))
+				t.Fatalf("%s: there is no %s in %s %s", s.name, field, structured, textOf(result))
 			}
 		}
 		want := s.want
 		for name, id := range ids {
 			want = strings.ReplaceAll(want, "$"+name, id)
 		}
-		if result.IsError != s.wrong || !strings.Contains(text(result)+string(structured), want) {
-			t.Errorf("%s: isError is %t, want %t and %q in:\n%s%s", s.name, result.IsError, s.wrong, want, text(result), structured)
+		if result.IsError != s.wrong || !strings.Contains(textOf(result)+string(structured), want) {
+			t.Errorf("%s: isError is %t, want %t and %q in:\n%s%s", s.name, result.IsError, s.wrong, want, textOf(result), structured)
 		}
 		if s.wrong && result.StructuredContent != nil {
 			t.Errorf("%s: an error has structured content: %s", s.name, structured)
 		}
-		one := Step{Call: s.name, IsError: result.IsError, Structured: plain(string(structured))}
+		one := toolAnswer{Call: s.name, IsError: result.IsError, Structured: plainText(string(structured))}
 		if !s.loose {
-			one.Blocks = blocks(result)
+			one.Blocks = blocksOf(result)
 		}
 		steps = append(steps, one)
 	}
 	return steps
 }
 
-// filled puts ids into arguments.
-func filled(args map[string]any, ids map[string]string) map[string]any {
+// withIDs puts ids into arguments.
+func withIDs(args map[string]any, ids map[string]string) map[string]any {
 	out := make(map[string]any, len(args))
 	for name, value := range args {
 		if s, ok := value.(string); ok && strings.HasPrefix(s, "$") {
@@ -149,7 +151,7 @@ func filled(args map[string]any, ids map[string]string) map[string]any {
 	return out
 }
 
-func text(r *mcp.CallToolResult) string {
+func textOf(r *mcp.CallToolResult) string {
 	var all strings.Builder
 	for _, c := range r.Content {
 		if one, ok := c.(mcp.TextContent); ok {
@@ -159,18 +161,18 @@ func text(r *mcp.CallToolResult) string {
 	return all.String()
 }
 
-// blocks describes each block of the content. An image is described by its type only: two runs of one plot need not produce
+// blocksOf describes each block of the content. An image is described by its type only: two runs of one plot need not produce
 // the same bytes.
-func blocks(r *mcp.CallToolResult) []string {
+func blocksOf(r *mcp.CallToolResult) []string {
 	var all []string
 	for _, c := range r.Content {
 		switch c := c.(type) {
 		case mcp.TextContent:
-			all = append(all, "text "+plain(c.Text))
+			all = append(all, "text "+plainText(c.Text))
 		case mcp.ImageContent:
 			all = append(all, "image "+c.MIMEType)
 		case mcp.ResourceLink:
-			all = append(all, fmt.Sprintf("link %s %s %s", plain(c.URI), c.Name, c.MIMEType))
+			all = append(all, fmt.Sprintf("link %s %s %s", plainText(c.URI), c.Name, c.MIMEType))
 		default:
 			all = append(all, fmt.Sprintf("%T", c))
 		}
@@ -178,8 +180,8 @@ func blocks(r *mcp.CallToolResult) []string {
 	return all
 }
 
-// plain replaces the parts that differ between runs.
-func plain(s string) string {
+// plainText replaces the parts that differ between runs.
+func plainText(s string) string {
 	for _, r := range []struct{ form, to string }{
 		{`https?://[^\s"')>]+`, "<url>"},
 		{`\b(sbx|job|art|req|prc)_[0-9a-z]{20,}`, "<$1>"},
