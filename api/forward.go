@@ -12,7 +12,6 @@ import (
 	"github.com/coder/websocket"
 	"github.com/gin-gonic/gin"
 
-	"github.com/sandfarm/sandfarm/api/attach"
 	"github.com/sandfarm/sandfarm/api/guard"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/wire"
@@ -37,7 +36,7 @@ func (s *Server) forwardPort(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if !attach.Upgrades(c.Request) {
+	if !upgrades(c.Request) {
 		c.Header("Upgrade", "websocket")
 		return rest.Refusef(http.StatusUpgradeRequired, farm.CodeInvalid, "This address serves WebSockets only. For HTTP use %s.", "…/ports/{port}/")
 	}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/sandfarm/sandfarm/api/attach"
 	"github.com/sandfarm/sandfarm/api/guard"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
@@ -157,14 +156,14 @@ func (s *Server) attachProcess(c *gin.Context) error {
 		return err
 	}
 	defer process.Close()
-	if !attach.Upgrades(c.Request) {
+	if !upgrades(c.Request) {
 		c.Header("Upgrade", "websocket")
 		return rest.Refusef(http.StatusUpgradeRequired, farm.CodeInvalid, "This address serves WebSockets only. For server-sent events use %s.", "…/events")
 	}
 	s.attached.Add(1) // the HTTP server does not wait for connections that it has given away
 	defer s.attached.Done()
 	s.opened(c)
-	if err := attach.Serve(ctx, c.Writer, c.Request, attach.Config{Heartbeat: s.cfg.Heartbeat, Stall: s.cfg.StallTimeout}, process); err != nil {
+	if err := serveAttached(ctx, c.Writer, c.Request, attachConfig{Heartbeat: s.cfg.Heartbeat, Stall: s.cfg.StallTimeout}, process); err != nil {
 		s.log.InfoContext(ctx, "the attachment to a process broke off", slog.String("request_id", rest.RequestID(c)), slog.Any("error", err))
 	}
 	return nil
