@@ -8,7 +8,7 @@ import (
 	"runtime/debug"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
-	"github.com/sandfarm/sandfarm/internal/agent/livefiles"
+	"github.com/sandfarm/sandfarm/internal/agent/files"
 )
 
 // runFiles serves files to the agent. It uses the sandbox's memory, so it is small.
@@ -22,5 +22,5 @@ func runFiles() error {
 		return fmt.Errorf("take the agent's connection: %w", err)
 	}
 	_ = file.Close()
-	return livefiles.Serve(conn)
+	return files.Serve(conn)
 }

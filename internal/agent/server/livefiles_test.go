@@ -22,7 +22,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
-	"github.com/sandfarm/sandfarm/internal/agent/livefiles"
+	"github.com/sandfarm/sandfarm/internal/agent/files"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
@@ -493,7 +493,7 @@ func TestWatchSaysWhatItDropped(t *testing.T) {
 	l, dir := agenttest.StartWithFiles(t).Live(), t.TempDir()
 	_, err := l.Watch(t.Context(), "w", dir, false, false, nil)
 	agenttest.Must(t, err)
-	for n := range livefiles.WindowEvents + 1 {
+	for n := range files.WindowEvents + 1 {
 		agenttest.Must(t, os.Mkdir(filepath.Join(dir, fmt.Sprint(n)), 0o700))
 	}
 	end := filepath.Join(dir, "end")
@@ -504,7 +504,7 @@ func TestWatchSaysWhatItDropped(t *testing.T) {
 		lost = got.Lost
 	}
 	seen, lost := nextChanges(t, l, "w", 0, named(agent.FileCreated, end))
-	if !lost || len(seen) >= livefiles.WindowEvents || seen[0].Seq == 1 {
+	if !lost || len(seen) >= files.WindowEvents || seen[0].Seq == 1 {
 		t.Errorf("from the first on: %d events, lost %v", len(seen), lost)
 	}
 }
@@ -541,7 +541,7 @@ func TestAPolledWatch(t *testing.T) {
 func TestWatchesAreBounded(t *testing.T) {
 	t.Parallel()
 	l, dir := agenttest.StartWithFiles(t).Live(), t.TempDir()
-	for n := range livefiles.MaxWatches {
+	for n := range files.MaxWatches {
 		_, err := l.Watch(t.Context(), fmt.Sprint(n), dir, false, false, nil)
 		agenttest.Must(t, err)
 	}

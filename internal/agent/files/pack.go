@@ -1,4 +1,4 @@
-package livefiles
+package files
 
 import (
 	"archive/tar"
@@ -225,12 +225,4 @@ func (k *packer) rest() error {
 		_, _ = io.CopyN(&k.out, zeros{}, tarBlock-odd)
 	}
 	return nil
-}
-
-// zeros is an infinite reader of zero bytes.
-type zeros struct{}
-
-func (zeros) Read(b []byte) (int, error) {
-	clear(b)
-	return len(b), nil
 }

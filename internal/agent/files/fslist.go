@@ -1,4 +1,4 @@
-package livefiles
+package files
 
 import (
 	"errors"
@@ -15,8 +15,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// pageBytes bounds the paths of a page.
-const pageBytes = 4 << 20
+// fsPageBytes bounds the paths of a page.
+const fsPageBytes = 4 << 20
 
 // list lists what is under a path, down to a depth; depth 0 is the path itself.
 func (s *Server) list(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -95,7 +95,7 @@ func (l *lister) visit(dir string, names []string, depth int) error {
 				l.size += len(key) + len(value)
 			}
 			l.pairs += len(e.Metadata)
-			if len(l.list.Entries) == l.limit || l.size > pageBytes || l.pairs > farm.PagePairs*l.limit+farm.MaxMetadata {
+			if len(l.list.Entries) == l.limit || l.size > fsPageBytes || l.pairs > farm.PagePairs*l.limit+farm.MaxMetadata {
 				l.list.More = true
 				return fs.SkipAll
 			}
@@ -113,11 +113,6 @@ func (l *lister) visit(dir string, names []string, depth int) error {
 		}
 	}
 	return nil
-}
-
-// isAfter reports whether a path comes after another one in a walk.
-func isAfter(p, other string) bool {
-	return slices.Compare(strings.Split(p, "/"), strings.Split(other, "/")) > 0
 }
 
 // isVirtual reports whether a directory is the kernel's view of itself, which is as good as endless.

@@ -1,4 +1,4 @@
-package livefiles
+package files
 
 import (
 	"fmt"
@@ -13,8 +13,6 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// firstSecond and lastSecond are the beginning of the year 1 and the end of the year 9999: JSON's form of a time has no others.
-const firstSecond, lastSecond = -62135596800, 253402300799
 
 // lstat describes a file. It does not follow a link.
 func lstat(p string) (farm.FSEntry, unix.Stat_t, error) {

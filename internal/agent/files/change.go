@@ -1,4 +1,4 @@
-package livefiles
+package files
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandfarm/sandfarm/internal/agent/files"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -252,7 +251,7 @@ func (s *Server) unpack(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if err := os.MkdirAll(p, newDir); err != nil {
 		return nil, problem(err, p)
 	}
-	dir, err := files.At(p)
+	dir, err := At(p)
 	if err != nil {
 		return nil, problem(err, p)
 	}

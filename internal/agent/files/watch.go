@@ -1,4 +1,4 @@
-package livefiles
+package files
 
 import (
 	"context"
@@ -39,7 +39,7 @@ type watches struct {
 
 // watch is one tree with the window of its newest events.
 type watch struct {
-	tree    *tree
+	tree    *watchedTree
 	started agent.WatchStarted
 	polled  bool // its reader asks when it likes, and it keeps where the reader is
 
@@ -70,7 +70,7 @@ func (s *watches) put(_ http.ResponseWriter, r *http.Request) (any, error) {
 			return nil, farm.Invalidf("ignore is not a pattern of a name: %q", farm.Shorten(pattern))
 		}
 	}
-	t := &tree{top: p, recursive: r.URL.Query().Get("recursive") == "true", ignore: ignore, most: MaxWatchedDirs}
+	t := &watchedTree{top: p, recursive: r.URL.Query().Get("recursive") == "true", ignore: ignore, most: MaxWatchedDirs}
 	var st unix.Stat_t
 	if err := unix.Stat(p, &st); err != nil {
 		return nil, problem(err, p)

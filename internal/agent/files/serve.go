@@ -1,4 +1,4 @@
-package livefiles
+package files
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package livefiles
+package files
 
 import (
 	"crypto/rand"
@@ -16,8 +16,6 @@ import (
 )
 
 const (
-	// maxLinks is how many symbolic links the last element of a path may lead through, as in Linux.
-	maxLinks = 40
 	// asidePrefix and asideSuffix mark what is being written aside. Watches do not tell of it.
 	asidePrefix, asideSuffix = ".sandfarm-", ".part"
 	newFile, newDir          = 0o644, 0o755
@@ -56,7 +54,7 @@ func (s *Server) write(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, problem(err, p)
 	}
-	body := &source{r: r.Body}
+	body := &sourceReader{r: r.Body}
 	switch how.How {
 	case farm.FSReplace:
 		err = s.replace(p, how, body)
@@ -224,18 +222,4 @@ func (s *Server) writeInPlace(p string, how farm.FSWrite, body io.Reader) error 
 		_, err = io.Copy(f, body)
 	}
 	return errors.Join(err, f.Close())
-}
-
-// source is a body. It remembers its error, to tell it from one of the file.
-type source struct {
-	r   io.Reader
-	err error
-}
-
-func (s *source) Read(p []byte) (int, error) {
-	n, err := s.r.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) {
-		s.err = err
-	}
-	return n, err
 }

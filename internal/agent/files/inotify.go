@@ -1,4 +1,4 @@
-package livefiles
+package files
 
 import (
 	"errors"
@@ -26,8 +26,8 @@ const (
 	readBytes = 64 << 10
 )
 
-// tree is a directory, and with recursive all directories below it, that the kernel watches. read is its only goroutine, but for the start.
-type tree struct {
+// watchedTree is a directory, and with recursive all directories below it, that the kernel watches. read is its only goroutine, but for the start.
+type watchedTree struct {
 	file      *os.File
 	top       string
 	only      string // the name in top that is meant; empty: all
@@ -47,7 +47,7 @@ type tree struct {
 var errTooMany = errors.New("too many directories")
 
 // start begins to watch.
-func (t *tree) start() error {
+func (t *watchedTree) start() error {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func (t *tree) start() error {
 }
 
 // add watches a directory and what is below it. found is called for what is in it; nil: for nothing.
-func (t *tree) add(dir string, found func(string, fs.FileMode)) error {
+func (t *watchedTree) add(dir string, found func(string, fs.FileMode)) error {
 	if len(t.dirs) >= t.most {
 		return errTooMany
 	}
@@ -112,7 +112,7 @@ func (t *tree) add(dir string, found func(string, fs.FileMode)) error {
 }
 
 // ignored reports whether changes of a name are not reported.
-func (t *tree) ignored(name string) bool {
+func (t *watchedTree) ignored(name string) bool {
 	if isAside(name) || strings.HasPrefix(name, ".sandfarm-staging") || !utf8.ValidString(name) {
 		return true
 	}
@@ -125,7 +125,7 @@ func (t *tree) ignored(name string) bool {
 }
 
 // read tells of changes until the file is closed.
-func (t *tree) read() {
+func (t *watchedTree) read() {
 	buf := make([]byte, readBytes)
 	for {
 		deadline := time.Time{}
@@ -152,7 +152,7 @@ func (t *tree) read() {
 }
 
 // single tells of the first half of a renaming that has no second: it went out of the tree.
-func (t *tree) single() {
+func (t *watchedTree) single() {
 	if t.half.Path == "" {
 		return
 	}
@@ -166,7 +166,7 @@ func (t *tree) single() {
 }
 
 // event takes one event of the kernel.
-func (t *tree) event(wd int32, mask, cookie uint32, name string) {
+func (t *watchedTree) event(wd int32, mask, cookie uint32, name string) {
 	if mask&unix.IN_Q_OVERFLOW != 0 {
 		t.single()
 		t.tell(agent.FileEvent{Kind: agent.FileDropped, Reason: "the kernel's queue was full"})
@@ -234,7 +234,7 @@ func (t *tree) event(wd int32, mask, cookie uint32, name string) {
 }
 
 // created tells of something new, and of what is in it: that may have been made before the kernel watched it.
-func (t *tree) created(e agent.FileEvent) {
+func (t *watchedTree) created(e agent.FileEvent) {
 	e.Kind = agent.FileCreated
 	t.tell(e)
 	if e.Type == "dir" {
@@ -243,7 +243,7 @@ func (t *tree) created(e agent.FileEvent) {
 }
 
 // found watches a directory that was not watched, and tells of what is in it.
-func (t *tree) found(dir string) {
+func (t *watchedTree) found(dir string) {
 	if !t.recursive || isVirtual(dir) {
 		return
 	}
@@ -261,7 +261,7 @@ func (t *tree) found(dir string) {
 
 // renamed gives a directory that is watched, and those below it, their new paths. One that was renamed before the kernel watched it is watched
 // now.
-func (t *tree) renamed(from, to string) {
+func (t *watchedTree) renamed(from, to string) {
 	if _, known := t.paths[from]; !known {
 		t.found(to)
 		return
@@ -278,7 +278,7 @@ func (t *tree) renamed(from, to string) {
 }
 
 // forget ends the watching of a directory that went out of the tree, and of those below it.
-func (t *tree) forget(dir string) {
+func (t *watchedTree) forget(dir string) {
 	raw, err := t.file.SyscallConn()
 	if err != nil {
 		return
