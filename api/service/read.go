@@ -112,7 +112,7 @@ func (s *Service) ListFiles(ctx context.Context, c Call, sandboxID, directory st
 		files.NextCursor = wire.Cursor(base64.RawURLEncoding.EncodeToString([]byte(found.Entries[n-1].Path)))
 	}
 	if found.TooLong > 0 {
-		files.Note = fmt.Sprintf("Files with a path of more than %d bytes are left out, with all below them: %d here.", farm.MaxPathBytes, found.TooLong)
+		files.Note = fmt.Sprintf("Files whose path has more than %d bytes or is not UTF-8 are left out, with all below them: %d here.", farm.MaxPathBytes, found.TooLong)
 	}
 	return files, nil
 }

@@ -227,7 +227,7 @@ type Listing struct {
 	Entries []farm.FileEntry `json:"entries"`
 	More    bool             `json:"more"`     // there are more entries after the last one
 	After   string           `json:"after"`    // After of the query
-	TooLong int              `json:"too_long"` // entries that were left out, with all below them, because their path is too long
+	TooLong int              `json:"too_long"` // entries that were left out, with all below them, because their path is too long or not UTF-8
 }
 
 // Execution describes an execution that the agent knows.

@@ -104,7 +104,7 @@ const MaxListedFiles = 50_000
 type FileResult struct {
 	Entries []FileEntry `json:"entries,omitempty"`
 	More    bool        `json:"more,omitempty"`     // list: there are more entries after the last one
-	TooLong int         `json:"too_long,omitempty"` // list: entries left out, with all below them, because their path is too long
+	TooLong int         `json:"too_long,omitempty"` // list: entries left out, with all below them, because their path is too long or not UTF-8
 	Content []byte      `json:"content,omitempty"`  // read: the bytes, if they are few
 	Staged  string      `json:"staged,omitempty"`   // read: otherwise the key of the staged object
 	Size    int64       `json:"size,omitempty"`     // read: bytes of the whole file

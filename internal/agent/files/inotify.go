@@ -113,7 +113,7 @@ func (t *watchedTree) add(dir string, found func(string, fs.FileMode)) error {
 
 // ignored reports whether changes of a name are not reported.
 func (t *watchedTree) ignored(name string) bool {
-	if isAside(name) || strings.HasPrefix(name, ".sandfarm-staging") || !utf8.ValidString(name) {
+	if name == stagingDir || !utf8.ValidString(name) {
 		return true
 	}
 	for _, pattern := range t.ignore {

@@ -95,6 +95,20 @@ func TestListOfMoreThanOnePage(t *testing.T) {
 	}
 }
 
+// What is left out is counted once, whatever the size of the pages.
+func TestListPagesCountOnceWhatTheyLeaveOut(t *testing.T) {
+	t.Parallel()
+	w, dir := workspace(t)
+	for _, name := range []string{"a", "b\xff", "c", "d\xfe", "e", "f\xff"} {
+		agenttest.Must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+	}
+	for limit := range 5 {
+		if paths, leftOut := pathsOf(t, w, "", agent.ListQuery{Limit: limit}); len(paths) != 3 || leftOut != 3 {
+			t.Errorf("pages of %d: %q, %d left out", limit, paths, leftOut)
+		}
+	}
+}
+
 // A tree of any depth is listed, as far as its paths are not too long.
 func TestListOfADeepTree(t *testing.T) {
 	t.Parallel()

@@ -156,7 +156,7 @@ func (do operation) serve(w http.ResponseWriter, r *http.Request) {
 var errBroken = errors.New("the answer broke off")
 
 func fail(w http.ResponseWriter, err error) {
-	code, text := farm.CodeOf(err), farm.MessageOf(err)
+	code, text := farm.CodeOf(err), named(err)
 	if code == farm.CodeInternal {
 		text = err.Error()
 	}

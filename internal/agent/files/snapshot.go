@@ -19,9 +19,6 @@ const (
 	maxPathsBytes = 8 << 20
 )
 
-// stagingDir is where uploads are written before they are moved into place. It is never listed, compared or served.
-const stagingDir = ".sandfarm-staging"
-
 // Snapshot is the state of a workspace at one time: a hash of the path of each regular file, with a hash of its lstat
 // result. It takes 16 bytes per file, which keeps the agent small.
 type Snapshot struct {
@@ -78,14 +75,14 @@ func (w *Workspace) eachFile(do func(path string, st *unix.Stat_t)) {
 	}
 	defer top.close()
 	count := 0
-	_ = top.walk(".", func(path string, of info) error {
-		if !of.isRegular() {
+	_ = walk(top, ".", false, func(f found, err error) error {
+		if err != nil || !f.isRegular() {
 			return nil
 		}
 		if count++; count > maxWalked {
 			return fs.SkipAll
 		}
-		do(path, &of.st)
+		do(f.path, &f.st)
 		return nil
 	})
 }

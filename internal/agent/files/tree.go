@@ -2,34 +2,102 @@ package files
 
 import (
 	"errors"
-	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // errEscapes says that a path leads out of its tree.
 var errEscapes = errors.New("the path leads out of its directory")
 
 const (
+	// newFile and newDir are the modes of files and directories whose mode nobody names.
+	newFile, newDir = 0o644, 0o755
 	// maxLinks is how many symbolic links a path may lead through, as in Linux.
 	maxLinks = 40
 	// maxSteps bounds the directories that the resolution of one path opens: links with ".." begin again at the top.
 	maxSteps = 8192
 )
 
-// tree is an open directory. Paths below it are resolved element by element, and no link or ".." leads out of it, whatever user code
+// root is where paths begin: a tree, which no path leads out of, or anywhere.
+type root interface {
+	// parent opens the directory that holds the last element of a path, and returns that element: "." if the path is the root itself. It
+	// follows links on the way, and one at the end if follow is set. create creates directories that are missing on the way. The caller
+	// closes the directory.
+	parent(p string, follow, create bool) (dir tree, name string, err error)
+	// dir opens the directory that a path leads to. The caller closes it.
+	dir(p string) (tree, error)
+	// file opens the regular file that a path leads to. The caller closes it.
+	file(p string, flags int, mode uint32) (*os.File, info, error)
+}
+
+// anywhere is the root of absolute paths as the kernel resolves them for the process. Its parent returns links of the kernel itself, such as
+// /proc/self/cwd, as the path that they show; dir and file follow them as the kernel does.
+type anywhere struct{}
+
+func (anywhere) parent(p string, follow, create bool) (tree, string, error) {
+	var err error
+	if follow {
+		if p, err = throughLinks(p); err != nil {
+			return tree{}, "", err
+		}
+	}
+	above, name := path.Split(p)
+	if name == "" {
+		name = "."
+	}
+	if create {
+		if err := os.MkdirAll(above, newDir); err != nil {
+			return tree{}, "", err
+		}
+	}
+	dir, err := openTree(above)
+	return dir, name, err
+}
+
+func (anywhere) dir(p string) (tree, error) { return openTree(p) }
+
+func (anywhere) file(p string, flags int, mode uint32) (*os.File, info, error) {
+	fd, err := unix.Open(p, flags|openFlags, mode)
+	if err != nil {
+		return nil, info{}, &os.PathError{Op: "open", Path: p, Err: err}
+	}
+	return regular(os.NewFile(uintptr(fd), p)) //nolint:gosec // a descriptor is small
+}
+
+// throughLinks follows the links at the end of an absolute path. What the result names is no link, or does not exist.
+func throughLinks(p string) (string, error) {
+	for range maxLinks {
+		target, err := os.Readlink(p)
+		switch {
+		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT):
+			return p, nil
+		case err != nil:
+			return p, err
+		case filepath.IsAbs(target):
+			p = target
+		default:
+			above, _ := path.Split(p)
+			p = above + target // not cleaned: ".." may follow a link
+		}
+	}
+	return p, unix.ELOOP
+}
+
+// tree is an open directory, and a root. Paths below it are resolved element by element, and no link or ".." leads out of it, whatever user code
 // does at the same time. os.Root promises the same, but opens directories with O_DIRECTORY and O_NOFOLLOW together; gVisor follows
 // links then. tree opens each element with O_PATH and O_NOFOLLOW, and looks at what it has opened.
 type tree struct {
 	fd int
 }
 
-// openTree opens a directory by a path that user code cannot change. The caller closes it.
+// openTree opens a directory as the kernel resolves its path. The caller closes it.
 func openTree(dir string) (tree, error) {
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -45,7 +113,7 @@ func (t tree) dup() (tree, error) {
 	return tree{fd}, err
 }
 
-// The methods from here to names take one name of the directory itself, not a path. None follows a link.
+// The methods from here to empty take one name of the directory itself, not a path. None follows a link.
 
 // look opens whatever has the name and describes it. The caller closes it.
 func (t tree) look(name string) (tree, info, error) {
@@ -76,28 +144,62 @@ func (t tree) sub(name string) (tree, error) {
 
 // lstat describes what has the name.
 func (t tree) lstat(name string) (of info, err error) {
-	return of, unix.Fstatat(t.fd, name, &of.st, unix.AT_SYMLINK_NOFOLLOW)
+	for {
+		if err = unix.Fstatat(t.fd, name, &of.st, unix.AT_SYMLINK_NOFOLLOW); !errors.Is(err, unix.EINTR) {
+			return of, err
+		}
+	}
 }
 
-// file opens a file. A pipe is opened without waiting for its other end.
-func (t tree) file(name string, flags int, mode uint32) (*os.File, error) {
-	fd, err := unix.Openat(t.fd, name, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, mode)
+// openFlags open a file without waiting for the other end of a pipe, and make no terminal the process's own.
+const openFlags = unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
+
+// openAt opens a file or a directory.
+func (t tree) openAt(name string, flags int, mode uint32) (*os.File, error) {
+	fd, err := unix.Openat(t.fd, name, flags|unix.O_NOFOLLOW|openFlags, mode)
 	if err != nil {
 		return nil, err
 	}
 	return os.NewFile(uintptr(fd), name), nil //nolint:gosec // a descriptor is small
 }
 
-// names returns the sorted names in the directory, as far as they can be read.
-func (t tree) names() []string {
-	f, err := t.file(".", unix.O_RDONLY, 0)
+// regularAt opens a regular file.
+func (t tree) regularAt(name string, flags int, mode uint32) (*os.File, info, error) {
+	f, err := t.openAt(name, flags, mode)
 	if err != nil {
-		return nil
+		return nil, info{}, err
+	}
+	return regular(f)
+}
+
+// regular describes an open file. One that is not a regular file is closed.
+func regular(f *os.File) (*os.File, info, error) {
+	var of info
+	err := unix.Fstat(int(f.Fd()), &of.st) //nolint:gosec // a descriptor is small
+	switch {
+	case err != nil:
+	case of.isDir():
+		err = unix.EISDIR
+	case !of.isRegular():
+		err = farm.Invalidf("%s is not a regular file", farm.Shorten(f.Name()))
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, of, err
+	}
+	return f, of, nil
+}
+
+// names returns the sorted names in the directory.
+func (t tree) names() ([]string, error) {
+	f, err := t.openAt(".", unix.O_RDONLY, 0)
+	if err != nil {
+		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	names, _ := f.Readdirnames(-1)
+	names, err := f.Readdirnames(-1)
 	slices.Sort(names)
-	return names
+	return names, err
 }
 
 // readlink returns the target of a link.
@@ -140,25 +242,17 @@ func (t tree) empty(name string) error {
 		return err
 	}
 	defer dir.close()
-	f, err := dir.file(".", unix.O_RDONLY, 0)
-	if err != nil {
-		return err
-	}
-	names, err := f.Readdirnames(-1)
-	_ = f.Close()
+	names, err := dir.names()
 	for _, name := range names {
-		if err := dir.removeAll(name); err != nil {
-			return err
+		if failed := dir.removeAll(name); err == nil {
+			err = failed
 		}
 	}
 	return err
 }
 
-// The methods from here on take a path below the tree.
+// The methods from here on take a path below the tree, as those of root do.
 
-// parent opens the directory that holds the last element of a path, and returns that element: "." if the path is the tree itself. It
-// follows links on the way, and one at the end if follow is set. create creates directories that are missing on the way. The caller
-// closes the directory.
 func (t tree) parent(p string, follow, create bool) (dir tree, name string, err error) {
 	parts, links := elements(p), 0
 	if dir, err = t.dup(); err != nil {
@@ -189,7 +283,7 @@ func (t tree) parent(p string, follow, create bool) (dir tree, name string, err 
 		}
 		found, of, err := dir.look(parts[i])
 		if errors.Is(err, unix.ENOENT) && create && !last {
-			if err = unix.Mkdirat(dir.fd, parts[i], 0o755); err == nil || errors.Is(err, unix.EEXIST) {
+			if err = unix.Mkdirat(dir.fd, parts[i], newDir); err == nil || errors.Is(err, unix.EEXIST) {
 				found, of, err = dir.look(parts[i])
 			}
 		}
@@ -231,9 +325,25 @@ func elements(p string) []string {
 	return slices.DeleteFunc(strings.Split(p, "/"), func(name string) bool { return name == "" || name == "." })
 }
 
+func (t tree) dir(p string) (found tree, err error) {
+	err = in(t, p, true, false, func(dir tree, name string) (err error) {
+		found, err = dir.sub(name)
+		return err
+	})
+	return found, err
+}
+
+func (t tree) file(p string, flags int, mode uint32) (f *os.File, of info, err error) {
+	err = in(t, p, true, false, func(dir tree, name string) (err error) {
+		f, of, err = dir.regularAt(name, flags, mode)
+		return err
+	})
+	return f, of, err
+}
+
 // in calls do with the directory and the name that a path leads to.
-func (t tree) in(p string, follow, create bool, do func(dir tree, name string) error) error {
-	dir, name, err := t.parent(p, follow, create)
+func in(r root, p string, follow, create bool, do func(dir tree, name string) error) error {
+	dir, name, err := r.parent(p, follow, create)
 	if err != nil {
 		return err
 	}
@@ -242,42 +352,35 @@ func (t tree) in(p string, follow, create bool, do func(dir tree, name string) e
 }
 
 // stat describes what a path leads to, and a link only if follow is not set.
-func (t tree) stat(p string, follow bool) (of info, err error) {
-	return of, t.in(p, follow, false, func(dir tree, name string) (err error) {
+func stat(r root, p string, follow bool) (of info, err error) {
+	err = in(r, p, follow, false, func(dir tree, name string) (err error) {
 		of, err = dir.lstat(name)
 		return err
 	})
-}
-
-// open opens a directory. The caller closes it.
-func (t tree) open(p string) (found tree, err error) {
-	return found, t.in(p, true, false, func(dir tree, name string) (err error) {
-		found, err = dir.sub(name)
-		return err
-	})
+	return of, err
 }
 
 // mkdirAll creates a directory and its parents. It may exist, or be a link to one that does.
-func (t tree) mkdirAll(p string) error {
-	err := t.in(p, false, true, func(dir tree, name string) error {
+func mkdirAll(r root, p string) error {
+	err := in(r, p, false, true, func(dir tree, name string) error {
 		if name == "." {
 			return nil
 		}
-		return unix.Mkdirat(dir.fd, name, 0o755)
+		return unix.Mkdirat(dir.fd, name, newDir)
 	})
 	if errors.Is(err, unix.EEXIST) {
-		var of info
-		if of, err = t.stat(p, true); err == nil && !of.isDir() {
-			err = unix.ENOTDIR
+		var found tree
+		if found, err = r.dir(p); err == nil {
+			found.close()
 		}
 	}
 	return err
 }
 
-// rename moves a file or a directory. It replaces no directory.
-func (t tree) rename(from, to string) error {
-	return t.in(from, false, false, func(dir tree, name string) error {
-		return t.in(to, false, false, func(toDir tree, toName string) error {
+// rename moves a file or a directory from one place to another. It replaces no directory.
+func rename(r root, from string, to root, p string) error {
+	return in(r, from, false, false, func(dir tree, name string) error {
+		return in(to, p, false, false, func(toDir tree, toName string) error {
 			if of, err := toDir.lstat(toName); err == nil && of.isDir() {
 				return unix.EEXIST
 			}
@@ -285,22 +388,3 @@ func (t tree) rename(from, to string) error {
 		})
 	})
 }
-
-// info is what the kernel says about a file.
-type info struct {
-	st unix.Stat_t
-}
-
-func (i *info) isDir() bool     { return i.st.Mode&unix.S_IFMT == unix.S_IFDIR }
-func (i *info) isRegular() bool { return i.st.Mode&unix.S_IFMT == unix.S_IFREG }
-func (i *info) isLink() bool    { return i.st.Mode&unix.S_IFMT == unix.S_IFLNK }
-
-func (i *info) perm() fs.FileMode { return fs.FileMode(i.st.Mode) & fs.ModePerm }
-
-// modTime is the time of the last change, in the years that JSON and archives can express: code may set any.
-func (i *info) modTime() time.Time {
-	return time.Unix(min(max(i.st.Mtim.Sec, firstSecond), lastSecond), i.st.Mtim.Nsec)
-}
-
-// firstSecond and lastSecond are the beginning of the year 1 and the end of the year 9999: JSON's form of a time has no others.
-const firstSecond, lastSecond = -62135596800, 253402300799

@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"errors"
 	"io"
-	"io/fs"
 	"os"
 	"path"
 	"strings"
@@ -18,60 +17,43 @@ import (
 // shownName bounds a name of an archive in an error.
 const shownName = 80
 
-// unpack is the unpacking of an archive: first into a staging directory, then into the workspace once all of it is valid.
-type unpack struct {
-	to    string          // target directory, relative to the workspace
+// unpacker is the unpacking of an archive: first into a staging directory, then into its place once all of it is valid.
+type unpacker struct {
+	to    string          // target directory, relative to the tree that it must stay in
 	stage tree            // the staging directory
 	links map[string]bool // symbolic links of the archive
 }
 
-// PutTar unpacks a tar archive under a directory, entirely or not at all.
-func (w *Workspace) PutTar(p string, r io.Reader) error {
-	p, err := cleanPath(p)
-	if err != nil {
-		return err
-	}
-	top, err := w.top()
-	if err != nil {
-		return err
-	}
-	defer top.close()
-	if of, err := top.stat(p, true); err == nil && !of.isDir() {
+// unpack unpacks a tar archive under a directory of a tree, entirely or not at all.
+func unpack(top tree, p string, r io.Reader) error {
+	if of, err := stat(top, p, true); err == nil && !of.isDir() {
 		return farm.Conflictf("%s exists and is not a directory", p)
 	}
-	var stage tree
-	name, done, err := top.stage(func(dir tree, name string) (err error) {
-		if err = unix.Mkdirat(dir.fd, name, 0o700); err == nil {
-			stage, err = dir.sub(name)
-		}
-		return err
-	})
+	staged, done, err := top.stageDir()
 	if err != nil {
-		return Problem(err, p)
+		return err
 	}
 	defer done()
-	defer stage.close()
-	u := &unpack{to: p, stage: stage, links: map[string]bool{}}
+	u := &unpacker{to: p, stage: staged, links: map[string]bool{}}
 	if err := u.all(r); err != nil {
 		return err
 	}
-	return top.merge(name, p)
+	return merge(staged, top, p)
 }
 
 // all unpacks every member into the stage.
-func (u *unpack) all(r io.Reader) error {
+func (u *unpacker) all(r io.Reader) error {
 	source := &sourceReader{r: r}
-	counted := &countReader{r: source}
-	reader := tar.NewReader(counted)
+	reader := tar.NewReader(source)
 	for {
 		h, err := reader.Next()
 		switch {
-		case errors.Is(err, io.EOF) && counted.n == 0:
+		case errors.Is(err, io.EOF) && source.n == 0:
 			return farm.Invalidf("the body is empty: a tar archive is expected")
 		case errors.Is(err, io.EOF):
 			return nil
 		case source.err != nil:
-			return farm.Wrap(source.err, farm.CodeInvalid, "the upload was interrupted")
+			return source.or(nil)
 		case err != nil:
 			return farm.Wrap(err, farm.CodeInvalid, "the body is not a valid uncompressed tar archive")
 		}
@@ -85,7 +67,7 @@ func (u *unpack) all(r io.Reader) error {
 }
 
 // member checks and unpacks one member.
-func (u *unpack) member(h *tar.Header, r io.Reader) error {
+func (u *unpacker) member(h *tar.Header, r io.Reader) error {
 	if h.Typeflag == tar.TypeXGlobalHeader {
 		return nil
 	}
@@ -109,7 +91,7 @@ func (u *unpack) member(h *tar.Header, r io.Reader) error {
 	}
 	switch h.Typeflag {
 	case tar.TypeDir:
-		return u.stage.mkdirAll(name)
+		return mkdirAll(u.stage, name)
 	case tar.TypeReg:
 		return u.file(name, h, r)
 	case tar.TypeSymlink:
@@ -118,24 +100,24 @@ func (u *unpack) member(h *tar.Header, r io.Reader) error {
 	return farm.Invalidf("the tar archive contains %q, which is neither a file, a directory nor a symbolic link", execution.Cut(h.Name, shownName))
 }
 
-func (u *unpack) file(name string, h *tar.Header, r io.Reader) error {
+func (u *unpacker) file(name string, h *tar.Header, r io.Reader) error {
 	var f *os.File
-	if err := u.stage.in(name, false, true, func(dir tree, name string) (err error) {
+	if err := in(u.stage, name, false, true, func(dir tree, name string) (err error) {
 		_ = unix.Unlinkat(dir.fd, name, 0) // the last member with a name wins
-		f, err = dir.file(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		f, err = dir.openAt(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		return err
 	}); err != nil {
 		return err
 	}
-	mode := fs.FileMode(0o644)
+	mode := uint32(newFile)
 	if h.Mode&0o111 != 0 {
-		mode = 0o755
+		mode = newDir // executable
 	}
 	return fill(f, mode, r)
 }
 
 // link creates a symbolic link if its target is inside the workspace.
-func (u *unpack) link(name, target string) error {
+func (u *unpacker) link(name, target string) error {
 	resolved := path.Join(u.to, path.Dir(name), target)
 	if path.IsAbs(target) {
 		resolved = strings.TrimPrefix(path.Clean(target), farm.Workspace+"/")
@@ -144,56 +126,45 @@ func (u *unpack) link(name, target string) error {
 		return farm.Invalidf("the symbolic link %q in the tar archive leads out of the workspace", execution.Cut(name, shownName))
 	}
 	u.links[name] = true
-	return u.stage.in(name, false, true, func(dir tree, name string) error { return unix.Symlinkat(target, dir.fd, name) })
+	return in(u.stage, name, false, true, func(dir tree, name string) error { return unix.Symlinkat(target, dir.fd, name) })
 }
 
-// merge moves a staged tree into place: directories are merged, files replace files. If anything conflicts, it moves nothing.
-func (t tree) merge(staged, to string) error {
+// merge moves what is staged into place: directories are merged, files replace files. If anything conflicts, it moves nothing.
+func merge(staged, top tree, to string) error {
 	var dirs, others []string
-	err := t.walk(staged, func(name string, of info) error {
-		target := path.Join(to, name)
-		old, err := t.stat(target, false)
+	err := walk(staged, ".", false, func(f found, err error) error {
+		if err != nil { // it vanished
+			return nil
+		}
+		target := path.Join(to, f.path)
+		old, err := stat(top, target, false)
 		switch {
-		case of.isDir():
+		case f.isDir():
 			if err == nil && !old.isDir() {
-				if real, err := t.stat(target, true); err != nil || !real.isDir() {
+				if real, err := stat(top, target, true); err != nil || !real.isDir() {
 					return farm.Conflictf("%s exists and is not a directory", execution.Cut(target, shownName))
 				}
 			}
-			dirs = append(dirs, name)
+			dirs = append(dirs, f.path)
 		case err == nil && old.isDir():
 			return farm.Conflictf("%s exists and is a directory", execution.Cut(target, shownName))
 		default:
-			others = append(others, name)
+			others = append(others, f.path)
 		}
 		return nil
 	})
 	if err != nil {
-		return Problem(err, to)
+		return err
 	}
-	if err := t.mkdirAll(to); err != nil {
-		return Problem(err, to)
-	}
-	for _, name := range dirs {
-		if err := t.mkdirAll(path.Join(to, name)); err != nil {
+	for _, name := range append([]string{"."}, dirs...) {
+		if err := mkdirAll(top, path.Join(to, name)); err != nil {
 			return Problem(err, path.Join(to, name))
 		}
 	}
 	for _, name := range others {
-		if err := t.rename(path.Join(staged, name), path.Join(to, name)); err != nil {
+		if err := rename(staged, name, top, path.Join(to, name)); err != nil {
 			return Problem(err, path.Join(to, name))
 		}
 	}
 	return nil
-}
-
-type countReader struct {
-	r io.Reader
-	n int64
-}
-
-func (c *countReader) Read(b []byte) (int, error) {
-	n, err := c.r.Read(b)
-	c.n += int64(n)
-	return n, err
 }

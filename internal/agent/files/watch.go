@@ -71,11 +71,11 @@ func (s *watches) put(_ http.ResponseWriter, r *http.Request) (any, error) {
 		}
 	}
 	t := &watchedTree{top: p, recursive: r.URL.Query().Get("recursive") == "true", ignore: ignore, most: MaxWatchedDirs}
-	var st unix.Stat_t
-	if err := unix.Stat(p, &st); err != nil {
-		return nil, problem(err, p)
+	var of info
+	if err := unix.Stat(p, &of.st); err != nil {
+		return nil, Problem(err, p)
 	}
-	if !isDir(&st) {
+	if !of.isDir() {
 		t.top, t.only, t.recursive = filepath.Dir(p), filepath.Base(p), false
 	}
 	s.mu.Lock()
@@ -95,7 +95,7 @@ func (s *watches) put(_ http.ResponseWriter, r *http.Request) (any, error) {
 	case errors.Is(err, unix.EMFILE):
 		return nil, farm.Errorf(farm.CodeExhausted, "The kernel has no more instances of inotify for the sandbox's user: its own programs use them all.")
 	case err != nil:
-		return nil, problem(err, p)
+		return nil, Problem(err, p)
 	}
 	if s.byID == nil {
 		s.byID = map[string]*watch{}

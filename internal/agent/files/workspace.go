@@ -1,0 +1,189 @@
+package files
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// Workspace is a directory of user code. Paths are relative to it, or absolute under its public name; no path and no symbolic
+// link leads out of it. Create it with Open.
+type Workspace struct {
+	dir  string
+	seed maphash.Seed
+
+	mu     sync.RWMutex // while root is used to open something, and while it is closed
+	root   tree
+	closed bool
+}
+
+// Open opens the workspace in an existing directory. The caller closes it.
+func Open(dir string) (*Workspace, error) {
+	dir = filepath.Clean(dir)
+	root, err := openTree(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open workspace: %w", err)
+	}
+	_ = root.removeAll(stagingDir)
+	return &Workspace{dir: dir, root: root, seed: maphash.MakeSeed()}, nil
+}
+
+// Dir is the directory of the workspace.
+func (w *Workspace) Dir() string { return w.dir }
+
+// Close closes the workspace. The files stay.
+func (w *Workspace) Close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.closed {
+		w.closed = true
+		w.root.close()
+	}
+	return nil
+}
+
+// top returns the workspace's tree, for one call. The caller closes it.
+func (w *Workspace) top() (tree, error) {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	if w.closed {
+		return tree{}, fs.ErrClosed
+	}
+	return w.root.dup()
+}
+
+// at calls do with the workspace's tree and a path of a caller, and has its error explained.
+func (w *Workspace) at(p string, do func(top tree, p string) error) error {
+	p, err := cleanPath(p)
+	if err != nil {
+		return err
+	}
+	top, err := w.top()
+	if err != nil {
+		return err
+	}
+	defer top.close()
+	return Problem(do(top, p), p)
+}
+
+// atFile is at for everything but the workspace itself.
+func (w *Workspace) atFile(p string, do func(top tree, p string) error) error {
+	if _, err := farm.CleanFilePath(p); err != nil {
+		return err
+	}
+	return w.at(p, do)
+}
+
+// cleanPath is farm.CleanPath; staging directories are refused.
+func cleanPath(p string) (string, error) {
+	clean, err := farm.CleanPath(p)
+	if err == nil && slices.Contains(elements(clean), stagingDir) {
+		return "", farm.Invalidf("%s is a name that the sandbox reserves", stagingDir)
+	}
+	return clean, err
+}
+
+// Stat describes one path. It does not follow a symbolic link.
+func (w *Workspace) Stat(p string) (e farm.FileEntry, err error) {
+	err = w.at(p, func(top tree, p string) error {
+		of, err := stat(top, p, false)
+		if err == nil {
+			e = of.workEntry(p)
+		}
+		return err
+	})
+	return e, err
+}
+
+// Open opens a regular file for reading. It never opens a device and never waits for the other end of a pipe. The caller closes
+// the file.
+func (w *Workspace) Open(p string) (f *os.File, e farm.FileEntry, err error) {
+	err = w.atFile(p, func(top tree, p string) error {
+		opened, of, err := top.file(p, unix.O_RDONLY, 0)
+		switch {
+		case errors.Is(err, unix.EISDIR):
+			return farm.Invalidf("%s is not a regular file", p)
+		case err != nil:
+			return err
+		}
+		f, e = opened, of.workEntry(p)
+		return nil
+	})
+	return f, e, err
+}
+
+// Mkdir creates a directory and its parents.
+func (w *Workspace) Mkdir(p string) error {
+	return w.at(p, func(top tree, p string) error { return mkdirAll(top, p) })
+}
+
+// Remove removes a file, or a directory with all its contents.
+func (w *Workspace) Remove(p string) error {
+	return w.atFile(p, func(top tree, p string) error { return remove(top, p) })
+}
+
+// Move renames a file or a directory and creates the parents of the new name.
+func (w *Workspace) Move(from, to string) error {
+	return w.atFile(from, func(top tree, from string) error {
+		return w.atFile(to, func(_ tree, to string) error { return move(top, from, to, nil) })
+	})
+}
+
+// Write writes a file atomically and creates its parents, once the content is complete. It replaces an existing file, and a link.
+func (w *Workspace) Write(p string, mode fs.FileMode, r io.Reader) (e farm.FileEntry, err error) {
+	err = w.atFile(p, func(top tree, p string) error {
+		if of, err := stat(top, p, true); err == nil && of.isDir() {
+			return unix.EISDIR
+		}
+		err := top.write(uint32(mode), r, func(aside tree, name string) error {
+			if err := mkdirAll(top, path.Dir(p)); err != nil {
+				return err
+			}
+			return rename(aside, name, top, p)
+		})
+		if err != nil {
+			return err
+		}
+		of, err := stat(top, p, false)
+		if err == nil {
+			e = of.workEntry(p)
+		}
+		return err
+	})
+	return e, err
+}
+
+// PutTar unpacks a tar archive under a directory, entirely or not at all.
+func (w *Workspace) PutTar(p string, r io.Reader) error {
+	return w.at(p, func(top tree, p string) error { return unpack(top, p, r) })
+}
+
+// WriteTar writes the regular files and directories under a directory as a tar archive.
+func (w *Workspace) WriteTar(p string, to io.Writer) error {
+	return w.at(p, func(top tree, p string) error {
+		if of, err := stat(top, p, true); err != nil || !of.isDir() {
+			if err == nil {
+				err = farm.Invalidf("%s is not a directory", p)
+			}
+			return err
+		}
+		k := packer{pages: pages{root: top, base: p}, out: to, plain: true, most: math.MaxInt64, room: math.MaxInt64}
+		if _, err := k.pack(); err != nil {
+			return err
+		}
+		return tar.NewWriter(to).Close()
+	})
+}
