@@ -7,8 +7,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
+	"path/filepath"
 
-	"github.com/sandfarm/sandfarm/deploy/base"
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -54,8 +55,8 @@ func Build(ctx context.Context, name string, b Builder, opts Options, progress f
 		}
 		return ref, nil
 	}
-	baseRef := cmp.Or(opts.Base, base.DefaultRef)
-	network, err := connect(ctx, b, baseRef, opts)
+	from := cmp.Or(opts.Base, baseRef)
+	network, err := connect(ctx, b, from, opts)
 	if err != nil {
 		return "", fmt.Errorf("make the network of a build: %w", err)
 	}
@@ -65,7 +66,7 @@ func Build(ctx context.Context, name string, b Builder, opts Options, progress f
 		Context: d.Files,
 		Tags:    []string{ref, latest},
 		Args: map[string]string{
-			"BASE":          baseRef,
+			"BASE":          from,
 			"PIP_INDEX_URL": proxy + agent.PipPath, "PIP_TRUSTED_HOST": "127.0.0.1",
 			"NPM_REGISTRY": proxy + agent.NpmPath,
 			// The engine knows these: no Dockerfile declares them, and the image does not keep them.
@@ -78,4 +79,34 @@ func Build(ctx context.Context, name string, b Builder, opts Options, progress f
 		return "", fmt.Errorf("build image %s: %w", name, err)
 	}
 	return ref, nil
+}
+
+// Engine is the part of an engine that building an image and its base needs.
+type Engine interface {
+	Builder
+	BaseEngine
+}
+
+// Ensure builds an image and its base unless the engine has it; built reports whether it did. Source is the base's
+// image in a registry, "none" for one made by debootstrap. Without a cache, packages are kept in the user's cache directory. Progress
+// may be nil.
+func Ensure(ctx context.Context, name string, e Engine, source string, opts Options, progress func(farm.Progress)) (ref string, built bool, err error) {
+	definition, err := Find(name)
+	if err != nil {
+		return "", false, err
+	}
+	there, err := e.HasImage(ctx, definition.Ref())
+	if err != nil {
+		return "", false, fmt.Errorf("look for image %s: %w", definition.Ref(), err)
+	}
+	if !there { // the base is ensured only when needed: without a registry that costs a timeout
+		if _, err := EnsureBase(ctx, e, BaseOptions{Source: source, Logger: opts.Logger}, progress); err != nil {
+			return "", false, fmt.Errorf("make base image: %w", err)
+		}
+	}
+	if dir, err := os.UserCacheDir(); err == nil { // on this host, like the engine's images
+		opts.Cache = cmp.Or[index.Cache](opts.Cache, index.NewDir(filepath.Join(dir, "sandfarm", "packages")))
+	}
+	ref, err = Build(ctx, name, e, opts, progress)
+	return ref, !there, err
 }

@@ -1,6 +1,7 @@
 // Package images contains the farm's sandbox images and builds them. Each folder is one image: a
 // Dockerfile, the files it copies, a README and a smoke test. An image is named by the hash of its sources, so an existing
-// image is never rebuilt, and a changed image always has a new name.
+// image is never rebuilt, and a changed image always has a new name. All are built on one base, which comes from a registry or, without one, from
+// Debian's packages.
 package images
 
 import (

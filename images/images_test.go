@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 
 	"github.com/sandfarm/sandfarm/images"
 	"github.com/sandfarm/sandfarm/internal/engine"
@@ -222,3 +223,5 @@ func TestBuildThatFails(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

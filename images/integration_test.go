@@ -5,18 +5,27 @@ package images_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"testing/fstest"
 	"time"
 
-	"github.com/sandfarm/sandfarm/deploy/base"
 	"github.com/sandfarm/sandfarm/images"
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/engine/enginetest"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/index"
 )
 
 // Every image is built, and its smoke test runs in a sandbox as callers get it.
@@ -38,7 +47,7 @@ func TestImagesInSandboxes(t *testing.T) {
 	})
 	last := ""
 	tell := func(p farm.Progress) { last = p.Message }
-	ref, err := base.EnsureBase(t.Context(), e, base.Options{}, tell)
+	ref, err := images.EnsureBase(t.Context(), e, images.BaseOptions{}, tell)
 	if err != nil {
 		t.Fatalf("%v (last: %s)", err, last)
 	}
@@ -128,4 +137,154 @@ func offered(t *testing.T, e *engine.Engine, d images.Definition, ref string) {
 		}
 	}
 	t.Errorf("%s is not among %v", d.Name, list)
+}
+
+// Without a registry the base is built from Debian packages, and images can be built on it: apt-get works and Python is installed.
+func TestBaseFromDebian(t *testing.T) {
+	t.Parallel()
+	e, err := engine.New(engine.Config{Namespace: "sandfarm-test-" + farm.NewID("")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref := "sandfarm-test/base:" + farm.NewID("")
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		for _, err := range []error{e.RemoveImage(ctx, ref+"-on"), e.RemoveImage(ctx, ref), e.Close()} {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	last, count := "", 0
+	begun := time.Now()
+	got, err := images.EnsureBase(t.Context(), e, images.BaseOptions{Ref: ref, Source: "none"}, func(p farm.Progress) { last, count = p.Message, count+1 })
+	if err != nil || got != ref {
+		t.Fatalf("ref %q, error %v (last: %s)", got, err, last)
+	}
+	t.Logf("%s in %v, %d lines", ref, time.Since(begun).Round(time.Second), count)
+	if count < 100 {
+		t.Errorf("%d lines of progress, want one for each step of each package", count)
+	}
+	err = e.Build(t.Context(), engine.BuildSpec{
+		Context: fstest.MapFS{"Dockerfile": {Data: []byte("ARG BASE\nFROM ${BASE}\n" +
+			"RUN python3 -c 'import sys; assert sys.version_info[:2] == (3, 13)' && python3 -m venv /v && apt-get update\n")}},
+		Args: map[string]string{"BASE": ref}, Tags: []string{ref + "-on"}, Network: "host",
+	}, nil)
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestProgramRuns(t *testing.T) {
+	t.Parallel()
+	packages, err := index.New(index.Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = packages.Close() })
+	var fetch images.FetchWheel = func(ctx context.Context, project, file, sha256 string) (io.ReadCloser, int64, error) {
+		return packages.Fetch(ctx, project, file, sha256)
+	}
+	data, err := images.Installer(t.Context(), fetch, runtime.GOARCH)
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(t.TempDir(), "uv")
+	if err := os.WriteFile(program, data, 0o755); err != nil { //nolint:gosec // it is a program
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), program, "--version").Output()
+	if err != nil || !strings.Contains(string(out), images.InstallerVersion) {
+		t.Errorf("uv --version: %q, %v", out, err)
+	}
+}
+
+// The steps of a build reach the exit, and nothing of the host's network.
+func TestNetworkOfABuild(t *testing.T) {
+	t.Parallel()
+	e, err := engine.New(engine.Config{Namespace: "sandfarm-test-" + farm.NewID("")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref := "sandfarm/" + strings.ToLower(farm.NewID("test-"))
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		defer cancel()
+		for _, err := range []error{e.RemoveImage(ctx, ref), e.RemoveAll(ctx, true), e.Close()} {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	from, err := images.EnsureBase(t.Context(), e, images.BaseOptions{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Close()
+	_, port, _ := net.SplitHostPort(host.Addr().String())
+
+	var mu sync.Mutex
+	var asked []string
+	network, err := images.Docker{Engine: e}.Network(t.Context(), from, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		asked = append(asked, r.URL.String())
+		mu.Unlock()
+		_, _ = fmt.Fprint(w, "from the exit")
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := `
+import os, socket, urllib.request
+def get(url, **proxies):
+    return urllib.request.build_opener(urllib.request.ProxyHandler(proxies)).open(url, timeout=60).read()
+assert get("http://` + network.Addr + `/pypi/simple/six/") == b"from the exit"
+assert get("http://deb.debian.org/debian/", http="http://` + network.Addr + `") == b"from the exit"
+assert os.listdir("/sys/class/net") == ["lo"], os.listdir("/sys/class/net")
+for address in ("127.0.0.1", "` + address(t) + `"):
+    try:
+        socket.create_connection((address, ` + port + `), timeout=5)
+    except OSError:
+        continue
+    raise SystemExit("reached the host at " + address)
+`
+	err = e.Build(t.Context(), engine.BuildSpec{
+		Context: fstest.MapFS{
+			"Dockerfile": {Data: []byte("FROM " + from + "\nCOPY try.py /\nRUN python3 /try.py\n")}, "try.py": {Data: []byte(program)},
+		},
+		Tags: []string{ref}, Network: network.Mode, NoCache: true,
+	}, nil)
+	if err != nil {
+		t.Error(err)
+	}
+	if got := strings.Join(asked, " "); got != "/pypi/simple/six/ http://deb.debian.org/debian/" {
+		t.Errorf("the exit was asked for %q", got)
+	}
+	id := strings.TrimPrefix(network.Mode, engine.BuildNetwork(""))
+	if err := network.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := e.Inspect(t.Context(), id); farm.CodeOf(err) != farm.CodeNotFound {
+		t.Errorf("after Close the container is there: %v", err)
+	}
+}
+
+// address is an address of this machine that is not on loopback; loopback where it has none.
+func address(t *testing.T) string {
+	t.Helper()
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range all {
+		if p, ok := a.(*net.IPNet); ok && p.IP.To4() != nil && !p.IP.IsLoopback() {
+			return p.IP.String()
+		}
+	}
+	return "127.0.0.1"
 }

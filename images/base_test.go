@@ -1,4 +1,4 @@
-package base_test
+package images_test
 
 import (
 	"archive/tar"
@@ -15,22 +15,22 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sandfarm/sandfarm/deploy/base"
+	"github.com/sandfarm/sandfarm/images"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// fakeEngine keeps images in memory. PullFunc replaces the registry.
-type fakeEngine struct {
+// baseEngine keeps images in memory. PullFunc replaces the registry.
+type baseEngine struct {
 	PullFunc func(ctx context.Context, progress func(farm.Progress)) error
 	images   map[string][]string // name: files in it
 }
 
-func (f *fakeEngine) HasImage(_ context.Context, ref string) (bool, error) {
+func (f *baseEngine) HasImage(_ context.Context, ref string) (bool, error) {
 	_, ok := f.images[ref]
 	return ok, nil
 }
 
-func (f *fakeEngine) Pull(ctx context.Context, ref string, progress func(farm.Progress)) error {
+func (f *baseEngine) Pull(ctx context.Context, ref string, progress func(farm.Progress)) error {
 	if err := f.PullFunc(ctx, progress); err != nil {
 		return err
 	}
@@ -38,12 +38,12 @@ func (f *fakeEngine) Pull(ctx context.Context, ref string, progress func(farm.Pr
 	return nil
 }
 
-func (f *fakeEngine) Tag(_ context.Context, ref, tag string) error {
+func (f *baseEngine) Tag(_ context.Context, ref, tag string) error {
 	f.images[tag] = f.images[ref]
 	return nil
 }
 
-func (f *fakeEngine) Import(_ context.Context, ref string, stream io.Reader) error {
+func (f *baseEngine) Import(_ context.Context, ref string, stream io.Reader) error {
 	names := []string{}
 	r := tar.NewReader(stream)
 	for {
@@ -124,12 +124,12 @@ func TestEnsureBase(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				e := &fakeEngine{PullFunc: c.pull, images: map[string][]string{}}
+				e := &baseEngine{PullFunc: c.pull, images: map[string][]string{}}
 				if c.there {
 					e.images["test/base:1"] = []string{"old"}
 				}
 				work := t.TempDir()
-				opts := base.Options{Ref: "test/base:1", Source: c.source, WorkDir: work, Debootstrap: "/no/debootstrap"}
+				opts := images.BaseOptions{Ref: "test/base:1", Source: c.source, WorkDir: work, Debootstrap: "/no/debootstrap"}
 				if c.program != "" {
 					opts.Debootstrap = script(t, c.program)
 				}
@@ -138,7 +138,7 @@ func TestEnsureBase(t *testing.T) {
 					c.want, want = nil, "debootstrap needs root"
 				}
 				var told []string
-				ref, err := base.EnsureBase(t.Context(), e, opts, func(p farm.Progress) { told = append(told, p.Message) })
+				ref, err := images.EnsureBase(t.Context(), e, opts, func(p farm.Progress) { told = append(told, p.Message) })
 				if want == "" && (err != nil || ref != "test/base:1") {
 					t.Fatalf("ref %q, error %v", ref, err)
 				}
@@ -162,11 +162,11 @@ func TestEnsureBase(t *testing.T) {
 func TestEnsureBaseIsCanceled(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
-	e := &fakeEngine{images: map[string][]string{}, PullFunc: func(context.Context, func(farm.Progress)) error {
+	e := &baseEngine{images: map[string][]string{}, PullFunc: func(context.Context, func(farm.Progress)) error {
 		cancel()
 		return ctx.Err()
 	}}
-	_, err := base.EnsureBase(ctx, e, base.Options{Debootstrap: "/no/debootstrap"}, nil)
+	_, err := images.EnsureBase(ctx, e, images.BaseOptions{Debootstrap: "/no/debootstrap"}, nil)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want the cancellation", err)
 	}
