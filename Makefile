@@ -39,9 +39,9 @@ export SANDFARM_ENGINE_RUNTIME := $(RUNTIME)
 endif
 export SANDFARM_TEST_MCP ?= $(shell deploy/setup.sh mcp-dir 2>/dev/null)
 
-# What runs tests and judges them (deploy/checks).
-CHECKS = go run ./deploy/checks
-TESTS = $(CHECKS) test
+# What runs tests and judges them, and makes all that is not the program itself.
+DEPLOY = go run ./deploy
+TESTS = $(DEPLOY) test
 comma = ,
 
 .DEFAULT_GOAL := help
@@ -70,7 +70,7 @@ sdk-typescript-tools:
 
 dist: ## build archives for all systems, with checksums and bills of materials, in dist/; ONLY=linux/amd64,darwin/arm64 selects some
 	@deploy/setup.sh dist
-	@go run ./deploy/dist -version "$(VERSION)" -time $(shell git log -1 --format=%ct 2>/dev/null || echo 0) -cyclonedx $(CACHE)/bin/cyclonedx-gomod $(if $(ONLY),-only $(ONLY))
+	@$(DEPLOY) dist -version "$(VERSION)" -time $(shell git log -1 --format=%ct 2>/dev/null || echo 0) -cyclonedx $(CACHE)/bin/cyclonedx-gomod $(if $(ONLY),-only $(ONLY))
 
 agent:
 	GOOS=linux go build -buildvcs=false -ldflags "-s -w" -o $(AGENT) ./cmd/agent
@@ -91,7 +91,7 @@ doctor: build ## check this machine, and print how to fix each problem
 
 gvisor: ## build gVisor's runtime runsc and register it in the Docker engine of this machine, which keeps running (docs/operations.md)
 	@deploy/setup.sh gvisor
-	@go run ./deploy/gvisor -runsc $(CACHE)/bin/runsc
+	@$(DEPLOY) gvisor -runsc $(CACHE)/bin/runsc
 
 images: setup-run build ## build the sandbox images
 	bin/sandfarm image build python
@@ -135,7 +135,7 @@ ifneq ($(SUBJECT),)
 else ifeq ($(filter command,$(origin PKG) $(origin RUN)),)
 	@deploy/setup.sh run
 	@export GOGC=400; $(FIRST) & first=$$!; deploy/setup.sh gate || { kill $$first; exit 1; }; wait $$first
-	@$(CHECKS) steps -limit $(LIMIT) $(GATE)
+	@$(DEPLOY) steps -limit $(LIMIT) $(GATE)
 else
 	@deploy/setup.sh test
 	@$(MAKE) --no-print-directory check-build
@@ -178,7 +178,7 @@ check-faults:
 PARTS = test test-race test-e2e test-faults test-abuse test-attacks test-attacks-gvisor test-gvisor test-e2b test-jupyter test-ui test-programs \
 	test-compose test-recipes test-userns test-rolling test-soak verify dist fuzz bench
 test-all: ## run everything, and write the rows of docs/verification.md; some hours; PART=faults or PART="race dist" runs parts, each within an hour
-	@$(CHECKS) steps -each 1h -page docs/verification.md $(if $(PART),$(foreach part,$(PART),$(or $(filter test-$(part) $(part),$(PARTS)),$(error there is no part $(part): $(PARTS)))),$(PARTS))
+	@$(DEPLOY) steps -each 1h -page docs/verification.md $(if $(PART),$(foreach part,$(PART),$(or $(filter test-$(part) $(part),$(PARTS)),$(error there is no part $(part): $(PARTS)))),$(PARTS))
 
 test-unit: agent ## run the tests that need no server
 	@$(TESTS) -skips -packages '$(PKG)' -- -p $(P) -timeout 10m -run '$(RUN)' $(FLAGS)
@@ -190,11 +190,11 @@ test-compose: ## test docker compose end to end, with and without buildx, in a s
 	@deploy/setup.sh test-compose
 	@$(MAKE) --no-print-directory compose-stage
 	bin/sandfarm image build python
-	@SANDFARM_TEST_PLUGINS=$(CACHE)/bin SANDFARM_TEST_MC=$(CACHE)/bin/mc $(TESTS) -packages ./deploy/compose -- -count=1 -timeout 30m -tags compose -run '$(RUN)' $(FLAGS)
+	@SANDFARM_TEST_PLUGINS=$(CACHE)/bin SANDFARM_TEST_MC=$(CACHE)/bin/mc $(TESTS) -packages ./deploy -- -count=1 -timeout 30m -tags compose -run '$(RUN)' $(FLAGS)
 
 # The program with a clock that a test can shift. It compiles everything once more, since everything uses the clock.
 bin/sandfarm-skewed: build
-	@go run ./internal/faulttest/skewed -o $@ ./cmd/sandfarm
+	@$(DEPLOY) skewed -o $@ ./cmd/sandfarm
 
 # Suites that print a report of their own at the end: variables, package, flags of go test.
 REPORT = @report=$$(mktemp); SANDFARM_TEST_REPORT=$$report $(1) $(TESTS) -packages $(2) -- -count=1 $(3) $(FLAGS); \
@@ -251,7 +251,7 @@ FUZZ_TIME ?= 30s
 fuzz: agent ## fuzz each parser of untrusted bytes for FUZZ_TIME (30s); RUN=FuzzHello and PKG= select some
 	@go list -f '{{.ImportPath}} {{.Dir}}' $(PKG) | while read -r pkg dir; do \
 	  grep -hoE '^func Fuzz[A-Za-z0-9_]*' "$$dir"/*_test.go 2>/dev/null | sed "s|^func |$$pkg |"; done | grep -E '$(RUN)' | \
-	while read -r pkg target; do echo "$$target $$pkg"; deploy/fuzz/fuzz.sh "$$pkg" "$$target" $(FUZZ_TIME) $(FLAGS) </dev/null || exit 1; done
+	while read -r pkg target; do echo "$$target $$pkg"; deploy/fuzz.sh "$$pkg" "$$target" $(FUZZ_TIME) $(FLAGS) </dev/null || exit 1; done
 
 vulncheck: agent ## look for known vulnerabilities in what the programs call, where the database can be reached
 	@deploy/setup.sh vulncheck
@@ -306,7 +306,7 @@ fmt: ## format the code
 
 gen: build sdk-typescript-tools ## regenerate the files that are generated from the code
 	go generate ./...
-	@go run ./deploy/openapi >bin/openapi.json
+	@go run deploy/openapi.go >bin/openapi.json
 	@$(NODE) sdk/typescript/scripts/generate.mjs <bin/openapi.json >bin/schema.ts && mv bin/schema.ts sdk/typescript/src/schema.ts
 	@{ echo '# Settings'; echo; \
 	  echo 'Made from the code by `make gen`. Defaults, then a TOML file (`--config` or `SANDFARM_CONFIG`), then the environment;'; \
@@ -320,7 +320,7 @@ verify: gen ## check that generated files are current, go.mod is tidy, each depe
 	go mod verify
 	@deploy/reproducible.sh
 	@deploy/setup.sh verify
-	$(CACHE)/bin/vacuum lint --ruleset deploy/openapi/rules.yaml --fail-severity warn --no-banner --details bin/openapi.json
+	$(CACHE)/bin/vacuum lint --ruleset deploy/openapi-rules.yaml --fail-severity warn --no-banner --details bin/openapi.json
 
 bench: setup-test check-build ## run the comparisons of docs/benchmarks.md; ONLY=print,stdout selects some
 	go run ./bench $(if $(ONLY),-only $(ONLY))

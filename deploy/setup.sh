@@ -133,15 +133,15 @@ build_first() {
     : >"$log/image.log"
     compile "the agent" env GOOS=linux go build -v -buildvcs=false -ldflags "-s -w" -o "$AGENT" ./cmd/agent
     if [ ! -e bin/sandfarm ] && [ -z "${SANDFARM_CONFIG:-}" ]; then
-        if timed "compiling the image builder" "$log/build.log" go build -v -ldflags "-s -w" -o bin/build-image ./deploy/image; then
+        if timed "compiling the image builder" "$log/build.log" go build -v -ldflags "-s -w" -o bin/deploy ./deploy; then
             say "building the sandbox image at the same time (log: $log/image.log)"
-            bin/build-image python >"$log/image.log" 2>&1 &
+            bin/deploy image python >"$log/image.log" 2>&1 &
             image=$!
         fi
     fi
     compile "the program" go build -v -ldflags "$LDFLAGS" -o bin/sandfarm ./cmd/sandfarm
     [ -z "$image" ] || timed "building the sandbox image" "$log/image.log" wait "$image" || tail_of "$log/image.log"
-    rm -f bin/build-image
+    rm -f bin/deploy
 }
 
 mode=${1:-}

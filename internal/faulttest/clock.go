@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Clock is the clock of a process that runs a program of command skewed.
+// Clock is the clock of a process that runs a program that `deploy skewed` has built.
 type Clock struct {
 	t    testing.TB
 	file string

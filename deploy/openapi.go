@@ -1,4 +1,7 @@
-// Command openapi prints the OpenAPI document of a farm with the default settings, for `make verify` to lint.
+//go:build ignore
+
+// Command openapi prints the OpenAPI document of a farm with the default settings, for `make gen` and `make verify`. It
+// is no part of command deploy, which imports no service.
 package main
 
 import (

@@ -1,5 +1,4 @@
-// Package systemd_test checks the units and the script that installs them.
-package systemd_test
+package main_test
 
 import (
 	"os"
@@ -18,7 +17,7 @@ var hardening = []string{
 
 func units(t *testing.T) map[string]string {
 	t.Helper()
-	names, err := filepath.Glob("*.service")
+	names, err := filepath.Glob("systemd/*.service")
 	if err != nil || len(names) != 4 {
 		t.Fatalf("the units are %v (%v)", names, err)
 	}
@@ -28,7 +27,7 @@ func units(t *testing.T) map[string]string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all[name] = string(content)
+		all[filepath.Base(name)] = string(content)
 	}
 	return all
 }
@@ -75,7 +74,7 @@ func TestInstall(t *testing.T) {
 			if c.env != "" {
 				write(t, filepath.Join(root, "etc", "sandfarm", "farm.env"), c.env, c.mode)
 			}
-			run := exec.CommandContext(t.Context(), "./install.sh", c.args...)
+			run := exec.CommandContext(t.Context(), "systemd/install.sh", c.args...)
 			run.Env = append(os.Environ(), "SANDFARM_ROOT="+root, "SANDFARM_PROGRAM="+program)
 			out, err := run.CombinedOutput()
 			if failed := c.says != ""; failed != (err != nil) || !strings.Contains(string(out), c.says) {

@@ -1,15 +1,10 @@
-// Command skewed builds a Go program whose clock a test can shift while it runs: time.Now adds the seconds that the file named by
-// SANDFARM_TEST_CLOCK has, a little-endian int64. Everything in the program sees that clock: the farm, its libraries, signatures and
-// logs. Timers do not change, as when a host's clock is set.
-//
-//	go run ./internal/faulttest/skewed -o bin/sandfarm-skewed ./cmd/sandfarm
 package main
 
 import (
+	"context"
 	_ "embed"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -20,21 +15,14 @@ import (
 //go:embed clock.go.txt
 var clock string
 
-func main() {
-	out := flag.String("o", "", "the program to write")
-	flag.Parse()
-	if err := build(*out, flag.Arg(0)); err != nil {
-		fmt.Fprintln(os.Stderr, "skewed:", err)
-		os.Exit(1)
-	}
-}
-
-// build builds a package with a changed package time.
-func build(out, pkg string) (err error) {
+// buildSkewed builds a Go program whose clock a test can shift while it runs: time.Now adds the seconds that the file named by
+// SANDFARM_TEST_CLOCK has, a little-endian int64. Everything in the program sees that clock: the farm, its libraries, signatures and
+// logs. Timers do not change, as when a host's clock is set.
+func buildSkewed(ctx context.Context, out, pkg string) (err error) {
 	if out == "" || pkg == "" {
 		return errors.New("name the program with -o, and one package")
 	}
-	root, err := exec.Command("go", "env", "GOROOT").Output() //nolint:noctx // a build, which its caller bounds
+	root, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
 	if err != nil {
 		return fmt.Errorf("find Go: %w", err)
 	}
@@ -51,7 +39,7 @@ func build(out, pkg string) (err error) {
 	const reading = "func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n"
 	changed := strings.Replace(string(text), reading, reading+"\tsec += skew()\n", 1)
 	if changed == string(text) {
-		return errors.New("this Go has another time.Now: change command skewed")
+		return errors.New("this Go has another time.Now: change deploy/skewed.go")
 	}
 	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {
 		filepath.Join(source, "time.go"): filepath.Join(dir, "time.go"), filepath.Join(source, "skew.go"): filepath.Join(dir, "skew.go"),
@@ -64,7 +52,7 @@ func build(out, pkg string) (err error) {
 			return err
 		}
 	}
-	cmd := exec.Command("go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", out, pkg) //nolint:gosec,noctx // as above
+	cmd := exec.CommandContext(ctx, "go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", out, pkg)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("build %s: %w", pkg, err)

@@ -1,6 +1,6 @@
 //go:build integration
 
-package systemd_test
+package main_test
 
 import (
 	"os"

@@ -1,6 +1,6 @@
 //go:build compose
 
-package compose_test
+package main_test
 
 import (
 	"context"

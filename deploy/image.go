@@ -1,16 +1,10 @@
-// Command image builds a sandbox image and its base, as `sandfarm up` does. It is small: on a machine that has neither program nor
-// image, `make run` compiles it first, so that the image is built while the program is being compiled.
 package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/sandfarm/sandfarm/images"
 	"github.com/sandfarm/sandfarm/internal/config"
@@ -32,20 +26,8 @@ type settings struct {
 	Index index.Config `toml:"index"`
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "build image:", err)
-		os.Exit(1)
-	}
-}
-
-func run(ctx context.Context, args []string, out io.Writer) error {
-	if len(args) != 1 {
-		return errors.New("give the name of one image, such as python")
-	}
+// buildImage builds a sandbox image and its base unless the engine has it.
+func buildImage(ctx context.Context, name string, out io.Writer) error {
 	var s settings
 	if err := config.Load(&s, config.Options{}); err != nil {
 		return err
@@ -57,6 +39,6 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	defer func() { _ = e.Close() }()
 	options := images.Options{IndexURL: s.Index.PyPIURL, FilesURL: s.Index.FilesURL, NpmURL: s.Index.NpmURL, Hosts: s.Images.Hosts, Logger: log}
-	_, _, err = images.Ensure(ctx, args[0], images.Docker{Engine: e}, s.Images.Base, options, func(p farm.Progress) { _, _ = fmt.Fprintln(out, p.Message) })
+	_, _, err = images.Ensure(ctx, name, images.Docker{Engine: e}, s.Images.Base, options, func(p farm.Progress) { _, _ = fmt.Fprintln(out, p.Message) })
 	return err
 }

@@ -1,5 +1,4 @@
-// Package compose_test tests what docker compose starts, and the script that makes its passwords.
-package compose_test
+package main_test
 
 import (
 	"bytes"
@@ -21,7 +20,7 @@ import (
 func initialise(t *testing.T, args ...string) string {
 	t.Helper()
 	var stderr bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), "./init.sh", args...)
+	cmd := exec.CommandContext(t.Context(), "compose/init.sh", args...)
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -128,7 +127,7 @@ func TestInitTellsItsUsage(t *testing.T) {
 	if got := initialise(t, "--help"); !strings.Contains(got, "--key TENANT") || strings.Contains(got, "#") {
 		t.Errorf("--help prints %q", got)
 	}
-	out, err := exec.CommandContext(t.Context(), "./init.sh", "--nothing").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "compose/init.sh", "--nothing").CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "--help") {
 		t.Errorf("an unknown option: %v, %q", err, out)
 	}
@@ -148,7 +147,7 @@ func TestInitMakesFurtherKeys(t *testing.T) {
 	if diff := cmp.Diff(want, variables(t, file)["SANDFARM_API_KEYS"]); diff != "" {
 		t.Errorf("keys (-want +got):\n%s", diff)
 	}
-	if out, err := exec.CommandContext(t.Context(), "./init.sh", "--key", "a|b", file).CombinedOutput(); err == nil || !strings.Contains(string(out), "name a tenant") {
+	if out, err := exec.CommandContext(t.Context(), "compose/init.sh", "--key", "a|b", file).CombinedOutput(); err == nil || !strings.Contains(string(out), "name a tenant") {
 		t.Errorf("a tenant of strange characters: error %v, %q", err, out)
 	}
 }
