@@ -14,8 +14,6 @@ import (
 // activityTTL is how long the farm's activity is kept after its last change: the hour that it tells of, and a while for clocks that differ.
 const activityTTL = farm.ActivityKept + 10*time.Minute
 
-func (s *Store) activityKey() string { return s.prefix + "activity" }
-
 // NoteActivity replaces what a worker says of the minutes of the last hour. One field holds it, of a few KiB at most.
 func (s *Store) NoteActivity(ctx context.Context, workerID string, minutes []farm.Minute) error {
 	doc, err := encode("activity", minutes)
@@ -23,8 +21,8 @@ func (s *Store) NoteActivity(ctx context.Context, workerID string, minutes []far
 		return err
 	}
 	_, err = s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		pipe.HSet(ctx, s.activityKey(), workerID, doc)
-		pipe.Expire(ctx, s.activityKey(), activityTTL)
+		pipe.HSet(ctx, s.Farm(FarmActivity, ""), workerID, doc)
+		pipe.Expire(ctx, s.Farm(FarmActivity, ""), activityTTL)
 		return nil
 	})
 	return wrap("note activity", err)
@@ -32,7 +30,7 @@ func (s *Store) NoteActivity(ctx context.Context, workerID string, minutes []far
 
 // Activity lists the minutes of the last hour in which jobs ended, the oldest first, of all workers together, with those that have stopped.
 func (s *Store) Activity(ctx context.Context) ([]farm.Minute, error) {
-	fields, err := s.rdb.HGetAll(ctx, s.activityKey()).Result()
+	fields, err := s.rdb.HGetAll(ctx, s.Farm(FarmActivity, "")).Result()
 	if err != nil {
 		return nil, wrap("read activity", err)
 	}
@@ -51,7 +49,7 @@ func (s *Store) Activity(ctx context.Context) ([]farm.Minute, error) {
 		}
 	}
 	if len(stale) > 0 {
-		if err := s.rdb.HDel(ctx, s.activityKey(), stale...).Err(); err != nil {
+		if err := s.rdb.HDel(ctx, s.Farm(FarmActivity, ""), stale...).Err(); err != nil {
 			return nil, wrap("remove old activity", err)
 		}
 	}

@@ -2,54 +2,8 @@ package store
 
 import (
 	"encoding/json"
-	"fmt"
-	"reflect"
 	"strconv"
-	"strings"
 )
-
-// bind is the Lua code that gives a script its arguments by name, as the fields of the table arg: the names are the lua tags of a struct's
-// fields, from ARGV[first] on in their order. values sends them in that order, so a name and its value cannot get out of step.
-func bind(args any, first int) string {
-	var b strings.Builder
-	b.WriteString("local arg = {")
-	for i, name := range argNames(reflect.TypeOf(args)) {
-		fmt.Fprintf(&b, "%s = ARGV[%d], ", name, first+i)
-	}
-	b.WriteString("}\n")
-	return b.String()
-}
-
-// values are the arguments of a script that bind names. Every field is sent, also a zero one. A bool is "1" or "", a list a JSON array, [] if
-// it is empty.
-func values(args any) []any {
-	v := reflect.ValueOf(args)
-	out := make([]any, v.NumField())
-	for i := range out {
-		out[i] = argValue(v.Field(i))
-	}
-	return out
-}
-
-func argValue(v reflect.Value) any {
-	switch v.Kind() {
-	case reflect.Bool:
-		return flag(v.Bool())
-	case reflect.Int, reflect.Int64:
-		return v.Int() // in decimal; Lua holds integers exactly up to 2^53
-	case reflect.Uint64:
-		return v.Uint()
-	case reflect.String:
-		return v.String()
-	}
-	switch value := v.Interface().(type) {
-	case []byte:
-		return value
-	case []string:
-		return list(value)
-	}
-	panic(fmt.Sprintf("an argument of a script cannot be a %s", v.Type()))
-}
 
 // list is a JSON array of strings: never null, which Lua would not read as a list.
 func list(names []string) string {
@@ -61,17 +15,6 @@ func list(names []string) string {
 		panic("encode strings: " + err.Error()) // strings always encode
 	}
 	return string(data)
-}
-
-// argNames reads the lua tags of a struct's fields, in their order.
-func argNames(t reflect.Type) []string {
-	names := make([]string, t.NumField())
-	for i := range names {
-		if names[i] = t.Field(i).Tag.Get("lua"); names[i] == "" {
-			panic(fmt.Sprintf("field %s of %s has no lua tag", t.Field(i).Name, t))
-		}
-	}
-	return names
 }
 
 // reply is what a script gave. Missing and nil elements read as empty.

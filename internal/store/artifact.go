@@ -83,7 +83,7 @@ func (s *Store) ArtifactsOfJob(ctx context.Context, job farm.Ref) ([]farm.Artifa
 // ExpiredArtifacts lists the artifacts of jobs all of whose artifacts have expired, those that expired first, until there are limit or more.
 func (s *Store) ExpiredArtifacts(ctx context.Context, tenant string, limit int) ([]farm.Artifact, error) {
 	limit = max(limit, 1)
-	jobs, err := s.rdb.ZRangeByScore(ctx, s.index(tenant, "mfexp"), &redis.ZRangeBy{Min: "-inf", Max: micros(s.now()), Count: int64(limit)}).Result()
+	jobs, err := s.rdb.ZRangeByScore(ctx, s.Index(tenant, IndexManifestEnds), &redis.ZRangeBy{Min: "-inf", Max: micros(s.now()), Count: int64(limit)}).Result()
 	if err != nil {
 		return nil, wrap("list expired artifacts", err)
 	}

@@ -89,9 +89,9 @@ func (s *Store) artifactSlack() time.Duration {
 
 // scanManifests looks at the manifests of an index from the position of a page on, until the page is full or has looked at enough.
 func (s *Store) scanManifests(ctx context.Context, tenant string, l *artifactPage) error {
-	index := s.index(tenant, "mfs")
+	index := s.Index(tenant, IndexManifests)
 	if l.filter.SandboxID != "" {
-		index = s.key(tenant, "mfbox", l.filter.SandboxID)
+		index = s.Key(tenant, KeyManifestsOf, l.filter.SandboxID)
 	}
 	highest := strconv.FormatInt(l.at.place, 10) // the first batch has the job of the cursor once more
 	for seen := 0; !l.done; seen += manifestStretch {

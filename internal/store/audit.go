@@ -19,7 +19,7 @@ const auditBatch = 100
 // auditKey is a tenant's part of the audit. Each tenant has a stream of its own, so that no tenant can push out the entries of another.
 // Requests without a valid key have the stream of no tenant.
 func (s *Store) auditKey(tenant string) string {
-	return s.index(cmp.Or(tenant, "farm:nobody"), "audit")
+	return s.Index(cmp.Or(tenant, SlotNobody), IndexAudit)
 }
 
 // AppendAudit adds entries to the audit. Of each tenant the newest Limits.MaxAudit are kept, give or take a hundred.
@@ -38,7 +38,7 @@ func (s *Store) AppendAudit(ctx context.Context, entries []farm.AuditEntry) erro
 		for i := range entries {
 			tenant := entries[i].Tenant
 			pipe.XAdd(ctx, &redis.XAddArgs{Stream: s.auditKey(tenant), MaxLen: int64(s.limits.MaxAudit), Approx: true, Values: []any{"e", docs[i]}})
-			pipe.SAdd(ctx, s.prefix+"{farm:audit}:tenants", tenant)
+			pipe.SAdd(ctx, s.Index(SlotAudit, IndexAudited), tenant)
 		}
 		return nil
 	})
@@ -54,7 +54,7 @@ func (s *Store) Audit(ctx context.Context, tenant string, created TimeRange, p P
 	}
 	tenants := []string{tenant}
 	if tenant == "" {
-		if tenants, err = s.rdb.SMembers(ctx, s.prefix+"{farm:audit}:tenants").Result(); err != nil {
+		if tenants, err = s.rdb.SMembers(ctx, s.Index(SlotAudit, IndexAudited)).Result(); err != nil {
 			return nil, "", wrap("list tenants of the audit", err)
 		}
 	}

@@ -30,7 +30,7 @@ type Cancels struct {
 
 // Cancels subscribes to the cancels of all tenants. It returns once Redis has confirmed the subscription.
 func (s *Store) Cancels(ctx context.Context) (*Cancels, error) {
-	sub := s.listen(ctx, s.prefix+"cancel")
+	sub := s.listen(ctx, s.Farm(FarmCancel, ""))
 	if _, err := sub.Receive(ctx); err != nil {
 		return nil, errors.Join(wrap("subscribe to cancels", err), sub.Close())
 	}
@@ -82,7 +82,7 @@ func (c *Cancels) pump(messages <-chan any) {
 
 // CancelRequested reports whether a cancel of the job was requested.
 func (s *Store) CancelRequested(ctx context.Context, ref farm.Ref) (bool, error) {
-	value, err := s.rdb.HGet(ctx, s.key(ref.Tenant, "job", ref.ID), "cancel").Result()
+	value, err := s.rdb.HGet(ctx, s.Key(ref.Tenant, KeyJob, ref.ID), "cancel").Result()
 	if errors.Is(err, redis.Nil) {
 		return false, nil
 	}

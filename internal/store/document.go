@@ -254,7 +254,7 @@ func (s *Store) trimDocuments(ctx context.Context, tenant string) (records int, 
 		return 0, nil
 	}
 	const stretch = 100
-	index := s.index(tenant, "docs")
+	index := s.Index(tenant, IndexDocuments)
 	for {
 		ids, err := s.rdb.ZRangeByScore(ctx, index, &redis.ZRangeBy{Min: "-inf", Max: micros(s.now()), Count: stretch}).Result()
 		if err != nil {

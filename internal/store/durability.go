@@ -85,7 +85,7 @@ func (c *confirm) add(ctx context.Context, p redis.Pipeliner, keys []string) (re
 		return func() error { return nil }
 	}
 	// A call that is repeated may write nothing. Then this write is waited for, which comes after all that the first call wrote.
-	p.Set(ctx, keys[0]+"confirm", 1, 0)
+	p.Set(ctx, keys[0]+string(IndexConfirm), 1, 0)
 	wait := p.Do(ctx, c.args...)
 	return func() error {
 		reply, err := wait.Result()

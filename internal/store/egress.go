@@ -39,9 +39,9 @@ func (s *Store) AppendEgress(ctx context.Context, a EgressAppend) (bytes int64, 
 		}
 		entries[i] = string(text)
 	}
-	r, err := s.run(ctx, "append to the egress log", s.scripts.egressAppend, a.Sandbox.Tenant, values(egressArgs{
+	r, err := s.Run(ctx, "append to the egress log", "egress_append", a.Sandbox.Tenant, egressArgs{
 		ID: a.Sandbox.ID, Generation: max(a.Generation, 1), Entries: entries, Most: s.limits.MaxEgressEntries, Bytes: a.Bytes,
-	})...)
+	})
 	if err != nil {
 		return 0, err
 	}
@@ -57,7 +57,7 @@ func (s *Store) AppendEgress(ctx context.Context, a EgressAppend) (bytes int64, 
 
 // SandboxSecrets reads the sealed secrets of a sandbox; nil: it has none, has ended, or Redis has lost them.
 func (s *Store) SandboxSecrets(ctx context.Context, sandbox farm.Ref) ([]byte, error) {
-	sealed, err := s.rdb.Get(ctx, s.key(sandbox.Tenant, "secrets", sandbox.ID)).Bytes()
+	sealed, err := s.rdb.Get(ctx, s.Key(sandbox.Tenant, KeySecrets, sandbox.ID)).Bytes()
 	if errors.Is(err, redis.Nil) {
 		return nil, nil
 	}
@@ -74,7 +74,7 @@ func (s *Store) Egress(ctx context.Context, sandbox farm.Ref, after string, limi
 		}
 		start = "(" + after
 	}
-	found, err := s.rdb.XRangeN(ctx, s.key(sandbox.Tenant, "egress", sandbox.ID), start, "+", int64(limit)+1).Result()
+	found, err := s.rdb.XRangeN(ctx, s.Key(sandbox.Tenant, KeyEgress, sandbox.ID), start, "+", int64(limit)+1).Result()
 	if err != nil {
 		return nil, false, wrap("read the egress log", err)
 	}

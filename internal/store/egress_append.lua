@@ -1,6 +1,6 @@
 -- Adds entries to the log of a sandbox's connections, and bytes to those that it has transferred. The log is gone with the record.
 -- Replies {'ok', all bytes}, {'notfound'} or {'fenced'}.
-local k, log = key('sbx', arg.id), key('egress', arg.id)
+local k, log = sandboxKey(arg.id), egressKey(arg.id)
 local state = call('HGET', k, 'state')
 if not state then return {'notfound'} end
 if arg.generation ~= generationOf(arg.id) then return {'fenced'} end

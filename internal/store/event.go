@@ -71,7 +71,7 @@ func (s *Store) AppendEvents(ctx context.Context, ref farm.Ref, attempt int, eve
 		for _, event := range part {
 			args = append(args, event.id, event.data)
 		}
-		r, err := s.run(ctx, "append events", s.scripts.eventAppend, ref.Tenant, args...)
+		r, err := s.Run(ctx, "append events", "event_append", ref.Tenant, args...)
 		if err != nil {
 			return err
 		}
@@ -105,8 +105,8 @@ func (s *Store) Events(ctx context.Context, ref farm.Ref, after string) (EventBa
 		start = "(" + after
 	}
 	pipe := s.rdb.Pipeline()
-	window := pipe.XRangeN(ctx, s.key(ref.Tenant, "ev", ref.ID), start, "+", eventStretch)
-	job := pipe.HMGet(ctx, s.key(ref.Tenant, "job", ref.ID), "state", "arc", "ev") // after the window: what leaves it in between is seen here
+	window := pipe.XRangeN(ctx, s.Key(ref.Tenant, KeyEvents, ref.ID), start, "+", eventStretch)
+	job := pipe.HMGet(ctx, s.Key(ref.Tenant, KeyJob, ref.ID), "state", "arc", "ev") // after the window: what leaves it in between is seen here
 	if _, err := pipe.Exec(ctx); err != nil {
 		return EventBatch{}, wrap("read events", err)
 	}
@@ -139,7 +139,7 @@ func (s *Store) Events(ctx context.Context, ref farm.Ref, after string) (EventBa
 
 // LastEvent reads the id of a job's last event; "" if there is no such job.
 func (s *Store) LastEvent(ctx context.Context, ref farm.Ref) (string, error) {
-	id, err := s.rdb.HGet(ctx, s.key(ref.Tenant, "job", ref.ID), "ev").Result()
+	id, err := s.rdb.HGet(ctx, s.Key(ref.Tenant, KeyJob, ref.ID), "ev").Result()
 	if errors.Is(err, redis.Nil) {
 		return "", nil
 	}

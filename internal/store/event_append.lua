@@ -2,7 +2,7 @@
 -- ('' for the next one) and the JSON of each event. Replies {'ok'}, {'fenced'}, {'notfound'}, or {'full'} if the window has no room for
 -- them: then nothing is written.
 local id, attempt, window = ARGV[3], ARGV[4], tonumber(ARGV[5])
-local k = key('job', id)
+local k = jobKey(id)
 local j = call('HMGET', k, 'state', 'attempt', 'ev', 'win')
 if not j[1] then return {'notfound'} end
 if final(JOBS, j[1]) then return {'ok'} end

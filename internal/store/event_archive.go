@@ -85,9 +85,9 @@ func (s *Store) storeArchive(ctx context.Context, ref farm.Ref, attempt int, exp
 			return false, fmt.Errorf("store events: %w", err)
 		}
 	}
-	r, err := s.run(ctx, "archive events", s.scripts.eventArchive, ref.Tenant, values(archiveArgs{
+	r, err := s.Run(ctx, "archive events", "event_archive", ref.Tenant, archiveArgs{
 		ID: ref.ID, Attempt: attempt, Expected: expected, Last: a.last, Segments: names, Bytes: size,
-	})...)
+	})
 	if err != nil {
 		return false, err // the segments may be part of the job
 	}
@@ -119,8 +119,8 @@ type eventWindow struct {
 
 func (s *Store) readWindow(ctx context.Context, ref farm.Ref) (eventWindow, error) {
 	pipe := s.rdb.TxPipeline()
-	entries := pipe.XRange(ctx, s.key(ref.Tenant, "ev", ref.ID), "-", "+")
-	job := pipe.HMGet(ctx, s.key(ref.Tenant, "job", ref.ID), "state", "attempt", "ev")
+	entries := pipe.XRange(ctx, s.Key(ref.Tenant, KeyEvents, ref.ID), "-", "+")
+	job := pipe.HMGet(ctx, s.Key(ref.Tenant, KeyJob, ref.ID), "state", "attempt", "ev")
 	if _, err := pipe.Exec(ctx); err != nil {
 		return eventWindow{}, wrap("read window of events", err)
 	}
@@ -171,7 +171,7 @@ func nextEvent(last, id string) string {
 
 // archivedEvents reads the events after an id from the first segment that has some; none if the segments are lost.
 func (s *Store) archivedEvents(ctx context.Context, ref farm.Ref, after string) ([]farm.Event, error) {
-	names, err := s.rdb.LRange(ctx, s.key(ref.Tenant, "seg", ref.ID), 0, -1).Result()
+	names, err := s.rdb.LRange(ctx, s.Key(ref.Tenant, KeySegments, ref.ID), 0, -1).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, wrap("list segments of events", err)
 	}

@@ -26,11 +26,9 @@ type fleetArgs struct {
 	Most    int    `lua:"most"`  // events that are kept
 }
 
-func (s *Store) fleetKey(name string) string { return s.prefix + "{fleet}:" + name }
-
 // FleetSeen is what is remembered of the fleet, by subject.
 func (s *Store) FleetSeen(ctx context.Context) (map[string]string, error) {
-	seen, err := s.rdb.HGetAll(ctx, s.fleetKey("seen")).Result()
+	seen, err := s.rdb.HGetAll(ctx, s.Index(SlotFleet, IndexFleetSeen)).Result()
 	return seen, wrap("read what was seen of the fleet", err)
 }
 
@@ -41,14 +39,13 @@ func (s *Store) NoteFleet(ctx context.Context, n FleetNote) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	noted, err := s.scripts.fleetNote.Run(ctx, s.rdb, []string{s.fleetKey("seen"), s.fleetKey("events")},
-		values(fleetArgs{Subject: n.Subject, From: n.From, To: n.To, Event: event, Most: farm.MaxFleetEvents})...).Int()
-	return noted == 1, wrap("note an event of the fleet", err)
+	r, err := s.Run(ctx, "note an event of the fleet", "fleet_note", SlotFleet, fleetArgs{Subject: n.Subject, From: n.From, To: n.To, Event: event, Most: farm.MaxFleetEvents})
+	return r.text(0) == "ok", err
 }
 
 // FleetEvents lists the newest events of the fleet, the newest first.
 func (s *Store) FleetEvents(ctx context.Context, limit int) ([]farm.FleetEvent, error) {
-	found, err := s.rdb.XRevRangeN(ctx, s.fleetKey("events"), "+", "-", int64(limit)).Result()
+	found, err := s.rdb.XRevRangeN(ctx, s.Index(SlotFleet, IndexFleetEvents), "+", "-", int64(limit)).Result()
 	if err != nil {
 		return nil, wrap("read events of the fleet", err)
 	}
@@ -67,7 +64,7 @@ func (s *Store) FleetEvents(ctx context.Context, limit int) ([]farm.FleetEvent, 
 // noteStopped notes that a worker has stopped in order, if it was seen before.
 func (s *Store) noteStopped(ctx context.Context, workerID string) error {
 	subject := farm.SeenWorkerPrefix + workerID
-	known, err := s.rdb.HGet(ctx, s.fleetKey("seen"), subject).Result()
+	known, err := s.rdb.HGet(ctx, s.Index(SlotFleet, IndexFleetSeen), subject).Result()
 	if errors.Is(err, redis.Nil) {
 		return nil
 	}

@@ -1,8 +1,8 @@
 -- Remembers a change of the fleet and adds its event. It does neither if what is remembered is not arg.from, so that each change is reported once.
--- KEYS: what is remembered by subject, the events. Returns 1 if it was noted.
+-- Replies {'ok'} or {'changed'}.
 if arg.subject ~= '' then
-  if (redis.call('HGET', KEYS[1], arg.subject) or '') ~= arg.from then return 0 end
-  if arg.to == '' then redis.call('HDEL', KEYS[1], arg.subject) else redis.call('HSET', KEYS[1], arg.subject, arg.to) end
+  if (call('HGET', FLEET_SEEN, arg.subject) or '') ~= arg.from then return {'changed'} end
+  if arg.to == '' then call('HDEL', FLEET_SEEN, arg.subject) else call('HSET', FLEET_SEEN, arg.subject, arg.to) end
 end
-redis.call('XADD', KEYS[2], 'MAXLEN', arg.most, '*', 'e', arg.event)
-return 1
+call('XADD', FLEET_EVENTS, 'MAXLEN', arg.most, '*', 'e', arg.event)
+return {'ok'}

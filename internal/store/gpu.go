@@ -118,7 +118,7 @@ func (s *Store) GPUs(ctx context.Context, node string) (GPUs, error) {
 // gpuArgs are the arguments of gpu.lua.
 type gpuArgs struct {
 	Op         string   `lua:"op"`
-	Now        string   `lua:"now"` // microseconds
+	Node       string   `lua:"node"`
 	Sandbox    string   `lua:"sandbox"`
 	Tenant     string   `lua:"tenant"`
 	Worker     string   `lua:"worker"`
@@ -131,13 +131,11 @@ type gpuArgs struct {
 }
 
 func (s *Store) gpu(ctx context.Context, node string, args gpuArgs) (verdict string, now GPUs, err error) {
-	args.Now, args.FirstMS = micros(s.now()), firstFor.Milliseconds()
-	keys := []string{s.nodeKey("gpus:" + node), s.nodeKey("gpuhold:" + node)}
-	result, err := s.scripts.gpu.Run(ctx, s.rdb, keys, values(args)...).Slice()
+	args.Node, args.FirstMS = node, firstFor.Milliseconds()
+	r, err := s.Run(ctx, args.Op+" GPUs", "gpu", SlotCapacity, args)
 	if err != nil {
-		return "", GPUs{}, wrap(args.Op+" GPUs", err)
+		return "", GPUs{}, err
 	}
-	r := reply(result)
 	now.Leases = map[string]GPULease{}
 	for device, text := range r.fields(1) {
 		if device == "#" {

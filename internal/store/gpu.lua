@@ -1,5 +1,5 @@
--- Leases of a node's GPUs. KEYS: the leases (device → "generation state worker at sandbox tenant"; the field '#' says that the reconciler has
--- compared leases with containers, and nothing is leased before), the sandbox that goes first on this node. The generation is that of the
+-- Leases of a node's GPUs. A lease is, by its device, "generation state worker at sandbox tenant"; the field '#' says that the reconciler has
+-- compared leases with containers, and nothing is leased before. The generation is that of the
 -- sandbox, and its fence. States: leased, started (its container is about to start or has). Rows of the release before have other states and
 -- count as older than any generation.
 -- Operations:
@@ -11,8 +11,7 @@
 --   look
 -- Replies {verdict, all leases}. Verdicts: ok, full, waiting (another sandbox goes first), closed (not open yet), fenced, taken
 -- (restore: another sandbox has one of the devices).
-local call = redis.call
-local leases, first = KEYS[1], KEYS[2]
+local leases, first = gpusKey(arg.node), gpuFirstKey(arg.node)
 local op, sandbox, generation = arg.op, arg.sandbox, tonumber(arg.generation)
 local devices = cjson.decode(arg.devices)
 
@@ -33,7 +32,7 @@ local newer = #own > 0 and generation > 0 and ownGeneration > generation -- a la
 
 local function write(chosen, state, worker)
   for _, device in ipairs(chosen) do
-    call('HSET', leases, device, arg.generation .. ' ' .. state .. ' ' .. worker .. ' ' .. arg.now .. ' ' .. sandbox .. ' ' .. arg.tenant)
+    call('HSET', leases, device, arg.generation .. ' ' .. state .. ' ' .. worker .. ' ' .. NOW .. ' ' .. sandbox .. ' ' .. arg.tenant)
   end
 end
 
@@ -101,6 +100,6 @@ elseif op == 'restore' then
   end
   write(missing, 'started', '-')
 elseif op == 'open' then
-  call('HSETNX', leases, '#', arg.now)
+  call('HSETNX', leases, '#', NOW)
 end
 return {verdict, call('HGETALL', leases)}

@@ -15,7 +15,7 @@ func noJob(id string) error { return farm.NotFoundf("There is no job %s.", id) }
 
 // Job reads a job; CodeNotFound if it is another tenant's, or gone.
 func (s *Store) Job(ctx context.Context, ref farm.Ref) (*farm.Job, error) {
-	fields, err := s.rdb.HGetAll(ctx, s.key(ref.Tenant, "job", ref.ID)).Result()
+	fields, err := s.rdb.HGetAll(ctx, s.Key(ref.Tenant, KeyJob, ref.ID)).Result()
 	if err != nil {
 		return nil, wrap("read job", err)
 	}
@@ -39,7 +39,7 @@ func (s *Store) Reload(ctx context.Context, job *farm.Job, w *Watch) (*farm.Job,
 			return &now, err
 		}
 	}
-	fields, err := s.rdb.HGetAll(ctx, s.key(job.Tenant, "job", job.ID)).Result()
+	fields, err := s.rdb.HGetAll(ctx, s.Key(job.Tenant, KeyJob, job.ID)).Result()
 	if err != nil {
 		return nil, wrap("read job", err)
 	}
@@ -62,7 +62,7 @@ func (s *Store) FIFOPosition(ctx context.Context, job *farm.Job) (int, error) {
 	if job.Inline {
 		return 1, nil
 	}
-	fifo := s.key(job.Tenant, "line", job.SandboxID)
+	fifo := s.Key(job.Tenant, KeyFIFO, job.SandboxID)
 	at, err := s.rdb.LPos(ctx, fifo, job.ID, redis.LPosArgs{}).Result()
 	if errors.Is(err, redis.Nil) {
 		return 0, nil
@@ -77,7 +77,7 @@ func (s *Store) FIFOPosition(ctx context.Context, job *farm.Job) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	state, err := s.rdb.HGet(ctx, s.key(job.Tenant, "job", head), "state").Result()
+	state, err := s.rdb.HGet(ctx, s.Key(job.Tenant, KeyJob, head), "state").Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return 0, wrap("read head of FIFO", err)
 	}
@@ -89,7 +89,7 @@ func (s *Store) FIFOPosition(ctx context.Context, job *farm.Job) (int, error) {
 
 // FIFOHead reads the id of the first job in a sandbox's FIFO; "" if it is empty.
 func (s *Store) FIFOHead(ctx context.Context, sandbox farm.Ref) (string, error) {
-	id, err := s.rdb.LIndex(ctx, s.key(sandbox.Tenant, "line", sandbox.ID), 0).Result()
+	id, err := s.rdb.LIndex(ctx, s.Key(sandbox.Tenant, KeyFIFO, sandbox.ID), 0).Result()
 	if errors.Is(err, redis.Nil) {
 		return "", nil
 	}
@@ -98,7 +98,7 @@ func (s *Store) FIFOHead(ctx context.Context, sandbox farm.Ref) (string, error) 
 
 // UnfinishedJobs lists the unfinished jobs of a sandbox in the order they were accepted, also those outside its FIFO.
 func (s *Store) UnfinishedJobs(ctx context.Context, sandbox farm.Ref) ([]farm.Ref, error) {
-	ids, err := s.rdb.ZRange(ctx, s.key(sandbox.Tenant, "osj", sandbox.ID), 0, -1).Result()
+	ids, err := s.rdb.ZRange(ctx, s.Key(sandbox.Tenant, KeyUnfinished, sandbox.ID), 0, -1).Result()
 	if err != nil {
 		return nil, wrap("list unfinished jobs of sandbox", err)
 	}
@@ -107,11 +107,11 @@ func (s *Store) UnfinishedJobs(ctx context.Context, sandbox farm.Ref) ([]farm.Re
 
 // OpenJobs lists the tenant's unfinished jobs, oldest first, at most limit; 0 means all.
 func (s *Store) OpenJobs(ctx context.Context, tenant string, limit int) ([]*farm.Job, error) {
-	ids, err := s.rdb.ZRange(ctx, s.index(tenant, "open"), 0, int64(limit)-1).Result()
+	ids, err := s.rdb.ZRange(ctx, s.Index(tenant, IndexOpenJobs), 0, int64(limit)-1).Result()
 	if err != nil {
 		return nil, wrap("list unfinished jobs", err)
 	}
-	return fetch(ctx, s, tenant, "job", ids, s.readJob)
+	return fetch(ctx, s, tenant, KeyJob, ids, s.readJob)
 }
 
 func refs(tenant string, ids []string) []farm.Ref {
@@ -132,7 +132,7 @@ func (s *Store) JobStates(ctx context.Context, tenant string, ids []string) (map
 	cmds := make(map[string]*redis.StringCmd, len(ids))
 	for _, id := range ids {
 		if cmds[id] == nil {
-			cmds[id] = pipe.HGet(ctx, s.key(tenant, "job", id), "state")
+			cmds[id] = pipe.HGet(ctx, s.Key(tenant, KeyJob, id), "state")
 		}
 	}
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
@@ -147,7 +147,7 @@ func (s *Store) JobStates(ctx context.Context, tenant string, ids []string) (map
 }
 
 // fetch reads the hashes of ids in batches and skips those that are gone.
-func fetch[T any](ctx context.Context, s *Store, tenant, kind string, ids []string, read func(context.Context, map[string]string) (*T, error)) ([]*T, error) {
+func fetch[T any](ctx context.Context, s *Store, tenant string, kind Kind, ids []string, read func(context.Context, map[string]string) (*T, error)) ([]*T, error) {
 	const stretch = 500 // bounds the memory of one reply
 	out := make([]*T, 0, len(ids))
 	for len(ids) > 0 {
@@ -156,7 +156,7 @@ func fetch[T any](ctx context.Context, s *Store, tenant, kind string, ids []stri
 		pipe := s.rdb.Pipeline()
 		cmds := make([]*redis.MapStringStringCmd, len(part))
 		for i, id := range part {
-			cmds[i] = pipe.HGetAll(ctx, s.key(tenant, kind, id))
+			cmds[i] = pipe.HGetAll(ctx, s.Key(tenant, kind, id))
 		}
 		if _, err := pipe.Exec(ctx); err != nil {
 			return nil, wrap("read records", err)

@@ -67,7 +67,7 @@ func (s *Store) Accept(ctx context.Context, a Accept) (Accepted, error) {
 	if err := s.put(ctx, docs); err != nil {
 		return Accepted{}, err
 	}
-	r, err := s.runConfirmed(ctx, "accept job", s.scripts.jobAccept, job.Tenant, values(args)...)
+	r, err := s.RunConfirmed(ctx, "accept job", "job_accept", job.Tenant, args)
 	if err != nil {
 		return Accepted{}, err // the job may be stored, so its documents stay
 	}

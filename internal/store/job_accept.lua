@@ -6,15 +6,15 @@ local id, kind, box = arg.id, arg.kind, arg.sandbox
 local new, inline, background = arg.new == '1', arg.inline == '1', arg.background == '1'
 
 local function answer(job, sandbox, existing)
-  return {'ok', existing, call('HGETALL', key('job', job)), call('HGETALL', key('sbx', sandbox))}
+  return {'ok', existing, call('HGETALL', jobKey(job)), call('HGETALL', sandboxKey(sandbox))}
 end
 
 -- A retry of a call whose answer was lost: the first one did all.
-if call('EXISTS', key('job', id)) == 1 then return answer(id, box, '') end
+if call('EXISTS', jobKey(id)) == 1 then return answer(id, box, '') end
 
 if arg.idempotency ~= '' then
-  local earlier = call('HMGET', key('idem', arg.idempotency), 'job', 'fingerprint')
-  local its = earlier[1] and call('HGET', key('job', earlier[1]), 'sandbox')
+  local earlier = call('HMGET', idempotencyKey(arg.idempotency), 'job', 'fingerprint')
+  local its = earlier[1] and call('HGET', jobKey(earlier[1]), 'sandbox')
   if its then
     if earlier[2] ~= arg.fingerprint then return {'reused', earlier[1]} end
     return answer(earlier[1], its, '1')
@@ -23,19 +23,19 @@ end
 
 -- A job has one idempotency key, which is forgotten with it: a caller whose interrupt is answered by another's job sends its own again in vain.
 local function remember(job)
-  if arg.idempotency == '' or call('HSETNX', key('job', job), 'idem', arg.idempotency) == 0 then return end
-  call('HSET', key('idem', arg.idempotency), 'job', job, 'fingerprint', arg.fingerprint)
-  call('EXPIRE', key('idem', arg.idempotency), arg.idempotency_ttl)
+  if arg.idempotency == '' or call('HSETNX', jobKey(job), 'idem', arg.idempotency) == 0 then return end
+  call('HSET', idempotencyKey(arg.idempotency), 'job', job, 'fingerprint', arg.fingerprint)
+  call('EXPIRE', idempotencyKey(arg.idempotency), arg.idempotency_ttl)
 end
 
-local boxKey, fifo = key('sbx', box), fifoKey(box)
+local boxKey, fifo = sandboxKey(box), fifoKey(box)
 if not new then
   local s = call('HMGET', boxKey, 'state', 'close')
   local state = s[1]
   if not state then return {'notfound'} end
   if kind == 'close' then
     if not SANDBOXES[state]['closing'] then
-      if s[2] and (state == 'closing' or state == 'closed' or state == 'expired') and call('EXISTS', key('job', s[2])) == 1 then
+      if s[2] and (state == 'closing' or state == 'closed' or state == 'expired') and call('EXISTS', jobKey(s[2])) == 1 then
         return answer(s[2], box, '1')
       end
       return {'state', state}
@@ -52,7 +52,7 @@ end
 if arg.stop ~= '' then
   local all, others, waiting, running = call('HGETALL', stopsKey(box)), 0, nil, {}
   for i = 1, #all, 2 do
-    local j = call('HMGET', key('job', all[i]), 'state', 'seq')
+    local j = call('HMGET', jobKey(all[i]), 'state', 'seq')
     if not j[1] or final(JOBS, j[1]) then
       call('HDEL', stopsKey(box), all[i]) -- a program of the release before has ended it
     elseif all[i + 1] ~= arg.stop then
@@ -80,10 +80,10 @@ local function exceeds(name, used, needed)
 end
 
 if not urgent(kind) then
-  local refused = exceeds('max_queued', call('ZCARD', P .. 'open'), 1)
+  local refused = exceeds('max_queued', call('ZCARD', OPEN_JOBS), 1)
   if not refused and new then
     local use = call('HMGET', USE, 'mem', 'mcpu', 'gpus')
-    refused = exceeds('max_sandboxes', call('ZCARD', P .. 'openboxes'), 1)
+    refused = exceeds('max_sandboxes', call('ZCARD', OPEN_SANDBOXES), 1)
       or exceeds('max_memory_mb', tonumber(use[1] or 0), tonumber(arg.memory))
       or exceeds('max_cpus', tonumber(use[2] or 0) / 1000, tonumber(arg.millicores) / 1000)
       or arg.gpus ~= '0' and exceeds('max_gpus', tonumber(use[3] or 0), tonumber(arg.gpus))
@@ -97,7 +97,7 @@ end
 if not inline and not new then
   local waiting = call('LLEN', fifo)
   local head = call('LINDEX', fifo, 0)
-  if head and call('HGET', key('job', head), 'state') == 'running' then waiting = waiting - 1 end
+  if head and call('HGET', jobKey(head), 'state') == 'running' then waiting = waiting - 1 end
   if waiting >= tonumber(arg.max_waiting) then return {'waiting'} end
 end
 
@@ -105,38 +105,38 @@ local size = JOB_EXTRA + #arg.doc + #arg.shown + #arg.request
 local installs = arg.packages ~= '[]'
 local needed = size + (installs and #arg.packages or 0) + (new and SANDBOX_EXTRA + #arg.sandbox_doc + #arg.secrets or 0)
 if not urgent(kind) and arg.max_memory ~= '0' then
-  local used = tonumber(call('HGET', MEMORY, 'unfinished') or 0) + tonumber(call('HGET', P .. 'stored', 'manifests') or 0)
+  local used = tonumber(call('HGET', MEMORY, 'unfinished') or 0) + tonumber(call('HGET', STORED, 'manifests') or 0)
   if used + needed > tonumber(arg.max_memory) then return {'memory', int(used), int(needed)} end
 end
 
-local seq = call('INCR', P .. 'seq')
-call('HSET', key('job', id), 'doc', arg.doc, 'kind', kind, 'state', 'queued', 'attempt', '0', 'sandbox', box, 'created', arg.created,
+local seq = call('INCR', SEQUENCE)
+call('HSET', jobKey(id), 'doc', arg.doc, 'kind', kind, 'state', 'queued', 'attempt', '0', 'sandbox', box, 'created', arg.created,
   'queue', arg.queue, 'timeout', arg.timeout, 'inline', arg.inline, 'hidden', arg.hidden, 'cb', arg.callback, 'bg', arg.background,
   'seq', seq)
-if arg.shown ~= '' then call('HSET', key('job', id), 'shown', arg.shown) end
+if arg.shown ~= '' then call('HSET', jobKey(id), 'shown', arg.shown) end
 if arg.documents ~= '' then
-  call('HSET', key('job', id), 'docs', arg.documents)
-  if arg.request_size ~= '0' then call('HSET', key('job', id), 'reqsize', arg.request_size) end
-  call('ZADD', P .. 'docs', 'inf', id)
+  call('HSET', jobKey(id), 'docs', arg.documents)
+  if arg.request_size ~= '0' then call('HSET', jobKey(id), 'reqsize', arg.request_size) end
+  call('ZADD', DOCUMENTS, 'inf', id)
 end
-call('ZADD', P .. 'docs', 'XX', 'inf', 'staging/' .. id) -- its uploads are kept until it ends
+call('ZADD', DOCUMENTS, 'XX', 'inf', 'staging/' .. id) -- its uploads are kept until it ends
 chargeJob(id, size)
-call('SET', key('req', id), arg.request)
+call('SET', requestKey(id), arg.request)
 appendStateEvent(id, '0-1', 'queued')
-call('ZADD', P .. 'open', seq, id)
-call('ZADD', key('osj', box), seq, id)
+call('ZADD', OPEN_JOBS, seq, id)
+call('ZADD', unfinishedKey(box), seq, id)
 if arg.hidden ~= '1' then
-  call('ZADD', P .. 'jobs', seq, id)
-  call('ZADD', key('sj', box), seq, id)
-  trimIndex(P .. 'jobs', 'job')
-  trimIndex(key('sj', box), 'job')
+  call('ZADD', JOB_LIST, seq, id)
+  call('ZADD', jobsOfKey(box), seq, id)
+  trimIndex(JOB_LIST, jobKey)
+  trimIndex(jobsOfKey(box), jobKey)
 end
 remember(id)
 if arg.stop ~= '' then call('HSET', stopsKey(box), id, arg.stop) end
 
 -- Remembers which job installs which package last. Of an absurd number those of earlier jobs are forgotten: they are looked up in the sandbox.
 if installs then
-  local packages, names, length = key('pkg', box), cjson.decode(arg.packages), 0
+  local packages, names, length = packagesKey(box), cjson.decode(arg.packages), 0
   for _, name in ipairs(names) do call('HSET', packages, name, id) end
   for _, name in ipairs(call('HKEYS', packages)) do length = length + #name + #id end
   if length > tonumber(arg.max_packages) then
@@ -150,12 +150,12 @@ end
 if new then
   call('HSET', boxKey, 'doc', arg.sandbox_doc, 'state', 'queued', 'used', arg.created, 'expires', arg.expires, 'idle', arg.idle, 'seq', seq)
   if arg.node ~= '' then setNode(box, arg.node) end
-  if arg.secrets ~= '' then call('SET', key('secrets', box), arg.secrets) end
-  if arg.sandbox_spilled == '1' then call('ZADD', P .. 'docs', 'inf', box) end
-  call('ZADD', P .. 'boxes', seq, box)
-  call('ZADD', P .. 'openboxes', seq, box)
+  if arg.secrets ~= '' then call('SET', secretsKey(box), arg.secrets) end
+  if arg.sandbox_spilled == '1' then call('ZADD', DOCUMENTS, 'inf', box) end
+  call('ZADD', SANDBOX_LIST, seq, box)
+  call('ZADD', OPEN_SANDBOXES, seq, box)
   chargeSandbox(box, arg.memory, arg.millicores, arg.gpus)
-  trimIndex(P .. 'boxes', 'sbx')
+  trimIndex(SANDBOX_LIST, sandboxKey)
   updateDeadline(box)
 end
 if new or installs then chargeRecord(box) end

@@ -8,7 +8,7 @@ import (
 
 // Callbacks lists finished jobs whose callback has not been delivered, the longest waiting first.
 func (s *Store) Callbacks(ctx context.Context, tenant string, limit int) ([]farm.Ref, error) {
-	ids, err := s.rdb.ZRange(ctx, s.index(tenant, "callbacks"), 0, int64(max(limit, 1))-1).Result()
+	ids, err := s.rdb.ZRange(ctx, s.Index(tenant, IndexCallbacks), 0, int64(max(limit, 1))-1).Result()
 	if err != nil {
 		return nil, wrap("list callbacks", err)
 	}
@@ -17,7 +17,7 @@ func (s *Store) Callbacks(ctx context.Context, tenant string, limit int) ([]farm
 
 // CallbacksBeyond lists the callbacks that a tenant has beyond a number of them, the longest waiting first, at most limit.
 func (s *Store) CallbacksBeyond(ctx context.Context, tenant string, keep, limit int) ([]farm.Ref, error) {
-	n, err := s.rdb.ZCard(ctx, s.index(tenant, "callbacks")).Result()
+	n, err := s.rdb.ZCard(ctx, s.Index(tenant, IndexCallbacks)).Result()
 	if err != nil {
 		return nil, wrap("count callbacks", err)
 	}
@@ -29,5 +29,5 @@ func (s *Store) CallbacksBeyond(ctx context.Context, tenant string, keep, limit 
 
 // CallbackDone removes a job from Callbacks: its callback was delivered, or given up.
 func (s *Store) CallbackDone(ctx context.Context, ref farm.Ref) error {
-	return wrap("finish callback", s.rdb.ZRem(ctx, s.index(ref.Tenant, "callbacks"), ref.ID).Err())
+	return wrap("finish callback", s.rdb.ZRem(ctx, s.Index(ref.Tenant, IndexCallbacks), ref.ID).Err())
 }

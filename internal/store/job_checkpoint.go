@@ -12,7 +12,7 @@ import (
 // Checkpoint stores a small state of a running job for the worker that may take it over; it is removed when the job ends. ErrFenced if the
 // job no longer runs under this attempt.
 func (s *Store) Checkpoint(ctx context.Context, ref farm.Ref, attempt int, data []byte) error {
-	r, err := s.runConfirmed(ctx, "write checkpoint", s.scripts.jobCheckpoint, ref.Tenant, ref.ID, attempt, data)
+	r, err := s.RunConfirmed(ctx, "write checkpoint", "job_checkpoint", ref.Tenant, ref.ID, attempt, data)
 	if err != nil {
 		return err
 	}
@@ -21,7 +21,7 @@ func (s *Store) Checkpoint(ctx context.Context, ref farm.Ref, attempt int, data 
 
 // LoadCheckpoint reads the last checkpoint of a job; nil if there is none.
 func (s *Store) LoadCheckpoint(ctx context.Context, ref farm.Ref) ([]byte, error) {
-	data, err := s.rdb.Get(ctx, s.key(ref.Tenant, "cp", ref.ID)).Bytes()
+	data, err := s.rdb.Get(ctx, s.Key(ref.Tenant, KeyCheckpoint, ref.ID)).Bytes()
 	if errors.Is(err, redis.Nil) {
 		return nil, nil
 	}

@@ -22,7 +22,7 @@ type Claim struct {
 // again is no crash (Route.Uncounted). Any other job gives ErrNotClaimable, an unknown one CodeNotFound. A job of the FIFO makes its ready
 // sandbox busy. A parked job that gets the slot of the claimed one is enqueued.
 func (s *Store) Claim(ctx context.Context, ref farm.Ref, worker string) (*Claim, error) {
-	r, err := s.run(ctx, "claim job", s.scripts.jobClaim, ref.Tenant, ref.ID, worker, "")
+	r, err := s.Run(ctx, "claim job", "job_claim", ref.Tenant, ref.ID, worker, "")
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +35,7 @@ func (s *Store) Claim(ctx context.Context, ref farm.Ref, worker string) (*Claim,
 		if alive {
 			return nil, fmt.Errorf("claim job %s: worker %s runs it: %w", ref.ID, owner, ErrNotClaimable)
 		}
-		if r, err = s.run(ctx, "take job over", s.scripts.jobClaim, ref.Tenant, ref.ID, worker, owner); err != nil {
+		if r, err = s.Run(ctx, "take job over", "job_claim", ref.Tenant, ref.ID, worker, owner); err != nil {
 			return nil, err
 		}
 	}

@@ -1,7 +1,7 @@
 -- Gives a job to a worker. ARGV: id, worker, a worker known to be dead or ''.
 -- Replies {'ok', job, request, sandbox}, {'notfound'}, {'final', state}, {'owned', worker}, {'waiting'}.
 local id, worker, dead = ARGV[3], ARGV[4], ARGV[5]
-local k = key('job', id)
+local k = jobKey(id)
 local j = call('HMGET', k, 'state', 'attempt', 'worker', 'sandbox', 'created', 'inline', 'left', 'kind')
 local state, attempt, owner, box, kind = j[1], j[2], j[3], j[4], j[8]
 local inline, outsideFIFO = j[6] == '1', j[7] == '1'
@@ -26,7 +26,7 @@ if state == 'queued' then
   appendStateEvent(id, attempt == '0' and '0-2' or '', 'running') -- not the first one if the job was requeued
 end
 if not inline and not outsideFIFO and (kind == 'execute' or kind == 'command' or kind == 'file' or kind == 'install') and
-  call('HGET', key('sbx', box), 'state') == 'ready' then
+  call('HGET', sandboxKey(box), 'state') == 'ready' then
   setSandboxState(box, 'busy')
 end
-return {'ok', call('HGETALL', k), call('GET', key('req', id)), call('HGETALL', key('sbx', box))}
+return {'ok', call('HGETALL', k), call('GET', requestKey(id)), call('HGETALL', sandboxKey(box))}

@@ -10,7 +10,7 @@ import (
 // An archived task is replaced. active: nothing was enqueued, since a server of the queue has the task; more is how many further tasks the job
 // may get then, each while servers have all before it.
 func (s *Store) Enqueue(ctx context.Context, ref farm.Ref, attempt, more int) (enqueued, active bool, err error) {
-	r, err := s.run(ctx, "enqueue job", s.scripts.jobEnqueue, ref.Tenant, ref.ID, attempt, more)
+	r, err := s.Run(ctx, "enqueue job", "job_enqueue", ref.Tenant, ref.ID, attempt, more)
 	if err != nil {
 		return false, false, err
 	}

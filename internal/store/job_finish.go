@@ -111,7 +111,7 @@ func (s *Store) end(ctx context.Context, e ending) (*farm.Job, Ended, error) {
 	if args.Spilled = isReference(string(args.Result)); args.Spilled {
 		args.Stored = size
 	}
-	r, err := s.runBatched(ctx, e.mode+" job", s.scripts.jobFinish, e.ref.Tenant, values(args)...)
+	r, err := s.RunBatched(ctx, e.mode+" job", "job_finish", e.ref.Tenant, args)
 	if err != nil {
 		return nil, Ended{}, err // the result may be stored, so its document stays
 	}
@@ -177,7 +177,7 @@ func (s *Store) finishArgs(e ending) (finishArgs, error) {
 // LeaveFIFO takes a running background command out of its sandbox's FIFO: no job waits for it, and it does not count as use of the sandbox.
 // The new head is enqueued. A repeated call changes nothing.
 func (s *Store) LeaveFIFO(ctx context.Context, ref farm.Ref, attempt int) error {
-	r, err := s.run(ctx, "leave FIFO", s.scripts.jobLeaveFIFO, ref.Tenant, ref.ID, attempt)
+	r, err := s.Run(ctx, "leave FIFO", "job_leave_fifo", ref.Tenant, ref.ID, attempt)
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,7 @@
 -- Replies {'ok', what follows as names and values, job (cancel only)}, {'fenced'}, {'state', state}, {'notfound'}, or {'full', the quota, what is
 -- used, what is needed} in bytes, if the tenant's storage has no room for the document of the result.
 local id, mode, to = arg.id, arg.mode, arg.state
-local k = key('job', id)
+local k = jobKey(id)
 local j = call('HMGET', k, 'state', 'attempt', 'kind', 'sandbox', 'inline', 'hidden', 'cb', 'left', 'token', 'docs', 'reserved', 'win', 'size',
   'reqsize')
 local state, attempt, kind, box, callback, reserved = j[1], j[2], j[3], j[4], j[7], j[11]
@@ -27,7 +27,7 @@ elseif final(JOBS, state) then
   return answer({})
 elseif mode == 'cancel' and state == 'running' then
   call('HSET', k, 'cancel', '1')
-  call('PUBLISH', G .. 'cancel', arg.hint)
+  call('PUBLISH', CANCELS, arg.hint)
   return answer({})
 end
 if not JOBS[state][to] or mode ~= 'force' and state == 'queued' and to == 'completed' then return {'state', state} end
@@ -54,28 +54,28 @@ end
 appendStateEvent(id, int(tonumber(arg.last_event) + 1) .. '+', to)
 
 if reserved then -- bytes of artifacts that it will not record any more
-  call('HINCRBY', P .. 'stored', 'reserved', int(-tonumber(reserved)))
+  call('HINCRBY', STORED, 'reserved', int(-tonumber(reserved)))
   call('HDEL', k, 'reserved')
 end
-call('ZREM', P .. 'open', id)
-call('ZREM', key('osj', box), id)
+call('ZREM', OPEN_JOBS, id)
+call('ZREM', unfinishedKey(box), id)
 call('HDEL', stopsKey(box), id)
-call('DEL', key('cp', id), key('req', id))
+call('DEL', checkpointKey(id), requestKey(id))
 local ttl = hidden and arg.hidden_ttl or arg.retention
 chargeEnded(id, j[13], kept, ttl)
 call('EXPIRE', k, ttl)
-call('EXPIRE', key('ev', id), ttl)
+call('EXPIRE', eventsKey(id), ttl)
 local idempotency = idempotencyOf(id)
 if idempotency and call('TTL', idempotency) > tonumber(ttl) then call('EXPIRE', idempotency, ttl) end
 if j[12] then call('HDEL', k, 'win') end
 if j[10] or arg.spilled == '1' then
-  call('EXPIRE', key('seg', id), ttl)
+  call('EXPIRE', segmentsKey(id), ttl)
   expireDocuments(id, ttl)
 end
 if stored ~= requestSize then addKept(id, stored - requestSize) end
 if requestSize > 0 then call('HDEL', k, 'reqsize') end
-if call('ZSCORE', P .. 'docs', 'staging/' .. id) == 'inf' then call('ZADD', P .. 'docs', NOW, 'staging/' .. id) end
-if callback == '1' then call('ZADD', P .. 'callbacks', NOW, id) end
+if call('ZSCORE', DOCUMENTS, 'staging/' .. id) == 'inf' then call('ZADD', DOCUMENTS, NOW, 'staging/' .. id) end
+if callback == '1' then call('ZADD', CALLBACKS, NOW, id) end
 
 local head = ''
 if not inline and not outsideFIFO then
@@ -85,12 +85,12 @@ if not inline and not outsideFIFO then
 end
 
 -- The sandbox of a run can run nothing more: it only waits for its end.
-if kind == 'run' and call('HGET', key('sbx', box), 'state') == 'closing' then releaseQuotas(box) end
+if kind == 'run' and call('HGET', sandboxKey(box), 'state') == 'closing' then releaseQuotas(box) end
 
 -- A sandbox whose creation did not succeed ends with it.
 local ended = ''
 if to ~= 'completed' and (kind == 'create' or kind == 'run') then
-  local s = call('HGET', key('sbx', box), 'state')
+  local s = call('HGET', sandboxKey(box), 'state')
   local after = nil
   if s == 'queued' then
     after = (to == 'canceled') and 'closed' or 'failed'
@@ -98,7 +98,7 @@ if to ~= 'completed' and (kind == 'create' or kind == 'run') then
     after = 'lost'
   end
   if after and SANDBOXES[s][after] then
-    if arg.reason ~= '' then call('HSET', key('sbx', box), 'reason', arg.reason) end
+    if arg.reason ~= '' then call('HSET', sandboxKey(box), 'reason', arg.reason) end
     setSandboxState(box, after, arg.closed_ttl, arg.retention)
     ended = box
   end

@@ -45,16 +45,16 @@ func (s *Store) Jobs(ctx context.Context, tenant string, f JobFilter, p Page) (j
 		return []*farm.Job{job}, "", nil
 	}
 	l := listing[listedJob]{
-		index: s.index(tenant, "jobs"),
+		index: s.Index(tenant, IndexJobs),
 		load: func(ctx context.Context, ids []string) ([]*listedJob, error) {
-			return fetch(ctx, s, tenant, "job", ids, decodeListed)
+			return fetch(ctx, s, tenant, KeyJob, ids, decodeListed)
 		},
 		id:   func(j *listedJob) string { return j.job.ID },
 		want: func(j *listedJob) bool { return f.picks(j.job) }, passed: func(j *listedJob) bool { return f.Created.passed(j.job.CreatedAt) },
 		complete: func(ctx context.Context, j *listedJob) (int, error) { return s.readDocuments(ctx, j.job, j.documents) },
 	}
 	if f.SandboxID != "" {
-		l.index = s.key(tenant, "sj", f.SandboxID)
+		l.index = s.Key(tenant, KeyJobsOf, f.SandboxID)
 	}
 	if len(f.States) > 0 || len(f.Kinds) > 0 || f.Outcome != "" || f.Created != (TimeRange{}) {
 		l.prune = func(ctx context.Context, ids []string) ([]string, bool, error) {
@@ -88,7 +88,7 @@ func (s *Store) pruneJobs(ctx context.Context, tenant string, ids []string, f Jo
 	pipe := s.rdb.Pipeline()
 	cmds := make([]*redis.SliceCmd, len(ids))
 	for i, id := range ids {
-		cmds[i] = pipe.HMGet(ctx, s.key(tenant, "job", id), "state", "kind", "created", "outcome")
+		cmds[i] = pipe.HMGet(ctx, s.Key(tenant, KeyJob, id), "state", "kind", "created", "outcome")
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, false, wrap("filter jobs", err)

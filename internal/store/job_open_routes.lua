@@ -1,12 +1,12 @@
 -- Looks at some unfinished jobs and lists those that a queue should hold, or whose sandbox has ended. ARGV: sequence number to start
 -- behind, how many to look at. Replies {'ok', last number looked at or '', routes}.
-local found = call('ZRANGEBYSCORE', P .. 'open', '(' .. ARGV[3], '+inf', 'WITHSCORES', 'LIMIT', 0, ARGV[4])
+local found = call('ZRANGEBYSCORE', OPEN_JOBS, '(' .. ARGV[3], '+inf', 'WITHSCORES', 'LIMIT', 0, ARGV[4])
 local rows = {}
 for i = 1, #found, 2 do
   local id = found[i]
   local r = route(id)
   if not r then
-    call('ZREM', P .. 'open', id)
+    call('ZREM', OPEN_JOBS, id)
   else
     local f = {}
     for n = 1, #r, 2 do f[r[n]] = r[n + 1] end

@@ -41,9 +41,9 @@ type requeueArgs struct {
 // ErrCanceled if a cancel was requested: then the job keeps running under this attempt, and the caller ends it (its sandbox has left its
 // node all the same). With Begun a cancel is left to the next worker, which ends the execution.
 func (s *Store) Requeue(ctx context.Context, ref farm.Ref, r Requeue) error {
-	got, err := s.run(ctx, "requeue job", s.scripts.jobRequeue, ref.Tenant, values(requeueArgs{
+	got, err := s.Run(ctx, "requeue job", "job_requeue", ref.Tenant, requeueArgs{
 		ID: ref.ID, Attempt: r.Attempt, Elsewhere: r.Elsewhere, Begun: r.Begun, Crashed: r.Crashed, NoWorker: noWorker,
-	})...)
+	})
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,7 @@
 -- Replies {'ok'}, {'fenced'}, {'notfound'}, {'state', state of the sandbox}, or {'canceled'} if a cancel was requested: then the job
 -- keeps running, and must be ended.
 local id = arg.id
-local k = key('job', id)
+local k = jobKey(id)
 local j = call('HMGET', k, 'state', 'attempt', 'sandbox', 'inline', 'left', 'cancel', 'kind', 'queue', 'created', 'worker', 'aq')
 local state, box, inline, outsideFIFO, held = j[1], j[3], j[4] == '1', j[5] == '1', j[11]
 if not state then return {'notfound'} end
@@ -21,7 +21,7 @@ if arg.begun == '1' then
 end
 
 if arg.elsewhere == '1' then
-  local s = call('HMGET', key('sbx', box), 'state', 'node')
+  local s = call('HMGET', sandboxKey(box), 'state', 'node')
   if s[1] == 'starting' then
     setSandboxState(box, 'queued')
   elseif s[1] ~= 'queued' then
@@ -29,7 +29,7 @@ if arg.elsewhere == '1' then
   end
   if s[1] == 'starting' or (s[2] or '') ~= '' then
     setNode(box, '')
-    call('HSET', key('sbx', box), 'container', '', 'runtime', '', 'gen', int(tonumber(generationOf(box)) + 1))
+    call('HSET', sandboxKey(box), 'container', '', 'runtime', '', 'gen', int(tonumber(generationOf(box)) + 1))
   end
 end
 
@@ -39,7 +39,7 @@ if running then
   call('HDEL', k, 'worker', 'started', 'qms')
   if arg.crashed ~= '1' then call('HINCRBY', k, 'spared', 1) end
   appendStateEvent(id, '', 'queued')
-  call('XTRIM', key('ev', id), 'MAXLEN', 500) -- a job may be requeued for days
+  call('XTRIM', eventsKey(id), 'MAXLEN', 500) -- a job may be requeued for days
   if not inline and not outsideFIFO then freeSandbox(box, false) end
 end
 

@@ -31,7 +31,7 @@ type Route struct {
 
 // Route reads a job's route; CodeNotFound if there is no such job.
 func (s *Store) Route(ctx context.Context, ref farm.Ref) (*Route, error) {
-	r, err := s.run(ctx, "read route", s.scripts.jobRoute, ref.Tenant, ref.ID)
+	r, err := s.Run(ctx, "read route", "job_route", ref.Tenant, ref.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func (s *Store) OpenRoutes(ctx context.Context, tenant, after string) (routes []
 	if after == "" {
 		after = "-1"
 	}
-	r, err := s.run(ctx, "list unfinished jobs", s.scripts.jobOpenRoutes, tenant, after, scanStretch)
+	r, err := s.Run(ctx, "list unfinished jobs", "job_open_routes", tenant, after, scanStretch)
 	if err != nil {
 		return nil, "", err
 	}

@@ -67,21 +67,13 @@ func (k KeySet) All() iter.Seq[farm.Key] {
 	}
 }
 
-// keysKey names a key of the API keys. No tenant has the hash tag: a tenant's name has no colon.
-func (s *Store) keysKey(name string) string { return s.prefix + "{farm:keys}:" + name }
-
-func (s *Store) runKeys(ctx context.Context, what string, args ...any) (reply, error) {
-	result, err := s.scripts.key.Run(ctx, s.rdb, []string{s.keysKey("")}, args...).Slice()
-	return result, wrap(what, err)
-}
-
 // CreateKey stores a key under its hash. CodeExhausted: the farm has Limits.MaxKeys already.
 func (s *Store) CreateKey(ctx context.Context, sum KeySum, key farm.Key) error {
 	doc, err := encode("key", key)
 	if err != nil {
 		return err
 	}
-	r, err := s.runKeys(ctx, "create key", "create", rand.Text(), key.ID, hex.EncodeToString(sum[:]), doc, s.limits.MaxKeys)
+	r, err := s.Run(ctx, "create key", "key", SlotKeys, "create", rand.Text(), key.ID, hex.EncodeToString(sum[:]), doc, s.limits.MaxKeys)
 	if err != nil {
 		return err
 	}
@@ -94,7 +86,7 @@ func (s *Store) CreateKey(ctx context.Context, sum KeySum, key farm.Key) error {
 // DeleteKey revokes a key and returns what it was. CodeNotFound: there is no such key.
 func (s *Store) DeleteKey(ctx context.Context, id string) (farm.Key, error) {
 	var key farm.Key
-	r, err := s.runKeys(ctx, "delete key", "delete", rand.Text(), id)
+	r, err := s.Run(ctx, "delete key", "key", SlotKeys, "delete", rand.Text(), id)
 	if err != nil {
 		return key, err
 	}
@@ -109,7 +101,7 @@ func (s *Store) DeleteKey(ctx context.Context, id string) (farm.Key, error) {
 
 // KeysVersion reads the version of the keys: cheap, to learn whether a KeySet is still current.
 func (s *Store) KeysVersion(ctx context.Context) (string, error) {
-	version, err := s.rdb.Get(ctx, s.keysKey("version")).Result()
+	version, err := s.rdb.Get(ctx, s.Index(SlotKeys, IndexKeyVersion)).Result()
 	if err == redis.Nil { //nolint:errorlint // go-redis returns it as it is
 		return "", nil
 	}
@@ -121,7 +113,7 @@ func (s *Store) KeySet(ctx context.Context) (KeySet, error) {
 	var version *redis.StringCmd
 	var records *redis.MapStringStringCmd
 	_, err := s.rdb.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
-		version, records = pipe.Get(ctx, s.keysKey("version")), pipe.HGetAll(ctx, s.keysKey("docs"))
+		version, records = pipe.Get(ctx, s.Index(SlotKeys, IndexKeyVersion)), pipe.HGetAll(ctx, s.Index(SlotKeys, IndexKeyRecords))
 		return nil
 	})
 	if err != nil && err != redis.Nil { //nolint:errorlint // go-redis returns it as it is
@@ -136,7 +128,7 @@ func (s *Store) Keys(ctx context.Context) ([]farm.Key, error) {
 	if err != nil {
 		return nil, err
 	}
-	used, err := s.rdb.HGetAll(ctx, s.keysKey("used")).Result()
+	used, err := s.rdb.HGetAll(ctx, s.Index(SlotKeys, IndexKeyUses)).Result()
 	if err != nil {
 		return nil, wrap("read last use of keys", err)
 	}
@@ -166,7 +158,7 @@ func (s *Store) NoteKeyUse(ctx context.Context, used map[string]time.Time) error
 	for id, at := range used {
 		args = append(args, id, at.Unix())
 	}
-	_, err := s.runKeys(ctx, "note use of keys", args...)
+	_, err := s.Run(ctx, "note use of keys", "key", SlotKeys, args...)
 	return err
 }
 

@@ -1,31 +1,29 @@
--- API keys made at run time. KEYS[1] is the prefix of their keys: docs is a hash of the record of each key by the SHA-256 of the key, ids
--- of that hash by the key's id, used of the time of the last use (seconds) by id. version gets a new random text with every change, so that
--- readers notice it. ARGV: operation, then what it needs. Replies {'ok', …}, {'full'}, {'none'}.
-local P, op = KEYS[1], ARGV[1]
-local call = redis.call
+-- API keys made at run time. The version gets a new random text with every change, so that readers notice it.
+-- ARGV: operation, then what it needs. Replies {'ok', …}, {'full'}, {'none'}.
+local op = ARGV[3]
 
 if op == 'create' then -- version, id, hash, record, most keys
-  if call('HLEN', P .. 'docs') >= tonumber(ARGV[6]) then return {'full'} end
-  call('HSET', P .. 'docs', ARGV[4], ARGV[5])
-  call('HSET', P .. 'ids', ARGV[3], ARGV[4])
-  call('SET', P .. 'version', ARGV[2])
+  if call('HLEN', KEY_RECORDS) >= tonumber(ARGV[8]) then return {'full'} end
+  call('HSET', KEY_RECORDS, ARGV[6], ARGV[7])
+  call('HSET', KEY_IDS, ARGV[5], ARGV[6])
+  call('SET', KEY_VERSION, ARGV[4])
   return {'ok'}
 end
 
 if op == 'delete' then -- version, id
-  local sum = call('HGET', P .. 'ids', ARGV[3])
+  local sum = call('HGET', KEY_IDS, ARGV[5])
   if not sum then return {'none'} end
-  local record = call('HGET', P .. 'docs', sum) or ''
-  call('HDEL', P .. 'docs', sum)
-  call('HDEL', P .. 'ids', ARGV[3])
-  call('HDEL', P .. 'used', ARGV[3])
-  call('SET', P .. 'version', ARGV[2])
+  local record = call('HGET', KEY_RECORDS, sum) or ''
+  call('HDEL', KEY_RECORDS, sum)
+  call('HDEL', KEY_IDS, ARGV[5])
+  call('HDEL', KEY_USES, ARGV[5])
+  call('SET', KEY_VERSION, ARGV[4])
   return {'ok', record}
 end
 
 if op == 'used' then -- id, seconds, id, seconds, …
-  for i = 2, #ARGV, 2 do
-    if call('HEXISTS', P .. 'ids', ARGV[i]) == 1 then call('HSET', P .. 'used', ARGV[i], ARGV[i + 1]) end
+  for i = 4, #ARGV, 2 do
+    if call('HEXISTS', KEY_IDS, ARGV[i]) == 1 then call('HSET', KEY_USES, ARGV[i], ARGV[i + 1]) end
   end
   return {'ok'}
 end

@@ -12,12 +12,9 @@ import (
 // liveTries is how often a change of the authorities is tried when others change them at the same time.
 const liveTries = 20
 
-// liveKey is the list of authorities of the live path. It has a hash tag of its own, which no tenant has.
-func (s *Store) liveKey() string { return s.prefix + "{farm:live}:authorities" }
-
 // LiveAuthorities reads the authorities of the live path; nil: there are none.
 func (s *Store) LiveAuthorities(ctx context.Context) ([]byte, error) {
-	doc, err := s.rdb.Get(ctx, s.liveKey()).Bytes()
+	doc, err := s.rdb.Get(ctx, s.Index(SlotLive, IndexAuthorities)).Bytes()
 	if errors.Is(err, redis.Nil) {
 		return nil, nil
 	}
@@ -36,11 +33,11 @@ func (s *Store) ChangeLiveAuthorities(ctx context.Context, change func(list []by
 		if err != nil || after == nil {
 			return before, err
 		}
-		replaced, err := s.scripts.liveReplace.Run(ctx, s.rdb, []string{s.liveKey()}, before, after).Bool()
+		r, err := s.Run(ctx, "change authorities", "live_replace", SlotLive, before, after)
 		if err != nil {
-			return nil, wrap("change authorities", err)
+			return nil, err
 		}
-		if replaced {
+		if r.text(0) == "ok" {
 			return after, nil
 		}
 	}

@@ -1,4 +1,4 @@
--- Replaces the authorities KEYS[1] if they are still ARGV[1] ('': there are none) by ARGV[2]. Returns 1 if it did.
-if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return 0 end
-redis.call('SET', KEYS[1], ARGV[2])
-return 1
+-- Replaces the authorities if they are still ARGV[3] ('': there are none) by ARGV[4]. Replies {'ok'} or {'changed'}.
+if (call('GET', AUTHORITIES) or '') ~= ARGV[3] then return {'changed'} end
+call('SET', AUTHORITIES, ARGV[4])
+return {'ok'}

@@ -1,3 +1,3 @@
--- Releases a lock if ARGV[1] owns it.
-if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
-return 0
+-- Releases a lock, KEYS[1], if ARGV[3] owns it. Replies {'ok'}.
+if call('GET', KEYS[1]) == ARGV[3] then call('DEL', KEYS[1]) end
+return {'ok'}

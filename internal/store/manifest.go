@@ -203,7 +203,7 @@ func (s *Store) writeManifest(ctx context.Context, m *manifest, attempt int) err
 			return err
 		}
 	}
-	r, err := s.run(ctx, "write manifest", s.scripts.manifestWrite, m.job.Tenant, values(args)...)
+	r, err := s.Run(ctx, "write manifest", "manifest_write", m.job.Tenant, args)
 	if err != nil {
 		return err
 	}
@@ -222,7 +222,7 @@ func (s *Store) writeManifest(ctx context.Context, m *manifest, attempt int) err
 // readManifest reads the manifest of a job; an empty one if it has none.
 func (s *Store) readManifest(ctx context.Context, job farm.Ref) (*manifest, error) {
 	for range readAttempts {
-		found, err := s.rdb.HMGet(ctx, s.key(job.Tenant, "mf", job.ID), manifestFields()...).Result()
+		found, err := s.rdb.HMGet(ctx, s.Key(job.Tenant, KeyManifest, job.ID), manifestFields()...).Result()
 		if err != nil {
 			return nil, wrap("read manifest", err)
 		}
@@ -264,7 +264,7 @@ func (s *Store) discard(ctx context.Context, value string) {
 
 // forgetManifest removes the record of a manifest whose document is missing.
 func (s *Store) forgetManifest(ctx context.Context, job farm.Ref) error {
-	version, err := s.rdb.HGet(ctx, s.key(job.Tenant, "mf", job.ID), "version").Result()
+	version, err := s.rdb.HGet(ctx, s.Key(job.Tenant, KeyManifest, job.ID), "version").Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return wrap("read manifest", err)
 	}
@@ -323,7 +323,7 @@ func (s *Store) readManifests(ctx context.Context, tenant string, jobs []string,
 	pipe := s.rdb.Pipeline()
 	cmds := make([]*redis.SliceCmd, len(jobs))
 	for i, job := range jobs {
-		cmds[i] = pipe.HMGet(ctx, s.key(tenant, "mf", job), manifestFields()...)
+		cmds[i] = pipe.HMGet(ctx, s.Key(tenant, KeyManifest, job), manifestFields()...)
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return wrap("read manifests", err)

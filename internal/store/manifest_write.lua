@@ -2,7 +2,7 @@
 -- job's reservation. A manifest without artifacts is removed, and the record of a job with fewer artifacts than before says so. The job
 -- must run under the attempt ('0': any).
 -- Replies {'ok'}, {'changed'}, {'fenced'}, {'notfound'}.
-local k, stored, job = key('mf', arg.job), P .. 'stored', key('job', arg.job)
+local k, stored, job = manifestKey(arg.job), STORED, jobKey(arg.job)
 if arg.attempt ~= '0' then
   local j = call('HMGET', job, 'state', 'attempt')
   if not j[1] then return {'notfound'} end
@@ -29,15 +29,15 @@ end
 if more < 0 and call('EXISTS', job) == 1 then call('HSET', job, 'less', '1') end
 if count == 0 then
   call('DEL', k)
-  for _, index in ipairs({P .. 'mfs', P .. 'mfexp', key('mfbox', box)}) do call('ZREM', index, arg.job) end
+  for _, index in ipairs({MANIFESTS, MANIFEST_ENDS, manifestsOfKey(box)}) do call('ZREM', index, arg.job) end
   return {'ok'}
 end
 local place = old[5]
 if not place then
-  place = call('INCR', P .. 'seq')
-  call('ZADD', P .. 'mfs', place, arg.job)
-  call('ZADD', key('mfbox', box), place, arg.job)
+  place = call('INCR', SEQUENCE)
+  call('ZADD', MANIFESTS, place, arg.job)
+  call('ZADD', manifestsOfKey(box), place, arg.job)
 end
 call('HSET', k, 'version', arg.version, 'count', arg.count, 'bytes', arg.bytes, 'sandbox', box, 'place', place, 'doc', arg.doc)
-call('ZADD', P .. 'mfexp', arg.expires, arg.job)
+call('ZADD', MANIFEST_ENDS, arg.expires, arg.job)
 return {'ok'}

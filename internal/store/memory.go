@@ -124,15 +124,12 @@ type JobMemory struct {
 
 func (m JobMemory) total() int64 { return m.Unfinished + m.Finished }
 
-// memoryKey is the hash that the scripts which accept, run, end and remove jobs keep exact: the fields are unfinished and finished.
-func (s *Store) memoryKey(tenant string) string { return s.index(tenant, "mem") }
-
 // JobMemory reads what the jobs and sandboxes of tenants have in Redis, in their order. An unknown tenant has nothing.
 func (s *Store) JobMemory(ctx context.Context, tenants ...string) ([]JobMemory, error) {
 	found := make([]*redis.SliceCmd, len(tenants))
 	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, tenant := range tenants {
-			found[i] = p.HMGet(ctx, s.memoryKey(tenant), "unfinished", "finished")
+			found[i] = p.HMGet(ctx, s.Index(tenant, IndexMemory), "unfinished", "finished")
 		}
 		return nil
 	})
@@ -162,7 +159,7 @@ type memoryRepairArgs struct {
 // RepairJobMemory compares what is counted for a tenant's jobs and sandboxes with them, and corrects it. drift is by how much the counts were too high
 // (negative: too low). A tenant with very many jobs is left as it is: checked is false then.
 func (s *Store) RepairJobMemory(ctx context.Context, tenant string) (drift JobMemory, checked bool, err error) {
-	r, err := s.run(ctx, "repair the memory of jobs", s.scripts.memoryRepair, tenant, values(memoryRepairArgs{Most: repairMost})...)
+	r, err := s.Run(ctx, "repair the memory of jobs", "memory_repair", tenant, memoryRepairArgs{Most: repairMost})
 	if err != nil || r.text(0) != "ok" {
 		return JobMemory{}, false, err
 	}
@@ -275,9 +272,9 @@ type memoryTrimArgs struct {
 
 // forget removes finished jobs and sandboxes of a tenant that ended longer ago than after.
 func (s *Store) forget(ctx context.Context, f *forgetting, bytes int64, after time.Duration) (freed int64, err error) {
-	r, err := s.run(ctx, "forget finished jobs", s.scripts.memoryTrim, f.Tenant, values(memoryTrimArgs{
+	r, err := s.Run(ctx, "forget finished jobs", "memory_trim", f.Tenant, memoryTrimArgs{
 		Bytes: bytes, Count: forgetStretch, Skip: f.passed, FinishedBefore: micros(s.now().Add(-after)), Callbacks: f.callbacks,
-	})...)
+	})
 	if err != nil {
 		return 0, err
 	}
@@ -304,7 +301,7 @@ func forgotten(list []*forgetting) []Forgotten {
 // trimJobMemory gives back what expired records of a tenant counted.
 func (s *Store) trimJobMemory(ctx context.Context, tenant string) error {
 	for {
-		r, err := s.run(ctx, "give back expired jobs", s.scripts.memoryTrim, tenant, values(memoryTrimArgs{Count: trimStretch})...)
+		r, err := s.Run(ctx, "give back expired jobs", "memory_trim", tenant, memoryTrimArgs{Count: trimStretch})
 		if err != nil {
 			return fmt.Errorf("trim the memory of jobs: %w", err)
 		}

@@ -1,13 +1,13 @@
 -- Compares the bytes that are counted for a tenant's jobs and sandboxes with what its unfinished jobs and open sandboxes were charged and its index
 -- of those that have ended, and corrects them. Replies {'ok', by how much unfinished and finished were too high}, or {'many'} if it has more
 -- than one step may look at.
-if call('ZCARD', P .. 'open') + call('ZCARD', P .. 'openboxes') + call('ZCARD', ENDED) > tonumber(arg.most) then return {'many'} end
+if call('ZCARD', OPEN_JOBS) + call('ZCARD', OPEN_SANDBOXES) + call('ZCARD', ENDED) > tonumber(arg.most) then return {'many'} end
 local truth = {unfinished = 0, finished = 0}
-for _, id in ipairs(call('ZRANGE', P .. 'open', 0, -1)) do
-  truth.unfinished = truth.unfinished + tonumber(call('HGET', key('job', id), 'size') or 0)
+for _, id in ipairs(call('ZRANGE', OPEN_JOBS, 0, -1)) do
+  truth.unfinished = truth.unfinished + tonumber(call('HGET', jobKey(id), 'size') or 0)
 end
-for _, box in ipairs(call('ZRANGE', P .. 'openboxes', 0, -1)) do
-  truth.unfinished = truth.unfinished + tonumber(call('HGET', key('sbx', box), 'size') or 0)
+for _, box in ipairs(call('ZRANGE', OPEN_SANDBOXES, 0, -1)) do
+  truth.unfinished = truth.unfinished + tonumber(call('HGET', sandboxKey(box), 'size') or 0)
 end
 for _, member in ipairs(call('ZRANGE', ENDED, 0, -1)) do
   truth.finished = truth.finished + tonumber(string.match(member, ' (%d+)$'))

@@ -7,15 +7,15 @@ if bytes > 0 then
   for _, member in ipairs(call('ZRANGE', ENDED, skip, skip + count - 1)) do
     local id, size = string.match(member, '^(%S+) (%d+)$')
     local box = string.match(id, '^sbx:(.+)$')
-    local record = box and call('HMGET', key('sbx', box), 'closed', 'needed') or call('HMGET', key('job', id), 'finished')
-    local owed = call('ZSCORE', P .. 'callbacks', id)
-    local used = box and (record[2] or call('EXISTS', key('osj', box)) == 1)
+    local record = box and call('HMGET', sandboxKey(box), 'closed', 'needed') or call('HMGET', jobKey(id), 'finished')
+    local owed = call('ZSCORE', CALLBACKS, id)
+    local used = box and (record[2] or call('EXISTS', unfinishedKey(box)) == 1)
     if (tonumber(record[1]) or 0) > before or used or owed and arg.callbacks ~= '1' then
       passed = passed + 1
     else
       if box then removeSandbox(box) else removeJob(id) end
       refundJob(member) -- of a record that has expired
-      if owed then call('ZREM', P .. 'callbacks', id) end
+      if owed then call('ZREM', CALLBACKS, id) end
       removed, free = removed + 1, free + tonumber(size)
     end
     if free >= bytes then break end

@@ -44,9 +44,9 @@ func (s *Store) Reserve(ctx context.Context, r ReserveRequest) (ok bool, nodes m
 	if r.Force {
 		op = "force"
 	}
-	verdict, nodes, err := s.reserve(ctx, r.Queue, reserveArgs{
+	verdict, nodes, err := s.reserve(ctx, reserveArgs{
 		Op: op, Node: r.Node, Sandbox: r.Sandbox.ID, Generation: r.Generation, Tenant: r.Sandbox.Tenant, Memory: r.Want.MemoryMB, Cores: milli(r.Want.CPUs),
-		WaitedLong: !r.Since.IsZero() && s.now().Sub(r.Since) > firstAfter, NoteStart: r.Queue != "",
+		WaitedLong: !r.Since.IsZero() && s.now().Sub(r.Since) > firstAfter, Queue: r.Queue,
 	}, r.Capacity)
 	if err == nil && verdict == "fenced" {
 		err = fmt.Errorf("reserve capacity for generation %d of sandbox %s: %w", r.Generation, r.Sandbox.ID, ErrFenced)
@@ -57,13 +57,13 @@ func (s *Store) Reserve(ctx context.Context, r ReserveRequest) (ok bool, nodes m
 // Unreserve releases what this generation of a sandbox, or an earlier one, has reserved on a node; 0: any. It is not an error if nothing is
 // reserved, or if a later generation has a reservation, which stays.
 func (s *Store) Unreserve(ctx context.Context, node string, capacity farm.Capacity, sandbox farm.Ref, generation int) (map[string]NodeCapacity, error) {
-	_, nodes, err := s.reserve(ctx, "", reserveArgs{Op: "release", Node: node, Sandbox: sandbox.ID, Generation: generation}, capacity)
+	_, nodes, err := s.reserve(ctx, reserveArgs{Op: "release", Node: node, Sandbox: sandbox.ID, Generation: generation}, capacity)
 	return nodes, err
 }
 
 // ReportCapacity stores what a node has, which keeps it listed for half a minute, and returns all nodes.
 func (s *Store) ReportCapacity(ctx context.Context, node string, capacity farm.Capacity) (map[string]NodeCapacity, error) {
-	_, nodes, err := s.reserve(ctx, "", reserveArgs{Op: "look", Node: node}, capacity)
+	_, nodes, err := s.reserve(ctx, reserveArgs{Op: "look", Node: node}, capacity)
 	return nodes, err
 }
 
@@ -76,7 +76,7 @@ type Reservation struct {
 
 // Reservations lists the reservations of a node.
 func (s *Store) Reservations(ctx context.Context, node string) (map[farm.Ref]Reservation, error) {
-	fields, err := s.rdb.HGetAll(ctx, s.nodeKey("node:"+node)).Result()
+	fields, err := s.rdb.HGetAll(ctx, s.Key(SlotCapacity, KeyReservations, node)).Result()
 	if err != nil {
 		return nil, wrap("list reservations", err)
 	}
@@ -93,16 +93,12 @@ func (s *Store) Reservations(ctx context.Context, node string) (map[farm.Ref]Res
 	return out, nil
 }
 
-// nodeKey names a key of the nodes, which are all in one slot. The tag is part of stored data and keeps its first name.
-func (s *Store) nodeKey(name string) string { return s.prefix + "{room}:" + name }
-
 // milli counts cores in thousandths.
 func milli(cpus float64) int { return int(math.Round(cpus * 1000)) }
 
 // reserveArgs are the arguments of node_reserve.lua. Cores are in thousandths.
 type reserveArgs struct {
 	Op             string `lua:"op"`
-	Now            string `lua:"now"` // microseconds
 	Node           string `lua:"node"`
 	MemoryCapacity int    `lua:"memory_capacity"`
 	CoresCapacity  int    `lua:"cores_capacity"`
@@ -113,19 +109,17 @@ type reserveArgs struct {
 	Cores          int    `lua:"cores"`
 	WaitedLong     bool   `lua:"waited_long"` // it may go first
 	FirstMS        int64  `lua:"first_ms"`    // for how long
-	NoteStart      bool   `lua:"note_start"`
-	NodeTTL        int64  `lua:"node_ttl"` // microseconds
+	Queue          string `lua:"queue"`       // see ReserveRequest
+	NodeTTL        int64  `lua:"node_ttl"`    // microseconds
 }
 
-func (s *Store) reserve(ctx context.Context, queue string, args reserveArgs, capacity farm.Capacity) (string, map[string]NodeCapacity, error) {
-	args.Now, args.FirstMS, args.NodeTTL = micros(s.now()), firstFor.Milliseconds(), nodeTTL.Microseconds()
+func (s *Store) reserve(ctx context.Context, args reserveArgs, capacity farm.Capacity) (string, map[string]NodeCapacity, error) {
+	args.FirstMS, args.NodeTTL = firstFor.Milliseconds(), nodeTTL.Microseconds()
 	args.MemoryCapacity, args.CoresCapacity = capacity.MemoryMB, milli(capacity.CPUs)
-	keys := []string{s.nodeKey("node:" + args.Node), s.nodeKey("nodes"), s.nodeKey("hold"), s.startsKey(queue)}
-	result, err := s.scripts.nodeReserve.Run(ctx, s.rdb, keys, values(args)...).Slice()
+	r, err := s.Run(ctx, args.Op+" capacity of a node", "node_reserve", SlotCapacity, args)
 	if err != nil {
-		return "", nil, wrap(args.Op+" capacity of a node", err)
+		return "", nil, err
 	}
-	r := reply(result)
 	nodes := map[string]NodeCapacity{}
 	for name, text := range r.fields(1) {
 		var memory, cores, memoryCapacity, coresCapacity, seen int64
@@ -139,6 +133,3 @@ func (s *Store) reserve(ctx context.Context, queue string, args reserveArgs, cap
 	}
 	return r.text(0), nodes, nil
 }
-
-// startsKey lists when the last creates of a queue got their reservation.
-func (s *Store) startsKey(queue string) string { return s.nodeKey("begun:" + queue) }

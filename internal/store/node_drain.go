@@ -13,9 +13,6 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// drainsKey has the drains by their nodes, beside the leases, so that who renews a lease learns of the drain by the same call.
-func (s *Store) drainsKey() string { return s.nodesKey("drains") }
-
 // SetDrain drains a node. A drain that the node has keeps the time since when it is drained. It ends by EndDrain, or with the node.
 func (s *Store) SetDrain(ctx context.Context, d farm.Drain) (farm.Drain, error) {
 	before, err := s.Drain(ctx, d.Node)
@@ -29,12 +26,12 @@ func (s *Store) SetDrain(ctx context.Context, d farm.Drain) (farm.Drain, error) 
 	if err != nil {
 		return farm.Drain{}, err
 	}
-	return d, wrap("store drain", s.rdb.HSet(ctx, s.drainsKey(), d.Node, doc).Err())
+	return d, wrap("store drain", s.rdb.HSet(ctx, s.Index(SlotNodes, IndexDrains), d.Node, doc).Err())
 }
 
 // Drain reads the drain of a node; CodeNotFound if it has none.
 func (s *Store) Drain(ctx context.Context, node string) (farm.Drain, error) {
-	text, err := s.rdb.HGet(ctx, s.drainsKey(), node).Result()
+	text, err := s.rdb.HGet(ctx, s.Index(SlotNodes, IndexDrains), node).Result()
 	if errors.Is(err, redis.Nil) {
 		return farm.Drain{}, notDrained(node)
 	}
@@ -46,7 +43,7 @@ func (s *Store) Drain(ctx context.Context, node string) (farm.Drain, error) {
 
 // Drains lists the drains of all nodes, by node.
 func (s *Store) Drains(ctx context.Context) ([]farm.Drain, error) {
-	all, err := s.rdb.HGetAll(ctx, s.drainsKey()).Result()
+	all, err := s.rdb.HGetAll(ctx, s.Index(SlotNodes, IndexDrains)).Result()
 	if err != nil {
 		return nil, wrap("list drains", err)
 	}
@@ -64,7 +61,7 @@ func (s *Store) Drains(ctx context.Context) ([]farm.Drain, error) {
 
 // EndDrain ends the drain of a node; CodeNotFound if it has none.
 func (s *Store) EndDrain(ctx context.Context, node string) error {
-	n, err := s.rdb.HDel(ctx, s.drainsKey(), node).Result()
+	n, err := s.rdb.HDel(ctx, s.Index(SlotNodes, IndexDrains), node).Result()
 	if err == nil && n == 0 {
 		return notDrained(node)
 	}

@@ -15,9 +15,6 @@ import (
 // "". The tenants of a node, {nodes}:tenants:<node>, lie in another slot, so they are stored beforehand, and may name too many. The leading
 // scheduler corrects them; until it does, a reconciler may not see a tenant's first sandbox of the node for a moment.
 
-// tenantsOfNode is the key of the tenants that have, or had, sandboxes on a node.
-func (s *Store) tenantsOfNode(node string) string { return s.nodesKey("tenants:" + node) }
-
 // rememberOnNode stores that a tenant is about to have a sandbox on a node, unless it did so within the last minute.
 func (s *Store) rememberOnNode(ctx context.Context, node, tenant string) error {
 	if node == "" {
@@ -35,24 +32,24 @@ func (s *Store) rememberOnNode(ctx context.Context, node, tenant string) error {
 }
 
 func (s *Store) storeOnNode(ctx context.Context, node, tenant string) error {
-	return wrap("store tenant of a node", s.rdb.SAdd(ctx, s.tenantsOfNode(node), tenant).Err())
+	return wrap("store tenant of a node", s.rdb.SAdd(ctx, s.Key(SlotNodes, KeyTenantsOf, node), tenant).Err())
 }
 
 // OpenOnNode lists the sandboxes of all tenants that are on a node and not final. It reads their records, one key for each tenant that has
 // any there, and one more.
 func (s *Store) OpenOnNode(ctx context.Context, node string) ([]*farm.Sandbox, error) {
-	tenants, err := s.rdb.SMembers(ctx, s.tenantsOfNode(node)).Result()
+	tenants, err := s.rdb.SMembers(ctx, s.Key(SlotNodes, KeyTenantsOf, node)).Result()
 	if err != nil {
 		return nil, wrap("list tenants of a node", err)
 	}
 	slices.Sort(tenants)
-	ids, err := s.indexed(ctx, tenants, "on:"+node)
+	ids, err := s.indexed(ctx, tenants, func(tenant string) string { return s.Key(tenant, KeyOnNode, node) })
 	if err != nil {
 		return nil, err
 	}
 	var out []*farm.Sandbox
 	for i, tenant := range tenants {
-		found, err := fetch(ctx, s, tenant, "sbx", ids[i], s.readSandbox)
+		found, err := fetch(ctx, s, tenant, KeySandbox, ids[i], s.readSandbox)
 		if err != nil {
 			return nil, err
 		}
@@ -71,7 +68,7 @@ func (s *Store) CountOpenOn(ctx context.Context, nodes ...string) (map[string]in
 	pipe := s.rdb.Pipeline()
 	tenants := make([]*redis.StringSliceCmd, len(nodes))
 	for i, node := range nodes {
-		tenants[i] = pipe.SMembers(ctx, s.tenantsOfNode(node))
+		tenants[i] = pipe.SMembers(ctx, s.Key(SlotNodes, KeyTenantsOf, node))
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, wrap("list tenants of nodes", err)
@@ -80,7 +77,7 @@ func (s *Store) CountOpenOn(ctx context.Context, nodes ...string) (map[string]in
 	counts := map[string][]*redis.IntCmd{}
 	for i, node := range nodes {
 		for _, tenant := range tenants[i].Val() {
-			counts[node] = append(counts[node], pipe.SCard(ctx, s.index(tenant, "on:"+node)))
+			counts[node] = append(counts[node], pipe.SCard(ctx, s.Key(tenant, KeyOnNode, node)))
 		}
 	}
 	if len(counts) == 0 {
@@ -100,7 +97,7 @@ func (s *Store) CountOpenOn(ctx context.Context, nodes ...string) (map[string]in
 // OpenIDsOnNode lists a tenant's sandboxes that are on a node and not final, in no order. The node "" has those that are closing without
 // a node.
 func (s *Store) OpenIDsOnNode(ctx context.Context, tenant, node string) ([]farm.Ref, error) {
-	ids, err := s.indexed(ctx, []string{tenant}, "on:"+node)
+	ids, err := s.indexed(ctx, []string{tenant}, func(tenant string) string { return s.Key(tenant, KeyOnNode, node) })
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +111,7 @@ func (s *Store) NodesInUse(ctx context.Context) (map[string][]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	nodes, err := s.indexed(ctx, tenants, "nodes")
+	nodes, err := s.indexed(ctx, tenants, func(tenant string) string { return s.Index(tenant, IndexNodes) })
 	if err != nil {
 		return nil, err
 	}
@@ -133,8 +130,8 @@ func (s *Store) correctTenants(ctx context.Context, nodes map[string][]string) e
 	known := map[string]*redis.StringSliceCmd{}
 	for node, tenants := range nodes {
 		if node != "" {
-			pipe.SAdd(ctx, s.tenantsOfNode(node), members(tenants)...)
-			known[node] = pipe.SMembers(ctx, s.tenantsOfNode(node))
+			pipe.SAdd(ctx, s.Key(SlotNodes, KeyTenantsOf, node), members(tenants)...)
+			known[node] = pipe.SMembers(ctx, s.Key(SlotNodes, KeyTenantsOf, node))
 		}
 	}
 	if len(known) == 0 {
@@ -152,7 +149,7 @@ func (s *Store) correctTenants(ctx context.Context, nodes map[string][]string) e
 		if len(extra) == 0 {
 			continue
 		}
-		if err := s.rdb.SRem(ctx, s.tenantsOfNode(node), members(extra)...).Err(); err != nil {
+		if err := s.rdb.SRem(ctx, s.Key(SlotNodes, KeyTenantsOf, node), members(extra)...).Err(); err != nil {
 			return wrap("remove tenants of a node", err)
 		}
 	}
@@ -160,7 +157,7 @@ func (s *Store) correctTenants(ctx context.Context, nodes map[string][]string) e
 }
 
 // indexed reads a set of each of some tenants.
-func (s *Store) indexed(ctx context.Context, tenants []string, name string) ([][]string, error) {
+func (s *Store) indexed(ctx context.Context, tenants []string, keyOf func(tenant string) string) ([][]string, error) {
 	out := make([][]string, len(tenants))
 	if len(tenants) == 0 {
 		return out, nil
@@ -168,7 +165,7 @@ func (s *Store) indexed(ctx context.Context, tenants []string, name string) ([][
 	pipe := s.rdb.Pipeline()
 	cmds := make([]*redis.StringSliceCmd, len(tenants))
 	for i, tenant := range tenants {
-		cmds[i] = pipe.SMembers(ctx, s.index(tenant, name))
+		cmds[i] = pipe.SMembers(ctx, keyOf(tenant))
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, wrap("read index of nodes", err)

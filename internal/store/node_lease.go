@@ -55,22 +55,18 @@ type leaseArgs struct {
 }
 
 func (s *Store) nodeLease(ctx context.Context, args leaseArgs) ([]NodeLease, error) {
-	keys := []string{s.nodesKey("leases"), s.nodesKey("checked"), s.drainsKey()}
-	result, err := s.scripts.nodeLease.Run(ctx, s.rdb, keys, values(args)...).StringSlice()
+	r, err := s.Run(ctx, args.Op+" leases of nodes", "node_lease", SlotNodes, args)
 	if err != nil {
-		return nil, wrap(args.Op+" leases of nodes", err)
+		return nil, err
 	}
 	var out []NodeLease
-	for i := 1; i+1 < len(result); i += 2 { // the first is the time
-		age, err := strconv.ParseInt(result[i+1], 10, 64)
+	for i := 1; i+1 < len(r); i += 2 { // the first is the time
+		age, err := strconv.ParseInt(r.text(i+1), 10, 64)
 		if err != nil {
-			return nil, fmt.Errorf("read lease of node %s: %w", result[i], err)
+			return nil, fmt.Errorf("read lease of node %s: %w", r.text(i), err)
 		}
-		out = append(out, NodeLease{Node: result[i], Age: time.Duration(age) * time.Microsecond})
+		out = append(out, NodeLease{Node: r.text(i), Age: time.Duration(age) * time.Microsecond})
 	}
 	slices.SortFunc(out, func(a, b NodeLease) int { return cmp.Or(-cmp.Compare(a.Age, b.Age), cmp.Compare(a.Node, b.Node)) })
 	return out, nil
 }
-
-// nodesKey names a key about the life of nodes; all are in one slot.
-func (s *Store) nodesKey(name string) string { return s.prefix + "{nodes}:" + name }

@@ -1,5 +1,5 @@
--- Leases of nodes, by the clock of Redis, since those of workers differ. KEYS: the leases (node by when it was last renewed, microseconds), when
--- they were last checked, the drains (by node). Operations:
+-- Leases of nodes, by the clock of Redis, since those of workers differ. They are nodes by when they were last renewed, in
+-- microseconds. Operations:
 --   renew: those of nodes
 --   check: renews those of nodes (they have a live worker), and gives one to each of known without one; time without checks does
 --     not count, since the farm was stopped then
@@ -7,14 +7,12 @@
 --   drop: those of nodes that have lapsed
 -- Replies {now, node and age in microseconds, …}, the nodes being all (check), those named (look), those dropped, or those renewed that are
 -- drained.
-local call = redis.call
-local leases, checked, drains = KEYS[1], KEYS[2], KEYS[3]
+local leases, checked, drains = LEASES, CHECKED, DRAINS
 local now = call('TIME')
 now = tonumber(now[1]) * 1000000 + tonumber(now[2])
 local nodes = cjson.decode(arg.nodes)
 local patience, gapMost = tonumber(arg.patience), tonumber(arg.gap)
 
-local function int(n) return string.format('%.0f', n + 0) end
 local function age(node)
   local at = call('ZSCORE', leases, node)
   return at and math.max(now - tonumber(at), 0)

@@ -10,8 +10,8 @@ import (
 // If the node comes back, its reconciler restores what its containers have, and leases no GPU before.
 func (s *Store) ReleaseNode(ctx context.Context, node string) error {
 	pipe := s.rdb.Pipeline()
-	pipe.Del(ctx, s.nodeKey("node:"+node), s.nodeKey("gpus:"+node), s.nodeKey("gpuhold:"+node))
-	pipe.HDel(ctx, s.nodeKey("nodes"), node)
+	pipe.Del(ctx, s.Key(SlotCapacity, KeyReservations, node), s.Key(SlotCapacity, KeyGPUs, node), s.Key(SlotCapacity, KeyGPUFirst, node))
+	pipe.HDel(ctx, s.Index(SlotCapacity, IndexCapacities), node)
 	if _, err := pipe.Exec(ctx); err != nil {
 		return wrap("release what a node holds", err)
 	}
@@ -25,8 +25,8 @@ func (s *Store) ReleaseNode(ctx context.Context, node string) error {
 		}
 	}
 	pipe = s.rdb.Pipeline()
-	pipe.Del(ctx, s.tenantsOfNode(node))
-	pipe.HDel(ctx, s.drainsKey(), node)
+	pipe.Del(ctx, s.Key(SlotNodes, KeyTenantsOf, node))
+	pipe.HDel(ctx, s.Index(SlotNodes, IndexDrains), node)
 	_, err = pipe.Exec(ctx)
 	return wrap("forget tenants and drain of a node", err)
 }

@@ -1,12 +1,10 @@
--- Reservations of memory and cores on nodes. KEYS: the node's reservations (sandbox → "memory cores at tenant", followed by the sandbox's
--- generation from the second on), all nodes (node → "memory cores memory-capacity cores-capacity seen"), the sandbox that goes first ("sandbox node"), the last times at which a create of
--- the queue got a reservation. Cores are in thousandths. When a node was seen is by the clock of Redis, since those of workers differ; nodes that
+-- Reservations of memory and cores on nodes. A reservation is, by its sandbox, "memory cores at tenant", followed by the sandbox's generation
+-- from the second on; a node is, by its name, "memory cores memory-capacity cores-capacity seen"; the sandbox that goes first is "sandbox node". Cores are in thousandths. When a node was seen is by the clock of Redis, since those of workers differ; nodes that
 -- were not seen for a while are removed.
 -- Operations: look, reserve, force (whatever is free), release. The generation is the fence ('0': none): what a later one has reserved stays.
 -- Replies {'ok' | 'full' | 'waiting' (another sandbox goes first) | 'fenced', nodes}.
-local call = redis.call
-local reservations, nodes, first, started = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local op, node, sandbox = arg.op, arg.node, arg.sandbox
+local reservations, nodes, first, started = reservationsKey(node), CAPACITIES, FIRST, startsKey(arg.queue)
 local memoryCapacity, coresCapacity = tonumber(arg.memory_capacity), tonumber(arg.cores_capacity)
 
 local function size(text)
@@ -54,11 +52,11 @@ if verdict == 'ok' and (op == 'reserve' or op == 'force') then
     end
   end
   if verdict == 'ok' then
-    own = arg.memory .. ' ' .. arg.cores .. ' ' .. arg.now .. ' ' .. arg.tenant .. (generation > 1 and ' ' .. arg.generation or '')
+    own = arg.memory .. ' ' .. arg.cores .. ' ' .. NOW .. ' ' .. arg.tenant .. (generation > 1 and ' ' .. arg.generation or '')
     call('HSET', reservations, sandbox, own)
     if firstSandbox == sandbox then call('DEL', first) end
-    if op == 'reserve' and arg.note_start == '1' and ownMemory == 0 then
-      call('LPUSH', started, arg.now)
+    if op == 'reserve' and arg.queue ~= '' and ownMemory == 0 then
+      call('LPUSH', started, NOW)
       call('LTRIM', started, 0, 31)
       call('EXPIRE', started, 3600)
     end

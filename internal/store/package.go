@@ -12,7 +12,7 @@ const packageBytes = 64 << 10
 // PackageJobs finds the last job that installed each package in a sandbox, by the names of Accept.Packages. Packages that no job installed
 // are left out; no names at all mean every package. Of a sandbox with more than packageBytes of them, those of earlier jobs are left out as well.
 func (s *Store) PackageJobs(ctx context.Context, sandbox farm.Ref, names ...string) (map[string]string, error) {
-	key := s.key(sandbox.Tenant, "pkg", sandbox.ID)
+	key := s.Key(sandbox.Tenant, KeyPackages, sandbox.ID)
 	if len(names) == 0 {
 		all, err := s.rdb.HGetAll(ctx, key).Result()
 		return all, wrap("list packages", err)

@@ -22,7 +22,7 @@ func (s *Store) Parked(ctx context.Context) (map[string]ParkedJobs, error) {
 	pipe := s.rdb.Pipeline()
 	found := make([]*redis.IntCmd, len(tenants))
 	for i, tenant := range tenants {
-		found[i] = pipe.Exists(ctx, s.index(tenant, "holds"))
+		found[i] = pipe.Exists(ctx, s.Index(tenant, IndexParkedShares))
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, wrap("look for parked jobs", err)
@@ -32,7 +32,7 @@ func (s *Store) Parked(ctx context.Context) (map[string]ParkedJobs, error) {
 		if found[i].Val() == 0 {
 			continue
 		}
-		r, err := s.run(ctx, "count parked jobs", s.scripts.parked, tenant)
+		r, err := s.Run(ctx, "count parked jobs", "parked", tenant)
 		if err != nil {
 			return nil, err
 		}

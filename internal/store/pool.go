@@ -158,12 +158,10 @@ func decodeMembers(rows []reply) ([]Member, error) {
 
 // pool runs an operation of pool.lua. The keys of the pool are in one slot.
 func (s *Store) pool(ctx context.Context, op string, args ...any) (reply, error) {
-	argv := append([]any{op, micros(s.now())}, args...)
-	values, err := s.scripts.pool.Run(ctx, s.rdb, []string{s.prefix + "{pool}:"}, argv...).Slice()
+	r, err := s.Run(ctx, op+" pool member", "pool", SlotPool, append([]any{op}, args...)...)
 	if err != nil {
-		return nil, wrap(op+" pool member", err)
+		return nil, err
 	}
-	r := reply(values)
 	if r.text(0) != "ok" {
 		return nil, ErrNoMember
 	}

@@ -77,7 +77,7 @@ func (s *Store) countWaiting(ctx context.Context, queue, created string, tenants
 	counts := make([][2]*redis.IntCmd, len(tenants))
 	for i, tenant := range tenants {
 		counts[i] = [2]*redis.IntCmd{
-			pipe.ZCount(ctx, s.key(tenant, "out", queue), "-inf", created), pipe.ZCount(ctx, s.key(tenant, "held", queue), "-inf", created),
+			pipe.ZCount(ctx, s.Key(tenant, KeySlots, queue), "-inf", created), pipe.ZCount(ctx, s.Key(tenant, KeyParked, queue), "-inf", created),
 		}
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
@@ -92,11 +92,11 @@ func (s *Store) countWaiting(ctx context.Context, queue, created string, tenants
 
 // pace is the recent time between two starts of creates of a queue; 0 if it is not known.
 func (s *Store) pace(ctx context.Context, queue string) (time.Duration, error) {
-	starts, err := s.rdb.LRange(ctx, s.startsKey(queue), -1, -1).Result()
+	starts, err := s.rdb.LRange(ctx, s.Key(SlotCapacity, KeyStarts, queue), -1, -1).Result()
 	if err != nil || len(starts) == 0 {
 		return 0, wrap("read pace of queue", err)
 	}
-	n, err := s.rdb.LLen(ctx, s.startsKey(queue)).Result()
+	n, err := s.rdb.LLen(ctx, s.Key(SlotCapacity, KeyStarts, queue)).Result()
 	if err != nil || n < 2 {
 		return 0, wrap("read pace of queue", err)
 	}

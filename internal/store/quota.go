@@ -11,9 +11,6 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// quotaKey is the hash of a tenant's own quotas and lists; those that are missing have their defaults.
-func (s *Store) quotaKey(tenant string) string { return s.index(tenant, "quota") }
-
 // TenantChange says what changes of a tenant's own settings. What it does not name stays.
 type TenantChange struct {
 	Quotas   map[farm.QuotaName]*float64 // nil gives a quota its default again
@@ -60,10 +57,10 @@ func (s *Store) ChangeTenant(ctx context.Context, tenant string, change TenantCh
 	}
 	_, err := s.rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		if len(set) > 0 {
-			p.HSet(ctx, s.quotaKey(tenant), set)
+			p.HSet(ctx, s.Index(tenant, IndexQuotas), set)
 		}
 		if len(unset) > 0 {
-			p.HDel(ctx, s.quotaKey(tenant), unset...)
+			p.HDel(ctx, s.Index(tenant, IndexQuotas), unset...)
 		}
 		return nil
 	})
@@ -75,7 +72,7 @@ func (s *Store) ChangeTenant(ctx context.Context, tenant string, change TenantCh
 
 // TenantQuotas are the quotas of a tenant: values has all, own those that are not the default.
 func (s *Store) TenantQuotas(ctx context.Context, tenant string) (values farm.Quotas, own map[farm.QuotaName]float64, err error) {
-	found, err := s.rdb.HGetAll(ctx, s.quotaKey(tenant)).Result()
+	found, err := s.rdb.HGetAll(ctx, s.Index(tenant, IndexQuotas)).Result()
 	if err != nil {
 		return farm.Quotas{}, nil, wrap("read quotas", err)
 	}
@@ -101,7 +98,7 @@ func (s *Store) quotasOf(found map[string]string) (farm.Quotas, map[farm.QuotaNa
 // QuotaUse reads how much of each quota a tenant uses, in the order of farm.QuotaNames. Requests are those of the last minute that are not yet
 // allowed again. own are the quotas that are not the default.
 func (s *Store) QuotaUse(ctx context.Context, tenant string) (use []farm.QuotaUse, own map[farm.QuotaName]float64, err error) {
-	r, err := s.run(ctx, "read use of quotas", s.scripts.quotaUse, tenant)
+	r, err := s.Run(ctx, "read use of quotas", "quota_use", tenant)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -119,7 +116,7 @@ type Drift map[string]float64
 
 // RepairUse compares the counts behind a tenant's quotas, and the index of its sandboxes by node, with the records, and corrects them.
 func (s *Store) RepairUse(ctx context.Context, tenant string) (Drift, error) {
-	r, err := s.run(ctx, "repair use of quotas", s.scripts.quotaRepair, tenant)
+	r, err := s.Run(ctx, "repair use of quotas", "quota_repair", tenant)
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ func noSandbox(id string) error { return farm.NotFoundf("There is no sandbox %s.
 
 // Sandbox reads a sandbox; CodeNotFound if it is another tenant's, or gone.
 func (s *Store) Sandbox(ctx context.Context, ref farm.Ref) (*farm.Sandbox, error) {
-	fields, err := s.rdb.HGetAll(ctx, s.key(ref.Tenant, "sbx", ref.ID)).Result()
+	fields, err := s.rdb.HGetAll(ctx, s.Key(ref.Tenant, KeySandbox, ref.ID)).Result()
 	if err != nil {
 		return nil, wrap("read sandbox", err)
 	}
@@ -27,11 +27,11 @@ func (s *Store) Sandbox(ctx context.Context, ref farm.Ref) (*farm.Sandbox, error
 
 // OpenSandboxes lists the tenant's sandboxes that are not final, oldest first.
 func (s *Store) OpenSandboxes(ctx context.Context, tenant string) ([]*farm.Sandbox, error) {
-	ids, err := s.rdb.ZRange(ctx, s.index(tenant, "openboxes"), 0, -1).Result()
+	ids, err := s.rdb.ZRange(ctx, s.Index(tenant, IndexOpenSandboxes), 0, -1).Result()
 	if err != nil {
 		return nil, wrap("list open sandboxes", err)
 	}
-	return fetch(ctx, s, tenant, "sbx", ids, s.readSandbox)
+	return fetch(ctx, s, tenant, KeySandbox, ids, s.readSandbox)
 }
 
 // OpenRefs lists the sandboxes of all tenants that are not final, without reading their records.
@@ -43,7 +43,7 @@ func (s *Store) OpenRefs(ctx context.Context) ([]farm.Ref, error) {
 	pipe := s.rdb.Pipeline()
 	cmds := make([]*redis.StringSliceCmd, len(tenants))
 	for i, tenant := range tenants {
-		cmds[i] = pipe.ZRange(ctx, s.index(tenant, "openboxes"), 0, -1)
+		cmds[i] = pipe.ZRange(ctx, s.Index(tenant, IndexOpenSandboxes), 0, -1)
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, wrap("list open sandboxes", err)
@@ -66,7 +66,7 @@ func (s *Store) OpenRef(ctx context.Context, id string) (ref farm.Ref, ok bool, 
 	pipe := s.rdb.Pipeline()
 	cmds := make([]*redis.FloatCmd, len(tenants))
 	for i, tenant := range tenants {
-		cmds[i] = pipe.ZScore(ctx, s.index(tenant, "openboxes"), id)
+		cmds[i] = pipe.ZScore(ctx, s.Index(tenant, IndexOpenSandboxes), id)
 	}
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return ref, false, wrap("find an open sandbox", err)
@@ -145,7 +145,7 @@ func (s *Store) UpdateSandbox(ctx context.Context, ref farm.Ref, p SandboxPatch)
 		args.Idle = *p.IdleSeconds
 	}
 	args.MaxMemory = s.unfinishedLimit(ctx)
-	r, err := s.run(ctx, "update sandbox", s.scripts.sandboxUpdate, ref.Tenant, values(args)...)
+	r, err := s.Run(ctx, "update sandbox", "sandbox_update", ref.Tenant, args)
 	if err != nil {
 		return nil, err
 	}
@@ -211,10 +211,10 @@ func (s *Store) MoveSandbox(ctx context.Context, m Move) (*farm.Sandbox, error) 
 	if err := s.rememberOnNode(ctx, m.Node, m.Ref.Tenant); err != nil {
 		return nil, err
 	}
-	r, err := s.run(ctx, "move sandbox", s.scripts.sandboxMove, m.Ref.Tenant, values(moveArgs{
+	r, err := s.Run(ctx, "move sandbox", "sandbox_move", m.Ref.Tenant, moveArgs{
 		ID: m.Ref.ID, State: string(m.To), Reason: m.Reason, Node: m.Node, Container: m.Container, Runtime: m.Runtime, Expired: m.Expired, Touch: m.Touch, Removed: m.Removed, Checkpoint: m.Checkpoint,
 		Generation: m.Generation, Job: m.Job, Attempt: m.Attempt, ClosedTTL: s.limits.ClosedSeconds, Retention: s.limits.RetentionSeconds,
-	})...)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -236,7 +236,7 @@ func (s *Store) MoveSandbox(ctx context.Context, m Move) (*farm.Sandbox, error) 
 
 // Due lists sandboxes whose deadline has passed and that are neither closing nor final, the longest overdue first.
 func (s *Store) Due(ctx context.Context, tenant string, limit int) ([]farm.Ref, error) {
-	ids, err := s.rdb.ZRangeByScore(ctx, s.index(tenant, "due"), &redis.ZRangeBy{
+	ids, err := s.rdb.ZRangeByScore(ctx, s.Index(tenant, IndexDeadlines), &redis.ZRangeBy{
 		Min: "-inf", Max: micros(s.now()), Count: int64(max(limit, 1)),
 	}).Result()
 	if err != nil {

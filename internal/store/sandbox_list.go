@@ -33,9 +33,9 @@ func (f SandboxFilter) picks(box *farm.Sandbox) bool {
 // Sandboxes lists sandboxes, newest first; pages and cursors as in Jobs, but that a call which filters by labels looks at 400 records.
 func (s *Store) Sandboxes(ctx context.Context, tenant string, f SandboxFilter, p Page) (boxes []*farm.Sandbox, next string, err error) {
 	l := listing[farm.Sandbox]{
-		index: s.index(tenant, "boxes"),
+		index: s.Index(tenant, IndexSandboxes),
 		load: func(ctx context.Context, ids []string) ([]*farm.Sandbox, error) {
-			return fetch(ctx, s, tenant, "sbx", ids, s.readSandbox)
+			return fetch(ctx, s, tenant, KeySandbox, ids, s.readSandbox)
 		},
 		id:   func(box *farm.Sandbox) string { return box.ID },
 		want: f.picks, whole: len(f.Labels) > 0, passed: func(box *farm.Sandbox) bool { return f.Created.passed(box.CreatedAt) },

@@ -3,12 +3,12 @@
 -- Replies {'ok', sandbox}, {'notfound'}, {'fenced'}, {'state', state}, or {'full', free bytes} if the checkpoint of a sandbox that hibernates does
 -- not fit into the tenant's storage.
 local to = arg.state
-local k = key('sbx', arg.id)
+local k = sandboxKey(arg.id)
 local state = call('HGET', k, 'state')
 if not state then return {'notfound'} end
 if arg.generation ~= '0' and arg.generation ~= generationOf(arg.id) then return {'fenced'} end
 if arg.job ~= '' then
-  local j = call('HMGET', key('job', arg.job), 'state', 'attempt')
+  local j = call('HMGET', jobKey(arg.job), 'state', 'attempt')
   if j[1] ~= 'running' or j[2] ~= arg.attempt then return {'fenced'} end
 end
 if arg.job ~= '' and state == to and not SANDBOXES[state][to] then return {'ok', call('HGETALL', k)} end
@@ -24,9 +24,8 @@ if state == 'hibernated' and to ~= '' then
   call('HSET', k, 'sample', '- 0 0 ' .. NOW) -- its counters begin anew, and meanwhile it used nothing
 end
 if arg.node ~= '' then setNode(arg.id, arg.node) end
-for _, name in ipairs({'reason', 'container'}) do
-  if arg[name] ~= '' then call('HSET', k, name, arg[name]) end
-end
+if arg.reason ~= '' then call('HSET', k, 'reason', arg.reason) end
+if arg.container ~= '' then call('HSET', k, 'container', arg.container) end
 if arg.runtime ~= '' then call('HSET', k, 'runtime', arg.runtime) end
 if arg.expired == '1' then call('HSET', k, 'expired', '1') end
 if arg.touch == '1' then call('HSET', k, 'used', NOW) end

@@ -50,10 +50,10 @@ func (s *Store) RestoreSandbox(ctx context.Context, box *farm.Sandbox) (restored
 		state = box.State
 	}
 	memoryMB, millicores, gpus := charge(box)
-	r, err := s.run(ctx, "restore sandbox", s.scripts.sandboxRestore, box.Tenant, values(restoreArgs{
+	r, err := s.Run(ctx, "restore sandbox", "sandbox_restore", box.Tenant, restoreArgs{
 		ID: box.ID, State: string(state), Doc: doc, Stored: size, Memory: memoryMB, Millicores: millicores, GPUs: gpus, Used: micros(box.LastUsedAt), Expires: micros(box.ExpiresAt), Idle: box.Spec.IdleSeconds, Node: box.Node, Container: box.Container, Runtime: box.Runtime,
 		Generation: max(box.Generation, 1),
-	})...)
+	})
 	if err != nil {
 		return false, err
 	}

@@ -1,6 +1,6 @@
 -- Writes the record of a sandbox whose container outlived it. A record of an earlier generation takes over the container, unless it is closing
 -- or final. Replies {'ok'}, or {'exists'} if there is another record.
-local k = key('sbx', arg.id)
+local k = sandboxKey(arg.id)
 local state = call('HGET', k, 'state')
 if state then
   local later = tonumber(arg.generation) > tonumber(generationOf(arg.id))
@@ -10,15 +10,15 @@ if state then
   if state ~= 'busy' then setSandboxState(arg.id, arg.state) end
   return {'ok'}
 end
-local seq = call('INCR', P .. 'seq')
+local seq = call('INCR', SEQUENCE)
 call('HSET', k, 'doc', arg.doc, 'state', arg.state, 'ready', NOW, 'used', arg.used, 'expires', arg.expires, 'idle', arg.idle,
   'container', arg.container, 'runtime', arg.runtime, 'gen', arg.generation, 'seq', seq)
 setNode(arg.id, arg.node)
-call('ZADD', P .. 'boxes', seq, arg.id)
-call('ZADD', P .. 'openboxes', seq, arg.id)
+call('ZADD', SANDBOX_LIST, seq, arg.id)
+call('ZADD', OPEN_SANDBOXES, seq, arg.id)
 chargeSandbox(arg.id, arg.memory, arg.millicores, arg.gpus)
 if arg.stored ~= '0' then
-  call('ZADD', P .. 'docs', 'inf', arg.id)
+  call('ZADD', DOCUMENTS, 'inf', arg.id)
   setKept(arg.id, tonumber(arg.stored)) -- the sandbox exists: it is charged, not refused
 end
 chargeRecord(arg.id)

@@ -24,7 +24,7 @@ func Schema() int { return len(migrations()) }
 
 // StoredSchema reads the version of the format of the records in Redis; 0 if it has none, because it is empty or older than versions.
 func (s *Store) StoredSchema(ctx context.Context) (int, error) {
-	n, err := s.rdb.Get(ctx, s.prefix+"schema").Int()
+	n, err := s.rdb.Get(ctx, s.Farm(FarmSchema, "")).Int()
 	if errors.Is(err, redis.Nil) {
 		return 0, nil
 	}
@@ -81,7 +81,8 @@ func (s *Store) migrateFrom(ctx context.Context, version int) error {
 	if err := migrations()[version](s, ctx); err != nil {
 		return err
 	}
-	return wrap("write schema version", s.scripts.schema.Run(ctx, s.rdb, []string{s.prefix + "schema"}, version+1).Err())
+	_, err := s.RunOn(ctx, "write schema version", "schema", s.Farm(FarmSchema, ""), version+1)
+	return err
 }
 
 // awaitMigration waits a little for the process that migrates.

@@ -38,7 +38,7 @@ func (s *Store) migrateToGenerations(ctx context.Context) error {
 	}
 	for _, tenant := range tenants {
 		for after := "-1"; after != ""; {
-			r, err := s.run(ctx, "give sandboxes generations", s.scripts.schemaGeneration, tenant, after, scanStretch)
+			r, err := s.Run(ctx, "give sandboxes generations", "schema_generation", tenant, after, scanStretch)
 			if err != nil {
 				return err
 			}

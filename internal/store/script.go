@@ -5,8 +5,14 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"io/fs"
+	"reflect"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -16,66 +22,55 @@ import (
 //go:embed *.lua
 var luaFiles embed.FS
 
-// scripts are the Lua scripts, by the names of their files.
-type scripts struct {
-	jobAccept, jobClaim, jobFinish, jobLeaveFIFO, jobCheckpoint, jobRequeue, jobEnqueue, jobRoute, jobOpenRoutes                          *redis.Script
-	eventAppend, eventArchive, manifestWrite, storedReserve, storedKeep, storedRepair, sandboxMove, sandboxUpdate, sandboxRestore, parked *redis.Script
-	trim, memoryTrim, memoryRepair, quotaUse, quotaRepair, tenantAdmit, usageAdd, usageStored, egressAppend                               *redis.Script
-	nodeReserve, nodeLease, gpu, pool, key, lockTake, lockRelease, schema, schemaGeneration, fleetNote, liveReplace                       *redis.Script
+// preludeFile is the file of a folder that has what scripts share, in place of a script.
+const preludeFile = "prelude.lua"
+
+// script is a Lua script.
+//
+// KEYS[1] is what the keys of its slot begin with. ARGV[1] is what all keys of the farm begin with, ARGV[2] the time in microseconds. A script
+// reads what follows by name, as fields of the table arg, or by position from ARGV[3] on. Its first lines say what it replies.
+type script struct {
+	*redis.Script
+	name string
+	args []string // names of the arguments that it reads, in the order of ARGV; none: it reads them by position
+
+	once   sync.Once
+	fields []int // of the struct that has them
 }
 
-// loadScripts puts the scripts together. tasks is what New got.
-func loadScripts(limits farm.Limits, tasks string) scripts {
-	shared := newPrelude(
-		tables(), fmt.Sprintf("local SHARE, DEPTH, STOPS, END_MESSAGE, ARTIFACT_BYTES = %d, %d, %d, %d, %d\n", limits.QueueShare, limits.MaxQueueDepth, maxStops, endMessageBytes, farm.ArtifactBytes), quotaTable(limits.TenantQuotas()), tasks, mustLua("prelude"))
-	script := func(name, before string) *redis.Script { return redis.NewScript(before + mustLua(name)) }
-	tenant := func(name string) *redis.Script { return script(name, shared.of(mustLua(name))) } // on a tenant's records
-	bound := func(name string) *redis.Script {
-		return script(name, shared.of(mustLua(name))+bind(namedArgs()[name], tenantArgs))
+// loadScripts reads the scripts of some folders, by the names of their files. generated is Lua code before the preludes of the folders.
+func loadScripts(generated []string, folders ...fs.FS) map[string]*script {
+	texts := map[string]string{}
+	for _, folder := range folders {
+		files, err := fs.Glob(folder, "*.lua")
+		for _, file := range files {
+			text, readErr := fs.ReadFile(folder, file)
+			err = errors.Join(err, readErr)
+			if file == preludeFile {
+				generated = append(generated, string(text))
+			} else {
+				texts[strings.TrimSuffix(file, ".lua")] = string(text)
+			}
+		}
+		if err != nil {
+			panic("read embedded scripts: " + err.Error()) // they are part of the program
+		}
 	}
-	common := func(name string) *redis.Script { return script(name, bind(namedArgs()[name], 1)) } // on records of all tenants
-	return scripts{
-		jobAccept: bound("job_accept"), jobFinish: bound("job_finish"), sandboxMove: bound("sandbox_move"), sandboxUpdate: bound("sandbox_update"),
-		sandboxRestore: bound("sandbox_restore"), trim: bound("trim"), memoryTrim: bound("memory_trim"), memoryRepair: bound("memory_repair"), eventArchive: bound("event_archive"), nodeReserve: common("node_reserve"), nodeLease: common("node_lease"), gpu: common("gpu"), fleetNote: common("fleet_note"),
-
-		quotaUse: tenant("quota_use"), quotaRepair: tenant("quota_repair"), tenantAdmit: bound("tenant_admit"), usageAdd: bound("usage_add"), egressAppend: bound("egress_append"), usageStored: tenant("usage_stored"),
-
-		jobClaim: tenant("job_claim"), jobLeaveFIFO: tenant("job_leave_fifo"), jobCheckpoint: tenant("job_checkpoint"),
-		jobRequeue: bound("job_requeue"), jobEnqueue: tenant("job_enqueue"),
-		jobRoute: tenant("job_route"), jobOpenRoutes: tenant("job_open_routes"), eventAppend: tenant("event_append"),
-		manifestWrite: bound("manifest_write"), storedReserve: bound("stored_reserve"), storedKeep: bound("stored_keep"), storedRepair: bound("stored_repair"), parked: tenant("parked"),
-
-		pool: script("pool", ""), key: script("key", ""), lockTake: script("lock_take", ""), lockRelease: script("lock_release", ""), liveReplace: script("live_replace", ""),
-		schema: script("schema", ""), schemaGeneration: tenant("schema_generation"),
+	shared := newPrelude(generated...)
+	scripts := make(map[string]*script, len(texts))
+	for name, text := range texts {
+		args := argsOf(text)
+		scripts[name] = &script{Script: redis.NewScript(shared.of(text) + bind(args) + text), name: name, args: args}
 	}
+	return scripts
 }
 
-// tenantArgs is where the arguments of a script on a tenant's records begin in ARGV, see run.
-const tenantArgs = 3
-
-// namedArgs are the arguments of the scripts that take many, by the names of their files. The others take a few by position.
-func namedArgs() map[string]any {
-	return map[string]any{
-		"job_accept": acceptArgs{}, "job_finish": finishArgs{}, "job_requeue": requeueArgs{}, "sandbox_move": moveArgs{}, "sandbox_update": updateArgs{},
-		"sandbox_restore": restoreArgs{}, "node_reserve": reserveArgs{}, "node_lease": leaseArgs{}, "gpu": gpuArgs{}, "trim": trimArgs{}, "event_archive": archiveArgs{},
-		"tenant_admit": admitArgs{}, "manifest_write": manifestArgs{}, "stored_reserve": storedReserveArgs{}, "stored_keep": storedKeepArgs{}, "stored_repair": storedRepairArgs{},
-		"memory_trim": memoryTrimArgs{}, "memory_repair": memoryRepairArgs{}, "usage_add": usageArgs{}, "egress_append": egressArgs{}, "fleet_note": fleetArgs{},
-	}
-}
-
-// mustLua reads an embedded script. The files are part of the program, so a missing one fails every test.
-func mustLua(name string) string {
-	text, err := luaFiles.ReadFile(name + ".lua")
-	if err != nil {
-		panic("read embedded script: " + err.Error())
-	}
-	return string(text)
-}
-
-// tables writes the transition tables of package farm as Lua tables, so that they are defined in one place.
-func tables() string {
+// generatedLua is the Lua code that follows from the domain: transition tables, limits and quotas.
+func generatedLua(limits farm.Limits) string {
 	var b strings.Builder
-	b.WriteString("local JOBS = {\n")
+	table := func(name string) { fmt.Fprintf(&b, "local %s = {", name) }
+	end := func() { b.WriteString("}\n\n") }
+	table("JOBS")
 	for _, from := range farm.JobStates() {
 		fmt.Fprintf(&b, "%s = {", from)
 		for _, to := range farm.JobStates() {
@@ -85,7 +80,8 @@ func tables() string {
 		}
 		b.WriteString("},\n")
 	}
-	b.WriteString("}\n\nlocal SANDBOXES = {\n")
+	end()
+	table("SANDBOXES")
 	for _, from := range farm.SandboxStates() {
 		fmt.Fprintf(&b, "%s = {", from)
 		for _, to := range farm.SandboxStates() {
@@ -95,58 +91,141 @@ func tables() string {
 		}
 		b.WriteString("},\n")
 	}
-	b.WriteString("}\n\nlocal ACCEPTS = {")
+	end()
+	table("ACCEPTS")
 	for _, state := range farm.SandboxStates() {
 		if state.Accepts() {
 			fmt.Fprintf(&b, "%s = true, ", state)
 		}
 	}
-	b.WriteString("}\n")
-	return b.String()
-}
-
-// quotaTable writes the quotas of tenants without their own as a Lua table.
-func quotaTable(q farm.Quotas) string {
-	var b strings.Builder
-	b.WriteString("local QUOTAS = {")
+	end()
+	table("QUOTAS")
+	quotas := limits.TenantQuotas()
 	for _, name := range farm.QuotaNames() {
-		fmt.Fprintf(&b, "%s = %s, ", name, strconv.FormatFloat(q.Get(name), 'f', -1, 64))
+		fmt.Fprintf(&b, "%s = %s, ", name, strconv.FormatFloat(quotas.Get(name), 'f', -1, 64))
+	}
+	end()
+	fmt.Fprintf(&b, "local SHARE, DEPTH, STOPS, END_MESSAGE, ARTIFACT_BYTES = %d, %d, %d, %d, %d\n",
+		limits.QueueShare, limits.MaxQueueDepth, maxStops, endMessageBytes, farm.ArtifactBytes)
+	return b.String()
+}
+
+// argsOf are the names of the arguments that a script reads.
+func argsOf(text string) []string {
+	var names []string
+	for _, found := range argument.FindAllStringSubmatch(comment.ReplaceAllString(text, ""), -1) {
+		names = append(names, found[1])
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// bind is the Lua code that gives a script its arguments by name.
+func bind(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("local arg = {")
+	for i, name := range names {
+		fmt.Fprintf(&b, "%s = ARGV[%d], ", name, i+3)
 	}
 	b.WriteString("}\n")
 	return b.String()
 }
 
-// key names a key of a tenant.
-func (s *Store) key(tenant, kind, id string) string {
-	return s.prefix + "{" + tenant + "}:" + kind + ":" + id
-}
-
-// index names a key that a tenant has only one of.
-func (s *Store) index(tenant, name string) string { return s.prefix + "{" + tenant + "}:" + name }
-
-// run calls a script on a tenant's records. The first element of the reply says how it went.
-func (s *Store) run(ctx context.Context, what string, script *redis.Script, tenant string, args ...any) (reply, error) {
-	result, err := script.Run(ctx, s.rdb, []string{s.index(tenant, "")}, s.argv(args)...).Slice()
-	return checked(what, result, err)
-}
-
-// runConfirmed is run for a write that must outlive a crash of Redis: it waits as the store's Durability says. An error may mean that it did
-// not wait long enough: the caller must be able to repeat the call.
-func (s *Store) runConfirmed(ctx context.Context, what string, script *redis.Script, tenant string, args ...any) (reply, error) {
-	if s.batch.confirm == nil {
-		return s.run(ctx, what, script, tenant, args...)
+// argv is ARGV of a call. args is one struct whose fields have the names as lua tags, or the arguments by position.
+func (s *script) argv(prefix string, now time.Time, args []any) []any {
+	if len(s.args) > 0 {
+		args = s.values(args[0])
 	}
-	return s.runBatched(ctx, what, script, tenant, args...)
+	return append([]any{prefix, micros(now)}, args...)
 }
 
-// runBatched is runConfirmed for calls of which many are ready at the same time, see batch.
-func (s *Store) runBatched(ctx context.Context, what string, script *redis.Script, tenant string, args ...any) (reply, error) {
-	result, err := s.batch.run(ctx, script, []string{s.index(tenant, "")}, s.argv(args))
+// values are the fields of a struct in the order of the script's arguments. Every field is sent, also a zero one. A bool is "1" or "", a list a JSON
+// array, [] if it is empty. A field that only one side has is a bug of ours, which the first call of the script finds.
+func (s *script) values(args any) []any {
+	v := reflect.ValueOf(args)
+	s.once.Do(func() {
+		at := map[string]int{}
+		for i := range v.NumField() {
+			at[v.Type().Field(i).Tag.Get("lua")] = i
+		}
+		for _, name := range s.args {
+			i, ok := at[name]
+			if !ok {
+				panic(fmt.Sprintf("%s.lua reads arg.%s, which %s does not have", s.name, name, v.Type()))
+			}
+			s.fields = append(s.fields, i)
+		}
+		if len(at) != len(s.args) {
+			panic(fmt.Sprintf("%s.lua reads %v, and %s has %d lua tags", s.name, s.args, v.Type(), len(at)))
+		}
+	})
+	out := make([]any, len(s.fields))
+	for i, field := range s.fields {
+		out[i] = argValue(v.Field(field))
+	}
+	return out
+}
+
+func argValue(v reflect.Value) any {
+	switch v.Kind() {
+	case reflect.Bool:
+		return flag(v.Bool())
+	case reflect.Int, reflect.Int64:
+		return v.Int() // in decimal; Lua holds integers exactly up to 2^53
+	case reflect.Uint64:
+		return v.Uint()
+	case reflect.String:
+		return v.String()
+	}
+	switch value := v.Interface().(type) {
+	case []byte:
+		return value
+	case []string:
+		return list(value)
+	}
+	panic(fmt.Sprintf("an argument of a script cannot be a %s", v.Type()))
+}
+
+// Run calls a script on the keys of a slot. args is a struct with lua tags if the script reads its arguments by name. The first element of the reply
+// says how it went.
+func (s *Store) Run(ctx context.Context, what, script, slot string, args ...any) (reply, error) {
+	return s.RunOn(ctx, what, script, s.Index(slot, ""), args...)
+}
+
+// RunOn is Run for a script of one key.
+func (s *Store) RunOn(ctx context.Context, what, script, key string, args ...any) (reply, error) {
+	called := s.script(script)
+	result, err := called.Run(ctx, s.rdb, []string{key}, called.argv(s.prefix, s.now(), args)...).Slice()
 	return checked(what, result, err)
 }
 
-// argv is ARGV of a script on a tenant's records.
-func (s *Store) argv(args []any) []any { return append([]any{s.prefix, micros(s.now())}, args...) }
+// RunConfirmed is Run for a write that must outlive a crash of Redis: it waits as the store's Durability says. An error may mean that it did
+// not wait long enough: the caller must be able to repeat the call.
+func (s *Store) RunConfirmed(ctx context.Context, what, script, slot string, args ...any) (reply, error) {
+	if s.batch.confirm == nil {
+		return s.Run(ctx, what, script, slot, args...)
+	}
+	return s.RunBatched(ctx, what, script, slot, args...)
+}
+
+// RunBatched is RunConfirmed for calls of which many are ready at the same time, see batch.
+func (s *Store) RunBatched(ctx context.Context, what, script, slot string, args ...any) (reply, error) {
+	called := s.script(script)
+	result, err := s.batch.run(ctx, called.Script, []string{s.Index(slot, "")}, called.argv(s.prefix, s.now(), args))
+	return checked(what, result, err)
+}
+
+// script is the script in a file; its name is part of the program.
+func (s *Store) script(name string) *script {
+	found := s.scripts[name]
+	if found == nil {
+		panic("there is no script " + name + ".lua")
+	}
+	return found
+}
 
 func checked(what string, result []any, err error) (reply, error) {
 	if errors.Is(err, errUnconfirmed) {
@@ -159,4 +238,66 @@ func checked(what string, result []any, err error) (reply, error) {
 		return nil, fmt.Errorf("%s: script gave an empty reply", what)
 	}
 	return result, nil
+}
+
+// prelude is the Lua code that scripts share, in paragraphs, each of which defines names. Redis runs a script from its first line with every
+// call, so a script gets only the paragraphs that it uses.
+type prelude []paragraph
+
+type paragraph struct {
+	text  string
+	names []string // that it defines
+	words []string // of its code
+}
+
+var (
+	argument   = regexp.MustCompile(`\barg\.(\w+)`)
+	definition = regexp.MustCompile(`(?m)^local (?:function )?([A-Za-z_, ]+)`)
+	comment    = regexp.MustCompile(`(?m)--.*$`)
+)
+
+// newPrelude makes a prelude of pieces of code. Blank lines end paragraphs, so there are none inside functions. Only what begins a line after
+// "local" is a name that others may use.
+func newPrelude(pieces ...string) prelude {
+	var p prelude
+	for text := range strings.SplitSeq(strings.Join(pieces, "\n"), "\n\n") {
+		code := comment.ReplaceAllString(text, "")
+		var names []string
+		for _, found := range definition.FindAllStringSubmatch(code, -1) {
+			for name := range strings.SplitSeq(found[1], ",") {
+				names = append(names, strings.TrimSpace(name))
+			}
+		}
+		if len(names) > 0 {
+			p = append(p, paragraph{text, names, words(code)})
+		}
+	}
+	return p
+}
+
+// words are the names, numbers and keywords of code without comments.
+func words(code string) []string {
+	return strings.FieldsFunc(code, func(c rune) bool {
+		return c != '_' && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z')
+	})
+}
+
+// of is what a script needs before it, in the order of the prelude.
+func (p prelude) of(script string) string {
+	used := map[string]bool{}
+	use := func(words []string) {
+		for _, word := range words {
+			used[word] = true
+		}
+	}
+	use(words(comment.ReplaceAllString(script, "")))
+	var needed []string
+	for _, part := range slices.Backward(p) { // a paragraph uses only those before it
+		if slices.ContainsFunc(part.names, func(name string) bool { return used[name] }) {
+			use(part.words)
+			needed = append(needed, part.text)
+		}
+	}
+	slices.Reverse(needed)
+	return strings.Join(needed, "\n") + "\n"
 }

@@ -48,7 +48,7 @@ type Store struct {
 	limits  farm.Limits
 	now     func() time.Time
 	log     *slog.Logger
-	scripts scripts
+	scripts map[string]*script
 	hub     *hub
 	batch   *scriptBatch
 	tenants *tenantCache
@@ -86,7 +86,7 @@ func New(rdb redis.UniversalClient, tasks string, o Options) *Store {
 	}
 	return &Store{
 		rdb: rdb, listen: subscriber(rdb), prefix: o.Prefix, limits: o.Limits, now: o.Now, log: o.Logger,
-		scripts: loadScripts(o.Limits, tasks), hub: newHub(subscriber(rdb), o.Prefix+"w:"), batch: newBatch(rdb, o.Durability.confirm()), tenants: newTenantCache(), onNodes: newTenantCache(),
+		scripts: loadScripts([]string{luaKeys(), generatedLua(o.Limits), tasks}, luaFiles), hub: newHub(subscriber(rdb), o.Prefix+string(FarmWatch)), batch: newBatch(rdb, o.Durability.confirm()), tenants: newTenantCache(), onNodes: newTenantCache(),
 		durability: o.Durability, documents: o.Documents, manifests: newManifestCache(),
 		memory: &memoryUse{}, waiting: &waitingTenants{queues: map[string]tenantsOfQueue{}},
 	}

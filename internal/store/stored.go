@@ -19,13 +19,9 @@ type Stored struct {
 // Used is how many bytes count against the tenant's limit.
 func (s Stored) Used() int64 { return s.Bytes + s.Artifacts*farm.ArtifactBytes + s.Reserved + s.Kept }
 
-// storedKey is the hash that the scripts which record, delete and reserve keep exact: the fields are bytes, artifacts, reserved,
-// kept and manifests.
-func (s *Store) storedKey(tenant string) string { return s.index(tenant, "stored") }
-
 // Stored reads what a tenant stores. An unknown tenant stores nothing.
 func (s *Store) Stored(ctx context.Context, tenant string) (Stored, error) {
-	found, err := s.rdb.HMGet(ctx, s.storedKey(tenant), "bytes", "artifacts", "reserved", "kept").Result()
+	found, err := s.rdb.HMGet(ctx, s.Index(tenant, IndexStored), "bytes", "artifacts", "reserved", "kept").Result()
 	if err != nil {
 		return Stored{}, wrap("read what is stored", err)
 	}
@@ -49,9 +45,9 @@ type storedReserveArgs struct {
 // If the tenant's storage is full nothing changes, and free is how many bytes the job could reserve. ErrFenced if the job does not run under
 // this attempt.
 func (s *Store) ReserveStored(ctx context.Context, job farm.Ref, attempt int, bytes int64) (reserved bool, free int64, err error) {
-	r, err := s.run(ctx, "reserve storage", s.scripts.storedReserve, job.Tenant, values(storedReserveArgs{
+	r, err := s.Run(ctx, "reserve storage", "stored_reserve", job.Tenant, storedReserveArgs{
 		Job: job.ID, Attempt: attempt, Bytes: bytes,
-	})...)
+	})
 	if err != nil {
 		return false, 0, err
 	}
@@ -75,7 +71,7 @@ type storedRepairArgs struct {
 // how much the counts were too high (negative: too low). What changes between the calls is no drift. What more than repairMost unfinished jobs
 // have reserved is not compared.
 func (s *Store) RepairStored(ctx context.Context, tenant string, most int, anew bool) (drift Stored, done bool, err error) {
-	r, err := s.run(ctx, "repair what is stored", s.scripts.storedRepair, tenant, values(storedRepairArgs{Most: most, Anew: anew, AtOnce: repairMost})...)
+	r, err := s.Run(ctx, "repair what is stored", "stored_repair", tenant, storedRepairArgs{Most: most, Anew: anew, AtOnce: repairMost})
 	if err != nil || r.text(0) != "ok" {
 		return Stored{}, false, err
 	}

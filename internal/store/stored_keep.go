@@ -40,7 +40,7 @@ func (s *Store) keep(ctx context.Context, tenant, entry string, bytes int64) err
 // keepFor is keep with a lease of its own.
 func (s *Store) keepFor(ctx context.Context, tenant string, args storedKeepArgs, lease time.Duration) error {
 	args.Expires = micros(s.now().Add(lease))
-	r, err := s.run(ctx, "charge stored bytes", s.scripts.storedKeep, tenant, values(args)...)
+	r, err := s.Run(ctx, "charge stored bytes", "stored_keep", tenant, args)
 	if err != nil || r.text(0) != "full" {
 		return err
 	}

@@ -1,6 +1,6 @@
 -- Sets how many bytes a running job may still record as artifacts. They count as stored until the job ends. Replies {'ok'}, {'fenced'},
 -- {'notfound'}, or {'full', how many bytes the job could have}.
-local k, stored = key('job', arg.job), P .. 'stored'
+local k, stored = jobKey(arg.job), STORED
 local j = call('HMGET', k, 'state', 'attempt', 'reserved')
 if not j[1] then return {'notfound'} end
 if j[1] ~= 'running' or j[2] ~= arg.attempt then return {'fenced'} end

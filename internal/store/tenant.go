@@ -44,11 +44,11 @@ func (s *Store) rememberTenant(ctx context.Context, tenant string) error {
 }
 
 func (s *Store) storeTenant(ctx context.Context, tenant string) error {
-	return wrap("store tenant", s.rdb.SAdd(ctx, s.prefix+"tenants", tenant).Err())
+	return wrap("store tenant", s.rdb.SAdd(ctx, s.Farm(FarmTenants, ""), tenant).Err())
 }
 
 // Tenants lists every tenant for which a job was accepted.
 func (s *Store) Tenants(ctx context.Context) ([]string, error) {
-	names, err := s.rdb.SMembers(ctx, s.prefix+"tenants").Result()
+	names, err := s.rdb.SMembers(ctx, s.Farm(FarmTenants, "")).Result()
 	return names, wrap("list tenants", err)
 }

@@ -33,9 +33,9 @@ type admitArgs struct {
 // Admit counts a request of a tenant against requests_per_minute and max_connections, in one step. The request has an id of its own; with
 // max_connections it counts until EndConnection. A request beyond one of them is CodeExhausted, with the quota.
 func (s *Store) Admit(ctx context.Context, tenant, id string, quotas farm.Quotas) (Admitted, error) {
-	r, err := s.run(ctx, "admit request", s.scripts.tenantAdmit, tenant, values(admitArgs{
+	r, err := s.Run(ctx, "admit request", "tenant_admit", tenant, admitArgs{
 		Rate: quotas.RequestsPerMinute, Connections: quotas.MaxConnections, ID: id, LeaseMS: connectionLease.Milliseconds(), Count: 1,
-	})...)
+	})
 	if err != nil {
 		return Admitted{}, err
 	}
@@ -51,9 +51,9 @@ func (s *Store) Admit(ctx context.Context, tenant, id string, quotas farm.Quotas
 // AdmitMore counts further requests of a tenant, which are part of one that was admitted, against requests_per_minute. It returns how many of them
 // are admitted, and if these are fewer, beside it the refusal of the others, which is CodeExhausted with the quota.
 func (s *Store) AdmitMore(ctx context.Context, tenant string, requests int, quotas farm.Quotas) (int, error) {
-	r, err := s.run(ctx, "admit requests", s.scripts.tenantAdmit, tenant, values(admitArgs{
+	r, err := s.Run(ctx, "admit requests", "tenant_admit", tenant, admitArgs{
 		Rate: quotas.RequestsPerMinute, Connections: farm.NoQuota, Count: requests,
-	})...)
+	})
 	switch {
 	case err != nil:
 		return 0, err
@@ -73,7 +73,7 @@ func rateError(quotas farm.Quotas, after time.Duration) error {
 
 // EndConnection says that a request of Admit is over.
 func (s *Store) EndConnection(ctx context.Context, tenant, id string) error {
-	return wrap("end connection", s.rdb.ZRem(ctx, s.index(tenant, "conn"), id).Err())
+	return wrap("end connection", s.rdb.ZRem(ctx, s.Index(tenant, IndexConnections), id).Err())
 }
 
 // RenewConnections keeps requests of Admit counted; call it every RenewConnectionsEvery with the ids of each tenant.
@@ -89,8 +89,8 @@ func (s *Store) RenewConnections(ctx context.Context, ids map[string][]string) e
 			for i, id := range of {
 				members[i] = redis.Z{Score: end, Member: id}
 			}
-			p.ZAdd(ctx, s.index(tenant, "conn"), members...)
-			p.PExpire(ctx, s.index(tenant, "conn"), connectionLease)
+			p.ZAdd(ctx, s.Index(tenant, IndexConnections), members...)
+			p.PExpire(ctx, s.Index(tenant, IndexConnections), connectionLease)
 		}
 		return nil
 	})

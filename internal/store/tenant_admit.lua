@@ -5,7 +5,7 @@
 local now = call('TIME')
 now = tonumber(now[1]) * 1000000 + tonumber(now[2])
 local minute, rate, most = 60000000, tonumber(arg.rate), tonumber(arg.connections)
-local conn, busyKey = P .. 'conn', P .. 'rate'
+local conn, busyKey = CONNECTIONS, RATE
 
 -- GCRA: busy is when all requests that were admitted would be over if they came evenly; it may be a minute ahead of the clock. A clock that
 -- was set back does not make anyone wait longer.

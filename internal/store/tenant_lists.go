@@ -46,7 +46,7 @@ func (h TenantHosts) text() (string, error) {
 
 // TenantLists reads the lists among a tenant's own settings. A rule that this release cannot read allows nothing.
 func (s *Store) TenantLists(ctx context.Context, tenant string) (TenantLists, error) {
-	found, err := s.rdb.HMGet(ctx, s.quotaKey(tenant), runtimesField, hostsField).Result()
+	found, err := s.rdb.HMGet(ctx, s.Index(tenant, IndexQuotas), runtimesField, hostsField).Result()
 	if err != nil {
 		return TenantLists{}, wrap("read lists of tenant", err)
 	}

@@ -22,8 +22,12 @@ type Trimmed struct {
 // Limits.MaxFinished finished jobs, and those that finished within Limits.HiddenSeconds, since a caller may wait for them.
 func (s *Store) Trim(ctx context.Context, tenant string) (Trimmed, error) {
 	var all Trimmed
-	for _, index := range []struct{ name, kind, keep string }{
-		{"jobs", "job", strconv.Itoa(s.limits.MaxFinished)}, {"boxes", "sbx", ""}, {"openboxes", "sbx", ""},
+	for _, index := range []struct {
+		name Index
+		kind Kind
+		keep string
+	}{
+		{IndexJobs, KeyJob, strconv.Itoa(s.limits.MaxFinished)}, {IndexSandboxes, KeySandbox, ""}, {IndexOpenSandboxes, KeySandbox, ""},
 	} {
 		n, err := s.trimIndex(ctx, tenant, index.name, index.kind, index.keep)
 		all.Entries, all.Jobs = all.Entries+n.Entries, all.Jobs+n.Jobs
@@ -42,7 +46,7 @@ func (s *Store) Trim(ctx context.Context, tenant string) (Trimmed, error) {
 // trimArgs are the arguments of trim.lua.
 type trimArgs struct {
 	Index          string `lua:"index"`
-	Kind           string `lua:"kind"`            // of its records
+	Records        string `lua:"records"`         // what the keys of its records begin with
 	After          string `lua:"after"`           // sequence number to start behind
 	Count          int    `lua:"count"`           // how many to look at
 	Keep           string `lua:"keep"`            // how many entries may stay; empty: all
@@ -51,19 +55,19 @@ type trimArgs struct {
 
 // trimIndex removes entries of jobs until a script call finds nothing to remove: they expire in about the order in which they were made.
 // Sandboxes do not, since one may live for a minute and another for days, so all of their entries are looked at.
-func (s *Store) trimIndex(ctx context.Context, tenant, index, kind, keep string) (Trimmed, error) {
+func (s *Store) trimIndex(ctx context.Context, tenant string, index Index, kind Kind, keep string) (Trimmed, error) {
 	var all Trimmed
 	before := micros(s.now().Add(-time.Duration(s.limits.HiddenSeconds) * time.Second))
 	for after := "-1"; ; {
-		r, err := s.run(ctx, "trim "+index, s.scripts.trim, tenant, values(trimArgs{
-			Index: index, Kind: kind, After: after, Count: trimStretch, Keep: keep, FinishedBefore: before,
-		})...)
+		r, err := s.Run(ctx, "trim "+string(index), "trim", tenant, trimArgs{
+			Index: s.Index(tenant, index), Records: s.Key(tenant, kind, ""), After: after, Count: trimStretch, Keep: keep, FinishedBefore: before,
+		})
 		if err != nil {
 			return all, err
 		}
 		n := Trimmed{Entries: r.number(2), Jobs: r.number(3)}
 		all.Entries, all.Jobs = all.Entries+n.Entries, all.Jobs+n.Jobs
-		if after = r.text(1); after == "" || kind == "job" && n.Entries == 0 && r.number(4) == 0 {
+		if after = r.text(1); after == "" || kind == KeyJob && n.Entries == 0 && r.number(4) == 0 {
 			return all, nil
 		}
 	}

@@ -49,10 +49,10 @@ type usageArgs struct {
 // another worker, adds only what is new. A sandbox without a record adds nothing.
 func (s *Store) AddUsage(ctx context.Context, sample Sample) (Usage, error) {
 	today := s.now().UTC().Format(dayForm)
-	r, err := s.run(ctx, "add usage", s.scripts.usageAdd, sample.Sandbox.Tenant, values(usageArgs{
+	r, err := s.Run(ctx, "add usage", "usage_add", sample.Sandbox.Tenant, usageArgs{
 		ID: sample.Sandbox.ID, Container: sample.Container, CPU: sample.CPU.Microseconds(), MemoryKB: sample.MemoryKB, GPUs: sample.GPUs,
 		Day: today, Keep: s.usageKeep(), Recent: farm.MaxUseSamples,
-	})...)
+	})
 	if err != nil {
 		return Usage{}, err
 	}
@@ -61,7 +61,7 @@ func (s *Store) AddUsage(ctx context.Context, sample Sample) (Usage, error) {
 
 // AddStored adds the time that a tenant's artifacts were stored since the last call to its day.
 func (s *Store) AddStored(ctx context.Context, tenant string) error {
-	_, err := s.run(ctx, "add stored bytes to usage", s.scripts.usageStored, tenant, s.now().UTC().Format(dayForm), s.usageKeep())
+	_, err := s.Run(ctx, "add stored bytes to usage", "usage_stored", tenant, s.now().UTC().Format(dayForm), s.usageKeep())
 	return err
 }
 
@@ -75,7 +75,7 @@ func (s *Store) Usage(ctx context.Context, tenant string, days int) ([]Usage, er
 	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i := range names {
 			names[i] = s.now().UTC().AddDate(0, 0, i-days+1).Format(dayForm)
-			found[i] = p.HGetAll(ctx, s.key(tenant, "usage", names[i]))
+			found[i] = p.HGetAll(ctx, s.Key(tenant, KeyUsage, names[i]))
 		}
 		return nil
 	})
@@ -107,7 +107,7 @@ func usageOf(name string, fields map[string]string) Usage {
 
 // Tenant is CodeNotFound unless a tenant has had a job or has quotas of its own.
 func (s *Store) Tenant(ctx context.Context, name string) error {
-	known, err := s.rdb.SIsMember(ctx, s.prefix+"tenants", name).Result()
+	known, err := s.rdb.SIsMember(ctx, s.Farm(FarmTenants, ""), name).Result()
 	if err == nil && !known {
 		return farm.NotFoundf("There is no tenant %.64s. It exists once it has a job or quotas of its own.", name)
 	}

@@ -1,7 +1,7 @@
 -- Adds what a sandbox has used since its last sample to its tenant's day. The record remembers the sample, so nothing is added twice.
 -- It also remembers the newest samples for people to look at, those that are at least a second apart: thousandths of a core and KiB.
 -- Replies {'ok', what was added, as names and values}.
-local k, usage = key('sbx', arg.id), key('usage', arg.day)
+local k, usage = sandboxKey(arg.id), usageKey(arg.day)
 local s = call('HMGET', k, 'state', 'sample', 'ready', 'closed', 'recent')
 if not s[1] then return {'ok', {}} end
 local cpu, memory, gpus, now = tonumber(arg.cpu), tonumber(arg.memory_kb), tonumber(arg.gpus), tonumber(NOW)

@@ -43,11 +43,11 @@ func (s *Store) WaitingCreates(ctx context.Context, queue string, before time.Ti
 	pipe := s.rdb.Pipeline()
 	found := make([]waitingOfTenant, len(tenants))
 	for i, t := range tenants {
-		out, held := s.key(t, "out", queue), s.key(t, "held", queue)
+		out, held := s.Key(t, KeySlots, queue), s.Key(t, KeyParked, queue)
 		found[i] = waitingOfTenant{
 			tenant: t, out: pipe.ZRangeByScore(ctx, out, upTo), held: pipe.ZRangeByScore(ctx, held, upTo),
 			allOut: pipe.ZCount(ctx, out, "-inf", upTo.Max), hold: pipe.ZCount(ctx, held, "-inf", upTo.Max),
-			quota: pipe.HGet(ctx, s.quotaKey(t), string(farm.QuotaRunning)), active: pipe.SCard(ctx, s.index(t, "act")),
+			quota: pipe.HGet(ctx, s.Index(t, IndexQuotas), string(farm.QuotaRunning)), active: pipe.SCard(ctx, s.Index(t, IndexActive)),
 		}
 	}
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
@@ -62,7 +62,7 @@ func (s *Store) WaitingCreates(ctx context.Context, queue string, before time.Ti
 		w.ids = append(w.out.Val(), w.held.Val()[:min(held, len(w.held.Val()))]...)
 		w.ids = w.ids[:min(int64(len(w.ids)), each)]
 		for _, id := range w.ids {
-			w.sandboxOfJobs = append(w.sandboxOfJobs, pipe.HGet(ctx, s.key(w.tenant, "job", id), "sandbox"))
+			w.sandboxOfJobs = append(w.sandboxOfJobs, pipe.HGet(ctx, s.Key(w.tenant, KeyJob, id), "sandbox"))
 		}
 	}
 	if all == 0 {
@@ -78,7 +78,7 @@ func (s *Store) WaitingCreates(ctx context.Context, queue string, before time.Ti
 				ids = append(ids, cmd.Val())
 			}
 		}
-		boxes, err := fetch(ctx, s, w.tenant, "sbx", ids, s.readSandbox)
+		boxes, err := fetch(ctx, s, w.tenant, KeySandbox, ids, s.readSandbox)
 		if err != nil {
 			return WaitingCreates{}, err
 		}

@@ -33,8 +33,8 @@ func (s *Store) Beat(ctx context.Context, w farm.Worker) (before uint64, err err
 		return 0, err
 	}
 	pipe := s.rdb.Pipeline()
-	old := pipe.SetArgs(ctx, s.prefix+"worker:"+w.ID, data, redis.SetArgs{TTL: HeartbeatTTL, Get: true})
-	added := pipe.SAdd(ctx, s.prefix+"workers", w.ID)
+	old := pipe.SetArgs(ctx, s.Farm(FarmWorker, w.ID), data, redis.SetArgs{TTL: HeartbeatTTL, Get: true})
+	added := pipe.SAdd(ctx, s.Farm(FarmWorkers, ""), w.ID)
 	_, _ = pipe.Exec(ctx) // its error is that of a command, and redis.Nil is none
 	if err := old.Err(); err != nil && !errors.Is(err, redis.Nil) {
 		return 0, wrap("write heartbeat", err)
@@ -51,7 +51,7 @@ func (s *Store) Beat(ctx context.Context, w farm.Worker) (before uint64, err err
 
 // Workers lists the live workers, sorted by id.
 func (s *Store) Workers(ctx context.Context) ([]farm.Worker, error) {
-	ids, err := s.rdb.SMembers(ctx, s.prefix+"workers").Result()
+	ids, err := s.rdb.SMembers(ctx, s.Farm(FarmWorkers, "")).Result()
 	if err != nil {
 		return nil, wrap("list workers", err)
 	}
@@ -61,7 +61,7 @@ func (s *Store) Workers(ctx context.Context) ([]farm.Worker, error) {
 	pipe := s.rdb.Pipeline()
 	cmds := make([]*redis.StringCmd, len(ids))
 	for i, id := range ids {
-		cmds[i] = pipe.Get(ctx, s.prefix+"worker:"+id)
+		cmds[i] = pipe.Get(ctx, s.Farm(FarmWorker, id))
 	}
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return nil, wrap("read workers", err)
@@ -71,7 +71,7 @@ func (s *Store) Workers(ctx context.Context) ([]farm.Worker, error) {
 		text, err := cmd.Result()
 		if errors.Is(err, redis.Nil) {
 			// If a heartbeat came between the two reads, the next one registers it again.
-			if err := s.rdb.SRem(ctx, s.prefix+"workers", ids[i]).Err(); err != nil {
+			if err := s.rdb.SRem(ctx, s.Farm(FarmWorkers, ""), ids[i]).Err(); err != nil {
 				return nil, wrap("remove worker", err)
 			}
 			continue
@@ -92,15 +92,15 @@ func (s *Store) Workers(ctx context.Context) ([]farm.Worker, error) {
 
 // Alive reports whether a worker's heartbeat has not expired.
 func (s *Store) Alive(ctx context.Context, workerID string) (bool, error) {
-	n, err := s.rdb.Exists(ctx, s.prefix+"worker:"+workerID).Result()
+	n, err := s.rdb.Exists(ctx, s.Farm(FarmWorker, workerID)).Result()
 	return n == 1, wrap("read heartbeat", err)
 }
 
 // RemoveWorker unregisters a worker at once, so that no job waits for its heartbeat to expire.
 func (s *Store) RemoveWorker(ctx context.Context, workerID string) error {
 	pipe := s.rdb.Pipeline()
-	pipe.Del(ctx, s.prefix+"worker:"+workerID)
-	pipe.SRem(ctx, s.prefix+"workers", workerID)
+	pipe.Del(ctx, s.Farm(FarmWorker, workerID))
+	pipe.SRem(ctx, s.Farm(FarmWorkers, ""), workerID)
 	if _, err := pipe.Exec(ctx); err != nil {
 		return wrap("remove worker", err)
 	}
