@@ -4,13 +4,16 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/sandfarm/sandfarm/api"
+	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/store/storetest"
 )
 
 // waiting submits a create that no worker runs.
@@ -64,6 +67,62 @@ func TestWaitingCreateShowsItsPosition(t *testing.T) {
 	if got = get[wire.Job](b, http.StatusOK, "GET", "/v1/jobs/"+out.Job.ID, nil, auth...); got.Position != 2 || got.EstimateSeconds != nil {
 		t.Errorf("behind the create: %+v", got)
 	}
+}
+
+// TestQueuedJobSaysWhatItWaitsFor looks at the same create while there is no worker, no room, too little of a share, and no obstacle.
+func TestQueuedJobSaysWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
+	var later atomic.Int64 // seconds
+	b := setup(t, func(_ *api.Config, d *api.Deps) {
+		d.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load()) * time.Second) }
+	})
+	says := func(job *farm.Job, code, message string) {
+		t.Helper()
+		got := get[wire.Job](b, http.StatusOK, "GET", "/v1/jobs/"+job.ID, nil)
+		if got.Waiting == nil || got.Waiting.Code != code || !strings.Contains(got.Waiting.Message, message) {
+			t.Errorf("job %s waits for %+v, want %s: %s", job.ID, got.Waiting, code, message)
+		}
+	}
+	accept := func(a store.Accept) *farm.Job {
+		t.Helper()
+		a.Job.Tenant, a.Job.Shown = access.DefaultTenant, a.Request
+		if a.Sandbox != nil {
+			a.Sandbox.Tenant = access.DefaultTenant
+		}
+		out, err := b.store.Accept(t.Context(), a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out.Job
+	}
+	worker := farm.Worker{
+		ID: "wrk_1", Node: "n1", Queues: []string{farm.QueueCPU}, Images: []farm.Image{{Name: "python"}}, Slots: 4,
+		Capacity: farm.Capacity{MemoryMB: 4096, CPUs: 4}, Reserved: farm.Capacity{MemoryMB: 4096, CPUs: 4},
+	}
+	beat := func() {
+		t.Helper()
+		later.Add(5) // what is known of the nodes is read again
+		if err := b.store.Heartbeat(t.Context(), worker); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create := storetest.Create()
+	create.Sandbox.Spec.Image, create.Sandbox.Spec.Resources = "python", farm.Resources{MemoryMB: 512, CPUs: 1}
+	first := accept(create)
+	if err := b.store.RemoveWorker(t.Context(), worker.ID); err != nil {
+		t.Fatal(err)
+	}
+	later.Add(5)
+	says(first, "no_worker", "No worker is alive")
+	beat()
+	says(first, "no_room", "No node has 512 MiB of memory and 1 cores free")
+	worker.Draining = true
+	beat()
+	says(first, "drain", "take no new sandboxes")
+	worker.Draining, worker.Reserved = false, farm.Capacity{}
+	beat()
+	says(first, "queue", "It is next in the queue cpu.")
+	says(accept(storetest.Execute(first.SandboxID)), "fifo", "one comes first: "+first.ID+" (create, queued)")
 }
 
 func TestSandboxLargerThanAnyNodeIsRefused(t *testing.T) {

@@ -87,7 +87,7 @@ func TestFieldsOfRecordsReachCallers(t *testing.T) {
 		t.Fatal(err)
 	}
 	shows(t, "job", get[map[string]any](b, http.StatusOK, "GET", "/v1/jobs/"+ref.ID, nil, auth...), wire.Job{}, farm.Job{}, shownOfJob,
-		"position", "estimate_seconds") // of queued jobs
+		"position", "estimate_seconds", "waiting") // of queued jobs
 }
 
 func storeExecute(sandbox string) store.Accept {

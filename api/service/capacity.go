@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/scale"
 )
 
 // nodes caches what is known of the nodes with a live worker.
@@ -23,6 +24,7 @@ type nodeFacts struct {
 	defaults   map[imageOnNode]string   // runtime of sandboxes of an image that ask for none
 	pooled     map[poolKey]bool         // what has a warm pool on some node
 	silent     map[string]bool          // whose engine does not answer, or that are drained
+	scale      []scale.Node
 }
 
 type imageOnNode struct{ image, node string }
@@ -50,6 +52,7 @@ func (s *Service) readNodes(ctx context.Context, fresh bool) (nodeFacts, error) 
 	facts := nodeFacts{
 		largest: map[string]farm.Capacity{}, runtimes: map[string][]string{}, defaults: map[imageOnNode]string{}, pooled: map[poolKey]bool{},
 		hibernates: map[string][]string{}, silent: map[string]bool{},
+		scale: scale.NodesOf(workers, s.poolMember()),
 	}
 	for _, w := range workers {
 		if w.Capacity != (farm.Capacity{}) {

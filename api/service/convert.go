@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"math"
 	"slices"
 	"time"
 
@@ -64,7 +63,7 @@ func sandboxOf(b *farm.Sandbox) wire.Sandbox {
 	return out
 }
 
-// job converts a job. It reads the queue position of a queued job and makes links for artifacts.
+// job converts a job. It reads what a queued job waits for, and makes links for artifacts.
 func (s *Service) job(ctx context.Context, j *farm.Job) wire.Job {
 	out := wire.Job{
 		ID: j.ID, Kind: string(j.Kind), SandboxID: j.SandboxID, State: string(j.State), Attempt: j.Attempt - j.Uncounted,
@@ -77,7 +76,7 @@ func (s *Service) job(ctx context.Context, j *farm.Job) wire.Job {
 		out.Outcome = new(string(j.Outcome))
 	}
 	if j.State == farm.JobQueued {
-		out.Position, out.EstimateSeconds = s.place(ctx, j)
+		out.Position, out.EstimateSeconds, out.Waiting = s.place(ctx, j)
 	}
 	return out
 }
@@ -100,25 +99,6 @@ func jobError(j *farm.Job) *wire.JobError {
 	default:
 		return nil
 	}
-}
-
-// place is the position of a queued job: in its queue if it has one there, or else in the FIFO of its sandbox.
-func (s *Service) place(ctx context.Context, j *farm.Job) (position int, estimate *float64) {
-	at, err := s.Store.QueuePosition(ctx, j)
-	if err == nil && at.Position > 0 {
-		if at.Estimate >= 0 {
-			seconds := math.Ceil(at.Estimate.Seconds())
-			estimate = &seconds
-		}
-		return at.Position, estimate
-	}
-	if err == nil {
-		position, err = s.Store.FIFOPosition(ctx, j)
-	}
-	if err != nil {
-		s.Logger.WarnContext(ctx, "queue position is not known", slog.String("job_id", j.ID), slog.Any("error", err))
-	}
-	return position, nil
 }
 
 func (s *Service) result(ctx context.Context, j *farm.Job) *wire.Result {

@@ -70,14 +70,18 @@ func (s *Service) Needs(ctx context.Context) ([]scale.Need, error) {
 	return s.needs.last, nil
 }
 
+// poolMember is what an idle member of the warm pool reserves.
+func (s *Service) poolMember() farm.Capacity {
+	return farm.Capacity{MemoryMB: s.limits.Memory.Default, CPUs: s.limits.CPUs.Default}
+}
+
 // scaleSnapshot reads the workers, the depths of the queues, the creates of queues that have some, and what is on nodes that seem idle.
 func (s *Service) scaleSnapshot(ctx context.Context, now time.Time) (scale.Snapshot, error) {
 	workers, err := s.Store.Workers(ctx)
 	if err != nil {
 		return scale.Snapshot{}, err
 	}
-	member := farm.Capacity{MemoryMB: s.limits.Memory.Default, CPUs: s.limits.CPUs.Default}
-	out := scale.Snapshot{Nodes: scale.NodesOf(workers, member), More: map[string]int{}, Now: now}
+	out := scale.Snapshot{Nodes: scale.NodesOf(workers, s.poolMember()), More: map[string]int{}, Now: now}
 	var idle []string
 	for _, n := range out.Nodes {
 		if n.Idle() {
@@ -106,10 +110,9 @@ func (s *Service) scaleSnapshot(ctx context.Context, now time.Time) (scale.Snaps
 		out.More[q.Name] = waiting.More
 		out.Waiting = slices.Grow(out.Waiting, len(waiting.Sandboxes))
 		for _, box := range waiting.Sandboxes {
-			out.Waiting = append(out.Waiting, scale.Create{
-				Queue: q.Name, Image: box.Spec.Image, Runtime: box.Spec.Runtime, Size: box.Spec.Resources.Capacity(), GPU: box.Spec.GPU,
-				OneShot: box.OneShot, Since: box.CreatedAt,
-			})
+			create := createOf(q.Name, &box.Spec, box.OneShot)
+			create.Since = box.CreatedAt
+			out.Waiting = append(out.Waiting, create)
 		}
 	}
 	return out, nil

@@ -33,7 +33,7 @@ type Jobs interface {
 	Job(ctx context.Context, ref farm.Ref) (*farm.Job, error)
 	Reload(ctx context.Context, job *farm.Job, watch *store.Watch) (*farm.Job, error)
 	WholeRequest(ctx context.Context, job farm.Ref) (*farm.Request, error)
-	FIFOPosition(ctx context.Context, job *farm.Job) (int, error)
+	Wait(ctx context.Context, job *farm.Job) (store.Wait, error)
 	QueuePosition(ctx context.Context, job *farm.Job) (store.QueuePosition, error)
 	Jobs(ctx context.Context, tenant string, f store.JobFilter, p store.Page) ([]*farm.Job, string, error)
 	QueuedCells(ctx context.Context, sandbox farm.Ref, session string) ([]farm.Ref, error)

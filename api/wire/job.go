@@ -14,6 +14,8 @@ type Job struct {
 	// EstimateSeconds is usually null: it is known only if creates of the queue have started recently.
 	EstimateSeconds *float64 `json:"estimate_seconds" doc:"estimated seconds until a create or run starts, from the recent pace of its queue; null: not known"`
 
+	Waiting *Waiting `json:"waiting" doc:"what it waits for while it is queued, as of the last reports of the workers; null otherwise, or if that cannot be read"`
+
 	CreatedAt  time.Time  `json:"created_at" doc:"when it was accepted"`
 	StartedAt  *time.Time `json:"started_at" doc:"when a worker started it; null: not yet"`
 	FinishedAt *time.Time `json:"finished_at" doc:"when it ended; null: not yet"`
@@ -33,6 +35,12 @@ func (j *Job) Final() bool {
 	default:
 		return false
 	}
+}
+
+// Waiting is what a queued job waits for: a code and a sentence.
+type Waiting struct {
+	Code    string `json:"code" doc:"fifo: other jobs of its sandbox come first; max_running: the quota of its tenant; queue_share: its tenant has as many tasks in the queue as a tenant may; queue: it is in the queue, and no obstacle is known; no_worker: no live worker could take it; worker_failed: those that could accept no jobs; no_gpu_model, no_image, no_runtime: no live worker offers it; drain: the nodes that could take it are drained; too_large: no node is large enough; no_room: no node has its memory and cores free; no_gpu: no node has its GPUs free; busy: all slots of the workers are taken" enum:"fifo,max_running,queue_share,queue,no_worker,no_gpu_model,no_image,no_runtime,drain,worker_failed,too_large,no_room,no_gpu,busy"`
+	Message string `json:"message" doc:"what it waits for, in words"`
 }
 
 // Timings are the durations of a job's phases, in milliseconds.

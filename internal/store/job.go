@@ -54,39 +54,6 @@ func (s *Store) Reload(ctx context.Context, job *farm.Job, w *Watch) (*farm.Job,
 	return now, err
 }
 
-// FIFOPosition is the position of a queued job in its sandbox's FIFO: 1 is next. It is 0 for a job that is not queued.
-func (s *Store) FIFOPosition(ctx context.Context, job *farm.Job) (int, error) {
-	if job.State != farm.JobQueued {
-		return 0, nil
-	}
-	if job.Inline {
-		return 1, nil
-	}
-	fifo := s.Key(job.Tenant, KeyFIFO, job.SandboxID)
-	at, err := s.rdb.LPos(ctx, fifo, job.ID, redis.LPosArgs{}).Result()
-	if errors.Is(err, redis.Nil) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, wrap("find job in FIFO", err)
-	}
-	if at == 0 {
-		return 1, nil
-	}
-	head, err := s.FIFOHead(ctx, farm.Ref{Tenant: job.Tenant, ID: job.SandboxID})
-	if err != nil {
-		return 0, err
-	}
-	state, err := s.rdb.HGet(ctx, s.Key(job.Tenant, KeyJob, head), "state").Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return 0, wrap("read head of FIFO", err)
-	}
-	if state == string(farm.JobRunning) {
-		at-- // it no longer waits
-	}
-	return int(at) + 1, nil
-}
-
 // FIFOHead reads the id of the first job in a sandbox's FIFO; "" if it is empty.
 func (s *Store) FIFOHead(ctx context.Context, sandbox farm.Ref) (string, error) {
 	id, err := s.rdb.LIndex(ctx, s.Key(sandbox.Tenant, KeyFIFO, sandbox.ID), 0).Result()

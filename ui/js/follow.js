@@ -3,6 +3,7 @@ import { useState, useEffect, useRef } from "./lib.js";
 import { get } from "./api.js";
 
 const BLOCK = 16384; // characters of output that are drawn as one
+const WAITS = 3000; // milliseconds after which a queued job is read again, for what it waits for
 const LONG = 1000; // milliseconds after which a running job is read again, for when it began
 const KEPT = 96; // blocks of output that stay on the page
 
@@ -85,15 +86,17 @@ export function useJob(id, onEnd) {
     };
     let source = null;
     let soon = 0;
-    const begun = () => get(`v1/jobs/${encodeURIComponent(id)}`).then((record) => { if (!over && !isFinal(seen.state)) setJob(record); }, () => {});
+    const queued = () => seen.state === "" || seen.state === "queued";
+    const look = () => get(`v1/jobs/${encodeURIComponent(id)}`).then((record) => { if (!over && !isFinal(seen.state)) setJob(record); }, () => {})
+      .then(() => { if (!over && queued()) soon = setTimeout(look, WAITS); });
     const open = () => {
       source = new EventSource(`v1/jobs/${encodeURIComponent(id)}/events`);
       for (const name of NAMES) {
         source.addEventListener(name, (event) => {
           seen.broken = false;
           add(seen, name, JSON.parse(event.data));
-          if (name === "state") clearTimeout(soon);
-          if (name === "state" && seen.state === "running") soon = setTimeout(begun, LONG);
+          if (name === "state" && !queued()) clearTimeout(soon);
+          if (name === "state" && seen.state === "running") soon = setTimeout(look, LONG);
           if (name === "state" && isFinal(seen.state)) {
             source.close();
             read().then((record) => { if (!over && record && ended.current) ended.current(record); });
@@ -106,7 +109,11 @@ export function useJob(id, onEnd) {
         draw();
       };
     };
-    read().then((record) => { if (!over && record) open(); });
+    read().then((record) => {
+      if (over || !record) return;
+      open();
+      if (record.state === "queued") soon = setTimeout(look, WAITS);
+    });
     return () => {
       over = true;
       clearTimeout(frame);

@@ -42,8 +42,8 @@ func acceptKeepsEverything(t *testing.T, factory Factory) {
 	second := b.accept(t, Execute(a.Sandbox.ID))
 	b.enqueued(t, "a job behind the create job")
 	for job, want := range map[*farm.Job]int{out.Job: 1, second.Job: 2} {
-		if got, err := b.FIFOPosition(t.Context(), job); err != nil || got != want {
-			t.Errorf("FIFOPosition(%s) = %d, %v; want %d", job.Kind, got, err, want)
+		if got, err := b.Wait(t.Context(), job); err != nil || got.Position != want {
+			t.Errorf("Wait(%s) = %+v, %v; want position %d", job.Kind, got, err, want)
 		}
 	}
 	tenants, err := b.Tenants(t.Context())

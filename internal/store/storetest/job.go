@@ -29,8 +29,8 @@ func claimAndFinish(t *testing.T, factory Factory) {
 	if c.Sandbox == nil || c.Sandbox.State != farm.SandboxBusy || c.Sandbox.Node != "n1" || c.Cancel {
 		t.Errorf("claim = %+v", c)
 	}
-	if got, err := b.FIFOPosition(t.Context(), second); err != nil || got != 1 {
-		t.Errorf("Position behind the running job = %d, %v; want 1", got, err)
+	if got, err := b.Wait(t.Context(), second); err != nil || got.Position != 1 {
+		t.Errorf("Position behind the running job = %+v, %v; want 1", got, err)
 	}
 	end := b.clock.forward(time.Second)
 	result := &farm.Result{Execute: &farm.ExecuteResult{Stdout: "1\n", ExecutionCount: 1}}

@@ -129,6 +129,7 @@ func Run(t *testing.T, factory Factory) {
 		"EveryKindIsBounded":             everyKindIsBounded,
 		"ShareIsRepaired":                shareIsRepaired,
 		"PositionInAQueue":               positionInAQueue,
+		"WaitOfAJob":                     waitOfAJob,
 		"CapacityIsReservedOnce":         capacityIsReservedOnce,
 		"ReservationEdgeCases":           reservationEdgeCases,
 		"LargeReservationsGoFirst":       largeReservationsGoFirst,

@@ -49,6 +49,7 @@ ANSWERS: dict[str, tuple[type, set[str]]] = {
     "Sandbox": (sandfarm.SandboxInfo, set()),
     "TerminalSize": (sandfarm.TerminalSize, set()),
     "Timings": (models.Timings, set()),
+    "Waiting": (models.Waiting, set()),
     "Truncated": (results.Truncated, set()),
     "Worker": (sandfarm.Worker, set()),
 }

@@ -978,6 +978,8 @@ export interface components {
             state: "queued" | "running" | "completed" | "failed" | "timed_out" | "canceled" | "lost";
             /** @description duration of each phase */
             timings: components["schemas"]["Timings"];
+            /** @description what it waits for while it is queued, as of the last reports of the workers; null otherwise, or if that cannot be read */
+            waiting: components["schemas"]["Waiting"] | null;
         };
         JobError: {
             /**
@@ -1989,6 +1991,15 @@ export interface components {
             /** @description MiB of memory, with files in the workspace and /tmp */
             memory_mb: number;
         };
+        Waiting: {
+            /**
+             * @description fifo: other jobs of its sandbox come first; max_running: the quota of its tenant; queue_share: its tenant has as many tasks in the queue as a tenant may; queue: it is in the queue, and no obstacle is known; no_worker: no live worker could take it; worker_failed: those that could accept no jobs; no_gpu_model, no_image, no_runtime: no live worker offers it; drain: the nodes that could take it are drained; too_large: no node is large enough; no_room: no node has its memory and cores free; no_gpu: no node has its GPUs free; busy: all slots of the workers are taken
+             * @enum {string}
+             */
+            code: "fifo" | "max_running" | "queue_share" | "queue" | "no_worker" | "no_gpu_model" | "no_image" | "no_runtime" | "drain" | "worker_failed" | "too_large" | "no_room" | "no_gpu" | "busy";
+            /** @description what it waits for, in words */
+            message: string;
+        };
         WatchReady: {
             /** @description how many directories that are now */
             directories: number;
@@ -2212,6 +2223,7 @@ export type Truncated = components['schemas']['Truncated'];
 export type UpdateRequest = components['schemas']['UpdateRequest'];
 export type Usage = components['schemas']['Usage'];
 export type UseSample = components['schemas']['UseSample'];
+export type Waiting = components['schemas']['Waiting'];
 export type WatchReady = components['schemas']['WatchReady'];
 export type Worker = components['schemas']['Worker'];
 export type WorkerItems = components['schemas']['WorkerItems'];

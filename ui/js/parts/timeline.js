@@ -11,6 +11,9 @@ export function Running({ job }) {
   return job && job.started_at && html`<span class="soft small" role="timer">${span((now - Date.parse(job.started_at)) / 1000)}</span>`;
 }
 
+// Waits says what a queued job waits for.
+export const Waits = ({ job, state }) => job && job.waiting && (!state || state === "queued") && html`<p class="soft" role="status">${t("job.waits")} ${job.waiting.message}</p>`;
+
 export function Timeline({ job }) {
   const live = !isFinal(job.state);
   const now = useNow(live ? 500 : 3600000);

@@ -7,7 +7,7 @@ import { useJob, isFinal, itemsOf } from "../follow.js";
 import { Badge, ErrorBox, Icon, Id, Loading, Trouble, useAction, useTitle } from "../parts/basic.js";
 import { Code } from "../parts/editor.js";
 import { Artifacts, Installed, Output, Traceback } from "../parts/output.js";
-import { Timeline } from "../parts/timeline.js";
+import { Timeline, Waits } from "../parts/timeline.js";
 import { Progress } from "./playground.js";
 
 // ROUTES lead the request of a job to the route that took it.
@@ -59,6 +59,7 @@ export function JobPage({ id, session }) {
     <p class="ids"><${Id} id=${job.id} />${job.sandbox_id && html`<${Id} id=${job.sandbox_id} href=${`#/sandboxes/${job.sandbox_id}`} />`}</p>
     <${ErrorBox} error=${error} />
     <${Timeline} job=${{ ...job, state }} />
+    <${Waits} job=${job} state=${state} />
     ${job.error && !stopped && html`<div class="error" role="alert"><strong>${t(`state.${job.state}`)}</strong><p>${job.error.message}</p>${advice && html`<p>${t(advice)}</p>`}</div>`}
     <div class="two">
       <section><h2>${t("job.request")}</h2>

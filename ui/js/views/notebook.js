@@ -8,7 +8,7 @@ import { isFinal, itemsOf, useJob } from "../follow.js";
 import { Badge, Empty, ErrorBox, Icon, Loading, useAction } from "../parts/basic.js";
 import { Code, Editor } from "../parts/editor.js";
 import { Artifacts, Output, Traceback } from "../parts/output.js";
-import { Running } from "../parts/timeline.js";
+import { Running, Waits } from "../parts/timeline.js";
 import { Progress } from "./playground.js";
 
 const CELLS = 30; // newest jobs that are shown at first
@@ -87,6 +87,7 @@ function Cell({ job }) {
       ${result.execution_count > 0 && html`<span class="soft small">[${result.execution_count}]</span>`}
       <a class="end small" href=${`#/jobs/${job.id}`}>${t("play.job")}</a></header>
     ${code && html`<${Code} code=${code} language=${request.code ? request.language || "python" : "bash"} />`}
+    <${Waits} job=${seen.job} state=${state} />
     ${!isFinal(state) && seen.progress && html`<${Progress} progress=${seen.progress} />`}
     <${Output} items=${items} cut=${seen.cut} live=${!isFinal(state)} />
     <${Traceback} error=${result.error} stopped=${state === "canceled"} />

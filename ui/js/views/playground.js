@@ -10,7 +10,7 @@ import { usePoll } from "../data.js";
 import { Badge, Copy, Empty, ErrorBox, Icon, Trouble, useAction, useTitle } from "../parts/basic.js";
 import { Code, Editor, replace } from "../parts/editor.js";
 import { Artifacts, Installed, Output, Traceback, useTail } from "../parts/output.js";
-import { Running } from "../parts/timeline.js";
+import { Running, Waits } from "../parts/timeline.js";
 
 const DRAFT = "sandfarm.draft";
 
@@ -118,6 +118,7 @@ function Seen({ id, seen, onInstall }) {
       <${Trouble} job=${job} />
       <a class="end" href=${`#/jobs/${id}`}>${t("play.job")}</a>
     </header>
+    <${Waits} job=${job} state=${seen.state} />
     ${!over && seen.progress && html`<${Progress} progress=${seen.progress} />`}
     ${seen.broken && html`<p class="soft" role="status">${t("play.reconnect")}</p>`}
     <${Output} items=${seen.items} cut=${seen.cut} live=${!over} />

@@ -130,6 +130,7 @@ export default {
   "job.cancel": "Cancel the job",
   "job.again": "Run again",
   "job.edit": "Edit in the playground",
+  "job.waits": "It waits:",
   "job.request": "Request",
   "job.output": "Output",
   "job.artifacts": "Artifacts",

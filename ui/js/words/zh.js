@@ -130,6 +130,7 @@ export default {
   "job.cancel": "取消任务",
   "job.again": "再次运行",
   "job.edit": "在试验场中编辑",
+  "job.waits": "正在等待：",
   "job.request": "请求",
   "job.output": "输出",
   "job.artifacts": "产物",

@@ -8,13 +8,14 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sandfarm/sandfarm/client"
 )
 
-// Streams are the input, the outputs and the environment of the commands. Every field but IsTTY and Local must be set.
+// Streams are the input, the outputs and the environment of the commands. Every field but IsTTY, Local and After must be set.
 type Streams struct {
 	In     io.Reader
 	Out    io.Writer // results only, so that it can be piped on
@@ -22,6 +23,8 @@ type Streams struct {
 	IsTTY  bool      // In is a terminal
 	Getenv func(string) string
 	Local  OpenLocal // nil where no farm can run
+	// After is time.After, which tests replace; nil: time.After.
+	After func(time.Duration) <-chan time.Time
 }
 
 // app holds what the verbs share: streams and global flags.

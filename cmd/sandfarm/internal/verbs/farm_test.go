@@ -32,6 +32,7 @@ type fakeFarm struct {
 	Key    string                      // required from clients; empty: none
 	Routes map[string]http.HandlerFunc // more routes, by pattern
 	Links  map[string][]byte           // content of /link/…
+	After  func(time.Duration) <-chan time.Time
 
 	mu       sync.Mutex
 	requests []string // method, path and body of each request
@@ -202,13 +203,17 @@ type outputs struct {
 func (f *fakeFarm) sandfarm(ctx context.Context, stdin string, args ...string) outputs {
 	f.t.Helper()
 	var out, stderr testbed.Log
-	code := program(ctx, strings.NewReader(stdin), &out, &stderr, map[string]string{"SANDFARM_URL": f.URL, "SANDFARM_API_KEY": f.Key, "HOME_TOWN": "Ulm"}, args...)
+	code := programAfter(ctx, f.After, strings.NewReader(stdin), &out, &stderr, map[string]string{"SANDFARM_URL": f.URL, "SANDFARM_API_KEY": f.Key, "HOME_TOWN": "Ulm"}, args...)
 	return outputs{code, out.String(), stderr.String()}
 }
 
 func program(ctx context.Context, in io.Reader, out, stderr io.Writer, env map[string]string, args ...string) int {
+	return programAfter(ctx, nil, in, out, stderr, env, args...)
+}
+
+func programAfter(ctx context.Context, after func(time.Duration) <-chan time.Time, in io.Reader, out, stderr io.Writer, env map[string]string, args ...string) int {
 	root := &cobra.Command{Use: "sandfarm", Short: "Run untrusted code in sandboxes", Version: "test"}
-	verbs.Add(root, verbs.Streams{In: in, Out: out, Err: stderr, Getenv: func(name string) string { return env[name] }})
+	verbs.Add(root, verbs.Streams{In: in, Out: out, Err: stderr, Getenv: func(name string) string { return env[name] }, After: after})
 	root.SetArgs(args)
 	return verbs.Exit(ctx, root.ExecuteContext(ctx), stderr)
 }

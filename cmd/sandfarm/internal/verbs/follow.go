@@ -88,9 +88,14 @@ func (f *follower) stream(ctx context.Context, id, after string) error {
 		f.canvas, restore = f.app.canvas()
 		defer restore()
 	}
+	begins := f.whileQueued(ctx, f.c, id)
+	defer begins()
 	for event, err := range f.c.Events(ctx, id, after) {
 		if err != nil {
 			return err
+		}
+		if state := (wire.StateData{}); event.Name == "state" && json.Unmarshal(event.Data, &state) == nil && state.State != "queued" {
+			begins()
 		}
 		if f.quiet {
 			continue

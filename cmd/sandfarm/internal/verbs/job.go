@@ -106,7 +106,7 @@ func took(j wire.Job, now time.Time) string {
 
 func (a *app) jobGet() *cobra.Command {
 	return a.verb(&cobra.Command{
-		Use: "get ID", Short: "Show a job and its result", Example: "  sandfarm job get job_…",
+		Use: "get ID", Aliases: []string{"show"}, Short: "Show a job and its result", Example: "  sandfarm job get job_…",
 		ValidArgsFunction: a.first(a.jobIDs),
 	}, argCount(1, 1, "the job's ID"), func(ctx context.Context, c *client.Client, args []string) error {
 		job, err := c.Job(ctx, args[0])
@@ -128,6 +128,9 @@ func (a *app) showJob(j wire.Job) error {
 	}
 	if j.EstimateSeconds != nil {
 		rows = append(rows, [2]string{"starts in", fmt.Sprintf("about %g s", *j.EstimateSeconds)})
+	}
+	if j.Waiting != nil {
+		rows = append(rows, [2]string{"waits for", asFlags(j.Waiting.Message)})
 	}
 	rows = append(rows, [2]string{"created", since(j.CreatedAt, now)}, [2]string{"took", took(j, now)})
 	if j.Error != nil {
@@ -238,7 +241,7 @@ func (a *app) jobWait() *cobra.Command {
 			waiting, cancel = context.WithTimeout(ctx, time.Duration(*limit)*time.Second)
 			defer cancel()
 		}
-		job, err := c.Wait(waiting, args[0])
+		job, err := a.wait(waiting, c, args[0])
 		if ctx.Err() == nil && errors.Is(waiting.Err(), context.DeadlineExceeded) {
 			return fmt.Errorf("job %s has not ended after %s; it continues", args[0], timeout)
 		}

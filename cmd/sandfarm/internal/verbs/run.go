@@ -170,7 +170,7 @@ func (a *app) ownSandbox(ctx context.Context, c *client.Client, f *runFlags) (en
 			fmt.Fprintf(a.Err, "sandfarm: the sandbox %s is not closed: %s\n", f.sandbox, sentence(err))
 		}
 	}
-	job, err := c.Wait(ctx, made.Job.ID)
+	job, err := a.wait(ctx, c, made.Job.ID)
 	if err == nil {
 		err = client.Failure(job)
 	}

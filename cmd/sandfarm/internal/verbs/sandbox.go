@@ -87,7 +87,7 @@ func (a *app) create(ctx context.Context, c *client.Client, request wire.CreateR
 		return err
 	}
 	if !noWait && !made.Job.Final() {
-		if made.Job, err = c.Wait(ctx, made.Job.ID); err != nil {
+		if made.Job, err = a.wait(ctx, c, made.Job.ID); err != nil {
 			return fmt.Errorf("wait for sandbox %s: %w", made.Sandbox.ID, err)
 		}
 	}
@@ -290,7 +290,7 @@ func (a *app) sandboxClose() *cobra.Command {
 func (a *app) waitFor(ctx context.Context, c *client.Client, job wire.Job, done string) error {
 	var err error
 	if !job.Final() {
-		if job, err = c.Wait(ctx, job.ID); err != nil {
+		if job, err = a.wait(ctx, c, job.ID); err != nil {
 			return err
 		}
 	}

@@ -236,6 +236,14 @@ class Timings:
 
 
 @dataclass(frozen=True)
+class Waiting:
+    """What a queued job waits for: a code, such as `fifo` or `no_room`, and a sentence."""
+
+    code: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True)
 class JobProblem:
     """Why a job did not complete: an error code and a sentence."""
 
@@ -255,6 +263,7 @@ class Job:
         attempt: how many workers have started it; 0 while it is queued.
         position: position in the queue of its sandbox, 1 is next; 0 if it is not queued.
         estimate_seconds: estimated wait of a create or run; None: unknown.
+        waiting: what it waits for; None if it is not queued, or if that is unknown.
         created_at: when it was accepted (UTC).
         started_at: when a worker started it; None: not yet.
         finished_at: when it ended; None: not yet.
@@ -275,6 +284,7 @@ class Job:
     attempt: int = 0
     position: int = 0
     estimate_seconds: float | None = None
+    waiting: Waiting | None = d.field(d.object_of(Waiting), default=None)
     created_at: datetime = d.field(d.timestamp, default=NEVER)
     started_at: datetime | None = d.field(d.timestamp, default=None)
     finished_at: datetime | None = d.field(d.timestamp, default=None)
