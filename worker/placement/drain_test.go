@@ -69,3 +69,26 @@ func TestDrainedNodeResumesItsSandboxes(t *testing.T) {
 		t.Errorf("Reserve = %v, %v", ok, err)
 	}
 }
+
+// A resume without room is tried again and again: it must not pause creates, which may be smaller.
+func TestResumeWithoutRoomPausesNoCreates(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.cfg.MemoryOvercommit = 1
+	p := b.measured(4096, 4)
+	box := b.Ready()
+	b.Move(box, farm.SandboxHibernated)
+	claim, err := b.Store.Claim(t.Context(), b.Accept(farm.KindResume, box.ID, &farm.Request{}, nil), p.deps.WorkerID)
+	workertest.Must(t, err)
+	for _, memory := range []int{4096, 5000} { // the whole node; more than it has
+		claim.Sandbox.Spec.Resources.MemoryMB = memory
+		job, _ := b.Sized(1024, 1)
+		reserve(t, b, p, job)
+		if ok, err := p.Reserve(t.Context(), claim); ok || err != nil {
+			t.Fatalf("Reserve = %v, %v: the resume has room", ok, err)
+		}
+		if !p.gate.open() {
+			t.Errorf("a resume of %d MiB has paused creates", memory)
+		}
+	}
+}

@@ -212,8 +212,11 @@ func (p *Placer) reserveCapacity(ctx context.Context, claim *store.Claim) (bool,
 		Since: claim.Job.CreatedAt, Queue: claim.Job.Queue,
 		Force: claim.Sandbox.State != farm.SandboxQueued && claim.Sandbox.State != farm.SandboxHibernated && claim.Sandbox.Node == p.node.ID() || p.gate.size() == (farm.Capacity{}), // its container may exist already; or the node was never measured
 	}
+	create := !ResumesSandbox(claim) // a resume comes by the queue of its node, which has pauses of its own, and may be larger than creates that fit
 	if largest := p.gate.largest(); largest > 0 && want.Want.MemoryMB > largest && !want.Force {
-		p.gate.pauseCreates() // it never fits here: another node takes it
+		if create {
+			p.gate.pauseCreates() // it never fits here: another node takes it
+		}
 		return false, nil
 	}
 	if claim.Sandbox.Pooled {
@@ -234,9 +237,11 @@ func (p *Placer) reserveCapacity(ctx context.Context, claim *store.Claim) (bool,
 		return false, retry.Cause(ctx, err)
 	}
 	p.gate.update(nodes)
-	if ok {
+	switch {
+	case !create:
+	case ok:
 		p.gate.resumeCreates()
-	} else {
+	default:
 		p.gate.pauseCreates()
 	}
 	return ok, nil
