@@ -8,6 +8,7 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
+	"path"
 	"strconv"
 	"strings"
 
@@ -38,13 +39,18 @@ func (f *FS) at(path string) []string {
 }
 
 // List lists what is under a path down to a depth, with as many requests as it takes. A depth of 0 describes the path itself.
-func (f *FS) List(ctx context.Context, path string, depth int) ([]wire.FSEntry, error) {
-	query := url.Values{"path": {path}, "depth": {strconv.Itoa(depth)}}
+func (f *FS) List(ctx context.Context, dir string, depth int) ([]wire.FSEntry, error) {
+	query := url.Values{"path": {dir}, "depth": {strconv.Itoa(depth)}}
 	var entries []wire.FSEntry
 	for {
 		var got wire.FSListing
 		if err := f.c.json(ctx, call{method: http.MethodGet, path: sandboxPath(f.id, "fs"), query: query}, &got); err != nil {
 			return nil, err
+		}
+		for _, e := range got.Items {
+			if !isUnder(e.Path, Absolute(dir), depth) {
+				return nil, fmt.Errorf("list %s: the farm answered with %q, which is elsewhere", dir, e.Path)
+			}
 		}
 		entries = append(entries, got.Items...)
 		next := string(got.NextCursor)
@@ -53,6 +59,12 @@ func (f *FS) List(ctx context.Context, path string, depth int) ([]wire.FSEntry, 
 		}
 		query.Set("cursor", next)
 	}
+}
+
+// isUnder reports whether a file can be in the listing of a directory: callers save files below names that a sandbox has chosen.
+func isUnder(file, dir string, depth int) bool {
+	dir = path.Clean(dir)
+	return file == dir || depth > 0 && strings.HasPrefix(file, strings.TrimSuffix(dir, "/")+"/")
 }
 
 // Stat describes a path. It follows no link. For a missing file the error is an *Error with the code not_found.

@@ -126,6 +126,27 @@ func TestListsAreBounded(t *testing.T) {
 	}
 }
 
+// An agent lists what was asked for, or is not believed.
+func TestListsHaveWhatWasAskedFor(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		dir   string
+		depth int
+		entry string
+		good  bool
+	}{
+		{"/a", 0, "/a", true}, {"/a", 0, "/b", false}, {"/a", 0, "/a/b", false}, {"/a", 1, "/a", true}, {"/a", 1, "/a/b", true}, {"/a", 1, "/ab", false},
+		{"/a", 1, "/", false}, {"/", 0, "/", true}, {"/", 1, "/b", true}, {"/", 0, "/b", false},
+	} {
+		agent := against(t, func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, `{"entries":[{"path":"`+c.entry+`","type":"file","mode":"0644","etag":"x"}]}`)
+		})
+		if _, err := agent.Live().FSList(t.Context(), c.dir, c.depth, 10, ""); (err == nil) != c.good {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
 // What an agent says of a file of the workspace is checked, as what it says of any file is.
 func TestFilesOfTheWorkspaceAreChecked(t *testing.T) {
 	t.Parallel()

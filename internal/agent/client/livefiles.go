@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -88,6 +89,9 @@ func (l Live) FSList(ctx context.Context, path string, depth, limit int, after s
 	for _, e := range found.Entries {
 		if err := checkFS(e); err != nil {
 			return found, err
+		}
+		if e.Path != path && (depth == 0 || !strings.HasPrefix(e.Path, strings.TrimSuffix(path, "/")+"/")) {
+			return found, farm.Errorf(farm.CodeInternal, "the agent listed a file that is not below the directory")
 		}
 	}
 	return found, nil

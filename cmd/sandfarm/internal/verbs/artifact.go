@@ -99,7 +99,7 @@ file with other content is not overwritten: the new one is called name-1.`,
 		if name == "." || name == "/" {
 			name = args[0]
 		}
-		return a.copyOut(c, dest, cmp.Or(name, args[0]), func() (io.ReadCloser, error) { return content, nil })
+		return a.copyOut(c, dest, fileName{text: cmp.Or(name, args[0]), foreign: true}, func() (io.ReadCloser, error) { return content, nil })
 	})
 	c.Flags().BoolVar(&link, "link", false, "print a link that works without a key until it expires")
 	return c

@@ -144,7 +144,7 @@ func (a *app) copyTree(ctx context.Context, c *client.Client, from place, to str
 		return err
 	}
 	if entry.Type != "dir" {
-		return a.copyOut(c, to, path.Base(entry.Path), func() (io.ReadCloser, error) { return files.Open(ctx, from.path) })
+		return a.copyOut(c, to, fileName{text: path.Base(entry.Path)}, func() (io.ReadCloser, error) { return files.Open(ctx, from.path) })
 	}
 	if !recursive {
 		return usagef("%s is a directory: add -r", from.path)

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
 )
 
 // treeFarm is a farm with one sandbox, whose directory /workspace/d is a tar.
@@ -48,9 +49,12 @@ func serveTree(t *testing.T, members ...tar.Header) *treeFarm {
 		case !ok:
 			http.NotFound(w, r)
 		case r.Method == http.MethodGet && rest == "":
-			e := wire.FSEntry{Path: r.URL.Query().Get("path"), Type: "file", ETag: "e"}
-			if strings.HasSuffix(e.Path, "/d") || e.Path == "d" {
-				e.Type, e.Path = "dir", "/workspace/d"
+			e := wire.FSEntry{Path: client.Absolute(r.URL.Query().Get("path")), Type: "file", ETag: "e"}
+			if strings.HasSuffix(e.Path, "/d") {
+				e.Type = "dir"
+			}
+			if strings.HasSuffix(e.Path, "/moved") {
+				e.Path = "/workspace/Makefile"
 			}
 			if strings.Contains(e.Path, "new") {
 				w.Header().Set("Content-Type", "application/problem+json")
@@ -117,6 +121,18 @@ func TestCopyOfADirectoryStaysInside(t *testing.T) {
 	}
 }
 
+// The answer to a question about one file does not choose the name under which it is saved.
+func TestCopyTakesNoOtherName(t *testing.T) {
+	t.Parallel()
+	f, dir := serveTree(t), t.TempDir()
+	for _, flags := range [][]string{nil, {"-r"}} {
+		got := call(t, f.URL, append(append([]string{"cp"}, flags...), "sbx_1:moved", dir)...)
+		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 || !strings.Contains(got, `"/workspace/Makefile", which is elsewhere`) {
+			t.Errorf("%v, %v: %s", left, err, got)
+		}
+	}
+}
+
 func TestCopyIntoASandbox(t *testing.T) {
 	t.Parallel()
 	f, dir := serveTree(t), t.TempDir()
@@ -148,5 +164,33 @@ func TestCopyIntoASandbox(t *testing.T) {
 		if got := call(t, f.URL, append([]string{"cp"}, args...)...); strings.HasSuffix(got, "exit 0") {
 			t.Errorf("%v: %s", args, got)
 		}
+	}
+}
+
+// An artifact has the name that code in the sandbox chose. Other programs must not load it, unless the user names the file.
+func TestArtifactIsNotSavedUnderANameOfTheSandbox(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/link" {
+			http.Redirect(w, r, "/link", http.StatusFound)
+			return
+		}
+		w.Header().Set("Content-Disposition", `attachment; filename="Makefile"`)
+		_, _ = io.WriteString(w, "evil")
+	}))
+	defer server.Close()
+	dir := t.TempDir()
+	if got := call(t, server.URL, "artifact", "get", "art_1", dir); !strings.Contains(got, "not saved: Makefile (make runs it)") || !strings.HasSuffix(got, "exit 1") {
+		t.Errorf("%s", got)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("%v, %v", left, err)
+	}
+	named := filepath.Join(dir, "Makefile")
+	if got := call(t, server.URL, "artifact", "get", "art_1", named); !strings.HasSuffix(got, "exit 0") {
+		t.Errorf("%s", got)
+	}
+	if text, err := os.ReadFile(named); err != nil || string(text) != "evil" {
+		t.Errorf("%q, %v", text, err)
 	}
 }

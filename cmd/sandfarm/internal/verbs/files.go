@@ -79,7 +79,7 @@ func (a *app) filesCat() *cobra.Command {
 		ValidArgsFunction: a.first(a.sandboxIDs),
 	}, argCount(2, -1, "the sandbox's ID or the PATH"), func(ctx context.Context, c *client.Client, args []string) error {
 		for _, name := range args[1:] {
-			if err := a.copyOut(c, "-", "", func() (io.ReadCloser, error) { return c.Files(args[0]).Read(ctx, name, 0) }); err != nil {
+			if err := a.copyOut(c, "-", fileName{}, func() (io.ReadCloser, error) { return c.Files(args[0]).Read(ctx, name, 0) }); err != nil {
 				return err
 			}
 		}
@@ -101,12 +101,18 @@ existing file with other content is not overwritten: the new one is called name-
 		if len(args) == 3 {
 			dest = args[2]
 		}
-		return a.copyOut(c, dest, path.Base(args[1]), open)
+		return a.copyOut(c, dest, fileName{text: path.Base(args[1])}, open)
 	})
 }
 
+// fileName is the name of a file that is saved, if the user gives it no other.
+type fileName struct {
+	text    string
+	foreign bool // the sandbox has chosen it, not the user
+}
+
 // copyOut copies content to stdout (-), into a directory under its own name, or to a file.
-func (a *app) copyOut(c *client.Client, dest, name string, open func() (io.ReadCloser, error)) error {
+func (a *app) copyOut(c *client.Client, dest string, own fileName, open func() (io.ReadCloser, error)) error {
 	if dest == "-" {
 		content, err := open()
 		if err != nil {
@@ -116,11 +122,12 @@ func (a *app) copyOut(c *client.Client, dest, name string, open func() (io.ReadC
 		_, err = io.Copy(a.Out, content)
 		return err
 	}
-	dir := "."
+	dir, name := ".", own.text
 	if dest != "" {
 		if info, err := os.Stat(dest); (err == nil && info.IsDir()) || os.IsPathSeparator(dest[len(dest)-1]) {
 			dir = dest
 		} else {
+			own.foreign = false
 			dir, name = filepath.Split(dest)
 			dir = cmp.Or(dir, ".")
 		}
@@ -134,6 +141,9 @@ func (a *app) copyOut(c *client.Client, dest, name string, open func() (io.ReadC
 		return err
 	}
 	defer s.close()
+	if reason := s.autoload.Reason(s.root, local); reason != "" && own.foreign {
+		return fmt.Errorf("not saved: %s (%s). To save it, give it a name: the argument after the ID", printable(local), reason)
+	}
 	return s.save(local, "", open)
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
 )
 
@@ -189,7 +190,7 @@ func TestRmSaysWhatWasRemoved(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
 	f.Routes["GET /v1/sandboxes/sbx_1/fs"] = func(w http.ResponseWriter, r *http.Request) {
-		entry := wire.FSEntry{Path: r.URL.Query().Get("path"), Type: "file"}
+		entry := wire.FSEntry{Path: client.Absolute(r.URL.Query().Get("path")), Type: "file"}
 		if strings.HasSuffix(entry.Path, "d") {
 			entry.Type = "dir"
 		}

@@ -179,6 +179,15 @@ func TestSyncBothWays(t *testing.T) {
 		t.Errorf("%v\n%s", f.files, got)
 	}
 
+	// What the sandbox may not write here it may not delete here.
+	delete(f.files, "Makefile")
+	if got = run("--delete"); read("Makefile") != "mine" || !strings.Contains(got, "not deleted here: Makefile (make runs it)") {
+		t.Errorf("%s", got)
+	}
+	if got = run("--delete", "--trust"); read("Makefile") != "none" {
+		t.Errorf("%s", got)
+	}
+
 	// A side that is empty all at once deletes nothing.
 	clear(f.files)
 	if got = run("--delete"); read("many/1") != "changed here" || !strings.Contains(got, "nothing was deleted") {

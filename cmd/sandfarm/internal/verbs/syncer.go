@@ -263,11 +263,18 @@ func (s *syncer) do(ctx context.Context, w work, here version) error {
 	switch w.do {
 	case push:
 		return s.push(ctx, name, here)
-	case pull:
+	case pull, dropHere:
 		if reason := s.autoload.Reason(s.root, name); reason != "" && !s.trust {
-			return fmt.Errorf("not copied here: %s (%s). To copy it: --trust", name, reason)
+			return fmt.Errorf("not %s: %s (%s). To let the sandbox change it: --trust", map[bool]string{true: "copied here", false: "deleted here"}[w.do == pull], name, reason)
 		}
-		return s.pull(ctx, name, here)
+		if w.do == pull {
+			return s.pull(ctx, name, here)
+		}
+		if err := s.root.Remove(name); err != nil {
+			return fmt.Errorf("delete %s here: %w", name, err)
+		}
+		delete(s.was, name)
+		s.say("deleted here: %s", name)
 	case dropThere:
 		if err := s.files.Remove(ctx, path.Join(s.there, name)); err != nil {
 			return fmt.Errorf("delete %s there: %w", name, err)
@@ -275,12 +282,6 @@ func (s *syncer) do(ctx context.Context, w work, here version) error {
 		delete(s.remote, name)
 		delete(s.was, name)
 		s.say("deleted there: %s", name)
-	case dropHere:
-		if err := s.root.Remove(name); err != nil {
-			return fmt.Errorf("delete %s here: %w", name, err)
-		}
-		delete(s.was, name)
-		s.say("deleted here: %s", name)
 	case compare:
 		return s.compare(ctx, name, here, e)
 	case leave, keepHere, keepThere:
