@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// linuxOnly names the verbs of package server, which only Linux has, with their short help. parent is the command that a
+// linuxOnly names the verbs of package farmd, which only Linux has, with their short help. parent is the command that a
 // verb is below; empty for the root.
 var linuxOnly = []struct{ parent, name, short string }{
 	{"", "up", "Run a whole farm in one process"},

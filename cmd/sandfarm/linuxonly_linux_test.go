@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/server"
+	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/farmd"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
@@ -36,7 +36,7 @@ func paths(root *cobra.Command) []string {
 func TestOtherSystemsNameEveryServerVerb(t *testing.T) {
 	t.Parallel()
 	linux, streams := withClient(&testbed.Log{})
-	server.Add(linux, streams, nil, "test")
+	farmd.Add(linux, streams, nil, "test")
 	other, _ := withClient(&testbed.Log{})
 	addLinuxOnlyVerbs(other)
 	if got, want := paths(other), paths(linux); !slices.Equal(got, want) {

@@ -10,7 +10,6 @@ import (
 
 // serverParts are what only a farm needs, by the beginning of their import path. Most of them build on Linux alone.
 var serverParts = []string{
-	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/server",
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/farmd",
 	"github.com/sandfarm/sandfarm/internal/agent",
 	"github.com/sandfarm/sandfarm/internal/blob",

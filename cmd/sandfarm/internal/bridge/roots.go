@@ -12,7 +12,7 @@ import (
 	"syscall"
 
 	"github.com/sandfarm/sandfarm/api/mcp"
-	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/autoload"
+	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -22,7 +22,7 @@ import (
 type Roots struct {
 	roots    []root
 	why      string // if there are none: what to do about it
-	autoload *autoload.Names
+	autoload *verbs.Autoload
 }
 
 type root struct {
@@ -38,7 +38,7 @@ var _ mcp.LocalFiles = (*Roots)(nil)
 // there is no root, and every use of a local file is an error that says so. searchPath is the user's PATH: no file is created under
 // the name of a program on it.
 func OpenRoots(dirs []string, home, searchPath string) (*Roots, error) {
-	r := &Roots{autoload: autoload.New(runtime.GOOS, searchPath)}
+	r := &Roots{autoload: verbs.NewAutoload(runtime.GOOS, searchPath)}
 	if len(dirs) == 0 {
 		here, err := os.Getwd()
 		if err != nil {

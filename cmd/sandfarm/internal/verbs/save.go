@@ -17,7 +17,6 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
-	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/autoload"
 )
 
 // saver saves the files that a run made into a directory. Their names come from the code that ran: a file never lands
@@ -28,7 +27,7 @@ type saver struct {
 	root     *os.Root
 	say      func(format string, args ...any)
 	dir      string // as the user wrote it, for messages
-	autoload *autoload.Names
+	autoload *Autoload
 }
 
 // newSaver opens the directory and creates it if it is missing.
@@ -41,7 +40,7 @@ func (a *app) newSaver(c *client.Client, dir string) (*saver, error) {
 		return nil, fmt.Errorf("open directory for results: %w", err)
 	}
 	say := func(format string, args ...any) { fmt.Fprintf(a.Err, format+"\n", args...) }
-	return &saver{c: c, root: root, say: say, dir: dir, autoload: autoload.New(runtime.GOOS, a.Getenv("PATH"))}, nil
+	return &saver{c: c, root: root, say: say, dir: dir, autoload: NewAutoload(runtime.GOOS, a.Getenv("PATH"))}, nil
 }
 
 func (s *saver) close() { _ = s.root.Close() }

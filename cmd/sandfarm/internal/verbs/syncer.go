@@ -18,7 +18,6 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
-	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/autoload"
 )
 
 const (
@@ -44,7 +43,7 @@ type syncer struct {
 	there    string // absolute
 	memory   string // file that remembers was
 	say      func(string, ...any)
-	autoload *autoload.Names
+	autoload *Autoload
 
 	was    map[string]pair
 	remote map[string]wire.FSEntry // as listed last
@@ -64,7 +63,7 @@ func (a *app) newSyncer(ctx context.Context, c *client.Client, dir string, to pl
 	s := &syncer{
 		syncOptions: o, files: c.FS(to.sandbox), root: root, there: path.Clean(client.Absolute(to.path)), was: map[string]pair{}, differ: map[string]pair{}, said: map[string]string{},
 		say:      func(format string, args ...any) { fmt.Fprintln(a.Err, printable(fmt.Sprintf(format, args...))) },
-		autoload: autoload.New(runtime.GOOS, a.Getenv("PATH")),
+		autoload: NewAutoload(runtime.GOOS, a.Getenv("PATH")),
 	}
 	dirOf := func() (string, error) { return o.memory, nil }
 	if o.memory == "" {

@@ -1,4 +1,4 @@
-package server
+package farmd
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandfarm/sandfarm/client"
-	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/farmd"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
 )
 
@@ -30,9 +29,9 @@ the key. Then this machine, with the settings of this folder: whether a farm can
 is about the first only if that farm runs on this machine with these settings.`,
 		Example: "  sandfarm doctor\n  SANDFARM_DATA=/var/lib/sandfarm sandfarm doctor --config sandfarm.toml",
 		Args:    cobra.NoArgs,
-		RunE: load.run(func(cmd *cobra.Command, _ []string, s *farmd.Settings) error {
+		RunE: load.run(func(cmd *cobra.Command, _ []string, s *Settings) error {
 			farm := doctorFarm(cmd.Context(), connect)
-			findings := append([]farmd.Finding{farm, doctorSettings(s, farm.Status == farmd.StatusOK)}, farmd.Doctor(cmd.Context(), s)...)
+			findings := append([]Finding{farm, doctorSettings(s, farm.Status == StatusOK)}, Doctor(cmd.Context(), s)...)
 			if cmd.Flag("json") != nil && cmd.Flag("json").Value.String() == "true" {
 				out := json.NewEncoder(streams.Out)
 				out.SetIndent("", "  ")
@@ -43,7 +42,7 @@ is about the first only if that farm runs on this machine with these settings.`,
 				printFindings(streams, findings)
 			}
 			for _, f := range findings {
-				if f.Status == farmd.StatusProblem {
+				if f.Status == StatusProblem {
 					return errUnhealthy
 				}
 			}
@@ -53,26 +52,26 @@ is about the first only if that farm runs on this machine with these settings.`,
 }
 
 // doctorFarm looks at the farm that the verbs of clients talk to. That none runs is no problem: this may be before its first start.
-func doctorFarm(ctx context.Context, connect func() (*client.Client, error)) farmd.Finding {
-	f := farmd.Finding{What: "farm", Status: farmd.StatusOK}
+func doctorFarm(ctx context.Context, connect func() (*client.Client, error)) Finding {
+	f := Finding{What: "farm", Status: StatusOK}
 	c, err := connect()
 	if err != nil {
-		f.Status, f.Found = farmd.StatusProblem, verbs.Sentence(err, "")
+		f.Status, f.Found = StatusProblem, verbs.Sentence(err, "")
 		return f
 	}
 	ctx, done := context.WithTimeout(ctx, farmTimeout)
 	defer done()
 	if err := c.Health(ctx); err != nil {
-		f.Status, f.Found = farmd.StatusNote, verbs.Sentence(err, c.URL())
+		f.Status, f.Found = StatusNote, verbs.Sentence(err, c.URL())
 		return f
 	}
 	if err := c.Ready(ctx); err != nil {
-		f.Status, f.Found = farmd.StatusProblem, "the farm at "+c.URL()+" answers, but it cannot do work"
+		f.Status, f.Found = StatusProblem, "the farm at "+c.URL()+" answers, but it cannot do work"
 		f.Advice = "GET " + c.URL() + "/readyz names the part that fails, and so does the log of the farm."
 		return f
 	}
 	if _, err := c.Limits(ctx); err != nil {
-		f.Status, f.Found, f.Advice = farmd.StatusProblem, "the farm at "+c.URL()+" works, but not for you", verbs.Sentence(err, c.URL())
+		f.Status, f.Found, f.Advice = StatusProblem, "the farm at "+c.URL()+" works, but not for you", verbs.Sentence(err, c.URL())
 		return f
 	}
 	f.Found = "the farm at " + c.URL() + ", which the other commands talk to, works"
@@ -80,13 +79,13 @@ func doctorFarm(ctx context.Context, connect func() (*client.Client, error)) far
 }
 
 // doctorSettings says what the findings after it are about. works means that doctorFarm has found a farm.
-func doctorSettings(s *farmd.Settings, works bool) farmd.Finding {
-	f := farmd.Finding{What: "this machine", Status: farmd.StatusOK, Found: "what follows is about this machine and the data directory " + s.Data}
+func doctorSettings(s *Settings, works bool) Finding {
+	f := Finding{What: "this machine", Status: StatusOK, Found: "what follows is about this machine and the data directory " + s.Data}
 	switch {
-	case farmd.Runs(s):
+	case Runs(s):
 		f.Found += ", on which a farm runs"
 	case works:
-		f.Status, f.Found = farmd.StatusNote, f.Found+", on which no farm runs"
+		f.Status, f.Found = StatusNote, f.Found+", on which no farm runs"
 		f.Advice = "It is about the farm that `sandfarm up` would start here. If the one above runs on this machine, run doctor in its folder, or with its --config and SANDFARM_DATA."
 	default:
 		f.Found += ", on which no farm runs"
@@ -94,7 +93,7 @@ func doctorSettings(s *farmd.Settings, works bool) farmd.Finding {
 	return f
 }
 
-func printFindings(streams verbs.Streams, findings []farmd.Finding) {
+func printFindings(streams verbs.Streams, findings []Finding) {
 	t := tabwriter.NewWriter(streams.Out, 0, 4, 2, ' ', 0)
 	for _, f := range findings {
 		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\n", f.Status, f.What, f.Found)

@@ -1,4 +1,4 @@
-package server
+package farmd
 
 import (
 	"net/http"
@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/sandfarm/sandfarm/client"
-	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/farmd"
 )
 
 // The farm that the other commands talk to may be another one than that of this folder, so doctor looks at it first.
@@ -19,10 +18,10 @@ func TestDoctorLooksAtTheFarmThatRuns(t *testing.T) {
 		down         bool
 		status, want string
 	}{
-		"Works":    {nil, false, farmd.StatusOK, "works"},
-		"NotReady": {answers{"/readyz": http.StatusServiceUnavailable}, false, farmd.StatusProblem, "cannot do work"},
-		"WrongKey": {answers{"/v1/limits": http.StatusUnauthorized}, false, farmd.StatusProblem, "works, but not for you"},
-		"None":     {nil, true, farmd.StatusNote, "no farm answers at "},
+		"Works":    {nil, false, StatusOK, "works"},
+		"NotReady": {answers{"/readyz": http.StatusServiceUnavailable}, false, StatusProblem, "cannot do work"},
+		"WrongKey": {answers{"/v1/limits": http.StatusUnauthorized}, false, StatusProblem, "works, but not for you"},
+		"None":     {nil, true, StatusNote, "no farm answers at "},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -48,8 +47,8 @@ func TestDoctorLooksAtTheFarmThatRuns(t *testing.T) {
 
 func TestDoctorSaysWhatItLooksAt(t *testing.T) {
 	t.Parallel()
-	s := &farmd.Settings{Data: t.TempDir()}
-	for works, status := range map[bool]string{true: farmd.StatusNote, false: farmd.StatusOK} {
+	s := &Settings{Data: t.TempDir()}
+	for works, status := range map[bool]string{true: StatusNote, false: StatusOK} {
 		f := doctorSettings(s, works)
 		if f.Status != status || !strings.HasSuffix(f.Found, s.Data+", on which no farm runs") || (f.Advice != "") != works {
 			t.Errorf("%+v", f)

@@ -1,9 +1,7 @@
-// Package autoload knows the names of files that other programs load or run by name. A sandbox chooses the names of its files:
-// saving one under such a name would let its code out of the sandbox, at the next `make` or `git status` in that directory.
-package autoload
+package verbs
 
 import (
-	_ "embed" // for modules.txt
+	_ "embed" // for autoload_modules.txt
 	"os"
 	"path"
 	"path/filepath"
@@ -13,16 +11,18 @@ import (
 	"unicode"
 )
 
-// Names are the names of files that must not be saved unasked on one machine. They do not change after New.
-type Names struct {
+// Autoload are the names of files that other programs of one machine load or run by name. A sandbox chooses the names of its files: saving
+// one under such a name unasked would let its code out of the sandbox, at the next `make` or `git status` in that directory. They do not
+// change after NewAutoload.
+type Autoload struct {
 	system string          // a GOOS
 	tools  map[string]bool // names of programs on the PATH, in lower case, on Windows without their extension
 }
 
-// New reads the names of the programs on searchPath, a PATH, for a system, a GOOS. It skips relative directories: files in the
+// NewAutoload reads the names of the programs on searchPath, a PATH, for a system, a GOOS. It skips relative directories: files in the
 // current directory are the ones being saved.
-func New(system, searchPath string) *Names {
-	n := &Names{system: system, tools: map[string]bool{}}
+func NewAutoload(system, searchPath string) *Autoload {
+	n := &Autoload{system: system, tools: map[string]bool{}}
 	for _, dir := range filepath.SplitList(searchPath) {
 		if !filepath.IsAbs(dir) {
 			continue
@@ -41,7 +41,7 @@ func New(system, searchPath string) *Names {
 var windowsPrograms = []string{".exe", ".com", ".bat", ".cmd", ".ps1", ".vbs", ".vbe", ".js", ".jse", ".wsf", ".wsh", ".msc", ".lnk"}
 
 // command is the name by which a file is run: on Windows without its extension.
-func (n *Names) command(name string) string {
+func (n *Autoload) command(name string) string {
 	if n.system == "windows" {
 		for _, extension := range windowsPrograms {
 			if stem, ok := strings.CutSuffix(name, extension); ok {
@@ -137,7 +137,7 @@ var importedAtStart = []string{"sitecustomize", "usercustomize"}
 // modules are the modules of Python's standard library, and of packages that many programs import: a script imports a file of that name that is
 // in its own directory instead.
 //
-//go:embed modules.txt
+//go:embed autoload_modules.txt
 var modules string
 
 var importable = sync.OnceValue(func() map[string]bool {
@@ -218,7 +218,7 @@ var sameLetters = strings.NewReplacer("ſ", "s", "ﬀ", "ff", "ﬁ", "fi", "ﬂ"
 // Reason says why a file must not be saved unasked, such as "make runs it"; empty for other files. It ignores letter case and
 // invisible characters, as some file systems do. On Windows it ignores what Windows ignores at the end of a name too: dots, spaces
 // and a stream. The elements of a name are separated by slashes; in is the directory that it is relative to, nil if it does not exist.
-func (n *Names) Reason(in *os.Root, name string) string {
+func (n *Autoload) Reason(in *os.Root, name string) string {
 	given := strings.Split(name, "/")
 	if behindLink(in, given) {
 		return "a symbolic link is on its way"

@@ -1,4 +1,4 @@
-package autoload
+package verbs
 
 import (
 	"os"

@@ -1,4 +1,4 @@
-package autoload_test
+package verbs_test
 
 import (
 	"errors"
@@ -6,11 +6,11 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/autoload"
+	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
 )
 
-// names are those of a system whose PATH has the programs mytool and report.exe.
-func names(t *testing.T, system string) *autoload.Names {
+// autoloadNames are those of a system whose PATH has the programs mytool and report.exe.
+func autoloadNames(t *testing.T, system string) *verbs.Autoload {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{"mytool", "report.exe"} {
@@ -21,12 +21,12 @@ func names(t *testing.T, system string) *autoload.Names {
 	if err := os.Mkdir(filepath.Join(dir, "folder"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	return autoload.New(system, dir+string(filepath.ListSeparator)+"."+string(filepath.ListSeparator)+filepath.Join(dir, "missing"))
+	return verbs.NewAutoload(system, dir+string(filepath.ListSeparator)+"."+string(filepath.ListSeparator)+filepath.Join(dir, "missing"))
 }
 
 func TestFilesThatOtherProgramsLoadAreNotSaved(t *testing.T) {
 	t.Parallel()
-	n := names(t, "linux")
+	n := autoloadNames(t, "linux")
 	for _, name := range []string{
 		".env", ".git/config", "sub/.git/HEAD", "\u200c.git/config", "Makefile", "makefile", "MAKEFILE", "GNUmakefile", "deep/er/Makefile", "Make\u200dfile", "Make\ufb01le", "confte\u017ft.py",
 		"docker-compose.yml", "docker-compose.override.yaml", "compose.yml", "compose.prod.yaml", "Compose.YAML", "CLAUDE.md", "claude.md", "docs/AGENTS.md",
@@ -42,7 +42,7 @@ func TestFilesThatOtherProgramsLoadAreNotSaved(t *testing.T) {
 	}
 	for _, name := range []string{
 		"plot.png", "a.b/c..d", "makefile.txt", "decompose.yml", "compose.json", "notes/claude.txt", "my_conftest.py", "mytool.csv", "mytool/data.csv", "folder",
-		"report", "setup.exe", "conftest.pyx", "git~1", "test.py", "my_json.py", "json.txt", "json.so.txt", "json.schema.py", "so", "a.so/data.csv", "config.js", "data.config.json", "node_modules.txt", "json/data.csv", "__init__.py", "pkg/__init__.py",
+		"report", "setup.exe", "conftest.pyx", "git~1", "test.py", "my_json.py", "json.txt", "json.so.txt", "json.schema.py", "so", "a.so/data.csv", "config.js", "data.config.json", "node_autoload_modules.txt", "json/data.csv", "__init__.py", "pkg/__init__.py",
 	} {
 		if why := n.Reason(nil, name); why != "" {
 			t.Errorf("%q would not be saved: %s", name, why)
@@ -52,7 +52,7 @@ func TestFilesThatOtherProgramsLoadAreNotSaved(t *testing.T) {
 
 func TestWindowsRunsProgramsByExtension(t *testing.T) {
 	t.Parallel()
-	n := names(t, "windows")
+	n := autoloadNames(t, "windows")
 	for _, name := range []string{"setup.exe", "a/Git.BAT", "x.cmd", "x.com", "x.ps1", "report", "report.js", "mytool.vbs", "mytool", "Makefile.", "Makefile . ", "CLAUDE.md::$DATA"} {
 		if n.Reason(nil, name) == "" {
 			t.Errorf("%q would be saved", name)
@@ -68,7 +68,7 @@ func TestWindowsRunsProgramsByExtension(t *testing.T) {
 // A file behind a link has another name than the one that a sandbox chose: editor/tasks.json is .vscode/tasks.json.
 func TestFilesBehindALinkAreNotSaved(t *testing.T) {
 	t.Parallel()
-	n, dir := names(t, "linux"), t.TempDir()
+	n, dir := autoloadNames(t, "linux"), t.TempDir()
 	if err := errors.Join(os.MkdirAll(filepath.Join(dir, ".vscode"), 0o700), os.MkdirAll(filepath.Join(dir, "sub"), 0o700),
 		os.Symlink(".vscode", filepath.Join(dir, "editor")), os.Symlink("../.vscode", filepath.Join(dir, "sub", "editor"))); err != nil {
 		t.Fatal(err)
@@ -88,7 +88,7 @@ func TestFilesBehindALinkAreNotSaved(t *testing.T) {
 // What is loaded without its extension comes before a file of the caller's: a package before a module, and by Node's order.
 func TestFilesThatComeBeforeOthers(t *testing.T) {
 	t.Parallel()
-	n, dir := names(t, "linux"), t.TempDir()
+	n, dir := autoloadNames(t, "linux"), t.TempDir()
 	for _, file := range []string{"mine.py", "sub/other.py", "helper.js", "data.json", "view.jsx", "lib/index.js", "App.js", "pkg/package.json", "old.ts", "old.js"} {
 		path := filepath.Join(dir, file)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)); err != nil {

@@ -1,4 +1,4 @@
-package server_test
+package farmd_test
 
 import (
 	"crypto/sha256"
@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandfarm/sandfarm/api"
-	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/server"
+	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/farmd"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
@@ -21,7 +21,7 @@ func TestConfigKeyPrintsAKeyAndTheSettingForIt(t *testing.T) {
 		var out testbed.Log
 		streams := verbs.Streams{In: strings.NewReader(""), Out: &out, Err: &out, Getenv: func(string) string { return "" }}
 		root := &cobra.Command{Use: "sandfarm"}
-		server.Add(root, streams, verbs.Add(root, streams), "test")
+		farmd.Add(root, streams, verbs.Add(root, streams), "test")
 		root.SetArgs(append([]string{"config", "key"}, args...))
 		if err := root.ExecuteContext(t.Context()); err != nil {
 			t.Fatal(err)
