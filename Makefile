@@ -168,7 +168,7 @@ check-paths:
 	@$(TESTS) -rerun -packages ./cmd/sandfarm -- -count=1 -tags integration -timeout 10m -run '^Test($(PATHS))$$'
 
 check-page:
-	@SANDFARM_TEST_AXE=$(CACHE)/axe/axe.min.js $(TESTS) -rerun -packages ./ui/browsertest -- -count=1 -timeout 5m -tags browser -run '^TestPlayground$$'
+	@SANDFARM_TEST_AXE=$(CACHE)/axe/axe.min.js $(TESTS) -rerun -packages ./ui -- -count=1 -timeout 5m -tags browser -run '^TestPlayground$$'
 
 # Four faults that count what is lost, doubled and misreported.
 check-faults:
@@ -276,13 +276,13 @@ test-jupyter: setup-run check-build ## use a farm by clients of Jupyter, from th
 test-ui: check-build ## drive the dashboard in Chromium, against farms of its own; PICTURES=docs/pictures writes those of docs/dashboard.md
 	@deploy/setup.sh ui
 	@SANDFARM_TEST_AXE=$(CACHE)/axe/axe.min.js SANDFARM_TEST_PICTURES=$(if $(PICTURES),$(abspath $(PICTURES))) \
-	$(TESTS) -packages ./ui/browsertest -- -count=1 -parallel 2 -timeout 15m -tags browser -run '$(RUN)' $(FLAGS)
+	$(TESTS) -packages ./ui -- -count=1 -parallel 2 -timeout 15m -tags browser -run '$(RUN)' $(FLAGS)
 
 test-programs: check-build ## use Streamlit, Vite with hot reload, and JupyterLab in sandboxes through their ports in Chromium; installs them from the package indexes
 	@deploy/setup.sh ui
 	bin/sandfarm image build node
 	@SANDFARM_TEST_PICTURES=$(if $(PICTURES),$(abspath $(PICTURES))) \
-	$(TESTS) -packages ./ui/browsertest -- -count=1 -parallel 2 -timeout 15m -tags browser,programs -run '^(TestStreamlit|TestVite|TestJupyterLabInASandbox)$$' $(FLAGS)
+	$(TESTS) -packages ./ui -- -count=1 -parallel 2 -timeout 15m -tags browser,programs -run '^(TestStreamlit|TestVite|TestJupyterLabInASandbox)$$' $(FLAGS)
 
 test-gpu: build ## on a host with NVIDIA GPUs, run nvidia-smi and a CUDA matrix product in a sandbox (docs/gpu.md)
 	@deploy/gpu-check.sh

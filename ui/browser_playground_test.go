@@ -1,6 +1,6 @@
 //go:build browser
 
-package browsertest
+package ui_test
 
 import (
 	"bytes"

@@ -1,6 +1,6 @@
 //go:build browser && programs
 
-package browsertest
+package ui_test
 
 import (
 	"strings"
