@@ -11,15 +11,15 @@ import (
 	"github.com/sandfarm/sandfarm/internal/dispatch"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/queue"
-	"github.com/sandfarm/sandfarm/internal/redistest"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
 // onRedis moves the farm's records to a redis-server of its own. Workers wait a second for it.
-func (b *bundle) onRedis() (server *redistest.Server, tasks *queue.Client) {
+func (b *bundle) onRedis() (server *testbed.Redis, tasks *queue.Client) {
 	b.T.Helper()
-	server = redistest.New(b.T)
+	server = testbed.NewRedis(b.T)
 	rdb := server.Client(b.T)
 	b.Store = store.New(rdb, queue.EnqueueLua(), store.Options{Logger: b.Log, Documents: b.Blobs})
 	tasks = queue.NewClient(rdb, b.Log)

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/redistest"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
@@ -25,7 +25,7 @@ func TestRedisRestoredFromAnOlderSnapshot(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			server := redistest.New(t, "--dbfilename", "dump.rdb")
+			server := testbed.NewRedis(t, "--dbfilename", "dump.rdb")
 			dump, kept := filepath.Join(filepath.Dir(server.Socket), "dump.rdb"), filepath.Join(t.TempDir(), "kept.rdb")
 			b := &bundle{Farm: workertest.NewOn(t, server.Client(t))}
 			b.deps = Deps{Store: b.Store, Blobs: b.Blobs, Engine: b.Engine, Log: b.Log, Dispatch: b.Dispatch}

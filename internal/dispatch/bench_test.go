@@ -9,9 +9,9 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/queue"
-	"github.com/sandfarm/sandfarm/internal/redistest"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // BenchmarkEnqueue compares two ways to put the task of an accepted job into its queue: in the script that accepts it, and by asynq's client after
@@ -19,7 +19,7 @@ import (
 func BenchmarkEnqueue(b *testing.B) {
 	limits := farm.DefaultLimits()
 	limits.MaxWaiting, limits.MaxQueued, limits.MaxQueueDepth = 1<<30, 1<<30, 1<<30
-	rdb := redistest.New(b).Client(b)
+	rdb := testbed.NewRedis(b).Client(b)
 	inScript := store.New(rdb, queue.EnqueueLua(), store.Options{Limits: limits})
 	apart := store.New(rdb, storetest.NoTasks, store.Options{Limits: limits})
 	client := queue.NewClient(rdb, nil)

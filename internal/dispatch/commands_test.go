@@ -14,9 +14,9 @@ import (
 	"github.com/sandfarm/sandfarm/internal/dispatch"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/queue"
-	"github.com/sandfarm/sandfarm/internal/redistest"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // names has the names of the commands of some clients.
@@ -44,7 +44,7 @@ func (n *names) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 // it writes its last events, and the message of its end has the answer.
 func TestCommandsOfAJob(t *testing.T) {
 	t.Parallel()
-	server := redistest.New(t)
+	server := testbed.NewRedis(t)
 	api, worker := server.Client(t), server.Client(t)
 	records, workerRecords := store.New(api, queue.EnqueueLua(), store.Options{}), store.New(worker, queue.EnqueueLua(), store.Options{})
 	front := dispatch.New(records, queue.NewClient(api, nil), farm.DefaultLimits(), nil)

@@ -15,9 +15,9 @@ import (
 	"github.com/sandfarm/sandfarm/internal/dispatch"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/queue"
-	"github.com/sandfarm/sandfarm/internal/redistest"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // holding is the jobs of a worker, as its heartbeats list them.
@@ -65,8 +65,8 @@ func (h *holding) beat(t *testing.T, records *store.Store) {
 // retry a lost task after some minutes, sees none: the test renews the leases of all tasks.
 func TestCutsUnderLoad(t *testing.T) {
 	t.Parallel()
-	server := redistest.New(t)
-	proxy := redistest.NewProxy(t, server)
+	server := testbed.NewRedis(t)
+	proxy := testbed.NewProxy(t, server)
 	direct := server.Dial()
 	workerRDB := proxy.Dial()
 	t.Cleanup(func() { _, _ = direct.Close(), workerRDB.Close() })

@@ -7,9 +7,8 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/modeltest"
-	"github.com/sandfarm/sandfarm/internal/redistest"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // TestModelAfterMigration: records that an older release left behind satisfy the model once they are migrated, and all of their unfinished jobs
@@ -23,7 +22,7 @@ func TestModelAfterMigration(t *testing.T) {
 	for tenant, unfinished := range map[string]int{"acme": 10, "globex": 1, "initech": 10} {
 		t.Run(tenant, func(t *testing.T) {
 			t.Parallel()
-			server, crash := redistest.New(t), &modeltest.Crasher{}
+			server, crash := testbed.NewRedis(t), &testbed.Crasher{}
 			rdb := server.Client(t)
 			w := &world{t: t, rdb: rdb, server: rdb, crash: crash, limits: farm.DefaultLimits(), running: map[string]map[string]int{}, owner: map[string]string{}}
 			w.tenant = tenant

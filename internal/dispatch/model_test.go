@@ -12,10 +12,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/modeltest"
-	"github.com/sandfarm/sandfarm/internal/redistest"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -23,9 +22,9 @@ var quiet = slog.New(slog.DiscardHandler)
 // TestModel makes random calls, of which some crash in their middle, on the real store, queue and dispatcher. After each it compares what is
 // stored with a model. At the end of each run every accepted job must come to its end.
 func TestModel(t *testing.T) {
-	modeltest.Runs(t, 120, 100) // more than 10,000 steps
-	server := redistest.New(t)
-	crash := &modeltest.Crasher{}
+	testbed.Runs(t, 120, 100) // more than 10,000 steps
+	server := testbed.NewRedis(t)
+	crash := &testbed.Crasher{}
 	rdb, crashing := server.Client(t), server.Client(t)
 	crashing.AddHook(crash)
 	steps, crashes, settled := 0, 0, 0

@@ -14,10 +14,10 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/dispatch"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/modeltest"
 	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // world is a farm under test: the real store, queue and dispatcher on a real Redis, and the records as they were after the last step. Its two
@@ -28,7 +28,7 @@ type world struct {
 	rdb redis.UniversalClient // sees everything, never crashes
 
 	server redis.UniversalClient // of the processes under test
-	crash  *modeltest.Crasher
+	crash  *testbed.Crasher
 	clock  time.Time
 	limits farm.Limits
 	jumps  time.Duration // by which time has passed for expiry
@@ -63,7 +63,7 @@ const (
 )
 
 // newWorld empties Redis and starts the first process.
-func newWorld(t *rapid.T, rdb, server redis.UniversalClient, crash *modeltest.Crasher) *world {
+func newWorld(t *rapid.T, rdb, server redis.UniversalClient, crash *testbed.Crasher) *world {
 	limits := farm.DefaultLimits()
 	limits.QueueShare, limits.MaxQueueDepth, limits.MaxWaiting = modelShare, 6, 4
 	limits.HiddenSeconds = limits.RetentionSeconds // longer than mostJumps, since Redis does not see the model's clock when it expires records

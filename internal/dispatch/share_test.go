@@ -15,9 +15,9 @@ import (
 	"github.com/sandfarm/sandfarm/internal/dispatch"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/queue"
-	"github.com/sandfarm/sandfarm/internal/redistest"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // crew is a farm without engines: workers claim jobs, do what the test says and end them.
@@ -31,7 +31,7 @@ type crew struct {
 // newCrew starts workers with a number of slots each.
 func newCrew(t *testing.T, workers, slots int, do func(ctx context.Context, job *farm.Job), change ...func(worker string, cfg *queue.ServerConfig)) *crew {
 	t.Helper()
-	server := redistest.New(t)
+	server := testbed.NewRedis(t)
 	rdb := server.Client(t)
 	c := &crew{store: store.New(rdb, queue.EnqueueLua(), store.Options{}), begun: make(chan *farm.Job, 10_000), ended: make(chan *farm.Job, 10_000)}
 	c.Dispatcher = dispatch.New(c.store, queue.NewClient(rdb, nil), farm.DefaultLimits(), nil)

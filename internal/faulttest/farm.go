@@ -18,7 +18,6 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
-	"github.com/sandfarm/sandfarm/internal/redistest"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
@@ -57,11 +56,11 @@ type Farm struct {
 	redis      *redis.Client
 	env        []string
 	components map[string]*component
-	links      map[string]*redistest.Proxy // with Config.Links, by the names of components
-	s3         *S3Link                     // with Config.Links
-	idleUse    map[string]use              // of each kind of component, when the farm had nothing to do
-	probe      string                      // the sandbox of Case.probe
-	idle       []string                    // sandboxes that no case uses now
+	links      map[string]*testbed.Proxy // with Config.Links, by the names of components
+	s3         *S3Link                   // with Config.Links
+	idleUse    map[string]use            // of each kind of component, when the farm had nothing to do
+	probe      string                    // the sandbox of Case.probe
+	idle       []string                  // sandboxes that no case uses now
 	started    time.Time
 	cases      int // so far
 }
@@ -75,7 +74,7 @@ func New(t testing.TB, cfg Config) *Farm {
 	f := &Farm{
 		t: t, cfg: cfg, dir: dir, url: "http://" + api, namespace: "sandfarm-faults-" + strings.ReplaceAll(api, ":", "-"),
 		redis: redis.NewClient(&redis.Options{Addr: store, DialTimeout: time.Second, ReadTimeout: time.Second}), components: map[string]*component{},
-		links: map[string]*redistest.Proxy{}, started: time.Now(),
+		links: map[string]*testbed.Proxy{}, started: time.Now(),
 	}
 	f.env = slices.Concat(os.Environ(), []string{
 		"SANDFARM_DATA=" + dir, "SANDFARM_API_LISTEN=" + api, "SANDFARM_REDIS_URL=redis://" + store,

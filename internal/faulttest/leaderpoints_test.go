@@ -11,7 +11,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/faulttest"
-	"github.com/sandfarm/sandfarm/internal/redistest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // inSweep are the calls that the leading scheduler makes for the jobs of a dead worker, and for sandboxes whose time is up.
@@ -26,7 +26,7 @@ func inNodeEnd() []point {
 // is text of the call.
 func killLeader(t *testing.T, f *faulttest.Farm, p point, with string, nth int) (await func()) {
 	t.Helper()
-	killed := killFirst(f, f.Schedulers(), redistest.Stop{Call: p.call, With: with, After: p.after, Nth: nth})
+	killed := killFirst(f, f.Schedulers(), testbed.Stop{Call: p.call, With: with, After: p.after, Nth: nth})
 	return func() {
 		t.Helper()
 		var name string
@@ -46,7 +46,7 @@ func killLeader(t *testing.T, f *faulttest.Farm, p point, with string, nth int) 
 }
 
 // killFirst kills the process that first comes to a stop, and sends its name when it is dead.
-func killFirst(f *faulttest.Farm, processes []string, stop redistest.Stop) <-chan string {
+func killFirst(f *faulttest.Farm, processes []string, stop testbed.Stop) <-chan string {
 	killed := make(chan string, 1)
 	var first sync.Once
 	for _, name := range processes {

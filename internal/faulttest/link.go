@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/sandfarm/sandfarm/internal/redistest"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
@@ -21,7 +20,7 @@ func queueScripts() map[string]string {
 // spoilable puts links between the farm's processes and their Redis and object store.
 func (f *Farm) spoilable(store, s3 string) {
 	f.t.Helper()
-	scripts, err := redistest.NewScripts(os.DirFS(filepath.Join(moduleDir(f.t), "internal", "store")), queueScripts())
+	scripts, err := testbed.NewScripts(os.DirFS(filepath.Join(moduleDir(f.t), "internal", "store")), queueScripts())
 	if err != nil {
 		f.t.Fatalf("read the store's scripts: %v", err)
 	}
@@ -30,7 +29,7 @@ func (f *Farm) spoilable(store, s3 string) {
 		if name == Redis || name == S3 {
 			continue
 		}
-		f.links[name] = redistest.NewProxyTo(f.t, "tcp", store, scripts)
+		f.links[name] = testbed.NewProxyTo(f.t, "tcp", store, scripts)
 		f.components[name].env = []string{
 			"SANDFARM_REDIS_URL=redis://" + f.links[name].Address(), "SANDFARM_S3_ENDPOINT=" + f.s3.urlOf(name),
 			"SANDFARM_METRICS_LISTEN=" + testbed.Address(f.t),
@@ -39,7 +38,7 @@ func (f *Farm) spoilable(store, s3 string) {
 }
 
 // Link is a component's way to Redis. The farm needs Config.Links.
-func (f *Farm) Link(name string) *redistest.Proxy { return f.links[name] }
+func (f *Farm) Link(name string) *testbed.Proxy { return f.links[name] }
 
 // S3Link is the way of all processes to the object store. The farm needs Config.Links.
 func (f *Farm) S3Link() *S3Link { return f.s3 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/faulttest"
-	"github.com/sandfarm/sandfarm/internal/redistest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // inMoreWork are the calls that a worker makes for long output, for a command in the background, and for files.
@@ -127,7 +127,7 @@ func change(t *testing.T, f *faulttest.Farm, box, value string) {
 func restorerKilled(t *testing.T, f *faulttest.Farm) (await func()) {
 	t.Helper()
 	p := chosen(t, bothSides("sandbox_restore"), 1)[0]
-	killed := killFirst(f, f.Workers(), redistest.Stop{Call: p.call, After: p.after})
+	killed := killFirst(f, f.Workers(), testbed.Stop{Call: p.call, After: p.after})
 	return func() {
 		t.Helper()
 		select {

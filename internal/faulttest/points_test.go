@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/faulttest"
-	"github.com/sandfarm/sandfarm/internal/redistest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // point is a place in a job's life: just before or just after one call of Redis, or a request to the object store ("PUT artifacts").
@@ -28,7 +28,7 @@ func (p point) stop(f *faulttest.Farm, process string, nth int, do func(words []
 		f.S3Link().At(faulttest.S3Stop{Process: process, Call: p.call, After: p.after, Nth: nth, Do: do})
 		return
 	}
-	f.Link(process).At(redistest.Stop{Call: p.call, After: p.after, Nth: nth, Do: do})
+	f.Link(process).At(testbed.Stop{Call: p.call, After: p.after, Nth: nth, Do: do})
 }
 
 func (p point) String() string {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/faulttest"
-	"github.com/sandfarm/sandfarm/internal/redistest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // Redis hangs, is full, or goes back to an older state.
@@ -44,7 +44,7 @@ func redisPaused(t *testing.T, f *faulttest.Farm, d time.Duration, times int) {
 		}
 		c.Fault(func() {
 			for _, worker := range f.Workers() {
-				f.Link(worker).At(redistest.Stop{Call: "job_finish", Do: func([]string) bool {
+				f.Link(worker).At(testbed.Stop{Call: "job_finish", Do: func([]string) bool {
 					first.Do(func() { f.Pause(faulttest.Redis); close(stopped) })
 					return true
 				}})

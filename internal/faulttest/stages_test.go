@@ -12,7 +12,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/faulttest"
-	"github.com/sandfarm/sandfarm/internal/redistest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // A job is cancelled in each state, and then all workers are killed and replaced: it never starts again.
@@ -68,7 +68,7 @@ func cancelStart(t *testing.T, f *faulttest.Farm) string {
 	var once sync.Once
 	var hold func(worker string)
 	hold = func(worker string) {
-		f.Link(worker).At(redistest.Stop{Call: "sandbox_move", Do: func(words []string) bool {
+		f.Link(worker).At(testbed.Stop{Call: "sandbox_move", Do: func(words []string) bool {
 			select {
 			case <-ended:
 				return true

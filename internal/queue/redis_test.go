@@ -15,7 +15,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/queue/queuetest"
-	"github.com/sandfarm/sandfarm/internal/redistest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 const patience = 60 * time.Second
@@ -24,14 +24,14 @@ func TestOnRedis(t *testing.T) {
 	t.Parallel()
 	queuetest.Run(t, func(t *testing.T) func() redis.UniversalClient {
 		t.Helper()
-		return redistest.New(t).Dial
+		return testbed.NewRedis(t).Dial
 	})
 }
 
 // TestNoPollingAtIdle counts the commands that an idle server sends to Redis.
 func TestNoPollingAtIdle(t *testing.T) {
 	t.Parallel()
-	r := redistest.New(t)
+	r := testbed.NewRedis(t)
 	got := make(chan queue.Task, 10)
 	serve(t, r.Dial, got)
 	rdb := r.Client(t)
@@ -64,8 +64,8 @@ func TestNoPollingAtIdle(t *testing.T) {
 // while. A lost answer delays a task by a minute (asynq's lease): package dispatch tests how the sweep shortens that.
 func TestCutConnectionRecovers(t *testing.T) {
 	t.Parallel()
-	r := redistest.New(t)
-	proxy := redistest.NewProxy(t, r)
+	r := testbed.NewRedis(t)
+	proxy := testbed.NewProxy(t, r)
 	got := make(chan queue.Task, 10_000)
 	serve(t, proxy.Dial, got)
 	c := queue.NewClient(r.Client(t), nil)
@@ -90,7 +90,7 @@ func TestCutConnectionRecovers(t *testing.T) {
 // TestRedisRestart kills Redis with tasks on the queue and starts it again on its append-only file.
 func TestRedisRestart(t *testing.T) {
 	t.Parallel()
-	r := redistest.New(t, "--appendonly", "yes", "--appendfsync", "always")
+	r := testbed.NewRedis(t, "--appendonly", "yes", "--appendfsync", "always")
 	c := queue.NewClient(r.Client(t), nil)
 	var want []string
 	for i := range 50 {
@@ -167,7 +167,7 @@ func collect(t *testing.T, got <-chan queue.Task, want []string) {
 func BenchmarkHop(b *testing.B) {
 	for _, mode := range []string{"default", "poll5ms", "hook"} {
 		b.Run(mode, func(b *testing.B) {
-			r := redistest.New(b)
+			r := testbed.NewRedis(b)
 			got := make(chan queue.Task, 10)
 			if mode == "hook" {
 				serve(b, r.Dial, got)

@@ -10,9 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/redistest"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // BenchmarkAccept accepts creates, and executions of one sandbox. Beside the time of a call it reports what the script costs Redis
@@ -26,7 +26,7 @@ func BenchmarkAccept(b *testing.B) {
 		{"Execute", storetest.Execute},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			rdb := redistest.New(b).Client(b)
+			rdb := testbed.NewRedis(b).Client(b)
 			limits := farm.DefaultLimits()
 			limits.MaxWaiting, limits.MaxQueued, limits.MaxQueueDepth = 1<<30, 1<<30, 1<<30
 			s := store.New(rdb, storetest.NoTasks, store.Options{Limits: limits})

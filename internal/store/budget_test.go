@@ -13,9 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/redistest"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // redisBudget is what Redis keeps of a job at most, whatever its code and its caller do.
@@ -38,7 +38,7 @@ func TestRedisBytesOfAJob(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
-			rdb := redistest.New(t).Client(t)
+			rdb := testbed.NewRedis(t).Client(t)
 			s := store.New(rdb, storetest.NoTasks, store.Options{Documents: storetest.NewDocuments()})
 			t.Cleanup(func() { _ = s.Close() })
 			for round := range 4 {

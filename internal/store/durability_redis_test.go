@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/redistest"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
 	"github.com/sandfarm/sandfarm/internal/testbed"
@@ -18,7 +17,7 @@ import (
 func TestAcceptedJobIsOnTheReplica(t *testing.T) {
 	t.Parallel()
 	port := testbed.Port(t)
-	primary := redistest.New(t, "--port", port)
+	primary := testbed.NewRedis(t, "--port", port)
 	s := store.New(primary.Client(t), storetest.NoTasks, store.Options{Durability: store.DurabilityReplica})
 	if err := s.CheckDurability(t.Context()); err != nil { // it only warns: a replica may come later
 		t.Errorf("CheckDurability without a replica: %v", err)
@@ -27,7 +26,7 @@ func TestAcceptedJobIsOnTheReplica(t *testing.T) {
 	if _, err := s.Accept(t.Context(), alone); farm.CodeOf(err) != farm.CodeUnavailable || !strings.Contains(farm.MessageOf(err), "did not confirm") {
 		t.Errorf("Accept without a replica: %v", err)
 	}
-	replica := redistest.New(t, "--replicaof", "127.0.0.1", port)
+	replica := testbed.NewRedis(t, "--replicaof", "127.0.0.1", port)
 	copied := store.New(replica.Client(t), storetest.NoTasks, store.Options{})
 	for deadline := time.Now().Add(time.Minute); ; {
 		if _, err := s.Accept(t.Context(), alone); err == nil { // the repeated call waits, although it writes no record
@@ -57,7 +56,7 @@ func TestAcceptedJobIsOnTheReplica(t *testing.T) {
 func TestDurabilityIsCheckedAtTheStart(t *testing.T) {
 	t.Parallel()
 	for _, file := range []string{"no", "yes"} {
-		rdb := redistest.New(t, "--appendonly", file).Client(t)
+		rdb := testbed.NewRedis(t, "--appendonly", file).Client(t)
 		s := store.New(rdb, storetest.NoTasks, store.Options{Durability: store.DurabilityAOF})
 		known, err := rdb.Do(t.Context(), "command", "info", "waitaof").Slice()
 		if err != nil || len(known) != 1 {
@@ -86,7 +85,7 @@ func TestDurabilityIsCheckedAtTheStart(t *testing.T) {
 		}
 	}
 	for _, d := range []store.Durability{"", store.DurabilityEverySec} {
-		if err := store.New(redistest.New(t).Client(t), storetest.NoTasks, store.Options{Durability: d}).CheckDurability(t.Context()); err != nil {
+		if err := store.New(testbed.NewRedis(t).Client(t), storetest.NoTasks, store.Options{Durability: d}).CheckDurability(t.Context()); err != nil {
 			t.Errorf("%q: %v", d, err)
 		}
 	}

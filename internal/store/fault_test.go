@@ -11,7 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/redistest"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
 	"github.com/sandfarm/sandfarm/internal/testbed"
@@ -23,8 +22,8 @@ const patience = 20 * time.Second
 // disconnected: both are signalled to read again, and receive later messages.
 func TestSubscriptionsOutliveACut(t *testing.T) {
 	t.Parallel()
-	server := redistest.New(t)
-	proxy := redistest.NewProxy(t, server)
+	server := testbed.NewRedis(t)
+	proxy := testbed.NewProxy(t, server)
 	rdb := proxy.Dial()
 	remote, local := store.New(rdb, storetest.NoTasks, store.Options{}), store.New(server.Client(t), storetest.NoTasks, store.Options{})
 	t.Cleanup(func() { _, _ = remote.Close(), rdb.Close() })

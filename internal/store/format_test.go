@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/redistest"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 var record = flag.String("record", "", "file that TestRecordFormat writes what the store of this program stores to")
@@ -22,7 +22,7 @@ var formatNow = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 // TestRecordFormat writes a record of every kind and in every state, and with -record what Redis then has.
 func TestRecordFormat(t *testing.T) {
 	t.Parallel()
-	rdb := redistest.New(t).Client(t)
+	rdb := testbed.NewRedis(t).Client(t)
 	now := formatNow
 	s := store.New(rdb, storetest.NoTasks, store.Options{Now: func() time.Time { now = now.Add(time.Second); return now }})
 	f := &format{t: t, Store: s}
@@ -39,7 +39,7 @@ func TestRecordFormat(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	again := redistest.New(t).Client(t)
+	again := testbed.NewRedis(t).Client(t)
 	if err := dump.Restore(t.Context(), again); err != nil {
 		t.Fatal(err)
 	}

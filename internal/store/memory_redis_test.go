@@ -12,9 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/redistest"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // memoryWorld is a Redis of its own, with a sandbox for each tenant.
@@ -26,7 +26,7 @@ type memoryWorld struct {
 }
 
 func newMemoryWorld(t *testing.T) *memoryWorld {
-	rdb := redistest.New(t, "--maxmemory-policy", "noeviction").Client(t)
+	rdb := testbed.NewRedis(t, "--maxmemory-policy", "noeviction").Client(t)
 	return &memoryWorld{T: t, rdb: rdb, s: store.New(rdb, storetest.NoTasks, store.Options{}), boxes: map[string]string{}}
 }
 

@@ -17,19 +17,18 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/modeltest"
-	"github.com/sandfarm/sandfarm/internal/redistest"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // TestNodeModel makes random calls about what nodes hold, of which some crash in their middle: members of the warm pool, leases of GPUs,
 // reservations and drains. After each it compares what is stored with a model. At the end of each run the nodes are gone, and nothing is left.
 // The records of jobs and sandboxes have a model of their own, TestModel of package dispatch.
 func TestNodeModel(t *testing.T) {
-	modeltest.Runs(t, 60, 100) // some 4,000 steps
-	server := redistest.New(t)
-	crash := &modeltest.Crasher{}
+	testbed.Runs(t, 60, 100) // some 4,000 steps
+	server := testbed.NewRedis(t)
+	crash := &testbed.Crasher{}
 	rdb, crashing := server.Client(t), server.Client(t)
 	crashing.AddHook(crash)
 	steps, crashes := 0, 0
@@ -71,7 +70,7 @@ var (
 type nodeWorld struct {
 	*rapid.T
 	rdb           redis.UniversalClient // never crashes
-	crash         *modeltest.Crasher
+	crash         *testbed.Crasher
 	store, reader *store.Store // the reader never crashes
 	clock         time.Time    // of both; it stands still during a call
 	now           *holdings

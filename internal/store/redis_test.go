@@ -12,14 +12,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/redistest"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestOnRedis(t *testing.T) {
 	t.Parallel()
-	server := redistest.New(t)
+	server := testbed.NewRedis(t)
 	storetest.Run(t, func(t *testing.T) redis.UniversalClient {
 		t.Helper()
 		return server.Client(t)
@@ -28,7 +28,7 @@ func TestOnRedis(t *testing.T) {
 
 func TestPersistence(t *testing.T) {
 	t.Parallel()
-	s := store.New(redistest.New(t, "--appendonly", "yes", "--maxmemory-policy", "noeviction").Client(t), storetest.NoTasks, store.Options{})
+	s := store.New(testbed.NewRedis(t, "--appendonly", "yes", "--maxmemory-policy", "noeviction").Client(t), storetest.NoTasks, store.Options{})
 	if aof, policy, err := s.Persistence(t.Context()); err != nil || !aof || policy != "noeviction" {
 		t.Errorf("Persistence = %v, %q, %v", aof, policy, err)
 	}
@@ -37,7 +37,7 @@ func TestPersistence(t *testing.T) {
 // TestHeartbeatExpires waits for Redis itself to forget a worker, and lets another one take its job over.
 func TestHeartbeatExpires(t *testing.T) {
 	t.Parallel()
-	s := store.New(redistest.New(t).Client(t), storetest.NoTasks, store.Options{})
+	s := store.New(testbed.NewRedis(t).Client(t), storetest.NoTasks, store.Options{})
 	ctx := t.Context()
 	if err := s.Heartbeat(ctx, farm.Worker{ID: "w1"}); err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func TestHeartbeatExpires(t *testing.T) {
 // included, and the lists that scripts walk are empty afterwards.
 func TestManyFinishedJobs(t *testing.T) {
 	t.Parallel()
-	rdb := redistest.New(t).Client(t)
+	rdb := testbed.NewRedis(t).Client(t)
 	s := store.New(rdb, storetest.NoTasks, store.Options{})
 	ctx := t.Context()
 	end := func(a store.Accept) {
@@ -137,7 +137,7 @@ func commandCalls(t *testing.T, rdb redis.UniversalClient) map[string]int {
 // TestRefusesWhenRedisFillsUp moves Redis's memory limit around what it uses: just above 70 % no new jobs are accepted.
 func TestRefusesWhenRedisFillsUp(t *testing.T) {
 	t.Parallel()
-	rdb := redistest.New(t, "--maxmemory-policy", "noeviction").Client(t)
+	rdb := testbed.NewRedis(t, "--maxmemory-policy", "noeviction").Client(t)
 	ctx := t.Context()
 	first := store.New(rdb, storetest.NoTasks, store.Options{})
 	a := storetest.Create()

@@ -15,9 +15,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/redistest"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // schemaKey has the version.
@@ -30,7 +30,7 @@ func oldRecords(t *testing.T) (rdb redis.UniversalClient, dump storetest.Dump) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rdb = redistest.New(t).Client(t)
+	rdb = testbed.NewRedis(t).Client(t)
 	if err := dump.Restore(t.Context(), rdb); err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestMigrationIsContinued(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := contents(t, rdb)
-	server := redistest.New(t)
+	server := testbed.NewRedis(t)
 	rdb = server.Client(t)
 	for at := 1; ; at++ {
 		if err := errors.Join(rdb.FlushAll(t.Context()).Err(), dump.Restore(t.Context(), rdb)); err != nil {

@@ -7,13 +7,13 @@ import (
 	"testing"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/redistest"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // subscriptions returns how many subscriptions Redis has been sent.
-func subscriptions(t *testing.T, server *redistest.Server) (calls string) {
+func subscriptions(t *testing.T, server *testbed.Redis) (calls string) {
 	t.Helper()
 	text, err := server.Client(t).Info(t.Context(), "commandstats").Result()
 	if err != nil {
@@ -32,7 +32,7 @@ func subscriptions(t *testing.T, server *redistest.Server) (calls string) {
 func TestWatchesOfOwnJobsShareOneSubscription(t *testing.T) {
 	t.Parallel()
 	for _, prefix := range []string{"sf:", `odd[a-z]*?\^:`} {
-		server := redistest.New(t)
+		server := testbed.NewRedis(t)
 		local := store.New(server.Client(t), storetest.NoTasks, store.Options{Prefix: prefix})
 		remote := store.New(server.Client(t), storetest.NoTasks, store.Options{Prefix: prefix})
 		t.Cleanup(func() { _, _ = local.Close(), remote.Close() })
@@ -79,9 +79,9 @@ func TestWatchesOfOwnJobsShareOneSubscription(t *testing.T) {
 // Watches of own jobs fire after a cut, also one that began while the connection was down: the change may have been missed.
 func TestWatchesOfOwnJobsFireAfterACut(t *testing.T) {
 	t.Parallel()
-	server := redistest.New(t)
+	server := testbed.NewRedis(t)
 	local := store.New(server.Client(t), storetest.NoTasks, store.Options{})
-	proxy := redistest.NewProxy(t, server)
+	proxy := testbed.NewProxy(t, server)
 	rdb := proxy.Dial()
 	remote := store.New(rdb, storetest.NoTasks, store.Options{})
 	t.Cleanup(func() { _, _, _ = local.Close(), remote.Close(), rdb.Close() })

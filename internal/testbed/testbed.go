@@ -1,9 +1,12 @@
 // Package testbed is what tests of several packages share: how they wait for what has no signal, the addresses of servers that they start, and the logs
-// of those while they run.
+// of those while they run; a redis-server with a way to it that a test can cut, hold, or stop at a call, and processes that end at one of their
+// commands of Redis; and how often the model tests make random runs.
 package testbed
 
 import (
 	"bytes"
+	"flag"
+	"math/rand/v2"
 	"net"
 	"strconv"
 	"sync"
@@ -107,4 +110,26 @@ func (l *Log) String() string {
 func (l *Log) Tail() string {
 	text := l.String()
 	return text[max(0, len(text)-tailBytes):]
+}
+
+// Runs makes the random runs of rapid as many and as long as it says, unless rapid's own flags are given. They are others each time, with -count
+// too; the log says how to repeat them. The flags are those of the whole test binary: a test that calls this is not parallel.
+func Runs(t *testing.T, checks, steps int) {
+	t.Helper()
+	given := map[string]bool{}
+	flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	for name, value := range map[string]string{
+		"rapid.checks": strconv.Itoa(checks), "rapid.steps": strconv.Itoa(steps),
+		"rapid.seed":       strconv.FormatUint(1+rand.Uint64N(1<<32), 10), //nolint:gosec // chance, not a secret
+		"rapid.nofailfile": "true",
+	} {
+		f := flag.Lookup(name)
+		if given[name] {
+			continue
+		}
+		if err := f.Value.Set(value); err != nil { // not flag.Set: the flag is still not given, so the next run of -count draws another seed
+			t.Fatal(err)
+		}
+	}
+	t.Logf("to repeat these runs: -rapid.seed=%s -rapid.checks=%s -rapid.steps=%s", flag.Lookup("rapid.seed").Value, flag.Lookup("rapid.checks").Value, flag.Lookup("rapid.steps").Value)
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/dispatch"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/queue"
-	"github.com/sandfarm/sandfarm/internal/redistest"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
@@ -24,7 +24,7 @@ import (
 // is running again, and another worker gets it. Its code does not run again, and the result is the same.
 func TestFinishThatRedisLosesInACrash(t *testing.T) {
 	t.Parallel()
-	server := redistest.New(t, "--appendonly", "yes", "--appendfsync", "everysec")
+	server := testbed.NewRedis(t, "--appendonly", "yes", "--appendfsync", "everysec")
 	rdb := server.Client(t)
 	b := setup(t)
 	b.Store = store.New(rdb, queue.EnqueueLua(), store.Options{Logger: b.Log, Documents: b.Blobs, Durability: store.DurabilityEverySec})

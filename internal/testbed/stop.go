@@ -1,4 +1,4 @@
-package redistest
+package testbed
 
 import (
 	"crypto/sha1" //nolint:gosec // Redis names scripts by it

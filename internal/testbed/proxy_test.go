@@ -1,6 +1,6 @@
 //go:build integration
 
-package redistest_test
+package testbed_test
 
 import (
 	"errors"
@@ -13,18 +13,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sandfarm/sandfarm/internal/redistest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // setUp starts a server and a client without retries behind a proxy.
-func setUp(t *testing.T) (*redistest.Proxy, redis.UniversalClient, redis.UniversalClient) {
+func setUp(t *testing.T) (*testbed.Proxy, redis.UniversalClient, redis.UniversalClient) {
 	t.Helper()
-	server := redistest.New(t)
-	scripts, err := redistest.NewScripts(fstest.MapFS{"raise.lua": {Data: []byte("return redis.call('INCR', KEYS[1])\n")}}, nil)
+	server := testbed.NewRedis(t)
+	scripts, err := testbed.NewScripts(fstest.MapFS{"raise.lua": {Data: []byte("return redis.call('INCR', KEYS[1])\n")}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	proxy := redistest.NewProxyTo(t, "unix", server.Socket, scripts)
+	proxy := testbed.NewProxyTo(t, "unix", server.Socket, scripts)
 	through := redis.NewClient(&redis.Options{Addr: proxy.Address(), MaxRetries: -1})
 	t.Cleanup(func() { _ = through.Close() })
 	return proxy, through, server.Client(t)
@@ -76,19 +76,19 @@ func TestProxyStopsAtCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := 0
-	proxy.At(redistest.Stop{Call: "raise", Nth: 2, Do: func([]string) bool { seen = count(); return false }})
-	proxy.At(redistest.Stop{Call: "raise", With: "other key", Do: func([]string) bool { t.Error("no such call"); return true }})
+	proxy.At(testbed.Stop{Call: "raise", Nth: 2, Do: func([]string) bool { seen = count(); return false }})
+	proxy.At(testbed.Stop{Call: "raise", With: "other key", Do: func([]string) bool { t.Error("no such call"); return true }})
 	if err := call(); err != nil {
 		t.Fatal(err)
 	}
 	if err := call(); err == nil || seen != 2 || count() != 2 {
 		t.Errorf("before the third call: %v, %d calls seen, %d calls made", err, seen, count())
 	}
-	proxy.At(redistest.Stop{Call: "raise", With: "n", After: true, Do: func([]string) bool { seen = count(); return false }})
+	proxy.At(testbed.Stop{Call: "raise", With: "n", After: true, Do: func([]string) bool { seen = count(); return false }})
 	if err := call(); err == nil || seen != 3 || count() != 3 {
 		t.Errorf("after the next call: %v, %d calls seen, %d calls made", err, seen, count())
 	}
-	proxy.At(redistest.Stop{Call: "get", After: true, Do: func([]string) bool { seen = count(); return true }})
+	proxy.At(testbed.Stop{Call: "get", After: true, Do: func([]string) bool { seen = count(); return true }})
 	if n, err := through.Get(t.Context(), "n").Int(); err != nil || n != 3 {
 		t.Errorf("an answer that was stopped and let through: %d, %v", n, err)
 	}
@@ -100,11 +100,11 @@ func TestProxyStopsAtCalls(t *testing.T) {
 // A stop before an answer that never comes waits for the next such call.
 func TestProxyKeepsStopsWithoutAnswer(t *testing.T) {
 	t.Parallel()
-	server := redistest.New(t)
-	proxy := redistest.NewProxy(t, server)
+	server := testbed.NewRedis(t)
+	proxy := testbed.NewProxy(t, server)
 	passed := make(chan struct{})
-	proxy.At(redistest.Stop{Call: "get", After: true, Do: func([]string) bool { return false }})
-	proxy.At(redistest.Stop{Call: "strlen", Do: func([]string) bool { close(passed); return true }})
+	proxy.At(testbed.Stop{Call: "get", After: true, Do: func([]string) bool { return false }})
+	proxy.At(testbed.Stop{Call: "strlen", Do: func([]string) bool { close(passed); return true }})
 	server.Pause()
 	left, err := net.Dial("tcp", proxy.Address())
 	if err == nil {
