@@ -49,7 +49,7 @@
 #   SANDFARM_TEST_JUPYTER   a virtual environment of your own with deploy/jupyter/requirements.txt
 #   SANDFARM_TEST_JUPYTER_NODE  a folder of your own with node_modules with deploy/jupyter/package.json
 #   SANDFARM_TEST_KERNEL    a virtual environment of your own with images/python/requirements.txt
-#   SANDFARM_TEST_REFERENCE a folder of your own with internal/agent/difftest/*.txt (libraries, ipykernel, matplotlib)
+#   SANDFARM_TEST_REFERENCE a folder of your own with internal/agent/kernel/testdata/difftest/*.txt (libraries, ipykernel, matplotlib)
 #   SANDFARM_TEST_UV        a uv of your own, for the agent's tests
 #   SANDFARM_NPM_REGISTRY, npm_config_registry
 #                           the registry for those tools (default https://registry.npmjs.org); pip uses its own settings

@@ -115,10 +115,10 @@ setup_kernel() {
 
 # --- the comparison with ipykernel ------------------------------------------------------------------------------------
 
-# reference_dir prints the path of what internal/agent/difftest adds to the kernels' environment.
+# reference_dir prints the path of what the tests of internal/agent/kernel add to the kernels' environment.
 reference_dir() {
     printf '%s/reference-%s-%s' "$cache" "$image_python" \
-        "$(cat "$here/images/python/requirements.txt" "$here"/internal/agent/difftest/*.txt | sha256sum | cut -c 1-12)"
+        "$(cat "$here/images/python/requirements.txt" "$here"/internal/agent/kernel/testdata/difftest/*.txt | sha256sum | cut -c 1-12)"
 }
 
 # reference_works reports whether the folder is complete, for the Python of the kernels.
@@ -134,21 +134,21 @@ setup_reference() {
     kernel=${SANDFARM_TEST_KERNEL:-$(kernel_dir)}
     dir=$(reference_dir)
     setup_uv
-    if is_there SANDFARM_TEST_REFERENCE "$dir" reference_works "the packages of internal/agent/difftest/*.txt"; then return 0; fi
+    if is_there SANDFARM_TEST_REFERENCE "$dir" reference_works "the packages of internal/agent/kernel/testdata/difftest/*.txt"; then return 0; fi
     say "fetching ipykernel and libraries for the comparison with it (once; about half a minute)"
     new_folder "$dir"
     mkdir "$work/requirements"
     for name in libraries ipykernel; do
-        requirements=$here/internal/agent/difftest/$name.txt
+        requirements=$here/internal/agent/kernel/testdata/difftest/$name.txt
         # As in setup_kernel: another Python gets the newest versions that it supports.
         if ! "$kernel/bin/python" -c "import sys; sys.exit('%d.%d' % sys.version_info[:2] != '$image_python')"; then
             sed 's/==/<=/' "$requirements" >"$work/requirements/$name.txt"
             requirements=$work/requirements/$name.txt
         fi
-        if ! timed "installing internal/agent/difftest/$name.txt" "$log/reference.log" \
+        if ! timed "installing internal/agent/kernel/testdata/difftest/$name.txt" "$log/reference.log" \
             uv_install --python "$kernel/bin/python" --no-deps --target "$work/$name" -r "$requirements"; then
             tail_of "$log/reference.log"
-            die "the packages of internal/agent/difftest/$name.txt could not be installed: see above"
+            die "the packages of internal/agent/kernel/testdata/difftest/$name.txt could not be installed: see above"
         fi
     done
     if ! MPLCONFIGDIR=$work/matplotlib "$kernel/bin/python" -c 'import matplotlib.font_manager' >>"$log/reference.log" 2>&1; then

@@ -1,0 +1,257 @@
+package kernel_test
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A difference fails the test unless it is listed, and so does a listed one that is gone.
+func TestDifferencesAreListed(t *testing.T) {
+	t.Parallel()
+	at := func(count int, stdout string) []cell {
+		return []cell{{Status: "ok", Count: count, Parts: []part{{Stdout: stdout}}}}
+	}
+	for name, c := range map[string]struct {
+		ours, theirs []cell
+		listed       []string
+		want         []string // beginnings
+	}{
+		"Equal":         {at(1, "a"), at(1, "a"), nil, nil},
+		"Unlisted":      {at(1, "a"), at(1, "b"), nil, []string{"stdout differs"}},
+		"Listed":        {at(1, "a"), at(1, "b"), []string{"stdout"}, nil},
+		"OneUnlisted":   {at(1, "a"), at(2, "b"), []string{"stdout"}, []string{"count differs"}},
+		"Gone":          {at(1, "a"), at(1, "a"), []string{"stdout"}, []string{"stdout does not differ"}},
+		"OneCellIsLess": {at(1, "a"), append(at(1, "a"), cell{Status: "ok"}), []string{"count"}, []string{"status differs"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := verdicts(c.listed, compare(c.ours, c.theirs))
+			for i, want := range c.want {
+				if i >= len(got) || !strings.HasPrefix(got[i], want) {
+					t.Fatalf("got %q, want %q", got, c.want)
+				}
+			}
+			if c.want == nil && len(got) > 0 {
+				t.Fatalf("got %q", got)
+			}
+		})
+	}
+}
+
+// The same output in another order is a difference of its own.
+func TestOrderIsCompared(t *testing.T) {
+	t.Parallel()
+	value := &shown{Number: 1, Data: map[string]string{"text/plain": "1"}}
+	ours := []cell{{Parts: []part{{Stdout: "ab", Shown: value}, {}}}}
+	theirs := []cell{{Parts: []part{{Stdout: "a", Shown: value}, {Stdout: "b"}}}}
+	found := compare(ours, theirs)
+	if len(found) != 1 || found[0].aspect != "order" {
+		t.Fatalf("found %+v", found)
+	}
+}
+
+// What differs from run to run is equal after the normalisation; what code prints is not changed.
+func TestNormalisation(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"<C object at 0x7f06c8c79a30>":                     "<C object at ADDRESS>",
+		"\x1b[31mred\x1b[0m":                               "red",
+		"/tmp/x/workspace/a.py":                            "DIR/workspace/a.py",
+		"/tmp/x/tmp/ipykernel_12/345.py:1: Warning":        "CELL.py:1: Warning",
+		"CPU times: user 12 μs, sys: 1e+03 ns, total: 3 s": "CPU times: user TIME, sys: TIME, total: TIME",
+		"1.5 ms ± 2 ns per loop (n, 100 loops each)":       "TIME ± TIME per loop (n, N loops each)",
+		"Decimal('1.5') 0xff 42":                           "Decimal('1.5') 0xff 42",
+	} {
+		if got := normal(text, "/tmp/x"); got != want {
+			t.Errorf("normal(%q) = %q, want %q", text, got, want)
+		}
+	}
+}
+
+// Every file of testdata/difftest can be read, and no program is there twice or listed twice.
+func TestProgramsAreReadable(t *testing.T) {
+	t.Parallel()
+	paths, err := filepath.Glob(filepath.Join("testdata", "difftest", "*.ipy"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]bool{}
+	for _, path := range paths {
+		for _, p := range readPrograms(t, path) {
+			found[p.Name] = true
+		}
+	}
+	listed, err := differences(13)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range listed {
+		if !found[name] {
+			t.Errorf("difftest_test.go lists %s, which is no program", name)
+		}
+	}
+	if least := 120; len(found) < least {
+		t.Errorf("there are %d programs, at least %d are wanted", len(found), least)
+	}
+}
+
+// expected is a difference: the reason, the aspects that differ, and the programs.
+type expected struct{ reason, aspects, programs string }
+
+// known lists every program in which our kernel differs from ipykernel.
+var known = []expected{
+	{
+		"ipykernel reports the error of a last value that cannot be shown as NoneType.", "error", `
+		display/image-missing-file value/repr-raises value/repr-html-raises value/repr-mimebundle-raises value/repr-returns-a-number
+		value/ipython-display-raises`,
+	},
+	{"The same, and the middle of a very long traceback is left out.", "error traceback", "error/recursion-in-repr"},
+	{"An interrupt also ends a cell that awaits something and computes.", "status error traceback stdout", "async/interrupt-in-an-async-cell-that-blocks"},
+	{"A breakpoint asks for input, which there is none of. ipykernel leaves it out.", "status error traceback stdout", "magic/breakpoint"},
+	{"There is no editor.", "status error stdout stderr", "magic/edit"},
+	{"There is no notebook.", "stdout displays", "magic/autosave"},
+	{"%clear clears the output of the cell; there is no terminal.", "clears", "magic/clear"},
+	{"A page is printed where the code asks for it. ipykernel sends the last one with its reply.", "stdout", "pager/several"},
+	{"The file of the profile is printed before the page.", "stdout", "magic/prun-pager"},
+	{"%store is loaded when it is first used.", "stdout", "magic/load-ext-twice"},
+	{"Parts of ipykernel that are configured are not there.", "stdout", "magic/config-classes"},
+	{"The kernel has fewer parts.", "displays", "shell/shell-kernel"},
+	{"A cell is compiled once less, so what that prints comes once less.", "stdout", "shell/autocall-and-quotes"},
+	{"The same.", "stderr", "text/is-with-a-literal"},
+	{"ipykernel publishes an error whose text cannot be made beside the error of making it.", "stderr", "error/error-whose-str-raises"},
+	{"The middle of a very long traceback is left out.", "traceback", "error/recursion"},
+	{"A hook that prints comes before the value that it returns.", "order", "display/own-pub-hook"},
+	{"The kernel's own magics say what they do here.", "stdout", "magic/quickref magic/magic"},
+	{
+		"An exit ends the execution with its code; it is no error.", "status error traceback", `
+		error/system-exit error/system-exit-none error/system-exit-in-a-function value/repr-exits`,
+	},
+	{"The same. The text of the exit is printed, as python prints it.", "status error traceback stderr", "error/system-exit-text"},
+	{"The same. ipykernel prints a hint.", "status error traceback", "library/argparse"},
+	{"The same, with %run.", "status stderr", "magic/run-exit"},
+	{"The same. ipykernel ends, and forgets the code.", "status", "error/exit-with-code"},
+	{"No client shows the input that the kernel suggests next.", "next", "magic/load magic/loadpy-lines shell/recall shell/write-payload"},
+	{"asyncio.run works in a cell, as in a script.", "status error traceback displays", "async/asyncio-run"},
+	{"Output before os._exit is not lost: it often explains the exit.", "stdout", "error/os-exit"},
+	{"What a thread prints after the end of the execution that started it is dropped.", "stdout", "process/thread-prints-later"},
+	{"The next execution prints as usual, even if one replaced sys.stdout.", "stdout", "text/stdout-replaced-for-good"},
+	{"A lone surrogate is escaped, as on Python's stderr.", "stdout", "text/surrogates"},
+	{"The encoding is called utf-8, as in a script.", "stdout", "text/stdout-attributes"},
+	{"The error has the words of Python's own streams.", "error traceback", "text/write-bytes-is-an-error"},
+	{"There are no arguments, so that argument parsers work.", "displays", "shell/argv"},
+	{"The working directory comes first in the search path.", "displays", "shell/path"},
+	{"ipykernel's own variable JPY_PARENT_PID does not exist.", "displays", "shell/environ"},
+}
+
+// since312 lists those that are there since Python 3.12, which warns of more.
+var since312 = []expected{
+	{"A cell is compiled once less, so what that prints comes once less.", "stderr", "text/invalid-escape"},
+	{"Our kernel handles its threads in a fork, so Python's warning is left out.", "stderr", "process/fork"},
+}
+
+// differences returns the aspects that are listed for each program, with a Python 3 of this minor version. An error means that a program is
+// listed twice.
+func differences(minor int) (map[string][]string, error) {
+	all := known
+	if minor >= 12 {
+		all = slices.Concat(known, since312)
+	}
+	listed := map[string][]string{}
+	for _, k := range all {
+		for _, name := range strings.Fields(k.programs) {
+			if listed[name] != nil {
+				return nil, fmt.Errorf("%s is listed twice", name)
+			}
+			listed[name] = strings.Fields(k.aspects)
+		}
+	}
+	return listed, nil
+}
+
+// verdicts compares the differences of a program with those that are listed for it, and returns a sentence for each mismatch.
+func verdicts(listed []string, found []difference) []string {
+	var wrong []string
+	for _, d := range found {
+		if !slices.Contains(listed, d.aspect) {
+			wrong = append(wrong, fmt.Sprintf("%s differs (-ipykernel +ours):\n%s", d.aspect, d.diff()))
+		}
+	}
+	for _, aspect := range listed {
+		if !slices.ContainsFunc(found, func(d difference) bool { return d.aspect == aspect }) {
+			wrong = append(wrong, aspect+" does not differ any more: remove it from difftest_test.go")
+		}
+	}
+	return wrong
+}
+
+// program is a series of cells that run one after the other in a fresh namespace.
+type program struct {
+	Name  string   `json:"-"`
+	Cells []string `json:"cells"`
+	// Settle: its output bypasses Python's streams (child processes, C code). ipykernel shows it a little later, in any order.
+	Settle bool `json:"settle"`
+	// Restart: it leaves the kernel in a state that other programs would notice.
+	Restart bool `json:"restart"`
+	Seconds int  `json:"seconds"` // limit of a cell
+}
+
+// cellSeconds is far more than any cell takes on a busy machine.
+const cellSeconds = 30
+
+// readPrograms reads the programs of a file. `# %% name` begins a program, with its options after the name; `# %%` begins its next cell.
+func readPrograms(t *testing.T, path string) []program {
+	t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	var programs []program
+	subject := strings.TrimSuffix(filepath.Base(path), ".ipy")
+	lines := bufio.NewScanner(file)
+	for lines.Scan() {
+		line := lines.Text()
+		if rest, ok := strings.CutPrefix(line, "# %%"); ok {
+			if words := strings.Fields(rest); len(words) > 0 {
+				p := program{Name: subject + "/" + words[0], Seconds: cellSeconds}
+				for _, option := range words[1:] {
+					switch option {
+					case "settle":
+						p.Settle = true
+					case "restart":
+						p.Restart = true
+					default:
+						t.Fatalf("%s: %s: unknown option %q", path, p.Name, option)
+					}
+				}
+				if slices.ContainsFunc(programs, func(q program) bool { return q.Name == p.Name }) {
+					t.Fatalf("%s: there are two programs %s", path, p.Name)
+				}
+				programs = append(programs, p)
+			}
+			if last := len(programs) - 1; last >= 0 {
+				programs[last].Cells = append(programs[last].Cells, "")
+			}
+			continue
+		}
+		if len(programs) == 0 {
+			continue // comments at the beginning of the file
+		}
+		p := &programs[len(programs)-1]
+		p.Cells[len(p.Cells)-1] += line + "\n"
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range programs {
+		for j, code := range programs[i].Cells {
+			programs[i].Cells[j] = strings.TrimRight(code, "\n")
+		}
+	}
+	return programs
+}
