@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/sandfarm/sandfarm/internal/blob"
-	"github.com/sandfarm/sandfarm/internal/blob/blobtest"
 	"github.com/sandfarm/sandfarm/internal/embedded"
 )
 
@@ -66,5 +65,5 @@ func newConfig(t testing.TB, endpoint string) blob.Config {
 
 func TestEmbeddedS3(t *testing.T) {
 	t.Parallel()
-	blobtest.Run(t, func(t *testing.T) blob.Config { return newConfig(t, endpoint) })
+	runSuite(t, func(t *testing.T) blob.Config { return newConfig(t, endpoint) })
 }

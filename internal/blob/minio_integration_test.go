@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/blob"
-	"github.com/sandfarm/sandfarm/internal/blob/blobtest"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
@@ -25,7 +24,7 @@ const minioPatience = time.Minute
 func TestMinIO(t *testing.T) {
 	t.Parallel()
 	url := startMinIO(t)
-	blobtest.Run(t, func(t *testing.T) blob.Config { return newConfig(t, url) })
+	runSuite(t, func(t *testing.T) blob.Config { return newConfig(t, url) })
 }
 
 // MinIO stores the rules and returns them; setting them again changes nothing.

@@ -6,15 +6,13 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
-
-	"github.com/sandfarm/sandfarm/internal/queue/queuetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestOnMiniredis(t *testing.T) {
 	t.Parallel()
-	queuetest.Run(t, func(t *testing.T) func() redis.UniversalClient {
+	runSuite(t, func(t *testing.T) func() redis.UniversalClient {
 		t.Helper()
 		addr := miniredis.RunT(t).Addr()
 		return func() redis.UniversalClient { return redis.NewClient(&redis.Options{Addr: addr}) }

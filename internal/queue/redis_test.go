@@ -14,15 +14,12 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/queue"
-	"github.com/sandfarm/sandfarm/internal/queue/queuetest"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
-const patience = 60 * time.Second
-
 func TestOnRedis(t *testing.T) {
 	t.Parallel()
-	queuetest.Run(t, func(t *testing.T) func() redis.UniversalClient {
+	runSuite(t, func(t *testing.T) func() redis.UniversalClient {
 		t.Helper()
 		return testbed.NewRedis(t).Dial
 	})

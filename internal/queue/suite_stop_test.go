@@ -1,18 +1,182 @@
-package queuetest
+package queue_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
+
+func stopWaitsForHandlers(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	release := make(chan struct{})
+	var ended atomic.Bool
+	s := b.serve(t, func(ctx context.Context, _ queue.Task) error {
+		<-release
+		ended.Store(true)
+		return ctx.Err()
+	}, func(c *queue.ServerConfig) { c.ShutdownTimeout = time.Minute })
+	end := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(end) // before that of serve, also when the test fails
+	b.enqueue(t, "cpu", job("job_1"))
+	b.expect(t, job("job_1"))
+	stopped := make(chan struct{})
+	go func() {
+		s.Stop()
+		close(stopped)
+	}()
+	testbed.Until(t, "asynq says that its server is stopping", func() bool { // its heartbeat does, every 5 s
+		servers, err := asynq.NewInspectorFromRedisClient(b.rdb).Servers()
+		if err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-stopped:
+			t.Fatal("Stop did not wait")
+		default:
+		}
+		return len(servers) == 1 && servers[0].Status == "closed"
+	})
+	b.enqueue(t, "cpu", job("job_2"))
+	end()
+	select {
+	case <-stopped:
+	case <-time.After(patience):
+		t.Fatal("Stop does not return")
+	}
+	if !ended.Load() {
+		t.Error("the handler did not end before Stop returned")
+	}
+	if has, err := b.Has(t.Context(), "cpu", "job_1"); err != nil || has {
+		t.Errorf("the finished task still exists: %v, %v", has, err)
+	}
+	if state, err := b.State(t.Context(), "cpu", "job_2"); err != nil || state != "pending" {
+		t.Errorf("the task that came during Stop is %q, %v; want pending", state, err)
+	}
+	s.Stop()
+}
+
+func stopRequeuesTasks(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	s := b.serve(t, func(ctx context.Context, _ queue.Task) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}, func(c *queue.ServerConfig) { c.ShutdownTimeout = 200 * time.Millisecond })
+	b.enqueue(t, "cpu", job("job_1"))
+	b.expect(t, job("job_1"))
+	s.Stop()
+	b.serve(t, nil)
+	b.expect(t, job("job_1"))
+}
+
+func stopBeforeStart(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	s, err := queue.NewServer(b.dial, queue.ServerConfig{
+		Queues: map[string]int{"cpu": 1}, Concurrency: 1, Handler: func(context.Context, queue.Task) error { return nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Stop()
+	s.Stop()
+	if err := s.Start(); err == nil {
+		t.Error("a stopped server started")
+	}
+}
+
+func concurrencyIsBounded(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	var now, most atomic.Int64
+	arrived := make(chan struct{}, 20)
+	release := make(chan struct{})
+	b.serve(t, func(context.Context, queue.Task) error {
+		n := now.Add(1)
+		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+		}
+		arrived <- struct{}{}
+		<-release
+		now.Add(-1)
+		return nil
+	}, func(c *queue.ServerConfig) { c.Concurrency = 3 })
+	for i := range 10 {
+		b.enqueue(t, "cpu", job(fmt.Sprintf("job_%d", i)))
+	}
+	for i := range 10 {
+		if i == 3 {
+			close(release)
+		}
+		select {
+		case <-arrived:
+		case <-time.After(patience):
+			t.Fatalf("%d tasks arrived", i)
+		}
+	}
+	if most.Load() != 3 {
+		t.Errorf("%d handlers ran at once, want 3", most.Load())
+	}
+}
+
+func badSettingsAreRefused(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	handler := func(context.Context, queue.Task) error { return nil }
+	for name, cfg := range map[string]queue.ServerConfig{
+		"no queue":       {Concurrency: 1, Handler: handler},
+		"weight":         {Concurrency: 1, Handler: handler, Queues: map[string]int{"a": 0}},
+		"no handler":     {Concurrency: 1, Queues: map[string]int{"a": 1}},
+		"no concurrency": {Handler: handler, Queues: map[string]int{"a": 1}},
+	} {
+		if _, err := queue.NewServer(b.dial, cfg); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	if err := b.Enqueue(t.Context(), "cpu", job("job_1"), queue.EnqueueOptions{}); err == nil {
+		t.Error("a task without an id was accepted")
+	}
+}
+
+// manyTasksArriveOnce enqueues tasks to two queues from many goroutines while two servers take them.
+func manyTasksArriveOnce(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	queues := func(c *queue.ServerConfig) { c.Queues = map[string]int{"cpu": 1, "node-a": 1} }
+	b.serve(t, nil, queues)
+	b.serve(t, nil, queues)
+	const senders, each = 8, 50
+	var wg sync.WaitGroup
+	for sender := range senders {
+		wg.Go(func() {
+			for i := range each {
+				task := job(fmt.Sprintf("job_%d_%d", sender, i))
+				if err := b.Enqueue(t.Context(), []string{"cpu", "node-a"}[i%2], task, queue.EnqueueOptions{ID: task.Ref.ID}); err != nil {
+					t.Errorf("Enqueue = %v", err)
+				}
+			}
+		})
+	}
+	seen := map[string]int{}
+	for range senders * each {
+		select {
+		case task := <-b.got:
+			seen[task.Ref.ID]++
+		case <-time.After(patience):
+			t.Fatalf("%d of %d tasks arrived", len(seen), senders*each)
+		}
+	}
+	wg.Wait()
+	for id, n := range seen {
+		if n != 1 {
+			t.Errorf("%s was handled %d times", id, n)
+		}
+	}
+}
 
 // trimRemovesArchivedTasks archives a task, and trims up to a time in the future, so that the task counts as old.
 func trimRemovesArchivedTasks(t *testing.T, factory Factory) {
