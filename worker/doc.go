@@ -1,10 +1,9 @@
 // Package worker takes jobs from the queues and runs them in sandboxes of its Docker engine (its node). This package is the
-// service: it serves the queues, claims jobs, starts and ends sandboxes, sends heartbeats, and commits the end of each job. The
-// rest has packages of its own:
+// service: it serves the queues, claims jobs, starts and ends sandboxes, sends heartbeats, commits the end of each job, and brings
+// the engine's containers and the records together (reconcile.go). The rest has packages of its own:
 //
 //   - execution runs code, commands, installs and file operations in a sandbox that is ready, and uploads artifacts;
 //   - placement reserves memory, cores, GPUs and members of the warm pool, and decides when creates are taken from the queue;
-//   - reconcile brings the engine's containers and the records together;
 //   - node is the engine's side of sandboxes: images, containers, connections to agents;
 //   - retry repeats writes while Redis or the object store do not answer.
 //

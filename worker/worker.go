@@ -29,7 +29,6 @@ import (
 	"github.com/sandfarm/sandfarm/worker/execution"
 	"github.com/sandfarm/sandfarm/worker/node"
 	"github.com/sandfarm/sandfarm/worker/placement"
-	"github.com/sandfarm/sandfarm/worker/reconcile"
 	"github.com/sandfarm/sandfarm/worker/retry"
 )
 
@@ -96,7 +95,7 @@ type Worker struct {
 	usage      *node.Sampler
 	lifecycle  *lifecycle
 	executions *execution.Runner
-	reconciler *reconcile.Reconciler
+	reconciler *reconciler
 	identity   *relay.Identity
 	live       *relay.Server // nil: it does not listen
 
@@ -174,9 +173,7 @@ func (w *Worker) assemble() (err error) {
 	}); err != nil {
 		return err
 	}
-	w.reconciler, err = reconcile.New(reconcile.Deps{
-		Store: w.store, Engine: w.engine, Node: w.node, Placement: w.placement, Sandboxes: w.lifecycle, Usage: w.usage, Log: w.log, Now: now, Metrics: w.deps.Metrics,
-	})
+	w.reconciler, err = newReconciler(w)
 	return err
 }
 

@@ -13,6 +13,9 @@ import (
 	"github.com/sandfarm/sandfarm/worker/retry"
 )
 
+// ClaimGrace is how long a claim may exist without a sandbox: the API records the sandbox right after the claim.
+const ClaimGrace = time.Minute
+
 // memberTimeout is how long a member may take to answer. It is idle, so it answers at once unless the machine is overloaded.
 const memberTimeout = 5 * time.Second
 

@@ -1,19 +1,15 @@
-package reconcile
+package worker
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/worker/placement"
 )
-
-// ClaimGrace is how long a claim may exist without a sandbox: the API records the sandbox right after the claim.
-const ClaimGrace = time.Minute
 
 // poolView is the pool of this node in one run of the reconciler.
 type poolView struct {
@@ -24,7 +20,7 @@ type poolView struct {
 
 // listNotes lists the notes. It runs before the containers are listed: a container is older than its note, so a note without a container
 // in that list is left over.
-func (r *Reconciler) listNotes(ctx context.Context) (*poolView, error) {
+func (r *reconciler) listNotes(ctx context.Context) (*poolView, error) {
 	notes, err := r.engine.Notes(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list notes: %w", err)
@@ -47,7 +43,7 @@ func (v *poolView) readMembers(ctx context.Context, p *placement.Placer) error {
 
 // keepsMember reports whether the container of a member stays: it has not been claimed, or its sandbox is open. The records say so, or
 // else the engine's note.
-func (r *Reconciler) keepsMember(ctx context.Context, v *poolView, c engine.Container) (bool, error) {
+func (r *reconciler) keepsMember(ctx context.Context, v *poolView, c engine.Container) (bool, error) {
 	m, known := v.members[c.SandboxID]
 	if known && m.State == store.MemberClaimed {
 		return r.claimIsLive(ctx, m)
@@ -68,7 +64,7 @@ func (r *Reconciler) keepsMember(ctx context.Context, v *poolView, c engine.Cont
 
 // withNote returns the container of a member with the labels of the sandbox that it became, from the engine's note; CodeNotFound if it
 // has no note.
-func (r *Reconciler) withNote(ctx context.Context, c engine.Container) (engine.Container, error) {
+func (r *reconciler) withNote(ctx context.Context, c engine.Container) (engine.Container, error) {
 	labels, err := r.engine.Noted(ctx, c.SandboxID)
 	if err != nil {
 		return c, fmt.Errorf("read note: %w", err)
@@ -78,11 +74,11 @@ func (r *Reconciler) withNote(ctx context.Context, c engine.Container) (engine.C
 }
 
 // claimIsLive reports whether a claim has a sandbox on this node that is open, or may get one yet.
-func (r *Reconciler) claimIsLive(ctx context.Context, m store.Member) (bool, error) {
+func (r *reconciler) claimIsLive(ctx context.Context, m store.Member) (bool, error) {
 	s, err := r.store.Sandbox(ctx, farm.Ref{Tenant: m.Tenant, ID: m.ID})
 	switch {
 	case farm.CodeOf(err) == farm.CodeNotFound:
-		return r.deps.Now().Sub(m.At) < ClaimGrace, nil
+		return r.now().Sub(m.At) < placement.ClaimGrace, nil
 	case err != nil:
 		return false, fmt.Errorf("read sandbox: %w", err)
 	}
@@ -91,7 +87,7 @@ func (r *Reconciler) claimIsLive(ctx context.Context, m store.Member) (bool, err
 
 // reconcilePool corrects the records of the pool: it removes members without a container, abandoned claims and notes without a
 // container.
-func (r *Reconciler) reconcilePool(ctx context.Context, v *poolView, contained map[string]bool) error {
+func (r *reconciler) reconcilePool(ctx context.Context, v *poolView, contained map[string]bool) error {
 	var errs []error
 	orphaned, err := r.poolOrphaned(ctx)
 	errs = append(errs, err)
@@ -117,7 +113,7 @@ func (r *Reconciler) reconcilePool(ctx context.Context, v *poolView, contained m
 }
 
 // reconcileClaim removes a claim whose container is gone once its sandbox has ended, is on another node or was never recorded.
-func (r *Reconciler) reconcileClaim(ctx context.Context, m store.Member) error {
+func (r *reconciler) reconcileClaim(ctx context.Context, m store.Member) error {
 	if stands, err := r.claimIsLive(ctx, m); err != nil || stands {
 		return err
 	}
@@ -129,7 +125,7 @@ func (r *Reconciler) reconcileClaim(ctx context.Context, m store.Member) error {
 }
 
 // poolOrphaned reports whether no worker of this node wants a pool any more.
-func (r *Reconciler) poolOrphaned(ctx context.Context) (bool, error) {
+func (r *reconciler) poolOrphaned(ctx context.Context) (bool, error) {
 	if r.placement.WantsPool() {
 		return false, nil
 	}
