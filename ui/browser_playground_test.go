@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/network"
 	cdppage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
@@ -62,6 +63,33 @@ func TestPlayground(t *testing.T) {
 	if strings.Contains(value[string](p, `document.body.innerText`), "undefined") {
 		t.Error("the page shows undefined")
 	}
+}
+
+// TestPlaygroundWithoutANetwork loses the network between two runs: what came of the first one is gone, and so is the error once the farm is there
+// again.
+func TestPlaygroundWithoutANetwork(t *testing.T) {
+	t.Parallel()
+	p := openPage(t, startFarm(t), "")
+	p.fill(".write textarea", "print('the ' + 'first')")
+	p.click("#run")
+	p.sees("the first")
+	p.until(`Boolean(document.querySelector(".see .badge.good"))`)
+	offline := func(yes bool) {
+		p.do(chromedp.ActionFunc(func(ctx context.Context) error {
+			_, err := network.EmulateNetworkConditionsByRule(yes, []*network.Conditions{{DownloadThroughput: -1, UploadThroughput: -1}}).Do(ctx)
+			return err
+		}))
+	}
+	offline(true)
+	p.fill(".write textarea", "print('the ' + 'second')")
+	p.click("#run")
+	p.sees("The farm cannot be reached.")
+	p.until(`!document.querySelector(".see .badge") && !document.querySelector(".see").innerText.includes("the first")`)
+	offline(false)
+	p.until(`!document.querySelector(".see [role=alert]")`)
+	p.click("#run")
+	p.sees("the second")
+	p.until(`!document.querySelector(".see [role=alert]") && Boolean(document.querySelector(".see .badge.good"))`)
 }
 
 func TestARunHasAnAddress(t *testing.T) {

@@ -4,6 +4,7 @@ import { get } from "./api.js";
 
 const BLOCK = 16384; // characters of output that are drawn as one
 const WAITS = 3000; // milliseconds after which a queued job is read again, for what it waits for
+const AGAIN = 2000; // milliseconds until the farm is asked again that could not be reached
 const LONG = 1000; // milliseconds after which a running job is read again, for when it began
 const KEPT = 96; // blocks of output that stay on the page
 
@@ -60,6 +61,7 @@ export function useJob(id, onEnd) {
   const [view, setView] = useState(empty());
   const [job, setJob] = useState(null);
   const [error, setError] = useState(null);
+  const [opened, setOpened] = useState(0);
   const ended = useRef(onEnd);
   ended.current = onEnd;
   useEffect(() => {
@@ -74,15 +76,26 @@ export function useJob(id, onEnd) {
       frame = 0;
       if (!over) setView({ ...seen, items: [...seen.items] });
     };
+    const reached = (yes) => {
+      if (seen.broken === yes) { seen.broken = !yes; draw(); }
+    };
     const read = async () => {
-      try {
-        const record = await get(`v1/jobs/${encodeURIComponent(id)}`);
-        if (!over) setJob(record);
-        return record;
-      } catch (problem) {
-        if (!over) setError(problem);
-        return null;
+      while (!over) {
+        try {
+          const record = await get(`v1/jobs/${encodeURIComponent(id)}`);
+          reached(true);
+          if (!over) setJob(record);
+          return record;
+        } catch (problem) {
+          if (problem.status !== 0) {
+            if (!over) setError(problem);
+            return null;
+          }
+          reached(false);
+          await new Promise((resolve) => { setTimeout(resolve, AGAIN); });
+        }
       }
+      return null;
     };
     let source = null;
     let soon = 0;
@@ -93,7 +106,6 @@ export function useJob(id, onEnd) {
       source = new EventSource(`v1/jobs/${encodeURIComponent(id)}/events`);
       for (const name of NAMES) {
         source.addEventListener(name, (event) => {
-          seen.broken = false;
           add(seen, name, JSON.parse(event.data));
           if (name === "state" && !queued()) clearTimeout(soon);
           if (name === "state" && seen.state === "running") soon = setTimeout(look, LONG);
@@ -104,9 +116,11 @@ export function useJob(id, onEnd) {
           if (!frame) frame = setTimeout(draw, 16);
         });
       }
-      source.onerror = () => { // the browser comes back with the id of the last event, unless the farm refused
-        seen.broken = !isFinal(seen.state);
-        draw();
+      source.onopen = () => reached(true);
+      source.onerror = () => { // the browser comes back with the id of the last event, unless the farm or a proxy refused
+        if (over || isFinal(seen.state)) return;
+        reached(false);
+        if (source.readyState === EventSource.CLOSED) soon = setTimeout(() => setOpened((n) => n + 1), AGAIN);
       };
     };
     read().then((record) => {
@@ -120,7 +134,7 @@ export function useJob(id, onEnd) {
       clearTimeout(soon);
       if (source) source.close();
     };
-  }, [id]);
+  }, [id, opened]);
   return { ...view, job, error };
 }
 

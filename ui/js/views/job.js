@@ -36,7 +36,7 @@ export function JobPage({ id, session }) {
   const [raw, setRaw] = useState(false);
   useTitle((job && firstLine(job.request)) || id, job && t(`kind.${job.kind}`));
   if (seen.error) return html`<div><p><a href="#/jobs">← ${t("job.back")}</a></p><${ErrorBox} error=${seen.error} /></div>`;
-  if (!job) return html`<${Loading} />`;
+  if (!job) return seen.broken ? html`<p class="soft" role="status">${t("play.away")}</p>` : html`<${Loading} />`;
   const request = job.request || {};
   const state = isFinal(job.state) ? job.state : seen.state || job.state;
   const result = job.result || {};
@@ -68,7 +68,7 @@ export function JobPage({ id, session }) {
       </section>
       ${ROUTES[job.kind] && html`<section aria-live="polite"><h2>${t("job.output")}</h2>
         ${!isFinal(state) && seen.progress && html`<${Progress} progress=${seen.progress} />`}
-        ${seen.broken && html`<p class="soft" role="status">${t("play.reconnect")}</p>`}
+        ${seen.broken && html`<p class="soft" role="status">${t("play.away")}</p>`}
         <${Output} items=${items} cut=${seen.cut} live=${!isFinal(state)} />
         ${isFinal(state) && !items.length && !job.error && !result.error && html`<p class="soft">${t("output.nothing")}</p>`}
         <${Traceback} error=${result.error} stopped=${stopped} />

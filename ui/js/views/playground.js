@@ -27,12 +27,16 @@ export function Playground({ id, session }) {
     const names = job.request.auto_install ? ((job.result && job.result.installed) || []).filter((one) => one.status !== "failed").map((one) => one.name) : [];
     if (names.length) setForm((old) => ({ ...old, packages: [...new Set([...words(old.packages), ...names])].join(" ") }));
   });
-  const { busy, error, act } = useAction();
+  const { busy, error, act, setError } = useAction();
+  const [left, setLeft] = useState(""); // the run that another one was to follow: what came of it is out of date
   const images = usePoll("v1/images", 0);
   const boxes = usePoll("v1/sandboxes?state=ready,busy,hibernated&limit=50", 10000);
   const open = (boxes.data && boxes.data.items) || [];
   const box = open.find((one) => one.id === form.box); // none: a fresh one
   const languages = [...new Set(["python", "bash", ...((images.data && images.data.items) || []).flatMap((one) => one.languages)])];
+  useEffect(() => setLeft(""), [id]);
+  useEffect(() => { if (error && error.status === 0 && boxes.data) setError(null); }, [boxes.data]); // the farm is there again
+  const away = boxes.error && boxes.error.status === 0 ? boxes.error : null;
   const going = Boolean(id && !seen.error && !isFinal(seen.state));
   const tail = useTail(going);
   const change = (part) => setForm((old) => ({ ...old, ...part }));
@@ -51,6 +55,7 @@ export function Playground({ id, session }) {
   };
   const run = (options) => {
     if (busy || going || !form.code.trim()) return;
+    setLeft(id);
     act(async () => {
       const { packages, ...code } = body();
       const job = await (box ? post(`v1/sandboxes/${box.id}/execute`, { ...code, ...options }) : post("v1/run", { ...code, packages, ...options }));
@@ -94,8 +99,8 @@ export function Playground({ id, session }) {
       ${!box && html`<${Means} body=${body()} keyless=${session.keyless} />`}
     </section>
     <section class="see" ...${tail} aria-label=${t("play.output")} aria-live="polite" aria-busy=${going}>
-      ${id ? html`<${Seen} id=${id} seen=${seen} onInstall=${mayRun && (() => run({ auto_install: true }))} />` : !error && html`<${Empty} icon="play" title=${t("play.empty.title")}>${box ? t("play.empty.box", { name: box.name || shortId(box.id) }) : t("play.empty")}<//>`}
-      <${ErrorBox} error=${error || seen.error} />
+      ${id && id !== left ? html`<${Seen} id=${id} seen=${seen} onInstall=${mayRun && (() => run({ auto_install: true }))} />` : !busy && !error && html`<${Empty} icon="play" title=${t("play.empty.title")}>${box ? t("play.empty.box", { name: box.name || shortId(box.id) }) : t("play.empty")}<//>`}
+      <${ErrorBox} error=${error || seen.error || (!seen.broken && away)} />
     </section>
   </div>`;
 }
@@ -114,13 +119,13 @@ function Seen({ id, seen, onInstall }) {
     <header class="bar-head">
       <${Badge} state=${seen.state || "queued"} job=${job} />
       ${over && job && html`<span class="soft small">${milliseconds(job.timings.queue_ms + job.timings.run_ms + job.timings.upload_ms)}</span>`}
-      ${!over && html`<${Running} job=${job} />`}
+      ${!over && !seen.broken && html`<${Running} job=${job} />`}
       <${Trouble} job=${job} />
       <a class="end" href=${`#/jobs/${id}`}>${t("play.job")}</a>
     </header>
     <${Waits} job=${job} state=${seen.state} />
     ${!over && seen.progress && html`<${Progress} progress=${seen.progress} />`}
-    ${seen.broken && html`<p class="soft" role="status">${t("play.reconnect")}</p>`}
+    ${seen.broken && html`<p class="soft" role="status">${t("play.away")}</p>`}
     <${Output} items=${seen.items} cut=${seen.cut} live=${!over} />
     ${over && !seen.items.length && !seen.artifacts.length && !(job && job.error) && !result.error && html`<p class="soft">${t("output.nothing")}</p>`}
     <${Traceback} error=${result.error} stopped=${stopped} />
