@@ -63,7 +63,6 @@ func TestResultSaysWhereAMissingProgramComesFrom(t *testing.T) {
 		"OtherProgram":  {127, "bash: line 3: jq: command not found\n", "This image has no program jq. Packages of pip and npm can be installed."},
 		"CaughtProgram": {0, "bash: line 1: jq: command not found\n", ""},
 		"OtherExit127":  {127, "jq: error\n", ""},
-		"Apt":           {100, "E: Could not open lock file /var/lib/dpkg/lock-frontend - open (13: Permission denied)\nE: Unable to acquire the dpkg frontend lock, are you root?\n", "apt installs nothing"},
 		"Package":       {1, "Error: Cannot find module 'left-pad'\nRequire stack:\n- /workspace/a.js\n", "The package left-pad is not installed: install it (packages, manager npm)."},
 		"ScopedPackage": {1, "Error [ERR_MODULE_NOT_FOUND]: Cannot find package '@types/node' imported from /workspace/a.mjs\n", "The package @types/node is not installed"},
 		"OwnFile":       {1, "Error: Cannot find module './left-pad'\n", ""},
@@ -79,6 +78,56 @@ func TestResultSaysWhereAMissingProgramComesFrom(t *testing.T) {
 	}
 	if note := programNote(&farm.Result{Execute: &farm.ExecuteResult{}}); note != "" {
 		t.Errorf("code has the note %q", note)
+	}
+}
+
+// TestResultSaysWhatTheSandboxLacks gives what programs print to all hints: each says one thing, or nothing.
+func TestResultSaysWhatTheSandboxLacks(t *testing.T) {
+	t.Parallel()
+	raised := func(name, value string, traceback ...string) *farm.Result {
+		return &farm.Result{Execute: &farm.ExecuteResult{ExitCode: 1, Error: &farm.CodeError{Name: name, Value: value, Traceback: traceback}}}
+	}
+	ran := func(code int, stderr string) *farm.Result {
+		return &farm.Result{Command: &farm.CommandResult{Commands: []farm.CommandOutcome{{ExitCode: code, Stderr: stderr}}}}
+	}
+	printed := func(stdout string) *farm.Result { return &farm.Result{Execute: &farm.ExecuteResult{Stdout: stdout}} }
+	const disk, pids, root, input = "512 MiB each (disk_mb)", "64 (pids)", "docs/images.md", "Code cannot ask for input here"
+	for name, test := range map[string]struct {
+		result *farm.Result
+		want   string // in the only note; empty: there is none
+	}{
+		"DiskInCode":       {raised("OSError", "[Errno 28] No space left on device"), disk},
+		"DiskOfAFile":      {raised("OSError", "[Errno 28] No space left on device: '/workspace/a'"), disk},
+		"DiskInACommand":   {ran(1, "dd: writing to 'b': No space left on device\n"), disk},
+		"DiskThatWasFreed": {ran(0, "dd: writing to 'b': No space left on device\n"), ""},
+		"Threads":          {raised("RuntimeError", "can't start new thread"), pids},
+		"Fork":             {raised("BlockingIOError", "[Errno 11] Resource temporarily unavailable", `File "/usr/lib/python3.13/subprocess.py", line 1, in _execute_child`), pids},
+		"NoFork":           {raised("BlockingIOError", "[Errno 11] Resource temporarily unavailable", "sock.recv(1)"), ""},
+		"Shell":            {ran(254, "bash: fork: retry: Resource temporarily unavailable\nbash: fork: Interrupted system call\n"), pids},
+		"ShellThatWent":    {ran(0, "bash: fork: retry: Resource temporarily unavailable\n"), ""},
+		"Apt":              {ran(100, "E: Could not open lock file /var/lib/dpkg/lock-frontend - open (13: Permission denied)\n"), root},
+		"AptUpdate":        {ran(100, "Error: List directory /var/lib/apt/lists/partial is missing. - Acquire (30: Read-only file system)\n"), root},
+		"Sudo":             {ran(127, "bash: line 1: sudo: command not found\n"), root},
+		"SudoInSh":         {ran(127, "sh: 1: sudo: not found\n"), root},
+		"SudoInCode":       {raised("FileNotFoundError", "[Errno 2] No such file or directory: 'sudo'"), root},
+		"AptInACell":       {printed("E: Could not open lock file /var/lib/dpkg/lock-frontend - open (13: Permission denied)\r\n"), root},
+		"Dpkg":             {ran(2, "dpkg: error: requested operation requires superuser privilege\n"), root},
+		"OtherCommand":     {ran(127, "bash: line 1: pseudo: command not found\n"), ""},
+		"Input":            {raised("StdinNotImplementedError", "raw_input was called"), input},
+		"InputInACommand":  {ran(1, "Traceback (most recent call last):\n  File \"a.py\"\nEOFError: EOF when reading a line\n"), input},
+		"OtherError":       {raised("ValueError", "no"), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			request := &farm.Request{Execute: &farm.ExecuteRequest{}}
+			if test.result.Command != nil {
+				request = &farm.Request{Command: &farm.CommandRequest{}}
+			}
+			notes := hints(test.result, request, &farm.SandboxSpec{Network: farm.NetworkPackages, Resources: farm.Resources{DiskMB: 512, PIDs: 64}}, false)
+			if len(notes) > 1 || (len(notes) == 1) != (test.want != "") || len(notes) == 1 && !strings.Contains(notes[0], test.want) {
+				t.Errorf("notes %q, want one with %q", notes, test.want)
+			}
+		})
 	}
 }
 

@@ -85,11 +85,7 @@ func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, request
 	}
 	v.Events = e.collect.take()
 	v.Result = e.collect.result()
-	for _, note := range []string{networkNote(v.Result, &sandbox.Spec, x.cfg.Allowlist), programNote(v.Result), moduleNote(v.Result, e.request, &sandbox.Spec), inputNote(v.Result, e.request)} {
-		if note != "" {
-			v.Result.Notes = append(v.Result.Notes, note)
-		}
-	}
+	v.Result.Notes = append(v.Result.Notes, hints(v.Result, e.request, &sandbox.Spec, x.cfg.Allowlist)...)
 	v.Result.Artifacts = artifacts
 	imports.addTo(v.Result)
 	requested.addTo(v.Result)
