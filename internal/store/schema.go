@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store/db"
 )
 
 // The lock under which one process migrates.
@@ -24,11 +25,11 @@ func Schema() int { return len(migrations()) }
 
 // StoredSchema reads the version of the format of the records in Redis; 0 if it has none, because it is empty or older than versions.
 func (s *Store) StoredSchema(ctx context.Context) (int, error) {
-	n, err := s.rdb.Get(ctx, s.Farm(FarmSchema, "")).Int()
+	n, err := s.db.Redis.Get(ctx, s.db.Farm(db.FarmSchema, "")).Int()
 	if errors.Is(err, redis.Nil) {
 		return 0, nil
 	}
-	return n, wrap("read schema version", err)
+	return n, db.Wrap("read schema version", err)
 }
 
 // Migrate brings the records in Redis to the format of this program, and returns the version that it found. One process migrates; the
@@ -81,7 +82,7 @@ func (s *Store) migrateFrom(ctx context.Context, version int) error {
 	if err := migrations()[version](s, ctx); err != nil {
 		return err
 	}
-	_, err := s.RunOn(ctx, "write schema version", "schema", s.Farm(FarmSchema, ""), version+1)
+	_, err := s.db.RunOn(ctx, "write schema version", "schema", s.db.Farm(db.FarmSchema, ""), version+1)
 	return err
 }
 
@@ -93,4 +94,47 @@ func (s *Store) awaitMigration(ctx context.Context) error {
 	case <-time.After(schemaPoll):
 		return nil
 	}
+}
+
+// migrations are the steps from each version of the schema to the next: the first one leads from version 0, the format of a Redis without a
+// version. A step may be repeated after it was interrupted, and runs beside processes of the version before it: it adds what the new version
+// needs and keeps what the old one reads (docs/operations.md). Released steps are never changed or removed.
+func migrations() []func(*Store, context.Context) error {
+	return []func(*Store, context.Context) error{
+		(*Store).migrateToNodes,
+		(*Store).migrateToGenerations,
+	}
+}
+
+// migrateToNodes leads to version 1: the open sandboxes of each node are indexed.
+func (s *Store) migrateToNodes(ctx context.Context) error {
+	tenants, err := s.Tenants(ctx)
+	if err != nil {
+		return err
+	}
+	for _, tenant := range tenants {
+		if _, err := s.RepairUse(ctx, tenant); err != nil {
+			return fmt.Errorf("index the sandboxes of tenant %s: %w", tenant, err)
+		}
+	}
+	_, err = s.NodesInUse(ctx) // writes the tenants of each node
+	return err
+}
+
+// migrateToGenerations leads to version 2: sandboxes that have left a node are of their second generation.
+func (s *Store) migrateToGenerations(ctx context.Context) error {
+	tenants, err := s.Tenants(ctx)
+	if err != nil {
+		return err
+	}
+	for _, tenant := range tenants {
+		for after := "-1"; after != ""; {
+			r, err := s.db.Run(ctx, "give sandboxes generations", "schema_generation", tenant, after, db.ScanStretch)
+			if err != nil {
+				return err
+			}
+			after = r.Text(1)
+		}
+	}
+	return nil
 }

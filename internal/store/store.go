@@ -1,150 +1,127 @@
 package store
 
 import (
-	"cmp"
 	"context"
+	"embed"
 	"errors"
 	"fmt"
-	"log/slog"
-	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store/db"
+	"github.com/sandfarm/sandfarm/internal/store/jobs"
+	"github.com/sandfarm/sandfarm/internal/store/nodes"
+	"github.com/sandfarm/sandfarm/internal/store/sandboxes"
+	"github.com/sandfarm/sandfarm/internal/store/tenants"
 )
 
-// Errors to check with errors.Is.
-var (
-	// ErrNotClaimable says that a job cannot be claimed: it is final, a live worker runs it, or it is not the head of its FIFO.
-	ErrNotClaimable = errors.New("job is not claimable")
-	// ErrFenced says that a job no longer runs under this attempt: it was taken over, forced or finished.
-	ErrFenced = errors.New("job belongs to another attempt")
-	// ErrMove says that the transition table does not allow a transition.
-	ErrMove = errors.New("transition is not allowed")
-	// ErrNoAnswer says that Redis did not answer, or cannot serve now. The command may have taken effect.
-	ErrNoAnswer = errors.New("the record store does not answer")
+//go:embed *.lua
+var scripts embed.FS
+
+// The packages of records, under names that do not hide their lists, such as Store.Jobs.
+type (
+	jobStore     = jobs.Store
+	sandboxStore = sandboxes.Store
+	nodeStore    = nodes.Store
+	tenantStore  = tenants.Store
 )
 
-// Options are the settings of a Store. Zero fields have defaults.
-type Options struct {
-	Prefix string           // before every key; default "sf:"
-	Limits farm.Limits      // a zero value means farm.DefaultLimits
-	Now    func() time.Time // default time.Now
-	Logger *slog.Logger     // default slog.Default
-
-	// Durability is what the acceptance, a checkpoint and the end of a job wait for.
-	Durability Durability
-
-	// Documents keeps values that are too large for Redis, see InlineBytes. Nil: Redis keeps all values.
-	Documents Documents
-}
-
-// Store reads and writes the records. It is safe for concurrent use.
+// Store reads and writes the records: it has the methods of all of them. It is safe for concurrent use.
 type Store struct {
-	rdb     client
-	listen  subscribe
-	prefix  string
-	limits  farm.Limits
-	now     func() time.Time
-	log     *slog.Logger
-	scripts map[string]*script
-	hub     *hub
-	batch   *scriptBatch
-	tenants *tenantCache
-	onNodes *tenantCache // by "node tenant"
+	*jobStore
+	*sandboxStore
+	*nodeStore
+	*tenantStore
 
+	db         *db.DB
 	durability Durability
-
-	documents Documents // nil: none
-	manifests *manifestCache
-
-	memory  *memoryUse
-	waiting *waitingTenants
 }
 
 // New makes a Store on a client, which the caller closes. tasks is the Lua code with which its scripts enqueue a job in the step that makes it
 // runnable: it defines the function enqueueTask, see queue.EnqueueLua.
 func New(rdb redis.UniversalClient, tasks string, o Options) *Store {
-	if o.Prefix == "" {
-		o.Prefix = "sf:"
-	}
-	if o.Limits == (farm.Limits{}) {
-		o.Limits = farm.DefaultLimits()
-	}
-	o.Limits.QueueShare = cmp.Or(o.Limits.QueueShare, farm.DefaultLimits().QueueShare)
-	o.Limits.MaxQueueDepth = cmp.Or(o.Limits.MaxQueueDepth, farm.DefaultLimits().MaxQueueDepth)
-	o.Limits.MaxFinished = cmp.Or(o.Limits.MaxFinished, farm.DefaultLimits().MaxFinished)
-	o.Limits.MaxKeys = cmp.Or(o.Limits.MaxKeys, farm.DefaultLimits().MaxKeys)
-	o.Limits.MaxAudit = cmp.Or(o.Limits.MaxAudit, farm.DefaultLimits().MaxAudit)
-	o.Limits.UsageDays = cmp.Or(o.Limits.UsageDays, farm.DefaultLimits().UsageDays)
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	d := db.New(rdb, tasks, o, tenants.Lua(), sandboxes.Lua(), jobs.Lua(), nodes.Lua(), scripts)
 	return &Store{
-		rdb: rdb, listen: subscriber(rdb), prefix: o.Prefix, limits: o.Limits, now: o.Now, log: o.Logger,
-		scripts: loadScripts([]string{luaKeys(), generatedLua(o.Limits), tasks}, luaFiles), hub: newHub(subscriber(rdb), o.Prefix+string(FarmWatch)), batch: newBatch(rdb, o.Durability.confirm()), tenants: newTenantCache(), onNodes: newTenantCache(),
-		durability: o.Durability, documents: o.Documents, manifests: newManifestCache(),
-		memory: &memoryUse{}, waiting: &waitingTenants{queues: map[string]tenantsOfQueue{}},
+		jobStore: jobs.New(d), sandboxStore: sandboxes.New(d), nodeStore: nodes.New(d), tenantStore: tenants.New(d),
+		db: d, durability: o.Durability,
 	}
 }
 
 // Ping checks that Redis answers.
 func (s *Store) Ping(ctx context.Context) error {
-	return wrap("ping redis", s.rdb.Ping(ctx).Err())
+	return db.Wrap("ping redis", s.db.Redis.Ping(ctx).Err())
 }
 
 // Close ends the subscriptions; it does not close the client.
-func (s *Store) Close() error { return s.hub.close() }
+func (s *Store) Close() error { return s.jobStore.Close() }
+
+// Tenants lists every tenant for which a job was accepted.
+func (s *Store) Tenants(ctx context.Context) ([]string, error) { return s.db.Tenants(ctx) }
 
 // Persistence reads whether Redis writes an append-only file, and its eviction policy. Servers without CONFIG give an error.
 func (s *Store) Persistence(ctx context.Context) (appendOnly bool, evictionPolicy string, err error) {
-	aof, err := s.rdb.ConfigGet(ctx, "appendonly").Result()
+	aof, err := s.db.Redis.ConfigGet(ctx, "appendonly").Result()
 	if err != nil {
-		return false, "", wrap("read appendonly", err)
+		return false, "", db.Wrap("read appendonly", err)
 	}
-	policy, err := s.rdb.ConfigGet(ctx, "maxmemory-policy").Result()
+	policy, err := s.db.Redis.ConfigGet(ctx, "maxmemory-policy").Result()
 	if err != nil {
-		return false, "", wrap("read maxmemory-policy", err)
+		return false, "", db.Wrap("read maxmemory-policy", err)
 	}
 	return aof["appendonly"] == "yes", policy["maxmemory-policy"], nil
 }
 
-// micros is the form of a time in Redis: microseconds since 1970, empty for the zero time.
-func micros(t time.Time) string {
-	if t.IsZero() {
-		return ""
+// syncedAfter is when a write is on the disk with appendfsync everysec. Redis syncs every second, and holds writes back by up to two seconds
+// while a sync is slow.
+const syncedAfter = 2 * time.Second
+
+// DurableAfter is how long after its answer a finish counts as durable: a crash of Redis and of its machine does not lose it any more.
+func (s *Store) DurableAfter() time.Duration {
+	if s.durability == DurabilityEverySec {
+		return syncedAfter
 	}
-	return strconv.FormatInt(t.UnixMicro(), 10)
+	return 0
 }
 
-// wrap adds a code to an error of Redis: CodeUnavailable if a retry may succeed; none to a reply that a healthy server never gives, which is
-// a bug of ours.
-func wrap(what string, err error) error {
-	if err == nil {
-		return nil
-	}
-	if errors.Is(err, context.Canceled) {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	reply, ok := errors.AsType[redis.Error](err)
-	if ok && !errors.Is(err, redis.Nil) && !transient(reply) {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	return fmt.Errorf("%s: %w", what, farm.Wrap(fmt.Errorf("%w: %w", ErrNoAnswer, err), farm.CodeUnavailable, "The record store does not answer. Try again in a moment."))
-}
-
-// transient reports whether a reply says that the server cannot do this now, but may later.
-func transient(err redis.Error) bool {
-	for _, prefix := range []string{
-		"LOADING ", "READONLY ", "MASTERDOWN ", "CLUSTERDOWN ", "TRYAGAIN ", "OOM ", "MISCONF ", "NOREPLICAS ", "BUSY ", "ERR max number of clients",
-	} {
-		if redis.HasErrorPrefix(err, prefix) {
-			return true
+// CheckDurability checks that Redis can do what the durability asks for. CodeUnavailable: it does not answer.
+func (s *Store) CheckDurability(ctx context.Context) error {
+	switch s.durability {
+	case DurabilityAOF:
+		err := s.db.Redis.Do(ctx, "waitaof", 1, 0, 1).Err()
+		switch reply, refused := errors.AsType[redis.Error](err); {
+		case !refused || db.Transient(reply):
+			return db.Wrap("check redis.durability", err)
+		case strings.Contains(err.Error(), "unknown command"):
+			return errors.New("redis.durability is aof, but this Redis has no WAITAOF: use Redis 7.2 or newer, or set redis.durability to everysec or replica")
+		default: // it refuses to wait where there is no append-only file
+			return fmt.Errorf("redis.durability is aof, but Redis refuses WAITAOF: set appendonly yes in its configuration: %w", err)
+		}
+	case DurabilityReplica:
+		if n, err := s.db.Redis.Do(ctx, "wait", 1, 1).Int(); err != nil {
+			return db.Wrap("check redis.durability", err)
+		} else if n < 1 {
+			s.db.Log.WarnContext(ctx, "redis.durability is replica, but Redis has no replica that is connected: jobs are refused until there is one")
 		}
 	}
-	return false
+	return nil
+}
+
+// Lock takes a lock, or renews it for its owner. held reports whether the owner has it now, for ttl.
+func (s *Store) Lock(ctx context.Context, name, owner string, ttl time.Duration) (held bool, err error) {
+	r, err := s.db.RunOn(ctx, "take lock", "lock_take", s.db.Farm(db.FarmLock, name), owner, ttl.Milliseconds())
+	return r.Text(0) == "held", err
+}
+
+// Unlock releases a lock; it does nothing if another owner has it.
+func (s *Store) Unlock(ctx context.Context, name, owner string) error {
+	_, err := s.db.RunOn(ctx, "release lock", "lock_release", s.db.Farm(db.FarmLock, name), owner)
+	return err
+}
+
+// LockTaken reports whether the lock has an owner now.
+func (s *Store) LockTaken(ctx context.Context, name string) (bool, error) {
+	n, err := s.db.Redis.Exists(ctx, s.db.Farm(db.FarmLock, name)).Result()
+	return n == 1, db.Wrap("read lock", err)
 }

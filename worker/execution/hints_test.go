@@ -112,7 +112,7 @@ func TestResultSaysWhatTheSandboxLacks(t *testing.T) {
 		"SudoInCode":       {raised("FileNotFoundError", "[Errno 2] No such file or directory: 'sudo'"), root},
 		"AptInACell":       {printed("E: Could not open lock file /var/lib/dpkg/lock-frontend - open (13: Permission denied)\r\n"), root},
 		"Dpkg":             {ran(2, "dpkg: error: requested operation requires superuser privilege\n"), root},
-		"OtherCommand":     {ran(127, "bash: line 1: pseudo: command not found\n"), ""},
+		"OtherCommand":     {ran(127, "bash: line 1: pseudo: command not found\n"), "no program pseudo"},
 		"Input":            {raised("StdinNotImplementedError", "raw_input was called"), input},
 		"InputInACommand":  {ran(1, "Traceback (most recent call last):\n  File \"a.py\"\nEOFError: EOF when reading a line\n"), input},
 		"OtherError":       {raised("ValueError", "no"), ""},

@@ -1,0 +1,205 @@
+package db
+
+import (
+	"context"
+	"fmt"
+	"hash/crc32"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// Fetch reads the hashes of ids in batches and skips those that are gone.
+func Fetch[T any](ctx context.Context, d *DB, tenant string, kind Kind, ids []string, read func(context.Context, map[string]string) (*T, error)) ([]*T, error) {
+	const stretch = 500 // bounds the memory of one reply
+	out := make([]*T, 0, len(ids))
+	for len(ids) > 0 {
+		part := ids[:min(stretch, len(ids))]
+		ids = ids[len(part):]
+		pipe := d.Redis.Pipeline()
+		cmds := make([]*redis.MapStringStringCmd, len(part))
+		for i, id := range part {
+			cmds[i] = pipe.HGetAll(ctx, d.Key(tenant, kind, id))
+		}
+		if _, err := pipe.Exec(ctx); err != nil {
+			return nil, Wrap("read records", err)
+		}
+		for _, cmd := range cmds {
+			if len(cmd.Val()) == 0 {
+				continue
+			}
+			item, err := read(ctx, cmd.Val())
+			if err != nil {
+				return nil, fmt.Errorf("read records: %w", err)
+			}
+			out = append(out, item)
+		}
+	}
+	return out, nil
+}
+
+// Bounds of lists.
+const (
+	PageDefault = 50
+	scanMost    = 2000 // records looked at in one call; a list whose filter drops most of them gives a short page and a cursor
+	scanWhole   = 400  // the same, where each record is read and decoded as a whole to see whether it is wanted
+	ScanStretch = 200
+	scanSpare   = 2       // entries beyond the limit that are looked at first, since a list is rarely without one that is not wanted
+	pageBytes   = 8 << 20 // of documents read for a page; then it is short too, but never empty for this reason
+)
+
+// Page asks for a part of a list, by default the newest first.
+type Page struct {
+	Limit  int    // 0: 50
+	Cursor string // of the page before; "": from the newest, or with Oldest from the oldest
+	Oldest bool   // the oldest first; for lists of sandboxes only
+}
+
+// TimeRange picks records by when they were created. Both ends are exclusive; the zero time leaves an end open.
+type TimeRange struct {
+	After  time.Time
+	Before time.Time
+}
+
+// OrderSlack is how far the times of creation may deviate from the order of an index: the clocks of API processes differ.
+const OrderSlack = 5 * time.Minute
+
+// Contains reports whether a time is in the range.
+func (r TimeRange) Contains(t time.Time) bool {
+	return (r.After.IsZero() || t.After(r.After)) && (r.Before.IsZero() || t.Before(r.Before))
+}
+
+// Passed reports whether nothing that stands behind a record of this time, in a list from the newest, can be in the range.
+func (r TimeRange) Passed(t time.Time) bool {
+	return !r.After.IsZero() && !t.IsZero() && t.Before(r.After.Add(-OrderSlack))
+}
+
+// Listing is how scan reads the records of an index.
+type Listing[T any] struct {
+	Index string
+	Load  func(ctx context.Context, ids []string) ([]*T, error)
+	ID    func(*T) string
+	Want  func(*T) bool
+
+	Passed func(*T) bool // nothing behind this record is wanted
+	Whole  bool          // see scanWhole
+
+	// Complete reads the documents of a record that is wanted, and returns how many bytes they have. Nil: there are none.
+	Complete func(context.Context, *T) (int, error)
+
+	// Prune drops ids whose records are not wanted, by less than the whole records; end says that nothing behind these ids is wanted. Nil: it
+	// keeps all.
+	Prune func(ctx context.Context, ids []string) (kept []string, end bool, err error)
+}
+
+// Scan reads an index from its newest entry, or its oldest, loads the records and keeps those that are wanted. The cursor is the sequence number of the
+// last entry that was looked at, so new records do not shift the pages.
+func Scan[T any](ctx context.Context, d *DB, l Listing[T], p Page) ([]*T, string, error) {
+	limit := p.Limit
+	if limit <= 0 {
+		limit = PageDefault
+	}
+	from := "+inf"
+	if p.Oldest {
+		from = "-inf"
+	}
+	if p.Cursor != "" {
+		n, ok := parseCursor(l.Index, p.Cursor)
+		if !ok {
+			return nil, "", farm.Invalidf("%q is not a cursor of this list. Start again without a cursor.", Clip(p.Cursor))
+		}
+		from = "(" + strconv.FormatInt(n, 10)
+	}
+	out := make([]*T, 0, min(limit, ScanStretch))
+	var last int64
+	documents := 0 // bytes
+	most := scanMost
+	if l.Whole {
+		most = scanWhole
+	}
+	for seen := 0; seen < most; {
+		stretch := min(ScanStretch, limit+scanSpare)
+		if seen > 0 {
+			stretch = min(ScanStretch, max(2*(limit-len(out)), 10))
+		}
+		var entries []redis.Z
+		var err error
+		if p.Oldest {
+			entries, err = d.Redis.ZRangeByScoreWithScores(ctx, l.Index, &redis.ZRangeBy{Min: from, Max: "+inf", Count: int64(stretch)}).Result()
+		} else {
+			entries, err = d.Redis.ZRevRangeByScoreWithScores(ctx, l.Index, &redis.ZRangeBy{Min: "-inf", Max: from, Count: int64(stretch)}).Result()
+		}
+		if err != nil {
+			return nil, "", Wrap("read index", err)
+		}
+		if len(entries) == 0 {
+			return out, "", nil
+		}
+		ids := make([]string, len(entries))
+		scores := make(map[string]int64, len(entries))
+		for i, entry := range entries {
+			ids[i], _ = entry.Member.(string)
+			scores[ids[i]] = int64(entry.Score)
+		}
+		last = scores[ids[len(ids)-1]]
+		kept, end := ids, len(entries) < stretch
+		if l.Prune != nil {
+			var passed bool
+			if kept, passed, err = l.Prune(ctx, ids); err != nil {
+				return nil, "", err
+			}
+			end = end || passed
+		}
+		items, err := l.Load(ctx, kept)
+		if err != nil {
+			return nil, "", err
+		}
+		for i, item := range items {
+			end = end || !p.Oldest && l.Passed(item)
+			if !l.Want(item) {
+				continue
+			}
+			if l.Complete != nil {
+				n, err := l.Complete(ctx, item)
+				if err != nil {
+					return nil, "", err
+				}
+				documents += n
+			}
+			if out = append(out, item); len(out) == limit || documents >= pageBytes {
+				at := scores[l.ID(item)]
+				if end && (at == last || i == len(items)-1) {
+					return out, "", nil // nothing that is wanted is behind it
+				}
+				return out, cursor(l.Index, at), nil
+			}
+		}
+		if end {
+			return out, "", nil
+		}
+		seen += len(entries)
+		from = "(" + strconv.FormatInt(last, 10)
+	}
+	return out, cursor(l.Index, last), nil
+}
+
+// cursorCheck is how many characters at the end of a cursor depend on the list and the number, so that no other text is taken for one.
+const cursorCheck = 5
+
+// cursor is a place in an index.
+func cursor(index string, n int64) string {
+	check := crc32.ChecksumIEEE(strconv.AppendInt([]byte(index+" "), n, 36)) % 60_466_176 // 36 to the power of cursorCheck
+	return strconv.FormatInt(n, 36) + fmt.Sprintf("%0*s", cursorCheck, strconv.FormatUint(uint64(check), 36))
+}
+
+// parseCursor is the reverse of cursor. ok is false for every other text.
+func parseCursor(index, text string) (n int64, ok bool) {
+	if len(text) <= cursorCheck {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(text[:len(text)-cursorCheck], 36, 64)
+	return n, err == nil && n > 0 && n < 1<<53 && cursor(index, n) == text
+}

@@ -1,0 +1,103 @@
+package db
+
+import (
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// testScript makes a script of a text.
+func testScript(text string) *script {
+	return loadScripts(nil, fstest.MapFS{"one.lua": {Data: []byte(text)}})["one"]
+}
+
+// A script gets its arguments by the names that it reads, whatever their order in Go.
+func TestNamedArguments(t *testing.T) {
+	t.Parallel()
+	type all struct {
+		Text  string   `lua:"text"`
+		On    bool     `lua:"on"`
+		Off   bool     `lua:"off"`
+		Int   int      `lua:"int"`
+		Large uint64   `lua:"large"`
+		Bytes []byte   `lua:"bytes"`
+		Nil   []string `lua:"nil_list"`
+		Empty []string `lua:"empty"`
+		List  []string `lua:"list"`
+	}
+	const text = "return arg.list .. arg.int .. arg.int -- not arg.comment\n.. arg.bytes .. arg.empty .. arg.large .. arg.nil_list .. arg.off .. arg.on .. arg.text\n"
+	s := testScript(text)
+	code := "local arg = {bytes = ARGV[3], empty = ARGV[4], int = ARGV[5], large = ARGV[6], list = ARGV[7], nil_list = ARGV[8], off = ARGV[9], on = ARGV[10], text = ARGV[11], }\n"
+	if diff := cmp.Diff(code, bind(s.args)); diff != "" {
+		t.Errorf("bind (-want +got):\n%s", diff)
+	}
+	args := all{Text: `a "b"`, On: true, Int: -1, Large: 1<<53 - 1, Bytes: []byte("{}"), Empty: []string{}, List: []string{`"`, "é", `\`}}
+	want := []any{"sf:", "1000000", []byte("{}"), "[]", int64(-1), uint64(1<<53 - 1), `["\"","é","\\"]`, "[]", "", "1", `a "b"`}
+	for range 2 {
+		if diff := cmp.Diff(want, s.argv("sf:", time.Unix(1, 0), []any{args})); diff != "" {
+			t.Errorf("argv (-want +got):\n%s", diff)
+		}
+	}
+	if diff := cmp.Diff([]any{"sf:", "1000000", "id", 2}, testScript("return ARGV[3]").argv("sf:", time.Unix(1, 0), []any{"id", 2})); diff != "" {
+		t.Errorf("argv by position (-want +got):\n%s", diff)
+	}
+}
+
+// A script reads exactly the arguments that Go sends: a field that only one side has fails at the first call.
+func TestScriptsReadTheirArguments(t *testing.T) {
+	t.Parallel()
+	for name, args := range map[string]any{
+		"OnlyInLua": struct {
+			ID string `lua:"id"`
+		}{},
+		"OnlyInGo": struct {
+			ID   string `lua:"id"`
+			Size int    `lua:"size"`
+			More int    `lua:"more"`
+		}{},
+		"WithoutTag": struct {
+			ID   string `lua:"id"`
+			Size int    `lua:"size"`
+			More int
+		}{},
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: the call was made", name)
+				}
+			}()
+			testScript("return {arg.id, arg.size}").argv("sf:", time.Time{}, []any{args})
+		}()
+	}
+}
+
+// A script gets the paragraphs that it uses, and those that they use, in their order, but none that only comments name.
+func TestPreludeGivesWhatAScriptUses(t *testing.T) {
+	t.Parallel()
+	p := newShared("local A, B = 1, 2\n", "-- Uses A.\nlocal function first() return A end\n\nlocal function second()\n  return first() -- not third\nend\n",
+		"local function third() return 3 end\n")
+	for script, want := range map[string]string{
+		"return second()":             "A, B first second",
+		"return B":                    "A, B",
+		"return first() + third()":    "A, B first third",
+		"return 1 -- second() helps":  "",
+		"return seconds + thirdparty": "",
+	} {
+		got := p.of(script)
+		var defined []string
+		for line := range strings.Lines(got) {
+			if name, ok := strings.CutPrefix(line, "local function "); ok {
+				defined = append(defined, name[:strings.Index(name, "(")])
+			} else if name, ok := strings.CutPrefix(line, "local "); ok {
+				defined = append(defined, name[:strings.Index(name, " =")])
+			}
+		}
+		if strings.Join(defined, " ") != want {
+			t.Errorf("%q gets %q, want %q:\n%s", script, defined, want, got)
+		}
+	}
+}

@@ -1,0 +1,221 @@
+package jobs
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store/db"
+)
+
+// JobFilter picks jobs that meet all of its fields; zero fields pick all. Of a list of values one must match.
+//
+// The HTTP parameters map to it one by one: job_id, sandbox_id, state and kind (each repeatable or comma-separated), outcome, created_after and
+// created_before (RFC 3339, exclusive). The caller checks the values; an unknown state picks nothing.
+type JobFilter struct {
+	JobID     string
+	SandboxID string
+	States    []farm.JobState
+	Kinds     []farm.JobKind
+	Outcome   farm.JobOutcome
+	Created   db.TimeRange
+}
+
+func (f JobFilter) picks(job *farm.Job) bool {
+	return (f.JobID == "" || job.ID == f.JobID) && (f.SandboxID == "" || job.SandboxID == f.SandboxID) &&
+		(len(f.States) == 0 || slices.Contains(f.States, job.State)) && (len(f.Kinds) == 0 || slices.Contains(f.Kinds, job.Kind)) &&
+		(f.Outcome == "" || job.Outcome == f.Outcome) && f.Created.Contains(job.CreatedAt)
+}
+
+// Jobs lists jobs, newest first, without hidden ones, except the one that JobID names. next is the cursor of the following page, "" at the
+// end. A call looks at 2000 records at most and reads about 8 MiB of documents, so a page may be short, or empty, before the end. A bad
+// cursor is CodeInvalid.
+func (s *Store) Jobs(ctx context.Context, tenant string, f JobFilter, p db.Page) (jobs []*farm.Job, next string, err error) {
+	if f.JobID != "" {
+		job, err := s.Job(ctx, farm.Ref{Tenant: tenant, ID: f.JobID})
+		switch {
+		case farm.CodeOf(err) == farm.CodeNotFound:
+			return nil, "", nil
+		case err != nil:
+			return nil, "", err
+		case !f.picks(job):
+			return nil, "", nil
+		}
+		return []*farm.Job{job}, "", nil
+	}
+	l := db.Listing[listedJob]{
+		Index: s.Index(tenant, db.IndexJobs),
+		Load: func(ctx context.Context, ids []string) ([]*listedJob, error) {
+			return db.Fetch(ctx, s.DB, tenant, db.KeyJob, ids, decodeListed)
+		},
+		ID:   func(j *listedJob) string { return j.job.ID },
+		Want: func(j *listedJob) bool { return f.picks(j.job) }, Passed: func(j *listedJob) bool { return f.Created.Passed(j.job.CreatedAt) },
+		Complete: func(ctx context.Context, j *listedJob) (int, error) { return s.readDocuments(ctx, j.job, j.documents) },
+	}
+	if f.SandboxID != "" {
+		l.Index = s.Key(tenant, db.KeyJobsOf, f.SandboxID)
+	}
+	if len(f.States) > 0 || len(f.Kinds) > 0 || f.Outcome != "" || f.Created != (db.TimeRange{}) {
+		l.Prune = func(ctx context.Context, ids []string) ([]string, bool, error) {
+			return s.pruneJobs(ctx, tenant, ids, f)
+		}
+	}
+	found, next, err := db.Scan(ctx, s.DB, l, p)
+	if err != nil {
+		return nil, "", err
+	}
+	jobs = make([]*farm.Job, len(found))
+	for i, j := range found {
+		jobs[i] = j.job
+	}
+	return jobs, next, nil
+}
+
+// listedJob is a job whose documents are not read yet.
+type listedJob struct {
+	job       *farm.Job
+	documents map[string]string
+}
+
+func decodeListed(_ context.Context, fields map[string]string) (*listedJob, error) {
+	job, err := decodeJob(fields)
+	return &listedJob{job: job, documents: map[string]string{"shown": fields["shown"], "result": fields["result"]}}, err
+}
+
+// pruneJobs looks at a few fields, so that the results of jobs that are not wanted are not read.
+func (s *Store) pruneJobs(ctx context.Context, tenant string, ids []string, f JobFilter) (kept []string, end bool, err error) {
+	pipe := s.Redis.Pipeline()
+	cmds := make([]*redis.SliceCmd, len(ids))
+	for i, id := range ids {
+		cmds[i] = pipe.HMGet(ctx, s.Key(tenant, db.KeyJob, id), "state", "kind", "created", "outcome")
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, false, db.Wrap("filter jobs", err)
+	}
+	for i, cmd := range cmds {
+		fields := db.Reply(cmd.Val())
+		job := &farm.Job{
+			ID: ids[i], SandboxID: f.SandboxID, State: farm.JobState(fields.Text(0)), Kind: farm.JobKind(fields.Text(1)), CreatedAt: db.Moment(fields.Text(2)),
+			Outcome: farm.JobOutcome(fields.Text(3)),
+		}
+		end = end || f.Created.Passed(job.CreatedAt)
+		if job.State != "" && f.picks(job) {
+			kept = append(kept, ids[i])
+		}
+	}
+	return kept, end, nil
+}
+
+// cellPage is how many jobs of a sandbox QueuedCells reads at once.
+const cellPage = 100
+
+// QueuedCells lists the cells of notebooks that wait in the FIFO of a sandbox, the newest first: all, or those of one session.
+func (s *Store) QueuedCells(ctx context.Context, sandbox farm.Ref, session string) ([]farm.Ref, error) {
+	filter := JobFilter{SandboxID: sandbox.ID, States: []farm.JobState{farm.JobQueued}, Kinds: []farm.JobKind{farm.KindExecute}}
+	page := db.Page{Limit: cellPage}
+	var out []farm.Ref
+	for {
+		jobs, next, err := s.Jobs(ctx, sandbox.Tenant, filter, page)
+		if err != nil {
+			return nil, err
+		}
+		for _, job := range jobs {
+			if c := job.Cell(); c != nil && (session == "" || c.Session == session) {
+				out = append(out, job.Ref())
+			}
+		}
+		if next == "" {
+			return out, nil
+		}
+		page.Cursor = next
+	}
+}
+
+// Route is what must be known of a job to enqueue it, read in one step.
+type Route struct {
+	Ref            farm.Ref
+	Kind           farm.JobKind
+	State          farm.JobState
+	Attempt        int
+	Uncounted      int // attempts that do not count as crashes: the job was requeued though no worker had died
+	Worker         string
+	CreatedAt      time.Time
+	Queue          string // the job's own; "": that of its sandbox's node
+	TimeoutSeconds int
+	Background     bool
+	Inline         bool
+	Head           bool // of its sandbox's FIFO
+	OutsideFIFO    bool // it left the FIFO and runs on
+	Parked         bool // its tenant's queue share is used up; it must not be enqueued now
+	SandboxID      string
+	SandboxState   farm.SandboxState // "" if the record is gone
+	Node           string            // "" until one is chosen
+}
+
+// Route reads a job's route; CodeNotFound if there is no such job.
+func (s *Store) Route(ctx context.Context, ref farm.Ref) (*Route, error) {
+	r, err := s.Run(ctx, "read route", "job_route", ref.Tenant, ref.ID)
+	if err != nil {
+		return nil, err
+	}
+	if r.Text(0) != "ok" {
+		return nil, noJob(ref.ID)
+	}
+	return decodeRoute(ref.Tenant, r.Fields(1)), nil
+}
+
+// SandboxRoutes reads the routes of a sandbox's unfinished jobs, in the order in which the jobs were accepted, also of those outside its FIFO.
+func (s *Store) SandboxRoutes(ctx context.Context, sandbox farm.Ref) ([]Route, error) {
+	refs, err := s.UnfinishedJobs(ctx, sandbox)
+	if err != nil {
+		return nil, err
+	}
+	routes := make([]Route, 0, len(refs))
+	for _, ref := range refs {
+		r, err := s.Route(ctx, ref)
+		if farm.CodeOf(err) == farm.CodeNotFound {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if !r.State.Final() {
+			routes = append(routes, *r)
+		}
+	}
+	return routes, nil
+}
+
+// OpenRoutes pages through the tenant's unfinished jobs. Each call looks at no more than 200 of them and returns those that a queue should
+// hold (running, inline, head of a FIFO) and those whose sandbox is final or gone. after is "" at first; next is "" at the end.
+func (s *Store) OpenRoutes(ctx context.Context, tenant, after string) (routes []Route, next string, err error) {
+	if after == "" {
+		after = "-1"
+	}
+	r, err := s.Run(ctx, "list unfinished jobs", "job_open_routes", tenant, after, db.ScanStretch)
+	if err != nil {
+		return nil, "", err
+	}
+	rows := r.Rows(2)
+	for i := range rows {
+		routes = append(routes, *decodeRoute(tenant, db.Pairs(rows[i])))
+	}
+	return routes, r.Text(1), nil
+}
+
+// decodeRoute reads the fields that the prelude's route gives.
+func decodeRoute(tenant string, f map[string]string) *Route {
+	attempt, _ := strconv.Atoi(f["attempt"])
+	timeout, _ := strconv.Atoi(f["timeout"])
+	uncounted, _ := strconv.Atoi(f["uncounted"])
+	return &Route{
+		Ref: farm.Ref{Tenant: tenant, ID: f["id"]}, Kind: farm.JobKind(f["kind"]), State: farm.JobState(f["state"]),
+		Attempt: attempt, Uncounted: uncounted, Worker: f["worker"], CreatedAt: db.Moment(f["created"]), Queue: f["queue"], TimeoutSeconds: timeout,
+		Background: f["background"] == "1", Inline: f["inline"] == "1", Head: f["head"] == "1", OutsideFIFO: f["outside_fifo"] == "1",
+		Parked: f["parked"] == "1", SandboxID: f["sandbox"], SandboxState: farm.SandboxState(f["sandbox_state"]), Node: f["node"],
+	}
+}

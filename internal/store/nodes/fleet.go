@@ -1,0 +1,151 @@
+package nodes
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store/db"
+)
+
+// FleetNote is a change of the fleet, with the event that tells of it.
+type FleetNote struct {
+	Subject  string // what changed, see farm.SeenWorkerPrefix; "": nothing is remembered
+	From, To string // what was, and what is, remembered of it; "": nothing
+	Event    farm.FleetEvent
+}
+
+// fleetArgs are the arguments of fleet_note.lua.
+type fleetArgs struct {
+	Subject string `lua:"subject"`
+	From    string `lua:"from"`
+	To      string `lua:"to"`
+	Event   []byte `lua:"event"` // JSON
+	Most    int    `lua:"most"`  // events that are kept
+}
+
+// FleetSeen is what is remembered of the fleet, by subject.
+func (s *Store) FleetSeen(ctx context.Context) (map[string]string, error) {
+	seen, err := s.Redis.HGetAll(ctx, s.Index(db.SlotFleet, db.IndexFleetSeen)).Result()
+	return seen, db.Wrap("read what was seen of the fleet", err)
+}
+
+// NoteFleet remembers a change and adds its event, of which the newest farm.MaxFleetEvents are kept. It does neither, and reports false, if what
+// is remembered is not From: another process has noted the change.
+func (s *Store) NoteFleet(ctx context.Context, n FleetNote) (bool, error) {
+	event, err := db.Encode("event of the fleet", n.Event)
+	if err != nil {
+		return false, err
+	}
+	r, err := s.Run(ctx, "note an event of the fleet", "fleet_note", db.SlotFleet, fleetArgs{Subject: n.Subject, From: n.From, To: n.To, Event: event, Most: farm.MaxFleetEvents})
+	return r.Text(0) == "ok", err
+}
+
+// FleetEvents lists the newest events of the fleet, the newest first.
+func (s *Store) FleetEvents(ctx context.Context, limit int) ([]farm.FleetEvent, error) {
+	found, err := s.Redis.XRevRangeN(ctx, s.Index(db.SlotFleet, db.IndexFleetEvents), "+", "-", int64(limit)).Result()
+	if err != nil {
+		return nil, db.Wrap("read events of the fleet", err)
+	}
+	events := make([]farm.FleetEvent, 0, len(found))
+	for _, m := range found {
+		var e farm.FleetEvent
+		text, _ := m.Values["e"].(string)
+		if json.Unmarshal([]byte(text), &e) == nil {
+			e.ID = m.ID
+			events = append(events, e)
+		}
+	}
+	return events, nil
+}
+
+// noteStopped notes that a worker has stopped in order, if it was seen before.
+func (s *Store) noteStopped(ctx context.Context, workerID string) error {
+	subject := farm.SeenWorkerPrefix + workerID
+	known, err := s.Redis.HGet(ctx, s.Index(db.SlotFleet, db.IndexFleetSeen), subject).Result()
+	if errors.Is(err, redis.Nil) {
+		return nil
+	}
+	if err != nil {
+		return db.Wrap("read what was seen of a worker", err)
+	}
+	var w farm.SeenWorker
+	_ = json.Unmarshal([]byte(known), &w) // of another release: the event names only the worker
+	_, err = s.NoteFleet(ctx, FleetNote{
+		Subject: subject, From: known, Event: farm.FleetEvent{At: s.Now().UTC(), Kind: farm.FleetWorkerStopped, Worker: workerID, Node: w.Node, Host: w.Host},
+	})
+	return err
+}
+
+// SetDrain drains a node. A drain that the node has keeps the time since when it is drained. It ends by EndDrain, or with the node.
+func (s *Store) SetDrain(ctx context.Context, d farm.Drain) (farm.Drain, error) {
+	before, err := s.Drain(ctx, d.Node)
+	switch {
+	case err == nil:
+		d.Since = before.Since
+	case farm.CodeOf(err) != farm.CodeNotFound:
+		return farm.Drain{}, err
+	}
+	doc, err := db.Encode("drain", d)
+	if err != nil {
+		return farm.Drain{}, err
+	}
+	return d, db.Wrap("store drain", s.Redis.HSet(ctx, s.Index(db.SlotNodes, db.IndexDrains), d.Node, doc).Err())
+}
+
+// Drain reads the drain of a node; CodeNotFound if it has none.
+func (s *Store) Drain(ctx context.Context, node string) (farm.Drain, error) {
+	text, err := s.Redis.HGet(ctx, s.Index(db.SlotNodes, db.IndexDrains), node).Result()
+	if errors.Is(err, redis.Nil) {
+		return farm.Drain{}, notDrained(node)
+	}
+	if err != nil {
+		return farm.Drain{}, db.Wrap("read drain", err)
+	}
+	return decodeDrain(node, text)
+}
+
+// Drains lists the drains of all nodes, by node.
+func (s *Store) Drains(ctx context.Context) ([]farm.Drain, error) {
+	all, err := s.Redis.HGetAll(ctx, s.Index(db.SlotNodes, db.IndexDrains)).Result()
+	if err != nil {
+		return nil, db.Wrap("list drains", err)
+	}
+	out := make([]farm.Drain, 0, len(all))
+	for node, text := range all {
+		d, err := decodeDrain(node, text)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, d)
+	}
+	slices.SortFunc(out, func(a, b farm.Drain) int { return cmp.Compare(a.Node, b.Node) })
+	return out, nil
+}
+
+// EndDrain ends the drain of a node; CodeNotFound if it has none.
+func (s *Store) EndDrain(ctx context.Context, node string) error {
+	n, err := s.Redis.HDel(ctx, s.Index(db.SlotNodes, db.IndexDrains), node).Result()
+	if err == nil && n == 0 {
+		return notDrained(node)
+	}
+	return db.Wrap("end drain", err)
+}
+
+func notDrained(node string) error {
+	return farm.Errorf(farm.CodeNotFound, "Node %s is not drained.", farm.Shorten(node))
+}
+
+func decodeDrain(node, text string) (farm.Drain, error) {
+	var d farm.Drain
+	if err := json.Unmarshal([]byte(text), &d); err != nil {
+		return d, fmt.Errorf("read drain of node %s: %w", node, err)
+	}
+	return d, nil
+}

@@ -1,0 +1,261 @@
+package tenants
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store/db"
+)
+
+// Rules for a Redis that fills up. The shares are of Redis's maxmemory.
+const (
+	stopsAt       = 0.85       // above it, interrupts and restarts are not accepted either: what a close and the ends of jobs write needs the rest
+	fullAt        = 0.7        // above it only jobs that end or stop something are accepted, so that Redis keeps room for accepted jobs to end
+	forgetAt      = 0.5        // above it finished jobs of the tenants with most are removed, so that fullAt is not reached
+	forgetNewAt   = 0.6        // above it also those that ended just now, if there are other tenants
+	maxUnfinished = fullAt / 2 // of the unfinished jobs and open sandboxes of one tenant: half of what all may use, so that one tenant never stops the others
+)
+
+// CheckMemory is CodeExhausted while Redis is too full for another job of a kind. A Redis without a limit, or one that does not report it, never is. most is how many
+// bytes the unfinished jobs and open sandboxes of one tenant may have; 0: no bound.
+func CheckMemory(ctx context.Context, d *db.DB, kind farm.JobKind) (most int64, err error) {
+	if kind == farm.KindClose {
+		return 0, nil
+	}
+	share := fullAt
+	if urgent(kind) {
+		share = stopsAt
+	}
+	info := d.RecentMemory(ctx)
+	if info.Above(share) {
+		return 0, farm.Errorf(farm.CodeExhausted,
+			"The farm's memory for jobs is %d %% full, so it accepts no new ones. Try again in some seconds: finished jobs of those who have most are removed first, and jobs that end give memory back.",
+			int(share*100))
+	}
+	if urgent(kind) {
+		return 0, nil
+	}
+	return int64(maxUnfinished * info.Limit), nil
+}
+
+// UnfinishedLimit is how many bytes the unfinished jobs and open sandboxes of one tenant may have, however full Redis is; 0: no bound.
+func UnfinishedLimit(ctx context.Context, d *db.DB) int64 {
+	return int64(maxUnfinished * d.RecentMemory(ctx).Limit)
+}
+
+// UnfinishedError refuses what would take more bytes than the unfinished jobs and open sandboxes of a tenant may have.
+func UnfinishedError(most int64, used, needed float64) error {
+	mib := func(bytes float64) float64 { return bytes / (1 << 20) }
+	return farm.Errorf(farm.CodeExhausted,
+		"Unfinished jobs, open sandboxes and the lists of artifacts of one tenant may use %.1f MiB of the farm's memory for jobs (max_unfinished): %.1f MiB are used, and this needs %.3f MiB more. Try again when some of your jobs have finished, or cancel some, close sandboxes, or delete artifacts.",
+		mib(float64(most)), mib(used), mib(needed))
+}
+
+// urgent reports whether a job ends or stops something: no quota and no limit of a queue refuses it.
+func urgent(kind farm.JobKind) bool {
+	return kind == farm.KindClose || kind == farm.KindInterrupt || kind == farm.KindRestart
+}
+
+// JobMemory is what the jobs and sandboxes of a tenant have in Redis, in bytes: the lengths of their records, requests, events, lists and logs, and
+// a fixed number for the keys of each. It is an estimate of Redis's memory.
+type JobMemory struct {
+	Unfinished int64 // of unfinished jobs and open sandboxes
+	Finished   int64 // of finished jobs and sandboxes that have ended
+}
+
+func (m JobMemory) total() int64 { return m.Unfinished + m.Finished }
+
+// JobMemory reads what the jobs and sandboxes of tenants have in Redis, in their order. An unknown tenant has nothing.
+func (s *Store) JobMemory(ctx context.Context, tenants ...string) ([]JobMemory, error) {
+	found := make([]*redis.SliceCmd, len(tenants))
+	_, err := s.Redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, tenant := range tenants {
+			found[i] = p.HMGet(ctx, s.Index(tenant, db.IndexMemory), "unfinished", "finished")
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, db.Wrap("read the memory of jobs", err)
+	}
+	out := make([]JobMemory, len(tenants))
+	for i, reply := range found {
+		var n [2]int64
+		for j, value := range reply.Val() {
+			text, _ := value.(string)
+			n[j], _ = strconv.ParseInt(text, 10, 64)
+		}
+		out[i] = JobMemory{Unfinished: n[0], Finished: n[1]}
+	}
+	return out, nil
+}
+
+// repairMost is how many jobs of a tenant one script looks at: less than a tenth of a second of Redis.
+const repairMost = 50_000
+
+// memoryRepairArgs are the arguments of memory_repair.lua.
+type memoryRepairArgs struct {
+	Most int `lua:"most"`
+}
+
+// RepairJobMemory compares what is counted for a tenant's jobs and sandboxes with them, and corrects it. drift is by how much the counts were too high
+// (negative: too low). A tenant with very many jobs is left as it is: checked is false then.
+func (s *Store) RepairJobMemory(ctx context.Context, tenant string) (drift JobMemory, checked bool, err error) {
+	r, err := s.Run(ctx, "repair the memory of jobs", "memory_repair", tenant, memoryRepairArgs{Most: repairMost})
+	if err != nil || r.Text(0) != "ok" {
+		return JobMemory{}, false, err
+	}
+	return JobMemory{Unfinished: int64(r.Number(1)), Finished: int64(r.Number(2))}, true, nil
+}
+
+// Bounds of one ForgetFinished.
+const (
+	forgetStretch = 200         // jobs that one script looks at
+	forgetCalls   = 50          // scripts
+	forgetAfter   = time.Minute // jobs that ended later stay: callers who poll have not read them yet
+	forgetNew     = time.Second // the same above forgetNewAt: a caller who waits for one reads it now
+	forgetBytes   = 1 << 20     // that one script removes at least, if it must remove any: tenants with equal bytes take turns
+)
+
+// Forgotten is what ForgetFinished has removed of a tenant.
+type Forgotten struct {
+	Tenant  string
+	Records int   // finished jobs and sandboxes that have ended
+	Bytes   int64 // as JobMemory counts them
+}
+
+// ForgetFinished removes finished jobs and sandboxes that have ended while Redis uses more than half of its memory: always those that expire first of
+// the tenant who has most, until that is no more than an equal share of all tenants, who therefore lose nothing to others. Jobs whose callback is not
+// delivered go after all others, and sandboxes whose container may still run, or whose jobs have not all ended, stay. What ended within the last minute stays, unless Redis uses more than 60 % and there are other tenants: a loop that fills it
+// faster must not stop those. One call removes some thousands at most; the next one continues. A Redis without a limit keeps all.
+func (s *Store) ForgetFinished(ctx context.Context) ([]Forgotten, error) {
+	info, err := s.Memory(ctx)
+	if err != nil || !info.Above(forgetAt) {
+		return nil, err
+	}
+	tenants, err := s.Tenants(ctx)
+	if err != nil {
+		return nil, err
+	}
+	memory, err := s.JobMemory(ctx, tenants...)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]*forgetting, 0, len(tenants))
+	for i, tenant := range tenants {
+		if memory[i].total() > 0 {
+			list = append(list, &forgetting{Forgotten: Forgotten{Tenant: tenant}, JobMemory: memory[i]})
+		}
+	}
+	share := forgetAt * info.Limit / float64(max(len(list), 1))
+	freed, err := s.forgetOf(ctx, list, share, info.Used-forgetAt*info.Limit, forgetAfter)
+	if err == nil && len(list) > 1 {
+		_, err = s.forgetOf(ctx, list, share, info.Used-float64(freed)-forgetNewAt*info.Limit, forgetNew)
+	}
+	return forgotten(list), err
+}
+
+// forgetOf removes this many bytes of finished jobs of the tenants above their share, but none that ended within the time after.
+func (s *Store) forgetOf(ctx context.Context, list []*forgetting, share, bytes float64, after time.Duration) (freed int64, err error) {
+	for _, f := range list {
+		f.passed, f.callbacks, f.done = 0, false, false
+	}
+	needed := int64(bytes) + 1
+	for range forgetCalls {
+		f, second := most(list, share)
+		if f == nil || freed >= needed {
+			break
+		}
+		goal := min(needed-freed, max(f.total()-max(second, int64(share)), forgetBytes))
+		n, err := s.forget(ctx, f, goal, after)
+		if err != nil {
+			return freed, err
+		}
+		freed += n
+	}
+	return freed, nil
+}
+
+// forgetting is the state of a tenant in ForgetFinished.
+type forgetting struct {
+	Forgotten
+	JobMemory
+
+	passed    int  // finished records that stay
+	callbacks bool // those whose callback is not delivered go, too
+	done      bool // no finished record is left that may go
+}
+
+// most finds the tenant with most bytes above the share that has finished jobs to remove, and the bytes of the next one; nil: there is none.
+func most(list []*forgetting, share float64) (first *forgetting, second int64) {
+	for _, f := range list {
+		switch {
+		case f.done || f.Finished <= 0 || float64(f.total()) <= math.Floor(share):
+		case first == nil || f.total() > first.total():
+			if first != nil {
+				second = first.total()
+			}
+			first = f
+		default:
+			second = max(second, f.total())
+		}
+	}
+	return first, second
+}
+
+// memoryTrimArgs are the arguments of memory_trim.lua.
+type memoryTrimArgs struct {
+	Bytes          int64  `lua:"bytes"` // to be freed; 0: only what has expired is given back
+	Count          int    `lua:"count"` // how many to look at
+	Skip           int    `lua:"skip"`
+	FinishedBefore string `lua:"finished_before"` // microseconds: jobs that finished later stay
+	Callbacks      bool   `lua:"callbacks"`       // also jobs whose callback is not delivered
+}
+
+// forget removes finished jobs and sandboxes of a tenant that ended longer ago than after.
+func (s *Store) forget(ctx context.Context, f *forgetting, bytes int64, after time.Duration) (freed int64, err error) {
+	r, err := s.Run(ctx, "forget finished jobs", "memory_trim", f.Tenant, memoryTrimArgs{
+		Bytes: bytes, Count: forgetStretch, Skip: f.passed, FinishedBefore: db.Micros(s.Now().Add(-after)), Callbacks: f.callbacks,
+	})
+	if err != nil {
+		return 0, err
+	}
+	jobs, freed, passed := r.Number(2), int64(r.Number(3)), r.Number(4)
+	f.Records, f.Bytes, f.Finished, f.passed = f.Records+jobs, f.Bytes+freed, f.Finished-freed, f.passed+passed
+	if freed < bytes && jobs+passed < forgetStretch { // the end of the index
+		f.done, f.callbacks, f.passed = f.callbacks, true, 0
+	}
+	return freed, nil
+}
+
+// forgotten lists what was removed, of the tenants with most first.
+func forgotten(list []*forgetting) []Forgotten {
+	var out []Forgotten
+	for _, f := range list {
+		if f.Records > 0 {
+			out = append(out, f.Forgotten)
+		}
+	}
+	slices.SortFunc(out, func(a, b Forgotten) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	return out
+}
+
+// trimJobMemory gives back what expired records of a tenant counted.
+func (s *Store) trimJobMemory(ctx context.Context, tenant string) error {
+	for {
+		r, err := s.Run(ctx, "give back expired jobs", "memory_trim", tenant, memoryTrimArgs{Count: trimStretch})
+		if err != nil {
+			return fmt.Errorf("trim the memory of jobs: %w", err)
+		}
+		if r.Number(1) < trimStretch {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,192 @@
+package tenants
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store/db"
+)
+
+// TenantChange says what changes of a tenant's own settings. What it does not name stays.
+type TenantChange struct {
+	Quotas   map[farm.QuotaName]*float64 // nil gives a quota its default again
+	Runtimes *[]string                   // OCI runtimes that its sandboxes may have, the default first; empty: those of the farm
+	Hosts    *TenantHosts                // what its sandboxes may reach at most
+}
+
+// ChangeTenant changes a tenant's own settings. A tenant need not exist before. What is in use stays, also when it is more than a quota now
+// allows: then new work is refused or waits. CodeInvalid: a value that a setting cannot have.
+func (s *Store) ChangeTenant(ctx context.Context, tenant string, change TenantChange) error {
+	if !farm.ValidTenant(tenant) {
+		return farm.Invalidf("the name of a tenant must be 1 to 64 letters, digits, dots, dashes and underscores, and not only dots")
+	}
+	set, unset := []string{}, []string{}
+	if list := change.Runtimes; list != nil {
+		switch err := farm.CheckRuntimes(*list); {
+		case err != nil:
+			return err
+		case len(*list) == 0:
+			unset = append(unset, runtimesField)
+		default:
+			set = append(set, runtimesField, strings.Join(*list, ","))
+		}
+	}
+	if hosts := change.Hosts; hosts != nil {
+		switch text, err := hosts.text(); {
+		case err != nil:
+			return err
+		case hosts.Farm:
+			unset = append(unset, hostsField)
+		default:
+			set = append(set, hostsField, text)
+		}
+	}
+	for name, value := range change.Quotas {
+		if value == nil {
+			unset = append(unset, string(name))
+			continue
+		}
+		if err := farm.CheckQuota(name, *value); err != nil {
+			return err
+		}
+		set = append(set, string(name), strconv.FormatFloat(*value, 'f', -1, 64))
+	}
+	_, err := s.Redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		if len(set) > 0 {
+			p.HSet(ctx, s.Index(tenant, db.IndexQuotas), set)
+		}
+		if len(unset) > 0 {
+			p.HDel(ctx, s.Index(tenant, db.IndexQuotas), unset...)
+		}
+		return nil
+	})
+	if err != nil {
+		return db.Wrap("change tenant", err)
+	}
+	return s.StoreTenant(ctx, tenant)
+}
+
+// TenantQuotas are the quotas of a tenant: values has all, own those that are not the default.
+func (s *Store) TenantQuotas(ctx context.Context, tenant string) (values farm.Quotas, own map[farm.QuotaName]float64, err error) {
+	found, err := s.Redis.HGetAll(ctx, s.Index(tenant, db.IndexQuotas)).Result()
+	if err != nil {
+		return farm.Quotas{}, nil, db.Wrap("read quotas", err)
+	}
+	values, own = s.quotasOf(found)
+	return values, own, nil
+}
+
+func (s *Store) quotasOf(found map[string]string) (farm.Quotas, map[farm.QuotaName]float64) {
+	values, own := s.Limits.TenantQuotas(), map[farm.QuotaName]float64{}
+	for _, name := range farm.QuotaNames() {
+		text, ok := found[string(name)]
+		if !ok {
+			continue
+		}
+		if n, err := strconv.ParseFloat(text, 64); err == nil {
+			values.Set(name, n)
+			own[name] = n
+		}
+	}
+	return values, own
+}
+
+// QuotaUse reads how much of each quota a tenant uses, in the order of farm.QuotaNames. Requests are those of the last minute that are not yet
+// allowed again. own are the quotas that are not the default.
+func (s *Store) QuotaUse(ctx context.Context, tenant string) (use []farm.QuotaUse, own map[farm.QuotaName]float64, err error) {
+	r, err := s.Run(ctx, "read use of quotas", "quota_use", tenant)
+	if err != nil {
+		return nil, nil, err
+	}
+	quotas, own := s.quotasOf(r.Fields(1))
+	used := r.Fields(2)
+	for _, name := range farm.QuotaNames() {
+		use = append(use, farm.QuotaUse{Name: name, Limit: quotas.Get(name), Used: db.Number(used[string(name)])})
+	}
+	return use, own, nil
+}
+
+// Drift is what RepairUse corrected, by what is counted: sandboxes, memory_mb, cpus, gpus, running. The sign says whether it was counted too
+// much (positive) or too little. nodes are wrong entries of the index of sandboxes by node.
+type Drift map[string]float64
+
+// RepairUse compares the counts behind a tenant's quotas, and the index of its sandboxes by node, with the records, and corrects them.
+func (s *Store) RepairUse(ctx context.Context, tenant string) (Drift, error) {
+	r, err := s.Run(ctx, "repair use of quotas", "quota_repair", tenant)
+	if err != nil {
+		return nil, err
+	}
+	out := Drift{}
+	for name, text := range r.Fields(1) {
+		n, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return nil, fmt.Errorf("repair use of quotas: %s is %q", name, text)
+		}
+		if n != 0 {
+			out[name] = n
+		}
+	}
+	return out, nil
+}
+
+// The lists beside the quotas in the hash of a tenant's own settings.
+const (
+	runtimesField = "runtimes"    // names with commas between them
+	hostsField    = "allow_hosts" // rules with a line for each; empty: none
+)
+
+// TenantLists are the lists among a tenant's own settings.
+type TenantLists struct {
+	Runtimes []string // OCI runtimes that its sandboxes may have, the default first; none: those of the farm
+	Hosts    TenantHosts
+}
+
+// TenantHosts bound what the sandboxes of a tenant may reach, beside the farm's own bound.
+type TenantHosts struct {
+	Farm  bool // there is no bound but the farm's; Rules are empty
+	Rules []farm.HostRule
+}
+
+// Covers reports whether a rule of a sandbox is within the bound.
+func (h TenantHosts) Covers(r farm.HostRule) bool { return h.Farm || r.Covered(h.Rules) }
+
+// Texts are the rules in their normal form.
+func (h TenantHosts) Texts() []string {
+	texts := make([]string, len(h.Rules))
+	for i, r := range h.Rules {
+		texts[i] = r.String()
+	}
+	return texts
+}
+
+func (h TenantHosts) text() (string, error) {
+	if len(h.Rules) > farm.MaxTenantHosts {
+		return "", farm.Invalidf("there are %d rules; at most %d are allowed", len(h.Rules), farm.MaxTenantHosts)
+	}
+	return strings.Join(h.Texts(), "\n"), nil
+}
+
+// TenantLists reads the lists among a tenant's own settings. A rule that this release cannot read allows nothing.
+func (s *Store) TenantLists(ctx context.Context, tenant string) (TenantLists, error) {
+	found, err := s.Redis.HMGet(ctx, s.Index(tenant, db.IndexQuotas), runtimesField, hostsField).Result()
+	if err != nil {
+		return TenantLists{}, db.Wrap("read lists of tenant", err)
+	}
+	var l TenantLists
+	if text, ok := found[0].(string); ok {
+		l.Runtimes = strings.Split(text, ",")
+	}
+	text, own := found[1].(string)
+	l.Hosts.Farm = !own
+	for line := range strings.Lines(text) {
+		if r, err := farm.ParseHostRule(strings.TrimSuffix(line, "\n")); err == nil {
+			l.Hosts.Rules = append(l.Hosts.Rules, r)
+		}
+	}
+	return l, nil
+}
