@@ -1,7 +1,12 @@
 package storetest
 
 import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -78,5 +83,191 @@ func fieldsAreStored(t *testing.T, factory Factory) {
 	stored, err := b.Artifact(t.Context(), farm.Ref{Tenant: Tenant, ID: artifact.ID})
 	if diff := cmp.Diff(&artifact, stored); diff != "" || err != nil {
 		t.Errorf("artifact: %v (-added +stored):\n%s", err, diff)
+	}
+}
+
+// FillTime is what Fill sets times to.
+var FillTime = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// Fill sets every field of a struct, and of the structs in it, to a value that is not zero, so that a test sees which of them are lost.
+func Fill(v any) { fill(reflect.ValueOf(v).Elem(), "x") }
+
+func fill(v reflect.Value, path string) {
+	if v.Type() == reflect.TypeFor[json.RawMessage]() {
+		v.SetBytes(fmt.Appendf(nil, `{"a":%q}`, path))
+		return
+	}
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(path)
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int64:
+		v.SetInt(7)
+	case reflect.Float64:
+		v.SetFloat(7.5)
+	case reflect.Uint8:
+		v.SetUint(7)
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem(), path)
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0), path)
+	case reflect.Map:
+		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		fill(key, path)
+		fill(value, path)
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(key, value)
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[time.Time]() {
+			v.Set(reflect.ValueOf(FillTime))
+			return
+		}
+		for i := range v.NumField() {
+			fill(v.Field(i), path+"."+v.Type().Field(i).Name)
+		}
+	default:
+		panic(fmt.Sprintf("storetest.Fill does not know how to fill a %s; add it", v.Type()))
+	}
+}
+
+// Lists and numbers reach a script unchanged: an empty list stays empty, every byte of a name is kept, and integers up to 2^53 are exact.
+func argumentsReachScripts(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	for _, packages := range [][]string{nil, {}, {"plain"}, {`quote"d`, `back\slash`, "ünï", "</script>", "a b", "1e400", "12345678901234567890"}} {
+		a := Execute(box.ID)
+		a.Packages = packages
+		b.accept(t, a)
+		if len(packages) == 0 {
+			continue
+		}
+		want := map[string]string{}
+		for _, name := range packages {
+			want[name] = a.Job.ID
+		}
+		found, err := b.PackageJobs(t.Context(), box, packages...)
+		if diff := cmp.Diff(want, found); diff != "" || err != nil {
+			t.Errorf("PackageJobs: %v (-want +got):\n%s", err, diff)
+		}
+	}
+	all, err := b.PackageJobs(t.Context(), box)
+	if err != nil || len(all) != 8 {
+		t.Errorf("packages of the sandbox: %v, %v; want 8", all, err)
+	}
+
+	const last = 1<<53 - 2 // the event of the final state gets the next number, the largest that Lua holds exactly
+	other := b.box(t, farm.SandboxReady)
+	job := b.accept(t, Execute(other.ID)).Job
+	b.claim(t, job.Ref(), "w")
+	timings := farm.Timings{RunMS: 1234567890.125, UploadMS: 0.001}
+	if _, err := b.Finish(t.Context(), store.Finish{Ref: job.Ref(), Attempt: 1, State: farm.JobCompleted, Timings: timings, LastEvent: last}); err != nil {
+		t.Fatal(err)
+	}
+	if id, err := b.LastEvent(t.Context(), job.Ref()); err != nil || id != "9007199254740991-0" {
+		t.Errorf("last event = %q, %v", id, err)
+	}
+	if got := b.job(t, job.Ref()).Timings; got.RunMS != timings.RunMS || got.UploadMS != timings.UploadMS {
+		t.Errorf("timings = %+v, want %+v", got, timings)
+	}
+}
+
+func packagesNameTheirLastJob(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	made := Create()
+	made.Packages = []string{"six"}
+	b.accept(t, made)
+	box := farm.Ref{Tenant: Tenant, ID: made.Sandbox.ID}
+	later := Execute(box.ID)
+	later.Job.Kind, later.Packages = farm.KindInstall, []string{"six", "npm:left-pad"}
+	b.accept(t, later)
+
+	for name, c := range map[string]struct {
+		names []string
+		want  map[string]string
+	}{
+		"All":  {nil, map[string]string{"six": later.Job.ID, "npm:left-pad": later.Job.ID}},
+		"Some": {[]string{"six", "unknown"}, map[string]string{"six": later.Job.ID}},
+		"None": {[]string{"unknown"}, map[string]string{}},
+	} {
+		got, err := b.PackageJobs(t.Context(), box, c.names...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	if got, err := b.PackageJobs(t.Context(), farm.Ref{Tenant: "other", ID: box.ID}); err != nil || len(got) != 0 {
+		t.Errorf("another tenant sees %v, %v", got, err)
+	}
+	other := Create()
+	refused := Execute(other.Sandbox.ID) // the sandbox does not exist
+	refused.Packages = []string{"six"}
+	if _, err := b.Accept(t.Context(), refused); farm.CodeOf(err) != farm.CodeNotFound {
+		t.Fatalf("Accept: %v", err)
+	}
+	if got, err := b.PackageJobs(t.Context(), farm.Ref{Tenant: Tenant, ID: other.Sandbox.ID}); err != nil || len(got) != 0 {
+		t.Errorf("a refused job left %v, %v", got, err)
+	}
+}
+
+func packagesAreBounded(t *testing.T, factory Factory) {
+	const bytes = 64 << 10 // of the names and the ids of their jobs
+	b := setup(t, factory)
+	made := Create()
+	b.accept(t, made)
+	box := farm.Ref{Tenant: Tenant, ID: made.Sandbox.ID}
+	install := func(names ...string) {
+		a := Execute(box.ID)
+		a.Packages = names
+		b.accept(t, a)
+	}
+	have := func() map[string]string {
+		got, err := b.PackageJobs(t.Context(), box)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	name := func(i, length int) string {
+		return fmt.Sprintf("p%d%s", i, strings.Repeat("x", length))[:length]
+	}
+	id := len(farm.NewID(farm.JobPrefix))
+	left := bytes - 1
+	for i := 0; left > 1000+id; i++ { // up to one byte below the limit
+		length := min(200, left-id)
+		install(name(i, length))
+		left -= length + id
+	}
+	before := len(have())
+	install(name(0, 200)) // again: it is there already
+	install(name(9999, left-id))
+	if n := len(have()); n != before+1 {
+		t.Fatalf("%d names one byte below the limit, want %d", n, before+1)
+	}
+	longer := b.rdb.HDel(t.Context(), b.prefix+"{acme}:pkg:"+box.ID, name(9999, left-id)).Val()
+	install(name(9999, left-id+1))
+	if n := len(have()); longer != 1 || n != before+1 {
+		t.Fatalf("%d names at the limit, want %d", n, before+1)
+	}
+	b.rdb.HDel(t.Context(), b.prefix+"{acme}:pkg:"+box.ID, name(9999, left-id+1))
+	install(name(9999, left-id+2))
+	if got := have(); len(got) != 1 || got[name(9999, left-id+2)] == "" {
+		t.Errorf("%d names one byte above the limit, want those of the last job", len(got))
+	}
+	install("a", "a", "b")
+	if n := len(have()); n != 3 {
+		t.Errorf("%d names after a further job, want 3", n)
+	}
+	var many []string
+	for i := range 1500 {
+		many = append(many, name(i, 20))
+	}
+	install(many...)
+	if n := len(have()); n != len(many) {
+		t.Errorf("%d names of a job that has more than fit, want them all", n)
 	}
 }

@@ -1,9 +1,14 @@
 package storetest
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
@@ -106,5 +111,130 @@ func stoppedFarmEndsNoNode(t *testing.T, factory Factory) {
 	b.age(t, 24*time.Hour, "n1")
 	if got := b.check(t, nil, nil); got["n1"] {
 		t.Errorf("when it is not known when they were checked: %v", got)
+	}
+}
+
+// onNode checks which sandboxes of the test's tenant are on a node.
+func (b *bundle) onNode(t *testing.T, what, node string, want ...farm.Ref) {
+	t.Helper()
+	got, err := b.OpenIDsOnNode(t.Context(), Tenant, node)
+	if err != nil {
+		t.Fatalf("OpenIDsOnNode(%q) = %v", node, err)
+	}
+	byID := func(a, c farm.Ref) int { return strings.Compare(a.ID, c.ID) }
+	slices.SortFunc(got, byID)
+	slices.SortFunc(want, byID)
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: on node %q are %v, want %v", what, node, got, want)
+	}
+	if node == "" {
+		return
+	}
+	boxes, err := b.OpenOnNode(t.Context(), node)
+	if err != nil {
+		t.Fatalf("OpenOnNode(%q) = %v", node, err)
+	}
+	read := make([]farm.Ref, 0, len(boxes))
+	for _, box := range boxes {
+		read = append(read, box.Ref())
+	}
+	slices.SortFunc(read, byID)
+	if !slices.Equal(read, want) {
+		t.Errorf("%s: records on node %q are %v, want %v", what, node, read, want)
+	}
+}
+
+func (b *bundle) move(t *testing.T, m store.Move) {
+	t.Helper()
+	if _, err := b.MoveSandbox(t.Context(), m); err != nil {
+		t.Fatalf("MoveSandbox = %v", err)
+	}
+}
+
+// sandboxesAreIndexedByNode follows sandboxes through their life: they are listed for the node that they are on, while they are open.
+func sandboxesAreIndexedByNode(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	pooled := Create() // it claimed a member of the pool, so its node is known when it is accepted
+	pooled.Sandbox.Node, pooled.Job.Queue = "n1", farm.NodeQueue("n1")
+	b.accept(t, pooled)
+	cold := Create()
+	b.accept(t, cold)
+	first, second := farm.Ref{Tenant: Tenant, ID: pooled.Sandbox.ID}, farm.Ref{Tenant: Tenant, ID: cold.Sandbox.ID}
+	b.onNode(t, "accepted", "n1", first)
+
+	c := b.claim(t, cold.Job.Ref(), "w1")
+	b.move(t, store.Move{Ref: second, To: farm.SandboxStarting, Node: "n1"})
+	b.onNode(t, "starting", "n1", first, second)
+	if err := b.Requeue(t.Context(), cold.Job.Ref(), store.Requeue{Attempt: c.Job.Attempt, Elsewhere: true}); err != nil {
+		t.Fatal(err)
+	}
+	b.onNode(t, "taken away", "n1", first)
+	b.move(t, store.Move{Ref: second, To: farm.SandboxStarting, Node: "n2"})
+	b.onNode(t, "on another node", "n2", second)
+	b.move(t, store.Move{Ref: second, To: farm.SandboxReady, Node: "n2", Container: "c"})
+	nodes, err := b.NodesInUse(t.Context())
+	if diff := cmp.Diff(map[string][]string{"n1": {Tenant}, "n2": {Tenant}}, nodes); err != nil || diff != "" {
+		t.Errorf("NodesInUse: %v (-want +got):\n%s", err, diff)
+	}
+	b.accept(t, CloseJob(second.ID))
+	b.onNode(t, "closing", "n2", second)
+	b.onNode(t, "closing", "")
+	b.move(t, store.Move{Ref: second, To: farm.SandboxClosed})
+	b.onNode(t, "closed", "n2")
+
+	waiting := b.box(t, farm.SandboxQueued)
+	b.onNode(t, "queued without a node", "")
+	b.accept(t, CloseJob(waiting.ID))
+	b.onNode(t, "closing without a node", "", waiting)
+	b.move(t, store.Move{Ref: waiting, To: farm.SandboxClosed})
+	b.onNode(t, "closed without a node", "")
+
+	if err := b.Requeue(t.Context(), pooled.Job.Ref(), store.Requeue{Elsewhere: true}); err != nil {
+		t.Fatal(err)
+	}
+	if nodes, err := b.NodesInUse(t.Context()); err != nil || len(nodes) != 0 {
+		t.Errorf("NodesInUse = %v, %v; want none", nodes, err)
+	}
+	if n, err := b.rdb.Exists(t.Context(), b.prefix+"{"+Tenant+"}:nodes").Result(); err != nil || n != 0 {
+		t.Errorf("the index without sandboxes has a key: %d, %v", n, err)
+	}
+}
+
+// indexOfNodesIsRepaired takes the index away, as a release without it would leave the records, and adds what is wrong to it.
+func indexOfNodesIsRepaired(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	ctx := t.Context()
+	ready, busy := b.box(t, farm.SandboxReady), b.box(t, farm.SandboxBusy)
+	closed, closing := b.box(t, farm.SandboxClosed), b.box(t, farm.SandboxQueued)
+	b.accept(t, CloseJob(closing.ID))
+	tenant := b.prefix + "{" + Tenant + "}:"
+	if err := b.rdb.Del(ctx, tenant+"nodes", tenant+"on:n1", tenant+"on:").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, tenants := range []string{"n1", "n2"} {
+		if err := b.rdb.Del(ctx, b.prefix+"{nodes}:tenants:"+tenants).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.rdb.SAdd(ctx, tenant+"nodes", "n2")
+	b.rdb.SAdd(ctx, tenant+"on:n2", ready.ID, closed.ID, "sbx_gone")
+	b.rdb.SAdd(ctx, b.prefix+"{nodes}:tenants:n1", "nobody")
+	drift, err := b.RepairUse(ctx, Tenant)
+	if diff := cmp.Diff(store.Drift{"nodes": 6}, drift); err != nil || diff != "" { // three are missing and three too many
+		t.Errorf("RepairUse: %v (-want +got):\n%s", err, diff)
+	}
+	nodes, err := b.NodesInUse(ctx)
+	if diff := cmp.Diff(map[string][]string{"n1": {Tenant}, "": {Tenant}}, nodes); err != nil || diff != "" {
+		t.Errorf("NodesInUse: %v (-want +got):\n%s", err, diff)
+	}
+	b.onNode(t, "repaired", "n1", ready, busy)
+	b.onNode(t, "repaired", "n2")
+	b.onNode(t, "repaired", "", closing)
+	tenants, err := b.rdb.SMembers(ctx, b.prefix+"{nodes}:tenants:n1").Result()
+	if err != nil || !slices.Equal(tenants, []string{Tenant}) {
+		t.Errorf("tenants of the node: %v, %v", tenants, err)
+	}
+	if drift, err := b.RepairUse(ctx, Tenant); err != nil || len(drift) != 0 {
+		t.Errorf("a second RepairUse = %v, %v", drift, err)
 	}
 }
