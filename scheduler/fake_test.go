@@ -110,9 +110,9 @@ func (f *fake) ArtifactsOfJob(_ context.Context, job farm.Ref) ([]farm.Artifact,
 	return f.kept.artifacts[job], nil
 }
 
-func (f *fake) RepairStored(_ context.Context, tenant string, _ int, _ bool) (store.Stored, bool, error) {
+func (f *fake) RepairStored(_ context.Context, tenant string, _ int, _ bool) (store.StoredDrift, bool, error) {
 	if tenant == "bad" {
-		return store.Stored{}, false, errTest
+		return store.StoredDrift{}, false, errTest
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -32,7 +32,7 @@ type keptFake struct {
 
 	objects   []blob.Info // of artifacts, in the order of keys
 	artifacts map[farm.Ref][]farm.Artifact
-	drift     map[string]store.Stored
+	drift     map[string]store.StoredDrift
 
 	memoryDrift store.JobMemory // of the next tenant that is asked for
 	forgotten   []store.Forgotten

@@ -36,7 +36,7 @@ type Records interface {
 	ExpiredArtifacts(ctx context.Context, tenant string, limit int) ([]farm.Artifact, error)
 	DeleteArtifacts(ctx context.Context, artifacts []farm.Artifact) (int, error)
 	ArtifactsOfJob(ctx context.Context, job farm.Ref) ([]farm.Artifact, error)
-	RepairStored(ctx context.Context, tenant string, most int, anew bool) (drift store.Stored, done bool, err error)
+	RepairStored(ctx context.Context, tenant string, most int, anew bool) (drift store.StoredDrift, done bool, err error)
 	RepairJobMemory(ctx context.Context, tenant string) (drift store.JobMemory, checked bool, err error)
 }
 

@@ -34,17 +34,17 @@ type walk struct {
 // object that no record names is removed when it is older than any artifact is kept: after a loss of Redis, all are like that.
 func (s *Scheduler) compareStored(ctx context.Context) error {
 	err := s.each(ctx, func(ctx context.Context, tenant string) error {
-		var drift store.Stored
+		var drift store.StoredDrift
 		for anew, done := true, false; !done; anew = false {
 			var err error
 			if drift, done, err = s.deps.Records.RepairStored(ctx, tenant, repairPage, anew); err != nil {
 				return fmt.Errorf("repair what tenant %s stores: %w", tenant, err)
 			}
 		}
-		if drift != (store.Stored{}) {
+		if drift != (store.StoredDrift{}) {
 			s.seen.drift.WithLabelValues(driftStored).Inc()
 			s.log.WarnContext(ctx, "what is counted as stored was wrong and is corrected", "tenant", tenant,
-				"bytes", drift.Bytes, "artifacts", drift.Artifacts, "reserved", drift.Reserved, "kept", drift.Kept)
+				"bytes", drift.Bytes, "artifacts", drift.Artifacts, "reserved", drift.Reserved, "kept", drift.Kept, "manifests", drift.Manifests)
 		}
 		return s.compareJobMemory(ctx, tenant)
 	})

@@ -34,7 +34,7 @@ func TestStoredIsComparedWithTheTruth(t *testing.T) {
 			return list
 		}
 		f := &fake{tenants: []string{"a", "bad", "b"}, kept: keptFake{
-			drift: map[string]store.Stored{"a": {Bytes: -30, Artifacts: 1}, "b": {Kept: 5}},
+			drift: map[string]store.StoredDrift{"a": {Stored: store.Stored{Bytes: -30, Artifacts: 1}}, "b": {Stored: store.Stored{Kept: 5}}},
 			artifacts: map[farm.Ref][]farm.Artifact{
 				{Tenant: "a", ID: "job_1"}: recorded("a", "job_1", "x", "y", "gone"), {Tenant: "b", ID: "job_3"}: recorded("b", "job_3", "x"),
 			},

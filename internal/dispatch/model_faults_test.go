@@ -80,7 +80,7 @@ func (w *world) repair(*rapid.T) {
 		w.t.Fatalf("what counts against quotas has drifted by %v, %v", drift, err)
 	}
 	stored, _, err := w.store.RepairStored(ctx, w.tenant, 1, false)
-	if err != nil || stored != (store.Stored{}) {
+	if err != nil || stored != (store.StoredDrift{}) {
 		w.t.Fatalf("what is stored has drifted by %+v, %v", stored, err)
 	}
 	trimmed, err := w.store.Trim(ctx, w.tenant)

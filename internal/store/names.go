@@ -76,6 +76,7 @@ type (
 	Usage        = tenants.Usage
 	Sample       = tenants.Sample
 	Stored       = tenants.Stored
+	StoredDrift  = tenants.StoredDrift
 	JobMemory    = tenants.JobMemory
 	Forgotten    = tenants.Forgotten
 	Trimmed      = tenants.Trimmed

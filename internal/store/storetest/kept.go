@@ -177,7 +177,7 @@ func keptIsRepaired(t *testing.T, factory Factory) {
 	b.upload(t, gone, 5)
 	repair := func(want, right int64) {
 		t.Helper()
-		if drift, checked, err := b.RepairStored(t.Context(), Tenant, 1000, true); err != nil || !checked || drift != (store.Stored{Kept: want}) {
+		if drift, checked, err := b.RepairStored(t.Context(), Tenant, 1000, true); err != nil || !checked || drift != (store.StoredDrift{Stored: store.Stored{Kept: want}}) {
 			t.Errorf("RepairStored = %+v, %v, %v; want %d", drift, checked, err, want)
 		}
 		b.stored(t, store.Stored{Kept: right})
@@ -220,7 +220,7 @@ func (b *bundle) charged(t *testing.T, when string) (kept int64) {
 	if got, err := b.Stored(t.Context(), Tenant); err != nil || got != (store.Stored{Kept: kept}) {
 		t.Errorf("%s: Stored = %+v, %v; there are %d bytes of documents", when, got, err, kept)
 	}
-	if drift, checked, err := b.RepairStored(t.Context(), Tenant, 1000, true); err != nil || !checked || drift != (store.Stored{}) {
+	if drift, checked, err := b.RepairStored(t.Context(), Tenant, 1000, true); err != nil || !checked || drift != (store.StoredDrift{}) {
 		t.Errorf("%s: RepairStored = %+v, %v, %v", when, drift, checked, err)
 	}
 	return kept

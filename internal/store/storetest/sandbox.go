@@ -323,7 +323,7 @@ func checkpointsAreStored(t *testing.T, factory Factory) {
 			wantCode(t, "as much as the quota", b.hibernate(t, box, 10*mib), "")
 			b.stored(t, store.Stored{Reserved: 10 * mib})
 			wantCode(t, "the smallest one more", b.hibernate(t, other, 1), farm.CodeExhausted)
-			if drift, _, err := b.RepairStored(t.Context(), Tenant, 1000, true); err != nil || drift != (store.Stored{}) {
+			if drift, _, err := b.RepairStored(t.Context(), Tenant, 1000, true); err != nil || drift != (store.StoredDrift{}) {
 				t.Errorf("repair: %+v, %v", drift, err)
 			}
 			if _, err := b.MoveSandbox(t.Context(), store.Move{Ref: box, Touch: true}); err != nil {

@@ -19,7 +19,6 @@ type Stored struct {
 	Artifacts int64 // each counts farm.ArtifactBytes against the limit, beside its bytes
 	Reserved  int64 // bytes that running jobs have reserved and not recorded yet, and checkpoints of hibernated sandboxes; they count against the limit
 	Kept      int64 // bytes of uploads that no job has read yet, of copies of files for callers, and of documents of records; they count against the limit
-	Manifests int64 // bytes of its lists of artifacts in Redis; RepairStored alone says it
 }
 
 // Stored reads what a tenant stores. An unknown tenant stores nothing.
@@ -114,20 +113,26 @@ type storedRepairArgs struct {
 	AtOnce int  `lua:"at_once"`
 }
 
+// StoredDrift is by how much the counts were too high that RepairStored has corrected (negative: too low).
+type StoredDrift struct {
+	Stored
+	Manifests int64 // bytes of the tenant's lists of artifacts in Redis
+}
+
 // RepairStored compares what is counted as stored with a tenant's manifests, unfinished jobs and documents, and corrects it. One call looks at
-// up to most manifests and about as many documents; the first call of a walk is anew. done is false until the last one, which says in drift by
-// how much the counts were too high (negative: too low). What changes between the calls is no drift. What more than repairMost unfinished jobs
+// up to most manifests and about as many documents; the first call of a walk is anew. done is false until the last one, which has the
+// drift. What changes between the calls is no drift. What more than repairMost unfinished jobs
 // have reserved is not compared.
-func (s *Store) RepairStored(ctx context.Context, tenant string, most int, anew bool) (drift Stored, done bool, err error) {
+func (s *Store) RepairStored(ctx context.Context, tenant string, most int, anew bool) (drift StoredDrift, done bool, err error) {
 	r, err := s.Run(ctx, "repair what is stored", "stored_repair", tenant, storedRepairArgs{Most: most, Anew: anew, AtOnce: repairMost})
 	if err != nil || r.Text(0) != "ok" {
-		return Stored{}, false, err
+		return StoredDrift{}, false, err
 	}
 	var n [5]int64
 	for i := range n {
 		n[i], _ = strconv.ParseInt(r.Text(i+1), 10, 64)
 	}
-	return Stored{Bytes: n[0], Artifacts: n[1], Reserved: n[2], Kept: n[3], Manifests: n[4]}, true, nil
+	return StoredDrift{Stored{Bytes: n[0], Artifacts: n[1], Reserved: n[2], Kept: n[3]}, n[4]}, true, nil
 }
 
 // trimDocuments removes the documents of records that have expired or were removed. It returns how many records they belonged to.
