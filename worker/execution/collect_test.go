@@ -299,7 +299,7 @@ func TestResultHoldsNotesAndClipsErrors(t *testing.T) {
 		Error: &farm.CodeError{Name: strings.Repeat("N", 1000), Value: strings.Repeat("V", farm.MaxErrorValueBytes+1), Traceback: trace},
 	})))
 	r := c.result()
-	if len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "no Jupyter kernel") {
+	if len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "no kernel for the language") {
 		t.Fatalf("notes %q", r.Notes)
 	}
 	run := collectorOf(code(), 0)

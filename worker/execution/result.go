@@ -62,7 +62,7 @@ func (c *collector) executeResult() *farm.ExecuteResult {
 			e.Error = &farm.CodeError{Name: farm.ErrorOutputLimit, Value: outputLimitSentence("The code was", c.limits), Traceback: []string{}}
 		}
 		if o.FreshProcess && c.job.Kind != farm.KindRun { // of a run, no variables could be kept
-			c.note("This image has no Jupyter kernel for the language: the code ran in a process of its own, and variables are not kept.")
+			c.note("This image has no kernel for the language: the code ran in a process of its own, and variables are not kept.")
 		}
 	}
 	return e
