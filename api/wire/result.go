@@ -23,7 +23,7 @@ type ExecuteResult struct {
 	ExitCode         int            `json:"exit_code" doc:"0; 1 for an exception; N after exit(N); 128+signal for a kill"`
 	Error            *CodeError     `json:"error" doc:"the exception that ended the code; null: none"`
 	Results          []Rich         `json:"results" doc:"displayed values that the code has not cleared, in their last state: one entry for each MIME type of each value, grouped by display"`
-	Artifacts        []Artifact     `json:"artifacts" doc:"every file of the workspace that is new or changed"`
+	Artifacts        []Artifact     `json:"artifacts" doc:"every file of the workspace that is new or changed; none in folders named .cache, .git, .venv, __pycache__, node_modules or venv, which notes count"`
 	ArtifactsSkipped int            `json:"artifacts_skipped" doc:"files over the caps, which stay in the workspace"`
 	ExecutionCount   int            `json:"execution_count" doc:"counter of the kernel"`
 	Truncated        Truncated      `json:"truncated" doc:"which streams were cut; the whole is an artifact then"`
@@ -69,7 +69,7 @@ type Rich struct {
 // CommandResult is the outcome of commands, as far as they ran.
 type CommandResult struct {
 	Results          []CommandOutcome `json:"results" doc:"one entry for each command that ran"`
-	Artifacts        []Artifact       `json:"artifacts" doc:"every file of the workspace that is new or changed"`
+	Artifacts        []Artifact       `json:"artifacts" doc:"every file of the workspace that is new or changed; none in folders named .cache, .git, .venv, __pycache__, node_modules or venv, which notes count"`
 	ArtifactsSkipped int              `json:"artifacts_skipped" doc:"files over the caps, which stay in the workspace"`
 	Installed        []InstalledOne   `json:"installed" doc:"packages that were installed for the commands"`
 	Notes            []string         `json:"notes" doc:"what the caller should know, a sentence each"`

@@ -185,8 +185,9 @@ type Outcome struct {
 	TimedOut       bool            `json:"timed_out,omitempty"`
 	Canceled       bool            `json:"canceled,omitempty"`
 	OutOfMemory    bool            `json:"out_of_memory,omitempty"`
-	Files          []ChangedFile   `json:"files,omitempty"`   // created or changed in the workspace, regular files only
-	Skipped        int             `json:"skipped,omitempty"` // changed files over the caps
+	Files          []ChangedFile   `json:"files,omitempty"`    // created or changed in the workspace, regular files only
+	Skipped        int             `json:"skipped,omitempty"`  // changed files over the caps
+	LeftOut        []LeftOut       `json:"left_out,omitempty"` // changed files of folders that are left out, those with the most first
 	RunMS          float64         `json:"run_ms"`
 
 	Install []farm.PackageOutcome `json:"install,omitempty"` // of an install, in the order of the request
@@ -204,6 +205,16 @@ type ChangedFile struct {
 	Path string `json:"path"`
 	Size int64  `json:"size"`
 }
+
+// LeftOut counts changed files that are in neither Files nor Skipped of an Outcome, since they are in a folder of the workspace that holds what is
+// installed, derived or cached.
+type LeftOut struct {
+	Folder string `json:"folder,omitempty"` // relative to the workspace; empty: other such folders together, the last entry
+	Files  int    `json:"files"`
+}
+
+// MaxLeftOut is how many folders LeftOut names.
+const MaxLeftOut = 10
 
 // StopReason says why an execution is stopped.
 type StopReason string

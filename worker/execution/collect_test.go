@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -284,6 +285,26 @@ func TestCommandNotesThatMemoryEndedIt(t *testing.T) {
 	})))
 	if diff := cmp.Diff([]string{"limit of 64 MiB."}, c.result().Notes); diff != "" {
 		t.Fatal(diff)
+	}
+}
+
+// A job says how many files of which folder are no artifacts, whatever its agent sends.
+func TestResultNotesFilesThatAreLeftOut(t *testing.T) {
+	t.Parallel()
+	notes := func(left ...agent.LeftOut) []string {
+		c := collectorOf(code(), 0)
+		workertest.Must(t, c.add(frame(1, agent.FrameFinal, agent.Outcome{LeftOut: left})))
+		return c.result().Notes
+	}
+	want := []string{"Files in folders of installed, derived or cached files do not become artifacts: 1204 in .venv, 2 in a b/__pycache__, 7 in other such folders. They are in the workspace."}
+	if diff := cmp.Diff(want, notes(agent.LeftOut{Folder: ".venv", Files: 1204}, agent.LeftOut{Folder: "a\nb/__pycache__", Files: 2}, agent.LeftOut{Files: 7})); diff != "" {
+		t.Errorf("notes (-want +got):\n%s", diff)
+	}
+	if got := notes(agent.LeftOut{Folder: "x", Files: -1}); len(got) != 0 {
+		t.Errorf("of less than nothing: %q", got)
+	}
+	if got := notes(slices.Repeat([]agent.LeftOut{{Folder: strings.Repeat("x", 5000), Files: 1}}, 5000)...); len(got) != 1 || len(got[0]) > 2000 {
+		t.Errorf("%d notes of too many and too long ones", len(got))
 	}
 }
 

@@ -1,9 +1,11 @@
 package execution
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -13,6 +15,7 @@ func (c *collector) result() *farm.Result {
 	if c.outcome != nil {
 		r.ArtifactsSkipped = max(c.outcome.Skipped, 0) + len(c.skipped)
 		c.noteGone()
+		c.noteLeftOut()
 	}
 	switch {
 	case c.request.Command != nil:
@@ -44,6 +47,22 @@ func (c *collector) noteGone() {
 		c.note("The sandbox no longer knows which files this job changed, so none became artifacts. They are still in the workspace.")
 	case c.missing:
 		c.note("A part of the output is missing: the records of this job were lost, and the sandbox no longer had that part when the job was continued.")
+	}
+}
+
+// noteLeftOut notes the changed files that are no artifacts because of the folders that they are in.
+func (c *collector) noteLeftOut() {
+	total, folders := 0, []string{}
+	for _, left := range c.outcome.LeftOut[:min(len(c.outcome.LeftOut), agent.MaxLeftOut+1)] {
+		folder := clip(left.Folder, 100)
+		if folder == "" {
+			folder = "other such folders"
+		}
+		total += max(left.Files, 0)
+		folders = append(folders, fmt.Sprintf("%d in %s", max(left.Files, 0), folder))
+	}
+	if total > 0 {
+		c.note("Files in folders of installed, derived or cached files do not become artifacts: %s. They are in the workspace.", strings.Join(folders, ", "))
 	}
 }
 

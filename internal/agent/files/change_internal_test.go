@@ -120,7 +120,7 @@ func TestTheStagingNameIsReservedAtAnyLevel(t *testing.T) {
 	before := w.Snapshot()
 	must(t, os.MkdirAll(filepath.Join(dir, "d", stagingDir), 0o700)) // as writes of a file anywhere make it
 	must(t, os.WriteFile(filepath.Join(dir, "d", stagingDir, "half"), nil, 0o600))
-	if files, skipped := before.Changes(0, 0); len(files) != 0 || skipped != 0 {
+	if files, skipped, _ := before.Changes(0, 0); len(files) != 0 || skipped != 0 {
 		t.Errorf("changed: %+v, %d", files, skipped)
 	}
 }

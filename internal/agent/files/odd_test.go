@@ -49,7 +49,7 @@ func TestAChangedFileWithATooLongPathIsSkipped(t *testing.T) {
 		_ = unix.Close(f)
 	}
 	_ = unix.Close(fd)
-	changed, skipped := before.Changes(0, 0)
+	changed, skipped, _ := before.Changes(0, 0)
 	if len(changed) != 1 || changed[0].Path != "shallow" || skipped != 1 {
 		t.Errorf("%d changed files, %d skipped", len(changed), skipped)
 	}

@@ -1,10 +1,13 @@
 package files
 
 import (
+	"cmp"
 	"encoding/binary"
 	"hash/maphash"
 	"io/fs"
+	"slices"
 	"sort"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -19,6 +22,10 @@ const (
 	maxPathsBytes = 8 << 20
 )
 
+// leftOut are the names of folders that hold what is installed, derived or cached, by the thousand. Files in them become no artifacts. docs/rest.md
+// lists them.
+var leftOut = []string{".cache", ".git", ".venv", "__pycache__", "node_modules", "venv"}
+
 // Snapshot is the state of a workspace at one time: a hash of the path of each regular file, with a hash of its lstat
 // result. It takes 16 bytes per file, which keeps the agent small.
 type Snapshot struct {
@@ -29,7 +36,7 @@ type Snapshot struct {
 // Snapshot records the state of the workspace.
 func (w *Workspace) Snapshot() Snapshot {
 	s := Snapshot{of: w, files: map[uint64]uint64{}}
-	w.eachFile(func(path string, st *unix.Stat_t) { s.files[maphash.String(w.seed, path)] = s.stamp(st) })
+	w.eachFile(func(path, _ string, st *unix.Stat_t) { s.files[maphash.String(w.seed, path)] = s.stamp(st) })
 	return s
 }
 
@@ -44,10 +51,15 @@ func (s Snapshot) stamp(st *unix.Stat_t) uint64 {
 
 // Changes lists the regular files that are new or different since the snapshot, sorted by path: at most maxFiles of at most
 // maxBytes each (0: no limit). skipped counts files over the limits, and files whose path no call could use: it is too
-// long, or not UTF-8.
-func (s Snapshot) Changes(maxFiles int, maxBytes int64) (files []agent.ChangedFile, skipped int) {
-	s.of.eachFile(func(path string, st *unix.Stat_t) {
+// long, or not UTF-8. Files in folders of leftOut are only counted, for each outermost one of them.
+func (s Snapshot) Changes(maxFiles int, maxBytes int64) (files []agent.ChangedFile, skipped int, left []agent.LeftOut) {
+	counts := map[string]int{}
+	s.of.eachFile(func(path, folder string, st *unix.Stat_t) {
 		if old, ok := s.files[maphash.String(s.of.seed, path)]; ok && old == s.stamp(st) {
+			return
+		}
+		if folder != "" {
+			counts[folder]++
 			return
 		}
 		if clean, err := farm.CleanFilePath(path); err != nil || clean != path || (maxBytes > 0 && st.Size > maxBytes) {
@@ -64,25 +76,62 @@ func (s Snapshot) Changes(maxFiles int, maxBytes int64) (files []agent.ChangedFi
 		}
 		keep++
 	}
-	return files[:keep], skipped + len(files) - keep
+	return files[:keep], skipped + len(files) - keep, mostLeftOut(counts)
 }
 
-// eachFile calls do for every regular file of the workspace, at most maxWalked. It skips files that vanish or cannot be read.
-func (w *Workspace) eachFile(do func(path string, st *unix.Stat_t)) {
+// mostLeftOut names the folders with the most files, and counts those of the others together.
+func mostLeftOut(counts map[string]int) []agent.LeftOut {
+	var left []agent.LeftOut
+	others := 0
+	for folder, n := range counts {
+		if clean, err := farm.CleanFilePath(folder); err != nil || clean != folder {
+			others += n // no call could use its path
+			continue
+		}
+		left = append(left, agent.LeftOut{Folder: folder, Files: n})
+	}
+	slices.SortFunc(left, func(a, b agent.LeftOut) int {
+		return cmp.Or(cmp.Compare(b.Files, a.Files), cmp.Compare(a.Folder, b.Folder))
+	})
+	for len(left) > agent.MaxLeftOut {
+		others += left[len(left)-1].Files
+		left = left[:len(left)-1]
+	}
+	if others > 0 {
+		left = append(left, agent.LeftOut{Files: others})
+	}
+	return left
+}
+
+// eachFile calls do for every regular file of the workspace, with the outermost folder of leftOut that it is in: at most maxWalked in such
+// folders, and maxWalked outside. It skips files that vanish or cannot be read.
+func (w *Workspace) eachFile(do func(path, folder string, st *unix.Stat_t)) {
 	top, err := w.top()
 	if err != nil {
 		return
 	}
 	defer top.close()
-	count := 0
+	outside, inside, folder := 0, 0, ""
 	_ = walk(top, ".", false, func(f found, err error) error {
-		if err != nil || !f.isRegular() {
-			return nil
+		if folder != "" && !strings.HasPrefix(f.path, folder+"/") {
+			folder = ""
 		}
-		if count++; count > maxWalked {
-			return fs.SkipAll
+		switch {
+		case err != nil:
+		case f.isDir() && folder == "" && slices.Contains(leftOut, f.name):
+			folder = f.path
+		case f.isDir():
+			return skipIf(folder != "" && inside >= maxWalked)
+		case !f.isRegular():
+		case folder == "":
+			if outside++; outside > maxWalked {
+				return fs.SkipAll
+			}
+			do(f.path, "", &f.st)
+		case inside < maxWalked:
+			inside++
+			do(f.path, folder, &f.st)
 		}
-		do(f.path, &f.st)
 		return nil
 	})
 }

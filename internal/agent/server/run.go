@@ -38,7 +38,7 @@ func (s *Server) measured(e *execution.Execution, body func(*execution.Execution
 	began := time.Now()
 	out := body(e)
 	out.RunMS = float64(time.Since(began).Microseconds()) / 1000
-	out.Files, out.Skipped = before.Changes(e.Spec.MaxFiles, e.Spec.MaxFileBytes)
+	out.Files, out.Skipped, out.LeftOut = before.Changes(e.Spec.MaxFiles, e.Spec.MaxFileBytes)
 	return s.ended(e, out, kills)
 }
 

@@ -161,7 +161,7 @@ export interface components {
             timeout_seconds?: number;
         };
         CommandResult: {
-            /** @description every file of the workspace that is new or changed */
+            /** @description every file of the workspace that is new or changed; none in folders named .cache, .git, .venv, __pycache__, node_modules or venv, which notes count */
             artifacts: components["schemas"]["Artifact"][];
             /** @description files over the caps, which stay in the workspace */
             artifacts_skipped: number;
@@ -400,7 +400,7 @@ export interface components {
             timeout_seconds?: number;
         };
         ExecuteResult: {
-            /** @description every file of the workspace that is new or changed */
+            /** @description every file of the workspace that is new or changed; none in folders named .cache, .git, .venv, __pycache__, node_modules or venv, which notes count */
             artifacts: components["schemas"]["Artifact"][];
             /** @description files over the caps, which stay in the workspace */
             artifacts_skipped: number;
