@@ -32,7 +32,7 @@ func main() {
 func run(ctx context.Context, args []string, streams verbs.Streams) int {
 	root := newRoot(streams)
 	root.SetArgs(args)
-	return verbs.Exit(ctx, root.ExecuteContext(ctx), streams.Err)
+	return verbs.Exit(ctx, root, root.ExecuteContext(ctx), streams.Err)
 }
 
 func newRoot(streams verbs.Streams) *cobra.Command {

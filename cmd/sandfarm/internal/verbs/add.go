@@ -53,7 +53,7 @@ func Add(root *cobra.Command, streams Streams) func() (*client.Client, error) {
 	flags.StringVar(&a.url, "url", "", "address of the farm ($SANDFARM_URL; default "+client.DefaultURL+")")
 	flags.StringVar(&a.key, "key", "", "API key (better in $SANDFARM_API_KEY: other users of this machine can see arguments)")
 	flags.StringVar(&a.keyFile, "key-file", "", "`FILE` with the API key, which nobody else may be able to read ($SANDFARM_API_KEY_FILE)")
-	flags.BoolVar(&a.json, "json", false, "print JSON instead of text")
+	flags.BoolVar(&a.json, "json", false, "print JSON instead of text, errors on stderr too")
 	asGroup(root)
 	for _, g := range []struct {
 		id, title string

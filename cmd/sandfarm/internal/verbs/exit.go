@@ -3,6 +3,7 @@ package verbs
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,8 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
+
+	"github.com/spf13/cobra"
 
 	"github.com/sandfarm/sandfarm/client"
 )
@@ -64,8 +67,8 @@ type hint struct {
 func (h *hint) Error() string { return h.text }
 func (h *hint) Unwrap() error { return h.err }
 
-// Exit prints the error of a command, if any, and returns the exit code of the program.
-func Exit(ctx context.Context, err error, stderr io.Writer) int {
+// Exit prints the error of a command below root, if any, and returns the exit code of the program. With --json the error is one JSON object.
+func Exit(ctx context.Context, root *cobra.Command, err error, stderr io.Writer) int {
 	if err == nil {
 		return ExitOK
 	}
@@ -73,15 +76,18 @@ func Exit(ctx context.Context, err error, stderr io.Writer) int {
 		return e.Code
 	}
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		fmt.Fprintln(stderr, "sandfarm: interrupted")
+		tell(root, stderr, "interrupted", "interrupted")
 		return ExitInterrupted
 	}
 	if brokenPipe(err) { // the reader of the output has exited: sandfarm … | head
 		return ExitError
 	}
-	for _, one := range problems(err) {
-		fmt.Fprintln(stderr, "sandfarm: "+printable(sentence(one)))
+	found := problems(err)
+	sentences := make([]string, len(found))
+	for i, one := range found {
+		sentences[i] = sentence(one)
 	}
+	tell(root, stderr, codeOf(found[0]), sentences...)
 	if _, ok := errors.AsType[*UsageError](err); ok {
 		return ExitUsage
 	}
@@ -89,6 +95,33 @@ func Exit(ctx context.Context, err error, stderr io.Writer) int {
 		return ExitTimeout
 	}
 	return ExitError
+}
+
+// problem is the error of a command as JSON.
+type problem struct {
+	Code    string `json:"code"` // that of the farm, or usage, interrupted or error
+	Message string `json:"message"`
+}
+
+// tell prints what went wrong.
+func tell(root *cobra.Command, stderr io.Writer, code string, sentences ...string) {
+	if asked, err := root.PersistentFlags().GetBool("json"); err == nil && asked {
+		e := json.NewEncoder(escaping{stderr})
+		e.SetEscapeHTML(false)
+		_ = e.Encode(problem{Code: code, Message: strings.Join(sentences, " ")})
+		return
+	}
+	for _, one := range sentences {
+		fmt.Fprintln(stderr, "sandfarm: "+printable(one))
+	}
+}
+
+// codeOf is the code of an error.
+func codeOf(err error) string {
+	if _, ok := errors.AsType[*UsageError](err); ok {
+		return "usage"
+	}
+	return cmp.Or(client.CodeOf(err), "error")
 }
 
 // subject is an error with a prefix that sentence keeps.

@@ -215,5 +215,5 @@ func programAfter(ctx context.Context, after func(time.Duration) <-chan time.Tim
 	root := &cobra.Command{Use: "sandfarm", Short: "Run untrusted code in sandboxes", Version: "test"}
 	verbs.Add(root, verbs.Streams{In: in, Out: out, Err: stderr, Getenv: func(name string) string { return env[name] }, After: after})
 	root.SetArgs(args)
-	return verbs.Exit(ctx, root.ExecuteContext(ctx), stderr)
+	return verbs.Exit(ctx, root, root.ExecuteContext(ctx), stderr)
 }

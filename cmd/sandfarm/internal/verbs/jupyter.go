@@ -72,6 +72,11 @@ Other clients of Jupyter use the address URL/jupyter: see docs/jupyter.md.`,
 			}
 			return nil
 		}
+		if app != "console" { // which reads the terminal, and needs its Ctrl-C
+			// A server that gets SIGINT and then SIGTERM, as after Ctrl-C, ends without closing its sandboxes: it gets SIGTERM only.
+			run.Stdin = nil
+			ownGroup(run)
+		}
 		run.WaitDelay = jupyterStop
 		err = run.Run()
 		if e, ok := errors.AsType[*exec.ExitError](err); ok {

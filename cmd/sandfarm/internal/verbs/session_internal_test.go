@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"github.com/sandfarm/sandfarm/api/wire"
 )
 
@@ -12,7 +14,7 @@ func TestTheEndOfAProcessIsAnExitCode(t *testing.T) {
 	for want, exit := range map[int]wire.ExitData{0: {}, 3: {ExitCode: 3}, ExitTimeout: {ExitCode: 143, TimedOut: true}} {
 		var stderr strings.Builder
 		s := session{app: &app{Streams: Streams{Err: &stderr}}}
-		if code := Exit(t.Context(), s.ended(exit), &stderr); code != want || (stderr.Len() > 0) != exit.TimedOut {
+		if code := Exit(t.Context(), &cobra.Command{}, s.ended(exit), &stderr); code != want || (stderr.Len() > 0) != exit.TimedOut {
 			t.Errorf("%+v: exit code %d, want %d; printed %q", exit, code, want, stderr.String())
 		}
 	}

@@ -2,6 +2,8 @@ package verbs
 
 import (
 	"os"
+	"os/exec"
+	"syscall"
 
 	"golang.org/x/sys/windows"
 )
@@ -17,4 +19,9 @@ func controlSequences(out *os.File) (restore func(), ok bool) {
 		return nil, false
 	}
 	return func() { _ = windows.SetConsoleMode(console, before) }, true
+}
+
+// ownGroup keeps Ctrl-C in the console from a program that is started.
+func ownGroup(c *exec.Cmd) {
+	c.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP}
 }

@@ -4,11 +4,16 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 	"unicode"
 	"unicode/utf16"
+	"unicode/utf8"
+
+	"golang.org/x/term"
 )
 
 // printable makes text safe for a terminal: code in a sandbox chooses the names of files.
@@ -52,17 +57,54 @@ func cell(s string) string {
 	return s
 }
 
-// table prints rows below a header, in columns.
+const (
+	columnGap    = 2  // spaces between the columns of a table
+	leastOfAPath = 24 // characters that a path keeps on a narrow terminal
+)
+
+// table prints rows below a header, in columns. On a terminal paths are shortened until a row fits a line.
 func table(w io.Writer, head []string, rows [][]string) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, strings.Join(head, "\t"))
 	for _, row := range rows {
 		for i := range row {
 			row[i] = cell(row[i])
 		}
+	}
+	if out, ok := w.(*os.File); ok && term.IsTerminal(int(out.Fd())) {
+		if width, _, err := term.GetSize(int(out.Fd())); err == nil {
+			fitPaths(head, rows, width)
+		}
+	}
+	t := tabwriter.NewWriter(w, 0, 0, columnGap, ' ', 0)
+	fmt.Fprintln(t, strings.Join(head, "\t"))
+	for _, row := range rows {
 		fmt.Fprintln(t, strings.Join(row, "\t"))
 	}
 	return t.Flush()
+}
+
+// fitPaths shortens the cells of the column PATH in their middle, so that the rows have a width if they can.
+func fitPaths(head []string, rows [][]string, width int) {
+	path := slices.Index(head, "PATH")
+	if path < 0 || width <= 0 {
+		return
+	}
+	left := width
+	for i := range head {
+		widest := utf8.RuneCountInString(head[i])
+		for _, row := range rows {
+			widest = max(widest, utf8.RuneCountInString(row[i]))
+		}
+		if i != path {
+			left -= widest + columnGap
+		}
+	}
+	left = max(left, leastOfAPath)
+	for _, row := range rows {
+		if text := []rune(row[path]); len(text) > left {
+			front := (left - 1) / 3
+			row[path] = string(text[:front]) + "…" + string(text[len(text)-(left-1-front):]) // the end names the file
+		}
+	}
 }
 
 // size is a number of bytes for people, such as 22.8 KB. Sizes and ages are by hand because they are shorter than the calls that would adapt
