@@ -44,6 +44,10 @@ func TestLogInAndOut(t *testing.T) {
 		t.Errorf("after the log-out jobs are answered %d", status)
 	}
 	p.logIn(acmeReads)
+	p.clickText("Usage") // who is no operator sees what the own tenant uses
+	p.sees("What is used now")
+	p.sees("acme")
+	p.accessible("usage")
 	p.goTo("#/")
 	p.sees("Your key may only read")
 	p.until(`document.querySelector("#run").disabled`)

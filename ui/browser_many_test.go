@@ -91,6 +91,12 @@ func TestJobsShowWhatWentWrong(t *testing.T) {
 	p.choose("select", "completed", 0)
 	p.until(`location.hash === "#/jobs?state=completed&kind=create"`)
 	p.until(`document.querySelector(".row.job[data-row] .what")?.innerText === "` + box[:12] + `…"`)
+	p.goTo("#/jobs")
+	p.until(`document.querySelectorAll(".row.job[data-row]").length === 4`)
+	p.do(chromedp.Evaluate(`{ const box = document.querySelector("[aria-label=Sandbox]"); box.value = "`+box+`"; box.dispatchEvent(new Event("change", { bubbles: true })) }`, nil))
+	p.until(`location.hash === "#/jobs?sandbox_id=` + box + `" && document.querySelectorAll(".row.job[data-row]").length === 1`)
+	p.do(chromedp.Reload())
+	p.until(`document.querySelector("[aria-label=Sandbox]")?.value === "` + box + `" && document.querySelectorAll(".row.job[data-row]").length === 1`)
 }
 
 // mostLooks is how many records an open list of jobs may have the farm look at in the time of a few glances, when nothing happens.

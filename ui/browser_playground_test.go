@@ -130,6 +130,14 @@ func TestAMissingModuleIsInstalled(t *testing.T) {
 	p.sees("failed nosuchmodule")
 	p.until(`document.querySelector(".see .badge.bad").innerText === "ModuleNotFoundError"`)
 	p.until(`!document.querySelector("#install")`) // once is enough
+
+	box := p.farm.sandbox("", map[string]any{})
+	p.goTo("#/sandboxes/" + box)
+	p.fill(".next textarea", "import nosuchmodule")
+	p.click("#run")
+	p.sees("Install nosuchmodule and run again")
+	p.click("#install")
+	p.until(`document.querySelectorAll(".cell:not(.next)").length === 2 && document.querySelectorAll(".cell .exception").length === 2 && document.querySelectorAll("#install").length === 1`)
 }
 
 func TestARunWithAPackageThatFailedIsNotGreen(t *testing.T) {

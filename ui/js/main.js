@@ -20,13 +20,14 @@ const pages = {
   sandbox: () => import("./views/sandbox.js").then((m) => m.SandboxPage),
   artifacts: () => import("./views/artifacts.js").then((m) => m.ArtifactsPage),
   farm: () => import("./views/farm.js").then((m) => m.Farm),
+  usage: () => import("./views/usage.js").then((m) => m.UsagePage),
   job: () => import("./views/job.js").then((m) => m.JobPage),
 };
 
 // ONE is the page of one thing of a list.
 const ONE = { jobs: "job", sandboxes: "sandbox" };
 
-const NAV = [["", "playground", "play"], ["jobs", "jobs", "list"], ["sandboxes", "sandboxes", "box"], ["artifacts", "artifacts", "image"], ["farm", "farm", "farm"]];
+const NAV = [["", "playground", "play"], ["jobs", "jobs", "list"], ["sandboxes", "sandboxes", "box"], ["artifacts", "artifacts", "image"], ["farm", "farm", "farm"], ["usage", "usage", "clock"]];
 
 // theme is "light", "dark", or "" for that of the system.
 function setTheme(theme) {
@@ -109,7 +110,7 @@ function Shell({ session, onOut, onLanguage }) {
   const [dark, setDark] = useState(isDark());
   const [help, setHelp] = useState(false);
   useEffect(() => listen(() => setHelp(true)), []);
-  const nav = NAV.filter((one) => one[0] !== "farm" || session.scopes.includes("admin"));
+  const nav = NAV.filter((one) => one[0] !== (session.scopes.includes("admin") ? "usage" : "farm")); // operators see all tenants on the farm's page
   const out = async () => { await call("DELETE", "session", { query: { path: base } }); onOut(); };
   const flip = () => { setTheme(dark ? "light" : "dark"); setDark(!dark); };
   return html`<div class="shell">

@@ -81,7 +81,7 @@ export function took(job, now) {
 // filterHere is the filter in the address, which a reload and a link keep.
 function filterHere() {
   const query = new URLSearchParams(location.hash.split("?")[1]);
-  return { state: query.get("state") || "", kind: query.get("kind") || "", outcome: query.get("outcome") || "" };
+  return { state: query.get("state") || "", kind: query.get("kind") || "", outcome: query.get("outcome") || "", sandbox_id: query.get("sandbox_id") || "" };
 }
 
 export function Jobs() {
@@ -98,7 +98,7 @@ export function Jobs() {
   };
   const choose = (state) => change({ state: state === WRONG ? "" : state, outcome: state === WRONG ? "failed" : "" });
   useTitle(t("nav.jobs"));
-  const filtered = filter.state || filter.kind || filter.outcome;
+  const filtered = Object.values(filter).some(Boolean);
   const end = useRef(null);
   end.current = rows.more;
   const onEnd = useMemo(() => () => end.current(), []);
@@ -106,6 +106,7 @@ export function Jobs() {
     <header class="bar-head">
       <h1>${t("nav.jobs")}</h1>
       <form role="search" onSubmit=${find}><input type="search" placeholder=${t("jobs.search")} aria-label=${t("jobs.search")} value=${search} onInput=${(event) => setSearch(event.target.value)} /></form>
+      <input type="text" class="filter" placeholder=${t("jobs.any.sandbox")} aria-label=${t("jobs.sandbox")} value=${filter.sandbox_id} onChange=${(event) => change({ sandbox_id: event.target.value.trim() })} spellcheck=${false} autocapitalize="off" />
       <select aria-label=${t("jobs.state")} value=${filter.outcome ? WRONG : filter.state} onChange=${(event) => choose(event.target.value)}>
         <option value="">${t("jobs.any.state")}</option><option value=${WRONG}>${t("jobs.wrong")}</option>${STATES.map((one) => html`<option key=${one} value=${one}>${t(`state.${one}`)}</option>`)}
       </select>

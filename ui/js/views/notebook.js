@@ -9,7 +9,7 @@ import { Badge, Empty, ErrorBox, Icon, Loading, useAction } from "../parts/basic
 import { Code, Editor } from "../parts/editor.js";
 import { Artifacts, Output, Traceback } from "../parts/output.js";
 import { Running, Waits } from "../parts/timeline.js";
-import { Progress } from "./playground.js";
+import { Install, Progress } from "./playground.js";
 
 const CELLS = 30; // newest jobs that are shown at first
 const NEAR = 40; // pixels from the end of the page that count as its end
@@ -58,15 +58,32 @@ export function Notebook({ id, open, mayRun }) {
   if (!list.data) return list.error ? html`<${ErrorBox} error=${list.error} />` : html`<${Loading} />`;
   return html`<div class="notebook" ref=${node}>
     ${list.data.next_cursor && limit < 200 && html`<button type="button" class="quiet" onClick=${() => setLimit(200)}>${t("cells.older")}</button>`}
-    ${jobs.map((job) => (isWork(job) ? html`<${Cell} key=${job.id} job=${job} />` : html`<${Note} key=${job.id} job=${job} />`))}
+    ${entriesOf(jobs).map((entry) => (Array.isArray(entry) ? html`<${Files} key=${entry[0].id} jobs=${entry} />`
+    : isWork(entry) ? html`<${Cell} key=${entry.id} job=${entry} onAdded=${mayRun && open && added} />` : html`<${Note} key=${entry.id} job=${entry} />`))}
     ${!jobs.some(isWork) && html`<${Empty} icon="play" title=${t(open ? "cells.empty.title" : "cells.over")}>${open && t(mayRun ? "cells.empty" : "cells.none")}<//>`}
     ${mayRun && html`<${Next} id=${id} onAdded=${added} />`}
   </div>`;
 }
 
+// entriesOf puts changes of files that follow each other together, as a list.
+function entriesOf(jobs) {
+  const entries = [];
+  for (const job of jobs) {
+    const last = entries[entries.length - 1];
+    if (job.kind !== "file" || !isFinal(job.state)) entries.push(job);
+    else if (Array.isArray(last)) last.push(job);
+    else entries.push([job]);
+  }
+  return entries;
+}
+
+// Files are changes of files in one line, which opens.
+const Files = ({ jobs }) => (jobs.length === 1 ? html`<${Note} job=${jobs[0]} />`
+  : html`<details class="note soft small"><summary>${t("cells.files", { n: jobs.length })}</summary>${jobs.map((job) => html`<${Note} key=${job.id} job=${job} />`)}</details>`);
+
 const Note = ({ job }) => html`<p class="note soft small"><a href=${`#/jobs/${job.id}`}>${t(`kind.${job.kind}`)}</a> ${firstLine(job.request)} ${job.state !== "completed" && html`<${Badge} state=${job.state} />`}</p>`;
 
-function Cell({ job }) {
+function Cell({ job, onAdded }) {
   // a job that was over when the page came needs no stream
   const [follow] = useState(!isFinal(job.state));
   const seen = useJob(follow ? job.id : "");
@@ -75,6 +92,11 @@ function Cell({ job }) {
   useEffect(() => {
     if (!follow && !job.result) get(`v1/jobs/${job.id}`).then(setWhole, () => {});
   }, [job.id]);
+  const { busy, error, act } = useAction();
+  const again = () => busy || act(async () => {
+    const { code, language, context, timeout_seconds } = await get(`v1/jobs/${job.id}/request`);
+    onAdded(await post(`v1/sandboxes/${job.sandbox_id}/execute`, { code, language, context, timeout_seconds, auto_install: true }));
+  });
   const state = follow && seen.state ? seen.state : current.state;
   const result = current.result || {};
   const items = follow && seen.items.length ? seen.items : itemsOf(current);
@@ -91,6 +113,8 @@ function Cell({ job }) {
     ${!isFinal(state) && seen.progress && html`<${Progress} progress=${seen.progress} />`}
     <${Output} items=${items} cut=${seen.cut} live=${!isFinal(state)} />
     <${Traceback} error=${result.error} stopped=${state === "canceled"} />
+    ${job.kind === "execute" && html`<${Install} job=${current} onInstall=${onAdded && again} />`}
+    <${ErrorBox} error=${error} />
     ${current.error && state !== "canceled" && html`<div class="error"><strong>${t(`state.${current.state}`)}</strong><p>${current.error.message}</p></div>`}
     <${Artifacts} artifacts=${artifacts} />
   </section>`;

@@ -108,13 +108,19 @@ export function Playground({ id, session }) {
 // MISSING names the module in the message of a ModuleNotFoundError.
 const MISSING = /^No module named '(\w+)/;
 
+// Install offers to run code again with the module that it lacks.
+export function Install({ job, onInstall }) {
+  const error = job && job.result && job.result.error;
+  const missing = error && error.name === "ModuleNotFoundError" && !job.request.auto_install && (error.value.match(MISSING) || [])[1];
+  return missing && onInstall && html`<p class="after"><button type="button" id="install" onClick=${onInstall}><${Icon} name="download" />${t("play.install", { name: missing })}</button></p>`;
+}
+
 // Seen is the output of a run, while it goes on and after. onInstall runs the code again with what it imports.
 function Seen({ id, seen, onInstall }) {
   const { job } = seen;
   const result = (job && job.result) || {};
   const over = isFinal(seen.state);
   const stopped = seen.state === "canceled";
-  const missing = result.error && result.error.name === "ModuleNotFoundError" && !job.request.auto_install && (result.error.value.match(MISSING) || [])[1];
   return html`<div class="seen">
     <header class="bar-head">
       <${Badge} state=${seen.state || "queued"} job=${job} />
@@ -129,7 +135,7 @@ function Seen({ id, seen, onInstall }) {
     <${Output} items=${seen.items} cut=${seen.cut} live=${!over} />
     ${over && !seen.items.length && !seen.artifacts.length && !(job && job.error) && !result.error && html`<p class="soft">${t("output.nothing")}</p>`}
     <${Traceback} error=${result.error} stopped=${stopped} />
-    ${missing && onInstall && html`<p class="after"><button type="button" id="install" onClick=${onInstall}><${Icon} name="download" />${t("play.install", { name: missing })}</button></p>`}
+    <${Install} job=${job} onInstall=${onInstall} />
     <${Installed} packages=${result.installed || []} />
     ${job && job.error && !stopped && html`<div class="error"><strong>${t(`state.${job.state}`)}</strong><p>${job.error.message}</p></div>`}
     <${Artifacts} artifacts=${seen.artifacts} />
