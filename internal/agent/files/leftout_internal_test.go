@@ -46,7 +46,6 @@ func TestFoldersOfInstalledFilesAreLeftOutAndCounted(t *testing.T) {
 		{Folder: ".git", Files: 1},
 		{Folder: "app/node_modules", Files: 1},
 		{Folder: "node_modules", Files: 1},
-		{Folder: "src/__pycache__", Files: 1},
 		{Folder: "venv", Files: 1},
 	}
 	if diff := cmp.Diff(want, left); diff != "" {

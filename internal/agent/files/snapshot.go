@@ -24,7 +24,10 @@ const (
 
 // leftOut are the names of folders that hold what is installed, derived or cached, by the thousand. Files in them become no artifacts. docs/rest.md
 // lists them.
-var leftOut = []string{".cache", ".git", ".venv", "__pycache__", "node_modules", "venv"}
+var leftOut = []string{".cache", ".git", ".venv", compiled, "node_modules", "venv"}
+
+// compiled is the name of folders where Python keeps compiled modules. Their files are not counted.
+const compiled = "__pycache__"
 
 // Snapshot is the state of a workspace at one time: a hash of the path of each regular file, with a hash of its lstat
 // result. It takes 16 bytes per file, which keeps the agent small.
@@ -59,7 +62,9 @@ func (s Snapshot) Changes(maxFiles int, maxBytes int64) (files []agent.ChangedFi
 			return
 		}
 		if folder != "" {
-			counts[folder]++
+			if !strings.HasSuffix("/"+folder, "/"+compiled) { // each import makes some, and nobody wants them
+				counts[folder]++
+			}
 			return
 		}
 		if clean, err := farm.CleanFilePath(path); err != nil || clean != path || (maxBytes > 0 && st.Size > maxBytes) {
