@@ -53,7 +53,7 @@ var previewDomain = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9
 
 // KeyConfig is one key: its tenant, and the SHA-256 of the key in hex, so that the settings hold no secret.
 type KeyConfig struct {
-	Tenant string `toml:"tenant" doc:"Tenant that owns what is created with the key: letters, digits, dots, dashes and underscores, not only dots."`
+	Tenant string `toml:"tenant" doc:"Tenant that owns what is created with the key: letters, digits, dots, dashes and underscores, not only dots, and none of fleet, nodes, pool and room."`
 	SHA256 string `toml:"sha256" secret:"true" doc:"SHA-256 of the key, in hex (printf %s KEY | sha256sum)."`
 	// Scopes are the names of farm.Scope. None: run and metrics, and the view of the whole fleet.
 	Scopes []string `toml:"scopes" doc:"What the key may do: run, read, metrics, admin. Empty: run, metrics, and see the whole fleet."`
@@ -125,7 +125,7 @@ func (c Config) validate() error {
 			problems = append(problems, fmt.Errorf("api.keys[%d].scopes: %w", i, err))
 		}
 		if !farm.ValidTenant(key.Tenant) {
-			problems = append(problems, fmt.Errorf("api.keys[%d].tenant: %q must be 1 to 64 letters, digits, dots, dashes and underscores, and not only dots", i, key.Tenant))
+			problems = append(problems, fmt.Errorf("api.keys[%d].tenant: %q must be "+farm.TenantNames, i, key.Tenant))
 		}
 		if sum := strings.ToLower(key.SHA256); seen[sum] {
 			problems = append(problems, fmt.Errorf("api.keys[%d]: the same key is listed twice", i))

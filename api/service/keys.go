@@ -33,7 +33,7 @@ func NewSecret() string {
 func (s *Service) CreateKey(ctx context.Context, c Call, r wire.KeyRequest) (wire.NewKey, error) {
 	p := c.problems()
 	if !farm.ValidTenant(r.Tenant) {
-		p.addf("/tenant", "tenant %q must be 1 to %d letters, digits, dots, dashes and underscores, and not only dots", farm.Shorten(r.Tenant), farm.MaxTenantBytes)
+		p.addf("/tenant", "tenant %q must be "+farm.TenantNames, farm.Shorten(r.Tenant))
 	}
 	if len(r.Name) > farm.MaxKeyNameBytes {
 		p.addf("/name", "name has %d bytes; at most %d are allowed", len(r.Name), farm.MaxKeyNameBytes)

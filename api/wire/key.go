@@ -4,7 +4,7 @@ import "time"
 
 // KeyRequest is the body of POST /v1/keys.
 type KeyRequest struct {
-	Tenant         string   `json:"tenant" doc:"tenant that owns what is created with the key: 1 to 64 letters, digits, dots, dashes and underscores, not only dots" required:"true"`
+	Tenant         string   `json:"tenant" doc:"tenant that owns what is created with the key: 1 to 64 letters, digits, dots, dashes and underscores, not only dots, and none of fleet, nodes, pool and room" required:"true"`
 	Name           string   `json:"name,omitempty" doc:"free text, such as who has the key"`
 	Scopes         []string `json:"scopes,omitempty" doc:"what the key may do: run, read, metrics, admin; default run"`
 	ExpiresSeconds *int     `json:"expires_seconds,omitempty" doc:"seconds until the key expires, at least 1; default: never"`

@@ -59,10 +59,16 @@ type Key struct {
 // Expired reports whether the key is no longer valid at a time.
 func (k Key) Expired(now time.Time) bool { return !k.ExpiresAt.IsZero() && !now.Before(k.ExpiresAt) }
 
-// ValidTenant reports whether s can name a tenant: 1 to 64 letters, digits, dots, dashes and underscores, and not only dots. A name is part
-// of the names of Redis keys and S3 objects, so no other characters are allowed, and S3 services refuse "." and ".." between slashes.
+// TenantNames says which names tenants may have, for errors.
+const TenantNames = "1 to 64 letters, digits, dots, dashes and underscores, not only dots, and none of fleet, nodes, pool and room"
+
+// reservedTenants are names that Redis keys of the farm itself have in the place of a tenant's.
+var reservedTenants = []string{"fleet", "nodes", "pool", "room"}
+
+// ValidTenant reports whether s can name a tenant, see TenantNames. A name is part of the names of Redis keys and S3 objects, so no other
+// characters are allowed, and S3 services refuse "." and ".." between slashes.
 func ValidTenant(s string) bool {
-	return strings.Trim(s, ".") != "" && len(s) <= MaxTenantBytes && !strings.ContainsFunc(s, func(r rune) bool {
+	return strings.Trim(s, ".") != "" && len(s) <= MaxTenantBytes && !slices.Contains(reservedTenants, s) && !strings.ContainsFunc(s, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r))
 	})
 }

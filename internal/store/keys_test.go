@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // db/keys.go owns the names of keys: no script and no other Go code joins a name to the prefix of the farm or of a slot.
@@ -46,4 +48,22 @@ func errSkip(err error) error {
 		return fs.SkipDir
 	}
 	return err
+}
+
+// A tenant with the name of a slot of the farm would have its keys among those of the farm.
+func TestNoTenantHasASlotOfTheFarm(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("db/keys.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	slots := regexp.MustCompile(`(?m)^\tSlot\w+ += "([^"]+)"`).FindAllStringSubmatch(string(text), -1)
+	if len(slots) < 9 {
+		t.Fatalf("only %d slots were found: the pattern is wrong", len(slots))
+	}
+	for _, slot := range slots {
+		if farm.ValidTenant(slot[1]) {
+			t.Errorf("%s can be the name of a tenant", slot[1])
+		}
+	}
 }

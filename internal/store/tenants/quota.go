@@ -24,7 +24,7 @@ type TenantChange struct {
 // allows: then new work is refused or waits. CodeInvalid: a value that a setting cannot have.
 func (s *Store) ChangeTenant(ctx context.Context, tenant string, change TenantChange) error {
 	if !farm.ValidTenant(tenant) {
-		return farm.Invalidf("the name of a tenant must be 1 to 64 letters, digits, dots, dashes and underscores, and not only dots")
+		return farm.Invalidf("the name of a tenant must be " + farm.TenantNames)
 	}
 	set, unset := []string{}, []string{}
 	if list := change.Runtimes; list != nil {

@@ -1113,7 +1113,7 @@ export interface components {
             name?: string;
             /** @description what the key may do: run, read, metrics, admin; default run */
             scopes?: string[];
-            /** @description tenant that owns what is created with the key: 1 to 64 letters, digits, dots, dashes and underscores, not only dots */
+            /** @description tenant that owns what is created with the key: 1 to 64 letters, digits, dots, dashes and underscores, not only dots, and none of fleet, nodes, pool and room */
             tenant: string;
         };
         Limits: {

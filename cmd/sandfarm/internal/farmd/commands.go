@@ -308,7 +308,7 @@ for the farm. Several entries of SANDFARM_API_KEYS are separated by commas. The 
 				tenant = args[0]
 			}
 			if !farm.ValidTenant(tenant) {
-				return fmt.Errorf("the tenant %q must be 1 to %d letters, digits, dots, dashes and underscores, and not only dots", tenant, farm.MaxTenantBytes)
+				return fmt.Errorf("the tenant %q must be "+farm.TenantNames, tenant)
 			}
 			key := service.NewSecret()
 			_, err := fmt.Fprintf(streams.Out, "SANDFARM_API_KEY=%s\nSANDFARM_API_KEYS=%s:%x\n", key, tenant, sha256.Sum256([]byte(key)))
