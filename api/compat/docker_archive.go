@@ -5,57 +5,88 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strings"
 
 	"github.com/sandfarm/sandfarm/api/mcp"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// maxLinked is the largest file of a tar that links may copy: its content is kept in memory.
-const maxLinked = 16 << 20
+// Bounds of a tar. Compressed, each byte of a request may unpack to a thousand.
+const (
+	// maxMembers is far above the members of a project that fits a request.
+	maxMembers = 100_000
+	// maxUnpacked bounds the bytes that a tar unpacks to, and those of its files together: holes of sparse files are no bytes of the tar.
+	maxUnpacked = 512 << 20
+	// maxLinked is the largest file that links may copy: its content is kept in memory.
+	maxLinked = 16 << 20
+	// maxLinkBytes bounds what links take in memory until their targets are found: their names, those of the targets, and linkEntry each.
+	maxLinkBytes = 1 << 20
+	linkEntry    = 64
+)
+
+// linkNames are the names of links, by their target.
+type linkNames struct {
+	of    map[string][]string
+	bytes int
+}
+
+func (l *linkNames) add(name, target string) error {
+	if l.bytes += len(name) + len(target) + linkEntry; l.bytes > maxLinkBytes {
+		return farm.Errorf(farm.CodeTooLarge, "The tar holds too many links: their names may have %d bytes together.", maxLinkBytes)
+	}
+	l.of[target] = append(l.of[target], name)
+	return nil
+}
 
 // archive repacks the files and directories of a tar. A link to a file of the tar becomes a copy of it; other links and devices are
 // skipped.
-func (w *packer) archive(raw []byte) error {
-	links := map[string][]string{} // names of links, by their target
+func (w *packer) archive(ctx context.Context, raw []byte) error {
+	links := linkNames{of: map[string][]string{}}
 	err := tarMembers(raw, func(member *tar.Header, content io.Reader) error {
 		name, mode := strings.TrimPrefix(member.Name, "./"), member.FileInfo().Mode()
 		switch {
+		case neverSent(name):
+			return nil
 		case member.Typeflag == tar.TypeLink:
-			to := path.Clean(member.Linkname) //nolint:gosec // it is only looked for among the names of the tar
-			links[to] = append(links[to], name)
-			return nil
+			return links.add(name, path.Clean(member.Linkname)) //nolint:gosec // it is only looked for among the names of the tar
 		case member.Typeflag == tar.TypeSymlink && !path.IsAbs(member.Linkname):
-			to := path.Join(path.Dir(name), member.Linkname) //nolint:gosec // it is only looked for among the names of the tar
-			links[to] = append(links[to], name)
-			return nil
+			return links.add(name, path.Join(path.Dir(name), member.Linkname)) //nolint:gosec // it is only looked for among the names of the tar
 		case !mode.IsDir() && !mode.IsRegular():
 			w.skip(name)
 			return nil
 		}
 		return w.add(name, mode, member.Size, content)
 	})
-	if err != nil || len(links) == 0 {
+	if err != nil || len(links.of) == 0 {
 		return err
 	}
-	err = tarMembers(raw, func(member *tar.Header, content io.Reader) error {
+	return w.copies(ctx, raw, links.of)
+}
+
+// copies packs the files that links lead to under the names of the links, by their target.
+func (w *packer) copies(ctx context.Context, raw []byte, links map[string][]string) error {
+	var charged int64
+	err := tarMembers(raw, func(member *tar.Header, content io.Reader) error {
 		names := links[path.Clean(member.Name)]
-		if member.Typeflag != tar.TypeReg || len(names) == 0 {
+		if member.Typeflag != tar.TypeReg || len(names) == 0 || member.Size > maxLinked {
 			return nil
 		}
 		delete(links, path.Clean(member.Name))
-		if member.Size > maxLinked {
-			w.left = append(w.left, names...)
-			return nil
+		if err := budget.Charge(ctx, max(0, member.Size-charged)); err != nil { // one at a time is in memory
+			return err
 		}
-		text, err := io.ReadAll(content)
-		if err != nil {
+		charged = max(charged, member.Size)
+		text := make([]byte, member.Size)
+		if _, err := io.ReadFull(content, text); err != nil {
 			return fmt.Errorf("read %s: %w", member.Name, err)
 		}
 		for _, name := range names {
@@ -65,36 +96,52 @@ func (w *packer) archive(raw []byte) error {
 		}
 		return nil
 	})
-	for _, names := range links {
-		for _, name := range names {
+	for _, target := range slices.Sorted(maps.Keys(links)) {
+		for _, name := range links[target] {
 			w.skip(name)
 		}
 	}
 	return err
 }
 
-// tarMembers yields each member of a tar, which may be compressed by gzip.
+// tarMembers yields each member of a tar, which may be compressed by gzip. It refuses a tar beyond maxMembers or maxUnpacked, and names beyond
+// farm.MaxPathBytes.
 func tarMembers(raw []byte, each func(*tar.Header, io.Reader) error) error {
+	from := &io.LimitedReader{R: bufio.NewReader(bytes.NewReader(raw)), N: maxUnpacked + 1}
 	broken := func() error {
+		if from.N <= 0 {
+			return errUnpacked()
+		}
 		return farm.Invalidf("content_base64 is not a tar, or it is truncated.")
 	}
-	var from io.Reader = bufio.NewReader(bytes.NewReader(raw))
 	if bytes.HasPrefix(raw, []byte{0x1f, 0x8b}) {
-		unzipped, err := gzip.NewReader(from)
+		unzipped, err := gzip.NewReader(from.R)
 		if err != nil {
 			return broken()
 		}
-		from = unzipped
+		from.R = unzipped
 	}
-	all := tar.NewReader(from)
+	all, members, size := tar.NewReader(from), 0, int64(0)
 	for {
 		member, err := all.Next()
-		if errors.Is(err, io.EOF) && len(raw) > 0 {
+		if errors.Is(err, io.EOF) && len(raw) > 0 && from.N > 0 {
 			return nil
 		}
 		if err != nil {
 			return broken()
 		}
+		members++
+		size += min(member.Size, maxUnpacked+1)
+		switch long := max(len(member.Name), len(member.Linkname)); {
+		case members > maxMembers:
+			return farm.Errorf(farm.CodeTooLarge, "The tar holds more than %d members.", maxMembers)
+		case size > maxUnpacked:
+			return errUnpacked()
+		case long > farm.MaxPathBytes:
+			return farm.Invalidf("The tar holds a name of %d bytes; at most %d are allowed.", long, farm.MaxPathBytes)
+		}
+		// Each name may be a part of a header of a MiB, which would stay in memory with it.
+		member.Name, member.Linkname = strings.Clone(member.Name), strings.Clone(member.Linkname)
 		if err := each(member, all); err != nil {
 			if errors.Is(err, io.ErrUnexpectedEOF) {
 				return broken()
@@ -102,6 +149,10 @@ func tarMembers(raw []byte, each func(*tar.Header, io.Reader) error) error {
 			return err
 		}
 	}
+}
+
+func errUnpacked() error {
+	return farm.Errorf(farm.CodeTooLarge, "The tar unpacks to more than %d bytes.", maxUnpacked)
 }
 
 // folder packs a directory of this machine. A link to a file of the directory becomes a copy of it; other links are not followed,
@@ -174,20 +225,29 @@ func linked(files fs.FS, name string) string {
 	return to
 }
 
-// maxSkipped is how many skipped names an answer lists.
+// neverSent reports whether an element of a path is in nobodySends.
+func neverSent(name string) bool {
+	return slices.ContainsFunc(strings.Split(strings.TrimRight(name, "/"), "/"), nobodySends)
+}
+
+// maxSkipped is how many skipped names are kept, and listed in an answer.
 const maxSkipped = 50
 
 func (w *packer) skip(name string) {
-	if !slices.ContainsFunc(strings.Split(strings.TrimRight(name, "/"), "/"), nobodySends) {
+	switch {
+	case neverSent(name):
+	case len(w.left) < maxSkipped:
 		w.left = append(w.left, name)
+	default:
+		w.more++
 	}
 }
 
 // skipped lists the skipped names.
 func (w *packer) skipped() []string {
 	slices.Sort(w.left)
-	if more := len(w.left) - maxSkipped; more > 0 {
-		return append(w.left[:maxSkipped:maxSkipped], fmt.Sprintf("and %d more", more))
+	if w.more > 0 {
+		return append(w.left, fmt.Sprintf("and %d more", w.more))
 	}
 	return w.left
 }

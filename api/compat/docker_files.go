@@ -163,7 +163,7 @@ func dockerCopyProject(ctx context.Context, c *Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	name, walk, done, err := openProject(c)
+	name, walk, done, err := openProject(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +182,7 @@ func dockerCopyProject(ctx context.Context, c *Call) (any, error) {
 }
 
 // openProject returns the name of the directory to copy and a function that packs it.
-func openProject(c *Call) (name string, walk func(*packer) error, done func(), err error) {
+func openProject(ctx context.Context, c *Call) (name string, walk func(*packer) error, done func(), err error) {
 	nothing := func() {}
 	local := strings.TrimRight(c.Text("local_src_dir"), "/\\")
 	name = path.Base("/" + strings.ReplaceAll(local, "\\", "/"))
@@ -193,7 +193,7 @@ func openProject(c *Call) (name string, walk func(*packer) error, done func(), e
 		return name, func(w *packer) error { return w.texts(c.Object("content")) }, nothing, nil
 	case c.Has("content_base64"):
 		raw, err := mcp.DecodeBase64(c.Arguments, "content_base64")
-		return name, func(w *packer) error { return w.archive(raw) }, nothing, err
+		return name, func(w *packer) error { return w.archive(ctx, raw) }, nothing, err
 	}
 	folders, ok := c.Local.(mcp.LocalFolders)
 	if !ok {
@@ -211,7 +211,8 @@ type packer struct {
 	*tar.Writer
 	root  string
 	files int
-	left  []string // skipped names
+	left  []string // skipped names, at most maxSkipped
+	more  int      // how many were skipped beyond those
 }
 
 // send streams the tar into the sandbox.
@@ -250,12 +251,12 @@ var errSent = errors.New("pack project: the farm takes no more")
 
 // add writes one member, unless its name is in nobodySends. Names are relative to the project.
 func (w *packer) add(name string, mode fs.FileMode, size int64, content io.Reader) error {
-	if slices.ContainsFunc(strings.Split(strings.TrimRight(name, "/"), "/"), nobodySends) {
+	if neverSent(name) {
 		return nil
 	}
 	clean, err := farm.CleanPath(name)
 	if err != nil || strings.HasPrefix(name, "/") {
-		return farm.Invalidf("The project holds the name %q, which leads out of it or cannot be stored.", name)
+		return farm.Invalidf("The project holds the name %q, which leads out of it or cannot be stored.", farm.Shorten(name))
 	}
 	header := &tar.Header{Name: path.Join(w.root, clean), Typeflag: tar.TypeReg, Size: size, Mode: 0o644, ModTime: time.Unix(0, 0), Format: tar.FormatPAX}
 	if mode.Perm()&0o111 != 0 {
