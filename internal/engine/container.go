@@ -183,30 +183,33 @@ func (e *Engine) Start(ctx context.Context, id string) error {
 	return e.limitSockets(id)
 }
 
-// Remove kills a container and removes it with its anonymous volumes. On return without an error the container no longer exists, even if another caller removed
-// it.
+// Remove kills a container and removes it with its anonymous volumes. It waits while another caller removes it, and while its processes do not
+// end: those of a container with little CPU time may need many seconds. On return without an error the container no longer exists.
 func (e *Engine) Remove(ctx context.Context, id string) error {
 	return e.call(ctx, removeTimeout, "remove container", func(ctx context.Context) error {
-		err := e.cli.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
-		if cerrdefs.IsNotFound(err) {
-			return nil
+		var last error
+		err := poll(ctx, func() (bool, error) {
+			err := e.cli.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
+			switch {
+			case err == nil || cerrdefs.IsNotFound(err):
+				return true, nil
+			case cerrdefs.IsConflict(err) || outlivesKill(err):
+				last = err
+				return false, nil
+			}
+			return false, err
+		})
+		if err != nil && last != nil {
+			return fmt.Errorf("%w; before that: %v", err, last) //nolint:errorlint // its kind is not that of the call
 		}
-		if !cerrdefs.IsConflict(err) {
-			return err
-		}
-		return e.awaitGone(ctx, id) // another caller removes it
+		return err
 	})
 }
 
-// awaitGone waits until the engine has removed a container.
-func (e *Engine) awaitGone(ctx context.Context, id string) error {
-	return poll(ctx, func() (bool, error) {
-		_, err := e.cli.ContainerInspect(ctx, id)
-		if cerrdefs.IsNotFound(err) {
-			return true, nil
-		}
-		return false, err
-	})
+// outlivesKill reports whether a container was killed and has not ended yet. The engine has no code for that; it says that the container is a
+// zombie that cannot be killed, or that no exit event came.
+func outlivesKill(err error) bool {
+	return cerrdefs.IsInternal(err) && strings.Contains(strings.ToLower(err.Error()), "could not kill")
 }
 
 // poll calls look every 50 ms until it is done or fails, for what the engine does not announce.
