@@ -20,8 +20,9 @@ const (
 	GzipBytes = 1 << 20
 	// gzipFrom is the size from which compressing is worth it.
 	gzipFrom = 1 << 10
-	// gzipTo is the size up to which compressing is worth it. Larger files are holes mostly: no sandbox pays for those, nor for the time here.
-	gzipTo = 1 << 30
+	// gzipTo is how many bytes of an answer are compressed. A larger file is sent as it is, and of a directory what is beyond it is stored: a sparse
+	// file costs its sandbox nothing, and a caller who receives a thousandth of it hardly more, but compressing it takes seconds of a core for each GiB.
+	gzipTo = 16 << 20
 )
 
 // packedTypes are media types, or their beginnings, whose content is compressed already.

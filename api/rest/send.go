@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"compress/gzip"
 	"fmt"
 	"io"
 	"net/http"
@@ -39,14 +38,7 @@ func SendWhole(c *gin.Context, content io.Reader, length int64) error {
 	MarkCompressed(c)
 	c.Status(http.StatusOK)
 	out := NewDeadlineWriter(c)
-	packer, err := gzip.NewWriterLevel(out, gzip.BestSpeed)
-	if err != nil {
-		return fmt.Errorf("compress: %w", err)
-	}
-	n, err := io.Copy(packer, content)
-	if err == nil {
-		err = packer.Close()
-	}
+	n, err := writeGzip(out, content)
 	return sent(n, length, err, out)
 }
 

@@ -36,7 +36,8 @@ func SendZip(c *gin.Context, content io.Reader) error {
 }
 
 func writeZip(to io.Writer, from *tar.Reader) error {
-	packer := zip.NewWriter(to)
+	packer, packed := zip.NewWriter(to), newDeflater()
+	packer.RegisterCompressor(zip.Deflate, func(to io.Writer) (io.WriteCloser, error) { return packed, packed.begin(to) })
 	for list := 0; ; {
 		entry, err := from.Next()
 		if errors.Is(err, io.EOF) {
