@@ -60,7 +60,7 @@ func writeZip(to io.Writer, from *tar.Reader) error {
 }
 
 func addToZip(packer *zip.Writer, entry *tar.Header, content io.Reader) error {
-	name := strings.TrimSuffix(entry.Name, "/")
+	name := strings.Clone(strings.TrimSuffix(entry.Name, "/")) // it may be a part of a header of a MiB, which the list of entries would keep
 	if !filepath.IsLocal(name) || strings.Contains(name, `\`) {
 		return nil
 	}

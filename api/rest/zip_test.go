@@ -5,8 +5,10 @@ import (
 	"archive/zip"
 	"bytes"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -71,3 +73,36 @@ func TestTheListOfAZipIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// Names in headers of a MiB kept the headers in memory, and the list of entries was bounded by the names only.
+func TestAZipKeepsNoHeadersOfItsTar(t *testing.T) {
+	t.Parallel()
+	var entry bytes.Buffer
+	if err := tar.NewWriter(&entry).WriteHeader(&tar.Header{Name: "é", Mode: 0o600, PAXRecords: map[string]string{"SANDFARM.x": strings.Repeat("x", 1<<20-100)}}); err != nil {
+		t.Fatal(err)
+	}
+	const entries = 256
+	readers := make([]io.Reader, 0, entries+1)
+	for range entries {
+		readers = append(readers, bytes.NewReader(entry.Bytes()))
+	}
+	var before, at runtime.MemStats
+	runtime.ReadMemStats(&before)
+	end := readFunc(func([]byte) (int, error) {
+		runtime.GC()
+		runtime.ReadMemStats(&at)
+		return 0, io.EOF
+	})
+	c, _ := gin.CreateTestContext(httptest.NewRecorder())
+	c.Request = httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody)
+	if err := rest.SendZip(c, io.MultiReader(append(readers, end)...)); err != nil {
+		t.Fatal(err)
+	}
+	if at.HeapAlloc > before.HeapAlloc+entries<<19 { // half; other tests have some MiB
+		t.Errorf("a zip of %d entries keeps %d MiB", entries, (at.HeapAlloc-before.HeapAlloc)>>20)
+	}
+}
+
+type readFunc func([]byte) (int, error)
+
+func (f readFunc) Read(p []byte) (int, error) { return f(p) }
