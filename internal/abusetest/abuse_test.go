@@ -93,6 +93,7 @@ func TestAbuse(t *testing.T) {
 		{"QueuedCode", queuedCode},
 		{"LargerThanTheHost", largerThanTheHost},
 		{"TooManySandboxes", tooManySandboxes},
+		{"LongNames", longNames},
 		{"ManyJobs", manyJobs},
 		{"LargeDisplays", largeDisplays},
 		{"StagedUploads", stagedUploads},

@@ -3,12 +3,18 @@
 package abusetest_test
 
 import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
@@ -71,6 +77,39 @@ func tooManySandboxes(f farm) {
 	if f.within(l, sandboxes, mib); len(made) > sandboxes || len(made) == 0 { // the harness has one, and those of the last row may still close
 		f.t.Errorf("%d sandboxes were made; the quota is %d", len(made), sandboxes)
 	}
+}
+
+// Tars of a few KB repeat a member with a name of 900,000 bytes.
+func longNames(f farm) {
+	const callers, members = 16, 1000
+	boxes, closeAll := f.boxes(1)
+	defer closeAll()
+	var member, packed bytes.Buffer
+	if err := tar.NewWriter(&member).WriteHeader(&tar.Header{Name: strings.Repeat("a", 900_000), Typeflag: tar.TypeFifo, Format: tar.FormatGNU}); err != nil {
+		f.t.Fatal(err)
+	}
+	zip := gzip.NewWriter(&packed)
+	for range members {
+		_, _ = zip.Write(member.Bytes()) // a buffer takes all
+	}
+	_ = zip.Close()
+	call := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"copy_project","arguments":{"container_id":%q,"local_src_dir":"p","content_base64":%q}}}`,
+		boxes[0], base64.StdEncoding.EncodeToString(packed.Bytes()))
+	f.within(f.Measure(f.t, fmt.Sprintf("%d tars of %d members with names of 900 KB", callers, members), func() {
+		var g errgroup.Group
+		for range callers {
+			g.Go(func() error {
+				text, status, err := f.send(http.MethodPost, "/mcp/docker-sandbox", "application/json", strings.NewReader(call))
+				if err == nil && (status != http.StatusTooManyRequests && !bytes.Contains(text, []byte("a name of 900000 bytes")) || len(text) > mib) {
+					err = fmt.Errorf("status %d, %d bytes: %s", status, len(text), text[:min(len(text), 300)])
+				}
+				return err
+			})
+		}
+		if err := g.Wait(); err != nil {
+			f.t.Error(err)
+		}
+	}), 0, mib)
 }
 
 // post sends a request without the client, which would repeat one that is refused.
