@@ -31,6 +31,6 @@ func (s *Server) failJupyter(c *gin.Context, err error) {
 func (s *Server) newJupyter() *jupyter.Server {
 	return jupyter.New(jupyter.Config{
 		Service: s.service, Version: s.version, Heartbeat: s.cfg.Heartbeat, Stall: s.cfg.StallTimeout, Guard: s.trusted(), Log: s.log,
-		Closing: s.closing, Opened: s.opened, Now: s.audit.now,
+		Closing: s.closing, Opened: s.opened, More: s.gate.More, Now: s.audit.now,
 	})
 }

@@ -117,7 +117,7 @@ func (g *Gate) Enter(ctx context.Context, tenant, id string, header http.Header)
 	return sync.OnceFunc(func() { g.closed(ctx, tenant, id) }), nil
 }
 
-// More admits further requests, which one request that was admitted holds, such as the jobs of a batch. It returns how many of them are, and if these are fewer,
+// More admits further requests, which one request that was admitted holds, such as the jobs of a batch or the cells of a WebSocket. It returns how many of them are, and if these are fewer,
 // beside it the refusal of the others: CodeExhausted, with the quota.
 func (g *Gate) More(ctx context.Context, tenant string, requests int) (int, error) {
 	quotas, _, ok := g.quotas(ctx, tenant)
@@ -130,7 +130,7 @@ func (g *Gate) More(ctx context.Context, tenant string, requests int) (int, erro
 		return admitted, err
 	}
 	if err != nil {
-		g.log.WarnContext(ctx, "the jobs of a batch are not counted against their tenant's quotas", "tenant", tenant, "error", err)
+		g.log.WarnContext(ctx, "further requests are not counted against their tenant's quotas", "tenant", tenant, "error", err)
 	}
 	return requests, nil
 }

@@ -308,7 +308,16 @@ func (s *Server) interruptKernel(c *gin.Context) error {
 	return rest.NoContent(c)
 }
 
+// interrupt ends the cell that runs, and cells that wait for the quota.
 func (s *Server) interrupt(ctx context.Context, tenant, id string) error {
+	s.mu.Lock()
+	k := s.kernels[farm.Ref{Tenant: tenant, ID: id}]
+	s.mu.Unlock()
+	if k != nil {
+		for _, session := range k.all() {
+			session.dropUncounted()
+		}
+	}
 	_, err := s.cfg.Service.Control(ctx, service.Call{Tenant: tenant, Wait: controlWait}, farm.KindInterrupt, id, wire.ControlRequest{Context: kernelContext})
 	return err
 }

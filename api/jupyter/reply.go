@@ -74,6 +74,11 @@ func (s *session) shutdown(w *work) {
 	ctx, done := s.context()
 	defer done()
 	k := s.kernel
+	if err := k.admit(ctx); err != nil {
+		s.reply(w, map[string]any{"status": "error", "ename": "FarmError", "evalue": farm.MessageOf(err), "traceback": []string{}})
+		w.release()
+		return
+	}
 	s.reply(w, map[string]any{"status": "ok", "restart": content.Restart})
 	w.release()
 	if content.Restart {

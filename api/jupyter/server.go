@@ -29,6 +29,8 @@ type Config struct {
 	Closing   <-chan struct{} // closed when the server stops
 	// Opened is called when a WebSocket begins.
 	Opened func(*gin.Context)
+	// More counts the messages of a WebSocket that are requests to the farm.
+	More More
 	// Now tells the time.
 	Now func() time.Time
 }

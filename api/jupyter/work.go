@@ -36,13 +36,15 @@ type work struct {
 	cell *executeContent // of an execute_request that can be read
 	job  string          // of a cell that was submitted
 	// refusal is why the farm did not accept a cell.
-	refusal error
-	early   bool // the cell was submitted before its turn
-	again   bool // the cell's output was sent before
-	quiet   bool // other clients have the output that is being sent
-	sent    int  // how many events they have got
-	endSent bool // they have got the end
-	ends    time.Time
+	refusal  error
+	counted  bool      // against requests_per_minute
+	patience time.Time // until when it waits for that
+	early    bool      // the cell was submitted before its turn
+	again    bool      // the cell's output was sent before
+	quiet    bool      // other clients have the output that is being sent
+	sent     int       // how many events they have got
+	endSent  bool      // they have got the end
+	ends     time.Time
 }
 
 func (w *work) release() {
@@ -67,6 +69,9 @@ func (s *session) take(w *work) {
 		}
 	case "interrupt_request":
 		s.control(w, func(ctx context.Context) error {
+			if err := s.kernel.admit(ctx); err != nil {
+				return err
+			}
 			return s.kernel.server.interrupt(ctx, s.kernel.ref.Tenant, s.kernel.ref.ID)
 		})
 		return
@@ -110,6 +115,10 @@ func (s *session) early(w *work) {
 	}
 	ctx, done := s.context()
 	defer done()
+	if s.kernel.admit(ctx) != nil {
+		return // it waits for its turn, and then for the quota
+	}
+	w.counted = true
 	s.kernel.note(w, s) // it may run, and say something to widgets, before its turn
 	forget := s.kernel.place(w.header.ID)
 	s.submit(ctx, w)
@@ -152,30 +161,37 @@ func (s *session) start(first []*work, last ...*work) {
 	s.kernel.server.work.Go(s.run)
 }
 
-// next takes the next message; nil: there is none.
-func (s *session) next() *work {
+// next takes the next message if it is counted against the quota or need not be. nil: there is none.
+func (s *session) next() (w *work, taken bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.current = nil
 	if len(s.queue) == 0 {
 		s.running = false
-		return nil
+		return nil, false
 	}
-	w := s.queue[0]
+	w = s.queue[0]
+	if !w.counted && !w.free() {
+		return w, false
+	}
 	s.queue = s.queue[1:]
 	s.bytes -= w.size
 	w.size = 0
 	s.current, s.rewind = w, false
-	return w
+	return w, true
 }
 
 // run does the work in order, until there is none.
 func (s *session) run() {
 	for {
-		w := s.next()
+		w, taken := s.next()
 		if w == nil {
 			time.AfterFunc(keptSession, func() { s.kernel.server.leave(s) })
 			return
+		}
+		if !taken {
+			s.count(w)
+			continue
 		}
 		ctx, done := s.context()
 		s.one(ctx, w)
@@ -200,6 +216,10 @@ func (s *session) one(ctx context.Context, w *work) {
 	case "kernel_info_request":
 		s.info(w)
 	default:
+		if w.refusal != nil {
+			s.fail(w, w.refusal)
+			return
+		}
 		s.question(ctx, w)
 	}
 }

@@ -1,0 +1,99 @@
+package api_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
+)
+
+// withRate gives acme a kernel and then so many requests in a minute, of a minute that does not pass.
+func (b *bundle) withRate(rate int) (notebookKernel, *frontend, farm.Quotas) {
+	b.t.Helper()
+	k := b.kernel(asAcme()...)
+	f := b.frontend(k.ID, "?session_id=s&token="+key)
+	f.until(f.send("shell", "kernel_info_request", map[string]any{})) // the connection is counted by no quota
+	b.redis.SetTime(time.Now())
+	get[wire.Tenant](b, http.StatusOK, "PUT", "/v1/tenants/acme", fmt.Sprintf(`{"requests_per_minute": %d}`, rate), asOps()...)
+	quotas := farm.DefaultQuotas()
+	quotas.RequestsPerMinute = rate
+	return k, f, quotas
+}
+
+// A WebSocket is one request, and its messages are more: a notebook with many cells does not go around requests_per_minute.
+func TestJupyterMessagesCountAsRequests(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withAdmin)
+	_, f, quotas := b.withRate(100)
+	f.until(f.send("shell", "execute_request", map[string]any{"code": "print 1"}))
+	f.until(f.send("shell", "execute_request", map[string]any{"code": ""})) // no job
+	f.until(f.send("shell", "kernel_info_request", map[string]any{}))       // answered by the API
+	f.until(f.send("shell", "conjure_request", map[string]any{}))           // as this
+	for _, kind := range []string{"complete_request", "inspect_request", "comm_info_request", "history_request", "is_complete_request"} {
+		f.until(f.send("shell", kind, map[string]any{}))
+	}
+	if left, _ := b.store.AdmitMore(t.Context(), "acme", 100, quotas); left != 94 {
+		t.Errorf("after a cell and five questions %d of 100 requests are left", left)
+	}
+	interrupt := f.send("control", "interrupt_request", map[string]any{})
+	if diff := cmp.Diff([]string{"iopub status busy", "control interrupt_reply error", "iopub status idle"}, f.until(interrupt)); diff != "" {
+		t.Errorf("an interrupt beyond the quota (-want +got):\n%s", diff)
+	}
+}
+
+// "Run All" of a notebook does not fail at the quota: cells beyond it run later.
+func TestJupyterCellsWaitForTheQuota(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withAdmin)
+	_, f, quotas := b.withRate(600)
+	if got, err := b.store.AdmitMore(t.Context(), "acme", 598, quotas); got != 598 {
+		t.Fatal(got, err)
+	}
+	var cells []string
+	for range 4 {
+		cells = append(cells, f.send("shell", "execute_request", map[string]any{"code": "print 1"}))
+	}
+	p := newPage()
+	p.until(f, cells[:2]...)
+	f.until(f.send("shell", "kernel_info_request", map[string]any{})) // all have come in
+	b.redis.SetTime(time.Now().Add(time.Hour))
+	p.until(f, cells...)
+	for i, id := range cells {
+		if diff := cmp.Diff([]string{"ok"}, p.replies[id]); diff != "" {
+			t.Errorf("cell %d of 4 (-want +got):\n%s", i+1, diff)
+		}
+	}
+	if left, _ := b.store.AdmitMore(t.Context(), "acme", 600, quotas); left != 598 {
+		t.Errorf("after the two that waited %d of 600 requests are left", left)
+	}
+}
+
+// A cell that waits for the quota is no job yet, so the interrupt of a kernel ends it here.
+func TestJupyterInterruptEndsCellsThatWaitForTheQuota(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withAdmin)
+	k, f, quotas := b.withRate(1)
+	if got, err := b.store.AdmitMore(t.Context(), "acme", 1, quotas); got != 1 {
+		t.Fatal(got, err)
+	}
+	cells := []string{f.send("shell", "execute_request", map[string]any{"code": "print 1"}), f.send("shell", "execute_request", map[string]any{"code": "print 2"})}
+	f.until(f.send("shell", "kernel_info_request", map[string]any{})) // both have come in
+	testbed.Until(t, "the first was refused before its turn and when it came", func() bool {
+		_, figures := b.do("GET", "/metrics", nil, asOps()...)
+		return strings.Contains(string(figures), `sandfarm_quota_refusals_total{quota="requests_per_minute"} 2`)
+	})
+	get[wire.Tenant](b, http.StatusOK, "PUT", "/v1/tenants/acme", `{"requests_per_minute": null}`, asOps()...)
+	b.do("POST", "/jupyter/api/kernels/"+k.ID+"/interrupt", nil, asAcme()...)
+	for _, id := range cells {
+		if diff := cmp.Diff([]string{"iopub status busy", "shell execute_reply aborted", "iopub status idle"}, f.until(id)); diff != "" {
+			t.Errorf("a cell that waited (-want +got):\n%s", diff)
+		}
+	}
+}
