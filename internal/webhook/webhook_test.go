@@ -35,7 +35,7 @@ type names map[string][]string
 
 func (n names) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error) {
 	var ips []netip.Addr
-	for _, a := range n[host] {
+	for _, a := range n[strings.TrimSuffix(host, ".")] {
 		ips = append(ips, netip.MustParseAddr(a))
 	}
 	return ips, nil
@@ -57,6 +57,33 @@ func TestCheckRefusesWhatIsNotPublic(t *testing.T) {
 			t.Errorf("Check(%.60s) gave %v", url, err)
 		}
 	}
+}
+
+// A caller cannot ask which names the internal network has: the refusal is the same for one that has a private address and one that has none, and
+// no search domain makes a name of it.
+func TestRefusalDoesNotTellInternalNames(t *testing.T) {
+	t.Parallel()
+	for _, host := range []string{"inner", "inner.", "nowhere"} {
+		p := webhook.Policy{Resolver: rooted{t, names{"inner": {"10.0.0.1"}}}}
+		got := p.Check(t.Context(), "http://"+host+"/")
+		other := webhook.Policy{Resolver: rooted{t, names{}}}.Check(t.Context(), "http://"+host+"/")
+		if got == nil || other == nil || got.Error() != other.Error() {
+			t.Errorf("%s: %v, and where it is unknown: %v", host, got, other)
+		}
+	}
+}
+
+// rooted resolves names that end with a dot.
+type rooted struct {
+	t *testing.T
+	names
+}
+
+func (r rooted) LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error) {
+	if !strings.HasSuffix(host, ".") {
+		r.t.Errorf("%q is looked up, which search domains complete", host)
+	}
+	return r.names.LookupNetIP(ctx, network, host)
 }
 
 // Who tries a callback on one machine learns which setting allows it.
