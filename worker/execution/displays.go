@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -27,7 +28,7 @@ func (c *collector) display(payload []byte) error {
 		return nil
 	}
 	var d agent.Display
-	if agent.Values(payload) > maxFrameValues {
+	if budget.Values(payload) > maxFrameValues {
 		return fmt.Errorf("read display: it has more than %d values", maxFrameValues)
 	}
 	if err := json.Unmarshal(payload, &d); err != nil {

@@ -11,6 +11,7 @@ import (
 	"unicode"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -26,7 +27,7 @@ const (
 
 func readOutcome(payload []byte) (*agent.Outcome, error) {
 	var outcome agent.Outcome
-	if agent.Values(payload) > maxFrameValues {
+	if budget.Values(payload) > maxFrameValues {
 		return nil, fmt.Errorf("%w: an outcome of more than %d values", ErrProtocol, maxFrameValues)
 	}
 	if err := json.Unmarshal(payload, &outcome); err != nil {

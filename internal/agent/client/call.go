@@ -13,13 +13,12 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/tracing"
 )
 
-// Bounds of a JSON answer. A value of a byte takes hundreds in memory once it is decoded, so the values are counted first, see agent.Values.
+// Bounds of a JSON answer. A value of a byte takes hundreds in memory once it is decoded, so the values are counted first, see budget.Values.
 const (
 	maxJSON = 64 << 20 // of the largest lists
 	// shortJSON and fewValues are for what describes one thing, or a few.
@@ -164,7 +163,7 @@ func decode(ctx context.Context, res *http.Response, out answer) error {
 	if out.into == nil {
 		return nil
 	}
-	if agent.Values(raw) > out.values {
+	if budget.Values(raw) > out.values {
 		return farm.Errorf(farm.CodeTooLarge, "The sandbox answered with more than %d values.", out.values)
 	}
 	if err := json.Unmarshal(raw, out.into); err != nil {

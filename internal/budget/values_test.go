@@ -1,11 +1,11 @@
-package agent_test
+package budget_test
 
 import (
 	"encoding/json"
 	"strings"
 	"testing"
 
-	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/budget"
 )
 
 func TestValues(t *testing.T) {
@@ -14,7 +14,7 @@ func TestValues(t *testing.T) {
 		``: 1, `1`: 1, `"a,[{"`: 1, `"\",\\"`: 1, `"\\",1`: 2, `[1,2]`: 3, `{"a":1,"b":[{}]}`: 5, `[[[[`: 5, `"open,,,`: 1, `"\`: 1,
 		strings.Repeat(`{},`, 1000): 2001,
 	} {
-		if got := agent.Values([]byte(text)); got != want {
+		if got := budget.Values([]byte(text)); got != want {
 			t.Errorf("%.40s has %d values, want %d", text, got, want)
 		}
 	}
@@ -30,7 +30,7 @@ func FuzzValues(f *testing.F) {
 		if json.Unmarshal(text, &v) != nil {
 			return
 		}
-		if got, there := agent.Values(text), count(v); got < there {
+		if got, there := budget.Values(text), count(v); got < there {
 			t.Errorf("%q: %d values, and there are %d", text, got, there)
 		}
 	})
