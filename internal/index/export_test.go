@@ -8,6 +8,13 @@ import (
 	"time"
 )
 
+// The limits of a page.
+const (
+	ValueMax  = valueMax
+	ValuesMax = valuesMax
+	FilesMax  = filesMax
+)
+
 // Page is the result of the parsers, for their tests.
 type Page struct{ p *page }
 

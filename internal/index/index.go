@@ -21,7 +21,7 @@ const (
 	absentKept   = 4096     // projects that upstream does not have
 	knownKept    = 1 << 16  // files known to be in the cache
 	pagesAtOnce  = 32       // pages that are read from upstream at once, and as many from the cache
-	largeAtOnce  = 4        // of them, pages over pageLarge: each may need some dozen MiB of memory
+	largeAtOnce  = 4        // of them, pages over pageLarge: each may need four times its size in memory, and half a KiB a file
 	filesAtOnce  = 64       // files that are read from upstream at once
 	partsAtOnce  = 32       // ranges from the middle of files, for callers that cannot wait for the download
 	absentFor    = time.Minute

@@ -34,7 +34,7 @@ type packument struct {
 // parsePackument reads a document one version at a time. Addresses of tarballs get a zero byte for that of the registry.
 func parsePackument(body io.Reader, name string, root *url.URL, short bool) (*page, error) {
 	k := &packument{page: &page{Name: name}, name: name, root: root, short: short, mark: "@" + rand.Text() + "@"}
-	dec := json.NewDecoder(body)
+	dec := newDecoder(body)
 	k.doc.WriteByte('{')
 	named, versions := false, false
 	err := object(dec, func(key string) error {
@@ -102,7 +102,7 @@ func (k *packument) versions(dec *json.Decoder) error {
 	first := true
 	err := object(dec, func(version string) error {
 		fields := map[string]json.RawMessage{}
-		if err := dec.Decode(&fields); err != nil {
+		if err := value(dec, &fields); err != nil {
 			return err
 		}
 		text, err := k.version(version, fields)

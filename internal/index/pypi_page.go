@@ -58,20 +58,28 @@ func parseJSON(body io.Reader, at *url.URL) (*page, error) {
 		Version string `json:"api-version"`
 	}
 	listed := false
-	dec := json.NewDecoder(body)
+	dec := newDecoder(body)
 	err := object(dec, func(key string) error {
 		switch key {
 		case "meta":
-			return dec.Decode(&meta)
+			return value(dec, &meta)
 		case "name":
-			return dec.Decode(&p.Name)
+			return value(dec, &p.Name)
 		case "versions":
-			return dec.Decode(&p.Versions)
+			return array(dec, func() error {
+				if len(p.Versions) >= filesMax {
+					return fmt.Errorf("it lists more than %d versions", filesMax)
+				}
+				var version string
+				err := dec.Decode(&version)
+				p.Versions = append(p.Versions, version)
+				return err
+			})
 		case "files":
 			listed = true
 			return array(dec, func() error {
 				var f jsonFile
-				if err := dec.Decode(&f); err != nil {
+				if err := value(dec, &f); err != nil {
 					return err
 				}
 				return p.add(f, at)

@@ -34,8 +34,8 @@ func (s *slow) Write(p []byte) (int, error) {
 
 // large serves pages of some 14 MiB under any name.
 func large(u *upstream) {
-	text := fmt.Sprintf(`{"meta":{"api-version":"1.1"},"name":"x","versions":[%q],"files":[{"filename":"a.whl","url":"a","hashes":{}}]}`,
-		strings.Repeat("x", 14<<20))
+	text := fmt.Sprintf(`{"meta":{"api-version":"1.1"},"name":"x","versions":[""%s],"files":[{"filename":"a.whl","url":"a","hashes":{}}]}`,
+		strings.Repeat(`,"`+strings.Repeat("x", 1<<20)+`"`, 14))
 	u.mux.HandleFunc("/simple/", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/vnd.pypi.simple.v1+json")
 		_, _ = io.WriteString(w, text)
