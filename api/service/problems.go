@@ -12,10 +12,10 @@ import (
 // problems collects the problems of a request's body, so that all are reported at once. Pointers are those of RFC 6901; ""
 // is for problems that do not belong to a single field.
 type problems struct {
-	decoded  []farm.FieldError // found by the decoder
-	found    []farm.FieldError
-	tooLarge int   // how many of found have farm.CodeTooLarge
-	other    error // an error that is not about the body; the first one
+	decoded []farm.FieldError // found by the decoder
+	found   []farm.FieldError // the first strict.MaxProblems
+	invalid bool              // one of those found, kept or not, is not farm.CodeTooLarge
+	other   error             // an error that is not about the body; the first one
 }
 
 // problems starts with the problems that the decoder found.
@@ -36,10 +36,10 @@ func (p *problems) check(pointer string, err error) {
 	if p.unread(pointer) {
 		return
 	}
-	if e.Code == farm.CodeTooLarge {
-		p.tooLarge++
+	p.invalid = p.invalid || e.Code == farm.CodeInvalid
+	if !p.full() {
+		p.found = append(p.found, farm.FieldError{Pointer: pointer, Detail: e.Message})
 	}
-	p.found = append(p.found, farm.FieldError{Pointer: pointer, Detail: e.Message})
 }
 
 // addf adds a problem of a field.
@@ -54,9 +54,12 @@ func (p *problems) unread(pointer string) bool {
 	})
 }
 
-// of reports whether one of these fields, or a field inside them, has a problem.
+// full reports whether no more problems are kept.
+func (p *problems) full() bool { return len(p.found) >= strict.MaxProblems }
+
+// of reports whether one of these fields, or a field inside them, has a problem, or may have one that was not kept.
 func (p *problems) of(pointers ...string) bool {
-	return slices.ContainsFunc(slices.Concat(p.decoded, p.found), func(f farm.FieldError) bool {
+	return p.full() || slices.ContainsFunc(slices.Concat(p.decoded, p.found), func(f farm.FieldError) bool {
 		return slices.ContainsFunc(pointers, func(pointer string) bool {
 			return f.Pointer == pointer || strings.HasPrefix(f.Pointer, pointer+"/")
 		})
@@ -70,7 +73,7 @@ func (p *problems) err() error {
 	switch {
 	case len(p.decoded) > 0:
 		return &strict.Error{Fields: all}
-	case len(all) > 0 && p.tooLarge == len(p.found):
+	case len(all) > 0 && !p.invalid:
 		return farm.FieldsError(farm.CodeTooLarge, all)
 	case len(all) > 0:
 		return farm.FieldsError(farm.CodeInvalid, all)
