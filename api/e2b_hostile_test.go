@@ -13,8 +13,11 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/sandfarm/sandfarm/api"
 	"github.com/sandfarm/sandfarm/api/e2b"
+	"github.com/sandfarm/sandfarm/api/e2b/envd"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -284,6 +287,30 @@ func TestE2BBodiesAtTheirLimit(t *testing.T) {
 	endless := io.LimitReader(endlessly{}, 100<<20)
 	if status, got := f.streamed(startProcess, endless, headers); status != http.StatusRequestEntityTooLarge {
 		t.Errorf("100 MB: %d %.200s", status, got)
+	}
+}
+
+func TestE2BBodiesOfTooManyValuesAreRefused(t *testing.T) {
+	t.Parallel()
+	f, _, headers := e2bBox(t)
+	const large = http.StatusRequestEntityTooLarge
+	many := "[1" + strings.Repeat(",1", farm.MaxBodyValues) + "]"
+	f.e2bFailure(large, "", "POST", "/e2b/v2/sandboxes", `{"templateID":"base","volumeMounts":`+many+`}`, "X-API-KEY", key)
+	f.e2bFailure(large, "", "POST", "/e2b/execute", `{"code":"1","x":`+many+`}`, headers...)
+	if out, _ := f.rpc("/filesystem.Filesystem/Stat", `{"path":"/","x":`+many+`}`, headers); fmt.Sprint(out["code"]) != "413" {
+		t.Errorf("a call: %v", out)
+	}
+	call := `{"process":{"cmd":"true","args":["a"` + strings.Repeat(`,"a"`, farm.MaxBodyValues) + `]}}`
+	call += strings.Repeat(" ", 256-(len(call)-'"')%256) // a quotation mark in its length must not hide what follows
+	message, err := proto.Marshal(&envd.StartRequest{Process: &envd.ProcessConfig{Cmd: "true", Args: make([]string, farm.MaxBodyValues)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for kind, body := range map[string]string{"application/connect+json": call, "application/connect+proto": string(message)} {
+		answer, text := f.do("POST", "/e2b"+envd.ProcessStartProcedure, envelope(body), append([]string{"Content-Type", kind, "Connect-Protocol-Version", "1"}, headers...)...)
+		if answer.StatusCode != large {
+			t.Errorf("%s: %d %.200s", kind, answer.StatusCode, text)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/sandfarm/sandfarm/api/jupyter"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 func TestJupyterEndsConnectionsWithAReason(t *testing.T) {
@@ -24,6 +25,7 @@ func TestJupyterEndsConnectionsWithAReason(t *testing.T) {
 		"Offsets":        {websocket.MessageBinary, []byte{0, 0, 0, 9, 1}, websocket.StatusInvalidFramePayloadData},
 		"UnknownChannel": {websocket.MessageText, []byte(`{"header":{"msg_id":"1","msg_type":"x"},"channel":"iopub"}`), websocket.StatusInvalidFramePayloadData},
 		"TooLong":        {websocket.MessageText, make([]byte, jupyter.MaxMessageBytes+1), websocket.StatusMessageTooBig},
+		"TooManyValues":  {websocket.MessageText, []byte(`{"header":{"msg_id":"1","msg_type":"x"},"content":{"x":[1` + strings.Repeat(",1", farm.MaxBodyValues) + `]}}`), websocket.StatusMessageTooBig},
 	} {
 		f := b.frontend(k.ID, "")
 		f.write(c.kind, c.data)

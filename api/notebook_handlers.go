@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/compat"
 	"github.com/sandfarm/sandfarm/api/rest"
+	"github.com/sandfarm/sandfarm/internal/budget"
 )
 
 func (s *Server) notebookCreate(c *gin.Context) error {
@@ -58,6 +59,9 @@ func (s *Server) text(c *gin.Context, name string, most int64) ([]byte, error) {
 // field reads a text field of a JSON body. It ignores other fields, as the original does.
 func (s *Server) field(c *gin.Context, name string) (string, error) {
 	body, err := s.text(c, name, s.cfg.Limits.MaxBodyBytes)
+	if err == nil {
+		_, err = budget.ChargeValues(c.Request.Context(), body)
+	}
 	if err != nil {
 		return "", err
 	}

@@ -77,6 +77,9 @@ func (d *Door) RPC(prefix string) Handler {
 		r := c.Request.WithContext(ctx)
 		if c.Request.URL.Path != prefix+envd.ProcessStreamInputProcedure { // that may be silent for as long as it likes
 			text, err := rest.ReadAll(c, d.MaxBody) // which charges it; one message
+			if err == nil {
+				err = chargeValues(c, text, c.Request.URL.Path == prefix+envd.ProcessStartProcedure)
+			}
 			if err != nil {
 				return err
 			}

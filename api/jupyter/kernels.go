@@ -43,7 +43,7 @@ type createBody struct {
 
 // read decodes a body, which may be empty. Clients send fields that the farm does not know, and no or a wrong content type.
 func read(c *gin.Context, into any) error {
-	text, err := rest.ReadAll(c, maxBodyBytes)
+	text, err := rest.ReadAnyJSON(c, maxBodyBytes)
 	if err != nil || len(strings.TrimSpace(string(text))) == 0 {
 		return err
 	}

@@ -3,6 +3,7 @@ package jupyter
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -193,19 +194,33 @@ func (at *socket) read(conn context.Context, to *session) error {
 			return websocket.CloseError{Code: websocket.StatusMessageTooBig, Reason: "a message has at most 32 MiB"}
 		case farm.CodeOf(err) == farm.CodeExhausted:
 			hold.Release()
-			return websocket.CloseError{Code: websocket.StatusTryAgainLater, Reason: "the server has no memory for the message now"}
+			return errNoRoom()
 		case err != nil:
 			hold.Release()
 			return errLeft
 		}
 		m, err := decode(kind, raw, at.v1)
-		if err != nil {
+		if err == nil {
+			_, err = budget.ChargeValues(ctx, m.content) //nolint:contextcheck // conn is for the connection, which outlives the work
+		}
+		switch {
+		case farm.CodeOf(err) == farm.CodeTooLarge:
+			hold.Release()
+			return websocket.CloseError{Code: websocket.StatusMessageTooBig, Reason: fmt.Sprintf("a message has at most %d JSON values", farm.MaxBodyValues)}
+		case farm.CodeOf(err) == farm.CodeExhausted:
+			hold.Release()
+			return errNoRoom()
+		case err != nil:
 			hold.Release()
 			return websocket.CloseError{Code: websocket.StatusInvalidFramePayloadData, Reason: "a message cannot be read: " + err.Error()}
 		}
 		to.use(at)
 		to.take(&work{message: m, hold: hold, size: len(raw)}) //nolint:contextcheck // work outlives the connection
 	}
+}
+
+func errNoRoom() error {
+	return websocket.CloseError{Code: websocket.StatusTryAgainLater, Reason: "the server has no memory for the message now"}
 }
 
 // write sends what waits. A client that takes nothing for a while has left.

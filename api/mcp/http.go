@@ -146,10 +146,10 @@ var errTooLarge = errors.New("the body is too large")
 // read reads the whole body, up to the limit.
 func (h HTTP) read(r *http.Request) ([]byte, error) {
 	body, err := budget.ReadAll(r.Context(), r.Body, r.ContentLength, h.MaxBodyBytes)
+	if err == nil {
+		return body, keep(r.Context(), body)
+	}
 	switch {
-	case err == nil:
-		budget.Pin(r.Context(), int64(len(body))*heldWeight)
-		return body, nil
 	case farm.CodeOf(err) == farm.CodeExhausted:
 		return nil, err
 	case !errors.Is(err, budget.ErrTooLong):
@@ -159,11 +159,20 @@ func (h HTTP) read(r *http.Request) ([]byte, error) {
 	return nil, fmt.Errorf("%w: it may have %d bytes; send large files by PUT /v1/sandboxes/{id}/files/{path}", errTooLarge, h.MaxBodyBytes)
 }
 
+// keep charges what a body takes decoded, until its call ends.
+func keep(ctx context.Context, body []byte) error {
+	more, err := budget.ChargeValues(ctx, body)
+	if err == nil {
+		budget.Pin(ctx, int64(len(body))*heldWeight+more)
+	}
+	return err
+}
+
 // refuseBody answers that a body cannot be read.
 func refuseBody(w http.ResponseWriter, err error) {
 	status, code := http.StatusBadRequest, mcp.PARSE_ERROR
 	switch {
-	case errors.Is(err, errTooLarge):
+	case errors.Is(err, errTooLarge), farm.CodeOf(err) == farm.CodeTooLarge:
 		status, code = http.StatusRequestEntityTooLarge, mcp.INVALID_REQUEST
 	case farm.CodeOf(err) == farm.CodeExhausted:
 		status, code = http.StatusTooManyRequests, mcp.INVALID_REQUEST

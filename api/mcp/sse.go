@@ -279,13 +279,15 @@ func (t *SSE) begin(ctx context.Context, s *stream, message []byte) bool {
 func (t *SSE) answer(ctx context.Context, message []byte) any {
 	ctx, memory := budget.Renew(ctx)
 	defer memory.Release()
-	size := int64(len(message)) * heldWeight
-	if err := budget.Charge(ctx, size); err != nil {
+	err := budget.Charge(ctx, int64(len(message))*heldWeight)
+	if err == nil {
+		err = keep(ctx, message)
+	}
+	if err != nil {
 		var m head
 		_ = json.Unmarshal(message, &m) // Post has checked it
 		return failure(m.ID, mcp.JSONRPCErrorDetails{Code: mcp.INTERNAL_ERROR, Message: farm.MessageOf(err)})
 	}
-	budget.Pin(ctx, size)
 	if answer := t.server.HandleMessage(ctx, message); answer != nil {
 		return answer
 	}

@@ -32,12 +32,21 @@ func ReadAll(c *gin.Context, limit int64) ([]byte, error) {
 	}
 }
 
-// ReadJSON is ReadAll for a body whose Content-Type must be JSON or absent.
+// ReadJSON is ReadAnyJSON for a body whose Content-Type must be JSON or absent.
 func ReadJSON(c *gin.Context, limit int64) ([]byte, error) {
 	if err := wantJSON(c); err != nil {
 		return nil, err
 	}
-	return ReadAll(c, limit)
+	return ReadAnyJSON(c, limit)
+}
+
+// ReadAnyJSON is ReadAll for a body that is decoded as JSON, whatever its Content-Type. More than farm.MaxBodyValues values are too_large.
+func ReadAnyJSON(c *gin.Context, limit int64) ([]byte, error) {
+	text, err := ReadAll(c, limit)
+	if err == nil {
+		_, err = budget.ChargeValues(c.Request.Context(), text)
+	}
+	return text, err
 }
 
 // Decoded is a JSON body that was decoded into a struct.

@@ -123,6 +123,7 @@ type PartState struct {
 // Limits are the farm's bounds (GET /v1/limits).
 type Limits struct {
 	MaxBodyBytes  int64 `json:"max_body_bytes" doc:"JSON body"`
+	MaxBodyValues int   `json:"max_body_values" doc:"values of a JSON body, arrays and objects counted"`
 	MaxCodeBytes  int64 `json:"max_code_bytes" doc:"code of one execution"`
 	MaxFileBytes  int64 `json:"max_file_bytes" doc:"one uploaded file or tar"`
 	MaxInputBytes int64 `json:"max_input_bytes" doc:"files of one run, together"`

@@ -1,6 +1,11 @@
 package budget
 
-import "bytes"
+import (
+	"bytes"
+	"context"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
 
 // Values counts the values of a JSON text, without keys; it never undercounts. A value of one byte takes dozens in memory, so
 // decoders of untrusted JSON count first.
@@ -32,4 +37,22 @@ func stringEnd(text []byte) int {
 		}
 	}
 	return len(text)
+}
+
+// valueWeight is what a value takes in memory beside its text, in bytes: an empty array in a list of any takes that.
+const valueWeight = 64
+
+// ChargeValues is called before a body that ReadAll read is decoded as JSON. It charges the request (see Charge) with what the values take
+// beyond BodyWeight, and returns how much that is. More than farm.MaxBodyValues values are refused with CodeTooLarge.
+func ChargeValues(ctx context.Context, text []byte) (int64, error) {
+	return ChargeCounted(ctx, Values(text), len(text))
+}
+
+// ChargeCounted is ChargeValues for a body of another format, of size bytes, whose values the caller has counted.
+func ChargeCounted(ctx context.Context, values, size int) (int64, error) {
+	if values > farm.MaxBodyValues {
+		return 0, farm.Errorf(farm.CodeTooLarge, "the body has more than %d values, which is the limit: send less at once, and large data as a file", farm.MaxBodyValues)
+	}
+	more := max(0, int64(values)*valueWeight-int64(size)*(BodyWeight-1))
+	return more, Charge(ctx, more)
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 func TestValues(t *testing.T) {
@@ -49,4 +50,30 @@ func count(v any) int {
 		}
 	}
 	return n
+}
+
+func TestBodiesOfTooManyValuesAreRefused(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int]farm.Code{farm.MaxBodyValues - 1: "", farm.MaxBodyValues: "", farm.MaxBodyValues + 1: farm.CodeTooLarge} {
+		text := "[1" + strings.Repeat(",1", n-2) + "]" // the array counts as its first value
+		_, err := budget.ChargeValues(t.Context(), []byte(text))
+		if want == "" && err != nil || want != "" && (farm.CodeOf(err) != want || !strings.Contains(err.Error(), "250000")) {
+			t.Errorf("%d values: %v", n, err)
+		}
+	}
+}
+
+// Few values of many bytes cost nothing beside their bytes, and many values of few bytes 64 bytes each.
+func TestValuesAreCharged(t *testing.T) {
+	t.Parallel()
+	b := budget.New(size)
+	ctx, hold := b.With(t.Context(), "a", 0)
+	defer hold.Release()
+	if more, err := budget.ChargeValues(ctx, []byte(`{"code":"`+strings.Repeat("x", 100)+`"}`)); more != 0 || err != nil || hold.Bytes() != 0 {
+		t.Errorf("code is charged with %d bytes, %v", more, err)
+	}
+	text := "[" + strings.Repeat("1,", 999) + "1]" // 1001 values in 2001 bytes, of which BodyWeight holds three more
+	if more, err := budget.ChargeValues(ctx, []byte(text)); more != 1001*64-2001*3 || err != nil || hold.Bytes() != more {
+		t.Errorf("a list is charged with %d bytes, %v, and %d are held", more, err, hold.Bytes())
+	}
 }

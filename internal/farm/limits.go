@@ -9,6 +9,7 @@ import (
 // Limits bound what a caller may request. They are settings; GET /v1/limits shows them. A zero field means its default (see DefaultLimits).
 type Limits struct {
 	MaxBodyBytes  int64 `json:"max_body_bytes" toml:"max_body_bytes" min:"1" doc:"Bytes of a JSON body."`
+	MaxBodyValues int   `json:"max_body_values" toml:"-" doc:"JSON values of a body; no setting, see MaxBodyValues."`
 	MaxCodeBytes  int64 `json:"max_code_bytes" toml:"max_code_bytes" min:"1" doc:"Bytes of the code of one execution."`
 	MaxFileBytes  int64 `json:"max_file_bytes" toml:"max_file_bytes" min:"1" doc:"Bytes of one uploaded file or tar."`
 	MaxInputBytes int64 `json:"max_input_bytes" toml:"max_input_bytes" min:"1" doc:"Bytes of the files of one run, together."`
@@ -92,6 +93,10 @@ type CPULimits struct {
 	Max     float64 `json:"max" toml:"max" min:"0.01" doc:"Maximum of a request."`
 }
 
+// MaxBodyValues is how many values a JSON body may have, arrays and objects counted: a value of a byte takes dozens in memory once it is
+// decoded. Each of the 1000 jobs of a batch may have 250.
+const MaxBodyValues = 250_000
+
 const defaultMaxQueued = 100_000
 
 // TenantQuotas are the quotas of a tenant without its own.
@@ -108,7 +113,7 @@ func (l Limits) TenantQuotas() Quotas {
 func DefaultLimits() Limits {
 	day := int((24 * time.Hour).Seconds())
 	return Limits{
-		MaxBodyBytes: 16 << 20, MaxCodeBytes: 10 << 20, MaxFileBytes: 5 << 30, MaxInputBytes: 12 << 20,
+		MaxBodyBytes: 16 << 20, MaxBodyValues: MaxBodyValues, MaxCodeBytes: 10 << 20, MaxFileBytes: 5 << 30, MaxInputBytes: 12 << 20,
 		TimeoutDefaultSeconds: 300, TimeoutMaxSeconds: day, WaitMaxSeconds: 60,
 		TTLDefaultSeconds: day, TTLMinSeconds: 5, TTLMaxSeconds: 7 * day,
 		IdleDefaultSeconds: 0, IdleMinSeconds: 5,

@@ -1149,6 +1149,8 @@ export interface components {
             max_batch: number;
             /** @description JSON body */
             max_body_bytes: number;
+            /** @description values of a JSON body, arrays and objects counted */
+            max_body_values: number;
             /** @description code of one execution */
             max_code_bytes: number;
             /** @description commands of one job */
