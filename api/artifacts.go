@@ -1,11 +1,17 @@
 package api
 
 import (
+	"errors"
+	"io"
+	"mime"
+	"mime/multipart"
 	"net/http"
+	"strconv"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/sandfarm/sandfarm/api/rest"
+	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
@@ -56,4 +62,88 @@ func (s *Server) deleteArtifact(c *gin.Context) error {
 		return err
 	}
 	return rest.NoContent(c)
+}
+
+// uploadFiles takes a multipart form or a tar.
+func (s *Server) uploadFiles(c *gin.Context) error {
+	kind, params, err := rest.MediaType(c)
+	if err != nil {
+		return err
+	}
+	call, err := s.call(c, s.fileWait(), rest.Decoded{})
+	if err != nil {
+		return err
+	}
+	ctx, id, under := c.Request.Context(), c.Param("id"), c.Query("path")
+	var out service.Outcome
+	switch kind {
+	case "application/x-tar", "application/tar":
+		body, size, failed := rest.Unpacked(c)
+		if failed != nil {
+			return failed
+		}
+		out, err = s.service.WriteTar(ctx, call, id, under, body, size)
+	case "multipart/form-data":
+		if params["boundary"] == "" {
+			return rest.BadRequestf("the Content-Type multipart/form-data has no boundary")
+		}
+		body := rest.Body(c)
+		form := &form{body: body, reader: multipart.NewReader(body, params["boundary"])}
+		out, err = s.service.WriteFiles(ctx, call, id, under, form.next)
+	default:
+		err = rest.Refusef(http.StatusUnsupportedMediaType, farm.CodeInvalid, "the Content-Type must be multipart/form-data or application/x-tar")
+	}
+	if err != nil {
+		rest.DiscardShort(c)
+		return err
+	}
+	return s.written(c, call, out, http.StatusCreated, wire.Files{Items: out.Entries})
+}
+
+// form reads the files of a multipart body. A field "path" before a file names the directory it goes to.
+type form struct {
+	body   io.Reader
+	reader *multipart.Reader
+	under  string
+}
+
+// fieldBytes is the largest plain field.
+const fieldBytes = farm.MaxPathBytes
+
+func (f *form) next() (service.Part, error) {
+	for {
+		part, err := f.reader.NextRawPart()
+		if errors.Is(err, io.EOF) {
+			rest.Discard(f.body) // what lies behind the last boundary
+			return service.Part{}, io.EOF
+		}
+		if err != nil {
+			if _, ours := errors.AsType[*rest.Refusal](err); ours {
+				return service.Part{}, err
+			}
+			return service.Part{}, rest.BadRequestf("the multipart body cannot be read: it is broken or ends too early")
+		}
+		// FileName would keep the last element only; the service judges the whole.
+		_, params, err := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
+		if err != nil {
+			return service.Part{}, rest.BadRequestf("a part of the body has no readable Content-Disposition")
+		}
+		name, isFile := params["filename"]
+		switch {
+		case isFile:
+			if f.under == "" {
+				return service.Part{Path: name, Content: part}, nil
+			}
+			clean, err := farm.CleanFilePath(name)
+			return service.Part{Path: f.under + "/" + clean, Content: part}, err
+		case params["name"] == "path":
+			text, err := io.ReadAll(io.LimitReader(part, fieldBytes+1))
+			if err != nil || len(text) > fieldBytes {
+				return service.Part{}, rest.BadRequestf("the field path is too long or broken")
+			}
+			f.under = string(text)
+		default:
+			return service.Part{}, rest.BadRequestf("the field %s is not a file: send each part with a file name", strconv.QuoteToASCII(params["name"]))
+		}
+	}
 }

@@ -1,14 +1,19 @@
 package api
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
+	"mime/multipart"
 	"net/http"
+	"unicode/utf8"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/sandfarm/sandfarm/api/compat"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
 )
 
 // notebookRoutes are the routes of "LLM Python Code Sandbox" (compat.Notebook). docs/coming-from/llm-python-code-sandbox.md
@@ -55,4 +60,119 @@ func replyOrError(c *gin.Context, v any, err error) error {
 		return err
 	}
 	return rest.Reply(c, http.StatusOK, v)
+}
+
+func (s *Server) notebookCreate(c *gin.Context) error {
+	made, err := s.notebook(c).Create(c.Request.Context())
+	return replyOrError(c, made, err)
+}
+
+func (s *Server) notebookInstall(c *gin.Context) error {
+	name, err := s.field(c, "package_name")
+	if err != nil {
+		return replyOrError(c, nil, err)
+	}
+	done, err := s.notebook(c).Install(c.Request.Context(), c.Param("id"), name)
+	return replyOrError(c, done, err)
+}
+
+// notebookExecute takes code as the plain body or in JSON. The answer has the same form.
+func (s *Server) notebookExecute(c *gin.Context) error {
+	ctx, id := c.Request.Context(), c.Param("id")
+	if kind, _, _ := rest.MediaType(c); kind == "application/json" {
+		code, err := s.field(c, "code")
+		if err != nil {
+			return replyOrError(c, nil, err)
+		}
+		done, err := s.notebook(c).Execute(ctx, id, code)
+		return replyOrError(c, done, err)
+	}
+	code, err := s.text(c, "code", s.cfg.Limits.MaxCodeBytes)
+	if err != nil {
+		return replyOrError(c, nil, err)
+	}
+	done, err := s.notebook(c).Execute(ctx, id, string(code))
+	return replyOrError(c, done.Print(), err)
+}
+
+// text reads a body in UTF-8, without the byte order mark that editors of one system add.
+func (s *Server) text(c *gin.Context, name string, most int64) ([]byte, error) {
+	body, err := rest.ReadAll(c, most)
+	if err == nil && !utf8.Valid(body) {
+		err = compat.WrongField(name, "The body is not UTF-8", "string_unicode")
+	}
+	return bytes.TrimPrefix(body, []byte("\uFEFF")), err
+}
+
+// field reads a text field of a JSON body. It ignores other fields, as the original does.
+func (s *Server) field(c *gin.Context, name string) (string, error) {
+	body, err := s.text(c, name, s.cfg.Limits.MaxBodyBytes)
+	if err == nil {
+		_, err = budget.ChargeValues(c.Request.Context(), body)
+	}
+	if err != nil {
+		return "", err
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(body, &fields); err != nil {
+		return "", compat.WrongField(name, "The body is not a JSON object", "json_invalid")
+	}
+	raw, ok := fields[name]
+	if !ok {
+		return "", compat.MissingField(name)
+	}
+	var text *string
+	if err := json.Unmarshal(raw, &text); err != nil || text == nil {
+		return "", compat.WrongField(name, "Input should be a valid string", "string_type")
+	}
+	return *text, nil
+}
+
+func (s *Server) notebookUpload(c *gin.Context) error {
+	kind, params, err := rest.MediaType(c)
+	if err != nil || kind != "multipart/form-data" || params["boundary"] == "" {
+		_, _ = rest.ReadAll(c, rest.DiscardBytes) // so that a caller that is still sending receives the answer
+		return replyOrError(c, nil, compat.MissingField("file"))
+	}
+	body := rest.Body(c)
+	put, err := s.notebook(c).Upload(c.Request.Context(), c.Param("id"), c.Query("file_path"), multipart.NewReader(body, params["boundary"]))
+	if err != nil {
+		rest.Discard(body)
+	}
+	return replyOrError(c, put, err)
+}
+
+func (s *Server) notebookFiles(c *gin.Context) error {
+	files, err := s.notebook(c).Files(c.Request.Context(), c.Param("id"))
+	return replyOrError(c, files, err)
+}
+
+// notebookDownload reads a file as /v1 does, with the original's errors.
+func (s *Server) notebookDownload(c *gin.Context) error {
+	ctx, id, n := c.Request.Context(), c.Param("id"), s.notebook(c)
+	path, _, err := rest.PathAfter(c, "/download/")
+	if err != nil {
+		return err
+	}
+	if err := n.Readable(ctx, id, path); err != nil {
+		return replyOrError(c, nil, err)
+	}
+	err = s.sendFile(c, id, path, "attachment")
+	if status := rest.StatusOf(err); err != nil && (status == http.StatusNotFound || status == http.StatusUnprocessableEntity || status == http.StatusConflict) {
+		err = n.Unreadable(ctx, id, err)
+	}
+	if err != nil {
+		return replyOrError(c, nil, err)
+	}
+	return nil
+}
+
+func (s *Server) notebookClose(c *gin.Context) error {
+	done, err := s.notebook(c).Close(c.Request.Context(), c.Param("id"))
+	return replyOrError(c, done, err)
+}
+
+func (s *Server) notebookList(c *gin.Context) error {
+	list, err := s.notebook(c).List(c.Request.Context())
+	return replyOrError(c, list, err)
 }

@@ -1,12 +1,18 @@
 package api
 
 import (
+	"embed"
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"path"
 	"regexp"
 	"strconv"
 	"strings"
 
+	"github.com/gin-gonic/gin"
+
+	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -219,5 +225,139 @@ func batchEntry() object {
 			"kind":       object{"type": "string", "enum": kinds, "description": "what the job does"},
 			"sandbox_id": object{"type": "string", "description": "the sandbox it works in; not with create and run"},
 		},
+	}
+}
+
+// headers are the components of the headers of answers.
+func headers() object {
+	out := object{}
+	for name, doc := range map[string]string{
+		"X-Request-Id":        "id of the request, found in the server's log",
+		"Location":            "where to continue: the job, or the file behind a link",
+		"Preference-Applied":  "the wait of the Prefer header, as it was applied",
+		"Retry-After":         "seconds after which to try again; with 429 and 503",
+		"RateLimit-Policy":    "requests_per_minute of the caller's tenant, by draft-ietf-httpapi-ratelimit-headers; absent without this quota",
+		"RateLimit":           "how many requests are allowed at once now, and seconds until all are again; absent without this quota",
+		"WWW-Authenticate":    "how to authenticate; with 401",
+		"Content-Disposition": "name of the file",
+		"Content-Range":       "which bytes of how many these are",
+		"Accept-Ranges":       "bytes",
+		"Last-Modified":       "last change of the file",
+		"X-File-Type":         "what it is: file, dir, symlink or other",
+		"X-File-Mode":         "its permissions, four octal digits",
+	} {
+		out[name] = object{"description": doc, "schema": object{"type": "string"}}
+	}
+	return out
+}
+
+func references(names ...string) object {
+	out := object{}
+	for _, name := range names {
+		out[name] = object{"$ref": "#/components/headers/" + name}
+	}
+	return out
+}
+
+// headersOf returns the headers of an answer of a route.
+func headersOf(r route, a answer) object {
+	names := []string{"X-Request-Id"}
+	if r.wait {
+		names = append(names, "Preference-Applied")
+	}
+	if !r.open && r.needs() != farm.ScopeAdmin && r.needs() != farm.ScopeMetrics {
+		names = append(names, "RateLimit", "RateLimit-Policy")
+	}
+	_, job := a.body.(wire.Job)
+	_, created := a.body.(wire.Created)
+	if a.status == http.StatusFound || a.status == http.StatusAccepted && r.method != http.MethodGet && (job || created) {
+		names = append(names, "Location")
+	}
+	if a.media == rest.AnyType || r.method == http.MethodHead {
+		names = append(names, "Content-Disposition", "Accept-Ranges", "Last-Modified")
+	}
+	if a.status == http.StatusPartialContent {
+		names = append(names, "Content-Range")
+	}
+	if r.method == http.MethodHead {
+		names = append(names, "X-File-Type", "X-File-Mode")
+	}
+	return references(names...)
+}
+
+// webhooks describes the request that the farm sends to the callback_url of a job.
+func webhooks(sch *schemas) object {
+	var parameters []object
+	for _, h := range [][2]string{
+		{"webhook-id", "id of the job; the same at every attempt"},
+		{"webhook-timestamp", "seconds since 1970 of this attempt"},
+		{"webhook-signature", "v1, and the base64 of the HMAC-SHA256 over id.timestamp.body with the tenant's key"},
+	} {
+		parameters = append(parameters, object{"name": h[0], "in": "header", "required": true, "description": h[1], "schema": object{"type": "string"}})
+	}
+	return object{"job_finished": object{"post": object{
+		"operationId": "job_finished", "summary": "A job with a callback_url has ended", "tags": []string{"Jobs"},
+		"description": "Signed by Standard Webhooks. It is sent again, with growing pauses, until the receiver answers 2xx or 410.",
+		"parameters":  parameters, "security": []object{},
+		"requestBody": object{"required": true, "content": object{"application/json": object{"schema": sch.of(wire.Job{})}}},
+		"responses": object{
+			"2XX": object{"description": "the receiver took it"},
+			"410": object{"description": "the receiver wants no callback of this job any more"},
+		},
+	}}}
+}
+
+//go:embed docs/index.html docs/app.js docs/style.css
+var docsPage embed.FS
+
+// pagePolicy lets the documentation page run its own script and nothing else.
+const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+func (s *Server) operationRoutes() []route {
+	return []route{
+		{method: "GET", path: "/healthz", tag: "Operation", summary: "Is the server alive?", open: true, answers: []answer{{http.StatusOK, "it is", wire.Health{}, ""}}, handler: s.health},
+		{method: "GET", path: "/readyz", tag: "Operation", summary: "Can the farm do work?", detail: "Looks at Redis, the object store and the workers.", open: true, answers: []answer{
+			{http.StatusOK, "it can", wire.Ready{}, ""}, {http.StatusServiceUnavailable, "it cannot, and which part is missing", wire.Ready{}, ""},
+		}, handler: s.ready},
+		{method: "GET", path: "/metrics", tag: "Operation", summary: "Prometheus metrics", scope: farm.ScopeMetrics, answers: []answer{{http.StatusOK, "the metrics", nil, "text/plain"}}, handler: s.showMetrics},
+		{method: "GET", path: "/openapi.json", tag: "Operation", summary: "This document", open: true, answers: []answer{{http.StatusOK, "OpenAPI 3.1", map[string]any{}, ""}}, handler: s.openapi},
+		{method: "GET", path: "/docs", tag: "Operation", summary: "Interactive documentation", open: true, answers: []answer{{http.StatusOK, "a page", nil, "text/html"}}, handler: s.page("index.html")},
+		{method: "GET", path: "/docs/app.js", open: true, hidden: true, handler: s.page("app.js")},
+		{method: "GET", path: "/docs/style.css", open: true, hidden: true, handler: s.page("style.css")},
+	}
+}
+
+func (s *Server) health(c *gin.Context) error {
+	return rest.Reply(c, http.StatusOK, wire.Health{Status: "ok", Version: s.version})
+}
+
+func (s *Server) ready(c *gin.Context) error {
+	state := s.service.Ready(c.Request.Context())
+	status := http.StatusOK
+	if state.Status != "ready" {
+		status = http.StatusServiceUnavailable
+		c.Header("Retry-After", rest.RetryUnavailable)
+	}
+	return rest.Reply(c, status, state)
+}
+
+func (s *Server) openapi(c *gin.Context) error {
+	c.Header("Cache-Control", "no-cache")
+	c.Data(http.StatusOK, "application/json; charset=utf-8", s.spec)
+	return nil
+}
+
+// page makes the handler of a file of the documentation page.
+func (s *Server) page(name string) func(*gin.Context) error {
+	types := map[string]string{".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
+	return func(c *gin.Context) error {
+		content, err := docsPage.ReadFile("docs/" + name)
+		if err != nil {
+			return fmt.Errorf("read page: %w", err)
+		}
+		c.Header("Content-Security-Policy", pagePolicy)
+		c.Header("Cache-Control", "no-cache")
+		c.Data(http.StatusOK, types[path.Ext(name)], content)
+		return nil
 	}
 }

@@ -1,7 +1,10 @@
 package api
 
 import (
+	"crypto/sha256"
 	"net/http"
+	"net/url"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -76,4 +79,76 @@ func (s *Server) control(kind farm.JobKind) func(*gin.Context) error {
 			return s.service.Control(c.Request.Context(), call, kind, c.Param("id"), r)
 		})
 	}
+}
+
+// call reads everything but the body of a request that starts work: the tenant, the wait and the idempotency key.
+func (s *Server) call(c *gin.Context, standard time.Duration, body rest.Decoded) (service.Call, error) {
+	wait, err := s.wait(c, standard)
+	if err != nil {
+		return service.Call{}, err
+	}
+	call := service.Call{Tenant: rest.Tenant(c), Wait: wait, Problems: body.Problems}
+	call.Route = c.Request.Method + " " + c.Request.URL.EscapedPath()
+	if keys, ok := c.Request.Header["Idempotency-Key"]; ok {
+		if call.Key = keys[0]; call.Key == "" || len(keys) > 1 {
+			return call, rest.BadRequestf("the Idempotency-Key must be given once and not be empty")
+		}
+		call.Body = sha256.Sum256(body.Text)
+	}
+	if path, ok := c.GetQuery("path"); ok {
+		call.Route += "?path=" + url.QueryEscape(path)
+	}
+	return call, nil
+}
+
+// wait reads how long the caller waits for the job; standard is the default.
+func (s *Server) wait(c *gin.Context, standard time.Duration) (time.Duration, error) {
+	return rest.Wait(c, standard, time.Duration(s.cfg.Limits.WaitMaxSeconds)*time.Second)
+}
+
+// bind decodes a JSON body, up to the farm's limit.
+func (s *Server) bind(c *gin.Context, into any) (rest.Decoded, error) {
+	return rest.Bind(c, s.cfg.Limits.MaxBodyBytes, into)
+}
+
+// bindOptional is bind for an optional body.
+func (s *Server) bindOptional(c *gin.Context, into any) (rest.Decoded, error) {
+	return rest.BindOptional(c, s.cfg.Limits.MaxBodyBytes, into)
+}
+
+func (s *Server) packageRoutes() []route {
+	const base = "/v1/sandboxes/{id}"
+	return []route{
+		{method: "POST", path: base + "/packages", tag: "Packages", summary: "Install packages", detail: "A job: poll it, or poll each package by its name. Failures are reported for each package; the others are installed, and running kernels can import them at once.", body: wire.PackagesRequest{}, answers: jobAnswers(), wait: true, idempotent: true, handler: s.install},
+		{method: "GET", path: base + "/packages", tag: "Packages", summary: "List packages", detail: "Packages of the image, installed packages, running installs and failed installs.", answers: []answer{{http.StatusOK, "the packages, by name", wire.Items[wire.Package]{}, ""}}, handler: s.listPackages},
+		{method: "GET", path: base + "/packages/{name}", tag: "Packages", summary: "Look a package up", detail: "Names are compared by PEP 503.", query: []parameter{
+			query("manager", "package manager", object{"type": "string", "enum": []string{"pip", "npm"}, "default": "pip"}),
+		}, answers: []answer{{http.StatusOK, "the status of the package", wire.Package{}, ""}}, handler: s.readPackage},
+	}
+}
+
+func (s *Server) install(c *gin.Context) error {
+	return work(s, c, s.bind, func(call service.Call, r wire.PackagesRequest) (service.Outcome, error) {
+		return s.service.Install(c.Request.Context(), call, c.Param("id"), r)
+	})
+}
+
+func (s *Server) listPackages(c *gin.Context) error {
+	list, err := s.service.PackageList(c.Request.Context(), rest.Tenant(c), c.Param("id"))
+	if err != nil {
+		return err
+	}
+	return rest.Reply(c, http.StatusOK, list)
+}
+
+func (s *Server) readPackage(c *gin.Context) error {
+	name, _, err := rest.PathAfter(c, "/packages/")
+	if err != nil {
+		return err
+	}
+	p, err := s.service.Package(c.Request.Context(), rest.Tenant(c), c.Param("id"), c.Query("manager"), name)
+	if err != nil {
+		return err
+	}
+	return rest.Reply(c, http.StatusOK, p)
 }

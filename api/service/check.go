@@ -2,9 +2,11 @@ package service
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -12,6 +14,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/strict"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/webhook"
 )
 
 // Forms of names. They are compiled once and never change.
@@ -192,4 +195,156 @@ func orElse(given *string, standard string) string {
 		return standard
 	}
 	return *given
+}
+
+// checkCallback refuses an address to which no callback may go; none at all is fine. The sender looks again when it
+// connects, since names can change their address.
+func (s *Service) checkCallback(ctx context.Context, raw string) error {
+	if raw == "" {
+		return nil
+	}
+	return webhook.Policy{AllowPrivate: s.options.AllowPrivateCallbacks, Resolver: s.Resolver}.Check(ctx, raw)
+}
+
+// hosts checks the rules of a sandbox's allow_hosts and returns them in their normal form: each must be within what the operator allows, to the
+// farm and to the tenant.
+func (s *Service) hosts(ctx context.Context, p *problems, tenant string, given []string) []string {
+	if len(given) > s.limits.MaxAllowHosts {
+		p.addf("/allow_hosts", "allow_hosts has %d rules; at most %d are allowed", len(given), s.limits.MaxAllowHosts)
+		return nil
+	}
+	lists, err := s.lists.of(ctx, s, tenant)
+	if err != nil {
+		p.check("/allow_hosts", err)
+		return nil
+	}
+	out := []string{}
+	for i, text := range given {
+		pointer := strict.Pointer("/allow_hosts", strconv.Itoa(i))
+		r, err := farm.ParseHostRule(text)
+		switch {
+		case err != nil:
+			p.check(pointer, err)
+		case r.Any():
+			p.addf(pointer, "the rule %q is for operators: name hosts, such as api.example.com or *.example.com", r)
+		case !r.Covered(s.options.Allow):
+			p.addf(pointer, "the rule %q is not within what this farm allows: %s", r, ceiling(s.options.Allow))
+		case !lists.Hosts.Covers(r):
+			p.addf(pointer, "the rule %q is not within what your tenant may reach: %s", r, ceiling(lists.Hosts.Rules))
+		case !slices.Contains(out, r.String()):
+			out = append(out, r.String())
+		}
+	}
+	return out
+}
+
+// ceilingShown is how many rules of a ceiling an error names.
+const ceilingShown = 10
+
+// ceiling names the rules that bound others.
+func ceiling(rules []farm.HostRule) string {
+	if len(rules) == 0 {
+		return "no host"
+	}
+	names := make([]string, min(len(rules), ceilingShown))
+	for i := range names {
+		names[i] = rules[i].String()
+	}
+	text := strings.Join(names, ", ")
+	if more := len(rules) - len(names); more > 0 {
+		text += " and " + strconv.Itoa(more) + " more"
+	}
+	return text
+}
+
+// EgressPageMax and EgressPageDefault are the sizes of a page of an egress log.
+const (
+	EgressPageMax     = 1000
+	EgressPageDefault = 100
+)
+
+// Egress reads the log of a sandbox's connections behind an entry, the oldest first.
+func (s *Service) Egress(ctx context.Context, tenant, id, after string, limit int) (wire.List[wire.EgressEntry], error) {
+	if _, err := s.sandbox(ctx, tenant, id); err != nil {
+		return wire.List[wire.EgressEntry]{}, err
+	}
+	entries, more, err := s.Store.Egress(ctx, farm.Ref{Tenant: tenant, ID: id}, after, limit)
+	if err != nil {
+		return wire.List[wire.EgressEntry]{}, err
+	}
+	list := wire.List[wire.EgressEntry]{Items: make([]wire.EgressEntry, len(entries))}
+	for i, e := range entries {
+		e.Secrets = emptyIfNil(e.Secrets)
+		list.Items[i] = wire.EgressEntry(e)
+	}
+	if more {
+		list.NextCursor = wire.Cursor(entries[len(entries)-1].ID)
+	}
+	return list, nil
+}
+
+// runtime is the OCI runtime that a new sandbox must have: that of the request, or else the default of its tenant. Empty leaves it to the
+// node.
+func (s *Service) runtime(ctx context.Context, p *problems, tenant string, given *string) string {
+	lists, err := s.lists.of(ctx, s, tenant)
+	if err != nil {
+		p.check("/runtime", err)
+		return ""
+	}
+	own := lists.Runtimes
+	var name string
+	switch {
+	case given != nil:
+		name = *given
+	case len(own) > 0:
+		name = own[0]
+	default:
+		return ""
+	}
+	if err := farm.CheckRuntime(name); err != nil {
+		p.addf("/runtime", "runtime: %s", farm.MessageOf(err))
+		return ""
+	}
+	if len(own) > 0 && !slices.Contains(own, name) {
+		p.addf("/runtime", "runtime %s is not allowed for your tenant: it may have %s", name, strings.Join(own, ", "))
+		return name
+	}
+	what := "runtime " + name
+	if given == nil {
+		what += ", the default of your tenant,"
+	}
+	p.check("/runtime", s.checkRuntime(ctx, name, what))
+	return name
+}
+
+// checkRuntime refuses a runtime that no live worker offers: its sandbox would wait forever. If no worker is known, it may wait. what names
+// the runtime in the error.
+func (s *Service) checkRuntime(ctx context.Context, name, what string) error {
+	var offered []string
+	for _, fresh := range []bool{false, true} {
+		nodes, err := s.readNodes(ctx, fresh)
+		switch {
+		case err != nil:
+			return err
+		case len(nodes.runtimes) == 0:
+			return nil
+		}
+		offered = nil
+		for _, list := range nodes.runtimes {
+			offered = append(offered, list...)
+		}
+		if slices.Contains(offered, name) {
+			return nil
+		}
+	}
+	slices.Sort(offered)
+	return farm.Invalidf("%s is not offered; there is %s", what, strings.Join(slices.Compact(offered), ", "))
+}
+
+// runtimeText names a runtime in a list of what a sandbox needs; "" is nothing.
+func runtimeText(name string) string {
+	if name == "" {
+		return ""
+	}
+	return fmt.Sprintf(", runtime %s", name)
 }

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
 )
 
 // readyTimeout bounds the check of each part: a readiness check must not hang.
@@ -170,4 +172,169 @@ func (s *Service) workersReady(ctx context.Context) error {
 		problem = "No worker accepts jobs: " + w.Problem
 	}
 	return farm.Errorf(farm.CodeUnavailable, "%s", problem)
+}
+
+// ownMost bounds how many open sandboxes and unfinished jobs of a tenant a view of its own fleet looks at; older ones are left out.
+const ownMost = 1000
+
+// OwnWorkers lists the workers of the nodes that have open sandboxes of a tenant. It does not say what other tenants make of them:
+// hosts, capacities, and counts are left out, and sandboxes are the tenant's own.
+func (s *Service) OwnWorkers(ctx context.Context, tenant string) (wire.Items[wire.Worker], error) {
+	list, err := s.Workers(ctx)
+	if err != nil {
+		return list, err
+	}
+	nodes, err := s.ownNodes(ctx, tenant)
+	if err != nil {
+		return list, err
+	}
+	own := map[string]int{}
+	for _, node := range nodes {
+		own[node]++
+	}
+	list.Items = slices.DeleteFunc(list.Items, func(w wire.Worker) bool { return own[w.Node] == 0 })
+	for i := range list.Items {
+		w := &list.Items[i]
+		w.Host, w.Slots, w.Running, w.Sandboxes, w.Pool = "", 0, 0, own[w.Node], []wire.PoolStock{}
+		w.Capacity, w.Promised, w.Drain = wire.Room{}, wire.Room{}, nil
+	}
+	return list, nil
+}
+
+// OwnQueues lists the queues with what a tenant itself has in them, without the queues of nodes where it has nothing.
+func (s *Service) OwnQueues(ctx context.Context, tenant string) (wire.Items[wire.Queue], error) {
+	list, err := s.queues(ctx)
+	if err != nil {
+		return list, err
+	}
+	nodes, err := s.ownNodes(ctx, tenant)
+	if err != nil {
+		return list, err
+	}
+	filter := store.JobFilter{States: []farm.JobState{farm.JobQueued, farm.JobRunning}}
+	jobs, err := upTo(ownMost, func(p store.Page) ([]*farm.Job, string, error) { return s.Store.Jobs(ctx, tenant, filter, p) })
+	if err != nil {
+		return list, err
+	}
+	own := map[string]wire.Queue{}
+	for _, node := range nodes {
+		own[farm.NodeQueue(node)] = wire.Queue{}
+	}
+	for _, job := range jobs {
+		queue := job.Queue
+		if queue == "" {
+			queue = farm.QueueCPU
+			if node := nodes[job.SandboxID]; node != "" {
+				queue = farm.NodeQueue(node)
+			}
+		}
+		q := own[queue]
+		if job.State == farm.JobQueued {
+			q.Depth++
+			q.OldestSeconds = max(q.OldestSeconds, s.Now().Sub(job.CreatedAt).Seconds())
+		} else {
+			q.Running++
+		}
+		own[queue] = q
+	}
+	list.Items = slices.DeleteFunc(list.Items, func(q wire.Queue) bool {
+		_, has := own[q.Name]
+		return !has && strings.HasPrefix(q.Name, farm.NodeQueue(""))
+	})
+	for i := range list.Items {
+		q, has := &list.Items[i], own[list.Items[i].Name]
+		q.Depth, q.Running, q.OldestSeconds = has.Depth, has.Running, has.OldestSeconds
+	}
+	return list, nil
+}
+
+// ownNodes are the nodes of a tenant's open sandboxes, by sandbox.
+func (s *Service) ownNodes(ctx context.Context, tenant string) (map[string]string, error) {
+	filter := store.SandboxFilter{}
+	for _, state := range farm.SandboxStates() {
+		if !state.Final() {
+			filter.States = append(filter.States, state)
+		}
+	}
+	boxes, err := upTo(ownMost, func(p store.Page) ([]*farm.Sandbox, string, error) { return s.Store.Sandboxes(ctx, tenant, filter, p) })
+	nodes := make(map[string]string, len(boxes))
+	for _, box := range boxes {
+		if box.Node != "" {
+			nodes[box.ID] = box.Node
+		}
+	}
+	return nodes, err
+}
+
+// upTo reads pages until there are enough items, or the end.
+func upTo[T any](most int, read func(store.Page) ([]T, string, error)) ([]T, error) {
+	var all []T
+	for page := (store.Page{Limit: 200}); ; {
+		items, next, err := read(page)
+		if err != nil {
+			return nil, err
+		}
+		if all = append(all, items...); next == "" || len(all) >= most {
+			return all, nil
+		}
+		page.Cursor = next
+	}
+}
+
+// Activity lists every minute of the last hour, the oldest first, with what became of the jobs that ended in it. The last one is not over.
+func (s *Service) Activity(ctx context.Context) (wire.Items[wire.Minute], error) {
+	known, err := s.Store.Activity(ctx)
+	if err != nil {
+		return wire.Items[wire.Minute]{}, err
+	}
+	byMinute := make(map[int64]farm.Minute, len(known))
+	for _, m := range known {
+		byMinute[m.At] = m
+	}
+	const minutes = int64(farm.ActivityKept / time.Minute)
+	now := farm.MinuteOf(s.Now())
+	list := wire.Items[wire.Minute]{Items: make([]wire.Minute, 0, minutes)}
+	for at := now - minutes + 1; at <= now; at++ {
+		m := byMinute[at]
+		mean := func(sum int64) float64 { return float64(sum) / float64(max(m.Ended, 1)) }
+		list.Items = append(list.Items, wire.Minute{
+			At: time.Unix(at*60, 0).UTC(), Ended: m.Ended, Failed: m.Failed, WaitMS: mean(m.WaitMS), MaxWaitMS: float64(m.MaxWaitMS), RunMS: mean(m.RunMS),
+		})
+	}
+	return list, nil
+}
+
+// rateMinutes is over how many whole minutes the rates of queues are a mean.
+const rateMinutes = 5
+
+// rates is how many jobs of each queue ended in a minute.
+func (s *Service) rates(ctx context.Context) (map[string]float64, error) {
+	known, err := s.Store.Activity(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rates, now := map[string]float64{}, farm.MinuteOf(s.Now())
+	for _, m := range known {
+		if m.At < now && m.At >= now-rateMinutes {
+			for queue, n := range m.Queues {
+				rates[queue] += float64(n) / rateMinutes
+			}
+		}
+	}
+	return rates, nil
+}
+
+// FleetEvents lists what happened to workers and nodes, the newest first. limit is from 1 to farm.MaxFleetEvents.
+func (s *Service) FleetEvents(ctx context.Context, limit int) (wire.Items[wire.FleetEvent], error) {
+	events, err := s.Store.FleetEvents(ctx, limit)
+	if err != nil {
+		return wire.Items[wire.FleetEvent]{}, err
+	}
+	list := wire.Items[wire.FleetEvent]{Items: make([]wire.FleetEvent, len(events))}
+	for i, e := range events {
+		list.Items[i] = wire.FleetEvent{
+			ID: e.ID, At: e.At.UTC(), Kind: string(e.Kind), Node: e.Node, Host: e.Host, WorkerID: e.Worker, Jobs: e.Jobs, Sandboxes: e.Sandboxes, Detail: e.Detail,
+		}
+	}
+	return list, nil
 }

@@ -2,6 +2,8 @@ package service
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -125,4 +127,165 @@ func listed[T ~string](values []T) string {
 		names[i] = string(v)
 	}
 	return strings.Join(names, ", ")
+}
+
+// Limits of the request in a job's record. The store has a longer one in full: Store.WholeRequest.
+const (
+	shownCodeBytes = 64 << 10 // of code, or of all commands together
+	shownEntries   = 100      // of files and of hosts
+)
+
+// shown is a request as callers may see it: without values of env, contents of files and internal fields.
+func shown(r *farm.Request) *farm.Request {
+	out := &farm.Request{Install: r.Install, Context: r.Context, Files: shownFiles(r.Files)}
+	if r.Sandbox != nil {
+		spec := *r.Sandbox
+		spec.Env = withoutValues(spec.Env)
+		out.Sandbox = &spec
+	}
+	if r.Execute != nil {
+		execute := *r.Execute
+		execute.Env = withoutValues(execute.Env)
+		out.Execute = &execute
+	}
+	if r.Command != nil {
+		command := *r.Command
+		command.Env = withoutValues(command.Env)
+		out.Command = &command
+	}
+	if f := r.File; f != nil {
+		out.File = &farm.FileRequest{Op: f.Op, Path: f.Path, To: f.To, Size: f.Size, Parts: shownFiles(f.Parts)}
+	}
+	return out
+}
+
+func withoutValues(env map[string]string) map[string]string {
+	out := make(map[string]string, len(env))
+	for name := range env {
+		out[name] = ""
+	}
+	return out
+}
+
+func shownFiles(files []farm.InputFile) []farm.InputFile {
+	out := make([]farm.InputFile, len(files))
+	for i, f := range files {
+		out[i] = farm.InputFile{Path: f.Path, Size: f.Size}
+	}
+	return out
+}
+
+// abridged is a shown request, cut to the limits of a record. The request itself is not changed.
+func abridged(r *farm.Request) (short *farm.Request, cut bool) {
+	out := *r
+	if r.Execute != nil && len(r.Execute.Code) > shownCodeBytes {
+		execute := *r.Execute
+		execute.Code, cut = head(execute.Code, shownCodeBytes), true
+		out.Execute = &execute
+	}
+	if r.Command != nil {
+		command := *r.Command
+		left := shownCodeBytes
+		for i, text := range command.Commands {
+			if len(text) > left {
+				command.Commands, cut = append(slices.Clone(command.Commands[:i]), head(text, left)), true
+				break
+			}
+			left -= len(text)
+		}
+		out.Command = &command
+	}
+	if len(r.Files) > shownEntries {
+		out.Files, cut = r.Files[:shownEntries], true
+	}
+	if r.File != nil && len(r.File.Parts) > shownEntries {
+		file := *r.File
+		file.Parts, cut = file.Parts[:shownEntries], true
+		out.File = &file
+	}
+	if r.Sandbox != nil && len(r.Sandbox.AllowHosts) > shownEntries {
+		spec := *r.Sandbox
+		spec.AllowHosts, cut = spec.AllowHosts[:shownEntries], true
+		out.Sandbox = &spec
+	}
+	return &out, cut
+}
+
+// head is the beginning of a text, cut between characters.
+func head(text string, limit int) string { return strings.ToValidUTF8(text[:limit], "") }
+
+// JobRequest reads the full request of a job.
+func (s *Service) JobRequest(ctx context.Context, tenant, id string) (wire.JobSpec, error) {
+	if !farm.ValidID(farm.JobPrefix, id) {
+		return wire.JobSpec{}, noJob(id)
+	}
+	job, err := s.Store.Job(ctx, farm.Ref{Tenant: tenant, ID: id})
+	switch {
+	case err != nil:
+		return wire.JobSpec{}, err
+	case job.Shown == nil:
+		return wire.JobSpec{}, farm.NotFoundf("The job %s shows no request: the farm itself made it.", id)
+	case !job.ShownCut:
+		return *jobSpec(job), nil
+	}
+	request, err := s.Store.WholeRequest(ctx, job.Ref())
+	switch {
+	case farm.CodeOf(err) == farm.CodeNotFound:
+		return wire.JobSpec{}, farm.NotFoundf("The whole request of the job %s is not stored. The job itself shows its beginning.", id)
+	case err != nil:
+		return wire.JobSpec{}, fmt.Errorf("read request of job %s: %w", id, err)
+	}
+	whole := *job
+	whole.Shown, whole.ShownCut = request, false
+	return *jobSpec(&whole), nil
+}
+
+// jobSpec converts the request of a job; nil if the farm itself created the job.
+func jobSpec(j *farm.Job) *wire.JobSpec {
+	r := j.Shown
+	if r == nil {
+		return nil
+	}
+	out := &wire.JobSpec{TimeoutSeconds: j.TimeoutSeconds, Context: r.Context, Truncated: j.ShownCut, Files: specFiles(r.Files)}
+	out.CallbackURL, _, _ = strings.Cut(j.CallbackURL, "?")
+	if b := r.Sandbox; b != nil {
+		resources := wire.Resources(b.Resources)
+		out.Name, out.Image, out.Network, out.AllowHosts = b.Name, b.Image, string(b.Network), b.AllowHosts
+		out.Runtime, out.Secrets = b.Runtime, secretNames(b.Secrets)
+		out.Resources, out.Labels, out.TTLSeconds, out.IdleSeconds = &resources, b.Labels, b.TTLSeconds, b.IdleSeconds
+		out.OnIdle = string(b.OnIdle)
+		out.EnvNames = slices.Sorted(maps.Keys(b.Env))
+		if b.GPU.Wanted() {
+			out.GPU = &wire.GPU{Count: b.GPU.Count, Model: b.GPU.Model}
+		}
+		if j.Kind == farm.KindRun { // its sandbox lives as long as the run
+			out.TTLSeconds, out.IdleSeconds = 0, 0
+		}
+	}
+	if e := r.Execute; e != nil {
+		out.Code, out.Language, out.Context, out.AutoInstall = e.Code, e.Language, e.Context, e.AutoInstall
+		out.OnOutputLimit = onOutputLimit(e.StopAtOutputLimit)
+		out.EnvNames = append(out.EnvNames, slices.Sorted(maps.Keys(e.Env))...)
+	}
+	if c := r.Command; c != nil {
+		out.Commands, out.Cwd, out.ContinueOnError, out.Background, out.AutoInstall = c.Commands, c.Cwd, c.ContinueOnError, c.Background, c.AutoInstall
+		out.OnOutputLimit = onOutputLimit(c.StopAtOutputLimit)
+		out.EnvNames = slices.Sorted(maps.Keys(c.Env))
+	}
+	if i := r.Install; i != nil {
+		out.Packages, out.Manager = i.Packages, i.Manager
+	}
+	if f := r.File; f != nil {
+		out.Operation, out.Path, out.To, out.Size = string(f.Op), f.Path, f.To, f.Size
+		out.Files = specFiles(f.Parts)
+	}
+	return out
+}
+
+func specFiles(files []farm.InputFile) []wire.SpecFile {
+	out := make([]wire.SpecFile, len(files))
+	for i, f := range files {
+		out[i] = wire.SpecFile{Path: f.Path, Size: f.Size}
+	}
+	return out
 }

@@ -1,6 +1,9 @@
 package wire
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // Job is a piece of work and, once it is finished, its outcome.
 type Job struct {
@@ -63,4 +66,95 @@ type Links struct {
 	Cancel string `json:"cancel" doc:"path to DELETE to cancel it"`
 
 	Request string `json:"request" doc:"path of the whole request"`
+}
+
+// JobSpec is what a job was asked to do: the accepted body of its request with the defaults filled in. Fields that the kind
+// of the job does not have are absent, and so are the values of env and the contents of files.
+type JobSpec struct {
+	Code            string   `json:"code,omitempty" doc:"the code"`
+	Language        string   `json:"language,omitempty" doc:"language of the code"`
+	Context         string   `json:"context,omitempty" doc:"name of the kernel"`
+	Commands        []string `json:"commands,omitempty" doc:"the shell commands"`
+	Cwd             string   `json:"cwd,omitempty" doc:"working directory of the commands"`
+	ContinueOnError bool     `json:"continue_on_error,omitempty" doc:"continue after a command that failed"`
+	Background      bool     `json:"background,omitempty" doc:"the commands do not block later jobs of the sandbox"`
+	AutoInstall     bool     `json:"auto_install,omitempty" doc:"missing packages are installed first"`
+	OnOutputLimit   string   `json:"on_output_limit,omitempty" doc:"what happens when stdout or stderr exceeds limits.max_output_mb" enum:"continue,stop"`
+	Packages        []string `json:"packages,omitempty" doc:"packages to install"`
+	Manager         string   `json:"manager,omitempty" doc:"installer of the packages" enum:"pip,npm"`
+	EnvNames        []string `json:"env_names,omitempty" doc:"names of the environment variables; values are not shown"`
+
+	Name        string            `json:"name,omitempty" doc:"name of the new sandbox"`
+	Image       string            `json:"image,omitempty" doc:"image of the new sandbox"`
+	Network     string            `json:"network,omitempty" doc:"what the new sandbox can reach" enum:"none,packages,allowlist"`
+	AllowHosts  []string          `json:"allow_hosts,omitempty" doc:"rules of the hosts that the new sandbox can reach"`
+	Secrets     []string          `json:"secrets,omitempty" doc:"names of the secrets of the new sandbox; values are not kept here"`
+	Runtime     string            `json:"runtime,omitempty" doc:"OCI runtime that the new sandbox must have; absent: the default of its node"`
+	GPU         *GPU              `json:"gpu,omitempty" doc:"devices of the new sandbox"`
+	Resources   *Resources        `json:"resources,omitempty" doc:"what the new sandbox may use"`
+	Labels      map[string]string `json:"labels,omitempty" doc:"labels of the new sandbox"`
+	TTLSeconds  int               `json:"ttl_seconds,omitempty" doc:"life of the new sandbox"`
+	IdleSeconds int               `json:"idle_seconds,omitempty" doc:"life of the new sandbox after the end of its last use"`
+	OnIdle      string            `json:"on_idle,omitempty" doc:"what happens when the new sandbox is idle; absent: it is closed" enum:"close,hibernate"`
+
+	Operation string     `json:"operation,omitempty" doc:"what a job of kind file does" enum:"write,tar,many,mkdir,delete,move"`
+	Path      string     `json:"path,omitempty" doc:"path in the workspace"`
+	To        string     `json:"to,omitempty" doc:"new path of a move"`
+	Size      int64      `json:"size,omitempty" doc:"bytes of the upload"`
+	Files     []SpecFile `json:"files,omitempty" doc:"files that came with the request, without their content"`
+
+	TimeoutSeconds int    `json:"timeout_seconds,omitempty" doc:"seconds that the job may run"`
+	CallbackURL    string `json:"callback_url,omitempty" doc:"address that gets the finished job, without its query"`
+	Truncated      bool   `json:"truncated,omitempty" doc:"code, commands or files were cut; GET /v1/jobs/{id}/request has all of it"`
+}
+
+// SpecFile is a file that came with a request.
+type SpecFile struct {
+	Path string `json:"path" doc:"path in the workspace"`
+	Size int64  `json:"size" doc:"bytes"`
+}
+
+// Event is one server-sent event of a job. Data is the JSON of the type that belongs to Name.
+type Event struct {
+	ID   string
+	Name string // stdout, stderr, display, clear, progress, artifact, state
+	Data json.RawMessage
+}
+
+// TextData is the data of stdout and stderr events.
+type TextData struct {
+	Text string `json:"text" doc:"output"`
+}
+
+// DisplayData is the data of display events: Data as in Rich, or a link when the value is large.
+type DisplayData struct {
+	Display    int    `json:"display" doc:"number of the displayed value, from 0: entries of one value share it. A value that was updated in place keeps its number, so of two entries with the same number and type the later one counts"`
+	Mime       string `json:"mime" doc:"MIME type"`
+	Data       string `json:"data,omitempty" doc:"the value: text as it is, anything else base64"`
+	ArtifactID string `json:"artifact_id,omitempty" doc:"the artifact that holds a large value"`
+	URL        string `json:"url,omitempty" doc:"link to a large value"`
+
+	DisplayID string          `json:"display_id,omitempty" doc:"the name that the code gave the value; at most 256 bytes"`
+	Metadata  json.RawMessage `json:"metadata,omitempty" doc:"an object: how to show the value, such as its size; all entries of a value have the same"`
+	Result    bool            `json:"result,omitempty" doc:"the value of the last expression of the code, and not one that the code displayed"`
+	More      bool            `json:"more,omitempty" doc:"the next display event has another MIME type of this value; without it the value is complete"`
+	Update    bool            `json:"update,omitempty" doc:"the value replaces the one with this number. If this job has not displayed that, it replaces the value with this display_id that an earlier job of the kernel displayed"`
+}
+
+// ClearData is the data of clear events: the code cleared all output before, text and values. Results keep the text, and have only the
+// values that came after it.
+type ClearData struct {
+	Wait bool `json:"wait" doc:"true: clear when the next output comes, and not before; updates of values are no such output. false: now"`
+}
+
+// ProgressData is the data of progress events. Total 0: not known.
+type ProgressData struct {
+	Message string  `json:"message" doc:"current step"`
+	Done    float64 `json:"done,omitempty" doc:"how much is done"`
+	Total   float64 `json:"total,omitempty" doc:"how much there is"`
+}
+
+// StateData is the data of state events. The final state is the last event.
+type StateData struct {
+	State string `json:"state" doc:"state of the job" enum:"queued,running,completed,failed,timed_out,canceled,lost"`
 }

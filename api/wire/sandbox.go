@@ -1,6 +1,9 @@
 package wire
 
-import "time"
+import (
+	"encoding/hex"
+	"time"
+)
 
 // Sandbox is a sandbox as callers see it. It has only the names of its environment variables.
 type Sandbox struct {
@@ -54,3 +57,61 @@ type Created struct {
 	Sandbox Sandbox `json:"sandbox" doc:"the new sandbox"`
 	Job     Job     `json:"job" doc:"the job that creates it"`
 }
+
+// Ports is the answer of GET /v1/sandboxes/{id}/ports.
+type Ports struct {
+	Items []Port `json:"items" doc:"ports on which programs of the sandbox listen, by number"`
+}
+
+// Port is a port on which a program of a sandbox listens.
+type Port struct {
+	Port    int    `json:"port" doc:"its number"`
+	Address string `json:"address" doc:"address on which the program listens; 0.0.0.0 and :: are all of the sandbox"`
+	PID     *int   `json:"pid" doc:"process that listens; null: it is not known"`
+	Command string `json:"command" doc:"its command, shortened; empty: it is not known"`
+}
+
+// PortLinkRequest is the body of POST /v1/sandboxes/{id}/port-links.
+type PortLinkRequest struct {
+	Port           int  `json:"port" doc:"port of the sandbox" required:"true"`
+	ExpiresSeconds *int `json:"expires_seconds,omitempty" doc:"how long the link works, 1 to 604800; default 3600"`
+	PathStyle      bool `json:"path_style,omitempty" doc:"make the link a path below the API's own address (/p/…), for programs that do not resolve the host of a port. Its pages have an opaque origin; default false"`
+}
+
+// ThisPortLinkRequest is the body of POST /v1/sandboxes/{id}/ports/{port}/link, which may be left out.
+type ThisPortLinkRequest struct {
+	ExpiresSeconds *int `json:"expires_seconds,omitempty" doc:"how long the link works, 1 to 604800; default 3600"`
+	PathStyle      bool `json:"path_style,omitempty" doc:"make the link a path below the API's own address (/p/…), for programs that do not resolve the host of a port. Its pages have an opaque origin; default false"`
+}
+
+// PortLink is an address of a port that needs no key.
+type PortLink struct {
+	URL       string    `json:"url" doc:"address that leads to the port, for whoever has it"`
+	Port      int       `json:"port" doc:"the port"`
+	ExpiresAt time.Time `json:"expires_at" doc:"when it stops working"`
+}
+
+// MaxForwardBytes is the longest message of GET …/tcp/{port}.
+const MaxForwardBytes = 64 << 10
+
+// EgressEntry is one connection, or one request over plain HTTP, that a sandbox of the network allowlist asked for.
+type EgressEntry struct {
+	ID         string    `json:"id" doc:"id of the entry; send it as after to read what follows"`
+	At         time.Time `json:"at" doc:"when the connection was asked for"`
+	Host       string    `json:"host" doc:"host that was asked for; code in the sandbox chooses it"`
+	Port       int       `json:"port" doc:"its port; 0: none, or not a valid one"`
+	Method     string    `json:"method" doc:"CONNECT for HTTPS and other TLS, or the method of a request over plain HTTP"`
+	Verdict    string    `json:"verdict" doc:"allowed, denied by a rule or a limit, or failed: allowed but not reached, or broken" enum:"allowed,denied,failed"`
+	Reason     string    `json:"reason" doc:"why it was denied or failed; empty: it was allowed"`
+	Sent       int64     `json:"sent" doc:"bytes to the host"`
+	Received   int64     `json:"received" doc:"bytes from the host"`
+	DurationMS int64     `json:"duration_ms" doc:"how long it lasted"`
+	Secrets    []string  `json:"secrets" doc:"names of the secrets that were added to the request"`
+	Missed     int       `json:"missed" doc:"connections before this one that are not in the log, because there were too many at once"`
+}
+
+// E2BPrefix begins the only form of keys that the SDKs of E2B took before November 2026.
+const E2BPrefix = "e2b_"
+
+// E2BKey is an API key in that form: the same key, its bytes in hex. The farm takes both.
+func E2BKey(secret string) string { return E2BPrefix + hex.EncodeToString([]byte(secret)) }

@@ -135,8 +135,16 @@ func TestListsHaveWhatWasAskedFor(t *testing.T) {
 		entry string
 		good  bool
 	}{
-		{"/a", 0, "/a", true}, {"/a", 0, "/b", false}, {"/a", 0, "/a/b", false}, {"/a", 1, "/a", true}, {"/a", 1, "/a/b", true}, {"/a", 1, "/ab", false},
-		{"/a", 1, "/", false}, {"/", 0, "/", true}, {"/", 1, "/b", true}, {"/", 0, "/b", false},
+		{"/a", 0, "/a", true},
+		{"/a", 0, "/b", false},
+		{"/a", 0, "/a/b", false},
+		{"/a", 1, "/a", true},
+		{"/a", 1, "/a/b", true},
+		{"/a", 1, "/ab", false},
+		{"/a", 1, "/", false},
+		{"/", 0, "/", true},
+		{"/", 1, "/b", true},
+		{"/", 0, "/b", false},
 	} {
 		agent := against(t, func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, `{"entries":[{"path":"`+c.entry+`","type":"file","mode":"0644","etag":"x"}]}`)

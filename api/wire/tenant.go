@@ -1,5 +1,9 @@
 package wire
 
+import (
+	"time"
+)
+
 // Quota is a quota of a tenant and how much of it is used.
 type Quota struct {
 	Name  string   `json:"name" doc:"name of the quota" enum:"max_sandboxes,max_memory_mb,max_cpus,max_gpus,max_running,max_queued,max_stored_mb,requests_per_minute,max_connections"`
@@ -55,4 +59,46 @@ type TenantRequest struct {
 type TenantChange struct {
 	Set     TenantRequest `json:"set,omitzero" doc:"settings that get a value of their own; -1 means no bound"`
 	Default []string      `json:"default,omitempty" doc:"names of settings that get the farm's default"`
+}
+
+// KeyRequest is the body of POST /v1/keys.
+type KeyRequest struct {
+	Tenant         string   `json:"tenant" doc:"tenant that owns what is created with the key: 1 to 64 letters, digits, dots, dashes and underscores, not only dots, and none of fleet, nodes, pool and room" required:"true"`
+	Name           string   `json:"name,omitempty" doc:"free text, such as who has the key"`
+	Scopes         []string `json:"scopes,omitempty" doc:"what the key may do: run, read, metrics, admin; default run"`
+	ExpiresSeconds *int     `json:"expires_seconds,omitempty" doc:"seconds until the key expires, at least 1; default: never"`
+}
+
+// Key is an API key without the key itself, which cannot be read again.
+type Key struct {
+	ID         string     `json:"id" doc:"id of the key"`
+	Tenant     string     `json:"tenant" doc:"tenant that owns what is created with the key"`
+	Name       string     `json:"name" doc:"free text"`
+	Scopes     []string   `json:"scopes" doc:"what the key may do: run, read, metrics, admin; empty for a key of the settings without scopes, which has run and metrics and sees the whole fleet"`
+	Origin     string     `json:"origin" doc:"where the key was made: by this API, or in the farm's settings" enum:"api,settings"`
+	CreatedAt  *time.Time `json:"created_at" doc:"when it was made; null for a key of the settings"`
+	ExpiresAt  *time.Time `json:"expires_at" doc:"when it expires or has expired; null: never"`
+	LastUsedAt *time.Time `json:"last_used_at" doc:"its last use, to about a minute; null: never used, or a key of the settings"`
+}
+
+// NewKey is the answer to POST /v1/keys: the only one that contains the key.
+type NewKey struct {
+	Key    Key    `json:"key" doc:"the record of the key"`
+	Secret string `json:"secret" doc:"the key itself; it is shown only now"`
+}
+
+// AuditEntry says who asked the farm for what, and what came of it.
+type AuditEntry struct {
+	ID        string    `json:"id" doc:"id of the entry"`
+	At        time.Time `json:"at" doc:"when it happened"`
+	Tenant    string    `json:"tenant" doc:"tenant of the caller; empty: without a valid key"`
+	KeyID     string    `json:"key_id" doc:"id of the caller's key; empty: none; local: the operator on the farm's machine"`
+	Route     string    `json:"route" doc:"method and path template of the request"`
+	Subject   string    `json:"subject" doc:"the id in the path; empty: none"`
+	JobID     string    `json:"job_id" doc:"the job that was accepted, or canceled by a tool; empty: none"`
+	SandboxID string    `json:"sandbox_id" doc:"the sandbox of that job; empty: none"`
+	From      string    `json:"from" doc:"address of the caller; local: this machine, without the network"`
+	Status    int       `json:"status" doc:"status of the answer; 202 for an accepted job"`
+	RequestID string    `json:"request_id" doc:"id of the request, found in the server's log"`
+	Missed    int       `json:"missed" doc:"entries before this one that could not be kept; they are in the server's log, except for floods of requests without a key"`
 }
