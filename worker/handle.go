@@ -198,3 +198,121 @@ func failed(v execution.Outcome) bool {
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// oneShot is the handler of run jobs: it runs code in a new sandbox, and closes the sandbox after the job has ended.
+func (w *Worker) oneShot(ctx context.Context, j *activeJob) (execution.Outcome, error) {
+	sandbox := j.Sandbox
+	var requested *execution.Installed
+	if sandbox.State != farm.SandboxClosing {
+		var err error
+		if sandbox, requested, err = w.ready(ctx, j); err != nil {
+			return execution.Outcome{}, w.abandon(ctx, j, err)
+		}
+	}
+	v, err := w.oneShotIn(ctx, j, sandbox, requested)
+	if err != nil {
+		if errors.Is(err, store.ErrFenced) || errors.Is(err, node.ErrStopping) || errors.Is(context.Cause(ctx), node.ErrStopping) {
+			return v, err // another worker continues in the sandbox
+		}
+		cleanup := v.Cleanup
+		v = w.failure(ctx, j, err)
+		v.Cleanup = cleanup
+	}
+	w.markClosing(ctx, sandbox)
+	cleanup := v.Cleanup
+	v.Cleanup = func(ctx context.Context) {
+		w.closeBehind(ctx, sandbox)
+		if cleanup != nil {
+			cleanup(ctx)
+		}
+	}
+	return v, nil
+}
+
+func (w *Worker) oneShotIn(ctx context.Context, j *activeJob, sandbox *farm.Sandbox, requested *execution.Installed) (execution.Outcome, error) {
+	if err := w.executions.WriteInputs(ctx, j.task(), sandbox); err != nil {
+		if ctx.Err() != nil {
+			return execution.Outcome{}, context.Cause(ctx)
+		}
+		if gone, ok := w.node.Gone(ctx, sandbox); ok {
+			return execution.Outcome{}, gone
+		}
+		return execution.Outcome{}, err
+	}
+	return w.executions.Run(ctx, j.task(), sandbox, requested)
+}
+
+// markClosing marks a one-shot sandbox as closing, so that the reconciler closes it if this worker does not.
+func (w *Worker) markClosing(ctx context.Context, sandbox *farm.Sandbox) {
+	ctx, done := retry.Detached(ctx)
+	defer done()
+	_, err := w.store.MoveSandbox(ctx, store.Move{Ref: sandbox.Ref(), To: farm.SandboxClosing, Generation: sandbox.Generation})
+	if err != nil && !errors.Is(err, store.ErrMove) {
+		w.log.WarnContext(ctx, "one-shot sandbox is left to the scheduler", "sandbox_id", sandbox.ID, "error", err)
+	}
+}
+
+// closeBehind closes a one-shot sandbox after its job's outcome is committed.
+func (w *Worker) closeBehind(ctx context.Context, sandbox *farm.Sandbox) {
+	ctx, done := context.WithTimeout(ctx, time.Minute)
+	defer done()
+	if err := w.lifecycle.Dismantle(ctx, sandbox, "", farm.SandboxClosed, ""); err != nil {
+		w.log.WarnContext(ctx, "one-shot sandbox is left to the reconciler", "sandbox_id", sandbox.ID, "error", err)
+	}
+}
+
+// requeueUnplaced requeues a job for which this node has no room. A job that was cancelled meanwhile ends. A create whose pool member cannot
+// grow here leaves the node, and the member is removed.
+func (w *Worker) requeueUnplaced(ctx context.Context, j *activeJob) error {
+	hasMember := j.Sandbox != nil && j.Sandbox.Pooled && j.Job.Queue == farm.NodeQueue(w.node.ID())
+	if placement.ResumesSandbox(j.Claim) { // the queue of its node is never paused, as that of creates is
+		if err := retry.Sleep(ctx, resumePause); err != nil {
+			return w.requeueRunning(ctx, j)
+		}
+	}
+	requeued, err := w.requeue(ctx, j, store.Requeue{Elsewhere: hasMember})
+	if errors.Is(err, store.ErrFenced) {
+		return nil
+	}
+	if requeued && hasMember {
+		w.placement.RemoveClaimed(ctx, j.Sandbox)
+	}
+	if requeued {
+		w.metrics.requeued.Inc()
+		w.log.DebugContext(ctx, "no room for the sandbox on this node; its job is requeued", "job_id", j.Job.ID, "sandbox_id", j.Job.SandboxID)
+	}
+	return err
+}
+
+// requeue returns a job to its queue; the attempt does not count as a crash. It reports whether the job waits there now. A job that was
+// cancelled meanwhile, or whose sandbox was closed, ends. ErrFenced if another attempt has the job.
+func (w *Worker) requeue(ctx context.Context, j *activeJob, how store.Requeue) (requeued bool, err error) {
+	how.Attempt = j.Job.Attempt
+	err = w.retry(ctx, func(ctx context.Context) error { return w.store.Requeue(ctx, j.Job.Ref(), how) })
+	switch {
+	case errors.Is(err, store.ErrCanceled):
+		_, err = w.finish(ctx, j, w.executions.Canceled(ctx, j.Sandbox))
+		return false, err
+	case errors.Is(err, store.ErrMove):
+		_, err = w.finish(ctx, j, execution.Outcome{State: farm.JobCanceled, Err: execution.ClosedError()})
+		return false, err
+	default:
+		return err == nil, err
+	}
+}
+
+// requeueRunning gives a job that still runs in its sandbox to another worker at once, because this worker stops. If that cannot
+// be recorded, the job is taken over when this worker's heartbeat has expired, as after a crash.
+func (w *Worker) requeueRunning(ctx context.Context, j *activeJob) error {
+	ctx, done := retry.Detached(ctx)
+	defer done()
+	err := w.store.Requeue(ctx, j.Job.Ref(), store.Requeue{Attempt: j.Job.Attempt, Begun: true})
+	switch {
+	case errors.Is(err, store.ErrFenced):
+		return nil
+	case err != nil:
+		return fmt.Errorf("leave job %s to another worker: %w", j.Job.ID, err)
+	}
+	w.log.InfoContext(ctx, "job left to another worker: this one stops", "job_id", j.Job.ID, "sandbox_id", j.Job.SandboxID, "attempt", j.Job.Attempt)
+	return nil
+}

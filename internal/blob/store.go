@@ -1,14 +1,91 @@
+// Package blob stores bytes in an S3 service: artifacts, and staged uploads.
+//
+// It owns the only use of the S3 client in the program. Memory stays flat however large an object is. A
+// transfer may take as long as bytes move. Every error has a farm code: not_found for a missing object, unavailable for a service
+// that is down. The package does not know tenants: the caller chooses keys and checks who may read them.
 package blob
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"hash"
+	"io"
 	"net/http"
+	"net/url"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
+
+	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
+
+// Config says which S3 service to use and how.
+type Config struct {
+	// Endpoint is the URL of the service as this process reaches it, such as "http://127.0.0.1:8001". Required.
+	Endpoint string
+	// PublicURL is the URL of the same service as callers reach it; presigned links are made for it. "" means Endpoint.
+	PublicURL string
+	// AccessKey and SecretKey are the credentials. Required.
+	AccessKey, SecretKey string
+	// Bucket holds all objects. "" means "sandfarm".
+	Bucket string
+	// Region is what requests are signed for. "" means "us-east-1".
+	Region string
+	// StallTimeout ends a connection with a pending request on which no byte moves in either direction for this long.
+	// 0 means a minute, which gives a server time to assemble a large upload.
+	StallTimeout time.Duration
+	// Uploads is the budget for the buffers of Put, fair between the tenants in the keys (kind/tenant/…). It must be used for nothing
+	// else: who calls Put may hold other memory while it waits for this. nil: without limit.
+	Uploads *budget.Budget
+}
+
+func (c Config) withDefaults() Config {
+	c.PublicURL = cmp.Or(c.PublicURL, c.Endpoint)
+	c.Bucket = cmp.Or(c.Bucket, "sandfarm")
+	c.Region = cmp.Or(c.Region, "us-east-1")
+	c.StallTimeout = cmp.Or(c.StallTimeout, time.Minute)
+	return c
+}
+
+func (c Config) validate() error {
+	var errs []error
+	if _, err := parseEndpoint(c.Endpoint); err != nil {
+		errs = append(errs, fmt.Errorf("check endpoint: %w", err))
+	}
+	if _, err := parseEndpoint(c.PublicURL); err != nil {
+		errs = append(errs, fmt.Errorf("check public URL: %w", err))
+	}
+	if c.AccessKey == "" || c.SecretKey == "" {
+		errs = append(errs, errors.New("check credentials: access key and secret key are both needed"))
+	}
+	if c.StallTimeout < 0 {
+		errs = append(errs, errors.New("check stall timeout: it is negative"))
+	}
+	return errors.Join(errs...)
+}
+
+// parseEndpoint takes scheme and host only: S3 signatures cover the path, so a service below a path cannot be used.
+func parseEndpoint(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("parse URL: %w", err)
+	}
+	switch {
+	case u.Scheme != "http" && u.Scheme != "https":
+		return nil, fmt.Errorf("parse URL %q: the scheme must be http or https", text)
+	case u.Host == "":
+		return nil, fmt.Errorf("parse URL %q: no host", text)
+	case u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.User != nil:
+		return nil, fmt.Errorf("parse URL %q: only scheme, host and port may be given", text)
+	}
+	return u, nil
+}
 
 // controlTimeout bounds one call without object data: a service that takes longer counts as hanging.
 const controlTimeout = 10 * time.Second
@@ -114,6 +191,41 @@ func (s *Store) EnsureBucket(ctx context.Context) error {
 	err = s.client.MakeBucket(callCtx, s.cfg.Bucket, minio.MakeBucketOptions{Region: s.cfg.Region})
 	if err != nil && !isBucketThere(err) {
 		return toFarm(ctx, err, "make bucket")
+	}
+	return nil
+}
+
+// maxKey is the longest key that S3 takes, in bytes.
+const maxKey = 1024
+
+// checkKey rejects keys that services treat differently: some store a key as a path on a disk.
+func checkKey(key string) error {
+	switch {
+	case key == "":
+		return farm.Invalidf("An object needs a key.")
+	case len(key) > maxKey:
+		return farm.Invalidf("An object's key has at most %d bytes.", maxKey)
+	case !utf8.ValidString(key) || strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r == 0x7f }):
+		return farm.Invalidf("An object's key is UTF-8 without control characters.")
+	}
+	for part := range strings.SplitSeq(key, "/") {
+		if part == "" || part == "." || part == ".." {
+			return farm.Invalidf("An object's key has no empty part, and none that is %q or %q.", ".", "..")
+		}
+	}
+	return nil
+}
+
+// hashPiece is how much is hashed at a time. Go does not interrupt a hash in the middle of a Write: one of a whole part takes milliseconds,
+// for which a garbage collection that begins holds up every request of the process.
+const hashPiece = 64 << 10
+
+// Hash adds all of r to a hash, in pieces.
+func Hash(sum hash.Hash, r io.Reader) error {
+	// The wrappers hide WriteTo and ReadFrom, which would pass everything at once.
+	_, err := io.CopyBuffer(struct{ io.Writer }{sum}, struct{ io.Reader }{r}, make([]byte, hashPiece))
+	if err != nil {
+		return fmt.Errorf("hash: %w", err)
 	}
 	return nil
 }

@@ -1,6 +1,34 @@
+// Package budget limits the bytes that a process holds in memory for its callers: request bodies, answers, frames, buffers of uploads.
+//
+// A process has one Budget. Whoever is about to hold bytes for a tenant acquires them first and releases the Hold afterwards:
+//
+//	hold, err := memory.Acquire(ctx, tenant, size)
+//	if err != nil {
+//		return err
+//	}
+//	defer hold.Release()
+//
+// The API gives each request a Hold of its own in its context (With); code below adds to it with Charge and gives it back early with
+// Keep.
+//
+// Guarantees: the sum of all holds never exceeds the size of the budget, and that of one tenant never exceeds half of it. Requests of
+// one tenant are granted in the order in which they came; tenants take turns. An eighth of the budget is kept for small requests, so that
+// large ones do not delay them. A request waits for ever only if holds are never released.
+//
+// Rules for users, so that nothing deadlocks: acquire the most that is needed, once, and give back what is not needed (Hold.Keep). Do
+// not wait for memory while a Hold is held whose release depends on it: use Hold.Grow or TryAcquire, which do not wait, and spill to
+// S3 or refuse where they do.
 package budget
 
-import "context"
+import (
+	"context"
+	"fmt"
+	"math"
+	"runtime/debug"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 // smallPart is the part of a budget that is kept for small requests: one eighth. smallest is the smallest budget.
 const (
@@ -76,4 +104,64 @@ func (b *Budget) Stats() Stats {
 	b.small.addTo(&s)
 	b.large.addTo(&s)
 	return s
+}
+
+const (
+	// goShare is the part of a cgroup's limit that the Go runtime may use before it collects more often. The rest is for stacks of C
+	// code, the page cache that cannot be dropped, and the time that a collection takes.
+	goShare = 0.8
+	// largest is the largest budget that Size chooses by itself.
+	largest = 2 << 30
+)
+
+// Limits are the limits on the memory of this process and of its machine, in bytes; 0 means unknown or none.
+type Limits struct {
+	Process int64 // the smaller of Group and GOMEMLIMIT
+	Group   int64 // of the process's cgroup
+	Machine int64
+}
+
+// ReadLimits reads the limits of this process, and sets the memory limit of the Go runtime to four fifths of the cgroup's limit, unless
+// GOMEMLIMIT is set.
+func ReadLimits() (Limits, error) {
+	var l Limits
+	if total, err := memlimit.FromSystem(); err == nil && total < math.MaxInt64 {
+		l.Machine = int64(total) //nolint:gosec // below MaxInt64
+	}
+	group, err := memlimit.FromCgroup()
+	if err == nil && group < math.MaxInt64 && (l.Machine == 0 || int64(group) < l.Machine) { //nolint:gosec // below MaxInt64
+		l.Process, l.Group = int64(group), int64(group) //nolint:gosec // below MaxInt64
+		if _, err := memlimit.Set(memlimit.WithRatio(goShare), memlimit.WithProvider(memlimit.Limit(group))); err != nil {
+			return l, fmt.Errorf("set the memory limit of the Go runtime: %w", err)
+		}
+	}
+	if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 && (l.Process == 0 || limit < l.Process) {
+		l.Process = limit
+	}
+	return l, nil
+}
+
+// Size is the size of a budget for a process with these limits: a quarter of its own, or an eighth of the machine's memory where it has
+// none, between 16 MiB and 2 GiB. Three quarters are left for the rest of the process and for what the collector has not freed yet.
+func (l Limits) Size() int64 {
+	size := l.Machine / 8
+	if l.Process > 0 {
+		size = l.Process / 4
+	}
+	return min(max(size, smallest), largest)
+}
+
+// Collectors are the metrics of a budget.
+func (b *Budget) Collectors() []prometheus.Collector {
+	gauge := func(name, help string, get func(Stats) int64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(get(b.Stats())) })
+	}
+	return []prometheus.Collector{
+		gauge("sandfarm_memory_budget_bytes", "Bytes that this process may hold for its callers at once (memory_budget_mb).", func(s Stats) int64 { return s.Size }),
+		gauge("sandfarm_memory_budget_used_bytes", "Bytes that this process holds for its callers.", func(s Stats) int64 { return s.Used }),
+		gauge("sandfarm_memory_budget_waiting_bytes", "Bytes that callers wait for.", func(s Stats) int64 { return s.Waiting }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "sandfarm_memory_budget_waits_total", Help: "Requests for memory that had to wait.",
+		}, func() float64 { return float64(b.Stats().Waited) }),
+	}
 }

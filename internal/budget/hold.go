@@ -1,7 +1,10 @@
 package budget
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"io"
 	"sync"
 	"time"
 
@@ -108,3 +111,138 @@ func (h *Hold) Keep(n int64) {
 
 // Release gives all bytes back. A second call does nothing.
 func (h *Hold) Release() { h.Keep(0) }
+
+type holdKey struct{}
+
+// With gives a request a Hold of its own, for a tenant, which Charge and Keep find in the context. The caller releases it when the
+// request is over. patience is how long Charge waits; 0: as long as its context lasts.
+func (b *Budget) With(ctx context.Context, tenant string, patience time.Duration) (context.Context, *Hold) {
+	h := b.hold(tenant)
+	h.patience = patience
+	return context.WithValue(ctx, holdKey{}, h), h
+}
+
+// Renew is With for work that outlives the request that started it: the same budget and tenant, nothing held. It returns ctx and nil if
+// ctx has no Hold.
+func Renew(ctx context.Context) (context.Context, *Hold) {
+	h := of(ctx)
+	if h == nil {
+		return ctx, nil
+	}
+	return h.budget.With(ctx, h.tenant, h.patience)
+}
+
+func of(ctx context.Context) *Hold {
+	h, _ := ctx.Value(holdKey{}).(*Hold)
+	return h
+}
+
+// Charge adds n bytes to the Hold of the request, as Hold.Add does. If the patience of With ends while it waits, the error is
+// CodeExhausted. Without a Hold it does nothing.
+func Charge(ctx context.Context, n int64) error {
+	h := of(ctx)
+	if h == nil {
+		return nil
+	}
+	if h.patience > 0 {
+		var done context.CancelFunc
+		ctx, done = context.WithTimeoutCause(ctx, h.patience, errNoMemory)
+		defer done()
+	}
+	err := h.Add(ctx, n)
+	if errors.Is(err, errNoMemory) {
+		return farm.Errorf(farm.CodeExhausted, "%s", noMemory)
+	}
+	return err
+}
+
+const noMemory = "This server has no memory for a request of this size now. Send it again later, or send less at once."
+
+var errNoMemory = errors.New("no memory became free in time")
+
+// Held is how many bytes the request of ctx holds.
+func Held(ctx context.Context) int64 { return of(ctx).Bytes() }
+
+// Without hides the Hold of the request from code that would give it back while other code needs it.
+func Without(ctx context.Context) context.Context {
+	return context.WithValue(ctx, holdKey{}, (*Hold)(nil))
+}
+
+// Keep gives back what the request was charged beyond n bytes, or beyond what Pin said: it is not needed any more.
+func Keep(ctx context.Context, n int64) {
+	h := of(ctx)
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	n = max(n, h.pinned)
+	h.mu.Unlock()
+	h.Keep(n)
+}
+
+// Pin says that n bytes stay in memory until the request is over, whatever Keep was called with.
+func Pin(ctx context.Context, n int64) {
+	h := of(ctx)
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.pinned = n
+}
+
+const (
+	// BodyWeight is how often the bytes of a body are in memory at once: as they came, decoded, and encoded for the store, and what the
+	// collector has not freed.
+	BodyWeight = 4
+	// freeBytes of each body are read before it is charged: a caller that sends slowly must not hold memory that others wait for.
+	freeBytes = SmallBytes / BodyWeight
+)
+
+// ErrTooLong says that a body is longer than its limit.
+var ErrTooLong = errors.New("the body is longer than its limit")
+
+// ReadAll reads a body of up to limit bytes, and charges the request (see Charge) with BodyWeight times its length; length is what the
+// caller announced, -1 if it is unknown. Errors of r are returned as they are.
+func ReadAll(ctx context.Context, r io.Reader, length, limit int64) ([]byte, error) {
+	if length > limit {
+		return nil, ErrTooLong
+	}
+	most := limit
+	if length >= 0 {
+		most = length
+	}
+	var text bytes.Buffer
+	text.Grow(int(min(most, freeBytes) + bytes.MinRead))
+	if _, err := text.ReadFrom(io.LimitReader(r, freeBytes)); err != nil {
+		return nil, err
+	}
+	if text.Len() < freeBytes {
+		return fits(ctx, &text, limit)
+	}
+	if err := Charge(ctx, most*BodyWeight); err != nil {
+		return nil, err
+	}
+	if length >= 0 {
+		text.Grow(int(length) - text.Len() + bytes.MinRead)
+	}
+	if _, err := text.ReadFrom(io.LimitReader(r, limit+1-int64(text.Len()))); err != nil {
+		return nil, err
+	}
+	Keep(ctx, int64(text.Len())*BodyWeight)
+	if int64(text.Len()) > limit {
+		return nil, ErrTooLong
+	}
+	return text.Bytes(), nil
+}
+
+// fits charges a short body, which was read whole.
+func fits(ctx context.Context, text *bytes.Buffer, limit int64) ([]byte, error) {
+	if int64(text.Len()) > limit {
+		return nil, ErrTooLong
+	}
+	if err := Charge(ctx, int64(text.Len())*BodyWeight); err != nil {
+		return nil, err
+	}
+	return text.Bytes(), nil
+}

@@ -4,7 +4,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/dispatch"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/queue"
+	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
 )
 
@@ -35,4 +38,77 @@ func TestDepthsCountParkedJobs(t *testing.T) {
 	if d := depth(); d.Depth != share+3 || d.OldestSeconds < 3600 || d.OldestSeconds > 3700 {
 		t.Errorf("three are parked: %+v", d)
 	}
+}
+
+// A receiver that takes no callbacks keeps limits.max_callbacks of them, with their tasks; the oldest are given up.
+func TestCallbacksBeyondTheLimitAreGivenUp(t *testing.T) {
+	t.Parallel()
+	const most = 3
+	b := setup(t)
+	limits := farm.DefaultLimits()
+	limits.MaxCallbacks = most
+	b.Dispatcher = dispatch.New(b.store, b.queue, limits, nil)
+	var ids []string
+	for n := 1; n <= most+2; n++ {
+		a := storetest.Create()
+		a.Job.CallbackURL = "https://example.com"
+		b.submit(t, a)
+		if _, err := b.Cancel(t.Context(), a.Job.Ref()); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, a.Job.ID)
+		if n == most+1 {
+			continue // so that two are beyond it at once
+		}
+		dropped, err := b.DropCallbacks(t.Context(), storetest.Tenant)
+		if want := max(0, n-most); err != nil || dropped != want {
+			t.Fatalf("with %d callbacks %d were given up, %v; want %d", n, dropped, err, want)
+		}
+	}
+	for i, id := range ids {
+		b.enqueued(t, queue.QueueCallbacks, "callback-"+id, i >= 2)
+	}
+	left, err := b.store.Callbacks(t.Context(), storetest.Tenant, 10)
+	if err != nil || len(left) != most || left[0].ID != ids[2] {
+		t.Errorf("callbacks left: %v, %v", left, err)
+	}
+	b.sweep(t, 0) // and they are not enqueued again
+}
+
+// Only cells that wait are canceled, of one session or of all, and never other jobs.
+func TestAbortCells(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	box := b.box(t)
+	cell := func(session string) *farm.Job {
+		a := storetest.Execute(box)
+		if session != "" {
+			a.Request.Execute.Cell = &farm.Cell{Session: session, Message: "m"}
+		}
+		a.Job.Shown = a.Request
+		return b.submit(t, a)
+	}
+	running, mine, plain, other := cell("mine"), cell("mine"), cell(""), cell("other")
+	if _, err := b.store.Claim(t.Context(), running.Ref(), "w"); err != nil {
+		t.Fatal(err)
+	}
+	sandbox := farm.Ref{Tenant: storetest.Tenant, ID: box}
+	states := func(want ...farm.JobState) {
+		t.Helper()
+		for i, job := range []*farm.Job{running, mine, plain, other} {
+			b.state(t, job.Ref(), want[i])
+		}
+	}
+	if err := b.AbortCells(t.Context(), sandbox, "mine"); err != nil {
+		t.Fatal(err)
+	}
+	states(farm.JobRunning, farm.JobCanceled, farm.JobQueued, farm.JobQueued)
+	if err := b.AbortCells(t.Context(), sandbox, ""); err != nil {
+		t.Fatal(err)
+	}
+	states(farm.JobRunning, farm.JobCanceled, farm.JobQueued, farm.JobCanceled)
+	if _, err := b.store.Finish(t.Context(), store.Finish{Ref: running.Ref(), Attempt: 1, State: farm.JobCompleted}); err != nil {
+		t.Fatal(err)
+	}
+	b.enqueued(t, "node-n1", plain.ID, true)
 }

@@ -1,3 +1,8 @@
+// Package dispatch connects records and tasks. The scripts of the store enqueue a job in the step that makes it runnable; this package does
+// what else follows from the end of a job or of a node, and finds runnable jobs that are in no queue.
+//
+// It promises that an accepted job gets a task: normally at once, after an outage by Sweep. It has no state that matters: any number of
+// processes may dispatch and sweep side by side, since tasks have names and records have fences.
 package dispatch
 
 import (
@@ -5,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -131,4 +137,100 @@ func (d *Dispatcher) callback(ctx context.Context, ref farm.Ref) error {
 		return fmt.Errorf("enqueue callback: %w", err)
 	}
 	return nil
+}
+
+// dropBatch is how many callbacks of a tenant one DropCallbacks gives up at most.
+const dropBatch = 10_000
+
+// DropCallbacks gives up the oldest callbacks of a tenant beyond limits.max_callbacks, and returns how many. A receiver that is down would
+// otherwise keep jobs and tasks for as long as their deliveries are repeated, which is hours.
+func (d *Dispatcher) DropCallbacks(ctx context.Context, tenant string) (n int, err error) {
+	refs, err := d.store.CallbacksBeyond(ctx, tenant, d.limits.MaxCallbacks, dropBatch)
+	if err != nil {
+		return 0, err
+	}
+	var problems []error
+	for _, ref := range refs {
+		if err := d.dropCallback(ctx, ref); err != nil {
+			problems = append(problems, fmt.Errorf("drop callback of job %s: %w", ref.ID, err))
+			if ctx.Err() != nil {
+				break
+			}
+			continue
+		}
+		n++
+	}
+	if n > 0 {
+		d.log.WarnContext(ctx, "callbacks given up: their receiver does not take them", "tenant", tenant, "callbacks", n,
+			"most", d.limits.MaxCallbacks, "first_job_id", refs[0].ID)
+	}
+	return n, errors.Join(problems...)
+}
+
+// dropCallback gives up a callback. Its record goes first: the sweep would enqueue a task again that is gone.
+func (d *Dispatcher) dropCallback(ctx context.Context, ref farm.Ref) error {
+	if err := d.store.CallbackDone(ctx, ref); err != nil {
+		return err
+	}
+	return d.queue.Remove(ctx, queue.QueueCallbacks, callbackTask(ref))
+}
+
+// AbortCells cancels the cells of notebooks that wait in the FIFO of a sandbox: all, or those of one session.
+func (d *Dispatcher) AbortCells(ctx context.Context, sandbox farm.Ref, session string) error {
+	cells, err := d.store.QueuedCells(ctx, sandbox, session)
+	for _, ref := range cells { // the newest first, so none becomes the next to run
+		err = errors.Join(err, d.abort(ctx, ref))
+	}
+	return err
+}
+
+// abort cancels a cell that waits.
+func (d *Dispatcher) abort(ctx context.Context, ref farm.Ref) error {
+	_, err := d.CancelFor(ctx, ref, aborted())
+	if farm.CodeOf(err) == farm.CodeNotFound {
+		return nil
+	}
+	return err
+}
+
+func aborted() *farm.JobError {
+	return &farm.JobError{Code: farm.CodeConflict, Message: "A cell before this one failed, or the kernel was restarted. Send the cell again."}
+}
+
+// stranded reports whether a create depends on a node without a worker: it claimed a member of that node's pool, or its sandbox was being
+// started there. nodes are those with a live worker; the worker of a running job is known to be dead.
+func stranded(r *store.Route, nodes map[string]bool) bool {
+	if !creates(*r) {
+		return false
+	}
+	if r.State == farm.JobRunning {
+		return r.SandboxState == farm.SandboxStarting && r.Node != "" && !nodes[r.Node]
+	}
+	return r.State == farm.JobQueued &&
+		strings.HasPrefix(r.Queue, farm.NodeQueue("")) && !nodes[strings.TrimPrefix(r.Queue, farm.NodeQueue(""))]
+}
+
+// startElsewhere takes a create or a run whose sandbox is not ready away from its node, which no worker serves, and enqueues it for any node. It
+// ends the job if a cancel was requested. It does nothing if a worker has the job again, or the sandbox is ready or has ended.
+func (d *Dispatcher) startElsewhere(ctx context.Context, r *store.Route) error {
+	how := store.Requeue{Attempt: r.Attempt, Elsewhere: true, Crashed: r.State == farm.JobRunning}
+	err := d.store.Requeue(ctx, r.Ref, how)
+	switch {
+	case errors.Is(err, store.ErrCanceled):
+		return d.Force(ctx, r.Ref, farm.JobCanceled, nil)
+	case errors.Is(err, store.ErrFenced), errors.Is(err, store.ErrMove):
+		return nil
+	default:
+		return err
+	}
+}
+
+// RegisterQueues lists queues that a worker serves, so that they are seen before their first task and after a loss of Redis.
+func (d *Dispatcher) RegisterQueues(ctx context.Context, queues ...string) error {
+	return d.queue.Register(ctx, queues...)
+}
+
+// Waiting counts the tasks that wait in queues for a worker. Parked jobs do not count: each tenant that has any also has tasks in the queue.
+func (d *Dispatcher) Waiting(ctx context.Context, queues ...string) (int, error) {
+	return d.queue.Waiting(ctx, queues...)
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -290,4 +291,83 @@ func fromLabels(id string, labels map[string]string) Container {
 		c.Deadline = time.Unix(seconds, 0)
 	}
 	return c
+}
+
+// Running reports whether any container runs with all of these labels, each written as name=value. The container may belong to another
+// program. At least one label is needed.
+func (e *Engine) Running(ctx context.Context, labels ...string) (bool, error) {
+	if len(labels) == 0 {
+		return false, errors.New("look for containers: at least one label is needed")
+	}
+	args := filters.NewArgs(filters.Arg("status", container.StateRunning))
+	for _, label := range labels {
+		args.Add("label", label)
+	}
+	running := false
+	err := e.call(ctx, readTimeout, "look for containers", func(ctx context.Context) error {
+		found, err := e.cli.ContainerList(ctx, container.ListOptions{Filters: args, Limit: 1})
+		running = len(found) > 0
+		return err
+	})
+	return running, err
+}
+
+// updateTimeout bounds an update of limits: the runtime writes a few files of the cgroup.
+const updateTimeout = startTimeout
+
+// Update sets the limits of memory, cores and processes of a sandbox's running container; zero fields take the farm's defaults, as with
+// Create. The sizes of its writable directories do not change. If more memory is in use than the new limit, the kernel reclaims it, and
+// kills processes if it must. runtime is the OCI runtime of the container; empty: that of sandboxes that name none. CodeNotFound when the container is gone,
+// CodeConflict when it does not run, or when its runtime is gVisor.
+func (e *Engine) Update(ctx context.Context, id, runtime string, r farm.Resources) error {
+	cpus, err := e.cores(ctx)
+	if err != nil {
+		return err
+	}
+	if farm.GVisor(cmp.Or(runtime, e.ownRuntime())) { // the kernel of the sandbox has read its memory and its limit of processes at its start
+		return farm.Conflictf("gVisor cannot change the limits of a running sandbox; create another one")
+	}
+	r = (&Spec{Resources: r}).resources(cpus)
+	return e.call(ctx, updateTimeout, "update container", func(ctx context.Context) error {
+		_, err := e.cli.ContainerUpdate(ctx, id, updateConfig(r))
+		return err
+	})
+}
+
+// updateConfig are the new limits of a container. DiskMB has no effect.
+func updateConfig(r farm.Resources) container.UpdateConfig {
+	pids := int64(r.PIDs)
+	return container.UpdateConfig{Resources: container.Resources{
+		Memory: int64(r.MemoryMB) << 20, MemorySwap: int64(r.MemoryMB) << 20, NanoCPUs: int64(r.CPUs * 1e9), PidsLimit: &pids,
+	}}
+}
+
+// Usage is what the engine has counted for a container.
+type Usage struct {
+	Container string        // its id
+	CPU       time.Duration // since it started
+	Memory    int64         // bytes in use now, without file pages that the kernel can drop
+}
+
+// Usage reads the counters of a running container, by its id or name. A container that does not run has none: ok is false.
+func (e *Engine) Usage(ctx context.Context, id string) (u Usage, ok bool, err error) {
+	err = e.call(ctx, readTimeout, "read container's counters", func(ctx context.Context) error {
+		answer, err := e.cli.ContainerStatsOneShot(ctx, id)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = answer.Body.Close() }()
+		var s container.StatsResponse
+		if err := json.NewDecoder(answer.Body).Decode(&s); err != nil {
+			return fmt.Errorf("decode counters: %w", err)
+		}
+		idle := s.MemoryStats.Stats["inactive_file"]
+		if total, v1 := s.MemoryStats.Stats["total_inactive_file"]; v1 {
+			idle = total
+		}
+		u = Usage{Container: s.ID, CPU: time.Duration(s.CPUStats.CPUUsage.TotalUsage), Memory: int64(s.MemoryStats.Usage - min(idle, s.MemoryStats.Usage))} //nolint:gosec // bytes of memory
+		ok = s.ID != "" && u.CPU > 0
+		return nil
+	})
+	return u, ok, err
 }

@@ -8,10 +8,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
+	"golang.org/x/sys/unix"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
@@ -104,4 +110,172 @@ func execError(status int, text []byte) error {
 		code = farm.CodeConflict
 	}
 	return farm.Errorf(code, "the engine refused the exec with status %d: %s", status, answer.Message)
+}
+
+// localTimeout bounds the connect: the listener is a process of this host, which answers at once or not at all.
+const localTimeout = 2 * time.Second
+
+// A container that was just started listens after a few milliseconds.
+const (
+	listenPatience = 500 * time.Millisecond
+	listenPause    = 3 * time.Millisecond
+)
+
+// ErrNotLocal says that a container's sockets cannot be reached from this process: the engine is on another host, this process may not
+// enter its network namespace, or the runtime has its own sockets (gVisor). Dial works there.
+var ErrNotLocal = errors.New("the container's sockets cannot be reached from this process")
+
+// Space is the network namespace of a running container, as long as it is open. Its methods may be called at the same time.
+type Space struct{ file *os.File }
+
+// Space opens the network namespace of a container. It needs an engine on this host and the right to enter namespaces (root); otherwise it
+// returns ErrNotLocal. The caller closes it.
+func (e *Engine) Space(ctx context.Context, id string) (*Space, error) {
+	if os.Geteuid() != 0 {
+		return nil, ErrNotLocal
+	}
+	pid, full, err := e.process(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	file, err := os.Open("/proc/" + strconv.Itoa(pid) + "/ns/net")
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotLocal, err)
+	}
+	// Check the process after its namespace was opened: the pid may be one of another host, or by now of another process. The cgroup names
+	// the container.
+	groups, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
+	if err != nil || !strings.Contains(string(groups), full) {
+		_ = file.Close()
+		return nil, fmt.Errorf("%w: process %d is not the container's", ErrNotLocal, pid)
+	}
+	return &Space{file}, nil
+}
+
+// Close closes the namespace. Connections that were made in it stay.
+func (s *Space) Close() error { return s.file.Close() }
+
+// DialTCP connects to an IP address and port in the namespace, such as those of its loopback.
+func (s *Space) DialTCP(ctx context.Context, address string) (*net.TCPConn, error) {
+	return inside(s, func() (*net.TCPConn, error) {
+		var dialer net.Dialer // it makes the socket on this thread: the address is not a name
+		conn, err := dialer.DialContext(ctx, "tcp", address)
+		if err != nil {
+			return nil, err
+		}
+		return conn.(*net.TCPConn), nil //nolint:errcheck // a tcp connection is one
+	})
+}
+
+// DialLocal connects to an abstract unix socket ("@name") in a container's network namespace, without the engine: three processes copy
+// a stream through an exec. ErrNotLocal: see Space.
+// It opens no file of the container: an abstract name exists in the network namespace alone, and belongs to the first listener, PID 1.
+func (e *Engine) DialLocal(ctx context.Context, id, socket string) (net.Conn, error) {
+	if !strings.HasPrefix(socket, "@") {
+		return nil, ErrNotLocal
+	}
+	space, err := e.Space(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = space.Close() }()
+	connect := func() (int, error) { return connectTo(socket) }
+	fd, err := inside(space, connect)
+	for end := time.Now().Add(listenPatience); errors.Is(err, unix.ECONNREFUSED) && time.Now().Before(end) && ctx.Err() == nil; {
+		time.Sleep(listenPause) //nolint:forbidigo // nothing signals that a container listens
+		fd, err = inside(space, connect)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotLocal, err)
+	}
+	file := os.NewFile(uintptr(fd), "agent") //nolint:gosec // a descriptor is small
+	defer func() { _ = file.Close() }()
+	conn, err := net.FileConn(file)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotLocal, err)
+	}
+	return conn, nil
+}
+
+// DialSocket is DialLocal where that works, and else Dial of a command that connects to the socket.
+func (e *Engine) DialSocket(ctx context.Context, id, socket string, command []string, user string) (io.ReadWriteCloser, error) {
+	conn, err := e.DialLocal(ctx, id, socket)
+	if err == nil || !errors.Is(err, ErrNotLocal) {
+		return conn, err
+	}
+	return e.Dial(ctx, id, command, user)
+}
+
+// process returns the pid of a running container's first process on the engine's host, and the container's full id.
+func (e *Engine) process(ctx context.Context, id string) (pid int, full string, err error) {
+	var local error
+	err = e.call(ctx, readTimeout, "inspect container", func(ctx context.Context) error {
+		got, err := e.cli.ContainerInspect(ctx, id)
+		if err == nil && got.State != nil && got.State.Running {
+			pid, full = got.State.Pid, got.ID
+		}
+		if err == nil && got.HostConfig != nil && farm.OwnKernel(got.HostConfig.Runtime) {
+			local = ErrNotLocal
+		}
+		return err
+	})
+	if local != nil {
+		return 0, "", local
+	}
+	if err == nil && (pid <= 0 || len(full) < 64) {
+		err = farm.Conflictf("the container is not running")
+	}
+	return pid, full, err
+}
+
+// inside calls f in a network namespace. The thread that enters it ends with its goroutine.
+func inside[T any](space *Space, f func() (T, error)) (T, error) {
+	type answer struct {
+		got T
+		err error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked
+		var a answer
+		if a.err = space.enter(); a.err == nil {
+			a.got, a.err = f()
+		}
+		answers <- a
+	}()
+	a := <-answers
+	return a.got, a.err
+}
+
+// enter moves this thread to the namespace. It holds the descriptor: another file that got its number would be another sandbox's.
+func (s *Space) enter() error {
+	raw, err := s.file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var entered error
+	err = raw.Control(func(fd uintptr) { entered = os.NewSyscallError("setns", unix.Setns(int(fd), unix.CLONE_NEWNET)) }) //nolint:gosec // a descriptor is small
+	return errors.Join(err, entered)
+}
+
+// connectTo connects to an abstract unix socket of this thread's network namespace.
+func connectTo(socket string) (int, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, os.NewSyscallError("socket", err)
+	}
+	// A full backlog would block a connect forever.
+	limit, none := unix.NsecToTimeval(localTimeout.Nanoseconds()), unix.Timeval{}
+	err = os.NewSyscallError("setsockopt", unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit))
+	if err == nil {
+		err = os.NewSyscallError("connect", unix.Connect(fd, &unix.SockaddrUnix{Name: socket}))
+	}
+	if err == nil {
+		err = os.NewSyscallError("setsockopt", unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &none))
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
 }

@@ -1,3 +1,7 @@
+// Package engine is the farm's access to one Docker engine, and the only importer of the Docker client. It creates, starts, lists and
+// removes the containers of sandboxes with a fixed hardened profile, opens streams into them, keeps the agent in a volume, and builds
+// and imports images. It never copies files into or out of a container that has run user code, and never binds a path of the host
+// into one. It knows nothing of jobs, Redis or HTTP.
 package engine
 
 import (
@@ -153,3 +157,37 @@ func (e *Engine) coded(ctx context.Context, what string, err error) error {
 func (e *Engine) unavailable(err error) error {
 	return farm.Wrap(fmt.Errorf("%s: %w", e.cli.DaemonHost(), err), farm.CodeUnavailable, "The container engine does not answer. Try again in a moment.")
 }
+
+// Name is the name of a sandbox's container. It is derived from the sandbox's id, so a container can be found and removed by the record
+// alone.
+func (e *Engine) Name(sandboxID string) string { return e.namespace + "-" + sandboxID }
+
+// The labels of everything that the farm makes in an engine.
+const (
+	LabelNamespace = "sandfarm.namespace" // of the farm: Config.Namespace
+	LabelRole      = "sandfarm.role"      // one of the roles
+	LabelSandbox   = "sandfarm.sandbox"   // id of the sandbox
+	LabelTenant    = "sandfarm.tenant"    // its owner
+	LabelNode      = "sandfarm.node"      // the node that made it; on the node's volume: the node's id
+	LabelDeadline  = "sandfarm.deadline"  // when it must be gone, in seconds since 1970
+	// LabelGeneration is the generation of the sandbox that a container was made for; without it, it is of the first.
+	LabelGeneration = "sandfarm.generation"
+	LabelUID        = "sandfarm.uid"  // user id of everything in it
+	LabelGPUs       = "sandfarm.gpus" // ids of its GPUs, separated by commas
+	LabelFill       = "sandfarm.fill" // random mark that ties an agent volume to the volume which says that its fill is complete
+
+	LabelImage       = "sandfarm.image"       // name of a sandbox image
+	LabelLanguages   = "sandfarm.languages"   // its languages, separated by commas
+	LabelDescription = "sandfarm.description" // a sentence about it
+	LabelHash        = "sandfarm.hash"        // hash of what it was built from
+)
+
+// The roles.
+const (
+	RoleSandbox = "sandbox" // container of a sandbox
+	RoleHelper  = "helper"  // container that is created for a moment and never started
+	RoleBuild   = "build"   // container whose network the steps of a build share
+	RoleAgent   = "agent"   // volume with the agent, or the volume which says that it is complete
+	RoleNode    = "node"    // volume that holds the node's id
+	RoleNote    = "note"    // volume with labels that a sandbox got after its container was created
+)

@@ -3,12 +3,95 @@ package engine
 import (
 	"cmp"
 	"fmt"
+	"os"
+	"path"
+	"slices"
+	"time"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
+
+// Spec describes a sandbox's container. The hardened profile fixes everything else.
+type Spec struct {
+	SandboxID string // required; the container's name is derived from it
+	Tenant    string
+	Node      string
+	Deadline  time.Time // when the container must be gone; kept as a label
+	Labels    map[string]string
+
+	Image       string            // required
+	Command     []string          // what runs as PID 1; required
+	Env         map[string]string // environment of PID 1
+	UID         int               // user and group id of everything in it; 0 is refused
+	UniqueUID   bool              // if another container of the engine has UID, Create takes a free one of the farm's user ids
+	AgentVolume string            // name of the volume with the agent, mounted read-only; empty: none
+	AgentMount  string            // its mount point, such as "/sandfarm"
+
+	Resources farm.Resources // zero fields take the farm's defaults; more CPUs than the engine has are reduced to what it has
+
+	GPUs []string // ids of its devices, which no other container has; nil: none
+	CDI  []string // their CDI names; nil: the nvidia driver takes their ids
+
+	Runtime string // OCI runtime; empty: the Engine's
+}
+
+// Mount points and sizes of the writable places. All are tmpfs, so all count against the sandbox's memory.
+const (
+	homeDir    = "/home/sandbox" // of user code
+	runDir     = "/run/sandfarm" // the agent's own
+	workInodes = 200_000         // files and directories in the workspace: 10 000 results fit many times over
+	tmpInodes  = 50_000
+	homeInodes = 100_000 // caches of tools are many small files
+	homeFactor = 4       // packages are installed into the home directory, and TensorFlow has 2 GB
+	runMB      = 64      // connection files, sockets, and code that runs as a fresh process (10 MiB each at most)
+	runInodes  = 4_096
+	shmMB      = 64 // Docker's default
+	shmInodes  = 4_096
+	gpuShmMB   = 1024 // loaders of training data and NCCL pass tensors through it
+)
+
+// resources returns the spec's resources with defaults for zero fields, and at most as many cores as the engine has (0: unknown).
+func (s *Spec) resources(engineCPUs int) farm.Resources {
+	limits, r := farm.DefaultLimits(), s.Resources
+	if r.MemoryMB <= 0 {
+		r.MemoryMB = limits.Memory.Default
+	}
+	if r.CPUs <= 0 {
+		r.CPUs = limits.CPUs.Default
+	}
+	if r.PIDs <= 0 {
+		r.PIDs = limits.PIDs.Default
+	}
+	if r.DiskMB <= 0 {
+		r.DiskMB = limits.Disk.Default
+	}
+	if engineCPUs > 0 && r.CPUs > float64(engineCPUs) {
+		r.CPUs = float64(engineCPUs)
+	}
+	return r
+}
+
+// validate checks the fields that the profile relies on.
+func (s *Spec) validate() error {
+	switch {
+	case s.SandboxID == "":
+		return farm.Invalidf("a sandbox's container needs the sandbox's id")
+	case s.Image == "":
+		return farm.Invalidf("a sandbox's container needs an image")
+	case len(s.Command) == 0:
+		return farm.Invalidf("a sandbox's container needs a command")
+	case s.UID <= 0:
+		return farm.Invalidf("a sandbox never runs as root: its uid is %d", s.UID)
+	case len(s.CDI) > 0 && len(s.CDI) != len(s.GPUs):
+		return farm.Invalidf("%d GPUs need as many CDI names, not %d", len(s.GPUs), len(s.CDI))
+	case (s.AgentVolume == "") != (s.AgentMount == ""):
+		return farm.Invalidf("the agent's volume and its mount point must be set together")
+	}
+	return nil
+}
 
 const (
 	cpuShares   = 128 // where a sandbox lies beside services, an eighth of their weight; under the sandboxes' own cgroup, as much as any other
@@ -128,4 +211,42 @@ func tmpfs(s Spec, r farm.Resources) map[string]string {
 		runDir:         line("noexec", runMB, runInodes, owned),
 		"/dev/shm":     line("noexec", shm, shmInodes, "mode=1777"),
 	}
+}
+
+// deviceTree is where Linux describes the host's devices: disks with their serial numbers, buses, firmware.
+const deviceTree = "/sys/devices"
+
+// shownDevices are the parts of deviceTree that programs need: cores and memory, and the loopback interface.
+func shownDevices() []string { return []string{"system", "virtual"} }
+
+// hostDevices lists the parts of a tree of devices that sandboxes do not see, by name. They differ from host to host (pci0000:00, platform,
+// …), so they are read where this process runs: on the engine's host, or else on a host that may be like it. None if it cannot be read.
+func hostDevices(tree string) []string {
+	entries, _ := os.ReadDir(tree) // sorted
+	var list []string
+	for _, entry := range entries {
+		if entry.IsDir() && !slices.Contains(shownDevices(), entry.Name()) {
+			list = append(list, path.Join(deviceTree, entry.Name()))
+		}
+	}
+	return list
+}
+
+// maskedPaths begins with the list of engine 28. Older engines mask fewer paths, and this list replaces theirs. Paths that do not exist
+// are ignored.
+func maskedPaths(cpus int, devices []string) []string {
+	paths := []string{
+		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+		"/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware",
+		"/sys/devices/virtual/powercap",
+	}
+	for i := range cpus {
+		paths = append(paths, fmt.Sprintf("/sys/devices/system/cpu/cpu%d/thermal_throttle", i))
+	}
+	// users of the host that have keys; files of loop devices; maker and name of the machine
+	paths = append(paths, "/proc/key-users", "/sys/devices/virtual/block", "/sys/devices/virtual/dmi")
+	// how the host was started and built, its disks with what is written to them, the file locks of all, and
+	// what waits for its resources, where anybody could have the kernel watch for it
+	paths = append(paths, "/proc/cmdline", "/proc/config.gz", "/proc/diskstats", "/proc/fs", "/proc/locks", "/proc/partitions", "/proc/pressure", "/sys/fs/btrfs", "/sys/fs/ext4", "/sys/fs/xfs")
+	return append(paths, devices...)
 }

@@ -2,11 +2,15 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/volume"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
@@ -65,4 +69,105 @@ func (e *Engine) removeVolume(ctx context.Context, name string, wait time.Durati
 			return true, err
 		})
 	})
+}
+
+// A note holds labels that a sandbox got after its container was created, since the labels of a container cannot be changed.
+// It is an empty volume, so it exists as long as the engine's own data, and code in the sandbox cannot change it.
+
+func (e *Engine) noteVolume(sandbox string) string { return e.namespace + "-note-" + sandbox }
+
+// Note stores labels of a sandbox. It does not change an existing note.
+func (e *Engine) Note(ctx context.Context, sandbox, tenant string, labels map[string]string) error {
+	all := map[string]string{}
+	maps.Copy(all, labels)
+	maps.Copy(all, map[string]string{LabelNamespace: e.namespace, LabelRole: RoleNote, LabelSandbox: sandbox, LabelTenant: tenant})
+	return e.call(ctx, createTimeout, "create note", func(ctx context.Context) error {
+		_, err := e.cli.VolumeCreate(ctx, volume.CreateOptions{Name: e.noteVolume(sandbox), Labels: all})
+		return err
+	})
+}
+
+// Noted reads a sandbox's note; CodeNotFound when there is none.
+func (e *Engine) Noted(ctx context.Context, sandbox string) (map[string]string, error) {
+	labels, err := e.volumeLabels(ctx, e.noteVolume(sandbox))
+	if err == nil && (labels[LabelRole] != RoleNote || labels[LabelSandbox] != sandbox) {
+		return nil, farm.NotFoundf("there is no note of sandbox %s", sandbox)
+	}
+	return labels, err
+}
+
+// Notes lists the sandboxes that have a note.
+func (e *Engine) Notes(ctx context.Context) ([]string, error) {
+	var list volume.ListResponse
+	err := e.call(ctx, readTimeout, "list notes", func(ctx context.Context) error {
+		var err error
+		list, err = e.cli.VolumeList(ctx, volume.ListOptions{Filters: filters.NewArgs(
+			filters.Arg("label", LabelNamespace+"="+e.namespace), filters.Arg("label", LabelRole+"="+RoleNote),
+		)})
+		return err
+	})
+	out := make([]string, 0, len(list.Volumes))
+	for _, v := range list.Volumes {
+		out = append(out, v.Labels[LabelSandbox])
+	}
+	return out, err
+}
+
+// RemoveNote removes a sandbox's note. A missing note is not an error.
+func (e *Engine) RemoveNote(ctx context.Context, sandbox string) error {
+	return e.removeVolume(ctx, e.noteVolume(sandbox), 0)
+}
+
+// removeAtOnce is how many containers RemoveAll removes in parallel. More does not make an engine faster.
+const removeAtOnce = 4
+
+// volumeWait is how long RemoveAll waits for volumes that are in use: the engine drops a container, which another caller removes, from its lists
+// before it lets go of the container's volumes.
+const volumeWait = 10 * time.Second
+
+// RemoveAll removes everything that this farm has in the engine: its containers, running or not, the agent's volumes, and notes. Images
+// stay. The node's volume stays, too, so that the node keeps its id, unless volumes is set. RemoveAll continues after an error and joins
+// the errors.
+func (e *Engine) RemoveAll(ctx context.Context, volumes bool) error {
+	found, err := e.containers(ctx)
+	if err != nil {
+		return err
+	}
+	var group errgroup.Group
+	group.SetLimit(removeAtOnce)
+	failed := make([]error, len(found))
+	for i, c := range found {
+		group.Go(func() error {
+			failed[i] = e.Remove(ctx, c.ID)
+			return nil
+		})
+	}
+	_ = group.Wait() // the errors are in failed
+	over := time.Now().Add(volumeWait)
+	errs := append(failed, e.removeVolumes(ctx, RoleAgent, over), e.removeVolumes(ctx, RoleNote, over))
+	if volumes {
+		errs = append(errs, e.removeVolumes(ctx, RoleNode, over))
+		e.removeParentCgroup(ctx)
+	}
+	return errors.Join(errs...)
+}
+
+// removeVolumes removes this farm's volumes of one role, and waits until over for those that are in use.
+func (e *Engine) removeVolumes(ctx context.Context, role string, over time.Time) error {
+	var list volume.ListResponse
+	err := e.call(ctx, readTimeout, "list volumes", func(ctx context.Context) error {
+		var err error
+		list, err = e.cli.VolumeList(ctx, volume.ListOptions{Filters: filters.NewArgs(
+			filters.Arg("label", LabelNamespace+"="+e.namespace), filters.Arg("label", LabelRole+"="+role),
+		)})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, v := range list.Volumes {
+		errs = append(errs, e.removeVolume(ctx, v.Name, time.Until(over)))
+	}
+	return errors.Join(errs...)
 }

@@ -1,11 +1,15 @@
 package engineproxy
 
 import (
+	"context"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/sandfarm/sandfarm/internal/engine"
 )
@@ -140,4 +144,103 @@ func (r *route) checkQuery(query url.Values) error {
 		}
 	}
 	return nil
+}
+
+// knownMax is how many ids a proxy remembers. Beyond it, it forgets one, whose container is looked up again.
+const knownMax = 10_000
+
+// known remembers ids of the engine, which are never used twice.
+type known struct {
+	mu  sync.Mutex
+	ids map[string]string
+}
+
+func newKnown() *known { return &known{ids: map[string]string{}} }
+
+func (k *known) put(id, value string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.ids) >= knownMax {
+		for other := range k.ids {
+			delete(k.ids, other)
+			break
+		}
+	}
+	k.ids[id] = value
+}
+
+func (k *known) get(id string) (string, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	value, ok := k.ids[id]
+	return value, ok
+}
+
+// take is get, and forgets the id.
+func (k *known) take(id string) (string, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	value, ok := k.ids[id]
+	delete(k.ids, id)
+	return value, ok
+}
+
+// address is a parsed request target.
+type address struct {
+	version  string // such as "/v1.41"; empty: none
+	segments []string
+	query    url.Values
+}
+
+// path is the path without its version.
+func (a address) path() string { return "/" + strings.Join(a.segments, "/") }
+
+var (
+	// pathForm has no escapes, no empty segments, and nothing that means something to a URL or a shell.
+	pathForm = regexp.MustCompile(`^(/[A-Za-z0-9_.:@-]+)+$`)
+	// versionForm are versions 1.40 to 1.99. In older ones, calls have other bodies: until 1.24 the start of a container had a HostConfig.
+	versionForm = regexp.MustCompile(`^v1\.[4-9][0-9]$`)
+)
+
+// parsePath reads a request target as it was sent.
+func parsePath(target string) (a address, err error) {
+	path, query, _ := strings.Cut(target, "?")
+	if !pathForm.MatchString(path) {
+		return a, refuse("its path has characters or empty parts that no call of a farm has")
+	}
+	a.segments = strings.Split(path[1:], "/")
+	if slices.Contains(a.segments, ".") || slices.Contains(a.segments, "..") {
+		return a, refuse("its path has . or ..")
+	}
+	if versionForm.MatchString(a.segments[0]) {
+		a.version, a.segments = "/"+a.segments[0], a.segments[1:]
+	}
+	if a.query, err = url.ParseQuery(query); err != nil {
+		return a, refuse("its query cannot be read")
+	}
+	return a, nil
+}
+
+// refusalEvery bounds the log: who sends calls that are refused can send many.
+const refusalEvery = time.Second
+
+// refusals logs the first refused call of each second, and how many came between.
+type refusals struct {
+	log *slog.Logger
+
+	mu      sync.Mutex
+	last    time.Time
+	skipped int
+}
+
+func (r *refusals) note(ctx context.Context, message string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	if !r.last.IsZero() && now.Sub(r.last) < refusalEvery {
+		r.skipped++
+		return
+	}
+	r.log.WarnContext(ctx, "call refused", slog.String("reason", message), slog.Int("not_logged_before", r.skipped))
+	r.last, r.skipped = now, 0
 }

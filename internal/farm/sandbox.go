@@ -1,6 +1,11 @@
 package farm
 
-import "time"
+import (
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
 
 // Network is what a sandbox can reach. It has no interface other than loopback: what it reaches, it reaches through its worker.
 type Network string
@@ -102,4 +107,102 @@ func (s *Sandbox) Deadline() time.Time {
 		return idle
 	}
 	return s.ExpiresAt
+}
+
+// MaxRuntimes bounds the OCI runtimes that one setting or one tenant names.
+const MaxRuntimes = 16
+
+// runtimeName is the form of an OCI runtime's name. The engine allows more; these fit into settings, flags and keys as they are.
+var runtimeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+
+// CheckRuntime refuses what cannot be the name of an OCI runtime.
+func CheckRuntime(name string) error {
+	if !runtimeName.MatchString(name) {
+		return Invalidf("%q is not the name of a runtime, such as runc or runsc: use letters, digits, dots, dashes and underscores, at most 63", Shorten(name))
+	}
+	return nil
+}
+
+// CheckRuntimes refuses a list of OCI runtimes that is too long, or has a name twice or one that cannot be.
+func CheckRuntimes(names []string) error {
+	if len(names) > MaxRuntimes {
+		return Invalidf("there are %d runtimes; at most %d are allowed", len(names), MaxRuntimes)
+	}
+	seen := map[string]bool{}
+	for _, name := range names {
+		if err := CheckRuntime(name); err != nil {
+			return err
+		}
+		if seen[name] {
+			return Invalidf("the runtime %s is named twice", name)
+		}
+		seen[name] = true
+	}
+	return nil
+}
+
+// GVisor reports whether an OCI runtime is gVisor, by its name. Workers refuse to start with one whose name hides that (Engine.CheckRuntimes).
+func GVisor(runtime string) bool {
+	return strings.Contains(runtime, "runsc") || strings.Contains(runtime, "gvisor")
+}
+
+// OwnKernel reports whether an OCI runtime gives its containers a kernel of their own, by its name: gVisor and Kata do. Their sockets, file locks
+// and processes are not the host's, and they do not reach its GPUs.
+func OwnKernel(runtime string) bool { return GVisor(runtime) || strings.Contains(runtime, "kata") }
+
+// CannotHibernate is the refusal to hibernate a sandbox.
+func CannotHibernate(s *Sandbox) *Error {
+	switch {
+	case s.Spec.GPU != nil:
+		return Conflictf("Sandbox %s has a GPU, whose memory cannot be stored, so it cannot hibernate. Close it, or let it run.", s.ID)
+	case s.Runtime != "" && !OwnKernel(s.Runtime):
+		return Conflictf("Sandbox %s runs under %s, which cannot store a running sandbox. Create one with the runtime runsc (gVisor) to hibernate it; the operator enables it: engine.runtime = \"runsc\" (docs/operations.md).", s.ID, s.Runtime)
+	default:
+		return Conflictf("The node of sandbox %s makes no checkpoints, so it cannot hibernate: they need gVisor (runsc) and an engine with experimental features (`sandfarm doctor`). Close it, or let it run.", s.ID)
+	}
+}
+
+// OnIdle is what happens to a sandbox that has been idle for its IdleSeconds; the zero value is OnIdleClose.
+type OnIdle string
+
+// The values of OnIdle.
+const (
+	OnIdleClose     OnIdle = ""
+	OnIdleHibernate OnIdle = "hibernate"
+)
+
+// SleepsAt reports whether a sandbox whose deadline has passed hibernates instead of being closed: only its idle limit is over.
+func (s *Sandbox) SleepsAt(now time.Time) bool {
+	return s.Spec.OnIdle == OnIdleHibernate && s.State == SandboxReady && now.Before(s.ExpiresAt)
+}
+
+const (
+	// LinkSeconds is how long a link to a port works if its request does not say.
+	LinkSeconds = 3600
+	// MaxLinkSeconds is the longest that one may work.
+	MaxLinkSeconds = 7 * 24 * 3600
+	// EgressPort is where programs of a sandbox with a network reach the package indexes and the proxy.
+	EgressPort = 3141
+)
+
+// Port is a port on which a program of a sandbox listens, where the farm reaches it.
+type Port struct {
+	Number  int    `json:"number"`
+	Address string `json:"address"`           // on which it listens, such as 127.0.0.1 or ::
+	PID     int    `json:"pid,omitempty"`     // of a process that has it; 0: not known
+	Command string `json:"command,omitempty"` // of that process, shortened
+}
+
+// ParsePort reads the number of a port, 1 to 65535: digits without a sign or a leading zero. CodeInvalid otherwise.
+func ParsePort(text string) (uint16, error) {
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || n == 0 || strconv.FormatUint(n, 10) != text {
+		return 0, Invalidf("%q is not a port: it is a number from 1 to 65535", Shorten(text))
+	}
+	return uint16(n), nil
+}
+
+// ErrOwnPort refuses a port on which the farm itself listens: what is there serves programs of the sandbox only.
+func ErrOwnPort(port uint16) error {
+	return Invalidf("Port %d of the sandbox is the farm's own and cannot be reached from outside.", port)
 }

@@ -1,8 +1,19 @@
+// Package faulttest runs a whole farm as separate processes of the built program and takes components away from it: kill -9, SIGTERM,
+// SIGSTOP, links that are cut or held, calls of Redis at which a process is stopped (Farm.Link), an object store that is away, slow, full or
+// answers errors (Farm.S3Link), data that is restored or wiped. Its ledger has the accepted jobs, what their callers were told, and what each
+// of them did in its sandbox. After each fault it prints one line: how many accepted jobs were lost, ran twice or were misreported, how many
+// had text twice, how many containers were left, and how long a neighbour's job waited. Any number but 0 fails the test; times are printed.
+//
+// Use it in three steps: New makes a farm, Farm.Case opens the ledger of one fault, Case.End checks it. Farm.End then looks for what all the
+// faults left: containers, keys, goroutines, descriptors. The package is for tests; its own tests are `make test-faults`, a sample, and
+// `make test-faults-all`, twenty rounds of each kind. Their time limits only find out that something hangs: how fast the farm recovers is for
+// `make bench`.
 package faulttest
 
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"net"
 	"net/http"
@@ -266,4 +277,36 @@ func (f *Farm) names(prefix string) []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// Clock is the clock of a process that runs a program that `deploy skewed` has built.
+type Clock struct {
+	t    testing.TB
+	file string
+}
+
+// NewClock makes a clock that is right.
+func NewClock(t testing.TB) *Clock {
+	t.Helper()
+	c := &Clock{t: t, file: filepath.Join(t.TempDir(), "clock")}
+	c.Shift(0)
+	return c
+}
+
+// Env is the variable that gives this clock to a process.
+func (c *Clock) Env() string { return "SANDFARM_TEST_CLOCK=" + c.file }
+
+// Shift sets by how much the clock is ahead, in whole seconds; negative: behind.
+func (c *Clock) Shift(ahead time.Duration) {
+	c.t.Helper()
+	file, err := os.OpenFile(c.file, os.O_CREATE|os.O_WRONLY, 0o600) // not truncated: a process has it in memory
+	if err == nil {
+		_, err = file.WriteAt(binary.LittleEndian.AppendUint64(nil, uint64(ahead/time.Second)), 0) //nolint:gosec // two's complement, as the reader expects
+	}
+	if err == nil {
+		err = file.Close()
+	}
+	if err != nil {
+		c.t.Fatalf("set the clock: %v", err)
+	}
 }

@@ -5,12 +5,15 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/index"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
@@ -117,5 +120,91 @@ func TestPageInHTMLIsWrittenInPieces(t *testing.T) {
 	}
 	if head := ask(t, http.MethodHead, address+"/pypi/simple/a/"); head.status != http.StatusOK || head.header.Get("ETag") != a.header.Get("ETag") {
 		t.Errorf("its head: %d, %v", head.status, head.header)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	t.Parallel()
+	if err := (index.Config{}).Validate(); err != nil {
+		t.Errorf("the zero value: %v", err)
+	}
+	for name, c := range map[string]struct {
+		cfg  index.Config
+		want string
+	}{
+		"NoScheme":     {index.Config{PyPIURL: "/simple"}, "index.pypi_url"},
+		"OtherScheme":  {index.Config{NpmURL: "ftp://x/"}, "index.npm_url"},
+		"NoHost":       {index.Config{PyPIURL: "http://"}, "index.pypi_url"},
+		"NoURL":        {index.Config{FilesURL: "http://\x00"}, "index.files_url"},
+		"SecondIsBad":  {index.Config{FilesURL: "http://x, y"}, "index.files_url"},
+		"Query":        {index.Config{PyPIURL: "http://x/?a=b"}, "index.pypi_url"},
+		"CacheMB":      {index.Config{CacheMB: -1}, "index.cache_mb"},
+		"MaxFileMB":    {index.Config{MaxFileMB: -1}, "index.max_file_mb"},
+		"PageAge":      {index.Config{PageAge: -time.Second}, "index.page_age"},
+		"Timeout":      {index.Config{Timeout: -time.Second}, "index.timeout"},
+		"HidesSecrets": {index.Config{PyPIURL: "ftp://me:hidden@x/"}, "index.pypi_url"},
+	} {
+		err := c.cfg.Validate()
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "hidden") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := index.New(c.cfg); err == nil {
+			t.Errorf("%s: New accepts it", name)
+		}
+	}
+	err := index.Config{PyPIURL: "x", NpmURL: "y"}.Validate()
+	if err == nil || !strings.Contains(err.Error(), "pypi_url") || !strings.Contains(err.Error(), "npm_url") {
+		t.Errorf("not all problems are reported: %v", err)
+	}
+}
+
+func TestDir(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	d := index.NewDir(t.TempDir() + "/made/later")
+	if _, _, err := d.Get(ctx, "index/a", 0, 0); farm.CodeOf(err) != farm.CodeNotFound {
+		t.Errorf("missing: %v", err)
+	}
+	none := func(string, int64, time.Time) error { t.Error("something is listed"); return nil }
+	if err := d.List(ctx, "index/", none); err != nil {
+		t.Error(err)
+	}
+	for _, key := range []string{"index/a", "index/b/c", "other/d"} {
+		if err := d.Put(ctx, key, strings.NewReader("0123456789"), 10); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.Put(ctx, "index/short", strings.NewReader("0123"), 10); err == nil {
+		t.Error("half a value was kept")
+	}
+	for _, c := range []struct {
+		offset, length int64
+		want           string
+	}{{0, 0, "0123456789"}, {3, 0, "3456789"}, {3, 4, "3456"}, {8, 40, "89"}} {
+		r, size, err := d.Get(ctx, "index/b/c", c.offset, c.length)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(r)
+		if string(text) != c.want || size != 10 || err != nil || r.Close() != nil {
+			t.Errorf("Get(%d, %d) = %q of %d, %v", c.offset, c.length, text, size, err)
+		}
+	}
+	if err := d.Delete(ctx, "index/a", "index/never"); err != nil {
+		t.Error(err)
+	}
+	var keys []string
+	if err := d.List(ctx, "index/", func(key string, size int64, _ time.Time) error {
+		if keys = append(keys, key); size != 10 {
+			t.Errorf("%s has %d bytes", key, size)
+		}
+		return nil
+	}); err != nil || !slices.Equal(keys, []string{"index/b/c"}) {
+		t.Errorf("listed %v, %v", keys, err)
+	}
+	for _, key := range []string{"../x", "/etc/passwd", "index/../../x"} {
+		if err := d.Put(ctx, key, strings.NewReader(""), 0); err == nil {
+			t.Errorf("%q was taken for a key", key)
+		}
 	}
 }

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/index"
 	"github.com/sandfarm/sandfarm/internal/testbed"
@@ -261,3 +263,5 @@ func get(t *testing.T, address string, pairs ...string) string {
 	}
 	return a.body
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

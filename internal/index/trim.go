@@ -5,6 +5,8 @@ import (
 	"container/heap"
 	"context"
 	"fmt"
+	"hash/fnv"
+	"slices"
 	"strings"
 	"time"
 
@@ -131,4 +133,127 @@ func (x *Index) added(ctx context.Context, bytes int64) {
 			x.cache.failed(trimCtx, "trim", err)
 		}
 	}()
+}
+
+const (
+	// usedPrefix begins the keys of marks: the time of a mark is when a file was last used, accurate to usedEvery. An object store
+	// does not know when an object was read.
+	usedPrefix = farm.IndexPrefix + "used/"
+	// usedEvery is how often the use of a file is recorded.
+	usedEvery = time.Hour
+)
+
+// markOf is the key of the mark of a value.
+func markOf(key string) string { return usedPrefix + strings.TrimPrefix(key, farm.IndexPrefix) }
+
+// used records in the background that a file of the cache is used, so that Trim keeps it.
+func (x *Index) used(ctx context.Context, key string) {
+	now := x.cfg.Now()
+	if at, ok := x.marked.get(key); ok && now.Sub(at) < usedEvery {
+		return
+	}
+	x.marked.put(key, now, 1)
+	markCtx, end, err := x.begin(ctx)
+	if err != nil {
+		return // closing
+	}
+	go func() {
+		defer end()
+		if !x.cache.put(markCtx, markOf(key), strings.NewReader("."), 1) {
+			x.marked.remove(key)
+		}
+	}()
+}
+
+// uses are the times of marks by the hash of the value's key: a cache may have a million of them.
+type uses map[uint64]time.Time
+
+func hashOf(key string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(key)) // never fails
+	return h.Sum64()
+}
+
+// add takes a listed key if it is that of a mark.
+func (u uses) add(key string, modified time.Time) bool {
+	if !strings.HasPrefix(key, usedPrefix) {
+		return false
+	}
+	u[hashOf(farm.IndexPrefix+strings.TrimPrefix(key, usedPrefix))] = modified
+	return true
+}
+
+// last returns when a value was last used, and forgets its mark: those that are left have no value.
+func (u uses) last(key string, modified time.Time) time.Time {
+	h := hashOf(key)
+	used, ok := u[h]
+	if !ok {
+		return modified
+	}
+	delete(u, h)
+	if used.After(modified) {
+		return used
+	}
+	return modified
+}
+
+// orphan reports whether a key is that of a mark whose value is gone.
+func (u uses) orphan(key string) bool {
+	_, left := u[hashOf(farm.IndexPrefix+strings.TrimPrefix(key, usedPrefix))]
+	return left
+}
+
+const (
+	retainFor = 2 * time.Minute // how long a file without a cache is retained: installers read one in several requests
+	retainMax = 2 << 30         // total bytes of such files
+)
+
+// retained is a complete file that no cache has, kept for a while.
+type retained struct {
+	flight *flight
+	id     string
+	timer  *time.Timer
+}
+
+// retain keeps a complete file in the table. The caller holds the mutex.
+func (x *Index) retain(f *flight, id string) {
+	if x.closed || f.size > retainMax {
+		x.removeLocked(f, id)
+		return
+	}
+	p := &retained{flight: f, id: id}
+	p.timer = time.AfterFunc(retainFor, func() { x.expire(p) })
+	f.retained = true
+	x.retained = append(x.retained, p)
+	for total := x.retainedBytes(); total > retainMax; total = x.retainedBytes() {
+		x.discard(x.retained[0])
+	}
+}
+
+func (x *Index) retainedBytes() (n int64) {
+	for _, p := range x.retained {
+		n += p.flight.size
+	}
+	return n
+}
+
+// expire removes a retained file that was not used for a while.
+func (x *Index) expire(p *retained) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !slices.Contains(x.retained, p) {
+		return
+	}
+	if idle := time.Since(p.flight.left); p.flight.readers > 0 || idle < retainFor {
+		p.timer.Reset(retainFor)
+		return
+	}
+	x.discard(p)
+}
+
+// discard removes a retained file. The caller holds the mutex.
+func (x *Index) discard(p *retained) {
+	p.timer.Stop()
+	x.retained = slices.DeleteFunc(x.retained, func(q *retained) bool { return q == p })
+	x.removeLocked(p.flight, p.id)
 }

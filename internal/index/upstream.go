@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -138,4 +139,80 @@ func (s statusError) Error() string { return fmt.Sprintf("status %d", int(s)) }
 // broken is the error of an unusable response.
 func (u *upstream) broken(err error, format string, args ...any) error {
 	return farm.Wrap(err, farm.CodeUnavailable, "The %s gave %s.", u.name, fmt.Sprintf(format, args...))
+}
+
+// Fetch opens a file that the Python index lists, through the cache. sha256 pins it, in hexadecimal; "" accepts the hash that the
+// index lists. The caller closes the reader, which lives as long as ctx; if it ends with io.EOF, the file was complete and
+// verified. CodeNotFound if the index does not list it, CodeConflict if it lists another hash, CodeUnavailable if
+// upstream does not respond.
+func (x *Index) Fetch(ctx context.Context, project, filename, sha256 string) (io.ReadCloser, int64, error) {
+	if !goodProject.MatchString(project) || !goodName(filename) {
+		return nil, 0, farm.Invalidf("%q and %q are not names of a project and its file.", project, filename)
+	}
+	want, err := x.pypiFile(ctx, farm.NormalPackage(farm.ManagerPip, project), filename)
+	if err != nil {
+		return nil, 0, err
+	}
+	if sha256 != "" && (want.algorithm != "sha256" || !strings.EqualFold(want.hash, sha256)) {
+		return nil, 0, farm.Conflictf("The %s lists %s with %s %s, not with sha256 %s.", x.pypi.name, filename, want.algorithm, want.hash, sha256)
+	}
+	c, err := x.open(ctx, want)
+	if err != nil {
+		return nil, 0, err
+	}
+	return c, c.size, nil
+}
+
+// errStalled is the cause of a request that ends because no byte arrived for too long.
+var errStalled = errors.New("no byte arrived for too long")
+
+// stall cancels a context if nothing happens for a while.
+type stall struct {
+	timer  *time.Timer
+	every  time.Duration
+	cancel context.CancelCauseFunc
+}
+
+// newStall returns a context that ends with errStalled unless moved is called at least once in every interval.
+func newStall(ctx context.Context, every time.Duration) (context.Context, *stall) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	return ctx, &stall{timer: time.AfterFunc(every, func() { cancel(errStalled) }), every: every, cancel: cancel}
+}
+
+func (s *stall) moved() { s.timer.Reset(s.every) }
+
+// pause stops the timer while our own side is slow.
+func (s *stall) pause() { s.timer.Stop() }
+
+func (s *stall) end() {
+	s.timer.Stop()
+	s.cancel(context.Canceled)
+}
+
+// watched is a body whose reads have a stall timeout. Closing it ends its request.
+type watched struct {
+	io.ReadCloser
+	ctx   context.Context // a reader has no other way to learn why it ended
+	watch *stall
+	count func(n int)
+}
+
+// Read reads; if the request was ended, the error is the cause.
+func (w *watched) Read(p []byte) (int, error) {
+	w.watch.moved()
+	n, err := w.ReadCloser.Read(p)
+	w.watch.pause()
+	w.count(n)
+	if err != nil && !errors.Is(err, io.EOF) {
+		if cause := context.Cause(w.ctx); cause != nil {
+			err = cause
+		}
+	}
+	return n, err
+}
+
+// Close ends the request.
+func (w *watched) Close() error {
+	w.watch.end()
+	return w.ReadCloser.Close()
 }

@@ -1,8 +1,14 @@
+// Package queue moves tasks from the processes that accept jobs to the workers that run them. It owns asynq; no other package imports it.
+//
+// It promises that an enqueued task reaches a handler at least once, and soon: an idle server starts the handler a millisecond or two after
+// Enqueue, without polling (see hook). It does not promise exactly once: after a lost acknowledgement, a crash or a timeout the task is
+// delivered again. Handlers read the job's record to see whether there is work to do.
 package queue
 
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -171,4 +177,102 @@ func unavailable(what string, err error) error {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return fmt.Errorf("%s: %w", what, farm.Wrap(err, farm.CodeUnavailable, "The queue does not answer. Try again in a moment."))
+}
+
+//go:embed enqueue.lua
+var enqueueLua string
+
+// EnqueueLua is a piece of Lua for scripts that enqueue jobs in the step that makes them runnable. It defines the function enqueueTask(queue,
+// id of the task, tenant, id of the job, timeout in seconds, time in microseconds), which does what Client.Enqueue does with a task of
+// TypeJob. It returns nil if it added the task, else the state of the one of that id that is there, as Client.State does.
+func EnqueueLua() string {
+	return fmt.Sprintf("local TASK_TYPE, TASK_RETRY = '%s', %d\n\n", TypeJob, defaultMaxRetry+spareRetry) + enqueueLua
+}
+
+// removeScript deletes some tasks of a queue, in whatever state they are, and the rest of the queue once it has none. KEYS[1] is the prefix of
+// the queue's keys, ARGV[1] how many tasks of each state to delete. Returns 1 if there may be more.
+var removeScript = redis.NewScript(`
+local prefix, most, more = KEYS[1], tonumber(ARGV[1]), 0
+local function drop(ids)
+  for _, id in ipairs(ids) do redis.call("DEL", prefix .. "t:" .. id) end
+  if #ids == most then more = 1 end
+end
+for _, name in ipairs({"pending", "active"}) do
+  local ids = redis.call("LRANGE", prefix .. name, 0, most - 1)
+  drop(ids)
+  redis.call("LTRIM", prefix .. name, #ids, -1)
+end
+for _, name in ipairs({"scheduled", "retry", "archived", "completed"}) do
+  local ids = redis.call("ZRANGE", prefix .. name, 0, most - 1)
+  drop(ids)
+  if #ids > 0 then redis.call("ZREMRANGEBYRANK", prefix .. name, 0, #ids - 1) end
+end
+if more == 0 then redis.call("DEL", prefix .. "lease", prefix .. "paused", prefix .. "processed", prefix .. "failed") end
+return more`)
+
+// RemoveQueue removes a queue that no worker serves any more, with all its tasks: also active ones, whose servers are gone. asynq itself keeps a queue
+// with active tasks for ever.
+func (c *Client) RemoveQueue(ctx context.Context, queue string) error {
+	for more := 1; more == 1; {
+		var err error
+		if more, err = removeScript.Run(ctx, c.rdb, []string{listKey(queue, "")}, trimBatch).Int(); err != nil {
+			return unavailable("remove queue", err)
+		}
+	}
+	if err := c.rdb.SRem(ctx, queuesKey, queue).Err(); err != nil {
+		return unavailable("remove queue", err)
+	}
+	return nil
+}
+
+// Register lists queues, so that Depths and Trim see them before their first task, and again after Redis lost its data.
+func (c *Client) Register(ctx context.Context, queues ...string) error {
+	members := make([]any, len(queues))
+	for i, name := range queues {
+		members[i] = name
+	}
+	if err := c.rdb.SAdd(ctx, queuesKey, members...).Err(); err != nil {
+		return unavailable("register queues", err)
+	}
+	return nil
+}
+
+// Waiting counts the tasks that wait in queues now.
+func (c *Client) Waiting(ctx context.Context, queues ...string) (n int, err error) {
+	if len(queues) == 0 {
+		return 0, nil
+	}
+	pipe := c.rdb.Pipeline()
+	lengths := make([]*redis.IntCmd, len(queues))
+	for i, name := range queues {
+		lengths[i] = pipe.LLen(ctx, listKey(name, "pending"))
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return 0, unavailable("count waiting tasks", err)
+	}
+	for _, length := range lengths {
+		n += int(length.Val())
+	}
+	return n, nil
+}
+
+// oldest reads when the next task of a queue was enqueued; "" if there is none. KEYS[1] is the list of pending tasks, ARGV[1] the prefix
+// of the keys of tasks. It is a script so that the task cannot be taken in between.
+const oldest = `
+local id = redis.call("LINDEX", KEYS[1], -1)
+if not id then return "" end
+return redis.call("HGET", ARGV[1] .. id, "pending_since") or ""`
+
+// askOldest adds the script to a pipeline.
+func askOldest(ctx context.Context, pipe redis.Pipeliner, queue string) *redis.Cmd {
+	return pipe.Eval(ctx, oldest, []string{listKey(queue, "pending")}, taskKey(queue, ""))
+}
+
+// ageOf reads the answer of oldest, nanoseconds since 1970, and returns seconds.
+func ageOf(answer *redis.Cmd, now time.Time) float64 {
+	since, err := answer.Int64()
+	if err != nil {
+		return 0 // nothing waits
+	}
+	return max(now.Sub(time.Unix(0, since)).Seconds(), 0)
 }

@@ -1,18 +1,27 @@
+// Package webhook notifies callers that a job has finished: a signed POST by the Standard Webhooks scheme
+// (https://www.standardwebhooks.com, version 1.0.0), to public addresses only unless the operator allows others.
 package webhook
 
 import (
 	"bytes"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/egressproxy"
+	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/tracing"
 )
 
@@ -86,4 +95,78 @@ func withoutAddress(err error) error {
 		return e.Err
 	}
 	return err
+}
+
+// SecretPrefix is the prefix of a formatted secret, before its base64.
+const SecretPrefix = "whsec_"
+
+// TenantSecret derives a tenant's signing key from the farm's key, so that one stored secret is enough for all tenants and
+// no tenant can sign for another.
+func TenantSecret(farmSecret []byte, tenant string) []byte {
+	mac := hmac.New(sha256.New, farmSecret)
+	_, _ = mac.Write([]byte("sandfarm callback key of tenant " + tenant))
+	return mac.Sum(nil)
+}
+
+// FormatSecret formats a secret as receivers' libraries expect it.
+func FormatSecret(secret []byte) string {
+	return SecretPrefix + base64.StdEncoding.EncodeToString(secret)
+}
+
+// Sign returns the webhook-signature of a message: "v1," and the base64 of HMAC-SHA256 over "id.timestamp.body".
+func Sign(secret []byte, id string, at time.Time, body []byte) string {
+	mac := hmac.New(sha256.New, secret)
+	_, _ = fmt.Fprintf(mac, "%s.%s.", id, strconv.FormatInt(at.Unix(), 10))
+	_, _ = mac.Write(body)
+	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
+}
+
+// MaxURLBytes bounds a callback URL.
+const MaxURLBytes = 2000
+
+// lookupTimeout bounds the lookup of a host: a caller waits for it.
+const lookupTimeout = 3 * time.Second
+
+// Policy says where callbacks may go. The zero value allows public addresses only.
+type Policy struct {
+	AllowPrivate bool
+	Resolver     egressproxy.Resolver // nil: the system's
+}
+
+// Check checks a callback URL when it is submitted: scheme, host, and every current address of the name. The address is
+// checked again when it is dialled, because names can change. The error for a refused URL is CodeInvalid.
+func (p Policy) Check(ctx context.Context, raw string) error {
+	if len(raw) > MaxURLBytes {
+		return farm.Invalidf("callback_url has %d bytes; at most %d are allowed", len(raw), MaxURLBytes)
+	}
+	u, err := url.Parse(raw)
+	if err != nil || u.Hostname() == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return farm.Invalidf("callback_url must be a complete http or https address")
+	}
+	if u.User != nil {
+		return farm.Invalidf("callback_url holds a user name: remove it; callbacks are authenticated by their signature")
+	}
+	if p.AllowPrivate {
+		return nil
+	}
+	host := strings.TrimSuffix(u.Hostname(), ".")
+	ips, err := p.addresses(ctx, host)
+	if err != nil || len(ips) == 0 || slices.ContainsFunc(ips, func(ip netip.Addr) bool { return !egressproxy.Public(ip) }) {
+		// One sentence for all: callers must not learn which names there are in the internal network.
+		return farm.Invalidf("callback_url: the host %q has no address, or a private one, and this farm sends callbacks to public addresses only; its operator allows others with api.allow_private_callbacks (SANDFARM_API_ALLOW_PRIVATE_CALLBACKS=true)", host)
+	}
+	return nil
+}
+
+// addresses resolves a host as it is: with the dot at its end no search domain is tried.
+func (p Policy) addresses(ctx context.Context, host string) ([]netip.Addr, error) {
+	if a, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{a}, nil
+	}
+	ctx, done := context.WithTimeout(ctx, lookupTimeout)
+	defer done()
+	if p.Resolver == nil {
+		return net.DefaultResolver.LookupNetIP(ctx, "ip", host+".")
+	}
+	return p.Resolver.LookupNetIP(ctx, "ip", host+".")
 }

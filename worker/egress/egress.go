@@ -1,3 +1,6 @@
+// Package egress is what a worker does for the network allowlist: it has a proxy for each sandbox of that network whose agent it is connected
+// to, gives it the rules of the sandbox's record, also when they change, and writes what it reports to the sandbox's log. What may be
+// connected to, and how, is package egressproxy's to decide.
 package egress
 
 import (
@@ -249,4 +252,34 @@ func (e *Egress) remove(x *Exit) {
 	if len(e.open[x.ref]) == 0 {
 		delete(e.open, x.ref)
 	}
+}
+
+type metrics struct {
+	connections *prometheus.CounterVec
+	bytes       *prometheus.CounterVec
+}
+
+func newMetrics() *metrics {
+	m := &metrics{
+		connections: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sandfarm_egress_connections_total", Help: "Connections to hosts that sandboxes asked for, by verdict: allowed, denied or failed.",
+		}, []string{"verdict"}),
+		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sandfarm_egress_bytes_total", Help: "Bytes of connections that have ended, by direction: sent (by sandboxes) or received.",
+		}, []string{"direction"}),
+	}
+	for _, v := range []egressproxy.Verdict{egressproxy.Allowed, egressproxy.Denied, egressproxy.Failed} {
+		m.connections.WithLabelValues(string(v))
+	}
+	return m
+}
+
+func (m *metrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.connections, m.bytes}
+}
+
+func (m *metrics) count(c egressproxy.Connection) {
+	m.connections.WithLabelValues(string(c.Verdict)).Inc()
+	m.bytes.WithLabelValues("sent").Add(float64(c.Sent))
+	m.bytes.WithLabelValues("received").Add(float64(c.Received))
 }

@@ -1,17 +1,23 @@
 package execution
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/sys/unix"
 
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/telemetry"
 	"github.com/sandfarm/sandfarm/internal/tracing"
 	"github.com/sandfarm/sandfarm/worker/node"
 	"github.com/sandfarm/sandfarm/worker/retry"
@@ -194,4 +200,148 @@ func (x *Runner) leaveFIFO(ctx context.Context, t Task) {
 	if err != nil {
 		x.log.WarnContext(ctx, "background command still blocks the FIFO of its sandbox", "job_id", t.Job.ID, "error", err)
 	}
+}
+
+// metrics count uploads.
+type metrics struct {
+	uploads     *prometheus.CounterVec
+	uploadBytes prometheus.Counter
+}
+
+// Outcomes of uploads, as metrics have them.
+const (
+	outcomeOK    = "ok"
+	outcomeError = "error"
+)
+
+func newMetrics() *metrics {
+	m := &metrics{
+		uploads: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sandfarm_worker_uploads_total", Help: "Artifacts sent to the object store, each try, by outcome: ok or error.",
+		}, []string{"outcome"}),
+		uploadBytes: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "sandfarm_worker_upload_bytes_total", Help: "Bytes of artifacts that the object store took.",
+		}),
+	}
+	for _, outcome := range []string{outcomeOK, outcomeError} { // so that rate() counts the first one
+		m.uploads.WithLabelValues(outcome)
+	}
+	return m
+}
+
+func (m *metrics) register(to prometheus.Registerer) error {
+	if to == nil {
+		return nil
+	}
+	return telemetry.Register(to, m.uploads, m.uploadBytes)
+}
+
+// stored counts an artifact that was sent.
+func (m *metrics) stored(size int64, err error) {
+	if err != nil {
+		m.uploads.WithLabelValues(outcomeError).Inc()
+		return
+	}
+	m.uploads.WithLabelValues(outcomeOK).Inc()
+	m.uploadBytes.Add(float64(size))
+}
+
+// put stores an artifact's bytes, and counts them.
+func (x *Runner) put(ctx context.Context, a *farm.Artifact, r io.Reader, size int64) error {
+	info, err := x.blobs.Put(ctx, a.Key, r, size, putOptions(a))
+	a.Size, a.SHA256 = info.Size, info.SHA256
+	x.metrics.stored(info.Size, err)
+	return err
+}
+
+// mostSpool is the largest disk space that is chosen without a setting.
+const mostSpool = 4 << 30
+
+// newRoom makes the room for spools: memory from a budget, then a number of MiB of the temporary directory. 0 means a quarter of its
+// free space, and none if its files are memory themselves.
+func newRoom(memory *budget.Budget, dir string, spoolMB int) room {
+	r := room{memory: memory, dir: dir}
+	size := int64(spoolMB) << 20
+	if spoolMB == 0 {
+		size = freeOnDisk(cmp.Or(dir, os.TempDir()))
+	}
+	if size > 0 {
+		r.disk = budget.New(size)
+	}
+	return r
+}
+
+// freeOnDisk is a quarter of the free space of a directory; 0 if there is none, and if its files are in memory.
+func freeOnDisk(dir string) int64 {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil || fs.Type == unix.TMPFS_MAGIC || fs.Type == unix.RAMFS_MAGIC {
+		return 0
+	}
+	return min(int64(fs.Bavail)*fs.Bsize/4, mostSpool) //nolint:gosec // no disk has that many blocks
+}
+
+// freeAfter is how long a frame may be handled on the execution's own time.
+const freeAfter = time.Second
+
+// deadline ends a context when the agent has not ended an execution in time. Time for which the worker itself waited, for Redis or for the
+// object store, does not count: the code may have ended long ago. Nil: there is none.
+type deadline struct {
+	timer *time.Timer
+	left  time.Duration
+	since time.Time // when it last began to count, or to pause
+}
+
+// withDeadline returns a context that ends with this cause once the limit is over. The caller calls stop.
+func withDeadline(ctx context.Context, limit time.Duration, cause error) (bounded context.Context, d *deadline, stop func()) {
+	bounded, end := context.WithCancelCause(ctx)
+	d = &deadline{left: limit, since: time.Now()}
+	d.timer = time.AfterFunc(limit, func() { end(cause) })
+	return bounded, d, func() {
+		d.timer.Stop()
+		end(nil)
+	}
+}
+
+// pause stops the time.
+func (d *deadline) pause() {
+	if d == nil {
+		return
+	}
+	d.timer.Stop()
+	now := time.Now()
+	d.left -= now.Sub(d.since)
+	d.since = now
+}
+
+// resume starts the time again. A short pause counts: an agent that sends without end does not get more time with each frame.
+func (d *deadline) resume() {
+	if d == nil {
+		return
+	}
+	now := time.Now()
+	if paused := now.Sub(d.since); paused < freeAfter {
+		d.left -= paused
+	}
+	d.since = now
+	d.timer.Reset(max(d.left, 0))
+}
+
+// Kernel interrupts or restarts a kernel. Its job does not wait in the sandbox's FIFO.
+func (x *Runner) Kernel(ctx context.Context, t Task) (Outcome, error) {
+	c, err := x.node.Connect(ctx, t.Sandbox)
+	if err != nil {
+		if gone, ok := x.node.Gone(ctx, t.Sandbox); ok {
+			return Outcome{}, gone
+		}
+		return Outcome{}, err
+	}
+	if t.Job.Kind == farm.KindInterrupt {
+		err = c.Interrupt(ctx, t.Request.Context)
+	} else {
+		err = c.RestartKernel(ctx, t.Request.Context)
+	}
+	if err != nil {
+		return Outcome{}, fmt.Errorf("%s kernel: %w", t.Job.Kind, err)
+	}
+	return Outcome{State: farm.JobCompleted}, nil
 }

@@ -2,8 +2,13 @@ package execution
 
 import (
 	"context"
+	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -73,4 +78,96 @@ func (b *bundle) nothingStaged(job farm.Ref) {
 	if n > 0 {
 		b.T.Errorf("%d uploads of job %s are left", n, job.ID)
 	}
+}
+
+func TestMetricsOfUploads(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	m := newMetrics()
+	workertest.Must(t, m.register(registry))
+	m.stored(10, nil)
+	m.stored(0, workertest.ErrTest)
+	families, err := registry.Gather()
+	workertest.Must(t, err)
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, series := range f.GetMetric() {
+			name := f.GetName()
+			for _, label := range series.GetLabel() {
+				name += " " + label.GetValue()
+			}
+			got[name] = series.GetCounter().GetValue()
+		}
+	}
+	for name, want := range map[string]float64{
+		"sandfarm_worker_uploads_total ok": 1, "sandfarm_worker_uploads_total error": 1, "sandfarm_worker_upload_bytes_total": 10,
+	} {
+		if got[name] != want {
+			t.Errorf("%s is %v, want %v", name, got[name], want)
+		}
+	}
+}
+
+// An outline has all that the collector asks for, and nothing large. The request itself stays as it is.
+func TestOutlineOfARequest(t *testing.T) {
+	t.Parallel()
+	whole := func() *farm.Request {
+		return &farm.Request{
+			Context: "c", Files: []farm.InputFile{{Path: "a", Content: []byte("x")}}, Install: &farm.InstallRequest{Packages: []string{"six"}},
+			Execute: &farm.ExecuteRequest{Code: "print(1)", Language: "python", Context: "default"},
+			Command: &farm.CommandRequest{Commands: []string{"a", "b"}, Cwd: "d", Background: true},
+		}
+	}
+	r := whole()
+	want := &farm.Request{
+		Context: "c", Install: &farm.InstallRequest{Packages: []string{"six"}}, Execute: &farm.ExecuteRequest{Language: "python", Context: "default"},
+		Command: &farm.CommandRequest{Commands: []string{"", ""}, Cwd: "d", Background: true},
+	}
+	if diff := cmp.Diff(want, outline(r)); diff != "" {
+		t.Errorf("outline (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(whole(), r); diff != "" {
+		t.Errorf("the request has changed (-want +got):\n%s", diff)
+	}
+}
+
+var errLate = errors.New("late")
+
+// Time in which the worker waits for Redis does not count; the time of an agent that keeps it busy does.
+func TestDeadlineCountsTheAgentsTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, d, stop := withDeadline(t.Context(), time.Minute, errLate)
+		defer stop()
+		for range 5 {
+			d.pause()
+			time.Sleep(time.Hour) // Redis is away
+			d.resume()
+			time.Sleep(10 * time.Second)
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("after 50 s of a minute: %v", context.Cause(ctx))
+		}
+		time.Sleep(10*time.Second + 1)
+		synctest.Wait()
+		if !errors.Is(context.Cause(ctx), errLate) {
+			t.Errorf("after a minute: %v", context.Cause(ctx))
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		ctx, d, stop := withDeadline(t.Context(), time.Minute, errLate)
+		defer stop()
+		for range 100 {
+			d.pause()
+			time.Sleep(freeAfter - 1)
+			d.resume()
+		}
+		synctest.Wait()
+		if ctx.Err() == nil {
+			t.Error("an agent that sends frame after frame has no deadline")
+		}
+	})
+	var none *deadline
+	none.pause()
+	none.resume()
 }

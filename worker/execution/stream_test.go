@@ -2,9 +2,17 @@ package execution
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
 func TestStreamKeepsHeadAndTail(t *testing.T) {
@@ -63,5 +71,123 @@ func TestStreamNeverCutsARuneInTwo(t *testing.T) {
 	}
 	if got := s.rest(); got != "\uFFFD" {
 		t.Fatalf("the rest is %q", got)
+	}
+}
+
+func dropped(seq uint64, stdout, stderr int64) agent.Frame {
+	return frame(seq, agent.FrameDropped, agent.Dropped{Stdout: stdout, Stderr: stderr})
+}
+
+func TestResultSaysWhatTheAgentDropped(t *testing.T) {
+	t.Parallel()
+	c := collectorOf(code(), 0)
+	for _, f := range []agent.Frame{out(1, "head"), dropped(2, 7, 0), out(3, "tail"), frame(4, agent.FrameFinal, agent.Outcome{ExitCode: 137, StoppedAtMaxOutput: true, Error: &farm.CodeError{Name: "KeyboardInterrupt"}})} {
+		workertest.Must(t, c.add(c.cut(f)))
+	}
+	r := c.result()
+	want := &farm.ExecuteResult{
+		Stdout: "headtail", Truncated: farm.Truncated{Stdout: true}, Dropped: farm.Dropped{Stdout: 7}, ExitCode: 137,
+		Error: &farm.CodeError{
+			Name: farm.ErrorOutputLimit, Traceback: []string{},
+			Value: `The code was stopped because stdout or stderr exceeded 100 MiB (limits.max_output_mb) and on_output_limit is "stop". ` +
+				`Print less, write long output to a file, or send on_output_limit "continue".`,
+		},
+	}
+	if diff := cmp.Diff(want, r.Execute); diff != "" {
+		t.Error(diff)
+	}
+	notes := []string{"7 bytes of stdout were dropped from its middle: a job keeps 100 MiB of each stream (limits.max_output_mb). Write long output to a file."}
+	if diff := cmp.Diff(notes, r.Notes); diff != "" || c.state() != farm.JobCompleted {
+		t.Error(c.state(), diff)
+	}
+	if !c.outputs[0].stdout.truncated() { // then its artifact is uploaded
+		t.Error("no artifact has what was kept")
+	}
+}
+
+func TestEachCommandSaysWhatWasDropped(t *testing.T) {
+	t.Parallel()
+	c := collectorOf(&farm.Request{Command: &farm.CommandRequest{Commands: []string{"a", "b", "c"}, StopAtOutputLimit: true}}, 0)
+	for _, f := range []agent.Frame{
+		start(1, 0), dropped(2, 5, 6), out(3, "tail"), end(4, 0, 0), start(5, 1), out(6, "whole"), end(7, 1, 0), start(8, 2), dropped(9, 1, 0), end(10, 2, 143),
+		frame(11, agent.FrameFinal, agent.Outcome{ExitCode: 143, StoppedAtMaxOutput: true}),
+	} {
+		workertest.Must(t, c.add(c.cut(f)))
+	}
+	r := c.result()
+	var got []farm.Dropped
+	for _, one := range r.Command.Commands {
+		got = append(got, one.Dropped)
+	}
+	if diff := cmp.Diff([]farm.Dropped{{Stdout: 5, Stderr: 6}, {}, {Stdout: 1}}, got); diff != "" {
+		t.Error(diff)
+	}
+	for i, begin := range []string{"The commands were stopped because", "6 bytes of stdout were dropped", "6 bytes of stderr were dropped"} {
+		if i >= len(r.Notes) || !strings.HasPrefix(r.Notes[i], begin) {
+			t.Errorf("notes %q", r.Notes)
+		}
+	}
+}
+
+// An agent that code has taken over may send more than it was told to: no more is kept than the limit, all commands together.
+func TestOutputBeyondTheLimitIsCutHereToo(t *testing.T) {
+	t.Parallel()
+	const limit = 1 << 20
+	for _, size := range []int{limit - 1, limit, limit + 1, 3 * limit} {
+		request := &farm.Request{Command: &farm.CommandRequest{Commands: []string{"a", "b"}}}
+		l := farm.DefaultLimits()
+		l.MaxOutputMB = 1
+		c := newCollector(&farm.Job{ID: "job_x"}, request, l, 0, room{})
+		seq, kept := uint64(0), 0
+		give := func(f agent.Frame) {
+			seq++
+			f.Seq = seq
+			if f = c.cut(f); f.Type == agent.FrameStdout {
+				kept += len(f.Payload)
+			}
+			workertest.Must(t, c.add(f))
+		}
+		for i, part := range []int{size / 2, size - size/2} {
+			give(start(0, i))
+			for part > 0 {
+				n := min(part, 64<<10)
+				give(out(0, strings.Repeat("x", n)))
+				part -= n
+			}
+			give(frame(0, agent.FrameCommandEnd, agent.CommandMark{Index: i}))
+		}
+		gone := int64(0)
+		for _, one := range c.result().Command.Commands {
+			gone += one.Dropped.Stdout
+		}
+		if kept != min(size, limit) || gone != int64(max(size-limit, 0)) {
+			t.Errorf("%d bytes: %d kept, %d dropped", size, kept, gone)
+		}
+	}
+}
+
+func TestAWrongNumberOfDroppedBytesBreaksTheProtocol(t *testing.T) {
+	t.Parallel()
+	for _, payload := range []string{"{", `{"stdout":-1}`, `{"stderr":-1}`, `{"stdout":1e30}`} {
+		err := collectorOf(code(), 0).add(agent.Frame{Seq: 1, Type: agent.FrameDropped, Payload: []byte(payload)})
+		if !errors.Is(err, ErrProtocol) {
+			t.Errorf("%s: %v", payload, err)
+		}
+	}
+}
+
+func TestSpecCarriesTheOutputLimit(t *testing.T) {
+	t.Parallel()
+	x := &Runner{cfg: Config{Limits: farm.DefaultLimits()}}
+	for _, stop := range []bool{false, true} {
+		for _, r := range []*farm.Request{
+			{Execute: &farm.ExecuteRequest{Code: "1", StopAtOutputLimit: stop}},
+			{Command: &farm.CommandRequest{Commands: []string{"a"}, StopAtOutputLimit: stop}},
+		} {
+			s := x.spec(&execution{job: &farm.Job{}, request: r})
+			if s.MaxOutput != 100<<20 || s.StopAtMaxOutput != stop {
+				t.Error(fmt.Sprintf("%+v", s), stop)
+			}
+		}
 	}
 }

@@ -1,8 +1,10 @@
 package execution
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -176,4 +178,131 @@ func (x *Runner) Canceled(ctx context.Context, s *farm.Sandbox) Outcome {
 		o.Err = ClosedError()
 	}
 	return o
+}
+
+// start starts the execution in the agent, or attaches to it. The agent has the request then: a large one is dropped here, since many jobs may
+// run for long.
+func (x *Runner) start(ctx context.Context, e *execution, c *client.Client) (*client.Frames, error) {
+	if err := x.recall(ctx, e); err != nil {
+		return nil, err
+	}
+	frames, err := e.run(ctx, c, e.job.ID, x.spec(e))
+	if err != nil {
+		return nil, fmt.Errorf("start execution: %w", err)
+	}
+	if e.claim != nil && e.claim.ForgetRequest() {
+		e.dropped = max(e.dropped, budget.Held(ctx))
+		e.use(outline(e.request))
+		e.outline = true
+		budget.Keep(ctx, 0)
+	}
+	return frames, nil
+}
+
+// recall reads the request again if it was dropped.
+func (x *Runner) recall(ctx context.Context, e *execution) error {
+	if !e.outline {
+		return nil
+	}
+	e.deadline.pause()
+	defer e.deadline.resume()
+	if err := x.retry(ctx, func(ctx context.Context) error { return x.store.LoadRequest(ctx, e.claim) }); err != nil {
+		return fmt.Errorf("read the request again: %w", err)
+	}
+	e.use(e.claim.Request)
+	e.outline = false
+	return nil
+}
+
+// resultWeight is how often a result is in memory until it is stored: as text, encoded, and what the collector has not freed.
+const resultWeight = 3
+
+// chargeResult waits for the memory of the result, until the job's memory is released. Nothing else is held meanwhile, so it cannot deadlock:
+// the request is not needed any more, all frames are handled, and nothing waits for the staging budget.
+func (x *Runner) chargeResult(ctx context.Context, e *execution) error {
+	need := e.collect.inlined() * resultWeight
+	if e.outline && e.request.Command != nil {
+		need += e.dropped
+	}
+	if need <= budget.SmallBytes {
+		return nil
+	}
+	budget.Keep(ctx, 0)
+	return budget.Charge(ctx, need)
+}
+
+// inlined is how many bytes of output and displayed values the result has.
+func (c *collector) inlined() int64 {
+	n := int64(c.inline)
+	for _, o := range c.outputs {
+		n += int64(o.stdout.inlined() + o.stderr.inlined())
+	}
+	return n
+}
+
+func (e *execution) use(request *farm.Request) {
+	e.request = request
+	if e.collect != nil {
+		e.collect.request = request
+	}
+}
+
+// outline is a request without code, commands and files; their number stays.
+func outline(r *farm.Request) *farm.Request {
+	short := *r
+	short.Files = nil
+	if r.Execute != nil {
+		execute := *r.Execute
+		execute.Code, short.Execute = "", &execute
+	}
+	if r.Command != nil {
+		command := *r.Command
+		command.Commands, short.Command = make([]string, len(r.Command.Commands)), &command
+	}
+	return &short
+}
+
+// WriteInputs writes the files that came with a request into the sandbox. Where an earlier attempt has started the code, the
+// files stay as they are: the code may have changed them.
+func (x *Runner) WriteInputs(ctx context.Context, t Task, sandbox *farm.Sandbox) error {
+	if len(t.Request.Files) == 0 {
+		return nil
+	}
+	if t.Job.Attempt > 1 {
+		c, err := x.node.Connect(ctx, sandbox)
+		if err != nil {
+			return err
+		}
+		started, err := c.Execution(ctx, t.Job.ID)
+		if err != nil {
+			return fmt.Errorf("look for the execution: %w", err)
+		}
+		if started != nil {
+			return nil
+		}
+	}
+	for _, f := range t.Request.Files {
+		if err := x.writeInput(ctx, sandbox, f); err != nil {
+			return fmt.Errorf("write %s: %w", f.Path, err)
+		}
+	}
+	return nil
+}
+
+// writeInput writes one file that came with a request.
+func (x *Runner) writeInput(ctx context.Context, sandbox *farm.Sandbox, f farm.InputFile) error {
+	c, err := x.node.Connect(ctx, sandbox)
+	if err != nil {
+		return err
+	}
+	if f.Staged == "" {
+		_, err = c.Write(ctx, f.Path, bytes.NewReader(f.Content))
+		return err
+	}
+	r, _, err := x.blobs.Get(ctx, f.Staged, 0, 0)
+	if err != nil {
+		return fmt.Errorf("read upload: %w", err)
+	}
+	_, err = c.Write(ctx, f.Path, r)
+	return errors.Join(err, r.Close())
 }

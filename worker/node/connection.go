@@ -2,12 +2,17 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"sync"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/agent/transport"
+	"github.com/sandfarm/sandfarm/internal/egressproxy"
+	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -196,4 +201,95 @@ func (cs *connections) count() int {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	return len(cs.open)
+}
+
+// Exit is the proxy of a sandbox of the network allowlist, for one connection to its agent.
+type Exit interface {
+	http.Handler
+	Close()
+}
+
+// way is what a sandbox can reach.
+type way int
+
+const (
+	nothing     way = iota
+	indexOnly       // the package indexes
+	indexAndAll     // the package indexes, and hosts through a proxy
+)
+
+// wayOf is what a sandbox's agent and the worker agree on when its container is made and when the worker connects to it.
+func (n *Node) wayOf(s *farm.Sandbox) way {
+	switch {
+	case s.Spec.Network == farm.NetworkAllowlist && n.deps.Exit != nil:
+		return indexAndAll
+	case s.Spec.Network == farm.NetworkPackages && n.deps.Index != nil:
+		return indexOnly
+	default:
+		return nothing
+	}
+}
+
+// exit answers the connections that a sandbox's agent opens. The caller calls end when the connection to the agent has ended.
+func (n *Node) exit(ctx context.Context, s *farm.Sandbox) (o client.Options, end func()) {
+	switch n.wayOf(s) {
+	case indexOnly:
+		return client.Options{Egress: n.deps.Index}, func() {}
+	case indexAndAll:
+		proxy := n.deps.Exit(ctx, s)
+		return client.Options{Egress: egressproxy.BesideIndex(n.deps.Index, proxy), Proxy: true}, proxy.Close
+	default:
+		return client.Options{}, func() {}
+	}
+}
+
+// DialPort connects to a port of a sandbox's loopback: straight where the engine runs on this host, else through the agent. ctx bounds the dial. Not
+// found: nothing listens there.
+func (n *Node) DialPort(ctx context.Context, s *farm.Sandbox, number uint16) (transport.PortServer, error) {
+	c, err := n.connection(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	space, err := c.space.enter(func() (*engine.Space, error) { return n.engine.Space(ctx, n.Container(s)) })
+	switch {
+	case errors.Is(err, engine.ErrNotLocal):
+		return c.client.Live().DialPort(ctx, int(number))
+	case err != nil:
+		return nil, err
+	case n.wayOf(s) != nothing && number == farm.EgressPort:
+		return nil, farm.ErrOwnPort(number)
+	}
+	return transport.DialPort(ctx, number, space.DialTCP)
+}
+
+// space is the network namespace of a sandbox, opened when it is needed first. The zero value is ready to use.
+type space struct {
+	mu   sync.Mutex
+	open *engine.Space
+	gone bool // it is not opened any more
+}
+
+// enter returns the namespace. engine.ErrNotLocal: it cannot be opened from here, or not any more.
+func (s *space) enter(open func() (*engine.Space, error)) (_ *engine.Space, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open == nil && s.gone {
+		return nil, engine.ErrNotLocal
+	}
+	if s.open == nil {
+		s.open, err = open()
+		s.gone = errors.Is(err, engine.ErrNotLocal)
+	}
+	return s.open, err
+}
+
+// close closes the namespace, for good.
+func (s *space) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gone = true
+	if s.open != nil {
+		_ = s.open.Close()
+		s.open = nil
+	}
 }

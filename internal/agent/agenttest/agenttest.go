@@ -4,18 +4,24 @@ package agenttest
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/agent/server"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // Agent is a running agent and a client to it.
@@ -222,4 +228,126 @@ func Processes(tb testing.TB, mark string) (found []string) {
 		}
 	}
 	return found
+}
+
+// ackEvery is how many bytes are read between two acknowledgements.
+const ackEvery = 1 << 20
+
+// collector assembles frames.
+type collector struct {
+	ran       Ran
+	out, errs bytes.Buffer
+	unacked   int
+}
+
+func (c *collector) add(f agent.Frame) error {
+	c.unacked += len(f.Payload)
+	c.ran.Frames = append(c.ran.Frames, agent.Frame{Seq: f.Seq, Type: f.Type})
+	var err error
+	switch f.Type {
+	case agent.FrameStdout:
+		c.out.Write(f.Payload)
+	case agent.FrameStderr:
+		c.errs.Write(f.Payload)
+	case agent.FrameDisplay:
+		var d agent.Display
+		err = json.Unmarshal(f.Payload, &d)
+		c.ran.Displays = append(c.ran.Displays, d)
+	case agent.FrameDropped:
+		var d agent.Dropped
+		err = json.Unmarshal(f.Payload, &d)
+		c.ran.Dropped = append(c.ran.Dropped, d)
+	case agent.FrameCommandStart:
+	case agent.FrameCommandEnd:
+		var m agent.CommandMark
+		err = json.Unmarshal(f.Payload, &m)
+		c.ran.Commands = append(c.ran.Commands, m)
+	case agent.FrameFinal:
+		err = json.Unmarshal(f.Payload, &c.ran.Outcome)
+	}
+	if err != nil {
+		return fmt.Errorf("decode frame %d: %w", f.Seq, err)
+	}
+	return nil
+}
+
+// due reports whether it is time to acknowledge.
+func (c *collector) due() bool {
+	if c.unacked < ackEvery {
+		return false
+	}
+	c.unacked = 0
+	return true
+}
+
+func (c *collector) done() Ran {
+	c.ran.Stdout, c.ran.Stderr = c.out.String(), c.errs.String()
+	return c.ran
+}
+
+// NewID returns a new id for an execution.
+func NewID() string { return farm.NewID(farm.JobPrefix) }
+
+// Code is an execution of Python code in the default context.
+func Code(code string) agent.Spec { return agent.Spec{Kind: farm.KindExecute, Code: code} }
+
+// Commands is an execution of commands.
+func Commands(commands ...string) agent.Spec {
+	return agent.Spec{Kind: farm.KindCommand, Commands: commands}
+}
+
+// StartWithFiles is StartPlain with the agent's own program, which serves files anywhere.
+func StartWithFiles(tb testing.TB) *Agent {
+	tb.Helper()
+	return Start(tb, "/usr/local/bin:/usr/bin:/bin", func(c *server.Config) { c.Program = program(tb) })
+}
+
+var (
+	building sync.Mutex
+	built    *os.File // its name is removed, so it is gone when the last test of the package is
+)
+
+// program builds the agent, once for all tests of a package.
+func program(tb testing.TB) string {
+	tb.Helper()
+	building.Lock()
+	defer building.Unlock()
+	path := func() string { return "/proc/" + strconv.Itoa(os.Getpid()) + "/fd/" + strconv.Itoa(int(built.Fd())) }
+	if built != nil {
+		return path()
+	}
+	dir, err := os.MkdirTemp("", "agentprogram")
+	Must(tb, err)
+	defer func() { _ = os.RemoveAll(dir) }()
+	to := filepath.Join(dir, "agent")
+	build := exec.CommandContext(tb.Context(), "go", "build", "-o", to, "github.com/sandfarm/sandfarm/cmd/agent") //nolint:gosec // a test's own
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		tb.Fatalf("build the agent: %v\n%s", err, out)
+	}
+	built, err = os.Open(to)
+	Must(tb, err)
+	return path()
+}
+
+// Serve listens on a port of this machine, which is that of the agent under test, until the test ends. It answers each connection with handle
+// in a goroutine, and closes it then.
+func Serve(tb testing.TB, handle func(io.ReadWriter)) (port int) {
+	tb.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // the listener ends with the test
+	Must(tb, err)
+	tb.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer func() { _ = conn.Close() }()
+				handle(conn)
+			}()
+		}
+	}()
+	return l.Addr().(*net.TCPAddr).Port
 }

@@ -1,19 +1,30 @@
+// Package client is the worker's side of the agent protocol: HTTP over a yamux session on one stream. It trusts
+// nothing the agent sends: sizes, sequence numbers and error codes are checked. Errors are *farm.Error: the agent's own
+// code if it sent one, unavailable if the stream is broken.
 package client
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/yamux"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/tracing"
 )
 
 const (
@@ -103,4 +114,165 @@ func (c *Client) Close() error {
 
 func unavailable(err error, message string) error {
 	return farm.Wrap(err, farm.CodeUnavailable, "%s", message)
+}
+
+// Bounds of a JSON answer. A value of a byte takes hundreds in memory once it is decoded, so the values are counted first, see budget.Values.
+const (
+	maxJSON = 64 << 20 // of the largest lists
+	// shortJSON and fewValues are for what describes one thing, or a few.
+	shortJSON, fewValues = 1 << 20, 4 << 10
+)
+
+// answer is what a call may be answered with.
+type answer struct {
+	into   any // what it is decoded into; nil: it is read and dropped
+	bytes  int // at most
+	values int // at most
+}
+
+// short is the answer to a call that describes one thing, or a few.
+func short(into any) answer { return answer{into, shortJSON, fewValues} }
+
+// list is the answer to a call that lists up to n things of some values each. An empty thing counts as two values, so a few times n may come:
+// the caller checks the length.
+func list(into any, n, each int) answer { return answer{into, maxJSON, n*each + fewValues} }
+
+// maxError bounds the body of an error.
+const maxError = 64 << 10
+
+// caller sends requests to an agent, over its own session or over the live path.
+type caller struct{ http *http.Client }
+
+type errorBody struct {
+	Code    farm.Code `json:"code"`
+	Message string    `json:"message"`
+}
+
+// do sends a request and returns the response if its status is a success; any other outcome is a *farm.Error.
+func (c caller) do(ctx context.Context, method, path string, query url.Values, body io.Reader) (_ *http.Response, err error) {
+	ctx, end := tracing.Start(ctx, "agent", trace.SpanKindClient, "http.request.method", method, "url.path", path)
+	defer func() { end(err) }() // a stream outlives this call
+	target := "http://agent" + path
+	if len(query) > 0 {
+		target += "?" + query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, method, target, body)
+	if err != nil {
+		return nil, fmt.Errorf("make request: %w", err)
+	}
+	if parent := tracing.Parent(ctx); parent != "" {
+		req.Header.Set("Traceparent", parent)
+	}
+	return c.send(req)
+}
+
+// send sends a request that is made. It returns what do does.
+func (c caller) send(req *http.Request) (*http.Response, error) {
+	res, err := c.http.Do(req)
+	if err != nil {
+		if coded, ok := errors.AsType[*farm.Error](err); ok { // of the live path
+			return nil, coded
+		}
+		if cause := req.Context().Err(); cause != nil && errors.Is(err, cause) {
+			return nil, unavailable(err, "The sandbox did not answer in time.")
+		}
+		return nil, unavailable(err, "The connection to the sandbox is broken.")
+	}
+	if res.StatusCode < 300 {
+		return res, nil
+	}
+	defer func() { _ = res.Body.Close() }()
+	return nil, ReadError(res)
+}
+
+// ReadError converts the agent's error to a *farm.Error; codes that are not in the contract become internal.
+func ReadError(res *http.Response) error {
+	raw, err := io.ReadAll(io.LimitReader(res.Body, maxError))
+	if err != nil {
+		return unavailable(err, "The connection to the sandbox is broken.")
+	}
+	var body errorBody
+	if err := json.Unmarshal(raw, &body); err != nil {
+		return farm.Errorf(farm.CodeInternal, "agent answered %d without a reason", res.StatusCode)
+	}
+	switch body.Code {
+	case farm.CodeInvalid, farm.CodeNotFound, farm.CodeConflict, farm.CodeTooLarge, farm.CodeExhausted, farm.CodeUnavailable:
+		return farm.Errorf(body.Code, "%s", body.Message)
+	default:
+		return farm.Errorf(farm.CodeInternal, "agent: %s", body.Message)
+	}
+}
+
+// call sends in (nil: no body) as JSON and reads a short answer into out (nil: discarded), with its own timeout.
+func (c caller) call(ctx context.Context, timeout time.Duration, method, path string, query url.Values, in, out any) error {
+	return c.callFor(ctx, timeout, method, path, query, in, short(out))
+}
+
+// callFor is call for an answer of any size.
+func (c caller) callFor(ctx context.Context, timeout time.Duration, method, path string, query url.Values, in any, out answer) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	var body io.Reader
+	if in != nil {
+		raw, err := json.Marshal(in)
+		if err != nil {
+			return fmt.Errorf("encode request: %w", err)
+		}
+		body = bytes.NewReader(raw)
+	}
+	res, err := c.do(ctx, method, path, query, body)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }()
+	return decode(ctx, res, out)
+}
+
+// freeBytes of an answer are read without a charge. What follows is charged before it is read, as much again each time.
+const freeBytes = 64 << 10
+
+// read reads up to limit bytes of a body. What is longer than freeBytes is charged to the request of ctx, see budget.Charge.
+func read(ctx context.Context, body io.Reader, limit int) ([]byte, error) {
+	var raw bytes.Buffer
+	for step := min(freeBytes, limit+1); ; step = min(raw.Len(), limit+1-raw.Len()) {
+		if raw.Len() > 0 {
+			if err := budget.Charge(ctx, int64(step)*budget.BodyWeight); err != nil {
+				return nil, err
+			}
+		}
+		n, err := io.CopyN(&raw, body, int64(step))
+		switch {
+		case n < int64(step) && errors.Is(err, io.EOF):
+			return raw.Bytes(), nil
+		case err != nil:
+			return nil, unavailable(err, "The connection to the sandbox is broken.")
+		case raw.Len() > limit:
+			return nil, farm.Errorf(farm.CodeTooLarge, "The sandbox answered with more than %d bytes.", limit)
+		}
+	}
+}
+
+// decode reads a bounded JSON answer to its end, so that the underlying stream can be reused.
+func decode(ctx context.Context, res *http.Response, out answer) error {
+	raw, err := read(ctx, res.Body, out.bytes)
+	if err != nil {
+		return err
+	}
+	if out.into == nil {
+		return nil
+	}
+	if budget.Values(raw) > out.values {
+		return farm.Errorf(farm.CodeTooLarge, "The sandbox answered with more than %d values.", out.values)
+	}
+	if err := json.Unmarshal(raw, out.into); err != nil {
+		return fmt.Errorf("decode answer of the agent: %w", err)
+	}
+	return nil
+}
+
+// SetDeadline sends the agent the time left until its sandbox's deadline. A few seconds after the deadline the agent
+// ends the sandbox itself, if no worker has done so.
+func (c *Client) SetDeadline(ctx context.Context, in time.Duration) error {
+	query := url.Values{"in_ms": {strconv.FormatInt(max(in, 0).Milliseconds(), 10)}}
+	return c.call(ctx, callTimeout, http.MethodPut, "/v1/deadline", query, nil, nil)
 }

@@ -3,6 +3,8 @@
 package kernel_test
 
 import (
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -163,5 +165,148 @@ func TestRestartOfAKernelForgetsNoExecution(t *testing.T) {
 	}
 	if ran := agenttest.Run(t, a.Client, agenttest.Code("print(open('count').read())")); ran.Stdout != "xx\n" {
 		t.Errorf("they ran %q", ran.Stdout)
+	}
+}
+
+// Scripts run unchanged, although the kernel runs its own event loop and has its own arguments.
+func TestKernelRunsScripts(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartWithKernel(t)
+	const main = "import asyncio\nasync def main():\n    await asyncio.sleep(0.01)\n    return 'done'\n"
+	for _, test := range []struct{ name, code, stdout, err string }{
+		{"AsyncioRun", main + "print(asyncio.run(main()))", "done\n", ""},
+		{"Twice", "print(asyncio.run(main()), asyncio.run(main(), debug=False))", "done done\n", ""},
+		{"AwaitInACell", "print(await main())", "done\n", ""},
+		{"TasksOfTheCell", "t = asyncio.create_task(main())\nprint(asyncio.run(main()))\nprint(await t)", "done\ndone\n", ""},
+		{"Raised", "async def bad(): raise KeyError('k')\nasyncio.run(bad())", "", "KeyError"},
+		{"AfterAnError", "print(asyncio.run(main()))", "done\n", ""},
+		{"InALoopOfItsOwn", "async def nested():\n    c = main()\n    try: asyncio.run(c)\n    except RuntimeError: c.close(); return 'refused'\nprint(asyncio.run(nested()))", "refused\n", ""},
+		{"TheTaskGoesOn", "t = asyncio.current_task()\nasyncio.run(main())\nprint(asyncio.current_task() is t)\nawait asyncio.sleep(0)", "True\n", ""},
+		{"TheLoopGoesOn", "asyncio.run(main())\nprint(asyncio.get_event_loop_policy().get_event_loop() is asyncio.get_running_loop())", "True\n", ""},
+		{"NoCoroutine", "asyncio.run(7)", "", "Error"}, // ValueError or TypeError, by the version
+		{"Arguments", "import argparse, sys\nprint(argparse.ArgumentParser(prog='x').parse_args(), sys.argv)", "Namespace() ['']\n", ""},
+	} {
+		got := agenttest.Run(t, a.Client, agenttest.Code(test.code))
+		name := ""
+		if got.Outcome.Error != nil {
+			name = got.Outcome.Error.Name
+		}
+		if got.Stdout != test.stdout || (name == "") != (test.err == "") || !strings.Contains(name, test.err) {
+			t.Errorf("%s: %q %q %+v", test.name, got.Stdout, got.Stderr, got.Outcome.Error)
+		}
+	}
+}
+
+// What the code has printed without a newline is not lost, and precedes what a child prints, however the child is started or ends.
+func TestKernelWritesBeforeAChild(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartWithKernel(t)
+	for name, c := range map[string]struct{ code, want string }{
+		"subprocess":     {`subprocess.run(["echo", "b"])`, "ab\n"},
+		"os.system":      {`os.system("echo b")`, "ab\n"},
+		"os.posix_spawn": {`os.waitpid(os.posix_spawnp("echo", ["echo", "b"], os.environ), 0)`, "ab\n"},
+		"os.fork":        {"if os.fork() == 0:\n    print('b'); os._exit(0)\nos.wait()", "ab\n"},
+		"os.exec":        {"if os.fork() == 0:\n    print('b', end=''); os.execlp('echo', 'echo', 'c')\nos.wait()", "abc\n"},
+		"os._exit":       {"if os.fork() == 0:\n    print('b', end=''); os._exit(0)\nos.wait()", "ab"},
+		"SIGKILL":        {"if os.fork() == 0:\n    print('b'); print('c'); os.kill(os.getpid(), 9)\nos.wait()", "ab\nc\n"},
+	} {
+		ran := agenttest.Run(t, a.Client, agenttest.Code("import os, subprocess\nprint('a', end='')\n"+c.code+"\nNone"))
+		if ran.Stdout != c.want || ran.Outcome.Error != nil {
+			t.Errorf("%s: stdout %q, want %q; stderr %q, %+v", name, ran.Stdout, c.want, ran.Stderr, ran.Outcome.Error)
+		}
+	}
+}
+
+// A fork while another thread prints: the child does not wait for a lock that the other thread held, and does not write that thread's
+// output again.
+func TestKernelForksWhileAThreadPrints(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartWithKernel(t)
+	spec := agenttest.Code(`
+import os, sys, threading
+sys.setswitchinterval(1e-6) # the other thread runs at any moment
+forked = threading.Event()
+def count():
+    n = 0
+    while not forked.is_set():
+        print(n)
+        n += 1
+thread = threading.Thread(target=count)
+thread.start()
+for _ in range(20):
+    if os.fork() == 0:
+        print("child", flush=True)
+        os._exit(0)
+    os.wait()
+forked.set()
+thread.join()
+`)
+	spec.Timeout = time.Minute
+	ran := agenttest.Run(t, a.Client, spec)
+	if n := strings.Count(ran.Stdout, "child\n"); n != 20 || ran.Outcome.Error != nil {
+		t.Fatalf("%d of 20 children printed; %+v %+v", n, ran.Outcome, ran.Outcome.Error)
+	}
+	for i, line := range strings.Fields(strings.ReplaceAll(ran.Stdout, "child\n", "")) {
+		if line != strconv.Itoa(i) {
+			t.Fatalf("line %d is %q", i, line)
+		}
+	}
+}
+
+// fingerprint prints the state that code finds at its start.
+const fingerprint = `import os
+print(sorted(globals()), In[:-1], Out, os.getcwd(), sorted(os.environ), os.listdir('.'), get_ipython().history_manager.input_hist_raw[:-1])`
+
+// Preloaded modules are available at once and leave no other trace: no names, no history, no count.
+func TestWarmKernelLooksFresh(t *testing.T) {
+	t.Parallel()
+	cold, warm := agenttest.StartWithKernel(t), agenttest.StartWithKernel(t)
+	for _, a := range []*agenttest.Agent{cold, warm} {
+		if err := a.StartKernel(t.Context(), "default", "python"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	loaded, err := warm.WarmKernel(t.Context(), "default", "numpy", "pandas", "matplotlib.pyplot", "no_such_module_at_all")
+	if want := []string{"matplotlib.pyplot", "numpy", "pandas"}; err != nil || !slices.Equal(loaded, want) {
+		t.Fatalf("WarmKernel = %v, %v; want %v", loaded, err, want)
+	}
+	want, got := agenttest.Run(t, cold.Client, agenttest.Code(fingerprint)), agenttest.Run(t, warm.Client, agenttest.Code(fingerprint))
+	if strip := func(text string, a *agenttest.Agent) string { return strings.ReplaceAll(text, a.Workspace, "W") }; strip(got.Stdout, warm) != strip(want.Stdout, cold) {
+		t.Errorf("a warm kernel prints\n%s\na cold one\n%s", got.Stdout, want.Stdout)
+	}
+	if got.Stderr != "" || got.Outcome.ExecutionCount != 1 || got.Outcome.Error != nil {
+		t.Errorf("first execution = %+v", got)
+	}
+	for code, stdout := range map[string]string{
+		"import sys\nprint(*(n in sys.modules for n in ('numpy', 'pandas', 'matplotlib.pyplot')))": "True True True\n",
+		"try:\n    np\nexcept NameError:\n    print('no np')":                                      "no np\n",
+	} {
+		if ran := agenttest.Run(t, warm.Client, agenttest.Code(code)); ran.Stdout != stdout {
+			t.Errorf("%s gives %+v", code, ran)
+		}
+	}
+	plot := agenttest.Run(t, warm.Client, agenttest.Code("import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()"))
+	if len(plot.Displays) != 1 || plot.Displays[0].Data["image/png"] == "" {
+		t.Errorf("a plot gives %d displays, %+v", len(plot.Displays), plot.Outcome)
+	}
+}
+
+func TestWarmRefusesInvalidModuleNames(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartWithKernel(t)
+	if loaded, err := a.WarmKernel(t.Context(), "default", "numpy"); err != nil || len(loaded) != 0 {
+		t.Errorf("without a kernel: %v, %v", loaded, err)
+	}
+	for _, name := range []string{"", "os;x", "a b", "a..b", "../x"} {
+		if _, err := a.WarmKernel(t.Context(), "default", name); farm.CodeOf(err) != farm.CodeInvalid {
+			t.Errorf("module %q: %v", name, err)
+		}
+	}
+	many := slices.Repeat([]string{"numpy"}, 33)
+	if _, err := a.WarmKernel(t.Context(), "default", many...); farm.CodeOf(err) != farm.CodeInvalid {
+		t.Errorf("33 modules: %v", err)
+	}
+	if _, err := a.WarmKernel(t.Context(), "default", many[:32]...); err != nil {
+		t.Errorf("32 modules: %v", err)
 	}
 }

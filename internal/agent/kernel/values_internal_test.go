@@ -1,9 +1,16 @@
 package kernel
 
 import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 )
@@ -56,5 +63,112 @@ func TestANameBelongsToTheNewestValue(t *testing.T) {
 	}
 	if n, _ := v.number("same", true); n != 2*maxNamedValues || len(v.names) != 1 {
 		t.Errorf("the update has number %d, and %d names are remembered", n, len(v.names))
+	}
+}
+
+func TestReopenPipeAcceptsOnlyPipes(t *testing.T) {
+	t.Parallel()
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	own, err := reopenPipe(ends[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The sender's flags must not affect the reader: the sender blocks, the reader does not.
+	if flags, err := unix.FcntlInt(uintptr(own), unix.F_GETFL, 0); err != nil || flags&unix.O_NONBLOCK == 0 {
+		t.Errorf("flags %o, %v", flags, err)
+	}
+	if flags, err := unix.FcntlInt(uintptr(ends[0]), unix.F_GETFL, 0); err != nil || flags&unix.O_NONBLOCK != 0 {
+		t.Errorf("the sender's flags %o, %v", flags, err)
+	}
+	for _, fd := range []int{own, ends[0], ends[1]} {
+		_ = unix.Close(fd)
+	}
+	for _, path := range []string{"/dev/zero", "/dev/null", t.TempDir(), "/proc/self/exe"} {
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := reopenPipe(int(f.Fd())); !errors.Is(err, errNoPipes) {
+			t.Errorf("%s was accepted: %v", path, err)
+		}
+		_ = f.Close()
+	}
+}
+
+// User code can send anything on the kernel's control socket: each message is read within its bounds, and what is none ends the reading.
+func FuzzControl(f *testing.F) {
+	message := func(body string) []byte {
+		return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...) //nolint:gosec // short
+	}
+	for _, seed := range [][]byte{
+		nil,
+		{0},
+		{0xff, 0xff, 0xff, 0xff},
+		message(""), message("{}"), message(`{"op":"ready"}`), message(`{"op":"begin","id":"job_1"}`),
+		message(`{"op":"display","id":"x","number":1,"data":{"text/plain":"x"},"metadata":{},"display_id":"n","update":true}`),
+		message(`{"op":"display","data":7}`), message(`{"op":"clear","wait":true}`), message(`{"op":"reply","content":{"id":"x","exit":-1,"traceback":["\ud800"]}}`),
+		append(message(`{"op":"comm","content":[[[[]]]]}`), message(`null`)...), message(`{"op":"ready"}`)[:7],
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, in []byte) {
+		c, peer, err := newControl()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.close()
+		go func() {
+			for sent := 0; sent < len(in); {
+				n, err := unix.Write(peer, in[sent:])
+				if err != nil {
+					break
+				}
+				sent += n
+			}
+			_ = unix.Close(peer)
+		}()
+		_ = c.conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+		for read := 0; ; {
+			m, err := c.read()
+			if err != nil {
+				if cap(c.data) > maxControlBytes+1<<20 {
+					t.Fatalf("%d bytes are kept", cap(c.data))
+				}
+				return
+			}
+			if read++; read > len(in)/4 {
+				t.Fatalf("%d messages in %d bytes", read, len(in))
+			}
+			var r reply
+			if m.Op == "reply" && json.Unmarshal(m.Content, &r) == nil {
+				_ = r.outcome()
+			}
+			if len(c.fds) > maxControlFDs {
+				t.Fatalf("%d descriptors are kept", len(c.fds))
+			}
+		}
+	})
+}
+
+// A kernel that does not start says what is full, and nothing where nothing is.
+func TestWhatIsFull(t *testing.T) {
+	t.Parallel()
+	const mib = 1 << 20
+	const help = ". Delete files there, or create a sandbox with more "
+	for want, s := range map[string]struct {
+		places []place
+		limit  int64
+	}{
+		"": {[]place{{path: "/workspace", used: 384 * mib}, {path: "/tmp"}}, 512 * mib}, // a kernel just fits
+		"files take 384 of the sandbox's 511 MiB of memory (/workspace 384 MiB)" + help + "memory_mb":                                                                                     {[]place{{path: "/workspace", used: 384 * mib}, {path: "/tmp", used: 1}}, 511 * mib},
+		"nothing more fits into /workspace" + help + "disk_mb":                                                                                                                            {[]place{{path: "/workspace", used: mib, full: true}}, 0},
+		"nothing more fits into /workspace, /tmp, and files take 120 of the sandbox's 128 MiB of memory (/workspace 100 MiB, /home 10 MiB, /tmp 10 MiB)" + help + "disk_mb and memory_mb": {[]place{{"/workspace", 100 * mib, true}, {"/home", 10 * mib, false}, {"/tmp", 10 * mib, true}}, 128 * mib},
+	} {
+		if got := sentence(s.places, s.limit); got != want {
+			t.Errorf("%+v: %q, want %q", s, got, want)
+		}
 	}
 }

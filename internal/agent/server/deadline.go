@@ -1,11 +1,17 @@
 package server
 
 import (
+	"context"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
 
+	"github.com/hashicorp/yamux"
+	"golang.org/x/sys/unix"
+
+	"github.com/sandfarm/sandfarm/internal/agent/process"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -53,4 +59,84 @@ func (s *Server) putDeadline(_ http.ResponseWriter, r *http.Request) (any, error
 	}
 	s.deadline.set(time.Duration(max(ms, 0)) * time.Millisecond)
 	return nil, nil
+}
+
+// useSpan is the shortest time over which use of the CPU is averaged. A request before that returns the previous average.
+const useSpan = time.Second
+
+// meter turns the CPU time of the sandbox into cores in use.
+type meter struct {
+	mu    sync.Mutex
+	at    time.Time // of the last reading; at first, of the start
+	cpu   time.Duration
+	cores float64
+}
+
+// read is the use on average since the last reading that is at least useSpan old, or since the start.
+func (m *meter) read(now time.Time, cpu time.Duration) float64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if span := now.Sub(m.at); span >= useSpan {
+		m.cores = max(0, float64(cpu-m.cpu)/float64(span))
+		m.at, m.cpu = now, cpu
+	}
+	return m.cores
+}
+
+func (s *Server) getUse(http.ResponseWriter, *http.Request) (any, error) {
+	var out farm.SandboxUse
+	out.Cores = s.use.read(time.Now(), process.CPUTime())
+	out.MemoryBytes, _ = process.Memory()
+	out.CacheBytes = min(max(0, out.MemoryBytes-process.UnreclaimableMemory()), out.MemoryBytes)
+	var disk unix.Statfs_t
+	if unix.Statfs(s.cfg.Workspace, &disk) == nil {
+		out.DiskBytes = int64(disk.Blocks-disk.Bfree) * disk.Bsize //nolint:gosec // bytes of a disk
+	}
+	return out, nil
+}
+
+// sessions are the open sessions with workers, the newest last. The zero value has none.
+type sessions struct {
+	mu      sync.Mutex
+	open    []*yamux.Session
+	changed chan struct{} // closed and replaced when one is added; nil: no waiters
+}
+
+// add adds a session. The returned function removes it.
+func (l *sessions) add(session *yamux.Session) func() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open = append(l.open, session)
+	if l.changed != nil {
+		close(l.changed)
+		l.changed = nil
+	}
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.open = slices.DeleteFunc(l.open, func(s *yamux.Session) bool { return s == session })
+	}
+}
+
+// Stream opens a stream on the newest session that accepts one. It waits for a session until ctx is done.
+func (l *sessions) Stream(ctx context.Context) (*yamux.Stream, error) {
+	for {
+		l.mu.Lock()
+		list := slices.Clone(l.open)
+		if l.changed == nil {
+			l.changed = make(chan struct{})
+		}
+		changed := l.changed
+		l.mu.Unlock()
+		for _, session := range slices.Backward(list) {
+			if stream, err := session.OpenStream(); err == nil {
+				return stream, nil
+			}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 }

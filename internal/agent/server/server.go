@@ -1,3 +1,8 @@
+// Package server is the agent, PID 1 of a sandbox. It serves executions, files and packages over HTTP on yamux sessions, and
+// combines the packages that do the work: process, kernel, install, files and egress. It runs each execution id once in the
+// life of the sandbox, keeps frames until they are acknowledged or the execution is forgotten, and its outcome after that, and kills
+// every process of a stopped execution that it can find. It does not isolate anything: it runs with the uid of user code, and the sandbox
+// around it is the isolation.
 package server
 
 import (
@@ -5,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -20,6 +26,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/kernel"
 	"github.com/sandfarm/sandfarm/internal/agent/process"
 	"github.com/sandfarm/sandfarm/internal/agent/transport"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 const (
@@ -180,4 +187,63 @@ func (s *Server) Close() error {
 		err = s.files.Close()
 	})
 	return err
+}
+
+// Config holds the agent's paths and settings. Tests run an agent as an ordinary process in temporary directories.
+type Config struct {
+	Version   string       // shown in Info
+	Workspace string       // default farm.Workspace
+	RunDir    string       // the agent's own files; default agent.RunDir
+	HomeDir   string       // HOME of user code; default agent.HomeDir
+	TmpDir    string       // TMPDIR of user code; default agent.TmpDir
+	Env       []string     // the sandbox's environment; nil means the process's own
+	ReapAll   bool         // for PID 1: reap every child, not only those started here, and protect this process from them
+	LogBytes  int          // unacknowledged bytes that an execution may hold; default agent.LogBytes
+	Egress    string       // where programs reach the package indexes, such as agent.EgressAddr; empty: no access
+	Proxy     bool         // Egress is a proxy too, and programs find it in HTTPS_PROXY and similar variables
+	Authority []byte       // certificate that programs trust beside those of the image (X.509, DER); nil: none
+	Program   string       // the agent's own program, which serves files as user code would; default agent.BinaryPath
+	UV        string       // the installer of Python packages; default agent.UVPath. If it does not exist, pip is used
+	Logger    *slog.Logger // default: silent
+
+	Sockets   *process.HostLimit // ends the sandbox's programs when they have too many sockets; nil: they may have any number
+	Terminals *process.HostLimit // the same for pseudo-terminals
+	Memory    *process.HostLimit // the same for memory, where the kernel does not do it
+
+	EndsIn time.Duration // time until the sandbox's deadline, until a worker changes it; 0: no deadline
+	End    func()        // ends the sandbox a few seconds after its deadline; nil: the sandbox is not ended
+}
+
+// agent.LogBytes bounds the log of one execution.
+
+func (c Config) withDefaults() Config {
+	set := func(field *string, value string) {
+		if *field == "" {
+			*field = value
+		}
+	}
+	set(&c.Workspace, farm.Workspace)
+	set(&c.RunDir, agent.RunDir)
+	set(&c.HomeDir, agent.HomeDir)
+	set(&c.TmpDir, agent.TmpDir)
+	set(&c.Version, "dev")
+	set(&c.Program, agent.BinaryPath)
+	set(&c.UV, agent.UVPath)
+	if c.Env == nil {
+		c.Env = os.Environ() //nolint:forbidigo // it is what the code of the sandbox gets, not settings
+	}
+	if c.LogBytes == 0 {
+		c.LogBytes = agent.LogBytes
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	if c.LogBytes < 1 {
+		return errors.New("config: LogBytes must be positive")
+	}
+	return nil
 }

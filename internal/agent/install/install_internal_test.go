@@ -1,0 +1,200 @@
+package install
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/agent/execution"
+	"github.com/sandfarm/sandfarm/internal/agent/kernel"
+	"github.com/sandfarm/sandfarm/internal/agent/process"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// An installer that got a download faster than its memory was looked at used it up on a busy machine, and the kernel was killed after it.
+// It is now checked before each piece, too: the memory here is short only then.
+func TestInstallerIsKilledBeforeItGetsWhatDoesNotFit(t *testing.T) {
+	t.Parallel()
+	const limit = 128 << 20
+	reaper := process.NewReaper(false)
+	defer reaper.Close()
+	var short atomic.Bool
+	guard := &Guard{}
+	guard.Check() // nothing is installed
+	in := &installation{
+		Execution: execution.New("x", agent.Spec{}, 1<<20, time.Now()),
+		s: &Installer{cfg: Config{Reaper: reaper, Guard: guard}, memory: func() (held, most int64) {
+			if short.Load() {
+				return limit - memorySpareLeast + 1, limit
+			}
+			return limit - memorySpareLeast, limit
+		}},
+	}
+	in.Begin()
+	for _, piece := range []bool{false, true} {
+		p, err := reaper.StartLogged(in.Execution, []string{"/bin/cat"}, nil, "/", process.Streams{Input: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		reached := in.guardMemory(p)
+		guard.Check()
+		if piece {
+			short.Store(true)
+			guard.Check()
+			short.Store(false)
+		}
+		_ = p.Input.End() // what was not killed ends by itself
+		reaper.Wait(in.Execution, p)
+		if full := reached(); full != piece || (p.ExitCode() == process.ExitKilled) != piece {
+			t.Errorf("memory is short %v: exit code %d, reached %v", piece, p.ExitCode(), full)
+		}
+		guard.Check() // the installer has ended
+	}
+}
+
+// Real output of uv 0.13.8.
+func TestUVIsExplained(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "python3"), []byte("#!/bin/sh\necho '{\"version\": \"3.13\", \"path\": []}'\n"), 0o755); err != nil { //nolint:gosec // it is run
+		t.Fatal(err)
+	}
+	reaper := process.NewReaper(false)
+	t.Cleanup(reaper.Close)
+	python := kernel.NewProber(kernel.ProberConfig{Reaper: reaper, Image: []string{"PATH=" + dir}, HomeDir: dir})
+	in := &installation{s: New(t.Context(), Config{HomeDir: dir, Python: python})}
+	for name, c := range map[string]struct {
+		asked, said, want string
+		fatal             bool
+	}{
+		"not found": {
+			"x1", "error: No solution found when resolving dependencies\n  cause: Because x1 was not found in the package registry and you require x1, we can conclude that your requirements are unsatisfiable.\n",
+			"x1 was not found in the package index: check its name.", false,
+		},
+		"dependency not found": {
+			"x1", "error: No solution found when resolving dependencies\n  cause: Because y_2 was not found in the package registry and x1 depends on y_2, we can conclude that x1 cannot be used.\n",
+			"x1 needs y-2, which was not found in the package index.", false,
+		},
+		"version": {
+			"humanize==99.1", "error: No solution found when resolving dependencies\n  cause: Because there is no version of humanize==99.1 and you require humanize==99.1, we can conclude that your requirements are unsatisfiable.\n",
+			`No version of humanize fits "humanize==99.1": there is no version of humanize==99.1.`, false,
+		},
+		"python": {
+			"ipython>=9.12", "error: No solution found when resolving dependencies\n  cause: Because the current Python version (3.8.1) does not satisfy Python>=3.11 and ipython>=9.13.0 depends on Python>=3.11, we can conclude that ipython>=9.13.0 cannot be used.\n",
+			"ipython needs Python>=3.11; this image has Python 3.13.", false,
+		},
+		"wheel": {
+			"pywin32", "error: No solution found when resolving dependencies\n  cause: Because pywin32<=302 has no wheels with a matching Python ABI tag (e.g., `cp311`) and only the following versions of pywin32 are available:\n             pywin32<=302\n             pywin32>=303\n",
+			"pywin32 has no wheel for Python 3.13 on this platform, and no source to build it from.", false,
+		},
+		"conflict": {
+			"numpy<1.20", "error: No solution found when resolving dependencies\n  cause: Because pandas==2.2.0 depends on numpy>=1.23.2,<2 and you require pandas==2.2.0, we can conclude that you require numpy>=1.23.2,<2.\n         And because you require numpy<1.20, we can conclude that your requirements are unsatisfiable.\n",
+			"numpy conflicts with other required packages: Because pandas==2.2.0 depends on numpy>=1.23.2,<2", false,
+		},
+		"build with errors of its own": {
+			"mysqlclient", "error: Failed to build `mysqlclient==2.3.1`\n  cause: The build backend returned an error\n\n         [stderr]\n         a\n         b\n         x.c:1: fatal error: Python.h: No such file\n         error: command failed\n         c\n         d\n\nhint: Build failures usually indicate a problem\n",
+			"mysqlclient could not be built: b\nx.c:1: fatal error: Python.h: No such file\nerror: command failed\nc\nd", false,
+		},
+		"hash": {
+			"humanize", "error: Failed to download `humanize==4.0.0`\n  cause: Hash mismatch for `humanize==4.0.0`\n\n         Expected:\n           sha256:0d\n",
+			"The file from the index for humanize does not match its published hash, so it was not installed.", false,
+		},
+		"no worker": {
+			"humanize", "error: Request failed after 1 retry in 1.2s\n  cause: Failed to fetch: http://127.0.0.1:3141/pypi/simple/humanize/\n  cause: HTTP status server error (503 Service Unavailable) for url (http://127.0.0.1:3141/pypi/simple/humanize/)\n",
+			"The package index could not deliver the files for humanize: it answered with status 503.", true,
+		},
+		"no connection": {
+			"humanize", "error: Request failed after 1 retry in 1.8s\n  cause: Failed to fetch: http://127.0.0.1:1/simple/humanize/\n  cause: client error (Connect)\n  cause: Connection refused (os error 111)\n",
+			"The package index is not reachable: the files for humanize could not be downloaded. Try again later.", false,
+		},
+		"disk": {
+			"pyarrow", "error: Failed to download `pyarrow==26.0.1`\n  cause: failed to write to file `/x`: No space left on device (os error 28)\n",
+			"pyarrow does not fit: the sandbox's disk for packages, ", false,
+		},
+		"anything": {"x1", "error: " + strings.Repeat("never seen ", 1000), "x1 could not be installed: never seen never seen", false},
+	} {
+		trouble := &trouble{output: "Using CPython 3.13.5\n" + c.said}
+		got := uvTool{}.explain(in, trouble, parseRequirement("pip", c.asked))
+		if !strings.HasPrefix(got, c.want) || trouble.fatal != c.fatal || len(got) > maxMessageBytes+100 {
+			t.Errorf("%s: %q, fatal %v\nwant %q", name, got, trouble.fatal, c.want)
+		}
+	}
+}
+
+func TestMemoryShort(t *testing.T) {
+	t.Parallel()
+	const mb = 1 << 20
+	for name, c := range map[string]struct {
+		held, limit int64
+		want        bool
+	}{
+		"a small sandbox, enough":          {64*mb - 8*mb, 64 * mb, false},
+		"a small sandbox, a byte less":     {64*mb - 8*mb + 1, 64 * mb, true},
+		"512 MiB, enough":                  {512*mb - 16*mb, 512 * mb, false},
+		"512 MiB, a byte less":             {512*mb - 16*mb + 1, 512 * mb, true},
+		"the default, enough":              {2048*mb - 64*mb, 2048 * mb, false},
+		"the default, a byte less":         {2048*mb - 64*mb + 1, 2048 * mb, true},
+		"a large sandbox keeps no more":    {65536*mb - 64*mb, 65536 * mb, false},
+		"a large sandbox, a byte less":     {65536*mb - 64*mb + 1, 65536 * mb, true},
+		"what is held is not known":        {0, 64 * mb, false},
+		"over the limit, for a moment":     {65 * mb, 64 * mb, true},
+		"nothing but what the agent holds": {9 * mb, 2048 * mb, false},
+	} {
+		if got := memoryShort(c.held, c.limit); got != c.want {
+			t.Errorf("%s: memoryShort(%d, %d) = %t", name, c.held, c.limit, got)
+		}
+	}
+}
+
+func TestRequirementsAreAccepted(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]requirement{
+		"numpy":                            {name: "numpy", bare: true},
+		" Foo_Bar.baz ":                    {name: "foo-bar-baz", bare: true},
+		"pandas>=2,<3":                     {name: "pandas"},
+		"pandas >= 2, < 3":                 {name: "pandas"},
+		"pandas==2.1.0":                    {name: "pandas", exact: "2.1.0"},
+		"pandas == 2.1.*":                  {name: "pandas"},
+		"requests[socks,security]":         {name: "requests"},
+		"requests[socks]==2.0":             {name: "requests"},
+		"torch==2.1+cpu":                   {name: "torch", exact: "2.1+cpu"},
+		"a ~= 1.0; python_version < '3.9'": {name: "a"},
+		`a; sys_platform == "win32" and python_version in "3.9 3.10"`: {name: "a"},
+		"a (>=1)": {name: "a"},
+	} {
+		got := parseRequirement(farm.ManagerPip, text)
+		if got.problem != "" || got.name != want.name || got.bare != want.bare || got.exact != want.exact {
+			t.Errorf("%q: %+v", text, got)
+		}
+	}
+	for text, name := range map[string]string{"left-pad": "left-pad", "@scope/pkg": "@scope/pkg", "lodash@^4.17.0": "lodash", "@a/b@latest": "@a/b", "x@>=1 <2": "x"} {
+		if got := parseRequirement(farm.ManagerNpm, text); got.problem != "" || got.name != name {
+			t.Errorf("%q: %+v", text, got)
+		}
+	}
+}
+
+func TestInvalidRequirementsAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"", "-r /etc/passwd", "--index-url=http://x", "-e .", "git+https://x/y", "../x", "/etc/passwd", ".", "./x", "six; rm -rf /", "six @ https://x/y.whl",
+		"six\n--index-url=x", "six --hash=sha256:0", "a b", "six;", "six; os.system('x')", "$(id)", "`id`", "x" + strings.Repeat("y", maxRequirementBytes), "six==", "[x]", "six=1", "a==1 --pre",
+		"x.whl/", "file:x", "ä",
+	} {
+		if got := parseRequirement(farm.ManagerPip, text); got.problem == "" {
+			t.Errorf("%.60q is accepted as %+v", text, got)
+		}
+	}
+	for _, text := range []string{"", "-g", "--registry=x", "git+ssh://x", "github:a/b", "a/b", "../x", "/x", "x@npm:y", "x@file:..", "x@http://y", "x\ny", "x@", "x;y", ".x"} {
+		if got := parseRequirement(farm.ManagerNpm, text); got.problem == "" {
+			t.Errorf("npm %q is accepted as %+v", text, got)
+		}
+	}
+	if got := parseRequirement(farm.ManagerPip, "x"+strings.Repeat("y", maxRequirementBytes-1)); got.problem != "" {
+		t.Errorf("a long name is refused: %s", got.problem)
+	}
+}
