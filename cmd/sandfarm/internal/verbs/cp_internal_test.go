@@ -6,8 +6,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-
-	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/autoload"
 )
 
 // A tar of a few KB can have any number of sparse files, each of the size that one copy takes.
@@ -20,7 +18,7 @@ func TestFilesOfACopyAreBoundedTogether(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = root.Close() })
 		saving := treeSaver{
-			saver:    &saver{root: root, say: func(string, ...any) {}, autoload: autoload.New("linux", "")},
+			saver:    &saver{root: root, say: func(string, ...any) {}, autoload: NewAutoload("linux", "")},
 			progress: &progress{out: io.Discard}, bytes: bytes,
 		}
 		err = saving.member(&tar.Header{Name: "a", Typeflag: tar.TypeReg, Size: 3}, strings.NewReader("abc"))
