@@ -10,7 +10,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/api/compat"
 	"github.com/sandfarm/sandfarm/api/guard"
-	"github.com/sandfarm/sandfarm/api/mcp/inprocess"
+	
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
@@ -60,9 +60,9 @@ func (s *Server) admit(c *gin.Context, r route) (release func(), err error) {
 // farmOf is the farm as the caller of a request sees it: a key without the scope run starts no work.
 func (s *Server) farmOf(ctx context.Context) compat.Farm {
 	caller := access.CallerOf(ctx)
-	view := inprocess.New(s.service, caller.Tenant, s.linkFor)
+	view := newToolFarm(s.service, caller.Tenant, s.linkFor)
 	if !caller.May(farm.ScopeRun) {
-		return inprocess.ReadOnly(view)
+		return readOnlyTools(view)
 	}
 	return view
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/api/e2b"
-	"github.com/sandfarm/sandfarm/api/e2b/interpreter"
+	
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -26,7 +26,7 @@ func (s *Server) newE2B() *e2b.Door {
 	return e2b.New(e2b.Deps{
 		Service: s.service, Signer: s.signer, Logger: s.log, Now: s.audit.now, MaxBody: s.cfg.Limits.MaxBodyBytes, Stall: s.cfg.StallTimeout, Domain: domain,
 		Opened: s.service.OpenRefs, Find: s.service.OpenRef, Keys: s.keys.IDs,
-		Interpreter: interpreter.New(s.service, s.cfg.Limits.MaxBodyBytes, s.audit.now).Serve,
+		Interpreter: e2b.NewInterpreter(s.service, s.cfg.Limits.MaxBodyBytes, s.audit.now).Serve,
 	})
 }
 

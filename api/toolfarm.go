@@ -1,9 +1,8 @@
-// Package inprocess implements the Farm of the MCP tools inside the server: the verbs of api/service for one tenant, with the waits
-// of a tool call.
-package inprocess
+package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -13,6 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/mcp"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
@@ -25,17 +25,17 @@ const (
 	maxListed = 1000
 )
 
-// caller is the farm as one tenant sees it.
+// caller is the Farm of the MCP tools inside the server: the verbs of api/service for one tenant, with the waits of a tool call.
 type caller struct {
 	s      *service.Service
 	tenant string
-	link   Linker
+	link   portLinker
 }
 
 var _ compat.Farm = caller{}
 
 // New returns the farm as a tenant sees it.
-func New(s *service.Service, tenant string, link Linker) compat.Farm {
+func newToolFarm(s *service.Service, tenant string, link portLinker) compat.Farm {
 	return caller{s: s, tenant: tenant, link: link}
 }
 
@@ -115,7 +115,7 @@ func job(out service.Outcome, err error) (wire.Job, error) { return out.Job, err
 
 // Events yields a job's events from the first one until its end, or until ctx ends.
 func (f caller) Events(ctx context.Context, jobID string) iter.Seq2[wire.Event, error] {
-	return follow(ctx, func(ctx context.Context) (*service.Events, error) { return f.s.Events(ctx, f.tenant, jobID, "") })
+	return followTool(ctx, func(ctx context.Context) (*service.Events, error) { return f.s.Events(ctx, f.tenant, jobID, "") })
 }
 
 func (f caller) Files(ctx context.Context, id, path string, recursive bool, limit int) ([]wire.FileEntry, error) {
@@ -192,4 +192,157 @@ func (f caller) Artifact(ctx context.Context, id string, limit int64) (mcp.Artif
 func upTo(content io.ReadCloser, limit int64) ([]byte, error) {
 	defer func() { _ = content.Close() }() // read errors come with the bytes
 	return mcp.ReadUpTo(content, limit)
+}
+
+// tarWait limits the upload of a whole project, which is queued after the running work of its sandbox.
+const tarWait = 10 * time.Minute
+
+func (f caller) Sandbox(ctx context.Context, id string) (wire.Sandbox, error) {
+	return f.s.Sandbox(ctx, f.tenant, id)
+}
+
+func (f caller) WriteTar(ctx context.Context, id, dir string, tar io.Reader, size int64) error {
+	return changed(f.s.WriteTar(ctx, f.call(tarWait), id, dir, tar, size))
+}
+
+func (f caller) OpenFile(ctx context.Context, id, path string) (io.ReadCloser, int64, error) {
+	read, err := f.s.ReadFile(ctx, f.call(fileWait), id, path, service.Range{})
+	return read.Content, read.Length, err
+}
+
+func (f caller) RemoveFile(ctx context.Context, id, path string) error {
+	return changed(f.s.DeleteFile(ctx, f.call(fileWait), id, path))
+}
+
+func (f caller) MoveFile(ctx context.Context, id, from, to string) error {
+	return changed(f.s.MoveFile(ctx, f.call(fileWait), id, wire.MoveRequest{From: from, To: to}))
+}
+
+// changed returns an error for a change of files that is not done.
+func changed(out service.Outcome, err error) error {
+	if err == nil && !out.Done() {
+		return farm.Errorf(farm.CodeUnavailable, "The change waits for other work in the sandbox and is made after it: job %s.", out.Job.ID)
+	}
+	return err
+}
+
+// eventPatience is how long a reader of events waits before it checks whether the caller is still there.
+const eventPatience = 5 * time.Second
+
+// eventReader reads events as they come. Next gives io.EOF at their end.
+type toolEventReader interface {
+	Next(ctx context.Context, patience time.Duration) ([]wire.Event, error)
+	Close()
+}
+
+// follow yields the events of a reader until their end, or until ctx ends.
+func followTool[R toolEventReader](ctx context.Context, open func(context.Context) (R, error)) iter.Seq2[wire.Event, error] {
+	return func(yield func(wire.Event, error) bool) {
+		ctx, memory := budget.Renew(ctx) // the call holds its own, and reads its result meanwhile
+		defer memory.Release()
+		reader, err := open(ctx)
+		if err != nil {
+			yield(wire.Event{}, err)
+			return
+		}
+		defer reader.Close()
+		for ctx.Err() == nil {
+			events, err := reader.Next(ctx, eventPatience)
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if err != nil {
+				yield(wire.Event{}, err)
+				return
+			}
+			for _, event := range events {
+				if !yield(event, nil) {
+					return
+				}
+			}
+			memory.Release()
+		}
+	}
+}
+
+// Linker makes a link to a port of a tenant's sandbox, with an address by which the caller of ctx reaches it.
+type portLinker func(ctx context.Context, tenant, sandboxID string, r wire.PortLinkRequest) (wire.PortLink, error)
+
+func (f caller) StartProcess(ctx context.Context, sandboxID string, r wire.ProcessRequest) (wire.Process, error) {
+	return f.s.StartProcess(ctx, f.call(0), sandboxID, r)
+}
+
+// ProcessEvents yields the output of a process until its exit, or until ctx ends.
+func (f caller) ProcessEvents(ctx context.Context, sandboxID, processID, after string) iter.Seq2[wire.Event, error] {
+	return followTool(ctx, func(ctx context.Context) (*service.ProcessOutput, error) {
+		return f.s.ProcessOutput(ctx, f.tenant, sandboxID, processID, after)
+	})
+}
+
+func (f caller) EndProcess(ctx context.Context, sandboxID, processID string) (wire.Process, error) {
+	return f.s.EndProcess(ctx, f.tenant, sandboxID, processID)
+}
+
+func (f caller) LinkPort(ctx context.Context, sandboxID string, r wire.PortLinkRequest) (wire.PortLink, error) {
+	return f.link(ctx, f.tenant, sandboxID, r)
+}
+
+// ReadOnly returns a view of a farm for callers without the scope run: it refuses everything that starts work or changes something.
+// Verbs that it does not know are those of the farm, so a new verb of compat.Farm that does more than read belongs here too.
+func readOnlyTools(f compat.Farm) compat.Farm { return readOnly{f} }
+
+type readOnly struct{ compat.Farm }
+
+func errReadOnly() error {
+	return farm.Errorf(farm.CodeUnauthorized, "This needs an API key with the scope run; yours may only read.")
+}
+
+func (readOnly) CreateSandbox(context.Context, wire.CreateRequest, time.Duration) (wire.Created, error) {
+	return wire.Created{}, errReadOnly()
+}
+
+func (readOnly) CloseSandbox(context.Context, string, time.Duration) (wire.Job, error) {
+	return wire.Job{}, errReadOnly()
+}
+
+func (readOnly) Execute(context.Context, string, wire.ExecuteRequest, time.Duration) (wire.Job, error) {
+	return wire.Job{}, errReadOnly()
+}
+
+func (readOnly) Command(context.Context, string, wire.CommandRequest, time.Duration) (wire.Job, error) {
+	return wire.Job{}, errReadOnly()
+}
+
+func (readOnly) Install(context.Context, string, wire.PackagesRequest, time.Duration) (wire.Job, error) {
+	return wire.Job{}, errReadOnly()
+}
+
+func (readOnly) Restart(context.Context, string, string, time.Duration) (wire.Job, error) {
+	return wire.Job{}, errReadOnly()
+}
+
+func (readOnly) Cancel(context.Context, string) (wire.Job, error) { return wire.Job{}, errReadOnly() }
+
+func (readOnly) WriteFile(context.Context, string, string, io.Reader, int64) (wire.FileEntry, error) {
+	return wire.FileEntry{}, errReadOnly()
+}
+
+func (readOnly) WriteTar(context.Context, string, string, io.Reader, int64) error {
+	return errReadOnly()
+}
+
+func (readOnly) RemoveFile(context.Context, string, string) error { return errReadOnly() }
+
+func (readOnly) MoveFile(context.Context, string, string, string) error { return errReadOnly() }
+
+func (readOnly) StartProcess(context.Context, string, wire.ProcessRequest) (wire.Process, error) {
+	return wire.Process{}, errReadOnly()
+}
+
+func (readOnly) EndProcess(context.Context, string, string) (wire.Process, error) {
+	return wire.Process{}, errReadOnly()
+}
+
+func (readOnly) LinkPort(context.Context, string, wire.PortLinkRequest) (wire.PortLink, error) {
+	return wire.PortLink{}, errReadOnly()
 }

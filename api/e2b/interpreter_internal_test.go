@@ -1,4 +1,4 @@
-package interpreter
+package e2b
 
 import (
 	"encoding/base64"

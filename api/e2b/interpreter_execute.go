@@ -1,15 +1,18 @@
-package interpreter
+package e2b
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/sandfarm/sandfarm/api/e2b"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
@@ -35,7 +38,7 @@ type executeRequest struct {
 }
 
 // request is the farm's request. The SDKs have timeouts of their own: they leave, which cancels the job.
-func (i *Interpreter) request(ctx context.Context, box e2b.Box, r executeRequest) (wire.ExecuteRequest, error) {
+func (i *Interpreter) request(ctx context.Context, box Box, r executeRequest) (wire.ExecuteRequest, error) {
 	at := farm.CodeContext{Name: standard, Language: python, Cwd: farm.Workspace}
 	given := func(s *string) bool { return s != nil && *s != "" }
 	switch {
@@ -50,11 +53,11 @@ func (i *Interpreter) request(ctx context.Context, box e2b.Box, r executeRequest
 		}
 	}
 	timeout := i.service.Bounds().TimeoutMaxSeconds
-	return wire.ExecuteRequest{Code: r.Code, Language: &at.Language, Context: &at.Name, Env: e2b.Environment(r.EnvVars, at.Cwd), TimeoutSeconds: &timeout}, nil
+	return wire.ExecuteRequest{Code: r.Code, Language: &at.Language, Context: &at.Name, Env: Environment(r.EnvVars, at.Cwd), TimeoutSeconds: &timeout}, nil
 }
 
 // execute runs code, and streams what it does.
-func (i *Interpreter) execute(c *gin.Context, box e2b.Box) error {
+func (i *Interpreter) execute(c *gin.Context, box Box) error {
 	ctx := c.Request.Context()
 	var r executeRequest
 	if err := i.bind(c, &r); err != nil {
@@ -121,7 +124,7 @@ func (s *stream) follow(ctx context.Context, events *service.Events) error {
 
 // finish says how the code ended, by its job as it was read last. If the sandbox is gone, the stream breaks off: the SDKs ask then whether the
 // sandbox runs.
-func (i *Interpreter) finish(ctx context.Context, s *stream, box e2b.Box, job *wire.Job) {
+func (i *Interpreter) finish(ctx context.Context, s *stream, box Box, job *wire.Job) {
 	if !job.Final() {
 		out, err := i.service.Job(ctx, box.Tenant, job.ID, 0)
 		if err != nil {
@@ -140,8 +143,107 @@ func (i *Interpreter) finish(ctx context.Context, s *stream, box e2b.Box, job *w
 }
 
 // cancel stops the code of a caller who is gone.
-func (i *Interpreter) cancel(ctx context.Context, box e2b.Box, id string) {
+func (i *Interpreter) cancel(ctx context.Context, box Box, id string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
 	defer cancel()
 	_, _ = i.service.Cancel(ctx, box.Tenant, id, 0) // a job that has ended cannot be canceled, and one that could not be has its timeout
+}
+
+// stream writes the lines of one execution.
+type stream struct {
+	out     *rest.DeadlineWriter
+	service *service.Service
+	now     func() time.Time
+
+	text  bytes.Buffer // lines that were not sent yet
+	value value        // the displayed value whose types arrive
+}
+
+// line adds a line. Each is one JSON object: an empty line breaks the SDKs.
+func (s *stream) line(v any) {
+	encoder := json.NewEncoder(&s.text) // ends with a line break
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(v) // strings, numbers, and JSON that was checked
+}
+
+// send sends the lines so far.
+func (s *stream) send() error {
+	if s.text.Len() == 0 {
+		return nil
+	}
+	err := s.out.Send(s.text.Bytes())
+	s.text = bytes.Buffer{}
+	return err
+}
+
+// textLine is a piece of stdout or stderr.
+type textLine struct {
+	Type      string `json:"type"`
+	Text      string `json:"text"`
+	Timestamp string `json:"timestamp"`
+}
+
+func (s *stream) write(name, text string) {
+	s.line(textLine{name, text, s.now().UTC().Format(time.RFC3339Nano)})
+}
+
+// errorLine is an exception, or why there is no result.
+type errorLine struct {
+	Type      string `json:"type"`
+	Name      string `json:"name"`
+	Value     string `json:"value"`
+	Traceback string `json:"traceback"`
+}
+
+func (s *stream) fail(name, value, traceback string) {
+	s.line(errorLine{"error", name, value, traceback})
+}
+
+// add adds the line of an event. E2B's interpreter passes on neither updates of values nor clears, so neither are they here.
+func (s *stream) add(ctx context.Context, e *farm.Event) error {
+	switch {
+	case e.Name == farm.EventStdout || e.Name == farm.EventStderr:
+		s.write(string(e.Name), e.Text)
+	case e.Name == farm.EventProgress && e.Progress != nil: // it says what is not sent
+		s.write(string(farm.EventStderr), "["+e.Progress.Message+"]\n")
+	case e.Name == farm.EventDisplay && e.Display != nil && !e.Display.Update:
+		return s.display(ctx, e.Display)
+	}
+	return nil
+}
+
+// end adds the last lines: the exception, the count, and the end.
+func (s *stream) end(job *wire.Job) {
+	result := &wire.ExecuteResult{}
+	if job.Result != nil && job.Result.Execute != nil {
+		result = job.Result.Execute
+	}
+	switch e := result.Error; {
+	case job.State == string(farm.JobTimedOut):
+		s.fail("TimeoutError", reason(job), "")
+	case job.State != string(farm.JobCompleted):
+		s.fail("ExecutionError", reason(job), "")
+	case e != nil:
+		s.fail(e.Name, e.Value, strings.Join(e.Traceback, "\n"))
+	case result.ExitCode != 0 && result.FreshProcess:
+		s.fail("ExitError", fmt.Sprintf("exit status %d", result.ExitCode), "")
+	case result.ExitCode != 0:
+		s.fail("SystemExit", fmt.Sprint(result.ExitCode), "")
+	}
+	if result.ExecutionCount > 0 {
+		s.line(map[string]any{"type": "number_of_executions", "execution_count": result.ExecutionCount})
+	}
+	s.line(map[string]string{"type": "end_of_execution"})
+}
+
+// reason says why a job did not complete.
+func reason(job *wire.Job) string {
+	switch {
+	case job.Error != nil:
+		return job.Error.Message
+	case !job.Final():
+		return "The farm's server stops. The code runs on: job " + job.ID + " will have the result."
+	default:
+		return "The execution is " + job.State + "."
+	}
 }

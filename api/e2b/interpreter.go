@@ -1,19 +1,67 @@
-package interpreter
+package e2b
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
+	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/sandfarm/sandfarm/api/e2b"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
+
+// keepalive is how often a stream without output has a line, as with E2B.
+const keepalive = 5 * time.Second
+
+// Interpreter serves the port. It is safe for concurrent use.
+type Interpreter struct {
+	service *service.Service
+	maxBody int64
+	now     func() time.Time
+}
+
+// New makes an Interpreter. maxBody bounds the bodies of requests, in bytes.
+func NewInterpreter(s *service.Service, maxBody int64, now func() time.Time) *Interpreter {
+	return &Interpreter{service: s, maxBody: maxBody, now: now}
+}
+
+// Serve answers a request.
+func (i *Interpreter) Serve(c *gin.Context, box Box) error {
+	id := c.Param("context")
+	switch route := path.Base(c.FullPath()); {
+	case route == "execute":
+		return i.execute(c, box)
+	case route == "restart":
+		return i.restart(c, box, id)
+	case c.Request.Method == http.MethodDelete:
+		return i.remove(c, box, id)
+	case route == "contexts" && c.Request.Method == http.MethodPost:
+		return i.create(c, box)
+	case route == "contexts":
+		return i.list(c, box)
+	default:
+		return rest.Reply(c, http.StatusOK, "OK")
+	}
+}
+
+// bind decodes a body.
+func (i *Interpreter) bind(c *gin.Context, into any) error {
+	text, err := rest.ReadJSON(c, i.maxBody)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		return rest.BadRequestf("the body is not what this request takes: %s", err)
+	}
+	return nil
+}
 
 const (
 	python = "python"
@@ -29,7 +77,7 @@ type codeContext struct {
 }
 
 func shown(c farm.CodeContext) codeContext {
-	return codeContext{ID: c.Language + "-" + c.Name, Language: c.Language, Cwd: e2b.ShownPath(c.Cwd)}
+	return codeContext{ID: c.Language + "-" + c.Name, Language: c.Language, Cwd: ShownPath(c.Cwd)}
 }
 
 // named is the context with an id. One without a language is a context in Python.
@@ -55,7 +103,7 @@ func languageOf(given string) string {
 }
 
 // find finds the context with an id.
-func (i *Interpreter) find(ctx context.Context, box e2b.Box, id string) (farm.CodeContext, error) {
+func (i *Interpreter) find(ctx context.Context, box Box, id string) (farm.CodeContext, error) {
 	list, err := i.service.CodeContexts(ctx, box.Tenant, box.ID)
 	if err != nil {
 		return farm.CodeContext{}, err
@@ -68,7 +116,7 @@ func (i *Interpreter) find(ctx context.Context, box e2b.Box, id string) (farm.Co
 	return list[at], nil
 }
 
-func (i *Interpreter) list(c *gin.Context, box e2b.Box) error {
+func (i *Interpreter) list(c *gin.Context, box Box) error {
 	list, err := i.service.CodeContexts(c.Request.Context(), box.Tenant, box.ID)
 	if err != nil {
 		return err
@@ -81,7 +129,7 @@ func (i *Interpreter) list(c *gin.Context, box e2b.Box) error {
 }
 
 // create makes a context. Its kernel starts meanwhile.
-func (i *Interpreter) create(c *gin.Context, box e2b.Box) error {
+func (i *Interpreter) create(c *gin.Context, box Box) error {
 	var r struct {
 		Language *string `json:"language"`
 		Cwd      *string `json:"cwd"`
@@ -94,7 +142,7 @@ func (i *Interpreter) create(c *gin.Context, box e2b.Box) error {
 		want.Language = languageOf(*r.Language)
 	}
 	if r.Cwd != nil {
-		want.Cwd = e2b.RealPath(*r.Cwd)
+		want.Cwd = RealPath(*r.Cwd)
 	}
 	made, err := i.service.CreateContext(c.Request.Context(), box.Tenant, box.ID, want)
 	if err != nil {
@@ -103,7 +151,7 @@ func (i *Interpreter) create(c *gin.Context, box e2b.Box) error {
 	return rest.Reply(c, http.StatusOK, shown(made))
 }
 
-func (i *Interpreter) remove(c *gin.Context, box e2b.Box, id string) error {
+func (i *Interpreter) remove(c *gin.Context, box Box, id string) error {
 	ctx := c.Request.Context()
 	found, err := i.find(ctx, box, id)
 	if err != nil {
@@ -116,7 +164,7 @@ func (i *Interpreter) remove(c *gin.Context, box e2b.Box, id string) error {
 }
 
 // restart replaces the kernel of a context. The job that does it does not wait in line.
-func (i *Interpreter) restart(c *gin.Context, box e2b.Box, id string) error {
+func (i *Interpreter) restart(c *gin.Context, box Box, id string) error {
 	ctx := c.Request.Context()
 	found, err := i.find(ctx, box, id)
 	if err != nil {
