@@ -1,7 +1,7 @@
 -- What a queued job waits for; it only reads. ARGV: id. Replies {'notfound'} if the job is gone or does not wait, else {'ok', names and values that
 -- alternate}, see Wait.
 local id = ARGV[3]
-local j = call('HMGET', key('job', id), 'state', 'kind', 'sandbox', 'queue', 'inline', 'left', 'aq')
+local j = call('HMGET', jobKey(id), 'state', 'kind', 'sandbox', 'queue', 'inline', 'left', 'aq')
 if j[1] ~= 'queued' then return {'notfound'} end
 local box, inline, share = j[3], j[5] == '1', j[7]
 local position, before, head = 1, 0, {}
@@ -11,11 +11,11 @@ if not inline and j[6] ~= '1' then
   position = at and at + 1 or 0
   if before > 0 then
     head[1] = call('LINDEX', fifoKey(box), 0)
-    head[2], head[3] = unpack(call('HMGET', key('job', head[1]), 'kind', 'state'))
+    head[2], head[3] = unpack(call('HMGET', jobKey(head[1]), 'kind', 'state'))
     if head[3] == 'running' then position = position - 1 end -- it no longer waits
   end
 end
-local s = call('HMGET', key('sbx', box), 'node', 'state')
+local s = call('HMGET', sandboxKey(box), 'node', 'state')
 return {'ok', {
   'position', int(position), 'before', int(before), 'head', head[1] or '', 'head_kind', head[2] or '', 'head_state', head[3] or '',
   'parked', flag(share and call('ZSCORE', parkedKey(share), id)), 'slots', share and int(call('ZCARD', slotsKey(share))) or '0',
