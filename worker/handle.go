@@ -21,9 +21,6 @@ import (
 	"github.com/sandfarm/sandfarm/worker/retry"
 )
 
-// slotPause is after how long a job comes again whose tenant has as many slots of this worker as it may.
-const slotPause = time.Second
-
 // handle handles the task of a job. After an error the task is delivered again, and the record decides what happens.
 func (w *Worker) handle(ctx context.Context, t queue.Task) (err error) {
 	j := w.jobs.reserve(t.Ref)
@@ -31,14 +28,8 @@ func (w *Worker) handle(ctx context.Context, t queue.Task) (err error) {
 		return nil // another handler of this worker has the job
 	}
 	defer w.jobs.remove(t.Ref.ID)
-	take := w.store.Claim
-	if j.crowding {
-		take = w.store.ClaimUrgent
-	}
-	claim, err := take(ctx, t.Ref, w.id)
+	claim, err := w.store.Claim(ctx, t.Ref, w.id)
 	switch {
-	case errors.Is(err, store.ErrNotUrgent):
-		return queue.Later{In: slotPause}
 	case errors.Is(err, store.ErrNotClaimable), farm.CodeOf(err) == farm.CodeNotFound:
 		return nil // finished already, or another worker has it
 	case err != nil:

@@ -120,35 +120,6 @@ func TestTaskDeliveredTwiceRunsOnce(t *testing.T) {
 	}
 }
 
-// A job whose tenant has as many slots as it may comes again, unchanged. What ends a sandbox does not wait.
-func TestJobBeyondTheSlotsOfItsTenantComesAgain(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.cfg.Slots = 1
-	w, box := b.worker(), b.Ready()
-	b.agent(box, w)
-	job := b.Command(box, "true")
-	w.jobs.reserve(farm.Ref{Tenant: workertest.Tenant, ID: "job_other"})
-	err := w.handle(t.Context(), workertest.Task(job))
-	if _, ok := errors.AsType[queue.Later](err); !ok {
-		t.Errorf("the task gave %v, want that it comes again", err)
-	}
-	if got := b.Job(job); got.State != farm.JobQueued || got.Attempt != 0 {
-		t.Errorf("the job is %s, attempt %d", got.State, got.Attempt)
-	}
-	w.jobs.remove("job_other")
-	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
-	if got := b.Job(job); got.State != farm.JobCompleted {
-		t.Errorf("the job is %s when there is a slot", got.State)
-	}
-	w.jobs.reserve(farm.Ref{Tenant: workertest.Tenant, ID: "job_other"})
-	end := b.CloseJob(box)
-	workertest.Must(t, w.handle(t.Context(), workertest.Task(end)))
-	if got := b.Job(end); got.State != farm.JobCompleted {
-		t.Errorf("the close is %s", got.State)
-	}
-}
-
 func TestCancelEndsRunningCommandAndKeepsItsOutput(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -18,23 +18,13 @@ import (
 type activeJobs struct {
 	mu   sync.Mutex
 	byID map[string]*activeJob
-	// slots are those of all tenants.
-	slots int
 }
-
-// tenantShare is how many times as many slots as are free one tenant may have.
-const tenantShare = 3
-
-// allSlots is how many jobs a worker runs at once, of all tenants. One tenant alone gets slots, and the further ones are for others: the next
-// tenant gets three quarters of what the first one has left, and so on.
-func allSlots(slots int) int { return slots + (slots+tenantShare-1)/tenantShare }
 
 // activeJob is one job that this worker has claimed, or is about to claim: a cancel may come before the answer to the claim.
 type activeJob struct {
 	ref          farm.Ref
 	*store.Claim               // nil while the job is being claimed
 	cancel       chan struct{} // closed by a cancel
-	crowding     bool          // with it, and not alone, the job's tenant has more slots than it may
 	once         sync.Once
 	cell         *farm.Cell                              // of a notebook, whose code the job runs; nil: none
 	start        atomic.Pointer[context.CancelCauseFunc] // ends the start of the job's sandbox; nil: the sandbox is not being started
@@ -67,17 +57,6 @@ func (js *activeJobs) reserve(ref farm.Ref) *activeJob {
 	}
 	j := newActiveJob(ref)
 	js.byID[ref.ID] = j
-	own, held := 0, 0
-	for _, other := range js.byID {
-		if other.Claim != nil && other.Job.Inline { // they have their queue share until they end
-			continue
-		}
-		held++
-		if other.ref.Tenant == ref.Tenant {
-			own++
-		}
-	}
-	j.crowding = own > 1 && own > tenantShare*(js.slots-held)
 	return j
 }
 

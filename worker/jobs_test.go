@@ -121,31 +121,3 @@ func TestHeartbeatListsTheJobs(t *testing.T) {
 		}
 	}
 }
-
-// One tenant took all slots of a worker with the background commands of one sandbox. Now it gets those of the settings, and others find some free.
-func TestOneTenantLeavesSlotsToOthers(t *testing.T) {
-	t.Parallel()
-	for _, slots := range []int{1, 2, 3, 4, 5, 64, 1000} {
-		js := activeJobs{byID: map[string]*activeJob{}, slots: allSlots(slots)}
-		free := js.slots // the queue server delivers no more tasks
-		take := func(tenant string) (n int) {
-			for ; free > 0; free-- {
-				j := js.reserve(farm.Ref{Tenant: tenant, ID: farm.NewID(farm.JobPrefix)})
-				if j.crowding {
-					js.remove(j.ref.ID)
-					return n
-				}
-				js.claimed(j, &store.Claim{Job: &farm.Job{}})
-				n++
-			}
-			return n
-		}
-		for range 100 { // reads of files have bounds of their own
-			js.claimed(js.reserve(farm.Ref{Tenant: "acme", ID: farm.NewID(farm.JobPrefix)}), &store.Claim{Job: &farm.Job{Inline: true}})
-		}
-		first, second, third := take("acme"), take("rival"), take("third")
-		if first != slots || second < 1 || slots == 64 && (second != 16 || third != 4) {
-			t.Errorf("of %d slots three tenants get %d, %d and %d", slots, first, second, third)
-		}
-	}
-}

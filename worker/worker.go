@@ -129,7 +129,7 @@ func New(cfg Config, deps Deps) (*Worker, error) {
 	w := &Worker{
 		cfg: cfg, id: farm.NewID(farm.WorkerPrefix), deps: deps,
 		store: deps.Store, dispatch: deps.Dispatch, engine: deps.Engine, log: deps.Log, now: time.Now,
-		jobs: activeJobs{byID: map[string]*activeJob{}, slots: allSlots(cfg.Slots)}, stop: stop, base: base,
+		jobs: activeJobs{byID: map[string]*activeJob{}}, stop: stop, base: base,
 	}
 	if err := w.assemble(); err != nil {
 		stop(err)
@@ -219,7 +219,7 @@ func (w *Worker) Start(ctx context.Context) error {
 
 // serve starts to take jobs and callbacks, each with slots of their own.
 func (w *Worker) serve() error {
-	all := []queue.ServerConfig{{Queues: w.queues(), Concurrency: w.jobs.slots, Handler: w.handle, Gate: w.placement.Accepts}}
+	all := []queue.ServerConfig{{Queues: w.queues(), Concurrency: w.cfg.Slots, Handler: w.handle, Gate: w.placement.Accepts}}
 	if w.deps.Callback != nil {
 		all = append(all, queue.ServerConfig{Queues: map[string]int{queue.QueueCallbacks: 1}, Concurrency: callbackSlots, Handler: w.deliver})
 	}

@@ -103,7 +103,6 @@ const (
 // Errors to check with errors.Is.
 var (
 	ErrNotClaimable   = db.ErrNotClaimable
-	ErrNotUrgent      = db.ErrNotUrgent
 	ErrFenced         = db.ErrFenced
 	ErrMove           = db.ErrMove
 	ErrNoAnswer       = db.ErrNoAnswer

@@ -19,8 +19,6 @@ import (
 var (
 	// ErrNotClaimable says that a job cannot be claimed: it is final, a live worker runs it, or it is not the head of its FIFO.
 	ErrNotClaimable = errors.New("job is not claimable")
-	// ErrNotUrgent means that a job waits for a slot of a worker.
-	ErrNotUrgent = errors.New("job is not urgent")
 	// ErrFenced says that a job no longer runs under this attempt: it was taken over, forced or finished.
 	ErrFenced = errors.New("job belongs to another attempt")
 	// ErrMove says that the transition table does not allow a transition.

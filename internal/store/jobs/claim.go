@@ -27,17 +27,7 @@ type Claim struct {
 // again is no crash (Route.Uncounted). Any other job gives ErrNotClaimable, an unknown one CodeNotFound. A job of the FIFO makes its ready
 // sandbox busy. A parked job that gets the slot of the claimed one is enqueued.
 func (s *Store) Claim(ctx context.Context, ref farm.Ref, worker string) (*Claim, error) {
-	return s.claim(ctx, ref, worker, "")
-}
-
-// ClaimUrgent is Claim for a worker that has no slot for the tenant: a queued job gives ErrNotUrgent and stays as it is, unless it is inline,
-// or ends or hibernates a sandbox.
-func (s *Store) ClaimUrgent(ctx context.Context, ref farm.Ref, worker string) (*Claim, error) {
-	return s.claim(ctx, ref, worker, "1")
-}
-
-func (s *Store) claim(ctx context.Context, ref farm.Ref, worker, urgent string) (*Claim, error) {
-	r, err := s.Run(ctx, "claim job", "job_claim", ref.Tenant, ref.ID, worker, "", urgent)
+	r, err := s.Run(ctx, "claim job", "job_claim", ref.Tenant, ref.ID, worker, "")
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +40,7 @@ func (s *Store) claim(ctx context.Context, ref farm.Ref, worker, urgent string) 
 		if alive {
 			return nil, fmt.Errorf("claim job %s: worker %s runs it: %w", ref.ID, owner, db.ErrNotClaimable)
 		}
-		if r, err = s.Run(ctx, "take job over", "job_claim", ref.Tenant, ref.ID, worker, owner, urgent); err != nil {
+		if r, err = s.Run(ctx, "take job over", "job_claim", ref.Tenant, ref.ID, worker, owner); err != nil {
 			return nil, err
 		}
 	}
@@ -59,8 +49,6 @@ func (s *Store) claim(ctx context.Context, ref farm.Ref, worker, urgent string) 
 		return s.decodeClaim(ctx, r)
 	case "notfound":
 		return nil, noJob(ref.ID)
-	case "noturgent":
-		return nil, fmt.Errorf("claim job %s: %w", ref.ID, db.ErrNotUrgent)
 	default:
 		return nil, fmt.Errorf("claim job %s: it is %s %s: %w", ref.ID, r.Text(0), r.Text(1), db.ErrNotClaimable)
 	}

@@ -1,6 +1,6 @@
--- Gives a job to a worker. ARGV: id, worker, a worker known to be dead or '', '1' if a queued job must be urgent.
--- Replies {'ok', job, request, sandbox}, {'notfound'}, {'final', state}, {'owned', worker}, {'waiting'}, {'noturgent'}.
-local id, worker, dead, mustBeUrgent = ARGV[3], ARGV[4], ARGV[5], ARGV[6] == '1'
+-- Gives a job to a worker. ARGV: id, worker, a worker known to be dead or ''.
+-- Replies {'ok', job, request, sandbox}, {'notfound'}, {'final', state}, {'owned', worker}, {'waiting'}.
+local id, worker, dead = ARGV[3], ARGV[4], ARGV[5]
 local k = jobKey(id)
 local j = call('HMGET', k, 'state', 'attempt', 'worker', 'sandbox', 'created', 'inline', 'left', 'kind')
 local state, attempt, owner, box, kind = j[1], j[2], j[3], j[4], j[8]
@@ -9,7 +9,6 @@ if not state then return {'notfound'} end
 if not JOBS[state]['running'] then return {'final', state} end
 if state == 'running' and owner ~= worker and (dead == '' or owner ~= dead) then return {'owned', owner} end
 if state == 'queued' and not inline and not outsideFIFO and call('LINDEX', fifoKey(box), 0) ~= id then return {'waiting'} end
-if state == 'queued' and mustBeUrgent and not inline and kind ~= 'close' and kind ~= 'hibernate' then return {'noturgent'} end
 
 if state == 'queued' then
   if inline then

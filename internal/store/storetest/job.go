@@ -109,9 +109,6 @@ func claimOnlyRunnableJobs(t *testing.T, factory Factory) {
 	if _, err := b.Claim(t.Context(), second.Ref(), "w"); !errors.Is(err, store.ErrNotClaimable) {
 		t.Errorf("claim of a job that is not the head = %v, want ErrNotClaimable", err)
 	}
-	if _, err := b.ClaimUrgent(t.Context(), first.Ref(), "w"); !errors.Is(err, store.ErrNotUrgent) {
-		t.Errorf("urgent claim of a job that is not = %v, want ErrNotUrgent", err)
-	}
 	if err := b.Heartbeat(t.Context(), farm.Worker{ID: "w1"}); err != nil {
 		t.Fatal(err)
 	}
