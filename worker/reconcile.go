@@ -51,6 +51,9 @@ func newReconciler(w *Worker) (*reconciler, error) {
 // startingGrace is how long a sandbox may be starting without a job that starts it.
 const startingGrace = 2 * time.Minute
 
+// orphanTimeout bounds the removal of a container without a record.
+const orphanTimeout = 10 * time.Second
+
 // Run brings the engine's containers and the records together: orphaned containers are removed, open sandboxes whose container
 // is gone are marked as lost, and closing sandboxes that no job closes are closed. It changes nothing while Redis or the engine
 // do not answer. An error with one sandbox does not stop the others; the errors are joined.
@@ -79,7 +82,7 @@ func (r *reconciler) Run(ctx context.Context) error {
 			continue
 		}
 		r.log.InfoContext(ctx, "orphaned container is removed", "sandbox_id", id)
-		if err := r.engine.Remove(ctx, c.ID); err != nil {
+		if err := r.remove(ctx, c.ID); err != nil {
 			errs = append(errs, fmt.Errorf("remove container: %w", err))
 		}
 	}
@@ -88,6 +91,13 @@ func (r *reconciler) Run(ctx context.Context) error {
 	r.node.SyncDeadlines(open, containers)
 	r.usage.SampleAll(ctx, open)
 	return errors.Join(append(errs, err, r.reconcilePool(ctx, pool, contained), r.placement.ReconcileReservations(ctx, open, contained), r.placement.ReconcileGPUs(ctx))...)
+}
+
+// remove removes a container. One that does not end at once is left to the next pass: this one has others to look after.
+func (r *reconciler) remove(ctx context.Context, id string) error {
+	ctx, done := context.WithTimeout(ctx, orphanTimeout)
+	defer done()
+	return r.engine.Remove(ctx, id)
 }
 
 // keeps reports whether a container stays.

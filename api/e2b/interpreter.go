@@ -27,7 +27,7 @@ type Interpreter struct {
 	now     func() time.Time
 }
 
-// New makes an Interpreter. maxBody bounds the bodies of requests, in bytes.
+// NewInterpreter makes an Interpreter. maxBody bounds the bodies of requests, in bytes.
 func NewInterpreter(s *service.Service, maxBody int64, now func() time.Time) *Interpreter {
 	return &Interpreter{service: s, maxBody: maxBody, now: now}
 }

@@ -58,18 +58,20 @@ type socket struct {
 
 	out     chan *message
 	room    *semaphore.Weighted // bytes in out
+	back    chan struct{}       // the lent message is taken
 	reading atomic.Bool
 	used    atomic.Bool // the client has sent something
 
 	mu      sync.Mutex
 	hold    *budget.Hold // of what waits
 	waiting int64        // bytes in out
+	lent    *message     // the one in out that is not charged; nil: all are
 	over    bool         // nothing more is charged
 }
 
 // newSocket makes what a connection has beside its network.
 func newSocket(ctx context.Context, stall time.Duration) *socket {
-	at := &socket{stall: stall, out: make(chan *message, waitingMessages), room: semaphore.NewWeighted(waitingBytes)}
+	at := &socket{stall: stall, out: make(chan *message, waitingMessages), back: make(chan struct{}, 1), room: semaphore.NewWeighted(waitingBytes)}
 	at.ctx, at.end = context.WithCancelCause(ctx)
 	_, at.hold = budget.Renew(ctx)
 	return at
@@ -268,7 +270,7 @@ func (at *socket) put(m *message) bool {
 			break
 		}
 		if need == waitingBytes { // nothing else waits then
-			at.count(size)
+			at.lend(m)
 			break
 		}
 		at.room.Release(m.room())
@@ -279,13 +281,15 @@ func (at *socket) put(m *message) bool {
 	case <-at.ctx.Done():
 		return false
 	}
-	if !charged {
-		if at.room.Acquire(at.ctx, waitingBytes) != nil {
-			return false
-		}
-		at.room.Release(waitingBytes)
+	if charged {
+		return true
 	}
-	return true
+	select {
+	case <-at.back:
+		return true
+	case <-at.ctx.Done():
+		return false
+	}
 }
 
 // offer sends a message if there is room for it, and closes the connection if there is none.
@@ -316,11 +320,12 @@ func (at *socket) charge(size int64) bool {
 	return true
 }
 
-// count counts a message that is to wait without a charge of its own.
-func (at *socket) count(size int64) {
+// lend counts a message that is to wait without a charge of its own. taken then says so in back.
+func (at *socket) lend(m *message) {
 	at.mu.Lock()
 	defer at.mu.Unlock()
-	at.waiting += size
+	at.lent = m
+	at.waiting += m.size()
 }
 
 // taken gives back what a message took that waits no longer.
@@ -328,6 +333,10 @@ func (at *socket) taken(m *message) {
 	at.mu.Lock()
 	at.waiting -= m.size()
 	at.hold.Keep(max(at.waiting-freeBytes, 0))
+	if at.lent == m {
+		at.lent = nil
+		at.back <- struct{}{}
+	}
 	at.mu.Unlock()
 	at.room.Release(m.room())
 }

@@ -94,7 +94,7 @@ type CPULimits struct {
 }
 
 // MaxBodyValues is how many values a JSON body may have, arrays and objects counted: a value of a byte takes dozens in memory once it is
-// decoded. Each of the 1000 jobs of a batch may have 250.
+// decoded. Each of the 1000 jobs of a batch may have almost 250.
 const MaxBodyValues = 250_000
 
 const defaultMaxQueued = 100_000

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -59,6 +60,11 @@ Other clients of Jupyter use the address URL/jupyter: see docs/jupyter.md.`,
 		key, err := a.apiKey()
 		if err != nil {
 			return err
+		}
+		if !signal.Ignored(syscall.SIGHUP) { // of a terminal that is closed; only this process gets it
+			var stop context.CancelFunc
+			ctx, stop = signal.NotifyContext(ctx, syscall.SIGHUP)
+			defer stop()
 		}
 		run := exec.CommandContext(ctx, path, append([]string{app, "--gateway-url=" + strings.TrimSuffix(farm.URL(), "/") + "/jupyter"}, args...)...)
 		run.Stdin, run.Stdout, run.Stderr = a.In, a.Out, a.Err
