@@ -131,7 +131,9 @@ ifneq ($(SUBJECT),)
 	@$(MAKE) --no-print-directory check-build
 	@packages=$$(go list ./... | grep -i -- '$(SUBJECT)') || { echo "no package has $(SUBJECT) in its name: go list ./..." >&2; exit 1; }; \
 	$(TESTS) -packages "$$packages" -- -count=1 -timeout 20m -tags integration -p 1 $(FLAGS)
-	@$(TESTS) -packages ./cmd/sandfarm -- -count=1 -timeout 20m -tags integration -run '(?i)$(SUBJECT)' $(FLAGS)
+	@run=$$(for f in cmd/sandfarm/*_test.go; do case $$f in *$(SUBJECT)*) cat $$f;; *) grep -i '^func Test.*$(SUBJECT)' $$f;; esac; done | \
+	  sed -n 's/^func \(Test[A-Za-z0-9_]*\)(.*/\1/p' | paste -sd'|'); \
+	[ -z "$$run" ] || $(TESTS) -packages ./cmd/sandfarm -- -count=1 -timeout 20m -tags integration -run "^($$run)$$" $(FLAGS)
 else ifeq ($(filter command,$(origin PKG) $(origin RUN)),)
 	@deploy/setup.sh run
 	@export GOGC=400; $(FIRST) & first=$$!; deploy/setup.sh gate || { kill $$first; exit 1; }; wait $$first

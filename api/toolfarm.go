@@ -34,7 +34,7 @@ type caller struct {
 
 var _ compat.Farm = caller{}
 
-// New returns the farm as a tenant sees it.
+// newToolFarm returns the farm as a tenant sees it.
 func newToolFarm(s *service.Service, tenant string, link portLinker) compat.Farm {
 	return caller{s: s, tenant: tenant, link: link}
 }

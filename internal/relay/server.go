@@ -71,7 +71,7 @@ type ServerDeps struct {
 	Log    *slog.Logger
 }
 
-// Server is the listener. Create it with New.
+// Server is the listener. Create it with NewServer.
 type Server struct {
 	cfg  ServerConfig
 	deps ServerDeps
