@@ -313,6 +313,9 @@ gen: build sdk-typescript-tools ## regenerate the files that are generated from 
 	@{ echo '# Settings'; echo; \
 	  echo 'Made from the code by `make gen`. Defaults, then a TOML file (`--config` or `SANDFARM_CONFIG`), then the environment;'; \
 	  echo 'the last one wins. `sandfarm config example` prints the file, `sandfarm config check` checks it.'; echo; \
+  echo 'Most farms set only some of these: `data`, `api.listen`, `api.keys` or `api.require_keys`, `api.preview_domain`, `redis.url`,'; \
+  echo '`s3.endpoint` and `s3.public_url`, `engine.runtime`, `worker.images`, `worker.pool`, `worker.slots`, `egress.allow`, `index.pypi_url`,'; \
+  echo '`limits.retention_seconds`, and `quotas.*`. What is no setting is a constant: `GET /v1/limits` and the pages on each subject say it.'; echo; \
 	  bin/sandfarm config markdown; } > docs/configuration.md
 
 verify: gen ## check that generated files are current, go.mod is tidy, each dependency is explained, and builds are reproducible

@@ -34,9 +34,9 @@ type Config struct {
 	// AllowPrivateCallbacks allows callback_url to point to private addresses.
 	AllowPrivateCallbacks bool `toml:"allow_private_callbacks" default:"false" doc:"Allow callback_url to point to private addresses, also to those of the farm's own machine: for a trial, or where every caller may reach what the farm can."`
 	// Heartbeat is the interval of keep-alive comments in a quiet event stream.
-	Heartbeat time.Duration `toml:"heartbeat" default:"15s" min:"1s" doc:"Interval of keep-alive comments in an event stream without events."`
+	Heartbeat time.Duration `toml:"-"`
 	// StallTimeout closes a connection that stops in the middle of a body or an answer.
-	StallTimeout time.Duration `toml:"stall_timeout" default:"30s" min:"1s" doc:"How long the transfer of a body or an answer may stall."`
+	StallTimeout time.Duration `toml:"-"`
 
 	// Limits bound what callers may ask for. The zero value means farm.DefaultLimits.
 	Limits farm.Limits `toml:"-"`
@@ -131,11 +131,6 @@ func (c Config) validate() error {
 			problems = append(problems, fmt.Errorf("api.keys[%d]: the same key is listed twice", i))
 		} else {
 			seen[sum] = true
-		}
-	}
-	for name, d := range map[string]time.Duration{"api.heartbeat": c.Heartbeat, "api.stall_timeout": c.StallTimeout} {
-		if d < time.Second {
-			problems = append(problems, fmt.Errorf("%s: %s is below one second", name, d))
 		}
 	}
 	return errors.Join(problems...)

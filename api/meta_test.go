@@ -207,10 +207,10 @@ func TestPanicIsAProblem(t *testing.T) {
 func TestConfigReportsAllProblems(t *testing.T) {
 	t.Parallel()
 	_, err := api.New(api.Config{
-		Listen: "nonsense", Heartbeat: time.Millisecond,
-		Keys: []api.KeyConfig{{Tenant: "", SHA256: "12"}, {Tenant: "a/b", SHA256: hash("x")}, {Tenant: "c", SHA256: strings.ToUpper(hash("x"))}, {Tenant: "d", SHA256: hash("y"), Scopes: []string{"root"}}},
+		Listen: "nonsense",
+		Keys:   []api.KeyConfig{{Tenant: "", SHA256: "12"}, {Tenant: "a/b", SHA256: hash("x")}, {Tenant: "c", SHA256: strings.ToUpper(hash("x"))}, {Tenant: "d", SHA256: hash("y"), Scopes: []string{"root"}}},
 	}, api.Deps{})
-	for _, want := range []string{"api.listen", "api.heartbeat", "api.keys[0].sha256", "api.keys[0].tenant", "api.keys[1].tenant", "api.keys[2]: the same key", "api.keys[3].scopes"} {
+	for _, want := range []string{"api.listen", "api.keys[0].sha256", "api.keys[0].tenant", "api.keys[1].tenant", "api.keys[2]: the same key", "api.keys[3].scopes"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v lacks %q", err, want)
 		}

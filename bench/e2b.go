@@ -38,7 +38,7 @@ func benchE2B(ctx context.Context, b *bench) ([]row, error) {
 	if dir == "" {
 		return nil, errors.New("SANDFARM_TEST_E2B does not name the SDKs of E2B: run the benchmarks with make")
 	}
-	farm, err := start(ctx, b.program, fmt.Sprintf("SANDFARM_WORKER_POOL=python=%d", poolSize), "SANDFARM_WORKER_POOL_FILL=4")
+	farm, err := start(ctx, b.program, fmt.Sprintf("SANDFARM_WORKER_POOL=python=%d", poolSize))
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ const (
 // benchPool compares creates from a warm pool with cold creates, and a burst that is larger than the pool with the time that the engine
 // alone needs for the rest.
 func benchPool(ctx context.Context, b *bench) ([]row, error) {
-	f, err := start(ctx, b.program, fmt.Sprintf("SANDFARM_WORKER_POOL=python=%d", poolSize), "SANDFARM_WORKER_POOL_FILL=4", "SANDFARM_WORKER_CREATE_TIMEOUT=10m")
+	f, err := start(ctx, b.program, fmt.Sprintf("SANDFARM_WORKER_POOL=python=%d", poolSize), "SANDFARM_WORKER_CREATE_TIMEOUT=10m")
 	if err != nil {
 		return nil, err
 	}

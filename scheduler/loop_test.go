@@ -156,12 +156,3 @@ func TestMetricsOfAFollower(t *testing.T) {
 		}
 	})
 }
-
-func TestJitterBounds(t *testing.T) {
-	t.Parallel()
-	for jitter, ok := range map[float64]bool{0: true, 0.01: true, 0.009: false, 0.9: true, 0.91: false, -1: false} {
-		if err := (scheduler.Config{Jitter: jitter}).Validate(); (err == nil) != ok {
-			t.Errorf("jitter %v: %v", jitter, err)
-		}
-	}
-}

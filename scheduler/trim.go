@@ -23,7 +23,7 @@ const (
 )
 
 // trim removes what is beyond its bounds: index entries and documents whose records have expired, finished jobs beyond
-// limits.max_finished, callbacks beyond limits.max_callbacks, archived tasks that are older than finished jobs are kept, and empty queues of nodes and GPU models that have no worker.
+// Limits.MaxFinished, callbacks beyond limits.max_callbacks, archived tasks that are older than finished jobs are kept, and empty queues of nodes and GPU models that have no worker.
 func (s *Scheduler) trim(ctx context.Context) error {
 	err := s.each(ctx, func(ctx context.Context, tenant string) error {
 		n, err := s.deps.Ledger.Trim(ctx, tenant)

@@ -20,11 +20,11 @@ type Config struct {
 	Slots          int           `toml:"slots" default:"64" min:"1" max:"10000" doc:"Jobs at once. Background commands count too."`
 	Images         []string      `toml:"images" default:"python" doc:"Sandbox images that are built at start when the engine has none."`
 	CreateTimeout  time.Duration `toml:"create_timeout" default:"60s" min:"1s" doc:"How long a sandbox may take to start, kernel included."`
-	Grace          time.Duration `toml:"grace" default:"2s" min:"10ms" doc:"Between the interrupt and the kill of code that runs out of time or is cancelled."`
+	Grace          time.Duration `toml:"-"` // between the interrupt and the kill of code that runs out of time or is cancelled
 	StopGrace      time.Duration `toml:"stop_grace" default:"10s" min:"10ms" doc:"How long a stopping worker waits for its jobs. After that they keep running in their sandboxes, and another worker takes them over."`
 	ReconcileEvery time.Duration `toml:"reconcile_every" default:"30s" min:"100ms" doc:"How often the engine's containers are compared with the records."`
-	UploadRetry    time.Duration `toml:"upload_retry" default:"2m" min:"1s" doc:"How long an outage of the object store holds up jobs that have files to upload; after that their uploads get one try each, and a job whose files cannot be stored fails. Redis is waited for as long as it takes."`
-	UploadParallel int           `toml:"upload_parallel" default:"8" min:"1" max:"256" doc:"Artifacts of one job that are uploaded in parallel."`
+	UploadRetry    time.Duration `toml:"-"` // how long an outage of the object store holds up jobs that have files to upload; after that their uploads get one try each, and a job whose files cannot be stored fails. Redis is waited for as long as it takes
+	UploadParallel int           `toml:"-"` // artifacts of one job that are uploaded in parallel
 	EnginePatience time.Duration `toml:"engine_patience" default:"1m" min:"1s" doc:"How long the engine may not answer before its sandboxes are marked as lost."`
 
 	MemoryReserveMB  int     `toml:"memory_reserve_mb" default:"512" min:"0" doc:"MiB of the engine's host that sandboxes do not get."`
@@ -39,16 +39,16 @@ type Config struct {
 	GPUTakesCPU bool     `toml:"gpu_takes_cpu" default:"true" doc:"Whether a worker with GPUs also takes jobs without a GPU. It does so only while no job waits for a GPU."`
 
 	Pool     []string      `toml:"pool" default:"auto" doc:"Warm pool: how many sandboxes of an image are started ahead of need, with a running kernel, such as python=2, or python@runsc=2 for sandboxes with an OCI runtime that callers choose. auto: an eighth of the memory that is free on the node, at most one for each core and 16, of the image python, in equal parts for each runtime that sandboxes may have. none: no pool."`
-	PoolAge  time.Duration `toml:"pool_age" default:"1h" min:"1s" doc:"How old a sandbox of the warm pool may become before it is replaced."`
-	PoolFill int           `toml:"pool_fill" default:"2" min:"1" max:"64" doc:"How many sandboxes of the warm pool are started at a time. None are started while creates wait."`
+	PoolAge  time.Duration `toml:"-"` // how old a sandbox of the warm pool may become before it is replaced
+	PoolFill int           `toml:"-"` // how many sandboxes of the warm pool are started at a time. None are started while creates wait
 
-	InstallTimeout   time.Duration `toml:"install_timeout" default:"5m" min:"1s" doc:"Timeout of installing the packages of a create or a run, or of auto_install. An install job has its own timeout."`
+	InstallTimeout   time.Duration `toml:"-"` // timeout of installing the packages of a create or a run, or of auto_install. An install job has its own timeout
 	AutoInstallAllow []string      `toml:"auto_install_allow" doc:"Python packages that auto_install may install. Empty: all."`
 	AutoInstallDeny  []string      `toml:"auto_install_deny" doc:"Python packages that auto_install never installs."`
 
 	Listen          string `toml:"listen" default:"auto" doc:"Address on which the worker takes interactive streams (processes of sandboxes) from the API, by TLS with certificates that the farm makes for itself: host:port; auto, or auto:port: the address by which this machine reaches Redis, which is loopback if Redis is on this machine; none: no such streams. Workers announce it; the API must reach it."`
-	LiveConnections int    `toml:"live_connections" default:"128" min:"1" max:"10000" doc:"Connections to listen at a time, beside those to ports, which are streams; others wait. One has up to 250 streams."`
-	LiveStreams     int    `toml:"live_streams" default:"4000" min:"1" max:"100000" doc:"Interactive streams of all tenants at a time on this worker."`
+	LiveConnections int    `toml:"-"` // connections to listen at a time, beside those to ports, which are streams; others wait. One has up to 250 streams
+	LiveStreams     int    `toml:"-"` // interactive streams of all tenants at a time on this worker
 
 	Runtimes      []string          `toml:"-"` // OCI runtimes that callers may choose, beside the engine's default
 	ImageRuntimes map[string]string `toml:"-"` // of images whose sandboxes do not have the default
@@ -99,9 +99,6 @@ func (c Config) validate() error {
 	if c.Slots < 1 || c.Slots > 10_000 {
 		errs = append(errs, fmt.Errorf("worker.slots is %d; 1 to 10000 are allowed", c.Slots))
 	}
-	if c.UploadParallel < 1 || c.UploadParallel > 256 {
-		errs = append(errs, fmt.Errorf("worker.upload_parallel is %d; 1 to 256 are allowed", c.UploadParallel))
-	}
 	if c.OutputSpoolMB < 0 {
 		errs = append(errs, fmt.Errorf("worker.output_spool_mb is %d; it cannot be negative", c.OutputSpoolMB))
 	}
@@ -116,13 +113,9 @@ func (c Config) validate() error {
 		d    time.Duration
 	}{
 		{"create_timeout", c.CreateTimeout},
-		{"grace", c.Grace},
 		{"stop_grace", c.StopGrace},
 		{"reconcile_every", c.ReconcileEvery},
-		{"upload_retry", c.UploadRetry},
-		{"install_timeout", c.InstallTimeout},
 		{"engine_patience", c.EnginePatience},
-		{"pool_age", c.PoolAge},
 	} {
 		if s.d < 0 {
 			errs = append(errs, fmt.Errorf("worker.%s is %s; it cannot be negative", s.name, s.d))

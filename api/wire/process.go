@@ -16,7 +16,7 @@ type ProcessRequest struct {
 	Stdin          bool              `json:"stdin,omitempty" doc:"give it an input that POST …/stdin writes to; a terminal always has one. Otherwise its input is empty"`
 	TimeoutSeconds *int              `json:"timeout_seconds,omitempty" doc:"seconds that it may run; absent: as long as the sandbox"`
 	HangupSeconds  *int              `json:"hangup_seconds,omitempty" doc:"seconds without a reader of its output, also at the beginning, after which it gets SIGHUP, as when a terminal is closed; absent: never"`
-	Restart        string            `json:"restart,omitempty" enum:"never,on-failure" doc:"on-failure: start it again after an exit code other than 0, after a pause that doubles from 0.1 to 30 seconds, until it was ended by DELETE or its timeout, or failed soon after limits.max_process_restarts of them; default never"`
+	Restart        string            `json:"restart,omitempty" enum:"never,on-failure" doc:"on-failure: start it again after an exit code other than 0, after a pause that doubles from 0.1 to 30 seconds, until it was ended by DELETE or its timeout, or failed soon after 10 of them in a row; default never"`
 }
 
 // TerminalSize is the size of a terminal in characters.

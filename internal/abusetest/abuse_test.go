@@ -38,7 +38,7 @@ const (
 	sandboxes = 8
 	// jobTime is after what time a job hangs.
 	jobTime = 5 * time.Minute
-	// eventLimit, streamLimit and resultLimit are limits.max_stream_event_bytes, max_stream_inline_bytes and max_result_inline_bytes of the farm.
+	// eventLimit, streamLimit and resultLimit are MaxStreamEvents, MaxStreamInline and MaxResultInline of farm.DefaultLimits.
 	eventLimit, streamLimit, resultLimit = 8 * mib, mib, 8 * mib
 )
 
@@ -66,8 +66,6 @@ func newFarm(t *testing.T) farm {
 	}
 	return farm{abusetest.New(t, program, minio,
 		fmt.Sprintf("SANDFARM_LIMITS_MAX_OUTPUT_MB=%d", outputLimit),
-		fmt.Sprintf("SANDFARM_LIMITS_MAX_STREAM_EVENT_BYTES=%d", eventLimit), fmt.Sprintf("SANDFARM_LIMITS_MAX_STREAM_INLINE_BYTES=%d", streamLimit),
-		fmt.Sprintf("SANDFARM_LIMITS_MAX_RESULT_INLINE_BYTES=%d", resultLimit),
 		"SANDFARM_LIMITS_MEMORY_MB_MAX=100000000", // so that the host is the limit
 		fmt.Sprintf("SANDFARM_QUOTAS_MAX_SANDBOXES=%d", sandboxes),
 		"SANDFARM_WORKER_POOL=none",

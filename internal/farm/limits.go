@@ -6,74 +6,75 @@ import (
 	"time"
 )
 
-// Limits bound what a caller may request. They are settings; GET /v1/limits shows them. A zero field means its default (see DefaultLimits).
+// Limits bound what a caller may request. Those with a name in toml are settings, the others constants of every farm, which tests change. GET /v1/limits shows
+// them. A zero field means its default (see DefaultLimits).
 type Limits struct {
-	MaxBodyBytes  int64 `json:"max_body_bytes" toml:"max_body_bytes" min:"1" doc:"Bytes of a JSON body."`
+	MaxBodyBytes  int64 `json:"max_body_bytes" toml:"-"` // bytes of a JSON body
 	MaxBodyValues int   `json:"max_body_values" toml:"-" doc:"JSON values of a body; no setting, see MaxBodyValues."`
-	MaxCodeBytes  int64 `json:"max_code_bytes" toml:"max_code_bytes" min:"1" doc:"Bytes of the code of one execution."`
+	MaxCodeBytes  int64 `json:"max_code_bytes" toml:"-"` // bytes of the code of one execution
 	MaxFileBytes  int64 `json:"max_file_bytes" toml:"max_file_bytes" min:"1" doc:"Bytes of one uploaded file or tar."`
-	MaxInputBytes int64 `json:"max_input_bytes" toml:"max_input_bytes" min:"1" doc:"Bytes of the files of one run, together."`
+	MaxInputBytes int64 `json:"max_input_bytes" toml:"-"` // bytes of the files of one run, together
 
 	TimeoutDefaultSeconds int `json:"timeout_default_seconds" toml:"timeout_default_seconds" min:"1" doc:"Timeout of a job that sets none."`
 	TimeoutMaxSeconds     int `json:"timeout_max_seconds" toml:"timeout_max_seconds" min:"1" doc:"Maximum timeout of a job."`
 	WaitMaxSeconds        int `json:"wait_max_seconds" toml:"wait_max_seconds" min:"1" doc:"Maximum wait of a request for its job."`
 
 	TTLDefaultSeconds  int `json:"ttl_default_seconds" toml:"ttl_default_seconds" min:"1" doc:"Lifetime of a sandbox that sets none."`
-	TTLMinSeconds      int `json:"ttl_min_seconds" toml:"ttl_min_seconds" min:"1" doc:"Minimum lifetime of a sandbox."`
+	TTLMinSeconds      int `json:"ttl_min_seconds" toml:"-"` // minimum lifetime of a sandbox
 	TTLMaxSeconds      int `json:"ttl_max_seconds" toml:"ttl_max_seconds" min:"1" doc:"Maximum lifetime of a sandbox."`
 	IdleDefaultSeconds int `json:"idle_default_seconds" toml:"idle_default_seconds" min:"0" doc:"Idle limit of a sandbox that sets none: how long it lives after its last use. 0: no limit."`
-	IdleMinSeconds     int `json:"idle_min_seconds" toml:"idle_min_seconds" min:"1" doc:"Minimum idle limit of a sandbox."`
+	IdleMinSeconds     int `json:"idle_min_seconds" toml:"-"` // minimum idle limit of a sandbox
 
 	Memory IntLimits `json:"memory_mb" toml:"memory_mb" doc:"Memory of a sandbox in MiB; files in its workspace count."`
 	CPUs   CPULimits `json:"cpus" toml:"cpus" doc:"Cores of a sandbox."`
 	PIDs   IntLimits `json:"pids" toml:"pids" doc:"Processes and threads of a sandbox."`
 	Disk   IntLimits `json:"disk_mb" toml:"disk_mb" doc:"Workspace of a sandbox in MiB; installed packages may take four times that."`
 
-	MaxEnv          int `json:"max_env" toml:"max_env" min:"1" doc:"Environment variables of one request."`
-	MaxEnvBytes     int `json:"max_env_bytes" toml:"max_env_bytes" min:"1" doc:"Bytes of their names and values together."`
-	MaxLabels       int `json:"max_labels" toml:"max_labels" min:"1" doc:"Labels of a sandbox."`
-	MaxLabelBytes   int `json:"max_label_bytes" toml:"max_label_bytes" min:"1" doc:"Bytes of the key or the value of a label."`
-	MaxNameBytes    int `json:"max_name_bytes" toml:"max_name_bytes" min:"1" doc:"Bytes of the name of a sandbox."`
-	MaxCommands     int `json:"max_commands" toml:"max_commands" min:"1" doc:"Commands of one job."`
-	MaxPackages     int `json:"max_packages" toml:"max_packages" min:"1" doc:"Packages of one request."`
-	MaxPackageBytes int `json:"max_package_bytes" toml:"max_package_bytes" min:"1" doc:"Bytes of one package's name and versions."`
-	MaxBatch        int `json:"max_batch" toml:"max_batch" min:"1" doc:"Jobs of one batch."`
+	MaxEnv          int `json:"max_env" toml:"-"`           // Environment variables of one request
+	MaxEnvBytes     int `json:"max_env_bytes" toml:"-"`     // Bytes of their names and values together
+	MaxLabels       int `json:"max_labels" toml:"-"`        // Labels of a sandbox
+	MaxLabelBytes   int `json:"max_label_bytes" toml:"-"`   // Bytes of the key or the value of a label
+	MaxNameBytes    int `json:"max_name_bytes" toml:"-"`    // Bytes of the name of a sandbox
+	MaxCommands     int `json:"max_commands" toml:"-"`      // Commands of one job
+	MaxPackages     int `json:"max_packages" toml:"-"`      // Packages of one request
+	MaxPackageBytes int `json:"max_package_bytes" toml:"-"` // bytes of one package's name and versions
+	MaxBatch        int `json:"max_batch" toml:"-"`         // Jobs of one batch
 	MaxContexts     int `json:"max_contexts" toml:"-" doc:"Contexts (kernels) of a sandbox, as the agent has them; no setting."`
-	MaxAllowHosts   int `json:"max_allow_hosts" toml:"max_allow_hosts" min:"1" max:"1000" doc:"Rules in allow_hosts of one sandbox."`
-	MaxSecrets      int `json:"max_secrets" toml:"max_secrets" min:"1" max:"64" doc:"Secrets of one sandbox."`
-	MaxSecretBytes  int `json:"max_secret_bytes" toml:"max_secret_bytes" min:"64" max:"8192" doc:"Bytes of the value of one secret."`
-	MaxWaiting      int `json:"max_waiting" toml:"max_waiting" min:"1" doc:"Jobs that wait in the FIFO of one sandbox."`
+	MaxAllowHosts   int `json:"max_allow_hosts" toml:"-"`  // Rules in allow_hosts of one sandbox
+	MaxSecrets      int `json:"max_secrets" toml:"-"`      // Secrets of one sandbox
+	MaxSecretBytes  int `json:"max_secret_bytes" toml:"-"` // bytes of the value of one secret
+	MaxWaiting      int `json:"max_waiting" toml:"-"`      // Jobs that wait in the FIFO of one sandbox
 
-	EgressConnections       int `json:"egress_connections" toml:"egress_connections" min:"1" max:"96" doc:"Connections to allowed hosts that a sandbox may have open at once."`
-	EgressConnectsPerMinute int `json:"egress_connects_per_minute" toml:"egress_connects_per_minute" min:"1" doc:"Connections to hosts that a sandbox may ask for in a minute, refused ones too."`
+	EgressConnections       int `json:"egress_connections" toml:"-"`         // Connections to allowed hosts that a sandbox may have open at once
+	EgressConnectsPerMinute int `json:"egress_connects_per_minute" toml:"-"` // connections to hosts that a sandbox may ask for in a minute, refused ones too
 	EgressMB                int `json:"egress_mb" toml:"egress_mb" min:"1" doc:"MiB that a sandbox may exchange with allowed hosts in its life, both directions together."`
-	MaxEgressEntries        int `json:"-" toml:"max_egress_entries" min:"1" doc:"Connections in the egress log of a sandbox; the newest are kept."`
+	MaxEgressEntries        int `json:"-" toml:"-"` // connections in the egress log of a sandbox; the newest are kept
 
-	MaxProcesses       int `json:"max_processes" toml:"max_processes" min:"1" max:"100" doc:"Processes that callers started in a sandbox beside its jobs and that run at once. Beside it, the sandbox's own limit of processes and threads holds."`
-	MaxProcessReaders  int `json:"max_process_readers" toml:"max_process_readers" min:"1" max:"1000" doc:"Readers of the output of one process at once."`
-	MaxProcessRestarts int `json:"max_process_restarts" toml:"max_process_restarts" min:"1" max:"1000" doc:"How often a process with restart = on-failure is started again, each time after a run of less than a minute. A longer run counts from the start."`
-	LiveStreams        int `json:"live_streams" toml:"live_streams" min:"1" doc:"Interactive streams (output of processes, input) that a tenant may have open at once on one worker."`
+	MaxProcesses       int `json:"max_processes" toml:"-"`        // Processes that callers started in a sandbox beside its jobs and that run at once. Beside it, the sandbox's own limit of processes and threads holds
+	MaxProcessReaders  int `json:"max_process_readers" toml:"-"`  // Readers of the output of one process at once
+	MaxProcessRestarts int `json:"max_process_restarts" toml:"-"` // how often a process with restart = on-failure is started again, each time after a run of less than a minute. A longer run counts from the start
+	LiveStreams        int `json:"live_streams" toml:"-"`         // Interactive streams (output of processes, input) that a tenant may have open at once on one worker
 
 	MaxOutputMB        int   `json:"max_output_mb" toml:"max_output_mb" min:"1" doc:"MiB of each of stdout and stderr of a job that leave the sandbox. What is beyond is dropped from the middle, or the code is stopped (on_output_limit)."`
-	MaxStreamInline    int   `json:"max_stream_inline_bytes" toml:"max_stream_inline_bytes" min:"1" doc:"Bytes of an output stream in the result. Of a longer one the result has head and tail, and the whole is an artifact."`
-	MaxResultInline    int   `json:"max_result_inline_bytes" toml:"max_result_inline_bytes" min:"1" doc:"Bytes of the output streams of all commands of a job in its result. Beyond it, each stream has head and tail of 16 KiB."`
-	MaxStreamEvents    int   `json:"max_stream_event_bytes" toml:"max_stream_event_bytes" min:"1" doc:"Bytes of the stdout of a job, and of its stderr, sent as events; of all its commands together."`
-	MaxInlineRich      int   `json:"max_inline_rich_bytes" toml:"max_inline_rich_bytes" min:"1" doc:"Bytes of a displayed value in the result. A larger one is an artifact."`
-	MaxArtifacts       int   `json:"max_artifacts" toml:"max_artifacts" min:"1" doc:"Artifacts of one job."`
+	MaxStreamInline    int   `json:"max_stream_inline_bytes" toml:"-"` // bytes of an output stream in the result. Of a longer one the result has head and tail, and the whole is an artifact
+	MaxResultInline    int   `json:"max_result_inline_bytes" toml:"-"` // bytes of the output streams of all commands of a job in its result. Beyond it, each stream has head and tail of 16 KiB
+	MaxStreamEvents    int   `json:"max_stream_event_bytes" toml:"-"`  // Bytes of the stdout of a job, and of its stderr, sent as events; of all its commands together
+	MaxInlineRich      int   `json:"max_inline_rich_bytes" toml:"-"`   // Bytes of a displayed value in the result. A larger one is an artifact
+	MaxArtifacts       int   `json:"max_artifacts" toml:"-"`           // Artifacts of one job
 	MaxArtifactBytes   int64 `json:"max_artifact_bytes" toml:"max_artifact_bytes" min:"1" doc:"Bytes of one artifact."`
 	LinkSeconds        int   `json:"link_seconds" toml:"link_seconds" min:"1" doc:"Lifetime of a download link."`
 	RetentionSeconds   int   `json:"retention_seconds" toml:"retention_seconds" min:"1" doc:"How long finished jobs and their artifacts are kept."`
 	ClosedSeconds      int   `json:"closed_seconds" toml:"closed_seconds" min:"1" doc:"How long closed sandboxes stay readable."`
-	IdempotencySeconds int   `json:"idempotency_seconds" toml:"idempotency_seconds" min:"1" doc:"How long an Idempotency-Key is remembered."`
-	HiddenSeconds      int   `json:"-" toml:"hidden_seconds" min:"1" doc:"How long records of reads are kept."`
-	MaxQueueDepth      int   `json:"max_queue_depth" toml:"max_queue_depth" min:"1" doc:"Jobs of a tenant that wait in one queue."`
-	QueueShare         int   `json:"-" toml:"queue_share" min:"1" doc:"Tasks of a tenant in one queue that no worker has begun. Its other runnable jobs are parked, so jobs of other tenants wait behind this many at most. Reads of files, interrupts and restarts have such a share for each kind, and count until they end: so many of a tenant run at once in one queue, and worker.slots should be at least eight times as many."`
-	MaxFinished        int   `json:"-" toml:"max_finished" min:"1" doc:"Jobs of a tenant that are kept. Beyond it the oldest finished ones are removed before retention_seconds have passed, with their Idempotency-Keys; their artifacts stay."`
+	IdempotencySeconds int   `json:"idempotency_seconds" toml:"-"` // how long an Idempotency-Key is remembered
+	HiddenSeconds      int   `json:"-" toml:"-"`                   // How long records of reads are kept
+	MaxQueueDepth      int   `json:"max_queue_depth" toml:"-"`     // Jobs of a tenant that wait in one queue
+	QueueShare         int   `json:"-" toml:"-"`                   // Tasks of a tenant in one queue that no worker has begun. Its other runnable jobs are parked, so jobs of other tenants wait behind this many at most. Reads of files, interrupts and restarts have such a share for each kind, and count until they end: so many of a tenant run at once in one queue, and worker.slots should be at least eight times as many
+	MaxFinished        int   `json:"-" toml:"-"`                   // Jobs of a tenant that are kept. Beyond it the oldest finished ones are removed before retention_seconds have passed, with their Idempotency-Keys; their artifacts stay
 	MaxCallbacks       int   `json:"-" toml:"max_callbacks" min:"1" doc:"Callbacks of a tenant that are not delivered. Beyond it the oldest are given up, and their jobs may be removed like others: see max_finished."`
-	MaxQueued          int   `json:"max_queued" toml:"max_queued" min:"1" doc:"Unfinished jobs of a tenant that has no quota max_queued of its own."`
-	MaxKeys            int   `json:"-" toml:"max_keys" min:"1" doc:"API keys made at run time."`
-	MaxAudit           int   `json:"-" toml:"max_audit_entries" min:"1" doc:"Entries of the audit that are kept of each tenant."`
-	UsageDays          int   `json:"-" toml:"usage_days" min:"1" doc:"Days for which the usage of a tenant is kept."`
+	MaxQueued          int   `json:"max_queued" toml:"-"` // unfinished jobs of a tenant that has no quota max_queued of its own
+	MaxKeys            int   `json:"-" toml:"-"`          // API keys made at run time
+	MaxAudit           int   `json:"-" toml:"-"`          // Entries of the audit that are kept of each tenant
+	UsageDays          int   `json:"-" toml:"-"`          // Days for which the usage of a tenant is kept
 
 	// Quotas are those of tenants without their own. They are a table of settings of their own, and shown by GET /v1/usage.
 	Quotas Quotas `json:"-" toml:"-" doc:"Quotas of tenants without their own."`
@@ -82,14 +83,14 @@ type Limits struct {
 // IntLimits bounds a whole number.
 type IntLimits struct {
 	Default int `json:"default" toml:"default" min:"1" doc:"Value of a request that sets none."`
-	Min     int `json:"min" toml:"min" min:"1" doc:"Minimum of a request."`
+	Min     int `json:"min" toml:"-"` // minimum of a request
 	Max     int `json:"max" toml:"max" min:"1" doc:"Maximum of a request."`
 }
 
 // CPULimits bounds cores.
 type CPULimits struct {
 	Default float64 `json:"default" toml:"default" min:"0.01" doc:"Value of a request that sets none."`
-	Min     float64 `json:"min" toml:"min" min:"0.01" doc:"Minimum of a request."`
+	Min     float64 `json:"min" toml:"-"` // minimum of a request
 	Max     float64 `json:"max" toml:"max" min:"0.01" doc:"Maximum of a request."`
 }
 
@@ -132,6 +133,13 @@ func DefaultLimits() Limits {
 		MaxKeys: 10_000, MaxAudit: 5000,
 		UsageDays: 100, Quotas: DefaultQuotas(),
 	}
+}
+
+// WithinRetention returns the limits of records that are kept for no longer than finished jobs are.
+func (l Limits) WithinRetention() Limits {
+	l.IdempotencySeconds = min(l.IdempotencySeconds, l.RetentionSeconds)
+	l.HiddenSeconds = min(l.HiddenSeconds, l.RetentionSeconds)
+	return l
 }
 
 // Validate reports every bound that contradicts another. Zero fields count as zero: see DefaultLimits.

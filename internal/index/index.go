@@ -174,7 +174,7 @@ type Config struct {
 	CacheMB   int           `toml:"cache_mb" default:"20480" min:"1" doc:"Space for packages in the object store, in MiB. What was not used for longest is removed first."`
 	PageAge   time.Duration `toml:"page_age" default:"10m" min:"1ms" doc:"How long a project's page is used before the index is asked again."`
 	Timeout   time.Duration `toml:"timeout" default:"30s" min:"10ms" doc:"How long the index may send nothing before a request fails."`
-	MaxFileMB int           `toml:"max_file_mb" default:"8192" min:"1" doc:"Largest file that is downloaded, in MiB."`
+	MaxFileMB int           `toml:"-"` // largest file that is downloaded, in MiB
 
 	SpoolMB int `toml:"spool_mb" default:"0" min:"0" doc:"Space for files during their download, in MiB. A file over 32 MiB takes 8 MiB, since it is streamed into the object store. 0: three quarters of the free space of the temporary directory."`
 
@@ -234,13 +234,8 @@ func (c Config) validate() error {
 	if _, err := bases(c.FilesURL); err != nil {
 		errs = append(errs, fmt.Errorf("index.files_url: %w", err))
 	}
-	for _, n := range []struct {
-		name  string
-		value int
-	}{{"cache_mb", c.CacheMB}, {"max_file_mb", c.MaxFileMB}} {
-		if n.value < 1 {
-			errs = append(errs, fmt.Errorf("index.%s is %d; it must be at least 1", n.name, n.value))
-		}
+	if c.CacheMB < 1 {
+		errs = append(errs, fmt.Errorf("index.cache_mb is %d; it must be at least 1", c.CacheMB))
 	}
 	for _, d := range []struct {
 		name  string

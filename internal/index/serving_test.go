@@ -139,7 +139,6 @@ func TestConfig(t *testing.T) {
 		"SecondIsBad":  {index.Config{FilesURL: "http://x, y"}, "index.files_url"},
 		"Query":        {index.Config{PyPIURL: "http://x/?a=b"}, "index.pypi_url"},
 		"CacheMB":      {index.Config{CacheMB: -1}, "index.cache_mb"},
-		"MaxFileMB":    {index.Config{MaxFileMB: -1}, "index.max_file_mb"},
 		"PageAge":      {index.Config{PageAge: -time.Second}, "index.page_age"},
 		"Timeout":      {index.Config{Timeout: -time.Second}, "index.timeout"},
 		"HidesSecrets": {index.Config{PyPIURL: "ftp://me:hidden@x/"}, "index.pypi_url"},

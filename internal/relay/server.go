@@ -163,9 +163,9 @@ func (s *Server) admit(tenant string) (release func(), err error) {
 	defer s.mu.Unlock()
 	switch {
 	case s.streams >= s.cfg.Streams:
-		return nil, farm.Errorf(farm.CodeExhausted, "The worker has %d interactive streams, the most that it serves (worker.live_streams). Try again later.", s.cfg.Streams)
+		return nil, farm.Errorf(farm.CodeExhausted, "The worker has %d interactive streams, the most that it serves. Try again later.", s.cfg.Streams)
 	case s.tenants[tenant] >= s.cfg.Tenant:
-		return nil, farm.Errorf(farm.CodeExhausted, "You have %d interactive streams on this worker, the most that one tenant may have (limits.live_streams). End those that you do not need.", s.cfg.Tenant)
+		return nil, farm.Errorf(farm.CodeExhausted, "You have %d interactive streams on this worker, the most that one tenant may have. End those that you do not need.", s.cfg.Tenant)
 	}
 	hold, ok := s.deps.Memory.TryAcquire(tenant, streamBytes)
 	if !ok {

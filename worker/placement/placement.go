@@ -53,9 +53,6 @@ func (c Config) Validate() error {
 	if c.SandboxCgroup != "" && c.SandboxCgroup != CgroupAuto && c.SandboxCgroup != CgroupNone {
 		errs = append(errs, fmt.Errorf("worker.sandbox_cgroup is %q; auto and none are allowed", c.SandboxCgroup))
 	}
-	if c.PoolFill < 1 || c.PoolFill > 64 {
-		errs = append(errs, fmt.Errorf("worker.pool_fill is %d; 1 to 64 are allowed", c.PoolFill))
-	}
 	if _, err := c.poolTargets(); err != nil {
 		errs = append(errs, err)
 	}

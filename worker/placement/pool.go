@@ -25,7 +25,7 @@ const (
 const (
 	LeftDied    = "died"    // its container or its kernel
 	LeftChanged = "changed" // the image, the agent or the settings that it was made from
-	LeftOld     = "old"     // over worker.pool_age
+	LeftOld     = "old"     // over Config.PoolAge
 	LeftSurplus = "surplus" // more than worker.pool asks for, or than fit now
 	LeftRoom    = "room"    // a create needed its memory and cores
 	LeftStale   = "stale"   // its worker died while it started

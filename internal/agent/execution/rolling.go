@@ -122,7 +122,7 @@ func (l *Log) Enter(name string, seq uint64, most int) (done func(), err error) 
 			}
 		}
 		if len(l.readers) >= most {
-			return nil, farm.Errorf(farm.CodeExhausted, "The process has %d readers, the most that it may have (limits.max_process_readers). Close one of them.", most)
+			return nil, farm.Errorf(farm.CodeExhausted, "The process has %d readers, the most that it may have. Close one of them.", most)
 		}
 		r = &reader{}
 		l.readers[name] = r

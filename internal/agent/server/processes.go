@@ -70,7 +70,7 @@ func (s *Server) startProcess(id string, spec farm.ProcessSpec) (farm.Process, e
 		return farm.Process{}, farm.Errorf(farm.CodeUnavailable, "The agent is shutting down.")
 	}
 	if running := len(t.byID) - len(t.ended); running >= spec.MaxProcesses {
-		return farm.Process{}, farm.Errorf(farm.CodeExhausted, "%d processes run in the sandbox, the most that callers may start (limits.max_processes). End some of them.", running)
+		return farm.Process{}, farm.Errorf(farm.CodeExhausted, "%d processes run in the sandbox, the most that callers may start. End some of them.", running)
 	}
 	e := execution.New(id, agent.Spec{Kind: farm.KindCommand, Cwd: spec.Cwd, Env: spec.Env, Timeout: spec.Timeout, Grace: spec.Grace}, 0, time.Now())
 	e.Log = execution.NewRollingLog(t.window)

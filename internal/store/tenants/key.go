@@ -79,7 +79,7 @@ func (s *Store) CreateKey(ctx context.Context, sum KeySum, key farm.Key) error {
 		return err
 	}
 	if r.Text(0) == "full" {
-		return farm.Errorf(farm.CodeExhausted, "The farm has %d API keys, the most that it keeps (limits.max_keys). Revoke keys that are no longer used.", s.Limits.MaxKeys)
+		return farm.Errorf(farm.CodeExhausted, "The farm has %d API keys, the most that it keeps. Revoke keys that are no longer used.", s.Limits.MaxKeys)
 	}
 	return nil
 }

@@ -1575,7 +1575,7 @@ export interface components {
             /** @description run it on a terminal of this size; its output is all stdout then */
             pty?: components["schemas"]["TerminalSize"];
             /**
-             * @description on-failure: start it again after an exit code other than 0, after a pause that doubles from 0.1 to 30 seconds, until it was ended by DELETE or its timeout, or failed soon after limits.max_process_restarts of them; default never
+             * @description on-failure: start it again after an exit code other than 0, after a pause that doubles from 0.1 to 30 seconds, until it was ended by DELETE or its timeout, or failed soon after 10 of them in a row; default never
              * @enum {string}
              */
             restart?: "never" | "on-failure";

@@ -38,13 +38,20 @@ func RunEngineProxy(ctx context.Context, s *Settings) (err error) {
 	}
 	p := engineproxy.New(engineproxy.Config{
 		Namespace: namespace, Checker: e.NewChecker(rules), Dial: e.Connect,
-		Exec: dialsAgent, Builds: s.EngineProxy.Builds, MaxBody: s.EngineProxy.MaxBody, Log: log,
+		Exec: dialsAgent, Builds: s.EngineProxy.Builds, MaxBody: proxyMaxBody, Log: log,
 	})
 	defer p.Close()
 	return p.Serve(ctx, engineproxy.Socket{
-		Path: s.EngineProxy.Socket, Mode: s.EngineProxy.mode(), MaxConnections: s.EngineProxy.MaxConnections,
+		Path: s.EngineProxy.Socket, Mode: s.EngineProxy.mode(), MaxConnections: proxyMaxConnections,
 	}, nil)
 }
+
+const (
+	// proxyMaxBody is how many bytes of a body the proxy checks. The longest is that of a create: its variables, and 64 KiB.
+	proxyMaxBody = 4 << 20
+	// proxyMaxConnections are connections to the proxy at a time; others wait. Each sandbox that a worker uses has one.
+	proxyMaxConnections = 4096
+)
 
 // dialsAgent reports whether an exec is the one by which workers reach the agent of a sandbox.
 func dialsAgent(user string, command []string) bool {

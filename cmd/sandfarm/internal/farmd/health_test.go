@@ -60,7 +60,7 @@ func TestHealthOfTheEngineProxy(t *testing.T) {
 	}
 	defer os.RemoveAll(dir)
 	s := &farmd.Settings{EngineProxy: farmd.ProxySettings{
-		Socket: dir + "/engine.sock", Access: "all", Host: "tcp://" + engine.Listener.Addr().String(), MaxBody: 1024, MaxConnections: 8,
+		Socket: dir + "/engine.sock", Access: "all", Host: "tcp://" + engine.Listener.Addr().String(),
 	}}
 	expect(t, "no proxy", farmd.Health(t.Context(), s, "engine-proxy"), "ask the engine proxy")
 	ctx, stop := context.WithCancel(t.Context())

@@ -90,9 +90,6 @@ type ProxySettings struct {
 	Access string `toml:"access" default:"group" oneof:"owner group all" doc:"Who may connect: the user that runs the proxy, its group too, or everybody who can reach the socket, such as the containers that mount its volume."`
 	Host   string `toml:"host" doc:"Address of the engine behind the proxy. Empty: unix:///var/run/docker.sock."`
 	Builds bool   `toml:"builds" default:"false" doc:"Let workers build, pull, import and tag images. The steps of a build run as root in a container."`
-	// MaxBody is in bytes.
-	MaxBody        int64 `toml:"max_body_bytes" default:"4194304" min:"1024" doc:"Bytes of a body that the proxy checks. The longest is that of a create: its variables, and 64 KiB."`
-	MaxConnections int   `toml:"max_connections" default:"4096" min:"8" doc:"Connections to the proxy at a time; others wait. Each sandbox that a worker uses has one."`
 }
 
 // ImageSettings say what sandbox images are built on.
@@ -155,6 +152,7 @@ func (s *Settings) share() {
 	s.Worker.AllowedImages = s.Images.Allowed
 	s.Worker.Signatures, _ = s.Images.folder() // validate reports the error
 	s.Limits.Quotas = s.Quotas
+	s.Limits = s.Limits.WithinRetention()
 	s.API.Limits, s.Worker.Limits, s.Scheduler.Limits = s.Limits, s.Limits, s.Limits
 	s.API.Allow, s.Worker.Allow, s.Worker.Private = s.Egress.Allow, s.Egress.Allow, s.Egress.Private
 	keys, _ := s.Secrets.keys() // validate reports the error
