@@ -37,9 +37,9 @@ func records(keys []KeyConfig) []farm.Key {
 // admit authenticates the caller, checks the scope of its key and counts the request against the quotas of its tenant. While the request
 // lasts, its context ends when the key is revoked or expires. The caller of admit calls release at the end of the request. What operators
 // need is not counted, so that a quota cannot lock them out.
-func (s *Server) admit(c *gin.Context, r route) (release func(), err error) {
-	scope := r.needs()
-	if err := s.authenticate(c, r.takesSessions()); err != nil {
+func (s *Server) admit(c *gin.Context, r rest.Route) (release func(), err error) {
+	scope := r.Needs()
+	if err := s.authenticate(c, r.TakesSessions()); err != nil {
 		return func() {}, err
 	}
 	if err := rest.Allow(c, scope); err != nil {

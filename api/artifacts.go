@@ -17,12 +17,12 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-func (s *Server) artifactRoutes() []route {
-	return []route{
-		{method: "GET", path: "/v1/artifacts", tag: "Artifacts", summary: "List artifacts", query: append(byOrigin(), query("name", "only of exactly this name, the last element of the path", object{"type": "string"}), query("state", "only of jobs in these states, separated by commas", stateSchema(farm.JobStates()))), answers: []answer{{http.StatusOK, "a page of artifacts, newest first", wire.List[wire.Artifact]{}, ""}}, handler: s.listArtifacts},
-		{method: "GET", path: "/v1/artifacts/{id}", tag: "Artifacts", summary: "Download an artifact", answers: []answer{{http.StatusFound, "a fresh presigned link in Location, the artifact in the body", wire.Artifact{}, ""}}, handler: s.readArtifact},
-		{method: "GET", path: "/v1/artifacts/{id}/meta", tag: "Artifacts", summary: "Describe an artifact", answers: []answer{{http.StatusOK, "the artifact, with a fresh link", wire.Artifact{}, ""}}, handler: s.describeArtifact},
-		{method: "DELETE", path: "/v1/artifacts/{id}", tag: "Artifacts", summary: "Delete an artifact", detail: "Links to it no longer work. Its job no longer lists it.", answers: []answer{{http.StatusNoContent, "it is deleted", nil, ""}}, handler: s.deleteArtifact},
+func (s *Server) artifactRoutes() []rest.Route {
+	return []rest.Route{
+		{Method: "GET", Path: "/v1/artifacts", Tag: "Artifacts", Summary: "List artifacts", Query: append(byOrigin(), rest.Query("name", "only of exactly this name, the last element of the path", object{"type": "string"}), rest.Query("state", "only of jobs in these states, separated by commas", stateSchema(farm.JobStates()))), Answers: []rest.Answer{{Status: http.StatusOK, Doc: "a page of artifacts, newest first", Body: wire.List[wire.Artifact]{}}}, Handler: s.listArtifacts},
+		{Method: "GET", Path: "/v1/artifacts/{id}", Tag: "Artifacts", Summary: "Download an artifact", Answers: []rest.Answer{{Status: http.StatusFound, Doc: "a fresh presigned link in Location, the artifact in the body", Body: wire.Artifact{}}}, Handler: s.readArtifact},
+		{Method: "GET", Path: "/v1/artifacts/{id}/meta", Tag: "Artifacts", Summary: "Describe an artifact", Answers: []rest.Answer{{Status: http.StatusOK, Doc: "the artifact, with a fresh link", Body: wire.Artifact{}}}, Handler: s.describeArtifact},
+		{Method: "DELETE", Path: "/v1/artifacts/{id}", Tag: "Artifacts", Summary: "Delete an artifact", Detail: "Links to it no longer work. Its job no longer lists it.", Answers: []rest.Answer{{Status: http.StatusNoContent, Doc: "it is deleted"}}, Handler: s.deleteArtifact},
 	}
 }
 

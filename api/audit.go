@@ -116,7 +116,7 @@ type trailContext struct{}
 func follow(c *gin.Context) *trail {
 	caller := rest.Caller(c)
 	t := &trail{entry: farm.AuditEntry{
-		Tenant: caller.Tenant, KeyID: caller.KeyID, Route: rest.Method(c) + " " + rest.Route(c), Subject: farm.Shorten(e2b.SandboxID(c.Param("id"))),
+		Tenant: caller.Tenant, KeyID: caller.KeyID, Route: rest.Method(c) + " " + rest.PathTemplate(c), Subject: farm.Shorten(e2b.SandboxID(c.Param("id"))),
 		From: cmp.Or(c.RemoteIP(), "local"), RequestID: rest.RequestID(c),
 	}}
 	c.Request = c.Request.WithContext(context.WithValue(c.Request.Context(), trailContext{}, t))
@@ -182,9 +182,9 @@ func (s *Server) opened(c *gin.Context) {
 }
 
 // ended adds a request to the audit at its end, unless it only reads or its jobs are there already.
-func (s *Server) ended(c *gin.Context, r route, t *trail) {
+func (s *Server) ended(c *gin.Context, r rest.Route, t *trail) {
 	status := c.Writer.Status()
-	reads := r.stream || r.method == http.MethodGet || r.needs() == farm.ScopeRead || r.needs() == farm.ScopeMetrics
+	reads := r.Stream || r.Method == http.MethodGet || r.Needs() == farm.ScopeRead || r.Needs() == farm.ScopeMetrics
 	refused := status == http.StatusUnauthorized || status == http.StatusForbidden
 	t.mu.Lock()
 	added := t.jobs > 0 || t.whole
@@ -197,12 +197,12 @@ func (s *Server) ended(c *gin.Context, r route, t *trail) {
 	s.audit.add(c.Request.Context(), e)
 }
 
-func (s *Server) auditRoutes() []route {
-	return []route{{
-		method: "GET", path: "/v1/audit", tag: "Keys", summary: "Read the audit", scope: farm.ScopeAdmin,
-		detail:  "Who asked for what, from where, and what came of it: changes, jobs and refusals, and reads where api.audit_reads is set. Code, environment and links are not part of it.",
-		query:   append(append(paging(), created()...), query("tenant", "only of this tenant", object{"type": "string"})),
-		answers: []answer{{http.StatusOK, "a page of entries, newest first", wire.List[wire.AuditEntry]{}, ""}}, handler: s.readAudit,
+func (s *Server) auditRoutes() []rest.Route {
+	return []rest.Route{{
+		Method: "GET", Path: "/v1/audit", Tag: "Keys", Summary: "Read the audit", Scope: farm.ScopeAdmin,
+		Detail:  "Who asked for what, from where, and what came of it: changes, jobs and refusals, and reads where api.audit_reads is set. Code, environment and links are not part of it.",
+		Query:   append(append(paging(), created()...), rest.Query("tenant", "only of this tenant", object{"type": "string"})),
+		Answers: []rest.Answer{{Status: http.StatusOK, Doc: "a page of entries, newest first", Body: wire.List[wire.AuditEntry]{}}}, Handler: s.readAudit,
 	}}
 }
 

@@ -60,17 +60,17 @@ func (s *Server) serveToolsets() ([]servedToolset, error) {
 }
 
 // compatRoutes are the routes of the older systems.
-func (s *Server) compatRoutes() []route {
+func (s *Server) compatRoutes() []rest.Route {
 	all := s.sandboxToolRoutes()
 	for _, one := range s.toolsets {
-		all = append(all, slashed([]route{{
-			method: http.MethodPost, path: mcpPath + "/" + one.set.Name, tag: "Toolsets", summary: "The toolset " + one.set.Name + " by the Model Context Protocol",
-			detail: one.set.About + " Streamable HTTP, as at /mcp.", raw: []string{"application/json"}, browserCallable: true, scope: farm.ScopeRead,
-			answers: []answer{
-				{http.StatusOK, "the response", nil, "application/json"},
-				{http.StatusAccepted, "the notification was taken", nil, ""},
+		all = append(all, slashed([]rest.Route{{
+			Method: http.MethodPost, Path: mcpPath + "/" + one.set.Name, Tag: "Toolsets", Summary: "The toolset " + one.set.Name + " by the Model Context Protocol",
+			Detail: one.set.About + " Streamable HTTP, as at /mcp.", Raw: []string{"application/json"}, BrowserCallable: true, Scope: farm.ScopeRead,
+			Answers: []rest.Answer{
+				{Status: http.StatusOK, Doc: "the response", Media: "application/json"},
+				{Status: http.StatusAccepted, Doc: "the notification was taken"},
 			},
-			handler: s.serve(one.http.ServeHTTP),
+			Handler: s.serve(one.http.ServeHTTP),
 		}})...)
 		for _, at := range one.sse {
 			all = append(all, streamRoutes(s, one.set.Name, at)...)
@@ -79,43 +79,43 @@ func (s *Server) compatRoutes() []route {
 	return all
 }
 
-func streamRoutes(s *Server, name string, at stream) []route {
-	taken := []answer{{http.StatusAccepted, "the message was taken; its response comes over the stream", nil, "text/plain"}}
-	id := []parameter{query("session_id", "of the stream", object{"type": "string"})}
-	post := route{
-		method: http.MethodPost, path: at.messages, tag: "Toolsets", summary: "Send a message of the toolset " + name, query: id,
-		raw: []string{"application/json"}, answers: taken, browserCallable: true, scope: farm.ScopeRead, handler: s.serve(at.sse.Post),
+func streamRoutes(s *Server, name string, at stream) []rest.Route {
+	taken := []rest.Answer{{Status: http.StatusAccepted, Doc: "the message was taken; its response comes over the stream", Media: "text/plain"}}
+	id := []rest.Parameter{rest.Query("session_id", "of the stream", object{"type": "string"})}
+	post := rest.Route{
+		Method: http.MethodPost, Path: at.messages, Tag: "Toolsets", Summary: "Send a message of the toolset " + name, Query: id,
+		Raw: []string{"application/json"}, Answers: taken, BrowserCallable: true, Scope: farm.ScopeRead, Handler: s.serve(at.sse.Post),
 	}
 	plain := post
-	plain.path, plain.hidden = at.messages[:len(at.messages)-1], true
-	return append(slashed([]route{{
-		method: http.MethodGet, path: at.path, tag: "Toolsets", summary: "Open a stream of the toolset " + name,
-		detail:  "The older HTTP transport of the protocol: the first event, endpoint, tells where to post messages.",
-		answers: []answer{{http.StatusOK, "the stream", nil, "text/event-stream"}}, browserCallable: true, handler: s.serve(at.sse.Stream),
+	plain.Path, plain.Hidden = at.messages[:len(at.messages)-1], true
+	return append(slashed([]rest.Route{{
+		Method: http.MethodGet, Path: at.path, Tag: "Toolsets", Summary: "Open a stream of the toolset " + name,
+		Detail:  "The older HTTP transport of the protocol: the first event, endpoint, tells where to post messages.",
+		Answers: []rest.Answer{{Status: http.StatusOK, Doc: "the stream", Media: "text/event-stream"}}, BrowserCallable: true, Handler: s.serve(at.sse.Stream),
 	}}), post, plain)
 }
 
 // sandboxToolRoutes are the routes of the system with the toolset "sandbox", in addition to its MCP addresses.
-func (s *Server) sandboxToolRoutes() []route {
-	return []route{
+func (s *Server) sandboxToolRoutes() []rest.Route {
+	return []rest.Route{
 		{
-			method: http.MethodPost, path: mcpPath + "/tools/{tool}", tag: "Toolsets", summary: "Call a tool of the toolset sandbox",
-			detail: "The body is an object with the tool's arguments, or nothing where it needs none; the answer is the tool's own.",
-			body:   map[string]any{}, optional: true, answers: []answer{{http.StatusOK, "what the tool answers", map[string]any{}, ""}},
-			scope: farm.ScopeRead, browserCallable: true, handler: s.callTool, refuse: s.failTool,
+			Method: http.MethodPost, Path: mcpPath + "/tools/{tool}", Tag: "Toolsets", Summary: "Call a tool of the toolset sandbox",
+			Detail: "The body is an object with the tool's arguments, or nothing where it needs none; the answer is the tool's own.",
+			Body:   map[string]any{}, Optional: true, Answers: []rest.Answer{{Status: http.StatusOK, Doc: "what the tool answers", Body: map[string]any{}}},
+			Scope: farm.ScopeRead, BrowserCallable: true, Handler: s.callTool, Refuse: s.failTool,
 		}, {
-			method: http.MethodGet, path: "/sandbox/file", tag: "Toolsets", summary: "Download a file of a sandbox by its id or its name",
-			query: []parameter{
-				query("sandbox_id", "id of the sandbox; this or sandbox_name", object{"type": "string"}),
-				query("sandbox_name", "name of the sandbox", object{"type": "string"}),
-				query("file_path", "path in /app/results, absolute or relative", object{"type": "string"}),
+			Method: http.MethodGet, Path: "/sandbox/file", Tag: "Toolsets", Summary: "Download a file of a sandbox by its id or its name",
+			Query: []rest.Parameter{
+				rest.Query("sandbox_id", "id of the sandbox; this or sandbox_name", object{"type": "string"}),
+				rest.Query("sandbox_name", "name of the sandbox", object{"type": "string"}),
+				rest.Query("file_path", "path in /app/results, absolute or relative", object{"type": "string"}),
 			},
-			answers:         []answer{{http.StatusOK, "the file", nil, rest.AnyType}, {http.StatusPartialContent, "the part of the file that the Range header asks for", nil, rest.AnyType}},
-			browserCallable: true, handler: s.sandboxFile,
+			Answers:         []rest.Answer{{Status: http.StatusOK, Doc: "the file", Media: rest.AnyType}, {Status: http.StatusPartialContent, Doc: "the part of the file that the Range header asks for", Media: rest.AnyType}},
+			BrowserCallable: true, Handler: s.sandboxFile,
 		}, {
-			method: http.MethodGet, path: "/check", tag: "Toolsets", summary: "Is the server alive?", open: true, browserCallable: true,
-			answers: []answer{{http.StatusOK, `the text "success"`, "", ""}},
-			handler: func(c *gin.Context) error { return rest.Reply(c, http.StatusOK, "success") },
+			Method: http.MethodGet, Path: "/check", Tag: "Toolsets", Summary: "Is the server alive?", Open: true, BrowserCallable: true,
+			Answers: []rest.Answer{{Status: http.StatusOK, Doc: `the text "success"`, Body: ""}},
+			Handler: func(c *gin.Context) error { return rest.Reply(c, http.StatusOK, "success") },
 		},
 	}
 }

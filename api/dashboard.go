@@ -40,14 +40,14 @@ const maxSessionBytes = 4 << 10
 // sessionTimeout bounds how long that body may take to arrive.
 const sessionTimeout = 10 * time.Second
 
-func (s *Server) dashboardRoutes() []route {
-	return []route{
-		{method: "GET", path: "/", open: true, hidden: true, handler: func(c *gin.Context) error { return s.dashboard(c, ui.Index) }},
-		{method: "GET", path: "/ui", open: true, hidden: true, handler: func(c *gin.Context) error { return leadTo(c, "./") }},
-		{method: "GET", path: "/ui/{path}", open: true, hidden: true, handler: s.dashboardFile},
-		{method: "GET", path: "/session", open: true, hidden: true, handler: s.showSession},
-		{method: "POST", path: "/session", open: true, hidden: true, handler: s.openSession},
-		{method: "DELETE", path: "/session", open: true, token: true, hidden: true, handler: s.closeSession},
+func (s *Server) dashboardRoutes() []rest.Route {
+	return []rest.Route{
+		{Method: "GET", Path: "/", Open: true, Hidden: true, Handler: func(c *gin.Context) error { return s.dashboard(c, ui.Index) }},
+		{Method: "GET", Path: "/ui", Open: true, Hidden: true, Handler: func(c *gin.Context) error { return leadTo(c, "./") }},
+		{Method: "GET", Path: "/ui/{path}", Open: true, Hidden: true, Handler: s.dashboardFile},
+		{Method: "GET", Path: "/session", Open: true, Hidden: true, Handler: s.showSession},
+		{Method: "POST", Path: "/session", Open: true, Hidden: true, Handler: s.openSession},
+		{Method: "DELETE", Path: "/session", Open: true, Token: true, Hidden: true, Handler: s.closeSession},
 	}
 }
 

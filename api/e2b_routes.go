@@ -29,32 +29,32 @@ func (s *Server) newE2B() *e2b.Door {
 	})
 }
 
-func (s *Server) e2bRoutes() []route {
+func (s *Server) e2bRoutes() []rest.Route {
 	const box = e2bBase + "/sandboxes/{id}"
-	all := []route{
-		{method: "POST", path: e2bBase + "/v2/sandboxes", handler: s.e2b.Create(false)},
-		{method: "POST", path: e2bBase + "/sandboxes", handler: s.e2b.Create(true)},
-		{method: "GET", path: e2bBase + "/v2/sandboxes", handler: s.e2b.List},
-		{method: "GET", path: e2bBase + "/sandboxes", handler: s.e2b.List},
-		{method: "POST", path: e2bBase + "/v2/sandboxes/{id}/connect", handler: s.e2b.Connect},
-		{method: "POST", path: box + "/connect", handler: s.e2b.Connect},
-		{method: "GET", path: box, handler: s.e2b.Info},
-		{method: "DELETE", path: box, handler: s.e2b.Kill},
-		{method: "POST", path: box + "/timeout", handler: s.e2b.Timeout},
-		{method: "POST", path: box + "/pause", handler: s.e2b.Pause},
-		{method: "POST", path: box + "/snapshots", handler: e2b.NotOffered("Snapshots")}, // the SDKs take 404 for a sandbox that is gone
-		{method: "POST", path: box + "/fork", handler: e2b.NotOffered("Forks")},
-		{method: "GET", path: box + "/metrics", handler: s.e2b.Metrics},
-		{method: "GET", path: e2bBase + "/v2/sandboxes/{id}/logs", handler: s.e2b.Logs(false)},
-		{method: "GET", path: box + "/logs", handler: s.e2b.Logs(true)},
+	all := []rest.Route{
+		{Method: "POST", Path: e2bBase + "/v2/sandboxes", Handler: s.e2b.Create(false)},
+		{Method: "POST", Path: e2bBase + "/sandboxes", Handler: s.e2b.Create(true)},
+		{Method: "GET", Path: e2bBase + "/v2/sandboxes", Handler: s.e2b.List},
+		{Method: "GET", Path: e2bBase + "/sandboxes", Handler: s.e2b.List},
+		{Method: "POST", Path: e2bBase + "/v2/sandboxes/{id}/connect", Handler: s.e2b.Connect},
+		{Method: "POST", Path: box + "/connect", Handler: s.e2b.Connect},
+		{Method: "GET", Path: box, Handler: s.e2b.Info},
+		{Method: "DELETE", Path: box, Handler: s.e2b.Kill},
+		{Method: "POST", Path: box + "/timeout", Handler: s.e2b.Timeout},
+		{Method: "POST", Path: box + "/pause", Handler: s.e2b.Pause},
+		{Method: "POST", Path: box + "/snapshots", Handler: e2b.NotOffered("Snapshots")}, // the SDKs take 404 for a sandbox that is gone
+		{Method: "POST", Path: box + "/fork", Handler: e2b.NotOffered("Forks")},
+		{Method: "GET", Path: box + "/metrics", Handler: s.e2b.Metrics},
+		{Method: "GET", Path: e2bBase + "/v2/sandboxes/{id}/logs", Handler: s.e2b.Logs(false)},
+		{Method: "GET", Path: box + "/logs", Handler: s.e2b.Logs(true)},
 	}
 	all = append(all, s.e2bBoxRoutes(e2bBase)...)
 	// The SDKs drop the path of E2B_SANDBOX_URL from the URLs of files that they sign. Such a URL names no sandbox; callers of a farm with hosts for
 	// ports have better ones, or are on this machine.
 	for _, r := range s.e2bBoxRoutes("") {
-		if r.path == "/files" {
-			serve := r.handler
-			r.handler = func(c *gin.Context) error {
+		if r.Path == "/files" {
+			serve := r.Handler
+			r.Handler = func(c *gin.Context) error {
 				if _, domain := s.portDomain(addressOf(c.Request)); domain == "" {
 					return farm.NotFoundf("There is no such path: URLs of files that E2B's SDKs sign need api.preview_domain on this farm.")
 				}
@@ -64,7 +64,7 @@ func (s *Server) e2bRoutes() []route {
 		}
 	}
 	for i := range all {
-		all[i].hidden, all[i].refuse = true, s.failE2B
+		all[i].Hidden, all[i].Refuse = true, s.failE2B
 	}
 	return all
 }
@@ -79,8 +79,8 @@ const (
 )
 
 // e2bBoxRoutes are those to services in sandboxes, below a base: the sandbox is in a header.
-func (s *Server) e2bBoxRoutes(base string) []route {
-	var all []route
+func (s *Server) e2bBoxRoutes(base string) []rest.Route {
+	var all []rest.Route
 	for _, d := range []struct {
 		method, path string
 		stream       bool // as in route
@@ -96,14 +96,14 @@ func (s *Server) e2bBoxRoutes(base string) []route {
 		{"DELETE", base + "/contexts/{context}", false, e2bInterpreter, s.e2b.Interpret},
 		{"POST", base + "/contexts/{context}/restart", false, e2bInterpreter, s.e2b.Interpret},
 	} {
-		r := route{method: d.method, path: d.path, open: true, token: true, scope: farm.ScopeRun, stream: d.stream}
-		r.handler = s.inBox(d.of, d.serve)
+		r := rest.Route{Method: d.method, Path: d.path, Open: true, Token: true, Scope: farm.ScopeRun, Stream: d.stream}
+		r.Handler = s.inBox(d.of, d.serve)
 		all = append(all, r)
 	}
 	rpc := s.e2b.RPC(base)
 	for procedure, changes := range e2b.Procedures() {
-		r := route{method: "POST", path: base + procedure, open: true, token: true, scope: farm.ScopeRun, stream: !changes}
-		r.handler = s.inBox(e2bEnvd, rpc)
+		r := rest.Route{Method: "POST", Path: base + procedure, Open: true, Token: true, Scope: farm.ScopeRun, Stream: !changes}
+		r.Handler = s.inBox(e2bEnvd, rpc)
 		all = append(all, r)
 	}
 	return all
@@ -113,8 +113,8 @@ func (s *Server) e2bBoxRoutes(base string) []route {
 func (s *Server) boxRouter() http.Handler {
 	e := s.hostRouter()
 	for _, r := range s.e2bBoxRoutes("") {
-		r.refuse = s.failE2B
-		e.Handle(r.method, r.ginPath(), s.handle(r))
+		r.Refuse = s.failE2B
+		e.Handle(r.Method, r.RouterPath(), s.handle(r))
 	}
 	e.NoRoute(func(c *gin.Context) { s.failE2B(c, farm.NotFoundf("There is no such path.")) })
 	return e

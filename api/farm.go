@@ -13,15 +13,15 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-func (s *Server) farmRoutes() []route {
-	return []route{
-		{method: "GET", path: "/v1/images", tag: "Farm", summary: "List the images on offer", answers: []answer{{http.StatusOK, "the images", wire.Items[wire.Image]{}, ""}}, handler: s.images},
-		{method: "GET", path: "/v1/workers", tag: "Farm", summary: "List the live workers", detail: "Keys without the scope admin see the workers of the nodes that have their sandboxes.", answers: []answer{{http.StatusOK, "the workers", wire.Items[wire.Worker]{}, ""}}, handler: s.workers},
-		{method: "GET", path: "/v1/queues", tag: "Farm", summary: "List the queues", detail: "Keys without the scope admin see what they have in them.", answers: []answer{{http.StatusOK, "the queues", wire.Items[wire.Queue]{}, ""}}, handler: s.queues},
-		{method: "GET", path: "/v1/activity", tag: "Farm", summary: "Show the last hour by the minute", detail: "The jobs that workers ended, how many of them failed, and how long they waited and ran. Workers report it every few seconds.", scope: farm.ScopeAdmin, answers: []answer{{http.StatusOK, "60 minutes, the oldest first", wire.Items[wire.Minute]{}, ""}}, handler: s.activity},
-		{method: "GET", path: "/v1/events", tag: "Farm", summary: "List what happened to workers and nodes", detail: fmt.Sprintf("The newest first: workers that started, stopped, were lost or have a problem, nodes that ended or were drained. The farm keeps %d.", farm.MaxFleetEvents), scope: farm.ScopeAdmin, query: []parameter{query("limit", "events at most", object{"type": "integer", "minimum": 1, "maximum": farm.MaxFleetEvents, "default": farm.MaxFleetEvents})}, answers: []answer{{http.StatusOK, "the events", wire.Items[wire.FleetEvent]{}, ""}}, handler: s.fleetEvents},
-		{method: "GET", path: "/v1/scale", tag: "Farm", summary: "Say how many nodes the farm needs", detail: "For an autoscaler, by kind of node: those without GPUs, and those with GPUs by model. wanted is how many nodes would take every create that has waited for 5 seconds, without those that are idle; the other numbers say why. The answer is up to 2 seconds old, and the nodes are as of their last heartbeats. See docs/operations.md.", scope: farm.ScopeAdmin, answers: []answer{{http.StatusOK, "the kinds, nodes without GPUs first", wire.Items[wire.NodeNeed]{}, ""}}, handler: s.scale},
-		{method: "GET", path: "/v1/limits", tag: "Farm", summary: "Show the farm's limits", answers: []answer{{http.StatusOK, "the limits", wire.Limits{}, ""}}, handler: s.limits},
+func (s *Server) farmRoutes() []rest.Route {
+	return []rest.Route{
+		{Method: "GET", Path: "/v1/images", Tag: "Farm", Summary: "List the images on offer", Answers: []rest.Answer{{Status: http.StatusOK, Doc: "the images", Body: wire.Items[wire.Image]{}}}, Handler: s.images},
+		{Method: "GET", Path: "/v1/workers", Tag: "Farm", Summary: "List the live workers", Detail: "Keys without the scope admin see the workers of the nodes that have their sandboxes.", Answers: []rest.Answer{{Status: http.StatusOK, Doc: "the workers", Body: wire.Items[wire.Worker]{}}}, Handler: s.workers},
+		{Method: "GET", Path: "/v1/queues", Tag: "Farm", Summary: "List the queues", Detail: "Keys without the scope admin see what they have in them.", Answers: []rest.Answer{{Status: http.StatusOK, Doc: "the queues", Body: wire.Items[wire.Queue]{}}}, Handler: s.queues},
+		{Method: "GET", Path: "/v1/activity", Tag: "Farm", Summary: "Show the last hour by the minute", Detail: "The jobs that workers ended, how many of them failed, and how long they waited and ran. Workers report it every few seconds.", Scope: farm.ScopeAdmin, Answers: []rest.Answer{{Status: http.StatusOK, Doc: "60 minutes, the oldest first", Body: wire.Items[wire.Minute]{}}}, Handler: s.activity},
+		{Method: "GET", Path: "/v1/events", Tag: "Farm", Summary: "List what happened to workers and nodes", Detail: fmt.Sprintf("The newest first: workers that started, stopped, were lost or have a problem, nodes that ended or were drained. The farm keeps %d.", farm.MaxFleetEvents), Scope: farm.ScopeAdmin, Query: []rest.Parameter{rest.Query("limit", "events at most", object{"type": "integer", "minimum": 1, "maximum": farm.MaxFleetEvents, "default": farm.MaxFleetEvents})}, Answers: []rest.Answer{{Status: http.StatusOK, Doc: "the events", Body: wire.Items[wire.FleetEvent]{}}}, Handler: s.fleetEvents},
+		{Method: "GET", Path: "/v1/scale", Tag: "Farm", Summary: "Say how many nodes the farm needs", Detail: "For an autoscaler, by kind of node: those without GPUs, and those with GPUs by model. wanted is how many nodes would take every create that has waited for 5 seconds, without those that are idle; the other numbers say why. The answer is up to 2 seconds old, and the nodes are as of their last heartbeats. See docs/operations.md.", Scope: farm.ScopeAdmin, Answers: []rest.Answer{{Status: http.StatusOK, Doc: "the kinds, nodes without GPUs first", Body: wire.Items[wire.NodeNeed]{}}}, Handler: s.scale},
+		{Method: "GET", Path: "/v1/limits", Tag: "Farm", Summary: "Show the farm's limits", Answers: []rest.Answer{{Status: http.StatusOK, Doc: "the limits", Body: wire.Limits{}}}, Handler: s.limits},
 	}
 }
 
@@ -89,16 +89,16 @@ func (s *Server) limits(c *gin.Context) error {
 	return rest.Reply(c, http.StatusOK, s.service.Limits())
 }
 
-func (s *Server) nodeRoutes() []route {
+func (s *Server) nodeRoutes() []rest.Route {
 	const base = "/v1/nodes/{id}/drain"
-	drain := []answer{{http.StatusOK, "the drain", wire.Drain{}, ""}}
-	all := []route{
-		{method: "POST", path: base, summary: "Drain a node", detail: "Within some seconds the node takes no new sandboxes, and its warm pool is removed; creations that wait go to other nodes. Its sandboxes continue, and take work. state says when the host may be restarted or removed. A node that is drained already keeps since and gets the new value of idle. The drain ends with DELETE, or when the node has had no worker for scheduler.node_patience.", body: wire.DrainRequest{}, optional: true, answers: drain, handler: s.drainNode},
-		{method: "GET", path: base, summary: "Show the drain of a node", detail: "404 if the node is not drained.", answers: drain, handler: s.showDrain},
-		{method: "DELETE", path: base, summary: "End the drain of a node", detail: "The node takes new sandboxes again.", answers: []answer{{http.StatusNoContent, "it has ended", nil, ""}}, handler: s.endDrain},
+	drain := []rest.Answer{{Status: http.StatusOK, Doc: "the drain", Body: wire.Drain{}}}
+	all := []rest.Route{
+		{Method: "POST", Path: base, Summary: "Drain a node", Detail: "Within some seconds the node takes no new sandboxes, and its warm pool is removed; creations that wait go to other nodes. Its sandboxes continue, and take work. state says when the host may be restarted or removed. A node that is drained already keeps since and gets the new value of idle. The drain ends with DELETE, or when the node has had no worker for scheduler.node_patience.", Body: wire.DrainRequest{}, Optional: true, Answers: drain, Handler: s.drainNode},
+		{Method: "GET", Path: base, Summary: "Show the drain of a node", Detail: "404 if the node is not drained.", Answers: drain, Handler: s.showDrain},
+		{Method: "DELETE", Path: base, Summary: "End the drain of a node", Detail: "The node takes new sandboxes again.", Answers: []rest.Answer{{Status: http.StatusNoContent, Doc: "it has ended"}}, Handler: s.endDrain},
 	}
 	for i := range all {
-		all[i].tag, all[i].scope = "Farm", farm.ScopeAdmin
+		all[i].Tag, all[i].Scope = "Farm", farm.ScopeAdmin
 	}
 	return all
 }

@@ -18,45 +18,45 @@ import (
 // watchName below the files of a sandbox is the stream of …/watch for who accepts one, and a file for everybody else.
 const watchName = "watch"
 
-func (s *Server) fileRoutes() []route {
+func (s *Server) fileRoutes() []rest.Route {
 	const base = "/v1/sandboxes/{id}/files"
-	accepted := answer{http.StatusAccepted, "the job, when it is not finished within the wait", wire.Job{}, ""}
-	download := []answer{
-		{http.StatusOK, "the file", nil, "application/octet-stream"},
-		{http.StatusPartialContent, "the part of the file that the Range header asks for", nil, "application/octet-stream"},
-		{http.StatusFound, "a presigned link, with link=1", wire.Link{}, ""},
+	accepted := rest.Answer{Status: http.StatusAccepted, Doc: "the job, when it is not finished within the wait", Body: wire.Job{}}
+	download := []rest.Answer{
+		{Status: http.StatusOK, Doc: "the file", Media: "application/octet-stream"},
+		{Status: http.StatusPartialContent, Doc: "the part of the file that the Range header asks for", Media: "application/octet-stream"},
+		{Status: http.StatusFound, Doc: "a presigned link, with link=1", Body: wire.Link{}},
 	}
-	return []route{
-		{method: "GET", path: base, tag: "Files", summary: "List files", query: []parameter{
-			query("path", "directory in the workspace", object{"type": "string", "default": ""}),
-			query("recursive", "the whole tree", object{"type": "boolean", "default": false}),
-			query("limit", "entries of a page", object{"type": "integer", "minimum": 1, "maximum": farm.MaxListedFiles, "default": farm.MaxListedFiles}),
-			query("cursor", "next_cursor of the page before", object{"type": "string"}),
-		}, answers: []answer{{http.StatusOK, "the entries", wire.Files{}, ""}}, wait: true, handler: s.listFiles},
+	return []rest.Route{
+		{Method: "GET", Path: base, Tag: "Files", Summary: "List files", Query: []rest.Parameter{
+			rest.Query("path", "directory in the workspace", object{"type": "string", "default": ""}),
+			rest.Query("recursive", "the whole tree", object{"type": "boolean", "default": false}),
+			rest.Query("limit", "entries of a page", object{"type": "integer", "minimum": 1, "maximum": farm.MaxListedFiles, "default": farm.MaxListedFiles}),
+			rest.Query("cursor", "next_cursor of the page before", object{"type": "string"}),
+		}, Answers: []rest.Answer{{Status: http.StatusOK, Doc: "the entries", Body: wire.Files{}}}, Wait: true, Handler: s.listFiles},
 		{
-			method: "POST", path: base, tag: "Files", summary: "Upload many files", detail: "A multipart form, each part stored under its file name, or a tar of a whole project, unpacked completely or not at all.",
-			query:   []parameter{query("path", "directory in the workspace", object{"type": "string", "default": ""})},
-			raw:     []string{"multipart/form-data", "application/x-tar"},
-			answers: []answer{{http.StatusCreated, "what was written", wire.Files{}, ""}, accepted}, wait: true, idempotent: true, handler: s.uploadFiles,
+			Method: "POST", Path: base, Tag: "Files", Summary: "Upload many files", Detail: "A multipart form, each part stored under its file name, or a tar of a whole project, unpacked completely or not at all.",
+			Query:   []rest.Parameter{rest.Query("path", "directory in the workspace", object{"type": "string", "default": ""})},
+			Raw:     []string{"multipart/form-data", "application/x-tar"},
+			Answers: []rest.Answer{{Status: http.StatusCreated, Doc: "what was written", Body: wire.Files{}}, accepted}, Wait: true, Idempotent: true, Handler: s.uploadFiles,
 		},
 		{
-			method: "POST", path: base + "/move", tag: "Files", summary: "Rename a file or directory", body: wire.MoveRequest{},
-			answers: []answer{{http.StatusOK, "the entry in its new place", wire.FileEntry{}, ""}, accepted}, wait: true, idempotent: true, handler: s.moveFile,
+			Method: "POST", Path: base + "/move", Tag: "Files", Summary: "Rename a file or directory", Body: wire.MoveRequest{},
+			Answers: []rest.Answer{{Status: http.StatusOK, Doc: "the entry in its new place", Body: wire.FileEntry{}}, accepted}, Wait: true, Idempotent: true, Handler: s.moveFile,
 		},
 		{
-			method: "PUT", path: base + "/{path}", tag: "Files", summary: "Write a file", detail: "Raw bytes of any size, streamed. A path that ends in a slash makes a directory.",
-			raw:     []string{"application/octet-stream"},
-			answers: []answer{{http.StatusCreated, "the entry", wire.FileEntry{}, ""}, accepted}, wait: true, idempotent: true, handler: s.writeFile,
+			Method: "PUT", Path: base + "/{path}", Tag: "Files", Summary: "Write a file", Detail: "Raw bytes of any size, streamed. A path that ends in a slash makes a directory.",
+			Raw:     []string{"application/octet-stream"},
+			Answers: []rest.Answer{{Status: http.StatusCreated, Doc: "the entry", Body: wire.FileEntry{}}, accepted}, Wait: true, Idempotent: true, Handler: s.writeFile,
 		},
 		{
-			method: "GET", path: base + "/{path}", tag: "Files", summary: "Read a file", detail: "Range headers of one part are honoured. With Accept: text/event-stream, …/files/watch is …/watch.",
-			query:   []parameter{query("link", "redirect to a presigned link", object{"type": "boolean", "default": false}), {"Range", "header", "bytes=first-last", text("a part of the file")}},
-			answers: download, wait: true, handler: s.readFile,
+			Method: "GET", Path: base + "/{path}", Tag: "Files", Summary: "Read a file", Detail: "Range headers of one part are honoured. With Accept: text/event-stream, …/files/watch is …/watch.",
+			Query:   []rest.Parameter{rest.Query("link", "redirect to a presigned link", object{"type": "boolean", "default": false}), {Name: "Range", In: "header", Doc: "bytes=first-last", Schema: text("a part of the file")}},
+			Answers: download, Wait: true, Handler: s.readFile,
 		},
-		{method: "HEAD", path: base + "/{path}", tag: "Files", summary: "Describe a file", answers: []answer{{http.StatusOK, "size, time and type in the headers", nil, ""}}, wait: true, handler: s.statFile},
+		{Method: "HEAD", Path: base + "/{path}", Tag: "Files", Summary: "Describe a file", Answers: []rest.Answer{{Status: http.StatusOK, Doc: "size, time and type in the headers"}}, Wait: true, Handler: s.statFile},
 		{
-			method: "DELETE", path: base + "/{path}", tag: "Files", summary: "Delete a file or directory",
-			answers: []answer{{http.StatusOK, "the finished job", wire.Job{}, ""}, accepted}, wait: true, idempotent: true, handler: s.deleteFile,
+			Method: "DELETE", Path: base + "/{path}", Tag: "Files", Summary: "Delete a file or directory",
+			Answers: []rest.Answer{{Status: http.StatusOK, Doc: "the finished job", Body: wire.Job{}}, accepted}, Wait: true, Idempotent: true, Handler: s.deleteFile,
 		},
 	}
 }

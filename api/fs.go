@@ -18,64 +18,64 @@ import (
 )
 
 // The routes of files anywhere in a sandbox need the scope run: what its user may read includes the variables of its programs (/proc).
-func (s *Server) fsRoutes() []route {
+func (s *Server) fsRoutes() []rest.Route {
 	const base = "/v1/sandboxes/{id}/fs"
-	anywhere := query("path", "absolute, or relative to the workspace", object{"type": "string", "default": ""})
-	entry := []answer{{http.StatusOK, "the file as it is now", wire.FSEntry{}, ""}}
-	conditions := []parameter{
-		{"If-Match", "header", "only if the file is this version; * means any", text("an etag")},
-		{"If-None-Match", "header", "only if the file is not this version; * means that there is none", text("an etag")},
+	anywhere := rest.Query("path", "absolute, or relative to the workspace", object{"type": "string", "default": ""})
+	entry := []rest.Answer{{Status: http.StatusOK, Doc: "the file as it is now", Body: wire.FSEntry{}}}
+	conditions := []rest.Parameter{
+		{Name: "If-Match", In: "header", Doc: "only if the file is this version; * means any", Schema: text("an etag")},
+		{Name: "If-None-Match", In: "header", Doc: "only if the file is not this version; * means that there is none", Schema: text("an etag")},
 	}
-	content := []answer{
-		{http.StatusOK, "the content", nil, rest.AnyType},
-		{http.StatusPartialContent, "the part that the Range header asks for", nil, rest.AnyType},
-		{http.StatusNotModified, "it is the version that If-None-Match names", nil, ""},
+	content := []rest.Answer{
+		{Status: http.StatusOK, Doc: "the content", Media: rest.AnyType},
+		{Status: http.StatusPartialContent, Doc: "the part that the Range header asks for", Media: rest.AnyType},
+		{Status: http.StatusNotModified, Doc: "it is the version that If-None-Match names"},
 	}
-	return []route{
-		{method: "GET", path: base, tag: "Files", summary: "List files anywhere", detail: "Now, beside running jobs, as the sandbox's user sees them.", scope: farm.ScopeRun, query: []parameter{
-			anywhere, query("depth", "how far below the path; 0 describes the path itself, and follows no link", object{"type": "integer", "minimum": 0, "maximum": farm.MaxFSDepth, "default": 1}),
-			query("limit", "entries of a page", object{"type": "integer", "minimum": 1, "maximum": farm.MaxFSEntries, "default": farm.MaxFSEntries}),
-			query("cursor", "next_cursor of the page before", object{"type": "string"}),
-		}, answers: []answer{{http.StatusOK, "the entries", wire.FSListing{}, ""}}, handler: s.listFS},
+	return []rest.Route{
+		{Method: "GET", Path: base, Tag: "Files", Summary: "List files anywhere", Detail: "Now, beside running jobs, as the sandbox's user sees them.", Scope: farm.ScopeRun, Query: []rest.Parameter{
+			anywhere, rest.Query("depth", "how far below the path; 0 describes the path itself, and follows no link", object{"type": "integer", "minimum": 0, "maximum": farm.MaxFSDepth, "default": 1}),
+			rest.Query("limit", "entries of a page", object{"type": "integer", "minimum": 1, "maximum": farm.MaxFSEntries, "default": farm.MaxFSEntries}),
+			rest.Query("cursor", "next_cursor of the page before", object{"type": "string"}),
+		}, Answers: []rest.Answer{{Status: http.StatusOK, Doc: "the entries", Body: wire.FSListing{}}}, Handler: s.listFS},
 		{
-			method: "POST", path: base, tag: "Files", summary: "Unpack a tar anywhere", detail: "Into the directory path, all of it or nothing. It may be compressed (Content-Encoding: gzip).", query: []parameter{anywhere},
-			raw: []string{"application/x-tar"}, answers: []answer{{http.StatusCreated, "the directory", wire.FSEntry{}, ""}}, handler: s.unpackFS,
+			Method: "POST", Path: base, Tag: "Files", Summary: "Unpack a tar anywhere", Detail: "Into the directory path, all of it or nothing. It may be compressed (Content-Encoding: gzip).", Query: []rest.Parameter{anywhere},
+			Raw: []string{"application/x-tar"}, Answers: []rest.Answer{{Status: http.StatusCreated, Doc: "the directory", Body: wire.FSEntry{}}}, Handler: s.unpackFS,
 		},
-		{method: "POST", path: base + "/copy", tag: "Files", summary: "Copy a file or directory", body: wire.FSMove{}, answers: entry, handler: s.copyFS},
-		{method: "POST", path: base + "/move", tag: "Files", summary: "Move a file or directory", detail: "Also to another file system.", body: wire.FSMove{}, answers: entry, handler: s.moveFS},
-		{method: "POST", path: base + "/link", tag: "Files", summary: "Make a symbolic link", body: wire.FSLink{}, answers: []answer{{http.StatusCreated, "the link", wire.FSEntry{}, ""}}, handler: s.linkFS},
+		{Method: "POST", Path: base + "/copy", Tag: "Files", Summary: "Copy a file or directory", Body: wire.FSMove{}, Answers: entry, Handler: s.copyFS},
+		{Method: "POST", Path: base + "/move", Tag: "Files", Summary: "Move a file or directory", Detail: "Also to another file system.", Body: wire.FSMove{}, Answers: entry, Handler: s.moveFS},
+		{Method: "POST", Path: base + "/link", Tag: "Files", Summary: "Make a symbolic link", Body: wire.FSLink{}, Answers: []rest.Answer{{Status: http.StatusCreated, Doc: "the link", Body: wire.FSEntry{}}}, Handler: s.linkFS},
 		{
-			method: "GET", path: "/v1/sandboxes/{id}/watch", tag: "Files", summary: "Watch a directory or a file", scope: farm.ScopeRun,
-			detail: "Events ready (it is watched from now on), created, changed, removed, renamed, and dropped: something happened that no event tells, so look again. The newest 4096 are kept for a minute, with Last-Event-ID from there on.",
-			query: []parameter{
-				anywhere, query("recursive", "all directories below it, too", object{"type": "boolean", "default": false}),
-				query("ignore", "pattern of names that are left out, such as *.pyc; may be repeated", object{"type": "string"}),
-				query("after", "id of the last event that the caller has, as Last-Event-ID", object{"type": "string"}),
+			Method: "GET", Path: "/v1/sandboxes/{id}/watch", Tag: "Files", Summary: "Watch a directory or a file", Scope: farm.ScopeRun,
+			Detail: "Events ready (it is watched from now on), created, changed, removed, renamed, and dropped: something happened that no event tells, so look again. The newest 4096 are kept for a minute, with Last-Event-ID from there on.",
+			Query: []rest.Parameter{
+				anywhere, rest.Query("recursive", "all directories below it, too", object{"type": "boolean", "default": false}),
+				rest.Query("ignore", "pattern of names that are left out, such as *.pyc; may be repeated", object{"type": "string"}),
+				rest.Query("after", "id of the last event that the caller has, as Last-Event-ID", object{"type": "string"}),
 			},
-			answers: []answer{{http.StatusOK, "server-sent events; data is WatchReady, FileChange or ChangesDropped", nil, "text/event-stream"}}, handler: s.watchFiles,
+			Answers: []rest.Answer{{Status: http.StatusOK, Doc: "server-sent events; data is WatchReady, FileChange or ChangesDropped", Media: "text/event-stream"}}, Handler: s.watchFiles,
 		},
 		{
-			method: "GET", path: base + "/{path}", tag: "Files", summary: "Read a file anywhere", detail: "The path is absolute: …/fs/etc/hosts is /etc/hosts. Ranges of one part, conditions and gzip are honoured. The trailer Sandfarm-Left-Out of a tar or a zip says how many files and directories could not be packed.", scope: farm.ScopeRun,
-			query: append([]parameter{
-				query("tar", "a directory, as a tar of its files, directories and symbolic links", object{"type": "boolean", "default": false}),
-				query("zip", "a directory, as a zip of its files, directories and symbolic links", object{"type": "boolean", "default": false}),
-				{"Range", "header", "bytes=first-last", text("a part of the file")},
-				{"If-Range", "header", "the Range holds only for this version", text("an etag")},
+			Method: "GET", Path: base + "/{path}", Tag: "Files", Summary: "Read a file anywhere", Detail: "The path is absolute: …/fs/etc/hosts is /etc/hosts. Ranges of one part, conditions and gzip are honoured. The trailer Sandfarm-Left-Out of a tar or a zip says how many files and directories could not be packed.", Scope: farm.ScopeRun,
+			Query: append([]rest.Parameter{
+				rest.Query("tar", "a directory, as a tar of its files, directories and symbolic links", object{"type": "boolean", "default": false}),
+				rest.Query("zip", "a directory, as a zip of its files, directories and symbolic links", object{"type": "boolean", "default": false}),
+				{Name: "Range", In: "header", Doc: "bytes=first-last", Schema: text("a part of the file")},
+				{Name: "If-Range", In: "header", Doc: "the Range holds only for this version", Schema: text("an etag")},
 			}, conditions...),
-			answers: content, handler: s.readFS,
+			Answers: content, Handler: s.readFS,
 		},
-		{method: "HEAD", path: base + "/{path}", tag: "Files", summary: "Describe a file anywhere", detail: "A link is followed.", scope: farm.ScopeRun, answers: []answer{{http.StatusOK, "size, time, type, mode and owner in the headers", nil, ""}}, handler: s.statFS},
+		{Method: "HEAD", Path: base + "/{path}", Tag: "Files", Summary: "Describe a file anywhere", Detail: "A link is followed.", Scope: farm.ScopeRun, Answers: []rest.Answer{{Status: http.StatusOK, Doc: "size, time, type, mode and owner in the headers"}}, Handler: s.statFS},
 		{
-			method: "PUT", path: base + "/{path}", tag: "Files", summary: "Write a file anywhere", detail: "Replaced in one step, or written in place with append or offset. Of any size, streamed; it may be compressed (Content-Encoding: gzip). A path that ends in a slash makes a directory.",
-			raw: []string{rest.AnyType}, query: append([]parameter{
-				query("append", "write behind the end", object{"type": "boolean", "default": false}),
-				query("offset", "write from this byte on and keep the rest", object{"type": "integer", "minimum": 0}),
-				query("mode", "permissions in octal digits; default: those that the file has, or 0644", object{"type": "string"}),
+			Method: "PUT", Path: base + "/{path}", Tag: "Files", Summary: "Write a file anywhere", Detail: "Replaced in one step, or written in place with append or offset. Of any size, streamed; it may be compressed (Content-Encoding: gzip). A path that ends in a slash makes a directory.",
+			Raw: []string{rest.AnyType}, Query: append([]rest.Parameter{
+				rest.Query("append", "write behind the end", object{"type": "boolean", "default": false}),
+				rest.Query("offset", "write from this byte on and keep the rest", object{"type": "integer", "minimum": 0}),
+				rest.Query("mode", "permissions in octal digits; default: those that the file has, or 0644", object{"type": "string"}),
 			}, conditions...),
-			answers: []answer{{http.StatusCreated, "the file", wire.FSEntry{}, ""}}, handler: s.writeFS,
+			Answers: []rest.Answer{{Status: http.StatusCreated, Doc: "the file", Body: wire.FSEntry{}}}, Handler: s.writeFS,
 		},
-		{method: "PATCH", path: base + "/{path}", tag: "Files", summary: "Set the permissions and the time of a file", body: wire.FSChange{}, answers: entry, handler: s.changeFS},
-		{method: "DELETE", path: base + "/{path}", tag: "Files", summary: "Delete a file or directory anywhere", detail: "A directory with all that is in it.", answers: []answer{{http.StatusNoContent, "it is gone", nil, ""}}, handler: s.removeFS},
+		{Method: "PATCH", Path: base + "/{path}", Tag: "Files", Summary: "Set the permissions and the time of a file", Body: wire.FSChange{}, Answers: entry, Handler: s.changeFS},
+		{Method: "DELETE", Path: base + "/{path}", Tag: "Files", Summary: "Delete a file or directory anywhere", Detail: "A directory with all that is in it.", Answers: []rest.Answer{{Status: http.StatusNoContent, Doc: "it is gone"}}, Handler: s.removeFS},
 	}
 }
 

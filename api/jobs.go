@@ -19,26 +19,26 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-func (s *Server) jobRoutes() []route {
-	filters := append(byOrigin(), query("state", "only in these states, separated by commas", stateSchema(farm.JobStates())), query("kind", "only of these kinds, separated by commas", object{"type": "string"}),
-		query("outcome", "only with this outcome", stateSchema(farm.JobOutcomes())))
-	after := parameter{"Last-Event-ID", "header", "id of the last event that was seen", object{"type": "string"}}
-	return []route{
-		{method: "GET", path: "/v1/jobs", tag: "Jobs", summary: "List jobs", query: filters, answers: []answer{{http.StatusOK, "a page of jobs, newest first", wire.List[wire.Job]{}, ""}}, handler: s.listJobs},
-		{method: "POST", path: "/v1/jobs/batch", tag: "Jobs", summary: "Start many jobs at once", detail: "With a wait the answer comes when all jobs have ended or the time is up, and shows each as it is then.", body: wire.BatchRequest{}, answers: []answer{{http.StatusMultiStatus, "one outcome for each entry, in order", wire.BatchResult{}, ""}}, wait: true, idempotent: true, handler: s.batch},
-		{method: "GET", path: "/v1/jobs/{id}", tag: "Jobs", summary: "Read a job, or wait for it", answers: []answer{
-			{http.StatusOK, "the job", wire.Job{}, ""},
-			{http.StatusAccepted, "the job, which did not end within the wait", wire.Job{}, ""},
-		}, wait: true, handler: s.readJob},
-		{method: "DELETE", path: "/v1/jobs/{id}", tag: "Jobs", summary: "Cancel a job", detail: "A finished job stays as it is.", answers: []answer{
-			{http.StatusOK, "the job, which has ended", wire.Job{}, ""},
-			{http.StatusAccepted, "the job, which is being canceled", wire.Job{}, ""},
-		}, wait: true, handler: s.cancelJob},
-		{method: "GET", path: "/v1/jobs/{id}/request", tag: "Jobs", summary: "Read the request of a job", detail: "All of it, where the job's own request is cut. Values of env and contents of files are not shown.", answers: []answer{{http.StatusOK, "the request", wire.JobSpec{}, ""}}, handler: s.jobRequest},
+func (s *Server) jobRoutes() []rest.Route {
+	filters := append(byOrigin(), rest.Query("state", "only in these states, separated by commas", stateSchema(farm.JobStates())), rest.Query("kind", "only of these kinds, separated by commas", object{"type": "string"}),
+		rest.Query("outcome", "only with this outcome", stateSchema(farm.JobOutcomes())))
+	after := rest.Parameter{Name: "Last-Event-ID", In: "header", Doc: "id of the last event that was seen", Schema: object{"type": "string"}}
+	return []rest.Route{
+		{Method: "GET", Path: "/v1/jobs", Tag: "Jobs", Summary: "List jobs", Query: filters, Answers: []rest.Answer{{Status: http.StatusOK, Doc: "a page of jobs, newest first", Body: wire.List[wire.Job]{}}}, Handler: s.listJobs},
+		{Method: "POST", Path: "/v1/jobs/batch", Tag: "Jobs", Summary: "Start many jobs at once", Detail: "With a wait the answer comes when all jobs have ended or the time is up, and shows each as it is then.", Body: wire.BatchRequest{}, Answers: []rest.Answer{{Status: http.StatusMultiStatus, Doc: "one outcome for each entry, in order", Body: wire.BatchResult{}}}, Wait: true, Idempotent: true, Handler: s.batch},
+		{Method: "GET", Path: "/v1/jobs/{id}", Tag: "Jobs", Summary: "Read a job, or wait for it", Answers: []rest.Answer{
+			{Status: http.StatusOK, Doc: "the job", Body: wire.Job{}},
+			{Status: http.StatusAccepted, Doc: "the job, which did not end within the wait", Body: wire.Job{}},
+		}, Wait: true, Handler: s.readJob},
+		{Method: "DELETE", Path: "/v1/jobs/{id}", Tag: "Jobs", Summary: "Cancel a job", Detail: "A finished job stays as it is.", Answers: []rest.Answer{
+			{Status: http.StatusOK, Doc: "the job, which has ended", Body: wire.Job{}},
+			{Status: http.StatusAccepted, Doc: "the job, which is being canceled", Body: wire.Job{}},
+		}, Wait: true, Handler: s.cancelJob},
+		{Method: "GET", Path: "/v1/jobs/{id}/request", Tag: "Jobs", Summary: "Read the request of a job", Detail: "All of it, where the job's own request is cut. Values of env and contents of files are not shown.", Answers: []rest.Answer{{Status: http.StatusOK, Doc: "the request", Body: wire.JobSpec{}}}, Handler: s.jobRequest},
 		{
-			method: "GET", path: "/v1/jobs/{id}/events", tag: "Jobs", summary: "Follow a job", detail: "Server-sent events stdout, stderr, display, clear, progress, artifact and state; from the start or behind the given id, also after the end. The final state is last.",
-			query:   []parameter{after, query("after", "the same as Last-Event-ID", object{"type": "string"})},
-			answers: []answer{{http.StatusOK, "the events", nil, "text/event-stream"}}, handler: s.events,
+			Method: "GET", Path: "/v1/jobs/{id}/events", Tag: "Jobs", Summary: "Follow a job", Detail: "Server-sent events stdout, stderr, display, clear, progress, artifact and state; from the start or behind the given id, also after the end. The final state is last.",
+			Query:   []rest.Parameter{after, rest.Query("after", "the same as Last-Event-ID", object{"type": "string"})},
+			Answers: []rest.Answer{{Status: http.StatusOK, Doc: "the events", Media: "text/event-stream"}}, Handler: s.events,
 		},
 	}
 }

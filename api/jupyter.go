@@ -9,12 +9,12 @@ import (
 )
 
 // jupyterRoutes are the routes for clients of Jupyter. docs/jupyter.md describes them; the OpenAPI document has only /v1.
-func (s *Server) jupyterRoutes() []route {
-	var all []route
+func (s *Server) jupyterRoutes() []rest.Route {
+	var all []rest.Route
 	for _, r := range s.jupyter.Routes() {
-		all = append(all, route{
-			method: r.Method, path: r.Path, scope: r.Scope, open: r.Open, stream: r.Stream, hidden: true, handler: r.Handler, refuse: s.failJupyter,
-			present: jupyter.Present,
+		all = append(all, rest.Route{
+			Method: r.Method, Path: r.Path, Scope: r.Scope, Open: r.Open, Stream: r.Stream, Hidden: true, Handler: r.Handler, Refuse: s.failJupyter,
+			Present: jupyter.Present,
 		})
 	}
 	return all

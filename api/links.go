@@ -34,16 +34,16 @@ const (
 	previewLocal = "localhost"
 )
 
-func (s *Server) linkRoutes() []route {
+func (s *Server) linkRoutes() []rest.Route {
 	const box = "/v1/sandboxes/{id}"
-	out := []route{
-		{method: "GET", path: box + "/ports", tag: "Ports", summary: "List the ports on which programs listen", answers: []answer{{http.StatusOK, "the ports", wire.Ports{}, ""}}, handler: s.listPorts},
-		{method: "POST", path: box + "/port-links", tag: "Ports", summary: "Make a link to a port", detail: "Whoever has the link uses the port without a key, until it expires or the sandbox closes. With api.preview_domain the port has an origin of its own there; then pages work that need one.", body: wire.PortLinkRequest{}, answers: []answer{{http.StatusCreated, "the link", wire.PortLink{}, ""}}, handler: s.linkPort},
+	out := []rest.Route{
+		{Method: "GET", Path: box + "/ports", Tag: "Ports", Summary: "List the ports on which programs listen", Answers: []rest.Answer{{Status: http.StatusOK, Doc: "the ports", Body: wire.Ports{}}}, Handler: s.listPorts},
+		{Method: "POST", Path: box + "/port-links", Tag: "Ports", Summary: "Make a link to a port", Detail: "Whoever has the link uses the port without a key, until it expires or the sandbox closes. With api.preview_domain the port has an origin of its own there; then pages work that need one.", Body: wire.PortLinkRequest{}, Answers: []rest.Answer{{Status: http.StatusCreated, Doc: "the link", Body: wire.PortLink{}}}, Handler: s.linkPort},
 	}
 	for _, method := range portMethods {
 		out = append(out,
-			route{method: method, path: linkPath + "/{path}", open: true, token: true, stream: true, hidden: true, handler: s.followLink, refuse: s.failPort},
-			route{method: method, path: linkPath, open: true, hidden: true, handler: addSlash, refuse: s.failPort})
+			rest.Route{Method: method, Path: linkPath + "/{path}", Open: true, Token: true, Stream: true, Hidden: true, Handler: s.followLink, Refuse: s.failPort},
+			rest.Route{Method: method, Path: linkPath, Open: true, Hidden: true, Handler: addSlash, Refuse: s.failPort})
 	}
 	return out
 }
@@ -220,8 +220,8 @@ func (s *Server) hostRouter() *gin.Engine {
 func (s *Server) previewRouter() http.Handler {
 	e := s.hostRouter()
 	for _, method := range portMethods {
-		r := route{method: method, path: "/{path}", open: true, token: true, stream: true, handler: s.preview, refuse: s.failPort}
-		e.Handle(method, r.ginPath(), s.handle(r))
+		r := rest.Route{Method: method, Path: "/{path}", Open: true, Token: true, Stream: true, Handler: s.preview, Refuse: s.failPort}
+		e.Handle(method, r.RouterPath(), s.handle(r))
 	}
 	return e
 }

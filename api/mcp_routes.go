@@ -46,24 +46,24 @@ func ownerOf(ctx context.Context) string {
 	return caller.Tenant + " " + caller.KeyID
 }
 
-func (s *Server) mcpRoutes() []route {
-	return slashed([]route{{
-		method: http.MethodPost, path: mcpPath, tag: "MCP", summary: "The farm's tools by the Model Context Protocol",
-		detail: "Streamable HTTP without sessions, for clients of all protocol revisions: one JSON-RPC message in a request, its response as JSON or, with progress, as a stream of events.",
-		raw:    []string{"application/json"},
-		answers: []answer{
-			{http.StatusOK, "the response", nil, "application/json"},
-			{http.StatusAccepted, "the notification was taken", nil, ""},
+func (s *Server) mcpRoutes() []rest.Route {
+	return slashed([]rest.Route{{
+		Method: http.MethodPost, Path: mcpPath, Tag: "MCP", Summary: "The farm's tools by the Model Context Protocol",
+		Detail: "Streamable HTTP without sessions, for clients of all protocol revisions: one JSON-RPC message in a request, its response as JSON or, with progress, as a stream of events.",
+		Raw:    []string{"application/json"},
+		Answers: []rest.Answer{
+			{Status: http.StatusOK, Doc: "the response", Media: "application/json"},
+			{Status: http.StatusAccepted, Doc: "the notification was taken"},
 		},
-		scope: farm.ScopeRead, browserCallable: true, handler: s.serve(s.mcp.ServeHTTP),
+		Scope: farm.ScopeRead, BrowserCallable: true, Handler: s.serve(s.mcp.ServeHTTP),
 	}})
 }
 
 // slashed adds each route again with a trailing slash: addresses of MCP servers are often written so, and the older systems
 // redirected from one form to the other.
-func slashed(all []route) []route {
+func slashed(all []rest.Route) []rest.Route {
 	for _, r := range all {
-		r.path, r.hidden = r.path+"/", true
+		r.Path, r.Hidden = r.Path+"/", true
 		all = append(all, r)
 	}
 	return all

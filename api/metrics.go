@@ -94,7 +94,7 @@ func (m *metrics) observe(c *gin.Context) {
 	m.inFlight.Inc()
 	defer func() {
 		m.inFlight.Dec()
-		route, method := rest.Route(c), rest.Method(c)
+		route, method := rest.PathTemplate(c), rest.Method(c)
 		m.requests.WithLabelValues(route, method, strconv.Itoa(c.Writer.Status())).Inc()
 		m.duration.WithLabelValues(route, method).Observe(time.Since(start).Seconds())
 	}()

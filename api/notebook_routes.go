@@ -18,23 +18,23 @@ import (
 
 // notebookRoutes are the routes of "LLM Python Code Sandbox" (compat.Notebook). docs/coming-from/llm-python-code-sandbox.md
 // describes them; the OpenAPI document has only /v1.
-func (s *Server) notebookRoutes() []route {
+func (s *Server) notebookRoutes() []rest.Route {
 	const base = "/sandbox/{id}"
-	all := []route{
-		{method: "POST", path: "/sandbox/create", handler: s.notebookCreate},
-		{method: "POST", path: base + "/install", handler: s.notebookInstall},
-		{method: "POST", path: base + "/execute", handler: s.notebookExecute},
-		{method: "POST", path: base + "/upload", handler: s.notebookUpload},
-		{method: "GET", path: base + "/files", handler: s.notebookFiles},
-		{method: "GET", path: base + "/download/{path}", handler: s.notebookDownload},
-		{method: "POST", path: base + "/close", handler: s.notebookClose},
-		{method: "GET", path: "/sandboxes", handler: s.notebookList},
-		{method: "GET", path: "/health", open: true, handler: func(c *gin.Context) error {
+	all := []rest.Route{
+		{Method: "POST", Path: "/sandbox/create", Handler: s.notebookCreate},
+		{Method: "POST", Path: base + "/install", Handler: s.notebookInstall},
+		{Method: "POST", Path: base + "/execute", Handler: s.notebookExecute},
+		{Method: "POST", Path: base + "/upload", Handler: s.notebookUpload},
+		{Method: "GET", Path: base + "/files", Handler: s.notebookFiles},
+		{Method: "GET", Path: base + "/download/{path}", Handler: s.notebookDownload},
+		{Method: "POST", Path: base + "/close", Handler: s.notebookClose},
+		{Method: "GET", Path: "/sandboxes", Handler: s.notebookList},
+		{Method: "GET", Path: "/health", Open: true, Handler: func(c *gin.Context) error {
 			return rest.Reply(c, http.StatusOK, gin.H{"status": "healthy"})
 		}},
 	}
 	for i := range all {
-		all[i].hidden, all[i].refuse = true, s.failNotebook
+		all[i].Hidden, all[i].Refuse = true, s.failNotebook
 	}
 	return all
 }

@@ -55,18 +55,18 @@ func (s *Server) document() ([]byte, error) {
 	tags := []object{}
 	seen := map[string]bool{}
 	for _, r := range s.routes() {
-		if r.hidden {
+		if r.Hidden {
 			continue
 		}
-		item, _ := paths[r.path].(object)
+		item, _ := paths[r.Path].(object)
 		if item == nil {
 			item = object{}
-			paths[r.path] = item
+			paths[r.Path] = item
 		}
-		item[strings.ToLower(r.method)] = operation(r, sch, s.cfg.Limits.WaitMaxSeconds)
-		if !seen[r.tag] {
-			seen[r.tag] = true
-			tags = append(tags, object{"name": r.tag})
+		item[strings.ToLower(r.Method)] = operation(r, sch, s.cfg.Limits.WaitMaxSeconds)
+		if !seen[r.Tag] {
+			seen[r.Tag] = true
+			tags = append(tags, object{"name": r.Tag})
 		}
 	}
 	sch.add("Problem", wire.Problem{})
@@ -109,23 +109,23 @@ func responses() object {
 	}}
 }
 
-func operation(r route, sch *schemas, longest int) object {
+func operation(r rest.Route, sch *schemas, longest int) object {
 	op := object{
-		"operationId": operationID(r), "summary": r.summary, "tags": []string{r.tag},
+		"operationId": operationID(r), "summary": r.Summary, "tags": []string{r.Tag},
 		"responses": answers(r, sch),
 	}
-	op["description"] = r.detail
-	if !r.open {
-		op["description"] = strings.TrimSpace(r.detail + " Needs a key with the scope " + string(r.needs()) + ".")
+	op["description"] = r.Detail
+	if !r.Open {
+		op["description"] = strings.TrimSpace(r.Detail + " Needs a key with the scope " + string(r.Needs()) + ".")
 	}
 	if parameters := parametersOf(r, longest); len(parameters) > 0 {
 		op["parameters"] = parameters
 	}
 	content := object{}
-	if r.body != nil {
-		content["application/json"] = object{"schema": sch.of(r.body)}
+	if r.Body != nil {
+		content["application/json"] = object{"schema": sch.of(r.Body)}
 	}
-	for _, media := range r.raw {
+	for _, media := range r.Raw {
 		schema := object{"type": "string", "contentMediaType": media}
 		if strings.HasPrefix(media, "multipart/") {
 			schema = object{"type": "object", "additionalProperties": object{"type": "string", "contentMediaType": "application/octet-stream"}}
@@ -133,53 +133,53 @@ func operation(r route, sch *schemas, longest int) object {
 		content[media] = object{"schema": schema}
 	}
 	if len(content) > 0 {
-		op["requestBody"] = object{"required": !r.optional, "content": content}
+		op["requestBody"] = object{"required": !r.Optional, "content": content}
 	}
-	if r.open {
+	if r.Open {
 		op["security"] = []object{}
 	}
 	return op
 }
 
 // operationID is a name for generated clients: getV1JobsId becomes get_jobs_id.
-func operationID(r route) string {
-	path := strings.NewReplacer("/v1", "", "{", "", "}", "", "/", "_", ".", "_").Replace(r.path)
-	return strings.ToLower(r.method) + path
+func operationID(r rest.Route) string {
+	path := strings.NewReplacer("/v1", "", "{", "", "}", "", "/", "_", ".", "_").Replace(r.Path)
+	return strings.ToLower(r.Method) + path
 }
 
 // parametersOf are the parameters of a route. longest is the largest wait, in seconds.
-func parametersOf(r route, longest int) []object {
+func parametersOf(r rest.Route, longest int) []object {
 	var out []object
-	for _, match := range pathParameter.FindAllStringSubmatch(r.path, -1) {
+	for _, match := range pathParameter.FindAllStringSubmatch(r.Path, -1) {
 		out = append(out, object{
-			"name": match[1], "in": "path", "required": true, "description": parameterDocs(r.path, match[1]), "schema": object{"type": "string"},
+			"name": match[1], "in": "path", "required": true, "description": parameterDocs(r.Path, match[1]), "schema": object{"type": "string"},
 		})
 	}
-	for _, p := range r.query {
-		out = append(out, object{"name": p.name, "in": p.in, "description": p.doc, "schema": p.schema})
+	for _, p := range r.Query {
+		out = append(out, object{"name": p.Name, "in": p.In, "description": p.Doc, "schema": p.Schema})
 	}
-	if r.wait {
+	if r.Wait {
 		out = append(out,
 			object{"name": "wait", "in": "query", "description": "seconds to hold the answer until the job is finished; more counts as the maximum", "schema": object{"type": "number", "minimum": 0, "maximum": longest}},
 			object{"name": "Prefer", "in": "header", "description": "wait=N, the same as the query parameter", "schema": object{"type": "string"}})
 	}
-	if r.idempotent {
+	if r.Idempotent {
 		out = append(out, object{"name": "Idempotency-Key", "in": "header", "description": "the same key and body give the same job (or process); another body is 409", "schema": object{"type": "string", "maxLength": 255}})
 	}
 	return out
 }
 
-func answers(r route, sch *schemas) object {
+func answers(r rest.Route, sch *schemas) object {
 	out := object{"default": object{"$ref": "#/components/responses/Problem"}}
-	for _, a := range r.answers {
-		response := object{"description": a.doc, "headers": headersOf(r, a)}
+	for _, a := range r.Answers {
+		response := object{"description": a.Doc, "headers": headersOf(r, a)}
 		switch {
-		case a.body != nil:
-			response["content"] = object{"application/json": object{"schema": sch.of(a.body)}}
-		case a.media != "":
-			response["content"] = object{a.media: object{"schema": object{"type": "string"}}}
+		case a.Body != nil:
+			response["content"] = object{"application/json": object{"schema": sch.of(a.Body)}}
+		case a.Media != "":
+			response["content"] = object{a.Media: object{"schema": object{"type": "string"}}}
 		}
-		out[strconv.Itoa(a.status)] = response
+		out[strconv.Itoa(a.Status)] = response
 	}
 	return out
 }
@@ -260,26 +260,26 @@ func references(names ...string) object {
 }
 
 // headersOf returns the headers of an answer of a route.
-func headersOf(r route, a answer) object {
+func headersOf(r rest.Route, a rest.Answer) object {
 	names := []string{"X-Request-Id"}
-	if r.wait {
+	if r.Wait {
 		names = append(names, "Preference-Applied")
 	}
-	if !r.open && r.needs() != farm.ScopeAdmin && r.needs() != farm.ScopeMetrics {
+	if !r.Open && r.Needs() != farm.ScopeAdmin && r.Needs() != farm.ScopeMetrics {
 		names = append(names, "RateLimit", "RateLimit-Policy")
 	}
-	_, job := a.body.(wire.Job)
-	_, created := a.body.(wire.Created)
-	if a.status == http.StatusFound || a.status == http.StatusAccepted && r.method != http.MethodGet && (job || created) {
+	_, job := a.Body.(wire.Job)
+	_, created := a.Body.(wire.Created)
+	if a.Status == http.StatusFound || a.Status == http.StatusAccepted && r.Method != http.MethodGet && (job || created) {
 		names = append(names, "Location")
 	}
-	if a.media == rest.AnyType || r.method == http.MethodHead {
+	if a.Media == rest.AnyType || r.Method == http.MethodHead {
 		names = append(names, "Content-Disposition", "Accept-Ranges", "Last-Modified")
 	}
-	if a.status == http.StatusPartialContent {
+	if a.Status == http.StatusPartialContent {
 		names = append(names, "Content-Range")
 	}
-	if r.method == http.MethodHead {
+	if r.Method == http.MethodHead {
 		names = append(names, "X-File-Type", "X-File-Mode")
 	}
 	return references(names...)
@@ -313,17 +313,17 @@ var docsPage embed.FS
 // pagePolicy lets the documentation page run its own script and nothing else.
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-func (s *Server) operationRoutes() []route {
-	return []route{
-		{method: "GET", path: "/healthz", tag: "Operation", summary: "Is the server alive?", open: true, answers: []answer{{http.StatusOK, "it is", wire.Health{}, ""}}, handler: s.health},
-		{method: "GET", path: "/readyz", tag: "Operation", summary: "Can the farm do work?", detail: "Looks at Redis, the object store and the workers.", open: true, answers: []answer{
-			{http.StatusOK, "it can", wire.Ready{}, ""}, {http.StatusServiceUnavailable, "it cannot, and which part is missing", wire.Ready{}, ""},
-		}, handler: s.ready},
-		{method: "GET", path: "/metrics", tag: "Operation", summary: "Prometheus metrics", scope: farm.ScopeMetrics, answers: []answer{{http.StatusOK, "the metrics", nil, "text/plain"}}, handler: s.showMetrics},
-		{method: "GET", path: "/openapi.json", tag: "Operation", summary: "This document", open: true, answers: []answer{{http.StatusOK, "OpenAPI 3.1", map[string]any{}, ""}}, handler: s.openapi},
-		{method: "GET", path: "/docs", tag: "Operation", summary: "Interactive documentation", open: true, answers: []answer{{http.StatusOK, "a page", nil, "text/html"}}, handler: s.page("index.html")},
-		{method: "GET", path: "/docs/app.js", open: true, hidden: true, handler: s.page("app.js")},
-		{method: "GET", path: "/docs/style.css", open: true, hidden: true, handler: s.page("style.css")},
+func (s *Server) operationRoutes() []rest.Route {
+	return []rest.Route{
+		{Method: "GET", Path: "/healthz", Tag: "Operation", Summary: "Is the server alive?", Open: true, Answers: []rest.Answer{{Status: http.StatusOK, Doc: "it is", Body: wire.Health{}}}, Handler: s.health},
+		{Method: "GET", Path: "/readyz", Tag: "Operation", Summary: "Can the farm do work?", Detail: "Looks at Redis, the object store and the workers.", Open: true, Answers: []rest.Answer{
+			{Status: http.StatusOK, Doc: "it can", Body: wire.Ready{}}, {Status: http.StatusServiceUnavailable, Doc: "it cannot, and which part is missing", Body: wire.Ready{}},
+		}, Handler: s.ready},
+		{Method: "GET", Path: "/metrics", Tag: "Operation", Summary: "Prometheus metrics", Scope: farm.ScopeMetrics, Answers: []rest.Answer{{Status: http.StatusOK, Doc: "the metrics", Media: "text/plain"}}, Handler: s.showMetrics},
+		{Method: "GET", Path: "/openapi.json", Tag: "Operation", Summary: "This document", Open: true, Answers: []rest.Answer{{Status: http.StatusOK, Doc: "OpenAPI 3.1", Body: map[string]any{}}}, Handler: s.openapi},
+		{Method: "GET", Path: "/docs", Tag: "Operation", Summary: "Interactive documentation", Open: true, Answers: []rest.Answer{{Status: http.StatusOK, Doc: "a page", Media: "text/html"}}, Handler: s.page("index.html")},
+		{Method: "GET", Path: "/docs/app.js", Open: true, Hidden: true, Handler: s.page("app.js")},
+		{Method: "GET", Path: "/docs/style.css", Open: true, Hidden: true, Handler: s.page("style.css")},
 	}
 }
 

@@ -32,19 +32,19 @@ const asIsHeader = "Sandfarm-Rewrite"
 // portMethods are the methods that are passed on to servers in sandboxes.
 var portMethods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}
 
-func (s *Server) portRoutes() []route {
+func (s *Server) portRoutes() []rest.Route {
 	const one = "/v1/sandboxes/{id}/ports/{port}"
-	var out []route
+	var out []rest.Route
 	for _, method := range portMethods {
 		out = append(out,
-			route{
-				method: method, path: one + "/{path}", tag: "Ports", summary: "Send a request to a server in the sandbox",
-				detail: "Every method, with WebSocket and streams both ways, to a port of the sandbox's loopback. The server gets the path after the port, its own name as Host, and X-Forwarded-*. Its redirects and cookies lead back here, unless Sandfarm-Rewrite is off. It does not get the farm's key. POST …/ports/{port}/link is the farm's own: …/port-links for this port.",
-				scope:  farm.ScopeRun, stream: true, keyOnly: true, hidden: method != http.MethodGet,
-				answers: []answer{{http.StatusOK, "what the server answers, with its status", nil, "*/*"}},
-				handler: s.passToPort, refuse: s.failPort,
+			rest.Route{
+				Method: method, Path: one + "/{path}", Tag: "Ports", Summary: "Send a request to a server in the sandbox",
+				Detail: "Every method, with WebSocket and streams both ways, to a port of the sandbox's loopback. The server gets the path after the port, its own name as Host, and X-Forwarded-*. Its redirects and cookies lead back here, unless Sandfarm-Rewrite is off. It does not get the farm's key. POST …/ports/{port}/link is the farm's own: …/port-links for this port.",
+				Scope:  farm.ScopeRun, Stream: true, KeyOnly: true, Hidden: method != http.MethodGet,
+				Answers: []rest.Answer{{Status: http.StatusOK, Doc: "what the server answers, with its status", Media: "*/*"}},
+				Handler: s.passToPort, Refuse: s.failPort,
 			},
-			route{method: method, path: one, scope: farm.ScopeRun, stream: true, keyOnly: true, hidden: true, handler: addSlash, refuse: s.failPort},
+			rest.Route{Method: method, Path: one, Scope: farm.ScopeRun, Stream: true, KeyOnly: true, Hidden: true, Handler: addSlash, Refuse: s.failPort},
 		)
 	}
 	return out
@@ -201,11 +201,11 @@ func (s *Server) failPort(c *gin.Context, err error) {
 	rest.FailAs(c, s.log, err, func(p wire.Problem) { _ = ports.WritePage(c.Writer, p.Status, p.Detail, p.RequestID) })
 }
 
-func (s *Server) forwardRoutes() []route {
-	return []route{{
-		method: "GET", path: "/v1/sandboxes/{id}/tcp/{port}", tag: "Ports", summary: "Connect to a port by a WebSocket",
-		detail: "Binary messages of up to 64 KiB carry the bytes of one TCP connection; an empty one ends a direction. For protocols that are not HTTP.",
-		scope:  farm.ScopeRun, stream: true, keyOnly: true, answers: []answer{{http.StatusSwitchingProtocols, "the WebSocket", nil, ""}}, handler: s.forwardPort,
+func (s *Server) forwardRoutes() []rest.Route {
+	return []rest.Route{{
+		Method: "GET", Path: "/v1/sandboxes/{id}/tcp/{port}", Tag: "Ports", Summary: "Connect to a port by a WebSocket",
+		Detail: "Binary messages of up to 64 KiB carry the bytes of one TCP connection; an empty one ends a direction. For protocols that are not HTTP.",
+		Scope:  farm.ScopeRun, Stream: true, KeyOnly: true, Answers: []rest.Answer{{Status: http.StatusSwitchingProtocols, Doc: "the WebSocket"}}, Handler: s.forwardPort,
 	}}
 }
 

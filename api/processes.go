@@ -13,34 +13,34 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-func (s *Server) processRoutes() []route {
+func (s *Server) processRoutes() []rest.Route {
 	const base = "/v1/sandboxes/{id}/processes"
 	const one = base + "/{process}"
-	shown := []answer{{http.StatusOK, "the process", wire.Process{}, ""}}
-	return []route{
-		{method: "POST", path: base, tag: "Processes", summary: "Start a process", detail: "It runs beside the jobs of the sandbox, also when the caller disconnects, until it ends, is ended, or the sandbox closes.", body: wire.ProcessRequest{}, answers: []answer{{http.StatusCreated, "the process, which runs", wire.Process{}, ""}}, idempotent: true, handler: s.startProcess},
-		{method: "GET", path: base, tag: "Processes", summary: "List the processes", detail: "Those that were started here. With all=true the answer also has what else runs in the sandbox, started by jobs and kernels, with its CPU time and memory.", query: []parameter{query("all", "list what jobs and kernels started, too", object{"type": "boolean", "default": false})}, answers: []answer{{http.StatusOK, "the processes", wire.Processes{}, ""}}, handler: s.listProcesses},
-		{method: "GET", path: one, tag: "Processes", summary: "Read a process", answers: shown, handler: s.readProcess},
-		{method: "DELETE", path: one, tag: "Processes", summary: "End a process", detail: "By SIGTERM, and after five seconds by SIGKILL, with everything that it started. The answer is how it ended; it is not listed any more then. In place of the id the pid of a process that runs may be given; one that no caller started ends alone.", answers: shown, handler: s.endProcess},
-		{method: "POST", path: one + "/signal", tag: "Processes", summary: "Send a signal to a process and its group", detail: "In place of the id the pid of a process that runs may be given; one that no caller started gets the signal alone.", body: wire.SignalRequest{}, answers: shown, handler: s.signalProcess},
-		{method: "POST", path: one + "/resize", tag: "Processes", summary: "Set the size of a process's terminal", body: wire.TerminalSize{}, answers: shown, stream: true, handler: s.resizeProcess},
+	shown := []rest.Answer{{Status: http.StatusOK, Doc: "the process", Body: wire.Process{}}}
+	return []rest.Route{
+		{Method: "POST", Path: base, Tag: "Processes", Summary: "Start a process", Detail: "It runs beside the jobs of the sandbox, also when the caller disconnects, until it ends, is ended, or the sandbox closes.", Body: wire.ProcessRequest{}, Answers: []rest.Answer{{Status: http.StatusCreated, Doc: "the process, which runs", Body: wire.Process{}}}, Idempotent: true, Handler: s.startProcess},
+		{Method: "GET", Path: base, Tag: "Processes", Summary: "List the processes", Detail: "Those that were started here. With all=true the answer also has what else runs in the sandbox, started by jobs and kernels, with its CPU time and memory.", Query: []rest.Parameter{rest.Query("all", "list what jobs and kernels started, too", object{"type": "boolean", "default": false})}, Answers: []rest.Answer{{Status: http.StatusOK, Doc: "the processes", Body: wire.Processes{}}}, Handler: s.listProcesses},
+		{Method: "GET", Path: one, Tag: "Processes", Summary: "Read a process", Answers: shown, Handler: s.readProcess},
+		{Method: "DELETE", Path: one, Tag: "Processes", Summary: "End a process", Detail: "By SIGTERM, and after five seconds by SIGKILL, with everything that it started. The answer is how it ended; it is not listed any more then. In place of the id the pid of a process that runs may be given; one that no caller started ends alone.", Answers: shown, Handler: s.endProcess},
+		{Method: "POST", Path: one + "/signal", Tag: "Processes", Summary: "Send a signal to a process and its group", Detail: "In place of the id the pid of a process that runs may be given; one that no caller started gets the signal alone.", Body: wire.SignalRequest{}, Answers: shown, Handler: s.signalProcess},
+		{Method: "POST", Path: one + "/resize", Tag: "Processes", Summary: "Set the size of a process's terminal", Body: wire.TerminalSize{}, Answers: shown, Stream: true, Handler: s.resizeProcess},
 		{
-			method: "POST", path: one + "/stdin", tag: "Processes", summary: "Write to the input of a process", detail: "The body is passed on as it comes. A process that reads nothing for ten seconds is answered with 409.", raw: []string{"application/octet-stream"},
-			query: []parameter{query("close", "end the input after the body; for a terminal this types control-D", object{"type": "boolean", "default": false})}, answers: []answer{{http.StatusOK, "how much was written", wire.Written{}, ""}}, stream: true, handler: s.writeProcess,
+			Method: "POST", Path: one + "/stdin", Tag: "Processes", Summary: "Write to the input of a process", Detail: "The body is passed on as it comes. A process that reads nothing for ten seconds is answered with 409.", Raw: []string{"application/octet-stream"},
+			Query: []rest.Parameter{rest.Query("close", "end the input after the body; for a terminal this types control-D", object{"type": "boolean", "default": false})}, Answers: []rest.Answer{{Status: http.StatusOK, Doc: "how much was written", Body: wire.Written{}}}, Stream: true, Handler: s.writeProcess,
 		},
 		{
-			method: "GET", path: one + "/events", tag: "Processes", summary: "Stream the output of a process", detail: "Events stdout, stderr, dropped (output before this was not kept) and exit, which is the last. The last MiB is kept, with Last-Event-ID from there on.",
-			query:   []parameter{query("after", "id of the last event that the caller has, as Last-Event-ID", object{"type": "string"})},
-			answers: []answer{{http.StatusOK, "server-sent events; data is OutputData or ExitData", nil, "text/event-stream"}}, handler: s.processEvents,
+			Method: "GET", Path: one + "/events", Tag: "Processes", Summary: "Stream the output of a process", Detail: "Events stdout, stderr, dropped (output before this was not kept) and exit, which is the last. The last MiB is kept, with Last-Event-ID from there on.",
+			Query:   []rest.Parameter{rest.Query("after", "id of the last event that the caller has, as Last-Event-ID", object{"type": "string"})},
+			Answers: []rest.Answer{{Status: http.StatusOK, Doc: "server-sent events; data is OutputData or ExitData", Media: "text/event-stream"}}, Handler: s.processEvents,
 		},
 		{
-			method: "GET", path: one + "/attach", tag: "Processes", summary: "Attach to a process by a WebSocket", detail: "Input, output, size and exit are binary messages, which the guide to the REST API lists. After a break both directions continue without a lost or repeated byte.", scope: farm.ScopeRun,
-			query: []parameter{
-				query("after", "number of the last piece of output that the caller has", object{"type": "string"}),
-				query("writer", "a name of the caller's choice, up to 64 letters, digits, dashes and underscores, under which its input continues after a break", object{"type": "string", "maxLength": 64}),
-				query("written", "how many bytes of the writer's input the process has, by the last message", object{"type": "integer", "minimum": 0}),
+			Method: "GET", Path: one + "/attach", Tag: "Processes", Summary: "Attach to a process by a WebSocket", Detail: "Input, output, size and exit are binary messages, which the guide to the REST API lists. After a break both directions continue without a lost or repeated byte.", Scope: farm.ScopeRun,
+			Query: []rest.Parameter{
+				rest.Query("after", "number of the last piece of output that the caller has", object{"type": "string"}),
+				rest.Query("writer", "a name of the caller's choice, up to 64 letters, digits, dashes and underscores, under which its input continues after a break", object{"type": "string", "maxLength": 64}),
+				rest.Query("written", "how many bytes of the writer's input the process has, by the last message", object{"type": "integer", "minimum": 0}),
 			},
-			answers: []answer{{http.StatusSwitchingProtocols, "the WebSocket", nil, ""}}, handler: s.attachProcess,
+			Answers: []rest.Answer{{Status: http.StatusSwitchingProtocols, Doc: "the WebSocket"}}, Handler: s.attachProcess,
 		},
 	}
 }

@@ -11,32 +11,32 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-func (s *Server) sandboxRoutes() []route {
+func (s *Server) sandboxRoutes() []rest.Route {
 	const base = "/v1/sandboxes/{id}"
-	made := []answer{
-		{http.StatusCreated, "the ready sandbox and its finished job, when the caller waited", wire.Created{}, ""},
-		{http.StatusOK, "the sandbox and its job, which ended otherwise while the caller waited", wire.Created{}, ""},
-		{http.StatusAccepted, "the new sandbox and the job that creates it", wire.Created{}, ""},
+	made := []rest.Answer{
+		{Status: http.StatusCreated, Doc: "the ready sandbox and its finished job, when the caller waited", Body: wire.Created{}},
+		{Status: http.StatusOK, Doc: "the sandbox and its job, which ended otherwise while the caller waited", Body: wire.Created{}},
+		{Status: http.StatusAccepted, Doc: "the new sandbox and the job that creates it", Body: wire.Created{}},
 	}
-	one := []answer{{http.StatusOK, "the sandbox", wire.Sandbox{}, ""}}
-	list := []answer{{http.StatusOK, "a page of sandboxes, newest first", wire.List[wire.Sandbox]{}, ""}}
-	filters := append(append(paging(), created()...), query("name", "only of exactly this name", object{"type": "string"}), query("state", "only in these states, separated by commas", stateSchema(farm.SandboxStates())),
-		query("label", "key=value; may be repeated", object{"type": "array", "items": object{"type": "string"}}))
-	return []route{
-		{method: "POST", path: "/v1/sandboxes", tag: "Sandboxes", summary: "Create a sandbox", body: wire.CreateRequest{}, answers: made, wait: true, idempotent: true, handler: s.createSandbox},
-		{method: "GET", path: "/v1/sandboxes", tag: "Sandboxes", summary: "List sandboxes", query: filters, answers: list, handler: s.listSandboxes},
-		{method: "GET", path: base, tag: "Sandboxes", summary: "Read a sandbox", detail: "Reading does not count as use.", answers: one, handler: s.readSandbox},
-		{method: "PATCH", path: base, tag: "Sandboxes", summary: "Keep a sandbox alive, rename or label it, or change its hosts or values of secrets", body: wire.UpdateRequest{}, answers: one, handler: s.updateSandbox},
+	one := []rest.Answer{{Status: http.StatusOK, Doc: "the sandbox", Body: wire.Sandbox{}}}
+	list := []rest.Answer{{Status: http.StatusOK, Doc: "a page of sandboxes, newest first", Body: wire.List[wire.Sandbox]{}}}
+	filters := append(append(paging(), created()...), rest.Query("name", "only of exactly this name", object{"type": "string"}), rest.Query("state", "only in these states, separated by commas", stateSchema(farm.SandboxStates())),
+		rest.Query("label", "key=value; may be repeated", object{"type": "array", "items": object{"type": "string"}}))
+	return []rest.Route{
+		{Method: "POST", Path: "/v1/sandboxes", Tag: "Sandboxes", Summary: "Create a sandbox", Body: wire.CreateRequest{}, Answers: made, Wait: true, Idempotent: true, Handler: s.createSandbox},
+		{Method: "GET", Path: "/v1/sandboxes", Tag: "Sandboxes", Summary: "List sandboxes", Query: filters, Answers: list, Handler: s.listSandboxes},
+		{Method: "GET", Path: base, Tag: "Sandboxes", Summary: "Read a sandbox", Detail: "Reading does not count as use.", Answers: one, Handler: s.readSandbox},
+		{Method: "PATCH", Path: base, Tag: "Sandboxes", Summary: "Keep a sandbox alive, rename or label it, or change its hosts or values of secrets", Body: wire.UpdateRequest{}, Answers: one, Handler: s.updateSandbox},
 		{
-			method: "GET", path: base + "/egress", tag: "Sandboxes", summary: "Show what a sandbox connected to", detail: "The connections that a sandbox with the network allowlist asked for, the oldest first; those that are open come when they end. The newest ones are kept, and go with the sandbox.",
-			query: []parameter{
-				query("limit", "entries of a page", object{"type": "integer", "minimum": 1, "maximum": service.EgressPageMax, "default": service.EgressPageDefault}),
-				query("after", "id of an entry: only what follows it", object{"type": "string"}),
-			}, answers: []answer{{http.StatusOK, "a page of entries; next_cursor is the after of the next one", wire.List[wire.EgressEntry]{}, ""}}, handler: s.egress,
+			Method: "GET", Path: base + "/egress", Tag: "Sandboxes", Summary: "Show what a sandbox connected to", Detail: "The connections that a sandbox with the network allowlist asked for, the oldest first; those that are open come when they end. The newest ones are kept, and go with the sandbox.",
+			Query: []rest.Parameter{
+				rest.Query("limit", "entries of a page", object{"type": "integer", "minimum": 1, "maximum": service.EgressPageMax, "default": service.EgressPageDefault}),
+				rest.Query("after", "id of an entry: only what follows it", object{"type": "string"}),
+			}, Answers: []rest.Answer{{Status: http.StatusOK, Doc: "a page of entries; next_cursor is the after of the next one", Body: wire.List[wire.EgressEntry]{}}}, Handler: s.egress,
 		},
-		{method: "DELETE", path: base, tag: "Sandboxes", summary: "Close a sandbox", detail: "Cancels its running and queued jobs, then closes it.", answers: jobAnswers(), wait: true, handler: s.closeSandbox},
-		{method: "POST", path: base + "/hibernate", tag: "Sandboxes", summary: "Hibernate a sandbox", detail: "Its memory is stored on its node after the jobs before, and it uses no memory and no cores until it resumes: when it is asked to, or for the next execution, command, install or change of files. Needs the runtime runsc (gVisor) and an engine with checkpoints; elsewhere 409.", body: wire.FreezeRequest{}, optional: true, answers: jobAnswers(), wait: true, idempotent: true, handler: s.freeze(farm.KindHibernate)},
-		{method: "POST", path: base + "/resume", tag: "Sandboxes", summary: "Resume a hibernated sandbox", detail: "Its programs continue where they were. One that is not hibernated stays as it is.", body: wire.FreezeRequest{}, optional: true, answers: jobAnswers(), wait: true, idempotent: true, handler: s.freeze(farm.KindResume)},
+		{Method: "DELETE", Path: base, Tag: "Sandboxes", Summary: "Close a sandbox", Detail: "Cancels its running and queued jobs, then closes it.", Answers: jobAnswers(), Wait: true, Handler: s.closeSandbox},
+		{Method: "POST", Path: base + "/hibernate", Tag: "Sandboxes", Summary: "Hibernate a sandbox", Detail: "Its memory is stored on its node after the jobs before, and it uses no memory and no cores until it resumes: when it is asked to, or for the next execution, command, install or change of files. Needs the runtime runsc (gVisor) and an engine with checkpoints; elsewhere 409.", Body: wire.FreezeRequest{}, Optional: true, Answers: jobAnswers(), Wait: true, Idempotent: true, Handler: s.freeze(farm.KindHibernate)},
+		{Method: "POST", Path: base + "/resume", Tag: "Sandboxes", Summary: "Resume a hibernated sandbox", Detail: "Its programs continue where they were. One that is not hibernated stays as it is.", Body: wire.FreezeRequest{}, Optional: true, Answers: jobAnswers(), Wait: true, Idempotent: true, Handler: s.freeze(farm.KindResume)},
 	}
 }
 

@@ -152,8 +152,8 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		return nil, err
 	}
 	for _, r := range s.routes() {
-		if r.browserCallable {
-			s.browserCallable[r.ginPath()] = true
+		if r.BrowserCallable {
+			s.browserCallable[r.RouterPath()] = true
 		}
 	}
 	s.engine = s.router()
@@ -223,7 +223,7 @@ func (s *Server) router() *gin.Engine {
 	}
 	e.Use(rest.Recover(s.log), s.guardPages)
 	for _, r := range s.routes() {
-		e.Handle(r.method, r.ginPath(), s.handle(r))
+		e.Handle(r.Method, r.RouterPath(), s.handle(r))
 	}
 	s.preflights(e)
 	e.NoRoute(s.noRoute)
@@ -232,28 +232,28 @@ func (s *Server) router() *gin.Engine {
 }
 
 // handle is a route's handler: the key and its scope first, then the work; an error becomes a problem in one place.
-func (s *Server) handle(r route) gin.HandlerFunc {
-	fail := r.refuse
+func (s *Server) handle(r rest.Route) gin.HandlerFunc {
+	fail := r.Refuse
 	if fail == nil {
 		fail = s.fail
 	}
-	known := r.filters()
+	known := r.Filters()
 	return func(c *gin.Context) {
-		if r.browserCallable {
+		if r.BrowserCallable {
 			if err := rest.AllowPage(c, s.trusted()); err != nil {
 				s.fail(c, err)
 				return
 			}
 		}
-		if r.present != nil {
-			r.present(c.Request)
+		if r.Present != nil {
+			r.Present(c.Request)
 		}
 		release := func() {}
-		if r.token {
+		if r.Token {
 			t := follow(c)
 			defer func() { s.ended(c, r, t) }()
 		}
-		if !r.open {
+		if !r.Open {
 			var err error
 			release, err = s.admit(c, r)
 			t := follow(c)
@@ -267,9 +267,9 @@ func (s *Server) handle(r route) gin.HandlerFunc {
 		ctx, memory := s.memory.With(c.Request.Context(), rest.Tenant(c), memoryPatience)
 		defer memory.Release()
 		c.Request = c.Request.WithContext(ctx)
-		err := checkFilters(c.Request, known)
+		err := rest.CheckFilters(c.Request, known)
 		if err == nil {
-			err = r.handler(c)
+			err = r.Handler(c)
 		}
 		if err != nil {
 			fail(c, err)
@@ -281,8 +281,8 @@ func (s *Server) handle(r route) gin.HandlerFunc {
 func (s *Server) preflights(e *gin.Engine) {
 	methods := map[string][]string{}
 	for _, r := range s.routes() {
-		if r.browserCallable {
-			methods[r.ginPath()] = append(methods[r.ginPath()], r.method)
+		if r.BrowserCallable {
+			methods[r.RouterPath()] = append(methods[r.RouterPath()], r.Method)
 		}
 	}
 	for path, allowed := range methods {

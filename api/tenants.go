@@ -13,18 +13,18 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-func (s *Server) tenantRoutes() []route {
+func (s *Server) tenantRoutes() []rest.Route {
 	const base = "/v1/tenants/{name}"
-	days := []parameter{query("days", "of how many days, today included", object{"type": "integer", "minimum": 1, "maximum": s.cfg.Limits.UsageDays, "default": service.UsageDaysDefault})}
-	usage := []answer{{http.StatusOK, "quotas and usage", wire.Usage{}, ""}}
-	one := []answer{{http.StatusOK, "the tenant", wire.Tenant{}, ""}}
-	return []route{
-		{method: "GET", path: "/v1/usage", tag: "Tenants", summary: "Show your quotas and usage", detail: "What is used of each quota now, and what was used on each of the last days.", query: days, answers: usage, handler: s.ownUsage},
-		{method: "GET", path: "/v1/tenants", tag: "Tenants", summary: "List the tenants", detail: "By name: those that have had a job or have quotas of their own.", scope: farm.ScopeAdmin, query: paging(), answers: []answer{{http.StatusOK, "a page of tenants", wire.List[wire.Tenant]{}, ""}}, handler: s.tenants},
-		{method: "GET", path: base, tag: "Tenants", summary: "Read a tenant's quotas", scope: farm.ScopeAdmin, answers: one, handler: s.tenant},
-		{method: "PUT", path: base, tag: "Tenants", summary: "Set a tenant's quotas", detail: "Quotas that the body leaves out get the farm's default. What is in use stays, also beyond a quota: then new work is refused, or waits. The tenant need not exist before.", scope: farm.ScopeAdmin, body: wire.TenantRequest{}, answers: one, handler: s.setTenant},
-		{method: "PATCH", path: base, tag: "Tenants", summary: "Change some of a tenant's quotas", detail: "In one step. Quotas that the body does not name stay as they are. The tenant need not exist before.", scope: farm.ScopeAdmin, body: wire.TenantChange{}, answers: one, handler: s.changeTenant},
-		{method: "GET", path: base + "/usage", tag: "Tenants", summary: "Show a tenant's quotas and usage", scope: farm.ScopeAdmin, query: days, answers: usage, handler: s.tenantUsage},
+	days := []rest.Parameter{rest.Query("days", "of how many days, today included", object{"type": "integer", "minimum": 1, "maximum": s.cfg.Limits.UsageDays, "default": service.UsageDaysDefault})}
+	usage := []rest.Answer{{Status: http.StatusOK, Doc: "quotas and usage", Body: wire.Usage{}}}
+	one := []rest.Answer{{Status: http.StatusOK, Doc: "the tenant", Body: wire.Tenant{}}}
+	return []rest.Route{
+		{Method: "GET", Path: "/v1/usage", Tag: "Tenants", Summary: "Show your quotas and usage", Detail: "What is used of each quota now, and what was used on each of the last days.", Query: days, Answers: usage, Handler: s.ownUsage},
+		{Method: "GET", Path: "/v1/tenants", Tag: "Tenants", Summary: "List the tenants", Detail: "By name: those that have had a job or have quotas of their own.", Scope: farm.ScopeAdmin, Query: paging(), Answers: []rest.Answer{{Status: http.StatusOK, Doc: "a page of tenants", Body: wire.List[wire.Tenant]{}}}, Handler: s.tenants},
+		{Method: "GET", Path: base, Tag: "Tenants", Summary: "Read a tenant's quotas", Scope: farm.ScopeAdmin, Answers: one, Handler: s.tenant},
+		{Method: "PUT", Path: base, Tag: "Tenants", Summary: "Set a tenant's quotas", Detail: "Quotas that the body leaves out get the farm's default. What is in use stays, also beyond a quota: then new work is refused, or waits. The tenant need not exist before.", Scope: farm.ScopeAdmin, Body: wire.TenantRequest{}, Answers: one, Handler: s.setTenant},
+		{Method: "PATCH", Path: base, Tag: "Tenants", Summary: "Change some of a tenant's quotas", Detail: "In one step. Quotas that the body does not name stay as they are. The tenant need not exist before.", Scope: farm.ScopeAdmin, Body: wire.TenantChange{}, Answers: one, Handler: s.changeTenant},
+		{Method: "GET", Path: base + "/usage", Tag: "Tenants", Summary: "Show a tenant's quotas and usage", Scope: farm.ScopeAdmin, Query: days, Answers: usage, Handler: s.tenantUsage},
 	}
 }
 
@@ -122,14 +122,14 @@ func (s *Server) quotasSet(c *gin.Context, tenant wire.Tenant, err error) error 
 	return rest.Reply(c, http.StatusOK, tenant)
 }
 
-func (s *Server) keyRoutes() []route {
-	all := []route{
-		{method: "POST", path: "/v1/keys", summary: "Make an API key", detail: "The key counts at once in every process of the farm. The answer is the only one that contains it. The first key of a farm is made on its host (sandfarm key create --local): a farm without keys answers 409.", body: wire.KeyRequest{}, answers: []answer{{http.StatusCreated, "the key", wire.NewKey{}, ""}}, handler: s.createKey},
-		{method: "GET", path: "/v1/keys", summary: "List the API keys", detail: "Also those that have expired, for a week, and those of the farm's settings.", query: append(paging(), query("tenant", "only of this tenant", object{"type": "string"})), answers: []answer{{http.StatusOK, "a page of keys, newest first", wire.List[wire.Key]{}, ""}}, handler: s.listKeys},
-		{method: "DELETE", path: "/v1/keys/{id}", summary: "Revoke an API key", detail: "No process takes it after a second, and requests that are in progress with it end within five. Jobs that it started continue.", answers: []answer{{http.StatusNoContent, "it is revoked", nil, ""}}, handler: s.revokeKey},
+func (s *Server) keyRoutes() []rest.Route {
+	all := []rest.Route{
+		{Method: "POST", Path: "/v1/keys", Summary: "Make an API key", Detail: "The key counts at once in every process of the farm. The answer is the only one that contains it. The first key of a farm is made on its host (sandfarm key create --local): a farm without keys answers 409.", Body: wire.KeyRequest{}, Answers: []rest.Answer{{Status: http.StatusCreated, Doc: "the key", Body: wire.NewKey{}}}, Handler: s.createKey},
+		{Method: "GET", Path: "/v1/keys", Summary: "List the API keys", Detail: "Also those that have expired, for a week, and those of the farm's settings.", Query: append(paging(), rest.Query("tenant", "only of this tenant", object{"type": "string"})), Answers: []rest.Answer{{Status: http.StatusOK, Doc: "a page of keys, newest first", Body: wire.List[wire.Key]{}}}, Handler: s.listKeys},
+		{Method: "DELETE", Path: "/v1/keys/{id}", Summary: "Revoke an API key", Detail: "No process takes it after a second, and requests that are in progress with it end within five. Jobs that it started continue.", Answers: []rest.Answer{{Status: http.StatusNoContent, Doc: "it is revoked"}}, Handler: s.revokeKey},
 	}
 	for i := range all {
-		all[i].tag, all[i].scope = "Keys", farm.ScopeAdmin
+		all[i].Tag, all[i].Scope = "Keys", farm.ScopeAdmin
 	}
 	return all
 }

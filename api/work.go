@@ -14,14 +14,14 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-func (s *Server) workRoutes() []route {
+func (s *Server) workRoutes() []rest.Route {
 	const base = "/v1/sandboxes/{id}"
-	return []route{
-		{method: "POST", path: base + "/execute", tag: "Work", summary: "Run code in a sandbox", detail: "The kernel of the context keeps its variables between calls.", body: wire.ExecuteRequest{}, answers: jobAnswers(), wait: true, idempotent: true, handler: s.execute},
-		{method: "POST", path: base + "/commands", tag: "Work", summary: "Run shell commands in a sandbox", body: wire.CommandRequest{}, answers: jobAnswers(), wait: true, idempotent: true, handler: s.command},
-		{method: "POST", path: base + "/interrupt", tag: "Work", summary: "Interrupt the running code", detail: "If one like it has not begun yet, that job is the answer.", body: wire.ControlRequest{}, optional: true, answers: jobAnswers(), wait: true, idempotent: true, handler: s.control(farm.KindInterrupt)},
-		{method: "POST", path: base + "/restart", tag: "Work", summary: "Restart the kernels", detail: "Variables are lost, files stay. If a restart like it has not begun yet, that job is the answer.", body: wire.ControlRequest{}, optional: true, answers: jobAnswers(), wait: true, idempotent: true, handler: s.control(farm.KindRestart)},
-		{method: "POST", path: "/v1/run", tag: "Work", summary: "Run code in a fresh sandbox", detail: "The sandbox is closed afterwards.", body: wire.RunRequest{}, answers: jobAnswers(), wait: true, idempotent: true, handler: s.run},
+	return []rest.Route{
+		{Method: "POST", Path: base + "/execute", Tag: "Work", Summary: "Run code in a sandbox", Detail: "The kernel of the context keeps its variables between calls.", Body: wire.ExecuteRequest{}, Answers: jobAnswers(), Wait: true, Idempotent: true, Handler: s.execute},
+		{Method: "POST", Path: base + "/commands", Tag: "Work", Summary: "Run shell commands in a sandbox", Body: wire.CommandRequest{}, Answers: jobAnswers(), Wait: true, Idempotent: true, Handler: s.command},
+		{Method: "POST", Path: base + "/interrupt", Tag: "Work", Summary: "Interrupt the running code", Detail: "If one like it has not begun yet, that job is the answer.", Body: wire.ControlRequest{}, Optional: true, Answers: jobAnswers(), Wait: true, Idempotent: true, Handler: s.control(farm.KindInterrupt)},
+		{Method: "POST", Path: base + "/restart", Tag: "Work", Summary: "Restart the kernels", Detail: "Variables are lost, files stay. If a restart like it has not begun yet, that job is the answer.", Body: wire.ControlRequest{}, Optional: true, Answers: jobAnswers(), Wait: true, Idempotent: true, Handler: s.control(farm.KindRestart)},
+		{Method: "POST", Path: "/v1/run", Tag: "Work", Summary: "Run code in a fresh sandbox", Detail: "The sandbox is closed afterwards.", Body: wire.RunRequest{}, Answers: jobAnswers(), Wait: true, Idempotent: true, Handler: s.run},
 	}
 }
 
@@ -116,14 +116,14 @@ func (s *Server) bindOptional(c *gin.Context, into any) (rest.Decoded, error) {
 	return rest.BindOptional(c, s.cfg.Limits.MaxBodyBytes, into)
 }
 
-func (s *Server) packageRoutes() []route {
+func (s *Server) packageRoutes() []rest.Route {
 	const base = "/v1/sandboxes/{id}"
-	return []route{
-		{method: "POST", path: base + "/packages", tag: "Packages", summary: "Install packages", detail: "A job: poll it, or poll each package by its name. Failures are reported for each package; the others are installed, and running kernels can import them at once.", body: wire.PackagesRequest{}, answers: jobAnswers(), wait: true, idempotent: true, handler: s.install},
-		{method: "GET", path: base + "/packages", tag: "Packages", summary: "List packages", detail: "Packages of the image, installed packages, running installs and failed installs.", answers: []answer{{http.StatusOK, "the packages, by name", wire.Items[wire.Package]{}, ""}}, handler: s.listPackages},
-		{method: "GET", path: base + "/packages/{name}", tag: "Packages", summary: "Look a package up", detail: "Names are compared by PEP 503.", query: []parameter{
-			query("manager", "package manager", object{"type": "string", "enum": []string{"pip", "npm"}, "default": "pip"}),
-		}, answers: []answer{{http.StatusOK, "the status of the package", wire.Package{}, ""}}, handler: s.readPackage},
+	return []rest.Route{
+		{Method: "POST", Path: base + "/packages", Tag: "Packages", Summary: "Install packages", Detail: "A job: poll it, or poll each package by its name. Failures are reported for each package; the others are installed, and running kernels can import them at once.", Body: wire.PackagesRequest{}, Answers: jobAnswers(), Wait: true, Idempotent: true, Handler: s.install},
+		{Method: "GET", Path: base + "/packages", Tag: "Packages", Summary: "List packages", Detail: "Packages of the image, installed packages, running installs and failed installs.", Answers: []rest.Answer{{Status: http.StatusOK, Doc: "the packages, by name", Body: wire.Items[wire.Package]{}}}, Handler: s.listPackages},
+		{Method: "GET", Path: base + "/packages/{name}", Tag: "Packages", Summary: "Look a package up", Detail: "Names are compared by PEP 503.", Query: []rest.Parameter{
+			rest.Query("manager", "package manager", object{"type": "string", "enum": []string{"pip", "npm"}, "default": "pip"}),
+		}, Answers: []rest.Answer{{Status: http.StatusOK, Doc: "the status of the package", Body: wire.Package{}}}, Handler: s.readPackage},
 	}
 }
 

@@ -56,15 +56,15 @@ func Log(log *slog.Logger) gin.HandlerFunc {
 				level = slog.LevelDebug
 			}
 			log.Log(c.Request.Context(), level, "request", slog.String("request_id", RequestID(c)), slog.String("method", c.Request.Method),
-				slog.String("route", Route(c)), slog.Int("status", c.Writer.Status()),
+				slog.String("route", PathTemplate(c)), slog.Int("status", c.Writer.Status()),
 				slog.Float64("duration_ms", float64(time.Since(start).Microseconds())/1000), slog.String("tenant", Tenant(c)))
 		}()
 		c.Next()
 	}
 }
 
-// Route is the path template of the route that answers a request; "none" if no route matches.
-func Route(c *gin.Context) string {
+// PathTemplate is the path template of the route that answers a request; "none" if no route matches.
+func PathTemplate(c *gin.Context) string {
 	if path := c.FullPath(); path != "" {
 		return path
 	}
