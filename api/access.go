@@ -10,6 +10,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/api/compat"
 	"github.com/sandfarm/sandfarm/api/guard"
+	"github.com/sandfarm/sandfarm/api/ports"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
@@ -59,7 +60,7 @@ func (s *Server) admit(c *gin.Context, r rest.Route) (release func(), err error)
 // farmOf is the farm as the caller of a request sees it: a key without the scope run starts no work.
 func (s *Server) farmOf(ctx context.Context) compat.Farm {
 	caller := access.CallerOf(ctx)
-	view := newToolFarm(s.service, caller.Tenant, s.linkFor)
+	view := newToolFarm(s.service, caller.Tenant, s.ports.LinkFor)
 	if !caller.May(farm.ScopeRun) {
 		return readOnlyTools(view)
 	}
@@ -83,7 +84,7 @@ func (s *Server) guardPages(c *gin.Context) {
 	case !s.trusted().Host(c.Request.Host):
 		refusal = "This farm has no API keys, so it answers only under a loopback name. Use http://127.0.0.1, or add this host to api.trusted_hosts."
 	case s.browserCallable[c.FullPath()]: // handle checks the origin
-	case c.FullPath() == linkRoute: // a page of the sandbox has no origin, and its address is what lets it call
+	case c.FullPath() == ports.LinkRoute: // a page of the sandbox has no origin, and its address is what lets it call
 	case s.origins.Check(c.Request) != nil, c.GetHeader("Upgrade") != "" && !s.trusted().Origin(c.Request): // browsers let any page open a WebSocket
 		refusal = "This farm has no API keys, so pages of other origins may not call it."
 	}

@@ -53,11 +53,6 @@ type attachConfig struct {
 	Stall     time.Duration // how long the caller may take nothing, or leave a ping unanswered
 }
 
-// upgrades reports whether a request asks for a WebSocket.
-func upgrades(r *http.Request) bool {
-	return r.ProtoMajor == 1 && r.ProtoMinor > 0 && r.Method == http.MethodGet && r.Header.Get("Sec-Websocket-Key") != "" && r.Header.Get("Upgrade") != ""
-}
-
 // attachSession is one connection.
 type attachSession struct {
 	cfg     attachConfig

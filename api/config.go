@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/guard"
+	"github.com/sandfarm/sandfarm/api/ports"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/secret"
 )
@@ -45,9 +46,6 @@ type Config struct {
 	// Secrets seal the secrets of sandboxes; nil: there can be none.
 	Secrets *secret.Keys `toml:"-"`
 }
-
-// previewNone as PreviewDomain means that no port has an origin of its own.
-const previewNone = "none"
 
 var previewDomain = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$`)
 
@@ -108,7 +106,7 @@ func (c Config) validate() error {
 	case len(c.Keys) == 0 && !c.RequireKeys && !guard.Loopback(host):
 		problems = append(problems, fmt.Errorf("api.listen: %q is not a loopback address and no API key is set: set api.keys or api.require_keys, or listen on 127.0.0.1", c.Listen))
 	}
-	if d := c.PreviewDomain; d != "" && d != previewNone && !previewDomain.MatchString(d) {
+	if d := c.PreviewDomain; d != "" && d != ports.NoPreviews && !previewDomain.MatchString(d) {
 		problems = append(problems, fmt.Errorf("api.preview_domain: %q is not a domain in lower case, without a scheme or a port", d))
 	}
 	for _, name := range append([]string{host}, c.TrustedHosts...) {

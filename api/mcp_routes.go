@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/api/mcp"
+	"github.com/sandfarm/sandfarm/api/ports"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
@@ -72,7 +73,7 @@ func slashed(all []rest.Route) []rest.Route {
 // serve passes a request to a handler of the protocol. Its routes need the scope read; farmOf refuses work to keys without run.
 func (s *Server) serve(handler http.HandlerFunc) func(*gin.Context) error {
 	return func(c *gin.Context) error {
-		r := c.Request.WithContext(context.WithValue(c.Request.Context(), addressKey{}, addressOf(c.Request))) // a copy
+		r := c.Request.WithContext(ports.WithAddress(c.Request.Context(), c.Request)) // a copy
 		r.Body = io.NopCloser(rest.Body(c))
 		handler(c.Writer, r)
 		return nil

@@ -156,7 +156,7 @@ func (s *Server) attachProcess(c *gin.Context) error {
 		return err
 	}
 	defer process.Close()
-	if !upgrades(c.Request) {
+	if !rest.Upgrades(c.Request) {
 		c.Header("Upgrade", "websocket")
 		return rest.Refusef(http.StatusUpgradeRequired, farm.CodeInvalid, "This address serves WebSockets only. For server-sent events use %s.", "…/events")
 	}

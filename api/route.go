@@ -40,8 +40,8 @@ func byOrigin() []rest.Parameter {
 // routes is the table. Its order is that of the document.
 func (s *Server) routes() []rest.Route {
 	return slices.Concat(
-		s.sandboxRoutes(), s.workRoutes(), s.packageRoutes(), s.fileRoutes(), s.fsRoutes(), s.processRoutes(), s.portRoutes(), s.linkRoutes(), s.forwardRoutes(), s.jobRoutes(), s.artifactRoutes(), s.keyRoutes(), s.auditRoutes(),
-		s.mcpRoutes(), s.notebookRoutes(), s.jupyterRoutes(), s.compatRoutes(), s.e2bRoutes(),
+		s.sandboxRoutes(), s.workRoutes(), s.packageRoutes(), s.fileRoutes(), s.fsRoutes(), s.processRoutes(), s.ports.Routes(), s.jobRoutes(), s.artifactRoutes(), s.keyRoutes(), s.auditRoutes(),
+		s.mcpRoutes(), s.notebookRoutes(), s.jupyter.Routes(), s.compatRoutes(), s.e2b.Routes(),
 		s.farmRoutes(), s.nodeRoutes(), s.tenantRoutes(), s.operationRoutes(), s.dashboardRoutes(),
 	)
 }

@@ -39,10 +39,6 @@ const (
 	maxHeader     = 32 << 10
 )
 
-// memoryPatience is how long a request waits for memory. Others give theirs back once this process has handled their bytes, or when
-// their connections stall, so a longer wait means that the process is overloaded.
-const memoryPatience = 30 * time.Second
-
 // Deps are the parts that the server works with.
 type Deps struct {
 	Submitter service.Submitter
@@ -74,9 +70,8 @@ type Server struct {
 	audit           *auditor
 	gate            *access.Gate
 	jupyter         *jupyter.Server
-	ports           *ports.Proxy
+	ports           *ports.Server
 	signer          *access.Signer
-	links           *ports.Links
 	e2b             *e2b.Door
 	sessions        *access.Sessions
 	ui              *ui.Files
@@ -122,9 +117,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	if s.metrics, err = newMetrics(deps.Registry, deps.Queues, deps.Store); err != nil {
 		return nil, err
 	}
-	s.ports = ports.New(s.closing)
 	s.signer = access.NewSigner(deps.Store, s.audit.now)
-	s.links = ports.NewLinks(s.signer, s.audit.now)
 	s.sessions = access.NewSessions(s.signer, deps.Store, s.audit.now)
 	if s.ui, err = ui.New(); err != nil {
 		return nil, err
@@ -141,7 +134,15 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	s.e2b = s.newE2B()
-	s.jupyter = s.newJupyter()
+	s.ports = ports.NewServer(ports.Deps{
+		Service: s.service, Signer: s.signer, Keys: s.keys, Gate: s.gate, Memory: s.memory, E2B: s.e2b, Log: s.log, Now: s.audit.now, ActFor: s.actFor,
+		MaxBody: s.cfg.Limits.MaxBodyBytes, Heartbeat: s.cfg.Heartbeat, Stall: s.cfg.StallTimeout, Closing: s.closing, Hosts: s.cfg.TrustedHosts,
+		PreviewDomain: s.cfg.PreviewDomain,
+	})
+	s.jupyter = jupyter.New(jupyter.Config{
+		Service: s.service, Version: s.version, Heartbeat: s.cfg.Heartbeat, Stall: s.cfg.StallTimeout, Guard: s.trusted(), Log: s.log,
+		Closing: s.closing, Opened: s.opened, More: s.gate.More, Now: s.audit.now,
+	})
 	if s.mcp, err = s.newMCP(); err != nil {
 		return nil, err
 	}
@@ -157,12 +158,21 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		}
 	}
 	s.engine = s.router()
-	s.previews, s.boxes = s.previewRouter(), s.boxRouter()
+	s.previews, s.boxes = s.hostRouter(s.ports.HostRoutes()), s.boxRouter()
 	s.http = httpserver.New(httpserver.Config{
 		Name: "api", Listen: cfg.Listen, StopTimeout: stopTimeout, Log: s.log,
 		HTTP: &http.Server{Handler: s.Handler(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader},
 	})
 	return s, nil
+}
+
+// newE2B makes the door for the SDKs of E2B.
+func (s *Server) newE2B() *e2b.Door {
+	return e2b.New(e2b.Deps{
+		Service: s.service, Signer: s.signer, Logger: s.log, Now: s.audit.now, MaxBody: s.cfg.Limits.MaxBodyBytes, Stall: s.cfg.StallTimeout, Domain: func(r *http.Request) string { return s.ports.DomainFor(r) },
+		Opened: s.service.OpenRefs, Find: s.service.OpenRef, Keys: s.keys.IDs,
+		Hold: s.keys.Hold, ActFor: s.actFor, Gate: s.gate, Memory: s.memory,
+	})
 }
 
 // Handler is the server's handler, for other HTTP servers and for tests.
@@ -264,7 +274,7 @@ func (s *Server) handle(r rest.Route) gin.HandlerFunc {
 			}
 		}
 		defer release()
-		ctx, memory := s.memory.With(c.Request.Context(), rest.Tenant(c), memoryPatience)
+		ctx, memory := s.memory.With(c.Request.Context(), rest.Tenant(c), rest.MemoryPatience)
 		defer memory.Release()
 		c.Request = c.Request.WithContext(ctx)
 		err := rest.CheckFilters(c.Request, known)
@@ -292,8 +302,8 @@ func (s *Server) preflights(e *gin.Engine) {
 
 // failAt is how errors are answered at a path that is no route.
 func (s *Server) failAt(c *gin.Context) func(*gin.Context, error) {
-	if strings.HasPrefix(c.Request.URL.Path, e2bBase+"/") {
-		return s.failE2B
+	if strings.HasPrefix(c.Request.URL.Path, e2b.Base+"/") {
+		return s.e2b.Refuse
 	}
 	return s.fail
 }

@@ -12,7 +12,7 @@
 //
 // To serve more of the data plane, write a Handler: it gets the request with its body unread, and the Box that it is for. By then the token was
 // checked, the sandbox is known to run, and the request counts against the quotas of its tenant. Box.Tenant and Box.ID are what the methods of
-// service.Service take. The routes of api/e2b_routes.go name the handlers; that of the code interpreter is Deps.Interpreter, which gets
+// service.Service take. BoxRoutes (routes.go) names the handlers; that of the code interpreter is interpreter.serve, which gets
 // /e2b/execute, /e2b/contexts and what is below it, and /e2b/health for the port 49999. An error that a handler returns is answered in E2B's
 // form, {"code": …, "message": …}; a handler may also answer with an error itself.
 package e2b

@@ -20,20 +20,15 @@ import (
 // keepalive is how often a stream without output has a line, as with E2B.
 const keepalive = 5 * time.Second
 
-// Interpreter serves the port. It is safe for concurrent use.
-type Interpreter struct {
+// interpreter serves the port 49999. It is safe for concurrent use.
+type interpreter struct {
 	service *service.Service
-	maxBody int64
+	maxBody int64 // bounds the bodies of requests, in bytes
 	now     func() time.Time
 }
 
-// NewInterpreter makes an Interpreter. maxBody bounds the bodies of requests, in bytes.
-func NewInterpreter(s *service.Service, maxBody int64, now func() time.Time) *Interpreter {
-	return &Interpreter{service: s, maxBody: maxBody, now: now}
-}
-
-// Serve answers a request.
-func (i *Interpreter) Serve(c *gin.Context, box Box) error {
+// serve answers a request.
+func (i *interpreter) serve(c *gin.Context, box Box) error {
 	id := c.Param("context")
 	switch route := path.Base(c.FullPath()); {
 	case route == "execute":
@@ -52,7 +47,7 @@ func (i *Interpreter) Serve(c *gin.Context, box Box) error {
 }
 
 // bind decodes a body.
-func (i *Interpreter) bind(c *gin.Context, into any) error {
+func (i *interpreter) bind(c *gin.Context, into any) error {
 	text, err := rest.ReadJSON(c, i.maxBody)
 	if err != nil {
 		return err
@@ -103,7 +98,7 @@ func languageOf(given string) string {
 }
 
 // find finds the context with an id.
-func (i *Interpreter) find(ctx context.Context, box Box, id string) (farm.CodeContext, error) {
+func (i *interpreter) find(ctx context.Context, box Box, id string) (farm.CodeContext, error) {
 	list, err := i.service.CodeContexts(ctx, box.Tenant, box.ID)
 	if err != nil {
 		return farm.CodeContext{}, err
@@ -116,7 +111,7 @@ func (i *Interpreter) find(ctx context.Context, box Box, id string) (farm.CodeCo
 	return list[at], nil
 }
 
-func (i *Interpreter) list(c *gin.Context, box Box) error {
+func (i *interpreter) list(c *gin.Context, box Box) error {
 	list, err := i.service.CodeContexts(c.Request.Context(), box.Tenant, box.ID)
 	if err != nil {
 		return err
@@ -129,7 +124,7 @@ func (i *Interpreter) list(c *gin.Context, box Box) error {
 }
 
 // create makes a context. Its kernel starts meanwhile.
-func (i *Interpreter) create(c *gin.Context, box Box) error {
+func (i *interpreter) create(c *gin.Context, box Box) error {
 	var r struct {
 		Language *string `json:"language"`
 		Cwd      *string `json:"cwd"`
@@ -151,7 +146,7 @@ func (i *Interpreter) create(c *gin.Context, box Box) error {
 	return rest.Reply(c, http.StatusOK, shown(made))
 }
 
-func (i *Interpreter) remove(c *gin.Context, box Box, id string) error {
+func (i *interpreter) remove(c *gin.Context, box Box, id string) error {
 	ctx := c.Request.Context()
 	found, err := i.find(ctx, box, id)
 	if err != nil {
@@ -164,7 +159,7 @@ func (i *Interpreter) remove(c *gin.Context, box Box, id string) error {
 }
 
 // restart replaces the kernel of a context. The job that does it does not wait in line.
-func (i *Interpreter) restart(c *gin.Context, box Box, id string) error {
+func (i *interpreter) restart(c *gin.Context, box Box, id string) error {
 	ctx := c.Request.Context()
 	found, err := i.find(ctx, box, id)
 	if err != nil {

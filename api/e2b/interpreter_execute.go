@@ -38,7 +38,7 @@ type executeRequest struct {
 }
 
 // request is the farm's request. The SDKs have timeouts of their own: they leave, which cancels the job.
-func (i *Interpreter) request(ctx context.Context, box Box, r executeRequest) (wire.ExecuteRequest, error) {
+func (i *interpreter) request(ctx context.Context, box Box, r executeRequest) (wire.ExecuteRequest, error) {
 	at := farm.CodeContext{Name: standard, Language: python, Cwd: farm.Workspace}
 	given := func(s *string) bool { return s != nil && *s != "" }
 	switch {
@@ -57,7 +57,7 @@ func (i *Interpreter) request(ctx context.Context, box Box, r executeRequest) (w
 }
 
 // execute runs code, and streams what it does.
-func (i *Interpreter) execute(c *gin.Context, box Box) error {
+func (i *interpreter) execute(c *gin.Context, box Box) error {
 	ctx := c.Request.Context()
 	var r executeRequest
 	if err := i.bind(c, &r); err != nil {
@@ -124,7 +124,7 @@ func (s *stream) follow(ctx context.Context, events *service.Events) error {
 
 // finish says how the code ended, by its job as it was read last. If the sandbox is gone, the stream breaks off: the SDKs ask then whether the
 // sandbox runs.
-func (i *Interpreter) finish(ctx context.Context, s *stream, box Box, job *wire.Job) {
+func (i *interpreter) finish(ctx context.Context, s *stream, box Box, job *wire.Job) {
 	if !job.Final() {
 		out, err := i.service.Job(ctx, box.Tenant, job.ID, 0)
 		if err != nil {
@@ -143,7 +143,7 @@ func (i *Interpreter) finish(ctx context.Context, s *stream, box Box, job *wire.
 }
 
 // cancel stops the code of a caller who is gone.
-func (i *Interpreter) cancel(ctx context.Context, box Box, id string) {
+func (i *interpreter) cancel(ctx context.Context, box Box, id string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
 	defer cancel()
 	_, _ = i.service.Cancel(ctx, box.Tenant, id, 0) // a job that has ended cannot be canceled, and one that could not be has its timeout

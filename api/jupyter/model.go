@@ -85,7 +85,4 @@ type errorModel struct {
 	Reason  string `json:"reason"`
 }
 
-// ErrorOf is a problem in the form that Jupyter's clients read.
-func ErrorOf(p wire.Problem) any { return errorModel{Problem: p, Message: p.Detail, Reason: p.Title} }
-
 func stamp(t time.Time) string { return t.UTC().Format(timeFormat) }

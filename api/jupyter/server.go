@@ -3,8 +3,6 @@ package jupyter
 import (
 	"context"
 	"log/slog"
-	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -14,9 +12,6 @@ import (
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
-
-// Base is where the routes are.
-const Base = "/jupyter"
 
 // Config are the settings of a Server. All are required.
 type Config struct {
@@ -76,59 +71,4 @@ func (s *Server) begin() bool {
 	}
 	s.work.Add(1)
 	return true
-}
-
-// Route is one route.
-type Route struct {
-	Method, Path string // in the router's form
-	Scope        farm.Scope
-	Open         bool // it needs no key
-	Stream       bool // it lasts, and is not to be audited at its end
-	Handler      func(*gin.Context) error
-}
-
-// Routes are all routes.
-func (s *Server) Routes() []Route {
-	const (
-		kernels, kernel   = Base + "/api/kernels", Base + "/api/kernels/{id}"
-		sessions, session = Base + "/api/sessions", Base + "/api/sessions/{id}"
-	)
-	read, run := farm.ScopeRead, farm.ScopeRun
-	return []Route{
-		{Method: http.MethodGet, Path: Base + "/api", Open: true, Handler: s.version},
-		{Method: http.MethodGet, Path: Base + "/api/status", Scope: read, Handler: s.status},
-		{Method: http.MethodGet, Path: Base + "/api/kernelspecs", Scope: read, Handler: s.listSpecs},
-		{Method: http.MethodGet, Path: Base + "/api/kernelspecs/{name}", Scope: read, Handler: s.readSpec},
-		{Method: http.MethodGet, Path: kernels, Scope: read, Handler: s.listKernels},
-		{Method: http.MethodPost, Path: kernels, Scope: run, Handler: s.createKernel},
-		{Method: http.MethodGet, Path: kernel, Scope: read, Handler: s.readKernel},
-		{Method: http.MethodDelete, Path: kernel, Scope: run, Handler: s.deleteKernel},
-		{Method: http.MethodPost, Path: kernel + "/interrupt", Scope: run, Handler: s.interruptKernel},
-		{Method: http.MethodPost, Path: kernel + "/restart", Scope: run, Handler: s.restartKernel},
-		{Method: http.MethodGet, Path: kernel + "/channels", Scope: run, Stream: true, Handler: s.channels},
-		{Method: http.MethodGet, Path: sessions, Scope: read, Handler: s.listSessions},
-		{Method: http.MethodPost, Path: sessions, Scope: run, Handler: s.createSession},
-		{Method: http.MethodGet, Path: session, Scope: read, Handler: s.readSession},
-		{Method: http.MethodPatch, Path: session, Scope: run, Handler: s.changeSession},
-		{Method: http.MethodDelete, Path: session, Scope: run, Handler: s.deleteSession},
-	}
-}
-
-// Present makes the key of a request what the farm's other routes expect: Jupyter's clients send it as "Authorization: token KEY" or as
-// ?token=KEY, and an empty one where they have none.
-func Present(r *http.Request) {
-	scheme, key, _ := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
-	scheme, key = strings.ToLower(scheme), strings.TrimSpace(key)
-	if scheme == "token" {
-		r.Header.Del("Authorization")
-	}
-	if scheme != "" && scheme != "token" || r.Header.Get("X-Api-Key") != "" {
-		return
-	}
-	if key == "" {
-		key = r.URL.Query().Get("token")
-	}
-	if key != "" {
-		r.Header.Set("Authorization", "Bearer "+key)
-	}
 }

@@ -81,6 +81,10 @@ func Method(c *gin.Context) string {
 	}
 }
 
+// MemoryPatience is how long a request waits for memory. Others give theirs back once this process has handled their bytes, or when
+// their connections stall, so a longer wait means that the process is overloaded.
+const MemoryPatience = 30 * time.Second
+
 // Recover turns a panic into a 500 and a line in the log.
 func Recover(log *slog.Logger) gin.HandlerFunc {
 	return func(c *gin.Context) {
@@ -98,4 +102,9 @@ func Recover(log *slog.Logger) gin.HandlerFunc {
 		}()
 		c.Next()
 	}
+}
+
+// Upgrades reports whether a request asks for a WebSocket.
+func Upgrades(r *http.Request) bool {
+	return r.ProtoMajor == 1 && r.ProtoMinor > 0 && r.Method == http.MethodGet && r.Header.Get("Sec-Websocket-Key") != "" && r.Header.Get("Upgrade") != ""
 }
