@@ -1,14 +1,12 @@
 package api
 
 import (
-	"context"
 	"encoding/hex"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/sandfarm/sandfarm/api/access"
-	"github.com/sandfarm/sandfarm/api/compat"
 	"github.com/sandfarm/sandfarm/api/guard"
 	"github.com/sandfarm/sandfarm/api/ports"
 	"github.com/sandfarm/sandfarm/api/rest"
@@ -55,16 +53,6 @@ func (s *Server) admit(c *gin.Context, r rest.Route) (release func(), err error)
 	ctx, drop := s.keys.Hold(c.Request.Context(), rest.Caller(c))
 	c.Request = c.Request.WithContext(ctx)
 	return func() { drop(); leave() }, nil
-}
-
-// farmOf is the farm as the caller of a request sees it: a key without the scope run starts no work.
-func (s *Server) farmOf(ctx context.Context) compat.Farm {
-	caller := access.CallerOf(ctx)
-	view := newToolFarm(s.service, caller.Tenant, s.ports.LinkFor)
-	if !caller.May(farm.ScopeRun) {
-		return readOnlyTools(view)
-	}
-	return view
 }
 
 // trusted returns the hosts and origins that the operator trusts.

@@ -41,7 +41,7 @@ func byOrigin() []rest.Parameter {
 func (s *Server) routes() []rest.Route {
 	return slices.Concat(
 		s.sandboxRoutes(), s.workRoutes(), s.packageRoutes(), s.fileRoutes(), s.fsRoutes(), s.processRoutes(), s.ports.Routes(), s.jobRoutes(), s.artifactRoutes(), s.keyRoutes(), s.auditRoutes(),
-		s.mcpRoutes(), s.notebookRoutes(), s.jupyter.Routes(), s.compatRoutes(), s.e2b.Routes(),
+		s.tools.Routes(), s.jupyter.Routes(), s.e2b.Routes(),
 		s.farmRoutes(), s.nodeRoutes(), s.tenantRoutes(), s.operationRoutes(), s.dashboardRoutes(),
 	)
 }

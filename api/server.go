@@ -23,6 +23,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/ports"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
+	"github.com/sandfarm/sandfarm/api/tools"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/httpserver"
@@ -62,8 +63,7 @@ type Server struct {
 	log             *slog.Logger
 	version         string
 	service         *service.Service
-	mcp             http.Handler
-	toolsets        []servedToolset
+	tools           *tools.Server
 	browserCallable map[string]bool // paths of the router that pages of trusted origins may call
 	closing         chan struct{}   // closed when the server stops
 	keys            *access.Keys
@@ -143,10 +143,10 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		Service: s.service, Version: s.version, Heartbeat: s.cfg.Heartbeat, Stall: s.cfg.StallTimeout, Guard: s.trusted(), Log: s.log,
 		Closing: s.closing, Opened: s.opened, More: s.gate.More, Now: s.audit.now,
 	})
-	if s.mcp, err = s.newMCP(); err != nil {
-		return nil, err
-	}
-	if s.toolsets, err = s.serveToolsets(); err != nil {
+	if s.tools, err = tools.New(tools.Deps{
+		Service: s.service, Ports: s.ports, SendFile: s.sendFile, Log: s.log, Version: s.version, Limits: s.cfg.Limits, Heartbeat: s.cfg.Heartbeat,
+		Stall: s.cfg.StallTimeout, Closing: s.closing, Origins: s.cfg.TrustedOrigins, Hosts: s.cfg.TrustedHosts, NoAllowlist: len(s.cfg.Allow) == 0,
+	}); err != nil {
 		return nil, err
 	}
 	if s.spec, err = s.document(); err != nil {

@@ -1,4 +1,4 @@
-package api
+package tools
 
 import (
 	"bytes"
@@ -41,7 +41,7 @@ func (s *Server) notebookRoutes() []rest.Route {
 
 // failNotebook answers with an error in the original's shape: {"detail": …}.
 func (s *Server) failNotebook(c *gin.Context, err error) {
-	rest.FailAs(c, s.log, err, func(p wire.Problem) {
+	rest.FailAs(c, s.Log, err, func(p wire.Problem) {
 		rest.WriteJSON(c, p.Status, "application/json; charset=utf-8", gin.H{"detail": p.Detail})
 	})
 }
@@ -87,7 +87,7 @@ func (s *Server) notebookExecute(c *gin.Context) error {
 		done, err := s.notebook(c).Execute(ctx, id, code)
 		return replyOrError(c, done, err)
 	}
-	code, err := s.text(c, "code", s.cfg.Limits.MaxCodeBytes)
+	code, err := s.text(c, "code", s.Limits.MaxCodeBytes)
 	if err != nil {
 		return replyOrError(c, nil, err)
 	}
@@ -106,7 +106,7 @@ func (s *Server) text(c *gin.Context, name string, most int64) ([]byte, error) {
 
 // field reads a text field of a JSON body. It ignores other fields, as the original does.
 func (s *Server) field(c *gin.Context, name string) (string, error) {
-	body, err := s.text(c, name, s.cfg.Limits.MaxBodyBytes)
+	body, err := s.text(c, name, s.Limits.MaxBodyBytes)
 	if err == nil {
 		_, err = budget.ChargeValues(c.Request.Context(), body)
 	}
@@ -157,7 +157,7 @@ func (s *Server) notebookDownload(c *gin.Context) error {
 	if err := n.Readable(ctx, id, path); err != nil {
 		return replyOrError(c, nil, err)
 	}
-	err = s.sendFile(c, id, path, "attachment")
+	err = s.SendFile(c, id, path, "attachment")
 	if status := rest.StatusOf(err); err != nil && (status == http.StatusNotFound || status == http.StatusUnprocessableEntity || status == http.StatusConflict) {
 		err = n.Unreadable(ctx, id, err)
 	}

@@ -1,4 +1,4 @@
-package api
+package tools
 
 import (
 	"bytes"
@@ -32,7 +32,7 @@ type stream struct {
 func (s *Server) toolsetEnv() compat.Env {
 	return compat.Env{
 		Farm:   s.farmOf,
-		Logger: s.log,
+		Logger: s.Log,
 	}
 }
 
@@ -40,7 +40,7 @@ func (s *Server) toolsetEnv() compat.Env {
 func (s *Server) serveToolsets() ([]servedToolset, error) {
 	var all []servedToolset
 	for _, set := range compat.Toolsets() {
-		server, err := set.Serve(s.toolsetEnv(), s.version, s.mcpHTTP())
+		server, err := set.Serve(s.toolsetEnv(), s.Version, s.mcpHTTP())
 		if err != nil {
 			return nil, err
 		}
@@ -51,7 +51,7 @@ func (s *Server) serveToolsets() ([]servedToolset, error) {
 		}
 		for _, prefix := range prefixes {
 			one.sse = append(one.sse, stream{path: prefix + "/sse", messages: prefix + "/messages/", sse: server.SSE(mcp.SSEOptions{
-				Messages: prefix + "/messages/", Owner: ownerOf, Heartbeat: s.cfg.Heartbeat, Closing: s.closing,
+				Messages: prefix + "/messages/", Owner: ownerOf, Heartbeat: s.Heartbeat, Closing: s.Closing,
 			})})
 		}
 		all = append(all, one)
@@ -81,7 +81,7 @@ func (s *Server) compatRoutes() []rest.Route {
 
 func streamRoutes(s *Server, name string, at stream) []rest.Route {
 	taken := []rest.Answer{{Status: http.StatusAccepted, Doc: "the message was taken; its response comes over the stream", Media: "text/plain"}}
-	id := []rest.Parameter{rest.Query("session_id", "of the stream", object{"type": "string"})}
+	id := []rest.Parameter{rest.Query("session_id", "of the stream", map[string]any{"type": "string"})}
 	post := rest.Route{
 		Method: http.MethodPost, Path: at.messages, Tag: "Toolsets", Summary: "Send a message of the toolset " + name, Query: id,
 		Raw: []string{"application/json"}, Answers: taken, BrowserCallable: true, Scope: farm.ScopeRead, Handler: s.serve(at.sse.Post),
@@ -106,9 +106,9 @@ func (s *Server) sandboxToolRoutes() []rest.Route {
 		}, {
 			Method: http.MethodGet, Path: "/sandbox/file", Tag: "Toolsets", Summary: "Download a file of a sandbox by its id or its name",
 			Query: []rest.Parameter{
-				rest.Query("sandbox_id", "id of the sandbox; this or sandbox_name", object{"type": "string"}),
-				rest.Query("sandbox_name", "name of the sandbox", object{"type": "string"}),
-				rest.Query("file_path", "path in /app/results, absolute or relative", object{"type": "string"}),
+				rest.Query("sandbox_id", "id of the sandbox; this or sandbox_name", map[string]any{"type": "string"}),
+				rest.Query("sandbox_name", "name of the sandbox", map[string]any{"type": "string"}),
+				rest.Query("file_path", "path in /app/results, absolute or relative", map[string]any{"type": "string"}),
 			},
 			Answers:         []rest.Answer{{Status: http.StatusOK, Doc: "the file", Media: rest.AnyType}, {Status: http.StatusPartialContent, Doc: "the part of the file that the Range header asks for", Media: rest.AnyType}},
 			BrowserCallable: true, Handler: s.sandboxFile,
@@ -122,7 +122,7 @@ func (s *Server) sandboxToolRoutes() []rest.Route {
 
 // callTool calls one tool, with its arguments as the body.
 func (s *Server) callTool(c *gin.Context) error {
-	body, err := rest.ReadJSON(c, s.cfg.Limits.MaxBodyBytes)
+	body, err := rest.ReadJSON(c, s.Limits.MaxBodyBytes)
 	if err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ const refusalKey = "sandfarm.refusal"
 
 // failTool answers with an error in the shape of the tools.
 func (s *Server) failTool(c *gin.Context, err error) {
-	rest.FailAs(c, s.log, err, func(p wire.Problem) {
+	rest.FailAs(c, s.Log, err, func(p wire.Problem) {
 		if p.Status == http.StatusUnprocessableEntity {
 			p.Status = http.StatusBadRequest
 		}
@@ -186,5 +186,5 @@ func (s *Server) sandboxFile(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.sendFile(c, id, clean, "inline")
+	return s.SendFile(c, id, clean, "inline")
 }

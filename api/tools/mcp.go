@@ -1,4 +1,4 @@
-package api
+package tools
 
 import (
 	"context"
@@ -24,8 +24,8 @@ const mcpPath = "/mcp"
 func (s *Server) newMCP() (http.Handler, error) {
 	tools, err := mcp.New(mcp.Options{
 		Farm:    func(ctx context.Context) mcp.Farm { return s.farmOf(ctx) },
-		Version: s.version, Logger: s.log, TaskTTL: time.Duration(s.cfg.Limits.RetentionSeconds) * time.Second,
-		HTTP: s.mcpHTTP(), NoAllowlist: len(s.cfg.Allow) == 0,
+		Version: s.Version, Logger: s.Log, TaskTTL: time.Duration(s.Limits.RetentionSeconds) * time.Second,
+		HTTP: s.mcpHTTP(), NoAllowlist: s.NoAllowlist,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make mcp tools: %w", err)
@@ -36,8 +36,8 @@ func (s *Server) newMCP() (http.Handler, error) {
 // mcpHTTP are the limits and guards of every MCP address.
 func (s *Server) mcpHTTP() mcp.HTTP {
 	return mcp.HTTP{
-		MaxBodyBytes: s.cfg.Limits.MaxBodyBytes, Origins: s.cfg.TrustedOrigins, Hosts: s.cfg.TrustedHosts,
-		AnyHost: true, WriteTimeout: s.cfg.StallTimeout,
+		MaxBodyBytes: s.Limits.MaxBodyBytes, Origins: s.Origins, Hosts: s.Hosts,
+		AnyHost: true, WriteTimeout: s.Stall,
 	}
 }
 

@@ -1,4 +1,4 @@
-package api
+package tools
 
 import (
 	"context"
@@ -8,8 +8,10 @@ import (
 	"iter"
 	"time"
 
+	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/api/compat"
 	"github.com/sandfarm/sandfarm/api/mcp"
+	"github.com/sandfarm/sandfarm/api/ports"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/budget"
@@ -25,19 +27,24 @@ const (
 	maxListed = 1000
 )
 
+// farmOf is the farm as the caller of a request sees it: a key without the scope run starts no work.
+func (s *Server) farmOf(ctx context.Context) compat.Farm {
+	who := access.CallerOf(ctx)
+	view := caller{s: s.Service, tenant: who.Tenant, ports: s.Ports}
+	if !who.May(farm.ScopeRun) {
+		return readOnly{view}
+	}
+	return view
+}
+
 // caller is the Farm of the MCP tools inside the server: the verbs of api/service for one tenant, with the waits of a tool call.
 type caller struct {
 	s      *service.Service
 	tenant string
-	link   portLinker
+	ports  *ports.Server // makes links
 }
 
 var _ compat.Farm = caller{}
-
-// newToolFarm returns the farm as a tenant sees it.
-func newToolFarm(s *service.Service, tenant string, link portLinker) compat.Farm {
-	return caller{s: s, tenant: tenant, link: link}
-}
 
 func (f caller) call(wait time.Duration) service.Call {
 	return service.Call{Tenant: f.tenant, Wait: wait}
@@ -115,7 +122,7 @@ func job(out service.Outcome, err error) (wire.Job, error) { return out.Job, err
 
 // Events yields a job's events from the first one until its end, or until ctx ends.
 func (f caller) Events(ctx context.Context, jobID string) iter.Seq2[wire.Event, error] {
-	return followTool(ctx, func(ctx context.Context) (*service.Events, error) { return f.s.Events(ctx, f.tenant, jobID, "") })
+	return follow(ctx, func(ctx context.Context) (*service.Events, error) { return f.s.Events(ctx, f.tenant, jobID, "") })
 }
 
 func (f caller) Files(ctx context.Context, id, path string, recursive bool, limit int) ([]wire.FileEntry, error) {
@@ -230,13 +237,13 @@ func changed(out service.Outcome, err error) error {
 const eventPatience = 5 * time.Second
 
 // eventReader reads events as they come. Next gives io.EOF at their end.
-type toolEventReader interface {
+type eventReader interface {
 	Next(ctx context.Context, patience time.Duration) ([]wire.Event, error)
 	Close()
 }
 
 // follow yields the events of a reader until their end, or until ctx ends.
-func followTool[R toolEventReader](ctx context.Context, open func(context.Context) (R, error)) iter.Seq2[wire.Event, error] {
+func follow[R eventReader](ctx context.Context, open func(context.Context) (R, error)) iter.Seq2[wire.Event, error] {
 	return func(yield func(wire.Event, error) bool) {
 		ctx, memory := budget.Renew(ctx) // the call holds its own, and reads its result meanwhile
 		defer memory.Release()
@@ -265,16 +272,13 @@ func followTool[R toolEventReader](ctx context.Context, open func(context.Contex
 	}
 }
 
-// Linker makes a link to a port of a tenant's sandbox, with an address by which the caller of ctx reaches it.
-type portLinker func(ctx context.Context, tenant, sandboxID string, r wire.PortLinkRequest) (wire.PortLink, error)
-
 func (f caller) StartProcess(ctx context.Context, sandboxID string, r wire.ProcessRequest) (wire.Process, error) {
 	return f.s.StartProcess(ctx, f.call(0), sandboxID, r)
 }
 
 // ProcessEvents yields the output of a process until its exit, or until ctx ends.
 func (f caller) ProcessEvents(ctx context.Context, sandboxID, processID, after string) iter.Seq2[wire.Event, error] {
-	return followTool(ctx, func(ctx context.Context) (*service.ProcessOutput, error) {
+	return follow(ctx, func(ctx context.Context) (*service.ProcessOutput, error) {
 		return f.s.ProcessOutput(ctx, f.tenant, sandboxID, processID, after)
 	})
 }
@@ -284,65 +288,5 @@ func (f caller) EndProcess(ctx context.Context, sandboxID, processID string) (wi
 }
 
 func (f caller) LinkPort(ctx context.Context, sandboxID string, r wire.PortLinkRequest) (wire.PortLink, error) {
-	return f.link(ctx, f.tenant, sandboxID, r)
-}
-
-// ReadOnly returns a view of a farm for callers without the scope run: it refuses everything that starts work or changes something.
-// Verbs that it does not know are those of the farm, so a new verb of compat.Farm that does more than read belongs here too.
-func readOnlyTools(f compat.Farm) compat.Farm { return readOnly{f} }
-
-type readOnly struct{ compat.Farm }
-
-func errReadOnly() error {
-	return farm.Errorf(farm.CodeUnauthorized, "This needs an API key with the scope run; yours may only read.")
-}
-
-func (readOnly) CreateSandbox(context.Context, wire.CreateRequest, time.Duration) (wire.Created, error) {
-	return wire.Created{}, errReadOnly()
-}
-
-func (readOnly) CloseSandbox(context.Context, string, time.Duration) (wire.Job, error) {
-	return wire.Job{}, errReadOnly()
-}
-
-func (readOnly) Execute(context.Context, string, wire.ExecuteRequest, time.Duration) (wire.Job, error) {
-	return wire.Job{}, errReadOnly()
-}
-
-func (readOnly) Command(context.Context, string, wire.CommandRequest, time.Duration) (wire.Job, error) {
-	return wire.Job{}, errReadOnly()
-}
-
-func (readOnly) Install(context.Context, string, wire.PackagesRequest, time.Duration) (wire.Job, error) {
-	return wire.Job{}, errReadOnly()
-}
-
-func (readOnly) Restart(context.Context, string, string, time.Duration) (wire.Job, error) {
-	return wire.Job{}, errReadOnly()
-}
-
-func (readOnly) Cancel(context.Context, string) (wire.Job, error) { return wire.Job{}, errReadOnly() }
-
-func (readOnly) WriteFile(context.Context, string, string, io.Reader, int64) (wire.FileEntry, error) {
-	return wire.FileEntry{}, errReadOnly()
-}
-
-func (readOnly) WriteTar(context.Context, string, string, io.Reader, int64) error {
-	return errReadOnly()
-}
-
-func (readOnly) RemoveFile(context.Context, string, string) error { return errReadOnly() }
-
-func (readOnly) MoveFile(context.Context, string, string, string) error { return errReadOnly() }
-
-func (readOnly) StartProcess(context.Context, string, wire.ProcessRequest) (wire.Process, error) {
-	return wire.Process{}, errReadOnly()
-}
-
-func (readOnly) EndProcess(context.Context, string, string) (wire.Process, error) {
-	return wire.Process{}, errReadOnly()
-}
-
-func (readOnly) LinkPort(context.Context, string, wire.PortLinkRequest) (wire.PortLink, error) {
-	return wire.PortLink{}, errReadOnly()
+	return f.ports.LinkFor(ctx, f.tenant, sandboxID, r)
 }
