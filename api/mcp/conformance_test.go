@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/sandfarm/sandfarm/api/mcp/mcptest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // extensions are scenarios that revision 2026-07-28 does not require: the runner runs them and does not score them.
@@ -27,20 +27,20 @@ func TestScenariosOfARevision(t *testing.T) {
 	for revision, beyond := range map[string][]string{"2025-11-25": nil, "2026-07-28": extensions()} {
 		t.Run(revision, func(t *testing.T) {
 			t.Parallel()
-			required := mcptest.Required(t, revision)
+			required := testbed.MCPRequired(t, revision)
 			baseline := filepath.Join("testdata", "conformance-"+revision+".yaml")
-			cannot := mcptest.Listed(t, baseline)
+			cannot := testbed.MCPListed(t, baseline)
 			for _, name := range cannot {
 				if !slices.Contains(required, name) {
 					t.Errorf("the baseline lists %s, which the revision does not require", name)
 				}
 			}
 			// The runner itself fails when a scenario of the baseline passes.
-			scenarios, out := mcptest.Scenarios(t, "--url", serveFixture(t), "--requirements", revision, "--expected-failures", baseline)
+			scenarios, out := testbed.MCPScenarios(t, "--url", serveFixture(t), "--requirements", revision, "--expected-failures", baseline)
 			if out.Code != 0 {
 				t.Errorf("exit code %d\n%s%s", out.Code, out.Stdout, out.Stderr)
 			}
-			mcptest.Judge(t, scenarios, append(mcptest.Without(required, cannot), beyond...))
+			testbed.MCPJudge(t, scenarios, append(testbed.MCPWithout(required, cannot), beyond...))
 		})
 	}
 }

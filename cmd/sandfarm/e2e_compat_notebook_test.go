@@ -16,7 +16,7 @@ import (
 	mcpclient "github.com/mark3labs/mcp-go/client"
 	"github.com/mark3labs/mcp-go/mcp"
 
-	"github.com/sandfarm/sandfarm/api/mcp/mcptest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // TestCompatNotebook uses one farm as the users of Docker Code Sandbox MCP and of LLM Python Code Sandbox would. It uses only what
@@ -70,7 +70,7 @@ func playPython(t *testing.T, f *farmProcess, page, dir string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := mcptest.Run(t, []string{"HERE=" + dir, "PYTHONPATH=" + modules + ":" + sdk, "PYTHONUTF8=1", "PYTHONDONTWRITEBYTECODE=1"}, mcptest.Python, file)
+	got := testbed.MCPRun(t, []string{"HERE=" + dir, "PYTHONPATH=" + modules + ":" + sdk, "PYTHONUTF8=1", "PYTHONDONTWRITEBYTECODE=1"}, testbed.MCPPython, file)
 	if got.Code != 0 {
 		t.Fatalf("%s: exit code %d\n%s%s", page, got.Code, got.Stdout, got.Stderr)
 	}

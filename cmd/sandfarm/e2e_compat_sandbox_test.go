@@ -16,7 +16,7 @@ import (
 	mcpclient "github.com/mark3labs/mcp-go/client"
 	"github.com/mark3labs/mcp-go/mcp"
 
-	"github.com/sandfarm/sandfarm/api/mcp/mcptest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // onlyInMirror is a package that no other index has.
@@ -128,7 +128,7 @@ func runPage(t *testing.T, f *farmProcess, page, more string) (out, dir string) 
 			t.Fatal(err)
 		}
 	}
-	got := mcptest.Run(t, []string{"HERE=" + dir, "PYTHONPATH=" + dir, "PYTHONUTF8=1"}, mcptest.Python, filepath.Join(dir, "page.py"))
+	got := testbed.MCPRun(t, []string{"HERE=" + dir, "PYTHONPATH=" + dir, "PYTHONUTF8=1"}, testbed.MCPPython, filepath.Join(dir, "page.py"))
 	if got.Code != 0 {
 		t.Fatalf("%s: exit code %d\n%s%s", page, got.Code, got.Stdout, got.Stderr)
 	}

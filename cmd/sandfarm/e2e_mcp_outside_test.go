@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sandfarm/sandfarm/api/mcp/mcptest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // TestMCPFromOutside tests one running farm with third-party programs.
@@ -23,10 +23,10 @@ func TestMCPFromOutside(t *testing.T) {
 	t.Run("Conformance", func(t *testing.T) { genericScenarios(t, url) })
 	t.Run("Inspector", func(t *testing.T) { inspector(t, url) })
 	t.Run("Python", func(t *testing.T) {
-		sdk(t, url, mcptest.Python, "sdk.py", map[string]string{"legacy": "2025-11-25", "auto": "2026-07-28"})
+		sdk(t, url, testbed.MCPPython, "sdk.py", map[string]string{"legacy": "2025-11-25", "auto": "2026-07-28"})
 	})
 	t.Run("TypeScript", func(t *testing.T) {
-		sdk(t, url, mcptest.Node, "sdk.mjs", map[string]string{"v1": "2025-11-25", "auto": "2026-07-28"})
+		sdk(t, url, testbed.MCPNode, "sdk.mjs", map[string]string{"v1": "2025-11-25", "auto": "2026-07-28"})
 	})
 }
 
@@ -49,8 +49,8 @@ func genericScenarios(t *testing.T, url string) {
 	} {
 		t.Run(revision, func(t *testing.T) {
 			t.Parallel()
-			scenarios, _ := mcptest.Scenarios(t, "--url", url, "--requirements", revision)
-			mcptest.Judge(t, scenarios, names, untestable...)
+			scenarios, _ := testbed.MCPScenarios(t, "--url", url, "--requirements", revision)
+			testbed.MCPJudge(t, scenarios, names, untestable...)
 		})
 	}
 }
@@ -62,8 +62,8 @@ func inspector(t *testing.T, url string) {
 		t.Run(era, func(t *testing.T) {
 			inspect := func(wantCode int, args ...string) map[string]any {
 				t.Helper()
-				base := []string{filepath.Join(mcptest.Toolbox(t), mcptest.Inspector), "--cli", url, "--transport", "http", "--protocol-era", era, "--format", "json"}
-				out := mcptest.Run(t, nil, mcptest.Node, append(base, args...)...)
+				base := []string{filepath.Join(testbed.MCPToolbox(t), testbed.MCPInspector), "--cli", url, "--transport", "http", "--protocol-era", era, "--format", "json"}
+				out := testbed.MCPRun(t, nil, testbed.MCPNode, append(base, args...)...)
 				if out.Code != wantCode {
 					t.Fatalf("%s: exit code %d, want %d\n%s%s", args, out.Code, wantCode, out.Stdout, out.Stderr)
 				}
@@ -128,7 +128,7 @@ func sdk(t *testing.T, url, program, script string, modes map[string]string) {
 	t.Parallel()
 	for mode, version := range modes {
 		t.Run(mode, func(t *testing.T) {
-			out := mcptest.Run(t, nil, program, filepath.Join("..", "..", "api", "mcp", "testdata", script), url, mode)
+			out := testbed.MCPRun(t, nil, program, filepath.Join("..", "..", "api", "mcp", "testdata", script), url, mode)
 			var s seen
 			if err := json.Unmarshal([]byte(out.Stdout), &s); err != nil || out.Code != 0 {
 				t.Fatalf("exit code %d, %v\n%s%s", out.Code, err, out.Stdout, out.Stderr)

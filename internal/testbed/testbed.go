@@ -1,6 +1,6 @@
 // Package testbed is what tests of several packages share: how they wait for what has no signal, the addresses of servers that they start, and the logs
 // of those while they run; a redis-server with a way to it that a test can cut, hold, or stop at a call, and processes that end at one of their
-// commands of Redis; and how often the model tests make random runs.
+// commands of Redis; how often the model tests make random runs; and the programs that test MCP from outside.
 package testbed
 
 import (

@@ -1,6 +1,4 @@
-// Package mcptest tests the MCP front end from outside: it runs the official conformance runner, the Inspector and
-// the official SDKs, which deploy/setup.sh installs, and checks their results. Only tests use it.
-package mcptest
+package testbed
 
 import (
 	"bufio"
@@ -17,11 +15,13 @@ import (
 	"time"
 )
 
-// toolTimeout bounds one run of a program of the toolbox; the longest takes about 10 s on a busy machine.
-const toolTimeout = 3 * time.Minute
+// The official conformance runner of MCP, the Inspector and the official SDKs test the MCP front end from outside. deploy/setup.sh installs them.
 
-// Toolbox is the folder with Node, the runner, the Inspector and the SDKs that deploy/setup.sh installs.
-func Toolbox(t testing.TB) string {
+// mcpTimeout bounds one run of a program of the toolbox; the longest takes about 10 s on a busy machine.
+const mcpTimeout = 3 * time.Minute
+
+// MCPToolbox is the folder with Node, the runner, the Inspector and the SDKs that deploy/setup.sh installs.
+func MCPToolbox(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv("SANDFARM_TEST_MCP")
 	if dir == "" {
@@ -30,17 +30,17 @@ func Toolbox(t testing.TB) string {
 	return dir
 }
 
-// Output is the output of a program.
-type Output struct {
+// MCPOutput is the output of a program.
+type MCPOutput struct {
 	Stdout, Stderr string
 	Code           int
 }
 
-// Run runs a program of the toolbox to its end. It gets its own home directory, and of the environment only env.
-func Run(t testing.TB, env []string, name string, args ...string) Output {
+// MCPRun runs a program of the toolbox to its end. It gets its own home directory, and of the environment only env.
+func MCPRun(t testing.TB, env []string, name string, args ...string) MCPOutput {
 	t.Helper()
-	dir := Toolbox(t)
-	ctx, cancel := context.WithTimeout(t.Context(), toolTimeout)
+	dir := MCPToolbox(t)
+	ctx, cancel := context.WithTimeout(t.Context(), mcpTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(dir, name), args...)
 	cmd.Env = append([]string{
@@ -51,50 +51,50 @@ func Run(t testing.TB, env []string, name string, args ...string) Output {
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
 	if ctx.Err() != nil {
-		t.Fatalf("%s %s: not over after %s\n%s%s", name, strings.Join(args, " "), toolTimeout, stdout.String(), stderr.String())
+		t.Fatalf("%s %s: not over after %s\n%s%s", name, strings.Join(args, " "), mcpTimeout, stdout.String(), stderr.String())
 	}
 	if err != nil && cmd.ProcessState == nil {
 		t.Fatalf("%s: %v", name, err)
 	}
-	return Output{Stdout: stdout.String(), Stderr: stderr.String(), Code: cmd.ProcessState.ExitCode()}
+	return MCPOutput{Stdout: stdout.String(), Stderr: stderr.String(), Code: cmd.ProcessState.ExitCode()}
 }
 
 // Programs and packages of the toolbox.
 const (
-	Node      = "node/bin/node"
-	Python    = "venv/bin/python"
-	runner    = "node_modules/@modelcontextprotocol/conformance"
-	Inspector = "node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"
+	MCPNode      = "node/bin/node"
+	MCPPython    = "venv/bin/python"
+	mcpRunner    = "node_modules/@modelcontextprotocol/conformance"
+	MCPInspector = "node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"
 )
 
-// Check is one check of a scenario, as the runner stores it.
-type Check struct {
+// MCPCheck is one check of a scenario, as the runner stores it.
+type MCPCheck struct {
 	ID      string `json:"id"`
 	Status  string `json:"status"`
 	Message string `json:"errorMessage"`
 }
 
-// Scenarios runs the official runner and returns the checks of each scenario, and the runner's output.
-func Scenarios(t testing.TB, args ...string) (map[string][]Check, Output) {
+// MCPScenarios runs the official runner and returns the checks of each scenario, and the runner's output.
+func MCPScenarios(t testing.TB, args ...string) (map[string][]MCPCheck, MCPOutput) {
 	t.Helper()
 	dir := t.TempDir()
-	args = append([]string{filepath.Join(Toolbox(t), runner, "dist/index.js"), "server", "--timeout", "20000", "-o", dir}, args...)
-	out := Run(t, nil, Node, args...)
+	args = append([]string{filepath.Join(MCPToolbox(t), mcpRunner, "dist/index.js"), "server", "--timeout", "20000", "-o", dir}, args...)
+	out := MCPRun(t, nil, MCPNode, args...)
 	if _, summary, ok := strings.Cut(out.Stdout, "=== SUMMARY ==="); ok {
 		out.Stdout = summary
 	}
-	return stored(t, dir), out
+	return mcpStored(t, dir), out
 }
 
-// stored reads the results that the runner has stored.
-func stored(t testing.TB, dir string) map[string][]Check {
+// mcpStored reads the results that the runner has stored.
+func mcpStored(t testing.TB, dir string) map[string][]MCPCheck {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*", "checks.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	stamp := regexp.MustCompile(`^server-(.+)-\d{4}-\d{2}-\d{2}T.*$`)
-	scenarios := map[string][]Check{}
+	scenarios := map[string][]MCPCheck{}
 	for _, file := range files {
 		name := stamp.FindStringSubmatch(filepath.Base(filepath.Dir(file)))
 		if name == nil {
@@ -104,7 +104,7 @@ func stored(t testing.TB, dir string) map[string][]Check {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var checks []Check
+		var checks []MCPCheck
 		if err := json.Unmarshal(data, &checks); err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
@@ -113,14 +113,14 @@ func stored(t testing.TB, dir string) map[string][]Check {
 	return scenarios
 }
 
-// Required are the scenarios that a revision requires of servers.
-func Required(t testing.TB, revision string) []string {
+// MCPRequired are the scenarios that a revision requires of servers.
+func MCPRequired(t testing.TB, revision string) []string {
 	t.Helper()
-	return Listed(t, filepath.Join(Toolbox(t), runner, "requirements", revision+".yaml"))
+	return MCPListed(t, filepath.Join(MCPToolbox(t), mcpRunner, "requirements", revision+".yaml"))
 }
 
-// Listed reads the names that a YAML file of the runner lists for servers.
-func Listed(t testing.TB, file string) []string {
+// MCPListed reads the names that a YAML file of the runner lists for servers.
+func MCPListed(t testing.TB, file string) []string {
 	t.Helper()
 	f, err := os.Open(file)
 	if err != nil {
@@ -143,9 +143,9 @@ func Listed(t testing.TB, file string) []string {
 	return names
 }
 
-// Judge fails the test unless every expected scenario has run with at least one check and all its checks have passed. A check
+// MCPJudge fails the test unless every expected scenario has run with at least one check and all its checks have passed. A check
 // that the runner skipped or only warns of has not passed. Checks with an id in excused need not pass.
-func Judge(t testing.TB, scenarios map[string][]Check, expected []string, excused ...string) {
+func MCPJudge(t testing.TB, scenarios map[string][]MCPCheck, expected []string, excused ...string) {
 	t.Helper()
 	if len(expected) == 0 {
 		t.Fatal("no scenario is expected")
@@ -167,7 +167,7 @@ func Judge(t testing.TB, scenarios map[string][]Check, expected []string, excuse
 	}
 }
 
-// Without returns the names that are not in the other list.
-func Without(names, others []string) []string {
+// MCPWithout returns the names that are not in the other list.
+func MCPWithout(names, others []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return slices.Contains(others, n) })
 }
