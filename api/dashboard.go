@@ -1,7 +1,6 @@
 package api
 
 import (
-	"crypto/sha256"
 	"net/http"
 	"net/url"
 	"strings"
@@ -9,36 +8,11 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/ui"
 )
-
-// Pages that have another policy than uiPolicy.
-const (
-	// framePage shows results that are HTML. It has an origin of its own, reaches nothing, and runs what it is given.
-	framePage   = "frame.html"
-	framePolicy = "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:; media-src data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
-	// frameReaches is its Connection-Allowlist, with no address: a policy of content does not cover WebRTC and the connections that browsers open ahead.
-	frameReaches = "()"
-	// terminalPage has the terminal, which writes style elements of its own.
-	terminalPage   = "terminal.html"
-	terminalPolicy = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
-)
-
-// uiPolicy lets the dashboard's pages run their own scripts and show pictures of the farm and of its store, and nothing else. A blob is a file
-// that the dashboard shows in the browser's viewer of PDF, under a type that the dashboard gives it.
-func uiPolicy(store string) string {
-	return "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:" + store + "; frame-src 'self' blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-}
-
-// maxSessionBytes bounds the body of a log-in.
-const maxSessionBytes = 4 << 10
-
-// sessionTimeout bounds how long that body may take to arrive.
-const sessionTimeout = 10 * time.Second
 
 func (s *Server) dashboardRoutes() []rest.Route {
 	return []rest.Route{
@@ -70,41 +44,9 @@ func leadTo(c *gin.Context, to string) error {
 
 // dashboard answers with a file of the dashboard.
 func (s *Server) dashboard(c *gin.Context, name string) error {
-	file, lasting, ok := s.ui.Find(name)
-	if !ok {
+	if !s.ui.Serve(c.Writer, c.Request, name, s.storeOrigin(c)) {
 		return farm.NotFoundf("The dashboard has no such file.")
 	}
-	h := c.Writer.Header()
-	switch file.Name {
-	case framePage:
-		h.Set("Content-Security-Policy", framePolicy)
-		h.Set("Connection-Allowlist", frameReaches)
-	case terminalPage:
-		h.Set("Content-Security-Policy", terminalPolicy)
-	default:
-		h.Set("Content-Security-Policy", uiPolicy(s.storeOrigin(c)))
-	}
-	if file.Name != framePage && file.Name != terminalPage {
-		h.Set("X-Frame-Options", "DENY")
-	}
-	h.Set("Cross-Origin-Opener-Policy", "same-origin")
-	h.Set("Cache-Control", "no-cache")
-	if lasting {
-		h.Set("Cache-Control", "public, max-age=31536000, immutable")
-	}
-	h.Set("ETag", file.ETag)
-	h.Set("Vary", "Accept-Encoding")
-	if strings.Contains(c.GetHeader("If-None-Match"), file.ETag) {
-		c.Status(http.StatusNotModified)
-		c.Writer.WriteHeaderNow()
-		return nil
-	}
-	content := file.Content
-	if strings.Contains(c.GetHeader("Accept-Encoding"), "gzip") {
-		content = file.Gzip()
-		h.Set("Content-Encoding", "gzip")
-	}
-	c.Data(http.StatusOK, file.Type, content)
 	return nil
 }
 
@@ -123,134 +65,3 @@ func (s *Server) storeOrigin(c *gin.Context) string {
 	}
 	return " " + u.Scheme + "://" + u.Host
 }
-
-// sessionRequest is the body of POST /session.
-type sessionRequest struct {
-	Key  string `json:"key" required:"true"`
-	Path string `json:"path"`
-}
-
-// sessionState says who a browser is.
-type sessionState struct {
-	LoggedIn bool         `json:"logged_in"` // false: a key is needed
-	Keyless  bool         `json:"keyless"`   // the farm has no keys
-	Tenant   string       `json:"tenant"`
-	KeyID    string       `json:"key_id"`
-	Scopes   []farm.Scope `json:"scopes"`
-	Version  string       `json:"version"`
-
-	Allowlist bool `json:"allowlist"` // sandboxes may have the network allowlist: the setting egress.allow names hosts
-}
-
-func (s *Server) stateOf(caller access.Caller, in bool) sessionState {
-	return sessionState{
-		LoggedIn: in, Keyless: in && caller.KeyID == "", Tenant: caller.Tenant, KeyID: caller.KeyID, Scopes: append([]farm.Scope{}, caller.Scopes...), Version: s.version,
-		Allowlist: in && len(s.cfg.Allow) > 0,
-	}
-}
-
-// showSession says who the browser is. It is no error not to be logged in.
-func (s *Server) showSession(c *gin.Context) error {
-	err := s.authenticate(c, true)
-	if err != nil && farm.CodeOf(err) != farm.CodeUnauthorized {
-		return err
-	}
-	return rest.Reply(c, http.StatusOK, s.stateOf(rest.Caller(c), err == nil))
-}
-
-// openSession exchanges a key for a cookie. Where the farm has no keys, none is needed.
-func (s *Server) openSession(c *gin.Context) error {
-	if !access.SameOrigin(c.Request) {
-		return errForeignPage()
-	}
-	var r sessionRequest
-	rest.Within(c, sessionTimeout)
-	body, err := rest.Bind(c, maxSessionBytes, &r)
-	if err != nil {
-		return err
-	}
-	if len(body.Problems) > 0 {
-		return farm.Invalidf("The body must be an object with key and path.")
-	}
-	caller, err := s.keys.FindSum(c.Request.Context(), sha256.Sum256([]byte(r.Key)))
-	if err != nil {
-		s.audit.add(c.Request.Context(), s.sessionEntry(c, caller, http.StatusUnauthorized))
-		if farm.CodeOf(err) == farm.CodeUnauthorized {
-			return farm.Errorf(farm.CodeUnauthorized, "This is not a valid API key of this farm.")
-		}
-		return err
-	}
-	if caller.KeyID != "" {
-		leave, err := s.gate.Enter(c.Request.Context(), caller.Tenant, rest.RequestID(c), c.Writer.Header())
-		if err != nil {
-			return err
-		}
-		defer leave()
-		if r.Path == "" {
-			r.Path = "/"
-		}
-		cookie, err := s.sessions.Open(c.Request.Context(), c.Request, sha256.Sum256([]byte(r.Key)), r.Path)
-		if err != nil {
-			return err
-		}
-		http.SetCookie(c.Writer, cookie)
-		s.audit.add(c.Request.Context(), s.sessionEntry(c, caller, http.StatusOK))
-	}
-	return rest.Reply(c, http.StatusOK, s.stateOf(caller, true))
-}
-
-func (s *Server) sessionEntry(c *gin.Context, caller access.Caller, status int) farm.AuditEntry {
-	return farm.AuditEntry{Tenant: caller.Tenant, KeyID: caller.KeyID, Route: "POST /session", From: c.RemoteIP(), Status: status, RequestID: rest.RequestID(c)}
-}
-
-// closeSession ends the session and removes the cookie.
-func (s *Server) closeSession(c *gin.Context) error {
-	if !access.SameOrigin(c.Request) {
-		return errForeignPage()
-	}
-	if sum, ok, err := s.sessions.Read(c.Request.Context(), c.Request); err == nil && ok {
-		if caller, err := s.keys.FindSum(c.Request.Context(), sum); err == nil {
-			s.actFor(c, caller, "")
-		}
-	}
-	gone, err := s.sessions.Close(c.Request.Context(), c.Request, c.Query("path"))
-	if err != nil {
-		return err
-	}
-	http.SetCookie(c.Writer, gone)
-	return rest.Reply(c, http.StatusOK, struct{}{})
-}
-
-func errForeignPage() error {
-	return rest.Refusef(http.StatusForbidden, farm.CodeUnauthorized, "Only the dashboard's own pages may use its session. Programs send a key.")
-}
-
-// authenticate finds out who the caller is: by the key of the request, or, where sessions count, by the session of its browser. A session that
-// has ended counts as none.
-func (s *Server) authenticate(c *gin.Context, sessions bool) error {
-	if !sessions || c.GetHeader("Authorization") != "" || c.GetHeader("X-API-Key") != "" || rest.Caller(c).KeyID != "" {
-		return rest.Authenticate(c, s.keys)
-	}
-	sum, ok, err := s.sessions.Read(c.Request.Context(), c.Request)
-	if err != nil {
-		return err
-	}
-	if !ok {
-		return rest.Authenticate(c, s.keys)
-	}
-	if !access.SameOrigin(c.Request) {
-		return errForeignPage()
-	}
-	caller, err := s.keys.FindSum(c.Request.Context(), sum)
-	if err != nil {
-		return err
-	}
-	rest.ActFor(c, caller)
-	c.Set(bySessionKey, true)
-	return nil
-}
-
-const bySessionKey = "sandfarm.by_session"
-
-// bySession reports whether the session of a browser has opened a route, which means that a page of this origin calls.
-func bySession(c *gin.Context) bool { return c.GetBool(bySessionKey) }
