@@ -1,7 +1,7 @@
 // Package compat has the toolsets of four older systems: sets of tools with those systems' own names, parameters and answers, over the
 // farm's verbs. Each system has files of its own (docker, sandbox, env, notebook); toolset.go is their shared frame. api/mcp serves a
-// toolset over streamable HTTP, SSE and stdio; routes with another form, which package api holds, call single tools. The package has no
-// rules and no state of its own: each tool is an adapter over a Farm, which api/service implements in the server and the REST client in
+// toolset over streamable HTTP, SSE and stdio; routes with another form, which api/tools holds, call single tools. The package has no
+// rules and no state of its own: each tool is an adapter over a Farm, which api/tools implements in the server and the REST client in
 // "sandfarm mcp", so a sandbox made by a tool is visible under /v1 and the other way round.
 package compat
 
