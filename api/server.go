@@ -37,7 +37,6 @@ const (
 	headerTimeout = 5 * time.Second   // a request line and headers are small
 	idleTimeout   = 120 * time.Second // longer than a caller's pause between long polls
 	stopTimeout   = 10 * time.Second  // for requests in flight; waits and streams end at once
-	maxHeader     = 32 << 10
 )
 
 // Deps are the parts that the server works with.
@@ -161,7 +160,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	s.previews, s.boxes = s.hostRouter(s.ports.HostRoutes()), s.boxRouter()
 	s.http = httpserver.New(httpserver.Config{
 		Name: "api", Listen: cfg.Listen, StopTimeout: stopTimeout, Log: s.log,
-		HTTP: &http.Server{Handler: s.Handler(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader},
+		HTTP: &http.Server{Handler: s.Handler(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout},
 	})
 	return s, nil
 }

@@ -26,6 +26,7 @@ const (
 	// s3HeaderTimeout bounds the headers of a request, s3IdleTimeout a connection between two. Content has no limit.
 	s3HeaderTimeout = 10 * time.Second
 	s3IdleTimeout   = 2 * time.Minute
+	s3MaxHeader     = 16 << 10 // S3 has at most 8 KiB of metadata and the like
 	// s3CloseTimeout is how long Close waits for running requests.
 	s3CloseTimeout = 10 * time.Second
 )
@@ -91,7 +92,7 @@ func startS3Locked(ctx context.Context, dir string, cfg S3Config) (*S3, error) {
 	}
 	server := httpserver.New(httpserver.Config{
 		Name: "embedded S3", Listen: cfg.Listen, MaxConnections: int(min(s3MaxConnections, httpserver.Files()/s3FileShare)), StopTimeout: s3CloseTimeout, Log: cfg.Logger,
-		HTTP: &http.Server{Handler: handler, ReadHeaderTimeout: s3HeaderTimeout, IdleTimeout: s3IdleTimeout},
+		HTTP: &http.Server{Handler: handler, ReadHeaderTimeout: s3HeaderTimeout, IdleTimeout: s3IdleTimeout, MaxHeaderBytes: s3MaxHeader},
 	})
 	if err := server.Start(ctx); err != nil {
 		return nil, errors.Join(err, handler.Close())

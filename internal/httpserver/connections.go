@@ -15,7 +15,8 @@ const (
 	fileShare = 2
 	// memoryShare is the part of the process's memory limit that connections without a request may use: an eighth.
 	memoryShare = 8
-	// connectionBytes is what a connection without a request costs: its buffers and its stack, and what the collector has not freed yet.
+	// connectionBytes is what a connection without a request costs: its buffers and its stack, and what the collector has not freed yet. With
+	// the largest header that is not complete it is twice as much, see Header.
 	connectionBytes = 32 << 10
 	// most is the largest limit that a server chooses by itself: 512 MiB of connectionBytes.
 	most = 16 << 10
@@ -87,6 +88,9 @@ func (l *limited) Close() error {
 
 // note is the ConnState of the HTTP server.
 func (l *limited) note(conn net.Conn, state http.ConnState) {
+	if c, ok := conn.(*counted); ok { // without TLS, which is for callers that are known
+		c.header.Note(state)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.forget(conn)
@@ -122,8 +126,12 @@ func cut(conn net.Conn) {
 // counted is an open connection of a limited listener.
 type counted struct {
 	*net.TCPConn
+	header  Header
 	release func()
 }
+
+// Read implements net.Conn.
+func (c *counted) Read(b []byte) (int, error) { return c.header.Read(b, c.TCPConn.Read) }
 
 // Close implements net.Conn.
 func (c *counted) Close() error {

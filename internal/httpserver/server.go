@@ -19,7 +19,8 @@ type Config struct {
 	Name string
 	// Listen is host:port; port 0 picks a free one. "" means that Start does nothing.
 	Listen string
-	// HTTP has the handler and the timeouts; its ConnState is replaced. Required. With a TLSConfig it serves TLS, whose certificate that has.
+	// HTTP has the handler and the timeouts; its ConnState is replaced, and its MaxHeaderBytes is 32 KiB if it is not set. Required. With a TLSConfig it serves TLS, whose
+	// certificate that has; without, the lines of headers are bounded, see Header.
 	HTTP *http.Server
 	// MaxConnections is how many connections are open at a time. Beyond it, a new one replaces the one that has been without a request for
 	// longest, and waits while all have requests. 0 means half of the files that the process may open, at most 16384, and at most what an
@@ -64,6 +65,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.cfg.HTTP.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(ctx) }
 	limit := newLimited(listener, cmp.Or(s.cfg.MaxConnections, defaultConnections()))
 	s.cfg.HTTP.ConnState = limit.note
+	s.cfg.HTTP.MaxHeaderBytes = cmp.Or(s.cfg.HTTP.MaxHeaderBytes, headerBytes)
 	listener = limit
 	if s.cfg.Accepted != nil {
 		listener = accepting{listener, s.cfg.Accepted}
