@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sandfarm/sandfarm/internal/egressproxy"
 )
@@ -71,6 +72,27 @@ func TestRequestsInsideATunnel(t *testing.T) {
 		if r.Host != "good.test:"+strconv.Itoa(v.port) || r.Header.Get("Authorization") != "Bearer "+token {
 			t.Errorf("%s %s of %s", r.Method, r.URL, r.Host)
 		}
+	}
+}
+
+// A header inside a tunnel has a bounded number of lines, also that of a later request.
+func TestLinesInsideATunnelAreBounded(t *testing.T) {
+	t.Parallel()
+	v := newVault(t, nil, nil)
+	conn := v.tunnel(t, "good.test")
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(time.Minute)) // detects a hang
+	r := bufio.NewReader(conn)
+	const begin = "POST / HTTP/1.1\r\nHost: good.test\r\n"
+	_, _ = io.WriteString(conn, begin+"Content-Length: 9999\r\n\r\n"+strings.Repeat("\n", 9999))
+	res, err := http.ReadResponse(r, nil)
+	if err != nil || res.StatusCode != http.StatusOK {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	_, _ = io.Copy(io.Discard, res.Body)
+	_, _ = io.WriteString(conn, begin+strings.Repeat("a:\n", 3000)) // and no end
+	if res, err = http.ReadResponse(r, nil); err != nil || res.StatusCode != http.StatusBadRequest {
+		t.Fatalf("%+v, %v", res, err)
 	}
 }
 

@@ -14,6 +14,13 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/httpserver"
+)
+
+const (
+	// maxInsideHeader bounds the header of a request inside a tunnel, insideHeaderTimeout the time to read it.
+	maxInsideHeader     = 32 << 10
+	insideHeaderTimeout = 30 * time.Second
 )
 
 // terminate ends the TLS of a CONNECT to a host that has secrets, with a certificate of the sandbox's authority. The requests inside are
@@ -43,16 +50,16 @@ func (l *link) terminate(ctx context.Context, w http.ResponseWriter) {
 		return
 	}
 	_ = client.SetDeadline(time.Time{})
-	one := &oneConn{conn: conn, over: make(chan struct{})}
+	one := &oneConn{conn: &insideConn{Conn: conn}, over: make(chan struct{})}
 	server := &http.Server{
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.inside(l.target.host, w, r) }), MaxHeaderBytes: maxAnswerHeader,
-		ReadHeaderTimeout: p.limits.Idle, IdleTimeout: p.limits.Idle, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.inside(l.target.host, w, r) }), MaxHeaderBytes: maxInsideHeader,
+		ReadHeaderTimeout: insideHeaderTimeout, IdleTimeout: p.limits.Idle, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 		ConnState: func(_ net.Conn, state http.ConnState) {
+			one.conn.header.Note(state)
 			if state == http.StateClosed || state == http.StateHijacked {
 				one.end()
 			}
 		},
-		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 	}
 	_ = server.Serve(one)
 	<-one.over
@@ -116,9 +123,18 @@ func (c *clientConn) Write(b []byte) (int, error) {
 	return n, err
 }
 
+// insideConn is the inside of a tunnel whose TLS ends here.
+type insideConn struct {
+	*tls.Conn
+	header httpserver.Header
+}
+
+// Read reads from the client.
+func (c *insideConn) Read(b []byte) (int, error) { return c.header.Read(b, c.Conn.Read) }
+
 // oneConn is a listener with one connection. After it Accept waits until the connection is over.
 type oneConn struct {
-	conn  net.Conn
+	conn  *insideConn
 	given bool
 	once  sync.Once
 	over  chan struct{}

@@ -29,6 +29,8 @@ const (
 	readTimeout = 2 * time.Second
 	// connectionBytes is what a connection whose host is slow may keep in memory: a window of its stream, and what was read of it.
 	connectionBytes = 320 << 10
+	// streamBytes is what a stream of the agent may keep in memory before its request is read: the header, and what was received of it.
+	streamBytes = 128 << 10
 	// reasonMemory is the reason of a connection that was refused for want of memory.
 	reasonMemory = "this farm's worker has no memory for more connections"
 	// syncEvery is how often the rules are read again: the message about a change may be lost.
@@ -122,6 +124,16 @@ func (e *Egress) Open(ctx context.Context, s *farm.Sandbox) *Exit {
 	x.stop = stop
 	go x.run(life)
 	return x
+}
+
+// Admit charges for one more stream of the agent until release is called, if there is memory for it. A request on it is charged by ServeHTTP.
+func (x *Exit) Admit() (release func(), ok bool) {
+	hold, ok := x.egress.deps.Budget.TryAcquire(x.ref.Tenant, streamBytes)
+	if !ok {
+		x.log.add(egressproxy.Connection{At: time.Now(), Verdict: egressproxy.Failed, Reason: reasonMemory})
+		return nil, false
+	}
+	return hold.Release, true
 }
 
 // ServeHTTP is the proxy's, while there is memory for one more connection.

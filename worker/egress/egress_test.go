@@ -328,6 +328,36 @@ func TestConnectionsWithoutMemoryAreRefused(t *testing.T) {
 	}
 }
 
+// Streams are charged to the sandbox's tenant before their requests are read.
+func TestStreamsWithoutMemoryAreNotAdmitted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, farm.DefaultLimits(), nil)
+	memory := budget.New(0)
+	e, err := egress.New(egress.Deps{Records: w.store, Log: slog.New(slog.DiscardHandler), Budget: memory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := e.Open(t.Context(), w.box)
+	defer x.Close()
+	var releases []func()
+	for release, ok := x.Admit(); ok; release, ok = x.Admit() {
+		releases = append(releases, release)
+	}
+	if got := w.log(t, "failed"); !strings.Contains(got.Reason, "no memory") {
+		t.Errorf("%+v", got)
+	}
+	if n := len(releases); n == 0 {
+		t.Fatal("no stream is admitted")
+	}
+	if _, ok := memory.TryAcquire("acme", 1<<20); ok {
+		t.Error("the streams are not charged to the tenant")
+	}
+	releases[0]()
+	if _, ok := x.Admit(); !ok {
+		t.Error("with memory a stream is not admitted")
+	}
+}
+
 // A burst of connections does not take memory beyond a bound: what is not in the log is counted.
 func TestABurstIsCounted(t *testing.T) {
 	t.Parallel()

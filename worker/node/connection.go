@@ -206,6 +206,7 @@ func (cs *connections) count() int {
 // Exit is the proxy of a sandbox of the network allowlist, for one connection to its agent.
 type Exit interface {
 	http.Handler
+	Admit() (release func(), ok bool) // one more connection of the sandbox
 	Close()
 }
 
@@ -237,7 +238,7 @@ func (n *Node) exit(ctx context.Context, s *farm.Sandbox) (o client.Options, end
 		return client.Options{Egress: n.deps.Index}, func() {}
 	case indexAndAll:
 		proxy := n.deps.Exit(ctx, s)
-		return client.Options{Egress: egressproxy.BesideIndex(n.deps.Index, proxy), Proxy: true}, proxy.Close
+		return client.Options{Egress: egressproxy.BesideIndex(n.deps.Index, proxy), Proxy: true, Admit: proxy.Admit}, proxy.Close
 	default:
 		return client.Options{}, func() {}
 	}

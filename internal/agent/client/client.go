@@ -52,6 +52,10 @@ type Options struct {
 	// Proxy says that Egress is a proxy as well: requests in absolute form have bodies, and Egress may take over connections. The agent may then
 	// open agent.MaxProxyStreams of them and send any amount, as fast as Egress reads. False: requests are small.
 	Proxy bool
+
+	// Admit is asked before anything of a stream that the agent opens is read; release is called when the stream has ended. False: the stream
+	// is answered with 503, unread. Nil: all are admitted.
+	Admit func() (release func(), ok bool)
 }
 
 // Client talks to the agent of one sandbox. It is safe for concurrent use.

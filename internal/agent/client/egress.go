@@ -2,6 +2,7 @@ package client
 
 import (
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -23,7 +24,7 @@ const (
 	maxEgressUnread = 64 << 10
 	// maxEgressHeader bounds the header of a request to the index, and maxProxyHeader that of one to a proxy, with its cookies.
 	maxEgressHeader = 16 << 10
-	maxProxyHeader  = 64 << 10
+	maxProxyHeader  = 32 << 10
 	// egressIdle is how long the agent may read nothing of an answer.
 	egressIdle = 5 * time.Minute
 	// egressPiece bounds one write to a stream.
@@ -46,10 +47,18 @@ func serveEgress(session *yamux.Session, o Options) {
 	if o.Proxy {
 		streams, header = agent.MaxProxyStreams, maxProxyHeader
 	}
-	l := &egressListener{session: session, slots: make(chan struct{}, streams), proxy: o.Proxy}
+	l := &egressListener{session: session, slots: make(chan struct{}, streams), proxy: o.Proxy, admit: o.Admit}
+	if l.admit == nil {
+		l.admit = func() (func(), bool) { return func() {}, true }
+	}
 	srv := &http.Server{
 		Handler: bodyless(o.Egress, o.Proxy), ReadHeaderTimeout: egressHeaderTimeout, MaxHeaderBytes: header - headerSlack,
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
+		ConnState: func(conn net.Conn, state http.ConnState) {
+			if c, ok := conn.(*egressConn); ok {
+				c.header.Note(state)
+			}
+		},
 	}
 	srv.SetKeepAlivesEnabled(false) // a new stream costs little, and an idle one would occupy a slot
 	_ = srv.Serve(l)
@@ -77,10 +86,25 @@ type egressListener struct {
 	session *yamux.Session
 	slots   chan struct{}
 	proxy   bool
+	admit   func() (release func(), ok bool)
 }
 
-// Accept returns the next stream. Too many open streams end the session.
+// unadmitted is the answer to a stream that is not admitted.
+const unadmitted = "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n" +
+	"This farm's worker has no memory for more connections. Try again later.\n"
+
+// Accept returns the next stream that is admitted. Too many open streams end the session.
 func (l *egressListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.accept()
+		if err != nil || c != nil {
+			return c, err
+		}
+	}
+}
+
+// accept returns the next stream; nil: it is not admitted.
+func (l *egressListener) accept() (net.Conn, error) {
 	stream, err := l.session.AcceptStream()
 	if err != nil {
 		return nil, err
@@ -95,14 +119,25 @@ func (l *egressListener) Accept() (net.Conn, error) {
 	}
 	c := &egressConn{Stream: stream, session: l.session, proxy: l.proxy, over: make(chan struct{})}
 	c.wake = sync.NewCond(&c.mu)
+	release, admitted := l.admit()
+	if !admitted {
+		release = func() {}
+		go func() {
+			_, _ = io.WriteString(c, unadmitted)
+			_ = c.Close()
+		}()
+	}
 	go func() {
-		defer func() { <-l.slots }()
+		defer func() { release(); <-l.slots }()
 		c.pump()
 		select { // the answer may still be in flight although the agent has ended its direction
 		case <-c.over:
 		case <-l.session.CloseChan():
 		}
 	}()
+	if !admitted {
+		return nil, nil
+	}
 	return c, nil
 }
 

@@ -218,6 +218,66 @@ func TestHeadersOfARequestAreBounded(t *testing.T) {
 	lives(t, session, "after a header that is too long")
 }
 
+// A header of many short lines takes far more memory than its bytes. It ends its stream before it is complete, in every session.
+func TestLinesOfARequestAreBounded(t *testing.T) {
+	t.Parallel()
+	for proxy, begin := range map[bool]string{false: strings.TrimSuffix(request, "\r\n"), true: strings.TrimSuffix(connect, "\r\n")} {
+		_, session := hostileAgent(t, client.Options{
+			Proxy: proxy, Egress: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the request was served") }),
+		})
+		stream := open(t, session, begin+strings.Repeat("a:\n", 3000)) // and no end of the header
+		_ = stream.SetReadDeadline(time.Now().Add(hang))
+		if raw, err := io.ReadAll(stream); err != nil || !strings.HasPrefix(string(raw), "HTTP/1.1 400 ") {
+			t.Errorf("answer %.60q, %v", raw, err)
+		}
+		lives(t, session, "after a header of too many lines")
+	}
+}
+
+// A stream is charged before anything of it is read, and until it has ended. One that is not admitted has an answer, and the session goes on.
+func TestStreamsAreAdmittedUnread(t *testing.T) {
+	t.Parallel()
+	free, released := make(chan struct{}, 1), make(chan struct{}, 1)
+	free <- struct{}{}
+	_, session := hostileAgent(t, client.Options{
+		Proxy: true, Egress: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "in") }),
+		Admit: func() (func(), bool) {
+			select {
+			case <-free:
+				return func() { released <- struct{}{} }, true
+			default:
+				return nil, false
+			}
+		},
+	})
+	first := open(t, session, request[:20])
+	for range 2 {
+		refused := open(t, session, request[:20]) // its header does not end either
+		_ = refused.SetReadDeadline(time.Now().Add(hang))
+		if raw, err := io.ReadAll(refused); err != nil || !strings.HasPrefix(string(raw), "HTTP/1.1 503 ") {
+			t.Errorf("a stream that is not admitted is answered %.60q, %v", raw, err)
+		}
+		_ = refused.Close()
+	}
+	if _, err := io.WriteString(first, request[20:]); err != nil {
+		t.Fatal(err)
+	}
+	if raw, err := io.ReadAll(first); err != nil || !strings.HasSuffix(string(raw), "\r\n\r\nin") {
+		t.Errorf("the stream that is admitted is answered %.60q, %v", raw, err)
+	}
+	select {
+	case <-released:
+		t.Error("a stream that is half open is no longer charged")
+	default:
+	}
+	_ = first.Close()
+	select {
+	case <-released:
+	case <-time.After(hang):
+		t.Error("a stream that has ended is still charged")
+	}
+}
+
 func TestARequestEndsWithItsStream(t *testing.T) {
 	t.Parallel()
 	canceled := make(chan struct{})

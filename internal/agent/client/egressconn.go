@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/yamux"
+
+	"github.com/sandfarm/sandfarm/internal/httpserver"
 )
 
 // egressConn is a stream that the agent opened. It is read into a bounded buffer, even when Read is not called. Of a request to the index,
@@ -19,6 +21,7 @@ type egressConn struct {
 	*yamux.Stream
 	session *yamux.Session
 	proxy   bool
+	header  httpserver.Header
 
 	mu       sync.Mutex
 	wake     *sync.Cond // for all: data, room for more, the end, a deadline
@@ -53,6 +56,7 @@ func (c *egressConn) pump() {
 		if c.closed {
 			c.buf = nil
 			unread += n
+			c.Shrink() // the agent may keep its direction open
 		} else {
 			c.buf = append(c.buf, part[:n]...)
 			unread = len(c.buf)
@@ -82,7 +86,9 @@ func (c *egressConn) waitForRoom(unread int) {
 }
 
 // Read returns received data.
-func (c *egressConn) Read(p []byte) (int, error) {
+func (c *egressConn) Read(p []byte) (int, error) { return c.header.Read(p, c.read) }
+
+func (c *egressConn) read(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
