@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"mime"
-	"mime/multipart"
 	"net/http"
 	"strconv"
 
@@ -88,7 +87,7 @@ func (s *Server) uploadFiles(c *gin.Context) error {
 			return rest.BadRequestf("the Content-Type multipart/form-data has no boundary")
 		}
 		body := rest.Body(c)
-		form := &form{body: body, reader: multipart.NewReader(body, params["boundary"])}
+		form := &form{body: body, reader: rest.NewParts(body, params["boundary"])}
 		out, err = s.service.WriteFiles(ctx, call, id, under, form.next)
 	default:
 		err = rest.Refusef(http.StatusUnsupportedMediaType, farm.CodeInvalid, "the Content-Type must be multipart/form-data or application/x-tar")
@@ -103,7 +102,7 @@ func (s *Server) uploadFiles(c *gin.Context) error {
 // form reads the files of a multipart body. A field "path" before a file names the directory it goes to.
 type form struct {
 	body   io.Reader
-	reader *multipart.Reader
+	reader *rest.Parts
 	under  string
 }
 

@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"mime/multipart"
 	"testing"
 
+	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -23,7 +23,7 @@ func FuzzForm(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
 		body := bytes.NewReader(in)
-		form := &form{body: body, reader: multipart.NewReader(body, "b")}
+		form := &form{body: body, reader: rest.NewParts(body, "b")}
 		for parts := 0; ; parts++ {
 			if parts > len(in) {
 				t.Fatal("the form does not end")

@@ -86,9 +86,15 @@ type notebookUploaded struct {
 	FilePath string `json:"file_path"` // relative to the sandbox
 }
 
+// Form is a multipart body, part by part.
+type Form interface {
+	// NextRawPart returns the next part, whose header it bounds, or io.EOF.
+	NextRawPart() (*multipart.Part, error)
+}
+
 // Upload stores the file of a form. Its path is file_path from the query or from the form, or the file's own name. A large file is
 // streamed to the sandbox while it is received.
-func (n *Notebook) Upload(ctx context.Context, id, target string, form *multipart.Reader) (notebookUploaded, error) {
+func (n *Notebook) Upload(ctx context.Context, id, target string, form Form) (notebookUploaded, error) {
 	if err := n.open(ctx, id); err != nil {
 		return notebookUploaded{}, err
 	}

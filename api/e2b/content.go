@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"mime"
-	"mime/multipart"
 	"net/http"
 	"path"
 	"strings"
@@ -92,7 +91,7 @@ func (d *Door) Upload(c *gin.Context, box Box) error {
 	u := &upload{Door: d, c: c, box: box, metadata: metadata, seen: map[string]bool{}, out: []uploaded{}}
 	switch {
 	case kind == "multipart/form-data" && params["boundary"] != "":
-		err = parts(multipart.NewReader(body, params["boundary"]), c.Query("path"), u.write)
+		err = parts(rest.NewParts(body, params["boundary"]), c.Query("path"), u.write)
 	case kind == "application/octet-stream" && c.Query("path") == "":
 		return rest.BadRequestf("path is missing: where the body is written.")
 	case kind == "application/octet-stream":
@@ -118,7 +117,7 @@ type upload struct {
 }
 
 // parts writes the parts named "file" of a multipart body as they come, where at says or, if it is empty, where their names say.
-func parts(r *multipart.Reader, at string, write func(to string, content io.Reader, size int64) error) error {
+func parts(r *rest.Parts, at string, write func(to string, content io.Reader, size int64) error) error {
 	for files := 0; ; {
 		part, err := r.NextRawPart()
 		switch {

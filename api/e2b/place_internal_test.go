@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -124,7 +125,7 @@ func TestUploadsAreBounded(t *testing.T) {
 		}
 		_ = form.Close()
 		var written []string
-		err := parts(multipart.NewReader(body, form.Boundary()), "", func(to string, _ io.Reader, _ int64) error {
+		err := parts(rest.NewParts(body, form.Boundary()), "", func(to string, _ io.Reader, _ int64) error {
 			written = append(written, to)
 			return nil
 		})

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"mime/multipart"
 	"net/http"
 	"unicode/utf8"
 
@@ -135,7 +134,7 @@ func (s *Server) notebookUpload(c *gin.Context) error {
 		return replyOrError(c, nil, compat.MissingField("file"))
 	}
 	body := rest.Body(c)
-	put, err := s.notebook(c).Upload(c.Request.Context(), c.Param("id"), c.Query("file_path"), multipart.NewReader(body, params["boundary"]))
+	put, err := s.notebook(c).Upload(c.Request.Context(), c.Param("id"), c.Query("file_path"), rest.NewParts(body, params["boundary"]))
 	if err != nil {
 		rest.Discard(body)
 	}
