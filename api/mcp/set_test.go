@@ -19,6 +19,7 @@ import (
 	protocol "github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/sandfarm/sandfarm/api/mcp"
+	"github.com/sandfarm/sandfarm/internal/budget"
 )
 
 // echoSet has tools that return their arguments, and one that waits until its call ends.
@@ -141,6 +142,59 @@ func say(t *testing.T, server *httptest.Server, url, name, body string) (int, st
 		t.Fatal(err)
 	}
 	return answer.StatusCode, string(text)
+}
+
+// A message is charged in the same way over each transport: while it is encoded for the store, it is in memory as often.
+func TestMessagesAreChargedAlikeOverEveryTransport(t *testing.T) {
+	t.Parallel()
+	held := make(chan int64, 1)
+	s, err := mcp.NewSet(mcp.Set{Name: "held", Title: "Held", Tools: []mcp.SetTool{
+		{Name: "held", Params: []mcp.Param{mcp.Text("text", "what to say")}, Run: func(ctx context.Context, _ any, _ *mcp.Progress) mcp.Reply {
+			held <- budget.Held(ctx)
+			return mcp.Reply{Value: "over"}
+		}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sse := s.SSE(mcp.SSEOptions{Messages: "/messages/"})
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /sse", sse.Stream)
+	mux.HandleFunc("POST /messages/", sse.Post)
+	mux.Handle("/mcp", s.Handler())
+	memory := budget.New(0)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, hold := memory.With(r.Context(), "acme", 0)
+		defer hold.Release()
+		mux.ServeHTTP(w, r.WithContext(ctx))
+	}))
+	t.Cleanup(server.Close)
+	message := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"held","arguments":{"text":"` + strings.Repeat("x", 1<<20) + `"}}}`
+	call := func(url string) int64 {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(message))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Accept", "application/json, text/event-stream")
+		answer, err := server.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(answer.Body)
+		_ = answer.Body.Close()
+		select {
+		case n := <-held:
+			return n
+		case <-time.After(time.Minute):
+			t.Fatalf("the tool was not called: %s %.200s", answer.Status, text)
+			return 0
+		}
+	}
+	plain := call(server.URL + "/mcp")
+	if over := call(listen(t, server, "").url); over != plain || plain < 4<<20 {
+		t.Errorf("%d bytes are charged over SSE, and %d over HTTP", over, plain)
+	}
 }
 
 func TestSetAnswersAlikeOverEveryTransport(t *testing.T) {

@@ -279,7 +279,7 @@ func (t *SSE) begin(ctx context.Context, s *stream, message []byte) bool {
 func (t *SSE) answer(ctx context.Context, message []byte) any {
 	ctx, memory := budget.Renew(ctx)
 	defer memory.Release()
-	err := budget.Charge(ctx, int64(len(message))*heldWeight)
+	err := budget.Charge(ctx, int64(len(message))*budget.BodyWeight) // as a body that comes over HTTP
 	if err == nil {
 		err = keep(ctx, message)
 	}
