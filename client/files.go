@@ -37,6 +37,7 @@ const maxListed = 50_000
 func (f *Files) First(ctx context.Context, path string, recursive bool, limit int) ([]wire.FileEntry, error) {
 	query := url.Values{"path": {path}, "recursive": {strconv.FormatBool(recursive)}}
 	var entries []wire.FileEntry
+	at := cursors{}
 	for limit > 0 {
 		if left := limit - len(entries); left < maxListed {
 			query.Set("limit", strconv.Itoa(left))
@@ -47,7 +48,7 @@ func (f *Files) First(ctx context.Context, path string, recursive bool, limit in
 		}
 		entries = append(entries, got.Items...)
 		next := string(got.NextCursor)
-		if next == "" || next == query.Get("cursor") || len(entries) >= limit {
+		if at.end(next) || len(entries) >= limit {
 			return entries, nil
 		}
 		query.Set("cursor", next)

@@ -59,6 +59,18 @@ func TestListReadsEveryPage(t *testing.T) {
 	}
 }
 
+// A farm whose cursors lead around gets no endless list.
+func TestListsEndWhereTheirCursorsRepeat(t *testing.T) {
+	t.Parallel()
+	following := map[string]wire.Cursor{"": "YQ", "YQ": "Yg", "Yg": "YQ"}
+	c := setup(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		reply(t, w, http.StatusOK, wire.Files{Items: []wire.FileEntry{{Path: "a"}}, NextCursor: following[r.URL.Query().Get("cursor")]})
+	}))
+	if entries, err := c.Files("sbx_1").List(t.Context(), "", false); err != nil || len(entries) != 3 {
+		t.Errorf("%d entries, %v", len(entries), err)
+	}
+}
+
 // First asks for no more entries than it returns.
 func TestFirstEndsAtItsLimit(t *testing.T) {
 	t.Parallel()

@@ -42,6 +42,7 @@ func (f *FS) at(path string) []string {
 func (f *FS) List(ctx context.Context, dir string, depth int) ([]wire.FSEntry, error) {
 	query := url.Values{"path": {dir}, "depth": {strconv.Itoa(depth)}}
 	var entries []wire.FSEntry
+	at := cursors{}
 	for {
 		var got wire.FSListing
 		if err := f.c.json(ctx, call{method: http.MethodGet, path: sandboxPath(f.id, "fs"), query: query}, &got); err != nil {
@@ -54,7 +55,7 @@ func (f *FS) List(ctx context.Context, dir string, depth int) ([]wire.FSEntry, e
 		}
 		entries = append(entries, got.Items...)
 		next := string(got.NextCursor)
-		if next == "" || next == query.Get("cursor") {
+		if at.end(next) {
 			return entries, nil
 		}
 		query.Set("cursor", next)

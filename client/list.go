@@ -13,6 +13,16 @@ import (
 // pageSize is the largest page that the farm allows.
 const pageSize = 200
 
+// cursors are those of a list that were followed.
+type cursors map[string]bool
+
+// end reports whether a list ends before next: there is none, or it was followed before and would lead around.
+func (c cursors) end(next string) bool {
+	again := c[next]
+	c[next] = true
+	return next == "" || again
+}
+
 // listPaged lists all items, page by page. An error ends it.
 func listPaged[T any](ctx context.Context, c *Client, path []string, query url.Values) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
@@ -21,6 +31,7 @@ func listPaged[T any](ctx context.Context, c *Client, path []string, query url.V
 		for name, values := range query {
 			asked[name] = values
 		}
+		at := cursors{}
 		for {
 			var got wire.List[T]
 			if err := c.json(ctx, call{method: http.MethodGet, path: path, query: asked}, &got); err != nil {
@@ -33,7 +44,7 @@ func listPaged[T any](ctx context.Context, c *Client, path []string, query url.V
 				}
 			}
 			next := string(got.NextCursor)
-			if next == "" || next == asked.Get("cursor") {
+			if at.end(next) {
 				return
 			}
 			asked.Set("cursor", next)
