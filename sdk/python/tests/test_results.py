@@ -311,7 +311,7 @@ def test_paths_outside_the_workspace(path: str) -> None:
     "name",
     "Makefile Make\ufb01le confte\u017ft.py GNUmakefile docker-compose.yml Compose.override.yaml CLAUDE.md agents.md "
     "conftest.py sitecustomize.py json.py Random.py json.pyc json.so json.cpython-313-darwin.so json.pyd "
-    "mine.so mine.pyc justfile tox.ini "
+    "mine.so mine.pyc justfile tox.ini BUILD BUILD.bazel Brewfile uv.toml gradle.properties "
     "usercustomize.cpython-313.so .bashrc \u200b.env ..x python3 ls".split(" "),
 )
 def test_names_that_other_programs_load(name: str) -> None:

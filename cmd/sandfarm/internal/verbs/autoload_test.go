@@ -34,14 +34,14 @@ func TestFilesThatOtherProgramsLoadAreNotSaved(t *testing.T) {
 		"mytool", "bin/MyTool", "json.py", "out/NumPy.py", "pandas/__init__.py",
 		"json.pyc", "json.so", "json.abi3.so", "out/json.cpython-313-x86_64-linux-gnu.so", "json.PYD", "json.pyw", "mine.so", "mine.cp313-win_amd64.pyd", "lib/mine.pyc", "__pycache__/mine.cpython-313.pyc", "mine/__init__.so",
 		"BSDmakefile", "justfile", "GEMINI.md", "CLAUDE.local.md", "AGENTS.override.md", "pytest.ini", "tox.ini",
-		"pyproject.toml", "setup.cfg", "package.json", "vite.config.js", "eslint.config.mjs", "build.rs", "build.gradle.kts", "Dockerfile", "Containerfile", "SConstruct", "gradlew.bat", "settings.gradle.kts", "tasks.py", "WORKSPACE", "Package.swift", "AGENT.md", "node_modules/lodash/index.js", "a/node_modules/x",
+		"pyproject.toml", "setup.cfg", "package.json", "vite.config.js", "eslint.config.mjs", "build.rs", "build.gradle.kts", "Dockerfile", "Containerfile", "SConstruct", "gradlew.bat", "settings.gradle.kts", "tasks.py", "WORKSPACE", "BUILD", "Brewfile", "uv.toml", "gradle.properties", "Package.swift", "AGENT.md", "node_modules/lodash/index.js", "a/node_modules/x",
 	} {
 		if n.Reason(nil, name) == "" {
 			t.Errorf("%q would be saved", name)
 		}
 	}
 	for _, name := range []string{
-		"plot.png", "a.b/c..d", "makefile.txt", "decompose.yml", "compose.json", "notes/claude.txt", "my_conftest.py", "mytool.csv", "mytool/data.csv", "folder",
+		"plot.png", "build/plot.png", "a.b/c..d", "makefile.txt", "decompose.yml", "compose.json", "notes/claude.txt", "my_conftest.py", "mytool.csv", "mytool/data.csv", "folder",
 		"report", "setup.exe", "conftest.pyx", "git~1", "test.py", "my_json.py", "json.txt", "json.so.txt", "json.schema.py", "so", "a.so/data.csv", "config.js", "data.config.json", "node_autoload_modules.txt", "json/data.csv", "__init__.py", "pkg/__init__.py",
 	} {
 		if why := n.Reason(nil, name); why != "" {
