@@ -13,10 +13,10 @@ const ROWS = 500; // of a table that are shown
 const isPicture = (type) => PICTURES.includes((type || "").split(";")[0]);
 
 // tableOf reads the one table of a piece of HTML as text, or returns null if there is more to it. Nothing of it runs or is loaded; styles are
-// left out first, since the page's policy would complain of them.
+// left out first, since the page's policy would complain of them; no search goes beyond the next one, so that many without an end take no longer.
 function tableOf(source) {
   if (!source.includes("<table")) return null;
-  const doc = new DOMParser().parseFromString(source.replace(/<style[\s\S]*?<\/style>/gi, "").replace(/\sstyle=(?:"[^"]*"|'[^']*')/gi, ""), "text/html");
+  const doc = new DOMParser().parseFromString(source.replace(/<style(?:(?!<style)[\s\S])*?<\/style>/gi, "").replace(/\sstyle=(?:"[^"]*"|'[^']*')/gi, ""), "text/html");
   const tables = doc.querySelectorAll("table");
   if (tables.length !== 1 || doc.querySelector("script,iframe,img,svg,form,object,embed")) return null;
   const cells = (row) => [...row.cells].map((cell) => ({ text: cell.textContent.trim(), head: cell.tagName === "TH", span: Math.min(cell.colSpan, 100) }));
