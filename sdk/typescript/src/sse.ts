@@ -46,7 +46,7 @@ export class Parser {
     else if (field === "event") this.#name = value;
     else if (field === "data") {
       this.#data.push(value);
-      this.#size += value.length;
+      this.#size += value.length + 1; // with its line end: an empty line takes memory, too
     }
   }
 }
