@@ -3,6 +3,7 @@ package api_test
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -46,6 +47,9 @@ func TestErrorsNameEveryFieldOfTheBody(t *testing.T) {
 		"OutputLimit":           {"POST", box + "/execute", `{"code":"1","on_output_limit":"pause"}`, 422, []string{"/on_output_limit"}},
 		"OutputLimitOfCommands": {"POST", box + "/commands", `{"command":"1","on_output_limit":""}`, 422, []string{"/on_output_limit"}},
 		"OutputLimitOfARun":     {"POST", "/v1/run", `{"code":"1","on_output_limit":"Stop"}`, 422, []string{"/on_output_limit"}},
+		"Filename":              {"POST", box + "/execute", `{"code":"1","filename":"../x.py"}`, 422, []string{"/filename"}},
+		"FilenameOfBash":        {"POST", box + "/execute", `{"code":"1","filename":"x.sh","language":"bash"}`, 422, []string{"/filename"}},
+		"FilenameOfARun":        {"POST", "/v1/run", `{"code":"1","filename":"/etc/x.py"}`, 422, []string{"/filename"}},
 		"Run":                   {"POST", "/v1/run", `{"code":"1","language":"cobol","files":[{"path":"../x","content":""},{"path":"y"},{"content":""}]}`, 400, []string{"/files/2/path", "/language", "/files/0/path", "/files/1"}},
 		"Move":                  {"POST", box + "/files/move", `{"from":"../a","to":""}`, 422, []string{"/from", "/to"}},
 		"Patch":                 {"PATCH", box, `{"ttl_seconds":-1,"labels":{"":"x"},"nam":1}`, 400, []string{"/nam", "/labels/", "/ttl_seconds"}},
@@ -68,6 +72,29 @@ func TestErrorsNameEveryFieldOfTheBody(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The name of the code's file has the limits of other paths.
+func TestFilenameHasTheLimitsOfPaths(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	box := "/v1/sandboxes/" + b.sandbox()
+	for _, extra := range []int{-1, 0, 1} {
+		name := strings.Repeat("n", farm.MaxNameBytes+extra)
+		path := strings.Repeat("d/", farm.MaxPathBytes/2-1) + strings.Repeat("n", 2+extra)
+		for _, filename := range []string{name, path} {
+			for _, target := range []string{box + "/execute", "/v1/run"} {
+				body := map[string]any{"code": "print 1", "filename": filename}
+				if extra > 0 {
+					if p := b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "POST", target, body); !slices.Equal(pointers(p), []string{"/filename"}) {
+						t.Errorf("%d bytes: %+v", len(filename), p)
+					}
+				} else if job := get[wire.Job](b, http.StatusOK, "POST", target+"?wait=20", body); job.Request.Filename != filename {
+					t.Errorf("%d bytes: the job has %q", len(filename), job.Request.Filename)
+				}
+			}
+		}
 	}
 }
 

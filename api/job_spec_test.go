@@ -25,8 +25,8 @@ func TestJobShowsItsRequest(t *testing.T) {
 		want         wire.JobSpec
 	}{
 		"Execute": {
-			box + "/execute", `{"code":"print 1","env":{"B":"secret-b","A":"secret-a"},"timeout_seconds":9,"auto_install":true,"callback_url":"https://hooks.example.com/x?token=secret"}`,
-			wire.JobSpec{Code: "print 1", Language: "python", Context: "default", EnvNames: []string{"A", "B"}, AutoInstall: true, OnOutputLimit: "continue", TimeoutSeconds: 9, CallbackURL: "https://hooks.example.com/x"},
+			box + "/execute", `{"code":"print 1","filename":"/workspace/src//x.py","env":{"B":"secret-b","A":"secret-a"},"timeout_seconds":9,"auto_install":true,"callback_url":"https://hooks.example.com/x?token=secret"}`,
+			wire.JobSpec{Code: "print 1", Language: "python", Filename: "src/x.py", Context: "default", EnvNames: []string{"A", "B"}, AutoInstall: true, OnOutputLimit: "continue", TimeoutSeconds: 9, CallbackURL: "https://hooks.example.com/x"},
 		},
 		"Commands": {
 			box + "/commands", `{"commands":["true","false"],"cwd":"src","env":{"A":"secret"},"continue_on_error":true,"on_output_limit":"stop"}`,
@@ -36,9 +36,9 @@ func TestJobShowsItsRequest(t *testing.T) {
 		"Restart": {box + "/restart", `{"context":"other"}`, wire.JobSpec{Context: "other", TimeoutSeconds: 300}},
 		"Move":    {box + "/files/move?wait=0", `{"from":"a","to":"b"}`, wire.JobSpec{Operation: "move", Path: "a", To: "b", TimeoutSeconds: 300}},
 		"Run": {
-			"/v1/run", `{"code":"print 1","packages":["six"],"env":{"A":"secret"},"files":[{"path":"a.txt","content":"secret content"}],"labels":{"k":"v"}}`,
+			"/v1/run", `{"code":"print 1","filename":"x.py","packages":["six"],"env":{"A":"secret"},"files":[{"path":"a.txt","content":"secret content"}],"labels":{"k":"v"}}`,
 			wire.JobSpec{
-				Code: "print 1", Language: "python", Context: "default", OnOutputLimit: "continue", Packages: []string{"six"}, Manager: "pip", EnvNames: []string{"A"},
+				Code: "print 1", Language: "python", Filename: "x.py", Context: "default", OnOutputLimit: "continue", Packages: []string{"six"}, Manager: "pip", EnvNames: []string{"A"},
 				Files: []wire.SpecFile{{Path: "a.txt", Size: 14}}, Image: "python", Network: "packages", Resources: resources, Labels: map[string]string{"k": "v"}, TimeoutSeconds: 300,
 			},
 		},

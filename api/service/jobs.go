@@ -263,7 +263,7 @@ func jobSpec(j *farm.Job) *wire.JobSpec {
 		}
 	}
 	if e := r.Execute; e != nil {
-		out.Code, out.Language, out.Context, out.AutoInstall = e.Code, e.Language, e.Context, e.AutoInstall
+		out.Code, out.Language, out.Filename, out.Context, out.AutoInstall = e.Code, e.Language, e.Filename, e.Context, e.AutoInstall
 		out.OnOutputLimit = onOutputLimit(e.StopAtOutputLimit)
 		out.EnvNames = append(out.EnvNames, slices.Sorted(maps.Keys(e.Env))...)
 	}

@@ -31,7 +31,7 @@ func (s *Service) Execute(ctx context.Context, c Call, sandboxID string, r wire.
 	}
 	job := s.record(c, farm.KindExecute, sandboxID)
 	p := c.problems()
-	request.StopAtOutputLimit = stopsAtOutputLimit(p, r.OnOutputLimit)
+	request.StopAtOutputLimit, request.Filename = stopsAtOutputLimit(p, r.OnOutputLimit), filename(p, r.Filename, request.Language)
 	job.TimeoutSeconds, job.CallbackURL = s.timeout(p, r.TimeoutSeconds), r.CallbackURL
 	p.check("/code", s.checkCode(r.Code))
 	p.check("/context", checkContext(request.Context))
@@ -65,6 +65,19 @@ func onOutputLimit(stops bool) string {
 		return stopAtOutputLimit
 	}
 	return continueAtOutputLimit
+}
+
+// filename cleans the name of the file that code is from; "" is no name.
+func filename(p *problems, given, language string) string {
+	if given == "" {
+		return ""
+	}
+	clean, err := farm.CleanFilePath(given)
+	p.check("/filename", err)
+	if language != pythonLanguage {
+		p.addf("/filename", "filename is for the language %q only", pythonLanguage)
+	}
+	return clean
 }
 
 // checkSandboxLanguage checks a language against the sandbox's image. It does not read the record for a language that
@@ -160,7 +173,7 @@ func (s *Service) Run(ctx context.Context, c Call, r wire.RunRequest) (Outcome, 
 	})
 	install, names := s.wanted(p, r.Packages)
 	execute := &farm.ExecuteRequest{Code: r.Code, Language: orElse(r.Language, pythonLanguage), Context: "default", AutoInstall: r.AutoInstall}
-	execute.StopAtOutputLimit = stopsAtOutputLimit(p, r.OnOutputLimit)
+	execute.StopAtOutputLimit, execute.Filename = stopsAtOutputLimit(p, r.OnOutputLimit), filename(p, r.Filename, execute.Language)
 	if !p.of("/image") {
 		p.check("/language", s.checkLanguage(ctx, execute.Language, spec.Image))
 	}

@@ -73,6 +73,7 @@ type Links struct {
 type JobSpec struct {
 	Code            string   `json:"code,omitempty" doc:"the code"`
 	Language        string   `json:"language,omitempty" doc:"language of the code"`
+	Filename        string   `json:"filename,omitempty" doc:"name of the file in the workspace that the code is from"`
 	Context         string   `json:"context,omitempty" doc:"name of the kernel"`
 	Commands        []string `json:"commands,omitempty" doc:"the shell commands"`
 	Cwd             string   `json:"cwd,omitempty" doc:"working directory of the commands"`

@@ -48,6 +48,7 @@ type UpdateRequest struct {
 type ExecuteRequest struct {
 	Code           string            `json:"code" doc:"the code" required:"true"`
 	Language       *string           `json:"language,omitempty" doc:"a language of the image" default:"python"`
+	Filename       string            `json:"filename,omitempty" doc:"name of the file in the workspace that the code is from: its __file__ and sys.argv[0]; errors name it. Python only"`
 	Context        *string           `json:"context,omitempty" doc:"name of the kernel; each keeps its own variables" default:"default"`
 	TimeoutSeconds *int              `json:"timeout_seconds,omitempty" doc:"seconds that the code may run" default:"300"`
 	AutoInstall    bool              `json:"auto_install,omitempty" doc:"install what the code imports and the sandbox lacks, and what the workspace's requirements.txt lists"`
@@ -74,6 +75,7 @@ type CommandRequest struct {
 type RunRequest struct {
 	Code           string            `json:"code" doc:"the code" required:"true"`
 	Language       *string           `json:"language,omitempty" doc:"a language of the image" default:"python"`
+	Filename       string            `json:"filename,omitempty" doc:"name of the file in the workspace that the code is from: its __file__ and sys.argv[0]; errors name it. Python only"`
 	Packages       []string          `json:"packages,omitempty" doc:"Python packages to install first, as in POST …/packages"`
 	AutoInstall    bool              `json:"auto_install,omitempty" doc:"install what the code imports and the sandbox lacks, and what the workspace's requirements.txt lists"`
 	OnOutputLimit  *string           `json:"on_output_limit,omitempty" doc:"what happens when stdout or stderr exceeds limits.max_output_mb: continue drops the middle of the output, stop ends the code" enum:"continue,stop" default:"continue"`

@@ -44,6 +44,7 @@ type Spec struct {
 	Kind            farm.JobKind      `json:"kind"` // farm.KindExecute, farm.KindCommand or farm.KindInstall
 	Code            string            `json:"code,omitempty"`
 	Language        string            `json:"language,omitempty"`
+	Filename        string            `json:"filename,omitempty"` // of the file in the workspace that the code is from; Python only
 	Context         string            `json:"context,omitempty"`
 	Commands        []string          `json:"commands,omitempty"`
 	Cwd             string            `json:"cwd,omitempty"` // relative to the workspace or absolute; empty: the workspace

@@ -113,6 +113,7 @@ type Request struct {
 type ExecuteRequest struct {
 	Code        string            `json:"code"`
 	Language    string            `json:"language"`
+	Filename    string            `json:"filename,omitempty"` // of the file in the workspace that the code is from, as CleanFilePath returns it; Python only
 	Context     string            `json:"context"`
 	Env         map[string]string `json:"env,omitempty"` // of this execution only
 	AutoInstall bool              `json:"auto_install,omitempty"`

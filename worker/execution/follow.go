@@ -385,7 +385,7 @@ func (x *Runner) spec(e *execution) agent.Spec {
 		MaxFiles: x.cfg.Limits.MaxArtifacts, MaxFileBytes: x.cfg.Limits.MaxArtifactBytes, MaxOutput: maxOutput(x.cfg.Limits),
 	}
 	if r := e.request.Execute; r != nil {
-		s.Code, s.Language, s.Context, s.Env = r.Code, r.Language, r.Context, r.Env
+		s.Code, s.Language, s.Filename, s.Context, s.Env = r.Code, r.Language, r.Filename, r.Context, r.Env
 		s.StopAtMaxOutput, s.Data, s.Cell = r.StopAtOutputLimit, r.Data, r.Cell
 	}
 	if r := e.request.Install; r != nil && e.job.Kind == farm.KindInstall {

@@ -19,12 +19,15 @@ func (ks *Kernels) runFresh(e *execution.Execution, at *slot, interpreter string
 		return execution.Failed("AgentError", "the code could not be written to the sandbox: "+err.Error())
 	}
 	defer func() { _ = os.Remove(file) }()
-	env := process.ExecutionEnv(ks.cfg.Env, e)
+	env, argv := process.ExecutionEnv(ks.cfg.Env, e), []string{interpreter, file}
 	if at.language == defaultLanguage {
 		env = process.WithEnv(env, map[string]string{"PYTHONPATH": ks.pythonPath(env)})
+		if name := ks.file(e); name != "" {
+			argv = []string{interpreter, "-c", runAs, file, name}
+		}
 	}
 	var tail process.Tail
-	p, err := ks.cfg.Reaper.StartLogged(e, []string{interpreter, file}, env, at.cwd, process.Streams{Tee: tail.Add})
+	p, err := ks.cfg.Reaper.StartLogged(e, argv, env, at.cwd, process.Streams{Tee: tail.Add})
 	if err != nil {
 		return execution.Failed("StartError", err.Error())
 	}
@@ -34,6 +37,22 @@ func (ks *Kernels) runFresh(e *execution.Execution, at *slot, interpreter string
 		out.Error = exceptionIn(tail.String())
 	}
 	return out
+}
+
+// runAs is a Python program that runs the code of its first argument as that of the file of its second.
+const runAs = `__code, __file__ = __import__("sys").argv[1:]
+__import__("sys").argv = [__file__]
+with open(__code, "rb") as __code:
+    __code = compile(__code.read(), __file__, "exec")
+exec(__code)
+`
+
+// file is the path of the file that the code of an execution is from; empty if there is none.
+func (ks *Kernels) file(e *execution.Execution) string {
+	if e.Spec.Filename == "" {
+		return ""
+	}
+	return filepath.Join(ks.cfg.Workspace, e.Spec.Filename)
 }
 
 // pythonPath lets a Python process import from the workspace, as a kernel does.

@@ -244,7 +244,10 @@ async def execute(message):
     token = output.current.set(here)
     output.running = here
     saved = {name: os.environ.get(name) for name in [*env, "SBX_EXEC"]}
+    file, before = message.get("file"), (sys.argv, shell.user_ns.get("__file__"))
     try:
+        if file:
+            sys.argv, shell.user_ns["__file__"], shell.compile.file = [file], file, file
         os.environ.update(env)
         os.environ["SBX_EXEC"] = ident
         builtins.input, getpass.getpass = read_line, read_password  # code may have replaced them
@@ -259,6 +262,10 @@ async def execute(message):
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+        if file:
+            sys.argv, shell.user_ns["__file__"], shell.compile.file = *before, None
+            if before[1] is None:
+                del shell.user_ns["__file__"]
         finish(here)
         output.running = None
         output.current.reset(token)

@@ -28,6 +28,7 @@ type request struct {
 	Op        string            `json:"op"`
 	ID        string            `json:"id"`
 	Code      string            `json:"code"`
+	File      string            `json:"file,omitempty"` // that the code is from; empty: none
 	Env       map[string]string `json:"env,omitempty"`
 	Installed int64             `json:"installed"`
 	Cell      *farm.Cell        `json:"cell,omitempty"`
@@ -77,7 +78,7 @@ func (ks *Kernels) execute(k *kernel, e *execution.Execution) agent.Outcome {
 			Kill:      func() { k.stopOnPurpose(ks.cfg.Reaper); process.KillTree(0, e.Mark()) },
 		}, ended)
 	}()
-	if err := k.control.write(request{Op: "execute", ID: e.ID, Code: e.Spec.Code, Env: e.Spec.Env, Installed: ks.cfg.Installed(), Data: e.Spec.Data, Cell: e.Spec.Cell}); err != nil {
+	if err := k.control.write(request{Op: "execute", ID: e.ID, Code: e.Spec.Code, File: ks.file(e), Env: e.Spec.Env, Installed: ks.cfg.Installed(), Data: e.Spec.Data, Cell: e.Spec.Cell}); err != nil {
 		k.end(ks.cfg.Reaper)
 	}
 	select {

@@ -41,8 +41,17 @@ class Exit(IPyAutocall):
 class Compiler(CachingCompiler):
     """Gives cells names of files: the same as Jupyter's kernel, since warnings and syntax errors show them."""
 
+    file = None  # that the code of the next cell is from
+
+    def cache(self, *args, **kwargs):
+        name = super().cache(*args, **kwargs)
+        if name == self.file:
+            del self._filename_map[name]  # errors name the file, not the cell
+            self.file = None  # of this cell, not of the cells within it
+        return name
+
     def get_code_name(self, raw_code, transformed_code, number):
-        return f"/tmp/ipykernel_{os.getpid()}/{name_of(raw_code.encode('utf-8', 'replace'))}.py"
+        return self.file or f"/tmp/ipykernel_{os.getpid()}/{name_of(raw_code.encode('utf-8', 'replace'))}.py"
 
 
 def name_of(code):
@@ -219,6 +228,12 @@ class ZMQInteractiveShell(InteractiveShell):
                 output.flush(stream)
             here.sinks[1 - index].flush()
             here.sinks[index].text(text)
+
+    def transform_cell(self, raw_cell):
+        cell = super().transform_cell(raw_cell)
+        if self.compile.file:  # lines have the numbers that they have in the file: IPython drops empty ones at the start
+            cell = "\n" * raw_cell[: len(raw_cell) - len(raw_cell.lstrip())].count("\n") + cell
+        return cell
 
     # --- errors --------------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,8 @@ package kernel_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -207,5 +209,52 @@ func TestKernelSurvivesAForkThatFinishesItsCell(t *testing.T) {
 	}
 	if got := agenttest.Run(t, a.Client, agenttest.Code("print(child != 0)")); got.Stdout != "True\n" {
 		t.Errorf("next = %+v", got)
+	}
+}
+
+// Code that came from a file finds itself there, as long as it runs: newcomers' scripts read what is beside them.
+func TestCodeFromAFile(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartWithKernel(t)
+	file := filepath.Join(a.Workspace, "sub", "plot.py")
+	run := func(filename, code string) agenttest.Ran {
+		spec := agenttest.Code(code)
+		spec.Filename = filename
+		return agenttest.Run(t, a.Client, spec)
+	}
+	const names = "import sys; print(globals().get('__file__'), sys.argv)"
+	for _, c := range []struct{ filename, code, stdout, trace string }{
+		{"", names, "None ['']\n", ""},
+		{"sub/plot.py", names + "; __file__, sys.argv = 'x', ['y']", file + " ['" + file + "']\n", ""},
+		{"", names, "None ['']\n", ""},
+		{"", "__file__ = 'mine'; sys.argv.append('a')", "", ""},
+		{"sub/plot.py", "def f():\n    1/0\nf()", "", "File " + file + ":2"},
+		{"", names, "mine ['', 'a']\n", ""},
+		{"", "f()", "", "File " + file + ":2"}, // which the file defined
+		{"", "1/0", "", "Cell In[8], line 1"},
+		{"sub/plot.py", "\n \n1/0", "", "File " + file + ":3"},
+		{"sub/plot.py", "\n\ndef f(:", "", "File " + file + ":3"},
+		{"sub/plot.py", "get_ipython().run_cell('print(__file__)\\n1/0')", file + "\n", ""}, // a cell within the file's code
+	} {
+		ran := run(c.filename, c.code)
+		trace := ""
+		if ran.Outcome.Error != nil {
+			trace = strings.Join(ran.Outcome.Error.Traceback, "\n")
+		}
+		if ran.Stdout != c.stdout || !strings.Contains(trace, c.trace) || c.trace == "" && trace != "" {
+			t.Errorf("%s as %q: stdout %q, error:\n%s", c.code, c.filename, ran.Stdout, trace)
+		}
+	}
+	const spawn = `import multiprocessing as m
+def double(x):
+    return 2 * x
+if __name__ == "__main__":
+    with m.get_context("spawn").Pool(1) as pool:
+        print(pool.map(double, [21]))
+`
+	agenttest.Must(t, os.Mkdir(filepath.Dir(file), 0o700))
+	agenttest.Must(t, os.WriteFile(file, []byte(spawn), 0o600))
+	if ran := run("sub/plot.py", spawn); ran.Stdout != "[42]\n" || len(ran.Outcome.Files) != 0 {
+		t.Errorf("a child that reads the file gives %+v", ran)
 	}
 }

@@ -159,6 +159,13 @@ func TestFreshProcesses(t *testing.T) {
 	if diff := cmp.Diff(want, ran.Outcome.Error, cmpopts.IgnoreFields(farm.CodeError{}, "Traceback")); diff != "" || ran.Outcome.ExitCode != 1 {
 		t.Errorf("outcome = %+v (-want +got):\n%s", ran.Outcome, diff)
 	}
+	file := filepath.Join(a.Workspace, "plot.py")
+	named := agenttest.Code("import sys\nprint(__file__ == sys.argv[0], sys.argv)\n1/0")
+	named.Filename = "plot.py"
+	ran = agenttest.Run(t, a.Client, named)
+	if ran.Stdout != "True ['"+file+"']\n" || ran.Outcome.Error == nil || !strings.Contains(strings.Join(ran.Outcome.Error.Traceback, "\n"), `File "`+file+`", line 3`) {
+		t.Errorf("code from a file = %+v, error %+v", ran, ran.Outcome.Error)
+	}
 	spec := agenttest.Code("echo $0 >/dev/null; echo shell; exit 4")
 	spec.Language = "bash"
 	if ran := agenttest.Run(t, a.Client, spec); ran.Stdout != "shell\n" || ran.Outcome.ExitCode != 4 || ran.Outcome.Error != nil {

@@ -66,7 +66,7 @@ REQUESTS: dict[str, tuple[list[Use], set[str]]] = {
         [lambda client, _: client.create(**BOX, name="n", env={"A": "b"}, ttl=1, idle=1, on_idle="hibernate")],
         {"callback_url"},  # the caller waits for it
     ),
-    "ExecuteRequest": ([lambda _, box: box.submit("1", language="python", context="c", **WORK)], set()),
+    "ExecuteRequest": ([lambda _, box: box.submit("1", language="python", filename="f.py", context="c", **WORK)], set()),
     "CommandRequest": (
         [
             lambda _, box: box.submit_bash("ls", cwd="d", continue_on_error=True, background=True, **WORK),
@@ -90,7 +90,10 @@ REQUESTS: dict[str, tuple[list[Use], set[str]]] = {
         ],
         set(),
     ),
-    "RunRequest": ([lambda client, _: client.run("1", **BOX, **WORK, language="python", files={"a": "b"})], set()),
+    "RunRequest": (
+        [lambda client, _: client.run("1", **BOX, **WORK, language="python", filename="f.py", files={"a": "b"})],
+        set(),
+    ),
     "UpdateRequest": (
         [lambda _, box: box.update(name="n", ttl=1, idle=1, labels={"a": "b"}, allow_hosts=["h"], secrets={"KEY": "value"})],
         set(),

@@ -382,6 +382,8 @@ export interface components {
             env?: {
                 [key: string]: string;
             };
+            /** @description name of the file in the workspace that the code is from: its __file__ and sys.argv[0]; errors name it. Python only */
+            filename?: string;
             /**
              * @description a language of the image
              * @default python
@@ -1017,6 +1019,8 @@ export interface components {
             cwd?: string;
             /** @description names of the environment variables; values are not shown */
             env_names?: string[];
+            /** @description name of the file in the workspace that the code is from */
+            filename?: string;
             /** @description files that came with the request, without their content */
             files?: components["schemas"]["SpecFile"][];
             /** @description devices of the new sandbox */
@@ -1744,6 +1748,8 @@ export interface components {
             env?: {
                 [key: string]: string;
             };
+            /** @description name of the file in the workspace that the code is from: its __file__ and sys.argv[0]; errors name it. Python only */
+            filename?: string;
             /** @description files to put into the workspace first */
             files?: components["schemas"]["InputFile"][];
             /** @description devices; needs a worker that has them */

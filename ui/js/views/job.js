@@ -21,8 +21,8 @@ const ROUTES = {
 // sameAgain starts a job once more. The values of its variables and its files are not kept, so a request that had some cannot be sent again.
 async function sameAgain(job) {
   const request = job.links.request ? await get(job.links.request.replace(/^\//, "")) : job.request;
-  const fields = job.kind === "run" ? ["code", "language", "packages", "auto_install", "network", "allow_hosts", "gpu", "resources", "image", "timeout_seconds", "runtime"]
-    : job.kind === "execute" ? ["code", "language", "context", "auto_install", "timeout_seconds"]
+  const fields = job.kind === "run" ? ["code", "language", "filename", "packages", "auto_install", "network", "allow_hosts", "gpu", "resources", "image", "timeout_seconds", "runtime"]
+    : job.kind === "execute" ? ["code", "language", "filename", "context", "auto_install", "timeout_seconds"]
       : job.kind === "command" ? ["command", "commands", "cwd", "continue_on_error", "background", "timeout_seconds"] : ["packages", "manager", "timeout_seconds"];
   const body = Object.fromEntries(fields.filter((name) => request[name] !== undefined && request[name] !== null && request[name] !== "").map((name) => [name, request[name]]));
   const made = await post(ROUTES[job.kind](job), body);

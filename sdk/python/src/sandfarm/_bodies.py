@@ -53,6 +53,7 @@ def execute(
     code: str,
     *,
     language: str | None,
+    filename: str | None = None,
     context: str | None = None,
     timeout: int | None,
     env: Env | None,
@@ -64,6 +65,7 @@ def execute(
     return compact(
         code=code,
         language=language,
+        filename=filename,
         context=context,
         timeout_seconds=timeout,
         env=env,

@@ -100,6 +100,7 @@ class AsyncFarm:
         code: str,
         *,
         language: str | None = None,
+        filename: str | None = None,
         packages: str | Sequence[str] | None = None,
         files: Mapping[str, str | bytes] | None = None,
         auto_install: bool = False,
@@ -132,6 +133,7 @@ class AsyncFarm:
         body = _bodies.execute(
             code,
             language=language,
+            filename=filename,
             timeout=timeout,
             env=env,
             auto_install=auto_install,

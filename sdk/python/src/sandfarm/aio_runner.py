@@ -27,6 +27,7 @@ class AsyncRunner:
         code: str,
         *,
         language: str | None = None,
+        filename: str | None = None,
         context: str | None = None,
         timeout: int | None = None,
         env: Mapping[str, str] | None = None,
@@ -46,6 +47,7 @@ class AsyncRunner:
         body = _bodies.execute(
             code,
             language=language,
+            filename=filename,
             context=context,
             timeout=timeout,
             env=env,
@@ -68,6 +70,7 @@ class AsyncRunner:
         code: str,
         *,
         language: str | None = None,
+        filename: str | None = None,
         context: str | None = None,
         timeout: int | None = None,
         env: Mapping[str, str] | None = None,
@@ -80,6 +83,7 @@ class AsyncRunner:
         body = _bodies.execute(
             code,
             language=language,
+            filename=filename,
             context=context,
             timeout=timeout,
             env=env,

@@ -83,6 +83,7 @@ class Farm:
         code: str,
         *,
         language: str | None = None,
+        filename: str | None = None,
         packages: str | Sequence[str] | None = None,
         files: Mapping[str, str | bytes] | None = None,
         auto_install: bool = False,
@@ -116,6 +117,8 @@ class Farm:
         Args:
             code: the code.
             language: a language of the image; default `python`.
+            filename: name of the file in the workspace that the code is from: its `__file__` and `sys.argv[0]`; errors name
+                it. Python only. The file itself need not be there, unless child processes load it (multiprocessing).
             packages: Python packages to install first, such as `"humanize"` or `["pandas>=2"]`.
             files: files to put into the workspace first: content by path.
             auto_install: install packages that the code imports and the sandbox does not have.
@@ -159,6 +162,7 @@ class Farm:
             self._async.run(
                 code,
                 language=language,
+                filename=filename,
                 packages=packages,
                 files=files,
                 auto_install=auto_install,

@@ -25,6 +25,7 @@ class Runner:
         code: str,
         *,
         language: str | None = None,
+        filename: str | None = None,
         context: str | None = None,
         timeout: int | None = None,
         env: Mapping[str, str] | None = None,
@@ -48,6 +49,8 @@ class Runner:
         Args:
             code: the code.
             language: one of `languages()`; default `python`.
+            filename: name of the file in the workspace that the code is from: its `__file__` and `sys.argv[0]`; errors name
+                it. Python only. The file itself need not be there, unless child processes load it (multiprocessing).
             context: name of the kernel; each has its own variables.
             timeout: seconds that the code may run, from 1 (default 300).
             env: environment variables of this run only.
@@ -78,6 +81,7 @@ class Runner:
             self._async.run(
                 code,
                 language=language,
+                filename=filename,
                 context=context,
                 timeout=timeout,
                 env=env,
@@ -100,6 +104,7 @@ class Runner:
         code: str,
         *,
         language: str | None = None,
+        filename: str | None = None,
         context: str | None = None,
         timeout: int | None = None,
         env: Mapping[str, str] | None = None,
@@ -116,6 +121,7 @@ class Runner:
             self._async.submit(
                 code,
                 language=language,
+                filename=filename,
                 context=context,
                 timeout=timeout,
                 env=env,
