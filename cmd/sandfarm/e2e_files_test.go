@@ -3,6 +3,7 @@
 package main_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -163,6 +164,50 @@ os.remove("project/a/b/local.txt")`); out.Stdout != "from here first\n" {
 	if err := watching.Wait(); err != nil {
 		if end, ok := errors.AsType[*exec.ExitError](err); !ok || end.ExitCode() != 130 {
 			t.Errorf("after Ctrl-C: %v", err)
+		}
+	}
+}
+
+// sandfarm run FILE runs the code as the file that it is: it finds what is beside it, and so do its child processes; errors name its lines. The
+// file itself comes back only if the code has changed it.
+func TestRunOfAFile(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	dir := t.TempDir()
+	files := map[string]string{"data.txt": "data", "plot.py": `
+import multiprocessing, sys
+from pathlib import Path
+
+def double(x):
+    return 2 * x
+
+if __name__ == "__main__":
+    here = Path(__file__)
+    print(here, sys.argv, (here.parent / "data.txt").read_text())
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(pool.map(double, [21]))
+    (here.parent / "made.txt").write_text("made")
+    1 / 0
+`}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out, said bytes.Buffer
+	verb := exec.CommandContext(t.Context(), program, "run", filepath.Join(dir, "plot.py"), "--file", filepath.Join(dir, "data.txt"))
+	verb.Env, verb.Stdout, verb.Stderr = append(os.Environ(), "SANDFARM_URL="+f.url), &out, &said
+	if err := verb.Run(); err == nil || verb.ProcessState.ExitCode() != 1 || out.String() != "/workspace/plot.py ['/workspace/plot.py'] data\n[42]\n" || !strings.Contains(said.String(), "File /workspace/plot.py:14") {
+		t.Errorf("%v, stdout %q, stderr:\n%s", err, out.String(), said.String())
+	}
+	files["made.txt"] = "made"
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != len(files) {
+		t.Errorf("%v: the folder has %v", err, left)
+	}
+	for name, text := range files {
+		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(got) != text {
+			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path"
@@ -8,6 +9,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
+
+	"github.com/sandfarm/sandfarm/client"
 )
 
 // imported matches a line that imports a module, whose first name is the group.
@@ -36,7 +40,7 @@ func beside(name, code string, inputs []input) (files []string) {
 
 // checkBeside refuses to have packages installed for modules that are beside the code, and says of others that they are not sent.
 func (a *app) checkBeside(name, code string, inputs []input, f *runFlags) error {
-	if name == "-" || f.sandbox != "" || f.lang != "" && f.lang != "python" || f.lang == "" && languageOf(name) != "" {
+	if name == "-" || f.sandbox != "" || !isPython(name, f.lang) {
 		return nil
 	}
 	files := beside(name, code, inputs)
@@ -55,4 +59,31 @@ func (a *app) checkBeside(name, code string, inputs []input, f *runFlags) error 
 	}
 	fmt.Fprintf(a.Err, "sandfarm: %s imports %s, beside it here, which is not sent: %s sends it\n", name, strings.Join(files, ", "), strings.Join(send, " "))
 	return nil
+}
+
+// isPython reports whether the code is Python.
+func isPython(name, lang string) bool {
+	return lang == "python" || lang == "" && languageOf(name) == ""
+}
+
+// maxCopied is the largest script that goes along as a file: a request has its code, too.
+const maxCopied = 4 << 20
+
+// asFile returns the name in the workspace that Python code is from, and the inputs with its file, which child processes of the code may read
+// (multiprocessing). A sandbox that has such a file keeps it. Code of stdin and of other languages has no name.
+func asFile(ctx context.Context, c *client.Client, name string, inputs []input, f *runFlags) (string, []input) {
+	info, err := os.Stat(name)
+	if name == "-" || !isPython(name, f.lang) || err != nil || !info.Mode().IsRegular() || !utf8.ValidString(name) {
+		return "", inputs
+	}
+	filename := filepath.Base(name)
+	there := info.Size() > maxCopied || slices.ContainsFunc(inputs, func(in input) bool { return path.Clean(in.to) == filename })
+	if !there && f.sandbox != "" {
+		_, err := c.Files(f.sandbox).Stat(ctx, filename)
+		there = client.CodeOf(err) != "not_found" // the execution reports other errors
+	}
+	if !there {
+		inputs = append(inputs, input{from: name, to: filename})
+	}
+	return filename, inputs
 }

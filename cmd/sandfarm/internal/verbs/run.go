@@ -42,7 +42,9 @@ for an exception, whose traceback goes to stderr; 124 after --timeout, as of tim
 disappears; a pipe gets every state. New and changed files of the workspace are saved beside FILE (in the
 current directory for stdin, or in --out); images that the code only displayed become FILE-1.png and so on. No existing
 file is overwritten. Files that other programs load by name (.git, .env, Makefile, conftest.py, json.py, names of programs
-on your PATH) are not saved: the output names each of them, and for the first 10 the command that gets it. --package installs packages before the
+on your PATH) are not saved: the output names each of them, and for the first 10 the command that gets it. A Python
+FILE is in the workspace, too, as __file__ says, beside what --file sends. An existing sandbox that has a file of that name
+keeps it: the code that runs is FILE's, but child processes that load __file__ (multiprocessing) get the old one. --package installs packages before the
 code runs, which it does not if one of them cannot be installed; --auto-install installs those that it imports. Ctrl-C cancels the job; a second Ctrl-C leaves at once.`,
 		Example: `  sandfarm run plot.py
   echo 'print(6 * 7)' | sandfarm run -
@@ -112,6 +114,7 @@ func (a *app) runFile(ctx context.Context, c *client.Client, name string, f *run
 	if err := a.checkBeside(name, string(code), inputs, f); err != nil {
 		return err
 	}
+	filename, inputs := asFile(ctx, c, name, inputs, f)
 	follower := a.follower(c, f.showResult)
 	follower.progress = f.autoInstall
 	if f.sandbox == "" && len(f.packages) > 0 { // a one-shot run would go on without a package that cannot be installed
@@ -121,7 +124,7 @@ func (a *app) runFile(ctx context.Context, c *client.Client, name string, f *run
 			return err
 		}
 	}
-	submit, err := a.submission(ctx, c, f, name, string(code), inputs)
+	submit, err := a.submission(ctx, c, f, name, filename, string(code), inputs)
 	if err != nil {
 		return err
 	}
@@ -178,7 +181,7 @@ func (a *app) ownSandbox(ctx context.Context, c *client.Client, f *runFlags) (en
 }
 
 // submission prepares a run: in a new sandbox, or in the one that --sandbox names.
-func (a *app) submission(ctx context.Context, c *client.Client, f *runFlags, name, code string, inputs []input) (func(context.Context) (wire.Job, error), error) {
+func (a *app) submission(ctx context.Context, c *client.Client, f *runFlags, name, filename, code string, inputs []input) (func(context.Context) (wire.Job, error), error) {
 	timeout, err := seconds("timeout", f.timeout)
 	if err != nil {
 		return nil, err
@@ -198,7 +201,7 @@ func (a *app) submission(ctx context.Context, c *client.Client, f *runFlags, nam
 		if err := a.installFirst(ctx, c, f.sandbox, f.packages); err != nil {
 			return nil, err
 		}
-		request := wire.ExecuteRequest{Code: code, Language: optional(lang), Context: optional(f.context), TimeoutSeconds: timeout, Env: env, AutoInstall: f.autoInstall, OnOutputLimit: optional(f.onOutputLimit)}
+		request := wire.ExecuteRequest{Code: code, Language: optional(lang), Filename: filename, Context: optional(f.context), TimeoutSeconds: timeout, Env: env, AutoInstall: f.autoInstall, OnOutputLimit: optional(f.onOutputLimit)}
 		return func(ctx context.Context) (wire.Job, error) { return c.Execute(ctx, f.sandbox, request) }, nil
 	}
 	resources, err := f.spec.resources()
@@ -214,7 +217,7 @@ func (a *app) submission(ctx context.Context, c *client.Client, f *runFlags, nam
 		return nil, err
 	}
 	request := wire.RunRequest{
-		Code: code, Language: optional(lang), Files: files, Env: env, TimeoutSeconds: timeout,
+		Code: code, Language: optional(lang), Filename: filename, Files: files, Env: env, TimeoutSeconds: timeout,
 		Image: optional(f.spec.image), Network: optional(f.spec.network), Runtime: optional(f.spec.runtime), AllowHosts: f.spec.hosts, Secrets: secrets, GPU: f.spec.gpus(), Resources: resources,
 		AutoInstall: f.autoInstall, OnOutputLimit: optional(f.onOutputLimit),
 	}

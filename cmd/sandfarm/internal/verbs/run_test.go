@@ -115,6 +115,7 @@ func TestRunKnowsTheModulesBesideTheCode(t *testing.T) {
 		{[]string{"--sandbox", "sbx_1"}, 0, ""},
 	} {
 		f := newFarm(t)
+		f.Routes["HEAD /v1/sandboxes/sbx_1/files/work.py"] = f.created
 		f.Script = func(func(string, any), <-chan struct{}) (string, *wire.Result) {
 			return "completed", &wire.Result{Execute: &wire.ExecuteResult{}}
 		}
@@ -406,8 +407,8 @@ func TestRunSendsItsFlags(t *testing.T) {
 		t.Fatalf("%v: %s", err, f.asked()[0])
 	}
 	want := wire.RunRequest{
-		Code: "print(1)", TimeoutSeconds: new(90), Env: map[string]string{"A": "b=c", "HOME_TOWN": "Ulm"}, Image: new("python"), Network: new("none"),
-		Files: []wire.InputFile{{Path: "data/in.bin", ContentBase64: new("AP8=")}}, Resources: &wire.ResourcesRequest{MemoryMB: new(2048), CPUs: new(0.5)},
+		Code: "print(1)", Filename: "work.py", TimeoutSeconds: new(90), Env: map[string]string{"A": "b=c", "HOME_TOWN": "Ulm"}, Image: new("python"), Network: new("none"),
+		Files: []wire.InputFile{{Path: "data/in.bin", ContentBase64: new("AP8=")}, {Path: "work.py", ContentBase64: new("cHJpbnQoMSk=")}}, Resources: &wire.ResourcesRequest{MemoryMB: new(2048), CPUs: new(0.5)},
 	}
 	if diff := cmp.Diff(want, sent); diff != "" {
 		t.Error(diff)
@@ -418,13 +419,54 @@ func TestRunInASandboxSendsFilesFirst(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
 	f.Script = prints("", wire.ExecuteResult{})
-	f.Routes["PUT /v1/sandboxes/sbx_1/files/in.txt"] = f.created
+	f.Routes["HEAD /v1/sandboxes/sbx_1/files/work.py"], f.Routes["PUT /v1/sandboxes/sbx_1/files/in.txt"] = f.created, f.created
 	file, dir := script(t, "1")
 	put(t, filepath.Join(dir, "in.txt"), "hello")
 	got := f.sandfarm(t.Context(), "", "run", file, "-s", "sbx_1", "--context", "other", "-f", filepath.Join(dir, "in.txt"))
 	asked := f.asked()
-	if got.code != 0 || asked[0] != "PUT /v1/sandboxes/sbx_1/files/in.txt hello" || asked[1] != `POST /v1/sandboxes/sbx_1/execute {"code":"1","context":"other"}` {
+	if got.code != 0 || asked[1] != "PUT /v1/sandboxes/sbx_1/files/in.txt hello" || asked[2] != `POST /v1/sandboxes/sbx_1/execute {"code":"1","filename":"work.py","context":"other"}` {
 		t.Errorf("%+v asked %q", got, asked)
+	}
+}
+
+// The code has the name of its file, which goes along unless a file of that name is there. Code that is no Python file has no name.
+func TestRunSendsItsFile(t *testing.T) {
+	t.Parallel()
+	file, dir := script(t, "1")
+	shell, other := filepath.Join(dir, "x.sh"), filepath.Join(dir, "other")
+	put(t, shell, "2")
+	put(t, other, "3")
+	const work = `"files":[{"path":"work.py","content_base64":"`
+	for name, c := range map[string]struct {
+		args []string
+		want []string
+	}{
+		"New":         {[]string{file}, []string{`POST /v1/run {"code":"1","filename":"work.py",` + work + `MQ=="}]}`}},
+		"Bash":        {[]string{shell}, []string{`POST /v1/run {"code":"2","language":"bash"}`}},
+		"OtherLang":   {[]string{file, "--lang", "r"}, []string{`POST /v1/run {"code":"1","language":"r"}`}},
+		"Stdin":       {[]string{"-"}, []string{`POST /v1/run {"code":"9"}`}},
+		"NoExtension": {[]string{other, "--lang", "python"}, []string{`POST /v1/run {"code":"3","language":"python","filename":"other","files":[{"path":"other","content_base64":"Mw=="}]}`}},
+		"SentAnyway":  {[]string{file, "-f", other + ":./work.py"}, []string{`POST /v1/run {"code":"1","filename":"work.py",` + strings.Replace(work, "work", "./work", 1) + `Mw=="}]}`}},
+		"Has":         {[]string{file, "-s", "sbx_has"}, []string{"HEAD /v1/sandboxes/sbx_has/files/work.py", `POST /v1/sandboxes/sbx_has/execute {"code":"1","filename":"work.py"}`}},
+		"Lacks":       {[]string{file, "-s", "sbx_not"}, []string{"HEAD /v1/sandboxes/sbx_not/files/work.py", "PUT /v1/sandboxes/sbx_not/files/work.py 1", `POST /v1/sandboxes/sbx_not/execute {"code":"1","filename":"work.py"}`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFarm(t)
+			f.Script = prints("", wire.ExecuteResult{})
+			f.Routes["HEAD /v1/sandboxes/sbx_has/files/work.py"], f.Routes["HEAD /v1/sandboxes/sbx_not/files/work.py"] = f.created, http.NotFound
+			f.Routes["PUT /v1/sandboxes/sbx_not/files/work.py"] = f.created
+			got := f.sandfarm(t.Context(), "9", append([]string{"run", "--no-save"}, c.args...)...)
+			asked := f.asked()
+			if got.code != 0 || len(asked) < len(c.want) {
+				t.Fatalf("%+v asked %q", got, asked)
+			}
+			for i, want := range c.want {
+				if strings.TrimSpace(asked[i]) != want {
+					t.Errorf("asked %q, want %q", asked[i], want)
+				}
+			}
+		})
 	}
 }
 
