@@ -228,14 +228,14 @@ func TestResultSaysWhereAMissingProgramComesFrom(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			note := programNote(&farm.Result{Command: &farm.CommandResult{Commands: []farm.CommandOutcome{{ExitCode: test.code, Stderr: test.stderr}}}})
+			note := strings.Join(hints(&farm.Result{Command: &farm.CommandResult{Commands: []farm.CommandOutcome{{ExitCode: test.code, Stderr: test.stderr}}}}, &farm.Request{}, &farm.SandboxSpec{}, false), "\n")
 			if (note != "") != (test.want != "") || !strings.Contains(note, test.want) {
 				t.Errorf("note %q, want one with %q", note, test.want)
 			}
 		})
 	}
-	if note := programNote(&farm.Result{Execute: &farm.ExecuteResult{}}); note != "" {
-		t.Errorf("code has the note %q", note)
+	if notes := hints(&farm.Result{Execute: &farm.ExecuteResult{}}, &farm.Request{}, &farm.SandboxSpec{}, false); len(notes) != 0 {
+		t.Errorf("code has the notes %q", notes)
 	}
 }
 
@@ -316,7 +316,7 @@ func TestResultSaysThatCodeCannotAskForInput(t *testing.T) {
 		"Notebook":   {raised("StdinNotImplementedError"), &farm.Request{Execute: &farm.ExecuteRequest{Cell: &farm.Cell{}}}, false},
 		"Command":    {&farm.Result{Command: &farm.CommandResult{}}, &farm.Request{Command: &farm.CommandRequest{}}, false},
 	} {
-		if note := inputNote(test.result, test.request); strings.Contains(note, "Code cannot ask for input") != test.note || !test.note && note != "" {
+		if note := strings.Join(hints(test.result, test.request, &farm.SandboxSpec{}, false), "\n"); strings.Contains(note, "Code cannot ask for input") != test.note || !test.note && note != "" {
 			t.Errorf("%s: note %q, want one: %v", name, note, test.note)
 		}
 	}
