@@ -56,22 +56,27 @@ type socket struct {
 	ctx   context.Context // of the connection
 	end   context.CancelCauseFunc
 
-	out     chan *message
+	out     chan queued
 	room    *semaphore.Weighted // bytes in out
-	back    chan struct{}       // the lent message is taken
 	reading atomic.Bool
 	used    atomic.Bool // the client has sent something
 
 	mu      sync.Mutex
 	hold    *budget.Hold // of what waits
-	waiting int64        // bytes in out
-	lent    *message     // the one in out that is not charged; nil: all are
+	waiting int64        // bytes in out, without that of queued.taken
 	over    bool         // nothing more is charged
+}
+
+// queued is a message that waits for the client. If its caller's charge covers it, and not that of the connection, taken is closed when it waits
+// no longer; else taken is nil.
+type queued struct {
+	*message
+	taken chan struct{}
 }
 
 // newSocket makes what a connection has beside its network.
 func newSocket(ctx context.Context, stall time.Duration) *socket {
-	at := &socket{stall: stall, out: make(chan *message, waitingMessages), back: make(chan struct{}, 1), room: semaphore.NewWeighted(waitingBytes)}
+	at := &socket{stall: stall, out: make(chan queued, waitingMessages), room: semaphore.NewWeighted(waitingBytes)}
 	at.ctx, at.end = context.WithCancelCause(ctx)
 	_, at.hold = budget.Renew(ctx)
 	return at
@@ -228,7 +233,7 @@ func errNoRoom() error {
 // write sends what waits. A client that takes nothing for a while has left.
 func (at *socket) write(conn context.Context) error {
 	for {
-		var m *message
+		var m queued
 		select {
 		case m = <-at.out:
 		case <-at.ctx.Done():
@@ -238,13 +243,13 @@ func (at *socket) write(conn context.Context) error {
 				default:
 				}
 			}
-			if m == nil {
+			if m.message == nil {
 				return nil
 			}
 		}
-		kind, data := encode(m, at.v1)
+		kind, data := encode(m.message, at.v1)
 		if at.small && len(data) > smallMessage {
-			kind, data = encode(tooLarge(m), at.v1)
+			kind, data = encode(tooLarge(m.message), at.v1)
 		}
 		ctx, done := context.WithTimeout(conn, at.stall)
 		err := at.conn.Write(ctx, kind, data)
@@ -259,33 +264,32 @@ func (at *socket) write(conn context.Context) error {
 // put sends a message. It waits while the client has not taken earlier ones, and reports whether the connection is there. Where there is no
 // memory, it sends one message at a time and returns when that is written: until then the caller's charge covers it.
 func (at *socket) put(m *message) bool {
-	size, need := m.size(), m.room()
-	charged := false
+	q, need := queued{message: m}, m.room()
 	for {
 		if at.room.Acquire(at.ctx, need) != nil {
 			return false
 		}
 		at.room.Release(need - m.room())
-		if charged = at.charge(size); charged {
+		if at.charge(m.size()) {
 			break
 		}
 		if need == waitingBytes { // nothing else waits then
-			at.lend(m)
+			q.taken = make(chan struct{})
 			break
 		}
 		at.room.Release(m.room())
 		need = waitingBytes
 	}
 	select {
-	case at.out <- m:
+	case at.out <- q:
 	case <-at.ctx.Done():
 		return false
 	}
-	if charged {
+	if q.taken == nil {
 		return true
 	}
 	select {
-	case <-at.back:
+	case <-q.taken:
 		return true
 	case <-at.ctx.Done():
 		return false
@@ -303,7 +307,7 @@ func (at *socket) offer(m *message) {
 		return
 	}
 	select {
-	case at.out <- m:
+	case at.out <- queued{message: m}:
 	default:
 		at.finish(errSlow)
 	}
@@ -320,24 +324,16 @@ func (at *socket) charge(size int64) bool {
 	return true
 }
 
-// lend counts a message that is to wait without a charge of its own. taken then says so in back.
-func (at *socket) lend(m *message) {
-	at.mu.Lock()
-	defer at.mu.Unlock()
-	at.lent = m
-	at.waiting += m.size()
-}
-
 // taken gives back what a message took that waits no longer.
-func (at *socket) taken(m *message) {
-	at.mu.Lock()
-	at.waiting -= m.size()
-	at.hold.Keep(max(at.waiting-freeBytes, 0))
-	if at.lent == m {
-		at.lent = nil
-		at.back <- struct{}{}
+func (at *socket) taken(m queued) {
+	if m.taken != nil {
+		close(m.taken)
+	} else {
+		at.mu.Lock()
+		at.waiting -= m.size()
+		at.hold.Keep(max(at.waiting-freeBytes, 0))
+		at.mu.Unlock()
 	}
-	at.mu.Unlock()
 	at.room.Release(m.room())
 }
 
