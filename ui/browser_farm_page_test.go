@@ -6,6 +6,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	cdppage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
@@ -70,6 +71,23 @@ open("notes.txt", "w").write("notes")
 	p.sees("blue")
 	p.until(`(() => { const row = [...document.querySelectorAll("tbody tr")].find((one) => one.innerText.includes("blue")); window.made = row?.querySelector("code")?.innerText; return Boolean(window.made) && row.innerText.includes("never") })()`)
 	p.accessible("keys")
+	for _, life := range []struct{ tenant, choice, date string }{{"green", "90", ""}, {"amber", "date", time.Now().AddDate(0, 0, 2).Format(time.DateOnly)}} {
+		p.clickText("New key")
+		p.fill("dialog input[required]", life.tenant)
+		p.choose("dialog select", life.choice, 0)
+		if life.date != "" {
+			p.fill("dialog input[type=date]", life.date)
+			p.accessible("new key")
+		}
+		p.clickText("Create")
+		p.sees("It is shown only now")
+		p.click("dialog header button")
+		p.sees(life.tenant)
+	}
+	days := value[map[string]float64](p, `fetch("v1/keys").then((answer) => answer.json()).then(({ items }) => Object.fromEntries(items.filter((one) => one.expires_at).map((one) => [one.tenant, (Date.parse(one.expires_at) - Date.parse(one.created_at)) / 86400000])))`)
+	if green, amber := days["green"], days["amber"]; green != 90 || amber < 1 || amber > 4 {
+		t.Errorf("keys expire after so many days: %v", days)
+	}
 	p.goTo("#/farm/audit")
 	p.sees("POST /v1/keys")
 	p.until(`[...document.querySelectorAll("tbody tr")].find((row) => row.innerText.includes("POST /v1/run"))?.innerText.includes(window.made)`)

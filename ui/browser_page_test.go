@@ -186,7 +186,7 @@ func value[T any](p *page, expression string) T {
 // choose chooses an option of the nth select that fits, from 0.
 func (p *page) choose(selector, option string, n int) {
 	p.t.Helper()
-	p.until(fmt.Sprintf(`Boolean(document.querySelectorAll(%q)[%d]?.querySelector("option[value=%s]"))`, selector, n, option))
+	p.until(fmt.Sprintf(`Boolean(document.querySelectorAll(%q)[%d]?.querySelector("option[value='%s']"))`, selector, n, option))
 	p.do(chromedp.Evaluate(fmt.Sprintf(`{ const it = document.querySelectorAll(%q)[%d]; it.value = %q; it.dispatchEvent(new Event("change", { bubbles: true })); }`, selector, n, option), nil))
 }
 

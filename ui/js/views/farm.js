@@ -111,18 +111,24 @@ const FirstKey = ({ onClose }) => html`<${Dialog} title=${t("keys.new")} onClose
   <footer><${Copy} text=${FIRST_KEY} label=${t("keys.copyCommand")} wide /></footer>
 <//>`;
 
+// lifeOf is the life of a key in seconds: of so many days, or to the end of a day here; undefined: for ever.
+const lifeOf = ({ life, date }) => (life === "date" ? Math.ceil((Date.parse(`${date}T23:59:59`) - Date.now()) / 1000) : life * 86400 || undefined);
+
 // NewKey makes a key and shows it, which happens once.
 function NewKey({ onClose }) {
-  const [form, setForm] = useState({ tenant: "", name: "", scopes: ["run", "read"] });
+  const [form, setForm] = useState({ tenant: "", name: "", scopes: ["run", "read"], life: "", date: "" });
   const [made, setMade] = useState(null);
   const { busy, error, act } = useAction();
   const change = (name) => (event) => setForm({ ...form, [name]: event.target.value });
-  const submit = (event) => { event.preventDefault(); act(async () => setMade(await post("v1/keys", { tenant: form.tenant, scopes: form.scopes, ...(form.name ? { name: form.name } : {}) }))); };
+  const submit = (event) => { event.preventDefault(); act(async () => setMade(await post("v1/keys", { tenant: form.tenant, scopes: form.scopes, name: form.name || undefined, expires_seconds: lifeOf(form) }))); };
   return html`<${Dialog} title=${t("keys.new")} onClose=${onClose}>
     ${made ? html`<p>${t("keys.once")}</p><p class="id"><code>${made.secret}</code></p><footer><${Copy} text=${made.secret} label=${t("keys.copy")} wide /></footer>` : html`<form class="dialog-form" onSubmit=${submit}>
       <${Field} label=${t("farm.tenant")}><input type="text" required autofocus value=${form.tenant} onInput=${change("tenant")} /><//>
       <${Field} label=${t("keys.name")}><input type="text" value=${form.name} onInput=${change("name")} /><//>
       <fieldset><legend>${t("keys.scopes")}</legend>${["run", "read", "metrics", "admin"].map((scope) => html`<label key=${scope}><input type="checkbox" checked=${form.scopes.includes(scope)} onChange=${(event) => setForm({ ...form, scopes: event.target.checked ? [...form.scopes, scope] : form.scopes.filter((one) => one !== scope) })} /> ${scope}</label>`)}</fieldset>
+      <${Field} label=${t("keys.expires")}><select value=${form.life} onChange=${change("life")}><option value="">${t("keys.never")}</option>
+        ${["30", "90", "365"].map((n) => html`<option key=${n} value=${n}>${t("keys.in", { n })}</option>`)}<option value="date">${t("keys.date")}</option></select><//>
+      ${form.life === "date" && html`<${Field} label=${t("keys.last")}><input type="date" required value=${form.date} onInput=${change("date")} /><//>`}
       <${ErrorBox} error=${error} />
       <footer><button type="submit" class="primary" disabled=${busy || !form.scopes.length}>${t("boxes.create")}</button></footer>
     </form>`}
