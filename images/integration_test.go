@@ -83,8 +83,8 @@ func smoke(t *testing.T, e *engine.Engine, d images.Definition, ref string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	id, err := e.Create(t.Context(), engine.Spec{
-		SandboxID: farm.NewID(farm.SandboxPrefix), Image: ref, Command: []string{"sleep", "600"}, UID: 4321,
+	id, err := e.Create(t.Context(), farm.ContainerSpec{
+		SandboxID: farm.NewID(farm.SandboxPrefix), Image: ref, Command: []string{"sleep", "600"},
 		Env:       map[string]string{"HOME": "/home/sandbox", "MPLCONFIGDIR": "/home/sandbox/.config/matplotlib"},
 		Resources: farm.Resources{MemoryMB: 1024, CPUs: 2, PIDs: 128, DiskMB: 256},
 	})

@@ -50,8 +50,8 @@ func (d Docker) Network(ctx context.Context, ref string, exit http.Handler) (n N
 	if err != nil {
 		return n, err
 	}
-	volume, err := d.EnsureAgent(ctx, version, engine.AccessFor(engine.BuildRuntime), func(context.Context) ([]engine.Program, error) {
-		return []engine.Program{{Name: path.Base(agent.BinaryPath), Data: program}}, nil
+	volume, err := d.EnsureAgent(ctx, version, engine.BuildRuntime, func(context.Context) ([]farm.AgentProgram, error) {
+		return []farm.AgentProgram{{Name: path.Base(agent.BinaryPath), Data: program}}, nil
 	}, ref)
 	if err != nil {
 		return n, err

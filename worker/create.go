@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/worker/execution"
@@ -138,7 +137,7 @@ func (w *Worker) startContainer(ctx context.Context, s *farm.Sandbox) (string, e
 // createContainer creates the container. The engine finishes a create even if its caller disconnects, so the caller always waits: once ctx has ended, the
 // container is removed if its sandbox is not being started any more. Code that ends a start changes the record before it removes the container,
 // so one of the two removes it. ErrFenced if the engine has the container of a later generation.
-func (w *Worker) createContainer(ctx context.Context, s *farm.Sandbox, spec engine.Spec) (string, error) {
+func (w *Worker) createContainer(ctx context.Context, s *farm.Sandbox, spec farm.ContainerSpec) (string, error) {
 	type result struct {
 		id  string
 		err error
@@ -149,7 +148,7 @@ func (w *Worker) createContainer(ctx context.Context, s *farm.Sandbox, spec engi
 		defer done()
 		defer context.AfterFunc(w.base, done)() //nolint:contextcheck // a stop of the worker ends it: the next one uses the container
 		id, err := w.engine.Create(work, spec)
-		if errors.Is(err, engine.ErrNewer) {
+		if errors.Is(err, farm.ErrNewer) {
 			err = errors.Join(err, store.ErrFenced)
 		}
 		select {

@@ -1,4 +1,4 @@
-// Package worker takes jobs from the queues and runs them in sandboxes of its Docker engine (its node). This package is the
+// Package worker takes jobs from the queues and runs them in sandboxes of its engine (its node). This package is the
 // service: it serves the queues, claims jobs, starts and ends sandboxes, sends heartbeats, commits the end of each job, and brings
 // the engine's containers and the records together (reconcile.go). The rest has packages of its own:
 //

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"errors"
+	"strconv"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ func (b *bundle) ofGeneration(box farm.Ref, generation int) {
 	s := b.Sandbox(box)
 	s.Generation, s.ExpiresAt = generation, time.Now().Add(time.Hour)
 	labels := node.Labels(s)
+	labels[engine.LabelGeneration] = strconv.Itoa(generation)
 	labels[engine.LabelNamespace], labels[engine.LabelSandbox], labels[engine.LabelNode], labels[engine.LabelTenant] = "test", box.ID, workertest.Node, box.Tenant
 	b.Fake.SetLabels(box.ID, labels)
 	b.Fake.Put(box.ID, true)

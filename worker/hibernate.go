@@ -85,7 +85,7 @@ func (w *Worker) freeze(ctx context.Context, j *activeJob) error {
 	id := w.node.Container(j.Sandbox)
 	c, err := w.engine.Inspect(work, id)
 	if err == nil && c.Running {
-		if err = w.engine.Checkpoint(work, id); err == nil {
+		if err = w.node.Checkpoints().Checkpoint(work, id); err == nil {
 			return nil
 		}
 		w.log.WarnContext(ctx, "sandbox was not stored", "sandbox_id", j.Sandbox.ID, "error", err)
@@ -94,7 +94,7 @@ func (w *Worker) freeze(ctx context.Context, j *activeJob) error {
 			return w.stayAwake(ctx, j, farm.Wrap(err, farm.CodeUnavailable, "The engine could not store the sandbox, which runs on. Try again later."))
 		}
 	}
-	switch has, herr := w.engine.HasCheckpoint(work, id); {
+	switch has, herr := w.node.Checkpoints().HasCheckpoint(work, id); {
 	case has:
 		return nil
 	case herr == nil, farm.CodeOf(herr) == farm.CodeNotFound:
@@ -147,7 +147,7 @@ func (w *Worker) thaw(ctx context.Context, box *farm.Sandbox) error {
 	id := w.node.Container(box)
 	c, err := w.engine.Inspect(work, id)
 	if err == nil && !c.Running {
-		err = w.engine.Resume(work, id)
+		err = w.node.Checkpoints().Resume(work, id)
 	}
 	switch farm.CodeOf(err) {
 	case "":
@@ -161,7 +161,7 @@ func (w *Worker) thaw(ctx context.Context, box *farm.Sandbox) error {
 	}
 	w.node.Disconnect(box.ID)
 	w.giveDeadline(work, box)
-	if err := w.engine.RemoveCheckpoint(work, id); err != nil {
+	if err := w.node.Checkpoints().RemoveCheckpoint(work, id); err != nil {
 		return fmt.Errorf("remove checkpoint: %w", err)
 	}
 	return nil

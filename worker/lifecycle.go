@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/dispatch"
-	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/worker/execution"
@@ -26,7 +25,7 @@ type lifecycle struct {
 	usage     *node.Sampler
 	store     *store.Store
 	dispatch  *dispatch.Dispatcher
-	engine    *engine.Engine
+	engine    node.Engine
 	node      *node.Node
 	placement *placement.Placer
 	log       *slog.Logger

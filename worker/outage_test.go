@@ -204,7 +204,7 @@ func TestReconcilerRemovesStaleContainers(t *testing.T) {
 	b.Fake.Create()
 	create := func(box farm.Ref) error {
 		spec := w.node.ContainerSpec(b.Sandbox(box), farm.Image{Ref: "sandfarm/python:1"})
-		spec.AgentVolume = "agent"
+		spec.Agent = "agent"
 		_, err := w.engine.Create(t.Context(), spec)
 		return err
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/telemetry"
@@ -23,7 +22,7 @@ import (
 // and reservations, leases and the warm pool are corrected.
 type reconciler struct {
 	store     *store.Store
-	engine    *engine.Engine
+	engine    node.Engine
 	node      *node.Node
 	placement *placement.Placer
 	lifecycle *lifecycle
@@ -101,7 +100,7 @@ func (r *reconciler) remove(ctx context.Context, id string) error {
 }
 
 // keeps reports whether a container stays.
-func (r *reconciler) keeps(ctx context.Context, pool *poolView, c engine.Container) (bool, error) {
+func (r *reconciler) keeps(ctx context.Context, pool *poolView, c farm.Container) (bool, error) {
 	if node.IsPoolMember(c) {
 		return r.keepsMember(ctx, pool, c)
 	}
@@ -109,7 +108,7 @@ func (r *reconciler) keeps(ctx context.Context, pool *poolView, c engine.Contain
 }
 
 // keepsSandbox reports whether a container's sandbox is open. A sandbox whose record was lost, or is of an earlier generation, is restored.
-func (r *reconciler) keepsSandbox(ctx context.Context, c engine.Container) (bool, error) {
+func (r *reconciler) keepsSandbox(ctx context.Context, c farm.Container) (bool, error) {
 	s, err := r.record(ctx, c)
 	if err != nil {
 		return false, err
@@ -121,7 +120,7 @@ func (r *reconciler) keepsSandbox(ctx context.Context, c engine.Container) (bool
 }
 
 // record reads the record of a container's sandbox; nil if there is none.
-func (r *reconciler) record(ctx context.Context, c engine.Container) (*farm.Sandbox, error) {
+func (r *reconciler) record(ctx context.Context, c farm.Container) (*farm.Sandbox, error) {
 	s, err := r.store.Sandbox(ctx, farm.Ref{Tenant: c.Tenant, ID: c.SandboxID})
 	if farm.CodeOf(err) == farm.CodeNotFound {
 		return nil, nil
@@ -133,7 +132,7 @@ func (r *reconciler) record(ctx context.Context, c engine.Container) (*farm.Sand
 }
 
 // isOpen reports whether a container's sandbox is open and of the container's generation.
-func isOpen(c engine.Container, s *farm.Sandbox) bool {
+func isOpen(c farm.Container, s *farm.Sandbox) bool {
 	return s != nil && !s.State.Final() && node.Belongs(c, s)
 }
 
@@ -212,13 +211,13 @@ func (r *reconciler) hasLifecycleJob(ctx context.Context, s *farm.Sandbox) (bool
 // restore writes the record of a container's sandbox again, if the records were lost, and reports whether the sandbox is open. Redis lost
 // them if there is no record although the deadline of the sandbox has not passed: the record of a sandbox that ended without its container
 // is kept until then (store.Move.Removed). So a Redis that was restored from an older snapshot is noticed like one that was wiped.
-func (r *reconciler) restore(ctx context.Context, c engine.Container) (bool, error) {
+func (r *reconciler) restore(ctx context.Context, c farm.Container) (bool, error) {
 	s := node.RecordOf(c)
 	if s == nil || !r.now().Before(s.ExpiresAt) {
 		return false, nil
 	}
 	if !c.Running {
-		has, err := r.engine.HasCheckpoint(ctx, c.ID)
+		has, err := r.node.Checkpoints().HasCheckpoint(ctx, c.ID)
 		if err != nil || !has {
 			return false, ignoreNotFound(err)
 		}
@@ -263,7 +262,7 @@ func (r *reconciler) reconcileHibernated(ctx context.Context, s *farm.Sandbox, r
 	if !running {
 		return nil
 	}
-	if err := r.engine.RemoveCheckpoint(ctx, r.node.Container(s)); err != nil { // it is older than what runs
+	if err := r.node.Checkpoints().RemoveCheckpoint(ctx, r.node.Container(s)); err != nil { // it is older than what runs
 		return fmt.Errorf("remove its checkpoint: %w", err)
 	}
 	_, err := r.store.MoveSandbox(ctx, store.Move{Ref: s.Ref(), To: farm.SandboxReady, Touch: true, Generation: s.Generation})
@@ -279,7 +278,7 @@ func (r *reconciler) reconcileHibernated(ctx context.Context, s *farm.Sandbox, r
 
 // loseHibernated marks a hibernated sandbox as lost that has nothing to resume from.
 func (r *reconciler) loseHibernated(ctx context.Context, s *farm.Sandbox, reason error) error {
-	has, err := r.engine.HasCheckpoint(ctx, r.node.Container(s))
+	has, err := r.node.Checkpoints().HasCheckpoint(ctx, r.node.Container(s))
 	switch {
 	case err != nil && farm.CodeOf(err) != farm.CodeNotFound:
 		return fmt.Errorf("look for its checkpoint: %w", err)

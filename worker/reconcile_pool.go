@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/worker/placement"
@@ -43,7 +42,7 @@ func (v *poolView) readMembers(ctx context.Context, p *placement.Placer) error {
 
 // keepsMember reports whether the container of a member stays: it has not been claimed, or its sandbox is open. The records say so, or
 // else the engine's note.
-func (r *reconciler) keepsMember(ctx context.Context, v *poolView, c engine.Container) (bool, error) {
+func (r *reconciler) keepsMember(ctx context.Context, v *poolView, c farm.Container) (bool, error) {
 	m, known := v.members[c.SandboxID]
 	if known && m.State == store.MemberClaimed {
 		return r.claimIsLive(ctx, m)
@@ -52,25 +51,14 @@ func (r *reconciler) keepsMember(ctx context.Context, v *poolView, c engine.Cont
 		v.idle++
 		return true, nil // the maintenance of the pool checks it
 	}
-	c, err := r.withNote(ctx, c)
+	c, err := r.engine.Noted(ctx, c)
 	if farm.CodeOf(err) == farm.CodeNotFound {
 		return false, nil // it was never handed to an owner
 	}
 	if err != nil {
-		return false, err
+		return false, fmt.Errorf("read note: %w", err)
 	}
 	return r.keepsSandbox(ctx, c)
-}
-
-// withNote returns the container of a member with the labels of the sandbox that it became, from the engine's note; CodeNotFound if it
-// has no note.
-func (r *reconciler) withNote(ctx context.Context, c engine.Container) (engine.Container, error) {
-	labels, err := r.engine.Noted(ctx, c.SandboxID)
-	if err != nil {
-		return c, fmt.Errorf("read note: %w", err)
-	}
-	c.Labels, c.Tenant = labels, labels[engine.LabelTenant]
-	return c, nil
 }
 
 // claimIsLive reports whether a claim has a sandbox on this node that is open, or may get one yet.

@@ -20,7 +20,6 @@ import (
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/dispatch"
 	"github.com/sandfarm/sandfarm/internal/egressproxy"
-	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/relay"
@@ -48,14 +47,16 @@ type Deps struct {
 	Memory *budget.Budget
 	// Staging is the budget for output that waits for its upload, and for nothing else; nil: without limit.
 	Staging *budget.Budget
-	Engine  *engine.Engine
+	Engine  node.Engine
 	Log     *slog.Logger
 	// Listen makes a server that is not started.
 	Listen func(queue.ServerConfig) (Server, error)
 	// Agent gives the agent's binary for an architecture, and its version.
 	Agent func(arch string) (binary []byte, version string, err error)
-	// UV gives the installer for an architecture, of the version uv.Version; nil: sandboxes install with what their image has.
+	// UV gives the installer for an architecture; nil: sandboxes install with what their image has.
 	UV func(ctx context.Context, arch string) ([]byte, error)
+	// UVVersion is the version of the installer.
+	UVVersion string
 	// Index answers installers in sandboxes whose network is packages or allowlist; nil: they cannot install.
 	Index http.Handler
 	// Egress is the budget for connections of sandboxes to hosts, and for nothing else; nil: without limit.
@@ -83,7 +84,7 @@ type Worker struct {
 	id       string
 	store    *store.Store
 	dispatch *dispatch.Dispatcher
-	engine   *engine.Engine
+	engine   node.Engine
 	deps     Deps
 	log      *slog.Logger
 	now      func() time.Time
@@ -153,7 +154,7 @@ func (w *Worker) assemble() (err error) {
 	if w.node, err = node.New(w.base, node.Deps{
 		Exit:   func(ctx context.Context, s *farm.Sandbox) node.Exit { return w.egress.Open(ctx, s) },
 		Engine: w.engine, Log: w.log, Now: now, Metrics: w.deps.Metrics,
-		Agent: w.deps.Agent, UV: w.deps.UV, Index: w.deps.Index, BuildImage: w.deps.BuildImage,
+		Agent: w.deps.Agent, UV: w.deps.UV, UVVersion: w.deps.UVVersion, Index: w.deps.Index, BuildImage: w.deps.BuildImage,
 		Runtimes: w.cfg.Runtimes, ImageRuntimes: w.cfg.ImageRuntimes, AllowedImages: w.cfg.AllowedImages, Signatures: w.cfg.Signatures,
 	}); err != nil {
 		return err

@@ -32,12 +32,6 @@ const executeSuffix = "-execute"
 // errFillBusy means that another process fills the volume.
 var errFillBusy = errors.New("another fill is in progress")
 
-// Program is an executable for the root of the agent's volume.
-type Program struct {
-	Name string
-	Data []byte
-}
-
 // Access is what sandboxes may do with the programs of an agent's volume.
 type Access int
 
@@ -48,8 +42,8 @@ const (
 	ReadExecute               // for sandboxes with a kernel of their own
 )
 
-// AccessFor is what sandboxes with an OCI runtime need; "" is the engine's default runtime, which must not be gVisor.
-func AccessFor(runtime string) Access {
+// accessFor is what sandboxes with an OCI runtime need; "" is the engine's default runtime, which must not be gVisor.
+func accessFor(runtime string) Access {
 	if farm.OwnKernel(runtime) {
 		return ReadExecute
 	}
@@ -64,13 +58,13 @@ func (a Access) mode() int64 {
 	return 0o111
 }
 
-// EnsureAgent returns the name of the volume with this version of the agent and other programs. It calls programs and fills the volume
-// unless that was done before. image is any image of the engine: a container is created from it and never started. Concurrent
+// EnsureAgent returns the name of the volume with this version of the agent and other programs, for sandboxes with an OCI runtime. It calls
+// programs and fills the volume unless that was done before. image is any image of the engine: a container is created from it and never started. Concurrent
 // processes fill the volume once, and an interrupted fill is repeated.
-func (e *Engine) EnsureAgent(ctx context.Context, version string, access Access, programs func(context.Context) ([]Program, error), image string) (string, error) {
+func (e *Engine) EnsureAgent(ctx context.Context, version, runtime string, programs func(context.Context) ([]farm.AgentProgram, error), image string) (string, error) {
 	e.fill.Lock()
 	defer e.fill.Unlock()
-	name := e.namespace + "-agent-" + version
+	name, access := e.namespace+"-agent-"+version, accessFor(runtime)
 	if access == Execute {
 		name += executeSuffix
 	}
@@ -79,8 +73,8 @@ func (e *Engine) EnsureAgent(ctx context.Context, version string, access Access,
 		return "", fmt.Errorf("ensure agent volume: %w", err)
 	}
 	mark := labels[LabelFill]
-	var files []Program // requested only when needed, since they may have to be downloaded
-	var other string    // the fill of another process
+	var files []farm.AgentProgram // requested only when needed, since they may have to be downloaded
+	var other string              // the fill of another process
 	var since time.Time
 	for {
 		complete, err := e.filled(ctx, name, mark)
@@ -138,7 +132,7 @@ func (e *Engine) filled(ctx context.Context, name, mark string) (bool, error) {
 }
 
 // fillAgent copies the agent into the volume and marks the fill as complete; errFillBusy when another process fills it.
-func (e *Engine) fillAgent(ctx context.Context, name, mark string, files []Program, access Access, image string) (err error) {
+func (e *Engine) fillAgent(ctx context.Context, name, mark string, files []farm.AgentProgram, access Access, image string) (err error) {
 	id, err := e.createHelper(ctx, fillName(name), e.fillHelper(image, name))
 	if cerrdefs.IsConflict(err) {
 		return errFillBusy
@@ -166,13 +160,13 @@ func (e *Engine) fillAgent(ctx context.Context, name, mark string, files []Progr
 }
 
 // agentTar packs programs into an uncompressed tar while it is read, since they are large. The caller closes it.
-func agentTar(files []Program, access Access) io.ReadCloser {
+func agentTar(files []farm.AgentProgram, access Access) io.ReadCloser {
 	r, w := io.Pipe()
 	go func() { w.CloseWithError(packPrograms(files, access, w)) }()
 	return r
 }
 
-func packPrograms(files []Program, access Access, to io.Writer) error {
+func packPrograms(files []farm.AgentProgram, access Access, to io.Writer) error {
 	w := tar.NewWriter(to)
 	if err := w.WriteHeader(RootHeader(access)); err != nil {
 		return fmt.Errorf("pack the root of the agent's volume: %w", err)

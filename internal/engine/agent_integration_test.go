@@ -3,7 +3,6 @@
 package engine_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -34,7 +33,7 @@ func TestEnsureAgent(t *testing.T) {
 				return
 			}
 			defer e.Close()
-			if volume, err := e.EnsureAgent(t.Context(), "v1", engine.ReadExecute, b.programs, b.image); err != nil || volume != b.cfg.Namespace+"-agent-v1" {
+			if volume, err := e.EnsureAgent(t.Context(), "v1", copies, b.programs, b.image); err != nil || volume != b.cfg.Namespace+"-agent-v1" {
 				t.Errorf("volume %q, error %v", volume, err)
 			}
 		})
@@ -44,11 +43,11 @@ func TestEnsureAgent(t *testing.T) {
 	if got := string(b.output(t, id, "forks")); got == "" {
 		t.Error("the agent of the volume does not run")
 	}
-	never := func(context.Context) ([]engine.Program, error) { return nil, errors.New("asked for what is there") }
-	if _, err := b.EnsureAgent(t.Context(), "v1", engine.ReadExecute, never, b.image); err != nil {
+	never := func(context.Context) ([]farm.AgentProgram, error) { return nil, errors.New("asked for what is there") }
+	if _, err := b.EnsureAgent(t.Context(), "v1", copies, never, b.image); err != nil {
 		t.Error(err)
 	}
-	if _, err := b.EnsureAgent(t.Context(), "v3", engine.ReadExecute, never, b.image); err == nil {
+	if _, err := b.EnsureAgent(t.Context(), "v3", copies, never, b.image); err == nil {
 		t.Error("a volume was filled with nothing")
 	}
 	if err := b.Remove(t.Context(), id); err != nil {
@@ -58,7 +57,7 @@ func TestEnsureAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.facts(t, b.start(t, b.spec(t, "wait")))
-	_, err := b.EnsureAgent(t.Context(), "v2", engine.ReadExecute, b.programs, b.cfg.Namespace+"/none:1")
+	_, err := b.EnsureAgent(t.Context(), "v2", copies, b.programs, b.cfg.Namespace+"/none:1")
 	wantCode(t, "fill without image", err, farm.CodeNotFound)
 }
 
@@ -66,20 +65,20 @@ func TestEnsureAgent(t *testing.T) {
 func TestAgentsThatCanOnlyBeExecuted(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	for access, want := range map[engine.Access]string{engine.Execute: "EACCES", engine.ReadExecute: ""} {
-		volume, err := b.EnsureAgent(t.Context(), "v1", access, b.programs, b.image)
+	for runtime, want := range map[string]string{"runc": "EACCES", copies: ""} {
+		volume, err := b.EnsureAgent(t.Context(), "v1", runtime, b.programs, b.image)
 		if err != nil {
 			t.Fatal(err)
 		}
 		s := b.spec(t, "wait")
-		s.AgentVolume = volume
-		if access == engine.Execute && enginetest.GVisor() {
+		s.Agent = volume
+		if runtime == "runc" && enginetest.GVisor() {
 			id, err := b.Create(t.Context(), s)
 			if err == nil {
 				err = b.Start(t.Context(), id)
 			}
 			if err == nil {
-				t.Error("gVisor executed what its user may not read: one volume is enough, remove engine.ReadExecute")
+				t.Error("gVisor executed what its user may not read: one volume is enough, remove ReadExecute")
 			}
 			continue
 		}
@@ -87,41 +86,8 @@ func TestAgentsThatCanOnlyBeExecuted(t *testing.T) {
 			"execute": "", "open /sandfarm": want, "open /sandfarm/agent": want, "watch /sandfarm": want, "watch /sandfarm/agent": want,
 		}
 		if diff := cmp.Diff(opened, b.facts(t, b.start(t, s)).Agent); diff != "" {
-			t.Errorf("access %d (-want +got):\n%s", access, diff)
+			t.Errorf("for %s (-want +got):\n%s", runtime, diff)
 		}
-	}
-}
-
-func TestDialCarriesBytesBothWays(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	id := b.start(t, b.spec(t, "wait"))
-	s, err := b.Dial(t.Context(), id, []string{"/sandfarm/agent", "echo"}, "65533:65533")
-	if err != nil {
-		t.Fatal(err)
-	}
-	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<18) // 4 MiB
-	var group sync.WaitGroup
-	group.Go(func() {
-		if _, err := s.Write(sent); err != nil {
-			t.Error(err)
-		}
-	})
-	got := make([]byte, len(sent))
-	if _, err := io.ReadFull(s, got); err != nil || !bytes.Equal(got, sent) {
-		t.Errorf("echo differs, error %v", err)
-	}
-	group.Wait()
-	waits := make(chan error, 1)
-	go func() {
-		_, err := s.Read(got)
-		waits <- err
-	}()
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-waits; err == nil {
-		t.Error("a read that waited came back without an error after Close")
 	}
 }
 
@@ -161,12 +127,12 @@ func TestDialLocalReachesTheContainersOwnSocket(t *testing.T) {
 	}
 }
 
-// The port of one container is not that of another one, nor of this machine, and a namespace that is closed is not entered any more.
-func TestASpaceHasPortsOfItsOwn(t *testing.T) {
+// The port of one container is not that of another one, nor of this machine, and a stream that is closed reaches none.
+func TestAStreamHasThePortsOfItsContainer(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	one, two := b.start(t, b.spec(t, "serve")), b.start(t, b.spec(t, "wait"))
-	with, err := b.Space(t.Context(), one)
+	one, two := b.start(t, b.spec(t, "serve")), b.start(t, b.spec(t, "listen"))
+	with, err := b.DialLocal(t.Context(), one, "@probe")
 	if enginetest.GVisor() {
 		if !errors.Is(err, engine.ErrNotLocal) {
 			t.Errorf("a namespace of gVisor: %v", err)
@@ -176,7 +142,7 @@ func TestASpaceHasPortsOfItsOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	without, err := b.Space(t.Context(), two)
+	without, err := b.DialLocal(t.Context(), two, "@probe")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +164,7 @@ func TestASpaceHasPortsOfItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := with.DialTCP(t.Context(), "127.0.0.1:7000"); err == nil || errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("a namespace that is closed: %v", err)
+		t.Errorf("a stream that is closed: %v", err)
 	}
 }
 

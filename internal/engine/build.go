@@ -112,11 +112,11 @@ func (e *Engine) CreateBuildNetwork(ctx context.Context, image, agentVolume stri
 func BuildNetwork(id string) string { return "container:" + id }
 
 // buildSpec is what a build's network has of a sandbox.
-func buildSpec(agentVolume string) Spec {
-	return Spec{UID: helperUID, Runtime: BuildRuntime, Resources: buildLimits, AgentVolume: agentVolume, AgentMount: fillMount}
+func buildSpec(agentVolume string) sandboxSpec {
+	return sandboxSpec{ContainerSpec: farm.ContainerSpec{Runtime: BuildRuntime, Resources: buildLimits, Agent: agentVolume}, UID: helperUID}
 }
 
-func (e *Engine) buildNetwork(image string, s Spec, facts hostFacts, command []string) container.CreateRequest {
+func (e *Engine) buildNetwork(image string, s sandboxSpec, facts hostFacts, command []string) container.CreateRequest {
 	host := hostConfig(s, facts)
 	host.AutoRemove = true
 	made := e.helper(image, "", *host)

@@ -114,7 +114,7 @@ func TestGPUs(t *testing.T) {
 	}
 	has := map[string][]string{}
 	for _, c := range list {
-		has[c.SandboxID] = c.GPUs()
+		has[c.SandboxID] = c.GPUs
 	}
 	if diff := cmp.Diff(map[string][]string{"sbx_two": {"3", "GPU-5"}, "sbx_one": {"0"}, "sbx_none": nil}, has); diff != "" {
 		t.Errorf("devices on the labels (-want +got):\n%s", diff)

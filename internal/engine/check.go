@@ -157,7 +157,7 @@ func checkLabels(labels map[string]string) error {
 }
 
 // checkGPUEnv refuses variables that NVIDIA's runtime reads outside of the sandbox, beside the one that this package sets.
-func checkGPUEnv(s Spec) error {
+func checkGPUEnv(s sandboxSpec) error {
 	for name := range s.Env {
 		if len(s.GPUs) > 0 && name != visibleDevices && farm.GPUEnv(name) {
 			return farm.Invalidf("Env: %q cannot be set beside a GPU", farm.Shorten(name))

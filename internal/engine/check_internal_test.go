@@ -47,24 +47,23 @@ func recorder(t testing.TB) (*Engine, func() sent) {
 }
 
 // anySpec draws what a worker may ask for.
-func anySpec(t *rapid.T) Spec {
+func anySpec(t *rapid.T) sandboxSpec {
 	text := rapid.StringMatching(`[A-Za-z0-9_./= é"<&-]{0,20}`)
-	s := Spec{
+	s := sandboxSpec{UID: rapid.IntRange(1, 1<<31-1).Draw(t, "uid"), ContainerSpec: farm.ContainerSpec{
 		SandboxID: farm.NewID(farm.SandboxPrefix), Tenant: text.Draw(t, "tenant"), Node: text.Draw(t, "node"),
 		Labels: rapid.MapOf(rapid.StringMatching(`sandfarm\.x[a-z]{1,6}`), text).Draw(t, "labels"),
 		Image:  rapid.StringMatching(`[a-z]{1,8}:[a-z]{1,8}`).Draw(t, "image"), Command: append([]string{"/sandfarm/agent"}, rapid.SliceOf(text).Draw(t, "command")...),
 		Env:     rapid.MapOf(rapid.StringMatching(`[A-MO-Z][A-KM-Z0-9_]{0,8}`), text).Draw(t, "env"),
-		UID:     rapid.IntRange(1, 1<<31-1).Draw(t, "uid"),
 		Runtime: rapid.SampledFrom([]string{"", "runsc", "other"}).Draw(t, "runtime"),
 		Resources: farm.Resources{
 			MemoryMB: rapid.IntRange(0, 65536).Draw(t, "memory"), CPUs: rapid.OneOf(rapid.Just(0.0), rapid.Float64Range(0.01, 64)).Draw(t, "cpus"),
 			PIDs: rapid.IntRange(0, 4096).Draw(t, "pids"), DiskMB: rapid.IntRange(0, 65536).Draw(t, "disk"),
 		},
-	}
+		Generation: rapid.IntRange(0, 3).Draw(t, "generation"), Agent: "farm-agent-1",
+	}}
 	if rapid.Bool().Draw(t, "deadline") {
 		s.Deadline = time.Unix(rapid.Int64Range(0, 1<<33).Draw(t, "at"), 0)
 	}
-	s.AgentVolume, s.AgentMount = "farm-agent-1", "/sandfarm"
 	if n := rapid.IntRange(0, 2).Draw(t, "gpus"); n > 0 {
 		s.GPUs = []string{"GPU-0", "GPU-1"}[:n]
 		if rapid.Bool().Draw(t, "cdi") {
@@ -85,14 +84,14 @@ func TestCheckerAcceptsWhatIsSent(t *testing.T) {
 		e.standard = rapid.SampledFrom([]string{"", "runc", "runsc"}).Draw(t, "standard")
 		e.parent.name = rapid.SampledFrom([]string{"", "/sandboxes-farm", "sandboxes_farm.slice"}).Draw(t, "parent")
 		s := anySpec(t)
-		if _, err := e.Create(t.Context(), s); err != nil {
+		if _, err := e.createOnce(t.Context(), s, 8); err != nil {
 			t.Fatal(err)
 		}
 		got, err := c.Create(t.Context(), last().name, last().body)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.Image != s.Image || got.Volume != s.AgentVolume || !bytes.Equal(got.Body, bytes.TrimSpace(last().body)) {
+		if got.Image != s.Image || got.Volume != s.Agent || !bytes.Equal(got.Body, bytes.TrimSpace(last().body)) {
 			t.Fatalf("made another document, or image %q and volume %q", got.Image, got.Volume)
 		}
 		r := s.resources(8)
@@ -239,10 +238,10 @@ func accepted(t *testing.T) (*Checker, string, []byte) {
 	e, last := recorder(t)
 	e.seccompGPU = "{}" // the changes are many, and the profile is long
 	s := spec()
-	s.SandboxID, s.AgentVolume, s.Env = farm.NewID(farm.SandboxPrefix), "farm-agent-1", map[string]string{"COLOUR": "blue"}
+	s.SandboxID, s.Agent, s.Env = farm.NewID(farm.SandboxPrefix), "farm-agent-1", map[string]string{"COLOUR": "blue"}
 	s.Labels, s.Deadline = map[string]string{"sandfarm.record": "{}"}, time.Unix(2_000_000_000, 0)
 	s.GPUs = []string{"GPU-0"}
-	if _, err := e.Create(t.Context(), s); err != nil {
+	if _, err := e.createOnce(t.Context(), s, 8); err != nil {
 		t.Fatal(err)
 	}
 	c := e.NewChecker(Rules{})

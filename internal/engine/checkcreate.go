@@ -41,13 +41,13 @@ func (c *Checker) Create(ctx context.Context, name string, body []byte) (CreateC
 // createSandbox checks the container of a sandbox.
 func (c *Checker) createSandbox(ctx context.Context, name string, tree any, got container.CreateRequest) (CreateCall, error) {
 	s, e := specOf(got), c.engine
-	made := CreateCall{Image: s.Image, Volume: s.AgentVolume}
+	made := CreateCall{Image: s.Image, Volume: s.Agent}
 	switch {
 	case !farm.ValidID(farm.SandboxPrefix, s.SandboxID):
 		return made, farm.Invalidf("Labels: %s is no id of a sandbox", LabelSandbox)
 	case name != e.Name(s.SandboxID):
 		return made, farm.Invalidf("the name is not that of the container of sandbox %s", s.SandboxID)
-	case !strings.HasPrefix(s.AgentVolume, e.namespace+"-agent-") || s.AgentMount != fillMount:
+	case !strings.HasPrefix(s.Agent, e.namespace+"-agent-"):
 		return made, farm.Invalidf("HostConfig.Mounts[0] is not the agent's volume of this farm at %s", fillMount)
 	}
 	for _, check := range []error{s.validate(), checkLabels(s.Labels), checkGPUEnv(s)} {
@@ -124,7 +124,7 @@ func (c *Checker) createBuildNetwork(ctx context.Context, name string, tree any,
 }
 
 // factsOf are the facts of which a worker makes a container: its process alone knows whether there is a cgroup above all sandboxes.
-func (c *Checker) factsOf(s Spec, cpus int, got container.CreateRequest) hostFacts {
+func (c *Checker) factsOf(s sandboxSpec, cpus int, got container.CreateRequest) hostFacts {
 	facts := c.engine.facts(s, cpus)
 	facts.parent = ""
 	if slices.Contains(c.engine.parentNames(), got.HostConfig.CgroupParent) {
@@ -143,9 +143,9 @@ func (e *Engine) parentNames() (names []string) {
 	return names
 }
 
-// specOf is the inverse of containerConfig and hostConfig: it reads the fields of Spec from what they made. What is not theirs is ignored
-// or makes no sense in the Spec, so that they make something else of it.
-func specOf(got container.CreateRequest) Spec {
+// specOf is the inverse of containerConfig and hostConfig: it reads the fields of sandboxSpec from what they made. What is not theirs is ignored
+// or makes no sense in the sandboxSpec, so that they make something else of it.
+func specOf(got container.CreateRequest) sandboxSpec {
 	labels, host := maps.Clone(got.Labels), got.HostConfig
 	take := func(name string) string {
 		value := labels[name]
@@ -155,15 +155,16 @@ func specOf(got container.CreateRequest) Spec {
 	for _, name := range []string{LabelNamespace, LabelRole} {
 		take(name)
 	}
-	s := Spec{
+	s := sandboxSpec{ContainerSpec: farm.ContainerSpec{
 		SandboxID: take(LabelSandbox), Tenant: take(LabelTenant), Node: take(LabelNode), Image: got.Image,
 		Command: slices.Concat(got.Entrypoint, got.Cmd), Env: map[string]string{}, Runtime: host.Runtime,
 		Resources: farm.Resources{MemoryMB: int(host.Memory >> 20), CPUs: coresOf(host.NanoCPUs), DiskMB: sizeMB(host.Tmpfs[farm.Workspace])},
-	}
+	}}
 	s.UID, _ = strconv.Atoi(take(LabelUID)) // 0 is refused
 	if seconds, err := strconv.ParseInt(take(LabelDeadline), 10, 64); err == nil {
 		s.Deadline = time.Unix(seconds, 0)
 	}
+	s.Generation, _ = strconv.Atoi(take(LabelGeneration)) // 0 makes no label
 	if gpus := take(LabelGPUs); gpus != "" {
 		s.GPUs = strings.Split(gpus, ",")
 	}
@@ -173,8 +174,8 @@ func specOf(got container.CreateRequest) Spec {
 		s.Env[name] = value
 	}
 	s.Resources.PIDs = pidsOf(host)
-	if len(host.Mounts) > 0 {
-		s.AgentVolume, s.AgentMount = host.Mounts[0].Source, host.Mounts[0].Target
+	if len(host.Mounts) > 0 && host.Mounts[0].Target == fillMount {
+		s.Agent = host.Mounts[0].Source
 	}
 	if len(host.DeviceRequests) > 0 && host.DeviceRequests[0].Driver == DriverCDI {
 		s.CDI = host.DeviceRequests[0].DeviceIDs

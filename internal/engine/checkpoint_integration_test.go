@@ -75,7 +75,7 @@ func TestCheckpointKeepsMemory(t *testing.T) {
 		}
 	}
 	after, err := b.Inspect(t.Context(), id)
-	if err != nil || after.MemoryMB != before.MemoryMB || after.CPUs != before.CPUs || after.PIDs != before.PIDs || after.Labels["sandfarm.sandbox"] != before.Labels["sandfarm.sandbox"] {
+	if err != nil || after.Resources != before.Resources || after.Labels["sandfarm.sandbox"] != before.Labels["sandfarm.sandbox"] {
 		t.Errorf("after the resume: %+v, %v; want %+v", after, err, before)
 	}
 	for range 2 {

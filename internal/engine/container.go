@@ -19,37 +19,11 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// Container describes a sandbox's container. Fields marked (inspect) are zero in a List.
-type Container struct {
-	ID        string
-	SandboxID string
-	Tenant    string
-	Node      string
-	Deadline  time.Time // zero: none
-	Image     string
-	Labels    map[string]string
-	CreatedAt time.Time
-
-	Running   bool
-	OOMKilled bool // (inspect) the memory limit killed a process in it
-	ExitCode  int  // (inspect) of PID 1, once it is not running
-
-	MemoryMB       int     // (inspect)
-	CPUs           float64 // (inspect)
-	PIDs           int     // (inspect)
-	NetworkMode    string  // as the engine calls it
-	Runtime        string  // (inspect)
-	ReadonlyRootfs bool    // (inspect)
-	Privileged     bool    // (inspect)
-}
-
-// ErrNewer says that the engine has the container of a later generation of the sandbox.
-var ErrNewer = errors.New("the engine has a container of a later generation")
-
 // Create creates a sandbox's container with the hardened profile, without starting it, and returns its id. A second Create for the same
-// generation of the sandbox (LabelGeneration) returns the same container. A container of an earlier one is removed: who made it is late.
-// ErrNewer if there is one of a later generation. CodeNotFound: no such image or volume.
-func (e *Engine) Create(ctx context.Context, s Spec) (string, error) {
+// generation of the sandbox returns the same container. A container of an earlier one is removed: who made it is late. farm.ErrNewer if there is
+// one of a later generation. CodeNotFound: no such image or volume.
+func (e *Engine) Create(ctx context.Context, of farm.ContainerSpec) (string, error) {
+	s := sandboxSpec{ContainerSpec: of, UID: PreferredUID(of.SandboxID), CDI: e.cdiNames(of.GPUs)}
 	if err := s.validate(); err != nil {
 		return "", err
 	}
@@ -57,14 +31,11 @@ func (e *Engine) Create(ctx context.Context, s Spec) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if s.UniqueUID {
-		return e.createUnique(ctx, s, cpus)
-	}
-	return e.createOnce(ctx, s, cpus)
+	return e.createUnique(ctx, s, cpus)
 }
 
 // createOnce is Create with the spec's uid. cpus are the cores of the engine.
-func (e *Engine) createOnce(ctx context.Context, s Spec, cpus int) (string, error) {
+func (e *Engine) createOnce(ctx context.Context, s sandboxSpec, cpus int) (string, error) {
 	nvidia, name := e.hasNvidia(), e.Name(s.SandboxID)
 	ctx, cancel := context.WithTimeout(ctx, createTimeout)
 	defer cancel()
@@ -94,11 +65,11 @@ func (e *Engine) createOnce(ctx context.Context, s Spec, cpus int) (string, erro
 		if err != nil || existing.SandboxID != s.SandboxID || existing.Labels[LabelNamespace] != e.namespace {
 			return "", problem
 		}
-		switch order := cmp.Compare(existing.Generation(), generationOf(s.Labels)); {
+		switch order := cmp.Compare(existing.Generation, max(s.Generation, 1)); {
 		case order == 0:
 			return existing.ID, nil
 		case order > 0:
-			return "", fmt.Errorf("create container of sandbox %s: %w", s.SandboxID, ErrNewer)
+			return "", fmt.Errorf("create container of sandbox %s: %w", s.SandboxID, farm.ErrNewer)
 		}
 		e.log.InfoContext(ctx, "container of an earlier generation is removed", "sandbox_id", s.SandboxID)
 		if err := e.Remove(ctx, existing.ID); err != nil {
@@ -107,9 +78,7 @@ func (e *Engine) createOnce(ctx context.Context, s Spec, cpus int) (string, erro
 	}
 }
 
-// Generation is the generation of the sandbox that a container was made for. Those of the pool have no label: they are of the first.
-func (c Container) Generation() int { return generationOf(c.Labels) }
-
+// generationOf is the generation of the sandbox that a container was made for. Those of the pool have no label: they are of the first.
 func generationOf(labels map[string]string) int {
 	n, err := strconv.Atoi(labels[LabelGeneration])
 	if err != nil {
@@ -119,7 +88,7 @@ func generationOf(labels map[string]string) int {
 }
 
 // facts returns what hostConfig needs to know for a sandbox. cores must have been called before.
-func (e *Engine) facts(s Spec, cpus int) hostFacts {
+func (e *Engine) facts(s sandboxSpec, cpus int) hostFacts {
 	facts := hostFacts{seccomp: e.seccomp, runtime: e.ownRuntime(), cpus: cpus}
 	if len(s.GPUs) > 0 {
 		facts.seccomp = e.seccompGPU // and NCCL reads the topology of buses
@@ -133,7 +102,7 @@ func (e *Engine) facts(s Spec, cpus int) hostFacts {
 }
 
 // containerConfig is the container's configuration without its host configuration. nvidia says that the engine has NVIDIA's runtime.
-func (e *Engine) containerConfig(s Spec, nvidia bool) *container.Config {
+func (e *Engine) containerConfig(s sandboxSpec, nvidia bool) *container.Config {
 	stopAtOnce := 0
 	labels := maps.Clone(s.Labels)
 	if labels == nil {
@@ -145,6 +114,9 @@ func (e *Engine) containerConfig(s Spec, nvidia bool) *container.Config {
 	})
 	if !s.Deadline.IsZero() {
 		labels[LabelDeadline] = strconv.FormatInt(s.Deadline.Unix(), 10)
+	}
+	if s.Generation > 0 {
+		labels[LabelGeneration] = strconv.Itoa(s.Generation)
 	}
 	if len(s.GPUs) > 0 {
 		labels[LabelGPUs] = strings.Join(s.GPUs, ",")
@@ -230,8 +202,8 @@ func poll(ctx context.Context, look func() (done bool, err error)) error {
 }
 
 // Inspect describes one container, by its id or name. CodeNotFound when it is gone.
-func (e *Engine) Inspect(ctx context.Context, id string) (Container, error) {
-	var c Container
+func (e *Engine) Inspect(ctx context.Context, id string) (farm.Container, error) {
+	var c farm.Container
 	err := e.call(ctx, readTimeout, "inspect container", func(ctx context.Context) error {
 		got, err := e.cli.ContainerInspect(ctx, id)
 		if err != nil {
@@ -241,30 +213,25 @@ func (e *Engine) Inspect(ctx context.Context, id string) (Container, error) {
 			return fmt.Errorf("the engine returned an incomplete description of container %s", id)
 		}
 		c = fromLabels(got.ID, got.Config.Labels)
-		c.Image = got.Config.Image
-		c.CreatedAt, _ = time.Parse(time.RFC3339Nano, got.Created)
 		c.Running, c.OOMKilled, c.ExitCode = got.State.Running, got.State.OOMKilled, got.State.ExitCode
 		host := got.HostConfig
-		c.MemoryMB, c.CPUs = int(host.Memory>>20), float64(host.NanoCPUs)/1e9
-		c.PIDs = pidsOf(host)
-		c.NetworkMode, c.Runtime = string(host.NetworkMode), host.Runtime
-		c.ReadonlyRootfs, c.Privileged = host.ReadonlyRootfs, host.Privileged
+		c.Resources = farm.Resources{MemoryMB: int(host.Memory >> 20), CPUs: float64(host.NanoCPUs) / 1e9, PIDs: pidsOf(host)}
+		c.Runtime = host.Runtime
 		return nil
 	})
 	return c, err
 }
 
 // List describes the containers of all sandboxes of this farm in the engine, running or not.
-func (e *Engine) List(ctx context.Context) ([]Container, error) {
+func (e *Engine) List(ctx context.Context) ([]farm.Container, error) {
 	found, err := e.containers(ctx, filters.Arg("label", LabelSandbox))
 	if err != nil {
 		return nil, err
 	}
-	list := make([]Container, 0, len(found))
+	list := make([]farm.Container, 0, len(found))
 	for _, f := range found {
 		c := fromLabels(f.ID, f.Labels)
-		c.Image, c.CreatedAt = f.Image, time.Unix(f.Created, 0)
-		c.Running, c.NetworkMode = f.State == container.StateRunning, f.HostConfig.NetworkMode
+		c.Running = f.State == container.StateRunning
 		list = append(list, c)
 	}
 	return list, nil
@@ -283,9 +250,12 @@ func (e *Engine) containers(ctx context.Context, more ...filters.KeyValuePair) (
 }
 
 // fromLabels reads back what Create put into the labels.
-func fromLabels(id string, labels map[string]string) Container {
-	c := Container{
-		ID: id, SandboxID: labels[LabelSandbox], Tenant: labels[LabelTenant], Node: labels[LabelNode], Labels: labels,
+func fromLabels(id string, labels map[string]string) farm.Container {
+	c := farm.Container{
+		ID: id, SandboxID: labels[LabelSandbox], Generation: generationOf(labels), Tenant: labels[LabelTenant], Node: labels[LabelNode], Labels: labels,
+	}
+	if gpus := labels[LabelGPUs]; gpus != "" {
+		c.GPUs = strings.Split(gpus, ",")
 	}
 	if seconds, err := strconv.ParseInt(labels[LabelDeadline], 10, 64); err == nil {
 		c.Deadline = time.Unix(seconds, 0)
@@ -327,7 +297,7 @@ func (e *Engine) Update(ctx context.Context, id, runtime string, r farm.Resource
 	if farm.GVisor(cmp.Or(runtime, e.ownRuntime())) { // the kernel of the sandbox has read its memory and its limit of processes at its start
 		return farm.Conflictf("gVisor cannot change the limits of a running sandbox; create another one")
 	}
-	r = (&Spec{Resources: r}).resources(cpus)
+	r = (&sandboxSpec{ContainerSpec: farm.ContainerSpec{Resources: r}}).resources(cpus)
 	return e.call(ctx, updateTimeout, "update container", func(ctx context.Context) error {
 		_, err := e.cli.ContainerUpdate(ctx, id, updateConfig(r))
 		return err
@@ -342,15 +312,8 @@ func updateConfig(r farm.Resources) container.UpdateConfig {
 	}}
 }
 
-// Usage is what the engine has counted for a container.
-type Usage struct {
-	Container string        // its id
-	CPU       time.Duration // since it started
-	Memory    int64         // bytes in use now, without file pages that the kernel can drop
-}
-
 // Usage reads the counters of a running container, by its id or name. A container that does not run has none: ok is false.
-func (e *Engine) Usage(ctx context.Context, id string) (u Usage, ok bool, err error) {
+func (e *Engine) Usage(ctx context.Context, id string) (u farm.ContainerUsage, ok bool, err error) {
 	err = e.call(ctx, readTimeout, "read container's counters", func(ctx context.Context) error {
 		answer, err := e.cli.ContainerStatsOneShot(ctx, id)
 		if err != nil {
@@ -365,7 +328,7 @@ func (e *Engine) Usage(ctx context.Context, id string) (u Usage, ok bool, err er
 		if total, v1 := s.MemoryStats.Stats["total_inactive_file"]; v1 {
 			idle = total
 		}
-		u = Usage{Container: s.ID, CPU: time.Duration(s.CPUStats.CPUUsage.TotalUsage), Memory: int64(s.MemoryStats.Usage - min(idle, s.MemoryStats.Usage))} //nolint:gosec // bytes of memory
+		u = farm.ContainerUsage{Container: s.ID, CPU: time.Duration(s.CPUStats.CPUUsage.TotalUsage), Memory: int64(s.MemoryStats.Usage - min(idle, s.MemoryStats.Usage))} //nolint:gosec // bytes of memory
 		ok = s.ID != "" && u.CPU > 0
 		return nil
 	})

@@ -167,10 +167,24 @@ func (s *Space) DialTCP(ctx context.Context, address string) (*net.TCPConn, erro
 	})
 }
 
+// Local is a stream to a socket of a container on this host.
+type Local struct {
+	*net.UnixConn
+	space *Space
+}
+
+// DialTCP connects to an IP address and port of the container, such as those of its loopback, until Close.
+func (l *Local) DialTCP(ctx context.Context, address string) (*net.TCPConn, error) {
+	return l.space.DialTCP(ctx, address)
+}
+
+// Close ends the stream.
+func (l *Local) Close() error { return errors.Join(l.UnixConn.Close(), l.space.Close()) }
+
 // DialLocal connects to an abstract unix socket ("@name") in a container's network namespace, without the engine: three processes copy
 // a stream through an exec. ErrNotLocal: see Space.
 // It opens no file of the container: an abstract name exists in the network namespace alone, and belongs to the first listener, PID 1.
-func (e *Engine) DialLocal(ctx context.Context, id, socket string) (net.Conn, error) {
+func (e *Engine) DialLocal(ctx context.Context, id, socket string) (_ *Local, err error) {
 	if !strings.HasPrefix(socket, "@") {
 		return nil, ErrNotLocal
 	}
@@ -178,7 +192,11 @@ func (e *Engine) DialLocal(ctx context.Context, id, socket string) (net.Conn, er
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = space.Close() }()
+	defer func() {
+		if err != nil {
+			_ = space.Close()
+		}
+	}()
 	connect := func() (int, error) { return connectTo(socket) }
 	fd, err := inside(space, connect)
 	for end := time.Now().Add(listenPatience); errors.Is(err, unix.ECONNREFUSED) && time.Now().Before(end) && ctx.Err() == nil; {
@@ -194,14 +212,17 @@ func (e *Engine) DialLocal(ctx context.Context, id, socket string) (net.Conn, er
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotLocal, err)
 	}
-	return conn, nil
+	return &Local{UnixConn: conn.(*net.UnixConn), space: space}, nil //nolint:errcheck // the socket is one
 }
 
 // DialSocket is DialLocal where that works, and else Dial of a command that connects to the socket.
 func (e *Engine) DialSocket(ctx context.Context, id, socket string, command []string, user string) (io.ReadWriteCloser, error) {
 	conn, err := e.DialLocal(ctx, id, socket)
-	if err == nil || !errors.Is(err, ErrNotLocal) {
-		return conn, err
+	switch {
+	case err == nil:
+		return conn, nil
+	case !errors.Is(err, ErrNotLocal):
+		return nil, err
 	}
 	return e.Dial(ctx, id, command, user)
 }

@@ -53,8 +53,50 @@ func (e *Engine) GPUSupport(ctx context.Context) (s GPUSupport, err error) {
 	return s, nil
 }
 
-// CDIName returns the CDI name of a device: the first of these names that CDI knows; empty if CDI knows none.
-func (s GPUSupport) CDIName(names ...string) string {
+// OfferGPUs returns those of these devices that the engine can give to containers, and by which driver; "" if it has none. index is the number
+// of a device, by id. Create gives a container the devices that are offered.
+func (e *Engine) OfferGPUs(ctx context.Context, devices []farm.GPUDevice, index map[string]string) ([]farm.GPUDevice, string, error) {
+	support, err := e.GPUSupport(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	devices, names := support.offer(devices, index)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.cdi = names
+	return devices, support.Driver, nil
+}
+
+// offer returns the devices that can be given, and their names in CDI; nil: another driver gives them.
+func (s GPUSupport) offer(devices []farm.GPUDevice, index map[string]string) (offered []farm.GPUDevice, names map[string]string) {
+	switch s.Driver {
+	case DriverNvidia:
+		return devices, nil
+	case DriverCDI:
+		names = map[string]string{}
+		for _, d := range devices {
+			if name := s.cdiName(d.ID, index[d.ID]); name != "" {
+				offered, names[d.ID] = append(offered, d), name
+			}
+		}
+	}
+	return offered, names
+}
+
+// cdiNames are the names of devices in CDI, as OfferGPUs found them; nil if another driver gives them.
+func (e *Engine) cdiNames(devices []string) (names []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, id := range devices {
+		if name := e.cdi[id]; name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// cdiName returns the CDI name of a device: the first of these names that CDI knows; empty if CDI knows none.
+func (s GPUSupport) cdiName(names ...string) string {
 	for _, name := range names {
 		if name != "" && slices.Contains(s.Names, cdiKind+name) {
 			return cdiKind + name
@@ -86,7 +128,7 @@ func (e *Engine) tryNvidia(ctx context.Context) (has bool, err error) {
 }
 
 // deviceRequests requests a sandbox's GPUs, and no others.
-func (s *Spec) deviceRequests() []container.DeviceRequest {
+func (s *sandboxSpec) deviceRequests() []container.DeviceRequest {
 	switch {
 	case len(s.GPUs) == 0:
 		return nil
@@ -99,19 +141,11 @@ func (s *Spec) deviceRequests() []container.DeviceRequest {
 
 // gpuEnv sets the variable of NVIDIA's runtime, so that neither the caller nor the image can choose devices by it. present says that the
 // engine has that runtime.
-func (s *Spec) gpuEnv(env map[string]string, present bool) {
+func (s *sandboxSpec) gpuEnv(env map[string]string, present bool) {
 	switch {
 	case len(s.GPUs) > 0 && len(s.CDI) == 0:
 		env[visibleDevices] = strings.Join(s.GPUs, ",")
 	case len(s.GPUs) > 0, present:
 		env[visibleDevices] = noDevices
 	}
-}
-
-// GPUs returns the ids of a container's devices as in Spec.GPUs.
-func (c Container) GPUs() []string {
-	if c.Labels[LabelGPUs] == "" {
-		return nil
-	}
-	return strings.Split(c.Labels[LabelGPUs], ",")
 }

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path"
 	"slices"
-	"time"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
@@ -14,28 +13,11 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// Spec describes a sandbox's container. The hardened profile fixes everything else.
-type Spec struct {
-	SandboxID string // required; the container's name is derived from it
-	Tenant    string
-	Node      string
-	Deadline  time.Time // when the container must be gone; kept as a label
-	Labels    map[string]string
-
-	Image       string            // required
-	Command     []string          // what runs as PID 1; required
-	Env         map[string]string // environment of PID 1
-	UID         int               // user and group id of everything in it; 0 is refused
-	UniqueUID   bool              // if another container of the engine has UID, Create takes a free one of the farm's user ids
-	AgentVolume string            // name of the volume with the agent, mounted read-only; empty: none
-	AgentMount  string            // its mount point, such as "/sandfarm"
-
-	Resources farm.Resources // zero fields take the farm's defaults; more CPUs than the engine has are reduced to what it has
-
-	GPUs []string // ids of its devices, which no other container has; nil: none
-	CDI  []string // their CDI names; nil: the nvidia driver takes their ids
-
-	Runtime string // OCI runtime; empty: the Engine's
+// sandboxSpec is what a sandbox's container is made of. The hardened profile fixes everything else.
+type sandboxSpec struct {
+	farm.ContainerSpec
+	UID int      // user and group id of everything in it; 0 is refused
+	CDI []string // names of its GPUs in CDI; nil: the nvidia driver takes their ids
 }
 
 // Mount points and sizes of the writable places. All are tmpfs, so all count against the sandbox's memory.
@@ -54,7 +36,7 @@ const (
 )
 
 // resources returns the spec's resources with defaults for zero fields, and at most as many cores as the engine has (0: unknown).
-func (s *Spec) resources(engineCPUs int) farm.Resources {
+func (s *sandboxSpec) resources(engineCPUs int) farm.Resources {
 	limits, r := farm.DefaultLimits(), s.Resources
 	if r.MemoryMB <= 0 {
 		r.MemoryMB = limits.Memory.Default
@@ -75,7 +57,7 @@ func (s *Spec) resources(engineCPUs int) farm.Resources {
 }
 
 // validate checks the fields that the profile relies on.
-func (s *Spec) validate() error {
+func (s *sandboxSpec) validate() error {
 	switch {
 	case s.SandboxID == "":
 		return farm.Invalidf("a sandbox's container needs the sandbox's id")
@@ -87,8 +69,6 @@ func (s *Spec) validate() error {
 		return farm.Invalidf("a sandbox never runs as root: its uid is %d", s.UID)
 	case len(s.CDI) > 0 && len(s.CDI) != len(s.GPUs):
 		return farm.Invalidf("%d GPUs need as many CDI names, not %d", len(s.GPUs), len(s.CDI))
-	case (s.AgentVolume == "") != (s.AgentMount == ""):
-		return farm.Invalidf("the agent's volume and its mount point must be set together")
 	}
 	return nil
 }
@@ -115,7 +95,7 @@ type hostFacts struct {
 }
 
 // hostConfig is the hardened profile: a pure function of the spec and the facts. The package's tests check each field.
-func hostConfig(s Spec, facts hostFacts) *container.HostConfig {
+func hostConfig(s sandboxSpec, facts hostFacts) *container.HostConfig {
 	r := s.resources(facts.cpus)
 	pids := int64(r.PIDs)
 	never := false
@@ -162,9 +142,9 @@ func hostConfig(s Spec, facts hostFacts) *container.HostConfig {
 			hc.Sysctls["net.core.tstamp_allow_data"] = "0" // else each socket can keep copies of what it sent, without a cgroup: TCP some MiB
 		}
 	}
-	if s.AgentVolume != "" {
+	if s.Agent != "" {
 		hc.Mounts = []mount.Mount{{
-			Type: mount.TypeVolume, Source: s.AgentVolume, Target: s.AgentMount, ReadOnly: true,
+			Type: mount.TypeVolume, Source: s.Agent, Target: fillMount, ReadOnly: true,
 			VolumeOptions: &mount.VolumeOptions{NoCopy: true},
 		}}
 	}
@@ -195,7 +175,7 @@ func sysctls() map[string]string {
 }
 
 // tmpfs returns the writable directories. Each has a limit on bytes and on inodes.
-func tmpfs(s Spec, r farm.Resources) map[string]string {
+func tmpfs(s sandboxSpec, r farm.Resources) map[string]string {
 	owned := fmt.Sprintf("mode=0755,uid=%d,gid=%d", s.UID, s.UID)
 	shm := shmMB
 	if len(s.GPUs) > 0 {

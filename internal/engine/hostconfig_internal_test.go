@@ -14,12 +14,11 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-func spec() Spec {
-	return Spec{
-		SandboxID: "sbx_1", Image: "image", Command: []string{"/sandfarm/agent", "init"}, UID: 1000,
-		AgentVolume: "agent-volume", AgentMount: "/sandfarm",
+func spec() sandboxSpec {
+	return sandboxSpec{UID: 1000, ContainerSpec: farm.ContainerSpec{
+		SandboxID: "sbx_1", Image: "image", Command: []string{"/sandfarm/agent", "init"}, Agent: "agent-volume",
 		Resources: farm.Resources{MemoryMB: 512, CPUs: 1.5, PIDs: 100, DiskMB: 256},
-	}
+	}}
 }
 
 // The floor of the hardened profile, field by field. A field that is not here must be the zero value.
@@ -181,14 +180,14 @@ func TestHostConfigNeverSharesWithTheHost(t *testing.T) {
 func TestResourcesDefaultsAndCeiling(t *testing.T) {
 	t.Parallel()
 	limits := farm.DefaultLimits()
-	empty := Spec{}
+	empty := sandboxSpec{}
 	want := farm.Resources{
 		MemoryMB: limits.Memory.Default, CPUs: limits.CPUs.Default, PIDs: limits.PIDs.Default, DiskMB: limits.Disk.Default,
 	}
 	if diff := cmp.Diff(want, empty.resources(0)); diff != "" {
 		t.Errorf("defaults (-want +got):\n%s", diff)
 	}
-	wide := Spec{Resources: farm.Resources{CPUs: 64}}
+	wide := sandboxSpec{ContainerSpec: farm.ContainerSpec{Resources: farm.Resources{CPUs: 64}}}
 	if got := wide.resources(2).CPUs; got != 2 {
 		t.Errorf("cpus over the engine's = %v, want 2", got)
 	}
@@ -199,13 +198,12 @@ func TestResourcesDefaultsAndCeiling(t *testing.T) {
 
 func TestSpecIsRefused(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]func(*Spec){
-		"Root":             func(s *Spec) { s.UID = 0 },
-		"NegativeUID":      func(s *Spec) { s.UID = -1 },
-		"NoSandbox":        func(s *Spec) { s.SandboxID = "" },
-		"NoImage":          func(s *Spec) { s.Image = "" },
-		"NoCommand":        func(s *Spec) { s.Command = nil },
-		"VolumeWithoutDir": func(s *Spec) { s.AgentMount = "" },
+	for name, change := range map[string]func(*sandboxSpec){
+		"Root":        func(s *sandboxSpec) { s.UID = 0 },
+		"NegativeUID": func(s *sandboxSpec) { s.UID = -1 },
+		"NoSandbox":   func(s *sandboxSpec) { s.SandboxID = "" },
+		"NoImage":     func(s *sandboxSpec) { s.Image = "" },
+		"NoCommand":   func(s *sandboxSpec) { s.Command = nil },
 	} {
 		s := spec()
 		change(&s)

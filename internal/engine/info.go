@@ -7,10 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -66,10 +64,45 @@ func (e *Engine) Info(ctx context.Context) (Info, error) {
 	return info, err
 }
 
-// Arch is the engine's processor as Go names it, such as "amd64". Unlike Info it probes nothing.
-func (e *Engine) Arch(ctx context.Context) (string, error) {
+// Identify checks that sandboxes can run in the engine, with its default OCI runtime and these, and returns what a worker needs to know of it.
+func (e *Engine) Identify(ctx context.Context, runtimes ...string) (id farm.EngineIdentity, err error) {
+	if err := e.Ping(ctx); err != nil {
+		return id, fmt.Errorf("reach the engine: %w", err)
+	}
+	if err := e.CheckLimits(ctx); err != nil {
+		return id, err
+	}
+	standard, err := e.CheckRuntimes(ctx, runtimes...)
+	if err != nil {
+		return id, fmt.Errorf("look for the sandboxes' runtimes: %w", err)
+	}
+	id.Runtimes = runtimesOf(standard, runtimes)
+	for _, name := range id.Runtimes {
+		switch err := e.CheckCheckpoints(ctx, name); farm.CodeOf(err) {
+		case "":
+			id.Hibernates = append(id.Hibernates, name)
+		case farm.CodeConflict: // doctor says why
+		default:
+			return id, fmt.Errorf("ask for checkpoints: %w", err)
+		}
+	}
+	if id.Node, err = e.NodeID(ctx); err != nil {
+		return id, fmt.Errorf("read the engine's identity: %w", err)
+	}
 	got, err := e.systemInfo(ctx)
-	return goArch(got.Architecture), err
+	id.Arch = goArch(got.Architecture)
+	return id, err
+}
+
+// runtimesOf lists OCI runtimes, the default first, each once.
+func runtimesOf(standard string, chosen []string) []string {
+	list := []string{standard}
+	for _, name := range chosen {
+		if !slices.Contains(list, name) {
+			list = append(list, name)
+		}
+	}
+	return list
 }
 
 // CheckLimits returns an error when the engine cannot limit what a sandbox uses. It would start containers without their limits and only warn: a
@@ -244,43 +277,6 @@ func goArch(machine string) string {
 func (e *Engine) Capacity(ctx context.Context) (farm.Capacity, error) {
 	got, err := e.systemInfo(ctx)
 	return farm.Capacity{MemoryMB: int(got.MemTotal >> 20), CPUs: float64(got.NCPU)}, err
-}
-
-// AvailableMB is the memory in MiB that programs on this machine can still use without swapping. It is below 0 if that is not known, or if this
-// machine does not have totalMB of memory: then the engine runs elsewhere.
-func AvailableMB(totalMB int) int {
-	text, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return -1
-	}
-	return availableMB(string(text), totalMB)
-}
-
-// Load is the number of programs that ran or waited for a core of this machine, a mean over the last minute; 0: not known.
-func Load() float64 {
-	text, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return 0
-	}
-	first, _, _ := strings.Cut(string(text), " ")
-	load, _ := strconv.ParseFloat(first, 64)
-	return load
-}
-
-// availableMB reads a file in the format of /proc/meminfo.
-func availableMB(text string, totalMB int) int {
-	values := map[string]int{}
-	for line := range strings.Lines(text) {
-		name, rest, _ := strings.Cut(line, ":")
-		if fields := strings.Fields(rest); len(fields) > 0 {
-			values[name], _ = strconv.Atoi(fields[0]) // kB
-		}
-	}
-	available, known := values["MemAvailable"]
-	if !known || values["MemTotal"]>>10 != totalMB {
-		return -1
-	}
-	return available >> 10
 }
 
 const (

@@ -10,6 +10,7 @@ import (
 	"github.com/docker/docker/api/types/system"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -47,22 +48,11 @@ func TestARuntimeIsNamedAfterWhatItIs(t *testing.T) {
 	}
 }
 
-func TestAvailableMemory(t *testing.T) {
+// The default runtime is the first, and none is there twice.
+func TestRuntimesOfAnEngine(t *testing.T) {
 	t.Parallel()
-	const text = "MemTotal:       8138204 kB\nMemFree:         123456 kB\nMemAvailable:    4194303 kB\nHugePages_Total:       0\n"
-	for name, c := range map[string]struct {
-		text        string
-		total, want int
-	}{
-		"this machine":    {text, 8138204 >> 10, 4095},
-		"another one":     {text, 8138204>>10 + 1, -1},
-		"an old kernel":   {strings.Replace(text, "MemAvailable", "Other", 1), 8138204 >> 10, -1},
-		"empty":           {"", 0, -1},
-		"nothing is left": {strings.Replace(text, "4194303", "0", 1), 8138204 >> 10, 0},
-	} {
-		if got := availableMB(c.text, c.total); got != c.want {
-			t.Errorf("%s: %d MiB, want %d", name, got, c.want)
-		}
+	if got := runtimesOf("runc", []string{"runsc", "runc", "kata", "runsc"}); !slices.Equal(got, []string{"runc", "runsc", "kata"}) {
+		t.Errorf("runtimes %v", got)
 	}
 }
 
@@ -112,17 +102,35 @@ func TestVisibleDevicesAreNotTheCallers(t *testing.T) {
 			if diff := cmp.Diff(c.want, config.Env); diff != "" {
 				t.Errorf("environment (-want +got):\n%s", diff)
 			}
-			if got := (Container{Labels: config.Labels}).GPUs(); !cmp.Equal(c.gpus, got) {
+			if got := fromLabels("c1", config.Labels).GPUs; !cmp.Equal(c.gpus, got) {
 				t.Errorf("the label says %v", got)
 			}
 		})
 	}
 }
 
+func TestGPUsThatAreOffered(t *testing.T) {
+	t.Parallel()
+	devices, index := []farm.GPUDevice{{ID: "GPU-0"}, {ID: "GPU-1"}, {ID: "GPU-2"}}, map[string]string{"GPU-0": "0", "GPU-1": "1", "GPU-2": "2"}
+	cdi := GPUSupport{Driver: DriverCDI, Names: []string{"nvidia.com/gpu=0", "nvidia.com/gpu=GPU-1"}}
+	for _, c := range []struct {
+		support GPUSupport
+		offered []farm.GPUDevice
+		named   []string // of all devices
+	}{{GPUSupport{}, nil, nil}, {GPUSupport{Driver: DriverNvidia}, devices, nil}, {cdi, devices[:2], cdi.Names}} {
+		e := &Engine{}
+		var got []farm.GPUDevice
+		got, e.cdi = c.support.offer(devices, index)
+		if named := e.cdiNames([]string{"GPU-0", "GPU-1", "GPU-2"}); !cmp.Equal(got, c.offered) || !slices.Equal(named, c.named) {
+			t.Errorf("%+v: %v with names %v", c.support, got, named)
+		}
+	}
+}
+
 func TestCDIName(t *testing.T) {
 	t.Parallel()
 	s := GPUSupport{Driver: DriverCDI, Names: []string{"nvidia.com/gpu=0", "nvidia.com/gpu=GPU-1", "nvidia.com/gpu=all"}}
-	if a, b, none := s.CDIName("GPU-0", "0"), s.CDIName("GPU-1", "1"), s.CDIName("", "2"); a != "nvidia.com/gpu=0" || b != "nvidia.com/gpu=GPU-1" || none != "" {
+	if a, b, none := s.cdiName("GPU-0", "0"), s.cdiName("GPU-1", "1"), s.cdiName("", "2"); a != "nvidia.com/gpu=0" || b != "nvidia.com/gpu=GPU-1" || none != "" {
 		t.Errorf("names %q, %q, %q", a, b, none)
 	}
 }
@@ -133,7 +141,7 @@ func TestTheEnginesDefaultRuntimeIsNamed(t *testing.T) {
 	for name, limited := range map[string]bool{"runc": false, "runsc": true} {
 		e, last := recorder(t)
 		e.standard = name
-		if _, err := e.Create(t.Context(), Spec{SandboxID: farm.NewID(farm.SandboxPrefix), Image: "python", UID: 70000, AgentVolume: "farm-agent-1", AgentMount: fillMount, Command: []string{"/sandfarm/agent"}, Tenant: "t", Node: "n"}); err != nil {
+		if _, err := e.createOnce(t.Context(), sandboxSpec{UID: 70000, ContainerSpec: farm.ContainerSpec{SandboxID: farm.NewID(farm.SandboxPrefix), Image: "python", Agent: "farm-agent-1", Command: []string{"/sandfarm/agent"}, Tenant: "t", Node: "n"}}, 8); err != nil {
 			t.Fatal(err)
 		}
 		var got container.CreateRequest
@@ -146,6 +154,16 @@ func TestTheEnginesDefaultRuntimeIsNamed(t *testing.T) {
 		}
 		if _, err := e.NewChecker(Rules{}).Create(t.Context(), last().name, last().body); err != nil {
 			t.Errorf("default %s: %v", name, err)
+		}
+	}
+}
+
+// The user of a sandbox is neither one of the host nor the one that connects to agents.
+func TestPreferredUID(t *testing.T) {
+	t.Parallel()
+	for range 1000 {
+		if uid := PreferredUID(farm.NewID(farm.SandboxPrefix)); uid < FirstUID || uid >= FirstUID+UIDs || uid == agent.DialUID {
+			t.Fatalf("uid %d", uid)
 		}
 	}
 }

@@ -87,13 +87,17 @@ func (e *Engine) Note(ctx context.Context, sandbox, tenant string, labels map[st
 	})
 }
 
-// Noted reads a sandbox's note; CodeNotFound when there is none.
-func (e *Engine) Noted(ctx context.Context, sandbox string) (map[string]string, error) {
-	labels, err := e.volumeLabels(ctx, e.noteVolume(sandbox))
-	if err == nil && (labels[LabelRole] != RoleNote || labels[LabelSandbox] != sandbox) {
-		return nil, farm.NotFoundf("there is no note of sandbox %s", sandbox)
+// Noted returns a container with the owner and the labels of its sandbox's note; CodeNotFound when there is none.
+func (e *Engine) Noted(ctx context.Context, c farm.Container) (farm.Container, error) {
+	labels, err := e.volumeLabels(ctx, e.noteVolume(c.SandboxID))
+	if err == nil && (labels[LabelRole] != RoleNote || labels[LabelSandbox] != c.SandboxID) {
+		err = farm.NotFoundf("there is no note of sandbox %s", c.SandboxID)
 	}
-	return labels, err
+	if err != nil {
+		return c, err
+	}
+	c.Tenant, c.Generation, c.Labels = labels[LabelTenant], generationOf(labels), labels
+	return c, nil
 }
 
 // Notes lists the sandboxes that have a note.

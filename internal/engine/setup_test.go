@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,9 +22,11 @@ import (
 	"github.com/sandfarm/sandfarm/internal/engine/enginetest"
 	"github.com/sandfarm/sandfarm/internal/engineproxy"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/worker/node"
 )
 
-const uid = 1000
+// copies is a runtime whose sandboxes can read the programs of the agent's volume: the probe copies itself.
+const copies = "runsc"
 
 // bundle is a separate farm in the real engine, with an empty image and the probe as its agent.
 type bundle struct {
@@ -34,8 +37,8 @@ type bundle struct {
 }
 
 // programs is what goes into the agent's volume.
-func (b *bundle) programs(context.Context) ([]engine.Program, error) {
-	return []engine.Program{{Name: "agent", Data: b.probe}, {Name: "second", Data: []byte("#!/bin/sh")}}, nil
+func (b *bundle) programs(context.Context) ([]farm.AgentProgram, error) {
+	return []farm.AgentProgram{{Name: "agent", Data: b.probe}, {Name: "second", Data: []byte("#!/bin/sh")}}, nil
 }
 
 // probeBinary builds the probe once for all tests.
@@ -122,22 +125,60 @@ func setupOn(t testing.TB, host string) *bundle {
 }
 
 // spec is a sandbox with the probe as PID 1.
-func (b *bundle) spec(t testing.TB, command ...string) engine.Spec {
+func (b *bundle) spec(t testing.TB, command ...string) farm.ContainerSpec {
 	t.Helper()
-	volume, err := b.EnsureAgent(t.Context(), "v1", engine.ReadExecute, b.programs, b.image) // the probe copies itself
+	volume, err := b.EnsureAgent(t.Context(), "v1", copies, b.programs, b.image)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return engine.Spec{
+	return farm.ContainerSpec{
 		SandboxID: farm.NewID(farm.SandboxPrefix), Tenant: "tenant-a", Node: "node_x", Deadline: time.Unix(2_000_000_000, 0),
-		Image: b.image, Command: append([]string{"/sandfarm/agent"}, command...), UID: uid, Env: map[string]string{"COLOUR": "blue"},
-		AgentVolume: volume, AgentMount: "/sandfarm",
+		Image: b.image, Command: append([]string{"/sandfarm/agent"}, command...), Env: map[string]string{"COLOUR": "blue"}, Agent: volume,
+		Labels:    map[string]string{"sandfarm.record": "kept"},
 		Resources: farm.Resources{MemoryMB: 256, CPUs: 1, PIDs: 64, DiskMB: 64},
 	}
 }
 
+// TestConformance checks that the package is an engine of workers.
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	enginetest.Conformance(t, subject)
+}
+
+// subject is a farm for the suite of all engines.
+func subject(t testing.TB) *enginetest.Subject {
+	t.Helper()
+	b := setup(t)
+	connect := func(t testing.TB, cfg engine.Config) node.Engine {
+		t.Helper()
+		e, err := engine.New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = e.Close() })
+		return e
+	}
+	return &enginetest.Subject{
+		Engine: b.Engine, Spec: b.spec,
+		Again: func(t testing.TB) node.Engine {
+			t.Helper()
+			return connect(t, b.cfg)
+		},
+		Silent: func(t testing.TB) (down, hangs node.Engine) {
+			t.Helper()
+			path := filepath.Join(t.TempDir(), "s")
+			l, err := net.Listen("unix", path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = l.Close() })
+			return connect(t, engine.Config{Host: "unix://" + path + "-none"}), connect(t, engine.Config{Host: "unix://" + path})
+		},
+	}
+}
+
 // start creates and starts a container.
-func (b *bundle) start(t testing.TB, s engine.Spec) string {
+func (b *bundle) start(t testing.TB, s farm.ContainerSpec) string {
 	t.Helper()
 	id, err := b.Create(t.Context(), s)
 	if err != nil {

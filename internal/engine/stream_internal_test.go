@@ -91,7 +91,7 @@ func TestFollowerBoundsLines(t *testing.T) {
 
 func TestAgentTarHoldsOneExecutable(t *testing.T) {
 	t.Parallel()
-	archive := agentTar([]Program{{Name: "agent", Data: []byte("binary")}}, Execute)
+	archive := agentTar([]farm.AgentProgram{{Name: "agent", Data: []byte("binary")}}, Execute)
 	defer func() { _ = archive.Close() }()
 	r := tar.NewReader(archive)
 	h, err := r.Next()

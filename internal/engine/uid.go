@@ -32,7 +32,7 @@ func PreferredUID(sandboxID string) int {
 // createUnique creates a container whose uid no other container of the engine has, of this farm or another one. The uids are labels of
 // the containers, so the engine itself is the record. A container is checked after it is created and before anyone starts it: of two
 // that got the same uid at once, at least one sees the other and takes another uid.
-func (e *Engine) createUnique(ctx context.Context, s Spec, cpus int) (string, error) {
+func (e *Engine) createUnique(ctx context.Context, s sandboxSpec, cpus int) (string, error) {
 	for range uidTries {
 		id, err := e.createOnce(ctx, s, cpus)
 		if err != nil {

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/engineproxy"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 func readAnswer(t *testing.T, conn net.Conn) (int, string) {
@@ -182,8 +182,8 @@ func TestCreatesThatAreRefused(t *testing.T) {
 	top := func(key string, value any) string {
 		return edit(t, good, func(d map[string]any) { d[key] = value })
 	}
-	_, hostVolume := sandboxBody(t, func(s *engine.Spec) { s.AgentVolume = "farm-agent-host" })
-	_, secret := sandboxBody(t, func(s *engine.Spec) { s.Image = "postgres:17" })
+	_, hostVolume := sandboxBody(t, func(s *farm.ContainerSpec) { s.Agent = "farm-agent-host" })
+	_, secret := sandboxBody(t, func(s *farm.ContainerSpec) { s.Image = "postgres:17" })
 	for what, body := range map[string]string{
 		"privileged":              host("Privileged", true),
 		"bind":                    host("Binds", []string{"/:/host"}),

@@ -57,7 +57,7 @@ func (f *fakeEngine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := strings.TrimPrefix(r.URL.Path, "/v1.41")
 	w.Header().Set("Api-Version", "1.41")
 	describe := func(id, namespace, role string) {
-		_, _ = fmt.Fprintf(w, `{"Id":%q,"Config":{"Labels":{"sandfarm.namespace":%q,"sandfarm.role":%q}},"State":{"Running":true,"Pid":7}}`, id, namespace, role)
+		_, _ = fmt.Fprintf(w, `{"Id":%q,"Config":{"Labels":{"sandfarm.namespace":%q,"sandfarm.role":%q}},"HostConfig":{},"State":{"Running":true,"Pid":7}}`, id, namespace, role)
 	}
 	switch {
 	case path == "/exec/"+execID+"/start":
@@ -188,7 +188,7 @@ func (p *proxied) client(t *testing.T) *engine.Engine {
 }
 
 // body is a create that is accepted, as the client sends it.
-func sandboxBody(t *testing.T, change func(*engine.Spec)) (name, body string) {
+func sandboxBody(t *testing.T, change func(*farm.ContainerSpec)) (name, body string) {
 	t.Helper()
 	fake := newFakeEngine(t)
 	e, err := engine.New(engine.Config{Host: "tcp://" + fake.Listener.Addr().String(), Namespace: "farm"})
@@ -196,9 +196,8 @@ func sandboxBody(t *testing.T, change func(*engine.Spec)) (name, body string) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	s := engine.Spec{
-		SandboxID: farm.NewID(farm.SandboxPrefix), Image: "python:1", Command: []string{"/sandfarm/agent", "init"}, UID: 20_000,
-		AgentVolume: "farm-agent-1", AgentMount: "/sandfarm",
+	s := farm.ContainerSpec{
+		SandboxID: farm.NewID(farm.SandboxPrefix), Image: "python:1", Command: []string{"/sandfarm/agent", "init"}, Agent: "farm-agent-1",
 	}
 	if change != nil {
 		change(&s)
@@ -206,7 +205,8 @@ func sandboxBody(t *testing.T, change func(*engine.Spec)) (name, body string) {
 	if _, err := e.Create(context.WithoutCancel(t.Context()), s); err != nil {
 		t.Fatal(err)
 	}
-	return e.Name(s.SandboxID), fake.body[len(fake.body)-1]
+	create := slices.IndexFunc(fake.seen, func(call string) bool { return strings.Contains(call, "/containers/create") })
+	return e.Name(s.SandboxID), fake.body[create]
 }
 
 // edit changes a JSON document.

@@ -2,9 +2,7 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"sync"
 
@@ -12,7 +10,6 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/agent/transport"
 	"github.com/sandfarm/sandfarm/internal/egressproxy"
-	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -32,9 +29,8 @@ type connection struct {
 	stop   context.CancelFunc
 	ready  chan struct{} // closed when client or err is set
 	client *client.Client
+	ports  PortDialer // nil: through the agent
 	err    error
-
-	space space
 }
 
 // Connect returns the agent of a sandbox. All callers share one connection, which lives until Disconnect.
@@ -48,7 +44,7 @@ func (n *Node) Connect(ctx context.Context, s *farm.Sandbox) (*client.Client, er
 
 // connection returns the open connection to a sandbox.
 func (n *Node) connection(ctx context.Context, s *farm.Sandbox) (*connection, error) {
-	c, err := n.connections.get(context.WithoutCancel(ctx), s.ID, func(ctx context.Context) (*client.Client, error) {
+	c, err := n.connections.get(context.WithoutCancel(ctx), s.ID, func(ctx context.Context) (*client.Client, PortDialer, error) {
 		return n.dial(ctx, s)
 	})
 	if err != nil {
@@ -70,41 +66,37 @@ func (n *Node) Connected(sandboxID string) bool { return n.connections.has(sandb
 
 // UseConnection makes connect's client the connection to a sandbox. It is for tests, whose agents run in no container.
 func (n *Node) UseConnection(ctx context.Context, sandboxID string, connect func() *client.Client) error {
-	c, err := n.connections.get(context.WithoutCancel(ctx), sandboxID, func(context.Context) (*client.Client, error) { return connect(), nil })
+	c, err := n.connections.get(context.WithoutCancel(ctx), sandboxID, func(context.Context) (*client.Client, PortDialer, error) { return connect(), nil, nil })
 	if err != nil {
 		return err
 	}
-	c.space.close() // the agent runs in no container
 	<-c.ready
 	return c.err
 }
 
-// stream opens a stream to a container's agent: straight to its socket where the engine runs on this host, else through an exec.
-func (n *Node) stream(ctx context.Context, container string) (io.ReadWriteCloser, error) {
-	return n.engine.DialSocket(ctx, container, agent.SocketPath, agent.DialCommand(), agent.DialUser)
-}
-
-func (n *Node) dial(ctx context.Context, s *farm.Sandbox) (*client.Client, error) {
-	conn, err := n.stream(ctx, n.Container(s))
+// dial connects to the agent of a sandbox, and to its ports if the engine can do that.
+func (n *Node) dial(ctx context.Context, s *farm.Sandbox) (*client.Client, PortDialer, error) {
+	conn, err := n.engine.DialSocket(ctx, n.Container(s), agent.SocketPath, agent.DialCommand(), agent.DialUser)
 	if err != nil {
-		return nil, fmt.Errorf("dial agent: %w", err)
+		return nil, nil, fmt.Errorf("dial agent: %w", err)
 	}
 	o, end := n.exit(ctx, s)
 	c, err := client.New(conn, o)
 	if err != nil {
 		end()
 		_ = conn.Close()
-		return nil, farm.Wrap(err, farm.CodeUnavailable, "The sandbox's agent does not answer")
+		return nil, nil, farm.Wrap(err, farm.CodeUnavailable, "The sandbox's agent does not answer")
 	}
 	n.connections.wg.Go(func() {
 		<-c.Done()
 		end()
 	})
-	return c, nil
+	ports, _ := conn.(PortDialer)
+	return c, ports, nil
 }
 
 // get returns the connection to a sandbox; where none is alive, dial opens it.
-func (cs *connections) get(ctx context.Context, sandboxID string, dial func(context.Context) (*client.Client, error)) (*connection, error) {
+func (cs *connections) get(ctx context.Context, sandboxID string, dial func(context.Context) (*client.Client, PortDialer, error)) (*connection, error) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	if cs.closed {
@@ -118,7 +110,7 @@ func (cs *connections) get(ctx context.Context, sandboxID string, dial func(cont
 	cs.open[sandboxID] = c
 	cs.wg.Go(func() {
 		defer stop()
-		c.client, c.err = dial(ctx)
+		c.client, c.ports, c.err = dial(ctx)
 		close(c.ready)
 		if c.err == nil {
 			select {
@@ -130,7 +122,6 @@ func (cs *connections) get(ctx context.Context, sandboxID string, dial func(cont
 		} else {
 			count(ctx, cs.onDialError)
 		}
-		c.space.close()
 		cs.forget(sandboxID, c)
 	})
 	return c, nil
@@ -251,46 +242,11 @@ func (n *Node) DialPort(ctx context.Context, s *farm.Sandbox, number uint16) (tr
 	if err != nil {
 		return nil, err
 	}
-	space, err := c.space.enter(func() (*engine.Space, error) { return n.engine.Space(ctx, n.Container(s)) })
 	switch {
-	case errors.Is(err, engine.ErrNotLocal):
+	case c.ports == nil:
 		return c.client.Live().DialPort(ctx, int(number))
-	case err != nil:
-		return nil, err
 	case n.wayOf(s) != nothing && number == farm.EgressPort:
 		return nil, farm.ErrOwnPort(number)
 	}
-	return transport.DialPort(ctx, number, space.DialTCP)
-}
-
-// space is the network namespace of a sandbox, opened when it is needed first. The zero value is ready to use.
-type space struct {
-	mu   sync.Mutex
-	open *engine.Space
-	gone bool // it is not opened any more
-}
-
-// enter returns the namespace. engine.ErrNotLocal: it cannot be opened from here, or not any more.
-func (s *space) enter(open func() (*engine.Space, error)) (_ *engine.Space, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.open == nil && s.gone {
-		return nil, engine.ErrNotLocal
-	}
-	if s.open == nil {
-		s.open, err = open()
-		s.gone = errors.Is(err, engine.ErrNotLocal)
-	}
-	return s.open, err
-}
-
-// close closes the namespace, for good.
-func (s *space) close() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.gone = true
-	if s.open != nil {
-		_ = s.open.Close()
-		s.open = nil
-	}
+	return transport.DialPort(ctx, number, c.ports.DialTCP)
 }

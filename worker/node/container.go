@@ -8,11 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"strconv"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
-	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -58,7 +56,7 @@ func variables(s *farm.Sandbox) map[string]string {
 }
 
 // ContainerSpec describes the container of a sandbox for the engine. It shares nothing with s.
-func (n *Node) ContainerSpec(s *farm.Sandbox, image farm.Image) engine.Spec {
+func (n *Node) ContainerSpec(s *farm.Sandbox, image farm.Image) farm.ContainerSpec {
 	command := []string{agent.BinaryPath, "init"}
 	switch n.wayOf(s) {
 	case indexOnly:
@@ -72,20 +70,19 @@ func (n *Node) ContainerSpec(s *farm.Sandbox, image farm.Image) engine.Spec {
 	if !s.ExpiresAt.IsZero() {
 		command = append(command, "--ends-in", max(s.ExpiresAt.Sub(n.deps.Now()), time.Millisecond).String())
 	}
-	return engine.Spec{
-		SandboxID: s.ID, Tenant: s.Tenant, Node: n.id,
-		Image:       cmp.Or(image.ID, image.Ref), // by now the name may be that of another image
-		AgentVolume: n.AgentVolume(n.Runtime(s.Spec)), AgentMount: agent.MountDir, Command: command,
-		UID: engine.PreferredUID(s.ID), UniqueUID: true, Env: variables(s),
+	return farm.ContainerSpec{
+		SandboxID: s.ID, Generation: max(s.Generation, 1), Tenant: s.Tenant, Node: n.id,
+		Image: cmp.Or(image.ID, image.Ref), // by now the name may be that of another image
+		Agent: n.Agent(n.Runtime(s.Spec)), Command: command, Env: variables(s),
 		Runtime: n.chosenRuntime(s.Spec), Resources: s.Spec.Resources, Deadline: s.ExpiresAt, Labels: Labels(s),
 	}
 }
 
-// Labels of containers, beside those of package engine.
+// Labels of containers.
 const (
 	// LabelRecord holds a sandbox's record, for a Redis that loses its data. Values of variables are left out.
 	LabelRecord = "sandfarm.record"
-	// labelAttempt is in place of engine.LabelGeneration on containers that the release before made.
+	// labelAttempt is in place of the generation on containers that the release before made.
 	labelAttempt = "sandfarm.attempt"
 	// LabelPool marks the container of a member of the warm pool, with the name of its image. The member had no owner when it was
 	// made: the owner is in the pool's records and, for a Redis that loses its data, in the engine's note of the sandbox.
@@ -93,21 +90,21 @@ const (
 )
 
 // IsPoolMember reports whether a container was made for the warm pool.
-func IsPoolMember(c engine.Container) bool { return c.Labels[LabelPool] != "" }
+func IsPoolMember(c farm.Container) bool { return c.Labels[LabelPool] != "" }
 
 // Belongs reports whether a container with a sandbox's id is the sandbox's: it was made for its generation. A container of an earlier one was
 // given up when the sandbox's create left its node.
-func Belongs(c engine.Container, s *farm.Sandbox) bool {
+func Belongs(c farm.Container, s *farm.Sandbox) bool {
 	if c.Labels[labelAttempt] != "" {
 		return s.Node == "" || s.Node == c.Node
 	}
-	return c.Generation() == max(s.Generation, 1)
+	return c.Generation == max(s.Generation, 1)
 }
 
 // Newer reports whether a container was made for a later generation than its record has: Redis has lost what is newer than the record.
-func Newer(c engine.Container, s *farm.Sandbox) bool { return c.Generation() > max(s.Generation, 1) }
+func Newer(c farm.Container, s *farm.Sandbox) bool { return c.Generation > max(s.Generation, 1) }
 
-// Labels are what a sandbox's container carries: its generation, and what restores its record when Redis loses its data.
+// Labels are what restores the record of a sandbox when Redis loses its data.
 func Labels(s *farm.Sandbox) map[string]string {
 	kept := *s
 	kept.Spec.Env = maps.Clone(s.Spec.Env)
@@ -118,11 +115,11 @@ func Labels(s *farm.Sandbox) map[string]string {
 	if err != nil {
 		text = nil // a record always encodes; without it the sandbox is only not restored
 	}
-	return map[string]string{LabelRecord: string(text), engine.LabelGeneration: strconv.Itoa(max(s.Generation, 1))}
+	return map[string]string{LabelRecord: string(text)}
 }
 
 // RecordOf reads the record that a container carries; nil when it carries none, or that of another sandbox.
-func RecordOf(c engine.Container) *farm.Sandbox {
+func RecordOf(c farm.Container) *farm.Sandbox {
 	var s farm.Sandbox
 	if json.Unmarshal([]byte(c.Labels[LabelRecord]), &s) != nil || s.ID != c.SandboxID || s.Tenant != c.Tenant || s.OneShot {
 		return nil

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -81,7 +80,7 @@ func (n *Node) sendDeadline(ctx context.Context, s *farm.Sandbox, at time.Time) 
 
 // SyncDeadlines sends the deadlines that changed to the agents of the open sandboxes of this node. It does not wait: while an
 // earlier call still sends, it does nothing.
-func (n *Node) SyncDeadlines(open []*farm.Sandbox, containers []engine.Container) {
+func (n *Node) SyncDeadlines(open []*farm.Sandbox, containers []farm.Container) {
 	labels := make(map[string]time.Time, len(containers))
 	for _, c := range containers {
 		labels[c.SandboxID] = c.Deadline

@@ -1,5 +1,5 @@
 // Package node is the engine's side of sandboxes: their images, their containers, the connection to the agent in each, and
-// the deadlines that agents know. A Node is the worker's Docker engine; every other package of the worker builds on it.
+// the deadlines that agents know. A Node is the engine of the worker, whatever kind it is of (Engine); every other package of the worker builds on it.
 //
 // A container carries its sandbox's record, for a Redis that loses it (see LabelRecord).
 package node
@@ -18,9 +18,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/sandfarm/sandfarm/images"
 	"github.com/sandfarm/sandfarm/internal/agent"
-	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/signature"
 	"github.com/sandfarm/sandfarm/internal/telemetry"
@@ -38,13 +36,15 @@ var ErrStopping = errors.New("the worker is stopping")
 
 // Deps are the dependencies of a Node. All fields except UV, Index, Exit, BuildImage and Metrics are required.
 type Deps struct {
-	Engine *engine.Engine
+	Engine Engine
 	Log    *slog.Logger
 	Now    func() time.Time
 	// Agent gives the agent's binary for the engine, and its version.
 	Agent func(arch string) (binary []byte, version string, err error)
-	// UV gives the installer for the engine, of the version images.InstallerVersion; nil: sandboxes install with what their image has.
+	// UV gives the installer for the engine; nil: sandboxes install with what their image has.
 	UV func(ctx context.Context, arch string) ([]byte, error)
+	// UVVersion is the version of the installer.
+	UVVersion string
 	// Index answers installers in sandboxes whose network is packages or allowlist; nil: they cannot install.
 	Index http.Handler
 	// Exit makes the proxy of a sandbox whose network is allowlist; nil: it reaches nothing.
@@ -63,14 +63,16 @@ type Deps struct {
 	Metrics prometheus.Registerer
 }
 
-// Node is the Docker engine of a worker. Its methods are safe for concurrent use after Prepare.
+// Node is the engine of a worker. Its methods are safe for concurrent use after Prepare.
 type Node struct {
-	deps         Deps
-	engine       *engine.Engine
-	id           string                   // set by Identify
-	agentVolumes map[engine.Access]string // set by Prepare
-	runtimes     []string                 // the default first; set by Identify
-	hibernates   []string                 // those of runtimes whose sandboxes can hibernate; set by Identify
+	deps        Deps
+	engine      Engine
+	checkpoints Checkpoints
+	id          string          // set by Identify
+	arch        string          // set by Identify
+	agents      map[bool]string // for runtimes with a kernel of their own, and others; set by Prepare
+	runtimes    []string        // the default first; set by Identify
+	hibernates  []string        // those of runtimes whose sandboxes can hibernate; set by Identify
 
 	connections connections
 	deadlines   deadlines
@@ -81,7 +83,10 @@ type Node struct {
 
 // New makes a Node. Background work ends with base.
 func New(base context.Context, deps Deps) (*Node, error) {
-	n := &Node{deps: deps, engine: deps.Engine, base: base, connections: connections{open: map[string]*connection{}}}
+	n := &Node{deps: deps, engine: deps.Engine, checkpoints: noCheckpoints{}, base: base, connections: connections{open: map[string]*connection{}}}
+	if c, ok := deps.Engine.(Checkpoints); ok {
+		n.checkpoints = c
+	}
 	breaks := prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "sandfarm_worker_agent_link_breaks_total", Help: "Streams to agents that broke, not closed by this worker.",
 	})
@@ -101,12 +106,15 @@ func New(base context.Context, deps Deps) (*Node, error) {
 // ID is the identity of the engine, "" before Prepare.
 func (n *Node) ID() string { return n.id }
 
-// AgentVolume is the engine's volume with the agent, for sandboxes with an OCI runtime; "" before Prepare.
-func (n *Node) AgentVolume(runtime string) string { return n.agentVolumes[engine.AccessFor(runtime)] }
+// Checkpoints are those of the engine.
+func (n *Node) Checkpoints() Checkpoints { return n.checkpoints }
+
+// Agent is what the engine calls the agent of sandboxes with a runtime; "" before Prepare.
+func (n *Node) Agent(runtime string) string { return n.agents[farm.OwnKernel(runtime)] }
 
 // UseIdentity sets what Prepare determines. It is for tests, whose engines have neither.
-func (n *Node) UseIdentity(id, agentVolume string) {
-	n.id, n.agentVolumes = id, map[engine.Access]string{engine.Execute: agentVolume, engine.ReadExecute: agentVolume}
+func (n *Node) UseIdentity(id, agent string) {
+	n.id, n.agents = id, map[bool]string{false: agent, true: agent}
 }
 
 // UseRuntimes sets what Identify determines: the OCI runtimes, the default first. It is for tests, whose engines have none.
@@ -126,26 +134,11 @@ func (n *Node) Close() {
 
 // Identify checks the engine and reads its identity.
 func (n *Node) Identify(ctx context.Context) error {
-	if err := n.engine.Ping(ctx); err != nil {
-		return fmt.Errorf("reach the engine: %w", err)
-	}
-	if err := n.engine.CheckLimits(ctx); err != nil {
+	id, err := n.engine.Identify(ctx, slices.Concat(n.deps.Runtimes, slices.Sorted(maps.Values(n.deps.ImageRuntimes)))...)
+	if err != nil {
 		return err
 	}
-	chosen := slices.Concat(n.deps.Runtimes, slices.Sorted(maps.Values(n.deps.ImageRuntimes)))
-	standard, err := n.engine.CheckRuntimes(ctx, chosen...)
-	if err != nil {
-		return fmt.Errorf("look for the sandboxes' runtimes: %w", err)
-	}
-	n.runtimes = runtimesOf(standard, chosen)
-	if n.hibernates, err = n.hibernating(ctx); err != nil {
-		return err
-	}
-	id, err := n.engine.NodeID(ctx)
-	if err != nil {
-		return fmt.Errorf("read the engine's identity: %w", err)
-	}
-	n.id = id
+	n.id, n.arch, n.runtimes, n.hibernates = id.Node, id.Arch, id.Runtimes, id.Hibernates
 	return nil
 }
 
@@ -168,45 +161,41 @@ func (n *Node) Prepare(ctx context.Context, images []string) error {
 	if len(offered) == 0 {
 		return farm.Errorf(farm.CodeUnavailable, "the engine has no sandbox image, or none that images.allowed and images.signature_key admit: run `sandfarm image build python`, or see the worker's log")
 	}
-	arch, err := n.engine.Arch(ctx)
-	if err != nil {
-		return fmt.Errorf("ask the engine: %w", err)
-	}
-	volumes := map[engine.Access]string{}
+	agents := map[bool]string{}
 	for _, runtime := range n.runtimes {
-		access := engine.AccessFor(runtime)
-		if volumes[access] != "" {
+		own := farm.OwnKernel(runtime)
+		if agents[own] != "" {
 			continue
 		}
-		if volumes[access], err = n.installAgent(ctx, arch, access, offered[0].Ref); err != nil {
+		if agents[own], err = n.installAgent(ctx, runtime, offered[0].Ref); err != nil {
 			return fmt.Errorf("install the agent in the engine: %w", err)
 		}
 	}
-	n.agentVolumes = volumes
+	n.agents = agents
 	return nil
 }
 
-// installAgent puts the agent into a volume of the engine, and the installer with it. Where the installer cannot be fetched
+// installAgent gives the agent to the engine, and the installer with it. Where the installer cannot be fetched
 // the farm starts without it: images that have pip install with that.
-func (n *Node) installAgent(ctx context.Context, arch string, access engine.Access, image string) (string, error) {
-	binary, version, err := n.deps.Agent(arch)
+func (n *Node) installAgent(ctx context.Context, runtime, image string) (string, error) {
+	binary, version, err := n.deps.Agent(n.arch)
 	if err != nil {
 		return "", err
 	}
-	programs := []engine.Program{{Name: path.Base(agent.BinaryPath), Data: binary}}
+	programs := []farm.AgentProgram{{Name: path.Base(agent.BinaryPath), Data: binary}}
 	if n.deps.UV != nil {
-		volume, err := n.engine.EnsureAgent(ctx, version+"-uv-"+images.InstallerVersion, access, func(ctx context.Context) ([]engine.Program, error) {
+		name, err := n.engine.EnsureAgent(ctx, version+"-uv-"+n.deps.UVVersion, runtime, func(ctx context.Context) ([]farm.AgentProgram, error) {
 			ctx, done := context.WithTimeout(ctx, uvTimeout)
 			defer done()
-			program, err := n.deps.UV(ctx, arch)
-			return append(programs, engine.Program{Name: path.Base(agent.UVPath), Data: program}), err
+			program, err := n.deps.UV(ctx, n.arch)
+			return append(programs, farm.AgentProgram{Name: path.Base(agent.UVPath), Data: program}), err
 		}, image)
 		if err == nil {
-			return volume, nil
+			return name, nil
 		}
 		n.deps.Log.WarnContext(ctx, "the installer uv could not be fetched; until the worker restarts only images with pip can install", "error", err)
 	}
-	return n.engine.EnsureAgent(ctx, version, access, func(context.Context) ([]engine.Program, error) { return programs, nil }, image)
+	return n.engine.EnsureAgent(ctx, version, runtime, func(context.Context) ([]farm.AgentProgram, error) { return programs, nil }, image)
 }
 
 // imageCache remembers the engine's sandbox images.

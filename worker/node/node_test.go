@@ -12,7 +12,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"go.uber.org/goleak"
 
-	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/engine"
@@ -49,13 +48,13 @@ func TestConnectionsAreSharedAndDialledAgain(t *testing.T) {
 	n := newNode(t, nil)
 	a := agenttest.Start(t, "/usr/bin:/bin", nil)
 	dials, release := make(chan struct{}, 10), make(chan struct{})
-	dial := func(ctx context.Context) (*client.Client, error) {
+	dial := func(ctx context.Context) (*client.Client, PortDialer, error) {
 		dials <- struct{}{}
 		select {
 		case <-release:
-			return a.Client, nil
+			return a.Client, nil, nil
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return nil, nil, context.Cause(ctx)
 		}
 	}
 	base := t.Context()
@@ -99,11 +98,14 @@ func TestMetricsOfConnections(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
 	n := newNode(t, registry)
-	fails, err := n.connections.get(t.Context(), "sbx_1", func(context.Context) (*client.Client, error) { return nil, errTest })
+	fails, err := n.connections.get(t.Context(), "sbx_1", func(context.Context) (*client.Client, PortDialer, error) { return nil, nil, errTest })
 	must(t, err)
 	<-fails.ready
 	n.connections.wg.Wait()
-	hang := func(ctx context.Context) (*client.Client, error) { <-ctx.Done(); return nil, ctx.Err() }
+	hang := func(ctx context.Context) (*client.Client, PortDialer, error) {
+		<-ctx.Done()
+		return nil, nil, ctx.Err()
+	}
 	_, err = n.connections.get(t.Context(), "sbx_2", hang)
 	must(t, err)
 	if got := gathered(t, registry, "sandfarm_worker_agent_links"); got != 1 {
@@ -143,20 +145,13 @@ func TestContainerSpec(t *testing.T) {
 		Spec: farm.SandboxSpec{Network: farm.NetworkNone, Resources: farm.Resources{MemoryMB: 128, CPUs: 0.5, PIDs: 32, DiskMB: 64}, Env: map[string]string{"A": "b"}},
 	}
 	got := n.ContainerSpec(s, farm.Image{Ref: "image:1"})
-	if got.SandboxID != s.ID || got.Tenant != "acme" || got.Node != "n1" || got.Image != "image:1" || got.AgentVolume != "agent-volume" || got.AgentMount != agent.MountDir ||
+	if got.SandboxID != s.ID || got.Tenant != "acme" || got.Node != "n1" || got.Image != "image:1" || got.Agent != "agent-volume" || got.Generation != 1 ||
 		got.Resources != s.Spec.Resources || !got.Deadline.Equal(s.ExpiresAt) || got.Env["A"] != "b" {
 		t.Errorf("spec %+v", got)
 	}
 	got.Env["A"] = "changed"
 	if s.Spec.Env["A"] != "b" {
 		t.Error("the spec shares its environment with the record")
-	}
-	for range 1000 {
-		s.ID = farm.NewID(farm.SandboxPrefix)
-		got := n.ContainerSpec(s, farm.Image{})
-		if uid := got.UID; !got.UniqueUID || uid < engine.FirstUID || uid >= engine.FirstUID+engine.UIDs || uid == agent.DialUID {
-			t.Fatalf("uid %d, unique %v", uid, got.UniqueUID)
-		}
 	}
 }
 
@@ -177,9 +172,9 @@ func TestDeadlineOfALabelIsKnown(t *testing.T) {
 // before made belongs to a sandbox of its node.
 func TestBelongs(t *testing.T) {
 	t.Parallel()
-	second := engine.Container{Node: "n1", Labels: map[string]string{engine.LabelGeneration: "2"}}
-	member := engine.Container{Node: "n1", Labels: map[string]string{LabelPool: "python"}}
-	older := engine.Container{Node: "n1", Labels: map[string]string{labelAttempt: "2"}}
+	second := farm.Container{Node: "n1", Generation: 2}
+	member := farm.Container{Node: "n1", Generation: 1, Labels: map[string]string{LabelPool: "python"}}
+	older := farm.Container{Node: "n1", Generation: 1, Labels: map[string]string{labelAttempt: "2"}}
 	for _, c := range []struct {
 		generation int
 		node       string
@@ -210,7 +205,7 @@ func TestRecordLabelComesBackWithoutSecrets(t *testing.T) {
 	if strings.Contains(labels[LabelRecord], "secret value") || s.Spec.Env["TOKEN"] != "secret value" {
 		t.Fatalf("label %q, record %v", labels[LabelRecord], s.Spec.Env)
 	}
-	c := engine.Container{ID: "c1", SandboxID: s.ID, Tenant: "acme", Node: "n1", Labels: labels}
+	c := farm.Container{ID: "c1", SandboxID: s.ID, Tenant: "acme", Node: "n1", Labels: labels}
 	got := RecordOf(c)
 	if got == nil || got.Container != "c1" || got.Node != "n1" || !got.ExpiresAt.Equal(s.ExpiresAt) || got.Spec.Image != "python" {
 		t.Fatalf("record is %+v", got)
@@ -218,7 +213,7 @@ func TestRecordLabelComesBackWithoutSecrets(t *testing.T) {
 	if _, named := got.Spec.Env["TOKEN"]; !named {
 		t.Error("the names of variables are kept")
 	}
-	for what, other := range map[string]engine.Container{
+	for what, other := range map[string]farm.Container{
 		"another sandbox": {SandboxID: "sbx_other", Tenant: "acme", Labels: labels},
 		"another tenant":  {SandboxID: s.ID, Tenant: "other", Labels: labels},
 		"no label":        {SandboxID: s.ID, Tenant: "acme"},
@@ -227,4 +222,19 @@ func TestRecordLabelComesBackWithoutSecrets(t *testing.T) {
 			t.Errorf("%s: a record was read", what)
 		}
 	}
+}
+
+// An engine need not make checkpoints.
+func TestEngineWithoutCheckpoints(t *testing.T) {
+	t.Parallel()
+	n, err := New(t.Context(), Deps{Engine: struct{ Engine }{newNode(t, nil).engine}})
+	must(t, err)
+	c := n.Checkpoints()
+	if has, err := c.HasCheckpoint(t.Context(), "c1"); has || err != nil {
+		t.Errorf("it has one: %v, %v", has, err)
+	}
+	if made, resumed := c.Checkpoint(t.Context(), "c1"), c.Resume(t.Context(), "c1"); farm.CodeOf(made) != farm.CodeConflict || farm.CodeOf(resumed) != farm.CodeConflict {
+		t.Errorf("made: %v; resumed: %v", made, resumed)
+	}
+	must(t, c.RemoveCheckpoint(t.Context(), "c1"))
 }

@@ -3,22 +3,10 @@ package node
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
-
-// runtimesOf lists the OCI runtimes of a node, the default first, each once.
-func runtimesOf(standard string, chosen []string) []string {
-	list := []string{standard}
-	for _, name := range chosen {
-		if !slices.Contains(list, name) {
-			list = append(list, name)
-		}
-	}
-	return list
-}
 
 // Runtimes are the OCI runtimes that sandboxes of the node may have, the default first; nil before Identify.
 func (n *Node) Runtimes() []string { return slices.Clone(n.runtimes) }
@@ -32,20 +20,6 @@ func (n *Node) CheckHibernates(s *farm.Sandbox) error {
 		return nil
 	}
 	return farm.CannotHibernate(s)
-}
-
-// hibernating lists those of the node's runtimes whose containers the engine can checkpoint.
-func (n *Node) hibernating(ctx context.Context) (list []string, err error) {
-	for _, name := range n.runtimes {
-		switch err := n.engine.CheckCheckpoints(ctx, name); farm.CodeOf(err) {
-		case "":
-			list = append(list, name)
-		case farm.CodeConflict: // doctor says why
-		default:
-			return nil, fmt.Errorf("ask for checkpoints: %w", err)
-		}
-	}
-	return list, nil
 }
 
 // Runtime is the OCI runtime of a sandbox on this node: the one that it asks for, or else that of its image, or else the default. It is empty

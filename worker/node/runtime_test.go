@@ -73,7 +73,7 @@ func TestRuntimeOfASandbox(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, nil)
 	n.deps.ImageRuntimes = map[string]string{"node": "runsc"}
-	n.UseRuntimes(runtimesOf("runc", []string{"runsc", "runc", "kata", "runsc"})...)
+	n.UseRuntimes("runc", "runsc", "kata")
 	if got := n.Runtimes(); !slices.Equal(got, []string{"runc", "runsc", "kata"}) {
 		t.Errorf("runtimes %v", got)
 	}

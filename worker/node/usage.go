@@ -8,7 +8,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/telemetry"
@@ -22,7 +21,7 @@ const (
 
 // Counters has the counters.
 type Counters interface {
-	Usage(ctx context.Context, container string) (engine.Usage, bool, error)
+	Usage(ctx context.Context, container string) (farm.ContainerUsage, bool, error)
 }
 
 // UsageRecords keep the usage.

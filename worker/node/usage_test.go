@@ -12,18 +12,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/worker/node"
 )
 
 // counters answers for containers by name; the others do not run.
-type counters map[string]engine.Usage
+type counters map[string]farm.ContainerUsage
 
-func (c counters) Usage(_ context.Context, id string) (engine.Usage, bool, error) {
+func (c counters) Usage(_ context.Context, id string) (farm.ContainerUsage, bool, error) {
 	if id == "silent" {
-		return engine.Usage{}, false, errors.New("the engine does not answer")
+		return farm.ContainerUsage{}, false, errors.New("the engine does not answer")
 	}
 	u, ok := c[id]
 	return u, ok, nil

@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
@@ -24,10 +23,8 @@ const takeGap = 50 * time.Millisecond
 
 // gpus are the devices of this node, and what this worker knows of their leases.
 type gpus struct {
-	now    func() time.Time
-	wake   func()
-	driver string            // of the engine
-	cdi    map[string]string // names of devices in CDI; empty: another driver
+	now  func() time.Time
+	wake func()
 
 	mu      sync.Mutex
 	devices []farm.GPUDevice
@@ -48,10 +45,10 @@ func newGPUs(now func() time.Time, wake func()) *gpus {
 }
 
 // set sets the devices. It is called once, before the queues are served.
-func (g *gpus) set(devices []farm.GPUDevice, support engine.GPUSupport, cdi map[string]string) {
+func (g *gpus) set(devices []farm.GPUDevice) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.devices, g.driver, g.cdi = devices, support.Driver, cdi
+	g.devices = devices
 }
 
 // any reports whether the node has devices. They do not change.

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/testbed"
@@ -19,7 +18,7 @@ func (b *bundle) withGPUs(p *Placer, models ...string) {
 	for i, model := range models {
 		devices[i] = farm.GPUDevice{ID: string(rune('0' + i)), Model: model}
 	}
-	p.gpus.set(devices, engine.GPUSupport{Driver: engine.DriverNvidia}, nil)
+	p.gpus.set(devices)
 	p.gate.node, p.gate.capacity = workertest.Node, farm.Capacity{MemoryMB: 1 << 20, CPUs: 64}
 	workertest.Must(b.T, p.ReconcileGPUs(b.T.Context()))
 }
@@ -191,7 +190,7 @@ func TestNothingIsLeasedBeforeReconciling(t *testing.T) {
 // Of two containers for one device, the running one has it, whichever the engine lists first.
 func TestRunningContainerKeepsItsDevices(t *testing.T) {
 	t.Parallel()
-	list := []engine.Container{{ID: "made"}, {ID: "runs", Running: true}, {ID: "also made"}}
+	list := []farm.Container{{ID: "made"}, {ID: "runs", Running: true}, {ID: "also made"}}
 	slices.SortStableFunc(list, runningFirst)
 	if list[0].ID != "runs" || list[1].ID != "made" {
 		t.Errorf("the order is %v", list)

@@ -179,10 +179,10 @@ func (p *Placer) Measure(ctx context.Context) error {
 
 // limitSandboxes bounds what all sandboxes of the node use together, where the worker may do that. What keeps it from it is logged once.
 func (p *Placer) limitSandboxes(ctx context.Context, memoryMB int) {
-	if p.cfg.SandboxCgroup != CgroupAuto || memoryMB == 0 {
+	if p.host == nil || p.cfg.SandboxCgroup != CgroupAuto || memoryMB == 0 {
 		return
 	}
-	err := p.engine.LimitSandboxes(ctx, int64(memoryMB)<<20)
+	err := p.host.LimitSandboxes(ctx, int64(memoryMB)<<20)
 	if err == nil {
 		p.cgroupProblem.Store(nil)
 		return

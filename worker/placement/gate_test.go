@@ -6,6 +6,8 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/worker/node"
+	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
 func TestCapacityFollowsTheSettings(t *testing.T) {
@@ -18,6 +20,23 @@ func TestCapacityFollowsTheSettings(t *testing.T) {
 	b = setup(t) // by default a small machine can have many idle sandboxes
 	if got, want := b.measured(5000, 2).gate.size(), (farm.Capacity{MemoryMB: 80_000, CPUs: 256}); got != want {
 		t.Errorf("capacity by default %+v, want %+v", got, want)
+	}
+}
+
+// Of an engine that places containers itself only the capacity is asked.
+func TestEngineWithoutHost(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.cfg.SandboxCgroup, b.cfg.GPUs = CgroupAuto, []string{"model=A100"}
+	b.Fake.SetHost(5000, 2)
+	deps := b.placer().deps
+	deps.Engine = struct{ node.Engine }{b.Engine}
+	p, err := New(b.cfg, deps)
+	workertest.Must(t, err)
+	workertest.Must(t, p.Measure(t.Context()))
+	workertest.Must(t, p.FindGPUs(t.Context()))
+	if queues, cpu := p.Queues(); p.gate.machine() != (farm.Capacity{MemoryMB: 5000, CPUs: 2}) || len(queues) > 0 || !cpu {
+		t.Errorf("host %+v, queues %v", p.gate.machine(), queues)
 	}
 }
 

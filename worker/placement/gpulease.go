@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/worker/retry"
@@ -43,23 +42,18 @@ func (p *Placer) FindGPUs(ctx context.Context) error {
 	if len(devices) == 0 {
 		return nil
 	}
-	support, err := p.engine.GPUSupport(ctx)
-	if err != nil {
-		return fmt.Errorf("ask the engine for its GPU driver: %w", err)
+	var driver string
+	if p.host != nil {
+		if devices, driver, err = p.host.OfferGPUs(ctx, devices, index); err != nil {
+			return fmt.Errorf("ask the engine for its GPU driver: %w", err)
+		}
 	}
-	cdi := map[string]string{}
-	if support.Driver == engine.DriverCDI {
-		devices = slices.DeleteFunc(devices, func(d farm.GPUDevice) bool {
-			cdi[d.ID] = support.CDIName(d.ID, index[d.ID])
-			return cdi[d.ID] == ""
-		})
-	}
-	if support.Driver == "" || len(devices) == 0 {
+	if driver == "" || len(devices) == 0 {
 		p.log.WarnContext(ctx, "no GPU is offered: the engine cannot give them to containers (see sandfarm doctor)")
 		return nil
 	}
-	p.gpus.set(devices, support, cdi)
-	p.log.InfoContext(ctx, "GPUs are offered", "devices", len(devices), "driver", support.Driver)
+	p.gpus.set(devices)
+	p.log.InfoContext(ctx, "GPUs are offered", "devices", len(devices), "driver", driver)
 	return nil
 }
 
@@ -123,17 +117,12 @@ func (p *Placer) gpusReturned(ctx context.Context, sandbox string, now store.GPU
 }
 
 // AddDevices puts a sandbox's devices into the description of its container.
-func (p *Placer) AddDevices(s *farm.Sandbox, spec *engine.Spec) error {
+func (p *Placer) AddDevices(s *farm.Sandbox, spec *farm.ContainerSpec) error {
 	if !s.Spec.GPU.Wanted() {
 		return nil
 	}
 	if spec.GPUs = p.gpus.kept(s.ID); len(spec.GPUs) == 0 {
 		return errDevicesGone
-	}
-	for _, id := range spec.GPUs {
-		if name := p.gpus.cdi[id]; name != "" {
-			spec.CDI = append(spec.CDI, name)
-		}
 	}
 	return nil
 }
@@ -151,12 +140,12 @@ func (p *Placer) CheckDevices(ctx context.Context, s *farm.Sandbox) error {
 	}
 	for _, c := range containers {
 		if c.SandboxID == s.ID {
-			if !slices.Equal(c.GPUs(), devices) {
+			if !slices.Equal(c.GPUs, devices) {
 				err = errDevicesGone // it was made for a lease that has ended
 			}
 			continue
 		}
-		for _, id := range c.GPUs() {
+		for _, id := range c.GPUs {
 			if slices.Contains(devices, id) {
 				p.log.ErrorContext(ctx, "a GPU is in use that was leased to another sandbox", "device", id, "sandbox_id", s.ID, "other", c.SandboxID)
 				err = errDevicesGone

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
@@ -56,7 +55,7 @@ func (p *Placer) ReconcileGPUs(ctx context.Context) error {
 }
 
 // runningFirst orders containers: running ones first.
-func runningFirst(a, b engine.Container) int {
+func runningFirst(a, b farm.Container) int {
 	switch {
 	case a.Running == b.Running:
 		return 0
@@ -68,10 +67,10 @@ func runningFirst(a, b engine.Container) int {
 }
 
 // restoreGPUs records the leases of a container whose leases were lost.
-func (p *Placer) restoreGPUs(ctx context.Context, now store.GPUs, c engine.Container) error {
+func (p *Placer) restoreGPUs(ctx context.Context, now store.GPUs, c farm.Container) error {
 	sandbox := farm.Ref{Tenant: c.Tenant, ID: c.SandboxID}
 	missing := false
-	for _, id := range c.GPUs() {
+	for _, id := range c.GPUs {
 		missing = missing || now.Leases[id].Sandbox != sandbox
 	}
 	if !missing {
@@ -84,7 +83,7 @@ func (p *Placer) restoreGPUs(ctx context.Context, now store.GPUs, c engine.Conta
 	if err != nil {
 		return fmt.Errorf("read sandbox: %w", err)
 	}
-	_, err = p.store.RestoreGPUs(ctx, p.node.ID(), sandbox, s.Generation, c.GPUs())
+	_, err = p.store.RestoreGPUs(ctx, p.node.ID(), sandbox, s.Generation, c.GPUs)
 	if farm.CodeOf(err) == farm.CodeConflict && !c.Running { // made for a lease that has ended: CheckDevices does not let it start
 		if err := p.engine.Remove(ctx, c.ID); err != nil {
 			return fmt.Errorf("remove container: %w", err)

@@ -5,13 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/worker/node"
@@ -72,11 +74,21 @@ type Backlog interface {
 	Waiting(ctx context.Context, queues ...string) (int, error)
 }
 
+// Host is what a node.Engine also has if all its containers run on one machine, where this package places them. An engine that places them itself,
+// as a cluster does, lacks it: then this package reserves memory and cores of its Capacity only.
+type Host interface {
+	// LimitSandboxes bounds the memory in bytes of all sandboxes that are created from now on together. An error says why that is not possible.
+	LimitSandboxes(ctx context.Context, memory int64) error
+	// OfferGPUs returns those of these devices that the engine can give to containers, and by which driver; "" if it has none. index is the number
+	// of a device, by id.
+	OfferGPUs(ctx context.Context, devices []farm.GPUDevice, index map[string]string) ([]farm.GPUDevice, string, error)
+}
+
 // Deps are the dependencies of a Placer. All fields except Metrics are required.
 type Deps struct {
 	Store      *store.Store
 	Backlog    Backlog
-	Engine     *engine.Engine
+	Engine     node.Engine
 	Node       *node.Node
 	WorkerID   string
 	Log        *slog.Logger
@@ -92,7 +104,8 @@ type Placer struct {
 	cfg     Config
 	deps    Deps
 	store   *store.Store
-	engine  *engine.Engine
+	engine  node.Engine
+	host    Host // nil: the engine places containers itself
 	node    *node.Node
 	log     *slog.Logger
 	metrics *metrics
@@ -117,6 +130,7 @@ func New(cfg Config, deps Deps) (*Placer, error) {
 		gate: gate{smallest: farm.Capacity{MemoryMB: cfg.Limits.Memory.Min, CPUs: cfg.Limits.CPUs.Min}, now: deps.Now, wake: deps.Wake},
 		gpus: newGPUs(deps.Now, deps.Wake),
 	}
+	p.host, _ = deps.Engine.(Host)
 	p.metrics = newMetrics(p)
 	return p, p.metrics.register(deps.Metrics)
 }
@@ -255,11 +269,11 @@ func (p *Placer) Status() Status {
 
 // machineOf says what the programs of a host use, if this is the host.
 func machineOf(host farm.Capacity) *farm.Machine {
-	available := engine.AvailableMB(host.MemoryMB)
+	available := availableMB(host.MemoryMB)
 	if available < 0 {
 		return nil
 	}
-	return &farm.Machine{MemoryMB: host.MemoryMB, UsedMB: host.MemoryMB - available, CPUs: host.CPUs, Load: engine.Load()}
+	return &farm.Machine{MemoryMB: host.MemoryMB, UsedMB: host.MemoryMB - available, CPUs: host.CPUs, Load: machineLoad()}
 }
 
 // UnlockPool lets another worker of the node maintain the pool.
@@ -269,3 +283,40 @@ func (p *Placer) UnlockPool(ctx context.Context) error {
 
 // WantsPool reports whether this worker's settings ask for a warm pool.
 func (p *Placer) WantsPool() bool { return p.pool.wants() }
+
+// availableMB is the memory in MiB that programs on this machine can still use without swapping. It is below 0 if that is not known, or if this
+// machine does not have totalMB of memory: then the engine runs elsewhere.
+func availableMB(totalMB int) int {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return -1
+	}
+	return parseAvailable(string(text), totalMB)
+}
+
+// machineLoad is the number of programs that ran or waited for a core of this machine, a mean over the last minute; 0: not known.
+func machineLoad() float64 {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return 0
+	}
+	first, _, _ := strings.Cut(string(text), " ")
+	load, _ := strconv.ParseFloat(first, 64)
+	return load
+}
+
+// parseAvailable reads a file in the format of /proc/meminfo.
+func parseAvailable(text string, totalMB int) int {
+	values := map[string]int{}
+	for line := range strings.Lines(text) {
+		name, rest, _ := strings.Cut(line, ":")
+		if fields := strings.Fields(rest); len(fields) > 0 {
+			values[name], _ = strconv.Atoi(fields[0]) // kB
+		}
+	}
+	available, known := values["MemAvailable"]
+	if !known || values["MemTotal"]>>10 != totalMB {
+		return -1
+	}
+	return available >> 10
+}

@@ -284,7 +284,7 @@ func (p *Placer) MemberVersion(ctx context.Context, name, runtime string) (strin
 		return "", err
 	}
 	runtime = p.node.Runtime(farm.SandboxSpec{Image: name, Runtime: runtime})
-	return fmt.Sprintf("%s %s %s %s %d", image.ID, p.node.AgentVolume(runtime), runtime, p.cfg.Version, p.cfg.Limits.Disk.Default), nil
+	return fmt.Sprintf("%s %s %s %s %d", image.ID, p.node.Agent(runtime), runtime, p.cfg.Version, p.cfg.Limits.Disk.Default), nil
 }
 
 // Retire removes an unclaimed member. A member that was claimed meanwhile stays.

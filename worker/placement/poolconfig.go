@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
@@ -139,7 +138,7 @@ func (p *Placer) resizePool(members []store.Member) {
 	}
 	total := p.gate.host.MemoryMB
 	p.gate.mu.Unlock()
-	n.available = engine.AvailableMB(total)
+	n.available = availableMB(total)
 	largest := n
 	largest.reserved, largest.available = farm.Capacity{}, -1
 	for _, m := range members {

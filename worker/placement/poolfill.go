@@ -162,7 +162,7 @@ func (p *Placer) startMember(ctx context.Context, m *store.Member) error {
 	}
 	box := p.MemberSandbox(*m)
 	spec := p.node.ContainerSpec(box, image)
-	spec.Labels = map[string]string{node.LabelPool: m.Image}
+	spec.Generation, spec.Labels = 0, map[string]string{node.LabelPool: m.Image}
 	if m.Container, err = p.engine.Create(ctx, spec); err != nil {
 		return fmt.Errorf("create container: %w", err)
 	}

@@ -1,4 +1,4 @@
-// Package enginetest starts additional Docker engines on this machine, for tests of farms with several nodes and of faults that must not
+// Package enginetest has the suite that every engine of workers passes (Conformance). It also starts additional Docker engines on this machine, for tests of farms with several nodes and of faults that must not
 // happen to the machine's own engine. Each has its own network, process and mount namespace, so nothing of it outlives the test. Tests
 // that use it need root, dockerd, iproute2 and util-linux.
 package enginetest

@@ -33,8 +33,8 @@ func TestCaretakerRemovesSandboxesWhenNoWorkerRuns(t *testing.T) {
 			}
 		}
 	})
-	volume, err := e.EnsureAgent(t.Context(), "v1", engine.Execute, func(context.Context) ([]engine.Program, error) {
-		return []engine.Program{{Name: "agent", Data: []byte("never run")}}, nil
+	volume, err := e.EnsureAgent(t.Context(), "v1", "runc", func(context.Context) ([]farm.AgentProgram, error) {
+		return []farm.AgentProgram{{Name: "agent", Data: []byte("never run")}}, nil
 	}, image)
 	if err != nil {
 		t.Fatal(err)
@@ -44,9 +44,9 @@ func TestCaretakerRemovesSandboxesWhenNoWorkerRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := farm.NewID(farm.SandboxPrefix)
-	made, err := e.Create(t.Context(), engine.Spec{
-		SandboxID: id, Tenant: "t", Node: node, Deadline: time.Now().Add(time.Hour), Image: image, Command: []string{"sleep", "600"}, UID: 1000,
-		AgentVolume: volume, AgentMount: "/sandfarm", Resources: farm.Resources{MemoryMB: 64, CPUs: 0.5, PIDs: 16, DiskMB: 16},
+	made, err := e.Create(t.Context(), farm.ContainerSpec{
+		SandboxID: id, Tenant: "t", Node: node, Deadline: time.Now().Add(time.Hour), Image: image, Command: []string{"sleep", "600"},
+		Agent: volume, Resources: farm.Resources{MemoryMB: 64, CPUs: 0.5, PIDs: 16, DiskMB: 16},
 	})
 	if err != nil {
 		t.Fatal(err)

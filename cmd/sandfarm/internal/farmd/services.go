@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/sandfarm/sandfarm/images"
 	"github.com/sandfarm/sandfarm/internal/agent/binary"
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -13,10 +14,19 @@ import (
 	"github.com/sandfarm/sandfarm/internal/relay"
 	"github.com/sandfarm/sandfarm/scheduler"
 	"github.com/sandfarm/sandfarm/worker"
+	"github.com/sandfarm/sandfarm/worker/node"
+	"github.com/sandfarm/sandfarm/worker/placement"
 )
 
 // queueGrace is how long the queue waits for handlers after the grace period of the worker, when they return.
 const queueGrace = 10 * time.Second
+
+// The Docker engine has all that an engine may have.
+var (
+	_ node.Checkpoints = (*engine.Engine)(nil)
+	_ node.PortDialer  = (*engine.Local)(nil)
+	_ placement.Host   = (*engine.Engine)(nil)
+)
 
 // newWorker makes the worker.
 func (p *Parts) newWorker(e *engine.Engine, version string, callback func(context.Context, farm.Ref) error, progress func(farm.Progress)) (*worker.Worker, error) {
@@ -36,7 +46,7 @@ func (p *Parts) newWorker(e *engine.Engine, version string, callback func(contex
 			network, address := p.Redis.Route()
 			return relay.ListenAddress(listen, network, address)
 		},
-		UV: installer(packages), Index: packages, Egress: p.egress,
+		UV: installer(packages), UVVersion: images.InstallerVersion, Index: packages, Egress: p.egress,
 		Listen: func(c queue.ServerConfig) (worker.Server, error) {
 			c.Logger, c.ShutdownTimeout, c.Hook = p.Log, cfg.StopGrace+queueGrace, p.metrics.redis.Hook()
 			return queue.NewServer(p.Redis.Open, c)

@@ -51,12 +51,15 @@ func main() {
 		err = json.NewEncoder(os.Stdout).Encode(facts())
 	case "listen": // answers each connection to an abstract socket with the user id of the peer
 		listen("@probe")
-	case "serve": // greets each connection to a port of the loopback
+	case "serve": // that, and greets each connection to a port of the loopback
+		go listen("@probe")
 		serve("127.0.0.1:7000")
 	case "remember": // answers each connection to an abstract socket with how many there were
 		remember("@memory")
 	case "recall":
 		err = recall("@memory")
+	case "join": // connects its input and output to what listens
+		err = join("@probe")
 	case "nothing":
 	case "echo":
 		_, err = io.Copy(os.Stdout, os.Stdin)
@@ -250,7 +253,6 @@ func text(err error) string {
 	return err.Error()
 }
 
-// listen sends every peer of a unix socket its user id, and then echoes what it sends.
 func remember(socket string) {
 	l, err := net.Listen("unix", socket)
 	if err != nil {
@@ -275,6 +277,17 @@ func recall(socket string) error {
 	return err
 }
 
+func join(socket string) error {
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		return err
+	}
+	go func() { _, _ = io.Copy(conn, os.Stdin) }()
+	_, err = io.Copy(os.Stdout, conn)
+	return err
+}
+
+// listen sends every peer of a unix socket its user id, and then echoes what it sends.
 func listen(socket string) {
 	l, err := net.Listen("unix", socket)
 	if err != nil {

@@ -1,0 +1,497 @@
+package enginetest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
+	"github.com/sandfarm/sandfarm/worker/node"
+)
+
+// Subject is the engine of a farm of its own, for Conformance.
+type Subject struct {
+	node.Engine
+	// Spec describes another sandbox of the farm. Its PID 1, and the command /sandfarm/agent in it, is the program internal/engine/testdata/probe,
+	// with these arguments. It has every field but Generation, GPUs and Runtime.
+	Spec func(t testing.TB, args ...string) farm.ContainerSpec
+	// Again connects to the engine once more, as another worker of the farm does.
+	Again func(t testing.TB) node.Engine
+	// Silent connects to an engine that is down, and to one that accepts connections and never answers.
+	Silent func(t testing.TB) (down, hangs node.Engine)
+}
+
+// Conformance checks that an engine is what workers need (node.Engine). newEngine makes a farm in it, which ends with its test.
+func Conformance(t *testing.T, newEngine func(testing.TB) *Subject) {
+	t.Helper()
+	for name, test := range map[string]func(*testing.T, *Subject){
+		"Life": life, "Ends": ends, "MemoryLimit": memoryLimit, "ProcessLimit": processLimit, "Generations": generations, "GenerationsAtOnce": generationsAtOnce,
+		"RemoveAtOnce": removeAtOnce, "Stream": stream, "Socket": socket, "Usage": usage, "Update": update, "Notes": notes, "Identity": identity, "Silence": silence,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, newEngine(t))
+		})
+	}
+	t.Run("FarmsApart", func(t *testing.T) {
+		t.Parallel()
+		farmsApart(t, newEngine(t), newEngine(t))
+	})
+}
+
+// life is that of a container, from its create to what is left of it, which is nothing.
+func life(t *testing.T, e *Subject) {
+	ctx, s := t.Context(), e.Spec(t, "wait")
+	other := e.Again(t)
+	id, err := e.Create(ctx, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := other.Create(ctx, s); again != id || err != nil {
+		t.Errorf("second create gives %q (%v), want %q", again, err, id)
+	}
+	want := farm.Container{
+		ID: id, SandboxID: s.SandboxID, Generation: 1, Tenant: s.Tenant, Node: s.Node, Deadline: s.Deadline,
+		Resources: farm.Resources{MemoryMB: s.Resources.MemoryMB, CPUs: s.Resources.CPUs, PIDs: s.Resources.PIDs},
+	}
+	same := func(what string, want, got farm.Container, err error) {
+		t.Helper()
+		if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(farm.Container{}, "Labels", "Runtime")); diff != "" || err != nil {
+			t.Errorf("%s (-want +got), error %v:\n%s", what, err, diff)
+		}
+		for name, value := range s.Labels {
+			if got.Labels[name] != value {
+				t.Errorf("%s: label %s is %q, want %q", what, name, got.Labels[name], value)
+			}
+		}
+	}
+	got, err := e.Inspect(ctx, id)
+	same("a created container", want, got, err)
+	for range 2 { // a second start changes nothing
+		if err := e.Start(ctx, id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want.Running = true
+	got, err = other.Inspect(ctx, e.Name(s.SandboxID))
+	same("a container that runs, by its name", want, got, err)
+	list, err := other.List(ctx)
+	if len(list) != 1 {
+		t.Fatalf("list %+v, error %v", list, err)
+	}
+	want.Resources = farm.Resources{}
+	same("a container in the list", want, list[0], err)
+	for range 2 { // a missing container is not an error
+		if err := e.Remove(ctx, id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = e.Inspect(ctx, id)
+	wantCode(t, "inspect after removal", err, farm.CodeNotFound)
+	wantCode(t, "start after removal", e.Start(ctx, id), farm.CodeNotFound)
+	_, err = dial(ctx, e, id, "echo")
+	wantCode(t, "dial after removal", err, farm.CodeNotFound)
+	s.Image = "sandfarm-test/no-such-image:1"
+	if id, err = e.Create(ctx, s); err == nil {
+		err = e.Start(ctx, id)
+	}
+	wantCode(t, "a container without an image", err, farm.CodeNotFound)
+}
+
+// ends is how a worker learns that the program of a container has ended.
+func ends(t *testing.T, e *Subject) {
+	for program, code := range map[string]int{"nothing": 0, "fail": 3} {
+		id := start(t, e, e.Spec(t, program))
+		if c := awaitEnd(t, e, id); c.ExitCode != code || c.OOMKilled {
+			t.Errorf("%s: %+v, want exit code %d", program, c, code)
+		}
+		list, err := e.List(t.Context())
+		if i := slices.IndexFunc(list, func(c farm.Container) bool { return c.ID == id }); err != nil || i < 0 || list[i].Running {
+			t.Errorf("%s: list %+v, %v", program, list, err)
+		}
+	}
+}
+
+// memoryLimit ends a sandbox, and the engine says why. Its control group goes with it, now and then before the engine has read the reason from
+// it: so one of five tells it.
+func memoryLimit(t *testing.T, e *Subject) {
+	told := false
+	for range 5 {
+		s := e.Spec(t, "eat")
+		s.Resources.MemoryMB = 64
+		c := awaitEnd(t, e, start(t, e, s))
+		if c.ExitCode != 137 {
+			t.Errorf("exit code %d; want 137", c.ExitCode)
+		}
+		told = told || c.OOMKilled
+	}
+	if !told {
+		t.Error("the engine never said that the limit was reached")
+	}
+}
+
+func processLimit(t *testing.T, e *Subject) {
+	s := e.Spec(t, "wait")
+	s.Resources.PIDs = 64
+	out := output(t, e, start(t, e, s), "forks")
+	if got, err := strconv.Atoi(strings.TrimSpace(out)); err != nil || got >= 64 || got < 1 {
+		t.Errorf("%d children at once (%v), want fewer than 64", got, err)
+	}
+}
+
+// A worker that is late may create the container of an earlier generation under the sandbox's name. The create of the later one replaces it,
+// also if it runs, and the late worker does not get the container of the later one. Both used to get whichever container was there.
+func generations(t *testing.T, e *Subject) {
+	ctx, s := t.Context(), e.Spec(t, "wait")
+	of := func(generation int) farm.ContainerSpec {
+		s.Generation = generation
+		return s
+	}
+	for _, c := range []struct{ first, second int }{{0, 2}, {2, 10}} {
+		late := start(t, e, of(c.first))
+		id, err := e.Create(ctx, of(c.second))
+		if err != nil || id == late {
+			t.Fatalf("create of generation %d over %d = %s, %v", c.second, c.first, id, err)
+		}
+		_, err = e.Inspect(ctx, late)
+		wantCode(t, "inspect the earlier one", err, farm.CodeNotFound)
+		if again, err := e.Create(ctx, of(c.second)); err != nil || again != id {
+			t.Errorf("the same create again = %s, %v, want %s", again, err, id)
+		}
+		if _, err := e.Create(ctx, of(c.first)); !errors.Is(err, farm.ErrNewer) {
+			t.Errorf("a late create of generation %d over %d = %v, want ErrNewer", c.first, c.second, err)
+		}
+		if got, err := e.Inspect(ctx, id); err != nil || got.Generation != c.second {
+			t.Errorf("the container is %+v, %v", got, err)
+		}
+	}
+}
+
+// Creates of several generations at once: the last one's container is what is left. An engine may take the name before it shows the container: a
+// create that meets only the name waits. It used to fail after three tries.
+func generationsAtOnce(t *testing.T, e *Subject) {
+	s := e.Spec(t, "wait")
+	var group sync.WaitGroup
+	for generation := 1; generation <= 3; generation++ {
+		group.Go(func() {
+			of := s
+			of.Generation = generation
+			_, err := e.Create(t.Context(), of)
+			if generation == 3 && err != nil {
+				t.Errorf("the last generation: %v", err)
+			}
+		})
+	}
+	group.Wait()
+	if got, err := e.Inspect(t.Context(), e.Name(s.SandboxID)); err != nil || got.Generation != 3 {
+		t.Errorf("the container is %+v, %v", got, err)
+	}
+}
+
+func removeAtOnce(t *testing.T, e *Subject) {
+	id := start(t, e, e.Spec(t, "wait"))
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			if err := e.Remove(t.Context(), id); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+}
+
+// stream carries bytes both ways at once, as another user, and Close ends it.
+func stream(t *testing.T, e *Subject) {
+	s, err := e.DialSocket(t.Context(), start(t, e, e.Spec(t, "wait")), "", []string{"/sandfarm/agent", "echo"}, "65533:65533")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<18) // 4 MiB
+	var group sync.WaitGroup
+	group.Go(func() {
+		if _, err := s.Write(sent); err != nil {
+			t.Error(err)
+		}
+	})
+	got := make([]byte, len(sent))
+	if _, err := io.ReadFull(s, got); err != nil || !bytes.Equal(got, sent) {
+		t.Errorf("echo differs, error %v", err)
+	}
+	group.Wait()
+	waits := make(chan error, 1)
+	go func() {
+		_, err := s.Read(got)
+		waits <- err
+	}()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-waits; err == nil {
+		t.Error("a read that waited came back without an error after Close")
+	}
+}
+
+// socket is that of the program of a container, which is reached one way or the other, never as the user of that program.
+func socket(t *testing.T, e *Subject) {
+	id := start(t, e, e.Spec(t, "listen"))
+	var got []byte
+	testbed.Until(t, "the program answers", func() bool {
+		s, err := e.DialSocket(t.Context(), id, "@probe", []string{"/sandfarm/agent", "join"}, "65533:65533")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if _, err := s.Write([]byte("hello\n")); err != nil {
+			return false
+		}
+		got = nil
+		for one := make([]byte, 1); bytes.Count(got, []byte("\n")) < 2; got = append(got, one...) {
+			if _, err := io.ReadFull(s, one); err != nil {
+				return false // through a command, it may not listen yet
+			}
+		}
+		return true
+	})
+	if text := string(got); text != "0\nhello\n" && text != "65533\nhello\n" {
+		t.Errorf("user and echo are %q", text)
+	}
+}
+
+// A running container has counters that grow; one that does not run has none.
+func usage(t *testing.T, e *Subject) {
+	id := start(t, e, e.Spec(t, "wait"))
+	testbed.Until(t, "the engine counts", func() bool {
+		u, ok, err := e.Usage(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ok && u.Container == id && u.CPU > 0 && u.Memory > 0 && u.Memory < 8<<30
+	})
+	made, err := e.Create(t.Context(), e.Spec(t, "wait"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u, ok, err := e.Usage(t.Context(), made); ok || err != nil {
+		t.Errorf("a container that was not started: %+v, %v, %v", u, ok, err)
+	}
+	_, _, err = e.Usage(t.Context(), "no-such-container")
+	wantCode(t, "a container that does not exist", err, farm.CodeNotFound)
+}
+
+// A running sandbox gets other limits, higher or lower, and nothing else changes. Under gVisor it keeps those of its start.
+func update(t *testing.T, e *Subject) {
+	id := start(t, e, e.Spec(t, "wait"))
+	before, err := e.Inspect(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if GVisor() {
+		wantCode(t, "update under gVisor", e.Update(t.Context(), id, "", farm.Resources{MemoryMB: 512, CPUs: 0.5, PIDs: 128, DiskMB: 64}), farm.CodeConflict)
+		if got, err := e.Inspect(t.Context(), id); err != nil || !cmp.Equal(before, got) {
+			t.Errorf("after the update: %+v, %v; want %+v", got, err, before)
+		}
+		return
+	}
+	for _, r := range []farm.Resources{{MemoryMB: 512, CPUs: 0.5, PIDs: 128, DiskMB: 64}, {MemoryMB: 128, CPUs: 1, PIDs: 32, DiskMB: 64}} {
+		if err := e.Update(t.Context(), id, "", r); err != nil {
+			t.Fatal(err)
+		}
+		got, err := e.Inspect(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := before
+		want.Resources = farm.Resources{MemoryMB: r.MemoryMB, CPUs: r.CPUs, PIDs: r.PIDs}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("after the update to %+v (-want +got):\n%s", r, diff)
+		}
+	}
+	if err := e.Remove(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, "update of one that is gone", e.Update(t.Context(), id, "", farm.Resources{}), farm.CodeNotFound)
+}
+
+// A container that was made without an owner gets one, for good, which another worker reads.
+func notes(t *testing.T, e *Subject) {
+	ctx, other := t.Context(), e.Again(t)
+	var made []farm.Container
+	for range 2 {
+		s := e.Spec(t, "wait")
+		s.Tenant, s.Labels = "", map[string]string{"sandfarm.pool": "python"}
+		c, err := e.Inspect(ctx, start(t, e, s))
+		if err != nil {
+			t.Fatal(err)
+		}
+		made = append(made, c)
+	}
+	_, err := other.Noted(ctx, made[0])
+	wantCode(t, "note that is not there", err, farm.CodeNotFound)
+	for _, text := range []string{"first", "second"} { // a note never changes
+		if err := e.Note(ctx, made[0].SandboxID, "tenant-b", map[string]string{"sandfarm.x": text}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := other.Noted(ctx, made[0])
+	if _, pool := c.Labels["sandfarm.pool"]; err != nil || c.Labels["sandfarm.x"] != "first" || pool || c.Tenant != "tenant-b" || c.Generation != 1 || c.ID != made[0].ID || !c.Running {
+		t.Errorf("Noted = %+v, %v", c, err)
+	}
+	if err := e.Note(ctx, made[1].SandboxID, "tenant-b", nil); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := other.Notes(ctx); err != nil || len(list) != 2 || !slices.Contains(list, made[1].SandboxID) {
+		t.Errorf("Notes = %v, %v", list, err)
+	}
+	for range 2 {
+		if err := errors.Join(e.Remove(ctx, made[0].ID), e.RemoveNote(ctx, made[0].SandboxID)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if list, err := other.Notes(ctx); err != nil || !slices.Equal(list, []string{made[1].SandboxID}) {
+		t.Errorf("after the removal: Notes = %v, %v", list, err)
+	}
+}
+
+// Workers that ask a new engine at the same time agree on its id.
+func identity(t *testing.T, e *Subject) {
+	ids := make([]farm.EngineIdentity, 6)
+	var group sync.WaitGroup
+	for i := range ids {
+		group.Go(func() {
+			var err error
+			if ids[i], err = e.Again(t).Identify(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	for _, id := range ids {
+		if !cmp.Equal(id, ids[0]) || !farm.ValidID(farm.NodePrefix, id.Node) || id.Arch == "" || len(id.Runtimes) != 1 {
+			t.Errorf("%+v and %+v", id, ids[0])
+		}
+	}
+	if _, err := e.Identify(t.Context(), "no-such-runtime"); farm.CodeOf(err) != farm.CodeConflict {
+		t.Errorf("a runtime that the engine lacks: %v", err)
+	}
+	if all, err := e.Capacity(t.Context()); err != nil || all.MemoryMB < 1 || all.CPUs <= 0 {
+		t.Errorf("capacity %+v, %v", all, err)
+	}
+}
+
+// An engine that does not answer says so by a code, and blocks no caller.
+func silence(t *testing.T, e *Subject) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // its expiry would be another error
+	defer cancel()
+	down, hangs := e.Silent(t)
+	wantCode(t, "ping one that hangs", hangs.Ping(ctx), farm.CodeUnavailable)
+	wantCode(t, "ping", down.Ping(ctx), farm.CodeUnavailable)
+	_, err := down.Identify(ctx)
+	wantCode(t, "identify", err, farm.CodeUnavailable)
+	_, err = down.List(ctx)
+	wantCode(t, "list", err, farm.CodeUnavailable)
+	_, err = down.Inspect(ctx, "x")
+	wantCode(t, "inspect", err, farm.CodeUnavailable)
+	_, err = dial(ctx, down, "x", "echo")
+	wantCode(t, "dial", err, farm.CodeUnavailable)
+}
+
+// Farms in one engine do not see each other, also while each starts several sandboxes at once.
+func farmsApart(t *testing.T, one, two *Subject) {
+	farms := []*Subject{one, two}
+	ids := make([][]string, len(farms))
+	var group sync.WaitGroup
+	for i, e := range farms {
+		ids[i] = make([]string, 3)
+		for k := range ids[i] {
+			s := e.Spec(t, "wait")
+			group.Go(func() {
+				id, err := e.Create(t.Context(), s)
+				if err == nil {
+					err = e.Start(t.Context(), id)
+				}
+				if ids[i][k] = id; err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	group.Wait()
+	for i, e := range farms {
+		var got []string
+		list, err := e.List(t.Context())
+		for _, c := range list {
+			if got = append(got, c.ID); !c.Running {
+				t.Errorf("it does not run: %+v", c)
+			}
+		}
+		slices.Sort(got)
+		if want := slices.Sorted(slices.Values(ids[i])); err != nil || !slices.Equal(got, want) {
+			t.Errorf("farm %d has %v, %v; want %v", i, got, err, want)
+		}
+	}
+}
+
+// start creates and starts a container.
+func start(t *testing.T, e *Subject, s farm.ContainerSpec) string {
+	t.Helper()
+	id, err := e.Create(t.Context(), s)
+	if err == nil {
+		err = e.Start(t.Context(), id)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// awaitEnd waits until the program of a container has ended, and describes the container.
+func awaitEnd(t *testing.T, e *Subject, id string) (c farm.Container) {
+	t.Helper()
+	testbed.Until(t, "the container has ended", func() (over bool) {
+		var err error
+		if c, err = e.Inspect(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		return !c.Running
+	})
+	return c
+}
+
+// dial runs the probe in a container.
+func dial(ctx context.Context, e node.Engine, id string, args ...string) (io.ReadWriteCloser, error) {
+	return e.DialSocket(ctx, id, "", append([]string{"/sandfarm/agent"}, args...), "")
+}
+
+// output is what the probe prints in a container.
+func output(t *testing.T, e *Subject, id string, args ...string) string {
+	t.Helper()
+	s, err := dial(t.Context(), e, id, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	out, err := io.ReadAll(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+func wantCode(t *testing.T, what string, err error, want farm.Code) {
+	t.Helper()
+	if got := farm.CodeOf(err); got != want {
+		t.Errorf("%s: code %q (%v), want %q", what, got, err, want)
+	}
+}
