@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"time"
@@ -57,7 +58,7 @@ func (h *Hold) Add(ctx context.Context, n int64) error {
 	p := h.budget.pool(n)
 	got, err := p.acquire(ctx, h.tenant, n)
 	if err != nil {
-		return err
+		return fmt.Errorf("wait for memory: %w", err)
 	}
 	h.count(p, got)
 	return nil

@@ -3,7 +3,6 @@ package budget
 import (
 	"container/list"
 	"context"
-	"fmt"
 	"sync"
 )
 
@@ -28,50 +27,63 @@ type account struct {
 	turn    *list.Element
 }
 
-// waiter is a request that was not granted yet.
+// waiter is a request of a tenant. It is granted when its channel is closed.
 type waiter struct {
+	of      *account
 	bytes   int64
 	granted chan struct{}
+	element *list.Element // of the account's waiters
 }
 
 func newPool(size int64) *pool {
 	return &pool{size: size, share: size / 2, tenants: map[string]*account{}, turns: list.New()}
 }
 
-// acquire waits until a tenant may hold n more bytes, at most a share. It returns n, or the share if n is larger.
+// acquire waits until a tenant may hold n more bytes, at most a share. It returns n, or the share if n is larger. The error is that of ctx.
 func (p *pool) acquire(ctx context.Context, tenant string, n int64) (int64, error) {
-	n = min(n, p.share)
+	w := p.ask(tenant, n)
+	if w.isGranted() {
+		return w.bytes, nil
+	}
+	select {
+	case <-w.granted:
+		return w.bytes, nil
+	case <-ctx.Done():
+		p.leave(w)
+		return 0, context.Cause(ctx)
+	}
+}
+
+// ask begins a request for n bytes, at most a share, which leave ends.
+func (p *pool) ask(tenant string, n int64) *waiter {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	a := p.account(tenant)
-	w := &waiter{bytes: n, granted: make(chan struct{})}
-	place := a.waiters.PushBack(w)
-	p.waiting += n
+	w := &waiter{of: a, bytes: min(n, p.share), granted: make(chan struct{})}
+	w.element = a.waiters.PushBack(w)
+	p.waiting += w.bytes
 	if a.turn == nil {
 		a.turn = p.turns.PushBack(a)
 	}
 	p.grant()
-	if w.isGranted() {
-		p.mu.Unlock()
-		return n, nil
+	if !w.isGranted() {
+		p.waited++
 	}
-	p.waited++
-	p.mu.Unlock()
-	select {
-	case <-w.granted:
-		return n, nil
-	case <-ctx.Done():
-	}
+	return w
+}
+
+// leave gives back what was granted, or ends the wait for it.
+func (p *pool) leave(w *waiter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if w.isGranted() { // in the last moment
-		p.take(a, n)
-	} else {
-		p.waiting -= n
-		a.waiters.Remove(place)
-		p.settle(a)
-		p.grant() // the next in line may be smaller
+	if w.isGranted() {
+		p.take(w.of, w.bytes)
+		return
 	}
-	return 0, fmt.Errorf("wait for memory: %w", context.Cause(ctx))
+	p.waiting -= w.bytes
+	w.of.waiters.Remove(w.element)
+	p.settle(w.of)
+	p.grant() // the next in line may be smaller
 }
 
 func (w *waiter) isGranted() bool {

@@ -1,0 +1,28 @@
+package budget
+
+import "sync"
+
+// Places is a number of places for work, shared as a Budget shares bytes: one tenant has at most half of them, its requests are granted in the order in
+// which they came, and tenants take turns.
+type Places struct{ pool *pool }
+
+// NewPlaces makes n places, at least 2.
+func NewPlaces(n int) *Places { return &Places{newPool(int64(max(n, 2)))} }
+
+// Place is a request for a place.
+type Place struct {
+	pool   *pool
+	waiter *waiter
+	once   sync.Once
+}
+
+// Ask requests a place for a tenant. It does not wait.
+func (p *Places) Ask(tenant string) *Place {
+	return &Place{pool: p.pool, waiter: p.pool.ask(tenant, 1)}
+}
+
+// Granted is closed when the tenant has the place.
+func (p *Place) Granted() <-chan struct{} { return p.waiter.granted }
+
+// Leave gives the place back, or ends the request if it was not granted. A second call does nothing.
+func (p *Place) Leave() { p.once.Do(func() { p.pool.leave(p.waiter) }) }
