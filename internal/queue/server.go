@@ -202,6 +202,7 @@ func (s *Server) handle(ctx context.Context, kind string, payload []byte) (err e
 		return fmt.Errorf("%w: %w", err, asynq.SkipRetry) // a retry would fail too
 	}
 	task.Try = tryOf(ctx, kind)
+	task.Queue, _ = asynq.GetQueueName(ctx)
 	if err = s.cfg.Handler(ctx, task); err != nil && task.Try.RetryIn == 0 && isTry(err) {
 		return fmt.Errorf("%w: %w", err, asynq.SkipRetry) // not spareRetry
 	}

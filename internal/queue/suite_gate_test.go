@@ -60,10 +60,10 @@ func (b *bundle) archive(t *testing.T, name, id string) {
 // add a second task, but replaces an archived one.
 func scriptEnqueues(t *testing.T, factory Factory) {
 	b := setup(t, factory)
-	script := redis.NewScript(queue.EnqueueLua() + "return enqueueTask(ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]) or 'added'")
+	script := redis.NewScript(queue.EnqueueLua() + "return enqueueTask(ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6], ARGV[7] == '1') or 'added'")
 	byScript := func(task queue.Task, id string, timeout time.Duration, want string) {
 		t.Helper()
-		args := []any{"cpu", id, task.Ref.Tenant, task.Ref.ID, int(timeout.Seconds()), time.Now().UnixMicro()}
+		args := []any{"cpu", id, task.Ref.Tenant, task.Ref.ID, int(timeout.Seconds()), time.Now().UnixMicro(), task.Aside}
 		if got, err := script.Run(t.Context(), b.rdb, nil, args...).Text(); err != nil || got != want {
 			t.Fatalf("enqueueTask = %q, %v; want %q", got, err, want)
 		}
@@ -81,7 +81,7 @@ func scriptEnqueues(t *testing.T, factory Factory) {
 	}
 	for _, timeout := range []time.Duration{time.Second, 127 * time.Second, 128 * time.Second, 25 * time.Hour} {
 		for _, tenant := range []string{"acme", strings.Repeat("long tenant ", 20)} {
-			task := queue.Task{Type: queue.TypeJob, Ref: farm.Ref{Tenant: tenant, ID: "job_1"}}
+			task := queue.Task{Type: queue.TypeJob, Ref: farm.Ref{Tenant: tenant, ID: "job_1"}, Aside: timeout > time.Minute}
 			byScript(task, "job_1.2", timeout, "added")
 			byScript(task, "job_1.2", timeout, "pending") // changes nothing
 			got := written("job_1.2")

@@ -110,7 +110,7 @@ func (b *bundle) expect(t *testing.T, want queue.Task) {
 	t.Helper()
 	select {
 	case got := <-b.got:
-		got.Try = queue.Try{}
+		got.Try, got.Queue = queue.Try{}, ""
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("handled task (-want +got):\n%s", diff)
 		}

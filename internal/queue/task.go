@@ -26,7 +26,11 @@ const QueueCallbacks = "callbacks"
 type Task struct {
 	Type string // TypeJob or TypeCallback
 	Ref  farm.Ref
-	Try  Try // set by a Server; it is not enqueued
+	// Aside says that the job holds a worker only for a moment, or ends or hibernates a sandbox: it does not wait for the others. A task of a
+	// release that did not say so counts among the others.
+	Aside bool
+	Queue string // set by a Server; it is not enqueued
+	Try   Try    // as Queue
 }
 
 // Try says which try of a task a handler makes.
@@ -61,21 +65,26 @@ func tryOf(ctx context.Context, kind string) Try {
 	return try
 }
 
-// encodePayload encodes the ref only, since asynq writes the payload again with every heartbeat.
+// payload is short, since asynq writes it again with every heartbeat.
+type payload struct {
+	farm.Ref
+	Aside bool `json:"aside,omitempty"`
+}
+
 func encodePayload(t Task) ([]byte, error) {
-	data, err := json.Marshal(t.Ref)
+	data, err := json.Marshal(payload{t.Ref, t.Aside})
 	if err != nil {
 		return nil, fmt.Errorf("encode task: %w", err)
 	}
 	return data, nil
 }
 
-func decodePayload(kind string, payload []byte) (Task, error) {
-	t := Task{Type: kind}
-	if err := json.Unmarshal(payload, &t.Ref); err != nil {
-		return t, fmt.Errorf("decode task: %w", err)
+func decodePayload(kind string, data []byte) (Task, error) {
+	var p payload
+	if err := json.Unmarshal(data, &p); err != nil {
+		return Task{}, fmt.Errorf("decode task: %w", err)
 	}
-	return t, nil
+	return Task{Type: kind, Ref: p.Ref, Aside: p.Aside}, nil
 }
 
 // Keys of asynq that this package reads, and the channel that wakes a queue's servers.

@@ -229,7 +229,7 @@ func (s *Store) CancelRequested(ctx context.Context, ref farm.Ref) (bool, error)
 // maxCancels is how many cancels a worker has not looked at yet; more are dropped by the client.
 const maxCancels = 100
 
-// Cancels is a worker's subscription to cancels of running jobs and to changed deadlines and hosts of sandboxes.
+// Cancels is a worker's subscription to cancels of running jobs, ends of queued ones and to changed deadlines and hosts of sandboxes.
 type Cancels struct {
 	refs chan farm.Ref
 	sub  db.Subscription

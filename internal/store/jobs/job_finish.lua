@@ -4,7 +4,7 @@
 local id, mode, to = arg.id, arg.mode, arg.state
 local k = jobKey(id)
 local j = call('HMGET', k, 'state', 'attempt', 'kind', 'sandbox', 'inline', 'hidden', 'cb', 'left', 'token', 'docs', 'reserved', 'win', 'size',
-  'reqsize')
+  'reqsize', 'aq')
 local state, attempt, kind, box, callback, reserved = j[1], j[2], j[3], j[4], j[7], j[11]
 local inline, hidden, outsideFIFO = j[5] == '1', j[6] == '1', j[8] == '1'
 if not state then return {'notfound'} end
@@ -37,6 +37,7 @@ local stored = tonumber(arg.stored)
 local full = storedFull(stored, (tonumber(reserved) or 0) + requestSize + (hidden and READ_ROOM or 0))
 if full then return full end
 
+if state == 'queued' and j[15] and call('ZSCORE', slotsKey(j[15]), id) then call('PUBLISH', CANCELS, arg.hint) end -- a worker may wait with its task
 local counted = call('SREM', ACTIVE, id) == 1
 if not freeQueueSlot(id) and counted and quota('max_running') >= 0 then unparkOldest() end
 call('HSET', k, 'state', to, 'finished', NOW, 'token', arg.token)

@@ -173,17 +173,18 @@ local TASK_SLACK, TASK_ENDLESS = 600, 90000
 -- queue. more: how many further tasks there may be, each only while those before it are active. Returns nil if a task was added, else the state
 -- of the last one that is there: 'active' if a server has it, '' if there is none, since the job's sandbox has ended: the sweep ends the job.
 local function enqueue(id, more)
-  local j = call('HMGET', jobKey(id), 'state', 'attempt', 'sandbox', 'queue', 'inline', 'timeout', 'bg')
+  local j = call('HMGET', jobKey(id), 'state', 'attempt', 'sandbox', 'queue', 'inline', 'timeout', 'bg', 'kind')
   local box = call('HMGET', sandboxKey(j[3]), 'state', 'node')
   if box[1] and final(SANDBOXES, box[1]) then return '' end
   local q, timeout = queueOf(j[4], j[5] == '1', j[3]), tonumber(j[6])
   if j[1] == 'running' and box[2] and box[2] ~= '' then q = 'node-' .. box[2] end -- only that engine has the container
   timeout = (timeout > 0 and j[7] ~= '1') and timeout + TASK_SLACK or TASK_ENDLESS
   local task, tenant = j[2] == '0' and id or id .. '.' .. j[2], string.match(P, '{(.*)}:$')
-  local found = enqueueTask(q, task, tenant, id, timeout, NOW)
+  local aside = j[5] == '1' or j[8] == 'close' or j[8] == 'hibernate' -- it does not wait for jobs that may run for long
+  local found = enqueueTask(q, task, tenant, id, timeout, NOW, aside)
   for n = 1, more or 0 do
     if found ~= 'active' then break end
-    found = enqueueTask(q, task .. '.again' .. n, tenant, id, timeout, NOW)
+    found = enqueueTask(q, task .. '.again' .. n, tenant, id, timeout, NOW, aside)
   end
   return found
 end

@@ -78,6 +78,31 @@ func cancelQueued(t *testing.T, factory Factory) {
 	}
 }
 
+// A worker may have the task of a queued job, and wait with it. A job that waits in its FIFO has no task.
+func endOfAQueuedJobIsPublished(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	cancels, err := b.Cancels(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cancels.Close()
+	box := b.box(t, farm.SandboxReady)
+	head, behind := b.accept(t, Execute(box.ID)).Job.Ref(), b.accept(t, Execute(box.ID)).Job.Ref()
+	for _, ref := range []farm.Ref{behind, head} {
+		if _, _, err := b.Cancel(t.Context(), ref, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case got := <-cancels.C():
+		if got != head {
+			t.Errorf("received %+v, want %+v", got, head)
+		}
+	case <-time.After(patience):
+		t.Error("nothing was received")
+	}
+}
+
 func cancelRunning(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	cancels, err := b.Cancels(t.Context())

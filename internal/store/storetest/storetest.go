@@ -50,6 +50,7 @@ func Run(t *testing.T, factory Factory) {
 		"LeaveFIFO":                      leaveFIFO,
 		"CancelQueued":                   cancelQueued,
 		"CancelRunning":                  cancelRunning,
+		"EndOfAQueuedJobIsPublished":     endOfAQueuedJobIsPublished,
 		"CancelRacesWithClaim":           cancelRacesWithClaim,
 		"CanceledCreateEndsSandbox":      canceledCreateEndsSandbox,
 		"Checkpoints":                    checkpoints,
