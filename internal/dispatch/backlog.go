@@ -3,6 +3,7 @@ package dispatch
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -10,22 +11,25 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// parkedTTL is how long the parked jobs are remembered, so that scrapes and dashboards cost one call a second.
-const parkedTTL = time.Second
+// backlogTTL is how long the backlog is remembered, so that scrapes and dashboards cost two calls a second.
+const backlogTTL = time.Second
 
-// Depths lists the backlog of every queue by name: its waiting tasks and the parked jobs, which wait for a slot of their tenants. The answer is
-// up to a second old.
+// Depths lists the backlog of every queue by name: its waiting tasks, the jobs that wait for a slot of the worker that took them, and the parked jobs,
+// which wait for a slot of their tenants. The answer is up to a second old, and what workers reported up to a heartbeat older.
 func (d *Dispatcher) Depths(ctx context.Context) ([]farm.QueueDepth, error) {
 	depths, err := d.queue.Depths(ctx)
 	if err != nil {
 		return nil, err
 	}
-	parked, err := d.parked.get(ctx, d.store, d.now)
+	backlog, err := d.backlog.get(ctx, d.store, d.now)
 	if err != nil {
 		return nil, err
 	}
+	for i := range depths {
+		depths[i].Running = max(depths[i].Running-backlog.taken[depths[i].Name], 0)
+	}
 	now := d.now()
-	for name, jobs := range parked {
+	for name, jobs := range backlog.waiting {
 		at := slices.IndexFunc(depths, func(q farm.QueueDepth) bool { return q.Name == name })
 		if at < 0 {
 			depths, at = append(depths, farm.QueueDepth{Name: name}), len(depths)
@@ -39,29 +43,47 @@ func (d *Dispatcher) Depths(ctx context.Context) ([]farm.QueueDepth, error) {
 	return depths, nil
 }
 
-// parkedCache remembers the parked jobs. One caller asks at a time; the others wait for its answer.
-type parkedCache struct {
+// backlog is what waits and is in no queue, by queue.
+type backlog struct {
+	waiting map[string]farm.WaitingJobs
+	taken   map[string]int // how many of them wait in a worker
+}
+
+// backlogCache remembers the backlog. One caller asks at a time; the others wait for its answer.
+type backlogCache struct {
 	turn chan struct{}
-	jobs map[string]store.ParkedJobs
+	last backlog
 	asOf time.Time
 }
 
-func newParkedCache() *parkedCache { return &parkedCache{turn: make(chan struct{}, 1)} }
+func newBacklogCache() *backlogCache { return &backlogCache{turn: make(chan struct{}, 1)} }
 
-func (c *parkedCache) get(ctx context.Context, s *store.Store, now func() time.Time) (map[string]store.ParkedJobs, error) {
+func (c *backlogCache) get(ctx context.Context, s *store.Store, now func() time.Time) (backlog, error) {
 	select {
 	case c.turn <- struct{}{}:
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return backlog{}, context.Cause(ctx)
 	}
 	defer func() { <-c.turn }()
-	if age := now().Sub(c.asOf); age >= 0 && age < parkedTTL {
-		return c.jobs, nil
+	if age := now().Sub(c.asOf); age >= 0 && age < backlogTTL {
+		return c.last, nil
 	}
-	jobs, err := s.Parked(ctx)
+	parked, err := s.Parked(ctx)
 	if err != nil {
-		return nil, err
+		return backlog{}, err
 	}
-	c.jobs, c.asOf = jobs, now()
-	return jobs, nil
+	workers, err := s.Workers(ctx)
+	if err != nil {
+		return backlog{}, err
+	}
+	b := backlog{waiting: map[string]farm.WaitingJobs{}, taken: map[string]int{}}
+	maps.Copy(b.waiting, parked)
+	for _, w := range workers {
+		for queue, jobs := range w.Waiting {
+			b.waiting[queue] = b.waiting[queue].And(jobs)
+			b.taken[queue] += jobs.Jobs
+		}
+	}
+	c.last, c.asOf = b, now()
+	return b, nil
 }

@@ -40,6 +40,23 @@ func TestDepthsCountParkedJobs(t *testing.T) {
 	}
 }
 
+// Jobs that wait in a worker for a slot are neither running nor forgotten.
+func TestDepthsCountJobsThatWaitInAWorker(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.submit(t, storetest.Create())
+	since := time.Now().Add(-time.Hour)
+	waiting := map[string]farm.WaitingJobs{farm.QueueCPU: {Jobs: 2, Since: since}, "node-n1": {Jobs: 1, Since: since}}
+	if err := b.store.Heartbeat(t.Context(), farm.Worker{ID: "w", Waiting: waiting}); err != nil {
+		t.Fatal(err)
+	}
+	depths, err := b.Depths(t.Context())
+	if err != nil || len(depths) != 2 || depths[0].Name != farm.QueueCPU || depths[0].Depth != 3 || depths[0].OldestSeconds < 3600 ||
+		depths[1].Name != "node-n1" || depths[1].Depth != 1 || depths[1].Running != 0 {
+		t.Errorf("Depths = %+v, %v", depths, err)
+	}
+}
+
 // A receiver that takes no callbacks keeps limits.max_callbacks of them, with their tasks; the oldest are given up.
 func TestCallbacksBeyondTheLimitAreGivenUp(t *testing.T) {
 	t.Parallel()

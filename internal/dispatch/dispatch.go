@@ -30,12 +30,12 @@ const (
 // Dispatcher connects the store and the queue. The store's scripts enqueue a job in the step that makes it runnable; the dispatcher does what
 // else follows from the end of a job, and finds what was lost. It is safe for concurrent use.
 type Dispatcher struct {
-	store  *store.Store
-	queue  *queue.Client
-	limits farm.Limits
-	log    *slog.Logger
-	now    func() time.Time
-	parked *parkedCache
+	store   *store.Store
+	queue   *queue.Client
+	limits  farm.Limits
+	log     *slog.Logger
+	now     func() time.Time
+	backlog *backlogCache
 
 	mu       sync.Mutex
 	unlisted map[string]*unlisted // by the id of the job
@@ -46,7 +46,7 @@ func New(s *store.Store, q *queue.Client, limits farm.Limits, logger *slog.Logge
 	if logger == nil {
 		logger = slog.Default()
 	}
-	return &Dispatcher{store: s, queue: q, limits: limits, log: logger, now: time.Now, parked: newParkedCache(), unlisted: map[string]*unlisted{}}
+	return &Dispatcher{store: s, queue: q, limits: limits, log: logger, now: time.Now, backlog: newBacklogCache(), unlisted: map[string]*unlisted{}}
 }
 
 // Submit accepts a job, see store.Accept, with the trace of its call.
@@ -223,6 +223,20 @@ func (d *Dispatcher) startElsewhere(ctx context.Context, r *store.Route) error {
 	default:
 		return err
 	}
+}
+
+// PutBack puts a job that its worker cannot begin now back into its queue, for any worker, unless it has ended. The task that the worker has must end
+// afterwards.
+func (d *Dispatcher) PutBack(ctx context.Context, ref farm.Ref) error {
+	r, err := d.store.Route(ctx, ref)
+	if farm.CodeOf(err) == farm.CodeNotFound {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, _, err = d.store.Enqueue(ctx, ref, r.Attempt, 1)
+	return err
 }
 
 // RegisterQueues lists queues that a worker serves, so that they are seen before their first task and after a loss of Redis.

@@ -170,6 +170,35 @@ func TestFloodOfOneTenantHardlyDelaysAnother(t *testing.T) {
 	}
 }
 
+// A job that its worker cannot begin is delivered again at once, and once each time.
+func TestJobThatIsPutBackComesAgain(t *testing.T) {
+	t.Parallel()
+	const times = 20
+	var deliveries atomic.Int32
+	var c *crew
+	c = newCrew(t, 2, 4, func(context.Context, *farm.Job) {}, func(_ string, cfg *queue.ServerConfig) {
+		begin := cfg.Handler
+		cfg.Handler = func(ctx context.Context, task queue.Task) error {
+			if deliveries.Add(1) <= times {
+				return c.PutBack(ctx, task.Ref)
+			}
+			return begin(ctx, task)
+		}
+	})
+	c.submit(t, "acme", storetest.Create())
+	if job := await(t, c.ended); job.Attempt != 1 {
+		t.Errorf("the job was claimed %d times", job.Attempt)
+	}
+	if n := deliveries.Load(); n != times+1 {
+		t.Errorf("%d deliveries of a job that was put back %d times", n, times)
+	}
+	ended := c.submit(t, "acme", storetest.Create())
+	await(t, c.ended)
+	if err := c.PutBack(t.Context(), ended.Ref()); err != nil {
+		t.Errorf("PutBack of a job that has ended = %v", err)
+	}
+}
+
 // TestJobsOfOneSandboxRunInOrder gives 500 jobs of one sandbox to three workers. The worker of the last job takes no further one, so they take turns.
 func TestJobsOfOneSandboxRunInOrder(t *testing.T) {
 	t.Parallel()

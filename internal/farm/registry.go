@@ -23,8 +23,8 @@ type Worker struct {
 	Version   string      `json:"version"`
 	Queues    []string    `json:"queues"`
 	Images    []Image     `json:"images"`
-	Slots     int         `json:"slots"`   // jobs at once
-	Running   int         `json:"running"` // jobs now
+	Slots     int         `json:"slots"`   // jobs of one tenant at once
+	Running   int         `json:"running"` // jobs of all tenants now
 	Sandboxes int         `json:"sandboxes"`
 	StartedAt time.Time   `json:"started_at"`
 	SeenAt    time.Time   `json:"seen_at"`
@@ -50,6 +50,23 @@ type Worker struct {
 	// Jobs are the jobs that the worker runs or is about to claim, with their attempts (0: not claimed yet), as of the heartbeat. Nil: the
 	// worker is of a release that does not list them.
 	Jobs map[string]int `json:"holds"`
+	// Waiting are those of Jobs that wait for one of its slots, by the queues from which it took them.
+	Waiting map[string]WaitingJobs `json:"waiting,omitempty"`
+}
+
+// WaitingJobs are some jobs that wait.
+type WaitingJobs struct {
+	Jobs  int       `json:"jobs"`
+	Since time.Time `json:"since"` // of the one that waits for longest; zero: not known
+}
+
+// And adds other jobs.
+func (w WaitingJobs) And(other WaitingJobs) WaitingJobs {
+	if w.Since.IsZero() || !other.Since.IsZero() && other.Since.Before(w.Since) {
+		w.Since = other.Since
+	}
+	w.Jobs += other.Jobs
+	return w
 }
 
 // Machine is the host of a node, and what all of its programs use.

@@ -35,7 +35,6 @@ type (
 	JobFilter      = jobs.JobFilter
 	ArtifactFilter = jobs.ArtifactFilter
 	QueuePosition  = jobs.QueuePosition
-	ParkedJobs     = jobs.ParkedJobs
 	WaitingCreates = jobs.WaitingCreates
 	Wait           = jobs.Wait
 )

@@ -147,14 +147,9 @@ func (c *waitingTenants) tenants(ctx context.Context, s *Store, queue string) ([
 	return slices.Clone(waiting), nil
 }
 
-// ParkedJobs are the runnable jobs of a queue that are parked: their tenants have as many tasks in it as the queue share allows.
-type ParkedJobs struct {
-	Jobs  int
-	Since time.Time // since when the longest waiting tenant's next job has been runnable
-}
-
-// Parked counts the parked jobs of all tenants by queue. Queues without any are left out.
-func (s *Store) Parked(ctx context.Context) (map[string]ParkedJobs, error) {
+// Parked counts the runnable jobs of all tenants that are parked, by queue: their tenants have as many tasks in it as the queue share allows. Since is when
+// the longest waiting tenant's next job became runnable. Queues without any are left out.
+func (s *Store) Parked(ctx context.Context) (map[string]farm.WaitingJobs, error) {
 	tenants, err := s.Tenants(ctx)
 	if err != nil || len(tenants) == 0 {
 		return nil, err
@@ -167,7 +162,7 @@ func (s *Store) Parked(ctx context.Context) (map[string]ParkedJobs, error) {
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, db.Wrap("look for parked jobs", err)
 	}
-	out := map[string]ParkedJobs{}
+	out := map[string]farm.WaitingJobs{}
 	for i, tenant := range tenants {
 		if found[i].Val() == 0 {
 			continue
@@ -177,13 +172,8 @@ func (s *Store) Parked(ctx context.Context) (map[string]ParkedJobs, error) {
 			return nil, err
 		}
 		for _, row := range r.Rows(1) {
-			queue, since := row.Text(0), db.Moment(row.Text(2))
-			parked := out[queue]
-			parked.Jobs += row.Number(1)
-			if parked.Since.IsZero() || !since.IsZero() && since.Before(parked.Since) {
-				parked.Since = since
-			}
-			out[queue] = parked
+			queue := row.Text(0)
+			out[queue] = out[queue].And(farm.WaitingJobs{Jobs: row.Number(1), Since: db.Moment(row.Text(2))})
 		}
 	}
 	return out, nil
