@@ -116,7 +116,7 @@ func newFarmCollector(queues service.Queues, fleet service.Fleet) *farmCollector
 		running: prometheus.NewDesc("sandfarm_queue_running", "Running jobs, by queue.", []string{"queue"}, nil),
 		oldest:  prometheus.NewDesc("sandfarm_queue_oldest_seconds", "Age of the oldest waiting job, by queue; 0 if none waits.", []string{"queue"}, nil),
 		workers: prometheus.NewDesc("sandfarm_workers", "Live workers.", nil, nil),
-		slots:   prometheus.NewDesc("sandfarm_worker_slots", "Jobs that all live workers can run at once.", nil, nil),
+		slots:   prometheus.NewDesc("sandfarm_worker_slots", "Jobs of one tenant that all live workers can run at once.", nil, nil),
 		box:     prometheus.NewDesc("sandfarm_worker_sandboxes", "Open sandboxes of all live workers.", nil, nil),
 		gpus:    prometheus.NewDesc("sandfarm_gpus", "GPUs that live workers offer to sandboxes, by model.", []string{"model"}, nil),
 		leased:  prometheus.NewDesc("sandfarm_gpus_leased", "GPUs that sandboxes have, by model.", []string{"model"}, nil),

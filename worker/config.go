@@ -17,7 +17,7 @@ import (
 
 // Config holds the settings of a worker.
 type Config struct {
-	Slots          int           `toml:"slots" default:"64" min:"1" max:"10000" doc:"Jobs at once. Background commands count too."`
+	Slots          int           `toml:"slots" default:"64" min:"1" max:"10000" doc:"Jobs of one tenant at once. Background commands count too. Several tenants have twice as many in all."`
 	Images         []string      `toml:"images" default:"python" doc:"Sandbox images that are built at start when the engine has none."`
 	CreateTimeout  time.Duration `toml:"create_timeout" default:"60s" min:"1s" doc:"How long a sandbox may take to start, kernel included."`
 	Grace          time.Duration `toml:"-"` // between the interrupt and the kill of code that runs out of time or is cancelled

@@ -22,12 +22,26 @@ import (
 )
 
 // handle handles the task of a job. After an error the task is delivered again, and the record decides what happens.
-func (w *Worker) handle(ctx context.Context, t queue.Task) (err error) {
+func (w *Worker) handle(ctx context.Context, t queue.Task) error {
+	err := w.run(ctx, t)
+	if errors.Is(err, errNoPlace) {
+		return w.dispatch.PutBack(ctx, t.Ref)
+	}
+	return err
+}
+
+// run does the job of a task. errNoPlace if the job has to wait here for longer than it should.
+func (w *Worker) run(ctx context.Context, t queue.Task) (err error) {
 	j := w.jobs.reserve(t.Ref)
 	if j == nil {
 		return nil // another handler of this worker has the job
 	}
 	defer w.jobs.remove(t.Ref.ID)
+	leave, err := w.enter(ctx, j, t)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	claim, err := w.store.Claim(ctx, t.Ref, w.id)
 	switch {
 	case errors.Is(err, store.ErrNotClaimable), farm.CodeOf(err) == farm.CodeNotFound:

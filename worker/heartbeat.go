@@ -63,7 +63,7 @@ func (w *Worker) register(ctx context.Context) error {
 	w.beats.Lock()
 	defer w.beats.Unlock()
 	before, err := w.store.Beat(ctx, farm.Worker{
-		Beat: w.beats.stored + 1, Jobs: w.jobs.attempts(),
+		Beat: w.beats.stored + 1, Jobs: w.jobs.attempts(), Waiting: w.jobs.waiting(),
 		ID: w.id, Node: w.node.ID(), Host: w.cfg.Host, Version: w.cfg.Version, Queues: w.queueNames(), Images: images,
 		Slots: w.cfg.Slots, Running: running, Sandboxes: sandboxes, StartedAt: w.started, SeenAt: w.now(), Problem: problem, Draining: status.Drained,
 		Capacity: status.Room.Capacity, Reserved: status.Room.Reserved, LargestMB: status.LargestMB, Machine: status.Machine, GPUs: status.GPUs, Pool: status.Pool,

@@ -14,7 +14,7 @@ import (
 	"github.com/sandfarm/sandfarm/worker/retry"
 )
 
-// activeJobs are the jobs that this worker has claimed, so that a cancel finds them.
+// activeJobs are the jobs that this worker has claimed or is about to claim, so that a cancel finds them.
 type activeJobs struct {
 	mu   sync.Mutex
 	byID map[string]*activeJob
@@ -24,10 +24,17 @@ type activeJobs struct {
 type activeJob struct {
 	ref          farm.Ref
 	*store.Claim               // nil while the job is being claimed
-	cancel       chan struct{} // closed by a cancel
+	cancel       chan struct{} // closed by a cancel, or when the job has ended unclaimed
+	waiting      waiting       // for a place
 	once         sync.Once
 	cell         *farm.Cell                              // of a notebook, whose code the job runs; nil: none
 	start        atomic.Pointer[context.CancelCauseFunc] // ends the start of the job's sandbox; nil: the sandbox is not being started
+}
+
+// waiting is a wait for a place; the zero value: the job does not wait.
+type waiting struct {
+	queue string
+	since time.Time
 }
 
 func newActiveJob(ref farm.Ref) *activeJob {
@@ -90,7 +97,7 @@ func (js *activeJobs) all() []*activeJob {
 	return list
 }
 
-// refs names the claimed jobs and those that are being claimed.
+// refs names the claimed jobs and those that are not claimed yet.
 func (js *activeJobs) refs() []farm.Ref {
 	js.mu.Lock()
 	defer js.mu.Unlock()
@@ -101,7 +108,7 @@ func (js *activeJobs) refs() []farm.Ref {
 	return list
 }
 
-// attempts are the jobs that this worker has claimed, with their attempts, and those that are being claimed, with 0.
+// attempts are the jobs that this worker has claimed, with their attempts, and those that it has not claimed yet, with 0.
 func (js *activeJobs) attempts() map[string]int {
 	js.mu.Lock()
 	defer js.mu.Unlock()
@@ -113,6 +120,26 @@ func (js *activeJobs) attempts() map[string]int {
 		}
 	}
 	return list
+}
+
+// wait notes that a reserved job waits for a place, or does no more.
+func (js *activeJobs) wait(j *activeJob, w waiting) {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	j.waiting = w
+}
+
+// waiting counts the jobs that wait for a place, by queue.
+func (js *activeJobs) waiting() map[string]farm.WaitingJobs {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	queues := map[string]farm.WaitingJobs{}
+	for _, j := range js.byID {
+		if w := j.waiting; w != (waiting{}) {
+			queues[w.queue] = queues[w.queue].And(farm.WaitingJobs{Jobs: 1, Since: w.since})
+		}
+	}
+	return queues
 }
 
 // requestCancel has a job's work cancelled. It does nothing if this worker does not have the job.

@@ -82,7 +82,7 @@ func newMetrics(to prometheus.Registerer, w *Worker) (*metrics, error) {
 		return m, nil
 	}
 	return m, telemetry.Register(to, m.jobs, m.queue, m.run, m.upload, m.takeovers, m.requeued, m.moved, m.loopErrors, m.callbacks,
-		gauge("sandfarm_worker_job_slots", "Jobs that this worker can run at once.", func() float64 { return float64(w.cfg.Slots) }),
+		gauge("sandfarm_worker_job_slots", "Jobs of one tenant that this worker can run at once. Several tenants have twice as many in all.", func() float64 { return float64(w.cfg.Slots) }),
 		gauge("sandfarm_worker_jobs_running", "Jobs that this worker runs now.", func() float64 { jobs, _ := w.jobs.count(); return float64(jobs) }),
 		gauge("sandfarm_worker_sandboxes_in_use", "Sandboxes in which this worker runs jobs now.", func() float64 { _, sandboxes := w.jobs.count(); return float64(sandboxes) }),
 	)

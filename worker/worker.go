@@ -109,6 +109,7 @@ type Worker struct {
 	servers      []Server
 	wake         atomic.Pointer[Server] // set by Start
 
+	places     places
 	background sync.WaitGroup // loops, and clean-up that outlives its handler
 	stop       context.CancelCauseFunc
 	base       context.Context // the life of the loops, ended by Stop
@@ -130,7 +131,7 @@ func New(cfg Config, deps Deps) (*Worker, error) {
 	w := &Worker{
 		cfg: cfg, id: farm.NewID(farm.WorkerPrefix), deps: deps,
 		store: deps.Store, dispatch: deps.Dispatch, engine: deps.Engine, log: deps.Log, now: time.Now,
-		jobs: activeJobs{byID: map[string]*activeJob{}}, stop: stop, base: base,
+		jobs: activeJobs{byID: map[string]*activeJob{}}, places: newPlaces(cfg.Slots), stop: stop, base: base,
 	}
 	if err := w.assemble(); err != nil {
 		stop(err)
@@ -218,9 +219,9 @@ func (w *Worker) Start(ctx context.Context) error {
 	return nil
 }
 
-// serve starts to take jobs and callbacks, each with slots of their own.
+// serve starts to take jobs and callbacks, each with handlers of their own.
 func (w *Worker) serve() error {
-	all := []queue.ServerConfig{{Queues: w.queues(), Concurrency: w.cfg.Slots, Handler: w.handle, Gate: w.placement.Accepts}}
+	all := []queue.ServerConfig{{Queues: w.queues(), Concurrency: handlers(w.cfg.Slots), Handler: w.handle, Gate: w.placement.Accepts}}
 	if w.deps.Callback != nil {
 		all = append(all, queue.ServerConfig{Queues: map[string]int{queue.QueueCallbacks: 1}, Concurrency: callbackSlots, Handler: w.deliver})
 	}
@@ -244,6 +245,7 @@ func (w *Worker) serve() error {
 // sandboxes. It may be called more than once, and without Start.
 func (w *Worker) Stop() {
 	w.stopOnce.Do(func() {
+		close(w.places.closed)
 		// Handlers run during the grace. Then their contexts end with node.ErrStopping, and they requeue their jobs.
 		timer := time.AfterFunc(w.cfg.StopGrace, func() { w.stop(node.ErrStopping) })
 		var stopping sync.WaitGroup

@@ -20,7 +20,7 @@ type Worker struct {
 	Version    string      `json:"version" doc:"its version"`
 	Queues     []string    `json:"queues" doc:"queues it serves"`
 	Images     []string    `json:"images" doc:"names of its images"`
-	Slots      int         `json:"slots" doc:"jobs at once"`
+	Slots      int         `json:"slots" doc:"jobs of one tenant at once; several have twice as many in all"`
 	Running    int         `json:"running" doc:"jobs now"`
 	Sandboxes  int         `json:"sandboxes" doc:"sandboxes in which it runs jobs now"`
 	StartedAt  time.Time   `json:"started_at" doc:"when it started"`

@@ -2054,7 +2054,7 @@ export interface components {
              * @description its last heartbeat
              */
             seen_at: string;
-            /** @description jobs at once */
+            /** @description jobs of one tenant at once; several have twice as many in all */
             slots: number;
             /**
              * Format: date-time

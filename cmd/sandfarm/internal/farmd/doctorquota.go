@@ -16,7 +16,7 @@ func doctorQuotas(s *Settings) []Finding {
 	var unbounded []string
 	for _, name := range farm.QuotaNames() {
 		switch name {
-		case farm.QuotaCPUs, farm.QuotaGPUs: // bounded by those of sandboxes and memory, or by nodes. Running jobs are not: one sandbox has many background commands
+		case farm.QuotaCPUs, farm.QuotaGPUs, farm.QuotaRunning: // bounded by those of sandboxes and memory, by nodes, or by worker.slots
 		default:
 			if quotas.Get(name) == farm.NoQuota {
 				unbounded = append(unbounded, string(name))
@@ -28,6 +28,6 @@ func doctorQuotas(s *Settings) []Finding {
 	}
 	return []Finding{{
 		What: "quotas", Status: StatusNote, Found: "no bound for tenants without quotas of their own: " + strings.Join(unbounded, ", "),
-		Advice: "Set quotas.*, or those of each tenant (sandfarm tenant set), unless all tenants trust each other: one can fill every node and every worker.",
+		Advice: "Set quotas.*, or those of each tenant (sandfarm tenant set), unless all tenants trust each other: one can fill every node.",
 	}}
 }

@@ -15,7 +15,7 @@ func TestDoctorNamesQuotasWithoutABound(t *testing.T) {
 		t.Errorf("without keys: %+v", found)
 	}
 	s.API.RequireKeys = true
-	const all = "max_sandboxes, max_memory_mb, max_running, max_stored_mb, requests_per_minute, max_connections"
+	const all = "max_sandboxes, max_memory_mb, max_stored_mb, requests_per_minute, max_connections"
 	for _, keys := range [][]api.KeyConfig{nil, {{Tenant: "acme"}}} {
 		s.API.Keys = keys
 		if found := doctorQuotas(s); len(found) != 1 || found[0].Status != StatusNote || !strings.HasSuffix(found[0].Found, ": "+all) || found[0].Advice == "" {

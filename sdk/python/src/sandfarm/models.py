@@ -362,7 +362,7 @@ class Worker:
         version: its version.
         queues: the queues it serves.
         images: names of its images.
-        slots: how many jobs it can run at once.
+        slots: how many jobs of one tenant it can run at once; several have twice as many in all.
         running: how many jobs it runs now.
         sandboxes: how many sandboxes are open on it.
         started_at: when it started (UTC).
