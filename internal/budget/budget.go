@@ -11,9 +11,13 @@
 // The API gives each request a Hold of its own in its context (With); code below adds to it with Charge and gives it back early with
 // Keep.
 //
-// Guarantees: the sum of all holds never exceeds the size of the budget, and that of one tenant never exceeds half of it. Requests of
-// one tenant are granted in the order in which they came; tenants take turns. An eighth of the budget is kept for small requests, so that
-// large ones do not delay them. A request waits for ever only if holds are never released.
+// What may last as long as a caller likes (a terminal, an answer to a slow reader) has a Hold of its own kind (Lasting).
+//
+// Guarantees: the sum of all holds never exceeds the size of the budget, and that of one tenant never exceeds half of it, or an eighth for
+// what lasts. Requests of one tenant are granted in the order in which they came; tenants take turns. An eighth of the budget is kept for
+// small requests, so that large ones do not delay them. A request that waits for bytes of others is passed only by those that fit beside it,
+// so it waits for what was held before, and others do not wait for it. It never waits for what lasts. It waits for ever only if other holds
+// are never released.
 //
 // Rules for users, so that nothing deadlocks: acquire the most that is needed, once, and give back what is not needed (Hold.Keep). Do
 // not wait for memory while a Hold is held whose release depends on it: use Hold.Grow or TryAcquire, which do not wait, and spill to
@@ -32,10 +36,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// smallPart is the part of a budget that is kept for small requests: one eighth. smallest is the smallest budget.
 const (
+	// smallPart is the part of a budget that is kept for small requests: one eighth.
 	smallPart = 8
-	smallest  = 16 << 20
+	// lastingPart is the part of the rest that one tenant may hold for what lasts: one eighth. All tenants together have half.
+	lastingPart = 8
+	// smallest is the smallest budget.
+	smallest = 16 << 20
 )
 
 // SmallBytes is the largest request that counts as small. It covers the body, the frames and the events of ordinary calls.
@@ -61,13 +68,21 @@ func (b *Budget) Acquire(ctx context.Context, tenant string, n int64) (*Hold, er
 }
 
 // TryAcquire is Acquire for callers that cannot wait: nil, false means that there is no memory for n bytes now. No waiting caller is
-// overtaken. n above the tenant's share is refused.
+// delayed. n above the tenant's share is refused.
 func (b *Budget) TryAcquire(tenant string, n int64) (*Hold, bool) {
 	h := b.hold(tenant)
 	if !h.Grow(n) {
 		return nil, false
 	}
 	return h, true
+}
+
+// Lasting makes an empty Hold for bytes that may be held without an end. Grow adds to it; it never waits, and nobody waits for it. An eighth of
+// the bytes for large requests is all that a tenant has for such holds, beside its share.
+func (b *Budget) Lasting(tenant string) *Hold {
+	h := b.hold(tenant)
+	h.lasting = true
+	return h
 }
 
 func (b *Budget) hold(tenant string) *Hold { return &Hold{budget: b, tenant: tenant} }

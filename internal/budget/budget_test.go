@@ -18,8 +18,10 @@ import (
 
 const (
 	mib   = 1 << 20
-	size  = 16 * mib // of the budgets of these tests
-	share = 7 * mib  // for the large requests of one tenant: half of seven eighths
+	size  = 16 * mib  // of the budgets of these tests
+	large = 14 * mib  // of it, for large requests: seven eighths
+	share = large / 2 // of one tenant
+	lasts = large / 8 // what one tenant may hold without an end
 )
 
 func TestShareIsTheLimitOfATenant(t *testing.T) {
@@ -202,18 +204,20 @@ func TestCancelledRequestLetsTheNextOnePass(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := budget.New(size)
-		one, _ := b.TryAcquire("a", 4*mib)
-		two, _ := b.TryAcquire("b", 7*mib)
+		one, _ := b.TryAcquire("a", 5*mib)
+		two, _ := b.TryAcquire("b", 4*mib)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		left := errors.New("the caller has left")
 		var failed error
-		go func() { _, failed = b.Acquire(ctx, "c", 5*mib) }()
+		go func() { _, failed = b.Acquire(ctx, "c", share) }()
 		synctest.Wait()
-		if _, ok := b.TryAcquire("d", mib); ok {
+		beside, _ := b.TryAcquire("e", 4*mib)
+		if _, ok := b.TryAcquire("d", 4*mib); ok {
 			t.Error("TryAcquire overtook a request that waits")
 		}
+		one.Release()
 		var next *budget.Hold
-		go func() { next, _ = b.Acquire(t.Context(), "d", mib) }()
+		go func() { next, _ = b.Acquire(t.Context(), "d", 4*mib) }()
 		synctest.Wait()
 		if next != nil {
 			t.Error("a request overtook one that came earlier")
@@ -223,11 +227,93 @@ func TestCancelledRequestLetsTheNextOnePass(t *testing.T) {
 		if !errors.Is(failed, left) || next == nil {
 			t.Errorf("after the cancel: %v, next %v", failed, next)
 		}
-		for _, h := range []*budget.Hold{one, two, next} {
+		for _, h := range []*budget.Hold{two, beside, next} {
 			h.Release()
 		}
 		if diff := cmp.Diff(budget.Stats{Size: size, Waited: 2}, b.Stats()); diff != "" {
 			t.Errorf("at the end (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// What may be held without an end has a share of its own, in which nobody waits.
+func TestHoldsWithoutAnEndBlockNobody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := budget.New(size)
+		var lasting []*budget.Hold
+		for i := range 5 {
+			h := b.Lasting(fmt.Sprint("tunnels", i))
+			lasting = append(lasting, h)
+			if got := h.Grow(lasts); got != (i < 4) {
+				t.Errorf("tenant %d gets its part: %v", i, got)
+			}
+			if h.Grow(1) || farm.CodeOf(h.Add(t.Context(), 1)) != farm.CodeExhausted {
+				t.Errorf("tenant %d got more", i)
+			}
+		}
+		whole, err := b.Acquire(t.Context(), "tunnels0", share) // it does not wait
+		if err != nil || whole.Bytes() != share {
+			t.Fatalf("Acquire = %v", err)
+		}
+		lasting[3].Keep(lasts - 64<<10)
+		if !lasting[4].Grow(64 << 10) {
+			t.Error("what was given back is not there for another tenant")
+		}
+		if got := b.Stats().Used; got != large {
+			t.Errorf("%d bytes are used", got)
+		}
+		for _, h := range append(lasting, whole) {
+			h.Release()
+		}
+		if diff := cmp.Diff(budget.Stats{Size: size}, b.Stats()); diff != "" {
+			t.Errorf("at the end (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// A request that waits for a hold without an end does not block those that fit beside it, and does not wait for them.
+func TestRequestsThatFitBesideABlockedOnePassIt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := budget.New(size)
+		slow, _ := b.TryAcquire("slow", share)
+		earlier, _ := b.TryAcquire("b", mib)
+		var blocked, other *budget.Hold
+		go func() { blocked, _ = b.Acquire(t.Context(), "c", share) }()
+		synctest.Wait()
+		go func() { other, _ = b.Acquire(t.Context(), "d", 2*mib) }()
+		synctest.Wait()
+		terminal := b.Lasting("e")
+		if blocked != nil || other == nil || !terminal.Grow(mib) || !earlier.Grow(2*mib) {
+			t.Fatalf("blocked %v; beside it got: a waiter %v, a terminal %d bytes, a hold %d", blocked, other != nil, terminal.Bytes(), earlier.Bytes())
+		}
+		for range 20 { // what comes back may be used again
+			again, ok := b.TryAcquire("f", mib)
+			if !ok {
+				t.Fatal("what passed and came back counts as passed")
+			}
+			again.Release()
+		}
+		last, ok := b.TryAcquire("f", mib)
+		if !ok {
+			t.Fatal("the last MiB is not there")
+		}
+		slow.Keep(mib)
+		synctest.Wait()
+		if _, ok := b.TryAcquire("f", 2*mib); ok || blocked != nil {
+			t.Error("what does not fit beside the blocked one passed it")
+		}
+		slow.Release()
+		synctest.Wait()
+		if blocked == nil {
+			t.Error("what passed it delays it")
+		}
+		for _, h := range []*budget.Hold{earlier, other, terminal, last, blocked} {
+			h.Release()
+		}
+		if got := b.Stats(); got.Used != 0 || got.Accounts != 0 {
+			t.Errorf("at the end %+v", got)
 		}
 	})
 }
@@ -258,6 +344,14 @@ func TestHoldOfARequest(t *testing.T) {
 		t.Errorf("Charge without a Hold = %v", err)
 	}
 	budget.Keep(t.Context(), 0)
+	long := budget.Lasting(ctx)
+	if !long.Grow(lasts) || long.Grow(1) || long.Bytes() != lasts {
+		t.Errorf("what lasts has %d bytes", long.Bytes())
+	}
+	long.Release()
+	if none := budget.Lasting(t.Context()); !none.Grow(1 << 50) {
+		t.Error("Lasting has a limit where there is no Hold")
+	}
 	if same, none := budget.Renew(t.Context()); same != t.Context() || none != nil {
 		t.Error("Renew made a Hold where there was none")
 	}
@@ -267,7 +361,7 @@ func TestNilBudgetGrantsEverything(t *testing.T) {
 	t.Parallel()
 	var b *budget.Budget
 	hold, err := b.Acquire(t.Context(), "a", 1<<50)
-	if err != nil || !hold.Grow(1<<50) || b.Stats() != (budget.Stats{}) || b.Share() < 1<<60 {
+	if err != nil || !hold.Grow(1<<50) || b.Stats() != (budget.Stats{}) || b.Share() < 1<<60 || !b.Lasting("a").Grow(1<<50) {
 		t.Errorf("Acquire = %v, %v", hold, err)
 	}
 	hold.Release()

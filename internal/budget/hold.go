@@ -17,6 +17,7 @@ type Hold struct {
 	budget   *Budget
 	tenant   string
 	patience time.Duration // of Charge; 0: without limit
+	lasting  bool          // it may have no end
 
 	mu           sync.Mutex
 	small, large int64 // bytes of each pool
@@ -33,17 +34,20 @@ func (h *Hold) Bytes() int64 {
 	return h.small + h.large
 }
 
-// Add adds n bytes. All that a Hold has above its tenant's share counts as the share. The first large request of a Hold waits for its
-// turn, and so does the first small one before it. Later ones do not wait, since two that wait for each other would wait for ever: what is
-// not there then is refused with CodeExhausted. The error of one that waited is that of ctx.
+// Add adds n bytes. All that a Hold has above its tenant's share counts as the share: callers bound what they need at once. The first large
+// request of a Hold waits for its turn, and so does the first small one before it. Later ones do not wait, since two that wait for each other
+// would wait for ever, and neither does a Hold of Lasting: what is not there then is refused with CodeExhausted. The error of one that waited
+// is that of ctx.
 func (h *Hold) Add(ctx context.Context, n int64) error {
 	if h == nil || h.budget == nil || n <= 0 {
 		return nil
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.large > 0 {
-		n = min(n, h.budget.large.share-h.large)
+	if h.large > 0 || h.lasting {
+		if !h.lasting {
+			n = min(n, h.budget.large.share-h.large)
+		}
 		if n <= 0 || h.try(n) {
 			return nil
 		}
@@ -64,7 +68,7 @@ func (h *Hold) Add(ctx context.Context, n int64) error {
 	return nil
 }
 
-// Grow adds n bytes if they are there now, and reports whether they are. It overtakes no waiting caller.
+// Grow adds n bytes if they are there now, and reports whether they are. It delays no waiting caller.
 func (h *Hold) Grow(n int64) bool {
 	if h == nil || h.budget == nil || n <= 0 {
 		return true
@@ -76,7 +80,10 @@ func (h *Hold) Grow(n int64) bool {
 
 func (h *Hold) try(n int64) bool {
 	p := h.budget.pool(n)
-	ok := p.try(h.tenant, n)
+	if h.lasting {
+		p = h.budget.large // what is kept for small requests must come back soon
+	}
+	ok := p.try(h.tenant, n, h.lasting)
 	if ok {
 		h.count(p, n)
 	}
@@ -102,11 +109,11 @@ func (h *Hold) Keep(n int64) {
 	if k := min(back, h.large); k > 0 {
 		h.large -= k
 		back -= k
-		h.budget.large.release(h.tenant, k)
+		h.budget.large.release(h.tenant, k, h.lasting)
 	}
 	if back > 0 {
 		h.small -= back
-		h.budget.small.release(h.tenant, back)
+		h.budget.small.release(h.tenant, back, false)
 	}
 }
 
@@ -131,6 +138,15 @@ func Renew(ctx context.Context) (context.Context, *Hold) {
 		return ctx, nil
 	}
 	return h.budget.With(ctx, h.tenant, h.patience)
+}
+
+// Lasting makes an empty Hold for the tenant of the request's (nil if it has none), see Budget.Lasting. The caller releases it.
+func Lasting(ctx context.Context) *Hold {
+	h := of(ctx)
+	if h == nil {
+		return nil
+	}
+	return h.budget.Lasting(h.tenant)
 }
 
 func of(ctx context.Context) *Hold {

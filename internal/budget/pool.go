@@ -12,17 +12,21 @@ type pool struct {
 
 	mu      sync.Mutex
 	used    int64
+	lasting int64 // of used: what lasts
 	waiting int64
 	waited  uint64
 	tenants map[string]*account
 	turns   *list.List // accounts with waiters; the first has the next turn
-	blocked bool       // the next turn waits for bytes of others
+	blocked *waiter    // the first that waits for bytes of others; nil: none
+	passed  int64      // the sum of passed of all accounts
 }
 
 // account is what one tenant holds and waits for.
 type account struct {
 	name    string
-	held    int64
+	held    int64 // without what lasts
+	lasting int64
+	passed  int64     // of held: at most so much was granted while another waiter was blocked
 	waiters list.List // of *waiter, oldest first
 	turn    *list.Element
 }
@@ -77,11 +81,14 @@ func (p *pool) leave(w *waiter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if w.isGranted() {
-		p.take(w.of, w.bytes)
+		p.take(w.of, w.bytes, false)
 		return
 	}
 	p.waiting -= w.bytes
 	w.of.waiters.Remove(w.element)
+	if w == p.blocked {
+		p.unblock()
+	}
 	p.settle(w.of)
 	p.grant() // the next in line may be smaller
 }
@@ -95,30 +102,74 @@ func (w *waiter) isGranted() bool {
 	}
 }
 
-// try grants n bytes to a tenant if they are free and no waiting caller is overtaken.
-func (p *pool) try(tenant string, n int64) bool {
+// try grants n bytes to a tenant if they are free and no waiting caller is delayed.
+func (p *pool) try(tenant string, n int64, lasting bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	a := p.account(tenant)
-	if p.blocked || a.waiters.Len() > 0 || a.held+n > p.share || p.used+n > p.size {
-		p.settle(a)
+	defer p.settle(a)
+	if !p.fits(n) {
 		return false
 	}
-	a.held += n
+	if !lasting {
+		if a.waiters.Len() > 0 || a.held+n > p.share {
+			return false
+		}
+		p.give(a, n)
+		return true
+	}
+	if a.lasting+n > p.size/lastingPart || p.lasting+n > p.size-p.share {
+		return false
+	}
+	a.lasting += n
+	p.lasting += n
 	p.used += n
 	return true
 }
 
-// release takes n bytes back from a tenant.
-func (p *pool) release(tenant string, n int64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.take(p.account(tenant), n)
+// fits reports whether n bytes are free and would be left once the blocked waiter is served: it waits for what was held before, never for
+// what passes it, and never for what lasts.
+func (p *pool) fits(n int64) bool {
+	return p.used+n <= p.size && (p.blocked == nil || p.lasting+p.passed+n+p.blocked.bytes <= p.size)
 }
 
-func (p *pool) take(a *account, n int64) {
-	a.held -= n
+// give counts bytes that are granted.
+func (p *pool) give(a *account, n int64) {
+	a.held += n
+	p.used += n
+	if p.blocked != nil {
+		a.passed += n
+		p.passed += n
+	}
+}
+
+// unblock forgets the blocked waiter, which was served or has left.
+func (p *pool) unblock() {
+	p.blocked, p.passed = nil, 0
+	for _, a := range p.tenants {
+		a.passed = 0
+	}
+}
+
+// release takes n bytes back from a tenant.
+func (p *pool) release(tenant string, n int64, lasting bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.take(p.account(tenant), n, lasting)
+}
+
+func (p *pool) take(a *account, n int64, lasting bool) {
+	if lasting {
+		a.lasting -= n
+		p.lasting -= n
+	} else {
+		a.held -= n
+	}
 	p.used -= n
+	if more := a.passed - a.held; more > 0 { // what was granted earlier counts as given back first
+		a.passed -= more
+		p.passed -= more
+	}
 	p.settle(a)
 	p.grant()
 }
@@ -134,9 +185,8 @@ func (p *pool) account(tenant string) *account {
 }
 
 // grant serves the waiters that can be served, tenant by tenant. A tenant whose own share is used up is passed over: it waits for
-// itself. One that waits for bytes of others blocks those behind it, so a large request is not overtaken for ever.
+// itself. The first that waits for bytes of others is blocked until it is served or leaves; the others pass it if they fit beside it.
 func (p *pool) grant() {
-	p.blocked = false
 	for e := p.turns.Front(); e != nil; {
 		a := e.Value.(*account)
 		w := a.waiters.Front().Value.(*waiter)
@@ -144,13 +194,18 @@ func (p *pool) grant() {
 			e = e.Next()
 			continue
 		}
-		if p.used+w.bytes > p.size {
-			p.blocked = true
-			return
+		if w == p.blocked && p.used+w.bytes <= p.size {
+			p.unblock()
+		}
+		if w == p.blocked || !p.fits(w.bytes) {
+			if p.blocked == nil {
+				p.blocked = w
+			}
+			e = e.Next()
+			continue
 		}
 		a.waiters.Remove(a.waiters.Front())
-		a.held += w.bytes
-		p.used += w.bytes
+		p.give(a, w.bytes)
 		p.waiting -= w.bytes
 		close(w.granted)
 		p.turns.MoveToBack(e)
@@ -168,7 +223,7 @@ func (p *pool) settle(a *account) {
 		p.turns.Remove(a.turn)
 		a.turn = nil
 	}
-	if a.held == 0 {
+	if a.held+a.lasting == 0 {
 		delete(p.tenants, a.name)
 	}
 }
