@@ -57,9 +57,11 @@ func (p processes) CloseStdin(ctx context.Context, r *connect.Request[envd.Close
 
 // StreamInput writes to the input of a process as the messages come. Its end is the end of the stream, not of the input.
 func (p processes) StreamInput(ctx context.Context, in *connect.ClientStream[envd.StreamInputRequest]) (*connect.Response[envd.StreamInputResponse], error) {
-	if err := budget.Charge(ctx, maxStreamed); err != nil {
+	hold := budget.Lasting(ctx)
+	if err := hold.Add(ctx, maxStreamed); err != nil {
 		return nil, err
 	}
+	defer hold.Release()
 	id := ""
 	for in.Receive() {
 		message := in.Msg()

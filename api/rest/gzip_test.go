@@ -13,6 +13,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/sandfarm/sandfarm/api/rest"
+	"github.com/sandfarm/sandfarm/internal/budget"
 )
 
 // Neither a few bytes nor a sparse file of any size is worth the time.
@@ -88,5 +89,38 @@ func TestOfAZipTheFirstBytesAreCompressed(t *testing.T) {
 		if got, err := io.ReadAll(from); err != nil || !bytes.Equal(got, make([]byte, sizes[i])) { // it checks the sum
 			t.Errorf("entry %d unpacks to %d bytes: %v", i, len(got), err)
 		}
+	}
+}
+
+// Compressing held a MiB of its tenant's share for as long as the reader liked.
+func TestAnswersAreSentAsTheyAreWithoutMemoryToCompressThem(t *testing.T) {
+	t.Parallel()
+	memory := budget.New(16 << 20) // of which a tenant may hold 1.75 MiB without an end
+	ctx, request := memory.With(t.Context(), "acme", 0)
+	defer request.Release()
+	send := func() (encoding string, body int) {
+		answer := httptest.NewRecorder()
+		c, _ := gin.CreateTestContext(answer)
+		c.Request = httptest.NewRequestWithContext(ctx, http.MethodGet, "/", http.NoBody)
+		c.Request.Header.Set("Accept-Encoding", "gzip")
+		c.Header("Content-Type", "text/plain")
+		if err := rest.SendWhole(c, bytes.NewReader(make([]byte, 1<<20)), 1<<20); err != nil {
+			t.Error(err)
+		}
+		return answer.Header().Get("Content-Encoding"), answer.Body.Len()
+	}
+	if encoding, body := send(); encoding != "gzip" || body > 64<<10 {
+		t.Errorf("a MiB of zeros is sent as %d bytes with the encoding %q", body, encoding)
+	}
+	slow := memory.Lasting("acme")
+	defer slow.Release()
+	if !slow.Grow(rest.GzipBytes) {
+		t.Fatal("there is no memory")
+	}
+	if encoding, body := send(); encoding != "" || body != 1<<20 {
+		t.Errorf("without memory %d bytes are sent with the encoding %q", body, encoding)
+	}
+	if got := memory.Stats(); got.Used != rest.GzipBytes {
+		t.Errorf("at the end %+v", got)
 	}
 }

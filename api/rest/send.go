@@ -26,15 +26,14 @@ func Part(c *gin.Context, size int64, etag string) (offset, length int64, partia
 	return offset, length, true, nil
 }
 
-// SendWhole sends content whole, compressed if the caller takes that and it is worth it; length -1: unknown.
+// SendWhole sends content whole, compressed if the caller takes that, it is worth it and there is memory for it; length -1: unknown.
 func SendWhole(c *gin.Context, content io.Reader, length int64) error {
 	c.Header("Vary", "Accept-Encoding")
-	if !Compresses(c, length) {
+	hold := budget.Lasting(c.Request.Context()) // the caller may read slowly
+	if !Compresses(c, length) || !hold.Grow(GzipBytes) {
 		return SendContent(c, http.StatusOK, content, length)
 	}
-	if err := budget.Charge(c.Request.Context(), GzipBytes); err != nil {
-		return err
-	}
+	defer hold.Release()
 	MarkCompressed(c)
 	c.Status(http.StatusOK)
 	out := NewDeadlineWriter(c)

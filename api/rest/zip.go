@@ -16,29 +16,34 @@ import (
 )
 
 // MaxZipList bounds the list of entries that a zip ends with, in bytes: it is held in memory until then. Each entry takes its name and zipEntry.
+// It is charged in steps of listStep.
 const (
 	MaxZipList = 8 << 20
 	zipEntry   = 512
+	listStep   = 64 << 10
 )
 
 // SendTar sends a tar as it is, or compressed if the caller takes that.
 func SendTar(c *gin.Context, content io.Reader) error { return SendWhole(c, content, -1) }
 
 // SendZip sends a tar of files, directories and symbolic links as a zip, which is made while it is sent. Entries of other kinds, and names that
-// lead out of the directory, are left out. An answer that cannot be completed breaks off; so does one with more entries than MaxZipList has room for.
+// lead out of the directory, are left out. An answer that cannot be completed breaks off; so does one with more entries than MaxZipList, or than
+// the tenant's share of the memory, has room for.
 func SendZip(c *gin.Context, content io.Reader) error {
-	if err := budget.Charge(c.Request.Context(), GzipBytes+MaxZipList); err != nil {
+	hold := budget.Lasting(c.Request.Context()) // the caller may read slowly
+	if err := hold.Add(c.Request.Context(), GzipBytes); err != nil {
 		return err
 	}
+	defer hold.Release()
 	c.Status(http.StatusOK)
 	out := NewDeadlineWriter(c)
-	return sent(0, -1, writeZip(out, tar.NewReader(content)), out)
+	return sent(0, -1, writeZip(out, tar.NewReader(content), hold), out)
 }
 
-func writeZip(to io.Writer, from *tar.Reader) error {
+func writeZip(to io.Writer, from *tar.Reader, hold *budget.Hold) error {
 	packer, packed := zip.NewWriter(to), newDeflater()
 	packer.RegisterCompressor(zip.Deflate, func(to io.Writer) (io.WriteCloser, error) { return packed, packed.begin(to) })
-	for list := 0; ; {
+	for list, charged := 0, 0; ; {
 		entry, err := from.Next()
 		if errors.Is(err, io.EOF) {
 			break
@@ -48,6 +53,11 @@ func writeZip(to io.Writer, from *tar.Reader) error {
 		}
 		if list += len(entry.Name) + zipEntry; list > MaxZipList {
 			return errors.New("write zip: there are too many entries for a zip")
+		}
+		for ; charged < list; charged += listStep {
+			if !hold.Grow(listStep) {
+				return errors.New("write zip: there is no memory for more entries")
+			}
 		}
 		if err := addToZip(packer, entry, from); err != nil {
 			return err

@@ -15,6 +15,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/sandfarm/sandfarm/api/rest"
+	"github.com/sandfarm/sandfarm/internal/budget"
 )
 
 // zipped makes a zip of a tar with these names of empty directories and files.
@@ -71,6 +72,53 @@ func TestTheListOfAZipIsBounded(t *testing.T) {
 		if names, err := zipped(t, headers...); !ok && !errors.Is(err, http.ErrAbortHandler) || ok && (err != nil || len(names) != n) {
 			t.Errorf("%d entries: %d, %v", n, len(names), err)
 		}
+	}
+}
+
+// A zip held nine MiB of its tenant's share for as long as its reader liked.
+func TestAZipIsChargedForWhatItHolds(t *testing.T) {
+	t.Parallel()
+	memory := budget.New(16 << 20) // of which a tenant may hold 1.75 MiB without an end
+	send := func(entries int) (held int64, err error) {
+		defer func() {
+			if broken := recover(); broken != nil {
+				err, _ = broken.(error) // http.ErrAbortHandler: the answer breaks off
+			}
+		}()
+		ctx, request := memory.With(t.Context(), "acme", 0)
+		defer request.Release()
+		name := strings.Repeat("n", 200) + "/" + strings.Repeat("n", 311) // with what an entry takes, 1 KiB
+		var content bytes.Buffer
+		packer := tar.NewWriter(&content)
+		for range entries {
+			if err := packer.WriteHeader(&tar.Header{Name: name, Mode: 0o600}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		end := readFunc(func([]byte) (int, error) {
+			held = memory.Stats().Used
+			whole, err := memory.Acquire(ctx, "acme", memory.Share()) // nobody waits for a zip
+			if err != nil {
+				t.Error(err)
+			}
+			whole.Release()
+			return 0, io.EOF
+		})
+		c, _ := gin.CreateTestContext(httptest.NewRecorder())
+		c.Request = httptest.NewRequestWithContext(ctx, http.MethodGet, "/", http.NoBody)
+		err = rest.SendZip(c, io.MultiReader(&content, end))
+		return held, err
+	}
+	for entries, want := range map[int]int64{1: rest.GzipBytes + 64<<10, 65: rest.GzipBytes + 128<<10, 768: 1792 << 10} {
+		if held, err := send(entries); err != nil || held != want {
+			t.Errorf("a zip of %d entries holds %d bytes, want %d: %v", entries, held, want, err)
+		}
+	}
+	if _, err := send(769); !errors.Is(err, http.ErrAbortHandler) {
+		t.Errorf("a zip of more entries than its tenant has memory for: %v", err)
+	}
+	if got := memory.Stats(); got.Used != 0 || got.Waited != 0 {
+		t.Errorf("at the end %+v", got)
 	}
 }
 

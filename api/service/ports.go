@@ -86,8 +86,8 @@ func (s *Service) CheckLink(ctx context.Context, c Call, id string, r wire.PortL
 
 // Dial connects to the port. ctx bounds the dial, not the connection. Not found: nothing listens there.
 func (p *Port) Dial(ctx context.Context) (net.Conn, error) {
-	hold, ok := p.memory.TryAcquire(p.tenant, portBytes)
-	if !ok {
+	hold := p.memory.Lasting(p.tenant)
+	if !hold.Grow(portBytes) {
 		return nil, farm.Errorf(farm.CodeExhausted, "The farm has no memory for another connection to a port now. Try again later.")
 	}
 	conn, err := p.agent.DialPort(ctx, p.Number)

@@ -34,9 +34,8 @@ const (
 	frameBytes = 32 << 10
 	// copyBytes is the buffer of one direction of a stream.
 	copyBytes = 32 << 10
-	// streamBytes is what an open stream is charged: its buffers here, and those of its connections. It counts as large (budget.SmallBytes), so
-	// that streams never take what is kept for small requests.
-	streamBytes = budget.SmallBytes + 1
+	// streamBytes is what an open stream is charged: its buffers here, and those of its connections.
+	streamBytes = 64 << 10
 	// maxHeader bounds the header of a request.
 	maxHeader = 16 << 10
 )
@@ -167,8 +166,8 @@ func (s *Server) admit(tenant string) (release func(), err error) {
 	case s.tenants[tenant] >= s.cfg.Tenant:
 		return nil, farm.Errorf(farm.CodeExhausted, "You have %d interactive streams on this worker, the most that one tenant may have. End those that you do not need.", s.cfg.Tenant)
 	}
-	hold, ok := s.deps.Memory.TryAcquire(tenant, streamBytes)
-	if !ok {
+	hold := s.deps.Memory.Lasting(tenant)
+	if !hold.Grow(streamBytes) {
 		return nil, farm.Errorf(farm.CodeExhausted, "The worker has no memory for another interactive stream now. Try again later.")
 	}
 	s.streams++

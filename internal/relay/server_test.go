@@ -191,7 +191,7 @@ func TestLimitsOfStreams(t *testing.T) {
 	}{
 		"Tenant": {func(c *relay.ServerConfig, _ *relay.ServerDeps) { c.Tenant = 3 }, 3},
 		"Worker": {func(c *relay.ServerConfig, _ *relay.ServerDeps) { c.Streams = 4 }, 4},
-		"Memory": {func(_ *relay.ServerConfig, d *relay.ServerDeps) { d.Memory = budget.New(1) }, 111}, // half of 14 MiB, 64 KiB each
+		"Memory": {func(_ *relay.ServerConfig, d *relay.ServerDeps) { d.Memory = budget.New(1) }, 28}, // an eighth of 14 MiB, 64 KiB each
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
