@@ -44,6 +44,8 @@ type collector struct {
 	quiet     bool                                          // nothing is sent as events
 	artifact  func(path, contentType string) *farm.Artifact // makes records without size and hash
 
+	inMemory kept // of the output, until the result is made
+
 	seq      uint64
 	outputs  []*output // one for an execute, one for each started command
 	rich     []farm.RichResult
@@ -80,11 +82,13 @@ func newCollector(job *farm.Job, request *farm.Request, limits farm.Limits, publ
 	return c
 }
 
-// close gives back what the collector holds for uploads. It does nothing for nil.
+// close gives back what the collector has charged. It does nothing for nil.
 func (c *collector) close() {
 	if c == nil {
 		return
 	}
+	c.inMemory.hold.Release()
+	c.inMemory = kept{}
 	for _, o := range c.outputs {
 		for _, s := range o.both() {
 			s.unsent.close()
@@ -111,6 +115,7 @@ func (c *collector) add(f agent.Frame) error {
 		}
 		c.clearNow()
 		if s := c.sinkOf(f); s != nil {
+			c.makeRoom(s, len(f.Payload))
 			s.write(f.Payload)
 			c.emitText(s, s.live(f.Payload))
 		}

@@ -83,6 +83,7 @@ func (c *collector) removeRich(display int) int {
 
 // release gives back the space of an entry that is removed.
 func (c *collector) release(entry farm.RichResult) {
+	c.giveBack(weight(entry))
 	if a := entry.Artifact; a != nil {
 		c.stored -= a.Size
 		c.freed += farm.StoredBytes(a.Size)
@@ -162,13 +163,21 @@ func (c *collector) addRich(at int, entry farm.RichResult, value string) bool {
 		return false
 	}
 	cleared := entry.Display < c.cleared
+	inline := entry
+	inline.Data = v.inline
 	switch {
-	case v.size <= c.limits.MaxInlineRich && (cleared || c.inline+v.size <= maxRichInline):
-		entry.Data = v.inline
+	case v.size <= c.limits.MaxInlineRich && (cleared || c.inline+v.size <= maxRichInline && c.charge(weight(inline))):
+		entry = inline
 		if !cleared {
 			c.inline += v.size
 		}
-	case cleared || !c.addLarge(&entry, v):
+	case cleared:
+		return false
+	case !c.charge(weight(entry)):
+		c.note(noRoomForValues)
+		return false
+	case !c.addLarge(&entry, v):
+		c.giveBack(weight(entry))
 		return false
 	}
 	event := entry
@@ -286,6 +295,11 @@ func (x *Runner) storeDisplays(ctx context.Context, e *execution) error {
 // leaveOut removes a value that the storage of the tenant has no room for.
 func (c *collector) leaveOut(d largeDisplay) {
 	c.stored -= d.artifact.Size
+	for _, r := range c.rich {
+		if r.Artifact == d.artifact {
+			c.giveBack(weight(r))
+		}
+	}
 	c.rich = slices.DeleteFunc(c.rich, func(r farm.RichResult) bool { return r.Artifact == d.artifact })
 	c.withdraw(d)
 	c.note("The storage of your tenant is full (quota max_stored_mb), so a displayed value of %d bytes was left out. Delete artifacts to make room.", d.artifact.Size)

@@ -68,20 +68,24 @@ func (s *sink) truncated() bool { return s.stream.truncated() || s.dropped > 0 }
 // write adds bytes. Those of a stream that the record takes whole are kept once only.
 func (s *sink) write(p []byte) {
 	before, outgrew := s.stream.write(p)
-	if s.lost || s.noRoom || !s.stream.truncated() {
+	if outgrew {
+		s.spool(before)
+	}
+	if s.stream.truncated() {
+		s.spool(p)
+	}
+}
+
+// cut lowers the limit of what is kept for the record.
+func (s *sink) cut(limit int) { s.spool(s.stream.cut(limit)) }
+
+// spool adds bytes of a stream that the record cuts to what is to be sent.
+func (s *sink) spool(p []byte) {
+	if s.lost || s.noRoom || s.unsent.add(p) == nil {
 		return
 	}
-	var err error
-	if outgrew {
-		err = s.unsent.add(before)
-	}
-	if err == nil {
-		err = s.unsent.add(p)
-	}
-	if err != nil {
-		s.noRoom = true
-		s.unsent.close()
-	}
+	s.noRoom = true
+	s.unsent.close()
 }
 
 // remaining is what the store lacks of the stream, and its length.
@@ -89,7 +93,7 @@ func (s *sink) remaining() (io.ReadSeeker, int64) {
 	if s.stream.truncated() {
 		return s.unsent.first(s.unsent.len()), s.unsent.len()
 	}
-	return bytes.NewReader(s.head.Bytes()), int64(s.head.Len())
+	return bytes.NewReader(s.head), int64(len(s.head))
 }
 
 // partFull reports whether a part can be sent.

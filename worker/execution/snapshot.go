@@ -79,7 +79,7 @@ func (c *collector) snapshot() (open func() io.Reader, size int64, err error) {
 			if pair[i], err = s.state(); err != nil {
 				return nil, 0, err
 			}
-			for _, part := range [][]byte{s.head.Bytes(), s.tail} {
+			for _, part := range [][]byte{s.head, s.tail} {
 				add(int64(len(part)), func() io.Reader { return bytes.NewReader(part) })
 			}
 			add(s.unsent.len(), func() io.Reader { return s.unsent.first(s.unsent.len()) })
@@ -102,7 +102,7 @@ func (c *collector) snapshot() (open func() io.Reader, size int64, err error) {
 
 func (s *sink) state() (sinkState, error) {
 	state := sinkState{
-		Limit: s.limit, Total: s.total, Head: s.head.Len(), Tail: len(s.tail), At: s.at, Full: s.stream.full, Carry: s.carry,
+		Limit: s.limit, Total: s.total, Head: len(s.head), Tail: len(s.tail), At: s.at, Full: s.stream.full, Carry: s.carry,
 		Dropped: s.dropped, Upload: s.upload, Parts: s.parts, Rest: int(s.unsent.len()), Artifact: s.artifact, Lost: s.lost, NoRoom: s.noRoom,
 	}
 	if sum, ok := s.sum.(encoding.BinaryMarshaler); ok {
@@ -159,6 +159,7 @@ func (c *collector) restore(r io.Reader) (err error) {
 		}
 		c.outputs = append(c.outputs, o)
 	}
+	c.chargeRestored()
 	if n, err := io.ReadFull(r, make([]byte, 1)); n > 0 || !errors.Is(err, io.EOF) {
 		return cmp.Or(ignoreEnd(err), errSnapshot)
 	}
@@ -189,11 +190,10 @@ func ignoreEnd(err error) error {
 func (s *sink) restore(state sinkState, r io.Reader) error {
 	s.stream = newStream(state.Limit)
 	s.total, s.at, s.stream.full, s.carry = state.Total, state.At, state.Full, state.Carry
-	head, err := take(r, int64(state.Head))
-	if err != nil {
+	var err error
+	if s.head, err = take(r, int64(state.Head)); err != nil {
 		return err
 	}
-	s.head.Write(head)
 	if s.tail, err = take(r, int64(state.Tail)); err != nil {
 		return err
 	}

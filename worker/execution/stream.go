@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -16,7 +17,7 @@ import (
 type stream struct {
 	limit int   // bytes kept inline
 	total int64 // bytes seen
-	head  bytes.Buffer
+	head  []byte
 	tail  []byte // ring of the last limit/2 bytes once the head is full
 	at    int    // next write position in the ring
 	full  bool   // the ring has wrapped
@@ -29,27 +30,53 @@ func newStream(limit int) *stream { return &stream{limit: limit} }
 func (s *stream) write(p []byte) (before []byte, outgrew bool) {
 	was := s.total
 	s.total += int64(len(p))
-	if s.total <= int64(s.limit) {
-		s.head.Write(p)
+	switch {
+	case s.total <= int64(s.limit):
+		s.head = append(s.head, p...)
+		return nil, false
+	case was <= int64(s.limit):
+		before = s.head
+		s.split(before, p)
+		return before, true
+	default:
+		s.ring(p)
 		return nil, false
 	}
-	if was <= int64(s.limit) {
-		whole := bytes.Clone(s.head.Bytes())
-		half := s.limit / 2
-		s.tail = make([]byte, s.limit-half)
-		rest := whole[min(half, len(whole)):]
-		s.head.Truncate(min(half, s.head.Len()))
-		if room := half - s.head.Len(); room > 0 { // the bytes of this write that still belong to the head
-			n := min(room, len(p))
-			s.head.Write(p[:n])
-			p = p[n:]
-		}
-		s.ring(rest)
-		s.ring(p)
-		return whole, true
+}
+
+// split makes head and tail of all bytes: those that the stream has whole, and p.
+func (s *stream) split(whole, p []byte) {
+	half := s.limit / 2
+	s.tail, s.at, s.full = make([]byte, s.limit-half), 0, false
+	n := min(max(half-len(whole), 0), len(p)) // of p that still belong to the head
+	s.head = slices.Concat(whole[:min(half, len(whole))], p[:n])
+	s.ring(whole[min(half, len(whole)):])
+	s.ring(p[n:])
+}
+
+// cut lowers the limit. It returns all bytes of a stream that was whole and is longer.
+func (s *stream) cut(limit int) (whole []byte) {
+	was := s.truncated()
+	s.limit = min(s.limit, limit)
+	switch {
+	case !s.truncated():
+		return nil
+	case !was:
+		whole = s.head
+		s.split(whole, nil)
+		return whole
+	default:
+		s.split(s.head[:s.limit/2], s.last())
+		return nil
 	}
-	s.ring(p)
-	return nil, false
+}
+
+// last is the tail in order.
+func (s *stream) last() []byte {
+	if !s.full {
+		return s.tail[:s.at]
+	}
+	return slices.Concat(s.tail[s.at:], s.tail[:s.at])
 }
 
 func (s *stream) ring(p []byte) {
@@ -77,14 +104,10 @@ func (s *stream) truncated() bool { return s.total > int64(s.limit) }
 // text returns the stream as text: whole, or head and tail around a line that says how much is missing, and where it is.
 func (s *stream) text(where string) string {
 	if !s.truncated() {
-		return strings.ToValidUTF8(s.head.String(), "\uFFFD")
+		return strings.ToValidUTF8(string(s.head), "\uFFFD")
 	}
-	tail := s.tail[:s.at]
-	if s.full {
-		tail = append(bytes.Clone(s.tail[s.at:]), s.tail[:s.at]...)
-	}
-	head := trimBrokenEnd(s.head.Bytes())
-	tail = trimBrokenStart(tail)
+	head := trimBrokenEnd(s.head)
+	tail := trimBrokenStart(s.last())
 	left := s.total - int64(len(head)) - int64(len(tail))
 	return strings.ToValidUTF8(string(head), "\uFFFD") +
 		fmt.Sprintf("\n… [%d bytes left out here; %s] …\n", left, where) +

@@ -55,7 +55,7 @@ type Deps struct {
 	Store     *store.Store
 	Blobs     *blob.Store
 	Memory    *budget.Budget // for output on its way; nil: without limit
-	Staging   *budget.Budget // for output that waits for its upload; it must be used for nothing else; nil: without limit
+	Staging   *budget.Budget // for output of jobs that run; it must be used for nothing else; nil: without limit
 	Node      Node
 	Sandboxes Sandboxes
 	Log       *slog.Logger

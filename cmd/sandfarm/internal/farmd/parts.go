@@ -38,7 +38,7 @@ type Parts struct {
 	// Memory is the budget for what this process holds for its callers.
 	Memory  *budget.Budget
 	uploads *budget.Budget // for the buffers of uploads to S3
-	staging *budget.Budget // for output that waits for its upload; never waited for
+	staging *budget.Budget // for output of jobs that run; never waited for
 	egress  *budget.Budget // for connections of sandboxes to hosts; never waited for
 	limits  budget.Limits  // on the memory of this process and of its machine
 	// Persistent is false if Redis loses its data when it stops.
@@ -107,7 +107,7 @@ func (p *Parts) durability() store.Durability {
 	return store.Durability(p.Settings.Redis.Durability)
 }
 
-// Parts of the process's budget that the buffers of uploads, and output that waits for its upload, have for themselves: a quarter each.
+// Parts of the process's budget that the buffers of uploads, and output of jobs that run, have for themselves: a quarter each.
 // Connections of sandboxes to hosts may take an eighth more: they are charged for what they could hold, and rarely hold any of it.
 const (
 	uploadPart  = 4
