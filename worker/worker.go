@@ -45,7 +45,7 @@ type Deps struct {
 	Blobs    *blob.Store
 	// Memory is the budget for output on its way; nil: without limit.
 	Memory *budget.Budget
-	// Staging is the budget for output that waits for its upload, and for nothing else; nil: without limit.
+	// Staging is the budget for output of jobs that run, and for nothing else; nil: without limit.
 	Staging *budget.Budget
 	Engine  node.Engine
 	Log     *slog.Logger

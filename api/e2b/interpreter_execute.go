@@ -157,6 +157,7 @@ type stream struct {
 
 	text  bytes.Buffer // lines that were not sent yet
 	value value        // the displayed value whose types arrive
+	large int64        // bytes of its types that were charged
 }
 
 // line adds a line. Each is one JSON object: an empty line breaks the SDKs.

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -92,6 +93,19 @@ func TestEventsBecomeLines(t *testing.T) {
 				t.Errorf("lines (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// The types of a value are in memory together, and the first may charge the tenant's whole share.
+func TestLargeTypesOfAValueAreBoundedTogether(t *testing.T) {
+	t.Parallel()
+	ctx, own := budget.New(16<<20).With(t.Context(), "acme", 0)
+	defer own.Release()
+	s := newStream()
+	s.large = maxValue - 10
+	_, ok, err := s.content(ctx, &farm.RichResult{Mime: "image/png", Artifact: &farm.Artifact{Size: 11}})
+	if ok || err != nil || own.Bytes() != 0 || len(s.lines(t)) != 1 {
+		t.Errorf("read: %v, %v, %d bytes charged", ok, err, own.Bytes())
 	}
 }
 

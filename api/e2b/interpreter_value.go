@@ -10,7 +10,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// maxValue bounds a type of a displayed value in the stream, in bytes. E2B's has no bound, and no links either.
+// maxValue bounds the large types of a displayed value in the stream together, in bytes: they are in memory at once. E2B's has no bound, and
+// no links either.
 const maxValue = 16 << 20
 
 // costOfValue is how many bytes each byte of a large value takes: as it is, as base64, and as a line.
@@ -29,6 +30,7 @@ var keys = map[string]string{
 // display adds a type to the value that arrives, and a line when it is the last one.
 func (s *stream) display(ctx context.Context, d *farm.RichResult) error {
 	if s.value == nil {
+		s.large = 0
 		s.value = value{"type": "result", "is_main_result": d.Result}
 	}
 	content, ok, err := s.content(ctx, d)
@@ -67,13 +69,14 @@ func (s *stream) content(ctx context.Context, d *farm.RichResult) (any, bool, er
 	text := d.Data
 	plain := strings.HasPrefix(d.Mime, "text/")
 	if d.Artifact != nil {
-		if d.Artifact.Size > maxValue {
+		if d.Artifact.Size > maxValue-s.large { // a Hold at its tenant's share would take any more for nothing
 			s.write(string(farm.EventStderr), "[a displayed value of type "+d.Mime+" was left out: it is too large]\n")
 			return nil, false, nil
 		}
 		if err := budget.Charge(ctx, d.Artifact.Size*costOfValue); err != nil {
 			return nil, false, err
 		}
+		s.large += d.Artifact.Size
 		raw, err := s.service.Linked(ctx, d.Artifact)
 		if farm.CodeOf(err) == farm.CodeNotFound { // replaced meanwhile
 			return nil, false, nil

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"maps"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/budget"
@@ -21,10 +22,16 @@ const (
 	feedPause = 5 * time.Second
 	// pullTimeout bounds a question for what there is now.
 	pullTimeout = 5 * time.Second
-	// maxParents bounds the headers of clients' messages that are remembered for what the kernel says later.
-	maxParents = 1000
-	// maxHeld bounds the messages that wait for the output before them. Those beyond overtake it.
-	maxHeld = 1000
+	// maxParents and maxParentBytes bound the headers of clients' messages that are remembered for what the kernel says later. They are not
+	// charged: a kernel has them as long as it has clients.
+	maxParents, maxParentBytes = 1000, 64 << 10
+	// maxHeld and maxHeldBytes bound the messages that wait for the output before them, of each cell. Those beyond overtake it, and so do
+	// those for which there is no memory.
+	maxHeld, maxHeldBytes = 1000, 1 << 20
+	// heldBytes is what a message takes beside its content.
+	heldBytes = 256
+	// maxPrompt bounds the prompt of a question that is remembered for a client that comes back.
+	maxPrompt = 4 << 10
 )
 
 // listen reads what the kernel says beside its cells, as long as anybody listens. k.mu is held.
@@ -119,10 +126,10 @@ func (k *kernel) read(ctx context.Context, wait time.Duration) error {
 		k.heard = m.Seq
 		_, asker := k.parent(m.Parent)
 		heard := k.caughtUp || asker != nil // a client of this process caused it, however early
-		if at := k.streams[m.Parent]; heard && at != nil && m.Execution != "" && (m.After > at.sent || len(at.held) > 0) && len(at.held) < maxHeld {
-			at.held = append(at.held, m)
+		if at := k.streams[m.Parent]; heard && at != nil && m.Execution != "" && (m.After > at.sent || len(at.held) > 0) && at.hold(ctx, m) {
+			continue
 		} else if !heard && m.Kind == "input_request" {
-			k.input = &m
+			k.remember(m)
 		} else if !heard && m.Kind == kindExecution {
 			k.running = m.Execution
 		} else if heard { // what was said before there was a client is of no use: clients ask for the widgets that there are
@@ -141,9 +148,48 @@ func (k *kernel) read(ctx context.Context, wait time.Duration) error {
 
 // place is how much of the output of a cell was sent, and what the kernel said after more of it.
 type place struct {
-	sent uint64 // number of the last frame
-	held []relay.Message
+	sent   uint64 // number of the last frame
+	held   []relay.Message
+	bytes  int64        // of held
+	charge *budget.Hold // for them; it lasts as long as the client does not read
 }
+
+// hold keeps a message for later, if there is room for it.
+func (at *place) hold(ctx context.Context, m relay.Message) bool {
+	n := sizeOf(m)
+	if len(at.held) >= maxHeld || at.bytes+n > maxHeldBytes {
+		return false
+	}
+	if at.charge == nil {
+		at.charge = budget.Lasting(ctx)
+	}
+	if !at.charge.Grow(n) {
+		return false
+	}
+	at.held = append(at.held, m)
+	at.bytes += n
+	return true
+}
+
+// next takes the first message whose place is reached.
+func (at *place) next() (m relay.Message, ok bool) {
+	if len(at.held) == 0 || at.held[0].After > at.sent {
+		return m, false
+	}
+	m = at.held[0]
+	at.held[0] = relay.Message{} // the array stays
+	at.held = at.held[1:]
+	return m, true
+}
+
+// passed gives back what a message took that was passed on.
+func (at *place) passed(m relay.Message) {
+	at.bytes -= sizeOf(m)
+	at.charge.Keep(at.bytes)
+}
+
+// sizeOf is what a message takes while it is held.
+func sizeOf(m relay.Message) int64 { return int64(len(m.Content)) + heldBytes }
 
 // place makes the messages of a cell keep their place among its output, until done is called. It may be called again before.
 func (k *kernel) place(id string) (done func()) {
@@ -175,10 +221,24 @@ func (k *kernel) reached(id string, frame uint64) {
 		return
 	}
 	at.sent = max(at.sent, frame)
-	for len(at.held) > 0 && at.held[0].After <= at.sent {
-		k.pass(at.held[0])
-		at.held = at.held[1:]
+	for m, ok := at.next(); ok; m, ok = at.next() {
+		k.pass(m)
+		at.passed(m)
 	}
+}
+
+// remember keeps a question for input. Code may choose a prompt of any length, of which the beginning is kept.
+func (k *kernel) remember(m relay.Message) {
+	if len(m.Content) > maxPrompt {
+		var question struct {
+			Prompt   string `json:"prompt"`
+			Password bool   `json:"password"`
+		}
+		_ = json.Unmarshal(m.Content, &question)
+		question.Prompt = strings.ToValidUTF8(strings.Clone(question.Prompt[:min(len(question.Prompt), maxPrompt)]), "")
+		m.Content, _ = json.Marshal(question)
+	}
+	k.input = &m
 }
 
 // askAgain repeats the question for input that a cell waits for, for a client that has come back.
@@ -207,7 +267,7 @@ func (k *kernel) pass(m relay.Message) {
 	case kindExecution:
 		k.other(m.Execution)
 	case "input_request":
-		k.input = &m
+		k.remember(m)
 		if asker != nil {
 			asker.own(k.message(channelStdin, m.Kind, parent, m.Content)) // if it has left, it is asked again when it is back
 		}
@@ -247,6 +307,7 @@ func takeBuffers(m *message) {
 type parents struct {
 	known map[string]asked
 	order []string
+	bytes int // of known
 }
 
 type asked struct {
@@ -262,11 +323,14 @@ func (k *kernel) note(w *work, by *session) {
 	if p.known == nil {
 		p.known = map[string]asked{}
 	}
-	if _, ok := p.known[w.header.ID]; !ok {
+	before, ok := p.known[w.header.ID]
+	if !ok {
 		p.order = append(p.order, w.header.ID)
 	}
 	p.known[w.header.ID] = asked{w.header.raw, by}
-	for len(p.order) > maxParents {
+	p.bytes += len(w.header.raw) - len(before.header)
+	for len(p.order) > maxParents || p.bytes > maxParentBytes {
+		p.bytes -= len(p.known[p.order[0]].header)
 		delete(p.known, p.order[0])
 		p.order = p.order[1:]
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// maxValueBytes bounds one type of a displayed value.
+// maxValueBytes bounds the large types of one displayed value together: they are in memory at once.
 const maxValueBytes = 16 << 20
 
 // output turns the events of one job into messages.
@@ -23,6 +23,7 @@ type output struct {
 // value is one displayed value with all its types.
 type value struct {
 	number   int
+	large    int64 // bytes of data that were charged
 	data     map[string]any
 	metadata json.RawMessage
 	id       string
@@ -73,13 +74,18 @@ func (o *output) text(ctx context.Context, d *farm.RichResult) (text string, ok 
 	if d.Artifact == nil {
 		return d.Data, true
 	}
-	err := budget.Charge(ctx, d.Artifact.Size*budget.BodyWeight)
 	var raw []byte
-	if err == nil && d.Artifact.Size <= maxValueBytes {
+	var err error
+	fits := d.Artifact.Size <= maxValueBytes-o.value.large // a Hold at its tenant's share would take any more for nothing
+	if fits {
+		err = budget.Charge(ctx, d.Artifact.Size*budget.BodyWeight)
+	}
+	if fits && err == nil {
+		o.value.large += d.Artifact.Size
 		raw, err = o.session.kernel.server.cfg.Service.Linked(ctx, d.Artifact)
 	}
 	switch {
-	case d.Artifact.Size > maxValueBytes, err != nil:
+	case !fits, err != nil:
 		o.note("[a displayed value is left out, since it is large: it is artifact " + d.Artifact.ID + "]")
 		return "", false
 	case strings.HasPrefix(d.Mime, "text/"):

@@ -26,6 +26,8 @@
 //   - result.go and packages.go cut errors, tracebacks, notes and what an install reports;
 //   - artifacts.go skips files over limits.MaxArtifactBytes and those after limits.MaxArtifacts, as does the agent;
 //   - storage.go reserves the bytes of what is uploaded; what is beyond the tenant's quota max_stored_mb is skipped, with a note;
+//   - kept.go charges what the record will have to the staging memory while the job runs; without room streams are cut shorter, and values
+//     become artifacts;
 //   - spool.go keeps what waits for its upload in the staging memory, then in a file; what fits into neither is cut, with a note. The result
 //     is charged to the memory budget until it is stored (request.go);
 //   - the agent holds the code back when its frame log is full (backpressure), so memory is bounded on both ends (readAhead here,

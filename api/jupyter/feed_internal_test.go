@@ -1,0 +1,110 @@
+package jupyter
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/relay"
+)
+
+// Messages that wait for the output before them were not charged: a client that read nothing held 1000 of any size.
+func TestMessagesThatWaitForOutputAreBoundedAndCharged(t *testing.T) {
+	t.Parallel()
+	memory := budget.New(16 << 20)
+	ctx, own := memory.With(t.Context(), "acme", 0)
+	defer own.Release()
+	k := &kernel{}
+	done := k.place("cell")
+	at := k.streams["cell"]
+	message := func(after uint64, size int) relay.Message {
+		return relay.Message{Kind: "unknown", Parent: "cell", After: after, Content: make(json.RawMessage, size)}
+	}
+	for i := range 8 {
+		if got := at.hold(ctx, message(uint64(i+1), 200<<10)); got != (i < 5) {
+			t.Errorf("message %d of 200 KiB is held: %v", i, got)
+		}
+	}
+	if !at.hold(ctx, message(8, 1000)) || at.hold(ctx, message(8, maxHeldBytes)) {
+		t.Error("a message that fits is not held, or one that does not is")
+	}
+	want := int64(5*(200<<10+heldBytes) + 1000 + heldBytes)
+	if got := memory.Stats().Used; got != want || at.bytes != want {
+		t.Errorf("%d bytes are charged, %d counted; want %d", got, at.bytes, want)
+	}
+	if whole, err := memory.Acquire(ctx, "acme", memory.Share()); err != nil || memory.Stats().Waited > 0 {
+		t.Errorf("a request of the tenant's share waits for them: %v", err)
+	} else {
+		whole.Release()
+	}
+	k.reached("cell", 3)
+	if want -= 3 * (200<<10 + heldBytes); memory.Stats().Used != want || len(at.held) != 3 {
+		t.Errorf("%d bytes are charged for %d messages, want %d", memory.Stats().Used, len(at.held), want)
+	}
+	other := memory.Lasting("acme")
+	for other.Grow(1 << 10) { // what the tenant has left
+	}
+	if at.hold(ctx, message(9, 10<<10)) {
+		t.Error("a message is held without memory")
+	}
+	other.Release()
+	done()
+	if got := memory.Stats().Used; got != 0 {
+		t.Errorf("%d bytes are charged at the end of the cell", got)
+	}
+}
+
+// The headers of clients' messages are not charged, so few bytes of them are kept.
+func TestHeadersOfMessagesAreBounded(t *testing.T) {
+	t.Parallel()
+	for size, want := range map[int]int{60: maxParents, maxHeaderBytes: maxParentBytes / maxHeaderBytes} {
+		k, s := &kernel{}, &session{}
+		for range 2 {
+			for i := range 2 * maxParents {
+				k.note(&work{message: message{header: header{ID: fmt.Sprint(i), raw: make([]byte, size)}}}, s)
+			}
+		}
+		bytes := 0
+		for _, a := range k.parents.known {
+			bytes += len(a.header)
+		}
+		if len(k.parents.known) != want || len(k.parents.order) != want || bytes != k.parents.bytes || bytes > maxParentBytes {
+			t.Errorf("of headers of %d bytes %d are kept, %d bytes, counted as %d; want %d", size, len(k.parents.known), bytes, k.parents.bytes, want)
+		}
+		if _, by := k.parent(fmt.Sprint(2*maxParents - 1)); by != s {
+			t.Error("the newest is not kept")
+		}
+	}
+}
+
+// Of a long prompt the beginning is remembered.
+func TestPromptsAreRememberedInPart(t *testing.T) {
+	t.Parallel()
+	k := &kernel{}
+	content, _ := json.Marshal(map[string]any{"prompt": strings.Repeat("x", 1<<20), "password": true})
+	k.remember(relay.Message{Kind: "input_request", Number: 7, Content: content})
+	var got struct {
+		Prompt   string
+		Password bool
+	}
+	if err := json.Unmarshal(k.input.Content, &got); err != nil || len(got.Prompt) != maxPrompt || !got.Password || k.input.Number != 7 {
+		t.Errorf("%d bytes of the prompt are kept, password %v: %v", len(got.Prompt), got.Password, err)
+	}
+}
+
+// The types of a value are in memory together, and the first may charge the tenant's whole share.
+func TestLargeTypesOfAValueAreBoundedTogether(t *testing.T) {
+	t.Parallel()
+	memory := budget.New(16 << 20)
+	ctx, own := memory.With(t.Context(), "acme", 0)
+	defer own.Release()
+	s := &session{kernel: &kernel{server: &Server{cfg: Config{Now: time.Now}}}}
+	o := output{session: s, work: &work{}, value: &value{large: maxValueBytes - 10}}
+	if _, ok := o.text(ctx, &farm.RichResult{Mime: "image/png", Artifact: &farm.Artifact{ID: "art_1", Size: 11}}); ok || len(s.missed) != 1 || own.Bytes() != 0 {
+		t.Errorf("read: %v, %d notes, %d bytes charged", ok, len(s.missed), own.Bytes())
+	}
+}
