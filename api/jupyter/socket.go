@@ -44,6 +44,7 @@ var (
 	errRestart  = websocket.CloseError{Code: websocket.StatusServiceRestart, Reason: "the server stops: connect again"}
 	errSlow     = websocket.CloseError{Code: websocket.StatusTryAgainLater, Reason: "the client reads too slowly"}
 	errMemory   = websocket.CloseError{Code: websocket.StatusTryAgainLater, Reason: "the server has no memory for what waits for the client now"}
+	errLate     = websocket.CloseError{Code: websocket.StatusTryAgainLater, Reason: "a message arrives too slowly"}
 	errLeft     = errors.New("the client has left")
 )
 
@@ -191,6 +192,7 @@ func (at *socket) read(conn context.Context, to *session) error {
 		kind, from, err := at.conn.Reader(conn)
 		var raw []byte
 		if err == nil {
+			from = rest.Paced(from, at.stall, func() { at.finish(errLate) })
 			raw, err = budget.ReadAll(ctx, from, -1, MaxMessageBytes) //nolint:contextcheck // conn is for the connection, which outlives the work
 		}
 		at.reading.Store(false)

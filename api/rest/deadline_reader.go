@@ -48,12 +48,24 @@ func (a *awaited) Read(p []byte) (int, error) {
 
 // Body is the body of a request. A body that stops arriving for the stall timeout ends with 408; one whose key is revoked or
 // expires, with 401.
-func Body(c *gin.Context) io.Reader {
+func Body(c *gin.Context) io.Reader { return bodyOf(c, nil) }
+
+// HeldBody is Body for one whose bytes stay in memory until more of it has come. A byte does not buy it another stall timeout, but the time in which
+// 16 KiB a second would bring it.
+func HeldBody(c *gin.Context) io.Reader {
+	grace := stallTimeout(c)
+	if d := c.GetDuration(graceKey); d > 0 {
+		grace = d
+	}
+	return bodyOf(c, newPace(grace))
+}
+
+func bodyOf(c *gin.Context, pace *pace) io.Reader {
 	body := io.Reader(c.Request.Body)
 	if first, ok := body.(*awaited); ok {
 		body = first.ReadCloser // each read has a deadline of its own
 	}
-	d := &deadlineReader{r: body, ctx: c.Request.Context(), control: http.NewResponseController(c.Writer), timeout: stallTimeout(c), end: c.GetTime(endKey)}
+	d := &deadlineReader{r: body, ctx: c.Request.Context(), control: http.NewResponseController(c.Writer), timeout: stallTimeout(c), pace: pace}
 	context.AfterFunc(d.ctx, func() {
 		if ended(d.ctx) {
 			_ = d.control.SetReadDeadline(time.Now()) // ends a read in progress
@@ -62,12 +74,45 @@ func Body(c *gin.Context) io.Reader {
 	return d
 }
 
-// endKey is where Within keeps the end of a body.
-const endKey = "body_end"
+// graceKey is where Within keeps the grace of a body.
+const graceKey = "body_grace"
 
-// Within bounds the time for the whole body of a request, which comes from somebody without a key: one that arrives byte by byte would hold its
-// connection for hours.
-func Within(c *gin.Context, d time.Duration) { c.Set(endKey, time.Now().Add(d)) }
+// Within bounds the time in which the first bytes of a HeldBody may be late, for one that comes from somebody without a key.
+func Within(c *gin.Context, d time.Duration) { c.Set(graceKey, d) }
+
+// paceBytes is how much of a body that is held in memory must come in a second: less than links in use bring, and 16 MiB are held for 17 minutes at most.
+const paceBytes = 16 << 10
+
+// pace is the time that a sender may take for what comes next: each byte that has come adds to it, up to the grace. Only the time in which somebody
+// waits for the sender counts.
+type pace struct{ grace, left time.Duration }
+
+func newPace(grace time.Duration) *pace { return &pace{grace, grace} }
+
+// took says that n bytes took so long to come.
+func (p *pace) took(n int, d time.Duration) {
+	p.left = min(p.grace, p.left-d+time.Duration(n)*time.Second/paceBytes)
+}
+
+// Paced reads a message as HeldBody reads a body, with this stall timeout. Beyond it late is called, which ends a read in progress.
+func Paced(r io.Reader, stall time.Duration, late func()) io.Reader {
+	return &pacedReader{r, newPace(stall), late}
+}
+
+type pacedReader struct {
+	r    io.Reader
+	pace *pace
+	late func()
+}
+
+// Read reads with a timer.
+func (r *pacedReader) Read(p []byte) (int, error) {
+	began, timer := time.Now(), time.AfterFunc(r.pace.left, r.late)
+	n, err := r.r.Read(p)
+	timer.Stop()
+	r.pace.took(n, time.Since(began))
+	return n, err
+}
 
 // deadlineReader sets a deadline for each read. It clears the deadline at the end of the body: from then on the server
 // reads the connection to notice that the caller disconnects, however long the answer takes. Before the end the deadline
@@ -77,27 +122,31 @@ type deadlineReader struct {
 	ctx     context.Context // of the request
 	control *http.ResponseController
 	timeout time.Duration
-	end     time.Time // of the whole body; zero: none
+	pace    *pace // nil: none
 }
 
 // Read reads within the deadline.
 func (d *deadlineReader) Read(p []byte) (int, error) {
-	by := time.Now().Add(d.timeout)
-	if !d.end.IsZero() && d.end.Before(by) {
-		by = d.end
+	began, timeout := time.Now(), d.timeout
+	if d.pace != nil {
+		timeout = min(timeout, d.pace.left)
 	}
-	_ = d.control.SetReadDeadline(by) // a test recorder has no deadlines
-	if ended(d.ctx) {                 // after the deadline was set: Body sets it to now after the end
+	_ = d.control.SetReadDeadline(began.Add(timeout)) // a test recorder has no deadlines
+	if ended(d.ctx) {                                 // after the deadline was set: Body sets it to now after the end
 		return 0, errEnded()
 	}
 	n, err := d.r.Read(p)
-	if errors.Is(err, io.EOF) {
+	if d.pace != nil {
+		d.pace.took(n, time.Since(began))
+	}
+	switch {
+	case errors.Is(err, io.EOF):
 		_ = d.control.SetReadDeadline(time.Time{})
-	}
-	if errors.Is(err, os.ErrDeadlineExceeded) && ended(d.ctx) {
+	case errors.Is(err, os.ErrDeadlineExceeded) && ended(d.ctx):
 		return n, errEnded()
-	}
-	if errors.Is(err, os.ErrDeadlineExceeded) {
+	case errors.Is(err, os.ErrDeadlineExceeded) && d.pace != nil:
+		return n, Refusef(http.StatusRequestTimeout, farm.CodeInvalid, "the body stopped arriving, or arrives at less than %d KiB a second", paceBytes>>10)
+	case errors.Is(err, os.ErrDeadlineExceeded):
 		return n, Refusef(http.StatusRequestTimeout, farm.CodeInvalid, "the body stopped arriving")
 	}
 	return n, err

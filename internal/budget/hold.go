@@ -212,7 +212,7 @@ const (
 	// BodyWeight is how often the bytes of a body are in memory at once: as they came, decoded, and encoded for the store, and what the
 	// collector has not freed.
 	BodyWeight = 4
-	// freeBytes of each body are read before it is charged: a caller that sends slowly must not hold memory that others wait for.
+	// freeBytes of each body are read before it is charged: of small ones that arrive slowly nothing is held.
 	freeBytes = SmallBytes / BodyWeight
 )
 
@@ -220,46 +220,61 @@ const (
 var ErrTooLong = errors.New("the body is longer than its limit")
 
 // ReadAll reads a body of up to limit bytes, and charges the request (see Charge) with BodyWeight times its length; length is what the
-// caller announced, -1 if it is unknown. Errors of r are returned as they are.
+// caller announced, -1 if it is unknown. A known length is charged at once, an unknown one as it arrives, in steps that double. Errors of r are
+// returned as they are.
 func ReadAll(ctx context.Context, r io.Reader, length, limit int64) ([]byte, error) {
+	text, err := read(ctx, r, freeBytes, length, limit)
+	if err == nil && len(text) < freeBytes {
+		err = Charge(ctx, int64(len(text))*BodyWeight)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return text, nil
+}
+
+// ReadAnswer is ReadAll for the answer of a sandbox, of unknown length. Up to SmallBytes are not charged.
+func ReadAnswer(ctx context.Context, r io.Reader, limit int64) ([]byte, error) {
+	return read(ctx, r, SmallBytes, -1, limit)
+}
+
+// read reads a body of which the first bytes are free. What is longer is charged before it is read.
+func read(ctx context.Context, r io.Reader, free, length, limit int64) (all []byte, err error) {
 	if length > limit {
 		return nil, ErrTooLong
 	}
-	most := limit
-	if length >= 0 {
-		most = length
-	}
 	var text bytes.Buffer
-	text.Grow(int(min(most, freeBytes) + bytes.MinRead))
-	if _, err := text.ReadFrom(io.LimitReader(r, freeBytes)); err != nil {
-		return nil, err
-	}
-	if text.Len() < freeBytes {
-		return fits(ctx, &text, limit)
-	}
-	if err := Charge(ctx, most*BodyWeight); err != nil {
-		return nil, err
-	}
+	before, charged := Held(ctx), int64(0)
+	defer func() {
+		if charged > 0 {
+			Keep(ctx, before+int64(len(all))*BodyWeight)
+		}
+	}()
 	if length >= 0 {
-		text.Grow(int(length) - text.Len() + bytes.MinRead)
+		text.Grow(int(min(length, free)) + bytes.MinRead)
 	}
-	if _, err := text.ReadFrom(io.LimitReader(r, limit+1-int64(text.Len()))); err != nil {
-		return nil, err
+	for room := min(free, limit+1); ; {
+		if _, err := text.ReadFrom(io.LimitReader(r, room-int64(text.Len()))); err != nil {
+			return nil, err
+		}
+		switch n := int64(text.Len()); {
+		case n > limit:
+			return nil, ErrTooLong
+		case n < room:
+			return text.Bytes(), nil
+		}
+		most := min(max(2*room, SmallBytes), limit)
+		if length >= 0 {
+			most = length
+		}
+		if err := Charge(ctx, (most-charged)*BodyWeight); err != nil {
+			return nil, err
+		}
+		if charged, room = most, most; length >= 0 {
+			text.Grow(max(0, int(length)-text.Len()) + bytes.MinRead)
+		}
+		if length >= 0 || most == limit {
+			room = limit + 1
+		}
 	}
-	Keep(ctx, int64(text.Len())*BodyWeight)
-	if int64(text.Len()) > limit {
-		return nil, ErrTooLong
-	}
-	return text.Bytes(), nil
-}
-
-// fits charges a short body, which was read whole.
-func fits(ctx context.Context, text *bytes.Buffer, limit int64) ([]byte, error) {
-	if int64(text.Len()) > limit {
-		return nil, ErrTooLong
-	}
-	if err := Charge(ctx, int64(text.Len())*BodyWeight); err != nil {
-		return nil, err
-	}
-	return text.Bytes(), nil
 }

@@ -129,9 +129,9 @@ const (
 
 // answer is what a call may be answered with.
 type answer struct {
-	into   any // what it is decoded into; nil: it is read and dropped
-	bytes  int // at most
-	values int // at most
+	into   any   // what it is decoded into; nil: it is read and dropped
+	bytes  int64 // at most
+	values int   // at most
 }
 
 // short is the answer to a call that describes one thing, or a few.
@@ -232,28 +232,18 @@ func (c caller) callFor(ctx context.Context, timeout time.Duration, method, path
 	return decode(ctx, res, out)
 }
 
-// freeBytes of an answer are read without a charge. What follows is charged before it is read, as much again each time.
-const freeBytes = 64 << 10
-
-// read reads up to limit bytes of a body. What is longer than freeBytes is charged to the request of ctx, see budget.Charge.
-func read(ctx context.Context, body io.Reader, limit int) ([]byte, error) {
-	var raw bytes.Buffer
-	for step := min(freeBytes, limit+1); ; step = min(raw.Len(), limit+1-raw.Len()) {
-		if raw.Len() > 0 {
-			if err := budget.Charge(ctx, int64(step)*budget.BodyWeight); err != nil {
-				return nil, err
-			}
-		}
-		n, err := io.CopyN(&raw, body, int64(step))
-		switch {
-		case n < int64(step) && errors.Is(err, io.EOF):
-			return raw.Bytes(), nil
-		case err != nil:
-			return nil, unavailable(err, "The connection to the sandbox is broken.")
-		case raw.Len() > limit:
-			return nil, farm.Errorf(farm.CodeTooLarge, "The sandbox answered with more than %d bytes.", limit)
-		}
+// read reads up to limit bytes of a body. A long one is charged to the request of ctx, see budget.ReadAnswer.
+func read(ctx context.Context, body io.Reader, limit int64) ([]byte, error) {
+	raw, err := budget.ReadAnswer(ctx, body, limit)
+	switch {
+	case errors.Is(err, budget.ErrTooLong):
+		return nil, farm.Errorf(farm.CodeTooLarge, "The sandbox answered with more than %d bytes.", limit)
+	case farm.CodeOf(err) == farm.CodeExhausted:
+		return nil, err
+	case err != nil:
+		return nil, unavailable(err, "The connection to the sandbox is broken.")
 	}
+	return raw, nil
 }
 
 // decode reads a bounded JSON answer to its end, so that the underlying stream can be reused.

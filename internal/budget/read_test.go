@@ -1,0 +1,98 @@
+package budget_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/budget"
+)
+
+// pieces is a body of which each read returns one piece, and notes what is charged when it waits for it.
+type pieces struct {
+	sizes []int
+	held  func() int64
+	noted []int64
+}
+
+func (p *pieces) Read(b []byte) (int, error) {
+	if len(p.sizes) == 0 {
+		return 0, io.EOF
+	}
+	if len(p.noted) == 0 || p.noted[len(p.noted)-1] != p.held() {
+		p.noted = append(p.noted, p.held())
+	}
+	n := min(len(b), p.sizes[0])
+	if p.sizes[0] -= n; p.sizes[0] == 0 {
+		p.sizes = p.sizes[1:]
+	}
+	return n, nil
+}
+
+// Some requests that had sent 20 KB of a body of unknown length held the whole budget: each was charged for the longest body at once.
+func TestABodyOfUnknownLengthIsChargedAsItArrives(t *testing.T) {
+	t.Parallel()
+	const limit = 16 << 20
+	for name, c := range map[string]struct {
+		sizes []int
+		held  []int64 // while more is awaited
+	}{
+		"Short":  {[]int{10_000, 1}, []int64{0}},
+		"Slow":   {[]int{20_000, 1}, []int64{0, 256 << 10}},
+		"Longer": {[]int{300 << 10, 1}, []int64{0, 256 << 10, 512 << 10, 1 << 20, 2 << 20}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, hold := budget.New(256<<20).With(t.Context(), "a", 0)
+			defer hold.Release()
+			total := int64(0)
+			for _, n := range c.sizes {
+				total += int64(n)
+			}
+			body := &pieces{sizes: c.sizes, held: hold.Bytes}
+			text, err := budget.ReadAll(ctx, body, -1, limit)
+			if err != nil || int64(len(text)) != total {
+				t.Fatalf("ReadAll = %d bytes, %v", len(text), err)
+			}
+			if diff := cmp.Diff(c.held, body.noted); diff != "" {
+				t.Errorf("bytes that are charged while it arrives (-want +got):\n%s", diff)
+			}
+			if hold.Bytes() != total*budget.BodyWeight {
+				t.Errorf("%d bytes stay charged for %d", hold.Bytes(), total)
+			}
+		})
+	}
+}
+
+// What ReadAll gives back is its own: a request may have been charged before.
+func TestReadAllGivesBackWhatItCharged(t *testing.T) {
+	t.Parallel()
+	const before, limit = 1 << 20, 1 << 20
+	for _, c := range []struct {
+		size, length int64
+		err          error
+		held         int64
+	}{
+		{100_000, -1, nil, 400_000},
+		{100_000, 100_000, nil, 400_000},
+		{limit, -1, nil, 4 * limit},
+		{limit + 1, -1, budget.ErrTooLong, 0},
+		{limit + 1, limit + 1, budget.ErrTooLong, 0},
+	} {
+		ctx, hold := budget.New(256<<20).With(t.Context(), "a", 0)
+		if err := budget.Charge(ctx, before); err != nil {
+			t.Fatal(err)
+		}
+		text, err := budget.ReadAll(ctx, bytes.NewReader(make([]byte, c.size)), c.length, limit)
+		if !errors.Is(err, c.err) || err == nil && int64(len(text)) != c.size {
+			t.Errorf("%d bytes of length %d: %d, %v", c.size, c.length, len(text), err)
+		}
+		if got := hold.Bytes() - before; got != c.held {
+			t.Errorf("%d bytes of length %d: %d are charged, want %d", c.size, c.length, got, c.held)
+		}
+		hold.Release()
+	}
+}
