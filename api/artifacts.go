@@ -77,7 +77,7 @@ func (s *Server) uploadFiles(c *gin.Context) error {
 	var out service.Outcome
 	switch kind {
 	case "application/x-tar", "application/tar":
-		body, size, failed := rest.Unpacked(c)
+		body, size, failed := rest.Unpacked(c, rest.HeldBody(c))
 		if failed != nil {
 			return failed
 		}
@@ -86,7 +86,7 @@ func (s *Server) uploadFiles(c *gin.Context) error {
 		if params["boundary"] == "" {
 			return rest.BadRequestf("the Content-Type multipart/form-data has no boundary")
 		}
-		body := rest.Body(c)
+		body := rest.HeldBody(c)
 		form := &form{body: body, reader: rest.NewParts(body, params["boundary"])}
 		out, err = s.service.WriteFiles(ctx, call, id, under, form.next)
 	default:

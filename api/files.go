@@ -107,7 +107,7 @@ func (s *Server) writeFile(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	body, size, err := rest.Unpacked(c)
+	body, size, err := rest.Unpacked(c, rest.HeldBody(c))
 	if err != nil {
 		return err
 	}

@@ -272,7 +272,7 @@ func (s *Server) writeFS(c *gin.Context) error {
 	if how.Match, how.NoMatch, err = rest.WriteConditions(c); err != nil {
 		return err
 	}
-	body, size, err := rest.Unpacked(c)
+	body, size, err := rest.Unpacked(c, rest.Body(c))
 	if err != nil {
 		return err
 	}
@@ -296,7 +296,7 @@ func (s *Server) unpackFS(c *gin.Context) error {
 	if kind != "application/x-tar" {
 		return rest.Refusef(http.StatusUnsupportedMediaType, farm.CodeInvalid, "the Content-Type must be application/x-tar")
 	}
-	body, size, err := rest.Unpacked(c)
+	body, size, err := rest.Unpacked(c, rest.Body(c))
 	if err != nil {
 		return err
 	}

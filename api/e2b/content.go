@@ -84,7 +84,7 @@ func (d *Door) Upload(c *gin.Context, box Box) error {
 	if err != nil {
 		return err
 	}
-	body, size, err := rest.Unpacked(c)
+	body, size, err := rest.Unpacked(c, rest.Body(c))
 	if err != nil {
 		return err
 	}

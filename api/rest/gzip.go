@@ -36,17 +36,17 @@ func NoContentOf(c *gin.Context) error {
 	return nil
 }
 
-// Unpacked is the body of a request, unpacked if its Content-Encoding says that it is compressed, with its size; -1: unknown. Its reader bounds
-// what it reads: a short body may unpack to any size.
-func Unpacked(c *gin.Context) (io.Reader, int64, error) {
+// Unpacked is the body of a request (Body or HeldBody), unpacked if its Content-Encoding says that it is compressed, with its size; -1: unknown. Its
+// reader bounds what it reads: a short body may unpack to any size.
+func Unpacked(c *gin.Context, body io.Reader) (io.Reader, int64, error) {
 	switch strings.ToLower(strings.TrimSpace(c.GetHeader("Content-Encoding"))) {
 	case "", "identity":
-		return Body(c), c.Request.ContentLength, nil
+		return body, c.Request.ContentLength, nil
 	case "gzip", "x-gzip":
 		if err := budget.Charge(c.Request.Context(), GzipBytes); err != nil {
 			return nil, 0, err
 		}
-		return &unpacker{from: Body(c)}, -1, nil
+		return &unpacker{from: body}, -1, nil
 	default:
 		return nil, 0, Refusef(http.StatusUnsupportedMediaType, farm.CodeInvalid, "the Content-Encoding must be gzip or identity")
 	}

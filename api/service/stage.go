@@ -57,7 +57,7 @@ func (g *stage) put(ctx context.Context, r io.Reader, size int64) (blob.Info, er
 			return err
 		}
 		return g.refuse(g.charge.take(ctx, n))
-	}}, size, blob.PutOptions{ContentType: "application/octet-stream"})
+	}}, size, blob.PutOptions{ContentType: "application/octet-stream", Caller: true})
 	if err != nil {
 		return info, fmt.Errorf("stage upload: %w", err)
 	}

@@ -133,7 +133,7 @@ func (s *Server) notebookUpload(c *gin.Context) error {
 		_, _ = rest.ReadAll(c, rest.DiscardBytes) // so that a caller that is still sending receives the answer
 		return replyOrError(c, nil, compat.MissingField("file"))
 	}
-	body := rest.Body(c)
+	body := rest.HeldBody(c)
 	put, err := s.notebook(c).Upload(c.Request.Context(), c.Param("id"), c.Query("file_path"), rest.NewParts(body, params["boundary"]))
 	if err != nil {
 		rest.Discard(body)

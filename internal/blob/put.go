@@ -10,6 +10,7 @@ import (
 	"hash"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/minio/minio-go/v7"
 
@@ -24,6 +25,8 @@ const (
 	// partSize and partsAtOnce bound the memory of an upload: 24 MiB, or one part where memory is short.
 	partSize    = 8 << 20
 	partsAtOnce = 3
+	// callerPatience is how long an upload of a caller waits for memory: as long as other requests of the API do.
+	callerPatience = 30 * time.Second
 )
 
 // PutOptions has the metadata of an object.
@@ -34,10 +37,13 @@ type PutOptions struct {
 	Filename string
 	// Inline lets a browser show the object instead of saving it; it has an effect only for png, jpeg, gif and webp.
 	Inline bool
+	// Caller says that a caller sends the bytes, as slowly as it likes: its buffers are those of Config.Callers. If none is free in 30 seconds, the
+	// error is CodeExhausted.
+	Caller bool
 }
 
 // Put stores size bytes of r, or all of r where size is -1. An existing object is replaced once all bytes have arrived.
-// A source that ends early is CodeInvalid; an error of r is returned unchanged.
+// A source that ends early is CodeInvalid; an error of r is returned unchanged. The buffers are waited for when the first bytes are there.
 func (s *Store) Put(ctx context.Context, key string, r io.Reader, size int64, opts PutOptions) (Info, error) {
 	if err := checkKey(key); err != nil {
 		return Info{}, err
@@ -45,16 +51,24 @@ func (s *Store) Put(ctx context.Context, key string, r io.Reader, size int64, op
 	if size < -1 {
 		return Info{}, farm.Invalidf("An object's size must be 0 or more, or -1 if it is unknown.")
 	}
-	hold, err := s.buffers(ctx, key, size)
-	if err != nil {
-		return Info{}, err
-	}
-	defer hold.Release()
 	src := &source{r: r, left: size, sum: sha256.New()}
-	head := make([]byte, headSize(size))
-	n, err := io.ReadFull(src, head)
-	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+	head := make([]byte, min(headSize(size), budget.SmallBytes))
+	n, err := readFull(src, head)
+	if err != nil {
 		return Info{}, src.failed(ctx, err)
+	}
+	var hold *budget.Hold
+	if !src.ended() {
+		if hold, err = s.buffers(ctx, key, size, opts); err != nil {
+			return Info{}, err
+		}
+		defer hold.Release()
+		head = append(head, make([]byte, headSize(size)-int64(n))...)
+		more, err := readFull(src, head[n:])
+		if err != nil {
+			return Info{}, src.failed(ctx, err)
+		}
+		n += more
 	}
 	put := s.putOptions(key, opts)
 	var up minio.UploadInfo
@@ -73,23 +87,41 @@ func (s *Store) Put(ctx context.Context, key string, r io.Reader, size int64, op
 	return Info{Key: key, Size: src.read, SHA256: hex.EncodeToString(src.sum.Sum(nil)), ETag: up.ETag}, nil
 }
 
-// buffers waits for the memory of an upload: all of a small object, or one part of a larger one. Tiny ones are not charged.
-func (s *Store) buffers(ctx context.Context, key string, size int64) (*budget.Hold, error) {
+// readFull fills p, or reads to the end.
+func readFull(r io.Reader, p []byte) (int, error) {
+	n, err := io.ReadFull(r, p)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		err = nil
+	}
+	return n, err
+}
+
+// buffers waits for the memory of an upload of more than budget.SmallBytes: all of a small object, or one part of a larger one.
+func (s *Store) buffers(ctx context.Context, key string, size int64, opts PutOptions) (*budget.Hold, error) {
 	need := size
 	if size < 0 || size > partSize {
 		need = partSize
 	}
-	if need <= budget.SmallBytes {
-		need = 0
+	of := s.cfg.Uploads
+	if opts.Caller {
+		var done context.CancelFunc
+		ctx, done = context.WithTimeoutCause(ctx, callerPatience, errNoBuffer)
+		defer done()
+		of = s.cfg.Callers
 	}
 	_, rest, _ := strings.Cut(key, "/")
 	tenant, _, _ := strings.Cut(rest, "/")
-	hold, err := s.cfg.Uploads.Acquire(ctx, tenant, need)
+	hold, err := of.Acquire(ctx, tenant, need)
+	if errors.Is(err, errNoBuffer) {
+		return nil, farm.Errorf(farm.CodeExhausted, "This server has no memory for another upload now. Send it again later.")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("put object: %w", err)
 	}
 	return hold, nil
 }
+
+var errNoBuffer = errors.New("no memory became free in time")
 
 func (s *Store) putOptions(key string, opts PutOptions) minio.PutObjectOptions {
 	kind := safeType(opts.ContentType)

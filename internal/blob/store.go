@@ -43,6 +43,8 @@ type Config struct {
 	// Uploads is the budget for the buffers of Put, fair between the tenants in the keys (kind/tenant/…). It must be used for nothing
 	// else: who calls Put may hold other memory while it waits for this. nil: without limit.
 	Uploads *budget.Budget
+	// Callers is the same for the uploads that callers send (PutOptions.Caller), so that no other waits for one that arrives slowly.
+	Callers *budget.Budget
 }
 
 func (c Config) withDefaults() Config {

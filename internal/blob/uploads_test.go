@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/minio/minio-go/v7"
@@ -18,16 +19,22 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// gated is a source that counts that it was begun, and gives its bytes when the gate opens.
+// gated is a source whose bytes beyond the first come when the gate opens; it says when they are asked for.
 type gated struct {
 	begun chan<- string
 	name  string
 	gate  <-chan struct{}
 	once  sync.Once
+	first int
 	r     io.Reader
 }
 
 func (g *gated) Read(p []byte) (int, error) {
+	if g.first > 0 {
+		n, err := g.r.Read(p[:min(len(p), g.first)])
+		g.first -= n
+		return n, err
+	}
 	g.once.Do(func() {
 		g.begun <- g.name
 		<-g.gate
@@ -56,7 +63,7 @@ func TestBuffersOfUploadsAreBounded(t *testing.T) {
 		}
 		group.Go(func() {
 			key := fmt.Sprintf("artifacts/%s/%d", tenant, i)
-			info, err := s.Put(t.Context(), key, &gated{begun: begun, name: tenant, gate: gate, r: bytes.NewReader(content)}, known, blob.PutOptions{})
+			info, err := s.Put(t.Context(), key, &gated{begun: begun, name: tenant, gate: gate, first: budget.SmallBytes, r: bytes.NewReader(content)}, known, blob.PutOptions{})
 			if err != nil || info.Size != size {
 				t.Errorf("Put = %+v, %v", info, err)
 			}
@@ -89,6 +96,66 @@ func TestBuffersOfUploadsAreBounded(t *testing.T) {
 	if got, err := io.ReadAll(r); err != nil || !bytes.Equal(got, content) {
 		t.Errorf("read %d bytes, %v; want %d", len(got), err, size)
 	}
+}
+
+// Some uploads that had begun and did not go on held the buffers of all: those of callers, and of the artifacts of jobs.
+func TestAnUploadTakesItsBufferWhenItsBytesCome(t *testing.T) {
+	t.Parallel()
+	cfg := newConfig(t, endpoint)
+	cfg.Uploads, cfg.Callers = budget.New(16<<20), budget.New(16<<20)
+	s := newStore(t, cfg)
+	if err := s.EnsureBucket(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const size = 9 << 20
+	begun, gate := make(chan string, 100), make(chan struct{})
+	var group sync.WaitGroup
+	put := func(tenant string, first int) {
+		group.Go(func() {
+			r := &gated{begun: begun, name: tenant, gate: gate, first: first, r: bytes.NewReader(make([]byte, size))}
+			if _, err := s.Put(t.Context(), "staging/"+tenant+"/1", r, size, blob.PutOptions{Caller: true}); err != nil {
+				t.Errorf("Put = %v", err)
+			}
+		})
+		<-begun
+	}
+	for range 20 {
+		put("a", 0)
+		put("b", budget.SmallBytes-1)
+	}
+	if used := cfg.Callers.Stats().Used; used != 0 {
+		t.Errorf("%d bytes are held for uploads that did not go on", used)
+	}
+	put("c", budget.SmallBytes)
+	put("d", budget.SmallBytes)
+	if used := cfg.Callers.Stats().Used; used != 14<<20 { // each tenant's whole share
+		t.Errorf("%d bytes are held", used)
+	}
+	if _, err := s.Put(t.Context(), "artifacts/a/1", bytes.NewReader(make([]byte, size)), size, blob.PutOptions{}); err != nil {
+		t.Errorf("an artifact beside uploads of callers: %v", err)
+	}
+	close(gate)
+	group.Wait()
+	if used := cfg.Callers.Stats().Used; used != 0 {
+		t.Errorf("at the end %d bytes are held", used)
+	}
+}
+
+// An upload that waited for a buffer waited for ever.
+func TestAnUploadOfACallerWaitsForAWhile(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := newConfig(t, endpoint)
+		cfg.Callers = budget.New(16 << 20)
+		s := newStore(t, cfg)
+		held, _ := cfg.Callers.TryAcquire("a", cfg.Callers.Share())
+		defer held.Release()
+		began := time.Now()
+		_, err := s.Put(t.Context(), "staging/a/1", bytes.NewReader(make([]byte, 1<<20)), 1<<20, blob.PutOptions{Caller: true})
+		if farm.CodeOf(err) != farm.CodeExhausted || time.Since(began) != 30*time.Second { // by the clock of the bubble
+			t.Errorf("Put = %v after %s", err, time.Since(began))
+		}
+	})
 }
 
 // A document that is read for a request is charged to it, before it is in memory.

@@ -38,6 +38,7 @@ type Parts struct {
 	// Memory is the budget for what this process holds for its callers.
 	Memory  *budget.Budget
 	uploads *budget.Budget // for the buffers of uploads to S3
+	callers *budget.Budget // for those of uploads that callers send
 	staging *budget.Budget // for output of jobs that run; never waited for
 	egress  *budget.Budget // for connections of sandboxes to hosts; never waited for
 	limits  budget.Limits  // on the memory of this process and of its machine
@@ -107,7 +108,8 @@ func (p *Parts) durability() store.Durability {
 	return store.Durability(p.Settings.Redis.Durability)
 }
 
-// Parts of the process's budget that the buffers of uploads, and output of jobs that run, have for themselves: a quarter each.
+// Parts of the process's budget that the buffers of uploads, and output of jobs that run, have for themselves: a quarter each. Half of the first
+// is for uploads that callers send.
 // Connections of sandboxes to hosts may take an eighth more: they are charged for what they could hold, and rarely hold any of it.
 const (
 	uploadPart  = 4
@@ -125,7 +127,8 @@ func (p *Parts) openMemory() error {
 	if mb := p.Settings.MemoryBudget; mb > 0 {
 		size = int64(mb) << 20
 	}
-	p.uploads = budget.New(size / uploadPart)
+	p.uploads = budget.New(size / uploadPart / 2)
+	p.callers = budget.New(size / uploadPart / 2)
 	p.staging = budget.New(size / stagingPart)
 	p.egress = budget.New(size / egressPart)
 	p.Memory = budget.New(size - size/uploadPart - size/stagingPart)
@@ -190,7 +193,7 @@ func (p *Parts) openBlobs(ctx context.Context, builtin bool) error {
 	}
 	blobs, err := blob.New(blob.Config{
 		Endpoint: s.Endpoint, PublicURL: s.PublicURL, AccessKey: s.AccessKey, SecretKey: s.SecretKey, Bucket: s.Bucket, Region: s.Region,
-		Uploads: p.uploads,
+		Uploads: p.uploads, Callers: p.callers,
 	})
 	if err != nil {
 		return fmt.Errorf("connect to S3: %w", err)
