@@ -294,6 +294,31 @@ func TestUnfinishedJobsOfOneTenantAreBounded(t *testing.T) {
 	w.must(w.s.Accept(ctx, end))
 }
 
+// TestUnfinishedJobsOfTwoTenantsLeaveRoom: two tenants who took all they could filled Redis to the share above which nobody's work is accepted. What a
+// tenant may have falls before.
+func TestUnfinishedJobsOfTwoTenantsLeaveRoom(t *testing.T) {
+	t.Parallel()
+	w := newMemoryWorld(t)
+	ctx := t.Context()
+	job, quiet := w.job("acme"), w.job("quiet")
+	w.must(nil, w.rdb.Set(ctx, "filler", strings.Repeat("x", 20<<20), 0).Err())
+	for _, c := range []struct {
+		full, share float64 // of Redis
+	}{{40, 0.35}, {50, 0.35}, {60, 0.175}, {68, 0.035}} {
+		limit := w.fill(c.full)
+		for _, more := range []float64{-0.01, 0.01} {
+			w.must(nil, w.rdb.HSet(ctx, "sf:{acme}:mem", "unfinished", int((c.share+more)*limit)).Err())
+			s := store.New(w.rdb, storetest.NoTasks, store.Options{}) // it has not read the memory before
+			job.Job.ID = farm.NewID(farm.JobPrefix)
+			if _, err := s.Accept(ctx, job); (farm.CodeOf(err) == farm.CodeExhausted) != (more > 0) || (err != nil) != (more > 0) {
+				t.Errorf("at %v %%, a tenant with %v %%: Accept = %v", c.full, (c.share+more)*100, err)
+			}
+			quiet.Job.ID = farm.NewID(farm.JobPrefix)
+			w.must(s.Accept(ctx, quiet))
+		}
+	}
+}
+
 // TestFullRedisRefusesByKind: the fuller Redis is, the fewer kinds of jobs are accepted. What ends a sandbox always is.
 func TestFullRedisRefusesByKind(t *testing.T) {
 	t.Parallel()

@@ -21,7 +21,7 @@ const (
 	fullAt        = 0.7        // above it only jobs that end or stop something are accepted, so that Redis keeps room for accepted jobs to end
 	forgetAt      = 0.5        // above it finished jobs of the tenants with most are removed, so that fullAt is not reached
 	forgetNewAt   = 0.6        // above it also those that ended just now, if there are other tenants
-	maxUnfinished = fullAt / 2 // of the unfinished jobs and open sandboxes of one tenant: half of what all may use, so that one tenant never stops the others
+	maxUnfinished = fullAt / 2 // of the unfinished jobs and open sandboxes of one tenant, while Redis is not above forgetAt; see unfinishedLimit
 )
 
 // CheckMemory is CodeExhausted while Redis is too full for another job of a kind. A Redis without a limit, or one that does not report it, never is. most is how many
@@ -43,19 +43,29 @@ func CheckMemory(ctx context.Context, d *db.DB, kind farm.JobKind) (most int64, 
 	if urgent(kind) {
 		return 0, nil
 	}
-	return int64(maxUnfinished * info.Limit), nil
+	return unfinishedLimit(info), nil
 }
 
-// UnfinishedLimit is how many bytes the unfinished jobs and open sandboxes of one tenant may have, however full Redis is; 0: no bound.
+// UnfinishedLimit is how many bytes the unfinished jobs and open sandboxes of one tenant may have now; 0: no bound.
 func UnfinishedLimit(ctx context.Context, d *db.DB) int64 {
-	return int64(maxUnfinished * d.RecentMemory(ctx).Limit)
+	return unfinishedLimit(d.RecentMemory(ctx))
+}
+
+// unfinishedLimit falls from maxUnfinished at forgetAt to nothing at fullAt. So tenants that take all they can never reach fullAt: n of them leave
+// 1/(1+1.75n) of it to the others.
+func unfinishedLimit(info db.Memory) int64 {
+	if info.Limit <= 0 {
+		return 0
+	}
+	left := min(1, (fullAt-info.Used/info.Limit)/(fullAt-forgetAt))
+	return max(1, int64(maxUnfinished*info.Limit*left))
 }
 
 // UnfinishedError refuses what would take more bytes than the unfinished jobs and open sandboxes of a tenant may have.
 func UnfinishedError(most int64, used, needed float64) error {
 	mib := func(bytes float64) float64 { return bytes / (1 << 20) }
 	return farm.Errorf(farm.CodeExhausted,
-		"Unfinished jobs, open sandboxes and the lists of artifacts of one tenant may use %.1f MiB of the farm's memory for jobs (max_unfinished): %.1f MiB are used, and this needs %.3f MiB more. Try again when some of your jobs have finished, or cancel some, close sandboxes, or delete artifacts.",
+		"Unfinished jobs, open sandboxes and the lists of artifacts of one tenant may use %.1f MiB of the farm's memory for jobs now (max_unfinished): %.1f MiB are used, and this needs %.3f MiB more. Try again when some of your jobs have finished, or cancel some, close sandboxes, or delete artifacts.",
 		mib(float64(most)), mib(used), mib(needed))
 }
 
