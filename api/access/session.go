@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -107,8 +108,8 @@ func (s *Sessions) allows(sum store.KeySum) bool {
 
 // Close ends the sessions of a request's browser and makes a cookie that removes the one of Open. A path that Open refuses is taken as "/".
 func (s *Sessions) Close(ctx context.Context, r *http.Request, path string) (*http.Cookie, error) {
-	for _, c := range r.CookiesNamed(name(r)) {
-		one, ok, err := s.parse(ctx, c.Value)
+	for _, value := range cookies(r) {
+		one, ok, err := s.parse(ctx, value)
 		if err == nil && ok {
 			err = s.store.EndSession(ctx, one.id, SessionLife)
 		}
@@ -140,10 +141,25 @@ func name(r *http.Request) string {
 	return Cookie
 }
 
+// maxCookies is how many cookies of a request are looked at: each may cost a call of Redis, before anybody has shown a key. Browsers send one, and one for each
+// path and domain where another page has set it.
+const maxCookies = 8
+
+// cookies are the values of the first cookies of a request, each once.
+func cookies(r *http.Request) []string {
+	var values []string
+	for _, c := range r.CookiesNamed(name(r)) {
+		if !slices.Contains(values, c.Value) && len(values) < maxCookies {
+			values = append(values, c.Value)
+		}
+	}
+	return values
+}
+
 // Read returns the hash of the key that the request's browser has shown. ok is false if no cookie is one of a session that lasts.
 func (s *Sessions) Read(ctx context.Context, r *http.Request) (sum store.KeySum, ok bool, err error) {
-	for _, c := range r.CookiesNamed(name(r)) {
-		one, ok, err := s.parse(ctx, c.Value)
+	for _, value := range cookies(r) {
+		one, ok, err := s.parse(ctx, value)
 		if err != nil {
 			return sum, false, err
 		}

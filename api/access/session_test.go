@@ -100,6 +100,41 @@ func TestASessionEndsWhenItsBrowserLogsOut(t *testing.T) {
 	}
 }
 
+// looked counts how often it is asked for ended sessions, which all are.
+type looked struct {
+	ended
+	times int
+}
+
+func (l *looked) SessionEnded(context.Context, string) (bool, error) {
+	l.times++
+	return true, nil
+}
+
+// A request without a key, with 150 cookies, made as many calls of Redis.
+func TestOfManyCookiesAFewAreLookedAt(t *testing.T) {
+	t.Parallel()
+	c := &clock{at: time.Unix(1_800_000_000, 0)}
+	for same, want := range map[bool]int{true: 1, false: 8} {
+		store := &looked{}
+		s := access.NewSessions(access.NewSigner(key("a"), c.now), store, c.now)
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/jobs", nil)
+		var cookie *http.Cookie
+		for i := range 20 {
+			if i == 0 || !same {
+				var err error
+				if cookie, err = s.Open(t.Context(), r, sha256.Sum256([]byte{byte(i)}), "/"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.AddCookie(&http.Cookie{Name: access.Cookie, Value: cookie.Value})
+		}
+		if _, ok, err := s.Read(t.Context(), r); ok || err != nil || store.times != want {
+			t.Errorf("of 20 cookies (the same: %t) %d are looked at, %v, %v", same, store.times, ok, err)
+		}
+	}
+}
+
 // Another host of the same site can set a cookie of the same name, which browsers may send first.
 func TestAWrongCookieHidesNoRightOne(t *testing.T) {
 	t.Parallel()
