@@ -47,14 +47,20 @@ type dockerInstall struct {
 	Message string `json:"message,omitempty"`
 }
 
-// dockerExec runs commands until one fails.
+// dockerExec runs commands until one fails. Each job after the first counts as a further request.
 func dockerExec(ctx context.Context, c *Call) (any, error) {
 	p, err := findDockerTarget(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	out := dockerExecuted{Success: true, Results: []dockerOutcome{}}
-	for _, group := range commandGroups(c.Texts("commands")) {
+	for i, group := range commandGroups(c.Texts("commands")) {
+		if i > 0 && c.more != nil {
+			if err := c.more(ctx); err != nil { // what has run is worth an answer
+				out.Notes = append(out.Notes, "The commands from "+farm.Shorten(group[0])+" on were not run: "+farm.MessageOf(err))
+				break
+			}
+		}
 		job, err := c.finish(ctx, func(wait time.Duration) (wire.Job, error) {
 			r := wire.CommandRequest{Commands: readyCommands(group), AutoInstall: mayBePython(group[0]), TimeoutSeconds: new(commandSeconds), Env: p.env()}
 			job, err := c.Farm.Command(ctx, p.id, r, wait)

@@ -183,6 +183,26 @@ func TestInitializeTakesAGPUIfThereIsOne(t *testing.T) {
 	}
 }
 
+// Hundreds of jobs of one call counted as one request.
+func TestEachJobOfAnExecCounts(t *testing.T) {
+	t.Parallel()
+	b := setupDocker(t)
+	left := 2
+	b.env.More = func(context.Context) error {
+		if left--; left < 0 {
+			return farm.Errorf(farm.CodeExhausted, "The quota is used up.")
+		}
+		return nil
+	}
+	before := len(b.farm.commands)
+	out := b.call("sandbox_exec", map[string]any{"commands": []string{"python a.py", "python b.py", "python c.py", "python d.py", "python e.py"}})
+	results, _ := out["results"].([]any)
+	notes := fmt.Sprint(out["notes"])
+	if len(b.farm.commands)-before != 3 || len(results) != 3 || !strings.Contains(notes, "python d.py") || !strings.Contains(notes, "The quota is used up.") {
+		t.Errorf("%d jobs were started, said %v", len(b.farm.commands)-before, out)
+	}
+}
+
 func TestExecStartsAJobForEachProgram(t *testing.T) {
 	t.Parallel()
 	b := setupDocker(t)

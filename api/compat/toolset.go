@@ -55,13 +55,15 @@ type Call struct {
 	Farm     Farm
 	Local    mcp.LocalFiles // the caller's own files; nil if the farm runs elsewhere
 	progress *mcp.Progress
+	more     func(ctx context.Context) error // see Env
 }
 
 // Env is the environment of a call: the caller's farm and files.
 type Env struct {
-	Farm   func(ctx context.Context) Farm // as the caller sees it
-	Local  mcp.LocalFiles                 // nil: over HTTP
-	Logger *slog.Logger                   // default: nothing is logged
+	Farm   func(ctx context.Context) Farm  // as the caller sees it
+	Local  mcp.LocalFiles                  // nil: over HTTP
+	Logger *slog.Logger                    // default: nothing is logged
+	More   func(ctx context.Context) error // counts a further request of the caller, or refuses it; nil: the farm counts its own
 }
 
 // waitStep is the length of one wait for a job.
@@ -120,7 +122,7 @@ func (t *Toolset) call(ctx context.Context, env Env, tool *Tool, given any, p *m
 	args, err := mcp.Check(tool.Params, given)
 	var value any
 	if err == nil {
-		value, err = runTool(ctx, tool, &Call{Arguments: args, Farm: env.Farm(ctx), Local: env.Local, progress: p})
+		value, err = runTool(ctx, tool, &Call{Arguments: args, Farm: env.Farm(ctx), Local: env.Local, progress: p, more: env.More})
 	}
 	if err == nil {
 		return mcp.Reply{Value: value}, nil

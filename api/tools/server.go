@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -20,9 +21,11 @@ type Deps struct {
 	Ports   *ports.Server // makes links to ports
 	// SendFile answers with a file of a sandbox, as the request's headers and query ask. shown is the disposition for a harmless type.
 	SendFile func(c *gin.Context, id, file, shown string) error
-	Log      *slog.Logger
-	Version  string
-	Limits   farm.Limits
+	// More counts further requests that one call makes, as access.Gate.More does.
+	More    func(ctx context.Context, tenant string, requests int) (admitted int, err error)
+	Log     *slog.Logger
+	Version string
+	Limits  farm.Limits
 	// Heartbeat is the interval of keep-alive comments in a quiet stream, and Stall how long a transfer may stall.
 	Heartbeat, Stall time.Duration
 	Closing          <-chan struct{} // closed when the server stops

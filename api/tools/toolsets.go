@@ -2,12 +2,14 @@ package tools
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"net/http"
 	"strings"
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/api/compat"
 	"github.com/sandfarm/sandfarm/api/mcp"
 	"github.com/sandfarm/sandfarm/api/rest"
@@ -33,6 +35,10 @@ func (s *Server) toolsetEnv() compat.Env {
 	return compat.Env{
 		Farm:   s.farmOf,
 		Logger: s.Log,
+		More: func(ctx context.Context) error {
+			_, err := s.More(ctx, access.CallerOf(ctx).Tenant, 1)
+			return err
+		},
 	}
 }
 
