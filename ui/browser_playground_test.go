@@ -120,6 +120,7 @@ func TestAMissingModuleIsInstalled(t *testing.T) {
 	p.fill(".write textarea", "import nosuchmodule")
 	p.click("#run")
 	p.sees("Install nosuchmodule and run again")
+	p.sees("The module nosuchmodule is not installed: install the package")
 	p.accessible("missing module")
 	first := value[string](p, `location.hash`)
 	p.click("#install")

@@ -192,6 +192,38 @@ func TestAnInterruptIsNoError(t *testing.T) {
 	p.until(`!document.querySelector(".row .badge.bad")`)
 }
 
+// A cell says how it ended as the page of its job does, while it is followed and after a reload; what runs can be stopped from the cell below.
+func TestANotebookSaysHowItsCellsEnded(t *testing.T) {
+	t.Parallel()
+	f := startFarm(t)
+	box := f.sandbox("", map[string]any{})
+	p := openPage(t, f, "#/sandboxes/"+box)
+	p.click(".next .choices button:nth-child(2)")
+	p.fill(".next textarea", "sleep 600")
+	p.click("#run")
+	p.until(`document.querySelector(".next .danger")?.innerText === "Stop" && !document.querySelector("#run")`)
+	p.fill(".next textarea", "sudo ls; exit 3")
+	p.until(`Boolean(document.querySelector("#run"))`) // more can be queued
+	p.click(".next .danger")
+	p.until(`document.querySelector(".cell .badge")?.innerText === "canceled" && !document.querySelector(".next .danger")`)
+	p.click("#run")
+	ended := func(all string) {
+		t.Helper()
+		p.until(`[...document.querySelectorAll(".cell header")].map((one) => [...one.querySelectorAll(".badge")].map((badge) => badge.innerText).join(" ")).join() === "` + all + `"`)
+		p.sees("Code in a sandbox is not root")
+	}
+	ended("canceled,completed exit 3")
+	p.click(".next .choices button:nth-child(3)")
+	p.fill(".next textarea", "nonexistent-zz-1")
+	p.click("#run")
+	const packages = `/^failed nonexistent-zz-1/.test(document.querySelector(".cell .plain li")?.innerText)`
+	p.until(packages)
+	ended("canceled,completed exit 3,completed a package failed")
+	p.do(chromedp.Reload())
+	p.until(packages)
+	ended("canceled,completed exit 3,completed a package failed")
+}
+
 func TestATerminal(t *testing.T) {
 	t.Parallel()
 	f := startFarm(t, withKeys()...)

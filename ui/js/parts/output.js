@@ -141,8 +141,15 @@ export function Output({ items, cut, live }) {
   </div>`;
 }
 
+// Outcome is what a result says beside its output and its files: an exception, what the caller should know, and what became of packages. Children
+// follow the exception.
+export const Outcome = ({ result, stopped, children }) => html`<${Traceback} error=${result.error} stopped=${stopped} />
+  ${children}
+  ${(result.notes || []).map((note) => html`<p class="soft">${note}</p>`)}
+  <${Installed} packages=${result.packages || result.installed || []} />`;
+
 // Traceback shows an exception of the code. That of code which was stopped on purpose is no news.
-export function Traceback({ error, stopped }) {
+function Traceback({ error, stopped }) {
   if (error ? error.name === INTERRUPT : stopped) return html`<p class="soft">${t("output.stopped")}</p>`;
   return error && html`<div class="exception">
     <strong>${error.name}${error.value ? `: ${error.value}` : ""}</strong>
@@ -151,7 +158,7 @@ export function Traceback({ error, stopped }) {
 }
 
 // Installed lists packages that a job installed, or could not.
-export const Installed = ({ packages }) => packages.length > 0 && html`<h3>${t("job.installed")}</h3><ul class="plain">
+const Installed = ({ packages }) => packages.length > 0 && html`<h3>${t("job.installed")}</h3><ul class="plain">
   ${packages.map((one) => html`<li key=${one.name}><span class=${`badge ${one.status === "failed" ? "bad" : "good"}`}>${one.status}</span> <code>${one.name} ${one.version || ""}</code> <span class="soft small">${one.message || ""}</span></li>`)}
 </ul>`;
 

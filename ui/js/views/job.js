@@ -6,7 +6,7 @@ import { bytes, firstLine, sizes } from "../format.js";
 import { useJob, isFinal, itemsOf } from "../follow.js";
 import { Badge, ErrorBox, Icon, Id, Loading, Trouble, useAction, useTitle } from "../parts/basic.js";
 import { Code } from "../parts/editor.js";
-import { Artifacts, Installed, Output, Traceback } from "../parts/output.js";
+import { Artifacts, Outcome, Output } from "../parts/output.js";
 import { Timeline, Waits } from "../parts/timeline.js";
 import { Progress } from "./playground.js";
 
@@ -71,9 +71,7 @@ export function JobPage({ id, session }) {
         ${seen.broken && html`<p class="soft" role="status">${t("play.away")}</p>`}
         <${Output} items=${items} cut=${seen.cut} live=${!isFinal(state)} />
         ${isFinal(state) && !items.length && !job.error && !result.error && html`<p class="soft">${t("output.nothing")}</p>`}
-        <${Traceback} error=${result.error} stopped=${stopped} />
-        ${(result.notes || []).map((note) => html`<p class="soft">${note}</p>`)}
-        <${Installed} packages=${result.packages || result.installed || []} />
+        <${Outcome} result=${result} stopped=${stopped} />
       </section>`}
     </div>
     ${artifacts.length > 0 && html`<section><h2>${t("job.artifacts")}</h2><${Artifacts} artifacts=${artifacts} /></section>`}

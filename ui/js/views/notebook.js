@@ -1,13 +1,13 @@
 // What was done in a sandbox, as cells, and a cell for what comes next.
 import { html, useState, useEffect, useMemo, useRef } from "../lib.js";
 import { t } from "../i18n.js";
-import { get, post } from "../api.js";
+import { call, get, post } from "../api.js";
 import { useList } from "../data.js";
 import { firstLine, milliseconds, shortId } from "../format.js";
 import { isFinal, itemsOf, useJob } from "../follow.js";
-import { Badge, Empty, ErrorBox, Icon, Loading, useAction } from "../parts/basic.js";
+import { Badge, Empty, ErrorBox, Icon, Loading, Trouble, useAction } from "../parts/basic.js";
 import { Code, Editor } from "../parts/editor.js";
-import { Artifacts, Output, Traceback } from "../parts/output.js";
+import { Artifacts, Outcome, Output } from "../parts/output.js";
 import { Running, Waits } from "../parts/timeline.js";
 import { Install, Progress } from "./playground.js";
 
@@ -45,13 +45,15 @@ function useNewest(ready) {
 export function Notebook({ id, open, mayRun }) {
   const [limit, setLimit] = useState(CELLS);
   const list = useList("v1/jobs", { sandbox_id: id }, limit, 3000);
-  const [mine, setMine] = useState([]); // jobs from here that the list does not have yet
+  const [mine, setMine] = useState([]); // jobs that the list does not have yet, or not as they ended
   const jobs = useMemo(() => {
-    const all = new Map([...((list.data && list.data.items) || []), ...mine].map((job) => [job.id, job]));
+    const all = new Map(mine.map((job) => [job.id, job]));
+    for (const job of (list.data && list.data.items) || []) if (!all.has(job.id) || isFinal(job.state)) all.set(job.id, job);
     return [...all.values()].sort((a, b) => Date.parse(a.created_at) - Date.parse(b.created_at));
   }, [list.data, mine]);
+  const put = (job) => setMine((old) => [...old.filter((one) => one.id !== job.id).slice(-20), job]);
   const added = (job) => {
-    setMine((old) => [...old.slice(-20), job]);
+    put(job);
     follow();
   };
   const [node, follow] = useNewest(jobs.some(isWork));
@@ -59,9 +61,9 @@ export function Notebook({ id, open, mayRun }) {
   return html`<div class="notebook" ref=${node}>
     ${list.data.next_cursor && limit < 200 && html`<button type="button" class="quiet" onClick=${() => setLimit(200)}>${t("cells.older")}</button>`}
     ${entriesOf(jobs).map((entry) => (Array.isArray(entry) ? html`<${Files} key=${entry[0].id} jobs=${entry} />`
-    : isWork(entry) ? html`<${Cell} key=${entry.id} job=${entry} onAdded=${mayRun && open && added} />` : html`<${Note} key=${entry.id} job=${entry} />`))}
+    : isWork(entry) ? html`<${Cell} key=${entry.id} job=${entry} onAdded=${mayRun && open && added} onEnd=${put} />` : html`<${Note} key=${entry.id} job=${entry} />`))}
     ${!jobs.some(isWork) && html`<${Empty} icon="play" title=${t(open ? "cells.empty.title" : "cells.over")}>${open && t(mayRun ? "cells.empty" : "cells.none")}<//>`}
-    ${mayRun && html`<${Next} id=${id} onAdded=${added} />`}
+    ${mayRun && html`<${Next} id=${id} going=${jobs.find((job) => isWork(job) && !isFinal(job.state))} onAdded=${added} />`}
   </div>`;
 }
 
@@ -83,10 +85,10 @@ const Files = ({ jobs }) => (jobs.length === 1 ? html`<${Note} job=${jobs[0]} />
 
 const Note = ({ job }) => html`<p class="note soft small"><a href=${`#/jobs/${job.id}`}>${t(`kind.${job.kind}`)}</a> ${firstLine(job.request)} ${job.state !== "completed" && html`<${Badge} state=${job.state} />`}</p>`;
 
-function Cell({ job, onAdded }) {
+function Cell({ job, onAdded, onEnd }) {
   // a job that was over when the page came needs no stream
   const [follow] = useState(!isFinal(job.state));
-  const seen = useJob(follow ? job.id : "");
+  const seen = useJob(follow ? job.id : "", onEnd);
   const [whole, setWhole] = useState(null);
   const current = seen.job && isFinal(seen.job.state) ? seen.job : whole || job;
   useEffect(() => {
@@ -104,7 +106,7 @@ function Cell({ job, onAdded }) {
   const code = request.code || request.command || (request.commands || []).join("\n") || (request.packages ? `install ${request.packages.join(" ")}` : "");
   const artifacts = follow && seen.artifacts.length ? seen.artifacts : result.artifacts || [];
   return html`<section class="cell" aria-label=${shortId(job.id)}>
-    <header><${Badge} state=${state} job=${current} /><span class="soft small">${t(`kind.${job.kind}`)}</span>
+    <header><${Badge} state=${state} job=${current} /><${Trouble} job=${current} /><span class="soft small">${t(`kind.${job.kind}`)}</span>
       ${isFinal(state) ? html`<span class="soft small">${milliseconds(current.timings.run_ms)}</span>` : html`<${Running} job=${seen.job || job} />`}
       ${result.execution_count > 0 && html`<span class="soft small">[${result.execution_count}]</span>`}
       <a class="end small" href=${`#/jobs/${job.id}`}>${t("play.job")}</a></header>
@@ -112,16 +114,16 @@ function Cell({ job, onAdded }) {
     <${Waits} job=${seen.job} state=${state} />
     ${!isFinal(state) && seen.progress && html`<${Progress} progress=${seen.progress} />`}
     <${Output} items=${items} cut=${seen.cut} live=${!isFinal(state)} />
-    <${Traceback} error=${result.error} stopped=${state === "canceled"} />
-    ${job.kind === "execute" && html`<${Install} job=${current} onInstall=${onAdded && again} />`}
+    <${Outcome} result=${result} stopped=${state === "canceled"}>${job.kind === "execute" && html`<${Install} job=${current} onInstall=${onAdded && again} />`}<//>
     <${ErrorBox} error=${error} />
     ${current.error && state !== "canceled" && html`<div class="error"><strong>${t(`state.${current.state}`)}</strong><p>${current.error.message}</p></div>`}
     <${Artifacts} artifacts=${artifacts} />
   </section>`;
 }
 
-// Next is the cell for what comes next: code for the kernel, commands for the shell, or packages.
-function Next({ id, onAdded }) {
+// Next is the cell for what comes next: code for the kernel, commands for the shell, or packages. `going` is the first job of the sandbox that is not
+// over, which it can stop.
+function Next({ id, going, onAdded }) {
   const [kind, setKind] = useState("execute");
   const [code, setCode] = useState("");
   const { busy, error, act } = useAction();
@@ -140,7 +142,8 @@ function Next({ id, onAdded }) {
     <div class="controls">
       <div class="choices" role="group" aria-label=${t("jobs.kind")}>${["execute", "command", "install"].map((one) => html`<button key=${one} type="button" class="quiet" aria-pressed=${one === kind} onClick=${() => setKind(one)}>${t(`cells.${one}`)}</button>`)}</div>
       <span class="grow"></span>
-      <button type="button" class="primary" id="run" disabled=${busy || !code.trim()} onClick=${run} title="Ctrl+Enter"><${Icon} name="play" />${t("play.run")}</button>
+      ${going && html`<button key="stop" type="button" class="danger" disabled=${busy} onClick=${() => act(() => call("DELETE", `v1/jobs/${going.id}`))}><${Icon} name="stop" />${t("play.stop")}</button>`}
+      ${(!going || code.trim()) && html`<button key="run" type="button" class="primary" id="run" disabled=${busy || !code.trim()} onClick=${run} title="Ctrl+Enter"><${Icon} name="play" />${t("play.run")}</button>`}
     </div>
     <${ErrorBox} error=${error} />
   </section>`;

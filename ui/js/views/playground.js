@@ -9,7 +9,7 @@ import { firstLine, milliseconds, shortId } from "../format.js";
 import { usePoll } from "../data.js";
 import { Badge, Copy, Empty, ErrorBox, Icon, Trouble, useAction, useTitle } from "../parts/basic.js";
 import { Code, Editor, replace } from "../parts/editor.js";
-import { Artifacts, Installed, Output, Traceback, useTail } from "../parts/output.js";
+import { Artifacts, Outcome, Output, useTail } from "../parts/output.js";
 import { Running, Waits } from "../parts/timeline.js";
 
 const DRAFT = "sandfarm.draft";
@@ -134,9 +134,7 @@ function Seen({ id, seen, onInstall }) {
     ${seen.broken && html`<p class="soft" role="status">${t("play.away")}</p>`}
     <${Output} items=${seen.items} cut=${seen.cut} live=${!over} />
     ${over && !seen.items.length && !seen.artifacts.length && !(job && job.error) && !result.error && html`<p class="soft">${t("output.nothing")}</p>`}
-    <${Traceback} error=${result.error} stopped=${stopped} />
-    <${Install} job=${job} onInstall=${onInstall} />
-    <${Installed} packages=${result.installed || []} />
+    <${Outcome} result=${result} stopped=${stopped}><${Install} job=${job} onInstall=${onInstall} /><//>
     ${job && job.error && !stopped && html`<div class="error"><strong>${t(`state.${job.state}`)}</strong><p>${job.error.message}</p></div>`}
     <${Artifacts} artifacts=${seen.artifacts} />
   </div>`;
