@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/bridge"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
 )
@@ -47,7 +48,7 @@ and every file that a run creates gets a download link.
 	}
 	streams.Local = localFarm()
 	connect := verbs.Add(root, streams)
-	tools := bridge.Command(streams, connect, versionText())
+	tools := bridge.Command(streams, func() (*client.Client, error) { return connect("") }, versionText())
 	tools.GroupID = verbs.GroupClients
 	root.AddCommand(tools)
 	addServerVerbs(root, streams, connect)

@@ -5,12 +5,11 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
 )
 
 // addServerVerbs adds verbs that say that a farm needs Linux.
-func addServerVerbs(root *cobra.Command, _ verbs.Streams, _ func() (*client.Client, error)) {
+func addServerVerbs(root *cobra.Command, _ verbs.Streams, _ verbs.Connect) {
 	addLinuxOnlyVerbs(root)
 }
 

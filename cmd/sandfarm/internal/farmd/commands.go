@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandfarm/sandfarm/api/service"
-	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -19,7 +18,7 @@ import (
 
 // Add adds the verbs that run or maintain a farm to the root command. connect makes the client of the farm that the other verbs use; version is
 // the version that they report.
-func Add(root *cobra.Command, streams verbs.Streams, connect func() (*client.Client, error), version string) {
+func Add(root *cobra.Command, streams verbs.Streams, connect verbs.Connect, version string) {
 	root.AddGroup(&cobra.Group{ID: "server", Title: "Run a farm:"})
 	var file string
 	settings := func() (*Settings, error) {
@@ -102,8 +101,11 @@ func downCommand(load loader, streams verbs.Streams) *cobra.Command {
 	return &cobra.Command{
 		Use:   "down",
 		Short: "Remove the sandboxes and volumes of a stopped farm from the engine",
-		Long:  "Removes every sandbox and volume of the farm of the data directory from the Docker engine. The farm must be stopped. Images, records and artifacts stay.",
-		Args:  cobra.NoArgs,
+		Long: `Removes every sandbox and volume of a farm from the Docker engine. The farm must be stopped. Images, records and artifacts stay.
+
+The farm is that of the data directory. For one of separate processes run this on each host of a worker, with engine.namespace
+(SANDFARM_ENGINE_NAMESPACE) as the worker has it; if it sets none, that is sandfarm.`,
+		Args: cobra.NoArgs,
 		RunE: load.run(func(cmd *cobra.Command, _ []string, s *Settings) error {
 			return Down(cmd.Context(), s, streams.Err)
 		}),

@@ -47,16 +47,24 @@ func Health(ctx context.Context, s *Settings, service string) error {
 	}
 }
 
-// apiHealth asks the API over loopback if it listens on all addresses.
-func apiHealth(ctx context.Context, listen string) error {
+// apiURL is the address of an API for its own host: over loopback if it listens on all addresses.
+func apiURL(listen string) (string, error) {
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {
-		return fmt.Errorf("read api.listen: %w", err)
+		return "", fmt.Errorf("read api.listen: %w", err)
 	}
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = "127.0.0.1"
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, port)+"/healthz", nil)
+	return "http://" + net.JoinHostPort(host, port), nil
+}
+
+func apiHealth(ctx context.Context, listen string) error {
+	url, err := apiURL(listen)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/healthz", nil)
 	if err != nil {
 		return fmt.Errorf("make request: %w", err)
 	}

@@ -40,9 +40,12 @@ type app struct {
 // GroupClients is the group of the verbs that connect editors and models, in the help.
 const GroupClients = "clients"
 
-// Add adds the verbs and their global flags to the root command. The function that it returns makes the client that flags and
-// environment name; other commands call it once the flags are parsed.
-func Add(root *cobra.Command, streams Streams) func() (*client.Client, error) {
+// Connect makes the client of the farm that flags and environment name, once the flags are parsed. If they name none, it is the one at the given
+// address; "" for client.DefaultURL.
+type Connect func(unnamed string) (*client.Client, error)
+
+// Add adds the verbs and their global flags to the root command. Other commands find the same farm by what it returns.
+func Add(root *cobra.Command, streams Streams) Connect {
 	a := &app{Streams: streams}
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetIn(streams.In)
@@ -75,9 +78,9 @@ func Add(root *cobra.Command, streams Streams) func() (*client.Client, error) {
 	return a.client
 }
 
-// client makes the client that flags and environment name.
-func (a *app) client() (*client.Client, error) {
-	at := cmp.Or(a.url, a.Getenv("SANDFARM_URL"), client.DefaultURL)
+// client is the app's Connect.
+func (a *app) client(unnamed string) (*client.Client, error) {
+	at := cmp.Or(a.url, a.Getenv("SANDFARM_URL"), unnamed, client.DefaultURL)
 	key, err := a.apiKey()
 	if err != nil {
 		return nil, err

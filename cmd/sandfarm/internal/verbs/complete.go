@@ -120,7 +120,7 @@ func completeBy(c *cobra.Command, flag string, by cobra.CompletionFunc) {
 }
 
 func (a *app) ask(cmd *cobra.Command, from ids) []cobra.Completion {
-	c, err := a.client()
+	c, err := a.client("")
 	if err != nil {
 		return nil
 	}

@@ -31,7 +31,7 @@ func (a *app) admin(c *cobra.Command) *cobra.Command {
 // connect makes the client of a verb. close ends what it opened.
 func (a *app) connect(ctx context.Context) (c *client.Client, close func() error, err error) {
 	if !a.local {
-		c, err = a.client()
+		c, err = a.client("")
 		return c, func() error { return nil }, err
 	}
 	direct, close, err := a.Local(ctx, a.config)
