@@ -110,6 +110,9 @@ func TestFarmDescribesItself(t *testing.T) {
 			t.Errorf("metrics lack %s", line)
 		}
 	}
+	if _, text := b.do("GET", "/docs", nil); !strings.Contains(string(text), `href="./">Dashboard<`) || !strings.Contains(string(text), `rel="icon"`) {
+		t.Errorf("the page does not lead back, or has no icon: %s", text)
+	}
 	for path, kind := range map[string]string{"/docs": "text/html", "/docs/app.js": "text/javascript", "/docs/style.css": "text/css"} {
 		answer, content := b.do("GET", path, nil)
 		if answer.StatusCode != http.StatusOK || !strings.HasPrefix(answer.Header.Get("Content-Type"), kind) || len(content) < 500 {
