@@ -8,6 +8,7 @@
 #                          what `make compose` needs: docker compose, and the MinIO server and client for their image
 #   deploy/setup.sh test-compose
 #                          what `make test-compose` needs: docker compose and buildx at their pinned versions
+#   deploy/setup.sh minio  the MinIO server, built from its Go module
 #   deploy/setup.sh lint   the linter, at its pinned version
 #   deploy/setup.sh gotestsum
 #                          what runs the tests, at its pinned version; prints its path
