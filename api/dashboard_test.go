@@ -124,8 +124,11 @@ func TestASessionEndsWithItsKey(t *testing.T) {
 	if answer, _ := b.do("GET", "/v1/jobs", nil, mine...); answer.StatusCode != http.StatusUnauthorized {
 		t.Errorf("after its key the session is answered %d", answer.StatusCode)
 	}
-	if _, text := b.do("GET", "/session", nil, mine...); !strings.Contains(string(text), `"logged_in":false`) {
+	if _, text := b.do("GET", "/session", nil, mine...); !strings.Contains(string(text), `"logged_in":false,"key_ended":true`) {
 		t.Errorf("the session is %s", text)
+	}
+	if _, text := b.do("GET", "/session", nil, ownPage...); !strings.Contains(string(text), `"logged_in":false,"key_ended":false`) {
+		t.Errorf("without a cookie the session is %s", text)
 	}
 }
 

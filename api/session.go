@@ -27,6 +27,7 @@ type sessionRequest struct {
 // sessionState says who a browser is.
 type sessionState struct {
 	LoggedIn bool         `json:"logged_in"` // false: a key is needed
+	KeyEnded bool         `json:"key_ended"` // the browser is not logged in any more: its key was revoked or has expired
 	Keyless  bool         `json:"keyless"`   // the farm has no keys
 	Tenant   string       `json:"tenant"`
 	KeyID    string       `json:"key_id"`
@@ -49,7 +50,13 @@ func (s *Server) showSession(c *gin.Context) error {
 	if err != nil && farm.CodeOf(err) != farm.CodeUnauthorized {
 		return err
 	}
-	return rest.Reply(c, http.StatusOK, s.stateOf(rest.Caller(c), err == nil))
+	state := s.stateOf(rest.Caller(c), err == nil)
+	if err != nil && access.SameOrigin(c.Request) {
+		if _, state.KeyEnded, err = s.sessions.Read(c.Request.Context(), c.Request); err != nil {
+			return err
+		}
+	}
+	return rest.Reply(c, http.StatusOK, state)
 }
 
 // openSession exchanges a key for a cookie. Where the farm has no keys, none is needed.
