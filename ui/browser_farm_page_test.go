@@ -123,7 +123,9 @@ const withoutClipboard = `Object.defineProperty(navigator, "clipboard", { value:
 
 func TestTheFirstKeyIsMadeOnTheHost(t *testing.T) {
 	t.Parallel()
-	p := openPage(t, startFarm(t), "#/farm/keys")
+	p := openPage(t, startFarm(t), "#/farm/tenants")
+	p.sees("A tenant appears with its first request.")
+	p.goTo("#/farm/keys")
 	p.clickText("New key")
 	p.sees("This farm has no keys")
 	p.until(`!document.querySelector("dialog form")`)
@@ -134,9 +136,11 @@ func TestTheFirstKeyIsMadeOnTheHost(t *testing.T) {
 }
 
 // manyGPUs adds eight devices to each worker that the page reads, five of them leased, and a full pool, a worker that has been lost to the events, and rates to the queues.
+// The farm is not ready for lack of a worker.
 const manyGPUs = `(() => {
   const real = window.fetch;
   window.fetch = async (path, options) => {
+    if (path === "readyz") return new Response(JSON.stringify({ status: "unready", parts: { redis: { ok: true }, storage: { ok: true }, workers: { ok: false } } }), { status: 503 });
     const answer = await real(path, options);
     const name = new URL(path, document.baseURI).pathname.split("/v1/")[1];
     if (!["workers", "events", "queues"].includes(name)) return answer;
@@ -164,6 +168,7 @@ func TestTheFarmShowsGPUsAndLosses(t *testing.T) {
 	p.until(`[...document.querySelectorAll("meter")].at(-1).value === 2`) // a pool that is full has a full bar
 	p.until(`new Set([...document.querySelectorAll("meter")].map((one) => one.getBoundingClientRect().width)).size === 1`)
 	p.sees("12.3")
+	p.until(`document.querySelector(".health.bad").innerText === "no worker takes jobs" && document.querySelector(".tile .badge.bad").innerText === "workers"`)
 	p.until(`/worker lost\s*<b>gone<\/b> 3 jobs are taken over/.test(document.querySelector(".events")?.innerText)`)
 	p.shot("farm-gpus")
 	p.accessible("GPUs")

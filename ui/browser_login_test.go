@@ -22,6 +22,7 @@ func TestLogInAndOut(t *testing.T) {
 	mine, theirs := f.run(acme, "print('mine')"), f.run(rival, "print('theirs')")
 	p := openPage(t, f, "#/jobs/"+mine.ID)
 	p.sees("Log in with an API key")
+	p.sees("sandfarm key create --local --tenant NAME")
 	p.accessible("log-in")
 	p.fill("input[name=key]", "not a key")
 	p.click("button[type=submit]")
@@ -39,7 +40,7 @@ func TestLogInAndOut(t *testing.T) {
 		t.Errorf("the page shows another tenant's job: %s", text)
 	}
 	p.click("#logout")
-	p.until(`Boolean(document.querySelector("input[name=key]"))`)
+	p.until(`document.activeElement.name === "key" && !document.body.innerText.includes("revoked")`)
 	if status := value[int](p, `fetch("v1/jobs").then((answer) => answer.status)`); status != 401 {
 		t.Errorf("after the log-out jobs are answered %d", status)
 	}
@@ -51,6 +52,20 @@ func TestLogInAndOut(t *testing.T) {
 	p.goTo("#/")
 	p.sees("Your key may only read")
 	p.until(`document.querySelector("#run").disabled`)
+	made := call[struct {
+		Secret string
+		Key    record
+	}](f, operator, "POST", "/v1/keys", map[string]any{"tenant": "acme", "scopes": []string{"read"}})
+	p.click("#logout")
+	p.logIn(made.Secret)
+	p.goTo("#/jobs")
+	p.sees(mine.State)
+	call[struct{}](f, operator, "DELETE", "/v1/keys/"+made.Key.ID, nil)
+	p.sees("Your key was revoked or has expired. Log in with another.")
+	p.until(`document.activeElement.name === "key"`)
+	p.accessible("a key that has ended")
+	p.logIn(acme)
+	p.sees(mine.State) // the page that was looked at
 }
 
 // A result of a sandbox must not reach a network by the browser of who looks at it: not by what a policy of content does not cover (WebRTC and

@@ -27,6 +27,7 @@ func TestASandboxesPage(t *testing.T) {
 	p.fill("dialog input[type=text]", "analysis")
 	p.clickText("Create")
 	p.sees("Nothing has run here yet")
+	p.until(`document.activeElement.id === "main"`)           // the dialog that had the focus is gone
 	p.until(`Boolean(document.querySelector(".badge.good"))`) // ready
 	p.fill(".next textarea", "import pandas as pd\nscores = pd.DataFrame({'name': ['Ada', 'Grace', 'Katherine'], 'score': [91.5, 88.25, 97]})\nscores.to_csv('scores.csv', index=False)\nprint('\\x1b[32mthree scores\\x1b[0m')\nscores")
 	p.click("#run")
@@ -87,7 +88,7 @@ func TestASandboxesPage(t *testing.T) {
 	p.sees("Nothing listens")
 	p.goTo("#/sandboxes/" + id + "/facts")
 	p.sees("Deadline")
-	p.until(`document.title === "analysis · Sandbox · Sandfarm"`)
+	p.until(`document.title === "analysis · Details · Sandbox · Sandfarm"`)
 	p.accessible("facts")
 	p.size(390, 844, "light")
 	p.goTo("#/sandboxes/" + id)
@@ -121,6 +122,7 @@ func TestASandboxesPage(t *testing.T) {
 	p.accessible("allowlist")
 	p.clickText("Create")
 	p.sees("/allow_hosts/1")
+	p.until(`document.querySelectorAll("dialog .error p").length === 2`) // what is wrong is said once, before the number of the request
 	p.click("dialog header button")
 	p.goTo("#/")
 	p.choose(`[aria-label="Sandbox"]`, id, 0)
@@ -242,7 +244,17 @@ func TestATerminal(t *testing.T) {
 	p.shot("terminal")
 	p.do(chromedp.Reload())
 	p.terminalSees("hello from a file") // the same shell, with what it wrote before
-	p.typeInTerminal("echo back $PPID; exit 3\r")
+	p.typeInTerminal("cat hel\t")       // which the shell completes
+	p.terminalSees("cat hello.txt")
+	p.sees("Ctrl-M, then Tab leaves the terminal.")
+	const status = `document.querySelector("iframe.terminal").contentDocument?.getElementById("status").innerText`
+	ctrlM := input.DispatchKeyEvent(input.KeyDown).WithKey("m").WithModifiers(input.ModifierCtrl).WithWindowsVirtualKeyCode('M')
+	p.do(ctrlM)
+	p.until(status + ` === "Tab leaves the terminal."`)
+	p.do(input.DispatchKeyEvent(input.KeyDown).WithKey("Tab").WithModifiers(input.ModifierShift).WithWindowsVirtualKeyCode(9))
+	p.until(`Boolean(document.activeElement.closest(".tabs"))`)
+	p.until(status + ` === ""`)
+	p.typeInTerminal("\x03echo back $PPID; exit 3\r")
 	p.terminalSees("back")
 	p.until(`document.querySelector("iframe.terminal").contentDocument?.getElementById("status").innerText === "exit 3. Enter starts a new shell."`)
 	p.typeInTerminal("\r")
@@ -262,6 +274,8 @@ func (p *page) typeInTerminal(text string) {
 		down := input.DispatchKeyEvent(input.KeyDown).WithKey(string(r)).WithText(string(r))
 		if r == '\r' {
 			down = down.WithKey("Enter").WithWindowsVirtualKeyCode(13)
+		} else if r == '\t' {
+			down = down.WithKey("Tab").WithWindowsVirtualKeyCode(9)
 		}
 		p.do(down, input.DispatchKeyEvent(input.KeyUp).WithKey(down.Key))
 	}

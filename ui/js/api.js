@@ -9,6 +9,7 @@ export class Problem extends Error {
     this.requestId = body.request_id || "";
     this.quota = body.quota;
     this.errors = body.errors || [];
+    this.parts = body.parts; // of a farm that is not ready
   }
 }
 

@@ -44,7 +44,7 @@ export const shortId = (id) => (id && id.length > 14 ? `${id.slice(0, 12)}…` :
 // firstLine is what a job is about, in one line.
 export function firstLine(request) {
   if (!request) return "";
-  const text = request.code || request.command || (request.commands || []).join("; ") || (request.packages || []).join(" ") || request.path || request.name || "";
+  const text = request.code || request.command || (request.commands || []).join("; ") || (request.packages || []).join(" ") || (request.path === "." ? "workspace" : request.path) || request.name || "";
   const line = text.split("\n").map((one) => one.trim()).find((one) => one && !one.startsWith("#") && !one.startsWith('"""')) || text.trim();
   return line.slice(0, 200);
 }

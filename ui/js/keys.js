@@ -10,7 +10,7 @@ function move(step) {
   next.scrollIntoView({ block: "nearest" });
 }
 
-const PLACES = { p: "#/", j: "#/jobs", s: "#/sandboxes", a: "#/artifacts", f: "#/farm" };
+const PLACES = { p: "#/", j: "#/jobs", s: "#/sandboxes", a: "#/artifacts", f: "#/farm", u: "#/usage" };
 
 // listen calls help for the key "?". It returns how to stop.
 export function listen(help) {

@@ -1,5 +1,5 @@
 // The dashboard: who is there, where they are, and the frame around every page.
-import { html, render, useState, useEffect } from "./lib.js";
+import { html, render, useState, useEffect, useRef } from "./lib.js";
 import { t, speak, language, languages } from "./i18n.js";
 import { call, base, get, whenLoggedOut } from "./api.js";
 import { usePoll } from "./data.js";
@@ -88,6 +88,11 @@ function Nowhere() {
 
 function Page({ place, session }) {
   const [room, id, tab] = place;
+  const first = useRef(true);
+  useEffect(() => { // what had the focus may have gone with the page before
+    if (!first.current && document.activeElement === document.body) document.getElementById("main").focus({ preventScroll: true });
+    first.current = false;
+  }, [room, id]);
   if (inPlayground(place)) return html`<${Playground} id=${id} session=${session} />`;
   const name = (id && ONE[room]) || room;
   if (!Object.hasOwn(pages, name)) return html`<${Nowhere} />`;
@@ -95,13 +100,14 @@ function Page({ place, session }) {
 }
 
 function Health() {
-  const { data, error } = usePoll("healthz", 15000);
-  const good = data && !error;
-  return html`<span class=${`health ${good ? "good" : error ? "bad" : ""}`} role="status"><span class="dot" aria-hidden="true"></span>${error ? t("health.bad") : t("health.good")}</span>`;
+  const { data, error } = usePoll("readyz", 30000);
+  const { parts } = error || {};
+  const ill = parts ? parts.redis.ok && parts.storage.ok ? "health.noWorker" : "health.ill" : "health.bad";
+  return html`<span class=${`health ${error ? "bad" : data ? "good" : ""}`} role="status"><span class="dot" aria-hidden="true"></span>${t(error ? ill : "health.good")}</span>`;
 }
 
 function Help({ onClose }) {
-  const rows = [["/", "keys.search"], ["j k", "keys.move"], ["Enter", "keys.open"], ["g p", "nav.playground"], ["g j", "nav.jobs"], ["g s", "nav.sandboxes"], ["g a", "nav.artifacts"], ["g f", "nav.farm"], ["Ctrl Enter", "play.run"], ["?", "keys.help"]];
+  const rows = [["/", "keys.search"], ["j k", "keys.move"], ["Enter", "keys.open"], ["g p", "nav.playground"], ["g j", "nav.jobs"], ["g s", "nav.sandboxes"], ["g a", "nav.artifacts"], ["g f", "nav.farm"], ["g u", "nav.usage"], ["Ctrl Enter", "play.run"], ["Escape Tab", "keys.editor"], ["Ctrl-M Tab", "keys.terminal"], ["?", "keys.help"]];
   return html`<${Dialog} title=${t("keys.title")} onClose=${onClose}><dl class="shortcuts">${rows.map(([keys, what]) => html`<div><dt>${keys.split(" ").map((one) => html`<kbd>${one}</kbd> `)}</dt><dd>${t(what)}</dd></div>`)}</dl><//>`;
 }
 
@@ -110,7 +116,7 @@ function Shell({ session, onOut, onLanguage }) {
   const [dark, setDark] = useState(isDark());
   const [help, setHelp] = useState(false);
   useEffect(() => listen(() => setHelp(true)), []);
-  const nav = NAV.filter((one) => one[0] !== (session.scopes.includes("admin") ? "usage" : "farm")); // operators see all tenants on the farm's page
+  const nav = NAV.filter(([room]) => room !== "farm" || session.scopes.includes("admin"));
   const out = async () => { await call("DELETE", "session", { query: { path: base } }); onOut(); };
   const flip = () => { setTheme(dark ? "light" : "dark"); setDark(!dark); };
   return html`<div class="shell">
@@ -148,7 +154,7 @@ function App() {
   const change = (name) => { speak(name); setLanguage(name); };
   if (error) return html`<main class="login"><div><${ErrorBox} error=${error} /><button type="button" onClick=${look}>${t("again")}</button></div></main>`;
   if (!session) return html`<${Loading} />`;
-  if (!session.logged_in) return html`<${Login} onIn=${setSession} />`;
+  if (!session.logged_in) return html`<${Login} ended=${session.key_ended} onIn=${setSession} />`;
   return html`<${Shell} key=${language()} session=${session} onOut=${look} onLanguage=${change} />`;
 }
 

@@ -25,6 +25,24 @@ terminal.open(document.getElementById("terminal"));
 fit.fit();
 terminal.focus();
 
+let over = false;
+
+// Tab is the shell's. Ctrl-M, which shells take for Enter, lets the next Tab leave the terminal.
+let leaves = false;
+function leave(yes) {
+  if (leaves === yes) return;
+  leaves = yes;
+  if (!over) say(yes ? t("terminal.leaves") : "");
+}
+terminal.attachCustomKeyEventHandler((event) => {
+  if (event.key === "Tab") return !leaves;
+  if (event.key.toLowerCase() !== "m" || !event.ctrlKey || event.shiftKey || event.altKey || event.metaKey) return true;
+  if (event.type === "keydown") leave(!leaves);
+  event.preventDefault();
+  return false;
+});
+terminal.textarea.addEventListener("blur", () => leave(false));
+
 async function call(method, url, body) {
   const answer = await fetch(url, { method, credentials: "same-origin", headers: body ? { "Content-Type": "application/json" } : {}, body: body && JSON.stringify(body) });
   const text = await answer.json().catch(() => ({}));
@@ -51,7 +69,6 @@ let after = 0n;
 let taken = 0n;
 let waiting = []; // pieces of input from `taken` on that the process may not have
 let socket = null;
-let over = false;
 let tries = 0;
 
 function frame(kind, bytes) {

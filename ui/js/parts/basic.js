@@ -39,10 +39,11 @@ export const Trouble = ({ job }) => trouble(job) && html`<span class=${`badge ${
 export function ErrorBox({ error, title }) {
   if (!error) return null;
   const text = error.status === 0 ? t("error.unreachable") : error.message;
+  const fields = error.errors || [];
   return html`<div class="error" role="alert">
     <strong>${title || t("error.title")}</strong>
-    <p>${text}</p>
-    ${(error.errors || []).map((one) => html`<p class="soft"><code>${one.pointer}</code> ${one.detail}</p>`)}
+    ${!fields.some((one) => one.detail === text) && html`<p>${text}</p>`}
+    ${fields.map((one) => html`<p class="soft"><code>${one.pointer}</code> ${one.detail}</p>`)}
     ${error.requestId && html`<p class="soft small">${t("error.request")} <code>${error.requestId}</code></p>`}
   </div>`;
 }

@@ -37,7 +37,7 @@ function Overview() {
   const running = queues.data.items.reduce((sum, one) => sum + one.running, 0);
   const atWork = [...nodes.values()].reduce((sum, of) => sum + Math.max(...of.map((one) => one.sandboxes)), 0);
   const open = tenants.data && tenants.data.items.reduce((sum, one) => sum + (one.quotas.find((quota) => quota.name === "max_sandboxes")?.used ?? 0), 0);
-  const parts = ready.data ? Object.entries(ready.data.parts) : [];
+  const parts = Object.entries((ready.error || ready.data || {}).parts || {});
   const hidden = nodes.size === 0 && ready.data?.parts.workers?.ok; // a key without the scope admin sees none
   const troubles = workers.data.items.filter((one) => one.problem);
   return html`<div class="farm">
@@ -78,6 +78,7 @@ function Activity() {
 function Tenants() {
   const { data, error } = usePoll(TENANTS, 15000);
   if (!data) return error ? html`<${ErrorBox} error=${error} />` : html`<${Loading} />`;
+  if (data.items.length === 0) return html`<${Empty} icon="farm" title=${t("tenants.none.title")}>${t("tenants.none")} <code>sandfarm tenant set NAME</code><//>`;
   const names = [...new Set(data.items.flatMap((one) => one.quotas.map((quota) => quota.name)))];
   return html`<${Grid} label=${t("farm.tenants")} named heads=${[[t("farm.tenant")], ...names.map((name) => [t(`quota.${name}`), "number"])]} rows=${data.items.map((one) => [one.name, one.name, ...names.map((name) => {
     const quota = one.quotas.find((found) => found.name === name);

@@ -1,11 +1,14 @@
 // The way in: a key, once.
-import { html, useState } from "../lib.js";
+import { html, useState, useEffect, useRef } from "../lib.js";
 import { t } from "../i18n.js";
 import { call, base } from "../api.js";
 import { ErrorBox, Field, Icon, LOGO, useAction, useTitle } from "../parts/basic.js";
 
-export function Login({ onIn }) {
+// Login asks for a key. ended: the browser is logged in with one that is no longer valid.
+export function Login({ ended, onIn }) {
   const [key, setKey] = useState("");
+  const field = useRef(null);
+  useEffect(() => field.current.focus(), []);
   const { busy, error, act } = useAction();
   useTitle(t("login.submit"));
   const submit = (event) => {
@@ -16,11 +19,11 @@ export function Login({ onIn }) {
     <form onSubmit=${submit}>
       <img src=${LOGO} alt="" width="48" height="48" />
       <h1>Sandfarm</h1>
-      <p class="soft">${t("login.intro")}</p>
-      <${Field} label=${t("login.key")}><input type="password" name="key" autocomplete="current-password" required value=${key} onInput=${(event) => setKey(event.target.value)} autofocus /><//>
+      ${ended ? html`<p role="alert">${t("login.ended")}</p>` : html`<p class="soft">${t("login.intro")}</p>`}
+      <${Field} label=${t("login.key")}><input ref=${field} type="password" name="key" autocomplete="current-password" required value=${key} onInput=${(event) => setKey(event.target.value)} /><//>
       <button type="submit" class="primary" disabled=${busy || !key.trim()}><${Icon} name="key" />${t("login.submit")}</button>
       <${ErrorBox} error=${error} title=${t("login.failed")} />
-      <p class="soft small">${t("login.hint")} <code>sandfarm key create</code></p>
+      <p class="soft small">${t("login.hint")} <code>sandfarm key create</code> ${t("login.first")} <code>sandfarm key create --local --tenant NAME</code></p>
     </form>
   </main>`;
 }

@@ -99,7 +99,7 @@ export function Playground({ id, session }) {
       ${!box && html`<${Means} body=${body()} keyless=${session.keyless} />`}
     </section>
     <section class="see" ...${tail} aria-label=${t("play.output")} aria-live="polite" aria-busy=${going}>
-      ${id && id !== left ? html`<${Seen} id=${id} seen=${seen} onInstall=${mayRun && (() => run({ auto_install: true }))} />` : !busy && !error && html`<${Empty} icon="play" title=${t("play.empty.title")}>${box ? t("play.empty.box", { name: box.name || shortId(box.id) }) : t("play.empty")}<//>`}
+      ${id && id !== left && (seen.state || !seen.error) ? html`<${Seen} id=${id} seen=${seen} onInstall=${mayRun && (() => run({ auto_install: true }))} />` : !busy && !error && !seen.error && html`<${Empty} icon="play" title=${t("play.empty.title")}>${box ? t("play.empty.box", { name: box.name || shortId(box.id) }) : t("play.empty")}<//>`}
       <${ErrorBox} error=${error || seen.error || (!seen.broken && away)} />
     </section>
   </div>`;

@@ -20,12 +20,12 @@ export function SandboxPage({ id, tab, session }) {
   const action = useAction();
   const [closing, setClosing] = useState(false);
   const [restarting, setRestarting] = useState(false);
-  useTitle((box && box.name) || id, t("box.title"));
-  if (!box) return error ? html`<div><p class="crumb"><a href="#/sandboxes">← ${t("box.back")}</a></p><${ErrorBox} error=${error} /></div>` : html`<${Loading} />`;
-  const open = isOpen(box);
+  const open = Boolean(box && isOpen(box));
   const mayRun = session.scopes.includes("run") && open;
-  const names = ["notebook", "files", ...(mayRun ? ["terminal"] : []), "packages", "processes", ...(mayRun ? ["ports"] : []), ...(box.network === "allowlist" ? ["egress"] : []), "facts"];
+  const names = ["notebook", "files", ...(mayRun ? ["terminal"] : []), "packages", "processes", ...(mayRun ? ["ports"] : []), ...(box && box.network === "allowlist" ? ["egress"] : []), "facts"];
   const current = names.includes(tab) ? tab : "notebook";
+  useTitle((box && box.name) || id, t(`box.${current}`), t("box.title"));
+  if (!box) return error ? html`<div><p class="crumb"><a href="#/sandboxes">← ${t("box.back")}</a></p><${ErrorBox} error=${error} /></div>` : html`<${Loading} />`;
   const do_ = (work) => action.act(async () => { await work(); reload(); });
   return html`<article class="sandbox-page">
     <p class="crumb"><a href="#/sandboxes">← ${t("box.back")}</a></p>
@@ -45,7 +45,7 @@ export function SandboxPage({ id, tab, session }) {
     <${Tabs} label=${t("box.title")} current=${current} tabs=${names.map((name) => ({ name, href: `#/sandboxes/${id}/${name}`, title: t(`box.${name}`) }))} />
     ${current === "notebook" && html`<${Notebook} id=${id} open=${open} mayRun=${mayRun} />`}
     ${current === "files" && html`<${Files} id=${id} open=${open} mayRun=${mayRun} />`}
-    ${current === "terminal" && html`<iframe class="terminal" src=${`ui/terminal.html#${encodeURIComponent(id)}`} title=${t("box.terminal")}></iframe>`}
+    ${current === "terminal" && html`<iframe class="terminal" src=${`ui/terminal.html#${encodeURIComponent(id)}`} title=${t("box.terminal")}></iframe><p class="soft small">${t("terminal.leave")}</p>`}
     ${current === "packages" && html`<${Packages} path=${path} open=${open} />`}
     ${current === "processes" && html`<${Processes} path=${path} mayRun=${mayRun} open=${open} />`}
     ${current === "ports" && html`<${Ports} path=${path} />`}
