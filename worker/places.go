@@ -15,7 +15,7 @@ const (
 	placePatience = time.Second
 	// nodePatience is that of a job that only this node can run. Its end normally ends the wait; the message may be lost.
 	nodePatience = time.Minute
-	// mostWaiting is how many tasks may wait for a place before the worker takes no more. One tenant has at most limits.queue_share in each queue, and the
+	// mostWaiting is how many tasks may wait for a place before the worker takes no more. One tenant has at most Limits.QueueShare in each queue, and the
 	// closes of its sandboxes.
 	mostWaiting = 2000
 )

@@ -202,7 +202,7 @@ func TestReportsChangedFiles(t *testing.T) {
 	}
 }
 
-// At limits.max_artifacts and limits.max_artifact_bytes, one below and one beyond: what is beyond stays in the workspace, and is counted.
+// At Limits.MaxArtifacts and limits.max_artifact_bytes, one below and one beyond: what is beyond stays in the workspace, and is counted.
 func TestLimitsOfChangedFiles(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartPlain(t)
