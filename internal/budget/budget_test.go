@@ -236,6 +236,36 @@ func TestCancelledRequestLetsTheNextOnePass(t *testing.T) {
 	})
 }
 
+// Each tenant has at most half of what the others leave beyond its first request, so some that take all they can leave room for the next.
+func TestTenantsTogetherLeaveRoom(t *testing.T) {
+	t.Parallel()
+	b := budget.New(size)
+	free := int64(large)
+	for i := range 3 {
+		tenant := fmt.Sprint("greedy", i)
+		first, ok := b.TryAcquire(tenant, mib)
+		if !ok {
+			t.Fatalf("%s has nothing", tenant)
+		}
+		defer first.Release()
+		if first.Grow(free/2 - mib + 1) {
+			t.Errorf("%s has more than half of the %d bytes that the others leave", tenant, free)
+		}
+		if !first.Grow(free/2 - mib) {
+			t.Errorf("%s does not have half of %d bytes", tenant, free)
+		}
+		if first.Grow(budget.SmallBytes + 1) {
+			t.Errorf("%s has another request beyond its half", tenant)
+		}
+		free -= first.Bytes()
+	}
+	if last, ok := b.TryAcquire("other", free); !ok {
+		t.Error("the first request of another tenant does not get all that is free")
+	} else {
+		last.Release()
+	}
+}
+
 // What may be held without an end has a share of its own, in which nobody waits.
 func TestHoldsWithoutAnEndBlockNobody(t *testing.T) {
 	t.Parallel()
@@ -285,8 +315,9 @@ func TestRequestsThatFitBesideABlockedOnePassIt(t *testing.T) {
 		go func() { other, _ = b.Acquire(t.Context(), "d", 2*mib) }()
 		synctest.Wait()
 		terminal := b.Lasting("e")
-		if blocked != nil || other == nil || !terminal.Grow(mib) || !earlier.Grow(2*mib) {
-			t.Fatalf("blocked %v; beside it got: a waiter %v, a terminal %d bytes, a hold %d", blocked, other != nil, terminal.Bytes(), earlier.Bytes())
+		fresh, ok := b.TryAcquire("g", 2*mib)
+		if blocked != nil || other == nil || !terminal.Grow(mib) || !ok {
+			t.Fatalf("blocked %v; beside it got: a waiter %v, a terminal %d bytes, another tenant %v", blocked, other != nil, terminal.Bytes(), ok)
 		}
 		for range 20 { // what comes back may be used again
 			again, ok := b.TryAcquire("f", mib)
@@ -309,7 +340,7 @@ func TestRequestsThatFitBesideABlockedOnePassIt(t *testing.T) {
 		if blocked == nil {
 			t.Error("what passed it delays it")
 		}
-		for _, h := range []*budget.Hold{earlier, other, terminal, last, blocked} {
+		for _, h := range []*budget.Hold{earlier, fresh, other, terminal, last, blocked} {
 			h.Release()
 		}
 		if got := b.Stats(); got.Used != 0 || got.Accounts != 0 {

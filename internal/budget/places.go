@@ -2,8 +2,8 @@ package budget
 
 import "sync"
 
-// Places is a number of places for work, shared as a Budget shares bytes: one tenant has at most half of them, its requests are granted in the order in
-// which they came, and tenants take turns.
+// Places is a number of places for work, shared as a Budget shares bytes: one tenant has at most half of those that others leave, beyond
+// one; its requests are granted in the order in which they came, and tenants take turns.
 type Places struct{ pool *pool }
 
 // NewPlaces makes n places, at least 2.

@@ -112,7 +112,7 @@ func (p *pool) try(tenant string, n int64, lasting bool) bool {
 		return false
 	}
 	if !lasting {
-		if a.waiters.Len() > 0 || a.held+n > p.share {
+		if a.waiters.Len() > 0 || !p.admits(a, n) {
 			return false
 		}
 		p.give(a, n)
@@ -125,6 +125,13 @@ func (p *pool) try(tenant string, n int64, lasting bool) bool {
 	p.lasting += n
 	p.used += n
 	return true
+}
+
+// admits reports whether a tenant may hold n bytes more: one request of any size up to the share, and then half of what other tenants leave. So
+// n tenants that take all they can leave one part of 2^n, and the next tenant finds room.
+func (p *pool) admits(a *account, n int64) bool {
+	others := p.used - a.held
+	return n <= p.share && (a.held == 0 || a.held+n <= (p.size-others)/2)
 }
 
 // fits reports whether n bytes are free and would be left once the blocked waiter is served: it waits for what was held before, never for
@@ -194,10 +201,11 @@ func (p *pool) grant() {
 			e = e.Next()
 			continue
 		}
-		if w == p.blocked && p.used+w.bytes <= p.size {
+		admitted := p.admits(a, w.bytes)
+		if w == p.blocked && admitted && p.used+w.bytes <= p.size {
 			p.unblock()
 		}
-		if w == p.blocked || !p.fits(w.bytes) {
+		if w == p.blocked || !admitted || !p.fits(w.bytes) {
 			if p.blocked == nil {
 				p.blocked = w
 			}

@@ -175,7 +175,7 @@ func (m *model) check() {
 	m.checkAlone()
 }
 
-// checkAlone checks the request that waits alone for large bytes, if there is one: it does not wait for what was granted later.
+// checkAlone checks the request that waits alone for large bytes of others, if there is one: it does not wait for what was granted later.
 func (m *model) checkAlone() {
 	m.t.Helper()
 	var alone []*claim
@@ -191,6 +191,16 @@ func (m *model) checkAlone() {
 		return
 	}
 	c := alone[0]
+	own := c.bytes
+	for _, h := range m.held {
+		if h.tenant == c.tenant && !h.lasting && !h.isSmall() {
+			own += h.bytes
+		}
+	}
+	if own > m.b.Share() { // it waits for its own tenant
+		c.before = nil
+		return
+	}
 	held := func(h *claim) bool { return slices.Contains(m.held, h) && h.bytes > 0 }
 	if c.before == nil {
 		for _, h := range m.held {
