@@ -131,9 +131,11 @@ ifneq ($(SUBJECT),)
 	@$(MAKE) --no-print-directory check-build
 	@packages=$$(go list ./... | grep -i -- '$(SUBJECT)') || { echo "no package has $(SUBJECT) in its name: go list ./..." >&2; exit 1; }; \
 	$(TESTS) -packages "$$packages" -- -count=1 -timeout 20m -tags integration -p 1 $(FLAGS)
-	@run=$$(for f in cmd/sandfarm/*_test.go; do case $$f in *$(SUBJECT)*) cat $$f;; *) grep -i '^func Test.*$(SUBJECT)' $$f;; esac; done | \
-	  sed -n 's/^func \(Test[A-Za-z0-9_]*\)(.*/\1/p' | paste -sd'|'); \
-	[ -z "$$run" ] || $(TESTS) -packages ./cmd/sandfarm -- -count=1 -timeout 20m -tags integration -run "^($$run)$$" $(FLAGS)
+	@for dir in $$(git ls-files '*_test.go' | xargs -n 1 dirname | sort -u | grep -vi -- '$(SUBJECT)'); do \
+	  run=$$(for f in $$dir/*_test.go; do case $$f in *$(SUBJECT)*) cat $$f;; *) grep -i '^func Test.*$(SUBJECT)' $$f;; esac; done | \
+	    sed -n 's/^func \(Test[A-Za-z0-9_]*\)(.*/\1/p' | grep -v '^TestMain$$' | paste -sd'|'); \
+	  [ -z "$$run" ] || { echo "$$dir: $$run"; $(TESTS) -packages ./$$dir -- -count=1 -timeout 20m -tags integration -run "^($$run)$$" $(FLAGS); } || exit 1; \
+	done
 else ifeq ($(filter command,$(origin PKG) $(origin RUN)),)
 	@deploy/setup.sh run
 	@export GOGC=400; $(FIRST) & first=$$!; deploy/setup.sh gate || { kill $$first; exit 1; }; wait $$first

@@ -38,7 +38,7 @@ func TestLinks(t *testing.T) {
 			}
 		}
 	}
-	if checked < 50 {
+	if checked < 40 {
 		t.Errorf("only %d links were found: the pattern is wrong", checked)
 	}
 }
@@ -152,5 +152,35 @@ func TestLifeOfAJobNamesItsFiles(t *testing.T) {
 	}
 	if steps < 19 {
 		t.Errorf("%d steps are checked", steps)
+	}
+}
+
+// file matches a file of code in a comment: its name, or its path from the root or from the package.
+var file = regexp.MustCompile(`[\w./-]*\w\.(?:go|lua|py)\b`)
+
+// TestCommentsOfPackagesNameFilesThatExist checks the files that a doc.go names.
+func TestCommentsOfPackagesNameFilesThatExist(t *testing.T) {
+	t.Parallel()
+	checked := 0
+	err := filepath.WalkDir("..", func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.IsDir() && (d.Name() == "node_modules" || d.Name() == ".git" || d.Name() == ".sandfarm") {
+			return filepath.SkipDir
+		}
+		if err != nil || d.Name() != "doc.go" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, name := range file.FindAllString(string(text), -1) {
+			checked++
+			_, here := os.Stat(filepath.Join(filepath.Dir(path), name))
+			_, root := os.Stat(filepath.Join("..", name))
+			if here != nil && root != nil {
+				t.Errorf("%s names %s, which is neither beside it nor a path from the root", path, name)
+			}
+		}
+		return err
+	})
+	if err != nil || checked < 40 {
+		t.Errorf("%d names are checked: %v", checked, err)
 	}
 }

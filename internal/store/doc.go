@@ -1,6 +1,6 @@
 // Package store keeps Sandfarm's records in Redis. Store puts four packages together: jobs, sandboxes, nodes and tenants. names.go has the names
 // of their types, so callers import this package alone. Each is a folder with its Go files and its Lua scripts, which are called by the names of
-// their files; prelude.lua has what scripts share. They stand on package db, whose keys.go has every key. This folder itself has the locks, the
+// their files; a prelude in each has what its scripts share. They stand on package db; internal/store/db/keys.go has every key. This folder itself has the locks, the
 // schema and its migrations.
 //
 // It promises that every change of a state is one Lua script that compares before it sets, by the transition tables of package farm and

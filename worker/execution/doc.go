@@ -17,19 +17,19 @@
 //
 // # Where output is limited
 //
-//   - the agent sends at most limits.MaxOutputMB of each stream of a job and drops the middle of what is longer; dropped.go counts that,
+//   - the agent sends at most limits.MaxOutputMB of each stream of a job and drops the middle of what is longer; stream.go counts that,
 //     and cuts what an agent sends beyond it;
 //   - stream.go keeps limits.MaxStreamInline bytes of each of stdout and stderr in the record: head and tail around a line that
 //     names the artifact with the whole. The streams of all commands have limits.MaxResultInline together (outputs.go);
 //   - collect.go stops sending a stream as events after limits.MaxStreamEvents bytes, bounds rich results and their events (maxRich…)
-//     and moves those over limits.MaxInlineRich to artifacts; clear.go removes from the result the values that the code has cleared;
+//     and moves those over limits.MaxInlineRich to artifacts, and removes from the result the values that the code has cleared;
 //   - result.go and packages.go cut errors, tracebacks, notes and what an install reports;
 //   - artifacts.go skips files over limits.MaxArtifactBytes and those after limits.MaxArtifacts, as does the agent;
 //   - storage.go reserves the bytes of what is uploaded; what is beyond the tenant's quota max_stored_mb is skipped, with a note;
 //   - kept.go charges what the record will have to the staging memory while the job runs; without room streams are cut shorter, and values
 //     become artifacts;
 //   - spool.go keeps what waits for its upload in the staging memory, then in a file; what fits into neither is cut, with a note. The result
-//     is charged to the memory budget until it is stored (request.go);
+//     is charged to the memory budget until it is stored (runner.go);
 //   - the agent holds the code back when its frame log is full (backpressure), so memory is bounded on both ends (readAhead here,
 //     ackBytes until a snapshot is stored).
 //
@@ -37,7 +37,7 @@
 //
 // Redis is waited for until the worker stops (package retry): events, checkpoints and records are written as they would have been. Frames
 // are not read meanwhile, so the agent's log holds back code that prints more than it takes, and memory stays bounded for hours. Once the
-// outcome is known, the agent is not asked again. The wait does not count as time of the execution (deadline.go).
+// outcome is known, the agent is not asked again. The wait does not count as time of the execution (worker/node/deadline.go).
 //
 // The object store is waited for until it has been away for Config.UploadRetry. The job stays in its sandbox's FIFO for that time: the
 // next job could change the files that wait for their upload. After that, each upload gets one try, and the job fails with its output.

@@ -148,11 +148,6 @@ func TestPoolTargets(t *testing.T) {
 			t.Errorf("%q is allowed", text)
 		}
 	}
-	for fill, ok := range map[int]bool{-1: false, 1: true, 64: true, 65: false} {
-		if err := (Config{PoolFill: fill, MemoryOvercommit: 1, CPUOvercommit: 1}).Validate(); (err == nil) != ok {
-			t.Errorf("pool_fill %d: %v", fill, err)
-		}
-	}
 }
 
 func split(text string) []string {
