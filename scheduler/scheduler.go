@@ -50,7 +50,7 @@ func (c Config) withDefaults() Config {
 	if c.Limits == (farm.Limits{}) {
 		c.Limits = farm.DefaultLimits()
 	}
-	c.RetainEvery = cmp.Or(c.RetainEvery, min(time.Minute, time.Duration(c.Limits.RetentionSeconds)*time.Second/4))
+	c.RetainEvery = cmp.Or(c.RetainEvery, max(time.Second, min(time.Minute, time.Duration(c.Limits.RetentionSeconds)*time.Second/4)))
 	return c
 }
 

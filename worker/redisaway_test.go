@@ -68,7 +68,7 @@ func (b *bundle) endedOnce(job farm.Ref, attempt int) {
 }
 
 // A job that ends while Redis is away is not reported before Redis is back, however long that takes, and then as it ended. It used to be
-// reported as failed after upload_retry, and to run again when its task was delivered again.
+// reported as failed after Config.UploadRetry, and to run again when its task was delivered again.
 func TestJobEndsWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -25,6 +25,8 @@ const (
 	// partSize and partsAtOnce bound the memory of an upload: 24 MiB, or one part where memory is short.
 	partSize    = 8 << 20
 	partsAtOnce = 3
+	// callerPart is the part of a caller's upload, which may be slow: the smallest that S3 takes, so that more of them are buffered at once.
+	callerPart = 5 << 20
 	// callerPatience is how long an upload of a caller waits for memory: as long as other requests of the API do.
 	callerPatience = 30 * time.Second
 )
@@ -40,6 +42,14 @@ type PutOptions struct {
 	// Caller says that a caller sends the bytes, as slowly as it likes: its buffers are those of Config.Callers. If none is free in 30 seconds, the
 	// error is CodeExhausted.
 	Caller bool
+}
+
+// part is how many bytes of a large object are buffered at once, and sent in one request.
+func (o PutOptions) part() int64 {
+	if o.Caller {
+		return callerPart
+	}
+	return partSize
 }
 
 // Put stores size bytes of r, or all of r where size is -1. An existing object is replaced once all bytes have arrived.
@@ -75,8 +85,9 @@ func (s *Store) Put(ctx context.Context, key string, r io.Reader, size int64, op
 	if src.ended() {
 		up, err = s.client.PutObject(ctx, s.cfg.Bucket, key, bytes.NewReader(head[:n]), int64(n), put)
 	} else {
-		put.PartSize, put.NumThreads = partSize, 1
-		if hold.Grow((partsAtOnce - 1) * partSize) {
+		part := opts.part()
+		put.PartSize, put.NumThreads = uint64(part), 1 //nolint:gosec // a constant
+		if hold.Grow((partsAtOnce - 1) * part) {
 			put.ConcurrentStreamParts, put.NumThreads = true, partsAtOnce
 		}
 		up, err = s.client.PutObject(ctx, s.cfg.Bucket, key, io.MultiReader(bytes.NewReader(head[:n]), src), -1, put)
@@ -100,7 +111,7 @@ func readFull(r io.Reader, p []byte) (int, error) {
 func (s *Store) buffers(ctx context.Context, key string, size int64, opts PutOptions) (*budget.Hold, error) {
 	need := size
 	if size < 0 || size > partSize {
-		need = partSize
+		need = opts.part()
 	}
 	of := s.cfg.Uploads
 	if opts.Caller {

@@ -14,7 +14,7 @@
 // What may last as long as a caller likes (a terminal, an answer to a slow reader) has a Hold of its own kind (Lasting).
 //
 // Guarantees: the sum of all holds never exceeds the size of the budget. One tenant has at most half of what the others leave, beyond its
-// first request, so at most half of it, and two tenants together do not have all; for what lasts it has an eighth. Requests of one tenant
+// first request, so at most half of it: tenants with many requests leave room for the next one; for what lasts it has an eighth. Requests of one tenant
 // are granted in the order in which they came; tenants take turns. An eighth of the budget is kept for
 // small requests, so that large ones do not delay them. A request that waits for bytes of others is passed only by those that fit beside it,
 // so it waits for what was held before, and others do not wait for it. It never waits for what lasts. It waits for ever only if other holds

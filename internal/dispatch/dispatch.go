@@ -225,14 +225,14 @@ func (d *Dispatcher) startElsewhere(ctx context.Context, r *store.Route) error {
 	}
 }
 
-// PutBack puts a job that its worker cannot begin now back into its queue, for any worker, unless it has ended. The task that the worker has must end
+// PutBack puts a job that its worker cannot begin now back into its queue, for any worker, unless it has begun or ended. The task that the worker has must end
 // afterwards.
 func (d *Dispatcher) PutBack(ctx context.Context, ref farm.Ref) error {
 	r, err := d.store.Route(ctx, ref)
 	if farm.CodeOf(err) == farm.CodeNotFound {
 		return nil
 	}
-	if err != nil {
+	if err != nil || r.State != farm.JobQueued {
 		return err
 	}
 	_, _, err = d.store.Enqueue(ctx, ref, r.Attempt, 1)
