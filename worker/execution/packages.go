@@ -208,7 +208,7 @@ func hints(r *farm.Result, request *farm.Request, s *farm.SandboxSpec, allowlist
 		{lacksProgram && !ofNode, fmt.Sprintf("This image has no program %s. ", program) + otherPrograms},
 		{true, moduleNote(r, request, s)},
 		{asks, "Code cannot ask for input here: pass the values in the code, as files or as environment variables (env), or give a command its input (echo yes | …). " +
-			"A program that must ask runs in a terminal: sandfarm ssh, or a process with a terminal (POST …/processes)."},
+			"A program that must ask runs as a process with input or a terminal: sandfarm exec -i or -it, sandfarm ssh, start_process of MCP, or POST …/processes."},
 		{fails(diskFull), fmt.Sprintf("A folder of the sandbox is full: the workspace and /tmp have %d MiB each (disk_mb), and the home directory, where installed packages are, has four times that. "+
 			"Delete files that are not needed, or create a sandbox with more disk_mb; files count against memory_mb, too.", s.Resources.DiskMB)},
 		{forks || fails(tooMany), fmt.Sprintf("The sandbox has as many processes and threads as it may have: %d (pids), with those of the farm's agent and of the interpreters that run. "+

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 )
 
 // Up runs a whole farm in this process until ctx ends: a worker, the scheduler and the API, and Redis and S3 unless the
@@ -93,11 +94,7 @@ func Up(ctx context.Context, s *Settings, version string, out io.Writer) (err er
 	if err != nil {
 		return fmt.Errorf("read the API keys: %w", err)
 	}
-	folder := ""
-	if os.Getenv("SANDFARM_DATA") != "" {
-		folder = s.Data
-	}
-	say.welcome(os.Args[0], folder, server.Addr(), len(s.API.Keys)+made.Len() > 0 || s.API.RequireKeys)
+	say.welcome(os.Args[0], otherFolder(s.Data), server.Addr(), len(s.API.Keys)+made.Len() > 0 || s.API.RequireKeys)
 	<-ctx.Done()
 	return nil
 }
@@ -124,4 +121,13 @@ func Down(ctx context.Context, s *Settings, out io.Writer) (err error) {
 	}
 	newConsole(out).line("removed every sandbox and volume of this farm from the engine")
 	return nil
+}
+
+// otherFolder is the absolute path of a data directory, or "" for the one that programs use that are started in this folder without settings.
+func otherFolder(data string) string {
+	given, err := filepath.Abs(data)
+	if usual, usualErr := filepath.Abs(".sandfarm"); err != nil || usualErr != nil || given == usual {
+		return ""
+	}
+	return given
 }

@@ -3,6 +3,7 @@ package farmd
 import (
 	"bytes"
 	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 )
@@ -51,6 +52,20 @@ func TestWelcomeNamesTheFolderOfLocalCommands(t *testing.T) {
 		newConsole(&out).welcome("sandfarm", data, "127.0.0.1:8000", false)
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q: no %q in %s", data, want, &out)
+		}
+	}
+}
+
+// A folder that a file of settings names counts as one that a variable names.
+func TestOtherFolderIsNotTheUsualOne(t *testing.T) {
+	t.Parallel()
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for data, want := range map[string]string{".sandfarm": "", here + "/.sandfarm": "", "/srv/farm": "/srv/farm", "data": here + "/data"} {
+		if got := otherFolder(data); got != want {
+			t.Errorf("%s: %q, want %q", data, got, want)
 		}
 	}
 }

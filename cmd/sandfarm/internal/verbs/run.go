@@ -36,6 +36,7 @@ func (a *app) run() *cobra.Command {
 		Use:   "run FILE|-",
 		Short: "Run a file in a sandbox and save the files that it creates",
 		Long: `Run a file (or stdin, for -) in a new sandbox that is closed afterwards, or in an existing one (--sandbox).
+The code gets no input; a command gets it by sandfarm exec -i.
 
 Output appears as the code writes it, and so does the text of its last expression. The exit code is that of the code: 1
 for an exception, whose traceback goes to stderr; 124 after --timeout, as of timeout(1). On a terminal, values that the code updates are redrawn in place, and what it clears
