@@ -235,7 +235,7 @@ func (d *Dispatcher) PutBack(ctx context.Context, ref farm.Ref) error {
 	if err != nil || r.State != farm.JobQueued {
 		return err
 	}
-	_, _, err = d.store.Enqueue(ctx, ref, r.Attempt, 1)
+	_, _, err = d.store.Enqueue(ctx, ref, r.Attempt, maxPutBack)
 	return err
 }
 

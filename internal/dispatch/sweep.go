@@ -15,6 +15,7 @@ import (
 const (
 	sweepAge      = 3 * time.Second // younger jobs may still be on their way to a queue
 	maxCrashes    = 3               // a job whose workers died or dropped it so often is marked as lost: it may be what kills them
+	maxPutBack    = 32              // tasks of a job that are put back while those before them end; at each worker there is one
 	maxMoreTasks  = 5               // of a job whose tasks were lost on their way, beside the first one
 	callbackBatch = 200
 )
