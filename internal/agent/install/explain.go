@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"regexp"
+	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -31,8 +33,10 @@ var (
 	onlyPattern    = regexp.MustCompile(`Because (only .*?|there (?:is|are) no versions? of .*?) and `)
 	statusPattern  = regexp.MustCompile(`HTTP status \w+ error \((\d+)[^)]*\) for url \(([^)]+)\)`)
 	wheelPattern   = regexp.MustCompile(`([A-Za-z0-9._-]+?)(?:[<>=!~][^ ]*)? has no (?:usable |compatible )?wheels|found wheels for `)
-	builtPattern   = regexp.MustCompile("Failed to (?:build|prepare)[^`]*`([^`@=]+)")
+	builtPattern   = regexp.MustCompile("Failed to (?:build|prepare)[^`]*`([^`@]+)")
 	errorPattern   = regexp.MustCompile(`(?m)^error: `)
+	raisedPattern  = regexp.MustCompile(`^[A-Za-z_][\w.]*(?:Error|Exception): `)
+	compilerLack   = regexp.MustCompile(`Unknown compiler\(s\)|command '\S*(?:cc|g\+\+|clang|c\+\+)' failed: No such file|error: linker .cc. not found`)
 	hashPattern    = regexp.MustCompile("Hash mismatch for `([^`@=]+)")
 )
 
@@ -63,7 +67,7 @@ func (uvTool) explain(in *installation, t *trouble, r *requirement) string {
 	case strings.Contains(text, "invalid package format"):
 		return fmt.Sprintf("The file from the index for %s is not a valid package.", r.name)
 	case strings.Contains(text, "Failed to build"), strings.Contains(text, "build backend"):
-		return fmt.Sprintf("%s could not be built: %s", named(builtPattern, text, r.name), lastLines(t.output))
+		return unbuilt(named(builtPattern, text, r.name), r.name, python, t.output)
 	case statusPattern.MatchString(text):
 		m := statusPattern.FindStringSubmatch(text)
 		// No worker is connected, or the index does not answer; other statuses concern only this package.
@@ -116,16 +120,39 @@ func fromError(text string) string {
 // flat joins a text to one line.
 func flat(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// lastLines returns the last lines of a build's output.
+// unbuilt is the message about a package that could be built only, and could not: built, with its version if that is known, which the
+// requested one needs or is.
+func unbuilt(built, requested, python, output string) string {
+	built, version, _ := strings.Cut(built, "==")
+	what := strings.TrimSpace(built + " " + version)
+	if farm.NormalPackage(farm.ManagerPip, built) == requested {
+		what += " has"
+	} else {
+		what = requested + " needs " + what + ", which has"
+	}
+	why := lastLines(output)
+	if compilerLack.MatchString(output) {
+		why = "this image has no compiler."
+	}
+	return fmt.Sprintf("%s no wheel for Python %s on %s/%s (another version may have one), and building it failed: %s", what, python, runtime.GOOS, runtime.GOARCH, why)
+}
+
+// lastLines returns the last lines of a build's output: of an exception, what it says, and no file that is removed with the build.
 func lastLines(text string) string {
 	text, _, _ = strings.Cut(fromError(text), "\nhint:")
+	for _, stream := range []string{"[stdout]\n", "[stderr]\n"} { // before them uv says which step of the build it was
+		if _, printed, ok := strings.Cut(text, stream); ok {
+			text = printed
+		}
+	}
 	var lines []string
 	for line := range strings.Lines(text) {
-		if line = strings.TrimSpace(line); line != "" {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "A full log can be found at ") {
 			lines = append(lines, line)
 		}
 	}
 	lines = lines[max(0, len(lines)-buildLines):]
+	lines = lines[max(0, slices.IndexFunc(lines, raisedPattern.MatchString)):]
 	words := strings.Join(lines, "\n")
 	if over := len(words) - maxMessageBytes/2; over > 0 {
 		words = "…" + strings.ToValidUTF8(words[over:], "")

@@ -3,6 +3,7 @@ package install
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -97,7 +98,21 @@ func TestUVIsExplained(t *testing.T) {
 		},
 		"build with errors of its own": {
 			"mysqlclient", "error: Failed to build `mysqlclient==2.3.1`\n  cause: The build backend returned an error\n\n         [stderr]\n         a\n         b\n         x.c:1: fatal error: Python.h: No such file\n         error: command failed\n         c\n         d\n\nhint: Build failures usually indicate a problem\n",
-			"mysqlclient could not be built: b\nx.c:1: fatal error: Python.h: No such file\nerror: command failed\nc\nd", false,
+			"mysqlclient 2.3.1 has no wheel for Python 3.13 on linux/" + runtime.GOARCH + " (another version may have one), and building it failed: b\nx.c:1: fatal error: Python.h: No such file\nerror: command failed\nc\nd", false,
+		},
+		"build of a dependency without a compiler": {
+			"scipy==1.11.1", "error: Failed to build `numpy==1.26.4`\n  cause: The build backend returned an error\n  cause: Call to `mesonpy.build_wheel` failed (exit status: 1)\n\n         [stdout]\n         The Meson build system\n\n" +
+				"         ../meson.build:1:0: ERROR: Unknown compiler(s): [['cc'], ['gcc'], ['clang']]\n         The following exception(s) were encountered:\n         Running `clang --version` gave \"[Errno 2] No such file or directory: 'clang'\"\n\n" +
+				"         A full log can be found at /home/sandbox/.install-X/cache/meson-logs/meson-log.txt\n\nhint: Build failures usually indicate a problem\n",
+			"scipy needs numpy 1.26.4, which has no wheel for Python 3.13 on linux/" + runtime.GOARCH + " (another version may have one), and building it failed: this image has no compiler.", false,
+		},
+		"build that names a log": {
+			"x1", "error: Failed to build `x1==1`\n  cause: The build backend returned an error\n\n         [stdout]\n         ../meson.build:1:0: ERROR: no BLAS\n\n         A full log can be found at /home/sandbox/.install-X/meson-log.txt\n\nhint: y\n",
+			"x1 1 has no wheel for Python 3.13 on linux/" + runtime.GOARCH + " (another version may have one), and building it failed: ../meson.build:1:0: ERROR: no BLAS", false,
+		},
+		"build that raises": {
+			"numpy==1.24.4", "error: Failed to build `numpy==1.24.4`\n  cause: The build backend returned an error\n\n         [stderr]\n         Traceback (most recent call last):\n           File \"<string>\", line 8, in <module>\n           File \"/home/sandbox/.install-X/__init__.py\", line 10, in <module>\n             import distutils.core\n         ModuleNotFoundError: No module named 'distutils'\n\nhint: y\n",
+			"numpy 1.24.4 has no wheel for Python 3.13 on linux/" + runtime.GOARCH + " (another version may have one), and building it failed: ModuleNotFoundError: No module named 'distutils'", false,
 		},
 		"hash": {
 			"humanize", "error: Failed to download `humanize==4.0.0`\n  cause: Hash mismatch for `humanize==4.0.0`\n\n         Expected:\n           sha256:0d\n",

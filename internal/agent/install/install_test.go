@@ -75,7 +75,7 @@ func TestInstallReportsEachPackage(t *testing.T) {
 		{"cowsay", "cowsay", ""},
 		{"six; rm -rf /", "six; rm -rf /", "This is not a requirement that can be installed"},
 		{"--index-url=x", "--index-url=x", "This is not a requirement that can be installed"},
-		{"mysqlclient==2.2.4", "mysqlclient", "mysqlclient could not be built: "},
+		{"mysqlclient==2.2.4", "mysqlclient", "mysqlclient 2.2.4 has no wheel for Python "},
 		{"Typing.Extensions>=4", "typing-extensions", ""},
 		{"cowsay<6", "cowsay", "cowsay conflicts with other required packages: "},
 		{"tabulate; python_version<'3'", "tabulate", "tabulate does not apply to this sandbox"},

@@ -106,7 +106,7 @@ func (pipTool) explain(in *installation, t *trouble, r *requirement) string {
 	case strings.Contains(out, "ResolutionImpossible"), strings.Contains(out, "conflicting dependencies"):
 		return fmt.Sprintf("%s conflicts with other required packages: %s", r.name, lastError(out, "ERROR: Cannot install "))
 	case strings.Contains(out, "subprocess-exited-with-error"), strings.Contains(out, "Failed building wheel"), strings.Contains(out, "Failed to build"):
-		return fmt.Sprintf("%s could not be built: %s", r.name, lastLines(out))
+		return unbuilt(r.name, r.name, python, out)
 	case strings.Contains(out, "Requires-Python") && strings.Contains(out, "from versions: none"):
 		return fmt.Sprintf("%s needs another version of Python; this image has Python %s.", r.name, python)
 	case strings.Contains(out, "from versions: none"):
