@@ -137,7 +137,11 @@ func (a *app) packagesLs() *cobra.Command {
 func (a *app) showPackages(found []wire.Package) error {
 	rows := make([][]string, len(found))
 	for i, p := range found {
-		rows[i] = []string{p.Name, p.Status, p.Version, p.Manager, asFlags(p.Message)}
+		message := asFlags(p.Message)
+		if p.Status == "failed" && p.Version != "" {
+			message = fmt.Sprintf("%s %s is still installed; the last install failed: %s", p.Name, p.Version, message)
+		}
+		rows[i] = []string{p.Name, p.Status, p.Version, p.Manager, message}
 	}
 	return table(a.Out, []string{"NAME", "STATUS", "VERSION", "MANAGER", "MESSAGE"}, rows)
 }
@@ -147,7 +151,8 @@ func (a *app) packagesStatus() *cobra.Command {
 	var manager string
 	c := a.verb(&cobra.Command{
 		Use: "status SANDBOX NAME", Short: "Show whether a package is installed",
-		Long: `Show the status of a package: installed, installing, failed or not_found. The exit code is 1 for the last two.`,
+		Long: `Show the status of a package: installed, installing, failed (its last install; a version that was there stays, and is
+shown) or not_found. The exit code is 1 for the last two.`,
 		Example: `  sandfarm packages status sbx_… numpy
   sandfarm packages status sbx_… torch --wait && sandfarm run train.py --sandbox sbx_…`,
 		ValidArgsFunction: a.first(a.sandboxIDs),

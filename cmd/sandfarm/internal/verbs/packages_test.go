@@ -137,6 +137,15 @@ func TestPackageStatusExitCodes(t *testing.T) {
 	}
 }
 
+func TestPackageStatusSaysThatAnotherVersionIsInstalled(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	f.Routes["GET /v1/sandboxes/sbx_1/packages/numpy"] = f.gives(200, wire.Package{Name: "numpy", Status: "failed", Version: "2.5.5", Message: "No version fits."})
+	if got := f.sandfarm(t.Context(), "", "packages", "status", "sbx_1", "numpy"); got.code != 1 || !strings.Contains(got.out, "numpy 2.5.5 is still installed; the last install failed: No version fits.") {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestPackageStatusWaitsForTheInstall(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
