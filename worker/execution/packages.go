@@ -161,6 +161,8 @@ var (
 	missingInCommand = regexp.MustCompile(`(?:^|\n)(?:ModuleNotFoundError: |\S*python[0-9.]*: )No module named '?([A-Za-z]\w*)'?\s*$`)
 	// missingInNode matches what Node prints for a package that is not installed. A path is a file of the caller's.
 	missingInNode = regexp.MustCompile(`Cannot find (?:module|package) '((?:@[a-z0-9][\w.-]*/)?[a-z0-9][\w.-]*)'`)
+	// missingFile matches the value of a FileNotFoundError of a file in the workspace. A name without an extension may be that of a program.
+	missingFile = regexp.MustCompile(`No such file or directory: '(?:/workspace/)?([^/'][^']*\.\w+)'$`)
 	// missingProgram matches what shells print for a program that is not there.
 	missingProgram = regexp.MustCompile(`(?:^|\n)\S*sh: (?:line )?(?:\d+: )?([\w.+-]+): (?:command )?not found\s*$`)
 )
@@ -197,6 +199,10 @@ func hints(r *farm.Result, request *farm.Request, s *farm.SandboxSpec, allowlist
 	lacksProgram := program != "" && last.ExitCode == notFound && node == "" && !root
 	ofNode := program == "node" || program == "npm" || program == "npx"
 	const otherPrograms = "Packages of pip and npm can be installed. Other programs need another image, which the operator of the farm adds (docs/images.md)."
+	file := ""
+	if raised.Name == "FileNotFoundError" {
+		file = submatch(missingFile, raised.Value)
+	}
 	var notes []string
 	for _, lack := range []struct {
 		shown bool
@@ -207,6 +213,8 @@ func hints(r *farm.Result, request *farm.Request, s *farm.SandboxSpec, allowlist
 		{lacksProgram && ofNode, fmt.Sprintf("This image has no %s: create a sandbox with the image node.", program)},
 		{lacksProgram && !ofNode, fmt.Sprintf("This image has no program %s. ", program) + otherPrograms},
 		{true, moduleNote(r, request, s)},
+		{file != "" && (request.Execute == nil || request.Execute.Cell == nil), fmt.Sprintf("The workspace has no file %s. Code sees only the files of the sandbox: send a file of yours along (files of a run), "+
+			"or upload it first (sandfarm cp, upload_file_to_sandbox of MCP, PUT …/files/).", file)},
 		{asks, "Code cannot ask for input here: pass the values in the code, as files or as environment variables (env), or give a command its input (echo yes | …). " +
 			"A program that must ask runs as a process with input or a terminal: sandfarm exec -i or -it, sandfarm ssh, start_process of MCP, or POST …/processes."},
 		{fails(diskFull), fmt.Sprintf("A folder of the sandbox is full: the workspace and /tmp have %d MiB each (disk_mb), and the home directory, where installed packages are, has four times that. "+

@@ -273,6 +273,10 @@ func TestResultSaysWhatTheSandboxLacks(t *testing.T) {
 		"OtherCommand":     {ran(127, "bash: line 1: pseudo: command not found\n"), "no program pseudo"},
 		"Input":            {raised("StdinNotImplementedError", "raw_input was called"), input},
 		"InputInACommand":  {ran(1, "Traceback (most recent call last):\n  File \"a.py\"\nEOFError: EOF when reading a line\n"), input},
+		"File":             {raised("FileNotFoundError", "[Errno 2] No such file or directory: 'in/data.csv'"), "The workspace has no file in/data.csv."},
+		"FileOfWorkspace":  {raised("FileNotFoundError", "[Errno 2] No such file or directory: '/workspace/data.csv'"), "The workspace has no file data.csv."},
+		"FileElsewhere":    {raised("FileNotFoundError", "[Errno 2] No such file or directory: '/etc/data.csv'"), ""},
+		"Program":          {raised("FileNotFoundError", "[Errno 2] No such file or directory: 'ffmpeg'"), ""},
 		"OtherError":       {raised("ValueError", "no"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -313,8 +317,11 @@ func TestResultSaysThatCodeCannotAskForInput(t *testing.T) {
 		"Input":      {raised("StdinNotImplementedError"), code, true},
 		"OtherError": {raised("EOFError"), code, false},
 		"NoError":    {&farm.Result{Execute: &farm.ExecuteResult{}}, code, false},
-		"Notebook":   {raised("StdinNotImplementedError"), &farm.Request{Execute: &farm.ExecuteRequest{Cell: &farm.Cell{}}}, false},
-		"Command":    {&farm.Result{Command: &farm.CommandResult{}}, &farm.Request{Command: &farm.CommandRequest{}}, false},
+		"FileInNotebook": {
+			&farm.Result{Execute: &farm.ExecuteResult{Error: &farm.CodeError{Name: "FileNotFoundError", Value: "No such file or directory: 'a.csv'"}}}, &farm.Request{Execute: &farm.ExecuteRequest{Cell: &farm.Cell{}}}, false,
+		},
+		"Notebook": {raised("StdinNotImplementedError"), &farm.Request{Execute: &farm.ExecuteRequest{Cell: &farm.Cell{}}}, false},
+		"Command":  {&farm.Result{Command: &farm.CommandResult{}}, &farm.Request{Command: &farm.CommandRequest{}}, false},
 	} {
 		if note := strings.Join(hints(test.result, test.request, &farm.SandboxSpec{}, false), "\n"); strings.Contains(note, "Code cannot ask for input") != test.note || !test.note && note != "" {
 			t.Errorf("%s: note %q, want one: %v", name, note, test.note)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
 )
 
@@ -59,6 +60,47 @@ func (a *app) checkBeside(name, code string, inputs []input, f *runFlags) error 
 	}
 	fmt.Fprintf(a.Err, "sandfarm: %s imports %s, beside it here, which is not sent: %s sends it\n", name, strings.Join(files, ", "), strings.Join(send, " "))
 	return nil
+}
+
+var (
+	// lacksModule and lacksFile match the values of errors of Python code about what is not in the sandbox.
+	lacksModule = regexp.MustCompile(`^No module named '(\w+)'$`)
+	lacksFile   = regexp.MustCompile(`No such file or directory: '(?:/workspace/)?([^/'][^']*)'$`)
+	// notedLack matches the notes of the farm about such errors.
+	notedLack = regexp.MustCompile(`^The (?:module|workspace has no file) `)
+)
+
+// unsent is a note on a module or a file that the code of a run lacked in the sandbox and that is on this machine, and how it is sent along. ok
+// reports whether there is such a thing, so that the farm's own note does not apply; checkBeside may have told of it before the run.
+func unsent(name string, e *wire.CodeError, f *runFlags) (note string, ok bool) {
+	if e == nil {
+		return "", false
+	}
+	var places []string // first where the path leads from here, as it would for the code
+	to, dir := "", filepath.Dir(name)
+	if found := lacksModule.FindStringSubmatch(e.Value); found != nil && e.Name == "ModuleNotFoundError" {
+		places = []string{filepath.Join(dir, found[1]+".py"), filepath.Join(dir, found[1])}
+	} else if found := lacksFile.FindStringSubmatch(e.Value); found != nil && e.Name == "FileNotFoundError" && filepath.IsLocal(found[1]) {
+		places = []string{filepath.Clean(found[1]), filepath.Join(dir, found[1])}
+		if to = path.Dir(found[1]); to == "." {
+			to = ""
+		} else {
+			to = ":" + quoteOne(to+"/")
+		}
+	}
+	for _, place := range places {
+		info, err := os.Stat(place)
+		switch {
+		case err != nil:
+			continue
+		case e.Name == "ModuleNotFoundError" && name != "-" && f.sandbox == "":
+			return "", true
+		case info.IsDir():
+			return fmt.Sprintf("the folder %s is on this machine and not in the sandbox: copy it into one (sandfarm cp -r %s ID:) and run the code there (--sandbox ID)", place, quoteOne(place)), true
+		}
+		return fmt.Sprintf("%s is on this machine and not in the sandbox: --file %s%s sends it", place, quoteOne(place), to), true
+	}
+	return "", false
 }
 
 // isPython reports whether the code is Python.

@@ -243,7 +243,14 @@ func (a *app) finish(ctx context.Context, c *client.Client, follower *follower, 
 			return err
 		}
 	} else {
+		note, ok := unsent(name, result.Error, f)
+		if ok {
+			result.Notes = slices.DeleteFunc(result.Notes, notedLack.MatchString)
+		}
 		a.printError(result, job.State)
+		if note != "" {
+			fmt.Fprintln(a.Err, "note: "+note)
+		}
 	}
 	if f.noSave {
 		return nil

@@ -131,6 +131,43 @@ func TestRunKnowsTheModulesBesideTheCode(t *testing.T) {
 	}
 }
 
+// What the code lacks in the sandbox and this machine has is told once, and the farm's note on what it may be does not apply.
+func TestRunSaysHowWhatTheCodeLacksIsSent(t *testing.T) {
+	t.Parallel()
+	file, dir := script(t, "import helper\n")
+	helper, data, deep := filepath.Join(dir, "helper.py"), filepath.Join(dir, "data.csv"), filepath.Join(dir, "in")
+	put(t, helper, "")
+	put(t, data, "")
+	if err := os.Mkdir(deep, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	put(t, filepath.Join(deep, "data.csv"), "")
+	const module, noFile = "The module helper is not installed: install it.", "The workspace has no file data.csv. Send it."
+	for _, c := range []struct {
+		error, value, note string
+		args               []string
+		want               string
+	}{
+		{"ModuleNotFoundError", "No module named 'helper'", module, nil, "sandfarm: " + file + " imports " + helper + ", beside it here, which is not sent: --file " + helper + " sends it\nT\nnote: other\n"},
+		{"ModuleNotFoundError", "No module named 'helper'", module, []string{"--sandbox", "sbx_1"}, "T\nnote: other\nnote: " + helper + " is on this machine and not in the sandbox: --file " + helper + " sends it\n"},
+		{"FileNotFoundError", "[Errno 2] No such file or directory: 'data.csv'", noFile, []string{"--sandbox", "sbx_1"}, "T\nnote: other\nnote: " + data + " is on this machine and not in the sandbox: --file " + data + " sends it\n"},
+		{"FileNotFoundError", "[Errno 2] No such file or directory: '/workspace/in/data.csv'", noFile, []string{"--sandbox", "sbx_1"}, "T\nnote: other\nnote: " + filepath.Join(deep, "data.csv") + " is on this machine and not in the sandbox: --file " + filepath.Join(deep, "data.csv") + ":in/ sends it\n"},
+		{"FileNotFoundError", "[Errno 2] No such file or directory: 'in'", noFile, []string{"--sandbox", "sbx_1"}, "T\nnote: other\nnote: the folder " + deep + " is on this machine and not in the sandbox: copy it into one (sandfarm cp -r " + deep + " ID:) and run the code there (--sandbox ID)\n"},
+		{"FileNotFoundError", "[Errno 2] No such file or directory: 'other.csv'", noFile, []string{"--sandbox", "sbx_1"}, "T\nnote: " + noFile + "\nnote: other\n"},
+		{"FileNotFoundError", "[Errno 2] No such file or directory: '../data.csv'", noFile, []string{"--sandbox", "sbx_1"}, "T\nnote: " + noFile + "\nnote: other\n"},
+		{"FileNotFoundError", "[Errno 2] No such file or directory: '/etc/data.csv'", noFile, []string{"--sandbox", "sbx_1"}, "T\nnote: " + noFile + "\nnote: other\n"},
+	} {
+		f := newFarm(t)
+		f.Routes["HEAD /v1/sandboxes/sbx_1/files/work.py"] = f.created
+		f.Script = func(func(string, any), <-chan struct{}) (string, *wire.Result) {
+			return "completed", &wire.Result{Execute: &wire.ExecuteResult{ExitCode: 1, Error: &wire.CodeError{Name: c.error, Value: c.value, Traceback: []string{"T"}}, Notes: []string{c.note, "other"}}}
+		}
+		if got := f.sandfarm(t.Context(), "", append([]string{"run", file, "--no-save"}, c.args...)...); got.code != 1 || got.stderr != c.want {
+			t.Errorf("%s %q: %+v, want %q", c.value, c.args, got, c.want)
+		}
+	}
+}
+
 func TestRunSaysHowElseCodeRuns(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
