@@ -112,6 +112,7 @@ var known = []expected{
 	},
 	{"The same, and the middle of a very long traceback is left out.", "error traceback", "error/recursion-in-repr"},
 	{"An interrupt also ends a cell that awaits something and computes.", "status error traceback stdout", "async/interrupt-in-an-async-cell-that-blocks"},
+	{"Code that ends early has the error of a script, which says what is missing.", "error traceback", "error/unclosed error/unterminated-triple"},
 	{"A breakpoint asks for input, which there is none of. ipykernel leaves it out.", "status error traceback stdout", "magic/breakpoint"},
 	{"There is no editor.", "status error stdout stderr", "magic/edit"},
 	{"There is no notebook.", "stdout displays", "magic/autosave"},

@@ -43,6 +43,10 @@ class Compiler(CachingCompiler):
 
     file = None  # that the code of the next cell is from
 
+    def __init__(self):
+        super().__init__()
+        self.reset_compiler_flags()  # without that of consoles, by which code that ends early has an error of its own kind
+
     def cache(self, *args, **kwargs):
         name = super().cache(*args, **kwargs)
         if name == self.file:

@@ -62,6 +62,8 @@ func TestKernelReportsTheCellsError(t *testing.T) {
 	for _, c := range []struct{ name, code, err, text string }{
 		{"Exception", "1/0", "ZeroDivisionError", "division by zero"},
 		{"Syntax", "def f(:", "SyntaxError", "invalid syntax"},
+		{"Unclosed", "print((1, 2", "SyntaxError", "'(' was never closed"},
+		{"NoBlock", "for i in range(3):", "IndentationError", "expected an indented block after 'for' statement on line 1"},
 		{"Recursion", "def f(): return f()\nf()", "RecursionError", "maximum recursion depth exceeded"},
 		{"LastValue", bad + "Bad()", "ValueError", "bad repr"},
 		{"HTMLOfTheLastValue", "class BadHTML:\n    def _repr_html_(self): raise ValueError('bad html')\n    def __repr__(self): return 'plain'\nBadHTML()", "ValueError", "bad html"},
