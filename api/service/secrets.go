@@ -52,7 +52,7 @@ func (s *Service) secrets(p *problems, r wire.CreateRequest, spec farm.SandboxSp
 		}
 		header, scheme, err := farm.ParseSecretHeader(one.Header)
 		p.check(pointer+"/header", err)
-		p.check(pointer+"/value", farm.CheckSecretValue(one.Value, s.limits.MaxSecretBytes))
+		p.check(pointer+"/value", farm.CheckSecretValue(name, one.Value, s.limits.MaxSecretBytes))
 		place := host + " " + strings.ReplaceAll(strings.ToLower(header), "_", "-")
 		if other, twice := places[place]; twice && err == nil {
 			p.addf(pointer+"/header", "the secret %s sets this header for this host already", other)
@@ -124,7 +124,7 @@ func (s *Service) checkNewSecrets(ctx context.Context, p *problems, tenant, id s
 			p.addf(pointer, "this sandbox has no secret %q, and none can be added: create another one", farm.Shorten(name))
 			continue
 		}
-		p.check(pointer+"/value", farm.CheckSecretValue(given[name].Value, s.limits.MaxSecretBytes))
+		p.check(pointer+"/value", farm.CheckSecretValue(name, given[name].Value, s.limits.MaxSecretBytes))
 	}
 	return nil
 }

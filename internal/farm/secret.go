@@ -58,17 +58,17 @@ func ParseSecretHost(text string) (string, error) {
 	return host, nil
 }
 
-// CheckSecretValue refuses what cannot be the value of a secret. The error does not contain the value.
-func CheckSecretValue(value string, maxBytes int) error {
+// CheckSecretValue refuses what cannot be the value of the secret of this name. The error does not contain the value.
+func CheckSecretValue(name, value string, maxBytes int) error {
 	switch {
 	case len(value) < minSecretBytes || len(value) > maxBytes:
-		return Invalidf("the value has %d bytes; from %d to %d are allowed", len(value), minSecretBytes, maxBytes)
+		return Invalidf("the value of the secret %s has %d bytes; from %d to %d are allowed", name, len(value), minSecretBytes, maxBytes)
 	case !visible(value) || strings.TrimSpace(value) != value:
-		return Invalidf("the value has characters that no header can have: use ASCII without control characters, and no space at either end")
+		return Invalidf("the value of the secret %s has characters that no header can have: use ASCII without control characters, and no space at either end", name)
 	}
 	for _, shape := range SecretShapes(value)[1:] {
 		if len(shape) < minSecretBytes {
-			return Invalidf("the part of the value behind its first space has less than %d bytes: give the whole token", minSecretBytes)
+			return Invalidf("the part of the value of the secret %s behind its first space has less than %d bytes: give the whole token", name, minSecretBytes)
 		}
 	}
 	return nil
