@@ -172,6 +172,7 @@ func (w *Worker) assemble() (err error) {
 	w.lifecycle = &lifecycle{usage: w.usage, store: w.store, dispatch: w.dispatch, engine: w.engine, node: w.node, placement: w.placement, log: w.log, now: now}
 	if w.executions, err = execution.New(w.cfg.execution(), execution.Deps{
 		Store: w.store, Blobs: w.deps.Blobs, Memory: w.deps.Memory, Staging: w.deps.Staging, Node: w.node, Sandboxes: w.lifecycle, Log: w.log, Now: now, Metrics: w.deps.Metrics,
+		Denied: w.egress.Denied,
 	}); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -94,15 +95,16 @@ type Exit struct {
 	ref    farm.Ref
 	proxy  *egressproxy.Proxy
 	log    *recorder
-	rules  sync.Mutex // held from reading rules until they are set, so that the newest win
-	vault  *vault     // secrets that have been opened; nil: none yet
+	rules  sync.Mutex         // held from reading rules until they are set, so that the newest win
+	vault  *vault             // secrets that have been opened; nil: none yet
+	flush  chan chan struct{} // asks run to write the log, and to close what it gets
 	stop   context.CancelFunc
 	done   chan struct{}
 }
 
 // Open makes the proxy of a sandbox, with the rules of its stored record. The caller must Close it.
 func (e *Egress) Open(ctx context.Context, s *farm.Sandbox) *Exit {
-	x := &Exit{egress: e, ref: s.Ref(), done: make(chan struct{})}
+	x := &Exit{egress: e, ref: s.Ref(), flush: make(chan chan struct{}), done: make(chan struct{})}
 	x.log = newRecorder(e, s)
 	read, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -169,6 +171,9 @@ func (x *Exit) run(ctx context.Context) {
 			return
 		case <-write.C:
 			x.log.write(ctx, x.proxy)
+		case written := <-x.flush:
+			x.log.write(ctx, x.proxy)
+			close(written)
 		case <-sync.C:
 			if err := x.refresh(ctx); err != nil && ctx.Err() == nil {
 				x.egress.deps.Log.DebugContext(ctx, "the rules of a sandbox were not read", "sandbox_id", x.ref.ID, "error", err)
@@ -203,16 +208,49 @@ func (x *Exit) refresh(ctx context.Context) error {
 	return nil
 }
 
+// Denied lists the newest hosts that no rule allowed to a sandbox since a time, each once, and writes the sandbox's log: when a run has ended,
+// its connections that have ended are in it.
+func (e *Egress) Denied(ctx context.Context, sandbox farm.Ref, since time.Time) []farm.EgressEntry {
+	ctx, done := context.WithTimeout(ctx, writeTimeout)
+	defer done()
+	var denied []farm.EgressEntry
+	for _, x := range e.exits(sandbox) {
+		found, waits := x.log.deniedSince(since)
+		denied = append(denied, found...)
+		if waits {
+			x.write(ctx)
+		}
+	}
+	return denied
+}
+
+// write writes the log now, unless the exit is closed or ctx ends.
+func (x *Exit) write(ctx context.Context) {
+	written := make(chan struct{})
+	select {
+	case x.flush <- written:
+	case <-x.done:
+		return
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case <-written:
+	case <-ctx.Done():
+	}
+}
+
+// exits are the proxies of a sandbox.
+func (e *Egress) exits(sandbox farm.Ref) []*Exit {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Collect(maps.Keys(e.open[sandbox]))
+}
+
 // Refresh reads the rules of a sandbox again, if it has a proxy here. Connections that the new ones do not allow have ended when it returns.
 func (e *Egress) Refresh(ctx context.Context, sandbox farm.Ref) error {
-	e.mu.Lock()
-	var found []*Exit
-	for x := range e.open[sandbox] {
-		found = append(found, x)
-	}
-	e.mu.Unlock()
 	var errs []error
-	for _, x := range found {
+	for _, x := range e.exits(sandbox) {
 		errs = append(errs, x.refresh(ctx))
 	}
 	return errors.Join(errs...)

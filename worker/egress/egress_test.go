@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -181,6 +182,43 @@ func TestHostsChangeWhileATunnelIsOpen(t *testing.T) {
 }
 
 // What an operator does not allow any more is not reached, whatever records say.
+// A run that ends asks what was denied to it, and then the log has it, too.
+func TestDeniedHostsAreKnownWhenARunEnds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, farm.DefaultLimits(), func(http.ResponseWriter, *http.Request) {})
+	e, c := w.open(t, nil)
+	began := time.Now()
+	for _, host := range []string{"a.example.org", "b.example.org", "a.example.org"} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+host+"/", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res, err := c.Do(req); err == nil {
+			_ = res.Body.Close()
+			t.Fatalf("%s was reached", host)
+		}
+	}
+	if _, err := w.get(t, c); err != nil {
+		t.Fatal(err)
+	}
+	var hosts []string
+	for _, d := range e.Denied(t.Context(), w.box.Ref(), began) {
+		hosts = append(hosts, fmt.Sprintf("%s:%d %s", d.Host, d.Port, d.Reason))
+	}
+	if want := []string{"b.example.org:443 " + egressproxy.ReasonRule, "a.example.org:443 " + egressproxy.ReasonRule}; !slices.Equal(hosts, want) {
+		t.Errorf("denied %q, want %q", hosts, want)
+	}
+	if logged, _, err := w.store.Egress(t.Context(), w.box.Ref(), "", 100); err != nil || len(logged) < 3 {
+		t.Errorf("the log has %+v, %v", logged, err)
+	}
+	if later := e.Denied(t.Context(), w.box.Ref(), time.Now()); len(later) > 0 {
+		t.Errorf("denied to a later run: %+v", later)
+	}
+	if others := e.Denied(t.Context(), farm.Ref{Tenant: "acme", ID: "sbx_other"}, began); len(others) > 0 {
+		t.Errorf("denied to another sandbox: %+v", others)
+	}
+}
+
 func TestTheOperatorsListBoundsRecords(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, farm.DefaultLimits(), func(http.ResponseWriter, *http.Request) {})

@@ -3,6 +3,7 @@ package egress
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,6 +19,8 @@ const (
 	writeTimeout = 3 * time.Second
 	// maxWaiting is how many entries of a sandbox wait for a write. More are counted.
 	maxWaiting = 200
+	// maxDenied is how many denied hosts of a sandbox are remembered for the notes of its runs.
+	maxDenied = 5
 )
 
 // recorder writes the connections of one sandbox to its log, and counts its bytes.
@@ -28,7 +31,8 @@ type recorder struct {
 
 	mu      sync.Mutex
 	waiting []farm.EgressEntry
-	missed  int // connections since the last one that waits, or is written
+	missed  int                // connections since the last one that waits, or is written
+	denied  []farm.EgressEntry // the newest that no rule allowed, each host and port once
 
 	used  int64 // of the proxy, as the record has it; used by begin and write only
 	known bool  // the record's bytes have been read
@@ -51,17 +55,34 @@ func (r *recorder) begin(ctx context.Context) (int64, error) {
 // add takes the report about a connection. It does not block.
 func (r *recorder) add(c egressproxy.Connection) {
 	r.egress.metrics.count(c)
+	entry := farm.EgressEntry{
+		At: c.At.UTC(), Host: c.Host, Port: c.Port, Method: c.Method, Verdict: string(c.Verdict), Reason: c.Reason,
+		Sent: c.Sent, Received: c.Received, DurationMS: c.Duration.Milliseconds(), Secrets: c.Secrets,
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if c.Verdict == egressproxy.Denied && (c.Reason == egressproxy.ReasonRule || c.Reason == egressproxy.ReasonMethod || c.Reason == egressproxy.ReasonCeiling) {
+		r.denied = append(slices.DeleteFunc(r.denied, func(e farm.EgressEntry) bool { return e.Host == c.Host && e.Port == c.Port }), entry)
+		r.denied = r.denied[max(0, len(r.denied)-maxDenied):]
+	}
 	if len(r.waiting) >= maxWaiting {
 		r.missed++
 		return
 	}
-	r.waiting = append(r.waiting, farm.EgressEntry{
-		At: c.At.UTC(), Host: c.Host, Port: c.Port, Method: c.Method, Verdict: string(c.Verdict), Reason: c.Reason,
-		Sent: c.Sent, Received: c.Received, DurationMS: c.Duration.Milliseconds(), Secrets: c.Secrets, Missed: r.missed,
-	})
-	r.missed = 0
+	entry.Missed, r.missed = r.missed, 0
+	r.waiting = append(r.waiting, entry)
+}
+
+// deniedSince lists the newest denied hosts since a time, and reports whether entries wait for a write.
+func (r *recorder) deniedSince(at time.Time) (found []farm.EgressEntry, waits bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.denied {
+		if !e.At.Before(at) {
+			found = append(found, e)
+		}
+	}
+	return found, len(r.waiting) > 0
 }
 
 // write writes what waits and the bytes that the proxy has transferred, those of open connections included. What other workers have counted

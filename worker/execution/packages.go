@@ -1,6 +1,7 @@
 package execution
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -180,8 +181,9 @@ var (
 // notFound is the exit code of a shell that has not found a program.
 const notFound = 127
 
-// hints are notes on what the sandbox lacked, and how there is more of it. allowlist says whether the farm has that network.
-func hints(r *farm.Result, request *farm.Request, s *farm.SandboxSpec, allowlist bool) []string {
+// hints are notes on what the sandbox lacked, and how there is more of it. allowlist says whether the farm has that network; denied are the hosts
+// that it denied.
+func hints(r *farm.Result, request *farm.Request, s *farm.SandboxSpec, allowlist bool, denied []farm.EgressEntry) []string {
 	code, raised, last, said := farm.ExecuteResult{}, farm.CodeError{}, failedCommand(r), failure(r)
 	if r.Execute != nil {
 		code = *r.Execute
@@ -208,7 +210,7 @@ func hints(r *farm.Result, request *farm.Request, s *farm.SandboxSpec, allowlist
 		shown bool
 		note  string
 	}{
-		{true, networkNote(r, s, allowlist)},
+		{true, cmp.Or(deniedNote(denied, s), networkNote(r, s, allowlist))},
 		{node != "", fmt.Sprintf("The package %s is not installed: install it (packages, manager npm).", node)},
 		{lacksProgram && ofNode, fmt.Sprintf("This image has no %s: create a sandbox with the image node.", program)},
 		{lacksProgram && !ofNode, fmt.Sprintf("This image has no program %s. ", program) + otherPrograms},
@@ -317,6 +319,20 @@ func networkNote(r *farm.Result, s *farm.SandboxSpec, allowlist bool) string {
 	default:
 		return `A host was not reached: this sandbox has network "packages", so pip, uv and npm reach the package indexes and nothing else is reached. ` + other
 	}
+}
+
+// deniedNote names the hosts that the network allowlist denied while the code ran, and how they are allowed; "" if there are none. The code may
+// have gone on without them.
+func deniedNote(denied []farm.EgressEntry, s *farm.SandboxSpec) string {
+	var hosts []string
+	for _, e := range denied {
+		hosts = append(hosts, fmt.Sprintf("%s:%d (%s)", plain(e.Host, maxPackageText), e.Port, e.Reason))
+	}
+	if len(hosts) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("Denied: %s. The sandbox reaches the hosts of allow_hosts (%s): add a host there, for a running sandbox by PATCH /v1/sandboxes/{id} or sandfarm sandbox allow; "+
+		"the farm's operator sets what may be allowed.", strings.Join(hosts, ", "), hostsOf(s.AllowHosts))
 }
 
 func hostsOf(rules []string) string {

@@ -228,13 +228,13 @@ func TestResultSaysWhereAMissingProgramComesFrom(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			note := strings.Join(hints(&farm.Result{Command: &farm.CommandResult{Commands: []farm.CommandOutcome{{ExitCode: test.code, Stderr: test.stderr}}}}, &farm.Request{}, &farm.SandboxSpec{}, false), "\n")
+			note := strings.Join(hints(&farm.Result{Command: &farm.CommandResult{Commands: []farm.CommandOutcome{{ExitCode: test.code, Stderr: test.stderr}}}}, &farm.Request{}, &farm.SandboxSpec{}, false, nil), "\n")
 			if (note != "") != (test.want != "") || !strings.Contains(note, test.want) {
 				t.Errorf("note %q, want one with %q", note, test.want)
 			}
 		})
 	}
-	if notes := hints(&farm.Result{Execute: &farm.ExecuteResult{}}, &farm.Request{}, &farm.SandboxSpec{}, false); len(notes) != 0 {
+	if notes := hints(&farm.Result{Execute: &farm.ExecuteResult{}}, &farm.Request{}, &farm.SandboxSpec{}, false, nil); len(notes) != 0 {
 		t.Errorf("code has the notes %q", notes)
 	}
 }
@@ -285,7 +285,7 @@ func TestResultSaysWhatTheSandboxLacks(t *testing.T) {
 			if test.result.Command != nil {
 				request = &farm.Request{Command: &farm.CommandRequest{}}
 			}
-			notes := hints(test.result, request, &farm.SandboxSpec{Network: farm.NetworkPackages, Resources: farm.Resources{DiskMB: 512, PIDs: 64}}, false)
+			notes := hints(test.result, request, &farm.SandboxSpec{Network: farm.NetworkPackages, Resources: farm.Resources{DiskMB: 512, PIDs: 64}}, false, nil)
 			if len(notes) > 1 || (len(notes) == 1) != (test.want != "") || len(notes) == 1 && !strings.Contains(notes[0], test.want) {
 				t.Errorf("notes %q, want one with %q", notes, test.want)
 			}
@@ -323,8 +323,25 @@ func TestResultSaysThatCodeCannotAskForInput(t *testing.T) {
 		"Notebook": {raised("StdinNotImplementedError"), &farm.Request{Execute: &farm.ExecuteRequest{Cell: &farm.Cell{}}}, false},
 		"Command":  {&farm.Result{Command: &farm.CommandResult{}}, &farm.Request{Command: &farm.CommandRequest{}}, false},
 	} {
-		if note := strings.Join(hints(test.result, test.request, &farm.SandboxSpec{}, false), "\n"); strings.Contains(note, "Code cannot ask for input") != test.note || !test.note && note != "" {
+		if note := strings.Join(hints(test.result, test.request, &farm.SandboxSpec{}, false, nil), "\n"); strings.Contains(note, "Code cannot ask for input") != test.note || !test.note && note != "" {
 			t.Errorf("%s: note %q, want one: %v", name, note, test.note)
+		}
+	}
+}
+
+// Code may catch the error of a denied host, and print nothing.
+func TestResultNamesDeniedHosts(t *testing.T) {
+	t.Parallel()
+	denied := []farm.EgressEntry{{Host: "api.example.org", Port: 443, Reason: "no rule allows this host and port"}, {Host: "b\x1b.example.org", Port: 80, Reason: "no method"}}
+	for name, r := range map[string]*farm.Result{
+		"Quiet": {Execute: &farm.ExecuteResult{}},
+		"Shown": {Execute: &farm.ExecuteResult{Stderr: "Tunnel connection failed: 403 Forbidden"}},
+	} {
+		spec := &farm.SandboxSpec{Network: farm.NetworkAllowlist, AllowHosts: []string{"api.example.com"}}
+		notes := hints(r, &farm.Request{Execute: &farm.ExecuteRequest{}}, spec, true, denied)
+		const want = "Denied: api.example.org:443 (no rule allows this host and port), b.example.org:80 (no method). The sandbox reaches the hosts of allow_hosts (api.example.com): add a host there"
+		if len(notes) != 1 || !strings.HasPrefix(notes[0], want) {
+			t.Errorf("%s: notes %q, want one that begins with %q", name, notes, want)
 		}
 	}
 }

@@ -42,6 +42,7 @@ func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, request
 	}
 	defer x.evictLater(ctx, sandbox, t.Job.ID)()
 	began := time.Now()
+	started := began
 	if err := x.execute(ctx, e); err != nil {
 		err = explain(ctx, err)
 		x.halt(ctx, e, err)
@@ -91,7 +92,11 @@ func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, request
 	}
 	v.Events = e.collect.take()
 	v.Result = e.collect.result()
-	v.Result.Notes = append(v.Result.Notes, hints(v.Result, e.request, &sandbox.Spec, x.cfg.Allowlist)...)
+	var denied []farm.EgressEntry
+	if sandbox.Spec.Network == farm.NetworkAllowlist && x.deps.Denied != nil {
+		denied = x.deps.Denied(ctx, sandbox.Ref(), started)
+	}
+	v.Result.Notes = append(v.Result.Notes, hints(v.Result, e.request, &sandbox.Spec, x.cfg.Allowlist, denied)...)
 	v.Result.Artifacts = artifacts
 	imports.addTo(v.Result)
 	requested.addTo(v.Result)

@@ -50,7 +50,7 @@ type Sandboxes interface {
 	Lose(ctx context.Context, s *farm.Sandbox, exceptJob, reason string)
 }
 
-// Deps are the dependencies of a Runner. All fields except Memory, Staging and Metrics are required.
+// Deps are the dependencies of a Runner. All fields except Memory, Staging, Metrics and Denied are required.
 type Deps struct {
 	Store     *store.Store
 	Blobs     *blob.Store
@@ -61,6 +61,8 @@ type Deps struct {
 	Log       *slog.Logger
 	Now       func() time.Time
 	Metrics   prometheus.Registerer // nil: metrics are not registered
+	// Denied lists the hosts that were denied to a sandbox of the network allowlist since a time; nil: none are known.
+	Denied func(ctx context.Context, sandbox farm.Ref, since time.Time) []farm.EgressEntry
 }
 
 // Runner runs jobs in sandboxes of this worker's node.
