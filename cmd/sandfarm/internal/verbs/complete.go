@@ -3,6 +3,7 @@ package verbs
 import (
 	"cmp"
 	"context"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -42,14 +43,23 @@ func (a *app) imageNames(ctx context.Context, c *client.Client) []cobra.Completi
 }
 
 func (a *app) jobIDs(ctx context.Context, c *client.Client) []cobra.Completion {
+	return jobCompletions(ctx, c, client.JobFilter{})
+}
+
+func jobCompletions(ctx context.Context, c *client.Client, filter client.JobFilter) []cobra.Completion {
 	var found []cobra.Completion
-	for j, err := range atMost(c.Jobs(ctx, client.JobFilter{}), completions) {
+	for j, err := range atMost(c.Jobs(ctx, filter), completions) {
 		if err != nil {
 			break
 		}
 		found = append(found, cobra.CompletionWithDesc(j.ID, j.Kind+" "+j.State))
 	}
 	return found
+}
+
+// openJobIDs lists the jobs that have not ended.
+func (a *app) openJobIDs(ctx context.Context, c *client.Client) []cobra.Completion {
+	return jobCompletions(ctx, c, client.JobFilter{State: "queued,running"})
 }
 
 func (a *app) artifactIDs(ctx context.Context, c *client.Client) []cobra.Completion {
@@ -96,6 +106,18 @@ func (a *app) first(from ids) cobra.CompletionFunc {
 		}
 		return a.ask(cmd, from), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 	}
+}
+
+// places completes paths here, and what begins as the id of a sandbox as ID:.
+func (a *app) places(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if typed == "" || !strings.HasPrefix(typed, "sbx_") && !strings.HasPrefix("sbx_", typed) {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	found := a.ask(cmd, a.sandboxIDs)
+	for i, one := range found {
+		found[i] = strings.Replace(one, "\t", ":\t", 1)
+	}
+	return found, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveKeepOrder
 }
 
 // every completes every argument.

@@ -53,26 +53,47 @@ func placeOf(arg string) place {
 func (a *app) cp() *cobra.Command {
 	var recursive bool
 	c := a.verb(&cobra.Command{
-		Use: "cp [-r] SRC DEST", Short: "Copy files between here and a sandbox", SuggestFor: []string{"upload", "download"},
-		Long: `Copy a file, or with -r a directory, into a sandbox or out of it. One of SRC and DEST is ID:PATH; PATH is absolute, or relative to the workspace.
+		Use: "cp [-r] SRC… DEST", Short: "Copy files between here and a sandbox", SuggestFor: []string{"upload", "download"},
+		Long: `Copy files, or with -r directories, into a sandbox or out of it. Either every SRC or DEST is ID:PATH; PATH is absolute, or relative to the workspace.
 
-As with cp, a DEST that is a directory, or ends in a slash, gets the copy inside it. Into a sandbox, files are replaced. Out of it nothing here is
+As with cp, a DEST that is a directory, or ends in a slash, gets the copy inside it, and so does that of several SRC. Into a sandbox, files are replaced. Out of it nothing here is
 overwritten: a file whose name is taken is called name-1. Links are neither followed nor copied. Of a directory out of a sandbox, files that other
 programs load by name (hidden files, Makefile, conftest.py and the like) are named and left behind, since its code chose their names.`,
 		Example: `  sandfarm cp data.csv sbx_…:in/
+  sandfarm cp a.csv b.csv sbx_…:in
   sandfarm cp -r ./project sbx_…:/workspace/
   sandfarm cp -r sbx_…:/tmp/results ./results`,
-	}, argCount(2, 2, "SRC or DEST"), func(ctx context.Context, c *client.Client, args []string) error {
-		from, to := placeOf(args[0]), placeOf(args[1])
-		switch {
-		case from.sandbox == "" && to.sandbox == "":
-			return usagef("neither SRC nor DEST is in a sandbox: write it as ID:PATH, such as sbx_…:data.csv")
-		case from.sandbox != "" && to.sandbox != "":
-			return usagef("both SRC and DEST are in sandboxes: copy to this machine first")
-		case to.sandbox != "":
-			return a.copyIn(ctx, c.FS(to.sandbox), from.path, to.path, recursive)
+		ValidArgsFunction: a.places,
+	}, argCount(2, -1, "SRC or DEST"), func(ctx context.Context, c *client.Client, args []string) error {
+		last := len(args) - 1
+		to := placeOf(args[last])
+		for _, arg := range args[:last] {
+			switch from := placeOf(arg); {
+			case from.sandbox == "" && to.sandbox == "":
+				return usagef("neither SRC nor DEST is in a sandbox: write it as ID:PATH, such as sbx_…:data.csv")
+			case from.sandbox != "" && to.sandbox != "":
+				return usagef("both SRC and DEST are in sandboxes: copy to this machine first")
+			}
 		}
-		return a.copyTree(ctx, c, from, to.path, recursive)
+		if last > 1 && to.path != "" && to.path != "-" {
+			to.path = strings.TrimRight(to.path, "/") + "/" // a directory
+		}
+		var errs []error
+		for _, arg := range args[:last] {
+			var err error
+			if to.sandbox != "" {
+				err = a.copyIn(ctx, c.FS(to.sandbox), arg, to.path, recursive)
+			} else {
+				err = a.copyTree(ctx, c, placeOf(arg), to.path, recursive)
+			}
+			if last > 1 {
+				err = about(arg, err)
+			}
+			if errs = append(errs, err); ctx.Err() != nil {
+				break
+			}
+		}
+		return errors.Join(errs...)
 	})
 	c.Flags().BoolVarP(&recursive, "recursive", "r", false, "copy a directory with all that is in it")
 	return c

@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -160,9 +162,37 @@ func TestCopyIntoASandbox(t *testing.T) {
 		clear(f.written)
 		f.mu.Unlock()
 	}
-	for _, args := range [][]string{{"a", "b"}, {"sbx_1:a", "sbx_1:b"}, {"p"}, {filepath.Join(dir, "p"), "sbx_1:d"}, {"sbx_1:d", "here"}} {
+	must(os.WriteFile(filepath.Join(dir, "g"), []byte("content"), 0o600))
+	for to, written := range map[string][]string{
+		"sbx_1:new":      {"PUT /workspace/new/f?", "PUT /workspace/new/g?"},
+		"sbx_1:":         {"PUT /workspace/f?", "PUT /workspace/g?"},
+		"sbx_1:/":        {"PUT /f?", "PUT /g?"},
+		"sbx_1:/tmp/new": {"PUT /tmp/new/f?", "PUT /tmp/new/g?"},
+	} {
+		got := call(t, f.URL, "cp", filepath.Join(dir, "p", "sub", "f"), filepath.Join(dir, "missing"), filepath.Join(dir, "g"), to)
+		f.mu.Lock()
+		if !slices.Equal(slices.Sorted(maps.Keys(f.written)), written) || !strings.Contains(got, filepath.Join(dir, "missing")) || !strings.HasSuffix(got, "exit 1") {
+			t.Errorf("several to %s: %v, %s", to, f.written, got)
+		}
+		clear(f.written)
+		f.mu.Unlock()
+	}
+	for _, args := range [][]string{{"a", "b"}, {"a", "sbx_1:b", "sbx_1:c"}, {"sbx_1:a", "b", "c"}, {"sbx_1:a", "sbx_1:b"}, {"p"}, {filepath.Join(dir, "p"), "sbx_1:d"}, {"sbx_1:d", "here"}} {
 		if got := call(t, f.URL, append([]string{"cp"}, args...)...); strings.HasSuffix(got, "exit 0") {
 			t.Errorf("%v: %s", args, got)
+		}
+	}
+}
+
+func TestCopyOfSeveralFilesOut(t *testing.T) {
+	t.Parallel()
+	f, dir := serveTree(t), filepath.Join(t.TempDir(), "out")
+	if got := call(t, f.URL, "cp", "sbx_1:a.txt", "sbx_1:/tmp/b.txt", dir); !strings.HasSuffix(got, "exit 0") {
+		t.Error(got)
+	}
+	for _, name := range []string{"a.txt", "b.txt"} {
+		if content, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(content) != "one file" {
+			t.Errorf("%s: %q, %v", name, content, err)
 		}
 	}
 }

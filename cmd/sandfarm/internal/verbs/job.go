@@ -260,7 +260,7 @@ func (a *app) jobWait() *cobra.Command {
 func (a *app) jobCancel() *cobra.Command {
 	return a.verb(&cobra.Command{
 		Use: "cancel ID…", Short: "Cancel jobs, queued or running", SuggestFor: []string{"stop"}, Example: "  sandfarm job cancel job_…",
-		ValidArgsFunction: a.every(a.jobIDs),
+		ValidArgsFunction: a.every(a.openJobIDs),
 	}, argCount(1, -1, "the job's ID"), func(ctx context.Context, c *client.Client, args []string) error {
 		var errs []error
 		for _, id := range args {

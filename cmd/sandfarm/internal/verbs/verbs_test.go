@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -296,6 +297,32 @@ func TestCompletionOffersIDs(t *testing.T) {
 		got := f.sandfarm(t.Context(), "", append([]string{cobra.ShellCompRequestCmd}, args...)...)
 		if !strings.HasPrefix(got.out, "sbx_2\tdemo ready\n:") {
 			t.Errorf("%q offers %q", args, got.out)
+		}
+	}
+}
+
+func TestCompletionOffersWhatTheVerbTakes(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	f.Routes["GET /v1/sandboxes"] = f.gives(http.StatusOK, wire.List[wire.Sandbox]{Items: []wire.Sandbox{{ID: "sbx_2", Name: "demo", State: "ready"}}})
+	f.Routes["GET /v1/jobs"] = func(w http.ResponseWriter, r *http.Request) {
+		if state := r.URL.Query().Get("state"); state != "queued,running" {
+			t.Errorf("jobs in the states %q", state)
+		}
+		f.answer(w, http.StatusOK, wire.List[wire.Job]{Items: []wire.Job{{ID: "job_2", Kind: "execute", State: "running"}}})
+	}
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"cp", "sb"}, fmt.Sprintf("sbx_2:\tdemo ready\n:%d\n", cobra.ShellCompDirectiveNoSpace|cobra.ShellCompDirectiveKeepOrder)},
+		{[]string{"cp", "a.csv", "sbx_"}, fmt.Sprintf("sbx_2:\tdemo ready\n:%d\n", cobra.ShellCompDirectiveNoSpace|cobra.ShellCompDirectiveKeepOrder)},
+		{[]string{"cp", ""}, fmt.Sprintf(":%d\n", cobra.ShellCompDirectiveDefault)},
+		{[]string{"cp", "data"}, fmt.Sprintf(":%d\n", cobra.ShellCompDirectiveDefault)},
+		{[]string{"job", "cancel", ""}, fmt.Sprintf("job_2\texecute running\n:%d\n", cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveKeepOrder)},
+	} {
+		if got := f.sandfarm(t.Context(), "", append([]string{cobra.ShellCompRequestCmd}, test.args...)...); got.out != test.want {
+			t.Errorf("%q offers %q, want %q", test.args, got.out, test.want)
 		}
 	}
 }
