@@ -44,7 +44,7 @@ func (a *app) imageLs(use string) *cobra.Command {
 
 func (a *app) workers() *cobra.Command {
 	return a.verb(&cobra.Command{
-		Use: "workers", Short: "List the live workers", Example: "  sandfarm workers",
+		Use: "workers", SuggestFor: []string{"nodes"}, Short: "List the live workers", Example: "  sandfarm workers",
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}, argCount(0, 0, ""), func(ctx context.Context, c *client.Client, _ []string) error {
 		found, err := c.Workers(ctx)

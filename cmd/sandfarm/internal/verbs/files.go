@@ -206,7 +206,7 @@ func (a *app) put(ctx context.Context, files *client.Files, from, to string) err
 
 func (a *app) filesRm() *cobra.Command {
 	return a.verb(&cobra.Command{
-		Use: "rm ID PATH…", Short: "Remove files and directories of a sandbox", Example: "  sandfarm files rm sbx_… old.csv tmp",
+		Use: "rm ID PATH…", SuggestFor: []string{"rm", "delete"}, Short: "Remove files and directories of a sandbox", Example: "  sandfarm files rm sbx_… old.csv tmp",
 		ValidArgsFunction: a.first(a.sandboxIDs),
 	}, argCount(2, -1, "the sandbox's ID or the PATH"), func(ctx context.Context, c *client.Client, args []string) error {
 		var errs []error

@@ -123,10 +123,21 @@ func suggestions(c *cobra.Command, args []string) []string {
 	return found[:min(len(found), mostSuggestions)]
 }
 
-// near is the command here whose name is close, if any: rather one that begins with it.
+// nearLetters is the least length of a name that is close with two other letters; of shorter ones those are most of it.
+const nearLetters = 5
+
+// near is the command here whose name is close, if any: rather one that begins with it. A name is close with one other letter, with two if it is
+// long, and with the same letters in another order.
 func near(c *cobra.Command, name string) []string {
-	c.SuggestionsMinimumDistance = 2
+	c.SuggestionsMinimumDistance = 1
 	found := c.SuggestionsFor(name)
+	if len(found) == 0 {
+		c.SuggestionsMinimumDistance = 2
+		letters := slices.Sorted(slices.Values([]byte(name)))
+		found = slices.DeleteFunc(c.SuggestionsFor(name), func(one string) bool {
+			return min(len(one), len(name)) < nearLetters && !slices.Equal(letters, slices.Sorted(slices.Values([]byte(one))))
+		})
+	}
 	if at := slices.IndexFunc(found, func(one string) bool { return strings.HasPrefix(one, name) }); at > 0 {
 		found = found[at:]
 	}

@@ -70,6 +70,7 @@ func TestNamesOfOtherProgramsGetASuggestion(t *testing.T) {
 		{`"kill"`, []string{"signal", someSandbox}},
 		{`"ssh"`, []string{"shell", someSandbox}},
 		{`"sandbox close"`, []string{"rm", someSandbox}},
+		{`"files rm" or "sandbox close"`, []string{"rm", "a.txt"}},
 		{`"job cancel"`, []string{"stop", someJob}},
 		{`"--version"`, []string{"version"}},
 		{`"cp"`, []string{"upload", "a"}},
@@ -77,6 +78,9 @@ func TestNamesOfOtherProgramsGetASuggestion(t *testing.T) {
 		{`"cat"`, []string{"files", "read", someSandbox, "a"}},
 		{`"--timeout"`, []string{"run", "a.py", "--timeoot", "1m"}},
 		{`"run"`, []string{"runn"}},
+		{`"exec"`, []string{"exce"}},
+		{`"job"`, []string{"jbo"}},
+		{`"worker ls" or "workers"`, []string{"nodes"}},
 		{`"kill"`, []string{"kil", someSandbox}},
 		{`"keep"`, []string{"sandbox", "extend", someSandbox}},
 		{`"create"`, []string{"sandbox", "craete"}},
@@ -86,6 +90,15 @@ func TestNamesOfOtherProgramsGetASuggestion(t *testing.T) {
 		got := newFarm(t).sandfarm(t.Context(), "", args...)
 		if got.code != verbs.ExitUsage || !strings.Contains(got.stderr, `did you mean `+want+`? See "`) {
 			t.Errorf("%q: %+v, want %s offered", args, got, want)
+		}
+	}
+}
+
+func TestNamesThatAreFarGetNoSuggestion(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"foo", "lst", "sbx", "push", "pull", "python", "login"} {
+		if got := newFarm(t).sandfarm(t.Context(), "", name); got.code != verbs.ExitUsage || strings.Contains(got.stderr, "did you mean") {
+			t.Errorf("%s: %+v", name, got)
 		}
 	}
 }

@@ -269,7 +269,7 @@ func (a *app) sandboxControl(what string) *cobra.Command {
 
 func (a *app) sandboxClose() *cobra.Command {
 	return a.verb(&cobra.Command{
-		Use: "close ID…", Aliases: []string{"rm"}, SuggestFor: []string{"delete", "kill", "stop"}, Short: "Close sandboxes: their jobs are canceled and their files removed",
+		Use: "close ID…", Aliases: []string{"rm"}, SuggestFor: []string{"rm", "delete", "kill", "stop"}, Short: "Close sandboxes: their jobs are canceled and their files removed",
 		Example: `  sandfarm sandbox close sbx_…
   sandfarm sandbox ls --label team=blue --json | jq -r '.items[].id' | xargs sandfarm sandbox close`,
 		ValidArgsFunction: a.every(a.sandboxIDs),
