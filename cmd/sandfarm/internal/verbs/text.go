@@ -130,12 +130,15 @@ func since(t, now time.Time) string {
 	return span(now.Sub(t)) + " ago"
 }
 
-// until is the rounded time until t, such as in 3h; empty for the zero time.
+// until is the rounded time until t, such as in 3h, and the day if that is not tomorrow; empty for the zero time.
 func until(t, now time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	if left := t.Sub(now); left > 0 {
+	switch left := t.Sub(now); {
+	case left >= 48*time.Hour:
+		return "in " + span(left) + t.In(now.Location()).Format(" (2006-01-02)")
+	case left > 0:
 		return "in " + span(left)
 	}
 	return "over"

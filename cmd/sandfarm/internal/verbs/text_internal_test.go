@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -32,5 +33,18 @@ func TestPathsAreShortenedInTheirMiddle(t *testing.T) {
 				t.Errorf("path (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestUntilHasTheDayOfWhatIsFar(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 26, 23, 0, 0, 0, time.FixedZone("here", 2*3600))
+	for left, want := range map[time.Duration]string{
+		-time.Second: "over", 0: "over", time.Second: "in 1s", 90 * time.Minute: "in 1h", 48*time.Hour - time.Second: "in 47h",
+		48 * time.Hour: "in 2d (2026-11-28)", 49 * time.Hour: "in 2d (2026-11-29)", 29 * 24 * time.Hour: "in 29d (2026-12-25)",
+	} {
+		if got := until(now.Add(left).UTC(), now); got != want {
+			t.Errorf("in %s: %q, want %q", left, got, want)
+		}
 	}
 }
