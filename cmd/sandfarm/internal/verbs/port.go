@@ -119,6 +119,7 @@ func (a *app) sandboxPorts() *cobra.Command {
 
 func (a *app) sandboxPortLink() *cobra.Command {
 	var expires time.Duration
+	var pathStyle bool
 	c := a.verb(&cobra.Command{
 		Use: "port-link ID PORT", Short: "Make a link to a port of a sandbox that needs no key",
 		Example: `  sandfarm sandbox port-link sbx_… 8888 --expires 24h`, ValidArgsFunction: a.first(a.sandboxIDs),
@@ -128,7 +129,7 @@ func (a *app) sandboxPortLink() *cobra.Command {
 			return usagef("%q is not a port: it is a number from 1 to 65535", args[1])
 		}
 		seconds := int(expires / time.Second)
-		link, err := c.LinkPort(ctx, args[0], wire.PortLinkRequest{Port: port, ExpiresSeconds: &seconds})
+		link, err := c.LinkPort(ctx, args[0], wire.PortLinkRequest{Port: port, ExpiresSeconds: &seconds, PathStyle: pathStyle})
 		if err != nil {
 			return err
 		}
@@ -139,5 +140,6 @@ func (a *app) sandboxPortLink() *cobra.Command {
 		return err
 	})
 	c.Flags().DurationVar(&expires, "expires", time.Hour, "how long the link works, up to 168h")
+	c.Flags().BoolVar(&pathStyle, "path-style", false, "make the link a path of the farm's own address, for programs that do not resolve names below localhost (Python, Node)")
 	return c
 }
