@@ -2,6 +2,11 @@
 // move files and download artifacts. It uses only the public API and has no state but its connections: a Client may be
 // used by any number of goroutines.
 //
+// It is used from a checkout of Sandfarm, and needs no other module but one for WebSockets. In your own module:
+//
+//	go mod edit -replace github.com/sandfarm/sandfarm=/path/to/the/checkout
+//	go mod tidy # once a file imports github.com/sandfarm/sandfarm/client
+//
 // Begin with [New]. Everything that takes time is a job: [Client.Run], [Client.Execute] and their like return it as it was accepted, or with
 // [WithWait] when it is final; [Client.Wait] waits for one, [Client.Events] follows it, [Failure] says whether the farm could complete
 // it. [Client.Files] are the files of a workspace, [Client.FS] all files of a sandbox, [Client.StartProcess] and [Client.DialPort] reach what runs

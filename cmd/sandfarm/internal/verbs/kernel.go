@@ -57,8 +57,9 @@ func (a *app) kernelInstall() *cobra.Command {
 		Long: `Write a kernelspec, with which programs of this machine start kernels in the farm: each kernel gets a sandbox of its own, and shutting
 it down closes that. A restart keeps the sandbox and its files.
 
-The kernel is a program of the Python SDK: a Python of this machine needs pip install 'sandfarm[kernel]'. It is the first that has it of that
-of --prefix and those on the PATH, unless --python names one. Clients that run in other environments may use it, too.
+The kernel is a program of the Python SDK: a Python of this machine needs the SDK with its extra kernel (in a checkout of Sandfarm: make
+sdk-python && pip install "$(ls dist/sandfarm-*.whl)[kernel]"). It is the first that has it of that of --prefix and those on the PATH, unless
+--python names one. Clients that run in other environments may use it, too.
 
 The kernel uses the farm that SANDFARM_URL names when it starts, and the key of SANDFARM_API_KEY or SANDFARM_API_KEY_FILE; --url and
 --key-file are written into the kernelspec. "jupyter kernelspec remove NAME" removes it.
@@ -195,7 +196,7 @@ func (a *app) kernelPython(ctx context.Context, asked, prefix string) (string, e
 	}
 	switch {
 	case first != "":
-		return "", fmt.Errorf("the kernel is not installed in %[1]s: run %[1]s -m pip install 'sandfarm[kernel]' and try again, or name another Python with --python", first)
+		return "", fmt.Errorf("the kernel is not installed in %[1]s: run make sdk-python && %[1]s -m pip install \"$(ls dist/sandfarm-*.whl)[kernel]\" in a checkout of Sandfarm and try again, or name another Python with --python", first)
 	case asked != "":
 		return "", fmt.Errorf("--python: there is no program %s", asked)
 	default:

@@ -1,6 +1,6 @@
 """A kernel of the farm for the Jupyter of this machine: `python -m sandfarm.kernel -f {connection_file}`.
 
-Needs `pip install 'sandfarm[kernel]'`; the kernelspec of `sandfarm kernel install` starts it. It listens where the
+Needs the extra `kernel` of this package; the kernelspec of `sandfarm kernel install` starts it. It listens where the
 connection file says, and passes messages on, unread, to the WebSocket of a kernel of the farm at `URL/jupyter`, and back.
 
 The farm's kernel lives as long as the client wants it: it is shut down when the client says so, and when the client or this
