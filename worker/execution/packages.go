@@ -215,8 +215,8 @@ func hints(r *farm.Result, request *farm.Request, s *farm.SandboxSpec, allowlist
 		{lacksProgram && ofNode, fmt.Sprintf("This image has no %s: create a sandbox with the image node.", program)},
 		{lacksProgram && !ofNode, fmt.Sprintf("This image has no program %s. ", program) + otherPrograms},
 		{true, moduleNote(r, request, s)},
-		{file != "" && (request.Execute == nil || request.Execute.Cell == nil), fmt.Sprintf("The workspace has no file %s. Code sees only the files of the sandbox: send a file of yours along (files of a run), "+
-			"or upload it first (sandfarm cp, upload_file_to_sandbox of MCP, PUT …/files/).", file)},
+		{file != "" && (request.Execute == nil || request.Execute.Cell == nil), fmt.Sprintf("The workspace has no file %s, or not its folder. Code sees only the files of the sandbox: send a file of yours along "+
+			"(files of a run, --file of sandfarm run), or upload it first (sandfarm cp, upload_file_to_sandbox of MCP, PUT …/files/). Code that writes makes the folder first.", file)},
 		{asks, "Code cannot ask for input here: pass the values in the code, as files or as environment variables (env), or give a command its input (echo yes | …). " +
 			"A program that must ask runs as a process with input or a terminal: sandfarm exec -i or -it, sandfarm ssh, start_process of MCP, or POST …/processes."},
 		{fails(diskFull), fmt.Sprintf("A folder of the sandbox is full: the workspace and /tmp have %d MiB each (disk_mb), and the home directory, where installed packages are, has four times that. "+
