@@ -86,9 +86,6 @@ programs load by name (hidden files, Makefile, conftest.py and the like) are nam
 			} else {
 				err = a.copyTree(ctx, c, placeOf(arg), to.path, recursive)
 			}
-			if last > 1 {
-				err = about(arg, err)
-			}
 			if errs = append(errs, err); ctx.Err() != nil {
 				break
 			}
