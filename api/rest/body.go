@@ -15,9 +15,9 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// ReadAll reads a HeldBody of any type, up to limit bytes. A longer body is too_large.
+// ReadAll reads a WholeBody of any type, up to limit bytes. A longer body is too_large.
 func ReadAll(c *gin.Context, limit int64) ([]byte, error) {
-	r := HeldBody(c)
+	r := WholeBody(c)
 	text, err := budget.ReadAll(c.Request.Context(), r, c.Request.ContentLength, limit)
 	switch {
 	case err == nil:

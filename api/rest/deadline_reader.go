@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"time"
@@ -52,12 +53,17 @@ func Body(c *gin.Context) io.Reader { return bodyOf(c, nil) }
 
 // HeldBody is Body for one whose bytes stay in memory until more of it has come. A byte does not buy it another stall timeout, but the time in which
 // 16 KiB a second would bring it.
-func HeldBody(c *gin.Context) io.Reader {
+func HeldBody(c *gin.Context) io.Reader { return heldBody(c, math.MaxInt64) }
+
+// WholeBody is HeldBody for one that stays in memory until all of it has come: it must be complete within five minutes.
+func WholeBody(c *gin.Context) io.Reader { return heldBody(c, wholeTime) }
+
+func heldBody(c *gin.Context, total time.Duration) io.Reader {
 	grace := stallTimeout(c)
 	if d := c.GetDuration(graceKey); d > 0 {
 		grace = d
 	}
-	return bodyOf(c, newPace(grace))
+	return bodyOf(c, newPace(grace, total))
 }
 
 func bodyOf(c *gin.Context, pace *pace) io.Reader {
@@ -80,23 +86,34 @@ const graceKey = "body_grace"
 // Within bounds the time in which the first bytes of a HeldBody may be late, for one that comes from somebody without a key.
 func Within(c *gin.Context, d time.Duration) { c.Set(graceKey, d) }
 
-// paceBytes is how much of a body that is held in memory must come in a second: less than links in use bring, and 16 MiB are held for 17 minutes at most.
-const paceBytes = 16 << 10
+const (
+	// paceBytes is how much of a body that is held in memory must come in a second: less than links in use bring.
+	paceBytes = 16 << 10
+	// wholeTime bounds how long a body is held that is read whole. At the pace above, 16 MiB would take 17 minutes, and four times as much memory.
+	wholeTime = 5 * time.Minute
+)
 
 // pace is the time that a sender may take for what comes next: each byte that has come adds to it, up to the grace. Only the time in which somebody
 // waits for the sender counts.
-type pace struct{ grace, left time.Duration }
+type pace struct {
+	grace, left time.Duration
+	total       time.Duration // left for all that comes
+}
 
-func newPace(grace time.Duration) *pace { return &pace{grace, grace} }
+func newPace(grace, total time.Duration) *pace { return &pace{grace, grace, total} }
+
+// allows is how long the next read may take.
+func (p *pace) allows() time.Duration { return min(p.left, p.total) }
 
 // took says that n bytes took so long to come.
 func (p *pace) took(n int, d time.Duration) {
 	p.left = min(p.grace, p.left-d+time.Duration(n)*time.Second/paceBytes)
+	p.total -= d
 }
 
-// Paced reads a message as HeldBody reads a body, with this stall timeout. Beyond it late is called, which ends a read in progress.
+// Paced reads a message as WholeBody reads a body, with this stall timeout. Beyond it late is called, which ends a read in progress.
 func Paced(r io.Reader, stall time.Duration, late func()) io.Reader {
-	return &pacedReader{r, newPace(stall), late}
+	return &pacedReader{r, newPace(stall, wholeTime), late}
 }
 
 type pacedReader struct {
@@ -107,7 +124,7 @@ type pacedReader struct {
 
 // Read reads with a timer.
 func (r *pacedReader) Read(p []byte) (int, error) {
-	began, timer := time.Now(), time.AfterFunc(r.pace.left, r.late)
+	began, timer := time.Now(), time.AfterFunc(r.pace.allows(), r.late)
 	n, err := r.r.Read(p)
 	timer.Stop()
 	r.pace.took(n, time.Since(began))
@@ -129,7 +146,7 @@ type deadlineReader struct {
 func (d *deadlineReader) Read(p []byte) (int, error) {
 	began, timeout := time.Now(), d.timeout
 	if d.pace != nil {
-		timeout = min(timeout, d.pace.left)
+		timeout = min(timeout, d.pace.allows())
 	}
 	_ = d.control.SetReadDeadline(began.Add(timeout)) // a test recorder has no deadlines
 	if ended(d.ctx) {                                 // after the deadline was set: Body sets it to now after the end
@@ -145,7 +162,7 @@ func (d *deadlineReader) Read(p []byte) (int, error) {
 	case errors.Is(err, os.ErrDeadlineExceeded) && ended(d.ctx):
 		return n, errEnded()
 	case errors.Is(err, os.ErrDeadlineExceeded) && d.pace != nil:
-		return n, Refusef(http.StatusRequestTimeout, farm.CodeInvalid, "the body stopped arriving, or arrives at less than %d KiB a second", paceBytes>>10)
+		return n, Refusef(http.StatusRequestTimeout, farm.CodeInvalid, "the body stopped arriving, or came too slowly: %d KiB must come in a second, and all of it in %s unless it has files", paceBytes>>10, wholeTime)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return n, Refusef(http.StatusRequestTimeout, farm.CodeInvalid, "the body stopped arriving")
 	}

@@ -74,7 +74,7 @@ func slashed(all []rest.Route) []rest.Route {
 func (s *Server) serve(handler http.HandlerFunc) func(*gin.Context) error {
 	return func(c *gin.Context) error {
 		r := c.Request.WithContext(ports.WithAddress(c.Request.Context(), c.Request)) // a copy
-		r.Body = io.NopCloser(rest.HeldBody(c))
+		r.Body = io.NopCloser(rest.WholeBody(c))
 		handler(c.Writer, r)
 		return nil
 	}

@@ -22,7 +22,7 @@
 //
 // Rules for users, so that nothing deadlocks: acquire the most that is needed, once, and give back what is not needed (Hold.Keep). Do
 // not wait for memory while a Hold is held whose release depends on it: use Hold.Grow or TryAcquire, which do not wait, and spill to
-// S3 or refuse where they do.
+// S3 or refuse where they do. ReadAll, whose senders may be slow, acquires in steps, of which only the first waits.
 //
 // Places shares places for work in the same way.
 package budget

@@ -142,6 +142,34 @@ func TestSecondLargeRequestOfAHoldDoesNotWait(t *testing.T) {
 	}
 }
 
+// A request that grows in steps may have what it may have at once, while others of its tenant wait for it.
+func TestARequestThatGrowsGetsTheShare(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := budget.New(size)
+		other, _ := b.TryAcquire("b", share)
+		one, _ := b.TryAcquire("a", mib)
+		var two *budget.Hold
+		go func() { two, _ = b.Acquire(t.Context(), "a", share) }()
+		synctest.Wait()
+		for range 6 {
+			if err := one.Add(t.Context(), mib); err != nil {
+				t.Fatalf("with %d bytes of %d: %v", one.Bytes(), share, err)
+			}
+		}
+		if two != nil {
+			t.Error("another request was granted beside the share")
+		}
+		one.Release()
+		synctest.Wait()
+		two.Release()
+		other.Release()
+		if got := b.Stats(); got.Used != 0 || got.Accounts != 0 {
+			t.Errorf("at the end %+v", got)
+		}
+	})
+}
+
 // A request of the API does not wait for ever.
 func TestPatienceOfARequest(t *testing.T) {
 	t.Parallel()

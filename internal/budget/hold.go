@@ -48,13 +48,13 @@ func (h *Hold) Add(ctx context.Context, n int64) error {
 		if !h.lasting {
 			n = min(n, h.budget.large.share-h.large)
 		}
-		if n <= 0 || h.try(n) {
+		if n <= 0 || h.try(n, h.large) {
 			return nil
 		}
 		return farm.Errorf(farm.CodeExhausted, "%s", noMemory)
 	}
 	if h.small > 0 {
-		if h.try(n) {
+		if h.try(n, 0) {
 			return nil
 		}
 		n = max(n, SmallBytes+1) // who holds small bytes does not wait for small bytes
@@ -75,15 +75,19 @@ func (h *Hold) Grow(n int64) bool {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.try(n)
+	return h.try(n, 0)
 }
 
-func (h *Hold) try(n int64) bool {
+// try adds n bytes if they are there; own is what the request holds of large ones, if they belong to it.
+func (h *Hold) try(n, own int64) bool {
 	p := h.budget.pool(n)
 	if h.lasting {
 		p = h.budget.large // what is kept for small requests must come back soon
 	}
-	ok := p.try(h.tenant, n, h.lasting)
+	if p == h.budget.small {
+		own = 0
+	}
+	ok := p.try(h.tenant, n, own, h.lasting)
 	if ok {
 		h.count(p, n)
 	}
@@ -220,8 +224,8 @@ const (
 var ErrTooLong = errors.New("the body is longer than its limit")
 
 // ReadAll reads a body of up to limit bytes, and charges the request (see Charge) with BodyWeight times its length; length is what the
-// caller announced, -1 if it is unknown. A known length is charged at once, an unknown one as it arrives, in steps that double. Errors of r are
-// returned as they are.
+// caller announced, -1 if it is unknown. It is charged as it arrives, in steps that double: of what is only announced nothing is held. As with
+// Hold.Add, only the first step waits, so bodies that are half read do not wait for each other. Errors of r are returned as they are.
 func ReadAll(ctx context.Context, r io.Reader, length, limit int64) ([]byte, error) {
 	text, err := read(ctx, r, freeBytes, length, limit)
 	if err == nil && len(text) < freeBytes {
@@ -243,17 +247,20 @@ func read(ctx context.Context, r io.Reader, free, length, limit int64) (all []by
 	if length > limit {
 		return nil, ErrTooLong
 	}
-	var text bytes.Buffer
+	if length >= 0 {
+		limit = length
+	}
+	text := new(bytes.Buffer)
 	before, charged := Held(ctx), int64(0)
 	defer func() {
 		if charged > 0 {
 			Keep(ctx, before+int64(len(all))*BodyWeight)
 		}
 	}()
-	if length >= 0 {
-		text.Grow(int(min(length, free)) + bytes.MinRead)
-	}
 	for room := min(free, limit+1); ; {
+		if length >= 0 || charged > 0 { // no more than will come
+			text = bytes.NewBuffer(append(make([]byte, 0, room+bytes.MinRead), text.Bytes()...))
+		}
 		if _, err := text.ReadFrom(io.LimitReader(r, room-int64(text.Len()))); err != nil {
 			return nil, err
 		}
@@ -264,16 +271,10 @@ func read(ctx context.Context, r io.Reader, free, length, limit int64) (all []by
 			return text.Bytes(), nil
 		}
 		most := min(max(2*room, SmallBytes), limit)
-		if length >= 0 {
-			most = length
-		}
 		if err := Charge(ctx, (most-charged)*BodyWeight); err != nil {
 			return nil, err
 		}
-		if charged, room = most, most; length >= 0 {
-			text.Grow(max(0, int(length)-text.Len()) + bytes.MinRead)
-		}
-		if length >= 0 || most == limit {
+		if charged, room = most, most; most == limit {
 			room = limit + 1
 		}
 	}

@@ -102,8 +102,9 @@ func (w *waiter) isGranted() bool {
 	}
 }
 
-// try grants n bytes to a tenant if they are free and no waiting caller is delayed.
-func (p *pool) try(tenant string, n int64, lasting bool) bool {
+// try grants n bytes to a tenant if they are free and no waiting caller is delayed, but for those of the tenant that came later than the request
+// that has own bytes and grows; 0: none does.
+func (p *pool) try(tenant string, n, own int64, lasting bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	a := p.account(tenant)
@@ -112,7 +113,7 @@ func (p *pool) try(tenant string, n int64, lasting bool) bool {
 		return false
 	}
 	if !lasting {
-		if a.waiters.Len() > 0 || !p.admits(a, n) {
+		if own == 0 && a.waiters.Len() > 0 || !p.admits(a, n, own) {
 			return false
 		}
 		p.give(a, n)
@@ -127,11 +128,11 @@ func (p *pool) try(tenant string, n int64, lasting bool) bool {
 	return true
 }
 
-// admits reports whether a tenant may hold n bytes more: one request of any size up to the share, and then half of what other tenants leave. So
-// n tenants that take all they can leave one part of 2^n, and the next tenant finds room.
-func (p *pool) admits(a *account, n int64) bool {
+// admits reports whether a tenant may hold n bytes more, for a request that has own bytes: one request of any size up to the share, and then half of
+// what other tenants leave. So n tenants that take all they can leave one part of 2^n, and the next tenant finds room.
+func (p *pool) admits(a *account, n, own int64) bool {
 	others := p.used - a.held
-	return n <= p.share && (a.held == 0 || a.held+n <= (p.size-others)/2)
+	return own+n <= p.share && (a.held == own || a.held+n <= (p.size-others)/2)
 }
 
 // fits reports whether n bytes are free and would be left once the blocked waiter is served: it waits for what was held before, never for
@@ -201,7 +202,7 @@ func (p *pool) grant() {
 			e = e.Next()
 			continue
 		}
-		admitted := p.admits(a, w.bytes)
+		admitted := p.admits(a, w.bytes, 0)
 		if w == p.blocked && admitted && p.used+w.bytes <= p.size {
 			p.unblock()
 		}

@@ -76,9 +76,15 @@ func (m *model) step() {
 			m.held = append(m.held, &claim{tenant: tenant, bytes: n, hold: hold})
 		}
 	case k < 5 && len(m.held) > 0:
-		if c := m.held[m.random.IntN(len(m.held))]; c.hold.Grow(n) {
-			c.bytes += n
+		c := m.held[m.random.IntN(len(m.held))]
+		if m.random.IntN(2) == 0 {
+			c.hold.Grow(n)
+		} else {
+			gone, cancel := context.WithCancel(m.t.Context())
+			cancel()
+			_ = c.hold.Add(gone, n) // what it would wait for is refused
 		}
+		c.bytes = c.hold.Bytes()
 	case k < 6 && len(m.held) > 0:
 		c := m.held[m.random.IntN(len(m.held))]
 		c.bytes = min(c.bytes, n)

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // pieces is a body of which each read returns one piece, and notes what is charged when it waits for it.
@@ -32,17 +33,21 @@ func (p *pieces) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// Some requests that had sent 20 KB of a body of unknown length held the whole budget: each was charged for the longest body at once.
-func TestABodyOfUnknownLengthIsChargedAsItArrives(t *testing.T) {
+// Some requests that had sent 20 KB of a body held the whole budget: each was charged at once for the longest body, or for the length that it announced.
+func TestABodyIsChargedAsItArrives(t *testing.T) {
 	t.Parallel()
 	const limit = 16 << 20
 	for name, c := range map[string]struct {
-		sizes []int
-		held  []int64 // while more is awaited
+		sizes  []int
+		length int64
+		held   []int64 // while more is awaited
 	}{
-		"Short":  {[]int{10_000, 1}, []int64{0}},
-		"Slow":   {[]int{20_000, 1}, []int64{0, 256 << 10}},
-		"Longer": {[]int{300 << 10, 1}, []int64{0, 256 << 10, 512 << 10, 1 << 20, 2 << 20}},
+		"Short":          {[]int{10_000, 1}, -1, []int64{0}},
+		"Slow":           {[]int{20_000, 1}, -1, []int64{0, 256 << 10}},
+		"Longer":         {[]int{300 << 10, 1}, -1, []int64{0, 256 << 10, 512 << 10, 1 << 20, 2 << 20}},
+		"Announced":      {[]int{20_000, 1}, limit, []int64{0, 256 << 10}},
+		"AnnouncedShort": {[]int{20_000, 1}, 20_001, []int64{0, 20_001 * budget.BodyWeight}},
+		"AnnouncedLong":  {[]int{300 << 10, 1}, 300<<10 + 1, []int64{0, 256 << 10, 512 << 10, 1 << 20, (300<<10 + 1) * budget.BodyWeight}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -53,7 +58,7 @@ func TestABodyOfUnknownLengthIsChargedAsItArrives(t *testing.T) {
 				total += int64(n)
 			}
 			body := &pieces{sizes: c.sizes, held: hold.Bytes}
-			text, err := budget.ReadAll(ctx, body, -1, limit)
+			text, err := budget.ReadAll(ctx, body, c.length, limit)
 			if err != nil || int64(len(text)) != total {
 				t.Fatalf("ReadAll = %d bytes, %v", len(text), err)
 			}
@@ -94,5 +99,28 @@ func TestReadAllGivesBackWhatItCharged(t *testing.T) {
 			t.Errorf("%d bytes of length %d: %d are charged, want %d", c.size, c.length, got, c.held)
 		}
 		hold.Release()
+	}
+}
+
+// Bodies that are half read do not wait for each other: what is not there for the next step is refused, and what was charged is given back.
+func TestHalfReadBodiesDoNotWait(t *testing.T) {
+	t.Parallel()
+	b := budget.New(size)
+	for _, length := range []int64{-1, 3 << 20} {
+		ctx, hold := b.With(t.Context(), "a", 0)
+		var other *budget.Hold
+		body := &pieces{sizes: []int{100 << 10, 3<<20 - 100<<10}, held: func() int64 {
+			if hold.Bytes() > 0 && other == nil {
+				other, _ = b.TryAcquire("a", share-hold.Bytes())
+			}
+			return hold.Bytes()
+		}}
+		if _, err := budget.ReadAll(ctx, body, length, 4<<20); farm.CodeOf(err) != farm.CodeExhausted {
+			t.Errorf("of length %d: ReadAll = %v", length, err)
+		}
+		other.Release()
+		if got := b.Stats(); got.Used != 0 || got.Waited != 0 {
+			t.Errorf("of length %d: afterwards %+v", length, got)
+		}
 	}
 }
