@@ -206,3 +206,37 @@ func TestTaskLostOnItsWayIsReplaced(t *testing.T) {
 	}
 	b.enqueued(t, farm.QueueCPU, a.Job.ID+".again6", false)
 }
+
+// A job that was put back waits at a worker by a task of another name. It got a second one from the sweep.
+func TestJobThatWaitsAtAWorkerGetsNoSecondTask(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	a := storetest.Create()
+	b.submit(t, a)
+	one := b.beating(t, "w1")
+	take := func(id string) {
+		t.Helper()
+		b.enqueued(t, farm.QueueCPU, id, true)
+		if err := b.rdb.HSet(t.Context(), "asynq:{cpu}:t:"+id, "state", "active").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	take(a.Job.ID)
+	if err := b.PutBack(t.Context(), a.Job.Ref()); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.rdb.Del(t.Context(), "asynq:{cpu}:t:"+a.Job.ID).Err(); err != nil { // it has ended
+		t.Fatal(err)
+	}
+	take(a.Job.ID + ".again1")
+	one.w.Jobs[a.Job.ID] = 0
+	b.later(10 * time.Second)
+	for range 3 {
+		one.beat(t)
+		b.sweep(t, 0)
+	}
+	delete(one.w.Jobs, a.Job.ID) // it is gone without a trace
+	one.beat(t)
+	b.sweep(t, 1)
+	b.enqueued(t, farm.QueueCPU, a.Job.ID, true)
+}

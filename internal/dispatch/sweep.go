@@ -106,11 +106,15 @@ func (d *Dispatcher) sweepAbandoned(ctx context.Context, r *store.Route, f *flee
 	return err == nil, err
 }
 
-// ensureEnqueued enqueues a job's task unless it is in its queue. A task can be active without a worker that has it, if the answer with
+// ensureEnqueued enqueues a job's task unless it is in its queue, or a worker has it: the job may wait there for a place. A task can be active without a worker that has it, if the answer with
 // the task was lost; asynq notices that after a minute or two. So a job whose task is active while no worker lists the job gets a second task.
 // If the first one is alive after all, only one of them can claim the job. The second one may be lost in the same way, and so on; if there
 // are too many, asynq finds them.
 func (d *Dispatcher) ensureEnqueued(ctx context.Context, r *store.Route, f *fleet) (bool, error) {
+	if f.lists(r) {
+		d.forgetUnlisted(r.Ref.ID)
+		return false, nil
+	}
 	enqueued, active, err := d.store.Enqueue(ctx, r.Ref, r.Attempt, 0)
 	if active && err == nil {
 		if abandoned, err := d.abandoned(ctx, r, f); err != nil || !abandoned {
