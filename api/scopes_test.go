@@ -127,7 +127,8 @@ func TestKeysSeeTheirOwnFleet(t *testing.T) {
 		c.Keys = append(c.Keys, api.KeyConfig{Tenant: "rival", SHA256: hash("rival"), Scopes: []string{"run"}})
 	})
 	for _, node := range []string{"n1", "n2"} { // the fake worker starts sandboxes on n1
-		w := farm.Worker{ID: "wrk_" + node, Node: node, Host: "host-" + node, Slots: 4, Running: 3, Sandboxes: 9, Queues: []string{"cpu"}}
+		w := farm.Worker{ID: "wrk_" + node, Node: node, Host: "host-" + node, Slots: 4, Running: 3, Sandboxes: 9, Queues: []string{"cpu"}, Machine: &farm.Machine{MemoryMB: 1 << 20, CPUs: 64},
+			Capacity: farm.Capacity{MemoryMB: 1 << 19, CPUs: 64}, GPUs: []farm.GPUDevice{{ID: "GPU-1", Model: "a100"}}, Images: []farm.Image{{Name: "python"}}}
 		if err := b.store.Heartbeat(t.Context(), w); err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +138,7 @@ func TestKeysSeeTheirOwnFleet(t *testing.T) {
 		var ids []string
 		for _, w := range get[wire.Items[wire.Worker]](b, http.StatusOK, "GET", "/v1/workers", nil, "X-API-Key", secret).Items {
 			ids = append(ids, w.ID)
-			if secret != "admin" && (w.Host != "" || w.Slots != 0 || w.Running != 0 || w.Sandboxes != 1) {
+			if secret != "admin" && (w.Host != "" || w.Slots != 0 || w.Running != 0 || w.Sandboxes != 1 || w.Machine != nil || w.Capacity != (wire.Room{}) || len(w.GPUs) != 0 || len(w.Images) != 1) {
 				t.Errorf("%s sees %+v", secret, w)
 			}
 		}

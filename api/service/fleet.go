@@ -177,8 +177,8 @@ func (s *Service) workersReady(ctx context.Context) error {
 // ownMost bounds how many open sandboxes and unfinished jobs of a tenant a view of its own fleet looks at; older ones are left out.
 const ownMost = 1000
 
-// OwnWorkers lists the workers of the nodes that have open sandboxes of a tenant. It does not say what other tenants make of them:
-// hosts, capacities, and counts are left out, and sandboxes are the tenant's own.
+// OwnWorkers lists the workers of the nodes that have open sandboxes of a tenant, with what the tenant may ask of them and whether they work. What says
+// something of the operator's machines or of other tenants is left out: hosts, capacities, devices and counts; sandboxes are the tenant's own.
 func (s *Service) OwnWorkers(ctx context.Context, tenant string) (wire.Items[wire.Worker], error) {
 	list, err := s.Workers(ctx)
 	if err != nil {
@@ -193,10 +193,11 @@ func (s *Service) OwnWorkers(ctx context.Context, tenant string) (wire.Items[wir
 		own[node]++
 	}
 	list.Items = slices.DeleteFunc(list.Items, func(w wire.Worker) bool { return own[w.Node] == 0 })
-	for i := range list.Items {
-		w := &list.Items[i]
-		w.Host, w.Slots, w.Running, w.Sandboxes, w.Pool = "", 0, 0, own[w.Node], []wire.PoolStock{}
-		w.Capacity, w.Promised, w.Drain = wire.Room{}, wire.Room{}, nil
+	for i, w := range list.Items {
+		list.Items[i] = wire.Worker{
+			ID: w.ID, Node: w.Node, Version: w.Version, Queues: w.Queues, Images: w.Images, Runtimes: w.Runtimes, Hibernates: w.Hibernates,
+			Sandboxes: own[w.Node], StartedAt: w.StartedAt, SeenAt: w.SeenAt, Problem: w.Problem, Pool: []wire.PoolStock{}, GPUs: []wire.GPUDevice{},
+		}
 	}
 	return list, nil
 }
