@@ -1,6 +1,7 @@
 package farmd
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -13,6 +14,7 @@ func doctorQuotas(s *Settings) []Finding {
 		return nil
 	}
 	quotas := s.Limits.TenantQuotas()
+	queued := fmt.Sprintf("%s is %d without a value of the tenant's own (sandfarm tenant set)", farm.QuotaQueued, quotas.MaxQueued) // it is no setting
 	var unbounded []string
 	for _, name := range farm.QuotaNames() {
 		switch name {
@@ -24,10 +26,10 @@ func doctorQuotas(s *Settings) []Finding {
 		}
 	}
 	if len(unbounded) == 0 {
-		return []Finding{{What: "quotas", Status: StatusOK, Found: "tenants without quotas of their own have bounds"}}
+		return []Finding{{What: "quotas", Status: StatusOK, Found: "tenants without quotas of their own have bounds; " + queued}}
 	}
 	return []Finding{{
 		What: "quotas", Status: StatusNote, Found: "no bound for tenants without quotas of their own: " + strings.Join(unbounded, ", "),
-		Advice: "Set quotas.*, or those of each tenant (sandfarm tenant set), unless all tenants trust each other: one can fill every node.",
+		Advice: "Set quotas.*, or those of each tenant (sandfarm tenant set), unless all tenants trust each other: one can fill every node. " + queued + ".",
 	}}
 }
