@@ -51,11 +51,7 @@ func (s *Server) showSession(c *gin.Context) error {
 		return err
 	}
 	state := s.stateOf(rest.Caller(c), err == nil)
-	if err != nil && access.SameOrigin(c.Request) {
-		if _, state.KeyEnded, err = s.sessions.Read(c.Request.Context(), c.Request); err != nil {
-			return err
-		}
-	}
+	state.KeyEnded = err != nil && bySession(c)
 	return rest.Reply(c, http.StatusOK, state)
 }
 
@@ -142,16 +138,17 @@ func (s *Server) authenticate(c *gin.Context, sessions bool) error {
 	if !access.SameOrigin(c.Request) {
 		return errForeignPage()
 	}
+	c.Set(bySessionKey, true) // also of a key that has ended
 	caller, err := s.keys.FindSum(c.Request.Context(), sum)
 	if err != nil {
 		return err
 	}
 	rest.ActFor(c, caller)
-	c.Set(bySessionKey, true)
 	return nil
 }
 
 const bySessionKey = "sandfarm.by_session"
 
-// bySession reports whether the session of a browser has opened a route, which means that a page of this origin calls.
+// bySession reports whether the session of a browser has opened a route, which means that a page of this origin calls, or would have if its key had
+// not ended.
 func bySession(c *gin.Context) bool { return c.GetBool(bySessionKey) }
