@@ -12,7 +12,6 @@ import (
 	"github.com/sandfarm/sandfarm/api/compat"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/wire"
-	"github.com/sandfarm/sandfarm/internal/budget"
 )
 
 // notebookRoutes are the routes of "LLM Python Code Sandbox" (compat.Notebook). docs/coming-from/llm-python-code-sandbox.md
@@ -86,7 +85,10 @@ func (s *Server) notebookExecute(c *gin.Context) error {
 		done, err := s.notebook(c).Execute(ctx, id, code)
 		return replyOrError(c, done, err)
 	}
-	code, err := s.text(c, "code", s.Limits.MaxCodeBytes)
+	code, err := rest.ReadAll(c, s.Limits.MaxCodeBytes)
+	if err == nil {
+		code, err = text("code", code)
+	}
 	if err != nil {
 		return replyOrError(c, nil, err)
 	}
@@ -94,20 +96,19 @@ func (s *Server) notebookExecute(c *gin.Context) error {
 	return replyOrError(c, done.Print(), err)
 }
 
-// text reads a body in UTF-8, without the byte order mark that editors of one system add.
-func (s *Server) text(c *gin.Context, name string, most int64) ([]byte, error) {
-	body, err := rest.ReadAll(c, most)
-	if err == nil && !utf8.Valid(body) {
-		err = compat.WrongField(name, "The body is not UTF-8", "string_unicode")
+// text is a body in UTF-8, without the byte order mark that editors of one system add.
+func text(name string, body []byte) ([]byte, error) {
+	if !utf8.Valid(body) {
+		return nil, compat.WrongField(name, "The body is not UTF-8", "string_unicode")
 	}
-	return bytes.TrimPrefix(body, []byte("\uFEFF")), err
+	return bytes.TrimPrefix(body, []byte("\uFEFF")), nil
 }
 
 // field reads a text field of a JSON body. It ignores other fields, as the original does.
 func (s *Server) field(c *gin.Context, name string) (string, error) {
-	body, err := s.text(c, name, s.Limits.MaxBodyBytes)
+	body, err := rest.ReadAnyJSON(c, s.Limits.MaxBodyBytes)
 	if err == nil {
-		_, err = budget.ChargeValues(c.Request.Context(), body)
+		body, err = text(name, body)
 	}
 	if err != nil {
 		return "", err
@@ -120,11 +121,11 @@ func (s *Server) field(c *gin.Context, name string) (string, error) {
 	if !ok {
 		return "", compat.MissingField(name)
 	}
-	var text *string
-	if err := json.Unmarshal(raw, &text); err != nil || text == nil {
+	var value *string
+	if err := json.Unmarshal(raw, &value); err != nil || value == nil {
 		return "", compat.WrongField(name, "Input should be a valid string", "string_type")
 	}
-	return *text, nil
+	return *value, nil
 }
 
 func (s *Server) notebookUpload(c *gin.Context) error {
