@@ -153,6 +153,7 @@ func (w *Worker) assemble() (err error) {
 		return err
 	}
 	if w.node, err = node.New(w.base, node.Deps{
+		Admit:  w.egress.Admit,
 		Exit:   func(ctx context.Context, s *farm.Sandbox) node.Exit { return w.egress.Open(ctx, s) },
 		Engine: w.engine, Log: w.log, Now: now, Metrics: w.deps.Metrics,
 		Agent: w.deps.Agent, UV: w.deps.UV, UVVersion: w.deps.UVVersion, Index: w.deps.Index, BuildImage: w.deps.BuildImage,

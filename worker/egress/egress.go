@@ -130,12 +130,17 @@ func (e *Egress) Open(ctx context.Context, s *farm.Sandbox) *Exit {
 
 // Admit charges for one more stream of the agent until release is called, if there is memory for it. A request on it is charged by ServeHTTP.
 func (x *Exit) Admit() (release func(), ok bool) {
-	hold, ok := x.egress.deps.Budget.TryAcquire(x.ref.Tenant, streamBytes)
+	release, ok = x.egress.Admit(x.ref.Tenant)
 	if !ok {
 		x.log.add(egressproxy.Connection{At: time.Now(), Verdict: egressproxy.Failed, Reason: reasonMemory})
-		return nil, false
 	}
-	return hold.Release, true
+	return release, ok
+}
+
+// Admit charges a tenant for one more stream of an agent, also of one that reaches the package indexes only, until release is called.
+func (e *Egress) Admit(tenant string) (release func(), ok bool) {
+	hold, ok := e.deps.Budget.TryAcquire(tenant, streamBytes)
+	return hold.Release, ok
 }
 
 // ServeHTTP is the proxy's, while there is memory for one more connection.

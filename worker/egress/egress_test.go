@@ -390,6 +390,9 @@ func TestStreamsWithoutMemoryAreNotAdmitted(t *testing.T) {
 	if _, ok := memory.TryAcquire("acme", 1<<20); ok {
 		t.Error("the streams are not charged to the tenant")
 	}
+	if _, ok := e.Admit("acme"); ok {
+		t.Error("a stream to the package indexes is admitted without memory")
+	}
 	releases[0]()
 	if _, ok := x.Admit(); !ok {
 		t.Error("with memory a stream is not admitted")

@@ -226,7 +226,11 @@ func (n *Node) wayOf(s *farm.Sandbox) way {
 func (n *Node) exit(ctx context.Context, s *farm.Sandbox) (o client.Options, end func()) {
 	switch n.wayOf(s) {
 	case indexOnly:
-		return client.Options{Egress: n.deps.Index}, func() {}
+		o = client.Options{Egress: n.deps.Index}
+		if n.deps.Admit != nil {
+			o.Admit = func() (func(), bool) { return n.deps.Admit(s.Tenant) }
+		}
+		return o, func() {}
 	case indexAndAll:
 		proxy := n.deps.Exit(ctx, s)
 		return client.Options{Egress: egressproxy.BesideIndex(n.deps.Index, proxy), Proxy: true, Admit: proxy.Admit}, proxy.Close

@@ -34,7 +34,7 @@ const (
 // ErrStopping says that the worker is stopping. Contexts of its jobs end with it.
 var ErrStopping = errors.New("the worker is stopping")
 
-// Deps are the dependencies of a Node. All fields except UV, Index, Exit, BuildImage and Metrics are required.
+// Deps are the dependencies of a Node. All fields except UV, Index, Admit, Exit, BuildImage and Metrics are required.
 type Deps struct {
 	Engine Engine
 	Log    *slog.Logger
@@ -47,6 +47,8 @@ type Deps struct {
 	UVVersion string
 	// Index answers installers in sandboxes whose network is packages or allowlist; nil: they cannot install.
 	Index http.Handler
+	// Admit charges a tenant for a connection of a sandbox to the Index until release is called, if there is memory for it; nil: nothing is charged.
+	Admit func(tenant string) (release func(), ok bool)
 	// Exit makes the proxy of a sandbox whose network is allowlist; nil: it reaches nothing.
 	Exit func(ctx context.Context, s *farm.Sandbox) Exit
 	// BuildImage builds a sandbox image by its name; nil: none is built.
