@@ -41,6 +41,9 @@ export const when = (time) => (time ? new Date(time).toLocaleString(locale(), { 
 export const count = (n) => Number(n).toLocaleString(locale());
 export const shortId = (id) => (id && id.length > 14 ? `${id.slice(0, 12)}…` : id || "");
 
+// words are what spaces and commas separate.
+export const words = (text) => text.split(/[\s,]+/).filter(Boolean);
+
 // firstLine is what a job is about, in one line.
 export function firstLine(request) {
   if (!request) return "";

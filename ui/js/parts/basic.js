@@ -116,8 +116,9 @@ export const Grid = ({ label, heads, rows, named }) => html`<div class="scroll" 
   <tbody>${rows.map(([key, ...cells]) => html`<tr key=${key}>${cells.map((cell, i) => html`<${named && i === 0 ? "th" : "td"} scope=${named && i === 0 ? "row" : undefined} class=${heads[i][1]} data-head=${heads[i][0]}>${cell}<//>`)}</tr>`)}</tbody>
 </table></div>`;
 
-// Field is a labelled input.
-export const Field = ({ label, hint, children }) => html`<label class="field"><span>${label}</span>${children}${hint && html`<small class="soft">${hint}</small>`}</label>`;
+// Field is a labelled input, with what is wrong with its value.
+export const Field = ({ label, hint, wrong, children }) => html`<label class="field"><span>${label}</span>${children}${hint && html`<small class="soft">${hint}</small>`}
+  ${(wrong || []).map((one) => html`<small class="wrong" role="alert">${one}</small>`)}</label>`;
 
 // Action is a button that does something that may fail, and shows so.
 export function useAction() {

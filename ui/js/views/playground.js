@@ -5,7 +5,7 @@ import { call, get, post } from "../api.js";
 import { examples } from "../examples.js";
 import { snippets } from "../snippets.js";
 import { useJob, isFinal } from "../follow.js";
-import { firstLine, milliseconds, shortId } from "../format.js";
+import { firstLine, milliseconds, shortId, words } from "../format.js";
 import { usePoll } from "../data.js";
 import { Badge, Copy, Empty, ErrorBox, Icon, Trouble, useAction, useTitle } from "../parts/basic.js";
 import { Code, Editor, replace } from "../parts/editor.js";
@@ -18,7 +18,6 @@ function draft() {
   try { return JSON.parse(sessionStorage.getItem(DRAFT)) || null; } catch { return null; }
 }
 
-const words = (text) => text.split(/[\s,]+/).filter(Boolean);
 
 // Playground shows the run of the job `id`, if there is one, and its code, which can be changed and run again.
 export function Playground({ id, session }) {

@@ -1,11 +1,11 @@
 // The list of sandboxes.
 import { html, useState, useMemo, useRef } from "../lib.js";
 import { t } from "../i18n.js";
-import { post } from "../api.js";
-import { usePoll, useNow } from "../data.js";
+import { useNow } from "../data.js";
 import { ago, bytes, shortId } from "../format.js";
-import { Badge, Dialog, Empty, ErrorBox, Field, Heads, Icon, Loading, useAction, useTitle } from "../parts/basic.js";
+import { Badge, Empty, ErrorBox, Heads, Icon, Loading, useTitle } from "../parts/basic.js";
 import { Line } from "../parts/use.js";
+import { Create } from "./create.js";
 import { useRows, Window } from "./jobs.js";
 
 const LABELS = 200; // that the filter lists
@@ -76,40 +76,6 @@ function Spark({ box }) {
     <${Line} values=${usage.map((one) => one.cpus)} top=${box.resources.cpus} label=${cores} width=${SAMPLES} />
     <${Line} values=${usage.map((one) => one.memory_mb)} top=${box.resources.memory_mb} label=${memory} width=${SAMPLES} />
   </span>`;
-}
-
-// Create asks for what a new sandbox should be.
-function Create({ allowlist, onClose }) {
-  const images = usePoll("v1/images", 0);
-  const limits = usePoll("v1/limits", 0).data;
-  const [form, setForm] = useState({ name: "", image: "python", network: "packages", hosts: "", memory: "", hours: "1" });
-  const { busy, error, act } = useAction();
-  const change = (name) => (event) => setForm({ ...form, [name]: event.target.value });
-  const submit = (event) => {
-    event.preventDefault();
-    act(async () => {
-      const made = await post("v1/sandboxes", {
-        image: form.image, network: form.network, ...(form.network === "allowlist" ? { allow_hosts: form.hosts.split(/[\s,]+/).filter(Boolean) } : {}), ttl_seconds: Math.round(Number(form.hours) * 3600), ...(form.name ? { name: form.name } : {}), ...(form.memory ? { resources: { memory_mb: Number(form.memory) } } : {}),
-      });
-      location.hash = `#/sandboxes/${made.sandbox.id}`;
-    });
-  };
-  return html`<${Dialog} title=${t("boxes.new")} onClose=${onClose}>
-    <form class="dialog-form" onSubmit=${submit}>
-      <${Field} label=${t("boxes.name")}><input type="text" autofocus value=${form.name} onInput=${change("name")} maxlength="100" /><//>
-      <${Field} label=${t("boxes.image")} hint=${((images.data && images.data.items) || []).filter((one) => one.name === form.image).map((one) => one.description)[0]}>
-        <select value=${form.image} onChange=${change("image")}>${((images.data && images.data.items) || [{ name: "python" }]).map((one) => html`<option key=${one.name} value=${one.name}>${one.name}</option>`)}</select><//>
-      <${Field} label=${t("boxes.network")}><select value=${form.network} onChange=${change("network")}>
-        <option value="packages">${t("boxes.network.packages")}</option><option value="none">${t("boxes.network.none")}</option><option value="allowlist" disabled=${!allowlist}>${t(allowlist ? "boxes.network.allowlist" : "boxes.network.off")}</option></select><//>
-      ${form.network === "allowlist" && html`<${Field} label=${t("boxes.hosts")} hint=${t("boxes.hosts.hint")}><textarea required rows="3" spellcheck=${false} placeholder="api.example.com" value=${form.hosts} onInput=${change("hosts")}></textarea><//>`}
-      <div class="side-by-side">
-        <${Field} label=${t("boxes.memoryMB")}><input type="number" min=${limits ? limits.memory_mb.min : 1} max=${limits ? limits.memory_mb.max : undefined} placeholder=${limits ? limits.memory_mb.default : ""} value=${form.memory} onInput=${change("memory")} /><//>
-        <${Field} label=${t("boxes.hours")}><input type="number" required min="0.1" step="0.1" value=${form.hours} onInput=${change("hours")} /><//>
-      </div>
-      <${ErrorBox} error=${error} />
-      <footer><button type="submit" class="primary" disabled=${busy}>${t("boxes.create")}</button></footer>
-    </form>
-  <//>`;
 }
 
 export { isOpen };
