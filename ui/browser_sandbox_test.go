@@ -185,7 +185,7 @@ func TestASandboxIsCreatedWithAllThatPeopleUse(t *testing.T) {
 	refused("Name", "cannot be the name of a secret")
 	p.until(`document.querySelector("dialog details").open && !document.querySelector("dialog .error")`)
 	p.accessible("create")
-	fill("Cores", "0.5")
+	fill("Cores", "1")
 	fill("Packages to install first", "")
 	fill("Environment variables", "MODE=a=b\n")
 	fill("Close when idle, in minutes", "30")
@@ -196,8 +196,11 @@ func TestASandboxIsCreatedWithAllThatPeopleUse(t *testing.T) {
 	p.clickText("Create")
 	p.sees("Nothing has run here yet")
 	p.goTo(value[string](p, `location.hash`) + "/facts")
-	p.until(`/Cores\s+0.5/.test(document.querySelector(".facts").innerText) && /Variables\s+MODE\n/.test(document.querySelector(".facts").innerText) && /Secrets\s+TOKEN\n/.test(document.querySelector(".facts").innerText) && /When idle\s+.*30 min/.test(document.querySelector(".facts").innerText)`)
+	p.until(`/Cores\s+1\n/.test(document.querySelector(".facts").innerText) && /Variables\s+MODE\n/.test(document.querySelector(".facts").innerText) && /Secrets\s+TOKEN\n/.test(document.querySelector(".facts").innerText) && /When idle\s+.*30 min/.test(document.querySelector(".facts").innerText)`)
 	p.sees("team=data")
+	p.until(`/ of 1 core\b/.test(document.body.innerText)`)
+	p.goTo("#/sandboxes")
+	p.until(`/ · 1 core$/m.test(document.body.innerText)`)
 }
 
 func TestADialogAsksBeforeSomethingIsLost(t *testing.T) {

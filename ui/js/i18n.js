@@ -18,8 +18,8 @@ export function speak(name) {
   document.documentElement.lang = name;
 }
 
-// t is a sentence in the current language, with {names} replaced.
+// t is a sentence in the current language, with {names} replaced. {name|one|more} is the word that fits the number of the name: {n} {n|job|jobs}.
 export function t(key, values) {
   const text = dictionaries[current][key] ?? en[key] ?? key;
-  return values ? text.replace(/\{(\w+)\}/g, (whole, name) => values[name] ?? whole) : text;
+  return values ? text.replace(/\{(\w+)(?:\|([^|}]*)\|([^|}]*))?\}/g, (whole, name, one, more) => (more === undefined ? values[name] ?? whole : String(values[name]) === "1" ? one : more)) : text;
 }
