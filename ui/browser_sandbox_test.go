@@ -285,6 +285,9 @@ func TestANotebookSaysHowItsCellsEnded(t *testing.T) {
 	p.do(chromedp.Reload())
 	p.until(packages)
 	ended("canceled,completed exit 3,completed a package failed")
+	value[int](p, `fetch("v1/sandboxes/`+box+`/commands", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ command: "sleep 600", background: true }) }).then((answer) => answer.status)`)
+	p.until(`[...document.querySelectorAll(".cell .badge")].pop()?.innerText === "running"`)
+	p.until(`Boolean(document.querySelector("#run")) && !document.querySelector(".next .danger")`) // nothing waits for what runs in the background
 }
 
 func TestATerminal(t *testing.T) {

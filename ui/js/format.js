@@ -44,12 +44,12 @@ export const shortId = (id) => (id && id.length > 14 ? `${id.slice(0, 12)}…` :
 // words are what spaces and commas separate.
 export const words = (text) => text.split(/[\s,]+/).filter(Boolean);
 
-// firstLine is what a job is about, in one line.
+// firstLine is what a job is about, in one line: the first that does more than import.
 export function firstLine(request) {
   if (!request) return "";
-  const text = request.code || request.command || (request.commands || []).join("; ") || (request.packages || []).join(" ") || (request.path === "." ? "workspace" : request.path) || request.name || "";
-  const line = text.split("\n").map((one) => one.trim()).find((one) => one && !one.startsWith("#") && !one.startsWith('"""')) || text.trim();
-  return line.slice(0, 200);
+  const text = request.code || request.command || (request.commands || []).join("; ") || request.name || (request.packages || []).join(" ") || (request.path === "." ? "workspace" : request.path) || "";
+  const lines = text.split("\n").map((one) => one.trim()).filter((one) => one && !one.startsWith("#") && !one.startsWith('"""'));
+  return (lines.find((one) => !/^(import|from) /.test(one)) || lines[0] || text.trim()).slice(0, 200);
 }
 
 // sizes are the resources of a sandbox in words: names and values, which are empty for what it has not.

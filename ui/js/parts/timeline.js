@@ -27,7 +27,7 @@ export function Timeline({ job }) {
   const parts = [["queue", queue], ["rest", rest], ["run", run], ["upload", upload]].filter((one) => one[1] > 0);
   const sum = parts.reduce((all, one) => all + one[1], 0) || 1;
   return html`<section class="timeline" aria-label=${t("timeline.title")}>
-    <div class="bar" aria-hidden="true">${parts.map(([name, ms]) => html`<span key=${name} class=${name} style=${{ flexGrow: Math.max(ms / sum, 0.012) }}></span>`)}</div>
+    <div class="bar" aria-hidden="true">${parts.map(([name, ms]) => html`<span key=${name} class=${name} style=${{ flexGrow: ms / sum }}></span>`)}</div>
     <dl>
       ${parts.map(([name, ms]) => html`<div key=${name}><dt><span class=${`key ${name}`} aria-hidden="true"></span>${t(`timeline.${name}`)}</dt><dd>${milliseconds(ms)}</dd></div>`)}
       <div><dt>${t("timeline.total")}</dt><dd>${milliseconds(total)}</dd></div>

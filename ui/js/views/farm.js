@@ -95,9 +95,9 @@ function Keys({ session }) {
   const revoke = (key) => confirm(t("keys.sure", { name: key.name || key.id })) && action.act(async () => { await call("DELETE", `v1/keys/${key.id}`); reload(); });
   return html`<div class="bar-head"><span class="grow"></span><button type="button" class="primary" onClick=${() => setMaking(true)}><${Icon} name="plus" />${t("keys.new")}</button></div>
     <${ErrorBox} error=${action.error} />
-    <${Grid} label=${t("farm.keys")} heads=${[...["keys.name", "keys.id", "farm.tenant", "keys.scopes", "keys.used", "keys.expires"].map((key) => [t(key)]), [""]]}
+    ${data.items.length > 0 && html`<${Grid} label=${t("farm.keys")} heads=${[...["keys.name", "keys.id", "farm.tenant", "keys.scopes", "keys.used", "keys.expires"].map((key) => [t(key)]), [""]]}
       rows=${data.items.map((key) => [key.id, key.name || "–", html`<code>${key.id}</code>`, key.tenant, key.scopes.join(", "), key.last_used_at ? ago(key.last_used_at) : "–", key.expires_at ? html`<span title=${when(key.expires_at)}>${Date.parse(key.expires_at) < Date.now() ? t("keys.expired", { when: ago(key.expires_at) }) : when(key.expires_at)}</span>` : t("keys.never"),
-    key.origin === "api" ? html`<button type="button" class="danger small" onClick=${() => revoke(key)}>${t("keys.revoke")}</button>` : html`<span class="soft small">${t("keys.settings")}</span>`])} />
+    key.origin === "api" ? html`<button type="button" class="danger small" onClick=${() => revoke(key)}>${t("keys.revoke")}</button>` : html`<span class="soft small">${t("keys.settings")}</span>`])} />`}
     ${data.items.length === 0 && html`<${Empty} icon="key" title=${t("keys.none")}>${session.keyless && t("keys.openFarm")}<//>`}
     ${making && html`<${session.keyless ? FirstKey : NewKey} onClose=${() => { setMaking(false); reload(); }} />`}`;
 }
@@ -141,7 +141,7 @@ function Audit() {
   const { data, error } = usePoll(target("v1/audit", { limit: 100, tenant }), 4000);
   return html`<div class="bar-head"><input type="search" placeholder=${t("farm.tenant")} aria-label=${t("farm.tenant")} value=${tenant} onInput=${(event) => setTenant(event.target.value.trim())} /></div>
     <${ErrorBox} error=${error} />
-    ${data && html`<${Grid} label=${t("farm.audit")} heads=${[[t("jobs.when")], [t("farm.tenant")], [t("audit.key"), "wrap"], [t("audit.route"), "wrap"], [t("audit.subject"), "wrap"], [t("audit.status"), "number"], [t("audit.from"), "wrap"]]}
-      rows=${data.items.map((one) => [one.id, when(one.at), one.tenant || "–", one.key_id ? html`<code>${one.key_id}</code>` : "–", html`<code>${one.route}</code>`, html`<code>${one.job_id || one.subject || one.sandbox_id}</code>`, html`<span class=${`badge ${one.status < 400 ? "good" : "bad"}`}>${one.status}</span>`, one.from])} />
+    ${data && html`<${Grid} label=${t("farm.audit")} heads=${[[t("jobs.when")], [t("farm.tenant")], [t("audit.key"), "wrap"], [t("audit.route"), "words"], [t("audit.subject"), "wrap"], [t("audit.status"), "number"], [t("audit.from"), "wrap"]]}
+      rows=${data.items.map((one) => [one.id, when(one.at), one.tenant || "–", one.key_id ? html`<code>${one.key_id}</code>` : "–", html`<code>${one.route.split(/(?=\/)/).map((part) => html`${part}<wbr />`)}</code>`, html`<code>${one.job_id || one.subject || one.sandbox_id}</code>`, html`<span class=${`badge ${one.status < 400 ? "good" : "bad"}`}>${one.status}</span>`, one.from])} />
       ${data.items.length === 0 && html`<p class="soft">${t("audit.none")}</p>`}`}`;
 }

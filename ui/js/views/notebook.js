@@ -63,7 +63,7 @@ export function Notebook({ id, open, mayRun }) {
     ${entriesOf(jobs).map((entry) => (Array.isArray(entry) ? html`<${Files} key=${entry[0].id} jobs=${entry} />`
     : isWork(entry) ? html`<${Cell} key=${entry.id} job=${entry} onAdded=${mayRun && open && added} onEnd=${put} />` : html`<${Note} key=${entry.id} job=${entry} />`))}
     ${!jobs.some(isWork) && html`<${Empty} icon="play" title=${t(open ? "cells.empty.title" : "cells.over")}>${open && t(mayRun ? "cells.empty" : "cells.none")}<//>`}
-    ${mayRun && html`<${Next} id=${id} going=${jobs.find((job) => isWork(job) && !isFinal(job.state))} onAdded=${added} />`}
+    ${mayRun && html`<${Next} id=${id} going=${jobs.find((job) => isWork(job) && !isFinal(job.state) && !job.request?.background)} onAdded=${added} />`}
   </div>`;
 }
 
@@ -122,7 +122,7 @@ function Cell({ job, onAdded, onEnd }) {
 }
 
 // Next is the cell for what comes next: code for the kernel, commands for the shell, or packages. `going` is the first job of the sandbox that is not
-// over, which it can stop.
+// over and that others wait for, which it can stop.
 function Next({ id, going, onAdded }) {
   const [kind, setKind] = useState("execute");
   const [code, setCode] = useState("");

@@ -3,7 +3,7 @@ import { html, useState } from "../lib.js";
 import { t } from "../i18n.js";
 import { call, post } from "../api.js";
 import { usePoll, useNow } from "../data.js";
-import { ago, bytes, sizes, span, when } from "../format.js";
+import { ago, bytes, shortId, sizes, span, when } from "../format.js";
 import { Badge, Dialog, ErrorBox, Grid, Icon, Id, Loading, Tabs, useAction, useTitle } from "../parts/basic.js";
 import { Notebook } from "./notebook.js";
 import { Files } from "./files.js";
@@ -101,7 +101,7 @@ function Processes({ path, mayRun, open }) {
   if (!data) return error ? html`<${ErrorBox} error=${error} />` : html`<${Loading} />`;
   return html`<${ErrorBox} error=${action.error} />
     <${Grid} label=${t("box.processes")} heads=${[["PID"], [t("proc.command"), "cut"], [t("proc.owner")], ["CPU", "number"], [t("boxes.memory"), "number"], [t("proc.started")], [""]]}
-      rows=${(data.running || []).map((one) => [one.pid, one.pid, html`<code title=${one.command}>${one.command}</code>`, one.owner, span(one.cpu_seconds), bytes(one.memory_bytes), ago(one.started_at),
+      rows=${(data.running || []).map((one) => [one.pid, one.pid, html`<code title=${one.command}>${one.command}</code>`, one.owner.startsWith("job_") ? html`<a href=${`#/jobs/${one.owner}`} title=${one.owner}>${shortId(one.owner)}</a>` : one.owner, span(one.cpu_seconds), bytes(one.memory_bytes), ago(one.started_at),
     mayRun && html`<button type="button" class="danger small" onClick=${() => action.act(async () => { await call("DELETE", `${path}/processes/${one.pid}`); reload(); })}>${t("proc.end")}</button>`])} />
   ${!(data.running || []).length && html`<p class="soft">${t("proc.none")}</p>`}`;
 }

@@ -23,7 +23,7 @@ export function UsagePage() {
   return html`<div class="farm-page">
     <header class="bar-head"><h1>${t("nav.usage")}</h1><span class="soft">${data.tenant}</span></header>
     <${ErrorBox} error=${error} />
-    <section><h2>${t("usage.quotas")}</h2><${Grid} label=${t("usage.quotas")} named heads=${[[t("usage.quota")], [t("usage.used"), "number"]]} rows=${data.quotas.map((one) => [one.name, t(`quota.${one.name}`), html`<${Amount} quota=${one} />`])} /></section>
+    <section class="narrow"><h2>${t("usage.quotas")}</h2><${Grid} label=${t("usage.quotas")} named heads=${[[t("usage.quota")], [t("usage.used"), "number"]]} rows=${data.quotas.map((one) => [one.name, t(`quota.${one.name}`), html`<${Amount} quota=${one} />`])} /></section>
     <section><h2>${t("usage.days")}</h2>${data.days.length === 0 ? html`<p class="soft">${t("usage.none")}</p>` : html`<${Grid} label=${t("usage.days")} named heads=${[[t("usage.day")], ...DAYS.map(([name]) => [t(`usage.${name}`), "number"])]}
       rows=${[...data.days].reverse().map((one) => [one.day, one.day, ...DAYS.map(([name, write]) => write(Math.round(one[name])))])} />`}</section>
   </div>`;
