@@ -301,7 +301,7 @@ func TestATerminal(t *testing.T) {
 	p.goTo("#/sandboxes/" + box + "/terminal")
 	p.until(`Boolean(document.querySelector("iframe.terminal")?.contentDocument?.querySelector(".xterm-rows"))`)
 	p.terminalSees("$")
-	p.typeInTerminal("cat hello.txt; echo; echo $((6*7)) | tr 4 F; stty size; uname -sr\r")
+	p.typeInTerminal("cat hello.txt; echo; echo $((6*7)) | tr 4 F; stty size; python3 --version\r")
 	p.terminalSees("hello from a file")
 	p.terminalSees("F2")
 	p.until(`Boolean(document.querySelector(".use polyline"))`)
