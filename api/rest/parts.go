@@ -1,9 +1,10 @@
 package rest
 
 import (
-	"bytes"
 	"io"
 	"mime/multipart"
+
+	"github.com/sandfarm/sandfarm/internal/httpserver"
 )
 
 const (
@@ -11,8 +12,6 @@ const (
 	// fields. Package multipart allows 10 MiB in 10,000 lines.
 	partHeaderBytes = 16 << 10
 	partHeaderLines = 32
-	// partAhead bounds each read of a header, which may bring bytes of its content.
-	partAhead = 512
 )
 
 // Parts reads the parts of a multipart body.
@@ -33,7 +32,8 @@ func (p *Parts) NextRawPart() (*multipart.Part, error) {
 	if p.last != nil {
 		_ = p.last.Close() // reads the rest of its content, which has no limit; an error comes again
 	}
-	p.from.header, p.from.bytes, p.from.lines = true, 0, 0
+	p.from.header, p.from.bytes = true, 0
+	p.from.lines.Reset()
 	part, err := p.Reader.NextRawPart()
 	p.from.header, p.last = false, part
 	if p.from.refusal != nil { // multipart may complain of the line that it cuts
@@ -44,10 +44,11 @@ func (p *Parts) NextRawPart() (*multipart.Part, error) {
 
 // partSource is a body whose parts' headers are bounded.
 type partSource struct {
-	from         io.Reader
-	header       bool // what is read is a header, or the boundary before it
-	bytes, lines int  // of it
-	refusal      error
+	from    io.Reader
+	header  bool // what is read is a header, or the boundary before it
+	bytes   int  // of it
+	lines   httpserver.Lines
+	refusal error
 }
 
 // Read reads from the body.
@@ -55,12 +56,11 @@ func (s *partSource) Read(b []byte) (int, error) {
 	if !s.header {
 		return s.from.Read(b)
 	}
-	if s.bytes >= partHeaderBytes || s.lines > partHeaderLines { // and the header is not complete
+	if s.bytes >= partHeaderBytes || s.lines.Over(partHeaderLines) { // and the header is not complete
 		s.refusal = BadRequestf("the header of a part of the multipart body is longer than %d bytes or %d lines", partHeaderBytes, partHeaderLines)
 		return 0, s.refusal
 	}
-	n, err := s.from.Read(b[:min(len(b), partAhead)])
+	n, err := s.lines.Read(b, s.from.Read, partHeaderLines)
 	s.bytes += n
-	s.lines += bytes.Count(b[:n], []byte{'\n'})
 	return n, err
 }
