@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/guard"
+	"github.com/sandfarm/sandfarm/internal/httpserver"
 )
 
 const (
@@ -69,7 +70,7 @@ func New(closing <-chan struct{}) *Proxy {
 		MaxResponseHeaderBytes: maxAnswerHeader, ExpectContinueTimeout: time.Second,
 	}
 	p.proxy = &httputil.ReverseProxy{
-		Transport: p.transport, FlushInterval: flushAfter, BufferPool: &p.buffers, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
+		Transport: httpserver.BoundAnswers(p.transport), FlushInterval: flushAfter, BufferPool: &p.buffers, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 		Rewrite: rewrite, ModifyResponse: p.answer, ErrorHandler: fail,
 	}
 	return p

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/httpserver"
 )
 
 const (
@@ -39,14 +40,14 @@ type linkKey struct{}
 func (p *Proxy) newPlain(roots *x509.CertPool) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite: rewrite,
-		Transport: &http.Transport{
+		Transport: httpserver.BoundAnswers(&http.Transport{
 			Proxy: nil, DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxAnswerHeader,
 			ExpectContinueTimeout: continueTimeout,
 			TLSClientConfig:       &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}, TLSHandshakeTimeout: p.limits.Dial,
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 				return linkOf(ctx).dial(ctx)
 			},
-		},
+		}),
 		ModifyResponse: guardAnswer,
 		FlushInterval:  -1,
 		BufferPool:     plainBuffers{},

@@ -1,10 +1,12 @@
 package egressproxy_test
 
 import (
+	"bufio"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -294,5 +296,24 @@ func TestBuffersAreChargedToTheBudget(t *testing.T) {
 		if full && most > 0 || most > 4*128<<10 {
 			t.Errorf("full: %v: %d bytes were charged", full, most)
 		}
+	}
+}
+
+// A host that answers with very many short lines of a header is not read to their end.
+func TestLinesOfAnAnswerAreBounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, egressproxy.Limits{}, func(c net.Conn) {
+		if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n"+strings.Repeat("a:\n", 7200)+"\r\n")
+		}
+	})
+	r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, w.fill("http://good.test:{P}/"), nil)
+	res, err := w.client(nil).Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if c := w.wait(1)[0]; res.StatusCode != http.StatusBadGateway || c.Reason != egressproxy.ReasonBroken || c.Received > 4<<10 {
+		t.Errorf("it is answered with %d: %+v", res.StatusCode, c)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -195,6 +196,15 @@ func TestServeOnASocket(t *testing.T) {
 	if err := e.Ping(t.Context()); err != nil {
 		t.Error(err)
 	}
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.WriteString(conn, "GET /_ping HTTP/1.1\r\nHost: engine\r\n"+strings.Repeat("a:\n", 7200)+"\r\n") // the lines of a header are bounded
+	if answer, _ := io.ReadAll(conn); strings.Contains(string(answer), " 200 ") {
+		t.Errorf("a header of 7200 lines is answered with %q", answer)
+	}
+	_ = conn.Close()
 	if err := p.proxy.Serve(t.Context(), socket, nil); err == nil || !strings.Contains(err.Error(), "another process listens there") {
 		t.Errorf("a second proxy: %v", err)
 	}

@@ -24,6 +24,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/httpserver"
 )
 
 // Config describes a proxy. All fields but Builds are required.
@@ -178,7 +179,7 @@ func (p *Proxy) Serve(ctx context.Context, s Socket, ready func()) error {
 	if ready != nil {
 		ready()
 	}
-	err = server.Serve(netutil.LimitListener(listener, s.MaxConnections))
+	err = server.Serve(httpserver.BoundHeaders(server, netutil.LimitListener(listener, s.MaxConnections)))
 	if !stop() {
 		<-stopped
 	}
