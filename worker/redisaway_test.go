@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -38,13 +40,12 @@ func redisAway(b *bundle) (tries *atomic.Int64, back func()) {
 // ending is a command that has begun, and ends when the test says so. Its file runs has a line for each time it ran.
 func (b *bundle) ending(w *Worker, box farm.Ref, a *agenttest.Agent) (job farm.Ref, handled <-chan error, end func()) {
 	b.T.Helper()
-	job = b.Command(box, `echo x >> runs; echo began; while [ ! -e go ]; do sleep 0.02; done; rm go; echo end`)
+	job = b.Command(box, `echo x >> runs; echo began; while [ ! -e "$HOME/go" ]; do sleep 0.02; done; echo end`)
 	done := make(chan error, 1)
 	go func() { done <- w.handle(context.WithoutCancel(b.T.Context()), workertest.Task(job)) }()
 	testbed.Until(b.T, "the command has begun", func() bool { return b.Stdout(job) == "began\n" })
 	return job, done, func() {
-		_, err := a.Write(b.T.Context(), "go", strings.NewReader("now"))
-		workertest.Must(b.T, err)
+		workertest.Must(b.T, os.WriteFile(filepath.Join(a.Home, "go"), nil, 0o600)) // outside the workspace: no artifact
 		testbed.Until(b.T, "the command has ended", func() bool {
 			list, err := a.Executions(b.T.Context())
 			return err == nil && !slices.ContainsFunc(list, func(e agent.Execution) bool { return !e.Done })

@@ -360,10 +360,8 @@ func (at *socket) ping(conn context.Context, every time.Duration, k *kernel) err
 		if _, err := k.look(at.ctx); errors.Is(err, errEnded) { //nolint:contextcheck // as above
 			return errEnded
 		}
-		ctx, done := context.WithTimeout(conn, at.stall)
-		stop := context.AfterFunc(at.ctx, done) //nolint:contextcheck // as above
+		ctx, done := context.WithTimeout(conn, at.stall) // not at.ctx: a ping that is cancelled closes the connection, before the close message
 		err := at.conn.Ping(ctx)
-		stop()
 		done()
 		if err != nil && at.reading.Load() {
 			return errLeft

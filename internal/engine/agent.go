@@ -152,7 +152,7 @@ func (e *Engine) fillAgent(ctx context.Context, name, mark string, files []farm.
 	if err != nil {
 		return err
 	}
-	if err := e.removeVolume(ctx, noteName(name), 0); err != nil { // one of an earlier volume of this name
+	if err := e.removeVolume(ctx, noteName(name)); err != nil { // one of an earlier volume of this name
 		return err
 	}
 	_, err = e.ensureVolume(ctx, noteName(name), map[string]string{LabelRole: RoleAgent, LabelFill: mark})

@@ -54,20 +54,13 @@ func (e *Engine) volumeLabels(ctx context.Context, name string) (map[string]stri
 	return labels, err
 }
 
-// removeVolume removes a volume. A missing volume is not an error. One that is in use is tried again for as long as wait, and is CodeConflict then.
-func (e *Engine) removeVolume(ctx context.Context, name string, wait time.Duration) error {
+// removeVolume removes a volume. A missing volume is not an error; one that is in use is CodeConflict.
+func (e *Engine) removeVolume(ctx context.Context, name string) error {
 	return e.call(ctx, removeTimeout, "remove volume", func(ctx context.Context) error {
-		over := time.Now().Add(wait)
-		return poll(ctx, func() (bool, error) {
-			err := e.cli.VolumeRemove(ctx, name, true)
-			switch {
-			case cerrdefs.IsNotFound(err):
-				return true, nil
-			case cerrdefs.IsConflict(err) && !time.Now().After(over):
-				return false, nil
-			}
-			return true, err
-		})
+		if err := e.cli.VolumeRemove(ctx, name, true); !cerrdefs.IsNotFound(err) {
+			return err
+		}
+		return nil
 	})
 }
 
@@ -119,20 +112,44 @@ func (e *Engine) Notes(ctx context.Context) ([]string, error) {
 
 // RemoveNote removes a sandbox's note. A missing note is not an error.
 func (e *Engine) RemoveNote(ctx context.Context, sandbox string) error {
-	return e.removeVolume(ctx, e.noteVolume(sandbox), 0)
+	return e.removeVolume(ctx, e.noteVolume(sandbox))
 }
 
 // removeAtOnce is how many containers RemoveAll removes in parallel. More does not make an engine faster.
 const removeAtOnce = 4
 
-// volumeWait is how long RemoveAll waits for volumes that are in use: the engine drops a container, which another caller removes, from its lists
-// before it lets go of the container's volumes.
-const volumeWait = 10 * time.Second
+// removeWait is how long RemoveAll tries again while volumes are in use: the engine may still complete creates of a process that has ended, and it
+// drops a container, which another caller removes, from its lists before it lets go of the container's volumes.
+const removeWait = 30 * time.Second
 
 // RemoveAll removes everything that this farm has in the engine: its containers, running or not, the agent's volumes, and notes. Images
 // stay. The node's volume stays, too, so that the node keeps its id, unless volumes is set. RemoveAll continues after an error and joins
 // the errors.
 func (e *Engine) RemoveAll(ctx context.Context, volumes bool) error {
+	roles := []string{RoleAgent, RoleNote}
+	if volumes {
+		roles = append(roles, RoleNode)
+	}
+	over := time.Now().Add(removeWait)
+	var errs error
+	_ = poll(ctx, func() (bool, error) { // what it misses is in errs
+		errs = e.removeContainers(ctx)
+		inUse := false
+		for _, role := range roles {
+			err := e.removeVolumes(ctx, role)
+			inUse = inUse || farm.CodeOf(err) == farm.CodeConflict
+			errs = errors.Join(errs, err)
+		}
+		return !inUse || time.Now().After(over), nil
+	})
+	if volumes {
+		e.removeParentCgroup(ctx)
+	}
+	return errs
+}
+
+// removeContainers removes this farm's containers that the engine lists now.
+func (e *Engine) removeContainers(ctx context.Context) error {
 	found, err := e.containers(ctx)
 	if err != nil {
 		return err
@@ -147,17 +164,11 @@ func (e *Engine) RemoveAll(ctx context.Context, volumes bool) error {
 		})
 	}
 	_ = group.Wait() // the errors are in failed
-	over := time.Now().Add(volumeWait)
-	errs := append(failed, e.removeVolumes(ctx, RoleAgent, over), e.removeVolumes(ctx, RoleNote, over))
-	if volumes {
-		errs = append(errs, e.removeVolumes(ctx, RoleNode, over))
-		e.removeParentCgroup(ctx)
-	}
-	return errors.Join(errs...)
+	return errors.Join(failed...)
 }
 
-// removeVolumes removes this farm's volumes of one role, and waits until over for those that are in use.
-func (e *Engine) removeVolumes(ctx context.Context, role string, over time.Time) error {
+// removeVolumes removes this farm's volumes of one role. CodeConflict if one is in use.
+func (e *Engine) removeVolumes(ctx context.Context, role string) error {
 	var list volume.ListResponse
 	err := e.call(ctx, readTimeout, "list volumes", func(ctx context.Context) error {
 		var err error
@@ -166,12 +177,8 @@ func (e *Engine) removeVolumes(ctx context.Context, role string, over time.Time)
 		)})
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	var errs []error
 	for _, v := range list.Volumes {
-		errs = append(errs, e.removeVolume(ctx, v.Name, time.Until(over)))
+		err = errors.Join(err, e.removeVolume(ctx, v.Name))
 	}
-	return errors.Join(errs...)
+	return err
 }
