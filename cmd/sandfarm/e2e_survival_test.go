@@ -5,8 +5,6 @@ package main_test
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -142,31 +140,6 @@ func (f *farmProcess) killRedis(t *testing.T) {
 	}
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatalf("kill redis-server: %v", err)
-	}
-}
-
-func TestDownLeavesNothingInTheEngine(t *testing.T) {
-	t.Parallel()
-	f := newFarm(t)
-	box := f.sandbox(wire.CreateRequest{})
-	f.stop(syscall.SIGTERM)
-	if out, err := exec.Command("docker", "ps", "-q", "--filter", "label=sandfarm.sandbox="+box.ID).Output(); err != nil || len(out) == 0 {
-		t.Fatalf("a stopped farm's sandbox still runs: %v %s", err, out)
-	}
-	down := exec.Command(program, "down")
-	down.Env = f.env
-	if out, err := down.CombinedOutput(); err != nil {
-		t.Fatalf("down: %v %s", err, out)
-	}
-	id, err := os.ReadFile(filepath.Join(f.data, "farm-id"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	namespace := "label=sandfarm.namespace=sandfarm-" + strings.TrimSpace(string(id))
-	for _, list := range [][]string{{"ps", "-aq", "--filter", namespace}, {"volume", "ls", "-q", "--filter", namespace}} {
-		if out, err := exec.Command("docker", list...).Output(); err != nil || len(out) != 0 {
-			t.Errorf("docker %v still lists: %v %s", list, err, out)
-		}
 	}
 }
 
