@@ -4,8 +4,6 @@ package main_test
 
 import (
 	"encoding/json"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -84,27 +82,9 @@ func dockerSandboxPage(t *testing.T, f *farmProcess) {
 		t.Fatalf("printed %q", lines)
 	}
 	_, url, _ := strings.Cut(lines[4], " ")
-	if image := fetch(t, url); !strings.HasPrefix(image, "\x89PNG") {
+	if image := string(download(t, url)); !strings.HasPrefix(image, "\x89PNG") {
 		t.Errorf("the link leads to %.20q", image)
 	}
-}
-
-func fetch(t *testing.T, url string) string {
-	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = answer.Body.Close() }()
-	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }
 
 func notebookPage(t *testing.T, f *farmProcess) {
@@ -278,7 +258,7 @@ func workspacesAreApart(t *testing.T, f *farmProcess) {
 	}
 	for _, path := range []string{"/tmp/a b", "link", "/etc/hostname"} {
 		got := s.must("copy_file_from_sandbox", in(one, map[string]any{"container_src_path": path}))
-		if text := fetch(t, got["url"].(string)); float64(len(text)) != got["file_size"] || path != "/etc/hostname" && text != "x" {
+		if text := string(download(t, got["url"].(string))); float64(len(text)) != got["file_size"] || path != "/etc/hostname" && text != "x" {
 			t.Errorf("%s: %q, %v", path, text, got)
 		}
 	}
@@ -330,13 +310,13 @@ func notebookTools(t *testing.T, f *farmProcess) {
 	if text, _ := json.Marshal(shown["results"]); !strings.Contains(string(text), `{"data":{"a":[1]},"type":"application/json"}`) || !strings.Contains(string(text), `{"data":"\u003csvg xmlns=`) {
 		t.Errorf("displayed %s", text)
 	}
-	if whole, _ := shown["stdout_url"].(string); whole == "" || len(fetch(t, whole)) != 3_000_000+len("\x1b[31mred\x1b[0m\n\n") || !strings.HasPrefix(shown["stdout"].([]any)[0].(string), "red\ny") {
+	if whole, _ := shown["stdout_url"].(string); whole == "" || len(download(t, whole)) != 3_000_000+len("\x1b[31mred\x1b[0m\n\n") || !strings.HasPrefix(shown["stdout"].([]any)[0].(string), "red\ny") {
 		t.Errorf("the whole output is at %q", whole)
 	}
-	if text := fetch(t, f.url+"/sandbox/"+id.(string)+"/download/n.txt"); text != "55" {
+	if text := string(download(t, f.url+"/sandbox/"+id.(string)+"/download/n.txt")); text != "55" {
 		t.Errorf("downloaded %q", text)
 	}
-	if out, _ := s.call("download_file", map[string]any{"sandbox_id": id, "file_path": "n.txt"}); out["content"] != "55" || fetch(t, out["url"].(string)) != "55" {
+	if out, _ := s.call("download_file", map[string]any{"sandbox_id": id, "file_path": "n.txt"}); out["content"] != "55" || string(download(t, out["url"].(string))) != "55" {
 		t.Errorf("download_file: %v", out)
 	}
 	if out, _ := s.call("execute_code", map[string]any{"sandbox_id": id, "code": "import os\nos._exit(3)"}); out["error"] == nil {

@@ -5,7 +5,6 @@ package main_test
 import (
 	"bytes"
 	"encoding/json"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -219,10 +218,10 @@ func sandboxTools(t *testing.T, f *farmProcess) {
 	if len(files) != 1 || files[0] != "/app/results/a b/图/x.txt" || len(links) != 1 {
 		t.Fatalf("its files: %v", ran)
 	}
-	if got := fetched(t, links[0].(string)); got != "x" {
+	if got := string(download(t, links[0].(string))); got != "x" {
 		t.Errorf("the link has %q", got)
 	}
-	if got := fetched(t, f.url+"/sandbox/file?sandbox_name=python-sandbox-e2e&file_path=a+b/%E5%9B%BE/x.txt"); got != "x" {
+	if got := string(download(t, f.url+"/sandbox/file?sandbox_name=python-sandbox-e2e&file_path=a+b/%E5%9B%BE/x.txt")); got != "x" {
 		t.Errorf("by name it is %q", got)
 	}
 	if got := s.call("execute_terminal_command", in(map[string]any{"command": "cat /app/results/*/*/x.txt | tr x y; exit 3"})); got["stdout"] != "y" || got["exit_code"] != 3.0 {
@@ -232,24 +231,6 @@ func sandboxTools(t *testing.T, f *farmProcess) {
 	if got := s.call("execute_terminal_command", in(map[string]any{"command": names})); got["stdout"] != "user\nuser\n/home/sandbox\n/home/sandbox\n" {
 		t.Errorf("the user's name: %v", got)
 	}
-}
-
-func fetched(t *testing.T, url string) string {
-	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer, err := http.DefaultTransport.RoundTrip(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = answer.Body.Close() }()
-	var out bytes.Buffer
-	if _, err := out.ReadFrom(answer.Body); err != nil || answer.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %d %v %s", url, answer.StatusCode, err, &out)
-	}
-	return out.String()
 }
 
 func pythonEnvTools(t *testing.T, f *farmProcess) {
@@ -292,7 +273,7 @@ func localUpload(t *testing.T, f *farmProcess) {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
-	if got := fetched(t, f.url+"/sandbox/file?sandbox_id="+id+"&file_path=/app/results/in.bin"); got != "x\xff" {
+	if got := string(download(t, f.url+"/sandbox/file?sandbox_id="+id+"&file_path=/app/results/in.bin")); got != "x\xff" {
 		t.Errorf("it is %q", got)
 	}
 }
