@@ -49,7 +49,6 @@ func TestOutages(t *testing.T) {
 		}
 	})
 	t.Run("WorkerIsKilledWhileItUploads", f.killedUpload)
-	t.Run("APIIsRestartedUnderAWaitingCaller", f.restartedAPI)
 }
 
 // outage stops a component while a job runs, and starts it again. Afterwards the job, its output, its events and its file are complete.
@@ -189,30 +188,4 @@ func (f *servicesFarm) killedUpload(t *testing.T) {
 		stored, err := filepath.Glob(filepath.Join(f.data, "s3", "sandfarm", "artifacts", "*", box, job.ID, "*"))
 		return err == nil && len(stored) == files
 	})
-}
-
-func (f *servicesFarm) restartedAPI(t *testing.T) {
-	box := f.sandbox(wire.CreateRequest{}).ID
-	job, err := f.Execute(t.Context(), box, wire.ExecuteRequest{Code: "import time; time.sleep(3); print('done')"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	type end struct {
-		job wire.Job
-		err error
-	}
-	waited := make(chan end, 1)
-	go func() {
-		done, err := f.Wait(t.Context(), job.ID)
-		waited <- end{done, err}
-	}()
-	until(t.Context(), t, "the job runs", time.Minute, func() bool {
-		now, err := f.Job(t.Context(), job.ID)
-		return err == nil && now.State == "running"
-	})
-	f.kill("api", syscall.SIGTERM)
-	f.startParts("api")
-	if got := <-waited; got.err != nil || got.job.State != "completed" || got.job.Result.Execute.Stdout != "done\n" {
-		t.Errorf("the waiting caller got %v %+v", got.err, got.job)
-	}
 }
