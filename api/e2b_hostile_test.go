@@ -200,6 +200,42 @@ const (
 	streamInput  = "/process.Process/StreamInput"
 )
 
+// The streams of a sandbox that is killed end with an error of which the SDKs make a time-out.
+func TestE2BStreamsOfASandboxThatIsKilled(t *testing.T) {
+	t.Parallel()
+	f, dir, headers := e2bBox(t)
+	id := headers[1]
+	var streams []io.Reader
+	for procedure, message := range map[string]string{
+		startProcess:                      `{"process":{"cmd":"sleep","args":["600"]}}`,
+		"/filesystem.Filesystem/WatchDir": `{"path":"` + dir + `"}`,
+	} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.web.URL+"/e2b"+procedure, strings.NewReader(envelope(message)))
+		agenttest.Must(t, err)
+		request.Header.Set("Content-Type", "application/connect+json")
+		for n := 0; n < len(headers); n += 2 {
+			request.Header.Set(headers[n], headers[n+1])
+		}
+		answer, err := http.DefaultClient.Do(request) // returns when the start is sent
+		agenttest.Must(t, err)
+		t.Cleanup(func() { _ = answer.Body.Close() })
+		streams = append(streams, answer.Body)
+	}
+	if answer, text := f.do("DELETE", "/e2b/sandboxes/"+id, nil, "X-API-KEY", key); answer.StatusCode != http.StatusNoContent {
+		t.Fatalf("%d %s", answer.StatusCode, text)
+	}
+	if answer, text := f.do("GET", "/e2b/health", nil, headers...); answer.StatusCode != http.StatusBadGateway {
+		t.Errorf("health: %d %s", answer.StatusCode, text)
+	}
+	f.workers[0].Stop()
+	for _, stream := range streams {
+		text, err := io.ReadAll(stream)
+		if err != nil || !strings.Contains(string(text), `"unavailable","message":"The sandbox was not found: the sandbox was killed`) {
+			t.Errorf("%q, %v", text, err)
+		}
+	}
+}
+
 // Messages that are not what they say are refused with Connect's codes.
 func TestE2BMalformedMessages(t *testing.T) {
 	t.Parallel()

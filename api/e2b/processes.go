@@ -127,7 +127,7 @@ func (p processes) stream(ctx context.Context, of wire.Process, h http.Header, s
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
-			return p.cut(ctx, err)
+			return p.ended(ctx, err)
 		case !ok:
 			err = send(&envd.ProcessEvent{Event: &envd.ProcessEvent_Keepalive{Keepalive: &envd.ProcessEvent_KeepAlive{}}})
 		case piece.Kind == farm.OutputExit:
@@ -145,10 +145,14 @@ func (p processes) stream(ctx context.Context, of wire.Process, h http.Header, s
 	}
 }
 
-// cut is what ends a stream whose sandbox does not answer: nothing at all, if it has ended.
-func (p processes) cut(ctx context.Context, err error) error {
-	if ctx.Err() == nil && p.Running(ctx, boxOf(ctx)) != nil {
-		return errCut
+// ended is the error of a stream whose sandbox does not answer: if the sandbox does not run, the error is one that the SDKs take for a time-out. An answer
+// that broke off would not do: over HTTP/1.1 the SDK for Python asks then for no health.
+func (p processes) ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return err
+	}
+	if gone, ok := errors.AsType[*Gone](p.Running(ctx, boxOf(ctx))); ok {
+		return refusef(connect.CodeUnavailable, gone.Error()+": the sandbox was killed or reached its end of life, or it is paused")
 	}
 	return err
 }

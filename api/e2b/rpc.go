@@ -137,9 +137,6 @@ func (f failures) WrapStreamingHandler(next connect.StreamingHandlerFunc) connec
 	}
 }
 
-// errCut ends an answer without an end: the SDKs then ask whether the sandbox lives, and say that it does not.
-var errCut = errors.New("the sandbox has ended")
-
 // of is an error as the SDKs see it.
 func (f failures) of(ctx context.Context, procedure string, err error) error {
 	if err == nil {
@@ -147,9 +144,6 @@ func (f failures) of(ctx context.Context, procedure string, err error) error {
 	}
 	if _, ok := errors.AsType[*connect.Error](err); ok {
 		return err
-	}
-	if errors.Is(err, errCut) {
-		panic(http.ErrAbortHandler)
 	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return connect.NewError(connect.CodeDeadlineExceeded, errors.New("the time of the request is over"))

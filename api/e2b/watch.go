@@ -54,7 +54,7 @@ func (f files) WatchDir(ctx context.Context, r *connect.Request[envd.WatchDirReq
 		case errors.Is(err, io.EOF): // the server stops
 			return farm.Errorf(farm.CodeUnavailable, "The server stops. Watch again.")
 		case err != nil:
-			return processes(f).cut(ctx, err)
+			return processes(f).ended(ctx, err)
 		case len(events) == 0:
 			err = out.Send(&envd.WatchDirResponse{Event: &envd.WatchDirResponse_Keepalive{Keepalive: &envd.WatchDirResponse_KeepAlive{}}})
 		}
