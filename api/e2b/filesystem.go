@@ -56,7 +56,7 @@ func (f files) stat(ctx context.Context, at place) (*envd.EntryInfo, error) {
 func (f files) entry(ctx context.Context, at place, e wire.FSEntry) *envd.EntryInfo {
 	bits, _ := strconv.ParseUint(e.Mode, 8, 32) // the agent's form is checked
 	out := &envd.EntryInfo{
-		Name: path.Base(e.Path), Path: at.shown(e.Path), Size: e.Size, Owner: nameOf(e.UID), Group: nameOf(e.GID), ModifiedTime: timestamppb.New(e.ModifiedAt),
+		Name: path.Base(e.Path), Path: at.shown(e.Path), Size: sizeOf(e), Owner: nameOf(e.UID), Group: nameOf(e.GID), ModifiedTime: timestamppb.New(e.ModifiedAt),
 		Metadata: e.Metadata,
 	}
 	kind := e
@@ -65,7 +65,7 @@ func (f files) entry(ctx context.Context, at place, e wire.FSEntry) *envd.EntryI
 		target, found, err := f.follow(ctx, e)
 		if err == nil {
 			kind, bits = found, modeOf(found)
-			out.Size = found.Size
+			out.Size = sizeOf(found)
 		}
 		shown := at.shown(target)
 		out.SymlinkTarget = &shown
@@ -84,6 +84,9 @@ func (f files) entry(ctx context.Context, at place, e wire.FSEntry) *envd.EntryI
 	out.Mode, out.Permissions = uint32(mode.Perm()), mode.String()
 	return out
 }
+
+// sizeOf is the size of a file or a directory.
+func sizeOf(e wire.FSEntry) int64 { return e.Size + e.DirSize }
 
 func modeOf(e wire.FSEntry) uint64 {
 	bits, _ := strconv.ParseUint(e.Mode, 8, 32) // the agent's form is checked

@@ -215,7 +215,7 @@ func FSMode(text string) (int, error) {
 
 func fsEntryOf(e farm.FSEntry) wire.FSEntry {
 	out := wire.FSEntry{
-		Path: e.Path, Type: e.Type, Size: e.Size, Mode: e.Mode, UID: e.UID, GID: e.GID, ModifiedAt: e.ModifiedAt.UTC().Truncate(time.Microsecond), Metadata: e.Metadata, ETag: e.ETag,
+		Path: e.Path, Type: e.Type, Size: e.Size, DirSize: e.DirSize, Mode: e.Mode, UID: e.UID, GID: e.GID, ModifiedAt: e.ModifiedAt.UTC().Truncate(time.Microsecond), Metadata: e.Metadata, ETag: e.ETag,
 	}
 	if e.Type == "symlink" {
 		out.Target = &e.Target

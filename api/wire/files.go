@@ -9,6 +9,7 @@ type FSEntry struct {
 	Path       string            `json:"path" doc:"absolute path"`
 	Type       string            `json:"type" doc:"what it is" enum:"file,dir,symlink,other"`
 	Size       int64             `json:"size" doc:"bytes of a file; 0 for anything else"`
+	DirSize    int64             `json:"-"` // of a directory, as its file system counts: the SDKs of E2B show it
 	Mode       string            `json:"mode" doc:"permissions, four octal digits"`
 	UID        int               `json:"uid" doc:"user id of the owner"`
 	GID        int               `json:"gid" doc:"id of the owner's group"`

@@ -30,10 +30,11 @@ const (
 
 // FSEntry describes a file anywhere in a sandbox, as its user sees it.
 type FSEntry struct {
-	Path       string    `json:"path"` // absolute
-	Type       string    `json:"type"` // file, dir, symlink or other
-	Size       int64     `json:"size"` // bytes of a file; of anything else 0
-	Mode       string    `json:"mode"` // four octal digits, such as 0644
+	Path       string    `json:"path"`              // absolute
+	Type       string    `json:"type"`              // file, dir, symlink or other
+	Size       int64     `json:"size"`              // bytes of a file; of anything else 0
+	DirSize    int64     `json:"dirsize,omitempty"` // of a directory, as its file system counts; of anything else 0
+	Mode       string    `json:"mode"`              // four octal digits, such as 0644
 	UID        int       `json:"uid"`
 	GID        int       `json:"gid"`
 	ModifiedAt time.Time `json:"modified_at"`

@@ -59,10 +59,14 @@ func (i *info) workEntry(p string) farm.FileEntry {
 // entry describes a file anywhere, without what only a further call of the kernel tells.
 func (i *info) entry(p string) farm.FSEntry {
 	kind, size := i.kind()
-	return farm.FSEntry{
+	e := farm.FSEntry{
 		Path: p, Type: kind, Size: size, Mode: fmt.Sprintf("%04o", i.st.Mode&farm.MaxMode), UID: int(i.st.Uid), GID: int(i.st.Gid),
 		ModifiedAt: i.modTime().UTC(), ETag: i.etag(),
 	}
+	if i.isDir() {
+		e.DirSize = i.st.Size
+	}
+	return e
 }
 
 // etag names a version of a file: another inode, or another time of its last change, is another version.

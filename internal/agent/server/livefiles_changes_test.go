@@ -142,6 +142,11 @@ func TestFilesAnywhere(t *testing.T) {
 	if got := strings.Join(names, " "); got != "a a/b.txt c d d/b.txt link" {
 		t.Errorf("listed %q", got)
 	}
+	of, err := os.Stat(at("a"))
+	agenttest.Must(t, err)
+	if e := list.Entries[0]; e.Size != 0 || e.DirSize != of.Size() || e.DirSize == 0 {
+		t.Errorf("a directory: %+v", e)
+	}
 	agenttest.Must(t, l.FSRemove(t.Context(), at("a")))
 	if _, err := l.FSStat(t.Context(), at("a")); farm.CodeOf(err) != farm.CodeNotFound {
 		t.Errorf("after its removal: %v", err)

@@ -44,6 +44,7 @@ def test_list_and_describe(sandbox):
     assert deep == ["/home/user/tree/a/b", "/home/user/tree/a/b/c.txt"]
     info = sandbox.files.get_info("tree/a/b/c.txt")
     assert (info.size, info.mode, info.permissions, info.owner, info.group, info.type) == (3, 0o600, "-rw-------", "user", "user", FileType.FILE)
+    assert sandbox.files.get_info("tree").size > 0
     assert sandbox.files.get_info("tree/link").symlink_target == "/home/user/tree/a/b/c.txt"
     assert sandbox.files.get_info("/etc/passwd").owner == "root"
     assert sandbox.files.exists("tree") and not sandbox.files.exists("tree/none")
