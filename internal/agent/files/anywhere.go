@@ -274,7 +274,7 @@ func (s *Server) openToWrite(p string, how farm.FSWrite) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if how.Mode >= 0 {
+	if how.Mode >= 0 || old == nil { // also of a new file: the umask may have taken rights, and who watches sees what E2B's envd shows
 		err = unix.Fchmod(int(f.Fd()), mode) //nolint:gosec // a descriptor is small
 	}
 	if err == nil && how.Metadata != nil {

@@ -153,6 +153,26 @@ func TestWatchSaysWhatItDropped(t *testing.T) {
 	}
 }
 
+// A new file that is written in place gets its mode after it is made, as E2B's envd gives it its owner: watchers of both see the same.
+func TestWatchOfAFileThatIsWrittenInPlace(t *testing.T) {
+	t.Parallel()
+	l, dir := agenttest.StartWithFiles(t).Live(), t.TempDir()
+	_, err := l.Watch(t.Context(), "w", dir, false, false, nil)
+	agenttest.Must(t, err)
+	file := filepath.Join(dir, "new")
+	_, err = l.FSWrite(t.Context(), file, farm.FSWrite{How: farm.FSOverwrite, Mode: -1}, strings.NewReader("x"))
+	agenttest.Must(t, err)
+	seen, _ := nextChanges(t, l, "w", 0, func(e agent.FileEvent) bool { return e.Kind == agent.FileChanged && !e.Metadata })
+	want := []agent.FileEvent{
+		{Seq: 1, Kind: agent.FileCreated, Path: file, Type: "file"},
+		{Seq: 2, Kind: agent.FileChanged, Path: file, Type: "file", Metadata: true},
+		{Seq: 3, Kind: agent.FileChanged, Path: file, Type: "file"},
+	}
+	if !slices.Equal(seen, want) {
+		t.Errorf("%+v", seen)
+	}
+}
+
 // A polled watch tells each change once, however seldom it is asked.
 func TestAPolledWatch(t *testing.T) {
 	t.Parallel()
