@@ -127,8 +127,10 @@ func TestKeysSeeTheirOwnFleet(t *testing.T) {
 		c.Keys = append(c.Keys, api.KeyConfig{Tenant: "rival", SHA256: hash("rival"), Scopes: []string{"run"}})
 	})
 	for _, node := range []string{"n1", "n2"} { // the fake worker starts sandboxes on n1
-		w := farm.Worker{ID: "wrk_" + node, Node: node, Host: "host-" + node, Slots: 4, Running: 3, Sandboxes: 9, Queues: []string{"cpu"}, Machine: &farm.Machine{MemoryMB: 1 << 20, CPUs: 64},
-			Capacity: farm.Capacity{MemoryMB: 1 << 19, CPUs: 64}, GPUs: []farm.GPUDevice{{ID: "GPU-1", Model: "a100"}}, Images: []farm.Image{{Name: "python"}}}
+		w := farm.Worker{
+			ID: "wrk_" + node, Node: node, Host: "host-" + node, Slots: 4, Running: 3, Sandboxes: 9, Queues: []string{"cpu"}, Machine: &farm.Machine{MemoryMB: 1 << 20, CPUs: 64},
+			Capacity: farm.Capacity{MemoryMB: 1 << 19, CPUs: 64}, GPUs: []farm.GPUDevice{{ID: "GPU-1", Model: "a100"}}, Images: []farm.Image{{Name: "python"}},
+		}
 		if err := b.store.Heartbeat(t.Context(), w); err != nil {
 			t.Fatal(err)
 		}
