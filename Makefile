@@ -323,6 +323,9 @@ gen: build sdk-typescript-tools ## regenerate the files that are generated from 
   echo '`limits.retention_seconds`, and `quotas.*`. What is no setting is a constant: `GET /v1/limits` and the pages on each subject say it.'; echo; \
 	  bin/sandfarm config markdown; } > docs/configuration.md
 
+count: ## print how large the tree is: Go files, lines of code and of tests by room, settings, words of the glossary
+	@$(DEPLOY) count
+
 verify: gen ## check that generated files are current, go.mod is tidy, each dependency is explained, and builds are reproducible
 	git diff --exit-code -- . ':!docs/verification.md'
 	deploy/dependencies.sh check

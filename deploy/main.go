@@ -6,6 +6,7 @@
 //	deploy gvisor -runsc FILE                                 installs gVisor's runtime and registers it in the Docker engine of this machine
 //	deploy image NAME                                         builds a sandbox image and its base, as `sandfarm up` does
 //	deploy skewed -o FILE PACKAGE                             builds a program whose clock a test can shift
+//	deploy count                                              counts files and lines of Go by room, settings, and words of the glossary
 //
 // "test" is red when a test fails, when a test is skipped (a check that did not run must not look like one that passed; -skips
 // allows it), and when nothing was tested. With -rerun a test that fails runs once more, alone: if it passes then, it is reported as FLAKY,
@@ -43,7 +44,7 @@ func main() {
 // run gives the exit code, or an error that says why there is no result.
 func run(ctx context.Context, args []string) (int, error) {
 	if len(args) == 0 {
-		return 0, errors.New("name what to do: test, steps, dist, gvisor, image or skewed")
+		return 0, errors.New("name what to do: test, steps, dist, gvisor, image, skewed or count")
 	}
 	flags := flag.NewFlagSet("deploy "+args[0], flag.ContinueOnError)
 	parse := func() bool { return flags.Parse(args[1:]) == nil } // the flag set prints what is wrong
@@ -108,7 +109,9 @@ func run(ctx context.Context, args []string) (int, error) {
 			return 2, nil
 		}
 		return 0, buildSkewed(ctx, *out, flags.Arg(0))
+	case "count":
+		return 0, count(ctx, os.Stdout)
 	default:
-		return 0, fmt.Errorf("%q is none of test, steps, dist, gvisor, image and skewed", args[0])
+		return 0, fmt.Errorf("%q is none of test, steps, dist, gvisor, image, skewed and count", args[0])
 	}
 }
