@@ -1,12 +1,36 @@
+// Package client is the Go client of a Sandfarm: create sandboxes, run code and commands in them, follow a job's events,
+// move files and download artifacts. It uses only the public API and has no state but its connections: a Client may be
+// used by any number of goroutines.
+//
+// It is used from a checkout of Sandfarm, and needs no other module but one for WebSockets. In your own module:
+//
+//	go mod edit -replace github.com/sandfarm/sandfarm=/path/to/the/checkout
+//	go mod tidy # once a file imports github.com/sandfarm/sandfarm/client
+//
+// Begin with [New]. Everything that takes time is a job: [Client.Run], [Client.Execute] and their like return it as it was accepted, or with
+// [WithWait] when it is final; [Client.Wait] waits for one, [Client.Events] follows it, [Failure] says whether the farm could complete
+// it. [Client.Files] are the files of a workspace, [Client.FS] all files of a sandbox, [Client.StartProcess] and [Client.DialPort] reach what runs
+// beside jobs. Requests and answers are the types of package wire. Lists are iterators.
+//
+// A request that starts work carries an Idempotency-Key, so a retry after a broken connection runs nothing twice. Reads
+// and those POSTs are retried, a few times with backoff, when the connection breaks, the farm answers 503, or a proxy 502 or 504. Every request
+// but an upload is retried after a 429. A Retry-After is honoured; if it is longer than 10 seconds, the error is returned
+// at once. Errors of the farm are *Error.
+//
+// An exception in the code or a failed command is a result, not an error: see [wire.ExecuteResult].
 package client
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
 )
 
 // DefaultURL is the address of a farm with default settings.
@@ -85,4 +109,82 @@ func newTransport() http.RoundTripper {
 	t = t.Clone()
 	t.MaxIdleConnsPerHost = 32
 	return t
+}
+
+// CallOption changes one request that starts work.
+type CallOption func(*call)
+
+// WithWait makes the farm delay its answer until the job is final, for at most d, rounded up to whole seconds and limited to
+// a minute. Without it the answer is the accepted job. See also [Client.Wait].
+func WithWait(d time.Duration) CallOption {
+	return func(in *call) { in.wait = int(min(math.Ceil(d.Seconds()), maxWaitSeconds)) }
+}
+
+// WithIdempotencyKey sends your own key (at most 255 visible ASCII characters). Another request with the same key and body,
+// also from another process, returns the same job.
+func WithIdempotencyKey(key string) CallOption { return func(in *call) { in.key = key } }
+
+// WithKernel limits [Client.Interrupt] and [Client.Restart] to the kernel of one context.
+func WithKernel(name string) CallOption {
+	return func(in *call) { in.body = wire.ControlRequest{Context: name} }
+}
+
+// WithManager tells [Client.Package] which installer a package belongs to: "pip" or "npm".
+func WithManager(name string) CallOption {
+	return func(in *call) { in.query = url.Values{"manager": {name}} }
+}
+
+func (in call) with(opts []CallOption) call {
+	for _, opt := range opts {
+		opt(&in)
+	}
+	in.wait = max(in.wait, 0)
+	return in
+}
+
+// Images lists the sandbox images of the farm.
+func (c *Client) Images(ctx context.Context) ([]wire.Image, error) {
+	return listWhole[wire.Image](ctx, c, "v1", "images")
+}
+
+// Workers lists the live workers.
+func (c *Client) Workers(ctx context.Context) ([]wire.Worker, error) {
+	return listWhole[wire.Worker](ctx, c, "v1", "workers")
+}
+
+// Queues lists the queues with their backlogs.
+func (c *Client) Queues(ctx context.Context) ([]wire.Queue, error) {
+	return listWhole[wire.Queue](ctx, c, "v1", "queues")
+}
+
+// Activity lists the minutes of the last hour, the oldest first, with what became of the jobs that workers ended. It needs the scope admin.
+func (c *Client) Activity(ctx context.Context) ([]wire.Minute, error) {
+	return listWhole[wire.Minute](ctx, c, "v1", "activity")
+}
+
+// FleetEvents lists what happened to workers and nodes, the newest first; the farm keeps 200. It needs the scope admin.
+func (c *Client) FleetEvents(ctx context.Context) ([]wire.FleetEvent, error) {
+	return listWhole[wire.FleetEvent](ctx, c, "v1", "events")
+}
+
+// Scale says how many nodes of each kind the farm needs for what waits, nodes without GPUs first. It needs the scope admin.
+func (c *Client) Scale(ctx context.Context) ([]wire.NodeNeed, error) {
+	return listWhole[wire.NodeNeed](ctx, c, "v1", "scale")
+}
+
+// Limits reads the limits of the farm on requests.
+func (c *Client) Limits(ctx context.Context) (wire.Limits, error) {
+	var got wire.Limits
+	err := c.json(ctx, call{method: http.MethodGet, path: []string{"v1", "limits"}}, &got)
+	return got, err
+}
+
+// Health is nil if the API is alive.
+func (c *Client) Health(ctx context.Context) error {
+	return c.json(ctx, call{method: http.MethodGet, path: []string{"healthz"}}, nil)
+}
+
+// Ready is nil if every component that jobs need works, and otherwise an *Error with the code unavailable.
+func (c *Client) Ready(ctx context.Context) error {
+	return c.json(ctx, call{method: http.MethodGet, path: []string{"readyz"}}, nil)
 }

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
@@ -95,4 +96,73 @@ func Failure(job wire.Job) error {
 		e.Code, e.Detail = job.Error.Code, job.Error.Message
 	}
 	return e
+}
+
+// pageSize is the largest page that the farm allows.
+const pageSize = 200
+
+// cursors are those of a list that were followed.
+type cursors map[string]bool
+
+// end reports whether a list ends before next: there is none, or it was followed before and would lead around.
+func (c cursors) end(next string) bool {
+	again := c[next]
+	c[next] = true
+	return next == "" || again
+}
+
+// listPaged lists all items, page by page. An error ends it.
+func listPaged[T any](ctx context.Context, c *Client, path []string, query url.Values) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var zero T
+		asked := url.Values{"limit": {strconv.Itoa(pageSize)}}
+		for name, values := range query {
+			asked[name] = values
+		}
+		at := cursors{}
+		for {
+			var got wire.List[T]
+			if err := c.json(ctx, call{method: http.MethodGet, path: path, query: asked}, &got); err != nil {
+				yield(zero, err)
+				return
+			}
+			for _, item := range got.Items {
+				if !yield(item, nil) {
+					return
+				}
+			}
+			next := string(got.NextCursor)
+			if at.end(next) {
+				return
+			}
+			asked.Set("cursor", next)
+		}
+	}
+}
+
+// listWhole reads a list without pages.
+func listWhole[T any](ctx context.Context, c *Client, path ...string) ([]T, error) {
+	var got wire.Items[T]
+	err := c.json(ctx, call{method: http.MethodGet, path: path}, &got)
+	return got.Items, err
+}
+
+// Install starts the installation of packages in a sandbox and returns its job. A package that fails is a result, not an error:
+// the job completes with an outcome for each package. Poll [Client.Package] or the job.
+func (c *Client) Install(ctx context.Context, id string, request wire.PackagesRequest, opts ...CallOption) (wire.Job, error) {
+	return c.start(ctx, call{method: http.MethodPost, path: sandboxPath(id, "packages"), body: request}, opts)
+}
+
+// Packages lists the packages of a sandbox: those of its image, those installed later, and those being installed.
+func (c *Client) Packages(ctx context.Context, id string) ([]wire.Package, error) {
+	return listWhole[wire.Package](ctx, c, sandboxPath(id, "packages")...)
+}
+
+// Package reads the status of a package of a sandbox. Names of Python packages are compared by PEP 503; names of npm packages
+// may contain a slash. A missing package has the status not_found, which is not an error. WithManager names the installer;
+// without it the farm decides by the form of the name.
+func (c *Client) Package(ctx context.Context, id, name string, opts ...CallOption) (wire.Package, error) {
+	var got wire.Package
+	err := c.json(ctx, call{method: http.MethodGet, path: sandboxPath(id, "packages", name)}.with(opts), &got)
+	return got, err
 }

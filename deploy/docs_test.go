@@ -158,7 +158,7 @@ func TestLifeOfAJobNamesItsFiles(t *testing.T) {
 // file matches a file of code in a comment: its name, or its path from the root or from the package.
 var file = regexp.MustCompile(`[\w./-]*\w\.(?:go|lua|py)\b`)
 
-// TestCommentsOfPackagesNameFilesThatExist checks the files that a doc.go names.
+// TestCommentsOfPackagesNameFilesThatExist checks the files that the comment of a package names.
 func TestCommentsOfPackagesNameFilesThatExist(t *testing.T) {
 	t.Parallel()
 	checked := 0
@@ -166,11 +166,12 @@ func TestCommentsOfPackagesNameFilesThatExist(t *testing.T) {
 		if err == nil && d.IsDir() && (d.Name() == "node_modules" || d.Name() == ".git" || d.Name() == ".sandfarm") {
 			return filepath.SkipDir
 		}
-		if err != nil || d.Name() != "doc.go" {
+		if err != nil || d.IsDir() || filepath.Ext(path) != ".go" {
 			return err
 		}
 		text, err := os.ReadFile(path)
-		for _, name := range file.FindAllString(string(text), -1) {
+		comment, _, _ := strings.Cut("\n"+string(text), "\npackage ")
+		for _, name := range file.FindAllString(comment, -1) {
 			checked++
 			_, here := os.Stat(filepath.Join(filepath.Dir(path), name))
 			_, root := os.Stat(filepath.Join("..", name))

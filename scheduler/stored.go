@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/blob"
@@ -177,4 +178,152 @@ func (s *Scheduler) checkQuotas(ctx context.Context) error {
 		}
 		return err
 	})
+}
+
+const (
+	// uploadAge is the age at which an unfinished upload is aborted: much more than the largest file takes.
+	uploadAge = 3 * day
+	// rulesSlack is how much longer than the farm the object store keeps objects that the farm should remove. After that time no record names
+	// them, whatever outage there was.
+	rulesSlack = store.ArtifactGrace + day
+	// stagingSlack is the same for staged objects, which have no records.
+	stagingSlack = 2 * day
+
+	day = 24 * time.Hour
+)
+
+// rules sets the bucket's lifecycle rules, so that the object store removes objects that the farm failed to remove.
+func (s *Scheduler) rules(ctx context.Context) error {
+	if !s.cfg.Lifecycle {
+		return nil
+	}
+	retention := time.Duration(s.cfg.Limits.RetentionSeconds) * time.Second
+	changed, err := s.deps.Blobs.EnsureLifecycle(ctx,
+		blob.LifecycleRule{ID: "sandfarm-artifacts", Prefix: farm.ArtifactsPrefix, Days: days(retention + rulesSlack), AbortDays: days(s.outputAge())},
+		blob.LifecycleRule{ID: "sandfarm-manifests", Prefix: farm.ManifestsPrefix, Days: days(retention + rulesSlack), AbortDays: days(uploadAge)},
+		blob.LifecycleRule{ID: "sandfarm-records", Prefix: farm.RecordsPrefix, Days: days(retention + s.jobAge() + day), AbortDays: days(uploadAge)},
+		blob.LifecycleRule{ID: "sandfarm-staging", Prefix: farm.StagingPrefix, Days: days(s.jobAge() + stagingSlack), AbortDays: days(uploadAge)},
+	)
+	if errors.Is(err, blob.ErrNoLifecycle) {
+		if !s.noRules {
+			s.log.WarnContext(ctx, "the object store supports no lifecycle rules; only the farm removes old objects", "error", err)
+		}
+		s.noRules = true
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("set lifecycle rules: %w", err)
+	}
+	if changed {
+		s.log.InfoContext(ctx, "lifecycle rules of the bucket set")
+	}
+	return nil
+}
+
+// jobAge is an age that no unfinished job has: it waits and runs at most as long as a sandbox lives. What a job has staged is an orphan at
+// this age: input that it has not read yet, a file that was read for its caller, snapshots and events of its output.
+func (s *Scheduler) jobAge() time.Duration {
+	return time.Duration(s.cfg.Limits.TTLMaxSeconds)*time.Second + day
+}
+
+// outputAge is the age at which an unfinished upload of an artifact is aborted. The output of a job is uploaded while the job runs.
+func (s *Scheduler) outputAge() time.Duration { return max(uploadAge, s.jobAge()) }
+
+// days rounds up to whole days, the unit of the rules.
+func days(d time.Duration) int { return int((d + day - 1) / day) }
+
+// abort aborts old unfinished uploads.
+func (s *Scheduler) abort(ctx context.Context) error {
+	var errs []error
+	for _, prefix := range []string{farm.ArtifactsPrefix, farm.RecordsPrefix, farm.StagingPrefix, farm.IndexPrefix} {
+		age := uploadAge
+		if prefix == farm.ArtifactsPrefix {
+			age = s.outputAge()
+		}
+		n, err := s.deps.Blobs.AbortUploads(ctx, prefix, time.Now().Add(-age))
+		s.seen.aborted.Add(float64(n))
+		if err != nil {
+			errs = append(errs, fmt.Errorf("abort old uploads: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Kinds of trimmed records in the metrics.
+const (
+	trimmedEntries = "entry"
+	trimmedJobs    = "job"
+	trimmedTasks   = "task"
+	trimmedQueues  = "queue"
+
+	trimmedDocuments = "documents" // of one record
+	trimmedCallbacks = "callback"  // given up beyond limits.max_callbacks
+	trimmedForgotten = "forgotten" // finished jobs and ended sandboxes, since Redis was half full
+)
+
+// trim removes what is beyond its bounds: index entries and documents whose records have expired, finished jobs beyond
+// Limits.MaxFinished, callbacks beyond limits.max_callbacks, archived tasks that are older than finished jobs are kept, and empty queues of nodes and GPU models that have no worker.
+func (s *Scheduler) trim(ctx context.Context) error {
+	err := s.each(ctx, func(ctx context.Context, tenant string) error {
+		n, err := s.deps.Ledger.Trim(ctx, tenant)
+		s.seen.trimmed.WithLabelValues(trimmedEntries).Add(float64(n.Entries))
+		s.seen.trimmed.WithLabelValues(trimmedJobs).Add(float64(n.Jobs))
+		s.seen.trimmed.WithLabelValues(trimmedDocuments).Add(float64(n.Documented))
+		if err != nil {
+			return fmt.Errorf("trim records of tenant %s: %w", tenant, err)
+		}
+		dropped, err := s.deps.Jobs.DropCallbacks(ctx, tenant)
+		s.seen.trimmed.WithLabelValues(trimmedCallbacks).Add(float64(dropped))
+		if err != nil {
+			return fmt.Errorf("trim callbacks of tenant %s: %w", tenant, err)
+		}
+		return nil
+	})
+	_, expired := s.deps.Ledger.TrimKeys(ctx, time.Now().Add(-keepExpiredKeys))
+	return errors.Join(err, expired, s.trimQueues(ctx))
+}
+
+// forget removes finished jobs and ended sandboxes of the tenants with most, if Redis is half full.
+func (s *Scheduler) forget(ctx context.Context) error {
+	forgotten, err := s.deps.Ledger.ForgetFinished(ctx)
+	for _, of := range forgotten {
+		s.seen.trimmed.WithLabelValues(trimmedForgotten).Add(float64(of.Records))
+		s.log.InfoContext(ctx, "finished jobs and ended sandboxes removed before their time: Redis is more than half full", "tenant", of.Tenant, "records", of.Records, "bytes", of.Bytes)
+	}
+	if err != nil {
+		return fmt.Errorf("remove finished jobs: %w", err)
+	}
+	return nil
+}
+
+// keepExpiredKeys is how long API keys stay in the list after they have expired, so that their owners see why they no longer work.
+const keepExpiredKeys = 7 * 24 * time.Hour
+
+func (s *Scheduler) trimQueues(ctx context.Context) error {
+	workers, err := s.deps.Ledger.Workers(ctx)
+	if err != nil {
+		return fmt.Errorf("list workers: %w", err)
+	}
+	served := map[string]bool{}
+	for _, w := range workers {
+		served[farm.NodeQueue(w.Node)] = true
+		for _, queue := range w.Queues {
+			served[queue] = true
+		}
+	}
+	n, err := s.deps.Tasks.Trim(ctx, time.Now().Add(-time.Duration(s.cfg.Limits.RetentionSeconds)*time.Second), func(queue string) bool {
+		return !served[queue] && comesAndGoes(queue)
+	})
+	s.seen.trimmed.WithLabelValues(trimmedTasks).Add(float64(n.Tasks))
+	s.seen.trimmed.WithLabelValues(trimmedQueues).Add(float64(n.Queues))
+	if err != nil {
+		return fmt.Errorf("trim queues: %w", err)
+	}
+	return nil
+}
+
+// comesAndGoes reports whether a queue belongs to a node or a GPU model, and not to the farm.
+func comesAndGoes(queue string) bool {
+	model, gpu := farm.GPUQueue(queue)
+	return gpu && model != "" || strings.HasPrefix(queue, farm.NodeQueue(""))
 }

@@ -1,14 +1,41 @@
+// Package e2b serves the sandboxes of the farm to the official SDKs of E2B, which need no change but their two addresses:
+// E2B_API_URL and E2B_SANDBOX_URL are both the farm's address with /e2b behind it.
+//
+// It translates, and does nothing itself: a sandbox is a sandbox of the farm, a process one of its processes, a file one of its files, by the
+// same service (api/service) as /v1, with the same limits, quotas and audit.
+//
+// Two kinds of requests arrive. Those to the control API (create, list, kill, …) carry an API key and go through the guards of /v1. Those to the
+// data plane (envd at port 49983 of a sandbox, the code interpreter at port 49999) carry no key: they name the sandbox in the header
+// E2b-Sandbox-Id and the port in E2b-Sandbox-Port, and prove by a token of that sandbox that they may (X-Access-Token, or, for the code
+// interpreter, E2B-Traffic-Access-Token). A token names its tenant and its sandbox and is signed by the farm, so that no table is needed; Door.Open
+// checks it. It works as long as its sandbox.
+//
+// To serve more of the data plane, write a Handler: it gets the request with its body unread, and the Box that it is for. By then the token was
+// checked, the sandbox is known to run, and the request counts against the quotas of its tenant. Box.Tenant and Box.ID are what the methods of
+// service.Service take. BoxRoutes (routes.go) names the handlers; that of the code interpreter is interpreter.serve, which gets
+// /e2b/execute, /e2b/contexts and what is below it, and /e2b/health for the port 49999. An error that a handler returns is answered in E2B's
+// form, {"code": …, "message": …}; a handler may also answer with an error itself.
 package e2b
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
+	"log/slog"
+	"maps"
 	"net/http"
+	"path"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
 
 	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/api/rest"
+	"github.com/sandfarm/sandfarm/api/service"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -138,4 +165,167 @@ func (d *Door) Running(ctx context.Context, box Box) error {
 		return gone(box)
 	}
 	return nil
+}
+
+// Handler serves a request to a sandbox.
+type Handler func(c *gin.Context, box Box) error
+
+// Deps are what a Door works with. All are required.
+type Deps struct {
+	Service *service.Service
+	Signer  *access.Signer
+	Logger  *slog.Logger
+	Now     func() time.Time
+	// Opened lists the open sandboxes of all tenants, Find finds one of them by its id, and Keys the ids of a tenant's valid keys: tokens that were made with others are refused.
+	Opened func(context.Context) ([]farm.Ref, error)
+	Find   func(ctx context.Context, id string) (ref farm.Ref, ok bool, err error)
+	Keys   func(ctx context.Context, tenant string) ([]string, error)
+	// Hold ends the context of a request when the key of its caller ends.
+	Hold func(context.Context, access.Caller) (held context.Context, release func())
+	// ActFor serves a request for the caller whose token it carries, and says so in the audit. subject is what the token is for.
+	ActFor func(c *gin.Context, caller access.Caller, subject string)
+	Gate   *access.Gate
+	Memory *budget.Budget // of requests; nil: without limit
+	// MaxBody bounds a JSON body, in bytes.
+	MaxBody int64
+	// Stall is how long the transfer of a stream may stall.
+	Stall time.Duration
+	// Domain is below which the sender of a request reaches the hosts of ports, and becomes the domain of its SDK; "": the SDK keeps its own.
+	Domain func(*http.Request) string
+}
+
+// Door serves the SDKs. It is safe for concurrent use.
+type Door struct {
+	Deps
+	searches    *searches
+	interpreter *interpreter // serves the port 49999 of sandboxes
+}
+
+// New makes a Door.
+func New(deps Deps) *Door {
+	return &Door{Deps: deps, searches: newSearches(), interpreter: &interpreter{service: deps.Service, maxBody: deps.MaxBody, now: deps.Now}}
+}
+
+// The SDKs reach a sandbox at hosts of its own, PORT-ID.DOMAIN, if they have no URL for all sandboxes. The host names what the headers name
+// otherwise.
+
+// IsService reports whether a port is that of a service of E2B. No program of the sandbox has to listen there.
+func IsService(port int) bool {
+	number := strconv.Itoa(port)
+	return number == EnvdPort || number == InterpreterPort
+}
+
+// Name sets the headers of a request to a host: its port and its sandbox, with its id as in /v1.
+func Name(r *http.Request, port int, sandbox string) {
+	r.Header.Set(headerSandbox, ShownID(sandbox))
+	r.Header.Set(headerPort, strconv.Itoa(port))
+}
+
+// HasToken reports whether a request brings a token of a sandbox.
+func HasToken(h http.Header) bool { return h.Get(headerAccess) != "" || h.Get(HeaderTraffic) != "" }
+
+// HideHeaders removes the headers of the data plane, which are not for servers in sandboxes. X-Access-Token may be such a server's own.
+func HideHeaders(h http.Header) {
+	for _, name := range []string{headerSandbox, headerPort, HeaderTraffic} {
+		h.Del(name)
+	}
+}
+
+// minToken is the length of the shortest token: a signature and an id.
+const minToken = 40
+
+// IsToken reports whether a text is a token of a sandbox, or may be: whoever has one may do everything in its sandbox.
+func (d *Door) IsToken(ctx context.Context, text string) bool {
+	if len(text) < minToken {
+		return false
+	}
+	box, _, err := d.read(ctx, text)
+	return err != nil || box.ID != ""
+}
+
+// A sandbox of the farm has one user, who is never root. To the SDKs its home is /home/user: that is the workspace, where code runs, too; in the
+// farm's images a link leads from one to the other.
+const (
+	// userHome is the workspace, as the SDKs name it.
+	userHome = farm.UserHome
+
+	userName = "user"
+)
+
+// checkUser refuses every other user; "" is the default one.
+func checkUser(name string) error {
+	switch name {
+	case "", userName:
+		return nil
+	case "root":
+		return farm.Errorf(farm.CodeUnauthorized, "Sandboxes of this farm have no root: everything runs as the user %s.", userName)
+	default:
+		return farm.Errorf(farm.CodeUnauthorized, "invalid username: '%s'", farm.Shorten(name))
+	}
+}
+
+// callUser checks the user that a call names.
+func callUser(h http.Header) error {
+	scheme, text, _ := strings.Cut(h.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Basic") {
+		return nil
+	}
+	raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
+	if err != nil {
+		return farm.Errorf(farm.CodeUnauthorized, "The header Authorization is not well formed.")
+	}
+	name, _, _ := strings.Cut(string(raw), ":")
+	return checkUser(name)
+}
+
+// place is a path as a caller wrote it, and where it is in the sandbox.
+type place struct {
+	real string
+	home bool // the caller means it below userHome, and shall see it there
+}
+
+// placeOf finds a path: absolute, or relative to userHome, which "~" is, too.
+func placeOf(given string) place {
+	if given == "~" || strings.HasPrefix(given, "~/") {
+		given = "." + given[1:]
+	}
+	if !strings.HasPrefix(given, "/") {
+		given = path.Join(userHome, given)
+	}
+	clean := path.Clean(given)
+	if rest, ok := below(clean, userHome); ok {
+		return place{real: path.Join(farm.Workspace, rest), home: true}
+	}
+	return place{real: clean}
+}
+
+// shown is a real path as the caller of this place sees it.
+func (p place) shown(real string) string {
+	if rest, ok := below(real, farm.Workspace); ok && p.home {
+		return path.Join(userHome, rest)
+	}
+	return real
+}
+
+// below is the part of a path below a directory; ok is false if it is elsewhere.
+func below(p, dir string) (rest string, ok bool) {
+	if p == dir {
+		return "", true
+	}
+	rest, ok = strings.CutPrefix(p, dir+"/")
+	return rest, ok
+}
+
+// RealPath converts a caller's path to one in the sandbox.
+func RealPath(given string) string { return placeOf(given).real }
+
+// ShownPath converts a path in the sandbox to the one that callers see by default.
+func ShownPath(real string) string { return place{home: true}.shown(real) }
+
+// Environment adds to the variables of code the home, and the working directory as callers see it: shells then report /home/user instead of the
+// target of that link. A caller's own values stay.
+func Environment(env map[string]string, real string) map[string]string {
+	out := map[string]string{"HOME": userHome, "PWD": ShownPath(real)}
+	maps.Copy(out, env)
+	return out
 }

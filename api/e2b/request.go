@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"net"
+	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -120,4 +122,112 @@ func (r createRequest) reach(out *wire.CreateRequest) error {
 	}
 	out.Network, out.AllowHosts = &allowlist, n.AllowOut
 	return nil
+}
+
+// Gone says that a sandbox does not run: it has ended, or is paused. The SDKs know it by its status and its words.
+type Gone struct{ box Box }
+
+func gone(box Box) error { return &Gone{box} }
+
+// Error is the sentence that the SDKs look for.
+func (g *Gone) Error() string { return "The sandbox was not found" }
+
+// goneBody is the answer to a request to a sandbox that is gone.
+type goneBody struct {
+	SandboxID string `json:"sandboxId"`
+	Message   string `json:"message"`
+	Code      int    `json:"code"`
+}
+
+// failure is any other answer with an error.
+type failure struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+}
+
+// headerRetry tells the SDKs whether a request may be sent again.
+const headerRetry = "Should-Retry"
+
+// Write answers for a sandbox that does not run.
+func (g *Gone) Write(c *gin.Context) {
+	c.Header(headerRetry, "false")
+	_ = rest.Reply(c, http.StatusBadGateway, goneBody{ShownID(g.box.ID), g.Error(), http.StatusBadGateway})
+	c.Abort()
+}
+
+// WriteFailure answers with an error in E2B's form. What the farm calls unprocessable is a bad request there. 409 means to the SDKs that a
+// sandbox is paused already, so no error of the farm is one.
+func WriteFailure(c *gin.Context, p wire.Problem) {
+	status := p.Status
+	switch {
+	case status == http.StatusUnprocessableEntity, status == http.StatusConflict:
+		status = http.StatusBadRequest
+	case status == http.StatusServiceUnavailable && c.Request.Method == http.MethodPost:
+		c.Header(headerRetry, "false") // it may have been done
+	}
+	_ = rest.Reply(c, status, failure{status, p.Detail})
+}
+
+// NotOffered refuses what E2B offers and the farm does not.
+func NotOffered(what string) func(*gin.Context) error {
+	return func(*gin.Context) error { return rest.BadRequestf("%s are not offered by this farm.", what) }
+}
+
+// createRequest is the body of a create. Fields that a newer SDK has and this farm does not know are ignored.
+type createRequest struct {
+	TemplateID    string            `json:"templateID"`
+	Timeout       *int              `json:"timeout"` // seconds
+	Metadata      map[string]string `json:"metadata"`
+	EnvVars       map[string]string `json:"envVars"`
+	AutoPause     bool              `json:"autoPause"`
+	AllowInternet *bool             `json:"allow_internet_access"`
+	Network       *networkRequest   `json:"network"`
+	MCP           json.RawMessage   `json:"mcp"`
+	IAM           json.RawMessage   `json:"iam"`
+	VolumeMounts  []json.RawMessage `json:"volumeMounts"`
+}
+
+// networkRequest is what a create says of the network.
+type networkRequest struct {
+	AllowPublicTraffic *bool           `json:"allowPublicTraffic"`
+	AllowOut           []string        `json:"allowOut"`
+	DenyOut            []string        `json:"denyOut"`
+	Rules              json.RawMessage `json:"rules"`
+	EgressProxy        json.RawMessage `json:"egressProxy"`
+	DNSServers         []string        `json:"dnsServers"`
+	MaskRequestHost    string          `json:"maskRequestHost"`
+}
+
+// timeoutRequest is the body of a change of the timeout, and of a connect.
+type timeoutRequest struct {
+	Timeout *int `json:"timeout"` // seconds
+}
+
+// madeSandbox is the answer to a create and to a connect.
+type madeSandbox struct {
+	TemplateID  string `json:"templateID"`
+	SandboxID   string `json:"sandboxID"`
+	Alias       string `json:"alias"`
+	ClientID    string `json:"clientID"`
+	EnvdVersion string `json:"envdVersion"`
+	Access      string `json:"envdAccessToken"`
+	Traffic     string `json:"trafficAccessToken"`
+	Domain      string `json:"domain,omitempty"`
+}
+
+// shownSandbox is a sandbox as lists and reads have it.
+type shownSandbox struct {
+	TemplateID  string            `json:"templateID"`
+	SandboxID   string            `json:"sandboxID"`
+	Alias       string            `json:"alias"`
+	ClientID    string            `json:"clientID"`
+	StartedAt   time.Time         `json:"startedAt"`
+	EndAt       time.Time         `json:"endAt"`
+	EnvdVersion string            `json:"envdVersion"`
+	CPUCount    int               `json:"cpuCount"`
+	MemoryMB    int               `json:"memoryMB"`
+	DiskSizeMB  int               `json:"diskSizeMB"`
+	State       string            `json:"state"`
+	Metadata    map[string]string `json:"metadata"`
+	Domain      string            `json:"domain,omitempty"`
 }

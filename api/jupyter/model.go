@@ -1,8 +1,15 @@
 package jupyter
 
 import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/gin-gonic/gin"
+
+	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
@@ -86,3 +93,110 @@ type errorModel struct {
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(timeFormat) }
+
+const (
+	// defaultSpec is the kernelspec that every client knows, and defaultImage the image behind it.
+	defaultSpec, defaultImage = "python3", "python"
+	// pythonLanguage is the language of kernels that keep variables.
+	pythonLanguage = "python"
+)
+
+// specModel is a kernelspec. Clients drop one that lacks any of the fields.
+type specModel struct {
+	Name      string         `json:"name"`
+	Spec      specBody       `json:"spec"`
+	Resources map[string]any `json:"resources"`
+}
+
+type specBody struct {
+	Argv      []string          `json:"argv"`
+	Display   string            `json:"display_name"`
+	Language  string            `json:"language"`
+	Interrupt string            `json:"interrupt_mode"`
+	Env       map[string]string `json:"env"`
+	Metadata  map[string]any    `json:"metadata"`
+}
+
+// specs are the kernelspecs: one for each image that runs Python, and python3 for the farm's default image.
+func (s *Server) specs(ctx context.Context) (map[string]specModel, error) {
+	images, err := s.cfg.Service.Images(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]specModel{defaultSpec: specOf(defaultSpec, wire.Image{Name: defaultImage, Languages: []string{pythonLanguage}})}
+	for _, image := range images.Items {
+		if image.Name != defaultImage && len(image.Languages) > 0 {
+			out[image.Name] = specOf(image.Name, image)
+		}
+	}
+	return out, nil
+}
+
+func specOf(name string, image wire.Image) specModel {
+	display := "Python 3 (Sandfarm)"
+	if name != defaultSpec {
+		display = "Sandfarm: " + image.Name
+	}
+	language := pythonLanguage
+	if !slices.Contains(image.Languages, language) {
+		language = image.Languages[0]
+	}
+	return specModel{Name: name, Resources: map[string]any{}, Spec: specBody{
+		Argv: []string{"sandfarm", "kernel"}, Display: display, Language: language, Interrupt: "message", Env: map[string]string{},
+		Metadata: map[string]any{"image": image.Name, "description": image.Description},
+	}}
+}
+
+// specName is the kernelspec that a client means.
+func specName(given string) string {
+	switch given {
+	case "", defaultImage:
+		return defaultSpec
+	default:
+		return given
+	}
+}
+
+// spec finds a kernelspec.
+func (s *Server) spec(ctx context.Context, given string) (specModel, error) {
+	all, err := s.specs(ctx)
+	if err != nil {
+		return specModel{}, err
+	}
+	if found, ok := all[specName(given)]; ok {
+		return found, nil
+	}
+	return specModel{}, farm.NotFoundf("There is no kernelspec %q: each image of the farm is one, and %s is the default.", farm.Shorten(given), defaultSpec)
+}
+
+func (s *Server) listSpecs(c *gin.Context) error {
+	all, err := s.specs(c.Request.Context())
+	if err != nil {
+		return err
+	}
+	return rest.Reply(c, http.StatusOK, gin.H{"default": defaultSpec, "kernelspecs": all})
+}
+
+func (s *Server) readSpec(c *gin.Context) error {
+	found, err := s.spec(c.Request.Context(), c.Param("name"))
+	if err != nil {
+		return err
+	}
+	return rest.Reply(c, http.StatusOK, found)
+}
+
+// imageOf is the image of a kernelspec.
+func imageOf(spec string) string {
+	if spec == defaultSpec {
+		return defaultImage
+	}
+	return spec
+}
+
+// languageOf is the language of cells of a kernel, whose kernelspec may be gone.
+func (s *Server) languageOf(ctx context.Context, spec string) string {
+	if found, err := s.spec(ctx, spec); err == nil {
+		return strings.ToLower(found.Spec.Language)
+	}
+	return pythonLanguage
+}

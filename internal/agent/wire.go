@@ -2,9 +2,11 @@ package agent
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
+	"time"
 )
 
 // FrameHeaderBytes is the size of a frame's header: sequence number (8), type (1), length of the payload (4), big endian.
@@ -91,4 +93,107 @@ func payloadLimit(t FrameType) uint32 {
 	default:
 		return MaxFrameBytes
 	}
+}
+
+// Sizes of yamux's frames: a header, whose second byte is 0 for data and whose last four bytes are the length of the data that follow.
+const (
+	muxHeader   = 12
+	muxDataType = 0
+	muxLength   = 8
+	// maxJoined is how much data is copied behind its header; more is written by itself. A frame of package transport, and most pieces of output, fit:
+	// where the engine's exec carries the stream, each write wakes five processes.
+	maxJoined = 40 << 10
+)
+
+// joinedBuffers are for what is written together.
+var joinedBuffers = sync.Pool{New: func() any { return new([muxHeader + maxJoined]byte) }}
+
+// Joined returns a stream whose writes join the header of a yamux frame and its data: yamux writes them one after the other, which wakes the
+// other side twice. Only one goroutine may write, as yamux does.
+func Joined(stream io.ReadWriteCloser) io.ReadWriteCloser { return &joined{ReadWriteCloser: stream} }
+
+type joined struct {
+	io.ReadWriteCloser
+	buf []byte // a header that waits for its data
+}
+
+func (j *joined) Write(b []byte) (int, error) {
+	if len(j.buf) == 0 {
+		if len(b) == muxHeader && b[1] == muxDataType && binary.BigEndian.Uint32(b[muxLength:]) > 0 {
+			j.buf = append(j.buf, b...)
+			return len(b), nil
+		}
+		return j.ReadWriteCloser.Write(b)
+	}
+	head := j.buf
+	j.buf = j.buf[:0]
+	if len(b) <= maxJoined {
+		buf := joinedBuffers.Get().(*[muxHeader + maxJoined]byte) //nolint:errcheck // the pool holds nothing else
+		defer joinedBuffers.Put(buf)
+		n, err := j.ReadWriteCloser.Write(buf[:copy(buf[:], head)+copy(buf[len(head):], b)])
+		return max(n-len(head), 0), err
+	}
+	if _, err := j.ReadWriteCloser.Write(head); err != nil {
+		return 0, err
+	}
+	return j.ReadWriteCloser.Write(b)
+}
+
+// maxPings is how many pings an agent may send in a second. It sends one in 30 seconds.
+const maxPings = 10
+
+// muxPingType is the type of yamux's pings.
+const muxPingType = 2
+
+var errPings = errors.New("the agent sent too many pings")
+
+// FewPings returns a stream of yamux that breaks when the agent sends more than maxPings in a second: yamux starts a goroutine for each, and keeps it
+// until the answer is written. Only one goroutine may read, as yamux does.
+func FewPings(stream io.ReadWriteCloser) io.ReadWriteCloser {
+	return &fewPings{ReadWriteCloser: stream, now: time.Now}
+}
+
+type fewPings struct {
+	io.ReadWriteCloser
+	now func() time.Time
+
+	header [muxHeader]byte
+	have   int    // bytes of the header
+	data   uint32 // bytes that follow it
+	pings  int    // since
+	since  time.Time
+}
+
+// Read implements io.Reader.
+func (p *fewPings) Read(b []byte) (int, error) {
+	n, err := p.ReadWriteCloser.Read(b)
+	for rest := b[:n]; len(rest) > 0; {
+		if p.data > 0 {
+			skip := min(uint64(p.data), uint64(len(rest)))
+			p.data -= uint32(skip) //nolint:gosec // at most p.data
+			rest = rest[skip:]
+			continue
+		}
+		took := copy(p.header[p.have:], rest)
+		rest, p.have = rest[took:], p.have+took
+		if p.have == muxHeader && !p.frame() {
+			return 0, errPings
+		}
+	}
+	return n, err
+}
+
+// frame looks at a header that is complete. It returns false at one ping too many.
+func (p *fewPings) frame() bool {
+	p.have = 0
+	switch p.header[1] {
+	case muxDataType:
+		p.data = binary.BigEndian.Uint32(p.header[muxLength:])
+	case muxPingType:
+		if now := p.now(); now.Sub(p.since) >= time.Second {
+			p.pings, p.since = 0, now
+		}
+		p.pings++
+	}
+	return p.pings <= maxPings
 }

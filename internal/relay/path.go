@@ -1,3 +1,12 @@
+// Package relay passes interactive streams between the API and the agent of a sandbox, over the sandbox's worker (ADR 12). Both ends are here:
+//
+//   - Path, the API's, picks a live worker of the sandbox's node and falls over to another one.
+//   - Server, the worker's, is a listener to which only the API can connect. It passes each request on to the agent of the sandbox that it names, as one
+//     stream; a connection to a port it joins with the port itself. It compares the sandbox's generation with the record first, counts streams,
+//     charges their memory, and notes that the sandbox is in use while bytes pass. It knows nothing of what they carry.
+//
+// Between them are the certificates by which the API and the workers know each other (Identity, Authorities), and the addresses of sandboxes behind
+// a worker (Target).
 package relay
 
 import (
@@ -13,6 +22,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -300,3 +311,51 @@ func (p *Path) connect(ctx context.Context, name, protocol string) (*tls.Conn, e
 	}
 	return secure, nil
 }
+
+// Agent is what a sandbox's agent does for callers over the live path.
+type Agent struct {
+	client.Live
+	way *sandboxPath
+}
+
+// Output is an answer with output of a process.
+type Output = client.ProcessOutput
+
+// Agent is the agent of a sandbox.
+func (p *Path) Agent(box *farm.Sandbox) Agent {
+	way := p.way(box)
+	return Agent{client.NewLive(way), way}
+}
+
+// FileEvents is an answer with changes of files.
+type FileEvents = agent.FileEvents
+
+// Kinds of changes.
+const (
+	FileCreated = agent.FileCreated
+	FileChanged = agent.FileChanged
+	FileRemoved = agent.FileRemoved
+	FileDropped = agent.FileDropped
+	FileRenamed = agent.FileRenamed
+)
+
+// Piece is a piece of content.
+type Piece = client.Piece
+
+// PieceOf is a piece of bytes that are known.
+func PieceOf(b []byte) *Piece { return client.PieceOf(b) }
+
+// FileEvent is one change.
+type FileEvent = agent.FileEvent
+
+// FileKind says what happened to a file.
+type FileKind = agent.FileKind
+
+// Message is what a kernel says to notebooks beside its executions.
+type Message = agent.Message
+
+// Question is what a notebook asks of a kernel.
+type Question = agent.NotebookQuestion
+
+// Input is the answer of a notebook to a question for input.
+type Input = agent.NotebookInput

@@ -1,17 +1,29 @@
+// Package jobs keeps jobs: their records, requests, events, checkpoints, artifacts and callbacks, the FIFO of each sandbox, the shares of queues, and
+// the watches of those who wait.
+//
+// It needs the other packages. A job that is accepted may make its sandbox, and a claim, a requeue or an end changes its state: its scripts use the prelude of
+// package sandboxes. What a job stores is charged to its tenant: they use that of package tenants, whose functions bound what is accepted. A
+// claim asks package nodes whether a worker is alive.
 package jobs
 
 import (
+	"bytes"
 	"context"
+	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store/db"
+	"github.com/sandfarm/sandfarm/internal/store/nodes"
 )
 
 // noJob is the error for an unknown job or another tenant's job.
@@ -196,4 +208,134 @@ func (s *Store) JobStates(ctx context.Context, tenant string, ids []string) (map
 		}
 	}
 	return out, nil
+}
+
+//go:embed *.lua
+var scripts embed.FS
+
+// Lua has the scripts, for db.New.
+func Lua() fs.FS { return scripts }
+
+// Store reads and writes jobs. It is safe for concurrent use.
+type Store struct {
+	*db.DB
+	nodes     *nodes.Store
+	hub       *hub
+	manifests *manifestCache
+	waiting   *waitingTenants
+}
+
+// New makes a Store.
+func New(d *db.DB) *Store {
+	return &Store{
+		DB: d, nodes: nodes.New(d), hub: newHub(d.Listen, d.Farm(db.FarmWatch, "")), manifests: newManifestCache(),
+		waiting: &waitingTenants{queues: map[string]tenantsOfQueue{}},
+	}
+}
+
+// Close ends the watches.
+func (s *Store) Close() error { return s.hub.close() }
+
+// A request is stored as JSON, or as a reference to a document of it, which is removed when the job ends. A request of which the job shows
+// only the beginning (Accept.Whole) is stored once for both readers: the document whole, which lives as long as the job's record, has its
+// code or commands, and the stored value is the reference to it. What callers may not see, such as the values of variables, is private:
+// it follows the reference after a newline, in one of the two forms above. It has at most a few hundred KiB.
+
+// Names of the documents of a request.
+const (
+	requestDocument = "request" // removed when the job ends
+	wholeDocument   = "whole"
+)
+
+// privateSeparator follows the reference to the document whole. Keys of documents have no newlines.
+const privateSeparator = "\n"
+
+// withoutText is a request without its code and commands, which the document whole has.
+func withoutText(r *farm.Request) *farm.Request {
+	out := *r
+	if r.Execute != nil {
+		execute := *r.Execute
+		execute.Code = ""
+		out.Execute = &execute
+	}
+	if r.Command != nil {
+		command := *r.Command
+		command.Commands = nil
+		out.Command = &command
+	}
+	return &out
+}
+
+// withText is the opposite of withoutText.
+func withText(private, whole *farm.Request) *farm.Request {
+	if private.Execute != nil && whole.Execute != nil {
+		private.Execute.Code = whole.Execute.Code
+	}
+	if private.Command != nil && whole.Command != nil {
+		private.Command.Commands = whole.Command.Commands
+	}
+	return private
+}
+
+// encodeRequest encodes a request, and what callers may see of it if that is a document of its own. Then value is the private part, which
+// is empty if callers may see everything.
+func encodeRequest(request, shown *farm.Request) (value, whole []byte, err error) {
+	if shown == nil {
+		value, err = db.Encode("request", request)
+		return value, nil, err
+	}
+	if whole, err = db.Encode("request", shown); err != nil {
+		return nil, nil, err
+	}
+	if value, err = db.Encode("request", withoutText(request)); err != nil {
+		return nil, nil, err
+	}
+	public, err := db.Encode("request", withoutText(shown))
+	if bytes.Equal(value, public) {
+		value = nil
+	}
+	return value, whole, err
+}
+
+func decodeRequest(text string) (*farm.Request, error) {
+	var request farm.Request
+	if text == "" {
+		return &request, nil
+	}
+	if err := json.Unmarshal([]byte(text), &request); err != nil {
+		return nil, fmt.Errorf("decode request: %w", err)
+	}
+	return &request, nil
+}
+
+// readRequest reads a request from its stored value.
+func (s *Store) readRequest(ctx context.Context, value string) (*farm.Request, error) {
+	value, private, _ := strings.Cut(value, privateSeparator)
+	text, err := s.Resolve(ctx, value)
+	if err != nil {
+		return nil, err
+	}
+	request, err := decodeRequest(text)
+	if err != nil || private == "" {
+		return request, err
+	}
+	// A second charge could be refused while the first is held.
+	if text, err = s.Resolve(budget.Without(ctx), private); err != nil {
+		return nil, err
+	}
+	hidden, err := decodeRequest(text)
+	if err != nil {
+		return nil, err
+	}
+	return withText(hidden, request), nil
+}
+
+// WholeRequest reads the request of a job that shows only its beginning (farm.Job.ShownCut), as callers may see it. CodeNotFound if it is
+// not stored.
+func (s *Store) WholeRequest(ctx context.Context, job farm.Ref) (*farm.Request, error) {
+	text, err := s.Resolve(ctx, db.Reference+db.DocumentKey(job, wholeDocument))
+	if err != nil {
+		return nil, err
+	}
+	return decodeRequest(text)
 }
