@@ -109,9 +109,6 @@ const (
 	AttachRefused AttachKind = 22 // AttachError as JSON: what was sent was not done, and the connection continues
 )
 
-// AttachHead is the length of what is before the bytes of a numbered message.
-const AttachHead = 9
-
 // AppendAttach appends the head of a numbered message.
 func AppendAttach(to []byte, kind AttachKind, number uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(to, byte(kind)), number)

@@ -18,13 +18,12 @@ const (
 	SocketPath = "@sandfarm-agent"   // where it listens, a name that user code cannot remove or take over; only DialUID may connect
 	HomeDir    = "/home/sandbox"     // HOME of user code
 	TmpDir     = "/tmp"
-	UVPath     = MountDir + "/uv"       // the installer, if the worker could provide it
-	PackageDir = HomeDir + "/.packages" // where installed Python packages are; on PYTHONPATH of all user code
-	EgressAddr = "127.0.0.1:3141"       // farm.EgressPort, where the agent listens with `init --egress`: it forwards each connection to a worker
-	PipPath    = "/pypi/simple/"        // the Python index behind EgressAddr
-	NpmPath    = "/npm/"                // the npm registry behind EgressAddr
-	DialUID    = 65533                  // uid (and gid) of `agent dial`, so that user code cannot dial
-	DialUser   = "65533:65533"          // the same, as engines write it
+	UVPath     = MountDir + "/uv" // the installer, if the worker could provide it
+	EgressAddr = "127.0.0.1:3141" // farm.EgressPort, where the agent listens with `init --egress`: it forwards each connection to a worker
+	PipPath    = "/pypi/simple/"  // the Python index behind EgressAddr
+	NpmPath    = "/npm/"          // the npm registry behind EgressAddr
+	DialUID    = 65533            // uid (and gid) of `agent dial`, so that user code cannot dial
+	DialUser   = "65533:65533"    // the same, as engines write it
 )
 
 // DialCommand connects its input and output to the agent.

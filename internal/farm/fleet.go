@@ -118,9 +118,6 @@ const (
 	DrainDone       DrainState = "drained"    // nothing is left: the host may be removed
 )
 
-// DrainStates lists every state, in the order of a drain's life.
-func DrainStates() []DrainState { return []DrainState{DrainRuns, DrainHibernated, DrainDone} }
-
 // DrainProgress is what is left on a node that is drained.
 type DrainProgress struct {
 	Sandboxes  int       // open ones, also those that hibernate

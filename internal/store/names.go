@@ -13,7 +13,6 @@ import (
 // Of all packages.
 type (
 	Options    = db.Options
-	Documents  = db.Documents
 	Durability = db.Durability
 	Page       = db.Page
 	TimeRange  = db.TimeRange

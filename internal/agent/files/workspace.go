@@ -67,9 +67,6 @@ func Open(dir string) (*Workspace, error) {
 	return &Workspace{dir: dir, root: root, seed: maphash.MakeSeed()}, nil
 }
 
-// Dir is the directory of the workspace.
-func (w *Workspace) Dir() string { return w.dir }
-
 // Close closes the workspace. The files stay.
 func (w *Workspace) Close() error {
 	w.mu.Lock()

@@ -153,7 +153,7 @@ func (d *Documents) Calls() (puts, gets int) {
 	return d.puts, d.gets
 }
 
-// PutDocument implements store.Documents.
+// PutDocument implements db.Documents.
 func (d *Documents) PutDocument(_ context.Context, key string, data []byte) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -164,7 +164,7 @@ func (d *Documents) PutDocument(_ context.Context, key string, data []byte) erro
 	return d.err
 }
 
-// GetDocument implements store.Documents.
+// GetDocument implements db.Documents.
 func (d *Documents) GetDocument(_ context.Context, key string) ([]byte, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -179,7 +179,7 @@ func (d *Documents) GetDocument(_ context.Context, key string) ([]byte, error) {
 	return slices.Clone(data), nil
 }
 
-// Delete implements store.Documents.
+// Delete implements db.Documents.
 func (d *Documents) Delete(_ context.Context, keys ...string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -189,7 +189,7 @@ func (d *Documents) Delete(_ context.Context, keys ...string) error {
 	return d.err
 }
 
-// DeletePrefix implements store.Documents.
+// DeletePrefix implements db.Documents.
 func (d *Documents) DeletePrefix(_ context.Context, prefix string) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
