@@ -144,8 +144,8 @@ func (p *Proxy) copy(to io.Writer, from io.Reader) (unread, unsent error) {
 			release()
 			buf, large, release = rest, nil, func() {}
 		case large == nil && n == restBytes:
-			hold, ok := p.budget.TryAcquire(p.tenant, busyBytes)
-			if !ok {
+			hold := p.budget.Lasting(p.tenant) // the other end may read slowly
+			if !hold.Grow(busyBytes) {
 				continue
 			}
 			large, _ = busy.Get().(*[]byte)

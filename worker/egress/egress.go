@@ -32,7 +32,8 @@ const (
 	readTimeout = 2 * time.Second
 	// connectionBytes is what a connection whose host is slow may keep in memory: a window of its stream, and what was read of it.
 	connectionBytes = 320 << 10
-	// streamBytes is what a stream of the agent may keep in memory before its request is read: the header, and what was received of it.
+	// streamBytes is what a stream of the agent may keep in memory before its request is read: the header, and what was received of it. Of a
+	// worker with 256 MiB a tenant has 56 streams to the package indexes, or 16 connections to hosts: an eighth of 56 MiB, see budget.Lasting.
 	streamBytes = 128 << 10
 	// reasonMemory is the reason of a connection that was refused for want of memory.
 	reasonMemory = "this farm's worker has no memory for more connections"
@@ -141,14 +142,14 @@ func (x *Exit) Admit() (release func(), ok bool) {
 
 // Admit charges a tenant for one more stream of an agent, also of one that reaches the package indexes only, until release is called.
 func (e *Egress) Admit(tenant string) (release func(), ok bool) {
-	hold, ok := e.deps.Budget.TryAcquire(tenant, streamBytes)
-	return hold.Release, ok
+	hold := e.deps.Budget.Lasting(tenant)
+	return hold.Release, hold.Grow(streamBytes)
 }
 
 // ServeHTTP is the proxy's, while there is memory for one more connection.
 func (x *Exit) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	hold, ok := x.egress.deps.Budget.TryAcquire(x.ref.Tenant, connectionBytes)
-	if !ok {
+	hold := x.egress.deps.Budget.Lasting(x.ref.Tenant)
+	if !hold.Grow(connectionBytes) {
 		x.log.add(egressproxy.Connection{At: time.Now(), Host: farm.Shorten(r.Host), Method: farm.Shorten(r.Method), Verdict: egressproxy.Failed, Reason: reasonMemory})
 		http.Error(w, "The proxy cannot connect: "+reasonMemory+". Try again later.", http.StatusServiceUnavailable)
 		return

@@ -349,8 +349,8 @@ func TestConnectionsWithoutMemoryAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, farm.DefaultLimits(), func(http.ResponseWriter, *http.Request) {})
 	memory := budget.New(0)
-	taken, ok := memory.TryAcquire("acme", memory.Share())
-	if !ok {
+	taken := memory.Lasting("acme")
+	if !taken.Grow(memory.Share() / 4) { // all that a tenant has for what lasts
 		t.Fatal("nothing to take")
 	}
 	_, c := w.open(t, func(d *egress.Deps) { d.Budget = memory })
@@ -387,7 +387,7 @@ func TestStreamsWithoutMemoryAreNotAdmitted(t *testing.T) {
 	if n := len(releases); n == 0 {
 		t.Fatal("no stream is admitted")
 	}
-	if _, ok := memory.TryAcquire("acme", 1<<20); ok {
+	if memory.Lasting("acme").Grow(budget.SmallBytes << 1) {
 		t.Error("the streams are not charged to the tenant")
 	}
 	if _, ok := e.Admit("acme"); ok {
@@ -397,6 +397,33 @@ func TestStreamsWithoutMemoryAreNotAdmitted(t *testing.T) {
 	if _, ok := x.Admit(); !ok {
 		t.Error("with memory a stream is not admitted")
 	}
+}
+
+// Streams and connections last as long as their sandboxes like: two tenants with all that they can have stalled a third.
+func TestStreamsLeaveMemoryToOtherTenants(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, farm.DefaultLimits(), nil)
+	const worker = 64 << 20 // the budget of a worker with 256 MiB
+	memory := budget.New(worker)
+	e, err := egress.New(egress.Deps{Records: w.store, Log: slog.New(slog.DiscardHandler), Budget: memory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tenant := range []string{"one", "two"} {
+		n := 0
+		for release, ok := e.Admit(tenant); ok; release, ok = e.Admit(tenant) {
+			defer release()
+			n++
+		}
+		if n < 50 || n > 56 { // uv opens 50
+			t.Errorf("a tenant has %d streams", n)
+		}
+	}
+	third, ok := memory.TryAcquire("three", memory.Share())
+	if !ok {
+		t.Error("the share of a third tenant is taken")
+	}
+	third.Release()
 }
 
 // A burst of connections does not take memory beyond a bound: what is not in the log is counted.
