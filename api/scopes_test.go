@@ -129,7 +129,7 @@ func TestKeysSeeTheirOwnFleet(t *testing.T) {
 	for _, node := range []string{"n1", "n2"} { // the fake worker starts sandboxes on n1
 		w := farm.Worker{
 			ID: "wrk_" + node, Node: node, Host: "host-" + node, Slots: 4, Running: 3, Sandboxes: 9, Queues: []string{"cpu"}, Machine: &farm.Machine{MemoryMB: 1 << 20, CPUs: 64},
-			Capacity: farm.Capacity{MemoryMB: 1 << 19, CPUs: 64}, GPUs: []farm.GPUDevice{{ID: "GPU-1", Model: "a100"}}, Images: []farm.Image{{Name: "python"}},
+			Capacity: farm.Capacity{MemoryMB: 1 << 19, CPUs: 64}, GPUs: []farm.GPUDevice{{ID: "GPU-1", Model: "a100", Leased: true}}, Images: []farm.Image{{Name: "python"}},
 		}
 		if err := b.store.Heartbeat(t.Context(), w); err != nil {
 			t.Fatal(err)
@@ -151,6 +151,9 @@ func TestKeysSeeTheirOwnFleet(t *testing.T) {
 		queues := get[wire.Items[wire.Queue]](b, http.StatusOK, "GET", "/v1/queues", nil, "X-API-Key", secret).Items
 		if !slices.ContainsFunc(queues, func(q wire.Queue) bool { return q.Name == "cpu" && (secret == "admin" || q.Depth+q.Running == 0) }) {
 			t.Errorf("%s sees the queues %+v", secret, queues)
+		}
+		if devices := slices.ContainsFunc(queues, func(q wire.Queue) bool { return q.GPUs+q.GPUsLeased > 0 }); devices != (secret == "admin") {
+			t.Errorf("%s sees devices: %+v", secret, queues)
 		}
 	}
 }

@@ -280,18 +280,19 @@ func (s *Service) checkGPUCapacity(ctx context.Context, spec *farm.SandboxSpec) 
 	case there == "":
 		return farm.Invalidf("No worker of this farm offers a GPU: leave gpu out.")
 	case devices:
-		return farm.Invalidf("No node has the requested GPUs together with image %q, %d MiB and %g cores%s. There are %s.",
+		return farm.Invalidf("No node has the requested GPUs together with image %q, %d MiB and %g cores%s. One sandbox can have at most %s.",
 			spec.Image, spec.Resources.MemoryMB, spec.Resources.CPUs, runtimeText(spec.Runtime), there)
 	case spec.GPU.Model == "":
-		return farm.Invalidf("No worker offers %d GPUs to one sandbox. There are %s.", spec.GPU.Count, there)
+		return farm.Invalidf("No worker offers %d GPUs to one sandbox. One sandbox can have at most %s.", spec.GPU.Count, there)
 	default:
-		return farm.Invalidf("No worker offers %d × %s to one sandbox. There are %s.", spec.GPU.Count, spec.GPU.Model, there)
+		return farm.Invalidf("No worker offers %d × %s to one sandbox. One sandbox can have at most %s.", spec.GPU.Count, spec.GPU.Model, there)
 	}
 }
 
-// offeredGPUs describes the devices of each node.
+// offeredGPUs says how many devices of each model one sandbox can have at most; "": none. Which hosts have them, how many there are and who has them
+// is not the caller's to know.
 func offeredGPUs(workers []farm.Worker) string {
-	var words []string
+	most, one, several := map[string]int{}, 0, 0
 	for _, w := range eachNode(workers) {
 		models := map[string]int{}
 		for _, d := range w.GPUs {
@@ -300,12 +301,19 @@ func offeredGPUs(workers []farm.Worker) string {
 				name += fmt.Sprintf(" (%d MiB)", d.MemoryMB)
 			}
 			models[name]++
+			most[name] = max(most[name], models[name])
+			one = max(one, most[name])
 		}
-		for _, name := range slices.Sorted(maps.Keys(models)) {
-			words = append(words, fmt.Sprintf("%d × %s on %s", models[name], name, w.Host))
-		}
+		several = max(several, len(w.GPUs))
 	}
-	return strings.Join(words, ", ")
+	var words []string
+	for _, name := range slices.Sorted(maps.Keys(most)) {
+		words = append(words, fmt.Sprintf("%d × %s", most[name], name))
+	}
+	if several > one {
+		words = append(words, fmt.Sprintf("%d of several models", several))
+	}
+	return strings.Join(words, " or ")
 }
 
 // eachNode returns one worker of each node, the one with the latest heartbeat: all workers of a node offer the same devices.

@@ -202,7 +202,7 @@ func (s *Service) OwnWorkers(ctx context.Context, tenant string) (wire.Items[wir
 	return list, nil
 }
 
-// OwnQueues lists the queues with what a tenant itself has in them, without the queues of nodes where it has nothing.
+// OwnQueues lists the queues with what a tenant itself has in them, without the queues of nodes where it has nothing, and without devices.
 func (s *Service) OwnQueues(ctx context.Context, tenant string) (wire.Items[wire.Queue], error) {
 	list, err := s.queues(ctx)
 	if err != nil {
@@ -244,7 +244,7 @@ func (s *Service) OwnQueues(ctx context.Context, tenant string) (wire.Items[wire
 	})
 	for i := range list.Items {
 		q, has := &list.Items[i], own[list.Items[i].Name]
-		q.Depth, q.Running, q.OldestSeconds = has.Depth, has.Running, has.OldestSeconds
+		*q = wire.Queue{Name: q.Name, Depth: has.Depth, Running: has.Running, OldestSeconds: has.OldestSeconds}
 	}
 	return list, nil
 }

@@ -77,7 +77,7 @@ type Queue struct {
 	EndedPerMinute float64 `json:"ended_per_minute" doc:"its jobs that ended in a minute, a mean over the last five; 0 for keys without the scope admin"`
 	OldestSeconds  float64 `json:"oldest_seconds" doc:"age of the oldest waiting job, on the queue or parked by its tenant's share; 0 if none waits"`
 
-	GPUs       int `json:"gpus" doc:"devices for sandboxes of this queue; 0: none"`
+	GPUs       int `json:"gpus" doc:"devices for sandboxes of this queue; 0: none, or a key without the scope admin"`
 	GPUsLeased int `json:"gpus_leased" doc:"how many of them are leased to sandboxes"`
 }
 

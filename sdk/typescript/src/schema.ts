@@ -1616,7 +1616,7 @@ export interface components {
             depth: number;
             /** @description its jobs that ended in a minute, a mean over the last five; 0 for keys without the scope admin */
             ended_per_minute: number;
-            /** @description devices for sandboxes of this queue; 0: none */
+            /** @description devices for sandboxes of this queue; 0: none, or a key without the scope admin */
             gpus: number;
             /** @description how many of them are leased to sandboxes */
             gpus_leased: number;

@@ -412,7 +412,7 @@ class Queue:
         running: how many jobs run.
         oldest_seconds: how long the oldest job has waited.
         ended_per_minute: how many of its jobs ended in a minute, a mean over the last five; 0 without the scope `admin`.
-        gpus: how many GPUs its workers have.
+        gpus: how many GPUs its workers have; 0 without the scope `admin`.
         gpus_leased: how many of them sandboxes have.
     """
 
