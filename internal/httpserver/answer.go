@@ -49,33 +49,46 @@ type answers struct{ *http.Transport }
 
 // RoundTrip implements http.RoundTripper.
 func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
-	var conn *answerConn
-	trace := &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
-		conn, _ = got.Conn.(*answerConn) // the last one, if the transport tries again
-		conn.lines.Reset()
-		conn.reading.Store(true)
-	}}
-	res, err := a.Transport.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
-	if conn == nil {
-		return res, err
+	var conn atomic.Pointer[answerConn] // the last one, if the transport tries again
+	trace := &httptrace.ClientTrace{
+		GotConn: func(got httptrace.GotConnInfo) {
+			own, _ := got.Conn.(*answerConn)
+			conn.Store(own)
+		},
+		PutIdleConn: func(err error) { // before the transport waits for the next answer
+			if err == nil {
+				conn.Load().next()
+			}
+		},
 	}
-	conn.reading.Store(false)
-	if err != nil && conn.lines.Over(headerLines) { // the transport may complain of the line that is cut
+	res, err := a.Transport.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
+	switch own := conn.Load(); {
+	case own == nil:
+	case err == nil && res.Body != http.NoBody: // without a body the next header may have begun
+		own.body.Store(true)
+	case err != nil && own.lines.Over(headerLines): // the transport may complain of the line that is cut
 		return nil, ErrHeaderLines
 	}
 	return res, err
 }
 
-// answerConn is a connection to a server.
+// answerConn is a connection to a server. What is read of it belongs to the header of an answer, with informational ones before it, unless body is
+// set: the transport begins to read before there is a request.
 type answerConn struct {
 	net.Conn
-	reading atomic.Bool // the header of an answer, with informational ones before it
-	lines   Lines
+	body  atomic.Bool
+	lines Lines
+}
+
+// next begins with the header of the next answer.
+func (c *answerConn) next() {
+	c.lines.Reset()
+	c.body.Store(false)
 }
 
 // Read implements net.Conn.
 func (c *answerConn) Read(b []byte) (int, error) {
-	if !c.reading.Load() {
+	if c.body.Load() {
 		return c.Conn.Read(b)
 	}
 	return c.lines.Read(b, c.Conn.Read, headerLines)

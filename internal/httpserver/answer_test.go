@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -78,14 +79,64 @@ func TestLinesOfAnswersAreBounded(t *testing.T) {
 
 // answerAll gives each request the same answer.
 func answerAll(conn net.Conn, answer string) {
+	answerEach(conn, slices.Repeat([]string{answer}, 3))
+}
+
+// answerEach gives the requests one answer after the other.
+func answerEach(conn net.Conn, answers []string) {
 	defer func() { _ = conn.Close() }()
 	from := bufio.NewReader(conn)
-	for {
+	for _, answer := range answers {
 		if _, err := http.ReadRequest(from); err != nil {
 			return
 		}
 		if _, err := io.WriteString(conn, answer); err != nil {
 			return
 		}
+	}
+}
+
+// The transport reads before it has a request: the first buffer of an answer passed uncounted, on each connection and for each answer on it.
+func TestTheFirstLinesOfAnAnswerCount(t *testing.T) {
+	t.Parallel()
+	many := "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n" + strings.Repeat("a:\n", 200) + "\r\n"
+	for name, before := range map[string]string{
+		"First":          "",
+		"AfterABody":     "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+		"AfterChunks":    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+		"AfterNoContent": "HTTP/1.1 204 No Content\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			answers := []string{many}
+			if before != "" {
+				answers = []string{before, before, many}
+			}
+			dialed := 0
+			transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+				near, far := net.Pipe()
+				dialed++
+				go answerEach(far, answers)
+				return near, nil
+			}}
+			defer transport.CloseIdleConnections()
+			client := &http.Client{Transport: httpserver.BoundAnswers(transport)}
+			for i := range answers {
+				r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://example.com/", nil)
+				res, err := client.Do(r)
+				switch {
+				case i == len(answers)-1:
+					if !errors.Is(err, httpserver.ErrHeaderLines) || dialed != 1 {
+						t.Errorf("it is answered with %v, on %d connections", err, dialed)
+					}
+				case err != nil:
+					t.Fatal(err)
+				}
+				if err == nil {
+					_, _ = io.Copy(io.Discard, res.Body)
+					_ = res.Body.Close()
+				}
+			}
+		})
 	}
 }
