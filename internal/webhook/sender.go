@@ -22,6 +22,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/egressproxy"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/httpserver"
 	"github.com/sandfarm/sandfarm/internal/tracing"
 )
 
@@ -43,10 +44,10 @@ func NewSender(policy Policy) *Sender {
 	return &Sender{client: &http.Client{
 		Timeout:       deliverTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		Transport: &http.Transport{
+		Transport: httpserver.BoundAnswers(&http.Transport{
 			DialContext: dialer.DialContext, TLSHandshakeTimeout: 5 * time.Second, MaxIdleConns: 32, IdleConnTimeout: 30 * time.Second,
 			MaxResponseHeaderBytes: 16 << 10,
-		},
+		}),
 	}}
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/httpserver"
 	"github.com/sandfarm/sandfarm/internal/webhook"
 )
 
@@ -149,5 +150,20 @@ func TestFailureNamesTheHostOnly(t *testing.T) {
 	}
 	if err := sender.Post(t.Context(), "http://good.example/%zz?secret", "job_1", nil, nil, time.Now()); err == nil || strings.Contains(err.Error(), "secret") {
 		t.Errorf("an address that cannot be requested: %v", err)
+	}
+}
+
+// A receiver cannot make the farm hold very many short lines.
+func TestLinesOfAReceiversHeaderAreBounded(t *testing.T) {
+	t.Parallel()
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for range 300 {
+			w.Header().Add("A", "")
+		}
+	}))
+	defer receiver.Close()
+	err := webhook.NewSender(webhook.Policy{AllowPrivate: true}).Post(t.Context(), receiver.URL, "job_1", []byte("k"), nil, time.Now())
+	if !errors.Is(err, httpserver.ErrHeaderLines) {
+		t.Errorf("a header of 300 lines: %v", err)
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/httpserver"
 	"github.com/sandfarm/sandfarm/internal/tracing"
 )
 
@@ -62,7 +63,7 @@ type Options struct {
 type Client struct {
 	caller
 	session *yamux.Session
-	live    *http.Transport // for Relay
+	live    http.Client // of which the live path uses the Transport
 	once    sync.Once
 	closed  error
 }
@@ -86,7 +87,7 @@ func New(conn io.ReadWriteCloser, o Options) (*Client, error) {
 	}
 	c := &Client{session: session}
 	go serveEgress(session, o)
-	c.http = &http.Client{Transport: &http.Transport{
+	c.http = &http.Client{Transport: httpserver.BoundAnswers(&http.Transport{
 		DialContext:        func(context.Context, string, string) (net.Conn, error) { return session.Open() },
 		DisableCompression: true,
 		// The largest header is the description of a file: a path of 4 KiB, escaped.
@@ -95,11 +96,11 @@ func New(conn io.ReadWriteCloser, o Options) (*Client, error) {
 		IdleConnTimeout:        time.Minute,
 		WriteBufferSize:        64 << 10,
 		ReadBufferSize:         64 << 10,
-	}}
-	c.live = &http.Transport{
+	})}
+	c.live = http.Client{Transport: httpserver.BoundAnswers(&http.Transport{
 		DialContext:        func(context.Context, string, string) (net.Conn, error) { return session.Open() },
 		DisableCompression: true, MaxResponseHeaderBytes: 64 << 10, MaxIdleConnsPerHost: 8, IdleConnTimeout: time.Minute,
-	}
+	})}
 	return c, nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/httpserver"
 )
 
 // Data on a stream that the worker did not request would stay in the worker's memory.
@@ -39,6 +40,29 @@ func TestHeadersOfAnAnswerAreBounded(t *testing.T) {
 	})
 	if _, err := c.Info(t.Context()); err == nil {
 		t.Fatal("a MiB of headers was accepted")
+	}
+}
+
+// Lines of a header take far more memory than their bytes.
+func TestLinesOfHeadersOfAnswersAreBounded(t *testing.T) {
+	t.Parallel()
+	for name, ask := range map[string]func(*client.Client) error{
+		"Call": func(c *client.Client) error { _, err := c.Info(t.Context()); return err },
+		"Live": func(c *client.Client) error { _, err := c.Live().Processes(t.Context()); return err },
+		"Relay": func(c *client.Client) error {
+			_, err := c.Relay(t.Context(), http.MethodGet, agent.ProcessesPath, nil, nil)
+			return err
+		}, //nolint:bodyclose // no answer
+	} {
+		c := against(t, func(w http.ResponseWriter, _ *http.Request) {
+			for range 300 {
+				w.Header().Add("A", "")
+			}
+			_, _ = io.WriteString(w, "[]")
+		})
+		if err := ask(c); !errors.Is(err, httpserver.ErrHeaderLines) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

@@ -38,7 +38,7 @@ func (c *Client) Relay(ctx context.Context, method, path string, query url.Value
 		return nil, fmt.Errorf("make request: %w", err)
 	}
 	req.URL.RawQuery = query.Encode()
-	res, err := c.live.RoundTrip(req)
+	res, err := c.live.Transport.RoundTrip(req)
 	if err != nil {
 		return nil, unavailable(err, "The connection to the sandbox is broken.")
 	}
@@ -54,7 +54,7 @@ func NewLive(way http.RoundTripper) Live {
 }
 
 // Live is the live part of the agent, over this session.
-func (c *Client) Live() Live { return NewLive(c.live) }
+func (c *Client) Live() Live { return NewLive(c.live.Transport) }
 
 func processPath(id string) string { return agent.ProcessesPath + "/" + url.PathEscape(id) }
 
