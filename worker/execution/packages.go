@@ -254,12 +254,17 @@ func failure(r *farm.Result) []string {
 	}
 }
 
-// submatch is the first group of a pattern in a text; "" if it does not match.
+// maxNoted bounds a name in a note, in bytes.
+const maxNoted = 255
+
+// submatch is the first group of a pattern in a text, a name for a note; "" if it does not match, or if the name, which the code chooses, is longer
+// than names are or is not all printable: a note is the farm's words.
 func submatch(pattern *regexp.Regexp, text string) string {
-	if found := pattern.FindStringSubmatch(text); found != nil {
-		return found[1]
+	found := pattern.FindStringSubmatch(text)
+	if found == nil || len(found[1]) > maxNoted || strings.ContainsFunc(found[1], func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return ""
 	}
-	return ""
+	return found[1]
 }
 
 // moduleNote says how a module is installed for lack of which code or the last command has failed; "" if it has not. A cell of a notebook gets none:
