@@ -142,6 +142,11 @@ func TestRunSaysHowWhatTheCodeLacksIsSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, filepath.Join(deep, "data.csv"), "")
+	put(t, filepath.Join(dir, ".env"), "")
+	if err := os.MkdirAll(filepath.Join(dir, ".aws", "in"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	put(t, filepath.Join(dir, ".aws", "in", "key.csv"), "")
 	const module, noFile = "The module helper is not installed: install it.", "The workspace has no file data.csv. Send it."
 	for _, c := range []struct {
 		error, value, note string
@@ -154,6 +159,13 @@ func TestRunSaysHowWhatTheCodeLacksIsSent(t *testing.T) {
 		{"FileNotFoundError", "[Errno 2] No such file or directory: '/workspace/in/data.csv'", noFile, []string{"--sandbox", "sbx_1"}, "T\nnote: other\nnote: " + filepath.Join(deep, "data.csv") + " is on this machine and not in the sandbox: --file " + filepath.Join(deep, "data.csv") + ":in/ sends it\n"},
 		{"FileNotFoundError", "[Errno 2] No such file or directory: 'in'", noFile, []string{"--sandbox", "sbx_1"}, "T\nnote: other\nnote: the folder " + deep + " is on this machine and not in the sandbox: copy it into one (sandfarm cp -r " + deep + " ID:) and run the code there (--sandbox ID)\n"},
 		{"FileNotFoundError", "[Errno 2] No such file or directory: 'other.csv'", noFile, []string{"--sandbox", "sbx_1"}, "T\nnote: " + noFile + "\nnote: other\n"},
+		{"FileNotFoundError", "[Errno 2] No such file or directory: '.env'", noFile, []string{"--sandbox", "sbx_1"}, "T\nnote: " + noFile + "\nnote: other\n"},
+		{"FileNotFoundError", "[Errno 2] No such file or directory: './.env'", noFile, []string{"--sandbox", "sbx_1"}, "T\nnote: " + noFile + "\nnote: other\n"},
+		{"FileNotFoundError", "[Errno 2] No such file or directory: 'in/../.env'", noFile, []string{"--sandbox", "sbx_1"}, "T\nnote: " + noFile + "\nnote: other\n"},
+		{"FileNotFoundError", "[Errno 2] No such file or directory: '.aws/in/key.csv'", noFile, []string{"--sandbox", "sbx_1"}, "T\nnote: " + noFile + "\nnote: other\n"},
+		{"FileNotFoundError", "[Errno 2] No such file or directory: '.aws'", noFile, []string{"--sandbox", "sbx_1"}, "T\nnote: " + noFile + "\nnote: other\n"},
+		{"FileNotFoundError", "[Errno 2] No such file or directory: '/workspace/.env'", noFile, []string{"--sandbox", "sbx_1"}, "T\nnote: " + noFile + "\nnote: other\n"},
+		{"FileNotFoundError", "[Errno 2] No such file or directory: './data.csv'", noFile, []string{"--sandbox", "sbx_1"}, "T\nnote: other\nnote: " + data + " is on this machine and not in the sandbox: --file " + data + " sends it\n"},
 		{"FileNotFoundError", "[Errno 2] No such file or directory: '../data.csv'", noFile, []string{"--sandbox", "sbx_1"}, "T\nnote: " + noFile + "\nnote: other\n"},
 		{"FileNotFoundError", "[Errno 2] No such file or directory: '/etc/data.csv'", noFile, []string{"--sandbox", "sbx_1"}, "T\nnote: " + noFile + "\nnote: other\n"},
 	} {
