@@ -85,7 +85,7 @@ func TestQueuedJobSaysWhatItWaitsFor(t *testing.T) {
 	}
 	accept := func(a store.Accept) *farm.Job {
 		t.Helper()
-		a.Job.Tenant, a.Job.Shown = access.DefaultTenant, a.Request
+		a.Job.Tenant, a.Job.Redacted = access.DefaultTenant, a.Request
 		if a.Sandbox != nil {
 			a.Sandbox.Tenant = access.DefaultTenant
 		}

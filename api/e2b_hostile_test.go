@@ -358,23 +358,23 @@ func (endlessly) Read(p []byte) (int, error) { return copy(p, bytes.Repeat([]byt
 // A link is followed through forty others.
 func TestE2BLinksAtTheirLimit(t *testing.T) {
 	t.Parallel()
-	const most = 40
+	const limit = 40
 	f, dir, headers := e2bBox(t)
 	before := filepath.Join(dir, "file")
 	if err := os.WriteFile(before, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for n := 1; n <= most+1; n++ {
+	for n := 1; n <= limit+1; n++ {
 		link := filepath.Join(dir, fmt.Sprint(n))
 		if err := os.Symlink(before, link); err != nil {
 			t.Fatal(err)
 		}
 		before = link
-		if n < most-1 {
+		if n < limit-1 {
 			continue
 		}
 		want := "FILE_TYPE_FILE"
-		if n == most+1 {
+		if n == limit+1 {
 			want = "FILE_TYPE_SYMLINK"
 		}
 		out, failed := f.rpc("/filesystem.Filesystem/Stat", map[string]any{"path": link}, headers)

@@ -93,7 +93,7 @@ func (s *Server) nodeRoutes() []rest.Route {
 	const base = "/v1/nodes/{id}/drain"
 	drain := []rest.Answer{{Status: http.StatusOK, Doc: "the drain", Body: wire.Drain{}}}
 	all := []rest.Route{
-		{Method: "POST", Path: base, Summary: "Drain a node", Detail: "Within some seconds the node takes no new sandboxes, and its warm pool is removed; creations that wait go to other nodes. Its sandboxes continue, and take work. state says when the host may be restarted or removed. A node that is drained already keeps since and gets the new value of idle. The drain ends with DELETE, or when the node has had no worker for scheduler.node_patience.", Body: wire.DrainRequest{}, Optional: true, Answers: drain, Handler: s.drainNode},
+		{Method: "POST", Path: base, Summary: "Drain a node", Detail: "Within some seconds the node takes no new sandboxes, and its warm pool is removed; creations that wait go to other nodes. Its sandboxes continue, and take work. state says when the host may be restarted or removed. A node that is drained already keeps since and gets the new value of idle. The drain ends with DELETE, or when the node has had no worker for scheduler.node_timeout.", Body: wire.DrainRequest{}, Optional: true, Answers: drain, Handler: s.drainNode},
 		{Method: "GET", Path: base, Summary: "Show the drain of a node", Detail: "404 if the node is not drained.", Answers: drain, Handler: s.showDrain},
 		{Method: "DELETE", Path: base, Summary: "End the drain of a node", Detail: "The node takes new sandboxes again.", Answers: []rest.Answer{{Status: http.StatusNoContent, Doc: "it has ended"}}, Handler: s.endDrain},
 	}

@@ -277,10 +277,10 @@ func TestUploadOfManyFiles(t *testing.T) {
 
 func TestFileLimit(t *testing.T) {
 	t.Parallel()
-	const most = 200_000
-	b := setup(t, func(c *api.Config, _ *api.Deps) { c.Limits = farm.DefaultLimits(); c.Limits.MaxFileBytes = most })
+	const limit = 200_000
+	b := setup(t, func(c *api.Config, _ *api.Deps) { c.Limits = farm.DefaultLimits(); c.Limits.MaxFileBytes = limit })
 	base := "/v1/sandboxes/" + b.sandbox() + "/files/"
-	for size, status := range map[int]int{most - 1: 201, most: 201, most + 1: 413} {
+	for size, status := range map[int]int{limit - 1: 201, limit: 201, limit + 1: 413} {
 		content := bytes.Repeat([]byte("x"), size)
 		for _, body := range []any{content, io.MultiReader(bytes.NewReader(content))} { // with and without a length
 			if answer, text := b.do("PUT", base+"f", body); answer.StatusCode != status {

@@ -33,8 +33,8 @@ func TestJupyterTellsThePositionInTheQueue(t *testing.T) {
 		m = f.read()
 	}
 	cell := f.send("shell", "execute_request", map[string]any{"code": "print 1"}) // the dispatcher of the tests now hands out all jobs: there is room
-	if said := f.until(cell); said[len(said)-1] != "iopub status idle" {
-		t.Errorf("the cell: %q", said)
+	if messages := f.until(cell); messages[len(messages)-1] != "iopub status idle" {
+		t.Errorf("the cell: %q", messages)
 	}
 }
 

@@ -69,17 +69,17 @@ func TestBodiesAreCharged(t *testing.T) {
 	t.Parallel()
 	var memory *budget.Budget
 	b := setup(t, withKeys, withMemory(&memory))
-	const most = 7 << 20 // of one tenant
+	const limit = 7 << 20 // of one tenant
 	const step = budget.SmallBytes * budget.BodyWeight
 	large := `{"code":"` + strings.Repeat("#", 3<<20) + `"}`
 	for name, headers := range map[string][]string{"/v1/run": nil, "/mcp": {"Content-Type", "application/json", "Accept", "application/json, text/event-stream"}} {
 		one := b.slow(name, key, large, headers...)
-		testbed.Until(t, "the first body is charged", func() bool { return memory.Stats().Used == most })
+		testbed.Until(t, "the first body is charged", func() bool { return memory.Stats().Used == limit })
 		two := b.slow(name, key, large, headers...)
 		testbed.Until(t, "the second body waits", func() bool { return memory.Stats().Waiting == step })
 		small := get[wire.Job](b, http.StatusAccepted, "POST", "/v1/run", `{"code":"1"}`, "X-API-Key", key)
 		other := b.slow(name, otherKey, large, headers...)
-		testbed.Until(t, "another tenant's body is charged", func() bool { return memory.Stats().Used == 2*most })
+		testbed.Until(t, "another tenant's body is charged", func() bool { return memory.Stats().Used == 2*limit })
 		for i, s := range []*slowBody{one, two, other} {
 			if status := s.finish(); status == 0 || status >= 429 {
 				t.Errorf("%s: body %d was answered with %d", name, i, status)

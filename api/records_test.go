@@ -44,8 +44,8 @@ var (
 		"ID": "id", "Kind": "kind", "SandboxID": "sandbox_id", "State": "state", "Attempt": "attempt", "CreatedAt": "created_at", "StartedAt": "started_at",
 		"FinishedAt": "finished_at", "Timings": "timings", "Result": "result", "Error": "error", "Outcome": "outcome", "ArtifactsGone": "result",
 
-		"Tenant": "", "Uncounted": "", "Worker": "", "Trace": "", "Queue": "", "Inline": "", "Hidden": "",
-		"TimeoutSeconds": "request", "CallbackURL": "request", "Shown": "request", "ShownCut": "request",
+		"Tenant": "", "GracefulRequeues": "", "Worker": "", "Trace": "", "Queue": "", "Inline": "", "Hidden": "",
+		"TimeoutSeconds": "request", "CallbackURL": "request", "Redacted": "request", "Truncated": "request",
 	}
 )
 
@@ -92,7 +92,7 @@ func TestFieldsOfRecordsReachCallers(t *testing.T) {
 
 func storeExecute(sandbox string) store.Accept {
 	a := storetest.Execute(sandbox)
-	a.Job.Shown = a.Request
+	a.Job.Redacted = a.Request
 	a.Job.CallbackURL, a.Job.TimeoutSeconds = "https://hooks.example.com/x", 9
 	return a
 }

@@ -35,8 +35,8 @@ func (s *Server) sandboxRoutes() []rest.Route {
 			}, Answers: []rest.Answer{{Status: http.StatusOK, Doc: "a page of entries; next_cursor is the after of the next one", Body: wire.List[wire.EgressEntry]{}}}, Handler: s.egress,
 		},
 		{Method: "DELETE", Path: base, Tag: "Sandboxes", Summary: "Close a sandbox", Detail: "Cancels its running and queued jobs, then closes it.", Answers: jobAnswers(), Wait: true, Handler: s.closeSandbox},
-		{Method: "POST", Path: base + "/hibernate", Tag: "Sandboxes", Summary: "Hibernate a sandbox", Detail: "Its memory is stored on its node after the jobs before, and it uses no memory and no cores until it resumes: when it is asked to, or for the next execution, command, install or change of files. Needs the runtime runsc (gVisor) and an engine with checkpoints; elsewhere 409.", Body: wire.FreezeRequest{}, Optional: true, Answers: jobAnswers(), Wait: true, Idempotent: true, Handler: s.freeze(farm.KindHibernate)},
-		{Method: "POST", Path: base + "/resume", Tag: "Sandboxes", Summary: "Resume a hibernated sandbox", Detail: "Its programs continue where they were. One that is not hibernated stays as it is.", Body: wire.FreezeRequest{}, Optional: true, Answers: jobAnswers(), Wait: true, Idempotent: true, Handler: s.freeze(farm.KindResume)},
+		{Method: "POST", Path: base + "/hibernate", Tag: "Sandboxes", Summary: "Hibernate a sandbox", Detail: "Its memory is stored on its node after the jobs before, and it uses no memory and no cores until it resumes: when it is asked to, or for the next execution, command, install or change of files. Needs the runtime runsc (gVisor) and an engine with checkpoints; elsewhere 409.", Body: wire.HibernateRequest{}, Optional: true, Answers: jobAnswers(), Wait: true, Idempotent: true, Handler: s.hibernateOrResume(farm.KindHibernate)},
+		{Method: "POST", Path: base + "/resume", Tag: "Sandboxes", Summary: "Resume a hibernated sandbox", Detail: "Its programs continue where they were. One that is not hibernated stays as it is.", Body: wire.HibernateRequest{}, Optional: true, Answers: jobAnswers(), Wait: true, Idempotent: true, Handler: s.hibernateOrResume(farm.KindResume)},
 	}
 }
 
@@ -122,10 +122,10 @@ func (s *Server) closeSandbox(c *gin.Context) error {
 	return accepted(c, call, out, http.StatusOK, out.Job)
 }
 
-func (s *Server) freeze(kind farm.JobKind) func(*gin.Context) error {
+func (s *Server) hibernateOrResume(kind farm.JobKind) func(*gin.Context) error {
 	return func(c *gin.Context) error {
-		return work(s, c, s.bindOptional, func(call service.Call, r wire.FreezeRequest) (service.Outcome, error) {
-			return s.service.Freeze(c.Request.Context(), call, kind, c.Param("id"), r)
+		return work(s, c, s.bindOptional, func(call service.Call, r wire.HibernateRequest) (service.Outcome, error) {
+			return s.service.HibernateOrResume(c.Request.Context(), call, kind, c.Param("id"), r)
 		})
 	}
 }

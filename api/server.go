@@ -71,7 +71,7 @@ type Server struct {
 	jupyter         *jupyter.Server
 	ports           *ports.Server
 	signer          *access.Signer
-	e2b             *e2b.Door
+	e2b             *e2b.Gateway
 	sessions        *access.Sessions
 	ui              *ui.Files
 	previews        http.Handler // of the hosts of ports
@@ -167,7 +167,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 }
 
 // newE2B makes the door for the SDKs of E2B.
-func (s *Server) newE2B() *e2b.Door {
+func (s *Server) newE2B() *e2b.Gateway {
 	return e2b.New(e2b.Deps{
 		Service: s.service, Signer: s.signer, Logger: s.log, Now: s.audit.now, MaxBody: s.cfg.Limits.MaxBodyBytes, Stall: s.cfg.StallTimeout, Domain: func(r *http.Request) string { return s.ports.DomainFor(r) },
 		Opened: s.service.OpenRefs, Find: s.service.OpenRef, Keys: s.keys.IDs,
@@ -274,7 +274,7 @@ func (s *Server) handle(r rest.Route) gin.HandlerFunc {
 			}
 		}
 		defer release()
-		ctx, memory := s.memory.With(c.Request.Context(), rest.Tenant(c), rest.MemoryPatience)
+		ctx, memory := s.memory.With(c.Request.Context(), rest.Tenant(c), rest.MemoryTimeout)
 		defer memory.Release()
 		c.Request = c.Request.WithContext(ctx)
 		err := rest.CheckFilters(c.Request, known)

@@ -42,8 +42,8 @@ func (s *Server) usage(c *gin.Context, tenant string) error {
 	days := service.UsageDaysDefault
 	if text, ok := c.GetQuery("days"); ok {
 		n, err := strconv.Atoi(text)
-		if most := s.cfg.Limits.UsageDays; err != nil || n < 1 || n > most {
-			return rest.BadRequestf("days must be a whole number from 1 to %d", most)
+		if limit := s.cfg.Limits.UsageDays; err != nil || n < 1 || n > limit {
+			return rest.BadRequestf("days must be a whole number from 1 to %d", limit)
 		}
 		days = n
 	}

@@ -45,8 +45,8 @@ func TestToolsByPostRefuseInTheirShape(t *testing.T) {
 func TestToolBodiesAreBounded(t *testing.T) {
 	t.Parallel()
 	b := setup(t, small)
-	const most = 20_000
-	for size, want := range map[int]int{most - 1: 404, most: 404, most + 1: 413} {
+	const limit = 20_000
+	for size, want := range map[int]int{limit - 1: 404, limit: 404, limit + 1: 413} {
 		body := fmt.Sprintf("%-*s", size, `{"sandbox_id":"x","code":"print(1)"}`)
 		if answer, text := b.do("POST", "/mcp/tools/execute_python_code", body, "Content-Type", "application/json"); answer.StatusCode != want {
 			t.Errorf("%d bytes: %d %s", size, answer.StatusCode, text)

@@ -99,8 +99,8 @@ func TestBodyLimit(t *testing.T) {
 	t.Parallel()
 	b := setup(t, small)
 	target := "/v1/sandboxes/" + b.sandbox() + "/execute"
-	const most = 20_000
-	for size, status := range map[int]int{most - 1: 202, most: 202, most + 1: 413, 5_000_000: 413} {
+	const limit = 20_000
+	for size, status := range map[int]int{limit - 1: 202, limit: 202, limit + 1: 413, 5_000_000: 413} {
 		body := `{"code":"1"` + strings.Repeat(" ", size-len(`{"code":"1"}`)) + "}"
 		if answer, text := b.do("POST", target, body); answer.StatusCode != status {
 			t.Errorf("%d bytes: %d %s", size, answer.StatusCode, text)

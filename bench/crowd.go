@@ -31,7 +31,7 @@ func benchCrowd(ctx context.Context, b *bench) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	asked, most, all := u.downloads()
+	asked, limit, all := u.downloads()
 	parts := u.parts
 
 	direct, err := startUpstream(ctx, lines[0])
@@ -60,7 +60,7 @@ func benchCrowd(ctx context.Context, b *bench) ([]row, error) {
 		what: "20 sandboxes install pandas at once, until the last has it", ours: fmt.Sprintf("%.1f s, each p50 %.1f s, p95 %.1f s", whole.Seconds(), quantile(took, 0.5).Seconds(), quantile(took, 0.95).Seconds()),
 		other: fmt.Sprintf("20 uv with empty caches on the host %.1f s, p50 %.1f s, p95 %.1f s", aloneWhole.Seconds(), quantile(alone, 0.5).Seconds(), quantile(alone, 0.95).Seconds()), ratio: times(whole, aloneWhole),
 	}, {
-		what: "downloads from upstream meanwhile", ours: fmt.Sprintf("%d of %d files (at most %d of one), %d parts", all, asked, most, parts),
+		what: "downloads from upstream meanwhile", ours: fmt.Sprintf("%d of %d files (at most %d of one), %d parts", all, asked, limit, parts),
 		other: fmt.Sprintf("%d of %d files, %d parts", directAll, directAsked, direct.parts), aim: "1 of each",
 	}}, nil
 }

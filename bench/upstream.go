@@ -126,20 +126,20 @@ func (u *upstream) answer(r *http.Response) error {
 }
 
 // downloads returns how many files were downloaded, the most downloads of one file, and the number of all downloads.
-func (u *upstream) downloads() (files, most, all int) {
+func (u *upstream) downloads() (files, limit, all int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, n := range u.whole {
 		files++
-		most = max(most, n)
+		limit = max(limit, n)
 		all += n
 	}
-	return files, most, all
+	return files, limit, all
 }
 
 func (u *upstream) String() string {
-	files, most, all := u.downloads()
-	return fmt.Sprintf("%d pages, %d files, %d downloads, at most %d of one, %d parts", u.pages, files, all, most, u.parts)
+	files, limit, all := u.downloads()
+	return fmt.Sprintf("%d pages, %d files, %d downloads, at most %d of one, %d parts", u.pages, files, all, limit, u.parts)
 }
 
 // slow is a body that is sent over the line.

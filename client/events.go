@@ -172,12 +172,12 @@ func (f *frames) next() (frame, error) {
 }
 
 // line returns the next line without its line end.
-func (f *frames) line(most int) ([]byte, error) {
+func (f *frames) line(limit int) ([]byte, error) {
 	var whole []byte
 	for {
 		part, err := f.r.ReadSlice('\n')
 		whole = append(whole, part...)
-		if len(whole) > most {
+		if len(whole) > limit {
 			return nil, errEventTooLong
 		}
 		switch {

@@ -10,14 +10,14 @@ import (
 // Wait outlasts a restart of the API, tells of a farm that is gone, and does not repeat what will not pass.
 func TestWaitOutlastsAnOutage(t *testing.T) {
 	t.Parallel()
-	const most = maxAttempts * waitFailures
+	const limit = maxAttempts * waitFailures
 	for _, c := range []struct {
 		failures, status, requests int
 		ok                         bool
 	}{
 		{0, http.StatusServiceUnavailable, 1, true},
-		{most - 1, http.StatusServiceUnavailable, most, true},
-		{most, http.StatusServiceUnavailable, most, false},
+		{limit - 1, http.StatusServiceUnavailable, limit, true},
+		{limit, http.StatusServiceUnavailable, limit, false},
 		{1, http.StatusNotFound, 1, false},
 	} {
 		n := 0

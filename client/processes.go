@@ -72,10 +72,10 @@ func processPath(sandboxID string, more ...string) []string {
 }
 
 const (
-	attachPatience = time.Minute // how long a connection that broke is tried again, without a message between the tries
-	maxUntaken     = 256 << 10   // bytes of input that wait for the process before Write blocks
-	maxMessage     = 4 << 20     // of the farm; pieces of output are far smaller
-	closeBase      = 4000        // close codes above it are HTTP statuses
+	attachTimeout = time.Minute // how long a connection that broke is tried again, without a message between the tries
+	maxUnacked    = 256 << 10   // bytes of input that wait for the process before Write blocks
+	maxMessage    = 4 << 20     // of the farm; pieces of output are far smaller
+	closeBase     = 4000        // close codes above it are HTTP statuses
 )
 
 // ErrInputClosed says that a process has no input, or none any more.
@@ -100,7 +100,7 @@ type Attachment struct {
 	changed chan struct{}
 
 	mu      sync.Mutex
-	untaken []byte // input that the process may not have yet
+	unacked []byte // input that the process may not have yet
 	taken   int64  // position of its first byte
 	end     bool   // the input ends behind it
 	size    *wire.TerminalSize
@@ -130,8 +130,8 @@ func (a *Attachment) Write(ctx context.Context, p []byte) error {
 			signal(a.room) // for other writers
 			return ErrInputClosed
 		}
-		n := min(len(p), maxUntaken-len(a.untaken))
-		a.untaken = append(a.untaken, p[:n]...)
+		n := min(len(p), maxUnacked-len(a.unacked))
+		a.unacked = append(a.unacked, p[:n]...)
 		a.mu.Unlock()
 		p = p[n:]
 		signal(a.changed)
@@ -185,7 +185,7 @@ func (a *Attachment) Output(ctx context.Context) iter.Seq2[ProcessOutput, error]
 			if done {
 				return
 			}
-			if ctx.Err() == nil && time.Since(heard) < attachPatience && (temporary(err) || errors.Is(err, errSilent)) {
+			if ctx.Err() == nil && time.Since(heard) < attachTimeout && (temporary(err) || errors.Is(err, errSilent)) {
 				err = sleep(ctx, max(a.c.pause(attempt), retryAfterOf(err)))
 				if err == nil {
 					continue
@@ -278,7 +278,7 @@ func closed(err error) error {
 func (a *Attachment) take(kind wire.AttachKind, data []byte) (out ProcessOutput, ok bool, err error) {
 	if kind == wire.AttachRefused {
 		a.mu.Lock()
-		a.closed, a.untaken, a.sent = true, nil, 0
+		a.closed, a.unacked, a.sent = true, nil, 0
 		a.mu.Unlock()
 		signal(a.room)
 		return out, false, nil
@@ -293,7 +293,7 @@ func (a *Attachment) take(kind wire.AttachKind, data []byte) (out ProcessOutput,
 		a.mu.Lock()
 		n := min(max(int64(number)-a.taken, 0), int64(a.sent)) //nolint:gosec // a farm that lies gets what it asks for
 		a.taken += n
-		a.untaken, a.sent = a.untaken[n:], a.sent-int(n)
+		a.unacked, a.sent = a.unacked[n:], a.sent-int(n)
 		a.mu.Unlock()
 		signal(a.room)
 		return out, false, nil
@@ -336,8 +336,8 @@ func (a *Attachment) message() []byte {
 	case a.size != nil && !a.sized:
 		a.sized = true
 		return wire.AppendAttachSize(nil, *a.size)
-	case a.sent < len(a.untaken):
-		part := a.untaken[a.sent:min(len(a.untaken), a.sent+wire.MaxAttachBytes)]
+	case a.sent < len(a.unacked):
+		part := a.unacked[a.sent:min(len(a.unacked), a.sent+wire.MaxAttachBytes)]
 		a.sent += len(part)
 		return append([]byte{byte(wire.AttachStdin)}, part...)
 	case a.end && !a.endSent && !a.closed:

@@ -22,8 +22,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
-// patience is the longest that a command of compose may take: a build on a slow machine.
-const patience = 15 * time.Minute
+// timeout is the longest that a command of compose may take: a build on a slow machine.
+const timeout = 15 * time.Minute
 
 // root is where docker-compose.yml is.
 const root = ".."
@@ -83,7 +83,7 @@ func (p *project) command(ctx context.Context, args ...string) *exec.Cmd {
 
 // compose runs docker compose and returns stdout and stderr together.
 func (p *project) compose(ctx context.Context, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	args = append([]string{"compose", "--project-directory", root, "--file", root + "/docker-compose.yml", "--env-file", p.file, "--project-name", p.name}, args...)
 	out, err := p.command(ctx, args...).CombinedOutput()

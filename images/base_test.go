@@ -137,8 +137,8 @@ func TestEnsureBase(t *testing.T) {
 				if c.rootOnly && !asRoot {
 					c.want, want = nil, "debootstrap needs root"
 				}
-				var told []string
-				ref, err := images.EnsureBase(t.Context(), e, opts, func(p farm.Progress) { told = append(told, p.Message) })
+				var messages []string
+				ref, err := images.EnsureBase(t.Context(), e, opts, func(p farm.Progress) { messages = append(messages, p.Message) })
 				if want == "" && (err != nil || ref != "test/base:1") {
 					t.Fatalf("ref %q, error %v", ref, err)
 				}
@@ -148,8 +148,8 @@ func TestEnsureBase(t *testing.T) {
 				if diff := cmp.Diff(c.want, e.images["test/base:1"]); diff != "" {
 					t.Errorf("image (-want +got):\n%s", diff)
 				}
-				if c.rootOnly && asRoot && want == "" && !slices.Contains(told, "Unpacking python3...") {
-					t.Errorf("progress %v", told)
+				if c.rootOnly && asRoot && want == "" && !slices.Contains(messages, "Unpacking python3...") {
+					t.Errorf("progress %v", messages)
 				}
 				if left, err := os.ReadDir(work); err != nil || len(left) > 0 {
 					t.Errorf("left over: %v, error %v", left, err)

@@ -167,7 +167,7 @@ func newMetrics(to prometheus.Registerer, leading func() bool, p *pool, leases *
 		requeued: counter("sandfarm_scheduler_jobs_requeued_total", "Jobs that no queue or no living worker held, and that were given to the queues again."),
 		removed:  counter("sandfarm_scheduler_artifacts_removed_total", "Artifacts that were removed because their time was up."),
 		aborted:  counter("sandfarm_scheduler_uploads_aborted_total", "Uploads that were begun, never brought to an end, and removed."),
-		ended:    counter("sandfarm_scheduler_nodes_ended_total", "Nodes that were ended because they had no worker for scheduler.node_patience."),
+		ended:    counter("sandfarm_scheduler_nodes_ended_total", "Nodes that were ended because they had no worker for scheduler.node_timeout."),
 		lost:     counter("sandfarm_scheduler_nodes_sandboxes_lost_total", "Sandboxes that were lost with such a node."),
 		orphaned: gauge("sandfarm_scheduler_artifacts_orphaned_bytes", "Bytes of objects of artifacts that no record names, when the bucket was last compared. They are removed after the retention."),
 		missing:  gauge("sandfarm_scheduler_artifacts_missing", "Artifacts whose objects were missing when the bucket was last compared."),

@@ -19,9 +19,9 @@ import (
 // Nodes are the leases of nodes.
 type Nodes interface {
 	NodesInUse(ctx context.Context) (map[string][]string, error)
-	CheckNodes(ctx context.Context, patience time.Duration, live, used []string) ([]store.NodeLease, error)
-	NodeLapsed(ctx context.Context, node string, patience time.Duration) (bool, error)
-	DropNodeLease(ctx context.Context, node string, patience time.Duration) (bool, error)
+	CheckNodes(ctx context.Context, timeout time.Duration, live, used []string) ([]store.NodeLease, error)
+	NodeLapsed(ctx context.Context, node string, timeout time.Duration) (bool, error)
+	DropNodeLease(ctx context.Context, node string, timeout time.Duration) (bool, error)
 }
 
 // NodeEnder ends what is recorded on a node that is gone.
@@ -31,9 +31,9 @@ type NodeEnder interface {
 }
 
 // nodesEvery is how often the leases are checked: much more often than they may lapse, so that the time without checks is known.
-func (s *Scheduler) nodesEvery() time.Duration { return min(s.cfg.SweepEvery, s.cfg.NodePatience/5) }
+func (s *Scheduler) nodesEvery() time.Duration { return min(s.cfg.SweepEvery, s.cfg.NodeTimeout/5) }
 
-// checkNodes ends every node whose lease has not been renewed for the patience, and closes sandboxes that are closing without a node.
+// checkNodes ends every node whose lease has not been renewed for the timeout, and closes sandboxes that are closing without a node.
 func (s *Scheduler) checkNodes(ctx context.Context) error {
 	workers, err := s.deps.Ledger.Workers(ctx)
 	if err != nil {
@@ -54,14 +54,14 @@ func (s *Scheduler) checkNodes(ctx context.Context) error {
 			used = append(used, node)
 		}
 	}
-	leases, err := s.deps.Nodes.CheckNodes(ctx, s.cfg.NodePatience, live, used)
+	leases, err := s.deps.Nodes.CheckNodes(ctx, s.cfg.NodeTimeout, live, used)
 	if err != nil {
 		return fmt.Errorf("check leases of nodes: %w", err)
 	}
 	s.leases.set(leases)
 	var errs []error
 	for _, l := range leases {
-		if l.Age >= s.cfg.NodePatience {
+		if l.Age >= s.cfg.NodeTimeout {
 			errs = append(errs, s.endNode(ctx, l.Node))
 		}
 	}
@@ -71,9 +71,9 @@ func (s *Scheduler) checkNodes(ctx context.Context) error {
 
 // endNode ends a node whose lease has lapsed. A pass that does not reach its end continues in the next round, of whichever scheduler leads then.
 func (s *Scheduler) endNode(ctx context.Context, node string) error {
-	gone := func(ctx context.Context) (bool, error) { return s.deps.Nodes.NodeLapsed(ctx, node, s.cfg.NodePatience) }
+	gone := func(ctx context.Context) (bool, error) { return s.deps.Nodes.NodeLapsed(ctx, node, s.cfg.NodeTimeout) }
 	out, err := s.deps.End.EndNode(ctx, dispatch.NodeEnd{
-		Node: node, Reason: fmt.Sprintf("its node has had no worker for %s", s.cfg.NodePatience), Gone: gone,
+		Node: node, Reason: fmt.Sprintf("its node has had no worker for %s", s.cfg.NodeTimeout), Gone: gone,
 	})
 	s.seen.lost.Add(float64(len(out.Lost)))
 	if err != nil {
@@ -83,12 +83,12 @@ func (s *Scheduler) endNode(ctx context.Context, node string) error {
 		s.log.InfoContext(ctx, "the node has a worker again", "node", node, "lost", len(out.Lost), "closed", out.Closed, "requeued", out.Requeued)
 		return nil
 	}
-	if dropped, err := s.deps.Nodes.DropNodeLease(ctx, node, s.cfg.NodePatience); err != nil || !dropped {
+	if dropped, err := s.deps.Nodes.DropNodeLease(ctx, node, s.cfg.NodeTimeout); err != nil || !dropped {
 		return err
 	}
 	s.seen.ended.Inc()
 	s.noteNodeEnded(ctx, node, len(out.Lost))
-	s.log.WarnContext(ctx, "node ended: it had no worker for scheduler.node_patience", "node", node,
+	s.log.WarnContext(ctx, "node ended: it had no worker for scheduler.node_timeout", "node", node,
 		"lost", len(out.Lost), "closed", out.Closed, "requeued", out.Requeued)
 	return nil
 }
@@ -114,7 +114,7 @@ type leaseCollector struct {
 
 func newLeaseCollector(leases *nodeLeases, leading func() bool) *leaseCollector {
 	return &leaseCollector{leases: leases, leading: leading, age: prometheus.NewDesc(
-		"sandfarm_scheduler_node_lease_age_seconds", "Seconds since a worker of the node renewed its lease, as the scheduler that leads sees it. Beyond scheduler.node_patience the node is ended.", []string{"node"}, nil)}
+		"sandfarm_scheduler_node_lease_age_seconds", "Seconds since a worker of the node renewed its lease, as the scheduler that leads sees it. Beyond scheduler.node_timeout the node is ended.", []string{"node"}, nil)}
 }
 
 // Describe is part of prometheus.Collector.

@@ -50,17 +50,17 @@ func (l *leased) CheckNodes(_ context.Context, _ time.Duration, live, used []str
 	return out, nil
 }
 
-func (l *leased) NodeLapsed(_ context.Context, node string, patience time.Duration) (bool, error) {
+func (l *leased) NodeLapsed(_ context.Context, node string, timeout time.Duration) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at, known := l.renewed[node]
-	return known && time.Since(at) >= patience, nil
+	return known && time.Since(at) >= timeout, nil
 }
 
-func (l *leased) DropNodeLease(_ context.Context, node string, patience time.Duration) (bool, error) {
+func (l *leased) DropNodeLease(_ context.Context, node string, timeout time.Duration) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if at, known := l.renewed[node]; !known || time.Since(at) < patience {
+	if at, known := l.renewed[node]; !known || time.Since(at) < timeout {
 		return false, nil
 	}
 	delete(l.renewed, node)
@@ -91,14 +91,14 @@ func (l *leased) get() (ended []string, reason string, unplaced []string) {
 	return slices.Clone(l.ended), l.reason, slices.Clone(l.unplaced)
 }
 
-// A node whose lease is not renewed for node_patience is ended once, also one that never had a lease; one with a live worker is not.
+// A node whose lease is not renewed for node_timeout is ended once, also one that never had a lease; one with a live worker is not.
 func TestNodesWithoutWorkersAreEnded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{kept: keptFake{workers: []farm.Worker{{ID: "w1", Node: "n1"}, {ID: "w2", Node: "n2"}}}}
 		nodes := &leased{renewed: map[string]time.Time{}, stuck: true}
 		registry := prometheus.NewRegistry()
-		s, err := scheduler.New(scheduler.Config{NodePatience: 30 * time.Second}, scheduler.Deps{
+		s, err := scheduler.New(scheduler.Config{NodeTimeout: 30 * time.Second}, scheduler.Deps{
 			Records: f, Ledger: f, Jobs: f, Tasks: tasks{f}, Blobs: f, Nodes: nodes, End: nodes, Log: slog.New(slog.DiscardHandler), Metrics: registry,
 		})
 		if err != nil {
@@ -153,11 +153,11 @@ func leaseAges(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	return out
 }
 
-func TestNodePatienceHasALeastValue(t *testing.T) {
+func TestNodeTimeoutHasALeastValue(t *testing.T) {
 	t.Parallel()
-	for patience, fine := range map[time.Duration]bool{time.Second - 1: false, time.Second: true, time.Second + 1: true, -1: false} {
-		if err := (scheduler.Config{NodePatience: patience}).Validate(); (err == nil) != fine {
-			t.Errorf("%s: %v", patience, err)
+	for timeout, fine := range map[time.Duration]bool{time.Second - 1: false, time.Second: true, time.Second + 1: true, -1: false} {
+		if err := (scheduler.Config{NodeTimeout: timeout}).Validate(); (err == nil) != fine {
+			t.Errorf("%s: %v", timeout, err)
 		}
 	}
 }

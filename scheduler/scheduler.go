@@ -24,14 +24,14 @@ import (
 
 // Config holds the settings of a scheduler.
 type Config struct {
-	ExpireEvery  time.Duration `toml:"-"` // how often the scheduler closes sandboxes whose deadline has passed
-	SweepEvery   time.Duration `toml:"-"` // how often the scheduler enqueues jobs that are in no queue, and hands jobs of dead workers to others
-	RetainEvery  time.Duration `toml:"-"` // how often expired artifacts are removed from the object store
-	TrimEvery    time.Duration `toml:"trim_every" default:"1m" min:"10ms" doc:"How often records beyond their bounds are removed: finished jobs after limits.retention_seconds, and those of a tenant beyond 200,000. As often the counts behind quotas are compared with the records."`
-	PoolEvery    time.Duration `toml:"-"` // how often the warm pool is compared with its targets
-	NodePatience time.Duration `toml:"node_patience" default:"5m" min:"1s" doc:"How long a node may be without a worker before it is ended: its sandboxes and their jobs are lost, creations continue on other nodes, and what it holds is released. Time in which the whole farm is stopped does not count. Raise it before maintenance of a node that takes longer."`
-	Lifecycle    bool          `toml:"lifecycle_rules" default:"true" doc:"Set lifecycle rules in the bucket, so that the object store removes what the farm should have removed days before."`
-	Jitter       float64       `toml:"-"` // random part of its interval by which a loop may run earlier, so that schedulers started together do not stay in step
+	ExpireEvery time.Duration `toml:"-"` // how often the scheduler closes sandboxes whose deadline has passed
+	SweepEvery  time.Duration `toml:"-"` // how often the scheduler enqueues jobs that are in no queue, and hands jobs of dead workers to others
+	RetainEvery time.Duration `toml:"-"` // how often expired artifacts are removed from the object store
+	TrimEvery   time.Duration `toml:"trim_every" default:"1m" min:"10ms" doc:"How often records beyond their bounds are removed: finished jobs after limits.retention_seconds, and those of a tenant beyond 200,000. As often the counts behind quotas are compared with the records."`
+	PoolEvery   time.Duration `toml:"-"` // how often the warm pool is compared with its targets
+	NodeTimeout time.Duration `toml:"node_timeout" default:"5m" min:"1s" doc:"How long a node may be without a worker before it is ended: its sandboxes and their jobs are lost, creations continue on other nodes, and what it holds is released. Time in which the whole farm is stopped does not count. Raise it before maintenance of a node that takes longer."`
+	Lifecycle   bool          `toml:"lifecycle_rules" default:"true" doc:"Set lifecycle rules in the bucket, so that the object store removes what the farm should have removed days before."`
+	Jitter      float64       `toml:"-"` // random part of its interval by which a loop may run earlier, so that schedulers started together do not stay in step
 
 	// Settle is how long a new leader waits before it takes workers for dead: half of store.HeartbeatTTL by default; negative: not at all. If Redis was away, the
 	// lease has lapsed like the registrations of all workers, and they need two heartbeats to be back.
@@ -45,7 +45,7 @@ func (c Config) withDefaults() Config {
 	c.TrimEvery = cmp.Or(c.TrimEvery, time.Minute)
 	c.PoolEvery = cmp.Or(c.PoolEvery, 5*time.Second)
 	c.Settle = cmp.Or(c.Settle, store.HeartbeatTTL/2)
-	c.NodePatience = cmp.Or(c.NodePatience, 5*time.Minute)
+	c.NodeTimeout = cmp.Or(c.NodeTimeout, 5*time.Minute)
 	c.Jitter = cmp.Or(c.Jitter, 0.1)
 	if c.Limits == (farm.Limits{}) {
 		c.Limits = farm.DefaultLimits()
@@ -62,8 +62,8 @@ func (c Config) validate() error {
 	if c.TrimEvery < 10*time.Millisecond {
 		errs = append(errs, fmt.Errorf("scheduler.trim_every is %s; it must be at least 10ms", c.TrimEvery))
 	}
-	if c.NodePatience < time.Second {
-		errs = append(errs, fmt.Errorf("scheduler.node_patience is %s; it must be at least 1s", c.NodePatience))
+	if c.NodeTimeout < time.Second {
+		errs = append(errs, fmt.Errorf("scheduler.node_timeout is %s; it must be at least 1s", c.NodeTimeout))
 	}
 	return errors.Join(errs...)
 }
@@ -87,7 +87,7 @@ type Records interface {
 	ExpiredArtifacts(ctx context.Context, tenant string, limit int) ([]farm.Artifact, error)
 	DeleteArtifacts(ctx context.Context, artifacts []farm.Artifact) (int, error)
 	ArtifactsOfJob(ctx context.Context, job farm.Ref) ([]farm.Artifact, error)
-	RepairStored(ctx context.Context, tenant string, most int, anew bool) (drift store.StoredDrift, done bool, err error)
+	RepairStored(ctx context.Context, tenant string, bound int, anew bool) (drift store.StoredDrift, done bool, err error)
 	RepairJobMemory(ctx context.Context, tenant string) (drift store.JobMemory, checked bool, err error)
 }
 

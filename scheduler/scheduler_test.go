@@ -300,8 +300,8 @@ func TestStartAndStop(t *testing.T) {
 
 func TestConfig(t *testing.T) {
 	t.Parallel()
-	_, err := scheduler.New(scheduler.Config{TrimEvery: time.Millisecond, NodePatience: -1}, scheduler.Deps{})
-	for _, want := range []string{"scheduler.trim_every is 1ms", "scheduler.node_patience is -1ns"} {
+	_, err := scheduler.New(scheduler.Config{TrimEvery: time.Millisecond, NodeTimeout: -1}, scheduler.Deps{})
+	for _, want := range []string{"scheduler.trim_every is 1ms", "scheduler.node_timeout is -1ns"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %q", err, want)
 		}

@@ -25,8 +25,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
-// patience is how long a test waits for what must come: the machine may be busy with other things.
-const patience = 2 * time.Minute
+// timeout is how long a test waits for what must come: the machine may be busy with other things.
+const timeout = 2 * time.Minute
 
 // Keys of the farm with keys: two tenants, the first of which also has a key that may read only. The operator sees everything.
 const (
@@ -82,7 +82,7 @@ func startFarm(t testing.TB, env ...string) *testFarm {
 			t.Logf("log of the farm:\n%s", log.String())
 		}
 	})
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(timeout)
 	for {
 		answer, err := http.Get(f.url + "/readyz") //nolint:noctx // the deadline is below
 		if err == nil {
@@ -105,7 +105,7 @@ func call[T any](f *testFarm, key, method, path string, body any) T {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	ctx, done := context.WithTimeout(f.t.Context(), patience)
+	ctx, done := context.WithTimeout(f.t.Context(), timeout)
 	defer done()
 	r, err := http.NewRequestWithContext(ctx, method, f.url+path, bytes.NewReader(text))
 	if err != nil {

@@ -50,8 +50,8 @@ func TestAPageOfAnotherOriginUsesNothing(t *testing.T) {
 	}
 	p.do(chromedp.Navigate(foreign.URL))
 	p.until(`document.getElementById("done").textContent.startsWith("done")`)
-	if said := value[string](p, `document.getElementById("done").textContent`); said != "done: refused, opaque 0, refused, refused, refused, refused" {
-		t.Errorf("the page was answered: %s", said)
+	if answers := value[string](p, `document.getElementById("done").textContent`); answers != "done: refused, opaque 0, refused, refused, refused, refused" {
+		t.Errorf("the page was answered: %s", answers)
 	}
 	if framed := value[bool](p, `["frame", "terminal"].some((id) => { try { return document.getElementById(id).contentDocument !== null } catch { return false } })`); framed {
 		t.Error("the dashboard can be framed")
@@ -94,12 +94,12 @@ func TestTheSessionNeverReachesAPort(t *testing.T) {
 	}
 	p.do(chromedp.Navigate(link.URL))
 	p.until(`document.getElementById("said")?.textContent.startsWith("said")`)
-	got, said := value[string](p, `document.getElementById("got").textContent`), value[string](p, `document.getElementById("said").textContent`)
+	got, answers := value[string](p, `document.getElementById("got").textContent`), value[string](p, `document.getElementById("said").textContent`)
 	if !strings.Contains(got, "Host: localhost:8000") || strings.Contains(strings.ToLower(got), "sandfarm_session") {
 		t.Errorf("the sandbox got %s", got)
 	}
-	if said != "said: refused" {
-		t.Errorf("a page of the sandbox asked for the session: %s", said)
+	if answers != "said: refused" {
+		t.Errorf("a page of the sandbox asked for the session: %s", answers)
 	}
 	p.do(chromedp.Navigate(f.url + "/v1/sandboxes/" + box + "/ports/8000/"))
 	p.until(`document.body.innerText.includes("key")`)

@@ -25,8 +25,8 @@ const manyJobs = `(() => {
   };
 })()`
 
-// mostRows is how many rows of a list may be elements at once, whatever its length: those of a window and some above and below.
-const mostRows = 60
+// maxRows is how many rows of a list may be elements at once, whatever its length: those of a window and some above and below.
+const maxRows = 60
 
 func TestALongListStaysSmall(t *testing.T) {
 	t.Parallel()
@@ -42,12 +42,12 @@ func TestALongListStaysSmall(t *testing.T) {
 	p.sees("print(0)")
 	// scrolls to the end, as each page comes
 	p.until(`(() => { scrollTo(0, document.documentElement.scrollHeight); return document.body.innerText.includes("print(9999)") })()`)
-	if rows := value[int](p, `document.querySelectorAll("[data-row]").length`); rows < 10 || rows > mostRows {
+	if rows := value[int](p, `document.querySelectorAll("[data-row]").length`); rows < 10 || rows > maxRows {
 		t.Errorf("%d rows are elements", rows)
 	}
 	p.do(chromedp.Evaluate(`scrollTo(0, 5000 * 52)`, nil))
 	p.sees("print(5000)")
-	if rows := value[int](p, `document.querySelectorAll("[data-row]").length`); rows < 10 || rows > mostRows {
+	if rows := value[int](p, `document.querySelectorAll("[data-row]").length`); rows < 10 || rows > maxRows {
 		t.Errorf("in the middle %d rows are elements", rows)
 	}
 	// the keyboard moves through it and opens a job
@@ -99,8 +99,8 @@ func TestJobsShowWhatWentWrong(t *testing.T) {
 	p.until(`document.querySelector("[aria-label=Sandbox]")?.value === "` + box + `" && document.querySelectorAll(".row.job[data-row]").length === 1`)
 }
 
-// mostLooks is how many records an open list of jobs may have the farm look at in the time of a few glances, when nothing happens.
-const mostLooks = 60
+// maxLooks is how many records an open list of jobs may have the farm look at in the time of a few glances, when nothing happens.
+const maxLooks = 60
 
 func TestAnOpenListAsksForLittle(t *testing.T) {
 	t.Parallel()
@@ -116,7 +116,7 @@ func TestAnOpenListAsksForLittle(t *testing.T) {
 	// counts what is asked for after the first page: the sum of the limits of all requests
 	p.do(chromedp.Evaluate(`window.looks = 0; window.asked = 0; (() => { const real = window.fetch; window.fetch = (path, options) => { const url = new URL(path, document.baseURI); if (url.pathname.endsWith("/v1/jobs")) { window.asked += 1; window.looks += Number(url.searchParams.get("limit")); } return real(path, options); }; })()`, nil))
 	p.until(`window.asked >= 4`)
-	if looks := value[int](p, `window.looks`); looks > mostLooks {
+	if looks := value[int](p, `window.looks`); looks > maxLooks {
 		t.Errorf("four requests look at %d records", looks)
 	}
 	f.execute("", box, "print('new one')")

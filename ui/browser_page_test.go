@@ -79,7 +79,7 @@ func openPage(t *testing.T, farm *testFarm, hash string) *page {
 	t.Helper()
 	window, apart := newWindow(t)
 	ctx, cancel := chromedp.NewContext(browser(), chromedp.WithTargetID(window))
-	ctx, timeout := context.WithTimeout(ctx, 2*patience)
+	ctx, stop := context.WithTimeout(ctx, 2*timeout)
 	p := &page{t: t, ctx: ctx, farm: farm, apart: apart}
 	chromedp.ListenTarget(ctx, func(event any) {
 		switch e := event.(type) {
@@ -97,7 +97,7 @@ func openPage(t *testing.T, farm *testFarm, hash string) *page {
 		}
 	})
 	t.Cleanup(func() {
-		timeout()
+		stop()
 		cancel()
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -138,7 +138,7 @@ func (p *page) do(actions ...chromedp.Action) {
 // until waits until an expression is true.
 func (p *page) until(expression string) {
 	p.t.Helper()
-	ctx, done := context.WithTimeout(p.ctx, patience)
+	ctx, done := context.WithTimeout(p.ctx, timeout)
 	defer done()
 	if err := chromedp.Run(ctx, chromedp.Poll(expression, nil, chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(0))); err != nil {
 		var text string
@@ -233,7 +233,7 @@ func (p *page) download(selector string) []byte {
 			p.t.Fatal(err)
 		}
 		return content
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		p.t.Fatalf("%s downloads nothing", selector)
 		return nil
 	}

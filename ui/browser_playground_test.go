@@ -35,7 +35,7 @@ func TestPlayground(t *testing.T) {
 		p.do(chromedp.ActionFunc(func(ctx context.Context) error {
 			return target.CloseTarget(id).Do(cdp.WithExecutor(ctx, chromedp.FromContext(ctx).Browser))
 		}), cdppage.BringToFront())
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		t.Error("the picture opens in no tab of its own")
 	}
 	p.until(`[...document.querySelectorAll(".artifacts img")].every((one) => one.complete && one.naturalWidth > 100)`)

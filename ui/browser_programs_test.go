@@ -64,7 +64,7 @@ func (f *testFarm) served(t *testing.T, sandbox, command string, port int) *page
 		}
 		return false
 	}
-	for deadline := time.Now().Add(patience); !listens(); time.Sleep(200 * time.Millisecond) { // the poll of a readiness check
+	for deadline := time.Now().Add(timeout); !listens(); time.Sleep(200 * time.Millisecond) { // the poll of a readiness check
 		if time.Now().After(deadline) {
 			t.Fatalf("nothing listens on port %d after %s: %+v", port, command, call[any](f, acme, "GET", "/v1/sandboxes/"+sandbox+"/processes", nil))
 		}

@@ -85,7 +85,7 @@ func (w *Worker) deliver(ctx context.Context, t queue.Task) error {
 	outcome := callbackOK
 	if err != nil {
 		failure, _ := errors.AsType[*webhook.Failure](err)
-		about := []any{"job_id", t.Ref.ID, "tenant", t.Ref.Tenant, "try", t.Try.Number, "tries", t.Try.Most, "error", err}
+		about := []any{"job_id", t.Ref.ID, "tenant", t.Ref.Tenant, "try", t.Try.Number, "tries", t.Try.Max, "error", err}
 		if failure != nil {
 			about = append(about, "host", failure.Host)
 		}

@@ -27,7 +27,7 @@ func TestFailedCallbacksAreLogged(t *testing.T) {
 	t.Parallel()
 	refused := &webhook.Failure{Host: "hooks.example:9000", Reason: errors.New("the receiver answered 400")}
 	gone := &webhook.Failure{Host: "hooks.example:9000", Gone: true, Reason: errors.New("the receiver answered 410")}
-	first, last := queue.Try{Number: 1, Most: 16, RetryIn: 5 * time.Second}, queue.Try{Number: 16, Most: 16}
+	first, last := queue.Try{Number: 1, Max: 16, RetryIn: 5 * time.Second}, queue.Try{Number: 16, Max: 16}
 	for name, test := range map[string]struct {
 		err   error
 		try   queue.Try

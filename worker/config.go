@@ -25,7 +25,7 @@ type Config struct {
 	ReconcileEvery time.Duration `toml:"reconcile_every" default:"30s" min:"100ms" doc:"How often the engine's containers are compared with the records."`
 	UploadRetry    time.Duration `toml:"-"` // how long an outage of the object store holds up jobs that have files to upload; after that their uploads get one try each, and a job whose files cannot be stored fails. Redis is waited for as long as it takes
 	UploadParallel int           `toml:"-"` // artifacts of one job that are uploaded in parallel
-	EnginePatience time.Duration `toml:"engine_patience" default:"1m" min:"1s" doc:"How long the engine may not answer before its sandboxes are marked as lost."`
+	EngineTimeout  time.Duration `toml:"engine_timeout" default:"1m" min:"1s" doc:"How long the engine may not answer before its sandboxes are marked as lost."`
 
 	MemoryReserveMB  int     `toml:"memory_reserve_mb" default:"512" min:"0" doc:"MiB of the engine's host that sandboxes do not get."`
 	MemoryOvercommit float64 `toml:"memory_overcommit" default:"16" min:"0.01" max:"1000" doc:"How much memory sandboxes can reserve for each MiB that the host has for them. An idle sandbox uses some 40 MiB of its limit. With 1, all reservations fit at once."`
@@ -75,7 +75,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.UploadRetry, 2*time.Minute)
 	setDefault(&c.UploadParallel, 8)
 	setDefault(&c.InstallTimeout, 5*time.Minute)
-	setDefault(&c.EnginePatience, time.Minute)
+	setDefault(&c.EngineTimeout, time.Minute)
 	setDefault(&c.PoolAge, time.Hour)
 	setDefault(&c.PoolFill, 2)
 	setDefault(&c.Listen, relay.ListenAuto)
@@ -115,7 +115,7 @@ func (c Config) validate() error {
 		{"create_timeout", c.CreateTimeout},
 		{"stop_grace", c.StopGrace},
 		{"reconcile_every", c.ReconcileEvery},
-		{"engine_patience", c.EnginePatience},
+		{"engine_timeout", c.EngineTimeout},
 	} {
 		if s.d < 0 {
 			errs = append(errs, fmt.Errorf("worker.%s is %s; it cannot be negative", s.name, s.d))

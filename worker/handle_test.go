@@ -65,8 +65,8 @@ func TestTakeoverKeepsEveryLineOnce(t *testing.T) {
 	if err := <-handled; err != nil {
 		t.Fatalf("a stopping worker gave %v", err)
 	}
-	if got := b.Job(job); got.State != farm.JobRunning || got.Attempt != 1 || got.Uncounted != 1 || got.Worker == first.id {
-		t.Fatalf("the job of a stopped worker is %s, attempt %d, spared %d, of worker %s", got.State, got.Attempt, got.Uncounted, got.Worker)
+	if got := b.Job(job); got.State != farm.JobRunning || got.Attempt != 1 || got.GracefulRequeues != 1 || got.Worker == first.id {
+		t.Fatalf("the job of a stopped worker is %s, attempt %d, spared %d, of worker %s", got.State, got.Attempt, got.GracefulRequeues, got.Worker)
 	}
 	first.Stop()
 	workertest.Must(t, b.Store.RemoveWorker(t.Context(), first.id))
@@ -185,7 +185,7 @@ func TestCallbackTasksNeedNoRecord(t *testing.T) {
 	b := setup(t)
 	w := b.worker()
 	call := workertest.Task(farm.Ref{Tenant: workertest.Tenant, ID: "job_x"})
-	call.Type, call.Try = queue.TypeCallback, queue.Try{Number: 1, Most: 2, RetryIn: time.Second}
+	call.Type, call.Try = queue.TypeCallback, queue.Try{Number: 1, Max: 2, RetryIn: time.Second}
 	w.deps.Callback = func(context.Context, farm.Ref) error { return workertest.ErrTest }
 	if err := w.deliver(t.Context(), call); !errors.Is(err, workertest.ErrTest) {
 		t.Fatalf("callback gave %v", err)

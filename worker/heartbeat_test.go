@@ -105,23 +105,23 @@ func TestHeartbeatTellsOfADrain(t *testing.T) {
 	b := setup(t)
 	w := b.worker()
 	w.registered.Store(true)
-	said := func() bool {
+	reported := func() bool {
 		t.Helper()
 		workertest.Must(t, w.beat(t.Context()))
 		workers, err := b.Store.Workers(t.Context())
 		workertest.Must(t, err)
 		return slices.ContainsFunc(workers, func(found farm.Worker) bool { return found.ID == w.id && found.Draining })
 	}
-	if said() || !w.placement.Accepts(farm.QueueCPU) {
+	if reported() || !w.placement.Accepts(farm.QueueCPU) {
 		t.Fatal("it drains from the start")
 	}
 	_, err := b.Store.SetDrain(t.Context(), farm.Drain{Node: w.node.ID(), Since: time.Now()})
 	workertest.Must(t, err)
-	if !said() || w.placement.Accepts(farm.QueueCPU) {
+	if !reported() || w.placement.Accepts(farm.QueueCPU) {
 		t.Error("it takes creates in spite of the drain")
 	}
 	workertest.Must(t, b.Store.EndDrain(t.Context(), w.node.ID()))
-	if said() || !w.placement.Accepts(farm.QueueCPU) {
+	if reported() || !w.placement.Accepts(farm.QueueCPU) {
 		t.Error("it takes no creates after the drain")
 	}
 }

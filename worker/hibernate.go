@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// freezeTimeout bounds writing or reading a checkpoint with all tries, beyond the timeouts of the engine's calls.
-	freezeTimeout = 10 * time.Minute
+	// checkpointTimeout bounds writing or reading a checkpoint with all tries, beyond the timeouts of the engine's calls.
+	checkpointTimeout = 10 * time.Minute
 	// resumePause is how long a job waits that found no room for its hibernated sandbox.
 	resumePause = 500 * time.Millisecond
 	// deadlineTries are how often an agent that has just been resumed is sent its deadline; after that the reconciler sends it.
@@ -47,7 +47,7 @@ func (w *Worker) hibernate(ctx context.Context, j *activeJob) (execution.Outcome
 		w.log.WarnContext(ctx, "agent keeps the deadline that it knows while its sandbox hibernates", "sandbox_id", box.ID, "error", err)
 	}
 	w.node.Disconnect(box.ID)
-	if err := w.freeze(ctx, j); err != nil {
+	if err := w.checkpoint(ctx, j); err != nil {
 		return execution.Outcome{}, err
 	}
 	w.placement.ReleaseCapacity(ctx, box.Ref(), box.Generation)
@@ -78,9 +78,9 @@ func (w *Worker) awaitOthers(ctx context.Context, j *activeJob) error {
 	}
 }
 
-// freeze makes the checkpoint, which ends the container. The engine finishes a checkpoint even if its caller disconnects, so the caller always waits.
-func (w *Worker) freeze(ctx context.Context, j *activeJob) error {
-	work, done := context.WithTimeout(context.WithoutCancel(ctx), freezeTimeout)
+// checkpoint makes the checkpoint, which ends the container. The engine finishes a checkpoint even if its caller disconnects, so the caller always waits.
+func (w *Worker) checkpoint(ctx context.Context, j *activeJob) error {
+	work, done := context.WithTimeout(context.WithoutCancel(ctx), checkpointTimeout)
 	defer done()
 	id := w.node.Container(j.Sandbox)
 	c, err := w.engine.Inspect(work, id)
@@ -120,7 +120,7 @@ func (w *Worker) stayAwake(ctx context.Context, j *activeJob, reason error) erro
 // resume brings the hibernated sandbox of a job back, which has room reserved. A worker that takes over can repeat every step.
 func (w *Worker) resume(ctx context.Context, j *activeJob) error {
 	box := j.Sandbox
-	if err := w.thaw(ctx, box); err != nil {
+	if err := w.restore(ctx, box); err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -140,9 +140,9 @@ func (w *Worker) resume(ctx context.Context, j *activeJob) error {
 	return nil
 }
 
-// thaw starts the container from its checkpoint, gives the agent its deadline back, and removes the checkpoint.
-func (w *Worker) thaw(ctx context.Context, box *farm.Sandbox) error {
-	work, done := context.WithTimeout(context.WithoutCancel(ctx), freezeTimeout)
+// restore starts the container from its checkpoint, gives the agent its deadline back, and removes the checkpoint.
+func (w *Worker) restore(ctx context.Context, box *farm.Sandbox) error {
+	work, done := context.WithTimeout(context.WithoutCancel(ctx), checkpointTimeout)
 	defer done()
 	id := w.node.Container(box)
 	c, err := w.engine.Inspect(work, id)

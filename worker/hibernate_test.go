@@ -234,7 +234,7 @@ func TestResumeWithoutRoomWaits(t *testing.T) {
 	s.do(s.w, s.job(farm.KindHibernate))
 	other := s.ready("runsc")
 	job := s.job(farm.KindResume)
-	if got := s.do(s.w, job); got.State != farm.JobQueued || got.Attempt-got.Uncounted != 0 {
+	if got := s.do(s.w, job); got.State != farm.JobQueued || got.Attempt-got.GracefulRequeues != 0 {
 		t.Errorf("without room: %+v", got)
 	}
 	s.is("without room", farm.SandboxHibernated, false, true, 0, sleeperBytes)

@@ -87,8 +87,8 @@ func TestJobThatNobodyHasIsContinued(t *testing.T) {
 		_, err := b.Dispatch.Sweep(t.Context(), workertest.Tenant)
 		workertest.Must(t, err)
 	}
-	if got := b.Job(job); got.State != farm.JobRunning || got.Worker == first.id || got.Uncounted != 0 {
-		t.Fatalf("the job is %s, of worker %s, %d attempts do not count as crashes", got.State, got.Worker, got.Uncounted)
+	if got := b.Job(job); got.State != farm.JobRunning || got.Worker == first.id || got.GracefulRequeues != 0 {
+		t.Fatalf("the job is %s, of worker %s, %d attempts do not count as crashes", got.State, got.Worker, got.GracefulRequeues)
 	}
 	workertest.Must(t, second.handle(t.Context(), workertest.Task(job)))
 	if got := b.Job(job); got.State != farm.JobCompleted || got.Result.Command.Commands[0].Stdout != "x\n" {

@@ -104,8 +104,8 @@ func TestStoppingWorkerEndsNothing(t *testing.T) {
 	job, box := b.Creation(farm.KindCreate)
 	w.stop(node.ErrStopping)
 	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
-	if got, s := b.Job(job), b.Sandbox(box); got.State != farm.JobRunning || got.Uncounted != 1 || s.State.Final() {
-		t.Fatalf("job %s, spared %d, sandbox %s", got.State, got.Uncounted, s.State)
+	if got, s := b.Job(job), b.Sandbox(box); got.State != farm.JobRunning || got.GracefulRequeues != 1 || s.State.Final() {
+		t.Fatalf("job %s, spared %d, sandbox %s", got.State, got.GracefulRequeues, s.State)
 	}
 }
 

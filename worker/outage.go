@@ -13,9 +13,9 @@ import (
 	"github.com/sandfarm/sandfarm/worker/retry"
 )
 
-// movePatience is how long the engine may be silent before starting sandboxes move to a node that has room: usually a restart of
-// the engine takes less. While there is no such node, worker.engine_patience applies.
-const movePatience = 10 * time.Second
+// moveTimeout is how long the engine may be silent before starting sandboxes move to a node that has room: usually a restart of
+// the engine takes less. While there is no such node, worker.engine_timeout applies.
+const moveTimeout = 10 * time.Second
 
 // errEngineSilent ends the start of a sandbox whose engine does not answer. The sandbox has not been handed to its owner yet, so
 // nothing is lost: its create is requeued and continues wherever there is an engine.
@@ -29,7 +29,7 @@ type outage struct {
 }
 
 // note takes the result of a ping, and reports whether the sandboxes of the engine are to be marked as lost now.
-func (o *outage) note(up bool, now time.Time, patience time.Duration) bool {
+func (o *outage) note(up bool, now time.Time, timeout time.Duration) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
@@ -37,7 +37,7 @@ func (o *outage) note(up bool, now time.Time, patience time.Duration) bool {
 		o.since, o.marked = time.Time{}, false
 	case o.since.IsZero():
 		o.since = now
-	case !o.marked && now.Sub(o.since) >= patience:
+	case !o.marked && now.Sub(o.since) >= timeout:
 		o.marked = true
 		return true
 	}
@@ -65,7 +65,7 @@ func (o *outage) markAgain() {
 // when that lasts, its sandboxes are marked as lost, so that their owners do not wait, and starting ones move to another node.
 func (w *Worker) notePing(ctx context.Context, up bool) error {
 	w.placement.SetEngineDown(!up)
-	if w.outage.note(up, w.now(), w.cfg.EnginePatience) {
+	if w.outage.note(up, w.now(), w.cfg.EngineTimeout) {
 		w.background.Go(func() {
 			if err := w.endSandboxes(w.base); err != nil && w.base.Err() == nil { //nolint:contextcheck // it outlives the heartbeat
 				w.log.WarnContext(w.base, "not all sandboxes of the silent engine are marked as lost; it is tried again", "error", err)
@@ -95,11 +95,11 @@ func (w *Worker) engineSilent(context.Context) (bool, error) { return w.outage.l
 
 // stopStarts ends the starts of sandboxes once the engine has been silent for too long.
 func (w *Worker) stopStarts(otherHasRoom bool) {
-	patience := w.cfg.EnginePatience
+	timeout := w.cfg.EngineTimeout
 	if otherHasRoom {
-		patience = min(patience, movePatience)
+		timeout = min(timeout, moveTimeout)
 	}
-	if w.outage.lasts(w.now()) < patience {
+	if w.outage.lasts(w.now()) < timeout {
 		return
 	}
 	for _, j := range w.jobs.all() {

@@ -35,13 +35,13 @@ func TestCreateLeavesASilentEngine(t *testing.T) {
 			t.Run(string(kind)+map[bool]string{true: "ToAnotherNode", false: "WaitsForItsEngine"}[other], func(t *testing.T) {
 				t.Parallel()
 				b := setup(t)
-				b.cfg.CreateTimeout, b.cfg.EnginePatience = time.Hour, time.Minute
+				b.cfg.CreateTimeout, b.cfg.EngineTimeout = time.Hour, time.Minute
 				w := b.measured(5000, 4)
 				clock := &handClock{now: time.Now()}
 				w.now = clock.read
-				patience := b.cfg.EnginePatience
+				timeout := b.cfg.EngineTimeout
 				if other {
-					patience = movePatience
+					timeout = moveTimeout
 					_, err := b.Store.ReportCapacity(t.Context(), "n2", farm.Capacity{MemoryMB: 4000, CPUs: 4})
 					workertest.Must(t, err)
 				}
@@ -53,7 +53,7 @@ func TestCreateLeavesASilentEngine(t *testing.T) {
 				go func() { handled <- w.handle(t.Context(), workertest.Task(job)) }()
 				testbed.Until(t, "the sandbox is being started", func() bool { return b.Sandbox(box).State == farm.SandboxStarting })
 				workertest.Must(t, w.notePing(t.Context(), false))
-				clock.pass(patience - time.Second)
+				clock.pass(timeout - time.Second)
 				workertest.Must(t, w.notePing(t.Context(), false))
 				if got := b.Job(job); got.State != farm.JobRunning {
 					t.Errorf("before the timeout the job is %s", got.State)
@@ -63,7 +63,7 @@ func TestCreateLeavesASilentEngine(t *testing.T) {
 				workertest.Must(t, <-handled)
 				w.background.Wait()
 				got, s := b.Job(job), b.Sandbox(box)
-				if got.State != farm.JobQueued || got.Queue != farm.QueueCPU || got.Attempt != 1 || got.Uncounted != 1 {
+				if got.State != farm.JobQueued || got.Queue != farm.QueueCPU || got.Attempt != 1 || got.GracefulRequeues != 1 {
 					t.Errorf("job %+v", got)
 				}
 				if s.State != farm.SandboxQueued || s.Node != "" || s.Generation != 2 || s.ExpiresAt.IsZero() {
@@ -242,7 +242,7 @@ func TestSilentEngineLosesItsSandboxes(t *testing.T) {
 		if nodes, err := b.Store.ReportCapacity(t.Context(), "other", farm.Capacity{}); err != nil || (nodes["n1"].Capacity.MemoryMB > 0) != up {
 			t.Errorf("engine up %v, room %+v, %v", up, nodes["n1"], err)
 		}
-		pass(w.cfg.EnginePatience - time.Second)
+		pass(w.cfg.EngineTimeout - time.Second)
 	}
 	workertest.Must(t, w.notePing(t.Context(), false))
 	w.background.Wait()

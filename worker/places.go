@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// placePatience is how long a job waits for a place before it is put back into its queue, which other nodes serve too.
-	placePatience = time.Second
-	// nodePatience is that of a job that only this node can run. Its end normally ends the wait; the message may be lost.
-	nodePatience = time.Minute
-	// mostWaiting is how many tasks may wait for a place before the worker takes no more. One tenant has at most Limits.QueueShare in each queue, and the
+	// placeTimeout is how long a job waits for a place before it is put back into its queue, which other nodes serve too.
+	placeTimeout = time.Second
+	// nodeTimeout is that of a job that only this node can run. Its end normally ends the wait; the message may be lost.
+	nodeTimeout = time.Minute
+	// maxWaiting is how many tasks may wait for a place before the worker takes no more. One tenant has at most Limits.QueueShare in each queue, and the
 	// closes of its sandboxes.
-	mostWaiting = 2000
+	maxWaiting = 2000
 )
 
 // places bound what a worker does at once. A job has a place from before its claim to its end. A tenant has at most as many as worker.slots; there are
@@ -33,7 +33,7 @@ func newPlaces(slots int) places {
 }
 
 // handlers is how many tasks a worker takes at once: those with a place, and those that wait for one.
-func handlers(slots int) int { return 2*2*slots + mostWaiting }
+func handlers(slots int) int { return 2*2*slots + maxWaiting }
 
 // errNoPlace says that a job did not get a place in time.
 var errNoPlace = errors.New("no place became free in time")
@@ -65,11 +65,11 @@ func (w *Worker) enter(ctx context.Context, j *activeJob, t queue.Task) (leave f
 
 // await waits for a place, or for a reason not to.
 func (w *Worker) await(ctx context.Context, j *activeJob, t queue.Task, granted <-chan struct{}) error {
-	patience := placePatience
+	timeout := placeTimeout
 	if t.Queue == farm.NodeQueue(w.node.ID()) {
-		patience = nodePatience
+		timeout = nodeTimeout
 	}
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	w.jobs.wait(j, waiting{queue: t.Queue, since: w.now()})
 	defer w.jobs.wait(j, waiting{})

@@ -115,15 +115,15 @@ func TestOneTenantDoesNotTakeThePlacesOfOthers(t *testing.T) {
 func TestJobOfASharedQueueIsPutBack(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		queue    string
-		patience time.Duration
-	}{"Shared": {farm.QueueCPU, placePatience}, "OfTheNode": {farm.NodeQueue(""), nodePatience}} {
+		queue   string
+		timeout time.Duration
+	}{"Shared": {farm.QueueCPU, placeTimeout}, "OfTheNode": {farm.NodeQueue(""), nodeTimeout}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				f := newFloor(1)
 				f.start(t, "loud", 2, queue.Task{Queue: c.queue})
-				time.Sleep(c.patience - 1) // by the clock of the bubble
+				time.Sleep(c.timeout - 1) // by the clock of the bubble
 				f.expect(t, map[string]int{"loud": 1})
 				time.Sleep(time.Nanosecond)
 				f.expect(t, map[string]int{errNoPlace.Error(): 1})

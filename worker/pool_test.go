@@ -65,7 +65,7 @@ func TestMemberWithoutRoomToGrowRequeuesItsCreate(t *testing.T) {
 	m := b.member(w)
 	job, box := b.Claimed(m, func(s *farm.Sandbox) { s.Spec.Resources.MemoryMB = 8000 })
 	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
-	if j, s := b.Job(job), b.Sandbox(box); j.State != farm.JobQueued || j.Queue != farm.QueueCPU || s.State != farm.SandboxQueued || s.Node != "" || j.Attempt != j.Uncounted {
+	if j, s := b.Job(job), b.Sandbox(box); j.State != farm.JobQueued || j.Queue != farm.QueueCPU || s.State != farm.SandboxQueued || s.Node != "" || j.Attempt != j.GracefulRequeues {
 		t.Errorf("job %+v, sandbox %+v", j, s)
 	}
 	if b.Fake.Has(m.ID) {

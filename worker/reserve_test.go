@@ -26,7 +26,7 @@ func TestCreateWithoutRoomWaits(t *testing.T) {
 	b.Reserved(farm.Capacity{MemoryMB: 2048, CPUs: 1})
 	second, other := b.Sized(2048, 1)
 	workertest.Must(t, w.handle(t.Context(), workertest.Task(second)))
-	if job, s := b.Job(second), b.Sandbox(other); job.State != farm.JobQueued || job.Attempt-job.Uncounted != 0 || s.State != farm.SandboxQueued || s.Node != "" {
+	if job, s := b.Job(second), b.Sandbox(other); job.State != farm.JobQueued || job.Attempt-job.GracefulRequeues != 0 || s.State != farm.SandboxQueued || s.Node != "" {
 		t.Errorf("job %+v, sandbox %+v", job, s)
 	}
 	b.Reserved(farm.Capacity{MemoryMB: 2048, CPUs: 1})

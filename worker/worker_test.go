@@ -13,8 +13,8 @@ func TestConfig(t *testing.T) {
 	if err := (Config{}).withDefaults().validate(); err != nil {
 		t.Errorf("the defaults: %v", err)
 	}
-	err := Config{Slots: -1, EnginePatience: -1, StopGrace: -1}.withDefaults().validate()
-	for _, want := range []string{"worker.slots is -1", "worker.engine_patience is -1ns", "worker.stop_grace is -1ns"} {
+	err := Config{Slots: -1, EngineTimeout: -1, StopGrace: -1}.withDefaults().validate()
+	for _, want := range []string{"worker.slots is -1", "worker.engine_timeout is -1ns", "worker.stop_grace is -1ns"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %q", err, want)
 		}

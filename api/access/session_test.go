@@ -172,8 +172,8 @@ func TestACookieOfAnotherMakingCountsForNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	said, code, _ := strings.Cut(mine.Value, ".")
-	plain, err := base64.RawURLEncoding.DecodeString(said)
+	payload, code, _ := strings.Cut(mine.Value, ".")
+	plain, err := base64.RawURLEncoding.DecodeString(payload)
 	if err != nil {
 		t.Fatal(err)
 	}

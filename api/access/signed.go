@@ -44,7 +44,7 @@ type Signer struct {
 func NewSigner(store KeyStore, now func() time.Time) *Signer { return &Signer{store: store, now: now} }
 
 // code is the code of what a token says.
-func (s *Signer) code(ctx context.Context, said []byte) ([]byte, error) {
+func (s *Signer) code(ctx context.Context, payload []byte) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if now := s.now(); s.key == nil || now.Sub(s.readAt) > keyFor {
@@ -58,19 +58,19 @@ func (s *Signer) code(ctx context.Context, said []byte) ([]byte, error) {
 		s.key, s.readAt = key, now
 	}
 	mac := hmac.New(sha256.New, s.key)
-	_, _ = mac.Write(said)
+	_, _ = mac.Write(payload)
 	return mac.Sum(nil), nil
 }
 
 // Seal makes the token that says these parts, none of which holds a NUL: letters, digits, '-', '_' and one '.'. The same parts make the same
 // token.
 func (s *Signer) Seal(ctx context.Context, parts ...string) (string, error) {
-	said := []byte(strings.Join(parts, "\x00"))
-	code, err := s.code(ctx, said)
+	payload := []byte(strings.Join(parts, "\x00"))
+	code, err := s.code(ctx, payload)
 	if err != nil {
 		return "", err
 	}
-	return base64.RawURLEncoding.EncodeToString(said) + "." + base64.RawURLEncoding.EncodeToString(code), nil
+	return base64.RawURLEncoding.EncodeToString(payload) + "." + base64.RawURLEncoding.EncodeToString(code), nil
 }
 
 // Open returns what a token says. ErrToken refuses it; any other error means that the key could not be read.
@@ -79,17 +79,17 @@ func (s *Signer) Open(ctx context.Context, token string) ([]string, error) {
 	if !ok || len(token) > maxToken {
 		return nil, ErrToken
 	}
-	said, bad := base64.RawURLEncoding.Strict().DecodeString(first)
+	payload, bad := base64.RawURLEncoding.Strict().DecodeString(first)
 	code, worse := base64.RawURLEncoding.Strict().DecodeString(second)
 	if bad != nil || worse != nil {
 		return nil, ErrToken
 	}
-	want, err := s.code(ctx, said)
+	want, err := s.code(ctx, payload)
 	if err != nil {
 		return nil, err
 	}
 	if !hmac.Equal(code, want) {
 		return nil, ErrToken
 	}
-	return strings.Split(string(said), "\x00"), nil
+	return strings.Split(string(payload), "\x00"), nil
 }

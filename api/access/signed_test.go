@@ -33,14 +33,14 @@ func TestOnlyTheFarmsOwnTokensOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	said, code, _ := strings.Cut(token, ".")
+	payload, code, _ := strings.Cut(token, ".")
 	longer, err := s.Seal(t.Context(), strings.Repeat("x", 600))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, bad := range map[string]string{
-		"empty": "", "of another farm": other, "cut": said, "without a code": said + ".",
-		"with other words": "x" + said + "." + code, "too long": longer,
+		"empty": "", "of another farm": other, "cut": payload, "without a code": payload + ".",
+		"with other words": "x" + payload + "." + code, "too long": longer,
 	} {
 		if _, err := s.Open(t.Context(), bad); !errors.Is(err, access.ErrToken) {
 			t.Errorf("a token %s: %v", name, err)

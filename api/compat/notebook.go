@@ -253,24 +253,24 @@ func (n *Notebook) Install(ctx context.Context, id, requirement string) (noteboo
 		return notebookInstalled{Message: "Failed to install " + requirement}, nil
 	}
 	r := job.Result.Install
-	said := notebookInstalled{Success: job.State == string(farm.JobCompleted), Stdout: r.Stdout, Stderr: r.Stderr}
-	var told []string
+	result := notebookInstalled{Success: job.State == string(farm.JobCompleted), Stdout: r.Stdout, Stderr: r.Stderr}
+	var messages []string
 	for _, p := range r.Packages {
 		if p.Status == string(farm.PackageInstalled) {
-			told = append(told, "Successfully installed "+strings.TrimSpace(p.Name+" "+p.Version))
+			messages = append(messages, "Successfully installed "+strings.TrimSpace(p.Name+" "+p.Version))
 		} else {
-			said.Success = false
-			told = append(told, "Failed to install "+p.Name)
+			result.Success = false
+			messages = append(messages, "Failed to install "+p.Name)
 		}
 		if p.Message != "" {
-			told = append(told, p.Message)
+			messages = append(messages, p.Message)
 		}
 	}
 	if job.Error != nil {
-		told = append(told, job.Error.Message)
+		messages = append(messages, job.Error.Message)
 	}
-	said.Message = strings.Join(told, ". ")
-	return said, nil
+	result.Message = strings.Join(messages, ". ")
+	return result, nil
 }
 
 // richBytes is the largest displayed value that an answer of a route holds. richToolBytes is the same for a tool, whose answer must

@@ -7,7 +7,7 @@
 // Two kinds of requests arrive. Those to the control API (create, list, kill, …) carry an API key and go through the guards of /v1. Those to the
 // data plane (envd at port 49983 of a sandbox, the code interpreter at port 49999) carry no key: they name the sandbox in the header
 // E2b-Sandbox-Id and the port in E2b-Sandbox-Port, and prove by a token of that sandbox that they may (X-Access-Token, or, for the code
-// interpreter, E2B-Traffic-Access-Token). A token names its tenant and its sandbox and is signed by the farm, so that no table is needed; Door.Open
+// interpreter, E2B-Traffic-Access-Token). A token names its tenant and its sandbox and is signed by the farm, so that no table is needed; Gateway.Open
 // checks it. It works as long as its sandbox.
 //
 // To serve more of the data plane, write a Handler: it gets the request with its body unread, and the Box that it is for. By then the token was
@@ -83,7 +83,7 @@ const (
 )
 
 // token makes a token of a sandbox. It is the same each time.
-func (d *Door) token(ctx context.Context, kind tokenKind, b Box) (string, error) {
+func (d *Gateway) token(ctx context.Context, kind tokenKind, b Box) (string, error) {
 	return d.Signer.Seal(ctx, string(kind), b.Tenant, b.ID, b.Key)
 }
 
@@ -92,7 +92,7 @@ func Port(r *http.Request) string { return r.Header.Get(headerPort) }
 
 // Open finds the sandbox that a request is for. It fails if the request does not prove that it may be: by an access token, a signed URL, or,
 // where traffic says so, a traffic token, each made with a key that is still valid. What the request says of its port decides nothing.
-func (d *Door) Open(r *http.Request, traffic bool) (Box, error) {
+func (d *Gateway) Open(r *http.Request, traffic bool) (Box, error) {
 	shown := r.Header.Get(headerSandbox)
 	if !HasToken(r.Header) {
 		if u, ok, err := d.urlOf(r); err != nil {
@@ -131,7 +131,7 @@ func (d *Door) Open(r *http.Request, traffic bool) (Box, error) {
 }
 
 // held fails if the key with which a token was made is no longer valid.
-func (d *Door) held(ctx context.Context, box Box) error {
+func (d *Gateway) held(ctx context.Context, box Box) error {
 	keys, err := d.Keys(ctx, box.Tenant)
 	if err == nil && !slices.Contains(keys, box.Key) {
 		return farm.Errorf(farm.CodeUnauthorized, "The API key with which this token was made was revoked or has expired: connect to the sandbox with a valid one.")
@@ -140,7 +140,7 @@ func (d *Door) held(ctx context.Context, box Box) error {
 }
 
 // read reads a token; the zero Box for one that is not valid.
-func (d *Door) read(ctx context.Context, token string) (Box, tokenKind, error) {
+func (d *Gateway) read(ctx context.Context, token string) (Box, tokenKind, error) {
 	parts, err := d.Signer.Open(ctx, token)
 	switch {
 	case errors.Is(err, access.ErrToken):
@@ -154,7 +154,7 @@ func (d *Door) read(ctx context.Context, token string) (Box, tokenKind, error) {
 }
 
 // Running fails with a Gone if a sandbox does not run.
-func (d *Door) Running(ctx context.Context, box Box) error {
+func (d *Gateway) Running(ctx context.Context, box Box) error {
 	now, err := d.Service.Sandbox(ctx, box.Tenant, box.ID)
 	switch {
 	case farm.CodeOf(err) == farm.CodeNotFound:
@@ -170,7 +170,7 @@ func (d *Door) Running(ctx context.Context, box Box) error {
 // Handler serves a request to a sandbox.
 type Handler func(c *gin.Context, box Box) error
 
-// Deps are what a Door works with. All are required.
+// Deps are what a Gateway works with. All are required.
 type Deps struct {
 	Service *service.Service
 	Signer  *access.Signer
@@ -194,16 +194,16 @@ type Deps struct {
 	Domain func(*http.Request) string
 }
 
-// Door serves the SDKs. It is safe for concurrent use.
-type Door struct {
+// Gateway serves the SDKs. It is safe for concurrent use.
+type Gateway struct {
 	Deps
 	searches    *searches
 	interpreter *interpreter // serves the port 49999 of sandboxes
 }
 
-// New makes a Door.
-func New(deps Deps) *Door {
-	return &Door{Deps: deps, searches: newSearches(), interpreter: &interpreter{service: deps.Service, maxBody: deps.MaxBody, now: deps.Now}}
+// New makes a Gateway.
+func New(deps Deps) *Gateway {
+	return &Gateway{Deps: deps, searches: newSearches(), interpreter: &interpreter{service: deps.Service, maxBody: deps.MaxBody, now: deps.Now}}
 }
 
 // The SDKs reach a sandbox at hosts of its own, PORT-ID.DOMAIN, if they have no URL for all sandboxes. The host names what the headers name
@@ -235,7 +235,7 @@ func HideHeaders(h http.Header) {
 const minToken = 40
 
 // IsToken reports whether a text is a token of a sandbox, or may be: whoever has one may do everything in its sandbox.
-func (d *Door) IsToken(ctx context.Context, text string) bool {
+func (d *Gateway) IsToken(ctx context.Context, text string) bool {
 	if len(text) < minToken {
 		return false
 	}

@@ -43,7 +43,7 @@ type uploaded struct {
 }
 
 // Download answers with a file, or the part that the Range header asks for.
-func (d *Door) Download(c *gin.Context, box Box) error {
+func (d *Gateway) Download(c *gin.Context, box Box) error {
 	if err := checkUser(c.Query("username")); err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func fileError(err error) error {
 }
 
 // Upload writes files: one from the body as it is, or those of a multipart body, whose names are their paths unless the query has one.
-func (d *Door) Upload(c *gin.Context, box Box) error {
+func (d *Gateway) Upload(c *gin.Context, box Box) error {
 	if err := checkUser(c.Query("username")); err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (d *Door) Upload(c *gin.Context, box Box) error {
 	if err != nil {
 		return err
 	}
-	u := &upload{Door: d, c: c, box: box, metadata: metadata, seen: map[string]bool{}, out: []uploaded{}}
+	u := &upload{Gateway: d, c: c, box: box, metadata: metadata, seen: map[string]bool{}, out: []uploaded{}}
 	switch {
 	case kind == "multipart/form-data" && params["boundary"] != "":
 		err = parts(rest.NewParts(body, params["boundary"]), c.Query("path"), u.write)
@@ -118,7 +118,7 @@ func (d *Door) Upload(c *gin.Context, box Box) error {
 
 // upload is one upload.
 type upload struct {
-	*Door
+	*Gateway
 	c        *gin.Context
 	box      Box
 	metadata map[string]string // of each file
@@ -239,7 +239,7 @@ type signedURL struct {
 }
 
 // urlOf reads a signed URL; ok is false for a request that has none.
-func (d *Door) urlOf(r *http.Request) (u signedURL, ok bool, err error) {
+func (d *Gateway) urlOf(r *http.Request) (u signedURL, ok bool, err error) {
 	// The parameters are in the path's own query: a form in the body signs nothing.
 	q, _ := url.ParseQuery(r.URL.RawQuery) // what cannot be read is not signed
 	signature, ok := strings.CutPrefix(q.Get("signature"), signatureForm)
@@ -279,7 +279,7 @@ func errSignature() error {
 }
 
 // signer finds the sandbox whose access token signed the URL of a request: the one that its host names, or else among all that are open.
-func (d *Door) signer(r *http.Request, u signedURL, named string) (Box, error) {
+func (d *Gateway) signer(r *http.Request, u signedURL, named string) (Box, error) {
 	ctx := r.Context()
 	if named != "" {
 		ref, ok, err := d.Find(ctx, named)
@@ -307,7 +307,7 @@ func (d *Door) signer(r *http.Request, u signedURL, named string) (Box, error) {
 	return d.signerAmong(ctx, u, open)
 }
 
-func (d *Door) signerAmong(ctx context.Context, u signedURL, open []farm.Ref) (Box, error) {
+func (d *Gateway) signerAmong(ctx context.Context, u signedURL, open []farm.Ref) (Box, error) {
 	keys, tried := map[string][]string{}, 0
 	for _, ref := range open {
 		if _, ok := keys[ref.Tenant]; !ok {

@@ -35,7 +35,7 @@ const (
 )
 
 // files implements envd.FilesystemHandler with the files of the farm.
-type files struct{ *Door }
+type files struct{ *Gateway }
 
 // Stat describes a file.
 func (f files) Stat(ctx context.Context, r *connect.Request[envd.StatRequest]) (*connect.Response[envd.StatResponse], error) {
@@ -268,13 +268,13 @@ func (f files) WatchDir(ctx context.Context, r *connect.Request[envd.WatchDirReq
 			err = out.Send(&envd.WatchDirResponse{Event: &envd.WatchDirResponse_Keepalive{Keepalive: &envd.WatchDirResponse_KeepAlive{}}})
 		}
 		for _, e := range events {
-			var said wire.FileChange
-			if json.Unmarshal(e.Data, &said) != nil || said.Path == "" {
+			var data wire.FileChange
+			if json.Unmarshal(e.Data, &data) != nil || data.Path == "" {
 				continue // ready, and dropped: the SDKs know no such event
 			}
-			change := relay.FileEvent{Kind: relay.FileKind(e.Name), Path: said.Path, Metadata: said.Metadata}
-			if said.From != nil {
-				change.From = *said.From
+			change := relay.FileEvent{Kind: relay.FileKind(e.Name), Path: data.Path, Metadata: data.Metadata}
+			if data.From != nil {
+				change.From = *data.From
 			}
 			for _, one := range f.events(ctx, at, change, r.Msg.GetIncludeEntry()) {
 				if err = out.Send(&envd.WatchDirResponse{Event: &envd.WatchDirResponse_Filesystem{Filesystem: one}}); err != nil {

@@ -23,8 +23,8 @@ type linkKey struct{}
 
 func (linkKey) LinkKey(context.Context) ([]byte, error) { return bytes.Repeat([]byte{1}, 32), nil }
 
-// searching is a Door with sandboxes and one key, whose clock stands still.
-func searching(t *testing.T, sandboxes int) (*Door, []farm.Ref) {
+// searching is a Gateway with sandboxes and one key, whose clock stands still.
+func searching(t *testing.T, sandboxes int) (*Gateway, []farm.Ref) {
 	t.Helper()
 	refs := make([]farm.Ref, sandboxes)
 	for i := range refs {
@@ -54,7 +54,7 @@ func from(t *testing.T, address string) *http.Request {
 }
 
 // urlBy is a URL that a sandbox's token has signed.
-func urlBy(t *testing.T, d *Door, ref farm.Ref) signedURL {
+func urlBy(t *testing.T, d *Gateway, ref farm.Ref) signedURL {
 	t.Helper()
 	token, err := d.token(t.Context(), accessToken, Box{Tenant: ref.Tenant, ID: ref.ID, Key: "key_1"})
 	if err != nil {

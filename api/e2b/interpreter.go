@@ -165,7 +165,7 @@ func (i *interpreter) restart(c *gin.Context, box Box, id string) error {
 	if err != nil {
 		return err
 	}
-	call := service.Call{Tenant: box.Tenant, Wait: restartPatience}
+	call := service.Call{Tenant: box.Tenant, Wait: restartTimeout}
 	out, err := i.service.Control(ctx, call, farm.KindRestart, box.ID, wire.ControlRequest{Context: found.Name})
 	if err != nil {
 		return err

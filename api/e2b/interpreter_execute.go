@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// restartPatience bounds the restart of a kernel, whose start takes long on a busy host.
-	restartPatience = 90 * time.Second
+	// restartTimeout bounds the restart of a kernel, whose start takes long on a busy host.
+	restartTimeout = 90 * time.Second
 	// atOnce is how long an execution may take whose end is awaited before its stream begins: that takes fewer calls of Redis.
 	atOnce = 40 * time.Millisecond
 	// cancelTimeout bounds the cancel of a job whose caller is gone, so that Redis cannot hold the goroutine.

@@ -65,7 +65,7 @@ type logQuery struct {
 
 // Logs answers with what happened in a sandbox: when its jobs and processes began and ended, and how. What they printed is not there. The log
 // can be read as long as the sandbox's record. old is the route before /v2.
-func (d *Door) Logs(old bool) func(*gin.Context) error {
+func (d *Gateway) Logs(old bool) func(*gin.Context) error {
 	return func(c *gin.Context) error {
 		q, err := queryOfLogs(c, old)
 		if err != nil {
@@ -96,14 +96,14 @@ func (d *Door) Logs(old bool) func(*gin.Context) error {
 
 // queryOfLogs reads the query of a log. Times are milliseconds since 1970.
 func queryOfLogs(c *gin.Context, old bool) (q logQuery, err error) {
-	number := func(name string, standard, most int64) (int64, error) {
+	number := func(name string, standard, bound int64) (int64, error) {
 		text := c.Query(name)
 		if text == "" {
 			return standard, nil
 		}
 		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || n < 0 || n > most {
-			return 0, rest.BadRequestf("%s is %q; it is a whole number from 0 to %d.", name, farm.Shorten(text), most)
+		if err != nil || n < 0 || n > bound {
+			return 0, rest.BadRequestf("%s is %q; it is a whole number from 0 to %d.", name, farm.Shorten(text), bound)
 		}
 		return n, nil
 	}
@@ -176,7 +176,7 @@ func (l logLine) plain() plainLine {
 }
 
 // lines are those of a sandbox: of its jobs, its end and its processes, each from the oldest.
-func (d *Door) lines(ctx context.Context, tenant string, box *wire.Sandbox) (out []logLine, err error) {
+func (d *Gateway) lines(ctx context.Context, tenant string, box *wire.Sandbox) (out []logLine, err error) {
 	q := service.JobQuery{SandboxID: box.ID, Page: store.Page{Limit: rest.PageMax}}
 	var newest [][]logLine
 	for range logPages {
@@ -291,7 +291,7 @@ type metric struct {
 
 // Metrics answers with what a sandbox uses now: the farm keeps no figures of before. There are none of a time that has no now, nor of a
 // paused sandbox.
-func (d *Door) Metrics(c *gin.Context) error {
+func (d *Gateway) Metrics(c *gin.Context) error {
 	s, err := d.open(c)
 	if err != nil {
 		return err

@@ -19,7 +19,7 @@ import (
 )
 
 // processes implements envd.ProcessHandler with the processes of the farm.
-type processes struct{ *Door }
+type processes struct{ *Gateway }
 
 // List lists the processes that run.
 func (p processes) List(ctx context.Context, r *connect.Request[envd.ListRequest]) (*connect.Response[envd.ListResponse], error) {

@@ -17,7 +17,7 @@ import (
 )
 
 // bind decodes a JSON body; an empty one is an empty object.
-func (d *Door) bind(c *gin.Context, into any) (text []byte, err error) {
+func (d *Gateway) bind(c *gin.Context, into any) (text []byte, err error) {
 	if text, err = rest.ReadJSON(c, d.MaxBody); err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ import (
 const Base = "/e2b"
 
 // Routes are all routes below Base, and those at the root that the SDKs make without it.
-func (d *Door) Routes() []rest.Route {
+func (d *Gateway) Routes() []rest.Route {
 	const box = Base + "/sandboxes/{id}"
 	all := []rest.Route{
 		{Method: "POST", Path: Base + "/v2/sandboxes", Handler: d.Create(false)},
@@ -65,7 +65,7 @@ const (
 )
 
 // BoxRoutes are those to services in sandboxes, below a base: the sandbox is in a header.
-func (d *Door) BoxRoutes(base string) []rest.Route {
+func (d *Gateway) BoxRoutes(base string) []rest.Route {
 	var all []rest.Route
 	for _, r := range []struct {
 		method, path string
@@ -93,7 +93,7 @@ func (d *Door) BoxRoutes(base string) []rest.Route {
 
 // inBox makes the handler of a request that carries the token of a sandbox instead of a key. The request counts against the quotas of the
 // sandbox's tenant.
-func (d *Door) inBox(of boxService, serve Handler) func(*gin.Context) error {
+func (d *Gateway) inBox(of boxService, serve Handler) func(*gin.Context) error {
 	return func(c *gin.Context) error {
 		box, err := d.Open(c.Request, of == ofInterpreter)
 		if err != nil {
@@ -114,7 +114,7 @@ func (d *Door) inBox(of boxService, serve Handler) func(*gin.Context) error {
 		if err := d.Running(ctx, box); err != nil {
 			return err
 		}
-		ctx, memory := d.Memory.With(ctx, box.Tenant, rest.MemoryPatience)
+		ctx, memory := d.Memory.With(ctx, box.Tenant, rest.MemoryTimeout)
 		defer memory.Release()
 		c.Request = c.Request.WithContext(ctx)
 		c.AddParam("id", box.ID)
@@ -123,7 +123,7 @@ func (d *Door) inBox(of boxService, serve Handler) func(*gin.Context) error {
 }
 
 // Refuse answers with an error in the form of E2B.
-func (d *Door) Refuse(c *gin.Context, err error) {
+func (d *Gateway) Refuse(c *gin.Context, err error) {
 	if gone, ok := errors.AsType[*Gone](err); ok {
 		gone.Write(c)
 		return
@@ -132,7 +132,7 @@ func (d *Door) Refuse(c *gin.Context, err error) {
 }
 
 // Health says that a sandbox runs, as envd and the code interpreter do.
-func (d *Door) Health(c *gin.Context, box Box) error {
+func (d *Gateway) Health(c *gin.Context, box Box) error {
 	if Port(c.Request) == InterpreterPort {
 		return d.interpreter.serve(c, box)
 	}

@@ -55,7 +55,7 @@ func Procedures() map[string]bool {
 }
 
 // rpc is the handler of both services.
-func (d *Door) rpc() http.Handler {
+func (d *Gateway) rpc() http.Handler {
 	mux := http.NewServeMux()
 	options := []connect.HandlerOption{
 		connect.WithInterceptors(failures{d.Logger}),
@@ -69,12 +69,12 @@ func (d *Door) rpc() http.Handler {
 		}),
 	}
 	mux.Handle(envd.NewProcessHandler(processes{d}, options...))
-	mux.Handle(envd.NewFilesystemHandler(files{Door: d}, options...))
+	mux.Handle(envd.NewFilesystemHandler(files{Gateway: d}, options...))
 	return mux
 }
 
 // RPC serves a call of envd's services. prefix is what stands before the name of the service in the path.
-func (d *Door) RPC(prefix string) Handler {
+func (d *Gateway) RPC(prefix string) Handler {
 	handler := http.StripPrefix(prefix, d.rpc())
 	return func(c *gin.Context, box Box) error {
 		ctx := context.WithValue(c.Request.Context(), boxKey{}, box)

@@ -35,7 +35,7 @@ const (
 )
 
 // Create makes a sandbox and waits until it is ready. old is the route before /v2.
-func (d *Door) Create(old bool) func(*gin.Context) error {
+func (d *Gateway) Create(old bool) func(*gin.Context) error {
 	standard := defaultTimeout
 	if old {
 		standard = defaultTimeoutOld
@@ -64,7 +64,7 @@ func (d *Door) Create(old bool) func(*gin.Context) error {
 }
 
 // giveUp closes a sandbox that is not ready in time, and says why.
-func (d *Door) giveUp(ctx context.Context, call service.Call, out service.Outcome) error {
+func (d *Gateway) giveUp(ctx context.Context, call service.Call, out service.Outcome) error {
 	if out.Job.Final() {
 		if out.Job.Error != nil {
 			return farm.Errorf(farm.Code(out.Job.Error.Code), "%s", out.Job.Error.Message)
@@ -80,7 +80,7 @@ func (d *Door) giveUp(ctx context.Context, call service.Call, out service.Outcom
 }
 
 // answer answers with what an SDK needs to use a sandbox.
-func (d *Door) answer(c *gin.Context, status int, s wire.Sandbox) error {
+func (d *Gateway) answer(c *gin.Context, status int, s wire.Sandbox) error {
 	out := madeSandbox{TemplateID: s.Image, SandboxID: ShownID(s.ID), Alias: s.Image, ClientID: clientID, EnvdVersion: envdVersion, Domain: d.Domain(c.Request)}
 	box := Box{Tenant: rest.Tenant(c), ID: s.ID, Key: rest.Caller(c).KeyID}
 	var err error
@@ -94,7 +94,7 @@ func (d *Door) answer(c *gin.Context, status int, s wire.Sandbox) error {
 }
 
 // open reads a sandbox that has not ended: to the SDKs there is no other one.
-func (d *Door) open(c *gin.Context) (wire.Sandbox, error) {
+func (d *Gateway) open(c *gin.Context) (wire.Sandbox, error) {
 	shown := c.Param("id")
 	s, err := d.Service.Sandbox(c.Request.Context(), rest.Tenant(c), SandboxID(shown))
 	if farm.CodeOf(err) == farm.CodeNotFound || err == nil && !farm.SandboxState(s.State).Accepts() {
@@ -104,7 +104,7 @@ func (d *Door) open(c *gin.Context) (wire.Sandbox, error) {
 }
 
 // Info reads a sandbox.
-func (d *Door) Info(c *gin.Context) error {
+func (d *Gateway) Info(c *gin.Context) error {
 	s, err := d.open(c)
 	if err != nil {
 		return err
@@ -112,7 +112,7 @@ func (d *Door) Info(c *gin.Context) error {
 	return rest.Reply(c, http.StatusOK, d.show(c, s))
 }
 
-func (d *Door) show(c *gin.Context, s wire.Sandbox) shownSandbox {
+func (d *Gateway) show(c *gin.Context, s wire.Sandbox) shownSandbox {
 	out := shownSandbox{
 		TemplateID: s.Image, SandboxID: ShownID(s.ID), Alias: s.Image, ClientID: clientID, StartedAt: s.CreatedAt, EndAt: s.ExpiresAt, EnvdVersion: envdVersion,
 		CPUCount: int(math.Ceil(s.Resources.CPUs)), MemoryMB: s.Resources.MemoryMB, DiskSizeMB: s.Resources.DiskMB, State: stateRunning, Metadata: s.Labels, Domain: d.Domain(c.Request),
@@ -124,7 +124,7 @@ func (d *Door) show(c *gin.Context, s wire.Sandbox) shownSandbox {
 }
 
 // Kill closes a sandbox. From the answer on it is gone to the SDKs; its container ends a moment later.
-func (d *Door) Kill(c *gin.Context) error {
+func (d *Gateway) Kill(c *gin.Context) error {
 	s, err := d.open(c)
 	if err != nil {
 		return err
@@ -136,7 +136,7 @@ func (d *Door) Kill(c *gin.Context) error {
 }
 
 // Timeout sets how long a sandbox lives from now on. 0 ends it.
-func (d *Door) Timeout(c *gin.Context) error {
+func (d *Gateway) Timeout(c *gin.Context) error {
 	var r timeoutRequest
 	if _, err := d.bind(c, &r); err != nil {
 		return err
@@ -165,7 +165,7 @@ func (d *Door) Timeout(c *gin.Context) error {
 }
 
 // setLife sets how long a sandbox lives from now on; one that is to be paused then (autoPause), how long it may be idle.
-func (d *Door) setLife(c *gin.Context, s wire.Sandbox, life int) (wire.Sandbox, error) {
+func (d *Gateway) setLife(c *gin.Context, s wire.Sandbox, life int) (wire.Sandbox, error) {
 	change := wire.UpdateRequest{TTLSeconds: &life}
 	if s.OnIdle == string(farm.OnIdleHibernate) {
 		change = wire.UpdateRequest{IdleSeconds: &life}
@@ -174,7 +174,7 @@ func (d *Door) setLife(c *gin.Context, s wire.Sandbox, life int) (wire.Sandbox, 
 }
 
 // Connect answers with what an SDK needs to use a sandbox, lets it live longer if it would end before, and resumes it if it is paused.
-func (d *Door) Connect(c *gin.Context) error {
+func (d *Gateway) Connect(c *gin.Context) error {
 	var r timeoutRequest
 	if _, err := d.bind(c, &r); err != nil {
 		return err
@@ -203,7 +203,7 @@ func (d *Door) Connect(c *gin.Context) error {
 	status := http.StatusOK
 	if s.State == string(farm.SandboxHibernated) {
 		status = http.StatusCreated
-		if err := d.freeze(c, farm.KindResume, s.ID); err != nil {
+		if err := d.hibernateOrResume(c, farm.KindResume, s.ID); err != nil {
 			return err
 		}
 	}
@@ -211,7 +211,7 @@ func (d *Door) Connect(c *gin.Context) error {
 }
 
 // Pause hibernates a sandbox. 409 tells the SDKs that it is paused already, so nothing else may be 409.
-func (d *Door) Pause(c *gin.Context) error {
+func (d *Gateway) Pause(c *gin.Context) error {
 	s, err := d.open(c)
 	if err != nil {
 		return err
@@ -219,15 +219,15 @@ func (d *Door) Pause(c *gin.Context) error {
 	if s.State == string(farm.SandboxHibernated) {
 		return rest.Reply(c, http.StatusConflict, failure{http.StatusConflict, "The sandbox is paused already."})
 	}
-	if err := d.freeze(c, farm.KindHibernate, s.ID); err != nil {
+	if err := d.hibernateOrResume(c, farm.KindHibernate, s.ID); err != nil {
 		return err
 	}
 	return rest.NoContent(c)
 }
 
-// freeze hibernates or resumes a sandbox, and waits for it.
-func (d *Door) freeze(c *gin.Context, kind farm.JobKind, id string) error {
-	out, err := d.Service.Freeze(c.Request.Context(), service.Call{Tenant: rest.Tenant(c), Wait: changeWait}, kind, id, wire.FreezeRequest{})
+// hibernateOrResume hibernates or resumes a sandbox, and waits for it.
+func (d *Gateway) hibernateOrResume(c *gin.Context, kind farm.JobKind, id string) error {
+	out, err := d.Service.HibernateOrResume(c.Request.Context(), service.Call{Tenant: rest.Tenant(c), Wait: changeWait}, kind, id, wire.HibernateRequest{})
 	switch {
 	case err != nil:
 		return err
@@ -255,7 +255,7 @@ const headerNext = "X-Next-Token"
 
 // List lists the sandboxes of the tenant that have not ended. A page says that there is a next one only if that has something, or if more
 // records were looked at than one call looks at.
-func (d *Door) List(c *gin.Context) error {
+func (d *Gateway) List(c *gin.Context) error {
 	q, template, err := listQuery(c)
 	if err != nil {
 		return err

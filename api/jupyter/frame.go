@@ -206,12 +206,12 @@ func layoutBinary() layout {
 }
 
 // split cuts a message with at most a number of offsets into its parts, at least one, which share its memory. The error is errOffsets.
-func (l layout) split(data []byte, most int) ([][]byte, error) {
+func (l layout) split(data []byte, limit int) ([][]byte, error) {
 	if len(data) < l.size {
 		return nil, errOffsets
 	}
 	count := l.read(data)
-	if count < 1 || count > uint64(most) || uint64(len(data))/uint64(l.size) < count+1 { //nolint:gosec // sizes are not negative
+	if count < 1 || count > uint64(limit) || uint64(len(data))/uint64(l.size) < count+1 { //nolint:gosec // sizes are not negative
 		return nil, errOffsets
 	}
 	offsets := make([]uint64, count, count+1)

@@ -25,8 +25,8 @@ const (
 	maxKernels = 2000
 	// listPage is how many sandboxes are read at once.
 	listPage = 200
-	// startPatience is how long the answer to a create waits for the sandbox, unless the client says more: some clients wait ten seconds.
-	startPatience = 8 * time.Second
+	// startTimeout is how long the answer to a create waits for the sandbox, unless the client says more: some clients wait ten seconds.
+	startTimeout = 8 * time.Second
 	// launchSpare is left of the time that a client gives for a start.
 	launchSpare = 2 * time.Second
 	// controlWait is how long interrupts and restarts are waited for.
@@ -165,7 +165,7 @@ func (s *Server) create(ctx context.Context, tenant string, body createBody, lab
 	}
 	image := imageOf(spec.Name)
 	o.create.Image, o.create.Labels = &image, marks
-	out, err := s.cfg.Service.CreateSandbox(ctx, service.Call{Tenant: tenant, Wait: o.patience}, o.create)
+	out, err := s.cfg.Service.CreateSandbox(ctx, service.Call{Tenant: tenant, Wait: o.timeout}, o.create)
 	if err != nil {
 		return wire.Sandbox{}, err
 	}
@@ -201,15 +201,15 @@ func (s *Server) attach(ctx context.Context, tenant, id string, marks map[string
 
 // options are what a client can say of a new kernel, in variables whose names begin with KERNEL_.
 type options struct {
-	sandbox  string
-	patience time.Duration
-	create   wire.CreateRequest
+	sandbox string
+	timeout time.Duration
+	create  wire.CreateRequest
 }
 
 // optionsOf reads the environment of a new kernel. A client sends all variables of its own that begin with KERNEL_: unknown ones mean nothing
 // here, and others are for the code.
 func optionsOf(env map[string]string) (options, error) {
-	o := options{patience: startPatience, create: wire.CreateRequest{Env: map[string]string{}, Resources: &wire.ResourcesRequest{}}}
+	o := options{timeout: startTimeout, create: wire.CreateRequest{Env: map[string]string{}, Resources: &wire.ResourcesRequest{}}}
 	for name, value := range env {
 		if !strings.HasPrefix(name, "KERNEL_") {
 			o.create.Env[name] = value
@@ -237,7 +237,7 @@ func (o *options) set(name, value string) error {
 	case "KERNEL_LAUNCH_TIMEOUT":
 		seconds, err := strconv.ParseFloat(value, 64)
 		if err == nil && seconds > launchSpare.Seconds() && seconds < time.Hour.Seconds() {
-			o.patience = time.Duration(seconds*float64(time.Second)) - launchSpare
+			o.timeout = time.Duration(seconds*float64(time.Second)) - launchSpare
 		}
 	case "KERNEL_PACKAGES":
 		o.create.Packages = strings.FieldsFunc(value, func(r rune) bool { return r == ' ' || r == ';' })

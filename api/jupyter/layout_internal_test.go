@@ -29,11 +29,11 @@ func TestSplitBoundsTheOffsets(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		layout layout
-		most   int
+		limit  int
 	}{"v1": {layoutV1(), 4}, "binary": {layoutBinary(), 3}} {
 		for extra, want := range map[int]error{-1: nil, 0: nil, 1: errOffsets} {
 			data := c.layout.join(make([][]byte, 3+extra))
-			if _, err := c.layout.split(data, c.most); !errors.Is(err, want) {
+			if _, err := c.layout.split(data, c.limit); !errors.Is(err, want) {
 				t.Errorf("%s with %d parts: %v, want %v", name, 3+extra, err, want)
 			}
 		}

@@ -123,9 +123,9 @@ func languageInfo(language string) map[string]any {
 }
 
 const (
-	// busyPause and busyPatience are for messages to comms that must not be lost: a kernel that runs somebody else's code answers later.
-	busyPause    = time.Second
-	busyPatience = 10 * time.Minute
+	// busyPause and busyTimeout are for messages to comms that must not be lost: a kernel that runs somebody else's code answers later.
+	busyPause   = time.Second
+	busyTimeout = 10 * time.Minute
 )
 
 // questions are the messages that the kernel answers between cells.
@@ -171,9 +171,9 @@ func (s *session) question(ctx context.Context, w *work) {
 	s.status(w, stateIdle)
 }
 
-// ask asks the kernel. With patience it waits for one that is busy.
+// ask asks the kernel. With a timeout it waits for one that is busy.
 func (s *session) ask(ctx context.Context, q relay.Question, patient bool) (json.RawMessage, error) {
-	k, until := s.kernel, time.Now().Add(busyPatience)
+	k, until := s.kernel, time.Now().Add(busyTimeout)
 	for {
 		answer, err := k.server.cfg.Service.AskKernel(ctx, k.ref.Tenant, k.ref.ID, kernelContext, q)
 		if err == nil || !patient || farm.CodeOf(err) != farm.CodeUnavailable || time.Now().After(until) {

@@ -37,15 +37,15 @@ type work struct {
 	cell *executeContent // of an execute_request that can be read
 	job  string          // of a cell that was submitted
 	// refusal is why the farm did not accept a cell.
-	refusal  error
-	counted  bool      // against requests_per_minute
-	patience time.Time // until when it waits for that
-	early    bool      // the cell was submitted before its turn
-	again    bool      // the cell's output was sent before
-	quiet    bool      // other clients have the output that is being sent
-	sent     int       // how many events they have got
-	endSent  bool      // they have got the end
-	ends     time.Time
+	refusal error
+	counted bool      // against requests_per_minute
+	timeout time.Time // until when it waits for that
+	early   bool      // the cell was submitted before its turn
+	again   bool      // the cell's output was sent before
+	quiet   bool      // other clients have the output that is being sent
+	sent    int       // how many events they have got
+	endSent bool      // they have got the end
+	ends    time.Time
 }
 
 func (w *work) release() {
@@ -310,8 +310,8 @@ func (s *session) aborted(w *work) {
 }
 
 const (
-	// quotaPatience is how long a message waits for requests_per_minute before it is refused.
-	quotaPatience = 10 * time.Minute
+	// quotaTimeout is how long a message waits for requests_per_minute before it is refused.
+	quotaTimeout = 10 * time.Minute
 	// minQuotaPause and maxQuotaPause bound the time between two tries.
 	minQuotaPause, maxQuotaPause = time.Second, time.Minute
 )
@@ -344,12 +344,12 @@ func (s *session) count(w *work) {
 	ctx, done := s.context()
 	defer done()
 	now := s.kernel.server.cfg.Now()
-	if w.patience.IsZero() {
-		w.patience = now.Add(quotaPatience)
+	if w.timeout.IsZero() {
+		w.timeout = now.Add(quotaTimeout)
 	}
 	err := s.kernel.admit(ctx)
 	refusal, ok := errors.AsType[*farm.Error](err)
-	if err == nil || !ok || refusal.Quota == nil || !now.Before(w.patience) {
+	if err == nil || !ok || refusal.Quota == nil || !now.Before(w.timeout) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		w.counted, w.refusal = true, err

@@ -162,7 +162,7 @@ type writer struct {
 	control  *http.ResponseController
 	delivery *delivery
 	id       json.RawMessage
-	patience time.Duration
+	timeout  time.Duration
 	replaced bool
 }
 
@@ -217,14 +217,14 @@ func (w *writer) replace(p []byte, refusal mcp.JSONRPCErrorDetails) (int, error)
 
 // send writes with a deadline, if the connection supports one.
 func (w *writer) send(p []byte) (int, error) {
-	_ = w.control.SetWriteDeadline(time.Now().Add(w.patience + time.Duration(len(p)>>20)*time.Second))
+	_ = w.control.SetWriteDeadline(time.Now().Add(w.timeout + time.Duration(len(p)>>20)*time.Second))
 	defer func() { _ = w.control.SetWriteDeadline(time.Time{}) }()
 	return w.w.Write(p)
 }
 
 // Flush sends what is buffered.
 func (w *writer) Flush() {
-	_ = w.control.SetWriteDeadline(time.Now().Add(w.patience))
+	_ = w.control.SetWriteDeadline(time.Now().Add(w.timeout))
 	defer func() { _ = w.control.SetWriteDeadline(time.Time{}) }()
 	_ = w.control.Flush() // an error means that the caller disconnected
 }

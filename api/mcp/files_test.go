@@ -206,15 +206,15 @@ func TestListFiles(t *testing.T) {
 
 func TestResources(t *testing.T) {
 	t.Parallel()
-	const most, mostText = 3000, 1000
-	limits := func(o *mcp.Options) { o.Limits.ResourceBlob, o.Limits.ResourceText = most, mostText }
+	const limit, maxText = 3000, 1000
+	limits := func(o *mcp.Options) { o.Limits.ResourceBlob, o.Limits.ResourceText = limit, maxText }
 	blob := func(n int) []byte { return append([]byte{0xff}, bytes.Repeat([]byte{0}, n-1)...) }
 	text := func(n int) []byte { return bytes.Repeat([]byte{'t'}, n) }
-	for _, content := range [][]byte{text(mostText - 1), text(mostText), text(mostText + 1), blob(most - 1), blob(most), blob(most + 1), {}} {
+	for _, content := range [][]byte{text(maxText - 1), text(maxText), text(maxText + 1), blob(limit - 1), blob(limit), blob(limit + 1), {}} {
 		f := reading("in/a b.bin", content)
 		f.ArtifactFunc = withArtifacts(wire.ExecuteResult{}, artifact("x", "application/x", content)).ArtifactFunc
 		b := setup(t, f, limits)
-		tooLarge := len(content) > most || len(content) > mostText && content[0] == 't'
+		tooLarge := len(content) > limit || len(content) > maxText && content[0] == 't'
 		for _, uri := range []string{"sandfarm://artifacts/art_x", "sandfarm://sandboxes/sbx_1/files/in/a%20b.bin"} {
 			for _, era := range eras() {
 				r, err := b.client(era).ReadResource(t.Context(), protocol.ReadResourceRequest{Params: protocol.ReadResourceParams{URI: uri}})

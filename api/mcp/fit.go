@@ -45,26 +45,26 @@ func streamed(ctx context.Context, r mcp.CallToolRequest) bool {
 
 // fit shortens a result to at most so many bytes. It drops structured content that repeats the text, then pictures, then cuts long
 // texts, then long lists. A result that fits is not changed.
-func fit(r *mcp.CallToolResult, most int) {
-	if encodedLen(r) <= most {
+func fit(r *mcp.CallToolResult, limit int) {
+	if encodedLen(r) <= limit {
 		return
 	}
 	if len(r.Content) == 1 && isJSON(r.Content[0]) {
 		r.StructuredContent = nil
-		if encodedLen(r) <= most {
+		if encodedLen(r) <= limit {
 			return
 		}
 	}
 	full := *r
 	full.Content = append(slices.Clone(r.Content), mcp.NewTextContent(tooLong))
-	for encodedLen(&full) > most && dropPicture(&full) { //nolint:revive // dropping is all there is to do
+	for encodedLen(&full) > limit && dropPicture(&full) { //nolint:revive // dropping is all there is to do
 	}
 	*r = full
 	for _, items := range []int{1 << 20, 1000, 250, 100, leastItems} {
-		if least := (shortener{text: leastText, items: items}).of(&full); encodedLen(least) > most && items > leastItems {
+		if least := (shortener{text: leastText, items: items}).of(&full); encodedLen(least) > limit && items > leastItems {
 			continue // the lists are too long
 		}
-		for text := 512 << 10; text >= leastText && encodedLen(r) > most; text /= 2 {
+		for text := 512 << 10; text >= leastText && encodedLen(r) > limit; text /= 2 {
 			*r = *(shortener{text: text, items: items}).of(&full)
 		}
 		return

@@ -11,18 +11,18 @@ import (
 )
 
 // most is the limit for results, small so that the tests are fast.
-const most = 64 << 10
+const limit = 64 << 10
 
 func TestResultsThatFitAreNotChanged(t *testing.T) {
 	t.Parallel()
 	long := func(n int) *mcp.CallToolResult {
 		return &mcp.CallToolResult{Content: []mcp.Content{mcp.NewTextContent(strings.Repeat("x", n))}}
 	}
-	room := most - encodedLen(long(0))
+	room := limit - encodedLen(long(0))
 	for more, same := range map[int]bool{-1: true, 0: true, 1: false} {
 		r := long(room + more)
-		fit(r, most)
-		if stays := reflect.DeepEqual(long(room+more), r); stays != same || encodedLen(r) > most {
+		fit(r, limit)
+		if stays := reflect.DeepEqual(long(room+more), r); stays != same || encodedLen(r) > limit {
 			t.Errorf("%+d bytes: %d bytes now, as it was: %t", more, encodedLen(r), stays)
 		}
 	}
@@ -62,8 +62,8 @@ func TestLongAnswersInJSONStayJSON(t *testing.T) {
 		"Both":     {"begin" + strings.Repeat("\"\n", 16<<10) + "end", 500, true},
 	} {
 		r := oldShape(t, test.stdout, test.files)
-		fit(r, most)
-		if n := encodedLen(r); n > most || n < most/20 {
+		fit(r, limit)
+		if n := encodedLen(r); n > limit || n < limit/20 {
 			t.Errorf("%s: %d bytes", name, n)
 		}
 		text, _ := r.Content[0].(mcp.TextContent)
@@ -92,9 +92,9 @@ func TestLongAnswersInJSONStayJSON(t *testing.T) {
 
 func TestRepeatedContentIsDropped(t *testing.T) {
 	t.Parallel()
-	r := oldShape(t, strings.Repeat("x", most*3/4), 1)
+	r := oldShape(t, strings.Repeat("x", limit*3/4), 1)
 	want := r.Content[0]
-	fit(r, most)
+	fit(r, limit)
 	if r.StructuredContent != nil || len(r.Content) != 1 || !reflect.DeepEqual(want, r.Content[0]) {
 		t.Errorf("%d blocks, %d bytes", len(r.Content), encodedLen(r))
 	}
@@ -112,12 +112,12 @@ func TestPicturesAreDroppedFirstAndStreamsAreMarked(t *testing.T) {
 		}
 	}
 	r := answer("short", picture(60_000), picture(90_000), picture(3_000))
-	fit(r, most)
-	if len(r.Content) != 4 || encodedLen(r) > most || !reflect.DeepEqual(answer("short").StructuredContent, r.StructuredContent) {
+	fit(r, limit)
+	if len(r.Content) != 4 || encodedLen(r) > limit || !reflect.DeepEqual(answer("short").StructuredContent, r.StructuredContent) {
 		t.Errorf("%d blocks, %d bytes", len(r.Content), encodedLen(r))
 	}
 	r = answer(strings.Repeat("x", 64<<10), picture(900_000))
-	fit(r, most)
+	fit(r, limit)
 	var got struct{ Truncated map[string]bool }
 	text, _ := json.Marshal(r.StructuredContent)
 	if err := json.Unmarshal(text, &got); err != nil || !got.Truncated["stdout"] || got.Truncated["stderr"] || len(r.Content) != 2 {
@@ -130,13 +130,13 @@ func TestPicturesAreDroppedAsAWhole(t *testing.T) {
 	const long = 100_000
 	r := &mcp.CallToolResult{Content: []mcp.Content{mcp.NewTextContent(fmt.Sprintf(`{"stdout":%q,"results":[{"type":"image/png","data":%q,"url":"u"},{"type":"text/plain","data":%q}]}`,
 		strings.Repeat("A", long), strings.Repeat("A", long), "begin "+strings.Repeat("A", long)))}}
-	fit(r, most)
+	fit(r, limit)
 	var got struct {
 		Stdout  string
 		Results []struct{ Data, URL string }
 	}
 	text, _ := r.Content[0].(mcp.TextContent)
-	if err := json.Unmarshal([]byte(text.Text), &got); err != nil || len(got.Results) != 2 || encodedLen(r) > most {
+	if err := json.Unmarshal([]byte(text.Text), &got); err != nil || len(got.Results) != 2 || encodedLen(r) > limit {
 		t.Fatalf("%v: %d bytes", err, encodedLen(r))
 	}
 	if picture := got.Results[0]; !strings.HasPrefix(picture.Data, "[100000 bytes left out") || picture.URL != "u" {

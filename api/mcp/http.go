@@ -136,7 +136,7 @@ func (t *transport) counted(next http.Handler) http.Handler {
 		if message.Method == methodListen {
 			d.sent = 1 // the acknowledgement, see acknowledged
 		}
-		out := &writer{w: w, control: http.NewResponseController(w), delivery: d, id: message.ID, patience: t.WriteTimeout}
+		out := &writer{w: w, control: http.NewResponseController(w), delivery: d, id: message.ID, timeout: t.WriteTimeout}
 		next.ServeHTTP(out, r.WithContext(withDelivery(r.Context(), d)))
 	})
 }

@@ -261,17 +261,17 @@ func writeStream(b *strings.Builder, name, s string) {
 }
 
 // middleCut keeps the head and the tail of a long text.
-func middleCut(s string, most int) string {
-	if len(s) <= most {
+func middleCut(s string, limit int) string {
+	if len(s) <= limit {
 		return s
 	}
-	return headAndTail(s, most, int64(len(s)), lessAdvice)
+	return headAndTail(s, limit, int64(len(s)), lessAdvice)
 }
 
 const lessAdvice = "print less, or write to a file and download it"
 
 // headAndTail keeps the head and the tail of a text that has so many bytes as a whole, and says how to get the rest.
-func headAndTail(s string, most int, whole int64, advice string) string {
-	head, tail := strings.ToValidUTF8(s[:most/2], ""), strings.ToValidUTF8(s[len(s)-most/2:], "")
+func headAndTail(s string, limit int, whole int64, advice string) string {
+	head, tail := strings.ToValidUTF8(s[:limit/2], ""), strings.ToValidUTF8(s[len(s)-limit/2:], "")
 	return fmt.Sprintf("%s\n[… %d bytes left out; %s …]\n%s", head, whole-int64(len(head)+len(tail)), advice, tail)
 }

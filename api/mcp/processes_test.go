@@ -147,14 +147,14 @@ func TestGetPortURL(t *testing.T) {
 	if diff := cmp.Diff(want, r.StructuredContent); diff != "" || !strings.Contains(textOf(r), "https://8000-x.test/?t=1") {
 		t.Errorf("%s\n%s", diff, textOf(r))
 	}
-	for url, told := range map[string]bool{"http://8000-sbx-1.localhost:8000/?t=1": true, "https://8000-x.test/?t=.localhost": false} {
+	for url, reported := range map[string]bool{"http://8000-sbx-1.localhost:8000/?t=1": true, "https://8000-x.test/?t=.localhost": false} {
 		asked := false
 		b := setup(t, &fakeFarm{LinkPortFunc: func(_ context.Context, _ string, r wire.PortLinkRequest) (wire.PortLink, error) {
 			asked = r.PathStyle
 			return wire.PortLink{URL: url, Port: r.Port, ExpiresAt: ends}, nil
 		}})
 		r := b.call("get_port_url", map[string]any{"sandbox_id": "sbx_1", "port": 8000, "path_style": true})
-		if strings.Contains(textOf(r), "path_style") != told || !asked || !strings.Contains(textOf(r), "start_process") {
+		if strings.Contains(textOf(r), "path_style") != reported || !asked || !strings.Contains(textOf(r), "start_process") {
 			t.Errorf("%s: asked for a path: %t\n%s", url, asked, textOf(r))
 		}
 	}

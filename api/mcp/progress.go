@@ -82,9 +82,9 @@ func await(ctx context.Context, farm jobs, p *progress, wait time.Duration, begi
 	follow(ctx, farm, p, job.ID, until)
 	for {
 		asked := time.Now()
-		patience := max(0, min(time.Until(until), progressQuiet))
-		job, err = farm.Job(ctx, job.ID, patience)
-		if err != nil || job.Final() || patience < progressQuiet || time.Since(asked) < patience/2 {
+		timeout := max(0, min(time.Until(until), progressQuiet))
+		job, err = farm.Job(ctx, job.ID, timeout)
+		if err != nil || job.Final() || timeout < progressQuiet || time.Since(asked) < timeout/2 {
 			return job, err
 		}
 		p.tell("still running")
@@ -230,19 +230,19 @@ type printed struct {
 	whole int64 // bytes
 }
 
-func (p *printed) add(s string, most int) {
+func (p *printed) add(s string, limit int) {
 	p.whole += int64(len(s))
-	if p.text += s; len(p.text) > 4*most {
-		p.text = p.text[:most/2] + p.text[len(p.text)-most:]
+	if p.text += s; len(p.text) > 4*limit {
+		p.text = p.text[:limit/2] + p.text[len(p.text)-limit:]
 	}
 }
 
 // cut is the stream as an answer shows it, and whether something is left out.
-func (p *printed) cut(most int) (string, bool) {
-	if len(p.text) <= most {
+func (p *printed) cut(limit int) (string, bool) {
+	if len(p.text) <= limit {
 		return p.text, false
 	}
-	return headAndTail(p.text, most, p.whole, "the result has more"), true
+	return headAndTail(p.text, limit, p.whole, "the result has more"), true
 }
 
 // readSoFar reads the events of a running job until no more come for a moment. What cannot be read is left out: the job's state is the
@@ -265,7 +265,7 @@ func (c *call) readSoFar(jobID string) *soFar {
 }
 
 // take adds an event and reports whether it is the last one.
-func (s *soFar) take(e wire.Event, most int) bool {
+func (s *soFar) take(e wire.Event, limit int) bool {
 	switch e.Name {
 	case "stdout", "stderr":
 		var data wire.TextData
@@ -276,9 +276,9 @@ func (s *soFar) take(e wire.Event, most int) bool {
 			*s = soFar{}
 		}
 		if e.Name == "stdout" {
-			s.stdout.add(data.Text, most)
+			s.stdout.add(data.Text, limit)
 		} else {
-			s.stderr.add(data.Text, most)
+			s.stderr.add(data.Text, limit)
 		}
 	case "clear":
 		s.clearing = true

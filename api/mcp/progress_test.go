@@ -56,7 +56,7 @@ func talking(lines int, pause time.Duration) *fakeFarm {
 }
 
 // told is the answer to one call: its progress messages, in order, and the response after them.
-type told struct {
+type reported struct {
 	messages []string
 	values   []float64
 	tokens   map[string]bool
@@ -64,15 +64,15 @@ type told struct {
 	response int
 }
 
-func (b *bundle) follow(t *testing.T, body string) told {
+func (b *bundle) follow(t *testing.T, body string) reported {
 	t.Helper()
 	answer, text := b.post(body)
 	return parse(t, answer.StatusCode, text)
 }
 
-func parse(t *testing.T, status int, text string) told {
+func parse(t *testing.T, status int, text string) reported {
 	t.Helper()
-	out := told{tokens: map[string]bool{}}
+	out := reported{tokens: map[string]bool{}}
 	if status != http.StatusOK {
 		t.Fatalf("%d %s", status, text)
 	}

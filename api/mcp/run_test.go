@@ -301,7 +301,7 @@ func TestPictureLimits(t *testing.T) {
 			if got := len(blocksOf[protocol.ImageContent](r)); got != want {
 				t.Errorf("%s, %d bytes: %d images, want %d", name, size, got, want)
 			}
-			if told := strings.Contains(textOf(r), "1 picture is not in this answer"); told != (want == 0) {
+			if reported := strings.Contains(textOf(r), "1 picture is not in this answer"); reported != (want == 0) {
 				t.Errorf("%s, %d bytes: %s", name, size, textOf(r))
 			}
 			if results := field(t, r, "results").([]any); name == "large" && want == 0 && (len(results) != 1 || results[0].(map[string]any)["url"] != "http://store.test/p.png") {

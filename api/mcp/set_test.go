@@ -388,14 +388,14 @@ func ExampleNewSet() {
 // TestStreamsCarryNoEventOfAMebibyte: clients with the official Python SDK end the session at such an event.
 func TestStreamsCarryNoEventOfAMebibyte(t *testing.T) {
 	t.Parallel()
-	const most = 1 << 20
-	said := strings.Repeat("x", 600_000) // it is in an answer twice
+	const limit = 1 << 20
+	value := strings.Repeat("x", 600_000) // it is in an answer twice
 	call := func(meta string) string {
-		return `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"object","arguments":{"text":"` + said + `"}` + meta + `}}`
+		return `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"object","arguments":{"text":"` + value + `"}` + meta + `}}`
 	}
 	l := listen(t, sseServer(t, mcp.SSEOptions{}, nil), "a")
 	long := bufio.NewScanner(l.body)
-	long.Buffer(nil, 8*most)
+	long.Buffer(nil, 8*limit)
 	l.lines = long
 	if status, text := say(t, l.server, l.url, "a", call("")); status != http.StatusAccepted {
 		t.Fatalf("it is posted: %d %s", status, text)
@@ -413,7 +413,7 @@ func TestStreamsCarryNoEventOfAMebibyte(t *testing.T) {
 		if err := json.Unmarshal([]byte(text[max(at, 0):]), &got); err != nil {
 			t.Errorf("%s: %v", where, err)
 		}
-		if short := where != "JSON"; (len(text) < most) != short || len(got.Result.Content) == 0 || !strings.Contains(got.Result.Content[0].Text, said) {
+		if short := where != "JSON"; (len(text) < limit) != short || len(got.Result.Content) == 0 || !strings.Contains(got.Result.Content[0].Text, value) {
 			t.Errorf("%s: %d bytes", where, len(text))
 		}
 	}

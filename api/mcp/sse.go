@@ -154,7 +154,7 @@ func (t *SSE) Stream(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no")
-	out := &writer{w: w, control: http.NewResponseController(w), delivery: s.delivery, patience: t.WriteTimeout}
+	out := &writer{w: w, control: http.NewResponseController(w), delivery: s.delivery, timeout: t.WriteTimeout}
 	if t.event(out, "endpoint", []byte(t.o.Messages+"?session_id="+s.id)) == nil {
 		t.pump(ctx, out, s)
 	}

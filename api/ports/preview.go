@@ -170,7 +170,7 @@ func (s *Server) serveLink(c *gin.Context, link Link, v View) error {
 		return err
 	}
 	defer leave()
-	ctx, memory := s.Memory.With(ctx, link.Tenant, rest.MemoryPatience)
+	ctx, memory := s.Memory.With(ctx, link.Tenant, rest.MemoryTimeout)
 	defer memory.Release()
 	defer func(before *http.Request) { c.Request = before }(c.Request) // an error is not answered in a context that has ended
 	c.Request = c.Request.WithContext(ctx)

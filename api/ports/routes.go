@@ -33,7 +33,7 @@ type Deps struct {
 	Keys    *access.Keys
 	Gate    *access.Gate
 	Memory  *budget.Budget // of requests without a key; nil: without limit
-	E2B     *e2b.Door      // its tokens open ports, too
+	E2B     *e2b.Gateway   // its tokens open ports, too
 	Log     *slog.Logger
 	Now     func() time.Time
 	// ActFor serves a request for the caller whose token it carries, and says so in the audit. subject is what the token is for.

@@ -81,9 +81,9 @@ func Method(c *gin.Context) string {
 	}
 }
 
-// MemoryPatience is how long a request waits for memory. Others give theirs back once this process has handled their bytes, or when
+// MemoryTimeout is how long a request waits for memory. Others give theirs back once this process has handled their bytes, or when
 // their connections stall, so a longer wait means that the process is overloaded.
-const MemoryPatience = 30 * time.Second
+const MemoryTimeout = 30 * time.Second
 
 // Recover turns a panic into a 500 and a line in the log.
 func Recover(log *slog.Logger) gin.HandlerFunc {

@@ -49,8 +49,8 @@ func TestHeadersOfPartsAreBounded(t *testing.T) {
 				if refusal, ok := errors.AsType[*rest.Refusal](err); !ok || farm.CodeOf(refusal) != farm.CodeInvalid {
 					t.Errorf("%s: %v, want a refusal", name, err)
 				}
-				if most := len(before) + 32<<10; body.bytes > most {
-					t.Errorf("%s: %d bytes were read, want at most %d", name, body.bytes, most)
+				if limit := len(before) + 32<<10; body.bytes > limit {
+					t.Errorf("%s: %d bytes were read, want at most %d", name, body.bytes, limit)
 				}
 				continue
 			}

@@ -100,14 +100,14 @@ func timeRange(c *gin.Context) (store.TimeRange, error) {
 }
 
 // Limit reads ?limit=, the size of a page.
-func Limit(c *gin.Context, standard, most int) (int, error) {
+func Limit(c *gin.Context, standard, limit int) (int, error) {
 	text, ok := c.GetQuery("limit")
 	if !ok {
 		return standard, nil
 	}
 	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > most {
-		return 0, BadRequestf("limit must be a whole number from 1 to %d", most)
+	if err != nil || n < 1 || n > limit {
+		return 0, BadRequestf("limit must be a whole number from 1 to %d", limit)
 	}
 	return n, nil
 }

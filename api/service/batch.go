@@ -76,7 +76,7 @@ func (s *Service) Batch(ctx context.Context, c Call, entries []json.RawMessage, 
 		out.Outcome, out.Err = s.entry(separate, one, entry)
 		if out.Err == nil && (c.Wait > 0 || out.Done()) {
 			record := *out.record
-			record.Shown, record.Result = nil, nil
+			record.Redacted, record.Result = nil, nil
 			out.record, out.read = &record, true
 			out.Job.Request, out.Job.Result = nil, nil
 		}

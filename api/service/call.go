@@ -86,7 +86,7 @@ func (s *Service) submit(ctx context.Context, c Call, a store.Accept) (Outcome, 
 	}
 	if !a.Job.Hidden {
 		whole := shown(a.Request)
-		if a.Job.Shown, a.Job.ShownCut = abridged(whole); a.Job.ShownCut {
+		if a.Job.Redacted, a.Job.Truncated = abridged(whole); a.Job.Truncated {
 			a.Whole = whole
 		}
 	}

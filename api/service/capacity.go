@@ -292,7 +292,7 @@ func (s *Service) checkGPUCapacity(ctx context.Context, spec *farm.SandboxSpec) 
 // offeredGPUs says how many devices of each model one sandbox can have at most; "": none. Which hosts have them, how many there are and who has them
 // is not the caller's to know.
 func offeredGPUs(workers []farm.Worker) string {
-	most, one, several := map[string]int{}, 0, 0
+	limit, one, several := map[string]int{}, 0, 0
 	for _, w := range eachNode(workers) {
 		models := map[string]int{}
 		for _, d := range w.GPUs {
@@ -301,14 +301,14 @@ func offeredGPUs(workers []farm.Worker) string {
 				name += fmt.Sprintf(" (%d MiB)", d.MemoryMB)
 			}
 			models[name]++
-			most[name] = max(most[name], models[name])
-			one = max(one, most[name])
+			limit[name] = max(limit[name], models[name])
+			one = max(one, limit[name])
 		}
 		several = max(several, len(w.GPUs))
 	}
 	var words []string
-	for _, name := range slices.Sorted(maps.Keys(most)) {
-		words = append(words, fmt.Sprintf("%d × %s", most[name], name))
+	for _, name := range slices.Sorted(maps.Keys(limit)) {
+		words = append(words, fmt.Sprintf("%d × %s", limit[name], name))
 	}
 	if several > one {
 		words = append(words, fmt.Sprintf("%d of several models", several))

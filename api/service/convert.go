@@ -66,7 +66,7 @@ func sandboxOf(b *farm.Sandbox) wire.Sandbox {
 // job converts a job. It reads what a queued job waits for, and makes links for artifacts.
 func (s *Service) job(ctx context.Context, j *farm.Job) wire.Job {
 	out := wire.Job{
-		ID: j.ID, Kind: string(j.Kind), SandboxID: j.SandboxID, State: string(j.State), Attempt: j.Attempt - j.Uncounted,
+		ID: j.ID, Kind: string(j.Kind), SandboxID: j.SandboxID, State: string(j.State), Attempt: j.Attempt - j.GracefulRequeues,
 		CreatedAt: j.CreatedAt.UTC(), StartedAt: instant(j.StartedAt), FinishedAt: instant(j.FinishedAt),
 		Timings: wire.Timings(j.Timings), Request: jobSpec(j), Result: s.result(ctx, j),
 		Links: wire.Links{Self: "/v1/jobs/" + j.ID, Events: "/v1/jobs/" + j.ID + "/events", Cancel: "/v1/jobs/" + j.ID, Request: "/v1/jobs/" + j.ID + "/request"},

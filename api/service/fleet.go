@@ -174,8 +174,8 @@ func (s *Service) workersReady(ctx context.Context) error {
 	return farm.Errorf(farm.CodeUnavailable, "%s", problem)
 }
 
-// ownMost bounds how many open sandboxes and unfinished jobs of a tenant a view of its own fleet looks at; older ones are left out.
-const ownMost = 1000
+// maxOwn bounds how many open sandboxes and unfinished jobs of a tenant a view of its own fleet looks at; older ones are left out.
+const maxOwn = 1000
 
 // OwnWorkers lists the workers of the nodes that have open sandboxes of a tenant, with what the tenant may ask of them and whether they work. What says
 // something of the operator's machines or of other tenants is left out: hosts, capacities, devices and counts; sandboxes are the tenant's own.
@@ -213,7 +213,7 @@ func (s *Service) OwnQueues(ctx context.Context, tenant string) (wire.Items[wire
 		return list, err
 	}
 	filter := store.JobFilter{States: []farm.JobState{farm.JobQueued, farm.JobRunning}}
-	jobs, err := upTo(ownMost, func(p store.Page) ([]*farm.Job, string, error) { return s.Store.Jobs(ctx, tenant, filter, p) })
+	jobs, err := upTo(maxOwn, func(p store.Page) ([]*farm.Job, string, error) { return s.Store.Jobs(ctx, tenant, filter, p) })
 	if err != nil {
 		return list, err
 	}
@@ -257,7 +257,7 @@ func (s *Service) ownNodes(ctx context.Context, tenant string) (map[string]strin
 			filter.States = append(filter.States, state)
 		}
 	}
-	boxes, err := upTo(ownMost, func(p store.Page) ([]*farm.Sandbox, string, error) { return s.Store.Sandboxes(ctx, tenant, filter, p) })
+	boxes, err := upTo(maxOwn, func(p store.Page) ([]*farm.Sandbox, string, error) { return s.Store.Sandboxes(ctx, tenant, filter, p) })
 	nodes := make(map[string]string, len(boxes))
 	for _, box := range boxes {
 		if box.Node != "" {
@@ -268,14 +268,14 @@ func (s *Service) ownNodes(ctx context.Context, tenant string) (map[string]strin
 }
 
 // upTo reads pages until there are enough items, or the end.
-func upTo[T any](most int, read func(store.Page) ([]T, string, error)) ([]T, error) {
+func upTo[T any](limit int, read func(store.Page) ([]T, string, error)) ([]T, error) {
 	var all []T
 	for page := (store.Page{Limit: 200}); ; {
 		items, next, err := read(page)
 		if err != nil {
 			return nil, err
 		}
-		if all = append(all, items...); next == "" || len(all) >= most {
+		if all = append(all, items...); next == "" || len(all) >= limit {
 			return all, nil
 		}
 		page.Cursor = next

@@ -223,9 +223,9 @@ func (s *Service) JobRequest(ctx context.Context, tenant, id string) (wire.JobSp
 	switch {
 	case err != nil:
 		return wire.JobSpec{}, err
-	case job.Shown == nil:
+	case job.Redacted == nil:
 		return wire.JobSpec{}, farm.NotFoundf("The job %s shows no request: the farm itself made it.", id)
-	case !job.ShownCut:
+	case !job.Truncated:
 		return *jobSpec(job), nil
 	}
 	request, err := s.Store.WholeRequest(ctx, job.Ref())
@@ -236,17 +236,17 @@ func (s *Service) JobRequest(ctx context.Context, tenant, id string) (wire.JobSp
 		return wire.JobSpec{}, fmt.Errorf("read request of job %s: %w", id, err)
 	}
 	whole := *job
-	whole.Shown, whole.ShownCut = request, false
+	whole.Redacted, whole.Truncated = request, false
 	return *jobSpec(&whole), nil
 }
 
 // jobSpec converts the request of a job; nil if the farm itself created the job.
 func jobSpec(j *farm.Job) *wire.JobSpec {
-	r := j.Shown
+	r := j.Redacted
 	if r == nil {
 		return nil
 	}
-	out := &wire.JobSpec{TimeoutSeconds: j.TimeoutSeconds, Context: r.Context, Truncated: j.ShownCut, Files: specFiles(r.Files)}
+	out := &wire.JobSpec{TimeoutSeconds: j.TimeoutSeconds, Context: r.Context, Truncated: j.Truncated, Files: specFiles(r.Files)}
 	out.CallbackURL, _, _ = strings.Cut(j.CallbackURL, "?")
 	if b := r.Sandbox; b != nil {
 		resources := wire.Resources(b.Resources)

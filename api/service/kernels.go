@@ -63,7 +63,7 @@ func (s *Service) Cells(ctx context.Context, tenant, sandboxID, session string) 
 	var out []Cell
 	for i := len(jobs) - 1; i >= 0; i-- {
 		if c := jobs[i].Cell(); c != nil && c.Session == session {
-			out = append(out, Cell{Cell: *c, Job: s.job(ctx, jobs[i]), Code: jobs[i].Shown.Execute.Code, Cut: jobs[i].ShownCut})
+			out = append(out, Cell{Cell: *c, Job: s.job(ctx, jobs[i]), Code: jobs[i].Redacted.Execute.Code, Cut: jobs[i].Truncated})
 		}
 	}
 	return out, nil

@@ -113,9 +113,9 @@ const (
 	// ScaleAfter is how long a create must have waited to count: what a burst needs is often free again before a node could be added.
 	ScaleAfter = 5 * time.Second
 	scaleTTL   = 2 * time.Second // how long the answer is remembered, so that autoscalers and scrapes cost little
-	// scaleMost bounds how many creates of a queue are read. Those beyond it count as if they were like these.
-	scaleMost = 1000
-	scaleIDs  = 100 // ids of idle nodes that are named
+	// maxScale bounds how many creates of a queue are read. Those beyond it count as if they were like these.
+	maxScale = 1000
+	scaleIDs = 100 // ids of idle nodes that are named
 )
 
 // needs remembers what Needs has found. One caller asks at a time.
@@ -200,7 +200,7 @@ func (s *Service) scaleSnapshot(ctx context.Context, now time.Time) (scale.Snaps
 		if _, gpu := farm.GPUQueue(q.Name); !gpu && q.Name != farm.QueueCPU || q.Depth == 0 {
 			continue
 		}
-		waiting, err := s.Store.WaitingCreates(ctx, q.Name, now.Add(-ScaleAfter), scaleMost)
+		waiting, err := s.Store.WaitingCreates(ctx, q.Name, now.Add(-ScaleAfter), maxScale)
 		if err != nil {
 			return scale.Snapshot{}, err
 		}

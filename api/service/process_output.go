@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// outputPatience is how long a reader of output tries to reach the sandbox again after its worker has ended.
-	outputPatience = 30 * time.Second
+	// outputTimeout is how long a reader of output tries to reach the sandbox again after its worker has ended.
+	outputTimeout = 30 * time.Second
 	// outputPause is the time between two tries, and after an answer without output.
 	outputPause = 100 * time.Millisecond
 	// leaveTimeout bounds the message that a reader will not come back.
@@ -185,7 +185,7 @@ func (o *ProcessOutput) piece(ctx context.Context) (farm.Output, error) {
 			return farm.Output{}, err
 		case broken.IsZero():
 			broken = now
-		case now.Sub(broken) > outputPatience:
+		case now.Sub(broken) > outputTimeout:
 			return farm.Output{}, err
 		}
 		if err := pause(ctx); err != nil {
@@ -311,7 +311,7 @@ func (a *Attachment) Resize(ctx context.Context, size farm.TerminalSize) error {
 	})
 }
 
-// reach calls f until the sandbox can be reached, or for outputPatience. f has no effect twice.
+// reach calls f until the sandbox can be reached, or for outputTimeout. f has no effect twice.
 func (a *Attachment) reach(ctx context.Context, f func(relay.Agent) error) error {
 	broken := time.Time{}
 	for {
@@ -323,7 +323,7 @@ func (a *Attachment) reach(ctx context.Context, f func(relay.Agent) error) error
 			return err
 		case broken.IsZero():
 			broken = time.Now()
-		case time.Since(broken) > outputPatience:
+		case time.Since(broken) > outputTimeout:
 			return err
 		}
 		if err := pause(ctx); err != nil {

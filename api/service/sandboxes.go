@@ -190,8 +190,8 @@ func (s *Service) CloseSandbox(ctx context.Context, c Call, id string) (Outcome,
 	return s.submit(ctx, c, store.Accept{Job: job, Request: &farm.Request{Close: &farm.CloseRequest{Reason: "closed by the caller"}}})
 }
 
-// Freeze hibernates a sandbox after the jobs before (farm.KindHibernate) or resumes it (farm.KindResume). Both succeed if there is nothing to do.
-func (s *Service) Freeze(ctx context.Context, c Call, kind farm.JobKind, id string, r wire.FreezeRequest) (Outcome, error) {
+// HibernateOrResume hibernates a sandbox after the jobs before (farm.KindHibernate) or resumes it (farm.KindResume). Both succeed if there is nothing to do.
+func (s *Service) HibernateOrResume(ctx context.Context, c Call, kind farm.JobKind, id string, r wire.HibernateRequest) (Outcome, error) {
 	idem, err := c.idempotency()
 	if err != nil {
 		return Outcome{}, err

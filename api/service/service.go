@@ -79,7 +79,7 @@ type Fleet interface {
 
 // Waiting reads what GET /v1/scale needs beside the workers.
 type Waiting interface {
-	WaitingCreates(ctx context.Context, queue string, before time.Time, most int) (store.WaitingCreates, error)
+	WaitingCreates(ctx context.Context, queue string, before time.Time, limit int) (store.WaitingCreates, error)
 	CountOpenOn(ctx context.Context, nodes ...string) (map[string]int, error)
 }
 

@@ -25,7 +25,7 @@ const dropTimeout = 10 * time.Second
 type stage struct {
 	s      *Service
 	job    farm.Ref
-	most   int64 // bytes that the objects may have together
+	limit  int64 // bytes that the objects may have together
 	keys   []string
 	inline int // bytes that are part of the request
 	charge charge
@@ -33,7 +33,7 @@ type stage struct {
 
 // stage is for a job in a sandbox with a disk of this size.
 func (s *Service) stage(job *farm.Job, diskMB int) *stage {
-	g := &stage{s: s, job: job.Ref(), most: int64(diskMB)<<20 + tarSlack}
+	g := &stage{s: s, job: job.Ref(), limit: int64(diskMB)<<20 + tarSlack}
 	g.charge.set = func(ctx context.Context, bytes int64) error { return s.Store.KeepUploads(ctx, g.job, bytes) }
 	g.charge.now = s.Now
 	return g
@@ -66,8 +66,8 @@ func (g *stage) put(ctx context.Context, r io.Reader, size int64) (blob.Info, er
 
 // fits refuses what is larger than the sandbox's disk: it could never be written there.
 func (g *stage) fits(more int64) error {
-	if g.charge.used+more > g.most {
-		return farm.Errorf(farm.CodeTooLarge, "The upload has more than %d MiB, which is the disk of the sandbox (disk_mb).", (g.most-tarSlack)>>20)
+	if g.charge.used+more > g.limit {
+		return farm.Errorf(farm.CodeTooLarge, "The upload has more than %d MiB, which is the disk of the sandbox (disk_mb).", (g.limit-tarSlack)>>20)
 	}
 	return nil
 }
@@ -137,20 +137,20 @@ func (g *stage) refused(ctx context.Context, job *farm.Job) bool {
 
 // body is a caller's upload: it fails at the limit, and a broken upload is the caller's error.
 type body struct {
-	r    io.Reader
-	left int64
-	most int64
+	r     io.Reader
+	left  int64
+	limit int64
 }
 
 func (s *Service) capped(r io.Reader) *body {
-	return &body{r: r, left: s.limits.MaxFileBytes, most: s.limits.MaxFileBytes}
+	return &body{r: r, left: s.limits.MaxFileBytes, limit: s.limits.MaxFileBytes}
 }
 
 // Read reads and fails with CodeTooLarge at the limit.
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.r.Read(p)
 	if b.left -= int64(n); b.left < 0 {
-		return 0, tooLarge(b.most)
+		return 0, tooLarge(b.limit)
 	}
 	if err != nil && err != io.EOF { //nolint:errorlint // io.EOF is never wrapped by a Reader
 		return n, farm.Wrap(err, farm.CodeInvalid, "the body ended before it was complete")
@@ -158,8 +158,8 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func tooLarge(most int64) error {
-	return farm.Errorf(farm.CodeTooLarge, "the file has more than %d bytes, which is the limit", most)
+func tooLarge(limit int64) error {
+	return farm.Errorf(farm.CodeTooLarge, "the file has more than %d bytes, which is the limit", limit)
 }
 
 const (

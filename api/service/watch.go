@@ -172,7 +172,7 @@ func (w *FileWatch) more(ctx context.Context) ([]wire.Event, error) {
 			return nil, err
 		case broken.IsZero():
 			broken = now
-		case now.Sub(broken) > outputPatience:
+		case now.Sub(broken) > outputTimeout:
 			return nil, err
 		}
 		timer := time.NewTimer(outputPause)

@@ -313,8 +313,8 @@ func (s *Service) waiting(ctx context.Context, j *farm.Job, wait store.Wait, pos
 	if err != nil {
 		return nil, err
 	}
-	if wait.Node == "" && j.Shown != nil && j.Shown.Sandbox != nil {
-		create := createOf(wait.Queue, j.Shown.Sandbox, j.Kind == farm.KindRun)
+	if wait.Node == "" && j.Redacted != nil && j.Redacted.Sandbox != nil {
+		create := createOf(wait.Queue, j.Redacted.Sandbox, j.Kind == farm.KindRun)
 		if o := scale.ObstacleOf(nodes.scale, create); o != scale.NoObstacle {
 			return is(string(o), "%s", obstacleOfCreate(o, create))
 		}

@@ -233,12 +233,12 @@ func changed(out service.Outcome, err error) error {
 	return err
 }
 
-// eventPatience is how long a reader of events waits before it checks whether the caller is still there.
-const eventPatience = 5 * time.Second
+// eventTimeout is how long a reader of events waits before it checks whether the caller is still there.
+const eventTimeout = 5 * time.Second
 
 // eventReader reads events as they come. Next gives io.EOF at their end.
 type eventReader interface {
-	Next(ctx context.Context, patience time.Duration) ([]wire.Event, error)
+	Next(ctx context.Context, timeout time.Duration) ([]wire.Event, error)
 	Close()
 }
 
@@ -254,7 +254,7 @@ func follow[R eventReader](ctx context.Context, open func(context.Context) (R, e
 		}
 		defer reader.Close()
 		for ctx.Err() == nil {
-			events, err := reader.Next(ctx, eventPatience)
+			events, err := reader.Next(ctx, eventTimeout)
 			if errors.Is(err, io.EOF) {
 				return
 			}

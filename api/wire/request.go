@@ -121,8 +121,8 @@ type ControlRequest struct {
 	CallbackURL string `json:"callback_url,omitempty" doc:"http(s) address that gets the finished job"`
 }
 
-// FreezeRequest is the optional body of hibernate and resume.
-type FreezeRequest struct {
+// HibernateRequest is the optional body of hibernate and resume.
+type HibernateRequest struct {
 	CallbackURL string `json:"callback_url,omitempty" doc:"http(s) address that gets the finished job"`
 }
 

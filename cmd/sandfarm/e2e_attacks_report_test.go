@@ -23,7 +23,7 @@ func (r *attackRun) done(t *testing.T, row attackRow) {
 	t.Helper()
 	r.rows = append(r.rows, row)
 	name := row.group + "/" + row.name
-	if r.freeze {
+	if r.hibernates {
 		name += ", hibernated"
 	}
 	text := line(name, row.result(), row.took, row.quiet, row.beside)

@@ -46,7 +46,7 @@ func (r *attackRun) corpus(t *testing.T, all bool, env ...string) {
 	r.internet = newInternet(t)
 	r.farmProcess = r.internet.farm(env...)
 	r.neighbour = newNeighbour(t, r.farmProcess)
-	r.head(t, runtime+map[bool]string{true: ", in sandboxes that hibernate before and after"}[r.freeze])
+	r.head(t, runtime+map[bool]string{true: ", in sandboxes that hibernate before and after"}[r.hibernates])
 	t.Cleanup(func() { r.report(t) })
 	for _, a := range readAttacks(t) {
 		if !all && !a.sample || len(a.runtimes) > 0 && !slices.Contains(a.runtimes, runtime) {
@@ -61,9 +61,9 @@ func (r *attackRun) corpus(t *testing.T, all bool, env ...string) {
 // attackRun runs attacks one after the other.
 type attackRun struct {
 	*farmProcess
-	internet  *internet
-	neighbour *neighbour
-	freeze    bool // each sandbox is hibernated before the attack, and before the run after it; work resumes it
+	internet   *internet
+	neighbour  *neighbour
+	hibernates bool // each sandbox is hibernated before the attack, and before the run after it; work resumes it
 
 	shared, sharedFor string   // a sandbox for attacks that leave it usable, and their group and network
 	values            []string // of all secrets so far
@@ -244,7 +244,7 @@ func (r *attackRun) fresh(t *testing.T, a attack) string {
 // hibernate hibernates a sandbox if attacks are to be run that way.
 func (r *attackRun) hibernate(t *testing.T, sandbox string) error {
 	t.Helper()
-	if !r.freeze {
+	if !r.hibernates {
 		return nil
 	}
 	job, err := r.Hibernate(t.Context(), sandbox)

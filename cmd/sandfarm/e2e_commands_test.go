@@ -15,8 +15,8 @@ import (
 	"github.com/sandfarm/sandfarm/client"
 )
 
-// mostCommands bounds the Redis commands of one execution, from the request to the answer.
-const mostCommands = 9
+// maxCommands bounds the Redis commands of one execution, from the request to the answer.
+const maxCommands = 9
 
 // TestRedisCommandsForEachJob counts the farm's commands to Redis while some jobs run, many times over, and takes the fewest: what an idle farm
 // sends, and what jobs cost more on a busy machine, only adds to it.
@@ -45,8 +45,8 @@ func TestRedisCommandsForEachJob(t *testing.T) {
 		each = min(each, (f.redisCommands()-before)/jobs)
 	}
 	t.Logf("%.1f commands for each job", each)
-	if each < 3 || each > mostCommands {
-		t.Errorf("%.1f commands for each job, at most %d are allowed", each, mostCommands)
+	if each < 3 || each > maxCommands {
+		t.Errorf("%.1f commands for each job, at most %d are allowed", each, maxCommands)
 	}
 }
 

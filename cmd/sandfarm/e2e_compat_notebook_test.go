@@ -90,9 +90,9 @@ func dockerSandboxPage(t *testing.T, f *farmProcess) {
 func notebookPage(t *testing.T, f *farmProcess) {
 	dir := t.TempDir()
 	lines := playPython(t, f, "llm-python-code-sandbox.md", dir)
-	said := strings.Join(lines, "\n")
-	if !strings.Contains(said, "Hello, Sandbox!") || !strings.Contains(said, "\nCSV文件已创建 1,234,567\n") || lines[len(lines)-1] != "False" {
-		t.Errorf("printed %s", said)
+	printed := strings.Join(lines, "\n")
+	if !strings.Contains(printed, "Hello, Sandbox!") || !strings.Contains(printed, "\nCSV文件已创建 1,234,567\n") || lines[len(lines)-1] != "False" {
+		t.Errorf("printed %s", printed)
 	}
 	if text, err := os.ReadFile(filepath.Join(dir, "example_data.csv")); err != nil || string(text) != "Name,Age\nJohn,28\nAnna,34\n" {
 		t.Errorf("downloaded %q, %v", text, err)

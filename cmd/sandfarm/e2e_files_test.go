@@ -141,8 +141,8 @@ os.remove("project/a/b/local.txt")`); out.Stdout != "from here first\n" {
 	}
 	write("both.txt", "changed here")
 	f.run(box.ID, `open("project/both.txt", "w").write("changed there, too")`)
-	if said := once(); !strings.Contains(said, "both.txt") || local("both.txt") != "changed here" {
-		t.Errorf("a conflict: %q, and here is %q", said, local("both.txt"))
+	if printed := once(); !strings.Contains(printed, "both.txt") || local("both.txt") != "changed here" {
+		t.Errorf("a conflict: %q, and here is %q", printed, local("both.txt"))
 	}
 	if out := f.run(box.ID, `print(open("project/both.txt").read())`); out.Stdout != "changed there, too\n" {
 		t.Errorf("a conflict: there is %q", out.Stdout)
@@ -194,11 +194,11 @@ if __name__ == "__main__":
 			t.Fatal(err)
 		}
 	}
-	var out, said bytes.Buffer
+	var out, printed bytes.Buffer
 	verb := exec.CommandContext(t.Context(), program, "run", filepath.Join(dir, "plot.py"), "--file", filepath.Join(dir, "data.txt"))
-	verb.Env, verb.Stdout, verb.Stderr = append(os.Environ(), "SANDFARM_URL="+f.url), &out, &said
-	if err := verb.Run(); err == nil || verb.ProcessState.ExitCode() != 1 || out.String() != "/workspace/plot.py ['/workspace/plot.py'] data\n[42]\n" || !strings.Contains(said.String(), "File /workspace/plot.py:14") {
-		t.Errorf("%v, stdout %q, stderr:\n%s", err, out.String(), said.String())
+	verb.Env, verb.Stdout, verb.Stderr = append(os.Environ(), "SANDFARM_URL="+f.url), &out, &printed
+	if err := verb.Run(); err == nil || verb.ProcessState.ExitCode() != 1 || out.String() != "/workspace/plot.py ['/workspace/plot.py'] data\n[42]\n" || !strings.Contains(printed.String(), "File /workspace/plot.py:14") {
+		t.Errorf("%v, stdout %q, stderr:\n%s", err, out.String(), printed.String())
 	}
 	files["made.txt"] = "made"
 	left, err := os.ReadDir(dir)

@@ -39,7 +39,7 @@ func TestAttacksHibernated(t *testing.T) {
 	t.Parallel()
 	engine := enginetest.New(t, enginetest.Options{Args: []string{"--experimental"}})
 	engine.Load("sandfarm/python")
-	r := attackRun{freeze: true}
+	r := attackRun{hibernates: true}
 	r.corpus(t, false, "SANDFARM_ENGINE_HOST="+engine.Host)
 }
 
@@ -67,8 +67,8 @@ func (f sleepers) state(box, want string) {
 	})
 }
 
-// freeze hibernates or resumes a sandbox and returns how long that took.
-func (f sleepers) freeze(what string, job wire.Job, err error) time.Duration {
+// hibernate hibernates or resumes a sandbox and returns how long that took.
+func (f sleepers) hibernate(what string, job wire.Job, err error) time.Duration {
 	f.t.Helper()
 	if err == nil {
 		job, err = f.Wait(f.t.Context(), job.ID)
@@ -95,11 +95,11 @@ total = sum(data[::4096])
 print("made")`, "made")
 	for n := range 2 {
 		job, err := f.Hibernate(f.t.Context(), box)
-		froze := f.freeze("hibernate", job, err)
+		froze := f.hibernate("hibernate", job, err)
 		f.state(box, "hibernated")
 		if n == 0 {
 			job, err = f.Resume(f.t.Context(), box)
-			f.t.Logf("a kernel with 100 MB: hibernated in %s, resumed in %s", froze, f.freeze("resume", job, err))
+			f.t.Logf("a kernel with 100 MB: hibernated in %s, resumed in %s", froze, f.hibernate("resume", job, err))
 			f.state(box, "ready")
 		}
 		f.says(box, `
@@ -122,7 +122,7 @@ func (f sleepers) idle() {
 func (f sleepers) closedAsleep() {
 	box := f.sandbox(wire.CreateRequest{}).ID
 	job, err := f.Hibernate(f.t.Context(), box)
-	f.freeze("hibernate", job, err)
+	f.hibernate("hibernate", job, err)
 	if _, err := f.Close(f.t.Context(), box); err != nil {
 		f.t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func (f sleepers) restarted() {
 	box := f.sandbox(wire.CreateRequest{}).ID
 	f.says(box, "x = 'before'; print(x)", "before")
 	job, err := f.Hibernate(f.t.Context(), box)
-	f.freeze("hibernate", job, err)
+	f.hibernate("hibernate", job, err)
 	f.stop(syscall.SIGTERM)
 	f.start()
 	f.state(box, "hibernated")

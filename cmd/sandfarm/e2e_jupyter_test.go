@@ -30,7 +30,7 @@ type notebook struct {
 }
 
 // said is a message of a kernel.
-type said struct {
+type kernelMessage struct {
 	Channel string
 	Type    string `json:"msg_type"`
 	Parent  struct {
@@ -91,7 +91,7 @@ func (n *notebook) send(channel, kind string, content any) string {
 	return id
 }
 
-func (n *notebook) read() said {
+func (n *notebook) read() kernelMessage {
 	n.t.Helper()
 	ctx, done := context.WithTimeout(n.t.Context(), 2*time.Minute)
 	defer done()
@@ -100,13 +100,13 @@ func (n *notebook) read() said {
 	if data[0] == 0 { // with buffers: how many parts, where each begins, the parts
 		data = data[binary.BigEndian.Uint32(data[4:]):binary.BigEndian.Uint32(data[8:])]
 	}
-	var m said
+	var m kernelMessage
 	must(n.t, json.Unmarshal(data, &m))
 	return m
 }
 
 // until reads what belongs to a message, up to the state idle.
-func (n *notebook) until(id string) (out []said) {
+func (n *notebook) until(id string) (out []kernelMessage) {
 	n.t.Helper()
 	for {
 		m := n.read()
@@ -119,13 +119,13 @@ func (n *notebook) until(id string) (out []said) {
 	}
 }
 
-func (n *notebook) cell(code string) []said {
+func (n *notebook) cell(code string) []kernelMessage {
 	n.t.Helper()
 	return n.until(n.send("shell", "execute_request", map[string]any{"code": code, "allow_stdin": true}))
 }
 
 // types lists the types of messages without the states.
-func types(messages []said) string {
+func types(messages []kernelMessage) string {
 	var out []string
 	for _, m := range messages {
 		if m.Type != "status" {
@@ -135,7 +135,7 @@ func types(messages []said) string {
 	return strings.Join(out, " ")
 }
 
-func replyOf(messages []said) map[string]any {
+func replyOf(messages []kernelMessage) map[string]any {
 	for _, m := range messages {
 		if m.Channel != "iopub" {
 			return m.Content

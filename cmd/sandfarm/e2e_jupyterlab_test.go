@@ -20,8 +20,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
-// labPatience is how long what a user waits for may take: two cores run JupyterLab, Chromium, the farm and other tests.
-const labPatience = 4 * time.Minute
+// labTimeout is how long what a user waits for may take: two cores run JupyterLab, Chromium, the farm and other tests.
+const labTimeout = 4 * time.Minute
 
 // lab is a JupyterLab on the farm in a browser.
 type lab struct {
@@ -52,7 +52,7 @@ func (f *farmProcess) startLab(t *testing.T) *lab {
 		t.Fatal(err)
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.WindowSize(1280, 900), chromedp.Flag("disable-dev-shm-usage", true),
-		chromedp.WSURLReadTimeout(labPatience))
+		chromedp.WSURLReadTimeout(labTimeout))
 	if path := os.Getenv("SANDFARM_TEST_CHROMIUM"); path != "" {
 		options = append(options, chromedp.ExecPath(path))
 	}
@@ -86,9 +86,9 @@ func (f *farmProcess) startLab(t *testing.T) *lab {
 // until polls a condition.
 func (l *lab) until(what string, condition func() bool) {
 	l.t.Helper()
-	for end := time.Now().Add(labPatience); !condition(); time.Sleep(200 * time.Millisecond) {
+	for end := time.Now().Add(labTimeout); !condition(); time.Sleep(200 * time.Millisecond) {
 		if time.Now().After(end) {
-			l.t.Fatalf("waited %v until %s", labPatience, what)
+			l.t.Fatalf("waited %v until %s", labTimeout, what)
 		}
 	}
 }
@@ -96,7 +96,7 @@ func (l *lab) until(what string, condition func() bool) {
 // do does something in the browser.
 func (l *lab) do(actions ...chromedp.Action) {
 	l.t.Helper()
-	ctx, done := context.WithTimeout(l.ctx, labPatience)
+	ctx, done := context.WithTimeout(l.ctx, labTimeout)
 	defer done()
 	if err := chromedp.Run(ctx, actions...); err != nil {
 		l.t.Fatal(err)
@@ -107,7 +107,7 @@ func (l *lab) do(actions ...chromedp.Action) {
 func (l *lab) holds(expression string) {
 	l.t.Helper()
 	l.until(expression, func() bool {
-		ctx, done := context.WithTimeout(l.ctx, labPatience)
+		ctx, done := context.WithTimeout(l.ctx, labTimeout)
 		defer done()
 		var ok bool
 		err := chromedp.Run(ctx, chromedp.Evaluate("Boolean("+expression+")", &ok))

@@ -53,7 +53,7 @@ func newNodesFarm(t *testing.T) *nodesFarm {
 		t.Fatal(err)
 	}
 	f.kill("worker", syscall.SIGTERM)
-	f.env = append(f.env, "SANDFARM_WORKER_MEMORY_OVERCOMMIT=1", "SANDFARM_WORKER_ENGINE_PATIENCE=3s",
+	f.env = append(f.env, "SANDFARM_WORKER_MEMORY_OVERCOMMIT=1", "SANDFARM_WORKER_ENGINE_TIMEOUT=3s",
 		fmt.Sprintf("SANDFARM_WORKER_MEMORY_RESERVE_MB=%d", bytes>>20-4*smallMB))
 	f.commands["worker 2"] = []string{"env", "SANDFARM_ENGINE_HOST=" + f.second.Host, program, "worker"}
 	f.startParts("worker", "worker 2")

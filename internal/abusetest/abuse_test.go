@@ -173,8 +173,8 @@ func (f farm) ended(ctx context.Context, accepted wire.Job, err error, state str
 // within checks what an abuse of some jobs cost.
 func (f farm) within(l abusetest.Line, jobs int, stored int64) {
 	f.t.Helper()
-	if most := int64(jobs*jobRecord + l.Calls*callRecord + redisNoise); l.RedisAfter > most {
-		f.t.Errorf("Redis keeps %d bytes of %d jobs; at most %d are allowed", l.RedisAfter, jobs, most)
+	if limit := int64(jobs*jobRecord + l.Calls*callRecord + redisNoise); l.RedisAfter > limit {
+		f.t.Errorf("Redis keeps %d bytes of %d jobs; at most %d are allowed", l.RedisAfter, jobs, limit)
 	}
 	if l.Stored > stored {
 		f.t.Errorf("the object store grew by %d MiB; at most %d are allowed", l.Stored/mib, stored/mib)
@@ -184,10 +184,10 @@ func (f farm) within(l abusetest.Line, jobs int, stored int64) {
 // storedOnce checks that output is stored once: as artifacts, of which a job has printed bytes. Up to a limit it is also stored as events and
 // in the result, told bytes at most. The end of a line takes two bytes there, and what is around the text gets 4 MiB. While a job runs, there are
 // two snapshots of it for a worker that takes over: what its result will have, and what is not sent yet of each of its streams.
-func (f farm) storedOnce(l abusetest.Line, jobs, printed, told int) {
+func (f farm) storedOnce(l abusetest.Line, jobs, printed, reported int) {
 	f.t.Helper()
-	kept := int64(jobs) * int64(printed+(eventLimit+told)*3/2+4*mib)
-	f.within(l, jobs, kept+int64(jobs)*2*int64(told+2*blob.PartBytes))
+	kept := int64(jobs) * int64(printed+(eventLimit+reported)*3/2+4*mib)
+	f.within(l, jobs, kept+int64(jobs)*2*int64(reported+2*blob.PartBytes))
 	f.Until(shrinkTime, fmt.Sprintf("at most %d MiB are stored of %d jobs", kept/mib, jobs), func() bool { return f.StoredBytes()-l.StoredBefore <= kept })
 	f.t.Logf("of %d jobs %d MiB stay stored; at most %d are allowed", jobs, (f.StoredBytes()-l.StoredBefore)/mib, kept/mib)
 }

@@ -157,11 +157,11 @@ func (f *Farm) Measure(t testing.TB, name string, abuse func()) Line {
 			t.Fatalf("%s has ended: was it killed at its memory limit?", component)
 		}
 		var err error
-		if r.After, r.Most, err = resident(f.pids[component]); err != nil {
+		if r.After, r.Max, err = resident(f.pids[component]); err != nil {
 			t.Fatalf("%s: %v", component, err)
 		}
-		if r.Most > ProcessMemory {
-			t.Errorf("%s had %d MiB of resident memory; it may have %d", component, r.Most>>20, ProcessMemory>>20)
+		if r.Max > ProcessMemory {
+			t.Errorf("%s had %d MiB of resident memory; it may have %d", component, r.Max>>20, ProcessMemory>>20)
 		}
 	}
 	f.print(l)

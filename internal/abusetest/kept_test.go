@@ -139,8 +139,8 @@ func callbacks(f farm) {
 // receiver takes callbacks; a silent one accepts them and never answers.
 type receiver struct {
 	*httptest.Server
-	got       chan struct{} // has a value for each callback
-	now, most atomic.Int64  // callbacks without an answer
+	got        chan struct{} // has a value for each callback
+	now, limit atomic.Int64  // callbacks without an answer
 }
 
 func newReceiver(t *testing.T, silent bool) *receiver {
@@ -149,7 +149,7 @@ func newReceiver(t *testing.T, silent bool) *receiver {
 		_, _ = io.Copy(io.Discard, q.Body)
 		n := r.now.Add(1)
 		defer r.now.Add(-1)
-		for old := r.most.Load(); n > old && !r.most.CompareAndSwap(old, n); old = r.most.Load() {
+		for old := r.limit.Load(); n > old && !r.limit.CompareAndSwap(old, n); old = r.limit.Load() {
 		}
 		r.got <- struct{}{}
 		if silent {
@@ -181,7 +181,7 @@ func silentReceiver(f farm) {
 			if _, err := pipe.Exec(f.t.Context()); err != nil {
 				f.t.Fatal(err)
 			}
-			return open.Val() == 0 && pending.Val() == 0 && silent.most.Load() >= share
+			return open.Val() == 0 && pending.Val() == 0 && silent.limit.Load() >= share
 		})
 		job, err := f.Neighbour.Execute(f.t.Context(), f.Neighbour.Box, wire.ExecuteRequest{Code: "print(1)", CallbackURL: other.URL}, client.WithWait(60*time.Second))
 		if err != nil || job.State != "completed" {
@@ -193,8 +193,8 @@ func silentReceiver(f farm) {
 			f.t.Error("the neighbour's callback does not arrive")
 		}
 	})
-	if most := silent.most.Load(); most > 2*share { // the receiver may see the end of a delivery after the beginning of the next
-		f.t.Errorf("%d callbacks of the abuser were delivered at once; it may have %d", most, share)
+	if limit := silent.limit.Load(); limit > 2*share { // the receiver may see the end of a delivery after the beginning of the next
+		f.t.Errorf("%d callbacks of the abuser were delivered at once; it may have %d", limit, share)
 	}
 	f.within(l, jobs, mib)
 }

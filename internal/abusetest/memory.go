@@ -88,10 +88,10 @@ func (l limits) command(t testing.TB, name string, argv []string) []string {
 }
 
 // Resident is the resident memory of a process.
-type Resident struct{ Before, Most, After int64 }
+type Resident struct{ Before, Max, After int64 }
 
 func (r Resident) String() string {
-	return fmt.Sprintf("%d/%d/%d MiB", r.Before>>20, r.Most>>20, r.After>>20)
+	return fmt.Sprintf("%d/%d/%d MiB", r.Before>>20, r.Max>>20, r.After>>20)
 }
 
 // resetPeak makes the kernel forget the highest resident memory of a process.
@@ -101,7 +101,7 @@ func resetPeak(pid int) error {
 
 // resident reads the resident memory of a process and its highest value since resetPeak, without the pages of the program's file, which
 // its cgroup is not charged for.
-func resident(pid int) (now, most int64, err error) {
+func resident(pid int) (now, limit int64, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, 0, fmt.Errorf("read memory of process %d: %w", pid, err)
@@ -115,15 +115,15 @@ func resident(pid int) (now, most int64, err error) {
 		case "VmRSS":
 			now = kib << 10
 		case "VmHWM":
-			most = kib << 10
+			limit = kib << 10
 		case "RssFile":
 			file = kib << 10
 		}
 	}
-	if now == 0 || most == 0 {
+	if now == 0 || limit == 0 {
 		return 0, 0, errors.New("the process has ended")
 	}
-	return now - file, most - file, nil
+	return now - file, limit - file, nil
 }
 
 // Waits is how long the threads of a process wait for a core when they have something to do.

@@ -15,7 +15,7 @@ func FuzzReadFrame(f *testing.F) {
 	for _, seed := range [][]byte{nil, good, good[:5], good[:20], bytes.Repeat([]byte{0xff}, agent.FrameHeaderBytes), append(make([]byte, 9), 0, 0, 0, 0)} {
 		f.Add(seed)
 	}
-	const most = 1 << 16
+	const limit = 1 << 16
 	f.Fuzz(func(t *testing.T, in []byte) {
 		from := bytes.NewReader(in)
 		var read []byte
@@ -24,7 +24,7 @@ func FuzzReadFrame(f *testing.F) {
 				if size < 0 || size > agent.MaxFrameBytes {
 					t.Fatalf("a payload of %d bytes is to be admitted", size)
 				}
-				if size > most {
+				if size > limit {
 					return bytes.ErrTooLarge
 				}
 				return nil
@@ -32,7 +32,7 @@ func FuzzReadFrame(f *testing.F) {
 			if err != nil {
 				return
 			}
-			if frame.Type < agent.FrameStdout || frame.Type > agent.FrameMessage || len(frame.Payload) > most {
+			if frame.Type < agent.FrameStdout || frame.Type > agent.FrameMessage || len(frame.Payload) > limit {
 				t.Fatalf("a frame of type %d with %d bytes", frame.Type, len(frame.Payload))
 			}
 			if read = agent.AppendFrame(read, frame); !bytes.HasPrefix(in, read) {

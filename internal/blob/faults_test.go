@@ -17,10 +17,10 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// stall is short to keep the tests short; patience is when a call that should have timed out counts as hanging.
+// stall is short to keep the tests short; timeout is when a call that should have timed out counts as hanging.
 const (
-	stall    = 2 * time.Second
-	patience = time.Minute
+	stall   = 2 * time.Second
+	timeout = time.Minute
 )
 
 func newStore(t *testing.T, cfg blob.Config) *blob.Store {
@@ -100,7 +100,7 @@ func TestUnavailable(t *testing.T) {
 					if err := call(); farm.CodeOf(err) != farm.CodeUnavailable {
 						t.Errorf("%s = %v (code %s), want code %s", what, err, farm.CodeOf(err), farm.CodeUnavailable)
 					}
-					if took := time.Since(began); took > patience {
+					if took := time.Since(began); took > timeout {
 						t.Errorf("%s took %s, want an answer sooner", what, took)
 					}
 				})

@@ -12,7 +12,7 @@ import (
 )
 
 // most is what is hashed at once.
-const most = 64 << 10
+const limit = 64 << 10
 
 // pieces notes the longest Write of a hash, or Read of a source.
 type pieces struct {
@@ -37,7 +37,7 @@ func TestLongDataIsHashedInPieces(t *testing.T) {
 	data := bytes.Repeat([]byte("0123456789abcdef"), 9<<16)
 	want := sha256.Sum256(data)
 	sum := &pieces{Hash: sha256.New()}
-	if err := blob.Hash(sum, bytes.NewReader(data)); err != nil || sum.longest > most || !bytes.Equal(sum.Sum(nil), want[:]) {
+	if err := blob.Hash(sum, bytes.NewReader(data)); err != nil || sum.longest > limit || !bytes.Equal(sum.Sum(nil), want[:]) {
 		t.Errorf("%d bytes are hashed at once to %x, %v", sum.longest, sum.Sum(nil), err)
 	}
 	s := newStore(t, newConfig(t, endpoint))
@@ -47,7 +47,7 @@ func TestLongDataIsHashedInPieces(t *testing.T) {
 	for _, size := range []int64{1 << 20, int64(len(data)), -1} {
 		source := &pieces{r: bytes.NewReader(data)}
 		info, err := s.Put(t.Context(), "pieces", source, min(size, int64(len(data))), blob.PutOptions{})
-		if err != nil || source.longest > most || size != 1<<20 && info.SHA256 != hex.EncodeToString(want[:]) {
+		if err != nil || source.longest > limit || size != 1<<20 && info.SHA256 != hex.EncodeToString(want[:]) {
 			t.Errorf("a source of %d bytes is read %d at a time: %+v, %v", size, source.longest, info, err)
 		}
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
-// minioPatience bounds the start of a MinIO server on a busy machine.
-const minioPatience = time.Minute
+// minioTimeout bounds the start of a MinIO server on a busy machine.
+const minioTimeout = time.Minute
 
 func TestMinIO(t *testing.T) {
 	t.Parallel()
@@ -79,15 +79,15 @@ func startMinIO(t testing.TB) string {
 		_ = out.Close()
 	})
 	url := "http://" + addr
-	ctx, cancel := context.WithTimeout(t.Context(), minioPatience)
+	ctx, cancel := context.WithTimeout(t.Context(), minioTimeout)
 	defer cancel()
 	for !ready(ctx, url) {
 		select {
 		case <-exited:
-			said, _ := os.ReadFile(out.Name())
-			t.Fatalf("MinIO ended: %s", said)
+			output, _ := os.ReadFile(out.Name())
+			t.Fatalf("MinIO ended: %s", output)
 		case <-ctx.Done():
-			t.Fatalf("MinIO was not ready within %s", minioPatience)
+			t.Fatalf("MinIO was not ready within %s", minioTimeout)
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

@@ -27,8 +27,8 @@ const (
 	partsAtOnce = 3
 	// callerPart is the part of a caller's upload, which may be slow: the smallest that S3 takes, so that more of them are buffered at once.
 	callerPart = 5 << 20
-	// callerPatience is how long an upload of a caller waits for memory: as long as other requests of the API do.
-	callerPatience = 30 * time.Second
+	// callerTimeout is how long an upload of a caller waits for memory: as long as other requests of the API do.
+	callerTimeout = 30 * time.Second
 )
 
 // PutOptions has the metadata of an object.
@@ -116,7 +116,7 @@ func (s *Store) buffers(ctx context.Context, key string, size int64, opts PutOpt
 	of := s.cfg.Uploads
 	if opts.Caller {
 		var done context.CancelFunc
-		ctx, done = context.WithTimeoutCause(ctx, callerPatience, errNoBuffer)
+		ctx, done = context.WithTimeoutCause(ctx, callerTimeout, errNoBuffer)
 		defer done()
 		of = s.cfg.Callers
 	}

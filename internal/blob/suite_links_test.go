@@ -15,8 +15,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// expiryPatience is how long to wait for a link of one second to expire by the server's clock.
-const expiryPatience = time.Minute
+// expiryTimeout is how long to wait for a link of one second to expire by the server's clock.
+const expiryTimeout = time.Minute
 
 func presign(t *testing.T, s *blob.Store, key string, opts blob.PresignOptions) string {
 	t.Helper()
@@ -172,7 +172,7 @@ func testPresignRefusals(t *testing.T, s *blob.Store) {
 	})
 	t.Run("Expired", func(t *testing.T) {
 		link := presign(t, s, "mine", blob.PresignOptions{Expiry: time.Second})
-		deadline := time.Now().Add(expiryPatience)
+		deadline := time.Now().Add(expiryTimeout)
 		for {
 			resp, body := fetch(t, link, nil)
 			if resp.StatusCode == http.StatusForbidden {

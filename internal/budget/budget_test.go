@@ -171,7 +171,7 @@ func TestARequestThatGrowsGetsTheShare(t *testing.T) {
 }
 
 // A request of the API does not wait for ever.
-func TestPatienceOfARequest(t *testing.T) {
+func TestTimeoutOfARequest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := budget.New(size)

@@ -14,10 +14,10 @@ import (
 
 // Hold is a number of bytes that a tenant holds. It is safe for concurrent use. A nil Hold holds nothing.
 type Hold struct {
-	budget   *Budget
-	tenant   string
-	patience time.Duration // of Charge; 0: without limit
-	lasting  bool          // it may have no end
+	budget  *Budget
+	tenant  string
+	timeout time.Duration // of Charge; 0: without limit
+	lasting bool          // it may have no end
 
 	mu           sync.Mutex
 	small, large int64 // bytes of each pool
@@ -127,10 +127,10 @@ func (h *Hold) Release() { h.Keep(0) }
 type holdKey struct{}
 
 // With gives a request a Hold of its own, for a tenant, which Charge and Keep find in the context. The caller releases it when the
-// request is over. patience is how long Charge waits; 0: as long as its context lasts.
-func (b *Budget) With(ctx context.Context, tenant string, patience time.Duration) (context.Context, *Hold) {
+// request is over. timeout is how long Charge waits; 0: as long as its context lasts.
+func (b *Budget) With(ctx context.Context, tenant string, timeout time.Duration) (context.Context, *Hold) {
 	h := b.hold(tenant)
-	h.patience = patience
+	h.timeout = timeout
 	return context.WithValue(ctx, holdKey{}, h), h
 }
 
@@ -141,7 +141,7 @@ func Renew(ctx context.Context) (context.Context, *Hold) {
 	if h == nil {
 		return ctx, nil
 	}
-	return h.budget.With(ctx, h.tenant, h.patience)
+	return h.budget.With(ctx, h.tenant, h.timeout)
 }
 
 // Lasting makes an empty Hold for the tenant of the request's (nil if it has none), see Budget.Lasting. The caller releases it.
@@ -158,16 +158,16 @@ func of(ctx context.Context) *Hold {
 	return h
 }
 
-// Charge adds n bytes to the Hold of the request, as Hold.Add does. If the patience of With ends while it waits, the error is
+// Charge adds n bytes to the Hold of the request, as Hold.Add does. If the timeout of With ends while it waits, the error is
 // CodeExhausted. Without a Hold it does nothing.
 func Charge(ctx context.Context, n int64) error {
 	h := of(ctx)
 	if h == nil {
 		return nil
 	}
-	if h.patience > 0 {
+	if h.timeout > 0 {
 		var done context.CancelFunc
-		ctx, done = context.WithTimeoutCause(ctx, h.patience, errNoMemory)
+		ctx, done = context.WithTimeoutCause(ctx, h.timeout, errNoMemory)
 		defer done()
 	}
 	err := h.Add(ctx, n)
@@ -270,11 +270,11 @@ func read(ctx context.Context, r io.Reader, free, length, limit int64) (all []by
 		case n < room:
 			return text.Bytes(), nil
 		}
-		most := min(max(2*room, SmallBytes), limit)
-		if err := Charge(ctx, (most-charged)*BodyWeight); err != nil {
+		bound := min(max(2*room, SmallBytes), limit)
+		if err := Charge(ctx, (bound-charged)*BodyWeight); err != nil {
 			return nil, err
 		}
-		if charged, room = most, most; most == limit {
+		if charged, room = bound, bound; bound == limit {
 			room = limit + 1
 		}
 	}

@@ -171,8 +171,8 @@ func (m *model) check() {
 		}
 	}
 	for tenant, sum := range lasting {
-		if most := map[bool]int64{true: large / 2, false: lasts}[tenant == ""]; sum > most {
-			m.t.Errorf("%d bytes of %q last, at most %d may", sum, tenant, most)
+		if limit := map[bool]int64{true: large / 2, false: lasts}[tenant == ""]; sum > limit {
+			m.t.Errorf("%d bytes of %q last, at most %d may", sum, tenant, limit)
 		}
 	}
 	if used == lasting[""] && waiting > 0 {

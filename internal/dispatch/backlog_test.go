@@ -60,13 +60,13 @@ func TestDepthsCountJobsThatWaitInAWorker(t *testing.T) {
 // A receiver that takes no callbacks keeps limits.max_callbacks of them, with their tasks; the oldest are given up.
 func TestCallbacksBeyondTheLimitAreGivenUp(t *testing.T) {
 	t.Parallel()
-	const most = 3
+	const limit = 3
 	b := setup(t)
 	limits := farm.DefaultLimits()
-	limits.MaxCallbacks = most
+	limits.MaxCallbacks = limit
 	b.Dispatcher = dispatch.New(b.store, b.queue, limits, nil)
 	var ids []string
-	for n := 1; n <= most+2; n++ {
+	for n := 1; n <= limit+2; n++ {
 		a := storetest.Create()
 		a.Job.CallbackURL = "https://example.com"
 		b.submit(t, a)
@@ -74,11 +74,11 @@ func TestCallbacksBeyondTheLimitAreGivenUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		ids = append(ids, a.Job.ID)
-		if n == most+1 {
+		if n == limit+1 {
 			continue // so that two are beyond it at once
 		}
 		dropped, err := b.DropCallbacks(t.Context(), storetest.Tenant)
-		if want := max(0, n-most); err != nil || dropped != want {
+		if want := max(0, n-limit); err != nil || dropped != want {
 			t.Fatalf("with %d callbacks %d were given up, %v; want %d", n, dropped, err, want)
 		}
 	}
@@ -86,7 +86,7 @@ func TestCallbacksBeyondTheLimitAreGivenUp(t *testing.T) {
 		b.enqueued(t, queue.QueueCallbacks, "callback-"+id, i >= 2)
 	}
 	left, err := b.store.Callbacks(t.Context(), storetest.Tenant, 10)
-	if err != nil || len(left) != most || left[0].ID != ids[2] {
+	if err != nil || len(left) != limit || left[0].ID != ids[2] {
 		t.Errorf("callbacks left: %v, %v", left, err)
 	}
 	b.sweep(t, 0) // and they are not enqueued again
@@ -102,7 +102,7 @@ func TestAbortCells(t *testing.T) {
 		if session != "" {
 			a.Request.Execute.Cell = &farm.Cell{Session: session, Message: "m"}
 		}
-		a.Job.Shown = a.Request
+		a.Job.Redacted = a.Request
 		return b.submit(t, a)
 	}
 	running, mine, plain, other := cell("mine"), cell("mine"), cell(""), cell("other")

@@ -181,13 +181,13 @@ func (d *Dispatcher) endWithSandbox(ctx context.Context, r *store.Route, end far
 	case r.Kind == farm.KindClose:
 		return d.Force(ctx, r.Ref, farm.JobCompleted, nil)
 	case end == farm.SandboxLost && reason != "":
-		said := "before the job started"
+		when := "before the job started"
 		if r.State == farm.JobRunning {
-			said = "while the job ran, so it may have run in part"
+			when = "while the job ran, so it may have run in part"
 		}
 		return d.Force(ctx, r.Ref, farm.JobLost, &farm.JobError{
 			Code:    farm.CodeUnavailable,
-			Message: fmt.Sprintf("The sandbox was lost %s: %s. Create a new sandbox and send the job again.", said, reason),
+			Message: fmt.Sprintf("The sandbox was lost %s: %s. Create a new sandbox and send the job again.", when, reason),
 		})
 	case r.State == farm.JobRunning:
 		return d.Force(ctx, r.Ref, farm.JobLost, &farm.JobError{

@@ -112,9 +112,9 @@ func (g gone) check(t *testing.T, b *bundle) {
 			t.Errorf("another node cannot claim it: %+v, %v", c, err)
 		}
 	}
-	for job, said := range map[farm.Ref]string{g.run: "while the job ran", g.begun: "while the job ran", g.waiting: "before the job started"} {
+	for job, when := range map[farm.Ref]string{g.run: "while the job ran", g.begun: "while the job ran", g.waiting: "before the job started"} {
 		j, err := b.store.Job(ctx, job)
-		if err != nil || j.State != farm.JobLost || j.Error == nil || !strings.Contains(j.Error.Message, said) || !strings.Contains(j.Error.Message, "its node is gone") {
+		if err != nil || j.State != farm.JobLost || j.Error == nil || !strings.Contains(j.Error.Message, when) || !strings.Contains(j.Error.Message, "its node is gone") {
 			t.Errorf("a job of a lost sandbox: %+v, %v", j, err)
 		}
 	}

@@ -85,8 +85,8 @@ func (c *checker) jobs() {
 		if n := len(events.Stream); n == 0 || record.Hash["ev"] != events.Stream[n-1][0] {
 			c.fail("the last event of %s is %q in its record, but it has the events %v", id, record.Hash["ev"], events.Stream)
 		}
-		if j.Uncounted > j.Attempt {
-			c.fail("%s has %d attempts, of which %d do not count", id, j.Attempt, j.Uncounted)
+		if j.GracefulRequeues > j.Attempt {
+			c.fail("%s has %d attempts, of which %d do not count", id, j.Attempt, j.GracefulRequeues)
 		}
 		if j.State.Final() {
 			if j.Calls {

@@ -21,7 +21,7 @@ type jobRecord struct {
 	ID, Box, Worker, Queue              string
 	Kind                                farm.JobKind
 	State                               farm.JobState
-	Attempt, Uncounted                  int
+	Attempt, GracefulRequeues           int
 	Inline, Hidden, Left, Cancel, Calls bool
 	Seq, Created                        int64
 
@@ -136,7 +136,7 @@ func decode(dump storetest.Dump) (*records, error) {
 		case "job":
 			r.Jobs[id] = &jobRecord{
 				ID: id, Box: f.Hash["sandbox"], Worker: f.Hash["worker"], Queue: f.Hash["queue"], Kind: farm.JobKind(f.Hash["kind"]), State: farm.JobState(f.Hash["state"]),
-				Attempt: int(f.int("attempt")), Uncounted: int(f.int("spared")), Inline: f.is("inline"), Hidden: f.is("hidden"), Left: f.is("left"), Cancel: f.is("cancel"), Calls: f.is("cb"),
+				Attempt: int(f.int("attempt")), GracefulRequeues: int(f.int("spared")), Inline: f.is("inline"), Hidden: f.is("hidden"), Left: f.is("left"), Cancel: f.is("cancel"), Calls: f.is("cb"),
 				Seq: f.int("seq"), Created: f.int("created"), waitsIn: f.Hash["aq"],
 			}
 		case "sbx":

@@ -60,7 +60,7 @@ func (w *world) requeueRule(id string, how store.Requeue) func(*steps) error {
 			return store.ErrCanceled
 		}
 		if running && j.Worker != "none" && !how.Crashed {
-			j.Uncounted++
+			j.GracefulRequeues++
 		}
 		if how.Begun {
 			j.Worker = "none"

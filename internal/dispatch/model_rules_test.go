@@ -162,7 +162,7 @@ func (w *world) claimRule(id, worker string, alive func(string) bool) func(*step
 		r := s.next()
 		j = r.Jobs[id]
 		if j.State == farm.JobRunning && j.Worker == worker { // the worker lives: that is no crash
-			j.Uncounted++
+			j.GracefulRequeues++
 		}
 		j.State, j.Worker = farm.JobRunning, worker
 		j.Attempt++

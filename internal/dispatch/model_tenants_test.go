@@ -56,8 +56,8 @@ func (w *world) turn(job string) {
 	}
 }
 
-// mostJumps bounds the time that passes in a run: the records of what has ended are kept for longer.
-const mostJumps = 20 * time.Hour
+// maxJumps bounds the time that passes in a run: the records of what has ended are kept for longer.
+const maxJumps = 20 * time.Hour
 
 // expire lets time pass until a sandbox is due, and closes those that are, as the scheduler does.
 func (w *world) expire(t *rapid.T) {
@@ -71,7 +71,7 @@ func (w *world) expire(t *rapid.T) {
 		}
 	}
 	ahead := time.UnixMicro(first).Sub(w.clock)
-	if first == 0 || w.jumps+ahead > mostJumps {
+	if first == 0 || w.jumps+ahead > maxJumps {
 		return
 	}
 	if ahead > 0 {

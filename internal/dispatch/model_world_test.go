@@ -208,7 +208,7 @@ func (w *world) legal(what string, after *records) {
 			w.t.Fatalf("%s removed the job %s, which was %s", what, id, before.State)
 		case before.State.Final() && *j != *before:
 			w.t.Fatalf("%s changed %s, which was final: %+v → %+v", what, id, *before, *j)
-		case j.Attempt < before.Attempt || j.Uncounted < before.Uncounted || j.Seq != before.Seq || j.Left != before.Left && before.Left || before.Cancel && !j.Cancel:
+		case j.Attempt < before.Attempt || j.GracefulRequeues < before.GracefulRequeues || j.Seq != before.Seq || j.Left != before.Left && before.Left || before.Cancel && !j.Cancel:
 			w.t.Fatalf("%s moved %s back: %+v → %+v", what, id, *before, *j)
 		}
 	}

@@ -66,7 +66,7 @@ func TestJobThatItsWorkerDoesNotHaveIsFreed(t *testing.T) {
 				}
 				b.enqueued(t, "node-n1", fmt.Sprintf("%s.%d", job.ID, attempt), true)
 				r, err := b.store.Route(t.Context(), job.Ref())
-				if err != nil || r.State != farm.JobRunning || r.Worker == "w1" || r.Attempt != attempt || r.Uncounted != 0 {
+				if err != nil || r.State != farm.JobRunning || r.Worker == "w1" || r.Attempt != attempt || r.GracefulRequeues != 0 {
 					t.Fatalf("freed job: %+v, %v", r, err)
 				}
 				b.sweep(t, 0) // it is in its queue

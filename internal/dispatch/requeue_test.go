@@ -116,7 +116,7 @@ func TestRequeueOfABegunJob(t *testing.T) {
 		b.enqueued(t, "node-n1", fmt.Sprintf("%s.%d", job.ID, attempt), true)
 		b.sweep(t, 0)
 		r, err := b.store.Route(t.Context(), job.Ref())
-		if err != nil || r.State != farm.JobRunning || r.Attempt != attempt || r.Uncounted != attempt {
+		if err != nil || r.State != farm.JobRunning || r.Attempt != attempt || r.GracefulRequeues != attempt {
 			t.Fatalf("Route = %+v, %v", r, err)
 		}
 		if err := b.store.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: attempt - 1, Begun: true}); !errors.Is(err, store.ErrFenced) {

@@ -205,12 +205,12 @@ func TestJobsOfOneSandboxRunInOrder(t *testing.T) {
 	const jobs = 500
 	var mu sync.Mutex
 	var last atomic.Value // the worker of the last job
-	running, most := 0, 0
+	running, limit := 0, 0
 	c := newCrew(t, 3, 8, func(_ context.Context, job *farm.Job) {
 		last.Store(job.Worker)
 		mu.Lock()
 		running++
-		most = max(most, running)
+		limit = max(limit, running)
 		mu.Unlock()
 		time.Sleep(100 * time.Microsecond) // long enough to overlap with another job
 		mu.Lock()
@@ -233,8 +233,8 @@ func TestJobsOfOneSandboxRunInOrder(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Error("the jobs did not run in the order in which they were accepted")
 	}
-	if most != 1 {
-		t.Errorf("%d jobs of one sandbox ran at once", most)
+	if limit != 1 {
+		t.Errorf("%d jobs of one sandbox ran at once", limit)
 	}
 	if len(by) < 2 {
 		t.Errorf("only %v ran jobs: the test needs several workers", by)

@@ -74,14 +74,14 @@ func (d *Dispatcher) sweepJob(ctx context.Context, r *store.Route, f *fleet) (bo
 }
 
 // crashedOften reports whether a job is not tried again.
-func crashedOften(r *store.Route) bool { return r.Attempt-r.Uncounted >= maxCrashes }
+func crashedOften(r *store.Route) bool { return r.Attempt-r.GracefulRequeues >= maxCrashes }
 
 // giveUp ends a job whose workers died or dropped it too often.
 func (d *Dispatcher) giveUp(ctx context.Context, r *store.Route) error {
 	return d.Force(ctx, r.Ref, farm.JobLost, &farm.JobError{
 		Code: farm.CodeUnavailable,
 		Message: fmt.Sprintf("%d workers died while they ran this job, or dropped it. See their logs, and send the job again if they died for another reason.",
-			r.Attempt-r.Uncounted),
+			r.Attempt-r.GracefulRequeues),
 	})
 }
 

@@ -186,7 +186,7 @@ func TestWaysAroundTheList(t *testing.T) {
 	for _, a := range all {
 		t.Run(a.name, func(t *testing.T) {
 			t.Parallel()
-			limits := egressproxy.Limits{Hello: patience}
+			limits := egressproxy.Limits{Hello: timeout}
 			if a.reason == egressproxy.ReasonHello {
 				limits.Hello = 50 * time.Millisecond
 			}

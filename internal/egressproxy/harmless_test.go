@@ -136,7 +136,7 @@ func TestExpectContinuePasses(t *testing.T) {
 		fmt.Fprint(w, n)
 	}, func(t *testing.T, _ *world, base string, client *http.Client) {
 		transport, _ := client.Transport.(*http.Transport)
-		transport.ExpectContinueTimeout = patience
+		transport.ExpectContinueTimeout = timeout
 		for path, status := range map[string]int{"/": 200, "/refused": 403} {
 			continued := false
 			req, _ := http.NewRequest(http.MethodPost, base+path, strings.NewReader("body"))

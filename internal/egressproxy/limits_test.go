@@ -33,7 +33,7 @@ func (w *world) tunnel(target, name string) net.Conn {
 
 func (w *world) until(is func() bool) {
 	w.t.Helper()
-	late := time.After(patience)
+	late := time.After(timeout)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for !is() {
@@ -284,17 +284,17 @@ func TestBuffersAreChargedToTheBudget(t *testing.T) {
 		before := b.Stats().Used
 		conn := w.tunnel("good.test:{P}", "good.test")
 		_, _ = io.ReadFull(conn, make([]byte, len(data("decided"))))
-		most := int64(0)
+		limit := int64(0)
 		for range 200 {
 			if _, err := conn.Write(make([]byte, 64<<10)); err != nil {
 				t.Fatal(err)
 			}
-			most = max(most, b.Stats().Used-before)
+			limit = max(limit, b.Stats().Used-before)
 		}
 		_ = conn.Close()
 		w.until(func() bool { return b.Stats().Used == before })
-		if full && most > 0 || most > 4*128<<10 {
-			t.Errorf("full: %v: %d bytes were charged", full, most)
+		if full && limit > 0 || limit > 4*128<<10 {
+			t.Errorf("full: %v: %d bytes were charged", full, limit)
 		}
 	}
 }

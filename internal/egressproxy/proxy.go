@@ -173,13 +173,13 @@ func (p *Proxy) SetRules(rules Rules) {
 	}
 }
 
-// closePatience is how long Close waits for connections to be reported. They end at once; a client that holds a write up may need longer.
-const closePatience = 2 * time.Second
+// closeTimeout is how long Close waits for connections to be reported. They end at once; a client that holds a write up may need longer.
+const closeTimeout = 2 * time.Second
 
 // Close ends all connections, refuses new ones and waits until those it ended are reported, at most two seconds.
 func (p *Proxy) Close() {
 	late := false
-	timer := time.AfterFunc(closePatience, func() {
+	timer := time.AfterFunc(closeTimeout, func() {
 		p.mu.Lock()
 		late = true
 		p.ended.Broadcast()

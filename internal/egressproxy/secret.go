@@ -180,22 +180,22 @@ func (g *guardedBody) fill(size int) {
 
 // withheld is the length of the longest end of a text that is the beginning of a shape.
 func withheld(text []byte, shapes [][]byte) int {
-	most := 0
+	limit := 0
 	for _, shape := range shapes {
 		tail := text[len(text)-min(len(text), len(shape)-1):]
-		for len(tail) > most {
+		for len(tail) > limit {
 			at := bytes.IndexByte(tail, shape[0])
 			if at < 0 {
 				break
 			}
-			if tail = tail[at:]; len(tail) > most && bytes.HasPrefix(shape, tail) {
-				most = len(tail)
+			if tail = tail[at:]; len(tail) > limit && bytes.HasPrefix(shape, tail) {
+				limit = len(tail)
 				break
 			}
 			tail = tail[1:]
 		}
 	}
-	return most
+	return limit
 }
 
 // finalOnly passes on the final answer only: the headers of informational responses are not searched for secrets.

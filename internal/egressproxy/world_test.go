@@ -28,8 +28,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a test waits for what must happen.
-const patience = time.Minute
+// timeout is how long a test waits for what must happen.
+const timeout = time.Minute
 
 // publicIP counts as public in these tests; victimIP is as private as it is. No address is 127.0.0.1, where other programs of the machine
 // look for their servers.
@@ -139,7 +139,7 @@ func newWorld(t testing.TB, limits egressproxy.Limits, serve func(net.Conn), rul
 	t.Helper()
 	w := &world{t: t, names: map[string][]string{}, next: map[string][]string{}, changed: make(chan struct{}, 1)}
 	if limits.Hello == 0 {
-		limits.Hello = patience
+		limits.Hello = timeout
 	}
 	var err error
 	for range 20 { // the same port at two addresses
@@ -240,7 +240,7 @@ func (w *world) report(c egressproxy.Connection) {
 // wait returns the first n reports, once they are there.
 func (w *world) wait(n int) []egressproxy.Connection {
 	w.t.Helper()
-	late := time.After(patience)
+	late := time.After(timeout)
 	for {
 		w.mu.Lock()
 		got := append([]egressproxy.Connection{}, w.reports...)
@@ -264,7 +264,7 @@ func (w *world) dial() *net.TCPConn {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() { conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(timeout))
 	return conn.(*net.TCPConn)
 }
 
@@ -286,7 +286,7 @@ func (w *world) client(roots *x509.CertPool) *http.Client {
 	proxy := &url.URL{Scheme: "http", Host: w.addr}
 	tr := &http.Transport{Proxy: http.ProxyURL(proxy), TLSClientConfig: &tls.Config{RootCAs: roots}}
 	w.t.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr, Timeout: patience}
+	return &http.Client{Transport: tr, Timeout: timeout}
 }
 
 // hello returns the first bytes of a TLS client for a server; "": without SNI.

@@ -255,10 +255,10 @@ func killedHost(t *testing.T, dir string) int {
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("start host: %v", err)
 	}
-	said := make([]byte, 200)
-	n, err := out.Read(said)
-	if err != nil || strings.TrimSpace(string(said[:n])) != "ready" {
-		t.Fatalf("host said %q, %v", said[:n], err)
+	printed := make([]byte, 200)
+	n, err := out.Read(printed)
+	if err != nil || strings.TrimSpace(string(printed[:n])) != "ready" {
+		t.Fatalf("host said %q, %v", printed[:n], err)
 	}
 	c := redis.NewClient(&redis.Options{Network: "unix", Addr: filepath.Join(dir, "redis.sock")})
 	defer func() { _ = c.Close() }()

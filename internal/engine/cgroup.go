@@ -230,14 +230,14 @@ func setLimit(file string, limit int64) error {
 
 // hostProcesses is how many processes and threads the host can have.
 func hostProcesses() int64 {
-	most := int64(1) << 15 // pid_max of small machines
+	limit := int64(1) << 15 // pid_max of small machines
 	for i, name := range []string{"pid_max", "threads-max"} {
 		data, err := os.ReadFile("/proc/sys/kernel/" + name)
-		if n, perr := strconv.ParseInt(string(bytes.TrimSpace(data)), 10, 64); err == nil && perr == nil && (i == 0 || n < most) {
-			most = n
+		if n, perr := strconv.ParseInt(string(bytes.TrimSpace(data)), 10, 64); err == nil && perr == nil && (i == 0 || n < limit) {
+			limit = n
 		}
 	}
-	return most
+	return limit
 }
 
 // removeParentCgroup removes the cgroup if it exists and no sandbox is left in it.

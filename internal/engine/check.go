@@ -130,17 +130,17 @@ func (c *Checker) Volume(body []byte) ([]byte, error) {
 func (c *Checker) checkResources(r farm.Resources) error {
 	l := c.rules.Limits
 	for _, n := range []struct {
-		name string
-		got  float64
-		most float64
+		name  string
+		got   float64
+		limit float64
 	}{
 		{"memory_mb", float64(r.MemoryMB), float64(l.Memory.Max)},
 		{"cpus", r.CPUs, l.CPUs.Max},
 		{"pids", float64(r.PIDs), float64(l.PIDs.Max)},
 		{"disk_mb", float64(r.DiskMB), float64(l.Disk.Max)},
 	} {
-		if n.got <= 0 || n.got > n.most {
-			return farm.Invalidf("%s is %g: it must be more than 0 and at most %g (limits.%s.max)", n.name, n.got, n.most, n.name)
+		if n.got <= 0 || n.got > n.limit {
+			return farm.Invalidf("%s is %g: it must be more than 0 and at most %g (limits.%s.max)", n.name, n.got, n.limit, n.name)
 		}
 	}
 	return nil

@@ -30,8 +30,8 @@ const (
 	endEvery          = 20 * time.Millisecond
 	// Making a checkpoint leaves a copy of it in containerd until its garbage collection, about a second later. A start whose upload is equal to that
 	// copy is refused until then.
-	uploadPatience = 30 * time.Second
-	uploadPause    = 500 * time.Millisecond
+	uploadTimeout = 30 * time.Second
+	uploadPause   = 500 * time.Millisecond
 )
 
 // CheckCheckpoints refuses, with CodeConflict and what to do, when the engine cannot checkpoint containers that have an OCI runtime; empty: the
@@ -125,11 +125,11 @@ func (e *Engine) Resume(ctx context.Context, id string) error {
 	}
 	ctx, done := context.WithTimeout(ctx, checkpointTimeout)
 	defer done()
-	for patience := time.Now().Add(uploadPatience); ; {
+	for timeout := time.Now().Add(uploadTimeout); ; {
 		err := e.call(ctx, checkpointTimeout, "resume container", func(ctx context.Context) error {
 			return e.cli.ContainerStart(ctx, id, container.StartOptions{CheckpointID: CheckpointName})
 		})
-		if err == nil || !uploadedAlready(err) || time.Now().After(patience) {
+		if err == nil || !uploadedAlready(err) || time.Now().After(timeout) {
 			return err
 		}
 		select {

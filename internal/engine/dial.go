@@ -119,20 +119,20 @@ const localTimeout = 2 * time.Second
 
 // A container that was just started listens after a few milliseconds.
 const (
-	listenPatience = 500 * time.Millisecond
-	listenPause    = 3 * time.Millisecond
+	listenTimeout = 500 * time.Millisecond
+	listenPause   = 3 * time.Millisecond
 )
 
 // ErrNotLocal says that a container's sockets cannot be reached from this process: the engine is on another host, this process may not
 // enter its network namespace, or the runtime has its own sockets (gVisor). Dial works there.
 var ErrNotLocal = errors.New("the container's sockets cannot be reached from this process")
 
-// Space is the network namespace of a running container, as long as it is open. Its methods may be called at the same time.
-type Space struct{ file *os.File }
+// Netns is the network namespace of a running container, as long as it is open. Its methods may be called at the same time.
+type Netns struct{ file *os.File }
 
-// Space opens the network namespace of a container. It needs an engine on this host and the right to enter namespaces (root); otherwise it
+// Netns opens the network namespace of a container. It needs an engine on this host and the right to enter namespaces (root); otherwise it
 // returns ErrNotLocal. The caller closes it.
-func (e *Engine) Space(ctx context.Context, id string) (*Space, error) {
+func (e *Engine) Netns(ctx context.Context, id string) (*Netns, error) {
 	if os.Geteuid() != 0 {
 		return nil, ErrNotLocal
 	}
@@ -151,14 +151,14 @@ func (e *Engine) Space(ctx context.Context, id string) (*Space, error) {
 		_ = file.Close()
 		return nil, fmt.Errorf("%w: process %d is not the container's", ErrNotLocal, pid)
 	}
-	return &Space{file}, nil
+	return &Netns{file}, nil
 }
 
 // Close closes the namespace. Connections that were made in it stay.
-func (s *Space) Close() error { return s.file.Close() }
+func (s *Netns) Close() error { return s.file.Close() }
 
 // DialTCP connects to an IP address and port in the namespace, such as those of its loopback.
-func (s *Space) DialTCP(ctx context.Context, address string) (*net.TCPConn, error) {
+func (s *Netns) DialTCP(ctx context.Context, address string) (*net.TCPConn, error) {
 	return inside(s, func() (*net.TCPConn, error) {
 		var dialer net.Dialer // it makes the socket on this thread: the address is not a name
 		conn, err := dialer.DialContext(ctx, "tcp", address)
@@ -172,7 +172,7 @@ func (s *Space) DialTCP(ctx context.Context, address string) (*net.TCPConn, erro
 // Local is a stream to a socket of a container on this host.
 type Local struct {
 	*net.UnixConn
-	space *Space
+	space *Netns
 }
 
 // DialTCP connects to an IP address and port of the container, such as those of its loopback, until Close.
@@ -184,13 +184,13 @@ func (l *Local) DialTCP(ctx context.Context, address string) (*net.TCPConn, erro
 func (l *Local) Close() error { return errors.Join(l.UnixConn.Close(), l.space.Close()) }
 
 // DialLocal connects to an abstract unix socket ("@name") in a container's network namespace, without the engine: three processes copy
-// a stream through an exec. ErrNotLocal: see Space.
+// a stream through an exec. ErrNotLocal: see Netns.
 // It opens no file of the container: an abstract name exists in the network namespace alone, and belongs to the first listener, PID 1.
 func (e *Engine) DialLocal(ctx context.Context, id, socket string) (_ *Local, err error) {
 	if !strings.HasPrefix(socket, "@") {
 		return nil, ErrNotLocal
 	}
-	space, err := e.Space(ctx, id)
+	space, err := e.Netns(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -201,7 +201,7 @@ func (e *Engine) DialLocal(ctx context.Context, id, socket string) (_ *Local, er
 	}()
 	connect := func() (int, error) { return connectTo(socket) }
 	fd, err := inside(space, connect)
-	for end := time.Now().Add(listenPatience); errors.Is(err, unix.ECONNREFUSED) && time.Now().Before(end) && ctx.Err() == nil; {
+	for end := time.Now().Add(listenTimeout); errors.Is(err, unix.ECONNREFUSED) && time.Now().Before(end) && ctx.Err() == nil; {
 		time.Sleep(listenPause) //nolint:forbidigo // nothing signals that a container listens
 		fd, err = inside(space, connect)
 	}
@@ -252,7 +252,7 @@ func (e *Engine) process(ctx context.Context, id string) (pid int, full string, 
 }
 
 // inside calls f in a network namespace. The thread that enters it ends with its goroutine.
-func inside[T any](space *Space, f func() (T, error)) (T, error) {
+func inside[T any](space *Netns, f func() (T, error)) (T, error) {
 	type answer struct {
 		got T
 		err error
@@ -271,7 +271,7 @@ func inside[T any](space *Space, f func() (T, error)) (T, error) {
 }
 
 // enter moves this thread to the namespace. It holds the descriptor: another file that got its number would be another sandbox's.
-func (s *Space) enter() error {
+func (s *Netns) enter() error {
 	raw, err := s.file.SyscallConn()
 	if err != nil {
 		return err

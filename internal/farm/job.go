@@ -47,9 +47,9 @@ type Job struct {
 	SandboxID string   `json:"sandbox_id,omitempty"`
 	State     JobState `json:"state"`
 
-	Attempt   int    `json:"attempt"`          // the fence: how often a worker has claimed it, 0 at first
-	Uncounted int    `json:"spared,omitempty"` // attempts that do not count as crashes: the job was requeued though no worker had died
-	Worker    string `json:"worker,omitempty"` // who runs it now
+	Attempt          int    `json:"attempt"`          // the fence: how often a worker has claimed it, 0 at first
+	GracefulRequeues int    `json:"spared,omitempty"` // attempts that do not count as crashes: the job was requeued though no worker had died
+	Worker           string `json:"worker,omitempty"` // who runs it now
 
 	CreatedAt  time.Time `json:"created_at"`
 	StartedAt  time.Time `json:"started_at,omitzero"`
@@ -63,10 +63,10 @@ type Job struct {
 	// ArtifactsGone: some of the artifacts that Result names were deleted or have expired.
 	ArtifactsGone bool `json:"artifacts_gone,omitempty"`
 
-	// Shown is the request as callers see it: env without values, files without content, long code cut (ShownCut). Nil: the
+	// Redacted is the request as callers see it: env without values, files without content, long code cut (Truncated). Nil: the
 	// farm made the job, or it is hidden.
-	Shown    *Request `json:"shown,omitempty"`
-	ShownCut bool     `json:"shown_cut,omitempty"`
+	Redacted  *Request `json:"shown,omitempty"`
+	Truncated bool     `json:"shown_cut,omitempty"`
 
 	TimeoutSeconds int    `json:"timeout_seconds,omitempty"`
 	CallbackURL    string `json:"callback_url,omitempty"`
@@ -81,10 +81,10 @@ func (j *Job) Ref() Ref { return Ref{Tenant: j.Tenant, ID: j.ID} }
 
 // Cell is the cell of a notebook that the job runs; nil: it runs none.
 func (j *Job) Cell() *Cell {
-	if j.Shown == nil || j.Shown.Execute == nil {
+	if j.Redacted == nil || j.Redacted.Execute == nil {
 		return nil
 	}
-	return j.Shown.Execute.Cell
+	return j.Redacted.Execute.Cell
 }
 
 // Timings are how long each phase of a job took, in milliseconds.

@@ -29,7 +29,7 @@ type Case struct {
 	mu        sync.Mutex
 	jobs      []*Job
 	sent      int
-	most      map[string]int // how often each submitted job may run, by its token
+	limit     map[string]int // how often each submitted job may run, by its token
 	canceled  map[string]bool
 	boxes     []string
 	recovery  time.Duration
@@ -70,7 +70,7 @@ func (f *Farm) Case(t testing.TB, name string) *Case {
 		f.t = before
 	})
 	f.cases++
-	return &Case{f: f, name: name, id: fmt.Sprintf("case-%d", f.cases), most: map[string]int{}, canceled: map[string]bool{}}
+	return &Case{f: f, name: name, id: fmt.Sprintf("case-%d", f.cases), limit: map[string]int{}, canceled: map[string]bool{}}
 }
 
 // Boxes creates n ready sandboxes for the case.
@@ -208,9 +208,9 @@ func (c *Case) End() Report {
 		}
 	}
 	r.TextTwice = c.textTwice()
-	for token, most := range c.most {
-		if n := ran[token]; n > most {
-			r.Doubled += n - most
+	for token, limit := range c.limit {
+		if n := ran[token]; n > limit {
+			r.Doubled += n - limit
 			t.Errorf("%s ran %d times", token, n)
 		}
 	}

@@ -23,7 +23,7 @@ func TestEngineIsGone(t *testing.T) {
 	engine.Load("sandfarm/python")
 	f := newFarm(t, faulttest.Config{
 		Workers: 2, Links: true, Second: strings.TrimPrefix(engine.Host, "unix://"),
-		Env: []string{"SANDFARM_WORKER_ENGINE_PATIENCE=5s", "SANDFARM_WORKER_RECONCILE_EVERY=2s", "SANDFARM_SCHEDULER_NODE_PATIENCE=15s"},
+		Env: []string{"SANDFARM_WORKER_ENGINE_TIMEOUT=5s", "SANDFARM_WORKER_RECONCILE_EVERY=2s", "SANDFARM_SCHEDULER_NODE_TIMEOUT=15s"},
 	})
 	e := &engineCase{Farm: f, engine: engine, other: f.Workers()[0], doomed: f.Workers()[1]}
 	for range rounds() {

@@ -92,7 +92,7 @@ func New(t testing.TB, cfg Config) *Farm {
 		"SANDFARM_S3_ENDPOINT=http://" + s3, "SANDFARM_S3_ACCESS_KEY=sandfarm", "SANDFARM_S3_SECRET_KEY=sandfarm-secret",
 		"MINIO_ROOT_USER=sandfarm", "MINIO_ROOT_PASSWORD=sandfarm-secret", "MINIO_BROWSER=off",
 		"SANDFARM_ENGINE_HOST=unix://" + cfg.Engine, "SANDFARM_ENGINE_NAMESPACE=" + f.namespace, "SANDFARM_WORKER_STOP_GRACE=1s", "SANDFARM_WORKER_POOL=none",
-		"SANDFARM_WORKER_CREATE_TIMEOUT=10m",                                            // on a busy machine; engines that hang are found by worker.engine_patience
+		"SANDFARM_WORKER_CREATE_TIMEOUT=10m",                                            // on a busy machine; engines that hang are found by worker.engine_timeout
 		"SANDFARM_WORKER_MEMORY_OVERCOMMIT=1000", "SANDFARM_WORKER_CPU_OVERCOMMIT=1000", // reservations are tested elsewhere
 	}, cfg.Env)
 	_, port, _ := net.SplitHostPort(store)

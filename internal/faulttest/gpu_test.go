@@ -71,7 +71,7 @@ func newGPUFarm(t *testing.T) *gpuFarm {
 	}()
 	f.Farm = newFarm(t, faulttest.Config{
 		Workers: 3, Schedulers: 1, Links: true, Engine: strings.TrimPrefix(engine.Host, "unix://"),
-		Env: []string{"SANDFARM_WORKER_GPUS=model=NVIDIA A100-SXM4-80GB,memory_mb=81920,count=8", "SANDFARM_SCHEDULER_NODE_PATIENCE=30s"},
+		Env: []string{"SANDFARM_WORKER_GPUS=model=NVIDIA A100-SXM4-80GB,memory_mb=81920,count=8", "SANDFARM_SCHEDULER_NODE_TIMEOUT=30s"},
 	})
 	return f
 }

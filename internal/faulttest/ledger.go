@@ -58,13 +58,13 @@ func (j *Job) lost() string {
 // in a sandbox of its own has nothing there.
 func (j *Job) misreported(ran map[string]int) string {
 	began, whole := ran[j.token], ran[j.token+ended]
-	told := j.told()
+	reported := j.reported()
 	switch state := j.end.State; {
 	case !j.end.Final(), j.apart() && state != "completed":
 		return ""
 	case j.bare:
 		return j.saw
-	case !j.completes() && !j.apart() && state == "completed" && whole == 0 && (told == nil || told.failed == ""):
+	case !j.completes() && !j.apart() && state == "completed" && whole == 0 && (reported == nil || reported.failed == ""):
 		return "it is told completed without an error, but did not run to its end"
 	case !j.completes():
 		return ""
@@ -72,20 +72,20 @@ func (j *Job) misreported(ran map[string]int) string {
 		return fmt.Sprintf("it ran to its end, and is told %s: %+v", state, j.end.Error)
 	case state != "completed":
 		return ""
-	case told == nil:
+	case reported == nil:
 		return "it is told completed, without a result"
-	case told.failed != "":
-		return "it is told completed, with " + told.failed
+	case reported.failed != "":
+		return "it is told completed, with " + reported.failed
 	case !j.apart() && (began == 0 || whole == 0):
 		return fmt.Sprintf("it is told completed, but began %d times and ended %d times", began, whole)
 	case j.run.Loud > 0:
-		return j.loud(told)
-	case told.stdout != j.output():
-		return fmt.Sprintf("its output is %q", shortened(told.stdout))
-	case told.stderr != j.errors():
-		return fmt.Sprintf("its errors are %q", shortened(told.stderr))
-	case len(told.artifacts) < j.run.Files:
-		return fmt.Sprintf("it has %d artifacts of %d", len(told.artifacts), j.run.Files)
+		return j.loud(reported)
+	case reported.stdout != j.output():
+		return fmt.Sprintf("its output is %q", shortened(reported.stdout))
+	case reported.stderr != j.errors():
+		return fmt.Sprintf("its errors are %q", shortened(reported.stderr))
+	case len(reported.artifacts) < j.run.Files:
+		return fmt.Sprintf("it has %d artifacts of %d", len(reported.artifacts), j.run.Files)
 	default:
 		return ""
 	}
@@ -132,9 +132,9 @@ func (c *Case) submit(ctx context.Context, box string, run Run, insist bool) (*J
 	c.mu.Lock()
 	c.sent++
 	j := &Job{Box: box, token: fmt.Sprintf("%s-%d", c.id, c.sent), run: run}
-	c.most[j.token] = 1
+	c.limit[j.token] = 1
 	if run.Never {
-		c.most[j.token] = 0
+		c.limit[j.token] = 0
 	}
 	c.mu.Unlock()
 	send := func(key client.CallOption) (err error) {

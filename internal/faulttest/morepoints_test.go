@@ -100,12 +100,12 @@ func requests(t *testing.T, f *faulttest.Farm, c *faulttest.Case) traffic {
 func change(t *testing.T, f *faulttest.Farm, box, value string) {
 	labels := map[string]string{"changed": value}
 	for end := time.Now().Add(time.Minute); ; <-time.After(200 * time.Millisecond) {
-		told, err := f.Update(t.Context(), box, wire.UpdateRequest{Labels: &labels})
-		if err == nil && told.Labels["changed"] == value {
+		reported, err := f.Update(t.Context(), box, wire.UpdateRequest{Labels: &labels})
+		if err == nil && reported.Labels["changed"] == value {
 			break
 		}
 		if time.Now().After(end) {
-			t.Errorf("change of %s: %v %+v", box, err, told)
+			t.Errorf("change of %s: %v %+v", box, err, reported)
 			return
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/faulttest"
 )
 
-// nodeGone takes a node away, engine and worker, for longer than the farm's patience: its sandboxes and their jobs are lost, with a sentence
+// nodeGone takes a node away, engine and worker, for longer than the farm's timeout: its sandboxes and their jobs are lost, with a sentence
 // that says so, what was not ready starts elsewhere, and its queue is gone. Then the node comes back: its old containers are removed, and it
 // takes new work. The scheduler that ends the node is killed at a point; the next one goes on.
 func (e *engineCase) nodeGone(t *testing.T, p point) {

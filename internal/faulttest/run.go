@@ -93,26 +93,26 @@ func (j *Job) errors() string {
 }
 
 // told is what a caller is told of a job that has ended.
-type told struct {
+type reported struct {
 	stdout, stderr string
 	failed         string // "" if its code did not fail
 	artifacts      []wire.Artifact
 }
 
 // told is the job's result; nil if it has none.
-func (j *Job) told() *told {
+func (j *Job) reported() *reported {
 	switch r := j.end.Result; {
 	case r == nil:
 		return nil
 	case r.Execute != nil:
-		t := &told{stdout: r.Execute.Stdout, stderr: r.Execute.Stderr, artifacts: r.Execute.Artifacts}
+		t := &reported{stdout: r.Execute.Stdout, stderr: r.Execute.Stderr, artifacts: r.Execute.Artifacts}
 		if r.Execute.Error != nil {
 			t.failed = fmt.Sprintf("%+v", *r.Execute.Error)
 		}
 		return t
 	case r.Command != nil && len(r.Command.Results) == 1:
 		one := r.Command.Results[0]
-		t := &told{stdout: one.Stdout, stderr: one.Stderr, artifacts: r.Command.Artifacts}
+		t := &reported{stdout: one.Stdout, stderr: one.Stderr, artifacts: r.Command.Artifacts}
 		if one.ExitCode != 0 {
 			t.failed = fmt.Sprintf("exit code %d", one.ExitCode)
 		}
@@ -123,7 +123,7 @@ func (j *Job) told() *told {
 }
 
 // loud says what is wrong with the artifact that has the whole output of a loud job; "" for nothing.
-func (j *Job) loud(t *told) string {
+func (j *Job) loud(t *reported) string {
 	want := int64(len(j.output()) + j.run.Loud<<20)
 	for _, a := range t.artifacts {
 		if strings.HasSuffix(a.Path, "stdout.txt") {

@@ -44,16 +44,16 @@ func (one inside) happens(t *testing.T, f *faulttest.Farm) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := ""
+	reported := ""
 	switch {
 	case end.Error != nil:
-		told = end.Error.Message
+		reported = end.Error.Message
 	case end.Result != nil && end.Result.Execute != nil && end.Result.Execute.Error != nil:
-		told = end.Result.Execute.Error.Value
+		reported = end.Result.Execute.Error.Value
 	}
-	t.Logf("%s: %s: %s", one.name, end.State, told)
-	if len(told) < 20 {
-		t.Errorf("the caller is told %q: %+v", told, end)
+	t.Logf("%s: %s: %s", one.name, end.State, reported)
+	if len(reported) < 20 {
+		t.Errorf("the caller is told %q: %+v", reported, end)
 	}
 	if one.dead {
 		f.Until(30*time.Second, "the sandbox is lost", func() bool {

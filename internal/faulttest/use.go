@@ -41,8 +41,8 @@ func (f *Farm) using() map[string]use {
 			f.t.Logf("measure %s: %v", name, err)
 			continue
 		}
-		most := found[kindOf(name)]
-		found[kindOf(name)] = use{max(most.goroutines, u.goroutines), max(most.descriptors, u.descriptors)}
+		limit := found[kindOf(name)]
+		found[kindOf(name)] = use{max(limit.goroutines, u.goroutines), max(limit.descriptors, u.descriptors)}
 	}
 	return found
 }

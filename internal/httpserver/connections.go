@@ -19,12 +19,12 @@ const (
 	// the largest header that is not complete it is twice as much, see Header.
 	connectionBytes = 32 << 10
 	// most is the largest limit that a server chooses by itself: 512 MiB of connectionBytes.
-	most = 16 << 10
+	limit = 16 << 10
 )
 
 // defaultConnections is how many connections a server has where its Config does not say it.
 func defaultConnections() int {
-	n := min(most, debug.SetMemoryLimit(-1)/memoryShare/connectionBytes)
+	n := min(limit, debug.SetMemoryLimit(-1)/memoryShare/connectionBytes)
 	return int(max(1, min(n, Files()/fileShare)))
 }
 
@@ -42,8 +42,8 @@ type limited struct {
 	places  map[net.Conn]*list.Element
 }
 
-func newLimited(l net.Listener, most int) *limited {
-	limit := &limited{Listener: l, max: most, places: map[net.Conn]*list.Element{}}
+func newLimited(l net.Listener, bound int) *limited {
+	limit := &limited{Listener: l, max: bound, places: map[net.Conn]*list.Element{}}
 	limit.changed = sync.NewCond(&limit.mu)
 	return limit
 }

@@ -19,11 +19,11 @@ type Lines struct{ n atomic.Int64 }
 func (l *Lines) Reset() { l.n.Store(0) }
 
 // Over reports whether there were more lines than a number of them.
-func (l *Lines) Over(most int) bool { return l.n.Load() > int64(most) }
+func (l *Lines) Over(limit int) bool { return l.n.Load() > int64(limit) }
 
 // Read reads with from, a little at a time. It fails if the header is not complete after so many lines, and as many as one more read brings.
-func (l *Lines) Read(b []byte, from func([]byte) (int, error), most int) (int, error) {
-	if l.Over(most) {
+func (l *Lines) Read(b []byte, from func([]byte) (int, error), limit int) (int, error) {
+	if l.Over(limit) {
 		return 0, ErrHeaderLines
 	}
 	n, err := from(b[:min(len(b), ahead)])

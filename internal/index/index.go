@@ -212,15 +212,15 @@ const minSpool = 64 << 20
 // spoolBytes is the space for downloads: as configured, or most of the free disk space, and never more than the largest file or the
 // cache.
 func (c Config) spoolBytes() int64 {
-	most := int64(max(c.CacheMB, c.MaxFileMB)) << 20
+	limit := int64(max(c.CacheMB, c.MaxFileMB)) << 20
 	if c.SpoolMB > 0 {
-		return min(int64(c.SpoolMB)<<20, most)
+		return min(int64(c.SpoolMB)<<20, limit)
 	}
 	var disk unix.Statfs_t
 	if err := unix.Statfs(c.Dir, &disk); err != nil {
-		return most // the first download reports the error
+		return limit // the first download reports the error
 	}
-	return min(max(int64(disk.Bavail)*disk.Bsize/4*3, minSpool), most) //nolint:gosec // no disk has that many blocks
+	return min(max(int64(disk.Bavail)*disk.Bsize/4*3, minSpool), limit) //nolint:gosec // no disk has that many blocks
 }
 
 // Validate reports all problems of the settings. Zero fields stand for their defaults.

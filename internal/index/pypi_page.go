@@ -201,15 +201,15 @@ func (p *page) add(from jsonFile, at *url.URL) error {
 }
 
 // metadata reads the metadata attribute of a file.
-func metadata(said any) map[string]string {
-	switch said := said.(type) {
+func metadata(announced any) map[string]string {
+	switch announced := announced.(type) {
 	case bool:
-		if said {
+		if announced {
 			return map[string]string{}
 		}
 	case map[string]any:
 		hashes := map[string]string{}
-		for algorithm, value := range said {
+		for algorithm, value := range announced {
 			if text, ok := value.(string); ok {
 				hashes[algorithm] = text
 			}

@@ -59,7 +59,7 @@ func parseNPM(page io.Reader, short bool) (index.Page, error) {
 // counts what the process allocates.
 func TestPagesOfManyValuesAreRefusedEarly(t *testing.T) { //nolint:paralleltest // see above
 	const size = 60 << 20
-	const most = 64 << 20
+	const limit = 64 << 20
 	for name, c := range map[string]struct {
 		head, middle, tail string
 		npm                bool
@@ -91,7 +91,7 @@ func TestPagesOfManyValuesAreRefusedEarly(t *testing.T) { //nolint:paralleltest 
 			}
 		})
 		t.Logf("%s: %d MiB, %v", name, got>>20, err)
-		if err == nil || got > most {
+		if err == nil || got > limit {
 			t.Errorf("%s: %d MiB for a page of %d MiB, %v", name, got>>20, size>>20, err)
 		}
 	}

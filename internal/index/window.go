@@ -15,13 +15,13 @@ const (
 	streamOver = 32 << 20
 	// windowSize is how much of such a file is in memory.
 	windowSize = 8 << 20
-	// stallPatience is how long the download of a large file waits for its only reader to progress, or for a first reader.
-	stallPatience = 10 * time.Second
-	// slowPatience is how long it waits in total for one of several readers.
-	slowPatience = 5 * time.Second
-	// lonePatience is how long it waits for an only reader while other downloads wait for it.
-	lonePatience = 2 * time.Minute
-	paceTick     = 100 * time.Millisecond
+	// stallTimeout is how long the download of a large file waits for its only reader to progress, or for a first reader.
+	stallTimeout = 10 * time.Second
+	// slowTimeout is how long it waits in total for one of several readers.
+	slowTimeout = 5 * time.Second
+	// loneTimeout is how long it waits for an only reader while other downloads wait for it.
+	loneTimeout = 2 * time.Minute
+	paceTick    = 100 * time.Millisecond
 	// cacheTimeouts is how many times the timeout of reads the cache may take nothing: it uploads a part before it reads the next.
 	cacheTimeouts = 4
 )
@@ -38,17 +38,17 @@ var errCacheStalled = errors.New("the cache took nothing for too long")
 // window is the part of a large file that is in memory while the file is streamed into the cache. The download is never further ahead
 // of its slowest reader, unless that reader delays the others. Guarded by its flight's mutex.
 type window struct {
-	ring     []byte
-	memory   *budget.Hold // of the ring
-	readers  map[*content]*follower
-	begun    time.Time     // when it last had room without a reader
-	moved    chan struct{} // receives when a reader progressed or left
-	put      *io.PipeWriter
-	stored   chan bool     // whether the cache stored the file
-	storing  bool          // the cache takes the file, as far as is known
-	giveUp   func()        // ends the call of the cache
-	patience time.Duration // how long the cache may take nothing
-	kept     []byte        // the last byte, until the hash is verified
+	ring    []byte
+	memory  *budget.Hold // of the ring
+	readers map[*content]*follower
+	begun   time.Time     // when it last had room without a reader
+	moved   chan struct{} // receives when a reader progressed or left
+	put     *io.PipeWriter
+	stored  chan bool     // whether the cache stored the file
+	storing bool          // the cache takes the file, as far as is known
+	giveUp  func()        // ends the call of the cache
+	timeout time.Duration // how long the cache may take nothing
+	kept    []byte        // the last byte, until the hash is verified
 }
 
 // follower is a reader that follows the window from the start of the file.
@@ -137,7 +137,7 @@ func (f *flight) full(n int, waited time.Duration, others bool) bool {
 		f.window.begun = time.Now()
 	}
 	if len(f.window.readers) == 0 {
-		return next > 0 && time.Since(f.window.begun) < stallPatience // installers read the end of a file first, and then the rest
+		return next > 0 && time.Since(f.window.begun) < stallTimeout // installers read the end of a file first, and then the rest
 	}
 	alone, full := len(f.window.readers) == 1, false
 	for c, r := range f.window.readers {
@@ -149,8 +149,8 @@ func (f *flight) full(n int, waited time.Duration, others bool) bool {
 			r.held += waited
 		}
 		// A reader that is given up continues in the cache. If the file is not stored, it could not continue at all.
-		slow := !alone && r.waited > slowPatience || f.window.storing && r.held > lonePatience
-		if slow || time.Since(r.moved) > stallPatience {
+		slow := !alone && r.waited > slowTimeout || f.window.storing && r.held > loneTimeout
+		if slow || time.Since(r.moved) > stallTimeout {
 			delete(f.window.readers, c)
 			continue
 		}
@@ -163,7 +163,7 @@ func (f *flight) full(n int, waited time.Duration, others bool) bool {
 func (x *Index) stream(ctx context.Context, f *flight) {
 	r, w := io.Pipe()
 	f.window = newWindow()
-	f.window.put, f.window.patience = w, cacheTimeouts*x.cfg.Timeout
+	f.window.put, f.window.timeout = w, cacheTimeouts*x.cfg.Timeout
 	f.window.storing = f.want.key != "" && x.cache.use()
 	putCtx, giveUp := context.WithCancelCause(ctx)
 	f.window.giveUp = func() {
@@ -191,7 +191,7 @@ func (w *window) feed(p []byte) {
 	if len(p) == 0 {
 		return
 	}
-	stalled := time.AfterFunc(w.patience, w.giveUp)
+	stalled := time.AfterFunc(w.timeout, w.giveUp)
 	defer stalled.Stop()
 	_, _ = w.put.Write(w.kept)
 	_, _ = w.put.Write(p[:len(p)-1])

@@ -14,11 +14,11 @@ func TestALoneSlowReaderMakesOthersWaitForALimitedTime(t *testing.T) {
 		waited          time.Duration
 		dropped         bool
 	}{
-		"NobodyWaits":    {false, true, 10 * lonePatience, false},
-		"Below":          {true, true, lonePatience - 1, false},
-		"AtTheLimit":     {true, true, lonePatience, false},
-		"Above":          {true, true, lonePatience + 1, true},
-		"CannotContinue": {true, false, 10 * lonePatience, false},
+		"NobodyWaits":    {false, true, 10 * loneTimeout, false},
+		"Below":          {true, true, loneTimeout - 1, false},
+		"AtTheLimit":     {true, true, loneTimeout, false},
+		"Above":          {true, true, loneTimeout + 1, true},
+		"CannotContinue": {true, false, 10 * loneTimeout, false},
 	} {
 		f := &flight{window: newWindow(), written: windowSize}
 		f.window.storing = c.storing
@@ -46,7 +46,7 @@ func TestReadersOutliveAStalledDownload(t *testing.T) {
 				if f.full(1, 0, false) {
 					t.Error("an empty window is full")
 				}
-				time.Sleep(10 * stallPatience)
+				time.Sleep(10 * stallTimeout)
 				for ; f.written < windowSize; f.written += chunk {
 					if f.full(chunk, 0, false) {
 						t.Fatalf("the window is full after %d bytes", f.written)
@@ -55,7 +55,7 @@ func TestReadersOutliveAStalledDownload(t *testing.T) {
 				if !f.full(chunk, 0, false) {
 					t.Error("a full window does not wait for a reader")
 				}
-				time.Sleep(stallPatience + 1)
+				time.Sleep(stallTimeout + 1)
 				if f.full(chunk, 0, false) {
 					t.Error("the window waits for longer than it should")
 				}

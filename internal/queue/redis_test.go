@@ -138,7 +138,7 @@ func receive(t testing.TB, got <-chan queue.Task) {
 	t.Helper()
 	select {
 	case <-got:
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		t.Fatal("no task arrived")
 	}
 }
@@ -150,7 +150,7 @@ func collect(t *testing.T, got <-chan queue.Task, want []string) {
 	for _, id := range want {
 		missing[id] = true
 	}
-	for late := time.After(patience * 3); len(missing) > 0; {
+	for late := time.After(timeout * 3); len(missing) > 0; {
 		select {
 		case task := <-got:
 			delete(missing, task.Ref.ID)

@@ -50,7 +50,7 @@ func stopWaitsForHandlers(t *testing.T, factory Factory) {
 	end()
 	select {
 	case <-stopped:
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		t.Fatal("Stop does not return")
 	}
 	if !ended.Load() {
@@ -95,12 +95,12 @@ func stopBeforeStart(t *testing.T, factory Factory) {
 
 func concurrencyIsBounded(t *testing.T, factory Factory) {
 	b := setup(t, factory)
-	var now, most atomic.Int64
+	var now, limit atomic.Int64
 	arrived := make(chan struct{}, 20)
 	release := make(chan struct{})
 	b.serve(t, func(context.Context, queue.Task) error {
 		n := now.Add(1)
-		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+		for old := limit.Load(); n > old && !limit.CompareAndSwap(old, n); old = limit.Load() {
 		}
 		arrived <- struct{}{}
 		<-release
@@ -116,12 +116,12 @@ func concurrencyIsBounded(t *testing.T, factory Factory) {
 		}
 		select {
 		case <-arrived:
-		case <-time.After(patience):
+		case <-time.After(timeout):
 			t.Fatalf("%d tasks arrived", i)
 		}
 	}
-	if most.Load() != 3 {
-		t.Errorf("%d handlers ran at once, want 3", most.Load())
+	if limit.Load() != 3 {
+		t.Errorf("%d handlers ran at once, want 3", limit.Load())
 	}
 }
 
@@ -166,7 +166,7 @@ func manyTasksArriveOnce(t *testing.T, factory Factory) {
 		select {
 		case task := <-b.got:
 			seen[task.Ref.ID]++
-		case <-time.After(patience):
+		case <-time.After(timeout):
 			t.Fatalf("%d of %d tasks arrived", len(seen), senders*each)
 		}
 	}

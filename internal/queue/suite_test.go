@@ -20,8 +20,8 @@ import (
 // Factory starts an empty Redis for one test and returns a function that makes its clients.
 type Factory func(t *testing.T) func() redis.UniversalClient
 
-// patience bounds waits; some depend on asynq's loops, which take seconds.
-const patience = time.Minute
+// timeout bounds waits; some depend on asynq's loops, which take seconds.
+const timeout = time.Minute
 
 // runSuite runs the suite.
 func runSuite(t *testing.T, factory Factory) {
@@ -114,7 +114,7 @@ func (b *bundle) expect(t *testing.T, want queue.Task) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("handled task (-want +got):\n%s", diff)
 		}
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		t.Fatalf("task %s did not arrive", want.Ref.ID)
 	}
 }
@@ -230,13 +230,13 @@ func handlerKnowsItsTry(t *testing.T, factory Factory) {
 	if err := b.Enqueue(t.Context(), "cpu", job("job_1"), queue.EnqueueOptions{ID: "job_1", MaxRetry: 1}); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []queue.Try{{Number: 1, Most: 2, RetryIn: time.Second}, {Number: 2, Most: 2}} {
+	for _, want := range []queue.Try{{Number: 1, Max: 2, RetryIn: time.Second}, {Number: 2, Max: 2}} {
 		select {
 		case got := <-b.got:
 			if got.Try != want {
 				t.Errorf("try %+v, want %+v", got.Try, want)
 			}
-		case <-time.After(patience):
+		case <-time.After(timeout):
 			t.Fatalf("try %d did not come", want.Number)
 		}
 	}
@@ -258,10 +258,10 @@ func putBackIsNoTry(t *testing.T, factory Factory) {
 	for range 3 {
 		select {
 		case got := <-b.got:
-			if want := (queue.Try{Number: 1, Most: 1}); got.Try != want {
+			if want := (queue.Try{Number: 1, Max: 1}); got.Try != want {
 				t.Errorf("try %+v, want %+v", got.Try, want)
 			}
-		case <-time.After(patience):
+		case <-time.After(timeout):
 			t.Fatal("the task did not come again")
 		}
 	}
@@ -319,7 +319,7 @@ func wakeUpReachesAServer(t *testing.T, factory Factory) {
 	b.serve(t, nil)
 	b.enqueue(t, "cpu", job("job_first"))
 	b.expect(t, job("job_first"))
-	ctx, done := context.WithTimeout(t.Context(), patience)
+	ctx, done := context.WithTimeout(t.Context(), timeout)
 	defer done()
 	for i := range 60 {
 		time.Sleep(20 * time.Millisecond) // the server becomes idle; a task that reaches it awake proves nothing
@@ -327,7 +327,7 @@ func wakeUpReachesAServer(t *testing.T, factory Factory) {
 		b.enqueue(t, "cpu", task)
 		b.expect(t, task)
 		if ctx.Err() != nil {
-			t.Fatalf("%d tasks, one after the other, took %v: the wake-up does not reach the server", i+1, patience)
+			t.Fatalf("%d tasks, one after the other, took %v: the wake-up does not reach the server", i+1, timeout)
 		}
 	}
 }

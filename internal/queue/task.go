@@ -35,8 +35,8 @@ type Task struct {
 
 // Try says which try of a task a handler makes.
 type Try struct {
-	Number, Most int           // from 1; after an error of the last one the task is archived
-	RetryIn      time.Duration // when the next one begins after an error; 0: there is none
+	Number, Max int           // from 1; after an error of the last one the task is archived
+	RetryIn     time.Duration // when the next one begins after an error; 0: there is none
 }
 
 // Later is the error of a handler that puts its task back: it was no try, and the next one comes after In.
@@ -57,9 +57,9 @@ func isTry(err error) bool {
 // tryOf reads the try from the context that asynq gives to a handler.
 func tryOf(ctx context.Context, kind string) Try {
 	retried, _ := asynq.GetRetryCount(ctx)
-	most, _ := asynq.GetMaxRetry(ctx)
-	try := Try{Number: retried + 1, Most: most + 1 - spareRetry}
-	if try.Number < try.Most {
+	limit, _ := asynq.GetMaxRetry(ctx)
+	try := Try{Number: retried + 1, Max: limit + 1 - spareRetry}
+	if try.Number < try.Max {
 		try.RetryIn = retryDelay(kind, retried)
 	}
 	return try

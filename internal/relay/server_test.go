@@ -187,7 +187,7 @@ func TestLimitsOfStreams(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(*relay.ServerConfig, *relay.ServerDeps)
-		most   int
+		limit  int
 	}{
 		"Tenant": {func(c *relay.ServerConfig, _ *relay.ServerDeps) { c.Tenant = 3 }, 3},
 		"Worker": {func(c *relay.ServerConfig, _ *relay.ServerDeps) { c.Streams = 4 }, 4},
@@ -209,7 +209,7 @@ func TestLimitsOfStreams(t *testing.T) {
 					out.Close()
 				}
 			}()
-			for range c.most {
+			for range c.limit {
 				out, err := a.ProcessOutput(t.Context(), p.ID, farm.NewID("r"), 0)
 				if err != nil {
 					t.Fatalf("stream %d: %v", len(open)+1, err)

@@ -155,12 +155,12 @@ func (r *room) fits(g *group) int {
 	if !(farm.Capacity{MemoryMB: g.memory, CPUs: float64(g.milli) / 1000}).Within(n.Largest) {
 		return 0
 	}
-	most := g.count
+	limit := g.count
 	if g.memory > 0 {
-		most = min(most, r.memory/g.memory)
+		limit = min(limit, r.memory/g.memory)
 	}
 	if g.milli > 0 {
-		most = min(most, r.milli/g.milli)
+		limit = min(limit, r.milli/g.milli)
 	}
 	if g.gpus > 0 {
 		free := 0
@@ -169,12 +169,12 @@ func (r *room) fits(g *group) int {
 				free++
 			}
 		}
-		most = min(most, free/g.gpus)
+		limit = min(limit, free/g.gpus)
 	}
 	if g.oneShot {
-		most = min(most, r.slots) // other creates need a slot only while they start
+		limit = min(limit, r.slots) // other creates need a slot only while they start
 	}
-	return max(most, 0)
+	return max(limit, 0)
 }
 
 // take places up to all creates of a group, and reports how many.

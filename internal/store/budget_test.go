@@ -43,7 +43,7 @@ func TestRedisBytesOfAJob(t *testing.T) {
 			t.Cleanup(func() { _ = s.Close() })
 			for round := range 4 {
 				l := &life{T: t, rdb: rdb, s: s, random: rand.New(rand.NewPCG(uint64(round), 1))} //nolint:gosec // the same each time
-				l.most, l.edge = round == 0, round == 1
+				l.limit, l.edge = round == 0, round == 1
 				l.live(kind)
 			}
 		})
@@ -56,13 +56,13 @@ type life struct {
 	rdb    redis.UniversalClient
 	s      *store.Store
 	random *rand.Rand
-	most   bool // everything is as large as it can be
+	limit  bool // everything is as large as it can be
 	edge   bool // everything is as large as it can be in Redis
 }
 
 // text is a text of up to n bytes, of characters that JSON writes as they are or as six bytes.
 func (l *life) text(n int) string {
-	if !l.most {
+	if !l.limit {
 		n = l.random.IntN(n + 1)
 	}
 	return strings.Repeat([]string{"x", "<", "é"}[l.random.IntN(3)], n/2)
@@ -105,7 +105,7 @@ func (l *life) live(kind farm.JobKind) {
 		shown.Files = append(shown.Files, farm.InputFile{Path: fmt.Sprint(i, l.upTo(1000, 5))})
 		a.Packages = append(a.Packages, fmt.Sprint(i, l.upTo(limits.MaxPackageBytes, 200)))
 	}
-	a.Job.Shown = &shown
+	a.Job.Redacted = &shown
 	a.Idempotency = &store.Idempotency{Key: a.Job.ID, Fingerprint: "f"}
 	ref := a.Job.Ref()
 	l.must(l.s.Accept(ctx, a))
@@ -115,13 +115,13 @@ func (l *life) live(kind farm.JobKind) {
 	l.must(nil, l.s.LoadRequest(ctx, claim))
 
 	left := (2*limits.MaxStreamEvents + 16<<20) / 8
-	if l.most && (kind == farm.KindExecute || kind == farm.KindCommand) { // events that each nearly fill the window make the most segments
+	if l.limit && (kind == farm.KindExecute || kind == farm.KindCommand) { // events that each nearly fill the window make the most segments
 		left *= 8
 	}
 	seq := 3
 	for ; left > 0; seq++ {
 		size := 31 << 10
-		if !l.most {
+		if !l.limit {
 			size = l.random.IntN(100_000)
 		}
 		left -= size + 100
@@ -156,7 +156,7 @@ func (l *life) live(kind farm.JobKind) {
 	l.measure("finished", ref.ID)
 	job, err := l.s.Job(ctx, ref)
 	l.must(nil, err)
-	if job.Result == nil || job.Result.Execute.Stdout != result.Execute.Stdout || job.Shown == nil {
+	if job.Result == nil || job.Result.Execute.Stdout != result.Execute.Stdout || job.Redacted == nil {
 		l.Error("the finished job has lost something")
 	}
 }

@@ -83,10 +83,10 @@ func TestAcceptAndFinishWaitForTheFile(t *testing.T) {
 	if err := s.Heartbeat(t.Context(), farm.Worker{ID: "w1"}); err != nil || w.count() != 0 {
 		t.Errorf("a heartbeat waited, %v", err)
 	}
-	for _, most := range []int{2, 1} { // the first calls send their scripts once more
+	for _, limit := range []int{2, 1} { // the first calls send their scripts once more
 		waited := func(what string, err error) {
 			t.Helper()
-			if n := w.count(); err != nil || n < 1 || n > most {
+			if n := w.count(); err != nil || n < 1 || n > limit {
 				t.Errorf("%s waited %d times, %v", what, n, err)
 			}
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
-const patience = 20 * time.Second
+const timeout = 20 * time.Second
 
 // TestSubscriptionsOutliveACut cuts the connections of a watch and of a worker's cancels, and changes records while they are
 // disconnected: both are signalled to read again, and receive later messages.
@@ -52,7 +52,7 @@ func TestSubscriptionsOutliveACut(t *testing.T) {
 		if ref != (farm.Ref{}) {
 			t.Errorf("after a cut the worker receives %+v, want the zero Ref", ref)
 		}
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		t.Error("the worker is not signalled to read again")
 	}
 	if _, _, err := local.Cancel(ctx, a.Job.Ref(), nil); err != nil {
@@ -63,7 +63,7 @@ func TestSubscriptionsOutliveACut(t *testing.T) {
 		if ref != a.Job.Ref() {
 			t.Errorf("the worker receives %+v", ref)
 		}
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		t.Error("the worker does not receive a cancel after a cut")
 	}
 	if err := local.AppendEvents(ctx, a.Job.Ref(), 0, []farm.Event{{Name: farm.EventStdout, Text: "x"}}); err != nil {
@@ -76,7 +76,7 @@ func awake(t *testing.T, w *store.Watch) {
 	t.Helper()
 	select {
 	case <-w.C():
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		t.Fatal("the watch does not fire")
 	}
 }

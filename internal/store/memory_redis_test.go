@@ -257,18 +257,18 @@ func TestUnfinishedJobsOfOneTenantAreBounded(t *testing.T) {
 	w.must(w.s.Accept(ctx, job))
 	size += unfinished() // of each such job
 	w.must(nil, w.rdb.ConfigSet(ctx, "maxmemory", strconv.Itoa(int(limit))).Err())
-	most := int64(0.35 * limit)
+	bound := int64(0.35 * limit)
 	for _, c := range []struct {
 		used    int64
 		refused bool
-	}{{most - size - 1, false}, {most - size, false}, {most - size + 1, true}, {most + 1, true}} {
+	}{{bound - size - 1, false}, {bound - size, false}, {bound - size + 1, true}, {bound + 1, true}} {
 		lists := int64(1000) // of artifacts, which count as well
 		w.must(nil, w.rdb.HSet(ctx, "sf:{acme}:mem", "unfinished", c.used-lists).Err())
 		w.must(nil, w.rdb.HSet(ctx, "sf:{acme}:stored", "manifests", lists).Err())
 		s := store.New(w.rdb, storetest.NoTasks, store.Options{}) // it has not read the memory limit before
 		_, err := s.Accept(ctx, w.job("acme"))
 		if (farm.CodeOf(err) == farm.CodeExhausted) != c.refused || (err != nil) != c.refused {
-			t.Errorf("with %d of %d bytes Accept = %v", c.used, most, err)
+			t.Errorf("with %d of %d bytes Accept = %v", c.used, bound, err)
 		}
 		if c.refused && !strings.Contains(fmt.Sprint(err), "max_unfinished") {
 			t.Errorf("the refusal %q does not name the limit", err)
@@ -279,14 +279,14 @@ func TestUnfinishedJobsOfOneTenantAreBounded(t *testing.T) {
 	for _, c := range []struct {
 		used    int64
 		refused bool
-	}{{most - 21, false}, {most - 20, false}, {most - 19, true}} {
+	}{{bound - 21, false}, {bound - 20, false}, {bound - 19, true}} {
 		box := farm.Ref{Tenant: "acme", ID: w.boxes["acme"]}
 		w.must(w.s.UpdateSandbox(ctx, box, store.SandboxPatch{Labels: &map[string]string{"k": ""}}))
 		w.must(nil, w.rdb.HSet(ctx, "sf:{acme}:mem", "unfinished", c.used).Err())
 		s := store.New(w.rdb, storetest.NoTasks, store.Options{})
 		_, err := s.UpdateSandbox(ctx, box, store.SandboxPatch{Labels: &map[string]string{"k": strings.Repeat("v", 20)}})
 		if (farm.CodeOf(err) == farm.CodeExhausted) != c.refused || (err != nil) != c.refused {
-			t.Errorf("with %d of %d bytes UpdateSandbox = %v", c.used, most, err)
+			t.Errorf("with %d of %d bytes UpdateSandbox = %v", c.used, bound, err)
 		}
 		w.must(w.s.UpdateSandbox(ctx, box, store.SandboxPatch{Labels: &map[string]string{}}))
 	}

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// patience is how long Until waits. It only detects a hang, so a busy machine must not reach it.
-	patience = 2 * time.Minute
+	// timeout is how long Until waits. It only detects a hang, so a busy machine must not reach it.
+	timeout = 2 * time.Minute
 	// firstPause and lastPause are the shortest and the longest time between two looks.
 	firstPause, lastPause = time.Millisecond, 50 * time.Millisecond
 )
@@ -27,9 +27,9 @@ const (
 func Until(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	pause := firstPause
-	for end := time.Now().Add(patience); !holds(); pause = min(2*pause, lastPause) {
+	for end := time.Now().Add(timeout); !holds(); pause = min(2*pause, lastPause) {
 		if time.Now().After(end) {
-			t.Fatalf("not within %s: %s", patience, what)
+			t.Fatalf("not within %s: %s", timeout, what)
 		}
 		time.Sleep(pause) //nolint:forbidigo // there is no signal
 	}

@@ -12,13 +12,13 @@ import (
 // failing is a test that ends at Fatalf.
 type failing struct {
 	testing.TB
-	said string
+	message string
 }
 
 func (f *failing) Helper() {}
 
 func (f *failing) Fatalf(format string, args ...any) {
-	f.said = format
+	f.message = format
 	panic(f)
 }
 
@@ -35,8 +35,8 @@ func TestUntil(t *testing.T) {
 			defer func() { _ = recover() }()
 			testbed.Until(f, "never", func() bool { return false })
 		}()
-		if !strings.Contains(f.said, "not within") {
-			t.Errorf("it said %q", f.said)
+		if !strings.Contains(f.message, "not within") {
+			t.Errorf("it said %q", f.message)
 		}
 	})
 }

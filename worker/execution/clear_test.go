@@ -159,10 +159,10 @@ func size0(e farm.Event) int {
 // Clears count like displayed values, so code that only clears does not fill the store with events.
 func TestEventsOfClearsStopAtTheirCap(t *testing.T) {
 	t.Parallel()
-	const most = maxRichEvents / richEventExtra
+	const limit = maxRichEvents / richEventExtra
 	c := collectorOf(code(), 0)
 	clears, notices := 0, 0
-	for seq := uint64(1); seq <= most+100; seq++ {
+	for seq := uint64(1); seq <= limit+100; seq++ {
 		workertest.Must(t, c.add(cleared(seq, seq%2 == 0)))
 		for _, e := range c.take() {
 			if e.Name == farm.EventClear {
@@ -172,8 +172,8 @@ func TestEventsOfClearsStopAtTheirCap(t *testing.T) {
 			}
 		}
 	}
-	if clears != most || notices != 1 {
-		t.Errorf("%d events of clears and %d notices, want %d and 1", clears, notices, most)
+	if clears != limit || notices != 1 {
+		t.Errorf("%d events of clears and %d notices, want %d and 1", clears, notices, limit)
 	}
 }
 

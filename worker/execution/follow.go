@@ -23,8 +23,8 @@ const (
 	eventDelay = 8 * time.Millisecond
 	// attachFor is how long a broken connection to a sandbox is dialled again before the job fails.
 	attachFor = 60 * time.Second
-	// mostEndEvents is how many events go with the commit of a job.
-	mostEndEvents = 64
+	// maxEndEvents is how many events go with the commit of a job.
+	maxEndEvents = 64
 	// overrun is how long an execution may take to end after its timeout: interrupt, kill, a new kernel, the list of files.
 	overrun = 2 * time.Minute
 	// lateEvery is how often output is stored again that the object store did not take.
@@ -77,7 +77,7 @@ func (x *Runner) execute(ctx context.Context, e *execution) error {
 // are few and the first of the job.
 func (e *execution) endsSoon() bool {
 	return !e.sent && e.job.Attempt == 1 && len(e.installs) == 0 && !e.sandbox.OneShot && len(e.collect.outcome.Files) == 0 &&
-		e.collect.bytes <= store.EndEventBytes && len(e.collect.events) <= mostEndEvents
+		e.collect.bytes <= store.EndEventBytes && len(e.collect.events) <= maxEndEvents
 }
 
 // follow attaches to an execution until it has ended.

@@ -319,9 +319,9 @@ func lastLine(p []byte) string {
 	return ""
 }
 
-func shorten(s string, most int) string {
-	if len(s) <= most {
+func shorten(s string, limit int) string {
+	if len(s) <= limit {
 		return s
 	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
+	return strings.ToValidUTF8(s[:limit], "") + "…"
 }

@@ -21,11 +21,11 @@ import (
 )
 
 // printingNpm starts an agent for a sandbox whose npm prints so many bytes on standard output and on standard error.
-func printingNpm(t *testing.T, n *node.Node, sandbox farm.Ref, stdout, stderr int, said ...string) *agenttest.Agent {
+func printingNpm(t *testing.T, n *node.Node, sandbox farm.Ref, stdout, stderr int, printed ...string) *agenttest.Agent {
 	t.Helper()
 	bin := t.TempDir()
 	script := fmt.Sprintf("#!/bin/sh\nhead -c %d /dev/zero | tr '\\0' o\nhead -c %d /dev/zero | tr '\\0' e >&2\n", stdout, stderr)
-	for _, line := range said {
+	for _, line := range printed {
 		script += "echo '" + line + "' >&2\n"
 	}
 	workertest.Must(t, os.WriteFile(filepath.Join(bin, "npm"), []byte(script), 0o700)) //nolint:gosec // a program
@@ -157,11 +157,11 @@ func TestWholeOutputOfPackagesOfARunIsAnArtifact(t *testing.T) {
 // The progress of an install names what is installed, and has no errors of the installer: the outcome explains them.
 func TestProgressOfAnInstall(t *testing.T) {
 	t.Parallel()
-	for said, want := range map[string][]string{"error: no solution": {"installing left-pad"}, "installing left-pad 1.0": {"installing left-pad", "installing left-pad 1.0"}} {
+	for printed, want := range map[string][]string{"error: no solution": {"installing left-pad"}, "installing left-pad 1.0": {"installing left-pad", "installing left-pad 1.0"}} {
 		b := setup(t)
 		x, n := b.runner()
 		job, box := b.Creation(farm.KindRun)
-		printingNpm(t, n, box, 0, 0, said)
+		printingNpm(t, n, box, 0, 0, printed)
 		claim, err := b.Store.Claim(t.Context(), job, "w1")
 		workertest.Must(t, err)
 		claim.Request.Install = leftPad
@@ -174,7 +174,7 @@ func TestProgressOfAnInstall(t *testing.T) {
 			}
 		}
 		if !slices.Equal(got, want) {
-			t.Errorf("%q: progress %q, want %q", said, got, want)
+			t.Errorf("%q: progress %q, want %q", printed, got, want)
 		}
 	}
 }

@@ -184,14 +184,14 @@ const notFound = 127
 // hints are notes on what the sandbox lacked, and how there is more of it. allowlist says whether the farm has that network; denied are the hosts
 // that it denied.
 func hints(r *farm.Result, request *farm.Request, s *farm.SandboxSpec, allowlist bool, denied []farm.EgressEntry) []string {
-	code, raised, last, said := farm.ExecuteResult{}, farm.CodeError{}, failedCommand(r), failure(r)
+	code, raised, last, printed := farm.ExecuteResult{}, farm.CodeError{}, failedCommand(r), failure(r)
 	if r.Execute != nil {
 		code = *r.Execute
 	}
 	if code.Error != nil {
 		raised = *code.Error
 	}
-	fails := func(pattern *regexp.Regexp) bool { return slices.ContainsFunc(said, pattern.MatchString) }
+	fails := func(pattern *regexp.Regexp) bool { return slices.ContainsFunc(printed, pattern.MatchString) }
 	// Cells run apt with !, which raises nothing.
 	root := fails(needsRoot) || needsRoot.MatchString(code.Stderr) || needsRoot.MatchString(code.Stdout)
 	// A notebook may allow input, and shows notes as output.
@@ -375,5 +375,5 @@ func unreached(text string) bool {
 		"Network is unreachable",                                               // an address
 		"Tunnel connection failed: 403", "CONNECT tunnel failed, response 403", // Python and curl, of the proxy
 		"Proxy response (403)", // Node, of the proxy
-	}, func(said string) bool { return strings.Contains(text, said) })
+	}, func(printed string) bool { return strings.Contains(text, printed) })
 }

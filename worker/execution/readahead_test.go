@@ -40,7 +40,7 @@ const (
 // Frames that wait in memory are bounded, however large they are and however many executions a tenant has.
 func TestFramesReadAheadAreBounded(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct{ size, executions, most int }{
+	for name, c := range map[string]struct{ size, executions, limit int }{
 		"Tiny":       {1, 1, readAhead + 1},
 		"Small":      {budget.SmallBytes, 1, small},
 		"SmallMany":  {budget.SmallBytes, 10, small},
@@ -69,8 +69,8 @@ func TestFramesReadAheadAreBounded(t *testing.T) {
 				if c.size <= budget.SmallBytes {
 					free = c.executions
 				}
-				if got := count(); got > c.most+free || got < c.most {
-					t.Errorf("%d frames are read ahead, want %d", got, c.most)
+				if got := count(); got > c.limit+free || got < c.limit {
+					t.Errorf("%d frames are read ahead, want %d", got, c.limit)
 				}
 				other := newFrameReader(t.Context(), &frames{size: c.size}, memory, "rival")
 				synctest.Wait()

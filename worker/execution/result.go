@@ -194,7 +194,7 @@ func Commit(f *store.Finish, finish func(store.Finish) error) error {
 
 // Bounds of what is left of a result that cannot be stored whole.
 const (
-	abridgedMost    = 12 << 10 // bytes of each of stdout and stderr, and of those of all commands together; less if that is still too long
+	maxAbridged     = 12 << 10 // bytes of each of stdout and stderr, and of those of all commands together; less if that is still too long
 	abridgedText    = 512      // bytes of other texts
 	abridgedEntries = 20       // commands, packages and artifacts
 )
@@ -217,8 +217,8 @@ func (why Abridgement) note() string {
 
 // Abridged is what of a result fits into the job's record without the object store.
 func Abridged(r *farm.Result, why Abridgement) *farm.Result {
-	for most := abridgedMost; most >= 16; most /= 4 {
-		short := abridged(r, why, most)
+	for limit := maxAbridged; limit >= 16; limit /= 4 {
+		short := abridged(r, why, limit)
 		if data, err := json.Marshal(short); err == nil && len(data) <= store.InlineBytes {
 			return short
 		}
@@ -226,15 +226,15 @@ func Abridged(r *farm.Result, why Abridgement) *farm.Result {
 	return &farm.Result{Notes: []string{why.note()}}
 }
 
-func abridged(r *farm.Result, why Abridgement, most int) *farm.Result {
+func abridged(r *farm.Result, why Abridgement, limit int) *farm.Result {
 	short := &farm.Result{ArtifactsSkipped: r.ArtifactsSkipped, Notes: []string{why.note()}}
 	for _, note := range r.Notes[:min(len(r.Notes), abridgedEntries)] {
 		short.Notes = append(short.Notes, clip(note, abridgedText))
 	}
 	if e := r.Execute; e != nil {
 		cut := *e
-		cut.Stdout, cut.Truncated.Stdout = why.cut(e.Stdout, most, e.Truncated.Stdout)
-		cut.Stderr, cut.Truncated.Stderr = why.cut(e.Stderr, most, e.Truncated.Stderr)
+		cut.Stdout, cut.Truncated.Stdout = why.cut(e.Stdout, limit, e.Truncated.Stdout)
+		cut.Stderr, cut.Truncated.Stderr = why.cut(e.Stderr, limit, e.Truncated.Stderr)
 		cut.Rich, cut.Installed = nil, nil
 		if e.Error != nil {
 			cut.Error = &farm.CodeError{Name: e.Error.Name, Value: clip(e.Error.Value, abridgedText), Traceback: []string{}}
@@ -247,8 +247,8 @@ func abridged(r *farm.Result, why Abridgement, most int) *farm.Result {
 		for _, o := range list {
 			cut := o
 			cut.Command = clip(o.Command, abridgedText)
-			cut.Stdout, cut.Truncated.Stdout = why.cut(o.Stdout, most/len(list), o.Truncated.Stdout)
-			cut.Stderr, cut.Truncated.Stderr = why.cut(o.Stderr, most/len(list), o.Truncated.Stderr)
+			cut.Stdout, cut.Truncated.Stdout = why.cut(o.Stdout, limit/len(list), o.Truncated.Stdout)
+			cut.Stderr, cut.Truncated.Stderr = why.cut(o.Stderr, limit/len(list), o.Truncated.Stderr)
 			short.Command.Commands = append(short.Command.Commands, cut)
 		}
 	}
@@ -263,8 +263,8 @@ func abridged(r *farm.Result, why Abridgement, most int) *farm.Result {
 }
 
 // cut is the beginning and the end of a stream. before: it is cut already.
-func (why Abridgement) cut(text string, most int, before bool) (short string, truncated bool) {
-	s := newStream(most)
+func (why Abridgement) cut(text string, limit int, before bool) (short string, truncated bool) {
+	s := newStream(limit)
 	s.write([]byte(text))
 	return s.text(string(why)), before || s.truncated()
 }

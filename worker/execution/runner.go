@@ -304,8 +304,8 @@ func (x *Runner) put(ctx context.Context, a *farm.Artifact, r io.Reader, size in
 	return err
 }
 
-// mostSpool is the largest disk space that is chosen without a setting.
-const mostSpool = 4 << 30
+// maxSpool is the largest disk space that is chosen without a setting.
+const maxSpool = 4 << 30
 
 // newRoom makes the room for spools: memory from a budget, then a number of MiB of the temporary directory. 0 means a quarter of its
 // free space, and none if its files are memory themselves.
@@ -327,7 +327,7 @@ func freeOnDisk(dir string) int64 {
 	if err := unix.Statfs(dir, &fs); err != nil || fs.Type == unix.TMPFS_MAGIC || fs.Type == unix.RAMFS_MAGIC {
 		return 0
 	}
-	return min(int64(fs.Bavail)*fs.Bsize/4, mostSpool) //nolint:gosec // no disk has that many blocks
+	return min(int64(fs.Bavail)*fs.Bsize/4, maxSpool) //nolint:gosec // no disk has that many blocks
 }
 
 // freeAfter is how long a frame may be handled on the execution's own time.

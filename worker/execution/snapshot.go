@@ -21,7 +21,7 @@ type snapshot struct {
 	Seq      uint64              `json:"seq"`
 	Outputs  [][2]sinkState      `json:"outputs"`
 	Rich     []farm.RichResult   `json:"rich,omitempty"`
-	Shown    int                 `json:"shown,omitempty"`
+	Redacted int                 `json:"shown,omitempty"`
 	Large    int                 `json:"large,omitempty"`
 	Stored   int64               `json:"stored,omitempty"`
 	Inline   int                 `json:"inline,omitempty"`
@@ -59,7 +59,7 @@ type sinkState struct {
 // the encoding, valid until the collector changes, and its length: spools are not copied.
 func (c *collector) snapshot() (open func() io.Reader, size int64, err error) {
 	state := snapshot{
-		Seq: c.seq, Rich: c.rich, Shown: c.shown, Large: c.large, Stored: c.stored, Inline: c.inline, RichSent: c.richSent, Sent: c.sent,
+		Seq: c.seq, Rich: c.rich, Redacted: c.shown, Large: c.large, Stored: c.stored, Inline: c.inline, RichSent: c.richSent, Sent: c.sent,
 		RichFull: c.richFull, Clearing: c.clearing, Cleared: c.cleared, Marks: c.marks, Notes: c.notes, Missing: c.missing,
 	}
 	if c.unstored != nil {
@@ -130,7 +130,7 @@ func (c *collector) restore(r io.Reader) (err error) {
 	if err := json.Unmarshal(text, &state); err != nil {
 		return fmt.Errorf("%w: %w", errSnapshot, err)
 	}
-	c.seq, c.rich, c.shown, c.large, c.stored = state.Seq, state.Rich, state.Shown, state.Large, state.Stored
+	c.seq, c.rich, c.shown, c.large, c.stored = state.Seq, state.Rich, state.Redacted, state.Large, state.Stored
 	c.sent, c.missing = state.Sent, state.Missing
 	c.inline, c.richSent, c.richFull, c.marks, c.notes = state.Inline, state.RichSent, state.RichFull, state.Marks, state.Notes
 	c.clearing, c.cleared = state.Clearing, state.Cleared

@@ -152,8 +152,8 @@ func TestLongOutputsShareTheStagingMemory(t *testing.T) {
 			inMemory += cap(s.unsent.memory)
 		}
 	}
-	if most := x.room.memory.Share(); int64(inMemory) > most || onDisk == 0 {
-		t.Errorf("%d bytes of spools are in memory, %d on disk; want at most %d in memory", inMemory, onDisk, most)
+	if limit := x.room.memory.Share(); int64(inMemory) > limit || onDisk == 0 {
+		t.Errorf("%d bytes of spools are in memory, %d on disk; want at most %d in memory", inMemory, onDisk, limit)
 	}
 	for _, e := range es {
 		_, err := x.absorb(t.Context(), e, frame(e.collect.seq+1, agent.FrameFinal, agent.Outcome{}))

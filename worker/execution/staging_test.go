@@ -165,8 +165,8 @@ func TestStreamsOfAllCommandsShareTheResult(t *testing.T) {
 	for _, o := range c.result().Command.Commands {
 		total += len(o.Stdout) + len(o.Stderr)
 	}
-	if most := c.limits.MaxResultInline + commands*2*(minStreamInline+256); total > most {
-		t.Errorf("the result has %d bytes of output, want at most %d", total, most)
+	if limit := c.limits.MaxResultInline + commands*2*(minStreamInline+256); total > limit {
+		t.Errorf("the result has %d bytes of output, want at most %d", total, limit)
 	}
 }
 

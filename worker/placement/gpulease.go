@@ -219,10 +219,10 @@ type gpuGroup struct {
 var gpuID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9:/._-]{0,127}$`)
 
 func (g *gpuGroup) set(name, value string) (err error) {
-	number := func(most int) int {
+	number := func(limit int) int {
 		n, perr := strconv.Atoi(value)
-		if perr != nil || n < 1 || n > most {
-			err = fmt.Errorf("worker.gpus: %s is %q; 1 to %d are allowed", name, value, most)
+		if perr != nil || n < 1 || n > limit {
+			err = fmt.Errorf("worker.gpus: %s is %q; 1 to %d are allowed", name, value, limit)
 		}
 		return n
 	}

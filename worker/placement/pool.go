@@ -231,7 +231,7 @@ func (p *Placer) maintain(ctx context.Context) error {
 // retireReason says why a member should leave the pool; "" when it should stay. have counts the members of its pool key that stay.
 func (p *Placer) retireReason(ctx context.Context, m store.Member, have int) (string, error) {
 	p.pool.mu.Lock()
-	most, ours := p.pool.target(poolKeyOf(m))*p.pool.spare, p.pool.filling[m.ID]
+	limit, ours := p.pool.target(poolKeyOf(m))*p.pool.spare, p.pool.filling[m.ID]
 	p.pool.mu.Unlock()
 	if m.State == store.MemberStarting {
 		if ours {
@@ -253,7 +253,7 @@ func (p *Placer) retireReason(ctx context.Context, m store.Member, have int) (st
 		return LeftChanged, nil
 	case p.deps.Now().Sub(m.At) > p.cfg.PoolAge:
 		return LeftOld, nil
-	case have >= most:
+	case have >= limit:
 		return LeftSurplus, nil
 	case p.memberDead(ctx, m):
 		return LeftDied, nil

@@ -24,7 +24,7 @@ func TestAutomaticPoolFitsTheFreeMemory(t *testing.T) {
 		"no memory":                         {func(n *autoNode) { n.memoryMB = 0 }, 0},
 		"not measured":                      {func(n *autoNode) { *n = autoNode{} }, 0},
 		"as many as cores":                  {func(n *autoNode) { n.cores = 2 }, 2},
-		"a large host":                      {func(n *autoNode) { n.memoryMB, n.cores = 256<<10, 64 }, autoMost},
+		"a large host":                      {func(n *autoNode) { n.memoryMB, n.cores = 256<<10, 64 }, maxAuto},
 		"the host has memory for two left":  {func(n *autoNode) { n.available = 2 * one }, 2},
 		"the host has 1 MiB less left":      {func(n *autoNode) { n.available = 2*one - 1 }, 1},
 		"the host has nothing left":         {func(n *autoNode) { n.available = 0 }, 0},

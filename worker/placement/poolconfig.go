@@ -90,7 +90,7 @@ func (p *Placer) PreparePool() error {
 const (
 	autoImage  = "python"
 	autoShare  = 8   // of the free memory, one part in so many is for the pool
-	autoMost   = 16  // larger bursts of creates are what a number in worker.pool is for
+	maxAuto    = 16  // larger bursts of creates are what a number in worker.pool is for
 	autoSpare  = 2   // members stay up to so many times the target: few are started or removed as sandboxes come and go
 	memberCost = 192 // MiB that an idle member uses at most, with what it has imported
 )
@@ -119,7 +119,7 @@ func autoSize(n autoNode) int {
 		free/autoShare/memberCost,
 		float64(n.capacity.MemoryMB)*unreserved/autoShare/float64(max(n.member.MemoryMB, 1)),
 		n.capacity.CPUs*unreserved/autoShare/max(n.member.CPUs, 0.001),
-		n.cores, autoMost,
+		n.cores, maxAuto,
 	)))
 }
 

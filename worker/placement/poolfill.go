@@ -74,10 +74,10 @@ func (p *pool) missing(have map[poolKey]int, now time.Time) []poolKey {
 }
 
 // fillBegins counts a fill. It reports false when most fills run already.
-func (p *pool) fillBegins(id string, most int) bool {
+func (p *pool) fillBegins(id string, limit int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.filling) >= most {
+	if len(p.filling) >= limit {
 		return false
 	}
 	p.filling[id] = true

@@ -119,13 +119,13 @@ func TestDoWaitsForRedis(t *testing.T) {
 // The limit counts for an outage of the object store: a write that comes late in it gets one try.
 func TestOutageOfTheObjectStoreIsWaitedForOnce(t *testing.T) {
 	t.Parallel()
-	for silent, most := range map[time.Duration]int{0: 35, time.Minute - time.Second: 35, time.Minute + time.Second: 1} {
+	for silent, limit := range map[time.Duration]int{0: 35, time.Minute - time.Second: 35, time.Minute + time.Second: 1} {
 		synctest.Test(t, func(t *testing.T) {
 			tries := 0
 			w := retry.Writes{Limit: time.Minute, Silent: func() time.Duration { return silent }}
 			err := w.Do(t.Context(), func(context.Context) error { tries++; return errS3 })
-			if tries != most || !errors.Is(err, errS3) {
-				t.Errorf("silent for %s: %d tries and %v, want %d", silent, tries, err, most)
+			if tries != limit || !errors.Is(err, errS3) {
+				t.Errorf("silent for %s: %d tries and %v, want %d", silent, tries, err, limit)
 			}
 			tries = 0
 			_ = w.Do(t.Context(), func(context.Context) error { tries++; return errDown }) // a sandbox's agent, for example

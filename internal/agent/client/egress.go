@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// egressPatience is how long a further stream may wait for another to end: a stream may end here later than at the agent.
-	egressPatience = time.Second
+	// egressTimeout is how long a further stream may wait for another to end: a stream may end here later than at the agent.
+	egressTimeout = time.Second
 	// acceptBacklog bounds the streams that wait to be accepted, on either side.
 	acceptBacklog = 64
 	// maxEgressUnread bounds what is kept of one stream before it is read. A request to the index is far smaller: what is more ends the session.
@@ -112,7 +112,7 @@ func (l *egressListener) accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	timer := time.NewTimer(egressPatience)
+	timer := time.NewTimer(egressTimeout)
 	defer timer.Stop()
 	select {
 	case l.slots <- struct{}{}:

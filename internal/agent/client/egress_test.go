@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	mostStreams = agent.MaxIndexStreams
-	mostUnread  = 64 << 10
-	mostWindow  = 256 << 10 // of a stream to a proxy
+	maxStreams = agent.MaxIndexStreams
+	maxUnread  = 64 << 10
+	maxWindow  = 256 << 10 // of a stream to a proxy
 )
 
 // hostileIndex returns a client that serves an index, and an agent's session that the test controls.
@@ -89,7 +89,7 @@ func TestTheIndexAnswersStreamsOfTheAgent(t *testing.T) {
 	_, session := hostileIndex(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, r.RemoteAddr+" "+r.Host+" "+r.URL.Path)
 	})
-	for range 3 * mostStreams { // sequential streams are not limited
+	for range 3 * maxStreams { // sequential streams are not limited
 		stream := open(t, session, request)
 		raw, err := io.ReadAll(stream)
 		if err != nil || !strings.HasSuffix(string(raw), "\r\n\r\nsandbox somewhere /pypi/simple/x/") || !strings.Contains(string(raw), "Connection: close") {
@@ -102,7 +102,7 @@ func TestTheIndexAnswersStreamsOfTheAgent(t *testing.T) {
 
 func TestMoreStreamsThanAnAgentOpensEndTheSession(t *testing.T) {
 	t.Parallel()
-	limitOfStreams(t, mostStreams, request, hostileIndex)
+	limitOfStreams(t, maxStreams, request, hostileIndex)
 }
 
 // limitOfStreams opens one stream less than the limit, as many, and one more. Of those within it each is served: none is left that could end
@@ -138,7 +138,7 @@ func limitOfStreams(t *testing.T, limit int, text string, hostile func(*testing.
 func TestStreamsThatTheAgentKeepsHalfOpenCount(t *testing.T) {
 	t.Parallel()
 	c, session := hostileIndex(t, func(http.ResponseWriter, *http.Request) {})
-	for range mostStreams + 1 {
+	for range maxStreams + 1 {
 		stream, err := session.OpenStream()
 		if err != nil {
 			break
@@ -153,7 +153,7 @@ func TestStreamsThatTheAgentKeepsHalfOpenCount(t *testing.T) {
 
 func TestWhatTheAgentSendsAheadIsBounded(t *testing.T) {
 	t.Parallel()
-	for _, more := range []int{mostUnread - 1, mostUnread, mostUnread + 1} {
+	for _, more := range []int{maxUnread - 1, maxUnread, maxUnread + 1} {
 		began, arrived, read := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 		c, session := hostileIndex(t, func(w http.ResponseWriter, _ *http.Request) {
 			conn, buffered, err := http.NewResponseController(w).Hijack() // no more data is read
@@ -170,7 +170,7 @@ func TestWhatTheAgentSendsAheadIsBounded(t *testing.T) {
 		stream := open(t, session, request)
 		<-began
 		_, _ = io.WriteString(stream, strings.Repeat("x", more))
-		if more > mostUnread {
+		if more > maxUnread {
 			awaitEnd(t, c, fmt.Sprint(more, " bytes ahead"))
 			close(arrived)
 			continue
@@ -191,7 +191,7 @@ func TestWhatTheAgentSendsAfterTheAnswerIsBounded(t *testing.T) {
 	if _, err := io.ReadAll(stream); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.WriteString(stream, strings.Repeat("x", mostUnread/2)); err != nil {
+	if _, err := io.WriteString(stream, strings.Repeat("x", maxUnread/2)); err != nil {
 		t.Fatal(err)
 	}
 	if raw, err := io.ReadAll(open(t, session, request)); err != nil || !strings.HasPrefix(string(raw), "HTTP/1.1 200 ") {
@@ -199,7 +199,7 @@ func TestWhatTheAgentSendsAfterTheAnswerIsBounded(t *testing.T) {
 	}
 	go func() {
 		for {
-			if _, err := io.WriteString(stream, strings.Repeat("x", mostUnread)); err != nil {
+			if _, err := io.WriteString(stream, strings.Repeat("x", maxUnread)); err != nil {
 				return
 			}
 		}
@@ -297,9 +297,9 @@ func TestARequestEndsWithItsStream(t *testing.T) {
 // Regression: an agent that ended its direction after each request, and read no answer, could have any number of requests in progress.
 func TestAnswersThatTheAgentDoesNotTakeCount(t *testing.T) {
 	t.Parallel()
-	var most, now atomic.Int64
+	var limit, now atomic.Int64
 	c, session := hostileIndex(t, func(w http.ResponseWriter, _ *http.Request) {
-		most.Store(max(most.Load(), now.Add(1)))
+		limit.Store(max(limit.Load(), now.Add(1)))
 		defer now.Add(-1)
 		for range 1 << 10 {
 			if _, err := w.Write(make([]byte, 1<<20)); err != nil {
@@ -307,7 +307,7 @@ func TestAnswersThatTheAgentDoesNotTakeCount(t *testing.T) {
 			}
 		}
 	})
-	for range 4 * mostStreams {
+	for range 4 * maxStreams {
 		stream, err := session.OpenStream()
 		if err != nil {
 			break
@@ -318,8 +318,8 @@ func TestAnswersThatTheAgentDoesNotTakeCount(t *testing.T) {
 		_ = stream.Close()
 	}
 	awaitEnd(t, c, "answers that are not taken")
-	if most.Load() > mostStreams+1 {
-		t.Errorf("%d requests were in progress at once", most.Load())
+	if limit.Load() > maxStreams+1 {
+		t.Errorf("%d requests were in progress at once", limit.Load())
 	}
 }
 
@@ -375,15 +375,15 @@ func TestWhatAProxiedStreamSendsAheadWaits(t *testing.T) {
 	})
 	stream := open(t, session, connect)
 	<-began
-	if _, err := io.WriteString(stream, strings.Repeat("x", mostUnread)); err != nil { // so much goes ahead
+	if _, err := io.WriteString(stream, strings.Repeat("x", maxUnread)); err != nil { // so much goes ahead
 		t.Fatal(err)
 	}
-	const most = mostWindow + mostUnread
-	for sent := mostUnread; ; { // more may, until the stream takes no more
+	const limit = maxWindow + maxUnread
+	for sent := maxUnread; ; { // more may, until the stream takes no more
 		_ = stream.SetWriteDeadline(time.Now().Add(500 * time.Millisecond))
 		n, err := io.WriteString(stream, strings.Repeat("x", 4<<10))
-		if sent += n; sent > most {
-			t.Fatalf("%d bytes are on their way, want at most %d", sent, most)
+		if sent += n; sent > limit {
+			t.Fatalf("%d bytes are on their way, want at most %d", sent, limit)
 		}
 		if err != nil {
 			break

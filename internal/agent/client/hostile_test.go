@@ -102,7 +102,7 @@ func TestListsAreBounded(t *testing.T) {
 	process := `{"id":"` + farm.NewID(farm.ProcessPrefix) + `","pid":1,"name":"a","state":"running","argv":["a","b"],"terminal":{"cols":80,"rows":24},"stdin":true,"restart":"never","restarts":1,"started_at":"2026-01-02T15:04:05Z"}`
 	for name, test := range map[string]struct {
 		entry, around string // %s: the entries
-		most          int
+		limit         int
 		call          func(context.Context, *client.Client) (int, error)
 	}{
 		"List": {file, `{"entries":[%s],"after":""}`, limit, func(ctx context.Context, c *client.Client) (int, error) {
@@ -153,9 +153,9 @@ func TestListsAreBounded(t *testing.T) {
 			}
 			var text string
 			c := against(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) })
-			for _, n := range []int{test.most - 1, test.most, test.most + 1} {
+			for _, n := range []int{test.limit - 1, test.limit, test.limit + 1} {
 				text = answer(n, test.entry)
-				if got, err := test.call(t.Context(), c); (err == nil) != (n <= test.most) || err == nil && got != n {
+				if got, err := test.call(t.Context(), c); (err == nil) != (n <= test.limit) || err == nil && got != n {
 					t.Errorf("%d entries: %d, %v", n, got, err)
 				}
 			}

@@ -262,9 +262,9 @@ func (l Live) FSRead(ctx context.Context, path string, offset, length int64, ino
 
 // FSPack reads a piece of the tar of a directory, without files of more than most bytes; next is that of the piece before, empty: this is
 // the first.
-func (l Live) FSPack(ctx context.Context, path, next string, most int64) (agent.PackPiece, *Piece, error) {
+func (l Live) FSPack(ctx context.Context, path, next string, limit int64) (agent.PackPiece, *Piece, error) {
 	query := fsQuery(path)
-	query.Set("max_file_bytes", strconv.FormatInt(most, 10))
+	query.Set("max_file_bytes", strconv.FormatInt(limit, 10))
 	query.Set("next", next)
 	var head agent.PackPiece
 	p, err := l.piece(ctx, "/tar", query, &head, func() int64 { return head.Length })

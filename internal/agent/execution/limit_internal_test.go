@@ -133,8 +133,8 @@ func TestOutputBeyondItsLimitKeepsHeadAndTail(t *testing.T) {
 			}
 			head, tail := got.stdout, []byte{}
 			if at := markerPattern.FindSubmatchIndex(got.stdout); at != nil {
-				if told := string(got.stdout[at[2]:at[3]]); told != fmt.Sprint(got.dropped.Stdout) {
-					t.Fatalf("seed %d, command %d: the text says %s, the frame %d", seed, i, told, got.dropped.Stdout)
+				if reported := string(got.stdout[at[2]:at[3]]); reported != fmt.Sprint(got.dropped.Stdout) {
+					t.Fatalf("seed %d, command %d: the text says %s, the frame %d", seed, i, reported, got.dropped.Stdout)
 				}
 				head, tail = got.stdout[:at[0]], got.stdout[at[1]:]
 			}

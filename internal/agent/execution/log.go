@@ -24,17 +24,17 @@ const (
 // Log is the log of one execution. It keeps unacknowledged frames, and the final frame always. A writer blocks while it is full, so
 // nothing is dropped and memory stays bounded. Any number of readers may follow it.
 type Log struct {
-	mu      sync.Mutex
-	changed chan struct{} // closed and replaced on every change
-	frames  []agent.Frame
-	last    uint64 // sequence number of the newest frame
-	said    uint64 // number of the last frame that is not empty
-	read    uint64 // newest frame that a reader has seen: it must not change any more
-	bytes   int
-	limit   int
-	open    bool          // Unblock was called
-	final   chan struct{} // closed with the final frame
-	ended   bool
+	mu         sync.Mutex
+	changed    chan struct{} // closed and replaced on every change
+	frames     []agent.Frame
+	last       uint64 // sequence number of the newest frame
+	lastOutput uint64 // number of the last frame that is not empty
+	read       uint64 // newest frame that a reader has seen: it must not change any more
+	bytes      int
+	limit      int
+	open       bool          // Unblock was called
+	final      chan struct{} // closed with the final frame
+	ended      bool
 
 	rolling bool // it drops the oldest frames instead of waiting for an Ack
 	readers readers
@@ -178,7 +178,7 @@ func (l *Log) add(kind agent.FrameType, payload []byte) {
 		}
 	}
 	l.last++
-	l.said = l.last
+	l.lastOutput = l.last
 	l.frames = append(l.frames, agent.Frame{Seq: l.last, Type: kind, Payload: append(make([]byte, 0, room), payload...)})
 }
 
@@ -187,12 +187,12 @@ func (l *Log) add(kind agent.FrameType, payload []byte) {
 func (l *Log) Mark() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.said == l.last && l.said > 0 && !l.rolling && !l.ended && !l.full(0) {
+	if l.lastOutput == l.last && l.lastOutput > 0 && !l.rolling && !l.ended && !l.full(0) {
 		l.last++
 		l.frames = append(l.frames, agent.Frame{Seq: l.last, Type: agent.FrameStdout})
 		l.notify()
 	}
-	return l.said
+	return l.lastOutput
 }
 
 // End adds the end of the output and the final frame, regardless of the limit. Later frames are dropped.
@@ -264,10 +264,10 @@ func (l *Log) Next(ctx context.Context, seq uint64) ([]agent.Frame, error) {
 func (l *Log) batch(seq uint64) []agent.Frame { return l.batchOf(seq, batchBytes) }
 
 // batchOf is batch with another number of bytes. The caller holds mu.
-func (l *Log) batchOf(seq uint64, most int) []agent.Frame {
+func (l *Log) batchOf(seq uint64, limit int) []agent.Frame {
 	from := int(seq - l.first()) //nolint:gosec // both are within frames
 	size, to := 0, from
-	for to < len(l.frames) && (to == from || size+len(l.frames[to].Payload) <= most) {
+	for to < len(l.frames) && (to == from || size+len(l.frames[to].Payload) <= limit) {
 		size += len(l.frames[to].Payload)
 		to++
 	}

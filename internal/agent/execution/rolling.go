@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// patience is how long a writer waits for a reader that does not read, also for one whose worker is gone and that comes back.
-	patience = 10 * time.Second
+	// readerTimeout is how long a writer waits for a reader that does not read, also for one whose worker is gone and that comes back.
+	readerTimeout = 10 * time.Second
 	// rollingFrames bounds the number of frames of a rolling log: the output of a program that writes single characters.
 	rollingFrames = 1 << 14
 )
@@ -64,7 +64,7 @@ func (l *Log) roll(kind agent.FrameType, payload []byte) {
 
 // awaitReaders waits until the readers have got the oldest frame, or until there is room, and gives up those that do not read. The caller holds mu.
 func (l *Log) awaitReaders(size int) {
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(readerTimeout)
 	defer timer.Stop()
 	for !l.ended && !l.open && l.crowded(size) && l.awaited() {
 		changed := l.changed
@@ -111,19 +111,19 @@ func (l *Log) giveUp() {
 
 // Enter says that the reader of a name asks for the frames from seq on (0: from the first that is kept), with one answer, which has answered
 // when it calls done. From then on a writer waits for it. most bounds the readers; CodeExhausted if there are as many.
-func (l *Log) Enter(name string, seq uint64, most int) (done func(), err error) {
+func (l *Log) Enter(name string, seq uint64, limit int) (done func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.readers, expected)
 	r := l.readers[name]
 	if r == nil {
 		for other, r := range maps.Clone(l.readers) {
-			if len(l.readers) >= most && r.reading == 0 {
+			if len(l.readers) >= limit && r.reading == 0 {
 				delete(l.readers, other)
 			}
 		}
-		if len(l.readers) >= most {
-			return nil, farm.Errorf(farm.CodeExhausted, "The process has %d readers, the most that it may have. Close one of them.", most)
+		if len(l.readers) >= limit {
+			return nil, farm.Errorf(farm.CodeExhausted, "The process has %d readers, the most that it may have. Close one of them.", limit)
 		}
 		r = &reader{}
 		l.readers[name] = r

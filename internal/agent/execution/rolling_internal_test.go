@@ -63,7 +63,7 @@ func TestReadersThatDoNotReadAreGivenUp(t *testing.T) {
 				l.Append([]agent.FrameType{agent.FrameStderr, agent.FrameStdout}[i], make([]byte, 10))
 				l.Append(agent.FrameDisplay, make([]byte, 10))
 			}
-			if waited := time.Since(began); waited != patience {
+			if waited := time.Since(began); waited != readerTimeout {
 				t.Errorf("waited %s for %s", waited, name)
 			}
 		}
@@ -76,7 +76,7 @@ func TestAReaderThatIsExpectedMissesNothing(t *testing.T) {
 	for _, c := range []struct {
 		comes time.Duration
 		first uint64
-	}{{patience - 1, 1}, {patience + 1, 3}} {
+	}{{readerTimeout - 1, 1}, {readerTimeout + 1, 3}} {
 		synctest.Test(t, func(t *testing.T) {
 			l := NewRollingLog(20)
 			l.Expect()

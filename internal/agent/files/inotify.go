@@ -20,8 +20,8 @@ const (
 	// watchMask is what the kernel tells of a directory.
 	watchMask = unix.IN_CREATE | unix.IN_MODIFY | unix.IN_CLOSE_WRITE | unix.IN_ATTRIB | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO |
 		unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR | unix.IN_EXCL_UNLINK
-	// pairPatience is how long the second half of a renaming may take: the kernel writes both at once, but a read may end between them.
-	pairPatience = 20 * time.Millisecond
+	// pairTimeout is how long the second half of a renaming may take: the kernel writes both at once, but a read may end between them.
+	pairTimeout = 20 * time.Millisecond
 	// readBytes is how much is read at once.
 	readBytes = 64 << 10
 )
@@ -37,7 +37,7 @@ type watchedTree struct {
 
 	dirs  map[int32]string
 	paths map[string]int32
-	most  int
+	limit int
 
 	half   agent.FileEvent // the first half of a renaming; no path: there is none
 	cookie uint32
@@ -63,7 +63,7 @@ func (t *watchedTree) start() error {
 
 // add watches a directory and what is below it. found is called for what is in it; nil: for nothing.
 func (t *watchedTree) add(dir string, found func(string, fs.FileMode)) error {
-	if len(t.dirs) >= t.most {
+	if len(t.dirs) >= t.limit {
 		return errTooMany
 	}
 	var wd int
@@ -130,7 +130,7 @@ func (t *watchedTree) read() {
 	for {
 		deadline := time.Time{}
 		if t.half.Path != "" {
-			deadline = time.Now().Add(pairPatience)
+			deadline = time.Now().Add(pairTimeout)
 		}
 		_ = t.file.SetReadDeadline(deadline)
 		n, err := t.file.Read(buf)
@@ -195,23 +195,23 @@ func (t *watchedTree) event(wd int32, mask, cookie uint32, name string) {
 	if mask&unix.IN_ISDIR != 0 {
 		e.Type = "dir"
 	}
-	told := !t.ignored(name) && (t.only == "" || name == t.only && dir == t.top)
+	reported := !t.ignored(name) && (t.only == "" || name == t.only && dir == t.top)
 	if t.half.Path != "" && (mask&unix.IN_MOVED_TO == 0 || cookie != t.cookie) {
 		t.single()
 	}
 	switch {
 	case mask&unix.IN_MOVED_FROM != 0:
-		if told {
+		if reported {
 			t.half, t.cookie = e, cookie
 		}
 	case mask&unix.IN_MOVED_TO != 0:
 		from := t.half.Path
 		t.half = agent.FileEvent{}
 		switch {
-		case !told && from != "": // renamed to a name that is not reported
+		case !reported && from != "": // renamed to a name that is not reported
 			t.half = agent.FileEvent{Path: from, Type: e.Type}
 			t.single()
-		case !told:
+		case !reported:
 		case from != "":
 			e.Kind, e.From = agent.FileRenamed, from
 			t.tell(e)
@@ -221,7 +221,7 @@ func (t *watchedTree) event(wd int32, mask, cookie uint32, name string) {
 		default:
 			t.created(e)
 		}
-	case !told:
+	case !reported:
 	case mask&unix.IN_CREATE != 0:
 		t.created(e)
 	case mask&unix.IN_DELETE != 0:
@@ -255,7 +255,7 @@ func (t *watchedTree) found(dir string) {
 		t.tell(agent.FileEvent{Kind: agent.FileCreated, Path: p, Type: kind})
 	})
 	if errors.Is(err, errTooMany) {
-		t.tell(agent.FileEvent{Kind: agent.FileDropped, Reason: tooMany(t.most)})
+		t.tell(agent.FileEvent{Kind: agent.FileDropped, Reason: tooMany(t.limit)})
 	}
 }
 
@@ -290,6 +290,6 @@ func (t *watchedTree) forget(dir string) {
 	}
 }
 
-func tooMany(most int) string {
-	return farm.MessageOf(farm.Errorf(farm.CodeTooLarge, "the tree has more than %d directories, or more than the kernel watches for one user; those beyond are not watched", most))
+func tooMany(limit int) string {
+	return farm.MessageOf(farm.Errorf(farm.CodeTooLarge, "the tree has more than %d directories, or more than the kernel watches for one user; those beyond are not watched", limit))
 }

@@ -68,7 +68,7 @@ func TestFoldersThatAreNotNamedAreCountedTogether(t *testing.T) {
 		for i := range n {
 			counts[fmt.Sprintf("%02d/venv", i)] = 1
 		}
-		left := mostLeftOut(counts)
+		left := maxLeftOut(counts)
 		last, named := left[len(left)-1], min(n, agent.MaxLeftOut)
 		if len(left) != named+1 || last.Folder != "" || last.Files != 100+n-named || left[0].Folder != "00/venv" {
 			t.Errorf("%d folders: %+v", n, left)

@@ -262,7 +262,7 @@ func (s *Server) list(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	most, err := number(r, "limit", farm.MaxFSEntries)
+	bound, err := number(r, "limit", farm.MaxFSEntries)
 	if err != nil {
 		return nil, err
 	}
@@ -272,7 +272,7 @@ func (s *Server) list(_ http.ResponseWriter, r *http.Request) (any, error) {
 		list.Entries = append(list.Entries, e)
 		return list, err
 	}
-	limit, size, pairs := int(min(most, farm.MaxFSEntries)), 0, 0                                                                                       //nolint:gosec // bounded
+	limit, size, pairs := int(min(bound, farm.MaxFSEntries)), 0, 0                                                                                      //nolint:gosec // bounded
 	g := pages{root: anywhere{}, base: p, after: r.URL.Query().Get("after"), depth: int(min(depth, farm.MaxFSDepth)), all: true, stop: r.Context().Err} //nolint:gosec // bounded
 	list.More, err = g.each(func(full string, f found) error {
 		e := describe(f.dir, f.name, full, f.info)

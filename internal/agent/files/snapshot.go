@@ -81,11 +81,11 @@ func (s Snapshot) Changes(maxFiles int, maxBytes int64) (files []agent.ChangedFi
 		}
 		keep++
 	}
-	return files[:keep], skipped + len(files) - keep, mostLeftOut(counts)
+	return files[:keep], skipped + len(files) - keep, maxLeftOut(counts)
 }
 
-// mostLeftOut names the folders with the most files, and counts those of the others together.
-func mostLeftOut(counts map[string]int) []agent.LeftOut {
+// maxLeftOut names the folders with the most files, and counts those of the others together.
+func maxLeftOut(counts map[string]int) []agent.LeftOut {
 	var left []agent.LeftOut
 	others := 0
 	for folder, n := range counts {

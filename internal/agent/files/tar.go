@@ -37,7 +37,7 @@ type packer struct {
 	pages
 	out     io.Writer
 	plain   bool  // regular files and directories only, and of their modes what permits something to someone; else symbolic links, too
-	most    int64 // bytes of a file; a larger one is left out
+	limit   int64 // bytes of a file; a larger one is left out
 	room    int64 // bytes of the piece, about: what begins before is written
 	written int64
 	at      position
@@ -100,7 +100,7 @@ func (k *packer) member(full string, f found) error {
 			return nil
 		}
 		defer func() { _ = opened.Close() }()
-		if content, h.Size = opened, of.st.Size; h.Size > k.most {
+		if content, h.Size = opened, of.st.Size; h.Size > k.limit {
 			k.passed++
 			return nil
 		}
@@ -161,12 +161,12 @@ func (s *Server) pack(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	most, err := number(r, "max_file_bytes", math.MaxInt64)
+	limit, err := number(r, "max_file_bytes", math.MaxInt64)
 	if err != nil {
 		return nil, err
 	}
 	var out bytes.Buffer
-	k := packer{pages: pages{root: anywhere{}, base: p, stop: r.Context().Err}, out: &out, most: most, room: agent.PieceBytes}
+	k := packer{pages: pages{root: anywhere{}, base: p, stop: r.Context().Err}, out: &out, limit: limit, room: agent.PieceBytes}
 	if next := r.URL.Query().Get("next"); next != "" {
 		raw, err := base64.RawURLEncoding.DecodeString(next)
 		if err == nil {

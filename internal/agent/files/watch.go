@@ -70,7 +70,7 @@ func (s *watches) put(_ http.ResponseWriter, r *http.Request) (any, error) {
 			return nil, farm.Invalidf("ignore is not a pattern of a name: %q", farm.Shorten(pattern))
 		}
 	}
-	t := &watchedTree{top: p, recursive: r.URL.Query().Get("recursive") == "true", ignore: ignore, most: MaxWatchedDirs}
+	t := &watchedTree{top: p, recursive: r.URL.Query().Get("recursive") == "true", ignore: ignore, limit: MaxWatchedDirs}
 	var of info
 	if err := unix.Stat(p, &of.st); err != nil {
 		return nil, Problem(err, p)

@@ -203,7 +203,7 @@ func (w *Workspace) WriteTar(p string, to io.Writer) error {
 			}
 			return err
 		}
-		k := packer{pages: pages{root: top, base: p}, out: to, plain: true, most: math.MaxInt64, room: math.MaxInt64}
+		k := packer{pages: pages{root: top, base: p}, out: to, plain: true, limit: math.MaxInt64, room: math.MaxInt64}
 		if _, err := k.pack(); err != nil {
 			return err
 		}

@@ -109,7 +109,7 @@ func (in *installation) resolve(tool pyTool, wanted []*requirement, there map[st
 }
 
 // listed reads a requirements file in the workspace, unless it was installed before.
-func (in *installation) listed(file string, most int) []*requirement {
+func (in *installation) listed(file string, limit int) []*requirement {
 	f, entry, err := in.s.cfg.Files.Open(file)
 	if err != nil {
 		return nil
@@ -133,7 +133,7 @@ func (in *installation) listed(file string, most int) []*requirement {
 			continue
 		}
 		r := parseRequirement(farm.ManagerPip, line)
-		if r.problem != "" || len(wanted) >= most {
+		if r.problem != "" || len(wanted) >= limit {
 			if leftOut++; leftOut <= maxLeftOut {
 				in.notes = append(in.notes, fmt.Sprintf("%s: %q was left out; only names with versions are installed.", file, execution.Cut(line, 100)))
 			}

@@ -162,26 +162,26 @@ func lastLines(text string) string {
 
 // reason asks the index why it refused a request: its answer has a sentence, which installers do not show.
 func (in *installation) reason(url, status string) string {
-	said := "it answered with status " + status + "."
+	printed := "it answered with status " + status + "."
 	if !strings.HasPrefix(url, "http://"+in.s.cfg.IndexAddr+"/") {
-		return said
+		return printed
 	}
 	ctx, cancel := context.WithTimeout(in.s.life, reasonTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
-		return said
+		return printed
 	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	res, err := client.Do(req)
 	if err != nil {
-		return said
+		return printed
 	}
 	defer func() { _ = res.Body.Close() }()
 	raw, _ := io.ReadAll(io.LimitReader(res.Body, maxMessageBytes/2))
 	text := flat(strings.ToValidUTF8(string(raw), "\uFFFD"))
 	if res.StatusCode < http.StatusBadRequest || text == "" || strings.HasPrefix(text, "<") || strings.HasPrefix(text, "{") {
-		return said
+		return printed
 	}
 	return text
 }

@@ -61,7 +61,7 @@ type installation struct {
 	work    string // its own directory, in the same file system as the installed packages
 	began   time.Time
 	timeout time.Duration
-	said    ends           // output of the current step
+	printed ends           // output of the current step
 	unshown *execution.Log // gets the standard error of the current step, which nobody reads; nil: the execution's log
 	notes   []string
 	seen    requirementsSeen // the requirement files that are new
@@ -204,8 +204,8 @@ func (in *installation) step(argv, env []string) *trouble {
 	}
 	kills := process.Kills()
 	began := time.Now()
-	in.said = ends{}
-	p, err := in.s.cfg.Reaper.StartLogged(in.Execution, argv, env, in.work, process.Streams{Tee: in.said.add, Errors: in.unshown})
+	in.printed = ends{}
+	p, err := in.s.cfg.Reaper.StartLogged(in.Execution, argv, env, in.work, process.Streams{Tee: in.printed.add, Errors: in.unshown})
 	if err != nil {
 		return &trouble{text: "The installer could not be started: " + err.Error() + ".", fatal: true}
 	}
@@ -220,7 +220,7 @@ func (in *installation) step(argv, env []string) *trouble {
 	if p.ExitCode() == 0 {
 		return nil
 	}
-	t := &trouble{output: in.said.text(), took: time.Since(began)}
+	t := &trouble{output: in.printed.text(), took: time.Since(began)}
 	if short || process.Kills() > kills {
 		t.memory = true
 		in.forget()          // unpacked files use memory that user code and the next package need
@@ -316,13 +316,13 @@ func (c Config) nodeDir() string { return filepath.Join(c.HomeDir, ".node") }
 func (c Config) nodeModules() string { return filepath.Join(c.nodeDir(), "node_modules") }
 
 const (
-	// memoryCheck is the time between two checks of an installer that downloads nothing; it unpacks less than memorySpareMost in it.
+	// memoryCheck is the time between two checks of an installer that downloads nothing; it unpacks less than maxMemorySpare in it.
 	memoryCheck = 20 * time.Millisecond
 	// memorySpare is the fraction of the limit that an installation must leave free, within memorySpareLeast and
-	// memorySpareMost bytes.
+	// maxMemorySpare bytes.
 	memorySpare      = 32
 	memorySpareLeast = 8 << 20
-	memorySpareMost  = 64 << 20
+	maxMemorySpare   = 64 << 20
 )
 
 // Guard ends the installer that runs before the files that it unpacks use up the sandbox's memory. Files are in memory here: they would remain
@@ -388,5 +388,5 @@ func (in *installation) guardMemory(p *process.Logged) (reached func() bool) {
 
 // memoryShort reports whether so little of a limit is left that an installation must end. 0 means unknown usage.
 func memoryShort(held, limit int64) bool {
-	return held > 0 && limit-held < min(max(limit/memorySpare, memorySpareLeast), memorySpareMost)
+	return held > 0 && limit-held < min(max(limit/memorySpare, memorySpareLeast), maxMemorySpare)
 }

@@ -28,7 +28,7 @@ func TestInstallerIsKilledBeforeItGetsWhatDoesNotFit(t *testing.T) {
 	guard.Check() // nothing is installed
 	in := &installation{
 		Execution: execution.New("x", agent.Spec{}, 1<<20, time.Now()),
-		s: &Installer{cfg: Config{Reaper: reaper, Guard: guard}, memory: func() (held, most int64) {
+		s: &Installer{cfg: Config{Reaper: reaper, Guard: guard}, memory: func() (held, bound int64) {
 			if short.Load() {
 				return limit - memorySpareLeast + 1, limit
 			}
@@ -69,8 +69,8 @@ func TestUVIsExplained(t *testing.T) {
 	python := kernel.NewProber(kernel.ProberConfig{Reaper: reaper, Image: []string{"PATH=" + dir}, HomeDir: dir})
 	in := &installation{s: New(t.Context(), Config{HomeDir: dir, Python: python})}
 	for name, c := range map[string]struct {
-		asked, said, want string
-		fatal             bool
+		asked, printed, want string
+		fatal                bool
 	}{
 		"not found": {
 			"x1", "error: No solution found when resolving dependencies\n  cause: Because x1 was not found in the package registry and you require x1, we can conclude that your requirements are unsatisfiable.\n",
@@ -132,7 +132,7 @@ func TestUVIsExplained(t *testing.T) {
 		},
 		"anything": {"x1", "error: " + strings.Repeat("never seen ", 1000), "x1 could not be installed: never seen never seen", false},
 	} {
-		trouble := &trouble{output: "Using CPython 3.13.5\n" + c.said}
+		trouble := &trouble{output: "Using CPython 3.13.5\n" + c.printed}
 		got := uvTool{}.explain(in, trouble, parseRequirement("pip", c.asked))
 		if !strings.HasPrefix(got, c.want) || trouble.fatal != c.fatal || len(got) > maxMessageBytes+100 {
 			t.Errorf("%s: %q, fatal %v\nwant %q", name, got, trouble.fatal, c.want)

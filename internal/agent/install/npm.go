@@ -98,7 +98,7 @@ func (in *installation) explainNode(t *trouble, r *requirement) string {
 		return text
 	}
 	code := ""
-	var said []string
+	var printed []string
 	for line := range strings.Lines(t.output) {
 		line = strings.TrimSpace(line)
 		rest, ok := strings.CutPrefix(line, "npm error ")
@@ -110,7 +110,7 @@ func (in *installation) explainNode(t *trouble, r *requirement) string {
 		case strings.HasPrefix(rest, "code ") && code == "":
 			code = strings.TrimPrefix(rest, "code ")
 		case !strings.HasPrefix(rest, "A complete log of this run"):
-			said = append(said, rest)
+			printed = append(printed, rest)
 		}
 	}
 	switch code {
@@ -119,16 +119,16 @@ func (in *installation) explainNode(t *trouble, r *requirement) string {
 	case "ETARGET":
 		return fmt.Sprintf("No version of %s fits %q.", r.name, r.asked)
 	case "ERESOLVE":
-		return execution.Cut(fmt.Sprintf("%s conflicts with other required packages: %s", r.name, flat(strings.Join(said, " "))), maxMessageBytes)
+		return execution.Cut(fmt.Sprintf("%s conflicts with other required packages: %s", r.name, flat(strings.Join(printed, " "))), maxMessageBytes)
 	case "EINTEGRITY":
 		return fmt.Sprintf("The file from the registry for %s does not match its published hash, so it was not installed.", r.name)
 	case "EBADENGINE", "EBADPLATFORM":
-		return execution.Cut(fmt.Sprintf("%s does not work with this image's Node or platform: %s", r.name, flat(strings.Join(said, " "))), maxMessageBytes)
+		return execution.Cut(fmt.Sprintf("%s does not work with this image's Node or platform: %s", r.name, flat(strings.Join(printed, " "))), maxMessageBytes)
 	case "ECONNREFUSED", "ECONNRESET", "ETIMEDOUT", "ENOTFOUND", "E503", "E502", "E504":
 		t.fatal = code != "E502"
 		return fmt.Sprintf("The npm registry is not reachable: the files for %s could not be downloaded. Try again later.", r.name)
 	}
-	return execution.Cut(fmt.Sprintf("%s could not be installed: %s", r.name, lastLines(strings.Join(said, "\n"))), maxMessageBytes)
+	return execution.Cut(fmt.Sprintf("%s could not be installed: %s", r.name, lastLines(strings.Join(printed, "\n"))), maxMessageBytes)
 }
 
 // cloneTree copies a directory: files of packages become hard links, npm's own lists are copied. A missing directory becomes an

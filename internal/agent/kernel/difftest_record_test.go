@@ -22,7 +22,7 @@ type shown struct {
 // part is output, and what was shown after it.
 type part struct {
 	Stdout, Stderr string
-	Shown          *shown // nil in the last part
+	Redacted       *shown // nil in the last part
 }
 
 // cell is what a caller sees of one cell.
@@ -45,7 +45,7 @@ func (c *cell) last() *part {
 
 // show ends a part.
 func (c *cell) show(s shown) {
-	c.last().Shown = &s
+	c.last().Redacted = &s
 	c.Parts = append(c.Parts, part{})
 }
 
@@ -60,9 +60,9 @@ var aspects = []struct {
 	{"count", func(c cell) string { return fmt.Sprint(c.Count) }},
 	{"stdout", func(c cell) string { return c.text(func(p part) string { return p.Stdout }) }},
 	{"stderr", func(c cell) string { return c.text(func(p part) string { return p.Stderr }) }},
-	{"displays", func(c cell) string { return c.text(func(p part) string { return p.Shown.display() }) }},
-	{"metadata", func(c cell) string { return c.text(func(p part) string { return p.Shown.metadata() }) }},
-	{"clears", func(c cell) string { return c.text(func(p part) string { return p.Shown.clear() }) }},
+	{"displays", func(c cell) string { return c.text(func(p part) string { return p.Redacted.display() }) }},
+	{"metadata", func(c cell) string { return c.text(func(p part) string { return p.Redacted.metadata() }) }},
+	{"clears", func(c cell) string { return c.text(func(p part) string { return p.Redacted.clear() }) }},
 	{"next", func(c cell) string { return c.Next }},
 }
 
@@ -106,8 +106,8 @@ func (c cell) order() string {
 			return ""
 		}
 		text := fmt.Sprintf("stdout %q\nstderr %q\n", p.Stdout, p.Stderr)
-		if p.Shown != nil {
-			text += fmt.Sprintf("display %s clear %s\n", p.Shown.display(), p.Shown.Clear)
+		if p.Redacted != nil {
+			text += fmt.Sprintf("display %s clear %s\n", p.Redacted.display(), p.Redacted.Clear)
 		}
 		return text
 	})

@@ -47,8 +47,8 @@ func TestDifferencesAreListed(t *testing.T) {
 func TestOrderIsCompared(t *testing.T) {
 	t.Parallel()
 	value := &shown{Number: 1, Data: map[string]string{"text/plain": "1"}}
-	ours := []cell{{Parts: []part{{Stdout: "ab", Shown: value}, {}}}}
-	theirs := []cell{{Parts: []part{{Stdout: "a", Shown: value}, {Stdout: "b"}}}}
+	ours := []cell{{Parts: []part{{Stdout: "ab", Redacted: value}, {}}}}
+	theirs := []cell{{Parts: []part{{Stdout: "a", Redacted: value}, {Stdout: "b"}}}}
 	found := compare(ours, theirs)
 	if len(found) != 1 || found[0].aspect != "order" {
 		t.Fatalf("found %+v", found)

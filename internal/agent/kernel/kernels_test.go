@@ -117,7 +117,7 @@ func TestLimitOfContexts(t *testing.T) {
 		return agenttest.Read(t, a.Client, id)
 	}
 	name := func(n int) string { return fmt.Sprintf("c%d", n) }
-	has := func(when string, most int, want ...string) {
+	has := func(when string, limit int, want ...string) {
 		t.Helper()
 		list, err := live.Contexts(t.Context())
 		agenttest.Must(t, err)
@@ -125,8 +125,8 @@ func TestLimitOfContexts(t *testing.T) {
 		for _, c := range list {
 			names = append(names, c.Name)
 		}
-		if len(list) != most || !slices.Equal(names[:len(want)], want) {
-			t.Errorf("%s: contexts %v, want %d beginning with %v", when, names, most, want)
+		if len(list) != limit || !slices.Equal(names[:len(want)], want) {
+			t.Errorf("%s: contexts %v, want %d beginning with %v", when, names, limit, want)
 		}
 	}
 	run("default", "python")

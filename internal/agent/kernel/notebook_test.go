@@ -322,7 +322,7 @@ func TestMessagesTellRestartsFromCrashes(t *testing.T) {
 	t.Parallel()
 	ks, run := notebook(t)
 	var after uint64
-	told := func() (contents []string) {
+	messages := func() (contents []string) {
 		list, err := ks.Messages(t.Context(), kernel.DefaultContext, after, 0)
 		agenttest.Must(t, err)
 		for _, m := range list {
@@ -341,7 +341,7 @@ func TestMessagesTellRestartsFromCrashes(t *testing.T) {
 	if err := run("assert 'x' not in globals()"); err != nil {
 		t.Fatal(err)
 	}
-	if got := told(); !slices.Equal(got, []string{asked}) {
+	if got := messages(); !slices.Equal(got, []string{asked}) {
 		t.Errorf("after the restart of an idle kernel: %q", got)
 	}
 	spec := agenttest.Code("open('begun', 'w').close()\nimport time\ntime.sleep(999)")
@@ -357,13 +357,13 @@ func TestMessagesTellRestartsFromCrashes(t *testing.T) {
 	}
 	agenttest.Must(t, ks.Restart(t.Context(), kernel.DefaultContext))
 	<-ended
-	if got := told(); !slices.Equal(got, []string{asked}) || e.Outcome().Error == nil {
+	if got := messages(); !slices.Equal(got, []string{asked}) || e.Outcome().Error == nil {
 		t.Errorf("after the restart of a busy kernel: %q", got)
 	}
 	if err := run("import os\nos._exit(1)"); err == nil {
 		t.Error("a kernel that died is said to have run its cell")
 	}
-	if got := told(); len(got) > 0 {
+	if got := messages(); len(got) > 0 {
 		t.Errorf("after a crash: %q", got)
 	}
 }

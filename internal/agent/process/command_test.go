@@ -206,19 +206,19 @@ func TestReportsChangedFiles(t *testing.T) {
 func TestLimitsOfChangedFiles(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartPlain(t)
-	const most = 3
-	for files, skipped := range map[int]int{most - 1: 0, most: 0, most + 1: 1} {
+	const limit = 3
+	for files, skipped := range map[int]int{limit - 1: 0, limit: 0, limit + 1: 1} {
 		spec := agenttest.Commands(fmt.Sprintf("for i in $(seq %d); do echo x >of%d-$i; done", files, files))
-		spec.MaxFiles = most
+		spec.MaxFiles = limit
 		if ran := agenttest.Run(t, a.Client, spec); len(ran.Outcome.Files) != files-skipped || ran.Outcome.Skipped != skipped {
-			t.Errorf("%d of %d files: %+v", files, most, ran.Outcome)
+			t.Errorf("%d of %d files: %+v", files, limit, ran.Outcome)
 		}
 	}
-	for size, skipped := range map[int]int{most - 1: 0, most: 0, most + 1: 1} {
+	for size, skipped := range map[int]int{limit - 1: 0, limit: 0, limit + 1: 1} {
 		spec := agenttest.Commands(fmt.Sprintf("head -c %d /dev/zero >size%d", size, size))
-		spec.MaxFileBytes = most
+		spec.MaxFileBytes = limit
 		if ran := agenttest.Run(t, a.Client, spec); len(ran.Outcome.Files) != 1-skipped || ran.Outcome.Skipped != skipped {
-			t.Errorf("a file of %d of %d bytes: %+v", size, most, ran.Outcome)
+			t.Errorf("a file of %d of %d bytes: %+v", size, limit, ran.Outcome)
 		}
 	}
 }

@@ -33,7 +33,7 @@ const (
 // HostLimit ends the programs of a sandbox that has too much of something of which the sandbox's kernel has no limit: Linux counts it for
 // the host only, or, for memory in gVisor, ends the whole sandbox. A nil *HostLimit ended nothing.
 type HostLimit struct {
-	most  int
+	limit int
 	count func() int
 	kill  func()
 	pause func(count int) time.Duration // until the next count; nil: limitEvery
@@ -45,10 +45,10 @@ type HostLimit struct {
 // gVisor needs for itself and tasks processes.
 func NewMemoryLimit(kill func(), meminfo, heap string, tasks int) *HostLimit {
 	_, total := readMeminfo(meminfo)
-	most := int(total - min(total/4, gVisorBytes+int64(tasks)*gVisorTaskBytes))
+	limit := int(total - min(total/4, gVisorBytes+int64(tasks)*gVisorTaskBytes))
 	var objects, garbage int64 // what was left when the programs were ended counts no more: gVisor collects it later
 	return &HostLimit{
-		most: most,
+		limit: limit,
 		kill: func() {
 			garbage = objects
 			kill()
@@ -61,7 +61,7 @@ func NewMemoryLimit(kill func(), meminfo, heap string, tasks int) *HostLimit {
 			return int(used + max(0, objects-garbage-gVisorHeap))
 		},
 		pause: func(used int) time.Duration {
-			return min(max(time.Duration(most-used)*time.Second/fillRate, memoryPause), memoryPauseMax)
+			return min(max(time.Duration(limit-used)*time.Second/fillRate, memoryPause), memoryPauseMax)
 		},
 	}
 }
@@ -70,7 +70,7 @@ func NewMemoryLimit(kill func(), meminfo, heap string, tasks int) *HostLimit {
 // namespace, /proc/net/sockstat; without it (gVisor) there is no limit. Its first line counts all of them. Those of UDP and TCP count less: a
 // socket that has left its port keeps its memory.
 func NewSocketLimit(kill func(), file string) *HostLimit {
-	return &HostLimit{most: MaxSockets, kill: kill, count: func() (sockets int) {
+	return &HostLimit{limit: MaxSockets, kill: kill, count: func() (sockets int) {
 		text, _ := readShort(file)
 		_, _ = fmt.Sscanf(text, "sockets: used %d", &sockets)
 		return sockets
@@ -80,7 +80,7 @@ func NewSocketLimit(kill func(), file string) *HostLimit {
 // NewTerminalLimit makes a limit of MaxTerminals pseudo-terminals that calls kill when it is exceeded. dir is where this sandbox has them:
 // /dev/pts.
 func NewTerminalLimit(kill func(), dir string) *HostLimit {
-	return &HostLimit{most: MaxTerminals, kill: kill, count: func() (terminals int) {
+	return &HostLimit{limit: MaxTerminals, kill: kill, count: func() (terminals int) {
 		entries, _ := os.ReadDir(dir) // without it there are none
 		for _, entry := range entries {
 			if _, err := strconv.Atoi(entry.Name()); err == nil { // not ptmx
@@ -110,7 +110,7 @@ func (l *HostLimit) Run(ctx context.Context) {
 // Check counts once, and kills when there are too many. It returns the time until the next count.
 func (l *HostLimit) Check() time.Duration {
 	count := l.count()
-	if count > l.most {
+	if count > l.limit {
 		l.kills.Add(1) // before the kill: what it ends asks for the reason
 		l.kill()
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// inputPatience is how long a process may not read its input before a write to it is given up.
-const inputPatience = 10 * time.Second
+// inputTimeout is how long a process may not read its input before a write to it is given up.
+const inputTimeout = 10 * time.Second
 
 // endOfInput is what a terminal takes for the end of the input at the start of a line: control-D.
 const endOfInput = 4
@@ -91,9 +91,9 @@ func (i *Input) notify() {
 	i.changed = make(chan struct{})
 }
 
-// open returns the file of the process that runs now, other than gone. If there is none yet, it waits for it: nil after inputPatience.
+// open returns the file of the process that runs now, other than gone. If there is none yet, it waits for it: nil after inputTimeout.
 func (i *Input) open(gone *os.File) (*os.File, error) {
-	timer := time.NewTimer(inputPatience)
+	timer := time.NewTimer(inputTimeout)
 	defer timer.Stop()
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -125,7 +125,7 @@ func (i *Input) Write(p []byte) (n int, err error) {
 	i.writing.Lock()
 	defer i.writing.Unlock()
 	unread := func() error {
-		return farm.Wrap(errUnread, farm.CodeConflict, "The process has not read its input for %d seconds: %d of %d bytes were written.", int(inputPatience.Seconds()), n, len(p))
+		return farm.Wrap(errUnread, farm.CodeConflict, "The process has not read its input for %d seconds: %d of %d bytes were written.", int(inputTimeout.Seconds()), n, len(p))
 	}
 	var gone *os.File // whose process has ended or has closed its input
 	for n < len(p) {
@@ -136,7 +136,7 @@ func (i *Input) Write(p []byte) (n int, err error) {
 		if file == nil {
 			return n, unread()
 		}
-		_ = file.SetWriteDeadline(time.Now().Add(inputPatience))
+		_ = file.SetWriteDeadline(time.Now().Add(inputTimeout))
 		written, err := file.Write(p[n:])
 		n += written
 		ended := errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.EIO) || errors.Is(err, os.ErrClosed)

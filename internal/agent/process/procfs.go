@@ -26,13 +26,13 @@ const (
 )
 
 // procFile reads the beginning of a file of /proc; nil if it cannot be read.
-func procFile(path string, most int64) []byte {
+func procFile(path string, limit int64) []byte {
 	f, err := os.Open("/proc/" + path)
 	if err != nil {
 		return nil
 	}
 	defer func() { _ = f.Close() }()
-	text, _ := io.ReadAll(io.LimitReader(f, most))
+	text, _ := io.ReadAll(io.LimitReader(f, limit))
 	return text
 }
 

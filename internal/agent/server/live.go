@@ -18,10 +18,10 @@ import (
 const (
 	// inputBytes is how much of a request's body is written to a process at once.
 	inputBytes = 32 << 10
-	// endPatience is how long a DELETE waits for the end of a process beyond its grace, and the answer to a SIGKILL for the end of the process.
-	endPatience = 10 * time.Second
-	// muchAtOnce is more than a key or a prompt shows, and fullEnough what needs no company: pieces between the two wait gatherPause for the next ones.
-	muchAtOnce, fullEnough = 2 << 10, 32 << 10
+	// endTimeout is how long a DELETE waits for the end of a process beyond its grace, and the answer to a SIGKILL for the end of the process.
+	endTimeout = 10 * time.Second
+	// minBatch is more than a key or a prompt shows, and maxBatch what needs no company: pieces between the two wait gatherPause for the next ones.
+	minBatch, maxBatch = 2 << 10, 32 << 10
 	// gatherPause lets small pieces of much output become large ones: each costs the whole way to the reader.
 	gatherPause = time.Millisecond
 )
@@ -77,7 +77,7 @@ func (s *Server) deleteProcess(_ http.ResponseWriter, r *http.Request) (any, err
 		return nil, err
 	}
 	p.Stop(execution.StopCancel)
-	timer := time.NewTimer(p.Spec.Grace + endPatience)
+	timer := time.NewTimer(p.Spec.Grace + endTimeout)
 	defer timer.Stop()
 	select {
 	case <-p.Log.Final():
@@ -111,7 +111,7 @@ func (s *Server) postSignal(_ http.ResponseWriter, r *http.Request) (any, error)
 	}
 	s.reaper.Signal(running.Process, syscall.Signal(number))
 	if syscall.Signal(number) == syscall.SIGKILL {
-		timer := time.NewTimer(endPatience)
+		timer := time.NewTimer(endTimeout)
 		defer timer.Stop()
 		select {
 		case <-running.Done():
@@ -219,7 +219,7 @@ func (s *Server) getOutput(w http.ResponseWriter, r *http.Request) (any, error) 
 	if reader == "" || len(reader) > maxIDBytes {
 		return nil, farm.Invalidf("reader is missing or too long")
 	}
-	done, err := p.Log.Enter(reader, from, p.most)
+	done, err := p.Log.Enter(reader, from, p.limit)
 	if err != nil {
 		return nil, err
 	}
@@ -258,7 +258,7 @@ func (s *Server) getOutput(w http.ResponseWriter, r *http.Request) (any, error) 
 }
 
 // gathers reports whether, after a part of so many bytes, the next one should be larger. The part itself was sent at once.
-func gathers(written int) bool { return written >= muchAtOnce && written < fullEnough }
+func gathers(written int) bool { return written >= minBatch && written < maxBatch }
 
 // deleteReader says that a reader will not come back.
 func (s *Server) deleteReader(_ http.ResponseWriter, r *http.Request) (any, error) {

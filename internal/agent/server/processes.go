@@ -37,7 +37,7 @@ type processes struct {
 // liveProcess is one process, running or ended.
 type liveProcess struct {
 	*execution.Execution
-	most        int // readers
+	limit       int // readers
 	fingerprint string
 
 	mu     sync.Mutex
@@ -86,7 +86,7 @@ func (s *Server) startProcess(id string, spec farm.ProcessSpec) (farm.Process, e
 	if err != nil {
 		return farm.Process{}, err
 	}
-	p := &liveProcess{Execution: e, logged: logged, most: spec.MaxReaders, fingerprint: spec.Fingerprint, shown: farm.Process{
+	p := &liveProcess{Execution: e, logged: logged, limit: spec.MaxReaders, fingerprint: spec.Fingerprint, shown: farm.Process{
 		ID: id, PID: logged.PID, Name: spec.Name, State: farm.ProcessRunning, Command: spec.Command, Argv: spec.Argv, Terminal: spec.Terminal,
 		Stdin: logged.Input != nil, Restart: spec.Restart, StartedAt: e.Created.UTC().Truncate(time.Microsecond),
 	}}

@@ -27,14 +27,14 @@ const (
 // registry holds executions by id. It starts each id once: one that was forgotten, or whose frames had to be dropped, is remembered by its
 // tombstone.
 type registry struct {
-	mu      sync.Mutex
-	running map[string]*execution.Execution
-	ended   map[string]*endedExecution
-	order   []*endedExecution // the same, the oldest end first
-	buried  *tombstones
-	bytes   int // that the frames of ended executions may use
-	wg      sync.WaitGroup
-	shut    bool
+	mu         sync.Mutex
+	running    map[string]*execution.Execution
+	ended      map[string]*endedExecution
+	order      []*endedExecution // the same, the oldest end first
+	tombstones *tombstones
+	bytes      int // that the frames of ended executions may use
+	wg         sync.WaitGroup
+	shut       bool
 }
 
 // endedExecution is what is kept of an execution until it is forgotten.
@@ -48,7 +48,7 @@ type endedExecution struct {
 // newRegistry makes a registry for a sandbox with this limit of memory; 0: unknown.
 func newRegistry(memory int64) *registry {
 	r := &registry{
-		running: map[string]*execution.Execution{}, ended: map[string]*endedExecution{}, buried: newTombstones(keptTombstones), bytes: keptBytes,
+		running: map[string]*execution.Execution{}, ended: map[string]*endedExecution{}, tombstones: newTombstones(keptTombstones), bytes: keptBytes,
 	}
 	if part := memory / keptPart; part > 0 && part < keptBytes {
 		r.bytes = int(part)
@@ -76,8 +76,8 @@ func (r *registry) start(e *execution.Execution, run func(*execution.Execution))
 
 // known reports whether an id was started or forgotten. The caller holds mu.
 func (r *registry) known(id string) bool {
-	_, buried := r.buried.get(id)
-	return buried || r.running[id] != nil || r.ended[id] != nil
+	_, known := r.tombstones.get(id)
+	return known || r.running[id] != nil || r.ended[id] != nil
 }
 
 // has is known for callers that do not hold mu.
@@ -90,11 +90,11 @@ func (r *registry) has(id string) bool {
 // end keeps an execution that has ended, or only its tombstone if it was forgotten meanwhile.
 func (r *registry) end(e *execution.Execution) {
 	_, last, _, _ := e.Log.State()
-	stone := bury(e.ID, last, e.Outcome())
+	stone := newTombstone(e.ID, last, e.Outcome())
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.running[e.ID] != e {
-		r.buried.add(stone)
+		r.tombstones.add(stone)
 		return
 	}
 	delete(r.running, e.ID)
@@ -120,7 +120,7 @@ func (r *registry) find(id string) (*execution.Log, time.Time, error) {
 	if e := r.ended[id]; e != nil {
 		return e.log, e.created, nil
 	}
-	if stone, ok := r.buried.get(id); ok {
+	if stone, ok := r.tombstones.get(id); ok {
 		return stone.log(), time.Time{}, nil
 	}
 	return nil, time.Time{}, farm.NotFoundf("The sandbox does not hold execution %q.", execution.Cut(id, 64))
@@ -146,7 +146,7 @@ func (r *registry) forget(ids ...string) {
 		if e := r.running[id]; e != nil {
 			delete(r.running, id)
 			if _, last, _, ended := e.Log.State(); ended {
-				r.buried.add(bury(id, last, e.Outcome()))
+				r.tombstones.add(newTombstone(id, last, e.Outcome()))
 			} else {
 				r.buryUnended(id, last)
 			}
@@ -165,13 +165,13 @@ func (r *registry) forget(ids ...string) {
 func (r *registry) buryUnended(id string, last uint64) {
 	outcome := execution.NotStarted()
 	outcome.Canceled = true
-	r.buried.add(bury(id, last+1, outcome))
+	r.tombstones.add(newTombstone(id, last+1, outcome))
 }
 
 // drop leaves the tombstone of an ended execution. The caller holds mu and corrects order.
 func (r *registry) drop(e *endedExecution) {
 	delete(r.ended, e.id)
-	r.buried.add(e.stone)
+	r.tombstones.add(e.stone)
 }
 
 // all returns the running executions.
@@ -274,7 +274,7 @@ const (
 )
 
 // bury makes the tombstone of an execution.
-func bury(id string, last uint64, o agent.Outcome) tombstone {
+func newTombstone(id string, last uint64, o agent.Outcome) tombstone {
 	t := tombstone{
 		id: buriedID(id), last: last, runMS: o.RunMS, exit: narrow(o.ExitCode), count: narrow(o.ExecutionCount), files: narrow(len(o.Files) + o.Skipped),
 	}
@@ -313,8 +313,8 @@ func buriedID(id string) [16]byte {
 
 // narrow is n within the range of an int32.
 func narrow(n int) int32 {
-	const most = 1<<31 - 1
-	return int32(max(min(n, most), -most)) //nolint:gosec // it is within the range
+	const limit = 1<<31 - 1
+	return int32(max(min(n, limit), -limit)) //nolint:gosec // it is within the range
 }
 
 // tombstones holds the newest tombstones, at most limit.

@@ -51,7 +51,7 @@ func TestTombstonesAreBounded(t *testing.T) {
 	for _, n := range []int{keptTombstones - 1, keptTombstones, keptTombstones + 1} {
 		ts := newTombstones(keptTombstones)
 		for i := range n {
-			ts.add(bury(fmt.Sprint("job_", i), uint64(i), agent.Outcome{ExitCode: i})) //nolint:gosec // small
+			ts.add(newTombstone(fmt.Sprint("job_", i), uint64(i), agent.Outcome{ExitCode: i})) //nolint:gosec // small
 		}
 		_, first := ts.get("job_0")
 		last, found := ts.get(fmt.Sprint("job_", n-1))
@@ -61,7 +61,7 @@ func TestTombstonesAreBounded(t *testing.T) {
 	}
 	ts := newTombstones(2)
 	for _, id := range []string{"a", "b", "a", "c", "c", "d"} {
-		ts.add(bury(id, 1, agent.Outcome{}))
+		ts.add(newTombstone(id, 1, agent.Outcome{}))
 	}
 	for id, want := range map[string]bool{"a": false, "b": false, "c": true, "d": true} {
 		if _, found := ts.get(id); found != want {
@@ -78,7 +78,7 @@ func TestTombstoneKeepsHowItEnded(t *testing.T) {
 		Error: &farm.CodeError{Name: strings.Repeat("n", 1000), Value: strings.Repeat("v", 1000), Traceback: []string{"line"}},
 		Files: []agent.ChangedFile{{Path: "a"}}, Skipped: 2,
 	}
-	r.buried.add(bury("x", 12, o))
+	r.tombstones.add(newTombstone("x", 12, o))
 	got := outcomeOf(t, r, "x")
 	if got.Error == nil || len(got.Error.Name) > buriedName+3 || len(got.Error.Value) > buriedValue+3 || len(got.Error.Traceback) != 0 {
 		t.Errorf("error = %+v", got.Error)
@@ -167,7 +167,7 @@ func TestTombstonesAreSmall(t *testing.T) {
 	before := used()
 	ts := newTombstones(keptTombstones)
 	for range keptTombstones {
-		ts.add(bury(farm.NewID(farm.JobPrefix), 4, agent.Outcome{ExecutionCount: 1, RunMS: 2.5}))
+		ts.add(newTombstone(farm.NewID(farm.JobPrefix), 4, agent.Outcome{ExecutionCount: 1, RunMS: 2.5}))
 	}
 	size := used() - before
 	t.Logf("%d tombstones use %.1f MiB, %d bytes each", len(ts.ring), float64(size)/(1<<20), size/keptTombstones)

@@ -21,7 +21,7 @@ const (
 
 // restarts decides how often and when a process that fails is started again.
 type restarts struct {
-	most  int // in a row
+	limit int // in a row
 	inRow int
 	pause time.Duration
 }
@@ -31,7 +31,7 @@ func (r *restarts) after(ran time.Duration) (pause time.Duration, more bool) {
 	if ran >= steadyRun {
 		r.inRow = 0
 	}
-	if r.inRow >= r.most {
+	if r.inRow >= r.limit {
 		return 0, false
 	}
 	if r.inRow++; r.inRow == 1 {
@@ -44,7 +44,7 @@ func (r *restarts) after(ran time.Duration) (pause time.Duration, more bool) {
 
 // runProcess waits for the end of a process that was started, and starts it again as its spec says. The timeout is that of all runs together.
 func (s *Server) runProcess(p *liveProcess, spec farm.ProcessSpec) agent.Outcome {
-	policy := restarts{most: spec.MaxRestarts}
+	policy := restarts{limit: spec.MaxRestarts}
 	for logged := p.now(); ; {
 		began := time.Now()
 		out := agent.Outcome{ExitCode: exitNotStarted}

@@ -114,7 +114,7 @@ func TestTablesOfListeners(t *testing.T) {
 func TestWhatGathers(t *testing.T) {
 	t.Parallel()
 	for written, want := range map[int]bool{
-		1: false, muchAtOnce - 1: false, muchAtOnce: true, muchAtOnce + 1: true, fullEnough - 1: true, fullEnough: false, fullEnough + 1: false,
+		1: false, minBatch - 1: false, minBatch: true, minBatch + 1: true, maxBatch - 1: true, maxBatch: false, maxBatch + 1: false,
 	} {
 		if got := gathers(written); got != want {
 			t.Errorf("%d bytes: %t", written, got)
@@ -142,7 +142,7 @@ func TestMemorySentence(t *testing.T) {
 
 func TestPausesBeforeRestarts(t *testing.T) {
 	t.Parallel()
-	r := restarts{most: 10}
+	r := restarts{limit: 10}
 	for i, want := range []time.Duration{100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600, 30000} {
 		if pause, more := r.after(0); pause != want*time.Millisecond || !more {
 			t.Errorf("restart %d: %s, %v", i+1, pause, more)

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// closePatience is how long the other end may take to receive what was written before Close.
-const closePatience = 10 * time.Second
+// closeTimeout is how long the other end may take to receive what was written before Close.
+const closeTimeout = 10 * time.Second
 
 // Streams are what a Conn is made of.
 type Streams struct {
@@ -299,7 +299,7 @@ func (c *Conn) Close() error {
 	c.mu.Unlock()
 	go func() { // the other end may be slow
 		if c.s.Abort != nil {
-			timer := time.AfterFunc(closePatience, c.s.Abort)
+			timer := time.AfterFunc(closeTimeout, c.s.Abort)
 			defer timer.Stop()
 		}
 		_ = c.end(kindEnd)
@@ -393,9 +393,9 @@ type buffer struct {
 }
 
 // space returns a part of the ring to fill, of 1 to most bytes. kept plus most is at most Window.
-func (b *buffer) space(most int) []byte {
+func (b *buffer) space(limit int) []byte {
 	if b.kept == len(b.ring) {
-		b.grow(b.kept + most)
+		b.grow(b.kept + limit)
 	}
 	if b.kept == 0 {
 		b.start = 0
@@ -405,7 +405,7 @@ func (b *buffer) space(most int) []byte {
 	if from < b.start {
 		to = b.start
 	}
-	return b.ring[from:min(to, from+most)]
+	return b.ring[from:min(to, from+limit)]
 }
 
 // filled keeps the first n bytes of what space returned.

@@ -84,11 +84,11 @@ func listen(life context.Context, c EgressConfig, wait time.Duration) (*Egress, 
 }
 
 func serve(life context.Context, listener net.Listener, c EgressConfig, wait time.Duration) *Egress {
-	most := agent.MaxIndexStreams
+	limit := agent.MaxIndexStreams
 	if c.Proxy {
-		most = agent.MaxProxyStreams
+		limit = agent.MaxProxyStreams
 	}
-	g := &Egress{life: life, workers: c.Workers, listener: listener, proxy: c.Proxy, before: c.Before, slots: make(chan struct{}, most), wait: wait}
+	g := &Egress{life: life, workers: c.Workers, listener: listener, proxy: c.Proxy, before: c.Before, slots: make(chan struct{}, limit), wait: wait}
 	g.buffers.New = func() any { b := make([]byte, bufferBytes); return &b }
 	g.wg.Go(g.accept)
 	return g

@@ -96,9 +96,9 @@ func writeXML(w http.ResponseWriter, r *http.Request, status int, document any) 
 	return err
 }
 
-// answerSlowly sends the document that work returns. If work takes longer than patience, it responds as S3 does: with status 200,
+// answerSlowly sends the document that work returns. If work takes longer than timeout, it responds as S3 does: with status 200,
 // white space that keeps the connection busy, and then the document, or that of an error.
-func answerSlowly(w http.ResponseWriter, r *http.Request, patience time.Duration, work func() (any, error)) error {
+func answerSlowly(w http.ResponseWriter, r *http.Request, timeout time.Duration, work func() (any, error)) error {
 	type outcome struct {
 		document any
 		err      error
@@ -108,7 +108,7 @@ func answerSlowly(w http.ResponseWriter, r *http.Request, patience time.Duration
 		document, err := work()
 		done <- outcome{document, err}
 	}()
-	tick := time.NewTicker(patience)
+	tick := time.NewTicker(timeout)
 	defer tick.Stop()
 	begun := false
 	for {

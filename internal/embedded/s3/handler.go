@@ -41,8 +41,8 @@ type Handler struct {
 	cfg    Config
 	folder *folder
 	log    *slog.Logger
-	// patience is how long the assembly of an upload may take before the response starts with white space.
-	patience time.Duration
+	// timeout is how long the assembly of an upload may take before the response starts with white space.
+	timeout time.Duration
 }
 
 // keepAlive is well below the idle timeout of clients.
@@ -57,7 +57,7 @@ func Open(cfg Config) (*Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Handler{cfg: cfg, folder: f, log: cmp.Or(cfg.Logger, slog.Default()), patience: keepAlive}, nil
+	return &Handler{cfg: cfg, folder: f, log: cmp.Or(cfg.Logger, slog.Default()), timeout: keepAlive}, nil
 }
 
 // Close closes the folder. Running requests fail.

@@ -226,11 +226,11 @@ func TestSlowAnswersKeepTheConnectionBusy(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			w, r := newSpaces(), httptest.NewRequest(http.MethodPost, "/b/k", nil)
-			patience := time.Hour
+			timeout := time.Hour
 			if c.ticks {
-				patience = time.Millisecond
+				timeout = time.Millisecond
 			}
-			err := answerSlowly(w, r, patience, func() (any, error) {
+			err := answerSlowly(w, r, timeout, func() (any, error) {
 				if c.ticks {
 					<-w.written
 				}

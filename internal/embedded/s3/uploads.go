@@ -189,7 +189,7 @@ func (h *Handler) completeUpload(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	return answerSlowly(w, r.Request, h.patience, func() (any, error) {
+	return answerSlowly(w, r.Request, h.timeout, func() (any, error) {
 		if err := h.folder.complete(u, wanted); err != nil {
 			return nil, err
 		}

@@ -126,7 +126,7 @@ func ends(t *testing.T, e *Subject) {
 // memoryLimit ends a sandbox, and the engine says why. Its control group goes with it, now and then before the engine has read the reason from
 // it: so one of five tells it.
 func memoryLimit(t *testing.T, e *Subject) {
-	told := false
+	reported := false
 	for range 5 {
 		s := e.Spec(t, "eat")
 		s.Resources.MemoryMB = 64
@@ -134,9 +134,9 @@ func memoryLimit(t *testing.T, e *Subject) {
 		if c.ExitCode != 137 {
 			t.Errorf("exit code %d; want 137", c.ExitCode)
 		}
-		told = told || c.OOMKilled
+		reported = reported || c.OOMKilled
 	}
-	if !told {
+	if !reported {
 		t.Error("the engine never said that the limit was reached")
 	}
 }

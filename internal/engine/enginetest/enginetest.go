@@ -20,8 +20,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
-// patience bounds the start of an engine.
-const patience = time.Minute
+// timeout bounds the start of an engine.
+const timeout = time.Minute
 
 // Options are the settings of an engine. The zero value has the defaults.
 type Options struct {
@@ -120,7 +120,7 @@ func (d *Daemon) Start() {
 	if err := <-begun; err != nil {
 		d.t.Fatalf("start engine: %v", err)
 	}
-	ctx, done := context.WithTimeout(d.t.Context(), patience)
+	ctx, done := context.WithTimeout(d.t.Context(), timeout)
 	defer done()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -141,8 +141,8 @@ func (d *Daemon) Stop() {
 	d.signal(syscall.SIGTERM)
 	select {
 	case <-d.exited:
-	case <-time.After(patience):
-		d.t.Errorf("the engine did not stop within %s:\n%s", patience, d.log.Tail())
+	case <-time.After(timeout):
+		d.t.Errorf("the engine did not stop within %s:\n%s", timeout, d.log.Tail())
 	}
 	d.Kill()
 }

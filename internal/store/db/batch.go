@@ -148,9 +148,9 @@ func (b *scriptBatch) pipeline(
 // batcher sends together what is ready at the same time: values that come while one batch is on its way are the next one. So a single value waits for
 // nothing, and many cost few round trips. It is safe for concurrent use.
 type batcher[T any] struct {
-	send func(context.Context, []T) error
-	most int
-	room chan struct{} // has a value for each that waits or is on its way
+	send  func(context.Context, []T) error
+	limit int
+	room  chan struct{} // has a value for each that waits or is on its way
 
 	mu      sync.Mutex
 	waiting []*batchItem[T]
@@ -166,8 +166,8 @@ type batchItem[T any] struct {
 
 // newBatcher makes a batcher. send gets at most most values, with the context of the first one's caller, and must return in bounded time. Once pending
 // values wait or are on their way, further callers wait for room.
-func newBatcher[T any](most, pending int, send func(context.Context, []T) error) *batcher[T] {
-	return &batcher[T]{send: send, most: most, room: make(chan struct{}, pending)}
+func newBatcher[T any](limit, pending int, send func(context.Context, []T) error) *batcher[T] {
+	return &batcher[T]{send: send, limit: limit, room: make(chan struct{}, pending)}
 }
 
 // do sends a value with the next batch and returns the error of its send. If ctx ends first, do returns its cause; the value may still be sent.
@@ -204,7 +204,7 @@ func (b *batcher[T]) queued() int {
 func (b *batcher[T]) run() {
 	for {
 		b.mu.Lock()
-		n := min(len(b.waiting), b.most)
+		n := min(len(b.waiting), b.limit)
 		if n == 0 {
 			b.sending = false
 			b.mu.Unlock()

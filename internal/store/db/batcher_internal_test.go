@@ -37,9 +37,9 @@ func (s *sent) send(_ context.Context, values []int) error {
 func TestBatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const most, pending = 3, 6
+		const limit, pending = 3, 6
 		s := &sent{release: make(chan struct{})}
-		b := newBatcher(most, pending, s.send)
+		b := newBatcher(limit, pending, s.send)
 		var wg sync.WaitGroup
 		do := func(n int) {
 			wg.Go(func() {

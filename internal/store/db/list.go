@@ -44,7 +44,7 @@ func Fetch[T any](ctx context.Context, d *DB, tenant string, kind Kind, ids []st
 // Bounds of lists.
 const (
 	PageDefault = 50
-	scanMost    = 2000 // records looked at in one call; a list whose filter drops most of them gives a short page and a cursor
+	maxScan     = 2000 // records looked at in one call; a list whose filter drops most of them gives a short page and a cursor
 	scanWhole   = 400  // the same, where each record is read and decoded as a whole to see whether it is wanted
 	ScanStretch = 200
 	scanSpare   = 2       // entries beyond the limit that are looked at first, since a list is rarely without one that is not wanted
@@ -116,11 +116,11 @@ func Scan[T any](ctx context.Context, d *DB, l Listing[T], p Page) ([]*T, string
 	out := make([]*T, 0, min(limit, ScanStretch))
 	var last int64
 	documents := 0 // bytes
-	most := scanMost
+	bound := maxScan
 	if l.Whole {
-		most = scanWhole
+		bound = scanWhole
 	}
-	for seen := 0; seen < most; {
+	for seen := 0; seen < bound; {
 		stretch := min(ScanStretch, limit+scanSpare)
 		if seen > 0 {
 			stretch = min(ScanStretch, max(2*(limit-len(out)), 10))

@@ -19,7 +19,7 @@ import (
 type Accept struct {
 	Job         *farm.Job // without its state; SandboxID names an existing sandbox, or Sandbox
 	Request     *farm.Request
-	Whole       *farm.Request // the request as callers may see it, if Job.Shown is only its beginning; see WholeRequest
+	Whole       *farm.Request // the request as callers may see it, if Job.Redacted is only its beginning; see WholeRequest
 	Sandbox     *farm.Sandbox // create, run: the new sandbox, written in the same step; with its node if it comes from the pool
 	Secrets     []byte        // sealed secrets of the new sandbox; nil: it has none
 	Idempotency *Idempotency  // nil: none
@@ -78,7 +78,7 @@ func (s *Store) Accept(ctx context.Context, a Accept) (Accepted, error) {
 			return Accepted{}, err
 		}
 		if !out.Existing {
-			out.Job.Shown = job.Shown
+			out.Job.Redacted = job.Redacted
 		}
 	}
 	if fields := r.Fields(3); len(fields) > 0 {
@@ -136,7 +136,7 @@ type acceptArgs struct {
 	Queue          string   `lua:"queue"`
 	Timeout        int      `lua:"timeout"`
 	Doc            []byte   `lua:"doc"`
-	Shown          []byte   `lua:"shown"` // reference to the document, if Doc is without it
+	Redacted       []byte   `lua:"shown"` // reference to the document, if Doc is without it
 	Request        []byte   `lua:"request"`
 	Documents      string   `lua:"documents"`    // see docs in job_finish.lua
 	RequestSize    int      `lua:"request_size"` // bytes of the request, if it is a document
@@ -181,7 +181,7 @@ func (s *Store) acceptArgs(job *farm.Job, a Accept) (args acceptArgs, whole []by
 	args = acceptArgs{
 		ID: job.ID, Kind: string(job.Kind), Sandbox: job.SandboxID, New: a.Sandbox != nil, Inline: job.Inline, Hidden: job.Hidden,
 		Callback: job.CallbackURL != "", Background: request.Command != nil && request.Command.Background, Created: db.Micros(job.CreatedAt),
-		Queue: job.Queue, Timeout: job.TimeoutSeconds, Doc: doc, Shown: shown, Request: body, Packages: a.Packages, MaxPackages: sandboxes.PackageBytes, Secrets: a.Secrets,
+		Queue: job.Queue, Timeout: job.TimeoutSeconds, Doc: doc, Redacted: shown, Request: body, Packages: a.Packages, MaxPackages: sandboxes.PackageBytes, Secrets: a.Secrets,
 		IdempotencyTTL: s.Limits.IdempotencySeconds, MaxWaiting: s.Limits.MaxWaiting,
 	}
 	if job.Kind == farm.KindInterrupt || job.Kind == farm.KindRestart {
@@ -286,7 +286,7 @@ func (s *Store) largeParts(args *acceptArgs, whole []byte, tenant string) docume
 	if whole != nil { // the reference to it is part of the value
 		inline -= len(db.Reference) + len(db.DocumentKey(job, wholeDocument)) + len(privateSeparator)
 	}
-	shown := docs.add(job, "shown", &args.Shown, 0)
+	shown := docs.add(job, "shown", &args.Redacted, 0)
 	args.RequestSize = docs.add(job, requestDocument, &args.Request, inline)
 	args.SandboxSpilled = docs.add(box, "sandbox", &args.SandboxDoc, sandboxes.DocBytes) > 0
 	switch {

@@ -152,9 +152,9 @@ func (f ArtifactFilter) picks(a *farm.Artifact) bool {
 const (
 	// manifestStretch is how many manifests one batch reads: those in Redis have up to 32 KiB each.
 	manifestStretch = 20
-	// manifestsMost is how many manifests one page looks at, and entriesMost how many artifacts.
-	manifestsMost = 500
-	entriesMost   = 20_000
+	// maxManifests is how many manifests one page looks at, and maxEntries how many artifacts.
+	maxManifests = 500
+	maxEntries   = 20_000
 )
 
 // position is a place in a list of artifacts: the place of the job, and the number of the last entry of its manifest that was looked at. What
@@ -218,7 +218,7 @@ func (s *Store) scanManifests(ctx context.Context, tenant string, l *artifactPag
 	}
 	highest := strconv.FormatInt(l.at.place, 10) // the first batch has the job of the cursor once more
 	for seen := 0; !l.done; seen += manifestStretch {
-		if seen >= manifestsMost {
+		if seen >= maxManifests {
 			l.more = true
 			return nil
 		}
@@ -278,7 +278,7 @@ func (l *artifactPage) look(m *manifest) (more bool, err error) {
 	}
 	if after := l.filter.Created.After; !after.IsZero() && m.newest().Before(after.Add(-l.passed)) {
 		l.done = true
-	} else if l.seen += len(m.Entries); l.seen >= entriesMost {
+	} else if l.seen += len(m.Entries); l.seen >= maxEntries {
 		l.at, l.more, l.done = position{place: m.place}, true, true
 	}
 	return !l.done, nil

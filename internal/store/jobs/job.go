@@ -65,7 +65,7 @@ func (s *Store) Reload(ctx context.Context, job *farm.Job, w *Watch) (*farm.Job,
 	fields["shown"] = ""
 	now, err := s.readJob(ctx, fields)
 	if err == nil {
-		now.Shown = job.Shown
+		now.Redacted = job.Redacted
 	}
 	return now, err
 }
@@ -83,7 +83,7 @@ func (s *Store) readJob(ctx context.Context, fields map[string]string) (*farm.Jo
 // readDocuments adds the documents that the fields refer to to a job. It returns how many bytes they have.
 func (s *Store) readDocuments(ctx context.Context, job *farm.Job, fields map[string]string) (size int, err error) {
 	if shown := fields["shown"]; shown != "" {
-		if size, err = s.ReadDocument(ctx, shown, &job.Shown); err != nil {
+		if size, err = s.ReadDocument(ctx, shown, &job.Redacted); err != nil {
 			return 0, fmt.Errorf("read shown request of job %s: %w", job.ID, err)
 		}
 	}
@@ -113,7 +113,7 @@ func decodeJob(f map[string]string) (*farm.Job, error) {
 func decodeChanges(job *farm.Job, f map[string]string) error {
 	job.State = farm.JobState(f["state"])
 	job.Attempt, _ = strconv.Atoi(f["attempt"])
-	job.Uncounted, _ = strconv.Atoi(f["spared"])
+	job.GracefulRequeues, _ = strconv.Atoi(f["spared"])
 	job.Worker, job.ArtifactsGone = f["worker"], f["less"] == "1"
 	if queue := f["queue"]; queue != "" { // Requeue may have changed it
 		job.Queue = queue
@@ -137,17 +137,17 @@ func decodeChanges(job *farm.Job, f map[string]string) error {
 // encodeJob encodes the part of a job that never changes, without what it shows of its request if that is too long: then shown has it.
 func encodeJob(job *farm.Job) (doc, shown []byte, err error) {
 	kept := *job
-	kept.State, kept.Attempt, kept.Uncounted, kept.Worker = "", 0, 0, ""
+	kept.State, kept.Attempt, kept.GracefulRequeues, kept.Worker = "", 0, 0, ""
 	kept.StartedAt, kept.FinishedAt, kept.Timings = time.Time{}, time.Time{}, farm.Timings{}
 	kept.Result, kept.Error, kept.Outcome, kept.ArtifactsGone = nil, nil, "", false
-	if doc, err = db.Encode("job", kept); err != nil || len(doc) <= shownBytes || job.Shown == nil {
+	if doc, err = db.Encode("job", kept); err != nil || len(doc) <= shownBytes || job.Redacted == nil {
 		return doc, nil, err
 	}
-	kept.Shown = nil
+	kept.Redacted = nil
 	if doc, err = db.Encode("job", kept); err != nil {
 		return nil, nil, err
 	}
-	shown, err = db.Encode("shown request", job.Shown)
+	shown, err = db.Encode("shown request", job.Redacted)
 	return doc, shown, err
 }
 
@@ -330,7 +330,7 @@ func (s *Store) readRequest(ctx context.Context, value string) (*farm.Request, e
 	return withText(hidden, request), nil
 }
 
-// WholeRequest reads the request of a job that shows only its beginning (farm.Job.ShownCut), as callers may see it. CodeNotFound if it is
+// WholeRequest reads the request of a job that shows only its beginning (farm.Job.Truncated), as callers may see it. CodeNotFound if it is
 // not stored.
 func (s *Store) WholeRequest(ctx context.Context, job farm.Ref) (*farm.Request, error) {
 	text, err := s.Resolve(ctx, db.Reference+db.DocumentKey(job, wholeDocument))

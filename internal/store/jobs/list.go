@@ -137,23 +137,23 @@ func (s *Store) QueuedCells(ctx context.Context, sandbox farm.Ref, session strin
 
 // Route is what must be known of a job to enqueue it, read in one step.
 type Route struct {
-	Ref            farm.Ref
-	Kind           farm.JobKind
-	State          farm.JobState
-	Attempt        int
-	Uncounted      int // attempts that do not count as crashes: the job was requeued though no worker had died
-	Worker         string
-	CreatedAt      time.Time
-	Queue          string // the job's own; "": that of its sandbox's node
-	TimeoutSeconds int
-	Background     bool
-	Inline         bool
-	Head           bool // of its sandbox's FIFO
-	OutsideFIFO    bool // it left the FIFO and runs on
-	Parked         bool // its tenant's queue share is used up; it must not be enqueued now
-	SandboxID      string
-	SandboxState   farm.SandboxState // "" if the record is gone
-	Node           string            // "" until one is chosen
+	Ref              farm.Ref
+	Kind             farm.JobKind
+	State            farm.JobState
+	Attempt          int
+	GracefulRequeues int // attempts that do not count as crashes: the job was requeued though no worker had died
+	Worker           string
+	CreatedAt        time.Time
+	Queue            string // the job's own; "": that of its sandbox's node
+	TimeoutSeconds   int
+	Background       bool
+	Inline           bool
+	Head             bool // of its sandbox's FIFO
+	OutsideFIFO      bool // it left the FIFO and runs on
+	Parked           bool // its tenant's queue share is used up; it must not be enqueued now
+	SandboxID        string
+	SandboxState     farm.SandboxState // "" if the record is gone
+	Node             string            // "" until one is chosen
 }
 
 // Route reads a job's route; CodeNotFound if there is no such job.
@@ -214,7 +214,7 @@ func decodeRoute(tenant string, f map[string]string) *Route {
 	uncounted, _ := strconv.Atoi(f["uncounted"])
 	return &Route{
 		Ref: farm.Ref{Tenant: tenant, ID: f["id"]}, Kind: farm.JobKind(f["kind"]), State: farm.JobState(f["state"]),
-		Attempt: attempt, Uncounted: uncounted, Worker: f["worker"], CreatedAt: db.Moment(f["created"]), Queue: f["queue"], TimeoutSeconds: timeout,
+		Attempt: attempt, GracefulRequeues: uncounted, Worker: f["worker"], CreatedAt: db.Moment(f["created"]), Queue: f["queue"], TimeoutSeconds: timeout,
 		Background: f["background"] == "1", Inline: f["inline"] == "1", Head: f["head"] == "1", OutsideFIFO: f["outside_fifo"] == "1",
 		Parked: f["parked"] == "1", SandboxID: f["sandbox"], SandboxState: farm.SandboxState(f["sandbox_state"]), Node: f["node"],
 	}

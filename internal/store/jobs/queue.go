@@ -199,13 +199,13 @@ type waitingOfTenant struct {
 // WaitingCreates reads the sandboxes that have waited in a queue since before a moment: those with a task there, and those that their tenants' queue
 // share has parked. Jobs that a tenant's max_running holds back are left out, since no worker could begin them. It asks for some counts of
 // each tenant that has jobs in the queue, and reads at most the records of most sandboxes, of all tenants alike.
-func (s *Store) WaitingCreates(ctx context.Context, queue string, before time.Time, most int) (WaitingCreates, error) {
+func (s *Store) WaitingCreates(ctx context.Context, queue string, before time.Time, limit int) (WaitingCreates, error) {
 	tenants, err := s.waiting.tenants(ctx, s, queue)
 	if err != nil || len(tenants) == 0 {
 		return WaitingCreates{}, err
 	}
 	slices.Sort(tenants)
-	each := int64(max(1, most/len(tenants)))
+	each := int64(max(1, limit/len(tenants)))
 	upTo := &redis.ZRangeBy{Min: "-inf", Max: "(" + db.Micros(before), Count: each}
 	pipe := s.Redis.Pipeline()
 	found := make([]waitingOfTenant, len(tenants))
@@ -241,7 +241,7 @@ func (s *Store) WaitingCreates(ctx context.Context, queue string, before time.Ti
 	for _, w := range found {
 		ids := make([]string, 0, len(w.ids))
 		for _, cmd := range w.sandboxOfJobs {
-			if cmd.Val() != "" && len(out.Sandboxes)+len(ids) < most {
+			if cmd.Val() != "" && len(out.Sandboxes)+len(ids) < limit {
 				ids = append(ids, cmd.Val())
 			}
 		}
@@ -261,14 +261,14 @@ func (s *Store) WaitingCreates(ctx context.Context, queue string, before time.Ti
 
 // mayUnpark is how many of a tenant's parked jobs its max_running would let begin.
 func (s *Store) mayUnpark(w *waitingOfTenant) int {
-	most := s.Limits.TenantQuotas().Get(farm.QuotaRunning)
+	limit := s.Limits.TenantQuotas().Get(farm.QuotaRunning)
 	if own, err := strconv.ParseFloat(w.quota.Val(), 64); err == nil {
-		most = own
+		limit = own
 	}
-	if most < 0 {
+	if limit < 0 {
 		return int(w.hold.Val())
 	}
-	return min(int(w.hold.Val()), max(int(most)-int(w.active.Val()), 0))
+	return min(int(w.hold.Val()), max(int(limit)-int(w.active.Val()), 0))
 }
 
 // Wait is what the records say about what a queued job waits for. The zero value is that of a job that does not wait.

@@ -36,35 +36,35 @@ func (s *Store) RenewNode(ctx context.Context, node string) (drained bool, err e
 
 // CheckNodes renews the leases of nodes that are known to have a live worker, since a worker of an older release renews none, gives each node
 // that is in use and has no lease a new one, and lists all leases, those renewed last at the end. One process calls it regularly, more often than
-// twice in a patience: time without calls does not count, unless a lease had lapsed before.
-func (s *Store) CheckNodes(ctx context.Context, patience time.Duration, live, used []string) ([]NodeLease, error) {
+// twice within the timeout: time without calls does not count, unless a lease had lapsed before.
+func (s *Store) CheckNodes(ctx context.Context, timeout time.Duration, live, used []string) ([]NodeLease, error) {
 	return s.nodeLease(ctx, leaseArgs{
-		Op: "check", Nodes: live, Known: used, Patience: patience.Microseconds(), Gap: min(patience/2, leaseGap).Microseconds(),
+		Op: "check", Nodes: live, Known: used, Timeout: timeout.Microseconds(), Gap: min(timeout/2, leaseGap).Microseconds(),
 	})
 }
 
 // leaseGap is the longest time between two checks of the leases that counts: another scheduler leads sooner.
 const leaseGap = 15 * time.Second
 
-// NodeLapsed reports whether the lease of a node has not been renewed for patience. A node without a lease has not lapsed.
-func (s *Store) NodeLapsed(ctx context.Context, node string, patience time.Duration) (bool, error) {
+// NodeLapsed reports whether the lease of a node has not been renewed for the timeout. A node without a lease has not lapsed.
+func (s *Store) NodeLapsed(ctx context.Context, node string, timeout time.Duration) (bool, error) {
 	found, err := s.nodeLease(ctx, leaseArgs{Op: "look", Nodes: []string{node}})
-	return err == nil && len(found) == 1 && found[0].Age >= patience, err
+	return err == nil && len(found) == 1 && found[0].Age >= timeout, err
 }
 
-// DropNodeLease removes the lease of a node that has not been renewed for patience, and reports whether it did.
-func (s *Store) DropNodeLease(ctx context.Context, node string, patience time.Duration) (bool, error) {
-	dropped, err := s.nodeLease(ctx, leaseArgs{Op: "drop", Nodes: []string{node}, Patience: patience.Microseconds()})
+// DropNodeLease removes the lease of a node that has not been renewed for the timeout, and reports whether it did.
+func (s *Store) DropNodeLease(ctx context.Context, node string, timeout time.Duration) (bool, error) {
+	dropped, err := s.nodeLease(ctx, leaseArgs{Op: "drop", Nodes: []string{node}, Timeout: timeout.Microseconds()})
 	return len(dropped) == 1, err
 }
 
 // leaseArgs are the arguments of node_lease.lua. Times are in microseconds.
 type leaseArgs struct {
-	Op       string   `lua:"op"`
-	Nodes    []string `lua:"nodes"`
-	Known    []string `lua:"known"`
-	Patience int64    `lua:"patience"`
-	Gap      int64    `lua:"gap"`
+	Op      string   `lua:"op"`
+	Nodes   []string `lua:"nodes"`
+	Known   []string `lua:"known"`
+	Timeout int64    `lua:"timeout"`
+	Gap     int64    `lua:"gap"`
 }
 
 func (s *Store) nodeLease(ctx context.Context, args leaseArgs) ([]NodeLease, error) {
@@ -123,7 +123,7 @@ type fleetArgs struct {
 	From    string `lua:"from"`
 	To      string `lua:"to"`
 	Event   []byte `lua:"event"` // JSON
-	Most    int    `lua:"most"`  // events that are kept
+	Max     int    `lua:"most"`  // events that are kept
 }
 
 // FleetSeen is what is remembered of the fleet, by subject.
@@ -139,7 +139,7 @@ func (s *Store) NoteFleet(ctx context.Context, n FleetNote) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	r, err := s.Run(ctx, "note an event of the fleet", "fleet_note", db.SlotFleet, fleetArgs{Subject: n.Subject, From: n.From, To: n.To, Event: event, Most: farm.MaxFleetEvents})
+	r, err := s.Run(ctx, "note an event of the fleet", "fleet_note", db.SlotFleet, fleetArgs{Subject: n.Subject, From: n.From, To: n.To, Event: event, Max: farm.MaxFleetEvents})
 	return r.Text(0) == "ok", err
 }
 

@@ -11,7 +11,7 @@ local leases, checked, drains = LEASES, CHECKED, DRAINS
 local now = call('TIME')
 now = tonumber(now[1]) * 1000000 + tonumber(now[2])
 local nodes = cjson.decode(arg.nodes)
-local patience, gapMost = tonumber(arg.patience), tonumber(arg.gap)
+local timeout, gapMax = tonumber(arg.timeout), tonumber(arg.gap)
 
 local function age(node)
   local at = call('ZSCORE', leases, node)
@@ -32,13 +32,13 @@ if arg.op == 'renew' then
 elseif arg.op == 'check' then
   local last = tonumber(call('GET', checked) or '')
   local gap = last and now - last
-  if not gap or gap > gapMost or gap < 0 then
+  if not gap or gap > gapMax or gap < 0 then
     local list = call('ZRANGE', leases, 0, -1, 'WITHSCORES')
     for i = 1, #list, 2 do
       local at = tonumber(list[i + 1])
       if not gap then
         call('ZADD', leases, int(now), list[i])
-      elseif gap < 0 or last - at < patience then -- else it had lapsed before
+      elseif gap < 0 or last - at < timeout then -- else it had lapsed before
         call('ZADD', leases, int(math.min(at + gap, now)), list[i])
       end
     end
@@ -55,7 +55,7 @@ elseif arg.op == 'look' then
 elseif arg.op == 'drop' then
   for _, node in ipairs(nodes) do
     local n = age(node)
-    if n and n >= patience then
+    if n and n >= timeout then
       call('ZREM', leases, node)
       answer(node, n)
     end

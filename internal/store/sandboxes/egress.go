@@ -24,7 +24,7 @@ type egressArgs struct {
 	ID         string   `lua:"id"`
 	Generation int      `lua:"generation"`
 	Entries    []string `lua:"entries"` // JSON
-	Most       int      `lua:"most"`    // entries that are kept
+	Max        int      `lua:"most"`    // entries that are kept
 	Bytes      int64    `lua:"bytes"`
 }
 
@@ -41,7 +41,7 @@ func (s *Store) AppendEgress(ctx context.Context, a EgressAppend) (bytes int64, 
 		entries[i] = string(text)
 	}
 	r, err := s.Run(ctx, "append to the egress log", "egress_append", a.Sandbox.Tenant, egressArgs{
-		ID: a.Sandbox.ID, Generation: max(a.Generation, 1), Entries: entries, Most: s.Limits.MaxEgressEntries, Bytes: a.Bytes,
+		ID: a.Sandbox.ID, Generation: max(a.Generation, 1), Entries: entries, Max: s.Limits.MaxEgressEntries, Bytes: a.Bytes,
 	})
 	if err != nil {
 		return 0, err

@@ -98,7 +98,7 @@ func endOfAQueuedJobIsPublished(t *testing.T, factory Factory) {
 		if got != head {
 			t.Errorf("received %+v, want %+v", got, head)
 		}
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		t.Error("nothing was received")
 	}
 }
@@ -125,7 +125,7 @@ func cancelRunning(t *testing.T, factory Factory) {
 		if got != ref {
 			t.Errorf("received %+v, want %+v", got, ref)
 		}
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		t.Error("no cancel was received")
 	}
 	if asked, err := b.CancelRequested(t.Context(), ref); err != nil || !asked {

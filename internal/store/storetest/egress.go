@@ -76,9 +76,9 @@ func egressLogIsRead(t *testing.T, factory Factory) {
 }
 
 func egressLogIsBounded(t *testing.T, factory Factory) {
-	const most = 10
-	b := setup(t, factory, func(l *farm.Limits) { l.MaxEgressEntries = most })
-	for _, n := range []int{most - 1, most, most + 1, 25} {
+	const limit = 10
+	b := setup(t, factory, func(l *farm.Limits) { l.MaxEgressEntries = limit })
+	for _, n := range []int{limit - 1, limit, limit + 1, 25} {
 		box := b.box(t, farm.SandboxReady)
 		for i := range n {
 			if _, err := b.AppendEgress(t.Context(), store.EgressAppend{Sandbox: box, Entries: egressEntries(i, i+1)}); err != nil {
@@ -86,8 +86,8 @@ func egressLogIsBounded(t *testing.T, factory Factory) {
 			}
 		}
 		kept, _, err := b.Egress(t.Context(), box, "", 100)
-		if err != nil || len(kept) != min(n, most) || kept[len(kept)-1].Host != fmt.Sprintf("h%d.example.com", n-1) {
-			t.Errorf("of %d entries %d are kept, want the newest %d: %v", n, len(kept), min(n, most), err)
+		if err != nil || len(kept) != min(n, limit) || kept[len(kept)-1].Host != fmt.Sprintf("h%d.example.com", n-1) {
+			t.Errorf("of %d entries %d are kept, want the newest %d: %v", n, len(kept), min(n, limit), err)
 		}
 	}
 }

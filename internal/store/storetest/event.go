@@ -145,7 +145,7 @@ func watchMissesNothing(t *testing.T, factory Factory) {
 			}
 			select {
 			case <-w.C():
-			case <-time.After(patience):
+			case <-time.After(timeout):
 				t.Errorf("no signal behind event %s", after)
 				return
 			}
@@ -195,7 +195,7 @@ func watchOfTheEnd(t *testing.T, factory Factory) {
 		t.Helper()
 		select {
 		case <-w.C():
-		case <-time.After(patience):
+		case <-time.After(timeout):
 			t.Fatalf("no signal: %s", what)
 		}
 	}
@@ -247,7 +247,7 @@ func endCarriesTheRecord(t *testing.T, factory Factory) {
 		}
 		select {
 		case <-watch.C():
-		case <-time.After(patience):
+		case <-time.After(timeout):
 			t.Fatalf("%s: the watch of the end does not fire", name)
 		}
 		want, err := b.Reload(t.Context(), accepted, nil)
@@ -285,7 +285,7 @@ func watchUnsubscribes(t *testing.T, factory Factory) {
 		})
 	}
 	wg.Wait()
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(timeout); ; time.Sleep(time.Millisecond) {
 		channels, err := b.rdb.PubSubChannels(t.Context(), b.prefix+"w:*").Result()
 		if err != nil {
 			t.Fatal(err)

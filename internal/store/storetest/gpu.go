@@ -282,7 +282,7 @@ type gpuWorld struct {
 	started    map[string]bool
 	generation map[string]int // of each sandbox
 	attempts   []*gpuAttempt
-	most       int // most devices that ran at once
+	limit      int // most devices that ran at once
 }
 
 // gpuAttempt is a worker's attempt to start a sandbox. Workers stop at any step, continue much later, and several try the same sandbox.
@@ -314,10 +314,10 @@ func gpusAreNeverShared(t *testing.T, factory Factory) {
 					owner[device] = sandbox
 				}
 			}
-			w.most = max(w.most, len(owner))
+			w.limit = max(w.limit, len(owner))
 		}
-		if w.most < len(eightGPUs)/2 {
-			t.Errorf("seed %d: only %d devices ran at once", seed, w.most)
+		if w.limit < len(eightGPUs)/2 {
+			t.Errorf("seed %d: only %d devices ran at once", seed, w.limit)
 		}
 	}
 	gpusAreLeasedOnce(t, factory)

@@ -142,11 +142,11 @@ func takeover(t *testing.T, factory Factory) {
 	if second.Job.Attempt != 2 || second.Job.Worker != "w2" || !second.Job.StartedAt.Equal(first.Job.StartedAt) || second.Job.Timings != first.Job.Timings {
 		t.Errorf("taken over = %+v, first = %+v", second.Job, first.Job)
 	}
-	if second.Job.Uncounted != 0 {
+	if second.Job.GracefulRequeues != 0 {
 		t.Error("the death of the first worker does not count as a crash")
 	}
-	if again := b.claim(t, ref, "w2"); again.Job.Attempt != 3 || again.Job.Uncounted != 1 {
-		t.Errorf("claim by the same worker has attempt %d, %d do not count as crashes; want 3 and 1", again.Job.Attempt, again.Job.Uncounted)
+	if again := b.claim(t, ref, "w2"); again.Job.Attempt != 3 || again.Job.GracefulRequeues != 1 {
+		t.Errorf("claim by the same worker has attempt %d, %d do not count as crashes; want 3 and 1", again.Job.Attempt, again.Job.GracefulRequeues)
 	}
 	if last, err := b.LastEvent(t.Context(), ref); err != nil || last != events {
 		t.Errorf("a takeover appended an event: %q, before %q (%v)", last, events, err)
@@ -268,7 +268,7 @@ func fifoKeepsOrder(t *testing.T, factory Factory) {
 	var ran []string
 	atOnce := 0
 	var working sync.WaitGroup
-	deadline := time.Now().Add(5 * patience) // of 1500 calls
+	deadline := time.Now().Add(5 * timeout) // of 1500 calls
 	work := func(ref farm.Ref) {
 		c, err := b.Claim(t.Context(), ref, "w")
 		if err != nil {
@@ -334,7 +334,7 @@ func fifoKeepsOrder(t *testing.T, factory Factory) {
 // waitHeadless waits until the sandbox's FIFO is empty.
 func (b *bundle) waitHeadless(t *testing.T, box farm.Ref) error {
 	t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(timeout); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		head, err := b.FIFOHead(t.Context(), box)
 		if err != nil || head == "" {
 			return err

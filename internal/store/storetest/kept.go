@@ -236,7 +236,7 @@ func documentsAreCharged(t *testing.T, factory Factory) {
 		a := Execute(box.ID)
 		a.Request.Execute.Code = text(100_000)
 		if a.Job.Hidden = random.IntN(3) == 0; random.IntN(2) == 0 {
-			a.Job.Shown = a.Request
+			a.Job.Redacted = a.Request
 		}
 		ref := b.accept(t, a).Job.Ref()
 		b.charged(t, "accepted")

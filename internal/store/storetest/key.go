@@ -98,17 +98,17 @@ func keysAreCreatedAndDeleted(t *testing.T, f Factory) {
 }
 
 func keysAreBounded(t *testing.T, f Factory) {
-	const most = 5
-	s, ctx := setup(t, f, func(l *farm.Limits) { l.MaxKeys = most }), t.Context()
+	const limit = 5
+	s, ctx := setup(t, f, func(l *farm.Limits) { l.MaxKeys = limit }), t.Context()
 	var last farm.Key
-	for i := range most {
+	for i := range limit {
 		_, last = createKey(t, s, fmt.Sprint(i), time.Now())
 	}
 	sum, key := newKey("one more", time.Now())
 	if err := s.CreateKey(ctx, sum, key); farm.CodeOf(err) != farm.CodeExhausted {
-		t.Errorf("key %d: %v", most+1, err)
+		t.Errorf("key %d: %v", limit+1, err)
 	}
-	if set, err := s.KeySet(ctx); err != nil || set.Len() != most {
+	if set, err := s.KeySet(ctx); err != nil || set.Len() != limit {
 		t.Errorf("%d keys, %v", set.Len(), err)
 	}
 	if _, err := s.DeleteKey(ctx, last.ID); err != nil {
@@ -194,8 +194,8 @@ func auditIsListed(t *testing.T, f Factory) {
 
 // A tenant that does much pushes out its own entries, never those of another.
 func auditIsBounded(t *testing.T, f Factory) {
-	const most = 100
-	s, ctx := setup(t, f, func(l *farm.Limits) { l.MaxAudit = most }), t.Context()
+	const limit = 100
+	s, ctx := setup(t, f, func(l *farm.Limits) { l.MaxAudit = limit }), t.Context()
 	if err := s.AppendAudit(ctx, []farm.AuditEntry{{ID: "quiet", Tenant: "quiet"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -208,8 +208,8 @@ func auditIsBounded(t *testing.T, f Factory) {
 			t.Fatal(err)
 		}
 	}
-	if n := s.rdb.XLen(ctx, s.prefix+"{loud}:audit").Val(); n < most || n > most+100 {
-		t.Errorf("%d entries of 2000 are kept, want about %d", n, most)
+	if n := s.rdb.XLen(ctx, s.prefix+"{loud}:audit").Val(); n < limit || n > limit+100 {
+		t.Errorf("%d entries of 2000 are kept, want about %d", n, limit)
 	}
 	if kept, _, err := s.Audit(ctx, "quiet", store.TimeRange{}, store.Page{}); err != nil || len(kept) != 1 {
 		t.Errorf("%d entries of the quiet tenant, %v", len(kept), err)

@@ -19,7 +19,7 @@ var large = strings.Repeat("x", 100_000)
 func executeLarge(sandbox string) store.Accept {
 	a := Execute(sandbox)
 	a.Request.Execute.Code = large
-	a.Job.Shown = a.Request
+	a.Job.Redacted = a.Request
 	return a
 }
 
@@ -60,7 +60,7 @@ func largeRecords(t *testing.T, factory Factory) {
 	a := executeLarge(box.ID)
 	accepted := b.accept(t, a).Job
 	for what, job := range map[string]*farm.Job{"accepted": accepted, "stored": b.job(t, accepted.Ref())} {
-		if diff := cmp.Diff(a.Job.Shown, job.Shown); diff != "" {
+		if diff := cmp.Diff(a.Job.Redacted, job.Redacted); diff != "" {
 			t.Errorf("%s job (-want +got):\n%s", what, diff)
 		}
 	}
@@ -100,7 +100,7 @@ func largeRecords(t *testing.T, factory Factory) {
 		t.Fatal(err)
 	}
 	for what, job := range map[string]*farm.Job{"listed": listed[0], "read": b.job(t, accepted.Ref()), "reloaded": reloaded, "canceled": canceled} {
-		if diff := cmp.Diff(result, job.Result); diff != "" || job.Shown == nil || len(job.Error.Message) > 5000 {
+		if diff := cmp.Diff(result, job.Result); diff != "" || job.Redacted == nil || len(job.Error.Message) > 5000 {
 			t.Errorf("%s job shows %d bytes of its error; result (-want +got):\n%s", what, len(job.Error.Message), diff)
 		}
 	}
@@ -190,7 +190,7 @@ func refusedJobsLeaveNoDocuments(t *testing.T, factory Factory) {
 	b.accept(t, first)
 	again := executeLarge(box.ID)
 	again.Idempotency = first.Idempotency
-	if out := b.accept(t, again); !out.Existing || out.Job.Shown == nil {
+	if out := b.accept(t, again); !out.Existing || out.Job.Redacted == nil {
 		t.Errorf("the second call gave %+v", out)
 	}
 	b.wantDocuments(t, "after a repeated call", 2)
@@ -320,13 +320,13 @@ func longRequestsAreStoredOnce(t *testing.T, factory Factory) {
 				a.Job.Kind = farm.KindCommand
 				request.Command = &farm.CommandRequest{Commands: []string{"true", large}, Cwd: "d", Env: c.env}
 				whole.Command = &farm.CommandRequest{Commands: []string{"true", large}, Cwd: "d", Env: hidden}
-				a.Job.Shown = &farm.Request{Command: &farm.CommandRequest{Commands: []string{"true", large[:9000]}}}
+				a.Job.Redacted = &farm.Request{Command: &farm.CommandRequest{Commands: []string{"true", large[:9000]}}}
 			} else {
 				request.Execute = &farm.ExecuteRequest{Code: large, Language: "python", Env: c.env}
 				whole.Execute = &farm.ExecuteRequest{Code: large, Language: "python", Env: hidden}
-				a.Job.Shown = &farm.Request{Execute: &farm.ExecuteRequest{Code: large[:9000]}}
+				a.Job.Redacted = &farm.Request{Execute: &farm.ExecuteRequest{Code: large[:9000]}}
 			}
-			a.Job.ShownCut, a.Request, a.Whole = true, &request, whole
+			a.Job.Truncated, a.Request, a.Whole = true, &request, whole
 			ref := b.accept(t, a).Job.Ref()
 			b.wantDocuments(t, "after the acceptance", c.documents)
 			if n := b.largest(t, ref.ID); n > store.InlineBytes {
@@ -336,8 +336,8 @@ func longRequestsAreStoredOnce(t *testing.T, factory Factory) {
 			for _, text := range b.documents.All() {
 				size += len(text)
 			}
-			if most := len(large) + len(c.env["A"]) + 10_000; size > most {
-				t.Errorf("%d bytes are stored, want at most %d", size, most)
+			if limit := len(large) + len(c.env["A"]) + 10_000; size > limit {
+				t.Errorf("%d bytes are stored, want at most %d", size, limit)
 			}
 
 			claim := b.claim(t, ref, "w")

@@ -235,7 +235,7 @@ func ids[T any](items []*T, id func(*T) string) []string {
 // pagesAreBounded filters a long list down to nothing: each page looks at a bounded number of records, and a time range ends the list as
 // soon as it is passed.
 func pagesAreBounded(t *testing.T, factory Factory) {
-	const jobs, most = 2500, 2000
+	const jobs, limit = 2500, 2000
 	rdb := factory(t)
 	b := setup(t, func(*testing.T) redis.UniversalClient { return rdb })
 	tenant := b.prefix + "{" + Tenant + "}:"
@@ -264,8 +264,8 @@ func pagesAreBounded(t *testing.T, factory Factory) {
 	}
 	none := []farm.JobState{farm.JobLost}
 	n, next := list(store.JobFilter{States: none})
-	if n > most+most/10 || next == "" {
-		t.Errorf("a page of nothing took %d commands, next %q; want at most about %d, and a cursor", n, next, most)
+	if n > limit+limit/10 || next == "" {
+		t.Errorf("a page of nothing took %d commands, next %q; want at most about %d, and a cursor", n, next, limit)
 	}
 	if n, next = list(store.JobFilter{States: none, Created: store.TimeRange{After: b.clock.Now().Add(-time.Minute)}}); n > 250 || next != "" {
 		t.Errorf("a time range of the last 100 jobs took %d commands, next %q; want one batch and no cursor", n, next)
@@ -285,7 +285,7 @@ func pagesAreBounded(t *testing.T, factory Factory) {
 
 // labelsAreBounded filters sandboxes by a label that none has: each record is read as a whole, so a page looks at fewer.
 func labelsAreBounded(t *testing.T, factory Factory) {
-	const boxes, most = 900, 400
+	const boxes, limit = 900, 400
 	rdb := factory(t)
 	b := setup(t, func(*testing.T) redis.UniversalClient { return rdb })
 	tenant := b.prefix + "{" + Tenant + "}:"
@@ -304,8 +304,8 @@ func labelsAreBounded(t *testing.T, factory Factory) {
 	for next := ""; pages == 0 || next != ""; pages++ {
 		before := count.n.Load()
 		found, after, err := b.Sandboxes(t.Context(), Tenant, store.SandboxFilter{Labels: map[string]string{"a": "b"}}, store.Page{Limit: 200, Cursor: next})
-		if n := count.n.Load() - before; err != nil || len(found) != 0 || n > most+most/10 {
-			t.Fatalf("page %d: %d sandboxes after %d commands, %v; want none, after at most about %d", pages, len(found), n, err, most)
+		if n := count.n.Load() - before; err != nil || len(found) != 0 || n > limit+limit/10 {
+			t.Fatalf("page %d: %d sandboxes after %d commands, %v; want none, after at most about %d", pages, len(found), n, err, limit)
 		}
 		next = after
 	}

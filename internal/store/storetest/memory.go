@@ -28,8 +28,8 @@ func (b *bundle) memory(t *testing.T) store.JobMemory {
 
 // jobMemoryIsExact takes jobs through random lives: what is counted for them is always what the jobs say, and nothing is left when all are gone.
 func jobMemoryIsExact(t *testing.T, factory Factory) {
-	const most = 5
-	b := setup(t, factory, func(l *farm.Limits) { l.MaxFinished = most })
+	const limit = 5
+	b := setup(t, factory, func(l *farm.Limits) { l.MaxFinished = limit })
 	box := b.box(t, farm.SandboxReady)
 	random := rand.New(rand.NewPCG(12, 1)) //nolint:gosec // the same each time
 	text := func(n int) string { return strings.Repeat("x", random.IntN(n)) }

@@ -12,7 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-const nodePatience = 5 * time.Minute
+const nodeTimeout = 5 * time.Minute
 
 // age makes a lease older: the clock of Redis cannot be set.
 func (b *bundle) age(t *testing.T, by time.Duration, nodes ...string) {
@@ -36,13 +36,13 @@ func (b *bundle) stopFor(t *testing.T, d time.Duration, nodes ...string) {
 // check checks the leases and returns those that have lapsed.
 func (b *bundle) check(t *testing.T, live, used []string) map[string]bool {
 	t.Helper()
-	leases, err := b.CheckNodes(t.Context(), nodePatience, live, used)
+	leases, err := b.CheckNodes(t.Context(), nodeTimeout, live, used)
 	if err != nil {
 		t.Fatalf("CheckNodes = %v", err)
 	}
 	out := map[string]bool{}
 	for _, l := range leases {
-		out[l.Node] = l.Age >= nodePatience
+		out[l.Node] = l.Age >= nodeTimeout
 	}
 	return out
 }
@@ -71,22 +71,22 @@ func nodeLeasesLapse(t *testing.T, factory Factory) {
 		}
 	}
 	wantLapsed(t, "renewed", b.check(t, nil, []string{"n1", "n3"}), map[string]bool{"n1": false, "n2": false, "n3": false})
-	b.age(t, nodePatience-30*time.Second, "n1")
-	b.age(t, nodePatience, "n2", "n3")
-	if lapsed, err := b.NodeLapsed(ctx, "n1", nodePatience); lapsed || err != nil {
-		t.Errorf("before the patience: NodeLapsed = %v, %v", lapsed, err)
+	b.age(t, nodeTimeout-30*time.Second, "n1")
+	b.age(t, nodeTimeout, "n2", "n3")
+	if lapsed, err := b.NodeLapsed(ctx, "n1", nodeTimeout); lapsed || err != nil {
+		t.Errorf("before the timeout: NodeLapsed = %v, %v", lapsed, err)
 	}
-	if dropped, err := b.DropNodeLease(ctx, "n1", nodePatience); dropped || err != nil {
-		t.Errorf("before the patience: DropNodeLease = %v, %v", dropped, err)
+	if dropped, err := b.DropNodeLease(ctx, "n1", nodeTimeout); dropped || err != nil {
+		t.Errorf("before the timeout: DropNodeLease = %v, %v", dropped, err)
 	}
 	wantLapsed(t, "n3 has a live worker", b.check(t, []string{"n3"}, []string{"n2"}), map[string]bool{"n1": false, "n2": true, "n3": false})
-	if lapsed, err := b.NodeLapsed(ctx, "n2", nodePatience); !lapsed || err != nil {
-		t.Errorf("after the patience: NodeLapsed = %v, %v", lapsed, err)
+	if lapsed, err := b.NodeLapsed(ctx, "n2", nodeTimeout); !lapsed || err != nil {
+		t.Errorf("after the timeout: NodeLapsed = %v, %v", lapsed, err)
 	}
-	if dropped, err := b.DropNodeLease(ctx, "n2", nodePatience); !dropped || err != nil {
-		t.Errorf("after the patience: DropNodeLease = %v, %v", dropped, err)
+	if dropped, err := b.DropNodeLease(ctx, "n2", nodeTimeout); !dropped || err != nil {
+		t.Errorf("after the timeout: DropNodeLease = %v, %v", dropped, err)
 	}
-	if lapsed, err := b.NodeLapsed(ctx, "n2", nodePatience); lapsed || err != nil {
+	if lapsed, err := b.NodeLapsed(ctx, "n2", nodeTimeout); lapsed || err != nil {
 		t.Errorf("without a lease: NodeLapsed = %v, %v", lapsed, err)
 	}
 	wantLapsed(t, "dropped", b.check(t, nil, nil), map[string]bool{"n1": false, "n3": false})
@@ -96,8 +96,8 @@ func nodeLeasesLapse(t *testing.T, factory Factory) {
 func stoppedFarmEndsNoNode(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	b.check(t, []string{"n1", "n2", "n3"}, nil)
-	b.age(t, nodePatience-time.Minute, "n2")
-	b.age(t, nodePatience, "n3")
+	b.age(t, nodeTimeout-time.Minute, "n2")
+	b.age(t, nodeTimeout, "n3")
 	b.stopFor(t, 24*time.Hour, "n1", "n2", "n3")
 	wantLapsed(t, "after a day", b.check(t, nil, nil), map[string]bool{"n1": false, "n2": false, "n3": true})
 	b.age(t, time.Minute, "n1", "n2")

@@ -29,7 +29,7 @@ func requeueKeepsTheFIFOPosition(t *testing.T, factory Factory) {
 		t.Errorf("requeued job = %+v", got)
 	}
 	r, err := b.Route(t.Context(), job.Ref())
-	if err != nil || r.Attempt != 1 || r.Uncounted != 1 || !r.Head || r.State != farm.JobQueued {
+	if err != nil || r.Attempt != 1 || r.GracefulRequeues != 1 || !r.Head || r.State != farm.JobQueued {
 		t.Errorf("Route = %+v, %v", r, err)
 	}
 	if _, err := b.Claim(t.Context(), behind.Ref(), "w2"); !errors.Is(err, store.ErrNotClaimable) {
@@ -140,7 +140,7 @@ func requeueElsewhere(t *testing.T, factory Factory) {
 		}
 		check(3)
 	}
-	if r, err := b.Route(t.Context(), job.Ref()); err != nil || r.Uncounted != 1 {
+	if r, err := b.Route(t.Context(), job.Ref()); err != nil || r.GracefulRequeues != 1 {
 		t.Errorf("route = %+v, %v; want one attempt that does not count", r, err)
 	}
 	if err := start(c); !errors.Is(err, store.ErrFenced) {
@@ -159,7 +159,7 @@ func requeueElsewhere(t *testing.T, factory Factory) {
 	if err := b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: next.Job.Attempt, Elsewhere: true, Crashed: true}); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := b.Route(t.Context(), job.Ref()); err != nil || r.Uncounted != 1 {
+	if r, err := b.Route(t.Context(), job.Ref()); err != nil || r.GracefulRequeues != 1 {
 		t.Errorf("route = %+v, %v; want the crash to count", r, err)
 	}
 	last := b.claim(t, job.Ref(), "w3")
@@ -220,7 +220,7 @@ func requeueOfABegunJob(t *testing.T, factory Factory) {
 			t.Fatal(err)
 		}
 	}
-	if r, err := b.Route(t.Context(), job.Ref()); err != nil || r.State != farm.JobRunning || r.Attempt != 1 || r.Uncounted != 1 {
+	if r, err := b.Route(t.Context(), job.Ref()); err != nil || r.State != farm.JobRunning || r.Attempt != 1 || r.GracefulRequeues != 1 {
 		t.Errorf("route = %+v, %v", r, err)
 	}
 	if got := b.sandbox(t, box); got.State != farm.SandboxBusy || got.Generation != 1 {

@@ -347,9 +347,9 @@ func waitingCreatesAreRead(t *testing.T, factory Factory) {
 	add("other", 4)                                      // two in the queue, two that the share parks
 	old := b.clock.forward(time.Second)
 	add("other", 1)
-	read := func(what string, before time.Time, most, more int, want ...string) {
+	read := func(what string, before time.Time, limit, more int, want ...string) {
 		t.Helper()
-		got, err := b.WaitingCreates(t.Context(), farm.QueueCPU, before, most)
+		got, err := b.WaitingCreates(t.Context(), farm.QueueCPU, before, limit)
 		if err != nil {
 			t.Fatal(err)
 		}

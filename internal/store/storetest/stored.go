@@ -158,7 +158,7 @@ func storageIsReserved(t *testing.T, factory Factory) {
 
 // emptyArtifactsAreCharged fills a tenant's storage with files without a byte, since each takes space of the object store and of its manifest.
 func emptyArtifactsAreCharged(t *testing.T, factory Factory) {
-	const most = 1 << 20 / farm.ArtifactBytes
+	const limit = 1 << 20 / farm.ArtifactBytes
 	b := setup(t, factory)
 	b.storageQuota(t, 1)
 	job := b.running(t)
@@ -172,15 +172,15 @@ func emptyArtifactsAreCharged(t *testing.T, factory Factory) {
 		}
 	}
 	var list []farm.Artifact
-	for i := range most - 1 {
+	for i := range limit - 1 {
 		list = append(list, b.file(job, fmt.Sprintf("empty%d", i), 0))
 	}
 	free(1 << 20)
 	b.add(t, list...)
-	b.stored(t, store.Stored{Artifacts: most - 1, Reserved: farm.ArtifactBytes}) // the rest is freed
+	b.stored(t, store.Stored{Artifacts: limit - 1, Reserved: farm.ArtifactBytes}) // the rest is freed
 	free(farm.ArtifactBytes)
 	b.add(t, b.file(job, "last", 0))
-	b.stored(t, store.Stored{Artifacts: most})
+	b.stored(t, store.Stored{Artifacts: limit})
 	free(0)
 	if used := b.used(t, farm.QuotaStoredMB); used != 1 {
 		t.Errorf("%v MiB are used, want 1", used)

@@ -370,5 +370,5 @@ func wantCode(t *testing.T, what string, err error, code farm.Code) {
 	}
 }
 
-// patience bounds waits for something that happens at once on a healthy machine.
-const patience = 20 * time.Second
+// timeout bounds waits for something that happens at once on a healthy machine.
+const timeout = 20 * time.Second

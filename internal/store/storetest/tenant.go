@@ -47,8 +47,8 @@ func hostsOfATenant(t *testing.T, factory Factory) {
 			t.Errorf("%+v covers a host: %v, want %v", hosts, covers, want)
 		}
 	}
-	most := store.TenantHosts{Rules: make([]farm.HostRule, farm.MaxTenantHosts+1)}
-	wantCode(t, "too many rules", b.ChangeTenant(t.Context(), Tenant, store.TenantChange{Hosts: &most}), farm.CodeInvalid)
+	limit := store.TenantHosts{Rules: make([]farm.HostRule, farm.MaxTenantHosts+1)}
+	wantCode(t, "too many rules", b.ChangeTenant(t.Context(), Tenant, store.TenantChange{Hosts: &limit}), farm.CodeInvalid)
 	if got, err := b.TenantLists(t.Context(), "other"); err != nil || !got.Hosts.Farm {
 		t.Errorf("another tenant has %+v, %v", got, err)
 	}

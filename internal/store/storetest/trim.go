@@ -178,8 +178,8 @@ func idempotencyKeysEndWithTheirJob(t *testing.T, factory Factory) {
 
 // trimBoundsFinishedJobs: the newest finished jobs stay, up to the bound, and all keys of the others are removed.
 func trimBoundsFinishedJobs(t *testing.T, factory Factory) {
-	const most = 5
-	b := setup(t, factory, func(l *farm.Limits) { l.MaxFinished = most })
+	const limit = 5
+	b := setup(t, factory, func(l *farm.Limits) { l.MaxFinished = limit })
 	box := b.box(t, farm.SandboxReady) // with a create job: one of the five
 	waits := b.accept(t, Execute(b.box(t, farm.SandboxReady).ID)).Job
 	owed := Execute(box.ID) // one of the five, or six with the other create job
@@ -218,11 +218,11 @@ func trimBoundsFinishedJobs(t *testing.T, factory Factory) {
 	for _, job := range []*farm.Job{waits, owed.Job} {
 		b.job(t, job.Ref())
 	}
-	if jobs, _, err := b.Jobs(t.Context(), Tenant, store.JobFilter{}, store.Page{}); err != nil || len(jobs) != most {
-		t.Errorf("Jobs = %d, %v; want %d", len(jobs), err, most)
+	if jobs, _, err := b.Jobs(t.Context(), Tenant, store.JobFilter{}, store.Page{}); err != nil || len(jobs) != limit {
+		t.Errorf("Jobs = %d, %v; want %d", len(jobs), err, limit)
 	}
-	if jobs, _, err := b.Jobs(t.Context(), Tenant, store.JobFilter{SandboxID: box.ID}, store.Page{}); err != nil || len(jobs) != most-1 {
-		t.Errorf("Jobs of the sandbox = %d, %v; want %d", len(jobs), err, most-1)
+	if jobs, _, err := b.Jobs(t.Context(), Tenant, store.JobFilter{SandboxID: box.ID}, store.Page{}); err != nil || len(jobs) != limit-1 {
+		t.Errorf("Jobs of the sandbox = %d, %v; want %d", len(jobs), err, limit-1)
 	}
 	for _, job := range done[:2] {
 		if keys, err := b.rdb.Keys(t.Context(), b.prefix+"*"+job.ID+"*").Result(); err != nil || len(keys) > 0 {

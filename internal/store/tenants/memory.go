@@ -26,7 +26,7 @@ const (
 
 // CheckMemory is CodeExhausted while Redis is too full for another job of a kind. A Redis without a limit, or one that does not report it, never is. most is how many
 // bytes the unfinished jobs and open sandboxes of one tenant may have; 0: no bound.
-func CheckMemory(ctx context.Context, d *db.DB, kind farm.JobKind) (most int64, err error) {
+func CheckMemory(ctx context.Context, d *db.DB, kind farm.JobKind) (limit int64, err error) {
 	if kind == farm.KindClose {
 		return 0, nil
 	}
@@ -62,11 +62,11 @@ func unfinishedLimit(info db.Memory) int64 {
 }
 
 // UnfinishedError refuses what would take more bytes than the unfinished jobs and open sandboxes of a tenant may have.
-func UnfinishedError(most int64, used, needed float64) error {
+func UnfinishedError(limit int64, used, needed float64) error {
 	mib := func(bytes float64) float64 { return bytes / (1 << 20) }
 	return farm.Errorf(farm.CodeExhausted,
 		"Unfinished jobs, open sandboxes and the lists of artifacts of one tenant may use %.1f MiB of the farm's memory for jobs now (max_unfinished): %.1f MiB are used, and this needs %.3f MiB more. Try again when some of your jobs have finished, or cancel some, close sandboxes, or delete artifacts.",
-		mib(float64(most)), mib(used), mib(needed))
+		mib(float64(limit)), mib(used), mib(needed))
 }
 
 // urgent reports whether a job ends or stops something: no quota and no limit of a queue refuses it.
@@ -107,18 +107,18 @@ func (s *Store) JobMemory(ctx context.Context, tenants ...string) ([]JobMemory, 
 	return out, nil
 }
 
-// repairMost is how many jobs of a tenant one script looks at: less than a tenth of a second of Redis.
-const repairMost = 50_000
+// maxRepair is how many jobs of a tenant one script looks at: less than a tenth of a second of Redis.
+const maxRepair = 50_000
 
 // memoryRepairArgs are the arguments of memory_repair.lua.
 type memoryRepairArgs struct {
-	Most int `lua:"most"`
+	Max int `lua:"most"`
 }
 
 // RepairJobMemory compares what is counted for a tenant's jobs and sandboxes with them, and corrects it. drift is by how much the counts were too high
 // (negative: too low). A tenant with very many jobs is left as it is: checked is false then.
 func (s *Store) RepairJobMemory(ctx context.Context, tenant string) (drift JobMemory, checked bool, err error) {
-	r, err := s.Run(ctx, "repair the memory of jobs", "memory_repair", tenant, memoryRepairArgs{Most: repairMost})
+	r, err := s.Run(ctx, "repair the memory of jobs", "memory_repair", tenant, memoryRepairArgs{Max: maxRepair})
 	if err != nil || r.Text(0) != "ok" {
 		return JobMemory{}, false, err
 	}
@@ -179,7 +179,7 @@ func (s *Store) forgetOf(ctx context.Context, list []*forgetting, share, bytes f
 	}
 	needed := int64(bytes) + 1
 	for range forgetCalls {
-		f, second := most(list, share)
+		f, second := limit(list, share)
 		if f == nil || freed >= needed {
 			break
 		}
@@ -204,7 +204,7 @@ type forgetting struct {
 }
 
 // most finds the tenant with most bytes above the share that has finished jobs to remove, and the bytes of the next one; nil: there is none.
-func most(list []*forgetting, share float64) (first *forgetting, second int64) {
+func limit(list []*forgetting, share float64) (first *forgetting, second int64) {
 	for _, f := range list {
 		switch {
 		case f.done || f.Finished <= 0 || float64(f.total()) <= math.Floor(share):

@@ -108,7 +108,7 @@ func (s *Store) KeepCopy(ctx context.Context, job farm.Ref, bytes int64, linked 
 
 // storedRepairArgs are the arguments of stored_repair.lua.
 type storedRepairArgs struct {
-	Most   int  `lua:"most"`
+	Max    int  `lua:"most"`
 	Anew   bool `lua:"anew"`
 	AtOnce int  `lua:"at_once"`
 }
@@ -121,10 +121,10 @@ type StoredDrift struct {
 
 // RepairStored compares what is counted as stored with a tenant's manifests, unfinished jobs and documents, and corrects it. One call looks at
 // up to most manifests and about as many documents; the first call of a walk is anew. done is false until the last one, which has the
-// drift. What changes between the calls is no drift. What more than repairMost unfinished jobs
+// drift. What changes between the calls is no drift. What more than maxRepair unfinished jobs
 // have reserved is not compared.
-func (s *Store) RepairStored(ctx context.Context, tenant string, most int, anew bool) (drift StoredDrift, done bool, err error) {
-	r, err := s.Run(ctx, "repair what is stored", "stored_repair", tenant, storedRepairArgs{Most: most, Anew: anew, AtOnce: repairMost})
+func (s *Store) RepairStored(ctx context.Context, tenant string, limit int, anew bool) (drift StoredDrift, done bool, err error) {
+	r, err := s.Run(ctx, "repair what is stored", "stored_repair", tenant, storedRepairArgs{Max: limit, Anew: anew, AtOnce: maxRepair})
 	if err != nil || r.Text(0) != "ok" {
 		return StoredDrift{}, false, err
 	}

@@ -520,10 +520,6 @@ export interface components {
             /** @description smallest */
             min: number;
         };
-        FreezeRequest: {
-            /** @description http(s) address that gets the finished job */
-            callback_url?: string;
-        };
         FSChange: {
             /** @description permissions in octal digits, such as 0755 */
             mode?: string;
@@ -874,6 +870,10 @@ export interface components {
             status: string;
             /** @description version of the farm */
             version: string;
+        };
+        HibernateRequest: {
+            /** @description http(s) address that gets the finished job */
+            callback_url?: string;
         };
         Image: {
             /** @description what is in it */
@@ -2115,7 +2115,6 @@ export type Files = components['schemas']['Files'];
 export type FleetEvent = components['schemas']['FleetEvent'];
 export type FleetEventItems = components['schemas']['FleetEventItems'];
 export type FloatRange = components['schemas']['FloatRange'];
-export type FreezeRequest = components['schemas']['FreezeRequest'];
 export type FsChange = components['schemas']['FSChange'];
 export type FsEntry = components['schemas']['FSEntry'];
 export type FsLink = components['schemas']['FSLink'];
@@ -2147,6 +2146,7 @@ export type GpuDevice = components['schemas']['GPUDevice'];
 export type GpuRequest = components['schemas']['GPURequest'];
 export type HeadSandboxesIdFilesPathQuery = components['schemas']['head_sandboxes_id_files_path_query'];
 export type Health = components['schemas']['Health'];
+export type HibernateRequest = components['schemas']['HibernateRequest'];
 export type Image = components['schemas']['Image'];
 export type ImageItems = components['schemas']['ImageItems'];
 export type InputFile = components['schemas']['InputFile'];

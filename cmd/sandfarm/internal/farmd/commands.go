@@ -242,7 +242,7 @@ left behind. When it is restarted alone, as in an update, the workers still run 
 		Example: "  sandfarm caretaker --keep-while com.docker.compose.project=sandfarm --keep-while com.docker.compose.service=worker",
 		Args:    cobra.NoArgs,
 		RunE: load.run(func(cmd *cobra.Command, _ []string, s *Settings) error {
-			return Caretake(cmd.Context(), s, keepWhile, streams.Err)
+			return Teardown(cmd.Context(), s, keepWhile, streams.Err)
 		}),
 	}
 	c.Flags().StringArrayVar(&keepWhile, "keep-while", nil, "label, as name=value, of the containers that keep the sandboxes while they run (may be repeated: one container must have all)")

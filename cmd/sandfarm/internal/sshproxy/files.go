@@ -61,21 +61,23 @@ func failure(err error) error {
 	if !ok {
 		return err
 	}
-	said := e.Detail
-	if said == "" {
-		said = e.Error()
+	message := e.Detail
+	if message == "" {
+		message = e.Error()
 	}
 	switch {
 	case e.Code == "not_found":
-		return fmt.Errorf("%s: %w", said, sftp.ErrSSHFxNoSuchFile)
-	case hasName(said, "EACCES"), hasName(said, "EPERM"), hasName(said, "EROFS"), e.Code == "unauthorized":
-		return fmt.Errorf("%s: %w", said, sftp.ErrSSHFxPermissionDenied)
+		return fmt.Errorf("%s: %w", message, sftp.ErrSSHFxNoSuchFile)
+	case hasName(message, "EACCES"), hasName(message, "EPERM"), hasName(message, "EROFS"), e.Code == "unauthorized":
+		return fmt.Errorf("%s: %w", message, sftp.ErrSSHFxPermissionDenied)
 	}
-	return errors.New(said)
+	return errors.New(message)
 }
 
 // hasName reports whether a sentence of the farm begins with the kernel's name of an error.
-func hasName(said, name string) bool { return len(said) > len(name) && said[:len(name)+1] == name+":" }
+func hasName(message, name string) bool {
+	return len(message) > len(name) && message[:len(name)+1] == name+":"
+}
 
 // Filelist lists a directory, or describes a file or what a link leads to.
 func (f *files) Filelist(r *sftp.Request) (sftp.ListerAt, error) {

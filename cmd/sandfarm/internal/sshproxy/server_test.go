@@ -111,12 +111,12 @@ func TestProgramsThatCannotStart(t *testing.T) {
 	c := connect(t)
 	s, err := c.NewSession()
 	must(t, err)
-	var said bytes.Buffer
-	s.Stderr = &said
+	var message bytes.Buffer
+	s.Stderr = &message
 	must(t, s.RequestPty("xterm", 60000, 0, nil)) // it is brought within limits
 	err = s.Run("true")
-	if e, ok := err.(*ssh.ExitError); !ok || e.ExitStatus() != 255 || !strings.Contains(said.String(), "sandfarm: ") { //nolint:errorlint // it is not wrapped
-		t.Errorf("%v %q", err, said.String())
+	if e, ok := err.(*ssh.ExitError); !ok || e.ExitStatus() != 255 || !strings.Contains(message.String(), "sandfarm: ") { //nolint:errorlint // it is not wrapped
+		t.Errorf("%v %q", err, message.String())
 	}
 	if _, err := c.NewSession(); err != nil {
 		t.Error(err)

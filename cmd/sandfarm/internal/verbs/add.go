@@ -158,13 +158,13 @@ func StrictArgs(c *cobra.Command) {
 func usagef(format string, args ...any) error { return &UsageError{Err: fmt.Errorf(format, args...)} }
 
 // argCount bounds the number of arguments; what names the required ones in the error. most < 0 means any number.
-func argCount(least, most int, what string) cobra.PositionalArgs {
+func argCount(least, limit int, what string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		switch {
 		case len(args) < least:
 			return fmt.Errorf("%s is missing", what)
-		case most >= 0 && len(args) > most:
-			return fmt.Errorf("too many arguments: %q", args[most])
+		case limit >= 0 && len(args) > limit:
+			return fmt.Errorf("too many arguments: %q", args[limit])
 		}
 		return nil
 	}

@@ -27,14 +27,14 @@ func (a *app) artifact() *cobra.Command {
 
 func (a *app) artifactLs() *cobra.Command {
 	var filter client.ArtifactFilter
-	var most int
+	var limit int
 	c := a.verb(&cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List artifacts, newest first",
 		Example: `  sandfarm artifact ls
   sandfarm artifact ls --sandbox sbx_… --json | jq -r '.items[].url'`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}, argCount(0, 0, ""), func(ctx context.Context, c *client.Client, _ []string) error {
-		found, err := collect(atMost(c.Artifacts(ctx, filter), most))
+		found, err := collect(upTo(c.Artifacts(ctx, filter), limit))
 		if err != nil || a.json {
 			return a.list(found, err)
 		}
@@ -47,7 +47,7 @@ func (a *app) artifactLs() *cobra.Command {
 	})
 	c.Flags().StringVarP(&filter.SandboxID, "sandbox", "s", "", "only those of this sandbox")
 	c.Flags().StringVar(&filter.JobID, "job", "", "only those of this job")
-	c.Flags().IntVar(&most, "limit", 50, "at most this many; 0 for all")
+	c.Flags().IntVar(&limit, "limit", 50, "at most this many; 0 for all")
 	a.complete(c, "sandbox", a.sandboxIDs)
 	a.complete(c, "job", a.jobIDs)
 	return c

@@ -23,7 +23,7 @@ const (
 func (a *app) audit() *cobra.Command {
 	var filter client.AuditFilter
 	var live bool
-	var most int
+	var limit int
 	c := a.verb(&cobra.Command{
 		Use: "audit", Short: "Show who asked the farm for what",
 		Long: `Shows who (key and tenant) asked for what (route, sandbox, job), from where, and what came of it: changes, jobs and refusals, the
@@ -33,7 +33,7 @@ newest last. Code, environment and links are never part of it.`,
   sandfarm audit --follow --json`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}, argCount(0, 0, ""), func(ctx context.Context, c *client.Client, _ []string) error {
-		found, f, err := readAudit(ctx, c, filter, most, live)
+		found, f, err := readAudit(ctx, c, filter, limit, live)
 		if err != nil {
 			return err
 		}
@@ -44,7 +44,7 @@ newest last. Code, environment and links are never part of it.`,
 	})
 	c.Flags().StringVar(&filter.Tenant, "tenant", "", "only of this tenant")
 	c.Flags().BoolVarP(&live, "follow", "f", false, "continue with new entries until interrupted")
-	c.Flags().IntVar(&most, "limit", 50, "at most this many old entries; 0 for all")
+	c.Flags().IntVar(&limit, "limit", 50, "at most this many old entries; 0 for all")
 	return a.admin(c)
 }
 
@@ -57,7 +57,7 @@ type auditFollower struct {
 
 // readAudit reads the newest entries, oldest first: at most a number of them, if that is positive. With --follow it also notes earlier
 // ones that would be read again.
-func readAudit(ctx context.Context, c *client.Client, filter client.AuditFilter, most int, live bool) ([]wire.AuditEntry, *auditFollower, error) {
+func readAudit(ctx context.Context, c *client.Client, filter client.AuditFilter, limit int, live bool) ([]wire.AuditEntry, *auditFollower, error) {
 	f := &auditFollower{filter: filter, newest: time.Now(), seen: map[string]time.Time{}}
 	var found []wire.AuditEntry
 	for e, err := range c.Audit(ctx, filter) {
@@ -67,7 +67,7 @@ func readAudit(ctx context.Context, c *client.Client, filter client.AuditFilter,
 		if len(f.seen) == 0 {
 			f.newest = e.At
 		}
-		if full := most > 0 && len(found) == most; !full {
+		if full := limit > 0 && len(found) == limit; !full {
 			found = append(found, e)
 		} else if !live || e.At.Before(f.newest.Add(-2*auditAgain)) {
 			break

@@ -21,7 +21,7 @@ type ids func(ctx context.Context, c *client.Client) []cobra.Completion
 
 func (a *app) sandboxIDs(ctx context.Context, c *client.Client) []cobra.Completion {
 	var found []cobra.Completion
-	for s, err := range atMost(c.Sandboxes(ctx, client.SandboxFilter{Open: true}), completions) {
+	for s, err := range upTo(c.Sandboxes(ctx, client.SandboxFilter{Open: true}), completions) {
 		if err != nil {
 			break
 		}
@@ -48,7 +48,7 @@ func (a *app) jobIDs(ctx context.Context, c *client.Client) []cobra.Completion {
 
 func jobCompletions(ctx context.Context, c *client.Client, filter client.JobFilter) []cobra.Completion {
 	var found []cobra.Completion
-	for j, err := range atMost(c.Jobs(ctx, filter), completions) {
+	for j, err := range upTo(c.Jobs(ctx, filter), completions) {
 		if err != nil {
 			break
 		}
@@ -64,7 +64,7 @@ func (a *app) openJobIDs(ctx context.Context, c *client.Client) []cobra.Completi
 
 func (a *app) artifactIDs(ctx context.Context, c *client.Client) []cobra.Completion {
 	var found []cobra.Completion
-	for one, err := range atMost(c.Artifacts(ctx, client.ArtifactFilter{}), completions) {
+	for one, err := range upTo(c.Artifacts(ctx, client.ArtifactFilter{}), completions) {
 		if err != nil {
 			break
 		}

@@ -264,7 +264,7 @@ func (a *app) whileQueued(ctx context.Context, c *client.Client, id string) (sto
 	}
 	go func() {
 		defer close(over)
-		said := ""
+		reported := ""
 		for pause := waitsAfter; ; pause = waitsEvery {
 			select {
 			case <-ctx.Done():
@@ -278,9 +278,9 @@ func (a *app) whileQueued(ctx context.Context, c *client.Client, id string) (sto
 			if err != nil || job.State != "queued" {
 				return
 			}
-			if job.Waiting != nil && job.Waiting.Message != said {
-				said = job.Waiting.Message
-				fmt.Fprintf(a.Err, "sandfarm: %s waits: %s\n", id, asFlags(said))
+			if job.Waiting != nil && job.Waiting.Message != reported {
+				reported = job.Waiting.Message
+				fmt.Fprintf(a.Err, "sandfarm: %s waits: %s\n", id, asFlags(reported))
 			}
 		}
 	}()

@@ -28,7 +28,7 @@ func (a *app) job() *cobra.Command {
 
 func (a *app) jobLs() *cobra.Command {
 	var filter client.JobFilter
-	var most int
+	var limit int
 	var failed bool
 	c := a.verb(&cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List jobs, newest first",
@@ -42,7 +42,7 @@ code of what failed.`,
 		if failed {
 			filter.Outcome = "failed"
 		}
-		jobs, err := collect(atMost(c.Jobs(ctx, filter), most))
+		jobs, err := collect(upTo(c.Jobs(ctx, filter), limit))
 		if err != nil || a.json {
 			return a.list(jobs, err)
 		}
@@ -56,7 +56,7 @@ code of what failed.`,
 	c.Flags().StringVarP(&filter.SandboxID, "sandbox", "s", "", "only jobs of this sandbox")
 	c.Flags().StringVar(&filter.State, "state", "", "only jobs in this state, such as running")
 	c.Flags().BoolVar(&failed, "failed", false, "only jobs whose code, command or package failed, or that failed themselves")
-	c.Flags().IntVar(&most, "limit", 50, "at most this many; 0 for all")
+	c.Flags().IntVar(&limit, "limit", 50, "at most this many; 0 for all")
 	a.complete(c, "sandbox", a.sandboxIDs)
 	return c
 }

@@ -114,14 +114,14 @@ func expiry(k wire.Key, now time.Time) string {
 
 func (a *app) keyLs() *cobra.Command {
 	var tenant string
-	var most int
+	var limit int
 	c := a.verb(&cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List the API keys, newest first",
 		Long:              "Lists the API keys: also those that have expired, for a week, and those of the farm's settings. The keys themselves are not shown.",
 		Example:           "  sandfarm key ls\n  sandfarm key ls --tenant team-blue --json",
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}, argCount(0, 0, ""), func(ctx context.Context, c *client.Client, _ []string) error {
-		found, err := collect(atMost(c.Keys(ctx, tenant), most))
+		found, err := collect(upTo(c.Keys(ctx, tenant), limit))
 		if err != nil || a.json {
 			return a.list(found, err)
 		}
@@ -143,7 +143,7 @@ func (a *app) keyLs() *cobra.Command {
 		return table(a.Out, []string{"ID", "TENANT", "NAME", "SCOPES", "EXPIRES", "LAST USE", "MADE BY"}, rows)
 	})
 	c.Flags().StringVar(&tenant, "tenant", "", "only keys of this tenant")
-	c.Flags().IntVar(&most, "limit", 50, "at most this many; 0 for all")
+	c.Flags().IntVar(&limit, "limit", 50, "at most this many; 0 for all")
 	return c
 }
 
@@ -164,7 +164,7 @@ func (a *app) keyRevoke() *cobra.Command {
 
 func (a *app) keyIDs(ctx context.Context, c *client.Client) []cobra.Completion {
 	var found []cobra.Completion
-	for k, err := range atMost(c.Keys(ctx, ""), completions) {
+	for k, err := range upTo(c.Keys(ctx, ""), completions) {
 		if err != nil {
 			break
 		}

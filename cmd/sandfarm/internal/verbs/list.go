@@ -24,16 +24,16 @@ func collect[T any](items iter.Seq2[T, error]) ([]T, error) {
 	return all, nil
 }
 
-// atMost limits a list, so that no more pages are read than needed.
-func atMost[T any](items iter.Seq2[T, error], most int) iter.Seq2[T, error] {
-	if most <= 0 {
+// upTo limits a list, so that no more pages are read than needed.
+func upTo[T any](items iter.Seq2[T, error], limit int) iter.Seq2[T, error] {
+	if limit <= 0 {
 		return items
 	}
 	return func(yield func(T, error) bool) {
 		n := 0
 		for item, err := range items {
 			n++
-			if !yield(item, err) || n == most {
+			if !yield(item, err) || n == limit {
 				return
 			}
 		}

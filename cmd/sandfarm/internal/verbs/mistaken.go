@@ -76,8 +76,8 @@ func named(cmd *cobra.Command, c *client.Client, args []string, err error) error
 	return err
 }
 
-// mostSuggestions bounds the commands that an error suggests: get and ls are the names of many.
-const mostSuggestions = 3
+// maxSuggestions bounds the commands that an error suggests: get and ls are the names of many.
+const maxSuggestions = 3
 
 // suggestions are the commands that somebody may mean by an unknown name below c, the first of args, as they are called below c: those that have
 // it in SuggestFor, else those deeper down that have the name, else those here whose names are close. The id of a sandbox or a job as the
@@ -120,7 +120,7 @@ func suggestions(c *cobra.Command, args []string) []string {
 			found = narrow
 		}
 	}
-	return found[:min(len(found), mostSuggestions)]
+	return found[:min(len(found), maxSuggestions)]
 }
 
 // nearLetters is the least length of a name that is close with two other letters; of shorter ones those are most of it.

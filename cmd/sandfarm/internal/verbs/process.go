@@ -189,10 +189,10 @@ func jobLine(j wire.Job) string {
 }
 
 func shortLine(text string) string {
-	const most = 80
+	const limit = 80
 	line := []rune(text)
-	if len(line) > most {
-		return string(line[:most-1]) + "…"
+	if len(line) > limit {
+		return string(line[:limit-1]) + "…"
 	}
 	return string(line)
 }

@@ -19,8 +19,8 @@ import (
 const (
 	// syncEvery is how often the directory here is looked at.
 	syncEvery = time.Second
-	// syncPatience is the longest pause after a round that failed.
-	syncPatience = 30 * time.Second
+	// syncTimeout is the longest pause after a round that failed.
+	syncTimeout = 30 * time.Second
 )
 
 func (a *app) sync() *cobra.Command {
@@ -115,7 +115,7 @@ func (s *syncer) watch(ctx context.Context) error {
 		case err != nil && !temporaryError(err):
 			return err
 		case err != nil:
-			look, wait = true, min(2*wait, syncPatience)
+			look, wait = true, min(2*wait, syncTimeout)
 			s.say("%v; trying again", err)
 		default:
 			wait = syncEvery

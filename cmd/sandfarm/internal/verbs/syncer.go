@@ -45,10 +45,10 @@ type syncer struct {
 	say      func(string, ...any)
 	autoload *Autoload
 
-	was    map[string]pair
-	remote map[string]wire.FSEntry // as listed last
-	differ map[string]pair         // conflicts: versions that were compared
-	said   map[string]string       // what was said of a file, so that it is said once
+	was      map[string]pair
+	remote   map[string]wire.FSEntry // as listed last
+	differ   map[string]pair         // conflicts: versions that were compared
+	reported map[string]string       // what was said of a file, so that it is said once
 }
 
 func (a *app) newSyncer(ctx context.Context, c *client.Client, dir string, to place, o syncOptions) (*syncer, error) {
@@ -61,7 +61,7 @@ func (a *app) newSyncer(ctx context.Context, c *client.Client, dir string, to pl
 		return nil, fmt.Errorf("read directory: %w", err)
 	}
 	s := &syncer{
-		syncOptions: o, files: c.FS(to.sandbox), root: root, there: path.Clean(client.Absolute(to.path)), was: map[string]pair{}, differ: map[string]pair{}, said: map[string]string{},
+		syncOptions: o, files: c.FS(to.sandbox), root: root, there: path.Clean(client.Absolute(to.path)), was: map[string]pair{}, differ: map[string]pair{}, reported: map[string]string{},
 		say:      func(format string, args ...any) { fmt.Fprintln(a.Err, printable(fmt.Sprintf(format, args...))) },
 		autoload: NewAutoload(runtime.GOOS, a.Getenv("PATH")),
 	}
@@ -102,8 +102,8 @@ func (s *syncer) remember() {
 
 // once1 says something of a file, unless it was the last thing said of it.
 func (s *syncer) once1(name, text string) {
-	if s.said[name] != text {
-		s.said[name] = text
+	if s.reported[name] != text {
+		s.reported[name] = text
 		s.say("%s", text)
 	}
 }

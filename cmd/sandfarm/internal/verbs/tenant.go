@@ -214,12 +214,12 @@ func amount(n float64) string {
 }
 
 func (a *app) tenantLs() *cobra.Command {
-	var most int
+	var limit int
 	c := a.verb(&cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List the tenants", Example: "  sandfarm tenant ls",
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}, argCount(0, 0, ""), func(ctx context.Context, c *client.Client, _ []string) error {
-		found, err := collect(atMost(c.Tenants(ctx), most))
+		found, err := collect(upTo(c.Tenants(ctx), limit))
 		if err != nil || a.json {
 			return a.list(found, err)
 		}
@@ -238,7 +238,7 @@ func (a *app) tenantLs() *cobra.Command {
 		}
 		return table(a.Out, []string{"TENANT", "SANDBOXES", "MEMORY MB", "RUNNING", "UNFINISHED", "STORED MB"}, rows)
 	})
-	c.Flags().IntVar(&most, "limit", 50, "at most this many; 0 for all")
+	c.Flags().IntVar(&limit, "limit", 50, "at most this many; 0 for all")
 	return c
 }
 

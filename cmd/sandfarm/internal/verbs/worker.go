@@ -46,7 +46,7 @@ minute: hibernate stores those that can on the node's own disk, close closes the
   hibernated  only hibernated sandboxes are left: the host may be restarted, but not removed
   drained     nothing is left: the host may be removed
 
-The drain ends with "sandfarm worker undrain", or when the node has had no worker for scheduler.node_patience.`,
+The drain ends with "sandfarm worker undrain", or when the node has had no worker for scheduler.node_timeout.`,
 		Example: `  sandfarm worker drain gpu-host-3 --wait
   sandfarm worker drain gpu-host-3 --idle hibernate`,
 		ValidArgsFunction: cobra.NoFileCompletions,

@@ -14,7 +14,7 @@ const cleanupTimeout = 5 * time.Minute
 // Caretake waits until ctx ends and then removes the sandboxes of this farm from the engine, unless a container with all
 // labels in keepWhile still runs: that is a worker, which continues with them. The node keeps its name in the engine. Labels
 // have the form name=value; at least one is required.
-func Caretake(ctx context.Context, s *Settings, keepWhile []string, out io.Writer) (err error) {
+func Teardown(ctx context.Context, s *Settings, keepWhile []string, out io.Writer) (err error) {
 	if s.Engine.Namespace == "" {
 		return errors.New("engine.namespace is not set (SANDFARM_ENGINE_NAMESPACE): it says whose sandboxes to remove")
 	}

@@ -72,10 +72,10 @@ func TestCaretakerRemovesSandboxesWhenNoWorkerRuns(t *testing.T) {
 	if again, err := e.NodeID(t.Context()); err != nil || again != node {
 		t.Errorf("node %s, error %v; want it to keep its name %s", again, err, node)
 	}
-	if err := farmd.Caretake(t.Context(), &farmd.Settings{}, []string{"a=b"}, io.Discard); err == nil || !strings.Contains(err.Error(), "engine.namespace") {
+	if err := farmd.Teardown(t.Context(), &farmd.Settings{}, []string{"a=b"}, io.Discard); err == nil || !strings.Contains(err.Error(), "engine.namespace") {
 		t.Errorf("without a namespace: error %v", err)
 	}
-	if err := farmd.Caretake(t.Context(), s, nil, io.Discard); err == nil {
+	if err := farmd.Teardown(t.Context(), s, nil, io.Discard); err == nil {
 		t.Error("without labels: no error, though no worker could ever keep its sandboxes")
 	}
 }
@@ -90,7 +90,7 @@ func caretake(t *testing.T, s *farmd.Settings, label string) string {
 			stop()
 		}
 	}}
-	if err := farmd.Caretake(ctx, s, []string{label}, output); err != nil {
+	if err := farmd.Teardown(ctx, s, []string{label}, output); err != nil {
 		t.Fatal(err)
 	}
 	return output.String()
