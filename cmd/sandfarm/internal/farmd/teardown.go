@@ -11,7 +11,7 @@ import (
 // cleanupTimeout bounds the removal of sandboxes. Whatever stops the caretaker has a limit as well.
 const cleanupTimeout = 5 * time.Minute
 
-// Caretake waits until ctx ends and then removes the sandboxes of this farm from the engine, unless a container with all
+// Teardown waits until ctx ends and then removes the sandboxes of this farm from the engine, unless a container with all
 // labels in keepWhile still runs: that is a worker, which continues with them. The node keeps its name in the engine. Labels
 // have the form name=value; at least one is required.
 func Teardown(ctx context.Context, s *Settings, keepWhile []string, out io.Writer) (err error) {
