@@ -178,6 +178,7 @@ func TestOutputFollowsItsEnd(t *testing.T) {
 	p.size(1360, 900, "light")
 	p.fill(".write textarea", "import time\ni = 0\nwhile True:\n    i += 1\n    print('line', i, flush=True)\n    time.sleep(0.02)")
 	p.click("#run")
+	p.do(chromedp.DoubleClick(".controls .danger", chromedp.ByQuery)) // the second click of a double click on Run
 	const lines = `document.querySelector(".see pre.text").innerText.split("\n").length`
 	const ends = `[".see", ".see pre.text"].every((one) => { const box = document.querySelector(one); return box.scrollTop + box.clientHeight >= box.scrollHeight - 2 })`
 	p.until(`Boolean(document.querySelector(".see pre.text")) && ` + lines + ` > 100 && ` + ends)

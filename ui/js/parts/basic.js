@@ -79,6 +79,11 @@ export function Copy({ text, label, wide }) {
   return html`<button type="button" class="quiet small" onClick=${copy} title=${t("copy")} aria-label=${`${t("copy")} ${label || ""}`}><${Icon} name="copy" />${done ? t("copied") : label ? "" : t("copy")}</button>`;
 }
 
+// Stop is a button that takes the place of another one. It ignores the second click of a double click on that one.
+export function Stop({ onClick, disabled }) {
+  return html`<button type="button" class="danger" disabled=${disabled} onClick=${(event) => event.detail > 1 || onClick()}><${Icon} name="stop" />${t("play.stop")}</button>`;
+}
+
 // Id is an identifier that can be copied.
 export const Id = ({ id, href }) => html`<span class="id">${href ? html`<a href=${href}><code>${id}</code></a>` : html`<code>${id}</code>`}<${Copy} text=${id} label=${id} /></span>`;
 

@@ -5,7 +5,7 @@ import { call, get, post } from "../api.js";
 import { useList } from "../data.js";
 import { firstLine, milliseconds, shortId } from "../format.js";
 import { isFinal, itemsOf, useJob } from "../follow.js";
-import { Badge, Empty, ErrorBox, Icon, Loading, Trouble, useAction } from "../parts/basic.js";
+import { Badge, Empty, ErrorBox, Icon, Loading, Stop, Trouble, useAction } from "../parts/basic.js";
 import { Code, Editor } from "../parts/editor.js";
 import { Artifacts, Outcome, Output } from "../parts/output.js";
 import { Running, Waits } from "../parts/timeline.js";
@@ -142,7 +142,7 @@ function Next({ id, going, onAdded }) {
     <div class="controls">
       <div class="choices" role="group" aria-label=${t("jobs.kind")}>${["execute", "command", "install"].map((one) => html`<button key=${one} type="button" class="quiet" aria-pressed=${one === kind} onClick=${() => setKind(one)}>${t(`cells.${one}`)}</button>`)}</div>
       <span class="grow"></span>
-      ${going && html`<button key="stop" type="button" class="danger" disabled=${busy} onClick=${() => act(() => call("DELETE", `v1/jobs/${going.id}`))}><${Icon} name="stop" />${t("play.stop")}</button>`}
+      ${going && html`<${Stop} key="stop" disabled=${busy} onClick=${() => act(() => call("DELETE", `v1/jobs/${going.id}`))} />`}
       ${(!going || code.trim()) && html`<button key="run" type="button" class="primary" id="run" disabled=${busy || !code.trim()} onClick=${run} title="Ctrl+Enter"><${Icon} name="play" />${t("play.run")}</button>`}
     </div>
     <${ErrorBox} error=${error} />

@@ -7,7 +7,7 @@ import { snippets } from "../snippets.js";
 import { useJob, isFinal } from "../follow.js";
 import { firstLine, milliseconds, shortId, words } from "../format.js";
 import { usePoll } from "../data.js";
-import { Badge, Copy, Empty, ErrorBox, Icon, Trouble, useAction, useTitle } from "../parts/basic.js";
+import { Badge, Copy, Empty, ErrorBox, Icon, Stop, Trouble, useAction, useTitle } from "../parts/basic.js";
 import { Code, Editor, replace } from "../parts/editor.js";
 import { Artifacts, Outcome, Output, useTail } from "../parts/output.js";
 import { Running, Waits } from "../parts/timeline.js";
@@ -91,8 +91,8 @@ export function Playground({ id, session }) {
         </select>`}
         <input type="text" class="grow" disabled=${Boolean(box)} aria-label=${t("play.packages")} placeholder=${t("play.packages.hint")} value=${form.packages} onInput=${(event) => change({ packages: event.target.value })} spellcheck=${false} autocapitalize="off" />
         ${going
-    ? html`<button type="button" class="danger" onClick=${stop}><${Icon} name="stop" />${t("play.stop")}</button>`
-    : html`<button type="button" class="primary" id="run" disabled=${busy || !mayRun} onClick=${() => run()} title="Ctrl+Enter"><${Icon} name="play" />${t("play.run")}</button>`}
+    ? html`<${Stop} key="stop" onClick=${stop} />`
+    : html`<button key="run" type="button" class="primary" id="run" disabled=${busy || !mayRun} onClick=${() => run()} title="Ctrl+Enter"><${Icon} name="play" />${t("play.run")}</button>`}
       </div>
       ${!mayRun && html`<p class="soft">${t("play.readonly")}</p>`}
       ${!box && html`<${Means} body=${body()} keyless=${session.keyless} />`}
