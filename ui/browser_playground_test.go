@@ -196,6 +196,26 @@ func TestOutputFollowsItsEnd(t *testing.T) {
 	p.until(ends)
 }
 
+// The farm sends only the first 8 MiB of output as events.
+func TestTheEndOfLongOutputIsShown(t *testing.T) {
+	t.Parallel()
+	p := openPage(t, startFarm(t), "")
+	p.size(1360, 900, "light")
+	p.fill(".write textarea", "for i in range(200000):\n    print('line', i, 'x' * 60)")
+	p.click("#run")
+	const ends = `(() => {
+		const box = document.querySelector(".output pre.text"), link = document.querySelector(".output a.whole");
+		return Boolean(link) && link.innerText === "stdout.txt" && /line 199999 x{60}\s*$/.test(box.innerText) && box.innerText.length <= 200000 && box.scrollTop + box.clientHeight >= box.scrollHeight - 2;
+	})()`
+	p.until(ends)
+	p.shot("long-output")
+	if file := p.download(".output a.whole"); !bytes.HasPrefix(file, []byte("line 0 x")) || !bytes.HasSuffix(file, []byte("x\n")) {
+		t.Errorf("the whole is another file: %.40q, %d bytes", file, len(file))
+	}
+	p.clickText("Open the job")
+	p.until(ends)
+}
+
 func TestAnExampleCanBeTakenBack(t *testing.T) {
 	t.Parallel()
 	p := openPage(t, startFarm(t), "")

@@ -119,7 +119,10 @@ export function useTail(live) {
     const at = tail.current;
     if (box && box.scrollTop < at.top) onScroll(); // of which the browser has yet to tell
     if (box && (live || at.live) && at.follows) box.scrollTop = box.scrollHeight;
-    if (box) at.top = box.scrollTop;
+    if (box) {
+      at.top = box.scrollTop;
+      box.style.overflowAnchor = at.follows ? "none" : ""; // what goes at the top moves those who read, and no others
+    }
     at.live = live; // what came together with the end is followed, too
   });
   return { ref, onScroll };
@@ -127,17 +130,22 @@ export function useTail(live) {
 
 const Block = ({ texts, live }) => html`<pre class="text" ...${useTail(live)} tabindex="0">${texts.map((item) => html`<${Text} key=${item.id} item=${item} />`)}</pre>`;
 
-// Output shows items as follow.js makes them. Text that follows on text is one block. While it is live, the end of the last one stays in sight.
-export function Output({ items, cut, live }) {
+// Whole leads to all the output of which a page shows the end.
+const Whole = ({ whole }) => html`<p class="soft small">${t("output.cut")} ${whole.length > 0 && t("output.whole")} ${whole.map((one) => html`<a key=${one.name} class="whole" href=${one.url || "#"} rel="noopener" download=${one.name}
+  onClick=${(event) => { if (!one.url) event.currentTarget.href = URL.createObjectURL(new Blob([one.text], { type: "text/plain" })); }}>${one.name}</a> `)}</p>`;
+
+// Output shows items as follow.js makes them. Text that follows on text is one block. While it is live, and if it is `cut`, the end of the last one
+// stays in sight; `whole` are links to all of it.
+export function Output({ items, cut, live, whole = [] }) {
   const groups = [];
   for (const item of items) {
     const last = groups[groups.length - 1];
     if (item.stream && last && last.texts) last.texts.push(item);
-    else groups.push(item.stream ? { id: item.id, texts: [item] } : item);
+    else groups.push(item.stream ? { id: `after-${last ? last.id : ""}`, texts: [item] } : item); // the name stays while text goes at the top
   }
   return html`<div class="output">
-    ${cut && html`<p class="soft small">${t("output.cut")}</p>`}
-    ${groups.map((one, i) => (one.texts ? html`<${Block} key=${one.id} texts=${one.texts} live=${live && i === groups.length - 1} />` : html`<${Rich} key=${one.id} rich=${one.rich} />`))}
+    ${groups.map((one, i) => (one.texts ? html`<${Block} key=${one.id} texts=${one.texts} live=${(live || cut) && i === groups.length - 1} />` : html`<${Rich} key=${one.id} rich=${one.rich} />`))}
+    ${cut && html`<${Whole} whole=${whole} />`}
   </div>`;
 }
 

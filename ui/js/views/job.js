@@ -3,7 +3,7 @@ import { html, useState } from "../lib.js";
 import { t } from "../i18n.js";
 import { call, get, post } from "../api.js";
 import { bytes, firstLine, sizes } from "../format.js";
-import { useJob, isFinal, itemsOf } from "../follow.js";
+import { useJob, isFinal, shownOf, wholeOf } from "../follow.js";
 import { Badge, ErrorBox, Icon, Id, Loading, Trouble, useAction, useTitle } from "../parts/basic.js";
 import { Code } from "../parts/editor.js";
 import { Artifacts, Outcome, Output } from "../parts/output.js";
@@ -40,7 +40,7 @@ export function JobPage({ id, session }) {
   const request = job.request || {};
   const state = isFinal(job.state) ? job.state : seen.state || job.state;
   const result = job.result || {};
-  const items = seen.items.length || !isFinal(job.state) ? seen.items : itemsOf(job);
+  const { items, cut } = shownOf(seen, job);
   const artifacts = seen.artifacts.length ? seen.artifacts : result.artifacts || [];
   const code = request.code || request.command || (request.commands || []).join("\n");
   const stopped = state === "canceled";
@@ -69,7 +69,7 @@ export function JobPage({ id, session }) {
       ${ROUTES[job.kind] && html`<section aria-live="polite"><h2>${t("job.output")}</h2>
         ${!isFinal(state) && seen.progress && html`<${Progress} progress=${seen.progress} />`}
         ${seen.broken && html`<p class="soft" role="status">${t("play.away")}</p>`}
-        <${Output} items=${items} cut=${seen.cut} live=${!isFinal(state)} />
+        <${Output} items=${items} cut=${cut} whole=${wholeOf(job, artifacts)} live=${!isFinal(state)} />
         ${isFinal(state) && !items.length && !job.error && !result.error && html`<p class="soft">${t("output.nothing")}</p>`}
         <${Outcome} result=${result} stopped=${stopped} />
       </section>`}

@@ -4,7 +4,7 @@ import { t } from "../i18n.js";
 import { call, get, post } from "../api.js";
 import { useList } from "../data.js";
 import { firstLine, milliseconds, shortId } from "../format.js";
-import { isFinal, itemsOf, useJob } from "../follow.js";
+import { isFinal, shownOf, useJob, wholeOf } from "../follow.js";
 import { Badge, Empty, ErrorBox, Icon, Loading, Stop, Trouble, useAction } from "../parts/basic.js";
 import { Code, Editor } from "../parts/editor.js";
 import { Artifacts, Outcome, Output } from "../parts/output.js";
@@ -101,7 +101,7 @@ function Cell({ job, onAdded, onEnd }) {
   });
   const state = follow && seen.state ? seen.state : current.state;
   const result = current.result || {};
-  const items = follow && seen.items.length ? seen.items : itemsOf(current);
+  const { items, cut } = shownOf(seen, current);
   const request = job.request || {};
   const code = request.code || request.command || (request.commands || []).join("\n") || (request.packages ? `install ${request.packages.join(" ")}` : "");
   const artifacts = follow && seen.artifacts.length ? seen.artifacts : result.artifacts || [];
@@ -113,7 +113,7 @@ function Cell({ job, onAdded, onEnd }) {
     ${code && html`<${Code} code=${code} language=${request.code ? request.language || "python" : "bash"} />`}
     <${Waits} job=${seen.job} state=${state} />
     ${!isFinal(state) && seen.progress && html`<${Progress} progress=${seen.progress} />`}
-    <${Output} items=${items} cut=${seen.cut} live=${!isFinal(state)} />
+    <${Output} items=${items} cut=${cut} whole=${wholeOf(current, artifacts)} live=${!isFinal(state)} />
     <${Outcome} result=${result} stopped=${state === "canceled"}>${job.kind === "execute" && html`<${Install} job=${current} onInstall=${onAdded && again} />`}<//>
     <${ErrorBox} error=${error} />
     ${current.error && state !== "canceled" && html`<div class="error"><strong>${t(`state.${current.state}`)}</strong><p>${current.error.message}</p></div>`}

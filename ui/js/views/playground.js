@@ -4,7 +4,7 @@ import { t } from "../i18n.js";
 import { call, get, post } from "../api.js";
 import { examples } from "../examples.js";
 import { snippets } from "../snippets.js";
-import { useJob, isFinal } from "../follow.js";
+import { useJob, isFinal, wholeOf } from "../follow.js";
 import { firstLine, milliseconds, shortId, words } from "../format.js";
 import { usePoll } from "../data.js";
 import { Badge, Copy, Empty, ErrorBox, Icon, Stop, Trouble, useAction, useTitle } from "../parts/basic.js";
@@ -37,7 +37,7 @@ export function Playground({ id, session }) {
   useEffect(() => { if (error && error.status === 0 && boxes.data) setError(null); }, [boxes.data]); // the farm is there again
   const away = boxes.error && boxes.error.status === 0 ? boxes.error : null;
   const going = Boolean(id && !seen.error && !isFinal(seen.state));
-  const tail = useTail(going);
+  const tail = useTail(going || Boolean(id && !seen.error && !isFinal(seen.job && seen.job.state))); // the record comes after the end
   const change = (part) => setForm((old) => ({ ...old, ...part }));
   useEffect(() => { sessionStorage.setItem(DRAFT, JSON.stringify(form)); }, [form]);
   useEffect(() => {
@@ -131,7 +131,7 @@ function Seen({ id, seen, onInstall }) {
     <${Waits} job=${job} state=${seen.state} />
     ${!over && seen.progress && html`<${Progress} progress=${seen.progress} />`}
     ${seen.broken && html`<p class="soft" role="status">${t("play.away")}</p>`}
-    <${Output} items=${seen.items} cut=${seen.cut} live=${!over} />
+    <${Output} items=${seen.items} cut=${seen.cut} whole=${wholeOf(job, seen.artifacts)} live=${!over} />
     ${over && !seen.items.length && !seen.artifacts.length && !(job && job.error) && !result.error && html`<p class="soft">${t("output.nothing")}</p>`}
     <${Outcome} result=${result} stopped=${stopped}><${Install} job=${job} onInstall=${onInstall} /><//>
     ${job && job.error && !stopped && html`<div class="error"><strong>${t(`state.${job.state}`)}</strong><p>${job.error.message}</p></div>`}
