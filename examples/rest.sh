@@ -9,10 +9,11 @@ ask() { # method path [json]
 }
 
 sandbox=$(ask POST '/v1/sandboxes?wait=60' '{"ttl_seconds":600,"labels":{"made-by":"rest.sh"}}' | jq -r .sandbox.id)
-trap 'ask DELETE "/v1/sandboxes/$sandbox" >/dev/null' EXIT
+answer=$(mktemp)
+trap 'rm -f "$answer"; ask DELETE "/v1/sandboxes/$sandbox" >/dev/null' EXIT
 
 ask POST "/v1/sandboxes/$sandbox/execute?wait=60" '{"code":"x = 20"}' | jq -r .state
 job=$(ask POST "/v1/sandboxes/$sandbox/execute?wait=60" '{"code":"open(\"answer.txt\", \"w\").write(str(x + 22)); x + 22"}')
 printf '%s' "$job" | jq -r '.result.results[].data'
-curl -fsS -o answer.txt "$(printf '%s' "$job" | jq -r '.result.artifacts[0].url')"
-cat answer.txt
+curl -fsS -o "$answer" "$(printf '%s' "$job" | jq -r '.result.artifacts[0].url')"
+cat "$answer"
