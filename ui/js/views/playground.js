@@ -123,7 +123,7 @@ function Seen({ id, seen, onInstall }) {
   return html`<div class="seen">
     <header class="bar-head">
       <${Badge} state=${seen.state || "queued"} job=${job} />
-      ${over && job && html`<span class="soft small">${milliseconds(job.timings.queue_ms + job.timings.run_ms + job.timings.upload_ms)}</span>`}
+      ${over && job && isFinal(job.state) && html`<span class="soft small">${milliseconds(job.timings.run_ms)}${(result.installed || []).length > 0 ? `, ${t("play.installed", { span: milliseconds(Date.parse(job.finished_at) - Date.parse(job.created_at)) })}` : ""}</span>`}
       ${!over && !seen.broken && html`<${Running} job=${job} />`}
       <${Trouble} job=${job} />
       <a class="end" href=${`#/jobs/${id}`}>${t("play.job")}</a>
