@@ -182,6 +182,9 @@ func TestOutputFollowsItsEnd(t *testing.T) {
 	const lines = `document.querySelector(".see pre.text").innerText.split("\n").length`
 	const ends = `[".see", ".see pre.text"].every((one) => { const box = document.querySelector(one); return box.scrollTop + box.clientHeight >= box.scrollHeight - 2 })`
 	p.until(`Boolean(document.querySelector(".see pre.text")) && ` + lines + ` > 100 && ` + ends)
+	const press = `document.querySelector(".write textarea").dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", ctrlKey: true, bubbles: true }))`
+	p.do(chromedp.Evaluate(press, nil))
+	p.sees("A run is going: stop it first.")
 	p.do(chromedp.Evaluate(`document.querySelector(".see pre.text").scrollTop = 50`, nil))
 	seen := value[int](p, lines)
 	p.until(fmt.Sprintf("%s > %d", lines, seen+50))
@@ -194,6 +197,10 @@ func TestOutputFollowsItsEnd(t *testing.T) {
 	p.click(".controls .danger")
 	p.sees("Stopped.")
 	p.until(ends)
+	p.fill(".write textarea", "")
+	p.until(`document.querySelector(".said").innerText === ""`)
+	p.do(chromedp.Evaluate(press, nil))
+	p.sees("There is no code.")
 }
 
 // The farm sends only the first 8 MiB of output as events.

@@ -28,6 +28,7 @@ export function Playground({ id, session }) {
   });
   const { busy, error, act, setError } = useAction();
   const [left, setLeft] = useState(""); // the run that another one was to follow: what came of it is out of date
+  const [said, setSaid] = useState(""); // why nothing was run
   const images = usePoll("v1/images", 0);
   const boxes = usePoll("v1/sandboxes?state=ready,busy,hibernated&limit=50", 10000);
   const open = (boxes.data && boxes.data.items) || [];
@@ -38,6 +39,7 @@ export function Playground({ id, session }) {
   const away = boxes.error && boxes.error.status === 0 ? boxes.error : null;
   const going = Boolean(id && !seen.error && !isFinal(seen.state));
   const tail = useTail(going || Boolean(id && !seen.error && !isFinal(seen.job && seen.job.state))); // the record comes after the end
+  useEffect(() => setSaid(""), [going, form.code]);
   const change = (part) => setForm((old) => ({ ...old, ...part }));
   useEffect(() => { sessionStorage.setItem(DRAFT, JSON.stringify(form)); }, [form]);
   useEffect(() => {
@@ -53,7 +55,11 @@ export function Playground({ id, session }) {
     return { code: form.code, language: form.language, ...(packages.length ? { packages } : {}) };
   };
   const run = (options) => {
-    if (busy || going || !form.code.trim()) return;
+    if (busy) return;
+    if (going || !form.code.trim()) {
+      setSaid(going ? "play.going" : "play.nocode");
+      return;
+    }
     setLeft(id);
     act(async () => {
       const { packages, ...code } = body();
@@ -94,6 +100,7 @@ export function Playground({ id, session }) {
     ? html`<${Stop} key="stop" onClick=${stop} />`
     : html`<button key="run" type="button" class="primary" id="run" disabled=${busy || !mayRun} onClick=${() => run()} title="Ctrl+Enter"><${Icon} name="play" />${t("play.run")}</button>`}
       </div>
+      <p class="said" role="status">${said && t(said)}</p>
       ${!mayRun && html`<p class="soft">${t("play.readonly")}</p>`}
       ${!box && html`<${Means} body=${body()} keyless=${session.keyless} />`}
     </section>

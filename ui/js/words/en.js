@@ -73,6 +73,8 @@ export default {
   "play.job": "Open the job",
   "play.means": "The same by curl, CLI, Python, MCP",
   "play.install": "Install {name} and run again",
+  "play.going": "A run is going: stop it first.",
+  "play.nocode": "There is no code.",
   "play.installed": "{span} with its packages",
   "play.readonly": "Your key may only read. A key with the scope run can run code.",
   "play.reconnect": "The connection broke. Trying again …",

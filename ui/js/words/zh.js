@@ -73,6 +73,8 @@ export default {
   "play.job": "打开任务",
   "play.means": "用 curl、命令行、Python 或 MCP 完成同样的操作",
   "play.install": "安装 {name} 并重新运行",
+  "play.going": "正在运行：请先停止。",
+  "play.nocode": "没有代码。",
   "play.installed": "连同软件包 {span}",
   "play.readonly": "你的密钥只能读取。需要带 run 权限的密钥才能运行代码。",
   "play.reconnect": "连接中断，正在重试…",
