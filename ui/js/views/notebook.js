@@ -3,7 +3,7 @@ import { html, useState, useEffect, useMemo, useRef } from "../lib.js";
 import { t } from "../i18n.js";
 import { call, get, post } from "../api.js";
 import { useList } from "../data.js";
-import { firstLine, milliseconds, shortId } from "../format.js";
+import { firstLine, milliseconds, shortId, trouble } from "../format.js";
 import { isFinal, shownOf, useJob, wholeOf } from "../follow.js";
 import { Badge, Empty, ErrorBox, Icon, Loading, Stop, Trouble, useAction } from "../parts/basic.js";
 import { Code, Editor } from "../parts/editor.js";
@@ -83,7 +83,8 @@ function entriesOf(jobs) {
 const Files = ({ jobs }) => (jobs.length === 1 ? html`<${Note} job=${jobs[0]} />`
   : html`<details class="note soft small"><summary>${t("cells.files", { n: jobs.length })}</summary>${jobs.map((job) => html`<${Note} key=${job.id} job=${job} />`)}</details>`);
 
-const Note = ({ job }) => html`<p class="note soft small"><a href=${`#/jobs/${job.id}`}>${t(`kind.${job.kind}`)}</a> ${firstLine(job.request)} ${job.state !== "completed" && html`<${Badge} state=${job.state} />`}</p>`;
+const Note = ({ job }) => html`<p class="note soft small"><a href=${`#/jobs/${job.id}`}>${t(`kind.${job.kind}`)}</a> ${firstLine(job.request)} ${job.state !== "completed" && html`<${Badge} state=${job.state} />`}
+  <${Trouble} job=${job} /> ${job.kind === "create" && trouble(job) && html`<a href=${`#/sandboxes/${job.sandbox_id}/packages`}>${t("box.packages")}</a>`}</p>`;
 
 function Cell({ job, onAdded, onEnd }) {
   // a job that was over when the page came needs no stream
