@@ -37,6 +37,19 @@ export function ago(time, now = Date.now()) {
   return seconds < 0 ? t("in", { span: whole }) : t("ago", { span: whole });
 }
 
+// ahead is how far away a time is, to the minute.
+function ahead(time, now) {
+  const minutes = Math.max(0, Math.round((Date.parse(time) - now) / 60000));
+  if (minutes < 60 || minutes >= 1440) return ago(time, now);
+  return t("in", { span: minutes % 60 ? `${Math.floor(minutes / 60)} h ${minutes % 60} min` : `${minutes / 60} h` });
+}
+
+// until says when an open sandbox closes, and, unless it is to be short, what happens when it is idle.
+export function until(box, now, short) {
+  const key = short || !box.idle_seconds ? "boxes.until" : box.on_idle === "hibernate" ? "boxes.until.hibernates" : "boxes.until.idle";
+  return t(key, { when: ahead(box.expires_at, now), idle: span(box.idle_seconds || 0).replace(".0 ", " ") });
+}
+
 export const when = (time) => (time ? new Date(time).toLocaleString(locale(), { dateStyle: "medium", timeStyle: "medium" }) : "");
 export const count = (n) => Number(n).toLocaleString(locale());
 export const shortId = (id) => (id && id.length > 14 ? `${id.slice(0, 12)}…` : id || "");

@@ -3,7 +3,7 @@ import { html, useState } from "../lib.js";
 import { t } from "../i18n.js";
 import { call, post } from "../api.js";
 import { usePoll, useNow } from "../data.js";
-import { ago, bytes, shortId, sizes, span, when } from "../format.js";
+import { ago, bytes, shortId, sizes, span, until, when } from "../format.js";
 import { Badge, Dialog, ErrorBox, Grid, Icon, Id, Loading, Tabs, useAction, useTitle } from "../parts/basic.js";
 import { Notebook } from "./notebook.js";
 import { Files } from "./files.js";
@@ -31,7 +31,7 @@ export function SandboxPage({ id, tab, session }) {
     <p class="crumb"><a href="#/sandboxes">← ${t("box.back")}</a></p>
     <header class="bar-head">
       <h1 title=${box.name}>${box.name || t("box.title")}</h1><${Badge} state=${box.state} />
-      <span class="soft small">${open ? t("boxes.until", { when: ago(box.expires_at, now) }) : box.reason}</span>
+      <span class="soft small">${open ? until(box, now) : box.reason}</span>
       ${mayRun && html`<div class="end actions">
         ${box.state === "hibernated" && html`<button type="button" class="primary" id="resume" disabled=${action.busy} onClick=${() => do_(() => post(`${path}/resume`, {}, { wait: 60 }))}><${Icon} name="play" />${t("box.resume")}</button>`}
         <button type="button" class="quiet" disabled=${action.busy} onClick=${() => do_(() => call("PATCH", path, { body: { ttl_seconds: Math.round((Math.max(Date.parse(box.expires_at), now) - now) / 1000) + KEEP } }))}><${Icon} name="clock" />${t("box.keep")}</button>

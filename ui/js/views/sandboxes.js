@@ -2,7 +2,7 @@
 import { html, useState, useMemo, useRef } from "../lib.js";
 import { t } from "../i18n.js";
 import { useNow } from "../data.js";
-import { ago, bytes, shortId } from "../format.js";
+import { ago, bytes, shortId, until } from "../format.js";
 import { Badge, Empty, ErrorBox, Heads, Icon, Loading, useTitle } from "../parts/basic.js";
 import { Line } from "../parts/use.js";
 import { Create } from "./create.js";
@@ -61,7 +61,7 @@ function Row({ box, now, style }) {
   <span class="soft meta">${box.image}<br />${bytes(box.resources.memory_mb * 1048576)} · ${t("boxes.cores", { n: box.resources.cpus })}${box.gpu && box.gpu.count ? ` · ${box.gpu.count} GPU` : ""}</span>
   <${Spark} box=${box} />
   <span class="times"><time class="soft" datetime=${box.created_at} title=${box.created_at}>${ago(box.created_at, now)}</time>
-  <span class="soft until">${isOpen(box) ? t("boxes.until", { when: ago(box.expires_at, now) }) : box.reason}</span></span>
+  <span class="soft until" title=${isOpen(box) ? until(box, now) : ""}>${isOpen(box) ? until(box, now, true) : box.reason}</span></span>
 </a></li>`;
 }
 

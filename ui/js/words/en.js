@@ -186,6 +186,8 @@ export default {
   "boxes.secrets.remove": "Remove the last one",
   "boxes.cores": "{n} {n|core|cores}",
   "boxes.until": "closes {when}",
+  "boxes.until.idle": "closes {when}, or after {idle} idle",
+  "boxes.until.hibernates": "closes {when}, hibernates after {idle} idle",
   "boxes.empty.title": "No open sandboxes",
   "boxes.empty": "A sandbox keeps variables, files and programs between runs. Create one here, or from the SDK with Sandbox().",
   "boxes.none.title": "No such sandboxes",

@@ -186,6 +186,8 @@ export default {
   "boxes.secrets.remove": "移除最后一个",
   "boxes.cores": "{n} 核",
   "boxes.until": "{when}关闭",
+  "boxes.until.idle": "{when}关闭，或空闲 {idle} 后关闭",
+  "boxes.until.hibernates": "{when}关闭，空闲 {idle} 后休眠",
   "boxes.empty.title": "没有打开的沙箱",
   "boxes.empty": "沙箱会在多次运行之间保留变量、文件和程序。可在此创建，或通过 SDK 的 Sandbox() 创建。",
   "boxes.none.title": "没有符合条件的沙箱",
