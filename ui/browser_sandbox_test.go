@@ -259,8 +259,9 @@ func TestAnInterruptIsNoError(t *testing.T) {
 func TestANotebookSaysHowItsCellsEnded(t *testing.T) {
 	t.Parallel()
 	f := startFarm(t)
-	box := f.sandbox("", map[string]any{})
+	box := f.sandbox("", map[string]any{"packages": []string{"nonexistent-zz-0"}})
 	p := openPage(t, f, "#/sandboxes/"+box)
+	p.until(`document.querySelector(".note .badge.bad")?.innerText === "a package failed" && document.querySelector(".note a[href$='/packages']")?.innerText === "Packages"`)
 	p.click(".next .choices button:nth-child(2)")
 	p.fill(".next textarea", "sleep 600")
 	p.click("#run")
