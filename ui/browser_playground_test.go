@@ -124,7 +124,7 @@ func TestAMissingModuleIsInstalled(t *testing.T) {
 	p.fill(".write textarea", "import nosuchmodule")
 	p.click("#run")
 	p.sees("Install nosuchmodule and run again")
-	p.sees("The module nosuchmodule is not installed: install the package")
+	p.sees("The module nosuchmodule is not installed: install the package that provides it, most often of the same name (packages).")
 	p.accessible("missing module")
 	first := value[string](p, `location.hash`)
 	p.click("#install")

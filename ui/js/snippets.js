@@ -16,8 +16,8 @@ export function snippets(body, keyless) {
   const url = `${location.origin}${base}`.replace(/\/$/, "");
   const header = keyless ? "" : ` \\\n  -H "Authorization: Bearer $SANDFARM_API_KEY"`;
   const exports = `export SANDFARM_URL=${url}${keyless ? "" : "\nexport SANDFARM_API_KEY=…"}\n`;
-  const flags = [body.language && body.language !== "python" ? ` --lang ${body.language}` : "", ...(body.packages || []).map((one) => ` --package ${shellQuote(one)}`), body.auto_install ? " --auto-install" : ""].join("");
-  const options = [body.language && body.language !== "python" ? `language=${pythonQuote(body.language)}` : "", body.packages ? `packages=[${body.packages.map(pythonQuote).join(", ")}]` : "", body.auto_install ? "auto_install=True" : ""].filter(Boolean);
+  const flags = [body.language && body.language !== "python" ? ` --lang ${body.language}` : "", ...(body.packages || []).map((one) => ` --package ${shellQuote(one)}`), body.auto_install ? " --auto-install" : "", body.timeout_seconds ? ` --timeout ${body.timeout_seconds}s` : ""].join("");
+  const options = [body.language && body.language !== "python" ? `language=${pythonQuote(body.language)}` : "", body.packages ? `packages=[${body.packages.map(pythonQuote).join(", ")}]` : "", body.auto_install ? "auto_install=True" : "", body.timeout_seconds ? `timeout=${body.timeout_seconds}` : ""].filter(Boolean);
   return [
     { name: "curl", language: "bash", text: `curl -s '${url}/v1/run?wait=60'${header} \\\n  -H 'Content-Type: application/json' \\\n  -d ${shellQuote(JSON.stringify(body))}` },
     { name: "CLI", language: "bash", text: `${exports}\nsandfarm run -${flags} <<'${marker(body.code)}'\n${body.code.replace(/\n$/, "")}\n${marker(body.code)}` },

@@ -7,7 +7,7 @@ import { snippets } from "../snippets.js";
 import { useJob, isFinal, wholeOf } from "../follow.js";
 import { firstLine, milliseconds, shortId, words } from "../format.js";
 import { usePoll } from "../data.js";
-import { Badge, Copy, Empty, ErrorBox, Icon, Stop, Trouble, useAction, useTitle } from "../parts/basic.js";
+import { Badge, Copy, Empty, ErrorBox, Field, Icon, Stop, Trouble, useAction, useTitle } from "../parts/basic.js";
 import { Code, Editor, replace } from "../parts/editor.js";
 import { Artifacts, Outcome, Output, useTail } from "../parts/output.js";
 import { Running, Waits } from "../parts/timeline.js";
@@ -52,7 +52,7 @@ export function Playground({ id, session }) {
   }, [id, seen.job]);
   const body = () => {
     const packages = words(form.packages);
-    return { code: form.code, language: form.language, ...(packages.length ? { packages } : {}) };
+    return { code: form.code, language: form.language, ...(packages.length ? { packages } : {}), ...(form.timeout ? { timeout_seconds: Number(form.timeout) } : {}) };
   };
   const run = (options) => {
     if (busy) return;
@@ -102,6 +102,7 @@ export function Playground({ id, session }) {
       </div>
       <p class="said" role="status">${said && t(said)}</p>
       ${!mayRun && html`<p class="soft">${t("play.readonly")}</p>`}
+      <${Options} form=${form} change=${change} />
       ${!box && html`<${Means} body=${body()} keyless=${session.keyless} />`}
     </section>
     <section class="see" ...${tail} aria-label=${t("play.output")} aria-live="polite" aria-busy=${going}>
@@ -111,13 +112,20 @@ export function Playground({ id, session }) {
   </div>`;
 }
 
+const LONGER = "timeout_seconds sets a longer timeout."; // of the message about a timeout: advice for those who write requests
+
 // MISSING names the module in the message of a ModuleNotFoundError.
 const MISSING = /^No module named '(\w+)/;
 
+// lacks is the module that code lacked which did not install what it imports.
+export function lacks(job) {
+  const error = job && job.result && job.result.error;
+  return error && error.name === "ModuleNotFoundError" && !job.request.auto_install && (error.value.match(MISSING) || [])[1];
+}
+
 // Install offers to run code again with the module that it lacks.
 export function Install({ job, onInstall }) {
-  const error = job && job.result && job.result.error;
-  const missing = error && error.name === "ModuleNotFoundError" && !job.request.auto_install && (error.value.match(MISSING) || [])[1];
+  const missing = lacks(job);
   return missing && onInstall && html`<p class="after"><button type="button" id="install" onClick=${onInstall}><${Icon} name="download" />${t("play.install", { name: missing })}</button></p>`;
 }
 
@@ -140,8 +148,8 @@ function Seen({ id, seen, onInstall }) {
     ${seen.broken && html`<p class="soft" role="status">${t("play.away")}</p>`}
     <${Output} items=${seen.items} cut=${seen.cut} whole=${wholeOf(job, seen.artifacts)} live=${!over} />
     ${over && !seen.items.length && !seen.artifacts.length && !(job && job.error) && !result.error && html`<p class="soft">${t("output.nothing")}</p>`}
-    <${Outcome} result=${result} stopped=${stopped}><${Install} job=${job} onInstall=${onInstall} /><//>
-    ${job && job.error && !stopped && html`<div class="error"><strong>${t(`state.${job.state}`)}</strong><p>${job.error.message}</p></div>`}
+    <${Outcome} result=${result} stopped=${stopped} installs=${onInstall && lacks(job)}><${Install} job=${job} onInstall=${onInstall} /><//>
+    ${job && job.error && !stopped && html`<div class="error"><strong>${t(`state.${job.state}`)}</strong><p>${job.error.message.replace(LONGER, t("play.longer"))}</p></div>`}
     <${Artifacts} artifacts=${seen.artifacts} />
   </div>`;
 }
@@ -149,6 +157,16 @@ function Seen({ id, seen, onInstall }) {
 export function Progress({ progress }) {
   const known = progress.total > 0;
   return html`<div class="progress"><span>${progress.message}</span>${html`<progress aria-label=${progress.message} value=${known ? progress.done : undefined} max=${known ? progress.total : undefined}></progress>`}</div>`;
+}
+
+// Options are what few runs need.
+function Options({ form, change }) {
+  const limits = usePoll("v1/limits", 0).data;
+  const [set] = useState(Boolean(form.timeout)); // those that are set are shown at first
+  return html`<details class="means" open=${set}>
+    <summary>${t("play.options")}</summary>
+    <${Field} label=${t("play.timeout")}><input type="number" min="1" step="1" max=${limits ? limits.timeout_max_seconds : undefined} placeholder=${limits ? limits.timeout_default_seconds : ""} value=${form.timeout || ""} onInput=${(event) => change({ timeout: event.target.value })} /><//>
+  </details>`;
 }
 
 // Means shows how programs make the same request.
