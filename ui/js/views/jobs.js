@@ -117,7 +117,7 @@ export function Jobs() {
     <${ErrorBox} error=${rows.error} />
     ${!rows.first && !rows.error && html`<${Loading} />`}
     ${rows.first && rows.items.length === 0 && (filtered
-    ? html`<${Empty} icon="list" title=${t("jobs.none.title")}>${t("jobs.none")}<//>`
+    ? html`<${Empty} icon="list" title=${t("jobs.none.title")}>${t("jobs.none")}${filter.state === "failed" && html` ${t("jobs.none.failed")} <a href=${target("#/jobs", { ...filter, state: "", outcome: "failed" })}>${t("jobs.wrong")}</a>`}<//>`
     : html`<${Empty} icon="list" title=${t("jobs.empty.title")}>${t("jobs.empty")} <a href="#/">${t("nav.playground")}</a><//>`)}
     ${rows.items.length > 0 && html`<${Heads} of="job" names=${["jobs.state", "jobs.kind", "jobs.what", "jobs.took", "jobs.when"].map((key) => t(key))} /><${Window} count=${rows.items.length} height=${52} label=${t("nav.jobs")} onEnd=${onEnd}
       row=${(i, style) => html`<${Row} key=${rows.items[i].id} job=${rows.items[i]} now=${now} style=${style} />`} />`}

@@ -142,6 +142,7 @@ export default {
   "jobs.empty": "Run something in the playground, or send code over REST, MCP or the command line. Every job appears here.",
   "jobs.none.title": "No such jobs",
   "jobs.none": "No job matches the filters.",
+  "jobs.none.failed": "Jobs whose code raised an exception are completed. See what",
   "job.back": "All jobs",
   "job.cancel": "Cancel the job",
   "job.again": "Run again",

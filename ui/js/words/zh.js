@@ -142,6 +142,7 @@ export default {
   "jobs.empty": "在试验场运行一段代码，或通过 REST、MCP、命令行提交。每个任务都会显示在这里。",
   "jobs.none.title": "没有符合条件的任务",
   "jobs.none": "没有任务符合筛选条件。",
+  "jobs.none.failed": "代码抛出异常的任务属于“已完成”。请看",
   "job.back": "全部任务",
   "job.cancel": "取消任务",
   "job.again": "再次运行",
