@@ -170,6 +170,16 @@ func TestThePlaygroundSaysWhereCodeRunsAndHowLong(t *testing.T) {
 	p.until(`/^[1-9][.0-9]* s$/.test(document.querySelector(".see [role=timer]")?.innerText)`)
 	p.goTo("#/sandboxes/" + box)
 	p.until(`/^[1-9][.0-9]* s$/.test(document.querySelector(".cell [role=timer]")?.innerText)`)
+	p.goTo("#/")
+	p.choose(`[aria-label="Sandbox"]`, "", 0)
+	p.clickText("Options")
+	p.fill(".means input", "1")
+	p.click("#run")
+	p.sees("The job was stopped after its timeout of 1 second; output and files until then are kept. A longer timeout can be set in the options below the code.")
+	p.shot("timeout")
+	if seen := value[string](p, `document.querySelector(".see").innerText`); strings.Contains(seen, "Stopped.") {
+		t.Errorf("the end is told twice: %s", seen)
+	}
 }
 
 func TestOutputFollowsItsEnd(t *testing.T) {

@@ -71,7 +71,7 @@ export function JobPage({ id, session }) {
         ${seen.broken && html`<p class="soft" role="status">${t("play.away")}</p>`}
         <${Output} items=${items} cut=${cut} whole=${wholeOf(job, artifacts)} live=${!isFinal(state)} />
         ${isFinal(state) && !items.length && !job.error && !result.error && html`<p class="soft">${t("output.nothing")}</p>`}
-        <${Outcome} result=${result} stopped=${stopped} />
+        <${Outcome} result=${result} stopped=${stopped} late=${state === "timed_out"} />
       </section>`}
     </div>
     ${artifacts.length > 0 && html`<section><h2>${t("job.artifacts")}</h2><${Artifacts} artifacts=${artifacts} /></section>`}

@@ -115,7 +115,7 @@ function Cell({ job, onAdded, onEnd }) {
     <${Waits} job=${seen.job} state=${state} />
     ${!isFinal(state) && seen.progress && html`<${Progress} progress=${seen.progress} />`}
     <${Output} items=${items} cut=${cut} whole=${wholeOf(current, artifacts)} live=${!isFinal(state)} />
-    <${Outcome} result=${result} stopped=${state === "canceled"} installs=${job.kind === "execute" && onAdded && lacks(current)}>${job.kind === "execute" && html`<${Install} job=${current} onInstall=${onAdded && again} />`}<//>
+    <${Outcome} result=${result} stopped=${state === "canceled"} late=${state === "timed_out"} installs=${job.kind === "execute" && onAdded && lacks(current)}>${job.kind === "execute" && html`<${Install} job=${current} onInstall=${onAdded && again} />`}<//>
     <${ErrorBox} error=${error} />
     ${current.error && state !== "canceled" && html`<div class="error"><strong>${t(`state.${current.state}`)}</strong><p>${current.error.message}</p></div>`}
     <${Artifacts} artifacts=${artifacts} />

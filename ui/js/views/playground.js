@@ -149,7 +149,7 @@ function Seen({ id, seen, onInstall }) {
     ${seen.broken && html`<p class="soft" role="status">${t("play.away")}</p>`}
     <${Output} items=${seen.items} cut=${seen.cut} whole=${wholeOf(job, seen.artifacts)} live=${!over} />
     ${over && !seen.items.length && !seen.artifacts.length && !(job && job.error) && !result.error && html`<p class="soft">${t("output.nothing")}</p>`}
-    <${Outcome} result=${result} stopped=${stopped} installs=${onInstall && lacks(job)}><${Install} job=${job} onInstall=${onInstall} /><//>
+    <${Outcome} result=${result} stopped=${stopped} late=${seen.state === "timed_out"} installs=${onInstall && lacks(job)}><${Install} job=${job} onInstall=${onInstall} /><//>
     ${job && job.error && !stopped && html`<div class="error"><strong>${t(`state.${job.state}`)}</strong><p>${job.error.message.replace(LONGER, t("play.longer"))}</p></div>`}
     <${Artifacts} artifacts=${seen.artifacts} />
   </div>`;
