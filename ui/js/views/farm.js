@@ -4,6 +4,7 @@ import { t, locale } from "../i18n.js";
 import { call, post, target } from "../api.js";
 import { usePoll } from "../data.js";
 import { ago, count, milliseconds, span, when } from "../format.js";
+import { FIRST_KEY } from "../snippets.js";
 import { Chart } from "../parts/chart.js";
 import { Copy, Dialog, Empty, ErrorBox, Field, Grid, Icon, Loading, Tabs, useAction, useTitle } from "../parts/basic.js";
 import { Events, Node } from "./fleet.js";
@@ -101,8 +102,6 @@ function Keys({ session }) {
     ${data.items.length === 0 && html`<${Empty} icon="key" title=${t("keys.none")}>${session.keyless && t("keys.openFarm")}<//>`}
     ${making && html`<${session.keyless ? FirstKey : NewKey} onClose=${() => { setMaking(false); reload(); }} />`}`;
 }
-
-const FIRST_KEY = "sandfarm key create --local --tenant default --scope admin --scope run";
 
 // FirstKey says how a farm without keys gets its first one, which the farm refuses to make from afar.
 const FirstKey = ({ onClose }) => html`<${Dialog} title=${t("keys.new")} onClose=${onClose}>

@@ -2,6 +2,7 @@
 import { html, useState, useEffect, useRef } from "../lib.js";
 import { t } from "../i18n.js";
 import { call, base } from "../api.js";
+import { FIRST_KEY } from "../snippets.js";
 import { ErrorBox, Field, Icon, LOGO, useAction, useTitle } from "../parts/basic.js";
 
 // Login asks for a key. ended: the browser is logged in with one that is no longer valid.
@@ -22,8 +23,8 @@ export function Login({ ended, onIn }) {
       ${ended ? html`<p role="alert">${t("login.ended")}</p>` : html`<p class="soft">${t("login.intro")}</p>`}
       <${Field} label=${t("login.key")}><input ref=${field} type="password" name="key" autocomplete="current-password" required value=${key} onInput=${(event) => setKey(event.target.value)} /><//>
       <button type="submit" class="primary" disabled=${busy || !key.trim()}><${Icon} name="key" />${t("login.submit")}</button>
-      <${ErrorBox} error=${error} title=${t("login.failed")} />
-      <p class="soft small">${t("login.hint")} <code>sandfarm key create</code> ${t("login.first")} <code>sandfarm key create --local --tenant NAME</code></p>
+      <${ErrorBox} error=${error} title=${t(error && error.status === 401 ? "login.invalid" : "login.failed")} />
+      <p class="soft small">${t("login.hint")} <code>sandfarm key create</code>${t("login.first")} <code>${FIRST_KEY}</code></p>
     </form>
   </main>`;
 }
