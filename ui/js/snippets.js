@@ -4,6 +4,9 @@ import { base } from "./api.js";
 // FIRST_KEY makes the first key of a farm, on its host.
 export const FIRST_KEY = "sandfarm key create --local --tenant default --scope admin --scope run";
 
+// CLI_PATH makes the program of a checkout the command of these lines.
+export const CLI_PATH = "export PATH=$PWD/bin:$PATH";
+
 const shellQuote = (text) => `'${text.replace(/'/g, "'\\''")}'`;
 const pythonQuote = (text) => JSON.stringify(text).replace(/[\u007f-\uffff]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
 const pythonBlock = (text) => (text.includes('"""') || text.includes("\\") || text.endsWith('"') ? pythonQuote(text) : `"""\n${text}"""`);

@@ -4,7 +4,7 @@ import { t, locale } from "../i18n.js";
 import { call, post, target } from "../api.js";
 import { usePoll } from "../data.js";
 import { ago, count, milliseconds, span, when } from "../format.js";
-import { FIRST_KEY } from "../snippets.js";
+import { CLI_PATH, FIRST_KEY } from "../snippets.js";
 import { Chart } from "../parts/chart.js";
 import { Copy, Dialog, Empty, ErrorBox, Field, Grid, Icon, Loading, Tabs, useAction, useTitle } from "../parts/basic.js";
 import { Events, Node } from "./fleet.js";
@@ -107,6 +107,7 @@ function Keys({ session }) {
 const FirstKey = ({ onClose }) => html`<${Dialog} title=${t("keys.new")} onClose=${onClose}>
   <p>${t("keys.first")}</p>
   <pre class="code" tabindex="0"><code>${FIRST_KEY}</code></pre>
+  <p class="soft small">${t("cli.where")} <code>${CLI_PATH}</code></p>
   <p class="soft">${t("keys.first.then")}</p>
   <footer><${Copy} text=${FIRST_KEY} label=${t("keys.copyCommand")} wide /></footer>
 <//>`;

@@ -3,7 +3,7 @@ import { html, useState, useEffect } from "../lib.js";
 import { t } from "../i18n.js";
 import { call, get, post } from "../api.js";
 import { examples } from "../examples.js";
-import { snippets } from "../snippets.js";
+import { CLI_PATH, snippets } from "../snippets.js";
 import { useJob, isFinal, wholeOf } from "../follow.js";
 import { firstLine, milliseconds, shortId, words } from "../format.js";
 import { usePoll } from "../data.js";
@@ -182,6 +182,7 @@ function Means({ body, keyless }) {
       ${all.map((snippet) => html`<button key=${snippet.name} type="button" class="quiet" aria-pressed=${snippet.name === one.name} onClick=${() => setName(snippet.name)}>${snippet.name}</button>`)}
       <span class="grow"></span><${Copy} text=${one.text} />
     </div>
-    <${Code} code=${one.text} language=${one.language} />`}
+    <${Code} code=${one.text} language=${one.language} />
+    ${one.name === "CLI" && html`<p class="soft small after">${t("cli.where")} <code>${CLI_PATH}</code></p>`}`}
   </details>`;
 }

@@ -19,6 +19,7 @@ export default {
   "health.bad": "farm does not answer",
   "loading": "Loading …",
   "again": "Try again",
+  "cli.where": "In a checkout the program is bin/sandfarm; this makes it sandfarm:",
   "copy": "Copy",
   "copied": "Copied",
   "close": "Close",

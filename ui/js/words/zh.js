@@ -19,6 +19,7 @@ export default {
   "health.bad": "集群无响应",
   "loading": "加载中…",
   "again": "重试",
+  "cli.where": "在源码目录中，程序是 bin/sandfarm；用此命令使其成为 sandfarm：",
   "copy": "复制",
   "copied": "已复制",
   "close": "关闭",
