@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -203,17 +204,26 @@ type outputs struct {
 func (f *fakeFarm) sandfarm(ctx context.Context, stdin string, args ...string) outputs {
 	f.t.Helper()
 	var out, stderr testbed.Log
-	code := programAfter(ctx, f.After, strings.NewReader(stdin), &out, &stderr, map[string]string{"SANDFARM_URL": f.URL, "SANDFARM_API_KEY": f.Key, "HOME_TOWN": "Ulm"}, args...)
+	code := programWith(ctx, verbs.Streams{After: f.After, Local: f.local}, strings.NewReader(stdin), &out, &stderr, map[string]string{"SANDFARM_URL": f.URL, "SANDFARM_API_KEY": f.Key, "HOME_TOWN": "Ulm"}, args...)
 	return outputs{code, out.String(), stderr.String()}
 }
 
 func program(ctx context.Context, in io.Reader, out, stderr io.Writer, env map[string]string, args ...string) int {
-	return programAfter(ctx, nil, in, out, stderr, env, args...)
+	return programWith(ctx, verbs.Streams{}, in, out, stderr, env, args...)
 }
 
-func programAfter(ctx context.Context, after func(time.Duration) <-chan time.Time, in io.Reader, out, stderr io.Writer, env map[string]string, args ...string) int {
+// local reaches the farm as --local does.
+func (f *fakeFarm) local(context.Context, string) (*http.Client, func() error, error) {
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", f.Listener.Addr().String())
+	}}
+	return &http.Client{Transport: transport}, func() error { transport.CloseIdleConnections(); return nil }, nil
+}
+
+func programWith(ctx context.Context, s verbs.Streams, in io.Reader, out, stderr io.Writer, env map[string]string, args ...string) int {
 	root := &cobra.Command{Use: "sandfarm", Short: "Run untrusted code in sandboxes", Version: "test"}
-	verbs.Add(root, verbs.Streams{In: in, Out: out, Err: stderr, Getenv: func(name string) string { return env[name] }, After: after})
+	s.In, s.Out, s.Err, s.Getenv = in, out, stderr, func(name string) string { return env[name] }
+	verbs.Add(root, s)
 	root.SetArgs(args)
 	return verbs.Exit(ctx, root, root.ExecuteContext(ctx), stderr)
 }

@@ -21,7 +21,7 @@ func (a *app) keys() *cobra.Command {
 		Long: `A key gives its tenant what the scopes say: run (everything with the tenant's own sandboxes, jobs and files), read (see them,
 start no work), metrics (/metrics alone), admin (keys, tenants, audit, and the whole fleet). A new or revoked key counts
 within a second in every process of the farm. A farm without keys asks for one from the first key on, which is
-made on its host (--local) and must have the scope admin.`,
+made on its host (--local) and must have the scope admin. What was made before belongs to the tenant default.`,
 		Example: `  sandfarm key create --tenant team-blue --name "build bot" --expires 30d
   sandfarm key ls
   sandfarm key revoke key_…`,
@@ -60,6 +60,7 @@ func (a *app) keyCreate() *cobra.Command {
 				return fmt.Errorf("save the key: %w", err)
 			}
 		}
+		first := a.local && r.Tenant != keylessTenant && !hasKeys(ctx, c)
 		made, err := c.CreateKey(ctx, r)
 		if forE2B {
 			made.Secret = wire.E2BKey(made.Secret)
@@ -75,6 +76,9 @@ func (a *app) keyCreate() *cobra.Command {
 		}
 		fmt.Fprintf(a.Err, "%s: tenant %s, scopes %s, expires %s. The key is shown only now.\n",
 			made.Key.ID, made.Key.Tenant, strings.Join(made.Key.Scopes, ", "), expiry(made.Key, time.Now()))
+		if first {
+			fmt.Fprintf(a.Err, "note: This is the farm's first key. What was made without a key belongs to the tenant %[1]s: sandfarm key create --local --tenant %[1]s makes a key that sees it.\n", keylessTenant)
+		}
 		if save != nil {
 			return nil
 		}
@@ -91,6 +95,17 @@ func (a *app) keyCreate() *cobra.Command {
 		return []cobra.Completion{"run", "read", "metrics", "admin"}
 	})
 	return c
+}
+
+// keylessTenant owns what was made while the farm had no keys.
+const keylessTenant = "default"
+
+// hasKeys reports whether the farm has keys. If that is not known, it has.
+func hasKeys(ctx context.Context, c *client.Client) bool {
+	for range c.Keys(ctx, "") {
+		return true
+	}
+	return false
 }
 
 // saveKey writes a key that was made to its file; if none was made, it removes the file.

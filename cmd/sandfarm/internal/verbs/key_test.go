@@ -65,6 +65,36 @@ func TestKeyCreate(t *testing.T) {
 	}
 }
 
+func TestFirstKeyNamesTheTenantOfEarlierWork(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	f.keyRoutes()
+	withKeys := f.Routes["GET /v1/keys"]
+	const note = "belongs to the tenant default"
+	for _, c := range []struct {
+		name  string
+		keys  bool
+		args  []string
+		noted bool
+	}{
+		{"first", false, []string{"--local", "--tenant", "ops"}, true},
+		{"of the tenant itself", false, []string{"--local", "--tenant", "default"}, false},
+		{"second", true, []string{"--local", "--tenant", "ops"}, false},
+		{"over the API", true, []string{"--tenant", "ops"}, false},
+	} {
+		f.Routes["GET /v1/keys"] = withKeys
+		if !c.keys {
+			f.Routes["GET /v1/keys"] = func(w http.ResponseWriter, _ *http.Request) {
+				_ = json.NewEncoder(w).Encode(wire.List[wire.Key]{Items: []wire.Key{}})
+			}
+		}
+		r := f.sandfarm(t.Context(), "", append([]string{"key", "create"}, c.args...)...)
+		if r.code != 0 || r.out != "sf_secret\n" || strings.Contains(r.stderr, note) != c.noted {
+			t.Errorf("%s: %+v", c.name, r)
+		}
+	}
+}
+
 func TestKeyLsAndRevoke(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
