@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sort"
@@ -234,6 +233,15 @@ func (k *kernel) endedOnPurpose() bool {
 	return k.onPurpose
 }
 
+// notStarted is the sentence for callers on a kernel that could not be started.
+func notStarted(err error) string {
+	why := execution.Cut(err.Error(), 4<<10)
+	if process.IsOutOfProcesses(why) {
+		return "The kernel could not be started: " + process.OutOfProcesses
+	}
+	return "The kernel could not be started: " + why + "."
+}
+
 // awaitKernel waits until a kernel can be used.
 func awaitKernel(ctx context.Context, k *kernel) error {
 	select {
@@ -242,7 +250,7 @@ func awaitKernel(ctx context.Context, k *kernel) error {
 		return ctx.Err()
 	}
 	if k.err != nil {
-		return farm.Wrap(k.err, farm.CodeUnavailable, "The kernel could not be started: %s.", execution.Cut(k.err.Error(), 4<<10))
+		return farm.Wrap(k.err, farm.CodeUnavailable, "%s", notStarted(k.err))
 	}
 	return nil
 }
@@ -359,7 +367,7 @@ func (ks *Kernels) Run(e *execution.Execution) {
 		return
 	}
 	if k.err != nil {
-		e.Finish(execution.Failed("KernelStartError", fmt.Sprintf("The kernel could not be started: %v", k.err)))
+		e.Finish(execution.Failed("KernelStartError", notStarted(k.err)))
 		return
 	}
 	if e.Spec.Cell == nil {

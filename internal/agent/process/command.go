@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -68,6 +69,14 @@ func (c *Commands) Run(e *execution.Execution) agent.Outcome {
 	return outcome
 }
 
+// OutOfProcesses is why nothing more can be started in a sandbox, and what helps; it follows a colon.
+const OutOfProcesses = "the sandbox's limit of processes is reached. End processes or close the sandbox."
+
+var outOfProcesses = regexp.MustCompile(`(?i)resource temporarily unavailable|can't start new thread|Tokio executor failed|os error 11\)`)
+
+// IsOutOfProcesses reports whether the text of an error, or what a program printed, says that the limit of processes is reached.
+func IsOutOfProcesses(text string) bool { return outOfProcesses.MatchString(text) }
+
 // runOne runs one command and returns its exit code.
 func (c *Commands) runOne(e *execution.Execution, command string) int {
 	fail := func(code int, format string, args ...any) int {
@@ -83,7 +92,7 @@ func (c *Commands) runOne(e *execution.Execution, command string) int {
 	case errors.Is(err, errNoShell):
 		return fail(exitNoShell, "this image has no shell")
 	case errors.Is(err, syscall.EAGAIN):
-		return fail(exitNotStarted, "cannot start the command: the sandbox's limit of processes is reached")
+		return fail(exitNotStarted, "cannot start the command: "+OutOfProcesses)
 	case errors.Is(err, syscall.E2BIG):
 		return fail(exitNotStarted, "cannot start the command: it or its environment is too long")
 	case err != nil:
@@ -139,8 +148,10 @@ func (c *Commands) Start(e *execution.Execution, spec farm.ProcessSpec, before *
 		return nil, farm.Invalidf("The directory %q may not be entered by the sandbox's user.", execution.Cut(Directory(farm.Workspace, e.Spec.Cwd), 256))
 	case errors.Is(err, errNoShell):
 		return nil, farm.Invalidf("The image of the sandbox has no shell: give argv instead of command.")
-	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.ENOMEM):
-		return nil, farm.Wrap(err, farm.CodeExhausted, "The process was not started: the sandbox's limit of processes or of memory is reached.")
+	case errors.Is(err, syscall.EAGAIN):
+		return nil, farm.Wrap(err, farm.CodeExhausted, "The process was not started: "+OutOfProcesses)
+	case errors.Is(err, syscall.ENOMEM):
+		return nil, farm.Wrap(err, farm.CodeExhausted, "The process was not started: the sandbox's limit of memory is reached.")
 	case errors.Is(err, syscall.E2BIG):
 		return nil, farm.Wrap(err, farm.CodeInvalid, "The process was not started: its arguments and environment are too long.")
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, os.ErrPermission), errors.Is(err, syscall.ENOEXEC), errors.Is(err, syscall.ENOTDIR):

@@ -214,8 +214,11 @@ func (l *livefiles) running() (*filesProcess, error) {
 		l.end()
 	}
 	p, err := l.start()
-	if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.ENOMEM) {
-		return nil, farm.Wrap(err, farm.CodeExhausted, "The files of the sandbox cannot be reached: its limit of processes or of memory is reached.")
+	if errors.Is(err, syscall.EAGAIN) {
+		return nil, farm.Wrap(err, farm.CodeExhausted, "The files of the sandbox cannot be reached: "+process.OutOfProcesses)
+	}
+	if errors.Is(err, syscall.ENOMEM) {
+		return nil, farm.Wrap(err, farm.CodeExhausted, "The files of the sandbox cannot be reached: its limit of memory is reached.")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("start to serve files: %w", err)
