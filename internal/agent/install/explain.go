@@ -47,6 +47,9 @@ func (in *installation) common(t *trouble, r *requirement) string {
 		return t.text
 	case strings.Contains(t.output, "No space left on device"), strings.Contains(t.output, "os error 28"), strings.Contains(t.output, "ENOSPC"):
 		return in.s.fullSentence(r.name)
+	case process.IsOutOfProcesses(t.output):
+		t.fatal = true
+		return fmt.Sprintf("%s could not be installed: %s", r.name, process.OutOfProcesses)
 	case t.memory, strings.Contains(t.output, "Cannot allocate memory"), strings.Contains(t.output, "os error 12)"):
 		_, limit := process.Memory()
 		return fmt.Sprintf("%s could not be installed: the sandbox's memory limit of %d MiB was reached. Create a sandbox with more memory_mb.", r.name, limit>>20)

@@ -5,6 +5,7 @@ package install
 
 import (
 	"context"
+	"errors"
 	"crypto/rand"
 	"maps"
 	"os"
@@ -206,6 +207,9 @@ func (in *installation) step(argv, env []string) *trouble {
 	began := time.Now()
 	in.printed = ends{}
 	p, err := in.s.cfg.Reaper.StartLogged(in.Execution, argv, env, in.work, process.Streams{Tee: in.printed.add, Errors: in.unshown})
+	if errors.Is(err, syscall.EAGAIN) {
+		return &trouble{text: "The installer could not be started: " + process.OutOfProcesses, fatal: true}
+	}
 	if err != nil {
 		return &trouble{text: "The installer could not be started: " + err.Error() + ".", fatal: true}
 	}
@@ -297,8 +301,7 @@ type Installer struct {
 	listed requirementsSeen // used by the execution whose turn it is
 	memory func() (held, limit int64)
 
-	uvOnce sync.Once
-	uvRuns bool // valid after uvOnce
+	uvRuns bool // uv was started here; used by the execution whose turn it is
 }
 
 // New creates an installer, whose requests to the index end with life. Config.MakePackageDir must have been called.

@@ -1,11 +1,13 @@
 package install
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -57,6 +59,33 @@ func TestInstallerIsKilledBeforeItGetsWhatDoesNotFit(t *testing.T) {
 	}
 }
 
+// refused starts no program while its error is set.
+type refused struct{ err error }
+
+func (r *refused) Output([]string, []string, string) ([]byte, error) {
+	return []byte(`{"version": "3.13", "path": []}`), r.err
+}
+
+func TestPythonThatCannotBeStartedIsNotMissing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "python3"), nil, 0o755); err != nil { //nolint:gosec // it is a program
+		t.Fatal(err)
+	}
+	runner := &refused{fmt.Errorf("start python3: %w", syscall.EAGAIN)}
+	python := kernel.NewProber(kernel.ProberConfig{Reaper: runner, Image: []string{"PATH=" + dir}, HomeDir: dir})
+	in := &installation{s: New(t.Context(), Config{HomeDir: dir, Python: python})}
+	wanted := parseRequirement("pip", "x1")
+	in.installPython([]*requirement{wanted})
+	if want := "The installer could not be started: " + process.OutOfProcesses; wanted.problem != want {
+		t.Errorf("%q, want %q", wanted.problem, want)
+	}
+	runner.err = nil // processes have ended
+	if python.Interpreter() == "" {
+		t.Error("it is missing for good")
+	}
+}
+
 // Real output of uv 0.13.8.
 func TestUVIsExplained(t *testing.T) {
 	t.Parallel()
@@ -75,6 +104,10 @@ func TestUVIsExplained(t *testing.T) {
 		"not found": {
 			"x1", "error: No solution found when resolving dependencies\n  cause: Because x1 was not found in the package registry and you require x1, we can conclude that your requirements are unsatisfiable.\n",
 			"x1 was not found in the package index: check its name.", false,
+		},
+		"no thread": {
+			"x1", "\nthread 'main2' panicked at crates/uv/src/lib.rs:2712:10:\nTokio executor failed, was there a panic?: Os { code: 11, kind: WouldBlock, message: \"Resource temporarily unavailable\" }\n",
+			"x1 could not be installed: the sandbox's limit of processes is reached. End processes or close the sandbox.", true,
 		},
 		"dependency not found": {
 			"x1", "error: No solution found when resolving dependencies\n  cause: Because y_2 was not found in the package registry and x1 depends on y_2, we can conclude that x1 cannot be used.\n",

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/execution"
+	"github.com/sandfarm/sandfarm/internal/agent/process"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -67,6 +68,10 @@ func (in *installation) explainAll(tool pyTool, t *trouble, one *requirement, re
 func (in *installation) installPython(wanted []*requirement) map[string]string {
 	good := open(wanted)
 	if len(good) == 0 {
+		return nil
+	}
+	if err := in.s.cfg.Python.Find(); err != nil {
+		fail(good, "The installer could not be started: "+process.OutOfProcesses)
 		return nil
 	}
 	if in.s.cfg.Python.Interpreter() == "" {
@@ -196,12 +201,15 @@ func (in *installation) put(tool pyTool, pins map[string]pin, there map[string]d
 
 // pyTool chooses the installer: uv if the worker has provided it and it runs on this image, else the image's pip.
 func (s *Installer) pyTool() pyTool {
-	s.uvOnce.Do(func() {
+	if !s.uvRuns { // its failure may pass
 		if info, err := os.Stat(s.cfg.UV); err == nil && info.Mode().IsRegular() {
 			_, err := s.cfg.Reaper.Output([]string{s.cfg.UV, "--version"}, s.cfg.Image, s.cfg.HomeDir)
 			s.uvRuns = err == nil
+			if err != nil && strings.HasSuffix(err.Error(), "exit code 101") { // it panics without a thread: its install says why
+				return uvTool{}
+			}
 		}
-	})
+	}
 	if s.uvRuns {
 		return uvTool{}
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"sort"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
@@ -189,10 +190,15 @@ type ProbeAnswer struct {
 // PutModule writes the Python module that answers questions into a directory, from which a kernel imports it by ModuleName.
 func PutModule(dir string) error { return files.Put(filepath.Join(dir, moduleFile), probeSource) }
 
+// Runner runs a program and returns what it prints. *process.Reaper does it.
+type Runner interface {
+	Output(argv, env []string, dir string) ([]byte, error)
+}
+
 // ProberConfig holds paths and environments.
 type ProberConfig struct {
 	RunDir, HomeDir, Workspace string
-	Reaper                     *process.Reaper
+	Reaper                     Runner
 	Image                      []string // the environment of the image, in which its Python is found
 	Env                        []string // the environment of user code, in which questions are answered
 }
@@ -201,7 +207,8 @@ type ProberConfig struct {
 // running kernel answers these questions about itself, see Kernels.Ask. It starts no process before its first use. NewProber makes it.
 type Prober struct {
 	cfg  ProberConfig
-	once sync.Once
+	mu   sync.Mutex
+	done bool // the interpreter was looked for
 	info struct {
 		Version string   `json:"version"`
 		Path    []string `json:"path"`
@@ -212,36 +219,42 @@ type Prober struct {
 // NewProber creates a Python.
 func NewProber(cfg ProberConfig) *Prober { return &Prober{cfg: cfg} }
 
-// find finds the interpreter once.
-func (p *Prober) find() {
-	p.once.Do(func() {
-		path := process.LookPath(p.cfg.Image, "python3", "python")
-		if path == "" {
-			return
-		}
+// Find looks for the interpreter, once. An error means that no process can be started for now; the next call tries again.
+func (p *Prober) Find() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.done {
+		return nil
+	}
+	if path := process.LookPath(p.cfg.Image, "python3", "python"); path != "" {
 		const question = `import json, sys; print(json.dumps({"version": "%d.%d" % sys.version_info[:2], "path": [p for p in sys.path if p.startswith("/")]}))`
 		raw, err := p.cfg.Reaper.Output([]string{path, "-c", question}, p.cfg.Image, p.cfg.HomeDir)
+		if errors.Is(err, syscall.EAGAIN) {
+			return err
+		}
 		if err == nil && json.Unmarshal(raw, &p.info) == nil {
 			p.path = path
 		}
-	})
+	}
+	p.done = true
+	return nil
 }
 
 // Interpreter is the path of the interpreter; empty: the image has no Python.
 func (p *Prober) Interpreter() string {
-	p.find()
+	_ = p.Find()
 	return p.path
 }
 
 // Version is its version, such as 3.13; empty: the image has no Python.
 func (p *Prober) Version() string {
-	p.find()
+	_ = p.Find()
 	return p.info.Version
 }
 
 // SearchPath is its sys.path, without the directory of the script.
 func (p *Prober) SearchPath() []string {
-	p.find()
+	_ = p.Find()
 	return p.info.Path
 }
 
