@@ -227,6 +227,11 @@ func (a *app) installFirst(ctx context.Context, c *client.Client, sandbox string
 	if err != nil {
 		return fmt.Errorf("install packages: %w", err)
 	}
+	return uninstalled(job)
+}
+
+// uninstalled is the error of a job of which packages could not be installed; nil: all were.
+func uninstalled(job wire.Job) error {
 	if job.Result == nil || job.Result.Install == nil {
 		return nil
 	}

@@ -270,12 +270,17 @@ func TestCreateWithPackages(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
 	made := wire.Created{Sandbox: wire.Sandbox{ID: "sbx_9"}, Job: wire.Job{ID: "job_1", State: "completed", Result: &wire.Result{Install: &wire.InstallResult{
-		Packages: []wire.InstalledOne{{Name: "nope", Status: "failed", Message: "there is no such package"}},
+		Packages: []wire.InstalledOne{{Name: "nope", Status: "failed", Message: "there is no such package"}, {Name: "six", Version: "1.17", Status: "installed"}},
 	}}}}
 	f.Routes["POST /v1/sandboxes"] = f.gives(http.StatusCreated, made)
+	f.Routes["GET /v1/sandboxes/sbx_9"] = f.gives(http.StatusOK, made.Sandbox)
 	got := f.sandfarm(t.Context(), "", "sandbox", "create", "--package", "nope", "-p", "six")
-	if got != (outputs{0, "sbx_9\n", "note: nope failed: there is no such package\n"}) || f.asked()[0] != `POST /v1/sandboxes?wait=60 {"packages":["nope","six"]}` {
+	stderr := "note: six 1.17 installed\nsandfarm: install packages: nope failed: there is no such package\nsandfarm: \"sandfarm job events job_1\" shows what the installer printed.\n"
+	if got != (outputs{1, "sbx_9\n", stderr}) || f.asked()[0] != `POST /v1/sandboxes?wait=60 {"packages":["nope","six"]}` {
 		t.Errorf("%+v asked %q", got, f.asked())
+	}
+	if got := f.sandfarm(t.Context(), "", "sandbox", "create", "--package", "nope", "--json"); got.code != 1 || !strings.Contains(got.out, `"sbx_9"`) {
+		t.Errorf("%+v", got)
 	}
 }
 

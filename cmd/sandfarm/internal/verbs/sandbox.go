@@ -38,7 +38,8 @@ func (a *app) sandboxCreate() *cobra.Command {
 	var noWait bool
 	c := a.verb(&cobra.Command{
 		Use: "create", Short: "Create a sandbox and print its id",
-		Long: `Create a sandbox, wait until it is ready, and print its id on stdout.`,
+		Long: `Create a sandbox, wait until it is ready, and print its id on stdout. If a --package cannot be installed, the exit code is 1;
+the sandbox is there all the same.`,
 		Example: `  sandfarm sandbox create
   sandfarm sandbox create --name demo --memory 4g --cpus 2 --ttl 2h --label team=blue
   sandfarm sandbox create --package scikit-learn --package 'pandas>=2'
@@ -98,7 +99,9 @@ func (a *app) create(ctx context.Context, c *client.Client, request wire.CreateR
 	}
 	if r := made.Job.Result; r != nil && r.Install != nil {
 		for _, one := range r.Install.Packages {
-			fmt.Fprintln(a.Err, "note: "+printable(installedText(one)))
+			if one.Status != "failed" {
+				fmt.Fprintln(a.Err, "note: "+printable(installedText(one)))
+			}
 		}
 	}
 	if a.json {
@@ -107,10 +110,11 @@ func (a *app) create(ctx context.Context, c *client.Client, request wire.CreateR
 				return err
 			}
 		}
-		return a.print(made)
+		err = a.print(made)
+	} else {
+		_, err = fmt.Fprintln(a.Out, made.Sandbox.ID)
 	}
-	_, err = fmt.Fprintln(a.Out, made.Sandbox.ID)
-	return err
+	return errors.Join(err, uninstalled(made.Job))
 }
 
 func (a *app) sandboxLs() *cobra.Command {
