@@ -143,6 +143,9 @@ func TestKeysSeeTheirOwnFleet(t *testing.T) {
 			if secret != "admin" && (w.Host != "" || w.Slots != 0 || w.Running != 0 || w.Sandboxes != 1 || w.Machine != nil || w.Capacity != (wire.Room{}) || len(w.GPUs) != 0 || len(w.Images) != 1) {
 				t.Errorf("%s sees %+v", secret, w)
 			}
+			if open := map[string]int{"n1": 1}[w.Node]; secret == "admin" && w.Sandboxes != open { // not the 9 in which it runs jobs
+				t.Errorf("%s sees %d sandboxes on %s, want %d", secret, w.Sandboxes, w.Node, open)
+			}
 		}
 		slices.Sort(ids)
 		if !slices.Equal(ids, want) {

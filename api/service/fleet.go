@@ -41,6 +41,15 @@ func (s *Service) Workers(ctx context.Context) (wire.Items[wire.Worker], error) 
 	if err != nil {
 		return wire.Items[wire.Worker]{}, err
 	}
+	nodes := make([]string, len(workers))
+	for i, w := range workers {
+		nodes[i] = w.Node
+	}
+	slices.Sort(nodes)
+	open, err := s.Store.CountOpenOn(ctx, slices.Compact(nodes)...)
+	if err != nil {
+		return wire.Items[wire.Worker]{}, err
+	}
 	list := wire.Items[wire.Worker]{Items: make([]wire.Worker, len(workers))}
 	for i, w := range workers {
 		images := make([]string, len(w.Images))
@@ -49,7 +58,7 @@ func (s *Service) Workers(ctx context.Context) (wire.Items[wire.Worker], error) 
 		}
 		list.Items[i] = wire.Worker{
 			ID: w.ID, Node: w.Node, Host: w.Host, Version: w.Version, Queues: emptyIfNil(w.Queues), Images: images, Slots: w.Slots,
-			Running: w.Running, Sandboxes: w.Sandboxes, StartedAt: w.StartedAt.UTC(), SeenAt: w.SeenAt.UTC(), Problem: w.Problem,
+			Running: w.Running, Sandboxes: open[w.Node], StartedAt: w.StartedAt.UTC(), SeenAt: w.SeenAt.UTC(), Problem: w.Problem,
 			Capacity: wire.Room(w.Capacity), Promised: wire.Room(w.Reserved), Machine: (*wire.Machine)(w.Machine), GPUs: gpusOf(w.GPUs), GPUsLeased: w.LeasedGPUs(), Pool: stockOf(w.Pool),
 			Runtimes: emptyIfNil(w.Runtimes), Hibernates: emptyIfNil(w.Hibernates),
 		}

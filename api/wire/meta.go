@@ -22,7 +22,7 @@ type Worker struct {
 	Images     []string    `json:"images" doc:"names of its images"`
 	Slots      int         `json:"slots" doc:"jobs of one tenant at once; several have twice as many in all"`
 	Running    int         `json:"running" doc:"jobs now"`
-	Sandboxes  int         `json:"sandboxes" doc:"sandboxes in which it runs jobs now"`
+	Sandboxes  int         `json:"sandboxes" doc:"open sandboxes of its node, hibernated ones too; for keys without the scope admin those of their tenant"`
 	StartedAt  time.Time   `json:"started_at" doc:"when it started"`
 	SeenAt     time.Time   `json:"seen_at" doc:"its last heartbeat"`
 	Capacity   Room        `json:"capacity" doc:"capacity of its node for sandboxes; zero while the node is drained"`

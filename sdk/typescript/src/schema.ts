@@ -2047,7 +2047,7 @@ export interface components {
             running: number;
             /** @description OCI runtimes that sandboxes of its node may have, the default first */
             runtimes: string[];
-            /** @description sandboxes in which it runs jobs now */
+            /** @description open sandboxes of its node, hibernated ones too; for keys without the scope admin those of their tenant */
             sandboxes: number;
             /**
              * Format: date-time
