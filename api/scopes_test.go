@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"context"
 	"net/http"
 	"regexp"
 	"slices"
@@ -118,6 +119,28 @@ func TestKeysOfTheSettingsWithoutScopesKeepTheirRights(t *testing.T) {
 		}
 	}
 	b.sandbox(mine...)
+}
+
+// sevenCallbacks says that callbacks of all tenants wait.
+type sevenCallbacks struct{}
+
+func (sevenCallbacks) Depths(context.Context) ([]farm.QueueDepth, error) {
+	return []farm.QueueDepth{{Name: "callbacks", Depth: 7}}, nil
+}
+
+func TestKeysSeeTheirOwnCallbacks(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withScopes, func(c *api.Config, d *api.Deps) {
+		d.Queues = sevenCallbacks{}
+		c.Keys = append(c.Keys, api.KeyConfig{Tenant: "rival", SHA256: hash("rival"), Scopes: []string{"run"}})
+	})
+	get[wire.Job](b, http.StatusOK, "POST", "/v1/run?wait=20", `{"code": "1", "callback_url": "https://hooks.example.com/x"}`, "X-API-Key", "run")
+	for secret, want := range map[string]int{"run": 1, "rival": 0, "admin": 7} {
+		queues := get[wire.Items[wire.Queue]](b, http.StatusOK, "GET", "/v1/queues", nil, "X-API-Key", secret).Items
+		if i := slices.IndexFunc(queues, func(q wire.Queue) bool { return q.Name == "callbacks" }); i < 0 || queues[i].Depth != want {
+			t.Errorf("%s sees %+v, want %d callbacks", secret, queues, want)
+		}
+	}
 }
 
 // A key sees of the fleet what concerns its tenant; admins and keys of the settings without scopes see all of it.

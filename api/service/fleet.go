@@ -183,8 +183,11 @@ func (s *Service) workersReady(ctx context.Context) error {
 	return farm.Errorf(farm.CodeUnavailable, "%s", problem)
 }
 
-// maxOwn bounds how many open sandboxes and unfinished jobs of a tenant a view of its own fleet looks at; older ones are left out.
+// maxOwn bounds how many open sandboxes, unfinished jobs and callbacks of a tenant a view of its own fleet looks at; older ones are left out.
 const maxOwn = 1000
+
+// callbackQueue is the queue of callbacks. A tenant's own are those that are not delivered.
+const callbackQueue = "callbacks"
 
 // OwnWorkers lists the workers of the nodes that have open sandboxes of a tenant, with what the tenant may ask of them and whether they work. What says
 // something of the operator's machines or of other tenants is left out: hosts, capacities, devices and counts; sandboxes are the tenant's own.
@@ -226,7 +229,11 @@ func (s *Service) OwnQueues(ctx context.Context, tenant string) (wire.Items[wire
 	if err != nil {
 		return list, err
 	}
-	own := map[string]wire.Queue{}
+	callbacks, err := s.Store.Callbacks(ctx, tenant, maxOwn)
+	if err != nil {
+		return list, err
+	}
+	own := map[string]wire.Queue{callbackQueue: {Depth: len(callbacks)}}
 	for _, node := range nodes {
 		own[farm.NodeQueue(node)] = wire.Queue{}
 	}
