@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"os"
 
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
 
 	"github.com/sandfarm/sandfarm/api/service"
@@ -206,6 +208,7 @@ func Local(version string) verbs.OpenLocal {
 		if err != nil {
 			return nil, nil, err
 		}
+		redis.SetLogger(&logging.VoidLogger{}) // the error of the verb says that there is no farm
 		return Operator(ctx, s, version)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/alicebob/miniredis/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
@@ -41,6 +42,34 @@ func TestOperatorLogsNothing(t *testing.T) {
 	}
 	if err := done(); err != nil && !errors.Is(err, http.ErrServerClosed) {
 		t.Error(err)
+	}
+	if text, err := os.ReadFile(file.Name()); err != nil || len(text) > 0 {
+		t.Errorf("standard error has %q, %v", text, err)
+	}
+}
+
+// A command with --local where no farm runs has one error, without the lines that the Redis client logs for each try.
+func TestLocalWithoutFarmLogsNothing(t *testing.T) {
+	t.Setenv("SANDFARM_DATA", t.TempDir())
+	t.Setenv("SANDFARM_REDIS_URL", "")
+	file, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	old, err := unix.Dup(2) // that client has kept its os.Stderr
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Dup3(int(file.Fd()), 2, 0); err != nil { //nolint:gosec // a descriptor is small
+		t.Fatal(err)
+	}
+	_, _, failed := farmd.Local("test")(t.Context(), "")
+	if err := errors.Join(unix.Dup3(old, 2, 0), unix.Close(old)); err != nil {
+		t.Fatal(err)
+	}
+	if failed == nil || !strings.Contains(failed.Error(), "no farm of this machine runs") {
+		t.Errorf("Local: %v", failed)
 	}
 	if text, err := os.ReadFile(file.Name()); err != nil || len(text) > 0 {
 		t.Errorf("standard error has %q, %v", text, err)
