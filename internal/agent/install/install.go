@@ -5,8 +5,8 @@ package install
 
 import (
 	"context"
-	"errors"
 	"crypto/rand"
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
