@@ -130,7 +130,10 @@ export function useJob(id, onEnd) {
             source.close();
             read().then((record) => { if (!over && record && ended.current) ended.current(record); });
           }
-          if (!frame) frame = setTimeout(draw, DRAWS);
+          if (name === "state") { // is drawn before the record that follows on it
+            clearTimeout(frame);
+            draw();
+          } else if (!frame) frame = setTimeout(draw, DRAWS);
         });
       }
       source.onopen = () => reached(true);
