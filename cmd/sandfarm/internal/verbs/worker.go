@@ -39,8 +39,8 @@ func (a *app) workerDrain() *cobra.Command {
 	c := a.verb(&cobra.Command{
 		Use: "drain NODE", Short: "Let a node take no new sandboxes, before it is restarted or removed (operators only)",
 		Long: `Let a node take no new sandboxes. NODE is the node's id, or the id or the host of a worker on it. Creations that wait go to other
-nodes; the node's sandboxes continue, until they are closed or expire. --idle says what becomes of those that were not used for half a
-minute: hibernate stores those that can on the node's own disk, close closes them. "sandfarm worker ls" says how far it is:
+nodes; the node's sandboxes continue until they are closed or expire, and --wait waits for the last of them. --idle ends it sooner for
+those that were not used for half a minute: hibernate stores those that can on the node's own disk, close closes them. "sandfarm worker ls" says how far it is:
 
   draining    sandboxes or jobs are left
   hibernated  only hibernated sandboxes are left: the host may be restarted, but not removed
@@ -69,7 +69,7 @@ The drain ends with "sandfarm worker undrain", or when the node has had no worke
 		return err
 	})
 	c.Flags().StringVar(&idle, "idle", "keep", "what becomes of idle sandboxes: keep, hibernate or close")
-	c.Flags().BoolVar(&wait, "wait", false, "wait until the host may be restarted or removed")
+	c.Flags().BoolVar(&wait, "wait", false, "wait until the host may be restarted or removed, which may be when the last sandbox expires")
 	return c
 }
 
@@ -89,6 +89,13 @@ func (a *app) workerUndrain() *cobra.Command {
 
 // awaitDrain waits until nothing runs on a drained node.
 func (a *app) awaitDrain(ctx context.Context, c *client.Client, d wire.Drain) (wire.Drain, error) {
+	if d.State == "draining" {
+		how := "; --idle close closes those that are not in use sooner"
+		if d.Idle == "close" {
+			how = ""
+		}
+		fmt.Fprintln(a.Err, "waiting until the node's last sandbox is closed or expires"+how)
+	}
 	last := ""
 	for d.State == "draining" {
 		if text := drainText(d); text != last {

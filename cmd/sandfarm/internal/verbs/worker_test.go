@@ -36,6 +36,8 @@ func TestWorkerVerbs(t *testing.T) {
 	} {
 		if got := f.sandfarm(t.Context(), "", strings.Fields(args)...); got.code != 0 || got.out != want {
 			t.Errorf("%s: %+v, want %q", args, got, want)
+		} else if waits := strings.Contains(got.stderr, "until the node's last sandbox is closed or expires; --idle close"); waits != strings.Contains(args, "--wait") {
+			t.Errorf("%s: %+v", args, got)
 		}
 	}
 	if asked.Load() != 1 {
