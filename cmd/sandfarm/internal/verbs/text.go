@@ -135,7 +135,11 @@ func until(t, now time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	switch left := t.Sub(now); {
+	left := t.Sub(now)
+	if left > 10*time.Minute {
+		left = left.Round(time.Minute) // what was just asked for as 30d is not 29d
+	}
+	switch {
 	case left >= 48*time.Hour:
 		return "in " + span(left) + t.In(now.Location()).Format(" (2006-01-02)")
 	case left > 0:

@@ -40,7 +40,8 @@ func TestUntilHasTheDayOfWhatIsFar(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 26, 23, 0, 0, 0, time.FixedZone("here", 2*3600))
 	for left, want := range map[time.Duration]string{
-		-time.Second: "over", 0: "over", time.Second: "in 1s", 90 * time.Minute: "in 1h", 48*time.Hour - time.Second: "in 47h",
+		-time.Second: "over", 0: "over", time.Second: "in 1s", 90 * time.Minute: "in 1h", 48*time.Hour - time.Minute: "in 47h",
+		30*24*time.Hour - 5*time.Second: "in 30d (2026-12-26)", time.Hour - time.Second: "in 1h",
 		48 * time.Hour: "in 2d (2026-11-28)", 49 * time.Hour: "in 2d (2026-11-29)", 29 * 24 * time.Hour: "in 29d (2026-12-25)",
 	} {
 		if got := until(now.Add(left).UTC(), now); got != want {
