@@ -35,8 +35,18 @@ var unitOf = map[string]string{"--memory": "MiB", "--disk": "MiB", "--timeout": 
 // apiWord is a word that may name a field; one in a longer name, such as that of a setting or a file, is none.
 var apiWord = regexp.MustCompile(`\b[a-z][a-z_.]*[a-z]\b(?:\[\d+\])?`)
 
-// asFlags names what can be changed here: flags in place of fields, in a text of the farm.
+// verbOf are the verbs for routes of the REST API, as texts of the farm name them.
+var verbOf = map[string]string{"images": `"sandfarm images"`, "keys": `"sandfarm key ls"`, "workers": `"sandfarm workers"`}
+
+var (
+	apiList    = regexp.MustCompile(`GET /v1/(images|keys|workers)\b`)
+	apiControl = regexp.MustCompile(`POST /v1/sandboxes/(sbx_\w+)/(resume|restart)\b`)
+)
+
+// asFlags names what can be used here, in a text of the farm: flags in place of fields, verbs in place of routes.
 func asFlags(text string) string {
+	text = apiList.ReplaceAllStringFunc(text, func(route string) string { return verbOf[strings.TrimPrefix(route, "GET /v1/")] })
+	text = apiControl.ReplaceAllString(text, `"sandfarm sandbox $2 $1"`)
 	text = apiWord.ReplaceAllStringFunc(text, func(word string) string {
 		name, index, listed := strings.Cut(strings.TrimSuffix(word, "]"), "[")
 		if n, err := strconv.Atoi(index); listed && err == nil && name == "packages" {

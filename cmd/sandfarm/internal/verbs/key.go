@@ -171,7 +171,11 @@ func (a *app) keyRevoke() *cobra.Command {
 	}, argCount(1, -1, "the key's ID"), func(ctx context.Context, c *client.Client, args []string) error {
 		var errs []error
 		for _, id := range args {
-			errs = append(errs, about("revoke key "+id, c.RevokeKey(ctx, id)))
+			err := c.RevokeKey(ctx, id)
+			if err == nil {
+				fmt.Fprintln(a.Err, "revoked "+id)
+			}
+			errs = append(errs, about("revoke key "+id, err))
 		}
 		return errors.Join(errs...)
 	})

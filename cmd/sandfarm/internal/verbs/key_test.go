@@ -105,7 +105,7 @@ func TestKeyLsAndRevoke(t *testing.T) {
 			t.Errorf("%q lacks %q", r.out, want)
 		}
 	}
-	if r := f.sandfarm(t.Context(), "", "key", "revoke", "key_1", "key_3"); r.code != 0 || !strings.Contains(strings.Join(f.asked(), "\n"), "DELETE /v1/keys/key_1") || !strings.Contains(strings.Join(f.asked(), "\n"), "DELETE /v1/keys/key_3") {
+	if r := f.sandfarm(t.Context(), "", "key", "revoke", "key_1", "key_3"); r.code != 0 || r.stderr != "revoked key_1\nrevoked key_3\n" || !strings.Contains(strings.Join(f.asked(), "\n"), "DELETE /v1/keys/key_1") || !strings.Contains(strings.Join(f.asked(), "\n"), "DELETE /v1/keys/key_3") {
 		t.Errorf("%+v, requests %s", r, strings.Join(f.asked(), "\n"))
 	}
 }
