@@ -80,7 +80,7 @@ func NewKeys(source KeySource, c KeysConfig) *Keys {
 	return &Keys{KeysConfig: c, source: source, noted: map[string]time.Time{}, unnoted: map[string]time.Time{}}
 }
 
-// errNoKey refuses a caller without a valid key.
+// errNoKey refuses a caller without a key.
 func errNoKey() error {
 	return farm.Errorf(farm.CodeUnauthorized, "A valid API key is needed: send Authorization: Bearer <key>, or X-API-Key.")
 }
@@ -130,7 +130,7 @@ func (r *Keys) FindSum(ctx context.Context, sum store.KeySum) (Caller, error) {
 		if r.Open() {
 			return anyone(), nil // clients may send any key to a farm without keys
 		}
-		return Caller{}, errNoKey()
+		return Caller{}, farm.Errorf(farm.CodeUnauthorized, "This API key is not valid: it is wrong, was revoked or has expired.")
 	}
 	r.note(ctx, found.ID)
 	return callerOf(found, sum), nil

@@ -147,6 +147,11 @@ func TestLostKeys(t *testing.T) {
 				t.Errorf("with a key, %q: %q", secret, code)
 			}
 		}
+		for secret, want := range map[string]string{"": "A valid API key is needed", "any": "This API key is not valid"} {
+			if _, err := ring.Find(t.Context(), secret); !strings.HasPrefix(farm.MessageOf(err), want) {
+				t.Errorf("with a key, %q: %v, want %q", secret, err, want)
+			}
+		}
 		r.lose()
 		time.Sleep(time.Second)
 		for _, secret := range []string{"", "any", "a"} {

@@ -36,7 +36,6 @@ function Overview() {
   for (const one of workers.data.items) nodes.set(one.node, [...(nodes.get(one.node) || []), one]);
   const waiting = queues.data.items.reduce((sum, one) => sum + one.depth, 0);
   const running = queues.data.items.reduce((sum, one) => sum + one.running, 0);
-  const atWork = [...nodes.values()].reduce((sum, of) => sum + Math.max(...of.map((one) => one.sandboxes)), 0);
   const open = tenants.data && tenants.data.items.reduce((sum, one) => sum + (one.quotas.find((quota) => quota.name === "max_sandboxes")?.used ?? 0), 0);
   const parts = Object.entries((ready.error || ready.data || {}).parts || {});
   const hidden = nodes.size === 0 && ready.data?.parts.workers?.ok; // a key without the scope admin sees none
@@ -46,7 +45,7 @@ function Overview() {
       <div class="card tile"><span class="soft">${t("farm.health")}</span><strong class=${ready.error ? "no" : "yes"}>${ready.error ? t("farm.ill") : ready.data ? t("farm.well") : "…"}</strong>
         <span class="small">${parts.map(([name, part]) => html`<span key=${name} class=${`badge ${part.ok ? "good" : "bad"}`} title=${part.detail || ""}>${name}</span> `)}</span></div>
       <div class="card tile"><span class="soft">${t("farm.workers")}</span><strong>${hidden ? "–" : count(workers.data.items.length)}</strong><span class="soft small">${!hidden && t("farm.nodes", { n: nodes.size })}</span></div>
-      <div class="card tile"><span class="soft">${t("nav.sandboxes")}</span><strong>${tenants.data ? `${count(open)}${tenants.data.next_cursor ? "+" : ""}` : "…"}</strong><span class="soft small">${t("farm.openNow", { n: count(atWork) })}</span></div>
+      <div class="card tile"><span class="soft">${t("nav.sandboxes")}</span><strong>${tenants.data ? `${count(open)}${tenants.data.next_cursor ? "+" : ""}` : "…"}</strong><span class="soft small">${t("farm.openNow")}</span></div>
       <div class="card tile"><span class="soft">${t("farm.waiting")}</span><strong>${count(waiting)}</strong><span class="soft small">${t("farm.running", { n: count(running) })}</span></div>
     </section>
     <${Activity} />

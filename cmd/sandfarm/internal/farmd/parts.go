@@ -186,7 +186,7 @@ func (p *Parts) openBlobs(ctx context.Context, builtin bool) error {
 			Dir: p.Settings.path("s3"), Listen: s.Listen, AccessKey: access, SecretKey: secret, Logger: p.Log,
 		})
 		if err != nil {
-			return fmt.Errorf("start S3 on %s (s3.listen): %w", s.Listen, err)
+			return fmt.Errorf("start S3 on %s (s3.listen, SANDFARM_S3_LISTEN): %w", s.Listen, err)
 		}
 		p.closers = append(p.closers, server.Close)
 		s.Endpoint, s.AccessKey, s.SecretKey = server.Endpoint(), access, secret
