@@ -29,7 +29,7 @@ open("notes.txt", "w").write("notes")
 	p.sees("Workers")
 	p.sees("Queues")
 	p.until(`document.querySelector(".tile .yes")?.innerText === "well"`)
-	p.until(`[...document.querySelectorAll(".tile")].some((one) => /^Sandboxes\s+2\s+open, \d at work now$/.test(one.innerText))`)
+	p.until(`[...document.querySelectorAll(".tile")].some((one) => /^Sandboxes\s+2\s+open$/.test(one.innerText))`)
 	p.sees("4.0 GB")                                                                              // what both sandboxes have been promised
 	p.until(`/GB used/.test(document.body.innerText) && /load \d/.test(document.body.innerText)`) // of the machine
 	p.until(`/Jobs by the minute: [1-9]/.test(document.body.innerText)`)
