@@ -84,13 +84,16 @@ func (t *transport) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, mcp.INVALID_REQUEST, "This server takes no JSON-RPC batches: send each message in a request of its own.")
 		return
 	}
-	var message head
-	_ = json.Unmarshal(body, &message) // mcp-go answers what cannot be parsed
+	ctx, message, leave, err := decoding(r.Context(), body)
+	if err != nil {
+		refuseBody(w, err)
+		return
+	}
+	defer leave()
 	if message.Method == methodCancelled {
 		w.WriteHeader(http.StatusAccepted) // see NewHandler
 		return
 	}
-	ctx := r.Context()
 	if message.Method == methodListen && t.Closing != nil {
 		var end context.CancelFunc
 		ctx, end = context.WithCancel(ctx)
@@ -125,7 +128,36 @@ func (h HTTP) admit(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-type headKey struct{}
+type (
+	headKey    struct{}
+	decodedKey struct{}
+)
+
+// decoding reads the head of a message. mcp-go decodes a message several times (8 MB took a core for 1.3 s), so a large one has a core of the tenant's
+// (budget.Core) until its tool runs (decoded), or until leave. Only calls of tools may be large.
+func decoding(ctx context.Context, text []byte) (_ context.Context, message head, leave func(), err error) {
+	leave = func() {}
+	large := len(text) > budget.SmallBytes
+	if large {
+		if leave, err = budget.Core(ctx); err != nil {
+			return ctx, head{}, nil, fmt.Errorf("wait for a core: %w", err)
+		}
+		ctx = context.WithValue(ctx, decodedKey{}, leave)
+	}
+	bad := json.Unmarshal(text, &message) // mcp-go answers what cannot be parsed
+	if large && bad == nil && message.Method != string(mcp.MethodToolsCall) {
+		leave()
+		return ctx, head{}, nil, farm.Errorf(farm.CodeTooLarge, "A message that calls no tool may have %d bytes.", budget.SmallBytes)
+	}
+	return ctx, message, leave, nil
+}
+
+// decoded gives back the core on which a message was decoded (budget.Core): its tool may wait for long.
+func decoded(ctx context.Context) {
+	if leave, ok := ctx.Value(decodedKey{}).(func()); ok {
+		leave()
+	}
+}
 
 // counted is the innermost wrapper, directly around mcp-go's handler.
 func (t *transport) counted(next http.Handler) http.Handler {

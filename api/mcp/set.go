@@ -108,6 +108,7 @@ func (s *SetServer) ServeStdio(ctx context.Context, in io.Reader, out io.Writer)
 
 func (s *SetServer) handle(t *SetTool) server.ToolHandlerFunc {
 	return func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		decoded(ctx)
 		ctx, end := startSpan(ctx, r.Params.Meta, t.Name)
 		defer end(nil)
 		var p *Progress

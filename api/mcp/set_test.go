@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -416,5 +417,57 @@ func TestStreamsCarryNoEventOfAMebibyte(t *testing.T) {
 		if short := where != "JSON"; (len(text) < limit) != short || len(got.Result.Content) == 0 || !strings.Contains(got.Result.Content[0].Text, value) {
 			t.Errorf("%s: %d bytes", where, len(text))
 		}
+	}
+}
+
+// A large message is decoded on a core of its tenant's, which its tool gives back: tools may wait for long. Half of the cores are a tenant's.
+func TestLargeCallsShareTheCoresUntilTheirToolRuns(t *testing.T) {
+	t.Parallel()
+	memory, ended := budget.New(1<<30), make(chan string, 2*runtime.GOMAXPROCS(0))
+	handler := echoSet(t, ended).Handler()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, hold := memory.With(r.Context(), "a", 0)
+		defer hold.Release()
+		handler.ServeHTTP(w, r.WithContext(ctx))
+	}))
+	t.Cleanup(server.Close)
+	send := func(ctx context.Context, method, tool, text string) (int, string, error) {
+		body := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":{"name":%q,"arguments":{"text":%q}}}`, method, tool, text)
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, strings.NewReader(body))
+		if err != nil {
+			return 0, "", err
+		}
+		request.Header.Set("Content-Type", "application/json")
+		request.Header.Set("Accept", "application/json, text/event-stream")
+		answer, err := server.Client().Do(request)
+		if err != nil {
+			return 0, "", err
+		}
+		defer func() { _ = answer.Body.Close() }()
+		got, err := io.ReadAll(answer.Body)
+		return answer.StatusCode, string(got), err
+	}
+	large := strings.Repeat("x", budget.SmallBytes)
+	ctx, cancel := context.WithCancel(t.Context())
+	var calls sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) + 1 { // more than a tenant has cores
+		calls.Go(func() { _, _, _ = send(ctx, "tools/call", "wait", large) })
+	}
+	for range runtime.GOMAXPROCS(0) + 1 {
+		if got := <-ended; got != "begun" {
+			t.Errorf("a tool %s", got)
+		}
+	}
+	cancel()
+	calls.Wait()
+
+	if status, text, err := send(t.Context(), "ping", "", large); status != http.StatusRequestEntityTooLarge || !strings.Contains(text, "65536 bytes") {
+		t.Errorf("a large message that calls no tool: %d %s %v", status, text, err)
+	}
+	if status, text, err := send(t.Context(), "ping", "", large[:budget.SmallBytes-len(`{"jsonrpc":"2.0","id":1,"method":"ping","params":{"name":"","arguments":{"text":""}}}`)]); status != http.StatusOK {
+		t.Errorf("a message at the limit: %d %s %v", status, text, err)
+	}
+	if status, text, err := send(t.Context(), "tools/call", "object", large); status != http.StatusOK || !strings.Contains(text, "said") {
+		t.Errorf("a large call: %d %.200s %v", status, text, err)
 	}
 }

@@ -283,11 +283,16 @@ func (t *SSE) answer(ctx context.Context, message []byte) any {
 	if err == nil {
 		err = keep(ctx, message)
 	}
+	leave := func() {}
+	if err == nil {
+		ctx, _, leave, err = decoding(ctx, message)
+	}
 	if err != nil {
 		var m head
 		_ = json.Unmarshal(message, &m) // Post has checked it
 		return failure(m.ID, mcp.JSONRPCErrorDetails{Code: mcp.INTERNAL_ERROR, Message: farm.MessageOf(err)})
 	}
+	defer leave()
 	if answer := t.server.HandleMessage(ctx, message); answer != nil {
 		return answer
 	}

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"mime"
@@ -62,7 +63,7 @@ func Bind(c *gin.Context, limit int64, into any) (Decoded, error) {
 	if err != nil {
 		return Decoded{}, err
 	}
-	return decode(text, into)
+	return decode(c.Request.Context(), text, into)
 }
 
 // BindOptional is Bind for a body that may be empty.
@@ -71,10 +72,17 @@ func BindOptional(c *gin.Context, limit int64, into any) (Decoded, error) {
 	if err != nil || len(bytes.TrimSpace(text)) == 0 {
 		return Decoded{}, err
 	}
-	return decode(text, into)
+	return decode(c.Request.Context(), text, into)
 }
 
-func decode(text []byte, into any) (Decoded, error) {
+func decode(ctx context.Context, text []byte, into any) (Decoded, error) {
+	if len(text) > budget.SmallBytes {
+		leave, err := budget.Core(ctx)
+		if err != nil {
+			return Decoded{}, fmt.Errorf("wait for a core: %w", err)
+		}
+		defer leave()
+	}
 	problems, err := strict.Fields(strict.Decode(text, into))
 	if err != nil {
 		return Decoded{}, fmt.Errorf("decode body: %w", err)

@@ -3,6 +3,7 @@ package rest_test
 import (
 	"errors"
 	"io"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -65,5 +66,38 @@ func TestHeadersOfPartsAreBounded(t *testing.T) {
 				t.Errorf("%s: after the last part: %v", name, err)
 			}
 		}
+	}
+}
+
+// Between the headers of parts others run: half a second on a core for 10,000 empty parts would be in front of every other caller's work. Not parallel:
+// it has the only core.
+func TestOthersRunBetweenParts(t *testing.T) { //nolint:paralleltest // see above
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	const n = 1000
+	parts := rest.NewParts(strings.NewReader(strings.Repeat("--b\r\nContent-Disposition: form-data; name=\"f\"; filename=\"a\"\r\n\r\n\r\n", n)+"--b--\r\n"), "b")
+	turns, done := 0, make(chan struct{})
+	stop := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				turns++
+				runtime.Gosched()
+			}
+		}
+	}()
+	found := 0
+	for ; ; found++ {
+		if _, err := parts.NextRawPart(); err != nil {
+			break
+		}
+	}
+	close(stop)
+	<-done
+	if found != n || turns < n/2 { // without a yield it has some 10
+		t.Errorf("%d parts, and another goroutine had %d turns between them", found, turns)
 	}
 }

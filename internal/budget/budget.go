@@ -24,13 +24,14 @@
 // not wait for memory while a Hold is held whose release depends on it: use Hold.Grow or TryAcquire, which do not wait, and spill to
 // S3 or refuse where they do. ReadAll, whose senders may be slow, acquires in steps, of which only the first waits.
 //
-// Places shares places for work in the same way.
+// Places shares places for work in the same way, and Core the cores of the process for the decoding of large bodies.
 package budget
 
 import (
 	"context"
 	"fmt"
 	"math"
+	"runtime"
 	"runtime/debug"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
@@ -50,12 +51,15 @@ const (
 const SmallBytes = 64 << 10
 
 // Budget is a weighted semaphore of bytes that is fair between tenants. A nil Budget grants everything.
-type Budget struct{ small, large *pool }
+type Budget struct {
+	small, large *pool
+	cores        *Places
+}
 
 // New makes a budget of a number of bytes, at least 16 MiB.
 func New(size int64) *Budget {
 	size = max(size, smallest)
-	return &Budget{small: newPool(size / smallPart), large: newPool(size - size/smallPart)}
+	return &Budget{small: newPool(size / smallPart), large: newPool(size - size/smallPart), cores: NewPlaces(runtime.GOMAXPROCS(0))}
 }
 
 // Acquire waits until a tenant may hold n bytes. n above the tenant's share counts as the share: such a request waits until its tenant

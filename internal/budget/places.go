@@ -1,6 +1,9 @@
 package budget
 
-import "sync"
+import (
+	"context"
+	"sync"
+)
 
 // Places is a number of places for work, shared as a Budget shares bytes: one tenant has at most half of those that others leave, beyond
 // one; its requests are granted in the order in which they came, and tenants take turns.
@@ -26,3 +29,24 @@ func (p *Place) Granted() <-chan struct{} { return p.waiter.granted }
 
 // Leave gives the place back, or ends the request if it was not granted. A second call does nothing.
 func (p *Place) Leave() { p.once.Do(func() { p.pool.leave(p.waiter) }) }
+
+// Core waits for one of the process's cores, for work that takes one for long, such as decoding a body of some MiB, and does not wait meanwhile. leave
+// gives it back; a second call does nothing. One tenant has at most half of the cores that others leave, beyond one: without this, the requests of one
+// caller would be in front of everybody's in the queues of Go's scheduler, 10 ms each. Without a Hold (see Budget.With) it does not wait. The error is
+// that of ctx.
+func Core(ctx context.Context) (leave func(), err error) {
+	h := of(ctx)
+	if h == nil {
+		return func() {}, nil
+	}
+	place := h.budget.cores.Ask(h.tenant)
+	select {
+	case <-place.Granted():
+	case <-ctx.Done():
+		if !place.waiter.isGranted() {
+			place.Leave()
+			return nil, context.Cause(ctx)
+		}
+	}
+	return place.Leave, nil
+}

@@ -1,6 +1,9 @@
 package budget_test
 
 import (
+	"context"
+	"errors"
+	"runtime"
 	"testing"
 
 	"github.com/sandfarm/sandfarm/internal/budget"
@@ -55,5 +58,48 @@ func TestLeaveBeforeThePlaceIsGranted(t *testing.T) {
 	third.Leave()
 	if !granted(places.Ask("a")) {
 		t.Error("a place is lost")
+	}
+}
+
+// A tenant decodes its large bodies one after the other where others need the cores, too.
+func TestCoresAreSharedBetweenTenants(t *testing.T) {
+	t.Parallel()
+	b := budget.New(size)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	ctx, hold := b.With(gone, "a", 0)
+	defer hold.Release()
+	var own []func()
+	for len(own) <= runtime.GOMAXPROCS(0) {
+		leave, err := budget.Core(ctx)
+		if err != nil {
+			break
+		}
+		own = append(own, leave)
+	}
+	if want := max(1, runtime.GOMAXPROCS(0)/2); len(own) != want {
+		t.Errorf("a tenant alone has %d cores, want %d of %d", len(own), want, runtime.GOMAXPROCS(0))
+	}
+	other, hold := b.With(gone, "b", 0)
+	defer hold.Release()
+	if leave, err := budget.Core(other); err != nil {
+		t.Errorf("another tenant: %v", err)
+	} else {
+		leave()
+	}
+	own[0]()
+	own[0]()
+	leave, err := budget.Core(ctx)
+	if err != nil {
+		t.Fatalf("a core that was given back: %v", err)
+	}
+	if _, err := budget.Core(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("a core that was given back twice is there twice: %v", err)
+	}
+	leave()
+	if leave, err := budget.Core(t.Context()); err != nil {
+		t.Errorf("without a Hold: %v", err)
+	} else {
+		leave()
 	}
 }
