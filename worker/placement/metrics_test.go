@@ -38,8 +38,8 @@ func TestMetricsOfReservations(t *testing.T) {
 	p.gate.mu.Unlock()
 	got := gauges()
 	for name, want := range map[string]float64{
-		"sandfarm_node_memory_capacity_bytes": 4 << 20, "sandfarm_node_memory_promised_bytes": 1 << 20,
-		"sandfarm_node_cpus_capacity": 8, "sandfarm_node_cpus_promised": 0.5,
+		"sandfarm_node_memory_capacity_bytes": 4 << 20, "sandfarm_node_memory_reserved_bytes": 1 << 20,
+		"sandfarm_node_cpus_capacity": 8, "sandfarm_node_cpus_reserved": 0.5,
 	} {
 		if got[name] != want {
 			t.Errorf("%s is %v, want %v", name, got[name], want)

@@ -377,9 +377,9 @@ func newReserved(p *Placer) *reserved {
 	return &reserved{
 		placer:        p,
 		capacityBytes: desc("sandfarm_node_memory_capacity_bytes", "Memory that the worker's node has for sandboxes."),
-		reservedBytes: desc("sandfarm_node_memory_promised_bytes", "Memory that is reserved for sandboxes of the worker's node."),
+		reservedBytes: desc("sandfarm_node_memory_reserved_bytes", "Memory that is reserved for sandboxes of the worker's node."),
 		capacityCPUs:  desc("sandfarm_node_cpus_capacity", "Cores that the worker's node has for sandboxes, its overcommit included."),
-		reservedCPUs:  desc("sandfarm_node_cpus_promised", "Cores that are reserved for sandboxes of the worker's node."),
+		reservedCPUs:  desc("sandfarm_node_cpus_reserved", "Cores that are reserved for sandboxes of the worker's node."),
 		poolAge:       desc("sandfarm_pool_oldest_seconds", "For how long the oldest sandbox of the node's warm pool has waited for a create; 0 when there is none."),
 	}
 }
