@@ -75,10 +75,6 @@ func (c *Client) Open(ctx context.Context, path string, offset, length int64) (i
 		_ = res.Body.Close()
 		return nil, farm.FileEntry{}, farm.Errorf(farm.CodeInternal, "agent sent a file without its description")
 	}
-	if err := checkEntry(entry); err != nil {
-		_ = res.Body.Close()
-		return nil, farm.FileEntry{}, err
-	}
 	return res.Body, entry, nil
 }
 

@@ -66,25 +66,6 @@ func TestLinesOfHeadersOfAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// What an agent says of a file that is read is checked as in a list.
-func TestAFileThatIsReadIsChecked(t *testing.T) {
-	t.Parallel()
-	for entry, taken := range map[string]bool{
-		`{"path":"a","size":1,"mode":"0644","modified_at":"2026-01-02T15:04:05Z","type":"file"}`:    true,
-		`{"path":"../a","size":1,"mode":"0644","modified_at":"2026-01-02T15:04:05Z","type":"file"}`: false,
-		`{"path":"a","size":-1,"mode":"0644","modified_at":"2026-01-02T15:04:05Z","type":"file"}`:   false,
-	} {
-		c := against(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Entry", entry) })
-		content, _, err := c.Open(t.Context(), "a", 0, 0)
-		if (err == nil) != taken {
-			t.Errorf("%s: %v", entry, err)
-		}
-		if err == nil {
-			_ = content.Close()
-		}
-	}
-}
-
 // An agent answers a list with as many entries as it may have, with one more, and with very many that are empty: a few bytes that would take
 // hundreds of MiB once they are decoded.
 func TestListsAreBounded(t *testing.T) {
