@@ -29,7 +29,7 @@ func fieldsAreStored(t *testing.T, factory Factory) {
 	box.Tenant = Tenant
 	b.accept(t, store.Accept{Job: &job, Request: &request, Sandbox: &box})
 
-	jobFields := cmpopts.IgnoreFields(farm.Job{}, "State", "Attempt", "Uncounted", "Worker", "StartedAt", "FinishedAt", "Timings", "Result", "Error", "Outcome", "ArtifactsGone")
+	jobFields := cmpopts.IgnoreFields(farm.Job{}, "State", "Attempt", "GracefulRequeues", "Worker", "StartedAt", "FinishedAt", "Timings", "Result", "Error", "Outcome", "ArtifactsGone")
 	if diff := cmp.Diff(&job, b.job(t, job.Ref()), jobFields); diff != "" {
 		t.Errorf("job (-accepted +stored):\n%s", diff)
 	}
