@@ -32,11 +32,11 @@ func (p *Place) Leave() { p.once.Do(func() { p.pool.leave(p.waiter) }) }
 
 // Core waits for one of the process's cores, for work that takes one for long, such as decoding a body of some MiB, and does not wait meanwhile. leave
 // gives it back; a second call does nothing. One tenant has at most half of the cores that others leave, beyond one: without this, the requests of one
-// caller would be in front of everybody's in the queues of Go's scheduler, 10 ms each. Without a Hold (see Budget.With) it does not wait. The error is
+// caller would be in front of everybody's in the queues of Go's scheduler, 10 ms each. Without a Hold (see Budget.With), or of a nil Budget, it does not wait. The error is
 // that of ctx.
 func Core(ctx context.Context) (leave func(), err error) {
 	h := of(ctx)
-	if h == nil {
+	if h == nil || h.budget == nil {
 		return func() {}, nil
 	}
 	place := h.budget.cores.Ask(h.tenant)

@@ -97,9 +97,12 @@ func TestCoresAreSharedBetweenTenants(t *testing.T) {
 		t.Errorf("a core that was given back twice is there twice: %v", err)
 	}
 	leave()
-	if leave, err := budget.Core(t.Context()); err != nil {
-		t.Errorf("without a Hold: %v", err)
-	} else {
-		leave()
+	unlimited, _ := (*budget.Budget)(nil).With(gone, "a", 0)
+	for what, ctx := range map[string]context.Context{"a Hold": t.Context(), "a Budget": unlimited} {
+		if leave, err := budget.Core(ctx); err != nil {
+			t.Errorf("without %s: %v", what, err)
+		} else {
+			leave()
+		}
 	}
 }
