@@ -1,11 +1,14 @@
 package access_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
+	"errors"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -280,6 +283,55 @@ func TestAKeyLogsInSoOften(t *testing.T) {
 	for i := range 2 {
 		if _, err := s.Open(t.Context(), r, mine, "/"); (err != nil) != (i == 1) {
 			t.Errorf("six seconds later, log-in %d: %v", i+1, err)
+		}
+	}
+}
+
+type keyStore struct {
+	key []byte
+	err error
+}
+
+func (s keyStore) LinkKey(context.Context) ([]byte, error) { return s.key, s.err }
+
+func TestOnlyTheFarmsOwnTokensOpen(t *testing.T) {
+	t.Parallel()
+	s := access.NewSigner(keyStore{key: bytes.Repeat([]byte{1}, 32)}, time.Now)
+	token, err := s.Seal(t.Context(), "kind1", "acme", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if parts, err := s.Open(t.Context(), token); err != nil || !slices.Equal(parts, []string{"kind1", "acme", ""}) {
+		t.Errorf("%q, %v", parts, err)
+	}
+	other, err := access.NewSigner(keyStore{key: bytes.Repeat([]byte{2}, 32)}, time.Now).Seal(t.Context(), "kind1", "acme", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	payload, code, _ := strings.Cut(token, ".")
+	longer, err := s.Seal(t.Context(), strings.Repeat("x", 600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, bad := range map[string]string{
+		"empty": "", "of another farm": other, "cut": payload, "without a code": payload + ".",
+		"with other words": "x" + payload + "." + code, "too long": longer,
+	} {
+		if _, err := s.Open(t.Context(), bad); !errors.Is(err, access.ErrToken) {
+			t.Errorf("a token %s: %v", name, err)
+		}
+	}
+}
+
+func TestWithoutAKeyNothingOpens(t *testing.T) {
+	t.Parallel()
+	for name, store := range map[string]keyStore{"away": {err: errors.New("away")}, "short": {key: []byte("short")}} {
+		s := access.NewSigner(store, time.Now)
+		if _, err := s.Seal(t.Context(), "a"); err == nil {
+			t.Errorf("%s: sealed", name)
+		}
+		if _, err := s.Open(t.Context(), "YQ.YQ"); err == nil || errors.Is(err, access.ErrToken) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

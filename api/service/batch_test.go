@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sandfarm/sandfarm/api/service"
@@ -91,5 +92,97 @@ func TestBatchReadsOneResultAtATime(t *testing.T) {
 		if read != jobs {
 			t.Errorf("wait %s: %d outcomes", wait, read)
 		}
+	}
+}
+
+// leaving is a Submitter whose caller leaves once the job is accepted.
+type leaving struct {
+	*store.Store
+	leave    context.CancelFunc
+	answers  bool // the caller hears that the job was accepted
+	ends     bool // the job ends before its cancel
+	accepted *farm.Job
+}
+
+func (l *leaving) Submit(ctx context.Context, a store.Accept) (store.Accepted, error) {
+	accepted, err := l.Accept(ctx, a)
+	l.accepted = accepted.Job
+	l.leave()
+	if err == nil && !l.answers {
+		return store.Accepted{}, context.Canceled
+	}
+	return accepted, err
+}
+
+func (l *leaving) Cancel(ctx context.Context, ref farm.Ref) (*farm.Job, error) {
+	if l.ends {
+		if _, err := l.Claim(ctx, ref, "w"); err != nil {
+			return nil, err
+		}
+		result := &farm.Result{File: &farm.FileResult{Staged: "staging/" + ref.ID}}
+		if _, err := l.Finish(ctx, store.Finish{Ref: ref, Attempt: 1, State: farm.JobCompleted, Result: result}); err != nil {
+			return nil, err
+		}
+	}
+	job, _, err := l.Store.Cancel(ctx, ref, nil)
+	return job, err
+}
+
+// dropped are the keys that were deleted.
+type dropped struct {
+	service.Blobs
+	keys []string
+}
+
+func (d *dropped) Delete(ctx context.Context, keys ...string) error {
+	d.keys = append(d.keys, keys...)
+	return ctx.Err()
+}
+
+// A read whose caller has left is canceled; what it has staged by then is deleted.
+func TestReadsEndWithTheirCaller(t *testing.T) {
+	t.Parallel()
+	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	st := store.New(rdb, storetest.NoTasks, store.Options{})
+	t.Cleanup(func() { _, _ = st.Close(), rdb.Close() })
+	a := storetest.Create()
+	must := func(_ any, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(st.Accept(t.Context(), a))
+	for _, state := range []farm.SandboxState{farm.SandboxStarting, farm.SandboxReady} {
+		must(st.MoveSandbox(t.Context(), store.Move{Ref: a.Sandbox.Ref(), To: state, Node: "n1"}))
+	}
+	for name, l := range map[string]*leaving{
+		"while it waits":       {answers: true},
+		"before it hears":      {},
+		"at the end of a read": {answers: true, ends: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			l.Store, l.leave = st, leave
+			blobs := &dropped{}
+			s := service.New(service.Deps{Submitter: l, Store: st, Blobs: blobs}, service.Options{})
+			call := service.Call{Tenant: storetest.Tenant, Wait: time.Minute}
+			if _, err := s.ReadFile(ctx, call, a.Sandbox.ID, "big.bin", service.Range{}); err == nil {
+				t.Fatal("a read without a caller is answered")
+			}
+			job, err := st.Job(t.Context(), l.accepted.Ref())
+			must(nil, err)
+			want, keys := farm.JobCanceled, []string(nil)
+			if l.ends {
+				want, keys = farm.JobCompleted, []string{"staging/" + job.ID}
+			}
+			if job.State != want {
+				t.Errorf("the job is %s, want %s", job.State, want)
+			}
+			if diff := cmp.Diff(keys, blobs.keys); diff != "" {
+				t.Errorf("deleted (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
