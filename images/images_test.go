@@ -1,11 +1,14 @@
 package images_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -225,3 +228,81 @@ func TestBuildThatFails(t *testing.T) {
 }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestProgramIsRefused(t *testing.T) {
+	t.Parallel()
+	down := errors.New("the index is down")
+	for name, c := range map[string]struct {
+		arch string
+		err  error
+		data string
+		want string
+	}{
+		"UnknownArchitecture": {"s390x", nil, "", "no build for linux/s390x"},
+		"IndexDown":           {"amd64", down, "", "the index is down"},
+		"WrongHash":           {"x86_64", nil, "not a wheel", "SHA-256"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := images.Installer(t.Context(), func(context.Context, string, string, string) (io.ReadCloser, int64, error) {
+				return io.NopCloser(bytes.NewReader([]byte(c.data))), int64(len(c.data)), c.err
+			}, c.arch)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error = %v, want one with %q", err, c.want)
+			}
+		})
+	}
+}
+
+// A build reaches the hosts of the options only, by default Debian's, and none that lead to this machine.
+func TestHostsOfABuild(t *testing.T) {
+	t.Parallel()
+	rule := func(text string) farm.HostRule {
+		r, err := farm.ParseHostRule(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	for name, c := range map[string]struct {
+		hosts []farm.HostRule
+		url   string
+		want  int
+	}{
+		"NotDebian": {nil, "http://example.org/", http.StatusForbidden},
+		"OtherPort": {nil, "http://deb.debian.org:8080/", http.StatusForbidden},
+		"Address":   {nil, "http://127.0.0.1/", http.StatusForbidden},
+		"NotTheirs": {[]farm.HostRule{rule("mirror.example.org")}, "http://deb.debian.org/", http.StatusForbidden},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := &fakeEngine{tags: map[string]bool{}, during: func(ctx context.Context, args map[string]string) error {
+				proxy, err := url.Parse(args["http_proxy"])
+				if err != nil {
+					return err
+				}
+				transport := &http.Transport{Proxy: http.ProxyURL(proxy)}
+				defer transport.CloseIdleConnections()
+				req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url, nil)
+				if err != nil {
+					return err
+				}
+				resp, err := transport.RoundTrip(req)
+				if err != nil {
+					return err
+				}
+				defer resp.Body.Close()
+				if resp.StatusCode != c.want {
+					t.Errorf("%s: %s, want %d", c.url, resp.Status, c.want)
+				}
+				return nil
+			}}
+			if _, err := images.Build(t.Context(), "python", f, images.Options{Hosts: c.hosts}, nil); err != nil {
+				t.Fatal(err)
+			}
+			if f.open != 0 {
+				t.Errorf("%d networks are left", f.open)
+			}
+		})
+	}
+}

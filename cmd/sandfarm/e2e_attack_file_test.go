@@ -3,17 +3,21 @@
 package main_test
 
 import (
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/engine/enginetest"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // attack is a program of worker/testdata/attacks with the outcome that the comments at its head state.
@@ -195,5 +199,171 @@ func TestAttackFiles(t *testing.T) {
 	slices.Sort(found)
 	if diff := cmp.Diff(listed, found); diff != "" {
 		t.Errorf("the README lists other groups (-README +folders):\n%s", diff)
+	}
+}
+
+// head prints the head of the table.
+func (r *attackRun) head(t *testing.T, runtime string) {
+	t.Helper()
+	r.print(t, fmt.Sprintf("Attacks under %s. The times are a neighbour's print(1), 95th percentile: before the attack, and beside it.\n\n%-40s %-14s %8s %10s %11s %6s\n",
+		runtime, "attack", "result", "seconds", "quiet ms", "beside ms", "ratio"))
+}
+
+// done keeps a row and prints it with its problems.
+func (r *attackRun) done(t *testing.T, row attackRow) {
+	t.Helper()
+	r.rows = append(r.rows, row)
+	name := row.group + "/" + row.name
+	if r.hibernates {
+		name += ", hibernated"
+	}
+	text := line(name, row.result(), row.took, row.quiet, row.beside)
+	for _, problem := range row.problems {
+		text += "    " + strings.ReplaceAll(problem, "\n", "\n    ") + "\n"
+	}
+	r.print(t, text)
+}
+
+// result is one word for the outcome.
+func (row attackRow) result() string {
+	switch {
+	case len(row.problems) == 0:
+		return "contained"
+	case row.known != "":
+		return "known"
+	default:
+		return "NOT CONTAINED"
+	}
+}
+
+// report prints what became of all attacks.
+func (r *attackRun) report(t *testing.T) {
+	t.Helper()
+	var quiet, beside []time.Duration
+	count, known := map[string]int{}, ""
+	for _, row := range r.rows {
+		quiet, beside = append(quiet, row.quiet...), append(beside, row.beside...)
+		count[row.result()]++
+		if row.known != "" {
+			known += fmt.Sprintf("  %s/%s: %s\n", row.group, row.name, row.known)
+		}
+	}
+	text := line("all", "", 0, quiet, beside) + fmt.Sprintf("\n%d of %d attacks contained", count["contained"], len(r.rows))
+	if known != "" {
+		text += fmt.Sprintf(", %d known not to be:\n%s", count["known"], known)
+	}
+	r.print(t, text+"\n")
+}
+
+// print logs a text, or appends it to the file that SANDFARM_TEST_REPORT names, so that a run that is ended leaves what it found.
+func (r *attackRun) print(t *testing.T, text string) {
+	t.Helper()
+	name := os.Getenv("SANDFARM_TEST_REPORT")
+	if name == "" {
+		t.Log(text)
+		return
+	}
+	file, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer func() { _ = file.Close() }()
+	if _, err := file.WriteString(text); err != nil {
+		t.Error(err)
+	}
+}
+
+// line prints one row. Ratios of single attacks have few samples: that of all is the one to look at.
+func line(name, result string, took time.Duration, quiet, beside []time.Duration) string {
+	before, during := percentile95(quiet), percentile95(beside)
+	ratio := 0.0
+	if before > 0 {
+		ratio = during.Seconds() / before.Seconds()
+	}
+	return fmt.Sprintf("%-40s %-14s %8.1f %10.1f %11.1f %6.1f\n", name, result, took.Seconds(), ms(before), ms(during), ratio)
+}
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// percentile95 is the smallest time that 95 of 100 do not exceed, 0 if there is none.
+func percentile95(times []time.Duration) time.Duration {
+	if len(times) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(times))
+	return sorted[(len(sorted)*95+99)/100-1]
+}
+
+// env is the environment of an attack's execution: what its head states, and where the site and the victim are.
+func (n *internet) env(a attack) map[string]string {
+	env := maps.Clone(a.env)
+	if a.network == string(farm.NetworkAllowlist) {
+		env["SITE"], env["VICTIM"] = n.site, n.victim
+	}
+	return env
+}
+
+// begin forgets what was asked before an attack.
+func (n *internet) begin() {
+	n.questions()
+	n.visited()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	clear(n.turns)
+}
+
+// check says what an attack reached that its rules do not allow: the victim, the DNS, the site by another name, or a host with a secret that is
+// not its own.
+func (n *internet) check(a attack, values []string, problem func(string, ...any)) {
+	if visits := n.visits.Swap(0); visits > 0 {
+		problem("the victim got %d connections", visits)
+	}
+	var rules []farm.HostRule
+	for _, text := range a.allow {
+		rule, err := farm.ParseHostRule(text)
+		if err != nil {
+			problem("%v", err)
+			continue
+		}
+		rules = append(rules, rule)
+	}
+	allowed := func(host string, port int) bool {
+		return slices.ContainsFunc(rules, func(r farm.HostRule) bool { return r.Allows(host, port) })
+	}
+	for _, name := range n.questions() {
+		if !allowed(name, 80) && !allowed(name, 443) {
+			problem("the DNS was asked for %q, which no rule allows", name)
+		}
+	}
+	for _, v := range n.visited() {
+		if port := map[bool]int{false: 80, true: 443}[v.tls]; !allowed(v.host, port) {
+			problem("the site got a request for %q, which no rule allows: %s %.300s", v.host, v.method, v.path)
+		}
+		for _, value := range values {
+			if strings.Contains(fmt.Sprint(v.header, v.path, v.body), value) && !a.hasSecretOf(v.host) {
+				problem("%s %s of %s has the secret of another host", v.method, v.path, v.host)
+			}
+		}
+	}
+}
+
+func (a *attack) hasSecretOf(host string) bool {
+	for _, one := range a.secrets {
+		if one.Host == host {
+			return true
+		}
+	}
+	return false
+}
+
+// leaks says whether a text has the value of a secret.
+func (r *attackRun) leaks(place, text string, problem func(string, ...any)) {
+	for _, value := range r.values {
+		for _, form := range forms(value) {
+			if strings.Contains(text, form) {
+				problem("%s has the value of a secret", place)
+			}
+		}
 	}
 }

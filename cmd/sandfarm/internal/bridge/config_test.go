@@ -3,10 +3,13 @@ package bridge_test
 import (
 	"bytes"
 	"encoding/json"
+	"flag"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
 	"github.com/sandfarm/sandfarm/client"
@@ -102,5 +105,28 @@ func TestUsage(t *testing.T) {
 				t.Errorf("code %d, %s%s, want %q", code, out, stderr, test.want)
 			}
 		})
+	}
+}
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	help, _, code := run(t, "--help")
+	config, _, code2 := run(t, "config", "--help")
+	if code != 0 || code2 != 0 {
+		t.Fatalf("exit codes %d and %d", code, code2)
+	}
+	text := "### sandfarm mcp\n\n" + help + "\n### sandfarm mcp config\n\n" + config
+	golden := filepath.Join("testdata", "help.golden")
+	if *update {
+		write(t, golden, text)
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), text); diff != "" {
+		t.Errorf("the help has changed (go test -update writes it anew):\n%s", diff)
 	}
 }

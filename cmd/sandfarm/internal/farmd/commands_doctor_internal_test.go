@@ -1,13 +1,18 @@
 package farmd
 
 import (
+	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/alicebob/miniredis/v2"
 
+	"github.com/sandfarm/sandfarm/api"
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
@@ -93,5 +98,87 @@ func TestDoctorSaysWhatItLooksAt(t *testing.T) {
 		if f := doctorSettings(s, works); f.Status != StatusOK || f.Advice != "" || strings.Contains(f.Found, s.Data) {
 			t.Errorf("%+v", f)
 		}
+	}
+}
+
+// A program from go install has no agent: doctor says so before a sandbox fails.
+func TestDoctorReportsAMissingAgent(t *testing.T) {
+	t.Parallel()
+	if f := doctorAgent("pdp11"); f.Status != StatusProblem || !strings.Contains(f.Found, "linux/pdp11") || !strings.Contains(f.Advice, "make build") {
+		t.Errorf("%+v", f)
+	}
+}
+
+func TestDoctorComparesTheHostsNumbers(t *testing.T) {
+	t.Parallel()
+	const need = 3 << 20 / 384 * 1024 // 3 GiB of memory, 384 bytes for each file
+	for _, c := range []struct {
+		files, terminals, kernel, timestamps string
+		want                                 [3]string
+	}{
+		{fmt.Sprint(need - 1), "2303", "6.12.41+deb13-amd64", "1", [3]string{StatusNote, StatusNote, StatusNote}},
+		{fmt.Sprint(need), "2304", "6.12.41+deb13-amd64", "0", [3]string{StatusOK, StatusOK, StatusOK}},
+		{"9223372036854775807", "65536", "6.13.0", "1", [3]string{StatusOK, StatusOK, StatusOK}},
+		{"many", "", "", "", [3]string{StatusNote, StatusNote, StatusNote}},
+	} {
+		proc := t.TempDir()
+		for name, text := range map[string]string{
+			"fs/file-max": c.files, "kernel/pty/max": c.terminals, "kernel/osrelease": c.kernel, "net/core/tstamp_allow_data": c.timestamps,
+		} {
+			path := filepath.Join(proc, name)
+			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(text+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, f := range doctorHost(proc, 10, 3<<10) {
+			if f.Status != c.want[i] || (f.Advice == "") != (f.Status == StatusOK) {
+				t.Errorf("%+v: %+v", c, f)
+			}
+		}
+	}
+	for _, f := range doctorHost(t.TempDir(), 10, 3<<10) {
+		if f.Status != StatusNote || f.Advice == "" {
+			t.Errorf("without sysctls: %+v", f)
+		}
+	}
+}
+
+func TestDoctorNamesQuotasWithoutABound(t *testing.T) {
+	t.Parallel()
+	s := defaultSettings()
+	if found := doctorQuotas(s); len(found) != 0 {
+		t.Errorf("without keys: %+v", found)
+	}
+	s.API.RequireKeys = true
+	const all = "max_sandboxes, max_memory_mb, max_stored_mb, requests_per_minute, max_connections"
+	for _, keys := range [][]api.KeyConfig{nil, {{Tenant: "acme"}}} {
+		s.API.Keys = keys
+		if found := doctorQuotas(s); len(found) != 1 || found[0].Status != StatusNote || !strings.HasSuffix(found[0].Found, ": "+all) || !strings.Contains(found[0].Advice, "max_queued is 100000") {
+			t.Errorf("without quotas: %+v", found)
+		}
+	}
+	for _, name := range strings.Split(all, ", ") {
+		s.Limits.Quotas.Set(farm.QuotaName(name), 0) // none at all is a bound
+	}
+	if found := doctorQuotas(s); len(found) != 1 || found[0].Status != StatusOK || !strings.Contains(found[0].Found, "max_queued is 100000") {
+		t.Errorf("with quotas: %+v", found)
+	}
+	s.Limits.Quotas.MaxStoredMB = farm.NoQuota
+	if found := doctorQuotas(s); !strings.HasSuffix(found[0].Found, ": max_stored_mb") {
+		t.Errorf("with all but one: %+v", found)
+	}
+}
+
+// An operator learns that sandboxes cannot hibernate before a caller does.
+func TestDoctorNamesAnEngineWithoutCheckpoints(t *testing.T) {
+	t.Parallel()
+	if f := doctorCheckpoints("runsc", nil); f.Status != StatusOK {
+		t.Errorf("%+v", f)
+	}
+	if f := doctorCheckpoints("runsc", errors.New("set it")); f.Status != StatusNote || !strings.Contains(f.Found, "set it") {
+		t.Errorf("%+v", f)
 	}
 }

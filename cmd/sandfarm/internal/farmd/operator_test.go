@@ -1,19 +1,32 @@
 package farmd_test
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
 	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/sandfarm/sandfarm/api"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/farmd"
+	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // Verbs with --local print their answers, and no lines of a log.
@@ -105,5 +118,78 @@ func TestOperatorOfNoFarm(t *testing.T) {
 	t.Setenv("SANDFARM_DATA", filepath.Join(t.TempDir(), "data"))
 	if _, _, err := farmd.Operator(t.Context(), load(t, ""), "test"); err == nil || !strings.Contains(err.Error(), "sandfarm up") {
 		t.Errorf("without a farm: %v", err)
+	}
+}
+
+func TestConfigKeyPrintsAKeyAndTheSettingForIt(t *testing.T) {
+	t.Parallel()
+	for want, args := range map[string][]string{"default": nil, "team-blue": {"team-blue"}} {
+		var out testbed.Log
+		streams := verbs.Streams{In: strings.NewReader(""), Out: &out, Err: &out, Getenv: func(string) string { return "" }}
+		root := &cobra.Command{Use: "sandfarm"}
+		farmd.Add(root, streams, verbs.Add(root, streams), "test")
+		root.SetArgs(append([]string{"config", "key"}, args...))
+		if err := root.ExecuteContext(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		found := regexp.MustCompile(`^SANDFARM_API_KEY=(sf_[0-9a-f]{48})\nSANDFARM_API_KEYS=(.*)\n$`).FindStringSubmatch(out.String())
+		if found == nil {
+			t.Fatalf("printed %q", out.String())
+		}
+		var setting api.KeyConfig
+		if err := setting.UnmarshalText([]byte(found[2])); err != nil {
+			t.Fatal(err)
+		}
+		sum := sha256.Sum256([]byte(found[1]))
+		if setting.Tenant != want || setting.SHA256 != hex.EncodeToString(sum[:]) {
+			t.Errorf("%q is no setting for tenant %s and key %s", found[2], want, found[1])
+		}
+	}
+}
+
+func TestAllowedImagesAreIDs(t *testing.T) {
+	t.Parallel()
+	id := "sha256:" + strings.Repeat("a1", 32)
+	if got := load(t, file(t, "[images]\nallowed = [\""+id+"\"]")).Worker.AllowedImages; !slices.Equal(got, []string{id}) {
+		t.Errorf("workers may use %q", got)
+	}
+	for _, wrong := range []string{"python", "sandfarm/python:latest", "repo@" + id, id + "0", strings.ToUpper(id), id[:20], ""} {
+		if _, err := farmd.Load(file(t, "[images]\nallowed = [\""+wrong+"\"]")); err == nil || !strings.Contains(err.Error(), "images.allowed contains") {
+			t.Errorf("%q: %v", wrong, err)
+		}
+	}
+}
+
+// A key that is missing or no key stops the start, rather than letting every image in.
+func TestSignaturesNeedAKey(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyFile := filepath.Join(folder, "cosign.pub")
+	if err := os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := load(t, file(t, "[images]")).Worker.Signatures; got != nil {
+		t.Errorf("without settings: %v", got)
+	}
+	got := load(t, file(t, "[images]\nsignature_key = \""+keyFile+"\"\nsignatures = \""+folder+"\"")).Worker.Signatures
+	if got == nil || got.Path != folder || len(got.Keys) != 1 || !got.Keys[0].Equal(key.Public()) {
+		t.Errorf("workers check %+v", got)
+	}
+	for _, c := range []struct{ settings, want string }{
+		{"signature_key = \"" + keyFile + "\"", "images.signature_key and images.signatures belong together"},
+		{"signatures = \"" + folder + "\"", "images.signature_key and images.signatures belong together"},
+		{"signature_key = \"" + folder + "/none\"\nsignatures = \"" + folder + "\"", "images.signature_key: "},
+	} {
+		if _, err := farmd.Load(file(t, "[images]\n"+c.settings)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", c.settings, err)
+		}
 	}
 }

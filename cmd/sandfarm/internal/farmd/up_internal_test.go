@@ -3,9 +3,20 @@ package farmd
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
+	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // The configuration to paste must be valid for clients.
@@ -66,6 +77,120 @@ func TestOtherFolderIsNotTheUsualOne(t *testing.T) {
 	for data, want := range map[string]string{".sandfarm": "", here + "/.sandfarm": "", "/srv/farm": "/srv/farm", "data": here + "/data"} {
 		if got := otherFolder(data); got != want {
 			t.Errorf("%s: %q, want %q", data, got, want)
+		}
+	}
+}
+
+func TestProgressShowsStepsWithTheirTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out testbed.Log
+		c := newConsole(&out)
+		stop := c.watch()
+		report := func(after time.Duration, message string, done, total float64) {
+			time.Sleep(after)
+			c.printProgress(farm.Progress{Message: message, Done: done, Total: total})
+		}
+		report(0, "Asking the registry for python", 0, 0)
+		report(3*time.Second, "Step 1/2 : FROM base", 0, 2)
+		report(0, "Step 2/2 : RUN pip install numpy", 1, 2)
+		report(time.Second, "Collecting numpy", 1, 2) // too soon after the last line
+		report(3*time.Second, "Downloading numpy", 1, 2)
+		report(time.Second, "Downloading numpy", 1, 2)
+		time.Sleep(34 * time.Second)
+		report(27*time.Second, "Step 3/2 : "+strings.Repeat("x", 200), 2, 2)
+		stop()
+		time.Sleep(time.Minute)
+		want := `  [ 0:00] Asking the registry for python
+  [ 0:03] step 1 of 2: FROM base
+  [ 0:03] step 2 of 2: RUN pip install numpy
+  [ 0:07]   Downloading numpy
+  [ 0:20] still working on step 2 of 2
+  [ 0:30] still working on step 2 of 2
+  [ 0:40] still working on step 2 of 2
+  [ 0:50] still working on step 2 of 2
+  [ 1:00] still working on step 2 of 2
+  [ 1:09] step 3 of 2: ` + strings.Repeat("x", 107) + `…
+`
+		if diff := cmp.Diff(want, out.String()); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestConsoleIsSilentWithoutABuild(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out testbed.Log
+		stop := newConsole(&out).watch()
+		time.Sleep(time.Minute)
+		stop()
+		if out.String() != "" {
+			t.Errorf("printed %q", out.String())
+		}
+	})
+}
+
+func TestThreads(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		now, cores int
+		setting    string
+		want       int
+	}{
+		"TwoCores":         {2, 2, "", 4},
+		"ManyCores":        {64, 64, "", 66},
+		"ByTheEnvironment": {2, 2, "2", 2},
+		"LimitOfTheCgroup": {2, 8, "", 2},
+	} {
+		if got := threads(c.now, c.cores, c.setting); got != c.want {
+			t.Errorf("%s: %d threads, want %d", name, got, c.want)
+		}
+	}
+}
+
+// kernelHasSlices reports whether this kernel lets a thread of the usual policy have a slice of its own: Linux 6.12 and newer.
+func kernelHasSlices(t *testing.T) bool {
+	t.Helper()
+	own, err := unix.SchedGetAttr(0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return own.Runtime != 0
+}
+
+// Every thread of the process and every process that it starts has the slice. An older kernel takes it and shows none.
+func TestSlicesAreShort(t *testing.T) {
+	t.Parallel()
+	var want uint64
+	if kernelHasSlices(t) {
+		want = slice
+	}
+	shortenSlices()
+	child := exec.Command("sleep", "60")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = child.Process.Kill(); _ = child.Wait() }()
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil || len(threads) < 2 {
+		t.Fatalf("%d threads, %v", len(threads), err)
+	}
+	ids := []int{child.Process.Pid}
+	for _, thread := range threads {
+		id, err := strconv.Atoi(thread.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	for _, id := range ids {
+		attr, err := unix.SchedGetAttr(id, 0)
+		if errors.Is(err, unix.ESRCH) { // the thread has ended
+			continue
+		}
+		if err != nil || attr.Runtime != want || attr.Policy != unix.SCHED_NORMAL {
+			t.Errorf("thread %d: %+v, %v; want a slice of %d ns", id, attr, err, want)
 		}
 	}
 }
