@@ -3,8 +3,12 @@
 package store_test
 
 import (
+	"context"
+	"crypto/sha1" //nolint:gosec // Redis names scripts by it
+	"encoding/hex"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -170,6 +174,130 @@ func TestRefusesWhenRedisFillsUp(t *testing.T) {
 		}
 		if _, err := s.Accept(ctx, storetest.CloseJob(a.Sandbox.ID)); err != nil {
 			t.Errorf("at %d %% of the memory limit a close was refused: %v", c.percent, err)
+		}
+	}
+}
+
+// shebang makes Redis refuse a script on a cluster when it touches keys of several slots, declared or not. Without it a script may touch all slots of its
+// node, which are all slots in a cluster of one.
+const shebang = "#!lua\n"
+
+// strict is a hook of a Redis client that calls every script with the shebang.
+type strict struct {
+	hashes sync.Map // of scripts with the shebang, by those without
+}
+
+func (s *strict) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (s *strict) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		s.rewrite(cmd)
+		return next(ctx, cmd)
+	}
+}
+
+func (s *strict) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			s.rewrite(cmd)
+		}
+		return next(ctx, cmds)
+	}
+}
+
+func (s *strict) rewrite(cmd redis.Cmder) {
+	args := cmd.Args()
+	switch strings.ToLower(cmd.Name()) {
+	case "eval":
+		text := args[1].(string)
+		args[1] = shebang + text
+		s.hashes.Store(hash(text), hash(shebang+text))
+	case "evalsha":
+		if with, ok := s.hashes.Load(args[1]); ok {
+			args[1] = with
+		}
+	}
+}
+
+func hash(text string) string {
+	sum := sha1.Sum([]byte(text)) //nolint:gosec // as above
+	return hex.EncodeToString(sum[:])
+}
+
+// With a real replica: what was accepted is there once the call returns, and without the replica the call fails.
+func TestAcceptedJobIsOnTheReplica(t *testing.T) {
+	t.Parallel()
+	port := testbed.Port(t)
+	primary := testbed.NewRedis(t, "--port", port)
+	s := store.New(primary.Client(t), storetest.NoTasks, store.Options{Durability: store.DurabilityReplica})
+	if err := s.CheckDurability(t.Context()); err != nil { // it only warns: a replica may come later
+		t.Errorf("CheckDurability without a replica: %v", err)
+	}
+	alone := storetest.Create()
+	if _, err := s.Accept(t.Context(), alone); farm.CodeOf(err) != farm.CodeUnavailable || !strings.Contains(farm.MessageOf(err), "did not confirm") {
+		t.Errorf("Accept without a replica: %v", err)
+	}
+	replica := testbed.NewRedis(t, "--replicaof", "127.0.0.1", port)
+	copied := store.New(replica.Client(t), storetest.NoTasks, store.Options{})
+	for deadline := time.Now().Add(time.Minute); ; {
+		if _, err := s.Accept(t.Context(), alone); err == nil { // the repeated call waits, although it writes no record
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatalf("Accept with a replica: %v", err)
+		}
+	}
+	for range 20 {
+		a := storetest.Create()
+		if _, err := s.Accept(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+		for _, ref := range []farm.Ref{alone.Job.Ref(), a.Job.Ref()} {
+			if job, err := copied.Job(t.Context(), ref); err != nil || job.State != farm.JobQueued {
+				t.Fatalf("on the replica: %+v, %v", job, err)
+			}
+		}
+	}
+	replica.Kill()
+	if _, err := s.Accept(t.Context(), storetest.Create()); farm.CodeOf(err) != farm.CodeUnavailable {
+		t.Errorf("Accept after the replica died: %v", err)
+	}
+}
+
+// A Redis that is too old, or keeps no file, is refused at the start. Newer ones answer.
+func TestDurabilityIsCheckedAtTheStart(t *testing.T) {
+	t.Parallel()
+	for _, file := range []string{"no", "yes"} {
+		rdb := testbed.NewRedis(t, "--appendonly", file).Client(t)
+		s := store.New(rdb, storetest.NoTasks, store.Options{Durability: store.DurabilityAOF})
+		known, err := rdb.Do(t.Context(), "command", "info", "waitaof").Slice()
+		if err != nil || len(known) != 1 {
+			t.Fatalf("COMMAND INFO: %v, %v", known, err)
+		}
+		err = s.CheckDurability(t.Context())
+		switch {
+		case known[0] == nil:
+			if err == nil || !strings.Contains(err.Error(), "no WAITAOF: use Redis 7.2") {
+				t.Errorf("an old Redis: %v", err)
+			}
+			if _, err := s.Accept(t.Context(), storetest.Create()); err == nil {
+				t.Error("an old Redis confirmed a job")
+			}
+		case file == "no":
+			if err == nil || !strings.Contains(err.Error(), "set appendonly yes") {
+				t.Errorf("a Redis without a file: %v", err)
+			}
+		default:
+			if err != nil {
+				t.Errorf("a new Redis: %v", err)
+			}
+			if _, err := s.Accept(t.Context(), storetest.Create()); err != nil {
+				t.Errorf("Accept: %v", err)
+			}
+		}
+	}
+	for _, d := range []store.Durability{"", store.DurabilityEverySec} {
+		if err := store.New(testbed.NewRedis(t).Client(t), storetest.NoTasks, store.Options{Durability: d}).CheckDurability(t.Context()); err != nil {
+			t.Errorf("%q: %v", d, err)
 		}
 	}
 }
