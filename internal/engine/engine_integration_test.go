@@ -4,6 +4,7 @@ package engine_test
 
 import (
 	"errors"
+	"io"
 	"os/exec"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandfarm/sandfarm/internal/engine"
+	"github.com/sandfarm/sandfarm/internal/engine/enginetest"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -160,4 +162,77 @@ func TestThroughTheProxy(t *testing.T) {
 	} {
 		t.Run(name, test)
 	}
+}
+
+// Where gVisor is the engine's default runtime, a sandbox that names none has the profile for gVisor.
+func TestGVisorIsTheEnginesDefault(t *testing.T) {
+	t.Parallel()
+	d := enginetest.New(t, enginetest.Options{Args: append(runsc(t), "--default-runtime", "runsc")})
+	b := setupOn(t, d.Host)
+	s := b.spec(t, "remember")
+	s.Runtime = ""
+	id := b.start(t, s)
+	if c, err := b.Inspect(t.Context(), id); err != nil || c.Runtime != "runsc" || !c.Running {
+		t.Errorf("%+v, %v", c, err)
+	}
+	wantCode(t, "an update of limits", b.Update(t.Context(), id, "", farm.Resources{}), farm.CodeConflict)
+}
+
+// The cost of a sandbox from Create to Remove.
+func BenchmarkCreateStartRemove(b *testing.B) {
+	f := setup(b)
+	s := f.spec(b, "wait")
+	for b.Loop() {
+		s.SandboxID = farm.NewID(farm.SandboxPrefix)
+		id := f.start(b, s)
+		b.StopTimer()
+		if err := f.Remove(b.Context(), id); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+	}
+}
+
+// How fast bytes come out of an exec stream.
+func BenchmarkDialThroughput(b *testing.B) {
+	f := setup(b)
+	id := f.start(b, f.spec(b, "wait"))
+	const mib = 64
+	b.SetBytes(mib << 20)
+	for b.Loop() {
+		s, err := f.Dial(b.Context(), id, []string{"/sandfarm/agent", "flood", "64"}, "")
+		if err != nil {
+			b.Fatal(err)
+		}
+		if n, err := io.Copy(io.Discard, s); err != nil || n != mib<<20 {
+			b.Fatalf("%d bytes, error %v", n, err)
+		}
+		_ = s.Close()
+	}
+}
+
+// How long it takes until a stream into a sandbox is open and its program has answered.
+func BenchmarkDialOpen(b *testing.B) {
+	f := setup(b)
+	id := f.start(b, f.spec(b, "wait"))
+	for b.Loop() {
+		s, err := f.Dial(b.Context(), id, []string{"/sandfarm/agent", "echo"}, "")
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := s.Write([]byte("x")); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := io.ReadFull(s, make([]byte, 1)); err != nil {
+			b.Fatal(err)
+		}
+		_ = s.Close()
+	}
+}
+
+// The same with the engine proxy in between.
+func BenchmarkThroughTheProxy(b *testing.B) {
+	b.Run("CreateStartRemove", BenchmarkCreateStartRemove)
+	b.Run("DialOpen", BenchmarkDialOpen)
+	b.Run("DialThroughput", BenchmarkDialThroughput)
 }

@@ -2,7 +2,9 @@ package files
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -122,5 +125,168 @@ func TestTheStagingNameIsReservedAtAnyLevel(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(dir, "d", stagingDir, "half"), nil, 0o600))
 	if files, skipped, _ := before.Changes(0, 0); len(files) != 0 || skipped != 0 {
 		t.Errorf("changed: %+v, %d", files, skipped)
+	}
+}
+
+// User code may put a pipe, a link or a file into the agent's directory.
+func TestPutReplacesLinksAndPipes(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	other := filepath.Join(dir, "other")
+	if err := os.WriteFile(other, []byte("theirs"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, make := range map[string]func(path string) error{
+		"nothing": func(string) error { return nil },
+		"file":    func(path string) error { return os.WriteFile(path, []byte("old"), 0o400) },
+		"pipe":    func(path string) error { return unix.Mkfifo(path, 0o600) },
+		"link":    func(path string) error { return os.Symlink(other, path) },
+	} {
+		path := filepath.Join(dir, name)
+		if err := make(path); err != nil {
+			t.Fatal(err)
+		}
+		if err := Put(path, []byte("ours")); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got, err := os.ReadFile(path); err != nil || string(got) != "ours" {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+	if got, _ := os.ReadFile(other); string(got) != "theirs" {
+		t.Errorf("the link's target holds %q", got)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "*-*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// User code may replace the staging directory: uploads still work, and nothing is written outside it.
+func TestUploadsReplaceAForeignStagingDirectory(t *testing.T) {
+	t.Parallel()
+	outside := t.TempDir()
+	for name, plant := range map[string]func(path string) error{
+		"link": func(path string) error { return os.Symlink(outside, path) },
+		"file": func(path string) error { return os.WriteFile(path, nil, 0o600) },
+		"pipe": func(path string) error { return unix.Mkfifo(path, 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			work := t.TempDir()
+			w, err := Open(work)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = w.Close() })
+			if err := plant(filepath.Join(work, stagingDir)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.Write("f", 0o644, strings.NewReader("x")); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := os.ReadFile(filepath.Join(work, "f")); err != nil || string(got) != "x" {
+				t.Fatalf("%q, %v", got, err)
+			}
+			if left, _ := os.ReadDir(outside); len(left) > 0 {
+				t.Fatalf("written outside: %v", left)
+			}
+		})
+	}
+}
+
+func TestATreeThatIsTooDeepIsACallersError(t *testing.T) {
+	t.Parallel()
+	if err := Problem(&os.PathError{Op: "openat", Path: "d", Err: unix.EMFILE}, "d"); farm.CodeOf(err) != farm.CodeTooLarge {
+		t.Fatal(err)
+	}
+}
+
+// makeFiles makes empty files in a workspace.
+func makeFiles(t *testing.T, dir string, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		must(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o700))
+		must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+	}
+}
+
+// A virtual environment in the workspace made thousands of artifacts. What is in such folders is counted, for the outermost one.
+func TestFoldersOfInstalledFilesAreLeftOutAndCounted(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w, err := Open(dir)
+	must(t, err)
+	t.Cleanup(func() { _ = w.Close() })
+	makeFiles(t, dir, ".venv/old", "src/old.py")
+	before := w.Snapshot()
+	makeFiles(t, dir, ".venv/bin/python", ".venv/lib/__pycache__/a.pyc", ".venv/lib/venv/x", "node_modules/a/node_modules/b/c.js", "app/node_modules/d.js",
+		"src/__pycache__/m.pyc", "src/m.py", ".git/HEAD", ".cache/pip/x", "venv/pyvenv.cfg", "venv2/kept", "data/.gitignore", "zz/venv", ".venvs/kept")
+	files, skipped, left := before.Changes(0, 0)
+	var names []string
+	for _, f := range files {
+		names = append(names, f.Path)
+	}
+	if diff := cmp.Diff([]string{".venvs/kept", "data/.gitignore", "src/m.py", "venv2/kept", "zz/venv"}, names); diff != "" || skipped != 0 {
+		t.Errorf("%d skipped, changed (-want +got):\n%s", skipped, diff)
+	}
+	want := []agent.LeftOut{
+		{Folder: ".venv", Files: 3},
+		{Folder: ".cache", Files: 1},
+		{Folder: ".git", Files: 1},
+		{Folder: "app/node_modules", Files: 1},
+		{Folder: "node_modules", Files: 1},
+		{Folder: "venv", Files: 1},
+	}
+	if diff := cmp.Diff(want, left); diff != "" {
+		t.Errorf("left out (-want +got):\n%s", diff)
+	}
+	if f, _, err := w.Open(".venv/bin/python"); err != nil {
+		t.Errorf("what is left out cannot be read: %v", err)
+	} else {
+		_ = f.Close()
+	}
+	if _, _, left := w.Snapshot().Changes(0, 0); left != nil {
+		t.Errorf("without a change: %+v", left)
+	}
+}
+
+func TestFoldersThatAreNotNamedAreCountedTogether(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{agent.MaxLeftOut - 1, agent.MaxLeftOut, agent.MaxLeftOut + 1, agent.MaxLeftOut + 2} {
+		counts := map[string]int{"bad\xff/venv": 100}
+		for i := range n {
+			counts[fmt.Sprintf("%02d/venv", i)] = 1
+		}
+		left := maxLeftOut(counts)
+		last, named := left[len(left)-1], min(n, agent.MaxLeftOut)
+		if len(left) != named+1 || last.Folder != "" || last.Files != 100+n-named || left[0].Folder != "00/venv" {
+			t.Errorf("%d folders: %+v", n, left)
+		}
+	}
+}
+
+func TestTheDocumentationNamesTheFolders(t *testing.T) {
+	t.Parallel()
+	for _, file := range []string{"docs/rest.md", "api/wire/result.go"} {
+		raw, err := os.ReadFile(filepath.Join("..", "..", "..", file))
+		must(t, err)
+		for _, name := range leftOut {
+			if !strings.Contains(string(raw), name) {
+				t.Errorf("%s does not name %s", file, name)
+			}
+		}
+	}
+}
+
+// Code may set any time. One beyond the year 9999 cannot be written as JSON: the listing failed, and so did the job that made the file.
+func TestTimesThatJSONCannotWriteAreBounded(t *testing.T) {
+	t.Parallel()
+	for seconds, want := range map[int64]int64{
+		math.MinInt64: firstSecond, firstSecond: firstSecond, -1: -1, 0: 0, 1_700_000_000: 1_700_000_000, lastSecond: lastSecond, lastSecond + 1: lastSecond, math.MaxInt64: lastSecond,
+	} {
+		got := (&info{st: unix.Stat_t{Mtim: unix.Timespec{Sec: seconds}}}).modTime().UTC()
+		if _, err := got.MarshalJSON(); err != nil || got.Unix() != want {
+			t.Errorf("%d is %s, %v", seconds, got, err)
+		}
 	}
 }

@@ -1,6 +1,8 @@
 package files_test
 
 import (
+	"archive/tar"
+	"bytes"
 	"fmt"
 	"io/fs"
 	"os"
@@ -9,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
@@ -133,4 +136,117 @@ func TestListOfADeepTree(t *testing.T) {
 			t.Errorf("%d levels of %d bytes: %d entries, %d too long; want %d and %d", c.levels, c.name, len(paths), tooLong, c.listed, c.tooLong)
 		}
 	}
+}
+
+// A file deep in a tree has a path that the worker refuses, and took that for an agent that breaks the protocol: the sandbox was lost.
+func TestAChangedFileWithATooLongPathIsSkipped(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w, err := files.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = w.Close() }()
+	before := w.Snapshot()
+	fd, err := unix.Open(dir, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := strings.Repeat("d", 99)
+	for range farm.MaxPathBytes / 100 { // the deepest directory has a path of MaxPathBytes-1 bytes
+		if err := unix.Mkdirat(fd, name, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		below, err := unix.Openat(fd, name, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		_ = unix.Close(fd)
+		if fd = below; err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, file := range []string{"deep", "shallow"} {
+		at := fd
+		if file == "shallow" {
+			at = unix.AT_FDCWD
+			file = filepath.Join(dir, file)
+		}
+		f, err := unix.Openat(at, file, unix.O_CREAT|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = unix.Close(f)
+	}
+	_ = unix.Close(fd)
+	changed, skipped, _ := before.Changes(0, 0)
+	if len(changed) != 1 || changed[0].Path != "shallow" || skipped != 1 {
+		t.Errorf("%d changed files, %d skipped", len(changed), skipped)
+	}
+}
+
+// packed makes a tar of headers; regular files contain their own name.
+func packed(headers ...tar.Header) []byte {
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for _, h := range headers {
+		if h.Typeflag == tar.TypeReg {
+			h.Size = int64(len(h.Name))
+		}
+		if w.WriteHeader(&h) != nil {
+			continue
+		}
+		if h.Typeflag == tar.TypeReg {
+			_, _ = w.Write([]byte(h.Name))
+		}
+	}
+	_ = w.Close()
+	return out.Bytes()
+}
+
+// Archives come from callers. Nothing is written outside the workspace, whatever is in them, and one that is refused leaves nothing.
+func FuzzPutTar(f *testing.F) {
+	for _, seed := range [][]byte{
+		nil, make([]byte, 1024), packed(tar.Header{Typeflag: tar.TypeReg, Name: "a/b.txt", Mode: 0o644}),
+		packed(tar.Header{Typeflag: tar.TypeReg, Name: "../outside"}), packed(tar.Header{Typeflag: tar.TypeReg, Name: "/outside"}),
+		packed(tar.Header{Typeflag: tar.TypeSymlink, Name: "l", Linkname: ".."}, tar.Header{Typeflag: tar.TypeReg, Name: "l/outside"}),
+		packed(tar.Header{Typeflag: tar.TypeSymlink, Name: "l", Linkname: "/etc/passwd"}), packed(tar.Header{Typeflag: tar.TypeLink, Name: "h", Linkname: "../outside"}),
+		packed(tar.Header{Typeflag: tar.TypeChar, Name: "d", Devmajor: 1, Devminor: 5}), packed(tar.Header{Typeflag: tar.TypeFifo, Name: "p"}),
+		packed(tar.Header{Typeflag: tar.TypeDir, Name: "d/", Mode: 0o7777}, tar.Header{Typeflag: tar.TypeReg, Name: "d"}),
+		packed(tar.Header{Typeflag: tar.TypeReg, Name: "x"})[:700], packed(tar.Header{Typeflag: tar.TypeReg, Name: ".sandfarm-staging/x"}),
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, in []byte) {
+		if len(in) > 1<<16 {
+			return
+		}
+		top := t.TempDir()
+		work := filepath.Join(top, "deep", "work")
+		if err := os.MkdirAll(work, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		w, err := files.Open(work)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = w.Close() }()
+		err = w.PutTar("", bytes.NewReader(in))
+		if err != nil && farm.CodeOf(err) == farm.CodeInternal {
+			t.Errorf("the error has no code: %v", err)
+		}
+		for _, dir := range []string{top, filepath.Join(top, "deep")} {
+			if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+				t.Errorf("%s has %d entries, %v", dir, len(entries), err)
+			}
+		}
+		if _, err := w.List("", agent.ListQuery{Recursive: true}); err != nil {
+			t.Errorf("the workspace cannot be listed: %v", err)
+		}
+		if entries, listErr := os.ReadDir(work); err != nil && (listErr != nil || len(entries) > 0) {
+			t.Errorf("a refused archive (%v) left %v, %v", err, entries, listErr)
+		}
+		if err == nil {
+			if err := w.WriteTar("", &bytes.Buffer{}); err != nil {
+				t.Errorf("the workspace cannot be packed: %v", err)
+			}
+		}
+	})
 }

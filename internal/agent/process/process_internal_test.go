@@ -1,6 +1,9 @@
 package process
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+)
 
 func TestParseStat(t *testing.T) {
 	t.Parallel()
@@ -26,5 +29,20 @@ func TestOOMKills(t *testing.T) {
 	}
 	if n := statNumber("low 0\n", "oom_kill"); n != 0 {
 		t.Fatalf("n = %d", n)
+	}
+}
+
+// The writer that was not used for the longest time is forgotten, beyond knownWriters.
+func TestWritersAreBounded(t *testing.T) {
+	t.Parallel()
+	for others, known := range map[int]bool{knownWriters - 2: true, knownWriters - 1: true, knownWriters: false} {
+		var w writers
+		first := w.get("first")
+		for i := range others {
+			w.get(fmt.Sprint(i))
+		}
+		if got := w.get("first") == first; got != known {
+			t.Errorf("after %d others it is known: %v", others, got)
+		}
 	}
 }
