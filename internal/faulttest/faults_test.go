@@ -3,10 +3,15 @@
 package faulttest_test
 
 import (
+	"fmt"
+	"hash/fnv"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -200,4 +205,118 @@ func expireSoon(t *testing.T, f *faulttest.Farm, box string) wire.Sandbox {
 		t.Fatalf("shorten the life of %s: %v", box, err)
 	}
 	return now
+}
+
+// rounds is how often each kind of fault happens: once, or 20 times in the whole suite.
+func rounds() int {
+	n, err := strconv.Atoi(os.Getenv("SANDFARM_TEST_ROUNDS"))
+	if err != nil {
+		return 1
+	}
+	return n
+}
+
+// seed is where chosen begins: SANDFARM_TEST_SEED, or another one for each run.
+var seed = sync.OnceValue(func() uint64 {
+	n, err := strconv.ParseUint(os.Getenv("SANDFARM_TEST_SEED"), 10, 64)
+	if err != nil {
+		n = 1 + rand.Uint64N(1<<32) //nolint:gosec // chance, not a secret
+	}
+	return n
+})
+
+// chosen takes n of the points at random, or all of them in the whole suite. The same seed chooses the same ones for the same test.
+func chosen(t *testing.T, points []point, n int) []point {
+	t.Helper()
+	name := fnv.New64()
+	_, _ = name.Write([]byte(t.Name()))
+	chance := rand.New(rand.NewPCG(seed(), name.Sum64())) //nolint:gosec // chance, not a secret
+	chance.Shuffle(len(points), func(i, j int) { points[i], points[j] = points[j], points[i] })
+	if rounds() == 1 {
+		points = points[:min(n, len(points))]
+	}
+	t.Logf("SANDFARM_TEST_SEED=%d chooses %v", seed(), points)
+	return points
+}
+
+// short is the first of two lengths of a fault, and in the whole suite the second, which takes longer than a test should.
+func short(sample, whole time.Duration) time.Duration {
+	if rounds() > 1 {
+		return whole
+	}
+	return sample
+}
+
+// moment waits up to d.
+func moment(d time.Duration) { <-time.After(rand.N(d)) } //nolint:gosec // chance, not a secret
+
+// work submits a mix of jobs to each sandbox, one behind the other, and one with a sandbox of its own.
+func work(c *faulttest.Case, boxes []string) (jobs []*faulttest.Job) {
+	for _, box := range boxes {
+		jobs = append(jobs, c.Insist(box, faulttest.Run{Lines: 5 + rand.IntN(20), Files: 2}), c.Insist(box, faulttest.Run{Lines: 1, Files: 1}))
+	}
+	return append(jobs, c.Insist("", faulttest.Run{Alone: true, Lines: 10, Files: 1}))
+}
+
+// The clock of one worker is wrong, or jumps, while it runs jobs: neither its own jobs notice nor those of the other worker, both are seen as
+// alive, and a dead worker is noticed all the same. A store refuses requests whose time is wrong by more than a quarter of an hour.
+func TestClockOfAWorkerIsWrong(t *testing.T) {
+	t.Parallel()
+	skewed := os.Getenv("SANDFARM_TEST_SKEWED")
+	if skewed == "" {
+		var err error
+		if skewed, err = filepath.Abs("../../bin/sandfarm-skewed"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	clock := faulttest.NewClock(t)
+	f := newFarm(t, faulttest.Config{
+		Workers: 2, Schedulers: 1, Links: true,
+		Command: func(name string, argv []string) []string {
+			if name != "worker-1" {
+				return argv
+			}
+			return append([]string{"env", clock.Env(), skewed}, argv[1:]...)
+		},
+	})
+	for _, ahead := range []time.Duration{40 * time.Second, -40 * time.Second} {
+		t.Run(fmt.Sprintf("By%s", ahead), func(t *testing.T) {
+			c := f.Case(t, fmt.Sprintf("clock of a worker wrong by %s", ahead))
+			boxes := c.Boxes(4)
+			for range rounds() {
+				work(c, boxes)
+				clock.Shift(ahead)
+				c.Fault(func() { work(c, boxes) }, nil)
+				settled(t, f, c)
+				one := f.Box(wire.CreateRequest{})
+				c.Own(one)
+				settledOne(t, f, c.Insist(one, faulttest.Run{Lines: 1}))
+				f.Until(60*time.Second, "the farm sees both workers", func() bool { // a beat may be late on a busy machine
+					workers, err := f.Client.Workers(t.Context())
+					return err == nil && len(workers) == 2
+				})
+				clock.Shift(0)
+			}
+			c.End()
+		})
+	}
+	t.Run("Jumps", func(t *testing.T) {
+		c := f.Case(t, "clock of a worker jumps, then the other is killed")
+		boxes := c.Boxes(4)
+		for range rounds() {
+			work(c, boxes)
+			for _, ahead := range []time.Duration{10 * time.Minute, -10 * time.Minute, 40 * time.Second, -40 * time.Second} {
+				clock.Shift(ahead)
+				moment(time.Second)
+			}
+			work(c, boxes)
+			c.Fault(func() { f.Kill("worker-2") }, nil)
+			settled(t, f, c)
+			clock.Shift(0)
+			f.Start("worker-2")
+			f.AwaitReady()
+		}
+		c.End()
+	})
+	f.End()
 }

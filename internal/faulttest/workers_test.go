@@ -4,15 +4,21 @@ package faulttest_test
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/coder/websocket"
 
 	"github.com/sandfarm/sandfarm/internal/faulttest"
 )
@@ -177,4 +183,201 @@ func squeeze(t *testing.T, pid int) {
 		t.Logf("%s: %v", dir, err)
 	}
 	t.Fatal("no memory cgroup can be made here")
+}
+
+// nodeGone takes a node away, engine and worker, for longer than the farm's timeout: its sandboxes and their jobs are lost, with a sentence
+// that says so, what was not ready starts elsewhere, and its queue is gone. Then the node comes back: its old containers are removed, and it
+// takes new work. The scheduler that ends the node is killed at a point; the next one goes on.
+func (e *engineCase) nodeGone(t *testing.T, p point) {
+	c := e.Case(t, "a node gone for ever, then back")
+	boxes := e.boxesThere(t, c, 3)
+	c.Forget() // the effects of ended jobs are lost with the node
+	var jobs []*faulttest.Job
+	for n, box := range boxes {
+		want := []string{"lost"}
+		if n == 2 { // it may be closed before the node is gone
+			want = []string{"lost", "canceled"}
+		}
+		jobs = append(jobs,
+			c.Accept(box, faulttest.Run{Lines: 600, Want: want}),
+			c.Accept(box, faulttest.Run{Want: []string{"canceled", "lost"}, Never: true}))
+		e.AwaitHolder(jobs[len(jobs)-2].ID)
+	}
+	closing, err := e.Close(t.Context(), boxes[2])
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := e.nodeOf(t, boxes[0])
+	with := map[string]string{"node_lease": "drop", "hdel": node, "srem": node}[p.call] // else the leader calls it also for others
+	creates := e.startSome(t)
+	t.Cleanup(func() {
+		if t.Failed() {
+			e.engine.Resume()
+		}
+	})
+	c.Fault(func() {
+		e.engine.Pause() // nothing in the containers notices
+		e.Kill(e.doomed)
+	}, killLeader(t, e.Farm, p, with, 1))
+	for _, made := range creates {
+		if end, err := e.Wait(t.Context(), made.Job.ID); err != nil || end.State != "completed" {
+			t.Errorf("create: %v %s %+v", err, end.State, end.Error)
+		}
+	}
+	for _, j := range jobs {
+		end, err := e.Wait(t.Context(), j.ID)
+		if err != nil || end.Error == nil || len(end.Error.Message) < 20 {
+			t.Errorf("a job of the node that is gone: %v %+v", err, end)
+		}
+	}
+	if end, err := e.Wait(t.Context(), closing.ID); err != nil || end.State != "completed" {
+		t.Errorf("the close of a sandbox of the node that is gone: %v %+v", err, end)
+	}
+	for _, box := range boxes {
+		e.Until(30*time.Second, "the sandbox has ended", func() bool {
+			now, err := e.Sandbox(t.Context(), box)
+			return err == nil && slices.Contains([]string{"lost", "closed", "expired"}, now.State)
+		})
+	}
+	e.Until(30*time.Second, "the node's queue is gone", func() bool {
+		left, err := e.Redis().Keys(t.Context(), "asynq:{node-"+node+"}:*").Result()
+		return err == nil && !slices.ContainsFunc(left, func(key string) bool {
+			ends, err := e.Redis().TTL(t.Context(), key).Result()
+			return err != nil || ends == -1 // the queue's counts of a day end by themselves
+		})
+	})
+	e.engine.Resume()
+	e.Start(e.doomed)
+	e.AwaitReady()
+	e.Until(60*time.Second, "the old containers of the node are removed", func() bool {
+		return !slices.ContainsFunc(e.Containers(), func(box string) bool { return slices.Contains(boxes, box) })
+	})
+	for _, made := range creates {
+		c.Own(made.Sandbox.ID)
+	}
+	c.Abandon(boxes...)
+	e.boxesThere(t, c, 1)
+	c.End()
+}
+
+// nodeOf is the node of a sandbox.
+func (e *engineCase) nodeOf(t *testing.T, box string) string {
+	t.Helper()
+	node, err := e.Redis().HGet(t.Context(), "sf:{default}:sbx:"+box, "node").Result()
+	if err != nil || node == "" || strings.ContainsAny(node, "*?[") {
+		t.Fatalf("the node of %s: %q, %v", box, node, err)
+	}
+	return node
+}
+
+// notebook is a client of Jupyter: what it shows of its cells, by their ids.
+type notebook struct {
+	url    string
+	output map[string]string
+	ended  map[string][]string // replies
+	conn   *websocket.Conn
+}
+
+// The API is killed while one cell runs and another waits behind it. They go on, and the notebook, when it connects again, shows all of their
+// output once and one end of each.
+func TestNotebookOutlivesTheAPI(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t, faulttest.Config{Workers: 1, Schedulers: 1})
+	answer, err := http.Post(f.URL()+"/jupyter/api/kernels", "application/json", strings.NewReader(`{}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kernel struct{ ID string }
+	err = json.NewDecoder(answer.Body).Decode(&kernel)
+	_ = answer.Body.Close()
+	if err != nil || answer.StatusCode != http.StatusCreated {
+		t.Fatalf("start a kernel: %s, %v", answer.Status, err)
+	}
+	n := notebook{url: f.URL() + "/jupyter/api/kernels/" + kernel.ID + "/channels?session_id=s", output: map[string]string{}, ended: map[string][]string{}}
+	n.connect(t)
+	n.run(t, "first", "runs = 1\nimport time\nfor i in range(40):\n    print('part', i, flush=True)\n    time.sleep(0.1)")
+	n.run(t, "second", "runs += 1\nprint('runs', runs)")
+	for strings.Count(n.output["first"], "\n") < 3 {
+		if err := n.read(t); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.Kill(faulttest.API)
+	for n.read(t) == nil {
+	}
+	f.Start(faulttest.API)
+	f.AwaitReady()
+	n.connect(t)
+	for len(n.ended["second"]) == 0 {
+		if err := n.read(t); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var parts strings.Builder
+	for i := range 40 {
+		fmt.Fprintln(&parts, "part", i)
+	}
+	for cell, want := range map[string]string{"first": parts.String(), "second": "runs 2\n"} {
+		if n.output[cell] != want || !slices.Equal(n.ended[cell], []string{"ok"}) {
+			t.Errorf("cell %s shows %q with the replies %v, want %q", cell, n.output[cell], n.ended[cell], want)
+		}
+	}
+}
+
+func (n *notebook) connect(t *testing.T) {
+	t.Helper()
+	var err error
+	if n.conn, _, err = websocket.Dial(t.Context(), n.url, nil); err != nil { //nolint:bodyclose // Dial has read it
+		t.Fatal(err)
+	}
+	n.conn.SetReadLimit(1 << 20)
+	t.Cleanup(func() { _ = n.conn.CloseNow() })
+}
+
+// run sends a cell.
+func (n *notebook) run(t *testing.T, id, code string) {
+	t.Helper()
+	text, err := json.Marshal(map[string]any{
+		"channel": "shell", "parent_header": map[string]any{}, "metadata": map[string]any{}, "buffers": []any{},
+		"header":  map[string]any{"msg_id": id, "msg_type": "execute_request", "session": "s", "username": "u", "version": "5.4", "date": "2026-01-01T00:00:00Z"},
+		"content": map[string]any{"code": code, "silent": false, "store_history": true, "user_expressions": map[string]any{}, "allow_stdin": false},
+	})
+	if err == nil {
+		err = n.conn.Write(t.Context(), websocket.MessageText, text)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// read does what a notebook does with the next message.
+func (n *notebook) read(t *testing.T) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	_, text, err := n.conn.Read(ctx)
+	if err != nil {
+		return err
+	}
+	var m struct {
+		Header struct {
+			Type string `json:"msg_type"`
+		} `json:"header"`
+		Parent struct {
+			ID string `json:"msg_id"`
+		} `json:"parent_header"`
+		Content struct{ Text, Status string } `json:"content"`
+	}
+	if err := json.Unmarshal(text, &m); err != nil {
+		t.Fatal(err)
+	}
+	switch m.Header.Type {
+	case "stream":
+		n.output[m.Parent.ID] += m.Content.Text
+	case "clear_output":
+		n.output[m.Parent.ID] = ""
+	case "execute_reply":
+		n.ended[m.Parent.ID] = append(n.ended[m.Parent.ID], m.Content.Status)
+	}
+	return nil
 }
