@@ -1,13 +1,22 @@
 package blob_test
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"hash"
+	"io"
 	"log/slog"
+	"net/url"
 	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
 
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/embedded"
@@ -66,4 +75,114 @@ func newConfig(t testing.TB, endpoint string) blob.Config {
 func TestEmbeddedS3(t *testing.T) {
 	t.Parallel()
 	runSuite(t, func(t *testing.T) blob.Config { return newConfig(t, endpoint) })
+}
+
+const benchSize = 100 << 20
+
+// BenchmarkPut compares an upload of 100 MiB from a stream with the S3 client used directly, with its defaults.
+func BenchmarkPut(b *testing.B) { benchmarkPut(b, endpoint) }
+
+func benchmarkPut(b *testing.B, endpoint string) {
+	b.Helper()
+	cfg := newConfig(b, endpoint)
+	s, err := blob.New(cfg)
+	if err != nil {
+		b.Fatalf("New: %v", err)
+	}
+	if err := s.EnsureBucket(b.Context()); err != nil {
+		b.Fatalf("EnsureBucket: %v", err)
+	}
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		b.Fatalf("parse endpoint: %v", err)
+	}
+	direct, err := minio.New(u.Host, &minio.Options{
+		Creds: credentials.NewStaticV4(cfg.AccessKey, cfg.SecretKey, ""), Region: "us-east-1",
+	})
+	if err != nil {
+		b.Fatalf("make client: %v", err)
+	}
+	data := make([]byte, benchSize)
+	for i := range data {
+		data[i] = byte(i * i >> 7)
+	}
+	stream := func() io.Reader { return struct{ io.Reader }{bytes.NewReader(data)} }
+	b.Run("direct", func(b *testing.B) {
+		b.SetBytes(benchSize)
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := direct.PutObject(b.Context(), cfg.Bucket, "direct", stream(), benchSize, minio.PutObjectOptions{}); err != nil {
+				b.Fatalf("PutObject: %v", err)
+			}
+		}
+	})
+	b.Run("directFile", func(b *testing.B) {
+		b.SetBytes(benchSize)
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := direct.PutObject(b.Context(), cfg.Bucket, "file", bytes.NewReader(data), benchSize, minio.PutObjectOptions{}); err != nil {
+				b.Fatalf("PutObject: %v", err)
+			}
+		}
+	})
+	b.Run("store", func(b *testing.B) {
+		b.SetBytes(benchSize)
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := s.Put(b.Context(), "store", stream(), benchSize, blob.PutOptions{}); err != nil {
+				b.Fatalf("Put: %v", err)
+			}
+		}
+	})
+	b.Run("storeUnknownSize", func(b *testing.B) {
+		b.SetBytes(benchSize)
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := s.Put(b.Context(), "unknown", stream(), -1, blob.PutOptions{}); err != nil {
+				b.Fatalf("Put: %v", err)
+			}
+		}
+	})
+}
+
+// most is what is hashed at once.
+const limit = 64 << 10
+
+// pieces notes the longest Write of a hash, or Read of a source.
+type pieces struct {
+	hash.Hash
+	r       io.Reader
+	longest int
+}
+
+func (p *pieces) Write(data []byte) (int, error) {
+	p.longest = max(p.longest, len(data))
+	return p.Hash.Write(data)
+}
+
+func (p *pieces) Read(data []byte) (int, error) {
+	p.longest = max(p.longest, len(data))
+	return p.r.Read(data)
+}
+
+// A hash cannot be interrupted, so long data is hashed in pieces: in one, it would hold up the collector, and with it all requests.
+func TestLongDataIsHashedInPieces(t *testing.T) {
+	t.Parallel()
+	data := bytes.Repeat([]byte("0123456789abcdef"), 9<<16)
+	want := sha256.Sum256(data)
+	sum := &pieces{Hash: sha256.New()}
+	if err := blob.Hash(sum, bytes.NewReader(data)); err != nil || sum.longest > limit || !bytes.Equal(sum.Sum(nil), want[:]) {
+		t.Errorf("%d bytes are hashed at once to %x, %v", sum.longest, sum.Sum(nil), err)
+	}
+	s := newStore(t, newConfig(t, endpoint))
+	if err := s.EnsureBucket(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int64{1 << 20, int64(len(data)), -1} {
+		source := &pieces{r: bytes.NewReader(data)}
+		info, err := s.Put(t.Context(), "pieces", source, min(size, int64(len(data))), blob.PutOptions{})
+		if err != nil || source.longest > limit || size != 1<<20 && info.SHA256 != hex.EncodeToString(want[:]) {
+			t.Errorf("a source of %d bytes is read %d at a time: %+v, %v", size, source.longest, info, err)
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package farm_test
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -70,5 +71,79 @@ func TestKeyExpires(t *testing.T) {
 	}
 	if (farm.Key{}).Expired(at) {
 		t.Error("a key without an end has expired")
+	}
+}
+
+func TestQuotasByName(t *testing.T) {
+	t.Parallel()
+	defaults := farm.DefaultQuotas()
+	for i, name := range farm.QuotaNames() {
+		if got := defaults.Get(name); got != farm.NoQuota && name != farm.QuotaQueued {
+			t.Errorf("%s is %v by default: a farm of one tenant needs no quotas", name, got)
+		}
+		q := farm.DefaultQuotas()
+		q.Set(name, float64(i+5))
+		for _, other := range farm.QuotaNames() {
+			if want := map[bool]float64{true: float64(i + 5), false: defaults.Get(other)}[other == name]; q.Get(other) != want {
+				t.Errorf("after %s was set, %s is %v, want %v", name, other, q.Get(other), want)
+			}
+		}
+	}
+	if err := defaults.Validate(); err != nil {
+		t.Errorf("default quotas: %v", err)
+	}
+}
+
+func TestCheckQuota(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  farm.QuotaName
+		value float64
+		ok    bool
+	}{
+		{farm.QuotaSandboxes, -1, true},
+		{farm.QuotaSandboxes, 0, true},
+		{farm.QuotaSandboxes, farm.MaxQuota, true},
+		{farm.QuotaSandboxes, farm.MaxQuota + 1, false},
+		{farm.QuotaSandboxes, -2, false},
+		{farm.QuotaSandboxes, 1.5, false},
+		{farm.QuotaCPUs, 1.5, true},
+		{farm.QuotaCPUs, -0.5, false},
+		{farm.QuotaCPUs, math.NaN(), false},
+		{farm.QuotaCPUs, math.Inf(1), false},
+		{"max_cats", 1, false},
+	} {
+		err := farm.CheckQuota(c.name, c.value)
+		if (err == nil) != c.ok || err != nil && farm.CodeOf(err) != farm.CodeInvalid {
+			t.Errorf("CheckQuota(%s, %v) = %v", c.name, c.value, err)
+		}
+	}
+}
+
+func TestQuotaErrorSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	for _, name := range farm.QuotaNames() {
+		err := farm.QuotaError(farm.QuotaUse{Name: name, Limit: 2.5, Used: 2}, 1)
+		if err.Code != farm.CodeExhausted || err.Quota == nil || !strings.Contains(err.Message, string(name)) || !strings.Contains(err.Message, "2.5") ||
+			name != farm.QuotaRunning && strings.Contains(err.Message, ". ,") { // max_running refuses nothing
+			t.Errorf("%+v", err)
+		}
+	}
+}
+
+// A request may have several secrets.
+func TestErrorOfASecretsValueNamesTheSecret(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string]string{
+		"12345678":              "",
+		"1234567":               "the value of the secret TOKEN has 7 bytes; from 8 to 64 are allowed",
+		strings.Repeat("v", 65): "the value of the secret TOKEN has 65 bytes; from 8 to 64 are allowed",
+		"12345678 ":             "the value of the secret TOKEN has characters that no header can have",
+		"Bearer 1234":           "the part of the value of the secret TOKEN behind its first space has less than 8 bytes",
+	} {
+		err := farm.CheckSecretValue("TOKEN", value, 64)
+		if (err == nil) != (want == "") || err != nil && !strings.HasPrefix(farm.MessageOf(err), want) {
+			t.Errorf("%q: %v, want %q", value, err, want)
+		}
 	}
 }

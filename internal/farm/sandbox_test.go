@@ -1,9 +1,12 @@
 package farm_test
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
@@ -116,5 +119,180 @@ func TestIDsAsUUIDs(t *testing.T) {
 	}
 	if got := farm.UUIDOf(farm.JobPrefix, id); got != "" {
 		t.Errorf("the id of a sandbox became that of a job: %s", got)
+	}
+}
+
+func TestNormalGPUModel(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"NVIDIA A100-SXM4-80GB":   "a100-sxm4-80gb",
+		"a100 sxm4 80gb":          "a100-sxm4-80gb",
+		"Tesla T4":                "t4",
+		"NVIDIA GeForce RTX 4090": "rtx-4090",
+		"Quadro RTX 6000":         "rtx-6000",
+		"NVIDIA H100 80GB HBM3":   "h100-80gb-hbm3",
+		"GeForce":                 "geforce",
+		" -- ":                    "",
+		"H100 (MIG) 1g.10gb":      "h100-mig-1g-10gb",
+	} {
+		if got := farm.NormalGPUModel(name); got != want {
+			t.Errorf("NormalGPUModel(%q) = %q, want %q", name, got, want)
+		}
+		if got := farm.NormalGPUModel(want); got != want {
+			t.Errorf("the normal form %q becomes %q", want, got)
+		}
+	}
+}
+
+// A device serves exactly the queues of the requests that it can satisfy.
+func TestGPUQueues(t *testing.T) {
+	t.Parallel()
+	device := farm.GPUDevice{Model: "a100-sxm4-80gb"}
+	if diff := cmp.Diff([]string{"gpu", "gpu-a100", "gpu-a100-sxm4", "gpu-a100-sxm4-80gb"}, device.Queues()); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"gpu"}, farm.GPUDevice{}.Queues()); diff != "" {
+		t.Error(diff)
+	}
+	for _, queue := range device.Queues() {
+		model, ok := farm.GPUQueue(queue)
+		if !ok || !device.Is(model) || (&farm.GPU{Count: 1, Model: model}).Queue() != queue {
+			t.Errorf("queue %s is for model %q", queue, model)
+		}
+	}
+	for _, model := range []string{"a10", "a100-sxm", "h100", "a100-sxm4-80gb-x"} {
+		if device.Is(model) {
+			t.Errorf("an A100 is accepted as %s", model)
+		}
+	}
+	for _, queue := range []string{"cpu", "control", "gpus", "node-1"} {
+		if _, ok := farm.GPUQueue(queue); ok {
+			t.Errorf("%s is accepted as a GPU queue", queue)
+		}
+	}
+	for _, none := range []*farm.GPU{nil, {}, {Model: "a100"}} {
+		if none.Wanted() || none.Queue() != farm.QueueCPU {
+			t.Errorf("%+v goes to %s", none, none.Queue())
+		}
+	}
+}
+
+func TestLeasedGPUs(t *testing.T) {
+	t.Parallel()
+	if n := (farm.Worker{GPUs: []farm.GPUDevice{{ID: "0"}, {ID: "1", Leased: true}, {ID: "2", Leased: true}}}).LeasedGPUs(); n != 2 {
+		t.Errorf("%d devices are leased, want 2", n)
+	}
+}
+
+func TestRequirementName(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ manager, text, name string }{
+		{"pip", "six", "six"},
+		{"pip", "Python_DateUtil", "python-dateutil"},
+		{"pip", "zope.interface", "zope-interface"},
+		{"pip", "a--b__c..d", "a-b-c-d"},
+		{"pip", "pandas>=2", "pandas"},
+		{"pip", "Requests [socks, use_chardet] >= 2, < 3", "requests"},
+		{"pip", "numpy==1.26.*", "numpy"},
+		{"pip", "torch==2.1.0+cpu", "torch"},
+		{"pip", "x===1.0", "x"},
+		{"npm", "left-pad", "left-pad"},
+		{"npm", "@types/node@20", "@types/node"},
+		{"npm", "lodash@^4.17.0", "lodash"},
+		{"npm", "lodash@latest", "lodash"},
+		{"pip", "", ""},
+		{"pip", " six", ""},
+		{"pip", "six ", ""},
+		{"pip", "-six", ""},
+		{"pip", "six-", ""},
+		{"pip", "--index-url=x", ""},
+		{"pip", "-r /etc/passwd", ""},
+		{"pip", "../x", ""},
+		{"pip", "./x", ""},
+		{"pip", "/tmp/x.whl", ""},
+		{"pip", "git+https://example.com/x.git", ""},
+		{"pip", "six @ https://example.com/six.whl", ""},
+		{"pip", "six; rm -rf /", ""},
+		{"pip", "six;python_version<'3'", ""},
+		{"pip", "six\n--pre", ""},
+		{"pip", "six\n", ""},
+		{"pip", "six==", ""},
+		{"pip", "six>=1,", ""},
+		{"pip", "sıx", ""},
+		{"npm", "-g", ""},
+		{"npm", "--prefix=/x", ""},
+		{"npm", "@-a/b", ""},
+		{"npm", "file:../x", ""},
+		{"npm", "user/repo", ""},
+		{"npm", "x@file:../y", ""},
+		{"npm", "x@https://example.com/x.tgz", ""},
+		{"npm", "x@npm:y", ""},
+		{"npm", "../x", ""},
+		{"npm", "X", ""},
+	} {
+		name, ok := farm.RequirementName(c.manager, c.text)
+		if name != c.name || ok != (c.name != "") {
+			t.Errorf("RequirementName(%s, %q) = %q, %v; want %q", c.manager, c.text, name, ok, c.name)
+		}
+	}
+}
+
+func TestDistributionOf(t *testing.T) {
+	t.Parallel()
+	for module, want := range map[string]string{
+		"PIL": "pillow", "cv2": "opencv-python-headless", "sklearn": "scikit-learn", "bs4": "beautifulsoup4", "yaml": "pyyaml", "dateutil": "python-dateutil",
+		"skimage": "scikit-image", "fitz": "pymupdf", "docx": "python-docx", "pptx": "python-pptx", "dotenv": "python-dotenv", "jwt": "pyjwt", "serial": "pyserial",
+		"Crypto": "pycryptodome", "OpenSSL": "pyopenssl", "usb": "pyusb", "google.protobuf.message": "protobuf", "google.cloud.storage": "google-cloud-storage",
+		"attr": "attrs", "magic": "python-magic", "git": "gitpython", "MySQLdb": "mysqlclient", "psycopg2": "psycopg2-binary", "lxml": "lxml", "requests": "requests",
+		"ruamel.yaml": "ruamel-yaml", "azure.storage.blob": "azure-storage-blob", "google.oauth2.credentials": "google-auth",
+	} {
+		if got := farm.DistributionOf(module); got != want {
+			t.Errorf("%s is in %s, want %s", module, got, want)
+		}
+	}
+}
+
+func TestCleanFSPath(t *testing.T) {
+	t.Parallel()
+	name := strings.Repeat("n", farm.MaxNameBytes)
+	long := strings.Repeat("/abcdefg", farm.MaxPathBytes/8) // 4000 bytes
+	for given, want := range map[string]string{
+		"": "/workspace", "a/b": "/workspace/a/b", "./a": "/workspace/a", "/": "/", "//etc//hosts/": "/etc/hosts", "/a/./b": "/a/b",
+		"/" + name: "/" + name, long: long, "..a": "/workspace/..a",
+	} {
+		if got, err := farm.CleanFSPath(given); err != nil || got != want {
+			t.Errorf("%.40q is %.40q, %v", given, got, err)
+		}
+	}
+	for _, given := range []string{"..", "/a/../b", "a/..", "/a\x00b", "/\xff", "/" + name + "n", long + "x"} {
+		if got, err := farm.CleanFSPath(given); farm.CodeOf(err) != farm.CodeInvalid {
+			t.Errorf("%.40q is %.40q, %v", given, got, err)
+		}
+	}
+}
+
+func TestLimitsOfMetadata(t *testing.T) {
+	t.Parallel()
+	many := func(n int) map[string]string {
+		out := map[string]string{}
+		for i := range n {
+			out[strconv.Itoa(i)] = ""
+		}
+		return out
+	}
+	for name, c := range map[string]struct {
+		metadata map[string]string
+		ok       bool
+	}{
+		"none": {nil, true}, "some": {map[string]string{"a-b_C.9": "a value"}, true},
+		"pairs": {many(farm.MaxMetadata), true}, "pairs+1": {many(farm.MaxMetadata + 1), false},
+		"key": {map[string]string{strings.Repeat("k", farm.MaxMetadataKey): ""}, true}, "key+1": {map[string]string{strings.Repeat("k", farm.MaxMetadataKey+1): ""}, false},
+		"value": {map[string]string{"k": strings.Repeat("v", farm.MaxMetadataValue)}, true}, "value+1": {map[string]string{"k": strings.Repeat("v", farm.MaxMetadataValue+1)}, false},
+		"empty key": {map[string]string{"": ""}, false}, "space in a key": {map[string]string{"a b": ""}, false},
+		"newline": {map[string]string{"k": "a\nb"}, false}, "not ASCII": {map[string]string{"k": "ü"}, false}, "not UTF-8": {map[string]string{"k": "\xff"}, false},
+	} {
+		if err := farm.CheckMetadata(c.metadata); (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -1,8 +1,16 @@
 package httpserver_test
 
 import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -119,4 +127,128 @@ func TestLinesOfConnectionsThatWereTakenOverAreNotThoseOfHeaders(t *testing.T) {
 	c.send("/")
 	_, _ = io.WriteString(c.conn, strings.Repeat("\n", size))
 	c.answer()
+}
+
+// An answer of many short lines takes far more memory than its bytes. Lines of bodies, and of the answers before it, do not count.
+func TestLinesOfAnswersAreBounded(t *testing.T) {
+	t.Parallel()
+	const early = "HTTP/1.1 103 Early Hints\r\n"
+	status := "HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n"
+	body := strings.Repeat("\n", 9999)
+	for name, c := range map[string]struct {
+		header string
+		served bool
+	}{
+		"Usual":     {status, true},
+		"Most":      {status + strings.Repeat("a:\n", httpserver.HeaderLines-3), true},
+		"Many":      {status + strings.Repeat("a:\n", 7200), false},
+		"ManyEarly": {early + "\r\n" + status + strings.Repeat("a:\n", 7200), false},
+	} {
+		for _, secure := range []bool{false, true} {
+			t.Run(map[bool]string{false: "", true: "TLS"}[secure]+name, func(t *testing.T) {
+				t.Parallel()
+				server := httptest.NewUnstartedServer(http.NotFoundHandler())
+				server.StartTLS() // for its certificate
+				defer server.Close()
+				roots := x509.NewCertPool()
+				roots.AddCert(server.Certificate())
+				transport := &http.Transport{
+					TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots},
+					DialContext: func(context.Context, string, string) (net.Conn, error) {
+						near, far := net.Pipe()
+						if secure {
+							far = tls.Server(far, server.TLS.Clone())
+						}
+						go answerAll(far, c.header+"\r\n"+body)
+						return near, nil
+					},
+				}
+				defer transport.CloseIdleConnections()
+				client := &http.Client{Transport: httpserver.BoundAnswers(transport)}
+				url := map[bool]string{false: "http", true: "https"}[secure] + "://example.com/"
+				for range 3 { // on the same connection
+					r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+					res, err := client.Do(r)
+					if !c.served {
+						if !errors.Is(err, httpserver.ErrHeaderLines) {
+							t.Fatalf("it is answered with %v", err)
+						}
+						return
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					got, err := io.ReadAll(res.Body)
+					_ = res.Body.Close()
+					if err != nil || string(got) != body {
+						t.Errorf("%d bytes, %v", len(got), err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// answerAll gives each request the same answer.
+func answerAll(conn net.Conn, answer string) {
+	answerEach(conn, slices.Repeat([]string{answer}, 3))
+}
+
+// answerEach gives the requests one answer after the other.
+func answerEach(conn net.Conn, answers []string) {
+	defer func() { _ = conn.Close() }()
+	from := bufio.NewReader(conn)
+	for _, answer := range answers {
+		if _, err := http.ReadRequest(from); err != nil {
+			return
+		}
+		if _, err := io.WriteString(conn, answer); err != nil {
+			return
+		}
+	}
+}
+
+// The transport reads before it has a request: the first buffer of an answer passed uncounted, on each connection and for each answer on it.
+func TestTheFirstLinesOfAnAnswerCount(t *testing.T) {
+	t.Parallel()
+	many := "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n" + strings.Repeat("a:\n", 200) + "\r\n"
+	for name, before := range map[string]string{
+		"First":          "",
+		"AfterABody":     "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+		"AfterChunks":    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+		"AfterNoContent": "HTTP/1.1 204 No Content\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			answers := []string{many}
+			if before != "" {
+				answers = []string{before, before, many}
+			}
+			dialed := 0
+			transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+				near, far := net.Pipe()
+				dialed++
+				go answerEach(far, answers)
+				return near, nil
+			}}
+			defer transport.CloseIdleConnections()
+			client := &http.Client{Transport: httpserver.BoundAnswers(transport)}
+			for i := range answers {
+				r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://example.com/", nil)
+				res, err := client.Do(r)
+				switch {
+				case i == len(answers)-1:
+					if !errors.Is(err, httpserver.ErrHeaderLines) || dialed != 1 {
+						t.Errorf("it is answered with %v, on %d connections", err, dialed)
+					}
+				case err != nil:
+					t.Fatal(err)
+				}
+				if err == nil {
+					_, _ = io.Copy(io.Discard, res.Body)
+					_ = res.Body.Close()
+				}
+			}
+		})
+	}
 }

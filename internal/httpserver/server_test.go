@@ -1,9 +1,12 @@
 package httpserver_test
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -112,5 +115,123 @@ func TestStopEndsRequests(t *testing.T) {
 			t.Errorf("the request got %q, want to be cut off", text)
 		}
 		close(release)
+	}
+}
+
+// caller is one connection that a test uses by itself.
+type caller struct {
+	t    *testing.T
+	conn net.Conn
+	read *bufio.Reader
+}
+
+func dial(t *testing.T, s *httpserver.Server) caller {
+	t.Helper()
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", s.Addr())
+	if err != nil {
+		t.Fatalf("connect: %v", err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(time.Minute)) // detects a hang
+	return caller{t, conn, bufio.NewReader(conn)}
+}
+
+func (c caller) send(path string) {
+	c.t.Helper()
+	if _, err := io.WriteString(c.conn, "GET "+path+" HTTP/1.1\r\nHost: test\r\n\r\n"); err != nil {
+		c.t.Errorf("send: %v", err)
+	}
+}
+
+func (c caller) answer() {
+	c.t.Helper()
+	resp, err := http.ReadResponse(c.read, nil)
+	if err != nil {
+		c.t.Fatalf("read the answer: %v", err)
+	}
+	if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "here" {
+		c.t.Fatalf("the answer is %q, %v", body, err)
+	}
+}
+
+// closed checks that the server closed the connection.
+func (c caller) closed() {
+	c.t.Helper()
+	var timeout net.Error
+	if _, err := c.read.ReadByte(); err == nil || errors.As(err, &timeout) && timeout.Timeout() {
+		c.t.Errorf("read = %v, want the end of the connection", err)
+	}
+}
+
+func limited(t *testing.T, connections int, handler http.HandlerFunc) *httpserver.Server {
+	t.Helper()
+	cfg := config(handler)
+	cfg.MaxConnections = connections
+	s := httpserver.New(cfg)
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatalf("Start: %v", err)
+	}
+	t.Cleanup(s.Stop)
+	return s
+}
+
+// Idle connections do not keep new callers out: the one that has been idle for longest is closed, whether it had a request or not.
+func TestIdleConnectionsMakeRoom(t *testing.T) {
+	t.Parallel()
+	s := limited(t, 3, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") })
+	silent := []caller{dial(t, s), dial(t, s)}
+	used := dial(t, s)
+	used.send("/")
+	used.answer()
+	for _, oldest := range silent {
+		c := dial(t, s)
+		c.send("/")
+		c.answer()
+		oldest.closed()
+	}
+	used.send("/") // it is newer than both
+	used.answer()
+	for range 5 { // now each has had a request
+		c := dial(t, s)
+		c.send("/")
+		c.answer()
+	}
+}
+
+// A connection with a request keeps its place: a new caller waits until it is idle, or the server ends.
+func TestBusyConnectionsKeepTheirPlaces(t *testing.T) {
+	t.Parallel()
+	began, finish := make(chan struct{}), make(chan struct{})
+	s := limited(t, 1, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/busy" {
+			began <- struct{}{}
+			<-finish
+		}
+		_, _ = io.WriteString(w, "here")
+	})
+	busy := dial(t, s)
+	busy.send("/busy")
+	<-began
+	next := dial(t, s)
+	next.send("/busy")
+	finish <- struct{}{}
+	busy.answer()
+	busy.closed()
+	<-began
+	waits := dial(t, s)
+	waits.send("/")
+	stopped := make(chan struct{})
+	go func() { s.Stop(); close(stopped) }()
+	waits.closed()
+	finish <- struct{}{}
+	next.answer()
+	<-stopped
+}
+
+// A server without a limit of its own leaves half of the files of its process to others.
+func TestConnectionsLeaveFiles(t *testing.T) {
+	t.Parallel()
+	if n := int64(httpserver.DefaultConnections()); n < 1 || n > httpserver.Files()/2 || n > 16<<10 {
+		t.Errorf("a server has %d connections by default; the process may open %d files", n, httpserver.Files())
 	}
 }

@@ -2,14 +2,21 @@ package index_test
 
 import (
 	"bufio"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/sandfarm/sandfarm/internal/index"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // raw sends bytes unchanged and returns the status of the answer and the start of its body.
@@ -177,4 +184,221 @@ func TestPasswordOfTheIndex(t *testing.T) {
 	if a := ask(t, "GET", root+"/pypi/simple/x/"); strings.Contains(a.body, "hidden") || log.has("hidden") != 0 {
 		t.Errorf("%q, log %s", a.body, log.String())
 	}
+}
+
+// A page of a few MiB whose base has a MiB, before links of a few bytes, once expanded to a TiB of addresses.
+func TestLinksThatGrowAreBounded(t *testing.T) {
+	t.Parallel()
+	at, err := url.Parse("https://index.example/simple/x/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := func(base, links int) (index.Page, error) {
+		text := `<meta name="pypi:repository-version" content="1.0"><base href="/` + strings.Repeat("a", base) + `/">` + strings.Repeat("<a href=a.whl>", links)
+		return index.ParsePyPI(strings.NewReader(text), "text/html", at)
+	}
+	if p, err := page(1000, 10); err != nil || len(p.Names()) != 10 {
+		t.Fatalf("%v of an ordinary page, %v", p.Names(), err)
+	}
+	if p, err := page(1<<19, 1000); err != nil || strings.Contains(strings.Join(p.Links(), ""), "aaaa") {
+		t.Errorf("a base of half a MiB counts, %v", err)
+	}
+	if _, err := page(4000, 100_000); err == nil || !strings.Contains(err.Error(), "links") {
+		t.Errorf("400 MiB of addresses: %v", err)
+	}
+	json := `{"meta":{"api-version":"1.1"},"files":[` + strings.TrimSuffix(strings.Repeat(`{"filename":"a.whl","url":"a"},`, 40_000), ",") + `]}`
+	at.Path = "/" + strings.Repeat("b", 4000) + "/"
+	if _, err := index.ParsePyPI(strings.NewReader(json), "application/json", at); err == nil || !strings.Contains(err.Error(), "links") {
+		t.Errorf("160 MiB of addresses: %v", err)
+	}
+	at.Path = "/" + strings.Repeat("b", 8000) + "/"
+	if p, err := index.ParsePyPI(strings.NewReader(json), "application/json", at); err != nil || len(p.Names()) != 0 {
+		t.Errorf("addresses of 8000 bytes: %d, %v", len(p.Names()), err)
+	}
+}
+
+// Responses of a hostile index are limited in size after decompression, and so are the headers that are kept.
+func TestAnswersThatGrowAreBounded(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	u.mux.HandleFunc("/simple/zeros/", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		w.Header().Set("Content-Encoding", "gzip")
+		z := gzip.NewWriter(w)
+		defer z.Close()
+		for range 256 {
+			if _, err := z.Write(make([]byte, 1<<20)); err != nil {
+				return
+			}
+		}
+	})
+	tags := 0
+	u.mux.HandleFunc("/simple/tagged/", func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("If-None-Match") != "" {
+			tags++
+		}
+		w.Header().Set("Content-Type", "text/html")
+		w.Header().Set("ETag", `"`+strings.Repeat("e", 30_000)+`"`)
+		_, _ = w.Write([]byte(`<a href="a-1.0.zip">a</a>`))
+	})
+	u.mux.HandleFunc("/simple/headed/", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X", strings.Repeat("h", 1<<20))
+	})
+	cfg := u.config()
+	cfg.PageAge = time.Nanosecond
+	cfg.Client = nil
+	x, err := index.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := serveHandler(t, x)
+	for _, project := range []string{"zeros", "headed"} {
+		if a := ask(t, http.MethodGet, address+"/pypi/simple/"+project+"/"); a.status != http.StatusBadGateway && a.status != http.StatusGatewayTimeout {
+			t.Errorf("%s: status %d, %.100q", project, a.status, a.body)
+		}
+	}
+	for range 2 {
+		get(t, address+"/pypi/simple/tagged/")
+	}
+	if tags != 0 {
+		t.Error("an ETag of 30 kB is kept")
+	}
+}
+
+// A caller can cause a warning with each request, but cannot fill the disk with them.
+func TestWarningsArePaced(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	u.mux.HandleFunc("/simple/", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
+	log := &logged{}
+	cfg := u.config()
+	cfg.Logger = log.logger()
+	_, address := serve(t, cfg)
+	for i := range 300 {
+		ask(t, http.MethodGet, fmt.Sprintf("%s/pypi/simple/p%d/", address, i))
+	}
+	if n := log.has("level=WARN"); n < 20 || n > 60 {
+		t.Errorf("%d warnings of 300 requests", n)
+	}
+}
+
+// Metadata without a hash of its own is cached by the hash of its file. A page that claims the hash of another project's file must
+// not replace that file's metadata.
+func TestMetadataWithoutAHashIsNotSharedBetweenPages(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	hash := sha([]byte("wheel"))
+	for _, project := range []string{"good", "bad"} {
+		u.page(project, "application/vnd.pypi.simple.v1+json", fmt.Sprintf(`{"meta":{"api-version":"1.1"},"name":%q,"files":[`+
+			`{"filename":"x-1.0-py3-none-any.whl","url":"%s/%s.whl","hashes":{"sha256":%q},"core-metadata":true}]}`, project, u.URL, project, hash))
+		u.mux.HandleFunc("/"+project+".whl.metadata", func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = fmt.Fprintf(w, "Requires-Dist: %s-dependency\n", project)
+		})
+	}
+	cfg := u.config()
+	cache := newMemory()
+	cfg.Cache = cache
+	x, address := serve(t, cfg)
+	file := "/x-1.0-py3-none-any.whl.metadata"
+	if got := get(t, address+"/pypi/files/bad"+file); got != "Requires-Dist: bad-dependency\n" {
+		t.Fatalf("metadata %q", got)
+	}
+	testbed.Until(t, "it is kept", func() bool { return x.Spooled() == 0 })
+	for range 2 {
+		if got := get(t, address+"/pypi/files/good"+file); got != "Requires-Dist: good-dependency\n" {
+			t.Errorf("metadata %q", got)
+		}
+	}
+}
+
+// Whatever a page contains, its rendered form can be parsed again, as HTML and as JSON, and lists the same files under this index.
+func FuzzPage(f *testing.F) {
+	at, _ := url.Parse("https://index.example/simple/six/")
+	for _, seed := range []string{
+		"", `<a href="/x.whl#sha256=` + hashA + `" data-yanked="a&quot;b" data-requires-python="&gt;=3" data-core-metadata="true">x</a>`,
+		`<base href="//h/"><a href=x.zip><a href='&#47;y.zip?a=b'></a><script><a href="z.zip"></script>`, "<a href=\"a\x00b.zip\">",
+		`<meta name="pypi:repository-version" content="1.0">`, `<h1>Links for x</h1><a href="a%2Fb.zip"><a href="..zip"><a href="%ff.zip">`,
+	} {
+		f.Add(false, seed)
+	}
+	for _, seed := range []string{
+		`{"meta":{"api-version":"1.1"},"name":"x","versions":["1"],"files":[{"filename":"a b.whl","url":"x","hashes":{"sha256":"` + hashA + `"},"size":1,"yanked":"w","core-metadata":{"sha256":"` + hashB + `"},"upload-time":"2020-01-02T03:04:05Z"}]}`,
+		`{"meta":{"api-version":"1.0"},"files":[{"filename":"<\"'>.whl","url":"http://[::1]:x/"},{"filename":"\u2028.whl","url":"//x"}]}`, `{"files":[null]}`, `[[[[`,
+	} {
+		f.Add(true, seed)
+	}
+	f.Fuzz(func(t *testing.T, isJSON bool, text string) {
+		kind := "text/html"
+		if isJSON {
+			kind = pypiJSON
+		}
+		p, err := index.ParsePyPI(strings.NewReader(text), kind, at)
+		if err != nil {
+			return
+		}
+		asJSON, asHTML, err := p.Render("six")
+		if err != nil {
+			t.Fatalf("render: %v", err)
+		}
+		again, err := index.ParsePyPI(bytes.NewReader(asJSON), pypiJSON, at)
+		if err != nil {
+			t.Fatalf("read the JSON again: %v in %s", err, asJSON)
+		}
+		if diff := cmp.Diff(p.Names(), again.Names()); diff != "" {
+			t.Errorf("files of the JSON (-want +got):\n%s", diff)
+		}
+		for _, line := range strings.Split(string(asHTML), "\n") {
+			if strings.HasPrefix(line, "<a ") && !strings.HasPrefix(line, `<a href="/pypi/files/six/`) {
+				t.Errorf("a link leads elsewhere: %s", line)
+			}
+		}
+		if n := strings.Count(string(asHTML), "<a "); n != len(p.Names()) {
+			t.Errorf("%d links for %d files:\n%s", n, len(p.Names()), asHTML)
+		}
+		var simple struct {
+			Files []struct{ URL string }
+		}
+		if err := json.Unmarshal(asJSON, &simple); err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range simple.Files {
+			if !strings.HasPrefix(file.URL, "/pypi/files/six/") || strings.Count(file.URL, "/") != 4 {
+				t.Errorf("a file leads to %q", file.URL)
+			}
+		}
+	})
+}
+
+// Whatever a document contains, its rendered form is JSON whose tarballs are below this index.
+func FuzzPackument(f *testing.F) {
+	root, _ := url.Parse("https://registry.example/")
+	for _, seed := range []string{
+		`{"name":"left","versions":{"1.0.0":{"name":"left","dist":{"tarball":"https://registry.example/left/-/left-1.0.0.tgz","shasum":"x"}}},"time":{"modified":"x"}}`,
+		`{"name":"left","versions":{"a/b":{"dist":{"tarball":"x"}},"1\u0000":{"dist":{"tarball":"http://x/y"}}},"x":"\u0000"}`, `{"versions":{},"name":"left"}`, "",
+		`{"name":"left","versions":{"1":{"dist":{"tarball":"ftp://x"}}},"versions":{"2":{"dist":{"tarball":"x"}}}}`,
+	} {
+		f.Add(true, seed)
+		f.Add(false, seed)
+	}
+	f.Fuzz(func(t *testing.T, short bool, text string) {
+		p, err := index.ParsePackument(strings.NewReader(text), "left", root, short)
+		if err != nil {
+			return
+		}
+		full := bytes.ReplaceAll(p.Document(), []byte{0}, []byte("http://here/npm"))
+		var document struct {
+			Name     string
+			Versions map[string]struct {
+				Dist struct{ Tarball string }
+			}
+		}
+		if err := json.Unmarshal(full, &document); err != nil {
+			t.Fatalf("%v in %s", err, full)
+		}
+		for version, v := range document.Versions {
+			if !strings.HasPrefix(v.Dist.Tarball, "http://here/npm/left/-/left-") {
+				t.Errorf("version %q has its tarball at %q", version, v.Dist.Tarball)
+			}
+		}
+	})
 }
