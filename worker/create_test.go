@@ -1,10 +1,14 @@
 package worker
 
 import (
+	"errors"
+	"strconv"
 	"testing"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/node"
 	"github.com/sandfarm/sandfarm/worker/workertest"
@@ -99,5 +103,87 @@ func TestContainerOfAStoppedWorkerStays(t *testing.T) {
 	testbed.Until(t, "the engine has created the container", func() bool { return b.Fake.Created() == 1 })
 	if s := b.Sandbox(box); s.State != farm.SandboxStarting || !b.Fake.Has(box.ID) {
 		t.Errorf("sandbox %s, container exists: %v", s.State, b.Fake.Has(box.ID))
+	}
+}
+
+// ofGeneration adds the running container that was made for a generation of a sandbox, under the sandbox's name.
+func (b *bundle) ofGeneration(box farm.Ref, generation int) {
+	b.T.Helper()
+	s := b.Sandbox(box)
+	s.Generation, s.ExpiresAt = generation, time.Now().Add(time.Hour)
+	labels := node.Labels(s)
+	labels[engine.LabelGeneration] = strconv.Itoa(generation)
+	labels[engine.LabelNamespace], labels[engine.LabelSandbox], labels[engine.LabelNode], labels[engine.LabelTenant] = "test", box.ID, workertest.Node, box.Tenant
+	b.Fake.SetLabels(box.ID, labels)
+	b.Fake.Put(box.ID, true)
+}
+
+// The engine has the container of a later generation than the record of a create: Redis was restored from a snapshot that is older than the
+// container. The worker of that create is fenced. It neither takes the container, nor removes it, nor fails the sandbox. The reconciler
+// gives the container to the sandbox, and the next attempt completes the create.
+func TestCreateIsFencedByTheContainerOfALaterGeneration(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.Fake.Create()
+	w := b.worker()
+	w.node.UseIdentity(workertest.Node, "agent")
+	job, box := b.Creation(farm.KindCreate)
+	b.ofGeneration(box, 2)
+	if err := w.handle(t.Context(), workertest.Task(job)); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("the create ended with %v, want ErrFenced", err)
+	}
+	if j, s := b.Job(job), b.Sandbox(box); j.State != farm.JobRunning || s.State != farm.SandboxStarting || s.Container != "" || !b.Fake.Has(box.ID) || b.Fake.Created() != 0 {
+		t.Fatalf("job %s, sandbox %+v, container exists: %v, %d were created", j.State, s, b.Fake.Has(box.ID), b.Fake.Created())
+	}
+	workertest.Must(t, w.reconciler.Run(t.Context()))
+	if s := b.Sandbox(box); s.State != farm.SandboxReady || s.Generation != 2 || s.Container != "test-"+box.ID || !b.Fake.Has(box.ID) {
+		t.Fatalf("after the reconciler: sandbox %+v, container exists: %v", s, b.Fake.Has(box.ID))
+	}
+	workertest.Must(t, b.Store.RemoveWorker(t.Context(), w.id))
+	next := b.worker()
+	workertest.Must(t, next.handle(t.Context(), workertest.Task(job)))
+	if j, s := b.Job(job), b.Sandbox(box); j.State != farm.JobCompleted || s.State != farm.SandboxReady || s.Generation != 2 || !b.Fake.Has(box.ID) {
+		t.Errorf("after the next attempt: job %s, error %+v, sandbox %+v, container exists: %v", j.State, j.Error, s, b.Fake.Has(box.ID))
+	}
+}
+
+// What the reconciler does with a container of another generation than the record, for each state of the record.
+func TestReconcileComparesGenerations(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		states     []farm.SandboxState // of the record
+		moved      bool                // the record is of generation 2, since its start left the node and came back
+		container  int                 // its generation
+		state      farm.SandboxState
+		generation int
+		kept       bool
+	}{
+		"newer, starting": {states: []farm.SandboxState{farm.SandboxStarting}, container: 2, state: farm.SandboxReady, generation: 2, kept: true},
+		"newer, ready":    {states: []farm.SandboxState{farm.SandboxStarting, farm.SandboxReady}, container: 3, state: farm.SandboxReady, generation: 3, kept: true},
+		"newer, lost":     {states: []farm.SandboxState{farm.SandboxStarting, farm.SandboxLost}, container: 2, state: farm.SandboxLost, generation: 1},
+		"same":            {states: []farm.SandboxState{farm.SandboxStarting, farm.SandboxReady}, container: 1, state: farm.SandboxReady, generation: 1, kept: true},
+		"earlier":         {states: []farm.SandboxState{farm.SandboxStarting}, container: 1, state: farm.SandboxStarting, generation: 2, moved: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			w := b.worker()
+			job, box := b.Creation(farm.KindCreate)
+			claim, err := b.Store.Claim(t.Context(), job, w.id)
+			workertest.Must(t, err)
+			if c.moved {
+				b.Move(box, farm.SandboxStarting)
+				b.Requeue(job, store.Requeue{Attempt: claim.Job.Attempt, Elsewhere: true})
+				_, err := b.Store.Claim(t.Context(), job, w.id)
+				workertest.Must(t, err)
+			}
+			b.Move(box, c.states...)
+			b.ofGeneration(box, c.container)
+			workertest.Must(t, w.reconciler.Run(t.Context()))
+			s := b.Sandbox(box)
+			if s.State != c.state || max(s.Generation, 1) != c.generation || b.Fake.Has(box.ID) != c.kept {
+				t.Errorf("sandbox %s of generation %d, container exists: %v; want %s, %d, %v", s.State, s.Generation, b.Fake.Has(box.ID), c.state, c.generation, c.kept)
+			}
+		})
 	}
 }

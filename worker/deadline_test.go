@@ -2,12 +2,18 @@ package worker
 
 import (
 	"context"
+	"errors"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -106,5 +112,112 @@ func TestSandboxThatEndedItselfIsExpired(t *testing.T) {
 				t.Errorf("the job is %s: %+v", got.State, got.Error)
 			}
 		})
+	}
+}
+
+// The message about a cancel may be here before the answer to the claim, which was made before the cancel.
+func TestCancelDuringTheClaim(t *testing.T) {
+	t.Parallel()
+	js := activeJobs{byID: map[string]*activeJob{}}
+	ref := farm.Ref{Tenant: "acme", ID: "job_1"}
+	j := js.reserve(ref)
+	js.requestCancel(ref.ID)
+	js.claimed(j, &store.Claim{Job: &farm.Job{Tenant: "acme", ID: "job_1"}})
+	if !j.task().Canceled() {
+		t.Error("the cancel is lost")
+	}
+	if again := js.reserve(ref); again != nil {
+		t.Error("the job was reserved twice")
+	}
+	js.remove(ref.ID)
+	js.requestCancel(ref.ID) // of a job that ended: nothing happens
+	if next := js.reserve(ref); next == nil || next.task().Canceled() {
+		t.Error("the cancel of an ended job was kept")
+	}
+}
+
+// lostClaim is a Redis whose answer to a claim is lost: the claim is made, and the worker never hears of it.
+type lostClaim struct{ lost atomic.Bool }
+
+func (l *lostClaim) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (l *lostClaim) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (l *lostClaim) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if strings.HasPrefix(cmd.Name(), "eval") && err == nil && l.lost.CompareAndSwap(true, false) {
+			cmd.SetErr(workertest.ErrTest)
+			return workertest.ErrTest
+		}
+		return err
+	}
+}
+
+// A claim reached Redis, and its answer was lost, as while Redis was away. The record says that the worker runs the job, and the worker lives:
+// a task that is delivered to the other worker of the node is dropped. The job used to hang there, and blocked its sandbox. Now it is free
+// when both workers have sent two heartbeats without it, and the code runs once.
+func TestJobThatNobodyHasIsContinued(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	first, second, box := b.worker(), b.worker(), b.Ready()
+	hook := &lostClaim{}
+	first.store = b.StoreBehind(hook)
+	b.agent(box, first, second)
+	beat := func() {
+		t.Helper()
+		for _, w := range []*Worker{first, second} {
+			w.registered.Store(true)
+			workertest.Must(t, w.beat(t.Context()))
+		}
+	}
+	beat()
+	job, behind := b.Command(box, `echo x >> runs; cat runs`), b.Command(box, `echo behind`)
+	hook.lost.Store(true)
+	if err := first.handle(t.Context(), workertest.Task(job)); !errors.Is(err, workertest.ErrTest) {
+		t.Fatalf("the worker whose claim was not answered gave %v", err)
+	}
+	workertest.Must(t, second.handle(t.Context(), workertest.Task(job)))
+	if got := b.Job(job); got.State != farm.JobRunning || got.Worker != first.id {
+		t.Fatalf("the job is %s, of worker %s", got.State, got.Worker)
+	}
+	for range 3 {
+		beat()
+		_, err := b.Dispatch.Sweep(t.Context(), workertest.Tenant)
+		workertest.Must(t, err)
+	}
+	if got := b.Job(job); got.State != farm.JobRunning || got.Worker == first.id || got.GracefulRequeues != 0 {
+		t.Fatalf("the job is %s, of worker %s, %d attempts do not count as crashes", got.State, got.Worker, got.GracefulRequeues)
+	}
+	workertest.Must(t, second.handle(t.Context(), workertest.Task(job)))
+	if got := b.Job(job); got.State != farm.JobCompleted || got.Result.Command.Commands[0].Stdout != "x\n" {
+		t.Fatalf("the job is %s, result %+v", got.State, got.Result)
+	}
+	workertest.Must(t, second.handle(t.Context(), workertest.Task(behind)))
+	if got := b.Job(behind); got.State != farm.JobCompleted {
+		t.Errorf("the job behind it is %s", got.State)
+	}
+}
+
+// A heartbeat lists the jobs that the worker runs, with their attempts, and those that it is claiming.
+func TestHeartbeatListsTheJobs(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w, box := b.worker(), b.Ready()
+	w.registered.Store(true)
+	claim, err := b.Store.Claim(t.Context(), b.Command(box, "true"), w.id)
+	workertest.Must(t, err)
+	claiming := farm.Ref{Tenant: workertest.Tenant, ID: "job_claiming"}
+	w.jobs.claimed(w.jobs.reserve(claim.Job.Ref()), claim)
+	w.jobs.reserve(claiming)
+	for beat := range uint64(3) {
+		workertest.Must(t, w.beat(t.Context()))
+		workers, err := b.Store.Workers(t.Context())
+		workertest.Must(t, err)
+		want := map[string]int{claim.Job.ID: 1, claiming.ID: 0}
+		if len(workers) != 1 || workers[0].Beat != beat+1 || !maps.Equal(workers[0].Jobs, want) {
+			t.Errorf("workers %+v, want heartbeat %d with %v", workers, beat+1, want)
+		}
 	}
 }
