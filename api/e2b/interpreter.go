@@ -2,7 +2,6 @@ package e2b
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"path"
 	"slices"
@@ -48,14 +47,7 @@ func (i *interpreter) serve(c *gin.Context, box Box) error {
 
 // bind decodes a body.
 func (i *interpreter) bind(c *gin.Context, into any) error {
-	text, err := rest.ReadJSON(c, i.maxBody)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(text, into); err != nil {
-		return rest.BadRequestf("the body is not what this request takes: %s", err)
-	}
-	return nil
+	return rest.DecodeJSON(c, i.maxBody, func(text []byte) error { return unmarshal(text, into) })
 }
 
 const (

@@ -18,16 +18,20 @@ import (
 
 // bind decodes a JSON body; an empty one is an empty object.
 func (d *Gateway) bind(c *gin.Context, into any) (text []byte, err error) {
-	if text, err = rest.ReadJSON(c, d.MaxBody); err != nil {
-		return nil, err
+	err = rest.DecodeJSON(c, d.MaxBody, func(body []byte) error {
+		if text = body; len(bytes.TrimSpace(body)) == 0 {
+			return nil
+		}
+		return unmarshal(body, into)
+	})
+	return text, err
+}
+
+func unmarshal(body []byte, into any) error {
+	if err := json.Unmarshal(body, into); err != nil {
+		return rest.BadRequestf("the body is not what this request takes: %s", err)
 	}
-	if len(bytes.TrimSpace(text)) == 0 {
-		return text, nil
-	}
-	if err := json.Unmarshal(text, into); err != nil {
-		return nil, rest.BadRequestf("the body is not what this request takes: %s", err)
-	}
-	return text, nil
+	return nil
 }
 
 // images are the names of templates that every user of E2B knows.

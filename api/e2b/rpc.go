@@ -81,12 +81,18 @@ func (d *Gateway) RPC(prefix string) Handler {
 		r := c.Request.WithContext(ctx)
 		if c.Request.URL.Path != prefix+envd.ProcessStreamInputProcedure { // that may be silent for as long as it likes
 			text, err := rest.ReadAll(c, d.MaxBody) // which charges it; one message
-			if err == nil {
-				err = chargeValues(c, text, c.Request.URL.Path == prefix+envd.ProcessStartProcedure)
-			}
 			if err != nil {
 				return err
 			}
+			ctx, leave, err := budget.Decoding(ctx, len(text)) // until the message is decoded, see decoded
+			if err != nil {
+				return err
+			}
+			defer leave()
+			if err := chargeValues(c, text, c.Request.URL.Path == prefix+envd.ProcessStartProcedure); err != nil {
+				return err
+			}
+			r = r.WithContext(ctx)
 			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
 		}
 		handler.ServeHTTP(&streamed{ResponseWriter: c.Writer, paced: rest.NewDeadlineWriter(c)}, r)
@@ -120,6 +126,7 @@ type failures struct{ log *slog.Logger }
 // WrapUnary implements connect.Interceptor.
 func (f failures) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
+		budget.Decoded(ctx)
 		out, err := next(ctx, r)
 		return out, f.of(ctx, r.Spec().Procedure, err)
 	}
@@ -133,8 +140,20 @@ func (f failures) WrapStreamingClient(next connect.StreamingClientFunc) connect.
 // WrapStreamingHandler implements connect.Interceptor.
 func (f failures) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
-		return f.of(ctx, conn.Spec().Procedure, next(ctx, conn))
+		return f.of(ctx, conn.Spec().Procedure, next(ctx, decoded{conn, func() { budget.Decoded(ctx) }}))
 	}
+}
+
+// decoded is a stream whose first message is read on a core, see budget.Decoding.
+type decoded struct {
+	connect.StreamingHandlerConn
+	done func()
+}
+
+// Receive implements connect.StreamingHandlerConn.
+func (d decoded) Receive(message any) error {
+	defer d.done()
+	return d.StreamingHandlerConn.Receive(message)
 }
 
 // of is an error as the SDKs see it.

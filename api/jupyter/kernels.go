@@ -1,6 +1,7 @@
 package jupyter
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"maps"
@@ -43,14 +44,12 @@ type createBody struct {
 
 // read decodes a body, which may be empty. Clients send fields that the farm does not know, and no or a wrong content type.
 func read(c *gin.Context, into any) error {
-	text, err := rest.ReadAnyJSON(c, maxBodyBytes)
-	if err != nil || len(strings.TrimSpace(string(text))) == 0 {
-		return err
-	}
-	if err := json.Unmarshal(text, into); err != nil {
-		return rest.BadRequestf("the body is not the JSON object that this needs")
-	}
-	return nil
+	return rest.DecodeAnyJSON(c, maxBodyBytes, func(text []byte) error {
+		if len(bytes.TrimSpace(text)) > 0 && json.Unmarshal(text, into) != nil {
+			return rest.BadRequestf("the body is not the JSON object that this needs")
+		}
+		return nil
+	})
 }
 
 func (s *Server) version(c *gin.Context) error {

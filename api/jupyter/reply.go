@@ -74,9 +74,9 @@ func (s *session) shutdown(w *work) {
 	var content struct {
 		Restart bool `json:"restart"`
 	}
-	_ = json.Unmarshal(w.content, &content) // the default is to end
 	ctx, done := s.context()
 	defer done()
+	_ = w.decode(ctx, &content) // the default is to end
 	k := s.kernel
 	if err := k.admit(ctx); err != nil {
 		s.reply(w, map[string]any{"status": "error", "ename": "FarmError", "evalue": farm.MessageOf(err), "traceback": []string{}})
@@ -153,7 +153,7 @@ func (s *session) question(ctx context.Context, w *work) {
 	content := w.content
 	if comm {
 		var err error
-		if content, err = withBuffers(w); err != nil {
+		if content, err = withBuffers(ctx, w); err != nil {
 			s.fail(w, farm.Invalidf("The content of the %s cannot be read.", w.header.Type))
 			return
 		}
@@ -186,9 +186,9 @@ func (s *session) ask(ctx context.Context, q relay.Question, patient bool) (json
 }
 
 // withBuffers is the content of a message of a comm with what goes beside it.
-func withBuffers(w *work) (json.RawMessage, error) {
+func withBuffers(ctx context.Context, w *work) (json.RawMessage, error) {
 	var content map[string]json.RawMessage
-	if err := json.Unmarshal(w.content, &content); err != nil {
+	if err := w.decode(ctx, &content); err != nil {
 		return nil, err
 	}
 	delete(content, "buffers")
@@ -235,14 +235,14 @@ func (s *session) input(w *work) {
 	k.feeding.Lock()
 	asked := k.input
 	k.feeding.Unlock()
-	if asked == nil || json.Unmarshal(w.content, &content) != nil {
+	ctx, done := s.context()
+	defer done()
+	if asked == nil || w.decode(ctx, &content) != nil {
 		return
 	}
 	if _, asker := k.parent(asked.Parent); asker != s {
 		return // another client was asked
 	}
-	ctx, done := s.context()
-	defer done()
 	if err := k.server.cfg.Service.KernelInput(ctx, k.ref.Tenant, k.ref.ID, kernelContext, relay.Input{Number: asked.Number, Value: content.Value}); err != nil {
 		return // the client may answer again
 	}

@@ -208,10 +208,7 @@ func (at *socket) read(conn context.Context, to *session) error {
 			hold.Release()
 			return errLeft
 		}
-		m, err := decode(kind, raw, at.v1)
-		if err == nil {
-			_, err = budget.ChargeValues(ctx, m.content) //nolint:contextcheck // conn is for the connection, which outlives the work
-		}
+		m, err := at.decode(ctx, kind, raw) //nolint:contextcheck // conn is for the connection, which outlives the work
 		switch {
 		case farm.CodeOf(err) == farm.CodeTooLarge:
 			hold.Release()
@@ -219,6 +216,9 @@ func (at *socket) read(conn context.Context, to *session) error {
 		case farm.CodeOf(err) == farm.CodeExhausted:
 			hold.Release()
 			return errNoRoom()
+		case at.ctx.Err() != nil:
+			hold.Release()
+			return errLeft
 		case err != nil:
 			hold.Release()
 			return websocket.CloseError{Code: websocket.StatusInvalidFramePayloadData, Reason: "a message cannot be read: " + err.Error()}
@@ -226,6 +226,20 @@ func (at *socket) read(conn context.Context, to *session) error {
 		to.use(at)
 		to.take(&work{message: m, hold: hold, size: len(raw)}) //nolint:contextcheck // work outlives the connection
 	}
+}
+
+// decode decodes a message, a large one on a core of its tenant's, and charges its values.
+func (at *socket) decode(ctx context.Context, kind websocket.MessageType, raw []byte) (message, error) {
+	leave, err := budget.Core(ctx, len(raw))
+	if err != nil {
+		return message{}, err
+	}
+	defer leave()
+	m, err := decode(kind, raw, at.v1)
+	if err == nil {
+		_, err = budget.ChargeValues(ctx, m.content) // does not wait on a core: ReadAll has charged a large message
+	}
+	return m, err
 }
 
 func errNoRoom() error {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/coder/websocket"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandfarm/sandfarm/internal/budget"
@@ -129,5 +131,30 @@ func TestMissedMessagesAreBoundedAndCharged(t *testing.T) {
 	s.forget()
 	if s.keep(content(large)); len(s.missed) != 0 || memory.Stats().Used != 0 {
 		t.Errorf("of a session that is forgotten %d messages are kept, and %d bytes charged", len(s.missed), memory.Stats().Used)
+	}
+}
+
+// Large messages, and large contents, are decoded on the cores of their tenant, of which it has half: here it has none left.
+func TestLargeMessagesAreDecodedOnACore(t *testing.T) {
+	t.Parallel()
+	gone, cancel := context.WithCancel(t.Context())
+	cancel() // nobody waits
+	ctx, hold := budget.New(0).With(gone, "acme", 0)
+	defer hold.Release()
+	for err := error(nil); err == nil; {
+		_, err = budget.Core(ctx, budget.SmallBytes+1)
+	}
+	const begin, end = `{"header":{"msg_id":"1","msg_type":"execute_request"},"content":`, `}`
+	for size, want := range map[int]bool{budget.SmallBytes: true, budget.SmallBytes + 1: false} {
+		var code string
+		content := func(size int) string { return `"` + strings.Repeat("x", size-2) + `"` }
+		_, err := newSocket(ctx, 0).decode(ctx, websocket.MessageText, []byte(begin+content(size-len(begin+end))+end))
+		if errors.Is(err, context.Canceled) == want || want && err != nil {
+			t.Errorf("a message of %d bytes, without a core: %v", size, err)
+		}
+		w := &work{message: message{content: []byte(content(size))}}
+		if err := w.decode(ctx, &code); errors.Is(err, context.Canceled) == want || (len(code) > 0) != want {
+			t.Errorf("a content of %d bytes, without a core: decoded %d, %v", size, len(code), err)
+		}
 	}
 }

@@ -54,6 +54,16 @@ func (w *work) release() {
 	}
 }
 
+// decode decodes the content, a large one on a core of its tenant's.
+func (w *work) decode(ctx context.Context, into any) error {
+	leave, err := budget.Core(ctx, len(w.content))
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return json.Unmarshal(w.content, into)
+}
+
 // submitted reports whether the work is a cell whose job is all that is left to do.
 func (w *work) submitted() bool { return w.job != "" && w.cell != nil && len(w.cell.Expressions) == 0 }
 
@@ -82,6 +92,13 @@ func (s *session) take(w *work) {
 	case "input_reply":
 		s.input(w)
 		return
+	case "execute_request":
+		ctx, done := s.context()
+		var cell executeContent
+		if w.decode(ctx, &cell) == nil {
+			w.cell = &cell
+		}
+		done()
 	}
 	s.order.Lock()
 	defer s.order.Unlock()
@@ -92,11 +109,7 @@ func (s *session) take(w *work) {
 		s.fail(w, farm.Errorf(farm.CodeExhausted, "%d messages of this client wait for their turn, the most that may.", MaxWaiting))
 		return
 	}
-	if w.header.Type == "execute_request" {
-		w.cell = &executeContent{}
-		if json.Unmarshal(w.content, w.cell) != nil {
-			w.cell = nil
-		}
+	if w.cell != nil {
 		s.early(w)
 	}
 	s.start(nil, w)

@@ -12,6 +12,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
 
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -68,7 +69,7 @@ func (s *Server) handle(t *tool) server.ToolHandlerFunc {
 		if err != nil {
 			return s.failed(ctx, t, err), nil
 		}
-		decoded(ctx)
+		budget.Decoded(ctx)
 		ctx, end := startSpan(ctx, r.Params.Meta, t.name)
 		defer end(nil)
 		c := &call{Server: s, arguments: args, ctx: ctx, farm: s.Farm(ctx), tool: t}

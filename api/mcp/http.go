@@ -128,35 +128,23 @@ func (h HTTP) admit(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-type (
-	headKey    struct{}
-	decodedKey struct{}
-)
+type headKey struct{}
+
+// maxMessageBytes bounds a message that calls no tool.
+const maxMessageBytes = budget.SmallBytes
 
 // decoding reads the head of a message. mcp-go decodes a message several times (8 MB took a core for 1.3 s), so a large one has a core of the tenant's
-// (budget.Core) until its tool runs (decoded), or until leave. Only calls of tools may be large.
+// until its tool runs (budget.Decoded), or until leave.
 func decoding(ctx context.Context, text []byte) (_ context.Context, message head, leave func(), err error) {
-	leave = func() {}
-	large := len(text) > budget.SmallBytes
-	if large {
-		if leave, err = budget.Core(ctx); err != nil {
-			return ctx, head{}, nil, fmt.Errorf("wait for a core: %w", err)
-		}
-		ctx = context.WithValue(ctx, decodedKey{}, leave)
+	if ctx, leave, err = budget.Decoding(ctx, len(text)); err != nil {
+		return ctx, head{}, nil, err
 	}
 	bad := json.Unmarshal(text, &message) // mcp-go answers what cannot be parsed
-	if large && bad == nil && message.Method != string(mcp.MethodToolsCall) {
+	if len(text) > maxMessageBytes && bad == nil && message.Method != string(mcp.MethodToolsCall) {
 		leave()
-		return ctx, head{}, nil, farm.Errorf(farm.CodeTooLarge, "A message that calls no tool may have %d bytes.", budget.SmallBytes)
+		return ctx, head{}, nil, farm.Errorf(farm.CodeTooLarge, "A message that calls no tool may have %d bytes.", maxMessageBytes)
 	}
 	return ctx, message, leave, nil
-}
-
-// decoded gives back the core on which a message was decoded (budget.Core): its tool may wait for long.
-func decoded(ctx context.Context) {
-	if leave, ok := ctx.Value(decodedKey{}).(func()); ok {
-		leave()
-	}
 }
 
 // counted is the innermost wrapper, directly around mcp-go's handler.

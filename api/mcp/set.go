@@ -15,6 +15,7 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
 )
 
 // Set is a set of tools whose answers have another shape than the farm's own, as in older systems. It is served over the
@@ -108,7 +109,7 @@ func (s *SetServer) ServeStdio(ctx context.Context, in io.Reader, out io.Writer)
 
 func (s *SetServer) handle(t *SetTool) server.ToolHandlerFunc {
 	return func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		decoded(ctx)
+		budget.Decoded(ctx)
 		ctx, end := startSpan(ctx, r.Params.Meta, t.Name)
 		defer end(nil)
 		var p *Progress

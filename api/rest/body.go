@@ -2,7 +2,6 @@ package rest
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"mime"
@@ -33,21 +32,30 @@ func ReadAll(c *gin.Context, limit int64) ([]byte, error) {
 	}
 }
 
-// ReadJSON is ReadAnyJSON for a body whose Content-Type must be JSON or absent.
-func ReadJSON(c *gin.Context, limit int64) ([]byte, error) {
+// DecodeJSON is DecodeAnyJSON for a body whose Content-Type must be JSON or absent.
+func DecodeJSON(c *gin.Context, limit int64, decode func(text []byte) error) error {
 	if err := wantJSON(c); err != nil {
-		return nil, err
+		return err
 	}
-	return ReadAnyJSON(c, limit)
+	return DecodeAnyJSON(c, limit, decode)
 }
 
-// ReadAnyJSON is ReadAll for a body that is decoded as JSON, whatever its Content-Type. More than farm.MaxBodyValues values are too_large.
-func ReadAnyJSON(c *gin.Context, limit int64) ([]byte, error) {
+// DecodeAnyJSON reads a body as ReadAll does, whatever its Content-Type, and decodes it: a large one on a core of its tenant's. decode must not wait.
+// More than farm.MaxBodyValues values are too_large. The error may be decode's.
+func DecodeAnyJSON(c *gin.Context, limit int64, decode func(text []byte) error) error {
 	text, err := ReadAll(c, limit)
-	if err == nil {
-		_, err = budget.ChargeValues(c.Request.Context(), text)
+	if err != nil {
+		return err
 	}
-	return text, err
+	leave, err := budget.Core(c.Request.Context(), len(text))
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if _, err := budget.ChargeValues(c.Request.Context(), text); err != nil { // does not wait on a core: ReadAll has charged a large body
+		return err
+	}
+	return decode(text)
 }
 
 // Decoded is a JSON body that was decoded into a struct.
@@ -58,36 +66,26 @@ type Decoded struct {
 
 // Bind decodes a JSON body into a struct. Fields that cannot be read are not an error here: the caller of Bind reports
 // them together with all other problems of the body.
-func Bind(c *gin.Context, limit int64, into any) (Decoded, error) {
-	text, err := ReadJSON(c, limit)
-	if err != nil {
-		return Decoded{}, err
-	}
-	return decode(c.Request.Context(), text, into)
-}
+func Bind(c *gin.Context, limit int64, into any) (Decoded, error) { return bind(c, limit, into, false) }
 
 // BindOptional is Bind for a body that may be empty.
 func BindOptional(c *gin.Context, limit int64, into any) (Decoded, error) {
-	text, err := ReadJSON(c, limit)
-	if err != nil || len(bytes.TrimSpace(text)) == 0 {
-		return Decoded{}, err
-	}
-	return decode(c.Request.Context(), text, into)
+	return bind(c, limit, into, true)
 }
 
-func decode(ctx context.Context, text []byte, into any) (Decoded, error) {
-	if len(text) > budget.SmallBytes {
-		leave, err := budget.Core(ctx)
-		if err != nil {
-			return Decoded{}, fmt.Errorf("wait for a core: %w", err)
+func bind(c *gin.Context, limit int64, into any, optional bool) (out Decoded, err error) {
+	err = DecodeJSON(c, limit, func(text []byte) error {
+		if optional && len(bytes.TrimSpace(text)) == 0 {
+			return nil
 		}
-		defer leave()
-	}
-	problems, err := strict.Fields(strict.Decode(text, into))
-	if err != nil {
-		return Decoded{}, fmt.Errorf("decode body: %w", err)
-	}
-	return Decoded{Text: text, Problems: problems}, nil
+		problems, err := strict.Fields(strict.Decode(text, into))
+		if err != nil {
+			return fmt.Errorf("decode body: %w", err)
+		}
+		out = Decoded{Text: text, Problems: problems}
+		return nil
+	})
+	return out, err
 }
 
 // MediaType is the media type of the body in lower case with its parameters; "" where the request names none.

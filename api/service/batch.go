@@ -61,7 +61,6 @@ func (s *Service) Batch(ctx context.Context, c Call, entries []json.RawMessage, 
 	}
 	b := &Batch{s: s, deadline: time.Now().Add(c.Wait), outcomes: make([]BatchOutcome, len(entries))}
 	admitted, refusal := admit(len(entries) - 1)
-	separate := budget.Without(ctx) // an accepted entry gives back nothing of the body, which the others need
 	for i, entry := range entries {
 		one := c
 		one.Wait = 0
@@ -73,7 +72,7 @@ func (s *Service) Batch(ctx context.Context, c Call, entries []json.RawMessage, 
 			out.Err = refusal
 			continue
 		}
-		out.Outcome, out.Err = s.entry(separate, one, entry)
+		out.Outcome, out.Err = s.entry(ctx, one, entry)
 		if out.Err == nil && (c.Wait > 0 || out.Done()) {
 			record := *out.record
 			record.Redacted, record.Result = nil, nil
@@ -131,6 +130,12 @@ func entryKey(key string, i int) string {
 }
 
 func (s *Service) entry(ctx context.Context, c Call, raw json.RawMessage) (Outcome, error) {
+	ctx, leave, err := budget.Decoding(ctx, len(raw))
+	if err != nil {
+		return Outcome{}, err
+	}
+	defer leave()
+	ctx = budget.Without(ctx) // an accepted entry gives back nothing of the body, which the others need
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &fields); err != nil || fields == nil {
 		return Outcome{}, strict.Wholef("an entry must be an object {kind, sandbox_id, …the body of the kind's route}")
@@ -151,21 +156,21 @@ func (s *Service) entry(ctx context.Context, c Call, raw json.RawMessage) (Outco
 	}
 	switch kind {
 	case farm.KindCreate:
-		return with(c, rest, func(c Call, r wire.CreateRequest) (Outcome, error) { return s.CreateSandbox(ctx, c, r) })
+		return with(ctx, c, rest, func(c Call, r wire.CreateRequest) (Outcome, error) { return s.CreateSandbox(ctx, c, r) })
 	case farm.KindRun:
-		return with(c, rest, func(c Call, r wire.RunRequest) (Outcome, error) { return s.Run(ctx, c, r) })
+		return with(ctx, c, rest, func(c Call, r wire.RunRequest) (Outcome, error) { return s.Run(ctx, c, r) })
 	case farm.KindExecute:
-		return with(c, rest, func(c Call, r wire.ExecuteRequest) (Outcome, error) { return s.Execute(ctx, c, head.SandboxID, r) })
+		return with(ctx, c, rest, func(c Call, r wire.ExecuteRequest) (Outcome, error) { return s.Execute(ctx, c, head.SandboxID, r) })
 	case farm.KindCommand:
-		return with(c, rest, func(c Call, r wire.CommandRequest) (Outcome, error) { return s.Command(ctx, c, head.SandboxID, r) })
+		return with(ctx, c, rest, func(c Call, r wire.CommandRequest) (Outcome, error) { return s.Command(ctx, c, head.SandboxID, r) })
 	case farm.KindInstall:
-		return with(c, rest, func(c Call, r wire.PackagesRequest) (Outcome, error) { return s.Install(ctx, c, head.SandboxID, r) })
+		return with(ctx, c, rest, func(c Call, r wire.PackagesRequest) (Outcome, error) { return s.Install(ctx, c, head.SandboxID, r) })
 	case farm.KindInterrupt, farm.KindRestart:
-		return with(c, rest, func(c Call, r wire.ControlRequest) (Outcome, error) {
+		return with(ctx, c, rest, func(c Call, r wire.ControlRequest) (Outcome, error) {
 			return s.Control(ctx, c, kind, head.SandboxID, r)
 		})
 	default: // close
-		return with(c, rest, func(c Call, _ struct{}) (Outcome, error) {
+		return with(ctx, c, rest, func(c Call, _ struct{}) (Outcome, error) {
 			if err := c.problems().err(); err != nil {
 				return Outcome{}, err
 			}
@@ -199,11 +204,12 @@ func split(fields map[string]json.RawMessage) (batchHead, []byte, error) {
 }
 
 // with decodes the body of an entry and calls the verb of its kind.
-func with[R any](c Call, body []byte, work func(Call, R) (Outcome, error)) (Outcome, error) {
+func with[R any](ctx context.Context, c Call, body []byte, work func(Call, R) (Outcome, error)) (Outcome, error) {
 	var r R
 	var err error
 	if c.Problems, err = strict.Fields(strict.Decode(body, &r)); err != nil {
 		return Outcome{}, err
 	}
+	budget.Decoded(ctx)
 	return work(c, r)
 }

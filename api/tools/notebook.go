@@ -105,27 +105,26 @@ func text(name string, body []byte) ([]byte, error) {
 }
 
 // field reads a text field of a JSON body. It ignores other fields, as the original does.
-func (s *Server) field(c *gin.Context, name string) (string, error) {
-	body, err := rest.ReadAnyJSON(c, s.Limits.MaxBodyBytes)
-	if err == nil {
-		body, err = text(name, body)
-	}
-	if err != nil {
-		return "", err
-	}
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(body, &fields); err != nil {
-		return "", compat.WrongField(name, "The body is not a JSON object", "json_invalid")
-	}
-	raw, ok := fields[name]
-	if !ok {
-		return "", compat.MissingField(name)
-	}
-	var value *string
-	if err := json.Unmarshal(raw, &value); err != nil || value == nil {
-		return "", compat.WrongField(name, "Input should be a valid string", "string_type")
-	}
-	return *value, nil
+func (s *Server) field(c *gin.Context, name string) (value string, err error) {
+	err = rest.DecodeAnyJSON(c, s.Limits.MaxBodyBytes, func(body []byte) error {
+		body, err := text(name, body)
+		if err != nil {
+			return err
+		}
+		var fields map[string]json.RawMessage
+		if err := json.Unmarshal(body, &fields); err != nil {
+			return compat.WrongField(name, "The body is not a JSON object", "json_invalid")
+		}
+		raw, ok := fields[name]
+		if !ok {
+			return compat.MissingField(name)
+		}
+		if bytes.Equal(raw, []byte("null")) || json.Unmarshal(raw, &value) != nil {
+			return compat.WrongField(name, "Input should be a valid string", "string_type")
+		}
+		return nil
+	})
+	return value, err
 }
 
 func (s *Server) notebookUpload(c *gin.Context) error {

@@ -128,15 +128,15 @@ func (s *Server) sandboxToolRoutes() []rest.Route {
 
 // callTool calls one tool, with its arguments as the body.
 func (s *Server) callTool(c *gin.Context) error {
-	body, err := rest.ReadJSON(c, s.Limits.MaxBodyBytes)
-	if err != nil {
-		return err
-	}
 	given := map[string]any{}
-	if len(bytes.TrimSpace(body)) > 0 {
-		if err := json.Unmarshal(body, &given); err != nil || given == nil {
+	err := rest.DecodeJSON(c, s.Limits.MaxBodyBytes, func(body []byte) error {
+		if len(bytes.TrimSpace(body)) > 0 && (json.Unmarshal(body, &given) != nil || given == nil) {
 			return rest.BadRequestf("the body must be a JSON object with the tool's arguments")
 		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	for _, one := range s.toolsets {
 		if one.set.Name != compat.SandboxName {

@@ -2,6 +2,7 @@ package budget
 
 import (
 	"context"
+	"fmt"
 	"sync"
 )
 
@@ -30,13 +31,13 @@ func (p *Place) Granted() <-chan struct{} { return p.waiter.granted }
 // Leave gives the place back, or ends the request if it was not granted. A second call does nothing.
 func (p *Place) Leave() { p.once.Do(func() { p.pool.leave(p.waiter) }) }
 
-// Core waits for one of the process's cores, for work that takes one for long, such as decoding a body of some MiB, and does not wait meanwhile. leave
-// gives it back; a second call does nothing. One tenant has at most half of the cores that others leave, beyond one: without this, the requests of one
-// caller would be in front of everybody's in the queues of Go's scheduler, 10 ms each. Without a Hold (see Budget.With), or of a nil Budget, it does not wait. The error is
-// that of ctx.
-func Core(ctx context.Context) (leave func(), err error) {
+// Core waits for one of the process's cores, for work on size bytes that waits for nothing, such as decoding a body. leave gives the core back; a
+// second call does nothing. One tenant has at most half of the cores that others leave, beyond one: without this, the requests of one caller would be in
+// front of everybody's in the queues of Go's scheduler, 10 ms each. Up to SmallBytes, without a Hold (see Budget.With), and of a nil Budget it does not
+// wait. The error is that of ctx.
+func Core(ctx context.Context, size int) (leave func(), err error) {
 	h := of(ctx)
-	if h == nil || h.budget == nil {
+	if size <= SmallBytes || h == nil || h.budget == nil {
 		return func() {}, nil
 	}
 	place := h.budget.cores.Ask(h.tenant)
@@ -45,8 +46,25 @@ func Core(ctx context.Context) (leave func(), err error) {
 	case <-ctx.Done():
 		if !place.waiter.isGranted() {
 			place.Leave()
-			return nil, context.Cause(ctx)
+			return nil, fmt.Errorf("wait for a core: %w", context.Cause(ctx))
 		}
 	}
 	return place.Leave, nil
+}
+
+type coreKey struct{}
+
+// Decoding is Core for code that decodes a body and then calls what may wait for long, which begins with Decoded.
+func Decoding(ctx context.Context, size int) (_ context.Context, leave func(), err error) {
+	if leave, err = Core(ctx, size); err != nil {
+		return ctx, nil, err
+	}
+	return context.WithValue(ctx, coreKey{}, leave), leave, nil
+}
+
+// Decoded gives back the core of Decoding, if ctx is of it.
+func Decoded(ctx context.Context) {
+	if leave, ok := ctx.Value(coreKey{}).(func()); ok {
+		leave()
+	}
 }

@@ -71,7 +71,7 @@ func TestCoresAreSharedBetweenTenants(t *testing.T) {
 	defer hold.Release()
 	var own []func()
 	for len(own) <= runtime.GOMAXPROCS(0) {
-		leave, err := budget.Core(ctx)
+		leave, err := budget.Core(ctx, budget.SmallBytes+1)
 		if err != nil {
 			break
 		}
@@ -82,24 +82,40 @@ func TestCoresAreSharedBetweenTenants(t *testing.T) {
 	}
 	other, hold := b.With(gone, "b", 0)
 	defer hold.Release()
-	if leave, err := budget.Core(other); err != nil {
+	if leave, err := budget.Core(other, budget.SmallBytes+1); err != nil {
 		t.Errorf("another tenant: %v", err)
 	} else {
 		leave()
 	}
 	own[0]()
 	own[0]()
-	leave, err := budget.Core(ctx)
+	leave, err := budget.Core(ctx, budget.SmallBytes+1)
 	if err != nil {
 		t.Fatalf("a core that was given back: %v", err)
 	}
-	if _, err := budget.Core(ctx); !errors.Is(err, context.Canceled) {
+	if _, err := budget.Core(ctx, budget.SmallBytes+1); !errors.Is(err, context.Canceled) {
 		t.Errorf("a core that was given back twice is there twice: %v", err)
 	}
 	leave()
+	decoding, _, err := budget.Decoding(ctx, budget.SmallBytes+1)
+	if err != nil {
+		t.Errorf("Decoding: %v", err)
+	}
+	if _, err := budget.Core(ctx, budget.SmallBytes+1); !errors.Is(err, context.Canceled) {
+		t.Errorf("beside Decoding: %v", err)
+	}
+	if _, err := budget.Core(ctx, budget.SmallBytes); err != nil {
+		t.Errorf("small work: %v", err)
+	}
+	budget.Decoded(ctx)
+	budget.Decoded(decoding)
+	budget.Decoded(decoding)
+	if _, err := budget.Core(ctx, budget.SmallBytes+1); err != nil {
+		t.Errorf("after Decoded: %v", err)
+	}
 	unlimited, _ := (*budget.Budget)(nil).With(gone, "a", 0)
 	for what, ctx := range map[string]context.Context{"a Hold": t.Context(), "a Budget": unlimited} {
-		if leave, err := budget.Core(ctx); err != nil {
+		if leave, err := budget.Core(ctx, budget.SmallBytes+1); err != nil {
 			t.Errorf("without %s: %v", what, err)
 		} else {
 			leave()

@@ -1,0 +1,84 @@
+package e2b
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+	"github.com/gin-gonic/gin"
+
+	"github.com/sandfarm/sandfarm/api/e2b/envd"
+	"github.com/sandfarm/sandfarm/internal/budget"
+)
+
+type received struct{ connect.StreamingHandlerConn }
+
+func (received) Receive(any) error  { return nil }
+func (received) Spec() connect.Spec { return connect.Spec{} }
+
+// A large message is decoded on a core of its tenant's, which is given back before the call begins: it may last.
+func TestLargeMessagesHaveACoreUntilTheirCallBegins(t *testing.T) {
+	t.Parallel()
+	gone, cancel := context.WithCancel(t.Context())
+	cancel() // nobody waits
+	ctx, hold := budget.New(0).With(gone, "acme", 0)
+	defer hold.Release()
+	takes := func() bool {
+		leave, err := budget.Core(ctx, budget.SmallBytes+1)
+		if err == nil {
+			leave()
+		}
+		return err == nil
+	}
+	for err := error(nil); err == nil; {
+		_, err = budget.Core(ctx, budget.SmallBytes+1)
+	}
+	for size, want := range map[int]bool{budget.SmallBytes: false, budget.SmallBytes + 1: true} {
+		c, _ := gin.CreateTestContext(httptest.NewRecorder())
+		c.Request = httptest.NewRequestWithContext(ctx, http.MethodPost, envd.ProcessListProcedure, strings.NewReader(strings.Repeat("?", size)))
+		c.Request.Header.Set("Content-Type", "application/json")
+		if err := New(Deps{MaxBody: 1 << 20}).RPC("")(c, Box{}); errors.Is(err, context.Canceled) != want {
+			t.Errorf("a message of %d bytes, without a core: %v", size, err)
+		}
+	}
+
+	ctx, hold = budget.New(0).With(gone, "acme", 0)
+	defer hold.Release()
+	decoding := func() context.Context {
+		var on context.Context
+		for {
+			next, _, err := budget.Decoding(ctx, budget.SmallBytes+1)
+			if err != nil {
+				return on
+			}
+			on = next
+		}
+	}
+	on := decoding()
+	_, err := failures{}.WrapUnary(func(context.Context, connect.AnyRequest) (connect.AnyResponse, error) {
+		if !takes() {
+			t.Error("a call has the core of its message")
+		}
+		return nil, nil
+	})(on, connect.NewRequest(&envd.ListRequest{}))
+	if err != nil {
+		t.Error(err)
+	}
+	on = decoding()
+	err = failures{}.WrapStreamingHandler(func(_ context.Context, conn connect.StreamingHandlerConn) error {
+		if takes() {
+			t.Error("the message of a stream is decoded without a core")
+		}
+		if err := conn.Receive(nil); err != nil || !takes() {
+			t.Errorf("a stream has the core of its message, %v", err)
+		}
+		return nil
+	})(on, received{})
+	if err != nil {
+		t.Error(err)
+	}
+}
