@@ -61,7 +61,11 @@ func (a *app) artifactRm() *cobra.Command {
 	}, argCount(1, -1, "the artifact's ID"), func(ctx context.Context, c *client.Client, args []string) error {
 		var errs []error
 		for _, id := range args {
-			errs = append(errs, about("delete artifact "+id, c.DeleteArtifact(ctx, id)))
+			err := c.DeleteArtifact(ctx, id)
+			if err == nil {
+				fmt.Fprintln(a.Err, printable("deleted "+id))
+			}
+			errs = append(errs, about("delete artifact "+id, err))
 		}
 		return errors.Join(errs...)
 	})

@@ -176,7 +176,12 @@ func (a *app) put(ctx context.Context, files *client.Files, from, to string) err
 		if to == "" || strings.HasSuffix(to, "/") {
 			return usagef("stdin has no name: give the PATH to store it under")
 		}
-		return files.Write(ctx, to, a.In)
+		progress := a.progress()
+		if err := files.Write(ctx, to, progress.reader(a.In)); err != nil {
+			return err
+		}
+		fmt.Fprintf(a.Err, "put %s (%s)\n", printable(to), size(progress.bytes))
+		return nil
 	}
 	info, err := os.Stat(from)
 	if err != nil {
@@ -230,6 +235,10 @@ func (a *app) filesMv() *cobra.Command {
 		Use: "mv ID FROM TO", Short: "Rename a file of a sandbox", Example: "  sandfarm files mv sbx_… draft.txt final.txt",
 		ValidArgsFunction: a.first(a.sandboxIDs),
 	}, argCount(3, 3, "the sandbox's ID, FROM or TO"), func(ctx context.Context, c *client.Client, args []string) error {
-		return c.Files(args[0]).Move(ctx, args[1], args[2])
+		if err := c.Files(args[0]).Move(ctx, args[1], args[2]); err != nil {
+			return err
+		}
+		fmt.Fprintln(a.Err, printable("renamed "+args[1]+" to "+args[2]))
+		return nil
 	})
 }

@@ -268,8 +268,22 @@ func (a *app) jobCancel() *cobra.Command {
 			if err == nil && a.json {
 				err = a.print(job)
 			}
+			if err == nil {
+				fmt.Fprintln(a.Err, canceled(job))
+			}
 			errs = append(errs, about("cancel "+id, err))
 		}
 		return errors.Join(errs...)
 	})
+}
+
+// canceled says what became of a job that was to be canceled.
+func canceled(j wire.Job) string {
+	switch {
+	case j.State == "canceled":
+		return "canceled " + j.ID
+	case j.Final():
+		return fmt.Sprintf("nothing to cancel: %s has already ended (%s)", j.ID, j.State)
+	}
+	return "canceling " + j.ID
 }

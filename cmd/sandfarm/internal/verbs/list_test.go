@@ -115,7 +115,7 @@ func TestEveryMissingIDIsReported(t *testing.T) {
 	missing := func(w http.ResponseWriter, r *http.Request) {
 		f.answer(w, http.StatusNotFound, wire.Problem{Status: 404, Code: "not_found", Detail: "there is no " + r.PathValue("id"), RequestID: "req_1"})
 	}
-	f.Routes["DELETE /v1/sandboxes/{id}"] = missing
+	f.Routes["GET /v1/sandboxes/{id}"] = missing
 	f.Routes["DELETE /v1/sandboxes/{box}/files/{id}"] = missing
 	for verb, args := range map[string][]string{"close": {"sandbox", "close"}, "remove": {"files", "rm", "sbx_1"}} {
 		got := f.sandfarm(t.Context(), "", append(args, "A", "B")...)

@@ -2,6 +2,7 @@ package verbs_test
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -188,13 +189,13 @@ func TestKillEndsAProcessOrSendsASignal(t *testing.T) {
 	f := newFarm(t)
 	f.Routes["DELETE /v1/sandboxes/sbx_1/processes/{id}"] = f.gives(http.StatusOK, wire.Process{})
 	f.Routes["POST /v1/sandboxes/sbx_1/processes/{id}/signal"] = f.gives(http.StatusOK, wire.Process{})
-	for _, args := range [][]string{{"kill", "sbx_1", "prc_1", "42"}, {"kill", "sbx_1", "prc_1", "--signal", "SIGHUP"}} {
-		if got := f.sandfarm(t.Context(), "", args...); got != (outputs{}) {
-			t.Errorf("%q: %+v", args, got)
+	for text, said := range map[string]string{"kill sbx_1 prc_1 42": "ended prc_1\nended 42\n", "kill sbx_1 prc_1 --signal SIGHUP": "sent SIGHUP to prc_1\n"} {
+		if got := f.sandfarm(t.Context(), "", strings.Fields(text)...); got != (outputs{0, "", said}) {
+			t.Errorf("%q: %+v", text, got)
 		}
 	}
-	want := []string{"DELETE /v1/sandboxes/sbx_1/processes/prc_1", "DELETE /v1/sandboxes/sbx_1/processes/42", `POST /v1/sandboxes/sbx_1/processes/prc_1/signal {"signal":"SIGHUP"}`}
-	if diff := cmp.Diff(want, f.asked()); diff != "" {
+	want := []string{"DELETE /v1/sandboxes/sbx_1/processes/42", "DELETE /v1/sandboxes/sbx_1/processes/prc_1", `POST /v1/sandboxes/sbx_1/processes/prc_1/signal {"signal":"SIGHUP"}`}
+	if diff := cmp.Diff(want, slices.Sorted(slices.Values(f.asked()))); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -88,13 +88,18 @@ With --signal only send this signal. "sandfarm job cancel" ends a job, "sandfarm
 		for _, id := range args[1:] {
 			var p wire.Process
 			var err error
+			done := "ended "
 			if signal == "" {
 				p, err = c.EndProcess(ctx, args[0], id)
 			} else {
+				done = "sent " + signal + " to "
 				p, err = c.SignalProcess(ctx, args[0], id, signal)
 			}
 			if err == nil && a.json {
 				err = a.print(p)
+			}
+			if err == nil {
+				fmt.Fprintln(a.Err, printable(done+id))
 			}
 			errs = append(errs, about("process "+id, err))
 		}

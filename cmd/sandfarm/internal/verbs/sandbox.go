@@ -253,22 +253,60 @@ func (a *app) sandboxControl(what string) *cobra.Command {
 	one := map[string]struct {
 		short, done string
 		do          func(*client.Client, context.Context, string, ...client.CallOption) (wire.Job, error)
+		idle        func(context.Context, *client.Client, string) (string, error) // says that there is nothing to do, asked before; nil: there always is
 	}{
-		"interrupt": {"Interrupt running code in a sandbox, as Ctrl-C would", "interrupted ", (*client.Client).Interrupt},
-		"restart":   {"Restart the kernels of a sandbox: variables are lost, files stay", "restarted ", (*client.Client).Restart},
-		"hibernate": {"Store a sandbox on the disk of its node: it uses no memory until it resumes (needs gVisor)", "hibernated ", (*client.Client).Hibernate},
-		"resume":    {"Resume a hibernated sandbox: its programs continue where they were", "resumed ", (*client.Client).Resume},
+		"interrupt": {"Interrupt running code in a sandbox, as Ctrl-C would", "interrupted ", (*client.Client).Interrupt, runsNoCode},
+		"restart":   {"Restart the kernels of a sandbox: variables are lost, files stay", "restarted ", (*client.Client).Restart, nil},
+		"hibernate": {"Store a sandbox on the disk of its node: it uses no memory until it resumes (needs gVisor)", "hibernated ", (*client.Client).Hibernate, alreadyIs(true)},
+		"resume":    {"Resume a hibernated sandbox: its programs continue where they were", "resumed ", (*client.Client).Resume, alreadyIs(false)},
 	}[what]
 	return a.verb(&cobra.Command{
 		Use: what + " ID", Short: one.short, Example: "  sandfarm sandbox " + what + " sbx_…",
 		ValidArgsFunction: a.first(a.sandboxIDs),
 	}, argCount(1, 1, "the sandbox's ID"), func(ctx context.Context, c *client.Client, args []string) error {
+		done := ""
+		if one.idle != nil {
+			var err error
+			if done, err = one.idle(ctx, c, args[0]); err != nil {
+				return err
+			}
+		}
 		job, err := one.do(c, ctx, args[0], client.WithWait(createWait))
 		if err != nil {
 			return err
 		}
-		return a.waitFor(ctx, c, job, one.done+args[0])
+		return a.waitFor(ctx, c, job, cmp.Or(done, one.done+args[0]))
 	})
+}
+
+// runsNoCode says that no code runs in the kernels of a sandbox, and how a command ends that does; empty: code runs.
+func runsNoCode(ctx context.Context, c *client.Client, id string) (string, error) {
+	text := "nothing to interrupt: no code runs in " + id
+	for job, err := range c.Jobs(ctx, client.JobFilter{SandboxID: id, State: "running"}) {
+		switch {
+		case err != nil:
+			return "", err
+		case job.Kind == "execute" || job.Kind == "run":
+			return "", nil
+		case job.Kind == "command":
+			text += fmt.Sprintf("; %q ends its command", "sandfarm job cancel "+job.ID)
+		}
+	}
+	return text, nil
+}
+
+// alreadyIs returns a function that says that a sandbox is hibernated already, or that it is not; empty: that is the other way round.
+func alreadyIs(hibernated bool) func(context.Context, *client.Client, string) (string, error) {
+	return func(ctx context.Context, c *client.Client, id string) (string, error) {
+		s, err := c.Sandbox(ctx, id)
+		switch {
+		case err != nil || hibernated != (s.State == "hibernated"):
+			return "", err
+		case hibernated:
+			return "nothing to do: " + id + " was hibernated already", nil
+		}
+		return "nothing to do: " + id + " was not hibernated", nil
+	}
 }
 
 func (a *app) sandboxClose() *cobra.Command {
@@ -280,14 +318,30 @@ func (a *app) sandboxClose() *cobra.Command {
 	}, argCount(1, -1, "the sandbox's ID"), func(ctx context.Context, c *client.Client, args []string) error {
 		var errs []error
 		for _, id := range args {
-			job, err := c.Close(ctx, id, client.WithWait(createWait))
-			if err == nil {
-				err = a.waitFor(ctx, c, job, "closed "+id)
-			}
-			errs = append(errs, about("close "+id, err))
+			errs = append(errs, about("close "+id, a.close(ctx, c, id)))
 		}
 		return errors.Join(errs...)
 	})
+}
+
+func (a *app) close(ctx context.Context, c *client.Client, id string) error {
+	s, err := c.Sandbox(ctx, id)
+	switch {
+	case err != nil:
+		return err
+	case s.ClosedAt != nil:
+		fmt.Fprintln(a.Err, printable(fmt.Sprintf("nothing to close: %s has already ended (%s)", id, s.State)))
+		return nil
+	}
+	job, err := c.Close(ctx, id, client.WithWait(createWait))
+	switch {
+	case client.CodeOf(err) == "conflict": // the end of a run closes its sandbox without a job
+		fmt.Fprintln(a.Err, printable("nothing to close: "+id+" is closing already"))
+		return nil
+	case err != nil:
+		return err
+	}
+	return a.waitFor(ctx, c, job, "closed "+id)
 }
 
 // waitFor waits for a job and then prints on stderr what it did.

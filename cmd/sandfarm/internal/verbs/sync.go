@@ -73,6 +73,9 @@ func (s *syncer) once(ctx context.Context) error {
 	if err == nil && open > 0 {
 		err = fmt.Errorf("not the same on both sides: %s", plural(open, "file"))
 	}
+	if err == nil && !s.said {
+		s.say("nothing to copy: both sides are the same")
+	}
 	return err
 }
 
@@ -98,7 +101,7 @@ func (s *syncer) watch(ctx context.Context) error {
 			}
 		}
 	})
-	look, tick, wait := true, time.NewTicker(syncEvery), syncEvery
+	look, tick, wait, first := true, time.NewTicker(syncEvery), syncEvery, true
 	defer tick.Stop()
 	for {
 		var err error
@@ -119,6 +122,10 @@ func (s *syncer) watch(ctx context.Context) error {
 			s.say("%v; trying again", err)
 		default:
 			wait = syncEvery
+			if first {
+				s.say("compared both sides; changes are copied until Ctrl-C")
+				first = false
+			}
 		}
 		tick.Reset(wait)
 		select {

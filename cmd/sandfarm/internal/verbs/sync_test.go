@@ -137,6 +137,9 @@ func TestSyncBothWays(t *testing.T) {
 	f.put("../escape", "x")
 	f.put("sub/conftest.py", "x")
 	got := run()
+	if again := run(); strings.Contains(again, "nothing to copy") { // files that cannot be copied are left
+		t.Error(again)
+	}
 	if f.files["many/7"] != "first" || f.files["Makefile"] != "mine" || f.files[".git/config"] != "" || f.files["link"] != "" || read("there") != "t" || read("sub/conftest.py") != "none" {
 		t.Errorf("%v\n%s", f.files, got)
 	}
@@ -177,6 +180,10 @@ func TestSyncBothWays(t *testing.T) {
 	must(os.Remove(filepath.Join(dir, "many/3")))
 	if got = run("--delete"); f.files["many/4"] != "" || read("many/5") != "none" || read("many/3") != "there" || !strings.HasSuffix(got, "exit 0") {
 		t.Errorf("%v\n%s", f.files, got)
+	}
+
+	if got = run("--delete"); got != "nothing to copy: both sides are the same\nexit 0" {
+		t.Error(got)
 	}
 
 	// What the sandbox may not write here it may not delete here.

@@ -43,6 +43,7 @@ type syncer struct {
 	there    string // absolute
 	memory   string // file that remembers was
 	say      func(string, ...any)
+	said     bool // say was called
 	autoload *Autoload
 
 	was      map[string]pair
@@ -62,8 +63,11 @@ func (a *app) newSyncer(ctx context.Context, c *client.Client, dir string, to pl
 	}
 	s := &syncer{
 		syncOptions: o, files: c.FS(to.sandbox), root: root, there: path.Clean(client.Absolute(to.path)), was: map[string]pair{}, differ: map[string]pair{}, reported: map[string]string{},
-		say:      func(format string, args ...any) { fmt.Fprintln(a.Err, printable(fmt.Sprintf(format, args...))) },
 		autoload: NewAutoload(runtime.GOOS, a.Getenv("PATH")),
+	}
+	s.say = func(format string, args ...any) {
+		s.said = true
+		fmt.Fprintln(a.Err, printable(fmt.Sprintf(format, args...)))
 	}
 	dirOf := func() (string, error) { return o.memory, nil }
 	if o.memory == "" {

@@ -83,7 +83,11 @@ func (a *app) workerUndrain() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return c.EndNodeDrain(ctx, node)
+		if err := c.EndNodeDrain(ctx, node); err != nil {
+			return err
+		}
+		fmt.Fprintln(a.Err, printable(node+" takes new sandboxes again"))
+		return nil
 	})
 }
 
