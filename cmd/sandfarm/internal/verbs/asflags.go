@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
@@ -26,11 +27,34 @@ var flagOf = map[string]string{
 	"resources.pids":      "--pids",
 }
 
-// bounded is a number that is not within its bounds, for a flag that takes an amount with its unit: the farm counts in MiB or seconds.
-var bounded = regexp.MustCompile(`(--[a-z]+) is -?\d+; it must be from \d+ to \d+`)
+// bounded is a number that is not within its bounds, for a flag.
+var bounded = regexp.MustCompile(`(--[a-z]+) is (-?\d+); it must be from (\d+) to (\d+)`)
 
-// unitOf is the unit of the farm's numbers for a flag.
-var unitOf = map[string]string{"--memory": "MiB", "--disk": "MiB", "--timeout": "seconds", "--ttl": "seconds", "--idle": "seconds", "--expires": "seconds"}
+// unit is a unit that a flag takes, and how many of the farm's unit it has.
+type unit struct {
+	name string
+	size int
+}
+
+// The units of amounts, which the farm has in MiB, and of durations, which it has in seconds; the largest first.
+var (
+	amounts   = []unit{{"g", 1024}, {"m", 1}}
+	durations = []unit{{"d", 24 * 60 * 60}, {"h", 60 * 60}, {"m", 60}, {"s", 1}}
+)
+
+// unitsOf are the units of a flag that takes numbers with one.
+var unitsOf = map[string][]unit{"--memory": amounts, "--disk": amounts, "--timeout": durations, "--ttl": durations, "--idle": durations, "--expires": durations}
+
+// withUnit is a number of the farm as a flag takes it: in the largest unit in which it is whole.
+func withUnit(flag, number string) string {
+	n, err := strconv.Atoi(number)
+	for _, u := range unitsOf[flag] {
+		if err == nil && n != 0 && n%u.size == 0 {
+			return strconv.Itoa(n/u.size) + u.name
+		}
+	}
+	return number
+}
 
 // apiWord is a word that may name a field; one in a longer name, such as that of a setting or a file, is none.
 var apiWord = regexp.MustCompile(`\b[a-z][a-z_.]*[a-z]\b(?:\[\d+\])?`)
@@ -58,7 +82,8 @@ func asFlags(text string) string {
 		return word
 	})
 	return bounded.ReplaceAllStringFunc(text, func(found string) string {
-		flag, _, _ := strings.Cut(found, " ")
-		return strings.TrimRight(found+" "+unitOf[flag], " ")
+		part := bounded.FindStringSubmatch(found)
+		flag := part[1]
+		return fmt.Sprintf("%s is %s; it must be from %s to %s", flag, withUnit(flag, part[2]), withUnit(flag, part[3]), withUnit(flag, part[4]))
 	})
 }
