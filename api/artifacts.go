@@ -87,7 +87,7 @@ func (s *Server) uploadFiles(c *gin.Context) error {
 			return rest.BadRequestf("the Content-Type multipart/form-data has no boundary")
 		}
 		body := rest.HeldBody(c)
-		form := &form{body: body, reader: rest.NewParts(body, params["boundary"])}
+		form := &form{body: body, reader: rest.NewParts(c.Request.Context(), body, params["boundary"])}
 		out, err = s.service.WriteFiles(ctx, call, id, under, form.next)
 	default:
 		err = rest.Refusef(http.StatusUnsupportedMediaType, farm.CodeInvalid, "the Content-Type must be multipart/form-data or application/x-tar")

@@ -23,7 +23,7 @@ func FuzzForm(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
 		body := bytes.NewReader(in)
-		form := &form{body: body, reader: rest.NewParts(body, "b")}
+		form := &form{body: body, reader: rest.NewParts(t.Context(), body, "b")}
 		for parts := 0; ; parts++ {
 			if parts > len(in) {
 				t.Fatal("the form does not end")

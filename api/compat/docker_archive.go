@@ -12,7 +12,6 @@ import (
 	"io/fs"
 	"maps"
 	"path"
-	"runtime"
 	"slices"
 	"strings"
 
@@ -32,6 +31,8 @@ const (
 	// maxLinkBytes bounds what links take in memory until their targets are found: their names, those of the targets, and linkEntry each.
 	maxLinkBytes = 1 << 20
 	linkEntry    = 64
+	// blockBytes is what a member takes in a tar beside its content, at least.
+	blockBytes = 512
 )
 
 // linkNames are the names of links, by their target.
@@ -52,7 +53,7 @@ func (l *linkNames) add(name, target string) error {
 // skipped.
 func (w *packer) archive(ctx context.Context, raw []byte) error {
 	links := linkNames{of: map[string][]string{}}
-	err := tarMembers(raw, func(member *tar.Header, content io.Reader) error {
+	err := tarMembers(ctx, raw, func(member *tar.Header, content io.Reader) error {
 		name, mode := strings.TrimPrefix(member.Name, "./"), member.FileInfo().Mode()
 		switch {
 		case neverSent(name):
@@ -76,7 +77,7 @@ func (w *packer) archive(ctx context.Context, raw []byte) error {
 // copies packs the files that links lead to under the names of the links, by their target.
 func (w *packer) copies(ctx context.Context, raw []byte, links map[string][]string) error {
 	var charged int64
-	err := tarMembers(raw, func(member *tar.Header, content io.Reader) error {
+	err := tarMembers(ctx, raw, func(member *tar.Header, content io.Reader) error {
 		names := links[path.Clean(member.Name)]
 		if member.Typeflag != tar.TypeReg || len(names) == 0 || member.Size > maxLinked {
 			return nil
@@ -106,8 +107,8 @@ func (w *packer) copies(ctx context.Context, raw []byte, links map[string][]stri
 }
 
 // tarMembers yields each member of a tar, which may be compressed by gzip. It refuses a tar beyond maxMembers or maxUnpacked, and names beyond
-// farm.MaxPathBytes.
-func tarMembers(raw []byte, each func(*tar.Header, io.Reader) error) error {
+// farm.MaxPathBytes. What it unpacks beyond budget.SmallBytes it unpacks on a core of the tenant of ctx, which it does not hold during each.
+func tarMembers(ctx context.Context, raw []byte, each func(*tar.Header, io.Reader) error) error {
 	from := &io.LimitedReader{R: bufio.NewReader(bytes.NewReader(raw)), N: maxUnpacked + 1}
 	broken := func() error {
 		if from.N <= 0 {
@@ -120,11 +121,16 @@ func tarMembers(raw []byte, each func(*tar.Header, io.Reader) error) error {
 		if err != nil {
 			return broken()
 		}
-		from.R = polite{unzipped}
+		from.R = unzipped
 	}
 	all, members, size := tar.NewReader(from), 0, int64(0)
 	for {
+		leave, err := budget.Core(ctx, int(size)+members*blockBytes) // which skips the rest of the member before
+		if err != nil {
+			return err
+		}
 		member, err := all.Next()
+		leave()
 		if errors.Is(err, io.EOF) && len(raw) > 0 && from.N > 0 {
 			return nil
 		}
@@ -143,7 +149,7 @@ func tarMembers(raw []byte, each func(*tar.Header, io.Reader) error) error {
 		}
 		// Each name may be a part of a header of a MiB, which would stay in memory with it.
 		member.Name, member.Linkname = strings.Clone(member.Name), strings.Clone(member.Linkname)
-		if err := each(member, all); err != nil {
+		if err := each(member, onCore{all, ctx, int(size)}); err != nil {
 			if errors.Is(err, io.ErrUnexpectedEOF) {
 				return broken()
 			}
@@ -152,13 +158,21 @@ func tarMembers(raw []byte, each func(*tar.Header, io.Reader) error) error {
 	}
 }
 
-// polite lets others run before each piece that it reads: half a GiB of a gzip takes a core for a quarter of a second.
-type polite struct{ io.Reader }
+// onCore reads on a core of its tenant's (budget.Core): what it reads is made of bytes that are there.
+type onCore struct {
+	io.Reader
+	ctx  context.Context
+	size int // of the whole
+}
 
 // Read reads a piece.
-func (p polite) Read(b []byte) (int, error) {
-	runtime.Gosched()
-	return p.Reader.Read(b)
+func (o onCore) Read(b []byte) (int, error) {
+	leave, err := budget.Core(o.ctx, o.size)
+	if err != nil {
+		return 0, err
+	}
+	defer leave()
+	return o.Reader.Read(b)
 }
 
 func errUnpacked() error {

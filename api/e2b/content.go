@@ -101,7 +101,7 @@ func (d *Gateway) Upload(c *gin.Context, box Box) error {
 	u := &upload{Gateway: d, c: c, box: box, metadata: metadata, seen: map[string]bool{}, out: []uploaded{}}
 	switch {
 	case kind == "multipart/form-data" && params["boundary"] != "":
-		err = parts(rest.NewParts(body, params["boundary"]), c.Query("path"), u.write)
+		err = parts(rest.NewParts(c.Request.Context(), body, params["boundary"]), c.Query("path"), u.write)
 	case kind == "application/octet-stream" && c.Query("path") == "":
 		return rest.BadRequestf("path is missing: where the body is written.")
 	case kind == "application/octet-stream":

@@ -125,7 +125,7 @@ func TestUploadsAreBounded(t *testing.T) {
 		}
 		_ = form.Close()
 		var written []string
-		err := parts(rest.NewParts(body, form.Boundary()), "", func(to string, _ io.Reader, _ int64) error {
+		err := parts(rest.NewParts(t.Context(), body, form.Boundary()), "", func(to string, _ io.Reader, _ int64) error {
 			written = append(written, to)
 			return nil
 		})

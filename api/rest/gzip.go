@@ -46,7 +46,7 @@ func Unpacked(c *gin.Context, body io.Reader) (io.Reader, int64, error) {
 		if err := budget.Charge(c.Request.Context(), GzipBytes); err != nil {
 			return nil, 0, err
 		}
-		return &unpacker{from: body}, -1, nil
+		return &unpacker{work: work{ctx: c.Request.Context(), from: body}}, -1, nil
 	default:
 		return nil, 0, Refusef(http.StatusUnsupportedMediaType, farm.CodeInvalid, "the Content-Encoding must be gzip or identity")
 	}
@@ -54,18 +54,22 @@ func Unpacked(c *gin.Context, body io.Reader) (io.Reader, int64, error) {
 
 // unpacker unpacks a body. It reads nothing of it before it is read itself.
 type unpacker struct {
-	from io.Reader
+	work
 	gzip *gzip.Reader
 }
 
 // Read reads what is unpacked.
 func (u *unpacker) Read(p []byte) (n int, err error) {
-	if u.gzip == nil {
-		if u.gzip, err = gzip.NewReader(u.from); err != nil {
-			return 0, notGzip(err)
+	err = u.do(func() error {
+		if u.gzip == nil {
+			if u.gzip, err = gzip.NewReader(&u.work); err != nil {
+				return err
+			}
 		}
-	}
-	n, err = u.gzip.Read(p)
+		n, err = u.gzip.Read(p)
+		return err
+	})
+	u.size += n
 	return n, notGzip(err)
 }
 

@@ -1,13 +1,21 @@
 package rest_test
 
 import (
+	"bytes"
+	"compress/gzip"
+	"context"
 	"errors"
 	"io"
-	"runtime"
+	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/gin-gonic/gin"
+
 	"github.com/sandfarm/sandfarm/api/rest"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -39,7 +47,7 @@ func TestHeadersOfPartsAreBounded(t *testing.T) {
 	} {
 		for _, before := range []string{"", "--b\r\n" + field + "\r\n" + strings.Repeat("line\n", 20<<10) + "\r\n"} { // a part whose content is not read
 			body := &taken{Reader: strings.NewReader(before + "--b\r\n" + c.header + "\r\n" + strings.Repeat("\n", 99) + "\r\n--b--\r\n")}
-			parts := rest.NewParts(body, "b")
+			parts := rest.NewParts(t.Context(), body, "b")
 			if before != "" {
 				if _, err := parts.NextRawPart(); err != nil {
 					t.Fatalf("%s: the part before: %v", name, err)
@@ -69,35 +77,78 @@ func TestHeadersOfPartsAreBounded(t *testing.T) {
 	}
 }
 
-// Between the headers of parts others run: half a second on a core for 10,000 empty parts would be in front of every other caller's work. Not parallel:
-// it has the only core.
-func TestOthersRunBetweenParts(t *testing.T) { //nolint:paralleltest // see above
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	const n = 1000
-	parts := rest.NewParts(strings.NewReader(strings.Repeat("--b\r\nContent-Disposition: form-data; name=\"f\"; filename=\"a\"\r\n\r\n\r\n", n)+"--b--\r\n"), "b")
-	turns, done := 0, make(chan struct{})
-	stop := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-				turns++
-				runtime.Gosched()
-			}
-		}
-	}()
-	found := 0
-	for ; ; found++ {
-		if _, err := parts.NextRawPart(); err != nil {
-			break
-		}
+// needy is a body that tells whether its tenant has a core left whenever more of it is read.
+type needy struct {
+	ctx   context.Context
+	from  io.Reader
+	reads []bool
+}
+
+func (n *needy) Read(b []byte) (int, error) {
+	leave, err := budget.Core(n.ctx, budget.SmallBytes+1)
+	if n.reads = append(n.reads, err == nil); err == nil {
+		leave()
 	}
-	close(stop)
-	<-done
-	if found != n || turns < n/2 { // without a yield it has some 10
-		t.Errorf("%d parts, and another goroutine had %d turns between them", found, turns)
+	return n.from.Read(b)
+}
+
+// 10,000 empty parts, and a gzip of half a GiB of zeros, take a core for long. They have one of their tenant's, but not while they wait for the caller.
+func TestWorkOnABodyHasACore(t *testing.T) {
+	t.Parallel()
+	const part = "--b\r\nContent-Disposition: form-data; name=\"f\"; filename=\"a\"\r\n\r\n\r\n"
+	var zeros bytes.Buffer
+	packed := gzip.NewWriter(&zeros)
+	_, _ = packed.Write(make([]byte, 10*budget.SmallBytes))
+	_ = packed.Close()
+	for name, c := range map[string]struct {
+		body string
+		size int // of all that is read
+		read func(context.Context, io.Reader) (int, error)
+	}{
+		"Parts": {strings.Repeat(part, 5000) + "--b--\r\n", 5000 * len(part), func(ctx context.Context, body io.Reader) (int, error) {
+			parts := rest.NewParts(ctx, body, "b")
+			for n := 0; ; n += len(part) {
+				if _, err := parts.NextRawPart(); err != nil {
+					return n, err
+				}
+			}
+		}},
+		"Gzip": {zeros.String(), 10 * budget.SmallBytes, func(ctx context.Context, body io.Reader) (int, error) {
+			gin, _ := gin.CreateTestContext(httptest.NewRecorder())
+			gin.Request = httptest.NewRequestWithContext(ctx, http.MethodPost, "/", http.NoBody)
+			gin.Request.Header.Set("Content-Encoding", "gzip")
+			unpacked, _, err := rest.Unpacked(gin, body)
+			if err != nil {
+				return 0, err
+			}
+			n, err := io.Copy(io.Discard, unpacked)
+			return int(n), err
+		}},
+	} {
+		gone, cancel := context.WithCancel(t.Context())
+		cancel() // nobody waits
+		ctx, hold := budget.New(0).With(gone, "acme", 0)
+		defer hold.Release()
+		body := &needy{ctx: ctx, from: strings.NewReader(c.body)}
+		for leaves := []func(){}; ; { // all but one core of the tenant's
+			leave, err := budget.Core(ctx, budget.SmallBytes+1)
+			if err != nil {
+				leaves[0]()
+				break
+			}
+			leaves = append(leaves, leave)
+		}
+		if n, err := c.read(ctx, body); n != c.size || err != nil && !errors.Is(err, io.EOF) {
+			t.Errorf("%s: %d bytes are read, want %d: %v", name, n, c.size, err)
+		}
+		if slices.Contains(body.reads, false) {
+			t.Errorf("%s: a core is held while more is waited for", name)
+		}
+		if _, err := budget.Core(ctx, budget.SmallBytes+1); err != nil {
+			t.Errorf("%s: the core is not given back", name)
+		}
+		if n, err := c.read(ctx, strings.NewReader(c.body)); n < budget.SmallBytes/2 || n > 2*budget.SmallBytes || !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: without a core %d bytes are read, want some 64 KiB: %v", name, n, err)
+		}
 	}
 }

@@ -134,7 +134,7 @@ func (s *Server) notebookUpload(c *gin.Context) error {
 		return replyOrError(c, nil, compat.MissingField("file"))
 	}
 	body := rest.HeldBody(c)
-	put, err := s.notebook(c).Upload(c.Request.Context(), c.Param("id"), c.Query("file_path"), rest.NewParts(body, params["boundary"]))
+	put, err := s.notebook(c).Upload(c.Request.Context(), c.Param("id"), c.Query("file_path"), rest.NewParts(c.Request.Context(), body, params["boundary"]))
 	if err != nil {
 		rest.Discard(body)
 	}

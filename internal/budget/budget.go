@@ -24,7 +24,7 @@
 // not wait for memory while a Hold is held whose release depends on it: use Hold.Grow or TryAcquire, which do not wait, and spill to
 // S3 or refuse where they do. ReadAll, whose senders may be slow, acquires in steps, of which only the first waits.
 //
-// Places shares places for work in the same way, and Core the cores of the process for the decoding of large bodies.
+// Places shares places for work in the same way, and Core the cores of the process for work on large bodies.
 package budget
 
 import (

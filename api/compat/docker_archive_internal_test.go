@@ -1,0 +1,79 @@
+package compat
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/sandfarm/sandfarm/internal/budget"
+)
+
+// A tar of half a GiB of zeros takes a core for a quarter of a second. It has one of its tenant's, but not while what it holds is sent.
+func TestTarsAreUnpackedOnACore(t *testing.T) {
+	t.Parallel()
+	var raw bytes.Buffer
+	packed := gzip.NewWriter(&raw)
+	all := tar.NewWriter(packed)
+	for _, size := range []int64{10, 10 * budget.SmallBytes, 10} {
+		if err := all.WriteHeader(&tar.Header{Name: "f", Typeflag: tar.TypeReg, Size: size}); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = all.Write(make([]byte, size))
+	}
+	_, _ = all.Close(), packed.Close()
+
+	gone, cancel := context.WithCancel(t.Context())
+	cancel() // nobody waits
+	ctx, hold := budget.New(0).With(gone, "acme", 0)
+	defer hold.Release()
+	cores := func() (n int, leave func()) {
+		leave = func() {}
+		for {
+			one, err := budget.Core(ctx, budget.SmallBytes+1)
+			if err != nil {
+				return n, leave
+			}
+			before := leave
+			n, leave = n+1, func() { before(); one() }
+		}
+	}
+	whole, leave := cores()
+	leave()
+	for _, read := range []bool{true, false} {
+		members := 0
+		each := func(_ *tar.Header, content io.Reader) error {
+			members++
+			n, leave := cores()
+			leave()
+			if n != whole {
+				t.Errorf("%d of %d cores are free while member %d is sent", n, whole, members)
+			}
+			if !read {
+				return nil
+			}
+			_, err := io.Copy(io.Discard, content)
+			return err
+		}
+		if err := tarMembers(ctx, raw.Bytes(), each); err != nil || members != 3 {
+			t.Errorf("%d members, want 3: %v", members, err)
+		}
+		members = 0
+		_, leave := cores()
+		err := tarMembers(ctx, raw.Bytes(), func(_ *tar.Header, content io.Reader) error {
+			members++
+			if !read {
+				return nil
+			}
+			_, err := io.Copy(io.Discard, content)
+			return err
+		})
+		leave()
+		if members != 2 || !errors.Is(err, context.Canceled) {
+			t.Errorf("without a core there are %d members, want 2: %v", members, err)
+		}
+	}
+}
