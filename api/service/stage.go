@@ -28,6 +28,7 @@ type stage struct {
 	limit  int64 // bytes that the objects may have together
 	keys   []string
 	inline int // bytes that are part of the request
+	head   []byte
 	charge charge
 }
 

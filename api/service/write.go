@@ -68,7 +68,10 @@ func (s *Service) WriteFile(ctx context.Context, c Call, sandboxID, path string,
 // take reads one file and returns its hash. A small file is stored in the request, a larger one in the object store.
 func (g *stage) take(ctx context.Context, p Part, size int64) (farm.InputFile, string, error) {
 	file := farm.InputFile{Path: p.Path}
-	head := make([]byte, max(0, inlineBytes-g.inline)+1)
+	if g.head == nil {
+		g.head = make([]byte, inlineBytes+1) // for all files: there may be thousands
+	}
+	head := g.head[:max(0, inlineBytes-g.inline)+1]
 	n, err := io.ReadFull(p.Content, head)
 	switch {
 	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
