@@ -167,6 +167,20 @@ func (s *Server) canceled(ctx context.Context, job *farm.Job) {
 	s.audit.add(ctx, e)
 }
 
+// used adds what a tool did or was refused without a job to the audit, in place of its request: what came of it is not in the status of the answer.
+func (s *Server) used(ctx context.Context, sandboxID, process string, status int) {
+	t, ok := ctx.Value(trailContext{}).(*trail)
+	if !ok {
+		return
+	}
+	t.mu.Lock()
+	t.whole = true
+	t.mu.Unlock()
+	e := t.entry
+	e.Subject, e.SandboxID, e.Status = farm.Shorten(process), farm.Shorten(sandboxID), status
+	s.audit.add(ctx, e)
+}
+
 // opened adds a request that may last for hours to the audit now, and not at its end.
 func (s *Server) opened(c *gin.Context) {
 	t, ok := c.Request.Context().Value(trailContext{}).(*trail)
@@ -187,9 +201,9 @@ func (s *Server) ended(c *gin.Context, r rest.Route, t *trail) {
 	reads := r.Stream || r.Method == http.MethodGet || r.Needs() == farm.ScopeRead || r.Needs() == farm.ScopeMetrics
 	refused := status == http.StatusUnauthorized || status == http.StatusForbidden
 	t.mu.Lock()
-	added := t.jobs > 0 || t.whole
+	jobs, whole := t.jobs > 0, t.whole
 	t.mu.Unlock()
-	if !refused && (added || reads && !s.cfg.AuditReads) {
+	if whole || !refused && (jobs || reads && !s.cfg.AuditReads) {
 		return
 	}
 	e := t.entry

@@ -146,6 +146,46 @@ func TestAuditOfCancels(t *testing.T) {
 	close(b.worker.gate)
 }
 
+// What a tool does without a job is in the audit, as it is over REST, and so is what a key may not have done by a tool. Nothing is there twice.
+func TestAuditOfToolsWithoutJobs(t *testing.T) {
+	t.Parallel()
+	for _, reads := range []bool{false, true} {
+		f := setupLiveAgent(t, agenttest.StartWithFiles(t), withScopes, func(c *api.Config, _ *api.Deps) { c.AuditReads = reads })
+		box := f.sandbox(bearer("run")...)
+		in := func(more ...any) map[string]any {
+			args := map[string]any{"sandbox_id": box}
+			for i := 0; i < len(more); i += 2 {
+				args[more[i].(string)] = more[i+1]
+			}
+			return args
+		}
+		process := f.tool("start_process", in("command", "exec sleep 1000"), bearer("run")...).field("process_id")
+		f.tool("get_port_url", in("port", 80), bearer("run")...)
+		f.tool("stop_process", in("process_id", process), bearer("run")...)
+		f.tool("stop_process", in("process_id", process), bearer("run")...) // there is none
+		f.tool("start_process", in("command", "true"), bearer("read")...)   // without the scope
+		f.tool("close_sandbox", in(), bearer("read")...)                    // without the scope
+		f.do("POST", "/mcp/tools/create_sandbox", "{}", bearer("read")...)  // without the scope, and over HTTP
+		got := f.audited("tenant=acme", 8)
+		if len(got) != 8 {
+			t.Fatalf("%d entries: %+v", len(got), got)
+		}
+		for i, want := range []wire.AuditEntry{
+			{Route: "POST /mcp/tools/:tool", Status: http.StatusForbidden},
+			{Route: "POST /mcp", Status: http.StatusForbidden},
+			{Route: "POST /mcp", Status: http.StatusForbidden},
+			{Route: "POST /mcp", Status: http.StatusNotFound, SandboxID: box, Subject: process},
+			{Route: "POST /mcp", Status: http.StatusOK, SandboxID: box, Subject: process},
+			{Route: "POST /mcp", Status: http.StatusOK, SandboxID: box},
+			{Route: "POST /mcp", Status: http.StatusOK, SandboxID: box, Subject: process},
+		} {
+			if e := got[i]; e.Route != want.Route || e.Status != want.Status || e.SandboxID != want.SandboxID || e.Subject != want.Subject || e.Tenant != "acme" || e.KeyID == "" {
+				t.Errorf("entry %d: %+v, want %+v", i, e, want)
+			}
+		}
+	}
+}
+
 // Calls that carry a token in place of a key are in the audit as those with a key: refusals, changes, and reads where they are asked for.
 func TestAuditOfTokens(t *testing.T) {
 	t.Parallel()

@@ -143,7 +143,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		Closing: s.closing, Opened: s.opened, More: s.gate.More, Now: s.audit.now,
 	})
 	if s.tools, err = tools.New(tools.Deps{
-		More:    s.gate.More,
+		More: s.gate.More, Used: s.used,
 		Service: s.service, Ports: s.ports, SendFile: s.sendFile, Log: s.log, Version: s.version, Limits: s.cfg.Limits, Heartbeat: s.cfg.Heartbeat,
 		Stall: s.cfg.StallTimeout, Closing: s.closing, Origins: s.cfg.TrustedOrigins, Hosts: s.cfg.TrustedHosts, NoAllowlist: len(s.cfg.Allow) == 0,
 	}); err != nil {

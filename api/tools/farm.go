@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"net/http"
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/api/compat"
 	"github.com/sandfarm/sandfarm/api/mcp"
 	"github.com/sandfarm/sandfarm/api/ports"
+	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/budget"
@@ -30,9 +32,9 @@ const (
 // farmOf is the farm as the caller of a request sees it: a key without the scope run starts no work.
 func (s *Server) farmOf(ctx context.Context) compat.Farm {
 	who := access.CallerOf(ctx)
-	view := caller{s: s.Service, tenant: who.Tenant, ports: s.Ports}
+	view := caller{s: s.Service, tenant: who.Tenant, ports: s.Ports, audit: s.Used}
 	if !who.May(farm.ScopeRun) {
-		return readOnly{view}
+		return readOnly{Farm: view, audit: s.Used}
 	}
 	return view
 }
@@ -42,6 +44,19 @@ type caller struct {
 	s      *service.Service
 	tenant string
 	ports  *ports.Server // makes links
+	audit  audit
+}
+
+// audit is Deps.Used.
+type audit func(ctx context.Context, sandboxID, process string, status int)
+
+// used says what came of a call that makes no job.
+func (a audit) used(ctx context.Context, sandboxID, process string, err error) {
+	status := http.StatusOK
+	if err != nil {
+		status = rest.StatusOf(err)
+	}
+	a(ctx, sandboxID, process, status)
 }
 
 var _ compat.Farm = caller{}
@@ -273,7 +288,9 @@ func follow[R eventReader](ctx context.Context, open func(context.Context) (R, e
 }
 
 func (f caller) StartProcess(ctx context.Context, sandboxID string, r wire.ProcessRequest) (wire.Process, error) {
-	return f.s.StartProcess(ctx, f.call(0), sandboxID, r)
+	p, err := f.s.StartProcess(ctx, f.call(0), sandboxID, r)
+	f.audit.used(ctx, sandboxID, p.ID, err)
+	return p, err
 }
 
 // ProcessEvents yields the output of a process until its exit, or until ctx ends.
@@ -284,67 +301,80 @@ func (f caller) ProcessEvents(ctx context.Context, sandboxID, processID, after s
 }
 
 func (f caller) EndProcess(ctx context.Context, sandboxID, processID string) (wire.Process, error) {
-	return f.s.EndProcess(ctx, f.tenant, sandboxID, processID)
+	p, err := f.s.EndProcess(ctx, f.tenant, sandboxID, processID)
+	f.audit.used(ctx, sandboxID, processID, err)
+	return p, err
 }
 
 func (f caller) LinkPort(ctx context.Context, sandboxID string, r wire.PortLinkRequest) (wire.PortLink, error) {
-	return f.ports.LinkFor(ctx, f.tenant, sandboxID, r)
+	link, err := f.ports.LinkFor(ctx, f.tenant, sandboxID, r)
+	f.audit.used(ctx, sandboxID, "", err)
+	return link, err
 }
 
 // readOnly is a view of a farm for callers without the scope run: it refuses everything that starts work or changes something.
 // Verbs that it does not know are those of the farm, so a new verb of compat.Farm that does more than read belongs here too.
-type readOnly struct{ compat.Farm }
+type readOnly struct {
+	compat.Farm
+	audit audit
+}
 
-func errReadOnly() error {
+// refuse is the error of each of its verbs.
+func (f readOnly) refuse(ctx context.Context) error {
+	f.audit(ctx, "", "", http.StatusForbidden)
 	return farm.Errorf(farm.CodeUnauthorized, "This needs an API key with the scope run; yours may only read.")
 }
 
-func (readOnly) CreateSandbox(context.Context, wire.CreateRequest, time.Duration) (wire.Created, error) {
-	return wire.Created{}, errReadOnly()
+func (f readOnly) CreateSandbox(ctx context.Context, _ wire.CreateRequest, _ time.Duration) (wire.Created, error) {
+	return wire.Created{}, f.refuse(ctx)
 }
 
-func (readOnly) CloseSandbox(context.Context, string, time.Duration) (wire.Job, error) {
-	return wire.Job{}, errReadOnly()
+func (f readOnly) CloseSandbox(ctx context.Context, _ string, _ time.Duration) (wire.Job, error) {
+	return wire.Job{}, f.refuse(ctx)
 }
 
-func (readOnly) Execute(context.Context, string, wire.ExecuteRequest, time.Duration) (wire.Job, error) {
-	return wire.Job{}, errReadOnly()
+func (f readOnly) Execute(ctx context.Context, _ string, _ wire.ExecuteRequest, _ time.Duration) (wire.Job, error) {
+	return wire.Job{}, f.refuse(ctx)
 }
 
-func (readOnly) Command(context.Context, string, wire.CommandRequest, time.Duration) (wire.Job, error) {
-	return wire.Job{}, errReadOnly()
+func (f readOnly) Command(ctx context.Context, _ string, _ wire.CommandRequest, _ time.Duration) (wire.Job, error) {
+	return wire.Job{}, f.refuse(ctx)
 }
 
-func (readOnly) Install(context.Context, string, wire.PackagesRequest, time.Duration) (wire.Job, error) {
-	return wire.Job{}, errReadOnly()
+func (f readOnly) Install(ctx context.Context, _ string, _ wire.PackagesRequest, _ time.Duration) (wire.Job, error) {
+	return wire.Job{}, f.refuse(ctx)
 }
 
-func (readOnly) Restart(context.Context, string, string, time.Duration) (wire.Job, error) {
-	return wire.Job{}, errReadOnly()
+func (f readOnly) Restart(ctx context.Context, _ string, _ string, _ time.Duration) (wire.Job, error) {
+	return wire.Job{}, f.refuse(ctx)
 }
 
-func (readOnly) Cancel(context.Context, string) (wire.Job, error) { return wire.Job{}, errReadOnly() }
-
-func (readOnly) WriteFile(context.Context, string, string, io.Reader, int64) (wire.FileEntry, error) {
-	return wire.FileEntry{}, errReadOnly()
+func (f readOnly) Cancel(ctx context.Context, _ string) (wire.Job, error) {
+	return wire.Job{}, f.refuse(ctx)
 }
 
-func (readOnly) WriteTar(context.Context, string, string, io.Reader, int64) error {
-	return errReadOnly()
+func (f readOnly) WriteFile(ctx context.Context, _ string, _ string, _ io.Reader, _ int64) (wire.FileEntry, error) {
+	return wire.FileEntry{}, f.refuse(ctx)
 }
 
-func (readOnly) RemoveFile(context.Context, string, string) error { return errReadOnly() }
-
-func (readOnly) MoveFile(context.Context, string, string, string) error { return errReadOnly() }
-
-func (readOnly) StartProcess(context.Context, string, wire.ProcessRequest) (wire.Process, error) {
-	return wire.Process{}, errReadOnly()
+func (f readOnly) WriteTar(ctx context.Context, _ string, _ string, _ io.Reader, _ int64) error {
+	return f.refuse(ctx)
 }
 
-func (readOnly) EndProcess(context.Context, string, string) (wire.Process, error) {
-	return wire.Process{}, errReadOnly()
+func (f readOnly) RemoveFile(ctx context.Context, _ string, _ string) error { return f.refuse(ctx) }
+
+func (f readOnly) MoveFile(ctx context.Context, _ string, _ string, _ string) error {
+	return f.refuse(ctx)
 }
 
-func (readOnly) LinkPort(context.Context, string, wire.PortLinkRequest) (wire.PortLink, error) {
-	return wire.PortLink{}, errReadOnly()
+func (f readOnly) StartProcess(ctx context.Context, _ string, _ wire.ProcessRequest) (wire.Process, error) {
+	return wire.Process{}, f.refuse(ctx)
+}
+
+func (f readOnly) EndProcess(ctx context.Context, _ string, _ string) (wire.Process, error) {
+	return wire.Process{}, f.refuse(ctx)
+}
+
+func (f readOnly) LinkPort(ctx context.Context, _ string, _ wire.PortLinkRequest) (wire.PortLink, error) {
+	return wire.PortLink{}, f.refuse(ctx)
 }

@@ -29,7 +29,9 @@ type Deps struct {
 	// SendFile answers with a file of a sandbox, as the request's headers and query ask. shown is the disposition for a harmless type.
 	SendFile func(c *gin.Context, id, file, shown string) error
 	// More counts further requests that one call makes, as access.Gate.More does.
-	More    func(ctx context.Context, tenant string, requests int) (admitted int, err error)
+	More func(ctx context.Context, tenant string, requests int) (admitted int, err error)
+	// Used is told what a call did or was refused without a job, with the status that it has over /v1.
+	Used    func(ctx context.Context, sandboxID, process string, status int)
 	Log     *slog.Logger
 	Version string
 	Limits  farm.Limits

@@ -58,11 +58,11 @@ export interface components {
             request_id: string;
             /** @description method and path template of the request */
             route: string;
-            /** @description the sandbox of that job; empty: none */
+            /** @description the sandbox of that job or process, or of the link that a tool made; empty: none */
             sandbox_id: string;
             /** @description status of the answer; 202 for an accepted job */
             status: number;
-            /** @description the id in the path; empty: none */
+            /** @description the id in the path, or the process that a tool started or ended; empty: none */
             subject: string;
             /** @description tenant of the caller; empty: without a valid key */
             tenant: string;
