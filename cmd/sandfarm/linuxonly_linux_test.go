@@ -51,7 +51,7 @@ func TestServerVerbsOnOtherSystemsSayWhatToDo(t *testing.T) {
 		root, _ := withClient(&out)
 		addLinuxOnlyVerbs(root)
 		root.SetArgs(args)
-		code := verbs.Exit(t.Context(), root, root.ExecuteContext(t.Context()), &out)
+		code := verbs.Execute(t.Context(), root, &out)
 		text := out.String()
 		if code != verbs.ExitError || strings.Count(text, "\n") != 1 || !strings.Contains(text, "needs Linux") || !strings.Contains(text, "SANDFARM_URL") {
 			t.Errorf("%q: exit code %d, %q; want one line that says what to do", args, code, text)

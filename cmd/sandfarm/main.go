@@ -33,7 +33,7 @@ func main() {
 func run(ctx context.Context, args []string, streams verbs.Streams) int {
 	root := newRoot(streams)
 	root.SetArgs(args)
-	return verbs.Exit(ctx, root, root.ExecuteContext(ctx), streams.Err)
+	return verbs.Execute(ctx, root, streams.Err)
 }
 
 func newRoot(streams verbs.Streams) *cobra.Command {

@@ -30,7 +30,7 @@ func run(t *testing.T, args ...string) (out, stderr string, code int) {
 	}
 	root.AddCommand(bridge.Command(streams, connect, "1.2.3"))
 	root.SetArgs(append([]string{"mcp"}, args...))
-	code = verbs.Exit(t.Context(), root, root.ExecuteContext(t.Context()), &e)
+	code = verbs.Execute(t.Context(), root, &e)
 	return o.String(), e.String(), code
 }
 

@@ -51,7 +51,16 @@ func Add(root *cobra.Command, streams Streams) Connect {
 	root.SetIn(streams.In)
 	root.SetOut(streams.Out)
 	root.SetErr(streams.Err)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, flagError(cmd, err)) })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return cmp.Or(unknownCommand(cmd, cmd.Flags().Args()), usage(cmd, flagError(cmd, err)))
+	})
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		if unknownCommand(cmd, cmd.Flags().Args()) == nil { // Execute reports it
+			help(cmd, args)
+		}
+	})
+	root.SetHelpCommand(helpCommand(root))
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.url, "url", "", "address of the farm ($SANDFARM_URL; default "+client.DefaultURL+")")
 	flags.StringVar(&a.key, "key", "", "API key (better in $SANDFARM_API_KEY: other users of this machine can see arguments)")
@@ -125,14 +134,52 @@ func asGroup(c *cobra.Command, subs ...*cobra.Command) *cobra.Command {
 		if len(args) == 0 {
 			return cmd.Help()
 		}
-		err := fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
-		if meant := suggestions(cmd, args); len(meant) > 0 {
-			err = fmt.Errorf("%w; did you mean \"%s\"?", err, strings.Join(meant, `" or "`))
-		}
-		return usage(cmd, err)
+		return unknownCommand(cmd, args)
 	}
 	c.AddCommand(subs...)
 	return c
+}
+
+// unknownCommand is the usage error of arguments of a command that contains others, which names none of them; nil if there are no arguments, or
+// the command contains none.
+func unknownCommand(cmd *cobra.Command, args []string) error {
+	if !cmd.HasSubCommands() || len(args) == 0 {
+		return nil
+	}
+	err := fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
+	if meant := suggestions(cmd, args); len(meant) > 0 {
+		err = fmt.Errorf("%w; did you mean \"%s\"?", err, strings.Join(meant, `" or "`))
+	}
+	return usage(cmd, err)
+}
+
+// helpCommand prints the help of the command that its arguments name.
+func helpCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use: "help [COMMAND]", Short: "Help about any command", Example: "  sandfarm help sandbox create",
+		ValidArgsFunction: func(_ *cobra.Command, args []string, text string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			var found []cobra.Completion
+			if at, rest, err := root.Find(args); err == nil && len(rest) == 0 {
+				for _, sub := range at.Commands() {
+					if sub.IsAvailableCommand() && strings.HasPrefix(sub.Name(), text) {
+						found = append(found, cobra.CompletionWithDesc(sub.Name(), sub.Short))
+					}
+				}
+			}
+			return found, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			at, rest, err := root.Find(args)
+			if err != nil {
+				return usage(root, err)
+			}
+			if err := unknownCommand(at, rest); err != nil {
+				return err
+			}
+			at.InitDefaultHelpFlag() // as cobra's own help command does, so that it is listed
+			return at.Help()
+		},
+	}
 }
 
 func usage(cmd *cobra.Command, err error) error {

@@ -67,8 +67,17 @@ type hint struct {
 func (h *hint) Error() string { return h.text }
 func (h *hint) Unwrap() error { return h.err }
 
-// Exit prints the error of a command below root, if any, and returns the exit code of the program. With --json the error is one JSON object.
-func Exit(ctx context.Context, root *cobra.Command, err error, stderr io.Writer) int {
+// Execute runs a command below root, prints its error, if any, and returns the exit code of the program. With --json the error is one JSON object.
+func Execute(ctx context.Context, root *cobra.Command, stderr io.Writer) int {
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		err = unknownCommand(cmd, cmd.Flags().Args()) // whose help was asked for
+	}
+	return exit(ctx, root, err, stderr)
+}
+
+// exit prints the error of a command below root, if any, and returns the exit code.
+func exit(ctx context.Context, root *cobra.Command, err error, stderr io.Writer) int {
 	if err == nil {
 		return ExitOK
 	}

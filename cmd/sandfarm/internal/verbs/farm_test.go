@@ -225,5 +225,5 @@ func programWith(ctx context.Context, s verbs.Streams, in io.Reader, out, stderr
 	s.In, s.Out, s.Err, s.Getenv = in, out, stderr, func(name string) string { return env[name] }
 	verbs.Add(root, s)
 	root.SetArgs(args)
-	return verbs.Exit(ctx, root, root.ExecuteContext(ctx), stderr)
+	return verbs.Execute(ctx, root, stderr)
 }

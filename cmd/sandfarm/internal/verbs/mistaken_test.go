@@ -1,12 +1,14 @@
 package verbs_test
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
@@ -92,6 +94,35 @@ func TestNamesOfOtherProgramsGetASuggestion(t *testing.T) {
 		if got.code != verbs.ExitUsage || !strings.Contains(got.stderr, `did you mean `+want+`? See "`) {
 			t.Errorf("%q: %+v, want %s offered", args, got, want)
 		}
+	}
+}
+
+// An unknown command is an error whatever follows it: --help, flags that no command here has, or with the word help before it.
+func TestUnknownCommandsAreErrorsWithEveryFlag(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"backup --help":            `unknown command "backup" for "sandfarm". See "sandfarm --help"`,
+		"--help backup":            `unknown command "backup" for "sandfarm". See "sandfarm --help"`,
+		"help backup":              `unknown command "backup" for "sandfarm". See "sandfarm --help"`,
+		"runn -h":                  `unknown command "runn" for "sandfarm"; did you mean "run"? See "sandfarm --help"`,
+		"help runn":                `unknown command "runn" for "sandfarm"; did you mean "run"? See "sandfarm --help"`,
+		"sandbox craete --help":    `unknown command "craete" for "sandfarm sandbox"; did you mean "create"? See "sandfarm sandbox --help"`,
+		"help sandbox craete":      `unknown command "craete" for "sandfarm sandbox"; did you mean "create"? See "sandfarm sandbox --help"`,
+		"sandbox craete --ttl 30m": `unknown command "craete" for "sandfarm sandbox"; did you mean "create"? See "sandfarm sandbox --help"`,
+		"completion ba --help":     `unknown command "ba" for "sandfarm completion"; did you mean "bash"? See "sandfarm completion --help"`,
+	} {
+		if got := newFarm(t).sandfarm(t.Context(), "", strings.Fields(text)...); got != (outputs{verbs.ExitUsage, "", "sandfarm: " + want + "\n"}) {
+			t.Errorf("%s: %+v, want %s", text, got, want)
+		}
+	}
+	for text, want := range map[string]string{"help": "\n  sandfarm [command]\n", "--help": "\n  sandfarm [command]\n", "help sandbox create": "\n  sandfarm sandbox create [flags]\n", "exec sbx_1 --help": "\n  sandfarm exec ID"} {
+		if got := newFarm(t).sandfarm(t.Context(), "", strings.Fields(text)...); got.code != 0 || !strings.Contains(got.out, want) || got.stderr != "" {
+			t.Errorf("%s: %+v, want the help", text, got)
+		}
+	}
+	want := fmt.Sprintf("create\tCreate a sandbox and print its id\n:%d\n", cobra.ShellCompDirectiveNoFileComp)
+	if got := newFarm(t).sandfarm(t.Context(), "", cobra.ShellCompRequestCmd, "help", "sandbox", "cr"); got.out != want {
+		t.Errorf("completes %q, want %q", got.out, want)
 	}
 }
 

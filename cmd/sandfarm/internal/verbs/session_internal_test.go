@@ -11,11 +11,11 @@ import (
 
 func TestTheEndOfAProcessIsAnExitCode(t *testing.T) {
 	t.Parallel()
-	for want, exit := range map[int]wire.ExitData{0: {}, 3: {ExitCode: 3}, ExitTimeout: {ExitCode: 143, TimedOut: true}} {
+	for want, data := range map[int]wire.ExitData{0: {}, 3: {ExitCode: 3}, ExitTimeout: {ExitCode: 143, TimedOut: true}} {
 		var stderr strings.Builder
 		s := session{app: &app{Streams: Streams{Err: &stderr}}}
-		if code := Exit(t.Context(), &cobra.Command{}, s.ended(exit), &stderr); code != want || (stderr.Len() > 0) != exit.TimedOut {
-			t.Errorf("%+v: exit code %d, want %d; printed %q", exit, code, want, stderr.String())
+		if code := exit(t.Context(), &cobra.Command{}, s.ended(data), &stderr); code != want || (stderr.Len() > 0) != data.TimedOut {
+			t.Errorf("%+v: exit code %d, want %d; printed %q", data, code, want, stderr.String())
 		}
 	}
 }
