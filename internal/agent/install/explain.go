@@ -35,8 +35,9 @@ var (
 	wheelPattern   = regexp.MustCompile(`([A-Za-z0-9._-]+?)(?:[<>=!~][^ ]*)? has no (?:usable |compatible )?wheels|found wheels for `)
 	builtPattern   = regexp.MustCompile("Failed to (?:build|prepare)[^`]*`([^`@]+)")
 	errorPattern   = regexp.MustCompile(`(?m)^error: `)
-	raisedPattern  = regexp.MustCompile(`^[A-Za-z_][\w.]*(?:Error|Exception): `)
-	compilerLack   = regexp.MustCompile(`Unknown compiler\(s\)|command '\S*(?:cc|g\+\+|clang|c\+\+)' failed: No such file|error: linker .cc. not found`)
+	raisedPattern  = regexp.MustCompile(`^[A-Za-z_][\w.]*(?:Error|Exception): |(?:^|: )(?:fatal )?(?:error|ERROR): `)
+	compilerLack   = regexp.MustCompile(`Unknown compiler\(s\)|command '\S*(?:cc|g\+\+|clang|c\+\+)' failed: No such file|No such file or directory: '\S*(?:cc|g\+\+|clang|c\+\+)'|error: linker .cc. not found`)
+	headerLack     = regexp.MustCompile(`fatal error: (\S+): No such file`)
 	hashPattern    = regexp.MustCompile("Hash mismatch for `([^`@=]+)")
 )
 
@@ -136,11 +137,13 @@ func unbuilt(built, requested, python, output string) string {
 	why := lastLines(output)
 	if compilerLack.MatchString(output) {
 		why = "this image has no compiler."
+	} else if m := headerLack.FindStringSubmatch(output); m != nil {
+		why = fmt.Sprintf("this image has no header %s, which belongs to a C library.", execution.Cut(m[1], 100))
 	}
 	return fmt.Sprintf("%s no wheel for Python %s on %s/%s (another version may have one), and building it failed: %s", what, python, runtime.GOOS, runtime.GOARCH, why)
 }
 
-// lastLines returns the last lines of a build's output: of an exception, what it says, and no file that is removed with the build.
+// lastLines returns the last lines of a build's output, from the error on if they have one, and no file that is removed with the build.
 func lastLines(text string) string {
 	text, _, _ = strings.Cut(fromError(text), "\nhint:")
 	for _, stream := range []string{"[stdout]\n", "[stderr]\n"} { // before them uv says which step of the build it was

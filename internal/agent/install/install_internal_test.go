@@ -130,8 +130,21 @@ func TestUVIsExplained(t *testing.T) {
 			"numpy conflicts with other required packages: Because pandas==2.2.0 depends on numpy>=1.23.2,<2", false,
 		},
 		"build with errors of its own": {
-			"mysqlclient", "error: Failed to build `mysqlclient==2.3.1`\n  cause: The build backend returned an error\n\n         [stderr]\n         a\n         b\n         x.c:1: fatal error: Python.h: No such file\n         error: command failed\n         c\n         d\n\nhint: Build failures usually indicate a problem\n",
-			"mysqlclient 2.3.1 has no wheel for Python 3.13 on linux/" + runtime.GOARCH + " (another version may have one), and building it failed: b\nx.c:1: fatal error: Python.h: No such file\nerror: command failed\nc\nd", false,
+			"mysqlclient", "error: Failed to build `mysqlclient==2.3.1`\n  cause: The build backend returned an error\n\n         [stderr]\n         a\n         b\n         x.c:1: error: unknown type name 'PyObj'\n         error: command failed\n         c\n         d\n\nhint: Build failures usually indicate a problem\n",
+			"mysqlclient 2.3.1 has no wheel for Python 3.13 on linux/" + runtime.GOARCH + " (another version may have one), and building it failed: x.c:1: error: unknown type name 'PyObj'\nerror: command failed\nc\nd", false,
+		},
+		"build without a header": {
+			"pyaudio", "error: Failed to build `pyaudio==0.2.14`\n  cause: The build backend returned an error\n\n         [stderr]\n         src/pyaudio/device_api.c:9:10: fatal error: portaudio.h: No such file or directory\n             9 | #include \"portaudio.h\"\n               |          ^~~~~~~~~~~~~\n         compilation terminated.\n         error: command '/usr/bin/x86_64-linux-gnu-gcc' failed with exit code 1\n\nhint: y\n",
+			"pyaudio 0.2.14 has no wheel for Python 3.13 on linux/" + runtime.GOARCH + " (another version may have one), and building it failed: this image has no header portaudio.h, which belongs to a C library.", false,
+		},
+		"build of setuptools without a compiler": {
+			"pyaudio", "error: Failed to build `pyaudio==0.2.14`\n  cause: The build backend returned an error\n\n         [stdout]\n         building 'pyaudio._portaudio' extension\n\n         [stderr]\n         !!\n\n                 ****\n         !!\n           self._finalize_license_expression()\n         warning: build_py: byte-compiling is disabled, skipping.\n\n" +
+				"         error: [Errno 2] No such file or directory: 'x86_64-linux-gnu-gcc'\n\nhint: y\n",
+			"pyaudio 0.2.14 has no wheel for Python 3.13 on linux/" + runtime.GOARCH + " (another version may have one), and building it failed: this image has no compiler.", false,
+		},
+		"build behind warnings": {
+			"x1", "error: Failed to build `x1==1`\n  cause: The build backend returned an error\n\n         [stderr]\n         ****\n         !!\n         warning: skipping\n\n         error: [Errno 2] No such file or directory: 'pg_config'\n\nhint: y\n",
+			"x1 1 has no wheel for Python 3.13 on linux/" + runtime.GOARCH + " (another version may have one), and building it failed: error: [Errno 2] No such file or directory: 'pg_config'", false,
 		},
 		"build of a dependency without a compiler": {
 			"scipy==1.11.1", "error: Failed to build `numpy==1.26.4`\n  cause: The build backend returned an error\n  cause: Call to `mesonpy.build_wheel` failed (exit status: 1)\n\n         [stdout]\n         The Meson build system\n\n" +
