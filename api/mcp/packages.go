@@ -100,7 +100,7 @@ func checkPackage() *tool {
 		about: "Get the status of a package: installing, installed, failed or not_found, with version and reason. Poll it after install_packages_in_sandbox, best with wait_seconds, until it is not installing; or see whether the image has it. Next: execute_python_code.",
 		params: []param{
 			sandboxParam(),
-			{name: "package_name", kind: text, required: true, doc: "Name without version, as it was installed, which may differ from the import."},
+			{name: "package_name", kind: text, required: true, doc: "The name without version, as it was installed, which may differ from the import."},
 			managerParam(),
 			waitParam(0, "the end"),
 		},

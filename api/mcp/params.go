@@ -109,7 +109,7 @@ func check(params []param, given any) (arguments, error) {
 		value := values[p.name]
 		if value == nil {
 			if p.required {
-				return nil, farm.Invalidf("%s is missing: %s", p.name, p.doc)
+				return nil, Required(p.name, p.doc)
 			}
 			continue
 		}
@@ -318,5 +318,14 @@ func (a arguments) Object(name string) map[string]any {
 	return members
 }
 
-// Required is the error for an optional parameter that this call needs.
-func Required(name, doc string) error { return farm.Invalidf("%s is missing: %s", name, doc) }
+// Required is the error for a parameter that this call needs; doc describes it.
+func Required(name, doc string) error { return farm.Invalidf("%s", missing(name, doc)) }
+
+// missing is the sentence about a parameter that is missing.
+func missing(name, doc string) string {
+	doc = strings.ToLower(doc[:1]) + doc[1:]
+	if strings.HasPrefix(doc, "from ") {
+		doc = "the one " + doc
+	}
+	return name + " is missing: give " + doc
+}

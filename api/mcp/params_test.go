@@ -27,8 +27,8 @@ func TestMistakesNameTheParameter(t *testing.T) {
 		args any
 		want []string
 	}{
-		"Missing":          {"execute_python_code", map[string]any{"sandbox_id": "sbx_1"}, []string{"code is missing"}},
-		"MissingAll":       {"execute_python_code", nil, []string{"sandbox_id is missing"}},
+		"Missing":          {"execute_python_code", map[string]any{"sandbox_id": "sbx_1"}, []string{"code is missing: give the code, up to 10 MiB."}},
+		"MissingAll":       {"execute_python_code", nil, []string{"sandbox_id is missing: give the one from create_sandbox."}},
 		"NullIsMissing":    {"execute_python_code", run(map[string]any{"code": nil}), []string{"code is missing"}},
 		"Unknown":          {"execute_python_code", run(map[string]any{"timeout": 3}), []string{`"timeout"`, "timeout_seconds", "code (required)"}},
 		"NumberForText":    {"execute_python_code", run(map[string]any{"code": 42}), []string{"code must be a text", "number 42"}},

@@ -210,7 +210,7 @@ func getPortURL() *tool {
 		about: "Get a link to a port of the sandbox, such as that of a web app of start_process. It works in any browser without a key until it expires: give it to the user. Inside the sandbox use http://127.0.0.1:PORT.",
 		params: []param{
 			sandboxParam(),
-			{name: "port", kind: whole, required: true, low: 1, top: 65535, doc: "Port that the server listens on."},
+			{name: "port", kind: whole, required: true, low: 1, top: 65535, doc: "The port that the server listens on."},
 			{name: "expires_seconds", kind: whole, low: 1, top: farm.MaxLinkSeconds, standard: farm.LinkSeconds, doc: "Seconds that the link works."},
 			{name: "path_style", kind: flag, standard: false, doc: "Link by path, for programs that cannot resolve *.localhost."},
 		},

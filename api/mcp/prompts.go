@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -58,7 +59,7 @@ func (p prompt) check(args map[string]string) error {
 	for _, a := range p.arguments {
 		known[a.name] = true
 		if a.required && strings.TrimSpace(args[a.name]) == "" {
-			return fmt.Errorf("%s is missing: %s", a.name, a.doc)
+			return errors.New(missing(a.name, a.doc))
 		}
 	}
 	for name := range args {

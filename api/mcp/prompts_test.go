@@ -80,7 +80,7 @@ func TestPromptsRefuseWrongArguments(t *testing.T) {
 	for _, era := range eras() {
 		c := b.client(era)
 		for want, params := range map[string]protocol.GetPromptParams{
-			"file is missing":          {Name: "analyse_file"},
+			"file is missing: give the file: a path in": {Name: "analyse_file"},
 			"data is missing":          {Name: "plot_data", Arguments: map[string]string{"data": " "}},
 			`no argument "language"`:   {Name: "run_script", Arguments: map[string]string{"script": "x", "language": "go"}},
 			"no_such_prompt' not foun": {Name: "no_such_prompt"},
