@@ -22,7 +22,7 @@ type Config struct {
 	// Keys are the API keys of the settings. More are made at run time (sandfarm key create).
 	Keys []KeyConfig `toml:"keys" doc:"API keys, in addition to those that are made at run time (sandfarm key create). Without any key everyone on this machine can use the farm."`
 	// RequireKeys refuses callers without a key also while there is no key at all.
-	RequireKeys bool `toml:"require_keys" default:"false" doc:"Refuse callers without a key even if there is no key yet. Then the farm may listen on any address, and sandfarm key create --local --scope admin makes the first key."`
+	RequireKeys bool `toml:"require_keys" default:"false" doc:"Refuse callers without a key even if there is no key yet. Then the farm may listen on any address, and sandfarm key create --local --tenant NAME --scope admin --scope run makes the first key."`
 	// TrustedHosts are the names, in addition to loopback names, by which callers may address a server without keys.
 	// Any other Host header is refused: a web page could have pointed its own name here (DNS rebinding).
 	TrustedHosts []string `toml:"trusted_hosts" doc:"Host names, in addition to loopback names, under which a farm without keys answers. One with keys answers under every name."`

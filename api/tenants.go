@@ -124,7 +124,7 @@ func (s *Server) quotasSet(c *gin.Context, tenant wire.Tenant, err error) error 
 
 func (s *Server) keyRoutes() []rest.Route {
 	all := []rest.Route{
-		{Method: "POST", Path: "/v1/keys", Summary: "Make an API key", Detail: "The key counts at once in every process of the farm. The answer is the only one that contains it. The first key of a farm is made on its host (sandfarm key create --local): a farm without keys answers 409.", Body: wire.KeyRequest{}, Answers: []rest.Answer{{Status: http.StatusCreated, Doc: "the key", Body: wire.NewKey{}}}, Handler: s.createKey},
+		{Method: "POST", Path: "/v1/keys", Summary: "Make an API key", Detail: "The key counts at once in every process of the farm. The answer is the only one that contains it. The first key of a farm is made on its host (sandfarm key create --local --tenant NAME --scope admin --scope run): a farm without keys answers 409.", Body: wire.KeyRequest{}, Answers: []rest.Answer{{Status: http.StatusCreated, Doc: "the key", Body: wire.NewKey{}}}, Handler: s.createKey},
 		{Method: "GET", Path: "/v1/keys", Summary: "List the API keys", Detail: "Also those that have expired, for a week, and those of the farm's settings.", Query: append(paging(), rest.Query("tenant", "only of this tenant", object{"type": "string"})), Answers: []rest.Answer{{Status: http.StatusOK, Doc: "a page of keys, newest first", Body: wire.List[wire.Key]{}}}, Handler: s.listKeys},
 		{Method: "DELETE", Path: "/v1/keys/{id}", Summary: "Revoke an API key", Detail: "No process takes it after a second, and requests that are in progress with it end within five. Jobs that it started continue.", Answers: []rest.Answer{{Status: http.StatusNoContent, Doc: "it is revoked"}}, Handler: s.revokeKey},
 	}

@@ -21,7 +21,7 @@ func (a *app) keys() *cobra.Command {
 		Long: `A key gives its tenant what the scopes say: run (everything with the tenant's own sandboxes, jobs and files), read (see them,
 start no work), metrics (/metrics alone), admin (keys, tenants, audit, and the whole fleet). A new or revoked key counts
 within a second in every process of the farm. A farm without keys asks for one from the first key on, which is
-made on its host (--local) and must have the scope admin. What was made before belongs to the tenant default.`,
+made on its host (key create --local --tenant NAME --scope admin --scope run). What was made before belongs to the tenant default.`,
 		Example: `  sandfarm key create --tenant team-blue --name "build bot" --expires 30d
   sandfarm key ls
   sandfarm key revoke key_…`,
@@ -143,19 +143,22 @@ func (a *app) keyLs() *cobra.Command {
 		now := time.Now()
 		rows := make([][]string, len(found))
 		for i, k := range found {
-			scopes, used := strings.Join(k.Scopes, ", "), "never"
+			scopes, made, used := strings.Join(k.Scopes, ", "), "", "never"
+			if k.CreatedAt != nil {
+				made = since(*k.CreatedAt, now)
+			}
 			if k.LastUsedAt != nil {
 				used = since(*k.LastUsedAt, now)
 			}
 			if k.Origin == "settings" {
-				used = ""
+				made, used = "in the settings", ""
 			}
 			if scopes == "" {
 				scopes = "run, metrics, the whole fleet"
 			}
-			rows[i] = []string{k.ID, k.Tenant, k.Name, scopes, expiry(k, now), used, k.Origin}
+			rows[i] = []string{k.ID, k.Tenant, k.Name, scopes, made, expiry(k, now), used}
 		}
-		return table(a.Out, []string{"ID", "TENANT", "NAME", "SCOPES", "EXPIRES", "LAST USE", "MADE BY"}, rows)
+		return table(a.Out, []string{"ID", "TENANT", "NAME", "SCOPES", "CREATED", "EXPIRES", "LAST USE"}, rows)
 	})
 	c.Flags().StringVar(&tenant, "tenant", "", "only keys of this tenant")
 	c.Flags().IntVar(&limit, "limit", 50, "at most this many; 0 for all")

@@ -100,7 +100,7 @@ func TestKeyLsAndRevoke(t *testing.T) {
 	f := newFarm(t)
 	f.keyRoutes()
 	r := f.sandfarm(t.Context(), "", "key", "ls", "--tenant", "blue")
-	for _, want := range []string{"key_1", "blue", "bot", "run, read", "never", "key_2", "settings", "the whole fleet"} {
+	for _, want := range []string{"key_1", "blue", "bot", "run, read", "never", "CREATED", "0s ago", "key_2", "in the settings", "the whole fleet"} {
 		if !strings.Contains(r.out, want) {
 			t.Errorf("%q lacks %q", r.out, want)
 		}
