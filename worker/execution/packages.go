@@ -164,6 +164,9 @@ var (
 	missingInNode = regexp.MustCompile(`Cannot find (?:module|package) '((?:@[a-z0-9][\w.-]*/)?[a-z0-9][\w.-]*)'`)
 	// missingFile matches the value of a FileNotFoundError of a file in the workspace. A name without an extension may be that of a program.
 	missingFile = regexp.MustCompile(`No such file or directory: '(?:/workspace/)?([^/'][^']*\.\w+)'$`)
+	// missingFileInCommand matches the last line of a Python program that lacks a file of the workspace, or is one.
+	missingFileInCommand = regexp.MustCompile(`(?:^|\n)(?:\S*python[0-9.]*: can't open file|FileNotFoundError: \[Errno 2\] No such file or directory:) '(?:/workspace/)?([^/'\n][^'\n]*\.\w+)'` +
+		`(?:: \[Errno 2\] No such file or directory)?\s*$`)
 	// missingProgram matches what shells print for a program that is not there.
 	missingProgram = regexp.MustCompile(`(?:^|\n)\S*sh: (?:line )?(?:\d+: )?([\w.+-]+): (?:command )?not found\s*$`)
 )
@@ -201,9 +204,9 @@ func hints(r *farm.Result, request *farm.Request, s *farm.SandboxSpec, allowlist
 	lacksProgram := program != "" && last.ExitCode == notFound && node == "" && !root
 	ofNode := program == "node" || program == "npm" || program == "npx"
 	const otherPrograms = "Packages of pip and npm can be installed. Other programs need another image, which the operator of the farm adds (docs/images.md)."
-	file := ""
+	file, upload := submatch(missingFileInCommand, last.Stderr), "upload a file of yours first"
 	if raised.Name == "FileNotFoundError" {
-		file = submatch(missingFile, raised.Value)
+		file, upload = submatch(missingFile, raised.Value), "send a file of yours along (files of a run, --file of sandfarm run), or upload it first"
 	}
 	var notes []string
 	for _, lack := range []struct {
@@ -215,8 +218,8 @@ func hints(r *farm.Result, request *farm.Request, s *farm.SandboxSpec, allowlist
 		{lacksProgram && ofNode, fmt.Sprintf("This image has no %s: create a sandbox with the image node.", program)},
 		{lacksProgram && !ofNode, fmt.Sprintf("This image has no program %s. ", program) + otherPrograms},
 		{true, moduleNote(r, request, s)},
-		{file != "" && (request.Execute == nil || request.Execute.Cell == nil), fmt.Sprintf("The workspace has no file %s, or not its folder. Code sees only the files of the sandbox: send a file of yours along "+
-			"(files of a run, --file of sandfarm run), or upload it first (sandfarm cp, upload_file_to_sandbox of MCP, PUT …/files/). Code that writes makes the folder first.", file)},
+		{file != "" && (request.Execute == nil || request.Execute.Cell == nil), fmt.Sprintf("The workspace has no file %s, or not its folder. Code sees only the files of the sandbox: %s "+
+			"(sandfarm cp, upload_file_to_sandbox of MCP, PUT …/files/). Code that writes makes the folder first.", file, upload)},
 		{asks, "Code cannot ask for input here: pass the values in the code, as files or as environment variables (env), or give a command its input (echo yes | …). " +
 			"A program that must ask runs as a process with input or a terminal: sandfarm exec -i or -it, sandfarm ssh, start_process of MCP, or POST …/processes."},
 		{fails(diskFull), fmt.Sprintf("A folder of the sandbox is full: the workspace and /tmp have %d MiB each (disk_mb), and the home directory, where installed packages are, has four times that. "+
