@@ -35,7 +35,6 @@ func (x *Runner) upload(ctx context.Context, e *execution) ([]farm.Artifact, err
 		return nil, err
 	}
 	changed := e.collect.outcome.Files
-	changed = changed[:min(len(changed), x.cfg.Limits.MaxArtifacts)]
 	fits, err := x.reserveFiles(ctx, e, changed)
 	if err != nil {
 		return nil, err
@@ -181,12 +180,8 @@ var errChanged = errors.New("the file changed while it was read")
 
 // uploadFile uploads one file of the workspace; nil if it is not a regular file within the limits any more.
 func (x *Runner) uploadFile(ctx context.Context, e *execution, changed agent.ChangedFile) (*farm.Artifact, error) {
-	p, err := farm.CleanFilePath(changed.Path)
-	if err != nil || p != changed.Path {
-		return nil, fmt.Errorf("%w: changed file %q", ErrProtocol, clip(changed.Path, 256))
-	}
 	var a *farm.Artifact
-	err = x.retry(ctx, func(ctx context.Context) error {
+	err := x.retry(ctx, func(ctx context.Context) error {
 		c, err := x.node.Connect(ctx, e.sandbox)
 		if err != nil {
 			if gone, ok := x.node.Gone(ctx, e.sandbox); ok {
@@ -194,7 +189,7 @@ func (x *Runner) uploadFile(ctx context.Context, e *execution, changed agent.Cha
 			}
 			return err
 		}
-		a, err = x.copyFile(ctx, c, e, p, max(changed.Size, 0))
+		a, err = x.copyFile(ctx, c, e, changed.Path, changed.Size)
 		return err
 	})
 	if errors.Is(err, node.ErrGone) {

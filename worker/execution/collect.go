@@ -14,6 +14,7 @@ import (
 
 // Bounds on what an execution may put into its record. The agent is not trusted.
 const (
+	maxFrameValues  = 1 << 18 // JSON values of a frame
 	maxErrorName    = 256
 	maxErrorLine    = 64 << 10
 	maxTraceLines   = 200
@@ -145,7 +146,7 @@ func (c *collector) add(f agent.Frame) error {
 	case agent.FrameDropped:
 		return c.drop(f.Payload)
 	case agent.FrameFinal:
-		outcome, err := readOutcome(f.Payload)
+		outcome, err := readOutcome(f.Payload, c.limits)
 		if err != nil {
 			return fmt.Errorf("read outcome: %w", err)
 		}

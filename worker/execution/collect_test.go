@@ -2,7 +2,9 @@ package execution
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -373,5 +375,59 @@ func TestANoteIsOneLine(t *testing.T) {
 	c.note("A result of type %s", "a\nnote: b\r\u2028c\x1b[0m")
 	if diff := cmp.Diff([]string{"A result of type a note: b  c [0m"}, c.notes); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// What an agent says of changed files decides what is reserved and uploaded: a size that no file has made a reservation negative, and two files
+// of one path have one object but one size in the record.
+func TestFilesOfAnOutcomeAreChecked(t *testing.T) {
+	t.Parallel()
+	limits := farm.DefaultLimits()
+	file := func(path string, size int64) agent.ChangedFile { return agent.ChangedFile{Path: path, Size: size} }
+	many := func(n, length int) (files []agent.ChangedFile) {
+		for i := range n {
+			files = append(files, file(fmt.Sprintf("%0*d", length, i), 1))
+		}
+		return files
+	}
+	deep := strings.Repeat(strings.Repeat("d", 249)+"/", 12)
+	long := func(n int) []agent.ChangedFile {
+		files := many(n, 100)
+		for i := range files {
+			files[i].Path = deep + files[i].Path
+		}
+		return files
+	}
+	fit := agent.MaxPathsBytes / len(long(1)[0].Path)
+	for name, c := range map[string]struct {
+		files         []agent.ChangedFile
+		kept, skipped int // kept < 0: ErrProtocol
+	}{
+		"AsLargeAsAllowed": {[]agent.ChangedFile{file("a", limits.MaxArtifactBytes-1), file("b", limits.MaxArtifactBytes)}, 2, 0},
+		"TooLarge":         {[]agent.ChangedFile{file("a", limits.MaxArtifactBytes+1), file("b", 1)}, 1, 1},
+		"Overflow":         {[]agent.ChangedFile{file("a", math.MaxInt64)}, 0, 1},
+		"Negative":         {[]agent.ChangedFile{file("a", -1)}, -1, 0},
+		"Twice":            {[]agent.ChangedFile{file("a", 1), file("b", 1), file("a", 5<<30)}, -1, 0},
+		"OtherForm":        {[]agent.ChangedFile{file("a", 1), file("./a", 1)}, -1, 0},
+		"Outside":          {[]agent.ChangedFile{file("../a", 1)}, -1, 0},
+		"Workspace":        {[]agent.ChangedFile{file(".", 1)}, -1, 0},
+		"OfOutputs":        {[]agent.ChangedFile{file(".output/stdout.txt", 5<<30), file("a/.output/b", 1)}, 1, 1},
+		"AsManyAsAllowed":  {many(limits.MaxArtifacts-1, 8), limits.MaxArtifacts - 1, 0},
+		"AllThatAre":       {many(limits.MaxArtifacts, 8), limits.MaxArtifacts, 0},
+		"TooMany":          {many(limits.MaxArtifacts+1, 8), limits.MaxArtifacts, 1},
+		"PathsThatFit":     {long(fit), fit, 0},
+		"PathsTooLong":     {long(fit + 1), fit, 1},
+	} {
+		col := collectorOf(code(), 0)
+		err := col.add(frame(1, agent.FrameFinal, agent.Outcome{Files: c.files, Skipped: 7}))
+		if c.kept < 0 {
+			if !errors.Is(err, ErrProtocol) {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		if err != nil || len(col.outcome.Files) != c.kept || col.outcome.Skipped != 7+c.skipped {
+			t.Errorf("%s: %d files, %d skipped, %v; want %d, %d", name, len(col.outcome.Files), col.outcome.Skipped, err, c.kept, 7+c.skipped)
+		}
 	}
 }

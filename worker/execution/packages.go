@@ -3,7 +3,6 @@ package execution
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"unicode"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
-	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -23,19 +21,7 @@ const (
 	maxPackageNote  = 4 << 10
 	maxInstallNotes = 100
 	maxPackages     = 20_000 // packages of a sandbox
-	maxFrameValues  = 1 << 18
 )
-
-func readOutcome(payload []byte) (*agent.Outcome, error) {
-	var outcome agent.Outcome
-	if budget.Values(payload) > maxFrameValues {
-		return nil, fmt.Errorf("%w: an outcome of more than %d values", ErrProtocol, maxFrameValues)
-	}
-	if err := json.Unmarshal(payload, &outcome); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrProtocol, err)
-	}
-	return &outcome, nil
-}
 
 // reportRequested returns the outcome of each requested package, in the order of the request, whatever the agent left out or made up.
 func reportRequested(asked *farm.InstallRequest, o *agent.Outcome, timeout time.Duration) []farm.PackageOutcome {

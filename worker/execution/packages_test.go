@@ -147,10 +147,16 @@ func TestAnOutcomeOfTooManyValuesIsRefused(t *testing.T) {
 	for what, text := range map[string]string{"Install": `{"install":[%s{}]}`, "Files": `{"files":[%s{}]}`, "Notes": `{"notes":[%s""]}`, "Traceback": `{"error":{"traceback":[%s""]}}`} {
 		value := text[strings.Index(text, "%s")+2:][:2] + ","
 		few, many := strings.Replace(text, "%s", strings.Repeat(value, 1000), 1), strings.Replace(text, "%s", strings.Repeat(value, 1<<18), 1)
-		if _, err := readOutcome([]byte(few)); err != nil {
+		if what == "Files" { // each has a path of its own
+			for i := range 1000 {
+				few = strings.Replace(few, "{},", fmt.Sprintf(`{"path":"%d"},`, i), 1)
+			}
+			few = strings.Replace(few, "{}", `{"path":"last"}`, 1)
+		}
+		if _, err := readOutcome([]byte(few), farm.DefaultLimits()); err != nil {
 			t.Errorf("%s: a thousand are refused: %v", what, err)
 		}
-		if _, err := readOutcome([]byte(many)); !errors.Is(err, ErrProtocol) {
+		if _, err := readOutcome([]byte(many), farm.DefaultLimits()); !errors.Is(err, ErrProtocol) {
 			t.Errorf("%s: a quarter of a million gives %v", what, err)
 		}
 		if err := collectorOf(code(), 0).add(agent.Frame{Seq: 1, Type: agent.FrameFinal, Payload: []byte(many)}); err == nil {

@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
@@ -17,7 +19,7 @@ import (
 func (c *collector) result() *farm.Result {
 	r := &farm.Result{}
 	if c.outcome != nil {
-		r.ArtifactsSkipped = max(c.outcome.Skipped, 0) + len(c.skipped)
+		r.ArtifactsSkipped = c.outcome.Skipped + len(c.skipped)
 		c.noteGone()
 		c.noteLeftOut()
 	}
@@ -140,6 +142,42 @@ func (c *collector) state() farm.JobState {
 	default:
 		return farm.JobCompleted
 	}
+}
+
+// readOutcome reads how an execution ended. The agent is not trusted: ErrProtocol refuses what none says, and what is more than an agent reports
+// is cut here.
+func readOutcome(payload []byte, limits farm.Limits) (*agent.Outcome, error) {
+	var o agent.Outcome
+	if budget.Values(payload) > maxFrameValues {
+		return nil, fmt.Errorf("%w: an outcome of more than %d values", ErrProtocol, maxFrameValues)
+	}
+	err := json.Unmarshal(payload, &o)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrProtocol, err)
+	}
+	found := len(o.Files)
+	o.Files, err = changedFiles(o.Files, limits)
+	o.Skipped = min(max(o.Skipped, 0), math.MaxInt32) + found - len(o.Files)
+	return &o, err
+}
+
+// changedFiles are the files of an outcome that can be artifacts: those within the limits, whose paths are not those of outputs. Each has the path
+// that calls use, is there once, and has a size.
+func changedFiles(found []agent.ChangedFile, limits farm.Limits) ([]agent.ChangedFile, error) {
+	files, known, bytes := []agent.ChangedFile{}, map[string]bool{}, 0
+	for _, f := range found {
+		clean, err := farm.CleanFilePath(f.Path)
+		if err != nil || clean != f.Path || f.Size < 0 || known[f.Path] {
+			return nil, fmt.Errorf("%w: changed file %q of %d bytes", ErrProtocol, clip(f.Path, 256), f.Size)
+		}
+		known[f.Path] = true
+		if strings.HasPrefix(f.Path, farm.OutputDir) || f.Size > limits.MaxArtifactBytes || len(files) == limits.MaxArtifacts || bytes+len(f.Path) > agent.MaxPathsBytes {
+			continue
+		}
+		bytes += len(f.Path)
+		files = append(files, f)
+	}
+	return files, nil
 }
 
 func clipError(e *farm.CodeError) *farm.CodeError {

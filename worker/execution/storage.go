@@ -61,7 +61,7 @@ func (x *Runner) reserveFiles(ctx context.Context, e *execution, files []agent.C
 	for {
 		total := int64(0)
 		for i, f := range files {
-			size := farm.StoredBytes(max(f.Size, 0))
+			size := farm.StoredBytes(f.Size)
 			if fits[i] = size <= free-total; fits[i] {
 				total += size
 			}

@@ -15,12 +15,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-const (
-	// maxWalked bounds the files of a snapshot; further files are not compared.
-	maxWalked = 200_000
-	// maxPathsBytes bounds the names in an outcome, so that it fits into a frame.
-	maxPathsBytes = 8 << 20
-)
+// maxWalked bounds the files of a snapshot; further files are not compared.
+const maxWalked = 200_000
 
 // leftOut are the names of folders that hold what is installed, derived or cached, by the thousand. Files in them become no artifacts. docs/rest.md
 // lists them.
@@ -76,7 +72,7 @@ func (s Snapshot) Changes(maxFiles int, maxBytes int64) (files []agent.ChangedFi
 	sort.Slice(files, func(i, j int) bool { return files[i].Path < files[j].Path })
 	keep, size := 0, 0
 	for keep < len(files) && (maxFiles <= 0 || keep < maxFiles) {
-		if size += len(files[keep].Path); size > maxPathsBytes {
+		if size += len(files[keep].Path); size > agent.MaxPathsBytes {
 			break
 		}
 		keep++

@@ -296,6 +296,9 @@ type storedReserveArgs struct {
 // If the tenant's storage is full nothing changes, and free is how many bytes the job could reserve. ErrFenced if the job does not run under
 // this attempt.
 func (s *Store) ReserveStored(ctx context.Context, job farm.Ref, attempt int, bytes int64) (reserved bool, free int64, err error) {
+	if bytes < 0 {
+		return false, 0, farm.Errorf(farm.CodeInternal, "reserve storage: %d bytes", bytes)
+	}
 	r, err := s.Run(ctx, "reserve storage", "stored_reserve", job.Tenant, storedReserveArgs{
 		Job: job.ID, Attempt: attempt, Bytes: bytes,
 	})

@@ -95,6 +95,10 @@ func storageIsReserved(t *testing.T, factory Factory) {
 	reserve(job, limit, true, 0) // a takeover reserves the same
 	reserve(other, 1, false, 0)
 	reserve(other, 0, true, 0)
+	if _, _, err := b.ReserveStored(t.Context(), other, 1, -1); err == nil {
+		t.Error("a job reserves less than nothing")
+	}
+	b.stored(t, store.Stored{Reserved: limit})
 	reserve(job, limit-1, true, 0)
 	reserve(other, 2, false, 1)
 	reserve(other, 1, true, 0)
