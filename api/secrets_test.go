@@ -123,6 +123,16 @@ func TestSecretsAreLimited(t *testing.T) {
 		}
 		get[wire.Created](b, status, "POST", "/v1/sandboxes", body)
 	}
+	for n, status := range map[int]int{127: http.StatusAccepted, 128: http.StatusAccepted, 129: http.StatusUnprocessableEntity} {
+		body := secretBody(strings.Repeat("N", n), "", "", "")
+		if status == http.StatusAccepted {
+			get[wire.Created](b, status, "POST", "/v1/sandboxes", body)
+			continue
+		}
+		if p := b.problem(farm.CodeInvalid, status, "POST", "/v1/sandboxes", body); !strings.Contains(p.Detail, "has 129 bytes; at most 128 are allowed") || len(p.Detail) > 300 {
+			t.Errorf("a name of %d bytes: %s", n, p.Detail)
+		}
+	}
 }
 
 // The value is sealed, and nowhere else: not in the sandbox, its job, the request, the audit or any other key of Redis.

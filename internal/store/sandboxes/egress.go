@@ -65,8 +65,15 @@ func (s *Store) SandboxSecrets(ctx context.Context, sandbox farm.Ref) ([]byte, e
 	return sealed, db.Wrap("read the secrets of a sandbox", err)
 }
 
+const (
+	// egressStretch is how many entries of a log are read at once.
+	egressStretch = 100
+	// egressPageBytes ends a page of a log, at the end of a stretch.
+	egressPageBytes = 1 << 20
+)
+
 // Egress reads the log of a sandbox's connections behind an id, the oldest first; "" is from the oldest that is kept. more says that there are
-// others behind. An id that is not one is CodeInvalid. Without a record the log is empty.
+// others behind: a page of long entries has less than limit. An id that is not one is CodeInvalid. Without a record the log is empty.
 func (s *Store) Egress(ctx context.Context, sandbox farm.Ref, after string, limit int) (entries []farm.EgressEntry, more bool, err error) {
 	start := "-"
 	if after != "" {
@@ -75,20 +82,22 @@ func (s *Store) Egress(ctx context.Context, sandbox farm.Ref, after string, limi
 		}
 		start = "(" + after
 	}
-	found, err := s.Redis.XRangeN(ctx, s.Key(sandbox.Tenant, db.KeyEgress, sandbox.ID), start, "+", int64(limit)+1).Result()
-	if err != nil {
-		return nil, false, db.Wrap("read the egress log", err)
-	}
-	if more = len(found) > limit; more {
-		found = found[:limit]
-	}
-	entries = make([]farm.EgressEntry, 0, len(found))
-	for _, m := range found {
-		var e farm.EgressEntry
-		text, _ := m.Values["e"].(string)
-		if json.Unmarshal([]byte(text), &e) == nil {
-			e.ID = m.ID
-			entries = append(entries, e)
+	more = true
+	for bytes := 0; more && len(entries) < limit && bytes < egressPageBytes; {
+		want := min(limit-len(entries), egressStretch)
+		found, err := s.Redis.XRangeN(ctx, s.Key(sandbox.Tenant, db.KeyEgress, sandbox.ID), start, "+", int64(want)+1).Result()
+		if err != nil {
+			return nil, false, db.Wrap("read the egress log", err)
+		}
+		more = len(found) > want
+		for _, m := range found[:min(len(found), want)] {
+			var e farm.EgressEntry
+			text, _ := m.Values["e"].(string)
+			start, bytes = "("+m.ID, bytes+len(text)
+			if json.Unmarshal([]byte(text), &e) == nil {
+				e.ID = m.ID
+				entries = append(entries, e)
+			}
 		}
 	}
 	return entries, more, nil

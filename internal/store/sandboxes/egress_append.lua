@@ -4,14 +4,27 @@ local k, log = sandboxKey(arg.id), egressKey(arg.id)
 local state = call('HGET', k, 'state')
 if not state then return {'notfound'} end
 if arg.generation ~= generationOf(arg.id) then return {'fenced'} end
-for _, entry in ipairs(cjson.decode(arg.entries)) do call('XADD', log, 'MAXLEN', arg.most, '*', 'e', entry) end
+local entries = cjson.decode(arg.entries)
+if #entries > 0 then
+  local size = sizeOfLog(arg.id)
+  for _, entry in ipairs(entries) do
+    call('XADD', log, '*', 'e', entry)
+    size = size + #entry + EGRESS_EXTRA
+  end
+  local over = call('XLEN', log) - tonumber(arg.most)
+  if over > 0 then
+    size = size - sizeOfEntries(call('XRANGE', log, '-', '+', 'COUNT', over))
+    call('XTRIM', log, 'MAXLEN', arg.most)
+  end
+  call('HSET', k, 'logged', int(size))
+end
 if final(SANDBOXES, state) then
   local left = call('PTTL', k)
   if left > 0 then
     call('PEXPIRE', log, int(left))
     chargeEndedRecord(arg.id, tonumber(NOW) + left * 1000)
   end
-elseif arg.entries ~= '[]' then
+elseif #entries > 0 then
   chargeRecord(arg.id)
 end
 if arg.bytes == '0' then return {'ok', call('HGET', k, 'egress') or '0'} end

@@ -44,13 +44,25 @@ local function refundCheckpoint(box)
   call('HINCRBY', STORED, 'reserved', '-' .. bytes)
 end
 
--- What a sandbox counts in Redis: the strings of its record, its secrets, the list of its packages, EGRESS_ENTRY for each entry of its egress log,
--- and SANDBOX_EXTRA for its keys and its entries of indexes.
-local SANDBOX_EXTRA, EGRESS_ENTRY = 2048, 320
+-- What a sandbox counts in Redis: the strings of its record, its secrets, the list of its packages, each entry of its egress log with
+-- EGRESS_EXTRA, and SANDBOX_EXTRA for its keys and its entries of indexes.
+local SANDBOX_EXTRA, EGRESS_EXTRA = 2048, 64
+
+-- What entries of an egress log count, as XRANGE returns them.
+local function sizeOfEntries(entries)
+  local size = 0
+  for _, entry in ipairs(entries) do size = size + #entry[2][2] + EGRESS_EXTRA end
+  return size
+end
+
+-- What the egress log of a sandbox counts. Its record remembers it, but for logs that an earlier release wrote.
+local function sizeOfLog(box)
+  return tonumber(call('HGET', sandboxKey(box), 'logged')) or sizeOfEntries(call('XRANGE', egressKey(box), '-', '+'))
+end
 
 local function sizeOfSandbox(box)
   local k = sandboxKey(box)
-  local size = SANDBOX_EXTRA + EGRESS_ENTRY * call('XLEN', egressKey(box))
+  local size = SANDBOX_EXTRA + sizeOfLog(box)
     + call('STRLEN', secretsKey(box)) + (tonumber(call('HGET', k, 'pkgsize')) or 0)
   for _, field in ipairs({'doc', 'name', 'labels', 'hosts', 'reason'}) do size = size + call('HSTRLEN', k, field) end
   return size

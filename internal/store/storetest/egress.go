@@ -3,6 +3,7 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -89,6 +90,73 @@ func egressLogIsBounded(t *testing.T, factory Factory) {
 		if err != nil || len(kept) != min(n, limit) || kept[len(kept)-1].Host != fmt.Sprintf("h%d.example.com", n-1) {
 			t.Errorf("of %d entries %d are kept, want the newest %d: %v", n, len(kept), min(n, limit), err)
 		}
+	}
+}
+
+// The log counts what its entries hold: code chooses hosts and methods, and its caller the names of secrets. What the log no longer keeps is
+// given back.
+func egressLogIsCounted(t *testing.T, factory Factory) {
+	const limit, long = 10, 100_000
+	b := setup(t, factory, func(l *farm.Limits) { l.MaxEgressEntries = limit })
+	box := b.box(t, farm.SandboxReady)
+	add := func(from, to, bytes int) int64 {
+		t.Helper()
+		entries := egressEntries(from, to)
+		for i := range entries {
+			entries[i].Secrets = []string{strings.Repeat("N", bytes)}
+		}
+		if _, err := b.AppendEgress(t.Context(), store.EgressAppend{Sandbox: box, Entries: entries}); err != nil {
+			t.Fatal(err)
+		}
+		return b.memory(t).Unfinished
+	}
+	before := b.memory(t).Unfinished
+	short := add(0, limit, 1)
+	full := add(0, limit, long) // in place of them
+	if more := short - before; more < limit*150 || more > limit*500 {
+		t.Errorf("%d short entries count %d bytes", limit, more)
+	}
+	if full-short != limit*(long-1) {
+		t.Errorf("%d entries with %d bytes more each count %d bytes more", limit, long-1, full-short)
+	}
+	if now := add(0, limit/2, 1); full-now != limit/2*(long-1) {
+		t.Errorf("half of the log with short entries counts %d bytes, full of long ones %d", now-before, full-before)
+	}
+	b.rdb.HDel(t.Context(), b.recordKey(box), "logged") // the release before did not write it
+	if now := add(0, limit, 1); now != short {
+		t.Errorf("of a log of the release before %d bytes are left, want %d", now-before, short-before)
+	}
+}
+
+// A page ends early where its entries are long, and the next one goes on from there.
+func egressPagesAreBoundedInBytes(t *testing.T, factory Factory) {
+	const entries, long = 300, 10_000
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	all := egressEntries(0, entries)
+	for i := range all {
+		all[i].Secrets = []string{strings.Repeat("N", long)}
+	}
+	if _, err := b.AppendEgress(t.Context(), store.EgressAppend{Sandbox: box, Entries: all}); err != nil {
+		t.Fatal(err)
+	}
+	after, read := "", 0
+	for more := true; more; {
+		var page []farm.EgressEntry
+		var err error
+		if page, more, err = b.Egress(t.Context(), box, after, 1000); err != nil || len(page) == 0 || len(page)*long > 2<<20 {
+			t.Fatalf("behind %d entries: %d entries, more %v, %v", read, len(page), more, err)
+		}
+		for _, e := range page {
+			if e.Host != all[read].Host {
+				t.Fatalf("entry %d is of %s, want %s", read, e.Host, all[read].Host)
+			}
+			read++
+		}
+		after = page[len(page)-1].ID
+	}
+	if read != entries {
+		t.Errorf("%d entries are read of %d", read, entries)
 	}
 }
 

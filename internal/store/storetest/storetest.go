@@ -113,6 +113,8 @@ func Run(t *testing.T, factory Factory) {
 		"AuditIsBounded":                 auditIsBounded,
 		"EgressLogIsRead":                egressLogIsRead,
 		"EgressLogIsBounded":             egressLogIsBounded,
+		"EgressLogIsCounted":             egressLogIsCounted,
+		"EgressPagesAreBoundedInBytes":   egressPagesAreBoundedInBytes,
 		"EgressLogEndsWithItsSandbox":    egressLogEndsWithItsSandbox,
 		"EgressLogIsFenced":              egressLogIsFenced,
 		"CheckpointsAreStored":           checkpointsAreStored,
