@@ -103,9 +103,10 @@ func guardAnswer(res *http.Response) error {
 		return nil
 	}
 	var shapes [][]byte
+	longest := 0
 	for _, s := range l.secrets {
 		for _, shape := range farm.SecretShapes(s.Value) {
-			shapes = append(shapes, []byte(shape))
+			shapes, longest = append(shapes, []byte(shape)), max(longest, len(shape))
 		}
 	}
 	for name, values := range res.Header {
@@ -124,7 +125,10 @@ func guardAnswer(res *http.Response) error {
 		}
 	}
 	res.Trailer = nil
-	res.Body = &guardedBody{Closer: res.Body, from: res.Body, shapes: shapes, found: func() { l.end(Denied, ReasonEcho) }, dropTrailer: func() { res.Trailer = nil }}
+	res.Body = &guardedBody{
+		Closer: res.Body, from: res.Body, shapes: shapes, withheld: longest - 1,
+		found: func() { l.end(Denied, ReasonEcho) }, dropTrailer: func() { res.Trailer = nil },
+	}
 	return nil
 }
 
@@ -132,11 +136,18 @@ func contains(text []byte, shapes [][]byte) bool {
 	return slices.ContainsFunc(shapes, func(shape []byte) bool { return bytes.Contains(text, shape) })
 }
 
-// guardedBody is a body that ends before a secret. Bytes that may be the beginning of a secret are withheld until more has been read.
+// guardedBody is a body that ends before a secret. Until more has been read, the last bytes are withheld, whatever they are: as many as can be
+// the beginning of a secret by their number. Lines that are complete are not, since no secret has a line break, so what comes in lines, such as server-sent
+// events, is passed on as it arrives. What breaks off ends without what is withheld.
+//
+// So the sizes and times of the pieces that a client gets depend on what the host sends, on its lines, and on the length of the longest shape, and not on the
+// characters of the secret: else code that has a host repeat its guesses could find them one by one. What remains: an answer that ends tells
+// that a whole secret was right; the search takes some nanoseconds more or less; and a host whose answer is complete within the secret gives away its beginning.
 type guardedBody struct {
 	io.Closer
 	from        io.Reader
 	shapes      [][]byte
+	withheld    int // bytes
 	found       func()
 	dropTrailer func() // trailers are known, and not searched, at the end
 
@@ -165,37 +176,16 @@ func (g *guardedBody) fill(size int) {
 	copy(buf, g.buf)
 	n, err := g.from.Read(buf[kept:])
 	g.buf, g.err = buf[:kept+n], err
-	if contains(g.buf, g.shapes) {
+	switch {
+	case contains(g.buf, g.shapes):
 		g.found()
 		g.buf, g.err = nil, errEcho
-		return
-	}
-	if err != nil {
+	case errors.Is(err, io.EOF):
 		g.dropTrailer()
 		g.free = len(g.buf)
-		return
+	default:
+		g.free = max(bytes.LastIndexByte(g.buf, '\n')+1, len(g.buf)-g.withheld)
 	}
-	g.free = len(g.buf) - withheld(g.buf, g.shapes)
-}
-
-// withheld is the length of the longest end of a text that is the beginning of a shape.
-func withheld(text []byte, shapes [][]byte) int {
-	limit := 0
-	for _, shape := range shapes {
-		tail := text[len(text)-min(len(text), len(shape)-1):]
-		for len(tail) > limit {
-			at := bytes.IndexByte(tail, shape[0])
-			if at < 0 {
-				break
-			}
-			if tail = tail[at:]; len(tail) > limit && bytes.HasPrefix(shape, tail) {
-				limit = len(tail)
-				break
-			}
-			tail = tail[1:]
-		}
-	}
-	return limit
 }
 
 // finalOnly passes on the final answer only: the headers of informational responses are not searched for secrets.

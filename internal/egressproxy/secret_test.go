@@ -300,7 +300,7 @@ func TestEchoOutsideOfTheAnswer(t *testing.T) {
 	}
 }
 
-// What begins like the secret and is none passes, whole and at once.
+// What begins like the secret and is none passes, whole.
 func TestAnswersWithoutTheSecretAreWhole(t *testing.T) {
 	t.Parallel()
 	want := strings.Repeat(token[:len(token)-1]+"|", 5000) + token[:7]

@@ -75,14 +75,15 @@ func CheckSecretValue(name, value string, maxBytes int) error {
 }
 
 // SecretShapes are the forms in which an answer may repeat a value, the value itself first: without what stands before its first space, as
-// name and password if it is such a pair in base64, and each as JSON and as part of a URL.
+// name and password if it is such a pair in base64, and each as JSON and as part of a URL. None has a line break.
 func SecretShapes(value string) []string {
 	forms := []string{value}
 	if _, token, found := strings.Cut(value, " "); found {
 		forms = append(forms, token)
 	}
 	if pair, err := base64.StdEncoding.DecodeString(forms[len(forms)-1]); err == nil {
-		if _, password, found := strings.Cut(string(pair), ":"); found && len(password) >= minSecretBytes {
+		_, password, _ := strings.Cut(strings.TrimSpace(string(pair)), ":")
+		if len(password) >= minSecretBytes && !strings.Contains(password, "\n") {
 			forms = append(forms, password)
 		}
 	}
