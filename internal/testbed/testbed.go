@@ -1,6 +1,6 @@
-// Package testbed is what tests of several packages share: how they wait for what has no signal, the addresses of servers that they start, and the logs
-// of those while they run; a redis-server with a way to it that a test can cut, hold, or stop at a call, and processes that end at one of their
-// commands of Redis; how often the model tests make random runs; and the programs that test MCP from outside.
+// Package testbed is what tests of several packages share: how they end at an error, compare values, and wait for what has no signal; the addresses of
+// servers that they start, and the logs of those while they run; a redis-server with a way to it that a test can cut, hold, or stop at a call, and
+// processes that end at one of their commands of Redis; how often the model tests make random runs; and the programs that test MCP from outside.
 package testbed
 
 import (
@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 const (
@@ -21,6 +23,22 @@ const (
 	// firstPause and lastPause are the shortest and the longest time between two looks.
 	firstPause, lastPause = time.Millisecond, 50 * time.Millisecond
 )
+
+// Must ends the test at an error.
+func Must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// Diff fails the test if got differs from want. what says in words what they are.
+func Diff(tb testing.TB, what string, want, got any, opts ...cmp.Option) {
+	tb.Helper()
+	if diff := cmp.Diff(want, got, opts...); diff != "" {
+		tb.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
 
 // Until waits until a condition holds, and fails the test if it does not within two minutes. what says in words what is waited for. Use it only for
 // what gives no signal.
