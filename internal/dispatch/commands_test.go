@@ -65,12 +65,8 @@ func TestCommandsOfAJob(t *testing.T) {
 			})
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
+	testbed.Must(t, s.Start())
 	t.Cleanup(s.Stop)
 	box := ""
 	run := func() {
@@ -80,15 +76,11 @@ func TestCommandsOfAJob(t *testing.T) {
 			a = storetest.Execute(box)
 		}
 		watch, err := records.Watch(t.Context(), a.Job.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		defer watch.Close()
 		watch.OnlyEnd()
 		out, err := front.Submit(t.Context(), a)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		select {
 		case <-watch.C():
 		case <-time.After(time.Minute):
@@ -154,9 +146,7 @@ func BenchmarkEnqueue(b *testing.B) {
 	for b.Loop() {
 		for name, way := range ways {
 			a, began := storetest.Create(), time.Now()
-			if err := way(a); err != nil {
-				b.Fatal(err)
-			}
+			testbed.Must(b, way(a))
 			took[name] = append(took[name], time.Since(began))
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -64,9 +65,7 @@ func (f *failing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func (b *bundle) submit(t *testing.T, a store.Accept) *farm.Job {
 	t.Helper()
 	out, err := b.Submit(t.Context(), a)
-	if err != nil {
-		t.Fatalf("Submit = %v", err)
-	}
+	testbed.Must(t, err)
 	return out.Job
 }
 
@@ -75,17 +74,13 @@ func (b *bundle) box(t *testing.T) string {
 	t.Helper()
 	a := storetest.Create()
 	b.submit(t, a)
-	if _, err := b.store.Claim(t.Context(), a.Job.Ref(), "w"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.store.Claim(t.Context(), a.Job.Ref(), "w")
+	testbed.Must(t, err)
 	for _, to := range []farm.SandboxState{farm.SandboxStarting, farm.SandboxReady} {
-		if _, err := b.store.MoveSandbox(t.Context(), store.Move{Ref: farm.Ref{Tenant: storetest.Tenant, ID: a.Sandbox.ID}, To: to, Node: "n1"}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := b.store.MoveSandbox(t.Context(), store.Move{Ref: farm.Ref{Tenant: storetest.Tenant, ID: a.Sandbox.ID}, To: to, Node: "n1"})
+		testbed.Must(t, err)
 	}
-	if err := b.Finish(t.Context(), store.Finish{Ref: a.Job.Ref(), Attempt: 1, State: farm.JobCompleted}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.Finish(t.Context(), store.Finish{Ref: a.Job.Ref(), Attempt: 1, State: farm.JobCompleted}))
 	return a.Sandbox.ID
 }
 
@@ -131,17 +126,13 @@ func TestTasksFollowTheFIFO(t *testing.T) {
 	inline := b.submit(t, storetest.Read(box))
 	b.enqueued(t, "node-n1", inline.ID, true)
 
-	if _, err := b.store.Claim(t.Context(), first.Job.Ref(), "w"); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Finish(t.Context(), store.Finish{Ref: first.Job.Ref(), Attempt: 1, State: farm.JobCompleted}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.store.Claim(t.Context(), first.Job.Ref(), "w")
+	testbed.Must(t, err)
+	testbed.Must(t, b.Finish(t.Context(), store.Finish{Ref: first.Job.Ref(), Attempt: 1, State: farm.JobCompleted}))
 	b.enqueued(t, "node-n1", second.Job.ID, true)
 	b.enqueued(t, queue.QueueCallbacks, "callback-"+first.Job.ID, false)
-	if _, err := b.Cancel(t.Context(), second.Job.Ref()); err != nil {
-		t.Fatal(err)
-	}
+	_, err = b.Cancel(t.Context(), second.Job.Ref())
+	testbed.Must(t, err)
 	b.enqueued(t, queue.QueueCallbacks, "callback-"+second.Job.ID, true)
 }
 
@@ -169,9 +160,8 @@ func TestCallbackWithoutQueueIsSwept(t *testing.T) {
 	a.Job.CallbackURL = "https://example.com"
 	b.submit(t, a)
 	b.fail.on = true
-	if _, err := b.Cancel(t.Context(), a.Job.Ref()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.Cancel(t.Context(), a.Job.Ref())
+	testbed.Must(t, err)
 	b.fail.on = false
 	b.enqueued(t, queue.QueueCallbacks, "callback-"+a.Job.ID, false)
 	b.sweep(t, 1)
@@ -186,9 +176,8 @@ func TestArchivedCallbackIsNotSweptAgain(t *testing.T) {
 	a := storetest.Create()
 	a.Job.CallbackURL = "https://example.com"
 	b.submit(t, a)
-	if _, err := b.Cancel(t.Context(), a.Job.Ref()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.Cancel(t.Context(), a.Job.Ref())
+	testbed.Must(t, err)
 	id := "callback-" + a.Job.ID
 	// As asynq does after the last try.
 	keys := "asynq:{" + queue.QueueCallbacks + "}:"
@@ -196,9 +185,8 @@ func TestArchivedCallbackIsNotSweptAgain(t *testing.T) {
 	pipe.HSet(t.Context(), keys+"t:"+id, "state", "archived")
 	pipe.LRem(t.Context(), keys+"pending", 0, id)
 	pipe.ZAdd(t.Context(), keys+"archived", redis.Z{Score: 1, Member: id})
-	if _, err := pipe.Exec(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err = pipe.Exec(t.Context())
+	testbed.Must(t, err)
 	b.sweep(t, 0)
 	if n := b.rdb.Exists(t.Context(), keys+"t:"+id, keys+"archived").Val(); n != 0 {
 		t.Errorf("the archived task has left %d keys", n)
@@ -217,24 +205,19 @@ func TestDeadWorkersJobIsTakenOverThenLost(t *testing.T) {
 	b.later(time.Minute)
 	for attempt, id := range []string{".1", ".2"} {
 		worker := farm.Worker{ID: "w" + id}
-		if err := b.store.Heartbeat(t.Context(), worker); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, b.store.Heartbeat(t.Context(), worker))
 		c, err := b.store.Claim(t.Context(), job.Ref(), worker.ID)
 		if err != nil || c.Job.Attempt != attempt+1 {
 			t.Fatalf("Claim = %+v, %v", c, err)
 		}
 		b.sweep(t, 0) // alive
-		if err := b.store.RemoveWorker(t.Context(), worker.ID); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, b.store.RemoveWorker(t.Context(), worker.ID))
 		b.sweep(t, 1)
 		b.enqueued(t, "node-n1", job.ID+id, true)
 		b.sweep(t, 0)
 	}
-	if _, err := b.store.Claim(t.Context(), job.Ref(), "w.3"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.store.Claim(t.Context(), job.Ref(), "w.3")
+	testbed.Must(t, err)
 	b.sweep(t, 1)
 	b.state(t, job.Ref(), farm.JobLost)
 	got, err := b.store.Job(t.Context(), job.Ref())
@@ -249,12 +232,10 @@ func TestJobsOfGoneSandboxEnd(t *testing.T) {
 	b := setup(t)
 	box := b.box(t)
 	running, waiting := b.submit(t, storetest.Execute(box)), b.submit(t, storetest.Execute(box))
-	if _, err := b.store.Claim(t.Context(), running.Ref(), "dead"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.store.MoveSandbox(t.Context(), store.Move{Ref: farm.Ref{Tenant: storetest.Tenant, ID: box}, To: farm.SandboxLost}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.store.Claim(t.Context(), running.Ref(), "dead")
+	testbed.Must(t, err)
+	_, err = b.store.MoveSandbox(t.Context(), store.Move{Ref: farm.Ref{Tenant: storetest.Tenant, ID: box}, To: farm.SandboxLost})
+	testbed.Must(t, err)
 	b.later(time.Minute)
 	b.sweep(t, 2)
 	b.state(t, running.Ref(), farm.JobLost)
@@ -267,12 +248,10 @@ func TestCloseOfADeadWorkerIsCompleted(t *testing.T) {
 	b := setup(t)
 	box := b.box(t)
 	job := b.submit(t, storetest.CloseJob(box))
-	if _, err := b.store.Claim(t.Context(), job.Ref(), "dead"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.store.MoveSandbox(t.Context(), store.Move{Ref: farm.Ref{Tenant: storetest.Tenant, ID: box}, To: farm.SandboxClosed}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.store.Claim(t.Context(), job.Ref(), "dead")
+	testbed.Must(t, err)
+	_, err = b.store.MoveSandbox(t.Context(), store.Move{Ref: farm.Ref{Tenant: storetest.Tenant, ID: box}, To: farm.SandboxClosed})
+	testbed.Must(t, err)
 	b.later(time.Minute)
 	b.sweep(t, 1)
 	b.state(t, job.Ref(), farm.JobCompleted)
@@ -301,13 +280,10 @@ func TestLeaveFIFOEnqueuesTheNextJob(t *testing.T) {
 	background.Request = &farm.Request{Command: &farm.CommandRequest{Commands: []string{"sleep 9"}, Background: true}}
 	b.submit(t, background)
 	next := b.submit(t, storetest.Execute(box))
-	if _, err := b.store.Claim(t.Context(), background.Job.Ref(), "w"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.store.Claim(t.Context(), background.Job.Ref(), "w")
+	testbed.Must(t, err)
 	b.enqueued(t, "node-n1", next.ID, false)
-	if err := b.store.LeaveFIFO(t.Context(), background.Job.Ref(), 1); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.store.LeaveFIFO(t.Context(), background.Job.Ref(), 1))
 	b.enqueued(t, "node-n1", next.ID, true)
 }
 
@@ -322,21 +298,16 @@ func TestRequeuesDoNotCountAsCrashes(t *testing.T) {
 		if err != nil || c.Job.Attempt != attempt {
 			t.Fatalf("Claim = %+v, %v", c, err)
 		}
-		if err := b.store.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: attempt}); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, b.store.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: attempt}))
 		b.enqueued(t, farm.QueueCPU, fmt.Sprintf("%s.%d", job.ID, attempt), true)
 	}
 	b.later(time.Minute)
 	b.sweep(t, 0) // its task exists
-	if err := b.rdb.Del(t.Context(), "asynq:{cpu}:t:"+job.ID+".6").Err(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.rdb.Del(t.Context(), "asynq:{cpu}:t:"+job.ID+".6").Err())
 	b.sweep(t, 1)
 	b.enqueued(t, farm.QueueCPU, job.ID+".6", true)
-	if _, err := b.store.Claim(t.Context(), job.Ref(), "dead"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.store.Claim(t.Context(), job.Ref(), "dead")
+	testbed.Must(t, err)
 	b.sweep(t, 1) // taken over, not lost: six attempts do not count as crashes
 	b.state(t, job.Ref(), farm.JobRunning)
 }

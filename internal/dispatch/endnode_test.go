@@ -16,6 +16,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // gone is a node n1 whose workers and engine are gone, with a sandbox in every state, and a sandbox on n2.
@@ -31,22 +32,13 @@ func ref(id string) farm.Ref { return farm.Ref{Tenant: storetest.Tenant, ID: id}
 func (b *bundle) begin(t *testing.T, a store.Accept, states ...farm.SandboxState) farm.Ref {
 	t.Helper()
 	job := b.submit(t, a).Ref()
-	if _, err := b.store.Claim(t.Context(), job, "w1"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.store.Claim(t.Context(), job, "w1")
+	testbed.Must(t, err)
 	for _, to := range states {
-		if _, err := b.store.MoveSandbox(t.Context(), store.Move{Ref: ref(a.Sandbox.ID), To: to, Node: "n1"}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := b.store.MoveSandbox(t.Context(), store.Move{Ref: ref(a.Sandbox.ID), To: to, Node: "n1"})
+		testbed.Must(t, err)
 	}
 	return job
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func (b *bundle) gone(t *testing.T) gone {
@@ -55,13 +47,13 @@ func (b *bundle) gone(t *testing.T) gone {
 	var g gone
 	size := farm.Capacity{MemoryMB: 1000, CPUs: 4}
 	_, err := b.store.RenewNode(ctx, "n1")
-	must(t, err)
+	testbed.Must(t, err)
 
 	pooled := storetest.Create() // claimed a member of the pool of n1
 	pooled.Job.Queue, pooled.Sandbox.Node = farm.NodeQueue("n1"), "n1"
-	must(t, b.store.BeginMember(ctx, store.Member{ID: pooled.Sandbox.ID, Node: "n1", Image: "python", Network: farm.NetworkNone}))
+	testbed.Must(t, b.store.BeginMember(ctx, store.Member{ID: pooled.Sandbox.ID, Node: "n1", Image: "python", Network: farm.NetworkNone}))
 	g.claimed = b.submit(t, pooled).Ref()
-	must(t, b.store.BeginMember(ctx, store.Member{ID: "sbx_idle", Node: "n1", Image: "python", Network: farm.NetworkNone}))
+	testbed.Must(t, b.store.BeginMember(ctx, store.Member{ID: "sbx_idle", Node: "n1", Image: "python", Network: farm.NetworkNone}))
 
 	g.starting = b.begin(t, storetest.Create(), farm.SandboxStarting)
 	run := storetest.Create()
@@ -70,9 +62,8 @@ func (b *bundle) gone(t *testing.T) gone {
 
 	g.ready = ref(b.box(t))
 	g.begun = b.submit(t, storetest.Execute(g.ready.ID)).Ref()
-	if _, err := b.store.Claim(ctx, g.begun, "w1"); err != nil {
-		t.Fatal(err)
-	}
+	_, err = b.store.Claim(ctx, g.begun, "w1")
+	testbed.Must(t, err)
 	g.waiting = b.submit(t, storetest.Execute(g.ready.ID)).Ref()
 	for _, s := range []farm.Ref{g.ready, ref("sbx_unknown")} {
 		if ok, _, err := b.store.Reserve(ctx, store.ReserveRequest{Node: "n1", Capacity: size, Sandbox: s, Want: farm.Capacity{MemoryMB: 10, CPUs: 1}}); !ok || err != nil {
@@ -80,19 +71,18 @@ func (b *bundle) gone(t *testing.T) gone {
 		}
 	}
 	_, err = b.store.RestoreGPUs(ctx, "n1", g.ready, 1, []string{"GPU-1"})
-	must(t, err)
+	testbed.Must(t, err)
 
 	g.closing, g.closeFailed = ref(b.box(t)), ref(b.box(t))
 	g.closeJob = b.submit(t, storetest.CloseJob(g.closing.ID)).Ref()
-	if _, err := b.store.Claim(ctx, g.closeJob, "w1"); err != nil {
-		t.Fatal(err)
-	}
+	_, err = b.store.Claim(ctx, g.closeJob, "w1")
+	testbed.Must(t, err)
 	_, err = b.store.MoveSandbox(ctx, store.Move{Ref: g.closeFailed, To: farm.SandboxClosing, Expired: true})
-	must(t, err)
+	testbed.Must(t, err)
 
 	g.elsewhere = ref(b.box(t))
 	_, err = b.store.MoveSandbox(ctx, store.Move{Ref: g.elsewhere, Node: "n2"})
-	must(t, err)
+	testbed.Must(t, err)
 	g.forElsewhere = b.submit(t, storetest.Execute(g.elsewhere.ID)).Ref()
 	return g
 }
@@ -188,9 +178,8 @@ func TestEndNodeIsResumed(t *testing.T) {
 			t.Fatalf("killed before call %d: EndNode = %+v, %v", n, out, err)
 		}
 		b.later(time.Minute)
-		if _, err := b.Sweep(t.Context(), storetest.Tenant); err != nil {
-			t.Fatal(err)
-		}
+		_, err = b.Sweep(t.Context(), storetest.Tenant)
+		testbed.Must(t, err)
 		g.check(t, b)
 		if t.Failed() {
 			t.Fatalf("killed before call %d", n)
@@ -266,7 +255,7 @@ func TestEndNodeWithALiveWorker(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	g := b.gone(t)
-	must(t, b.store.Heartbeat(t.Context(), farm.Worker{ID: "w1", Node: "n1"}))
+	testbed.Must(t, b.store.Heartbeat(t.Context(), farm.Worker{ID: "w1", Node: "n1"}))
 	out, err := b.EndNode(t.Context(), dispatch.NodeEnd{Node: "n1", Reason: "its node is gone", WorkerLives: true})
 	if err != nil || out.Done || len(out.Lost) != 2 || out.Closed != 0 || out.Requeued != 1 {
 		t.Errorf("EndNode = %+v, %v", out, err)
@@ -305,9 +294,9 @@ func TestCloseUnplaced(t *testing.T) {
 		b.submit(t, a)
 		boxes = append(boxes, ref(a.Sandbox.ID))
 		closes = append(closes, b.submit(t, storetest.CloseJob(a.Sandbox.ID)).Ref())
-		must(t, b.Force(t.Context(), a.Job.Ref(), farm.JobCanceled, nil))
+		testbed.Must(t, b.Force(t.Context(), a.Job.Ref(), farm.JobCanceled, nil))
 	}
-	must(t, b.Force(t.Context(), closes[0], farm.JobFailed, &farm.JobError{Code: farm.CodeInternal, Message: "the engine was busy"}))
+	testbed.Must(t, b.Force(t.Context(), closes[0], farm.JobFailed, &farm.JobError{Code: farm.CodeInternal, Message: "the engine was busy"}))
 	if n, err := b.CloseUnplaced(t.Context(), []string{storetest.Tenant}); n != 1 || err != nil {
 		t.Errorf("CloseUnplaced = %d, %v", n, err)
 	}

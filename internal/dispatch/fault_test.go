@@ -56,9 +56,7 @@ func (h *holding) beat(t *testing.T, records *store.Store) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.beats++
-	if err := records.Heartbeat(t.Context(), farm.Worker{ID: "w", Beat: h.beats, Jobs: h.jobs}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, records.Heartbeat(t.Context(), farm.Worker{ID: "w", Beat: h.beats, Jobs: h.jobs}))
 }
 
 // TestCutsUnderLoad cuts the worker's connections again and again while jobs of several sandboxes run: every job ends, once. asynq, which would
@@ -102,12 +100,8 @@ func TestCutsUnderLoad(t *testing.T) {
 			return err
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
+	testbed.Must(t, s.Start())
 	t.Cleanup(s.Stop)
 
 	const boxes, each = 10, 30
@@ -115,14 +109,12 @@ func TestCutsUnderLoad(t *testing.T) {
 	var jobs []farm.Ref
 	for range boxes {
 		a := storetest.Create()
-		if _, err := api.Submit(t.Context(), a); err != nil {
-			t.Fatal(err)
-		}
+		_, err = api.Submit(t.Context(), a)
+		testbed.Must(t, err)
 		for range each {
 			e := storetest.Execute(a.Sandbox.ID)
-			if _, err := api.Submit(t.Context(), e); err != nil {
-				t.Fatal(err)
-			}
+			_, err = api.Submit(t.Context(), e)
+			testbed.Must(t, err)
 			jobs = append(jobs, e.Job.Ref())
 		}
 		proxy.Cut()
@@ -140,9 +132,7 @@ func TestCutsUnderLoad(t *testing.T) {
 		}
 		renewLeases(t, direct)
 		open, err := records.OpenJobs(t.Context(), storetest.Tenant, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		if len(open) == 0 {
 			break
 		}
@@ -168,12 +158,8 @@ func renewLeases(t *testing.T, rdb redis.UniversalClient) {
 	t.Helper()
 	const leases = "asynq:{" + farm.QueueCPU + "}:lease"
 	tasks, err := rdb.ZRange(t.Context(), leases, 0, -1).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for _, task := range tasks {
-		if err := rdb.ZAddXX(t.Context(), leases, redis.Z{Member: task, Score: float64(time.Now().Add(time.Hour).Unix())}).Err(); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, rdb.ZAddXX(t.Context(), leases, redis.Z{Member: task, Score: float64(time.Now().Add(time.Hour).Unix())}).Err())
 	}
 }

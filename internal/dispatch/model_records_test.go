@@ -181,9 +181,7 @@ func (f *fields) int(name string) int64 {
 func TestModelAfterMigration(t *testing.T) {
 	t.Parallel()
 	dump, err := storetest.LoadDump("../store/testdata/schema0.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for tenant, unfinished := range map[string]int{"acme": 10, "globex": 1, "initech": 10} {
 		t.Run(tenant, func(t *testing.T) {
 			t.Parallel()

@@ -9,6 +9,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // beating is a worker that sends heartbeats when the test says so.
@@ -28,9 +29,7 @@ func (b *bundle) beating(t *testing.T, id string) *beating {
 func (w *beating) beat(t *testing.T) {
 	t.Helper()
 	w.w.Beat++
-	if err := w.b.store.Heartbeat(t.Context(), w.w); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, w.b.store.Heartbeat(t.Context(), w.w))
 }
 
 // A claim whose answer was lost leaves a running job that its worker, which is alive, does not have. After two heartbeats of all workers
@@ -97,9 +96,8 @@ func TestHeldJobsAreNotFreed(t *testing.T) {
 			b := setup(t)
 			job := b.submit(t, storetest.Execute(b.box(t)))
 			b.later(time.Minute)
-			if _, err := b.store.Claim(t.Context(), job.Ref(), "w1"); err != nil {
-				t.Fatal(err)
-			}
+			_, err := b.store.Claim(t.Context(), job.Ref(), "w1")
+			testbed.Must(t, err)
 			one := b.beating(t, "w1")
 			one.w.Jobs = holds(job.ID)
 			for range 5 {
@@ -120,9 +118,8 @@ func TestListOfAnOldAttemptDoesNotCount(t *testing.T) {
 	job := b.submit(t, storetest.Execute(b.box(t)))
 	b.later(time.Minute)
 	for range 2 {
-		if _, err := b.store.Claim(t.Context(), job.Ref(), "w1"); err != nil {
-			t.Fatal(err)
-		}
+		_, err := b.store.Claim(t.Context(), job.Ref(), "w1")
+		testbed.Must(t, err)
 	}
 	one := b.beating(t, "w1")
 	one.w.Jobs[job.ID] = 1
@@ -137,9 +134,8 @@ func TestSlowSweepTakesNobodyForDead(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	job := b.submit(t, storetest.Execute(b.box(t)))
-	if _, err := b.store.Claim(t.Context(), job.Ref(), "w1"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.store.Claim(t.Context(), job.Ref(), "w1")
+	testbed.Must(t, err)
 	now := time.Now().Add(time.Minute)
 	b.SetNow(func() time.Time { now = now.Add(store.HeartbeatTTL); return now })
 	b.sweep(t, 0)
@@ -156,9 +152,8 @@ func TestFreshClaimIsNotFreed(t *testing.T) {
 	job := b.submit(t, storetest.Execute(b.box(t)))
 	one := b.beating(t, "w1")
 	b.later(time.Minute)
-	if _, err := b.store.Claim(t.Context(), job.Ref(), "w1"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.store.Claim(t.Context(), job.Ref(), "w1")
+	testbed.Must(t, err)
 	b.sweep(t, 0)
 	one.beat(t) // made before the claim
 	b.sweep(t, 0)
@@ -176,9 +171,7 @@ func TestTaskLostOnItsWayIsReplaced(t *testing.T) {
 	a := storetest.Create()
 	b.submit(t, a)
 	one := b.beating(t, "w1")
-	if err := b.rdb.HSet(t.Context(), "asynq:{cpu}:t:"+a.Job.ID, "state", "active").Err(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.rdb.HSet(t.Context(), "asynq:{cpu}:t:"+a.Job.ID, "state", "active").Err())
 	b.later(10 * time.Second)
 	b.sweep(t, 0) // the task may still be on its way
 	one.w.Jobs[a.Job.ID] = 0
@@ -195,9 +188,7 @@ func TestTaskLostOnItsWayIsReplaced(t *testing.T) {
 		id := fmt.Sprintf("%s.again%d", a.Job.ID, n)
 		b.enqueued(t, farm.QueueCPU, id, true)
 		b.sweep(t, 0)
-		if err := b.rdb.HSet(t.Context(), "asynq:{cpu}:t:"+id, "state", "active").Err(); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, b.rdb.HSet(t.Context(), "asynq:{cpu}:t:"+id, "state", "active").Err())
 		b.sweep(t, 0)
 		one.beat(t)
 		b.sweep(t, 0)
@@ -217,14 +208,10 @@ func TestJobThatWaitsAtAWorkerGetsNoSecondTask(t *testing.T) {
 	take := func(id string) {
 		t.Helper()
 		b.enqueued(t, farm.QueueCPU, id, true)
-		if err := b.rdb.HSet(t.Context(), "asynq:{cpu}:t:"+id, "state", "active").Err(); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, b.rdb.HSet(t.Context(), "asynq:{cpu}:t:"+id, "state", "active").Err())
 	}
 	take(a.Job.ID)
-	if err := b.PutBack(t.Context(), a.Job.Ref()); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.PutBack(t.Context(), a.Job.Ref()))
 	if err := b.rdb.Del(t.Context(), "asynq:{cpu}:t:"+a.Job.ID).Err(); err != nil { // it has ended
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // A create that claimed a member of a node's pool waits for that node, and moves to any node when that one has no worker left.
@@ -21,18 +22,12 @@ func TestStrandedCreateMovesToAnotherNode(t *testing.T) {
 	a.Job.Queue, a.Sandbox.Node = farm.NodeQueue("n1"), "n1"
 	job := b.submit(t, a)
 	b.SetNow(func() time.Time { return time.Now().Add(time.Minute) })
-	if err := b.store.Heartbeat(t.Context(), farm.Worker{ID: "w1", Node: "n1"}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.store.Heartbeat(t.Context(), farm.Worker{ID: "w1", Node: "n1"}))
 	if n, err := b.Sweep(t.Context(), storetest.Tenant); n != 0 || err != nil {
 		t.Errorf("while its node has a worker: Sweep = %d, %v", n, err)
 	}
-	if err := b.store.RemoveWorker(t.Context(), "w1"); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.store.Heartbeat(t.Context(), farm.Worker{ID: "w2", Node: "n2"}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.store.RemoveWorker(t.Context(), "w1"))
+	testbed.Must(t, b.store.Heartbeat(t.Context(), farm.Worker{ID: "w2", Node: "n2"}))
 	for want := range 2 { // once; then it is in the right queue
 		if n, err := b.Sweep(t.Context(), storetest.Tenant); n != 1-want || err != nil {
 			t.Errorf("round %d: Sweep = %d, %v", want, n, err)
@@ -57,13 +52,11 @@ func TestCreateOfADeadNodeMovesToAnother(t *testing.T) {
 		a := storetest.Create()
 		a.Job.Queue = "gpu"
 		job, box := b.submit(t, a).Ref(), farm.Ref{Tenant: storetest.Tenant, ID: a.Sandbox.ID}
-		if _, err := b.store.Claim(t.Context(), job, "w1"); err != nil {
-			t.Fatal(err)
-		}
+		_, err := b.store.Claim(t.Context(), job, "w1")
+		testbed.Must(t, err)
 		for _, to := range state {
-			if _, err := b.store.MoveSandbox(t.Context(), store.Move{Ref: box, To: to, Node: "n1"}); err != nil {
-				t.Fatal(err)
-			}
+			_, err := b.store.MoveSandbox(t.Context(), store.Move{Ref: box, To: to, Node: "n1"})
+			testbed.Must(t, err)
 		}
 		return job, box
 	}
@@ -71,17 +64,13 @@ func TestCreateOfADeadNodeMovesToAnother(t *testing.T) {
 	made, _ := begin(farm.SandboxStarting, farm.SandboxReady)
 	b.later(time.Minute)
 	for _, w := range []farm.Worker{{ID: "w2", Node: "n2"}, {ID: "w3", Node: "n1"}} {
-		if err := b.store.Heartbeat(t.Context(), w); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, b.store.Heartbeat(t.Context(), w))
 	}
 	b.sweep(t, 2) // its node's other worker is to take it over
 	if s, err := b.store.Sandbox(t.Context(), box); err != nil || s.Node != "n1" || s.Generation != 1 {
 		t.Errorf("while its node has a worker: %+v, %v", s, err)
 	}
-	if err := b.store.RemoveWorker(t.Context(), "w3"); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.store.RemoveWorker(t.Context(), "w3"))
 	b.sweep(t, 1)
 	b.sweep(t, 0)
 	b.enqueued(t, "gpu", job.ID+".1", true)
@@ -103,17 +92,13 @@ func TestRequeueOfABegunJob(t *testing.T) {
 	b.later(time.Minute)
 	for attempt := 1; attempt <= 6; attempt++ {
 		worker := farm.Worker{ID: fmt.Sprint("w", attempt)}
-		if err := b.store.Heartbeat(t.Context(), worker); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, b.store.Heartbeat(t.Context(), worker))
 		c, err := b.store.Claim(t.Context(), job.Ref(), worker.ID)
 		if err != nil || c.Job.Attempt != attempt {
 			t.Fatalf("Claim = %+v, %v", c, err)
 		}
 		for range 2 { // the second call imitates a retry after a lost answer
-			if err := b.store.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: attempt, Begun: true}); err != nil {
-				t.Fatalf("Requeue = %v", err)
-			}
+			testbed.Must(t, b.store.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: attempt, Begun: true}))
 		}
 		b.enqueued(t, "node-n1", fmt.Sprintf("%s.%d", job.ID, attempt), true)
 		b.sweep(t, 0)
@@ -166,9 +151,7 @@ func TestDepthsCountJobsThatWaitInAWorker(t *testing.T) {
 	b.submit(t, storetest.Create())
 	since := time.Now().Add(-time.Hour)
 	waiting := map[string]farm.WaitingJobs{farm.QueueCPU: {Jobs: 2, Since: since}, "node-n1": {Jobs: 1, Since: since}}
-	if err := b.store.Heartbeat(t.Context(), farm.Worker{ID: "w", Waiting: waiting}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.store.Heartbeat(t.Context(), farm.Worker{ID: "w", Waiting: waiting}))
 	depths, err := b.Depths(t.Context())
 	if err != nil || len(depths) != 2 || depths[0].Name != farm.QueueCPU || depths[0].Depth != 3 || depths[0].OldestSeconds < 3600 ||
 		depths[1].Name != "node-n1" || depths[1].Depth != 1 || depths[1].Running != 0 {
@@ -189,9 +172,8 @@ func TestCallbacksBeyondTheLimitAreGivenUp(t *testing.T) {
 		a := storetest.Create()
 		a.Job.CallbackURL = "https://example.com"
 		b.submit(t, a)
-		if _, err := b.Cancel(t.Context(), a.Job.Ref()); err != nil {
-			t.Fatal(err)
-		}
+		_, err := b.Cancel(t.Context(), a.Job.Ref())
+		testbed.Must(t, err)
 		ids = append(ids, a.Job.ID)
 		if n == limit+1 {
 			continue // so that two are beyond it at once
@@ -225,9 +207,8 @@ func TestAbortCells(t *testing.T) {
 		return b.submit(t, a)
 	}
 	running, mine, plain, other := cell("mine"), cell("mine"), cell(""), cell("other")
-	if _, err := b.store.Claim(t.Context(), running.Ref(), "w"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.store.Claim(t.Context(), running.Ref(), "w")
+	testbed.Must(t, err)
 	sandbox := farm.Ref{Tenant: storetest.Tenant, ID: box}
 	states := func(want ...farm.JobState) {
 		t.Helper()
@@ -235,16 +216,11 @@ func TestAbortCells(t *testing.T) {
 			b.state(t, job.Ref(), want[i])
 		}
 	}
-	if err := b.AbortCells(t.Context(), sandbox, "mine"); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.AbortCells(t.Context(), sandbox, "mine"))
 	states(farm.JobRunning, farm.JobCanceled, farm.JobQueued, farm.JobQueued)
-	if err := b.AbortCells(t.Context(), sandbox, ""); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.AbortCells(t.Context(), sandbox, ""))
 	states(farm.JobRunning, farm.JobCanceled, farm.JobQueued, farm.JobCanceled)
-	if _, err := b.store.Finish(t.Context(), store.Finish{Ref: running.Ref(), Attempt: 1, State: farm.JobCompleted}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = b.store.Finish(t.Context(), store.Finish{Ref: running.Ref(), Attempt: 1, State: farm.JobCompleted})
+	testbed.Must(t, err)
 	b.enqueued(t, "node-n1", plain.ID, true)
 }

@@ -37,9 +37,7 @@ func newCrew(t *testing.T, workers, slots int, do func(ctx context.Context, job 
 	c.Dispatcher = dispatch.New(c.store, queue.NewClient(rdb, nil), farm.DefaultLimits(), nil)
 	for i := range workers {
 		id := fmt.Sprintf("wrk_%d", i)
-		if err := c.store.Heartbeat(t.Context(), farm.Worker{ID: id}); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, c.store.Heartbeat(t.Context(), farm.Worker{ID: id}))
 		cfg := queue.ServerConfig{
 			Queues: map[string]int{farm.QueueCPU: 1, "node-n1": 4}, Concurrency: slots, ShutdownTimeout: 100 * time.Millisecond,
 			Handler: func(ctx context.Context, task queue.Task) error { return c.handle(ctx, t, task, id, do) },
@@ -48,12 +46,8 @@ func newCrew(t *testing.T, workers, slots int, do func(ctx context.Context, job 
 			f(id, &cfg)
 		}
 		s, err := queue.NewServer(server.Dial, cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Start(); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
+		testbed.Must(t, s.Start())
 		t.Cleanup(s.Stop)
 	}
 	return c
@@ -85,21 +79,16 @@ func (c *crew) box(t *testing.T, tenant string) string {
 	a := storetest.Create()
 	a.Job.Tenant, a.Sandbox.Tenant = tenant, tenant
 	a.Job.Queue = "setup" // which no worker serves
-	if _, err := c.store.Accept(t.Context(), a); err != nil {
-		t.Fatal(err)
-	}
+	_, err := c.store.Accept(t.Context(), a)
+	testbed.Must(t, err)
 	claim, err := c.store.Claim(t.Context(), a.Job.Ref(), "wrk_setup")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for _, to := range []farm.SandboxState{farm.SandboxStarting, farm.SandboxReady} {
-		if _, err := c.store.MoveSandbox(t.Context(), store.Move{Ref: farm.Ref{Tenant: tenant, ID: a.Sandbox.ID}, To: to, Node: "n1"}); err != nil {
-			t.Fatal(err)
-		}
+		_, err = c.store.MoveSandbox(t.Context(), store.Move{Ref: farm.Ref{Tenant: tenant, ID: a.Sandbox.ID}, To: to, Node: "n1"})
+		testbed.Must(t, err)
 	}
-	if _, err := c.store.Finish(t.Context(), store.Finish{Ref: a.Job.Ref(), Attempt: claim.Job.Attempt, State: farm.JobCompleted}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = c.store.Finish(t.Context(), store.Finish{Ref: a.Job.Ref(), Attempt: claim.Job.Attempt, State: farm.JobCompleted})
+	testbed.Must(t, err)
 	return a.Sandbox.ID
 }
 
@@ -110,9 +99,7 @@ func (c *crew) submit(t *testing.T, tenant string, a store.Accept) *farm.Job {
 		a.Sandbox.Tenant = tenant
 	}
 	out, err := c.Submit(t.Context(), a)
-	if err != nil {
-		t.Fatalf("Submit = %v", err)
-	}
+	testbed.Must(t, err)
 	return out.Job
 }
 

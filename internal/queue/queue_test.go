@@ -12,12 +12,12 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/queue"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -41,9 +41,7 @@ func TestImportersDoNotCompileTheRedisClient(t *testing.T) {
 			t.Fatalf("compile %s: %v", name, err)
 		}
 		object, err := os.ReadFile(strings.TrimSpace(string(path)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		if got := bytes.Contains(object, []byte("redis/go-redis/v9.baseClient;")); got != compiles {
 			t.Errorf("the object of %s has code of the Redis client: %v, want %v", name, got, compiles)
 		}
@@ -60,9 +58,7 @@ func TestRemoveQueue(t *testing.T) {
 	for i := range 450 {
 		for _, name := range []string{"node-a", "node-b"} {
 			id := fmt.Sprintf("job%d", i)
-			if err := c.Enqueue(t.Context(), name, queue.Task{Type: queue.TypeJob, Ref: farm.Ref{Tenant: "t", ID: id}}, queue.EnqueueOptions{ID: id}); err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, c.Enqueue(t.Context(), name, queue.Task{Type: queue.TypeJob, Ref: farm.Ref{Tenant: "t", ID: id}}, queue.EnqueueOptions{ID: id}))
 		}
 	}
 	before := keys(t, rdb, "asynq:{node-b}*")
@@ -70,9 +66,7 @@ func TestRemoveQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // a second time it is gone already
-		if err := c.RemoveQueue(t.Context(), "node-a"); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, c.RemoveQueue(t.Context(), "node-a"))
 		if left := keys(t, rdb, "asynq:{node-a}*"); len(left) != 0 {
 			t.Errorf("keys that are left: %v", left)
 		}
@@ -93,9 +87,7 @@ func TestRegisteredQueuesAreListed(t *testing.T) {
 	t.Cleanup(func() { _ = rdb.Close() })
 	c := queue.NewClient(rdb, nil)
 	server.FlushAll()
-	if err := c.Register(t.Context(), "cpu", "node-a"); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, c.Register(t.Context(), "cpu", "node-a"))
 	depths, err := c.Depths(t.Context())
 	if err != nil || len(depths) != 2 || depths[0].Name != "cpu" || depths[1].Name != "node-a" {
 		t.Errorf("Depths = %+v, %v", depths, err)
@@ -105,9 +97,7 @@ func TestRegisteredQueuesAreListed(t *testing.T) {
 func keys(t *testing.T, rdb *redis.Client, pattern string) []string {
 	t.Helper()
 	found, err := rdb.Keys(t.Context(), pattern).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	slices.Sort(found)
 	return found
 }
@@ -150,9 +140,8 @@ func (b *bundle) archive(t *testing.T, name, id string) {
 	pipe.HSet(t.Context(), "asynq:{"+name+"}:t:"+id, "state", "archived")
 	pipe.LRem(t.Context(), "asynq:{"+name+"}:pending", 0, id)
 	pipe.ZAdd(t.Context(), "asynq:{"+name+"}:archived", redis.Z{Score: 1, Member: id})
-	if _, err := pipe.Exec(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := pipe.Exec(t.Context())
+	testbed.Must(t, err)
 }
 
 // scriptEnqueues compares the tasks that EnqueueLua and Enqueue write, byte by byte, and has a server handle the one of the script. It does not
@@ -186,19 +175,13 @@ func scriptEnqueues(t *testing.T, factory Factory) {
 			got := written("job_1.2")
 			b.archive(t, "cpu", "job_1.2")
 			byScript(task, "job_1.2", timeout, "added") // it would not run again
-			if diff := cmp.Diff(got, written("job_1.2")); diff != "" {
-				t.Errorf("the task that replaces an archived one (-first +second):\n%s", diff)
-			}
+			testbed.Diff(t, "the task that replaces an archived one", got, written("job_1.2"))
 			if n := b.rdb.ZCard(t.Context(), "asynq:{cpu}:archived").Val(); n != 0 {
 				t.Errorf("%d archived tasks are left", n)
 			}
 			b.rdb.FlushAll(t.Context())
-			if err := b.Enqueue(t.Context(), "cpu", task, queue.EnqueueOptions{ID: "job_1.2", Timeout: timeout}); err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(written("job_1.2"), got); diff != "" {
-				t.Errorf("timeout %v, tenant %q: Enqueue writes -, the script writes +:\n%s", timeout, tenant, diff)
-			}
+			testbed.Must(t, b.Enqueue(t.Context(), "cpu", task, queue.EnqueueOptions{ID: "job_1.2", Timeout: timeout}))
+			testbed.Diff(t, fmt.Sprintf("timeout %v, tenant %q: Enqueue writes -, the script writes +", timeout, tenant), written("job_1.2"), got)
 			b.rdb.FlushAll(t.Context())
 		}
 	}

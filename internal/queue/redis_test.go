@@ -34,9 +34,7 @@ func TestNoPollingAtIdle(t *testing.T) {
 	rdb := r.Client(t)
 	send(t, queue.NewClient(rdb, nil), "job_1")
 	receive(t, got)
-	if err := rdb.ConfigResetStat(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, rdb.ConfigResetStat(t.Context()).Err())
 	const watch = 4 * time.Second
 	select { // idle for a while: the point of the test
 	case <-time.After(watch):
@@ -44,9 +42,7 @@ func TestNoPollingAtIdle(t *testing.T) {
 		t.Fatalf("unexpected task %v", task)
 	}
 	info, err := rdb.InfoMap(t.Context(), "commandstats").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	var calls int
 	if _, err := fmt.Sscanf(info["Commandstats"]["cmdstat_evalsha"], "calls=%d,", &calls); err != nil {
 		t.Fatalf("read %q: %v", info["Commandstats"]["cmdstat_evalsha"], err)
@@ -118,12 +114,8 @@ func serve(t testing.TB, dial func() redis.UniversalClient, got chan<- queue.Tas
 		Queues: map[string]int{"cpu": 1}, Concurrency: 4,
 		Handler: func(_ context.Context, task queue.Task) error { got <- task; return nil },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
+	testbed.Must(t, s.Start())
 	t.Cleanup(s.Stop)
 }
 
@@ -199,8 +191,6 @@ func poll(b *testing.B, rdb redis.UniversalClient, mode string, got chan<- queue
 		cfg.TaskCheckInterval = 5 * time.Millisecond
 	}
 	s := asynq.NewServerFromRedisClient(rdb, cfg)
-	if err := s.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { got <- queue.Task{}; return nil })); err != nil {
-		b.Fatal(err)
-	}
+	testbed.Must(b, s.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { got <- queue.Task{}; return nil })))
 	b.Cleanup(s.Shutdown)
 }

@@ -36,9 +36,7 @@ func stopWaitsForHandlers(t *testing.T, factory Factory) {
 	}()
 	testbed.Until(t, "asynq says that its server is stopping", func() bool { // its heartbeat does, every 5 s
 		servers, err := asynq.NewInspectorFromRedisClient(b.rdb).Servers()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		select {
 		case <-stopped:
 			t.Fatal("Stop did not wait")
@@ -83,9 +81,7 @@ func stopBeforeStart(t *testing.T, factory Factory) {
 	s, err := queue.NewServer(b.dial, queue.ServerConfig{
 		Queues: map[string]int{"cpu": 1}, Concurrency: 1, Handler: func(context.Context, queue.Task) error { return nil },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	s.Stop()
 	s.Stop()
 	if err := s.Start(); err == nil {
@@ -185,9 +181,7 @@ func trimRemovesArchivedTasks(t *testing.T, factory Factory) {
 	const many = 3
 	for i := range many {
 		id := fmt.Sprint("job_", i)
-		if err := b.Enqueue(t.Context(), "cpu", job(id), queue.EnqueueOptions{ID: id, MaxRetry: -1}); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, b.Enqueue(t.Context(), "cpu", job(id), queue.EnqueueOptions{ID: id, MaxRetry: -1}))
 	}
 	testbed.Until(t, "tasks are given up", func() bool {
 		return b.rdb.ZCard(t.Context(), "asynq:{cpu}:archived").Val() == many
@@ -209,9 +203,7 @@ func trimRemovesArchivedTasks(t *testing.T, factory Factory) {
 		}
 	}
 	// An unused queue is removed with its archived tasks.
-	if err := b.Enqueue(t.Context(), "node-gone", job("job_gone"), queue.EnqueueOptions{ID: "job_gone", MaxRetry: -1}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.Enqueue(t.Context(), "node-gone", job("job_gone"), queue.EnqueueOptions{ID: "job_gone", MaxRetry: -1}))
 	server = b.serve(t, func(context.Context, queue.Task) error { return errors.New("no") }, func(c *queue.ServerConfig) { c.Queues = map[string]int{"node-gone": 1} })
 	testbed.Until(t, "the task is given up", func() bool { return b.rdb.ZCard(t.Context(), "asynq:{node-gone}:archived").Val() == 1 })
 	server.Stop()
@@ -232,16 +224,12 @@ func trimRemovesUnusedQueues(t *testing.T, factory Factory) {
 	}
 	for _, name := range []string{"used", "empty"} {
 		for _, set := range []string{"pending", "t:job_" + name} {
-			if err := b.rdb.Del(t.Context(), "asynq:{"+name+"}:"+set).Err(); err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, b.rdb.Del(t.Context(), "asynq:{"+name+"}:"+set).Err())
 		}
 	}
 	// What killed servers leave behind.
 	for _, key := range []string{"asynq:servers", "asynq:workers"} {
-		if err := b.rdb.ZAdd(t.Context(), key, redis.Z{Score: float64(time.Now().Add(-time.Hour).Unix()), Member: "dead"}).Err(); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, b.rdb.ZAdd(t.Context(), key, redis.Z{Score: float64(time.Now().Add(-time.Hour).Unix()), Member: "dead"}).Err())
 	}
 	got, err := b.Trim(t.Context(), time.Now(), func(name string) bool { return name != "used" })
 	if want := (queue.Trimmed{Queues: 1}); err != nil || got != want {

@@ -89,21 +89,15 @@ func (b *bundle) serve(t *testing.T, then func(context.Context, queue.Task) erro
 		f(&cfg)
 	}
 	s, err := queue.NewServer(b.dial, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
+	testbed.Must(t, s.Start())
 	t.Cleanup(s.Stop)
 	return s
 }
 
 func (b *bundle) enqueue(t *testing.T, name string, task queue.Task) {
 	t.Helper()
-	if err := b.Enqueue(t.Context(), name, task, queue.EnqueueOptions{ID: task.Ref.ID}); err != nil {
-		t.Fatalf("Enqueue = %v", err)
-	}
+	testbed.Must(t, b.Enqueue(t.Context(), name, task, queue.EnqueueOptions{ID: task.Ref.ID}))
 }
 
 func (b *bundle) expect(t *testing.T, want queue.Task) {
@@ -111,9 +105,7 @@ func (b *bundle) expect(t *testing.T, want queue.Task) {
 	select {
 	case got := <-b.got:
 		got.Try, got.Queue = queue.Try{}, ""
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("handled task (-want +got):\n%s", diff)
-		}
+		testbed.Diff(t, "handled task", want, got)
 	case <-time.After(timeout):
 		t.Fatalf("task %s did not arrive", want.Ref.ID)
 	}
@@ -158,9 +150,7 @@ func archivedTaskIsReplaced(t *testing.T, factory Factory) {
 		return nil
 	})
 	options := queue.EnqueueOptions{ID: "job_1", MaxRetry: -1}
-	if err := b.Enqueue(t.Context(), "cpu", job("job_1"), options); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.Enqueue(t.Context(), "cpu", job("job_1"), options))
 	b.expect(t, job("job_1"))
 	testbed.Until(t, "task is archived", func() bool {
 		state, err := b.State(t.Context(), "cpu", "job_1")
@@ -169,9 +159,7 @@ func archivedTaskIsReplaced(t *testing.T, factory Factory) {
 	if has, err := b.Has(t.Context(), "cpu", "job_1"); err != nil || has {
 		t.Errorf("Has of an archived task = %v, %v", has, err)
 	}
-	if err := b.Enqueue(t.Context(), "cpu", job("job_1"), options); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.Enqueue(t.Context(), "cpu", job("job_1"), options))
 	b.expect(t, job("job_1"))
 }
 
@@ -227,9 +215,7 @@ func failedTaskIsRetried(t *testing.T, factory Factory) {
 func handlerKnowsItsTry(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	b.serve(t, func(context.Context, queue.Task) error { return errors.New("never") })
-	if err := b.Enqueue(t.Context(), "cpu", job("job_1"), queue.EnqueueOptions{ID: "job_1", MaxRetry: 1}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.Enqueue(t.Context(), "cpu", job("job_1"), queue.EnqueueOptions{ID: "job_1", MaxRetry: 1}))
 	for _, want := range []queue.Try{{Number: 1, Max: 2, RetryIn: time.Second}, {Number: 2, Max: 2}} {
 		select {
 		case got := <-b.got:
@@ -252,9 +238,7 @@ func putBackIsNoTry(t *testing.T, factory Factory) {
 		}
 		return nil
 	})
-	if err := b.Enqueue(t.Context(), "cpu", job("job_1"), queue.EnqueueOptions{ID: "job_1", MaxRetry: -1}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.Enqueue(t.Context(), "cpu", job("job_1"), queue.EnqueueOptions{ID: "job_1", MaxRetry: -1}))
 	for range 3 {
 		select {
 		case got := <-b.got:
@@ -271,9 +255,7 @@ func putBackIsNoTry(t *testing.T, factory Factory) {
 func lastTryIsTheLast(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	b.serve(t, func(context.Context, queue.Task) error { return errors.New("never") })
-	if err := b.Enqueue(t.Context(), "cpu", job("job_1"), queue.EnqueueOptions{ID: "job_1", MaxRetry: -1}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.Enqueue(t.Context(), "cpu", job("job_1"), queue.EnqueueOptions{ID: "job_1", MaxRetry: -1}))
 	testbed.Until(t, "the task is archived", func() bool {
 		state, err := b.State(t.Context(), "cpu", "job_1")
 		if err != nil || state == "retry" {
@@ -341,9 +323,7 @@ func lostWakeUpDelaysOnly(t *testing.T, factory Factory) {
 	mute := queue.NewClient(muted(b.dial, t), nil)
 	for i := range 3 {
 		task := job(fmt.Sprintf("job_mute%d", i))
-		if err := mute.Enqueue(t.Context(), "cpu", task, queue.EnqueueOptions{ID: task.Ref.ID}); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, mute.Enqueue(t.Context(), "cpu", task, queue.EnqueueOptions{ID: task.Ref.ID}))
 		b.expect(t, task)
 	}
 }

@@ -218,17 +218,13 @@ func BenchmarkAccept(b *testing.B) {
 			s := store.New(rdb, storetest.NoTasks, store.Options{Limits: limits})
 			defer s.Close()
 			box := storetest.Create()
-			if _, err := s.Accept(b.Context(), box); err != nil {
-				b.Fatal(err)
-			}
-			if err := rdb.ConfigResetStat(b.Context()).Err(); err != nil {
-				b.Fatal(err)
-			}
+			_, err := s.Accept(b.Context(), box)
+			testbed.Must(b, err)
+			testbed.Must(b, rdb.ConfigResetStat(b.Context()).Err())
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := s.Accept(b.Context(), c.next(box.Sandbox.ID)); err != nil {
-					b.Fatal(err)
-				}
+				_, err := s.Accept(b.Context(), c.next(box.Sandbox.ID))
+				testbed.Must(b, err)
 			}
 			b.ReportMetric(usecPerScript(b, rdb), "redis-µs/op")
 		})
@@ -239,14 +235,10 @@ func BenchmarkAccept(b *testing.B) {
 func usecPerScript(b *testing.B, rdb redis.UniversalClient) float64 {
 	b.Helper()
 	info, err := rdb.InfoMap(b.Context(), "commandstats").Result()
-	if err != nil {
-		b.Fatal(err)
-	}
+	testbed.Must(b, err)
 	_, rest, _ := strings.Cut(info["Commandstats"]["cmdstat_evalsha"], "usec_per_call=")
 	text, _, _ := strings.Cut(rest, ",")
 	usec, err := strconv.ParseFloat(text, 64)
-	if err != nil {
-		b.Fatal(err)
-	}
+	testbed.Must(b, err)
 	return usec
 }

@@ -28,18 +28,13 @@ func TestSubscriptionsOutliveACut(t *testing.T) {
 	remote, local := store.New(rdb, storetest.NoTasks, store.Options{}), store.New(server.Client(t), storetest.NoTasks, store.Options{})
 	t.Cleanup(func() { _, _ = remote.Close(), rdb.Close() })
 	ctx, a := t.Context(), storetest.Create()
-	if _, err := local.Accept(ctx, a); err != nil {
-		t.Fatal(err)
-	}
+	_, err := local.Accept(ctx, a)
+	testbed.Must(t, err)
 	w, err := remote.Watch(ctx, a.Job.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer w.Close()
 	cancels, err := remote.Cancels(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer cancels.Close()
 
 	proxy.Cut()
@@ -66,9 +61,7 @@ func TestSubscriptionsOutliveACut(t *testing.T) {
 	case <-time.After(timeout):
 		t.Error("the worker does not receive a cancel after a cut")
 	}
-	if err := local.AppendEvents(ctx, a.Job.Ref(), 0, []farm.Event{{Name: farm.EventStdout, Text: "x"}}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, local.AppendEvents(ctx, a.Job.Ref(), 0, []farm.Event{{Name: farm.EventStdout, Text: "x"}}))
 	awake(t, w)
 }
 
@@ -100,9 +93,7 @@ func startCluster(t *testing.T) string {
 	cmd := exec.CommandContext(t.Context(), "redis-server", "--port", port, "--cluster-enabled", "yes", "--cluster-port", bus,
 		"--dir", t.TempDir(), "--save", "", "--loglevel", "warning", "--bind", "127.0.0.1")
 	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("start redis-server: %v", err)
-	}
+	testbed.Must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -111,9 +102,7 @@ func startCluster(t *testing.T) string {
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer rdb.Close()
 	testbed.Until(t, "the cluster answers", func() bool { return rdb.Ping(t.Context()).Err() == nil })
-	if err := rdb.ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, rdb.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
 	testbed.Until(t, "the cluster comes up", func() bool { return rdb.Set(t.Context(), "x", 1, 0).Err() == nil })
 	return addr
 }

@@ -31,18 +31,12 @@ func TestRecordFormat(t *testing.T) {
 	f.jobs()
 	f.shared()
 	dump, err := storetest.ReadDump(t.Context(), rdb, "sf:")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	if *record != "" {
-		if err := dump.Save(*record); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, dump.Save(*record))
 	}
 	again := testbed.NewRedis(t).Client(t)
-	if err := dump.Restore(t.Context(), again); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, dump.Restore(t.Context(), again))
 	restored, err := storetest.ReadDump(t.Context(), again, "sf:")
 	if err != nil || len(restored) != len(dump) {
 		t.Errorf("the restored dump has %d keys, %v; want %d", len(restored), err, len(dump))
@@ -57,9 +51,7 @@ type format struct {
 
 func (f *format) must(err error) {
 	f.t.Helper()
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	testbed.Must(f.t, err)
 }
 
 // create accepts the create of a sandbox, whose job is named after it.

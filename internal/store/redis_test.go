@@ -43,22 +43,16 @@ func TestHeartbeatExpires(t *testing.T) {
 	t.Parallel()
 	s := store.New(testbed.NewRedis(t).Client(t), storetest.NoTasks, store.Options{})
 	ctx := t.Context()
-	if err := s.Heartbeat(ctx, farm.Worker{ID: "w1"}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, s.Heartbeat(ctx, farm.Worker{ID: "w1"}))
 	a := storetest.Create()
-	if _, err := s.Accept(ctx, a); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Claim(ctx, a.Job.Ref(), "w1"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.Accept(ctx, a)
+	testbed.Must(t, err)
+	_, err = s.Claim(ctx, a.Job.Ref(), "w1")
+	testbed.Must(t, err)
 	start := time.Now()
 	for {
 		alive, err := s.Alive(ctx, "w1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		if !alive {
 			break
 		}
@@ -81,24 +75,19 @@ func TestManyFinishedJobs(t *testing.T) {
 	ctx := t.Context()
 	end := func(a store.Accept) {
 		t.Helper()
-		if _, err := s.Accept(ctx, a); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.Claim(ctx, a.Job.Ref(), "w"); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.Finish(ctx, store.Finish{Ref: a.Job.Ref(), Attempt: 1, State: farm.JobCompleted}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.Accept(ctx, a)
+		testbed.Must(t, err)
+		_, err = s.Claim(ctx, a.Job.Ref(), "w")
+		testbed.Must(t, err)
+		_, err = s.Finish(ctx, store.Finish{Ref: a.Job.Ref(), Attempt: 1, State: farm.JobCompleted})
+		testbed.Must(t, err)
 	}
 	box := storetest.Create()
 	end(box)
 	const few, many = 10, 3000
 	commands := func(jobs int) map[string]int {
 		t.Helper()
-		if err := rdb.ConfigResetStat(ctx).Err(); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, rdb.ConfigResetStat(ctx).Err())
 		for range jobs {
 			end(storetest.Execute(box.Sandbox.ID))
 		}
@@ -120,9 +109,7 @@ func TestManyFinishedJobs(t *testing.T) {
 func commandCalls(t *testing.T, rdb redis.UniversalClient) map[string]int {
 	t.Helper()
 	info, err := rdb.InfoMap(t.Context(), "commandstats").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	calls := map[string]int{}
 	for name, stat := range info["Commandstats"] {
 		name = strings.TrimPrefix(name, "cmdstat_")
@@ -145,29 +132,20 @@ func TestRefusesWhenRedisFillsUp(t *testing.T) {
 	ctx := t.Context()
 	first := store.New(rdb, storetest.NoTasks, store.Options{})
 	a := storetest.Create()
-	if _, err := first.Accept(ctx, a); err != nil {
-		t.Fatal(err)
-	}
+	_, err := first.Accept(ctx, a)
+	testbed.Must(t, err)
 	// Much more than the test itself uses. Redis makes it itself: a value of this size that is sent leaves a buffer of the same size with its
 	// connection, which counts as used until Redis shrinks it a moment later.
-	if err := rdb.SetRange(ctx, "ballast", 8<<20-1, "x").Err(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, rdb.SetRange(ctx, "ballast", 8<<20-1, "x").Err())
 	for _, c := range []struct {
 		percent int
 		refused bool
 	}{{68, false}, {72, true}, {68, false}} {
 		info, err := rdb.InfoMap(ctx, "memory").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		used, err := strconv.Atoi(info["Memory"]["used_memory"])
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := rdb.ConfigSet(ctx, "maxmemory", strconv.Itoa(used*100/c.percent)).Err(); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
+		testbed.Must(t, rdb.ConfigSet(ctx, "maxmemory", strconv.Itoa(used*100/c.percent)).Err())
 		s := store.New(rdb, storetest.NoTasks, store.Options{}) // a new store has not cached the memory use
 		if _, err := s.Accept(ctx, storetest.Create()); (farm.CodeOf(err) == farm.CodeExhausted) != c.refused || (err != nil) != c.refused {
 			t.Errorf("at %d %% of the memory limit Accept = %v", c.percent, err)
@@ -248,9 +226,8 @@ func TestAcceptedJobIsOnTheReplica(t *testing.T) {
 	}
 	for range 20 {
 		a := storetest.Create()
-		if _, err := s.Accept(t.Context(), a); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.Accept(t.Context(), a)
+		testbed.Must(t, err)
 		for _, ref := range []farm.Ref{alone.Job.Ref(), a.Job.Ref()} {
 			if job, err := copied.Job(t.Context(), ref); err != nil || job.State != farm.JobQueued {
 				t.Fatalf("on the replica: %+v, %v", job, err)

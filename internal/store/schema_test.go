@@ -5,6 +5,7 @@ package store_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -27,13 +28,9 @@ const schemaKey = "sf:schema"
 func oldRecords(t *testing.T) (rdb redis.UniversalClient, dump storetest.Dump) {
 	t.Helper()
 	dump, err := storetest.LoadDump("testdata/schema0.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	rdb = testbed.NewRedis(t).Client(t)
-	if err := dump.Restore(t.Context(), rdb); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, dump.Restore(t.Context(), rdb))
 	return rdb, dump
 }
 
@@ -48,9 +45,7 @@ func storeAt(t *testing.T, rdb redis.UniversalClient) *store.Store {
 func contents(t *testing.T, rdb redis.UniversalClient) storetest.Dump {
 	t.Helper()
 	dump, err := storetest.ReadDump(t.Context(), rdb, "sf:")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for key, v := range dump {
 		v.TTL = 0
 		dump[key] = v
@@ -83,9 +78,7 @@ func TestMigrateKeepsWhatOlderProgramsRead(t *testing.T) {
 				delete(now.Hash, name)
 			}
 		}
-		if diff := cmp.Diff(v, now); diff != "" {
-			t.Errorf("%s was changed (-before +after):\n%s", key, diff)
-		}
+		testbed.Diff(t, fmt.Sprintf("%s was changed (-before +after)", key), v, now)
 	}
 	if from, err := s.Migrate(t.Context()); err != nil || from != store.Schema() {
 		t.Errorf("a second Migrate = from %d, %v", from, err)
@@ -97,24 +90,19 @@ func TestMigratedSandboxesAreIndexed(t *testing.T) {
 	t.Parallel()
 	rdb, _ := oldRecords(t)
 	s := storeAt(t, rdb)
-	if _, err := s.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.Migrate(t.Context())
+	testbed.Must(t, err)
 	for node, want := range map[string][]string{
 		"n1": {"sbx_busy", "sbx_closing", "sbx_offered", "sbx_starting"}, "n2": {"sbx_callback", "sbx_moved", "sbx_other_tenant"},
 	} {
 		boxes, err := s.OpenOnNode(t.Context(), node)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		var got []string
 		for _, box := range boxes {
 			got = append(got, box.ID)
 		}
 		slices.Sort(got)
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("sandboxes of node %s (-want +got):\n%s", node, diff)
-		}
+		testbed.Diff(t, fmt.Sprintf("sandboxes of node %s", node), want, got)
 	}
 }
 
@@ -123,9 +111,8 @@ func TestMigratedSandboxesHaveGenerations(t *testing.T) {
 	t.Parallel()
 	rdb, _ := oldRecords(t)
 	s := storeAt(t, rdb)
-	if _, err := s.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.Migrate(t.Context())
+	testbed.Must(t, err)
 	boxes, err := s.OpenSandboxes(t.Context(), storetest.Tenant)
 	if err != nil || len(boxes) == 0 {
 		t.Fatal(len(boxes), err)
@@ -145,16 +132,13 @@ func TestMigratedSandboxesHaveGenerations(t *testing.T) {
 func TestMigrationIsContinued(t *testing.T) {
 	t.Parallel()
 	rdb, dump := oldRecords(t)
-	if _, err := storeAt(t, rdb).Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := storeAt(t, rdb).Migrate(t.Context())
+	testbed.Must(t, err)
 	want := contents(t, rdb)
 	server := testbed.NewRedis(t)
 	rdb = server.Client(t)
 	for at := 1; ; at++ {
-		if err := errors.Join(rdb.FlushAll(t.Context()).Err(), dump.Restore(t.Context(), rdb)); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, errors.Join(rdb.FlushAll(t.Context()).Err(), dump.Restore(t.Context(), rdb)))
 		cut := &cutAfter{left: at}
 		cutting := server.Client(t)
 		cutting.AddHook(cut)
@@ -230,9 +214,7 @@ func TestNewerRecordsAreRefused(t *testing.T) {
 	rdb, _ := oldRecords(t)
 	s := storeAt(t, rdb)
 	for version, refused := range map[int]bool{store.Schema(): false, store.Schema() + 1: true} {
-		if err := rdb.Set(t.Context(), schemaKey, version, 0).Err(); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, rdb.Set(t.Context(), schemaKey, version, 0).Err())
 		before := contents(t, rdb)
 		_, err := s.Migrate(t.Context())
 		if got := farm.CodeOf(err) == farm.CodeConflict; got != refused || err != nil && !strings.Contains(err.Error(), "a newer program wrote them") {
@@ -241,9 +223,7 @@ func TestNewerRecordsAreRefused(t *testing.T) {
 		if err := s.CheckSchema(t.Context()); (err != nil) != refused {
 			t.Errorf("CheckSchema of version %d = %v", version, err)
 		}
-		if diff := cmp.Diff(before, contents(t, rdb)); diff != "" {
-			t.Errorf("records of version %d were changed:\n%s", version, diff)
-		}
+		testbed.Diff(t, fmt.Sprintf("records of version %d were changed", version), before, contents(t, rdb))
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -59,9 +60,7 @@ func TestRedisDownIsUnavailable(t *testing.T) {
 			t.Errorf("%s = %v, code %q; want unavailable", name, err, farm.CodeOf(err))
 		}
 	}
-	if err := server.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, server.Restart())
 	if _, err := s.Accept(ctx, storetest.Create()); err != nil {
 		t.Errorf("Accept after Redis came back = %v", err)
 	}
@@ -115,9 +114,7 @@ func errSkip(err error) error {
 func TestNoTenantHasASlotOfTheFarm(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("db/keys.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	slots := regexp.MustCompile(`(?m)^\tSlot\w+ += "([^"]+)"`).FindAllStringSubmatch(string(text), -1)
 	if len(slots) < 9 {
 		t.Fatalf("only %d slots were found: the pattern is wrong", len(slots))
@@ -232,9 +229,7 @@ func TestUnconfirmedWriteIsRepeated(t *testing.T) {
 		t.Errorf("repeated Accept: %+v, %v", out, err)
 	}
 	claim, err := s.Claim(t.Context(), a.Job.Ref(), "w1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	f := store.Finish{Ref: a.Job.Ref(), Attempt: claim.Job.Attempt, State: farm.JobCompleted}
 	w.synced = 0
 	if _, err := s.Finish(t.Context(), f); farm.CodeOf(err) != farm.CodeUnavailable {

@@ -16,9 +16,7 @@ import (
 func subscriptions(t *testing.T, server *testbed.Redis) (calls string) {
 	t.Helper()
 	text, err := server.Client(t).Info(t.Context(), "commandstats").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for line := range strings.Lines(text) {
 		if name, stats, _ := strings.Cut(line, ":"); strings.HasSuffix(name, "subscribe") {
 			count, _, _ := strings.Cut(stats, ",")
@@ -44,18 +42,14 @@ func TestWatchesOfOwnJobsShareOneSubscription(t *testing.T) {
 				t.Fatalf("id %q", a.Job.ID)
 			}
 			w, err := remote.Watch(t.Context(), a.Job.ID)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, err)
 			if i == 0 {
 				before = subscriptions(t, server)
 			}
-			if _, err := local.Accept(t.Context(), a); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := local.Claim(t.Context(), a.Job.Ref(), "w"); err != nil {
-				t.Fatal(err)
-			}
+			_, err = local.Accept(t.Context(), a)
+			testbed.Must(t, err)
+			_, err = local.Claim(t.Context(), a.Job.Ref(), "w")
+			testbed.Must(t, err)
 			awake(t, w)
 			w.Close()
 		}
@@ -65,13 +59,10 @@ func TestWatchesOfOwnJobsShareOneSubscription(t *testing.T) {
 		theirs := storetest.Create() // the job of another process
 		theirs.Job.ID = local.NewJobID()
 		w, err := remote.Watch(t.Context(), theirs.Job.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		defer w.Close()
-		if _, err := local.Accept(t.Context(), theirs); err != nil {
-			t.Fatal(err)
-		}
+		_, err = local.Accept(t.Context(), theirs)
+		testbed.Must(t, err)
 		awake(t, w)
 	}
 }
@@ -88,13 +79,10 @@ func TestWatchesOfOwnJobsFireAfterACut(t *testing.T) {
 	watch := func() (*store.Watch, farm.Ref) {
 		a := storetest.Create()
 		a.Job.ID = remote.NewJobID()
-		if _, err := local.Accept(t.Context(), a); err != nil {
-			t.Fatal(err)
-		}
+		_, err := local.Accept(t.Context(), a)
+		testbed.Must(t, err)
 		w, err := remote.Watch(t.Context(), a.Job.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		t.Cleanup(w.Close)
 		return w, a.Job.Ref()
 	}
@@ -106,8 +94,7 @@ func TestWatchesOfOwnJobsFireAfterACut(t *testing.T) {
 	awake(t, first)
 	awake(t, second)
 	third, ref := watch()
-	if _, err := local.Claim(t.Context(), ref, "w"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := local.Claim(t.Context(), ref, "w")
+	testbed.Must(t, err)
 	awake(t, third)
 }

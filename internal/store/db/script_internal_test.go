@@ -8,9 +8,8 @@ import (
 	"testing/fstest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // testScript makes a script of a text.
@@ -35,19 +34,13 @@ func TestNamedArguments(t *testing.T) {
 	const text = "return arg.list .. arg.int .. arg.int -- not arg.comment\n.. arg.bytes .. arg.empty .. arg.large .. arg.nil_list .. arg.off .. arg.on .. arg.text\n"
 	s := testScript(text)
 	code := "local arg = {bytes = ARGV[3], empty = ARGV[4], int = ARGV[5], large = ARGV[6], list = ARGV[7], nil_list = ARGV[8], off = ARGV[9], on = ARGV[10], text = ARGV[11], }\n"
-	if diff := cmp.Diff(code, bind(s.args)); diff != "" {
-		t.Errorf("bind (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "bind", code, bind(s.args))
 	args := all{Text: `a "b"`, On: true, Int: -1, Large: 1<<53 - 1, Bytes: []byte("{}"), Empty: []string{}, List: []string{`"`, "é", `\`}}
 	want := []any{"sf:", "1000000", []byte("{}"), "[]", int64(-1), uint64(1<<53 - 1), `["\"","é","\\"]`, "[]", "", "1", `a "b"`}
 	for range 2 {
-		if diff := cmp.Diff(want, s.argv("sf:", time.Unix(1, 0), []any{args})); diff != "" {
-			t.Errorf("argv (-want +got):\n%s", diff)
-		}
+		testbed.Diff(t, "argv", want, s.argv("sf:", time.Unix(1, 0), []any{args}))
 	}
-	if diff := cmp.Diff([]any{"sf:", "1000000", "id", 2}, testScript("return ARGV[3]").argv("sf:", time.Unix(1, 0), []any{"id", 2})); diff != "" {
-		t.Errorf("argv by position (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "argv by position", []any{"sf:", "1000000", "id", 2}, testScript("return ARGV[3]").argv("sf:", time.Unix(1, 0), []any{"id", 2}))
 }
 
 // A script reads exactly the arguments that Go sends: a field that only one side has fails at the first call.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func acceptKeepsEverything(t *testing.T, factory Factory) {
@@ -23,22 +24,14 @@ func acceptKeepsEverything(t *testing.T, factory Factory) {
 	b.enqueued(t, "a create", a.Job)
 	want := *a.Job
 	want.State, want.CreatedAt = farm.JobQueued, b.clock.Now()
-	if diff := cmp.Diff(&want, out.Job); diff != "" {
-		t.Errorf("accepted job (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(&want, b.job(t, a.Job.Ref())); diff != "" {
-		t.Errorf("stored job (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "accepted job", &want, out.Job)
+	testbed.Diff(t, "stored job", &want, b.job(t, a.Job.Ref()))
 	box := b.sandbox(t, farm.Ref{Tenant: Tenant, ID: a.Sandbox.ID})
-	if diff := cmp.Diff(a.Sandbox.Spec, box.Spec); diff != "" {
-		t.Errorf("spec (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "spec", a.Sandbox.Spec, box.Spec)
 	if box.State != farm.SandboxQueued || !box.ExpiresAt.Equal(b.clock.Now().Add(3600e9)) || !box.LastUsedAt.Equal(b.clock.Now()) {
 		t.Errorf("sandbox = %+v", box)
 	}
-	if diff := cmp.Diff([]farm.Event{{ID: "0-1", Name: farm.EventState, State: farm.JobQueued}}, b.events(t, a.Job.Ref(), "")); diff != "" {
-		t.Errorf("events (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "events", []farm.Event{{ID: "0-1", Name: farm.EventState, State: farm.JobQueued}}, b.events(t, a.Job.Ref(), ""))
 	second := b.accept(t, Execute(a.Sandbox.ID))
 	b.enqueued(t, "a job behind the create job")
 	for job, want := range map[*farm.Job]int{out.Job: 1, second.Job: 2} {
@@ -59,13 +52,9 @@ func acceptAgainIsTheSame(t *testing.T, factory Factory) {
 	b.enqueued(t, "the first call", a.Job)
 	before := b.dump(t)
 	again := b.accept(t, a) // as a client does after a lost answer
-	if diff := cmp.Diff(first, again); diff != "" {
-		t.Errorf("the second call is answered differently (-first +second):\n%s", diff)
-	}
+	testbed.Diff(t, "the second call is answered differently", first, again)
 	b.enqueued(t, "the second call")
-	if diff := cmp.Diff(before, b.dump(t)); diff != "" {
-		t.Errorf("the second call changes records (-before +after):\n%s", diff)
-	}
+	testbed.Diff(t, "the second call changes records", before, b.dump(t))
 	if n := b.rdb.LLen(t.Context(), b.prefix+"{acme}:line:"+a.Sandbox.ID).Val(); n != 1 {
 		t.Errorf("the FIFO has %d jobs, want 1", n)
 	}
@@ -115,9 +104,8 @@ func closeTwiceIsOneJob(t *testing.T, factory Factory) {
 	}
 	b.enqueued(t, "closing a sandbox twice", first.Job)
 	job := b.claim(t, first.Job.Ref(), "w").Job
-	if _, err := b.MoveSandbox(t.Context(), store.Move{Ref: box, To: farm.SandboxClosed}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.MoveSandbox(t.Context(), store.Move{Ref: box, To: farm.SandboxClosed})
+	testbed.Must(t, err)
 	b.finish(t, job, farm.JobCompleted)
 	third := b.accept(t, CloseJob(box.ID))
 	if !third.Existing || third.Job.ID != first.Job.ID {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func artifacts(t *testing.T, factory Factory) {
@@ -25,9 +26,7 @@ func artifacts(t *testing.T, factory Factory) {
 		})
 	}
 	for range 2 { // a takeover adds them again
-		if err := b.AddArtifacts(ctx, 0, all); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, b.AddArtifacts(ctx, 0, all))
 	}
 	list := func(f store.ArtifactFilter) []farm.Artifact {
 		t.Helper()
@@ -41,12 +40,8 @@ func artifacts(t *testing.T, factory Factory) {
 		}
 		return out
 	}
-	if diff := cmp.Diff([]farm.Artifact{all[2], all[1], all[0]}, list(store.ArtifactFilter{SandboxID: "sbx_1"})); diff != "" {
-		t.Errorf("of the sandbox (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(all[1:2], list(store.ArtifactFilter{JobID: jobs[1]})); diff != "" {
-		t.Errorf("of a job (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "of the sandbox", []farm.Artifact{all[2], all[1], all[0]}, list(store.ArtifactFilter{SandboxID: "sbx_1"}))
+	testbed.Diff(t, "of a job", all[1:2], list(store.ArtifactFilter{JobID: jobs[1]}))
 	if got := list(store.ArtifactFilter{JobID: jobs[1], SandboxID: "sbx_2"}); len(got) != 0 {
 		t.Errorf("of a job in another sandbox: %v", got)
 	}
@@ -83,9 +78,7 @@ func (b *bundle) file(job farm.Ref, name string, size int64) farm.Artifact {
 
 func (b *bundle) add(t *testing.T, artifacts ...farm.Artifact) {
 	t.Helper()
-	if err := b.AddArtifacts(t.Context(), 0, artifacts); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.AddArtifacts(t.Context(), 0, artifacts))
 }
 
 // pages reads a whole list page by page.
@@ -113,9 +106,7 @@ func artifactsOfAJobAreOneManifest(t *testing.T, factory Factory) {
 	keys := func() []string {
 		t.Helper()
 		found, err := b.rdb.Keys(t.Context(), b.prefix+"*").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		slices.Sort(found)
 		return found
 	}
@@ -129,9 +120,7 @@ func artifactsOfAJobAreOneManifest(t *testing.T, factory Factory) {
 		many = append(many, b.file(job, fmt.Sprintf("dir/%d.txt", i), 10))
 	}
 	b.add(t, many...)
-	if diff := cmp.Diff(one, keys()); diff != "" {
-		t.Errorf("keys (-with one artifact +with %d):\n%s", files, diff)
-	}
+	testbed.Diff(t, fmt.Sprintf("keys (-with one artifact +with %d)", files), one, keys())
 	if n := b.rdb.HGet(t.Context(), b.prefix+"{acme}:mf:"+job.ID, "doc").Val(); len(n) > 300 {
 		t.Errorf("the record has %d bytes of the manifest, want a reference", len(n))
 	}
@@ -199,9 +188,7 @@ func artifactPagesAreStable(t *testing.T, factory Factory) {
 			}
 		}
 		for _, limit := range []int{1, 2, 3, 7, 200} {
-			if diff := cmp.Diff(want, b.pages(t, f, limit, func() {})); diff != "" {
-				t.Errorf("%s in pages of %d (-want +got):\n%s", name, limit, diff)
-			}
+			testbed.Diff(t, fmt.Sprintf("%s in pages of %d", name, limit), want, b.pages(t, f, limit, func() {}))
 		}
 	}
 	extra := map[string]bool{}
@@ -210,17 +197,14 @@ func artifactPagesAreStable(t *testing.T, factory Factory) {
 		for _, a := range []farm.Artifact{b.file(first, late, 1), b.file(jobs[0], late, 1)} { // a new job, and one that is not listed yet
 			b.add(t, a)
 			extra[a.ID] = true
-			if _, err := b.DeleteArtifacts(t.Context(), []farm.Artifact{a}); err != nil {
-				t.Fatal(err)
-			}
+			_, err := b.DeleteArtifacts(t.Context(), []farm.Artifact{a})
+			testbed.Must(t, err)
 		}
 		a := b.file(first, late, 1)
 		b.add(t, a)
 	})
 	got = slices.DeleteFunc(got, func(id string) bool { return extra[id] })
-	if diff := cmp.Diff(ids(pointers(all), func(a *farm.Artifact) string { return a.ID }), got); diff != "" {
-		t.Errorf("while artifacts came and went (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "while artifacts came and went", ids(pointers(all), func(a *farm.Artifact) string { return a.ID }), got)
 }
 
 func pointers[T any](list []T) []*T {
@@ -241,9 +225,7 @@ func manifestsLost(t *testing.T, factory Factory) {
 	}
 	b.add(t, many...)
 	b.add(t, b.file(kept, "a", 1))
-	if err := b.documents.Delete(t.Context(), b.documents.Keys()...); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.documents.Delete(t.Context(), b.documents.Keys()...))
 	if got := b.pages(t, store.ArtifactFilter{}, 50, func() {}); len(got) != 1 {
 		t.Errorf("%d artifacts are listed, want the one whose manifest is there", len(got))
 	}

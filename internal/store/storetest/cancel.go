@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func leaveFIFO(t *testing.T, factory Factory) {
@@ -82,9 +83,7 @@ func cancelQueued(t *testing.T, factory Factory) {
 func endOfAQueuedJobIsPublished(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	cancels, err := b.Cancels(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer cancels.Close()
 	box := b.box(t, farm.SandboxReady)
 	head, behind := b.accept(t, Execute(box.ID)).Job.Ref(), b.accept(t, Execute(box.ID)).Job.Ref()
@@ -106,9 +105,7 @@ func endOfAQueuedJobIsPublished(t *testing.T, factory Factory) {
 func cancelRunning(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	cancels, err := b.Cancels(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer cancels.Close()
 	box := b.box(t, farm.SandboxReady)
 	ref := b.accept(t, Execute(box.ID)).Job.Ref()
@@ -194,12 +191,10 @@ func canceledCreateEndsSandbox(t *testing.T, factory Factory) {
 	b.accept(t, lost)
 	b.claim(t, lost.Job.Ref(), "w")
 	lostBox := farm.Ref{Tenant: Tenant, ID: lost.Sandbox.ID}
-	if _, err := b.MoveSandbox(t.Context(), store.Move{Ref: lostBox, To: farm.SandboxStarting}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.Force(t.Context(), lost.Job.Ref(), farm.JobLost, &farm.JobError{Code: farm.CodeUnavailable, Message: "worker gone"}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = b.MoveSandbox(t.Context(), store.Move{Ref: lostBox, To: farm.SandboxStarting})
+	testbed.Must(t, err)
+	_, err = b.Force(t.Context(), lost.Job.Ref(), farm.JobLost, &farm.JobError{Code: farm.CodeUnavailable, Message: "worker gone"})
+	testbed.Must(t, err)
 	if got := b.sandbox(t, lostBox); got.State != farm.SandboxLost || got.Reason != "worker gone" {
 		t.Errorf("sandbox of a lost creation is %s, reason %q", got.State, got.Reason)
 	}
@@ -214,9 +209,7 @@ func checkpoints(t *testing.T, factory Factory) {
 		t.Errorf("checkpoint before any = %q, %v", data, err)
 	}
 	want := []byte("offset\x00\xff")
-	if err := b.Checkpoint(t.Context(), ref, 1, want); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.Checkpoint(t.Context(), ref, 1, want))
 	if err := b.Checkpoint(t.Context(), ref, 2, []byte("x")); !errors.Is(err, store.ErrFenced) {
 		t.Errorf("checkpoint of another attempt = %v", err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // egressKey is where the log of a sandbox is.
@@ -45,9 +46,8 @@ func egressLogIsRead(t *testing.T, factory Factory) {
 			t.Errorf("bytes = %d, %v, want %d", got, err, want)
 		}
 	}
-	if _, err := b.AppendEgress(ctx, store.EgressAppend{Sandbox: box, Entries: egressEntries(0, 6)}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.AppendEgress(ctx, store.EgressAppend{Sandbox: box, Entries: egressEntries(0, 6)})
+	testbed.Must(t, err)
 	want := append([]farm.EgressEntry{full}, egressEntries(0, 6)...)
 	var got []farm.EgressEntry
 	after, pages := "", 0
@@ -82,9 +82,8 @@ func egressLogIsBounded(t *testing.T, factory Factory) {
 	for _, n := range []int{limit - 1, limit, limit + 1, 25} {
 		box := b.box(t, farm.SandboxReady)
 		for i := range n {
-			if _, err := b.AppendEgress(t.Context(), store.EgressAppend{Sandbox: box, Entries: egressEntries(i, i+1)}); err != nil {
-				t.Fatal(err)
-			}
+			_, err := b.AppendEgress(t.Context(), store.EgressAppend{Sandbox: box, Entries: egressEntries(i, i+1)})
+			testbed.Must(t, err)
 		}
 		kept, _, err := b.Egress(t.Context(), box, "", 100)
 		if err != nil || len(kept) != min(n, limit) || kept[len(kept)-1].Host != fmt.Sprintf("h%d.example.com", n-1) {
@@ -168,9 +167,7 @@ func egressLogEndsWithItsSandbox(t *testing.T, factory Factory) {
 		_, err := b.AppendEgress(ctx, store.EgressAppend{Sandbox: box, Generation: 1, Entries: egressEntries(0, 1), Bytes: 1})
 		return err
 	}
-	if err := add(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, add())
 	if ttl := b.rdb.TTL(ctx, b.egressKey(box)).Val(); ttl >= 0 {
 		t.Errorf("the log of an open sandbox expires in %v", ttl)
 	}
@@ -183,9 +180,7 @@ func egressLogEndsWithItsSandbox(t *testing.T, factory Factory) {
 		if when == "after a late entry" {
 			b.rdb.Del(ctx, b.egressKey(box))
 		}
-		if err := add(); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, add())
 	}
 	b.rdb.Del(ctx, b.recordKey(box), b.egressKey(box))
 	if err := add(); farm.CodeOf(err) != farm.CodeNotFound {
@@ -224,9 +219,8 @@ func secretsAreReplacedAsTheyWere(t *testing.T, factory Factory) {
 			t.Errorf("%q: the rest was changed", c.was)
 		}
 	}
-	if _, err := b.MoveSandbox(ctx, store.Move{Ref: box, To: farm.SandboxFailed, Removed: true}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.MoveSandbox(ctx, store.Move{Ref: box, To: farm.SandboxFailed, Removed: true})
+	testbed.Must(t, err)
 	if _, err := b.UpdateSandbox(ctx, box, store.SandboxPatch{Secrets: &store.SealedSecrets{Was: []byte("second \x00"), Now: []byte("late")}}); farm.CodeOf(err) != farm.CodeConflict {
 		t.Errorf("after the end: %v", err)
 	}
@@ -248,9 +242,8 @@ func secretsEndWithTheirSandbox(t *testing.T, factory Factory) {
 		if got, err := b.SandboxSecrets(ctx, farm.Ref{Tenant: "other", ID: box.ID}); got != nil || err != nil {
 			t.Errorf("secrets of another tenant = %q, %v", got, err)
 		}
-		if _, err := b.MoveSandbox(ctx, store.Move{Ref: box, To: end, Removed: true}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := b.MoveSandbox(ctx, store.Move{Ref: box, To: end, Removed: true})
+		testbed.Must(t, err)
 		if got, err := b.SandboxSecrets(ctx, box); got != nil || err != nil || b.sandbox(t, box).State != end {
 			t.Errorf("secrets of a sandbox that has ended = %q, %v", got, err)
 		}
@@ -264,9 +257,7 @@ func egressLogIsFenced(t *testing.T, factory Factory) {
 	if _, err := b.AppendEgress(t.Context(), store.EgressAppend{Sandbox: box, Generation: 2, Entries: egressEntries(0, 1), Bytes: 1}); !errors.Is(err, store.ErrFenced) {
 		t.Errorf("another generation: %v", err)
 	}
-	if diff := cmp.Diff(before, b.dump(t)); diff != "" {
-		t.Errorf("it wrote:\n%s", diff)
-	}
+	testbed.Diff(t, "it wrote", before, b.dump(t))
 }
 
 // New hosts reach the record and the workers, and are kept through other changes.
@@ -274,14 +265,11 @@ func hostsArePatched(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	box, ctx := b.box(t, farm.SandboxReady), t.Context()
 	cancels, err := b.Cancels(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer func() { _ = cancels.Close() }()
 	for _, hosts := range [][]string{{"a.example.com", "GET *.example.org:8080"}, {}} {
-		if _, err := b.UpdateSandbox(ctx, box, store.SandboxPatch{AllowHosts: &hosts}); err != nil {
-			t.Fatal(err)
-		}
+		_, err = b.UpdateSandbox(ctx, box, store.SandboxPatch{AllowHosts: &hosts})
+		testbed.Must(t, err)
 		select {
 		case ref := <-cancels.C():
 			if ref != box {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // events reads all events of a job after an id.
@@ -47,13 +48,10 @@ func eventsOnceAndInOrder(t *testing.T, factory Factory) {
 		{stdout("", "d"), stdout("", "e")},
 		{stdout("10-0", "f"), stdout("9-0", "too old")},
 	} {
-		if err := b.AppendEvents(ctx, ref, 1, part); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, b.AppendEvents(ctx, ref, 1, part))
 	}
-	if _, err := b.Finish(ctx, store.Finish{Ref: ref, Attempt: job.Attempt, State: farm.JobCompleted, LastEvent: 4}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.Finish(ctx, store.Finish{Ref: ref, Attempt: job.Attempt, State: farm.JobCompleted, LastEvent: 4})
+	testbed.Must(t, err)
 	if err := b.AppendEvents(ctx, ref, 1, []farm.Event{stdout("99-0", "late"), stdout("", "late")}); err != nil {
 		t.Errorf("late events = %v, want them skipped", err)
 	}
@@ -63,9 +61,7 @@ func eventsOnceAndInOrder(t *testing.T, factory Factory) {
 		stdout("3-0", "a"), stdout("5-0", "b"), stdout("5-1", "c"), stdout("5-2", "d"), stdout("5-3", "e"), stdout("10-0", "f"),
 		{ID: "11-0", Name: farm.EventState, State: farm.JobCompleted},
 	}
-	if diff := cmp.Diff(want, b.events(t, ref, "")); diff != "" {
-		t.Errorf("events (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "events", want, b.events(t, ref, ""))
 	for after, from := range map[string]int{"0-2": 2, "5-1": 5, "5": 4, "7-9": 7, "11-0": 9} {
 		got := b.events(t, ref, after)
 		if diff := cmp.Diff(want[from:], got); diff != "" && len(got)+len(want[from:]) > 0 {
@@ -84,18 +80,15 @@ func endCarriesEvents(t *testing.T, factory Factory) {
 	box := b.box(t, farm.SandboxReady)
 	ref := b.accept(t, Execute(box.ID)).Job.Ref()
 	b.claim(t, ref, "w")
-	if err := b.AppendEvents(t.Context(), ref, 1, []farm.Event{stdout("1-1", "a")}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.AppendEvents(t.Context(), ref, 1, []farm.Event{stdout("1-1", "a")}))
 	full := strings.Repeat("\x01", store.EndEventBytes-3) // each byte becomes six
 	end := store.Finish{
 		Ref: ref, Attempt: 1, State: farm.JobCompleted, LastEvent: 4, Token: "once",
 		Events: []farm.Event{stdout("1-1", "a"), stdout("2-1", "b"), stdout("2-2", full), {ID: "3-1", Name: farm.EventProgress, Progress: &farm.Progress{Message: "ü"}}},
 	}
 	for range 2 { // its answer may be lost
-		if _, err := b.Finish(t.Context(), end); err != nil {
-			t.Fatal(err)
-		}
+		_, err := b.Finish(t.Context(), end)
+		testbed.Must(t, err)
 	}
 	want := []farm.Event{
 		{ID: "0-1", Name: farm.EventState, State: farm.JobQueued},
@@ -104,9 +97,7 @@ func endCarriesEvents(t *testing.T, factory Factory) {
 		{ID: "3-1", Name: farm.EventProgress, Progress: &farm.Progress{Message: "ü"}},
 		{ID: "5-0", Name: farm.EventState, State: farm.JobCompleted},
 	}
-	if diff := cmp.Diff(want, b.events(t, ref, "")); diff != "" {
-		t.Errorf("events (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "events", want, b.events(t, ref, ""))
 	if _, err := b.Events(t.Context(), ref, "5-1"); farm.CodeOf(err) != farm.CodeInvalid {
 		t.Errorf("events behind the last one of a job that has ended: %v, want %s", err, farm.CodeInvalid)
 	}
@@ -181,14 +172,10 @@ func watchOfTheEnd(t *testing.T, factory Factory) {
 	box := b.box(t, farm.SandboxReady)
 	ref := b.accept(t, Execute(box.ID)).Job.Ref()
 	all, err := b.Watch(t.Context(), ref.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer all.Close()
 	end, err := b.Watch(t.Context(), ref.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer end.Close()
 	end.OnlyEnd()
 	fires := func(w *store.Watch, what string) {
@@ -201,18 +188,15 @@ func watchOfTheEnd(t *testing.T, factory Factory) {
 	}
 	attempt := b.claim(t, ref, "w").Job.Attempt
 	fires(all, "the job runs")
-	if err := b.AppendEvents(t.Context(), ref, attempt, []farm.Event{stdout("1-0", "x")}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.AppendEvents(t.Context(), ref, attempt, []farm.Event{stdout("1-0", "x")}))
 	fires(all, "output")
 	select {
 	case <-end.C():
 		t.Error("the watch of the end fires before it")
 	default:
 	}
-	if _, err := b.Finish(t.Context(), store.Finish{Ref: ref, Attempt: attempt, State: farm.JobCompleted}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = b.Finish(t.Context(), store.Finish{Ref: ref, Attempt: attempt, State: farm.JobCompleted})
+	testbed.Must(t, err)
 	fires(all, "the job has ended")
 	fires(end, "the job has ended")
 }
@@ -234,17 +218,14 @@ func endCarriesTheRecord(t *testing.T, factory Factory) {
 	} {
 		accepted := b.accept(t, Execute(box.ID)).Job
 		watch, err := b.Watch(t.Context(), accepted.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		watch.OnlyEnd()
 		c.end.Ref, c.end.Attempt, c.end.Timings = accepted.Ref(), b.claim(t, accepted.Ref(), "w").Job.Attempt, farm.Timings{RunMS: 1.5, UploadMS: 2}
 		if now, err := b.Reload(t.Context(), accepted, watch); err != nil || now.State != farm.JobRunning {
 			t.Errorf("%s: before the end Reload = %+v, %v; want the record", name, now, err)
 		}
-		if _, err := b.Finish(t.Context(), c.end); err != nil {
-			t.Fatal(err)
-		}
+		_, err = b.Finish(t.Context(), c.end)
+		testbed.Must(t, err)
 		select {
 		case <-watch.C():
 		case <-time.After(timeout):
@@ -255,9 +236,7 @@ func endCarriesTheRecord(t *testing.T, factory Factory) {
 			t.Fatalf("%s: the record is %+v, %v", name, want, err)
 		}
 		record := b.prefix + "{" + Tenant + "}:job:" + accepted.ID
-		if err := b.rdb.Rename(t.Context(), record, record+".away").Err(); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, b.rdb.Rename(t.Context(), record, record+".away").Err())
 		got, err := b.Reload(t.Context(), accepted, watch)
 		if c.reads {
 			wantCode(t, name+" without its record", err, farm.CodeNotFound)
@@ -287,9 +266,7 @@ func watchUnsubscribes(t *testing.T, factory Factory) {
 	wg.Wait()
 	for deadline := time.Now().Add(timeout); ; time.Sleep(time.Millisecond) {
 		channels, err := b.rdb.PubSubChannels(t.Context(), b.prefix+"w:*").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		if diff := cmp.Diff([]string{b.prefix + "w:"}, channels); diff == "" {
 			return
 		} else if time.Now().After(deadline) {
@@ -316,9 +293,7 @@ func (b *bundle) runningJob(t *testing.T) farm.Ref {
 func (b *bundle) windowBytes(t *testing.T, ref farm.Ref) int {
 	t.Helper()
 	entries, err := b.rdb.XRange(t.Context(), b.prefix+"{acme}:ev:"+ref.ID, "-", "+").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	size := 0
 	for _, entry := range entries {
 		text, _ := entry.Values["e"].(string)
@@ -343,9 +318,7 @@ func eventsLeaveTheWindow(t *testing.T, factory Factory) {
 			batch = append(batch, stdout(fmt.Sprintf("%d-%d", seq, random.IntN(3)), strings.Repeat("x", size)))
 		}
 		for range 1 + random.IntN(2) {
-			if err := b.AppendEvents(t.Context(), ref, 1, batch); err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, b.AppendEvents(t.Context(), ref, 1, batch))
 		}
 		want = append(want, batch...)
 		if n := b.windowBytes(t, ref); n > window {
@@ -359,18 +332,14 @@ func eventsLeaveTheWindow(t *testing.T, factory Factory) {
 		if from > 0 {
 			after = want[from-1].ID
 		}
-		if diff := cmp.Diff(eventIDs(want[from:]), eventIDs(b.events(t, ref, after))); diff != "" {
-			t.Errorf("events after %q (-want +got):\n%s", after, diff)
-		}
+		testbed.Diff(t, fmt.Sprintf("events after %q", after), eventIDs(want[from:]), eventIDs(b.events(t, ref, after)))
 	}
 	if diff := cmp.Diff(want, b.events(t, ref, "")); diff != "" {
 		t.Error("the events differ in more than their ids")
 	}
 	for after := ""; ; {
 		batch, err := b.Events(t.Context(), ref, after)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		size := 0
 		for _, e := range batch.Events {
 			after, size = e.ID, size+len(e.Text)
@@ -402,9 +371,7 @@ func eventsAtTheWindowLimit(t *testing.T, factory Factory) {
 		b := setup(t, factory)
 		ref := b.runningJob(t)
 		for _, e := range []farm.Event{stdout("3-0", strings.Repeat("x", c.size-frame)), stdout("", "last")} {
-			if err := b.AppendEvents(t.Context(), ref, 0, []farm.Event{e}); err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, b.AppendEvents(t.Context(), ref, 0, []farm.Event{e}))
 			if c.documents == 0 {
 				b.wantDocuments(t, fmt.Sprintf("after %d bytes", c.size), 0)
 				break
@@ -424,9 +391,7 @@ func eventsAreFenced(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	ref := b.runningJob(t)
 	small, big := stdout("3-0", "first"), stdout("4-0", large)
-	if err := b.AppendEvents(t.Context(), ref, 1, []farm.Event{small}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.AppendEvents(t.Context(), ref, 1, []farm.Event{small}))
 	b.claim(t, ref, "w2") // w has no heartbeat
 	for _, late := range []farm.Event{stdout("5-0", "late"), stdout("5-0", large)} {
 		if err := b.AppendEvents(t.Context(), ref, 1, []farm.Event{late}); !errors.Is(err, store.ErrFenced) {
@@ -434,9 +399,7 @@ func eventsAreFenced(t *testing.T, factory Factory) {
 		}
 	}
 	b.wantDocuments(t, "after late events", 0)
-	if err := b.AppendEvents(t.Context(), ref, 2, []farm.Event{big}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.AppendEvents(t.Context(), ref, 2, []farm.Event{big}))
 	b.wantDocuments(t, "after large events", 1)
 	b.finish(t, b.job(t, ref), farm.JobCompleted)
 	if err := b.AppendEvents(t.Context(), ref, 2, []farm.Event{stdout("99-0", large)}); err != nil {
@@ -454,13 +417,9 @@ func eventsWithoutTheirSegments(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	ref := b.runningJob(t)
 	for seq := 3; seq < 6; seq++ {
-		if err := b.AppendEvents(t.Context(), ref, 1, []farm.Event{stdout(fmt.Sprintf("%d-0", seq), large)}); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, b.AppendEvents(t.Context(), ref, 1, []farm.Event{stdout(fmt.Sprintf("%d-0", seq), large)}))
 	}
-	if err := b.AppendEvents(t.Context(), ref, 1, []farm.Event{stdout("6-0", "in the window")}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.AppendEvents(t.Context(), ref, 1, []farm.Event{stdout("6-0", "in the window")}))
 	keys := b.documents.Keys()
 	b.documents.Fail(farm.Errorf(farm.CodeUnavailable, "the object store does not answer"))
 	_, err := b.Events(t.Context(), ref, "")
@@ -469,9 +428,7 @@ func eventsWithoutTheirSegments(t *testing.T, factory Factory) {
 	b.documents.Fail(nil)
 	for n, want := range []string{"0-1 0-2 3-0 4-0 5-0 6-0", "4-0 5-0 6-0", "5-0 6-0", "6-0"} {
 		if n > 0 {
-			if err := b.documents.Delete(t.Context(), keys[n-1]); err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, b.documents.Delete(t.Context(), keys[n-1]))
 		}
 		if got := strings.Join(eventIDs(b.events(t, ref, "")), " "); got != want {
 			t.Errorf("without %d of %d segments the events are %s, want %s", n, len(keys), got, want)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // fieldsAreStored accepts a create whose job, request and sandbox have every field set, and reads them back: a field that the codec forgets
@@ -30,21 +31,15 @@ func fieldsAreStored(t *testing.T, factory Factory) {
 	b.accept(t, store.Accept{Job: &job, Request: &request, Sandbox: &box})
 
 	jobFields := cmpopts.IgnoreFields(farm.Job{}, "State", "Attempt", "GracefulRequeues", "Worker", "StartedAt", "FinishedAt", "Timings", "Result", "Error", "Outcome", "ArtifactsGone")
-	if diff := cmp.Diff(&job, b.job(t, job.Ref()), jobFields); diff != "" {
-		t.Errorf("job (-accepted +stored):\n%s", diff)
-	}
+	testbed.Diff(t, "job", &job, b.job(t, job.Ref()), jobFields)
 	for name := range box.Spec.Env {
 		box.Spec.Env = map[string]string{name: ""} // the values are in the request only
 	}
 	ref := farm.Ref{Tenant: Tenant, ID: box.ID}
 	boxFields := cmpopts.IgnoreFields(farm.Sandbox{}, "State", "ReadyAt", "LastUsedAt", "ClosedAt", "Generation", "Expired", "Recent")
-	if diff := cmp.Diff(&box, b.sandbox(t, ref), boxFields); diff != "" {
-		t.Errorf("sandbox (-accepted +stored):\n%s", diff)
-	}
+	testbed.Diff(t, "sandbox", &box, b.sandbox(t, ref), boxFields)
 
-	if diff := cmp.Diff(&request, b.claim(t, job.Ref(), "w").Request); diff != "" {
-		t.Errorf("request (-accepted +stored):\n%s", diff)
-	}
+	testbed.Diff(t, "request", &request, b.claim(t, job.Ref(), "w").Request)
 
 	other := box // restored from its container's label
 	other.ID = farm.NewID(farm.SandboxPrefix)
@@ -52,24 +47,17 @@ func fieldsAreStored(t *testing.T, factory Factory) {
 		t.Fatalf("RestoreSandbox = %v, %v", restored, err)
 	}
 	boxFields = cmpopts.IgnoreFields(farm.Sandbox{}, "State", "ReadyAt", "ClosedAt", "Expired", "Recent")
-	if diff := cmp.Diff(&other, b.sandbox(t, farm.Ref{Tenant: Tenant, ID: other.ID}), boxFields); diff != "" {
-		t.Errorf("sandbox (-restored +stored):\n%s", diff)
-	}
+	testbed.Diff(t, "sandbox", &other, b.sandbox(t, farm.Ref{Tenant: Tenant, ID: other.ID}), boxFields)
 
 	plain := b.accept(t, Execute(b.box(t, farm.SandboxReady).ID)).Job // the fields that are set at a job's end
 	b.claim(t, plain.Ref(), "w")
-	if _, err := b.Finish(t.Context(), store.Finish{
+	_, err := b.Finish(t.Context(), store.Finish{
 		Ref: plain.Ref(), Attempt: 1, State: farm.JobFailed, Result: job.Result, Error: job.Error, Timings: job.Timings,
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
+	testbed.Must(t, err)
 	ended := b.job(t, plain.Ref())
-	if diff := cmp.Diff(job.Result, ended.Result); diff != "" {
-		t.Errorf("result (-finished +stored):\n%s", diff)
-	}
-	if diff := cmp.Diff(job.Error, ended.Error); diff != "" {
-		t.Errorf("error (-finished +stored):\n%s", diff)
-	}
+	testbed.Diff(t, "result", job.Result, ended.Result)
+	testbed.Diff(t, "error", job.Error, ended.Error)
 	if ended.Timings.RunMS != job.Timings.RunMS || ended.Timings.UploadMS != job.Timings.UploadMS || ended.Worker != "w" || ended.Outcome != farm.OutcomeFailed || ended.FinishedAt.IsZero() {
 		t.Errorf("ended job = %+v", ended)
 	}
@@ -77,9 +65,7 @@ func fieldsAreStored(t *testing.T, factory Factory) {
 	artifact := job.Result.Artifacts[0]
 	artifact.JobID = plain.ID
 	artifact.ID, artifact.Tenant, artifact.ExpiresAt = farm.ArtifactID(plain.ID, "other"), Tenant, b.clock.Now().Add(1e12)
-	if err := b.AddArtifacts(t.Context(), 0, []farm.Artifact{artifact}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.AddArtifacts(t.Context(), 0, []farm.Artifact{artifact}))
 	stored, err := b.Artifact(t.Context(), farm.Ref{Tenant: Tenant, ID: artifact.ID})
 	if diff := cmp.Diff(&artifact, stored); diff != "" || err != nil {
 		t.Errorf("artifact: %v (-added +stored):\n%s", err, diff)
@@ -163,9 +149,8 @@ func argumentsReachScripts(t *testing.T, factory Factory) {
 	job := b.accept(t, Execute(other.ID)).Job
 	b.claim(t, job.Ref(), "w")
 	timings := farm.Timings{RunMS: 1234567890.125, UploadMS: 0.001}
-	if _, err := b.Finish(t.Context(), store.Finish{Ref: job.Ref(), Attempt: 1, State: farm.JobCompleted, Timings: timings, LastEvent: last}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = b.Finish(t.Context(), store.Finish{Ref: job.Ref(), Attempt: 1, State: farm.JobCompleted, Timings: timings, LastEvent: last})
+	testbed.Must(t, err)
 	if id, err := b.LastEvent(t.Context(), job.Ref()); err != nil || id != "9007199254740991-0" {
 		t.Errorf("last event = %q, %v", id, err)
 	}
@@ -193,12 +178,8 @@ func packagesNameTheirLastJob(t *testing.T, factory Factory) {
 		"None": {[]string{"unknown"}, map[string]string{}},
 	} {
 		got, err := b.PackageJobs(t.Context(), box, c.names...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(c.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		testbed.Must(t, err)
+		testbed.Diff(t, name, c.want, got)
 	}
 	if got, err := b.PackageJobs(t.Context(), farm.Ref{Tenant: "other", ID: box.ID}); err != nil || len(got) != 0 {
 		t.Errorf("another tenant sees %v, %v", got, err)
@@ -227,9 +208,7 @@ func packagesAreBounded(t *testing.T, factory Factory) {
 	}
 	have := func() map[string]string {
 		got, err := b.PackageJobs(t.Context(), box)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		return got
 	}
 	name := func(i, length int) string {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 var eightGPUs = []string{"0", "1", "2", "3", "4", "5", "6", "7"}
@@ -102,9 +103,7 @@ func gpusAreFenced(t *testing.T, factory Factory) {
 		t.Errorf("the next generation has %v, the first one had %v", again, devices)
 	}
 	before, err := b.GPUs(t.Context(), "n1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	if _, _, err := b.LeaseGPUs(t.Context(), store.GPURequest{Node: "n1", Sandbox: box("1"), Generation: 1, Worker: "wrk_1", Count: 2, Devices: eightGPUs}); !errors.Is(err, store.ErrFenced) {
 		t.Errorf("LeaseGPUs of an old generation = %v", err)
 	}
@@ -144,9 +143,7 @@ func gpuLeasesOfTheReleaseBefore(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	b.openGPUs(t)
 	row := "57 bound wrk_0 1700000000000000 " + box("1").ID + " acme"
-	if err := b.rdb.HSet(t.Context(), b.prefix+"{room}:gpus:n1", "3", row).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.rdb.HSet(t.Context(), b.prefix+"{room}:gpus:n1", "3", row).Err())
 	now, err := b.GPUs(t.Context(), "n1")
 	want := store.GPULease{Device: "3", Sandbox: box("1"), Started: true, Worker: "wrk_0", At: time.UnixMicro(1700000000000000).UTC()}
 	if diff := cmp.Diff(want, now.Leases["3"]); err != nil || diff != "" {
@@ -186,9 +183,8 @@ func largeGPURequestsGoFirst(t *testing.T, factory Factory) {
 		t.Error("a sandbox that waits blocks one that has its devices already")
 	}
 	for _, s := range []string{"1", "2", "3", "4"} {
-		if _, err := b.ReturnGPUs(t.Context(), "n1", box(s), 0); err != nil {
-			t.Fatal(err)
-		}
+		_, err := b.ReturnGPUs(t.Context(), "n1", box(s), 0)
+		testbed.Must(t, err)
 	}
 	if devices := b.lease(t, box("5"), 1, all); devices != nil {
 		t.Errorf("%v went to a sandbox that came later", devices)
@@ -198,12 +194,10 @@ func largeGPURequestsGoFirst(t *testing.T, factory Factory) {
 	}
 	// A sandbox that blocks others and stops asking no longer blocks them.
 	b.lease(t, box("5"), 1, all)
-	if _, err := b.ReturnGPUs(t.Context(), "n1", box("5"), 0); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.ReturnGPUs(t.Context(), "n1", box("large"), 0); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.ReturnGPUs(t.Context(), "n1", box("5"), 0)
+	testbed.Must(t, err)
+	_, err = b.ReturnGPUs(t.Context(), "n1", box("large"), 0)
+	testbed.Must(t, err)
 	if devices := b.lease(t, box("6"), 1); devices == nil {
 		t.Error("the devices are still blocked for a sandbox that no longer asks")
 	}
@@ -222,9 +216,7 @@ func gpuLeasesAreRestored(t *testing.T, factory Factory) {
 		t.Errorf("leased %v: 1 and 2 were restored", devices)
 	}
 	before, err := b.GPUs(t.Context(), "n1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	after, err := b.RestoreGPUs(t.Context(), "n1", box("2"), 1, []string{"0", "3"})
 	if diff := cmp.Diff(before, after); err != nil || diff != "" {
 		t.Errorf("restoring a leased device: %v\n%s", err, diff)
@@ -342,9 +334,8 @@ func (w *gpuWorld) step(t *testing.T) {
 		w.advance(t, w.attempts[w.random.IntN(len(w.attempts))])
 	case n < 82: // closed: the container is removed first
 		w.remove(sandbox)
-		if _, err := w.ReturnGPUs(t.Context(), "n1", sandbox, w.current(sandbox.ID)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := w.ReturnGPUs(t.Context(), "n1", sandbox, w.current(sandbox.ID))
+		testbed.Must(t, err)
 	case n < 86: // its create leaves the node, and may come back
 		w.generation[sandbox.ID] = w.current(sandbox.ID) + 1
 	case n < 88 && w.current(sandbox.ID) > 1: // a worker notices late that its create has left
@@ -355,13 +346,10 @@ func (w *gpuWorld) step(t *testing.T) {
 		}
 	case n < 99: // the lease of a worker that is considered dead
 		now, err := w.GPUs(t.Context(), "n1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		if devices := now.Of(sandbox.ID); len(devices) > 0 && !now.Leases[devices[0]].Started && w.containers[sandbox.ID] == nil {
-			if _, err := w.ReturnGPULease(t.Context(), "n1", now.Leases[devices[0]]); err != nil {
-				t.Fatal(err)
-			}
+			_, err = w.ReturnGPULease(t.Context(), "n1", now.Leases[devices[0]])
+			testbed.Must(t, err)
 		}
 	case n < 100:
 		w.wipe(t)
@@ -397,9 +385,7 @@ func (w *gpuWorld) advance(t *testing.T, a *gpuAttempt) {
 			}
 			return
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 	case 3:
 		if slices.Equal(w.containers[id], a.devices) { // by the engine's id: a later container of the sandbox is not this one
 			w.started[id] = true
@@ -424,9 +410,7 @@ func (w *gpuWorld) wipe(t *testing.T) {
 	if err != nil || len(keys) == 0 {
 		t.Fatalf("keys: %v, %v", keys, err)
 	}
-	if err := w.rdb.Del(t.Context(), keys...).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, w.rdb.Del(t.Context(), keys...).Err())
 	if devices := w.lease(t, box("hasty"), 1); devices != nil {
 		t.Fatalf("leased %v before the containers were reconciled", devices)
 	}
@@ -441,9 +425,7 @@ func (w *gpuWorld) wipe(t *testing.T) {
 				w.remove(sandbox)
 				_, err = w.ReturnGPUs(t.Context(), "n1", sandbox, 0)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, err)
 		}
 	}
 	w.openGPUs(t)

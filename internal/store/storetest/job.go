@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func claimAndFinish(t *testing.T, factory Factory) {
@@ -24,9 +26,7 @@ func claimAndFinish(t *testing.T, factory Factory) {
 	if c.Job.State != farm.JobRunning || c.Job.Attempt != 1 || c.Job.Worker != "w1" || c.Job.Timings.QueueMS != 1.5 || !c.Job.StartedAt.Equal(b.clock.Now()) {
 		t.Errorf("claimed job = %+v", c.Job)
 	}
-	if diff := cmp.Diff(a.Request, c.Request); diff != "" {
-		t.Errorf("request (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "request", a.Request, c.Request)
 	if c.Sandbox == nil || c.Sandbox.State != farm.SandboxBusy || c.Sandbox.Node != "n1" || c.Cancel {
 		t.Errorf("claim = %+v", c)
 	}
@@ -39,17 +39,14 @@ func claimAndFinish(t *testing.T, factory Factory) {
 		Ref: a.Job.Ref(), Attempt: 1, State: farm.JobCompleted, Result: result, Timings: farm.Timings{RunMS: 3.4, UploadMS: 0.2}, LastEvent: 7,
 	}
 	b.forgetEnqueued(t)
-	if _, err := b.Finish(t.Context(), f); err != nil {
-		t.Fatalf("Finish = %v", err)
-	}
+	_, err := b.Finish(t.Context(), f)
+	testbed.Must(t, err)
 	b.enqueued(t, "the end of the head", second)
 	if _, err := b.Finish(t.Context(), f); !errors.Is(err, store.ErrFenced) {
 		t.Errorf("second Finish = %v, want ErrFenced", err)
 	}
 	job := b.job(t, a.Job.Ref())
-	if diff := cmp.Diff(result, job.Result); diff != "" {
-		t.Errorf("result (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "result", result, job.Result)
 	if job.State != farm.JobCompleted || !job.FinishedAt.Equal(end) || job.Timings != (farm.Timings{QueueMS: 1.5, RunMS: 3.4, UploadMS: 0.2}) {
 		t.Errorf("finished job = %+v", job)
 	}
@@ -87,9 +84,7 @@ func repeatedEndsChangeNothing(t *testing.T, factory Factory) {
 			t.Fatalf("%s again = %v", what, err)
 		}
 		b.enqueued(t, what+" again")
-		if diff := cmp.Diff(before, b.dump(t)); diff != "" {
-			t.Errorf("%s again changes records (-before +after):\n%s", what, diff)
-		}
+		testbed.Diff(t, fmt.Sprintf("%s again changes records (-before +after)", what), before, b.dump(t))
 	}
 	twice("Finish", background, func() error {
 		end, err := b.Finish(t.Context(), store.Finish{Ref: first.Ref(), Attempt: 1, State: farm.JobCompleted, Token: "token"})
@@ -109,9 +104,7 @@ func claimOnlyRunnableJobs(t *testing.T, factory Factory) {
 	if _, err := b.Claim(t.Context(), second.Ref(), "w"); !errors.Is(err, store.ErrNotClaimable) {
 		t.Errorf("claim of a job that is not the head = %v, want ErrNotClaimable", err)
 	}
-	if err := b.Heartbeat(t.Context(), farm.Worker{ID: "w1"}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.Heartbeat(t.Context(), farm.Worker{ID: "w1"}))
 	c := b.claim(t, first.Ref(), "w1")
 	if _, err := b.Claim(t.Context(), first.Ref(), "w2"); !errors.Is(err, store.ErrNotClaimable) {
 		t.Errorf("claim from a live worker = %v, want ErrNotClaimable", err)
@@ -126,18 +119,12 @@ func takeover(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	box := b.box(t, farm.SandboxReady)
 	ref := b.accept(t, Execute(box.ID)).Job.Ref()
-	if err := b.Heartbeat(t.Context(), farm.Worker{ID: "w1"}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.Heartbeat(t.Context(), farm.Worker{ID: "w1"}))
 	first := b.claim(t, ref, "w1")
 	events, err := b.LastEvent(t.Context(), ref)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	b.clock.forward(time.Minute)
-	if err := b.RemoveWorker(t.Context(), "w1"); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.RemoveWorker(t.Context(), "w1"))
 	second := b.claim(t, ref, "w2")
 	if second.Job.Attempt != 2 || second.Job.Worker != "w2" || !second.Job.StartedAt.Equal(first.Job.StartedAt) || second.Job.Timings != first.Job.Timings {
 		t.Errorf("taken over = %+v, first = %+v", second.Job, first.Job)
@@ -231,9 +218,7 @@ func sandboxTransitions(t *testing.T, factory Factory) {
 					}
 					return
 				}
-				if err != nil {
-					t.Fatalf("move = %v", err)
-				}
+				testbed.Must(t, err)
 				if box.State != to || box.Reason != "because" || box.Container != "c1" || box.ClosedAt.IsZero() == to.Final() {
 					t.Errorf("sandbox = %+v", box)
 				}
@@ -316,9 +301,7 @@ func fifoKeepsOrder(t *testing.T, factory Factory) {
 	var accepted []string
 	for page := ""; ; {
 		jobs, next, err := b.Jobs(t.Context(), Tenant, store.JobFilter{SandboxID: box.ID, Kinds: []farm.JobKind{farm.KindExecute}}, store.Page{Limit: 100, Cursor: page})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		for _, job := range jobs {
 			accepted = append([]string{job.ID}, accepted...)
 		}
@@ -326,9 +309,7 @@ func fifoKeepsOrder(t *testing.T, factory Factory) {
 			break
 		}
 	}
-	if diff := cmp.Diff(accepted, ran); diff != "" {
-		t.Errorf("jobs did not run in the order they were accepted (-accepted +ran):\n%s", diff)
-	}
+	testbed.Diff(t, "jobs did not run in the order they were accepted", accepted, ran)
 }
 
 // waitHeadless waits until the sandbox's FIFO is empty.
@@ -393,12 +374,8 @@ func everyWriteIsFenced(t *testing.T, factory Factory) {
 			if err := write(attempt); !errors.Is(err, store.ErrFenced) && (!ended || err != nil || !strings.HasPrefix(name, "AppendEvents")) {
 				t.Errorf("%s, %s under attempt %d = %v, want ErrFenced", when, name, attempt, err)
 			}
-			if diff := cmp.Diff(before, b.dump(t)); diff != "" {
-				t.Errorf("%s, %s under attempt %d changed:\n%s", when, name, attempt, diff)
-			}
-			if diff := cmp.Diff(documents, b.documents.Keys()); diff != "" {
-				t.Errorf("%s, %s under attempt %d left documents:\n%s", when, name, attempt, diff)
-			}
+			testbed.Diff(t, fmt.Sprintf("%s, %s under attempt %d changed", when, name, attempt), before, b.dump(t))
+			testbed.Diff(t, fmt.Sprintf("%s, %s under attempt %d left documents", when, name, attempt), documents, b.documents.Keys())
 		}
 	}
 	check("taken over", last.Attempt-1, false)
@@ -414,9 +391,7 @@ func (b *bundle) dump(t *testing.T) map[string]any {
 	t.Helper()
 	ctx, out := t.Context(), map[string]any{}
 	keys, err := b.rdb.Keys(ctx, b.prefix+"*").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for _, key := range keys {
 		var value any
 		switch kind := b.rdb.Type(ctx, key).Val(); kind {
@@ -435,9 +410,7 @@ func (b *bundle) dump(t *testing.T) map[string]any {
 		default:
 			t.Fatalf("key %s is a %q", key, kind)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		out[strings.TrimPrefix(key, b.prefix)] = value
 	}
 	return out

@@ -14,17 +14,14 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // upload is an object of a job's staged upload.
 func (b *bundle) upload(t *testing.T, job farm.Ref, bytes int64) {
 	t.Helper()
-	if err := b.KeepUploads(t.Context(), job, bytes); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.documents.PutDocument(t.Context(), farm.StagingOf(job)+"0", []byte("x")); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.KeepUploads(t.Context(), job, bytes))
+	testbed.Must(t, b.documents.PutDocument(t.Context(), farm.StagingOf(job)+"0", []byte("x")))
 }
 
 // uploadsAreCharged: uploads count until they are removed, and what is beyond the quota is refused with the numbers.
@@ -106,12 +103,8 @@ func copiesAreCharged(t *testing.T, factory Factory) {
 	linked, read := b.running(t), b.running(t)
 	keep := func(job farm.Ref, bytes int64, life time.Duration) {
 		t.Helper()
-		if err := b.KeepCopy(t.Context(), job, bytes, life); err != nil {
-			t.Fatal(err)
-		}
-		if err := b.documents.PutDocument(t.Context(), farm.StagingOf(job)+"read", []byte("x")); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, b.KeepCopy(t.Context(), job, bytes, life))
+		testbed.Must(t, b.documents.PutDocument(t.Context(), farm.StagingOf(job)+"read", []byte("x")))
 	}
 	full := func(job farm.Ref, bytes int64, life time.Duration) {
 		t.Helper()
@@ -125,9 +118,8 @@ func copiesAreCharged(t *testing.T, factory Factory) {
 	keep(read, room, 0)
 	b.stored(t, store.Stored{Kept: limit + room})
 	for _, job := range []farm.Ref{linked, read} { // the end of the job changes nothing: its caller reads the copy afterwards
-		if _, err := b.Finish(t.Context(), store.Finish{Ref: job, Attempt: 1, State: farm.JobCompleted, Result: &farm.Result{}, Token: job.ID}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := b.Finish(t.Context(), store.Finish{Ref: job, Attempt: 1, State: farm.JobCompleted, Result: &farm.Result{}, Token: job.ID})
+		testbed.Must(t, err)
 	}
 	b.clock.forward(59 * time.Minute)
 	keep(read, room, 0) // it is slow, but alive
@@ -183,17 +175,11 @@ func keptIsRepaired(t *testing.T, factory Factory) {
 		b.stored(t, store.Stored{Kept: right})
 	}
 	repair(0, 12)
-	if err := b.rdb.HSet(t.Context(), b.prefix+"{acme}:stored", "kept", 20).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.rdb.HSet(t.Context(), b.prefix+"{acme}:stored", "kept", 20).Err())
 	repair(8, 12)
-	if err := b.rdb.ZRem(t.Context(), b.prefix+"{acme}:docs", "staging/"+job.ID).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.rdb.ZRem(t.Context(), b.prefix+"{acme}:docs", "staging/"+job.ID).Err())
 	repair(7, 5)
-	if err := b.rdb.ZAdd(t.Context(), b.prefix+"{acme}:docs", redis.Z{Score: math.Inf(1), Member: "staging/" + gone.ID}).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.rdb.ZAdd(t.Context(), b.prefix+"{acme}:docs", redis.Z{Score: math.Inf(1), Member: "staging/" + gone.ID}).Err())
 	repair(0, 5)
 	b.clock.forward(time.Second)
 	b.trim(t, store.Trimmed{Documented: 1})
@@ -249,18 +235,15 @@ func documentsAreCharged(t *testing.T, factory Factory) {
 		}
 		b.claim(t, ref, "w")
 		for range random.IntN(5) {
-			if err := b.AppendEvents(t.Context(), ref, 1, []farm.Event{stdout("", text(60_000))}); err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, b.AppendEvents(t.Context(), ref, 1, []farm.Event{stdout("", text(60_000))}))
 			b.charged(t, "appended")
 		}
 		b.accept(t, a) // a repeated call
 		b.charged(t, "accepted again")
 		end := store.Finish{Ref: ref, Attempt: 1, State: farm.JobCompleted, Result: &farm.Result{Execute: &farm.ExecuteResult{Stdout: text(100_000)}}, Token: "t"}
 		for range 2 {
-			if _, err := b.Finish(t.Context(), end); err != nil {
-				t.Fatal(err)
-			}
+			_, err := b.Finish(t.Context(), end)
+			testbed.Must(t, err)
 			b.charged(t, "ended")
 		}
 	}
@@ -268,9 +251,8 @@ func documentsAreCharged(t *testing.T, factory Factory) {
 		t.Error("nothing was kept")
 	}
 	b.clock.forward(365 * 24 * time.Hour)
-	if _, err := b.Trim(t.Context(), Tenant); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.Trim(t.Context(), Tenant)
+	testbed.Must(t, err)
 	if left := b.charged(t, "trimmed"); left != 0 {
 		t.Errorf("%d bytes are left", left)
 	}
@@ -281,16 +263,12 @@ func (b *bundle) leave(t *testing.T, bytes int64) {
 	t.Helper()
 	b.storageQuota(t, 1)
 	filler := farm.Ref{Tenant: Tenant, ID: "filler"}
-	if err := b.KeepUploads(t.Context(), filler, 0); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.KeepUploads(t.Context(), filler, 0))
 	used, err := b.Stored(t.Context(), Tenant)
 	if err == nil && bytes < 1<<20-used.Used() {
 		err = b.KeepUploads(t.Context(), filler, 1<<20-used.Used()-bytes)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 }
 
 // requestsNeedRoom: a long request that the tenant may not store is refused with the quota, and leaves nothing. A short one needs no room.
@@ -323,9 +301,7 @@ func requestsNeedRoom(t *testing.T, factory Factory) {
 func resultsNeedRoom(t *testing.T, factory Factory) {
 	result := &farm.Result{Execute: &farm.ExecuteResult{Stdout: large}}
 	encoded, err := json.Marshal(result)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	needed := int64(len(encoded))
 	b := setup(t, factory)
 	box := b.box(t, farm.SandboxReady)
@@ -364,14 +340,10 @@ func resultsNeedRoom(t *testing.T, factory Factory) {
 	filler := farm.Ref{Tenant: Tenant, ID: "reads"}
 	b.storageQuota(t, -1)
 	used, err := b.Stored(t.Context(), Tenant)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for _, over := range []int64{readRoom - needed + 1, readRoom - needed} {
 		b.storageQuota(t, -1)
-		if err := b.KeepUploads(t.Context(), filler, 1<<20+over-used.Used()); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, b.KeepUploads(t.Context(), filler, 1<<20+over-used.Used()))
 		b.storageQuota(t, 1)
 		_, err := b.Finish(t.Context(), store.Finish{Ref: ref, Attempt: 1, State: farm.JobCompleted, Result: result, Token: "t"})
 		if full := farm.CodeOf(err) == farm.CodeExhausted; full != (over+needed > readRoom) || !full && err != nil {
@@ -395,9 +367,7 @@ func eventsNeedRoom(t *testing.T, factory Factory) {
 			other := b.runningJob(t)
 			before := b.documentBytes()
 			for range 2 {
-				if err := b.AppendEvents(t.Context(), other, 1, []farm.Event{stdout("", text)}); err != nil {
-					t.Fatal(err)
-				}
+				testbed.Must(t, b.AppendEvents(t.Context(), other, 1, []farm.Event{stdout("", text)}))
 			}
 			needed = b.documentBytes() - before
 			free = needed - 1

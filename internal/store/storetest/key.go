@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func newKey(name string, at time.Time) (store.KeySum, farm.Key) {
@@ -21,9 +22,7 @@ func newKey(name string, at time.Time) (store.KeySum, farm.Key) {
 func createKey(t *testing.T, s *bundle, name string, at time.Time) (store.KeySum, farm.Key) {
 	t.Helper()
 	sum, key := newKey(name, at)
-	if err := s.CreateKey(t.Context(), sum, key); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, s.CreateKey(t.Context(), sum, key))
 	return sum, key
 }
 
@@ -33,9 +32,7 @@ func keysAreCreatedAndDeleted(t *testing.T, f Factory) {
 	version := func() string {
 		t.Helper()
 		v, err := s.KeysVersion(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		return v
 	}
 	set := func() store.KeySet {
@@ -62,9 +59,7 @@ func keysAreCreatedAndDeleted(t *testing.T, f Factory) {
 		t.Error("an unknown hash is found")
 	}
 
-	if err := s.NoteKeyUse(ctx, map[string]time.Time{key.ID: at.Add(time.Hour), "key_unknown": at}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, s.NoteKeyUse(ctx, map[string]time.Time{key.ID: at.Add(time.Hour), "key_unknown": at}))
 	key.LastUsedAt = at.Add(time.Hour).UTC()
 	listed, err := s.Keys(ctx)
 	if diff := cmp.Diff([]farm.Key{second, key}, listed); diff != "" || err != nil {
@@ -85,12 +80,9 @@ func keysAreCreatedAndDeleted(t *testing.T, f Factory) {
 	if _, err := s.DeleteKey(ctx, key.ID); farm.CodeOf(err) != farm.CodeNotFound {
 		t.Errorf("deleted twice: %v", err)
 	}
-	if err := s.NoteKeyUse(ctx, map[string]time.Time{key.ID: at}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.DeleteKey(ctx, second.ID); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, s.NoteKeyUse(ctx, map[string]time.Time{key.ID: at}))
+	_, err = s.DeleteKey(ctx, second.ID)
+	testbed.Must(t, err)
 	left, err := s.rdb.Keys(ctx, s.prefix+"*").Result()
 	if diff := cmp.Diff([]string{s.prefix + "{farm:keys}:version"}, left); diff != "" || err != nil {
 		t.Errorf("%v, Redis keys without API keys (-want +got):\n%s", err, diff)
@@ -111,9 +103,8 @@ func keysAreBounded(t *testing.T, f Factory) {
 	if set, err := s.KeySet(ctx); err != nil || set.Len() != limit {
 		t.Errorf("%d keys, %v", set.Len(), err)
 	}
-	if _, err := s.DeleteKey(ctx, last.ID); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.DeleteKey(ctx, last.ID)
+	testbed.Must(t, err)
 	if err := s.CreateKey(ctx, sum, key); err != nil {
 		t.Errorf("after a deletion: %v", err)
 	}
@@ -129,9 +120,7 @@ func expiredKeysAreTrimmed(t *testing.T, f Factory) {
 		if key.ExpiresAt = expires; name != "old" {
 			kept = append(kept, key.ID)
 		}
-		if err := s.CreateKey(ctx, sum, key); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, s.CreateKey(ctx, sum, key))
 	}
 	if n, err := s.TrimKeys(ctx, at); n != 1 || err != nil {
 		t.Errorf("trimmed %d, %v", n, err)
@@ -147,9 +136,7 @@ func auditIsListed(t *testing.T, f Factory) {
 	var all, blue []farm.AuditEntry
 	for i := range 25 {
 		e := farm.AuditEntry{ID: farm.NewID(farm.AuditPrefix), Tenant: []string{"blue", "red", ""}[i%3], Route: fmt.Sprint("POST /", i), Status: 200}
-		if err := s.AppendAudit(ctx, []farm.AuditEntry{e}); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, s.AppendAudit(ctx, []farm.AuditEntry{e}))
 		all = append(all, e)
 		if e.Tenant == "blue" {
 			blue = append(blue, e)
@@ -196,17 +183,13 @@ func auditIsListed(t *testing.T, f Factory) {
 func auditIsBounded(t *testing.T, f Factory) {
 	const limit = 100
 	s, ctx := setup(t, f, func(l *farm.Limits) { l.MaxAudit = limit }), t.Context()
-	if err := s.AppendAudit(ctx, []farm.AuditEntry{{ID: "quiet", Tenant: "quiet"}}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, s.AppendAudit(ctx, []farm.AuditEntry{{ID: "quiet", Tenant: "quiet"}}))
 	for range 20 {
 		batch := make([]farm.AuditEntry, 100)
 		for i := range batch {
 			batch[i] = farm.AuditEntry{ID: "x", Tenant: "loud"}
 		}
-		if err := s.AppendAudit(ctx, batch); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, s.AppendAudit(ctx, batch))
 	}
 	if n := s.rdb.XLen(ctx, s.prefix+"{loud}:audit").Val(); n < limit || n > limit+100 {
 		t.Errorf("%d entries of 2000 are kept, want about %d", n, limit)

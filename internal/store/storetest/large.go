@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // large is more than a record keeps in Redis.
@@ -60,9 +61,7 @@ func largeRecords(t *testing.T, factory Factory) {
 	a := executeLarge(box.ID)
 	accepted := b.accept(t, a).Job
 	for what, job := range map[string]*farm.Job{"accepted": accepted, "stored": b.job(t, accepted.Ref())} {
-		if diff := cmp.Diff(a.Job.Redacted, job.Redacted); diff != "" {
-			t.Errorf("%s job (-want +got):\n%s", what, diff)
-		}
+		testbed.Diff(t, fmt.Sprintf("%s job", what), a.Job.Redacted, job.Redacted)
 	}
 	b.wantDocuments(t, "after the acceptance", 2) // request and what the job shows of it
 	if n := b.largest(t, accepted.ID); n > store.InlineBytes {
@@ -71,12 +70,8 @@ func largeRecords(t *testing.T, factory Factory) {
 
 	claim := b.claim(t, accepted.Ref(), "w")
 	for range 2 {
-		if err := b.LoadRequest(t.Context(), claim); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(a.Request, claim.Request); diff != "" {
-			t.Errorf("request (-want +got):\n%s", diff)
-		}
+		testbed.Must(t, b.LoadRequest(t.Context(), claim))
+		testbed.Diff(t, "request", a.Request, claim.Request)
 	}
 	result := &farm.Result{Execute: &farm.ExecuteResult{Stdout: large, Stderr: "short"}}
 	long := &farm.JobError{Code: farm.CodeInternal, Message: large}
@@ -92,13 +87,9 @@ func largeRecords(t *testing.T, factory Factory) {
 		t.Fatalf("Jobs = %v, %v", listed, err)
 	}
 	reloaded, err := b.Reload(t.Context(), accepted, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	canceled, _, err := b.Cancel(t.Context(), accepted.Ref(), nil) // a finished job stays unchanged
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for what, job := range map[string]*farm.Job{"listed": listed[0], "read": b.job(t, accepted.Ref()), "reloaded": reloaded, "canceled": canceled} {
 		if diff := cmp.Diff(result, job.Result); diff != "" || job.Redacted == nil || len(job.Error.Message) > 5000 {
 			t.Errorf("%s job shows %d bytes of its error; result (-want +got):\n%s", what, len(job.Error.Message), diff)
@@ -122,9 +113,8 @@ func shortRetention(t *testing.T, factory Factory) {
 	b := setup(t, factory, func(l *farm.Limits) { l.RetentionSeconds = kept })
 	accepted := b.accept(t, executeLarge(b.box(t, farm.SandboxReady).ID)).Job
 	b.claim(t, accepted.Ref(), "w")
-	if _, err := b.Finish(t.Context(), store.Finish{Ref: accepted.Ref(), Attempt: 1, State: farm.JobCompleted, Result: &farm.Result{}}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.Finish(t.Context(), store.Finish{Ref: accepted.Ref(), Attempt: 1, State: farm.JobCompleted, Result: &farm.Result{}})
+	testbed.Must(t, err)
 	b.wantDocuments(t, "after the end", 1)
 	b.clock.forward(2*kept*time.Second - time.Second)
 	b.trim(t, store.Trimmed{})
@@ -141,9 +131,7 @@ func largeSandboxes(t *testing.T, factory Factory) {
 	b.accept(t, a)
 	ref := a.Sandbox.Ref()
 	b.wantDocuments(t, "with a large variable", 1) // the request
-	if diff := cmp.Diff(map[string]string{"TOKEN": ""}, b.sandbox(t, ref).Spec.Env); diff != "" {
-		t.Errorf("variables of the record (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "variables of the record", map[string]string{"TOKEN": ""}, b.sandbox(t, ref).Spec.Env)
 
 	wide := Create()
 	wide.Sandbox.Spec.AllowHosts = strings.SplitAfter(strings.Repeat("a.example.com,", 5000), ",")
@@ -153,26 +141,21 @@ func largeSandboxes(t *testing.T, factory Factory) {
 	b.wantDocuments(t, "with many hosts", 2)
 	claim := b.claim(t, wide.Job.Ref(), "w")
 	moved, err := b.MoveSandbox(t.Context(), store.Move{Ref: ref, To: farm.SandboxStarting})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	listed, _, err := b.Sandboxes(t.Context(), Tenant, store.SandboxFilter{}, store.Page{Limit: 1})
 	if err != nil || len(listed) != 1 {
 		t.Fatalf("Sandboxes = %v, %v", listed, err)
 	}
 	for what, box := range map[string]*farm.Sandbox{"claimed": claim.Sandbox, "moved": moved, "listed": listed[0], "read": b.sandbox(t, ref)} {
-		if diff := cmp.Diff(wide.Sandbox.Spec.AllowHosts, box.Spec.AllowHosts); diff != "" {
-			t.Errorf("hosts of the %s sandbox (-want +got):\n%s", what, diff)
-		}
+		testbed.Diff(t, fmt.Sprintf("hosts of the %s sandbox", what), wide.Sandbox.Spec.AllowHosts, box.Spec.AllowHosts)
 	}
 	for _, id := range []string{ref.ID, wide.Job.ID, a.Sandbox.ID, a.Job.ID} {
 		if n := b.largest(t, id); n > store.InlineBytes {
 			t.Errorf("Redis has a value of %d bytes for %s", n, id)
 		}
 	}
-	if _, err := b.MoveSandbox(t.Context(), store.Move{Ref: ref, To: farm.SandboxFailed}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = b.MoveSandbox(t.Context(), store.Move{Ref: ref, To: farm.SandboxFailed})
+	testbed.Must(t, err)
 	b.clock.forward(time.Duration(farm.DefaultLimits().ClosedSeconds)*time.Second + 2*time.Hour)
 	b.trim(t, store.Trimmed{Documented: 1})
 	b.wantDocuments(t, "after the sandbox was forgotten", 1) // the request of the other, which waits
@@ -239,16 +222,11 @@ func lostDocuments(t *testing.T, factory Factory) {
 	box := b.box(t, farm.SandboxReady)
 	job := b.accept(t, executeLarge(box.ID)).Job
 	claim := b.claim(t, job.Ref(), "w")
-	if err := b.documents.Delete(t.Context(), b.documents.Keys()...); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.documents.Delete(t.Context(), b.documents.Keys()...))
 	wantCode(t, "LoadRequest", b.LoadRequest(t.Context(), claim), farm.CodeInternal)
-	if _, err := b.Finish(t.Context(), store.Finish{Ref: job.Ref(), Attempt: 1, State: farm.JobCompleted, Result: &farm.Result{Notes: []string{large}}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.documents.Delete(t.Context(), b.documents.Keys()...); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.Finish(t.Context(), store.Finish{Ref: job.Ref(), Attempt: 1, State: farm.JobCompleted, Result: &farm.Result{Notes: []string{large}}})
+	testbed.Must(t, err)
+	testbed.Must(t, b.documents.Delete(t.Context(), b.documents.Keys()...))
 	if got := b.job(t, job.Ref()); got.State != farm.JobCompleted || got.Result != nil {
 		t.Errorf("job = %+v", got)
 	}
@@ -266,17 +244,14 @@ func largePagesAreShort(t *testing.T, factory Factory) {
 	for range jobs {
 		job := b.accept(t, Execute(box.ID)).Job
 		b.claim(t, job.Ref(), "w")
-		if _, err := b.Finish(t.Context(), store.Finish{Ref: job.Ref(), Attempt: 1, State: farm.JobCompleted, Result: &farm.Result{Notes: []string{text}}}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := b.Finish(t.Context(), store.Finish{Ref: job.Ref(), Attempt: 1, State: farm.JobCompleted, Result: &farm.Result{Notes: []string{text}}})
+		testbed.Must(t, err)
 	}
 	var pages []string
 	seen := map[string]bool{}
 	for p := (store.Page{Limit: 100}); ; {
 		found, next, err := b.Jobs(t.Context(), Tenant, store.JobFilter{Kinds: []farm.JobKind{farm.KindExecute}}, p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		for _, job := range found {
 			if seen[job.ID] = true; job.Result == nil || len(job.Result.Notes) != 1 {
 				t.Errorf("job %s has no result", job.ID)
@@ -342,12 +317,8 @@ func longRequestsAreStoredOnce(t *testing.T, factory Factory) {
 
 			claim := b.claim(t, ref, "w")
 			for range 2 {
-				if err := b.LoadRequest(t.Context(), claim); err != nil {
-					t.Fatal(err)
-				}
-				if diff := cmp.Diff(&request, claim.Request, cmp.Comparer(sameEnv)); diff != "" {
-					t.Errorf("request of the claim (-want +got):\n%s", diff)
-				}
+				testbed.Must(t, b.LoadRequest(t.Context(), claim))
+				testbed.Diff(t, "request of the claim", &request, claim.Request, cmp.Comparer(sameEnv))
 				if !claim.ForgetRequest() {
 					t.Error("the request is not forgotten")
 				}
@@ -355,12 +326,8 @@ func longRequestsAreStoredOnce(t *testing.T, factory Factory) {
 			visible := func(when string) {
 				t.Helper()
 				got, err := b.WholeRequest(t.Context(), ref)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if diff := cmp.Diff(whole, got, cmp.Comparer(sameEnv)); diff != "" {
-					t.Errorf("whole request %s (-want +got):\n%s", when, diff)
-				}
+				testbed.Must(t, err)
+				testbed.Diff(t, fmt.Sprintf("whole request %s", when), whole, got, cmp.Comparer(sameEnv))
 			}
 			visible("while the job runs")
 			if _, err := b.Finish(t.Context(), store.Finish{Ref: ref, Attempt: 1, State: farm.JobCompleted}); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // jobsPageWhileInserting pages through a list that grows: the jobs that existed at the start come once, in order.
@@ -30,9 +31,7 @@ func jobsPageWhileInserting(t *testing.T, factory Factory) {
 		pages := 0
 		for cursor := ""; ; pages++ {
 			jobs, next, err := b.Jobs(t.Context(), Tenant, f, store.Page{Limit: 7, Cursor: cursor})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, err)
 			if len(jobs) > 7 {
 				t.Errorf("%s: a page of %d", name, len(jobs))
 			}
@@ -44,15 +43,11 @@ func jobsPageWhileInserting(t *testing.T, factory Factory) {
 			}
 			b.accept(t, Execute(box.ID))
 		}
-		if diff := cmp.Diff(want, got[len(got)-len(want):]); diff != "" {
-			t.Errorf("%s in %d pages (-want +got):\n%s", name, pages, diff)
-		}
+		testbed.Diff(t, fmt.Sprintf("%s in %d pages", name, pages), want, got[len(got)-len(want):])
 		want = nil
 		for cursor := ""; ; { // the second filter starts from the jobs that exist now
 			jobs, next, err := b.Jobs(t.Context(), Tenant, f, store.Page{Limit: 200, Cursor: cursor})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, err)
 			for _, job := range jobs {
 				want = append(want, job.ID)
 			}
@@ -70,11 +65,10 @@ func jobsFilter(t *testing.T, factory Factory) {
 	done := b.accept(t, Execute(two.ID)).Job
 	b.finish(t, b.claim(t, done.Ref(), "w").Job, farm.JobCompleted)
 	raised := b.accept(t, Execute(two.ID)).Job
-	if _, err := b.Finish(t.Context(), store.Finish{
+	_, err := b.Finish(t.Context(), store.Finish{
 		Ref: raised.Ref(), Attempt: b.claim(t, raised.Ref(), "w").Job.Attempt, State: farm.JobCompleted, Result: &farm.Result{Execute: &farm.ExecuteResult{ExitCode: 1}},
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
+	testbed.Must(t, err)
 	for name, test := range map[string]struct {
 		filter store.JobFilter
 		want   []string
@@ -116,9 +110,8 @@ func sandboxesFilter(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	ready, closed := b.box(t, farm.SandboxReady), b.box(t, farm.SandboxClosed)
 	labels := map[string]string{"team": "b", "x": "y"}
-	if _, err := b.UpdateSandbox(t.Context(), ready, store.SandboxPatch{Labels: &labels}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.UpdateSandbox(t.Context(), ready, store.SandboxPatch{Labels: &labels})
+	testbed.Must(t, err)
 	for name, test := range map[string]struct {
 		filter store.SandboxFilter
 		want   []string
@@ -176,12 +169,10 @@ func listsByTime(t *testing.T, factory Factory) {
 		a.Sandbox.CreatedAt, a.Sandbox.Spec.Name = b.clock.Now(), fmt.Sprint("box", i%2)
 		b.accept(t, a)
 		jobs[i], boxes[i], artifacts[i] = a.Job.ID, a.Sandbox.ID, farm.ArtifactID(a.Job.ID, "f")
-		if err := b.AddArtifacts(t.Context(), 0, []farm.Artifact{{
+		testbed.Must(t, b.AddArtifacts(t.Context(), 0, []farm.Artifact{{
 			ID: artifacts[i], Tenant: Tenant, SandboxID: a.Sandbox.ID, JobID: a.Job.ID, Name: fmt.Sprint("file", i%2),
 			CreatedAt: b.clock.Now(), ExpiresAt: b.clock.Now().Add(24 * time.Hour),
-		}}); err != nil {
-			t.Fatal(err)
-		}
+		}}))
 		b.clock.forward(time.Hour)
 	}
 	hour := func(n int) time.Time { return start.Add(time.Duration(n) * time.Hour) }
@@ -248,9 +239,8 @@ func pagesAreBounded(t *testing.T, factory Factory) {
 		pipe.HSet(t.Context(), tenant+"job:"+id, "doc", `{"id":"`+id+`"}`, "state", "queued", "kind", "execute", "created", b.clock.Now().UnixMicro())
 		pipe.ZAdd(t.Context(), tenant+"jobs", redis.Z{Score: float64(i + 1), Member: id})
 	}
-	if _, err := pipe.Exec(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := pipe.Exec(t.Context())
+	testbed.Must(t, err)
 	count := &commands{}
 	rdb.AddHook(count)
 	list := func(f store.JobFilter) (looked int64, next string) {
@@ -295,9 +285,8 @@ func labelsAreBounded(t *testing.T, factory Factory) {
 		pipe.HSet(t.Context(), tenant+"sbx:"+id, "doc", `{"id":"`+id+`"}`, "state", "ready")
 		pipe.ZAdd(t.Context(), tenant+"boxes", redis.Z{Score: float64(i + 1), Member: id})
 	}
-	if _, err := pipe.Exec(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := pipe.Exec(t.Context())
+	testbed.Must(t, err)
 	count := &commands{}
 	rdb.AddHook(count)
 	pages := 0

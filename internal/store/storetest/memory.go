@@ -8,10 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // memory reads what the jobs of the tenant count, and checks that a comparison with the jobs finds nothing wrong.
@@ -52,14 +51,10 @@ func jobMemoryIsExact(t *testing.T, factory Factory) {
 			b.claim(t, ref, "w")
 			for seq := range random.IntN(6) {
 				event := farm.Event{ID: fmt.Sprintf("%d-1", seq+3), Name: farm.EventStdout, Text: text(30_000)} // some leave the window
-				if err := b.AppendEvents(t.Context(), ref, 1, []farm.Event{event}); err != nil {
-					t.Fatal(err)
-				}
+				testbed.Must(t, b.AppendEvents(t.Context(), ref, 1, []farm.Event{event}))
 			}
 			for range random.IntN(3) {
-				if err := b.Checkpoint(t.Context(), ref, 1, []byte(text(1000))); err != nil {
-					t.Fatal(err)
-				}
+				testbed.Must(t, b.Checkpoint(t.Context(), ref, 1, []byte(text(1000))))
 			}
 		}
 		b.memory(t)
@@ -68,9 +63,8 @@ func jobMemoryIsExact(t *testing.T, factory Factory) {
 			end.Attempt = 1
 			end.Events = []farm.Event{{ID: "100-1", Name: farm.EventStdout, Text: text(4000)}}
 			for range 2 { // a repeated call ends it once
-				if _, err := b.Finish(t.Context(), end); err != nil {
-					t.Fatal(err)
-				}
+				_, err := b.Finish(t.Context(), end)
+				testbed.Must(t, err)
 			}
 		} else if _, _, err := b.Cancel(t.Context(), ref, nil); err != nil {
 			t.Fatal(err)
@@ -87,9 +81,8 @@ func jobMemoryIsExact(t *testing.T, factory Factory) {
 		t.Errorf("trimmed %+v, %v: %+v after %+v", n, err, after, before)
 	}
 	b.clock.forward(365 * 24 * time.Hour)
-	if _, err := b.Trim(t.Context(), Tenant); err != nil {
-		t.Fatal(err)
-	}
+	_, err = b.Trim(t.Context(), Tenant)
+	testbed.Must(t, err)
 	if left := b.memory(t); left != (store.JobMemory{Unfinished: made.Unfinished}) {
 		t.Errorf("%+v is counted when all are gone", left)
 	}
@@ -106,9 +99,7 @@ func jobMemoryIsRepaired(t *testing.T, factory Factory) {
 	b.running(t)
 	right := b.memory(t)
 	key := b.prefix + "{acme}:mem"
-	if err := b.rdb.HSet(t.Context(), key, "unfinished", right.Unfinished+7, "finished", -3).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.rdb.HSet(t.Context(), key, "unfinished", right.Unfinished+7, "finished", -3).Err())
 	want := store.JobMemory{Unfinished: 7, Finished: -3 - right.Finished}
 	if drift, checked, err := b.RepairJobMemory(t.Context(), Tenant); err != nil || !checked || drift != want {
 		t.Errorf("RepairJobMemory = %+v, %v, %v; want %+v", drift, checked, err, want)
@@ -131,9 +122,7 @@ func sandboxMemoryIsCounted(t *testing.T, factory Factory) {
 		}
 		now := b.memory(t)
 		got := store.JobMemory{Unfinished: now.Unfinished - before.Unfinished, Finished: now.Finished - before.Finished}
-		if diff := cmp.Diff(store.JobMemory{Unfinished: wantUnfinished, Finished: wantFinished}, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", what, diff)
-		}
+		testbed.Diff(t, what, store.JobMemory{Unfinished: wantUnfinished, Finished: wantFinished}, got)
 	}
 	patch := func(box farm.Ref, p store.SandboxPatch) func() error {
 		return func() error {
@@ -170,9 +159,7 @@ func sandboxMemoryIsCounted(t *testing.T, factory Factory) {
 		_, err := b.AppendEgress(ctx, store.EgressAppend{Sandbox: box, Generation: 1, Entries: egressEntries(0, 2)})
 		return err
 	}
-	if err := appendEntry(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, appendEntry())
 	entries := b.memory(t).Unfinished - before.Unfinished
 	if entries < 200 || entries > 2000 {
 		t.Errorf("two entries of the egress log count %d bytes", entries)
@@ -188,9 +175,8 @@ func sandboxMemoryIsCounted(t *testing.T, factory Factory) {
 	count("a late entry of the egress log", 0, entries, appendEntry)
 
 	b.clock.forward(365 * 24 * time.Hour)
-	if _, err := b.Trim(ctx, Tenant); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.Trim(ctx, Tenant)
+	testbed.Must(t, err)
 	if left := b.memory(t).Finished; left != 0 {
 		t.Errorf("%d bytes are counted when all are gone", left)
 	}
@@ -217,9 +203,8 @@ func trimForgetsExpired(t *testing.T, factory Factory) {
 			pipe.Do(t.Context(), "ZADD", b.prefix+"{acme}:"+index, 1000+i, fmt.Sprint("gone_", i))
 		}
 	}
-	if _, err := pipe.Exec(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := pipe.Exec(t.Context())
+	testbed.Must(t, err)
 	b.trim(t, store.Trimmed{Entries: 2 * many})
 	b.trim(t, store.Trimmed{})
 	for index, want := range map[string]int64{"jobs": 2, "boxes": 1} {
@@ -245,9 +230,8 @@ func trimLooksBehindOldSandboxes(t *testing.T, factory Factory) {
 			pipe.Do(t.Context(), "ZADD", b.prefix+"{acme}:"+index, 1000+i, id)
 		}
 	}
-	if _, err := pipe.Exec(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := pipe.Exec(t.Context())
+	testbed.Must(t, err)
 	b.trim(t, store.Trimmed{Entries: 2 * gone})
 	b.trim(t, store.Trimmed{})
 	for _, index := range []string{"boxes", "openboxes"} {
@@ -266,17 +250,13 @@ func endedWorkLeavesNoKeys(t *testing.T, factory Factory) {
 			box := b.box(t, farm.SandboxReady)
 			job := b.accept(t, executeLarge(box.ID)).Job
 			b.finish(t, b.claim(t, job.Ref(), "w").Job, farm.JobCompleted)
-			if _, err := b.MoveSandbox(t.Context(), store.Move{Ref: box, To: farm.SandboxClosing}); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := b.MoveSandbox(t.Context(), store.Move{Ref: box, To: farm.SandboxClosed}); err != nil {
-				t.Fatal(err)
-			}
+			_, err := b.MoveSandbox(t.Context(), store.Move{Ref: box, To: farm.SandboxClosing})
+			testbed.Must(t, err)
+			_, err = b.MoveSandbox(t.Context(), store.Move{Ref: box, To: farm.SandboxClosed})
+			testbed.Must(t, err)
 		}
 		keys, err := b.rdb.Keys(t.Context(), b.prefix+"{acme}:*_*").Result() // of records: those that expire are gone some days later
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		pipe := b.rdb.Pipeline()
 		for _, key := range keys {
 			if b.rdb.TTL(t.Context(), key).Val() < 0 {
@@ -284,20 +264,16 @@ func endedWorkLeavesNoKeys(t *testing.T, factory Factory) {
 			}
 			pipe.Del(t.Context(), key)
 		}
-		if _, err := pipe.Exec(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		_, err = pipe.Exec(t.Context())
+		testbed.Must(t, err)
 		b.clock.forward(365 * 24 * time.Hour)
-		if _, err := b.Trim(t.Context(), Tenant); err != nil {
-			t.Fatal(err)
-		}
+		_, err = b.Trim(t.Context(), Tenant)
+		testbed.Must(t, err)
 	}
 	left := func() []string {
 		t.Helper()
 		keys, err := b.rdb.Keys(t.Context(), b.prefix+"{acme}:*").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		var sizes []string
 		for _, key := range keys {
 			size := int64(0)
@@ -316,9 +292,7 @@ func endedWorkLeavesNoKeys(t *testing.T, factory Factory) {
 	work(10)
 	few := left()
 	work(1000)
-	if diff := cmp.Diff(few, left()); diff != "" {
-		t.Errorf("keys and entries that are left (-of 10 jobs +of 1000 more):\n%s", diff)
-	}
+	testbed.Diff(t, "keys and entries that are left", few, left())
 	b.wantDocuments(t, "after all jobs", 0)
 }
 
@@ -326,9 +300,7 @@ func endedWorkLeavesNoKeys(t *testing.T, factory Factory) {
 func (b *bundle) idempotencyKeys(t *testing.T) []string {
 	t.Helper()
 	keys, err := b.rdb.Keys(t.Context(), b.prefix+"{"+Tenant+"}:idem:*").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	return keys
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 var sizeOfNode = farm.Capacity{MemoryMB: 1000, CPUs: 4}
@@ -26,9 +27,7 @@ func (b *bundle) reserve(t *testing.T, r store.ReserveRequest) bool {
 		r.Capacity = sizeOfNode
 	}
 	ok, nodes, err := b.Reserve(t.Context(), r)
-	if err != nil {
-		t.Fatalf("Reserve = %v", err)
-	}
+	testbed.Must(t, err)
 	if _, listed := nodes[r.Node]; !listed {
 		t.Errorf("node %s is not among %v", r.Node, nodes)
 	}
@@ -132,9 +131,8 @@ func largeReservationsGoFirst(t *testing.T, factory Factory) {
 		t.Error("a sandbox was blocked on a node for which no other one waits")
 	}
 	for _, name := range []string{"1", "2"} {
-		if _, err := b.Unreserve(t.Context(), "n1", sizeOfNode, box(name), 1); err != nil {
-			t.Fatal(err)
-		}
+		_, err := b.Unreserve(t.Context(), "n1", sizeOfNode, box(name), 1)
+		testbed.Must(t, err)
 	}
 	if b.reserve(t, small("4")) || !b.reserve(t, large) {
 		t.Error("the large sandbox did not get the capacity that it waited for")
@@ -142,9 +140,8 @@ func largeReservationsGoFirst(t *testing.T, factory Factory) {
 	if b.reserve(t, small("4")) {
 		t.Error("a full node accepted a reservation")
 	}
-	if _, err := b.Unreserve(t.Context(), "n1", sizeOfNode, large.Sandbox, 1); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.Unreserve(t.Context(), "n1", sizeOfNode, large.Sandbox, 1)
+	testbed.Must(t, err)
 	if !b.reserve(t, small("4")) {
 		t.Error("the small sandbox still waits after the large one has ended")
 	}
@@ -159,13 +156,9 @@ func (b *bundle) unseen(t *testing.T, node string, by time.Duration) {
 		t.Fatalf("row of node %s: %q", node, fields)
 	}
 	seen, err := strconv.ParseInt(fields[4], 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	fields[4] = strconv.FormatInt(seen-by.Microseconds(), 10)
-	if err := b.rdb.HSet(t.Context(), key, node, strings.Join(fields, " ")).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.rdb.HSet(t.Context(), key, node, strings.Join(fields, " ")).Err())
 }
 
 // nodesWithoutWorkersAreRemoved by the clock of Redis: a worker whose own clock is wrong removes no worker and is not removed.
@@ -238,9 +231,7 @@ func reservationsAreFenced(t *testing.T, factory Factory) {
 // workersWithABrokenRow lists the workers whose rows can be decoded: one that cannot must not make all look dead.
 func workersWithABrokenRow(t *testing.T, factory Factory) {
 	b := setup(t, factory)
-	if err := b.Heartbeat(t.Context(), farm.Worker{ID: "w1", Node: "n1"}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.Heartbeat(t.Context(), farm.Worker{ID: "w1", Node: "n1"}))
 	b.rdb.SAdd(t.Context(), b.prefix+"workers", "w2")
 	b.rdb.Set(t.Context(), b.prefix+"worker:w2", "{", time.Minute)
 	workers, err := b.Workers(t.Context())
@@ -259,9 +250,7 @@ func fleetEventsAreToldOnce(t *testing.T, f Factory) {
 		}
 	}
 	for range 2 { // the second time nothing is known of the worker
-		if err := s.RemoveWorker(ctx, "w1"); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, s.RemoveWorker(ctx, "w1"))
 	}
 	lost := store.FleetNote{Subject: subject, From: seen, Event: farm.FleetEvent{Kind: farm.FleetWorkerLost, Worker: "w1"}}
 	if noted, err := s.NoteFleet(ctx, lost); err != nil || noted {
@@ -276,9 +265,7 @@ func fleetEventsAreToldOnce(t *testing.T, f Factory) {
 	}
 	got[0].ID, got[1].ID, got[0].At = "", "", time.Time{}
 	want := []farm.FleetEvent{{Kind: farm.FleetWorkerStopped, Node: "n1", Host: "h1", Worker: "w1"}, started.Event}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("events (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "events", want, got)
 }
 
 func fleetEventsAreBounded(t *testing.T, f Factory) {
@@ -309,9 +296,7 @@ func activityIsOfTheLastHour(t *testing.T, f Factory) {
 		"wrk_3": {{At: now - 100, Ended: 9}},
 	} {
 		for range 2 { // the second replaces the first
-			if err := s.NoteActivity(ctx, worker, minutes); err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, s.NoteActivity(ctx, worker, minutes))
 		}
 	}
 	want := []farm.Minute{{At: now - 10, Ended: 1}, {At: now - 1, Ended: 5, Failed: 1, WaitMS: 15, RunMS: 26, MaxWaitMS: 9, Queues: map[string]int{"cpu": 3, "gpu": 2}}}
@@ -330,9 +315,7 @@ func nodeDrains(t *testing.T, factory Factory) {
 	drained := func(node string) bool {
 		t.Helper()
 		got, err := b.RenewNode(ctx, node)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		return got
 	}
 	if _, err := b.Drain(ctx, "n1"); farm.CodeOf(err) != farm.CodeNotFound || drained("n1") {
@@ -345,9 +328,8 @@ func nodeDrains(t *testing.T, factory Factory) {
 	again := farm.Drain{Node: "n1", Since: time.Unix(2000, 0).UTC(), Idle: farm.DrainHibernate}
 	other := farm.Drain{Node: "n2", Since: time.Unix(3000, 0).UTC(), Idle: farm.DrainClose}
 	for _, d := range []farm.Drain{other, first, again} {
-		if _, err := b.SetDrain(ctx, d); err != nil {
-			t.Fatal(err)
-		}
+		_, err := b.SetDrain(ctx, d)
+		testbed.Must(t, err)
 	}
 	want := []farm.Drain{{Node: "n1", Since: first.Since, Idle: farm.DrainHibernate}, other}
 	got, err := b.Drains(ctx)

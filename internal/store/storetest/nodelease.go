@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 const nodeTimeout = 5 * time.Minute
@@ -21,9 +22,7 @@ const nodeTimeout = 5 * time.Minute
 func (b *bundle) age(t *testing.T, by time.Duration, nodes ...string) {
 	t.Helper()
 	for _, node := range nodes {
-		if err := b.rdb.ZIncrBy(t.Context(), b.prefix+"{nodes}:leases", -float64(by.Microseconds()), node).Err(); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, b.rdb.ZIncrBy(t.Context(), b.prefix+"{nodes}:leases", -float64(by.Microseconds()), node).Err())
 	}
 }
 
@@ -31,18 +30,14 @@ func (b *bundle) age(t *testing.T, by time.Duration, nodes ...string) {
 func (b *bundle) stopFor(t *testing.T, d time.Duration, nodes ...string) {
 	t.Helper()
 	b.age(t, d, nodes...)
-	if err := b.rdb.DecrBy(t.Context(), b.prefix+"{nodes}:checked", d.Microseconds()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.rdb.DecrBy(t.Context(), b.prefix+"{nodes}:checked", d.Microseconds()).Err())
 }
 
 // check checks the leases and returns those that have lapsed.
 func (b *bundle) check(t *testing.T, live, used []string) map[string]bool {
 	t.Helper()
 	leases, err := b.CheckNodes(t.Context(), nodeTimeout, live, used)
-	if err != nil {
-		t.Fatalf("CheckNodes = %v", err)
-	}
+	testbed.Must(t, err)
 	out := map[string]bool{}
 	for _, l := range leases {
 		out[l.Node] = l.Age >= nodeTimeout
@@ -69,9 +64,8 @@ func nodeLeasesLapse(t *testing.T, factory Factory) {
 	skewed := store.New(b.rdb, Tasks, store.Options{Prefix: b.prefix, Now: func() time.Time { return time.Now().Add(-24 * time.Hour) }})
 	t.Cleanup(func() { _ = skewed.Close() })
 	for node, s := range map[string]*store.Store{"n1": b.Store, "n2": skewed} {
-		if _, err := s.RenewNode(ctx, node); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.RenewNode(ctx, node)
+		testbed.Must(t, err)
 	}
 	wantLapsed(t, "renewed", b.check(t, nil, []string{"n1", "n3"}), map[string]bool{"n1": false, "n2": false, "n3": false})
 	b.age(t, nodeTimeout-30*time.Second, "n1")
@@ -108,9 +102,7 @@ func stoppedFarmEndsNoNode(t *testing.T, factory Factory) {
 
 	b.stopFor(t, -time.Hour, "n1", "n2", "n3") // the clock of Redis was set back
 	wantLapsed(t, "after the clock was set back", b.check(t, nil, nil), map[string]bool{"n1": false, "n2": true, "n3": true})
-	if err := b.rdb.Del(t.Context(), b.prefix+"{nodes}:checked").Err(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.rdb.Del(t.Context(), b.prefix+"{nodes}:checked").Err())
 	b.age(t, 24*time.Hour, "n1")
 	if got := b.check(t, nil, nil); got["n1"] {
 		t.Errorf("when it is not known when they were checked: %v", got)
@@ -149,9 +141,8 @@ func (b *bundle) onNode(t *testing.T, what, node string, want ...farm.Ref) {
 
 func (b *bundle) move(t *testing.T, m store.Move) {
 	t.Helper()
-	if _, err := b.MoveSandbox(t.Context(), m); err != nil {
-		t.Fatalf("MoveSandbox = %v", err)
-	}
+	_, err := b.MoveSandbox(t.Context(), m)
+	testbed.Must(t, err)
 }
 
 // sandboxesAreIndexedByNode follows sandboxes through their life: they are listed for the node that they are on, while they are open.
@@ -168,9 +159,7 @@ func sandboxesAreIndexedByNode(t *testing.T, factory Factory) {
 	c := b.claim(t, cold.Job.Ref(), "w1")
 	b.move(t, store.Move{Ref: second, To: farm.SandboxStarting, Node: "n1"})
 	b.onNode(t, "starting", "n1", first, second)
-	if err := b.Requeue(t.Context(), cold.Job.Ref(), store.Requeue{Attempt: c.Job.Attempt, Elsewhere: true}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.Requeue(t.Context(), cold.Job.Ref(), store.Requeue{Attempt: c.Job.Attempt, Elsewhere: true}))
 	b.onNode(t, "taken away", "n1", first)
 	b.move(t, store.Move{Ref: second, To: farm.SandboxStarting, Node: "n2"})
 	b.onNode(t, "on another node", "n2", second)
@@ -192,9 +181,7 @@ func sandboxesAreIndexedByNode(t *testing.T, factory Factory) {
 	b.move(t, store.Move{Ref: waiting, To: farm.SandboxClosed})
 	b.onNode(t, "closed without a node", "")
 
-	if err := b.Requeue(t.Context(), pooled.Job.Ref(), store.Requeue{Elsewhere: true}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.Requeue(t.Context(), pooled.Job.Ref(), store.Requeue{Elsewhere: true}))
 	if nodes, err := b.NodesInUse(t.Context()); err != nil || len(nodes) != 0 {
 		t.Errorf("NodesInUse = %v, %v; want none", nodes, err)
 	}
@@ -211,13 +198,9 @@ func indexOfNodesIsRepaired(t *testing.T, factory Factory) {
 	closed, closing := b.box(t, farm.SandboxClosed), b.box(t, farm.SandboxQueued)
 	b.accept(t, CloseJob(closing.ID))
 	tenant := b.prefix + "{" + Tenant + "}:"
-	if err := b.rdb.Del(ctx, tenant+"nodes", tenant+"on:n1", tenant+"on:").Err(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.rdb.Del(ctx, tenant+"nodes", tenant+"on:n1", tenant+"on:").Err())
 	for _, tenants := range []string{"n1", "n2"} {
-		if err := b.rdb.Del(ctx, b.prefix+"{nodes}:tenants:"+tenants).Err(); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, b.rdb.Del(ctx, b.prefix+"{nodes}:tenants:"+tenants).Err())
 	}
 	b.rdb.SAdd(ctx, tenant+"nodes", "n2")
 	b.rdb.SAdd(ctx, tenant+"on:n2", ready.ID, closed.ID, "sbx_gone")
@@ -255,25 +238,19 @@ func wanted(nodes ...string) store.MemberClaim {
 
 func (b *bundle) member(t *testing.T, m store.Member) {
 	t.Helper()
-	if err := errors.Join(b.BeginMember(t.Context(), m), b.MemberReady(t.Context(), m)); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, errors.Join(b.BeginMember(t.Context(), m), b.MemberReady(t.Context(), m)))
 }
 
 // A member is claimed once, the oldest first, and only by a create that it can serve.
 func poolClaimsTheOldestMatch(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	first, second := pooled("sbx_1", "n1"), pooled("sbx_2", "n2")
-	if err := b.BeginMember(t.Context(), first); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.BeginMember(t.Context(), first))
 	if m, err := b.ClaimMember(t.Context(), wanted("n1", "n2")); !errors.Is(err, store.ErrNoMember) {
 		t.Fatalf("claim of a member that starts = %+v, %v", m, err)
 	}
 	for range 2 { // the second call imitates a retry after a lost answer
-		if err := b.MemberReady(t.Context(), first); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, b.MemberReady(t.Context(), first))
 	}
 	b.clock.forward(time.Second)
 	b.member(t, second)
@@ -292,14 +269,10 @@ func poolClaimsTheOldestMatch(t *testing.T, factory Factory) {
 		}
 	}
 	got, err := b.ClaimMember(t.Context(), wanted("n1", "n2"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	want := first
 	want.State, want.Tenant, want.At = store.MemberClaimed, Tenant, got.At
-	if diff := cmp.Diff(&want, got); diff != "" {
-		t.Errorf("claimed (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "claimed", &want, got)
 	if m, err := b.ClaimMember(t.Context(), wanted("n1")); !errors.Is(err, store.ErrNoMember) {
 		t.Errorf("claimed twice: %+v, %v", m, err)
 	}
@@ -318,15 +291,11 @@ func poolTakesMembersBack(t *testing.T, factory Factory) {
 	b.clock.forward(time.Second)
 	b.member(t, pooled("sbx_2", "n1"))
 	m, err := b.ClaimMember(t.Context(), wanted("n1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	if err := b.ReturnMember(t.Context(), m.ID, "other"); !errors.Is(err, store.ErrNoMember) {
 		t.Errorf("returned by another tenant: %v", err)
 	}
-	if err := b.ReturnMember(t.Context(), m.ID, Tenant); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.ReturnMember(t.Context(), m.ID, Tenant))
 	if err := b.ReturnMember(t.Context(), m.ID, Tenant); !errors.Is(err, store.ErrNoMember) {
 		t.Errorf("returned twice: %v", err)
 	}
@@ -390,8 +359,6 @@ func poolClaimsOnce(t *testing.T, factory Factory) {
 func (b *bundle) keys(t *testing.T, pattern string) []string {
 	t.Helper()
 	keys, err := b.rdb.Keys(t.Context(), b.prefix+pattern).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	return keys
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // NoTasks is for store.New: it enqueues nothing.
@@ -65,9 +66,8 @@ func enqueuedRef(entry string) farm.Ref {
 // forgetEnqueued forgets what was enqueued so far.
 func (b *bundle) forgetEnqueued(t *testing.T) {
 	t.Helper()
-	if _, err := Enqueued(t.Context(), b.rdb, b.prefix); err != nil {
-		t.Fatal(err)
-	}
+	_, err := Enqueued(t.Context(), b.rdb, b.prefix)
+	testbed.Must(t, err)
 }
 
 // enqueued checks which jobs were enqueued since the last call.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // sized is a create with resources.
@@ -28,18 +29,14 @@ func sized(memoryMB int, cpus float64, gpus int) store.Accept {
 
 func (b *bundle) quota(t *testing.T, name farm.QuotaName, value float64) {
 	t.Helper()
-	if err := b.ChangeTenant(t.Context(), Tenant, store.TenantChange{Quotas: map[farm.QuotaName]*float64{name: &value}}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.ChangeTenant(t.Context(), Tenant, store.TenantChange{Quotas: map[farm.QuotaName]*float64{name: &value}}))
 }
 
 // used reads how much of a quota is used.
 func (b *bundle) used(t *testing.T, name farm.QuotaName) float64 {
 	t.Helper()
 	use, _, err := b.QuotaUse(t.Context(), Tenant)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for _, u := range use {
 		if u.Name == name {
 			return u.Used
@@ -54,9 +51,8 @@ func (b *bundle) end(t *testing.T, sandbox string) {
 	t.Helper()
 	ref := farm.Ref{Tenant: Tenant, ID: sandbox}
 	b.accept(t, CloseJob(sandbox))
-	if _, err := b.MoveSandbox(t.Context(), store.Move{Ref: ref, To: farm.SandboxClosed}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.MoveSandbox(t.Context(), store.Move{Ref: ref, To: farm.SandboxClosed})
+	testbed.Must(t, err)
 }
 
 // quotasBoundSandboxes fills each quota of sandboxes to one below it, to it, and beyond it, and closes a sandbox again.
@@ -84,9 +80,7 @@ func quotasBoundSandboxes(t *testing.T, factory Factory) {
 			if !ok || e.Quota == nil {
 				t.Fatalf("the refusal %v names no quota", err)
 			}
-			if diff := cmp.Diff(farm.QuotaUse{Name: name, Limit: 3 * each, Used: 3 * each}, *e.Quota, near()); diff != "" {
-				t.Errorf("refusal (-want +got):\n%s", diff)
-			}
+			testbed.Diff(t, "refusal", farm.QuotaUse{Name: name, Limit: 3 * each, Used: 3 * each}, *e.Quota, near())
 			if !strings.Contains(e.Message, string(name)+" of your tenant allows "+farm.QuotaText(3*each)) {
 				t.Errorf("the sentence %q does not name the quota and its value", e.Message)
 			}
@@ -101,9 +95,7 @@ func quotasBoundSandboxes(t *testing.T, factory Factory) {
 			if got := b.used(t, name); cmp.Diff(got, 3*each, near()) != "" {
 				t.Errorf("with a lowered quota %v of %s is used, want %v", got, name, 3*each)
 			}
-			if err := b.ChangeTenant(t.Context(), Tenant, store.TenantChange{Quotas: map[farm.QuotaName]*float64{name: nil}}); err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, b.ChangeTenant(t.Context(), Tenant, store.TenantChange{Quotas: map[farm.QuotaName]*float64{name: nil}}))
 			b.accept(t, sandbox())
 		})
 	}
@@ -253,24 +245,20 @@ func runningJobsAreBounded(t *testing.T, factory Factory) {
 		b.claim(t, jobs[i].Ref(), "w")
 	}
 	b.enqueued(t, "a claim, or three jobs would run,")
-	if _, err := b.Finish(t.Context(), store.Finish{Ref: jobs[0].Ref(), Attempt: 1, State: farm.JobCompleted}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.Finish(t.Context(), store.Finish{Ref: jobs[0].Ref(), Attempt: 1, State: farm.JobCompleted})
+	testbed.Must(t, err)
 	b.enqueued(t, "the end of a job", jobs[2]) // the oldest parked one
 	if got := b.used(t, farm.QuotaRunning); got != 2 {
 		t.Errorf("%v jobs count as running, want 2", got)
 	}
 
 	b.quota(t, farm.QuotaRunning, 1) // below what is used: nothing is stopped, and one more end starts no job
-	if _, err := b.Finish(t.Context(), store.Finish{Ref: jobs[1].Ref(), Attempt: 1, State: farm.JobCompleted}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = b.Finish(t.Context(), store.Finish{Ref: jobs[1].Ref(), Attempt: 1, State: farm.JobCompleted})
+	testbed.Must(t, err)
 	b.enqueued(t, "the end above a lowered quota")
 	b.quota(t, farm.QuotaRunning, 3) // the sweep lets more run
 	routes, _, err := b.OpenRoutes(t.Context(), Tenant, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	if got := b.used(t, farm.QuotaRunning); got != 3 || len(routes) != 4 { // with the read
 		t.Errorf("after the quota is raised %v jobs may run, the sweep finds %d", got, len(routes))
 	}
@@ -342,9 +330,8 @@ func endedRunFreesItsQuotas(t *testing.T, factory Factory) {
 			b.move(t, store.Move{Ref: box, To: state, Node: "n1"})
 			b.noDrift(t)
 		}
-		if _, err := b.Finish(t.Context(), store.Finish{Ref: job, Attempt: 1, State: farm.JobCompleted}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := b.Finish(t.Context(), store.Finish{Ref: job, Attempt: 1, State: farm.JobCompleted})
+		testbed.Must(t, err)
 		ended = append(ended, box)
 		b.noDrift(t)
 		b.onNode(t, "after the end", "n1", ended...)
@@ -379,25 +366,19 @@ func driftIsRepaired(t *testing.T, factory Factory) {
 	pipe.HDel(ctx, prefix+"sbx:"+kept.Sandbox.ID, "charge") // as of a farm from before the quotas
 	pipe.SAdd(ctx, prefix+"act", "job_gone")
 	pipe.ZAdd(ctx, prefix+"openboxes", redisZ(1, "sbx_gone"))
-	if _, err := pipe.Exec(ctx); err != nil {
-		t.Fatal(err)
-	}
+	_, err := pipe.Exec(ctx)
+	testbed.Must(t, err)
 	drift, err := b.RepairUse(ctx, Tenant)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	want := store.Drift{"sandboxes": 1, "memory_mb": 4900, "cpus": 1.5, "gpus": -1, "running": 1}
-	if diff := cmp.Diff(want, drift); diff != "" {
-		t.Errorf("drift (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "drift", want, drift)
 	for name, want := range map[farm.QuotaName]float64{farm.QuotaSandboxes: 1, farm.QuotaMemoryMB: 100, farm.QuotaCPUs: 0.5, farm.QuotaGPUs: 1, farm.QuotaRunning: 1} {
 		if got := b.used(t, name); got != want {
 			t.Errorf("after the repair %v of %s is used, want %v", got, name, want)
 		}
 	}
-	if _, err := b.MoveSandbox(ctx, store.Move{Ref: farm.Ref{Tenant: Tenant, ID: kept.Sandbox.ID}, To: farm.SandboxFailed}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = b.MoveSandbox(ctx, store.Move{Ref: farm.Ref{Tenant: Tenant, ID: kept.Sandbox.ID}, To: farm.SandboxFailed})
+	testbed.Must(t, err)
 	if got := b.used(t, farm.QuotaMemoryMB); got != 0 {
 		t.Errorf("after the end of the repaired sandbox %v MiB are used", got)
 	}

@@ -4,10 +4,9 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func requeueKeepsTheFIFOPosition(t *testing.T, factory Factory) {
@@ -20,9 +19,7 @@ func requeueKeepsTheFIFOPosition(t *testing.T, factory Factory) {
 		t.Errorf("Requeue by another attempt = %v, want ErrFenced", err)
 	}
 	for range 2 { // the second call imitates a retry after a lost answer
-		if err := b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: first.Job.Attempt}); err != nil {
-			t.Fatalf("Requeue = %v", err)
-		}
+		testbed.Must(t, b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: first.Job.Attempt}))
 	}
 	got := b.job(t, job.Ref())
 	if got.State != farm.JobQueued || got.Worker != "" || !got.StartedAt.IsZero() || got.Timings != (farm.Timings{}) {
@@ -48,9 +45,7 @@ func requeueKeepsTheFIFOPosition(t *testing.T, factory Factory) {
 		states = append(states, e.State)
 	}
 	want := []farm.JobState{farm.JobQueued, farm.JobRunning, farm.JobQueued, farm.JobRunning}
-	if diff := cmp.Diff(want, states); diff != "" {
-		t.Errorf("events (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "events", want, states)
 	b.finish(t, second.Job, farm.JobCompleted)
 	wantCode(t, "Requeue of an unknown job", b.Requeue(t.Context(), farm.Ref{Tenant: Tenant, ID: "job_none"}, store.Requeue{Attempt: 1}), farm.CodeNotFound)
 }
@@ -72,9 +67,7 @@ func requeueOfACanceledJob(t *testing.T, factory Factory) {
 	b.finish(t, c.Job, farm.JobCanceled)
 	again := b.accept(t, Execute(box.ID)).Job
 	c = b.claim(t, again.Ref(), "w")
-	if err := b.Requeue(t.Context(), again.Ref(), store.Requeue{Attempt: c.Job.Attempt}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.Requeue(t.Context(), again.Ref(), store.Requeue{Attempt: c.Job.Attempt}))
 	if got := b.sandbox(t, box); got.State != farm.SandboxReady {
 		t.Errorf("the sandbox is %s, want ready: nothing runs in it", got.State)
 	}
@@ -116,9 +109,7 @@ func requeueElsewhere(t *testing.T, factory Factory) {
 		}
 	}
 	for range 2 { // here and below the second call imitates a retry after a lost answer
-		if err := leave(0); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, leave(0))
 		check(2)
 	}
 	c := b.claim(t, job.Ref(), "w")
@@ -131,13 +122,9 @@ func requeueElsewhere(t *testing.T, factory Factory) {
 		})
 		return err
 	}
-	if err := start(c); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, start(c))
 	for range 2 {
-		if err := leave(c.Job.Attempt); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, leave(c.Job.Attempt))
 		check(3)
 	}
 	if r, err := b.Route(t.Context(), job.Ref()); err != nil || r.GracefulRequeues != 1 {
@@ -156,17 +143,14 @@ func requeueElsewhere(t *testing.T, factory Factory) {
 	if err := start(next); err != nil {
 		t.Errorf("a step of the next attempt = %v", err)
 	}
-	if err := b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: next.Job.Attempt, Elsewhere: true, Crashed: true}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: next.Job.Attempt, Elsewhere: true, Crashed: true}))
 	if r, err := b.Route(t.Context(), job.Ref()); err != nil || r.GracefulRequeues != 1 {
 		t.Errorf("route = %+v, %v; want the crash to count", r, err)
 	}
 	last := b.claim(t, job.Ref(), "w3")
 	for _, to := range []farm.SandboxState{farm.SandboxStarting, farm.SandboxReady} {
-		if _, err := b.MoveSandbox(t.Context(), store.Move{Ref: sandbox, To: to, Node: "n1", Generation: 4}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := b.MoveSandbox(t.Context(), store.Move{Ref: sandbox, To: to, Node: "n1", Generation: 4})
+		testbed.Must(t, err)
 	}
 	if err := leave(last.Job.Attempt); !errors.Is(err, store.ErrMove) {
 		t.Errorf("requeue elsewhere of a sandbox that is ready = %v", err)
@@ -180,9 +164,8 @@ func requeueElsewhereOfACanceledCreate(t *testing.T, factory Factory) {
 	job := b.accept(t, a).Job
 	sandbox := farm.Ref{Tenant: Tenant, ID: a.Sandbox.ID}
 	c := b.claim(t, job.Ref(), "w")
-	if _, err := b.MoveSandbox(t.Context(), store.Move{Ref: sandbox, To: farm.SandboxStarting, Node: "n1"}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.MoveSandbox(t.Context(), store.Move{Ref: sandbox, To: farm.SandboxStarting, Node: "n1"})
+	testbed.Must(t, err)
 	if _, _, err := b.Cancel(t.Context(), job.Ref(), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -203,9 +186,7 @@ func requeueElsewhereOfACanceledCreate(t *testing.T, factory Factory) {
 // A job whose execution continues stays running, and any worker may claim it.
 func requeueOfABegunJob(t *testing.T, factory Factory) {
 	b := setup(t, factory)
-	if err := b.Heartbeat(t.Context(), farm.Worker{ID: "w1", Node: "n1"}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.Heartbeat(t.Context(), farm.Worker{ID: "w1", Node: "n1"}))
 	box := b.box(t, farm.SandboxReady)
 	job := b.accept(t, Execute(box.ID)).Job
 	c := b.claim(t, job.Ref(), "w1")
@@ -216,9 +197,7 @@ func requeueOfABegunJob(t *testing.T, factory Factory) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: c.Job.Attempt, Begun: true}); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: c.Job.Attempt, Begun: true}))
 	}
 	if r, err := b.Route(t.Context(), job.Ref()); err != nil || r.State != farm.JobRunning || r.Attempt != 1 || r.GracefulRequeues != 1 {
 		t.Errorf("route = %+v, %v", r, err)
@@ -244,12 +223,8 @@ func claimRequeuedBackground(t *testing.T, factory Factory) {
 	}).Job
 	b.accept(t, Execute(box.ID)) // is the first of the FIFO then
 	b.claim(t, job.Ref(), "w1")
-	if err := b.LeaveFIFO(t.Context(), job.Ref(), 1); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: 1}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.LeaveFIFO(t.Context(), job.Ref(), 1))
+	testbed.Must(t, b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: 1}))
 	if c := b.claim(t, job.Ref(), "w2"); c.Job.Attempt != 2 || c.Job.State != farm.JobRunning {
 		t.Errorf("the command is %s under attempt %d, want running under 2", c.Job.State, c.Job.Attempt)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func callbacks(t *testing.T, factory Factory) {
@@ -30,9 +31,7 @@ func callbacks(t *testing.T, factory Factory) {
 	if diff := cmp.Diff([]farm.Ref{job.Ref()}, refs); err != nil || diff != "" {
 		t.Errorf("Callbacks = %v, %v", refs, err)
 	}
-	if err := b.CallbackDone(t.Context(), job.Ref()); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.CallbackDone(t.Context(), job.Ref()))
 	if refs, err := b.Callbacks(t.Context(), Tenant, 10); err != nil || len(refs) != 0 {
 		t.Errorf("Callbacks after that = %v, %v", refs, err)
 	}
@@ -44,9 +43,7 @@ func workers(t *testing.T, factory Factory) {
 	one := farm.Worker{ID: "w1", Node: "n", Images: []farm.Image{{Name: "python", Ref: "a"}, {Name: "node"}}, SeenAt: b.clock.Now()}
 	two := farm.Worker{ID: "w2", Node: "n", Images: []farm.Image{{Name: "python", Ref: "b"}, {Name: "ai"}}, SeenAt: b.clock.Now()}
 	for _, w := range []farm.Worker{two, one, one} {
-		if err := b.Heartbeat(ctx, w); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, b.Heartbeat(ctx, w))
 	}
 	got, err := b.Workers(ctx)
 	if diff := cmp.Diff([]farm.Worker{one, two}, got); err != nil || diff != "" {
@@ -59,9 +56,7 @@ func workers(t *testing.T, factory Factory) {
 	if diff := cmp.Diff([]farm.Image{{Name: "ai"}, {Name: "node"}, {Name: "python", Ref: "a"}}, images); err != nil || diff != "" {
 		t.Errorf("Offered (-want +got), %v:\n%s", err, diff)
 	}
-	if err := b.RemoveWorker(ctx, "w1"); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.RemoveWorker(ctx, "w1"))
 	if err := b.rdb.Del(ctx, b.prefix+"worker:w2").Err(); err != nil { // imitates its expiry
 		t.Fatal(err)
 	}
@@ -108,9 +103,7 @@ func openRoutes(t *testing.T, factory Factory) {
 	fresh := Create()
 	b.accept(t, fresh)
 	routes, next, err := b.OpenRoutes(t.Context(), Tenant, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	want := []store.Route{
 		{
 			Ref: running.Ref(), Kind: farm.KindExecute, State: farm.JobRunning, Attempt: 1, Worker: "w9", CreatedAt: running.CreatedAt,
@@ -125,15 +118,12 @@ func openRoutes(t *testing.T, factory Factory) {
 			Head: true, SandboxID: fresh.Sandbox.ID, SandboxState: farm.SandboxQueued,
 		},
 	}
-	if diff := cmp.Diff(want, routes); diff != "" {
-		t.Errorf("routes (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "routes", want, routes)
 	if routes, next, err = b.OpenRoutes(t.Context(), Tenant, next); err != nil || len(routes) != 0 || next != "" {
 		t.Errorf("behind the end: %v, %q, %v", routes, next, err)
 	}
-	if _, err := b.MoveSandbox(t.Context(), store.Move{Ref: box, To: farm.SandboxLost}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = b.MoveSandbox(t.Context(), store.Move{Ref: box, To: farm.SandboxLost})
+	testbed.Must(t, err)
 	routes, _, err = b.OpenRoutes(t.Context(), Tenant, "")
 	if err != nil || len(routes) != 4 || routes[1].Ref != waiting.Ref() || routes[1].SandboxState != farm.SandboxLost {
 		t.Errorf("the waiting job of a lost sandbox is not listed: %+v, %v", routes, err)

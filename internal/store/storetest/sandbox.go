@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // deadlines compares the index of deadlines with farm.Sandbox.Deadline after each change.
@@ -36,9 +37,8 @@ func deadlines(t *testing.T, factory Factory) {
 	}
 	check("ready, no idle limit")
 	idle, ttl := 10, 1000
-	if _, err := b.UpdateSandbox(ctx, box, store.SandboxPatch{IdleSeconds: &idle}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.UpdateSandbox(ctx, box, store.SandboxPatch{IdleSeconds: &idle})
+	testbed.Must(t, err)
 	check("idle limit")
 	b.clock.forward(5 * time.Second)
 	job := b.accept(t, Execute(box.ID)).Job
@@ -56,9 +56,8 @@ func deadlines(t *testing.T, factory Factory) {
 		t.Errorf("UpdateSandbox = %+v, %v", patched, err)
 	}
 	b.clock.forward(8 * time.Second)
-	if _, err := b.MoveSandbox(ctx, store.Move{Ref: box, Touch: true}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = b.MoveSandbox(ctx, store.Move{Ref: box, Touch: true})
+	testbed.Must(t, err)
 	check("touched")
 	b.accept(t, CloseJob(box.ID))
 	b.clock.forward(10000 * time.Second)
@@ -213,9 +212,7 @@ func laterGenerationIsRestored(t *testing.T, factory Factory) {
 			ID: id, Tenant: Tenant, Node: node, Container: "on-" + node, Generation: generation, CreatedAt: now, LastUsedAt: now, ExpiresAt: now.Add(time.Hour),
 			Spec: farm.SandboxSpec{Image: "python", Resources: farm.Resources{MemoryMB: 512, CPUs: 1}},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		return restored
 	}
 	check := func(id, node string, generation int) {
@@ -260,9 +257,8 @@ func jobMayRepeatItsMove(t *testing.T, factory Factory) {
 	c := b.claim(t, out.Job.Ref(), "w")
 	move := store.Move{Ref: out.Sandbox.Ref(), Node: "n1", Container: "c1", Generation: 1, Job: c.Job.ID, Attempt: c.Job.Attempt}
 	for _, move.To = range []farm.SandboxState{farm.SandboxStarting, farm.SandboxReady} {
-		if _, err := b.MoveSandbox(t.Context(), move); err != nil {
-			t.Fatal(err)
-		}
+		_, err := b.MoveSandbox(t.Context(), move)
+		testbed.Must(t, err)
 	}
 	before := b.dump(t)
 	if again, err := b.MoveSandbox(t.Context(), move); err != nil || again.State != farm.SandboxReady || again.Container != "c1" {
@@ -283,9 +279,7 @@ func jobMayRepeatItsMove(t *testing.T, factory Factory) {
 	if _, err := b.MoveSandbox(t.Context(), other); !errors.Is(err, store.ErrMove) {
 		t.Errorf("a move back = %v, want ErrMove", err)
 	}
-	if diff := cmp.Diff(before, b.dump(t)); diff != "" {
-		t.Errorf("the repeated moves changed records:\n%s", diff)
-	}
+	testbed.Diff(t, "the repeated moves changed records", before, b.dump(t))
 }
 
 const mib = int64(1) << 20
@@ -302,9 +296,8 @@ func checkpointsAreStored(t *testing.T, factory Factory) {
 	for what, end := range map[string]func(*testing.T, *bundle, farm.Ref){
 		"resumed": func(t *testing.T, b *bundle, box farm.Ref) {
 			t.Helper()
-			if _, err := b.MoveSandbox(t.Context(), store.Move{Ref: box, To: farm.SandboxBusy}); err != nil {
-				t.Fatal(err)
-			}
+			_, err := b.MoveSandbox(t.Context(), store.Move{Ref: box, To: farm.SandboxBusy})
+			testbed.Must(t, err)
 		},
 		"closed": func(t *testing.T, b *bundle, box farm.Ref) {
 			t.Helper()
@@ -326,9 +319,8 @@ func checkpointsAreStored(t *testing.T, factory Factory) {
 			if drift, _, err := b.RepairStored(t.Context(), Tenant, 1000, true); err != nil || drift != (store.StoredDrift{}) {
 				t.Errorf("repair: %+v, %v", drift, err)
 			}
-			if _, err := b.MoveSandbox(t.Context(), store.Move{Ref: box, Touch: true}); err != nil {
-				t.Fatal(err)
-			}
+			_, err := b.MoveSandbox(t.Context(), store.Move{Ref: box, Touch: true})
+			testbed.Must(t, err)
 			b.stored(t, store.Stored{Reserved: 10 * mib})
 			end(t, b, box)
 			b.stored(t, store.Stored{})
@@ -342,15 +334,12 @@ func hibernatedSandboxesAreNotIdle(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	box := b.box(t, farm.SandboxReady)
 	idle := 10
-	if _, err := b.UpdateSandbox(t.Context(), box, store.SandboxPatch{IdleSeconds: &idle}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.UpdateSandbox(t.Context(), box, store.SandboxPatch{IdleSeconds: &idle})
+	testbed.Must(t, err)
 	sample := func(cpu time.Duration) store.Usage {
 		t.Helper()
 		used, err := b.AddUsage(t.Context(), store.Sample{Sandbox: box, Container: "c", CPU: cpu, MemoryKB: 1 << 20})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		return used
 	}
 	sample(5 * time.Second)
@@ -359,17 +348,14 @@ func hibernatedSandboxesAreNotIdle(t *testing.T, factory Factory) {
 	due := func() int {
 		t.Helper()
 		refs, err := b.Due(t.Context(), Tenant, 10)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		return len(refs)
 	}
 	if s := b.sandbox(t, box); due() != 0 || !s.Deadline().Equal(s.ExpiresAt) {
 		t.Errorf("after a minute %d are due; deadline %v, expires %v", due(), s.Deadline(), s.ExpiresAt)
 	}
-	if _, err := b.MoveSandbox(t.Context(), store.Move{Ref: box, To: farm.SandboxReady, Touch: true}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = b.MoveSandbox(t.Context(), store.Move{Ref: box, To: farm.SandboxReady, Touch: true})
+	testbed.Must(t, err)
 	b.clock.forward(2 * time.Second)
 	if used := sample(time.Second); used.SandboxSeconds != 2 || used.CPUSeconds != 1 || used.MemoryGBSeconds > 2.001 {
 		t.Errorf("two seconds after the resume: %+v", used)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // of changes the tenant of a job.
@@ -62,9 +63,8 @@ func shareOfAQueue(t *testing.T, factory Factory) {
 	b.enqueued(t, "a claim", jobs[2])
 	attempt := b.claim(t, jobs[0].Ref(), "w").Job.Attempt
 	b.enqueued(t, "a second claim of the same job")
-	if _, err := b.Finish(t.Context(), store.Finish{Ref: jobs[0].Ref(), Attempt: attempt, State: farm.JobCompleted}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.Finish(t.Context(), store.Finish{Ref: jobs[0].Ref(), Attempt: attempt, State: farm.JobCompleted})
+	testbed.Must(t, err)
 	b.enqueued(t, "the end of a job that ran")
 	cancel := func(i int) {
 		t.Helper()
@@ -76,15 +76,12 @@ func shareOfAQueue(t *testing.T, factory Factory) {
 	b.enqueued(t, "a cancel", jobs[3])
 	cancel(4)
 	b.enqueued(t, "the cancel of a parked job")
-	if _, err := b.Force(t.Context(), jobs[2].Ref(), farm.JobFailed, nil); err != nil {
-		t.Fatal(err)
-	}
+	_, err = b.Force(t.Context(), jobs[2].Ref(), farm.JobFailed, nil)
+	testbed.Must(t, err)
 	b.enqueued(t, "a forced end", jobs[5])
 	b.claim(t, jobs[3].Ref(), "w")
 	b.enqueued(t, "a claim", jobs[6])
-	if err := b.Requeue(t.Context(), jobs[3].Ref(), store.Requeue{Attempt: 1}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.Requeue(t.Context(), jobs[3].Ref(), store.Requeue{Attempt: 1}))
 	b.enqueued(t, "a requeue", jobs[3])
 	// The requeued job has a slot again, as the third: the last job is unparked only after two claims.
 	b.claim(t, jobs[5].Ref(), "w")
@@ -126,9 +123,7 @@ func inlineJobsKeepTheirSlots(t *testing.T, factory Factory) {
 	}
 	b.enqueued(t, "the cancel of a read", reads[3])
 	attempt := b.claim(t, reads[2].Ref(), "w").Job.Attempt
-	if err := b.Requeue(t.Context(), reads[2].Ref(), store.Requeue{Attempt: attempt}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.Requeue(t.Context(), reads[2].Ref(), store.Requeue{Attempt: attempt}))
 	b.enqueued(t, "a requeue", reads[2])
 	late := b.claim(t, reads[5].Ref(), "w").Job // its task was there, from before it was parked
 	b.finish(t, b.claim(t, reads[2].Ref(), "w").Job, farm.JobCompleted)
@@ -202,25 +197,19 @@ func shareIsRepaired(t *testing.T, factory Factory) {
 	open := func(s *store.Store) []string {
 		t.Helper()
 		routes, _, err := s.OpenRoutes(t.Context(), Tenant, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		var ids []string
 		for _, r := range routes {
 			ids = append(ids, r.Ref.ID)
 		}
 		return ids
 	}
-	if diff := cmp.Diff(want[:3], open(b.Store)); diff != "" {
-		t.Errorf("jobs that a queue should hold (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "jobs that a queue should hold", want[:3], open(b.Store))
 	limits := farm.DefaultLimits()
 	limits.QueueShare = 7
 	more := store.New(b.rdb, Tasks, store.Options{Prefix: b.prefix, Limits: limits, Now: b.clock.Now})
 	defer func() { _ = more.Close() }()
-	if diff := cmp.Diff(want[:7], open(more)); diff != "" {
-		t.Errorf("jobs that a queue should hold, with a larger share (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "jobs that a queue should hold, with a larger share", want[:7], open(more))
 }
 
 func positionInAQueue(t *testing.T, factory Factory) {
@@ -267,12 +256,8 @@ func parkedJobsAreCounted(t *testing.T, factory Factory) {
 	want := func(what string, want map[string]farm.WaitingJobs) {
 		t.Helper()
 		got, err := b.Parked(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", what, diff)
-		}
+		testbed.Must(t, err)
+		testbed.Diff(t, what, want, got)
 	}
 	want("nothing", map[string]farm.WaitingJobs{})
 	jobs := make([]*farm.Job, 0, 5)
@@ -297,9 +282,7 @@ func parkedJobsAreCounted(t *testing.T, factory Factory) {
 	}
 	want("the other tenant's", map[string]farm.WaitingJobs{"cpu": {Jobs: 1, Since: b.clock.Now()}})
 	refs, _, err := b.Jobs(t.Context(), "other", store.JobFilter{}, store.Page{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for _, job := range refs {
 		if _, _, err := b.Cancel(t.Context(), job.Ref(), nil); err != nil {
 			t.Fatal(err)
@@ -350,9 +333,7 @@ func waitingCreatesAreRead(t *testing.T, factory Factory) {
 	read := func(what string, before time.Time, limit, more int, want ...string) {
 		t.Helper()
 		got, err := b.WaitingCreates(t.Context(), farm.QueueCPU, before, limit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		var found []string
 		for _, box := range got.Sandboxes {
 			found = append(found, box.ID)
@@ -388,9 +369,7 @@ func openSandboxesAreCounted(t *testing.T, factory Factory) {
 	want := func(what string, want map[string]int) {
 		t.Helper()
 		got, err := b.CountOpenOn(t.Context(), "n1", "n2", "n3")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		for _, node := range []string{"n1", "n2", "n3"} {
 			if got[node] != want[node] {
 				t.Errorf("%s: %d on %s, want %d", what, got[node], node, want[node])

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // stored checks what the tenant of most tests stores.
@@ -54,9 +55,7 @@ func storedIsExact(t *testing.T, factory Factory) {
 	var left []farm.Artifact
 	for cursor := ""; ; {
 		found, next, err := b.Artifacts(t.Context(), Tenant, store.ArtifactFilter{}, store.Page{Limit: 100, Cursor: cursor})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		for _, a := range found {
 			want.Bytes, want.Artifacts = want.Bytes+a.Size, want.Artifacts+1
 			left = append(left, *a)
@@ -123,9 +122,7 @@ func storageIsReserved(t *testing.T, factory Factory) {
 		t.Error("another attempt reserves storage")
 	}
 	requeued := b.running(t)
-	if err := b.Requeue(t.Context(), requeued, store.Requeue{Attempt: 1}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.Requeue(t.Context(), requeued, store.Requeue{Attempt: 1}))
 	if _, _, err := b.ReserveStored(t.Context(), requeued, 1, 1); !errors.Is(err, store.ErrFenced) {
 		t.Errorf("a requeued job reserves storage: %v", err)
 	}
@@ -135,9 +132,8 @@ func storageIsReserved(t *testing.T, factory Factory) {
 		t.Errorf("DeleteArtifacts = %d, %v", n, err)
 	}
 	reserve(other, limit, true, 0)
-	if _, err := b.Force(t.Context(), other, farm.JobLost, &farm.JobError{Code: farm.CodeUnavailable, Message: "lost"}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = b.Force(t.Context(), other, farm.JobLost, &farm.JobError{Code: farm.CodeUnavailable, Message: "lost"})
+	testbed.Must(t, err)
 	b.stored(t, store.Stored{})
 	if ok, _, err := b.ReserveStored(t.Context(), b.running(t), 1, limit+1); err != nil || ok {
 		t.Errorf("more than the limit is reserved: %v, %v", ok, err)
@@ -203,9 +199,7 @@ func manifestsAreCharged(t *testing.T, factory Factory) {
 	counted := func() int64 {
 		t.Helper()
 		n, err := b.rdb.HGet(t.Context(), b.prefix+"{acme}:stored", "manifests").Int64()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		return n
 	}
 	a, c := b.file(job, "a", 1), b.file(job, "a longer name", 1)
@@ -218,16 +212,13 @@ func manifestsAreCharged(t *testing.T, factory Factory) {
 	if n := counted(); n != b.manifest(t, job) || n <= first {
 		t.Errorf("%d bytes are counted, want %d", n, b.manifest(t, job))
 	}
-	if err := b.rdb.HIncrBy(t.Context(), b.prefix+"{acme}:stored", "manifests", 7).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.rdb.HIncrBy(t.Context(), b.prefix+"{acme}:stored", "manifests", 7).Err())
 	if drift, done, err := b.RepairStored(t.Context(), Tenant, 1000, true); err != nil || !done || drift != (store.StoredDrift{Manifests: 7}) {
 		t.Errorf("RepairStored = %+v, %v, %v", drift, done, err)
 	}
 	for _, one := range []farm.Artifact{a, c} {
-		if _, err := b.DeleteArtifacts(t.Context(), []farm.Artifact{one}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := b.DeleteArtifacts(t.Context(), []farm.Artifact{one})
+		testbed.Must(t, err)
 	}
 	if n := counted(); n != 0 {
 		t.Errorf("%d bytes are counted of no artifacts", n)
@@ -245,9 +236,7 @@ func (b *bundle) manifest(t *testing.T, job farm.Ref) int64 {
 // storageQuota sets the tenant's quota max_stored_mb.
 func (b *bundle) storageQuota(t *testing.T, mb int) {
 	t.Helper()
-	if err := b.rdb.HSet(t.Context(), b.prefix+"{acme}:quota", "max_stored_mb", mb).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.rdb.HSet(t.Context(), b.prefix+"{acme}:quota", "max_stored_mb", mb).Err())
 }
 
 // running makes a job that runs.
@@ -305,13 +294,9 @@ func storedIsRepaired(t *testing.T, factory Factory) {
 		b.stored(t, right)
 	}
 	repair(store.StoredDrift{})
-	if err := b.rdb.HSet(t.Context(), b.prefix+"{acme}:stored", "bytes", 20, "artifacts", 1, "reserved", -3).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.rdb.HSet(t.Context(), b.prefix+"{acme}:stored", "bytes", 20, "artifacts", 1, "reserved", -3).Err())
 	repair(store.StoredDrift{Stored: store.Stored{Bytes: 5, Artifacts: -1, Reserved: -103}})
-	if err := b.rdb.Del(t.Context(), b.prefix+"{acme}:stored").Err(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.rdb.Del(t.Context(), b.prefix+"{acme}:stored").Err())
 	repair(store.StoredDrift{Stored: store.Stored{Bytes: -15, Artifacts: -2, Reserved: -100}, Manifests: -b.manifest(t, job)})
 	if drift, checked, err := b.RepairStored(t.Context(), "nobody", 1000, true); err != nil || !checked || drift != (store.StoredDrift{}) {
 		t.Errorf("RepairStored of an unknown tenant = %+v, %v, %v", drift, checked, err)
@@ -330,9 +315,7 @@ func storedIsRepairedWhileItChanges(t *testing.T, factory Factory) {
 	right := store.Stored{}
 	kept := map[string]int64{}
 	keep := func(i int, bytes int64) {
-		if err := b.KeepUploads(t.Context(), ids[i], bytes); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, b.KeepUploads(t.Context(), ids[i], bytes))
 		right.Kept, kept[ids[i].ID] = right.Kept+bytes-kept[ids[i].ID], bytes
 	}
 	for i := range uploads {
@@ -386,12 +369,8 @@ func storedIsRepairedWhileItChanges(t *testing.T, factory Factory) {
 			flip(i)
 		}
 	}
-	if err := b.rdb.HIncrBy(t.Context(), b.prefix+"{acme}:stored", "bytes", 7).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.rdb.HIncrBy(t.Context(), b.prefix+"{acme}:stored", "kept", -9).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.rdb.HIncrBy(t.Context(), b.prefix+"{acme}:stored", "bytes", 7).Err())
+	testbed.Must(t, b.rdb.HIncrBy(t.Context(), b.prefix+"{acme}:stored", "kept", -9).Err())
 	if steps := walk(store.Stored{Bytes: 7, Kept: -9}); steps < 2 {
 		t.Errorf("a walk of %d step is none", steps)
 	}

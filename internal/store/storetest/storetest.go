@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // Tenant is the tenant of most tests.
@@ -254,9 +255,8 @@ func (b *bundle) box(t *testing.T, state farm.SandboxState) farm.Ref {
 	b.finish(t, claim.Job, farm.JobCompleted)
 	if state == farm.SandboxBusy {
 		// The end of the create job makes a busy sandbox ready, as the end of every job of the FIFO does.
-		if _, err := b.MoveSandbox(t.Context(), store.Move{Ref: ref, To: farm.SandboxBusy}); err != nil {
-			t.Fatalf("MoveSandbox(busy) = %v", err)
-		}
+		_, err := b.MoveSandbox(t.Context(), store.Move{Ref: ref, To: farm.SandboxBusy})
+		testbed.Must(t, err)
 	}
 	return ref
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // A tenant's list of hosts is stored beside its other settings. An empty list is not the same as none.
@@ -22,27 +23,17 @@ func hostsOfATenant(t *testing.T, factory Factory) {
 	var rules []farm.HostRule
 	for _, text := range []string{"a.example.com", "GET,HEAD *.example.net:8080", "*"} {
 		r, err := farm.ParseHostRule(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		rules = append(rules, r)
 	}
 	runtimes := []string{"runsc"}
-	if err := b.ChangeTenant(t.Context(), Tenant, store.TenantChange{Runtimes: &runtimes}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.ChangeTenant(t.Context(), Tenant, store.TenantChange{Runtimes: &runtimes}))
 	for _, hosts := range []store.TenantHosts{{Rules: rules}, {}, {Farm: true}, {Rules: rules[:1]}} {
-		if err := b.ChangeTenant(t.Context(), Tenant, store.TenantChange{Hosts: &hosts}); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, b.ChangeTenant(t.Context(), Tenant, store.TenantChange{Hosts: &hosts}))
 		got, err := b.TenantLists(t.Context(), Tenant)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		want := store.TenantLists{Runtimes: runtimes, Hosts: hosts}
-		if diff := cmp.Diff(want, got, cmp.Comparer(func(x, y farm.HostRule) bool { return x == y })); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		testbed.Diff(t, "", want, got, cmp.Comparer(func(x, y farm.HostRule) bool { return x == y }))
 		if covers, want := got.Hosts.Covers(rules[0]), hosts.Farm || len(hosts.Rules) > 0; covers != want {
 			t.Errorf("%+v covers a host: %v, want %v", hosts, covers, want)
 		}
@@ -62,9 +53,7 @@ func usageIsAddedOnce(t *testing.T, factory Factory) {
 	add := func(container string, cpu time.Duration, gb int64, gpus int) store.Usage {
 		t.Helper()
 		got, err := b.AddUsage(t.Context(), store.Sample{Sandbox: box, Container: container, CPU: cpu, MemoryKB: gb << 20, GPUs: gpus})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		return got
 	}
 	want := func(days ...store.Usage) {
@@ -119,9 +108,8 @@ func recentUseIsBounded(t *testing.T, factory Factory) {
 		b.clock.forward(10 * time.Second)
 		cpu += 5 * time.Second
 		for range 2 { // the second one adds nothing
-			if _, err := b.AddUsage(t.Context(), store.Sample{Sandbox: box, Container: "c", CPU: cpu, MemoryKB: int64(i+1) << 10}); err != nil {
-				t.Fatal(err)
-			}
+			_, err := b.AddUsage(t.Context(), store.Sample{Sandbox: box, Container: "c", CPU: cpu, MemoryKB: int64(i+1) << 10})
+			testbed.Must(t, err)
 		}
 		got := b.sandbox(t, box).Recent
 		if len(got) != min(i+1, farm.MaxUseSamples) || got[len(got)-1] != (farm.UseSample{CPUs: 0.5, MemoryMB: i + 1}) {
@@ -136,13 +124,9 @@ func storedBytesAreUsage(t *testing.T, factory Factory) {
 	b.clock.at = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	step := func() {
 		t.Helper()
-		if err := b.AddStored(t.Context(), Tenant); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, b.AddStored(t.Context(), Tenant))
 	}
-	if err := b.rdb.HSet(t.Context(), b.prefix+"{"+Tenant+"}:stored", "bytes", 3<<30).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.rdb.HSet(t.Context(), b.prefix+"{"+Tenant+"}:stored", "bytes", 3<<30).Err())
 	step() // since when they are stored is not known
 	b.clock.forward(time.Minute)
 	step()
@@ -203,9 +187,8 @@ func requestsOfABatch(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	quotas := farm.DefaultQuotas()
 	quotas.RequestsPerMinute = 3
-	if _, err := b.Admit(t.Context(), Tenant, "x", quotas); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.Admit(t.Context(), Tenant, "x", quotas)
+	testbed.Must(t, err)
 	for _, c := range []struct{ requests, admitted int }{{1, 1}, {4, 1}, {4, 0}} {
 		got, err := b.AdmitMore(t.Context(), Tenant, c.requests, quotas)
 		if got != c.admitted || (err == nil) != (got == c.requests) {
@@ -229,9 +212,7 @@ func requestsOfABatch(t *testing.T, factory Factory) {
 func requestRateAfterTheClockWentBack(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	future := time.Now().Add(1000 * time.Hour).UnixMicro()
-	if err := b.rdb.Set(t.Context(), b.prefix+"{"+Tenant+"}:rate", future, 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.rdb.Set(t.Context(), b.prefix+"{"+Tenant+"}:rate", future, 0).Err())
 	quotas := farm.DefaultQuotas()
 	quotas.RequestsPerMinute = 60
 	_, err := b.Admit(t.Context(), Tenant, "x", quotas)
@@ -271,9 +252,7 @@ func connectionsAreLeased(t *testing.T, factory Factory) {
 	if err != nil || len(held) != 5 {
 		t.Fatalf("leases: %v, %v", held, err)
 	}
-	if err := b.EndConnection(t.Context(), Tenant, held[0]); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.EndConnection(t.Context(), Tenant, held[0]))
 	if _, err := b.Admit(t.Context(), Tenant, "next", quotas); err != nil {
 		t.Errorf("after one has ended: %v", err)
 	}
@@ -281,13 +260,9 @@ func connectionsAreLeased(t *testing.T, factory Factory) {
 	// Two leases end, as if the clock had moved on; one is renewed.
 	past := float64(time.Now().Add(-time.Second).UnixMicro())
 	for _, id := range held[1:4] {
-		if err := b.rdb.ZAdd(t.Context(), conn, redis.Z{Score: past, Member: id}).Err(); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, b.rdb.ZAdd(t.Context(), conn, redis.Z{Score: past, Member: id}).Err())
 	}
-	if err := b.RenewConnections(t.Context(), map[string][]string{Tenant: {held[1]}}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.RenewConnections(t.Context(), map[string][]string{Tenant: {held[1]}}))
 	for i, want := range []bool{true, true, false} {
 		if _, err := b.Admit(t.Context(), Tenant, fmt.Sprintf("more%d", i), quotas); (err == nil) != want {
 			t.Errorf("connection %d after two leases ended: %v", i, err)
