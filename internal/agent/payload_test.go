@@ -12,15 +12,14 @@ import (
 	"github.com/hashicorp/yamux"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // read reads the next frame.
 func read(t *testing.T, from *bytes.Reader) agent.Frame {
 	t.Helper()
 	f, err := agent.ReadFrame(from)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	return f
 }
 
@@ -65,9 +64,7 @@ func BenchmarkReadOutput(b *testing.B) {
 		from := bytes.NewReader(stream)
 		for range 1024 {
 			f, err := agent.ReadFrame(from)
-			if err != nil {
-				b.Fatal(err)
-			}
+			testbed.Must(b, err)
 			agent.ReleasePayload(f)
 		}
 	}
@@ -94,31 +91,22 @@ func TestJoinedWritesAMessageAtOnce(t *testing.T) {
 	local, remote := net.Pipe()
 	conn := &counted{Conn: local}
 	ours, err := yamux.Client(agent.Joined(conn), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer func() { _ = ours.Close() }()
 	theirs, err := yamux.Server(agent.Joined(remote), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer func() { _ = theirs.Close() }()
 	stream, err := ours.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	end, err := theirs.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for _, size := range []int{1, 12, 100, 40<<10 - 1, 40 << 10, 40<<10 + 1, 100 << 10} {
 		conn.mu.Lock()
 		conn.sizes = nil
 		conn.mu.Unlock()
 		sent := bytes.Repeat([]byte{0}, size) // like a header of data
-		if _, err := stream.Write(sent); err != nil {
-			t.Fatal(err)
-		}
+		_, err = stream.Write(sent)
+		testbed.Must(t, err)
 		got := make([]byte, size)
 		if _, err := io.ReadFull(end, got); err != nil || !bytes.Equal(got, sent) {
 			t.Fatalf("%d bytes did not arrive: %v", size, err)

@@ -5,6 +5,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -13,11 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/engine/enginetest"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // The agent's volume is filled once, also for callers in several processes, and filled again after an interrupted fill.
@@ -50,9 +50,7 @@ func TestEnsureAgent(t *testing.T) {
 	if _, err := b.EnsureAgent(t.Context(), "v3", copies, never, b.image); err == nil {
 		t.Error("a volume was filled with nothing")
 	}
-	if err := b.Remove(t.Context(), id); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.Remove(t.Context(), id))
 	if err := b.RemoveAll(t.Context(), false); err != nil { // the note of the old fill must not count for a new volume
 		t.Fatal(err)
 	}
@@ -67,9 +65,7 @@ func TestAgentsThatCanOnlyBeExecuted(t *testing.T) {
 	b := setup(t)
 	for runtime, want := range map[string]string{"runc": "EACCES", copies: ""} {
 		volume, err := b.EnsureAgent(t.Context(), "v1", runtime, b.programs, b.image)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		s := b.spec(t, "wait")
 		s.Agent = volume
 		if runtime == "runc" && enginetest.GVisor() {
@@ -85,9 +81,7 @@ func TestAgentsThatCanOnlyBeExecuted(t *testing.T) {
 		opened := map[string]string{
 			"execute": "", "open /sandfarm": want, "open /sandfarm/agent": want, "watch /sandfarm": want, "watch /sandfarm/agent": want,
 		}
-		if diff := cmp.Diff(opened, b.facts(t, b.start(t, s)).Agent); diff != "" {
-			t.Errorf("for %s (-want +got):\n%s", runtime, diff)
-		}
+		testbed.Diff(t, fmt.Sprintf("for %s", runtime), opened, b.facts(t, b.start(t, s)).Agent)
 	}
 }
 
@@ -102,13 +96,10 @@ func TestDialLocalReachesTheContainersOwnSocket(t *testing.T) {
 		}
 		return
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer conn.Close()
-	if _, err := conn.Write([]byte("hello")); err != nil {
-		t.Fatal(err)
-	}
+	_, err = conn.Write([]byte("hello"))
+	testbed.Must(t, err)
 	got := make([]byte, len("0\nhello"))
 	if _, err := io.ReadFull(conn, got); err != nil || string(got) != "0\nhello" {
 		t.Errorf("read %q, %v", got, err)
@@ -119,9 +110,7 @@ func TestDialLocalReachesTheContainersOwnSocket(t *testing.T) {
 	if _, err := b.DialLocal(t.Context(), one, "/run/sandfarm/agent.sock"); !errors.Is(err, engine.ErrNotLocal) {
 		t.Errorf("a path of the container's file system: %v", err)
 	}
-	if err := b.Remove(t.Context(), two); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.Remove(t.Context(), two))
 	if _, err := b.DialLocal(t.Context(), two, "@probe"); farm.CodeOf(err) != farm.CodeNotFound {
 		t.Errorf("a container that is gone: %v", err)
 	}
@@ -139,13 +128,9 @@ func TestAStreamHasThePortsOfItsContainer(t *testing.T) {
 		}
 		return
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	without, err := b.DialLocal(t.Context(), two, "@probe")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer without.Close()
 	var conn *net.TCPConn
 	for end := time.Now().Add(time.Minute); conn == nil; { // until it listens
@@ -160,9 +145,7 @@ func TestAStreamHasThePortsOfItsContainer(t *testing.T) {
 	if _, err := without.DialTCP(t.Context(), "127.0.0.1:7000"); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("the port of one container in the namespace of another: %v", err)
 	}
-	if err := with.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, with.Close())
 	if _, err := with.DialTCP(t.Context(), "127.0.0.1:7000"); err == nil || errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("a stream that is closed: %v", err)
 	}
@@ -173,9 +156,7 @@ func TestDialTellsWhyTheCommandEnded(t *testing.T) {
 	b := setup(t)
 	id := b.start(t, b.spec(t, "wait"))
 	s, err := b.Dial(t.Context(), id, []string{"/sandfarm/agent", "fail"}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer s.Close()
 	if _, err := io.ReadAll(s); err == nil || !strings.Contains(err.Error(), "no such luck") {
 		t.Errorf("error %v lacks stderr", err)

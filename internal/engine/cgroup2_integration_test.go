@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // The kernel's own cgroups of version 2, in a mount of the test's. Where the controllers are bound to version 1, they cannot be used in
@@ -21,23 +22,17 @@ import (
 func TestParentCgroupInTheKernelsVersion2(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	if err := unix.Mount("none", root, "cgroup2", 0, ""); err != nil {
-		t.Fatalf("mount cgroups of version 2 (this needs root): %v", err)
-	}
+	testbed.Must(t, unix.Mount("none", root, "cgroup2", 0, ""))
 	t.Cleanup(func() {
 		if err := unix.Unmount(root, unix.MNT_DETACH); err != nil {
 			t.Error(err)
 		}
 	})
 	p, err := newParentCgroup(fmt.Sprintf("farm-test-%d", os.Getpid()), root, "2", "cgroupfs")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	t.Cleanup(func() { _ = os.Remove(p.dir("")) })
 	data, err := os.ReadFile(filepath.Join(root, "cgroup.controllers"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	const memory = 64 << 20
 	err = p.apply(t.Context(), memory)
 	controllers := strings.Fields(string(data))
@@ -50,9 +45,7 @@ func TestParentCgroupInTheKernelsVersion2(t *testing.T) {
 		}
 		return
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for file, want := range map[string]int64{"memory.max": memory, "pids.max": hostProcesses() * 3 / 4} {
 		got, err := os.ReadFile(filepath.Join(p.dir(""), file))
 		if err != nil || strings.TrimSpace(string(got)) != strconv.FormatInt(want, 10) {

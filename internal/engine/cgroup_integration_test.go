@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/engine/enginetest"
 	"github.com/sandfarm/sandfarm/internal/testbed"
@@ -22,9 +20,7 @@ func cgroupsOf(t *testing.T, id string) []string {
 	var found []string
 	for _, pattern := range []string{"/sys/fs/cgroup/sandboxes*/*" + id + "*", "/sys/fs/cgroup/memory/sandboxes*/*" + id + "*"} {
 		dirs, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		found = append(found, dirs...)
 	}
 	return found
@@ -34,12 +30,8 @@ func cgroupsOf(t *testing.T, id string) []string {
 func TestSandboxesAreLimitedTogether(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	if err := b.CheckLimitSandboxes(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.LimitSandboxes(t.Context(), 128<<20); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.CheckLimitSandboxes(t.Context()))
+	testbed.Must(t, b.LimitSandboxes(t.Context(), 128<<20))
 	idle := b.start(t, b.spec(t, "wait"))
 	dirs := cgroupsOf(t, idle)
 	if len(dirs) != 1 {
@@ -65,9 +57,7 @@ func TestSandboxesAreLimitedTogether(t *testing.T) {
 		t.Error(err)
 	}
 	parent := filepath.Dir(dirs[0])
-	if err := b.RemoveAll(t.Context(), true); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.RemoveAll(t.Context(), true))
 	if _, err := os.Stat(parent); !os.IsNotExist(err) {
 		t.Errorf("the cgroup of all sandboxes is left: %v", err)
 	}
@@ -105,18 +95,12 @@ func TestGPUs(t *testing.T) {
 	for i := range got {
 		got[i].At = time.Time{}
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("devices that the containers had (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "devices that the containers had", want, got)
 	list, err := b.List(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	has := map[string][]string{}
 	for _, c := range list {
 		has[c.SandboxID] = c.GPUs
 	}
-	if diff := cmp.Diff(map[string][]string{"sbx_two": {"3", "GPU-5"}, "sbx_one": {"0"}, "sbx_none": nil}, has); diff != "" {
-		t.Errorf("devices on the labels (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "devices on the labels", map[string][]string{"sbx_two": {"3", "GPU-5"}, "sbx_one": {"0"}, "sbx_none": nil}, has)
 }

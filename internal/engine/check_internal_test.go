@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // sent is a call that the engine's client made.
@@ -38,9 +39,7 @@ func recorder(t testing.TB) (*Engine, func() sent) {
 	}))
 	t.Cleanup(fake.Close)
 	e, err := New(Config{Host: "tcp://" + strings.TrimPrefix(fake.URL, "http://"), Namespace: "farm"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	t.Cleanup(func() { _ = e.Close() })
 	e.cpus = 8
 	return e, func() sent { return last }
@@ -128,9 +127,8 @@ func TestCheckerAcceptsTheNetworkOfABuild(t *testing.T) {
 	e.parent.name = "/sandboxes-farm"
 	command := []string{"/sandfarm/agent", "init", "--proxy"}
 	c := e.NewChecker(Rules{Build: command})
-	if _, err := e.CreateBuildNetwork(t.Context(), "python:1", "farm-agent-v1", command); err != nil {
-		t.Fatal(err)
-	}
+	_, err := e.CreateBuildNetwork(t.Context(), "python:1", "farm-agent-v1", command)
+	testbed.Must(t, err)
 	good := last().body
 	wantRefused(t, "where no images are built", func() error { _, err := e.NewChecker(Rules{}).Create(t.Context(), "", good); return err })
 	got, err := c.Create(t.Context(), "", good)
@@ -155,14 +153,10 @@ func TestCheckerAcceptsTheNetworkOfABuild(t *testing.T) {
 		"sandbox":  func(r *container.CreateRequest) { r.Labels[LabelSandbox] = "sbx_1" },
 	} {
 		var r container.CreateRequest
-		if err := json.Unmarshal(good, &r); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, json.Unmarshal(good, &r))
 		change(&r)
 		body, err := json.Marshal(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		wantRefused(t, what, func() error { _, err := c.Create(t.Context(), "", body); return err })
 	}
 	wantRefused(t, "name", func() error { _, err := c.Create(t.Context(), "farm-sbx_1", good); return err })
@@ -176,9 +170,8 @@ func TestCheckerAcceptsHelpersVolumesAndExecs(t *testing.T) {
 		"": e.nvidiaHelper("farm/probe:1"), "-": e.quotaHelper("farm/probe:1"), "farm-agent-v1-fill": e.fillHelper("python:1", "farm-agent-v1"),
 	} {
 		name = strings.TrimPrefix(name, "-")
-		if _, err := e.createHelper(t.Context(), name, helper); err != nil {
-			t.Fatal(err)
-		}
+		_, err := e.createHelper(t.Context(), name, helper)
+		testbed.Must(t, err)
 		if _, err := c.Create(t.Context(), name, last().body); err != nil {
 			t.Errorf("helper %q: %v", name, err)
 		}
@@ -192,15 +185,12 @@ func TestCheckerAcceptsHelpersVolumesAndExecs(t *testing.T) {
 	if _, err := c.Volume(last().body); err != nil {
 		t.Errorf("volume of the node: %v", err)
 	}
-	if err := e.Note(t.Context(), "sbx_1", "acme", map[string]string{"sandfarm.record": "{}"}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, e.Note(t.Context(), "sbx_1", "acme", map[string]string{"sandfarm.record": "{}"}))
 	if _, err := c.Volume(last().body); err != nil {
 		t.Errorf("note: %v", err)
 	}
-	if _, err := e.ensureVolume(t.Context(), "farm-agent-v1-complete", map[string]string{LabelRole: RoleAgent, LabelFill: "x"}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := e.ensureVolume(t.Context(), "farm-agent-v1-complete", map[string]string{LabelRole: RoleAgent, LabelFill: "x"})
+	testbed.Must(t, err)
 	if _, err := c.Volume(last().body); err != nil {
 		t.Errorf("volume of the agent: %v", err)
 	}
@@ -241,13 +231,11 @@ func accepted(t *testing.T) (*Checker, string, []byte) {
 	s.SandboxID, s.Agent, s.Env = farm.NewID(farm.SandboxPrefix), "farm-agent-1", map[string]string{"COLOUR": "blue"}
 	s.Labels, s.Deadline = map[string]string{"sandfarm.record": "{}"}, time.Unix(2_000_000_000, 0)
 	s.GPUs = []string{"GPU-0"}
-	if _, err := e.createOnce(t.Context(), s, 8); err != nil {
-		t.Fatal(err)
-	}
+	_, err := e.createOnce(t.Context(), s, 8)
+	testbed.Must(t, err)
 	c := e.NewChecker(Rules{})
-	if _, err := c.Create(t.Context(), last().name, last().body); err != nil {
-		t.Fatal(err)
-	}
+	_, err = c.Create(t.Context(), last().name, last().body)
+	testbed.Must(t, err)
 	return c, last().name, last().body
 }
 
@@ -257,17 +245,13 @@ func TestCheckerRefusesEachChangedField(t *testing.T) {
 	t.Parallel()
 	c, name, body := accepted(t)
 	root, err := parseJSON(body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	tried := 0
 	try := func(what, path string) {
 		t.Helper()
 		tried++
 		changed, err := json.Marshal(root)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		if _, err := c.Create(t.Context(), name, changed); err == nil && !isFree(path) {
 			t.Errorf("%s %s: accepted", what, path)
 		}
@@ -321,9 +305,7 @@ func TestCheckerRefusesEachFieldOfTheAPI(t *testing.T) {
 	seen := 0
 	for _, path := range fieldsOf(reflect.TypeFor[container.CreateRequest](), nil, 0) {
 		var request container.CreateRequest
-		if err := json.Unmarshal(body, &request); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, json.Unmarshal(body, &request))
 		field := reflect.ValueOf(&request).Elem()
 		for _, index := range path {
 			if field.Kind() == reflect.Pointer {

@@ -29,17 +29,13 @@ func TestCheckpointKeepsMemory(t *testing.T) {
 	t.Parallel()
 	d := enginetest.New(t, enginetest.Options{Args: append(runsc(t), "--experimental")})
 	b := setupOn(t, d.Host)
-	if err := b.CheckCheckpoints(t.Context(), "runsc"); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.CheckCheckpoints(t.Context(), "runsc"))
 	wantCode(t, "checkpoints of runc", b.CheckCheckpoints(t.Context(), "runc"), farm.CodeConflict)
 	s := b.spec(t, "remember")
 	s.Runtime = "runsc"
 	id := b.start(t, s)
 	before, err := b.Inspect(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	recall := func(want string) {
 		t.Helper()
 		testbed.Until(t, "the probe answers", func() bool { return len(b.output(t, id, "facts")) > 0 })
@@ -50,9 +46,7 @@ func TestCheckpointKeepsMemory(t *testing.T) {
 	wantCode(t, "resume without a checkpoint", b.Resume(t.Context(), id), farm.CodeConflict)
 	recall("1")
 	for _, want := range []string{"2", "3", "4", "5"} {
-		if err := b.Checkpoint(t.Context(), id); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, b.Checkpoint(t.Context(), id))
 		if c, err := b.Inspect(t.Context(), id); err != nil || c.Running {
 			t.Fatalf("after the checkpoint: %+v, %v", c, err)
 		}
@@ -65,9 +59,7 @@ func TestCheckpointKeepsMemory(t *testing.T) {
 			t.Fatalf("HasCheckpoint: %v, %v", has, err)
 		}
 		for range 2 { // the second time it runs
-			if err := b.Resume(t.Context(), id); err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, b.Resume(t.Context(), id))
 		}
 		recall(want)
 		if left, err := filepath.Glob(filepath.Join(d.Tmp, "*checkpoint*")); err != nil || len(left) > 0 {
@@ -79,19 +71,13 @@ func TestCheckpointKeepsMemory(t *testing.T) {
 		t.Errorf("after the resume: %+v, %v; want %+v", after, err, before)
 	}
 	for range 2 {
-		if err := b.RemoveCheckpoint(t.Context(), id); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, b.RemoveCheckpoint(t.Context(), id))
 	}
 	if has, err := b.HasCheckpoint(t.Context(), id); err != nil || has {
 		t.Errorf("HasCheckpoint after the removal: %v, %v", has, err)
 	}
-	if err := b.Checkpoint(t.Context(), id); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Remove(t.Context(), id); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.Checkpoint(t.Context(), id))
+	testbed.Must(t, b.Remove(t.Context(), id))
 	wantCode(t, "checkpoint of one that is gone", b.Checkpoint(t.Context(), id), farm.CodeNotFound)
 	wantCode(t, "resume of one that is gone", b.Resume(t.Context(), id), farm.CodeNotFound)
 }

@@ -16,18 +16,15 @@ import (
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/engine/enginetest"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestInfo(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	if err := b.Ping(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.Ping(t.Context()))
 	first, err := b.Info(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	if first.Version == "" || first.APIVersion == "" || first.CPUs < 1 || first.MemoryBytes < 1<<28 || !has(first.Runtimes, "runc") ||
 		first.CgroupVersion != "1" && first.CgroupVersion != "2" || first.StorageDriver == "" || !has(first.SecurityOptions, "seccomp") {
 		t.Errorf("info %+v", first)
@@ -42,9 +39,7 @@ func TestInfo(t *testing.T) {
 func TestRuntimeThatIsMissing(t *testing.T) {
 	t.Parallel()
 	e, err := engine.New(engine.Config{Runtime: "no-such-runtime"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer e.Close()
 	if err := e.CheckLimits(t.Context()); err != nil {
 		t.Errorf("an engine with limits is refused: %v", err)
@@ -77,15 +72,9 @@ func TestRemoveAllKeepsTheNode(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	before, err := b.NodeID(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Note(t.Context(), "sbx_1", "tenant-a", nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.RemoveAll(t.Context(), false); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
+	testbed.Must(t, b.Note(t.Context(), "sbx_1", "tenant-a", nil))
+	testbed.Must(t, b.RemoveAll(t.Context(), false))
 	if list, err := b.Notes(t.Context()); err != nil || len(list) != 0 {
 		t.Errorf("left after RemoveAll: %v, %v", list, err)
 	}
@@ -99,9 +88,8 @@ func TestRemoveAllKeepsTheNode(t *testing.T) {
 func TestRemoveAllAwaitsVolumes(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	if _, err := b.NodeID(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.NodeID(t.Context())
+	testbed.Must(t, err)
 	volume, user, late := b.cfg.Namespace+"-node", b.cfg.Namespace+"-user", b.cfg.Namespace+"-late"
 	docker := func(args ...string) {
 		if out, err := exec.Command("docker", args...).CombinedOutput(); err != nil {
@@ -119,9 +107,7 @@ func TestRemoveAllAwaitsVolumes(t *testing.T) {
 		}
 	}
 	e, err := engine.New(b.cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	if err := errors.Join(e.RemoveAll(t.Context(), true), e.Close()); err != nil {
 		t.Error(err)
 	}
@@ -138,9 +124,7 @@ func TestRemoveAllTakesOnlyItsOwn(t *testing.T) {
 	ours.start(t, ours.spec(t, "wait"))
 	ours.start(t, ours.spec(t, "wait"))
 	id := theirs.start(t, theirs.spec(t, "wait"))
-	if err := ours.RemoveAll(t.Context(), true); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, ours.RemoveAll(t.Context(), true))
 	if left, err := ours.List(t.Context()); err != nil || len(left) != 0 {
 		t.Errorf("left over: %v, error %v", left, err)
 	}
@@ -186,9 +170,7 @@ func BenchmarkCreateStartRemove(b *testing.B) {
 		s.SandboxID = farm.NewID(farm.SandboxPrefix)
 		id := f.start(b, s)
 		b.StopTimer()
-		if err := f.Remove(b.Context(), id); err != nil {
-			b.Fatal(err)
-		}
+		testbed.Must(b, f.Remove(b.Context(), id))
 		b.StartTimer()
 	}
 }
@@ -201,9 +183,7 @@ func BenchmarkDialThroughput(b *testing.B) {
 	b.SetBytes(mib << 20)
 	for b.Loop() {
 		s, err := f.Dial(b.Context(), id, []string{"/sandfarm/agent", "flood", "64"}, "")
-		if err != nil {
-			b.Fatal(err)
-		}
+		testbed.Must(b, err)
 		if n, err := io.Copy(io.Discard, s); err != nil || n != mib<<20 {
 			b.Fatalf("%d bytes, error %v", n, err)
 		}
@@ -217,15 +197,11 @@ func BenchmarkDialOpen(b *testing.B) {
 	id := f.start(b, f.spec(b, "wait"))
 	for b.Loop() {
 		s, err := f.Dial(b.Context(), id, []string{"/sandfarm/agent", "echo"}, "")
-		if err != nil {
-			b.Fatal(err)
-		}
-		if _, err := s.Write([]byte("x")); err != nil {
-			b.Fatal(err)
-		}
-		if _, err := io.ReadFull(s, make([]byte, 1)); err != nil {
-			b.Fatal(err)
-		}
+		testbed.Must(b, err)
+		_, err = s.Write([]byte("x"))
+		testbed.Must(b, err)
+		_, err = io.ReadFull(s, make([]byte, 1))
+		testbed.Must(b, err)
 		_ = s.Close()
 	}
 }

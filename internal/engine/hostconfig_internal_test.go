@@ -9,9 +9,9 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func spec() sandboxSpec {
@@ -63,9 +63,7 @@ func TestHostConfigIsTheFloor(t *testing.T) {
 		},
 	}
 	got := hostConfig(spec(), hostFacts{seccomp: "{}", runtime: "hardened", cpus: 2, timestamps: true, parent: "/sandboxes-farm", devices: []string{"/sys/devices/pci0000:00"}})
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("host config (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "host config", want, got)
 }
 
 // A runtime with a kernel of its own may have one that lacks the setting, and then would start nothing.
@@ -115,16 +113,10 @@ func TestHostDevices(t *testing.T) {
 	t.Parallel()
 	tree := t.TempDir()
 	for _, name := range []string{"virtual", "pci0000:00", "system", "LNXSYSTM:00"} {
-		if err := os.Mkdir(filepath.Join(tree, name), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, os.Mkdir(filepath.Join(tree, name), 0o700))
 	}
-	if err := os.WriteFile(filepath.Join(tree, "uevent"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"/sys/devices/LNXSYSTM:00", "/sys/devices/pci0000:00"}, hostDevices(tree)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	testbed.Must(t, os.WriteFile(filepath.Join(tree, "uevent"), nil, 0o600))
+	testbed.Diff(t, "", []string{"/sys/devices/LNXSYSTM:00", "/sys/devices/pci0000:00"}, hostDevices(tree))
 	if got := hostDevices(filepath.Join(tree, "missing")); got != nil {
 		t.Errorf("without the tree: %v", got)
 	}
@@ -134,9 +126,7 @@ func TestHostDevices(t *testing.T) {
 	if got := e.facts(with, 1).devices; got != nil {
 		t.Errorf("a sandbox with a GPU: %v", got)
 	}
-	if diff := cmp.Diff(hostDevices(deviceTree), e.facts(spec(), 1).devices); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "", hostDevices(deviceTree), e.facts(spec(), 1).devices)
 }
 
 // No spec gives a sandbox access to the host.
@@ -184,9 +174,7 @@ func TestResourcesDefaultsAndCeiling(t *testing.T) {
 	want := farm.Resources{
 		MemoryMB: limits.Memory.Default, CPUs: limits.CPUs.Default, PIDs: limits.PIDs.Default, DiskMB: limits.Disk.Default,
 	}
-	if diff := cmp.Diff(want, empty.resources(0)); diff != "" {
-		t.Errorf("defaults (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "defaults", want, empty.resources(0))
 	wide := sandboxSpec{ContainerSpec: farm.ContainerSpec{Resources: farm.Resources{CPUs: 64}}}
 	if got := wide.resources(2).CPUs; got != 2 {
 		t.Errorf("cpus over the engine's = %v, want 2", got)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestBuildAndImages(t *testing.T) {
@@ -39,9 +40,7 @@ func TestBuildAndImages(t *testing.T) {
 		Tags: []string{ref + ":h1", ref + ":latest"}, Args: map[string]string{"BASE": b.image, "COLOUR": "blue"}, Network: "none",
 		Labels: map[string]string{engine.LabelImage: name, engine.LabelLanguages: "python, bash", engine.LabelDescription: "A test."},
 	}, func(p farm.Progress) { progress = append(progress, p) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	if len(progress) == 0 || progress[len(progress)-1].Total < 5 {
 		t.Errorf("progress %+v", progress)
 	}
@@ -52,9 +51,7 @@ func TestBuildAndImages(t *testing.T) {
 		t.Errorf("image that was never built exists: %v, error %v", there, err)
 	}
 	images, err := b.Images(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	found := 0
 	for _, i := range images {
 		if i.Name == name {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // An engine that cannot limit one of these must not be used.
@@ -67,14 +68,10 @@ func TestHostConfigWithGPUs(t *testing.T) {
 	want := hostConfig(spec(), hostFacts{seccomp: "{}"})
 	want.DeviceRequests = []container.DeviceRequest{{Driver: "nvidia", DeviceIDs: []string{"GPU-1", "GPU-2"}, Capabilities: [][]string{{"gpu", "compute", "utility"}}}}
 	want.Tmpfs["/dev/shm"] = strings.Replace(want.Tmpfs["/dev/shm"], "size=64m", "size=1024m", 1)
-	if diff := cmp.Diff(want, hostConfig(with, hostFacts{seccomp: "{}"})); diff != "" {
-		t.Errorf("host config (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "host config", want, hostConfig(with, hostFacts{seccomp: "{}"}))
 	with.CDI = []string{"nvidia.com/gpu=0", "nvidia.com/gpu=1"}
 	want.DeviceRequests = []container.DeviceRequest{{Driver: "cdi", DeviceIDs: with.CDI}}
-	if diff := cmp.Diff(want, hostConfig(with, hostFacts{seccomp: "{}"})); diff != "" {
-		t.Errorf("host config with CDI (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "host config with CDI", want, hostConfig(with, hostFacts{seccomp: "{}"}))
 	with.CDI = with.CDI[:1]
 	if code := farm.CodeOf(with.validate()); code != farm.CodeInvalid {
 		t.Errorf("fewer names than devices: %q, want invalid", code)
@@ -102,9 +99,7 @@ func TestVisibleDevicesAreNotTheCallers(t *testing.T) {
 			s := spec()
 			s.GPUs, s.CDI, s.Env = c.gpus, c.cdi, c.env
 			config := e.containerConfig(s, c.nvidia)
-			if diff := cmp.Diff(c.want, config.Env); diff != "" {
-				t.Errorf("environment (-want +got):\n%s", diff)
-			}
+			testbed.Diff(t, "environment", c.want, config.Env)
 			if got := fromLabels("c1", config.Labels).GPUs; !cmp.Equal(c.gpus, got) {
 				t.Errorf("the label says %v", got)
 			}
@@ -144,13 +139,10 @@ func TestTheEnginesDefaultRuntimeIsNamed(t *testing.T) {
 	for name, limited := range map[string]bool{"runc": false, "runsc": true} {
 		e, last := recorder(t)
 		e.standard = name
-		if _, err := e.createOnce(t.Context(), sandboxSpec{UID: 70000, ContainerSpec: farm.ContainerSpec{SandboxID: farm.NewID(farm.SandboxPrefix), Image: "python", Agent: "farm-agent-1", Command: []string{"/sandfarm/agent"}, Tenant: "t", Node: "n"}}, 8); err != nil {
-			t.Fatal(err)
-		}
+		_, err := e.createOnce(t.Context(), sandboxSpec{UID: 70000, ContainerSpec: farm.ContainerSpec{SandboxID: farm.NewID(farm.SandboxPrefix), Image: "python", Agent: "farm-agent-1", Command: []string{"/sandfarm/agent"}, Tenant: "t", Node: "n"}}, 8)
+		testbed.Must(t, err)
 		var got container.CreateRequest
-		if err := json.Unmarshal(last().body, &got); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, json.Unmarshal(last().body, &got))
 		has := slices.ContainsFunc(got.HostConfig.Ulimits, func(l *container.Ulimit) bool { return l.Name == nproc })
 		if got.HostConfig.Runtime != name || has != limited || (len(got.HostConfig.Sysctls) == 0) != limited {
 			t.Errorf("default %s: runtime %q, a limit on processes %t, sysctls %v", name, got.HostConfig.Runtime, has, got.HostConfig.Sysctls)
@@ -197,25 +189,15 @@ func TestParentCgroupOfVersion2(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	p, err := newParentCgroup("farm-a", root, "2", "cgroupfs")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	dir := filepath.Join(root, "sandboxes-farm-a")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(root, "cgroup.controllers"), []byte("cpuset cpu io memory pids\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, os.Mkdir(dir, 0o700))
+	testbed.Must(t, os.WriteFile(filepath.Join(root, "cgroup.controllers"), []byte("cpuset cpu io memory pids\n"), 0o600))
 	for _, path := range []string{filepath.Join(root, "cgroup.subtree_control"), filepath.Join(dir, "memory.max"), filepath.Join(dir, "pids.max")} {
-		if err := os.WriteFile(path, []byte("max\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, os.WriteFile(path, []byte("max\n"), 0o600))
 	}
 	for _, memory := range []int64{1 << 30, 2 << 30, 2 << 30} {
-		if err := p.apply(t.Context(), memory); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, p.apply(t.Context(), memory))
 		for file, want := range map[string]string{"../cgroup.subtree_control": "+memory +pids", "memory.max": strconv.FormatInt(memory, 10), "pids.max": strconv.FormatInt(hostProcesses()*3/4, 10)} {
 			if got, err := os.ReadFile(filepath.Join(dir, file)); err != nil || string(got) != want {
 				t.Errorf("%s is %q (%v), want %q", file, got, err, want)
@@ -245,16 +227,10 @@ func TestParentCgroupHasTheNameOfTheDriver(t *testing.T) {
 func TestLimitIsSetOnceAndChecked(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "memory.max")
-	if err := setLimit(file, 1<<20); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(file, 0o400); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, setLimit(file, 1<<20))
+	testbed.Must(t, os.Chmod(file, 0o400))
 	before, err := os.Stat(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	if err := setLimit(file, 1<<20+int64(os.Getpagesize())-1); err != nil { // the kernel rounds down to a page
 		t.Error(err)
 	}

@@ -10,11 +10,10 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/engine/enginetest"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // What hostile code can do in a real sandbox.
@@ -52,9 +51,7 @@ func TestSandboxFromInside(t *testing.T) {
 		"/": readOnly, "/sandfarm": readOnly,
 		"/workspace": "", "/tmp": "", "/home/sandbox": "", "/run/sandfarm": "", "/dev/shm": "",
 	}
-	if diff := cmp.Diff(writable, f.Writable); diff != "" {
-		t.Errorf("writable directories (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "writable directories", writable, f.Writable)
 	for dir, want := range map[string]string{"/workspace": "", "/home/sandbox": "", "/tmp": "EACCES", "/run/sandfarm": "EACCES", "/dev/shm": "EACCES"} {
 		if f.Execs[dir] != want {
 			t.Errorf("running a program of %s gives %q, want %q", dir, f.Execs[dir], want)
@@ -89,12 +86,8 @@ func TestSandboxFromInside(t *testing.T) {
 	if enginetest.GVisor() {
 		interfaces, core = nil, [2]uint64{0, 0} // it has no /sys/class/net, and writes no core files
 	}
-	if diff := cmp.Diff(interfaces, f.Interfaces); diff != "" {
-		t.Errorf("interfaces (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(map[string][2]uint64{"core": core, "nofile": {1024, 1024}}, f.Limits); diff != "" {
-		t.Errorf("limits (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "interfaces", interfaces, f.Interfaces)
+	testbed.Diff(t, "limits", map[string][2]uint64{"core": core, "nofile": {1024, 1024}}, f.Limits)
 	if f.Hostname != "sandbox" || f.Cwd != farm.Workspace {
 		t.Errorf("hostname %q, working directory %q", f.Hostname, f.Cwd)
 	}
@@ -130,9 +123,8 @@ func TestRunningNeedsEveryLabel(t *testing.T) {
 	spec := e.spec(t, "wait")
 	e.start(t, spec)
 	still := e.spec(t, "wait")
-	if _, err := e.Create(t.Context(), still); err != nil {
-		t.Fatal(err)
-	}
+	_, err := e.Create(t.Context(), still)
+	testbed.Must(t, err)
 	mine := engine.LabelSandbox + "=" + spec.SandboxID
 	for name, c := range map[string]struct {
 		labels []string
@@ -174,13 +166,9 @@ func TestUserIDsAreUnique(t *testing.T) {
 	group.Wait()
 	seen := map[string]int{}
 	for i, id := range ids {
-		if errs[i] != nil {
-			t.Fatal(errs[i])
-		}
+		testbed.Must(t, errs[i])
 		c, err := b.Inspect(t.Context(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		uid := c.Labels[engine.LabelUID]
 		if other, ok := seen[uid]; ok {
 			t.Errorf("sandboxes %d and %d have the uid %s", other, i, uid)
@@ -193,13 +181,9 @@ func TestUserIDsAreUnique(t *testing.T) {
 			t.Errorf("the second create of sandbox %d: %s, %v; want %s", i, again, err, id)
 		}
 	}
-	if err := b.Start(t.Context(), ids[0]); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.Start(t.Context(), ids[0]))
 	c, err := b.Inspect(t.Context(), ids[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	uid := c.Labels[engine.LabelUID]
 	f := b.facts(t, ids[0])
 	if want := fmt.Sprintf("%[1]s %[1]s %[1]s %[1]s", uid); f.Status["Uid"] != want || f.Init["Gid"] != want {

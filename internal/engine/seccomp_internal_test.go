@@ -9,6 +9,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
+
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // seccompRule is what the engine reads of a profile.
@@ -44,17 +46,13 @@ func (r seccompRule) holds(args [6]uint64) bool {
 func seccompRules(t *testing.T, gpus bool) []seccompRule {
 	t.Helper()
 	text, err := seccompProfile(gpus)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	var profile struct {
 		DefaultAction string
 		ArchMap       []struct{ SubArchitectures []string }
 		Syscalls      []seccompRule
 	}
-	if err := json.Unmarshal([]byte(text), &profile); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, json.Unmarshal([]byte(text), &profile))
 	if profile.DefaultAction != "SCMP_ACT_ERRNO" {
 		t.Errorf("default action %q", profile.DefaultAction)
 	}
@@ -342,9 +340,7 @@ func TestSeccompProfileHasOneConditionAnArgument(t *testing.T) {
 func TestSeccompProfileIsTheSameEachTime(t *testing.T) {
 	t.Parallel()
 	first, err := seccompProfile(false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for range 50 {
 		if again, err := seccompProfile(false); err != nil || again != first {
 			t.Fatalf("the profile differs (error %v)", err)

@@ -22,6 +22,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/engine/enginetest"
 	"github.com/sandfarm/sandfarm/internal/engineproxy"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/node"
 )
 
@@ -66,13 +67,9 @@ const proxied = "ThroughTheProxy/"
 func throughProxy(t testing.TB, host, namespace string) string {
 	t.Helper()
 	behind, err := engine.New(engine.Config{Host: host, Namespace: namespace, Runtime: enginetest.Runtime()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	dir, err := os.MkdirTemp("", "sfp") // t.TempDir is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	p := engineproxy.New(engineproxy.Config{
 		Namespace: namespace, Checker: behind.NewChecker(engine.Rules{Runtimes: []string{"runsc"}}), Dial: behind.Connect, MaxBody: 4 << 20, Builds: strings.HasSuffix(t.Name(), "TestBuildAndImages"),
 		Log: slog.New(slog.DiscardHandler), Exec: func(string, []string) bool { return true },
@@ -105,9 +102,7 @@ func setupOn(t testing.TB, host string) *bundle {
 		cfg.Host = throughProxy(t, host, cfg.Namespace)
 	}
 	e, err := engine.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	b := &bundle{Engine: e, cfg: cfg, image: cfg.Namespace + "/empty:1", probe: probe}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -118,9 +113,7 @@ func setupOn(t testing.TB, host string) *bundle {
 			}
 		}
 	})
-	if err := e.Import(t.Context(), b.image, bytes.NewReader(make([]byte, 1024))); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, e.Import(t.Context(), b.image, bytes.NewReader(make([]byte, 1024))))
 	return b
 }
 
@@ -128,9 +121,7 @@ func setupOn(t testing.TB, host string) *bundle {
 func (b *bundle) spec(t testing.TB, command ...string) farm.ContainerSpec {
 	t.Helper()
 	volume, err := b.EnsureAgent(t.Context(), "v1", copies, b.programs, b.image)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	return farm.ContainerSpec{
 		SandboxID: farm.NewID(farm.SandboxPrefix), Tenant: "tenant-a", Node: "node_x", Deadline: time.Unix(2_000_000_000, 0),
 		Image: b.image, Command: append([]string{"/sandfarm/agent"}, command...), Env: map[string]string{"COLOUR": "blue"}, Agent: volume,
@@ -152,9 +143,7 @@ func subject(t testing.TB) *enginetest.Subject {
 	connect := func(t testing.TB, cfg engine.Config) node.Engine {
 		t.Helper()
 		e, err := engine.New(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		t.Cleanup(func() { _ = e.Close() })
 		return e
 	}
@@ -168,9 +157,7 @@ func subject(t testing.TB) *enginetest.Subject {
 			t.Helper()
 			path := filepath.Join(t.TempDir(), "s")
 			l, err := net.Listen("unix", path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, err)
 			t.Cleanup(func() { _ = l.Close() })
 			return connect(t, engine.Config{Host: "unix://" + path + "-none"}), connect(t, engine.Config{Host: "unix://" + path})
 		},
@@ -181,12 +168,8 @@ func subject(t testing.TB) *enginetest.Subject {
 func (b *bundle) start(t testing.TB, s farm.ContainerSpec) string {
 	t.Helper()
 	id, err := b.Create(t.Context(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Start(t.Context(), id); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
+	testbed.Must(t, b.Start(t.Context(), id))
 	return id
 }
 
@@ -194,14 +177,10 @@ func (b *bundle) start(t testing.TB, s farm.ContainerSpec) string {
 func (b *bundle) output(t testing.TB, id string, args ...string) []byte {
 	t.Helper()
 	s, err := b.Dial(t.Context(), id, append([]string{"/sandfarm/agent"}, args...), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer s.Close()
 	out, err := io.ReadAll(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	return out
 }
 
@@ -219,9 +198,7 @@ type facts struct {
 func (b *bundle) facts(t testing.TB, id string) facts {
 	t.Helper()
 	var f facts
-	if err := json.Unmarshal(b.output(t, id, "facts"), &f); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, json.Unmarshal(b.output(t, id, "facts"), &f))
 	return f
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/docker/docker/pkg/jsonmessage"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func frame(kind byte, text string) string {
@@ -191,9 +192,7 @@ func remover(t *testing.T, answer func(http.ResponseWriter)) *Engine {
 	}))
 	t.Cleanup(fake.Close)
 	e, err := New(Config{Host: "tcp://" + strings.TrimPrefix(fake.URL, "http://"), Namespace: "farm"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	t.Cleanup(func() { _ = e.Close() })
 	return e
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/engineproxy"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // What the engine says about things of others does not reach the farm.
@@ -59,19 +60,11 @@ func TestContainersAreUsedByTheirID(t *testing.T) {
 	p := newProxy(t, nil)
 	e := p.client(t)
 	for range 2 { // the second time the id is known
-		if err := e.Start(t.Context(), "farm-sbx_1"); err != nil {
-			t.Fatal(err)
-		}
-		if err := e.Start(t.Context(), ours); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, e.Start(t.Context(), "farm-sbx_1"))
+		testbed.Must(t, e.Start(t.Context(), ours))
 	}
-	if err := e.Update(t.Context(), "farm-sbx_1", "", farm.Resources{MemoryMB: 256, CPUs: 1, PIDs: 64}); err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Remove(t.Context(), "farm-sbx_1"); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, e.Update(t.Context(), "farm-sbx_1", "", farm.Resources{MemoryMB: 256, CPUs: 1, PIDs: 64}))
+	testbed.Must(t, e.Remove(t.Context(), "farm-sbx_1"))
 	changes := p.fake.changes()
 	if len(changes) != 6 {
 		t.Errorf("the engine got %v", changes)
@@ -96,9 +89,7 @@ func TestExecCarriesBytesUntilBothEnd(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t, nil)
 	e := p.client(t)
-	if err := e.Ping(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, e.Ping(t.Context()))
 	for user, command := range map[string][]string{
 		"0:0": {"/sandfarm/agent", "dial"}, "65533:0": {"/sandfarm/agent", "dial"}, "root": {"/sandfarm/agent", "dial"}, "": {"/sandfarm/agent", "dial"},
 		"20000:20000": {"/sandfarm/agent", "dial"}, "65533:65533": {"/bin/sh"},
@@ -108,21 +99,16 @@ func TestExecCarriesBytesUntilBothEnd(t *testing.T) {
 		}
 	}
 	conn, err := e.Dial(t.Context(), ours, []string{"/sandfarm/agent", "dial"}, "65533:65533")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	frame := append([]byte{1, 0, 0, 0, 0, 0, 0x40, 0}, bytes.Repeat([]byte("x"), 0x4000)...)
 	for range 20 {
-		if _, err := conn.Write(frame); err != nil {
-			t.Fatal(err)
-		}
+		_, err = conn.Write(frame)
+		testbed.Must(t, err)
 	}
 	if got, err := io.ReadAll(io.LimitReader(conn, 20*0x4000)); err != nil || len(got) != 20*0x4000 {
 		t.Errorf("%d bytes came back, %v", len(got), err)
 	}
-	if err := conn.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, conn.(interface{ CloseWrite() error }).CloseWrite())
 	if _, err := conn.Read(make([]byte, 1)); err == nil || !strings.Contains(err.Error(), "EOF") { // "bye" is no frame
 		t.Errorf("after the end of the input: %v", err)
 	}
@@ -164,9 +150,7 @@ func TestServeOnASocket(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t, nil)
 	dir, err := os.MkdirTemp("", "sfp") // t.TempDir is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	path := filepath.Join(dir, "run", "engine.sock")
 	socket := engineproxy.Socket{Path: path, Mode: 0o600, MaxConnections: 8}
@@ -189,17 +173,13 @@ func TestServeOnASocket(t *testing.T) {
 		t.Errorf("the socket: %v, %v", info, err)
 	}
 	e, err := engine.New(engine.Config{Host: "unix://" + path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer e.Close()
 	if err := e.Ping(t.Context()); err != nil {
 		t.Error(err)
 	}
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	_, _ = io.WriteString(conn, "GET /_ping HTTP/1.1\r\nHost: engine\r\n"+strings.Repeat("a:\n", 7200)+"\r\n") // the lines of a header are bounded
 	if answer, _ := io.ReadAll(conn); strings.Contains(string(answer), " 200 ") {
 		t.Errorf("a header of 7200 lines is answered with %q", answer)
@@ -211,15 +191,11 @@ func TestServeOnASocket(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, os.WriteFile(path, nil, 0o600))
 	if err := p.proxy.Serve(t.Context(), socket, nil); err == nil || !strings.Contains(err.Error(), "no socket") {
 		t.Errorf("a file: %v", err)
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, os.Remove(path))
 	stop = serve()
 	if err := stop(); err != nil {
 		t.Error(err)

@@ -12,19 +12,16 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/engineproxy"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func readAnswer(t *testing.T, conn net.Conn) (int, string) {
 	t.Helper()
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	return resp.StatusCode, string(text)
 }
 
@@ -331,15 +328,10 @@ func packed(t *testing.T, first string, mode int64, others ...string) string {
 		if strings.HasSuffix(name, "/") {
 			h.Typeflag, h.Size = tar.TypeDir, 0
 		}
-		if err := w.WriteHeader(h); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.Write(make([]byte, h.Size)); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, w.WriteHeader(h))
+		_, err := w.Write(make([]byte, h.Size))
+		testbed.Must(t, err)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, w.Close())
 	return b.String()
 }

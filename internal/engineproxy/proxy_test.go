@@ -19,6 +19,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/engineproxy"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -134,9 +135,7 @@ func newProxy(t *testing.T, change func(*engineproxy.Config)) *proxied {
 	t.Helper()
 	fake := newFakeEngine(t)
 	e, err := engine.New(engine.Config{Host: "tcp://" + fake.Listener.Addr().String(), Namespace: "farm"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	cfg := engineproxy.Config{
 		Namespace: "farm", Checker: e.NewChecker(engine.Rules{}), Dial: e.Connect, MaxBody: maxBody, Log: slog.New(slog.DiscardHandler),
 		Exec: func(user string, command []string) bool {
@@ -160,13 +159,10 @@ func newProxy(t *testing.T, change func(*engineproxy.Config)) *proxied {
 func (p *proxied) raw(t *testing.T, request string) (int, string) {
 	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", p.address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer conn.Close()
-	if _, err := io.WriteString(conn, request); err != nil {
-		t.Fatal(err)
-	}
+	_, err = io.WriteString(conn, request)
+	testbed.Must(t, err)
 	return readAnswer(t, conn)
 }
 
@@ -180,9 +176,7 @@ func (p *proxied) call(t *testing.T, method, target, body string) (int, string) 
 func (p *proxied) client(t *testing.T) *engine.Engine {
 	t.Helper()
 	e, err := engine.New(engine.Config{Host: "tcp://" + p.address, Namespace: "farm"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	t.Cleanup(func() { _ = e.Close() })
 	return e
 }
@@ -192,9 +186,7 @@ func sandboxBody(t *testing.T, change func(*farm.ContainerSpec)) (name, body str
 	t.Helper()
 	fake := newFakeEngine(t)
 	e, err := engine.New(engine.Config{Host: "tcp://" + fake.Listener.Addr().String(), Namespace: "farm"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer e.Close()
 	s := farm.ContainerSpec{
 		SandboxID: farm.NewID(farm.SandboxPrefix), Image: "python:1", Command: []string{"/sandfarm/agent", "init"}, Agent: "farm-agent-1",
@@ -202,9 +194,8 @@ func sandboxBody(t *testing.T, change func(*farm.ContainerSpec)) (name, body str
 	if change != nil {
 		change(&s)
 	}
-	if _, err := e.Create(context.WithoutCancel(t.Context()), s); err != nil {
-		t.Fatal(err)
-	}
+	_, err = e.Create(context.WithoutCancel(t.Context()), s)
+	testbed.Must(t, err)
 	create := slices.IndexFunc(fake.seen, func(call string) bool { return strings.Contains(call, "/containers/create") })
 	return e.Name(s.SandboxID), fake.body[create]
 }
@@ -213,13 +204,9 @@ func sandboxBody(t *testing.T, change func(*farm.ContainerSpec)) (name, body str
 func edit(t *testing.T, body string, change func(map[string]any)) string {
 	t.Helper()
 	var doc map[string]any
-	if err := json.Unmarshal([]byte(body), &doc); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, json.Unmarshal([]byte(body), &doc))
 	change(doc)
 	out, err := json.Marshal(doc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	return string(out)
 }

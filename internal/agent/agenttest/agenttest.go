@@ -22,6 +22,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/agent/server"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // Agent is a running agent and a client to it.
@@ -70,14 +71,6 @@ func UV(tb testing.TB) string {
 	return path
 }
 
-// Must ends the test when there is an error.
-func Must(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
-}
-
 // StartIndexed is Start with package indexes, served by index.
 func StartIndexed(tb testing.TB, path string, index http.Handler, change func(*server.Config)) *Agent {
 	tb.Helper()
@@ -103,26 +96,20 @@ func StartProxied(tb testing.TB, path string, proxy http.Handler, change func(*s
 func start(tb testing.TB, path string, worker client.Options, change func(*server.Config)) *Agent {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "agent") // short, because socket paths are limited in length
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testbed.Must(tb, err)
 	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
 	cfg := server.Config{
 		Version: "test", Workspace: filepath.Join(dir, "workspace"), RunDir: filepath.Join(dir, "run"),
 		HomeDir: filepath.Join(dir, "home"), TmpDir: filepath.Join(dir, "tmp"), Env: []string{"PATH=" + path, "FARM=yes"},
 	}
 	for _, d := range []string{cfg.Workspace, cfg.HomeDir, cfg.TmpDir} {
-		if err := os.Mkdir(d, 0o755); err != nil {
-			tb.Fatal(err)
-		}
+		testbed.Must(tb, os.Mkdir(d, 0o755))
 	}
 	if change != nil {
 		change(&cfg)
 	}
 	srv, err := server.New(cfg)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testbed.Must(tb, err)
 	tb.Cleanup(func() { _ = srv.Close() })
 	return &Agent{Client: connect(tb, srv, worker), Workspace: cfg.Workspace, Home: cfg.HomeDir, Server: srv}
 }
@@ -148,9 +135,7 @@ func connect(tb testing.TB, srv *server.Server, o client.Options) *client.Client
 		_ = srv.ServeConn(context.Background(), theirs)
 	}()
 	c, err := client.New(ours, o)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testbed.Must(tb, err)
 	tb.Cleanup(func() {
 		_ = c.Close()
 		<-served
@@ -174,13 +159,9 @@ func Run(tb testing.TB, c *client.Client, spec agent.Spec) Ran {
 	id := NewID()
 	ctx, cancel := context.WithTimeout(tb.Context(), 2*time.Minute)
 	defer cancel()
-	if err := c.Start(ctx, id, spec); err != nil {
-		tb.Fatalf("start: %v", err)
-	}
+	testbed.Must(tb, c.Start(ctx, id, spec))
 	ran := Read(tb, c, id)
-	if err := c.Forget(ctx, id); err != nil {
-		tb.Fatalf("forget: %v", err)
-	}
+	testbed.Must(tb, c.Forget(ctx, id))
 	return ran
 }
 
@@ -190,9 +171,7 @@ func Read(tb testing.TB, c *client.Client, id string) Ran {
 	ctx, cancel := context.WithTimeout(tb.Context(), 2*time.Minute)
 	defer cancel()
 	frames, err := c.Frames(ctx, id, 1)
-	if err != nil {
-		tb.Fatalf("frames: %v", err)
-	}
+	testbed.Must(tb, err)
 	defer func() { _ = frames.Close() }()
 	var r collector
 	for {
@@ -200,16 +179,10 @@ func Read(tb testing.TB, c *client.Client, id string) Ran {
 		if errors.Is(err, io.EOF) {
 			return r.done()
 		}
-		if err != nil {
-			tb.Fatalf("next frame: %v", err)
-		}
-		if err := r.add(f); err != nil {
-			tb.Fatal(err)
-		}
+		testbed.Must(tb, err)
+		testbed.Must(tb, r.add(f))
 		if r.due() {
-			if err := c.Ack(ctx, id, f.Seq); err != nil {
-				tb.Fatalf("ack: %v", err)
-			}
+			testbed.Must(tb, c.Ack(ctx, id, f.Seq))
 		}
 	}
 }
@@ -218,7 +191,7 @@ func Read(tb testing.TB, c *client.Client, id string) Ran {
 func Processes(tb testing.TB, mark string) (found []string) {
 	tb.Helper()
 	paths, err := filepath.Glob("/proc/[0-9]*/environ")
-	Must(tb, err)
+	testbed.Must(tb, err)
 	for _, path := range paths {
 		if env, err := os.ReadFile(path); err == nil && bytes.Contains(env, []byte(mark)) {
 			stat, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "stat"))
@@ -317,7 +290,7 @@ func program(tb testing.TB) string {
 		return path()
 	}
 	dir, err := os.MkdirTemp("", "agentprogram")
-	Must(tb, err)
+	testbed.Must(tb, err)
 	defer func() { _ = os.RemoveAll(dir) }()
 	to := filepath.Join(dir, "agent")
 	build := exec.CommandContext(tb.Context(), "go", "build", "-o", to, "github.com/sandfarm/sandfarm/cmd/agent") //nolint:gosec // a test's own
@@ -326,7 +299,7 @@ func program(tb testing.TB) string {
 		tb.Fatalf("build the agent: %v\n%s", err, out)
 	}
 	built, err = os.Open(to)
-	Must(tb, err)
+	testbed.Must(tb, err)
 	return path()
 }
 
@@ -335,7 +308,7 @@ func program(tb testing.TB) string {
 func Serve(tb testing.TB, handle func(io.ReadWriter)) (port int) {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // the listener ends with the test
-	Must(tb, err)
+	testbed.Must(tb, err)
 	tb.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {

@@ -11,13 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/yamux"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // against returns a client that talks to a hostile agent.
@@ -25,15 +25,11 @@ func against(t *testing.T, hostile http.HandlerFunc) *client.Client {
 	t.Helper()
 	ours, theirs := net.Pipe()
 	session, err := yamux.Server(theirs, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	srv := &http.Server{Handler: hostile} //nolint:gosec // a test's own
 	go func() { _ = srv.Serve(session) }()
 	c, err := client.New(ours, client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	t.Cleanup(func() {
 		_ = c.Close()
 		_ = srv.Close()
@@ -65,9 +61,7 @@ func TestFramesAreChecked(t *testing.T) {
 			t.Parallel()
 			cl := against(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(c.sent) })
 			frames, err := cl.Frames(t.Context(), "job", 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, err)
 			defer func() { _ = frames.Close() }()
 			for err == nil {
 				_, err = frames.Next()
@@ -104,9 +98,7 @@ func TestABrokenStreamIsUnavailable(t *testing.T) {
 	if err := cl.Mkdir(t.Context(), "x"); farm.CodeOf(err) != farm.CodeUnavailable {
 		t.Errorf("aborted: %v", err)
 	}
-	if err := cl.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, cl.Close())
 	<-cl.Done()
 	if _, err := cl.Info(t.Context()); farm.CodeOf(err) != farm.CodeUnavailable {
 		t.Errorf("closed: %v", err)
@@ -138,9 +130,7 @@ func stdout(t *testing.T, frames *client.Frames) string {
 		if errors.Is(err, io.EOF) {
 			return text.String()
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		if f.Type == agent.FrameStdout {
 			text.Write(f.Payload)
 		}
@@ -154,17 +144,13 @@ func TestRunStartsOnceAndReadsFromAnyFrame(t *testing.T) {
 	id := agenttest.NewID()
 	for _, from := range []uint64{0, 1, 2} {
 		frames, err := a.Run(t.Context(), id, spec, from)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		if got := stdout(t, frames); got != "x\n" {
 			t.Errorf("from %d: %q", from, got)
 		}
 		spec.Code = strings.Repeat("a long request of an execution that has started ", 1<<16) // 3 MB, more than a stream takes without a reader
 	}
-	if err := a.Ack(t.Context(), id, 2); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, a.Ack(t.Context(), id, 2))
 	if _, err := a.Run(t.Context(), id, spec, 1); farm.CodeOf(err) != farm.CodeConflict {
 		t.Errorf("frames that were acknowledged: %v", err)
 	}
@@ -178,12 +164,8 @@ func TestRunDoesNotWaitForOutput(t *testing.T) {
 	a := agenttest.StartPlain(t)
 	id := agenttest.NewID()
 	frames, err := a.Run(t.Context(), id, agent.Spec{Kind: farm.KindCommand, Commands: []string{"sleep 1000"}, Background: true}, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := a.Forget(t.Context(), id); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
+	testbed.Must(t, a.Forget(t.Context(), id))
 	stdout(t, frames)
 }
 
@@ -206,15 +188,11 @@ func TestRunOfAnOlderAgent(t *testing.T) {
 		_, _ = w.Write(agent.AppendFrame(agent.AppendFrame(nil, agent.Frame{Seq: 3, Type: agent.FrameStdout, Payload: []byte("hello")}), agent.Frame{Seq: 4, Type: agent.FrameFinal, Payload: []byte("{}")}))
 	})
 	frames, err := cl.Run(t.Context(), "job", agent.Spec{Kind: farm.KindCommand}, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	if got := stdout(t, frames); got != "hello" {
 		t.Errorf("output %q", got)
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if diff := cmp.Diff([]string{"PUT /v1/executions/job", "GET /v1/executions/job/frames"}, slices.Clone(calls)); diff != "" {
-		t.Error(diff)
-	}
+	testbed.Diff(t, "", []string{"PUT /v1/executions/job", "GET /v1/executions/job/frames"}, slices.Clone(calls))
 }

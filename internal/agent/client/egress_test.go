@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 const (
@@ -33,17 +34,13 @@ func hostileAgent(t *testing.T, o client.Options) (*client.Client, *yamux.Sessio
 	t.Helper()
 	local, remote := net.Pipe()
 	c, err := client.New(local, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	config := yamux.DefaultConfig()
 	config.LogOutput = nil
 	config.Logger = discard{}
 	session, err := yamux.Server(remote, config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	t.Cleanup(func() { _ = session.Close() })
 	return c, session
 }
@@ -52,12 +49,9 @@ func hostileAgent(t *testing.T, o client.Options) (*client.Client, *yamux.Sessio
 func open(t *testing.T, session *yamux.Session, text string) *yamux.Stream {
 	t.Helper()
 	stream, err := session.OpenStream()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.WriteString(stream, text); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
+	_, err = io.WriteString(stream, text)
+	testbed.Must(t, err)
 	return stream
 }
 
@@ -188,12 +182,10 @@ func TestWhatTheAgentSendsAfterTheAnswerIsBounded(t *testing.T) {
 	t.Parallel()
 	c, session := hostileIndex(t, func(http.ResponseWriter, *http.Request) {})
 	stream := open(t, session, request)
-	if _, err := io.ReadAll(stream); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.WriteString(stream, strings.Repeat("x", maxUnread/2)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := io.ReadAll(stream)
+	testbed.Must(t, err)
+	_, err = io.WriteString(stream, strings.Repeat("x", maxUnread/2))
+	testbed.Must(t, err)
 	if raw, err := io.ReadAll(open(t, session, request)); err != nil || !strings.HasPrefix(string(raw), "HTTP/1.1 200 ") {
 		t.Fatalf("after a small amount the next request gets %.60q, %v", raw, err)
 	}
@@ -259,9 +251,8 @@ func TestStreamsAreAdmittedUnread(t *testing.T) {
 		}
 		_ = refused.Close()
 	}
-	if _, err := io.WriteString(first, request[20:]); err != nil {
-		t.Fatal(err)
-	}
+	_, err := io.WriteString(first, request[20:])
+	testbed.Must(t, err)
 	if raw, err := io.ReadAll(first); err != nil || !strings.HasSuffix(string(raw), "\r\n\r\nin") {
 		t.Errorf("the stream that is admitted is answered %.60q, %v", raw, err)
 	}

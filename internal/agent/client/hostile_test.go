@@ -17,6 +17,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/httpserver"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // Data on a stream that the worker did not request would stay in the worker's memory.
@@ -240,9 +241,7 @@ func FuzzSession(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		local, remote := net.Pipe()
 		c, err := client.New(local, client.Options{Egress: http.NotFoundHandler(), Proxy: len(in)%2 == 0})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		defer func() { _ = c.Close() }()
 		go func() { _, _ = io.Copy(io.Discard, remote) }()
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -280,16 +279,12 @@ func FuzzAnswer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		local, remote := net.Pipe()
 		c, err := client.New(local, client.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		config := yamux.DefaultConfig()
 		config.LogOutput = nil
 		config.Logger = discard{}
 		session, err := yamux.Server(remote, config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		defer func() {
 			_ = c.Close()
 			_ = session.Close()

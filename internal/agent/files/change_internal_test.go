@@ -16,26 +16,20 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // someTree makes a directory with a file, a link, a pipe and what is being written.
 func someTree(t *testing.T, top string, when time.Time) {
 	t.Helper()
-	must(t, os.MkdirAll(filepath.Join(top, "d", stagingDir), 0o700))
-	must(t, os.WriteFile(filepath.Join(top, "d", stagingDir, "half"), nil, 0o600))
-	must(t, os.WriteFile(filepath.Join(top, "d", "f"), []byte("content"), 0o600))
-	must(t, os.Symlink("nowhere", filepath.Join(top, "d", "l")))
-	must(t, unix.Mkfifo(filepath.Join(top, "d", "p"), 0o600))
+	testbed.Must(t, os.MkdirAll(filepath.Join(top, "d", stagingDir), 0o700))
+	testbed.Must(t, os.WriteFile(filepath.Join(top, "d", stagingDir, "half"), nil, 0o600))
+	testbed.Must(t, os.WriteFile(filepath.Join(top, "d", "f"), []byte("content"), 0o600))
+	testbed.Must(t, os.Symlink("nowhere", filepath.Join(top, "d", "l")))
+	testbed.Must(t, unix.Mkfifo(filepath.Join(top, "d", "p"), 0o600))
 	for name, mode := range map[string]uint32{"d/f": 0o4750, "d": 0o510} {
-		must(t, unix.Chmod(filepath.Join(top, name), mode))
-		must(t, os.Chtimes(filepath.Join(top, name), when, when))
+		testbed.Must(t, unix.Chmod(filepath.Join(top, name), mode))
+		testbed.Must(t, os.Chtimes(filepath.Join(top, name), when, when))
 	}
 }
 
@@ -48,13 +42,13 @@ func TestACopyHasModesTimesAndLinks(t *testing.T) {
 			_ = os.Chmod(filepath.Join(top, name), 0o700) //nolint:gosec // so that it can be removed
 		}
 	})
-	must(t, os.Mkdir(filepath.Join(top, "c"), 0o700))
-	must(t, replicate(anywhere{}, filepath.Join(top, "d"), filepath.Join(top, "c", "d"), nil))
+	testbed.Must(t, os.Mkdir(filepath.Join(top, "c"), 0o700))
+	testbed.Must(t, replicate(anywhere{}, filepath.Join(top, "d"), filepath.Join(top, "c", "d"), nil))
 	got := map[string]string{}
-	must(t, filepath.WalkDir(filepath.Join(top, "c"), func(p string, e fs.DirEntry, err error) error {
-		must(t, err)
+	testbed.Must(t, filepath.WalkDir(filepath.Join(top, "c"), func(p string, e fs.DirEntry, err error) error {
+		testbed.Must(t, err)
 		info, err := e.Info()
-		must(t, err)
+		testbed.Must(t, err)
 		if name := strings.TrimPrefix(p, filepath.Join(top, "c")); name != "" {
 			got[name] = info.Mode().String()
 			if e.Type() != fs.ModeSymlink && !info.ModTime().Equal(when) {
@@ -63,9 +57,7 @@ func TestACopyHasModesTimesAndLinks(t *testing.T) {
 		}
 		return nil
 	}))
-	if diff := cmp.Diff(map[string]string{"/d": "dr-x--x---", "/d/f": "urwxr-x---", "/d/l": "Lrwxrwxrwx"}, got); diff != "" {
-		t.Errorf("copied (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "copied", map[string]string{"/d": "dr-x--x---", "/d/f": "urwxr-x---", "/d/l": "Lrwxrwxrwx"}, got)
 	if raw, err := os.ReadFile(filepath.Join(top, "c", "d", "f")); err != nil || string(raw) != "content" {
 		t.Errorf("%q, %v", raw, err)
 	}
@@ -95,12 +87,12 @@ func TestACopyThatIsStoppedLeavesNothing(t *testing.T) {
 func TestAWriteFollowsLinksAsTheKernelDoes(t *testing.T) {
 	t.Parallel()
 	top := t.TempDir()
-	must(t, os.MkdirAll(filepath.Join(top, "a", "b"), 0o700))
-	must(t, os.Symlink("a/b", filepath.Join(top, "l")))
-	must(t, os.Symlink("../f", filepath.Join(top, "a", "b", "up")))
+	testbed.Must(t, os.MkdirAll(filepath.Join(top, "a", "b"), 0o700))
+	testbed.Must(t, os.Symlink("a/b", filepath.Join(top, "l")))
+	testbed.Must(t, os.Symlink("../f", filepath.Join(top, "a", "b", "up")))
 	p, err := throughLinks(filepath.Join(top, "l", "up"))
-	must(t, err)
-	must(t, (&Server{}).replace(p, farm.FSWrite{How: farm.FSReplace, Mode: -1}, strings.NewReader("x")))
+	testbed.Must(t, err)
+	testbed.Must(t, (&Server{}).replace(p, farm.FSWrite{How: farm.FSReplace, Mode: -1}, strings.NewReader("x")))
 	if raw, err := os.ReadFile(filepath.Join(top, "a", "f")); err != nil || string(raw) != "x" {
 		t.Errorf("%q, %v", raw, err)
 	}
@@ -113,7 +105,7 @@ func TestTheStagingNameIsReservedAtAnyLevel(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	w, err := Open(dir)
-	must(t, err)
+	testbed.Must(t, err)
 	t.Cleanup(func() { _ = w.Close() })
 	for _, p := range []string{stagingDir, stagingDir + "/x", "d/" + stagingDir, "d/" + stagingDir + "/x"} {
 		if _, err := w.Write(p, 0o644, strings.NewReader("x")); farm.CodeOf(err) != farm.CodeInvalid {
@@ -121,8 +113,8 @@ func TestTheStagingNameIsReservedAtAnyLevel(t *testing.T) {
 		}
 	}
 	before := w.Snapshot()
-	must(t, os.MkdirAll(filepath.Join(dir, "d", stagingDir), 0o700)) // as writes of a file anywhere make it
-	must(t, os.WriteFile(filepath.Join(dir, "d", stagingDir, "half"), nil, 0o600))
+	testbed.Must(t, os.MkdirAll(filepath.Join(dir, "d", stagingDir), 0o700)) // as writes of a file anywhere make it
+	testbed.Must(t, os.WriteFile(filepath.Join(dir, "d", stagingDir, "half"), nil, 0o600))
 	if files, skipped, _ := before.Changes(0, 0); len(files) != 0 || skipped != 0 {
 		t.Errorf("changed: %+v, %d", files, skipped)
 	}
@@ -133,9 +125,7 @@ func TestPutReplacesLinksAndPipes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	other := filepath.Join(dir, "other")
-	if err := os.WriteFile(other, []byte("theirs"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, os.WriteFile(other, []byte("theirs"), 0o600))
 	for name, make := range map[string]func(path string) error{
 		"nothing": func(string) error { return nil },
 		"file":    func(path string) error { return os.WriteFile(path, []byte("old"), 0o400) },
@@ -143,9 +133,7 @@ func TestPutReplacesLinksAndPipes(t *testing.T) {
 		"link":    func(path string) error { return os.Symlink(other, path) },
 	} {
 		path := filepath.Join(dir, name)
-		if err := make(path); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, make(path))
 		if err := Put(path, []byte("ours")); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -174,16 +162,11 @@ func TestUploadsReplaceAForeignStagingDirectory(t *testing.T) {
 			t.Parallel()
 			work := t.TempDir()
 			w, err := Open(work)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, err)
 			t.Cleanup(func() { _ = w.Close() })
-			if err := plant(filepath.Join(work, stagingDir)); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := w.Write("f", 0o644, strings.NewReader("x")); err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, plant(filepath.Join(work, stagingDir)))
+			_, err = w.Write("f", 0o644, strings.NewReader("x"))
+			testbed.Must(t, err)
 			if got, err := os.ReadFile(filepath.Join(work, "f")); err != nil || string(got) != "x" {
 				t.Fatalf("%q, %v", got, err)
 			}
@@ -205,8 +188,8 @@ func TestATreeThatIsTooDeepIsACallersError(t *testing.T) {
 func makeFiles(t *testing.T, dir string, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		must(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o700))
-		must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+		testbed.Must(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o700))
+		testbed.Must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
 }
 
@@ -215,7 +198,7 @@ func TestFoldersOfInstalledFilesAreLeftOutAndCounted(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	w, err := Open(dir)
-	must(t, err)
+	testbed.Must(t, err)
 	t.Cleanup(func() { _ = w.Close() })
 	makeFiles(t, dir, ".venv/old", "src/old.py")
 	before := w.Snapshot()
@@ -237,9 +220,7 @@ func TestFoldersOfInstalledFilesAreLeftOutAndCounted(t *testing.T) {
 		{Folder: "node_modules", Files: 1},
 		{Folder: "venv", Files: 1},
 	}
-	if diff := cmp.Diff(want, left); diff != "" {
-		t.Errorf("left out (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "left out", want, left)
 	if f, _, err := w.Open(".venv/bin/python"); err != nil {
 		t.Errorf("what is left out cannot be read: %v", err)
 	} else {
@@ -269,7 +250,7 @@ func TestTheDocumentationNamesTheFolders(t *testing.T) {
 	t.Parallel()
 	for _, file := range []string{"docs/rest.md", "api/wire/result.go"} {
 		raw, err := os.ReadFile(filepath.Join("..", "..", "..", file))
-		must(t, err)
+		testbed.Must(t, err)
 		for _, name := range leftOut {
 			if !strings.Contains(string(raw), name) {
 				t.Errorf("%s does not name %s", file, name)

@@ -18,13 +18,14 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestFilesRoundTrip(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartPlain(t)
 	entry, err := a.WriteMode(t.Context(), "/workspace/d/ü.txt", 0o755, strings.NewReader("0123456789"))
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	if entry.Path != "d/ü.txt" || entry.Size != 10 || entry.Mode != "0755" || entry.Type != "file" {
 		t.Errorf("entry = %+v", entry)
 	}
@@ -33,18 +34,18 @@ func TestFilesRoundTrip(t *testing.T) {
 		want           string
 	}{{0, 0, "0123456789"}, {3, 4, "3456"}, {-2, 0, "89"}, {-99, 3, "012"}, {10, 0, ""}, {8, 99, "89"}} {
 		r, whole, err := a.Open(t.Context(), "d/ü.txt", c.offset, c.length)
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		got, err := io.ReadAll(r)
-		agenttest.Must(t, err)
-		agenttest.Must(t, r.Close())
+		testbed.Must(t, err)
+		testbed.Must(t, r.Close())
 		if string(got) != c.want || whole.Size != 10 || whole.Path != "d/ü.txt" {
 			t.Errorf("%d+%d: %q, %+v", c.offset, c.length, got, whole)
 		}
 	}
-	agenttest.Must(t, a.Move(t.Context(), "d/ü.txt", "e/f/g"))
-	agenttest.Must(t, a.Mkdir(t.Context(), "z/y"))
+	testbed.Must(t, a.Move(t.Context(), "d/ü.txt", "e/f/g"))
+	testbed.Must(t, a.Mkdir(t.Context(), "z/y"))
 	list, err := a.List(t.Context(), "", agent.ListQuery{Recursive: true})
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	var names []string
 	for _, e := range list.Entries {
 		names = append(names, e.Type+" "+e.Path)
@@ -58,7 +59,7 @@ func TestFilesRoundTrip(t *testing.T) {
 	if list, err := a.List(t.Context(), "e/f/g", agent.ListQuery{}); err != nil || len(list.Entries) != 1 || list.Entries[0].Path != "e/f/g" {
 		t.Errorf("list of a file: %+v, %v", list, err)
 	}
-	agenttest.Must(t, a.Remove(t.Context(), "e"))
+	testbed.Must(t, a.Remove(t.Context(), "e"))
 	if _, err := a.Stat(t.Context(), "e/f/g"); farm.CodeOf(err) != farm.CodeNotFound {
 		t.Errorf("stat of a removed file: %v", err)
 	}
@@ -68,13 +69,13 @@ func TestFilesRefuse(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartPlain(t)
 	ctx := t.Context()
-	agenttest.Must(t, os.Symlink("/etc/passwd", filepath.Join(a.Workspace, "passwd")))
-	agenttest.Must(t, os.Symlink("/etc", filepath.Join(a.Workspace, "etc")))
-	agenttest.Must(t, os.Symlink("../../../../etc", filepath.Join(a.Workspace, "up")))
-	agenttest.Must(t, syscall.Mkfifo(filepath.Join(a.Workspace, "fifo"), 0o600))
-	agenttest.Must(t, a.Mkdir(ctx, "dir/in"))
+	testbed.Must(t, os.Symlink("/etc/passwd", filepath.Join(a.Workspace, "passwd")))
+	testbed.Must(t, os.Symlink("/etc", filepath.Join(a.Workspace, "etc")))
+	testbed.Must(t, os.Symlink("../../../../etc", filepath.Join(a.Workspace, "up")))
+	testbed.Must(t, syscall.Mkfifo(filepath.Join(a.Workspace, "fifo"), 0o600))
+	testbed.Must(t, a.Mkdir(ctx, "dir/in"))
 	_, err := a.Write(ctx, "file", strings.NewReader("x"))
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	read := func(path string) func() error {
 		return func() error { _, _, err := a.Open(ctx, path, 0, 0); return err }
 	}
@@ -143,7 +144,7 @@ func waitEmpty(t *testing.T, dir string) {
 	for range 500 {
 		var err error
 		left, err = os.ReadDir(dir)
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		if len(left) == 0 {
 			return
 		}
@@ -161,11 +162,11 @@ func archive(t *testing.T, members ...tar.Header) []byte {
 		body := h.Uname // Uname holds the content in these tests: a header has no body
 		h.Uname = ""
 		h.Size = int64(len(body))
-		agenttest.Must(t, w.WriteHeader(&h))
+		testbed.Must(t, w.WriteHeader(&h))
 		_, err := io.WriteString(w, body)
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 	}
-	agenttest.Must(t, w.Close())
+	testbed.Must(t, w.Close())
 	return out.Bytes()
 }
 
@@ -178,10 +179,10 @@ func TestTarRoundTrip(t *testing.T) {
 	a := agenttest.StartPlain(t)
 	ctx := t.Context()
 	_, err := a.Write(ctx, "to/d/old", strings.NewReader("old"))
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	script := file("d/run", "#!")
 	script.Mode = 0o6711
-	agenttest.Must(t, a.PutTar(ctx, "to", bytes.NewReader(archive(t,
+	testbed.Must(t, a.PutTar(ctx, "to", bytes.NewReader(archive(t,
 		tar.Header{Typeflag: tar.TypeDir, Name: "./", Mode: 0o777}, tar.Header{Typeflag: tar.TypeDir, Name: "empty/", Mode: 0o700},
 		file("./d/a", "A"), script, tar.Header{Typeflag: tar.TypeSymlink, Name: "d/link", Linkname: "../../to/d/a"},
 		file("d/a", "AA"),
@@ -195,7 +196,7 @@ func TestTarRoundTrip(t *testing.T) {
 		}
 	}
 	r, err := a.GetTar(ctx, "to")
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	defer func() { _ = r.Close() }()
 	got := map[string]string{}
 	for reader := tar.NewReader(r); ; {
@@ -203,15 +204,13 @@ func TestTarRoundTrip(t *testing.T) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		body, err := io.ReadAll(reader)
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		got[h.Name] = string(body)
 	}
 	want := map[string]string{"d/": "", "d/a": "AA", "d/old": "old", "d/run": "#!", "empty/": ""}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("tar (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "tar", want, got)
 }
 
 func TestTarRefusesAndLeavesNothing(t *testing.T) {
@@ -245,11 +244,11 @@ func TestTarRefusesAndLeavesNothing(t *testing.T) {
 			t.Parallel()
 			a := agenttest.StartPlain(t)
 			_, err := a.Write(t.Context(), "kept/file", strings.NewReader("kept"))
-			agenttest.Must(t, err)
+			testbed.Must(t, err)
 			if err := a.PutTar(t.Context(), "", bytes.NewReader(c.body)); farm.CodeOf(err) != c.code {
 				t.Errorf("error = %v (%s), want %s", err, farm.CodeOf(err), c.code)
 			}
-			agenttest.Must(t, os.RemoveAll(filepath.Join(a.Workspace, "kept")))
+			testbed.Must(t, os.RemoveAll(filepath.Join(a.Workspace, "kept")))
 			waitEmpty(t, a.Workspace)
 		})
 	}

@@ -10,13 +10,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
-	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/agent/files"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // pathsOf lists a directory page by page. tooLong counts the entries left out.
@@ -24,7 +23,7 @@ func pathsOf(t *testing.T, w *files.Workspace, dir string, q agent.ListQuery) (p
 	t.Helper()
 	for {
 		list, err := w.List(dir, q)
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		if q.Limit > 0 && len(list.Entries) > q.Limit {
 			t.Fatalf("%d entries on a page of %d", len(list.Entries), q.Limit)
 		}
@@ -43,7 +42,7 @@ func workspace(t *testing.T) (*files.Workspace, string) {
 	t.Helper()
 	dir := t.TempDir()
 	w, err := files.Open(dir)
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	t.Cleanup(func() { _ = w.Close() })
 	return w, dir
 }
@@ -54,12 +53,12 @@ func TestListPagesAreTheWholeList(t *testing.T) {
 	w, dir := workspace(t)
 	for _, name := range []string{"a/b/c", "a/b.txt", "a/b-", "a-", "a.txt", "b/1", "b/2/x/y/z", "b/20", "c", "é/ü"} {
 		path := filepath.Join(dir, name)
-		agenttest.Must(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		agenttest.Must(t, os.WriteFile(path, nil, 0o600))
+		testbed.Must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		testbed.Must(t, os.WriteFile(path, nil, 0o600))
 	}
 	for _, top := range []string{".", "b"} {
 		var want []string
-		agenttest.Must(t, filepath.WalkDir(filepath.Join(dir, top), func(path string, _ fs.DirEntry, err error) error {
+		testbed.Must(t, filepath.WalkDir(filepath.Join(dir, top), func(path string, _ fs.DirEntry, err error) error {
 			if path != filepath.Join(dir, top) {
 				want = append(want, strings.TrimPrefix(path, dir+"/"))
 			}
@@ -67,17 +66,13 @@ func TestListPagesAreTheWholeList(t *testing.T) {
 		}))
 		for limit := range len(want) + 2 {
 			got, _ := pathsOf(t, w, top, agent.ListQuery{Recursive: true, Limit: limit})
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("%s with pages of %d (-want +got):\n%s", top, limit, diff)
-			}
+			testbed.Diff(t, fmt.Sprintf("%s with pages of %d", top, limit), want, got)
 		}
 	}
 	flat := []string{"a", "a-", "a.txt", "b", "c", "é"}
 	for limit := range len(flat) + 2 {
 		got, _ := pathsOf(t, w, "", agent.ListQuery{Limit: limit})
-		if diff := cmp.Diff(flat, got); diff != "" {
-			t.Errorf("not recursive with pages of %d (-want +got):\n%s", limit, diff)
-		}
+		testbed.Diff(t, fmt.Sprintf("not recursive with pages of %d", limit), flat, got)
 	}
 	// The last entry of a page may be deleted before the next page is requested.
 	list, err := w.List("", agent.ListQuery{Recursive: true, After: "b/2/x/gone"})
@@ -91,7 +86,7 @@ func TestListOfMoreThanOnePage(t *testing.T) {
 	w, dir := workspace(t)
 	const n = 1234
 	for i := range n {
-		agenttest.Must(t, os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), nil, 0o600))
+		testbed.Must(t, os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), nil, 0o600))
 	}
 	if paths, _ := pathsOf(t, w, "", agent.ListQuery{Limit: 100}); len(paths) != n {
 		t.Errorf("%d entries, want %d", len(paths), n)
@@ -103,7 +98,7 @@ func TestListPagesCountOnceWhatTheyLeaveOut(t *testing.T) {
 	t.Parallel()
 	w, dir := workspace(t)
 	for _, name := range []string{"a", "b\xff", "c", "d\xfe", "e", "f\xff"} {
-		agenttest.Must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+		testbed.Must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
 	for limit := range 5 {
 		if paths, leftOut := pathsOf(t, w, "", agent.ListQuery{Limit: limit}); len(paths) != 3 || leftOut != 3 {
@@ -120,14 +115,14 @@ func TestListOfADeepTree(t *testing.T) {
 	} {
 		w, dir := workspace(t)
 		root, err := os.OpenRoot(dir)
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		name := strings.Repeat("d", c.name)
 		for range c.levels { // the kernel does not accept a path of this length
-			agenttest.Must(t, root.Mkdir(name, 0o755))
-			agenttest.Must(t, root.Mkdir(strings.Repeat("a", c.name), 0o755))
-			agenttest.Must(t, root.Mkdir(strings.Repeat("z", c.name), 0o755))
+			testbed.Must(t, root.Mkdir(name, 0o755))
+			testbed.Must(t, root.Mkdir(strings.Repeat("a", c.name), 0o755))
+			testbed.Must(t, root.Mkdir(strings.Repeat("z", c.name), 0o755))
 			next, err := root.OpenRoot(name)
-			agenttest.Must(t, err)
+			testbed.Must(t, err)
 			_ = root.Close()
 			root = next
 		}
@@ -143,25 +138,18 @@ func TestAChangedFileWithATooLongPathIsSkipped(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	w, err := files.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer func() { _ = w.Close() }()
 	before := w.Snapshot()
 	fd, err := unix.Open(dir, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	name := strings.Repeat("d", 99)
 	for range farm.MaxPathBytes / 100 { // the deepest directory has a path of MaxPathBytes-1 bytes
-		if err := unix.Mkdirat(fd, name, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, unix.Mkdirat(fd, name, 0o700))
 		below, err := unix.Openat(fd, name, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		_ = unix.Close(fd)
-		if fd = below; err != nil {
-			t.Fatal(err)
-		}
+		fd = below
+		testbed.Must(t, err)
 	}
 	for _, file := range []string{"deep", "shallow"} {
 		at := fd
@@ -170,9 +158,7 @@ func TestAChangedFileWithATooLongPathIsSkipped(t *testing.T) {
 			file = filepath.Join(dir, file)
 		}
 		f, err := unix.Openat(at, file, unix.O_CREAT|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		_ = unix.Close(f)
 	}
 	_ = unix.Close(fd)
@@ -220,13 +206,9 @@ func FuzzPutTar(f *testing.F) {
 		}
 		top := t.TempDir()
 		work := filepath.Join(top, "deep", "work")
-		if err := os.MkdirAll(work, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, os.MkdirAll(work, 0o700))
 		w, err := files.Open(work)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		defer func() { _ = w.Close() }()
 		err = w.PutTar("", bytes.NewReader(in))
 		if err != nil && farm.CodeOf(err) == farm.CodeInternal {

@@ -3,6 +3,7 @@
 package install_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // auto returns an execution that installs what code needs.
@@ -41,9 +43,9 @@ func denied(t testing.TB, a *agenttest.Agent, code string) []string {
 func TestAutoFindsImports(t *testing.T) {
 	t.Parallel()
 	warm, cold := installing(t), installing(t)
-	agenttest.Must(t, warm.StartKernel(t.Context(), "default", "python"))
+	testbed.Must(t, warm.StartKernel(t.Context(), "default", "python"))
 	for _, a := range []*agenttest.Agent{warm, cold} {
-		agenttest.Must(t, os.WriteFile(filepath.Join(a.Workspace, "mine.py"), nil, 0o600))
+		testbed.Must(t, os.WriteFile(filepath.Join(a.Workspace, "mine.py"), nil, 0o600))
 	}
 	for name, c := range map[string]struct {
 		code string
@@ -74,9 +76,7 @@ func TestAutoFindsImports(t *testing.T) {
 			c.want = []string{}
 		}
 		for which, a := range map[string]*agenttest.Agent{"warm": warm, "cold": cold} {
-			if diff := cmp.Diff(c.want, denied(t, a, c.code)); diff != "" {
-				t.Errorf("%s (%s): %s", name, which, diff)
-			}
+			testbed.Diff(t, fmt.Sprintf("%s (%s)", name, which), c.want, denied(t, a, c.code))
 		}
 	}
 	if ran := agenttest.Run(t, warm.Client, agenttest.Code("print(len(In), [x for x in dir() if 'probe' in x])")); ran.Stdout != "2 []\n" || ran.Outcome.ExecutionCount != 1 {
@@ -87,9 +87,7 @@ func TestAutoFindsImports(t *testing.T) {
 // BenchmarkAutoCheck compares checking code without missing imports in a running kernel with starting an interpreter for it.
 func BenchmarkAutoCheck(b *testing.B) {
 	warm, cold := installing(b), installing(b)
-	if err := warm.StartKernel(b.Context(), "default", "python"); err != nil {
-		b.Fatal(err)
-	}
+	testbed.Must(b, warm.StartKernel(b.Context(), "default", "python"))
 	for name, a := range map[string]*agenttest.Agent{"warm": warm, "cold": cold} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
@@ -102,7 +100,7 @@ func BenchmarkAutoCheck(b *testing.B) {
 func TestAutoInstallsImportsAndRequirements(t *testing.T) {
 	t.Parallel()
 	a := installing(t)
-	agenttest.Must(t, os.WriteFile(filepath.Join(a.Workspace, "requirements.txt"), []byte("# ours\ncowsay==6.1  # moo\n\nnumpy\n-r other.txt\n./local\ntabulate @ https://x/y.whl\n"), 0o600))
+	testbed.Must(t, os.WriteFile(filepath.Join(a.Workspace, "requirements.txt"), []byte("# ours\ncowsay==6.1  # moo\n\nnumpy\n-r other.txt\n./local\ntabulate @ https://x/y.whl\n"), 0o600))
 	spec := auto("import yaml, no_such_module_xyzzy_77, humanize")
 	spec.Install.Deny = []string{"humanize"}
 	ran := agenttest.Run(t, a.Client, spec)
@@ -124,7 +122,7 @@ func TestAutoInstallsImportsAndRequirements(t *testing.T) {
 	if len(again.Outcome.Install) != 0 || len(again.Outcome.Notes) != 0 {
 		t.Fatalf("again: %+v", again.Outcome)
 	}
-	agenttest.Must(t, os.WriteFile(filepath.Join(a.Workspace, "requirements.txt"), []byte("cowsay==6.0\n"), 0o600))
+	testbed.Must(t, os.WriteFile(filepath.Join(a.Workspace, "requirements.txt"), []byte("cowsay==6.0\n"), 0o600))
 	changed := agenttest.Run(t, a.Client, auto("print(1)"))
 	if len(changed.Outcome.Install) != 1 || changed.Outcome.Install[0].Version != "6.0" {
 		t.Fatalf("changed: %+v", changed.Outcome)
@@ -143,7 +141,7 @@ func TestAReplacedPackageThatIsLoadedIsNoted(t *testing.T) {
 	if diff := cmp.Diff([]string{note}, ran.Outcome.Notes); diff != "" || ran.Outcome.Install[0].Message != note || ran.Outcome.Install[1].Message != "" {
 		t.Fatalf("%s\n%+v\n%s", diff, ran.Outcome, ran.Stderr)
 	}
-	agenttest.Must(t, a.RestartKernel(t.Context(), ""))
+	testbed.Must(t, a.RestartKernel(t.Context(), ""))
 	if ran := agenttest.Run(t, a.Client, agenttest.Code("import humanize; print(humanize.__version__)")); ran.Stdout != "4.12.0\n" {
 		t.Fatalf("ran = %+v", ran)
 	}
@@ -159,13 +157,13 @@ func TestInstalledPackagesDoNotShadowTheStandardLibrary(t *testing.T) {
 	a := agenttest.StartWithKernel(t)
 	dir := filepath.Join(a.Home, ".packages")
 	for _, name := range []string{"uuid", "asyncio", "numpy", "newmodule"} {
-		agenttest.Must(t, os.WriteFile(filepath.Join(dir, name+".py"), []byte("mine = True\n"), 0o600))
+		testbed.Must(t, os.WriteFile(filepath.Join(dir, name+".py"), []byte("mine = True\n"), 0o600))
 	}
 	const code = "import asyncio, uuid, numpy, newmodule\nprint([hasattr(m, 'mine') for m in (asyncio, uuid, numpy, newmodule)])"
 	if ran := agenttest.Run(t, a.Client, agenttest.Code(code)); ran.Stdout != "[False, False, True, True]\n" {
 		t.Errorf("kernel: %+v %+v", ran, ran.Outcome.Error)
 	}
-	agenttest.Must(t, os.WriteFile(filepath.Join(a.Workspace, "x.py"), []byte(code), 0o600))
+	testbed.Must(t, os.WriteFile(filepath.Join(a.Workspace, "x.py"), []byte(code), 0o600))
 	if ran := agenttest.Run(t, a.Client, agenttest.Commands("python3 x.py")); ran.Stdout != "[False, False, True, True]\n" {
 		t.Errorf("command: %+v", ran)
 	}

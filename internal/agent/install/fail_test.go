@@ -21,6 +21,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/agent/server"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // tampered serves the real index with modified answers.
@@ -136,10 +137,10 @@ func TestStoppedInstallLeavesNothingBehind(t *testing.T) {
 				spec.Timeout = 5 * time.Second // then most often one package is there and the other is not
 			}
 			id := agenttest.NewID()
-			agenttest.Must(t, a.Start(t.Context(), id, spec))
+			testbed.Must(t, a.Start(t.Context(), id, spec))
 			if stop != "" {
 				<-reached
-				agenttest.Must(t, a.Stop(t.Context(), id, stop))
+				testbed.Must(t, a.Stop(t.Context(), id, stop))
 			} // a timeout leaves nothing behind at any moment: on a busy machine it comes before the second package
 			ran := agenttest.Read(t, a.Client, id)
 			if ran.Outcome.Canceled != (stop == agent.StopCancel) || ran.Outcome.TimedOut != (stop == "") || len(ran.Outcome.Install) != 2 || ran.Outcome.Install[1].Status != farm.PackageFailed {
@@ -196,7 +197,7 @@ func TestPipInstallsWhereThereIsNoUV(t *testing.T) {
 func fakeUV(t *testing.T, script string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "uv")
-	agenttest.Must(t, os.WriteFile(path, []byte("#!/bin/sh\n[ \"$1\" = --version ] && exit 0\n"+script), 0o755)) //nolint:gosec // it is to be run
+	testbed.Must(t, os.WriteFile(path, []byte("#!/bin/sh\n[ \"$1\" = --version ] && exit 0\n"+script), 0o755)) //nolint:gosec // it is to be run
 	return path
 }
 
@@ -214,7 +215,7 @@ func TestEndlessBuildOutputIsBounded(t *testing.T) {
 func TestUnusableInstallerIsNotUsed(t *testing.T) {
 	t.Parallel()
 	broken := filepath.Join(t.TempDir(), "uv")
-	agenttest.Must(t, os.WriteFile(broken, []byte("#!/no/such/loader\n"), 0o755)) //nolint:gosec // it is to be tried
+	testbed.Must(t, os.WriteFile(broken, []byte("#!/no/such/loader\n"), 0o755)) //nolint:gosec // it is to be tried
 	a := agenttest.StartIndexed(t, agenttest.KernelPath(t), realIndex(t), func(c *server.Config) { c.UV = broken })
 	if ran := agenttest.Run(t, a.Client, packages("cowsay")); ran.Outcome.ExitCode != 0 {
 		t.Fatalf("ran = %+v", ran)
@@ -227,7 +228,7 @@ func TestInstallsTakeTurns(t *testing.T) {
 	tool := fakeUV(t, "touch "+dir+"/begun; while ! [ -e "+dir+"/go ]; do sleep 0.02; done; exit 1")
 	a := agenttest.StartIndexed(t, agenttest.KernelPath(t), http.NotFoundHandler(), func(c *server.Config) { c.UV = tool })
 	first, second := agenttest.NewID(), agenttest.NewID()
-	agenttest.Must(t, a.Start(t.Context(), first, packages("cowsay")))
+	testbed.Must(t, a.Start(t.Context(), first, packages("cowsay")))
 	for {
 		if _, err := os.Stat(dir + "/begun"); err == nil {
 			break
@@ -238,13 +239,13 @@ func TestInstallsTakeTurns(t *testing.T) {
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	agenttest.Must(t, a.Start(t.Context(), second, packages("tabulate", "../x")))
-	agenttest.Must(t, a.Stop(t.Context(), second, agent.StopCancel))
+	testbed.Must(t, a.Start(t.Context(), second, packages("tabulate", "../x")))
+	testbed.Must(t, a.Stop(t.Context(), second, agent.StopCancel))
 	ran := agenttest.Read(t, a.Client, second) // queued: it ends although the first still runs
 	if got := ran.Outcome.Install; !ran.Outcome.Canceled || len(got) != 2 || got[0].Status != farm.PackageFailed || got[0].Message != "The installation was stopped before this package was installed." {
 		t.Errorf("outcome = %+v", ran.Outcome)
 	}
-	agenttest.Must(t, os.WriteFile(dir+"/go", nil, 0o600))
+	testbed.Must(t, os.WriteFile(dir+"/go", nil, 0o600))
 	if ran := agenttest.Read(t, a.Client, first); ran.Outcome.Install[0].Status != farm.PackageFailed || ran.Outcome.Canceled {
 		t.Errorf("outcome = %+v", ran.Outcome)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/kernel"
 	"github.com/sandfarm/sandfarm/internal/agent/process"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // An installer that got a download faster than its memory was looked at used it up on a busy machine, and the kernel was killed after it.
@@ -40,9 +41,7 @@ func TestInstallerIsKilledBeforeItGetsWhatDoesNotFit(t *testing.T) {
 	in.Begin()
 	for _, piece := range []bool{false, true} {
 		p, err := reaper.StartLogged(in.Execution, []string{"/bin/cat"}, nil, "/", process.Streams{Input: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		reached := in.guardMemory(p)
 		guard.Check()
 		if piece {

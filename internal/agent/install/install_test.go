@@ -22,6 +22,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/agent/server"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 var statusOnly = cmpopts.IgnoreFields(farm.PackageOutcome{}, "Message", "Version", "Why")
@@ -58,7 +59,7 @@ func TestInstallReachesTheRunningKernel(t *testing.T) {
 		}
 	}
 	list, err := a.Packages(t.Context())
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	found := map[string]string{}
 	for _, p := range list {
 		found[p.Name] = p.Version
@@ -168,7 +169,7 @@ func realIndex(tb testing.TB) http.Handler {
 		"/pypi/simple/": "https://pypi.org/simple/", "/pypi/files/": "https://files.pythonhosted.org/", "/npm/": "https://registry.npmjs.org/",
 	} {
 		to, err := url.Parse(target)
-		agenttest.Must(tb, err)
+		testbed.Must(tb, err)
 		mux.Handle(prefix, http.StripPrefix(strings.TrimSuffix(prefix, "/"), &httputil.ReverseProxy{
 			Rewrite: func(r *httputil.ProxyRequest) {
 				r.SetURL(to)
@@ -239,7 +240,7 @@ func TestInstallNodePackages(t *testing.T) {
 		t.Fatalf("ran = %+v", ran)
 	}
 	list, err := a.Packages(t.Context())
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	found := map[string]string{}
 	for _, p := range list {
 		if p.Manager == farm.ManagerNpm {

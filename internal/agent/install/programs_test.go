@@ -15,6 +15,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // needed runs the automatic install of commands with everything denied, and returns what it would have installed, each with
@@ -57,10 +58,10 @@ func TestAutoFindsWhatCommandsNeed(t *testing.T) {
 		"yaml data/main.py":         "import humanize\n",
 	} {
 		path := filepath.Join(a.Workspace, name)
-		agenttest.Must(t, os.MkdirAll(filepath.Dir(path), 0o700))
-		agenttest.Must(t, os.WriteFile(path, []byte(text), 0o600))
+		testbed.Must(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		testbed.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	}
-	agenttest.Must(t, os.Symlink("/etc/hostname", filepath.Join(a.Workspace, "data", "requirements.txt")))
+	testbed.Must(t, os.Symlink("/etc/hostname", filepath.Join(a.Workspace, "data", "requirements.txt")))
 	main := []string{"inflection imported as inflection", "pyyaml imported as yaml"}
 	cowsay, tabulate := "cowsay in proj/requirements.txt", "tabulate imported as tabulate"
 	for name, c := range map[string]struct {
@@ -94,24 +95,22 @@ func TestAutoFindsWhatCommandsNeed(t *testing.T) {
 	} {
 		for _, file := range []string{"proj/requirements.txt", "other/requirements.txt"} { // an installed file is not read again
 			f, err := os.OpenFile(filepath.Join(a.Workspace, file), os.O_APPEND|os.O_WRONLY, 0)
-			agenttest.Must(t, err)
+			testbed.Must(t, err)
 			_, err = f.WriteString("# " + name + "\n")
-			agenttest.Must(t, errors.Join(err, f.Close()))
+			testbed.Must(t, errors.Join(err, f.Close()))
 		}
 		want := append([]string{}, c.want...)
 		slices.Sort(want)
-		if diff := cmp.Diff(want, needed(t, a, c.cwd, c.commands...)); diff != "" {
-			t.Errorf("%s: %s", name, diff)
-		}
+		testbed.Diff(t, name, want, needed(t, a, c.cwd, c.commands...))
 	}
 }
 
 func TestAutoInstallsWhatCommandsNeed(t *testing.T) {
 	t.Parallel()
 	a := installing(t)
-	agenttest.Must(t, os.Mkdir(filepath.Join(a.Workspace, "proj"), 0o700))
-	agenttest.Must(t, os.WriteFile(filepath.Join(a.Workspace, "proj", "requirements.txt"), []byte("cowsay==6.1\nno-such-package-xyzzy-77\n"), 0o600))
-	agenttest.Must(t, os.WriteFile(filepath.Join(a.Workspace, "proj", "main.py"), []byte("import cowsay, humanize\nprint(humanize.intcomma(1000))\n"), 0o600))
+	testbed.Must(t, os.Mkdir(filepath.Join(a.Workspace, "proj"), 0o700))
+	testbed.Must(t, os.WriteFile(filepath.Join(a.Workspace, "proj", "requirements.txt"), []byte("cowsay==6.1\nno-such-package-xyzzy-77\n"), 0o600))
+	testbed.Must(t, os.WriteFile(filepath.Join(a.Workspace, "proj", "main.py"), []byte("import cowsay, humanize\nprint(humanize.intcomma(1000))\n"), 0o600))
 	spec := agent.Spec{Kind: farm.KindInstall, Install: &agent.Install{Manager: farm.ManagerPip, Auto: true, Commands: []string{"cd proj && python3 main.py"}}}
 	status := map[string]string{}
 	for _, p := range agenttest.Run(t, a.Client, spec).Outcome.Install {
@@ -138,7 +137,7 @@ func TestProgramsThatLookBesidePythonAreToldWhereTheyAre(t *testing.T) {
 	}
 	share := filepath.Join(a.Home, ".packages", "share", "jupyter")
 	for _, dir := range []string{filepath.Join(share, "lab"), filepath.Join(a.Home, ".packages", "streamlit")} {
-		agenttest.Must(t, os.MkdirAll(dir, 0o700))
+		testbed.Must(t, os.MkdirAll(dir, 0o700))
 	}
 	ran := agenttest.Run(t, a.Client, agenttest.Commands(show+"; JUPYTERLAB_DIR=/own STREAMLIT_GLOBAL_DEVELOPMENT_MODE=true "+show))
 	if want := "['" + share + "/lab', '" + share + "', 'false']\n['/own', '" + share + "', 'true']\n"; ran.Stdout != want {

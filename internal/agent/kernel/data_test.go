@@ -5,15 +5,15 @@ package kernel_test
 import (
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // dataOf runs code that shows one value as data, and returns its JSON by type.
@@ -83,13 +83,9 @@ func TestKernelShowsCharts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var want any
-			if err := json.Unmarshal([]byte(c.want), &want); err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, json.Unmarshal([]byte(c.want), &want))
 			got := dataOf(t, a, "plt.close('all')\n"+c.code+"\nplt.show()")
-			if diff := cmp.Diff(want, got["e2b/chart"]); diff != "" {
-				t.Errorf("chart (-want +got):\n%s", diff)
-			}
+			testbed.Diff(t, "chart", want, got["e2b/chart"])
 			if _, ok := got["image/png"]; !ok {
 				t.Errorf("types %v", slices.Sorted(maps.Keys(got)))
 			}
@@ -130,18 +126,14 @@ func TestKernelShowsLinesAndPoints(t *testing.T) {
 				}
 			}
 			var want, got any
-			if err := json.Unmarshal([]byte(c.points), &want); err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, json.Unmarshal([]byte(c.points), &want))
 			list := []any{}
 			for _, e := range chart["elements"].([]any) {
 				element := e.(map[string]any)
 				list = append(list, []any{element["label"], element["points"]})
 			}
 			got = list
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("points (-want +got):\n%s", diff)
-			}
+			testbed.Diff(t, "points", want, got)
 		})
 	}
 }
@@ -208,12 +200,8 @@ func TestKernelShowsValuesAsData(t *testing.T) {
 			if c.want == "none" || c.want == "" {
 				return
 			}
-			if err := json.Unmarshal([]byte(c.want), &want); err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("data (-want +got):\n%s", diff)
-			}
+			testbed.Must(t, json.Unmarshal([]byte(c.want), &want))
+			testbed.Diff(t, "data", want, got)
 		})
 	}
 }
@@ -238,15 +226,11 @@ func TestKernelShowsDataWhenAsked(t *testing.T) {
 		if data {
 			want = asData
 		}
-		if diff := cmp.Diff(want, types("[1]", data)); diff != "" {
-			t.Errorf("execution %d (-want +got):\n%s", i, diff)
-		}
+		testbed.Diff(t, fmt.Sprintf("execution %d", i), want, types("[1]", data))
 	}
 	agenttest.Run(t, a.Client, agenttest.Code("get_ipython().display_formatter.formatters['application/json'].for_type(list, lambda l: {'mine': True})"))
 	for _, data := range []bool{false, true, false} {
-		if diff := cmp.Diff(asData, types("[1]", data)); diff != "" {
-			t.Errorf("with a printer of the code (-want +got):\n%s", diff)
-		}
+		testbed.Diff(t, "with a printer of the code", asData, types("[1]", data))
 	}
 	ran := agenttest.Run(t, a.Client, agenttest.Code("import sys; print('matplotlib' in sys.modules, 'pandas' in sys.modules)"))
 	if ran.Stdout != "False False\n" {
@@ -291,9 +275,7 @@ func TestKernelDisplaysBytes(t *testing.T) {
 				t.Fatalf("displays = %+v, error = %+v", ran.Displays, ran.Outcome.Error)
 			}
 			got := ran.Displays[0].Data
-			if diff := cmp.Diff(slices.Sorted(maps.Keys(c.want)), slices.Sorted(maps.Keys(got))); diff != "" {
-				t.Errorf("types (-want +got):\n%s", diff)
-			}
+			testbed.Diff(t, "types", slices.Sorted(maps.Keys(c.want)), slices.Sorted(maps.Keys(got)))
 			for mime, want := range c.want {
 				value := got[mime]
 				if strings.HasPrefix(mime, "image/") && mime != "image/svg+xml" || mime == "application/pdf" {
@@ -335,9 +317,7 @@ update_display("another2", display_id="d")
 "e"
 `))
 	want := map[int][]string{1: {"'a'", "'a2'"}, 2: {"'b'"}, 3: {"'c'"}, 4: {"'d'", "'d2'"}, 5: {"'another'", "'another2'"}, 6: {"'e'"}}
-	if diff := cmp.Diff(want, numbers(ran.Displays)); diff != "" {
-		t.Errorf("values (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "values", want, numbers(ran.Displays))
 	for _, d := range ran.Displays {
 		if last := d.Number == 6; d.Result != last {
 			t.Errorf("value %d is the result: %v", d.Number, d.Result)
@@ -345,7 +325,5 @@ update_display("another2", display_id="d")
 	}
 	// Values displayed by an earlier execution do not count for this one.
 	ran = agenttest.Run(t, a.Client, agenttest.Code(`first.update("a3"); first.update("a4"); "f"`))
-	if diff := cmp.Diff(map[int][]string{1: {"'a3'", "'a4'"}, 2: {"'f'"}}, numbers(ran.Displays)); diff != "" {
-		t.Errorf("values of the next execution (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "values of the next execution", map[int][]string{1: {"'a3'", "'a4'"}, 2: {"'f'"}}, numbers(ran.Displays))
 }

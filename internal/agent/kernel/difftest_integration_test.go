@@ -22,19 +22,16 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/agent/server"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // The programs of testdata/difftest do in our kernel what they do in ipykernel, except for what is listed.
 func TestKernelBehavesLikeIPykernel(t *testing.T) {
 	t.Parallel()
 	paths, err := filepath.Glob(filepath.Join("testdata", "difftest", "*.ipy"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	listed, err := differences(pythonMinor(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	ours, theirs := startOurs(t), startReference(t)
 	for _, path := range paths {
 		for _, p := range readPrograms(t, path) {
@@ -50,12 +47,8 @@ func TestKernelBehavesLikeIPykernel(t *testing.T) {
 				}()
 				mine, err := ours.run(t.Context(), p)
 				their := <-got
-				if err != nil {
-					t.Fatalf("our kernel: %v", err)
-				}
-				if their.err != nil {
-					t.Fatalf("ipykernel: %v", their.err)
-				}
+				testbed.Must(t, err)
+				testbed.Must(t, their.err)
 				for _, wrong := range verdicts(listed[p.Name], compare(mine, their.cells)) {
 					t.Error(wrong)
 				}
@@ -69,9 +62,9 @@ func pythonMinor(t *testing.T) int {
 	t.Helper()
 	python := filepath.Join(strings.SplitN(agenttest.KernelPath(t), ":", 2)[0], "python3")
 	out, err := exec.CommandContext(t.Context(), python, "-c", "import sys; print(sys.version_info.minor)").Output() //nolint:gosec // of the tests
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	minor, err := strconv.Atoi(strings.TrimSpace(string(out)))
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	return minor
 }
 
@@ -96,8 +89,8 @@ func startOurs(t *testing.T) *ours {
 	k.Agent = agenttest.Start(t, agenttest.KernelPath(t), func(c *server.Config) {
 		k.dir = filepath.Dir(c.Workspace)
 		c.Env = append(c.Env, "PYTHONPATH="+packages+"/libraries")
-		agenttest.Must(t, os.Mkdir(filepath.Join(c.HomeDir, ".config"), 0o755)) //nolint:gosec // as in a sandbox
-		agenttest.Must(t, os.Symlink(packages+"/matplotlib", filepath.Join(c.HomeDir, ".config", "matplotlib")))
+		testbed.Must(t, os.Mkdir(filepath.Join(c.HomeDir, ".config"), 0o755)) //nolint:gosec // as in a sandbox
+		testbed.Must(t, os.Symlink(packages+"/matplotlib", filepath.Join(c.HomeDir, ".config", "matplotlib")))
 	})
 	return k
 }
@@ -236,13 +229,13 @@ func startReference(t *testing.T) *reference {
 	t.Helper()
 	packages, path := referenceDir(t), agenttest.KernelPath(t)
 	dir, err := os.MkdirTemp("", "reference") // short, because socket paths are limited in length
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	for _, name := range []string{"workspace", "home", "tmp", "run"} {
-		agenttest.Must(t, os.Mkdir(filepath.Join(dir, name), 0o755)) //nolint:gosec // as in a sandbox
+		testbed.Must(t, os.Mkdir(filepath.Join(dir, name), 0o755)) //nolint:gosec // as in a sandbox
 	}
 	script, err := filepath.Abs(filepath.Join("testdata", "difftest", "reference.py"))
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	python := strings.SplitN(path, ":", 2)[0] + "/python3"
 	cmd := exec.CommandContext(t.Context(), python, script, reset(dir), filepath.Join(dir, "workspace")) //nolint:gosec // of this package
 	cmd.Dir, cmd.Stderr = filepath.Join(dir, "run"), os.Stderr
@@ -255,12 +248,12 @@ func startReference(t *testing.T) *reference {
 	}
 	r := &reference{dir: dir}
 	r.input, err = cmd.StdinPipe()
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	output, err := cmd.StdoutPipe()
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	r.lines = bufio.NewScanner(output)
 	r.lines.Buffer(nil, 64<<20)
-	agenttest.Must(t, cmd.Start())
+	testbed.Must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = r.input.Close() // it then ends its kernel
 		_ = cmd.Wait()

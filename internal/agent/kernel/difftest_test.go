@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // A difference fails the test unless it is listed, and so does a listed one that is gone.
@@ -77,9 +79,7 @@ func TestNormalisation(t *testing.T) {
 func TestProgramsAreReadable(t *testing.T) {
 	t.Parallel()
 	paths, err := filepath.Glob(filepath.Join("testdata", "difftest", "*.ipy"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	found := map[string]bool{}
 	for _, path := range paths {
 		for _, p := range readPrograms(t, path) {
@@ -87,9 +87,7 @@ func TestProgramsAreReadable(t *testing.T) {
 		}
 	}
 	listed, err := differences(13)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for name := range listed {
 		if !found[name] {
 			t.Errorf("difftest_test.go lists %s, which is no program", name)
@@ -208,9 +206,7 @@ const cellSeconds = 30
 func readPrograms(t *testing.T, path string) []program {
 	t.Helper()
 	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer func() { _ = file.Close() }()
 	var programs []program
 	subject := strings.TrimSuffix(filepath.Base(path), ".ipy")
@@ -246,9 +242,7 @@ func readPrograms(t *testing.T, path string) []program {
 		p := &programs[len(programs)-1]
 		p.Cells[len(p.Cells)-1] += line + "\n"
 	}
-	if err := lines.Err(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, lines.Err())
 	for i := range programs {
 		for j, code := range programs[i].Cells {
 			programs[i].Cells[j] = strings.TrimRight(code, "\n")

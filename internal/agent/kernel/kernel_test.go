@@ -12,6 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestKernelPrintsAndKeepsItsState(t *testing.T) {
@@ -122,19 +123,19 @@ func TestKernelStopByRequest(t *testing.T) {
 	a := agenttest.StartWithKernel(t)
 	for reason, canceled := range map[agent.StopReason]bool{agent.StopInterrupt: false, agent.StopCancel: true} {
 		id, queued := agenttest.NewID(), agenttest.NewID()
-		agenttest.Must(t, a.Start(t.Context(), id, agenttest.Code("print('begun')\nimport time; time.sleep(999)")))
+		testbed.Must(t, a.Start(t.Context(), id, agenttest.Code("print('begun')\nimport time; time.sleep(999)")))
 		frames, err := a.Frames(t.Context(), id, 1)
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		if f, err := frames.Next(); err != nil || string(f.Payload) != "begun\n" {
 			t.Fatalf("frame = %q, %v", f.Payload, err)
 		}
-		agenttest.Must(t, frames.Close())
-		agenttest.Must(t, a.Start(t.Context(), queued, agenttest.Code("print('never')")))
-		agenttest.Must(t, a.Stop(t.Context(), queued, reason))
+		testbed.Must(t, frames.Close())
+		testbed.Must(t, a.Start(t.Context(), queued, agenttest.Code("print('never')")))
+		testbed.Must(t, a.Stop(t.Context(), queued, reason))
 		if ran := agenttest.Read(t, a.Client, queued); ran.Stdout != "" || ran.Outcome.Canceled != canceled {
 			t.Errorf("queued = %+v", ran)
 		}
-		agenttest.Must(t, a.Stop(t.Context(), id, reason))
+		testbed.Must(t, a.Stop(t.Context(), id, reason))
 		ran := agenttest.Read(t, a.Client, id)
 		if ran.Outcome.Canceled != canceled || ran.Outcome.Error == nil || ran.Outcome.Error.Name != "KeyboardInterrupt" {
 			t.Errorf("%s: outcome = %+v %+v", reason, ran.Outcome, ran.Outcome.Error)
@@ -149,13 +150,13 @@ func TestRestartOfAKernelForgetsNoExecution(t *testing.T) {
 	forgotten, kept := agenttest.NewID(), agenttest.NewID()
 	code := agenttest.Code("open('count', 'a').write('x')\nprint('ran')")
 	for _, id := range []string{forgotten, kept} {
-		agenttest.Must(t, a.Start(t.Context(), id, code))
+		testbed.Must(t, a.Start(t.Context(), id, code))
 		agenttest.Read(t, a.Client, id)
 	}
-	agenttest.Must(t, a.Forget(t.Context(), forgotten))
-	agenttest.Must(t, a.RestartKernel(t.Context(), ""))
+	testbed.Must(t, a.Forget(t.Context(), forgotten))
+	testbed.Must(t, a.RestartKernel(t.Context(), ""))
 	for _, id := range []string{forgotten, kept} {
-		agenttest.Must(t, a.Start(t.Context(), id, code))
+		testbed.Must(t, a.Start(t.Context(), id, code))
 	}
 	if again := agenttest.Read(t, a.Client, kept); again.Stdout != "ran\n" {
 		t.Errorf("kept = %+v", again)
@@ -262,9 +263,7 @@ func TestWarmKernelLooksFresh(t *testing.T) {
 	t.Parallel()
 	cold, warm := agenttest.StartWithKernel(t), agenttest.StartWithKernel(t)
 	for _, a := range []*agenttest.Agent{cold, warm} {
-		if err := a.StartKernel(t.Context(), "default", "python"); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, a.StartKernel(t.Context(), "default", "python"))
 	}
 	loaded, err := warm.WarmKernel(t.Context(), "default", "numpy", "pandas", "matplotlib.pyplot", "no_such_module_at_all")
 	if want := []string{"matplotlib.pyplot", "numpy", "pandas"}; err != nil || !slices.Equal(loaded, want) {

@@ -8,26 +8,25 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestInterruptReachesOnlyRunningExecutions(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartWithKernel(t)
 	id, next := agenttest.NewID(), agenttest.NewID()
-	agenttest.Must(t, a.Start(t.Context(), id, agenttest.Code("print('begun')\nimport time; time.sleep(999)")))
+	testbed.Must(t, a.Start(t.Context(), id, agenttest.Code("print('begun')\nimport time; time.sleep(999)")))
 	frames, err := a.Frames(t.Context(), id, 1)
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	_, err = frames.Next()
-	agenttest.Must(t, err)
-	agenttest.Must(t, frames.Close())
-	agenttest.Must(t, a.Start(t.Context(), next, agenttest.Code("print('next')")))
-	agenttest.Must(t, a.Interrupt(t.Context(), "another"))
-	agenttest.Must(t, a.Interrupt(t.Context(), ""))
+	testbed.Must(t, err)
+	testbed.Must(t, frames.Close())
+	testbed.Must(t, a.Start(t.Context(), next, agenttest.Code("print('next')")))
+	testbed.Must(t, a.Interrupt(t.Context(), "another"))
+	testbed.Must(t, a.Interrupt(t.Context(), ""))
 	if ran := agenttest.Read(t, a.Client, id); ran.Outcome.Error == nil || ran.Outcome.Error.Name != "KeyboardInterrupt" || ran.Outcome.Restarted {
 		t.Errorf("interrupted = %+v", ran.Outcome)
 	}
@@ -63,7 +62,7 @@ func TestContextsHaveDirectories(t *testing.T) {
 			t.Errorf("%s: code runs in %q, want %s", c.name, got, c.want)
 		}
 	}
-	agenttest.Must(t, a.RestartKernel(t.Context(), "whole"))
+	testbed.Must(t, a.RestartKernel(t.Context(), "whole"))
 	if got := where("whole", "python"); got != home+"/sub\n" {
 		t.Errorf("after a restart code runs in %q", got)
 	}
@@ -86,13 +85,11 @@ func TestContextsHaveDirectories(t *testing.T) {
 	}
 	var names []string
 	list, err := live.Contexts(t.Context())
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	for _, c := range list {
 		names = append(names, c.Name)
 	}
-	if diff := cmp.Diff([]string{"first", "default", "whole", "relative", "none", "shell"}, names); diff != "" {
-		t.Errorf("contexts by age (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "contexts by age", []string{"first", "default", "whole", "relative", "none", "shell"}, names)
 }
 
 // One context less than there may be, as many, and one more, made by code and by a call. One more takes the place of the one that was idle for
@@ -113,14 +110,14 @@ func TestLimitOfContexts(t *testing.T) {
 	long := map[string]string{"python": "print('begun'); import time; time.sleep(999)", "bash": "echo begun; sleep 999"}
 	run := func(context, language string) agenttest.Ran {
 		id, err := start(context, language, short)
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		return agenttest.Read(t, a.Client, id)
 	}
 	name := func(n int) string { return fmt.Sprintf("c%d", n) }
 	has := func(when string, limit int, want ...string) {
 		t.Helper()
 		list, err := live.Contexts(t.Context())
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		var names []string
 		for _, c := range list {
 			names = append(names, c.Name)
@@ -136,13 +133,13 @@ func TestLimitOfContexts(t *testing.T) {
 	}
 	has("one less", agent.MaxContexts-1, "default", "first", "c2")
 	_, err := live.CreateContext(t.Context(), farm.CodeContext{Name: "full", Language: "bash"})
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	has("as many", agent.MaxContexts, "default", "first", "c2")
 	run("c2", "bash")
 	run("by-code", "bash")
 	has("one more by code", agent.MaxContexts, "default", "c2", "c3")
 	_, err = live.CreateContext(t.Context(), farm.CodeContext{Name: "by-call", Language: "bash"})
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	has("one more by a call", agent.MaxContexts, "default", "c2", "c4")
 	if got := run("first", "python"); !got.Outcome.Restarted {
 		t.Errorf("the evicted context: %+v, want the word that its variables are lost", got.Outcome)
@@ -152,15 +149,15 @@ func TestLimitOfContexts(t *testing.T) {
 	}
 
 	list, err := live.Contexts(t.Context())
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	for _, c := range list[1:] { // all but the default context
 		id, err := start(c.Name, c.Language, long)
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		frames, err := a.Frames(t.Context(), id, 1)
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		_, err = frames.Next()
-		agenttest.Must(t, err)
-		agenttest.Must(t, frames.Close())
+		testbed.Must(t, err)
+		testbed.Must(t, frames.Close())
 	}
 	_, byCode := start("more", "bash", short)
 	_, byCall := live.CreateContext(t.Context(), farm.CodeContext{Name: "more", Language: "bash"})
@@ -169,7 +166,7 @@ func TestLimitOfContexts(t *testing.T) {
 			t.Errorf("one more by %s while code runs in all: %v", by, err)
 		}
 	}
-	agenttest.Must(t, live.RemoveContext(t.Context(), "c5", "bash"))
+	testbed.Must(t, live.RemoveContext(t.Context(), "c5", "bash"))
 	run("more", "bash")
 	if err := a.RestartKernel(t.Context(), "none"); farm.CodeOf(err) != farm.CodeNotFound {
 		t.Errorf("restart of an unknown context: %v", err)
@@ -187,14 +184,14 @@ func TestContextIsRemoved(t *testing.T) {
 		spec.Context = "gone"
 		return spec
 	}
-	agenttest.Must(t, a.Start(t.Context(), running, in("x = 1; print('begun')\nimport time; time.sleep(999)")))
+	testbed.Must(t, a.Start(t.Context(), running, in("x = 1; print('begun')\nimport time; time.sleep(999)")))
 	frames, err := a.Frames(t.Context(), running, 1)
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	_, err = frames.Next()
-	agenttest.Must(t, err)
-	agenttest.Must(t, frames.Close())
-	agenttest.Must(t, a.Start(t.Context(), waiting, in("print('ran')")))
-	agenttest.Must(t, live.RemoveContext(t.Context(), "gone", "python"))
+	testbed.Must(t, err)
+	testbed.Must(t, frames.Close())
+	testbed.Must(t, a.Start(t.Context(), waiting, in("print('ran')")))
+	testbed.Must(t, live.RemoveContext(t.Context(), "gone", "python"))
 	if ran := agenttest.Read(t, a.Client, running); ran.Outcome.Error == nil || ran.Outcome.Error.Name != farm.ErrorKernelDied {
 		t.Errorf("the code that ran: %+v", ran.Outcome)
 	}

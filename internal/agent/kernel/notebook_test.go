@@ -19,6 +19,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/kernel"
 	"github.com/sandfarm/sandfarm/internal/agent/process"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // sent is a message for notebooks.
@@ -33,13 +34,13 @@ func heard(t *testing.T, ks *kernel.Kernels, after uint64, n int) []sent {
 	var out []sent
 	for len(out) < n {
 		list, err := ks.Messages(t.Context(), kernel.DefaultContext, after, time.Minute)
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		if len(list) == 0 {
 			t.Fatalf("%d of %d messages came: %v", len(out), n, out)
 		}
 		for _, m := range list {
 			one := sent{kind: m.Kind, parent: m.Parent}
-			agenttest.Must(t, json.Unmarshal(m.Content, &one.content))
+			testbed.Must(t, json.Unmarshal(m.Content, &one.content))
 			out, after = append(out, one), m.Seq
 		}
 	}
@@ -80,9 +81,9 @@ func notebook(t *testing.T) (ks *kernel.Kernels, run func(code string, cell ...*
 func ask(t *testing.T, ks *kernel.Kernels, kind kernel.Kind, content map[string]any) map[string]any {
 	t.Helper()
 	raw, err := ks.AskNotebook(kernel.DefaultContext, kind, content, "asked")
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	var answer map[string]any
-	agenttest.Must(t, json.Unmarshal(raw, &answer))
+	testbed.Must(t, json.Unmarshal(raw, &answer))
 	return answer
 }
 
@@ -107,17 +108,13 @@ func TestKernelAnswersNotebooks(t *testing.T) {
 		t.Errorf("inspect: %v", inspected)
 	}
 	want := map[string]any{"status": "ok", "found": false, "data": map[string]any{}, "metadata": map[string]any{}}
-	if diff := cmp.Diff(want, ask(t, ks, kernel.Inspect, map[string]any{"code": "nobody", "cursor_pos": 3})); diff != "" {
-		t.Errorf("inspect an unknown name (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "inspect an unknown name", want, ask(t, ks, kernel.Inspect, map[string]any{"code": "nobody", "cursor_pos": 3}))
 	for code, want := range map[string]map[string]any{
 		"x = 1":    {"status": "complete"},
 		"if True:": {"status": "incomplete", "indent": "    "},
 		"x = = 1":  {"status": "invalid"},
 	} {
-		if diff := cmp.Diff(want, ask(t, ks, kernel.IsComplete, map[string]any{"code": code})); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", code, diff)
-		}
+		testbed.Diff(t, code, want, ask(t, ks, kernel.IsComplete, map[string]any{"code": code}))
 	}
 	input := "number = 41\nnumber + 1"
 	for _, c := range []struct {
@@ -128,9 +125,7 @@ func TestKernelAnswersNotebooks(t *testing.T) {
 		{map[string]any{"hist_access_type": "range", "session": 0, "start": 2, "stop": 3, "output": true, "raw": true}, []any{[]any{0.0, 2.0, []any{input, "42"}}}},
 		{map[string]any{"hist_access_type": "search", "pattern": "number*", "n": 5, "unique": true}, []any{[]any{0.0, 2.0, input}}},
 	} {
-		if diff := cmp.Diff(map[string]any{"status": "ok", "history": c.want}, ask(t, ks, kernel.History, c.content)); diff != "" {
-			t.Errorf("history %v (-want +got):\n%s", c.content, diff)
-		}
+		testbed.Diff(t, fmt.Sprintf("history %v", c.content), map[string]any{"status": "ok", "history": c.want}, ask(t, ks, kernel.History, c.content))
 	}
 	if failed := ask(t, ks, kernel.Complete, map[string]any{"no_such": 1}); failed["status"] != "error" || failed["ename"] != "TypeError" {
 		t.Errorf("a wrong question: %v", failed)
@@ -162,13 +157,9 @@ get_comm_manager().register_target("from.notebook", lambda comm, message: heard.
 		}},
 		{"comm_msg", "cell", map[string]any{"comm_id": "w1", "data": map[string]any{"method": "update", "state": map[string]any{"value": 4.0}, "buffer_paths": []any{}}}},
 	}
-	if diff := cmp.Diff(want, heard(t, ks, 0, 2), cmp.AllowUnexported(sent{})); diff != "" {
-		t.Errorf("comms (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "comms", want, heard(t, ks, 0, 2), cmp.AllowUnexported(sent{}))
 	info := ask(t, ks, kernel.CommInfo, map[string]any{"target_name": "jupyter.widget"})
-	if diff := cmp.Diff(map[string]any{"status": "ok", "comms": map[string]any{"w1": map[string]any{"target_name": "jupyter.widget"}}}, info); diff != "" {
-		t.Errorf("comm_info (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "comm_info", map[string]any{"status": "ok", "comms": map[string]any{"w1": map[string]any{"target_name": "jupyter.widget"}}}, info)
 	ask(t, ks, kernel.CommMsg, map[string]any{"comm_id": "w1", "data": map[string]any{"method": "update", "state": map[string]any{"value": 5}}, "buffers": []string{"AQI="}})
 	ask(t, ks, kernel.CommOpen, map[string]any{"comm_id": "n1", "target_name": "from.notebook", "data": map[string]any{"hello": 1}})
 	ask(t, ks, kernel.CommClose, map[string]any{"comm_id": "n1", "data": map[string]any{}})
@@ -241,17 +232,15 @@ func TestCodeAsksForInput(t *testing.T) {
 	}()
 	for i, want := range []map[string]any{{"prompt": "name? ", "password": false}, {"prompt": "Password: ", "password": true}} {
 		list, err := ks.Messages(t.Context(), kernel.DefaultContext, uint64(i), time.Minute)
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		if len(list) != 1 || list[0].Kind != "input_request" || list[0].Parent != "cell" {
 			t.Fatalf("messages %+v", list)
 		}
 		var content map[string]any
-		agenttest.Must(t, json.Unmarshal(list[0].Content, &content))
-		if diff := cmp.Diff(want, content); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
-		agenttest.Must(t, ks.Answer(kernel.DefaultContext, list[0].Number+7, "not asked for"))
-		agenttest.Must(t, ks.Answer(kernel.DefaultContext, list[0].Number, []string{"Ada", "x"}[i]))
+		testbed.Must(t, json.Unmarshal(list[0].Content, &content))
+		testbed.Diff(t, "", want, content)
+		testbed.Must(t, ks.Answer(kernel.DefaultContext, list[0].Number+7, "not asked for"))
+		testbed.Must(t, ks.Answer(kernel.DefaultContext, list[0].Number, []string{"Ada", "x"}[i]))
 	}
 	if err := <-done; err != nil {
 		t.Error(err)
@@ -288,7 +277,7 @@ func TestMessagesForNotebooksAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	list, err := ks.Messages(t.Context(), kernel.DefaultContext, 0, 0)
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	if len(list) == 0 || list[0].Seq != 5100-kernel.MaxMessages+1 {
 		t.Errorf("the first of %d messages has the number %d", len(list), list[0].Seq)
 	}
@@ -310,7 +299,7 @@ func TestMessagesNameExecutionsOfOthers(t *testing.T) {
 	e := execution.New(agenttest.NewID(), agenttest.Code("assert x == 1"), 1<<20, time.Now())
 	ks.Run(e)
 	list, err := ks.Messages(t.Context(), kernel.DefaultContext, 0, 0)
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	want := []agent.Message{{Seq: 1, Kind: kernel.KindExecution, Content: json.RawMessage("{}"), Execution: e.ID}}
 	if diff := cmp.Diff(want, list); diff != "" || e.Outcome().Error != nil {
 		t.Errorf("messages (-want +got):\n%s", diff)
@@ -324,7 +313,7 @@ func TestMessagesTellRestartsFromCrashes(t *testing.T) {
 	var after uint64
 	messages := func() (contents []string) {
 		list, err := ks.Messages(t.Context(), kernel.DefaultContext, after, 0)
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		for _, m := range list {
 			after = m.Seq
 			if m.Kind == kernel.KindEnded {
@@ -337,7 +326,7 @@ func TestMessagesTellRestartsFromCrashes(t *testing.T) {
 	if err := run("x = 1"); err != nil {
 		t.Fatal(err)
 	}
-	agenttest.Must(t, ks.Restart(t.Context(), kernel.DefaultContext))
+	testbed.Must(t, ks.Restart(t.Context(), kernel.DefaultContext))
 	if err := run("assert 'x' not in globals()"); err != nil {
 		t.Fatal(err)
 	}
@@ -355,7 +344,7 @@ func TestMessagesTellRestartsFromCrashes(t *testing.T) {
 	for busy := false; !busy; {
 		busy = slices.ContainsFunc(ks.Running(), func(k agent.Kernel) bool { return k.Busy })
 	}
-	agenttest.Must(t, ks.Restart(t.Context(), kernel.DefaultContext))
+	testbed.Must(t, ks.Restart(t.Context(), kernel.DefaultContext))
 	<-ended
 	if got := messages(); !slices.Equal(got, []string{asked}) || e.Outcome().Error == nil {
 		t.Errorf("after the restart of a busy kernel: %q", got)
@@ -377,7 +366,7 @@ func TestMessagesKnowTheirPlaceInTheOutput(t *testing.T) {
 	e := execution.New(agenttest.NewID(), spec, 1<<20, time.Now())
 	ks.Run(e)
 	list, err := ks.Messages(t.Context(), kernel.DefaultContext, 0, 0)
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	var after []uint64
 	for _, m := range list {
 		if m.Execution != e.ID {
@@ -387,7 +376,7 @@ func TestMessagesKnowTheirPlaceInTheOutput(t *testing.T) {
 	}
 	texts := map[uint64]string{}
 	frames, err := e.Log.Next(t.Context(), 1)
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	for _, f := range frames {
 		if f.Type == agent.FrameStdout {
 			texts[f.Seq] = string(f.Payload)

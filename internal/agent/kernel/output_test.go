@@ -13,6 +13,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestKernelCatchesOutputOfChildrenAndC(t *testing.T) {
@@ -193,18 +194,17 @@ func TestKernelLogIsReadAgainFromItsStartWhileItRuns(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartWithKernel(t)
 	id := agenttest.NewID()
-	agenttest.Must(t, a.Start(t.Context(), id, agenttest.Code("import time\nfor i in range(30): print(i); time.sleep(0.02)")))
+	testbed.Must(t, a.Start(t.Context(), id, agenttest.Code("import time\nfor i in range(30): print(i); time.sleep(0.02)")))
 	frames, err := a.Frames(t.Context(), id, 1)
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	for range 3 {
-		if _, err := frames.Next(); err != nil {
-			t.Fatal(err)
-		}
+		_, err = frames.Next()
+		testbed.Must(t, err)
 	}
-	agenttest.Must(t, frames.Close())
-	agenttest.Must(t, a.Client.Close()) // the worker crashes
+	testbed.Must(t, frames.Close())
+	testbed.Must(t, a.Client.Close()) // the worker crashes
 	again := agenttest.Connect(t, a.Server)
-	agenttest.Must(t, again.Start(t.Context(), id, agenttest.Code("print('not again')")))
+	testbed.Must(t, again.Start(t.Context(), id, agenttest.Code("print('not again')")))
 	ran := agenttest.Read(t, again, id)
 	var want strings.Builder
 	for i := range 30 {
@@ -218,15 +218,15 @@ func TestKernelLogIsReadAgainFromItsStartWhileItRuns(t *testing.T) {
 func TestKernelRestart(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartWithKernel(t)
-	agenttest.Must(t, a.StartKernel(t.Context(), "default", "python"))
+	testbed.Must(t, a.StartKernel(t.Context(), "default", "python"))
 	id := agenttest.NewID()
-	agenttest.Must(t, a.Start(t.Context(), id, agenttest.Code("print('begun')\nimport time; time.sleep(999)")))
+	testbed.Must(t, a.Start(t.Context(), id, agenttest.Code("print('begun')\nimport time; time.sleep(999)")))
 	frames, err := a.Frames(t.Context(), id, 1)
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	_, err = frames.Next()
-	agenttest.Must(t, err)
-	agenttest.Must(t, frames.Close())
-	agenttest.Must(t, a.RestartKernel(t.Context(), ""))
+	testbed.Must(t, err)
+	testbed.Must(t, frames.Close())
+	testbed.Must(t, a.RestartKernel(t.Context(), ""))
 	ran := agenttest.Read(t, a.Client, id)
 	if !ran.Outcome.Restarted || ran.Outcome.Error == nil || ran.Outcome.Error.Name != farm.ErrorKernelDied || ran.Outcome.TimedOut {
 		t.Fatalf("outcome = %+v", ran.Outcome)
@@ -235,7 +235,7 @@ func TestKernelRestart(t *testing.T) {
 		t.Fatalf("next = %+v", next)
 	}
 	info, err := a.Info(t.Context())
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	if len(info.Kernels) != 1 || info.Kernels[0].Language != "python" || info.Kernels[0].Busy {
 		t.Fatalf("info = %+v", info)
 	}
@@ -246,13 +246,13 @@ func TestKernelOutputWaitsForItsReader(t *testing.T) {
 	a := agenttest.StartWithKernel(t)
 	id := agenttest.NewID()
 	progress := a.Workspace + "/progress"
-	agenttest.Must(t, a.Start(t.Context(), id, agenttest.Code(fmt.Sprintf("for i in range(100):\n  print('x' * (1 << 20))\n  open(%q, 'w').write(str(i))", progress))))
+	testbed.Must(t, a.Start(t.Context(), id, agenttest.Code(fmt.Sprintf("for i in range(100):\n  print('x' * (1 << 20))\n  open(%q, 'w').write(str(i))", progress))))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var kept uint64
 	for still := 0; still < 20; { // the log is full once it has stopped growing
 		list, err := a.Executions(ctx)
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		if still++; list[0].LastSeq != kept || kept == 0 {
 			kept, still = list[0].LastSeq, 0
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 const bad = "class Bad:\n    def __repr__(self): raise ValueError('bad repr')\n"
@@ -184,13 +185,13 @@ func TestKernelRunsTasksBetweenCells(t *testing.T) {
 		"async def spin():\n    print('begun')\n    while True: pass\nt = asyncio.create_task(spin())\nawait asyncio.sleep(999)",
 	} {
 		id := agenttest.NewID()
-		agenttest.Must(t, a.Start(t.Context(), id, agenttest.Code(code)))
+		testbed.Must(t, a.Start(t.Context(), id, agenttest.Code(code)))
 		frames, err := a.Frames(t.Context(), id, 1)
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		_, err = frames.Next()
-		agenttest.Must(t, err)
-		agenttest.Must(t, frames.Close())
-		agenttest.Must(t, a.Stop(t.Context(), id, agent.StopInterrupt))
+		testbed.Must(t, err)
+		testbed.Must(t, frames.Close())
+		testbed.Must(t, a.Stop(t.Context(), id, agent.StopInterrupt))
 		if got := agenttest.Read(t, a.Client, id); got.Outcome.Restarted || got.Outcome.Error == nil ||
 			got.Outcome.Error.Name != "KeyboardInterrupt" && got.Outcome.Error.Name != "CancelledError" { // it ran, or it awaited
 			t.Errorf("%s: %+v", code, got.Outcome)
@@ -254,8 +255,8 @@ if __name__ == "__main__":
     with m.get_context("spawn").Pool(1) as pool:
         print(pool.map(double, [21]))
 `
-	agenttest.Must(t, os.Mkdir(filepath.Dir(file), 0o700))
-	agenttest.Must(t, os.WriteFile(file, []byte(spawn), 0o600))
+	testbed.Must(t, os.Mkdir(filepath.Dir(file), 0o700))
+	testbed.Must(t, os.WriteFile(file, []byte(spawn), 0o600))
 	if ran := run("sub/plot.py", spawn); ran.Stdout != "[42]\n" || len(ran.Outcome.Files) != 0 {
 		t.Errorf("a child that reads the file gives %+v", ran)
 	}

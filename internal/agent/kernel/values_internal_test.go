@@ -16,6 +16,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/process"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestNamesOfValuesAreBounded(t *testing.T) {
@@ -72,13 +73,9 @@ func TestANameBelongsToTheNewestValue(t *testing.T) {
 func TestReopenPipeAcceptsOnlyPipes(t *testing.T) {
 	t.Parallel()
 	var ends [2]int
-	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, unix.Pipe2(ends[:], unix.O_CLOEXEC))
 	own, err := reopenPipe(ends[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	// The sender's flags must not affect the reader: the sender blocks, the reader does not.
 	if flags, err := unix.FcntlInt(uintptr(own), unix.F_GETFL, 0); err != nil || flags&unix.O_NONBLOCK == 0 {
 		t.Errorf("flags %o, %v", flags, err)
@@ -91,9 +88,7 @@ func TestReopenPipeAcceptsOnlyPipes(t *testing.T) {
 	}
 	for _, path := range []string{"/dev/zero", "/dev/null", t.TempDir(), "/proc/self/exe"} {
 		f, err := os.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		if _, err := reopenPipe(int(f.Fd())); !errors.Is(err, errNoPipes) {
 			t.Errorf("%s was accepted: %v", path, err)
 		}
@@ -119,9 +114,7 @@ func FuzzControl(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
 		c, peer, err := newControl()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		defer c.close()
 		go func() {
 			for sent := 0; sent < len(in); {

@@ -17,6 +17,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/process"
 	"github.com/sandfarm/sandfarm/internal/agent/server"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestCommandsRunInOrderUntilOneFails(t *testing.T) {
@@ -48,9 +49,7 @@ func TestCommandsRunInOrderUntilOneFails(t *testing.T) {
 				}
 				exits = append(exits, m.ExitCode)
 			}
-			if diff := cmp.Diff(c.exits, exits); diff != "" {
-				t.Errorf("exits (-want +got):\n%s", diff)
-			}
+			testbed.Diff(t, "exits", c.exits, exits)
 			if ran.Stdout != c.stdout || ran.Stderr != c.stderr {
 				t.Errorf("stdout %q, stderr %q; want %q, %q", ran.Stdout, ran.Stderr, c.stdout, c.stderr)
 			}
@@ -61,7 +60,7 @@ func TestCommandsRunInOrderUntilOneFails(t *testing.T) {
 func TestCommandDirectoryAndEnvironment(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartPlain(t)
-	agenttest.Must(t, a.Mkdir(t.Context(), "deep/er"))
+	testbed.Must(t, a.Mkdir(t.Context(), "deep/er"))
 	spec := agenttest.Commands("pwd; echo $FARM $OWN $LANG; test $HOME != /root && echo home")
 	spec.Cwd, spec.Env = "deep/er", map[string]string{"OWN": "mine"}
 	ran := agenttest.Run(t, a.Client, spec)
@@ -103,7 +102,7 @@ func TestCommandTimeoutKillsAllItsProcesses(t *testing.T) {
 				id := agenttest.NewID()
 				spec := agenttest.Commands(command, "echo never")
 				spec.Timeout, spec.Grace = timeout, 200*time.Millisecond
-				agenttest.Must(t, a.Start(t.Context(), id, spec))
+				testbed.Must(t, a.Start(t.Context(), id, spec))
 				ran := agenttest.Read(t, a.Client, id)
 				if !ran.Outcome.TimedOut || ran.Outcome.ExitCode < 128 || strings.Contains(ran.Stdout, "never") {
 					t.Errorf("ran = %+v", ran)
@@ -149,7 +148,7 @@ func TestStartRefuses(t *testing.T) {
 func TestFreshProcesses(t *testing.T) {
 	t.Parallel()
 	a := agenttest.Start(t, plainPython(t), nil)
-	agenttest.Must(t, os.WriteFile(filepath.Join(a.Workspace, "mine.py"), []byte("y = 7"), 0o600))
+	testbed.Must(t, os.WriteFile(filepath.Join(a.Workspace, "mine.py"), []byte("y = 7"), 0o600))
 	ran := agenttest.Run(t, a.Client, agenttest.Code("import mine, sys\nprint(mine.y)\nprint('e', file=sys.stderr)"))
 	if ran.Stdout != "7\n" || ran.Stderr != "e\n" || !ran.Outcome.FreshProcess {
 		t.Errorf("ran = %+v", ran)
@@ -177,7 +176,7 @@ func TestFreshProcesses(t *testing.T) {
 func plainPython(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	agenttest.Must(t, os.WriteFile(filepath.Join(dir, "python3"), []byte("#!/bin/sh\nexec /usr/bin/env -u PYTHONHOME PATH=\"${PATH#*:}\" python3 -S \"$@\"\n"), 0o755)) //nolint:gosec // it is to be run
+	testbed.Must(t, os.WriteFile(filepath.Join(dir, "python3"), []byte("#!/bin/sh\nexec /usr/bin/env -u PYTHONHOME PATH=\"${PATH#*:}\" python3 -S \"$@\"\n"), 0o755)) //nolint:gosec // it is to be run
 	return dir + ":" + os.Getenv("PATH")
 }
 
@@ -186,7 +185,7 @@ func TestReportsChangedFiles(t *testing.T) {
 	a := agenttest.StartPlain(t)
 	for _, name := range []string{"same", "changed", "gone", "sub/touched"} {
 		_, err := a.Write(t.Context(), name, strings.NewReader("old"))
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 	}
 	spec := agenttest.Commands("echo new >new; echo newer >changed; rm gone; mkdir d; echo x >d/x; ln -s new link; mkfifo pipe; touch -d 2001-01-01 sub/touched; echo big-one >d/big; mv same moved")
 	spec.MaxFileBytes = 6
@@ -196,7 +195,7 @@ func TestReportsChangedFiles(t *testing.T) {
 		t.Errorf("skipped %d; files (-want +got):\n%s", ran.Outcome.Skipped, diff)
 	}
 	_, err := a.Write(t.Context(), "uploaded", strings.NewReader("between"))
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	if ran := agenttest.Run(t, a.Client, agenttest.Commands("true")); len(ran.Outcome.Files) != 0 {
 		t.Errorf("files of a command that did nothing: %v", ran.Outcome.Files)
 	}
@@ -227,39 +226,39 @@ func TestFullLogBlocksTheProducer(t *testing.T) {
 	t.Parallel()
 	a := agenttest.Start(t, "/usr/bin:/bin", func(c *server.Config) { c.LogBytes = 1 << 20 })
 	id := agenttest.NewID()
-	agenttest.Must(t, a.Start(t.Context(), id, agenttest.Commands("yes | head -c 20000000; echo end >&2")))
+	testbed.Must(t, a.Start(t.Context(), id, agenttest.Commands("yes | head -c 20000000; echo end >&2")))
 	frames, err := a.Frames(t.Context(), id, 1)
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	var got int
 	var seq uint64
 	for got < 1<<20-256<<10 {
 		f, err := frames.Next()
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		got, seq = got+len(f.Payload), f.Seq
 	}
 	list, err := a.Executions(t.Context())
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	if list[0].Done {
 		t.Fatal("it ended without acknowledgements")
 	}
-	agenttest.Must(t, frames.Close())
-	agenttest.Must(t, a.Ack(t.Context(), id, seq))
+	testbed.Must(t, frames.Close())
+	testbed.Must(t, a.Ack(t.Context(), id, seq))
 	if _, err := a.Frames(t.Context(), id, seq); farm.CodeOf(err) != farm.CodeConflict {
 		t.Fatalf("dropped frames: %v", err)
 	}
 	frames, err = a.Frames(t.Context(), id, seq+1)
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	defer func() { _ = frames.Close() }()
 	for {
 		f, err := frames.Next()
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		if f.Type == agent.FrameStdout {
 			got += len(f.Payload)
 		}
 		if f.Type == agent.FrameFinal {
 			break
 		}
-		agenttest.Must(t, a.Ack(t.Context(), id, f.Seq))
+		testbed.Must(t, a.Ack(t.Context(), id, f.Seq))
 	}
 	if got < 20_000_000 || got > 20_000_000+100 {
 		t.Fatalf("got %d bytes", got)
@@ -274,17 +273,17 @@ func TestStopOfAFullLogEndsIt(t *testing.T) {
 		id := agenttest.NewID()
 		spec := agenttest.Commands("yes")
 		spec.Timeout, spec.Grace = timeout, 200*time.Millisecond
-		agenttest.Must(t, a.Start(t.Context(), id, spec))
+		testbed.Must(t, a.Start(t.Context(), id, spec))
 		for done := false; !done; { // nobody reads
 			list, err := a.Executions(t.Context())
-			agenttest.Must(t, err)
+			testbed.Must(t, err)
 			done = list[0].Done
 		}
 		ran := agenttest.Read(t, a.Client, id)
 		if !ran.Outcome.TimedOut {
 			t.Errorf("outcome = %+v with %d bytes", ran.Outcome, len(ran.Stdout))
 		}
-		agenttest.Must(t, a.Forget(t.Context(), id))
+		testbed.Must(t, a.Forget(t.Context(), id))
 		return len(ran.Stdout) >= size
 	})
 }
@@ -333,7 +332,7 @@ func TestCommandIsStoppedAtItsOutputLimit(t *testing.T) {
 func TestStartOfWhatIsNoProgram(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	agenttest.Must(t, os.WriteFile(filepath.Join(dir, "bash"), []byte{0}, 0o700)) //nolint:gosec // it must be executable
+	testbed.Must(t, os.WriteFile(filepath.Join(dir, "bash"), []byte{0}, 0o700)) //nolint:gosec // it must be executable
 	reaper := process.NewReaper(false)
 	t.Cleanup(reaper.Close)
 	c := process.Commands{Reaper: reaper, Workspace: dir, Image: []string{"PATH=" + dir}, Env: []string{"PATH=" + dir}}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandfarm/sandfarm/internal/agent/process"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // tryCalls makes the system calls of its arguments and prints the error of each. Negative results of the C library become errors.
@@ -34,23 +35,15 @@ print(json.dumps(errors))
 func TestProtectedFromItsProcesses(t *testing.T) {
 	t.Parallel()
 	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	reaper := process.NewReaper(false)
 	t.Cleanup(reaper.Close)
-	if err := reaper.Protect(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, reaper.Protect())
 	agent := os.Getpid()
 	threads, err := os.ReadDir("/proc/self/task")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	thread, err := strconv.Atoi(threads[0].Name()) // the others may have begun since
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	const none, kill, upper = syscall.Errno(0), int(unix.SIGKILL), 1 << 32
 	calls := []struct {
 		call []any
@@ -96,9 +89,7 @@ func TestProtectedFromItsProcesses(t *testing.T) {
 		numbers = append(numbers, c.call)
 	}
 	raw, err := json.Marshal(numbers)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	var errnos []syscall.Errno
 	text := output(t, reaper, python, "-c", tryCalls, string(raw))
 	if err := json.Unmarshal([]byte(text), &errnos); err != nil || len(errnos) != len(calls) {
@@ -119,19 +110,13 @@ func output(t *testing.T, reaper *process.Reaper, argv ...string) string {
 	t.Helper()
 	path := fmt.Sprintf("%s/out-%d", t.TempDir(), len(argv))
 	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer func() { _ = f.Close() }()
 	p, err := reaper.Start(argv, os.Environ(), "/", []uintptr{0, f.Fd(), f.Fd()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	<-p.Done()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	return string(text)
 }
 
@@ -142,16 +127,12 @@ func TestSocketsAreLimited(t *testing.T) {
 	limit := process.NewSocketLimit(func() { killed++ }, file)
 	for _, c := range []struct{ used, kills int }{{0, 0}, {process.MaxSockets - 1, 0}, {process.MaxSockets, 0}, {process.MaxSockets + 1, 1}, {99999, 2}, {3, 2}} {
 		text := fmt.Sprintf("sockets: used %d\nTCP: inuse 99999 orphan 77777 tw 88888 alloc 99999 mem 99999\nUDP: inuse 99999 mem 9\n", c.used)
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, os.WriteFile(file, []byte(text), 0o600))
 		if limit.Check(); killed != c.kills || limit.Kills() != int64(c.kills) {
 			t.Errorf("%d sockets: killed %d times, reported %d, want %d", c.used, killed, limit.Kills(), c.kills)
 		}
 	}
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, os.Remove(file))
 	if limit.Check(); killed != 2 {
 		t.Error("a kernel without the count has too many sockets")
 	}
@@ -169,9 +150,7 @@ func TestMemoryIsLimited(t *testing.T) {
 	write := func(total, free int) {
 		t.Helper()
 		text := fmt.Sprintf("MemTotal:  %8d kB\nMemFree:  %8d kB\nMemAvailable:  %8d kB\nCached:  7 kB\n", total, free, free)
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	for _, c := range []struct{ mib, tasks, kept int }{
 		{64, 256, 16}, {512, 256, 96}, {512, 16, 51}, {2048, 256, 96}, {65536, 4096, 816},
@@ -195,9 +174,7 @@ func TestMemoryIsLimited(t *testing.T) {
 	killed := 0
 	limit := process.NewMemoryLimit(func() { killed++ }, file, heap, 256)
 	for _, c := range []struct{ heapMiB, kills int }{{100, 0}, {430, 1}, {430, 1}, {500, 1}, {100, 1}, {520, 1}, {521, 2}, {522, 2}} { // after a kill only new objects count
-		if err := os.WriteFile(heap, fmt.Appendf(nil, "Alloc:  1 kB\nHeapAlloc:  %d kB\nHeapSys:  999999999 kB\n", c.heapMiB<<10), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, os.WriteFile(heap, fmt.Appendf(nil, "Alloc:  1 kB\nHeapAlloc:  %d kB\nHeapSys:  999999999 kB\n", c.heapMiB<<10), 0o600))
 		if limit.Check(); killed != c.kills {
 			t.Errorf("%d MiB of objects: killed %d times, want %d", c.heapMiB, killed, c.kills)
 		}
@@ -211,9 +188,7 @@ func TestTerminalsAreLimited(t *testing.T) {
 	limit := process.NewTerminalLimit(func() { killed++ }, dir)
 	add := func(name string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
 	add("ptmx")
 	for n := 1; n <= process.MaxTerminals+1; n++ {

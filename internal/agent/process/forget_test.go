@@ -14,22 +14,23 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestForgetKillsRunningExecution(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartPlain(t)
 	id := agenttest.NewID()
-	agenttest.Must(t, a.Start(t.Context(), id, agenttest.Commands("echo $$; sleep 904")))
+	testbed.Must(t, a.Start(t.Context(), id, agenttest.Commands("echo $$; sleep 904")))
 	frames, err := a.Frames(t.Context(), id, 1)
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	defer func() { _ = frames.Close() }()
 	for range 2 {
 		_, err = frames.Next()
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 	}
-	agenttest.Must(t, a.Forget(t.Context(), id))
-	agenttest.Must(t, a.Forget(t.Context(), id))
+	testbed.Must(t, a.Forget(t.Context(), id))
+	testbed.Must(t, a.Forget(t.Context(), id))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for len(agenttest.Processes(t, id)) > 0 {
@@ -52,14 +53,14 @@ func TestStartIsIdempotent(t *testing.T) {
 	a := agenttest.StartPlain(t)
 	id := agenttest.NewID()
 	for range 3 {
-		agenttest.Must(t, a.Start(t.Context(), id, agenttest.Commands("echo x >>count")))
+		testbed.Must(t, a.Start(t.Context(), id, agenttest.Commands("echo x >>count")))
 	}
 	agenttest.Read(t, a.Client, id)
 	if ran := agenttest.Run(t, a.Client, agenttest.Commands("cat count")); ran.Stdout != "x\n" {
 		t.Fatalf("it ran more than once: %q", ran.Stdout)
 	}
 	list, err := a.Executions(t.Context())
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	if len(list) != 1 || list[0].ID != id || !list[0].Done || list[0].FirstSeq != 1 {
 		t.Fatalf("executions = %+v", list)
 	}
@@ -69,12 +70,12 @@ func TestStartIsIdempotent(t *testing.T) {
 func lastFrame(t *testing.T, c *client.Client, id string, from uint64) (uint64, agent.Outcome) {
 	t.Helper()
 	frames, err := c.Frames(t.Context(), id, from)
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	defer func() { _ = frames.Close() }()
 	f, err := frames.Next()
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	var outcome agent.Outcome
-	agenttest.Must(t, json.Unmarshal(f.Payload, &outcome))
+	testbed.Must(t, json.Unmarshal(f.Payload, &outcome))
 	if _, err := frames.Next(); f.Type != agent.FrameFinal || !errors.Is(err, io.EOF) {
 		t.Errorf("frame %d of type %d, then %v", f.Seq, f.Type, err)
 	}
@@ -88,7 +89,7 @@ func TestForgottenExecutionNeverRunsAgain(t *testing.T) {
 	a := agenttest.StartPlain(t)
 	id, spec := agenttest.NewID(), agenttest.Commands("echo x >>count; exit 7")
 	spec.MaxFiles, spec.MaxFileBytes = 10, 1000
-	agenttest.Must(t, a.Start(t.Context(), id, spec))
+	testbed.Must(t, a.Start(t.Context(), id, spec))
 	whole := agenttest.Read(t, a.Client, id)
 	last := whole.Frames[len(whole.Frames)-1].Seq
 	for range 3 {
@@ -96,21 +97,21 @@ func TestForgottenExecutionNeverRunsAgain(t *testing.T) {
 			t.Errorf("after the end: frame %d, %+v", seq, outcome)
 		}
 	}
-	agenttest.Must(t, a.ForgetAll(t.Context(), id, agenttest.NewID()))
+	testbed.Must(t, a.ForgetAll(t.Context(), id, agenttest.NewID()))
 	for from := range uint64(3) {
-		agenttest.Must(t, a.Start(t.Context(), id, spec))
+		testbed.Must(t, a.Start(t.Context(), id, spec))
 		seq, outcome := lastFrame(t, a.Client, id, last+from)
 		if seq != last || outcome.ExitCode != 7 || !outcome.OutputGone || len(outcome.Files) != 0 || outcome.Skipped != 1 || outcome.RunMS != whole.Outcome.RunMS {
 			t.Errorf("after it was forgotten: frame %d, %+v", seq, outcome)
 		}
 		known, err := a.Execution(t.Context(), id)
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		if known == nil || !known.Done || known.FirstSeq != last || known.LastSeq != last {
 			t.Errorf("execution = %+v", known)
 		}
-		agenttest.Must(t, a.Stop(t.Context(), id, agent.StopCancel))
-		agenttest.Must(t, a.Ack(t.Context(), id, last))
-		agenttest.Must(t, a.Forget(t.Context(), id))
+		testbed.Must(t, a.Stop(t.Context(), id, agent.StopCancel))
+		testbed.Must(t, a.Ack(t.Context(), id, last))
+		testbed.Must(t, a.Forget(t.Context(), id))
 	}
 	if count, err := os.ReadFile(filepath.Join(a.Workspace, "count")); string(count) != "x\n" {
 		t.Errorf("it ran %q, %v", count, err)
@@ -125,8 +126,8 @@ func TestExecutionForgottenBeforeItsStartNeverStarts(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartPlain(t)
 	id := agenttest.NewID()
-	agenttest.Must(t, a.Forget(t.Context(), id))
-	agenttest.Must(t, a.Start(t.Context(), id, agenttest.Commands("echo x >>count")))
+	testbed.Must(t, a.Forget(t.Context(), id))
+	testbed.Must(t, a.Start(t.Context(), id, agenttest.Commands("echo x >>count")))
 	if seq, outcome := lastFrame(t, a.Client, id, 1); seq != 1 || !outcome.Canceled {
 		t.Errorf("frame %d, %+v", seq, outcome)
 	}

@@ -12,15 +12,14 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/execution"
 	"github.com/sandfarm/sandfarm/internal/agent/process"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // startPump starts a pump on a new pipe, and returns the write end and the log.
 func startPump(t *testing.T) (*process.Pump, *os.File, *execution.Log) {
 	t.Helper()
 	var pipe [2]int
-	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, unix.Pipe2(pipe[:], unix.O_CLOEXEC))
 	reaper := process.NewReaper(false)
 	t.Cleanup(reaper.Close)
 	log := execution.NewLog(64 << 20)
@@ -36,9 +35,7 @@ func text(t *testing.T, log *execution.Log) string {
 		return ""
 	}
 	frames, err := log.Next(t.Context(), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	var all bytes.Buffer
 	for _, f := range frames {
 		all.Write(f.Payload)
@@ -53,9 +50,8 @@ func TestPumpDrainsWhatWasWritten(t *testing.T) {
 	for i := range 200 { // the pump pauses after each of these, or is about to read it
 		line := fmt.Sprintln("line", i)
 		want.WriteString(line)
-		if _, err := w.WriteString(line); err != nil {
-			t.Fatal(err)
-		}
+		_, err := w.WriteString(line)
+		testbed.Must(t, err)
 		p.Drain()
 		if _, _, size, _ := log.State(); size != want.Len() {
 			t.Fatalf("after line %d the log has %d bytes, not %d", i, size, want.Len())
@@ -72,9 +68,8 @@ func TestPumpDiscardsAfterFinish(t *testing.T) {
 	_, _ = w.WriteString("before")
 	p.Finish()
 	for range 20 { // more than the pipe holds: the pump must go on reading
-		if _, err := w.Write(make([]byte, 64<<10)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := w.Write(make([]byte, 64<<10))
+		testbed.Must(t, err)
 	}
 	p.Finish()
 	if got := text(t, log); got != "before" {
@@ -109,9 +104,7 @@ func TestPumpKeepsTheOrderOfLargeOutput(t *testing.T) {
 	for writing := true; writing; {
 		select {
 		case err := <-done:
-			if err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, err)
 			writing = false
 		default:
 		}

@@ -90,9 +90,8 @@ func TestIndexCarriesLargeAnswersToManyAtOnceAndStaysResponsive(t *testing.T) {
 			return
 		default:
 		}
-		if _, err := a.Info(ctx); err != nil {
-			t.Fatal(err)
-		}
+		_, err := a.Info(ctx)
+		testbed.Must(t, err)
 	}
 }
 
@@ -150,9 +149,9 @@ func TestIndexTakesNoBodyAndKeepsTheSession(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", a.Server.EgressAddr())
-			agenttest.Must(t, err)
+			testbed.Must(t, err)
 			defer func() { _ = conn.Close() }()
-			agenttest.Must(t, conn.SetDeadline(time.Now().Add(time.Minute)))
+			testbed.Must(t, conn.SetDeadline(time.Now().Add(time.Minute)))
 			go func() {
 				_, _ = io.WriteString(conn, sent)
 				if tcp, ok := conn.(*net.TCPConn); ok && name == "nothing" {
@@ -166,13 +165,12 @@ func TestIndexTakesNoBodyAndKeepsTheSession(t *testing.T) {
 			if name == "short" && !strings.HasPrefix(string(raw), "HTTP/1.1 413") {
 				t.Errorf("answer %q", raw)
 			}
-			if _, err := a.Info(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			_, err = a.Info(t.Context())
+			testbed.Must(t, err)
 		})
 	}
 	res, err := get(t.Context(), a, "/x")
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	raw, err := io.ReadAll(res.Body)
 	_ = res.Body.Close()
 	if err != nil || string(raw) != "in" {
@@ -193,7 +191,7 @@ func TestAClientThatLeavesEndsItsRequest(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	res, err := get(ctx, a, "/x")
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	cancel()
 	_ = res.Body.Close()
 	select {
@@ -206,7 +204,7 @@ func TestAClientThatLeavesEndsItsRequest(t *testing.T) {
 func TestAConnectionWaitsForAWorker(t *testing.T) {
 	t.Parallel()
 	a := indexed(t, func(http.ResponseWriter, *http.Request) {})
-	agenttest.Must(t, a.Close()) // the worker disconnects
+	testbed.Must(t, a.Close()) // the worker disconnects
 	waitForSessions(t, a, 0)
 	answer := make(chan string, 1)
 	go func() {
@@ -234,7 +232,7 @@ func TestAConnectionWaitsForAWorker(t *testing.T) {
 		t.Fatalf("answer %q", got)
 	}
 	res, err := get(t.Context(), a, "/x")
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	raw, _ := io.ReadAll(res.Body)
 	_ = res.Body.Close()
 	if string(raw) != "newest" {

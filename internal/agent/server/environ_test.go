@@ -52,9 +52,7 @@ func TestAProfileOfTheImageIsKept(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
 	profile := filepath.Join(home, ".profile")
-	if err := os.WriteFile(profile, []byte("# mine\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, os.WriteFile(profile, []byte("# mine\n"), 0o600))
 	agenttest.Start(t, os.Getenv("PATH"), func(c *server.Config) { c.HomeDir = home })
 	if text, err := os.ReadFile(profile); err != nil || string(text) != "# mine\n" {
 		t.Errorf("%q, %v", text, err)
@@ -75,9 +73,7 @@ func TestTheEnvironmentNamesTheAuthority(t *testing.T) {
 	t.Parallel()
 	const show = `echo "$SSL_CERT_FILE|$REQUESTS_CA_BUNDLE|$CURL_CA_BUNDLE|$PIP_CERT|$GIT_SSL_CAINFO|$NODE_EXTRA_CA_CERTS"`
 	authority, err := secret.NewAuthority([]string{"api.example.com"}, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	a := agenttest.StartProxied(t, "/usr/bin:/bin", http.NotFoundHandler(), func(cfg *server.Config) {
 		cfg.Authority = authority.Certificate
 		cfg.Env = append(cfg.Env, "PIP_CERT=/mine")
@@ -88,9 +84,7 @@ func TestTheEnvironmentNamesTheAuthority(t *testing.T) {
 		t.Fatalf("%q", paths)
 	}
 	bundle, err := os.ReadFile(paths[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	alone, err := os.ReadFile(paths[5])
 	if err != nil || !bytes.HasSuffix(bundle, alone) {
 		t.Errorf("the bundle does not end with the authority: %v", err)
@@ -115,11 +109,9 @@ func TestTheEnvironmentNamesTheAuthority(t *testing.T) {
 func TestUseOfTheSandbox(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartPlain(t)
-	if err := os.WriteFile(filepath.Join(a.Workspace, "file"), make([]byte, 1<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, os.WriteFile(filepath.Join(a.Workspace, "file"), make([]byte, 1<<20), 0o600))
 	use, err := a.Live().Use(t.Context())
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	if use.MemoryBytes < 1<<20 || use.DiskBytes < 1<<20 {
 		t.Errorf("%+v", use)
 	}
@@ -132,13 +124,9 @@ func TestWorkerSetsDeadline(t *testing.T) {
 	a := agenttest.Start(t, "/bin", func(c *server.Config) {
 		c.EndsIn, c.End = time.Millisecond, func() { ended <- time.Now() }
 	})
-	if err := a.SetDeadline(t.Context(), time.Hour); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, a.SetDeadline(t.Context(), time.Hour))
 	began := time.Now()
-	if err := a.SetDeadline(t.Context(), -time.Second); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, a.SetDeadline(t.Context(), -time.Second))
 	select {
 	case at := <-ended:
 		if took := at.Sub(began); took < 6*time.Second {
@@ -158,7 +146,7 @@ func TestRunningProcesses(t *testing.T) {
 	var own, child farm.RunningProcess
 	testbed.Until(t, "both processes are listed", func() bool {
 		list, err := l.Running(t.Context())
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		for i, one := range list {
 			if i > 0 && one.PID <= list[i-1].PID {
 				t.Errorf("%d follows %d", one.PID, list[i-1].PID)
@@ -188,7 +176,7 @@ func TestProgramThatExecsIsListed(t *testing.T) {
 	p := startProcess(t, l, spec("exec sh -c '"+again+"' '"+again+"'"))
 	for range 40 {
 		list, err := l.Running(t.Context())
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		i := slices.IndexFunc(list, func(r farm.RunningProcess) bool { return r.PID == p.PID })
 		if i < 0 {
 			t.Fatalf("process %d is not listed: %+v", p.PID, list)

@@ -21,6 +21,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // replacing is a write that replaces without conditions.
@@ -33,10 +34,10 @@ func readFS(t *testing.T, l client.Live, path string) string {
 	inode := uint64(0)
 	for {
 		head, piece, err := l.FSRead(t.Context(), path, int64(all.Len()), 1<<40, inode)
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		_, err = io.Copy(&all, piece)
 		piece.Close()
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		inode = head.Inode
 		if int64(all.Len()) >= head.Entry.Size {
 			return all.String()
@@ -52,17 +53,17 @@ func TestAFileIsReplacedWhileItIsRead(t *testing.T) {
 	write := func(content string) {
 		t.Helper()
 		_, err := l.FSWrite(t.Context(), at, replacing, strings.NewReader(content))
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 	}
 	first := strings.Repeat("first", agent.PieceBytes/2) // more than two pieces
 	write(first)
 	var got strings.Builder
 	for inode := uint64(0); got.Len() < len(first); {
 		head, piece, err := l.FSRead(t.Context(), at, int64(got.Len()), int64(len(first)), inode)
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		_, err = io.Copy(&got, piece)
 		piece.Close()
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		if inode == 0 {
 			write(strings.Repeat("second", agent.PieceBytes/2))
 		}
@@ -77,9 +78,9 @@ func TestAFileIsReplacedWhileItIsRead(t *testing.T) {
 	for i := range 40 { // more than are kept open
 		name := filepath.Join(dir, fmt.Sprint(i))
 		_, err := l.FSWrite(t.Context(), name, replacing, strings.NewReader(first))
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		_, piece, err := l.FSRead(t.Context(), name, 0, 10, 0)
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		piece.Close()
 	}
 	if got := readFS(t, l, filepath.Join(dir, "0")); got != first {
@@ -93,7 +94,7 @@ func TestFilesAnywhere(t *testing.T) {
 	at := func(name string) string { return filepath.Join(dir, name) }
 	content := strings.Repeat("0123456789", agent.PieceBytes/4) // more than two pieces
 	made, err := l.FSWrite(t.Context(), at("a/b.txt"), replacing, strings.NewReader(content))
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	if made.Path != at("a/b.txt") || made.Type != "file" || made.Size != int64(len(content)) || made.Mode != "0644" || made.UID != os.Getuid() || made.GID != os.Getgid() {
 		t.Errorf("%+v", made)
 	}
@@ -115,7 +116,7 @@ func TestFilesAnywhere(t *testing.T) {
 		t.Errorf("at an offset: %v", err)
 	}
 	before, err := l.FSStat(t.Context(), at("a/b.txt"))
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	how = farm.FSWrite{How: farm.FSOverwrite, Mode: -1}
 	if got, err := l.FSWrite(t.Context(), at("a/b.txt"), how, strings.NewReader("in")); err != nil || readFS(t, l, at("a/b.txt")) != "in" || got.Mode != before.Mode ||
 		strings.Split(got.ETag, "-")[0] != strings.Split(before.ETag, "-")[0] { // which is its inode
@@ -134,7 +135,7 @@ func TestFilesAnywhere(t *testing.T) {
 		t.Errorf("move: %+v, %v", got, err)
 	}
 	list, err := l.FSList(t.Context(), dir, 2, 100, "")
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	var names []string
 	for _, e := range list.Entries {
 		names = append(names, strings.TrimPrefix(e.Path, dir+"/"))
@@ -143,11 +144,11 @@ func TestFilesAnywhere(t *testing.T) {
 		t.Errorf("listed %q", got)
 	}
 	of, err := os.Stat(at("a"))
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	if e := list.Entries[0]; e.Size != 0 || e.DirSize != of.Size() || e.DirSize == 0 {
 		t.Errorf("a directory: %+v", e)
 	}
-	agenttest.Must(t, l.FSRemove(t.Context(), at("a")))
+	testbed.Must(t, l.FSRemove(t.Context(), at("a")))
 	if _, err := l.FSStat(t.Context(), at("a")); farm.CodeOf(err) != farm.CodeNotFound {
 		t.Errorf("after its removal: %v", err)
 	}
@@ -158,10 +159,10 @@ func TestProblemsAnywhere(t *testing.T) {
 	t.Parallel()
 	l, dir := agenttest.StartWithFiles(t).Live(), t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
-	agenttest.Must(t, os.WriteFile(at("file"), []byte("x"), 0o600))
-	agenttest.Must(t, os.Mkdir(at("dir"), 0o700))
-	agenttest.Must(t, syscall.Mkfifo(at("pipe"), 0o600))
-	agenttest.Must(t, os.Symlink("loop", at("loop")))
+	testbed.Must(t, os.WriteFile(at("file"), []byte("x"), 0o600))
+	testbed.Must(t, os.Mkdir(at("dir"), 0o700))
+	testbed.Must(t, syscall.Mkfifo(at("pipe"), 0o600))
+	testbed.Must(t, os.Symlink("loop", at("loop")))
 	write := func(path string) error {
 		_, err := l.FSWrite(t.Context(), path, replacing, strings.NewReader("x"))
 		return err
@@ -232,11 +233,11 @@ func TestConditionsOfAWrite(t *testing.T) {
 	_, err := write("*", "")
 	unmet("match anything, nothing there", err)
 	first, err := write("", "*")
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	_, err = write("", "*")
 	unmet("nothing there, but something is", err)
 	second, err := write(first.ETag, "")
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	_, err = write(first.ETag, "")
 	unmet("an old version", err)
 	_, err = write("", second.ETag)
@@ -269,31 +270,31 @@ func TestATarAnywhere(t *testing.T) {
 		want[fmt.Sprintf("d%d/f%d", n%7, n)] = strconv.Itoa(n)
 	}
 	for name, content := range want {
-		agenttest.Must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
-		agenttest.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
+		testbed.Must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
+		testbed.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
-	agenttest.Must(t, os.Symlink("odd", filepath.Join(dir, "link")))
-	agenttest.Must(t, syscall.Mkfifo(filepath.Join(dir, "d0", "a pipe"), 0o600))
-	agenttest.Must(t, syscall.Mkfifo(filepath.Join(dir, "zz"), 0o600))
+	testbed.Must(t, os.Symlink("odd", filepath.Join(dir, "link")))
+	testbed.Must(t, syscall.Mkfifo(filepath.Join(dir, "d0", "a pipe"), 0o600))
+	testbed.Must(t, syscall.Mkfifo(filepath.Join(dir, "zz"), 0o600))
 	for _, name := range []string{"d3/b\xff", "kept\xff"} { // the one before the large file, and after it
-		agenttest.Must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+		testbed.Must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
-	agenttest.Must(t, os.WriteFile(filepath.Join(dir, "d3", "hole"), nil, 0o600))
-	agenttest.Must(t, os.Truncate(filepath.Join(dir, "d3", "hole"), int64(len(want["large"]))+1))
+	testbed.Must(t, os.WriteFile(filepath.Join(dir, "d3", "hole"), nil, 0o600))
+	testbed.Must(t, os.Truncate(filepath.Join(dir, "d3", "hole"), int64(len(want["large"]))+1))
 	var packed bytes.Buffer
 	pieces, leftOut := 0, 0
 	for next := ""; ; pieces++ {
 		head, piece, err := l.FSPack(t.Context(), dir, next, int64(len(want["large"])))
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		_, err = io.Copy(&packed, piece)
 		piece.Close()
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		leftOut += head.LeftOut
 		if next = head.Next; next == "" {
 			break
 		}
 	}
-	agenttest.Must(t, tar.NewWriter(&packed).Close())
+	testbed.Must(t, tar.NewWriter(&packed).Close())
 	if pieces < 2 {
 		t.Errorf("%d pieces", pieces)
 	}
@@ -307,10 +308,10 @@ func TestATarAnywhere(t *testing.T) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		if h.Typeflag == tar.TypeReg {
 			raw, err := io.ReadAll(read)
-			agenttest.Must(t, err)
+			testbed.Must(t, err)
 			got[h.Name] = string(raw)
 		} else if h.Typeflag == tar.TypeSymlink && h.Linkname != "odd" {
 			t.Errorf("%+v", h)
@@ -335,25 +336,25 @@ func TestFilesProcessIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	a, dir := agenttest.StartWithFiles(t), t.TempDir()
 	l := a.Live()
-	agenttest.Must(t, os.WriteFile(filepath.Join(dir, "f"), []byte("x"), 0o600))
+	testbed.Must(t, os.WriteFile(filepath.Join(dir, "f"), []byte("x"), 0o600))
 	for range 3 {
 		if got := readFS(t, l, filepath.Join(dir, "f")); got != "x" {
 			t.Fatalf("%q", got)
 		}
 		pid := strings.Fields(readFS(t, l, "/proc/self/stat"))[0] // of the process itself
 		n, err := strconv.Atoi(pid)
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		if n == os.Getpid() {
 			t.Fatal("the agent itself serves files")
 		}
-		agenttest.Must(t, syscall.Kill(n, syscall.SIGKILL))
+		testbed.Must(t, syscall.Kill(n, syscall.SIGKILL))
 	}
 }
 
 func TestMetadataOfFiles(t *testing.T) {
 	t.Parallel()
 	dir, err := os.MkdirTemp("/dev/shm", "metadata") // as sandboxes have them, a tmpfs: ext4 takes less
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	l, file := agenttest.StartWithFiles(t).Live(), filepath.Join(dir, "f")
 	write := func(metadata map[string]string) (farm.FSEntry, error) {
@@ -375,11 +376,11 @@ func TestMetadataOfFiles(t *testing.T) {
 	if _, err := write(full); err != nil {
 		t.Error(err)
 	}
-	agenttest.Must(t, os.Rename(file, file+"2"))
+	testbed.Must(t, os.Rename(file, file+"2"))
 	if e, err := l.FSStat(t.Context(), file+"2"); err != nil || !maps.Equal(e.Metadata, full) {
 		t.Errorf("renamed: %v, %v", e.Metadata, err)
 	}
-	agenttest.Must(t, os.Rename(file+"2", file))
+	testbed.Must(t, os.Rename(file+"2", file))
 	if e, err := write(map[string]string{}); err != nil || e.Metadata != nil {
 		t.Errorf("removed: %v, %v", e.Metadata, err)
 	}
@@ -387,9 +388,9 @@ func TestMetadataOfFiles(t *testing.T) {
 	for key, value := range map[string]string{
 		"by": "hand", strings.Repeat("k", farm.MaxMetadataKey+1): "", "long": strings.Repeat("v", farm.MaxMetadataValue+1), "line": "a\nb", "é": "x",
 	} {
-		agenttest.Must(t, unix.Setxattr(file, farm.MetadataPrefix+key, []byte(value), 0))
+		testbed.Must(t, unix.Setxattr(file, farm.MetadataPrefix+key, []byte(value), 0))
 	}
-	agenttest.Must(t, unix.Setxattr(file, "user.other", []byte("x"), 0))
+	testbed.Must(t, unix.Setxattr(file, "user.other", []byte("x"), 0))
 	if e, err := l.FSStat(t.Context(), file); err != nil || !maps.Equal(e.Metadata, map[string]string{"by": "hand"}) {
 		t.Errorf("set by programs: %v, %v", e.Metadata, err)
 	}

@@ -24,7 +24,7 @@ func nextChanges(t *testing.T, l client.Live, id string, after uint64, until fun
 	t.Helper()
 	for {
 		got, err := l.Watched(t.Context(), id, after, time.Minute)
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		lost = lost || got.Lost
 		for _, e := range got.Events {
 			after = e.Seq
@@ -44,9 +44,9 @@ func TestWatchTellsOfChanges(t *testing.T) {
 	t.Parallel()
 	l, dir := agenttest.StartWithFiles(t).Live(), t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
-	agenttest.Must(t, os.Mkdir(at("old"), 0o700))
+	testbed.Must(t, os.Mkdir(at("old"), 0o700))
 	started, err := l.Watch(t.Context(), "w", dir, true, false, []string{"*.tmp", ".git"})
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	if started.Directories != 2 {
 		t.Errorf("%+v", started)
 	}
@@ -65,37 +65,37 @@ func TestWatchTellsOfChanges(t *testing.T) {
 		}
 		return e
 	}
-	agenttest.Must(t, os.WriteFile(at("x.tmp"), nil, 0o600))
-	agenttest.Must(t, os.Mkdir(at(".git"), 0o700))
-	agenttest.Must(t, os.WriteFile(at("old/f"), []byte("1"), 0o600))
+	testbed.Must(t, os.WriteFile(at("x.tmp"), nil, 0o600))
+	testbed.Must(t, os.Mkdir(at(".git"), 0o700))
+	testbed.Must(t, os.WriteFile(at("old/f"), []byte("1"), 0o600))
 	wait(agent.FileCreated, "old/f")
 	wait(agent.FileChanged, "old/f")
-	agenttest.Must(t, os.MkdirAll(at("new/deep/er"), 0o700))
+	testbed.Must(t, os.MkdirAll(at("new/deep/er"), 0o700))
 	if e := wait(agent.FileCreated, "new/deep/er"); e.Type != "dir" {
 		t.Errorf("%+v", e)
 	}
-	agenttest.Must(t, os.WriteFile(at("new/deep/er/f"), nil, 0o600))
+	testbed.Must(t, os.WriteFile(at("new/deep/er/f"), nil, 0o600))
 	wait(agent.FileCreated, "new/deep/er/f")
-	agenttest.Must(t, os.Rename(at("new"), at("newer")))
+	testbed.Must(t, os.Rename(at("new"), at("newer")))
 	if e := wait(agent.FileRenamed, "newer"); e.From != at("new") || e.Type != "dir" {
 		t.Errorf("%+v", e)
 	}
-	agenttest.Must(t, os.WriteFile(at("newer/deep/er/f"), []byte("2"), 0o600)) // its directory is known by its new name
+	testbed.Must(t, os.WriteFile(at("newer/deep/er/f"), []byte("2"), 0o600)) // its directory is known by its new name
 	if e := wait(agent.FileChanged, "newer/deep/er/f"); e.Metadata {
 		t.Errorf("of the content: %+v", e)
 	}
-	agenttest.Must(t, os.Chmod(at("newer/deep/er/f"), 0o640))
+	testbed.Must(t, os.Chmod(at("newer/deep/er/f"), 0o640))
 	changes := func(e agent.FileEvent) bool { return e.Path == at("newer/deep/er/f") && e.Metadata }
 	seen, _ := nextChanges(t, l, "w", last, changes)
 	last = seen[len(seen)-1].Seq
-	agenttest.Must(t, os.Rename(at("newer/deep/er/f"), filepath.Join(t.TempDir(), "out")))
+	testbed.Must(t, os.Rename(at("newer/deep/er/f"), filepath.Join(t.TempDir(), "out")))
 	wait(agent.FileRemoved, "newer/deep/er/f")
 	_, err = l.FSWrite(t.Context(), at("whole"), replacing, strings.NewReader("x"))
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	wait(agent.FileCreated, "whole")
-	agenttest.Must(t, os.Remove(at("whole")))
+	testbed.Must(t, os.Remove(at("whole")))
 	wait(agent.FileRemoved, "whole")
-	agenttest.Must(t, l.EndWatch(t.Context(), "w"))
+	testbed.Must(t, l.EndWatch(t.Context(), "w"))
 	if _, err := l.Watched(t.Context(), "w", last, 0); farm.CodeOf(err) != farm.CodeNotFound {
 		t.Errorf("after its end: %v", err)
 	}
@@ -107,13 +107,13 @@ func TestWatchOfADirectoryThatIsRenamedAtOnce(t *testing.T) {
 	l, dir := agenttest.StartWithFiles(t).Live(), t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	_, err := l.Watch(t.Context(), "w", dir, true, false, nil)
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	pid, err := strconv.Atoi(strings.Fields(readFS(t, l, "/proc/self/stat"))[0])
-	agenttest.Must(t, err)
-	agenttest.Must(t, syscall.Kill(pid, syscall.SIGSTOP))
+	testbed.Must(t, err)
+	testbed.Must(t, syscall.Kill(pid, syscall.SIGSTOP))
 	testbed.Until(t, "all threads that watch have stopped", func() bool {
 		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		for _, task := range tasks {
 			stat, err := os.ReadFile(task)
 			if _, state, _ := strings.Cut(string(stat), ") "); err != nil || !strings.HasPrefix(state, "T") {
@@ -122,12 +122,12 @@ func TestWatchOfADirectoryThatIsRenamedAtOnce(t *testing.T) {
 		}
 		return len(tasks) > 0
 	})
-	agenttest.Must(t, os.MkdirAll(at("first/sub"), 0o700))
-	agenttest.Must(t, os.Rename(at("first"), at("second")))
-	agenttest.Must(t, syscall.Kill(pid, syscall.SIGCONT))
+	testbed.Must(t, os.MkdirAll(at("first/sub"), 0o700))
+	testbed.Must(t, os.Rename(at("first"), at("second")))
+	testbed.Must(t, syscall.Kill(pid, syscall.SIGCONT))
 	seen, _ := nextChanges(t, l, "w", 0, named(agent.FileCreated, at("second/sub")))
 	last := seen[len(seen)-1].Seq
-	agenttest.Must(t, os.WriteFile(at("second/sub/f"), nil, 0o600))
+	testbed.Must(t, os.WriteFile(at("second/sub/f"), nil, 0o600))
 	nextChanges(t, l, "w", last, named(agent.FileCreated, at("second/sub/f")))
 }
 
@@ -136,15 +136,15 @@ func TestWatchSaysWhatItDropped(t *testing.T) {
 	t.Parallel()
 	l, dir := agenttest.StartWithFiles(t).Live(), t.TempDir()
 	_, err := l.Watch(t.Context(), "w", dir, false, false, nil)
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	for n := range files.WindowEvents + 1 {
-		agenttest.Must(t, os.Mkdir(filepath.Join(dir, fmt.Sprint(n)), 0o700))
+		testbed.Must(t, os.Mkdir(filepath.Join(dir, fmt.Sprint(n)), 0o700))
 	}
 	end := filepath.Join(dir, "end")
-	agenttest.Must(t, os.Mkdir(end, 0o700))
+	testbed.Must(t, os.Mkdir(end, 0o700))
 	for lost := false; !lost; { // the kernel has told the first, and they have left the window
 		got, err := l.Watched(t.Context(), "w", 0, time.Second)
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		lost = got.Lost
 	}
 	seen, lost := nextChanges(t, l, "w", 0, named(agent.FileCreated, end))
@@ -158,10 +158,10 @@ func TestWatchOfAFileThatIsWrittenInPlace(t *testing.T) {
 	t.Parallel()
 	l, dir := agenttest.StartWithFiles(t).Live(), t.TempDir()
 	_, err := l.Watch(t.Context(), "w", dir, false, false, nil)
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	file := filepath.Join(dir, "new")
 	_, err = l.FSWrite(t.Context(), file, farm.FSWrite{How: farm.FSOverwrite, Mode: -1}, strings.NewReader("x"))
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	seen, _ := nextChanges(t, l, "w", 0, func(e agent.FileEvent) bool { return e.Kind == agent.FileChanged && !e.Metadata })
 	want := []agent.FileEvent{
 		{Seq: 1, Kind: agent.FileCreated, Path: file, Type: "file"},
@@ -178,14 +178,14 @@ func TestAPolledWatch(t *testing.T) {
 	t.Parallel()
 	l, dir := agenttest.StartWithFiles(t).Live(), t.TempDir()
 	_, err := l.Watch(t.Context(), "w", dir, false, true, nil)
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	names := []string{"one", "two", "three"}
 	var seen []string
 	for _, name := range names {
-		agenttest.Must(t, os.Mkdir(filepath.Join(dir, name), 0o700))
+		testbed.Must(t, os.Mkdir(filepath.Join(dir, name), 0o700))
 		testbed.Until(t, "the watch sees "+name, func() bool {
 			got, err := l.Polled(t.Context(), "w")
-			agenttest.Must(t, err)
+			testbed.Must(t, err)
 			for _, e := range got.Events {
 				seen = append(seen, filepath.Base(e.Path))
 			}
@@ -195,7 +195,7 @@ func TestAPolledWatch(t *testing.T) {
 	if got, err := l.Polled(t.Context(), "w"); err != nil || len(got.Events) > 0 || !slices.Equal(seen, names) {
 		t.Errorf("%v, then %+v, %v", seen, got, err)
 	}
-	agenttest.Must(t, l.EndWatch(t.Context(), "w"))
+	testbed.Must(t, l.EndWatch(t.Context(), "w"))
 	if _, err := l.Polled(t.Context(), "w"); farm.CodeOf(err) != farm.CodeNotFound {
 		t.Errorf("after its end: %v", err)
 	}
@@ -207,13 +207,13 @@ func TestWatchesAreBounded(t *testing.T) {
 	l, dir := agenttest.StartWithFiles(t).Live(), t.TempDir()
 	for n := range files.MaxWatches {
 		_, err := l.Watch(t.Context(), fmt.Sprint(n), dir, false, false, nil)
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 	}
 	if _, err := l.Watched(t.Context(), "0", 0, 0); err != nil { // now it is the one that was read last
 		t.Fatal(err)
 	}
 	_, err := l.Watch(t.Context(), "more", dir, false, false, nil)
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	if _, err := l.Watched(t.Context(), "0", 0, 0); err != nil {
 		t.Errorf("the one that was read: %v", err)
 	}
@@ -238,14 +238,14 @@ func TestListingAnywhereInPages(t *testing.T) {
 	l, dir := agenttest.StartWithFiles(t).Live(), t.TempDir()
 	want := []string{}
 	for _, name := range []string{"a", "a/b", "a/b/c", "a-b", "a-b/x", "z"} { // a-b is after a in a walk, and before a/b as a text
-		agenttest.Must(t, os.Mkdir(filepath.Join(dir, name), 0o700))
+		testbed.Must(t, os.Mkdir(filepath.Join(dir, name), 0o700))
 		want = append(want, name)
 	}
 	for limit := 1; limit <= len(want)+1; limit++ {
 		var got []string
 		for after := ""; ; {
 			page, err := l.FSList(t.Context(), dir, farm.MaxFSDepth, limit, after)
-			agenttest.Must(t, err)
+			testbed.Must(t, err)
 			for _, e := range page.Entries {
 				got, after = append(got, strings.TrimPrefix(e.Path, dir+"/")), e.Path
 			}
@@ -264,7 +264,7 @@ func TestListingOfMuchMetadata(t *testing.T) {
 	t.Parallel()
 	const files = 200
 	dir, err := os.MkdirTemp("/dev/shm", "metadata")
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	l, full := agenttest.StartWithFiles(t).Live(), map[string]string{}
 	for n := range farm.MaxMetadata {
@@ -272,12 +272,12 @@ func TestListingOfMuchMetadata(t *testing.T) {
 	}
 	for n := range files {
 		_, err := l.FSWrite(t.Context(), filepath.Join(dir, fmt.Sprintf("%03d", n)), farm.FSWrite{How: farm.FSOverwrite, Mode: -1, Metadata: full}, strings.NewReader("x"))
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 	}
 	found, after := 0, ""
 	for more := true; more; {
 		page, err := l.FSList(t.Context(), dir, 1, files, after)
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		for _, e := range page.Entries {
 			if len(e.Metadata) != farm.MaxMetadata {
 				t.Fatalf("%s has %d pairs", e.Path, len(e.Metadata))

@@ -17,13 +17,14 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/agent/transport"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // listen serves each connection to a port of this machine, which is the agent's.
 func listen(t *testing.T, address string, serve func(*net.TCPConn)) int {
 	t.Helper()
 	l, err := net.Listen("tcp", address)
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	var all sync.WaitGroup
 	all.Go(func() {
 		for {
@@ -47,7 +48,7 @@ func listen(t *testing.T, address string, serve func(*net.TCPConn)) int {
 func dial(t *testing.T, a *agenttest.Agent, port int) *client.PortConn {
 	t.Helper()
 	c, err := a.Live().DialPort(t.Context(), port)
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	t.Cleanup(func() {
 		_ = c.Close()
 		<-c.Over()
@@ -92,8 +93,8 @@ func TestAServerThatEndsFirst(t *testing.T) {
 		t.Errorf("%q, %v", all, err)
 	}
 	_, err := io.WriteString(c, "and more")
-	agenttest.Must(t, err)
-	agenttest.Must(t, c.CloseWrite())
+	testbed.Must(t, err)
+	testbed.Must(t, c.CloseWrite())
 	if all := <-got; all != "and more" {
 		t.Errorf("the server got %q", all)
 	}
@@ -109,7 +110,7 @@ func TestAConnectionThatIsBroken(t *testing.T) {
 	})
 	c := dial(t, a, port)
 	_, err := c.Write([]byte("x"))
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	if _, err := io.ReadAll(c); !errors.Is(err, transport.ErrReset) {
 		t.Errorf("the server broke off: %v", err)
 	}
@@ -127,9 +128,8 @@ func TestAConnectionThatIsBroken(t *testing.T) {
 		seen <- err
 	})
 	gone := agenttest.Connect(t, a.Server)
-	if _, err = gone.Live().DialPort(t.Context(), port); err != nil {
-		t.Fatal(err)
-	}
+	_, err = gone.Live().DialPort(t.Context(), port)
+	testbed.Must(t, err)
 	_ = gone.Close() // as a worker that is killed
 	if err := <-seen; err == nil {
 		t.Error("the session broke, and the server saw an end")
@@ -140,19 +140,19 @@ func TestPortsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	a := indexed(t, func(http.ResponseWriter, *http.Request) {})
 	_, own, err := net.SplitHostPort(a.Server.EgressAddr())
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	_, closed, err := net.SplitHostPort(l.Addr().String())
-	agenttest.Must(t, err)
-	agenttest.Must(t, l.Close())
+	testbed.Must(t, err)
+	testbed.Must(t, l.Close())
 	for port, want := range map[string]farm.Code{
 		"0": farm.CodeInvalid, "65536": farm.CodeInvalid, "-1": farm.CodeInvalid, "080": farm.CodeInvalid, "+80": farm.CodeInvalid, "http": farm.CodeInvalid, "1e3": farm.CodeInvalid,
 		"@sandfarm": farm.CodeInvalid, "%2Ftmp%2Fx.sock": farm.CodeInvalid, "127.0.0.1:80": farm.CodeInvalid, own: farm.CodeInvalid,
 		closed: farm.CodeNotFound, "65535": farm.CodeNotFound,
 	} {
 		res, err := a.Relay(t.Context(), http.MethodPut, agent.PortsPath+"/"+port, nil, http.NoBody)
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		body, _ := io.ReadAll(res.Body)
 		_ = res.Body.Close()
 		if res.StatusCode != agent.StatusOf(want) || !strings.Contains(string(body), `"code":"`+string(want)+`"`) {
@@ -190,7 +190,7 @@ func TestPortsAreListed(t *testing.T) {
 	four, six := listen(t, "127.0.0.1:0", func(*net.TCPConn) {}), listen(t, "[::]:0", func(*net.TCPConn) {})
 	elsewhere := listen(t, "127.0.0.2:0", func(*net.TCPConn) {})
 	list, err := a.Live().Ports(t.Context())
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	found := map[int]farm.Port{}
 	for _, p := range list {
 		found[p.Number] = p
@@ -202,9 +202,9 @@ func TestPortsAreListed(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	_, own, err := net.SplitHostPort(a.Server.EgressAddr())
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	hidden, err := strconv.Atoi(own)
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	if found[hidden].Number != 0 || found[elsewhere].Number != 0 {
 		t.Errorf("%+v, %+v", found[hidden], found[elsewhere])
 	}

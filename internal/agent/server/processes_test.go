@@ -26,7 +26,7 @@ func spec(command string) farm.ProcessSpec {
 func startProcess(t *testing.T, l client.Live, s farm.ProcessSpec) farm.Process {
 	t.Helper()
 	p, err := l.StartProcess(t.Context(), farm.NewID(farm.ProcessPrefix), s)
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	return p
 }
 
@@ -36,13 +36,13 @@ func follow(t *testing.T, l client.Live, id, reader string, from uint64, done fu
 	var all strings.Builder
 	for next = from; ; {
 		out, err := l.ProcessOutput(t.Context(), id, reader, next)
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		for {
 			piece, err := out.Next(func(int) error { return nil })
 			if errors.Is(err, io.EOF) {
 				break
 			}
-			agenttest.Must(t, err)
+			testbed.Must(t, err)
 			next = piece.Seq + 1
 			dropped = dropped || piece.Kind == farm.OutputDropped
 			_, _ = all.Write(piece.Data)
@@ -61,9 +61,8 @@ func TestAKilledProcessIsNotThereToBeKilledAgain(t *testing.T) {
 	l := agenttest.StartPlain(t).Live()
 	for range 20 {
 		p := startProcess(t, l, spec("sleep 1000"))
-		if _, err := l.SignalProcess(t.Context(), p.ID, "SIGKILL"); err != nil {
-			t.Fatal(err)
-		}
+		_, err := l.SignalProcess(t.Context(), p.ID, "SIGKILL")
+		testbed.Must(t, err)
 		if _, err := l.SignalProcess(t.Context(), p.ID, "SIGKILL"); farm.CodeOf(err) != farm.CodeConflict {
 			t.Fatalf("a second SIGKILL: %v", err)
 		}
@@ -148,7 +147,7 @@ func TestATerminalHangsUp(t *testing.T) {
 	p := startProcess(t, l, s)
 	testbed.Until(t, "the program has hung up", func() bool {
 		got, err := l.Process(t.Context(), p.ID) // which is no reading
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		return got.State == farm.ProcessExited && *got.ExitCode == 128+int(syscall.SIGHUP)
 	})
 }
@@ -180,12 +179,11 @@ func TestAReaderGetsEveryByte(t *testing.T) {
 			p := startProcess(t, l, s)
 			reader := "r"
 			out, err := l.ProcessOutput(t.Context(), p.ID, reader, 0) // it is a reader from here on
-			agenttest.Must(t, err)
+			testbed.Must(t, err)
 			_, err = l.WriteProcess(t.Context(), p.ID, strings.NewReader("\n"), false)
-			agenttest.Must(t, err)
-			if _, err := out.Next(func(int) error { return nil }); err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, err)
+			_, err = out.Next(func(int) error { return nil })
+			testbed.Must(t, err)
 			out.Close() // its worker dies in the middle, and another one goes on
 			other := agenttest.Connect(t, a.Server).Live()
 			text, dropped, _, end := follow(t, other, p.ID, reader, 1, nil)
@@ -224,10 +222,10 @@ func TestNobodyReads(t *testing.T) {
 	s.Stdin = true
 	p = startProcess(t, l, s)
 	out, err := l.ProcessOutput(t.Context(), p.ID, "asleep", 0) // it never reads
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	defer out.Close()
 	_, err = l.WriteProcess(t.Context(), p.ID, strings.NewReader("\n"), false)
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	testbed.Until(t, "the process ends", func() bool {
 		got, err := l.Process(t.Context(), p.ID)
 		return err == nil && got.State == farm.ProcessExited
@@ -286,26 +284,24 @@ func TestLimitsOfProcesses(t *testing.T) {
 			t.Fatalf("one more: %v", err)
 		}
 	}
-	if _, err := l.EndProcess(t.Context(), last.ID); err != nil {
-		t.Fatal(err)
-	}
+	_, err := l.EndProcess(t.Context(), last.ID)
+	testbed.Must(t, err)
 	p := startProcess(t, l, spec("exec sleep 100"))
 	for _, reader := range []string{"a", "b"} {
 		out, err := l.ProcessOutput(t.Context(), p.ID, reader, 0)
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		defer out.Close()
 	}
 	testbed.Until(t, "the readers before it wait", func() bool {
 		_, err := l.ProcessOutput(t.Context(), p.ID, "c", 0)
 		return farm.CodeOf(err) == farm.CodeExhausted
 	})
-	agenttest.Must(t, l.LeaveProcess(t.Context(), p.ID, "a"))
+	testbed.Must(t, l.LeaveProcess(t.Context(), p.ID, "a"))
 	out, err := l.ProcessOutput(t.Context(), p.ID, "c", 0)
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	out.Close()
-	if _, err := l.EndProcess(t.Context(), p.ID); err != nil {
-		t.Fatal(err)
-	}
+	_, err = l.EndProcess(t.Context(), p.ID)
+	testbed.Must(t, err)
 	for range 70 { // of those that have ended the last 64 are kept
 		p := startProcess(t, l, spec("exit 0"))
 		follow(t, l, p.ID, "r", 0, nil)

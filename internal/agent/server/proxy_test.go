@@ -14,20 +14,21 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/agent/server"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // tunnel opens a connection through the agent's proxy, as a program in the sandbox does.
 func tunnel(t *testing.T, a *agenttest.Agent) (net.Conn, *bufio.Reader) {
 	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", a.Server.EgressAddr())
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	agenttest.Must(t, conn.SetDeadline(time.Now().Add(2*time.Minute)))
+	testbed.Must(t, conn.SetDeadline(time.Now().Add(2*time.Minute)))
 	_, err = io.WriteString(conn, "CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n")
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	r := bufio.NewReader(conn)
 	res, err := http.ReadResponse(r, nil)
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	_ = res.Body.Close()
 	if res.StatusCode != http.StatusOK {
 		t.Fatalf("CONNECT: %s", res.Status)
@@ -148,13 +149,13 @@ func TestAProxyTakesBodiesAndTheIndexDoesNot(t *testing.T) {
 	}), nil)
 	for target, want := range map[string]string{"http://example.com/x": "http://example.com/x 100000", "/pypi/simple/": "The package index does not accept requests with a body.\n"} {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", a.Server.EgressAddr())
-		agenttest.Must(t, err)
-		agenttest.Must(t, conn.SetDeadline(time.Now().Add(time.Minute)))
+		testbed.Must(t, err)
+		testbed.Must(t, conn.SetDeadline(time.Now().Add(time.Minute)))
 		go func() {
 			_, _ = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: example.com\r\nContent-Length: 100000\r\n\r\n%s", target, strings.Repeat("x", 100_000))
 		}()
 		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		if got, _ := io.ReadAll(res.Body); string(got) != want {
 			t.Errorf("%s: %s %q", target, res.Status, got)
 		}

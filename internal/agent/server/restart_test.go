@@ -10,6 +10,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // failing is a process that is started again when it fails.
@@ -24,7 +25,7 @@ func becomes(t *testing.T, l client.Live, id string, done func(farm.Process) boo
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		p, err := l.Process(t.Context(), id)
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		if done(p) {
 			return p
 		}
@@ -94,9 +95,8 @@ func TestInputGoesOnWithTheNextRun(t *testing.T) {
 					becomes(t, l, p.ID, func(now farm.Process) bool { return now.Restarts == i && now.PID != 0 })
 				}
 				var err error
-				if position, err = l.WriteProcessFrom(t.Context(), p.ID, "w", position, []byte(line), false); err != nil {
-					t.Fatal(err)
-				}
+				position, err = l.WriteProcessFrom(t.Context(), p.ID, "w", position, []byte(line), false)
+				testbed.Must(t, err)
 				follow(t, l, p.ID, "r", 0, contains("got "+line[:1]))
 			}
 			text, _, _, end := follow(t, l, p.ID, "r", 0, nil)
@@ -239,7 +239,7 @@ func TestLimitsOfWriters(t *testing.T) {
 	var at int64
 	for { // until the pipe is full
 		got, err := l.WriteProcessFrom(t.Context(), p.ID, "full", at, make([]byte, agent.InputBytes), false)
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		if got < at+agent.InputBytes {
 			break
 		}

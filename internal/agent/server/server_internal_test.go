@@ -17,6 +17,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/execution"
 	"github.com/sandfarm/sandfarm/internal/agent/process"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestTheUserHasAName(t *testing.T) {
@@ -24,12 +25,8 @@ func TestTheUserHasAName(t *testing.T) {
 	run, work := t.TempDir(), t.TempDir()
 	for range 2 { // a restarted agent finds the existing files
 		s, err := New(Config{Workspace: work, RunDir: run, HomeDir: work, TmpDir: work, Env: []string{"PATH=/usr/bin:/bin"}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
+		testbed.Must(t, s.Close())
 		for name, want := range map[string]string{
 			"passwd": fmt.Sprintf("user:x:%d:%d:user:%s:%s\n", os.Getuid(), os.Getgid(), work, process.LookPath(s.cfg.Env, "bash")),
 			"group":  fmt.Sprintf("user:x:%d:\n", os.Getgid()),
@@ -185,18 +182,12 @@ func TestUseIsTheAverageSinceItWasAsked(t *testing.T) {
 func outcomeOf(t *testing.T, r *registry, id string) agent.Outcome {
 	t.Helper()
 	log, err := r.log(id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	_, last, _, _ := log.State()
 	frames, err := log.Next(t.Context(), last)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	var o agent.Outcome
-	if err := json.Unmarshal(frames[len(frames)-1].Payload, &o); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, json.Unmarshal(frames[len(frames)-1].Payload, &o))
 	return o
 }
 
@@ -208,9 +199,7 @@ func ran(t *testing.T, r *registry, id string, bytes, exit int) {
 		e.Log.Append(agent.FrameStdout, make([]byte, bytes))
 		e.Finish(agent.Outcome{ExitCode: exit})
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	r.wg.Wait()
 }
 
@@ -301,14 +290,12 @@ func TestForgottenWhileItRuns(t *testing.T) {
 	r := newRegistry(0)
 	started, end := make(chan struct{}), make(chan struct{})
 	e := execution.New("x", agent.Spec{}, 1<<20, time.Now())
-	if err := r.start(e, func(e *execution.Execution) {
+	testbed.Must(t, r.start(e, func(e *execution.Execution) {
 		close(started)
 		<-e.Killed()
 		<-end
 		e.Finish(agent.Outcome{ExitCode: 137})
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	<-started
 	r.forget("x")
 	if o := outcomeOf(t, r, "x"); !o.Canceled || !o.OutputGone || o.ExitCode == 137 {

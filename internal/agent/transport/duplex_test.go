@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/agent/transport"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // pair returns both ends of a connection whose streams keep nothing.
@@ -27,13 +28,6 @@ func pair(t *testing.T) (a, b *transport.Conn) {
 		<-b.Over()
 	})
 	return a, b
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // data are bytes that do not repeat soon.
@@ -74,7 +68,7 @@ func TestBytesPassBothWaysAtOnce(t *testing.T) {
 func TestHalfIsClosed(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)
-	must(t, a.CloseWrite())
+	testbed.Must(t, a.CloseWrite())
 	if got, err := io.ReadAll(b); err != nil || len(got) != 0 {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -104,7 +98,7 @@ func TestAReceiverThatDoesNotRead(t *testing.T) {
 	}()
 	<-full
 	_, err := b.Write([]byte("the other direction is free"))
-	must(t, err)
+	testbed.Must(t, err)
 	buf := make([]byte, transport.Window)
 	n, err := io.ReadAtLeast(a, buf, 20)
 	if err != nil || !bytes.HasPrefix(buf[:n], []byte("the other direct")) {
@@ -116,7 +110,7 @@ func TestAReceiverThatDoesNotRead(t *testing.T) {
 	default:
 	}
 	_, err = io.ReadFull(b, buf)
-	must(t, err)
+	testbed.Must(t, err)
 	<-all
 	if n, err := b.Read(buf); n != 1 || buf[0] != 'y' || err != nil {
 		t.Errorf("%q, %v", buf[:n], err)
@@ -127,7 +121,7 @@ func TestAResetIsNotAnEnd(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)
 	_, err := a.Write([]byte("half"))
-	must(t, err)
+	testbed.Must(t, err)
 	a.Reset()
 	if got, err := io.ReadAll(b); !errors.Is(err, transport.ErrReset) || string(got) != "half" {
 		t.Errorf("%q, %v", got, err)
@@ -150,11 +144,11 @@ func TestClose(t *testing.T) {
 		held <- err
 	}()
 	_, err := io.ReadFull(a, make([]byte, 1))
-	must(t, err)
+	testbed.Must(t, err)
 	_, err = a.Write([]byte("bye"))
-	must(t, err)
-	must(t, a.Close())
-	must(t, a.Close())
+	testbed.Must(t, err)
+	testbed.Must(t, a.Close())
+	testbed.Must(t, a.Close())
 	if _, err := a.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("read after close: %v", err)
 	}

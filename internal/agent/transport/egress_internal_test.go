@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // noWorkers is a Workers without workers.
@@ -29,15 +30,11 @@ func TestInstallersGetAnAnswerWithoutWorker(t *testing.T) {
 	t.Parallel()
 	life, end := context.WithCancel(t.Context())
 	g, err := listen(life, EgressConfig{Addr: "127.0.0.1:0", Workers: noWorkers{}}, 50*time.Millisecond)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer g.Close()
 	defer end()
 	res, err := http.Get("http://" + g.Addr() + "/pypi/simple/x/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer func() { _ = res.Body.Close() }()
 	if raw, _ := io.ReadAll(res.Body); res.StatusCode != http.StatusServiceUnavailable || string(raw) != noWorker {
 		t.Errorf("%s %q", res.Status, raw)
@@ -49,22 +46,16 @@ func TestListenerSharesItsPortWithNoOther(t *testing.T) {
 	t.Parallel()
 	life, end := context.WithCancel(t.Context())
 	g, err := listen(life, EgressConfig{Addr: "127.0.0.1:0", Workers: noWorkers{}}, time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer g.Close()
 	defer end()
 	raw, err := g.listener.(*net.TCPListener).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := raw.Control(func(fd uintptr) {
+	testbed.Must(t, err)
+	testbed.Must(t, raw.Control(func(fd uintptr) {
 		if got, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR); err != nil || got != 0 {
 			t.Errorf("SO_REUSEADDR is %d, %v", got, err)
 		}
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 // backlog is a listener with connections that wait.

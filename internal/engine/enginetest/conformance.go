@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strconv"
@@ -55,9 +56,7 @@ func life(t *testing.T, e *Subject) {
 	ctx, s := t.Context(), e.Spec(t, "wait")
 	other := e.Again(t)
 	id, err := e.Create(ctx, s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	if again, err := other.Create(ctx, s); again != id || err != nil {
 		t.Errorf("second create gives %q (%v), want %q", again, err, id)
 	}
@@ -79,9 +78,7 @@ func life(t *testing.T, e *Subject) {
 	got, err := e.Inspect(ctx, id)
 	same("a created container", want, got, err)
 	for range 2 { // a second start changes nothing
-		if err := e.Start(ctx, id); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, e.Start(ctx, id))
 	}
 	want.Running = true
 	got, err = other.Inspect(ctx, e.Name(s.SandboxID))
@@ -93,9 +90,7 @@ func life(t *testing.T, e *Subject) {
 	want.Resources = farm.Resources{}
 	same("a container in the list", want, list[0], err)
 	for range 2 { // a missing container is not an error
-		if err := e.Remove(ctx, id); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, e.Remove(ctx, id))
 	}
 	_, err = e.Inspect(ctx, id)
 	wantCode(t, "inspect after removal", err, farm.CodeNotFound)
@@ -215,9 +210,7 @@ func removeAtOnce(t *testing.T, e *Subject) {
 // stream carries bytes both ways at once, as another user, and Close ends it.
 func stream(t *testing.T, e *Subject) {
 	s, err := e.DialSocket(t.Context(), start(t, e, e.Spec(t, "wait")), "", []string{"/sandfarm/agent", "echo"}, "65533:65533")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<18) // 4 MiB
 	var group sync.WaitGroup
 	group.Go(func() {
@@ -235,9 +228,7 @@ func stream(t *testing.T, e *Subject) {
 		_, err := s.Read(got)
 		waits <- err
 	}()
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, s.Close())
 	if err := <-waits; err == nil {
 		t.Error("a read that waited came back without an error after Close")
 	}
@@ -249,9 +240,7 @@ func socket(t *testing.T, e *Subject) {
 	var got []byte
 	testbed.Until(t, "the program answers", func() bool {
 		s, err := e.DialSocket(t.Context(), id, "@probe", []string{"/sandfarm/agent", "join"}, "65533:65533")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		defer s.Close()
 		if _, err := s.Write([]byte("hello\n")); err != nil {
 			return false
@@ -274,15 +263,11 @@ func usage(t *testing.T, e *Subject) {
 	id := start(t, e, e.Spec(t, "wait"))
 	testbed.Until(t, "the engine counts", func() bool {
 		u, ok, err := e.Usage(t.Context(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		return ok && u.Container == id && u.CPU > 0 && u.Memory > 0 && u.Memory < 8<<30
 	})
 	made, err := e.Create(t.Context(), e.Spec(t, "wait"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	if u, ok, err := e.Usage(t.Context(), made); ok || err != nil {
 		t.Errorf("a container that was not started: %+v, %v, %v", u, ok, err)
 	}
@@ -294,9 +279,7 @@ func usage(t *testing.T, e *Subject) {
 func update(t *testing.T, e *Subject) {
 	id := start(t, e, e.Spec(t, "wait"))
 	before, err := e.Inspect(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	if GVisor() {
 		wantCode(t, "update under gVisor", e.Update(t.Context(), id, "", farm.Resources{MemoryMB: 512, CPUs: 0.5, PIDs: 128, DiskMB: 64}), farm.CodeConflict)
 		if got, err := e.Inspect(t.Context(), id); err != nil || !cmp.Equal(before, got) {
@@ -305,22 +288,14 @@ func update(t *testing.T, e *Subject) {
 		return
 	}
 	for _, r := range []farm.Resources{{MemoryMB: 512, CPUs: 0.5, PIDs: 128, DiskMB: 64}, {MemoryMB: 128, CPUs: 1, PIDs: 32, DiskMB: 64}} {
-		if err := e.Update(t.Context(), id, "", r); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, e.Update(t.Context(), id, "", r))
 		got, err := e.Inspect(t.Context(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		want := before
 		want.Resources = farm.Resources{MemoryMB: r.MemoryMB, CPUs: r.CPUs, PIDs: r.PIDs}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("after the update to %+v (-want +got):\n%s", r, diff)
-		}
+		testbed.Diff(t, fmt.Sprintf("after the update to %+v", r), want, got)
 	}
-	if err := e.Remove(t.Context(), id); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, e.Remove(t.Context(), id))
 	wantCode(t, "update of one that is gone", e.Update(t.Context(), id, "", farm.Resources{}), farm.CodeNotFound)
 }
 
@@ -332,32 +307,24 @@ func notes(t *testing.T, e *Subject) {
 		s := e.Spec(t, "wait")
 		s.Tenant, s.Labels = "", map[string]string{"sandfarm.pool": "python"}
 		c, err := e.Inspect(ctx, start(t, e, s))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		made = append(made, c)
 	}
 	_, err := other.Noted(ctx, made[0])
 	wantCode(t, "note that is not there", err, farm.CodeNotFound)
 	for _, text := range []string{"first", "second"} { // a note never changes
-		if err := e.Note(ctx, made[0].SandboxID, "tenant-b", map[string]string{"sandfarm.x": text}); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, e.Note(ctx, made[0].SandboxID, "tenant-b", map[string]string{"sandfarm.x": text}))
 	}
 	c, err := other.Noted(ctx, made[0])
 	if _, pool := c.Labels["sandfarm.pool"]; err != nil || c.Labels["sandfarm.x"] != "first" || pool || c.Tenant != "tenant-b" || c.Generation != 1 || c.ID != made[0].ID || !c.Running {
 		t.Errorf("Noted = %+v, %v", c, err)
 	}
-	if err := e.Note(ctx, made[1].SandboxID, "tenant-b", nil); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, e.Note(ctx, made[1].SandboxID, "tenant-b", nil))
 	if list, err := other.Notes(ctx); err != nil || len(list) != 2 || !slices.Contains(list, made[1].SandboxID) {
 		t.Errorf("Notes = %v, %v", list, err)
 	}
 	for range 2 {
-		if err := errors.Join(e.Remove(ctx, made[0].ID), e.RemoveNote(ctx, made[0].SandboxID)); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, errors.Join(e.Remove(ctx, made[0].ID), e.RemoveNote(ctx, made[0].SandboxID)))
 	}
 	if list, err := other.Notes(ctx); err != nil || !slices.Equal(list, []string{made[1].SandboxID}) {
 		t.Errorf("after the removal: Notes = %v, %v", list, err)
@@ -450,9 +417,7 @@ func start(t *testing.T, e *Subject, s farm.ContainerSpec) string {
 	if err == nil {
 		err = e.Start(t.Context(), id)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	return id
 }
 
@@ -461,9 +426,8 @@ func awaitEnd(t *testing.T, e *Subject, id string) (c farm.Container) {
 	t.Helper()
 	testbed.Until(t, "the container has ended", func() (over bool) {
 		var err error
-		if c, err = e.Inspect(t.Context(), id); err != nil {
-			t.Fatal(err)
-		}
+		c, err = e.Inspect(t.Context(), id)
+		testbed.Must(t, err)
 		return !c.Running
 	})
 	return c
@@ -478,14 +442,10 @@ func dial(ctx context.Context, e node.Engine, id string, args ...string) (io.Rea
 func output(t *testing.T, e *Subject, id string, args ...string) string {
 	t.Helper()
 	s, err := dial(t.Context(), e, id, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer s.Close()
 	out, err := io.ReadAll(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	return string(out)
 }
 

@@ -62,9 +62,7 @@ func New(t *testing.T, o Options) *Daemon {
 	if err == nil { // without it the engine reads that of the machine's own, whose runtimes go before the arguments
 		err = os.WriteFile(filepath.Join(dir, "daemon.json"), []byte("{}"), 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	d := &Daemon{t: t, name: name, dir: dir, options: o, log: &testbed.Log{}, Host: "unix://" + filepath.Join(dir, "docker.sock"), Tmp: tmp}
 	t.Cleanup(func() {
 		d.Kill()
@@ -93,9 +91,7 @@ func New(t *testing.T, o Options) *Daemon {
 func (d *Daemon) Start() {
 	d.t.Helper()
 	for _, left := range []string{"docker.pid", "exec"} { // a machine that boots has none: the process ids belong to other processes now
-		if err := os.RemoveAll(filepath.Join(d.dir, left)); err != nil {
-			d.t.Fatalf("start engine: %v", err)
-		}
+		testbed.Must(d.t, os.RemoveAll(filepath.Join(d.dir, left)))
 	}
 	argv := append([]string{
 		"--net=/run/netns/" + d.name, "unshare", "--pid", "--fork", "--mount-proc", "--kill-child=KILL",
@@ -119,9 +115,7 @@ func (d *Daemon) Start() {
 		}
 		close(exited)
 	}(d.cmd)
-	if err := <-begun; err != nil {
-		d.t.Fatalf("start engine: %v", err)
-	}
+	testbed.Must(d.t, <-begun)
 	ctx, done := context.WithTimeout(d.t.Context(), timeout)
 	defer done()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -170,17 +164,13 @@ func (d *Daemon) signal(s syscall.Signal) {
 	d.t.Helper()
 	pid := strconv.Itoa(d.cmd.Process.Pid)
 	children, err := os.ReadFile(filepath.Join("/proc", pid, "task", pid, "children"))
-	if err != nil {
-		d.t.Fatalf("find the engine's process: %v", err)
-	}
+	testbed.Must(d.t, err)
 	for child := range strings.FieldsSeq(string(children)) {
 		number, err := strconv.Atoi(child)
 		if err == nil {
 			err = syscall.Kill(number, s)
 		}
-		if err != nil {
-			d.t.Fatalf("signal the engine: %v", err)
-		}
+		testbed.Must(d.t, err)
 	}
 }
 
@@ -206,13 +196,9 @@ func (d *Daemon) Load(refs ...string) {
 	var failed bytes.Buffer
 	save.Stderr = &failed
 	pipe, err := save.StdoutPipe()
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	testbed.Must(d.t, err)
 	load.Stdin = pipe
-	if err := save.Start(); err != nil {
-		d.t.Fatal(err)
-	}
+	testbed.Must(d.t, save.Start())
 	out, err := load.CombinedOutput()
 	if werr := save.Wait(); err != nil || werr != nil {
 		d.t.Fatalf("copy images %v: %v, %v: %s%s", refs, err, werr, out, &failed)
@@ -272,9 +258,7 @@ echo "$1 $id ${devices:-none} $(date +%%s%%N)" >>%s
 func (g *GPUs) Seen(t *testing.T) (all []Hooked) {
 	t.Helper()
 	text, err := os.ReadFile(g.log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for line := range strings.Lines(string(text)) {
 		words := strings.Fields(line)
 		if len(words) != 4 || words[0] != "prestart" {

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/sandfarm/sandfarm/internal/engine/enginetest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 const program = `package main
@@ -27,29 +28,20 @@ func image(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	source, path := filepath.Join(dir, "main.go"), filepath.Join(dir, "sleeper")
-	if err := os.WriteFile(source, []byte(program), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, os.WriteFile(source, []byte(program), 0o600))
 	build := exec.Command("go", "build", "-o", path, source)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the sleeper: %v: %s", err, out)
 	}
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
-	if err := w.WriteHeader(&tar.Header{Name: "sleeper", Mode: 0o755, Size: int64(len(data))}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.Write(data); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, w.WriteHeader(&tar.Header{Name: "sleeper", Mode: 0o755, Size: int64(len(data))}))
+	_, err = w.Write(data)
+	testbed.Must(t, err)
+	testbed.Must(t, w.Close())
 	ref := "sandfarm-test-" + strings.ToLower(rand.Text()) + ":1"
 	load := exec.Command("docker", "import", "-", ref)
 	load.Stdin = &archive
