@@ -22,6 +22,7 @@ import (
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/internal/abusetest"
 	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 const (
@@ -53,15 +54,11 @@ func (f farm) on(t *testing.T) farm { return farm{f.Farm, t} }
 func newFarm(t *testing.T) farm {
 	t.Helper()
 	program, err := filepath.Abs("../../bin/sandfarm")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	minio := os.Getenv("SANDFARM_TEST_MINIO")
 	if minio == "" {
 		cache, err := os.UserCacheDir()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		minio = filepath.Join(cache, "sandfarm", "bin", "minio")
 	}
 	return farm{abusetest.New(t, program, minio,
@@ -109,9 +106,8 @@ func TestAbuse(t *testing.T) {
 	rounds := 1
 	if text := os.Getenv("SANDFARM_TEST_ROUNDS"); text != "" {
 		var err error
-		if rounds, err = strconv.Atoi(text); err != nil {
-			t.Fatal(err)
-		}
+		rounds, err = strconv.Atoi(text)
+		testbed.Must(t, err)
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
@@ -315,9 +311,8 @@ func slowEventReaders(f farm) {
 	boxes, closeAll := f.boxes(1)
 	defer closeAll()
 	made, err := f.Execute(f.t.Context(), boxes[0], wire.ExecuteRequest{Code: "for n in range(70_000): print('x' * 99)"})
-	if _, err := f.ended(f.t.Context(), made, err, "completed"); err != nil {
-		f.t.Fatal(err)
-	}
+	_, err = f.ended(f.t.Context(), made, err, "completed")
+	testbed.Must(f.t, err)
 	l := f.Measure(f.t, fmt.Sprintf("%d readers of 7 MB of events that do not read", readers), func() {
 		f.each(make([]string, readers), func(ctx context.Context, _ string) error {
 			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -345,14 +340,10 @@ func slowEventReaders(f farm) {
 	f.within(l, 1, 8*mib)
 	bytes := 0
 	for event, err := range f.Events(f.t.Context(), made.ID, "") {
-		if err != nil {
-			f.t.Fatal(err)
-		}
+		testbed.Must(f.t, err)
 		if event.Name == "stdout" {
 			var data wire.TextData
-			if err := json.Unmarshal(event.Data, &data); err != nil {
-				f.t.Fatal(err)
-			}
+			testbed.Must(f.t, json.Unmarshal(event.Data, &data))
 			bytes += len(data.Text)
 		}
 	}

@@ -29,6 +29,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/internal/faulttest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // Keys of the two tenants and of the operator.
@@ -73,21 +74,18 @@ func New(t testing.TB, program, minio string, env ...string) *Farm {
 	})}
 	f.pids = map[string]int{faulttest.API: f.PID(faulttest.API), worker: f.PID(worker)}
 	var err error
-	if f.Operator, err = client.New(f.URL(), client.WithKey(operatorKey)); err != nil {
-		t.Fatal(err)
-	}
+	f.Operator, err = client.New(f.URL(), client.WithKey(operatorKey))
+	testbed.Must(t, err)
 	f.Neighbour = &Neighbour{}
-	if f.Neighbour.Client, err = client.New(f.URL(), client.WithKey(neighbourKey), client.WithHTTPClient(&http.Client{Transport: f.Neighbour})); err != nil {
-		t.Fatal(err)
-	}
+	f.Neighbour.Client, err = client.New(f.URL(), client.WithKey(neighbourKey), client.WithHTTPClient(&http.Client{Transport: f.Neighbour}))
+	testbed.Must(t, err)
 	made, err := f.Neighbour.CreateSandbox(t.Context(), wire.CreateRequest{}, client.WithWait(60*time.Second))
 	if err != nil || made.Job.State != "completed" {
 		t.Fatalf("create the neighbour's sandbox: %v %+v", err, made.Job)
 	}
 	f.Neighbour.Box = made.Sandbox.ID
-	if f.quiet, err = f.Neighbour.Quiet(t.Context(), 60); err != nil {
-		t.Fatal(err)
-	}
+	f.quiet, err = f.Neighbour.Quiet(t.Context(), 60)
+	testbed.Must(t, err)
 	return f
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 const (
@@ -39,9 +40,8 @@ func stagedUploads(f farm) {
 	f.change(wire.TenantChange{Set: wire.TenantRequest{MaxStoredMB: &quota}})
 	defer f.change(wire.TenantChange{Default: []string{storedQuota}})
 	boxes, closeAll := f.boxes(1)
-	if _, err := f.Execute(f.t.Context(), boxes[0], wire.ExecuteRequest{Code: "import time; time.sleep(300)"}); err != nil {
-		f.t.Fatal(err)
-	}
+	_, err := f.Execute(f.t.Context(), boxes[0], wire.ExecuteRequest{Code: "import time; time.sleep(300)"})
+	testbed.Must(f.t, err)
 	before, content := f.StoredBytes(), make([]byte, size)
 	accepted := 0
 	l := f.Measure(f.t, fmt.Sprintf("%d uploads of 20 MB behind a sleeping job", uploads), func() {
@@ -84,9 +84,7 @@ func stagedUploads(f farm) {
 func (f farm) stored() float64 {
 	f.t.Helper()
 	usage, err := f.Usage(f.t.Context(), 1)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	testbed.Must(f.t, err)
 	for _, q := range usage.Quotas {
 		if q.Name == storedQuota {
 			return q.Used
@@ -99,9 +97,8 @@ func (f farm) stored() float64 {
 // change changes the abuser's quotas.
 func (f farm) change(change wire.TenantChange) {
 	f.t.Helper()
-	if _, err := f.Operator.ChangeTenant(context.WithoutCancel(f.t.Context()), "abuser", change); err != nil {
-		f.t.Fatal(err)
-	}
+	_, err := f.Operator.ChangeTenant(context.WithoutCancel(f.t.Context()), "abuser", change)
+	testbed.Must(f.t, err)
 }
 
 // Jobs with callbacks that nobody takes, queued in a sandbox that ends. What lists unfinished jobs, open sandboxes and callbacks shrinks again.
@@ -110,9 +107,7 @@ func callbacks(f farm) {
 	indexes := func() (sizes [3]int64) {
 		for i, name := range []string{"open", "openboxes", "callbacks"} {
 			n, err := f.Redis().ZCard(f.t.Context(), "sf:{abuser}:"+name).Result()
-			if err != nil {
-				f.t.Fatal(err)
-			}
+			testbed.Must(f.t, err)
 			sizes[i] = n
 		}
 		return sizes
@@ -123,9 +118,8 @@ func callbacks(f farm) {
 	request := wire.ExecuteRequest{Code: "import time; time.sleep(300)", CallbackURL: "http://127.0.0.1:1/"}
 	l := f.Measure(f.t, fmt.Sprintf("%d jobs with callbacks that nobody takes", jobs), func() {
 		for range jobs {
-			if _, err := f.Execute(f.t.Context(), boxes[0], request); err != nil {
-				f.t.Fatal(err)
-			}
+			_, err := f.Execute(f.t.Context(), boxes[0], request)
+			testbed.Must(f.t, err)
 		}
 		closeAll()
 		f.Until(shrinkTime, "the indexes are as before", func() bool {
@@ -171,16 +165,14 @@ func silentReceiver(f farm) {
 	silent, other := newReceiver(f.t, true), newReceiver(f.t, false)
 	l := f.Measure(f.t, fmt.Sprintf("%d callbacks to a silent receiver", jobs), func() {
 		for range jobs {
-			if _, err := f.Execute(f.t.Context(), boxes[0], wire.ExecuteRequest{Code: "print(1)", CallbackURL: silent.URL}); err != nil {
-				f.t.Fatal(err)
-			}
+			_, err := f.Execute(f.t.Context(), boxes[0], wire.ExecuteRequest{Code: "print(1)", CallbackURL: silent.URL})
+			testbed.Must(f.t, err)
 		}
 		f.Until(shrinkTime, "the worker has looked at all callbacks", func() bool {
 			pipe := f.Redis().Pipeline()
 			open, pending := pipe.ZCard(f.t.Context(), "sf:{abuser}:open"), pipe.LLen(f.t.Context(), "asynq:{callbacks}:pending")
-			if _, err := pipe.Exec(f.t.Context()); err != nil {
-				f.t.Fatal(err)
-			}
+			_, err := pipe.Exec(f.t.Context())
+			testbed.Must(f.t, err)
 			return open.Val() == 0 && pending.Val() == 0 && silent.limit.Load() >= share
 		})
 		job, err := f.Neighbour.Execute(f.t.Context(), f.Neighbour.Box, wire.ExecuteRequest{Code: "print(1)", CallbackURL: other.URL}, client.WithWait(60*time.Second))
@@ -209,9 +201,7 @@ func fullRedis(f farm) {
 	f.limitRedis(limit)
 	defer f.limitRedis(0)
 	first, err := f.Execute(f.t.Context(), boxes[0], wire.ExecuteRequest{Code: "print('x' * 31_000)"}, client.WithWait(60*time.Second))
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	testbed.Must(f.t, err)
 	jobs := int(limit / 2 / 31_000) // twice what is left between a half and the 70 % at which nothing is accepted, even if the rest is empty
 	l := f.Measure(f.t, fmt.Sprintf("%d jobs of 31 kB, Redis of %d MiB", jobs, limit/mib), func() {
 		f.each(boxes, func(ctx context.Context, box string) error {
@@ -236,7 +226,5 @@ func fullRedis(f farm) {
 // limitRedis sets how much memory Redis may use; 0: all.
 func (f farm) limitRedis(bytes int64) {
 	f.t.Helper()
-	if err := f.Redis().ConfigSet(context.WithoutCancel(f.t.Context()), "maxmemory", strconv.FormatInt(bytes, 10)).Err(); err != nil {
-		f.t.Fatal(err)
-	}
+	testbed.Must(f.t, f.Redis().ConfigSet(context.WithoutCancel(f.t.Context()), "maxmemory", strconv.FormatInt(bytes, 10)).Err())
 }

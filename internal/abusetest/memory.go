@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // ProcessMemory is what each of API and worker may use.
@@ -81,9 +83,7 @@ func (l limits) command(t testing.TB, name string, argv []string) []string {
 	if l.dir == "" {
 		return append([]string{"env", fmt.Sprintf("GOMEMLIMIT=%d", ProcessMemory/10*9)}, argv...)
 	}
-	if err := l.make(t, name); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, l.make(t, name))
 	return append([]string{"sh", "-c", `echo $$ >"$0" && exec "$@"`, filepath.Join(l.dir, name, "cgroup.procs")}, argv...)
 }
 

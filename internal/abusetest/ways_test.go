@@ -25,6 +25,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/internal/abusetest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 const (
@@ -102,9 +103,7 @@ func abuser() http.Header { return http.Header{"Authorization": {"Bearer " + abu
 func (f farm) talker(box string, pty *wire.TerminalSize) string {
 	f.t.Helper()
 	made, err := f.StartProcess(f.t.Context(), box, wire.ProcessRequest{Command: new("yes " + strings.Repeat("x", 99)), PTY: pty})
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	testbed.Must(f.t, err)
 	return made.ID
 }
 
@@ -146,9 +145,8 @@ func watches(f farm) {
 	boxes, closeAll := f.boxes(1)
 	defer closeAll()
 	churn := "mkdir -p churn; while :; do for n in $(seq 200); do : > churn/" + strings.Repeat("x", 100) + "$n; done; rm -rf churn/*; done"
-	if _, err := f.StartProcess(f.t.Context(), boxes[0], wire.ProcessRequest{Command: &churn}); err != nil {
-		f.t.Fatal(err)
-	}
+	_, err := f.StartProcess(f.t.Context(), boxes[0], wire.ProcessRequest{Command: &churn})
+	testbed.Must(f.t, err)
 	f.within(f.hold("watches", func(ctx context.Context, _ int) (func(), error) {
 		return f.stream(ctx, http.MethodGet, f.URL()+"/v1/sandboxes/"+boxes[0]+"/watch?recursive=true&path=/workspace", nil, abuser())
 	}), 0, mib)
@@ -195,9 +193,7 @@ func jupyterQuestions(f farm) {
 	kernel, end := f.kernel()
 	defer end()
 	conn, err := f.socket(f.t.Context(), "/jupyter/api/kernels/"+kernel+"/channels?session_id=first")
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	testbed.Must(f.t, err)
 	defer func() { _ = conn.CloseNow() }()
 	conn.SetReadLimit(-1)
 	err = conn.Write(f.t.Context(), websocket.MessageText, request("m", "execute_request", `{"code":"def big(): pass\nbig.__doc__ = 'x' * 40_000_000","silent":false,"store_history":false,"allow_stdin":false,"user_expressions":{}}`))
@@ -206,9 +202,7 @@ func jupyterQuestions(f farm) {
 		_, raw, err = conn.Read(f.t.Context())
 		text = string(raw)
 	}
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	testbed.Must(f.t, err)
 	f.within(f.hold("sockets with questions about a docstring of 40 MB", func(ctx context.Context, n int) (func(), error) {
 		conn, err := f.socket(ctx, fmt.Sprintf("/jupyter/api/kernels/%s/channels?session_id=%d", kernel, n))
 		for i := 0; err == nil && i < 4; i++ {
@@ -333,9 +327,7 @@ func longNames(f farm) {
 	boxes, closeAll := f.boxes(1)
 	defer closeAll()
 	var member, packed bytes.Buffer
-	if err := tar.NewWriter(&member).WriteHeader(&tar.Header{Name: strings.Repeat("a", 900_000), Typeflag: tar.TypeFifo, Format: tar.FormatGNU}); err != nil {
-		f.t.Fatal(err)
-	}
+	testbed.Must(f.t, tar.NewWriter(&member).WriteHeader(&tar.Header{Name: strings.Repeat("a", 900_000), Typeflag: tar.TypeFifo, Format: tar.FormatGNU}))
 	zip := gzip.NewWriter(&packed)
 	for range members {
 		_, _ = zip.Write(member.Bytes()) // a buffer takes all
@@ -364,9 +356,7 @@ func longNames(f farm) {
 func (f farm) post(path, body string) (text []byte, status int) {
 	f.t.Helper()
 	text, status, err := f.send(http.MethodPost, path, "application/json", strings.NewReader(body))
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	testbed.Must(f.t, err)
 	return text, status
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 const (
@@ -90,9 +91,7 @@ func (c *Case) Boxes(n int) []string {
 		group.Go(func() { made[i], errs[i] = c.f.create(wire.CreateRequest{}) })
 	}
 	group.Wait()
-	if err := errors.Join(errs...); err != nil {
-		c.f.t.Fatal(err)
-	}
+	testbed.Must(c.f.t, errors.Join(errs...))
 	boxes = append(boxes, made...)
 	c.boxes = append(c.boxes, boxes...)
 	return boxes

@@ -146,9 +146,7 @@ func queueScripts() map[string]string {
 func (f *Farm) spoilable(store, s3 string) {
 	f.t.Helper()
 	scripts, err := testbed.NewScripts(os.DirFS(filepath.Join(moduleDir(f.t), "internal", "store")), queueScripts())
-	if err != nil {
-		f.t.Fatalf("read the store's scripts: %v", err)
-	}
+	testbed.Must(f.t, err)
 	f.s3 = newS3Link(f.t, s3)
 	for _, name := range f.names("") {
 		if name == Redis || name == S3 {
@@ -191,25 +189,19 @@ func (f *Farm) redisData() string { return filepath.Join(f.dir, "appendonlydir")
 // Wipe deletes all data of Redis, as when its disk is lost.
 func (f *Farm) Wipe() {
 	f.t.Helper()
-	if err := f.redis.FlushAll(f.t.Context()).Err(); err != nil {
-		f.t.Fatalf("wipe redis: %v", err)
-	}
+	testbed.Must(f.t, f.redis.FlushAll(f.t.Context()).Err())
 }
 
 // CopyRedis copies the data of Redis, for RestoreRedis.
 func (f *Farm) CopyRedis() (dir string) {
 	f.t.Helper()
-	if err := f.redis.BgRewriteAOF(f.t.Context()).Err(); err != nil {
-		f.t.Fatalf("copy the data of redis: %v", err)
-	}
+	testbed.Must(f.t, f.redis.BgRewriteAOF(f.t.Context()).Err())
 	f.Until(30*time.Second, "the append-only file is written", func() bool {
 		info, err := f.redis.InfoMap(f.t.Context(), "persistence").Result()
 		return err == nil && info["Persistence"]["aof_rewrite_in_progress"] == "0" && info["Persistence"]["aof_rewrite_scheduled"] == "0"
 	})
 	dir = filepath.Join(f.t.TempDir(), "copy")
-	if err := os.CopyFS(dir, os.DirFS(f.redisData())); err != nil {
-		f.t.Fatalf("copy the data of redis: %v", err)
-	}
+	testbed.Must(f.t, os.CopyFS(dir, os.DirFS(f.redisData())))
 	return dir
 }
 
@@ -221,8 +213,6 @@ func (f *Farm) RestoreRedis(dir string) {
 	if err == nil {
 		err = os.CopyFS(f.redisData(), os.DirFS(dir))
 	}
-	if err != nil {
-		f.t.Fatalf("restore the data of redis: %v", err)
-	}
+	testbed.Must(f.t, err)
 	f.Start(Redis)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/engine/enginetest"
 	"github.com/sandfarm/sandfarm/internal/faulttest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // One of two engines dies, or does not answer, while sandboxes are started on it: their creates move to the other engine, or wait for it
@@ -119,9 +120,7 @@ func (e *engineCase) startSome(t *testing.T) (creates []wire.Created) {
 					break
 				}
 				made, err := e.CreateSandbox(t.Context(), wire.CreateRequest{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				testbed.Must(t, err)
 				creates = append(creates, made)
 			}
 			return starting >= 2
@@ -137,9 +136,8 @@ func (e *engineCase) onlyThere(t *testing.T, do func()) {
 	if e.Alive(e.other) {
 		node := e.Node(e.other)
 		e.awaitRoom(t, node, true) // the worker knows of the end of the last drain
-		if _, err := e.DrainNode(t.Context(), node, wire.DrainRequest{}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := e.DrainNode(t.Context(), node, wire.DrainRequest{})
+		testbed.Must(t, err)
 		defer func() {
 			if err := e.EndNodeDrain(t.Context(), node); err != nil {
 				t.Error(err)

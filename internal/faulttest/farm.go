@@ -110,9 +110,8 @@ func New(t testing.TB, cfg Config) *Farm {
 		f.add(fmt.Sprintf("worker-%d", n+1), argv...)
 	}
 	var err error
-	if f.Client, err = client.New(f.url, client.WithKey(cfg.Key)); err != nil {
-		t.Fatal(err)
-	}
+	f.Client, err = client.New(f.url, client.WithKey(cfg.Key))
+	testbed.Must(t, err)
 	t.Cleanup(f.remove)
 	if cfg.Links {
 		f.spoilable(store, s3)
@@ -176,9 +175,7 @@ const createWithin = 3 * time.Minute
 func (f *Farm) Box(request wire.CreateRequest) string {
 	f.t.Helper()
 	box, err := f.create(request)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	testbed.Must(f.t, err)
 	return box
 }
 
@@ -306,7 +303,5 @@ func (c *Clock) Shift(ahead time.Duration) {
 	if err == nil {
 		err = file.Close()
 	}
-	if err != nil {
-		c.t.Fatalf("set the clock: %v", err)
-	}
+	testbed.Must(c.t, err)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/faulttest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // newFarm starts a farm of the program that `make build` made.
@@ -25,15 +26,12 @@ func newFarm(t *testing.T, cfg faulttest.Config) *faulttest.Farm {
 	t.Helper()
 	var err error
 	if cfg.Program = os.Getenv("SANDFARM_TEST_PROGRAM"); cfg.Program == "" {
-		if cfg.Program, err = filepath.Abs("../../bin/sandfarm"); err != nil {
-			t.Fatal(err)
-		}
+		cfg.Program, err = filepath.Abs("../../bin/sandfarm")
+		testbed.Must(t, err)
 	}
 	if cfg.MinIO = os.Getenv("SANDFARM_TEST_MINIO"); cfg.MinIO == "" {
 		cache, err := os.UserCacheDir()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		cfg.MinIO = filepath.Join(cache, "sandfarm", "bin", "minio")
 	}
 	return faulttest.New(t, cfg)
@@ -265,9 +263,8 @@ func TestClockOfAWorkerIsWrong(t *testing.T) {
 	skewed := os.Getenv("SANDFARM_TEST_SKEWED")
 	if skewed == "" {
 		var err error
-		if skewed, err = filepath.Abs("../../bin/sandfarm-skewed"); err != nil {
-			t.Fatal(err)
-		}
+		skewed, err = filepath.Abs("../../bin/sandfarm-skewed")
+		testbed.Must(t, err)
 	}
 	clock := faulttest.NewClock(t)
 	f := newFarm(t, faulttest.Config{

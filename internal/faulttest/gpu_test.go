@@ -18,6 +18,7 @@ import (
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/internal/engine/enginetest"
 	"github.com/sandfarm/sandfarm/internal/faulttest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // gpuFarm is a farm of three workers on an engine of its own, whose hook records which of eight devices each container
@@ -46,9 +47,7 @@ func newGPUFarm(t *testing.T) *gpuFarm {
 	if err == nil {
 		err = events.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	read := make(chan struct{})
 	t.Cleanup(func() {
 		_ = events.Process.Kill()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // effects is the file of a sandbox to which each job appends its token. It is not in the workspace, so it is not an artifact.
@@ -108,9 +109,7 @@ func shortened(text string) string {
 func (c *Case) Accept(box string, run Run) *Job {
 	c.f.t.Helper()
 	job, err := c.Try(c.f.t.Context(), box, run)
-	if err != nil {
-		c.f.t.Fatalf("accept: %v", err)
-	}
+	testbed.Must(c.f.t, err)
 	return job
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/internal/faulttest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 const (
@@ -79,9 +80,7 @@ func openTerminal(t *testing.T, f *faulttest.Farm, box string) *terminal {
 	t.Helper()
 	command := `stty -echo; echo go; while read n; do echo "got $n"; done; exit 7`
 	made, err := f.StartProcess(t.Context(), box, wire.ProcessRequest{Command: &command, PTY: &wire.TerminalSize{Cols: 80, Rows: 24}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	term := &terminal{a: f.Attach(box, made.ID), stop: make(chan struct{}), stopped: make(chan error, 1)}
 	ready := make(chan struct{})
 	go func() { term.stopped <- term.follow(t.Context(), ready) }()
@@ -210,9 +209,7 @@ func (r *resumed) read(t *testing.T, to int64) {
 func (r *resumed) open(t *testing.T) bool {
 	t.Helper()
 	request, err := http.NewRequestWithContext(r.ctx, http.MethodGet, r.url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	request.Header.Set("Accept-Encoding", "identity") // positions are those of the file
 	want := http.StatusOK
 	if r.etag != "" {

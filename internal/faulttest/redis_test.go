@@ -76,9 +76,7 @@ func redisFull(t *testing.T, f *faulttest.Farm) {
 	c := f.Case(t, "Redis at maxmemory for 8 s")
 	boxes := c.Boxes(4)
 	limit := func(bytes string) {
-		if err := f.Redis().ConfigSet(t.Context(), "maxmemory", bytes).Err(); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, f.Redis().ConfigSet(t.Context(), "maxmemory", bytes).Err())
 	}
 	for range rounds() {
 		work(c, boxes)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // The link passes requests as they are, the host that is part of their signature too, and spoils them as it is told.
@@ -24,9 +26,7 @@ func TestS3LinkSpoilsRequests(t *testing.T) {
 	url := l.urlOf("worker-1")
 	put := func(method string) (status int, body string, err error) {
 		request, err := http.NewRequestWithContext(t.Context(), method, url+"/bucket/key", bytes.NewReader(make([]byte, 500)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		answer, err := http.DefaultClient.Do(request)
 		if err != nil {
 			return 0, "", err
@@ -78,9 +78,7 @@ func TestS3LinkStopsAtRequests(t *testing.T) {
 	one, other := l.urlOf("worker-1"), l.urlOf("worker-2")
 	put := func(url, key string) error {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, url+"/bucket/"+key, strings.NewReader("body"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		answer, err := http.DefaultClient.Do(request)
 		if err == nil {
 			_ = answer.Body.Close()

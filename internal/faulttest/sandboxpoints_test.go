@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/faulttest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // inCreate are the calls that a worker makes for a creation.
@@ -174,9 +175,7 @@ func (one inside) happens(t *testing.T, f *faulttest.Farm) {
 		}
 	}, nil)
 	end, err := f.Wait(t.Context(), job.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	reported := ""
 	switch {
 	case end.Error != nil:

@@ -31,9 +31,8 @@ func canceled(t *testing.T, f *faulttest.Farm) {
 	f.Until(60*time.Second, "some files are stored", func() bool { return f.Objects(boxes[2], uploading.ID) > 20 })
 	cancel(t, f, uploading.ID)
 	finished := c.Accept(boxes[3], faulttest.Run{Lines: 1})
-	if _, err := f.Wait(t.Context(), finished.ID); err != nil {
-		t.Fatal(err)
-	}
+	_, err := f.Wait(t.Context(), finished.ID)
+	testbed.Must(t, err)
 	cancel(t, f, finished.ID)
 	starting := cancelStart(t, f)
 
@@ -93,9 +92,7 @@ func cancelStart(t *testing.T, f *faulttest.Farm) string {
 		}
 	}()
 	made, err := f.CreateSandbox(t.Context(), wire.CreateRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	select {
 	case <-starting:
 	case <-time.After(3 * time.Minute):
@@ -113,9 +110,7 @@ func cancelStart(t *testing.T, f *faulttest.Farm) string {
 func awaitOutput(t *testing.T, f *faulttest.Farm, job string) {
 	t.Helper()
 	for event, err := range f.Events(t.Context(), job, "") {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		if event.Name == "stdout" {
 			return
 		}
@@ -152,9 +147,7 @@ func deadline(t *testing.T, f *faulttest.Farm) {
 	c := f.Case(t, "workers killed before a deadline")
 	busy := func(request wire.CreateRequest) (box wire.Sandbox, holder string) {
 		box, err := f.Sandbox(t.Context(), f.Box(request))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		return box, f.AwaitHolder(c.Accept(box.ID, faulttest.Run{Lines: 3000, Want: []string{"canceled", "lost"}}).ID)
 	}
 	box, holder := busy(wire.CreateRequest{})

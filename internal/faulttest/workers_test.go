@@ -21,6 +21,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/sandfarm/sandfarm/internal/faulttest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // A worker is taken away for a while, or for ever, while it runs jobs.
@@ -104,9 +105,7 @@ func away(t *testing.T, f *faulttest.Farm, name string, d time.Duration, take, g
 func smallDisk(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=4m"); err != nil {
-		t.Fatalf("mount a small disk: %v", err)
-	}
+	testbed.Must(t, syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=4m"))
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
 	return dir
 }
@@ -204,9 +203,7 @@ func (e *engineCase) nodeGone(t *testing.T, p point) {
 		e.AwaitHolder(jobs[len(jobs)-2].ID)
 	}
 	closing, err := e.Close(t.Context(), boxes[2])
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	node := e.nodeOf(t, boxes[0])
 	with := map[string]string{"node_lease": "drop", "hdel": node, "srem": node}[p.call] // else the leader calls it also for others
 	creates := e.startSome(t)
@@ -284,9 +281,7 @@ func TestNotebookOutlivesTheAPI(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t, faulttest.Config{Workers: 1, Schedulers: 1})
 	answer, err := http.Post(f.URL()+"/jupyter/api/kernels", "application/json", strings.NewReader(`{}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	var kernel struct{ ID string }
 	err = json.NewDecoder(answer.Body).Decode(&kernel)
 	_ = answer.Body.Close()
@@ -298,9 +293,7 @@ func TestNotebookOutlivesTheAPI(t *testing.T) {
 	n.run(t, "first", "runs = 1\nimport time\nfor i in range(40):\n    print('part', i, flush=True)\n    time.sleep(0.1)")
 	n.run(t, "second", "runs += 1\nprint('runs', runs)")
 	for strings.Count(n.output["first"], "\n") < 3 {
-		if err := n.read(t); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, n.read(t))
 	}
 	f.Kill(faulttest.API)
 	for n.read(t) == nil {
@@ -309,9 +302,7 @@ func TestNotebookOutlivesTheAPI(t *testing.T) {
 	f.AwaitReady()
 	n.connect(t)
 	for len(n.ended["second"]) == 0 {
-		if err := n.read(t); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, n.read(t))
 	}
 	var parts strings.Builder
 	for i := range 40 {
@@ -345,9 +336,7 @@ func (n *notebook) run(t *testing.T, id, code string) {
 	if err == nil {
 		err = n.conn.Write(t.Context(), websocket.MessageText, text)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 }
 
 // read does what a notebook does with the next message.
@@ -368,9 +357,7 @@ func (n *notebook) read(t *testing.T) error {
 		} `json:"parent_header"`
 		Content struct{ Text, Status string } `json:"content"`
 	}
-	if err := json.Unmarshal(text, &m); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, json.Unmarshal(text, &m))
 	switch m.Header.Type {
 	case "stream":
 		n.output[m.Parent.ID] += m.Content.Text
