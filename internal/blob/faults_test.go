@@ -16,6 +16,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // stall is short to keep the tests short; timeout is when a call that should have timed out counts as hanging.
@@ -27,9 +28,7 @@ const (
 func newStore(t *testing.T, cfg blob.Config) *blob.Store {
 	t.Helper()
 	s, err := blob.New(cfg)
-	if err != nil {
-		t.Fatalf("New: %v", err)
-	}
+	testbed.Must(t, err)
 	return s
 }
 
@@ -37,9 +36,7 @@ func newStore(t *testing.T, cfg blob.Config) *blob.Store {
 func listen(t *testing.T, addr string) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		t.Fatalf("listen: %v", err)
-	}
+	testbed.Must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return l
 }
@@ -132,9 +129,7 @@ func TestStoreMadeWhileServiceWasDownWorksOnceItIsUp(t *testing.T) {
 		t.Fatalf("EnsureBucket while down = %v, want code %s", err, farm.CodeUnavailable)
 	}
 	forward(t, listen(t, l.Addr().String()))
-	if err := s.EnsureBucket(t.Context()); err != nil {
-		t.Fatalf("EnsureBucket: %v", err)
-	}
+	testbed.Must(t, s.EnsureBucket(t.Context()))
 	if _, err := s.Put(t.Context(), "k", strings.NewReader("up"), 2, blob.PutOptions{}); err != nil {
 		t.Errorf("Put: %v", err)
 	}
@@ -206,9 +201,7 @@ func TestCutDownloadIsAnError(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	})
 	r, _, err := newStore(t, cfg).Get(t.Context(), "k", 0, 0)
-	if err != nil {
-		t.Fatalf("Get: %v", err)
-	}
+	testbed.Must(t, err)
 	defer func() { _ = r.Close() }()
 	if _, err := io.ReadAll(r); farm.CodeOf(err) != farm.CodeUnavailable {
 		t.Errorf("read = %v, want code %s", err, farm.CodeUnavailable)
@@ -225,9 +218,7 @@ func TestSlowDownloadLastsLongerThanTheStallTimeout(t *testing.T) {
 		}
 	})
 	r, _, err := newStore(t, cfg).Get(t.Context(), "k", 0, 0)
-	if err != nil {
-		t.Fatalf("Get: %v", err)
-	}
+	testbed.Must(t, err)
 	defer func() { _ = r.Close() }()
 	if got, err := io.ReadAll(r); err != nil || len(got) != 100 {
 		t.Errorf("read %d bytes, %v; want 100", len(got), err)
@@ -262,9 +253,7 @@ func TestSlowUploadLastsLongerThanTheStallTimeout(t *testing.T) {
 	cfg.StallTimeout = stall
 	began := time.Now()
 	_, err := newStore(t, cfg).Put(t.Context(), "k", io.LimitReader(zeros{}, 1<<20), 1<<20, blob.PutOptions{})
-	if err != nil {
-		t.Fatalf("Put: %v", err)
-	}
+	testbed.Must(t, err)
 	if took := time.Since(began); took < 2*stall {
 		t.Errorf("Put took %s, too fast to prove anything", took)
 	}
@@ -277,24 +266,17 @@ func TestPublicURLIsWhatLinksAreSignedFor(t *testing.T) {
 	forward(t, l)
 	cfg.PublicURL = "http://" + l.Addr().String()
 	s := newStore(t, cfg)
-	if err := s.EnsureBucket(t.Context()); err != nil {
-		t.Fatalf("EnsureBucket: %v", err)
-	}
-	if _, err := s.Put(t.Context(), "k", strings.NewReader("public"), 6, blob.PutOptions{}); err != nil {
-		t.Fatalf("Put: %v", err)
-	}
+	testbed.Must(t, s.EnsureBucket(t.Context()))
+	_, err := s.Put(t.Context(), "k", strings.NewReader("public"), 6, blob.PutOptions{})
+	testbed.Must(t, err)
 	link, err := s.Presign(t.Context(), "k", blob.PresignOptions{})
 	if err != nil || !strings.HasPrefix(link, cfg.PublicURL+"/") {
 		t.Fatalf("Presign = %q, %v; want a link to %s", link, err, cfg.PublicURL)
 	}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, link, nil)
-	if err != nil {
-		t.Fatalf("make request: %v", err)
-	}
+	testbed.Must(t, err)
 	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
-	if err != nil {
-		t.Fatalf("GET: %v", err)
-	}
+	testbed.Must(t, err)
 	defer func() { _ = resp.Body.Close() }()
 	if got, err := io.ReadAll(resp.Body); err != nil || string(got) != "public" {
 		t.Errorf("GET = %s %q, %v; want the object", resp.Status, got, err)
@@ -364,9 +346,7 @@ func TestFull(t *testing.T) {
 			}))
 			t.Cleanup(server.Close)
 			s := newStore(t, blob.Config{Endpoint: server.URL, AccessKey: "a", SecretKey: "s", Bucket: "farm", Region: "us-east-1"})
-			if err := s.Ping(t.Context()); err != nil {
-				t.Fatalf("Ping of a store that was not written to: %v", err)
-			}
+			testbed.Must(t, s.Ping(t.Context()))
 			if c.status == http.StatusOK {
 				err := s.CompleteUpload(t.Context(), "k", "u", 1)
 				if !errors.Is(err, blob.ErrFull) {
@@ -385,9 +365,7 @@ func TestFull(t *testing.T) {
 				t.Errorf("Ping = %v, want ErrFull", err)
 			}
 			room.Store(true)
-			if err := put(); err != nil {
-				t.Fatalf("Put with room: %v", err)
-			}
+			testbed.Must(t, put())
 			if err := s.Ping(t.Context()); err != nil {
 				t.Errorf("Ping after a write: %v", err)
 			}

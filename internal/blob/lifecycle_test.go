@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func rules(days int) []blob.LifecycleRule {
@@ -127,9 +128,7 @@ func TestLifecycleErrors(t *testing.T) {
 		})
 	}
 	embedded := newStore(t, newConfig(t, endpoint))
-	if err := embedded.EnsureBucket(t.Context()); err != nil {
-		t.Fatalf("EnsureBucket: %v", err)
-	}
+	testbed.Must(t, embedded.EnsureBucket(t.Context()))
 	if _, err := embedded.EnsureLifecycle(t.Context(), rules(1)...); !errors.Is(err, blob.ErrNoLifecycle) {
 		t.Errorf("the embedded service gives %v", err)
 	}
@@ -148,13 +147,9 @@ func labels(t *testing.T, opts blob.PresignOptions) (kind, disposition string) {
 	t.Helper()
 	s := newStore(t, newConfig(t, "http://127.0.0.1:1"))
 	link, err := s.Presign(t.Context(), "dir/key.bin", opts)
-	if err != nil {
-		t.Fatalf("Presign: %v", err)
-	}
+	testbed.Must(t, err)
 	u, err := url.Parse(link)
-	if err != nil {
-		t.Fatalf("parse link: %v", err)
-	}
+	testbed.Must(t, err)
 	return u.Query().Get("response-content-type"), u.Query().Get("response-content-disposition")
 }
 

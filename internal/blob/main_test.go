@@ -20,6 +20,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/embedded"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 const (
@@ -86,22 +87,14 @@ func benchmarkPut(b *testing.B, endpoint string) {
 	b.Helper()
 	cfg := newConfig(b, endpoint)
 	s, err := blob.New(cfg)
-	if err != nil {
-		b.Fatalf("New: %v", err)
-	}
-	if err := s.EnsureBucket(b.Context()); err != nil {
-		b.Fatalf("EnsureBucket: %v", err)
-	}
+	testbed.Must(b, err)
+	testbed.Must(b, s.EnsureBucket(b.Context()))
 	u, err := url.Parse(endpoint)
-	if err != nil {
-		b.Fatalf("parse endpoint: %v", err)
-	}
+	testbed.Must(b, err)
 	direct, err := minio.New(u.Host, &minio.Options{
 		Creds: credentials.NewStaticV4(cfg.AccessKey, cfg.SecretKey, ""), Region: "us-east-1",
 	})
-	if err != nil {
-		b.Fatalf("make client: %v", err)
-	}
+	testbed.Must(b, err)
 	data := make([]byte, benchSize)
 	for i := range data {
 		data[i] = byte(i * i >> 7)
@@ -175,9 +168,7 @@ func TestLongDataIsHashedInPieces(t *testing.T) {
 		t.Errorf("%d bytes are hashed at once to %x, %v", sum.longest, sum.Sum(nil), err)
 	}
 	s := newStore(t, newConfig(t, endpoint))
-	if err := s.EnsureBucket(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, s.EnsureBucket(t.Context()))
 	for _, size := range []int64{1 << 20, int64(len(data)), -1} {
 		source := &pieces{r: bytes.NewReader(data)}
 		info, err := s.Put(t.Context(), "pieces", source, min(size, int64(len(data))), blob.PutOptions{})

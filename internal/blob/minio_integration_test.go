@@ -32,9 +32,7 @@ func TestMinIOKeepsLifecycle(t *testing.T) {
 	t.Parallel()
 	cfg := newConfig(t, startMinIO(t))
 	s := newStore(t, cfg)
-	if err := s.EnsureBucket(t.Context()); err != nil {
-		t.Fatalf("EnsureBucket: %v", err)
-	}
+	testbed.Must(t, s.EnsureBucket(t.Context()))
 	for _, want := range []bool{true, false} {
 		if got, err := s.EnsureLifecycle(t.Context(), rules(15)...); err != nil || got != want {
 			t.Fatalf("EnsureLifecycle = %v, %v; want %v", got, err, want)
@@ -60,16 +58,12 @@ func startMinIO(t testing.TB) string {
 	binary := minioBinary(t)
 	addr := "127.0.0.1:" + testbed.Port(t)
 	out, err := os.Create(filepath.Join(t.TempDir(), "minio.log"))
-	if err != nil {
-		t.Fatalf("create log: %v", err)
-	}
+	testbed.Must(t, err)
 	cmd := exec.Command(binary, "server", "--quiet", "--address", addr, t.TempDir())
 	cmd.Env = append(os.Environ(), "MINIO_ROOT_USER="+accessKey, "MINIO_ROOT_PASSWORD="+secretKey, "MINIO_BROWSER=off")
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("start MinIO: %v", err)
-	}
+	testbed.Must(t, cmd.Start())
 	exited := make(chan struct{})
 	var wait sync.WaitGroup
 	wait.Go(func() { _ = cmd.Wait(); close(exited) })
@@ -100,13 +94,10 @@ func minioBinary(t testing.TB) string {
 		return path
 	}
 	home, err := os.UserHomeDir()
-	if err != nil {
-		t.Fatalf("find home: %v", err)
-	}
+	testbed.Must(t, err)
 	path := filepath.Join(cmp.Or(os.Getenv("XDG_CACHE_HOME"), filepath.Join(home, ".cache")), "sandfarm", "bin", "minio")
-	if _, err := os.Stat(path); err != nil {
-		t.Fatalf("find MinIO: %v (set SANDFARM_TEST_MINIO)", err)
-	}
+	_, err = os.Stat(path)
+	testbed.Must(t, err)
 	return path
 }
 

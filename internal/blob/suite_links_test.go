@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // expiryTimeout is how long to wait for a link of one second to expire by the server's clock.
@@ -36,20 +37,14 @@ func fetch(t *testing.T, link string, header http.Header) (*http.Response, []byt
 func send(t *testing.T, method, link string, header http.Header) (*http.Response, []byte) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, link, nil)
-	if err != nil {
-		t.Fatalf("make request: %v", err)
-	}
+	testbed.Must(t, err)
 	req.Header = header
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Do(req)
-	if err != nil {
-		t.Fatalf("fetch link: %v", err)
-	}
+	testbed.Must(t, err)
 	defer func() { _ = resp.Body.Close() }()
 	data, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatalf("read link: %v", err)
-	}
+	testbed.Must(t, err)
 	return resp, data
 }
 
@@ -150,9 +145,7 @@ func testPresignRefusals(t *testing.T, s *blob.Store) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			u, err := url.Parse(link)
-			if err != nil {
-				t.Fatalf("parse link: %v", err)
-			}
+			testbed.Must(t, err)
 			q := u.Query()
 			forge(u, q)
 			u.RawQuery = q.Encode()
@@ -234,9 +227,7 @@ func testUploadInParts(t *testing.T, s *blob.Store) {
 					t.Errorf("CompleteUpload with %d bytes of %d = %v, want code %s", wrong, size, err, farm.CodeInvalid)
 				}
 			}
-			if err := s.CompleteUpload(t.Context(), key, upload, int64(size)); err != nil {
-				t.Fatalf("CompleteUpload: %v", err)
-			}
+			testbed.Must(t, s.CompleteUpload(t.Context(), key, upload, int64(size)))
 			got, info := get(t, s, key, 0, 0)
 			same(t, got, data)
 			if info.Size != int64(size) || info.ContentType != "text/plain; charset=utf-8" {
@@ -252,17 +243,13 @@ func testUploadInPartsAgain(t *testing.T, s *blob.Store) {
 	data := content(2*blob.PartBytes + 9)
 	upload := beginUpload(t, s, key)
 	putParts(t, s, key, upload, 1, data[:blob.PartBytes])
-	if err := s.PutPart(t.Context(), key, upload, 3, bytes.NewReader(data[2*blob.PartBytes:]), int64(len(data)-2*blob.PartBytes)); err != nil {
-		t.Fatalf("PutPart 3: %v", err)
-	}
+	testbed.Must(t, s.PutPart(t.Context(), key, upload, 3, bytes.NewReader(data[2*blob.PartBytes:]), int64(len(data)-2*blob.PartBytes)))
 	if err := s.CompleteUpload(t.Context(), key, upload, int64(len(data))); farm.CodeOf(err) != farm.CodeInvalid {
 		t.Errorf("CompleteUpload without part 2 = %v, want code %s", err, farm.CodeInvalid)
 	}
 	putParts(t, s, key, upload, 1, data) // parts 1 and 3 once more
 	for range 2 {
-		if err := s.CompleteUpload(t.Context(), key, upload, int64(len(data))); err != nil {
-			t.Fatalf("CompleteUpload: %v", err)
-		}
+		testbed.Must(t, s.CompleteUpload(t.Context(), key, upload, int64(len(data))))
 	}
 	got, _ := get(t, s, key, 0, 0)
 	same(t, got, data)
@@ -275,9 +262,7 @@ func testUploadInPartsAgain(t *testing.T, s *blob.Store) {
 	gone := beginUpload(t, s, "aborted")
 	putParts(t, s, "aborted", gone, 1, data[:9])
 	for range 2 {
-		if err := s.AbortUpload(t.Context(), "aborted", gone); err != nil {
-			t.Fatalf("AbortUpload: %v", err)
-		}
+		testbed.Must(t, s.AbortUpload(t.Context(), "aborted", gone))
 	}
 	if err := s.PutPart(t.Context(), "aborted", gone, 2, bytes.NewReader(data[:1]), 1); farm.CodeOf(err) != farm.CodeNotFound {
 		t.Errorf("PutPart of an aborted upload = %v, want code %s", err, farm.CodeNotFound)

@@ -12,10 +12,9 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // mib is a mebibyte.
@@ -59,12 +58,8 @@ func runSuite(t *testing.T, newConfig func(t *testing.T) blob.Config) {
 func open(t *testing.T, cfg blob.Config) *blob.Store {
 	t.Helper()
 	s, err := blob.New(cfg)
-	if err != nil {
-		t.Fatalf("New: %v", err)
-	}
-	if err := s.EnsureBucket(t.Context()); err != nil {
-		t.Fatalf("EnsureBucket: %v", err)
-	}
+	testbed.Must(t, err)
+	testbed.Must(t, s.EnsureBucket(t.Context()))
 	return s
 }
 
@@ -114,9 +109,7 @@ func same(t *testing.T, got, want []byte) {
 
 func testBucket(t *testing.T, cfg blob.Config) {
 	s, err := blob.New(cfg)
-	if err != nil {
-		t.Fatalf("New: %v", err)
-	}
+	testbed.Must(t, err)
 	if err := s.Ping(t.Context()); farm.CodeOf(err) != farm.CodeUnavailable {
 		t.Errorf("Ping without a bucket = %v, want code %s", err, farm.CodeUnavailable)
 	}
@@ -124,18 +117,14 @@ func testBucket(t *testing.T, cfg blob.Config) {
 		t.Errorf("Put without a bucket = %v, want code %s", err, farm.CodeUnavailable)
 	}
 	for range 2 {
-		if err := s.EnsureBucket(t.Context()); err != nil {
-			t.Fatalf("EnsureBucket: %v", err)
-		}
+		testbed.Must(t, s.EnsureBucket(t.Context()))
 	}
 	if err := s.Ping(t.Context()); err != nil {
 		t.Errorf("Ping: %v", err)
 	}
 	cfg.SecretKey += "x"
 	forger, err := blob.New(cfg)
-	if err != nil {
-		t.Fatalf("New: %v", err)
-	}
+	testbed.Must(t, err)
 	if err := forger.Ping(t.Context()); err == nil {
 		t.Error("Ping with a wrong secret = nil, want an error")
 	}
@@ -171,16 +160,12 @@ func testPut(t *testing.T, s *blob.Store) {
 			}
 			key := "put/" + c.name
 			info, err := s.Put(t.Context(), key, stream(data), size, blob.PutOptions{ContentType: "text/csv"})
-			if err != nil {
-				t.Fatalf("Put: %v", err)
-			}
+			testbed.Must(t, err)
 			if info.ETag == "" {
 				t.Error("Put gave no ETag")
 			}
 			want := blob.Info{Key: key, Size: int64(c.size), SHA256: digest(data), ETag: info.ETag}
-			if diff := cmp.Diff(want, info); diff != "" {
-				t.Errorf("Put (-want +got):\n%s", diff)
-			}
+			testbed.Diff(t, "Put", want, info)
 			got, _ := get(t, s, key, 0, 0)
 			same(t, got, data)
 		})
@@ -273,16 +258,12 @@ func testGet(t *testing.T, s *blob.Store) {
 func testStat(t *testing.T, s *blob.Store) {
 	put(t, s, "a/b", []byte("hello"), blob.PutOptions{ContentType: "text/csv"})
 	info, err := s.Stat(t.Context(), "a/b")
-	if err != nil {
-		t.Fatalf("Stat: %v", err)
-	}
+	testbed.Must(t, err)
 	if info.ETag == "" || info.Modified.IsZero() {
 		t.Errorf("Stat = %+v, want an ETag and a time", info)
 	}
 	want := blob.Info{Key: "a/b", Size: 5, ETag: info.ETag, ContentType: "text/csv", Modified: info.Modified}
-	if diff := cmp.Diff(want, info); diff != "" {
-		t.Errorf("Stat (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "Stat", want, info)
 }
 
 func testMissing(t *testing.T, s *blob.Store) {
@@ -321,18 +302,14 @@ func testDelete(t *testing.T, s *blob.Store) {
 	if err := s.Delete(t.Context(), "a/1", "a/0", "a/2"); err != nil {
 		t.Errorf("Delete of three: %v", err)
 	}
-	if diff := cmp.Diff([]string{"a/3", "a/4", "ab", "b/1"}, keys(t, s, "")); diff != "" {
-		t.Errorf("keys after Delete (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "keys after Delete", []string{"a/3", "a/4", "ab", "b/1"}, keys(t, s, ""))
 	if _, err := s.DeletePrefix(t.Context(), ""); farm.CodeOf(err) != farm.CodeInvalid {
 		t.Errorf("DeletePrefix of everything = %v, want code %s", err, farm.CodeInvalid)
 	}
 	if n, err := s.DeletePrefix(t.Context(), "a/"); n != 2 || err != nil {
 		t.Errorf("DeletePrefix = %d, %v; want 2, nil", n, err)
 	}
-	if diff := cmp.Diff([]string{"ab", "b/1"}, keys(t, s, "")); diff != "" {
-		t.Errorf("keys after DeletePrefix (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "keys after DeletePrefix", []string{"ab", "b/1"}, keys(t, s, ""))
 }
 
 func testList(t *testing.T, s *blob.Store) {
@@ -345,15 +322,9 @@ func testList(t *testing.T, s *blob.Store) {
 		sizes = append(sizes, info.Size)
 		return nil
 	})
-	if err != nil {
-		t.Fatalf("List: %v", err)
-	}
-	if diff := cmp.Diff([]int64{1, 2, 3}, sizes); diff != "" {
-		t.Errorf("sizes (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{"x/1/a", "x/2", "x/ü", "y"}, keys(t, s, "")); diff != "" {
-		t.Errorf("keys (-want +got):\n%s", diff)
-	}
+	testbed.Must(t, err)
+	testbed.Diff(t, "sizes", []int64{1, 2, 3}, sizes)
+	testbed.Diff(t, "keys", []string{"x/1/a", "x/2", "x/ü", "y"}, keys(t, s, ""))
 	stop := errors.New("enough")
 	var calls int
 	err = s.List(t.Context(), "", func(blob.Info) error { calls++; return stop })

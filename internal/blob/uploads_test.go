@@ -17,6 +17,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // gated is a source whose bytes beyond the first come when the gate opens; it says when they are asked for.
@@ -48,9 +49,7 @@ func TestBuffersOfUploadsAreBounded(t *testing.T) {
 	cfg := newConfig(t, endpoint)
 	cfg.Uploads = budget.New(16 << 20) // each tenant's share is less than two parts
 	s := newStore(t, cfg)
-	if err := s.EnsureBucket(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, s.EnsureBucket(t.Context()))
 	const each, size = 6, 9 << 20
 	content := bytes.Repeat([]byte("0123456789abcdef"), size/16)
 	begun, gate := make(chan string, 100), make(chan struct{})
@@ -89,9 +88,7 @@ func TestBuffersOfUploadsAreBounded(t *testing.T) {
 		t.Errorf("at the end %+v", stats)
 	}
 	r, _, err := s.Get(t.Context(), "artifacts/tenant1/11", 0, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer func() { _ = r.Close() }()
 	if got, err := io.ReadAll(r); err != nil || !bytes.Equal(got, content) {
 		t.Errorf("read %d bytes, %v; want %d", len(got), err, size)
@@ -104,9 +101,7 @@ func TestAnUploadTakesItsBufferWhenItsBytesCome(t *testing.T) {
 	cfg := newConfig(t, endpoint)
 	cfg.Uploads, cfg.Callers = budget.New(16<<20), budget.New(16<<20)
 	s := newStore(t, cfg)
-	if err := s.EnsureBucket(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, s.EnsureBucket(t.Context()))
 	const size = 9 << 20
 	begun, gate := make(chan string, 100), make(chan struct{})
 	var group sync.WaitGroup
@@ -162,13 +157,9 @@ func TestAnUploadOfACallerWaitsForAWhile(t *testing.T) {
 func TestDocumentIsChargedToItsRequest(t *testing.T) {
 	t.Parallel()
 	s := newStore(t, newConfig(t, endpoint))
-	if err := s.EnsureBucket(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, s.EnsureBucket(t.Context()))
 	document := bytes.Repeat([]byte("x"), 1<<20)
-	if err := s.PutDocument(t.Context(), "records/acme/job_1/result", document); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, s.PutDocument(t.Context(), "records/acme/job_1/result", document))
 	memory := budget.New(16 << 20)
 	ctx, hold := memory.With(t.Context(), "acme", time.Millisecond)
 	if got, err := s.GetDocument(ctx, "records/acme/job_1/result"); err != nil || !bytes.Equal(got, document) {
@@ -195,13 +186,9 @@ func TestDocumentIsChargedToItsRequest(t *testing.T) {
 func raw(t *testing.T, cfg blob.Config) minio.Core {
 	t.Helper()
 	u, err := url.Parse(cfg.Endpoint)
-	if err != nil {
-		t.Fatalf("parse endpoint: %v", err)
-	}
+	testbed.Must(t, err)
 	core, err := minio.NewCore(u.Host, &minio.Options{Creds: credentials.NewStaticV4(cfg.AccessKey, cfg.SecretKey, ""), Region: "us-east-1"})
-	if err != nil {
-		t.Fatalf("NewCore: %v", err)
-	}
+	testbed.Must(t, err)
 	return *core
 }
 
@@ -210,9 +197,7 @@ func TestAbortUploads(t *testing.T) {
 	t.Parallel()
 	cfg := newConfig(t, endpoint)
 	s := newStore(t, cfg)
-	if err := s.EnsureBucket(t.Context()); err != nil {
-		t.Fatalf("EnsureBucket: %v", err)
-	}
+	testbed.Must(t, s.EnsureBucket(t.Context()))
 	t.Cleanup(func() { // the bucket may be used again
 		if _, err := s.AbortUploads(context.WithoutCancel(t.Context()), "", time.Now().Add(time.Hour)); err != nil {
 			t.Errorf("AbortUploads: %v", err)
@@ -222,19 +207,14 @@ func TestAbortUploads(t *testing.T) {
 	begin := func(key string) {
 		t.Helper()
 		id, err := core.NewMultipartUpload(t.Context(), cfg.Bucket, key, minio.PutObjectOptions{})
-		if err != nil {
-			t.Fatalf("NewMultipartUpload: %v", err)
-		}
-		if _, err := core.PutObjectPart(t.Context(), cfg.Bucket, key, id, 1, bytes.NewReader(make([]byte, 100)), 100, minio.PutObjectPartOptions{}); err != nil {
-			t.Fatalf("PutObjectPart: %v", err)
-		}
+		testbed.Must(t, err)
+		_, err = core.PutObjectPart(t.Context(), cfg.Bucket, key, id, 1, bytes.NewReader(make([]byte, 100)), 100, minio.PutObjectPartOptions{})
+		testbed.Must(t, err)
 	}
 	open := func() (n int) {
 		t.Helper()
 		for u := range core.ListIncompleteUploads(t.Context(), cfg.Bucket, "", true) {
-			if u.Err != nil {
-				t.Fatalf("ListIncompleteUploads: %v", u.Err)
-			}
+			testbed.Must(t, u.Err)
 			n++
 		}
 		return n

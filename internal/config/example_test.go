@@ -5,9 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/internal/config"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 var setting = regexp.MustCompile(`(?m)^#([^ #])`)
@@ -15,12 +14,8 @@ var setting = regexp.MustCompile(`(?m)^#([^ #])`)
 func TestExampleChangesNothing(t *testing.T) {
 	t.Parallel()
 	var got target
-	if err := config.Load(&got, config.Options{File: write(t, config.Example(&target{})), Environ: []string{}}); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(defaultTarget(), got); diff != "" {
-		t.Errorf("settings (-want +got):\n%s", diff)
-	}
+	testbed.Must(t, config.Load(&got, config.Options{File: write(t, config.Example(&target{})), Environ: []string{}}))
+	testbed.Diff(t, "settings", defaultTarget(), got)
 }
 
 func TestExampleWithEveryLineInUseGivesTheDefaults(t *testing.T) {
@@ -34,9 +29,7 @@ func TestExampleWithEveryLineInUseGivesTheDefaults(t *testing.T) {
 	want := defaultTarget()
 	want.API.Keys = []key{{Tenant: "t-a", Weight: 7}}
 	want.API.Owners = []tenant{}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("settings (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "settings", want, got)
 }
 
 func TestExampleText(t *testing.T) {
@@ -65,9 +58,7 @@ func TestExampleText(t *testing.T) {
 #n = 3
 `
 	_, got, _ := strings.Cut(config.Example(&small{}), "this file.\n")
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("example (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "example", want, got)
 }
 
 func TestNames(t *testing.T) {
@@ -83,9 +74,7 @@ func TestNames(t *testing.T) {
 		{Key: "api.hosts", Env: "SANDFARM_API_HOSTS", Type: "list of text", Default: "localhost, 127.0.0.1", Doc: "Names."},
 		{Key: "api.keys", Type: "list of tables", Doc: "Keys."},
 	}
-	if diff := cmp.Diff(want, got[:5]); diff != "" {
-		t.Errorf("settings (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "settings", want, got[:5])
 	if last := got[15]; last.Key != "worker.file_only" || last.Env != "" || got[14].Env != "SANDFARM_PYPI_INDEX_URL" {
 		t.Errorf("last settings = %+v", got[14:])
 	}

@@ -8,9 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/internal/config"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 type tenant string
@@ -76,23 +75,17 @@ func defaultTarget() target {
 func write(t *testing.T, text string) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "sandfarm.toml")
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, os.WriteFile(name, []byte(text), 0o600))
 	return name
 }
 
 func TestLoadSetsDefaults(t *testing.T) {
 	t.Parallel()
 	got := target{Worker: workerSection{Hidden: "kept", FileOnly: "kept"}}
-	if err := config.Load(&got, config.Options{Environ: []string{}}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, config.Load(&got, config.Options{Environ: []string{}}))
 	want := defaultTarget()
 	want.Worker.Hidden, want.Worker.FileOnly = "kept", "kept"
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("settings (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "settings", want, got)
 }
 
 func TestLoadOrder(t *testing.T) {
@@ -127,9 +120,7 @@ file_only = "yes"
 		"SANDFARM_WORKER_SLOTS=64", "SANDFARM_WORKER_FILE_ONLY=no", "SANDFARM_WORKER_PULL=1", "SANDFARM_API_TIMEOUT=",
 		"SANDFARM_API_LABELS=k=v=w, l = m ,", "SANDFARM_API_OWNERS= t-c ,,t-d", "OTHER=1", "SANDFARM_WORKER_CPUS=1.5",
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	var want target
 	want.Level = "warn"
 	want.API = apiSection{
@@ -140,9 +131,7 @@ file_only = "yes"
 	want.Worker = workerSection{
 		Slots: 64, Small: -128, Size: 4294967295, CPUs: 1.5, Pull: true, IndexURL: "http://two/simple", FileOnly: "yes",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("settings (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "settings", want, got)
 }
 
 func TestLoadReportsEveryProblem(t *testing.T) {
@@ -202,9 +191,7 @@ pull = "yes"
 		`worker.slots = "0" (SANDFARM_WORKER_SLOTS): is out of range; allowed: 1 to 64`,
 		`worker.size = "1.5" (SANDFARM_WORKER_SIZE): is not a whole number; allowed: 0 to 4294967295`,
 	}
-	if diff := cmp.Diff(want, lines); diff != "" {
-		t.Errorf("problems (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "problems", want, lines)
 	if text := err.Error(); !strings.HasPrefix(text, "22 problems in the configuration:\n  api.hosts") || strings.Contains(text, "hunter2") {
 		t.Errorf("error text = %q", text)
 	}
@@ -286,9 +273,7 @@ func TestUnknownEnv(t *testing.T) {
 	got := config.UnknownEnv(&target{}, config.Options{Environ: []string{
 		"SANDFARM_API_LISTN=1", "SANDFARM_API_LISTEN=1", "SANDFARM_URL=1", "SANDFARMER=1", "SANDFARM_PYPI_INDEX_URL=1", "SANDFARM_API_KEYS=1",
 	}}, "SANDFARM_URL")
-	if diff := cmp.Diff([]string{"SANDFARM_API_KEYS", "SANDFARM_API_LISTN"}, got); diff != "" {
-		t.Errorf("unknown (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "unknown", []string{"SANDFARM_API_KEYS", "SANDFARM_API_LISTN"}, got)
 }
 
 // pair can be written as text or as a table.
@@ -333,9 +318,7 @@ func TestStructsCanBeTextOrTables(t *testing.T) {
 			if err != nil && strings.Contains(err.Error(), "hunter2") { // it may be a key, given in place of its name and sum
 				t.Errorf("a secret is shown: %v", err)
 			}
-			if diff := cmp.Diff(c.want, got.Keys); diff != "" {
-				t.Errorf("keys (-want +got):\n%s", diff)
-			}
+			testbed.Diff(t, "keys", c.want, got.Keys)
 		})
 	}
 }
@@ -364,18 +347,12 @@ func TestDefaultsOfTheTarget(t *testing.T) {
 	for _, s := range config.Names(&held) {
 		got[s.Key] = s.Default
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("defaults (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "defaults", want, got)
 	text := setting.ReplaceAllString(config.Example(&held), "$1")
 	var back limits
-	if err := config.Load(&back, config.Options{File: write(t, text), Environ: []string{}}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, config.Load(&back, config.Options{File: write(t, text), Environ: []string{}}))
 	held.Secret = ""
-	if diff := cmp.Diff(held, back); diff != "" {
-		t.Errorf("the example, read back (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "the example, read back", held, back)
 }
 
 // FuzzLoad checks that no file and no environment value crashes the loader or returns an error other than Problems, and
@@ -387,9 +364,7 @@ func FuzzLoad(f *testing.F) {
 	f.Add("a = 1979-05-27T07:32:00Z\n\"\" = [[1], {}]\n", "", "\x00")
 	f.Fuzz(func(t *testing.T, file, number, pairs string) {
 		name := filepath.Join(t.TempDir(), "f.toml")
-		if err := os.WriteFile(name, []byte(file), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, os.WriteFile(name, []byte(file), 0o600))
 		var got target
 		err := config.Load(&got, config.Options{File: name, Environ: []string{
 			"SANDFARM_WORKER_SLOTS=" + number, "SANDFARM_WORKER_CPUS=" + number, "SANDFARM_API_LABELS=" + pairs, "SANDFARM_API_HOSTS=" + pairs,

@@ -18,40 +18,29 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/agent/transport"
 	"github.com/sandfarm/sandfarm/internal/egressproxy"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // throughAgent lets the test reach the proxy as programs in a sandbox do: by the agent's listener and a stream of the worker's session.
 func (w *world) throughAgent() {
 	w.t.Helper()
 	l, err := net.Listen("tcp", proxyIP+":0")
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	testbed.Must(w.t, err)
 	remote, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	testbed.Must(w.t, err)
 	local, err := l.Accept()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	testbed.Must(w.t, err)
 	_ = l.Close()
 	worker, err := client.New(local, client.Options{Egress: w.proxy, Proxy: true})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	testbed.Must(w.t, err)
 	config := yamux.DefaultConfig()
 	config.MaxStreamWindowSize = 1 << 20 // as the agent has it
 	config.LogOutput = io.Discard
 	session, err := yamux.Server(agent.Joined(remote), config)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	testbed.Must(w.t, err)
 	life, end := context.WithCancel(context.Background())
 	g, err := transport.ListenEgress(life, transport.EgressConfig{Addr: proxyIP + ":0", Workers: oneWorker{session}, Proxy: true})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	testbed.Must(w.t, err)
 	w.addr = g.Addr()
 	w.t.Cleanup(func() {
 		w.proxy.Close()
@@ -77,9 +66,8 @@ func TestHalfCloseThroughTheAgent(t *testing.T) {
 	first := hello("good.test")
 	_, _ = conn.Write(first)
 	for range 256 { // more than any window
-		if _, err := conn.Write(data(string(make([]byte, 16<<10)))); err != nil {
-			t.Fatal(err)
-		}
+		_, err := conn.Write(data(string(make([]byte, 16<<10))))
+		testbed.Must(t, err)
 	}
 	_ = conn.CloseWrite()
 	got, err := io.ReadAll(r)
@@ -154,9 +142,7 @@ func BenchmarkDownload(b *testing.B) {
 				b.SetBytes(size)
 				for b.Loop() {
 					res, err := way.client.Get(base)
-					if err != nil {
-						b.Fatal(err)
-					}
+					testbed.Must(b, err)
 					n, err := io.Copy(io.Discard, res.Body)
 					_ = res.Body.Close()
 					if n != size || err != nil {
@@ -180,17 +166,14 @@ func retryRequest(t *testing.T) []byte {
 		_ = server.Handshake()
 		_ = remote.Close()
 	}()
-	if _, err := local.Write(hello("good.test")); err != nil {
-		t.Fatal(err)
-	}
+	_, err := local.Write(hello("good.test"))
+	testbed.Must(t, err)
 	header := make([]byte, 5)
-	if _, err := io.ReadFull(local, header); err != nil {
-		t.Fatal(err)
-	}
+	_, err = io.ReadFull(local, header)
+	testbed.Must(t, err)
 	rest := make([]byte, int(header[3])<<8+int(header[4]))
-	if _, err := io.ReadFull(local, rest); err != nil {
-		t.Fatal(err)
-	}
+	_, err = io.ReadFull(local, rest)
+	testbed.Must(t, err)
 	go func() { _, _ = io.Copy(io.Discard, local) }()
 	return append(header, rest...)
 }
@@ -274,9 +257,7 @@ func TestHandshakeWithRetry(t *testing.T) {
 	tr, _ := client.Transport.(*http.Transport)
 	tr.TLSClientConfig.CurvePreferences = []tls.CurveID{tls.X25519, tls.CurveP521}
 	res, err := client.Get(base)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	body, _ := io.ReadAll(res.Body)
 	_ = res.Body.Close()
 	if string(body) != "retried" {

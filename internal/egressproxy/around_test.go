@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/egressproxy"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // around is one way around the list. It must be refused and reported, and neither the victim nor the host may get a byte.
@@ -298,9 +299,7 @@ func TestPublic(t *testing.T) {
 func TestControlRefusesBeforeConnecting(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer l.Close()
 	var asked []netip.Addr
 	dialer := net.Dialer{ControlContext: egressproxy.ControlDial(func(ip netip.Addr) bool {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // FuzzTarget reads proxy requests as net/http does. What is well formed names a normal host, in the request as well.
@@ -95,9 +96,7 @@ func TestAddressesOfThisMachineAreNotPublic(t *testing.T) {
 		}
 	}
 	actual, err := net.InterfaceAddrs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for _, a := range actual {
 		if ip, err := netip.ParsePrefix(a.String()); err == nil && (Public(ip.Addr()) || !OfThisMachine(ip.Addr())) {
 			t.Errorf("%s is public, or not of this machine", a)

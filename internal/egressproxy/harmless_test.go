@@ -16,15 +16,14 @@ import (
 	"testing"
 
 	"github.com/sandfarm/sandfarm/internal/egressproxy"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // site is an HTTP server that the rules allow under the name of httptest's certificate.
 func (w *world) site(secure bool, handler http.Handler) (base string, roots *x509.CertPool) {
 	w.t.Helper()
 	l, err := net.Listen("tcp", publicIP+":0")
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	testbed.Must(w.t, err)
 	server := httptest.NewUnstartedServer(handler)
 	_ = server.Listener.Close()
 	server.Listener, server.EnableHTTP2 = l, true
@@ -143,9 +142,7 @@ func TestExpectContinuePasses(t *testing.T) {
 			req.Header.Set("Expect", "100-continue")
 			req = req.WithContext(httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got100Continue: func() { continued = true }}))
 			res, err := client.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, err)
 			_ = res.Body.Close()
 			if res.StatusCode != status || (status == 200) != continued && res.ProtoMajor == 1 && status == 200 {
 				t.Errorf("%s: %d, continued: %v", path, res.StatusCode, continued)
@@ -172,9 +169,8 @@ func TestHelloArrivesUnchanged(t *testing.T) {
 				t.Fatal(status)
 			}
 			for _, b := range sent {
-				if _, err := conn.Write([]byte{b}); err != nil {
-					t.Fatal(err)
-				}
+				_, err := conn.Write([]byte{b})
+				testbed.Must(t, err)
 			}
 			_, _ = conn.Write(data("and more"))
 			_ = conn.CloseWrite()
@@ -208,9 +204,8 @@ func TestHostEndsItsDirectionFirst(t *testing.T) {
 	if got, err := io.ReadAll(r); string(got) != "bye" || err != nil {
 		t.Fatalf("%q, %v", got, err)
 	}
-	if _, err := io.WriteString(conn, "still sent"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := io.WriteString(conn, "still sent")
+	testbed.Must(t, err)
 	_ = conn.CloseWrite()
 	if c := w.wait(1)[0]; c.Verdict != egressproxy.Allowed || c.Sent != int64(len(first)+len("still sent")) || c.Received != 3 {
 		t.Errorf("the report is %+v", c)
@@ -261,9 +256,7 @@ func TestPlainClientsMayKeepTheirConnection(t *testing.T) {
 		req, _ := http.NewRequest(http.MethodGet, w.fill("http://good.test:{P}/"), nil)
 		req = req.WithContext(httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) { reused = c.Reused }}))
 		res, err := client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		body, _ := io.ReadAll(res.Body)
 		_ = res.Body.Close()
 		if string(body) != "ok" || reused != (i > 0) {
@@ -284,9 +277,7 @@ func TestFailuresAreExplained(t *testing.T) {
 		{"none.test:{P}", egressproxy.ReasonName}, {"closed.test:1", egressproxy.ReasonConnect}, {"good.test:{P}", egressproxy.ReasonBroken},
 	} {
 		res, err := w.client(nil).Get("http://" + w.fill(c.target) + "/")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		body, _ := io.ReadAll(res.Body)
 		_ = res.Body.Close()
 		if res.StatusCode != http.StatusBadGateway || !strings.Contains(string(body), c.reason) || !strings.Contains(string(body), w.fill(c.target)) {

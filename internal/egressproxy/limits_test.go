@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/egressproxy"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // tunnel opens a tunnel with a ClientHello that has arrived.
@@ -24,9 +25,8 @@ func (w *world) tunnel(target, name string) net.Conn {
 		w.t.Fatalf("CONNECT %s: %d", target, status)
 	}
 	first := hello(name)
-	if _, err := conn.Write(first); err != nil {
-		w.t.Fatal(err)
-	}
+	_, err := conn.Write(first)
+	testbed.Must(w.t, err)
 	w.until(func() bool { return len(w.host.received()) >= before+len(first) })
 	return conn
 }
@@ -166,9 +166,8 @@ func TestNewRulesEndWhatTheyForbid(t *testing.T) {
 	ends := w.tunnel("good.test:{P}", "good.test")
 	stays := w.tunnel("other.test:{P}", "other.test")
 	w.proxy.SetRules(w.rules("*:{P}"))
-	if _, err := ends.Write(data("x")); err != nil {
-		t.Fatal(err)
-	}
+	_, err := ends.Write(data("x"))
+	testbed.Must(t, err)
 	w.proxy.SetRules(w.rules("other.test:{P}"))
 	if c := w.wait(1)[0]; c.Host != "good.test" || c.Reason != egressproxy.ReasonRules || c.Verdict != egressproxy.Denied {
 		t.Errorf("%+v", c)
@@ -208,9 +207,7 @@ func TestRebinding(t *testing.T) {
 	w.names["x.wild.test"], w.next["x.wild.test"] = []string{publicIP}, []string{victimIP}
 	for i, reason := range []string{"", egressproxy.ReasonAddress} {
 		res, err := w.client(nil).Get(w.fill("http://x.wild.test:{P}/"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		_ = res.Body.Close()
 		if c := w.wait(i + 1)[i]; c.Reason != reason || len(w.lookups()) != i+1 {
 			t.Errorf("%d: %d, %+v, %d lookups", i, res.StatusCode, c, len(w.lookups()))
@@ -248,9 +245,7 @@ func TestAddressesOfThisMachineAreRefused(t *testing.T) {
 	defer p.Close()
 	w.serve(p)
 	own, err := net.InterfaceAddrs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for i, a := range own {
 		prefix, _ := a.(*net.IPNet)
 		w.mu.Lock()
@@ -286,9 +281,8 @@ func TestBuffersAreChargedToTheBudget(t *testing.T) {
 		_, _ = io.ReadFull(conn, make([]byte, len(data("decided"))))
 		limit := int64(0)
 		for range 200 {
-			if _, err := conn.Write(make([]byte, 64<<10)); err != nil {
-				t.Fatal(err)
-			}
+			_, err := conn.Write(make([]byte, 64<<10))
+			testbed.Must(t, err)
 			limit = max(limit, b.Stats().Used-before)
 		}
 		_ = conn.Close()
@@ -309,9 +303,7 @@ func TestLinesOfAnAnswerAreBounded(t *testing.T) {
 	})
 	r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, w.fill("http://good.test:{P}/"), nil)
 	res, err := w.client(nil).Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	_ = res.Body.Close()
 	if c := w.wait(1)[0]; res.StatusCode != http.StatusBadGateway || c.Reason != egressproxy.ReasonBroken || c.Received > 4<<10 {
 		t.Errorf("it is answered with %d: %+v", res.StatusCode, c)

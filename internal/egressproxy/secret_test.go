@@ -26,6 +26,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/egressproxy"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/secret"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 const token = "sk-0123456789abcdef"
@@ -43,17 +44,11 @@ type vault struct {
 func issue(t *testing.T, host string) (*secret.Issuer, *x509.CertPool) {
 	t.Helper()
 	a, err := secret.NewAuthority([]string{host}, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	issuer, err := secret.NewIssuer(a, time.Now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	root, err := x509.ParseCertificate(a.Certificate)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	pool := x509.NewCertPool()
 	pool.AddCert(root)
 	return issuer, pool
@@ -64,15 +59,11 @@ func newVault(t *testing.T, serve http.HandlerFunc, change func(*egressproxy.Opt
 	t.Helper()
 	v := &vault{world: &world{t: t, names: map[string][]string{"good.test": {publicIP}, "other.test": {publicIP}}, next: map[string][]string{}, changed: make(chan struct{}, 1)}}
 	l, err := net.Listen("tcp", publicIP+":0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	v.port = l.Addr().(*net.TCPAddr).Port
 	upstream, outside := issue(t, "good.test")
 	certificate, err := upstream.Certify("good.test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v.mu.Lock()
 		v.seen = append(v.seen, r.Clone(context.Background()))
@@ -123,9 +114,7 @@ func (v *vault) ask(t *testing.T, method, target string, header http.Header) (st
 	client := v.client(v.inside)
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	req, err := http.NewRequestWithContext(t.Context(), method, target, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for name, values := range header {
 		req.Header[name] = values
 	}
@@ -180,9 +169,7 @@ func TestSecretIsSet(t *testing.T) {
 func TestSecretIsForItsHostOnly(t *testing.T) {
 	t.Parallel()
 	plain, err := record(t, publicIP+":0", answer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	port := plain.Addr().(*net.TCPAddr).Port
 	v := newVault(t, nil, func(o *egressproxy.Options) {
 		for _, name := range []string{"good.test", "other.test"} {

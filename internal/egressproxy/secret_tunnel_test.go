@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/egressproxy"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // tunnel opens TLS to good.test through the proxy, as a program that trusts the farm's certificate.
@@ -25,9 +26,7 @@ func (v *vault) tunnel(t *testing.T, server string) *tls.Conn {
 	if server != "good.test" {
 		return c
 	}
-	if err := c.HandshakeContext(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, c.HandshakeContext(t.Context()))
 	if got := c.ConnectionState().NegotiatedProtocol; got != "http/1.1" {
 		t.Errorf("the protocol is %q", got)
 	}

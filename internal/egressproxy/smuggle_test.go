@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/egressproxy"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // A proxy must ignore a Host that contradicts the URL (RFC 9112, 3.2.2). So these requests are made, but only as the request that was
@@ -84,9 +85,7 @@ func TestRedirectsAreTheClients(t *testing.T) {
 	for i, to := range []string{"http://evil.test/", "http://127.0.0.3:{P}/", "http://169.254.169.254/latest/meta-data/", "//evil.test/"} {
 		base, _ := w.site(false, http.RedirectHandler(w.fill(to), http.StatusTemporaryRedirect))
 		res, err := w.client(nil).Get(base)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		_ = res.Body.Close()
 		r := w.wait(2*i + 2)
 		if res.StatusCode != http.StatusForbidden || r[2*i].Verdict != egressproxy.Allowed || r[2*i+1].Verdict != egressproxy.Denied {
@@ -120,9 +119,7 @@ func FuzzRequest(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	rule, err := farm.ParseHostRule("good.test")
-	if err != nil {
-		f.Fatal(err)
-	}
+	testbed.Must(f, err)
 	f.Fuzz(func(t *testing.T, in []byte) {
 		r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(in)))
 		if err != nil {

@@ -24,6 +24,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/egressproxy"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -143,17 +144,14 @@ func newWorld(t testing.TB, limits egressproxy.Limits, serve func(net.Conn), rul
 	}
 	var err error
 	for range 20 { // the same port at two addresses
-		if w.host, err = record(t, publicIP+":0", serve); err != nil {
-			t.Fatal(err)
-		}
+		w.host, err = record(t, publicIP+":0", serve)
+		testbed.Must(t, err)
 		w.port = w.host.Addr().(*net.TCPAddr).Port
 		if w.hide, err = record(t, victimIP+":"+strconv.Itoa(w.port), func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }); err == nil {
 			break
 		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	if len(rules) == 0 {
 		rules = []string{"good.test:{P}", "*.wild.test:{P}"}
 	}
@@ -169,9 +167,7 @@ func newWorld(t testing.TB, limits egressproxy.Limits, serve func(net.Conn), rul
 // serve makes a proxy the one that the test talks to.
 func (w *world) serve(p *egressproxy.Proxy) {
 	l, err := net.Listen("tcp", proxyIP+":0")
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	testbed.Must(w.t, err)
 	server := httptest.NewUnstartedServer(p)
 	_ = server.Listener.Close()
 	server.Listener = l
@@ -187,9 +183,7 @@ func (w *world) serve(p *egressproxy.Proxy) {
 func (w *world) rules(texts ...string) (rules egressproxy.Rules) {
 	for _, text := range texts {
 		r, err := farm.ParseHostRule(w.fill(text))
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		testbed.Must(w.t, err)
 		rules.Allow = append(rules.Allow, r)
 	}
 	return rules
@@ -260,9 +254,7 @@ func (w *world) wait(n int) []egressproxy.Connection {
 func (w *world) dial() *net.TCPConn {
 	w.t.Helper()
 	conn, err := net.Dial("tcp", w.addr)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	testbed.Must(w.t, err)
 	w.t.Cleanup(func() { conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(timeout))
 	return conn.(*net.TCPConn)
@@ -275,9 +267,7 @@ func (w *world) connect(target string) (*net.TCPConn, *bufio.Reader, int) {
 	fmt.Fprintf(conn, "CONNECT %s HTTP/1.1\r\nHost: %[1]s\r\n\r\n", w.fill(target))
 	r := bufio.NewReader(conn)
 	res, err := http.ReadResponse(r, &http.Request{Method: http.MethodConnect})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	testbed.Must(w.t, err)
 	return conn, r, res.StatusCode
 }
 

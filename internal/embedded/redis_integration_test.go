@@ -114,9 +114,7 @@ func TestRedisRestartKeepsData(t *testing.T) {
 func TestRedisSyncsAlways(t *testing.T) {
 	t.Parallel()
 	r, err := embedded.StartRedis(t.Context(), embedded.RedisConfig{Dir: t.TempDir(), Logger: quiet(), SyncAlways: true})
-	if err != nil {
-		t.Fatalf("StartRedis: %v", err)
-	}
+	testbed.Must(t, err)
 	t.Cleanup(func() { _ = r.Close() })
 	if got := client(t, r).ConfigGet(t.Context(), "appendfsync").Val()["appendfsync"]; got != "always" {
 		t.Errorf("appendfsync = %q", got)
@@ -128,9 +126,7 @@ func TestRedisHasAMemoryLimit(t *testing.T) {
 	t.Parallel()
 	const limit = 32 << 20
 	r, err := embedded.StartRedis(t.Context(), embedded.RedisConfig{Dir: t.TempDir(), Logger: quiet(), MaxMemory: limit})
-	if err != nil {
-		t.Fatalf("StartRedis: %v", err)
-	}
+	testbed.Must(t, err)
 	t.Cleanup(func() { _ = r.Close() })
 	c := client(t, r)
 	if got := c.ConfigGet(t.Context(), "maxmemory").Val()["maxmemory"]; got != strconv.Itoa(limit) {
@@ -159,9 +155,7 @@ func TestRedisRestartsWhenKilled(t *testing.T) {
 		key := strconv.Itoa(i)
 		mustSet(t, c, key, "v")
 		pid := serverPID(t, c)
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Fatalf("kill: %v", err)
-		}
+		testbed.Must(t, syscall.Kill(pid, syscall.SIGKILL))
 		began := time.Now()
 		testbed.Until(t, "server comes back", func() bool { return c.Ping(t.Context()).Err() == nil && serverPID(t, c) != pid })
 		t.Logf("back after %s", time.Since(began))
@@ -191,9 +185,7 @@ func TestRedisLeftOverIsStopped(t *testing.T) {
 	// Started without the parent-death signal, like a server that outlived its parent.
 	old := exec.Command("redis-server", "--port", "0", "--unixsocket", filepath.Join(dir, "old.sock"), "--appendonly", "yes", "--save", "", "--dir", dir)
 	old.Dir = dir
-	if err := old.Start(); err != nil {
-		t.Fatalf("start old server: %v", err)
-	}
+	testbed.Must(t, old.Start())
 	pid := old.Process.Pid
 	defer func() {
 		_ = old.Process.Kill()
@@ -214,13 +206,9 @@ func TestRedisLeftOverIsStopped(t *testing.T) {
 func writePID(t *testing.T, dir string, pid int) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
-	if err != nil {
-		t.Fatalf("read stat: %v", err)
-	}
+	testbed.Must(t, err)
 	began := strings.Fields(string(text))[21]
-	if err := os.WriteFile(filepath.Join(dir, "redis.pid"), []byte(strconv.Itoa(pid)+" "+began), 0o600); err != nil {
-		t.Fatalf("write pid file: %v", err)
-	}
+	testbed.Must(t, os.WriteFile(filepath.Join(dir, "redis.pid"), []byte(strconv.Itoa(pid)+" "+began), 0o600))
 }
 
 func TestForeignProcessInThePIDFileIsNotStopped(t *testing.T) {
@@ -228,9 +216,7 @@ func TestForeignProcessInThePIDFileIsNotStopped(t *testing.T) {
 	dir := t.TempDir()
 	stranger := exec.Command("sleep", "600")
 	stranger.Dir = dir
-	if err := stranger.Start(); err != nil {
-		t.Fatalf("start foreign process: %v", err)
-	}
+	testbed.Must(t, stranger.Start())
 	defer func() {
 		_ = stranger.Process.Kill()
 		_ = stranger.Wait()
@@ -249,12 +235,8 @@ func killedHost(t *testing.T, dir string) int {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), hostDir+"="+dir)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatalf("pipe: %v", err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("start host: %v", err)
-	}
+	testbed.Must(t, err)
+	testbed.Must(t, cmd.Start())
 	printed := make([]byte, 200)
 	n, err := out.Read(printed)
 	if err != nil || strings.TrimSpace(string(printed[:n])) != "ready" {
@@ -265,9 +247,7 @@ func killedHost(t *testing.T, dir string) int {
 	mustSet(t, c, "k", "v")
 	pid := serverPID(t, c)
 	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatalf("kill host: %v", err)
-	}
+	testbed.Must(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	return pid
 }

@@ -14,9 +14,7 @@ import (
 func startRedis(t *testing.T, dir string) *embedded.Redis {
 	t.Helper()
 	r, err := embedded.StartRedis(t.Context(), embedded.RedisConfig{Dir: dir, Logger: quiet()})
-	if err != nil {
-		t.Fatalf("StartRedis: %v", err)
-	}
+	testbed.Must(t, err)
 	t.Cleanup(func() { _ = r.Close() })
 	return r
 }
@@ -36,15 +34,11 @@ func TestWithoutRedisServerAnInProcessServerIsUsed(t *testing.T) {
 		t.Error("Persistent = true, want false")
 	}
 	c := client(t, r)
-	if err := c.Set(t.Context(), "k", "v", 0).Err(); err != nil {
-		t.Fatalf("Set: %v", err)
-	}
+	testbed.Must(t, c.Set(t.Context(), "k", "v", 0).Err())
 	if got, err := c.Get(t.Context(), "k").Result(); err != nil || got != "v" {
 		t.Errorf("Get = %q, %v", got, err)
 	}
-	if err := c.Set(t.Context(), "short", "v", 200*time.Millisecond).Err(); err != nil {
-		t.Fatalf("Set: %v", err)
-	}
+	testbed.Must(t, c.Set(t.Context(), "short", "v", 200*time.Millisecond).Err())
 	testbed.Until(t, "key expires", func() bool { return c.Exists(t.Context(), "short").Val() == 0 })
 	_, err := embedded.StartRedis(t.Context(), embedded.RedisConfig{Dir: dir, Logger: quiet()})
 	if err == nil || !strings.Contains(err.Error(), "another process") {

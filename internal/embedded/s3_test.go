@@ -16,6 +16,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/embedded"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -25,9 +26,7 @@ func startS3(t *testing.T, dir string) *embedded.S3 {
 	s3, err := embedded.StartS3(t.Context(), embedded.S3Config{
 		Dir: dir, Listen: "127.0.0.1:0", AccessKey: "access", SecretKey: "secret", Logger: quiet(),
 	})
-	if err != nil {
-		t.Fatalf("StartS3: %v", err)
-	}
+	testbed.Must(t, err)
 	t.Cleanup(func() { _ = s3.Close() })
 	return s3
 }
@@ -35,12 +34,8 @@ func startS3(t *testing.T, dir string) *embedded.S3 {
 func store(t *testing.T, s3 *embedded.S3) *blob.Store {
 	t.Helper()
 	s, err := blob.New(blob.Config{Endpoint: s3.Endpoint(), AccessKey: "access", SecretKey: "secret"})
-	if err != nil {
-		t.Fatalf("blob.New: %v", err)
-	}
-	if err := s.EnsureBucket(t.Context()); err != nil {
-		t.Fatalf("EnsureBucket: %v", err)
-	}
+	testbed.Must(t, err)
+	testbed.Must(t, s.EnsureBucket(t.Context()))
 	return s
 }
 
@@ -54,21 +49,16 @@ func TestS3RestartKeepsObjects(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			if c.sidecar {
-				if err := os.Mkdir(filepath.Join(dir, "meta"), 0o700); err != nil {
-					t.Fatalf("make sidecar: %v", err)
-				}
+				testbed.Must(t, os.Mkdir(filepath.Join(dir, "meta"), 0o700))
 			}
 			large := bytes.Repeat([]byte("0123456789abcdef"), 1<<20)
 			first := startS3(t, dir)
 			s := store(t, first)
 			for key, data := range map[string][]byte{"a/small": []byte("small"), "a/large": large} {
-				if _, err := s.Put(t.Context(), key, bytes.NewReader(data), -1, blob.PutOptions{ContentType: "text/csv"}); err != nil {
-					t.Fatalf("Put: %v", err)
-				}
+				_, err := s.Put(t.Context(), key, bytes.NewReader(data), -1, blob.PutOptions{ContentType: "text/csv"})
+				testbed.Must(t, err)
 			}
-			if err := first.Close(); err != nil {
-				t.Fatalf("Close: %v", err)
-			}
+			testbed.Must(t, first.Close())
 			if err := first.Close(); err != nil {
 				t.Errorf("second Close: %v", err)
 			}
@@ -100,13 +90,9 @@ func TestS3RefusesUnsignedRequests(t *testing.T) {
 	s3 := startS3(t, t.TempDir())
 	store(t, s3)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s3.Endpoint()+"/sandfarm", nil)
-	if err != nil {
-		t.Fatalf("make request: %v", err)
-	}
+	testbed.Must(t, err)
 	resp, err := http.DefaultTransport.RoundTrip(req)
-	if err != nil {
-		t.Fatalf("GET: %v", err)
-	}
+	testbed.Must(t, err)
 	_ = resp.Body.Close()
 	if resp.StatusCode != http.StatusForbidden {
 		t.Errorf("GET without a signature = %s, want 403", resp.Status)
@@ -116,9 +102,7 @@ func TestS3RefusesUnsignedRequests(t *testing.T) {
 func TestS3StartFails(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatalf("listen: %v", err)
-	}
+	testbed.Must(t, err)
 	defer func() { _ = taken.Close() }()
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -206,18 +190,12 @@ func TestCredentialsAreMadeOnceAndKept(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode = %v, %v; want 0600", info.Mode(), err)
 	}
-	if err := os.Chmod(file, 0o644); err != nil {
-		t.Fatalf("chmod: %v", err)
-	}
+	testbed.Must(t, os.Chmod(file, 0o644))
 	if _, _, err := embedded.LoadOrCreateCredentials(dir); err == nil {
 		t.Error("credentials that others may read were accepted")
 	}
-	if err := os.WriteFile(file, []byte("{}"), 0o600); err != nil {
-		t.Fatalf("write: %v", err)
-	}
-	if err := os.Chmod(file, 0o600); err != nil {
-		t.Fatalf("chmod: %v", err)
-	}
+	testbed.Must(t, os.WriteFile(file, []byte("{}"), 0o600))
+	testbed.Must(t, os.Chmod(file, 0o600))
 	if _, _, err := embedded.LoadOrCreateCredentials(dir); err == nil {
 		t.Error("empty credentials were accepted")
 	}

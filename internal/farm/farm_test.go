@@ -11,9 +11,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // The transition table, written a second time: every pair of states is checked against it.
@@ -226,9 +225,7 @@ func TestDefaultLimits(t *testing.T) {
 	if l.MaxCodeBytes > l.MaxBodyBytes || l.MaxInputBytes > l.MaxBodyBytes {
 		t.Error("the maximum sizes do not fit into a request body")
 	}
-	if diff := cmp.Diff(l, farm.DefaultLimits()); diff != "" {
-		t.Error(diff)
-	}
+	testbed.Diff(t, "", l, farm.DefaultLimits())
 	if err := l.Validate(); err != nil {
 		t.Error(err)
 	}

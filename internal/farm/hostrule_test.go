@@ -7,14 +7,13 @@ import (
 	"unicode/utf8"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func rule(t *testing.T, text string) farm.HostRule {
 	t.Helper()
 	r, err := farm.ParseHostRule(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	return r
 }
 

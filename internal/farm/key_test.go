@@ -1,6 +1,7 @@
 package farm_test
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestAllows(t *testing.T) {
@@ -26,9 +28,7 @@ func TestAllows(t *testing.T) {
 				got = append(got, need)
 			}
 		}
-		if diff := cmp.Diff(want[has], got); diff != "" {
-			t.Errorf("%s allows (-want +got):\n%s", has, diff)
-		}
+		testbed.Diff(t, fmt.Sprintf("%s allows", has), want[has], got)
 	}
 	if farm.Allows(nil, farm.ScopeRead) {
 		t.Error("no scope allows reading")

@@ -6,9 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestCannotHibernateNamesTheSetting(t *testing.T) {
@@ -148,12 +147,8 @@ func TestNormalGPUModel(t *testing.T) {
 func TestGPUQueues(t *testing.T) {
 	t.Parallel()
 	device := farm.GPUDevice{Model: "a100-sxm4-80gb"}
-	if diff := cmp.Diff([]string{"gpu", "gpu-a100", "gpu-a100-sxm4", "gpu-a100-sxm4-80gb"}, device.Queues()); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff([]string{"gpu"}, farm.GPUDevice{}.Queues()); diff != "" {
-		t.Error(diff)
-	}
+	testbed.Diff(t, "", []string{"gpu", "gpu-a100", "gpu-a100-sxm4", "gpu-a100-sxm4-80gb"}, device.Queues())
+	testbed.Diff(t, "", []string{"gpu"}, farm.GPUDevice{}.Queues())
 	for _, queue := range device.Queues() {
 		model, ok := farm.GPUQueue(queue)
 		if !ok || !device.Is(model) || (&farm.GPU{Count: 1, Model: model}).Queue() != queue {

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/sandfarm/sandfarm/internal/httpserver"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // headerOf is a request with this many lines before its body: its own, Host and others of the shortest kind.
@@ -175,9 +176,7 @@ func TestLinesOfAnswersAreBounded(t *testing.T) {
 						}
 						return
 					}
-					if err != nil {
-						t.Fatal(err)
-					}
+					testbed.Must(t, err)
 					got, err := io.ReadAll(res.Body)
 					_ = res.Body.Close()
 					if err != nil || string(got) != body {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/httpserver"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func config(handler http.HandlerFunc) httpserver.Config {
@@ -42,9 +43,7 @@ func TestStartAndStop(t *testing.T) {
 	if s.Addr() != "" {
 		t.Errorf("Addr before Start = %q", s.Addr())
 	}
-	if err := s.Start(t.Context()); err != nil {
-		t.Fatalf("Start: %v", err)
-	}
+	testbed.Must(t, s.Start(t.Context()))
 	if err := s.Start(t.Context()); err == nil {
 		t.Error("a second Start = nil, want an error")
 	}
@@ -91,9 +90,7 @@ func TestStopEndsRequests(t *testing.T) {
 			cfg.StopTimeout = 0
 		}
 		s := httpserver.New(cfg)
-		if err := s.Start(t.Context()); err != nil {
-			t.Fatalf("Start: %v", err)
-		}
+		testbed.Must(t, s.Start(t.Context()))
 		got := make(chan string, 1)
 		go func() {
 			text, _ := get(t.Context(), s.Addr())
@@ -128,9 +125,7 @@ type caller struct {
 func dial(t *testing.T, s *httpserver.Server) caller {
 	t.Helper()
 	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", s.Addr())
-	if err != nil {
-		t.Fatalf("connect: %v", err)
-	}
+	testbed.Must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(time.Minute)) // detects a hang
 	return caller{t, conn, bufio.NewReader(conn)}
@@ -146,9 +141,7 @@ func (c caller) send(path string) {
 func (c caller) answer() {
 	c.t.Helper()
 	resp, err := http.ReadResponse(c.read, nil)
-	if err != nil {
-		c.t.Fatalf("read the answer: %v", err)
-	}
+	testbed.Must(c.t, err)
 	if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "here" {
 		c.t.Fatalf("the answer is %q, %v", body, err)
 	}
@@ -168,9 +161,7 @@ func limited(t *testing.T, connections int, handler http.HandlerFunc) *httpserve
 	cfg := config(handler)
 	cfg.MaxConnections = connections
 	s := httpserver.New(cfg)
-	if err := s.Start(t.Context()); err != nil {
-		t.Fatalf("Start: %v", err)
-	}
+	testbed.Must(t, s.Start(t.Context()))
 	t.Cleanup(s.Stop)
 	return s
 }

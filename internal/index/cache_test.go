@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/internal/index"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
@@ -162,9 +160,7 @@ func TestTrim(t *testing.T) {
 			cache.values[fmt.Sprintf("index/%d", i)] = value{make([]byte, size), begun.Add(time.Duration(i) * time.Second)}
 		}
 		x, err := index.New(index.Config{Cache: cache, CacheMB: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		if err := x.Trim(t.Context()); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -185,9 +181,7 @@ func TestTrim(t *testing.T) {
 			left = append(left, key)
 		}
 		slices.Sort(left)
-		if diff := cmp.Diff(c.want, left); diff != "" {
-			t.Errorf("%s: values left (-want +got):\n%s", name, diff)
-		}
+		testbed.Diff(t, fmt.Sprintf("%s: values left", name), c.want, left)
 	}
 }
 
@@ -207,9 +201,7 @@ func TestTrimsAutomatically(t *testing.T) {
 		get(t, fmt.Sprintf("%s/pypi/files/p%d/p%d.whl", root, i, i))
 	}
 	testbed.Until(t, "a trim", func() bool { return x.Stats().Trimmed > 0 })
-	if err := x.Trim(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, x.Trim(t.Context()))
 	var total int
 	cache.mu.Lock()
 	for _, v := range cache.values {
@@ -229,9 +221,7 @@ func TestTrimsAutomatically(t *testing.T) {
 func TestTrimThatFails(t *testing.T) {
 	t.Parallel()
 	x, err := index.New(index.Config{Cache: listless{newMemory()}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	if err := x.Trim(t.Context()); !errors.Is(err, errBroken) {
 		t.Errorf("error %v", err)
 	}
@@ -290,12 +280,9 @@ func TestReadersThatLeave(t *testing.T) {
 			transport := &http.Transport{}
 			defer transport.CloseIdleConnections()
 			resp, err := transport.RoundTrip(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := io.ReadFull(resp.Body, make([]byte, 1000)); err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, err)
+			_, err = io.ReadFull(resp.Body, make([]byte, 1000))
+			testbed.Must(t, err)
 			cancel()
 			resp.Body.Close()
 			close(left)
@@ -335,9 +322,7 @@ func TestManyCallersAndAnUnreliableCache(t *testing.T) {
 	cfg.Cache, cfg.CacheMB, cfg.Now, cfg.PageAge = cache, 2, now.now, time.Second
 	cfg.Client = nil
 	x, err := index.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	root := serveHandler(t, x)
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
@@ -367,9 +352,7 @@ func TestManyCallersAndAnUnreliableCache(t *testing.T) {
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
-	if err := x.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, x.Close())
 	testbed.Until(t, "empty spool files", func() bool { return x.Spooled() == 0 }) // handlers whose callers left are ending
 	t.Logf("%+v", x.Stats())
 }

@@ -31,14 +31,11 @@ func TestCloseEndsDownloads(t *testing.T) {
 	if err != nil || size != 1<<20 {
 		t.Fatalf("size %d, error %v", size, err)
 	}
-	if _, err := io.ReadFull(r, make([]byte, 1000)); err != nil {
-		t.Fatal(err)
-	}
+	_, err = io.ReadFull(r, make([]byte, 1000))
+	testbed.Must(t, err)
 	begun := time.Now()
 	for range 2 {
-		if err := x.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, x.Close())
 	}
 	if took := time.Since(begun); took > time.Minute {
 		t.Errorf("Close took %v", took)
@@ -69,12 +66,9 @@ func TestCallerThatGivesUp(t *testing.T) {
 	x, root := serve(t, u.config())
 	ctx, cancel := context.WithCancel(t.Context())
 	r, _, err := x.Fetch(ctx, "six", "six-1.0.whl", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadFull(r, make([]byte, 1<<19-1)); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
+	_, err = io.ReadFull(r, make([]byte, 1<<19-1))
+	testbed.Must(t, err)
 	cancel()
 	if _, err := r.Read(make([]byte, 1)); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
@@ -101,9 +95,7 @@ func TestSpoolsAreBounded(t *testing.T) {
 	x, root := serve(t, cfg)
 	// While a caller reads the first file, there is no space for the second.
 	r, size, err := x.Fetch(t.Context(), "a", "a-1.0.whl", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	if n, err := io.Copy(io.Discard, r); err != nil || n != size {
 		t.Errorf("%d of %d bytes, error %v", n, size, err)
 	}
@@ -128,9 +120,7 @@ func TestServe(t *testing.T) {
 	u := newUpstream(t)
 	u.wheel("six", "six-1.0.whl", []byte("text"))
 	s, err := index.Serve(t.Context(), u.config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	if !strings.HasPrefix(s.URL(), "http://127.0.0.1:") || !strings.HasSuffix(s.URL(), "/pypi/simple/") || strings.TrimSuffix(s.NpmURL(), "/npm/")+"/pypi/simple/" != s.URL() {
 		t.Errorf("addresses %s and %s", s.URL(), s.NpmURL())
 	}

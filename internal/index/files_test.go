@@ -22,9 +22,8 @@ import (
 func random(t *testing.T, n int) []byte {
 	t.Helper()
 	b := make([]byte, n)
-	if _, err := rand.Read(b); err != nil {
-		t.Fatal(err)
-	}
+	_, err := rand.Read(b)
+	testbed.Must(t, err)
 	return b
 }
 
@@ -238,9 +237,7 @@ func TestDownloadThatBreaksOff(t *testing.T) {
 			if resumes != (a.err == nil && a.status == http.StatusOK && a.body == string(content)) {
 				t.Errorf("status %d, %d bytes, error %v", a.status, len(a.body), a.err)
 			}
-			if err := x.Close(); err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, x.Close())
 			if resumes != (len(cache.files()) == 1) || len(ranges) != 2 || !strings.HasPrefix(ranges[1], "bytes=") {
 				t.Errorf("kept %v, ranges %q", cache.files(), ranges)
 			}
@@ -258,9 +255,7 @@ func TestTwoIndexesShareACache(t *testing.T) {
 	cfg.Cache = newMemory()
 	x, root := serve(t, cfg)
 	get(t, root+"/pypi/files/six/six-1.0.whl")
-	if err := x.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, x.Close())
 	y, second := serve(t, cfg)
 	if got := get(t, second+"/pypi/files/six/six-1.0.whl"); got != string(content) {
 		t.Errorf("%d bytes", len(got))
@@ -331,9 +326,7 @@ func TestFetch(t *testing.T) {
 	u.wheel("uv", "uv-1.0.whl", content)
 	x, _ := serve(t, u.config())
 	r, size, err := x.Fetch(t.Context(), "UV", "uv-1.0.whl", strings.ToUpper(sha(content)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	got, err := io.ReadAll(r)
 	if err != nil || !bytes.Equal(got, content) || size != 1000 {
 		t.Errorf("%d of %d bytes, error %v", len(got), size, err)
@@ -371,9 +364,7 @@ func TestFileWithoutHash(t *testing.T) {
 	if a.body != "text" || a.header.Get("ETag") != "" || a.header.Get("Cache-Control") != "no-store" {
 		t.Errorf("%q, %v", a.body, a.header)
 	}
-	if err := x.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, x.Close())
 	for key := range cache.values {
 		if !strings.HasPrefix(key, "index/page/") {
 			t.Errorf("kept %s", key)

@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/internal/index"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
@@ -23,14 +21,11 @@ import (
 func raw(t *testing.T, address, text string) (int, string) {
 	t.Helper()
 	conn, err := net.DialTimeout("tcp", strings.TrimPrefix(address, "http://"), 5*time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
-	if _, err := conn.Write([]byte(text)); err != nil {
-		t.Fatal(err)
-	}
+	_, err = conn.Write([]byte(text))
+	testbed.Must(t, err)
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		return 0, err.Error()
@@ -49,9 +44,7 @@ func TestHostileCaller(t *testing.T) {
 	u.wheel("six", "six-1.0.whl", []byte("text"))
 	cfg := u.config()
 	s, err := index.Serve(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -190,9 +183,7 @@ func TestPasswordOfTheIndex(t *testing.T) {
 func TestLinksThatGrowAreBounded(t *testing.T) {
 	t.Parallel()
 	at, err := url.Parse("https://index.example/simple/x/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	page := func(base, links int) (index.Page, error) {
 		text := `<meta name="pypi:repository-version" content="1.0"><base href="/` + strings.Repeat("a", base) + `/">` + strings.Repeat("<a href=a.whl>", links)
 		return index.ParsePyPI(strings.NewReader(text), "text/html", at)
@@ -248,9 +239,7 @@ func TestAnswersThatGrowAreBounded(t *testing.T) {
 	cfg.PageAge = time.Nanosecond
 	cfg.Client = nil
 	x, err := index.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	address := serveHandler(t, x)
 	for _, project := range []string{"zeros", "headed"} {
 		if a := ask(t, http.MethodGet, address+"/pypi/simple/"+project+"/"); a.status != http.StatusBadGateway && a.status != http.StatusGatewayTimeout {
@@ -337,16 +326,12 @@ func FuzzPage(f *testing.F) {
 			return
 		}
 		asJSON, asHTML, err := p.Render("six")
-		if err != nil {
-			t.Fatalf("render: %v", err)
-		}
+		testbed.Must(t, err)
 		again, err := index.ParsePyPI(bytes.NewReader(asJSON), pypiJSON, at)
 		if err != nil {
 			t.Fatalf("read the JSON again: %v in %s", err, asJSON)
 		}
-		if diff := cmp.Diff(p.Names(), again.Names()); diff != "" {
-			t.Errorf("files of the JSON (-want +got):\n%s", diff)
-		}
+		testbed.Diff(t, "files of the JSON", p.Names(), again.Names())
 		for _, line := range strings.Split(string(asHTML), "\n") {
 			if strings.HasPrefix(line, "<a ") && !strings.HasPrefix(line, `<a href="/pypi/files/six/`) {
 				t.Errorf("a link leads elsewhere: %s", line)
@@ -358,9 +343,7 @@ func FuzzPage(f *testing.F) {
 		var simple struct {
 			Files []struct{ URL string }
 		}
-		if err := json.Unmarshal(asJSON, &simple); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, json.Unmarshal(asJSON, &simple))
 		for _, file := range simple.Files {
 			if !strings.HasPrefix(file.URL, "/pypi/files/six/") || strings.Count(file.URL, "/") != 4 {
 				t.Errorf("a file leads to %q", file.URL)

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 const npmShort = "application/vnd.npm.install-v1+json"
@@ -57,9 +57,7 @@ func TestDocuments(t *testing.T) {
 		if a.status != http.StatusOK || a.header.Get("Content-Type") != c.kind {
 			t.Fatalf("%s: status %d, type %s, %q", name, a.status, a.header.Get("Content-Type"), a.body)
 		}
-		if diff := cmp.Diff(parsed(t, strings.ReplaceAll(c.want, "HOST", root)), parsed(t, a.body)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		testbed.Diff(t, name, parsed(t, strings.ReplaceAll(c.want, "HOST", root)), parsed(t, a.body))
 	}
 	host, _ := url.Parse(root)
 	for _, name := range []string{"sandbox:3141", "[::1]:80", host.Host} {
@@ -98,9 +96,7 @@ func TestTarballs(t *testing.T) {
 			t.Errorf("%s: status %d, %.200q", version, a.status, a.body)
 		}
 	}
-	if err := x.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, x.Close())
 	if keys := cache.files(); len(keys) != 2 {
 		t.Errorf("kept %v", keys)
 	}

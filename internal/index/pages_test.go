@@ -9,9 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/internal/index"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // clock is a clock that a test sets.
@@ -69,9 +68,7 @@ func TestPagesAreRevalidated(t *testing.T) {
 	}
 	c.advance(time.Minute)
 	get(t, second+"/pypi/simple/six/")
-	if diff := cmp.Diff([]string{"page", "not modified", "not modified"}, statuses); diff != "" {
-		t.Errorf("upstream (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "upstream", []string{"page", "not modified", "not modified"}, statuses)
 }
 
 // Callers can revalidate the page that they have.
@@ -213,9 +210,7 @@ func TestAbsentProject(t *testing.T) {
 	c.advance(time.Minute)
 	u.wheel("no-such", "x-1.0.zip", []byte("x"))
 	get(t, root+"/pypi/simple/no-such/")
-	if err := x.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, x.Close())
 	if cache.puts["index/page/pypi/no-such"] != 1 || len(cache.puts) != 1 {
 		t.Errorf("kept %v", cache.puts)
 	}

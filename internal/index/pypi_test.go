@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 const pypiJSON = "application/vnd.pypi.simple.v1+json"
@@ -216,9 +218,7 @@ func TestGarbage(t *testing.T) {
 	kind.Store("text/html")
 	text.Store(`<h1>Links for six</h1>`)
 	get(t, root+"/pypi/simple/six/")
-	if err := x.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, x.Close())
 	if cache.puts["index/page/pypi/six"] != 1 {
 		t.Errorf("kept %v", cache.puts)
 	}

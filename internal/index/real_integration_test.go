@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/sandfarm/sandfarm/internal/index"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // The public indexes can be used through this one: pages, parts of files, and files from the cache.
@@ -28,9 +29,7 @@ func TestPublicIndexes(t *testing.T) {
 			Metadata      any `json:"core-metadata"`
 		}
 	}
-	if err := json.Unmarshal([]byte(get(t, root+"/pypi/simple/six/", "Accept", pypiJSON)), &page); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, json.Unmarshal([]byte(get(t, root+"/pypi/simple/six/", "Accept", pypiJSON)), &page))
 	const wheel = "six-1.17.0-py2.py3-none-any.whl"
 	found := false
 	for _, f := range page.Files {
@@ -69,9 +68,7 @@ func TestPublicIndexes(t *testing.T) {
 				Dist struct{ Tarball string }
 			}
 		}
-		if err := json.Unmarshal([]byte(get(t, root+"/npm/"+strings.Replace(name, "/", "%2f", 1), "Accept", npmShort)), &document); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, json.Unmarshal([]byte(get(t, root+"/npm/"+strings.Replace(name, "/", "%2f", 1), "Accept", npmShort)), &document))
 		tarball := get(t, document.Versions[document.Latest["latest"]].Dist.Tarball)
 		unpacked, err := gzip.NewReader(strings.NewReader(tarball))
 		if err != nil {
@@ -86,9 +83,7 @@ func TestPublicIndexes(t *testing.T) {
 			t.Errorf("%s: status %d, %q", path, a.status, a.body)
 		}
 	}
-	if err := x.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, x.Close())
 	// A worker with an empty disk sends no request upstream.
 	y, second := serve(t, index.Config{Cache: cache})
 	get(t, fmt.Sprintf("%s/pypi/files/six/%s", second, wheel))

@@ -169,9 +169,7 @@ func TestDir(t *testing.T) {
 		t.Error(err)
 	}
 	for _, key := range []string{"index/a", "index/b/c", "other/d"} {
-		if err := d.Put(ctx, key, strings.NewReader("0123456789"), 10); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, d.Put(ctx, key, strings.NewReader("0123456789"), 10))
 	}
 	if err := d.Put(ctx, "index/short", strings.NewReader("0123"), 10); err == nil {
 		t.Error("half a value was kept")
@@ -181,9 +179,7 @@ func TestDir(t *testing.T) {
 		want           string
 	}{{0, 0, "0123456789"}, {3, 0, "3456789"}, {3, 4, "3456"}, {8, 40, "89"}} {
 		r, size, err := d.Get(ctx, "index/b/c", c.offset, c.length)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		text, err := io.ReadAll(r)
 		if string(text) != c.want || size != 10 || err != nil || r.Close() != nil {
 			t.Errorf("Get(%d, %d) = %q of %d, %v", c.offset, c.length, text, size, err)

@@ -205,9 +205,7 @@ func serve(t *testing.T, cfg index.Config) (*index.Index, string) {
 		cfg.Dir = t.TempDir()
 	}
 	x, err := index.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	t.Cleanup(transport.CloseIdleConnections)
 	return x, serveHandler(t, x)
 }
@@ -237,9 +235,7 @@ type answer struct {
 func ask(t *testing.T, method, address string, pairs ...string) answer {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, address, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for i := 0; i+1 < len(pairs); i += 2 {
 		req.Header.Set(pairs[i], pairs[i+1])
 	}

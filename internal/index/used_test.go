@@ -70,12 +70,8 @@ func TestTrimKeepsWhatIsUsed(t *testing.T) {
 	if cache.puts[mark] != 1 {
 		t.Errorf("the use was recorded %d times", cache.puts[mark])
 	}
-	if err := cache.Put(t.Context(), "index/file/sha256/more", strings.NewReader(strings.Repeat("x", 100_000)), 100_000); err != nil {
-		t.Fatal(err)
-	}
-	if err := x.Trim(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, cache.Put(t.Context(), "index/file/sha256/more", strings.NewReader(strings.Repeat("x", 100_000)), 100_000))
+	testbed.Must(t, x.Trim(t.Context()))
 	if diff := cmp.Diff([]string{oldKey, "index/file/sha256/more"}, cache.have("index/file/")); diff != "" { // a hash sorts before "more"
 		t.Error(diff)
 	}
@@ -86,9 +82,7 @@ func TestTrimRemovesMarks(t *testing.T) {
 	t.Parallel()
 	cache := newMemory()
 	put := func(key string, size int) {
-		if err := cache.Put(t.Context(), key, strings.NewReader(strings.Repeat("x", size)), int64(size)); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, cache.Put(t.Context(), key, strings.NewReader(strings.Repeat("x", size)), int64(size)))
 	}
 	put("index/file/a", 1<<20)
 	put("index/used/file/a", 1)
@@ -97,15 +91,9 @@ func TestTrimRemovesMarks(t *testing.T) {
 	put("index/file/b", 1<<20)
 	put("index/used/file/gone", 1)
 	x, err := index.New(index.Config{Cache: cache, CacheMB: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := x.Trim(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"index/file/b"}, cache.have("")); diff != "" {
-		t.Error(diff)
-	}
+	testbed.Must(t, err)
+	testbed.Must(t, x.Trim(t.Context()))
+	testbed.Diff(t, "", []string{"index/file/b"}, cache.have(""))
 	if n := x.Stats().Trimmed; n != 1 {
 		t.Errorf("%d values count as trimmed", n)
 	}
@@ -132,9 +120,7 @@ func TestLargeFileWhileTheCacheHangs(t *testing.T) {
 		cfg := u.config()
 		cfg.Cache, cfg.Client, cfg.Dir = stuck{newMemory()}, &http.Client{Transport: inProcess{u.mux}}, t.TempDir()
 		x, err := index.New(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		answer := httptest.NewRecorder()
 		x.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/pypi/files/torch/torch-1.0.whl", http.NoBody))
 		if answer.Code != http.StatusOK || !bytes.Equal(answer.Body.Bytes(), content) {

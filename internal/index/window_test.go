@@ -36,9 +36,7 @@ func serveLarge(t *testing.T, listed func(content []byte) string) (u *upstream, 
 func begin(t *testing.T, address string) io.ReadCloser {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
 	resp, err := transport.RoundTrip(req)
@@ -140,9 +138,8 @@ func TestStalledReadersDoNotBlockDownloads(t *testing.T) {
 	u, cache, x, address, content := serveLarge(t, sha)
 	slow := begin(t, address)
 	defer func() { _ = slow.Close() }()
-	if _, err := io.ReadFull(slow, make([]byte, 1000)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := io.ReadFull(slow, make([]byte, 1000))
+	testbed.Must(t, err)
 	for i := range 4 {
 		name := "other" + strconv.Itoa(i)
 		u.wheel(name, name+"-1.0.whl", random(t, 20*mib))
@@ -178,12 +175,9 @@ func TestSpoolFilesOfSlowReadersAreReleased(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		r, _, err := x.Fetch(ctx, name, name+"-1.0.whl", "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.ReadFull(r, make([]byte, 1000)); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
+		_, err = io.ReadFull(r, make([]byte, 1000))
+		testbed.Must(t, err)
 		readers[name] = r
 		testbed.Until(t, name+" in the cache", func() bool { return len(cache.files()) == i+1 })
 	}

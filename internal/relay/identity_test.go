@@ -15,6 +15,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // records makes an empty store.
@@ -30,9 +31,7 @@ func records(t *testing.T) *store.Store {
 func identity(t *testing.T, source Authorities, role Role, name string, now func() time.Time) *Identity {
 	t.Helper()
 	i := NewIdentity(IdentityConfig{Source: source, Role: role, Name: name, Now: now})
-	if err := i.Refresh(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, i.Refresh(t.Context()))
 	return i
 }
 
@@ -40,9 +39,7 @@ func identity(t *testing.T, source Authorities, role Role, name string, now func
 func meet(t *testing.T, caller *Identity, name string, worker *Identity) (client, server error) {
 	t.Helper()
 	config, err := caller.clientTLS(name, "h2")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	return shake(t, config, worker.ServerTLS())
 }
 
@@ -99,9 +96,7 @@ func TestOnlyTheAPIReachesAWorkerAndOnlyTheOneItMeans(t *testing.T) {
 		"TLS 1.2":        func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS12, tls.VersionTLS12 },
 	} {
 		config, err := api.clientTLS("wrk_1", "h2")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		change(config)
 		if client, server := shake(t, config, worker.ServerTLS()); client == nil || server == nil {
 			t.Errorf("%s: %v, %v", name, client, server)
@@ -155,9 +150,7 @@ func TestAuthoritiesAreReplacedWithoutAGap(t *testing.T) {
 		if step%2 == 1 {
 			refreshed = worker
 		}
-		if err := refreshed.Refresh(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, refreshed.Refresh(t.Context()))
 		signers[string(worker.own.Leaf.AuthorityKeyId)] = true
 		if step%97 != 0 && len(api.known) == len(worker.known) {
 			continue // the handshakes that matter are those while one of them knows more
@@ -178,9 +171,7 @@ func TestLostAuthoritiesAreMadeAnew(t *testing.T) {
 	api, worker := identity(t, farm, Caller, "", time.Now), identity(t, farm, Worker, "wrk_1", time.Now)
 	api.source, worker.source = empty, empty
 	for _, i := range []*Identity{api, worker} {
-		if err := i.Refresh(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, i.Refresh(t.Context()))
 	}
 	if c, s := meet(t, api, "wrk_1", worker); c != nil || s != nil {
 		t.Errorf("%v, %v", c, s)

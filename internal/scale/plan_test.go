@@ -4,10 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/scale"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 var now = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
@@ -212,9 +211,7 @@ func TestPlan(t *testing.T) {
 					got[i].Idle = nil
 				}
 			}
-			if diff := cmp.Diff(c.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			testbed.Diff(t, "", c.want, got)
 		})
 	}
 }
@@ -253,9 +250,7 @@ func TestNodesOf(t *testing.T) {
 			Slots: 4, Running: 1, GPUs: second.GPUs, Draining: true, Failing: true,
 		},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "", want, got)
 }
 
 func TestIdle(t *testing.T) {

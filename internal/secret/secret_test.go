@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/secret"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func newKey(t *testing.T) string {
@@ -26,9 +27,7 @@ func newKey(t *testing.T) string {
 func parse(t *testing.T, current string, old ...string) *secret.Keys {
 	t.Helper()
 	k, err := secret.ParseKeys(current, old...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	return k
 }
 
@@ -38,14 +37,10 @@ func TestSealedOpensForItsSandboxOnly(t *testing.T) {
 	keys := parse(t, first)
 	box := farm.Ref{Tenant: "acme", ID: "sbx_1"}
 	authority, err := secret.NewAuthority([]string{"api.example.com"}, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	bundle := secret.Bundle{Values: map[string]string{"KEY": "the value of the secret"}, Authority: authority}
 	sealed, err := keys.Seal(box, bundle)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	if bytes.Contains(sealed, []byte("value")) {
 		t.Error("the value can be read")
 	}
@@ -95,28 +90,18 @@ func TestAuthorityIsForItsHostsOnly(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	authority, err := secret.NewAuthority([]string{"b.example.com", "a.example.com"}, now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	clock := now
 	issuer, err := secret.NewIssuer(authority, func() time.Time { return clock })
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	root, err := x509.ParseCertificate(authority.Certificate)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	roots := x509.NewCertPool()
 	roots.AddCert(root)
 	made, err := issuer.Certify("a.example.com")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	leaf, err := x509.ParseCertificate(made.Certificate[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	if _, err := leaf.Verify(x509.VerifyOptions{DNSName: "a.example.com", Roots: roots}); err != nil {
 		t.Error(err)
 	}

@@ -20,33 +20,27 @@ import (
 	"testing"
 
 	"github.com/sandfarm/sandfarm/internal/signature"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 func newKey(t *testing.T) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
+	testbed.Must(t, err)
 	return key
 }
 
 func public(t *testing.T, key any) []byte {
 	t.Helper()
 	data, err := x509.MarshalPKIXPublicKey(key)
-	must(t, err)
+	testbed.Must(t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: data})
 }
 
 func write(t *testing.T, folder, name string, data []byte) string {
 	t.Helper()
 	file := filepath.Join(folder, name)
-	must(t, os.WriteFile(file, data, 0o600))
+	testbed.Must(t, os.WriteFile(file, data, 0o600))
 	return file
 }
 
@@ -54,7 +48,7 @@ func sign(t *testing.T, key *ecdsa.PrivateKey, message []byte) string {
 	t.Helper()
 	sum := sha256.Sum256(message)
 	sig, err := ecdsa.SignASN1(rand.Reader, key, sum[:])
-	must(t, err)
+	testbed.Must(t, err)
 	return base64.StdEncoding.EncodeToString(sig)
 }
 
@@ -83,7 +77,7 @@ func bundle(t *testing.T, key *ecdsa.PrivateKey, digest, predicate, kind string)
 		"verificationMaterial": map[string]any{"publicKey": map[string]string{"hint": "x"}},
 		"dsseEnvelope":         map[string]any{"payload": []byte(p), "payloadType": kind, "signatures": []map[string]string{{"sig": sig}}},
 	})
-	must(t, err)
+	testbed.Must(t, err)
 	return data
 }
 
@@ -92,13 +86,13 @@ func TestOnlyAKeyOfTheOperatorSigns(t *testing.T) {
 	key, second, stranger := newKey(t), newKey(t), newKey(t)
 	folder := t.TempDir()
 	keys, err := signature.ReadKeys(write(t, folder, "cosign.pub", append(public(t, key.Public()), public(t, second.Public())...)))
-	must(t, err)
+	testbed.Must(t, err)
 	changed := func(data []byte) []byte { // the payload names another image
 		var d struct{ Base64Signature, Payload []byte }
-		must(t, json.Unmarshal(data, &d))
+		testbed.Must(t, json.Unmarshal(data, &d))
 		d.Payload = bytes.ReplaceAll(d.Payload, []byte(image(1)), []byte(image(2)))
 		data, err := json.Marshal(d)
-		must(t, err)
+		testbed.Must(t, err)
 		return data
 	}
 	for _, c := range []struct {
@@ -147,10 +141,10 @@ func TestFilesOfAFolder(t *testing.T) {
 	write(t, folder, "node.sig", simple(t, key, image(4), kind))
 	write(t, folder, ".node.json", simple(t, key, image(5), kind))
 	write(t, folder, "empty.json", nil)
-	must(t, syscall.Mkfifo(filepath.Join(folder, "pipe.json"), 0o600))
-	must(t, os.Symlink("python.json", filepath.Join(folder, "link.json"))) // as in volumes of Kubernetes
+	testbed.Must(t, syscall.Mkfifo(filepath.Join(folder, "pipe.json"), 0o600))
+	testbed.Must(t, os.Symlink("python.json", filepath.Join(folder, "link.json"))) // as in volumes of Kubernetes
 	signed, problems, err := f.Signed()
-	must(t, err)
+	testbed.Must(t, err)
 	if len(signed) != 2 || !signed[image(1)] || !signed[image(2)] || len(problems) != 3 {
 		t.Errorf("signed %v, problems %v", signed, problems)
 	}
@@ -187,7 +181,7 @@ func TestFilesOfKeys(t *testing.T) {
 	t.Parallel()
 	good := public(t, newKey(t).Public())
 	ed, _, err := ed25519.GenerateKey(rand.Reader)
-	must(t, err)
+	testbed.Must(t, err)
 	folder := t.TempDir()
 	if keys, err := signature.ReadKeys(write(t, folder, "good", append(good, '\n'))); err != nil || len(keys) != 1 {
 		t.Errorf("%v %v", keys, err)
@@ -210,9 +204,7 @@ func FuzzVerify(f *testing.F) {
 	f.Add([]byte(`{"Base64Signature":"","Payload":"e30="}`))
 	f.Add([]byte(`{"dsseEnvelope":{"payload":"e30=","payloadType":"application/vnd.in-toto+json","signatures":[{"sig":""}]}}`))
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		f.Fatal(err)
-	}
+	testbed.Must(f, err)
 	keys := signature.Keys{&key.PublicKey}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if got, err := keys.Verify(data); err == nil || len(got) > 0 {

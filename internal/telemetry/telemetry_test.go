@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/redis/go-redis/v9"
@@ -21,23 +20,20 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/sandfarm/sandfarm/internal/telemetry"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func registry(t *testing.T) *prometheus.Registry {
 	t.Helper()
 	r, err := telemetry.NewRegistry("test", "v1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	return r
 }
 
 func scrape(t *testing.T, addr string) string {
 	t.Helper()
 	answer, err := http.Get("http://" + addr + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer func() { _ = answer.Body.Close() }()
 	body, err := io.ReadAll(answer.Body)
 	if err != nil || answer.StatusCode != http.StatusOK {
@@ -50,9 +46,7 @@ func TestServerShowsTheRegistry(t *testing.T) {
 	t.Parallel()
 	s := telemetry.NewServer("127.0.0.1:0", telemetry.Handler(registry(t)), slog.New(slog.DiscardHandler))
 	defer s.Stop()
-	if err := s.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, s.Start(t.Context()))
 	body := scrape(t, s.Addr())
 	for _, want := range []string{`sandfarm_build_info{service="test",version="v1"} 1`, "go_goroutines ", "process_resident_memory_bytes "} {
 		if !strings.Contains(body, want) {
@@ -74,9 +68,7 @@ func TestRegisterTwiceIsAnError(t *testing.T) {
 	t.Parallel()
 	r := registry(t)
 	c := prometheus.NewGauge(prometheus.GaugeOpts{Name: "a", Help: "A."})
-	if err := telemetry.Register(r, c); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, telemetry.Register(r, c))
 	if err := telemetry.Register(r, c); err == nil {
 		t.Error("registering a collector twice = nil, want an error")
 	}
@@ -93,9 +85,7 @@ func setup(t *testing.T) *bundle {
 	t.Helper()
 	b := &bundle{server: miniredis.RunT(t), reg: prometheus.NewRegistry()}
 	figures, err := telemetry.NewRedis(b.reg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	b.rdb = redis.NewClient(&redis.Options{Addr: b.server.Addr(), MaxRetries: -1, DialTimeout: time.Second})
 	b.rdb.AddHook(figures.Hook())
 	t.Cleanup(func() { _ = b.rdb.Close() })
@@ -106,9 +96,7 @@ func setup(t *testing.T) *bundle {
 func (b *bundle) value(t *testing.T, name, label string) float64 {
 	t.Helper()
 	families, err := b.reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
 			if family.GetName() == name && m.GetLabel()[0].GetValue() == label {
@@ -123,9 +111,7 @@ func TestRedisCommandsAreCounted(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	ctx := t.Context()
-	if err := b.rdb.Set(ctx, "k", "v", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.rdb.Set(ctx, "k", "v", 0).Err())
 	b.rdb.Get(ctx, "missing")
 	if _, err := b.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		p.Get(ctx, "k")
@@ -152,9 +138,7 @@ func TestRedisCommandsAreCounted(t *testing.T) {
 		}
 	}
 	families, err := b.reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	if problems, err := promlint.NewWithMetricFamilies(families).Lint(); err != nil || len(problems) > 0 {
 		t.Errorf("names: %v %v", problems, err)
 	}
@@ -163,9 +147,7 @@ func TestRedisCommandsAreCounted(t *testing.T) {
 func TestRedisErrorsHaveAReason(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	if err := b.rdb.Set(t.Context(), "text", "v", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.rdb.Set(t.Context(), "text", "v", 0).Err())
 	b.rdb.LPush(t.Context(), "text", "x") // WRONGTYPE
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -249,9 +231,7 @@ func TestSpansReachACollector(t *testing.T) {
 			server := httptest.NewServer(a)
 			defer server.Close()
 			provider, err := telemetry.NewTracing(t.Context(), server.URL, "test", "v1")
-			if err != nil {
-				t.Fatalf("NewTracing: %v", err)
-			}
+			testbed.Must(t, err)
 			_, span := provider.Tracer("t").Start(t.Context(), "work")
 			span.End()
 			if err := provider.Shutdown(t.Context()); err != nil {
@@ -259,12 +239,8 @@ func TestSpansReachACollector(t *testing.T) {
 			}
 			a.mu.Lock()
 			defer a.mu.Unlock()
-			if diff := cmp.Diff(c.requests, a.paths); diff != "" {
-				t.Errorf("requests (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(c.spans, a.spans); diff != "" {
-				t.Errorf("spans (-want +got):\n%s", diff)
-			}
+			testbed.Diff(t, "requests", c.requests, a.paths)
+			testbed.Diff(t, "spans", c.spans, a.spans)
 		})
 	}
 }

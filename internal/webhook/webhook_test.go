@@ -16,6 +16,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/egressproxy"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/httpserver"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/internal/webhook"
 )
 
@@ -123,9 +124,7 @@ func TestPostIsSignedAndNeverReachesPrivateAddresses(t *testing.T) {
 		t.Fatalf("loopback was reached: %v", err)
 	}
 	sender := webhook.NewSender(webhook.Policy{AllowPrivate: true})
-	if err := sender.Post(t.Context(), receiver.URL, "job_1", secret, []byte(`{"a":1}`), at); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, sender.Post(t.Context(), receiver.URL, "job_1", secret, []byte(`{"a":1}`), at))
 	if got.Get("webhook-id") != "job_1" || got.Get("webhook-timestamp") != strconv.FormatInt(at.Unix(), 10) ||
 		got.Get("webhook-signature") != webhook.Sign(secret, "job_1", at, []byte(body)) || body != `{"a":1}` {
 		t.Fatalf("headers %v, body %q", got, body)

@@ -2,6 +2,7 @@ package s3
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -13,7 +14,7 @@ import (
 	"testing/iotest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestContent(t *testing.T) {
@@ -81,27 +82,19 @@ func TestContent(t *testing.T) {
 func TestWalkIsInTheOrderOfKeys(t *testing.T) {
 	t.Parallel()
 	f, err := openFolder(t.TempDir())
-	if err != nil {
-		t.Fatalf("openFolder: %v", err)
-	}
+	testbed.Must(t, err)
 	t.Cleanup(func() { _ = f.root.Close() })
 	keys := []string{"a", "a b/1", "a-b", "a.b/x", "b/1", "b/1x/2", "b/c/d/e", "b0", "bb/1", "ü/1"}
 	for _, key := range keys {
 		d, err := f.draft()
-		if err != nil {
-			t.Fatalf("draft: %v", err)
-		}
+		testbed.Must(t, err)
 		if err := f.put(d, "bkt", key, labels{}); err != nil {
 			t.Fatalf("put %q: %v", key, err)
 		}
 	}
 	other, err := f.draft()
-	if err != nil {
-		t.Fatalf("draft: %v", err)
-	}
-	if err := f.put(other, "other", "b/1", labels{}); err != nil {
-		t.Fatalf("put: %v", err)
-	}
+	testbed.Must(t, err)
+	testbed.Must(t, f.put(other, "other", "b/1", labels{}))
 	for _, c := range []struct {
 		prefix string
 		want   []string
@@ -137,9 +130,7 @@ func TestWalkIsInTheOrderOfKeys(t *testing.T) {
 					t.Fatalf("walk: %v", err)
 				}
 			}
-			if diff := cmp.Diff(c.want, got); diff != "" {
-				t.Errorf("%q in pages of %d (-want +got):\n%s", c.prefix, page, diff)
-			}
+			testbed.Diff(t, fmt.Sprintf("%q in pages of %d", c.prefix, page), c.want, got)
 		}
 	}
 }
@@ -148,23 +139,15 @@ func TestWalkIsInTheOrderOfKeys(t *testing.T) {
 func TestSidecarLabelsBelongToTheContent(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, metaDir), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, os.Mkdir(filepath.Join(dir, metaDir), 0o700))
 	f, err := openFolder(dir)
-	if err != nil {
-		t.Fatalf("openFolder: %v", err)
-	}
+	testbed.Must(t, err)
 	t.Cleanup(func() { _ = f.root.Close() })
 	put := func(content string, l labels, place func(*draft) error) error {
 		t.Helper()
 		d, err := f.draft()
-		if err != nil {
-			t.Fatalf("draft: %v", err)
-		}
-		if err := d.fill(strings.NewReader(content)); err != nil {
-			t.Fatalf("fill: %v", err)
-		}
+		testbed.Must(t, err)
+		testbed.Must(t, d.fill(strings.NewReader(content)))
 		t.Cleanup(d.discard)
 		return f.keeper.put(d.File, "bkt", "k", l, func() error { return place(d) })
 	}
@@ -172,18 +155,12 @@ func TestSidecarLabelsBelongToTheContent(t *testing.T) {
 	is := func(want labels) {
 		t.Helper()
 		file, o, err := f.open("bkt", "k")
-		if err != nil {
-			t.Fatalf("open: %v", err)
-		}
+		testbed.Must(t, err)
 		_ = file.Close()
-		if diff := cmp.Diff(want, o.labels); diff != "" {
-			t.Errorf("labels (-want +got):\n%s", diff)
-		}
+		testbed.Diff(t, "labels", want, o.labels)
 	}
 	old, fresh := labels{etagLabel: "1", "content-type": "text/csv"}, labels{etagLabel: "2"}
-	if err := put("old", old, placed); err != nil {
-		t.Fatalf("put: %v", err)
-	}
+	testbed.Must(t, put("old", old, placed))
 	is(old)
 	if err := put("lost", fresh, func(*draft) error { return errPart }); !errors.Is(err, errPart) {
 		t.Errorf("a put whose content fails = %v", err)
@@ -200,9 +177,7 @@ func TestSidecarLabelsBelongToTheContent(t *testing.T) {
 	if err != nil || len(versions) != 1 {
 		t.Errorf("%d versions of labels are left, %v; want one", len(versions), err)
 	}
-	if err := f.remove("bkt", "k"); err != nil {
-		t.Fatalf("remove: %v", err)
-	}
+	testbed.Must(t, f.remove("bkt", "k"))
 	if left, err := readDir(f.root, path.Join(metaDir, "bkt")); err != nil || len(left) != 0 {
 		t.Errorf("a removed object left %v, %v", left, err)
 	}

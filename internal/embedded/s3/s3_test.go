@@ -19,26 +19,21 @@ import (
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/embedded/s3"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func serve(t *testing.T, dir string) *blob.Store {
 	t.Helper()
 	h, err := s3.Open(s3.Config{Dir: dir, AccessKey: "access", SecretKey: "secret", Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatalf("Open: %v", err)
-	}
+	testbed.Must(t, err)
 	server := httptest.NewServer(h)
 	t.Cleanup(func() {
 		server.Close()
 		_ = h.Close()
 	})
 	store, err := blob.New(blob.Config{Endpoint: server.URL, AccessKey: "access", SecretKey: "secret", Bucket: "sandfarm"})
-	if err != nil {
-		t.Fatalf("blob.New: %v", err)
-	}
-	if err := store.EnsureBucket(t.Context()); err != nil {
-		t.Fatalf("EnsureBucket: %v", err)
-	}
+	testbed.Must(t, err)
+	testbed.Must(t, store.EnsureBucket(t.Context()))
 	return store
 }
 
@@ -69,9 +64,7 @@ func TestSignatureCoversTheWholeLink(t *testing.T) {
 	s := serve(t, t.TempDir())
 	put(t, s, "k", "text")
 	link, err := s.Presign(t.Context(), "k", blob.PresignOptions{})
-	if err != nil {
-		t.Fatalf("Presign: %v", err)
-	}
+	testbed.Must(t, err)
 	for name, c := range map[string]struct {
 		add    string
 		header http.Header
@@ -91,16 +84,12 @@ func TestSignatureCoversTheWholeLink(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, link+c.add, nil)
-			if err != nil {
-				t.Fatalf("make request: %v", err)
-			}
+			testbed.Must(t, err)
 			for name, values := range c.header {
 				req.Header[name] = values
 			}
 			resp, err := http.DefaultTransport.RoundTrip(req)
-			if err != nil {
-				t.Fatalf("GET: %v", err)
-			}
+			testbed.Must(t, err)
 			defer func() { _ = resp.Body.Close() }()
 			if resp.StatusCode != c.status {
 				body, _ := io.ReadAll(resp.Body)
@@ -112,12 +101,8 @@ func TestSignatureCoversTheWholeLink(t *testing.T) {
 
 func write(t *testing.T, file, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		t.Fatalf("make folder: %v", err)
-	}
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatalf("write: %v", err)
-	}
+	testbed.Must(t, os.MkdirAll(filepath.Dir(file), 0o700))
+	testbed.Must(t, os.WriteFile(file, []byte(text), 0o600))
 }
 
 // Incomplete files of a killed process are removed at the next start, and a failed upload leaves the old object unchanged.
@@ -178,9 +163,7 @@ func TestPutsAndDeletesInOneFolder(t *testing.T) {
 		t.Run(sub, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
-				t.Fatalf("make folder: %v", err)
-			}
+			testbed.Must(t, os.MkdirAll(filepath.Join(dir, sub), 0o700))
 			s := serve(t, dir)
 			var all sync.WaitGroup
 			for i := range 8 {
