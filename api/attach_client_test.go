@@ -12,14 +12,14 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
-	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // fragile is a way to a server whose connections each end after some bytes of either direction.
 func fragile(t *testing.T, to string, up, down int64) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	var copying sync.WaitGroup
 	t.Cleanup(func() { _ = listener.Close(); copying.Wait() })
 	copying.Go(func() {
@@ -48,7 +48,7 @@ func TestTheClientGoesOnAfterBreaks(t *testing.T) {
 	box := f.sandbox()
 	made := get[wire.Process](f.bundle, http.StatusCreated, "POST", "/v1/sandboxes/"+box+"/processes", `{"command":"cat; exit 6","stdin":true}`)
 	c, err := client.New(fragile(t, f.web.Listener.Addr().String(), 400_000, 150_000))
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	a := c.Attach(box, made.ID)
 	sent := make([]byte, 1<<20)
 	_, _ = rand.Read(sent)
@@ -62,7 +62,7 @@ func TestTheClientGoesOnAfterBreaks(t *testing.T) {
 	}()
 	var got []byte
 	for out, err := range a.Output(t.Context()) {
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		switch out.Kind {
 		case wire.AttachExit:
 			if out.Exit.ExitCode != 6 {
@@ -87,7 +87,7 @@ func TestTheClientGivesUpAtOnce(t *testing.T) {
 	t.Parallel()
 	f := setupLive(t)
 	c, err := client.New(f.web.URL)
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	answers := 0
 	for _, err := range c.Attach(f.sandbox(), "prc_x").Output(t.Context()) {
 		if answers++; client.CodeOf(err) != "not_found" {

@@ -16,9 +16,9 @@ import (
 
 	"github.com/sandfarm/sandfarm/api"
 	"github.com/sandfarm/sandfarm/api/wire"
-	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // attached is the caller's end of an attachment.
@@ -57,14 +57,14 @@ func (f *liveFarm) dial(one, query string, headers ...string) (*websocket.Conn, 
 
 func (a *attached) send(kind wire.AttachKind, text string) {
 	a.t.Helper()
-	agenttest.Must(a.t, a.conn.Write(a.t.Context(), websocket.MessageBinary, append([]byte{byte(kind)}, text...)))
+	testbed.Must(a.t, a.conn.Write(a.t.Context(), websocket.MessageBinary, append([]byte{byte(kind)}, text...)))
 }
 
 // next reads one message.
 func (a *attached) next() (kind wire.AttachKind, data []byte) {
 	a.t.Helper()
 	kind, data, err := a.read()
-	agenttest.Must(a.t, err)
+	testbed.Must(a.t, err)
 	return kind, data
 }
 
@@ -141,7 +141,7 @@ func TestAttach(t *testing.T) {
 			continue
 		}
 		var end wire.ExitData
-		agenttest.Must(t, json.Unmarshal(data, &end))
+		testbed.Must(t, json.Unmarshal(data, &end))
 		if end.ExitCode != 3 || a.text != "problem\ntyped\nby another\n\xff" {
 			t.Errorf("%+v after %q", end, a.text)
 		}
@@ -431,7 +431,7 @@ func TestTheAuditNamesAttachments(t *testing.T) {
 	a.until(func() bool { return strings.Contains(a.text, "secret text") })
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		entries, _, err := f.store.Audit(t.Context(), "", store.TimeRange{}, store.Page{Limit: 10})
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		if slices.ContainsFunc(entries, func(e farm.AuditEntry) bool { // that of the start may be newer: it is written after its answer
 			return e.Route == "GET /v1/sandboxes/:id/processes/:process/attach" && e.Status == 101 && e.Subject == made.ID
 		}) {

@@ -90,9 +90,7 @@ func TestAudit(t *testing.T) {
 func (b *bundle) stream(key string) string {
 	b.t.Helper()
 	entries, err := b.redis.Stream(key)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testbed.Must(b.t, err)
 	var text strings.Builder
 	for _, e := range entries {
 		text.WriteString(strings.Join(e.Values, " "))

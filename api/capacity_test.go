@@ -9,14 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/api"
 	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // waiting submits a create that no worker runs.
@@ -27,9 +26,7 @@ func (b *bundle) waiting(tenant string) *farm.Job {
 		Job:     &farm.Job{ID: farm.NewID(farm.JobPrefix), Tenant: tenant, Kind: farm.KindCreate, SandboxID: box.ID, Queue: farm.QueueCPU},
 		Request: &farm.Request{Sandbox: &box.Spec}, Sandbox: box,
 	})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testbed.Must(b.t, err)
 	return out.Job
 }
 
@@ -64,9 +61,7 @@ func TestWaitingCreateShowsItsPosition(t *testing.T) {
 	out, err := b.store.Accept(t.Context(), store.Accept{
 		Job: &farm.Job{ID: farm.NewID(farm.JobPrefix), Tenant: "acme", Kind: farm.KindExecute, SandboxID: last.SandboxID}, Request: &farm.Request{},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	if got = get[wire.Job](b, http.StatusOK, "GET", "/v1/jobs/"+out.Job.ID, nil, auth...); got.Position != 2 || got.EstimateSeconds != nil {
 		t.Errorf("behind the create: %+v", got)
 	}
@@ -93,9 +88,7 @@ func TestQueuedJobSaysWhatItWaitsFor(t *testing.T) {
 			a.Sandbox.Tenant = access.DefaultTenant
 		}
 		out, err := b.store.Accept(t.Context(), a)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		return out.Job
 	}
 	worker := farm.Worker{
@@ -105,16 +98,12 @@ func TestQueuedJobSaysWhatItWaitsFor(t *testing.T) {
 	beat := func() {
 		t.Helper()
 		later.Add(5) // what is known of the nodes is read again
-		if err := b.store.Heartbeat(t.Context(), worker); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, b.store.Heartbeat(t.Context(), worker))
 	}
 	create := storetest.Create()
 	create.Sandbox.Spec.Image, create.Sandbox.Spec.Resources = "python", farm.Resources{MemoryMB: 512, CPUs: 1}
 	first := accept(create)
-	if err := b.store.RemoveWorker(t.Context(), worker.ID); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.store.RemoveWorker(t.Context(), worker.ID))
 	later.Add(5)
 	says(first, "no_worker", "No worker is alive")
 	beat()
@@ -133,9 +122,7 @@ func TestSandboxLargerThanAnyNodeIsRefused(t *testing.T) {
 	b := setup(t)
 	for id, capacity := range map[string]farm.Capacity{"wrk_1": {MemoryMB: 4096, CPUs: 16}, "wrk_2": {MemoryMB: 8192, CPUs: 4}} {
 		err := b.store.Heartbeat(t.Context(), farm.Worker{ID: id, Node: "node-of-" + id, Images: []farm.Image{{Name: "python", Languages: []string{"python"}}}, Capacity: capacity, Reserved: farm.Capacity{MemoryMB: 4000}, Machine: &farm.Machine{MemoryMB: 9000, UsedMB: 100, CPUs: 2, Load: 0.5}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 	}
 	for _, path := range []string{"/v1/sandboxes", "/v1/run"} {
 		for size, fits := range map[string]bool{
@@ -171,9 +158,7 @@ func TestSandboxLargerThanAnyHostIsRefused(t *testing.T) {
 	image := []farm.Image{{Name: "python", Languages: []string{"python"}}}
 	for id, largest := range map[string]int{"wrk_1": 1023, "wrk_2": 2048} {
 		w := farm.Worker{ID: id, Node: "node-of-" + id, Images: image, Capacity: farm.Capacity{MemoryMB: 16 * largest, CPUs: 128}, LargestMB: largest}
-		if err := b.store.Heartbeat(t.Context(), w); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, b.store.Heartbeat(t.Context(), w))
 	}
 	for memory, fits := range map[int]bool{2047: true, 2048: true, 2049: false, 16 * 2048: false} {
 		body := fmt.Sprintf(`{"resources":{"memory_mb":%d}}`, memory)
@@ -222,9 +207,7 @@ func (b *bundle) gpuWorkers() {
 		{ID: "wrk_b", Node: "n2", Host: "host-b", GPUs: []farm.GPUDevice{{ID: "0", Model: "a100-pcie-40gb", MemoryMB: 40960}}, Images: image},
 		{ID: "wrk_c", Node: "n3", Host: "host-c", Images: image, Capacity: farm.Capacity{MemoryMB: 65536, CPUs: 64}},
 	} {
-		if err := b.store.Heartbeat(b.t.Context(), w); err != nil {
-			b.t.Fatal(err)
-		}
+		testbed.Must(b.t, b.store.Heartbeat(b.t.Context(), w))
 	}
 }
 
@@ -253,9 +236,7 @@ func TestGPURequestsGoToTheirQueue(t *testing.T) {
 			if err != nil || job.Queue != c.queue {
 				t.Errorf("queue %q, %v, want %q", job.Queue, err, c.queue)
 			}
-			if diff := cmp.Diff(c.want, made.Sandbox.GPU); diff != "" {
-				t.Errorf("gpu of the sandbox (-want +got):\n%s", diff)
-			}
+			testbed.Diff(t, "gpu of the sandbox", c.want, made.Sandbox.GPU)
 		})
 	}
 }
@@ -298,9 +279,7 @@ func TestGPUsWithARuntimeThatReachesNone(t *testing.T) {
 		{ID: "wrk_a", Node: "n1", GPUs: device, Runtimes: []string{"runc", "runsc", "kata"}, Images: []farm.Image{{Name: "python", Runtime: "runc"}, {Name: "node", Runtime: "runsc"}}},
 		{ID: "wrk_b", Node: "n2", GPUs: device, Runtimes: []string{"runsc"}, Images: []farm.Image{{Name: "python", Runtime: "runsc"}}},
 	} {
-		if err := b.store.Heartbeat(t.Context(), w); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, b.store.Heartbeat(t.Context(), w))
 	}
 	for body, want := range map[string]string{
 		`{"gpu": {"count": 1}}`:                                       "",

@@ -8,11 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // ownPage are the headers that a browser adds to a request of the dashboard.
@@ -254,7 +253,5 @@ func TestLogInsAreInTheAudit(t *testing.T) {
 			got[e.Status] = e.Tenant
 		}
 	}
-	if diff := cmp.Diff(map[int]string{http.StatusUnauthorized: "", http.StatusOK: "acme"}, got); diff != "" {
-		t.Errorf("the audit (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "the audit", map[int]string{http.StatusUnauthorized: "", http.StatusOK: "acme"}, got)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // e2bControl are the control routes of one sandbox.
@@ -189,10 +190,10 @@ func (f *liveFarm) streamed(procedure string, body any, headers []string) (int, 
 func (f *liveFarm) cut(text string) {
 	f.t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(f.web.URL, "http://"))
-	agenttest.Must(f.t, err)
+	testbed.Must(f.t, err)
 	_, err = io.WriteString(conn, text)
-	agenttest.Must(f.t, err)
-	agenttest.Must(f.t, conn.Close())
+	testbed.Must(f.t, err)
+	testbed.Must(f.t, conn.Close())
 }
 
 const (
@@ -211,13 +212,13 @@ func TestE2BStreamsOfASandboxThatIsKilled(t *testing.T) {
 		"/filesystem.Filesystem/WatchDir": `{"path":"` + dir + `"}`,
 	} {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.web.URL+"/e2b"+procedure, strings.NewReader(envelope(message)))
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		request.Header.Set("Content-Type", "application/connect+json")
 		for n := 0; n < len(headers); n += 2 {
 			request.Header.Set(headers[n], headers[n+1])
 		}
 		answer, err := http.DefaultClient.Do(request) // returns when the start is sent
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		t.Cleanup(func() { _ = answer.Body.Close() })
 		streams = append(streams, answer.Body)
 	}

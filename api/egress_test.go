@@ -13,6 +13,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // allowing gives the farm an egress.allow.
@@ -21,9 +22,7 @@ func allowing(t *testing.T, rules ...string) option {
 	return func(c *api.Config, _ *api.Deps) {
 		for _, text := range rules {
 			r, err := farm.ParseHostRule(text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, err)
 			c.Allow = append(c.Allow, r)
 		}
 	}
@@ -94,9 +93,7 @@ func TestHostsAreChanged(t *testing.T) {
 	t.Parallel()
 	b := setup(t, allowing(t, "*.example.com"))
 	made := get[wire.Created](b, http.StatusAccepted, "POST", "/v1/sandboxes", `{"network":"allowlist","allow_hosts":["A.Example.com.","a.example.com"]}`).Sandbox
-	if diff := cmp.Diff([]string{"a.example.com"}, made.AllowHosts); diff != "" {
-		t.Errorf("hosts (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "hosts", []string{"a.example.com"}, made.AllowHosts)
 	target := "/v1/sandboxes/" + made.ID
 	for _, hosts := range []string{`["b.example.com","*.c.example.com"]`, `[]`} {
 		got := get[wire.Sandbox](b, http.StatusOK, "PATCH", target, `{"allow_hosts":`+hosts+`}`).AllowHosts
@@ -120,9 +117,7 @@ func TestHostsOfATenant(t *testing.T) {
 	const ask = `{"network": "allowlist", "allow_hosts": ["a.example.com"]}`
 	b.asked(ask)
 	set := get[wire.Tenant](b, http.StatusOK, "PATCH", "/v1/tenants/acme", `{"set": {"allow_hosts": ["B.example.com", "GET;HEAD data.example.org", "*.example.net"]}}`, asOps()...)
-	if diff := cmp.Diff(&[]string{"b.example.com", "GET,HEAD data.example.org", "*.example.net"}, set.AllowHosts); diff != "" {
-		t.Errorf("the tenant's list (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "the tenant's list", &[]string{"b.example.com", "GET,HEAD data.example.org", "*.example.net"}, set.AllowHosts)
 	refused := func(host, want string) {
 		t.Helper()
 		p := b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "POST", "/v1/sandboxes", `{"network": "allowlist", "allow_hosts": ["`+host+`"]}`, asAcme()...)
@@ -166,9 +161,8 @@ func TestEgressLogIsPaged(t *testing.T) {
 	id := b.sandbox()
 	for i := range 5 {
 		e := farm.EgressEntry{At: time.Unix(int64(i), 0), Host: fmt.Sprintf("h%d.example.com", i), Port: 443, Method: "CONNECT", Verdict: "denied", Reason: "no rule", Missed: i}
-		if _, err := b.store.AppendEgress(t.Context(), store.EgressAppend{Sandbox: farm.Ref{Tenant: "default", ID: id}, Entries: []farm.EgressEntry{e}}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := b.store.AppendEgress(t.Context(), store.EgressAppend{Sandbox: farm.Ref{Tenant: "default", ID: id}, Entries: []farm.EgressEntry{e}})
+		testbed.Must(t, err)
 	}
 	target, after, seen := "/v1/sandboxes/"+id+"/egress?limit=2", "", 0
 	for range 3 {

@@ -18,6 +18,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 type event struct{ ID, Name, Data string }
@@ -28,16 +29,12 @@ func (b *bundle) follow(job, after string, stop func(event) bool) []event {
 	ctx, cancel := context.WithTimeout(b.t.Context(), 20*time.Second)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, "GET", b.web.URL+"/v1/jobs/"+job+"/events", nil)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testbed.Must(b.t, err)
 	if after != "" {
 		request.Header.Set("Last-Event-ID", after)
 	}
 	answer, err := http.DefaultTransport.RoundTrip(request)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testbed.Must(b.t, err)
 	defer func() { _ = answer.Body.Close() }()
 	if kind := answer.Header.Get("Content-Type"); answer.StatusCode != http.StatusOK || !strings.HasPrefix(kind, "text/event-stream") {
 		b.t.Fatalf("status %d, type %q", answer.StatusCode, kind)
@@ -142,13 +139,9 @@ func TestEventsCarryLinksAndHeartbeats(t *testing.T) {
 	}
 	job := get[wire.Job](b, http.StatusAccepted, "POST", "/v1/sandboxes/"+box+"/execute", `{"code":"block"}`)
 	request, err := http.NewRequestWithContext(t.Context(), "GET", b.web.URL+"/v1/jobs/"+job.ID+"/events", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	answer, err := http.DefaultTransport.RoundTrip(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer func() { _ = answer.Body.Close() }()
 	lines := bufio.NewScanner(answer.Body)
 	for lines.Scan() {
@@ -182,9 +175,7 @@ func TestUpdatesAndClearsAreEvents(t *testing.T) {
 		{Name: "display", Data: `{"display":1,"mime":"text/plain","data":"2","result":true}`},
 		{Name: "clear", Data: `{"wait":false}`},
 	}
-	if diff := cmp.Diff(want, seen); diff != "" {
-		t.Errorf("events (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "events", want, seen)
 	const results = `[{"display":0,"mime":"text/plain","display_id":"bar","metadata":{"width":"\u003c3"},"data":""},{"display":1,"mime":"text/plain","data":"2","result":true}]`
 	if got := string(job.Result.Results); got != results {
 		t.Errorf("results %s, want %s", got, results)
@@ -204,7 +195,7 @@ type change struct {
 func (f *liveFarm) watch(path, query, last string, headers ...string) *bufio.Reader {
 	f.t.Helper()
 	request, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, f.web.URL+path+query, nil)
-	agenttest.Must(f.t, err)
+	testbed.Must(f.t, err)
 	request.Header.Set("Accept", "text/event-stream")
 	for i := 0; i < len(headers); i += 2 {
 		request.Header.Set(headers[i], headers[i+1])
@@ -213,7 +204,7 @@ func (f *liveFarm) watch(path, query, last string, headers ...string) *bufio.Rea
 		request.Header.Set("Last-Event-ID", last)
 	}
 	answer, err := http.DefaultClient.Do(request)
-	agenttest.Must(f.t, err)
+	testbed.Must(f.t, err)
 	f.t.Cleanup(func() { _ = answer.Body.Close() })
 	if answer.StatusCode != http.StatusOK {
 		f.t.Fatalf("watch: %s", answer.Status)
@@ -226,7 +217,7 @@ func (f *liveFarm) next(r *bufio.Reader, want, path string) (e change) {
 	f.t.Helper()
 	for {
 		row, err := r.ReadString('\n')
-		agenttest.Must(f.t, err)
+		testbed.Must(f.t, err)
 		field, value, _ := strings.Cut(strings.TrimSpace(row), ": ")
 		switch field {
 		case "id":
@@ -234,7 +225,7 @@ func (f *liveFarm) next(r *bufio.Reader, want, path string) (e change) {
 		case "event":
 			e.name = value
 		case "data":
-			agenttest.Must(f.t, json.Unmarshal([]byte(value), &e.data))
+			testbed.Must(f.t, json.Unmarshal([]byte(value), &e.data))
 			if e.name == want && (path == "" || e.data.Path == path) {
 				return e
 			}
@@ -251,9 +242,9 @@ func TestWatchOverHTTP(t *testing.T) {
 	if e := f.next(events, "ready", dir); e.data.Directories != 1 {
 		t.Errorf("%+v", e)
 	}
-	agenttest.Must(t, os.WriteFile(filepath.Join(dir, "a"), nil, 0o600))
+	testbed.Must(t, os.WriteFile(filepath.Join(dir, "a"), nil, 0o600))
 	last := f.next(events, "created", filepath.Join(dir, "a")).id
-	agenttest.Must(t, os.Rename(filepath.Join(dir, "a"), filepath.Join(dir, "b")))
+	testbed.Must(t, os.Rename(filepath.Join(dir, "a"), filepath.Join(dir, "b")))
 	if e := f.next(events, "renamed", filepath.Join(dir, "b")); e.data.From == nil || *e.data.From != filepath.Join(dir, "a") || e.data.Type != "file" {
 		t.Errorf("%+v", e)
 	}
@@ -263,18 +254,18 @@ func TestWatchOverHTTP(t *testing.T) {
 	f.worker("wrk_8")
 	again := f.watch(watched, at, last)
 	f.next(again, "renamed", filepath.Join(dir, "b"))
-	agenttest.Must(t, os.Remove(filepath.Join(dir, "b")))
+	testbed.Must(t, os.Remove(filepath.Join(dir, "b")))
 	f.next(again, "removed", filepath.Join(dir, "b"))
 	f.next(events, "removed", filepath.Join(dir, "b")) // the stream that was open goes on, too
 
 	// Its process ends: the caller is told that something may be lost.
 	_, stat := f.do("GET", base+"/proc/self/stat", nil)
 	pid := 0
-	agenttest.Must(t, json.Unmarshal([]byte(strings.Fields(string(stat))[0]), &pid))
-	agenttest.Must(t, syscall.Kill(pid, syscall.SIGKILL))
+	testbed.Must(t, json.Unmarshal([]byte(strings.Fields(string(stat))[0]), &pid))
+	testbed.Must(t, syscall.Kill(pid, syscall.SIGKILL))
 	f.next(again, "dropped", "")
 	f.next(again, "ready", dir)
-	agenttest.Must(t, os.WriteFile(filepath.Join(dir, "c"), nil, 0o600))
+	testbed.Must(t, os.WriteFile(filepath.Join(dir, "c"), nil, 0o600))
 	f.next(again, "created", filepath.Join(dir, "c"))
 }
 
@@ -291,7 +282,7 @@ func TestWatchBelowFiles(t *testing.T) {
 	f.problem(farm.CodeUnauthorized, http.StatusForbidden, "GET", below+"?path="+url.QueryEscape(dir), nil, "Accept", "text/event-stream", "X-API-Key", "read")
 	events := f.watch(below, "?path="+url.QueryEscape(dir), "", "X-API-Key", "run")
 	f.next(events, "ready", dir)
-	agenttest.Must(t, os.WriteFile(filepath.Join(dir, "a"), nil, 0o600))
+	testbed.Must(t, os.WriteFile(filepath.Join(dir, "a"), nil, 0o600))
 	f.next(events, "created", filepath.Join(dir, "a"))
 }
 

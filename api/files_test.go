@@ -318,9 +318,7 @@ func TestFilesAreCompressedBothWays(t *testing.T) {
 			t.Errorf("%d bytes: %v, %d bytes", size, answer.Header, len(body))
 		}
 		unpack, err := gzip.NewReader(bytes.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		if got, err := io.ReadAll(unpack); err != nil || string(got) != text {
 			t.Errorf("%d bytes: %d came back, %v", size, len(got), err)
 		}

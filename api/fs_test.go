@@ -16,13 +16,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/api"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // setupFS is setupLive with an agent that serves files anywhere, a sandbox and an empty directory.
@@ -168,8 +167,8 @@ func packed(t *testing.T, content []byte) []byte {
 	var out bytes.Buffer
 	w := gzip.NewWriter(&out)
 	_, err := w.Write(content)
-	agenttest.Must(t, err)
-	agenttest.Must(t, w.Close())
+	testbed.Must(t, err)
+	testbed.Must(t, w.Close())
 	return out.Bytes()
 }
 
@@ -189,7 +188,7 @@ func TestGzipBothWays(t *testing.T) {
 		t.Fatalf("%v, %d bytes", answer.Header, len(body))
 	}
 	unpack, err := gzip.NewReader(bytes.NewReader(body))
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	if got, err := io.ReadAll(unpack); err != nil || !bytes.Equal(got, text) {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
@@ -221,16 +220,16 @@ func TestATarAnywhereOverHTTP(t *testing.T) {
 		c.Limits = farm.DefaultLimits()
 		c.Limits.MaxFileBytes = int64(2 * len(large))
 	})
-	agenttest.Must(t, os.MkdirAll(filepath.Join(dir, "from", "sub"), 0o700))
-	agenttest.Must(t, os.WriteFile(filepath.Join(dir, "from", "sub", "large"), large, 0o600))
+	testbed.Must(t, os.MkdirAll(filepath.Join(dir, "from", "sub"), 0o700))
+	testbed.Must(t, os.WriteFile(filepath.Join(dir, "from", "sub", "large"), large, 0o600))
 	answer, tar := f.do("GET", base+dir+"/from?tar=1", nil, "Accept-Encoding", "identity")
 	if answer.StatusCode != http.StatusOK || len(tar)%512 != 0 || answer.Trailer.Get("Sandfarm-Left-Out") != "0" {
 		t.Fatalf("%d, %d bytes, trailer %v", answer.StatusCode, len(tar), answer.Trailer)
 	}
-	agenttest.Must(t, syscall.Mkfifo(filepath.Join(dir, "from", "pipe"), 0o600))
+	testbed.Must(t, syscall.Mkfifo(filepath.Join(dir, "from", "pipe"), 0o600))
 	hole := filepath.Join(dir, "from", "sub", "hole") // it costs its sandbox nothing
-	agenttest.Must(t, os.WriteFile(hole, nil, 0o600))
-	agenttest.Must(t, os.Truncate(hole, 1<<42))
+	testbed.Must(t, os.WriteFile(hole, nil, 0o600))
+	testbed.Must(t, os.Truncate(hole, 1<<42))
 	for _, kind := range []string{"tar", "zip"} {
 		if answer, _ := f.do("GET", base+dir+"/from?"+kind+"=1", nil); answer.Trailer.Get("Sandfarm-Left-Out") != "2" {
 			t.Errorf("a pipe and a file that is too large are missing in the %s, and its trailer is %v", kind, answer.Trailer)
@@ -249,9 +248,9 @@ func TestADirectoryAsAZip(t *testing.T) {
 	t.Parallel()
 	f, base, dir := setupFS(t)
 	large := bytes.Repeat([]byte("0123456789abcdef"), agent.PieceBytes/6)
-	agenttest.Must(t, os.MkdirAll(filepath.Join(dir, "from", "sub", "empty"), 0o700))
-	agenttest.Must(t, os.WriteFile(filepath.Join(dir, "from", "sub", "größe"), large, 0o640))
-	agenttest.Must(t, os.Symlink("sub", filepath.Join(dir, "from", "link")))
+	testbed.Must(t, os.MkdirAll(filepath.Join(dir, "from", "sub", "empty"), 0o700))
+	testbed.Must(t, os.WriteFile(filepath.Join(dir, "from", "sub", "größe"), large, 0o640))
+	testbed.Must(t, os.Symlink("sub", filepath.Join(dir, "from", "link")))
 	answer, content := f.do("GET", base+dir+"/from?zip=1", nil)
 	if answer.StatusCode != http.StatusOK || !strings.Contains(answer.Header.Get("Content-Disposition"), `filename="from.zip"`) {
 		t.Fatalf("%d %v", answer.StatusCode, answer.Header)
@@ -260,15 +259,13 @@ func TestADirectoryAsAZip(t *testing.T) {
 		t.Errorf("the zip has %d bytes of %d: it is not compressed", len(content), len(large))
 	}
 	files, err := zip.NewReader(bytes.NewReader(content), int64(len(content)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	got := map[string]string{}
 	for _, one := range files.File {
 		r, err := one.Open()
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		text, err := io.ReadAll(r)
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		got[one.Name] = fmt.Sprintf("%s %x", one.Mode(), sha256.Sum256(text))
 	}
 	hash := func(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) }
@@ -276,9 +273,7 @@ func TestADirectoryAsAZip(t *testing.T) {
 		"sub/": "drwx------ " + hash(""), "sub/empty/": "drwx------ " + hash(""),
 		"sub/größe": "-rw-r----- " + hash(string(large)), "link": "Lrwxrwxrwx " + hash("sub"),
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	testbed.Diff(t, "", want, got)
 	f.problem(farm.CodeInvalid, http.StatusBadRequest, "GET", base+dir+"/from?zip=1&tar=1", nil)
 }
 

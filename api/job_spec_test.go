@@ -8,10 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestJobShowsItsRequest(t *testing.T) {
@@ -55,9 +54,7 @@ func TestJobShowsItsRequest(t *testing.T) {
 			read := get[wire.Job](&b, http.StatusOK, "GET", made.Links.Self, nil)
 			whole := get[wire.JobSpec](&b, http.StatusOK, "GET", made.Links.Request, nil)
 			for place, got := range map[string]wire.JobSpec{"answer": *made.Request, "record": *read.Request, "link": whole} {
-				if diff := cmp.Diff(c.want, got); diff != "" {
-					t.Errorf("request in the %s (-want +got):\n%s", place, diff)
-				}
+				testbed.Diff(t, fmt.Sprintf("request in the %s", place), c.want, got)
 			}
 			if strings.Contains(string(text), "secret") {
 				t.Errorf("the answer shows a secret: %s", text)
@@ -105,9 +102,7 @@ func TestLongRequestIsCut(t *testing.T) {
 	if keys := b.blobs.keys(); len(keys) != 0 {
 		t.Errorf("requests are stored elsewhere too: %v", keys)
 	}
-	if err := b.documents.Delete(t.Context(), b.documents.Keys()...); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.documents.Delete(t.Context(), b.documents.Keys()...))
 	b.problem(farm.CodeNotFound, http.StatusNotFound, "GET", command.Links.Request, nil) // the object is deleted
 }
 
@@ -118,9 +113,7 @@ func TestArtifactIsDescribedAndDeleted(t *testing.T) {
 	made := job.Result.Execute.Artifacts[0]
 	b.blobs.objects["artifacts/a.txt"] = []byte("x")
 	path := "/v1/artifacts/" + made.ID
-	if diff := cmp.Diff(made, get[wire.Artifact](b, http.StatusOK, "GET", path+"/meta", nil)); diff != "" {
-		t.Errorf("description (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "description", made, get[wire.Artifact](b, http.StatusOK, "GET", path+"/meta", nil))
 	if answer, text := b.do("DELETE", path, nil); answer.StatusCode != http.StatusNoContent || len(text) != 0 {
 		t.Fatalf("delete: %d %s", answer.StatusCode, text)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/sandfarm/sandfarm/api"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestWaitDelaysTheAnswer(t *testing.T) {
@@ -89,9 +90,7 @@ func TestJobInJSON(t *testing.T) {
 		}
 	}
 	want := map[string]any{"self": "/v1/jobs/" + job["id"].(string), "events": "/v1/jobs/" + job["id"].(string) + "/events", "cancel": "/v1/jobs/" + job["id"].(string), "request": "/v1/jobs/" + job["id"].(string) + "/request"}
-	if diff := cmp.Diff(want, job["links"]); diff != "" {
-		t.Error(diff)
-	}
+	testbed.Diff(t, "", want, job["links"])
 	answer, _ := b.do("GET", "/v1/artifacts/"+artifact["id"].(string), nil)
 	if answer.StatusCode != http.StatusFound || answer.Header.Get("Location") != artifact["url"] {
 		t.Errorf("artifact: %d %s", answer.StatusCode, answer.Header.Get("Location"))
@@ -288,12 +287,8 @@ func TestBatchWaitsForItsJobs(t *testing.T) {
 		}
 		return out
 	}
-	if diff := cmp.Diff([]string{"completed", "completed ready", "invalid", "completed"}, states("?wait=30", nil, print1, create, `{"kind":"nap"}`, print1)); diff != "" {
-		t.Errorf("states after the wait (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{"completed"}, states("", []string{"Prefer", "wait=30"}, print1)); diff != "" {
-		t.Errorf("states after Prefer (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "states after the wait", []string{"completed", "completed ready", "invalid", "completed"}, states("?wait=30", nil, print1, create, `{"kind":"nap"}`, print1))
+	testbed.Diff(t, "states after Prefer", []string{"completed"}, states("", []string{"Prefer", "wait=30"}, print1))
 	// After the wait each job is shown in its current state: a longer job is running, the others have ended. The wait ends
 	// when the server stops, after the create has ended.
 	go func() {
@@ -303,9 +298,7 @@ func TestBatchWaitsForItsJobs(t *testing.T) {
 		b.server.Stop()
 	}()
 	block := `{"kind":"execute","sandbox_id":"` + box + `","code":"block"}`
-	if diff := cmp.Diff([]string{"running", "completed ready", "queued"}, states("?wait=60", nil, block, create, print1)); diff != "" {
-		t.Errorf("states at the end of the wait (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "states at the end of the wait", []string{"running", "completed ready", "queued"}, states("?wait=60", nil, block, create, print1))
 	close(b.worker.gate)
 }
 

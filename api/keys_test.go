@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/api"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -48,9 +46,7 @@ func TestAKeysLife(t *testing.T) {
 		made.Key.ExpiresAt.Sub(*made.Key.CreatedAt) != time.Hour || made.Key.LastUsedAt != nil {
 		t.Fatalf("%+v", made)
 	}
-	if diff := cmp.Diff([]string{"run"}, made.Key.Scopes); diff != "" {
-		t.Errorf("scopes (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "scopes", []string{"run"}, made.Key.Scopes)
 	// It counts at once, and gives the tenant what is its own.
 	box := b.sandbox(bearer(made.Secret)...)
 	b.problem(farm.CodeNotFound, http.StatusNotFound, "GET", "/v1/sandboxes/"+box, nil, bearer("run")...)
@@ -169,9 +165,7 @@ func (b *bundle) firstKey(r wire.KeyRequest) wire.NewKey {
 func (b *bundle) asOperator(method, target string, body any) *httptest.ResponseRecorder {
 	b.t.Helper()
 	text, err := json.Marshal(body)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testbed.Must(b.t, err)
 	request := httptest.NewRequestWithContext(b.t.Context(), method, target, bytes.NewReader(text))
 	request.Host = "127.0.0.1"
 	request.Header.Set("Content-Type", "application/json")
@@ -252,14 +246,10 @@ func TestARevokedKeyEndsItsEventStream(t *testing.T) {
 	box := b.sandbox(bearer(made.Secret)...)
 	job := get[wire.Job](b, http.StatusAccepted, "POST", "/v1/sandboxes/"+box+"/execute", `{"code":"block"}`, bearer(made.Secret)...)
 	request, err := http.NewRequestWithContext(t.Context(), "GET", b.web.URL+"/v1/jobs/"+job.ID+"/events", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	request.Header.Set("Authorization", "Bearer "+made.Secret)
 	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer func() { _ = answer.Body.Close() }()
 	lines := bufio.NewScanner(answer.Body)
 	for lines.Scan() && !strings.Contains(lines.Text(), "begun") { // the code runs

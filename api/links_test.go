@@ -14,8 +14,8 @@ import (
 	"github.com/sandfarm/sandfarm/api"
 	"github.com/sandfarm/sandfarm/api/e2b"
 	"github.com/sandfarm/sandfarm/api/wire"
-	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // echoes answers with what a server got.
@@ -32,7 +32,7 @@ func (f *liveFarm) link(box, port string, headers ...string) *url.URL {
 		f.t.Errorf("%+v", made)
 	}
 	u, err := url.Parse(made.URL)
-	agenttest.Must(f.t, err)
+	testbed.Must(f.t, err)
 	return u
 }
 
@@ -183,7 +183,7 @@ func TestALinkIsMadeBelowItsPort(t *testing.T) {
 			t.Errorf("%s: %+v", body, made)
 		}
 		link, err := url.Parse(made.URL)
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		if answer, text := f.do("POST", link.Path+"link", nil); answer.StatusCode != http.StatusOK || !strings.HasPrefix(string(text), "/link ") {
 			t.Errorf("%s: %s %s", body, answer.Status, text)
 		}
@@ -383,7 +383,7 @@ func TestPortsAreListedOverTheAPI(t *testing.T) {
 	t.Parallel()
 	f := setupLive(t)
 	port, err := strconv.Atoi(guest(t, echoes))
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	list := get[wire.Ports](f.bundle, http.StatusOK, "GET", "/v1/sandboxes/"+f.sandbox()+"/ports", nil)
 	for _, p := range list.Items {
 		if p.Port == port && p.Address == "127.0.0.1" && p.PID != nil && p.Command != "" {

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // A model starts a server, sees that it is up, gets a link that works, and stops the server.
@@ -55,10 +55,10 @@ func TestMCPLinksToPorts(t *testing.T) {
 	t.Parallel()
 	f := setupLive(t)
 	number, err := strconv.Atoi(guest(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("here")) }))
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	got := f.tool("get_port_url", map[string]any{"sandbox_id": f.sandbox(), "port": number})
 	link, err := url.Parse(got.field("url"))
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	if answer, body := f.do("GET", link.RequestURI(), nil, "Host", link.Host); answer.StatusCode != http.StatusOK || string(body) != "here" {
 		t.Errorf("%s: %s %s", link, answer.Status, body)
 	}

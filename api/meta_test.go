@@ -36,9 +36,7 @@ func TestReadinessNamesWhatIsMissing(t *testing.T) {
 	if got.Status != "unready" || got.Parts["storage"].OK || got.Parts["storage"].Detail == "" || !got.Parts["redis"].OK {
 		t.Fatalf("%+v", got)
 	}
-	if err := b.store.RemoveWorker(t.Context(), "wrk_1"); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.store.RemoveWorker(t.Context(), "wrk_1"))
 	if got := get[wire.Ready](b, http.StatusServiceUnavailable, "GET", "/readyz", nil); got.Parts["workers"].OK {
 		t.Fatalf("%+v", got)
 	}
@@ -86,21 +84,13 @@ func TestFarmDescribesItself(t *testing.T) {
 		t.Errorf("workers %+v", got)
 	}
 	want := []wire.Queue{{Name: "cpu"}, {Name: "node-n1", Depth: 2, Running: 1}}
-	if diff := cmp.Diff(want, get[wire.Items[wire.Queue]](b, http.StatusOK, "GET", "/v1/queues", nil).Items); diff != "" {
-		t.Error(diff)
-	}
+	testbed.Diff(t, "", want, get[wire.Items[wire.Queue]](b, http.StatusOK, "GET", "/v1/queues", nil).Items)
 	// The public limits show every limit of the domain.
 	text, err := json.Marshal(farm.DefaultLimits())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	var limits map[string]any
-	if err := json.Unmarshal(text, &limits); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(limits, get[map[string]any](b, http.StatusOK, "GET", "/v1/limits", nil)); diff != "" {
-		t.Error(diff)
-	}
+	testbed.Must(t, json.Unmarshal(text, &limits))
+	testbed.Diff(t, "", limits, get[map[string]any](b, http.StatusOK, "GET", "/v1/limits", nil))
 	_, metrics := b.do("GET", "/metrics", nil)
 	for _, line := range []string{
 		`sandfarm_http_requests_total{method="POST",route="/v1/sandboxes",status="201"} 1`, `sandfarm_jobs_accepted_total{kind="create"} 1`,
@@ -127,17 +117,11 @@ func TestFarmDescribesItself(t *testing.T) {
 func TestUnknownImagesWhileNoWorkerIsUp(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	if err := b.store.RemoveWorker(t.Context(), "wrk_1"); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.store.RemoveWorker(t.Context(), "wrk_1"))
 	get[wire.Created](b, http.StatusAccepted, "POST", "/v1/sandboxes", `{"image":"mine"}`)
-	if err := b.store.Heartbeat(t.Context(), farm.Worker{ID: "w2", Images: []farm.Image{{Name: "python"}}}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.store.Heartbeat(t.Context(), farm.Worker{ID: "w2", Images: []farm.Image{{Name: "python"}}}))
 	b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "POST", "/v1/sandboxes", `{"image":"mine"}`)
-	if err := b.store.Heartbeat(t.Context(), farm.Worker{ID: "w2", Images: []farm.Image{{Name: "mine"}}}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.store.Heartbeat(t.Context(), farm.Worker{ID: "w2", Images: []farm.Image{{Name: "mine"}}}))
 	get[wire.Created](b, http.StatusAccepted, "POST", "/v1/sandboxes", `{"image":"mine"}`) // at once, although the list is cached
 }
 
@@ -145,9 +129,7 @@ func TestCreateIsUnavailableWhileNoEngineAnswers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	sick := farm.Worker{ID: "wrk_1", Problem: "The container engine does not answer."}
-	if err := b.store.Heartbeat(t.Context(), sick); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.store.Heartbeat(t.Context(), sick))
 	for _, path := range []string{"/v1/sandboxes", "/v1/run"} {
 		body := map[string]string{"/v1/sandboxes": `{}`, "/v1/run": `{"code":"1"}`}[path]
 		p := b.problem(farm.CodeUnavailable, http.StatusServiceUnavailable, "POST", path, body)
@@ -155,9 +137,7 @@ func TestCreateIsUnavailableWhileNoEngineAnswers(t *testing.T) {
 			t.Errorf("%s: %q does not name the problem", path, p.Detail)
 		}
 	}
-	if err := b.store.Heartbeat(t.Context(), farm.Worker{ID: "wrk_1", Images: []farm.Image{{Name: "python", Languages: []string{"python"}}}}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.store.Heartbeat(t.Context(), farm.Worker{ID: "wrk_1", Images: []farm.Image{{Name: "python", Languages: []string{"python"}}}}))
 	get[wire.Created](b, http.StatusAccepted, "POST", "/v1/sandboxes", `{}`)
 }
 
@@ -169,9 +149,7 @@ func TestLogContainsNoSecrets(t *testing.T) {
 	server, err := api.New(api.Config{Keys: []api.KeyConfig{{Tenant: "acme", SHA256: hash(key)}}}, api.Deps{
 		Store: b.store, Submitter: b.worker, Queues: depths{}, Blobs: b.blobs, Logger: logger,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer server.Stop()
 	b.web.Config.Handler = server.Handler()
 	box := b.sandbox("X-API-Key", key)
@@ -196,9 +174,7 @@ func TestPanicIsAProblem(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	server, err := api.New(api.Config{}, api.Deps{Store: brokenStore{b.store}, Submitter: b.worker, Queues: depths{}, Blobs: b.blobs})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer server.Stop()
 	b.web.Config.Handler = server.Handler()
 	p := b.problem(farm.CodeInternal, http.StatusInternalServerError, "GET", "/v1/sandboxes/"+farm.NewID(farm.SandboxPrefix), nil)
@@ -240,23 +216,17 @@ func TestStartAndStop(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	server, err := api.New(api.Config{Listen: "127.0.0.1:0", StallTimeout: time.Second}, api.Deps{Store: b.store, Submitter: b.worker, Queues: depths{}, Blobs: b.blobs})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	if server.Addr() != "" {
 		t.Fatal("no address before Start")
 	}
-	if err := server.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, server.Start(t.Context()))
 	box := b.sandbox()
 	job := get[wire.Job](b, http.StatusAccepted, "POST", "/v1/sandboxes/"+box+"/execute", `{"code":"block"}`)
 
 	// A body that stops arriving is ended; the answer says so.
 	stalled, err := net.Dial("tcp", server.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer func() { _ = stalled.Close() }()
 	fmt.Fprintf(stalled, "POST /v1/run HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
 	answer, err := http.ReadResponse(bufio.NewReader(stalled), nil)
@@ -266,9 +236,7 @@ func TestStartAndStop(t *testing.T) {
 
 	// The answer to a request whose body is not read does not wait for the body for ever, and the connection ends.
 	unread, err := net.Dial("tcp", server.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer func() { _ = unread.Close() }()
 	_ = unread.SetReadDeadline(time.Now().Add(time.Minute)) // detects a hang
 	fmt.Fprintf(unread, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n")

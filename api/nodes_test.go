@@ -15,6 +15,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // A node is drained, says what is left until nothing is, and takes sandboxes again after the end of the drain.
@@ -57,9 +58,8 @@ func TestDrainOfANode(t *testing.T) {
 		t.Errorf("the tenant sees workers %+v", own)
 	}
 
-	if _, err := b.store.MoveSandbox(t.Context(), store.Move{Ref: farm.Ref{Tenant: "acme", ID: box}, To: farm.SandboxLost}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.store.MoveSandbox(t.Context(), store.Move{Ref: farm.Ref{Tenant: "acme", ID: box}, To: farm.SandboxLost})
+	testbed.Must(t, err)
 	if got := get[wire.Drain](b, http.StatusOK, "GET", target, nil, asOps()...); got.State != "draining" || got.Sandboxes != 0 {
 		t.Errorf("while the worker does not know of the drain: %+v", got)
 	}
@@ -77,9 +77,7 @@ func TestDrainOfANode(t *testing.T) {
 	b.problem(farm.CodeNotFound, http.StatusNotFound, "GET", target, nil, asOps()...)
 	b.server.Stop() // writes the audit
 	entries, _, err := b.store.Audit(t.Context(), "", store.TimeRange{}, store.Page{Limit: 100})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	routes := map[string]bool{}
 	for _, e := range entries {
 		routes[e.Route+" "+e.Subject] = true
@@ -106,14 +104,10 @@ func TestPoolOfADrainedNodeIsLeft(t *testing.T) {
 func (b *bundle) rebeat(change func(*farm.Worker)) {
 	b.t.Helper()
 	workers, err := b.store.Workers(b.t.Context())
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testbed.Must(b.t, err)
 	for _, w := range workers {
 		change(&w)
-		if err := b.store.Heartbeat(b.t.Context(), w); err != nil {
-			b.t.Fatal(err)
-		}
+		testbed.Must(b.t, b.store.Heartbeat(b.t.Context(), w))
 	}
 }
 
@@ -121,9 +115,7 @@ func (b *bundle) rebeat(change func(*farm.Worker)) {
 func (b *bundle) node(box string) string {
 	b.t.Helper()
 	found, err := b.store.Sandbox(b.t.Context(), farm.Ref{Tenant: "acme", ID: box})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testbed.Must(b.t, err)
 	return found.Node
 }
 
@@ -143,9 +135,7 @@ func (b *bundle) member(node, problem string) string {
 			Capacity: farm.Capacity{MemoryMB: 8192, CPUs: 8}, Pool: []farm.PoolStock{{Image: "python", Target: 1, Ready: 1}},
 		})
 	}
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testbed.Must(b.t, err)
 	return m.ID
 }
 
@@ -162,9 +152,7 @@ func TestRefusedWaitClaimsNothing(t *testing.T) {
 	b := setup(t)
 	id := b.member("n1", "")
 	server, err := api.New(api.Config{}, api.Deps{Store: noWatch{b.store}, Submitter: b.worker, Blobs: b.blobs, Queues: depths{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer server.Stop()
 	web := httptest.NewServer(server.Handler())
 	defer web.Close()
@@ -225,9 +213,7 @@ func scaleFarm(t *testing.T, later time.Duration) *bundle {
 	}
 	full := workers[0]
 	full.ID, full.Node, full.Reserved = "wrk_full", "full", size
-	if err := b.store.Heartbeat(t.Context(), full); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.store.Heartbeat(t.Context(), full))
 	return b
 }
 
@@ -250,9 +236,7 @@ func (b *bundle) waits(size farm.Resources) {
 		Job:     &farm.Job{ID: farm.NewID(farm.JobPrefix), Tenant: "acme", Kind: farm.KindCreate, SandboxID: box.ID, Queue: farm.QueueCPU},
 		Request: &farm.Request{Sandbox: &box.Spec}, Sandbox: box,
 	})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testbed.Must(b.t, err)
 }
 
 // What waits raises the number of nodes that are wanted, in the answer and in the metrics.
@@ -271,9 +255,7 @@ func TestScaleSaysHowManyNodesAreWanted(t *testing.T) {
 		t.Errorf("the oldest has waited for %v s", got.OldestSeconds)
 	}
 	got.OldestSeconds = 0
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "", want, got)
 	_, text := b.do("GET", "/metrics", nil, asOps()...)
 	for _, line := range []string{`sandfarm_scale_nodes{kind="cpu",model=""} 2`, `sandfarm_scale_nodes_wanted{kind="cpu",model=""} 4`, `sandfarm_scale_creates_waiting{kind="cpu",model=""} 6`} {
 		if !strings.Contains(string(text), "\n"+line+"\n") {

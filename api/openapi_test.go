@@ -6,10 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/api"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 type specParameter struct {
@@ -77,9 +76,7 @@ func TestOpenAPIDescribesWhatTheRoutesDo(t *testing.T) {
 		"post " + base + "/files", "post " + base + "/files/move", "post " + base + "/hibernate", "post " + base + "/interrupt", "post " + base + "/packages",
 		"post " + base + "/processes", "post " + base + "/restart", "post " + base + "/resume", "put " + base + "/files/{path}",
 	}
-	if diff := cmp.Diff(want, keyed); diff != "" {
-		t.Errorf("routes with an Idempotency-Key (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "routes with an Idempotency-Key", want, keyed)
 	if kinds := doc.Components.Schemas["BatchRequest"].Properties["jobs"].Items.Properties["kind"].Enum; !slices.Contains(kinds, "install") {
 		t.Errorf("a batch holds %v", kinds)
 	}

@@ -8,11 +8,10 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // installed are the packages of the one sandbox of a test.
@@ -75,18 +74,14 @@ func TestInstallThenPoll(t *testing.T) {
 		{Name: "slow", Requested: "Slow", Version: "1.0", Status: "installed"},
 		{Name: "missing", Requested: "missing", Status: "failed", Message: "missing is not in the package index."},
 	}
-	if diff := cmp.Diff(want, done.Result.Install.Packages); diff != "" {
-		t.Errorf("result (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "result", want, done.Result.Install.Packages)
 	b.worker.have.set(farm.Package{Name: "numpy", Version: "2.3", Manager: "pip"}, farm.Package{Name: "slow", Version: "1.1", Manager: "pip"})
 	for name, want := range map[string]wire.Package{
 		"slow":    {Name: "slow", Status: "installed", Version: "1.1", JobID: job.ID, Manager: "pip"},
 		"missing": {Name: "missing", Status: "failed", JobID: job.ID, Message: "missing is not in the package index.", Manager: "pip"},
 		"numpy":   {Name: "numpy", Status: "installed", Version: "2.3", Manager: "pip"},
 	} {
-		if diff := cmp.Diff(want, get[wire.Package](b, http.StatusOK, "GET", box+"/"+name, nil)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		testbed.Diff(t, name, want, get[wire.Package](b, http.StatusOK, "GET", box+"/"+name, nil))
 	}
 	if p := get[wire.Package](b, http.StatusOK, "GET", box+"/nobody-asked", nil); p.Status != "not_found" || p.Message == "" {
 		t.Errorf("never asked for: %+v", p)
@@ -95,9 +90,7 @@ func TestInstallThenPoll(t *testing.T) {
 	for _, p := range get[wire.Items[wire.Package]](b, http.StatusOK, "GET", box, nil).Items {
 		listed = append(listed, p.Name+" "+p.Status+" "+p.Version)
 	}
-	if diff := cmp.Diff([]string{"missing failed ", "numpy installed 2.3", "slow installed 1.1"}, listed); diff != "" {
-		t.Errorf("list (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "list", []string{"missing failed ", "numpy installed 2.3", "slow installed 1.1"}, listed)
 	b.worker.have.set(farm.Package{Name: "missing", Version: "0.9", Manager: "pip"}) // an earlier version, which the failed install left
 	list := get[wire.Items[wire.Package]](b, http.StatusOK, "GET", box, nil).Items
 	for _, p := range append(list[:1:1], get[wire.Package](b, http.StatusOK, "GET", box+"/missing", nil)) {

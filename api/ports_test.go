@@ -21,6 +21,7 @@ import (
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // guest is a server that listens where the agent of a liveFarm reaches it, as one of the sandbox does.
@@ -29,7 +30,7 @@ func guest(t *testing.T, h http.HandlerFunc) (port string) {
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
 	u, err := url.Parse(s.URL)
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	return u.Port()
 }
 
@@ -37,10 +38,10 @@ func guest(t *testing.T, h http.HandlerFunc) (port string) {
 func closedPort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	defer func() { _ = l.Close() }()
 	_, port, err := net.SplitHostPort(l.Addr().String())
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	return port
 }
 
@@ -146,14 +147,14 @@ func TestBodiesThroughAPortAreStreamed(t *testing.T) {
 	})
 	from, to := io.Pipe()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.web.URL+"/v1/sandboxes/"+f.sandbox()+"/ports/"+port+"/", from)
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	answer, err := http.DefaultClient.Do(request)
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	defer func() { _ = answer.Body.Close() }()
 	r := bufio.NewReader(answer.Body)
 	for i := range 3 { // each piece comes back before the next one is sent
 		_, err := fmt.Fprintf(to, "piece %d\n", i)
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		if row, err := r.ReadString('\n'); err != nil || row != fmt.Sprintf("PIECE %d\n", i) {
 			t.Fatalf("%q, %v", row, err)
 		}
@@ -171,14 +172,14 @@ func TestBodiesThroughAPortAreStreamed(t *testing.T) {
 func (f *liveFarm) upgrade(path string, headers ...string) (*http.Response, io.ReadWriteCloser) {
 	f.t.Helper()
 	request, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, f.web.URL+path, nil)
-	agenttest.Must(f.t, err)
+	testbed.Must(f.t, err)
 	request.Header.Set("Connection", "Upgrade")
 	request.Header.Set("Upgrade", "echo")
 	for i := 0; i < len(headers); i += 2 {
 		request.Header.Set(headers[i], headers[i+1])
 	}
 	answer, err := http.DefaultClient.Do(request)
-	agenttest.Must(f.t, err)
+	testbed.Must(f.t, err)
 	f.t.Cleanup(func() { _ = answer.Body.Close() })
 	conn, _ := answer.Body.(io.ReadWriteCloser)
 	return answer, conn
@@ -208,7 +209,7 @@ func TestUpgradesThroughAPort(t *testing.T) {
 		t.Fatal(answer.Status)
 	}
 	_, err := io.WriteString(conn, "both ways")
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	got := make([]byte, 9)
 	if _, err := io.ReadFull(conn, got); err != nil || string(got) != "both ways" {
 		t.Errorf("%q, %v", got, err)
@@ -233,10 +234,10 @@ func TestTrailersStayInTheirPort(t *testing.T) {
 		w.Header().Set(http.TrailerPrefix+"Clear-Site-Data", "*")
 	})
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.web.URL+"/v1/sandboxes/"+f.sandbox()+"/ports/"+port+"/", io.NopCloser(strings.NewReader("body")))
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	request.Trailer = http.Header{"X-Api-Key": {"secret"}}
 	answer, err := http.DefaultClient.Do(request)
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	defer func() { _ = answer.Body.Close() }()
 	text, err := io.ReadAll(answer.Body)
 	if err != nil || string(text) != "text" || len(answer.Trailer) > 0 || len(got) > 0 {
@@ -309,10 +310,10 @@ func TestAnswersOfAPortStayThere(t *testing.T) {
 func (f *liveFarm) raw(text string) string {
 	f.t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(f.web.URL, "http://"))
-	agenttest.Must(f.t, err)
+	testbed.Must(f.t, err)
 	defer func() { _ = conn.Close() }()
 	_, err = io.WriteString(conn, text)
-	agenttest.Must(f.t, err)
+	testbed.Must(f.t, err)
 	all, _ := io.ReadAll(conn)
 	return string(all)
 }
@@ -391,12 +392,12 @@ func TestPagesOfAPortCannotUseTheFarm(t *testing.T) {
 func local(t *testing.T) (ours, theirs *net.TCPConn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	defer func() { _ = l.Close() }()
 	dialled, err := net.Dial("tcp", l.Addr().String())
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	accepted, err := l.Accept()
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	t.Cleanup(func() { _, _ = dialled.Close(), accepted.Close() })
 	return dialled.(*net.TCPConn), accepted.(*net.TCPConn)
 }
@@ -407,7 +408,7 @@ func TestForwardedConnections(t *testing.T) {
 	f := setupLive(t)
 	box := f.sandbox()
 	c, err := client.New(f.web.URL)
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	port := agenttest.Serve(t, func(conn io.ReadWriter) {
 		_, _ = io.WriteString(conn, "220 hello\r\n")
 		_, _ = io.Copy(conn, conn)
@@ -430,7 +431,7 @@ func TestForwardedConnections(t *testing.T) {
 	}
 	_, theirs = local(t)
 	closed, err := strconv.Atoi(closedPort(t))
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	if err := c.Forward(t.Context(), box, closed, theirs); err == nil || !strings.Contains(err.Error(), "Nothing listens on port") {
 		t.Errorf("nothing listens: %v", err)
 	}
@@ -460,9 +461,9 @@ func TestForwardedConnectionsWhoseCallerIsGone(t *testing.T) {
 				return answers
 			},
 		})
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		t.Cleanup(func() { _ = ws.CloseNow() })
-		agenttest.Must(t, ws.Write(t.Context(), websocket.MessageBinary, []byte(name)))
+		testbed.Must(t, ws.Write(t.Context(), websocket.MessageBinary, []byte(name)))
 		go func() { _, _, _ = ws.Read(t.Context()) }()
 		return ws
 	}
@@ -475,7 +476,7 @@ func TestForwardedConnectionsWhoseCallerIsGone(t *testing.T) {
 	for range 8 {
 		<-pings
 	}
-	agenttest.Must(t, there.Close(websocket.StatusNormalClosure, ""))
+	testbed.Must(t, there.Close(websocket.StatusNormalClosure, ""))
 	if got := <-ended; got != "here" {
 		t.Errorf("the connection of %q has ended", got)
 	}

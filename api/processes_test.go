@@ -46,7 +46,7 @@ func setupLiveAgent(t *testing.T, agent *agenttest.Agent, options ...option) *li
 		d.Agents = func(box *farm.Sandbox) relay.Agent { return path.Agent(box) }
 	})...)
 	own := relay.NewIdentity(relay.IdentityConfig{Source: f.store, Role: relay.Caller})
-	agenttest.Must(t, own.Refresh(t.Context()))
+	testbed.Must(t, own.Refresh(t.Context()))
 	path = relay.NewPath(own, f.store.Workers)
 	t.Cleanup(path.Close)
 	f.worker("wrk_9")
@@ -57,7 +57,7 @@ func setupLiveAgent(t *testing.T, agent *agenttest.Agent, options ...option) *li
 func (f *liveFarm) worker(id string) *relay.Server {
 	f.t.Helper()
 	own := relay.NewIdentity(relay.IdentityConfig{Source: f.store, Role: relay.Worker, Name: id})
-	agenttest.Must(f.t, own.Refresh(f.t.Context()))
+	testbed.Must(f.t, own.Refresh(f.t.Context()))
 	agent := agenttest.Connect(f.t, f.agent.Server)
 	s := relay.NewServer(relay.ServerConfig{Listen: "127.0.0.1:0", Connections: 8, Streams: 100, Tenant: 100}, relay.ServerDeps{
 		Identity: own, Sandboxes: f.store, Node: func() string { return "n1" }, Log: slog.New(slog.DiscardHandler),
@@ -67,9 +67,9 @@ func (f *liveFarm) worker(id string) *relay.Server {
 		},
 		Used: func(context.Context, *farm.Sandbox) error { return nil },
 	})
-	agenttest.Must(f.t, s.Start(f.t.Context()))
+	testbed.Must(f.t, s.Start(f.t.Context()))
 	f.t.Cleanup(s.Stop)
-	agenttest.Must(f.t, f.store.Heartbeat(f.t.Context(), farm.Worker{ID: id, Node: "n1", Live: s.Addr()}))
+	testbed.Must(f.t, f.store.Heartbeat(f.t.Context(), farm.Worker{ID: id, Node: "n1", Live: s.Addr()}))
 	f.workers = append(f.workers, s)
 	return s
 }
@@ -78,7 +78,7 @@ func (f *liveFarm) worker(id string) *relay.Server {
 func (f *liveFarm) stream(base, last string, headers ...string) (*http.Response, *bufio.Reader) {
 	f.t.Helper()
 	request, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, f.web.URL+base+"/events", nil)
-	agenttest.Must(f.t, err)
+	testbed.Must(f.t, err)
 	if last != "" {
 		request.Header.Set("Last-Event-ID", last)
 	}
@@ -86,7 +86,7 @@ func (f *liveFarm) stream(base, last string, headers ...string) (*http.Response,
 		request.Header.Set(headers[i], headers[i+1])
 	}
 	answer, err := http.DefaultClient.Do(request)
-	agenttest.Must(f.t, err)
+	testbed.Must(f.t, err)
 	f.t.Cleanup(func() { _ = answer.Body.Close() })
 	if answer.StatusCode != http.StatusOK {
 		f.t.Fatalf("events: %s", answer.Status)
@@ -107,7 +107,7 @@ func nextEvent(t *testing.T, r *bufio.Reader) (e outputEvent) {
 	t.Helper()
 	for {
 		row, err := r.ReadString('\n')
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		name, value, _ := strings.Cut(strings.TrimSpace(row), ": ")
 		switch name {
 		case "id":
@@ -115,7 +115,7 @@ func nextEvent(t *testing.T, r *bufio.Reader) (e outputEvent) {
 		case "event":
 			e.name = value
 		case "data":
-			agenttest.Must(t, json.Unmarshal([]byte(value), &e.data))
+			testbed.Must(t, json.Unmarshal([]byte(value), &e.data))
 			return e
 		}
 	}
@@ -199,7 +199,7 @@ func TestProcessesByPID(t *testing.T) {
 	}
 	children := strings.Fields(text)
 	first, err := strconv.Atoi(children[0])
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	for _, child := range children { // bash prints its number before it becomes sleep
 		testbed.Until(t, "the child is sleep", func() bool {
 			text, err := os.ReadFile("/proc/" + child + "/cmdline")
@@ -383,7 +383,7 @@ func TestProcessesAreRefused(t *testing.T) {
 	f.problem(farm.CodeConflict, http.StatusConflict, "POST", one+"/stdin", "x", append(mine, "Content-Type", "application/octet-stream")...)
 	f.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "GET", one+"/events?after=x", nil, mine...)
 	_, err := f.store.MoveSandbox(t.Context(), store.Move{Ref: farm.Ref{Tenant: "acme", ID: box}, To: farm.SandboxClosing})
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	f.problem(farm.CodeConflict, http.StatusConflict, "POST", base, `{"command":"true"}`, mine...)
 	f.problem(farm.CodeConflict, http.StatusConflict, "GET", one+"/events", nil, mine...)
 }
@@ -413,7 +413,7 @@ func TestTheAuditNamesProcesses(t *testing.T) {
 	var got string
 	for deadline := time.Now().Add(time.Minute); got != want && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		entries, _, err := f.store.Audit(t.Context(), "", store.TimeRange{}, store.Page{Limit: 10})
-		agenttest.Must(t, err)
+		testbed.Must(t, err)
 		var routes []string
 		for _, e := range entries {
 			if e.Subject == made.ID && e.SandboxID == box {

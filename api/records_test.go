@@ -11,6 +11,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // A field of a record goes through many places: farm record, store, wire type (which the Go client uses and OpenAPI is generated from), Python
@@ -58,9 +59,8 @@ func TestFieldsOfRecordsReachCallers(t *testing.T) {
 	var box farm.Sandbox
 	storetest.Fill(&box)
 	box.ID, box.Tenant = farm.NewID(farm.SandboxPrefix), "acme"
-	if _, err := b.store.RestoreSandbox(t.Context(), &box); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.store.RestoreSandbox(t.Context(), &box)
+	testbed.Must(t, err)
 	for _, name := range b.redis.Keys() {
 		if strings.HasSuffix(name, ":sbx:"+box.ID) {
 			b.redis.HSet(name, "recent", "500:1024") // as a sample a while after its start
@@ -73,19 +73,15 @@ func TestFieldsOfRecordsReachCallers(t *testing.T) {
 
 	made := get[wire.Created](b, http.StatusCreated, "POST", "/v1/sandboxes?wait=30", `{}`, auth...)
 	out, err := b.store.Accept(t.Context(), storeExecute(made.Sandbox.ID))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	ref := out.Job.Ref()
-	if _, err := b.store.Claim(t.Context(), ref, "w"); err != nil {
-		t.Fatal(err)
-	}
+	_, err = b.store.Claim(t.Context(), ref, "w")
+	testbed.Must(t, err)
 	var job farm.Job
 	storetest.Fill(&job)
 	job.Result.Command, job.Result.File, job.Result.Install = nil, nil, nil
-	if _, err := b.store.Finish(t.Context(), store.Finish{Ref: ref, Attempt: 1, State: farm.JobFailed, Result: job.Result, Error: job.Error, Timings: job.Timings}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = b.store.Finish(t.Context(), store.Finish{Ref: ref, Attempt: 1, State: farm.JobFailed, Result: job.Result, Error: job.Error, Timings: job.Timings})
+	testbed.Must(t, err)
 	shows(t, "job", get[map[string]any](b, http.StatusOK, "GET", "/v1/jobs/"+ref.ID, nil, auth...), wire.Job{}, farm.Job{}, shownOfJob,
 		"position", "estimate_seconds", "waiting") // of queued jobs
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/api"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // operations lists the documented /v1 operations, each with a valid body.
@@ -79,12 +80,8 @@ func TestEveryRouteHidesForeignThings(t *testing.T) {
 	job := get[struct{ ID, Result json.RawMessage }](b, http.StatusOK, "POST", "/v1/sandboxes/"+box+"/execute?wait=20", `{"code":"make a.txt"}`, mine...)
 	var jobID string
 	var result struct{ Artifacts []struct{ ID string } }
-	if err := json.Unmarshal(job.ID, &jobID); err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(job.Result, &result); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, json.Unmarshal(job.ID, &jobID))
+	testbed.Must(t, json.Unmarshal(job.Result, &result))
 	own := strings.NewReplacer("/sandboxes/{id}", "/sandboxes/"+box, "/jobs/{id}", "/jobs/"+jobID, "/artifacts/{id}", "/artifacts/"+result.Artifacts[0].ID, "{path}", "a.txt", "{name}", "six")
 	never := strings.NewReplacer("/sandboxes/{id}", "/sandboxes/"+farm.NewID(farm.SandboxPrefix), "/jobs/{id}", "/jobs/"+farm.NewID(farm.JobPrefix),
 		"/artifacts/{id}", "/artifacts/"+farm.ArtifactID(farm.NewID(farm.JobPrefix), "a.txt"), "{path}", "a.txt", "{name}", "six")
@@ -362,9 +359,7 @@ func TestKeysSeeTheirOwnFleet(t *testing.T) {
 			ID: "wrk_" + node, Node: node, Host: "host-" + node, Slots: 4, Running: 3, Sandboxes: 9, Queues: []string{"cpu"}, Machine: &farm.Machine{MemoryMB: 1 << 20, CPUs: 64},
 			Capacity: farm.Capacity{MemoryMB: 1 << 19, CPUs: 64}, GPUs: []farm.GPUDevice{{ID: "GPU-1", Model: "a100", Leased: true}}, Images: []farm.Image{{Name: "python"}},
 		}
-		if err := b.store.Heartbeat(t.Context(), w); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, b.store.Heartbeat(t.Context(), w))
 	}
 	b.sandbox("X-API-Key", "run")
 	for secret, want := range map[string][]string{"run": {"wrk_n1"}, "read": {"wrk_n1"}, "rival": nil, "admin": {"wrk_1", "wrk_n1", "wrk_n2"}} {

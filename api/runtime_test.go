@@ -31,9 +31,7 @@ func (b *bundle) offer(node string, memoryMB int, runtimes ...string) {
 		w.Images[0].Runtime = runtimes[0]
 	}
 	w.Pool = []farm.PoolStock{{Image: "python", Target: 1}, {Image: "python", Runtime: "runsc", Target: 1}}
-	if err := b.store.Heartbeat(b.t.Context(), w); err != nil {
-		b.t.Fatal(err)
-	}
+	testbed.Must(b.t, b.store.Heartbeat(b.t.Context(), w))
 }
 
 // asked creates a sandbox and returns what its record asks for.
@@ -41,9 +39,7 @@ func (b *bundle) asked(body string) *farm.Sandbox {
 	b.t.Helper()
 	made := get[wire.Created](b, http.StatusAccepted, "POST", "/v1/sandboxes?wait=0", body, asAcme()...)
 	box, err := b.store.Sandbox(b.t.Context(), farm.Ref{Tenant: "acme", ID: made.Sandbox.ID})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testbed.Must(b.t, err)
 	if made.Sandbox.Runtime != box.Spec.Runtime || made.Job.Request.Runtime != box.Spec.Runtime {
 		b.t.Errorf("the sandbox shows the runtime %q and the request %q, the record has %q", made.Sandbox.Runtime, made.Job.Request.Runtime, box.Spec.Runtime)
 	}
@@ -138,12 +134,8 @@ func TestPoolMembersHaveTheRuntime(t *testing.T) {
 		l := farm.DefaultLimits()
 		m := store.Member{ID: farm.NewID(farm.SandboxPrefix), Node: node, Image: "python", Runtime: runtime, Network: farm.NetworkNone}
 		m.Resources = farm.Resources{MemoryMB: l.Memory.Default, CPUs: l.CPUs.Default, PIDs: l.PIDs.Default, DiskMB: l.Disk.Default}
-		if err := b.store.BeginMember(t.Context(), m); err != nil {
-			t.Fatal(err)
-		}
-		if err := b.store.MemberReady(t.Context(), m); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, b.store.BeginMember(t.Context(), m))
+		testbed.Must(t, b.store.MemberReady(t.Context(), m))
 		return m.ID
 	}
 	standard1, named1, standard2 := member("n1", ""), member("n1", "runsc"), member("n2", "")
@@ -157,9 +149,7 @@ func TestPoolMembersHaveTheRuntime(t *testing.T) {
 	slices.Sort(got)
 	want := []string{named1, standard2}
 	slices.Sort(want)
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("runsc got (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "runsc got", want, got)
 }
 
 // withMemory gives the server a budget of 16 MiB.
@@ -181,9 +171,7 @@ func (b *bundle) slow(target, key, body string, headers ...string) *slowBody {
 	b.t.Helper()
 	r, w := io.Pipe()
 	request, err := http.NewRequestWithContext(b.t.Context(), http.MethodPost, b.web.URL+target, r)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testbed.Must(b.t, err)
 	request.Header.Set("X-API-Key", key)
 	for i := 0; i < len(headers); i += 2 {
 		request.Header.Set(headers[i], headers[i+1])
@@ -277,9 +265,7 @@ func TestFaultOfABatchEntryIsLogged(t *testing.T) {
 	b := setup(t)
 	box := b.sandbox()
 	server, err := api.New(api.Config{}, api.Deps{Blobs: b.blobs, Queues: depths{}, Store: b.store, Submitter: broken{}, Logger: b.logger()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	t.Cleanup(server.Stop)
 	second := b.over(server)
 	got := get[wire.BatchResult](second, http.StatusMultiStatus, "POST", "/v1/jobs/batch", `{"jobs":[{"kind":"execute","sandbox_id":"`+box+`","code":"1"},{"kind":"nap"}]}`)

@@ -16,6 +16,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/secret"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 const secretValue = "sk-0123456789abcdef"
@@ -24,9 +25,7 @@ const secretValue = "sk-0123456789abcdef"
 func keeping(t *testing.T) (option, *secret.Keys) {
 	t.Helper()
 	keys, err := secret.NewKeys(make([]byte, secret.KeyBytes))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	return func(c *api.Config, _ *api.Deps) { c.Secrets = keys }, keys
 }
 
@@ -142,12 +141,8 @@ func TestSecretsAreNowhereToBeRead(t *testing.T) {
 	b := setup(t, option, withAdmin, allowing(t, "*.example.com", "port.example.com:8443"))
 	made := get[wire.Created](b, http.StatusAccepted, "POST", "/v1/sandboxes?wait=0", secretBody("", "", "", ""), asAcme()...)
 	run := get[wire.Job](b, http.StatusAccepted, "POST", "/v1/run?wait=0", `{"code":"1",`+secretBody("", "", "", "")[1:], asAcme()...)
-	if diff := cmp.Diff([]string{"KEY"}, made.Sandbox.Secrets); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff([]string{"KEY"}, run.Request.Secrets); diff != "" {
-		t.Error(diff)
-	}
+	testbed.Diff(t, "", []string{"KEY"}, made.Sandbox.Secrets)
+	testbed.Diff(t, "", []string{"KEY"}, run.Request.Secrets)
 	for _, target := range []string{"/v1/sandboxes/" + made.Sandbox.ID, "/v1/jobs/" + made.Job.ID, "/v1/jobs/" + made.Job.ID + "/request", "/v1/jobs/" + run.ID + "/request", "/v1/audit"} {
 		auth := asAcme()
 		if target == "/v1/audit" {
@@ -171,9 +166,7 @@ func TestSecretsAreNowhereToBeRead(t *testing.T) {
 			t.Errorf("%+v, %v", bundle.Values, err)
 		}
 		box, err := b.store.Sandbox(t.Context(), ref)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		want := []farm.Secret{{Name: "KEY", Host: "api.example.com", Header: "Authorization", Scheme: "Bearer"}}
 		if diff := cmp.Diff(want, box.Spec.Secrets); diff != "" || !bytes.Equal(box.Spec.Authority, bundle.Authority.Certificate) {
 			t.Errorf("the record (-want +got):\n%s", diff)
@@ -198,9 +191,7 @@ func TestSecretsGetNewValues(t *testing.T) {
 	values := func() map[string]string {
 		ref := farm.Ref{Tenant: "default", ID: made.Sandbox.ID}
 		sealed, err := b.store.SandboxSecrets(t.Context(), ref)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		bundle, err := keys.Open(ref, sealed)
 		if err != nil || bundle.Authority == nil {
 			t.Fatalf("%+v, %v", bundle.Authority, err)
@@ -215,16 +206,12 @@ func TestSecretsGetNewValues(t *testing.T) {
 		`{"name":"renamed","secrets":{"A":{"value":"good-value-of-a"},"B":{"value":"short"}}}`: "/secrets/B/value",
 	} {
 		p := b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "PATCH", target, body)
-		if diff := cmp.Diff([]string{pointer}, pointers(p)); diff != "" {
-			t.Errorf("%s: %s %s", body, p.Detail, diff)
-		}
+		testbed.Diff(t, fmt.Sprintf("%s: %s", body, p.Detail), []string{pointer}, pointers(p))
 	}
 	for _, body := range []string{`{"secrets":{"A":{}}}`, `{"secrets":{"A":{"value":"good-value-of-a","host":"other.example.com"}}}`, `{"secrets":{"A":"good-value-of-a"}}`} {
 		b.problem(farm.CodeInvalid, http.StatusBadRequest, "PATCH", target, body)
 	}
-	if diff := cmp.Diff(map[string]string{"A": "first-value-of-a", "B": "first-value-of-b"}, values()); diff != "" {
-		t.Error(diff)
-	}
+	testbed.Diff(t, "", map[string]string{"A": "first-value-of-a", "B": "first-value-of-b"}, values())
 	longest := strings.Repeat("v", 64)
 	got := get[wire.Sandbox](b, http.StatusOK, "PATCH", target, `{"name":"renamed","secrets":{"A":{"value":"`+longest+`"}}}`)
 	if diff := cmp.Diff(map[string]string{"A": longest, "B": "first-value-of-b"}, values()); diff != "" || got.Name != "renamed" {
@@ -239,9 +226,7 @@ func TestSecretsGetNewValues(t *testing.T) {
 		})
 	}
 	both.Wait()
-	if diff := cmp.Diff(map[string]string{"A": "value 10000002 of A", "B": "value 10000002 of B"}, values()); diff != "" {
-		t.Error(diff)
-	}
+	testbed.Diff(t, "", map[string]string{"A": "value 10000002 of A", "B": "value 10000002 of B"}, values())
 	if strings.Contains(b.redis.Dump(), "10000002") {
 		t.Error("a value is in Redis")
 	}

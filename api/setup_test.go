@@ -66,9 +66,8 @@ func setup(t *testing.T, options ...option) *bundle {
 	b.worker = startWorker(t, b, rdb, cfg.Limits)
 	deps.Store, deps.Submitter = b.store, b.worker
 	var err error
-	if b.server, err = api.New(cfg, deps); err != nil {
-		t.Fatal(err)
-	}
+	b.server, err = api.New(cfg, deps)
+	testbed.Must(t, err)
 	b.web = httptest.NewServer(b.server.Handler())
 	t.Cleanup(func() { b.server.Stop(); b.web.Close() })
 	return b
@@ -99,15 +98,11 @@ func (b *bundle) do(method, target string, body any, headers ...string) (*http.R
 		reader = body
 	default:
 		text, err := json.Marshal(body)
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		testbed.Must(b.t, err)
 		reader = bytes.NewReader(text)
 	}
 	request, err := http.NewRequestWithContext(b.t.Context(), method, b.web.URL+target, reader)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testbed.Must(b.t, err)
 	for i := 0; i < len(headers); i += 2 {
 		request.Header.Set(headers[i], headers[i+1])
 		if headers[i] == "Host" {
@@ -116,9 +111,7 @@ func (b *bundle) do(method, target string, body any, headers ...string) (*http.R
 	}
 	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	answer, err := client.Do(request)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testbed.Must(b.t, err)
 	defer func() { _ = answer.Body.Close() }()
 	content, err := io.ReadAll(answer.Body)
 	if err != nil {
@@ -188,9 +181,7 @@ func startWorker(t *testing.T, b *bundle, rdb *redis.Client, limits farm.Limits)
 	t.Cleanup(func() { _ = records.Close() })
 	w := &fakeWorker{Store: records, rdb: rdb, tasks: make(chan farm.Ref, 1000), files: &workspace{files: map[string][]byte{}}, blobs: b.blobs, gate: make(chan struct{})}
 	err := b.store.Heartbeat(t.Context(), farm.Worker{ID: "wrk_1", Queues: []string{"cpu"}, Runtimes: []string{"runc"}, Images: []farm.Image{{Name: "python", Languages: []string{"python", "bash"}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	var group sync.WaitGroup
 	for range 4 {

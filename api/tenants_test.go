@@ -16,6 +16,7 @@ import (
 	"github.com/sandfarm/sandfarm/api"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // withAdmin gives the server a tenant and an operator.
@@ -62,9 +63,7 @@ func TestQuotaRefusesWithItsNumbers(t *testing.T) {
 	if answer.StatusCode != http.StatusTooManyRequests || p.Code != "exhausted" || answer.Header.Get("Retry-After") == "" {
 		t.Errorf("a sandbox beyond the quota: %d %+v, headers %v", answer.StatusCode, p, answer.Header)
 	}
-	if diff := cmp.Diff(&wire.Quota{Name: "max_memory_mb", Limit: limit(512), Used: 0}, p.Quota); diff != "" {
-		t.Errorf("quota of the problem (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "quota of the problem", &wire.Quota{Name: "max_memory_mb", Limit: limit(512), Used: 0}, p.Quota)
 	get[wire.Created](b, http.StatusAccepted, "POST", "/v1/sandboxes?wait=0", `{"resources": {"memory_mb": 512, "cpus": 0.5}}`, asAcme()...)
 	for target, request := range map[string]string{"/v1/sandboxes": `{"resources": {"memory_mb": 64}}`, "/v1/run": `{"code": "1"}`} {
 		p := b.problem(farm.CodeExhausted, http.StatusTooManyRequests, "POST", target, request, asAcme()...)
@@ -83,9 +82,7 @@ func TestQuotaRefusesWithItsNumbers(t *testing.T) {
 		}
 	}
 	set = get[wire.Tenant](b, http.StatusOK, "PUT", "/v1/tenants/acme", `{"max_sandboxes": 2, "max_cpus": null}`, asOps()...)
-	if diff := cmp.Diff(map[string]float64{"max_sandboxes": 2}, set.Own); diff != "" {
-		t.Errorf("quotas that the body leaves out keep their values (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "quotas that the body leaves out keep their values", map[string]float64{"max_sandboxes": 2}, set.Own)
 	get[wire.Created](b, http.StatusAccepted, "POST", "/v1/sandboxes?wait=0", `{"resources": {"memory_mb": 700}}`, asAcme()...)
 	_, text := b.do("GET", "/metrics", nil, asOps()...)
 	for _, line := range []string{`sandfarm_quota_refusals_total{quota="max_sandboxes"} 2`, `sandfarm_quota_refusals_total{quota="max_memory_mb"} 1`} {
@@ -112,9 +109,7 @@ func TestQuotasAreChangedOneByOne(t *testing.T) {
 	}
 	group.Go(func() { b.do("PATCH", path, `{"default": ["max_cpus"]}`, asOps()...) })
 	group.Wait()
-	if diff := cmp.Diff(want, get[wire.Tenant](b, http.StatusOK, "GET", path, nil, asOps()...).Own); diff != "" {
-		t.Errorf("own quotas (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "own quotas", want, get[wire.Tenant](b, http.StatusOK, "GET", path, nil, asOps()...).Own)
 	for body, want := range map[string][]string{
 		`{}`: {""},
 		`{"set": {"max_gpus": -2, "max_cats": 1}, "default": ["max_dogs"]}`: {"/set/max_cats", "/set/max_gpus", "/default/0"},
@@ -188,9 +183,7 @@ func TestTenantsArePaged(t *testing.T) {
 			break
 		}
 	}
-	if diff := cmp.Diff([]string{"a", "b", "c"}, names); diff != "" {
-		t.Errorf("tenants (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "tenants", []string{"a", "b", "c"}, names)
 }
 
 // Requests within requests_per_minute are told what is left; the first one beyond it is refused until the next is allowed. The operator's
@@ -253,17 +246,12 @@ func TestConnectionsOfATenant(t *testing.T) {
 	defer close(b.worker.gate)
 	get[wire.Tenant](b, http.StatusOK, "PUT", "/v1/tenants/acme", `{"max_connections": 1}`, asOps()...)
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.web.URL+"/v1/jobs/"+job.ID+"/events", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	request.Header.Set("Authorization", "Bearer "+key)
 	stream, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := bufio.NewReader(stream.Body).ReadString('\n'); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
+	_, err = bufio.NewReader(stream.Body).ReadString('\n')
+	testbed.Must(t, err)
 	answer, body := b.do("GET", "/v1/limits", nil, asAcme()...)
 	if p := decode[wire.Problem](t, body); answer.StatusCode != http.StatusTooManyRequests || p.Quota == nil || p.Quota.Name != "max_connections" || p.Quota.Used != 1 {
 		t.Errorf("a second connection: %d %+v", answer.StatusCode, p)

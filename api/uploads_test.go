@@ -31,9 +31,7 @@ func behindAJob(t *testing.T, quota string) (b *bundle, files string) {
 func (b *bundle) kept() int64 {
 	b.t.Helper()
 	s, err := b.store.Stored(b.t.Context(), "acme")
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testbed.Must(b.t, err)
 	return s.Kept
 }
 
@@ -81,14 +79,10 @@ func TestUploadsOfAllKindsCount(t *testing.T) {
 	parts := multipart.NewWriter(&form)
 	for _, name := range []string{"a", "b"} {
 		w, err := parts.CreateFormFile("file", name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		_, _ = w.Write(make([]byte, mib*3/4))
 	}
-	if err := parts.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, parts.Close())
 	under := strings.TrimSuffix(files, "/")
 	b.problem(farm.CodeExhausted, http.StatusTooManyRequests, "POST", under+"?wait=0", form.Bytes(), append(asAcme(), "Content-Type", parts.FormDataContentType())...)
 	b.problem(farm.CodeExhausted, http.StatusTooManyRequests, "POST", under+"?wait=0", make([]byte, 2*mib), append(asAcme(), "Content-Type", "application/x-tar")...)
@@ -127,9 +121,7 @@ func TestRefusedUploadsAreFreed(t *testing.T) {
 	b, files := behindAJob(t, "10")
 	body, upload := io.Pipe()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, b.web.URL+files+"a?wait=0", body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	request.Header.Set("Authorization", "Bearer "+key)
 	var sent sync.WaitGroup
 	sent.Go(func() {
@@ -137,9 +129,8 @@ func TestRefusedUploadsAreFreed(t *testing.T) {
 			_ = answer.Body.Close()
 		}
 	})
-	if _, err := upload.Write(make([]byte, mib)); err != nil {
-		t.Fatal(err)
-	}
+	_, err = upload.Write(make([]byte, mib))
+	testbed.Must(t, err)
 	testbed.Until(t, "the upload is counted", func() bool { return b.kept() > 0 })
 	_ = upload.CloseWithError(io.ErrUnexpectedEOF)
 	sent.Wait()

@@ -14,6 +14,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/strict"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // small are limits that can be reached in a test.
@@ -325,9 +326,7 @@ func TestErrorsOfABatchPointIntoItsBody(t *testing.T) {
 		if e := got.Jobs[i].Error; e != nil {
 			have = pointers(*e)
 		}
-		if diff := cmp.Diff(want, have); diff != "" {
-			t.Errorf("entry %d (-want +got):\n%s", i, diff)
-		}
+		testbed.Diff(t, fmt.Sprintf("entry %d", i), want, have)
 	}
 }
 

@@ -6,10 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // stream serves these texts as event streams, one for each connection, and records the Last-Event-ID of each.
@@ -51,16 +50,10 @@ func TestEventsResumeAfterABrokenConnection(t *testing.T) {
 		"id: 2-1\nevent: stdout\ndata: {\"text\":\"b\"}\n\n"+final+"id: 10-1\nevent: stdout\ndata: {}\n\n",
 	)
 	got, err := read(t, c, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	want := []string{`1-1 stdout {"text":"a"}`, `2-1 stdout {"text":"b"}`, `9-1 state {"state":"completed"}`}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff([]string{"", "1-1", "1-1"}, asked); diff != "" {
-		t.Errorf("Last-Event-ID: %s", diff)
-	}
+	testbed.Diff(t, "", want, got)
+	testbed.Diff(t, "Last-Event-ID", []string{"", "1-1", "1-1"}, asked)
 }
 
 func TestEventsStartAfterAnID(t *testing.T) {
@@ -112,9 +105,7 @@ func TestEventsEndWhenTheReaderStops(t *testing.T) {
 		close(gone)
 	}))
 	for _, err := range c.Events(t.Context(), "job_1", "") {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		break
 	}
 	<-gone // the connection is closed

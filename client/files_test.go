@@ -10,10 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestReadFromAnOffset(t *testing.T) {
@@ -246,9 +245,7 @@ func TestPutGivesTheEntry(t *testing.T) {
 			if err != nil || sent != "hello" || uri != "/v1/sandboxes/sbx_1/files/a%20b/c.txt" {
 				t.Errorf("%v, sent %q to %q", err, sent, uri)
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Error(diff)
-			}
+			testbed.Diff(t, "", want, got)
 		})
 	}
 }
@@ -274,9 +271,7 @@ func TestOpenKnowsTheSize(t *testing.T) {
 		http.ServeContent(w, r, "", at, strings.NewReader("content"))
 	}))
 	content, err := c.Files("sbx_1").Open(t.Context(), "a.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer content.Close()
 	got, err := io.ReadAll(content)
 	if err != nil || string(got) != "content" || content.Size != 7 || !content.ModifiedAt.Equal(at) {
@@ -309,10 +304,6 @@ func TestArtifactReadsTheBodyOfTheRedirect(t *testing.T) {
 		reply(t, w, http.StatusFound, want)
 	}))
 	got, err := c.Artifact(t.Context(), "art_1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	testbed.Must(t, err)
+	testbed.Diff(t, "", want, got)
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/iotest"
 	"time"
+
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // Wait outlasts a restart of the API, tells of a farm that is gone, and does not repeat what will not pass.
@@ -35,9 +37,7 @@ func TestWaitOutlastsAnOutage(t *testing.T) {
 		}))
 		defer server.Close()
 		f, err := New(server.URL)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		f.pause = func(int) time.Duration { return 0 }
 		job, err := f.Wait(t.Context(), "job_1")
 		if ok := err == nil && job.State == "completed"; ok != c.ok || n != c.requests {
@@ -67,9 +67,7 @@ func parsed(t *testing.T, r io.Reader) []string {
 		if errors.Is(err, io.EOF) {
 			return all
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		if strings.ContainsAny(got.id, "\n\x00") {
 			t.Errorf("id %q", got.id)
 		}

@@ -2,16 +2,16 @@ package client_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestSandboxFilterByState(t *testing.T) {
@@ -35,9 +35,7 @@ func TestSandboxFilterByState(t *testing.T) {
 		for range c.Sandboxes(t.Context(), filter) {
 			t.Error("a sandbox from an empty list")
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%+v: %s", filter, diff)
-		}
+		testbed.Diff(t, fmt.Sprintf("%+v", filter), want, got)
 	}
 }
 
@@ -65,9 +63,7 @@ func TestInstallSendsTheNamesAndGivesTheJob(t *testing.T) {
 	if uri != "POST /v1/sandboxes/sbx_1/packages?wait=20" || key == "" {
 		t.Errorf("asked %q with the key %q", uri, key)
 	}
-	if diff := cmp.Diff(request, asked); diff != "" {
-		t.Error(diff)
-	}
+	testbed.Diff(t, "", request, asked)
 }
 
 func TestPackagesListsThem(t *testing.T) {
@@ -82,9 +78,7 @@ func TestPackagesListsThem(t *testing.T) {
 	if err != nil || uri != "/v1/sandboxes/sbx_1/packages" {
 		t.Errorf("%v, asked %q", err, uri)
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	testbed.Diff(t, "", want, got)
 }
 
 func TestPackageEscapesTheName(t *testing.T) {

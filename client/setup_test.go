@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // setup serves the handler as a farm and returns a client with the key "secret".
@@ -18,9 +19,7 @@ func setup(t *testing.T, farm http.Handler) *client.Client {
 	server := httptest.NewServer(farm)
 	t.Cleanup(server.Close)
 	c, err := client.New(server.URL, client.WithKey("secret"), client.WithUserAgent("test"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	return c
 }
 

@@ -7,10 +7,9 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // The methods on tenants call their routes, and a refusal by a quota keeps its numbers.
@@ -32,9 +31,7 @@ func TestTenants(t *testing.T) {
 	}))
 	t.Cleanup(web.Close)
 	c, err := client.New(web.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	ctx, gpus := t.Context(), 0
 	for _, do := range []func() error{
 		func() error { _, err := c.Usage(ctx, 0); return err },
@@ -59,9 +56,7 @@ func TestTenants(t *testing.T) {
 		"GET /v1/usage ", "GET /v1/tenants/acme/usage?days=7 ", "GET /v1/tenants/acme ",
 		`PATCH /v1/tenants/acme {"set":{"max_gpus":0},"default":["max_cpus"]}`, `PUT /v1/tenants/acme {"max_gpus":0}`, "GET /v1/tenants?limit=200 ",
 	}
-	if diff := cmp.Diff(want, seen); diff != "" {
-		t.Errorf("requests (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "requests", want, seen)
 }
 
 // The methods on nodes call their routes; a node's id may contain anything.
@@ -79,9 +74,7 @@ func TestNodes(t *testing.T) {
 	}))
 	t.Cleanup(web.Close)
 	c, err := client.New(web.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	idle := "close"
 	for _, do := range []func() (wire.Drain, error){
 		func() (wire.Drain, error) { return c.DrainNode(t.Context(), "AB:CD/1", wire.DrainRequest{Idle: &idle}) },
@@ -95,7 +88,5 @@ func TestNodes(t *testing.T) {
 		t.Error(err)
 	}
 	want := []string{`POST /v1/nodes/AB:CD%2F1/drain {"idle":"close"}`, "GET /v1/nodes/n1/drain ", "DELETE /v1/nodes/n1/drain "}
-	if diff := cmp.Diff(want, seen); diff != "" {
-		t.Errorf("requests (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "requests", want, seen)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestNewRefusesBadAddresses(t *testing.T) {
@@ -177,9 +178,7 @@ func TestCredentialsAndEncodingOfPaths(t *testing.T) {
 		w.WriteHeader(http.StatusCreated)
 	}))
 	const name = "dir/données 50% #1?;世.txt"
-	if err := c.Files("sbx_1").Write(t.Context(), name, strings.NewReader("x")); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, c.Files("sbx_1").Write(t.Context(), name, strings.NewReader("x")))
 	r := <-seen
 	if got := r.URL.Path; got != "/v1/sandboxes/sbx_1/files/"+name {
 		t.Errorf("path %q", got)
@@ -190,9 +189,7 @@ func TestCredentialsAndEncodingOfPaths(t *testing.T) {
 	if got := r.Header.Get("User-Agent"); got != "test" {
 		t.Errorf("User-Agent %q", got)
 	}
-	if err := c.Files("sbx_1").Write(t.Context(), "a%2Fb/../c", strings.NewReader("")); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, c.Files("sbx_1").Write(t.Context(), "a%2Fb/../c", strings.NewReader("")))
 	if r := <-seen; r.URL.EscapedPath() != "/v1/sandboxes/sbx_1/files/a%252Fb/../c" {
 		t.Errorf("path was changed on its way: %q", r.URL.EscapedPath())
 	}
@@ -216,14 +213,10 @@ func TestListsFetchEveryPage(t *testing.T) {
 	}))
 	var got []string
 	for job, err := range c.Jobs(t.Context(), client.JobFilter{SandboxID: "sbx_1"}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		got = append(got, job.ID)
 	}
-	if diff := cmp.Diff([]string{"job_1", "job_2", "job_3"}, got); diff != "" {
-		t.Error(diff)
-	}
+	testbed.Diff(t, "", []string{"job_1", "job_2", "job_3"}, got)
 }
 
 func TestRestartOfOneKernelNamesIt(t *testing.T) {
@@ -238,13 +231,10 @@ func TestRestartOfOneKernelNamesIt(t *testing.T) {
 		reply(t, w, http.StatusAccepted, wire.Job{ID: "job_1"})
 	}))
 	for _, opts := range [][]client.CallOption{{client.WithKernel("b")}, nil} {
-		if _, err := c.Restart(t.Context(), "sbx_1", opts...); err != nil {
-			t.Fatal(err)
-		}
+		_, err := c.Restart(t.Context(), "sbx_1", opts...)
+		testbed.Must(t, err)
 	}
-	if diff := cmp.Diff([]string{`{"context":"b"}`, ""}, bodies); diff != "" {
-		t.Error(diff)
-	}
+	testbed.Diff(t, "", []string{`{"context":"b"}`, ""}, bodies)
 }
 
 // badGateway is the answer of a proxy that does not reach the API.

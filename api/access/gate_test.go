@@ -11,11 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // counts is a store that counts the calls that reach it.
@@ -89,9 +88,7 @@ func TestNoQuotaCostsNoCall(t *testing.T) {
 			return err
 		}
 		for range 1000 {
-			if err := enter(); err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, enter())
 		}
 		if c.reads != 1 || c.admits != 0 {
 			t.Errorf("1000 requests read the quotas %d times and were counted %d times", c.reads, c.admits)
@@ -122,13 +119,10 @@ func TestBeyondTheRate(t *testing.T) {
 		g := access.NewGate(access.GateConfig{Store: c, Refused: func(q farm.QuotaName) { refused[q]++ }})
 		defer g.Close()
 		h := http.Header{}
-		if _, err := g.Enter(t.Context(), "acme", "req", h); err != nil {
-			t.Fatal(err)
-		}
+		_, err := g.Enter(t.Context(), "acme", "req", h)
+		testbed.Must(t, err)
 		want := http.Header{"Ratelimit-Policy": {`"requests";q=20;w=60`}, "Ratelimit": {`"requests";r=7;t=39`}}
-		if diff := cmp.Diff(want, h); diff != "" {
-			t.Errorf("headers (-want +got):\n%s", diff)
-		}
+		testbed.Diff(t, "headers", want, h)
 		c.set(func() {
 			c.err = farm.QuotaError(farm.QuotaUse{Name: farm.QuotaRequests, Limit: 20, Used: 20, RetryAfter: 2500 * time.Millisecond}, 1)
 		})
@@ -171,9 +165,7 @@ func TestConnectionsAreRenewed(t *testing.T) {
 		var leaves []func()
 		for _, id := range []string{"a", "b"} {
 			leave, err := g.Enter(t.Context(), "acme", id, http.Header{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, err)
 			leaves = append(leaves, leave)
 		}
 		time.Sleep(store.RenewConnectionsEvery + time.Second)
@@ -185,9 +177,7 @@ func TestConnectionsAreRenewed(t *testing.T) {
 		leaves[0]()
 		time.Sleep(store.RenewConnectionsEvery)
 		synctest.Wait()
-		if diff := cmp.Diff(map[string][]string{"acme": {"b"}}, c.renewed[len(c.renewed)-1]); diff != "" {
-			t.Errorf("renewed (-want +got):\n%s", diff)
-		}
+		testbed.Diff(t, "renewed", map[string][]string{"acme": {"b"}}, c.renewed[len(c.renewed)-1])
 		leaves[1]()
 		time.Sleep(time.Minute)
 		synctest.Wait()

@@ -20,6 +20,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -334,9 +335,7 @@ func TestManyKeys(t *testing.T) {
 	for i := range many {
 		secret := fmt.Sprint("secret-", i)
 		key := farm.Key{ID: farm.NewID(farm.KeyPrefix), Tenant: fmt.Sprint("tenant-", i), Scopes: []farm.Scope{farm.ScopeRun}}
-		if err := s.CreateKey(t.Context(), sha256.Sum256([]byte(secret)), key); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, s.CreateKey(t.Context(), sha256.Sum256([]byte(secret)), key))
 	}
 	ring := access.NewKeys(s, access.KeysConfig{})
 	defer ring.Close()
@@ -369,9 +368,7 @@ func TestIDsOfATenantsKeys(t *testing.T) {
 		ids := func() string {
 			t.Helper()
 			got, err := ring.IDs(t.Context(), "acme")
-			if err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, err)
 			slices.Sort(got)
 			return strings.Join(got, " ")
 		}

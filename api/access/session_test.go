@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // key is a store with a key for signatures.
@@ -53,9 +54,7 @@ func read(t *testing.T, s *access.Sessions, value string) (sum [32]byte, ok bool
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/jobs", nil)
 	r.AddCookie(&http.Cookie{Name: access.Cookie, Value: value})
 	got, ok, err := s.Read(t.Context(), r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	return got, ok
 }
 
@@ -64,9 +63,7 @@ func TestASessionLastsForItsLife(t *testing.T) {
 	s, c := sessions("a")
 	mine := sha256.Sum256([]byte("my key"))
 	cookie, err := s.Open(t.Context(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/session", nil), mine, "/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	if !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || cookie.MaxAge != int(access.SessionLife/time.Second) {
 		t.Errorf("the cookie is %s", cookie)
 	}
@@ -86,9 +83,8 @@ func TestASessionEndsWhenItsBrowserLogsOut(t *testing.T) {
 	var made [2]*http.Cookie
 	for i := range made {
 		var err error
-		if made[i], err = s.Open(t.Context(), r, sha256.Sum256([]byte("my key")), "/"); err != nil {
-			t.Fatal(err)
-		}
+		made[i], err = s.Open(t.Context(), r, sha256.Sum256([]byte("my key")), "/")
+		testbed.Must(t, err)
 	}
 	out := httptest.NewRequestWithContext(t.Context(), http.MethodDelete, "/session", nil)
 	out.AddCookie(&http.Cookie{Name: access.Cookie, Value: "wrong"})
@@ -126,9 +122,8 @@ func TestOfManyCookiesAFewAreLookedAt(t *testing.T) {
 		for i := range 20 {
 			if i == 0 || !same {
 				var err error
-				if cookie, err = s.Open(t.Context(), r, sha256.Sum256([]byte{byte(i)}), "/"); err != nil {
-					t.Fatal(err)
-				}
+				cookie, err = s.Open(t.Context(), r, sha256.Sum256([]byte{byte(i)}), "/")
+				testbed.Must(t, err)
 			}
 			r.AddCookie(&http.Cookie{Name: access.Cookie, Value: cookie.Value})
 		}
@@ -144,9 +139,7 @@ func TestAWrongCookieHidesNoRightOne(t *testing.T) {
 	s, _ := sessions("a")
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/session", nil)
 	mine, err := s.Open(t.Context(), r, sha256.Sum256([]byte("my key")), "/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for _, values := range [][]string{{"wrong", mine.Value}, {mine.Value, "wrong"}, {"", "a.b", mine.Value}} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/jobs", nil)
 		for _, value := range values {
@@ -164,22 +157,14 @@ func TestACookieOfAnotherMakingCountsForNothing(t *testing.T) {
 	foreign, _ := sessions("b")
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/session", nil)
 	theirs, err := foreign.Open(t.Context(), r, sha256.Sum256(nil), "/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	mine, err := s.Open(t.Context(), r, sha256.Sum256(nil), "/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	link, err := access.NewSigner(key("a"), time.Now).Seal(t.Context(), "port1", "acme", "sbx", "80", "1900000000")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	payload, code, _ := strings.Cut(mine.Value, ".")
 	plain, err := base64.RawURLEncoding.DecodeString(payload)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	plain[len(plain)-1] ^= 1
 	for name, value := range map[string]string{
 		"OfAnotherFarm": theirs.Value, "ALinkToAPort": link, "Empty": "", "NoDot": "abc", "TooLong": strings.Repeat("a", 10_000),
@@ -298,21 +283,15 @@ func TestOnlyTheFarmsOwnTokensOpen(t *testing.T) {
 	t.Parallel()
 	s := access.NewSigner(keyStore{key: bytes.Repeat([]byte{1}, 32)}, time.Now)
 	token, err := s.Seal(t.Context(), "kind1", "acme", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	if parts, err := s.Open(t.Context(), token); err != nil || !slices.Equal(parts, []string{"kind1", "acme", ""}) {
 		t.Errorf("%q, %v", parts, err)
 	}
 	other, err := access.NewSigner(keyStore{key: bytes.Repeat([]byte{2}, 32)}, time.Now).Seal(t.Context(), "kind1", "acme", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	payload, code, _ := strings.Cut(token, ".")
 	longer, err := s.Seal(t.Context(), strings.Repeat("x", 600))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for name, bad := range map[string]string{
 		"empty": "", "of another farm": other, "cut": payload, "without a code": payload + ".",
 		"with other words": "x" + payload + "." + code, "too long": longer,

@@ -18,6 +18,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/mcp"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestFilesAreInTheWorkspace(t *testing.T) {
@@ -43,12 +44,10 @@ func TestFilesAreInTheWorkspace(t *testing.T) {
 			t.Errorf("%s %v: %v", c.tool, c.args, out)
 		}
 	}
-	if diff := cmp.Diff(map[string]string{
+	testbed.Diff(t, "", map[string]string{
 		"a.txt": "1", "etc/in ner/a.txt": "2", "b/c.txt": "", "in put.csv": "x", "d/y.bin": "\x00\xff", "$(touch x)/e": "",
 		"told/n.txt": "3", "told.txt": "4", "dir/f.txt": "5",
-	}, b.farm.Written()); diff != "" {
-		t.Error(diff)
-	}
+	}, b.farm.Written())
 	b.refused("write_file_sandbox", map[string]any{"file_name": "../x", "file_contents": ""}, "file_name")
 	b.refused("write_file_sandbox", map[string]any{"file_name": "x", "file_contents": "", "dest_dir": "a/../../b"}, "dest_dir")
 	b.refused("write_file_sandbox", map[string]any{"file_name": "x/", "file_contents": ""}, "file_name")
@@ -77,9 +76,7 @@ func TestAnyFileOfTheSandboxIsCopiedOut(t *testing.T) {
 			t.Errorf("%s: %v", path, out)
 		}
 	}
-	if diff := cmp.Diff(map[string]string{"in.txt": "1"}, b.farm.Written()); diff != "" {
-		t.Errorf("a copy stays in the workspace: %s", diff)
-	}
+	testbed.Diff(t, "a copy stays in the workspace", map[string]string{"in.txt": "1"}, b.farm.Written())
 	for _, path := range []string{"/no/such", "/app/workspaces/11111111-2222-3333-4444-555555555555/../../../x", "../x", ""} {
 		b.refused("copy_file_from_sandbox", map[string]any{"container_src_path": path}, "container_src_path")
 	}
@@ -134,16 +131,12 @@ func packedTar(t *testing.T, zipped bool, headers ...tar.Header) string {
 		if h.Typeflag == tar.TypeReg {
 			h.Size = 1
 		}
-		if err := w.WriteHeader(&h); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, w.WriteHeader(&h))
 		if h.Size > 0 {
 			_, _ = w.Write([]byte("x"))
 		}
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, w.Close())
 	if zipped {
 		_ = zip.Close()
 	}
@@ -248,26 +241,17 @@ func repeatedTar(t *testing.T, piece []byte, n int, end ...tar.Header) string {
 	t.Helper()
 	var out bytes.Buffer
 	zip, err := gzip.NewWriterLevel(&out, gzip.BestSpeed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for range n {
-		if _, err := zip.Write(piece); err != nil {
-			t.Fatal(err)
-		}
+		_, err = zip.Write(piece)
+		testbed.Must(t, err)
 	}
 	last := tar.NewWriter(zip)
 	for _, h := range end {
-		if err := last.WriteHeader(&h); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, last.WriteHeader(&h))
 	}
-	if err := last.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := zip.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, last.Close())
+	testbed.Must(t, zip.Close())
 	return base64.StdEncoding.EncodeToString(out.Bytes())
 }
 
@@ -275,9 +259,7 @@ func repeatedTar(t *testing.T, piece []byte, n int, end ...tar.Header) string {
 func member(t *testing.T, h tar.Header) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	if err := tar.NewWriter(&out).WriteHeader(&h); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, tar.NewWriter(&out).WriteHeader(&h))
 	return out.Bytes()
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/mcp"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // dockerFarm records requests: tars, commands and sandboxes. It has as many GPUs as gpus says.
@@ -130,14 +131,11 @@ func (b *dockerBundle) call(tool string, args map[string]any) map[string]any {
 	}
 	var decoded any // as it comes over the wire
 	text, err := json.Marshal(given)
-	if err = errors.Join(err, json.Unmarshal(text, &decoded)); err != nil {
-		b.t.Fatal(err)
-	}
+	err = errors.Join(err, json.Unmarshal(text, &decoded))
+	testbed.Must(b.t, err)
 	reply, _ := b.set.Call(b.t.Context(), b.env, tool, decoded)
 	text, err = mcp.EncodeReply(reply.Value)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testbed.Must(b.t, err)
 	var out map[string]any
 	if err := json.Unmarshal(text, &out); err != nil {
 		b.t.Fatalf("%s: %v in %s", tool, err, text)
@@ -225,9 +223,7 @@ func TestExecStartsAJobForEachProgram(t *testing.T) {
 	if installed, _ := out["installed"].([]any); len(installed) != 2 {
 		t.Errorf("installed %v", installed)
 	}
-	if diff := cmp.Diff(map[string]any{"success": true, "results": []any{}}, b.call("sandbox_exec", map[string]any{"commands": []string{}})); diff != "" {
-		t.Error(diff)
-	}
+	testbed.Diff(t, "", map[string]any{"success": true, "results": []any{}}, b.call("sandbox_exec", map[string]any{"commands": []string{}}))
 }
 
 func TestExecThatIsStoppedNamesTheCommand(t *testing.T) {

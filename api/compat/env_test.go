@@ -7,12 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/api/compat"
 	"github.com/sandfarm/sandfarm/api/mcp"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // envBundle is a toolset over its own fake farm, with one environment.
@@ -29,9 +28,7 @@ func setupEnv(t *testing.T) *envBundle {
 	b := &envBundle{t: t, farm: &fakeFarm{}, set: toolsetNamed("python-env")}
 	b.env = compat.Env{Farm: func(context.Context) compat.Farm { return b.farm }}
 	reply, err := b.set.Call(t.Context(), b.env, "create_python_env", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	b.id, _ = reply.Value.(string)
 	return b
 }
@@ -44,9 +41,7 @@ func (b *envBundle) call(tool string, args map[string]any) (map[string]any, mcp.
 	}
 	reply, _ := b.set.Call(b.t.Context(), b.env, tool, args)
 	text, err := mcp.EncodeReply(reply.Value)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testbed.Must(b.t, err)
 	var out map[string]any
 	if err := json.Unmarshal(text, &out); err != nil {
 		b.t.Fatalf("%s: %v in %s", tool, err, text)
@@ -74,9 +69,7 @@ func TestExecuteGivesNamesAndLinks(t *testing.T) {
 		"file_links": []any{map[string]any{"name": "out/a.csv", "url": "http://s/1"}},
 	}
 	got, _ := b.call("execute_python_code", map[string]any{"code": "x"})
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	testbed.Diff(t, "", want, got)
 	reply, err := b.set.Call(t.Context(), b.env, "execute_python_code", map[string]any{"code": "x", "sandbox_id": b.id})
 	if err != nil || reply.IsError {
 		t.Errorf("by sandbox_id: %v %v", reply, err)
@@ -227,9 +220,8 @@ func TestIncompleteToolsetsAreNotServed(t *testing.T) {
 			}},
 		}
 	}
-	if _, err := complete().Serve(compat.Env{}, "1", mcp.HTTP{}); err != nil {
-		t.Fatalf("a complete one: %v", err)
-	}
+	_, err := complete().Serve(compat.Env{}, "1", mcp.HTTP{})
+	testbed.Must(t, err)
 	for want, change := range map[string]func(*compat.Toolset){
 		"a toolset needs Refuse": func(s *compat.Toolset) { s.Refuse = nil },
 		"Instructions":           func(s *compat.Toolset) { s.Instructions = "" },

@@ -6,12 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/api/compat"
 	"github.com/sandfarm/sandfarm/api/mcp"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 type notebookBundle struct {
@@ -24,9 +23,7 @@ func setupNotebook(t *testing.T) *notebookBundle {
 	t.Helper()
 	b := &notebookBundle{t: t, farm: &fakeFarm{}}
 	made, err := b.farm.CreateSandbox(t.Context(), wire.CreateRequest{}, time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	b.id = made.Sandbox.ID
 	return b
 }
@@ -40,9 +37,7 @@ func (b *notebookBundle) call(tool string, args map[string]any) string {
 		return text
 	}
 	text, err := mcp.EncodeReply(reply.Value)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testbed.Must(b.t, err)
 	return string(text)
 }
 
@@ -110,9 +105,7 @@ func TestStoppedCodeIsNeverAnEmptySuccess(t *testing.T) {
 			t.Parallel()
 			b := setupNotebook(t)
 			b.farm.ExecuteFunc = func(context.Context, wire.ExecuteRequest) wire.Job { return c.job }
-			if diff := cmp.Diff(c.want, b.call("execute_code", map[string]any{"sandbox_id": b.id, "code": "x"})); diff != "" {
-				t.Error(diff)
-			}
+			testbed.Diff(t, "", c.want, b.call("execute_code", map[string]any{"sandbox_id": b.id, "code": "x"}))
 		})
 	}
 }
@@ -164,9 +157,7 @@ func TestToolsMoveFiles(t *testing.T) {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
-	if diff := cmp.Diff(map[string]string{"in/a.txt": "第一行\n", "b.bin": "\x00\xff", "in/c.txt": "c", "d.txt": "d"}, b.farm.Written()); diff != "" {
-		t.Error(diff)
-	}
+	testbed.Diff(t, "", map[string]string{"in/a.txt": "第一行\n", "b.bin": "\x00\xff", "in/c.txt": "c", "d.txt": "d"}, b.farm.Written())
 }
 
 func TestAFailedInstallIsANormalAnswer(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/mcp"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestInstallsAreReported(t *testing.T) {
@@ -133,9 +134,7 @@ func TestAJobContinuesWhenItsStreamDrops(t *testing.T) {
 		return wire.Job{}, ctx.Err()
 	}
 	server, err := b.set.Serve(b.env, "1", mcp.HTTP{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	sse := server.SSE(mcp.SSEOptions{Messages: "/messages/"})
 	mux := http.NewServeMux()
 	mux.HandleFunc("/sse", sse.Stream)
@@ -144,24 +143,17 @@ func TestAJobContinuesWhenItsStreamDrops(t *testing.T) {
 	t.Cleanup(web.Close)
 
 	c, err := client.NewSSEMCPClient(web.URL + "/sse")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Initialize(t.Context(), protocol.InitializeRequest{Params: protocol.InitializeParams{ProtocolVersion: "2024-11-05"}}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
+	testbed.Must(t, c.Start(t.Context()))
+	_, err = c.Initialize(t.Context(), protocol.InitializeRequest{Params: protocol.InitializeParams{ProtocolVersion: "2024-11-05"}})
+	testbed.Must(t, err)
 	go func() {
 		_, _ = c.CallTool(context.WithoutCancel(t.Context()), protocol.CallToolRequest{Params: protocol.CallToolParams{
 			Name: "execute_python_code", Arguments: b.in(map[string]any{"code": "while True: pass"}),
 		}})
 	}()
 	<-waiting
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, c.Close())
 	<-left      // the wait for the job has ended
 	web.Close() // and the call has returned
 	if canceled := b.farm.Canceled(); len(canceled) > 0 {

@@ -16,6 +16,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/mcp"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // sandboxBundle is a toolset over its own fake farm, with one sandbox.
@@ -32,9 +33,7 @@ func setupSandbox(t *testing.T) *sandboxBundle {
 	b := &sandboxBundle{t: t, farm: &fakeFarm{}, set: toolsetNamed("sandbox")}
 	b.env = compat.Env{Farm: func(context.Context) compat.Farm { return b.farm }}
 	made, err := b.call("create_sandbox", map[string]any{"name": "first"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	b.box, _ = made["sandbox_id"].(string)
 	return b
 }
@@ -44,9 +43,7 @@ func (b *sandboxBundle) call(tool string, args any) (map[string]any, error) {
 	b.t.Helper()
 	reply, err := b.set.Call(b.t.Context(), b.env, tool, args)
 	text, broken := mcp.EncodeReply(reply.Value)
-	if broken != nil {
-		b.t.Fatal(broken)
-	}
+	testbed.Must(b.t, broken)
 	var out map[string]any
 	if broken := json.Unmarshal(text, &out); broken != nil {
 		b.t.Fatalf("%s: %v in %s", tool, broken, text)
@@ -66,9 +63,8 @@ func TestNamesAreUniqueAmongOpenSandboxes(t *testing.T) {
 	if got, err := b.call("create_sandbox", map[string]any{"name": "first"}); farm.CodeOf(err) != farm.CodeConflict || got["error"] != true || !strings.Contains(got["message"].(string), "python-sandbox-first") {
 		t.Errorf("%v %v", got, err)
 	}
-	if _, err := b.farm.CloseSandbox(t.Context(), b.box, 0); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.farm.CloseSandbox(t.Context(), b.box, 0)
+	testbed.Must(t, err)
 	if got, err := b.call("create_sandbox", map[string]any{"name": "first"}); err != nil || got["name"] != "python-sandbox-first" || got["sandbox_name"] != got["name"] || got["status"] != "active" {
 		t.Errorf("%v %v", got, err)
 	}
@@ -97,9 +93,7 @@ func TestOfManyCreatesWithOneNameOneSucceeds(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if diff := cmp.Diff(map[farm.Code]int{"": 1, farm.CodeConflict: 7}, codes); diff != "" {
-		t.Error(diff)
-	}
+	testbed.Diff(t, "", map[farm.Code]int{"": 1, farm.CodeConflict: 7}, codes)
 }
 
 // slowFarm blocks in the lookup of one name.
@@ -161,9 +155,7 @@ func TestSandboxesAreFoundByName(t *testing.T) {
 		t.Errorf("%v %v", box, err)
 	}
 	other, err := b.farm.CreateSandbox(t.Context(), wire.CreateRequest{Name: "elsewhere"}, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	if box, err := compat.FindSandbox(t.Context(), b.farm, "elsewhere"); err != nil || box.ID != other.Sandbox.ID {
 		t.Errorf("%v %v", box, err)
 	}
@@ -178,9 +170,7 @@ func TestListReportsDockersStates(t *testing.T) {
 	t.Parallel()
 	b := setupSandbox(t)
 	reply, err := b.set.Call(t.Context(), b.env, "list_sandboxes", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	text, _ := mcp.EncodeReply(reply.Value)
 	var list []map[string]any
 	if err := json.Unmarshal(text, &list); err != nil || len(list) != 1 {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sandfarm/sandfarm/api/service"
@@ -17,6 +16,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // submitter accepts jobs that no worker takes.
@@ -40,9 +40,7 @@ func TestBatchReadsOneResultAtATime(t *testing.T) {
 	st := store.New(rdb, storetest.NoTasks, store.Options{Documents: documents})
 	t.Cleanup(func() { _, _ = st.Close(), rdb.Close() })
 	ctx := t.Context()
-	if err := st.Heartbeat(ctx, farm.Worker{ID: "w", Queues: []string{"cpu"}, Images: []farm.Image{{Name: "python", Languages: []string{"python"}}}}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, st.Heartbeat(ctx, farm.Worker{ID: "w", Queues: []string{"cpu"}, Images: []farm.Image{{Name: "python", Languages: []string{"python"}}}}))
 	s := service.New(service.Deps{Submitter: submitter{st}, Store: st}, service.Options{})
 	memory := budget.New(16 << 20)
 	ctx, hold := memory.With(ctx, tenant, time.Minute)
@@ -56,28 +54,22 @@ func TestBatchReadsOneResultAtATime(t *testing.T) {
 	call := service.Call{Tenant: tenant, Key: "k", Route: "batch"}
 	admitAll := func(more int) (int, error) { return more, nil }
 	batch, err := s.Batch(ctx, call, entries, admitAll)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	result := strings.Repeat("x", 1<<20)
 	for out := range batch.Outcomes(ctx) {
 		if out.Err != nil || out.Job.State != "queued" || out.Job.Request == nil || out.Sandbox == nil {
 			t.Fatalf("accepted: %v, %+v", out.Err, out.Job)
 		}
 		ref := farm.Ref{Tenant: tenant, ID: out.Job.ID}
-		if _, err := st.Claim(ctx, ref, "w"); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := st.Finish(ctx, store.Finish{Ref: ref, Attempt: 1, State: farm.JobCompleted, Result: &farm.Result{Execute: &farm.ExecuteResult{Stdout: result}}}); err != nil {
-			t.Fatal(err)
-		}
+		_, err = st.Claim(ctx, ref, "w")
+		testbed.Must(t, err)
+		_, err = st.Finish(ctx, store.Finish{Ref: ref, Attempt: 1, State: farm.JobCompleted, Result: &farm.Result{Execute: &farm.ExecuteResult{Stdout: result}}})
+		testbed.Must(t, err)
 	}
 	for _, wait := range []time.Duration{0, time.Minute} {
 		call.Wait = wait
 		batch, err := s.Batch(ctx, call, entries, admitAll)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		_, before := documents.Calls()
 		read := 0
 		for out := range batch.Outcomes(ctx) {
@@ -148,9 +140,7 @@ func TestReadsEndWithTheirCaller(t *testing.T) {
 	a := storetest.Create()
 	must := func(_ any, err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 	}
 	must(st.Accept(t.Context(), a))
 	for _, state := range []farm.SandboxState{farm.SandboxStarting, farm.SandboxReady} {
@@ -180,9 +170,7 @@ func TestReadsEndWithTheirCaller(t *testing.T) {
 			if job.State != want {
 				t.Errorf("the job is %s, want %s", job.State, want)
 			}
-			if diff := cmp.Diff(keys, blobs.keys); diff != "" {
-				t.Errorf("deleted (-want +got):\n%s", diff)
-			}
+			testbed.Diff(t, "deleted", keys, blobs.keys)
 		})
 	}
 }

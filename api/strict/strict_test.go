@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/strict"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 type inner struct {
@@ -33,9 +34,7 @@ func TestDecodeFillsEveryKind(t *testing.T) {
 	t.Parallel()
 	var got body
 	const text = ` {"code":"\u00e9<&>","flag":true,"name":null,"inner":{"n":-3,"f":0.5},"list":["a",""],"env":{"A":"1"},"raw":[ {"k":[1]} , 5],"at":"2026-11-23T08:00:32.5+01:00"} `
-	if err := strict.Decode([]byte(text), &got); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, strict.Decode([]byte(text), &got))
 	n, f, at := -3, 0.5, time.Date(2026, 11, 23, 7, 0, 32, 500_000_000, time.UTC)
 	want := body{
 		Code: "é<&>", Flag: true, Inner: &inner{N: &n, F: &f}, List: []string{"a", ""},
@@ -110,9 +109,7 @@ func TestDecodeReportsEveryProblem(t *testing.T) {
 	var got body
 	err := strict.Decode([]byte(`{"cod":[{"x":1}],"flag":3,"inner":{"n":"5","f":0.5,"a/b~":1},"list":["a",5],"env":{"A":1,"B":"2"},"flag":true}`), &got)
 	fields, rest := strict.Fields(err)
-	if rest != nil {
-		t.Fatal(rest)
-	}
+	testbed.Must(t, rest)
 	want := []farm.FieldError{
 		{Pointer: "/cod", Detail: `"cod" is not a known field; known are code, flag, name, inner, list, env, raw, at`},
 		{Pointer: "/flag", Detail: `"flag" must be true or false, not a number`},
@@ -123,9 +120,7 @@ func TestDecodeReportsEveryProblem(t *testing.T) {
 		{Pointer: "/flag", Detail: `"flag" is given twice`},
 		{Pointer: "/code", Detail: `"code" is missing`},
 	}
-	if diff := cmp.Diff(want, fields); diff != "" {
-		t.Error(diff)
-	}
+	testbed.Diff(t, "", want, fields)
 	if got.Inner == nil || *got.Inner.F != 0.5 || got.Env["B"] != "2" {
 		t.Errorf("valid fields are missing: %+v", got)
 	}
@@ -158,9 +153,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		// encoding/json decodes every accepted body to the same value.
-		if err := json.Unmarshal(data, &plain); err != nil {
-			t.Fatalf("accepted what encoding/json refuses: %v", err)
-		}
+		testbed.Must(t, json.Unmarshal(data, &plain))
 		plain.Raw, got.Raw = nil, nil
 		if diff := cmp.Diff(plain, got); diff != "" {
 			t.Fatal(diff)

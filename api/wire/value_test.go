@@ -5,9 +5,8 @@ import (
 	"encoding/json"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestEntriesAreGroupedByTheirValue(t *testing.T) {
@@ -31,9 +30,7 @@ func TestEntriesAreGroupedByTheirValue(t *testing.T) {
 		},
 		"Gap": {[]wire.Rich{rich(3, "text/plain", "a"), rich(1, "text/plain", "b")}, []wire.Value{{rich(1, "text/plain", "b")}, {rich(3, "text/plain", "a")}}},
 	} {
-		if diff := cmp.Diff(test.want, wire.Values(test.entries)); diff != "" {
-			t.Errorf("%s: %s", name, diff)
-		}
+		testbed.Diff(t, name, test.want, wire.Values(test.entries))
 	}
 }
 
