@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // events are lines of "go test -json": an action, a package, a test and seconds in each, or output behind a colon.
@@ -54,9 +56,7 @@ func TestVerdictOfARun(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r, err := readEvents(strings.NewReader(events(c.events...)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, err)
 			for what, pair := range map[string][2]any{"passed": {c.passed, r.passed}, "failed": {c.failed, r.failed}, "flaky": {c.flaked, r.flaky}} {
 				if fmt.Sprint(pair[0]) != fmt.Sprint(pair[1]) {
 					t.Errorf("%s: %v, want %v", what, pair[1], pair[0])
@@ -83,9 +83,7 @@ func TestMoreFlakyTestsThanAllowedAreRed(t *testing.T) {
 			lines = append(lines, fmt.Sprintf("fail a Test%d", i), fmt.Sprintf("pass a Test%d", i))
 		}
 		r, err := readEvents(strings.NewReader(events(lines...)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		if got := len(r.reasons(false)) > 0; got != red || len(r.flaky) != n {
 			t.Errorf("%d flaky tests (%d seen): red %v", n, len(r.flaky), got)
 		}
@@ -106,9 +104,7 @@ func TestListOfFlakyTests(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join(t.TempDir(), "flaky.txt")
-			if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, os.WriteFile(path, []byte(c.text), 0o600))
 			err := checkFlakyList(path, now)
 			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, want %q", err, c.want)
@@ -136,9 +132,7 @@ func TestSteps(t *testing.T) {
 	t.Setenv(resultsEnv, "")
 	t.Chdir(t.TempDir())
 	makefile := "good:\n\t@echo '{\"Passed\":2}' >>$$SANDFARM_TEST_RESULTS; echo '{\"Passed\":3,\"Flaky\":1}' >>$$SANDFARM_TEST_RESULTS\nbad:\n\t@exit 3\nhangs:\n\t@sleep 600\n"
-	if err := os.WriteFile("Makefile", []byte(makefile), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, os.WriteFile("Makefile", []byte(makefile), 0o600))
 	for name, c := range map[string]struct {
 		stepper
 		targets []string
@@ -210,9 +204,7 @@ exit 1
 				t.Errorf("it shows %q, want its output: %v", out, c.shows)
 			}
 			text, err := os.ReadFile(calls)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, err)
 			if want := strings.Repeat("test -run ^$ -fuzz ^F$ -fuzztime 3s -v p\n", c.runs); string(text) != want {
 				t.Errorf("go was called with\n%swant\n%s", text, want)
 			}

@@ -165,9 +165,7 @@ func startMinIO(t *testing.T) *minio {
 	}
 	cmd := exec.Command(os.Getenv("SANDFARM_TEST_MINIO"), "server", "--quiet", "--address", m.address, t.TempDir()) // killed below
 	cmd.Env = append(os.Environ(), "MINIO_ROOT_USER=sandfarm-root", "MINIO_ROOT_PASSWORD="+m.secrets["root"], "MINIO_BROWSER=off")
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("start MinIO (`make test-compose` brings it): %v", err)
-	}
+	testbed.Must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -209,8 +207,6 @@ func (m *minio) bucket(t *testing.T, service string) *blob.Store {
 func (m *minio) open(t *testing.T, service, bucket string) *blob.Store {
 	t.Helper()
 	s, err := blob.New(blob.Config{Endpoint: "http://" + m.address, AccessKey: "sandfarm-" + service, SecretKey: m.secrets[service], Bucket: bucket})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	return s
 }

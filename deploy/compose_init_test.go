@@ -11,9 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/internal/secret"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // initialise runs init.sh and returns its output.
@@ -33,9 +32,7 @@ func initialise(t *testing.T, args ...string) string {
 func variables(t *testing.T, file string) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	found := map[string]string{}
 	for line := range strings.SplitSeq(strings.TrimSpace(string(text)), "\n") {
 		name, value, ok := strings.Cut(line, "=")
@@ -82,18 +79,14 @@ func TestInitMakesPasswordsOnce(t *testing.T) {
 	if _, err := secret.ParseKeys(first["SANDFARM_SECRETS_KEY"]); err != nil {
 		t.Error(err)
 	}
-	if diff := cmp.Diff("default:"+hashOf(key), first["SANDFARM_API_KEYS"]); diff != "" {
-		t.Errorf("keys (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "keys", "default:"+hashOf(key), first["SANDFARM_API_KEYS"])
 	if text, err := os.ReadFile(file); err != nil || bytes.Contains(text, []byte(key)) {
 		t.Errorf("the file holds the key itself (error %v)", err)
 	}
 	if again := initialise(t, file); again != "" {
 		t.Errorf("the second start printed %q", again)
 	}
-	if diff := cmp.Diff(first, variables(t, file)); diff != "" {
-		t.Errorf("the second start changed (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "the second start changed", first, variables(t, file))
 	other := filepath.Join(t.TempDir(), ".env")
 	initialise(t, other)
 	for name, value := range variables(t, other) {
@@ -144,9 +137,7 @@ func TestInitMakesFurtherKeys(t *testing.T) {
 	first := keyIn(t, initialise(t, file))
 	second := keyIn(t, initialise(t, "--key", "team-b", file))
 	want := "default:" + hashOf(first) + ",team-b:" + hashOf(second)
-	if diff := cmp.Diff(want, variables(t, file)["SANDFARM_API_KEYS"]); diff != "" {
-		t.Errorf("keys (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "keys", want, variables(t, file)["SANDFARM_API_KEYS"])
 	if out, err := exec.CommandContext(t.Context(), "compose/init.sh", "--key", "a|b", file).CombinedOutput(); err == nil || !strings.Contains(string(out), "name a tenant") {
 		t.Errorf("a tenant of strange characters: error %v, %q", err, out)
 	}

@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/testbed"
@@ -46,17 +44,12 @@ func newProject(t *testing.T, buildx bool) *project {
 	if buildx {
 		plugins = append(plugins, "docker-buildx")
 	}
-	if err := os.Mkdir(filepath.Join(p.plugins, "cli-plugins"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, os.Mkdir(filepath.Join(p.plugins, "cli-plugins"), 0o700))
 	for _, plugin := range plugins {
 		binary := filepath.Join(os.Getenv("SANDFARM_TEST_PLUGINS"), plugin)
-		if _, err := os.Stat(binary); err != nil {
-			t.Fatalf("%v: `make test-compose` brings it", err)
-		}
-		if err := os.Symlink(binary, filepath.Join(p.plugins, "cli-plugins", plugin)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := os.Stat(binary)
+		testbed.Must(t, err)
+		testbed.Must(t, os.Symlink(binary, filepath.Join(p.plugins, "cli-plugins", plugin)))
 	}
 	p.file = filepath.Join(t.TempDir(), ".env")
 	p.key = keyIn(t, initialise(t, p.file))
@@ -133,9 +126,7 @@ func (p *project) sandboxes(t *testing.T) []string {
 func (p *project) client(t *testing.T) *client.Client {
 	t.Helper()
 	c, err := client.New(fmt.Sprintf("http://127.0.0.1:%s", p.ports["SANDFARM_PORT"]), client.WithKey(p.key))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	return c
 }
 
@@ -203,9 +194,7 @@ func (p *project) containers(t *testing.T) []container {
 	d := json.NewDecoder(strings.NewReader(text))
 	for d.More() {
 		var c container
-		if err := d.Decode(&c); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, d.Decode(&c))
 		found = append(found, c)
 	}
 	return found
@@ -243,18 +232,14 @@ func (p *project) checkContainers(t *testing.T) {
 		}
 	}
 	wantCount := map[string]int{"api": 1, "worker": 3, "scheduler": 1, "redis": 1, "minio": 1, "images": 1, "caretaker": 1, "credentials": 1, "engine-proxy": 1}
-	if diff := cmp.Diff(wantCount, count); diff != "" {
-		t.Errorf("containers (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "containers", wantCount, count)
 	wantPorts := map[string]string{
 		"api 8000/tcp":   p.ports["SANDFARM_PORT"],
 		"api 8002/tcp":   p.ports["SANDFARM_METRICS_PORT"],
 		"minio 9000/tcp": p.ports["SANDFARM_S3_PORT"],
 		"minio 9001/tcp": p.ports["SANDFARM_CONSOLE_PORT"],
 	}
-	if diff := cmp.Diff(wantPorts, ports); diff != "" {
-		t.Errorf("published ports (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "published ports", wantPorts, ports)
 }
 
 // checkSocket checks that only the proxy and the image build have the engine's socket and run as root, and that workers and the

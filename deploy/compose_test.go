@@ -15,11 +15,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // The tests here take turns: each starts a farm of ten containers.
@@ -36,9 +36,7 @@ func TestComposeRefusesToStartWithoutPasswords(t *testing.T) {
 		}
 		one := *p
 		one.file = filepath.Join(t.TempDir(), ".env")
-		if err := os.WriteFile(one.file, []byte(text.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, os.WriteFile(one.file, []byte(text.String()), 0o600))
 		if out, err := one.compose(t.Context(), "up", "--no-start"); err == nil || !strings.Contains(out, missing) || !strings.Contains(out, "run deploy/compose/init.sh") {
 			t.Errorf("without %s: error %v; want one that says what to run:\n%s", missing, err, out)
 		}
@@ -99,12 +97,9 @@ func TestComposeFromUpToUpAgain(t *testing.T) {
 	p.checkBrowsable(t, job, artifact)
 
 	created, err := c.CreateSandbox(ctx, wire.CreateRequest{}, client.WithWait(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Execute(ctx, created.Sandbox.ID, wire.ExecuteRequest{Code: "x = 41"}, client.WithWait(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
+	_, err = c.Execute(ctx, created.Sandbox.ID, wire.ExecuteRequest{Code: "x = 41"}, client.WithWait(time.Minute))
+	testbed.Must(t, err)
 
 	// An update, and a restart: every container is a new process, and the sandbox has its variables.
 	p.must(t, "up", "--detach", "--wait", "--force-recreate", "--scale", "worker=3")
@@ -227,18 +222,14 @@ func (p *project) checkRunsSpread(t *testing.T, c *client.Client) {
 			return err
 		})
 	}
-	if err := group.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, group.Wait())
 	var want []string
 	for i := range 30 {
 		want = append(want, fmt.Sprint(i))
 	}
 	slices.Sort(got)
 	slices.Sort(want)
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("outputs (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "outputs", want, got)
 	by := map[string]int{}
 	for line := range strings.SplitSeq(p.must(t, "logs", "--no-color", "worker"), "\n") {
 		worker, text, _ := strings.Cut(line, "|")
@@ -268,9 +259,7 @@ func (p *project) checkPackages(t *testing.T, c *client.Client) {
 func (p *project) checkLink(t *testing.T, c *client.Client, a wire.Artifact) {
 	t.Helper()
 	link, err := c.Link(t.Context(), a.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	if status, body := get(t, link, ""); status != http.StatusOK || body != "from inside" {
 		t.Errorf("link %s: status %d, body %q", link, status, body)
 	}
@@ -320,9 +309,7 @@ func (p *project) nothingIsLeft(t *testing.T) {
 func get(t *testing.T, url, key string) (int, string) {
 	t.Helper()
 	status, body, err := fetch(t.Context(), url, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	return status, body
 }
 

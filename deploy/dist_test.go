@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // packed writes an archive of two files and returns its path.
@@ -24,9 +26,7 @@ func packed(t *testing.T, name string) string {
 	var entries []entry
 	for file, mode := range map[string]os.FileMode{"sandfarm": 0o755, "completions/_sandfarm": 0o644} {
 		from := filepath.Join(dir, filepath.Base(file))
-		if err := os.WriteFile(from, []byte("content of "+file), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, os.WriteFile(from, []byte("content of "+file), 0o600))
 		entries = append(entries, entry{name: file, from: from, mode: mode})
 	}
 	path := filepath.Join(dir, name)
@@ -52,68 +52,46 @@ var want = map[string]file{
 func TestTarHasEveryFile(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile(packed(t, "a.tar.gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	unzipped, err := gzip.NewReader(bytes.NewReader(content))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	got := map[string]file{}
 	for r := tar.NewReader(unzipped); ; {
 		header, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		text, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		got[header.Name] = file{string(text), header.FileInfo().Mode(), header.ModTime.Unix()}
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	testbed.Diff(t, "", want, got)
 }
 
 func TestZipHasEveryFile(t *testing.T) {
 	t.Parallel()
 	r, err := zip.OpenReader(packed(t, "a.zip"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer r.Close()
 	got := map[string]file{}
 	for _, one := range r.File {
 		content, err := one.Open()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		text, err := io.ReadAll(content)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		got[one.Name] = file{string(text), one.Mode(), one.Modified.Unix()}
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	testbed.Diff(t, "", want, got)
 }
 
 func TestArchivesAreReproducible(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"a.tar.gz", "a.zip"} {
 		first, err := os.ReadFile(packed(t, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		second, err := os.ReadFile(packed(t, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		if !bytes.Equal(first, second) {
 			t.Errorf("two archives %s of the same files differ", name)
 		}
@@ -124,9 +102,7 @@ func TestSumsAreThoseThatSha256sumChecks(t *testing.T) {
 	t.Parallel()
 	path := packed(t, "a.zip")
 	dir := filepath.Dir(path)
-	if err := writeSums(dir, []string{"sandfarm", "a.zip"}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, writeSums(dir, []string{"sandfarm", "a.zip"}))
 	check := exec.CommandContext(t.Context(), "sha256sum", "--strict", "-c", "SHA256SUMS")
 	check.Dir = dir
 	out, err := check.CombinedOutput()
@@ -160,30 +136,18 @@ func describe(targets []target) []string {
 
 func TestOverlayShowsOneAgent(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if err := os.MkdirAll(agents, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, os.MkdirAll(agents, 0o700))
 	for _, name := range []string{"agent-linux-amd64", "agent-linux-arm64", ".gitignore"} {
-		if err := os.WriteFile(filepath.Join(agents, name), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, os.WriteFile(filepath.Join(agents, name), nil, 0o600))
 	}
 	path, err := writeOverlay("overlay.json", "arm64", "/tmp/fresh")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	var got map[string]map[string]string
-	if err := json.Unmarshal(text, &got); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, json.Unmarshal(text, &got))
 	want := map[string]map[string]string{"Replace": {agents + "/agent-linux-amd64": "", agents + "/agent-linux-arm64": "/tmp/fresh"}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	testbed.Diff(t, "", want, got)
 }
 
 func TestProgramsAreSmall(t *testing.T) {

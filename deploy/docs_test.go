@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 var (
@@ -100,9 +102,7 @@ func pages(t *testing.T) map[string][]string {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	return found
 }
 
@@ -110,9 +110,7 @@ func pages(t *testing.T) map[string][]string {
 func hasAnchor(t *testing.T, file, anchor string) bool {
 	t.Helper()
 	page, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for _, found := range heading.FindAllStringSubmatch(fence.ReplaceAllString(string(page), ""), -1) {
 		if strings.ReplaceAll(symbols.ReplaceAllString(strings.ToLower(found[1]), ""), " ", "-") == anchor {
 			return true
@@ -128,9 +126,7 @@ var named = regexp.MustCompile("\\[`([^`]+)`\\]\\(\\.\\./([^)]+)\\)")
 func TestLifeOfAJobNamesItsFiles(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/life-of-a-job.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	steps := 0
 	for line := range strings.Lines(string(page)) {
 		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| |") && !strings.Contains(line, "**") || strings.HasPrefix(line, "| what dies") {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // A configuration keeps what it has, and gets the runtime once.
@@ -31,9 +31,7 @@ func TestMerged(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if diff := cmp.Diff(values(t, c.after), values(t, string(got))); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		testbed.Diff(t, name, values(t, c.after), values(t, string(got)))
 		if again, err := merged(got, "runsc", entry); again != nil || err != nil {
 			t.Errorf("%s, merged again: %s, %v", name, again, err)
 		}
@@ -60,23 +58,23 @@ func TestInstallAndRegisterTwice(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := setup{built: filepath.Join(dir, "built"), dir: filepath.Join(dir, "bin"), name: "runsc", config: filepath.Join(dir, "etc", "docker", "daemon.json")}
-	must(t, errors.Join(os.WriteFile(s.built, []byte("program"), 0o600), os.Mkdir(s.dir, 0o750)))
+	testbed.Must(t, errors.Join(os.WriteFile(s.built, []byte("program"), 0o600), os.Mkdir(s.dir, 0o750)))
 	for _, want := range []bool{true, false} {
 		installed, err := s.install()
-		must(t, err)
+		testbed.Must(t, err)
 		registered, err := s.register()
-		must(t, err)
+		testbed.Must(t, err)
 		if installed != want || registered != want {
 			t.Errorf("installed %v, registered %v, want %v", installed, registered, want)
 		}
 	}
-	must(t, errors.Join(os.WriteFile(s.config, []byte(`{"debug": true}`), 0o600), os.Chmod(s.config, 0o600)))
+	testbed.Must(t, errors.Join(os.WriteFile(s.config, []byte(`{"debug": true}`), 0o600), os.Chmod(s.config, 0o600)))
 	_, err := s.register()
-	must(t, err)
+	testbed.Must(t, err)
 	info, err := os.Stat(s.config)
-	must(t, err)
+	testbed.Must(t, err)
 	program, err := os.Stat(s.registered())
-	must(t, err)
+	testbed.Must(t, err)
 	if info.Mode().Perm() != 0o600 || program.Mode().Perm() != 0o755 {
 		t.Errorf("modes %v and %v", info.Mode(), program.Mode())
 	}
@@ -108,7 +106,7 @@ func TestReloadOfAnotherProcess(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "pid")
 	for _, text := range []string{"", "x", "0", "1", "-1", "4194304000"} {
-		must(t, os.WriteFile(path, []byte(text), 0o600))
+		testbed.Must(t, os.WriteFile(path, []byte(text), 0o600))
 		if err := (setup{pidFile: path}).reload(); err == nil {
 			t.Errorf("a pid file with %q is accepted", text)
 		}
@@ -121,12 +119,5 @@ func TestEngineOfAnotherMachine(t *testing.T) {
 		if err := (setup{name: "runsc"}).run(t.Context(), host); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", host, err)
 		}
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

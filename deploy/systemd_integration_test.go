@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // TestUnitsAreValid asks systemd, which `make test` installs where it is missing.
@@ -17,9 +19,7 @@ func TestUnitsAreValid(t *testing.T) {
 	args := []string{"verify", "--man=no", "--recursive-errors=no"}
 	for name, content := range units(t) {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(strings.ReplaceAll(content, "/usr/local/bin/sandfarm", "/bin/sh")), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, os.WriteFile(path, []byte(strings.ReplaceAll(content, "/usr/local/bin/sandfarm", "/bin/sh")), 0o600))
 		args = append(args, path)
 	}
 	out, err := exec.CommandContext(t.Context(), "systemd-analyze", args...).CombinedOutput()

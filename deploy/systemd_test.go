@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // hardening is what every unit has. What a unit lacks of `systemd-analyze security` has its reason in docs/hosts.md.
@@ -24,9 +26,7 @@ func units(t *testing.T) map[string]string {
 	all := map[string]string{}
 	for _, name := range names {
 		content, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		all[filepath.Base(name)] = string(content)
 	}
 	return all
@@ -100,7 +100,5 @@ func write(t *testing.T, path, content string, mode os.FileMode) {
 	if err == nil {
 		err = os.Chmod(path, mode)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 }

@@ -13,10 +13,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/images"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // baseEngine keeps images in memory. PullFunc replaces the registry.
@@ -72,9 +71,7 @@ func unreachable(context.Context, func(farm.Progress)) error { return errors.New
 func script(t *testing.T, body string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "debootstrap")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+body), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, os.WriteFile(path, []byte("#!/bin/sh\n"+body), 0o700))
 	return path
 }
 
@@ -145,9 +142,7 @@ func TestEnsureBase(t *testing.T) {
 				if want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 					t.Fatalf("error %v, want %q", err, want)
 				}
-				if diff := cmp.Diff(c.want, e.images["test/base:1"]); diff != "" {
-					t.Errorf("image (-want +got):\n%s", diff)
-				}
+				testbed.Diff(t, "image", c.want, e.images["test/base:1"])
 				if c.rootOnly && asRoot && want == "" && !slices.Contains(messages, "Unpacking python3...") {
 					t.Errorf("progress %v", messages)
 				}

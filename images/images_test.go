@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
@@ -20,6 +21,7 @@ import (
 	"github.com/sandfarm/sandfarm/images"
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // fakeEngine is an engine's images in memory.
@@ -77,9 +79,7 @@ func (f *fakeEngine) Build(ctx context.Context, spec engine.BuildSpec, _ func(fa
 func TestList(t *testing.T) {
 	t.Parallel()
 	list, err := images.List()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	at := slices.IndexFunc(list, func(d images.Definition) bool { return d.Name == "python" })
 	if at < 0 {
 		t.Fatalf("no python in %v", list)
@@ -102,13 +102,9 @@ func TestList(t *testing.T) {
 func TestNodeIsPinned(t *testing.T) {
 	t.Parallel()
 	d, err := images.Find("node")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	text, err := fs.ReadFile(d.Files, "Dockerfile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for _, want := range []string{`(?m)^ARG NODE_VERSION=22\.\d+\.\d+$`, `(?m)^ARG NPM_VERSION=11\.\d+\.\d+$`, `(?m)^ARG NODE_X64=[0-9a-f]{128}$`, `(?m)^ARG NODE_ARM64=[0-9a-f]{128}$`, `(?m)^ARG NPM_SHA512=[0-9a-f]{128}$`, `(?m)^ARG NPM_REGISTRY=`} {
 		if !regexp.MustCompile(want).Match(text) {
 			t.Errorf("no %s in the Dockerfile", want)
@@ -120,13 +116,9 @@ func TestNodeIsPinned(t *testing.T) {
 func TestRequirementsArePinned(t *testing.T) {
 	t.Parallel()
 	d, err := images.Find("python")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	text, err := fs.ReadFile(d.Files, "requirements.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for line := range strings.Lines(string(text)) {
 		if line = strings.TrimSpace(line); line != "" && line[0] != '#' && strings.Count(line, "==") != 1 {
 			t.Errorf("%q is not pinned", line)
@@ -139,14 +131,10 @@ func TestRequirementsHaveHashes(t *testing.T) {
 	t.Parallel()
 	for _, image := range []string{"python", "python-cuda"} {
 		d, err := images.Find(image)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		text := func(name string) string {
 			data, err := fs.ReadFile(d.Files, name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, err)
 			return string(data)
 		}
 		var want []string
@@ -156,12 +144,8 @@ func TestRequirementsHaveHashes(t *testing.T) {
 			}
 		}
 		slices.Sort(want)
-		if diff := cmp.Diff(want, locked(t, text("requirements.lock"))); diff != "" {
-			t.Errorf("%s: the lock has other versions (deploy/lock.sh writes it; -want +got):\n%s", image, diff)
-		}
-		if diff := cmp.Diff([]string{"uv==" + images.InstallerVersion}, locked(t, text("installer.lock"))); diff != "" {
-			t.Errorf("%s: the installer (-want +got):\n%s", image, diff)
-		}
+		testbed.Diff(t, fmt.Sprintf("%s: the lock has other versions (deploy/lock.sh writes it)", image), want, locked(t, text("requirements.lock")))
+		testbed.Diff(t, fmt.Sprintf("%s: the installer", image), []string{"uv==" + images.InstallerVersion}, locked(t, text("installer.lock")))
 		if n := strings.Count(text("Dockerfile"), "--require-hashes"); n != 2 {
 			t.Errorf("%s: --require-hashes is there %d times, want 2", image, n)
 		}
@@ -195,9 +179,7 @@ func TestBuildOnceForEachHash(t *testing.T) {
 	t.Parallel()
 	f := &fakeEngine{tags: map[string]bool{}}
 	ref, err := images.Build(t.Context(), "python", f, images.Options{Base: "mine:1"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	d, _ := images.Find("python")
 	if ref != "sandfarm/python:"+d.Hash || !f.tags[ref] || !f.tags["sandfarm/python:latest"] {
 		t.Errorf("ref %q, tags %v", ref, f.tags)
@@ -259,9 +241,7 @@ func TestHostsOfABuild(t *testing.T) {
 	t.Parallel()
 	rule := func(text string) farm.HostRule {
 		r, err := farm.ParseHostRule(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		return r
 	}
 	for name, c := range map[string]struct {
@@ -297,9 +277,8 @@ func TestHostsOfABuild(t *testing.T) {
 				}
 				return nil
 			}}
-			if _, err := images.Build(t.Context(), "python", f, images.Options{Hosts: c.hosts}, nil); err != nil {
-				t.Fatal(err)
-			}
+			_, err := images.Build(t.Context(), "python", f, images.Options{Hosts: c.hosts}, nil)
+			testbed.Must(t, err)
 			if f.open != 0 {
 				t.Errorf("%d networks are left", f.open)
 			}

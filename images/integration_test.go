@@ -26,15 +26,14 @@ import (
 	"github.com/sandfarm/sandfarm/internal/engine/enginetest"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/index"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // Every image is built, and its smoke test runs in a sandbox as callers get it.
 func TestImagesInSandboxes(t *testing.T) {
 	t.Parallel()
 	e, err := engine.New(engine.Config{Namespace: "sandfarm-test-" + farm.NewID(""), Runtime: enginetest.Runtime()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
@@ -52,9 +51,7 @@ func TestImagesInSandboxes(t *testing.T) {
 		t.Fatalf("%v (last: %s)", err, last)
 	}
 	list, err := images.List()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for _, d := range list {
 		if d.Name == "python-cuda" { // gigabytes, and useful only with a GPU: make test-gpu
 			continue
@@ -62,9 +59,7 @@ func TestImagesInSandboxes(t *testing.T) {
 		t.Run(d.Name, func(t *testing.T) {
 			begun := time.Now()
 			ref, err := images.Build(t.Context(), d.Name, images.Docker{Engine: e}, images.Options{Base: ref}, tell)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, err)
 			t.Logf("%s in %v", ref, time.Since(begun).Round(time.Millisecond))
 			steps := 0
 			if again, err := images.Build(t.Context(), d.Name, images.Docker{Engine: e}, images.Options{Base: ref}, func(farm.Progress) { steps++ }); err != nil || again != ref || steps > 0 {
@@ -80,30 +75,21 @@ func TestImagesInSandboxes(t *testing.T) {
 func smoke(t *testing.T, e *engine.Engine, d images.Definition, ref string) {
 	t.Helper()
 	script, err := fs.ReadFile(d.Files, "smoke.py")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	id, err := e.Create(t.Context(), farm.ContainerSpec{
 		SandboxID: farm.NewID(farm.SandboxPrefix), Image: ref, Command: []string{"sleep", "600"},
 		Env:       map[string]string{"HOME": "/home/sandbox", "MPLCONFIGDIR": "/home/sandbox/.config/matplotlib"},
 		Resources: farm.Resources{MemoryMB: 1024, CPUs: 2, PIDs: 128, DiskMB: 256},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Start(t.Context(), id); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
+	testbed.Must(t, e.Start(t.Context(), id))
 	// The script is sent on stdin with its length first, since closing stdin would end stdout as well.
 	load := "import sys; exec(compile(sys.stdin.buffer.read(int(sys.argv[1])), 'smoke.py', 'exec'))"
 	s, err := e.Dial(t.Context(), id, []string{"python3", "-c", load, strconv.Itoa(len(script))}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer s.Close()
-	if _, err := s.Write(script); err != nil {
-		t.Fatal(err)
-	}
+	_, err = s.Write(script)
+	testbed.Must(t, err)
 	out, err := io.ReadAll(s)
 	t.Logf("%s", out)
 	if err != nil || !bytes.HasSuffix(out, []byte("smoke: ok\n")) {
@@ -111,9 +97,7 @@ func smoke(t *testing.T, e *engine.Engine, d images.Definition, ref string) {
 	}
 	// First use writes no caches.
 	found, err := e.Dial(t.Context(), id, []string{"sh", "-c", "find /home/sandbox /tmp -type f"}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer found.Close()
 	if out, err := io.ReadAll(found); err != nil || strings.Contains(string(out), "fontlist") || strings.Contains(string(out), ".pyc") {
 		t.Errorf("caches were written: %s (%v)", out, err)
@@ -124,9 +108,7 @@ func smoke(t *testing.T, e *engine.Engine, d images.Definition, ref string) {
 func offered(t *testing.T, e *engine.Engine, d images.Definition, ref string) {
 	t.Helper()
 	list, err := e.Images(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for _, i := range list {
 		if i.Name == d.Name {
 			t.Logf("%+v", i)
@@ -143,9 +125,7 @@ func offered(t *testing.T, e *engine.Engine, d images.Definition, ref string) {
 func TestBaseFromDebian(t *testing.T) {
 	t.Parallel()
 	e, err := engine.New(engine.Config{Namespace: "sandfarm-test-" + farm.NewID("")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	ref := "sandfarm-test/base:" + farm.NewID("")
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -179,17 +159,13 @@ func TestBaseFromDebian(t *testing.T) {
 func TestProgramRuns(t *testing.T) {
 	t.Parallel()
 	packages, err := index.New(index.Config{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	t.Cleanup(func() { _ = packages.Close() })
 	var fetch images.FetchWheel = func(ctx context.Context, project, file, sha256 string) (io.ReadCloser, int64, error) {
 		return packages.Fetch(ctx, project, file, sha256)
 	}
 	data, err := images.Installer(t.Context(), fetch, runtime.GOARCH)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	program := filepath.Join(t.TempDir(), "uv")
 	if err := os.WriteFile(program, data, 0o755); err != nil { //nolint:gosec // it is a program
 		t.Fatal(err)
@@ -204,9 +180,7 @@ func TestProgramRuns(t *testing.T) {
 func TestNetworkOfABuild(t *testing.T) {
 	t.Parallel()
 	e, err := engine.New(engine.Config{Namespace: "sandfarm-test-" + farm.NewID("")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	ref := "sandfarm/" + strings.ToLower(farm.NewID("test-"))
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -218,13 +192,9 @@ func TestNetworkOfABuild(t *testing.T) {
 		}
 	})
 	from, err := images.EnsureBase(t.Context(), e, images.BaseOptions{}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	host, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "0.0.0.0:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer host.Close()
 	_, port, _ := net.SplitHostPort(host.Addr().String())
 
@@ -236,9 +206,7 @@ func TestNetworkOfABuild(t *testing.T) {
 		mu.Unlock()
 		_, _ = fmt.Fprint(w, "from the exit")
 	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	program := `
 import os, socket, urllib.request
 def get(url, **proxies):
@@ -278,9 +246,7 @@ for address in ("127.0.0.1", "` + address(t) + `"):
 func address(t *testing.T) string {
 	t.Helper()
 	all, err := net.InterfaceAddrs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for _, a := range all {
 		if p, ok := a.(*net.IPNet); ok && p.IP.To4() != nil && !p.IP.IsLoopback() {
 			return p.IP.String()

@@ -13,10 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/images"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // memory is an in-memory package cache.
@@ -121,14 +120,11 @@ func TestRebuildDownloadsNothingTwice(t *testing.T) {
 			}
 			return nil
 		}}
-		if _, err := images.Build(t.Context(), "python", f, opts, nil); err != nil {
-			t.Fatal(err)
-		}
+		_, err := images.Build(t.Context(), "python", f, opts, nil)
+		testbed.Must(t, err)
 	}
 	want := map[string]int{"/simple/six/": 1, "/six-1.0-py3-none-any.whl": 1, "/npm/left": 1, "/left.tgz": 1}
 	mu.Lock()
 	defer mu.Unlock()
-	if diff := cmp.Diff(want, asked); diff != "" {
-		t.Errorf("requests to upstream (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "requests to upstream", want, asked)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // setup builds the agent, starts it as init in its own namespaces and dials it.
@@ -22,12 +23,12 @@ func setup(t *testing.T) (*client.Client, *os.Process) {
 	binary, socket, init := launch(t)
 	dial := exec.Command(binary, "dial", "-socket", socket)
 	in, err := dial.StdinPipe()
-	must(t, err)
+	testbed.Must(t, err)
 	out, err := dial.StdoutPipe()
-	must(t, err)
-	must(t, dial.Start())
+	testbed.Must(t, err)
+	testbed.Must(t, dial.Start())
 	c, err := client.New(stream{out, in}, client.Options{})
-	must(t, err)
+	testbed.Must(t, err)
 	t.Cleanup(func() {
 		_ = c.Close()
 		_ = dial.Wait()
@@ -39,9 +40,9 @@ func setup(t *testing.T) (*client.Client, *os.Process) {
 func launch(t *testing.T) (binary, socket string, process *os.Process) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "init")
-	must(t, err)
+	testbed.Must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	must(t, os.Chmod(dir, 0o755)) //nolint:gosec // others are to dial
+	testbed.Must(t, os.Chmod(dir, 0o755)) //nolint:gosec // others are to dial
 	binary = filepath.Join(dir, "agent")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -50,12 +51,12 @@ func launch(t *testing.T) (binary, socket string, process *os.Process) {
 	}
 	args := []string{"init", "-socket", filepath.Join(dir, "s")}
 	for flag, name := range map[string]string{"-workspace": "w", "-run": "r", "-home": "h", "-tmp": "t"} {
-		must(t, os.Mkdir(filepath.Join(dir, name), 0o755)) //nolint:gosec // a test's own
+		testbed.Must(t, os.Mkdir(filepath.Join(dir, name), 0o755)) //nolint:gosec // a test's own
 		args = append(args, flag, filepath.Join(dir, name))
 	}
 	init := exec.Command(binary, args...)
 	init.Stderr = os.Stderr
-	must(t, init.Start())
+	testbed.Must(t, init.Start())
 	t.Cleanup(func() {
 		_ = init.Process.Kill()
 		_ = init.Wait()
@@ -71,12 +72,12 @@ func TestOnlyTheDiallerAndRootMaySpeak(t *testing.T) {
 		dial.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	}
 	in, err := dial.StdinPipe()
-	must(t, err)
+	testbed.Must(t, err)
 	out, err := dial.StdoutPipe()
-	must(t, err)
-	must(t, dial.Start())
+	testbed.Must(t, err)
+	testbed.Must(t, dial.Start())
 	c, err := client.New(stream{out, in}, client.Options{})
-	must(t, err)
+	testbed.Must(t, err)
 	defer func() {
 		_ = c.Close()
 		_ = dial.Wait()
@@ -89,13 +90,6 @@ func TestOnlyTheDiallerAndRootMaySpeak(t *testing.T) {
 type stream struct {
 	io.Reader
 	io.WriteCloser
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func TestInitReapsOrphansAndKeepsExitCodes(t *testing.T) {
@@ -126,7 +120,7 @@ func TestInitReapsOrphansAndKeepsExitCodes(t *testing.T) {
 func children(t *testing.T, pid int) []string {
 	t.Helper()
 	paths, err := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children")
-	must(t, err)
+	testbed.Must(t, err)
 	var all []string
 	for _, path := range paths {
 		raw, _ := os.ReadFile(path)
@@ -145,31 +139,29 @@ func TestInitOutlivesEverySignal(t *testing.T) {
 		switch s := syscall.Signal(n); s {
 		case syscall.SIGKILL, syscall.SIGSTOP, 32, 33, 34: // cannot be caught, or used by the C library: PID 1 does not receive them
 		default:
-			must(t, init.Signal(s))
+			testbed.Must(t, init.Signal(s))
 		}
 	}
 	ran := agenttest.Run(t, c, agenttest.Commands("kill -TERM $PPID; kill -HUP $PPID; kill -INT $PPID; kill -KILL $PPID; kill -STOP $PPID; python3 -c 'import signal; print(signal.getsignal(signal.SIGINT))'"))
 	if !strings.Contains(ran.Stdout, "default_int_handler") {
 		t.Fatalf("an ignored signal was inherited: %+v", ran)
 	}
-	if _, err := c.Info(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := c.Info(t.Context())
+	testbed.Must(t, err)
 }
 
 func TestInitIsSmall(t *testing.T) {
 	t.Parallel()
 	c, init := setup(t)
-	if _, err := c.Info(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := c.Info(t.Context())
+	testbed.Must(t, err)
 	raw, err := os.ReadFile("/proc/" + strconv.Itoa(init.Pid) + "/status")
-	must(t, err)
+	testbed.Must(t, err)
 	for row := range strings.Lines(string(raw)) {
 		if rest, ok := strings.CutPrefix(row, "VmRSS:"); ok {
 			t.Logf("resident: %s", strings.TrimSpace(rest))
 			kib, err := strconv.Atoi(strings.Fields(rest)[0])
-			must(t, err)
+			testbed.Must(t, err)
 			if kib > 15<<10 {
 				t.Errorf("%d KiB are resident, want at most 15 MiB", kib)
 			}

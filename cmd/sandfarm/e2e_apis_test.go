@@ -54,9 +54,8 @@ func newAPIsFarm(t *testing.T) *apisFarm {
 	f.balancer = newBalancer(t, apis...)
 	f.url = f.balancer.URL
 	var err error
-	if f.Client, err = client.New(f.url, client.WithKey(f.key)); err != nil {
-		t.Fatal(err)
-	}
+	f.Client, err = client.New(f.url, client.WithKey(f.key))
+	testbed.Must(t, err)
 	for _, api := range apis {
 		until(t.Context(), t, api+" is ready", time.Minute, func() bool {
 			r, err := http.Get("http://" + api + "/readyz")
@@ -115,9 +114,7 @@ func stdoutOf(t *testing.T, e wire.Event) string {
 		return ""
 	}
 	var data wire.TextData
-	if err := json.Unmarshal(e.Data, &data); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, json.Unmarshal(e.Data, &data))
 	return data.Text
 }
 
@@ -126,13 +123,13 @@ func eventsOverAPIs(t *testing.T, f *apisFarm, _ string) {
 	box := f.sandbox(wire.CreateRequest{}).ID
 	code, want := ticks(30)
 	job, err := f.Execute(t.Context(), box, wire.ExecuteRequest{Code: code})
-	must(t, err)
+	testbed.Must(t, err)
 	var got strings.Builder
 	after, ids, done := "", map[string]bool{}, false
 	for !done {
 		n := 0
 		for e, err := range f.Events(t.Context(), job.ID, after) {
-			must(t, err)
+			testbed.Must(t, err)
 			if ids[e.ID] {
 				t.Errorf("event %s came twice", e.ID)
 			}
@@ -156,7 +153,7 @@ func eventsOverAPIs(t *testing.T, f *apisFarm, _ string) {
 func waitsOverAPIs(t *testing.T, f *apisFarm, _ string) {
 	box := f.sandbox(wire.CreateRequest{}).ID
 	job, err := f.Execute(t.Context(), box, wire.ExecuteRequest{Code: "import time; time.sleep(1); print('over')"})
-	must(t, err)
+	testbed.Must(t, err)
 	var group sync.WaitGroup
 	for range 3 {
 		group.Go(func() {
@@ -204,7 +201,7 @@ func filesOverAPIs(t *testing.T, f *apisFarm, _ string) {
 		t.Helper()
 		for range 3 {
 			r, err := open()
-			must(t, err)
+			testbed.Must(t, err)
 			got, err := io.ReadAll(r)
 			_ = r.Close()
 			if err != nil || !bytes.Equal(got, content) {
@@ -213,16 +210,16 @@ func filesOverAPIs(t *testing.T, f *apisFarm, _ string) {
 		}
 	}
 	files := f.Files(box)
-	must(t, files.Write(t.Context(), "data.bin", bytes.NewReader(content)))
+	testbed.Must(t, files.Write(t.Context(), "data.bin", bytes.NewReader(content)))
 	read("a file of the workspace", func() (io.ReadCloser, error) { return files.Read(t.Context(), "data.bin", 0) })
 	f.spread("/v1/sandboxes/" + box + "/files/data.bin")
 	_, err := f.FS(box).Write(t.Context(), "/tmp/data.bin", bytes.NewReader(content), client.WriteIf{})
-	must(t, err)
+	testbed.Must(t, err)
 	read("any file", func() (io.ReadCloser, error) { return f.FS(box).Open(t.Context(), "/tmp/data.bin") })
 	f.run(box, "import shutil; shutil.copy('data.bin', 'copy.bin')")
 	var artifacts []wire.Artifact
 	for a, err := range f.Artifacts(t.Context(), client.ArtifactFilter{SandboxID: box}) {
-		must(t, err)
+		testbed.Must(t, err)
 		artifacts = append(artifacts, a)
 	}
 	at := slices.IndexFunc(artifacts, func(a wire.Artifact) bool { return a.Name == "copy.bin" })
@@ -267,7 +264,7 @@ func idempotencyOverAPIs(t *testing.T, f *apisFarm, _ string) {
 // A terminal whose connection breaks continues at the next API, with what was typed and what it wrote.
 func terminalOverAPIs(t *testing.T, f *apisFarm, box string) {
 	p, err := f.StartProcess(t.Context(), box, wire.ProcessRequest{Argv: []string{"sh"}, PTY: &wire.TerminalSize{Cols: 80, Rows: 24}})
-	must(t, err)
+	testbed.Must(t, err)
 	a := f.Attach(box, p.ID)
 	type piece struct {
 		text string
@@ -301,11 +298,11 @@ func terminalOverAPIs(t *testing.T, f *apisFarm, box string) {
 		}
 	}
 	for i := range 4 {
-		must(t, a.Write(t.Context(), []byte(fmt.Sprintf("echo $((%d + 1000)) seen\n", i))))
+		testbed.Must(t, a.Write(t.Context(), []byte(fmt.Sprintf("echo $((%d + 1000)) seen\n", i))))
 		sees(fmt.Sprintf("%d seen", 1000+i))
 		f.balancer.cut(path)
 	}
-	must(t, a.Write(t.Context(), []byte("exit\n")))
+	testbed.Must(t, a.Write(t.Context(), []byte("exit\n")))
 	for p := range pieces {
 		if screen.WriteString(p.text); p.exit {
 			break
@@ -324,11 +321,11 @@ func killedAPI(t *testing.T, f *apisFarm, box string) {
 	t.Helper()
 	code, want := ticks(40)
 	job, err := f.Execute(t.Context(), box, wire.ExecuteRequest{Code: code})
-	must(t, err)
+	testbed.Must(t, err)
 	killed := false
 	var got strings.Builder
 	for e, err := range f.Events(t.Context(), job.ID, "") {
-		must(t, err)
+		testbed.Must(t, err)
 		if got.WriteString(stdoutOf(t, e)); !killed && strings.Contains(got.String(), "tick 3") {
 			killed = true
 			f.balancer.mu.Lock()

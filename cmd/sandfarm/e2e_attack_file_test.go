@@ -13,11 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/engine/enginetest"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // attack is a program of worker/testdata/attacks with the outcome that the comments at its head state.
@@ -54,9 +53,7 @@ const attackFolder = "../../worker/testdata/attacks"
 func readAttacks(t *testing.T) []attack {
 	t.Helper()
 	paths, err := filepath.Glob(attackFolder + "/*/*.py")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	var all []attack
 	for _, path := range paths {
 		if base, ok := strings.CutSuffix(path, ".ok.py"); ok {
@@ -73,9 +70,7 @@ func readAttacks(t *testing.T) []attack {
 func readAttack(t *testing.T, path string) attack {
 	t.Helper()
 	code, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	twin, err := os.ReadFile(strings.TrimSuffix(path, ".py") + ".ok.py")
 	if err != nil {
 		t.Errorf("%s has no harmless twin: %v", path, err)
@@ -183,9 +178,7 @@ func TestAttackFiles(t *testing.T) {
 		t.Errorf("`make test` runs %d attacks", samples)
 	}
 	readme, err := os.ReadFile(attackFolder + "/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	var listed, found []string
 	for row := range strings.Lines(string(readme)) {
 		if name, _, ok := strings.Cut(strings.TrimPrefix(row, "| `"), "` |"); ok && strings.HasPrefix(row, "| `") {
@@ -197,9 +190,7 @@ func TestAttackFiles(t *testing.T) {
 	}
 	slices.Sort(listed)
 	slices.Sort(found)
-	if diff := cmp.Diff(listed, found); diff != "" {
-		t.Errorf("the README lists other groups (-README +folders):\n%s", diff)
-	}
+	testbed.Diff(t, "the README lists other groups", listed, found)
 }
 
 // head prints the head of the table.

@@ -20,6 +20,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/internal/engine/enginetest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 const (
@@ -235,9 +236,7 @@ func (r *attackRun) fresh(t *testing.T, a attack) string {
 	if err != nil || made.Job.State != "completed" {
 		t.Fatalf("create: %v %+v", err, made.Job)
 	}
-	if err := r.hibernate(t, made.Sandbox.ID); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, r.hibernate(t, made.Sandbox.ID))
 	return made.Sandbox.ID
 }
 
@@ -335,9 +334,7 @@ func (n *neighbour) quiet(t *testing.T) (times []time.Duration) {
 	t.Helper()
 	for range 5 {
 		took, err := n.one("print(1)")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		times = append(times, took)
 	}
 	return times

@@ -19,6 +19,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // One farm gets all of the bad input, in sequence, and still works afterwards.
@@ -77,9 +78,8 @@ func (f *farmProcess) badIDs(t *testing.T) {
 	if _, err := f.Update(t.Context(), expiring, wire.UpdateRequest{TTLSeconds: new(5)}); err != nil { // its life begins when it is ready
 		t.Fatal(err)
 	}
-	if _, err := f.Close(t.Context(), closed, client.WithWait(30*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := f.Close(t.Context(), closed, client.WithWait(30*time.Second))
+	testbed.Must(t, err)
 	until(t.Context(), t, "the sandbox expires", time.Minute, func() bool {
 		box, err := f.Sandbox(t.Context(), expiring)
 		return err == nil && box.State == "expired"
@@ -312,9 +312,7 @@ func (f *farmProcess) longOutput(t *testing.T) {
 		t.Fatalf("%d bytes kept, %d dropped of %d", kept, dropped, size)
 	}
 	answer, err := http.Get(r.Artifacts[0].URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer func() { _ = answer.Body.Close() }()
 	if n, err := io.Copy(io.Discard, answer.Body); err != nil || n != kept {
 		t.Errorf("downloaded %d bytes: %v", n, err)
@@ -325,14 +323,10 @@ func (f *farmProcess) longOutput(t *testing.T) {
 func (f *farmProcess) peak(t *testing.T) int {
 	t.Helper()
 	status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(f.cmd.Process.Pid), "status"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	_, rest, _ := strings.Cut(string(status), "VmHWM:")
 	n, err := strconv.Atoi(strings.Fields(rest)[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	return n
 }
 

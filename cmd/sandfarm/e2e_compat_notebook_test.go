@@ -37,9 +37,7 @@ func TestCompatNotebook(t *testing.T) {
 func printed(t *testing.T, f *farmProcess, page, language string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "coming-from", page))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	var all strings.Builder
 	for _, m := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```").FindAllStringSubmatch(string(text), -1) {
 		if strings.Contains(m[1], "http://localhost:8000") {
@@ -60,14 +58,10 @@ func playPython(t *testing.T, f *farmProcess, page, dir string) []string {
 		file:                               "import os\nos.chdir(os.environ['HERE'])\n" + printed(t, f, page, "python"),
 		filepath.Join(modules, "httpx.py"): "import sys, httpx2\nsys.modules['httpx'] = httpx2\n", // the toolbox has it by this name
 	} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, os.WriteFile(name, []byte(text), 0o600))
 	}
 	sdk, err := filepath.Abs("../../sdk/python/src")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	got := testbed.MCPRun(t, []string{"HERE=" + dir, "PYTHONPATH=" + modules + ":" + sdk, "PYTHONUTF8=1", "PYTHONDONTWRITEBYTECODE=1"}, testbed.MCPPython, file)
 	if got.Code != 0 {
 		t.Fatalf("%s: exit code %d\n%s%s", page, got.Code, got.Stdout, got.Stderr)
@@ -101,9 +95,7 @@ func notebookPage(t *testing.T, f *farmProcess) {
 
 func notebookShell(t *testing.T, f *farmProcess) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "notes.txt"), []byte("kept"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, os.WriteFile(filepath.Join(dir, "notes.txt"), []byte("kept"), 0o600))
 	shell := exec.CommandContext(t.Context(), "bash", "-eu", "-c", strings.ReplaceAll(printed(t, f, "llm-python-code-sandbox.md", "sh"), "\ncurl", "\necho; curl"))
 	shell.Dir = dir
 	out, err := shell.CombinedOutput()
@@ -162,16 +154,13 @@ func in(made map[string]any, more map[string]any) map[string]any {
 
 func opened(t *testing.T, client *mcpclient.Client, err error) tools {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	if err := client.Start(t.Context()); err != nil && !strings.Contains(err.Error(), "already") {
 		t.Fatal(err)
 	}
-	if _, err := client.Initialize(t.Context(), mcp.InitializeRequest{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = client.Initialize(t.Context(), mcp.InitializeRequest{})
+	testbed.Must(t, err)
 	return tools{t: t, client: client}
 }
 
@@ -202,21 +191,15 @@ func projectOverStdio(t *testing.T, f *farmProcess) {
 		"proj/pkg/__init__.py": "", "proj/pkg/part.py": "name = '好'\n", "proj/py313/pyvenv.cfg": "", "proj/py313/lib.py": "",
 	} {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, os.MkdirAll(filepath.Dir(path), 0o750))
+		testbed.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	for _, err := range []error{
 		os.MkdirAll(filepath.Join(dir, "proj/nested/empty"), 0o750), os.Chmod(filepath.Join(dir, "proj/tool.sh"), 0o700), //nolint:gosec // a program
 		os.Symlink("/etc/passwd", filepath.Join(dir, "proj/link")), os.Symlink("nested/data.bin", filepath.Join(dir, "proj/same.bin")),
 		os.Symlink(".env", filepath.Join(dir, "proj/env.txt")),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 	}
 	client, err := mcpclient.NewStdioMCPClient(program, []string{"SANDFARM_URL=" + f.url, "SANDFARM_API_KEY="}, "mcp", "--toolset", "docker-sandbox", "--root", dir)
 	s := opened(t, client, err)

@@ -53,9 +53,7 @@ func imported(t *testing.T, mirror *upstream) []string {
 	old, file := filepath.Join(dir, "config.toml"), filepath.Join(dir, "sandfarm.toml")
 	text := block(t, "mcp-sandbox.md", "toml")[0]
 	text = strings.Replace(text, "https://pypi.tuna.tsinghua.edu.cn/simple", "http://"+mirror.addr+"/simple", 1)
-	if err := os.WriteFile(old, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, os.WriteFile(old, []byte(text), 0o600))
 	var out, log bytes.Buffer
 	c := exec.Command(program, "import-config", old)
 	c.Stdout, c.Stderr = &out, &log
@@ -66,9 +64,7 @@ func imported(t *testing.T, mirror *upstream) []string {
 	if !strings.Contains(out.String(), line) {
 		t.Fatalf("the mirror is not in\n%s", &out)
 	}
-	if err := os.WriteFile(file, out.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, os.WriteFile(file, out.Bytes(), 0o600))
 	env := append(mirror.env()[2:], "SANDFARM_CONFIG="+file)
 	if os.Getenv("SANDFARM_PYPI_INDEX_URL") != "" { // the environment takes precedence over the file
 		env = append(env, "SANDFARM_PYPI_INDEX_URL=http://"+mirror.addr+"/simple/")
@@ -80,9 +76,7 @@ func imported(t *testing.T, mirror *upstream) []string {
 func block(t *testing.T, page, language string) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "coming-from", page))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	var out []string
 	for _, m := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```").FindAllStringSubmatch(string(text), -1) {
 		out = append(out, m[1])
@@ -123,9 +117,7 @@ func runPage(t *testing.T, f *farmProcess, page, more string) (out, dir string) 
 	}
 	code = "import os\nos.chdir(os.environ['HERE'])\n" + strings.ReplaceAll(code, "http://localhost:8000", f.url) + more
 	for name, text := range map[string]string{"page.py": code, "requests.py": requests} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	got := testbed.MCPRun(t, []string{"HERE=" + dir, "PYTHONPATH=" + dir, "PYTHONUTF8=1"}, testbed.MCPPython, filepath.Join(dir, "page.py"))
 	if got.Code != 0 {
@@ -163,12 +155,8 @@ type toolsetClient struct {
 func overSSE(t *testing.T, url string) toolsetClient {
 	t.Helper()
 	c, err := mcpclient.NewSSEMCPClient(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
+	testbed.Must(t, c.Start(t.Context()))
 	t.Cleanup(func() { _ = c.Close() })
 	initialize(t, c)
 	return toolsetClient{t, c}
@@ -256,13 +244,9 @@ func pythonEnvTools(t *testing.T, f *farmProcess) {
 func localUpload(t *testing.T, f *farmProcess) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "in.bin"), []byte("x\xff"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, os.WriteFile(filepath.Join(dir, "in.bin"), []byte("x\xff"), 0o600))
 	c, err := mcpclient.NewStdioMCPClient(program, []string{"SANDFARM_URL=" + f.url, "SANDFARM_API_KEY="}, "mcp", "--toolset", "sandbox", "--root", dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	initialize(t, c)
 	s := toolsetClient{t, c}

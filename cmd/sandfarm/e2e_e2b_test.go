@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // e2bTimeout bounds the tests with one of E2B's SDKs, which take some 20 s, or two minutes on a busy machine.
@@ -42,9 +43,7 @@ func byE2B(t *testing.T, variable, step, only string) {
 	if err == nil {
 		err = os.Symlink(filepath.Join(dir, "node_modules"), filepath.Join(copied, "node_modules"))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	scripts, err := filepath.Glob(filepath.Join(copied, only+".test.mjs"))
 	if err != nil || len(scripts) == 0 {
 		t.Fatalf("there are no tests of JavaScript: %v", err)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // hosted creates a sandbox that reaches some hosts, and has the test's certificate in its workspace.
@@ -27,9 +28,7 @@ func (f *farmProcess) hosted(n *internet, request wire.CreateRequest) wire.Sandb
 	network := "allowlist"
 	request.Network = &network
 	box := f.sandbox(request)
-	if err := f.Files(box.ID).Write(f.t.Context(), "roots.pem", bytes.NewReader(n.authority)); err != nil {
-		f.t.Fatal(err)
-	}
+	testbed.Must(f.t, f.Files(box.ID).Write(f.t.Context(), "roots.pem", bytes.NewReader(n.authority)))
 	return box
 }
 
@@ -136,9 +135,7 @@ except OSError as e:
 	} {
 		until(t.Context(), t, "the log has "+want, time.Minute, func() bool {
 			for entry, err := range f.Egress(t.Context(), box, "") {
-				if err != nil {
-					t.Fatal(err)
-				}
+				testbed.Must(t, err)
 				verdicts[entry.Verdict+" "+entry.Host]++
 			}
 			return verdicts[want] > 0
@@ -146,9 +143,8 @@ except OSError as e:
 	}
 	// The list changes while the sandbox runs.
 	hosts := []string{"other.good.test"}
-	if _, err := f.Update(t.Context(), box, wire.UpdateRequest{AllowHosts: &hosts}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := f.Update(t.Context(), box, wire.UpdateRequest{AllowHosts: &hosts})
+	testbed.Must(t, err)
 	until(t.Context(), t, "the new list applies", time.Minute, func() bool {
 		return strings.HasPrefix(f.reach(box, "requests", "https://other.good.test/", "roots.pem"), "200 ")
 	})
@@ -197,9 +193,8 @@ func TestSecretsInARealSandbox(t *testing.T) {
 	f.nowhere(box, value)
 	// The value changes while the sandbox runs.
 	rotated := newValue()
-	if _, err := f.Update(t.Context(), box, wire.UpdateRequest{Secrets: map[string]wire.NewSecret{"API_TOKEN": {Value: rotated}}}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := f.Update(t.Context(), box, wire.UpdateRequest{Secrets: map[string]wire.NewSecret{"API_TOKEN": {Value: rotated}}})
+	testbed.Must(t, err)
 	until(t.Context(), t, "requests have the new value", time.Minute, func() bool {
 		f.reach(box, "urllib", "https://api.good.test/", "")
 		got := n.visited()
@@ -209,9 +204,7 @@ func TestSecretsInARealSandbox(t *testing.T) {
 	names := 0
 	until(t.Context(), t, "the log names the secret", time.Minute, func() bool {
 		for entry, err := range f.Egress(t.Context(), box, "") {
-			if err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, err)
 			if slices.Equal(entry.Secrets, []string{"API_TOKEN"}) {
 				names++
 			}
@@ -280,9 +273,7 @@ print(dict(os.environ))
 	has("the output", found.Stdout)
 	for _, artifact := range found.Artifacts {
 		content, err := f.Download(f.t.Context(), artifact)
-		if err != nil {
-			f.t.Fatal(err)
-		}
+		testbed.Must(f.t, err)
 		var text bytes.Buffer
 		_, _ = text.ReadFrom(content)
 		_ = content.Close()
@@ -304,9 +295,7 @@ print(dict(os.environ))
 		has(path, string(download(f.t, f.url+path)))
 	}
 	for job, err := range f.Jobs(f.t.Context(), client.JobFilter{SandboxID: box}) {
-		if err != nil {
-			f.t.Fatal(err)
-		}
+		testbed.Must(f.t, err)
 		has("the job "+job.ID, fmt.Sprintf("%+v %+v", job, job.Result))
 		has("its request", string(download(f.t, f.url+"/v1/jobs/"+job.ID+"/request")))
 	}

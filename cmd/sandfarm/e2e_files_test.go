@@ -37,9 +37,7 @@ func TestFilesAnywhereAreThoseOfUserCode(t *testing.T) {
 	byCode := func(paths []string, mode string) map[string]bool {
 		t.Helper()
 		list, err := json.Marshal(paths)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		code := fmt.Sprintf(`
 import json, os, stat
 out = {}
@@ -80,9 +78,7 @@ print(json.dumps(out))`, list, mode, mode, mode)
 		t.Errorf("%v", seen)
 	}
 	content, err := fs.Open(t.Context(), "/proc/self/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer func() { _ = content.Close() }()
 	if raw, err := io.ReadAll(content); err != nil || !strings.HasSuffix(string(raw), "\x00files\x00") {
 		t.Errorf("files are served by %q, %v", raw, err)
@@ -98,12 +94,8 @@ func TestSync(t *testing.T) {
 	at := func(name string) string { return filepath.Join(dir, name) }
 	write := func(name, text string) {
 		t.Helper()
-		if err := os.MkdirAll(filepath.Dir(at(name)), 0o750); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(at(name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, os.MkdirAll(filepath.Dir(at(name)), 0o750))
+		testbed.Must(t, os.WriteFile(at(name), []byte(text), 0o600))
 	}
 	local := func(name string) string {
 		text, _ := os.ReadFile(at(name))
@@ -149,18 +141,14 @@ os.remove("project/a/b/local.txt")`); out.Stdout != "from here first\n" {
 	}
 
 	watching := command()
-	if err := watching.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, watching.Start())
 	write("later.txt", "while it watches")
 	testbed.Until(t, "a change here is there", func() bool {
 		return f.run(box.ID, `import os; print(os.path.exists("project/later.txt") and open("project/later.txt").read())`).Stdout == "while it watches\n"
 	})
 	f.run(box.ID, `open("project/answer.txt", "w").write("42")`)
 	testbed.Until(t, "a change there is here", func() bool { return local("answer.txt") == "42" })
-	if err := watching.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, watching.Process.Signal(os.Interrupt))
 	if err := watching.Wait(); err != nil {
 		if end, ok := errors.AsType[*exec.ExitError](err); !ok || end.ExitCode() != 130 {
 			t.Errorf("after Ctrl-C: %v", err)
@@ -190,9 +178,7 @@ if __name__ == "__main__":
     1 / 0
 `}
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	var out, printed bytes.Buffer
 	verb := exec.CommandContext(t.Context(), program, "run", filepath.Join(dir, "plot.py"), "--file", filepath.Join(dir, "data.txt"))

@@ -30,6 +30,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/sandfarm/sandfarm/internal/secret"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // internet is what a farm of a test takes for the Internet: a DNS, a site that has all allowed names, and a victim that nothing may reach, at
@@ -60,13 +61,9 @@ func newInternet(t *testing.T) *internet {
 	t.Helper()
 	n := &internet{t: t, files: t.TempDir(), pypi: newUpstream(t), turns: map[string]int{}}
 	authority, err := secret.NewAuthority(siteNames, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	issuer, err := secret.NewIssuer(authority, time.Now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	n.authority = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority.Certificate})
 	certificates := &tls.Config{NextProtos: []string{"http/1.1"}, GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		return issuer.Certify(hello.ServerName)
@@ -131,9 +128,7 @@ func (n *internet) listen(prefix string) (open []net.Listener, err error) {
 
 func (n *internet) write(name, text string) {
 	n.t.Helper()
-	if err := os.WriteFile(filepath.Join(n.files, name), []byte(text), 0o600); err != nil {
-		n.t.Fatal(err)
-	}
+	testbed.Must(n.t, os.WriteFile(filepath.Join(n.files, name), []byte(text), 0o600))
 }
 
 // farm starts a farm on this internet that allows all names below good.test and wide.test.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // notebook is a client with a kernel of the farm.
@@ -54,7 +55,7 @@ func (f *farmProcess) startKernel(t *testing.T) *notebook {
 	t.Helper()
 	n := &notebook{t: t, base: f.url + "/jupyter/api/kernels"}
 	var kernel struct{ ID, Sandbox string }
-	must(t, json.Unmarshal(n.post("", http.StatusCreated), &kernel))
+	testbed.Must(t, json.Unmarshal(n.post("", http.StatusCreated), &kernel))
 	n.base += "/" + kernel.ID
 	n.box = kernel.Sandbox
 	return n
@@ -63,12 +64,12 @@ func (f *farmProcess) startKernel(t *testing.T) *notebook {
 func (n *notebook) post(path string, status int) []byte {
 	n.t.Helper()
 	req, err := http.NewRequestWithContext(n.t.Context(), http.MethodPost, n.base+path, bytes.NewReader([]byte(`{"env":{"KERNEL_LAUNCH_TIMEOUT":"100"}}`)))
-	must(n.t, err)
+	testbed.Must(n.t, err)
 	res, err := http.DefaultClient.Do(req)
-	must(n.t, err)
+	testbed.Must(n.t, err)
 	defer func() { _ = res.Body.Close() }()
 	text, err := io.ReadAll(res.Body)
-	must(n.t, err)
+	testbed.Must(n.t, err)
 	if res.StatusCode != status {
 		n.t.Fatalf("POST %s: %d: %s", n.base+path, res.StatusCode, text)
 	}
@@ -78,7 +79,7 @@ func (n *notebook) post(path string, status int) []byte {
 func (n *notebook) connect(session string) {
 	n.t.Helper()
 	conn, _, err := websocket.Dial(n.t.Context(), strings.Replace(n.base, "http", "ws", 1)+"/channels?session_id="+session, nil)
-	must(n.t, err)
+	testbed.Must(n.t, err)
 	conn.SetReadLimit(-1)
 	n.t.Cleanup(func() { _ = conn.CloseNow() })
 	n.conn = conn
@@ -89,8 +90,8 @@ func (n *notebook) send(channel, kind string, content any) string {
 	n.next++
 	id := fmt.Sprintf("m%d", n.next)
 	text, err := json.Marshal(map[string]any{"header": map[string]any{"msg_id": id, "msg_type": kind, "session": "s"}, "channel": channel, "content": content})
-	must(n.t, err)
-	must(n.t, n.conn.Write(n.t.Context(), websocket.MessageText, text))
+	testbed.Must(n.t, err)
+	testbed.Must(n.t, n.conn.Write(n.t.Context(), websocket.MessageText, text))
 	return id
 }
 
@@ -99,12 +100,12 @@ func (n *notebook) read() kernelMessage {
 	ctx, done := context.WithTimeout(n.t.Context(), 2*time.Minute)
 	defer done()
 	_, data, err := n.conn.Read(ctx)
-	must(n.t, err)
+	testbed.Must(n.t, err)
 	if data[0] == 0 { // with buffers: how many parts, where each begins, the parts
 		data = data[binary.BigEndian.Uint32(data[4:]):binary.BigEndian.Uint32(data[8:])]
 	}
 	var m kernelMessage
-	must(n.t, json.Unmarshal(data, &m))
+	testbed.Must(n.t, json.Unmarshal(data, &m))
 	return m
 }
 
@@ -283,15 +284,14 @@ func (f *farmProcess) notebookOtherJobs(t *testing.T) {
 	n := f.notebook(t)
 	n.cell("x = 6")
 	job, err := f.Execute(t.Context(), n.box, wire.ExecuteRequest{Code: "print('by another', x * 7)\nx"}, client.WithWait(time.Minute))
-	must(t, err)
+	testbed.Must(t, err)
 	begun := wire.ExecuteRequest{Code: "import time\nprint('begun', flush=True)\ntime.sleep(600)"}
 	got := n.until(job.ID)
 	if want := "execute_input stream execute_result"; types(got) != want || !strings.Contains(fmt.Sprint(got), "by another 42") || !strings.Contains(fmt.Sprint(got), "print('by another'") {
 		t.Errorf("the job is seen as %+v", got)
 	}
-	if job, err = f.Execute(t.Context(), n.box, begun, client.WithWait(0)); err != nil {
-		t.Fatal(err)
-	}
+	job, err = f.Execute(t.Context(), n.box, begun, client.WithWait(0))
+	testbed.Must(t, err)
 	for m := n.read(); m.Parent.ID != job.ID || m.Type != "stream"; m = n.read() {
 	}
 	n.post("/interrupt", http.StatusNoContent)
@@ -299,9 +299,8 @@ func (f *farmProcess) notebookOtherJobs(t *testing.T) {
 		t.Errorf("the interrupted job is seen as %+v", got)
 	}
 	early := f.startKernel(t)
-	if job, err = f.Execute(t.Context(), early.box, begun, client.WithWait(0)); err != nil {
-		t.Fatal(err)
-	}
+	job, err = f.Execute(t.Context(), early.box, begun, client.WithWait(0))
+	testbed.Must(t, err)
 	early.connect("s")
 	for m := early.read(); m.Parent.ID != job.ID || m.Type != "stream"; m = early.read() {
 	}

@@ -128,8 +128,8 @@ func (l *lab) open(name string, cells ...string) {
 	}
 	book["cells"] = list
 	text, err := json.Marshal(book)
-	must(l.t, err)
-	must(l.t, os.WriteFile(filepath.Join(l.dir, name+".ipynb"), text, 0o600))
+	testbed.Must(l.t, err)
+	testbed.Must(l.t, os.WriteFile(filepath.Join(l.dir, name+".ipynb"), text, 0o600))
 	l.do(chromedp.Navigate(l.url + "/lab/workspaces/" + name + "/tree/" + name + ".ipynb"))
 	l.holds(`window.jupyterapp && document.querySelectorAll(".jp-Notebook .jp-CodeCell").length === ` + string(rune('0'+len(cells))))
 	// Without a kernel JupyterLab runs nothing. Its indicator shows idle before there is one.
@@ -151,14 +151,14 @@ func (l *lab) picture(name string) {
 		l.t.Logf("take a picture: %v", err)
 		return
 	}
-	must(l.t, os.WriteFile(filepath.Join(dir, "jupyterlab-"+name+".png"), png, 0o600))
+	testbed.Must(l.t, os.WriteFile(filepath.Join(dir, "jupyterlab-"+name+".png"), png, 0o600))
 }
 
 // TestJupyterLab uses a JupyterLab on the farm as its users do.
 func TestJupyterLab(t *testing.T) {
 	t.Parallel()
 	widget, err := os.ReadFile("testdata/jupyterlab/widget.py")
-	must(t, err)
+	testbed.Must(t, err)
 	l := newFarm(t).startLab(t)
 
 	// A cell that is run as soon as JupyterLab has its kernel shows its output.
@@ -188,8 +188,8 @@ func TestJupyterVSCode(t *testing.T) {
 	f := newFarm(t, "SANDFARM_API_KEYS=acme:"+hex.EncodeToString(sum[:]))
 	// The test lies beside the packages that it imports.
 	copied := filepath.Join(t.TempDir(), "jupyter")
-	must(t, os.CopyFS(copied, os.DirFS("testdata/jupyter-node")))
-	must(t, os.Symlink(filepath.Join(dir, "node_modules"), filepath.Join(copied, "node_modules")))
+	testbed.Must(t, os.CopyFS(copied, os.DirFS("testdata/jupyter-node")))
+	testbed.Must(t, os.Symlink(filepath.Join(dir, "node_modules"), filepath.Join(copied, "node_modules")))
 	ctx, cancel := context.WithTimeout(t.Context(), jupyterTimeout)
 	defer cancel()
 	run := exec.CommandContext(ctx, filepath.Join(node, "node", "bin", "node"), "--test", "--test-force-exit", filepath.Join(copied, "vscode.test.mjs"))

@@ -20,6 +20,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // callbacks are signed, sent again after an error, and not after 410.
@@ -29,13 +30,9 @@ func (f *farmProcess) callbacks(t *testing.T) {
 	show := exec.Command(program, "config", "callback-secret")
 	show.Env = f.env
 	secret, err := show.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(strings.TrimSpace(string(secret)), "whsec_"))
-	if err != nil {
-		t.Fatalf("read the secret: %v", err)
-	}
+	testbed.Must(t, err)
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		mac := hmac.New(sha256.New, key)
@@ -60,9 +57,8 @@ func (f *farmProcess) callbacks(t *testing.T) {
 	defer receiver.Close()
 	box := f.sandbox(wire.CreateRequest{}).ID
 	for _, path := range []string{"/gone", "/ok", "/flaky"} {
-		if _, err := f.Execute(t.Context(), box, wire.ExecuteRequest{Code: "print(1)", CallbackURL: receiver.URL + path}); err != nil {
-			t.Fatal(err)
-		}
+		_, err = f.Execute(t.Context(), box, wire.ExecuteRequest{Code: "print(1)", CallbackURL: receiver.URL + path})
+		testbed.Must(t, err)
 	}
 	until(t.Context(), t, "the flaky receiver is called again", time.Minute, func() bool {
 		mu.Lock()
@@ -100,9 +96,7 @@ func (f *farmProcess) many(t *testing.T) {
 	}
 
 	printing, err := f.Execute(t.Context(), box, wire.ExecuteRequest{Code: "import time\nfor n in range(200): print(n); time.sleep(0.005)"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	streams := together(50, func(int) string {
 		return string(f.ask("GET", "/v1/jobs/"+printing.ID+"/events", nil).body)
 	})
@@ -124,9 +118,7 @@ func (f *farmProcess) many(t *testing.T) {
 
 	line := func(n int) (head wire.Job, ids []string) {
 		head, err := f.Execute(t.Context(), box, wire.ExecuteRequest{Code: "print('so far', flush=True)\nimport time; time.sleep(100)"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		until(t.Context(), t, "the head of the FIFO runs", time.Minute, func() bool {
 			now, err := f.Job(t.Context(), head.ID)
 			return err == nil && now.State == "running"

@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	mcpclient "github.com/mark3labs/mcp-go/client"
 	"github.com/mark3labs/mcp-go/mcp"
 
@@ -36,9 +35,7 @@ func bridge(t *testing.T, url string, roots ...string) *stdio {
 		args = append(args, "--root", root)
 	}
 	c, err := mcpclient.NewStdioMCPClient(program, []string{"SANDFARM_URL=" + url, "SANDFARM_API_KEY="}, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	initialize(t, c)
 	return &stdio{c, t}
@@ -49,9 +46,8 @@ func initialize(t *testing.T, c *mcpclient.Client) {
 	request := mcp.InitializeRequest{}
 	request.Params.ProtocolVersion = mcp.LATEST_PROTOCOL_VERSION
 	request.Params.ClientInfo = mcp.Implementation{Name: "e2e", Version: "1"}
-	if _, err := c.Initialize(t.Context(), request); err != nil {
-		t.Fatal(err)
-	}
+	_, err := c.Initialize(t.Context(), request)
+	testbed.Must(t, err)
 }
 
 // caller calls tools through a client.
@@ -94,9 +90,7 @@ func TestStdioBridge(t *testing.T) {
 	for name, content := range map[string]string{
 		filepath.Join(dir, "sales.csv"): "month,eur\n1,20\n2,22\n", filepath.Join(outside, "secret.txt"): "secret",
 	} {
-		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, os.WriteFile(name, []byte(content), 0o600))
 	}
 	s := bridge(t, f.url, dir)
 	text, fields, failed := s.tool("create_sandbox", map[string]any{"ttl_seconds": 600})
@@ -144,17 +138,11 @@ func TestStdioBridge(t *testing.T) {
 
 	t.Run("SameAsHTTP", func(t *testing.T) {
 		web, err := mcpclient.NewStreamableHttpClient(f.url + "/mcp")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		t.Cleanup(func() { _ = web.Close() })
-		if err := web.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, web.Start(t.Context()))
 		initialize(t, web)
-		if diff := cmp.Diff(playScript(t, caller(web)), playScript(t, caller(s.Client))); diff != "" {
-			t.Errorf("the tools over HTTP (-) and over stdio (+) differ:\n%s", diff)
-		}
+		testbed.Diff(t, "the tools over HTTP (-) and over stdio (+) differ", playScript(t, caller(web)), playScript(t, caller(s.Client)))
 	})
 }
 
@@ -327,9 +315,7 @@ func sdk(t *testing.T, url, program, script string, modes map[string]string) {
 			const ticks = "tick 0\ntick 1\ntick 2\ntick 3\n"
 			got := []any{s.Version, s.Kept, s.Blocks, s.PNG, s.Result.State, s.Result.Stdout, s.Error.IsError, s.Closed}
 			want := []any{version, []struct{ Data string }{{"42"}}, []string{"text", "image", "resource_link"}, []bool{true}, "completed", ticks, true, "closed"}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("(-want +got)\n%s", diff)
-			}
+			testbed.Diff(t, "", want, got)
 			if !slices.Contains(s.Tools, "check_package_status") || !strings.HasPrefix(s.Error.Text, "code is missing") {
 				t.Errorf("tools %v, error %q", s.Tools, s.Error.Text)
 			}

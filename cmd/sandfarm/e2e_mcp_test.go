@@ -21,6 +21,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	farmmcp "github.com/sandfarm/sandfarm/api/mcp"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // mcpCaller is a client of the real program's /mcp.
@@ -35,9 +36,7 @@ type mcpCaller struct {
 func newMCP(t *testing.T, url, key, revision string) *mcpCaller {
 	t.Helper()
 	tr, err := transport.NewStreamableHTTP(url+"/mcp", transport.WithHTTPHeaders(map[string]string{"Authorization": "Bearer " + key}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	m := &mcpCaller{t: t, client: client.NewClient(tr, client.WithProtocolVersion(revision))}
 	m.client.OnNotification(func(n mcp.JSONRPCNotification) {
 		message, _ := n.Params.AdditionalFields["message"].(string)
@@ -45,16 +44,12 @@ func newMCP(t *testing.T, url, key, revision string) *mcpCaller {
 		defer m.mu.Unlock()
 		m.progress = append(m.progress, message)
 	})
-	if err := m.client.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, m.client.Start(t.Context()))
 	t.Cleanup(func() { _ = m.client.Close() })
 	_, err = m.client.Initialize(t.Context(), mcp.InitializeRequest{Params: mcp.InitializeParams{
 		ProtocolVersion: revision, ClientInfo: mcp.Implementation{Name: "e2e", Version: "1"},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	return m
 }
 
@@ -209,9 +204,7 @@ func readBlob(t *testing.T, m *mcpCaller, uri string) []byte {
 	}
 	blob, _ := r.Contents[0].(mcp.BlobResourceContents)
 	content, err := base64.StdEncoding.DecodeString(blob.Blob)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	return content
 }
 
@@ -241,13 +234,9 @@ func askTask(t *testing.T, url, method, name string, params map[string]any) (tas
 		"io.modelcontextprotocol/clientCapabilities": map[string]any{"extensions": map[string]any{farmmcp.TasksExtension: map[string]any{}}},
 	}
 	body, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/mcp", strings.NewReader(string(body)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for header, value := range map[string]string{
 		"Content-Type": "application/json", "Accept": "application/json, text/event-stream",
 		"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": method, "Mcp-Name": name,
@@ -255,9 +244,7 @@ func askTask(t *testing.T, url, method, name string, params map[string]any) (tas
 		r.Header.Set(header, value)
 	}
 	response, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer func() { _ = response.Body.Close() }()
 	var message struct {
 		Result taskAnswer

@@ -19,6 +19,7 @@ import (
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/internal/engine/enginetest"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // nodesFarm is a farm on two engines, each with room for four sandboxes of small.
@@ -45,13 +46,9 @@ func newNodesFarm(t *testing.T) *nodesFarm {
 		}
 	})
 	out, err := exec.Command("docker", "info", "--format", "{{.MemTotal}}").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	bytes, err := strconv.Atoi(strings.TrimSpace(string(out)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	f.kill("worker", syscall.SIGTERM)
 	f.env = append(f.env, "SANDFARM_WORKER_MEMORY_OVERCOMMIT=1", "SANDFARM_WORKER_ENGINE_TIMEOUT=3s",
 		fmt.Sprintf("SANDFARM_WORKER_MEMORY_RESERVE_MB=%d", bytes>>20-4*smallMB))
@@ -75,9 +72,7 @@ func (f *nodesFarm) awaitScale(what string, ok func(wire.NodeNeed) bool) {
 	}()
 	until(f.t.Context(), f.t, what, time.Minute, func() bool {
 		found, err := f.Scale(f.t.Context())
-		if err != nil {
-			f.t.Fatal(err)
-		}
+		testbed.Must(f.t, err)
 		last = found
 		return len(found) == 1 && found[0].Kind == "cpu" && ok(found[0])
 	})
@@ -156,9 +151,7 @@ func TestTwoNodes(t *testing.T) {
 	var waiting []wire.Job
 	for range 3 {
 		made, err := f.CreateSandbox(t.Context(), small())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		waiting = append(waiting, made.Job)
 	}
 	until(t.Context(), t, "the creates wait in their order", time.Minute, func() bool {

@@ -36,9 +36,8 @@ func TestMetricsAndDashboard(t *testing.T) {
 	const key = "sf_key_of_the_operators_test_0123456789"
 	sum := sha256.Sum256([]byte(key))
 	var err error
-	if f.Client, err = client.New(f.url, client.WithKey(key)); err != nil {
-		t.Fatal(err)
-	}
+	f.Client, err = client.New(f.url, client.WithKey(key))
+	testbed.Must(t, err)
 	targets := map[string]string{}
 	for name, shipped := range map[string]string{"api": "127.0.0.1:8002", "worker": "127.0.0.1:9101", "scheduler": "127.0.0.1:9102"} {
 		targets[shipped] = testbed.Address(t)
@@ -122,18 +121,14 @@ func startPrometheus(t *testing.T, targets map[string]string) *prometheus {
 		text = strings.ReplaceAll(text, from, to)
 	}
 	for name, content := range map[string][]byte{"prometheus.yml": []byte(text), "alerts.yml": deployed(t, "prometheus/alerts.yml")} {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
 	}
 	addr := testbed.Address(t)
 	out := &testbed.Log{}
 	cmd := exec.Command("prometheus", "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+addr)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("start prometheus (deploy/setup.sh test installs it): %v", err)
-	}
+	testbed.Must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		_ = cmd.Wait()
@@ -156,9 +151,7 @@ func startPrometheus(t *testing.T, targets map[string]string) *prometheus {
 func deployed(t *testing.T, path string) []byte {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join("..", "..", "deploy", path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	return content
 }
 
@@ -200,9 +193,7 @@ func (p *prometheus) dashboard(t *testing.T) map[string]string {
 			Targets     []struct{ RefID, Expr string }
 		}
 	}
-	if err := json.Unmarshal(deployed(t, "grafana/sandfarm.json"), &board); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, json.Unmarshal(deployed(t, "grafana/sandfarm.json"), &board))
 	queries := map[string]string{}
 	for _, panel := range board.Panels {
 		if panel.Type != "row" && len(panel.Targets) == 0 {
@@ -229,9 +220,7 @@ func (p *prometheus) rules(t *testing.T) []rule {
 	var got struct {
 		Data struct{ Groups []struct{ Rules []rule } }
 	}
-	if err := json.Unmarshal(download(t, p.url+"/api/v1/rules"), &got); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, json.Unmarshal(download(t, p.url+"/api/v1/rules"), &got))
 	if len(got.Data.Groups) != 1 || len(got.Data.Groups[0].Rules) < 15 {
 		t.Fatalf("the rules are %+v", got)
 	}
@@ -255,9 +244,7 @@ func (p *prometheus) alerts(t *testing.T) map[string]string {
 func (p *prometheus) rulesAreEvaluated(t *testing.T) {
 	t.Helper()
 	manual, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for _, r := range p.rules(t) {
 		if r.Health != "ok" || r.LastError != "" {
 			t.Errorf("alert %s: %s %s", r.Name, r.Health, r.LastError)
@@ -314,9 +301,8 @@ func (f *farmProcess) local(into any, args ...string) {
 func TestKeysMadeLocally(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
-	if _, err := f.Limits(t.Context()); err != nil {
-		t.Fatalf("an open farm asks for a key: %v", err)
-	}
+	_, err := f.Limits(t.Context())
+	testbed.Must(t, err)
 	var first, second wire.NewKey
 	f.local(&first, "key", "create", "--tenant", "blue", "--scope", "admin", "--scope", "run")
 	f.local(&second, "key", "create", "--tenant", "blue")
@@ -326,9 +312,7 @@ func TestKeysMadeLocally(t *testing.T) {
 	})
 	open := func(key wire.NewKey) *client.Client {
 		c, err := client.New(f.url, client.WithKey(key.Secret))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		return c
 	}
 	mine, other := open(first), open(second)
@@ -337,9 +321,7 @@ func TestKeysMadeLocally(t *testing.T) {
 		t.Fatalf("create: %v %+v", err, made.Job)
 	}
 	job, err := mine.Execute(t.Context(), made.Sandbox.ID, wire.ExecuteRequest{Code: "import time\nprint('begun', flush=True)\ntime.sleep(600)", TimeoutSeconds: new(900)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	begun, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
 		for event, err := range mine.Events(t.Context(), job.ID, "") {

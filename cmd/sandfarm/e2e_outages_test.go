@@ -20,6 +20,7 @@ import (
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/internal/embedded"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // outageFor is the length of an outage. Heartbeats of workers are lost meanwhile; their jobs must not be.
@@ -64,9 +65,7 @@ func (f *servicesFarm) outage(t *testing.T, begin, end func(), during func(t *te
 	f.run(box, "kept = 41")
 	job, err := f.Execute(t.Context(), box, wire.ExecuteRequest{Code: fmt.Sprintf(
 		"import time\nfor n in range(%d):\n    print(n, flush=True)\n    time.sleep(0.1)\nopen('made.txt', 'w').write('whole')", lines)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	until(t.Context(), t, "the job runs", time.Minute, func() bool {
 		now, err := f.Job(t.Context(), job.ID)
 		return err == nil && now.State == "running"
@@ -95,9 +94,7 @@ func (f *servicesFarm) outage(t *testing.T, begin, end func(), during func(t *te
 		if err == nil && event.Name == "stdout" {
 			err = json.Unmarshal(event.Data, &data)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		events.WriteString(data.Text)
 	}
 	if events.String() != want.String() {
@@ -166,9 +163,7 @@ func (f *servicesFarm) killedUpload(t *testing.T) {
 	const files = 600
 	box := f.sandbox(wire.CreateRequest{}).ID
 	job, err := f.Execute(t.Context(), box, wire.ExecuteRequest{Code: fmt.Sprintf("for n in range(%d): open(f'f{n}', 'w').write(str(n))", files)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	until(t.Context(), t, "some files are stored", time.Minute, func() bool {
 		stored, err := filepath.Glob(filepath.Join(f.data, "s3", "sandfarm", "artifacts", "*", box, job.ID, "*"))
 		return err == nil && len(stored) > 30
@@ -206,9 +201,7 @@ func TestStopAndStartKeepsSandboxesJobsAndArtifacts(t *testing.T) {
 		t.Fatalf("variables after a restart: %q", got)
 	}
 	link, err := f.Link(t.Context(), result.Artifacts[0].ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	if got := download(t, link); string(got) != "still here" {
 		t.Fatalf("artifact after a restart: %q", got)
 	}
@@ -227,9 +220,7 @@ for n in range(%d):
     print(n, flush=True)
     time.sleep(0.1)
 `, lines)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	until(t.Context(), t, "some lines have been sent", time.Minute, func() bool {
 		stdout := 0
 		for event, err := range f.Events(t.Context(), job.ID, "") {
@@ -266,14 +257,10 @@ for n in range(%d):
 	}
 	var streamed strings.Builder
 	for event, err := range f.Events(t.Context(), job.ID, "") {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		if event.Name == "stdout" {
 			var data wire.TextData
-			if err := json.Unmarshal(event.Data, &data); err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, json.Unmarshal(event.Data, &data))
 			streamed.WriteString(data.Text)
 		}
 	}
@@ -298,9 +285,7 @@ func TestKilledRedisComesBackWithItsRecords(t *testing.T) {
 func (f *farmProcess) killRedis(t *testing.T) {
 	t.Helper()
 	socket, err := embedded.RedisSocket(filepath.Join(f.data, "redis"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	rdb := redis.NewClient(&redis.Options{Network: "unix", Addr: socket})
 	defer func() { _ = rdb.Close() }()
 	var info string
@@ -311,12 +296,8 @@ func (f *farmProcess) killRedis(t *testing.T) {
 	_, rest, _ := strings.Cut(info, "\nprocess_id:")
 	text, _, _ := strings.Cut(rest, "\r")
 	pid, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		t.Fatalf("kill redis-server: %v", err)
-	}
+	testbed.Must(t, err)
+	testbed.Must(t, syscall.Kill(pid, syscall.SIGKILL))
 }
 
 // Without redis-server jobs are lost when the farm stops, and a warning says so. Sandboxes are restored from the engine.

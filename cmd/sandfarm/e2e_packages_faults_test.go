@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // indexFaults installs packages with a different fault for each in one request, and then again without the faults.
@@ -89,9 +90,8 @@ func (f *packageFarm) canceledInstalls(t *testing.T) {
 		t.Errorf("during the install: %v %+v", err, p)
 	}
 	began := time.Now()
-	if _, err := f.Cancel(t.Context(), job.ID); err != nil {
-		t.Fatal(err)
-	}
+	_, err := f.Cancel(t.Context(), job.ID)
+	testbed.Must(t, err)
 	f.waitState(job, "canceled")
 	if took := time.Since(began); took > 50*time.Second {
 		t.Errorf("the cancel took %v", took)
@@ -102,16 +102,13 @@ func (f *packageFarm) canceledInstalls(t *testing.T) {
 	}
 	for range 5 { // at any time during the installation
 		job := f.startInstall(box, "to-cancel")
-		if _, err := f.Cancel(t.Context(), job.ID); err != nil {
-			t.Fatal(err)
-		}
+		_, err := f.Cancel(t.Context(), job.ID)
+		testbed.Must(t, err)
 		f.waitState(job, "canceled")
 	}
 	f.wantPackages(box)
 	made, err := f.CreateSandbox(t.Context(), wire.CreateRequest{Packages: []string{"to-cancel"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	until(t.Context(), t, "the create installs", time.Minute, func() bool {
 		box, err := f.Sandbox(t.Context(), made.Sandbox.ID)
 		return err == nil && box.State == "starting"
@@ -122,9 +119,8 @@ func (f *packageFarm) canceledInstalls(t *testing.T) {
 	if list, err := f.Packages(t.Context(), made.Sandbox.ID); err != nil || len(list) != 1 || list[0].Status != "installing" {
 		t.Errorf("list of a sandbox that is starting: %v %+v", err, list)
 	}
-	if _, err := f.Cancel(t.Context(), made.Job.ID); err != nil {
-		t.Fatal(err)
-	}
+	_, err = f.Cancel(t.Context(), made.Job.ID)
+	testbed.Must(t, err)
 	f.waitState(made.Job, "canceled")
 	if box, err := f.Sandbox(t.Context(), made.Sandbox.ID); err != nil || box.State != "failed" {
 		t.Errorf("a create that was cancelled: %v %+v", err, box)
@@ -183,9 +179,8 @@ func (f *packageFarm) closedInstall(t *testing.T) {
 	job := f.startInstall(box, "to-close")
 	awaits(t, reached)
 	behind := f.startInstall(box, "fine-later")
-	if _, err := f.Close(t.Context(), box, client.WithWait(30*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := f.Close(t.Context(), box, client.WithWait(30*time.Second))
+	testbed.Must(t, err)
 	for _, job := range []wire.Job{job, behind} {
 		f.waitState(job, "canceled")
 	}
@@ -237,9 +232,7 @@ func (f *packageFarm) noNetwork(t *testing.T) {
 	}
 	f.wantOutcomesOf(job.Result.Execute.Installed, sentence)
 	made, err := f.CreateSandbox(t.Context(), wire.CreateRequest{Network: new("none"), Packages: []string{"no-way"}}, client.WithWait(60*time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	f.wantOutcomes(made.Job, sentence)
 	f.wantPackages(made.Sandbox.ID)
 }
@@ -302,17 +295,11 @@ func TestPackagesSurviveAKill(t *testing.T) {
 
 	install := f.startInstall(box, "asked")
 	code, err := f.Execute(t.Context(), other, wire.ExecuteRequest{Code: "import asked_by_code; print(asked_by_code.__version__)", AutoInstall: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	run, err := f.Run(t.Context(), wire.RunRequest{Code: "import asked_by_run; print(asked_by_run.__version__)", AutoInstall: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	made, err := f.CreateSandbox(t.Context(), wire.CreateRequest{Packages: []string{"asked-by-create"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	until(t.Context(), t, "all four installs are running", time.Minute, func() bool {
 		for _, name := range names {
 			if up.count("/files/"+name+"/"+wheelName(name, "1.0", "py3-none-any")) == 0 {

@@ -14,6 +14,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // packageFarm is a farm with a package index of the test.
@@ -52,9 +53,7 @@ func TestPackages(t *testing.T) {
 	})
 	t.Run("IndexDown", f.in(t).indexDown)
 	for sandbox, err := range f.Sandboxes(t.Context(), client.SandboxFilter{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		if sandbox.State != "ready" && sandbox.State != "busy" {
 			continue
 		}
@@ -75,9 +74,7 @@ func (f *farmProcess) metric(name string) float64 {
 	for line := range strings.Lines(string(download(f.t, f.url+"/metrics"))) {
 		if value, ok := strings.CutPrefix(line, name+" "); ok {
 			figure, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-			if err != nil {
-				f.t.Fatal(err)
-			}
+			testbed.Must(f.t, err)
 			return figure
 		}
 	}
@@ -225,9 +222,7 @@ func (f *packageFarm) badPackageNames(t *testing.T) {
 		}
 	}
 	job, err := f.Install(t.Context(), box, wire.PackagesRequest{Packages: []string{"left-pad"}, Manager: new("npm")}, client.WithWait(30*time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	f.wantOutcomes(job, "no npm")
 }
 
@@ -257,9 +252,7 @@ func (f *packageFarm) unobtainable(t *testing.T) {
 	f.wantOutcomes(f.install(box, "needs-absent"), "") // the fault has ended
 	f.wantPackages(box, "absent-dependency2", "fine", "needs-absent", "pair-base", "pair-left")
 	made, err := f.CreateSandbox(t.Context(), wire.CreateRequest{Packages: []string{"fine", "no-such-thing"}}, client.WithWait(60*time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	f.wantOutcomes(made.Job, "", "no-such-thing was not found in the package index")
 	f.wantPackages(made.Sandbox.ID, "fine")
 	run, err := f.Run(t.Context(), wire.RunRequest{Code: "import fine; print(fine.__version__)", Packages: []string{"fine", "no-such-thing"}}, client.WithWait(60*time.Second))

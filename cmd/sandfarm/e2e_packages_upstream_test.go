@@ -69,9 +69,7 @@ func newUpstream(t *testing.T) *upstream {
 func (u *upstream) up() {
 	u.t.Helper()
 	listener, err := net.Listen("tcp", u.addr)
-	if err != nil {
-		u.t.Fatal(err)
-	}
+	testbed.Must(u.t, err)
 	u.server = &http.Server{Handler: u, ReadHeaderTimeout: time.Minute}
 	go func(s *http.Server) { _ = s.Serve(listener) }(u.server)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // versions changes the versions of packages that a running kernel has imported.
@@ -20,9 +21,7 @@ func (f *packageFarm) versions(t *testing.T) {
 	f.up.wheel("packaging", "99.0")
 	box := f.sandbox(wire.CreateRequest{}).ID
 	background, err := f.Command(t.Context(), box, wire.CommandRequest{Command: new("sleep 600"), Background: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	f.wantOutcomes(f.install(box, "changing==1.0"), "")
 	f.run(box, "import changing; kept = 7")
 	job := f.install(box, "changing>1")
@@ -35,9 +34,8 @@ func (f *packageFarm) versions(t *testing.T) {
 	if got := f.run(box, "import changing; print(kept, changing.__version__)").Stdout; got != "7 1.0\n" {
 		t.Errorf("before the restart: %q", got)
 	}
-	if _, err := f.Restart(t.Context(), box, client.WithWait(30*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	_, err = f.Restart(t.Context(), box, client.WithWait(30*time.Second))
+	testbed.Must(t, err)
 	if got := f.run(box, "import changing; print(changing.__version__)").Stdout; got != "2.0\n" {
 		t.Errorf("after the restart: %q", got)
 	}
@@ -214,9 +212,7 @@ func (f *packageFarm) status(t *testing.T) {
 	reached, release := make(chan struct{}, 1), make(chan struct{})
 	heal := f.up.fail("/files/followed/", f.up.half(holds(reached, release)))
 	made, err := f.CreateSandbox(t.Context(), wire.CreateRequest{Packages: []string{"by-create"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	box := made.Sandbox.ID
 	want := func(name, status string) {
 		t.Helper()
@@ -239,9 +235,7 @@ func (f *packageFarm) status(t *testing.T) {
 	f.waitState(job, "completed")
 	want("followed", "installed")
 	list, err := f.Packages(t.Context(), box)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	found := map[string]string{}
 	for _, p := range list {
 		found[p.Name] = p.Status
@@ -249,9 +243,8 @@ func (f *packageFarm) status(t *testing.T) {
 	if found["followed"] != "installed" || found["by-create"] != "installed" || found["ipykernel"] != "installed" {
 		t.Errorf("list: %v", found)
 	}
-	if _, err := f.Close(t.Context(), box, client.WithWait(30*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	_, err = f.Close(t.Context(), box, client.WithWait(30*time.Second))
+	testbed.Must(t, err)
 	want("followed", "installed")
 	want("never-asked-for", "not_found")
 }

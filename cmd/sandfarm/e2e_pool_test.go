@@ -16,6 +16,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // TestWarmPool runs a farm with a pool and claims members in different conditions.
@@ -37,13 +38,9 @@ func TestWarmPool(t *testing.T) {
 func TestAutomaticPool(t *testing.T) {
 	t.Parallel()
 	out, err := exec.Command("docker", "info", "--format", "{{.NCPU}}").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	cores, err := strconv.Atoi(strings.TrimSpace(string(out)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	// Sandboxes can reserve 16 cores, a member reserves 2: that is the eighth that the pool gets.
 	f := newFarm(t, "SANDFARM_WORKER_POOL=auto", fmt.Sprintf("SANDFARM_WORKER_CPU_OVERCOMMIT=%g", 16/float64(cores)))
 	await := func(target, ready int) {
@@ -59,9 +56,8 @@ func TestAutomaticPool(t *testing.T) {
 		t.Errorf("%s creates came from the pool, want 1", got)
 	}
 	await(0, 0)
-	if _, err := f.Close(t.Context(), box.ID, client.WithWait(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	_, err = f.Close(t.Context(), box.ID, client.WithWait(time.Minute))
+	testbed.Must(t, err)
 	await(1, 1)
 }
 
@@ -106,9 +102,8 @@ print(sorted(n for n in globals() if not n.startswith('_')), os.listdir('/worksp
 		t.Errorf("the first output in a pooled sandbox is %s", fresh)
 	}
 	f.run(first.ID, "secret = 1\nopen('/workspace/secret', 'w').write('x')\nopen('/tmp/secret', 'w').write('x')\nNone")
-	if _, err := f.Close(t.Context(), first.ID, client.WithWait(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := f.Close(t.Context(), first.ID, client.WithWait(time.Minute))
+	testbed.Must(t, err)
 	second := f.sandbox(wire.CreateRequest{})
 	if got := f.run(second.ID, look).Stdout; got != fresh {
 		t.Errorf("the first output in the next one is %s, want %s", got, fresh)
@@ -218,9 +213,7 @@ func (f *farmProcess) killedAfterClaim(t *testing.T) {
 	var jobs, boxes []string
 	for range 3 {
 		made, err := f.CreateSandbox(t.Context(), wire.CreateRequest{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		jobs, boxes = append(jobs, made.Job.ID), append(boxes, made.Sandbox.ID)
 	}
 	f.stop(syscall.SIGKILL)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // siteSource is a web server and a WebSocket that echoes, without a library. It prints its port when it listens.
@@ -79,15 +80,15 @@ func (f *farmProcess) requested(t *testing.T, method, url string, body io.Reader
 	}}
 	defer way.CloseIdleConnections()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, body)
-	must(t, err)
+	testbed.Must(t, err)
 	if body != nil {
 		r.ContentLength = bodyBytes
 	}
 	answer, err := (&http.Client{Transport: way}).Do(r)
-	must(t, err)
+	testbed.Must(t, err)
 	defer func() { _ = answer.Body.Close() }()
 	raw, err := io.ReadAll(answer.Body)
-	must(t, err)
+	testbed.Must(t, err)
 	return answer.StatusCode, string(raw)
 }
 
@@ -101,10 +102,10 @@ func aSiteInASandbox(t *testing.T, f *farmProcess, box string) {
 		t.Errorf("a directory that is closed: %v", err)
 	}
 	p, err := f.StartProcess(t.Context(), box, wire.ProcessRequest{Argv: []string{"python3", "-c", siteSource}})
-	must(t, err)
+	testbed.Must(t, err)
 	port := ""
 	for e, err := range f.ProcessEvents(t.Context(), box, p.ID, "") {
-		must(t, err)
+		testbed.Must(t, err)
 		if _, text, ok := strings.Cut(string(e.Data), `"text":"`); e.Name == "stdout" && ok {
 			port, _, _ = strings.Cut(text, `\n`)
 			break
@@ -112,7 +113,7 @@ func aSiteInASandbox(t *testing.T, f *farmProcess, box string) {
 		t.Fatalf("the server: %s %s", e.Name, e.Data)
 	}
 	number, err := strconv.Atoi(port)
-	must(t, err)
+	testbed.Must(t, err)
 	at := "/v1/sandboxes/" + box + "/ports/" + port
 	if status, body := f.requested(t, http.MethodGet, f.url+at+"/a?b=c", nil); status != http.StatusOK || body != "/a?b=c for "+strings.TrimPrefix(f.url, "http://")+", key None" {
 		t.Errorf("GET: %d %q", status, body)
@@ -122,16 +123,16 @@ func aSiteInASandbox(t *testing.T, f *farmProcess, box string) {
 		t.Errorf("POST: %d %q", status, body)
 	}
 	ws, _, err := websocket.Dial(t.Context(), "ws"+strings.TrimPrefix(f.url, "http")+at+"/ws", nil)
-	must(t, err)
+	testbed.Must(t, err)
 	for _, text := range []string{"one", "two"} {
-		must(t, ws.Write(t.Context(), websocket.MessageText, []byte(text)))
+		testbed.Must(t, ws.Write(t.Context(), websocket.MessageText, []byte(text)))
 		if kind, got, err := ws.Read(t.Context()); err != nil || kind != websocket.MessageText || string(got) != text {
 			t.Errorf("WebSocket: %v, %q", err, got)
 		}
 	}
 	_ = ws.CloseNow()
 	list, err := f.Ports(t.Context(), box)
-	must(t, err)
+	testbed.Must(t, err)
 	found := false
 	for _, one := range list {
 		found = found || one.Port == number && one.PID != nil && *one.PID == p.PID
@@ -140,12 +141,12 @@ func aSiteInASandbox(t *testing.T, f *farmProcess, box string) {
 		t.Errorf("ports: %+v", list)
 	}
 	link, err := f.LinkPort(t.Context(), box, wire.PortLinkRequest{Port: number})
-	must(t, err)
+	testbed.Must(t, err)
 	if status, body := f.requested(t, http.MethodGet, link.URL, nil); status != http.StatusOK || !strings.HasPrefix(body, "/") {
 		t.Errorf("link %s: %d %q", link.URL, status, body)
 	}
 	_, err = f.EndProcess(t.Context(), box, p.ID)
-	must(t, err)
+	testbed.Must(t, err)
 	if status, body := f.requested(t, http.MethodGet, f.url+at+"/", nil); status != http.StatusBadGateway {
 		t.Errorf("after its end: %d %q", status, body)
 	}

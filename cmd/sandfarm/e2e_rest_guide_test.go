@@ -21,8 +21,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/internal/testbed"
@@ -34,9 +32,7 @@ type guideBlock struct{ language, text, output string }
 func guideBlocks(t *testing.T) []guideBlock {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/rest.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	var blocks []guideBlock
 	for _, found := range regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```$").FindAllStringSubmatch(string(page), -1) {
 		if found[1] == "text" {
@@ -55,9 +51,7 @@ func TestRESTGuide(t *testing.T) {
 	sum := sha256.Sum256([]byte(key))
 	f := newFarm(t, "SANDFARM_API_KEYS=acme:"+hex.EncodeToString(sum[:]), "SANDFARM_API_ALLOW_PRIVATE_CALLBACKS=true")
 	farm, err := client.New(f.url, client.WithKey(key))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	g := &restGuide{farm: farm, farmEnv: f.env, env: append(os.Environ(), "SANDFARM_URL="+f.url, "SANDFARM_API_KEY="+key)}
 	t.Run("guide", func(t *testing.T) { // the farm is stopped when all of them are done
 		t.Run("shell", func(t *testing.T) { t.Parallel(); g.shell(t) })
@@ -107,9 +101,7 @@ func (g *restGuide) shell(t *testing.T) {
 		t.Fatalf("the page has %d blocks of the shell", len(want))
 	}
 	got := strings.Split(strings.TrimSuffix(g.run(t, "sh", "-c", script), mark), mark)
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("output of the blocks (-page +printed):\n%s", diff)
-	}
+	testbed.Diff(t, "output of the blocks", want, got)
 }
 
 // receiver starts a webhook receiver of the page, has the farm send it a job, and sends it forged messages itself.
@@ -117,17 +109,13 @@ func (g *restGuide) receiver(t *testing.T, b guideBlock) {
 	secret := exec.Command(program, "config", "callback-secret", "acme")
 	secret.Env = g.farmEnv
 	printed, err := secret.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	address := testbed.Address(t)
 	_, port, _ := net.SplitHostPort(address)
 	lines := g.serve(t, b, "WEBHOOK_SECRET="+strings.TrimSpace(string(printed)), "PORT="+port)
 	testbed.AwaitListener(t, address)
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(strings.TrimSpace(string(printed)), "whsec_"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for name, forged := range map[string]webhookMessage{
 		"signed with another key": {key: []byte("another key"), body: `{"id":"job_1","state":"completed"}`},
 		"changed after signing":   {key: key, body: `{"id":"job_1","state":"completed"}`, sent: `{"id":"job_2","state":"completed"}`},
@@ -139,9 +127,7 @@ func (g *restGuide) receiver(t *testing.T, b guideBlock) {
 		}
 	}
 	job, err := g.farm.Run(t.Context(), wire.RunRequest{Code: "6 * 7", CallbackURL: "http://" + address + "/"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	select {
 	case line := <-lines:
 		if line != job.ID+" completed" {
@@ -157,9 +143,7 @@ func (g *restGuide) serve(t *testing.T, b guideBlock, env ...string) <-chan stri
 	t.Helper()
 	var command []string
 	file := filepath.Join(t.TempDir(), "receiver."+map[string]string{"python": "py", "go": "go", "js": "mjs"}[b.language])
-	if err := os.WriteFile(file, []byte(b.text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, os.WriteFile(file, []byte(b.text), 0o600))
 	switch b.language {
 	case "python":
 		command = []string{"python3", file}
@@ -178,9 +162,7 @@ func (g *restGuide) serve(t *testing.T, b guideBlock, env ...string) <-chan stri
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	lines := make(chan string, 16)
 	done := make(chan struct{})
 	go func() {
@@ -210,9 +192,7 @@ func (m webhookMessage) send(t *testing.T, address string) int {
 		m.sent = m.body
 	}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/", strings.NewReader(m.sent))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	timestamp := strconv.FormatInt(time.Now().Add(-m.age).Unix(), 10)
 	r.Header.Set("Webhook-Id", "job_1")
 	r.Header.Set("Webhook-Timestamp", timestamp)
@@ -222,9 +202,7 @@ func (m webhookMessage) send(t *testing.T, address string) int {
 		r.Header.Set("Webhook-Signature", "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
 	}
 	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	_ = answer.Body.Close()
 	return answer.StatusCode
 }

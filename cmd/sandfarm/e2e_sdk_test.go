@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // sdkTimeout bounds one run of the SDK's tests, which takes about 100 s, or four minutes on a busy machine.
@@ -55,9 +57,7 @@ type interpreter struct{ version, path string }
 func absolute(t *testing.T, path string) string {
 	t.Helper()
 	path, err := filepath.Abs(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	return path
 }
 
@@ -93,9 +93,7 @@ func (s *pythonSDK) build(t *testing.T) string {
 		t.Fatalf("built the wheels %v and the sdists %v", wheels, sources)
 	}
 	archive, err := zip.OpenReader(wheels[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer func() { _ = archive.Close() }()
 	typed := false
 	for _, file := range archive.File {
@@ -169,18 +167,14 @@ func (s *pythonSDK) lend(t *testing.T, python string) {
 	t.Helper()
 	const where = "import sysconfig; print(sysconfig.get_path('purelib'))"
 	from, to := s.must(t, s.dev, "-c", where), s.must(t, python, "-c", where)
-	if err := os.WriteFile(filepath.Join(to, "zz-dev.pth"), []byte(from+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, os.WriteFile(filepath.Join(to, "zz-dev.pth"), []byte(from+"\n"), 0o600))
 }
 
 // pin returns the line of a package in requirements-dev.txt.
 func (s *pythonSDK) pin(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(s.source, "requirements-dev.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for line := range strings.Lines(string(text)) {
 		if strings.HasPrefix(line, name+"==") {
 			return strings.TrimSpace(line)
@@ -194,9 +188,7 @@ func (s *pythonSDK) pin(t *testing.T, name string) string {
 func judge(t *testing.T, report string) {
 	t.Helper()
 	content, err := os.ReadFile(report)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	var suites struct {
 		Suites []struct {
 			Tests    int     `xml:"tests,attr"`
@@ -210,9 +202,7 @@ func judge(t *testing.T, report string) {
 			} `xml:"testcase"`
 		} `xml:"testsuite"`
 	}
-	if err := xml.Unmarshal(content, &suites); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, xml.Unmarshal(content, &suites))
 	ran := 0
 	for _, suite := range suites.Suites {
 		ran += suite.Tests

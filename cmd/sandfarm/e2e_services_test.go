@@ -53,9 +53,8 @@ func newServicesFarm(t *testing.T) *servicesFarm {
 		"worker": {program, "worker"}, "scheduler": {program, "scheduler"}, "api": {program, "api"},
 	}
 	var err error
-	if f.Client, err = client.New(f.url); err != nil {
-		t.Fatal(err)
-	}
+	f.Client, err = client.New(f.url)
+	testbed.Must(t, err)
 	t.Cleanup(func() {
 		for name := range f.procs {
 			f.kill(name, syscall.SIGKILL)
@@ -81,9 +80,7 @@ func minioBinary(t *testing.T) string {
 		return path
 	}
 	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	return filepath.Join(cache, "sandfarm", "bin", "minio")
 }
 
@@ -109,9 +106,7 @@ func (f *servicesFarm) startParts(names ...string) {
 		cmd := exec.Command(argv[0], argv[1:]...)
 		cmd.Env, cmd.Stdout, cmd.Stderr = f.env, f.out, f.out
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-		if err := cmd.Start(); err != nil {
-			f.t.Fatal(err)
-		}
+		testbed.Must(f.t, cmd.Start())
 		f.procs[name] = cmd
 	}
 }
@@ -157,9 +152,7 @@ func (f *farmProcess) ask(method, path string, body any) reply {
 	ctx, done := context.WithTimeout(f.t.Context(), 100*time.Second)
 	defer done()
 	request, err := http.NewRequestWithContext(ctx, method, f.url+path, content)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	testbed.Must(f.t, err)
 	request.Header.Set("Content-Type", kind)
 	answer, err := http.DefaultClient.Do(request)
 	if err != nil {
@@ -189,9 +182,7 @@ type gate struct {
 func newGate(t *testing.T, path string) *gate {
 	t.Helper()
 	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	g := &gate{path: path, conns: map[net.Conn]bool{}}
 	go func() {

@@ -38,8 +38,8 @@ func newSSHUser(t *testing.T) *sshUser {
 	config := exec.Command(program, "ssh-config")
 	config.Env = u.env
 	text, err := config.Output()
-	must(t, err)
-	must(t, os.WriteFile(u.file, text, 0o600))
+	testbed.Must(t, err)
+	testbed.Must(t, os.WriteFile(u.file, text, 0o600))
 	return u
 }
 
@@ -114,11 +114,11 @@ func sshLeave(u *sshUser) {
 	client := exec.Command("ssh", "-F", u.file, u.host, "trap 'echo gone > left; exit' HUP; echo up; while :; do sleep 0.1; done")
 	client.Env = u.env
 	out, err := client.StdoutPipe()
-	must(u.t, err)
-	must(u.t, client.Start())
+	testbed.Must(u.t, err)
+	testbed.Must(u.t, client.Start())
 	_, err = io.ReadFull(out, make([]byte, 3))
-	must(u.t, err)
-	must(u.t, client.Process.Kill())
+	testbed.Must(u.t, err)
+	testbed.Must(u.t, client.Process.Kill())
 	_ = client.Wait()
 	until(u.t.Context(), u.t, "the program is told", time.Minute, func() bool {
 		_, err := u.farm.FS(u.sandbox).Stat(u.t.Context(), "left")
@@ -139,7 +139,7 @@ func sshForward(u *sshUser) {
 	_, port, _ := strings.Cut(here, ":")
 	client := exec.Command("ssh", "-F", u.file, "-N", "-L", "127.0.0.1:"+port+":localhost:8123", u.host)
 	client.Env = u.env
-	must(u.t, client.Start())
+	testbed.Must(u.t, client.Start())
 	u.t.Cleanup(func() { _ = client.Process.Kill(); _ = client.Wait() })
 	until(u.t.Context(), u.t, "the page is here", time.Minute, func() bool {
 		answer, err := http.Get("http://" + here + "/page")
@@ -163,28 +163,28 @@ func sshCopy(u *sshUser) {
 		name := fmt.Sprintf("copied-%d", size)
 		here, back := filepath.Join(u.dir, name), filepath.Join(u.dir, name+"-back")
 		content := bytes.Repeat([]byte("some bytes that differ from those before\n"), size/41+1)[:size]
-		must(u.t, os.WriteFile(here, content, 0o600))
-		must(u.t, os.Chmod(here, 0o751))
+		testbed.Must(u.t, os.WriteFile(here, content, 0o600))
+		testbed.Must(u.t, os.Chmod(here, 0o751))
 		at := time.Date(2021, 3, 4, 5, 6, 7, 0, time.UTC)
-		must(u.t, os.Chtimes(here, at, at))
+		testbed.Must(u.t, os.Chtimes(here, at, at))
 		for _, args := range [][]string{{"-p", here, u.host + ":" + name}, {"-p", u.host + ":" + name, back}} {
 			if _, errs, code := u.run(nil, "scp", args...); code != 0 {
 				u.t.Fatalf("scp %v: %s", args, errs)
 			}
 		}
 		got, err := os.ReadFile(back)
-		must(u.t, err)
+		testbed.Must(u.t, err)
 		info, err := os.Stat(back)
-		must(u.t, err)
+		testbed.Must(u.t, err)
 		there, err := u.farm.FS(u.sandbox).Stat(u.t.Context(), name)
-		must(u.t, err)
+		testbed.Must(u.t, err)
 		if !bytes.Equal(got, content) || info.Mode() != 0o751 || !info.ModTime().Equal(at) || there.Mode != "0751" || !there.ModifiedAt.Equal(at) {
 			u.t.Errorf("%d bytes: %d came back, %s %s, and there %+v", size, len(got), info.Mode(), info.ModTime(), there)
 		}
 	}
 	tree := filepath.Join(u.dir, "tree")
-	must(u.t, os.MkdirAll(filepath.Join(tree, "a b", "größe"), 0o700))
-	must(u.t, os.WriteFile(filepath.Join(tree, "a b", "größe", "f"), []byte("deep"), 0o600))
+	testbed.Must(u.t, os.MkdirAll(filepath.Join(tree, "a b", "größe"), 0o700))
+	testbed.Must(u.t, os.WriteFile(filepath.Join(tree, "a b", "größe", "f"), []byte("deep"), 0o600))
 	if _, errs, code := u.run(nil, "scp", "-r", tree, u.host+":/tmp/"); code != 0 {
 		u.t.Errorf("scp -r: %s", errs)
 	}
@@ -196,8 +196,8 @@ func sshCopy(u *sshUser) {
 func sshFiles(u *sshUser) {
 	here := filepath.Join(u.dir, "here")
 	longer := filepath.Join(u.dir, "longer")
-	must(u.t, os.WriteFile(here, []byte("one\n"), 0o644))
-	must(u.t, os.WriteFile(longer, []byte("one\ntwo\n"), 0o644))
+	testbed.Must(u.t, os.WriteFile(here, []byte("one\n"), 0o644))
+	testbed.Must(u.t, os.WriteFile(longer, []byte("one\ntwo\n"), 0o644))
 	for _, step := range []struct {
 		commands, want string // of both outputs together
 		code           int
@@ -248,8 +248,8 @@ func sshRsync(u *sshUser) {
 	tree, back := filepath.Join(u.dir, "sent"), filepath.Join(u.dir, "back")
 	for n := range 500 {
 		dir := filepath.Join(tree, fmt.Sprint(n%20))
-		must(u.t, os.MkdirAll(dir, 0o700))
-		must(u.t, os.WriteFile(filepath.Join(dir, fmt.Sprint(n)), []byte(strings.Repeat("line\n", n)), 0o600))
+		testbed.Must(u.t, os.MkdirAll(dir, 0o700))
+		testbed.Must(u.t, os.WriteFile(filepath.Join(dir, fmt.Sprint(n)), []byte(strings.Repeat("line\n", n)), 0o600))
 	}
 	sync := func(args ...string) string {
 		out, errs, code := u.wait(exec.CommandContext(u.t.Context(), "rsync", append([]string{"-a", "--stats", "-e", "ssh -F " + u.file}, args...)...), nil)
@@ -264,8 +264,8 @@ func sshRsync(u *sshUser) {
 			u.t.Errorf("%q is not in %s", want, out)
 		}
 	}
-	must(u.t, os.WriteFile(filepath.Join(tree, "7", "7"), []byte("changed"), 0o600))
-	must(u.t, os.Remove(filepath.Join(tree, "8", "8")))
+	testbed.Must(u.t, os.WriteFile(filepath.Join(tree, "7", "7"), []byte("changed"), 0o600))
+	testbed.Must(u.t, os.Remove(filepath.Join(tree, "8", "8")))
 	sync("--delete", tree+"/", there)
 	sync(there, back+"/")
 	if out, err := exec.Command("diff", "-r", tree, back).CombinedOutput(); err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // person is somebody at a terminal in which the program runs.
@@ -39,20 +40,20 @@ func (f *farmProcess) sitDown(args ...string) *person {
 func (f *farmProcess) sitDownAt(env []string, argv ...string) *person {
 	f.t.Helper()
 	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
-	must(f.t, err)
+	testbed.Must(f.t, err)
 	number, err := unix.IoctlGetInt(int(ours.Fd()), unix.TIOCGPTN)
-	must(f.t, err)
-	must(f.t, unix.IoctlSetPointerInt(int(ours.Fd()), unix.TIOCSPTLCK, 0))
+	testbed.Must(f.t, err)
+	testbed.Must(f.t, unix.IoctlSetPointerInt(int(ours.Fd()), unix.TIOCSPTLCK, 0))
 	theirs, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	must(f.t, err)
-	must(f.t, unix.SetNonblock(int(ours.Fd()), true)) // Fd made it block, and a deadline needs the opposite
+	testbed.Must(f.t, err)
+	testbed.Must(f.t, unix.SetNonblock(int(ours.Fd()), true)) // Fd made it block, and a deadline needs the opposite
 	ours = os.NewFile(uintptr(dup(f.t, ours)), "terminal")
 	p := &person{t: f.t, keyboard: ours, theirs: theirs, cmd: exec.Command(argv[0], argv[1:]...)}
 	p.size(100, 30)
 	p.cmd.Env = append(env[:len(env):len(env)], "TERM=xterm-256color")
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = theirs, theirs, theirs
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	must(f.t, p.cmd.Start())
+	testbed.Must(f.t, p.cmd.Start())
 	f.t.Cleanup(func() { _ = p.cmd.Process.Kill(); _ = ours.Close(); _ = theirs.Close() })
 	return p
 }
@@ -61,34 +62,27 @@ func (f *farmProcess) sitDownAt(env []string, argv ...string) *person {
 func dup(t *testing.T, f *os.File) int {
 	t.Helper()
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	must(t, err)
-	must(t, unix.SetNonblock(fd, true))
-	must(t, f.Close())
+	testbed.Must(t, err)
+	testbed.Must(t, unix.SetNonblock(fd, true))
+	testbed.Must(t, f.Close())
 	return fd
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func (p *person) size(cols, rows uint16) {
 	p.t.Helper()
-	must(p.t, unix.IoctlSetWinsize(int(p.theirs.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: cols, Row: rows}))
+	testbed.Must(p.t, unix.IoctlSetWinsize(int(p.theirs.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: cols, Row: rows}))
 }
 
 func (p *person) types(keys string) {
 	p.t.Helper()
 	_, err := p.keyboard.WriteString(keys)
-	must(p.t, err)
+	testbed.Must(p.t, err)
 }
 
 // sees reads the screen until it has want, and returns what comes up to there.
 func (p *person) sees(want string) string {
 	p.t.Helper()
-	must(p.t, p.keyboard.SetReadDeadline(time.Now().Add(time.Minute)))
+	testbed.Must(p.t, p.keyboard.SetReadDeadline(time.Now().Add(time.Minute)))
 	buf := make([]byte, 4096)
 	for {
 		if i := bytes.Index(p.seen, []byte(want)); i >= 0 {
@@ -119,7 +113,7 @@ func (p *person) leaves(before *unix.Termios) int {
 func (p *person) mode() *unix.Termios {
 	p.t.Helper()
 	mode, err := unix.IoctlGetTermios(int(p.theirs.Fd()), unix.TCGETS)
-	must(p.t, err)
+	testbed.Must(p.t, err)
 	return mode
 }
 
@@ -271,14 +265,14 @@ func killedClient(t *testing.T, f *farmProcess, box string) {
 	p := f.sitDown("sandbox", "exec", "-it", box, "--", "sh", "-c", "echo up; exec sleep 1000.5")
 	before := p.mode()
 	p.sees("up\r\n")
-	must(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	testbed.Must(t, p.cmd.Process.Signal(syscall.SIGTERM))
 	if code := p.leaves(before); code != 130 {
 		t.Errorf("exit code %d", code)
 	}
 	ctx, done := context.WithTimeout(t.Context(), time.Minute)
 	defer done()
 	list, err := f.Processes(ctx, box)
-	must(t, err)
+	testbed.Must(t, err)
 	for _, p := range list {
 		if strings.Contains(strings.Join(p.Argv, " "), "1000.5") && p.State == "running" {
 			t.Errorf("%+v runs on", p)

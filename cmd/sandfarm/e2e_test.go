@@ -68,9 +68,8 @@ func newFarmBy(t *testing.T, by []string, env ...string) *farmProcess {
 		"SANDFARM_WORKER_POOL=none", "SANDFARM_WORKER_MEMORY_OVERCOMMIT=1000", "SANDFARM_WORKER_CPU_OVERCOMMIT=1000") // waiting for resources has its own tests
 	f.env = append(f.env, env...)
 	var err error
-	if f.Client, err = client.New(f.url); err != nil {
-		t.Fatal(err)
-	}
+	f.Client, err = client.New(f.url)
+	testbed.Must(t, err)
 	t.Cleanup(func() {
 		f.stop(syscall.SIGTERM)
 		down := exec.Command(program, "down")
@@ -94,9 +93,7 @@ func (f *farmProcess) start() {
 	f.cmd = exec.Command(argv[0], argv[1:]...)
 	f.cmd.Env, f.cmd.Stdout, f.cmd.Stderr = f.env, f.out, f.out
 	f.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := f.cmd.Start(); err != nil {
-		f.t.Fatal(err)
-	}
+	testbed.Must(f.t, f.cmd.Start())
 	exited := make(chan error, 1)
 	go func(cmd *exec.Cmd) { exited <- cmd.Wait() }(f.cmd)
 	for end := time.Now().Add(10 * time.Minute); ; {
@@ -164,9 +161,7 @@ func until(ctx context.Context, t *testing.T, what string, within time.Duration,
 func download(t *testing.T, url string) []byte {
 	t.Helper()
 	answer, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer func() { _ = answer.Body.Close() }()
 	body, err := io.ReadAll(answer.Body)
 	if err != nil || answer.StatusCode != http.StatusOK {

@@ -106,18 +106,14 @@ func TestOneTraceFromTheCallerToTheAgent(t *testing.T) {
 	post := func(path, trace, body string) {
 		t.Helper()
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.url+path, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		request.Header.Set("Content-Type", "application/json")
 		request.Header.Set("Accept", "application/json, text/event-stream")
 		if trace != "" {
 			request.Header.Set("Traceparent", "00-"+trace+"-"+callersSpan+"-01")
 		}
 		answer, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		defer func() { _ = answer.Body.Close() }()
 		if text, _ := io.ReadAll(answer.Body); answer.StatusCode >= 300 {
 			t.Fatalf("%s: %s %s", path, answer.Status, text)
@@ -207,20 +203,14 @@ func TestRedisCommandsForEachJob(t *testing.T) {
 func (f *farmProcess) redisCommands() (sum float64) {
 	f.t.Helper()
 	answer, err := http.Get(f.url + "/metrics")
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	testbed.Must(f.t, err)
 	defer func() { _ = answer.Body.Close() }()
 	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	testbed.Must(f.t, err)
 	for line := range strings.Lines(string(text)) {
 		if fields := strings.Fields(line); len(fields) == 2 && strings.HasPrefix(line, "sandfarm_redis_commands_total{") {
 			n, err := strconv.ParseFloat(fields[1], 64)
-			if err != nil {
-				f.t.Fatal(err)
-			}
+			testbed.Must(f.t, err)
 			sum += n
 		}
 	}

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // typescriptTimeout bounds one step of the tests of the TypeScript SDK. All take some 25 s together, or two minutes on a busy machine.
@@ -46,9 +48,7 @@ func TestTypeScriptSDK(t *testing.T) {
 			"skipLibCheck": false, "exactOptionalPropertyTypes": true, "noUncheckedIndexedAccess": true}, "include": ["guide.ts", "tests/*.ts", "commonjs.cts"]}`,
 		"commonjs.cts": `import { Client } from "sandfarm"; export const farm: Client = new Client();`,
 	} {
-		if err := os.WriteFile(filepath.Join(s.project, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, os.WriteFile(filepath.Join(s.project, name), []byte(content), 0o600))
 	}
 	s.copy("../../sdk/typescript/tests", filepath.Join(s.project, "tests"))
 	s.run(s.project, nil, "node", "old.cjs")
@@ -102,23 +102,17 @@ func (s *typescriptSDK) copy(from, to string) {
 		if err == nil {
 			err = os.WriteFile(filepath.Join(to, name), content, 0o600)
 		}
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		testbed.Must(s.t, err)
 	}
 }
 
 func (s *typescriptSDK) openAPI(url, key string) []byte {
 	s.t.Helper()
 	request, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, url+"/openapi.json", nil)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	testbed.Must(s.t, err)
 	request.Header.Set("Authorization", "Bearer "+key)
 	answer, err := http.DefaultClient.Do(request) //nolint:forbidigo // a test
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	testbed.Must(s.t, err)
 	defer func() { _ = answer.Body.Close() }()
 	document, err := io.ReadAll(answer.Body)
 	if err != nil || answer.StatusCode != http.StatusOK {
@@ -132,9 +126,7 @@ var comments = regexp.MustCompile(`(?s)\s*/\*\*.*?\*/`)
 // schemaIsCurrent makes the types from the farm's document, and compares them with those of the package. Their comments are left to `make verify`.
 func (s *typescriptSDK) schemaIsCurrent(document []byte) {
 	s.t.Helper()
-	if err := os.Symlink(filepath.Join(s.tools, "node_modules"), filepath.Join(s.source, "node_modules")); err != nil {
-		s.t.Fatal(err)
-	}
+	testbed.Must(s.t, os.Symlink(filepath.Join(s.tools, "node_modules"), filepath.Join(s.source, "node_modules")))
 	made := s.run(s.source, bytes.NewReader(document), "node", "scripts/generate.mjs")
 	if kept, err := os.ReadFile(filepath.Join(s.source, "src", "schema.ts")); err != nil || comments.ReplaceAllString(string(kept), "") != comments.ReplaceAllString(made, "") {
 		s.t.Errorf("sdk/typescript/src/schema.ts is not what the OpenAPI document of the farm gives: run `make gen` (%v)", err)
@@ -151,18 +143,12 @@ func (s *typescriptSDK) install() {
 	if err != nil || len(archives) != 1 {
 		s.t.Fatalf("packed %v: %v", archives, err)
 	}
-	if err := os.WriteFile(filepath.Join(s.project, "package.json"), []byte(`{"private": true, "type": "module"}`), 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	testbed.Must(s.t, os.WriteFile(filepath.Join(s.project, "package.json"), []byte(`{"private": true, "type": "module"}`), 0o600))
 	s.run(s.project, nil, "node", npm, "install", "--offline", "--no-audit", "--no-fund", archives[0])
-	if err := os.MkdirAll(filepath.Join(s.project, "node_modules", "@types"), 0o700); err != nil {
-		s.t.Fatal(err)
-	}
+	testbed.Must(s.t, os.MkdirAll(filepath.Join(s.project, "node_modules", "@types"), 0o700))
 	// What a project with TypeScript has beside it.
 	for _, name := range []string{"@types/node", "undici-types"} {
-		if err := os.Symlink(filepath.Join(s.tools, "node_modules", name), filepath.Join(s.project, "node_modules", name)); err != nil {
-			s.t.Fatal(err)
-		}
+		testbed.Must(s.t, os.Symlink(filepath.Join(s.tools, "node_modules", name), filepath.Join(s.project, "node_modules", name)))
 	}
 }
 
@@ -172,9 +158,7 @@ var blocks = regexp.MustCompile("(?ms)^```(ts|text)\n(.*?)^```$")
 func (s *typescriptSDK) guide(path string) (program, printed string) {
 	s.t.Helper()
 	page, err := os.ReadFile(path)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	testbed.Must(s.t, err)
 	for _, block := range blocks.FindAllStringSubmatch(string(page), -1) {
 		if block[1] == "ts" {
 			program += block[2]

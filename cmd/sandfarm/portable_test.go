@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // serverParts are what only a farm needs, by the beginning of their import path. Most of them build on Linux alone.
@@ -66,25 +68,18 @@ func TestClientBuildsOnOtherSystems(t *testing.T) {
 func TestGoInstallGivesAClient(t *testing.T) {
 	t.Parallel()
 	built, err := filepath.Glob("../../internal/agent/binary/bin/agent-*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	missing := map[string]string{}
 	for _, path := range built {
-		if path, err = filepath.Abs(path); err != nil {
-			t.Fatal(err)
-		}
+		path, err = filepath.Abs(path)
+		testbed.Must(t, err)
 		missing[path] = ""
 	}
 	text, err := json.Marshal(map[string]any{"Replace": missing})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	dir := t.TempDir()
 	overlay, program := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "sandfarm")
-	if err := os.WriteFile(overlay, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, os.WriteFile(overlay, text, 0o600))
 	goTool(t, runtime.GOOS, runtime.GOARCH, "build", "-trimpath", "-ldflags", "-s -w", "-overlay", overlay, "-o", program, ".")
 
 	run := func(args ...string) string {

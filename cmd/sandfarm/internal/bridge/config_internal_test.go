@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // TestTheManualShowsWhatConfigPrints checks that docs/mcp.md and the pages of the toolsets show what the program prints.
@@ -14,9 +16,7 @@ func TestTheManualShowsWhatConfigPrints(t *testing.T) {
 		"docker-sandbox": "coming-from/docker-code-sandbox-mcp.md", "notebook": "coming-from/llm-python-code-sandbox.md",
 	} {
 		manual, err := os.ReadFile("../../../../docs/" + page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		target := Target{URL: "http://127.0.0.1:8000", Program: "/usr/local/bin/sandfarm", Dir: "/home/you/project", Toolset: toolset}
 		for _, name := range Clients() {
 			all := snippets(name, target)

@@ -9,12 +9,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/bridge"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // run runs the verb mcp with a farm at http://farm.test:8000.
@@ -37,9 +37,7 @@ func run(t *testing.T, args ...string) (out, stderr string, code int) {
 func TestConfigOfEveryClient(t *testing.T) {
 	t.Parallel()
 	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for _, name := range bridge.Clients() {
 		for _, over := range []string{"http", "stdio"} {
 			t.Run(name+"Over"+over, func(t *testing.T) {
@@ -123,10 +121,6 @@ func TestHelp(t *testing.T) {
 		write(t, golden, text)
 	}
 	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), text); diff != "" {
-		t.Errorf("the help has changed (go test -update writes it anew):\n%s", diff)
-	}
+	testbed.Must(t, err)
+	testbed.Diff(t, "the help has changed (go test -update writes it anew)", string(want), text)
 }

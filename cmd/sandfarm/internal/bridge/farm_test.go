@@ -9,13 +9,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/api/mcp"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/bridge"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // remote returns the tools' farm of a REST API.
@@ -24,9 +23,7 @@ func remote(t *testing.T, api http.HandlerFunc) (mcp.Farm, *httptest.Server) {
 	server := httptest.NewServer(api)
 	t.Cleanup(server.Close)
 	c, err := client.New(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	return bridge.NewFarm(c), server
 }
 
@@ -145,13 +142,10 @@ func TestRestartNamesTheKernel(t *testing.T) {
 		answer(t, w, http.StatusOK, wire.Job{ID: "job_1", State: "completed"})
 	})
 	for _, kernel := range []string{"", "b"} {
-		if _, err := f.Restart(t.Context(), "sbx_1", kernel, 0); err != nil {
-			t.Fatal(err)
-		}
+		_, err := f.Restart(t.Context(), "sbx_1", kernel, 0)
+		testbed.Must(t, err)
 	}
-	if diff := cmp.Diff([]string{"", "b"}, sent); diff != "" {
-		t.Error(diff)
-	}
+	testbed.Diff(t, "", []string{"", "b"}, sent)
 }
 
 func TestReadFileHoldsToItsLimit(t *testing.T) {

@@ -9,10 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/api/compat"
 	"github.com/sandfarm/sandfarm/api/mcp"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // top is the root of the repository.
@@ -22,9 +21,7 @@ const top = "../../../../"
 func file(t *testing.T, name string) string {
 	t.Helper()
 	content, err := os.ReadFile(top + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	return string(content)
 }
 
@@ -32,9 +29,7 @@ func file(t *testing.T, name string) string {
 func tools(t *testing.T) []string {
 	t.Helper()
 	server, err := mcp.New(mcp.Options{Farm: func(context.Context) mcp.Farm { return nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	var names []string
 	for name := range server.MCP().ListTools() {
 		names = append(names, name)
@@ -58,9 +53,7 @@ func TestServerJSONAgreesWithTheProgram(t *testing.T) {
 		Packages    []any
 		Meta        map[string]struct{ Tools []string } `json:"_meta"`
 	}
-	if err := json.Unmarshal([]byte(file(t, "server.json")), &got); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, json.Unmarshal([]byte(file(t, "server.json")), &got))
 	if got.Schema != "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json" {
 		t.Errorf("schema %s", got.Schema)
 	}
@@ -82,9 +75,7 @@ func TestServerJSONAgreesWithTheProgram(t *testing.T) {
 		t.Errorf("remotes %+v", got.Remotes)
 	}
 	named := slices.Sorted(slices.Values(got.Meta["io.modelcontextprotocol.registry/publisher-provided"].Tools))
-	if diff := cmp.Diff(slices.DeleteFunc(tools(t), alias), named); diff != "" {
-		t.Errorf("tools: %s", diff)
-	}
+	testbed.Diff(t, "tools", slices.DeleteFunc(tools(t), alias), named)
 }
 
 func TestTheManualShowsEveryToolOfEveryToolset(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/bridge"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // roots opens a root with a file a.txt in it, beside a directory with a file secret.txt.
@@ -24,9 +25,7 @@ func roots(t *testing.T) (r *bridge.Roots, dir, outside string) {
 func open(t *testing.T, dirs ...string) *bridge.Roots {
 	t.Helper()
 	r, err := bridge.OpenRoots(dirs, "/nonexistent", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	t.Cleanup(func() {
 		if err := r.Close(); err != nil {
 			t.Error(err)
@@ -37,12 +36,8 @@ func open(t *testing.T, dirs ...string) *bridge.Roots {
 
 func write(t *testing.T, name, content string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(name), 0o750); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, os.MkdirAll(filepath.Dir(name), 0o750))
+	testbed.Must(t, os.WriteFile(name, []byte(content), 0o600))
 }
 
 func read(r *bridge.Roots, path string) (string, int64, error) {
@@ -87,9 +82,7 @@ func TestNothingOutsideIsTouched(t *testing.T) {
 		"link.txt": filepath.Join(outside, "secret.txt"), "linkdir": outside,
 		"relative": filepath.Join("..", filepath.Base(outside), "secret.txt"), "dangling": filepath.Join(outside, "new.txt"),
 	} {
-		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, os.Symlink(to, filepath.Join(dir, link)))
 	}
 	for _, path := range []string{
 		"/etc/passwd", "../" + filepath.Base(outside) + "/secret.txt", filepath.Join(outside, "secret.txt"), dir + "/../" + filepath.Base(outside) + "/secret.txt",
@@ -141,9 +134,7 @@ func TestHiddenFilesAreLeftAlone(t *testing.T) {
 		"settings.txt": ".env", "again.txt": "settings.txt", "repo": ".git", "deep/up": "../.git", "loop": "loop", "back": "deep/../.env",
 		"whole": filepath.Join(dir, ".env"), "good.txt": "deep/plain.txt", "gooddir": "./deep/../deep", "new": ".new",
 	} {
-		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, os.Symlink(to, filepath.Join(dir, link)))
 	}
 	for _, path := range []string{"settings.txt", "again.txt", "repo/config", "deep/up/config", "gooddir/up/config", "loop", "back", "whole"} {
 		if got, _, err := read(r, path); err == nil || farm.CodeOf(err) != farm.CodeInvalid || got != "" {
@@ -171,9 +162,7 @@ func TestHiddenFilesAreLeftAlone(t *testing.T) {
 func TestCreateMakesNewFilesOnly(t *testing.T) {
 	t.Parallel()
 	r, dir, _ := roots(t)
-	if err := create(r, "new/plot.png", "image"); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, create(r, "new/plot.png", "image"))
 	if content, err := os.ReadFile(filepath.Join(dir, "new", "plot.png")); err != nil || string(content) != "image" {
 		t.Errorf("%q, %v", content, err)
 	}
@@ -195,13 +184,9 @@ func TestFilesThatOtherProgramsLoadAreNotCreated(t *testing.T) {
 	dir, programs := t.TempDir(), t.TempDir()
 	write(t, filepath.Join(programs, "mytool"), "")
 	write(t, filepath.Join(dir, "deep", "Makefile"), "all:")
-	if err := os.Symlink("sub/Makefile", filepath.Join(dir, "link.txt")); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, os.Symlink("sub/Makefile", filepath.Join(dir, "link.txt")))
 	r, err := bridge.OpenRoots([]string{dir}, "", programs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	t.Cleanup(func() { _ = r.Close() })
 	for path, why := range map[string]string{
 		"Makefile": "make", filepath.Join(dir, "makefile"): "make", "sub/compose.yml": "docker compose", "AGENTS.md": "agents", "tests/conftest.py": "pytest",
@@ -238,9 +223,7 @@ func TestARootBehindALinkHasTwoNames(t *testing.T) {
 	t.Parallel()
 	_, dir, _ := roots(t)
 	link := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink(dir, link); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, os.Symlink(dir, link))
 	r := open(t, link)
 	for _, path := range []string{filepath.Join(link, "a.txt"), filepath.Join(dir, "a.txt"), "a.txt"} {
 		if got, _, err := read(r, path); err != nil || got != "inside" {
@@ -277,9 +260,7 @@ func TestWithoutRootsTheCurrentDirectoryIsOne(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(test.cwd)
 			r, err := bridge.OpenRoots(nil, test.home, "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, err)
 			defer r.Close()
 			if got := len(r.Names()) == 1; got != test.ok {
 				t.Errorf("roots %v", r.Names())

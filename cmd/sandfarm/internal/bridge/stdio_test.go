@@ -15,6 +15,7 @@ import (
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/bridge"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // served is a bridge that runs against a farm, with the other ends of its streams. It ends with the test.
@@ -81,9 +82,7 @@ func TestStdio(t *testing.T) {
 
 	// The client closes its end while a call is under way: the answer comes, then the end.
 	s.send(`{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"get_job_result","arguments":{"job_id":"job_1"}}}`)
-	if err := s.in.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, s.in.Close())
 	select {
 	case err := <-s.end:
 		t.Fatalf("it ended before the answer: %v", err)
@@ -104,13 +103,9 @@ func TestStdio(t *testing.T) {
 func serve(t *testing.T, url string) *served {
 	t.Helper()
 	c, err := client.New(url, client.WithKey("secret"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	files, err := bridge.OpenRoots([]string{t.TempDir()}, "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	in, toServer := io.Pipe()
 	fromServer, out := io.Pipe()
@@ -133,9 +128,8 @@ func serve(t *testing.T, url string) *served {
 
 func (s *served) send(line string) {
 	s.t.Helper()
-	if _, err := io.WriteString(s.in, line+"\n"); err != nil {
-		s.t.Fatal(err)
-	}
+	_, err := io.WriteString(s.in, line+"\n")
+	testbed.Must(s.t, err)
 }
 
 // answer reads the next message, which must be the answer with this id.

@@ -16,6 +16,7 @@ import (
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // The farm that the other commands talk to may be another one than that of this folder, so doctor looks at it first.
@@ -74,11 +75,9 @@ func TestDoctorNamesTheFirstKey(t *testing.T) {
 	if f := look(); f.Status != StatusNote || !strings.Contains(f.Advice, "sandfarm key create --local ") {
 		t.Errorf("without a key: %+v", f)
 	}
-	if err := withStore(s, func(st *store.Store) error {
+	testbed.Must(t, withStore(s, func(st *store.Store) error {
 		return st.CreateKey(t.Context(), store.KeySum{1}, farm.Key{ID: "key_1", Tenant: "ops"})
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	if f := look(); f.Status != StatusProblem || strings.Contains(f.Advice, "key create") {
 		t.Errorf("with a key: %+v", f)
 	}
@@ -126,12 +125,8 @@ func TestDoctorComparesTheHostsNumbers(t *testing.T) {
 			"fs/file-max": c.files, "kernel/pty/max": c.terminals, "kernel/osrelease": c.kernel, "net/core/tstamp_allow_data": c.timestamps,
 		} {
 			path := filepath.Join(proc, name)
-			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, []byte(text+"\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, os.MkdirAll(filepath.Dir(path), 0o700))
+			testbed.Must(t, os.WriteFile(path, []byte(text+"\n"), 0o600))
 		}
 		for i, f := range doctorHost(proc, 10, 3<<10) {
 			if f.Status != c.want[i] || (f.Advice == "") != (f.Status == StatusOK) {

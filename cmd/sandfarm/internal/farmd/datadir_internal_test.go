@@ -9,33 +9,26 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/secret"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestDataDirIsOneProcess(t *testing.T) {
 	t.Parallel()
 	s := &Settings{Data: filepath.Join(t.TempDir(), "new", "dir")}
 	first, err := openData(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	if _, err := openData(s); err == nil || !strings.Contains(err.Error(), "is running on "+s.Data) {
 		t.Errorf("a second one: %v", err)
 	}
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, first.Close())
 	second, err := openData(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer func() { _ = second.Close() }()
 	if second.Namespace != first.Namespace || !bytes.Equal(second.Secret, first.Secret) || len(first.Secret) != secretBytes {
 		t.Errorf("namespace %q, then %q; secrets differ: %v", first.Namespace, second.Namespace, !bytes.Equal(second.Secret, first.Secret))
 	}
 	other, err := openData(&Settings{Data: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer func() { _ = other.Close() }()
 	if other.Namespace == first.Namespace {
 		t.Error("two farms have one namespace")
@@ -55,13 +48,9 @@ func TestDataDirHasAKeyForSecrets(t *testing.T) {
 		s := defaultSettings()
 		s.Data, s.Secrets.Key = dir, key
 		d, err := openData(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		defer func() { _ = d.Close() }()
-		if err := d.useSecretKey(s); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, d.useSecretKey(s))
 		return s
 	}
 	const mine = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
@@ -80,9 +69,7 @@ func TestDataDirHasAKeyForSecrets(t *testing.T) {
 	}
 	ref := farm.Ref{Tenant: "acme", ID: "sbx_1"}
 	sealed, err := first.API.Secrets.Seal(ref, secret.Bundle{Values: map[string]string{"A": "value"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	if got, err := third.Worker.Secrets.Open(ref, sealed); err != nil || got.Values["A"] != "value" {
 		t.Errorf("with a key in the settings, what was sealed before: %v", err)
 	}
@@ -100,9 +87,7 @@ func canOpen(s *Settings, ref farm.Ref, sealed []byte) bool {
 func TestDataDirWithBrokenFile(t *testing.T) {
 	t.Parallel()
 	s := &Settings{Data: t.TempDir()}
-	if err := os.WriteFile(s.path("farm-id"), []byte("zz\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, os.WriteFile(s.path("farm-id"), []byte("zz\n"), 0o600))
 	for range 2 {
 		if _, err := openData(s); err == nil || !strings.Contains(err.Error(), "farm-id") {
 			t.Fatalf("a broken file gives %v", err)
@@ -133,9 +118,7 @@ func TestRunsLooksAtTheLock(t *testing.T) {
 		t.Error("a farm runs on an empty directory")
 	}
 	d, err := openData(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	if !Runs(s) {
 		t.Error("no farm runs on a locked directory")
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/scheduler"
 )
 
@@ -56,9 +57,7 @@ func TestHealthOfTheEngineProxy(t *testing.T) {
 	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Api-Version", "1.41") }))
 	defer engine.Close()
 	dir, err := os.MkdirTemp("", "sfp") // t.TempDir is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer os.RemoveAll(dir)
 	s := &farmd.Settings{EngineProxy: farmd.ProxySettings{
 		Socket: dir + "/engine.sock", Access: "all", Host: "tcp://" + engine.Listener.Addr().String(),
@@ -92,16 +91,10 @@ func TestHealthOfWorkerAndScheduler(t *testing.T) {
 	st := store.New(redis.NewClient(&redis.Options{Addr: server.Addr()}), queue.EnqueueLua(), store.Options{Limits: s.Limits})
 	t.Cleanup(func() { _ = st.Close() })
 	host, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := st.Heartbeat(t.Context(), farm.Worker{ID: farm.NewID(farm.WorkerPrefix), Host: host + "-other"}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
+	testbed.Must(t, st.Heartbeat(t.Context(), farm.Worker{ID: farm.NewID(farm.WorkerPrefix), Host: host + "-other"}))
 	expect(t, "a worker on another host", farmd.Health(t.Context(), s, "worker"), "there is no live worker on "+host)
-	if err := st.Heartbeat(t.Context(), farm.Worker{ID: farm.NewID(farm.WorkerPrefix), Host: host}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, st.Heartbeat(t.Context(), farm.Worker{ID: farm.NewID(farm.WorkerPrefix), Host: host}))
 	expect(t, "a worker here", farmd.Health(t.Context(), s, "worker"), "")
 	server.FastForward(store.HeartbeatTTL + time.Second)
 	expect(t, "a worker that stands still", farmd.Health(t.Context(), s, "worker"), "no live worker")
@@ -164,9 +157,7 @@ func TestRedisURL(t *testing.T) {
 func TestSentinelCredentials(t *testing.T) {
 	t.Parallel()
 	address, err := farmd.ParseRedis("sentinels://u:p%40ss@a:1/main?db=4&sentinel_username=s&sentinel_password=q")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	rdb := address.Open()
 	defer func() { _ = rdb.Close() }()
 	client, ok := rdb.(*redis.Client)

@@ -35,20 +35,14 @@ func TestOperatorLogsNothing(t *testing.T) {
 	t.Setenv("SANDFARM_DATA", t.TempDir())
 	t.Setenv("SANDFARM_REDIS_URL", "redis://"+redis.Addr())
 	file, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	old := os.Stderr
 	os.Stderr = file
 	t.Cleanup(func() { os.Stderr = old; _ = file.Close() })
 	direct, done, err := farmd.Operator(t.Context(), load(t, ""), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	c, err := client.New(client.DefaultURL, client.WithHTTPClient(direct))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	cpus := 1.0
 	if _, err := c.SetTenant(t.Context(), "acme", wire.TenantRequest{MaxCPUs: &cpus}); err != nil {
 		t.Error(err)
@@ -66,21 +60,15 @@ func TestLocalWithoutFarmLogsNothing(t *testing.T) {
 	t.Setenv("SANDFARM_DATA", t.TempDir())
 	t.Setenv("SANDFARM_REDIS_URL", "")
 	file, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer func() { _ = file.Close() }()
 	old, err := unix.Dup(2) // that client has kept its os.Stderr
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	if err := unix.Dup3(int(file.Fd()), 2, 0); err != nil { //nolint:gosec // a descriptor is small
 		t.Fatal(err)
 	}
 	_, _, failed := farmd.Local("test")(t.Context(), "")
-	if err := errors.Join(unix.Dup3(old, 2, 0), unix.Close(old)); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, errors.Join(unix.Dup3(old, 2, 0), unix.Close(old)))
 	if failed == nil || !strings.Contains(failed.Error(), "no farm of this machine runs") {
 		t.Errorf("Local: %v", failed)
 	}
@@ -97,13 +85,9 @@ func TestOperatorNeedsNoKey(t *testing.T) {
 	s := load(t, "")
 	for range 2 { // the second time the farm has keys
 		direct, done, err := farmd.Operator(t.Context(), s, "test")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		c, err := client.New(client.DefaultURL, client.WithHTTPClient(direct))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		made, err := c.CreateKey(t.Context(), wire.KeyRequest{Tenant: "ops", Scopes: []string{"admin"}})
 		if err != nil || made.Secret == "" {
 			t.Errorf("%+v, %v", made, err)
@@ -129,17 +113,13 @@ func TestConfigKeyPrintsAKeyAndTheSettingForIt(t *testing.T) {
 		root := &cobra.Command{Use: "sandfarm"}
 		farmd.Add(root, streams, verbs.Add(root, streams), "test")
 		root.SetArgs(append([]string{"config", "key"}, args...))
-		if err := root.ExecuteContext(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, root.ExecuteContext(t.Context()))
 		found := regexp.MustCompile(`^SANDFARM_API_KEY=(sf_[0-9a-f]{48})\nSANDFARM_API_KEYS=(.*)\n$`).FindStringSubmatch(out.String())
 		if found == nil {
 			t.Fatalf("printed %q", out.String())
 		}
 		var setting api.KeyConfig
-		if err := setting.UnmarshalText([]byte(found[2])); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, setting.UnmarshalText([]byte(found[2])))
 		sum := sha256.Sum256([]byte(found[1]))
 		if setting.Tenant != want || setting.SHA256 != hex.EncodeToString(sum[:]) {
 			t.Errorf("%q is no setting for tenant %s and key %s", found[2], want, found[1])
@@ -165,17 +145,11 @@ func TestSignaturesNeedAKey(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	public, err := x509.MarshalPKIXPublicKey(key.Public())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	keyFile := filepath.Join(folder, "cosign.pub")
-	if err := os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}), 0o600))
 	if got := load(t, file(t, "[images]")).Worker.Signatures; got != nil {
 		t.Errorf("without settings: %v", got)
 	}

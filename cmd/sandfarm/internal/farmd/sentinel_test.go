@@ -49,9 +49,7 @@ func newReplicated(t *testing.T) *replicated {
 		port := testbed.Port(t)
 		file := filepath.Join(t.TempDir(), "sentinel.conf")
 		conf := fmt.Sprintf("sentinel monitor main 127.0.0.1 %s 2\nsentinel down-after-milliseconds main 2000\nsentinel failover-timeout main 10000\n", primary)
-		if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, os.WriteFile(file, []byte(conf), 0o600))
 		redisProcess(t, port, "SENTINEL", file)
 		hosts = append(hosts, "127.0.0.1:"+port)
 	}
@@ -77,9 +75,7 @@ func redisProcess(t *testing.T, port string, args ...string) *exec.Cmd {
 	}
 	cmd := exec.Command("redis-server", all...) //nolint:gosec // a test's own arguments
 	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + port})
 	defer func() { _ = rdb.Close() }()
@@ -92,9 +88,7 @@ func TestSentinelsNameTheNextPrimary(t *testing.T) {
 	t.Parallel()
 	r := newReplicated(t)
 	address, err := farmd.ParseRedis(r.url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	rdb := address.Open()
 	defer func() { _ = rdb.Close() }()
 	records := store.New(rdb, queue.EnqueueLua(), store.Options{Durability: store.DurabilityReplica})
@@ -108,14 +102,10 @@ func TestSentinelsNameTheNextPrimary(t *testing.T) {
 	var accepted []farm.Ref
 	for range 20 {
 		ref, err := accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		accepted = append(accepted, ref)
 	}
-	if err := r.servers[0].Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, r.servers[0].Process.Kill())
 	testbed.Until(t, "a job is accepted by the next primary", func() bool {
 		ref, err := accept()
 		if err == nil {

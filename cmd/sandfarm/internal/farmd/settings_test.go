@@ -12,11 +12,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/farmd"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // These tests read the process's environment, so they are not parallel. TestMain has removed our variables from it.
@@ -33,9 +33,7 @@ func TestMain(m *testing.M) {
 func file(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "sandfarm.toml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -51,9 +49,7 @@ func load(t *testing.T, path string) *farmd.Settings {
 // The example changes nothing as printed, and is valid with every line uncommented.
 func TestExampleLoads(t *testing.T) {
 	want := load(t, "")
-	if diff := cmp.Diff(want, load(t, file(t, farmd.Example()))); diff != "" {
-		t.Errorf("the example changes settings (-default +example):\n%s", diff)
-	}
+	testbed.Diff(t, "the example changes settings", want, load(t, file(t, farmd.Example())))
 	// An array of tables is left out: it only shows the form of a key.
 	var lines []string
 	inTables := false
@@ -69,12 +65,8 @@ func TestExampleLoads(t *testing.T) {
 		lines = append(lines, line)
 	}
 	got := load(t, file(t, strings.Join(lines, "")))
-	if diff := cmp.Diff(want.Limits, got.Limits); diff != "" {
-		t.Errorf("limits (-default +example):\n%s", diff)
-	}
-	if diff := cmp.Diff(want.Worker, got.Worker, cmpopts.EquateEmpty()); diff != "" {
-		t.Errorf("worker (-default +example):\n%s", diff)
-	}
+	testbed.Diff(t, "limits", want.Limits, got.Limits)
+	testbed.Diff(t, "worker", want.Worker, got.Worker, cmpopts.EquateEmpty())
 }
 
 // Every setting of the example has a comment of its own.
@@ -187,16 +179,12 @@ func TestServicesShareLimits(t *testing.T) {
 func TestRulesWithMethodsInTheEnvironment(t *testing.T) {
 	t.Setenv("SANDFARM_EGRESS_ALLOW", "api.example.com,GET;HEAD data.example.com:8443")
 	s, err := farmd.Load("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	var got []string
 	for _, r := range s.API.Allow {
 		got = append(got, r.String())
 	}
-	if diff := cmp.Diff([]string{"api.example.com", "GET,HEAD data.example.com:8443"}, got); diff != "" {
-		t.Error(diff)
-	}
+	testbed.Diff(t, "", []string{"api.example.com", "GET,HEAD data.example.com:8443"}, got)
 }
 
 func TestCallbackSecretIsThatOfTheFarm(t *testing.T) {
@@ -209,9 +197,7 @@ func TestCallbackSecretIsThatOfTheFarm(t *testing.T) {
 	if _, err := os.Stat(kept); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a secret was made: %v", err)
 	}
-	if err := os.WriteFile(kept, []byte(strings.Repeat("ab", 32)+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, os.WriteFile(kept, []byte(strings.Repeat("ab", 32)+"\n"), 0o600))
 	first, err := farmd.CallbackSecret(s, "a")
 	if err != nil || !strings.HasPrefix(first, "whsec_") {
 		t.Fatalf("secret %q: %v", first, err)
@@ -222,9 +208,7 @@ func TestCallbackSecretIsThatOfTheFarm(t *testing.T) {
 		t.Errorf("secrets %q, %q, %q: %v", first, again, other, err)
 	}
 	for _, broken := range []string{"", "xyz", hex.EncodeToString([]byte("short"))} {
-		if err := os.WriteFile(kept, []byte(broken), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, os.WriteFile(kept, []byte(broken), 0o600))
 		if secret, err := farmd.CallbackSecret(s, "a"); err == nil {
 			t.Errorf("a broken secret file %q gives %q", broken, secret)
 		}
@@ -262,13 +246,9 @@ deep = { er = 1 }
 func TestImportedSettingsLoad(t *testing.T) {
 	t.Parallel()
 	got, err := farmd.ImportConfig([]byte(oldConfig))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	file := filepath.Join(t.TempDir(), "sandfarm.toml")
-	if err := os.WriteFile(file, []byte(got.TOML), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, os.WriteFile(file, []byte(got.TOML), 0o600))
 	s, err := farmd.Load(file)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, got.TOML)
@@ -279,9 +259,7 @@ func TestImportedSettingsLoad(t *testing.T) {
 	want := map[string]any{
 		"listen": "127.0.0.1:8123", "level": "warn", "format": "json", "memory": 1024, "index": "https://mirror.example/pypi/simple/",
 	}
-	if diff := cmp.Diff(want, found); diff != "" {
-		t.Error(diff)
-	}
+	testbed.Diff(t, "", want, found)
 	notes := strings.Join(got.Notes, "\n")
 	for _, name := range []string{"server.host", "docker.default_image", "docker.memswap_limit", "docker.open_mount_directory", "logging.log_file", "auth.require_auth", "surprise.deep.er: unknown setting"} {
 		if !strings.Contains(notes, name) {

@@ -13,6 +13,7 @@ import (
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/farmd"
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // A caretaker that is stopped removes the sandboxes, but not while a container with the named labels runs.
@@ -20,9 +21,7 @@ func TestCaretakerRemovesSandboxesWhenNoWorkerRuns(t *testing.T) {
 	t.Parallel()
 	namespace := "sandfarm-test-" + farm.NewID("")
 	e, err := engine.New(engine.Config{Namespace: namespace})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	const image = "sandfarm/python:latest"
 	t.Cleanup(func() {
 		ctx, done := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
@@ -36,24 +35,16 @@ func TestCaretakerRemovesSandboxesWhenNoWorkerRuns(t *testing.T) {
 	volume, err := e.EnsureAgent(t.Context(), "v1", "runc", func(context.Context) ([]farm.AgentProgram, error) {
 		return []farm.AgentProgram{{Name: "agent", Data: []byte("never run")}}, nil
 	}, image)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	node, err := e.NodeID(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	id := farm.NewID(farm.SandboxPrefix)
 	made, err := e.Create(t.Context(), farm.ContainerSpec{
 		SandboxID: id, Tenant: "t", Node: node, Deadline: time.Now().Add(time.Hour), Image: image, Command: []string{"sleep", "600"},
 		Agent: volume, Resources: farm.Resources{MemoryMB: 64, CPUs: 0.5, PIDs: 16, DiskMB: 16},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Start(t.Context(), made); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
+	testbed.Must(t, e.Start(t.Context(), made))
 	s := &farmd.Settings{Engine: farmd.EngineSettings{Namespace: namespace}}
 
 	// The sandbox itself stands for a worker that runs.
@@ -90,9 +81,7 @@ func caretake(t *testing.T, s *farmd.Settings, label string) string {
 			stop()
 		}
 	}}
-	if err := farmd.Teardown(ctx, s, []string{label}, output); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, farmd.Teardown(ctx, s, []string{label}, output))
 	return output.String()
 }
 

@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -71,9 +70,7 @@ func TestWelcomeNamesTheFolderOfLocalCommands(t *testing.T) {
 func TestOtherFolderIsNotTheUsualOne(t *testing.T) {
 	t.Parallel()
 	here, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for data, want := range map[string]string{".sandfarm": "", here + "/.sandfarm": "", "/srv/farm": "/srv/farm", "data": here + "/data"} {
 		if got := otherFolder(data); got != want {
 			t.Errorf("%s: %q, want %q", data, got, want)
@@ -112,9 +109,7 @@ func TestProgressShowsStepsWithTheirTime(t *testing.T) {
   [ 1:00] still working on step 2 of 2
   [ 1:09] step 3 of 2: ` + strings.Repeat("x", 107) + `…
 `
-		if diff := cmp.Diff(want, out.String()); diff != "" {
-			t.Error(diff)
-		}
+		testbed.Diff(t, "", want, out.String())
 	})
 }
 
@@ -153,9 +148,7 @@ func TestThreads(t *testing.T) {
 func kernelHasSlices(t *testing.T) bool {
 	t.Helper()
 	own, err := unix.SchedGetAttr(0, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	return own.Runtime != 0
 }
 
@@ -168,9 +161,7 @@ func TestSlicesAreShort(t *testing.T) {
 	}
 	shortenSlices()
 	child := exec.Command("sleep", "60")
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, child.Start())
 	defer func() { _ = child.Process.Kill(); _ = child.Wait() }()
 	threads, err := os.ReadDir("/proc/self/task")
 	if err != nil || len(threads) < 2 {
@@ -179,9 +170,7 @@ func TestSlicesAreShort(t *testing.T) {
 	ids := []int{child.Process.Pid}
 	for _, thread := range threads {
 		id, err := strconv.Atoi(thread.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		ids = append(ids, id)
 	}
 	for _, id := range ids {

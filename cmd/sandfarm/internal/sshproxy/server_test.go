@@ -14,22 +14,23 @@ import (
 
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/sshproxy"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // connect serves a sandbox of a farm that is away, and connects to it.
 func connect(t *testing.T) *ssh.Client {
 	t.Helper()
 	farm, err := client.New("http://127.0.0.1:1")
-	must(t, err)
+	testbed.Must(t, err)
 	key, err := sshproxy.HostKey(t.TempDir())
-	must(t, err)
+	testbed.Must(t, err)
 	ours, theirs := pair(t)
 	served := make(chan error, 1)
 	go func() {
 		served <- sshproxy.Serve(t.Context(), theirs, sshproxy.Config{Client: farm, Sandbox: "sbx_1", HostKey: key, Log: slog.New(slog.DiscardHandler)})
 	}()
 	conn, channels, requests, err := ssh.NewClientConn(ours, "pipe", &ssh.ClientConfig{User: "any", HostKeyCallback: ssh.FixedHostKey(key.PublicKey())})
-	must(t, err)
+	testbed.Must(t, err)
 	c := ssh.NewClient(conn, channels, requests)
 	t.Cleanup(func() {
 		_ = c.Close()
@@ -44,20 +45,13 @@ func connect(t *testing.T) *ssh.Client {
 func pair(t *testing.T) (ours, theirs net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	testbed.Must(t, err)
 	defer func() { _ = l.Close() }()
 	ours, err = net.Dial("tcp", l.Addr().String())
-	must(t, err)
+	testbed.Must(t, err)
 	theirs, err = l.Accept()
-	must(t, err)
+	testbed.Must(t, err)
 	return ours, theirs
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func TestChannelsAreLimited(t *testing.T) {
@@ -74,11 +68,11 @@ func TestChannelsAreLimited(t *testing.T) {
 	if _, err := c.NewSession(); err == nil || !strings.Contains(err.Error(), "128 channels are open") {
 		t.Errorf("one more: %v", err)
 	}
-	must(t, open[0].Close())
+	testbed.Must(t, open[0].Close())
 	for { // the server learns of it behind its answers
 		s, err := c.NewSession()
 		if err == nil {
-			must(t, s.Close())
+			testbed.Must(t, s.Close())
 			break
 		}
 	}
@@ -87,7 +81,7 @@ func TestChannelsAreLimited(t *testing.T) {
 func TestVariablesAreLimited(t *testing.T) {
 	t.Parallel()
 	s, err := connect(t).NewSession()
-	must(t, err)
+	testbed.Must(t, err)
 	name := func(n int) string { return "V" + strings.Repeat("x", n) }
 	for n := range sshproxy.MaxVariables {
 		if err := s.Setenv(name(n), "1"); err != nil {
@@ -110,10 +104,10 @@ func TestProgramsThatCannotStart(t *testing.T) {
 	t.Parallel()
 	c := connect(t)
 	s, err := c.NewSession()
-	must(t, err)
+	testbed.Must(t, err)
 	var message bytes.Buffer
 	s.Stderr = &message
-	must(t, s.RequestPty("xterm", 60000, 0, nil)) // it is brought within limits
+	testbed.Must(t, s.RequestPty("xterm", 60000, 0, nil)) // it is brought within limits
 	err = s.Run("true")
 	if e, ok := err.(*ssh.ExitError); !ok || e.ExitStatus() != 255 || !strings.Contains(message.String(), "sandfarm: ") { //nolint:errorlint // it is not wrapped
 		t.Errorf("%v %q", err, message.String())
@@ -145,7 +139,7 @@ func TestChannelsThatAreNotServed(t *testing.T) {
 		}
 	}
 	s, err := c.NewSession()
-	must(t, err)
+	testbed.Must(t, err)
 	for _, kind := range []string{"auth-agent-req@openssh.com", "x11-req", "exec", "pty-req", "env", "window-change", "signal"} {
 		if ok, err := s.SendRequest(kind, true, nil); ok || err != nil {
 			t.Errorf("%s without its fields: %t %v", kind, ok, err)
@@ -159,11 +153,11 @@ func TestChannelsThatAreNotServed(t *testing.T) {
 func TestAClientThatLeavesAtOnce(t *testing.T) {
 	t.Parallel()
 	key, err := sshproxy.HostKey(t.TempDir())
-	must(t, err)
+	testbed.Must(t, err)
 	ours, theirs := pair(t)
 	go func() { _, _ = io.ReadFull(ours, make([]byte, 4)); _ = ours.Close() }()
 	farm, err := client.New("")
-	must(t, err)
+	testbed.Must(t, err)
 	_ = sshproxy.Serve(t.Context(), theirs, sshproxy.Config{Client: farm, Sandbox: "sbx_1", HostKey: key, Log: slog.New(slog.DiscardHandler)}) // it returns
 }
 
@@ -171,14 +165,14 @@ func TestHostKey(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "new", "ssh")
 	first, err := sshproxy.HostKey(dir)
-	must(t, err)
+	testbed.Must(t, err)
 	again, err := sshproxy.HostKey(dir)
-	must(t, err)
+	testbed.Must(t, err)
 	if !bytes.Equal(first.PublicKey().Marshal(), again.PublicKey().Marshal()) {
 		t.Error("the key has changed")
 	}
 	info, err := os.Stat(filepath.Join(dir, "host_key"))
-	must(t, err)
+	testbed.Must(t, err)
 	if info.Mode().Perm() != 0o600 {
 		t.Errorf("others may do %s with it", info.Mode())
 	}
@@ -186,7 +180,7 @@ func TestHostKey(t *testing.T) {
 	if err != nil || len(hosts) != 1 || hosts[0] != "*.sandfarm" || !bytes.Equal(known.Marshal(), first.PublicKey().Marshal()) {
 		t.Errorf("%v %v", hosts, err)
 	}
-	must(t, os.WriteFile(filepath.Join(dir, "host_key"), []byte("damaged"), 0o600))
+	testbed.Must(t, os.WriteFile(filepath.Join(dir, "host_key"), []byte("damaged"), 0o600))
 	if _, err := sshproxy.HostKey(dir); err == nil || !strings.Contains(err.Error(), "delete it") {
 		t.Errorf("a damaged key: %v", err)
 	}
@@ -195,6 +189,6 @@ func TestHostKey(t *testing.T) {
 func fileOf(t *testing.T, name string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(name)
-	must(t, err)
+	testbed.Must(t, err)
 	return text
 }
