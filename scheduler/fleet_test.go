@@ -12,12 +12,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/sandfarm/sandfarm/internal/dispatch"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/scheduler"
 )
 
@@ -92,20 +92,14 @@ func TestFleetEventsTellWhatHappened(t *testing.T) {
 			s, err := scheduler.New(scheduler.Config{}, scheduler.Deps{
 				Records: f, Ledger: f, Jobs: f, Tasks: tasks{f}, Blobs: f, Drains: changing{d, &f.mu}, Nodes: leases{}, End: &ends{}, Fleet: memory, Log: slog.New(slog.DiscardHandler),
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := s.Start(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, err)
+			testbed.Must(t, s.Start(t.Context()))
 			return s
 		}
 		expect := func(want ...string) {
 			t.Helper()
 			time.Sleep(20 * time.Second)
-			if diff := cmp.Diff(want, memory.take()); diff != "" {
-				t.Errorf("events (-want +got):\n%s", diff)
-			}
+			testbed.Diff(t, "events", want, memory.take())
 		}
 		one, two := farm.Worker{ID: "w1", Node: "n1", Host: "h1", Running: 3, Draining: true}, farm.Worker{ID: "w2", Node: "n2", Host: "h2"}
 		change([]farm.Worker{one, two}, nil, nil)
@@ -166,9 +160,7 @@ func (p *fakePool) Members(context.Context, ...string) ([]store.Member, error) {
 func gauges(t *testing.T, registry *prometheus.Registry, name string) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	out := map[string]float64{}
 	for _, family := range families {
 		if family.GetName() == name {
@@ -199,26 +191,16 @@ func TestPoolIsShown(t *testing.T) {
 		s, err := scheduler.New(scheduler.Config{}, scheduler.Deps{
 			Records: f, Ledger: f, Jobs: f, Tasks: tasks{f}, Blobs: f, Pool: p, Log: slog.New(slog.DiscardHandler), Metrics: registry,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
+		testbed.Must(t, s.Start(t.Context()))
 		defer s.Stop()
 		time.Sleep(10 * time.Second)
-		if diff := cmp.Diff(map[string]float64{"n1/python": 1, "n2/python": 1, "n1/node": 1}, gauges(t, registry, "sandfarm_pool_ready")); diff != "" {
-			t.Errorf("ready (-want +got):\n%s", diff)
-		}
-		if diff := cmp.Diff(map[string]float64{"n1/python": 3, "n2/python": 3, "n1/node": 0}, gauges(t, registry, "sandfarm_pool_target")); diff != "" {
-			t.Errorf("targets (-want +got):\n%s", diff)
-		}
+		testbed.Diff(t, "ready", map[string]float64{"n1/python": 1, "n2/python": 1, "n1/node": 1}, gauges(t, registry, "sandfarm_pool_ready"))
+		testbed.Diff(t, "targets", map[string]float64{"n1/python": 3, "n2/python": 3, "n1/node": 0}, gauges(t, registry, "sandfarm_pool_target"))
 
 		f.set(func() { f.kept.workers = []farm.Worker{on("n1")} })
 		time.Sleep(10 * time.Second)
-		if diff := cmp.Diff(map[string]float64{"n1/python": 1, "n1/node": 1}, gauges(t, registry, "sandfarm_pool_ready")); diff != "" {
-			t.Errorf("without a worker on n2, ready (-want +got):\n%s", diff)
-		}
+		testbed.Diff(t, "without a worker on n2, ready", map[string]float64{"n1/python": 1, "n1/node": 1}, gauges(t, registry, "sandfarm_pool_ready"))
 		p.mu.Lock()
 		p.err = errTest
 		p.mu.Unlock()

@@ -10,12 +10,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/scheduler"
 )
 
@@ -137,9 +136,7 @@ func TestLifecycleRulesOutliveTheRecords(t *testing.T) {
 					{ID: "sandfarm-records", Prefix: "records/", Days: (c.seconds+86_399)/86_400 + 9, AbortDays: 3},
 					{ID: "sandfarm-staging", Prefix: "staging/", Days: 10, AbortDays: 3},
 				}
-				if diff := cmp.Diff(want, f.keeps().rules); diff != "" {
-					t.Errorf("rules (-want +got):\n%s", diff)
-				}
+				testbed.Diff(t, "rules", want, f.keeps().rules)
 				if least := time.Duration(c.seconds)*time.Second + store.ArtifactGrace; time.Duration(c.days)*24*time.Hour <= least {
 					t.Errorf("records name objects for %s", least)
 				}
@@ -211,9 +208,7 @@ func TestUnfinishedUploadsAreAborted(t *testing.T) {
 		f.mu.Lock()
 		left := slices.Sorted(maps.Keys(f.kept.uploads))
 		f.mu.Unlock()
-		if diff := cmp.Diff([]string{"artifacts/young", "theirs/a"}, left); diff != "" {
-			t.Errorf("left (-want +got):\n%s", diff)
-		}
+		testbed.Diff(t, "left", []string{"artifacts/young", "theirs/a"}, left)
 		if n := value(t, registry, "sandfarm_scheduler_uploads_aborted_total", ""); n != 3 {
 			t.Errorf("%v uploads counted", n)
 		}

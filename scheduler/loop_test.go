@@ -7,11 +7,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/scheduler"
 )
 
@@ -23,12 +23,8 @@ func begin(t *testing.T, f *fake, cfg scheduler.Config, random func() float64) (
 	s, err := scheduler.New(cfg, scheduler.Deps{
 		Records: f, Ledger: f, Jobs: f, Tasks: tasks{f}, Blobs: f, Log: slog.New(slog.DiscardHandler), Metrics: registry, Random: random,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
+	testbed.Must(t, s.Start(t.Context()))
 	return s, registry
 }
 
@@ -36,9 +32,7 @@ func begin(t *testing.T, f *fake, cfg scheduler.Config, random func() float64) (
 func value(t *testing.T, registry *prometheus.Registry, name, loop string) float64 {
 	t.Helper()
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for _, family := range families {
 		if family.GetName() != name {
 			continue
@@ -85,9 +79,7 @@ func TestLoopsRunAtTheirIntervalsLessTheJitter(t *testing.T) {
 						at = append(at, time.Since(began).Round(100*time.Millisecond))
 					}
 				}
-				if diff := cmp.Diff(c.sweeps, at); diff != "" {
-					t.Errorf("sweeps (-want +got):\n%s", diff)
-				}
+				testbed.Diff(t, "sweeps", c.sweeps, at)
 				if n := value(t, registry, "sandfarm_scheduler_loop_runs_total", "expire") - before; n < c.expires-1 || n > c.expires+1 {
 					t.Errorf("%v runs of expire in 10 s, want %v", n, c.expires)
 				}
@@ -130,9 +122,7 @@ func TestMetricsOfLoops(t *testing.T) {
 			t.Errorf("%v jobs requeued, want %v", n, want)
 		}
 		families, err := registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		if problems, err := promlint.NewWithMetricFamilies(families).Lint(); err != nil || len(problems) > 0 {
 			t.Errorf("names: %v %v", problems, err)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/dispatch"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/scheduler"
 )
 
@@ -101,12 +102,8 @@ func TestNodesWithoutWorkersAreEnded(t *testing.T) {
 		s, err := scheduler.New(scheduler.Config{NodeTimeout: 30 * time.Second}, scheduler.Deps{
 			Records: f, Ledger: f, Jobs: f, Tasks: tasks{f}, Blobs: f, Nodes: nodes, End: nodes, Log: slog.New(slog.DiscardHandler), Metrics: registry,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
+		testbed.Must(t, s.Start(t.Context()))
 		defer s.Stop()
 		time.Sleep(20 * time.Second)
 		f.set(func() { f.kept.workers = []farm.Worker{{ID: "w1", Node: "n1"}} }) // the worker of n2 died
@@ -139,9 +136,7 @@ func TestNodesWithoutWorkersAreEnded(t *testing.T) {
 func leaseAges(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	out := map[string]float64{}
 	for _, family := range families {
 		if family.GetName() == "sandfarm_scheduler_node_lease_age_seconds" {
@@ -211,12 +206,8 @@ func TestDrainsEndIdleSandboxes(t *testing.T) {
 		s, err := scheduler.New(scheduler.Config{}, scheduler.Deps{
 			Records: f, Ledger: f, Jobs: f, Tasks: tasks{f}, Blobs: f, Drains: d, Log: slog.New(slog.DiscardHandler), Metrics: registry,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
+		testbed.Must(t, s.Start(t.Context()))
 		defer s.Stop()
 		jobs := func() []string {
 			var done []string
@@ -242,9 +233,7 @@ func TestDrainsEndIdleSandboxes(t *testing.T) {
 		}
 		left := map[string]float64{}
 		families, err := registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		for _, family := range families {
 			if family.GetName() == "sandfarm_drained_node_sandboxes" {
 				for _, m := range family.GetMetric() {

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/scheduler"
 )
 
@@ -34,12 +35,8 @@ func startWith(t *testing.T, f *fake, log *strings.Builder, cfg scheduler.Config
 	}
 	cfg.Settle = cmp.Or(cfg.Settle, -1)
 	s, err := scheduler.New(cfg, scheduler.Deps{Records: f, Ledger: f, Jobs: f, Tasks: tasks{f}, Blobs: f, Log: slog.New(handler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
+	testbed.Must(t, s.Start(t.Context()))
 	return s
 }
 
@@ -282,14 +279,10 @@ func TestStartAndStop(t *testing.T) {
 	t.Parallel()
 	f := &fake{}
 	s, err := scheduler.New(scheduler.Config{}, scheduler.Deps{Records: f, Ledger: f, Jobs: f, Tasks: tasks{f}, Blobs: f, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	s.Stop()
 	ctx, cancel := context.WithCancel(t.Context())
-	if err := s.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, s.Start(ctx))
 	cancel() // only Stop ends the loops
 	if err := s.Start(t.Context()); err == nil {
 		t.Error("it starts twice")

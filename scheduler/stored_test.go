@@ -9,12 +9,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/scheduler"
 )
 
@@ -57,9 +57,7 @@ func TestStoredIsComparedWithTheTruth(t *testing.T) {
 		got := []float64{
 			value(t, registry, "sandfarm_quota_drift_total", "stored_mb"), get("sandfarm_scheduler_artifacts_orphaned_bytes"), get("sandfarm_scheduler_artifacts_missing"),
 		}
-		if diff := cmp.Diff([]float64{2, 200, 1}, got); diff != "" {
-			t.Errorf("drifts, orphaned bytes, missing (-want +got):\n%s", diff)
-		}
+		testbed.Diff(t, "drifts, orphaned bytes, missing", []float64{2, 200, 1}, got)
 		var left []string
 		f.set(func() {
 			for _, o := range f.kept.objects {
@@ -67,9 +65,7 @@ func TestStoredIsComparedWithTheTruth(t *testing.T) {
 			}
 		})
 		want := []string{key("a", "job_1", "x"), key("a", "job_1", "y"), key("a", "job_1", "z"), key("a", "job_2", "late"), key("b", "job_3", "x"), key("b", "job_3", "y")}
-		if diff := cmp.Diff(want, left); diff != "" {
-			t.Errorf("objects (-want +got):\n%s", diff)
-		}
+		testbed.Diff(t, "objects", want, left)
 		f.set(func() { f.kept.artifacts[farm.Ref{Tenant: "a", ID: "job_1"}] = recorded("a", "job_1", "x", "y", "z") })
 		time.Sleep(hour)
 		if orphaned, missing := get("sandfarm_scheduler_artifacts_orphaned_bytes"), get("sandfarm_scheduler_artifacts_missing"); orphaned != 100 || missing != 0 {
@@ -115,12 +111,8 @@ func TestDriftIsRepairedAndCounted(t *testing.T) {
 		s, err := scheduler.New(scheduler.Config{TrimEvery: 10 * time.Second}, scheduler.Deps{
 			Records: f, Ledger: f, Jobs: f, Tasks: tasks{f}, Blobs: f, Quotas: counts, Log: slog.New(slog.DiscardHandler), Metrics: registry,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
+		testbed.Must(t, s.Start(t.Context()))
 		defer s.Stop()
 		time.Sleep(time.Minute)
 		for name, want := range map[string]float64{"memory_mb": 1, "running": 1, "sandboxes": 0, "cpus": 0, "gpus": 0} {
@@ -209,9 +201,7 @@ func TestQueuesWithoutWorkersAreRemoved(t *testing.T) {
 			t.Helper()
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			if diff := cmp.Diff(want, f.kept.queues); diff != "" {
-				t.Errorf("queues (-want +got):\n%s", diff)
-			}
+			testbed.Diff(t, "queues", want, f.kept.queues)
 		}
 		time.Sleep(2 * time.Minute)
 		left("cpu", "control", "gpu", "gpu-h200", "node-here", "callbacks")

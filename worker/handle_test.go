@@ -62,9 +62,7 @@ func TestTakeoverKeepsEveryLineOnce(t *testing.T) {
 	go func() { handled <- first.handle(t.Context(), workertest.Task(job)) }()
 	testbed.Until(t, "some lines are events", func() bool { return strings.Contains(b.Stdout(job), "line 5\n") })
 	first.stop(node.ErrStopping)
-	if err := <-handled; err != nil {
-		t.Fatalf("a stopping worker gave %v", err)
-	}
+	testbed.Must(t, <-handled)
 	if got := b.Job(job); got.State != farm.JobRunning || got.Attempt != 1 || got.GracefulRequeues != 1 || got.Worker == first.id {
 		t.Fatalf("the job of a stopped worker is %s, attempt %d, spared %d, of worker %s", got.State, got.Attempt, got.GracefulRequeues, got.Worker)
 	}

@@ -8,10 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/execution"
 	"github.com/sandfarm/sandfarm/worker/node"
 	"github.com/sandfarm/sandfarm/worker/workertest"
@@ -153,15 +152,11 @@ func TestActivityIsBoundedAndStoredWhenItChanges(t *testing.T) {
 		t.Error("the error is lost")
 	}
 	for range 2 {
-		if err := a.store(t.Context(), write); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, a.store(t.Context(), write))
 	}
 	if writes != 1 || len(stored) != 60 {
 		t.Errorf("%d writes, %d minutes", writes, len(stored))
 	}
 	want := farm.Minute{At: farm.MinuteOf(end), Ended: 3, Failed: 1, WaitMS: 110, MaxWaitMS: 50, RunMS: 5, Queues: map[string]int{"cpu": 3}}
-	if diff := cmp.Diff(want, stored[len(stored)-1]); diff != "" {
-		t.Error(diff)
-	}
+	testbed.Diff(t, "", want, stored[len(stored)-1])
 }

@@ -12,6 +12,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/execution"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
@@ -21,15 +22,11 @@ func measured(t *testing.T) (*Worker, func() map[string]*dto.MetricFamily) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	w, err := New(Config{Slots: 7}, Deps{Log: slog.New(slog.DiscardHandler), Metrics: registry})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	t.Cleanup(w.Stop)
 	return w, func() map[string]*dto.MetricFamily {
 		families, err := registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		if problems, err := promlint.NewWithMetricFamilies(families).Lint(); err != nil || len(problems) > 0 {
 			t.Errorf("names: %v %v", problems, err)
 		}

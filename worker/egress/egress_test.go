@@ -28,6 +28,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/secret"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/egress"
 )
 
@@ -54,13 +55,9 @@ func newWorld(t *testing.T, limits farm.Limits, serve http.HandlerFunc) *world {
 	t.Cleanup(func() { _ = s.Close() })
 	authority, roots := newAuthority(t)
 	issuer, err := secret.NewIssuer(authority, time.Now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	certificate, err := issuer.Certify("api.example.com")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	server := httptest.NewUnstartedServer(serve)
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{*certificate}} //nolint:gosec // the test's own server
 	server.StartTLS()
@@ -71,9 +68,8 @@ func newWorld(t *testing.T, limits farm.Limits, serve http.HandlerFunc) *world {
 		ID: farm.NewID(farm.SandboxPrefix), Tenant: "acme", Generation: 1, CreatedAt: time.Now(), ExpiresAt: time.Now().Add(time.Hour),
 		Spec: farm.SandboxSpec{Image: "python", Network: farm.NetworkAllowlist, AllowHosts: []string{w.addr}},
 	}
-	if _, err := s.RestoreSandbox(t.Context(), w.box); err != nil {
-		t.Fatal(err)
-	}
+	_, err = s.RestoreSandbox(t.Context(), w.box)
+	testbed.Must(t, err)
 	return w
 }
 
@@ -81,9 +77,7 @@ func newWorld(t *testing.T, limits farm.Limits, serve http.HandlerFunc) *world {
 func (w *world) open(t *testing.T, change func(*egress.Deps)) (*egress.Egress, *http.Client) {
 	t.Helper()
 	rule, err := farm.ParseHostRule("*." + strings.TrimPrefix(w.addr, "api."))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	deps := egress.Deps{
 		Records: w.store, Log: slog.New(slog.DiscardHandler), Allow: []farm.HostRule{rule}, Private: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Resolver: here{},
 	}
@@ -91,9 +85,7 @@ func (w *world) open(t *testing.T, change func(*egress.Deps)) (*egress.Egress, *
 		change(&deps)
 	}
 	e, err := egress.New(deps)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	x := e.Open(t.Context(), w.box)
 	t.Cleanup(x.Close)
 	server := httptest.NewServer(x)
@@ -108,9 +100,7 @@ func (w *world) open(t *testing.T, change func(*egress.Deps)) (*egress.Egress, *
 func (w *world) get(t *testing.T, c *http.Client) (int64, error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+w.addr+"/", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	res, err := c.Do(req)
 	if err != nil {
 		return 0, err
@@ -125,9 +115,8 @@ func (w *world) log(t *testing.T, verdict string) farm.EgressEntry {
 	var entries []farm.EgressEntry
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		var err error
-		if entries, _, err = w.store.Egress(t.Context(), w.box.Ref(), "", 100); err != nil {
-			t.Fatal(err)
-		}
+		entries, _, err = w.store.Egress(t.Context(), w.box.Ref(), "", 100)
+		testbed.Must(t, err)
 		for _, e := range entries {
 			if e.Verdict == verdict {
 				return e
@@ -151,21 +140,16 @@ func TestHostsChangeWhileATunnelIsOpen(t *testing.T) {
 	e, c := w.open(t, nil)
 	req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+w.addr+"/hang", http.NoBody)
 	res, err := c.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer func() { _ = res.Body.Close() }()
 	body := bufio.NewReader(res.Body)
 	if line, err := body.ReadString('\n'); line != "begun\n" {
 		t.Fatalf("%q, %v", line, err)
 	}
 	for _, hosts := range [][]string{{w.addr, "other.example.com"}, {}, {w.addr}} {
-		if _, err := w.store.UpdateSandbox(t.Context(), w.box.Ref(), store.SandboxPatch{AllowHosts: &hosts}); err != nil {
-			t.Fatal(err)
-		}
-		if err := e.Refresh(t.Context(), w.box.Ref()); err != nil {
-			t.Fatal(err)
-		}
+		_, err = w.store.UpdateSandbox(t.Context(), w.box.Ref(), store.SandboxPatch{AllowHosts: &hosts})
+		testbed.Must(t, err)
+		testbed.Must(t, e.Refresh(t.Context(), w.box.Ref()))
 		if len(hosts) == 0 {
 			if _, err := body.ReadByte(); err == nil {
 				t.Error("the tunnel is still open")
@@ -190,17 +174,14 @@ func TestDeniedHostsAreKnownWhenARunEnds(t *testing.T) {
 	began := time.Now()
 	for _, host := range []string{"a.example.org", "b.example.org", "a.example.org"} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+host+"/", http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		if res, err := c.Do(req); err == nil {
 			_ = res.Body.Close()
 			t.Fatalf("%s was reached", host)
 		}
 	}
-	if _, err := w.get(t, c); err != nil {
-		t.Fatal(err)
-	}
+	_, err := w.get(t, c)
+	testbed.Must(t, err)
 	var hosts []string
 	for _, d := range e.Denied(t.Context(), w.box.Ref(), began) {
 		hosts = append(hosts, fmt.Sprintf("%s:%d %s", d.Host, d.Port, d.Reason))
@@ -242,25 +223,16 @@ func TestTheTenantsListBoundsRecords(t *testing.T) {
 	e, c := w.open(t, nil)
 	req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+w.addr+"/hang", http.NoBody)
 	res, err := c.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer func() { _ = res.Body.Close() }()
 	body := bufio.NewReader(res.Body)
-	if _, err := body.ReadString('\n'); err != nil {
-		t.Fatal(err)
-	}
+	_, err = body.ReadString('\n')
+	testbed.Must(t, err)
 	own, err := farm.ParseHostRule(w.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for i, hosts := range []store.TenantHosts{{Rules: []farm.HostRule{own}}, {}, {Farm: true}} {
-		if err := w.store.ChangeTenant(t.Context(), w.box.Tenant, store.TenantChange{Hosts: &hosts}); err != nil {
-			t.Fatal(err)
-		}
-		if err := e.Refresh(t.Context(), w.box.Ref()); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, w.store.ChangeTenant(t.Context(), w.box.Tenant, store.TenantChange{Hosts: &hosts}))
+		testbed.Must(t, e.Refresh(t.Context(), w.box.Ref()))
 		if i == 1 {
 			if _, err := body.ReadByte(); err == nil {
 				t.Error("the tunnel is still open")
@@ -286,9 +258,7 @@ func TestNothingIsReachedBeforeTheRulesAreRead(t *testing.T) {
 		t.Error("the host was reached")
 	}
 	away.is.Store(false)
-	if err := e.Refresh(t.Context(), w.box.Ref()); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, e.Refresh(t.Context(), w.box.Ref()))
 	if _, err := w.get(t, c); err != nil {
 		t.Error(err)
 	}
@@ -320,9 +290,7 @@ func TestBytesCountAcrossWorkers(t *testing.T) {
 	_, second := w.open(t, func(d *egress.Deps) { d.Limits = limits })
 	total := func() int64 {
 		n, err := w.store.AppendEgress(t.Context(), store.EgressAppend{Sandbox: w.box.Ref()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		return n
 	}
 	for i, c := range []*http.Client{first, second} {
@@ -372,9 +340,7 @@ func TestStreamsWithoutMemoryAreNotAdmitted(t *testing.T) {
 	w := newWorld(t, farm.DefaultLimits(), nil)
 	memory := budget.New(0)
 	e, err := egress.New(egress.Deps{Records: w.store, Log: slog.New(slog.DiscardHandler), Budget: memory})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	x := e.Open(t.Context(), w.box)
 	defer x.Close()
 	var releases []func()
@@ -406,9 +372,7 @@ func TestStreamsLeaveMemoryToOtherTenants(t *testing.T) {
 	const worker = 64 << 20 // the budget of a worker with 256 MiB
 	memory := budget.New(worker)
 	e, err := egress.New(egress.Deps{Records: w.store, Log: slog.New(slog.DiscardHandler), Budget: memory})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for _, tenant := range []string{"one", "two"} {
 		n := 0
 		for release, ok := e.Admit(tenant); ok; release, ok = e.Admit(tenant) {
@@ -434,9 +398,7 @@ func TestABurstIsCounted(t *testing.T) {
 	limits.EgressConnectsPerMinute = burst + 10
 	w := newWorld(t, limits, func(http.ResponseWriter, *http.Request) {})
 	e, err := egress.New(egress.Deps{Records: w.store, Log: slog.New(slog.DiscardHandler), Limits: limits})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	x := e.Open(t.Context(), w.box)
 	defer x.Close()
 	ask := func(host string) {
@@ -450,9 +412,7 @@ func TestABurstIsCounted(t *testing.T) {
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		ask("last.example.com")
 		entries, _, err := w.store.Egress(t.Context(), w.box.Ref(), "", 1000)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		seen, missed := 0, 0
 		for _, entry := range entries {
 			if entry.Host != "last.example.com" {

@@ -3,6 +3,7 @@ package egress_test
 import (
 	"bytes"
 	"crypto/x509"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -11,13 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/internal/egressproxy"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/secret"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/egress"
 )
 
@@ -26,9 +26,7 @@ const secretValue = "sk-0123456789abcdef"
 func newKeys(t *testing.T, first byte) *secret.Keys {
 	t.Helper()
 	keys, err := secret.NewKeys(append([]byte{first}, make([]byte, secret.KeyBytes-1)...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	return keys
 }
 
@@ -47,14 +45,11 @@ func TestSecretsOfASandbox(t *testing.T) {
 	box.Spec.Secrets = []farm.Secret{{Name: "KEY", Host: "api.example.com", Header: "X-Key"}}
 	box.Spec.Authority = authority.Certificate
 	sealed, err := keys.Seal(box.Ref(), secret.Bundle{Values: map[string]string{"KEY": secretValue}, Authority: authority})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	a := storetest.Create()
 	a.Job.Tenant, a.Job.SandboxID, a.Sandbox, a.Secrets = box.Tenant, box.ID, &box, sealed
-	if _, err := w.store.Accept(t.Context(), a); err != nil {
-		t.Fatal(err)
-	}
+	_, err = w.store.Accept(t.Context(), a)
+	testbed.Must(t, err)
 	w.box = &box
 
 	log := &bytes.Buffer{}
@@ -75,29 +70,21 @@ func TestSecretsOfASandbox(t *testing.T) {
 	// A new value, which other workers learn of from the record.
 	const newValue = "sk-fedcba9876543210"
 	again, err := keys.Seal(box.Ref(), secret.Bundle{Values: map[string]string{"KEY": newValue}, Authority: authority})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	e, c := w.open(t, use)
 	trust(t, c, inside)
-	if _, err := w.store.UpdateSandbox(t.Context(), box.Ref(), store.SandboxPatch{Secrets: &store.SealedSecrets{Was: sealed, Now: again}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Refresh(t.Context(), box.Ref()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.get(t, c); err != nil {
-		t.Fatal(err)
-	}
+	_, err = w.store.UpdateSandbox(t.Context(), box.Ref(), store.SandboxPatch{Secrets: &store.SealedSecrets{Was: sealed, Now: again}})
+	testbed.Must(t, err)
+	testbed.Must(t, e.Refresh(t.Context(), box.Ref()))
+	_, err = w.get(t, c)
+	testbed.Must(t, err)
 	if got := <-asked; got.Get("X-Key") != newValue {
 		t.Errorf("after the change the host got %v", got)
 	}
 	entry := w.log(t, "allowed")
 	for entry.Method == http.MethodConnect { // the tunnel around the request is in the log as well
 		entries, _, err := w.store.Egress(t.Context(), box.Ref(), "", 100)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		for _, e := range entries {
 			if e.Method == http.MethodGet {
 				entry = e
@@ -105,9 +92,7 @@ func TestSecretsOfASandbox(t *testing.T) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	if diff := cmp.Diff([]string{"KEY"}, entry.Secrets); diff != "" {
-		t.Errorf("%+v %s", entry, diff)
-	}
+	testbed.Diff(t, fmt.Sprintf("%+v", entry), []string{"KEY"}, entry.Secrets)
 	for name, change := range map[string]func(*egress.Deps){"no key": func(d *egress.Deps) { d.Secrets = nil }, "another key": func(d *egress.Deps) { d.Secrets = newKeys(t, 2) }} {
 		_, c := w.open(t, func(d *egress.Deps) { use(d); change(d) })
 		trust(t, c, inside)
@@ -118,9 +103,8 @@ func TestSecretsOfASandbox(t *testing.T) {
 	if got := w.log(t, "denied"); got.Reason != egressproxy.ReasonSecret {
 		t.Errorf("%+v", got)
 	}
-	if _, err := w.store.MoveSandbox(t.Context(), store.Move{Ref: box.Ref(), To: farm.SandboxFailed, Removed: true}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = w.store.MoveSandbox(t.Context(), store.Move{Ref: box.Ref(), To: farm.SandboxFailed, Removed: true})
+	testbed.Must(t, err)
 	_, c = w.open(t, use)
 	if _, err := w.get(t, c); err == nil || len(asked) > 0 {
 		t.Errorf("after the end: %v, the host was asked %d times", err, len(asked))
@@ -134,13 +118,9 @@ func TestSecretsOfASandbox(t *testing.T) {
 func newAuthority(t *testing.T) (*secret.Authority, *x509.CertPool) {
 	t.Helper()
 	a, err := secret.NewAuthority([]string{"api.example.com"}, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	root, err := x509.ParseCertificate(a.Certificate)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	pool := x509.NewCertPool()
 	pool.AddCert(root)
 	return a, pool

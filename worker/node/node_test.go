@@ -19,27 +19,21 @@ import (
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/signature"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var errTest = errors.New("made to fail")
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // newNode makes a node whose engine does not answer.
 func newNode(t *testing.T, metrics prometheus.Registerer) *Node {
 	t.Helper()
 	e, err := engine.New(engine.Config{Host: "tcp://127.0.0.1:1", Namespace: "test", Logger: slog.New(slog.DiscardHandler)})
-	must(t, err)
+	testbed.Must(t, err)
 	t.Cleanup(func() { _ = e.Close() })
 	n, err := New(t.Context(), Deps{Engine: e, Log: slog.New(slog.DiscardHandler), Now: time.Now, Metrics: metrics})
-	must(t, err)
+	testbed.Must(t, err)
 	n.UseIdentity("n1", "agent-volume")
 	t.Cleanup(n.Close)
 	return n
@@ -62,9 +56,9 @@ func TestConnectionsAreSharedAndDialledAgain(t *testing.T) {
 	}
 	base := t.Context()
 	one, err := n.connections.get(base, id, dial)
-	must(t, err)
+	testbed.Must(t, err)
 	two, err := n.connections.get(base, id, dial)
-	must(t, err)
+	testbed.Must(t, err)
 	if one != two {
 		t.Fatal("two callers have two connections")
 	}
@@ -76,12 +70,12 @@ func TestConnectionsAreSharedAndDialledAgain(t *testing.T) {
 	}
 	close(release)
 	three, err := n.connections.get(base, id, dial)
-	must(t, err)
+	testbed.Must(t, err)
 	<-three.ready
 	if three.err != nil || three.over() {
 		t.Fatalf("the next dial gave %v", three.err)
 	}
-	must(t, a.Client.Close()) // it breaks: the connection is forgotten without another use
+	testbed.Must(t, a.Client.Close()) // it breaks: the connection is forgotten without another use
 	n.connections.wg.Wait()
 	if n.connections.count() != 0 {
 		t.Fatal("a broken connection is not forgotten")
@@ -102,7 +96,7 @@ func TestMetricsOfConnections(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	n := newNode(t, registry)
 	fails, err := n.connections.get(t.Context(), "sbx_1", func(context.Context) (*client.Client, PortDialer, error) { return nil, nil, errTest })
-	must(t, err)
+	testbed.Must(t, err)
 	<-fails.ready
 	n.connections.wg.Wait()
 	hang := func(ctx context.Context) (*client.Client, PortDialer, error) {
@@ -110,7 +104,7 @@ func TestMetricsOfConnections(t *testing.T) {
 		return nil, nil, ctx.Err()
 	}
 	_, err = n.connections.get(t.Context(), "sbx_2", hang)
-	must(t, err)
+	testbed.Must(t, err)
 	if got := gathered(t, registry, "sandfarm_worker_agent_links"); got != 1 {
 		t.Errorf("%v connections are open, want 1", got)
 	}
@@ -120,7 +114,7 @@ func TestMetricsOfConnections(t *testing.T) {
 		t.Errorf("%v dial errors and %v connections, want 1 and 0", errs, open)
 	}
 	families, err := registry.Gather()
-	must(t, err)
+	testbed.Must(t, err)
 	if problems, err := promlint.NewWithMetricFamilies(families).Lint(); err != nil || len(problems) > 0 {
 		t.Errorf("names: %v %v", problems, err)
 	}
@@ -129,7 +123,7 @@ func TestMetricsOfConnections(t *testing.T) {
 func gathered(t *testing.T, from prometheus.Gatherer, name string) float64 {
 	t.Helper()
 	families, err := from.Gather()
-	must(t, err)
+	testbed.Must(t, err)
 	for _, f := range families {
 		if f.GetName() == name {
 			return f.GetMetric()[0].GetCounter().GetValue() + f.GetMetric()[0].GetGauge().GetValue()
@@ -231,7 +225,7 @@ func TestRecordLabelComesBackWithoutSecrets(t *testing.T) {
 func TestEngineWithoutCheckpoints(t *testing.T) {
 	t.Parallel()
 	n, err := New(t.Context(), Deps{Engine: struct{ Engine }{newNode(t, nil).engine}})
-	must(t, err)
+	testbed.Must(t, err)
 	c := n.Checkpoints()
 	if has, err := c.HasCheckpoint(t.Context(), "c1"); has || err != nil {
 		t.Errorf("it has one: %v, %v", has, err)
@@ -239,7 +233,7 @@ func TestEngineWithoutCheckpoints(t *testing.T) {
 	if made, resumed := c.Checkpoint(t.Context(), "c1"), c.Resume(t.Context(), "c1"); farm.CodeOf(made) != farm.CodeConflict || farm.CodeOf(resumed) != farm.CodeConflict {
 		t.Errorf("made: %v; resumed: %v", made, resumed)
 	}
-	must(t, c.RemoveCheckpoint(t.Context(), "c1"))
+	testbed.Must(t, c.RemoveCheckpoint(t.Context(), "c1"))
 }
 
 // Connections of a sandbox to the package indexes were bounded, and not charged to its tenant.

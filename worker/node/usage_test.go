@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/node"
 )
 
@@ -46,9 +46,7 @@ func sampler(t *testing.T, c counters, l *ledger) (*node.Sampler, *prometheus.Re
 	s, err := node.NewSampler(node.SamplerDeps{
 		Engine: c, Records: l, Container: func(b *farm.Sandbox) string { return b.Container }, Log: slog.New(slog.DiscardHandler), Metrics: metrics,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	return s, metrics
 }
 
@@ -63,9 +61,7 @@ func TestSamplesHaveTheEnginesCounters(t *testing.T) {
 	}
 	s.SampleAll(t.Context(), boxes)
 	want := []store.Sample{{Sandbox: farm.Ref{Tenant: "acme", ID: "sbx_c1"}, Container: "c1", CPU: 7 * time.Second, MemoryKB: 5 << 10, GPUs: 2}}
-	if diff := cmp.Diff(want, l.samples); diff != "" {
-		t.Errorf("samples (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "samples", want, l.samples)
 	for name, want := range map[string]float64{"sandfarm_usage_cpu_seconds_total": 2, "sandfarm_usage_memory_gb_seconds_total": 3, "sandfarm_usage_gpu_seconds_total": 4} {
 		if n, sum := series(t, metrics, name); n != 1 || sum != want {
 			t.Errorf("%s has %d series with %v together", name, n, sum)
@@ -89,9 +85,7 @@ func TestTenantsAreBoundedInMetrics(t *testing.T) {
 func series(t *testing.T, metrics *prometheus.Registry, name string) (n int, sum float64) {
 	t.Helper()
 	families, err := metrics.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for _, family := range families {
 		if family.GetName() != name {
 			continue

@@ -210,9 +210,7 @@ func smi(t *testing.T, script string) string {
 	// Another process writes it: a file that this one has open for writing cannot be executed, and forks of other tests inherit it.
 	write := exec.CommandContext(t.Context(), "sh", "-c", `cat >"$0" && chmod 755 "$0"`, path)
 	write.Stdin = strings.NewReader("#!/bin/sh\n" + script)
-	if err := write.Run(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, write.Run())
 	return path
 }
 
@@ -224,17 +222,13 @@ echo "1, GPU-77aa, NVIDIA A100-SXM4-80GB, 81920, Enabled"
 echo "2, GPU-0c0c, NVIDIA GB10, [N/A], [N/A]"
 `)
 	got, err := devices(t.Context(), program)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	want := []GPUDevice{
 		{GPUDevice: farm.GPUDevice{ID: "GPU-8f1c", Model: "a100-sxm4-80gb", MemoryMB: 81920}, Index: "0", Name: "NVIDIA A100-SXM4-80GB"},
 		{GPUDevice: farm.GPUDevice{ID: "GPU-77aa", Model: "a100-sxm4-80gb", MemoryMB: 81920}, Index: "1", Name: "NVIDIA A100-SXM4-80GB", MIG: true},
 		{GPUDevice: farm.GPUDevice{ID: "GPU-0c0c", Model: "gb10"}, Index: "2", Name: "NVIDIA GB10"},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	testbed.Diff(t, "", want, got)
 }
 
 func TestNoDriver(t *testing.T) {
@@ -269,14 +263,10 @@ func TestBrokenDriver(t *testing.T) {
 func TestMachineIsThisHost(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	first, _, _ := strings.Cut(string(text), "\n")
 	kib, err := strconv.Atoi(strings.Fields(first)[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	total := kib >> 10
 	if m := machineOf(farm.Capacity{MemoryMB: total, CPUs: 2}); m == nil || m.MemoryMB != total || m.UsedMB <= 0 || m.UsedMB >= total || m.CPUs != 2 || m.Load < 0 {
 		t.Errorf("%+v", m)

@@ -31,6 +31,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/node"
 )
 
@@ -210,7 +211,5 @@ func Hostile(t *testing.T, h http.Handler) *client.Client {
 // Must ends the test on an error.
 func Must(t *testing.T, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 }
