@@ -107,6 +107,9 @@ func (m *memory) Put(_ context.Context, key string, r io.Reader, _ int64, _ blob
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.down {
+		return blob.Info{}, farm.Errorf(farm.CodeUnavailable, "The object store does not answer.")
+	}
 	m.objects[key] = content
 	return blob.Info{Key: key, Size: int64(len(content)), SHA256: hash(string(content))}, nil
 }

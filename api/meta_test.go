@@ -29,9 +29,11 @@ func TestReadinessNamesWhatIsMissing(t *testing.T) {
 	if got := get[wire.Ready](b, http.StatusOK, "GET", "/readyz", nil); got.Status != "ready" || !got.Parts["workers"].OK {
 		t.Fatalf("%+v", got)
 	}
+	large := "/v1/sandboxes/" + b.sandbox() + "/files/large.bin"
 	b.blobs.mu.Lock()
 	b.blobs.down = true
 	b.blobs.mu.Unlock()
+	b.problem(farm.CodeUnavailable, http.StatusServiceUnavailable, "PUT", large, strings.NewReader(strings.Repeat("x", 5<<20)))
 	got := get[wire.Ready](b, http.StatusServiceUnavailable, "GET", "/readyz", nil)
 	if got.Status != "unready" || got.Parts["storage"].OK || got.Parts["storage"].Detail == "" || !got.Parts["redis"].OK {
 		t.Fatalf("%+v", got)

@@ -24,7 +24,7 @@ func TestCompatNotebook(t *testing.T) {
 	f := newFarm(t)
 	for name, test := range map[string]func(*testing.T, *farmProcess){
 		"DockerSandboxPage": dockerSandboxPage, "NotebookPage": notebookPage, "NotebookShell": notebookShell,
-		"ProjectOverStdio": projectOverStdio, "WorkspacesAreApart": workspacesAreApart, "NotebookTools": notebookTools,
+		"ProjectOverStdio": projectOverStdio, "WorkspacesAreApart": workspacesAreApart,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -278,36 +278,5 @@ func workspacesAreApart(t *testing.T, f *farmProcess) {
 	}
 	if out, _ := s.call("sandbox_exec", in(one, map[string]any{"commands": []string{"true"}})); out["success"] != false {
 		t.Errorf("after the end: %v", out)
-	}
-}
-
-func notebookTools(t *testing.T, f *farmProcess) {
-	s := overHTTP(t, f, "notebook")
-	made, _ := s.call("create_sandbox", map[string]any{})
-	id := made["sandbox_id"]
-	s.call("execute_code", map[string]any{"sandbox_id": id, "code": "n = 5\nopen('n.txt', 'w').write('55')"})
-	if out, _ := s.call("execute_code", map[string]any{"sandbox_id": id, "code": "n + 1"}); out["error"] != nil || len(out["results"].([]any)) != 1 {
-		t.Errorf("executed %v", out)
-	}
-	shown, _ := s.call("execute_code", map[string]any{"sandbox_id": id, "code": "from IPython.display import *\nprint('\\x1b[31mred\\x1b[0m')\ndisplay(JSON({'a': [1]}), SVG('<svg xmlns=\"http://www.w3.org/2000/svg\"/>'))\nprint('y' * 3000000)"})
-	if text, _ := json.Marshal(shown["results"]); !strings.Contains(string(text), `{"data":{"a":[1]},"type":"application/json"}`) || !strings.Contains(string(text), `{"data":"\u003csvg xmlns=`) {
-		t.Errorf("displayed %s", text)
-	}
-	if whole, _ := shown["stdout_url"].(string); whole == "" || len(download(t, whole)) != 3_000_000+len("\x1b[31mred\x1b[0m\n\n") || !strings.HasPrefix(shown["stdout"].([]any)[0].(string), "red\ny") {
-		t.Errorf("the whole output is at %q", whole)
-	}
-	if text := string(download(t, f.url+"/sandbox/"+id.(string)+"/download/n.txt")); text != "55" {
-		t.Errorf("downloaded %q", text)
-	}
-	if out, _ := s.call("download_file", map[string]any{"sandbox_id": id, "file_path": "n.txt"}); out["content"] != "55" || string(download(t, out["url"].(string))) != "55" {
-		t.Errorf("download_file: %v", out)
-	}
-	if out, _ := s.call("execute_code", map[string]any{"sandbox_id": id, "code": "import os\nos._exit(3)"}); out["error"] == nil {
-		t.Errorf("a kernel that dies: %v", out)
-	}
-	s.call("close_sandbox", map[string]any{"sandbox_id": id})
-	_, gone := s.call("execute_code", map[string]any{"sandbox_id": id, "code": "1"})
-	if text, _ := gone.Content[0].(mcp.TextContent); !gone.IsError || !strings.Contains(text.Text, `Status code: 404. Response: {"detail":"Sandbox not found"}`) {
-		t.Errorf("after the end: %v", text.Text)
 	}
 }

@@ -35,7 +35,6 @@ func TestCompatSandbox(t *testing.T) {
 	t.Run("PythonEnvPage", func(t *testing.T) { pythonEnvPage(t, f) })
 	t.Run("SandboxTools", func(t *testing.T) { sandboxTools(t, f) })
 	t.Run("PythonEnvTools", func(t *testing.T) { pythonEnvTools(t, f) })
-	t.Run("LocalFiles", func(t *testing.T) { localUpload(t, f) })
 	t.Run("Mirror", func(t *testing.T) { mirrorIsUsed(t, f, mirror) })
 }
 
@@ -238,27 +237,6 @@ func pythonEnvTools(t *testing.T, f *farmProcess) {
 	}
 	if got := s.call("execute_python_code", map[string]any{"container_id": "sbx_0", "code": "1"}); !strings.Contains(got["error"].(string), "create_python_env") {
 		t.Errorf("an unknown environment: %v", got)
-	}
-}
-
-func localUpload(t *testing.T, f *farmProcess) {
-	t.Parallel()
-	dir := t.TempDir()
-	testbed.Must(t, os.WriteFile(filepath.Join(dir, "in.bin"), []byte("x\xff"), 0o600))
-	c, err := mcpclient.NewStdioMCPClient(program, []string{"SANDFARM_URL=" + f.url, "SANDFARM_API_KEY="}, "mcp", "--toolset", "sandbox", "--root", dir)
-	testbed.Must(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	initialize(t, c)
-	s := toolsetClient{t, c}
-	id, _ := s.call("create_sandbox", nil)["sandbox_id"].(string)
-	for name, ok := range map[string]bool{"in.bin": true, "none.bin": false, "/etc/passwd": false} {
-		got := s.call("upload_file_to_sandbox", map[string]any{"sandbox_id": id, "local_file_path": name})
-		if (got["success"] == true) != ok || (got["error"] == true) == ok {
-			t.Errorf("%s: %v", name, got)
-		}
-	}
-	if got := string(download(t, f.url+"/sandbox/file?sandbox_id="+id+"&file_path=/app/results/in.bin")); got != "x\xff" {
-		t.Errorf("it is %q", got)
 	}
 }
 

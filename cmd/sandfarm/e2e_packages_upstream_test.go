@@ -179,11 +179,6 @@ func (u *upstream) largeWheel(name string, size int) {
 	u.add(name, file, wheel(name, "1.0", "py3-none-any", size, nil))
 }
 
-// wheelFor lists a wheel for another platform.
-func (u *upstream) wheelFor(name, tag string) {
-	u.add(name, wheelName(name, "1.0", tag), wheel(name, "1.0", tag, 0, nil))
-}
-
 // sdist lists a package that must be built, by a backend that it contains. body runs first.
 func (u *upstream) sdist(name, body string) {
 	base := moduleOf(name) + "-1.0"
@@ -255,22 +250,10 @@ func wheel(name, version, tag string, size int, needs []string) []byte {
 
 // Faults of an upstream.
 
-// answers answers with a status and a text.
-func answers(status int, kind, text string) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", kind)
-		w.WriteHeader(status)
-		_, _ = io.WriteString(w, text)
-	}
-}
-
 // leads redirects to another address.
 func leads(to string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, to, http.StatusFound) }
 }
-
-// hangs does not answer until the caller gives up.
-func hangs(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
 // half sends the first half of a file, and then calls then with the rest.
 func (u *upstream) half(then func(w http.ResponseWriter, r *http.Request, rest []byte)) http.HandlerFunc {
@@ -282,26 +265,6 @@ func (u *upstream) half(then func(w http.ResponseWriter, r *http.Request, rest [
 		_, _ = w.Write(data[:len(data)/2])
 		w.(http.Flusher).Flush()
 		then(w, r, data[len(data)/2:])
-	}
-}
-
-// cut breaks the connection.
-func cut(http.ResponseWriter, *http.Request, []byte) { panic(http.ErrAbortHandler) }
-
-// trickle sends the rest in small parts, over about that time.
-func trickle(over time.Duration) func(http.ResponseWriter, *http.Request, []byte) {
-	return func(w http.ResponseWriter, r *http.Request, rest []byte) {
-		for left := 10; len(rest) > 0; left-- {
-			select {
-			case <-time.After(over / 10):
-			case <-r.Context().Done():
-				return
-			}
-			part := rest[:min(len(rest), len(rest)/max(left, 1)+1)]
-			rest = rest[len(part):]
-			_, _ = w.Write(part)
-			w.(http.Flusher).Flush()
-		}
 	}
 }
 
@@ -329,13 +292,4 @@ func holds(reached chan<- struct{}, release <-chan struct{}) func(http.ResponseW
 			}
 		}
 	}
-}
-
-// alters changes the last bytes of a file.
-func (u *upstream) alters(w http.ResponseWriter, r *http.Request) {
-	u.mu.Lock()
-	data := bytes.Clone(u.data[path.Base(r.URL.Path)])
-	u.mu.Unlock()
-	data[len(data)-1] ^= 1
-	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
 }

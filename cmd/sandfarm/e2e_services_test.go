@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -24,12 +23,11 @@ import (
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
-// servicesFarm is a farm of separate services. A test can stop its Redis, S3 and engine.
+// servicesFarm is a farm of separate services. A test can stop each.
 type servicesFarm struct {
 	*farmProcess
 	commands map[string][]string
 	procs    map[string]*exec.Cmd
-	engine   *gate
 }
 
 func newServicesFarm(t *testing.T) *servicesFarm {
@@ -38,13 +36,13 @@ func newServicesFarm(t *testing.T) *servicesFarm {
 	namespace := "sandfarm-test-" + strings.ReplaceAll(api, ":", "-")
 	f := &servicesFarm{
 		farmProcess: &farmProcess{t: t, url: "http://" + api, data: dir, out: &testbed.Log{}},
-		procs:       map[string]*exec.Cmd{}, engine: newGate(t, filepath.Join(dir, "engine.sock")),
+		procs:       map[string]*exec.Cmd{},
 	}
 	f.env = append(os.Environ(),
 		"SANDFARM_DATA="+dir, "SANDFARM_API_LISTEN="+api, "SANDFARM_METRICS_LISTEN=none", "SANDFARM_REDIS_URL=redis://"+redis,
 		"SANDFARM_S3_ENDPOINT=http://"+s3, "SANDFARM_S3_ACCESS_KEY=sandfarm", "SANDFARM_S3_SECRET_KEY=sandfarm-secret",
 		"MINIO_ROOT_USER=sandfarm", "MINIO_ROOT_PASSWORD=sandfarm-secret", "MINIO_BROWSER=off",
-		"SANDFARM_ENGINE_HOST=unix://"+f.engine.path, "SANDFARM_ENGINE_NAMESPACE="+namespace, "SANDFARM_WORKER_STOP_GRACE=1s", "SANDFARM_WORKER_POOL=none",
+		"SANDFARM_ENGINE_NAMESPACE="+namespace, "SANDFARM_WORKER_STOP_GRACE=1s", "SANDFARM_WORKER_POOL=none",
 		"SANDFARM_WORKER_MEMORY_OVERCOMMIT=1000", "SANDFARM_WORKER_CPU_OVERCOMMIT=1000")
 	_, port, _ := net.SplitHostPort(redis)
 	f.commands = map[string][]string{
@@ -111,13 +109,6 @@ func (f *servicesFarm) startParts(names ...string) {
 	}
 }
 
-func (f *servicesFarm) signal(name string, s syscall.Signal) {
-	f.t.Helper()
-	if err := f.procs[name].Process.Signal(s); err != nil {
-		f.t.Fatalf("signal %s: %v", name, err)
-	}
-}
-
 // kill signals a process and waits until it has exited.
 func (f *servicesFarm) kill(name string, s syscall.Signal) {
 	_ = f.procs[name].Process.Signal(s)
@@ -132,11 +123,10 @@ func (f *servicesFarm) awaitReady() {
 
 // reply is an answer as the farm sent it, without retries of the client.
 type reply struct {
-	status     int
-	code       farm.Code
-	detail     string
-	retryAfter string
-	body       []byte
+	status int
+	code   farm.Code
+	detail string
+	body   []byte
 }
 
 // ask sends a request. A string is sent as JSON, a reader unchanged.
@@ -159,7 +149,7 @@ func (f *farmProcess) ask(method, path string, body any) reply {
 		return reply{detail: err.Error()}
 	}
 	defer func() { _ = answer.Body.Close() }()
-	r := reply{status: answer.StatusCode, retryAfter: answer.Header.Get("Retry-After")}
+	r := reply{status: answer.StatusCode}
 	r.body, _ = io.ReadAll(answer.Body)
 	if strings.HasPrefix(answer.Header.Get("Content-Type"), "application/problem+json") {
 		var p wire.Problem
@@ -169,70 +159,4 @@ func (f *farmProcess) ask(method, path string, body any) reply {
 		r.code, r.detail = farm.Code(p.Code), p.Detail
 	}
 	return r
-}
-
-// gate is a proxy to the engine. While it is closed the engine does not answer, as if it were stopped.
-type gate struct {
-	path  string
-	mu    sync.Mutex
-	shut  bool
-	conns map[net.Conn]bool
-}
-
-func newGate(t *testing.T, path string) *gate {
-	t.Helper()
-	l, err := net.Listen("unix", path)
-	testbed.Must(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-	g := &gate{path: path, conns: map[net.Conn]bool{}}
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go g.pass(conn)
-		}
-	}()
-	return g
-}
-
-func (g *gate) pass(conn net.Conn) {
-	defer func() { _ = conn.Close() }()
-	engine, err := net.Dial("unix", "/var/run/docker.sock")
-	if err != nil {
-		return
-	}
-	defer func() { _ = engine.Close() }()
-	g.mu.Lock()
-	if g.shut {
-		g.mu.Unlock()
-		return
-	}
-	g.conns[conn], g.conns[engine] = true, true
-	g.mu.Unlock()
-	back := make(chan struct{})
-	go func() {
-		defer close(back)
-		_, _ = io.Copy(conn, engine)
-		_ = conn.(*net.UnixConn).CloseWrite()
-	}()
-	_, _ = io.Copy(engine, conn)
-	_ = engine.(*net.UnixConn).CloseWrite()
-	<-back
-	g.mu.Lock()
-	delete(g.conns, conn)
-	delete(g.conns, engine)
-	g.mu.Unlock()
-}
-
-func (g *gate) set(shut bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.shut = shut
-	if shut {
-		for conn := range g.conns {
-			_ = conn.Close()
-		}
-	}
 }

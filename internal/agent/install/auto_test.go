@@ -141,6 +141,9 @@ func TestAReplacedPackageThatIsLoadedIsNoted(t *testing.T) {
 	if diff := cmp.Diff([]string{note}, ran.Outcome.Notes); diff != "" || ran.Outcome.Install[0].Message != note || ran.Outcome.Install[1].Message != "" {
 		t.Fatalf("%s\n%+v\n%s", diff, ran.Outcome, ran.Stderr)
 	}
+	if ran := agenttest.Run(t, a.Client, packages("humanize>=99")); ran.Outcome.Install[0].Status != farm.PackageFailed { // what is there stays
+		t.Errorf("an update that cannot be: %+v", ran.Outcome)
+	}
 	testbed.Must(t, a.RestartKernel(t.Context(), ""))
 	if ran := agenttest.Run(t, a.Client, agenttest.Code("import humanize; print(humanize.__version__)")); ran.Stdout != "4.12.0\n" {
 		t.Fatalf("ran = %+v", ran)
