@@ -76,7 +76,7 @@ func TestThreeAPIs(t *testing.T) {
 	box := f.sandbox(wire.CreateRequest{}).ID
 	t.Run("At once", func(t *testing.T) {
 		for name, test := range map[string]func(*testing.T, *apisFarm, string){
-			"Events": eventsOverAPIs, "Waits": waitsOverAPIs, "MCP": mcpOverAPIs, "Files": filesOverAPIs, "Idempotency": idempotencyOverAPIs, "Terminal": terminalOverAPIs,
+			"Events": eventsOverAPIs, "Waits": waitsOverAPIs, "MCP": mcpOverAPIs, "Files": filesOverAPIs, "Terminal": terminalOverAPIs,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -227,38 +227,6 @@ func filesOverAPIs(t *testing.T, f *apisFarm, _ string) {
 		t.Fatalf("artifacts %+v", artifacts)
 	}
 	read("an artifact", func() (io.ReadCloser, error) { return f.Download(t.Context(), artifacts[at]) })
-}
-
-// A request that comes to all APIs at once under one Idempotency-Key is done once.
-func idempotencyOverAPIs(t *testing.T, f *apisFarm, _ string) {
-	box := f.sandbox(wire.CreateRequest{}).ID
-	for round := range 5 {
-		code := fmt.Sprintf("open('count', 'a').write('%d')", round)
-		jobs := make(chan string, 9)
-		var group sync.WaitGroup
-		for range cap(jobs) {
-			group.Go(func() {
-				job, err := f.Execute(t.Context(), box, wire.ExecuteRequest{Code: code}, client.WithIdempotencyKey(fmt.Sprintf("round-%d", round)), client.WithWait(time.Minute))
-				if err != nil || job.State != "completed" {
-					t.Errorf("execute: %v %+v", err, job)
-				}
-				jobs <- job.ID
-			})
-		}
-		group.Wait()
-		close(jobs)
-		ids := map[string]bool{}
-		for id := range jobs {
-			ids[id] = true
-		}
-		if len(ids) != 1 {
-			t.Errorf("round %d: jobs %v, want one", round, ids)
-		}
-	}
-	if got := f.run(box, "print(open('count').read())").Stdout; got != "01234\n" {
-		t.Errorf("it ran as %q, want each round once", got)
-	}
-	f.spread("/v1/sandboxes/" + box + "/execute")
 }
 
 // A terminal whose connection breaks continues at the next API, with what was typed and what it wrote.

@@ -146,22 +146,6 @@ func TestStdioBridge(t *testing.T) {
 	})
 }
 
-func TestStdioBridgeWhileTheFarmIsDown(t *testing.T) {
-	t.Parallel()
-	url := "http://" + testbed.Address(t)
-	s := bridge(t, url, t.TempDir())
-	tools, err := s.ListTools(t.Context(), mcp.ListToolsRequest{})
-	if err != nil || len(tools.Tools) < 11 {
-		t.Fatalf("%v, %d tools", err, len(tools.Tools))
-	}
-	for range 2 { // it continues
-		text, fields, failed := s.tool("create_sandbox", map[string]any{})
-		if !failed || fields != nil || !strings.Contains(text, url) || !strings.Contains(text, "sandfarm up") {
-			t.Errorf("%s %v", text, fields)
-		}
-	}
-}
-
 // TestStdioBridgeWritesOnlyTheProtocol checks that stdout has one message on each line, and that the process ends with its input.
 func TestStdioBridgeWritesOnlyTheProtocol(t *testing.T) {
 	t.Parallel()
@@ -199,7 +183,6 @@ func TestMCPFromOutside(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
 	url := f.url + "/mcp"
-	t.Run("Conformance", func(t *testing.T) { genericScenarios(t, url) })
 	t.Run("Inspector", func(t *testing.T) { inspector(t, url) })
 	t.Run("Python", func(t *testing.T) {
 		sdk(t, url, testbed.MCPPython, "sdk.py", map[string]string{"legacy": "2025-11-25", "auto": "2026-07-28"})
@@ -207,31 +190,6 @@ func TestMCPFromOutside(t *testing.T) {
 	t.Run("TypeScript", func(t *testing.T) {
 		sdk(t, url, testbed.MCPNode, "sdk.mjs", map[string]string{"v1": "2025-11-25", "auto": "2026-07-28"})
 	})
-}
-
-// genericScenarios runs those scenarios of the official runner that need no fixtures.
-func genericScenarios(t *testing.T, url string) {
-	t.Parallel()
-	// These need a tool or a prompt of the fixtures, a list that changes, or a resource in the list.
-	untestable := []string{
-		"sep-2549-resources-read-caching-hints",
-		"sep-2575-server-rejects-undeclared-capability", "sep-2575-missing-capability-http-400",
-		"sep-2575-http-server-no-independent-requests-on-stream", "sep-2575-server-no-log-without-loglevel",
-		"sep-2575-server-sends-prompts-list-changed-on-subscription", "sep-2575-server-sends-tools-list-changed-on-subscription",
-	}
-	for revision, names := range map[string][]string{
-		"2025-11-25": {"server-initialize", "ping", "tools-list", "resources-list", "prompts-list", "dns-rebinding-protection"},
-		"2026-07-28": {
-			"server-stateless", "tools-list", "resources-list", "prompts-list", "caching", "sep-2164-resource-not-found", "dns-rebinding-protection",
-			"http-header-validation", "server-sse-multiple-streams", "input-required-result-unsupported-methods",
-		},
-	} {
-		t.Run(revision, func(t *testing.T) {
-			t.Parallel()
-			scenarios, _ := testbed.MCPScenarios(t, "--url", url, "--requirements", revision)
-			testbed.MCPJudge(t, scenarios, names, untestable...)
-		})
-	}
 }
 
 // inspector lints the tools and uses them with the Inspector's command line.

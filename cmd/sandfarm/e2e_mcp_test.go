@@ -4,7 +4,6 @@ package main_test
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -81,18 +80,18 @@ func mcpText(r *mcp.CallToolResult) string {
 }
 
 func TestMCPFromCreateToClose(t *testing.T) {
-	const key, other = "key-of-acme", "key-of-rival"
-	hash := func(s string) string { sum := sha256.Sum256([]byte(s)); return hex.EncodeToString(sum[:]) }
-	f := newFarm(t, "SANDFARM_API_KEYS=acme:"+hash(key)+",rival:"+hash(other))
+	const key = "key-of-acme"
+	sum := sha256.Sum256([]byte(key))
+	f := newFarm(t, "SANDFARM_API_KEYS=acme:"+hex.EncodeToString(sum[:]))
 	for _, revision := range []string{mcp.ProtocolVersion20260728, mcp.ProtocolVersion20251125} {
 		t.Run(revision, func(t *testing.T) {
 			t.Parallel() // two clients at once
-			flow(t, newMCP(t, f.url, key, revision), newMCP(t, f.url, other, revision))
+			flow(t, newMCP(t, f.url, key, revision))
 		})
 	}
 }
 
-func flow(t *testing.T, m, foreign *mcpCaller) {
+func flow(t *testing.T, m *mcpCaller) {
 	t.Helper()
 	made, _ := m.call("create_sandbox", map[string]any{"name": "e2e", "ttl_seconds": 600})
 	box, _ := made["sandbox_id"].(string)
@@ -157,42 +156,11 @@ func flow(t *testing.T, m, foreign *mcpCaller) {
 		}
 	}
 
-	for tool, args := range map[string]map[string]any{
-		"execute_python_code": {"code": "1"}, "list_files": {}, "download_file": {"file_path": "in/städte.csv"}, "close_sandbox": {},
-	} {
-		if r := foreign.ask(tool, in(args)); !r.IsError || !strings.Contains(mcpText(r), "There is no sandbox") {
-			t.Errorf("%s of a foreign sandbox: %s", tool, mcpText(r))
-		}
-	}
-	if _, err := foreign.client.ReadResource(t.Context(), mcp.ReadResourceRequest{Params: mcp.ReadResourceParams{URI: links[0].URI}}); err == nil {
-		t.Error("a foreign artifact can be read")
-	}
-
-	jobContinues(t, m, in)
 	if closed, _ := m.call("close_sandbox", in(map[string]any{})); closed["state"] != "closed" {
 		t.Errorf("it is %v", closed)
 	}
 	if got := readBlob(t, m, links[0].URI); !bytes.Equal(got, byLink) {
 		t.Error("the artifact is gone with its sandbox")
-	}
-}
-
-// jobContinues abandons a call and fetches its result afterwards.
-func jobContinues(t *testing.T, m *mcpCaller, in func(map[string]any) map[string]any) {
-	t.Helper()
-	first, _ := m.call("execute_python_code", in(map[string]any{"code": "import time; time.sleep(1.5); print('slept')", "wait_seconds": 0}))
-	if state := first["state"]; state != "queued" && state != "running" {
-		t.Errorf("it is %v", first)
-	}
-	ctx, hangUp := context.WithCancel(t.Context())
-	hangUp()
-	_, err := m.client.CallTool(ctx, mcp.CallToolRequest{Params: mcp.CallToolParams{Name: "get_job_result", Arguments: map[string]any{"job_id": first["job_id"], "wait_seconds": 20}}})
-	if err == nil {
-		t.Error("a caller that hung up got an answer")
-	}
-	last, _ := m.call("get_job_result", map[string]any{"job_id": first["job_id"], "wait_seconds": 30})
-	if last["state"] != "completed" || last["stdout"] != "slept\n" || last["kind"] != "execute" {
-		t.Errorf("it ended as %v", last)
 	}
 }
 

@@ -296,8 +296,7 @@ func (f *farmProcess) local(into any, args ...string) {
 	}
 }
 
-// TestKeysMadeLocally: the first key, made without one on the farm's machine, closes an open farm. A key that is revoked ends its event
-// streams, and the job goes on.
+// TestKeysMadeLocally: the first key, made without one on the farm's machine, closes an open farm.
 func TestKeysMadeLocally(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
@@ -310,46 +309,7 @@ func TestKeysMadeLocally(t *testing.T) {
 		_, err := f.Limits(t.Context())
 		return client.CodeOf(err) == "unauthorized"
 	})
-	open := func(key wire.NewKey) *client.Client {
-		c, err := client.New(f.url, client.WithKey(key.Secret))
-		testbed.Must(t, err)
-		return c
-	}
-	mine, other := open(first), open(second)
-	made, err := mine.CreateSandbox(t.Context(), wire.CreateRequest{}, client.WithWait(60*time.Second))
-	if err != nil || made.Job.State != "completed" {
-		t.Fatalf("create: %v %+v", err, made.Job)
-	}
-	job, err := mine.Execute(t.Context(), made.Sandbox.ID, wire.ExecuteRequest{Code: "import time\nprint('begun', flush=True)\ntime.sleep(600)", TimeoutSeconds: new(900)})
-	testbed.Must(t, err)
-	begun, ended := make(chan struct{}), make(chan error, 1)
-	go func() {
-		for event, err := range mine.Events(t.Context(), job.ID, "") {
-			if err != nil {
-				ended <- err
-				return
-			}
-			if event.Name == "stdout" {
-				close(begun)
-			}
-		}
-		ended <- nil
-	}()
-	select {
-	case <-begun:
-	case err := <-ended:
-		t.Fatalf("the stream ended: %v", err)
-	}
 	f.local(nil, "key", "revoke", first.Key.ID)
-	if err := <-ended; client.CodeOf(err) != "unauthorized" {
-		t.Errorf("the stream of a revoked key ended with %v", err)
-	}
-	if now, err := other.Job(t.Context(), job.ID); err != nil || now.State != "running" {
-		t.Errorf("the job of a revoked key is %s, %v", now.State, err)
-	}
-	if _, err := other.Close(t.Context(), made.Sandbox.ID); err != nil {
-		t.Error(err)
-	}
 	var keys wire.List[wire.Key]
 	f.local(&keys, "key", "ls")
 	if len(keys.Items) != 1 || keys.Items[0].ID != second.Key.ID {

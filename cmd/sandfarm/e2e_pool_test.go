@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -29,8 +28,6 @@ func TestWarmPool(t *testing.T) {
 	t.Run("LimitsAreSetAtTheClaim", f.pooledLimits)
 	t.Run("OneShotRuns", f.pooledRun)
 	t.Run("DeadMember", func(t *testing.T) { f.deadMembers(t, namespace) })
-	t.Run("WorkerKilledBetweenClaimAndReady", f.killedAfterClaim)
-	t.Run("MoreAtOnceThanMembers", f.manyCreates)
 	t.Run("DownLeavesNothing", func(t *testing.T) { f.poolGone(t, namespace) })
 }
 
@@ -164,66 +161,6 @@ func (f *farmProcess) deadMembers(t *testing.T, namespace string) {
 	}
 	for range 3 {
 		if got := f.run(f.sandbox(wire.CreateRequest{}).ID, "print('lives')").Stdout; got != "lives\n" {
-			t.Errorf("code prints %q", got)
-		}
-	}
-}
-
-func (f *farmProcess) manyCreates(t *testing.T) {
-	f.awaitPool(3)
-	before := f.hits(t)
-	var group sync.WaitGroup
-	ids := make([]string, 10)
-	for i := range ids {
-		group.Go(func() {
-			made, err := f.CreateSandbox(t.Context(), wire.CreateRequest{}, client.WithWait(30*time.Second))
-			if err == nil && !made.Job.Final() {
-				made.Job, err = f.Wait(t.Context(), made.Job.ID)
-			}
-			if err != nil || made.Job.State != "completed" {
-				t.Errorf("create %d: %v %+v", i, err, made.Job)
-				return
-			}
-			ids[i] = made.Sandbox.ID
-		})
-	}
-	group.Wait()
-	seen := map[string]bool{}
-	for _, id := range ids {
-		if seen[id] {
-			t.Errorf("sandbox %s was given twice", id)
-		}
-		seen[id] = true
-	}
-	if f.hits(t) == before {
-		t.Error("none of them came from the pool")
-	}
-	for _, id := range ids {
-		if id != "" {
-			if _, err := f.Close(t.Context(), id); err != nil {
-				t.Error(err)
-			}
-		}
-	}
-}
-
-// The farm is killed right after it accepted creates. They complete when it is back, with members or cold.
-func (f *farmProcess) killedAfterClaim(t *testing.T) {
-	f.awaitPool(5)
-	var jobs, boxes []string
-	for range 3 {
-		made, err := f.CreateSandbox(t.Context(), wire.CreateRequest{})
-		testbed.Must(t, err)
-		jobs, boxes = append(jobs, made.Job.ID), append(boxes, made.Sandbox.ID)
-	}
-	f.stop(syscall.SIGKILL)
-	f.start()
-	for i, id := range jobs {
-		job, err := f.Wait(t.Context(), id)
-		if err != nil || job.State != "completed" {
-			t.Fatalf("create %d after the kill: %v %+v", i, err, job)
-		}
-		if got := f.run(boxes[i], "print('lives')").Stdout; got != "lives\n" {
 			t.Errorf("code prints %q", got)
 		}
 	}
