@@ -39,7 +39,7 @@ var (
 		"Spec.Name": "name", "Spec.Image": "image", "Spec.Network": "network", "Spec.Resources": "resources", "Spec.GPU": "gpu", "Runtime": "runtime", "Spec.Runtime": "runtime", "Spec.Labels": "labels", "Spec.OnIdle": "on_idle",
 		"Spec.TTLSeconds": "ttl_seconds", "Spec.IdleSeconds": "idle_seconds", "Spec.Env": "env_names", "Spec.AllowHosts": "allow_hosts", "Spec.Secrets": "secrets", "Spec.Authority": "",
 
-		"Tenant": "", "Node": "", "Container": "", "ReadyAt": "", "Generation": "generation", "OneShot": "", "Pooled": "", "Expired": "", "Recent": "usage",
+		"Tenant": "", "Node": "", "Container": "", "ReadyAt": "", "Generation": "generation", "OneShot": "one_shot", "Pooled": "", "Expired": "", "Recent": "usage",
 	}
 	shownOfJob = map[string]string{
 		"ID": "id", "Kind": "kind", "SandboxID": "sandbox_id", "State": "state", "Attempt": "attempt", "CreatedAt": "created_at", "StartedAt": "started_at",

@@ -46,7 +46,7 @@ func sandboxOf(b *farm.Sandbox) wire.Sandbox {
 		Network: string(b.Spec.Network), Runtime: cmp.Or(b.Runtime, b.Spec.Runtime), Resources: wire.Resources(b.Spec.Resources), Labels: b.Spec.Labels,
 		Generation: max(b.Generation, 1), EnvNames: slices.Sorted(maps.Keys(b.Spec.Env)),
 		CreatedAt: b.CreatedAt.UTC(), ExpiresAt: b.ExpiresAt.UTC(), LastUsedAt: b.LastUsedAt.UTC(), ClosedAt: instant(b.ClosedAt),
-		TTLSeconds: b.Spec.TTLSeconds, IdleSeconds: b.Spec.IdleSeconds, OnIdle: cmp.Or(string(b.Spec.OnIdle), onIdleClose),
+		TTLSeconds: b.Spec.TTLSeconds, IdleSeconds: b.Spec.IdleSeconds, OnIdle: cmp.Or(string(b.Spec.OnIdle), onIdleClose), OneShot: b.OneShot,
 	}
 	if out.Labels == nil {
 		out.Labels = map[string]string{}

@@ -28,6 +28,7 @@ type Sandbox struct {
 	TTLSeconds  int               `json:"ttl_seconds" doc:"life from its creation, or from the last PATCH"`
 	IdleSeconds int               `json:"idle_seconds" doc:"life after the end of its last use; 0: no idle limit"`
 	OnIdle      string            `json:"on_idle" doc:"what happens when it has been idle for idle_seconds" enum:"close,hibernate"`
+	OneShot     bool              `json:"one_shot" doc:"it was made by a run, and is closed with it"`
 
 	Usage []UseSample `json:"usage" doc:"what it used of late, the oldest first: at most 20 samples, about worker.reconcile_every apart"`
 }

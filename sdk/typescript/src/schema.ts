@@ -1844,6 +1844,8 @@ export interface components {
              * @enum {string}
              */
             on_idle: "close" | "hibernate";
+            /** @description it was made by a run, and is closed with it */
+            one_shot: boolean;
             /** @description why it failed, was lost or ended; empty otherwise */
             reason: string;
             /** @description what it may use */

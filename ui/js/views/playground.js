@@ -31,8 +31,7 @@ export function Playground({ id, session }) {
   const [said, setSaid] = useState(""); // why nothing was run
   const images = usePoll("v1/images", 0);
   const boxes = usePoll("v1/sandboxes?state=ready,busy,hibernated&limit=50", 10000);
-  const own = seen.job && seen.job.kind === "run" && seen.job.sandbox_id; // goes with its run
-  const open = ((boxes.data && boxes.data.items) || []).filter((one) => one.id !== own);
+  const open = ((boxes.data && boxes.data.items) || []).filter((one) => !one.one_shot);
   const box = open.find((one) => one.id === form.box); // none: a fresh one
   const languages = [...new Set(["python", "bash", ...((images.data && images.data.items) || []).flatMap((one) => one.languages)])];
   useEffect(() => setLeft(""), [id]);

@@ -160,6 +160,7 @@ export default {
   "job.installed": "Packages",
   "boxes.search": "Name, id, or label=value",
   "boxes.open": "open",
+  "boxes.oneshot": "of one run",
   "boxes.all": "all",
   "boxes.broken": "failed or lost",
   "boxes.new": "New sandbox",

@@ -160,6 +160,7 @@ export default {
   "job.installed": "软件包",
   "boxes.search": "名称、编号或 标签=值",
   "boxes.open": "打开的",
+  "boxes.oneshot": "一次性",
   "boxes.all": "全部",
   "boxes.broken": "失败或丢失",
   "boxes.new": "新建沙箱",

@@ -194,6 +194,7 @@ class SandboxInfo:
         ttl_seconds: lifetime, from its creation or the last `keep_alive`.
         idle_seconds: how long it may be idle; 0: no limit.
         on_idle: what happens then: `close` or `hibernate`.
+        one_shot: whether it was made by a run, and is closed with it.
         usage: what it used of late, the oldest first: `{"cpus", "memory_mb"}`.
     """
 
@@ -218,6 +219,7 @@ class SandboxInfo:
     ttl_seconds: int = 0
     idle_seconds: int = 0
     on_idle: str = "close"
+    one_shot: bool = False
     usage: tuple[Mapping[str, Any], ...] = d.field(tuple, default=())
 
     @property
