@@ -154,6 +154,9 @@ func ends(s wire.Sandbox, now time.Time) string {
 	if s.ClosedAt != nil {
 		return since(*s.ClosedAt, now)
 	}
+	if s.OneShot {
+		return "with its run"
+	}
 	return until(s.ExpiresAt, now)
 }
 
