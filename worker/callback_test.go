@@ -124,9 +124,9 @@ func TestSilentReceiversStopNobodyElse(t *testing.T) {
 		workertest.Must(t, tasks.Enqueue(t.Context(), name, task, queue.EnqueueOptions{ID: task.Ref.ID}))
 	}
 	for i := range callbackSlots + 10 {
-		send(queue.QueueCallbacks, queue.Task{Type: queue.TypeCallback, Ref: farm.Ref{Tenant: silent, ID: fmt.Sprintf("job_silent%d", i)}})
+		send(farm.QueueCallbacks, queue.Task{Type: queue.TypeCallback, Ref: farm.Ref{Tenant: silent, ID: fmt.Sprintf("job_silent%d", i)}})
 	}
-	send(queue.QueueCallbacks, queue.Task{Type: queue.TypeCallback, Ref: farm.Ref{Tenant: "other", ID: "job_other"}})
+	send(farm.QueueCallbacks, queue.Task{Type: queue.TypeCallback, Ref: farm.Ref{Tenant: "other", ID: "job_other"}})
 	send(farm.QueueControl, queue.Task{Type: queue.TypeJob, Ref: farm.Ref{Tenant: "other", ID: "job_unknown"}})
 	workertest.Must(t, w.serve())
 	select {

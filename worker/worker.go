@@ -225,7 +225,7 @@ func (w *Worker) Start(ctx context.Context) error {
 func (w *Worker) serve() error {
 	all := []queue.ServerConfig{{Queues: w.queues(), Concurrency: handlers(w.cfg.Slots), Handler: w.handle, Gate: w.placement.Accepts}}
 	if w.deps.Callback != nil {
-		all = append(all, queue.ServerConfig{Queues: map[string]int{queue.QueueCallbacks: 1}, Concurrency: callbackSlots, Handler: w.deliver})
+		all = append(all, queue.ServerConfig{Queues: map[string]int{farm.QueueCallbacks: 1}, Concurrency: callbackSlots, Handler: w.deliver})
 	}
 	for i, cfg := range all {
 		server, err := w.deps.Listen(cfg)
@@ -319,7 +319,7 @@ func (w *Worker) queues() map[string]int {
 func (w *Worker) queueNames() []string {
 	q := w.queues()
 	if w.deps.Callback != nil {
-		q[queue.QueueCallbacks] = 1
+		q[farm.QueueCallbacks] = 1
 	}
 	return slices.Sorted(maps.Keys(q))
 }

@@ -131,7 +131,7 @@ func callbackTask(ref farm.Ref) string { return "callback-" + ref.ID }
 
 // callback enqueues the callback of a finished job.
 func (d *Dispatcher) callback(ctx context.Context, ref farm.Ref) error {
-	err := d.queue.Enqueue(ctx, queue.QueueCallbacks, queue.Task{Type: queue.TypeCallback, Ref: ref},
+	err := d.queue.Enqueue(ctx, farm.QueueCallbacks, queue.Task{Type: queue.TypeCallback, Ref: ref},
 		queue.EnqueueOptions{ID: callbackTask(ref), Timeout: callbackTime, MaxRetry: callbackTries})
 	if err != nil {
 		return fmt.Errorf("enqueue callback: %w", err)
@@ -172,7 +172,7 @@ func (d *Dispatcher) dropCallback(ctx context.Context, ref farm.Ref) error {
 	if err := d.store.CallbackDone(ctx, ref); err != nil {
 		return err
 	}
-	return d.queue.Remove(ctx, queue.QueueCallbacks, callbackTask(ref))
+	return d.queue.Remove(ctx, farm.QueueCallbacks, callbackTask(ref))
 }
 
 // AbortCells cancels the cells of notebooks that wait in the FIFO of a sandbox: all, or those of one session.

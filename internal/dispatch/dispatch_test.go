@@ -130,10 +130,10 @@ func TestTasksFollowTheFIFO(t *testing.T) {
 	testbed.Must(t, err)
 	testbed.Must(t, b.Finish(t.Context(), store.Finish{Ref: first.Job.Ref(), Attempt: 1, State: farm.JobCompleted}))
 	b.enqueued(t, "node-n1", second.Job.ID, true)
-	b.enqueued(t, queue.QueueCallbacks, "callback-"+first.Job.ID, false)
+	b.enqueued(t, farm.QueueCallbacks, "callback-"+first.Job.ID, false)
 	_, err = b.Cancel(t.Context(), second.Job.Ref())
 	testbed.Must(t, err)
-	b.enqueued(t, queue.QueueCallbacks, "callback-"+second.Job.ID, true)
+	b.enqueued(t, farm.QueueCallbacks, "callback-"+second.Job.ID, true)
 }
 
 func TestAcceptedWithoutTaskIsSwept(t *testing.T) {
@@ -163,9 +163,9 @@ func TestCallbackWithoutQueueIsSwept(t *testing.T) {
 	_, err := b.Cancel(t.Context(), a.Job.Ref())
 	testbed.Must(t, err)
 	b.fail.on = false
-	b.enqueued(t, queue.QueueCallbacks, "callback-"+a.Job.ID, false)
+	b.enqueued(t, farm.QueueCallbacks, "callback-"+a.Job.ID, false)
 	b.sweep(t, 1)
-	b.enqueued(t, queue.QueueCallbacks, "callback-"+a.Job.ID, true)
+	b.enqueued(t, farm.QueueCallbacks, "callback-"+a.Job.ID, true)
 	b.sweep(t, 0)
 }
 
@@ -180,7 +180,7 @@ func TestArchivedCallbackIsNotSweptAgain(t *testing.T) {
 	testbed.Must(t, err)
 	id := "callback-" + a.Job.ID
 	// As asynq does after the last try.
-	keys := "asynq:{" + queue.QueueCallbacks + "}:"
+	keys := "asynq:{" + farm.QueueCallbacks + "}:"
 	pipe := b.rdb.Pipeline()
 	pipe.HSet(t.Context(), keys+"t:"+id, "state", "archived")
 	pipe.LRem(t.Context(), keys+"pending", 0, id)
@@ -191,7 +191,7 @@ func TestArchivedCallbackIsNotSweptAgain(t *testing.T) {
 	if n := b.rdb.Exists(t.Context(), keys+"t:"+id, keys+"archived").Val(); n != 0 {
 		t.Errorf("the archived task has left %d keys", n)
 	}
-	b.enqueued(t, queue.QueueCallbacks, id, false)
+	b.enqueued(t, farm.QueueCallbacks, id, false)
 	if left, err := b.store.Callbacks(t.Context(), a.Job.Tenant, 10); err != nil || len(left) != 0 {
 		t.Fatalf("callbacks %v, error %v", left, err)
 	}

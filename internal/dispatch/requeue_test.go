@@ -184,7 +184,7 @@ func TestCallbacksBeyondTheLimitAreGivenUp(t *testing.T) {
 		}
 	}
 	for i, id := range ids {
-		b.enqueued(t, queue.QueueCallbacks, "callback-"+id, i >= 2)
+		b.enqueued(t, farm.QueueCallbacks, "callback-"+id, i >= 2)
 	}
 	left, err := b.store.Callbacks(t.Context(), storetest.Tenant, 10)
 	if err != nil || len(left) != limit || left[0].ID != ids[2] {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
@@ -135,7 +134,7 @@ func (d *Dispatcher) sweepCallbacks(ctx context.Context, tenant string) (n int, 
 	}
 	var problems []error
 	for _, ref := range refs {
-		state, err := d.queue.State(ctx, queue.QueueCallbacks, callbackTask(ref))
+		state, err := d.queue.State(ctx, farm.QueueCallbacks, callbackTask(ref))
 		switch {
 		case err != nil:
 		case state == "archived": // all its retries have failed: another round would never end

@@ -108,6 +108,9 @@ type PoolStock struct {
 	Ready   int    `json:"ready"`             // waiting for a create, on the whole node
 }
 
+// QueueCallbacks is the queue of the callbacks of jobs that have ended.
+const QueueCallbacks = "callbacks"
+
 // QueueCPU is the queue of creates without a GPU. Jobs of existing sandboxes use the queue of their node.
 const QueueCPU = "cpu"
 

@@ -19,9 +19,6 @@ const (
 	TypeCallback = "callback" // deliver the callback of a finished job
 )
 
-// QueueCallbacks is the queue of all callbacks.
-const QueueCallbacks = "callbacks"
-
 // Task says that there is work to do for a job. It only names the job: the record is the source of truth.
 type Task struct {
 	Type string // TypeJob or TypeCallback

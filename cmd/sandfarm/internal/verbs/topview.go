@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // line is a line of the page of top.
@@ -15,9 +16,6 @@ type line struct{ text, style string }
 
 // seenLate is the age at which a heartbeat is late: workers send one every few seconds.
 const seenLate = 10 * time.Second
-
-// callbackQueue is the queue whose entries are callbacks of jobs that have ended.
-const callbackQueue = "callbacks"
 
 // page renders a snapshot.
 func page(url string, s snapshot, now time.Time) []line {
@@ -60,7 +58,7 @@ func summary(url string, s snapshot, now time.Time) string {
 		running, slots = running+w.Running, slots+w.Slots
 	}
 	for _, q := range s.Queues {
-		if q.Name == callbackQueue {
+		if q.Name == farm.QueueCallbacks {
 			callbacks += q.Depth
 			continue
 		}
