@@ -52,21 +52,28 @@ func (s *Service) Workers(ctx context.Context) (wire.Items[wire.Worker], error) 
 	}
 	list := wire.Items[wire.Worker]{Items: make([]wire.Worker, len(workers))}
 	for i, w := range workers {
-		images := make([]string, len(w.Images))
-		for j, image := range w.Images {
-			images[j] = image.Name
-		}
-		list.Items[i] = wire.Worker{
-			ID: w.ID, Node: w.Node, Host: w.Host, Version: w.Version, Queues: emptyIfNil(w.Queues), Images: images, Slots: w.Slots,
-			Running: w.Running, Sandboxes: open[w.Node], StartedAt: w.StartedAt.UTC(), SeenAt: w.SeenAt.UTC(), Problem: w.Problem,
-			Capacity: wire.Room(w.Capacity), Promised: wire.Room(w.Reserved), Machine: (*wire.Machine)(w.Machine), GPUs: gpusOf(w.GPUs), GPUsLeased: w.LeasedGPUs(), Pool: stockOf(w.Pool),
-			Runtimes: emptyIfNil(w.Runtimes), Hibernates: emptyIfNil(w.Hibernates),
-		}
+		shown := workerOf(&w)
+		shown.Host, shown.Slots, shown.Running, shown.Sandboxes = w.Host, w.Slots, w.Running, open[w.Node]
+		shown.Capacity, shown.Promised, shown.Machine = wire.Room(w.Capacity), wire.Room(w.Reserved), (*wire.Machine)(w.Machine)
+		shown.GPUs, shown.GPUsLeased, shown.Pool = gpusOf(w.GPUs), w.LeasedGPUs(), stockOf(w.Pool)
 		if d, drained := drains[w.Node]; drained {
-			list.Items[i].Drain = &d
+			shown.Drain = &d
 		}
+		list.Items[i] = shown
 	}
 	return list, nil
+}
+
+// workerOf is what every tenant may know of a worker that has sandboxes of its own.
+func workerOf(w *farm.Worker) wire.Worker {
+	images := make([]string, len(w.Images))
+	for i, image := range w.Images {
+		images[i] = image.Name
+	}
+	return wire.Worker{
+		ID: w.ID, Node: w.Node, Version: w.Version, Queues: emptyIfNil(w.Queues), Images: images, Runtimes: emptyIfNil(w.Runtimes), Hibernates: emptyIfNil(w.Hibernates),
+		StartedAt: w.StartedAt.UTC(), SeenAt: w.SeenAt.UTC(), Problem: w.Problem, Pool: []wire.PoolStock{}, GPUs: []wire.GPUDevice{},
+	}
 }
 
 func stockOf(pool []farm.PoolStock) []wire.PoolStock {
@@ -186,13 +193,11 @@ func (s *Service) workersReady(ctx context.Context) error {
 // maxOwn bounds how many open sandboxes, unfinished jobs and callbacks of a tenant a view of its own fleet looks at; older ones are left out.
 const maxOwn = 1000
 
-// callbackQueue is the queue of callbacks. A tenant's own are those that are not delivered.
-const callbackQueue = "callbacks"
-
 // OwnWorkers lists the workers of the nodes that have open sandboxes of a tenant, with what the tenant may ask of them and whether they work. What says
 // something of the operator's machines or of other tenants is left out: hosts, capacities, devices and counts; sandboxes are the tenant's own.
 func (s *Service) OwnWorkers(ctx context.Context, tenant string) (wire.Items[wire.Worker], error) {
-	list, err := s.Workers(ctx)
+	list := wire.Items[wire.Worker]{Items: []wire.Worker{}}
+	workers, err := s.Store.Workers(ctx)
 	if err != nil {
 		return list, err
 	}
@@ -204,11 +209,11 @@ func (s *Service) OwnWorkers(ctx context.Context, tenant string) (wire.Items[wir
 	for _, node := range nodes {
 		own[node]++
 	}
-	list.Items = slices.DeleteFunc(list.Items, func(w wire.Worker) bool { return own[w.Node] == 0 })
-	for i, w := range list.Items {
-		list.Items[i] = wire.Worker{
-			ID: w.ID, Node: w.Node, Version: w.Version, Queues: w.Queues, Images: w.Images, Runtimes: w.Runtimes, Hibernates: w.Hibernates,
-			Sandboxes: own[w.Node], StartedAt: w.StartedAt, SeenAt: w.SeenAt, Problem: w.Problem, Pool: []wire.PoolStock{}, GPUs: []wire.GPUDevice{},
+	for _, w := range workers {
+		if own[w.Node] > 0 {
+			shown := workerOf(&w)
+			shown.Sandboxes = own[w.Node]
+			list.Items = append(list.Items, shown)
 		}
 	}
 	return list, nil
@@ -233,7 +238,7 @@ func (s *Service) OwnQueues(ctx context.Context, tenant string) (wire.Items[wire
 	if err != nil {
 		return list, err
 	}
-	own := map[string]wire.Queue{callbackQueue: {Depth: len(callbacks)}}
+	own := map[string]wire.Queue{farm.QueueCallbacks: {Depth: len(callbacks)}} // those that are not delivered
 	for _, node := range nodes {
 		own[farm.NodeQueue(node)] = wire.Queue{}
 	}
