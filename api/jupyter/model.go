@@ -103,18 +103,9 @@ const (
 
 // specModel is a kernelspec. Clients drop one that lacks any of the fields.
 type specModel struct {
-	Name      string         `json:"name"`
-	Spec      specBody       `json:"spec"`
-	Resources map[string]any `json:"resources"`
-}
-
-type specBody struct {
-	Argv      []string          `json:"argv"`
-	Display   string            `json:"display_name"`
-	Language  string            `json:"language"`
-	Interrupt string            `json:"interrupt_mode"`
-	Env       map[string]string `json:"env"`
-	Metadata  map[string]any    `json:"metadata"`
+	Name      string          `json:"name"`
+	Spec      wire.KernelSpec `json:"spec"`
+	Resources map[string]any  `json:"resources"`
 }
 
 // specs are the kernelspecs: one for each image that runs Python, and python3 for the farm's default image.
@@ -141,7 +132,7 @@ func specOf(name string, image wire.Image) specModel {
 	if !slices.Contains(image.Languages, language) {
 		language = image.Languages[0]
 	}
-	return specModel{Name: name, Resources: map[string]any{}, Spec: specBody{
+	return specModel{Name: name, Resources: map[string]any{}, Spec: wire.KernelSpec{
 		Argv: []string{"sandfarm", "kernel"}, Display: display, Language: language, Interrupt: "message", Env: map[string]string{},
 		Metadata: map[string]any{"image": image.Name, "description": image.Description},
 	}}

@@ -4,6 +4,16 @@ import (
 	"time"
 )
 
+// KernelSpec is the file kernel.json of a kernelspec of Jupyter.
+type KernelSpec struct {
+	Argv      []string          `json:"argv"`
+	Display   string            `json:"display_name"`
+	Language  string            `json:"language"`
+	Interrupt string            `json:"interrupt_mode"`
+	Env       map[string]string `json:"env"`
+	Metadata  map[string]any    `json:"metadata"`
+}
+
 // Image is a sandbox image on offer.
 type Image struct {
 	Name        string   `json:"name" doc:"name to create a sandbox with"`

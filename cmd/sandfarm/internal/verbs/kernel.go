@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
 )
 
@@ -35,16 +36,6 @@ sandbox of the farm.
 are here.`,
 		Example: `  sandfarm kernel install`,
 	}, a.kernelInstall())
-}
-
-// kernelSpec is the file kernel.json.
-type kernelSpec struct {
-	Argv      []string          `json:"argv"`
-	Display   string            `json:"display_name"`
-	Language  string            `json:"language"`
-	Interrupt string            `json:"interrupt_mode"`
-	Env       map[string]string `json:"env"`
-	Metadata  map[string]any    `json:"metadata"`
 }
 
 func (a *app) kernelInstall() *cobra.Command {
@@ -84,7 +75,7 @@ Getting started:
 		if err != nil {
 			return err
 		}
-		spec := kernelSpec{Display: display, Interrupt: "message", Env: env, Metadata: map[string]any{"debugger": false}}
+		spec := wire.KernelSpec{Display: display, Interrupt: "message", Env: env, Metadata: map[string]any{"debugger": false}}
 		if spec.Language, err = imageLanguage(ctx, farm, image); err != nil {
 			return err
 		}
