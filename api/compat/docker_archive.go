@@ -189,7 +189,7 @@ func (w *packer) folder(files fs.FS) error {
 			return mcp.LocalError("local_src_dir", name, err)
 		case name == ".":
 			return nil
-		case hiddenName(name):
+		case farm.HiddenPath(name), neverSent(name):
 			if !nobodySends(entry.Name()) {
 				w.skip(name)
 			}
@@ -226,13 +226,6 @@ func (w *packer) folder(files fs.FS) error {
 	})
 }
 
-// hiddenName reports whether a path is not sent: hidden files, and the names of nobodySends.
-func hiddenName(name string) bool {
-	return slices.ContainsFunc(strings.Split(name, "/"), func(element string) bool {
-		return strings.HasPrefix(element, ".") || nobodySends(element)
-	})
-}
-
 // linked returns the file of the same directory that a link leads to, or "" if it leads elsewhere or to another link.
 func linked(files fs.FS, name string) string {
 	target, err := fs.ReadLink(files, name)
@@ -240,7 +233,7 @@ func linked(files fs.FS, name string) string {
 		return ""
 	}
 	to := path.Join(path.Dir(name), target)
-	if !fs.ValidPath(to) || hiddenName(to) {
+	if !fs.ValidPath(to) || farm.HiddenPath(to) || neverSent(to) {
 		return ""
 	}
 	if info, err := fs.Lstat(files, to); err != nil || !info.Mode().IsRegular() {

@@ -2,6 +2,7 @@ package farm
 
 import (
 	"path"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -124,6 +125,13 @@ const MaxNameBytes = 255
 
 // MaxPathBytes is the longest path in the workspace (PATH_MAX of Linux, less the workspace's own name).
 const MaxPathBytes = 4000
+
+// HiddenPath reports whether a path, of any system, is hidden, or in a folder that is: one of its elements begins with a dot, and is not ".".
+func HiddenPath(name string) bool {
+	return slices.ContainsFunc(strings.FieldsFunc(name, func(r rune) bool { return r == '/' || r == '\\' }), func(part string) bool {
+		return part != "." && strings.HasPrefix(part, ".")
+	})
+}
 
 // CleanPath checks a caller's path and returns it cleaned and relative to the workspace; "." is the workspace itself.
 // An absolute path is accepted if it lies in /workspace. Anything that could lead outside, NUL, names over MaxNameBytes

@@ -194,6 +194,9 @@ func hints(r *farm.Result, request *farm.Request, s *farm.SandboxSpec, allowlist
 	if raised.Name == "FileNotFoundError" {
 		file, upload = submatch(missingFile, raised.Value), "send a file of yours along (files of a run, --file of sandfarm run), or upload it first"
 	}
+	if farm.HiddenPath(file) { // the code is to get no one to send it a .env
+		file = ""
+	}
 	var notes []string
 	for _, lack := range []struct {
 		shown bool

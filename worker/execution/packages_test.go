@@ -281,6 +281,7 @@ func TestResultSaysWhatTheSandboxLacks(t *testing.T) {
 		"InputInACommand":  {ran(1, "Traceback (most recent call last):\n  File \"a.py\"\nEOFError: EOF when reading a line\n"), input},
 		"File":             {raised("FileNotFoundError", "[Errno 2] No such file or directory: 'in/data.csv'"), "The workspace has no file in/data.csv, or not its folder."},
 		"FileOfWorkspace":  {raised("FileNotFoundError", "[Errno 2] No such file or directory: '/workspace/data.csv'"), "The workspace has no file data.csv, or not its folder."},
+		"HiddenFile":       {raised("FileNotFoundError", "[Errno 2] No such file or directory: '.aws/credentials.json'"), ""},
 		"FileElsewhere":    {raised("FileNotFoundError", "[Errno 2] No such file or directory: '/etc/data.csv'"), ""},
 		"FileInACommand":   {ran(1, "Traceback (most recent call last):\n  File \"/workspace/a.py\", line 1\nFileNotFoundError: [Errno 2] No such file or directory: 'data.csv'\n"), "The workspace has no file data.csv, or not its folder. Code sees only the files of the sandbox: upload a file of yours first (sandfarm cp"},
 		"ScriptInACommand": {ran(2, "python: can't open file '/workspace/sub/nope.py': [Errno 2] No such file or directory\n"), "The workspace has no file sub/nope.py, or not its folder."},

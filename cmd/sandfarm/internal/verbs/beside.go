@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // imported matches a line that imports a module, whose first name is the group.
@@ -71,8 +72,8 @@ var (
 )
 
 // unsent is a note on a module or a file that the code of a run lacked in the sandbox and that is on this machine, and how it is sent along. ok
-// reports whether there is such a thing, so that the farm's own note does not apply; checkBeside may have told of it before the run. Files that are
-// hidden here are not told of.
+// reports whether there is such a thing, so that the farm's own note does not apply; checkBeside may have told of it before the run. The code chooses
+// the names that it lacks, and is to get no one to send it a .env: hidden files are not told of.
 func unsent(name string, e *wire.CodeError, f *runFlags) (note string, ok bool) {
 	if e == nil {
 		return "", false
@@ -81,7 +82,7 @@ func unsent(name string, e *wire.CodeError, f *runFlags) (note string, ok bool) 
 	to, dir := "", filepath.Dir(name)
 	if found := lacksModule.FindStringSubmatch(e.Value); found != nil && e.Name == "ModuleNotFoundError" {
 		places = []string{filepath.Join(dir, found[1]+".py"), filepath.Join(dir, found[1])}
-	} else if found := lacksFile.FindStringSubmatch(e.Value); found != nil && e.Name == "FileNotFoundError" && filepath.IsLocal(found[1]) && !isHidden(found[1]) {
+	} else if found := lacksFile.FindStringSubmatch(e.Value); found != nil && e.Name == "FileNotFoundError" && filepath.IsLocal(found[1]) && !farm.HiddenPath(found[1]) {
 		places = []string{filepath.Clean(found[1]), filepath.Join(dir, found[1])}
 		if to = path.Dir(found[1]); to == "." {
 			to = ""
@@ -102,13 +103,6 @@ func unsent(name string, e *wire.CodeError, f *runFlags) (note string, ok bool) 
 		return fmt.Sprintf("%s is on this machine and not in the sandbox: --file %s%s sends it", place, quoteOne(place), to), true
 	}
 	return "", false
-}
-
-// isHidden reports whether a path is hidden, or in a folder that is. The code chooses the names that it lacks: it is to get no one to send it a .env.
-func isHidden(name string) bool {
-	return slices.ContainsFunc(strings.FieldsFunc(name, func(r rune) bool { return r == '/' || r == '\\' }), func(part string) bool {
-		return part != "." && strings.HasPrefix(part, ".")
-	})
 }
 
 // isPython reports whether the code is Python.
