@@ -431,3 +431,29 @@ func TestFilesOfAnOutcomeAreChecked(t *testing.T) {
 		}
 	}
 }
+
+// An outcome stays in memory until its files are uploaded, which an agent can delay, and the memory of its frame is free for others by then.
+func TestAnOutcomeIsCutWhenItIsRead(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 16<<20)
+	for name, o := range map[string]agent.Outcome{
+		"ErrorValue": {Error: &farm.CodeError{Name: "E", Value: long}},
+		"ErrorName":  {Error: &farm.CodeError{Name: long}},
+		"Traceback":  {Error: &farm.CodeError{Traceback: slices.Repeat([]string{long[:1<<10]}, 10_000)}},
+		"Notes":      {Notes: slices.Repeat([]string{long[:1<<10]}, 10_000)},
+		"Note":       {Notes: []string{long}},
+		"Packages":   {Install: slices.Repeat([]farm.PackageOutcome{{Name: "p", Message: long[:1<<10]}}, 10_000)},
+		"Package":    {Install: []farm.PackageOutcome{{Name: long[:1<<20], Requested: long[:1<<20], Version: long[:1<<20], Message: long[:1<<20], Why: long[:1<<20]}}},
+		"LeftOut":    {LeftOut: slices.Repeat([]agent.LeftOut{{Folder: long[:1<<10], Files: 1}}, 10_000)},
+		"Folder":     {LeftOut: []agent.LeftOut{{Folder: long, Files: 1}}},
+	} {
+		col := collectorOf(code(), 0)
+		workertest.Must(t, col.add(frame(1, agent.FrameFinal, o)))
+		kept, err := json.Marshal(col.outcome)
+		workertest.Must(t, err)
+		cells := cap(col.outcome.Notes) + cap(col.outcome.Install) + cap(col.outcome.LeftOut)
+		if len(kept) > farm.MaxErrorValueBytes+1<<10 || cells > 1000 {
+			t.Errorf("%s: %d bytes and room for %d values stay in memory", name, len(kept), cells)
+		}
+	}
+}

@@ -163,7 +163,7 @@ func (x *Runner) installer(t Task, sandbox *farm.Sandbox, suffix string, install
 
 // installed returns the outcome of an install that has ended, after it has uploaded the whole of each cut stream.
 func (f *installer) installed(ctx context.Context, packages []farm.PackageOutcome) (*Installed, error) {
-	notes := clipNotes(f.e.collect.outcome.Notes)
+	notes := f.e.collect.outcome.Notes
 	nameSandbox(f.sandbox.ID, packages, notes)
 	out := f.e.collect.outputs[0]
 	i := &Installed{packages: packages, notes: notes, output: *out, stored: true, from: f}

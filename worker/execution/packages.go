@@ -31,7 +31,7 @@ func reportRequested(asked *farm.InstallRequest, o *agent.Outcome, timeout time.
 		outcome := farm.PackageOutcome{Name: name, Requested: requested, Status: farm.PackageFailed, Message: unreported(name, o, timeout)}
 		i := slices.IndexFunc(o.Install, func(p farm.PackageOutcome) bool { return p.Requested == requested })
 		if i >= 0 {
-			outcome = checked(o.Install[i])
+			outcome = o.Install[i]
 			outcome.Name, outcome.Requested = name, requested
 		}
 		list = append(list, outcome)
@@ -57,9 +57,8 @@ func unreported(name string, o *agent.Outcome, timeout time.Duration) string {
 
 // reportImports returns the outcomes of packages that were installed for imports.
 func reportImports(o *agent.Outcome) []farm.PackageOutcome {
-	list := make([]farm.PackageOutcome, 0, min(len(o.Install), maxReported))
-	for _, outcome := range o.Install[:min(len(o.Install), maxReported)] {
-		outcome = checked(outcome)
+	list := make([]farm.PackageOutcome, 0, len(o.Install))
+	for _, outcome := range o.Install {
 		if name, ok := farm.RequirementName(farm.ManagerPip, outcome.Name); ok {
 			outcome.Name = name
 			list = append(list, outcome)
@@ -68,7 +67,7 @@ func reportImports(o *agent.Outcome) []farm.PackageOutcome {
 	return list
 }
 
-// checked bounds what the agent reports on a package.
+// checked bounds what an agent reports on a package.
 func checked(p farm.PackageOutcome) farm.PackageOutcome {
 	if p.Status != farm.PackageInstalled {
 		p.Status = farm.PackageFailed
@@ -107,14 +106,6 @@ func nameSandbox(sandbox string, packages []farm.PackageOutcome, notes []string)
 	for i := range notes {
 		notes[i] = withSandboxID(notes[i], sandbox)
 	}
-}
-
-func clipNotes(notes []string) []string {
-	out := make([]string, 0, min(len(notes), maxInstallNotes))
-	for _, note := range notes[:min(len(notes), maxInstallNotes)] {
-		out = append(out, plain(note, maxPackageNote))
-	}
-	return out
 }
 
 // Packages lists what is installed in a sandbox. Its job does not wait in the sandbox's FIFO.

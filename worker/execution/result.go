@@ -1,6 +1,7 @@
 package execution
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -59,13 +60,9 @@ func (c *collector) noteGone() {
 // noteLeftOut notes the changed files that are no artifacts because of the folders that they are in.
 func (c *collector) noteLeftOut() {
 	total, folders := 0, []string{}
-	for _, left := range c.outcome.LeftOut[:min(len(c.outcome.LeftOut), agent.MaxLeftOut+1)] {
-		folder := clip(left.Folder, 100)
-		if folder == "" {
-			folder = "other such folders"
-		}
-		total += max(left.Files, 0)
-		folders = append(folders, fmt.Sprintf("%d in %s", max(left.Files, 0), folder))
+	for _, left := range c.outcome.LeftOut {
+		total += left.Files
+		folders = append(folders, fmt.Sprintf("%d in %s", left.Files, cmp.Or(left.Folder, "other such folders")))
 	}
 	if total > 0 {
 		c.note("Files in folders of installed, derived or cached files do not become artifacts: %s. They are in the workspace.", strings.Join(folders, ", "))
@@ -82,7 +79,7 @@ func (c *collector) executeResult() *farm.ExecuteResult {
 	if o := c.outcome; o != nil {
 		e.ExitCode, e.ExecutionCount = o.ExitCode, o.ExecutionCount
 		e.Restarted, e.FreshProcess = o.Restarted, o.FreshProcess
-		e.Error = clipError(o.Error)
+		e.Error = o.Error
 		if o.StoppedAtMaxOutput {
 			e.Error = &farm.CodeError{Name: farm.ErrorOutputLimit, Value: outputLimitSentence("The code was", c.limits), Traceback: []string{}}
 		}
@@ -101,7 +98,7 @@ func (c *collector) installResult() *farm.InstallResult {
 	}
 	if c.outcome != nil {
 		r.Packages = reportRequested(c.request.Install, c.outcome, time.Duration(c.job.TimeoutSeconds)*time.Second)
-		notes := clipNotes(c.outcome.Notes)
+		notes := c.outcome.Notes
 		nameSandbox(c.job.SandboxID, r.Packages, notes)
 		c.notes = append(c.notes, notes...)
 	}
@@ -127,7 +124,7 @@ func (c *collector) commandResult() *farm.CommandResult {
 	if o := c.outcome; o != nil && o.StoppedAtMaxOutput {
 		c.note("%s", outputLimitSentence("The commands were", c.limits))
 	} else if o != nil && o.OutOfMemory && o.Error != nil {
-		c.note("%s", clip(o.Error.Value, farm.MaxErrorValueBytes))
+		c.note("%s", o.Error.Value)
 	}
 	return r
 }
@@ -145,7 +142,7 @@ func (c *collector) state() farm.JobState {
 }
 
 // readOutcome reads how an execution ended. The agent is not trusted: ErrProtocol refuses what none says, and what is more than an agent reports
-// is cut here.
+// is cut here: the outcome stays in memory until the files are uploaded, and is charged to no budget.
 func readOutcome(payload []byte, limits farm.Limits) (*agent.Outcome, error) {
 	var o agent.Outcome
 	if budget.Values(payload) > maxFrameValues {
@@ -157,9 +154,27 @@ func readOutcome(payload []byte, limits farm.Limits) (*agent.Outcome, error) {
 	}
 	found := len(o.Files)
 	o.Files, err = changedFiles(o.Files, limits)
-	o.Skipped = min(max(o.Skipped, 0), math.MaxInt32) + found - len(o.Files)
+	o.Skipped = count(o.Skipped) + found - len(o.Files)
+	o.Error = clipError(o.Error)
+	o.Notes = bounded(o.Notes, maxInstallNotes, func(note string) string { return plain(note, maxPackageNote) })
+	o.Install = bounded(o.Install, maxReported, checked)
+	o.LeftOut = bounded(o.LeftOut, agent.MaxLeftOut+1, func(l agent.LeftOut) agent.LeftOut {
+		return agent.LeftOut{Folder: clip(l.Folder, 100), Files: count(l.Files)}
+	})
 	return &o, err
 }
+
+// bounded is a copy of the first values of a list, at most n, each as check returns it.
+func bounded[V any](list []V, n int, check func(V) V) []V {
+	out := make([]V, 0, min(len(list), n))
+	for _, v := range list[:cap(out)] {
+		out = append(out, check(v))
+	}
+	return out
+}
+
+// count is a number that an agent reports, such as of files.
+func count(n int) int { return min(max(n, 0), math.MaxInt32) }
 
 // changedFiles are the files of an outcome that can be artifacts: those within the limits, whose paths are not those of outputs. Each has the path
 // that calls use, is there once, and has a size.
