@@ -208,14 +208,11 @@ func (x *Runner) uploadFile(ctx context.Context, e *execution, changed agent.Cha
 
 // copyFile uploads a file, for which as many bytes are reserved as it had when it was found.
 func (x *Runner) copyFile(ctx context.Context, c *client.Client, e *execution, p string, reserved int64) (*farm.Artifact, error) {
-	r, entry, err := c.Open(ctx, p, 0, 0)
+	r, entry, err := open(ctx, c, p, 0, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open %q: %w", p, err)
 	}
 	defer func() { _ = r.Close() }()
-	if entry.Size < 0 {
-		return nil, fmt.Errorf("%w: file of %d bytes", ErrProtocol, entry.Size)
-	}
 	if entry.Size > x.cfg.Limits.MaxArtifactBytes {
 		return nil, farm.Errorf(farm.CodeTooLarge, "the file has %d bytes", entry.Size)
 	}

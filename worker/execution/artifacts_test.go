@@ -14,6 +14,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/worker/node"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
@@ -128,19 +129,28 @@ func TestPart(t *testing.T) {
 	}
 }
 
-// Sizes come from an untrusted agent. A negative size used to crash the process.
-func TestFileOfNegativeSizeBreaksTheProtocol(t *testing.T) {
+// What an agent says of a file that is read reaches records and callers, and a negative size used to crash the process.
+func TestAFileThatCannotBeBreaksTheProtocol(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	x, n := b.runner()
 	box := b.Ready()
-	c := workertest.Hostile(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("X-Entry", `{"path":"a","size":-5,"type":"file"}`)
-	}))
-	workertest.Must(t, n.UseConnection(t.Context(), box.ID, func() *client.Client { return c }))
 	e := &execution{job: &farm.Job{ID: "job_x", Tenant: workertest.Tenant}, sandbox: b.Sandbox(box)}
-	if _, err := x.copyFile(t.Context(), c, e, "a", 0); !errors.Is(err, ErrProtocol) {
-		t.Fatalf("copying gave %v", err)
+	read := Task{Claim: &store.Claim{Job: e.job, Request: &farm.Request{File: &farm.FileRequest{Op: farm.FileRead, Path: "a"}}}}
+	entry := ""
+	c := workertest.Hostile(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Entry", entry) }))
+	workertest.Must(t, n.UseConnection(t.Context(), box.ID, func() *client.Client { return c }))
+	for change, can := range map[string]bool{
+		``: true, `"path":"../../x"`: false, `"path":"/etc/passwd"`: false, `"path":"b/"`: false, `"size":-5`: false, `"mode":"rwx"`: false, `"mode":""`: false, `"type":"door"`: false,
+	} {
+		entry = strings.ReplaceAll(`{"path":"a","size":0,"mode":"0644","modified_at":"2026-01-02T15:04:05Z","type":"file",`+change+`}`, ",}", "}")
+		_, copied := x.copyFile(t.Context(), c, e, "a", 0)
+		_, answered := x.readFile(t.Context(), c, read)
+		for what, err := range map[string]error{"copied": copied, "read": answered} {
+			if can && err != nil || !can && !errors.Is(err, ErrProtocol) {
+				t.Errorf("%s, %s: %v", entry, what, err)
+			}
+		}
 	}
 }
 

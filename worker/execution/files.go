@@ -142,17 +142,27 @@ func (x *Runner) removeUploads(ctx context.Context, job *farm.Job, err error, ke
 	}
 }
 
+// open opens a file of the workspace, as the client does. ErrProtocol: the agent says of it what can be said of no file.
+func open(ctx context.Context, c *client.Client, path string, offset, length int64) (io.ReadCloser, farm.FileEntry, error) {
+	body, entry, err := c.Open(ctx, path, offset, length)
+	if err != nil {
+		return nil, entry, err
+	}
+	if client.CheckEntry(entry) != nil {
+		_ = body.Close()
+		return nil, entry, fmt.Errorf("%w: a file %q of %d bytes, mode %q and type %q", ErrProtocol, clip(entry.Path, 256), entry.Size, clip(entry.Mode, 16), clip(entry.Type, 16))
+	}
+	return body, entry, nil
+}
+
 // readFile returns a file, or a part of it: inline when it is small, else through the object store.
 func (x *Runner) readFile(ctx context.Context, c *client.Client, t Task) (*farm.FileResult, error) {
 	f := t.Request.File
-	body, entry, err := c.Open(ctx, f.Path, f.Offset, f.Length)
+	body, entry, err := open(ctx, c, f.Path, f.Offset, f.Length)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = body.Close() }()
-	if entry.Size < 0 {
-		return nil, fmt.Errorf("%w: file of %d bytes", ErrProtocol, entry.Size)
-	}
 	result := &farm.FileResult{Entries: []farm.FileEntry{entry}, Size: entry.Size}
 	result.Offset, result.Length = part(entry.Size, f.Offset, f.Length)
 	source := &exactReader{r: io.LimitReader(body, result.Length), left: result.Length}

@@ -32,7 +32,7 @@ func TestCopiesOfFilesAreCharged(t *testing.T) {
 		case "huge": // as a sparse file is
 			size = 5 * mb
 		}
-		w.Header().Set("X-Entry", `{"path":"a","size":`+strconv.Itoa(size)+`,"type":"file"}`)
+		w.Header().Set("X-Entry", `{"path":"a","size":`+strconv.Itoa(size)+`,"mode":"0644","type":"file"}`)
 		_, _ = w.Write(make([]byte, sent))
 	}))
 	x, n := b.runner()

@@ -19,8 +19,8 @@ const (
 	fileValues = 8
 )
 
-// checkEntry checks what an agent says of a file of the workspace.
-func checkEntry(e farm.FileEntry) error {
+// CheckEntry checks what an agent says of a file of the workspace.
+func CheckEntry(e farm.FileEntry) error {
 	clean, err := farm.CleanPath(e.Path)
 	if err != nil || clean != e.Path || !validKind(e.Type, e.Mode) || e.Size < 0 {
 		return errFile
@@ -46,7 +46,7 @@ func (c *Client) List(ctx context.Context, path string, q agent.ListQuery) (agen
 		return agent.Listing{}, farm.Errorf(farm.CodeInternal, "the agent listed %d files, and %d were asked for", len(found.Entries), limit)
 	}
 	for _, e := range found.Entries {
-		if err := checkEntry(e); err != nil {
+		if err := CheckEntry(e); err != nil {
 			return agent.Listing{}, err
 		}
 	}
@@ -59,11 +59,11 @@ func (c *Client) Stat(ctx context.Context, path string) (farm.FileEntry, error) 
 	if err := c.call(ctx, callTimeout, http.MethodGet, "/v1/files/stat", url.Values{"path": {path}}, nil, &entry); err != nil {
 		return entry, err
 	}
-	return entry, checkEntry(entry)
+	return entry, CheckEntry(entry)
 }
 
 // Open reads a regular file from offset on (negative: from the end), length bytes of it (0: to the end). The entry describes the whole
-// file. The caller closes the reader; an interrupted transfer returns an error other than io.EOF.
+// file; the caller checks it (CheckEntry). The caller closes the reader; an interrupted transfer returns an error other than io.EOF.
 func (c *Client) Open(ctx context.Context, path string, offset, length int64) (io.ReadCloser, farm.FileEntry, error) {
 	query := url.Values{"path": {path}, "offset": {strconv.FormatInt(offset, 10)}, "length": {strconv.FormatInt(length, 10)}}
 	res, err := c.do(ctx, http.MethodGet, "/v1/files/content", query, nil)
@@ -99,7 +99,7 @@ func (c *Client) WriteMode(ctx context.Context, path string, mode uint32, r io.R
 	if err := decode(ctx, res, short(&entry)); err != nil {
 		return entry, err
 	}
-	return entry, checkEntry(entry)
+	return entry, CheckEntry(entry)
 }
 
 // Mkdir creates a directory and its parents. An existing directory is not an error.
