@@ -1,10 +1,14 @@
 package worker
 
 import (
+	"net/http"
+	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/worker/workertest"
@@ -94,6 +98,28 @@ func TestHibernateAndResume(t *testing.T) {
 			t.Fatalf("resume: %+v, %+v", job, job.Error)
 		}
 		s.is("resumed", farm.SandboxReady, true, false, 2048, 0)
+	}
+}
+
+// Between the suspended deadline and the checkpoint, and after a resume until the deadline is sent, the worker may die: then the agent ends the
+// sandbox, after a time that no hibernation takes.
+func TestAnAgentThatHibernatesEndsWithoutAWorker(t *testing.T) {
+	t.Parallel()
+	s := newSleeper(t)
+	asked := make(chan url.Values, 8)
+	agent := workertest.Hostile(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPut && r.URL.Path == "/v1/deadline" {
+			asked <- r.URL.Query()
+		}
+	}))
+	join(t, s.w, s.box, func() *client.Client { return agent })
+	if job := s.do(s.w, s.job(farm.KindHibernate)); job.State != farm.JobCompleted {
+		t.Fatalf("hibernate: %+v, %+v", job, job.Error)
+	}
+	query := <-asked
+	ms, err := strconv.ParseInt(query.Get("awake_ms"), 10, 64)
+	if left := time.Duration(ms) * time.Millisecond; err != nil || left <= 2*checkpointTimeout || left > time.Hour {
+		t.Errorf("the agent has the deadline %v", query)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -18,7 +19,7 @@ type deadlines struct {
 	sync sync.Mutex // held by the one round of SyncDeadlines at a time
 
 	mu    sync.Mutex
-	known map[string]time.Time // by sandbox
+	known map[string]time.Time // by sandbox; the zero time: none, or nobody knows which
 }
 
 // knows reports whether an agent has this deadline, from this worker or from the worker that made its container.
@@ -47,35 +48,44 @@ func (d *deadlines) retain(open []*farm.Sandbox) {
 
 // SendDeadline sends a sandbox's deadline to its agent.
 func (n *Node) SendDeadline(ctx context.Context, s *farm.Sandbox) error {
-	return n.sendDeadline(ctx, s, s.ExpiresAt)
+	return n.sendDeadline(ctx, s, s.ExpiresAt, func(ctx context.Context, c *client.Client) error {
+		return c.SetDeadline(ctx, s.ExpiresAt.Sub(n.deps.Now()))
+	})
 }
 
-// farAway is longer than a sandbox may live, with everything that may keep it from being closed.
-const farAway = 90 * 24 * time.Hour
+const (
+	// awake is how long an agent whose deadline is suspended runs without a worker: longer than a checkpoint may take, and than a worker needs to
+	// send the deadline after a resume.
+	awake = 30 * time.Minute
+	// farAway is longer than a sandbox may live, with everything that may keep it from being closed.
+	farAway = 90 * 24 * time.Hour
+)
 
 // SuspendDeadline takes the deadline from the agent of a sandbox that hibernates: its deadline may be moved meanwhile, and the agent would end
-// the sandbox by the old one as soon as it is resumed. SendDeadline sets it again, or else SyncDeadlines.
+// the sandbox by the old one as soon as it is resumed. SendDeadline sets it again, or else SyncDeadlines. If no worker does, the agent ends the
+// sandbox when it has run for the time awake.
 func (n *Node) SuspendDeadline(ctx context.Context, s *farm.Sandbox) error {
-	return n.sendDeadline(ctx, s, n.deps.Now().Add(farAway))
+	return n.sendDeadline(ctx, s, time.Time{}, func(ctx context.Context, c *client.Client) error { return c.SuspendDeadline(ctx, awake, farAway) })
 }
 
-func (n *Node) sendDeadline(ctx context.Context, s *farm.Sandbox, at time.Time) error {
+// sendDeadline sends a deadline. known is what the agent knows then; if it cannot be sent, SyncDeadlines sends the deadline of the record.
+func (n *Node) sendDeadline(ctx context.Context, s *farm.Sandbox, known time.Time, send func(context.Context, *client.Client) error) error {
 	ctx, done := context.WithTimeout(ctx, deadlineTimeout)
 	defer done()
 	c, err := n.Connect(ctx, s)
 	if err == nil {
-		err = c.SetDeadline(ctx, at.Sub(n.deps.Now()))
+		err = send(ctx, c)
 	}
 	if err != nil {
-		return err
+		known = time.Time{}
 	}
 	n.deadlines.mu.Lock()
 	defer n.deadlines.mu.Unlock()
 	if n.deadlines.known == nil {
 		n.deadlines.known = map[string]time.Time{}
 	}
-	n.deadlines.known[s.ID] = at
-	return nil
+	n.deadlines.known[s.ID] = known
+	return err
 }
 
 // SyncDeadlines sends the deadlines that changed to the agents of the open sandboxes of this node. It does not wait: while an

@@ -271,3 +271,10 @@ func (c *Client) SetDeadline(ctx context.Context, in time.Duration) error {
 	query := url.Values{"in_ms": {strconv.FormatInt(max(in, 0).Milliseconds(), 10)}}
 	return c.call(ctx, callTimeout, http.MethodPut, "/v1/deadline", query, nil, nil)
 }
+
+// SuspendDeadline replaces the deadline by one that does not come while the sandbox is hibernated: the agent ends the sandbox when it has run for
+// awake without another deadline. Agents that are older than that have the deadline after in.
+func (c *Client) SuspendDeadline(ctx context.Context, awake, in time.Duration) error {
+	query := url.Values{"in_ms": {strconv.FormatInt(in.Milliseconds(), 10)}, "awake_ms": {strconv.FormatInt(awake.Milliseconds(), 10)}}
+	return c.call(ctx, callTimeout, http.MethodPut, "/v1/deadline", query, nil, nil)
+}

@@ -22,6 +22,9 @@ const deadlineGrace = 6 * time.Second
 // maxDeadline is the longest deadline that an agent accepts: longer than any sandbox may live.
 const maxDeadline = 10 * 365 * 24 * time.Hour
 
+// awakeStep is how often the time is counted that the agent runs.
+const awakeStep = 10 * time.Second
+
 // deadline ends the sandbox. It uses the monotonic clock, which user code cannot change.
 type deadline struct {
 	mu    sync.Mutex
@@ -42,6 +45,37 @@ func (d *deadline) set(in time.Duration) {
 	d.timer = time.AfterFunc(min(max(in, 0), maxDeadline)+deadlineGrace, d.end)
 }
 
+// suspend replaces the deadline by one that does not come while the sandbox is hibernated, although the monotonic clock goes on then: it counts
+// steps in which the agent runs. A resumed agent has had at most one more of them.
+func (d *deadline) suspend(awake time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.end == nil {
+		return
+	}
+	if d.timer != nil {
+		d.timer.Stop()
+	}
+	left := min(awake, maxDeadline)
+	var own *time.Timer
+	own = time.AfterFunc(awakeStep, func() {
+		d.mu.Lock()
+		end := d.end
+		left -= awakeStep
+		over := left <= 0
+		if d.timer != own { // replaced meanwhile
+			over = false
+		} else if !over {
+			own.Reset(awakeStep)
+		}
+		d.mu.Unlock()
+		if over && end != nil {
+			end()
+		}
+	})
+	d.timer = own
+}
+
 // stop cancels the deadline.
 func (d *deadline) stop() {
 	d.mu.Lock()
@@ -52,12 +86,17 @@ func (d *deadline) stop() {
 	d.end = nil
 }
 
+// putDeadline sets the deadline: in in_ms, or after awake_ms in which the agent runs.
 func (s *Server) putDeadline(_ http.ResponseWriter, r *http.Request) (any, error) {
-	ms, err := strconv.ParseInt(r.URL.Query().Get("in_ms"), 10, 64)
-	if err != nil || ms > maxDeadline.Milliseconds() {
-		return nil, farm.Invalidf("in_ms is not a number of milliseconds of at most %d", maxDeadline.Milliseconds())
+	name, set := "in_ms", s.deadline.set
+	if r.URL.Query().Has("awake_ms") {
+		name, set = "awake_ms", s.deadline.suspend
 	}
-	s.deadline.set(time.Duration(max(ms, 0)) * time.Millisecond)
+	ms, err := strconv.ParseInt(r.URL.Query().Get(name), 10, 64)
+	if err != nil || ms > maxDeadline.Milliseconds() {
+		return nil, farm.Invalidf("%s is not a number of milliseconds of at most %d", name, maxDeadline.Milliseconds())
+	}
+	set(time.Duration(max(ms, 0)) * time.Millisecond)
 	return nil, nil
 }
 

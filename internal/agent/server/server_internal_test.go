@@ -331,3 +331,34 @@ func TestTombstonesAreSmall(t *testing.T) {
 	}
 	runtime.KeepAlive(ts)
 }
+
+// The deadline of a sandbox that hibernates does not come before it is resumed, and comes if no worker sends another one.
+func TestSuspendedDeadline(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		then func(*deadline)
+		ends time.Duration // 0: never
+	}{
+		"NoWorker": {func(*deadline) {}, 30 * time.Minute},
+		"Again":    {func(d *deadline) { d.suspend(30 * time.Minute) }, 45 * time.Minute},
+		"Sent":     {func(d *deadline) { d.set(time.Hour) }, 75*time.Minute + deadlineGrace},
+		"Closed":   {func(d *deadline) { d.stop() }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				began, ended := time.Now(), time.Duration(0)
+				d := &deadline{}
+				d.end = func() { ended = time.Since(began) }
+				d.set(time.Minute)
+				d.suspend(30 * time.Minute)
+				time.Sleep(15 * time.Minute)
+				c.then(d)
+				time.Sleep(24 * time.Hour)
+				if ended != c.ends {
+					t.Errorf("the sandbox ended after %s, want %s", ended, c.ends)
+				}
+			})
+		})
+	}
+}
