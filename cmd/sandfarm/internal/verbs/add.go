@@ -190,10 +190,14 @@ func usage(cmd *cobra.Command, err error) error {
 func StrictArgs(c *cobra.Command) {
 	if check := c.Args; check != nil {
 		c.Args = func(cmd *cobra.Command, args []string) error {
-			if err := check(cmd, args); err != nil {
-				return usage(cmd, err)
+			err := check(cmd, args)
+			switch {
+			case err == nil:
+				return nil
+			case !cmd.HasSubCommands() && strings.HasPrefix(err.Error(), "unknown command "): // cobra.NoArgs takes each argument for one
+				err = fmt.Errorf("too many arguments: %q", args[0])
 			}
-			return nil
+			return usage(cmd, err)
 		}
 	}
 	for _, sub := range c.Commands() {

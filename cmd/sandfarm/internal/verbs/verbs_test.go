@@ -84,7 +84,7 @@ func TestStrictArgs(t *testing.T) {
 		t.Errorf("no argument: %v", err)
 	}
 	err := sub.Args(sub, []string{"a.toml"})
-	if e, ok := errors.AsType[*verbs.UsageError](err); !ok || e.Command != "config check" {
+	if e, ok := errors.AsType[*verbs.UsageError](err); !ok || e.Command != "config check" || e.Err.Error() != `too many arguments: "a.toml"` {
 		t.Errorf("an argument too many: %#v, want a usage error of the command", err)
 	}
 }
