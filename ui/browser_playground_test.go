@@ -165,7 +165,7 @@ func TestThePlaygroundSaysWhereCodeRunsAndHowLong(t *testing.T) {
 	p.sees("The code runs in a fresh sandbox of its own.")
 	call[record](f, "", "POST", "/v1/run", map[string]any{"code": "import time\ntime.sleep(600)"})
 	p.goTo("#/sandboxes")
-	p.until(`[...document.querySelectorAll(".row.box")].some((row) => /of one run/.test(row.innerText) && /ready/.test(row.innerText))`)
+	p.until(`[...document.querySelectorAll(".row.box")].some((row) => /closes with its run/.test(row.innerText) && /ready/.test(row.innerText))`)
 	f.sandbox("", map[string]any{"name": "made last"})
 	p.goTo("#/")
 	p.until(`[...document.querySelectorAll("[aria-label=Sandbox] option")].map((one) => one.innerText).join() === "a fresh sandbox,made last,analysis"`) // that of the run is left out

@@ -46,7 +46,7 @@ function ahead(time, now) {
 
 // until says when an open sandbox closes, and, unless it is to be short, what happens when it is idle.
 export function until(box, now, short) {
-  const key = short || !box.idle_seconds ? "boxes.until" : box.on_idle === "hibernate" ? "boxes.until.hibernates" : "boxes.until.idle";
+  const key = box.one_shot ? "boxes.until.run" : short || !box.idle_seconds ? "boxes.until" : box.on_idle === "hibernate" ? "boxes.until.hibernates" : "boxes.until.idle";
   return t(key, { when: ahead(box.expires_at, now), idle: span(box.idle_seconds || 0).replace(".0 ", " ") });
 }
 

@@ -57,7 +57,7 @@ function Row({ box, now, style }) {
   const more = labels.length - SHOWN;
   return html`<li style=${style}><a class="row box" data-row href=${`#/sandboxes/${box.id}`}>
   <${Badge} state=${box.state} />
-  <span class="what" title=${[box.name, ...labels].join("\n")}><strong>${box.name || shortId(box.id)}</strong>${(box.one_shot || labels.length > 0) && html`<span class="labels">${box.one_shot && html`<span class="label">${t("boxes.oneshot")}</span>`}${labels.slice(0, SHOWN).map((one) => html`<span class="label" key=${one}>${one}</span>`)}${more > 0 && html`<span class="soft small">+${more}</span>`}</span>`}</span>
+  <span class="what" title=${[box.name, ...labels].join("\n")}><strong>${box.name || shortId(box.id)}</strong>${labels.length > 0 && html`<span class="labels">${labels.slice(0, SHOWN).map((one) => html`<span class="label" key=${one}>${one}</span>`)}${more > 0 && html`<span class="soft small">+${more}</span>`}</span>`}</span>
   <span class="soft meta">${box.image}<br />${bytes(box.resources.memory_mb * 1048576)} · ${t("boxes.cores", { n: box.resources.cpus })}${box.gpu && box.gpu.count ? ` · ${box.gpu.count} GPU` : ""}</span>
   <${Spark} box=${box} />
   <span class="times"><time class="soft" datetime=${box.created_at} title=${box.created_at}>${ago(box.created_at, now)}</time>
