@@ -29,6 +29,10 @@ const (
 	overrun = 2 * time.Minute
 	// lateEvery is how often output is stored again that the object store did not take.
 	lateEvery = 2 * time.Second
+	// shortBytes of the output of an execution are handled without a turn.
+	shortBytes = 64 << 10
+	// turnTimeout is how long an execution waits for its turn: an object store that hangs must not hold up one execution after the other.
+	turnTimeout = 10 * time.Second
 	// steady is how long a connection must have worked for its break to count as the first.
 	steady = 5 * time.Second
 )
@@ -49,6 +53,7 @@ type execution struct {
 	cancel   <-chan struct{} // closed when the job is to be cancelled
 	started  func(context.Context)
 	sent     bool // events were sent
+	taken    int  // bytes of frames
 
 	installs []*Installed // what was installed before
 }
@@ -223,7 +228,9 @@ func (x *Runner) pump(ctx context.Context, e *execution, c *client.Client, in *f
 				continue
 			}
 			e.deadline.pause()
+			leave := x.turn(ctx, e, 0)
 			err := x.orLater(ctx, e, x.publish(ctx, e))
+			leave()
 			e.deadline.resume()
 			if err != nil {
 				return err
@@ -268,6 +275,7 @@ var ErrProtocol = errors.New("the sandbox's agent broke the protocol")
 
 // take handles one frame. It reports whether the frame was the last; its events are not published yet then.
 func (x *Runner) take(ctx context.Context, e *execution, c *client.Client, f agent.Frame) (done bool, err error) {
+	defer x.turn(ctx, e, len(f.Payload))()
 	due, err := x.absorb(ctx, e, f)
 	switch {
 	case err != nil:
@@ -283,6 +291,25 @@ func (x *Runner) take(ctx context.Context, e *execution, c *client.Client, f age
 	default:
 		return false, nil
 	}
+}
+
+// turn waits until n more bytes of an execution may be handled, which end calls when they are. Output beyond the first shortBytes is handled for as
+// many executions at once as there are threads for Go code, and for one tenant in at most half of those that others leave, beyond one
+// (budget.Places). Without this, executions that print as fast as they can are in front of everybody in the queues of the Go scheduler and of the
+// kernel, since the process needs more of the cores than its share.
+func (x *Runner) turn(ctx context.Context, e *execution, n int) (end func()) {
+	if e.taken += n; e.taken <= shortBytes {
+		return func() {}
+	}
+	place := x.turns.Ask(e.job.Tenant)
+	timer := time.NewTimer(turnTimeout)
+	defer timer.Stop()
+	select {
+	case <-place.Granted():
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return place.Leave
 }
 
 // orLater lets an execution continue although the object store did not take its output: pump tries again. The agent keeps all frames until

@@ -31,7 +31,8 @@
 //   - spool.go keeps what waits for its upload in the staging memory, then in a file; what fits into neither is cut, with a note. The result
 //     is charged to the memory budget until it is stored (runner.go);
 //   - the agent holds the code back when its frame log is full (backpressure), so memory is bounded on both ends (readAhead here,
-//     ackBytes until a snapshot is stored).
+//     ackBytes until a snapshot is stored);
+//   - follow.go handles long output for some executions at once only, with fair shares for tenants (turn).
 //
 // # While Redis or the object store is away
 //

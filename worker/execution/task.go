@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"sync"
 	"time"
 
@@ -73,6 +74,7 @@ type Runner struct {
 	blobs     *blob.Store
 	memory    *budget.Budget
 	room      room
+	turns     *budget.Places // for handling long output, see turn
 	node      Node
 	sandboxes Sandboxes
 	log       *slog.Logger
@@ -88,7 +90,7 @@ type Runner struct {
 func New(cfg Config, deps Deps) (*Runner, error) {
 	x := &Runner{
 		cfg: cfg, deps: deps, store: deps.Store, blobs: deps.Blobs, memory: deps.Memory, room: newRoom(deps.Staging, "", cfg.OutputSpoolMB), node: deps.Node, sandboxes: deps.Sandboxes, log: deps.Log,
-		metrics: newMetrics(), stopped: make(chan struct{}),
+		turns: budget.NewPlaces(runtime.GOMAXPROCS(0)), metrics: newMetrics(), stopped: make(chan struct{}),
 	}
 	return x, x.metrics.register(deps.Metrics)
 }
