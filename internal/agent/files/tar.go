@@ -237,7 +237,7 @@ func unpack(top tree, p string, r io.Reader) error {
 
 // all unpacks every member into the stage.
 func (u *unpacker) all(r io.Reader) error {
-	source := &sourceReader{r: r}
+	source := newSource(r)
 	reader := tar.NewReader(source)
 	for {
 		h, err := reader.Next()

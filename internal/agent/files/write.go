@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandfarm/sandfarm/internal/agent/process"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -102,19 +103,36 @@ func fill(f *os.File, mode uint32, r io.Reader) error {
 
 // take writes what a caller sends to a file. It tells an error of the source from one of the file.
 func take(f *os.File, r io.Reader) error {
-	source := &sourceReader{r: r}
+	source := newSource(r)
 	_, err := io.Copy(struct{ io.Writer }{f}, source)
 	return source.or(err)
 }
 
-// sourceReader counts what comes from a source, and records the source's error.
+// memoryStep is after how many bytes of a source the memory is looked at: so many that it costs little, and so few that as many uploads as are served at
+// once (MaxRequests) do not use up what a sandbox of 512 MiB must leave free (process.MemoryShort).
+const memoryStep = 256 << 10
+
+// sourceReader counts what comes from a source, and records the source's error. It ends with CodeTooLarge before the sandbox's memory is used up.
 type sourceReader struct {
-	r   io.Reader
-	n   int64
-	err error
+	r      io.Reader
+	n      int64
+	err    error
+	next   int64                      // of n: when the memory is looked at again
+	memory func() (held, limit int64) // process.HeldMemory
+}
+
+func newSource(r io.Reader) *sourceReader {
+	return &sourceReader{r: r, next: memoryStep, memory: process.HeldMemory}
 }
 
 func (s *sourceReader) Read(b []byte) (int, error) {
+	if s.n >= s.next {
+		if process.MemoryShort(s.memory()) {
+			s.err = farm.Errorf(farm.CodeTooLarge, "there is no memory left for the upload, since files are in the memory of the sandbox: delete files, end processes, or create a sandbox with more memory_mb")
+			return 0, s.err
+		}
+		s.next = s.n + memoryStep
+	}
 	n, err := s.r.Read(b)
 	s.n += int64(n)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -125,6 +143,9 @@ func (s *sourceReader) Read(b []byte) (int, error) {
 
 // or is the error of the source, or else err.
 func (s *sourceReader) or(err error) error {
+	if farm.CodeOf(s.err) == farm.CodeTooLarge {
+		return s.err
+	}
 	if s.err != nil {
 		return farm.Wrap(s.err, farm.CodeInvalid, "the upload was interrupted")
 	}

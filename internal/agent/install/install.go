@@ -306,7 +306,7 @@ type Installer struct {
 
 // New creates an installer, whose requests to the index end with life. Config.MakePackageDir must have been called.
 func New(life context.Context, cfg Config) *Installer {
-	return &Installer{cfg: cfg, life: life, listed: requirementsSeen{}, memory: memoryInUse}
+	return &Installer{cfg: cfg, life: life, listed: requirementsSeen{}, memory: process.HeldMemory}
 }
 
 // packageDir is where Python packages are installed.
@@ -318,18 +318,11 @@ func (c Config) nodeDir() string { return filepath.Join(c.HomeDir, ".node") }
 // nodeModules is where Node packages are installed.
 func (c Config) nodeModules() string { return filepath.Join(c.nodeDir(), "node_modules") }
 
-const (
-	// memoryCheck is the time between two checks of an installer that downloads nothing; it unpacks less than maxMemorySpare in it.
-	memoryCheck = 20 * time.Millisecond
-	// memorySpare is the fraction of the limit that an installation must leave free, within memorySpareLeast and
-	// maxMemorySpare bytes.
-	memorySpare      = 32
-	memorySpareLeast = 8 << 20
-	maxMemorySpare   = 64 << 20
-)
+// memoryCheck is the time between two checks of an installer that downloads nothing; it unpacks less in it than must be free.
+const memoryCheck = 20 * time.Millisecond
 
-// Guard ends the installer that runs before the files that it unpacks use up the sandbox's memory. Files are in memory here: they would remain
-// after the out-of-memory killer has killed the installer, and it would then kill user code. The zero value guards nothing yet.
+// Guard ends the installer that runs before the files that it unpacks use up the sandbox's memory (process.MemoryShort). The zero value guards
+// nothing yet.
 type Guard struct{ check atomic.Pointer[func()] }
 
 // Check looks at the memory at once. It is called before an installer gets a piece of a download: on a busy machine it could otherwise unpack
@@ -338,12 +331,6 @@ func (g *Guard) Check() {
 	if check := g.check.Load(); check != nil {
 		(*check)()
 	}
-}
-
-// memoryInUse returns what cannot be reclaimed of the sandbox's memory, and its limit.
-func memoryInUse() (held, limit int64) {
-	_, limit = process.Memory()
-	return process.UnreclaimableMemory(), limit
 }
 
 // guardMemory lets the guard watch an installer. The caller calls the returned function when the program has ended; reached reports whether it
@@ -357,7 +344,7 @@ func (in *installation) guardMemory(p *process.Logged) (reached func() bool) {
 	check := func() {
 		mu.Lock()
 		defer mu.Unlock()
-		if full || !memoryShort(in.s.memory()) {
+		if full || !process.MemoryShort(in.s.memory()) {
 			return
 		}
 		full = true
@@ -387,9 +374,4 @@ func (in *installation) guardMemory(p *process.Logged) (reached func() bool) {
 		defer mu.Unlock()
 		return full
 	}
-}
-
-// memoryShort reports whether so little of a limit is left that an installation must end. 0 means unknown usage.
-func memoryShort(held, limit int64) bool {
-	return held > 0 && limit-held < min(max(limit/memorySpare, memorySpareLeast), maxMemorySpare)
 }

@@ -176,6 +176,25 @@ func UnreclaimableMemory() int64 {
 	return used
 }
 
+const (
+	// memorySpare is the fraction of the sandbox's memory that files must leave free, within memorySpareLeast and maxMemorySpare bytes.
+	memorySpare      = 32
+	memorySpareLeast = 8 << 20
+	maxMemorySpare   = 64 << 20
+)
+
+// HeldMemory returns what cannot be reclaimed of the sandbox's memory, and its limit. 0: unknown.
+func HeldMemory() (held, limit int64) {
+	_, limit = Memory()
+	return UnreclaimableMemory(), limit
+}
+
+// MemoryShort reports whether so little of a limit is left that whoever writes files must end. Files are in memory here: they would remain after
+// the out-of-memory killer has killed the writer, and it would then kill user code, and at last the agent. False if one of the two is unknown (0).
+func MemoryShort(held, limit int64) bool {
+	return held > 0 && limit > 0 && limit-held < min(max(limit/memorySpare, memorySpareLeast), maxMemorySpare)
+}
+
 // statNumber finds a number in lines of "name number". 0: not found.
 func statNumber(text, name string) int64 {
 	for row := range strings.Lines(text) {
