@@ -16,7 +16,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/gin-gonic/gin"
 	"golang.org/x/time/rate"
@@ -180,20 +179,23 @@ func (u *upload) write(to string, content io.Reader, size int64) error {
 
 // An SDK signs the URL of a file by itself: with a hash of the path, the operation, the user and the access token. The URL has no token, and
 // names the sandbox only if its host does. Then only the access tokens of that sandbox are tried. Otherwise the farm makes those of all that are
-// open, one after the other, and looks whose it is: anyone may ask for that, so an address gets so many searches, and only what has the form of a
-// signature is searched for.
+// open, one after the other, and looks whose it is: anyone may ask for that, so for an address so many tokens are tried, and only what has the form of
+// a signature is searched for.
 
 const (
 	signatureForm = "v1_"
 	// maxSigners is how many tokens are tried for one URL: some ten milliseconds.
 	maxSigners = 20_000
-	// searchRate is how many searches an address gets in a second, and searchBurst how many at once at first.
-	searchRate, searchBurst = 5, 50
+	// signerRate is how many tokens are tried for an address in a second, and signerBurst how many at once at first. All users behind a proxy have one
+	// address.
+	signerRate, signerBurst = 5 * maxSigners, 50 * maxSigners
+	// searchCost is how many tokens a search counts for at least: it lists what is open.
+	searchCost = maxSigners / 20
 	// maxAddresses is of how many addresses the searches are counted.
 	maxAddresses = 4096
 )
 
-// searches limits the search for the sandboxes of signed URLs that name none: one at a time, and so many for each address.
+// searches limits the search for the sandboxes of signed URLs that name none: one at a time, and so many tokens for each address.
 type searches struct {
 	turn chan struct{}
 
@@ -205,8 +207,8 @@ func newSearches() *searches {
 	return &searches{turn: make(chan struct{}, 1), of: map[string]*rate.Limiter{}}
 }
 
-// allow reports whether the sender of a request may search.
-func (s *searches) allow(r *http.Request, now time.Time) bool {
+// limit is that of the sender of a request, in tokens that are tried.
+func (s *searches) limit(r *http.Request) *rate.Limiter {
 	address := sender(r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,9 +216,9 @@ func (s *searches) allow(r *http.Request, now time.Time) bool {
 		if len(s.of) >= maxAddresses {
 			clear(s.of)
 		}
-		s.of[address] = rate.NewLimiter(searchRate, searchBurst)
+		s.of[address] = rate.NewLimiter(signerRate, signerBurst)
 	}
-	return s.of[address].AllowN(now, 1)
+	return s.of[address]
 }
 
 // sender is the address that a request comes from; of IPv6 the network, since a sender has all of its addresses.
@@ -289,46 +291,51 @@ func (d *Gateway) signer(r *http.Request, u signedURL, named string) (Box, error
 		if !ok {
 			return Box{}, errSignature()
 		}
-		return d.signerAmong(ctx, u, []farm.Ref{ref})
+		box, _, err := d.signerAmong(ctx, u, []farm.Ref{ref})
+		return box, err
 	}
-	if !d.searches.allow(r, d.Now()) {
-		return Box{}, farm.Errorf(farm.CodeExhausted, "Too many signed URLs come from this address. Try again in a second, or set api.preview_domain: hosts below it name the sandbox.")
-	}
+	limit := d.searches.limit(r)
 	select {
 	case d.searches.turn <- struct{}{}:
 		defer func() { <-d.searches.turn }()
 	case <-ctx.Done():
 		return Box{}, ctx.Err()
 	}
+	if limit.TokensAt(d.Now()) < 1 {
+		return Box{}, farm.Errorf(farm.CodeExhausted, "Too many signed URLs come from this address. Try again in a second, or set api.preview_domain: hosts below it name the sandbox.")
+	}
+	tried := 0
+	defer func() { limit.ReserveN(d.Now(), max(tried, searchCost)) }()
 	open, err := d.Opened(ctx)
 	if err != nil {
 		return Box{}, err
 	}
-	return d.signerAmong(ctx, u, open)
+	box, tried, err := d.signerAmong(ctx, u, open)
+	return box, err
 }
 
-func (d *Gateway) signerAmong(ctx context.Context, u signedURL, open []farm.Ref) (Box, error) {
-	keys, tried := map[string][]string{}, 0
+// signerAmong also counts the tokens that it has tried.
+func (d *Gateway) signerAmong(ctx context.Context, u signedURL, open []farm.Ref) (_ Box, tried int, err error) {
+	keys := map[string][]string{}
 	for _, ref := range open {
 		if _, ok := keys[ref.Tenant]; !ok {
-			var err error
 			if keys[ref.Tenant], err = d.Keys(ctx, ref.Tenant); err != nil {
-				return Box{}, err
+				return Box{}, tried, err
 			}
 		}
 		for _, key := range keys[ref.Tenant] {
 			if tried++; tried > maxSigners {
-				return Box{}, farm.Errorf(farm.CodeUnauthorized, "The farm has too many sandboxes and keys to find whose this URL is. With api.preview_domain its host says so.")
+				return Box{}, tried, farm.Errorf(farm.CodeUnauthorized, "The farm has too many sandboxes and keys to find whose this URL is. With api.preview_domain its host says so.")
 			}
 			box := Box{Tenant: ref.Tenant, ID: ref.ID, Key: key}
 			token, err := d.token(ctx, accessToken, box)
 			if err != nil {
-				return Box{}, err
+				return Box{}, tried, err
 			}
 			if u.by(token) {
-				return box, nil
+				return box, tried, nil
 			}
 		}
 	}
-	return Box{}, errSignature()
+	return Box{}, tried, errSignature()
 }

@@ -76,6 +76,9 @@ func TestSignersAreBounded(t *testing.T) {
 		if !found && (farm.CodeOf(err) != farm.CodeUnauthorized || !strings.Contains(err.Error(), "api.preview_domain")) {
 			t.Errorf("%d sandboxes: %+v, %v", len(refs), box, err)
 		}
+		if left, want := d.searches.limit(from(t, "192.0.2.1:1")).TokensAt(d.Now()), signerBurst-len(refs); int(left) != want {
+			t.Errorf("%d sandboxes: the address has %.0f tokens left, want %d", len(refs), left, want)
+		}
 		if box, err := d.signer(from(t, "192.0.2.1:1"), urlBy(t, d, last), last.ID); err != nil || box.ID != last.ID { // the host names it
 			t.Errorf("%d sandboxes, one named: %+v, %v", len(refs), box, err)
 		}
@@ -87,6 +90,7 @@ func TestSearchesAreBoundedByAddress(t *testing.T) {
 	t.Parallel()
 	d, refs := searching(t, 1)
 	u := urlBy(t, d, refs[0])
+	const searchBurst = signerBurst / searchCost
 	for n := 1; n <= searchBurst; n++ {
 		if _, err := d.signer(from(t, "192.0.2.1:1"), u, ""); err != nil {
 			t.Fatalf("search %d: %v", n, err)
@@ -111,7 +115,7 @@ func TestSearchesAreBoundedByAddress(t *testing.T) {
 		}
 	}
 	for n := range 2 * maxAddresses {
-		d.searches.allow(from(t, fmt.Sprintf("10.0.%d.%d:1", n/256, n%256)), d.Now())
+		d.searches.limit(from(t, fmt.Sprintf("10.0.%d.%d:1", n/256, n%256)))
 	}
 	if len(d.searches.of) > maxAddresses {
 		t.Errorf("the searches of %d addresses are counted", len(d.searches.of))
@@ -127,7 +131,7 @@ func TestWhatIsNoSignatureIsNotSearchedFor(t *testing.T) {
 	for _, signature := range []string{"", "x", whole[1:], whole + "AA", whole + "=", strings.Repeat("*", len(whole))} {
 		r := from(t, "192.0.2.1:1")
 		r.URL.RawQuery = url.Values{"path": {"a"}, "signature": {signatureForm + signature}}.Encode()
-		for range 2 * searchBurst {
+		for range 2 * signerBurst / searchCost {
 			if _, err := d.Open(r, false); farm.CodeOf(err) != farm.CodeUnauthorized {
 				t.Fatalf("%q: %v", signature, err)
 			}
