@@ -30,8 +30,12 @@ const PortProtocol = "sandfarm-port"
 // portTimeout bounds a dial by one worker: the handshake, and a server with a full backlog.
 const portTimeout = 15 * time.Second
 
-// answerBytes is the buffer from which a worker's answer is read.
-const answerBytes = 4 << 10
+const (
+	// answerBytes is the buffer from which a worker's answer is read.
+	answerBytes = 4 << 10
+	// maxAnswer bounds the answer: its header and what it says of an error.
+	maxAnswer = 128 << 10
+)
 
 // PortConn is the API's end of a connection to a port of a sandbox. It is a net.Conn with CloseWrite, and supports deadlines.
 type PortConn struct {
@@ -109,7 +113,7 @@ func (s *sandboxPath) dialPort(ctx context.Context, w farm.Worker, number int) (
 	if err := req.Write(raw); err != nil {
 		return nil, true, err
 	}
-	r := bufio.NewReaderSize(raw, answerBytes)
+	r := bufio.NewReaderSize(io.LimitReader(raw, maxAnswer), answerBytes)
 	res, err := http.ReadResponse(r, req) //nolint:bodyclose // it is the connection
 	switch {
 	case err != nil:

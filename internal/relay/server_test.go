@@ -3,6 +3,7 @@ package relay_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"log/slog"
@@ -360,6 +361,37 @@ func TestAPortWhenTheWorkerEnds(t *testing.T) {
 	n.serving().Stop()
 	if _, err := n.path.Agent(n.box).DialPort(t.Context(), port); farm.CodeOf(err) != farm.CodeUnavailable {
 		t.Errorf("no worker is left: %v", err)
+	}
+}
+
+// The header of a worker's answer is bounded: package http reads one of any length.
+func TestAnAnswerWithoutAnEnd(t *testing.T) {
+	t.Parallel()
+	n := setup(t)
+	own := relay.NewIdentity(relay.IdentityConfig{Source: n.farm.Store, Role: relay.Worker, Name: "wrk_1"})
+	workertest.Must(t, own.Refresh(t.Context()))
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", own.ServerTLS())
+	workertest.Must(t, err)
+	sent := make(chan int, 1)
+	go func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		total, err := io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\n")
+		for n := 0; err == nil && total < 64<<20; total += n {
+			n, err = io.WriteString(conn, strings.Repeat("a:\r\n", 1<<12))
+		}
+		_ = conn.Close()
+		sent <- total
+	}()
+	t.Cleanup(func() { _ = listener.Close() })
+	workertest.Must(t, n.farm.Store.Heartbeat(t.Context(), farm.Worker{ID: "wrk_1", Node: workertest.Node, Live: listener.Addr().String()}))
+	if _, err := n.path.Agent(n.box).DialPort(t.Context(), 1); farm.CodeOf(err) != farm.CodeUnavailable {
+		t.Errorf("%v", err)
+	}
+	if total := <-sent; total > 32<<20 { // what the sockets hold
+		t.Errorf("%d bytes were read of the header", total)
 	}
 }
 
