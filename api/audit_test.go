@@ -22,6 +22,7 @@ func (b *bundle) audited(query string, n int) []wire.AuditEntry {
 	var entries []wire.AuditEntry
 	testbed.Until(b.t, fmt.Sprintf("%d entries of %s in the audit", n, query), func() bool {
 		entries = get[wire.List[wire.AuditEntry]](b, http.StatusOK, "GET", "/v1/audit?limit=200&"+query, nil, bearer("admin")...).Items
+		entries = slices.DeleteFunc(entries, func(e wire.AuditEntry) bool { return e.Route == "GET /v1/audit" }) // of this function, where reads are in the audit
 		return len(entries) >= n
 	})
 	return entries
