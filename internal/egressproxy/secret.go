@@ -102,20 +102,9 @@ func guardAnswer(res *http.Response) error {
 	if len(l.secrets) == 0 {
 		return nil
 	}
-	var shapes [][]byte
-	longest := 0
-	for _, s := range l.secrets {
-		for _, shape := range farm.SecretShapes(s.Value) {
-			shapes, longest = append(shapes, []byte(shape)), max(longest, len(shape))
-		}
-	}
+	sought := newSearch(l.secrets)
 	for name, values := range res.Header {
-		for _, shape := range shapes { // names have lost the case of their letters
-			if strings.Contains(strings.ToLower(name), strings.ToLower(string(shape))) {
-				return errEcho
-			}
-		}
-		if slices.ContainsFunc(values, func(text string) bool { return contains([]byte(text), shapes) }) {
+		if sought.foundInName([]byte(name)) || slices.ContainsFunc(values, func(text string) bool { return sought.found([]byte(text)) }) {
 			return errEcho
 		}
 	}
@@ -126,28 +115,56 @@ func guardAnswer(res *http.Response) error {
 	}
 	res.Trailer = nil
 	res.Body = &guardedBody{
-		Closer: res.Body, from: res.Body, shapes: shapes, withheld: longest - 1,
+		Closer: res.Body, from: res.Body, sought: sought,
 		found: func() { l.end(Denied, ReasonEcho) }, dropTrailer: func() { res.Trailer = nil },
 	}
 	return nil
 }
 
-func contains(text []byte, shapes [][]byte) bool {
-	return slices.ContainsFunc(shapes, func(shape []byte) bool { return bytes.Contains(text, shape) })
+// search looks for secrets in texts, as they are and behind the escapes of JSON and of URLs.
+type search struct {
+	forms, unescaped [][]byte
+	longest          int // how many bytes a form may have with an escape for each byte
 }
 
-// guardedBody is a body that ends before a secret. Until more has been read, the last bytes are withheld, whatever they are: as many as can be
-// the beginning of a secret by their number. Lines that are complete are not, since no secret has a line break, so what comes in lines, such as server-sent
+func newSearch(secrets []Secret) (s search) {
+	for _, one := range secrets {
+		for _, form := range farm.SecretForms(one.Value) {
+			s.forms, s.unescaped = append(s.forms, []byte(form)), append(s.unescaped, farm.Unescaped([]byte(form)))
+			s.longest = max(s.longest, farm.EscapeBytes*len(form))
+		}
+	}
+	return s
+}
+
+func (s search) found(text []byte) bool {
+	return contains(text, s.forms) || contains(farm.Unescaped(text), s.unescaped)
+}
+
+// foundInName searches the name of a header, which has lost the case of its letters.
+func (s search) foundInName(name []byte) bool {
+	return containsFold(name, s.forms) || containsFold(farm.Unescaped(name), s.unescaped)
+}
+
+func contains(text []byte, forms [][]byte) bool {
+	return slices.ContainsFunc(forms, func(form []byte) bool { return bytes.Contains(text, form) })
+}
+
+func containsFold(text []byte, forms [][]byte) bool {
+	return slices.ContainsFunc(forms, func(form []byte) bool { return bytes.Contains(bytes.ToLower(text), bytes.ToLower(form)) })
+}
+
+// guardedBody is a body that ends before a secret. Until more has been read, the last bytes are withheld, whatever they are: as many as the beginning
+// of an escaped secret may have. Lines that are complete are not, since no secret has a line break, so what comes in lines, such as server-sent
 // events, is passed on as it arrives. What breaks off ends without what is withheld.
 //
-// So the sizes and times of the pieces that a client gets depend on what the host sends, on its lines, and on the length of the longest shape, and not on the
+// So the sizes and times of the pieces that a client gets depend on what the host sends, on its lines, and on the length of the longest secret, and not on the
 // characters of the secret: else code that has a host repeat its guesses could find them one by one. What remains: an answer that ends tells
 // that a whole secret was right; the search takes some nanoseconds more or less; and a host whose answer is complete within the secret gives away its beginning.
 type guardedBody struct {
 	io.Closer
 	from        io.Reader
-	shapes      [][]byte
-	withheld    int // bytes
+	sought      search
 	found       func()
 	dropTrailer func() // trailers are known, and not searched, at the end
 
@@ -177,14 +194,14 @@ func (g *guardedBody) fill(size int) {
 	n, err := g.from.Read(buf[kept:])
 	g.buf, g.err = buf[:kept+n], err
 	switch {
-	case contains(g.buf, g.shapes):
+	case g.sought.found(g.buf):
 		g.found()
 		g.buf, g.err = nil, errEcho
 	case errors.Is(err, io.EOF):
 		g.dropTrailer()
 		g.free = len(g.buf)
 	default:
-		g.free = max(bytes.LastIndexByte(g.buf, '\n')+1, len(g.buf)-g.withheld)
+		g.free = max(bytes.LastIndexByte(g.buf, '\n')+1, len(g.buf)-(g.sought.longest-1))
 	}
 }
 

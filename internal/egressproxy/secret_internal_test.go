@@ -56,9 +56,8 @@ func pieces(t *testing.T, value string, body *parts) (got []string, err error) {
 // at their ends as without.
 func TestPiecesOfAnAnswerTellNothingOfTheSecret(t *testing.T) {
 	t.Parallel()
-	const value = `sk-01/23+45"67==`
-	const other = `~~~~~/~~+~~"~~==`
-	for _, shape := range farm.SecretShapes(value) {
+	const value, other = `sk-01/23+45"67==`, `~~~~~~~~~~~~~~~~`
+	for _, shape := range []string{value, `sk-01\/23+45\"67==`, `sk-01%2F23%2b45%2267%3d%3D`} {
 		for n := 1; n < len(shape); n++ {
 			for _, before := range []string{"", "a", strings.Repeat("a", 20), strings.Repeat("a", 500), "line\n", "line\n" + strings.Repeat("a", 500)} {
 				guess := []string{before + shape[:n], "|", "\n", shape[:n], shape[:n], strings.Repeat("b", 500) + shape[:n], "|"}
@@ -97,5 +96,48 @@ func TestBrokenAnswerKeepsWhatIsWithheld(t *testing.T) {
 	got, err := pieces(t, value, &parts{left: []string{"line\n" + value[:15]}, end: io.ErrUnexpectedEOF})
 	if text := strings.Join(got, ""); text != "line\n" || !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// What common encoders make of a secret, also inside of one another, is found, wherever the parts of an answer end.
+func TestEscapedSecretIsFound(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ value, text string }{
+		"PHP":              {`ghp_Zk39xQ/va+lue==`, `{"key":"ghp_Zk39xQ\/va+lue=="}`},
+		"Go":               {`sk-01<23>&"45`, `{"key":"sk-01\u003c23\u003e\u0026\"45"}`},
+		"PythonJSON":       {`sk-01<23>&"45`, `{"key":"sk-01<23>&\"45"}`},
+		"PythonRepr":       {`sk-01'23"45`, `'sk-01\'23"45'`},
+		"Unicode":          {`ghp_Zk39xQ/va+lue==`, `{"key":"ghp_Zk39xQ\u002Fva\u002blue\u003d\u003D"}`},
+		"AllUnicode":       {`ghp_Zk39`, `\u0067\u0068\u0070\u005f\u005a\u006b\u0033\u0039`},
+		"JavaScript":       {`ghp_Zk39xQ/va+lue==`, `'ghp_Zk39xQ\x2Fva\x2blue=='`},
+		"PythonQuote":      {`ghp_Zk39xQ/va+lue==`, `?key=ghp_Zk39xQ/va%2Blue%3D%3D&x=1`},
+		"DotNet":           {`ghp_Zk39xQ/va+lue==`, `?key=ghp_Zk39xQ%2fva%2blue%3d%3d&x=1`},
+		"URIComponent":     {`sk-01!*'()/23`, `?key=sk-01!*'()%2F23&x=1`},
+		"Form":             {`ApiKey sk-01 23/4`, `key=ApiKey+sk-01+23%2F4&x=1`},
+		"JSONInJSON":       {`ghp_Zk39xQ/va"lue`, `{"error":"{\"key\":\"ghp_Zk39xQ\\\/va\\\"lue\"}"}`},
+		"URLInURL":         {`ghp_Zk39xQ/va+lue==`, `?next=%2F%3Fkey%3Dghp_Zk39xQ%252Fva%252Blue%253D%253D`},
+		"URLInJSON":        {`ghp_Zk39xQ/va+lue==`, `{"next":"\/?key=ghp_Zk39xQ%2Fva%2Blue\u00253D%3D"}`},
+		"EscapesInTheText": {`sk-%41\u0042/23456`, `{"key":"sk-%41\\u0042\/23456"}`},
+		"AsItIs":           {`sk-%41\u0042/23456`, `sk-%41\u0042/23456`},
+		"Password":         {`Basic dXNlcjpnaHBfWmszOS94UQ==`, `{"password":"ghp_Zk39\/xQ"}`},
+		"BehindAPercent":   {`41abcdef/`, `100%41abcdef/`},
+	} {
+		for size := 1; size <= len(c.text); size++ {
+			body := &parts{end: io.EOF}
+			for part := range slices.Chunk([]byte(c.text), size) {
+				body.left = append(body.left, string(part))
+			}
+			if got, err := pieces(t, c.value, body); !errors.Is(err, errEcho) || !strings.HasPrefix(c.text, strings.Join(got, "")) {
+				t.Errorf("%s: in parts of %d: %q, %v", name, size, got, err)
+				break
+			}
+		}
+		for what, header := range map[string]http.Header{"a header": {"Location": {c.text}}, "a name": {http.CanonicalHeaderKey(c.text): {"x"}}} {
+			l := &link{secrets: []Secret{{Secret: farm.Secret{Name: "KEY"}, Value: c.value}}}
+			res := &http.Response{Header: header, Body: &parts{}, Request: (&http.Request{}).WithContext(context.WithValue(t.Context(), linkKey{}, l))}
+			if err := guardAnswer(res); !errors.Is(err, errEcho) {
+				t.Errorf("%s: in %s: %v", name, what, err)
+			}
+		}
 	}
 }

@@ -1,11 +1,12 @@
 package farm
 
 import (
+	"bytes"
 	"encoding/base64"
-	"encoding/json"
-	"net/url"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // Secret is what a worker adds to requests of a sandbox for one host. The value is not here: it is sealed beside the sandbox's record.
@@ -66,17 +67,20 @@ func CheckSecretValue(name, value string, maxBytes int) error {
 	case !visible(value) || strings.TrimSpace(value) != value:
 		return Invalidf("the value of the secret %s has characters that no header can have: use ASCII without control characters, and no space at either end", name)
 	}
-	for _, shape := range SecretShapes(value)[1:] {
-		if len(shape) < minSecretBytes {
+	if len(Unescaped([]byte(value))) < minSecretBytes {
+		return Invalidf("the value of the secret %s has less than %d bytes without its backslashes and escapes, such as %%20", name, minSecretBytes)
+	}
+	for _, form := range SecretForms(value)[1:] {
+		if len(Unescaped([]byte(form))) < minSecretBytes {
 			return Invalidf("the part of the value of the secret %s behind its first space has less than %d bytes: give the whole token", name, minSecretBytes)
 		}
 	}
 	return nil
 }
 
-// SecretShapes are the forms in which an answer may repeat a value, the value itself first: without what stands before its first space, as
-// name and password if it is such a pair in base64, and each as JSON and as part of a URL. None has a line break.
-func SecretShapes(value string) []string {
+// SecretForms are what an answer may repeat of a value, the value itself first: without what stands before its first space, and the password
+// if it is name and password in base64. None has a line break.
+func SecretForms(value string) []string {
 	forms := []string{value}
 	if _, token, found := strings.Cut(value, " "); found {
 		forms = append(forms, token)
@@ -87,17 +91,61 @@ func SecretShapes(value string) []string {
 			forms = append(forms, password)
 		}
 	}
-	for _, form := range slices.Clone(forms) {
-		text, _ := json.Marshal(form) // strings always encode
-		forms = append(forms, strings.Trim(string(text), `"`), url.QueryEscape(form), url.PathEscape(form))
+	return forms
+}
+
+// EscapeBytes is how long an escape of JSON is, the longest that is no escape of another one.
+const EscapeBytes = len(`\u002f`)
+
+// Unescaped replaces the escapes of JSON and of URLs in a text, also those of one another, so that what encoders make of a text without % and
+// backslashes is the same for all of them: `\/`, `\\/`, `\u002f`, `\x2F`, %2f and %252F are all a slash. A plus is a space, as in forms, and no
+// backslash is left. It may return the text itself.
+func Unescaped(text []byte) []byte {
+	if !bytes.ContainsAny(text, `%\+`) {
+		return text
 	}
-	shapes := forms[:1]
-	for _, form := range forms[1:] {
-		if !slices.Contains(shapes, form) {
-			shapes = append(shapes, form)
+	out := make([]byte, 0, len(text))
+	for _, c := range text {
+		out = append(out, c)
+		for more := c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'f'; more; { // every escape ends with a digit
+			out, more = unescapedEnd(out)
 		}
 	}
-	return shapes
+	kept := out[:0]
+	for _, c := range out {
+		switch c {
+		case '+':
+			kept = append(kept, ' ')
+		case '\\': // of no escape
+		default:
+			kept = append(kept, c)
+		}
+	}
+	return kept
+}
+
+// unescapedEnd replaces the escape at the end of a text in its place, and reports whether there was one.
+func unescapedEnd(text []byte) ([]byte, bool) {
+	n, digits := len(text), 2
+	var begin int
+	switch {
+	case n >= 3 && text[n-3] == '%':
+		begin = n - 3
+	case n >= 4 && text[n-4] == '\\' && text[n-3] == 'x':
+		begin = n - 4
+	case n >= 6 && text[n-6] == '\\' && text[n-5] == 'u':
+		begin, digits = n-6, 4
+	default:
+		return text, false
+	}
+	code, err := strconv.ParseUint(string(text[n-digits:]), 16, 16)
+	switch {
+	case err != nil:
+		return text, false
+	case text[begin] == '%':
+		return append(text[:begin], byte(code)), true
+	}
+	return utf8.AppendRune(text[:begin], rune(code)), true
 }
 
 // visible reports whether a text is ASCII without control characters.
