@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -96,8 +97,11 @@ func (l *link) forward(w http.ResponseWriter, r *http.Request) {
 	l.proxy.plain.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), linkKey{}, l)))
 }
 
-// overrides are headers by which some servers take another method than that of the request.
-var overrides = [...]string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"}
+// notPassed are headers that are not for the host, and those by which some servers take another method than that of the request.
+var notPassed = [...]string{"Connection", "Upgrade", "Http2-Settings", "X-Http-Method-Override", "X-Http-Method", "X-Method-Override"}
+
+// dashed is the name of a header as servers see it that take an underscore for a dash.
+func dashed(name string) string { return http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-")) }
 
 // rewrite makes the request to the host from that of the client. The reverse proxy has removed what is meant for one hop.
 func rewrite(r *httputil.ProxyRequest) {
@@ -112,12 +116,10 @@ func rewrite(r *httputil.ProxyRequest) {
 	}
 	r.Out.Host = r.Out.URL.Host
 	r.Out.URL.RawQuery = r.In.URL.RawQuery // also what Go cannot parse
-	for _, name := range append([]string{"Connection", "Upgrade", "Http2-Settings"}, overrides[:]...) {
-		r.Out.Header.Del(name)
-	}
+	r.Out.Trailer = nil
 	for name := range r.Out.Header {
-		if strings.HasPrefix(name, "Proxy-") {
-			r.Out.Header.Del(name)
+		if same := dashed(name); slices.Contains(notPassed[:], same) || strings.HasPrefix(same, "Proxy-") {
+			delete(r.Out.Header, name)
 		}
 	}
 	if len(l.secrets) > 0 {

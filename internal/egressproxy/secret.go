@@ -74,17 +74,13 @@ var askFor = [...]string{"Accept-Encoding", "Range", "If-Range", "Te", "Trailer"
 
 // addSecrets sets the headers of a request.
 func addSecrets(h http.Header, secrets []Secret) {
-	for _, name := range askFor {
-		h.Del(name)
-	}
-	h.Set("Accept-Encoding", "identity")
-	for _, s := range secrets {
-		for name := range h { // some servers read X_Api_Key as X-Api-Key
-			if strings.EqualFold(strings.ReplaceAll(name, "_", "-"), strings.ReplaceAll(s.Header, "_", "-")) {
-				delete(h, name)
-			}
+	for name := range h {
+		same := dashed(name)
+		if slices.Contains(askFor[:], same) || slices.ContainsFunc(secrets, func(s Secret) bool { return dashed(s.Header) == same }) {
+			delete(h, name)
 		}
 	}
+	h.Set("Accept-Encoding", "identity")
 	for _, s := range secrets {
 		h.Set(s.Header, s.text())
 	}

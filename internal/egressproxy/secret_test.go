@@ -1,6 +1,7 @@
 package egressproxy_test
 
 import (
+	"bufio"
 	"compress/gzip"
 	"context"
 	"crypto/tls"
@@ -147,12 +148,13 @@ func TestSecretIsSet(t *testing.T) {
 			before := len(v.requests())
 			status, body, err := v.ask(t, "GET", target, http.Header{
 				"Authorization": {farm.SecretPlaceholder, "second"}, "authorization": {"third"}, "Accept-Encoding": {"gzip, br"}, "Range": {"bytes=0-4"}, "If-Range": {"x"}, "X-Own": {"kept"},
+				"Accept_Encoding": {"gzip"}, "authorization_": {"kept"}, "X_HTTP_Method_Override": {"POST"},
 			})
 			if status != http.StatusOK || body != "ok" || err != nil {
 				t.Fatalf("%d %q, %v", status, body, err)
 			}
 			got := v.requests()[before]
-			want := http.Header{"Authorization": {"Bearer " + token}, "Accept-Encoding": {"identity"}, "Connection": {"close"}, "X-Own": {"kept"}, "User-Agent": {"Go-http-client/1.1"}}
+			want := http.Header{"Authorization": {"Bearer " + token}, "Accept-Encoding": {"identity"}, "Connection": {"close"}, "X-Own": {"kept"}, "Authorization_": {"kept"}, "User-Agent": {"Go-http-client/1.1"}}
 			if diff := cmp.Diff(want, got.Header); diff != "" || got.URL.String() != "/v1/models?q=1" || got.Host != "good.test:"+strconv.Itoa(v.port) || got.TLS == nil {
 				t.Errorf("%s %s of %s (-want +got):\n%s", got.Method, got.URL, got.Host, diff)
 			}
@@ -161,6 +163,26 @@ func TestSecretIsSet(t *testing.T) {
 	report := v.reported(t, "GET", "")
 	if diff := cmp.Diff([]string{"KEY"}, report.Secrets); diff != "" || report.Host != "good.test" || report.Port != v.port || strings.Contains(fmt.Sprint(report), token) {
 		t.Errorf("%+v", report)
+	}
+}
+
+// Trailers of a request do not reach the host: it may take them for headers, which are checked or set.
+func TestTrailersOfARequestAreDropped(t *testing.T) {
+	t.Parallel()
+	v := newVault(t, func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		fmt.Fprintf(w, "%s %v %v", body, r.Trailer, err)
+	}, nil)
+	conn := v.dial()
+	fmt.Fprint(conn, "POST http://good.test/ HTTP/1.1\r\nHost: good.test\r\nConnection: close\r\nTransfer-Encoding: chunked\r\nTrailer: X-Http-Method-Override\r\n\r\n"+
+		"4\r\nbody\r\n0\r\nX-Http-Method-Override: DELETE\r\n\r\n")
+	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	if got, err := io.ReadAll(res.Body); string(got) != "body map[] <nil>" || err != nil {
+		t.Errorf("the host got %q, %v", got, err)
 	}
 }
 

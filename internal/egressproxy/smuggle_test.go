@@ -39,6 +39,7 @@ func TestSmuggledRequestsAreTakenApart(t *testing.T) {
 		"header that names others":     {"GET http://good.test:{P}/ HTTP/1.1\nHost: x\nConnection: close, X-Evil\nX-Evil: evil.test\n\n", "", "200"},
 		"headers for the proxy":        {"GET http://good.test:{P}/ HTTP/1.1\nHost: x\nConnection: close\nProxy-Authorization: evil.test\nProxy-Foo: evil.test\n\n", "", "200"},
 		"other method in a header":     {"GET http://good.test:{P}/ HTTP/1.1\nHost: x\nConnection: close\nX-HTTP-Method-Override: evil.test\nX-Method-Override: evil.test\nX-HTTP-Method: evil.test\n\n", "", "200"},
+		"other method, underscores":    {"GET http://good.test:{P}/ HTTP/1.1\nHost: x\nConnection: close\nX_HTTP_METHOD_OVERRIDE: evil.test\nX-Method_Override: evil.test\nProxy_Foo: evil.test\n\n", "", "200"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
