@@ -3,8 +3,9 @@ package farm
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -138,14 +139,15 @@ func unescapedEnd(text []byte) ([]byte, bool) {
 	default:
 		return text, false
 	}
-	code, err := strconv.ParseUint(string(text[n-digits:]), 16, 16)
+	var code [2]byte
+	_, err := hex.Decode(code[len(code)-digits/2:], text[n-digits:])
 	switch {
 	case err != nil:
 		return text, false
 	case text[begin] == '%':
-		return append(text[:begin], byte(code)), true
+		return append(text[:begin], code[1]), true
 	}
-	return utf8.AppendRune(text[:begin], rune(code)), true
+	return utf8.AppendRune(text[:begin], rune(binary.BigEndian.Uint16(code[:]))), true
 }
 
 // visible reports whether a text is ASCII without control characters.
