@@ -78,6 +78,55 @@ func TestALinkNeedsNoKey(t *testing.T) {
 	f.problem(farm.CodeNotFound, http.StatusNotFound, "POST", "/v1/sandboxes/"+box+"/port-links", `{"port":80}`, "X-API-Key", otherKey)
 }
 
+// A link ends with the key that made it, also for a request that lasts, and no other key ends it.
+func TestALinkEndsWithItsKey(t *testing.T) {
+	t.Parallel()
+	f := setupLive(t, withScopes, func(c *api.Config, _ *api.Deps) { c.PreviewDomain = "preview.example.com" })
+	first, second := f.newKey(wire.KeyRequest{Tenant: "acme"}, "admin"), f.newKey(wire.KeyRequest{Tenant: "acme"}, "admin")
+	ended := make(chan struct{})
+	port := guest(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/lasts" {
+			return
+		}
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		close(ended)
+	})
+	box := f.sandbox(bearer("run")...)
+	open := func(link *url.URL) int {
+		answer, _ := f.do("GET", "/?"+link.RawQuery, nil, "Host", link.Host)
+		return answer.StatusCode
+	}
+	tool := f.tool("get_port_url", map[string]any{"sandbox_id": box, "port": 80}, bearer(first.Secret)...)
+	byTool, err := url.Parse(tool.field("url"))
+	agenttest.Must(t, err)
+	of, others, settings := f.link(box, port, bearer(first.Secret)...), f.link(box, port, bearer(second.Secret)...), f.link(box, port, bearer("run")...)
+	for name, link := range map[string]*url.URL{"first": of, "second": others, "settings": settings} {
+		if status := open(link); status != http.StatusOK {
+			t.Fatalf("%s: %d", name, status)
+		}
+	}
+	lasts, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.web.URL+"/lasts?"+of.RawQuery, http.NoBody)
+	agenttest.Must(t, err)
+	lasts.Host = of.Host
+	answer, err := f.web.Client().Do(lasts)
+	agenttest.Must(t, err)
+	defer func() { _ = answer.Body.Close() }()
+	f.do("DELETE", "/v1/keys/"+first.Key.ID, nil, bearer("admin")...)
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		t.Error("its request lasts on")
+	}
+	if status := open(of); status != http.StatusUnauthorized {
+		t.Errorf("the link of a revoked key: %d", status)
+	}
+	f.problem(farm.CodeUnauthorized, http.StatusUnauthorized, "GET", "/?"+byTool.RawQuery, nil, "Host", byTool.Host)
+	if one, other := open(others), open(settings); one != http.StatusOK || other != http.StatusOK {
+		t.Errorf("links of other keys: %d, %d", one, other)
+	}
+}
+
 // A key of the farm that is sent by mistake ends at the farm, wherever it is in the request, by a link as by a port.
 func TestKeysSentByMistakeReachNoServer(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,11 +15,12 @@ import (
 )
 
 // linkVersion begins what is signed.
-const linkVersion = "port1"
+const linkVersion = "port2"
 
-// Link lets who has it use a port of a sandbox without a key.
+// Link lets who has it use a port of a sandbox without a key, as long as the key with which it was made is valid.
 type Link struct {
 	Tenant, Sandbox string
+	Key             string // id of that key; "": a farm without keys
 	Port            int
 	Expires         time.Time // in whole seconds; of a link that Open returns never zero
 }
@@ -26,17 +28,18 @@ type Link struct {
 // Links signs links and checks them. It is safe for concurrent use.
 type Links struct {
 	signer *access.Signer
+	keys   func(ctx context.Context, tenant string) ([]string, error)
 	now    func() time.Time
 }
 
-// NewLinks makes Links.
-func NewLinks(signer *access.Signer, now func() time.Time) *Links {
-	return &Links{signer: signer, now: now}
+// NewLinks makes Links. keys lists the ids of a tenant's valid keys.
+func NewLinks(signer *access.Signer, keys func(ctx context.Context, tenant string) ([]string, error), now func() time.Time) *Links {
+	return &Links{signer: signer, keys: keys, now: now}
 }
 
 // Sign makes the token of a link: letters, digits, '-', '_' and one '.'.
 func (l *Links) Sign(ctx context.Context, k Link) (string, error) {
-	return l.signer.Seal(ctx, linkVersion, k.Tenant, k.Sandbox, strconv.Itoa(k.Port), strconv.FormatInt(k.Expires.Unix(), 10))
+	return l.signer.Seal(ctx, linkVersion, k.Tenant, k.Sandbox, strconv.Itoa(k.Port), strconv.FormatInt(k.Expires.Unix(), 10), k.Key)
 }
 
 // ErrLink refuses a token that this farm did not sign, or not so.
@@ -45,7 +48,10 @@ var ErrLink = farm.Errorf(farm.CodeUnauthorized, "This link is not valid: it was
 // ErrExpired refuses a link after its time.
 var ErrExpired = farm.Errorf(farm.CodeUnauthorized, "This link has expired. Ask for a new one.")
 
-// Open reads a token. ErrLink and ErrExpired refuse it.
+// ErrRevoked refuses a link whose key is no longer valid.
+var ErrRevoked = farm.Errorf(farm.CodeUnauthorized, "The API key with which this link was made was revoked or has expired. Ask for a new one.")
+
+// Open reads a token. ErrLink, ErrExpired and ErrRevoked refuse it.
 func (l *Links) Open(ctx context.Context, token string) (Link, error) {
 	parts, err := l.signer.Open(ctx, token)
 	if errors.Is(err, access.ErrToken) {
@@ -54,7 +60,7 @@ func (l *Links) Open(ctx context.Context, token string) (Link, error) {
 	if err != nil {
 		return Link{}, err
 	}
-	if len(parts) != 5 || parts[0] != linkVersion {
+	if len(parts) != 6 || parts[0] != linkVersion {
 		return Link{}, ErrLink
 	}
 	port, bad := strconv.Atoi(parts[3])
@@ -62,11 +68,15 @@ func (l *Links) Open(ctx context.Context, token string) (Link, error) {
 	if bad != nil || worse != nil {
 		return Link{}, ErrLink
 	}
-	k := Link{Tenant: parts[1], Sandbox: parts[2], Port: port, Expires: time.Unix(expires, 0)}
+	k := Link{Tenant: parts[1], Sandbox: parts[2], Port: port, Expires: time.Unix(expires, 0), Key: parts[5]}
 	if !l.now().Before(k.Expires) {
 		return Link{}, ErrExpired
 	}
-	return k, nil
+	valid, err := l.keys(ctx, k.Tenant)
+	if err == nil && !slices.Contains(valid, k.Key) {
+		err = ErrRevoked
+	}
+	return k, err
 }
 
 // hostPrefix begins the id of a sandbox in the name of a host, which has no '_'. plainPrefix does so in the names that the SDKs of E2B make.

@@ -98,7 +98,7 @@ func (s *Server) makeLink(ctx context.Context, c service.Call, id string, r wire
 	if err != nil {
 		return wire.PortLink{}, err
 	}
-	link := Link{Tenant: c.Tenant, Sandbox: id, Port: r.Port, Expires: s.Now().UTC().Add(life).Truncate(time.Second)}
+	link := Link{Tenant: c.Tenant, Sandbox: id, Key: access.CallerOf(ctx).KeyID, Port: r.Port, Expires: s.Now().UTC().Add(life).Truncate(time.Second)}
 	token, err := s.links.Sign(ctx, link)
 	return wire.PortLink{URL: s.linkURL(at, link, token, r.PathStyle), Port: link.Port, ExpiresAt: link.Expires}, err
 }
@@ -156,15 +156,18 @@ func (s *Server) followLink(c *gin.Context) error {
 	return s.serveLink(c, link, View{Path: path, Prefix: prefix, Public: true})
 }
 
-// serveLink passes a request on for as long as its link works, the zero time for as long as its sandbox lives. It counts against the quotas of
+// serveLink passes a request on for as long as its link and its key work, the zero time for as long as its sandbox lives. It counts against the quotas of
 // the link's tenant.
 func (s *Server) serveLink(c *gin.Context, link Link, v View) error {
-	s.ActFor(c, access.Caller{Tenant: link.Tenant}, link.Sandbox)
+	caller := access.Caller{Tenant: link.Tenant, KeyID: link.Key}
+	s.ActFor(c, caller, link.Sandbox)
 	ctx, done := context.WithCancel(c.Request.Context())
 	if !link.Expires.IsZero() {
 		ctx, done = context.WithDeadline(c.Request.Context(), link.Expires)
 	}
 	defer done()
+	ctx, release := s.Keys.Hold(ctx, caller)
+	defer release()
 	leave, err := s.Gate.Enter(ctx, link.Tenant, rest.RequestID(c), c.Writer.Header())
 	if err != nil {
 		return err
@@ -216,7 +219,7 @@ func (s *Server) preview(c *gin.Context) error {
 			s.E2B.Refuse(c, err)
 			return nil
 		}
-		return s.serveLink(c, Link{Tenant: box.Tenant, Sandbox: box.ID, Port: number}, View{Path: c.Request.URL.EscapedPath()})
+		return s.serveLink(c, Link{Tenant: box.Tenant, Sandbox: box.ID, Key: box.Key, Port: number}, View{Path: c.Request.URL.EscapedPath()})
 	case token == "" && strings.Contains(c.Request.Host, "-"+e2b.ShownID(sandbox)+"."): // get_host of E2B's SDKs
 		return farm.Errorf(farm.CodeUnauthorized, "This address needs the header %s (sandbox.traffic_access_token), or a link: ask for one with POST /v1/sandboxes/{id}/port-links.", e2b.HeaderTraffic)
 	case token == "":

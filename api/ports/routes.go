@@ -58,7 +58,7 @@ type Server struct {
 
 // NewServer makes a Server.
 func NewServer(deps Deps) *Server {
-	return &Server{Deps: deps, proxy: New(deps.Closing), links: NewLinks(deps.Signer, deps.Now)}
+	return &Server{Deps: deps, proxy: New(deps.Closing), links: NewLinks(deps.Signer, deps.Keys.IDs, deps.Now)}
 }
 
 // Close waits for the WebSockets to end, which they do once Closing is closed, and closes the connections that are not in use.
@@ -105,7 +105,7 @@ func (s *Server) linkRoutes() []rest.Route {
 	const box = "/v1/sandboxes/{id}"
 	out := []rest.Route{
 		{Method: "GET", Path: box + "/ports", Tag: "Ports", Summary: "List the ports on which programs listen", Answers: []rest.Answer{{Status: http.StatusOK, Doc: "the ports", Body: wire.Ports{}}}, Handler: s.listPorts},
-		{Method: "POST", Path: box + "/port-links", Tag: "Ports", Summary: "Make a link to a port", Detail: "Whoever has the link uses the port without a key, until it expires or the sandbox closes. With api.preview_domain the port has an origin of its own there; then pages work that need one.", Body: wire.PortLinkRequest{}, Answers: []rest.Answer{{Status: http.StatusCreated, Doc: "the link", Body: wire.PortLink{}}}, Handler: s.linkPort},
+		{Method: "POST", Path: box + "/port-links", Tag: "Ports", Summary: "Make a link to a port", Detail: "Whoever has the link uses the port without a key, until it expires, the sandbox closes, or the key that made it is revoked. With api.preview_domain the port has an origin of its own there; then pages work that need one.", Body: wire.PortLinkRequest{}, Answers: []rest.Answer{{Status: http.StatusCreated, Doc: "the link", Body: wire.PortLink{}}}, Handler: s.linkPort},
 	}
 	for _, method := range portMethods {
 		out = append(out,
