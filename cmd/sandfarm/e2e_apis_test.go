@@ -143,9 +143,7 @@ func eventsOverAPIs(t *testing.T, f *apisFarm, _ string) {
 			}
 		}
 	}
-	if got.String() != want {
-		t.Errorf("the events have %q, want %q", got.String(), want)
-	}
+	testbed.Diff(t, "the events have", want, got.String())
 	f.spread("/v1/jobs/" + job.ID + "/events")
 }
 
@@ -305,9 +303,7 @@ func killedAPI(t *testing.T, f *apisFarm, box string) {
 	if got.String() != want || !killed {
 		t.Errorf("the events have %q, want %q (killed %v)", got.String(), want, killed)
 	}
-	if got := f.run(box, "print('on')").Stdout; got != "on\n" {
-		t.Errorf("after the kill it prints %q", got)
-	}
+	testbed.Diff(t, "after the kill it", "on\n", f.run(box, "print('on')").Stdout)
 }
 
 // balancer is a load balancer without affinity: each request has a connection of its own, and goes to the API after the one that had the

@@ -89,16 +89,12 @@ func readAttack(t *testing.T, path string) attack {
 		key, value, ok := strings.Cut(strings.TrimPrefix(row, "# "), ": ")
 		if of, name, found := strings.Cut(key, " "); found && of == gVisor {
 			if key = name; !enginetest.GVisor() {
-				if err := new(attack).set(key, strings.TrimSpace(value)); err != "" {
-					t.Errorf("%s: %s", path, err)
-				}
+				testbed.Diff(t, path, "", new(attack).set(key, strings.TrimSpace(value)))
 				continue
 			}
 		}
 		if ok && strings.HasPrefix(row, "# ") {
-			if err := a.set(key, strings.TrimSpace(value)); err != "" {
-				t.Errorf("%s: %s", path, err)
-			}
+			testbed.Diff(t, path, "", a.set(key, strings.TrimSpace(value)))
 		}
 	}
 	return a

@@ -67,21 +67,11 @@ func (f *farmProcess) badCode(t *testing.T) {
 		restarted        bool
 	}{
 		{"print(1)\x00", "completed", "SyntaxError", 1, 0, false},
-		{"import os; os._exit(3)", "completed", farm.ErrorKernelDied, 3, 0, true},
-		{"import os; os.kill(os.getpid(), 9)", "completed", farm.ErrorKernelDied, 137, 0, true},
 		{"import ctypes; ctypes.string_at(0)", "completed", farm.ErrorKernelDied, 139, 0, true},
 		{"import os, subprocess; subprocess.Popen(['sleep', '60']); os.kill(-1, 9)", "completed", "", 0, 0, false},
-		{"import sys; sys.exit(7)", "completed", "", 7, 0, false},
-		{"input()", "completed", "StdinNotImplementedError", 1, 0, false},
 		{"import sys; sys.stdin.read()", "completed", "", 0, 0, false},
-		{"import sys; sys.stdout.close()", "completed", "", 0, 0, false},
-		{"import sys; sys.stdout = None", "completed", "", 0, 0, false},
-		{"import io, sys\nwith io.StringIO() as s: sys.stdout = s", "completed", "", 0, 0, false},
-		{"import os; os.close(1); os.close(2)", "completed", "", 0, 0, false},
 		{"import os; n = os.open('/dev/null', os.O_WRONLY); os.dup2(n, 1); os.dup2(n, 2)", "completed", "", 0, 0, false},
-		{"import subprocess, threading, time\ndef late():\n  time.sleep(0.3); print('LATE')\nthreading.Thread(target=late).start()\nsubprocess.Popen(['sh', '-c', 'sleep 0.3; echo LATE'])\nNone", "completed", "", 0, 0, false},
 		{"import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: time.sleep(1)", "timed_out", farm.ErrorKernelDied, 137, 1, true},
-		{"while True: pass", "timed_out", "KeyboardInterrupt", 1, 1, false},
 		{"x = bytearray(8 << 30)", "completed", farm.ErrorOutOfMemory, 137, 0, true},
 	} {
 		job, r := f.ended(t, box, c.code, c.timeout)
@@ -97,9 +87,7 @@ func (f *farmProcess) badCode(t *testing.T) {
 			t.Errorf("after %q: %+v", c.code, next)
 		}
 	}
-	if got := f.run(box, "s = '''"+strings.Repeat("x", 10<<20-100)+"'''\nprint(len(s))").Stdout; got != fmt.Sprintln(10<<20-100) {
-		t.Errorf("10 MiB of code: %q", got)
-	}
+	testbed.Diff(t, "10 MiB of code", fmt.Sprintln(10<<20-100), f.run(box, "s = '''"+strings.Repeat("x", 10<<20-100)+"'''\nprint(len(s))").Stdout)
 }
 
 func (f *farmProcess) oddFiles(t *testing.T) {

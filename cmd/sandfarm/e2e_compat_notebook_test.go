@@ -230,9 +230,7 @@ func workspacesAreApart(t *testing.T, f *farmProcess) {
 	s := overHTTP(t, f, "docker-sandbox")
 	one, other := s.must("sandbox_initialize", map[string]any{}), s.must("sandbox_initialize", map[string]any{"image": "no-such:1"})
 	path := s.must("write_file_sandbox", in(one, map[string]any{"file_name": "secret.txt", "file_contents": "only mine"}))["file_path"].(string)
-	if path != "/app/workspaces/"+one["workspace_id"].(string)+"/secret.txt" {
-		t.Errorf("the file is %s", path)
-	}
+	testbed.Diff(t, "the file", "/app/workspaces/"+one["workspace_id"].(string)+"/secret.txt", path)
 	if got := s.stdout(one, "cat "+path); got[0] != "only mine" {
 		t.Errorf("read %q", got)
 	}

@@ -128,9 +128,7 @@ func runPage(t *testing.T, f *farmProcess, page, more string) (out, dir string) 
 func sandboxPage(t *testing.T, f *farmProcess) {
 	t.Parallel()
 	out, dir := runPage(t, f, "mcp-sandbox.md", "\nprint(result['stdout'], result['files'], requests.get(result['file_links'][0]).content[:4])\n")
-	if want := "图表已生成\n ['/app/results/sine_wave.png'] b'\\x89PNG'\n"; out != want {
-		t.Errorf("it printed %q, want %q", out, want)
-	}
+	testbed.Diff(t, "printed", "图表已生成\n ['/app/results/sine_wave.png'] b'\\x89PNG'\n", out)
 	picture, err := os.ReadFile(filepath.Join(dir, "downloaded_sine_wave.png"))
 	if err != nil || !bytes.HasPrefix(picture, []byte("\x89PNG")) || len(picture) < 5000 {
 		t.Errorf("the picture has %d bytes: %v", len(picture), err)
@@ -205,12 +203,8 @@ func sandboxTools(t *testing.T, f *farmProcess) {
 	if len(files) != 1 || files[0] != "/app/results/a b/图/x.txt" || len(links) != 1 {
 		t.Fatalf("its files: %v", ran)
 	}
-	if got := string(download(t, links[0].(string))); got != "x" {
-		t.Errorf("the link has %q", got)
-	}
-	if got := string(download(t, f.url+"/sandbox/file?sandbox_name=python-sandbox-e2e&file_path=a+b/%E5%9B%BE/x.txt")); got != "x" {
-		t.Errorf("by name it is %q", got)
-	}
+	testbed.Diff(t, "the link", "x", string(download(t, links[0].(string))))
+	testbed.Diff(t, "by name it", "x", string(download(t, f.url+"/sandbox/file?sandbox_name=python-sandbox-e2e&file_path=a+b/%E5%9B%BE/x.txt")))
 	if got := s.call("execute_terminal_command", in(map[string]any{"command": "cat /app/results/*/*/x.txt | tr x y; exit 3"})); got["stdout"] != "y" || got["exit_code"] != 3.0 {
 		t.Errorf("the command: %v", got)
 	}

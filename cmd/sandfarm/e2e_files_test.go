@@ -125,9 +125,7 @@ os.remove("project/a/b/local.txt")`); out.Stdout != "from here first\n" {
 		t.Fatalf("the sandbox has %+v", out)
 	}
 	once()
-	if got := local("remote.txt"); got != "from there" {
-		t.Errorf("here is %q", got)
-	}
+	testbed.Diff(t, "here", "from there", local("remote.txt"))
 	if _, err := os.Stat(at("a/b/local.txt")); !os.IsNotExist(err) {
 		t.Errorf("what was deleted there: %v", err)
 	}

@@ -153,7 +153,6 @@ func TestJupyter(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
 	t.Run("Cells", f.notebookCells)
-	t.Run("Questions", f.notebookQuestions)
 	t.Run("Widgets", f.notebookWidgets)
 	t.Run("Input", f.notebookInput)
 	t.Run("DeadKernels", f.notebookDeaths)
@@ -164,9 +163,7 @@ func (f *farmProcess) notebookCells(t *testing.T) {
 	t.Parallel()
 	n := f.notebook(t)
 	got := n.cell("import matplotlib.pyplot as plt\nprint('hi')\nplt.plot([1, 2])\nplt.show()\n6 * 7")
-	if want := "execute_input stream display_data execute_result execute_reply"; types(got) != want {
-		t.Errorf("messages %s, want %s", types(got), want)
-	}
+	testbed.Diff(t, "messages", "execute_input stream display_data execute_result execute_reply", types(got))
 	large := n.cell("from IPython.display import HTML, display\ndisplay(HTML('x' * 400_000))")
 	data, _ := large[2].Content["data"].(map[string]any)
 	if text, _ := data["text/html"].(string); len(text) != 400_000 || data["text/plain"] == nil {
@@ -189,26 +186,6 @@ func (f *farmProcess) notebookCells(t *testing.T) {
 	}
 }
 
-func (f *farmProcess) notebookQuestions(t *testing.T) {
-	t.Parallel()
-	n := f.notebook(t)
-	n.cell("greeting = 'hello'")
-	for kind, c := range map[string]struct {
-		content map[string]any
-		want    string
-	}{
-		"complete_request":    {map[string]any{"code": "greet", "cursor_pos": 5}, "greeting"},
-		"inspect_request":     {map[string]any{"code": "greeting", "cursor_pos": 3, "detail_level": 0}, "hello"},
-		"is_complete_request": {map[string]any{"code": "if x:"}, "incomplete"},
-		"history_request":     {map[string]any{"hist_access_type": "tail", "n": 1, "output": false, "raw": true}, "hello"},
-		"comm_info_request":   {map[string]any{}, "comms"},
-	} {
-		if reply := replyOf(n.until(n.send("shell", kind, c.content))); reply["status"] != "ok" && kind != "is_complete_request" || !strings.Contains(fmt.Sprint(reply), c.want) {
-			t.Errorf("%s: %v", kind, reply)
-		}
-	}
-}
-
 // What is printed into a widget is what comes between two messages of the cell, and a slider that is moved makes the kernel print again.
 func (f *farmProcess) notebookWidgets(t *testing.T) {
 	t.Parallel()
@@ -225,9 +202,7 @@ def moved(message):
 c.on_msg(moved)
 `)
 	want := "execute_input stream comm_open stream comm_msg stream execute_reply"
-	if types(got) != want {
-		t.Errorf("messages %s, want %s", types(got), want)
-	}
+	testbed.Diff(t, "messages", want, types(got))
 	id := n.send("shell", "comm_msg", map[string]any{"comm_id": "w", "data": map[string]any{"value": 6}})
 	if got := n.until(id); types(got) != "stream" || got[1].Content["text"] != "moved to 6\n" {
 		t.Errorf("the moved slider made %+v", got)

@@ -284,9 +284,7 @@ func sdk(t *testing.T, url, program, script string, modes map[string]string) {
 			for _, p := range s.Progress {
 				progress.WriteString(strings.Join(regexp.MustCompile(`tick \d\n`).FindAllString(p.Message, -1), ""))
 			}
-			if progress.String() != ticks {
-				t.Errorf("the progress is %q", progress.String())
-			}
+			testbed.Diff(t, "the progress", ticks, progress.String())
 		})
 	}
 }

@@ -137,9 +137,7 @@ func TestTwoNodes(t *testing.T) {
 		f.run(id, fmt.Sprintf("open('mark', 'w').write('%d')", i))
 	}
 	for i, id := range append(first, second...) {
-		if got := f.run(id, "print(open('mark').read())").Stdout; got != fmt.Sprintf("%d\n", i) {
-			t.Errorf("sandbox %d says %q", i, got)
-		}
+		testbed.Diff(t, fmt.Sprintf("sandbox %d", i), fmt.Sprintf("%d\n", i), f.run(id, "print(open('mark').read())").Stdout)
 	}
 	until(t.Context(), t, "each worker says that its node is full", time.Minute, func() bool { // with its next heartbeat
 		workers, err := f.Workers(t.Context())
@@ -212,7 +210,5 @@ func TestTwoNodes(t *testing.T) {
 		s := f.sandbox(small())
 		f.run(s.ID, "print(1)")
 	}
-	if got := f.run(first[3], "print(open('mark').read())").Stdout; got != "3\n" {
-		t.Errorf("a sandbox of the other engine says %q", got)
-	}
+	testbed.Diff(t, "a sandbox of the other engine", "3\n", f.run(first[3], "print(open('mark').read())").Stdout)
 }

@@ -76,12 +76,8 @@ for n in range(%d):
 	for n := range lines {
 		fmt.Fprintln(&want, n)
 	}
-	if got := done.Result.Execute.Stdout; got != want.String() {
-		t.Errorf("output after the kill is incomplete: %q", got)
-	}
-	if done.Attempt != 2 {
-		t.Errorf("attempt is %d, want 2: it was taken over once", done.Attempt)
-	}
+	testbed.Diff(t, "output after the kill is incomplete", want.String(), done.Result.Execute.Stdout)
+	testbed.Diff(t, "attempt", 2, done.Attempt)
 	if got := f.run(box.ID, "print(open('runs.txt').read())").Stdout; got != "x\n" {
 		t.Errorf("the code ran %d times", strings.Count(got, "x"))
 	}
@@ -94,9 +90,7 @@ for n in range(%d):
 			streamed.WriteString(data.Text)
 		}
 	}
-	if streamed.String() != want.String() {
-		t.Errorf("events after the kill are incomplete: %q", streamed.String())
-	}
+	testbed.Diff(t, "events after the kill are incomplete", want.String(), streamed.String())
 }
 
 func TestKilledRedisComesBackWithItsRecords(t *testing.T) {

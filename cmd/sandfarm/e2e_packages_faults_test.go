@@ -3,6 +3,7 @@
 package main_test
 
 import (
+	"fmt"
 	"strings"
 	"syscall"
 	"testing"
@@ -43,9 +44,7 @@ func (f *packageFarm) fullInstalls(t *testing.T) {
 		f.run(box, "kept = 7")
 		f.wantOutcomes(f.install(box, c.asked...), c.want...)
 		if c.memory >= 128 { // with less, kernel and installer hardly fit
-			if got := f.run(box, "print(kept)").Stdout; got != "7\n" {
-				t.Errorf("%s: the kernel's variable afterwards: %q", name, got)
-			}
+			testbed.Diff(t, fmt.Sprintf("%s: the kernel's variable afterwards", name), "7\n", f.run(box, "print(kept)").Stdout)
 		}
 		f.wantPackages(box, c.there...)
 	}
@@ -133,8 +132,6 @@ func TestPackagesSurviveAKill(t *testing.T) {
 func (f *packageFarm) second(job wire.Job) wire.Job {
 	f.t.Helper()
 	done := f.waitState(job, "completed")
-	if done.Attempt != 2 {
-		f.t.Errorf("%s job: attempt %d", job.Kind, done.Attempt)
-	}
+	testbed.Diff(f.t, fmt.Sprintf("%s job: attempt", job.Kind), 2, done.Attempt)
 	return done
 }

@@ -163,9 +163,7 @@ print(left, busy, names == infos, ' '.join(names))`
 		modules = append(modules, moduleOf(name))
 	}
 	want := "[] [] True " + strings.Join(modules, " ")
-	if got := strings.TrimSuffix(f.run(box, look).Stdout, "\n"); got != want {
-		f.t.Errorf("the sandbox afterwards: %q, want %q", got, want)
-	}
+	testbed.Diff(f.t, "the sandbox afterwards", want, strings.TrimSuffix(f.run(box, look).Stdout, "\n"))
 }
 
 func (f *packageFarm) builds(t *testing.T) {

@@ -49,9 +49,7 @@ func TestAutomaticPool(t *testing.T) {
 	}
 	await(1, 1)
 	box := f.sandbox(wire.CreateRequest{})
-	if got := f.hits(t); got != "1" {
-		t.Errorf("%s creates came from the pool, want 1", got)
-	}
+	testbed.Diff(t, "creates came from the pool", "1", f.hits(t))
 	await(0, 0)
 	_, err = f.Close(t.Context(), box.ID, client.WithWait(time.Minute))
 	testbed.Must(t, err)
@@ -102,15 +100,11 @@ print(sorted(n for n in globals() if not n.startswith('_')), os.listdir('/worksp
 	_, err := f.Close(t.Context(), first.ID, client.WithWait(time.Minute))
 	testbed.Must(t, err)
 	second := f.sandbox(wire.CreateRequest{})
-	if got := f.run(second.ID, look).Stdout; got != fresh {
-		t.Errorf("the first output in the next one is %s, want %s", got, fresh)
-	}
+	testbed.Diff(t, "the first output in the next one", fresh, f.run(second.ID, look).Stdout)
 	if first.ID == second.ID {
 		t.Error("two sandboxes have one id")
 	}
-	if got := f.hits(t); got != "2" {
-		t.Errorf("%s creates came from the pool, want 2", got)
-	}
+	testbed.Diff(t, "creates came from the pool", "2", f.hits(t))
 }
 
 func (f *farmProcess) pooledLimits(t *testing.T) {
@@ -129,9 +123,7 @@ def first(*names):
 quota = first('cpu.max') or first('cpu/cpu.cfs_quota_us') + ' ' + first('cpu/cpu.cfs_period_us')
 a, b = quota.split()
 print(first('memory.max', 'memory/memory.limit_in_bytes'), int(a) / int(b), first('pids.max', 'pids/pids.max'))`).Stdout
-	if want := "1073741824 0.5 77\n"; got != want {
-		t.Errorf("the limits are %q, want %q", got, want)
-	}
+	testbed.Diff(t, "the limits", "1073741824 0.5 77\n", got)
 }
 
 func (f *farmProcess) pooledRun(t *testing.T) {
@@ -160,9 +152,7 @@ func (f *farmProcess) deadMembers(t *testing.T, namespace string) {
 		}
 	}
 	for range 3 {
-		if got := f.run(f.sandbox(wire.CreateRequest{}).ID, "print('lives')").Stdout; got != "lives\n" {
-			t.Errorf("code prints %q", got)
-		}
+		testbed.Diff(t, "code", "lives\n", f.run(f.sandbox(wire.CreateRequest{}).ID, "print('lives')").Stdout)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -122,9 +123,7 @@ func (g *restGuide) receiver(t *testing.T, b guideBlock) {
 		"six minutes old":         {key: key, body: `{"id":"job_1","state":"completed"}`, age: 6 * time.Minute},
 		"without a signature":     {body: `{"id":"job_1","state":"completed"}`},
 	} {
-		if status := forged.send(t, address); status != http.StatusBadRequest {
-			t.Errorf("a message %s gets %d, want 400", name, status)
-		}
+		testbed.Diff(t, fmt.Sprintf("a message %s gets", name), http.StatusBadRequest, forged.send(t, address))
 	}
 	job, err := g.farm.Run(t.Context(), wire.RunRequest{Code: "6 * 7", CallbackURL: "http://" + address + "/"})
 	testbed.Must(t, err)

@@ -104,9 +104,7 @@ func sshTerminal(u *sshUser) {
 	p.types("until [ \"$(stty size)\" = '40 120' ]; do :; done; echo re''sized\r")
 	p.sees("resized\r\n")
 	p.types("exit 9\r")
-	if code := p.leaves(before); code != 9 {
-		u.t.Errorf("exit code %d", code)
-	}
+	testbed.Diff(u.t, "exit code", 9, p.leaves(before))
 }
 
 // A program whose client has left gets SIGHUP; one that ignores it runs on.

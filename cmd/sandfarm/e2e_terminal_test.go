@@ -158,9 +158,7 @@ func shellOnATerminal(_ *testing.T, f *farmProcess, box string) {
 	p.types("~?")
 	p.sees("~~  a tilde")
 	p.types("\rexit 9\r")
-	if code := p.leaves(before); code != 9 {
-		p.t.Errorf("exit code %d", code)
-	}
+	testbed.Diff(p.t, "exit code", 9, p.leaves(before))
 }
 
 func leaveAndComeBack(t *testing.T, f *farmProcess, box string) {
@@ -172,17 +170,13 @@ func leaveAndComeBack(t *testing.T, f *farmProcess, box string) {
 	p.types("~.")
 	p.sees("runs on: sandfarm attach " + box + " ")
 	process := p.sees("\r\n")
-	if code := p.leaves(before); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	testbed.Diff(t, "exit code", 0, p.leaves(before))
 	again := f.sitDown("attach", box, process)
 	before = again.mode()
 	again.sees("$ ")
 	again.types("echo it=$x; kill -9 $$\r")
 	again.sees("it=remembered\r\n")
-	if code := again.leaves(before); code != 137 {
-		t.Errorf("exit code %d", code)
-	}
+	testbed.Diff(t, "exit code", 137, again.leaves(before))
 	list, err := exec.Command(program, "--url", f.url, "ps", box).Output()
 	if err != nil || !strings.Contains(string(list), process) || !strings.Contains(string(list), "exit 137") {
 		t.Errorf("%s, %v", list, err)
@@ -196,9 +190,7 @@ func execOnATerminal(t *testing.T, f *farmProcess, box string) {
 	p.types("6 * 7\r")
 	p.sees("42\r\n")
 	p.types("import sys; sys.exit(5)\r")
-	if code := p.leaves(before); code != 5 {
-		t.Errorf("exit code %d", code)
-	}
+	testbed.Diff(t, "exit code", 5, p.leaves(before))
 }
 
 // A program that draws the whole screen has the keyboard to itself, and leaves the terminal as it was.
@@ -212,9 +204,7 @@ func fullScreen(t *testing.T, f *farmProcess, box string) {
 	p.types("q")
 	p.sees("load average")
 	p.types("q")
-	if code := p.leaves(before); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	testbed.Diff(t, "exit code", 0, p.leaves(before))
 }
 
 func execOnPipes(t *testing.T, f *farmProcess, box string) {
@@ -266,9 +256,7 @@ func killedClient(t *testing.T, f *farmProcess, box string) {
 	before := p.mode()
 	p.sees("up\r\n")
 	testbed.Must(t, p.cmd.Process.Signal(syscall.SIGTERM))
-	if code := p.leaves(before); code != 130 {
-		t.Errorf("exit code %d", code)
-	}
+	testbed.Diff(t, "exit code", 130, p.leaves(before))
 	ctx, done := context.WithTimeout(t.Context(), time.Minute)
 	defer done()
 	list, err := f.Processes(ctx, box)

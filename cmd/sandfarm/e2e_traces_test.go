@@ -5,6 +5,7 @@ package main_test
 import (
 	"compress/gzip"
 	"encoding/hex"
+	"fmt"
 	"io"
 	"math"
 	"net/http"
@@ -139,9 +140,7 @@ func TestOneTraceFromTheCallerToTheAgent(t *testing.T) {
 		for end := time.Now().Add(time.Minute); got != want.path && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 			got = c.path(want.trace, want.span)
 		}
-		if got != want.path {
-			t.Errorf("the path to %s is %q, want %q", want.span, got, want.path)
-		}
+		testbed.Diff(t, fmt.Sprintf("the path to %s", want.span), want.path, got)
 	}
 	select {
 	case parent := <-received:

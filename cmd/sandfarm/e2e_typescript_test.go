@@ -53,9 +53,7 @@ func TestTypeScriptSDK(t *testing.T) {
 	s.copy("../../sdk/typescript/tests", filepath.Join(s.project, "tests"))
 	s.run(s.project, nil, "node", "old.cjs")
 	s.run(s.project, nil, "node", filepath.Join(tools, "node_modules", "typescript", "lib", "tsc.js"), "-p", ".")
-	if got := s.run(s.project, nil, "node", "guide.ts"); got != printed {
-		t.Errorf("docs/sdk-typescript.md says that its blocks print\n%s\nand they print\n%s", printed, got)
-	}
+	testbed.Diff(t, "what the blocks of docs/sdk-typescript.md print", printed, s.run(s.project, nil, "node", "guide.ts"))
 	scripts, err := filepath.Glob(filepath.Join(s.project, "tests", "*.test.ts"))
 	if err != nil || len(scripts) == 0 {
 		t.Fatalf("there are no tests: %v", err)

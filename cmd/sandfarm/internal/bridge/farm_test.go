@@ -104,9 +104,7 @@ func TestEventsOfAFarmThatIsDown(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	if n != 1 {
-		t.Errorf("%d events, want one error", n)
-	}
+	testbed.Diff(t, "events", 1, n)
 }
 
 func TestACallThatWasCanceledSaysSo(t *testing.T) {
@@ -167,9 +165,7 @@ func TestReadFileHoldsToItsLimit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f, _ := remote(t, func(w http.ResponseWriter, r *http.Request) {
-				if r.URL.Path != "/v1/sandboxes/sbx_1/files/deep/a.txt" {
-					t.Errorf("asked for %s", r.URL.Path)
-				}
+				testbed.Diff(t, "asked for", "/v1/sandboxes/sbx_1/files/deep/a.txt", r.URL.Path)
 				if test.chunked {
 					_ = http.NewResponseController(w).Flush()
 				}

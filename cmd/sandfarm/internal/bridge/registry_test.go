@@ -54,9 +54,7 @@ func TestServerJSONAgreesWithTheProgram(t *testing.T) {
 		Meta        map[string]struct{ Tools []string } `json:"_meta"`
 	}
 	testbed.Must(t, json.Unmarshal([]byte(file(t, "server.json")), &got))
-	if got.Schema != "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json" {
-		t.Errorf("schema %s", got.Schema)
-	}
+	testbed.Diff(t, "schema", "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json", got.Schema)
 	module := regexp.MustCompile(`(?m)^module github\.com/([^/\s]+)/([^/\s]+)$`).FindStringSubmatch(file(t, "go.mod"))
 	if module == nil || got.Name != "io.github."+module[1]+"/"+module[2] || got.Repository.URL != "https://github.com/"+module[1]+"/"+module[2] {
 		t.Errorf("%s of %s is not the module %v", got.Name, got.Repository.URL, module)
@@ -68,9 +66,7 @@ func TestServerJSONAgreesWithTheProgram(t *testing.T) {
 	if newest := regexp.MustCompile(`(?m)^## \[(\d+\.\d+\.\d+[^\]]*)\]`).FindStringSubmatch(file(t, "CHANGELOG.md")); newest != nil {
 		released = newest[1]
 	}
-	if got.Version != released {
-		t.Errorf("version %s, and the newest release of the changelog is %s", got.Version, released)
-	}
+	testbed.Diff(t, "version, which is the newest release of the changelog", released, got.Version)
 	if len(got.Remotes) != 1 || got.Remotes[0].Type != "streamable-http" || !strings.HasSuffix(got.Remotes[0].URL, "/mcp") {
 		t.Errorf("remotes %+v", got.Remotes)
 	}

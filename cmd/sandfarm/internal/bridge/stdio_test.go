@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -32,9 +33,7 @@ func TestStdio(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
 	farm := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") != "Bearer secret" {
-			t.Errorf("%s %s came with %q", r.Method, r.URL, r.Header.Get("Authorization"))
-		}
+		testbed.Diff(t, fmt.Sprintf("%s %s came with", r.Method, r.URL), "Bearer secret", r.Header.Get("Authorization"))
 		w.Header().Set("Content-Type", "application/json")
 		switch r.URL.Path {
 		case "/v1/sandboxes":

@@ -2,6 +2,7 @@ package farmd
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -101,14 +102,10 @@ func TestDataDirWithBrokenFile(t *testing.T) {
 func TestOlderThan(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[string]bool{"20.10.24+dfsg1": true, "23.0.1": false, "24.0": false, "unknown": false, "": false, "22.99": true} {
-		if got := olderThan(version, 23, 0); got != want {
-			t.Errorf("old(%q) is %v", version, got)
-		}
+		testbed.Diff(t, fmt.Sprintf("old(%q)", version), want, olderThan(version, 23, 0))
 	}
 	dir := t.TempDir()
-	if got := existingParent(filepath.Join(dir, "a", "b")); got != dir {
-		t.Errorf("nearest gives %q", got)
-	}
+	testbed.Diff(t, "nearest folder", dir, existingParent(filepath.Join(dir, "a", "b")))
 }
 
 func TestRunsLooksAtTheLock(t *testing.T) {

@@ -33,9 +33,7 @@ func TestHealthOfTheAPI(t *testing.T) {
 	t.Parallel()
 	status := http.StatusOK
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/healthz" {
-			t.Errorf("asked for %s", r.URL.Path)
-		}
+		testbed.Diff(t, "asked for", "/healthz", r.URL.Path)
 		w.WriteHeader(status)
 	}))
 	defer server.Close()

@@ -1,6 +1,7 @@
 package farmd
 
 import (
+	"fmt"
 	"log/slog"
 	"net/http"
 	"testing"
@@ -54,8 +55,6 @@ func TestMetricsAreShownUnderTrustedNamesOnly(t *testing.T) {
 		answer, err := http.DefaultClient.Do(r)
 		testbed.Must(t, err)
 		_ = answer.Body.Close()
-		if answer.StatusCode != want {
-			t.Errorf("Host %q: status %d, want %d", host, answer.StatusCode, want)
-		}
+		testbed.Diff(t, fmt.Sprintf("Host %q: status", host), want, answer.StatusCode)
 	}
 }

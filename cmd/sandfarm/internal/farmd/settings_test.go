@@ -141,9 +141,7 @@ func TestDurability(t *testing.T) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
-	if got := load(t, "").Redis.Durability; got != "everysec" {
-		t.Errorf("default = %q", got)
-	}
+	testbed.Diff(t, "default", "everysec", load(t, "").Redis.Durability)
 }
 
 func TestUnreadVariablesAreLogged(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"strconv"
@@ -72,9 +73,7 @@ func TestOtherFolderIsNotTheUsualOne(t *testing.T) {
 	here, err := os.Getwd()
 	testbed.Must(t, err)
 	for data, want := range map[string]string{".sandfarm": "", here + "/.sandfarm": "", "/srv/farm": "/srv/farm", "data": here + "/data"} {
-		if got := otherFolder(data); got != want {
-			t.Errorf("%s: %q, want %q", data, got, want)
-		}
+		testbed.Diff(t, data, want, otherFolder(data))
 	}
 }
 
@@ -120,9 +119,7 @@ func TestConsoleIsSilentWithoutABuild(t *testing.T) {
 		stop := newConsole(&out).watch()
 		time.Sleep(time.Minute)
 		stop()
-		if out.String() != "" {
-			t.Errorf("printed %q", out.String())
-		}
+		testbed.Diff(t, "printed", "", out.String())
 	})
 }
 
@@ -138,9 +135,7 @@ func TestThreads(t *testing.T) {
 		"ByTheEnvironment": {2, 2, "2", 2},
 		"LimitOfTheCgroup": {2, 8, "", 2},
 	} {
-		if got := threads(c.now, c.cores, c.setting); got != c.want {
-			t.Errorf("%s: %d threads, want %d", name, got, c.want)
-		}
+		testbed.Diff(t, fmt.Sprintf("%s: threads", name), c.want, threads(c.now, c.cores, c.setting))
 	}
 }
 
