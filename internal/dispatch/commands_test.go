@@ -99,9 +99,7 @@ func TestCommandsOfAJob(t *testing.T) {
 	api.AddHook(seen)
 	worker.AddHook(seen)
 	run()
-	if got := strings.Join(drain(seen.seen), " "); got != "evalsha evalsha evalsha" {
-		t.Errorf("a job took the commands %q, want those to accept, claim and end it; the subscription and the queue's own are not counted", got)
-	}
+	testbed.Diff(t, "a job took the commands", "evalsha evalsha evalsha", strings.Join(drain(seen.seen), " "))
 }
 
 // drain gives the commands so far, without those that a Store sends once a second or a minute.

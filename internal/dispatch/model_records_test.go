@@ -202,9 +202,7 @@ func TestModelAfterMigration(t *testing.T) {
 					n++
 				}
 			}
-			if n != unfinished {
-				t.Errorf("%d jobs are unfinished after the migration, want %d", n, unfinished)
-			}
+			testbed.Diff(t, "jobs are unfinished after the migration", unfinished, n)
 			w.accept("the migration", w.now)
 			w.settle()
 		})

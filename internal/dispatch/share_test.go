@@ -220,9 +220,7 @@ func TestJobsOfOneSandboxRunInOrder(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Error("the jobs did not run in the order in which they were accepted")
 	}
-	if limit != 1 {
-		t.Errorf("%d jobs of one sandbox ran at once", limit)
-	}
+	testbed.Diff(t, "jobs of one sandbox ran at once", 1, limit)
 	if len(by) < 2 {
 		t.Errorf("only %v ran jobs: the test needs several workers", by)
 	}

@@ -3,11 +3,14 @@ package queue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // asked sends a dequeue of a queue through a hook and returns how long the hook withheld the answer, by the fake clock of synctest.
@@ -29,9 +32,7 @@ func TestHookWaitsAtTheEndOfARound(t *testing.T) {
 		h := newHook(2, nil)
 		want := func(what string, got, want time.Duration) {
 			t.Helper()
-			if got != want {
-				t.Errorf("%s: the answer was withheld for %v, want %v", what, got, want)
-			}
+			testbed.Diff(t, fmt.Sprintf("%s: the answer was withheld for", what), want, got)
 		}
 		want("first queue of a round", asked(t, h, "a", redis.Nil), 0)
 		want("last queue of a round", asked(t, h, "b", redis.Nil), idleLook)
@@ -91,9 +92,7 @@ func TestHookDoesNotAskAnEmptyQueueAgain(t *testing.T) {
 		}
 		want := func(when, queue string, answer error, reached bool) {
 			t.Helper()
-			if ask(queue, answer) != reached {
-				t.Errorf("%s, queue %s: Redis was asked %v, want %v", when, queue, !reached, reached)
-			}
+			testbed.Diff(t, fmt.Sprintf("%s, queue %s: Redis was asked %v", when, queue, !reached), reached, ask(queue, answer))
 		}
 		h.signal("a") // kept, so that the first round does not wait
 		for _, queue := range []string{"a", "b", "c"} {
@@ -137,7 +136,5 @@ func TestRetryDelay(t *testing.T) {
 	if total < 5*time.Hour || total > 12*time.Hour {
 		t.Errorf("a callback is retried for %s", total)
 	}
-	if d := retryDelay(TypeCallback, 1<<30); d != time.Hour {
-		t.Errorf("a callback waits %s after many errors", d)
-	}
+	testbed.Diff(t, "wait of a callback after many errors", time.Hour, retryDelay(TypeCallback, 1<<30))
 }

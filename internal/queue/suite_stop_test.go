@@ -168,9 +168,7 @@ func manyTasksArriveOnce(t *testing.T, factory Factory) {
 	}
 	wg.Wait()
 	for id, n := range seen {
-		if n != 1 {
-			t.Errorf("%s was handled %d times", id, n)
-		}
+		testbed.Diff(t, fmt.Sprintf("%s was handled, times", id), 1, n)
 	}
 }
 

@@ -263,9 +263,7 @@ func lastTryIsTheLast(t *testing.T, factory Factory) {
 		}
 		return state == "archived"
 	})
-	if n := len(b.got); n != 1 {
-		t.Errorf("it was tried %d times", n)
-	}
+	testbed.Diff(t, "it was tried, times", 1, len(b.got))
 }
 
 func panicIsAnError(t *testing.T, factory Factory) {

@@ -122,9 +122,7 @@ func TestMigratedSandboxesHaveGenerations(t *testing.T) {
 		if box.ID == "sbx_moved" || box.ID == "sbx_unassigned" {
 			want = 2
 		}
-		if box.Generation != want {
-			t.Errorf("%s has generation %d, want %d", box.ID, box.Generation, want)
-		}
+		testbed.Diff(t, fmt.Sprintf("%s has generation", box.ID), want, box.Generation)
 	}
 }
 

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"fmt"
 	"io/fs"
 	"net"
 	"os"
@@ -270,8 +271,6 @@ func TestDurableAfter(t *testing.T) {
 	for d, want := range map[store.Durability]time.Duration{
 		"": 0, store.DurabilityAOF: 0, store.DurabilityReplica: 0, store.DurabilityEverySec: 2 * time.Second,
 	} {
-		if got := store.New(rdb, storetest.NoTasks, store.Options{Durability: d}).DurableAfter(); got != want {
-			t.Errorf("%q: durable after %s, want %s", d, got, want)
-		}
+		testbed.Diff(t, fmt.Sprintf("%q: durable after", d), want, store.New(rdb, storetest.NoTasks, store.Options{Durability: d}).DurableAfter())
 	}
 }

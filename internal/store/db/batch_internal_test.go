@@ -13,6 +13,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // held counts the round trips of a client and holds each back until the test lets it go.
@@ -216,9 +218,7 @@ func TestBatch(t *testing.T) {
 		for n := range pending { // the first is on its way, the others wait
 			do(n)
 		}
-		if b.queued() != pending-1 {
-			t.Errorf("%d values wait, want %d", b.queued(), pending-1)
-		}
+		testbed.Diff(t, "values wait", pending-1, b.queued())
 		ctx, leave := context.WithCancelCause(t.Context())
 		why := errors.New("left")
 		wg.Go(func() {
@@ -227,9 +227,7 @@ func TestBatch(t *testing.T) {
 			}
 		})
 		do(pending)
-		if b.queued() != pending-1 {
-			t.Errorf("%d values wait beyond the bound, want %d", b.queued(), pending-1)
-		}
+		testbed.Diff(t, "values wait beyond the bound", pending-1, b.queued())
 		leave(why)
 		for range 3 {
 			synctest.Wait()
@@ -242,9 +240,7 @@ func TestBatch(t *testing.T) {
 		if want := [][]int{{0}, {1, 2, 3}, {4, 5, 6}, {bad}}; !slices.EqualFunc(s.batches, want, slices.Equal) {
 			t.Errorf("batches %v, want %v", s.batches, want)
 		}
-		if b.queued() != 0 {
-			t.Errorf("%d values still wait", b.queued())
-		}
+		testbed.Diff(t, "values still wait", 0, b.queued())
 	})
 }
 

@@ -248,16 +248,12 @@ func idempotencyRace(t *testing.T, factory Factory) {
 	wg.Wait()
 	made := 0
 	for i := range callers {
-		if ids[i] != ids[0] {
-			t.Errorf("caller %d got job %s, caller 0 %s", i, ids[i], ids[0])
-		}
+		testbed.Diff(t, fmt.Sprintf("job of caller %d", i), ids[0], ids[i])
 		if fresh[i] {
 			made++
 		}
 	}
-	if made != 1 {
-		t.Errorf("%d callers made a job, want 1", made)
-	}
+	testbed.Diff(t, "callers made a job", 1, made)
 	if n := b.rdb.LLen(t.Context(), b.prefix+"{acme}:line:"+box.ID).Val(); n != 1 {
 		t.Errorf("the FIFO has %d jobs, want 1", n)
 	}

@@ -128,9 +128,7 @@ func watchMissesNothing(t *testing.T, factory Factory) {
 				after = e.ID
 				seen++
 				if e.State.Final() {
-					if want := events + 3; seen != want {
-						t.Errorf("saw %d events, want %d", seen, want)
-					}
+					testbed.Diff(t, "events", events+3, seen)
 					return
 				}
 			}
@@ -347,9 +345,7 @@ func eventsLeaveTheWindow(t *testing.T, factory Factory) {
 		if size > segment && len(batch.Events) > 1 {
 			t.Errorf("a batch has %d events of %d bytes together", len(batch.Events), size)
 		}
-		if batch.State != farm.JobCompleted {
-			t.Errorf("the job is %q", batch.State)
-		}
+		testbed.Diff(t, "the job", farm.JobCompleted, batch.State)
 		if !batch.More {
 			break
 		}
@@ -430,8 +426,6 @@ func eventsWithoutTheirSegments(t *testing.T, factory Factory) {
 		if n > 0 {
 			testbed.Must(t, b.documents.Delete(t.Context(), keys[n-1]))
 		}
-		if got := strings.Join(eventIDs(b.events(t, ref, "")), " "); got != want {
-			t.Errorf("without %d of %d segments the events are %s, want %s", n, len(keys), got, want)
-		}
+		testbed.Diff(t, fmt.Sprintf("without %d of %d segments the events", n, len(keys)), want, strings.Join(eventIDs(b.events(t, ref, "")), " "))
 	}
 }

@@ -238,15 +238,11 @@ func packagesAreBounded(t *testing.T, factory Factory) {
 		t.Errorf("%d names one byte above the limit, want those of the last job", len(got))
 	}
 	install("a", "a", "b")
-	if n := len(have()); n != 3 {
-		t.Errorf("%d names after a further job, want 3", n)
-	}
+	testbed.Diff(t, "names after a further job", 3, len(have()))
 	var many []string
 	for i := range 1500 {
 		many = append(many, name(i, 20))
 	}
 	install(many...)
-	if n := len(have()); n != len(many) {
-		t.Errorf("%d names of a job that has more than fit, want them all", n)
-	}
+	testbed.Diff(t, "names of a job that has more than fit", len(many), len(have()))
 }

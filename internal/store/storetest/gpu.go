@@ -242,9 +242,7 @@ func gpusAreLeasedOnce(t *testing.T, factory Factory) {
 				devices := b.lease(t, s, 1+i%3)
 				mu.Lock()
 				for _, device := range devices {
-					if other := holder[device]; other != "" {
-						t.Errorf("%s has %s, which %s has too", s.ID, device, other)
-					}
+					testbed.Diff(t, fmt.Sprintf("other holder of %s", device), "", holder[device])
 					holder[device] = s.ID
 				}
 				mu.Unlock()

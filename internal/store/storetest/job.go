@@ -170,9 +170,7 @@ func jobTransitions(t *testing.T, factory Factory) {
 					if how == "force" && from.Final() && to.Final() {
 						allowed = true // without a change
 					}
-					if (err == nil) != allowed {
-						t.Errorf("%s → %s by %s: error %v, allowed %v", from, to, how, err, allowed)
-					}
+					testbed.Diff(t, fmt.Sprintf("%s → %s by %s: error %v: allowed", from, to, how, err), allowed, err == nil)
 					want := from
 					if allowed && !from.Final() {
 						want = to

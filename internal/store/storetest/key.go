@@ -166,9 +166,7 @@ func auditIsListed(t *testing.T, f Factory) {
 				t.Errorf("%q: %s is missing", tenant, e.Route)
 			}
 		}
-		if len(seen) != len(want) {
-			t.Errorf("%q: %d entries, want %d", tenant, len(seen), len(want))
-		}
+		testbed.Diff(t, fmt.Sprintf("%q: entries", tenant), len(want), len(seen))
 	}
 	newest, _, err := s.Audit(ctx, "blue", store.TimeRange{}, store.Page{Limit: 1})
 	if diff := cmp.Diff([]farm.AuditEntry{blue[len(blue)-1]}, newest); diff != "" || err != nil {

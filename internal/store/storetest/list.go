@@ -298,9 +298,7 @@ func labelsAreBounded(t *testing.T, factory Factory) {
 		}
 		next = after
 	}
-	if pages != 3 {
-		t.Errorf("%d sandboxes took %d pages, want 3", boxes, pages)
-	}
+	testbed.Diff(t, fmt.Sprintf("%d sandboxes took: pages", boxes), 3, pages)
 }
 
 // commands counts the commands that are sent to Redis.

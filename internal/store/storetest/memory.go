@@ -208,9 +208,7 @@ func trimForgetsExpired(t *testing.T, factory Factory) {
 	b.trim(t, store.Trimmed{Entries: 2 * many})
 	b.trim(t, store.Trimmed{})
 	for index, want := range map[string]int64{"jobs": 2, "boxes": 1} {
-		if n := b.rdb.ZCard(t.Context(), b.prefix+"{acme}:"+index).Val(); n != want {
-			t.Errorf("%s has %d entries, want %d", index, n, want)
-		}
+		testbed.Diff(t, fmt.Sprintf("%s: entries", index), want, b.rdb.ZCard(t.Context(), b.prefix+"{acme}:"+index).Val())
 	}
 	b.job(t, waits.Ref())
 }
@@ -326,9 +324,7 @@ func idempotencyKeysEndWithTheirJob(t *testing.T, factory Factory) {
 	second := run()
 	b.clock.forward(time.Duration(farm.DefaultLimits().HiddenSeconds)*time.Second + time.Millisecond)
 	b.trim(t, store.Trimmed{Jobs: 2}) // the create job and the first one
-	if named := b.rdb.HGet(t.Context(), key, "job").Val(); named != second.ID {
-		t.Errorf("after the end of job %s the key names %q, want %s", first.ID, named, second.ID)
-	}
+	testbed.Diff(t, fmt.Sprintf("after the end of job %s the key names", first.ID), second.ID, b.rdb.HGet(t.Context(), key, "job").Val())
 }
 
 // trimBoundsFinishedJobs: the newest finished jobs stay, up to the bound, and all keys of the others are removed.

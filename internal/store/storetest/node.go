@@ -57,9 +57,7 @@ func capacityIsReservedOnce(t *testing.T, factory Factory) {
 	for s := range got {
 		in[s]++
 	}
-	if len(in) != 10 {
-		t.Errorf("%d sandboxes of 100 MiB have a reservation on a node of 1000 MiB, want 10", len(in))
-	}
+	testbed.Diff(t, "sandboxes of 100 MiB have a reservation on a node of 1000 MiB", 10, len(in))
 	reservations, err := b.Reservations(t.Context(), "n1")
 	if err != nil || len(reservations) != 10 {
 		t.Fatalf("Reservations = %v, %v", reservations, err)
@@ -90,9 +88,7 @@ func reservationEdgeCases(t *testing.T, factory Factory) {
 		"cores to the last":  {farm.Capacity{MemoryMB: 1, CPUs: 4}, true},
 		"cores over":         {farm.Capacity{MemoryMB: 1, CPUs: 4.001}, false},
 	} {
-		if ok := b.reserve(t, store.ReserveRequest{Node: name, Sandbox: box("1"), Want: c.want}); ok != c.fits {
-			t.Errorf("%s: %v", name, ok)
-		}
+		testbed.Diff(t, name, c.fits, b.reserve(t, store.ReserveRequest{Node: name, Sandbox: box("1"), Want: c.want}))
 	}
 	r := store.ReserveRequest{Sandbox: box("big"), Want: farm.Capacity{MemoryMB: 5000, CPUs: 9}, Force: true}
 	if !b.reserve(t, r) {

@@ -362,7 +362,5 @@ func hibernatedSandboxesAreNotIdle(t *testing.T, factory Factory) {
 	}
 	wantCode(t, "hibernate again", b.hibernate(t, box, mib), "")
 	b.clock.forward(b.sandbox(t, box).ExpiresAt.Sub(b.clock.Now()))
-	if due() != 1 {
-		t.Errorf("behind its deadline %d are due", due())
-	}
+	testbed.Diff(t, "due behind its deadline", 1, due())
 }

@@ -337,9 +337,7 @@ func waitingCreatesAreRead(t *testing.T, factory Factory) {
 		var found []string
 		for _, box := range got.Sandboxes {
 			found = append(found, box.ID)
-			if box.Spec.Resources.MemoryMB != 100+slices.Index(ids, box.ID) {
-				t.Errorf("%s: the record of %s has %d MiB", what, box.ID, box.Spec.Resources.MemoryMB)
-			}
+			testbed.Diff(t, fmt.Sprintf("%s: the record of %s", what, box.ID), 100+slices.Index(ids, box.ID), box.Spec.Resources.MemoryMB)
 		}
 		slices.Sort(found)
 		slices.Sort(want)

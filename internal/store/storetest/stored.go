@@ -205,9 +205,7 @@ func manifestsAreCharged(t *testing.T, factory Factory) {
 	a, c := b.file(job, "a", 1), b.file(job, "a longer name", 1)
 	b.add(t, a)
 	first := counted()
-	if first != b.manifest(t, job) {
-		t.Errorf("%d bytes are counted, want %d", first, b.manifest(t, job))
-	}
+	testbed.Diff(t, "bytes are counted", b.manifest(t, job), first)
 	b.add(t, c)
 	if n := counted(); n != b.manifest(t, job) || n <= first {
 		t.Errorf("%d bytes are counted, want %d", n, b.manifest(t, job))

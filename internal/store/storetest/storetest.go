@@ -2,6 +2,7 @@
 package storetest
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -367,9 +368,7 @@ func Stop(kind farm.JobKind, sandbox, kernel string) store.Accept {
 
 func wantCode(t *testing.T, what string, err error, code farm.Code) {
 	t.Helper()
-	if farm.CodeOf(err) != code {
-		t.Errorf("%s: error %v has code %q, want %q", what, err, farm.CodeOf(err), code)
-	}
+	testbed.Diff(t, fmt.Sprintf("%s: error %v has code", what, err), code, farm.CodeOf(err))
 }
 
 // timeout bounds waits for something that happens at once on a healthy machine.

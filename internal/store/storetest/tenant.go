@@ -34,9 +34,7 @@ func hostsOfATenant(t *testing.T, factory Factory) {
 		testbed.Must(t, err)
 		want := store.TenantLists{Runtimes: runtimes, Hosts: hosts}
 		testbed.Diff(t, "", want, got, cmp.Comparer(func(x, y farm.HostRule) bool { return x == y }))
-		if covers, want := got.Hosts.Covers(rules[0]), hosts.Farm || len(hosts.Rules) > 0; covers != want {
-			t.Errorf("%+v covers a host: %v, want %v", hosts, covers, want)
-		}
+		testbed.Diff(t, fmt.Sprintf("%+v covers a host", hosts), hosts.Farm || len(hosts.Rules) > 0, got.Hosts.Covers(rules[0]))
 	}
 	limit := store.TenantHosts{Rules: make([]farm.HostRule, farm.MaxTenantHosts+1)}
 	wantCode(t, "too many rules", b.ChangeTenant(t.Context(), Tenant, store.TenantChange{Hosts: &limit}), farm.CodeInvalid)
