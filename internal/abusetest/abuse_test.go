@@ -347,9 +347,7 @@ func slowEventReaders(f farm) {
 			bytes += len(data.Text)
 		}
 	}
-	if bytes != 70_000*100 {
-		f.t.Errorf("a reader gets %d bytes of output", bytes)
-	}
+	testbed.Diff(f.t, "bytes of output that a reader gets", 70_000*100, bytes)
 }
 
 // 72 jobs of 10 MB of code wait behind one that sleeps.

@@ -76,9 +76,7 @@ func TestLifecycleIsSetOnceAndKeepsOtherRules(t *testing.T) {
 			t.Errorf("EnsureLifecycle of %d days = %v, %v: %s", c.days, changed, err, b.xml)
 		}
 	}
-	if len(b.puts) != 2 {
-		t.Errorf("it was set %d times", len(b.puts))
-	}
+	testbed.Diff(t, "it was set, times", 2, len(b.puts))
 	for _, want := range []string{"<ID>theirs</ID>", "<Prefix>c/</Prefix>", "<Days>1</Days>", "<Prefix>a/</Prefix>", "<Prefix>b/</Prefix>", "<Days>4</Days>", "<DaysAfterInitiation>3<"} {
 		if !strings.Contains(b.xml, want) {
 			t.Errorf("%s is missing in %s", want, b.xml)

@@ -92,9 +92,7 @@ func testPresignLabels(t *testing.T, s *blob.Store) {
 			if resp.StatusCode != http.StatusOK {
 				t.Fatalf("GET = %s: %s", resp.Status, body)
 			}
-			if got := resp.Header.Get("Content-Type"); got != c.kind {
-				t.Errorf("Content-Type = %q, want %q", got, c.kind)
-			}
+			testbed.Diff(t, "Content-Type", c.kind, resp.Header.Get("Content-Type"))
 			verb, params, err := mime.ParseMediaType(resp.Header.Get("Content-Disposition"))
 			// The parser takes filename* where both are given, as browsers do.
 			if err != nil || verb != c.verb || params["filename"] != c.decoded {

@@ -246,9 +246,7 @@ func testGet(t *testing.T, s *blob.Store) {
 	}
 	for _, c := range []struct{ offset, length int64 }{{size, 1}, {size + 1, 0}, {-1, 0}, {0, -1}} {
 		r, _, err := s.Get(t.Context(), "k", c.offset, c.length)
-		if farm.CodeOf(err) != farm.CodeInvalid {
-			t.Errorf("Get(%d, %d) = %v, want code %s", c.offset, c.length, err, farm.CodeInvalid)
-		}
+		testbed.Diff(t, fmt.Sprintf("Get(%d, %d) = %v: code", c.offset, c.length, err), farm.CodeInvalid, farm.CodeOf(err))
 		if err == nil {
 			_ = r.Close()
 		}

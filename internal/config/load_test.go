@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -226,9 +227,7 @@ func TestLoadBounds(t *testing.T) {
 	for text, ok := range map[string]bool{"0": false, "1": true, "2": true, "63": true, "64": true, "65": false} {
 		var got target
 		err := config.Load(&got, config.Options{Environ: []string{"SANDFARM_WORKER_SLOTS=" + text}})
-		if (err == nil) != ok {
-			t.Errorf("slots %s: %v, want ok = %v", text, err, ok)
-		}
+		testbed.Diff(t, fmt.Sprintf("slots %s: %v: accepted", text, err), ok, err == nil)
 	}
 }
 

@@ -203,9 +203,7 @@ func TestWaysAroundTheList(t *testing.T) {
 			if n := w.hide.conns.Load(); n != 0 {
 				t.Errorf("the victim has %d connections and got %q", n, w.hide.received())
 			}
-			if sent := w.host.received(); sent != "" {
-				t.Errorf("the host got %q", sent)
-			}
+			testbed.Diff(t, "the host", "", w.host.received())
 			a.checkReport(t, w)
 		})
 	}
@@ -287,9 +285,7 @@ func TestPublic(t *testing.T) {
 		"fc00::1": false, "fd00:ec2::254": false, "fe80::1": false, "fe80::1%eth0": false, "fec0::1": false, "ff02::1": false,
 		"100::1": false, "5f00::1": false, "4000::1": false, "1fff::1": false,
 	} {
-		if got := egressproxy.Public(netip.MustParseAddr(text)); got != want {
-			t.Errorf("Public(%s) is %v", text, got)
-		}
+		testbed.Diff(t, fmt.Sprintf("Public(%s)", text), want, egressproxy.Public(netip.MustParseAddr(text)))
 	}
 	if egressproxy.Public(netip.Addr{}) {
 		t.Error("no address is public")

@@ -91,9 +91,7 @@ func TestAddressesOfThisMachineAreNotPublic(t *testing.T) {
 		&net.IPNet{IP: net.ParseIP("2606:4700::1"), Mask: net.CIDRMask(64, 128)},
 	}
 	for text, want := range map[string]bool{"1.1.1.1": false, "::ffff:1.1.1.1": false, "2606:4700::1": false, "2606:4700::1%eth0": false, "1.1.1.2": true, "2606:4700::2": true, "10.0.0.1": false} {
-		if got := publicBeside(own, netip.MustParseAddr(text)); got != want {
-			t.Errorf("%s: %v", text, got)
-		}
+		testbed.Diff(t, text, want, publicBeside(own, netip.MustParseAddr(text)))
 	}
 	actual, err := net.InterfaceAddrs()
 	testbed.Must(t, err)

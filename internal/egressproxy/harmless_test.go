@@ -113,9 +113,7 @@ func TestRequestsAndAnswersPassUnchanged(t *testing.T) {
 			if i == 0 && res.Header.Get("X-Query") != "a=1;b=%zz" {
 				t.Errorf("the query is %q", res.Header.Get("X-Query"))
 			}
-			if want := strings.SplitN(base, "//", 2)[1]; res.Header.Get("X-Host") != want {
-				t.Errorf("the Host is %q, not %q", res.Header.Get("X-Host"), want)
-			}
+			testbed.Diff(t, "the Host", strings.SplitN(base, "//", 2)[1], res.Header.Get("X-Host"))
 		}
 		client.CloseIdleConnections()
 		if c := w.wait(1)[0]; c.Verdict != egressproxy.Allowed || c.Reason != "" || c.Host != "example.com" || c.Received == 0 || c.Sent == 0 || c.At.IsZero() || c.Duration <= 0 {

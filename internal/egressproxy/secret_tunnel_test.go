@@ -27,9 +27,7 @@ func (v *vault) tunnel(t *testing.T, server string) *tls.Conn {
 		return c
 	}
 	testbed.Must(t, c.HandshakeContext(t.Context()))
-	if got := c.ConnectionState().NegotiatedProtocol; got != "http/1.1" {
-		t.Errorf("the protocol is %q", got)
-	}
+	testbed.Diff(t, "the protocol", "http/1.1", c.ConnectionState().NegotiatedProtocol)
 	return c
 }
 
@@ -111,9 +109,7 @@ func TestHandshakeOfATunnelWithASecret(t *testing.T) {
 	conn, _, _ = v.connect("good.test:{P}")
 	_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\n\r\n")
 	v.reported(t, "CONNECT", egressproxy.ReasonNoTLS)
-	if n := len(v.requests()); n != 0 {
-		t.Errorf("the host got %d requests", n)
-	}
+	testbed.Diff(t, "requests of the host", 0, len(v.requests()))
 }
 
 // Several requests of one connection have a connection to the host each, and end when the rules change.

@@ -64,9 +64,7 @@ func TestSmuggledRequestsAreTakenApart(t *testing.T) {
 				t.Errorf("the host got %q", sent)
 			}
 			for _, asked := range w.lookups() {
-				if asked != "good.test." {
-					t.Errorf("asked the DNS for %q", asked)
-				}
+				testbed.Diff(t, "asked the DNS for", "good.test.", asked)
 			}
 			if c.second != "" {
 				if r := w.wait(2); r[1].Host != "evil.test" || r[1].Reason != c.second || r[1].Verdict != egressproxy.Denied {
@@ -132,9 +130,7 @@ func FuzzRequest(f *testing.F) {
 		p.ServeHTTP(w, r.WithContext(t.Context()))
 		p.Close()
 		for _, host := range names.hosts {
-			if host != "good.test." {
-				t.Errorf("%q was resolved", host)
-			}
+			testbed.Diff(t, "host that was resolved", "good.test.", host)
 		}
 		if w.Code < http.StatusBadRequest {
 			t.Errorf("status %d", w.Code)

@@ -87,9 +87,7 @@ func TestRedisRestartKeepsData(t *testing.T) {
 	c := client(t, r)
 	mustSet(t, c, "k", "v")
 	for key, want := range map[string]string{"appendonly": "yes", "appendfsync": "everysec", "maxmemory-policy": "noeviction", "port": "0"} {
-		if got := c.ConfigGet(t.Context(), key).Val()[key]; got != want {
-			t.Errorf("%s = %q, want %q", key, got, want)
-		}
+		testbed.Diff(t, key, want, c.ConfigGet(t.Context(), key).Val()[key])
 	}
 	info, err := os.Stat(r.Addr())
 	if err != nil || info.Mode().Perm() != 0o700 {
@@ -116,9 +114,7 @@ func TestRedisSyncsAlways(t *testing.T) {
 	r, err := embedded.StartRedis(t.Context(), embedded.RedisConfig{Dir: t.TempDir(), Logger: quiet(), SyncAlways: true})
 	testbed.Must(t, err)
 	t.Cleanup(func() { _ = r.Close() })
-	if got := client(t, r).ConfigGet(t.Context(), "appendfsync").Val()["appendfsync"]; got != "always" {
-		t.Errorf("appendfsync = %q", got)
-	}
+	testbed.Diff(t, "appendfsync", "always", client(t, r).ConfigGet(t.Context(), "appendfsync").Val()["appendfsync"])
 }
 
 // A full Redis refuses writes; it evicts nothing.

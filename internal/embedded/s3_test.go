@@ -78,9 +78,7 @@ func TestS3RestartKeepsObjects(t *testing.T) {
 				}
 			}
 			found, err := os.ReadDir(filepath.Join(dir, "meta"))
-			if used := err == nil && len(found) > 0; used != c.sidecar {
-				t.Errorf("sidecar used = %t, want %t", used, c.sidecar)
-			}
+			testbed.Diff(t, "sidecar used", c.sidecar, err == nil && len(found) > 0)
 		})
 	}
 }

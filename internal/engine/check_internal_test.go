@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -206,9 +207,7 @@ func TestCheckerAcceptsHelpersVolumesAndExecs(t *testing.T) {
 
 func wantRefused(t testing.TB, what string, call func() error) {
 	t.Helper()
-	if code := farm.CodeOf(call()); code != farm.CodeInvalid {
-		t.Errorf("%s: code %q, want invalid", what, code)
-	}
+	testbed.Diff(t, fmt.Sprintf("%s: code", what), farm.CodeInvalid, farm.CodeOf(call()))
 }
 
 // free are the fields that a worker chooses. All others follow from them.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -81,9 +82,7 @@ func TestHostConfigOfTimestamps(t *testing.T) {
 	for kernel, want := range map[string]bool{
 		"6.12.41+deb13-amd64": false, "6.13.0": true, "6.18.44-fc": true, "5.15.0": false, "7.0.1": true, "10.2": true, "": false, "six": false,
 	} {
-		if got := OwnTimestamps(kernel); got != want {
-			t.Errorf("%q: %v", kernel, got)
-		}
+		testbed.Diff(t, fmt.Sprintf("%q", kernel), want, OwnTimestamps(kernel))
 	}
 }
 
@@ -195,9 +194,7 @@ func TestSpecIsRefused(t *testing.T) {
 	} {
 		s := spec()
 		change(&s)
-		if code := farm.CodeOf(s.validate()); code != farm.CodeInvalid {
-			t.Errorf("%s: code %q, want invalid", name, code)
-		}
+		testbed.Diff(t, fmt.Sprintf("%s: code", name), farm.CodeInvalid, farm.CodeOf(s.validate()))
 	}
 	s := spec()
 	if err := s.validate(); err != nil {

@@ -61,9 +61,7 @@ func TestBuildAndImages(t *testing.T) {
 			}
 		}
 	}
-	if found != 1 {
-		t.Errorf("image is listed %d times", found)
-	}
+	testbed.Diff(t, "image is listed, times", 1, found)
 	err = b.Build(ctx, engine.BuildSpec{
 		Context: fstest.MapFS{"Dockerfile": {Data: []byte("ARG BASE\nFROM ${BASE}\nRUN nothing-to-run-it\n")}},
 		Args:    map[string]string{"BASE": b.image}, Network: "none",

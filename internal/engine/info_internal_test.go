@@ -73,9 +73,7 @@ func TestHostConfigWithGPUs(t *testing.T) {
 	want.DeviceRequests = []container.DeviceRequest{{Driver: "cdi", DeviceIDs: with.CDI}}
 	testbed.Diff(t, "host config with CDI", want, hostConfig(with, hostFacts{seccomp: "{}"}))
 	with.CDI = with.CDI[:1]
-	if code := farm.CodeOf(with.validate()); code != farm.CodeInvalid {
-		t.Errorf("fewer names than devices: %q, want invalid", code)
-	}
+	testbed.Diff(t, "fewer names than devices", farm.CodeInvalid, farm.CodeOf(with.validate()))
 }
 
 // Neither the caller's variables nor the image's give a sandbox devices.

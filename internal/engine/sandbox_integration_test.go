@@ -32,9 +32,7 @@ func TestSandboxFromInside(t *testing.T) {
 			want["Seccomp"] = "0" // the agent brings a filter of its own
 		}
 		for name, value := range want {
-			if of[name] != value {
-				t.Errorf("%s of %s = %q, want %q", name, of["Name"], of[name], value)
-			}
+			testbed.Diff(t, fmt.Sprintf("%s of %s", name, of["Name"]), value, of[name])
 		}
 	}
 	for name, want := range wantedCalls() {
@@ -53,9 +51,7 @@ func TestSandboxFromInside(t *testing.T) {
 	}
 	testbed.Diff(t, "writable directories", writable, f.Writable)
 	for dir, want := range map[string]string{"/workspace": "", "/home/sandbox": "", "/tmp": "EACCES", "/run/sandfarm": "EACCES", "/dev/shm": "EACCES"} {
-		if f.Execs[dir] != want {
-			t.Errorf("running a program of %s gives %q, want %q", dir, f.Execs[dir], want)
-		}
+		testbed.Diff(t, fmt.Sprintf("running a program of %s gives", dir), want, f.Execs[dir])
 	}
 	for dir, want := range map[string][2]uint64{
 		"/workspace": {64 << 20, 200_000}, "/home/sandbox": {256 << 20, 100_000}, "/tmp": {64 << 20, 50_000},
@@ -189,7 +185,5 @@ func TestUserIDsAreUnique(t *testing.T) {
 	if want := fmt.Sprintf("%[1]s %[1]s %[1]s %[1]s", uid); f.Status["Uid"] != want || f.Init["Gid"] != want {
 		t.Errorf("it runs as %q and %q, want %s", f.Status["Uid"], f.Init["Gid"], want)
 	}
-	if f.Writable["/workspace"] != "" {
-		t.Errorf("its workspace: %s", f.Writable["/workspace"])
-	}
+	testbed.Diff(t, "its workspace", "", f.Writable["/workspace"])
 }

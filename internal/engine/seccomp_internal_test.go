@@ -2,6 +2,7 @@ package engine
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"syscall"
 	"testing"
@@ -53,9 +54,7 @@ func seccompRules(t *testing.T, gpus bool) []seccompRule {
 		Syscalls      []seccompRule
 	}
 	testbed.Must(t, json.Unmarshal([]byte(text), &profile))
-	if profile.DefaultAction != "SCMP_ACT_ERRNO" {
-		t.Errorf("default action %q", profile.DefaultAction)
-	}
+	testbed.Diff(t, "default action", "SCMP_ACT_ERRNO", profile.DefaultAction)
 	for _, arch := range profile.ArchMap {
 		if len(arch.SubArchitectures) > 0 {
 			t.Errorf("programs of %v may make system calls, too", arch.SubArchitectures)
@@ -238,9 +237,7 @@ func TestSeccompProfileJudgesCalls(t *testing.T) {
 		{"kill", "kill", [6]uint64{1, 15}, true},
 	} {
 		for what, profile := range map[string][]seccompRule{"without": rules, "with": withGPU} {
-			if got := allows(profile, c.name, c.args); got != c.allow {
-				t.Errorf("%s: %s a GPU allowed is %v", c.what, what, got)
-			}
+			testbed.Diff(t, fmt.Sprintf("%s: %s a GPU allowed", c.what, what), c.allow, allows(profile, c.name, c.args))
 		}
 	}
 	for _, c := range []struct { // by which programs on several GPUs find each other
@@ -316,9 +313,7 @@ func TestSeccompProfileAnswersAsAKernelWithoutTheFeature(t *testing.T) {
 				t.Errorf("%s %v: rule %+v, want the error %v", c.name, c.args, r, c.errno)
 			}
 		}
-		if matching != 1 {
-			t.Errorf("%s %v: %d rules match", c.name, c.args, matching)
-		}
+		testbed.Diff(t, fmt.Sprintf("%s %v: rules match", c.name, c.args), 1, matching)
 	}
 }
 

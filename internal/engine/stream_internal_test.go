@@ -44,9 +44,7 @@ func TestStreamTakesFramesApart(t *testing.T) {
 	} {
 		s := &stream{r: bufio.NewReader(iotest.OneByteReader(strings.NewReader(c.in)))}
 		got, err := io.ReadAll(s)
-		if string(got) != c.want {
-			t.Errorf("%s: got %q, want %q", name, got, c.want)
-		}
+		testbed.Diff(t, name, c.want, string(got))
 		if c.err != nil && !errors.Is(err, c.err) || (c.err == nil && name != "UnknownStream" && err != nil) || (name == "UnknownStream" && err == nil) {
 			t.Errorf("%s: error %v, want %v", name, err, c.err)
 		}

@@ -58,16 +58,12 @@ func TestSandboxMoves(t *testing.T) {
 	for _, from := range farm.SandboxStates() {
 		moves := strings.Fields(allowed[from])
 		for _, to := range farm.SandboxStates() {
-			if want := slices.Contains(moves, string(to)); from.To(to) != want {
-				t.Errorf("%s → %s is %v, want %v", from, to, from.To(to), want)
-			}
+			testbed.Diff(t, fmt.Sprintf("%s → %s", from, to), slices.Contains(moves, string(to)), from.To(to))
 		}
 		if from.Final() != (len(moves) == 0) || !from.Valid() || from.To("") {
 			t.Errorf("%s: final %v, valid %v", from, from.Final(), from.Valid())
 		}
-		if want := slices.Contains(strings.Fields(accepts), string(from)); from.Accepts() != want {
-			t.Errorf("%s accepts work: %v, want %v", from, from.Accepts(), want)
-		}
+		testbed.Diff(t, fmt.Sprintf("%s accepts work", from), slices.Contains(strings.Fields(accepts), string(from)), from.Accepts())
 		if !from.Final() && !reaches(from, map[farm.SandboxState]bool{}) {
 			t.Errorf("%s has no path to a final state", from)
 		}
@@ -308,18 +304,14 @@ func TestDeadline(t *testing.T) {
 		{"starting", 60, 0, farm.SandboxStarting, time.Minute},
 	} {
 		box := farm.Sandbox{State: s.state, LastUsedAt: base.Add(s.used), ExpiresAt: base.Add(time.Hour), Spec: farm.SandboxSpec{IdleSeconds: s.idle}}
-		if got := box.Deadline().Sub(base); got != s.want {
-			t.Errorf("%s: %s, want %s", s.name, got, s.want)
-		}
+		testbed.Diff(t, s.name, s.want, box.Deadline().Sub(base))
 	}
 }
 
 func TestOperationsQueuesAndNetworks(t *testing.T) {
 	t.Parallel()
 	for _, op := range []farm.FileOp{farm.FileWrite, farm.FileTar, farm.FileMany, farm.FileMkdir, farm.FileDelete, farm.FileMove, farm.FileList, farm.FileStat, farm.FileRead, "other"} {
-		if want := slices.Contains([]farm.FileOp{farm.FileList, farm.FileStat, farm.FileRead}, op); op.Reads() != want {
-			t.Errorf("%s reads: %v", op, op.Reads())
-		}
+		testbed.Diff(t, fmt.Sprintf("%s reads", op), slices.Contains([]farm.FileOp{farm.FileList, farm.FileStat, farm.FileRead}, op), op.Reads())
 	}
 	if farm.NodeQueue("n1") == farm.QueueCPU || farm.NodeQueue("n1") == farm.NodeQueue("n2") {
 		t.Error("two nodes have the same queue")

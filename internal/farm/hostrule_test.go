@@ -1,6 +1,7 @@
 package farm_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -153,17 +154,13 @@ func TestHostRuleAllows(t *testing.T) {
 		{"*", "anything.example", 22, false},
 		{"*:22", "anything.example", 22, true},
 	} {
-		if got := rule(t, c.rule).Allows(c.host, c.port); got != c.want {
-			t.Errorf("%q allows %s:%d: %v", c.rule, c.host, c.port, got)
-		}
+		testbed.Diff(t, fmt.Sprintf("%q allows %s:%d", c.rule, c.host, c.port), c.want, rule(t, c.rule).Allows(c.host, c.port))
 	}
 	if (farm.HostRule{}).Allows("example.com", 443) || (farm.HostRule{}).Allows("", 443) {
 		t.Error("the zero value allows something")
 	}
 	for method, want := range map[string]bool{"GET": true, "HEAD": true, "POST": false, "get": false, "": false, "GET,HEAD": false, "CONNECT": false} {
-		if got := rule(t, "GET,HEAD a.example").AllowsMethod(method); got != want {
-			t.Errorf("AllowsMethod(%q) = %v", method, got)
-		}
+		testbed.Diff(t, fmt.Sprintf("AllowsMethod(%q)", method), want, rule(t, "GET,HEAD a.example").AllowsMethod(method))
 	}
 	if !rule(t, "a.example").AllowsMethod("CONNECT") || !rule(t, "*").Any() || rule(t, "*.a.example").Any() {
 		t.Error("a rule without methods allows every method, and only * allows every host")
@@ -200,9 +197,7 @@ func TestHostRuleCovers(t *testing.T) {
 		{"GET,HEAD example.com", "GET example.com", true},
 		{"GET example.com", "GET,HEAD example.com", false},
 	} {
-		if got := rule(t, c.rule).Covers(rule(t, c.other)); got != c.want {
-			t.Errorf("%q covers %q: %v", c.rule, c.other, got)
-		}
+		testbed.Diff(t, fmt.Sprintf("%q covers %q", c.rule, c.other), c.want, rule(t, c.rule).Covers(rule(t, c.other)))
 	}
 	if (farm.HostRule{}).Covers(rule(t, "a.example")) || rule(t, "*").Covers(farm.HostRule{}) {
 		t.Error("the zero value covers something or is covered")

@@ -42,9 +42,7 @@ func TestValidTenant(t *testing.T) {
 		"": false, strings.Repeat("a", farm.MaxTenantBytes+1): false, "a b": false, "a/b": false, "{a}": false, "a:b": false, "bläu": false,
 		".": false, "..": false, "...": false, ".a": true, "a..b": true, "a\nb": false, "a\x00": false, "*": false, "a\u200bb": false,
 	} {
-		if got := farm.ValidTenant(name); got != want {
-			t.Errorf("ValidTenant(%q) = %t", name, got)
-		}
+		testbed.Diff(t, fmt.Sprintf("ValidTenant(%q)", name), want, farm.ValidTenant(name))
 	}
 }
 
@@ -65,9 +63,7 @@ func TestKeyExpires(t *testing.T) {
 	t.Parallel()
 	at := time.Unix(1000, 0)
 	for now, want := range map[time.Time]bool{at.Add(-time.Nanosecond): false, at: true, at.Add(time.Nanosecond): true} {
-		if got := (farm.Key{ExpiresAt: at}).Expired(now); got != want {
-			t.Errorf("at %v: %t", now, got)
-		}
+		testbed.Diff(t, fmt.Sprintf("at %v", now), want, (farm.Key{ExpiresAt: at}).Expired(now))
 	}
 	if (farm.Key{}).Expired(at) {
 		t.Error("a key without an end has expired")
@@ -84,9 +80,7 @@ func TestQuotasByName(t *testing.T) {
 		q := farm.DefaultQuotas()
 		q.Set(name, float64(i+5))
 		for _, other := range farm.QuotaNames() {
-			if want := map[bool]float64{true: float64(i + 5), false: defaults.Get(other)}[other == name]; q.Get(other) != want {
-				t.Errorf("after %s was set, %s is %v, want %v", name, other, q.Get(other), want)
-			}
+			testbed.Diff(t, fmt.Sprintf("after %s was set, %s", name, other), map[bool]float64{true: float64(i + 5), false: defaults.Get(other)}[other == name], q.Get(other))
 		}
 	}
 	if err := defaults.Validate(); err != nil {

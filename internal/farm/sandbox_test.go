@@ -1,6 +1,7 @@
 package farm_test
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -44,12 +45,8 @@ func TestDrainProgress(t *testing.T) {
 func TestOwnKernel(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]bool{"": false, "runc": false, "crun": false, "nvidia": false, "runsc": true, "runsc-kvm": true, "gvisor": true, "kata": true, "io.containerd.kata.v2": true} {
-		if got := farm.OwnKernel(name); got != want {
-			t.Errorf("%q: %v", name, got)
-		}
-		if got := farm.GVisor(name); got != (want && !strings.Contains(name, "kata")) {
-			t.Errorf("%q is gVisor: %v", name, got)
-		}
+		testbed.Diff(t, fmt.Sprintf("%q", name), want, farm.OwnKernel(name))
+		testbed.Diff(t, fmt.Sprintf("%q is gVisor", name), (want && !strings.Contains(name, "kata")), farm.GVisor(name))
 	}
 }
 
@@ -98,9 +95,7 @@ func TestOutcomeOf(t *testing.T) {
 		"Running":       {farm.JobRunning, nil, ""},
 		"Queued":        {farm.JobQueued, nil, ""},
 	} {
-		if got := farm.OutcomeOf(test.state, test.result); got != test.want {
-			t.Errorf("%s: %q, want %q", name, got, test.want)
-		}
+		testbed.Diff(t, name, test.want, farm.OutcomeOf(test.state, test.result))
 	}
 }
 
@@ -112,13 +107,9 @@ func TestIDsAsUUIDs(t *testing.T) {
 		t.Errorf("%s became %s, and that %s", id, uuid, farm.FromUUID(farm.SandboxPrefix, uuid))
 	}
 	for _, wrong := range []string{"", "x", uuid[1:], uuid + "0", strings.ReplaceAll(uuid, "-", ""), strings.Replace(uuid, "-", "", 1) + "-"} {
-		if got := farm.FromUUID(farm.SandboxPrefix, wrong); got != "" {
-			t.Errorf("%q is taken for %s", wrong, got)
-		}
+		testbed.Diff(t, fmt.Sprintf("%q is taken for", wrong), "", farm.FromUUID(farm.SandboxPrefix, wrong))
 	}
-	if got := farm.UUIDOf(farm.JobPrefix, id); got != "" {
-		t.Errorf("the id of a sandbox became that of a job: %s", got)
-	}
+	testbed.Diff(t, "the id of a sandbox became that of a job", "", farm.UUIDOf(farm.JobPrefix, id))
 }
 
 func TestNormalGPUModel(t *testing.T) {
@@ -134,12 +125,8 @@ func TestNormalGPUModel(t *testing.T) {
 		" -- ":                    "",
 		"H100 (MIG) 1g.10gb":      "h100-mig-1g-10gb",
 	} {
-		if got := farm.NormalGPUModel(name); got != want {
-			t.Errorf("NormalGPUModel(%q) = %q, want %q", name, got, want)
-		}
-		if got := farm.NormalGPUModel(want); got != want {
-			t.Errorf("the normal form %q becomes %q", want, got)
-		}
+		testbed.Diff(t, fmt.Sprintf("NormalGPUModel(%q)", name), want, farm.NormalGPUModel(name))
+		testbed.Diff(t, "normal form of a normal form", want, farm.NormalGPUModel(want))
 	}
 }
 
@@ -174,9 +161,7 @@ func TestGPUQueues(t *testing.T) {
 
 func TestLeasedGPUs(t *testing.T) {
 	t.Parallel()
-	if n := (farm.Worker{GPUs: []farm.GPUDevice{{ID: "0"}, {ID: "1", Leased: true}, {ID: "2", Leased: true}}}).LeasedGPUs(); n != 2 {
-		t.Errorf("%d devices are leased, want 2", n)
-	}
+	testbed.Diff(t, "devices are leased", 2, (farm.Worker{GPUs: []farm.GPUDevice{{ID: "0"}, {ID: "1", Leased: true}, {ID: "2", Leased: true}}}).LeasedGPUs())
 }
 
 func TestRequirementName(t *testing.T) {
@@ -241,9 +226,7 @@ func TestDistributionOf(t *testing.T) {
 		"attr": "attrs", "magic": "python-magic", "git": "gitpython", "MySQLdb": "mysqlclient", "psycopg2": "psycopg2-binary", "lxml": "lxml", "requests": "requests",
 		"ruamel.yaml": "ruamel-yaml", "azure.storage.blob": "azure-storage-blob", "google.oauth2.credentials": "google-auth",
 	} {
-		if got := farm.DistributionOf(module); got != want {
-			t.Errorf("%s is in %s, want %s", module, got, want)
-		}
+		testbed.Diff(t, fmt.Sprintf("%s is in", module), want, farm.DistributionOf(module))
 	}
 }
 

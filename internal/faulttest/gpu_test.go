@@ -154,9 +154,7 @@ func (f *gpuFarm) overlaps(t *testing.T) (containers int) {
 			spans[device] = append(spans[device], span{h.Container, h.At, to})
 		}
 	}
-	if len(spans) != 8 {
-		t.Errorf("%d devices were used, want all 8", len(spans))
-	}
+	testbed.Diff(t, "devices were used", 8, len(spans))
 	return containers
 }
 

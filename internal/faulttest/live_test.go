@@ -52,9 +52,7 @@ func TestLivePathOutlivesWorkers(t *testing.T) {
 			f.Start(victims...)
 		}
 		get.read(t, liveBytes)
-		if got := hex.EncodeToString(get.sum.Sum(nil)); got != sum {
-			t.Errorf("%v killed: the file is %s, want %s", victims, got, sum)
-		}
+		testbed.Diff(t, fmt.Sprintf("%v killed: the file", victims), sum, hex.EncodeToString(get.sum.Sum(nil)))
 		term.settle(t)
 		t.Logf("%v killed: the terminal stood still for %s, the download was resumed %d times and took %s", victims, term.still(), get.resumes, time.Since(at))
 		if len(victims) < len(workers) {

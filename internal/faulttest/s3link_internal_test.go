@@ -59,9 +59,7 @@ func TestS3LinkSpoilsRequests(t *testing.T) {
 		t.Errorf("a failing store: %d, %v: %s", status, err, body)
 	}
 	l.Failing(0)
-	if n := l.Spoiled(); n != 3 {
-		t.Errorf("%d requests spoiled, want 3", n)
-	}
+	testbed.Diff(t, "requests spoiled", 3, l.Spoiled())
 	l.Slow(2000)
 	passes("slow", http.MethodPut)
 	l.Slow(0)

@@ -40,9 +40,7 @@ func get(ctx context.Context, addr string) (string, error) {
 func TestStartAndStop(t *testing.T) {
 	t.Parallel()
 	s := httpserver.New(config(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") }))
-	if s.Addr() != "" {
-		t.Errorf("Addr before Start = %q", s.Addr())
-	}
+	testbed.Diff(t, "Addr before Start", "", s.Addr())
 	testbed.Must(t, s.Start(t.Context()))
 	if err := s.Start(t.Context()); err == nil {
 		t.Error("a second Start = nil, want an error")
@@ -102,15 +100,11 @@ func TestStopEndsRequests(t *testing.T) {
 		if inTime {
 			close(release)
 			<-stopped
-			if text := <-got; text != "done" {
-				t.Errorf("the request got %q, want its answer", text)
-			}
+			testbed.Diff(t, "the request", "done", <-got)
 			continue
 		}
 		<-stopped
-		if text := <-got; text != "" {
-			t.Errorf("the request got %q, want to be cut off", text)
-		}
+		testbed.Diff(t, "the request", "", <-got)
 		close(release)
 	}
 }

@@ -40,9 +40,7 @@ func TestCacheDown(t *testing.T) {
 		t.Errorf("log %s, counters %+v", log.String(), x.Stats())
 	}
 	// A file that no cache has is retained for a while.
-	if n := u.times("/packages/six-1.0.whl"); n != 1 {
-		t.Errorf("upstream was asked %d times", n)
-	}
+	testbed.Diff(t, "upstream was asked, times", 1, u.times("/packages/six-1.0.whl"))
 }
 
 // hanging is a cache that never answers.

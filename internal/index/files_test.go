@@ -86,9 +86,7 @@ func TestFilesWholeAndInParts(t *testing.T) {
 		}
 		testbed.Until(t, "the file in the cache", func() bool { return len(cache.files()) == 1 })
 	}
-	if n := u.times("/packages/six-1.0.whl"); n != 1 {
-		t.Errorf("upstream was asked %d times for the file", n)
-	}
+	testbed.Diff(t, "upstream was asked: times for the file", 1, u.times("/packages/six-1.0.whl"))
 	if s := x.Stats(); s.UpstreamFiles != 1 || s.UpstreamRequests != 2 {
 		t.Errorf("counters %+v", s)
 	}
@@ -197,15 +195,11 @@ func TestPartsOfAFileOnItsWay(t *testing.T) {
 	if got := get(t, root+"/pypi/files/six/six-1.0.whl", "Range", "bytes=100-199"); got != string(content[100:200]) {
 		t.Errorf("a part that has arrived: %d bytes", len(got))
 	}
-	if n := u.times("/slow/six-1.0.whl"); n != 1 {
-		t.Errorf("upstream was asked %d times", n)
-	}
+	testbed.Diff(t, "upstream was asked, times", 1, u.times("/slow/six-1.0.whl"))
 	if got := get(t, root+"/pypi/files/six/six-1.0.whl", "Range", "bytes=-100"); got != string(content[len(content)-100:]) {
 		t.Errorf("a part that has not arrived: %d bytes", len(got))
 	}
-	if n := u.times("/slow/six-1.0.whl"); n != 2 {
-		t.Errorf("upstream was asked %d times", n)
-	}
+	testbed.Diff(t, "upstream was asked, times", 2, u.times("/slow/six-1.0.whl"))
 	close(release)
 }
 

@@ -136,9 +136,7 @@ func TestUpstreamSeesNothingOfTheCaller(t *testing.T) {
 			t.Errorf("upstream sees %s: %q", name, got[name])
 		}
 	}
-	if got.Get("User-Agent") != "sandfarm-index/1" {
-		t.Errorf("user agent %q", got.Get("User-Agent"))
-	}
+	testbed.Diff(t, "user agent", "sandfarm-index/1", got.Get("User-Agent"))
 }
 
 // A password in the address of an index is sent to that index only and appears in no answer.
@@ -294,9 +292,7 @@ func TestMetadataWithoutAHashIsNotSharedBetweenPages(t *testing.T) {
 	}
 	testbed.Until(t, "it is kept", func() bool { return x.Spooled() == 0 })
 	for range 2 {
-		if got := get(t, address+"/pypi/files/good"+file); got != "Requires-Dist: good-dependency\n" {
-			t.Errorf("metadata %q", got)
-		}
+		testbed.Diff(t, "metadata", "Requires-Dist: good-dependency\n", get(t, address+"/pypi/files/good"+file))
 	}
 }
 

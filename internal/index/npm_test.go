@@ -124,9 +124,7 @@ func TestScopedPackages(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/npm/@types/node/-/node-1.0.0.tgz", "/npm/@types%2fnode/-/node-1.0.0.tgz"} {
-		if got := get(t, root+path); got != "tarball" {
-			t.Errorf("%s: %q", path, got)
-		}
+		testbed.Diff(t, path, "tarball", get(t, root+path))
 	}
 	if first, second := <-paths, <-paths; first != "/registry/@types%2fnode" || second != "/registry/@types/node/-/node-1.0.0.tgz" || len(paths) != 0 {
 		t.Errorf("upstream was asked %q, %q and %d more", first, second, len(paths))

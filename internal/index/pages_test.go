@@ -54,18 +54,14 @@ func TestPagesAreRevalidated(t *testing.T) {
 	get(t, root+"/pypi/simple/six/")
 	c.advance(1)
 	for range 2 {
-		if again := get(t, root+"/pypi/simple/six/"); again != first {
-			t.Errorf("the page changed: %q", again)
-		}
+		testbed.Diff(t, "the page changed", first, get(t, root+"/pypi/simple/six/"))
 	}
 	if err := x.Close(); err != nil { // the page is in the cache now
 		t.Fatal(err)
 	}
 	// Another worker with an empty memory has the page, and its validators, from the cache.
 	_, second := serve(t, cfg)
-	if again := get(t, second+"/pypi/simple/six/"); again != first {
-		t.Errorf("the page changed: %q", again)
-	}
+	testbed.Diff(t, "the page changed", first, get(t, second+"/pypi/simple/six/"))
 	c.advance(time.Minute)
 	get(t, second+"/pypi/simple/six/")
 	testbed.Diff(t, "upstream", []string{"page", "not modified", "not modified"}, statuses)
@@ -125,9 +121,7 @@ func TestUpstreamDown(t *testing.T) {
 	c.advance(time.Hour)
 	asked := u.all()
 	for range 3 {
-		if got := get(t, root+"/pypi/simple/six/"); got != page {
-			t.Errorf("page %q", got)
-		}
+		testbed.Diff(t, "page", page, get(t, root+"/pypi/simple/six/"))
 	}
 	if u.all() != asked+1 || log.has("serving an old page") != 1 {
 		t.Errorf("upstream was asked %d times, %d warnings", u.all()-asked, log.has("serving an old page"))
@@ -176,13 +170,9 @@ func TestUpstreamSlow(t *testing.T) {
 	slow.Store(true)
 	c.advance(time.Hour)
 	for range 2 {
-		if got := get(t, root+"/pypi/simple/six/"); got != page {
-			t.Errorf("page %q", got)
-		}
+		testbed.Diff(t, "page", page, get(t, root+"/pypi/simple/six/"))
 	}
-	if u.times("/simple/six/") != 2 {
-		t.Errorf("upstream was asked %d times", u.times("/simple/six/"))
-	}
+	testbed.Diff(t, "upstream was asked, times", 2, u.times("/simple/six/"))
 	a := ask(t, "GET", root+"/pypi/simple/silent/")
 	if a.status != http.StatusGatewayTimeout || a.body != "The package index did not answer within 2s.\n" {
 		t.Errorf("status %d, %q", a.status, a.body)
@@ -204,9 +194,7 @@ func TestAbsentProject(t *testing.T) {
 			t.Errorf("status %d, %q", a.status, a.body)
 		}
 	}
-	if u.all() != 1 {
-		t.Errorf("upstream was asked %d times in the first minute", u.all())
-	}
+	testbed.Diff(t, "upstream was asked: times in the first minute", 1, u.all())
 	c.advance(time.Minute)
 	u.wheel("no-such", "x-1.0.zip", []byte("x"))
 	get(t, root+"/pypi/simple/no-such/")

@@ -120,9 +120,7 @@ func TestMetadata(t *testing.T) {
 	u.mux.HandleFunc("/f/", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(text) })
 	_, root := serve(t, u.config())
 	for _, name := range []string{"good", "any"} {
-		if body := get(t, root+"/pypi/files/six/"+name+".whl.metadata"); body != string(text) {
-			t.Errorf("%s: %q", name, body)
-		}
+		testbed.Diff(t, name, string(text), get(t, root+"/pypi/files/six/"+name+".whl.metadata"))
 	}
 	if a := ask(t, "GET", root+"/pypi/files/six/bad.whl.metadata"); a.err == nil && a.status == http.StatusOK {
 		t.Errorf("metadata with a wrong hash: status %d, %q", a.status, a.body)

@@ -67,9 +67,7 @@ func TestTrimKeepsWhatIsUsed(t *testing.T) {
 	}
 	mark := "index/used/file/sha256/" + sha(old)
 	testbed.Until(t, "a mark", func() bool { return slices.Equal(cache.have("index/used/"), []string{mark}) })
-	if cache.puts[mark] != 1 {
-		t.Errorf("the use was recorded %d times", cache.puts[mark])
-	}
+	testbed.Diff(t, "the use was recorded, times", 1, cache.puts[mark])
 	testbed.Must(t, cache.Put(t.Context(), "index/file/sha256/more", strings.NewReader(strings.Repeat("x", 100_000)), 100_000))
 	testbed.Must(t, x.Trim(t.Context()))
 	if diff := cmp.Diff([]string{oldKey, "index/file/sha256/more"}, cache.have("index/file/")); diff != "" { // a hash sorts before "more"

@@ -174,15 +174,11 @@ func TestTheFence(t *testing.T) {
 		"Unknown":            {func(b *farm.Sandbox) { b.ID = farm.NewID(farm.SandboxPrefix) }, farm.CodeNotFound},
 		"Another node":       {func(b *farm.Sandbox) { b.Node = "n2" }, farm.CodeUnavailable},
 	} {
-		if got := code(c.change); got != c.want {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
-		}
+		testbed.Diff(t, name, c.want, code(c.change))
 	}
 	_, err := n.farm.Store.MoveSandbox(t.Context(), store.Move{Ref: n.box.Ref(), To: farm.SandboxClosing})
 	workertest.Must(t, err)
-	if got := code(func(*farm.Sandbox) {}); got != farm.CodeConflict {
-		t.Errorf("closing: %q", got)
-	}
+	testbed.Diff(t, "closing", farm.CodeConflict, code(func(*farm.Sandbox) {}))
 }
 
 func TestLimitsOfStreams(t *testing.T) {

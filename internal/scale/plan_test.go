@@ -294,9 +294,7 @@ func TestObstacleOf(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := scale.ObstacleOf(c.nodes, c.create); got != c.want {
-				t.Errorf("ObstacleOf = %q, want %q", got, c.want)
-			}
+			testbed.Diff(t, "ObstacleOf", c.want, scale.ObstacleOf(c.nodes, c.create))
 		})
 	}
 }

@@ -3,6 +3,7 @@ package telemetry_test
 import (
 	"compress/gzip"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -133,9 +134,7 @@ func TestRedisCommandsAreCounted(t *testing.T) {
 		{"sandfarm_redis_errors_total", "reply"}:          0,
 		{"sandfarm_redis_errors_total", "network"}:        0,
 	} {
-		if got := b.value(t, what[0], what[1]); got != want {
-			t.Errorf("%s of %s is %v, want %v", what[0], what[1], got, want)
-		}
+		testbed.Diff(t, fmt.Sprintf("%s of %s", what[0], what[1]), want, b.value(t, what[0], what[1]))
 	}
 	families, err := b.reg.Gather()
 	testbed.Must(t, err)

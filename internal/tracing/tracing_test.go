@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/internal/tracing"
 )
 
@@ -48,9 +49,7 @@ func TestSpansGoBelowTheCaller(t *testing.T) {
 			above = s.SpanContext().SpanID().String()
 		}
 	}
-	if n := len(seen.Ended()); n != 3 {
-		t.Errorf("%d spans", n)
-	}
+	testbed.Diff(t, "spans", 3, len(seen.Ended()))
 }
 
 func TestAdoptTakesTheParentOfACall(t *testing.T) {
@@ -92,9 +91,7 @@ func TestPastHasTheTimesItIsGiven(t *testing.T) {
 		t.Errorf("span %s below %s from %s to %s", run.Name(), run.Parent().SpanID(), run.StartTime(), run.EndTime())
 	}
 	tracing.Past(t.Context(), "without a parent", began, ended)
-	if n := len(seen.Ended()); n != 2 {
-		t.Errorf("%d spans, want 2", n)
-	}
+	testbed.Diff(t, "spans", 2, len(seen.Ended()))
 }
 
 func TestNothingWithoutASpan(t *testing.T) {

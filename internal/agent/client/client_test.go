@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -145,9 +146,7 @@ func TestRunStartsOnceAndReadsFromAnyFrame(t *testing.T) {
 	for _, from := range []uint64{0, 1, 2} {
 		frames, err := a.Run(t.Context(), id, spec, from)
 		testbed.Must(t, err)
-		if got := stdout(t, frames); got != "x\n" {
-			t.Errorf("from %d: %q", from, got)
-		}
+		testbed.Diff(t, fmt.Sprintf("from %d", from), "x\n", stdout(t, frames))
 		spec.Code = strings.Repeat("a long request of an execution that has started ", 1<<16) // 3 MB, more than a stream takes without a reader
 	}
 	testbed.Must(t, a.Ack(t.Context(), id, 2))
@@ -189,9 +188,7 @@ func TestRunOfAnOlderAgent(t *testing.T) {
 	})
 	frames, err := cl.Run(t.Context(), "job", agent.Spec{Kind: farm.KindCommand}, 3)
 	testbed.Must(t, err)
-	if got := stdout(t, frames); got != "hello" {
-		t.Errorf("output %q", got)
-	}
+	testbed.Diff(t, "output", "hello", stdout(t, frames))
 	mu.Lock()
 	defer mu.Unlock()
 	testbed.Diff(t, "", []string{"PUT /v1/executions/job", "GET /v1/executions/job/frames"}, slices.Clone(calls))

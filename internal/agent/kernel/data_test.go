@@ -233,9 +233,7 @@ func TestKernelShowsDataWhenAsked(t *testing.T) {
 		testbed.Diff(t, "with a printer of the code", asData, types("[1]", data))
 	}
 	ran := agenttest.Run(t, a.Client, agenttest.Code("import sys; print('matplotlib' in sys.modules, 'pandas' in sys.modules)"))
-	if ran.Stdout != "False False\n" {
-		t.Errorf("imported: %s", ran.Stdout)
-	}
+	testbed.Diff(t, "imported", "False False\n", ran.Stdout)
 }
 
 const picture = `
@@ -319,9 +317,7 @@ update_display("another2", display_id="d")
 	want := map[int][]string{1: {"'a'", "'a2'"}, 2: {"'b'"}, 3: {"'c'"}, 4: {"'d'", "'d2'"}, 5: {"'another'", "'another2'"}, 6: {"'e'"}}
 	testbed.Diff(t, "values", want, numbers(ran.Displays))
 	for _, d := range ran.Displays {
-		if last := d.Number == 6; d.Result != last {
-			t.Errorf("value %d is the result: %v", d.Number, d.Result)
-		}
+		testbed.Diff(t, fmt.Sprintf("value %d is the result", d.Number), d.Number == 6, d.Result)
 	}
 	// Values displayed by an earlier execution do not count for this one.
 	ran = agenttest.Run(t, a.Client, agenttest.Code(`first.update("a3"); first.update("a4"); "f"`))

@@ -69,9 +69,7 @@ func TestNormalisation(t *testing.T) {
 		"1.5 ms ± 2 ns per loop (n, 100 loops each)":       "TIME ± TIME per loop (n, N loops each)",
 		"Decimal('1.5') 0xff 42":                           "Decimal('1.5') 0xff 42",
 	} {
-		if got := normal(text, "/tmp/x"); got != want {
-			t.Errorf("normal(%q) = %q, want %q", text, got, want)
-		}
+		testbed.Diff(t, fmt.Sprintf("normal(%q)", text), want, normal(text, "/tmp/x"))
 	}
 }
 

@@ -63,9 +63,7 @@ func TestContextsHaveDirectories(t *testing.T) {
 		}
 	}
 	testbed.Must(t, a.RestartKernel(t.Context(), "whole"))
-	if got := where("whole", "python"); got != home+"/sub\n" {
-		t.Errorf("after a restart code runs in %q", got)
-	}
+	testbed.Diff(t, "after a restart code runs in", home+"/sub\n", where("whole", "python"))
 	if _, err := live.CreateContext(t.Context(), farm.CodeContext{Name: "whole", Cwd: "sub"}); err != nil {
 		t.Errorf("the same again: %v", err)
 	}
@@ -97,9 +95,7 @@ func TestContextsHaveDirectories(t *testing.T) {
 func TestLimitOfContexts(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartWithKernel(t)
-	if shown := farm.DefaultLimits().MaxContexts; shown != agent.MaxContexts {
-		t.Errorf("GET /v1/limits says %d, the agent has %d", shown, agent.MaxContexts)
-	}
+	testbed.Diff(t, "GET /v1/limits: the agent has", agent.MaxContexts, farm.DefaultLimits().MaxContexts)
 	live := a.Live()
 	start := func(context, language string, code map[string]string) (string, error) {
 		spec, id := agenttest.Code(code[language]), agenttest.NewID()

@@ -147,18 +147,14 @@ pd.DataFrame({"m": [2]})
 		}
 	}
 	want := fmt.Sprint([]agent.FrameType{1, 3, 1, 3, 1, 3, 3, 6})
-	if fmt.Sprint(order) != want {
-		t.Errorf("order = %v, want %s", order, want)
-	}
+	testbed.Diff(t, fmt.Sprintf("order = %v", order), want, fmt.Sprint(order))
 	if d := ran.Displays[0].Data; !strings.Contains(d["text/html"], "<table") || !strings.Contains(d["text/plain"], "n") {
 		t.Errorf("table = %v", d)
 	}
 	if png := ran.Displays[1].Data["image/png"]; !strings.HasPrefix(png, "iVBOR") {
 		t.Errorf("figure = %.40q", png)
 	}
-	if d := ran.Displays[2].Data["application/json"]; d != `{"k": 1}` {
-		t.Errorf("json = %q", d)
-	}
+	testbed.Diff(t, "json", `{"k": 1}`, ran.Displays[2].Data["application/json"])
 	if !strings.Contains(ran.Displays[3].Data["text/html"], "<table") {
 		t.Errorf("result = %v", ran.Displays[3].Data)
 	}

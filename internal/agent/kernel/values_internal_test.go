@@ -163,9 +163,7 @@ func TestWhatIsFull(t *testing.T) {
 		"nothing more fits into /workspace" + help + "disk_mb":                                                                                                                            {[]place{{path: "/workspace", used: mib, full: true}}, 0},
 		"nothing more fits into /workspace, /tmp, and files take 120 of the sandbox's 128 MiB of memory (/workspace 100 MiB, /home 10 MiB, /tmp 10 MiB)" + help + "disk_mb and memory_mb": {[]place{{"/workspace", 100 * mib, true}, {"/home", 10 * mib, false}, {"/tmp", 10 * mib, true}}, 128 * mib},
 	} {
-		if got := sentence(s.places, s.limit); got != want {
-			t.Errorf("%+v: %q, want %q", s, got, want)
-		}
+		testbed.Diff(t, fmt.Sprintf("%+v", s), want, sentence(s.places, s.limit))
 	}
 }
 
@@ -180,8 +178,6 @@ func TestKernelThatIsNotStartedSaysWhatHelps(t *testing.T) {
 		"no thread":  {errors.New("the Python kernel ended while it started: RuntimeError: can't start new thread"), limit},
 		"other":      {errors.New("the Python kernel ended while it started"), "The kernel could not be started: the Python kernel ended while it started."},
 	} {
-		if got := notStarted(c.err); got != c.want {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
-		}
+		testbed.Diff(t, name, c.want, notStarted(c.err))
 	}
 }

@@ -44,9 +44,7 @@ func TestCommandsRunInOrderUntilOneFails(t *testing.T) {
 			ran := agenttest.Run(t, a.Client, spec)
 			var exits []int
 			for i, m := range ran.Commands {
-				if m.Index != i {
-					t.Errorf("command %d has index %d", i, m.Index)
-				}
+				testbed.Diff(t, "index of a command", i, m.Index)
 				exits = append(exits, m.ExitCode)
 			}
 			testbed.Diff(t, "exits", c.exits, exits)
@@ -64,9 +62,7 @@ func TestCommandDirectoryAndEnvironment(t *testing.T) {
 	spec := agenttest.Commands("pwd; echo $FARM $OWN $LANG; test $HOME != /root && echo home")
 	spec.Cwd, spec.Env = "deep/er", map[string]string{"OWN": "mine"}
 	ran := agenttest.Run(t, a.Client, spec)
-	if want := filepath.Join(a.Workspace, "deep/er") + "\nyes mine C.UTF-8\nhome\n"; ran.Stdout != want {
-		t.Errorf("stdout = %q, want %q", ran.Stdout, want)
-	}
+	testbed.Diff(t, "stdout", filepath.Join(a.Workspace, "deep/er")+"\nyes mine C.UTF-8\nhome\n", ran.Stdout)
 	spec.Cwd = "missing"
 	ran = agenttest.Run(t, a.Client, spec)
 	if ran.Outcome.ExitCode != 1 || !strings.Contains(ran.Stderr, "no such directory") || len(ran.Commands) != 1 {

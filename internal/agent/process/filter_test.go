@@ -96,9 +96,7 @@ func TestProtectedFromItsProcesses(t *testing.T) {
 		t.Fatalf("%q: %v", text, err)
 	}
 	for i, c := range calls {
-		if errnos[i] != c.want {
-			t.Errorf("%v: %d (%v), want %d", c.call, errnos[i], errnos[i], c.want)
-		}
+		testbed.Diff(t, fmt.Sprintf("%v", c.call), c.want, errnos[i])
 	}
 	if text := output(t, reaper, python, "-c", "import threading, subprocess; t = threading.Thread(target=print, args=(1,)); t.start(); t.join(); print(subprocess.check_output(['echo', '2'], text=True))"); strings.TrimSpace(text) != "1\n2" {
 		t.Errorf("threads and processes: %q", text)

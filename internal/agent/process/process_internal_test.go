@@ -3,6 +3,8 @@ package process
 import (
 	"fmt"
 	"testing"
+
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestParseStat(t *testing.T) {
@@ -41,8 +43,6 @@ func TestWritersAreBounded(t *testing.T) {
 		for i := range others {
 			w.get(fmt.Sprint(i))
 		}
-		if got := w.get("first") == first; got != known {
-			t.Errorf("after %d others it is known: %v", others, got)
-		}
+		testbed.Diff(t, fmt.Sprintf("after %d others it is known", others), known, w.get("first") == first)
 	}
 }

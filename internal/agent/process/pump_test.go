@@ -57,9 +57,7 @@ func TestPumpDrainsWhatWasWritten(t *testing.T) {
 			t.Fatalf("after line %d the log has %d bytes, not %d", i, size, want.Len())
 		}
 	}
-	if got := text(t, log); got != want.String() {
-		t.Errorf("the log has %q", got)
-	}
+	testbed.Diff(t, "the log", want.String(), text(t, log))
 }
 
 func TestPumpDiscardsAfterFinish(t *testing.T) {
@@ -72,9 +70,7 @@ func TestPumpDiscardsAfterFinish(t *testing.T) {
 		testbed.Must(t, err)
 	}
 	p.Finish()
-	if got := text(t, log); got != "before" {
-		t.Errorf("the log has %q", got)
-	}
+	testbed.Diff(t, "the log", "before", text(t, log))
 }
 
 func TestPumpDrainsAnEndedPipe(t *testing.T) {
@@ -84,9 +80,7 @@ func TestPumpDrainsAnEndedPipe(t *testing.T) {
 	_ = w.Close()
 	p.Drain()
 	p.Finish()
-	if got := text(t, log); got != "last words" {
-		t.Errorf("the log has %q", got)
-	}
+	testbed.Diff(t, "the log", "last words", text(t, log))
 }
 
 func TestPumpKeepsTheOrderOfLargeOutput(t *testing.T) {

@@ -140,9 +140,7 @@ func TestFilesAnywhere(t *testing.T) {
 	for _, e := range list.Entries {
 		names = append(names, strings.TrimPrefix(e.Path, dir+"/"))
 	}
-	if got := strings.Join(names, " "); got != "a a/b.txt c d d/b.txt link" {
-		t.Errorf("listed %q", got)
-	}
+	testbed.Diff(t, "listed", "a a/b.txt c d d/b.txt link", strings.Join(names, " "))
 	of, err := os.Stat(at("a"))
 	testbed.Must(t, err)
 	if e := list.Entries[0]; e.Size != 0 || e.DirSize != of.Size() || e.DirSize == 0 {
@@ -298,9 +296,7 @@ func TestATarAnywhere(t *testing.T) {
 	if pieces < 2 {
 		t.Errorf("%d pieces", pieces)
 	}
-	if leftOut != 5 {
-		t.Errorf("%d were left out, want two pipes, two names that are not UTF-8 and a file that is too large", leftOut)
-	}
+	testbed.Diff(t, "were left out", 5, leftOut)
 	sent := packed.Bytes()
 	read, got := tar.NewReader(bytes.NewReader(sent)), map[string]string{}
 	for {

@@ -286,7 +286,5 @@ func TestListingOfMuchMetadata(t *testing.T) {
 		found += len(page.Entries)
 		after, more = page.Entries[len(page.Entries)-1].Path, page.More
 	}
-	if found != files {
-		t.Errorf("%d files are listed, want %d", found, files)
-	}
+	testbed.Diff(t, "files are listed", files, found)
 }

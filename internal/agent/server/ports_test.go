@@ -95,9 +95,7 @@ func TestAServerThatEndsFirst(t *testing.T) {
 	_, err := io.WriteString(c, "and more")
 	testbed.Must(t, err)
 	testbed.Must(t, c.CloseWrite())
-	if all := <-got; all != "and more" {
-		t.Errorf("the server got %q", all)
-	}
+	testbed.Diff(t, "the server", "and more", <-got)
 }
 
 // Who breaks off is seen to have broken off at the other side.

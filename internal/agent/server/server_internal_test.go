@@ -71,9 +71,7 @@ func TestDeadline(t *testing.T) {
 				}
 				time.Sleep(2 * time.Millisecond)
 				synctest.Wait()
-				if at := time.Duration(took.Load()); at != c.want {
-					t.Errorf("it ended after %s, want %s", at, c.want)
-				}
+				testbed.Diff(t, "it ended after", c.want, time.Duration(took.Load()))
 			})
 		})
 	}
@@ -106,9 +104,7 @@ func TestTablesOfListeners(t *testing.T) {
 		for _, l := range listeners([]byte(c.table)) {
 			got += l.address.String() + ":" + strconv.Itoa(l.port) + " " + l.inode
 		}
-		if got != c.want {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
-		}
+		testbed.Diff(t, name, c.want, got)
 	}
 }
 
@@ -118,9 +114,7 @@ func TestWhatGathers(t *testing.T) {
 	for written, want := range map[int]bool{
 		1: false, minBatch - 1: false, minBatch: true, minBatch + 1: true, maxBatch - 1: true, maxBatch: false, maxBatch + 1: false,
 	} {
-		if got := gathers(written); got != want {
-			t.Errorf("%d bytes: %t", written, got)
-		}
+		testbed.Diff(t, fmt.Sprintf("%d bytes", written), want, gathers(written))
 	}
 }
 
@@ -172,9 +166,7 @@ func TestUseIsTheAverageSinceItWasAsked(t *testing.T) {
 		{10*time.Second + useSpan, 7 * time.Second, 2},
 		{20 * time.Second, 0, 0}, // a counter that went back
 	} {
-		if got := m.read(start.Add(c.after), c.cpu); got != c.want {
-			t.Errorf("reading %d: %g, want %g", i, got, c.want)
-		}
+		testbed.Diff(t, fmt.Sprintf("reading %d", i), c.want, m.read(start.Add(c.after), c.cpu))
 	}
 }
 

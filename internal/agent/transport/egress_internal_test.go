@@ -3,6 +3,7 @@ package transport
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -127,9 +128,7 @@ func TestEachPieceIsCheckedBeforeItIsPassedOn(t *testing.T) {
 	var got bytes.Buffer
 	checked := 0
 	to := pieces{to: &got, before: func() {
-		if want := checked * bufferBytes; got.Len() != want {
-			t.Errorf("check %d: %d bytes were passed on, want %d", checked, got.Len(), want)
-		}
+		testbed.Diff(t, fmt.Sprintf("check %d: bytes were passed on", checked), checked*bufferBytes, got.Len())
 		checked++
 	}}
 	idle := time.NewTimer(time.Hour)

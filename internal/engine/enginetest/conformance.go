@@ -70,9 +70,7 @@ func life(t *testing.T, e *Subject) {
 			t.Errorf("%s (-want +got), error %v:\n%s", what, err, diff)
 		}
 		for name, value := range s.Labels {
-			if got.Labels[name] != value {
-				t.Errorf("%s: label %s is %q, want %q", what, name, got.Labels[name], value)
-			}
+			testbed.Diff(t, fmt.Sprintf("%s: label %s", what, name), value, got.Labels[name])
 		}
 	}
 	got, err := e.Inspect(ctx, id)
@@ -126,9 +124,7 @@ func memoryLimit(t *testing.T, e *Subject) {
 		s := e.Spec(t, "eat")
 		s.Resources.MemoryMB = 64
 		c := awaitEnd(t, e, start(t, e, s))
-		if c.ExitCode != 137 {
-			t.Errorf("exit code %d; want 137", c.ExitCode)
-		}
+		testbed.Diff(t, "exit code", 137, c.ExitCode)
 		reported = reported || c.OOMKilled
 	}
 	if !reported {

@@ -80,15 +80,11 @@ func TestSeparateEngine(t *testing.T) {
 	d.Kill()
 	d.Kill()
 	d.Start()
-	if state := d.Docker("inspect", "--format", "{{.State.Running}}", id); state != "false" {
-		t.Errorf("after the kill the container runs: %s", state)
-	}
+	testbed.Diff(t, "after the kill the container runs", "false", d.Docker("inspect", "--format", "{{.State.Running}}", id))
 	d.Docker("start", id)
 	d.Stop()
 	d.Start()
-	if state := d.Docker("inspect", "--format", "{{.State.Running}}", id); state != "false" {
-		t.Errorf("after an orderly stop the container runs: %s", state)
-	}
+	testbed.Diff(t, "after an orderly stop the container runs", "false", d.Docker("inspect", "--format", "{{.State.Running}}", id))
 	d.Docker("rm", id)
 	bridge()
 }
