@@ -94,7 +94,5 @@ func TestTheClientGivesUpAtOnce(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if answers != 1 {
-		t.Errorf("%d answers", answers)
-	}
+	testbed.Diff(t, "answers", 1, answers)
 }

@@ -69,9 +69,7 @@ func TestAudit(t *testing.T) {
 			strangers++
 		}
 	}
-	if strangers != 1 {
-		t.Errorf("%d entries of a request without a valid key", strangers)
-	}
+	testbed.Diff(t, "entries of a request without a valid key", 1, strangers)
 	for _, secret := range []string{"topsecret", "hidden", made.Secret, "nonsense"} {
 		for _, key := range b.redis.Keys() {
 			if strings.HasSuffix(key, ":audit") && strings.Contains(b.stream(key), secret) {

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"regexp"
 	"slices"
@@ -75,9 +76,7 @@ func TestOnlyTheDashboardsOwnPagesUseItsSession(t *testing.T) {
 		"OriginByPrefix": {"Origin", b.web.URL + ".evil.example"},
 	} {
 		answer, _ := b.do("POST", "/v1/sandboxes", `{}`, append(headers, "Cookie", cookie, "Content-Type", "application/json")...)
-		if answer.StatusCode != http.StatusForbidden {
-			t.Errorf("%s: a create is answered %d", name, answer.StatusCode)
-		}
+		testbed.Diff(t, fmt.Sprintf("%s: a create is answered", name), http.StatusForbidden, answer.StatusCode)
 		for _, method := range []string{"POST", "DELETE"} {
 			answer, _ = b.do(method, "/session", `{"key":"`+key+`"}`, append(headers, "Content-Type", "application/json")...)
 			if answer.StatusCode != http.StatusForbidden || len(answer.Cookies()) > 0 {

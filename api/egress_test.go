@@ -178,9 +178,7 @@ func TestEgressLogIsPaged(t *testing.T) {
 			t.Errorf("after %d entries: next_cursor %q", seen, page.NextCursor)
 		}
 	}
-	if seen != 5 {
-		t.Errorf("%d entries", seen)
-	}
+	testbed.Diff(t, "entries", 5, seen)
 	b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "GET", "/v1/sandboxes/"+id+"/egress?after=x", nil)
 	b.problem(farm.CodeInvalid, http.StatusBadRequest, "GET", "/v1/sandboxes/"+id+"/egress?limit=1001", nil)
 	b.problem(farm.CodeNotFound, http.StatusNotFound, "GET", "/v1/sandboxes/"+farm.NewID(farm.SandboxPrefix)+"/egress", nil)

@@ -177,9 +177,7 @@ func TestUpdatesAndClearsAreEvents(t *testing.T) {
 	}
 	testbed.Diff(t, "events", want, seen)
 	const results = `[{"display":0,"mime":"text/plain","display_id":"bar","metadata":{"width":"\u003c3"},"data":""},{"display":1,"mime":"text/plain","data":"2","result":true}]`
-	if got := string(job.Result.Results); got != results {
-		t.Errorf("results %s, want %s", got, results)
-	}
+	testbed.Diff(t, "results", results, string(job.Result.Results))
 }
 
 type change struct {

@@ -3,6 +3,7 @@ package api_test
 import (
 	"bytes"
 	"compress/gzip"
+	"fmt"
 	"io"
 	"mime"
 	"mime/multipart"
@@ -49,9 +50,7 @@ func TestFilesGoInAndOut(t *testing.T) {
 		"X-Content-Type-Options": "nosniff", "Content-Disposition": `attachment; filename="a.bin"; filename*=UTF-8''a.bin`, "Last-Modified": "Sun, 09 Sep 2001 01:46:40 GMT",
 		"Accept-Ranges": "bytes", "Content-Length": "1048576", "Content-Security-Policy": "sandbox; default-src 'none'",
 	} {
-		if got := answer.Header.Get(header); got != want {
-			t.Errorf("%s is %q, want %q", header, got, want)
-		}
+		testbed.Diff(t, header, want, answer.Header.Get(header))
 	}
 	answer, got := b.do("HEAD", base+"a.bin", nil)
 	if answer.StatusCode != http.StatusOK || len(got) != 0 || answer.Header.Get("Content-Length") != "1048576" || answer.Header.Get("X-File-Type") != "file" {
@@ -102,9 +101,7 @@ func TestFilesAreListedPageByPage(t *testing.T) {
 		for _, e := range page.Items {
 			names = append(names, e.Path)
 		}
-		if page.Note != "" {
-			t.Errorf("note %q", page.Note)
-		}
+		testbed.Diff(t, "note", "", page.Note)
 		cursor = "&cursor=" + string(page.NextCursor)
 	}
 	if diff := cmp.Diff([]string{"a", "b", "x", "ü"}, names); diff != "" || cursor != "&cursor=" {
@@ -130,9 +127,7 @@ func TestFileNamesArriveAsSent(t *testing.T) {
 	}
 	for sent, want := range names {
 		entry := get[wire.FileEntry](b, http.StatusCreated, "PUT", base+sent, "x")
-		if entry.Path != want {
-			t.Errorf("%s became %q, want %q", sent, entry.Path, want)
-		}
+		testbed.Diff(t, fmt.Sprintf("%s became", sent), want, entry.Path)
 		if answer, got := b.do("GET", base+sent, nil); string(got) != "x" {
 			t.Errorf("%s: status %d", sent, answer.StatusCode)
 		}

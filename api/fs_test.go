@@ -45,9 +45,7 @@ func TestFilesAnywhereOverHTTP(t *testing.T) {
 	tag := `"` + made.ETag + `"`
 	head, _ := f.do("HEAD", file, nil)
 	for name, want := range map[string]string{"ETag": tag, "X-File-Mode": "0640", "X-File-Type": "file", "Content-Length": "7"} {
-		if head.Header.Get(name) != want {
-			t.Errorf("%s is %q", name, head.Header.Get(name))
-		}
+		testbed.Diff(t, name, want, head.Header.Get(name))
 	}
 	for name, c := range map[string]struct {
 		headers []string

@@ -210,18 +210,14 @@ func TestTheFirstKeyClosesTheFarm(t *testing.T) {
 	}
 	made := b.firstKey(wire.KeyRequest{Tenant: "ops", Scopes: []string{"admin"}})
 	b.refused("")
-	if status := b.status(made.Secret); status != http.StatusOK {
-		t.Errorf("with the key: status %d", status)
-	}
+	testbed.Diff(t, "status with the key", http.StatusOK, b.status(made.Secret))
 	// A proxy in front may use any name now.
 	if answer, _ := b.do("GET", "/v1/jobs", nil, append(bearer(made.Secret), "Host", "farm.example")...); answer.StatusCode != http.StatusOK {
 		t.Errorf("under another name: status %d", answer.StatusCode)
 	}
 	b.do("DELETE", "/v1/keys/"+made.Key.ID, nil, bearer(made.Secret)...)
 	b.refused(made.Secret)
-	if status := b.status(""); status != http.StatusUnauthorized {
-		t.Errorf("without any key left: status %d", status)
-	}
+	testbed.Diff(t, "status without any key left", http.StatusUnauthorized, b.status(""))
 }
 
 func TestALostRedisKeepsTheKeysOfTheSettings(t *testing.T) {
@@ -233,9 +229,7 @@ func TestALostRedisKeepsTheKeysOfTheSettings(t *testing.T) {
 	}
 	b.redis.FlushAll()
 	b.refused(made.Secret)
-	if status := b.status("run"); status != http.StatusOK {
-		t.Errorf("a key of the settings: status %d", status)
-	}
+	testbed.Diff(t, "status of a key of the settings", http.StatusOK, b.status("run"))
 	b.newKey(wire.KeyRequest{Tenant: "blue"}, "admin")
 }
 

@@ -164,9 +164,7 @@ func TestRefusedWaitClaimsNothing(t *testing.T) {
 	if m, err := b.store.Member(t.Context(), id); err != nil || m.State != store.MemberIdle {
 		t.Errorf("the pool's sandbox is %+v, %v", m, err)
 	}
-	if got := b.made(); got != id {
-		t.Errorf("a create that can be waited for got the sandbox %s, not that of the pool", got)
-	}
+	testbed.Diff(t, "sandbox of a create that can be waited for", id, b.made())
 }
 
 // made creates a sandbox and returns its id.

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // notebook makes a sandbox as users of LLM Python Code Sandbox do.
@@ -206,17 +207,11 @@ func TestNotebookFilesStayInTheSandbox(t *testing.T) {
 			{{name: "file", file: "x", value: large}, {name: "file_path", value: path}},
 		} {
 			body, kind := form(fields...)
-			if got := b.detail(http.StatusForbidden, "POST", "/sandbox/"+id+"/upload", body, "Content-Type", kind); got != "File access denied" {
-				t.Errorf("%s: %s", path, got)
-			}
+			testbed.Diff(t, path, "File access denied", b.detail(http.StatusForbidden, "POST", "/sandbox/"+id+"/upload", body, "Content-Type", kind))
 		}
-		if got := b.detail(http.StatusForbidden, "GET", "/sandbox/"+id+"/download/"+url.PathEscape(path), nil); got != "File access denied" {
-			t.Errorf("%s: %s", path, got)
-		}
+		testbed.Diff(t, path, "File access denied", b.detail(http.StatusForbidden, "GET", "/sandbox/"+id+"/download/"+url.PathEscape(path), nil))
 	}
-	if got := b.detail(http.StatusNotFound, "GET", "/sandbox/"+id+"/download/nope.txt", nil); got != "File not found" {
-		t.Errorf("missing: %s", got)
-	}
+	testbed.Diff(t, "missing", "File not found", b.detail(http.StatusNotFound, "GET", "/sandbox/"+id+"/download/nope.txt", nil))
 	if _, content := b.do("GET", "/sandbox/"+id+"/files", nil); strings.TrimSpace(string(content)) != "[]" {
 		t.Errorf("something is left: %s", content)
 	}
@@ -267,9 +262,7 @@ func TestNotebookNeedsAKey(t *testing.T) {
 	id := b.notebook("X-API-Key", key)
 	b.detail(http.StatusUnauthorized, "POST", "/sandbox/create", nil)
 	b.detail(http.StatusUnauthorized, "GET", "/sandboxes", nil)
-	if got := b.detail(http.StatusNotFound, "GET", "/sandbox/"+id+"/files", nil, "X-API-Key", otherKey); got != "Sandbox not found" {
-		t.Errorf("another tenant's: %s", got)
-	}
+	testbed.Diff(t, "another tenant's", "Sandbox not found", b.detail(http.StatusNotFound, "GET", "/sandbox/"+id+"/files", nil, "X-API-Key", otherKey))
 	if got := get[map[string]any](b, http.StatusOK, "GET", "/sandboxes", nil, "X-API-Key", otherKey); len(got) != 0 {
 		t.Errorf("another tenant sees %v", got)
 	}

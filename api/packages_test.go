@@ -59,9 +59,7 @@ func TestInstallThenPoll(t *testing.T) {
 	b.worker.have.set(farm.Package{Name: "numpy", Version: "2.3", Manager: "pip"})
 
 	job := get[wire.Job](b, http.StatusAccepted, "POST", box, `{"packages":["Slow","missing"]}`)
-	if job.Kind != "install" {
-		t.Errorf("kind is %s", job.Kind)
-	}
+	testbed.Diff(t, "kind", "install", job.Kind)
 	for _, spelling := range []string{"slow", "SLOW"} {
 		p := get[wire.Package](b, http.StatusOK, "GET", box+"/"+spelling, nil)
 		if p.Status != "installing" || p.JobID != job.ID || p.Name != "slow" || p.Message == "" {

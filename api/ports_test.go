@@ -77,9 +77,7 @@ func TestRequestsToAPort(t *testing.T) {
 			"X-Forwarded-For": "127.0.0.1", "X-Forwarded-Host": strings.TrimPrefix(f.web.URL, "http://"), "X-Forwarded-Proto": "http", "X-Forwarded-Prefix": base,
 			"Origin": "http://localhost:" + port, "Referer": "http://localhost:" + port + "/page?q", "Authorization": "", "X-Api-Key": "",
 		} {
-			if got.Header.Get(name) != want {
-				t.Errorf("%s: %s is %q, want %q", method, name, got.Header.Get(name), want)
-			}
+			testbed.Diff(t, fmt.Sprintf("%s: %s", method, name), want, got.Header.Get(name))
 		}
 		if values := answer.Header.Values("Cache-Control"); len(values) != 1 || values[0] != "max-age=60" {
 			t.Errorf("%s: Cache-Control %q", method, values)
@@ -287,23 +285,17 @@ func TestAnswersOfAPortStayThere(t *testing.T) {
 	if got := answer.Header.Values("Set-Cookie"); strings.Join(got, "|") != strings.Join(want, "|") {
 		t.Errorf("cookies %q, want %q", got, want)
 	}
-	if got := answer.Header.Get("X-Cookie"); got != "theme=dark; x=y" {
-		t.Errorf("the server got the cookies %q", got)
-	}
+	testbed.Diff(t, "the server got the cookies", "theme=dark; x=y", answer.Header.Get("X-Cookie"))
 	for to, want := range map[string]string{
 		"/login": base + "/login", "/": base + "/", "relative/x": "relative/x", "?q": "?q", "//evil.example/x": "//evil.example/x", "https://example.com/x": "https://example.com/x",
 		"http://localhost:" + port + "/x?a=b#c": base + "/x?a=b#c", "http://127.0.0.1:" + port: base + "/", f.web.URL + "/x": base + "/x", base + "/x": base + "/x",
 		"http://localhost:1/x": "http://localhost:1/x", "javascript:alert(1)": "javascript:alert(1)", "/a%2Fb": base + "/a%2Fb", "/" + "/" + "/x": "///x",
 	} {
 		answer, _ := f.do("GET", base+"/?to="+url.QueryEscape(to), nil)
-		if got := answer.Header.Get("Location"); got != want {
-			t.Errorf("Location %q is %q, want %q", to, got, want)
-		}
+		testbed.Diff(t, fmt.Sprintf("Location %q", to), want, answer.Header.Get("Location"))
 	}
 	answer, _ = f.do("GET", base+"/?to=/login", nil, "Sandfarm-Rewrite", "off")
-	if got := answer.Header.Get("Location") + " " + answer.Header.Get("Set-Cookie"); got != "/login a=1; Path=/; HttpOnly" {
-		t.Errorf("as it is: %q", got)
-	}
+	testbed.Diff(t, "Location and Set-Cookie", "/login a=1; Path=/; HttpOnly", answer.Header.Get("Location")+" "+answer.Header.Get("Set-Cookie"))
 }
 
 // raw sends bytes to the farm and returns what comes back until the connection ends.
@@ -477,7 +469,5 @@ func TestForwardedConnectionsWhoseCallerIsGone(t *testing.T) {
 		<-pings
 	}
 	testbed.Must(t, there.Close(websocket.StatusNormalClosure, ""))
-	if got := <-ended; got != "here" {
-		t.Errorf("the connection of %q has ended", got)
-	}
+	testbed.Diff(t, "the connection that has ended", "here", <-ended)
 }

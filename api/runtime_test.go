@@ -3,6 +3,7 @@ package api_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -52,16 +53,10 @@ func TestRuntimeOfARequest(t *testing.T) {
 	b := setup(t, withAdmin)
 	b.offer("n1", 8192, "runc", "runsc")
 	b.offer("n2", 16384, "runc")
-	if got := b.asked(`{}`).Spec.Runtime; got != "" {
-		t.Errorf("a create without a runtime asks for %q; the node's default may change until it starts", got)
-	}
-	if got := b.asked(`{"runtime": "runsc"}`).Spec.Runtime; got != "runsc" {
-		t.Errorf("the record asks for %q", got)
-	}
+	testbed.Diff(t, "runtime of a create without one", "", b.asked(`{}`).Spec.Runtime)
+	testbed.Diff(t, "the record asks for", "runsc", b.asked(`{"runtime": "runsc"}`).Spec.Runtime)
 	job := get[wire.Job](b, http.StatusAccepted, "POST", "/v1/run?wait=0", `{"code": "1", "runtime": "runsc"}`, asAcme()...)
-	if job.Request.Runtime != "runsc" {
-		t.Errorf("the run asks for %q", job.Request.Runtime)
-	}
+	testbed.Diff(t, "the run asks for", "runsc", job.Request.Runtime)
 	for runtime, want := range map[string]string{"kata": "there is runc, runsc", "": "not the name of a runtime", "a b": "not the name of a runtime", strings.Repeat("x", 64): "at most 63"} {
 		for target, body := range map[string]string{"/v1/sandboxes": `{"runtime": "` + runtime + `"}`, "/v1/run": `{"code": "1", "runtime": "` + runtime + `"}`} {
 			p := b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "POST", target, body, asAcme()...)
@@ -88,9 +83,7 @@ func TestRuntimesOfATenant(t *testing.T) {
 		t.Errorf("tenant %+v, runtimes (-want +got):\n%s", set, diff)
 	}
 	for body, want := range map[string]string{`{}`: "runsc", `{"runtime": "kata"}`: "kata"} {
-		if got := b.asked(body).Spec.Runtime; got != want {
-			t.Errorf("%s asks for %q, want %s", body, got, want)
-		}
+		testbed.Diff(t, fmt.Sprintf("%s asks for", body), want, b.asked(body).Spec.Runtime)
 	}
 	p := b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "POST", "/v1/sandboxes", `{"runtime": "runc"}`, asAcme()...)
 	if len(p.Errors) != 1 || !strings.Contains(p.Errors[0].Detail, "may have runsc, kata") {
@@ -109,9 +102,7 @@ func TestRuntimesOfATenant(t *testing.T) {
 			t.Errorf("after %s %s: %+v", change.method, change.body, set)
 		}
 	}
-	if got := b.asked(`{"runtime": "runc"}`).Spec.Runtime; got != "runc" {
-		t.Errorf("a tenant without a list gets %q", got)
-	}
+	testbed.Diff(t, "a tenant without a list gets", "runc", b.asked(`{"runtime": "runc"}`).Spec.Runtime)
 	many := `"r` + strings.Join([]string{"1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15", "16"}, `", "r`) + `"`
 	get[wire.Tenant](b, http.StatusOK, "PATCH", "/v1/tenants/acme", `{"set": {"runtimes": [`+many+`]}}`, asOps()...)
 	for _, list := range []string{many + `, "r17"`, `"a", "a"`, `"a,b"`, `""`} {
@@ -139,9 +130,7 @@ func TestPoolMembersHaveTheRuntime(t *testing.T) {
 		return m.ID
 	}
 	standard1, named1, standard2 := member("n1", ""), member("n1", "runsc"), member("n2", "")
-	if got := b.asked(`{"network": "none", "runtime": "runc"}`).ID; got != standard1 {
-		t.Errorf("runc got %s, want the default member of n1, %s", got, standard1)
-	}
+	testbed.Diff(t, "runc", standard1, b.asked(`{"network": "none", "runtime": "runc"}`).ID)
 	if box := b.asked(`{"network": "none", "runtime": "runc"}`); box.Pooled {
 		t.Errorf("a second runc got the member %s of another runtime", box.ID)
 	}
@@ -247,9 +236,7 @@ func TestMemoryOfABodyIsGivenBack(t *testing.T) {
 	})
 	testbed.Until(t, "its body is given back while it is waited for", func() bool { return memory.Stats().Used == 0 })
 	close(b.worker.gate)
-	if status := <-waiting; status != http.StatusOK {
-		t.Errorf("the waiting request was answered with %d", status)
-	}
+	testbed.Diff(t, "the waiting request was answered with", http.StatusOK, <-waiting)
 }
 
 // broken fails to take jobs.

@@ -198,9 +198,7 @@ func TestRequestRateOfATenant(t *testing.T) {
 		if got := answer.Header.Get("RateLimit"); answer.StatusCode != http.StatusOK || len(got) < 14 || got[:14] != `"requests";r=`+strconv.Itoa(left) {
 			t.Errorf("with %d left: %d, RateLimit %q", left, answer.StatusCode, got)
 		}
-		if got := answer.Header.Get("RateLimit-Policy"); got != `"requests";q=3;w=60` {
-			t.Errorf("RateLimit-Policy %q", got)
-		}
+		testbed.Diff(t, "RateLimit-Policy", `"requests";q=3;w=60`, answer.Header.Get("RateLimit-Policy"))
 	}
 	for range 2 {
 		answer, body := b.do("POST", "/v1/sandboxes", `{}`, asAcme()...)

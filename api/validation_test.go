@@ -382,9 +382,7 @@ func TestBodiesOfTooManyValuesAreRefused(t *testing.T) {
 		t.Errorf("at the limit: %+v", p)
 	}
 	b.problem(farm.CodeTooLarge, large, "POST", "/v1/run", `{"code":"1","x":`+list(farm.MaxBodyValues-1)+`}`)
-	if got := get[wire.Limits](b, http.StatusOK, "GET", "/v1/limits", nil).MaxBodyValues; got != farm.MaxBodyValues {
-		t.Errorf("GET /v1/limits says %d", got)
-	}
+	testbed.Diff(t, "GET /v1/limits", farm.MaxBodyValues, get[wire.Limits](b, http.StatusOK, "GET", "/v1/limits", nil).MaxBodyValues)
 }
 
 // The largest batch that the limits are made for.

@@ -151,9 +151,7 @@ func TestTarAndMoveAndDelete(t *testing.T) {
 		"DELETE /v1/sandboxes/sbx_1/files/c  ",
 		"PUT /v1/sandboxes/sbx_1/files/d/e/  ",
 	}
-	if strings.Join(seen, "\n") != strings.Join(want, "\n") {
-		t.Errorf("requests:\n%s\nwant:\n%s", strings.Join(seen, "\n"), strings.Join(want, "\n"))
-	}
+	testbed.Diff(t, "requests", strings.Join(want, "\n"), strings.Join(seen, "\n"))
 }
 
 // store is an object store that refuses requests with credentials, as S3 does for presigned links.
@@ -285,9 +283,7 @@ func TestLinkOfAFile(t *testing.T) {
 	store := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { followed = true }))
 	t.Cleanup(store.Close)
 	c := setup(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.RequestURI() != "/v1/sandboxes/sbx_1/files/a.txt?link=1" {
-			t.Errorf("asked %q", r.URL.RequestURI())
-		}
+		testbed.Diff(t, "asked", "/v1/sandboxes/sbx_1/files/a.txt?link=1", r.URL.RequestURI())
 		http.Redirect(w, r, store.URL+"/x?signature=1", http.StatusFound)
 	}))
 	link, err := c.Files("sbx_1").Link(t.Context(), "a.txt")

@@ -180,15 +180,9 @@ func TestCredentialsAndEncodingOfPaths(t *testing.T) {
 	const name = "dir/données 50% #1?;世.txt"
 	testbed.Must(t, c.Files("sbx_1").Write(t.Context(), name, strings.NewReader("x")))
 	r := <-seen
-	if got := r.URL.Path; got != "/v1/sandboxes/sbx_1/files/"+name {
-		t.Errorf("path %q", got)
-	}
-	if got := r.Header.Get("Authorization"); got != "Bearer secret" {
-		t.Errorf("Authorization %q", got)
-	}
-	if got := r.Header.Get("User-Agent"); got != "test" {
-		t.Errorf("User-Agent %q", got)
-	}
+	testbed.Diff(t, "path", "/v1/sandboxes/sbx_1/files/"+name, r.URL.Path)
+	testbed.Diff(t, "Authorization", "Bearer secret", r.Header.Get("Authorization"))
+	testbed.Diff(t, "User-Agent", "test", r.Header.Get("User-Agent"))
 	testbed.Must(t, c.Files("sbx_1").Write(t.Context(), "a%2Fb/../c", strings.NewReader("")))
 	if r := <-seen; r.URL.EscapedPath() != "/v1/sandboxes/sbx_1/files/a%252Fb/../c" {
 		t.Errorf("path was changed on its way: %q", r.URL.EscapedPath())
@@ -202,9 +196,7 @@ func TestListsFetchEveryPage(t *testing.T) {
 		"b": {Items: []wire.Job{{ID: "job_3"}}},
 	}
 	c := setup(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if got := r.URL.Query().Get("sandbox_id"); got != "sbx_1" {
-			t.Errorf("sandbox_id %q", got)
-		}
+		testbed.Diff(t, "sandbox_id", "sbx_1", r.URL.Query().Get("sandbox_id"))
 		page, ok := pages[r.URL.Query().Get("cursor")]
 		if !ok {
 			t.Errorf("cursor %q", r.URL.Query().Get("cursor"))

@@ -205,9 +205,7 @@ exit 1
 			}
 			text, err := os.ReadFile(calls)
 			testbed.Must(t, err)
-			if want := strings.Repeat("test -run ^$ -fuzz ^F$ -fuzztime 3s -v p\n", c.runs); string(text) != want {
-				t.Errorf("go was called with\n%swant\n%s", text, want)
-			}
+			testbed.Diff(t, "calls of go", strings.Repeat("test -run ^$ -fuzz ^F$ -fuzztime 3s -v p\n", c.runs), string(text))
 		})
 	}
 }

@@ -224,9 +224,7 @@ func (p *project) checkContainers(t *testing.T) {
 		p.checkLife(t, c)
 		for inside, bound := range c.NetworkSettings.Ports {
 			for _, b := range bound {
-				if b.HostIP != "127.0.0.1" {
-					t.Errorf("%s: port %s is published on %s", name, inside, b.HostIP)
-				}
+				testbed.Diff(t, fmt.Sprintf("%s: port %s is published on", name, inside), "127.0.0.1", b.HostIP)
 				ports[name+" "+inside] = b.HostPort
 			}
 		}
@@ -251,20 +249,14 @@ func (p *project) checkSocket(t *testing.T, c container) {
 		engine = engine || m.Destination == "/var/run/docker.sock"
 		proxy = proxy || m.Destination == "/run/sandfarm"
 	}
-	if mayReach := slices.Contains([]string{"engine-proxy", "images"}, c.service()); engine != mayReach {
-		t.Errorf("%s: has the engine's socket: %v, want %v", c.service(), engine, mayReach)
-	}
-	if mayReach := slices.Contains([]string{"engine-proxy", "worker", "caretaker"}, c.service()); proxy != mayReach {
-		t.Errorf("%s: has the proxy's socket: %v, want %v", c.service(), proxy, mayReach)
-	}
+	testbed.Diff(t, fmt.Sprintf("%s: has the engine's socket", c.service()), slices.Contains([]string{"engine-proxy", "images"}, c.service()), engine)
+	testbed.Diff(t, fmt.Sprintf("%s: has the proxy's socket", c.service()), slices.Contains([]string{"engine-proxy", "worker", "caretaker"}, c.service()), proxy)
 	want := "10001:10001"
 	switch c.service() {
 	case "engine-proxy", "images":
 		want = "0:0"
 	}
-	if user := c.Config.User; user != want {
-		t.Errorf("%s: user %q, want %q", c.service(), user, want)
-	}
+	testbed.Diff(t, fmt.Sprintf("%s: user", c.service()), want, c.Config.User)
 }
 
 // checkSpool checks that workers have disk space of a limited size for temporary files, and that they can write there.
@@ -290,9 +282,7 @@ func (p *project) checkCredentials(t *testing.T, c container) {
 	t.Helper()
 	root := variables(t, p.file)["SANDFARM_S3_SECRET_KEY"]
 	has := slices.ContainsFunc(c.Config.Env, func(entry string) bool { return strings.Contains(entry, root) })
-	if want := slices.Contains([]string{"minio", "credentials"}, c.service()); has != want {
-		t.Errorf("%s: has MinIO's own password: %v, want %v", c.service(), has, want)
-	}
+	testbed.Diff(t, fmt.Sprintf("%s: has MinIO's own password", c.service()), slices.Contains([]string{"minio", "credentials"}, c.service()), has)
 }
 
 // checkLife checks that services are healthy and restart, and that the image build has ended.
@@ -300,9 +290,7 @@ func (p *project) checkLife(t *testing.T, c container) {
 	t.Helper()
 	switch c.service() {
 	case "images", "credentials":
-		if c.State.Status != "exited" {
-			t.Errorf("%s is %s, want exited", c.service(), c.State.Status)
-		}
+		testbed.Diff(t, c.service(), "exited", c.State.Status)
 		return
 	case "caretaker": // it only waits: if it runs, it is healthy
 	default:

@@ -138,9 +138,7 @@ func TestLifeOfAJobNamesItsFiles(t *testing.T) {
 			t.Errorf("no file is named in %q", line)
 		}
 		for _, f := range files {
-			if f[1] != f[2] {
-				t.Errorf("%s leads to %s", f[1], f[2])
-			}
+			testbed.Diff(t, "target", f[2], f[1])
 			if _, err := os.Stat(filepath.Join("..", f[1])); err != nil {
 				t.Errorf("%s: %v", f[1], err)
 			}

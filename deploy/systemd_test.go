@@ -84,9 +84,7 @@ func TestInstall(t *testing.T) {
 			for n := range found {
 				found[n] = filepath.Base(found[n])
 			}
-			if got, want := strings.Join(found, " "), strings.Join(c.installed, " "); got != want {
-				t.Errorf("it installed %q, not %q", got, want)
-			}
+			testbed.Diff(t, "it installed", strings.Join(c.installed, " "), strings.Join(found, " "))
 		})
 	}
 }

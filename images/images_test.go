@@ -188,9 +188,7 @@ func TestBuildOnceForEachHash(t *testing.T) {
 	if spec.Args["BASE"] != "mine:1" || spec.Network != "container:x" || spec.Labels[engine.LabelHash] != d.Hash {
 		t.Errorf("build %+v", spec)
 	}
-	if f.index != http.StatusNotFound {
-		t.Errorf("the package index answered %d to a bad name, want 404", f.index)
-	}
+	testbed.Diff(t, "answer of the package index to a bad name", http.StatusNotFound, f.index)
 	delete(f.tags, "sandfarm/python:latest")
 	again, err := images.Build(t.Context(), "python", f, images.Options{}, nil)
 	if err != nil || again != ref || len(f.built) != 1 || !f.tags["sandfarm/python:latest"] {
@@ -272,16 +270,12 @@ func TestHostsOfABuild(t *testing.T) {
 					return err
 				}
 				defer resp.Body.Close()
-				if resp.StatusCode != c.want {
-					t.Errorf("%s: %s, want %d", c.url, resp.Status, c.want)
-				}
+				testbed.Diff(t, fmt.Sprintf("%s: %s", c.url, resp.Status), c.want, resp.StatusCode)
 				return nil
 			}}
 			_, err := images.Build(t.Context(), "python", f, images.Options{Hosts: c.hosts}, nil)
 			testbed.Must(t, err)
-			if f.open != 0 {
-				t.Errorf("%d networks are left", f.open)
-			}
+			testbed.Diff(t, "networks are left", 0, f.open)
 		})
 	}
 }

@@ -230,9 +230,7 @@ for address in ("127.0.0.1", "` + address(t) + `"):
 	if err != nil {
 		t.Error(err)
 	}
-	if got := strings.Join(asked, " "); got != "/pypi/simple/six/ http://deb.debian.org/debian/" {
-		t.Errorf("the exit was asked for %q", got)
-	}
+	testbed.Diff(t, "the exit was asked for", "/pypi/simple/six/ http://deb.debian.org/debian/", strings.Join(asked, " "))
 	id := strings.TrimPrefix(network.Mode, engine.BuildNetwork(""))
 	if err := network.Close(); err != nil {
 		t.Error(err)

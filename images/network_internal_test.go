@@ -3,6 +3,8 @@ package images
 import (
 	"net/netip"
 	"testing"
+
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestAddressesOfABuild(t *testing.T) {
@@ -12,8 +14,6 @@ func TestAddressesOfABuild(t *testing.T) {
 		"127.0.0.1": false, "::1": false, "169.254.169.254": false, "::ffff:169.254.169.254": false, "::ffff:127.0.0.1": false,
 		"0.0.0.0": false, "224.0.0.1": false, "255.255.255.255": false, "fe80::1": false,
 	} {
-		if got := reachable(netip.MustParseAddr(text)); got != want {
-			t.Errorf("%s: %t, want %t", text, got, want)
-		}
+		testbed.Diff(t, text, want, reachable(netip.MustParseAddr(text)))
 	}
 }

@@ -118,9 +118,7 @@ func TestMetricsOfLoops(t *testing.T) {
 		if want := []float64{1, 1, 1}; !slices.Equal(got, want) {
 			t.Errorf("leads, expired and removed are %v, want %v", got, want)
 		}
-		if n, want := get("sandfarm_scheduler_jobs_requeued_total", ""), float64(count(f.done(), "sweep good")); n != want {
-			t.Errorf("%v jobs requeued, want %v", n, want)
-		}
+		testbed.Diff(t, "jobs requeued", float64(count(f.done(), "sweep good")), get("sandfarm_scheduler_jobs_requeued_total", ""))
 		families, err := registry.Gather()
 		testbed.Must(t, err)
 		if problems, err := promlint.NewWithMetricFamilies(families).Lint(); err != nil || len(problems) > 0 {

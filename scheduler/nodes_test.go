@@ -122,9 +122,7 @@ func TestNodesWithoutWorkersAreEnded(t *testing.T) {
 			t.Errorf("ended %v: %q", ended, reason)
 		}
 		for name, want := range map[string]float64{"sandfarm_scheduler_nodes_ended_total": 2, "sandfarm_scheduler_nodes_sandboxes_lost_total": 2} {
-			if n := value(t, registry, name, ""); n != want {
-				t.Errorf("%s is %v, want %v", name, n, want)
-			}
+			testbed.Diff(t, name, want, value(t, registry, name, ""))
 		}
 		ages := leaseAges(t, registry)
 		if age, ok := ages["n1"]; !ok || age > 5 {

@@ -100,9 +100,7 @@ func TestNewLeaderDoesNotSweepAtOnce(t *testing.T) {
 		for range 2 {
 			before := count(f.done(), "sweep a")
 			time.Sleep(4 * time.Second)
-			if n := count(f.done(), "sweep a") - before; n != 0 {
-				t.Errorf("a leader of 4 s has swept %d times", n)
-			}
+			testbed.Diff(t, "a leader of 4 s has swept, times", 0, count(f.done(), "sweep a")-before)
 			time.Sleep(4 * time.Second)
 			if n := count(f.done(), "sweep a") - before; n == 0 {
 				t.Error("a leader of 8 s has not swept")
@@ -127,9 +125,7 @@ func TestLeaseEndsByTheClock(t *testing.T) {
 		time.Sleep(6 * time.Second)
 		before := count(f.done(), "sweep a")
 		time.Sleep(30 * time.Second)
-		if n := count(f.done(), "sweep a") - before; n != 0 {
-			t.Errorf("%d sweeps without a lease", n)
-		}
+		testbed.Diff(t, "sweeps without a lease", 0, count(f.done(), "sweep a")-before)
 		f.set(func() { f.lockHangs = false })
 		time.Sleep(10 * time.Second)
 		if n := count(f.done(), "sweep a") - before; n == 0 {
@@ -155,9 +151,7 @@ func TestErrorKeepsTheLease(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		before = count(f.done(), "sweep a")
 		time.Sleep(10 * time.Second)
-		if n := count(f.done(), "sweep a") - before; n != 0 {
-			t.Errorf("%d sweeps after the lease", n)
-		}
+		testbed.Diff(t, "sweeps after the lease", 0, count(f.done(), "sweep a")-before)
 	})
 }
 
@@ -175,9 +169,7 @@ func TestIdleSandboxesHibernate(t *testing.T) {
 		"hibernated": {farm.Sandbox{State: farm.SandboxHibernated, ExpiresAt: time.Now().Add(-time.Second), Spec: sleeps}, farm.KindClose},
 		"queued":     {farm.Sandbox{State: farm.SandboxQueued, ExpiresAt: later, Spec: sleeps}, farm.KindClose},
 	} {
-		if got := c.box.SleepsAt(time.Now()); got != (c.want == farm.KindHibernate) {
-			t.Errorf("%s: SleepsAt = %v", what, got)
-		}
+		testbed.Diff(t, fmt.Sprintf("%s: SleepsAt", what), (c.want == farm.KindHibernate), c.box.SleepsAt(time.Now()))
 		synctest.Test(t, func(t *testing.T) {
 			box := c.box
 			if box.ExpiresAt.Equal(later) { // the clock of the bubble

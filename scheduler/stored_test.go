@@ -116,9 +116,7 @@ func TestDriftIsRepairedAndCounted(t *testing.T) {
 		defer s.Stop()
 		time.Sleep(time.Minute)
 		for name, want := range map[string]float64{"memory_mb": 1, "running": 1, "sandboxes": 0, "cpus": 0, "gpus": 0} {
-			if n := value(t, registry, "sandfarm_quota_drift_total", name); n != want {
-				t.Errorf("drift of %s is counted %v times, want %v", name, n, want)
-			}
+			testbed.Diff(t, fmt.Sprintf("drift of %s is counted, times", name), want, value(t, registry, "sandfarm_quota_drift_total", name))
 		}
 		counts.mu.Lock()
 		defer counts.mu.Unlock()
@@ -143,9 +141,7 @@ func TestTrimGoesThroughAllTenants(t *testing.T) {
 			}
 		}
 		runs, errs := value(t, registry, "sandfarm_scheduler_loop_runs_total", "trim"), value(t, registry, "sandfarm_scheduler_loop_errors_total", "trim")
-		if n := value(t, registry, "sandfarm_scheduler_records_trimmed_total", "callback"); n != runs {
-			t.Errorf("%v callbacks given up in %v runs", n, runs)
-		}
+		testbed.Diff(t, "callbacks given up", runs, value(t, registry, "sandfarm_scheduler_records_trimmed_total", "callback"))
 		if runs < 6 || runs > 9 || errs != runs { // one tenant fails each time
 			t.Errorf("%v runs and %v errors in a minute at one in 10 s", runs, errs)
 		}

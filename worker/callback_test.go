@@ -67,9 +67,7 @@ func TestFailedCallbacksAreLogged(t *testing.T) {
 			workertest.Must(t, err)
 			log.Reset()
 			err = w.deliver(ctx, queue.Task{Type: queue.TypeCallback, Ref: ref, Try: test.try})
-			if (err != nil) != test.again {
-				t.Errorf("error %v, want one: %v", err, test.again)
-			}
+			testbed.Diff(t, fmt.Sprintf("error %v: tried again", err), test.again, err != nil)
 			lines := log.String()
 			if strings.Count(lines, "\n") != min(len(test.log), 1) || strings.Contains(lines, "secret") {
 				t.Errorf("log:\n%s", lines)
@@ -170,9 +168,7 @@ func TestCallbacksOfATenantTakeTurns(t *testing.T) {
 	workertest.Must(t, l.enter("b"))
 	l.leave("a")
 	workertest.Must(t, l.enter("a"))
-	if again := later(); again != first {
-		t.Errorf("after a delivery ended, the next that is put back waits for %v", again)
-	}
+	testbed.Diff(t, "after a delivery ended, the next that is put back waits for", first, later())
 	for range tenantCallbacks {
 		l.leave("a")
 	}

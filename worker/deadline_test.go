@@ -84,9 +84,7 @@ func TestReconcilerSendsDeadlines(t *testing.T) {
 	})
 	workertest.Must(t, w.reconciler.Run(t.Context()))
 	w.node.Close() // the last round has ended
-	if n := len(got()); n != 2 {
-		t.Errorf("the agent got %d deadlines", n)
-	}
+	testbed.Diff(t, "deadlines of the agent", 2, len(got()))
 }
 
 // A sandbox that its agent ended at the deadline is expired, not lost, whichever part notices first.

@@ -11,6 +11,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
@@ -71,9 +72,7 @@ func (s *sleeper) is(when string, state farm.SandboxState, runs, stored bool, re
 	}
 	reservations, err := s.Store.Reservations(s.T.Context(), workertest.Node)
 	workertest.Must(s.T, err)
-	if got := reservations[s.box].Size.MemoryMB; got != reservedMB {
-		s.T.Errorf("%s: %d MiB are reserved, want %d", when, got, reservedMB)
-	}
+	testbed.Diff(s.T, fmt.Sprintf("%s: MiB are reserved", when), reservedMB, reservations[s.box].Size.MemoryMB)
 	if got, err := s.Store.Stored(s.T.Context(), workertest.Tenant); err != nil || got.Used() != storedBytes {
 		s.T.Errorf("%s: %+v is stored, %v; want %d bytes", when, got, err, storedBytes)
 	}

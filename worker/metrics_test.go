@@ -79,9 +79,7 @@ func TestMetricsOfJobs(t *testing.T) {
 			t.Errorf("%s is off by %v", name, want)
 		}
 	}
-	if n := len(got["sandfarm_worker_jobs_total"].GetMetric()); n != 60 {
-		t.Errorf("%d series of jobs, want 12 kinds with 5 states each", n)
-	}
+	testbed.Diff(t, "series of jobs", 60, len(got["sandfarm_worker_jobs_total"].GetMetric()))
 }
 
 func TestMetricsOfLoops(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/node"
 	"github.com/sandfarm/sandfarm/worker/placement"
 	"github.com/sandfarm/sandfarm/worker/workertest"
@@ -41,9 +42,7 @@ func TestReconcile(t *testing.T) {
 	for box, want := range map[farm.Ref]farm.SandboxState{
 		kept: farm.SandboxReady, gone: farm.SandboxLost, ended: farm.SandboxLost, failed: farm.SandboxClosed, held: farm.SandboxClosing,
 	} {
-		if got := b.Sandbox(box).State; got != want {
-			t.Errorf("a sandbox is %s, want %s", got, want)
-		}
+		testbed.Diff(t, "a sandbox", want, b.Sandbox(box).State)
 	}
 	for id, want := range map[string]bool{kept.ID: true, ended.ID: false, failed.ID: false, held.ID: true, "sbx_nobody": false} {
 		if b.Fake.Has(id) != want {
@@ -63,9 +62,7 @@ func TestReconcileContinuesAfterAnError(t *testing.T) {
 	if err := w.reconciler.Run(t.Context()); err == nil {
 		t.Error("the error is not returned")
 	}
-	if got := b.Sandbox(gone).State; got != farm.SandboxLost {
-		t.Errorf("a sandbox without a container is %s", got)
-	}
+	testbed.Diff(t, "a sandbox without a container", farm.SandboxLost, b.Sandbox(gone).State)
 	b.Fake.BreakRemovals(false)
 	workertest.Must(t, w.reconciler.Run(t.Context()))
 	if b.Fake.Has("sbx_nobody") {
@@ -120,9 +117,7 @@ func TestReconcileKeepsUsedMembers(t *testing.T) {
 		id   string
 		want bool
 	}{{"an open sandbox", open.ID, true}, {"a claim of just now", refused.ID, true}, {"an idle one", idle.ID, true}, {"a stranger", stranger, false}, {"one whose sandbox is elsewhere", elsewhere.ID, false}} {
-		if got := b.Fake.Has(c.id); got != c.want {
-			t.Errorf("%s: its container exists: %v, want %v", c.what, got, c.want)
-		}
+		testbed.Diff(t, fmt.Sprintf("%s: its container exists", c.what), c.want, b.Fake.Has(c.id))
 	}
 	if b.Fake.Note("sbx_gone") != nil || b.Fake.Note(openBox.ID) == nil {
 		t.Error("notes and containers do not match")
@@ -355,8 +350,6 @@ func TestReconcileReadsItsOwnNode(t *testing.T) {
 		t.Errorf("the node has %d open sandboxes, %v", len(open), err)
 	}
 	for _, s := range open {
-		if s.State != farm.SandboxReady {
-			t.Errorf("sandbox %s is %s", s.ID, s.State)
-		}
+		testbed.Diff(t, fmt.Sprintf("sandbox %s", s.ID), farm.SandboxReady, s.State)
 	}
 }

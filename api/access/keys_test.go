@@ -377,13 +377,9 @@ func TestIDsOfATenantsKeys(t *testing.T) {
 		}
 		r.revoke("a")
 		time.Sleep(time.Second)
-		if got := ids(); got != "key_b key_own" {
-			t.Errorf("after one was revoked: %s", got)
-		}
+		testbed.Diff(t, "after one was revoked", "key_b key_own", ids())
 		time.Sleep(time.Hour)
-		if got := ids(); got != "key_own" {
-			t.Errorf("after one expired: %s", got)
-		}
+		testbed.Diff(t, "after one expired", "key_own", ids())
 	})
 }
 

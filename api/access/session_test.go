@@ -244,9 +244,7 @@ func TestSameOrigin(t *testing.T) {
 		for name, value := range c.header {
 			r.Header.Set(name, value)
 		}
-		if got := access.SameOrigin(r); got != c.want {
-			t.Errorf("%s: %v", name, got)
-		}
+		testbed.Diff(t, name, c.want, access.SameOrigin(r))
 	}
 }
 

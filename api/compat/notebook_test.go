@@ -122,9 +122,7 @@ func TestToolsRefuseAsTheRoutesDo(t *testing.T) {
 		for _, name := range names {
 			args[name] = gone[name]
 		}
-		if got := b.call(tool, args); got != "Error calling "+tool+`. Status code: 404. Response: {"detail":"Sandbox not found"}` {
-			t.Errorf("%s: %s", tool, got)
-		}
+		testbed.Diff(t, tool, "Error calling "+tool+`. Status code: 404. Response: {"detail":"Sandbox not found"}`, b.call(tool, args))
 	}
 	for name, c := range map[string]struct {
 		tool string
@@ -153,9 +151,7 @@ func TestToolsMoveFiles(t *testing.T) {
 		"in/c.txt": {"file_path": "in/", "local_file_path": `C:\c.txt`, "content": "c"}, "d.txt": {"file_path": "in/../d.txt", "content": "d"},
 	} {
 		args["sandbox_id"] = b.id
-		if got := b.call("upload_file", args); got != `{"file_path":"`+name+`"}` {
-			t.Errorf("%s: %s", name, got)
-		}
+		testbed.Diff(t, name, `{"file_path":"`+name+`"}`, b.call("upload_file", args))
 	}
 	testbed.Diff(t, "", map[string]string{"in/a.txt": "第一行\n", "b.bin": "\x00\xff", "in/c.txt": "c", "d.txt": "d"}, b.farm.Written())
 }
@@ -173,8 +169,6 @@ func TestAFailedInstallIsANormalAnswer(t *testing.T) {
 		"nope":           `{"success":false,"stdout":"","stderr":"log","message":"Failed to install nope. It is not in the index."}`,
 		"-r/etc/passwd_": `{"success":false,"stdout":"","stderr":"packages[0] is no name","message":"Failed to install: packages[0] is no name"}`,
 	} {
-		if got := b.call("install_package", map[string]any{"sandbox_id": b.id, "package_name": name}); got != want {
-			t.Errorf("%s: %s", name, got)
-		}
+		testbed.Diff(t, name, want, b.call("install_package", map[string]any{"sandbox_id": b.id, "package_name": name}))
 	}
 }

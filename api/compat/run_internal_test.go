@@ -1,9 +1,11 @@
 package compat
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestHasComparesVersions(t *testing.T) {
@@ -28,8 +30,6 @@ func TestHasComparesVersions(t *testing.T) {
 		{"installing", "", "tabulate", false},
 		{"not_found", "", "tabulate", false},
 	} {
-		if got := hasPackage(wire.Package{Status: test.status, Version: test.version}, test.wanted); got != test.has {
-			t.Errorf("%+v: %t", test, got)
-		}
+		testbed.Diff(t, fmt.Sprintf("%+v", test), test.has, hasPackage(wire.Package{Status: test.status, Version: test.version}, test.wanted))
 	}
 }

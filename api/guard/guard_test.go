@@ -1,10 +1,12 @@
 package guard_test
 
 import (
+	"fmt"
 	"net/http"
 	"testing"
 
 	"github.com/sandfarm/sandfarm/api/guard"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestHost(t *testing.T) {
@@ -16,9 +18,7 @@ func TestHost(t *testing.T) {
 		"": false, "evil.example": false, "10.0.0.1": false, "localhost.evil.example": false, "127.0.0.1.evil.example": false,
 		"a.farm.example.com": false, "notlocalhost": false,
 	} {
-		if got := g.Host(host); got != want {
-			t.Errorf("Host(%q) is %v", host, got)
-		}
+		testbed.Diff(t, fmt.Sprintf("Host(%q)", host), want, g.Host(host))
 	}
 }
 
@@ -51,14 +51,10 @@ func TestOrigin(t *testing.T) {
 		"TrustedSub":      {http.Header{"Origin": {"https://a.chat.example.com"}}, false},
 		"TrustedOverHTTP": {http.Header{"Origin": {"http://chat.example.com"}}, false},
 	} {
-		if got := g.Origin(&http.Request{Host: "localhost:8000", Header: c.header}); got != c.want {
-			t.Errorf("%s: Origin is %v", name, got)
-		}
+		testbed.Diff(t, fmt.Sprintf("%s: Origin", name), c.want, g.Origin(&http.Request{Host: "localhost:8000", Header: c.header}))
 	}
 	// The own origin counts under the names that the server answers to, and under no name that a page chose (DNS rebinding).
 	for host, want := range map[string]bool{"farm.example.com:8000": true, "[::1]:8000": true, "127.0.0.1": true, "evil.example:8000": false} {
-		if got := g.Origin(&http.Request{Host: host, Header: http.Header{"Origin": {"http://" + host}}}); got != want {
-			t.Errorf("own origin %s: %v", host, got)
-		}
+		testbed.Diff(t, fmt.Sprintf("own origin %s", host), want, g.Origin(&http.Request{Host: host, Header: http.Header{"Origin": {"http://" + host}}}))
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -81,9 +82,7 @@ func TestBatchReadsOneResultAtATime(t *testing.T) {
 				t.Errorf("wait %s: outcome %d: %v, job %s is %s", wait, read, out.Err, out.Job.ID, out.Job.State)
 			}
 		}
-		if read != jobs {
-			t.Errorf("wait %s: %d outcomes", wait, read)
-		}
+		testbed.Diff(t, fmt.Sprintf("wait %s: outcomes", wait), jobs, read)
 	}
 }
 
@@ -167,9 +166,7 @@ func TestReadsEndWithTheirCaller(t *testing.T) {
 			if l.ends {
 				want, keys = farm.JobCompleted, []string{"staging/" + job.ID}
 			}
-			if job.State != want {
-				t.Errorf("the job is %s, want %s", job.State, want)
-			}
+			testbed.Diff(t, "the job", want, job.State)
 			testbed.Diff(t, "deleted", keys, blobs.keys)
 		})
 	}

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -262,12 +263,8 @@ func TestImagesByID(t *testing.T) {
 	}{{nil, true}, {[]string{id}, true}, {[]string{"sha256:3", digest}, true}, {[]string{"sha256:3"}, false}, {[]string{"python:1"}, false}} {
 		n := newNode(t, nil)
 		n.deps.AllowedImages = c.allowed
-		if got := n.allows(t.Context(), image, nil); got != c.want {
-			t.Errorf("allowed %v: %t", c.allowed, got)
-		}
-		if got := n.ContainerSpec(&farm.Sandbox{ID: "sbx_1"}, image).Image; got != id {
-			t.Errorf("made of %q", got)
-		}
+		testbed.Diff(t, fmt.Sprintf("allowed %v", c.allowed), c.want, n.allows(t.Context(), image, nil))
+		testbed.Diff(t, "image", id, n.ContainerSpec(&farm.Sandbox{ID: "sbx_1"}, image).Image)
 	}
 }
 
@@ -291,9 +288,7 @@ func TestSignedImages(t *testing.T) {
 	} {
 		n := newNode(t, nil)
 		n.deps.AllowedImages = c.allowed
-		if got := n.allows(t.Context(), image, c.signed); got != c.want {
-			t.Errorf("allowed %v, signed %v: %t", c.allowed, c.signed, got)
-		}
+		testbed.Diff(t, fmt.Sprintf("allowed %v, signed %v", c.allowed, c.signed), c.want, n.allows(t.Context(), image, c.signed))
 	}
 }
 

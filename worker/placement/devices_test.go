@@ -291,9 +291,7 @@ func TestAvailableMemory(t *testing.T) {
 		"empty":           {"", 0, -1},
 		"nothing is left": {strings.Replace(text, "4194303", "0", 1), 8138204 >> 10, 0},
 	} {
-		if got := parseAvailable(c.text, c.total); got != c.want {
-			t.Errorf("%s: %d MiB, want %d", name, got, c.want)
-		}
+		testbed.Diff(t, name, c.want, parseAvailable(c.text, c.total))
 	}
 }
 

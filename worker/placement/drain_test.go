@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
@@ -25,9 +26,7 @@ func TestDrainedNodeTakesNothingNew(t *testing.T) {
 	workertest.Must(t, p.maintain(t.Context()))
 	workertest.Must(t, p.RefreshCapacity(t.Context()))
 	p.Wait()
-	if n := b.IdleMembers(); n != 0 {
-		t.Errorf("%d members of the pool are left", n)
-	}
+	testbed.Diff(t, "members of the pool are left", 0, b.IdleMembers())
 	nodes, err := b.Store.ReportCapacity(t.Context(), "n2", farm.Capacity{MemoryMB: 1})
 	if got := nodes[p.node.ID()]; err != nil || got.Capacity != (farm.Capacity{}) {
 		t.Errorf("other nodes see a capacity of %+v, %v", got.Capacity, err)

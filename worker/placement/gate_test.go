@@ -1,11 +1,13 @@
 package placement
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/node"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
@@ -64,9 +66,7 @@ func TestGateOfCreates(t *testing.T) {
 		"a little fuller":           {of(500, 300), true},
 		"the other is full":         {of(500, 1000), true},
 	} {
-		if got := fresh(c.nodes).open(); got != c.open {
-			t.Errorf("%s: open is %v", name, got)
-		}
+		testbed.Diff(t, fmt.Sprintf("%s: open", name), c.open, fresh(c.nodes).open())
 	}
 
 	r := fresh(of(600, 0)) // much fuller: it takes a create only now and then

@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"fmt"
 	"maps"
 	"strings"
 	"testing"
@@ -239,9 +240,7 @@ func TestAutomaticPoolFitsTheFreeMemory(t *testing.T) {
 	} {
 		n := base
 		c.change(&n)
-		if got := autoSize(n); got != c.want {
-			t.Errorf("%s: %d members, want %d", name, got, c.want)
-		}
+		testbed.Diff(t, fmt.Sprintf("%s: members", name), c.want, autoSize(n))
 	}
 }
 
@@ -271,9 +270,7 @@ func TestAutomaticPoolGivesWay(t *testing.T) {
 	refresh(1)
 	b.Creation(farm.KindCreate) // it waits, so that no member is started
 	workertest.Must(t, p.maintain(t.Context()))
-	if n := b.IdleMembers(); n != 2 {
-		t.Errorf("%d members are left, want twice the target of 1", n)
-	}
+	testbed.Diff(t, "members are left", 2, b.IdleMembers())
 	job, _ = b.Sized(512, 300)
 	reserve(t, b, p, job)
 	refresh(0)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
@@ -96,8 +97,6 @@ func TestMetricsOfReservations(t *testing.T) {
 		"sandfarm_node_memory_capacity_bytes": 4 << 20, "sandfarm_node_memory_reserved_bytes": 1 << 20,
 		"sandfarm_node_cpus_capacity": 8, "sandfarm_node_cpus_reserved": 0.5,
 	} {
-		if got[name] != want {
-			t.Errorf("%s is %v, want %v", name, got[name], want)
-		}
+		testbed.Diff(t, name, want, got[name])
 	}
 }

@@ -3,6 +3,7 @@ package retry_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/retry"
 )
 
@@ -129,9 +131,7 @@ func TestOutageOfTheObjectStoreIsWaitedForOnce(t *testing.T) {
 			}
 			tries = 0
 			_ = w.Do(t.Context(), func(context.Context) error { tries++; return errDown }) // a sandbox's agent, for example
-			if tries != 35 {
-				t.Errorf("silent for %s: %d tries of another service, want 35", silent, tries)
-			}
+			testbed.Diff(t, fmt.Sprintf("silent for %s: tries of another service", silent), 35, tries)
 		})
 	}
 }
