@@ -34,7 +34,6 @@ func TestCompatSandbox(t *testing.T) {
 	t.Run("SandboxPage", func(t *testing.T) { sandboxPage(t, f) })
 	t.Run("PythonEnvPage", func(t *testing.T) { pythonEnvPage(t, f) })
 	t.Run("SandboxTools", func(t *testing.T) { sandboxTools(t, f) })
-	t.Run("PythonEnvTools", func(t *testing.T) { pythonEnvTools(t, f) })
 	t.Run("Mirror", func(t *testing.T) { mirrorIsUsed(t, f, mirror) })
 }
 
@@ -211,26 +210,6 @@ func sandboxTools(t *testing.T, f *farmProcess) {
 	const names = `whoami; id -gn; python -c "import os, pwd; print(pwd.getpwuid(os.getuid()).pw_dir)"; echo ~user`
 	if got := s.call("execute_terminal_command", in(map[string]any{"command": names})); got["stdout"] != "user\nuser\n/home/sandbox\n/home/sandbox\n" {
 		t.Errorf("the user's name: %v", got)
-	}
-}
-
-func pythonEnvTools(t *testing.T, f *farmProcess) {
-	t.Parallel()
-	s := overSSE(t, f.url+"/sse")
-	id := s.text("create_python_env", nil)
-	if box, err := f.Sandbox(t.Context(), id); err != nil || box.IdleSeconds != 3600 {
-		t.Fatalf("%q is %+v, %v", id, box, err)
-	}
-	for name, want := range map[string]string{"NumPy": "success", "nump": "not_found", onlyInMirror + "-not": "not_found"} {
-		if got := s.call("check_package_status", map[string]any{"container_id": id, "package_name": name}); got["status"] != want {
-			t.Errorf("%s: %v", name, got)
-		}
-	}
-	if got := s.call("install_package_in_env", map[string]any{"container_id": id, "package_name": "six --index-url http://127.0.0.1:9/"}); got["status"] != "failed" {
-		t.Errorf("options in a name: %v", got)
-	}
-	if got := s.call("execute_python_code", map[string]any{"container_id": "sbx_0", "code": "1"}); !strings.Contains(got["error"].(string), "create_python_env") {
-		t.Errorf("an unknown environment: %v", got)
 	}
 }
 

@@ -23,7 +23,7 @@ func TestHibernate(t *testing.T) {
 	engine.Load("sandfarm/python")
 	f := sleepers{newFarm(t, "SANDFARM_ENGINE_HOST="+engine.Host)}
 	t.Run("each", func(t *testing.T) { // the farm must not stop before all of them are done
-		for name, test := range map[string]func(sleepers){"Memory": sleepers.memory, "Idle": sleepers.idle, "Closed": sleepers.closedAsleep} {
+		for name, test := range map[string]func(sleepers){"Memory": sleepers.memory, "Idle": sleepers.idle} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				test(f.on(t))
@@ -117,16 +117,6 @@ func (f sleepers) idle() {
 	f.says(box, "x = 41; print(x)", "41")
 	f.state(box, "hibernated")
 	f.says(box, "print(x + 1)", "42")
-}
-
-func (f sleepers) closedAsleep() {
-	box := f.sandbox(wire.CreateRequest{}).ID
-	job, err := f.Hibernate(f.t.Context(), box)
-	f.hibernate("hibernate", job, err)
-	if _, err := f.Close(f.t.Context(), box); err != nil {
-		f.t.Fatal(err)
-	}
-	f.state(box, "closed")
 }
 
 // restarted: a sandbox sleeps while the farm is restarted.

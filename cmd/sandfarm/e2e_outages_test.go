@@ -5,18 +5,12 @@ package main_test
 import (
 	"encoding/json"
 	"fmt"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/sandfarm/sandfarm/api/wire"
-	"github.com/sandfarm/sandfarm/client"
-	"github.com/sandfarm/sandfarm/internal/embedded"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
@@ -91,37 +85,6 @@ for n in range(%d):
 		}
 	}
 	testbed.Diff(t, "events after the kill are incomplete", want.String(), streamed.String())
-}
-
-func TestKilledRedisComesBackWithItsRecords(t *testing.T) {
-	t.Parallel()
-	f := newFarm(t)
-	box := f.sandbox(wire.CreateRequest{})
-	f.run(box.ID, "v = 1")
-	f.killRedis(t)
-	until(t.Context(), t, "the farm works again after Redis was killed", time.Minute, func() bool {
-		job, err := f.Execute(t.Context(), box.ID, wire.ExecuteRequest{Code: "print(v)"}, client.WithWait(10*time.Second))
-		return err == nil && job.State == "completed" && job.Result.Execute.Stdout == "1\n"
-	})
-}
-
-// killRedis kills the farm's Redis once it has passed all that it was told on to the system.
-func (f *farmProcess) killRedis(t *testing.T) {
-	t.Helper()
-	socket, err := embedded.RedisSocket(filepath.Join(f.data, "redis"))
-	testbed.Must(t, err)
-	rdb := redis.NewClient(&redis.Options{Network: "unix", Addr: socket})
-	defer func() { _ = rdb.Close() }()
-	var info string
-	until(t.Context(), t, "Redis has written its append-only file", time.Minute, func() bool {
-		info, err = rdb.Info(t.Context(), "everything").Result()
-		return err == nil && strings.Contains(info, "\naof_buffer_length:0\r")
-	})
-	_, rest, _ := strings.Cut(info, "\nprocess_id:")
-	text, _, _ := strings.Cut(rest, "\r")
-	pid, err := strconv.Atoi(text)
-	testbed.Must(t, err)
-	testbed.Must(t, syscall.Kill(pid, syscall.SIGKILL))
 }
 
 // Without redis-server jobs are lost when the farm stops, and a warning says so. Sandboxes are restored from the engine.

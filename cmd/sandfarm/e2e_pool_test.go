@@ -25,7 +25,6 @@ func TestWarmPool(t *testing.T) {
 	f := newFarm(t, "SANDFARM_WORKER_POOL=python=5", "SANDFARM_ENGINE_NAMESPACE="+namespace)
 	f.awaitPool(5)
 	t.Run("NoDataOfAnEarlierSandbox", f.nothingLeft)
-	t.Run("LimitsAreSetAtTheClaim", f.pooledLimits)
 	t.Run("OneShotRuns", f.pooledRun)
 	t.Run("DeadMember", func(t *testing.T) { f.deadMembers(t, namespace) })
 	t.Run("DownLeavesNothing", func(t *testing.T) { f.poolGone(t, namespace) })
@@ -105,25 +104,6 @@ print(sorted(n for n in globals() if not n.startswith('_')), os.listdir('/worksp
 		t.Error("two sandboxes have one id")
 	}
 	testbed.Diff(t, "creates came from the pool", "2", f.hits(t))
-}
-
-func (f *farmProcess) pooledLimits(t *testing.T) {
-	memory, cpus, pids := 1024, 0.5, 77
-	before := f.hits(t)
-	box := f.sandbox(wire.CreateRequest{Resources: &wire.ResourcesRequest{MemoryMB: &memory, CPUs: &cpus, PIDs: &pids}})
-	if f.hits(t) == before {
-		t.Fatal("the sandbox did not come from the pool")
-	}
-	got := f.run(box.ID, `
-import pathlib
-def first(*names):
-    for n in names:
-        p = pathlib.Path('/sys/fs/cgroup') / n
-        if p.exists(): return p.read_text().strip()
-quota = first('cpu.max') or first('cpu/cpu.cfs_quota_us') + ' ' + first('cpu/cpu.cfs_period_us')
-a, b = quota.split()
-print(first('memory.max', 'memory/memory.limit_in_bytes'), int(a) / int(b), first('pids.max', 'pids/pids.max'))`).Stdout
-	testbed.Diff(t, "the limits", "1073741824 0.5 77\n", got)
 }
 
 func (f *farmProcess) pooledRun(t *testing.T) {
