@@ -188,9 +188,6 @@ func sandboxTools(t *testing.T, f *farmProcess) {
 	if box, err := f.Sandbox(t.Context(), id); err != nil || box.Name != "python-sandbox-e2e" || made["name"] != box.Name || box.Resources.MemoryMB != 2048 {
 		t.Fatalf("%v is %+v, %v", made, box, err)
 	}
-	if got := s.call("create_sandbox", map[string]any{"name": "e2e"}); got["error"] != true {
-		t.Errorf("the name a second time: %v", got)
-	}
 	in := func(more map[string]any) map[string]any { more["sandbox_id"] = id; return more }
 	ran := s.call("execute_python_code", in(map[string]any{"code": "import os\nos.makedirs('a b/图')\nopen('a b/图/x.txt', 'w').write('x')\nprint(1)\n1/0"}))
 	stderr, _ := ran["stderr"].(string)

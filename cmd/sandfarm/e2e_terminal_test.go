@@ -126,7 +126,7 @@ func TestTerminals(t *testing.T) {
 	}
 	box := made.Sandbox.ID
 	for name, test := range map[string]func(*testing.T, *farmProcess, string){
-		"Shell": shellOnATerminal, "Leave": leaveAndComeBack, "Exec": execOnATerminal, "FullScreen": fullScreen, "Pipes": execOnPipes, "Restarts": execStartedAgain, "Site": aSiteInASandbox, "Killed": killedClient,
+		"Shell": shellOnATerminal, "Leave": leaveAndComeBack, "FullScreen": fullScreen, "Pipes": execOnPipes, "Restarts": execStartedAgain, "Site": aSiteInASandbox, "Killed": killedClient,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -181,16 +181,6 @@ func leaveAndComeBack(t *testing.T, f *farmProcess, box string) {
 	if err != nil || !strings.Contains(string(list), process) || !strings.Contains(string(list), "exit 137") {
 		t.Errorf("%s, %v", list, err)
 	}
-}
-
-func execOnATerminal(t *testing.T, f *farmProcess, box string) {
-	p := f.sitDown("sandbox", "exec", "-it", box, "--", "python3", "-q")
-	before := p.mode()
-	p.sees(">>> ")
-	p.types("6 * 7\r")
-	p.sees("42\r\n")
-	p.types("import sys; sys.exit(5)\r")
-	testbed.Diff(t, "exit code", 5, p.leaves(before))
 }
 
 // A program that draws the whole screen has the keyboard to itself, and leaves the terminal as it was.

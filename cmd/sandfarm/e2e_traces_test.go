@@ -201,12 +201,7 @@ func TestRedisCommandsForEachJob(t *testing.T) {
 // redisCommands is how many commands the farm has sent to Redis, by its own metric.
 func (f *farmProcess) redisCommands() (sum float64) {
 	f.t.Helper()
-	answer, err := http.Get(f.url + "/metrics")
-	testbed.Must(f.t, err)
-	defer func() { _ = answer.Body.Close() }()
-	text, err := io.ReadAll(answer.Body)
-	testbed.Must(f.t, err)
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(string(download(f.t, f.url+"/metrics"))) {
 		if fields := strings.Fields(line); len(fields) == 2 && strings.HasPrefix(line, "sandfarm_redis_commands_total{") {
 			n, err := strconv.ParseFloat(fields[1], 64)
 			testbed.Must(f.t, err)
