@@ -165,7 +165,9 @@ func startMinIO(t *testing.T) *minio {
 	}
 	cmd := exec.Command(os.Getenv("SANDFARM_TEST_MINIO"), "server", "--quiet", "--address", m.address, t.TempDir()) // killed below
 	cmd.Env = append(os.Environ(), "MINIO_ROOT_USER=sandfarm-root", "MINIO_ROOT_PASSWORD="+m.secrets["root"], "MINIO_BROWSER=off")
-	testbed.Must(t, cmd.Start())
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("start MinIO (`make test-compose` brings it): %v", err)
+	}
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()

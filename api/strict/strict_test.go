@@ -153,7 +153,9 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		// encoding/json decodes every accepted body to the same value.
-		testbed.Must(t, json.Unmarshal(data, &plain))
+		if err := json.Unmarshal(data, &plain); err != nil {
+			t.Fatalf("accepted what encoding/json refuses: %v", err)
+		}
 		plain.Raw, got.Raw = nil, nil
 		if diff := cmp.Diff(plain, got); diff != "" {
 			t.Fatal(diff)

@@ -50,9 +50,7 @@ func (f *farmProcess) startLab(t *testing.T) *lab {
 	run.Env = append(os.Environ(), "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"), "SANDFARM_URL="+f.url, "HOME="+home, "JUPYTER_PLATFORM_DIRS=1", "KERNEL_LAUNCH_TIMEOUT=230")
 	run.Stdout, run.Stderr = l.logs, l.logs
 	run.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := run.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, run.Start())
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.WindowSize(1280, 900), chromedp.Flag("disable-dev-shm-usage", true),
 		chromedp.WSURLReadTimeout(labTimeout))
 	if path := os.Getenv("SANDFARM_TEST_CHROMIUM"); path != "" {
@@ -100,9 +98,7 @@ func (l *lab) do(actions ...chromedp.Action) {
 	l.t.Helper()
 	ctx, done := context.WithTimeout(l.ctx, labTimeout)
 	defer done()
-	if err := chromedp.Run(ctx, actions...); err != nil {
-		l.t.Fatal(err)
-	}
+	testbed.Must(l.t, chromedp.Run(ctx, actions...))
 }
 
 // holds waits until an expression of JavaScript is true.

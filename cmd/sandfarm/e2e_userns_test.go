@@ -11,6 +11,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/internal/engine/enginetest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // TestUserNamespace uses a farm on an engine with userns-remap: every user of a container is one that the host has given nothing. The engine
@@ -23,9 +24,7 @@ func TestUserNamespace(t *testing.T) {
 	box := f.sandbox(wire.CreateRequest{}).ID
 	says := func(code, want string) {
 		t.Helper()
-		if got := strings.TrimSpace(f.run(box, code).Stdout); got != want {
-			t.Errorf("%s\nprints %q, want %q", code, got, want)
-		}
+		testbed.Diff(t, code, want, strings.TrimSpace(f.run(box, code).Stdout))
 	}
 	says(`
 import os
