@@ -14,7 +14,6 @@ import (
 	"github.com/sandfarm/sandfarm/api"
 	"github.com/sandfarm/sandfarm/api/e2b"
 	"github.com/sandfarm/sandfarm/api/wire"
-	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
@@ -100,7 +99,7 @@ func TestALinkEndsWithItsKey(t *testing.T) {
 	}
 	tool := f.tool("get_port_url", map[string]any{"sandbox_id": box, "port": 80}, bearer(first.Secret)...)
 	byTool, err := url.Parse(tool.field("url"))
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	of, others, settings := f.link(box, port, bearer(first.Secret)...), f.link(box, port, bearer(second.Secret)...), f.link(box, port, bearer("run")...)
 	for name, link := range map[string]*url.URL{"first": of, "second": others, "settings": settings} {
 		if status := open(link); status != http.StatusOK {
@@ -108,10 +107,10 @@ func TestALinkEndsWithItsKey(t *testing.T) {
 		}
 	}
 	lasts, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.web.URL+"/lasts?"+of.RawQuery, http.NoBody)
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	lasts.Host = of.Host
 	answer, err := f.web.Client().Do(lasts)
-	agenttest.Must(t, err)
+	testbed.Must(t, err)
 	defer func() { _ = answer.Body.Close() }()
 	f.do("DELETE", "/v1/keys/"+first.Key.ID, nil, bearer("admin")...)
 	select {
