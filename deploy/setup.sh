@@ -29,6 +29,8 @@
 #                          the client library of VS Code's Jupyter extension, which make test-jupyter runs
 #   deploy/setup.sh kernel the Python environment and the uv that the agent's tests run, and the ipykernel that ours is compared with
 #   deploy/setup.sh gvisor gVisor's runtime runsc, at its pinned version, for `make gvisor`
+#   deploy/setup.sh kubernetes
+#                          the programs of a Kubernetes cluster, at their pinned version, for `make test-kubernetes`; it takes half an hour or more, once
 #   deploy/setup.sh ui     what `make test-ui` needs: Chromium, and axe, which looks for what keeps people from using a page
 #   deploy/setup.sh engine the Docker engine alone
 #   deploy/setup.sh first  compiles the program and, on a machine that has neither, builds the sandbox image at the same time
@@ -51,6 +53,8 @@
 #   SANDFARM_TEST_JUPYTER_NODE  a folder of your own with node_modules with deploy/jupyter/package.json
 #   SANDFARM_TEST_KERNEL    a virtual environment of your own with images/python/requirements.txt
 #   SANDFARM_TEST_REFERENCE a folder of your own with internal/agent/kernel/testdata/difftest/*.txt (libraries, ipykernel, matplotlib)
+#   SANDFARM_TEST_KUBERNETES
+#                           a folder of your own with those programs
 #   SANDFARM_TEST_UV        a uv of your own, for the agent's tests
 #   SANDFARM_NPM_REGISTRY, npm_config_registry
 #                           the registry for those tools (default https://registry.npmjs.org); pip uses its own settings
@@ -85,6 +89,8 @@ log=$cache/log
 . "$here/deploy/setup/packages.sh"
 # shellcheck source=deploy/setup/tools.sh
 . "$here/deploy/setup/tools.sh"
+# shellcheck source=deploy/setup/kubernetes.sh
+. "$here/deploy/setup/kubernetes.sh"
 # shellcheck source=deploy/setup/engine.sh
 . "$here/deploy/setup/engine.sh"
 # shellcheck source=deploy/setup/folders.sh
@@ -231,6 +237,11 @@ gvisor)
     need_go
     build_gvisor
     ;;
+kubernetes)
+    need_go
+    build_kubernetes
+    ;;
+kubernetes-dir) kubernetes_dir ;;
 gotestsum) # prints its path
     need_go
     go_tool gotestsum gotest.tools/gotestsum gotest.tools/gotestsum "$gotestsum_version" >&2
@@ -253,7 +264,7 @@ dist)
     go_required_tool cyclonedx-gomod github.com/CycloneDX/cyclonedx-gomod github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod "$cyclonedx_version"
     ;;
 *)
-    printf 'usage: %s run|test|gate|compose|test-compose|lint|dist|vulncheck|sdk|typescript|recipes|e2b|e2b-before|jupyter|jupyter-node|kernel|gvisor|engine\n' "${0#"$here"/}" >&2
+    printf 'usage: %s run|test|gate|compose|test-compose|lint|dist|vulncheck|sdk|typescript|recipes|e2b|e2b-before|jupyter|jupyter-node|kernel|gvisor|kubernetes|engine\n' "${0#"$here"/}" >&2
     exit 2
     ;;
 esac
