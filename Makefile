@@ -183,7 +183,7 @@ check-faults:
 
 # Everything, by parts: a part that is red does not end it.
 PARTS = test test-race test-e2e test-faults test-abuse test-attacks test-attacks-gvisor test-gvisor test-e2b test-jupyter test-ui test-programs \
-	test-compose test-recipes test-userns test-rolling test-soak verify dist fuzz bench
+	test-compose test-recipes test-userns test-kubernetes test-rolling test-soak verify dist fuzz bench
 test-all: ## run everything, and write the rows of docs/verification.md; some hours; PART=faults or PART="race dist" runs parts, each within an hour
 	@$(DEPLOY) steps -each 1h -page docs/verification.md $(if $(PART),$(foreach part,$(PART),$(or $(filter test-$(part) $(part),$(PARTS)),$(error there is no part $(part): $(PARTS)))),$(PARTS))
 
@@ -252,6 +252,11 @@ test-gvisor: setup-test check-build ## run a sample of the attacks, the network 
 
 test-userns: setup-test check-build ## use a farm on an engine with userns-remap, which makes the user dockremap on this machine
 	@$(TESTS) -packages ./cmd/sandfarm -- -count=1 -timeout 10m -tags integration,userns -run '^TestUserNamespace$$' $(FLAGS)
+
+# The cluster is started and removed, unless one runs (deploy/kubernetes/cluster.sh up).
+test-kubernetes: setup-run check-build ## use sandboxes that are Pods, on a Kubernetes of one node in a container; builds Kubernetes once, which takes half an hour or more
+	@deploy/setup.sh kubernetes
+	@deploy/kubernetes/cluster.sh run $(TESTS) -packages './internal/kube/...' -- -count=1 -timeout 20m -tags kubernetes -run '$(RUN)' $(FLAGS)
 
 # Time for each fuzz target.
 FUZZ_TIME ?= 30s

@@ -1,32 +1,31 @@
-# Kubernetes for its tests: the programs of a cluster of one node, at pinned versions, in the cache.
+# Kubernetes for its tests: the programs of a cluster, at pinned versions, in the cache.
 # shellcheck shell=sh disable=SC2154 # deploy/setup.sh sources this file and sets the variables
 
 kubernetes_version() { sed -n 's/^[[:space:]]*k8s.io\/kubernetes \(v[^ ]*\).*/\1/p' "$here/deploy/kubernetes/go.mod"; }
 
 kubernetes_dir() { printf '%s\n' "${SANDFARM_TEST_KUBERNETES:-$cache/kubernetes-$(kubernetes_version)}"; }
 
-# build_kubernetes builds each program into the cache, unless it is there. Their module is pinned with all that it needs, by hash, in
-# deploy/kubernetes. Compiled from nothing, they take half an hour or more, so they leave the processors to other programs.
+# build_kubernetes builds the programs into the cache, unless they are there. Their modules are pinned with all that they need, by hash, in
+# deploy/kubernetes. Compiled from nothing they take half an hour or more, so they leave the processors to other programs.
 build_kubernetes() {
-    kubernetes_dir=$(kubernetes_dir)
-    for program in kube-apiserver kubelet kube-scheduler kubectl kube-controller-manager kube-proxy; do
-        [ -x "$kubernetes_dir/$program" ] || build_kubernetes_program "$program"
-    done
-}
-
-build_kubernetes_program() { # name
+    programs=$(kubernetes_dir)
     version=$(kubernetes_version)
     minor=${version#v*.}
     flags="-s -w"
     for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
         flags="$flags -X $package.gitVersion=$version -X $package.gitMajor=1 -X $package.gitMinor=${minor%%.*}"
     done
-    mkdir -p "$kubernetes_dir" "$log"
-    : >"$log/$1.log"
-    if ! timed "building $1 $version (once)" "$log/$1.log" env GOFLAGS='' CGO_ENABLED=0 nice -n 19 \
-        go -C "$here/deploy/kubernetes" build -v -p 1 -mod=readonly -trimpath -ldflags "$flags" -o "$kubernetes_dir/$1.new" "k8s.io/kubernetes/cmd/$1"; then
-        tail_of "$log/$1.log"
-        die "$1 $version could not be built: see above; it needs the Go module proxy to be reachable"
-    fi
-    mv "$kubernetes_dir/$1.new" "$kubernetes_dir/$1"
+    mkdir -p "$programs" "$log"
+    for package in k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes/cmd/kubelet k8s.io/kubernetes/cmd/kube-scheduler k8s.io/kubernetes/cmd/kubectl \
+        k8s.io/kubernetes/cmd/kube-controller-manager k8s.io/kubernetes/cmd/kube-proxy github.com/cloudnativelabs/kube-router/v2/cmd/kube-router; do
+        program=${package##*/}
+        [ ! -x "$programs/$program" ] || continue
+        : >"$log/$program.log"
+        if ! timed "building $program for Kubernetes $version (once)" "$log/$program.log" env GOFLAGS='' CGO_ENABLED=0 nice -n 19 \
+            go -C "$here/deploy/kubernetes" build -v -p 1 -mod=readonly -trimpath -ldflags "$flags" -o "$programs/$program.new" "$package"; then
+            tail_of "$log/$program.log"
+            die "$program could not be built: see above; it needs the Go module proxy to be reachable"
+        fi
+        mv "$programs/$program.new" "$programs/$program"
+    done
 }
