@@ -108,6 +108,7 @@ tlsPrivateKeyFile: /etc/kubernetes/kubelet.key
 cgroupDriver: cgroupfs
 containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
 failSwapOn: false
+podPidsLimit: 1024
 imageGCHighThresholdPercent: 100
 evictionHard: {memory.available: 100Mi, nodefs.available: 0%, nodefs.inodesFree: 0%, imagefs.available: 0%}
 END
@@ -121,6 +122,7 @@ clusterCIDR: $pods
 conntrack: {maxPerCore: 0}
 END
 start kube-proxy --config=kube-proxy.yaml
+until kubectl get node "$(hostname)" >/dev/null 2>&1; do sleep 0.2; done
 start kube-router --kubeconfig=admin.conf --hostname-override="$(hostname)" --run-firewall --run-router=false --run-service-proxy=false \
     --service-cluster-ip-range="$services.0.0/16"
 wait
