@@ -31,6 +31,7 @@
 #   deploy/setup.sh gvisor gVisor's runtime runsc, at its pinned version, for `make gvisor`
 #   deploy/setup.sh kubernetes
 #                          the programs of a Kubernetes cluster, at their pinned version, for `make test-kubernetes`; it takes half an hour or more, once
+#   deploy/setup.sh chart  helm and kubeconform, at their pinned versions, for the checks of the Helm chart
 #   deploy/setup.sh ui     what `make test-ui` needs: Chromium, and axe, which looks for what keeps people from using a page
 #   deploy/setup.sh engine the Docker engine alone
 #   deploy/setup.sh first  compiles the program and, on a machine that has neither, builds the sandbox image at the same time
@@ -54,7 +55,7 @@
 #   SANDFARM_TEST_KERNEL    a virtual environment of your own with images/python/requirements.txt
 #   SANDFARM_TEST_REFERENCE a folder of your own with internal/agent/kernel/testdata/difftest/*.txt (libraries, ipykernel, matplotlib)
 #   SANDFARM_TEST_KUBERNETES
-#                           a folder of your own with those programs
+#                           a folder of your own with the programs of a Kubernetes cluster
 #   SANDFARM_TEST_UV        a uv of your own, for the agent's tests
 #   SANDFARM_NPM_REGISTRY, npm_config_registry
 #                           the registry for those tools (default https://registry.npmjs.org); pip uses its own settings
@@ -68,6 +69,8 @@ gotestsum_version=v1.13.0
 vacuum_version=v0.24.0
 cyclonedx_version=v1.10.0
 vulncheck_version=v1.1.4
+helm_version=v3.19.5
+kubeconform_version=v0.8.0
 compose_version=v2.40.3
 buildx_version=v0.29.1
 axe_version=4.10.3
@@ -242,6 +245,11 @@ kubernetes)
     build_kubernetes
     ;;
 kubernetes-dir) kubernetes_dir ;;
+chart)
+    need_go
+    go_tool kubeconform github.com/yannh/kubeconform github.com/yannh/kubeconform/cmd/kubeconform "$kubeconform_version"
+    go_tool helm helm.sh/helm/v3 helm.sh/helm/v3/cmd/helm "$helm_version"
+    ;;
 gotestsum) # prints its path
     need_go
     go_tool gotestsum gotest.tools/gotestsum gotest.tools/gotestsum "$gotestsum_version" >&2
@@ -264,7 +272,7 @@ dist)
     go_required_tool cyclonedx-gomod github.com/CycloneDX/cyclonedx-gomod github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod "$cyclonedx_version"
     ;;
 *)
-    printf 'usage: %s run|test|gate|compose|test-compose|lint|dist|vulncheck|sdk|typescript|recipes|e2b|e2b-before|jupyter|jupyter-node|kernel|gvisor|kubernetes|engine\n' "${0#"$here"/}" >&2
+    printf 'usage: %s run|test|gate|compose|test-compose|lint|dist|vulncheck|sdk|typescript|recipes|e2b|e2b-before|jupyter|jupyter-node|kernel|gvisor|kubernetes|chart|engine\n' "${0#"$here"/}" >&2
     exit 2
     ;;
 esac

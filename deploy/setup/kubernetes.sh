@@ -22,7 +22,7 @@ build_kubernetes() {
         [ ! -x "$programs/$program" ] || continue
         : >"$log/$program.log"
         if ! timed "building $program for Kubernetes $version (once)" "$log/$program.log" env GOFLAGS='' CGO_ENABLED=0 nice -n 19 \
-            go -C "$here/deploy/kubernetes" build -v -p 1 -mod=readonly -trimpath -ldflags "$flags" -o "$programs/$program.new" "$package"; then
+            go -C "$here/deploy/kubernetes" build -v -mod=readonly -trimpath -ldflags "$flags" -o "$programs/$program.new" "$package"; then
             tail_of "$log/$program.log"
             die "$program could not be built: see above; it needs the Go module proxy to be reachable"
         fi
