@@ -1,5 +1,5 @@
 // Command agent runs inside every sandbox: init is PID 1, dial connects its own stdin and stdout to it, files serves files to it as the
-// sandbox's user.
+// sandbox's user, and wait keeps a container beside it for dial.
 package main
 
 import (
@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/signal"
 	"runtime"
 	"runtime/debug"
 	"time"
@@ -23,7 +24,7 @@ import (
 // version is set by the build.
 var version = "dev"
 
-var errUsage = errors.New("usage: agent init|dial|files|version")
+var errUsage = errors.New("usage: agent init|dial|files|wait|version")
 
 func main() {
 	if err := run(context.Background(), os.Args[1:], os.Stdin, os.Stdout); err != nil {
@@ -63,6 +64,11 @@ func run(ctx context.Context, args []string, in *os.File, out *os.File) error {
 		return dial(ctx, *socket, in, out)
 	case "files":
 		return runFiles()
+	case "wait":
+		end := make(chan os.Signal, 1)
+		signal.Notify(end, unix.SIGTERM)
+		<-end
+		return nil
 	case "version":
 		_, err := fmt.Fprintln(out, version)
 		return err

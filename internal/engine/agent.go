@@ -18,7 +18,7 @@ import (
 
 const (
 	// fillMount is where sandboxes have the volume. While it is filled it is one level deeper, so that an archive can set the mode of its root.
-	fillMount  = "/sandfarm"
+	fillMount  = farm.AgentDir
 	fillVolume = "volume"
 
 	// fillStale is how long another process's fill may last before it counts as dead. A fill takes well under a second. A fill that is

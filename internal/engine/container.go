@@ -23,7 +23,7 @@ import (
 // generation of the sandbox returns the same container. A container of an earlier one is removed: who made it is late. farm.ErrNewer if there is
 // one of a later generation. CodeNotFound: no such image or volume.
 func (e *Engine) Create(ctx context.Context, of farm.ContainerSpec) (string, error) {
-	s := sandboxSpec{ContainerSpec: of, UID: PreferredUID(of.SandboxID), CDI: e.cdiNames(of.GPUs)}
+	s := sandboxSpec{ContainerSpec: of, UID: farm.PreferredUID(of.SandboxID), CDI: e.cdiNames(of.GPUs)}
 	if err := s.validate(); err != nil {
 		return "", err
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"hash/fnv"
 	"math/rand/v2"
 	"os"
 	"path"
@@ -27,34 +26,17 @@ type sandboxSpec struct {
 
 // Mount points and sizes of the writable places. All are tmpfs, so all count against the sandbox's memory.
 const (
-	homeDir    = "/home/sandbox" // of user code
-	runDir     = "/run/sandfarm" // the agent's own
 	workInodes = 200_000         // files and directories in the workspace: 10 000 results fit many times over
 	tmpInodes  = 50_000
 	homeInodes = 100_000 // caches of tools are many small files
-	homeFactor = 4       // packages are installed into the home directory, and TensorFlow has 2 GB
-	runMB      = 64      // connection files, sockets, and code that runs as a fresh process (10 MiB each at most)
 	runInodes  = 4_096
 	shmMB      = 64 // Docker's default
 	shmInodes  = 4_096
-	gpuShmMB   = 1024 // loaders of training data and NCCL pass tensors through it
 )
 
 // resources returns the spec's resources with defaults for zero fields, and at most as many cores as the engine has (0: unknown).
 func (s *sandboxSpec) resources(engineCPUs int) farm.Resources {
-	limits, r := farm.DefaultLimits(), s.Resources
-	if r.MemoryMB <= 0 {
-		r.MemoryMB = limits.Memory.Default
-	}
-	if r.CPUs <= 0 {
-		r.CPUs = limits.CPUs.Default
-	}
-	if r.PIDs <= 0 {
-		r.PIDs = limits.PIDs.Default
-	}
-	if r.DiskMB <= 0 {
-		r.DiskMB = limits.Disk.Default
-	}
+	r := s.Resources.OrDefault()
 	if engineCPUs > 0 && r.CPUs > float64(engineCPUs) {
 		r.CPUs = float64(engineCPUs)
 	}
@@ -184,16 +166,16 @@ func tmpfs(s sandboxSpec, r farm.Resources) map[string]string {
 	owned := fmt.Sprintf("mode=0755,uid=%d,gid=%d", s.UID, s.UID)
 	shm := shmMB
 	if len(s.GPUs) > 0 {
-		shm = gpuShmMB
+		shm = farm.GPUShmMB
 	}
 	line := func(exec string, mb, inodes int, owner string) string {
 		return fmt.Sprintf("rw,%s,nosuid,nodev,size=%dm,nr_inodes=%d,%s", exec, mb, inodes, owner)
 	}
 	return map[string]string{
 		farm.Workspace: line("exec", r.DiskMB, workInodes, owned),
-		homeDir:        line("exec", homeFactor*r.DiskMB, homeInodes, owned),
+		farm.HomeDir:        line("exec", farm.HomeFactor*r.DiskMB, homeInodes, owned),
 		"/tmp":         line("noexec", r.DiskMB, tmpInodes, "mode=1777"),
-		runDir:         line("noexec", runMB, runInodes, owned),
+		farm.RunDir:         line("noexec", farm.RunMB, runInodes, owned),
 		"/dev/shm":     line("noexec", shm, shmInodes, "mode=1777"),
 	}
 }
@@ -236,22 +218,8 @@ func maskedPaths(cpus int, devices []string) []string {
 	return append(paths, devices...)
 }
 
-// The user ids of sandboxes, FirstUID to FirstUID+UIDs-1. The kernel has limits for each user and all its containers together: pipes,
-// watches of files, queued signals. So no two sandboxes of an engine have the same user.
-const (
-	FirstUID = 20_000
-	UIDs     = 40_000
-)
-
 // uidTries is how often Create takes another uid. Two tries are enough unless creates of several workers meet each time.
 const uidTries = 10
-
-// PreferredUID is the uid that a sandbox gets if it is free.
-func PreferredUID(sandboxID string) int {
-	hash := fnv.New32a()
-	_, _ = hash.Write([]byte(sandboxID))
-	return FirstUID + int(hash.Sum32()%UIDs)
-}
 
 // createUnique creates a container whose uid no other container of the engine has, of this farm or another one. The uids are labels of
 // the containers, so the engine itself is the record. A container is checked after it is created and before anyone starts it: of two
@@ -303,17 +271,7 @@ func (e *Engine) freeUID(ctx context.Context) (int, error) {
 			used[uid] = true
 		}
 	}
-	return nextUID(FirstUID+rand.IntN(UIDs), used) //nolint:gosec // no secret
-}
-
-// nextUID returns the first uid after one that is not used. After the last comes the first.
-func nextUID(after int, used map[int]bool) (int, error) {
-	for i := 1; i <= UIDs; i++ {
-		if uid := FirstUID + (after-FirstUID+i)%UIDs; !used[uid] {
-			return uid, nil
-		}
-	}
-	return 0, farm.Errorf(farm.CodeUnavailable, "all %d user ids of sandboxes are in use on this engine", UIDs)
+	return farm.NextUID(farm.FirstUID+rand.IntN(farm.UIDs), used) //nolint:gosec // no secret
 }
 
 // withUID lists the containers, of all farms and in any state, that have a label of a uid.

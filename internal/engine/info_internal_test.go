@@ -155,7 +155,7 @@ func TestTheEnginesDefaultRuntimeIsNamed(t *testing.T) {
 func TestPreferredUID(t *testing.T) {
 	t.Parallel()
 	for range 1000 {
-		if uid := PreferredUID(farm.NewID(farm.SandboxPrefix)); uid < FirstUID || uid >= FirstUID+UIDs || uid == agent.DialUID {
+		if uid := farm.PreferredUID(farm.NewID(farm.SandboxPrefix)); uid < farm.FirstUID || uid >= farm.FirstUID+farm.UIDs || uid == agent.DialUID {
 			t.Fatalf("uid %d", uid)
 		}
 	}
@@ -164,20 +164,20 @@ func TestPreferredUID(t *testing.T) {
 func TestNextUID(t *testing.T) {
 	t.Parallel()
 	all := map[int]bool{}
-	for uid := FirstUID; uid < FirstUID+UIDs; uid++ {
+	for uid := farm.FirstUID; uid < farm.FirstUID+farm.UIDs; uid++ {
 		all[uid] = true
 	}
-	if uid, err := nextUID(FirstUID, all); err == nil {
+	if uid, err := farm.NextUID(farm.FirstUID, all); err == nil {
 		t.Errorf("uid %d although all are used", uid)
 	}
-	delete(all, FirstUID+7)
-	for _, after := range []int{FirstUID, FirstUID + 6, FirstUID + 7, FirstUID + 8, FirstUID + UIDs - 1} {
-		if uid, err := nextUID(after, all); err != nil || uid != FirstUID+7 {
+	delete(all, farm.FirstUID+7)
+	for _, after := range []int{farm.FirstUID, farm.FirstUID + 6, farm.FirstUID + 7, farm.FirstUID + 8, farm.FirstUID + farm.UIDs - 1} {
+		if uid, err := farm.NextUID(after, all); err != nil || uid != farm.FirstUID+7 {
 			t.Errorf("after %d: %d, %v", after, uid, err)
 		}
 	}
-	last, err := nextUID(FirstUID+UIDs-1, nil)
-	if err != nil || last != FirstUID {
+	last, err := farm.NextUID(farm.FirstUID+farm.UIDs-1, nil)
+	if err != nil || last != farm.FirstUID {
 		t.Errorf("after the last comes %d, %v", last, err)
 	}
 }

@@ -21,7 +21,7 @@ func TestSandboxFromInside(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	s := b.spec(t, "wait")
-	f, uid := b.facts(t, b.start(t, s)), engine.PreferredUID(s.SandboxID)
+	f, uid := b.facts(t, b.start(t, s)), farm.PreferredUID(s.SandboxID)
 
 	for _, of := range []map[string]string{f.Status, f.Init} {
 		want := map[string]string{
@@ -151,7 +151,7 @@ func TestUserIDsAreUnique(t *testing.T) {
 	specs, ids, errs := make([]farm.ContainerSpec, at), make([]string, at), make([]error, at)
 	for i := range specs {
 		specs[i] = b.spec(t, "wait")
-		for uid := engine.PreferredUID(specs[0].SandboxID); engine.PreferredUID(specs[i].SandboxID) != uid; {
+		for uid := farm.PreferredUID(specs[0].SandboxID); farm.PreferredUID(specs[i].SandboxID) != uid; {
 			specs[i].SandboxID = farm.NewID(farm.SandboxPrefix)
 		}
 	}
@@ -170,7 +170,7 @@ func TestUserIDsAreUnique(t *testing.T) {
 			t.Errorf("sandboxes %d and %d have the uid %s", other, i, uid)
 		}
 		seen[uid] = i
-		if n, err := strconv.Atoi(uid); err != nil || n < engine.FirstUID || n >= engine.FirstUID+engine.UIDs {
+		if n, err := strconv.Atoi(uid); err != nil || n < farm.FirstUID || n >= farm.FirstUID+farm.UIDs {
 			t.Errorf("uid %s", uid)
 		}
 		if again, err := b.Create(t.Context(), specs[i]); err != nil || again != id {

@@ -2,6 +2,7 @@ package farm
 
 import (
 	"errors"
+	"hash/fnv"
 	"regexp"
 	"strconv"
 	"strings"
@@ -206,6 +207,58 @@ func ParsePort(text string) (uint16, error) {
 // ErrOwnPort refuses a port on which the farm itself listens: what is there serves programs of the sandbox only.
 func ErrOwnPort(port uint16) error {
 	return Invalidf("Port %d of the sandbox is the farm's own and cannot be reached from outside.", port)
+}
+
+// Directories of every sandbox, beside Workspace, and sizes of its writable ones.
+const (
+	HomeDir    = "/home/sandbox" // of user code
+	RunDir     = "/run/sandfarm" // the agent's own
+	AgentDir   = "/sandfarm"     // the agent and its programs, read-only
+	HomeFactor = 4               // the home directory has so many times Resources.DiskMB: packages are installed there, and TensorFlow has 2 GB
+	RunMB      = 64              // of RunDir: sockets, and code that runs as a fresh process (10 MiB each at most)
+	GPUShmMB   = 1024            // of /dev/shm, if it has GPUs: loaders of training data and NCCL pass tensors through it
+)
+
+// OrDefault replaces zero fields by the farm's defaults.
+func (r Resources) OrDefault() Resources {
+	limits := DefaultLimits()
+	if r.MemoryMB <= 0 {
+		r.MemoryMB = limits.Memory.Default
+	}
+	if r.CPUs <= 0 {
+		r.CPUs = limits.CPUs.Default
+	}
+	if r.PIDs <= 0 {
+		r.PIDs = limits.PIDs.Default
+	}
+	if r.DiskMB <= 0 {
+		r.DiskMB = limits.Disk.Default
+	}
+	return r
+}
+
+// The user ids of sandboxes, FirstUID to FirstUID+UIDs-1. The kernel has limits for each user and all its containers together: pipes,
+// watches of files, queued signals. So no two sandboxes of an engine have the same user.
+const (
+	FirstUID = 20_000
+	UIDs     = 40_000
+)
+
+// PreferredUID is the uid that a sandbox gets if it is free.
+func PreferredUID(sandboxID string) int {
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(sandboxID))
+	return FirstUID + int(hash.Sum32()%UIDs)
+}
+
+// NextUID returns the first uid after one that is not used. After the last comes the first. CodeUnavailable if all are.
+func NextUID(after int, used map[int]bool) (int, error) {
+	for i := 1; i <= UIDs; i++ {
+		if uid := FirstUID + (after-FirstUID+i)%UIDs; !used[uid] {
+			return uid, nil
+		}
+	}
+	return 0, Errorf(CodeUnavailable, "all %d user ids of sandboxes are in use on this engine", UIDs)
 }
 
 // What a worker and its engine say to each other. An engine runs the container of each sandbox, whose PID 1 is the agent. Not all engines are

@@ -40,7 +40,7 @@ func Add(root *cobra.Command, streams verbs.Streams, connect verbs.Connect, vers
 	for _, c := range []*cobra.Command{
 		upCommand(settings, streams, version), downCommand(settings, streams), serviceCommand("api", settings, version),
 		serviceCommand("worker", settings, version), serviceCommand("scheduler", settings, version), doctorCommand(settings, connect, streams),
-		configCommand(settings, streams), healthCommand(settings), caretakerCommand(settings, streams), engineProxyCommand(settings), importCommand(streams),
+		configCommand(settings, streams), healthCommand(settings), caretakerCommand(settings, streams), engineProxyCommand(settings), importCommand(streams), installAgentCommand(),
 	} {
 		c.GroupID = "server"
 		add(root, c)
@@ -117,7 +117,7 @@ The farm is that of the data directory. For one of separate processes run this o
 func serviceCommand(name string, load loader, version string) *cobra.Command {
 	short := map[string]string{
 		"api":       "Run the API alone",
-		"worker":    "Run a worker alone, for the local Docker engine",
+		"worker":    "Run a worker alone, for a Docker engine or a cluster",
 		"scheduler": "Run the scheduler alone",
 	}[name]
 	return &cobra.Command{

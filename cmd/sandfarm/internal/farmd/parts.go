@@ -211,13 +211,16 @@ func (p *Parts) openBlobs(ctx context.Context, builtin bool) error {
 	return nil
 }
 
-// engine connects to the engine of the settings, with a namespace.
+// engine connects to the Docker engine of the settings, with a namespace.
 func (s *Settings) engine(namespace string, log *slog.Logger) (*engine.Engine, error) {
 	return s.observedEngine(namespace, log, nil)
 }
 
 // observedEngine is engine, and reports every call to observe.
 func (s *Settings) observedEngine(namespace string, log *slog.Logger, observe func(string, time.Duration, error)) (*engine.Engine, error) {
+	if s.Engine.Kind == kindKubernetes {
+		return nil, errDockerOnly
+	}
 	if s.Engine.Namespace != "" {
 		namespace = s.Engine.Namespace
 	}

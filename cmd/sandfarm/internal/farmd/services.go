@@ -29,7 +29,7 @@ var (
 )
 
 // newWorker makes the worker.
-func (p *Parts) newWorker(e *engine.Engine, version string, callback func(context.Context, farm.Ref) error, progress func(farm.Progress)) (*worker.Worker, error) {
+func (p *Parts) newWorker(e node.Engine, build imageBuilder, version string, callback func(context.Context, farm.Ref) error, progress func(farm.Progress)) (*worker.Worker, error) {
 	cfg := p.Settings.Worker
 	cfg.Version = version
 	packages, err := p.openIndex()
@@ -39,7 +39,7 @@ func (p *Parts) newWorker(e *engine.Engine, version string, callback func(contex
 	if err := p.metrics.worker(packages); err != nil {
 		return nil, err
 	}
-	return worker.New(cfg, worker.Deps{
+	deps := worker.Deps{
 		Metrics: p.metrics.registry, Tracer: p.tracer,
 		Store: p.Store, Dispatch: p.Dispatch, Blobs: p.Blobs, Memory: p.Memory, Staging: p.staging, Engine: e, Log: p.Log, Agent: binary.Agent, Callback: callback,
 		LiveAddress: func(listen string) (string, error) {
@@ -51,15 +51,18 @@ func (p *Parts) newWorker(e *engine.Engine, version string, callback func(contex
 			c.Logger, c.ShutdownTimeout, c.Hook = p.Log, cfg.StopGrace+queueGrace, p.metrics.redis.Hook()
 			return queue.NewServer(p.Redis.Open, c)
 		},
-		BuildImage: func(ctx context.Context, name string, report func(farm.Progress)) error {
+	}
+	if build != nil {
+		deps.BuildImage = func(ctx context.Context, name string, report func(farm.Progress)) error {
 			if progress != nil {
 				report = progress
 			}
-			_, there, err := buildImage(ctx, p.Settings, e, name, p.Log, report)
+			_, there, err := build(ctx, name, report)
 			p.metrics.image(there, err)
 			return err
-		},
-	})
+		}
+	}
+	return worker.New(cfg, deps)
 }
 
 // newScheduler makes the scheduler.
@@ -84,7 +87,7 @@ func RunWorker(ctx context.Context, s *Settings, version string) error {
 		return err
 	}
 	return withParts(ctx, s, "worker", version, func(p *Parts) error {
-		e, err := s.observedEngine("", p.Log, p.metrics.engine)
+		e, build, err := s.workerEngine("", p.Log, p.metrics.engine)
 		if err != nil {
 			return err
 		}
@@ -94,7 +97,7 @@ func RunWorker(ctx context.Context, s *Settings, version string) error {
 			return err
 		}
 		defer metrics.Stop()
-		w, err := p.newWorker(e, version, p.callback(nil), nil)
+		w, err := p.newWorker(e, build, version, p.callback(nil), nil)
 		if err != nil {
 			return err
 		}

@@ -25,21 +25,22 @@ import (
 type Settings struct {
 	Data string `toml:"data" default:".sandfarm" doc:"Directory of all persistent data: Redis, artifacts, keys. Created if missing."`
 	// MemoryBudget is in MiB.
-	MemoryBudget int              `toml:"memory_budget_mb" min:"0" doc:"MiB that this process may hold in memory for its callers at once: request bodies, output on its way, events being read. What is beyond it waits; one tenant gets at most half. 0: a quarter of the process's memory limit (cgroup or GOMEMLIMIT), or an eighth of the machine's memory where there is none; at most 2048."`
-	Log          LogSettings      `toml:"log"`
-	Metrics      MetricsSettings  `toml:"metrics"`
-	Telemetry    TraceSettings    `toml:"telemetry"`
-	API          api.Config       `toml:"api"`
-	Worker       worker.Config    `toml:"worker"`
-	Scheduler    scheduler.Config `toml:"scheduler"`
-	Redis        RedisSettings    `toml:"redis"`
-	S3           S3Settings       `toml:"s3"`
-	Engine       EngineSettings   `toml:"engine"`
-	EngineProxy  ProxySettings    `toml:"engine_proxy"`
-	Images       ImageSettings    `toml:"images"`
-	Index        index.Config     `toml:"index"`
-	Egress       EgressSettings   `toml:"egress"`
-	Secrets      SecretSettings   `toml:"secrets"`
+	MemoryBudget int                `toml:"memory_budget_mb" min:"0" doc:"MiB that this process may hold in memory for its callers at once: request bodies, output on its way, events being read. What is beyond it waits; one tenant gets at most half. 0: a quarter of the process's memory limit (cgroup or GOMEMLIMIT), or an eighth of the machine's memory where there is none; at most 2048."`
+	Log          LogSettings        `toml:"log"`
+	Metrics      MetricsSettings    `toml:"metrics"`
+	Telemetry    TraceSettings      `toml:"telemetry"`
+	API          api.Config         `toml:"api"`
+	Worker       worker.Config      `toml:"worker"`
+	Scheduler    scheduler.Config   `toml:"scheduler"`
+	Redis        RedisSettings      `toml:"redis"`
+	S3           S3Settings         `toml:"s3"`
+	Engine       EngineSettings     `toml:"engine"`
+	Kubernetes   KubernetesSettings `toml:"kubernetes"`
+	EngineProxy  ProxySettings      `toml:"engine_proxy"`
+	Images       ImageSettings      `toml:"images"`
+	Index        index.Config       `toml:"index"`
+	Egress       EgressSettings     `toml:"egress"`
+	Secrets      SecretSettings     `toml:"secrets"`
 	// CallbackSecret is the secret of the farm, from which the signing key of each tenant is derived.
 	CallbackSecret string      `toml:"callback_secret" secret:"true" doc:"Secret from which each tenant's callback signing key is derived. Empty: sandfarm up creates one in its data directory; a separate worker delivers no callbacks."`
 	Limits         farm.Limits `toml:"limits"`
@@ -73,15 +74,16 @@ type S3Settings struct {
 	Listen    string `toml:"listen" default:"127.0.0.1:8001" doc:"Address of the built-in S3 service of sandfarm up."`
 }
 
-// EngineSettings name the Docker engine of the sandboxes.
+// EngineSettings name the engine of the sandboxes.
 type EngineSettings struct {
+	Kind    string `toml:"kind" default:"docker" oneof:"docker kubernetes" doc:"What runs the sandboxes: a Docker engine, or a namespace of a Kubernetes cluster (section kubernetes, docs/kubernetes.md)."`
 	Host    string `toml:"host" doc:"Address of the engine, such as unix:///var/run/docker.sock. Empty: DOCKER_HOST, or the default socket."`
-	Runtime string `toml:"runtime" doc:"OCI runtime of sandboxes, such as runsc (gVisor). Empty: the default of the engine. A worker does not start if the engine lacks it."`
+	Runtime string `toml:"runtime" doc:"OCI runtime of sandboxes, such as runsc (gVisor); in a cluster, a RuntimeClass. Empty: the default of the engine. A worker does not start if the engine lacks it."`
 	// Runtimes do not include Runtime.
 	Runtimes []string `toml:"runtimes" doc:"OCI runtimes that callers may choose for a sandbox, beside engine.runtime, such as runc and runsc. Empty: none. A tenant can have a list of its own (sandfarm tenant set --runtimes). A worker does not start if the engine lacks one."`
 	// ImageRuntimes are pairs.
 	ImageRuntimes []string `toml:"image_runtimes" doc:"OCI runtimes of images whose sandboxes do not have engine.runtime, such as node=runsc. A runtime that the caller chooses, or that is the default of its tenant, goes first."`
-	Namespace     string   `toml:"namespace" doc:"Prefix of everything that the farm creates in the engine. Empty: sandfarm, or with sandfarm up one for each data directory."`
+	Namespace     string   `toml:"namespace" doc:"Prefix of everything that the farm creates in the engine. Empty: sandfarm, or with sandfarm up one for each data directory. In a cluster the namespace of the sandboxes, which the farm has for itself; empty: that of the worker's Pod, or of the kubeconfig."`
 }
 
 // ProxySettings are those of sandfarm engine-proxy, which also reads engine.namespace and engine.runtime.
@@ -173,7 +175,7 @@ func (s *Settings) validate() error {
 	}
 	_, err := s.Engine.imageRuntimes()
 	_, wrongKey := s.Secrets.keys()
-	errs = append(errs, err, wrongKey, s.Engine.checkRuntimes(), s.Images.validate(), s.Limits.Validate(), s.Limits.TenantQuotas().Validate(), s.API.Validate(), s.Worker.Validate(), s.Scheduler.Validate(), s.Index.Validate(), s.Telemetry.validate())
+	errs = append(errs, err, wrongKey, s.Engine.checkRuntimes(), s.Kubernetes.validate(s.Engine.Kind), s.Images.validate(), s.Limits.Validate(), s.Limits.TenantQuotas().Validate(), s.API.Validate(), s.Worker.Validate(), s.Scheduler.Validate(), s.Index.Validate(), s.Telemetry.validate())
 	return errors.Join(errs...)
 }
 

@@ -31,12 +31,14 @@ func Up(ctx context.Context, s *Settings, version string, out io.Writer) (err er
 	if err != nil {
 		return err
 	}
-	e, err := s.observedEngine(data.Namespace, log, counted.engine)
+	e, build, err := s.workerEngine(data.Namespace, log, counted.engine)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = e.Close() }()
-	if err := e.Ping(ctx); err != nil {
+	if err := e.Ping(ctx); err != nil && s.Engine.Kind == kindKubernetes {
+		return fmt.Errorf("reach the cluster: %w", err)
+	} else if err != nil {
 		return errors.New("no Docker engine answers: start it (systemctl start docker, or run dockerd as root), or use `make run`, which installs and starts one if it is allowed to")
 	}
 	p, err := open(ctx, s, log, counted, true)
@@ -57,7 +59,7 @@ func Up(ctx context.Context, s *Settings, version string, out io.Writer) (err er
 			running[i].Stop()
 		}
 	}()
-	w, err := p.newWorker(e, version, p.callback(data.Secret), say.printProgress)
+	w, err := p.newWorker(e, build, version, p.callback(data.Secret), say.printProgress)
 	if err != nil {
 		return err
 	}
