@@ -26,7 +26,7 @@ type sandboxSpec struct {
 
 // Mount points and sizes of the writable places. All are tmpfs, so all count against the sandbox's memory.
 const (
-	workInodes = 200_000         // files and directories in the workspace: 10 000 results fit many times over
+	workInodes = 200_000 // files and directories in the workspace: 10 000 results fit many times over
 	tmpInodes  = 50_000
 	homeInodes = 100_000 // caches of tools are many small files
 	runInodes  = 4_096
@@ -173,9 +173,9 @@ func tmpfs(s sandboxSpec, r farm.Resources) map[string]string {
 	}
 	return map[string]string{
 		farm.Workspace: line("exec", r.DiskMB, workInodes, owned),
-		farm.HomeDir:        line("exec", farm.HomeFactor*r.DiskMB, homeInodes, owned),
+		farm.HomeDir:   line("exec", farm.HomeFactor*r.DiskMB, homeInodes, owned),
 		"/tmp":         line("noexec", r.DiskMB, tmpInodes, "mode=1777"),
-		farm.RunDir:         line("noexec", farm.RunMB, runInodes, owned),
+		farm.RunDir:    line("noexec", farm.RunMB, runInodes, owned),
 		"/dev/shm":     line("noexec", shm, shmInodes, "mode=1777"),
 	}
 }

@@ -129,8 +129,8 @@ func (*Engine) helper(name, image string) corev1.Container {
 	return corev1.Container{
 		Name: name, Image: image, ImagePullPolicy: corev1.PullIfNotPresent, SecurityContext: security,
 		Resources: corev1.ResourceRequirements{
-			Limits:   corev1.ResourceList{corev1.ResourceMemory: bytes(linkMemory), corev1.ResourceCPU: resource.MustParse("1")},
-			Requests: corev1.ResourceList{corev1.ResourceMemory: bytes(linkMemory / 4), corev1.ResourceCPU: resource.MustParse("10m")},
+			Limits:   corev1.ResourceList{corev1.ResourceMemory: quantity(linkMemory), corev1.ResourceCPU: resource.MustParse("1")},
+			Requests: corev1.ResourceList{corev1.ResourceMemory: quantity(linkMemory / 4), corev1.ResourceCPU: resource.MustParse("10m")},
 		},
 		VolumeMounts: []corev1.VolumeMount{{Name: agentMount, MountPath: farm.AgentDir}},
 	}
@@ -156,9 +156,9 @@ func (e *Engine) requirements(r farm.Resources) corev1.ResourceRequirements {
 	r = r.OrDefault()
 	memory, milli := int64(r.MemoryMB)<<20, int64(r.CPUs*1000)
 	return corev1.ResourceRequirements{
-		Limits: corev1.ResourceList{corev1.ResourceMemory: bytes(memory), corev1.ResourceCPU: *resource.NewMilliQuantity(milli, resource.DecimalSI)},
+		Limits: corev1.ResourceList{corev1.ResourceMemory: quantity(memory), corev1.ResourceCPU: *resource.NewMilliQuantity(milli, resource.DecimalSI)},
 		Requests: corev1.ResourceList{
-			corev1.ResourceMemory: bytes(share(memory, e.cfg.MemoryOvercommit)), corev1.ResourceCPU: *resource.NewMilliQuantity(share(milli, e.cfg.CPUOvercommit), resource.DecimalSI),
+			corev1.ResourceMemory: quantity(share(memory, e.cfg.MemoryOvercommit)), corev1.ResourceCPU: *resource.NewMilliQuantity(share(milli, e.cfg.CPUOvercommit), resource.DecimalSI),
 		},
 	}
 }
@@ -194,7 +194,7 @@ func volumes(s farm.ContainerSpec) []corev1.Volume {
 }
 
 func emptyDir(medium corev1.StorageMedium, size int64) corev1.VolumeSource {
-	limit := bytes(size)
+	limit := quantity(size)
 	return corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: medium, SizeLimit: &limit}}
 }
 
@@ -210,7 +210,7 @@ func literal(arguments []string) []string {
 // escape makes the kubelet leave a text as it is: it replaces $(NAME), and two dollar signs by one.
 func escape(text string) string { return strings.ReplaceAll(text, "$", "$$") }
 
-func bytes(n int64) resource.Quantity { return *resource.NewQuantity(n, resource.BinarySI) }
+func quantity(n int64) resource.Quantity { return *resource.NewQuantity(n, resource.BinarySI) }
 
 func ptr[T any](v T) *T { return &v }
 
@@ -261,8 +261,8 @@ func names(list []corev1.Container) (all []string) {
 func ours(want, got corev1.ResourceList) corev1.ResourceList {
 	list := corev1.ResourceList{}
 	for key := range want {
-		if quantity, ok := got[key]; ok {
-			list[key] = quantity
+		if value, ok := got[key]; ok {
+			list[key] = value
 		}
 	}
 	return list

@@ -31,17 +31,18 @@ type Engine interface {
 	// Create makes a container without running anything in it, and returns its id. The second Create for a generation of a sandbox returns the
 	// same container, that of a later one replaces it, and that of an earlier one is farm.ErrNewer.
 	Create(ctx context.Context, spec farm.ContainerSpec) (string, error)
-	// Start runs a container that Create made. It does nothing if the container runs.
+	// Start runs a container that Create made. It does nothing if the container runs. An engine that places containers itself waits for room;
+	// farm.CodeExhausted with the reason if there was none until the end of ctx.
 	Start(ctx context.Context, id string) error
-	// Update changes the limits of a running container; runtime is its own. farm.CodeConflict if the runtime cannot do that.
+	// Update changes the limits of a running container; runtime is its own. farm.CodeConflict if the runtime or the machine cannot do that.
 	Update(ctx context.Context, id, runtime string, limits farm.Resources) error
 	// Remove ends a container and removes it. Then it no longer exists. One that is gone is no error.
 	Remove(ctx context.Context, id string) error
 	// Inspect describes a container.
 	Inspect(ctx context.Context, id string) (farm.Container, error)
-	// List describes the containers of all sandboxes of this farm, running or not.
+	// List describes the containers of all sandboxes of this farm, running or not. What another process did a moment ago it may miss.
 	List(ctx context.Context) ([]farm.Container, error)
-	// Usage reads the counters of a container; ok is false if it does not run.
+	// Usage reads the counters of a container; ok is false if it does not run, or the engine has none.
 	Usage(ctx context.Context, id string) (u farm.ContainerUsage, ok bool, err error)
 	// DialSocket opens a stream to a socket in a container: straight, or through a command there that connects to it, run as a user. The stream
 	// may be a PortDialer.
@@ -51,7 +52,7 @@ type Engine interface {
 	Note(ctx context.Context, sandboxID, tenant string, labels map[string]string) error
 	// Noted returns a container with the owner and the labels of its note, in place of its own.
 	Noted(ctx context.Context, c farm.Container) (farm.Container, error)
-	// Notes lists the sandboxes with a note. It may outlive the container.
+	// Notes lists the sandboxes with a note, as List does. It may outlive the container.
 	Notes(ctx context.Context) ([]string, error)
 	// RemoveNote removes a note. One that is gone is no error.
 	RemoveNote(ctx context.Context, sandboxID string) error

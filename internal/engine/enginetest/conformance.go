@@ -31,6 +31,15 @@ type Subject struct {
 	Again func(t testing.TB) node.Engine
 	// Silent connects to an engine that is down, and to one that accepts connections and never answers.
 	Silent func(t testing.TB) (down, hangs node.Engine)
+
+	// What the engine lacks. The zero value is an engine that lacks nothing.
+
+	// Late says that List and Notes may miss for a moment what another worker did. What the same worker did they never miss.
+	Late bool
+	// NoProcessLimit says that the limit of processes is not the engine's: containers have none that it knows.
+	NoProcessLimit bool
+	// NoUsage says that the engine has no counters.
+	NoUsage bool
 }
 
 // Conformance checks that an engine is what workers need (node.Engine). newEngine makes a farm in it, which ends with its test.
@@ -51,6 +60,25 @@ func Conformance(t *testing.T, newEngine func(testing.TB) *Subject) {
 	})
 }
 
+// limits are the resources that Inspect reports.
+func (e *Subject) limits(r farm.Resources) farm.Resources {
+	r.DiskMB = 0
+	if e.NoProcessLimit {
+		r.PIDs = 0
+	}
+	return r
+}
+
+// soon checks what another worker lists: at once, or, if the engine is late, until it is right.
+func (e *Subject) soon(t *testing.T, what string, right func() bool) {
+	t.Helper()
+	if e.Late {
+		testbed.Until(t, what, right)
+	} else if !right() {
+		t.Errorf("not so: %s", what)
+	}
+}
+
 // life is that of a container, from its create to what is left of it, which is nothing.
 func life(t *testing.T, e *Subject) {
 	ctx, s := t.Context(), e.Spec(t, "wait")
@@ -62,7 +90,7 @@ func life(t *testing.T, e *Subject) {
 	}
 	want := farm.Container{
 		ID: id, SandboxID: s.SandboxID, Generation: 1, Tenant: s.Tenant, Node: s.Node, Deadline: s.Deadline,
-		Resources: farm.Resources{MemoryMB: s.Resources.MemoryMB, CPUs: s.Resources.CPUs, PIDs: s.Resources.PIDs},
+		Resources: e.limits(s.Resources),
 	}
 	same := func(what string, want, got farm.Container, err error) {
 		t.Helper()
@@ -81,7 +109,11 @@ func life(t *testing.T, e *Subject) {
 	want.Running = true
 	got, err = other.Inspect(ctx, e.Name(s.SandboxID))
 	same("a container that runs, by its name", want, got, err)
-	list, err := other.List(ctx)
+	var list []farm.Container
+	e.soon(t, "another worker lists the container, which runs", func() bool {
+		list, err = other.List(ctx)
+		return err != nil || len(list) == 1 && list[0].Running
+	})
 	if len(list) != 1 {
 		t.Fatalf("list %+v, error %v", list, err)
 	}
@@ -134,6 +166,12 @@ func memoryLimit(t *testing.T, e *Subject) {
 
 func processLimit(t *testing.T, e *Subject) {
 	s := e.Spec(t, "wait")
+	if e.NoProcessLimit {
+		if c, err := e.Inspect(t.Context(), start(t, e, s)); err != nil || c.Resources.PIDs != 0 {
+			t.Errorf("%+v, %v: a limit that does not hold", c, err)
+		}
+		return
+	}
 	s.Resources.PIDs = 64
 	out := output(t, e, start(t, e, s), "forks")
 	if got, err := strconv.Atoi(strings.TrimSpace(out)); err != nil || got >= 64 || got < 1 {
@@ -260,7 +298,7 @@ func usage(t *testing.T, e *Subject) {
 	testbed.Until(t, "the engine counts", func() bool {
 		u, ok, err := e.Usage(t.Context(), id)
 		testbed.Must(t, err)
-		return ok && u.Container == id && u.CPU > 0 && u.Memory > 0 && u.Memory < 8<<30
+		return e.NoUsage && !ok || ok && u.Container == id && u.CPU > 0 && u.Memory > 0 && u.Memory < 8<<30
 	})
 	made, err := e.Create(t.Context(), e.Spec(t, "wait"))
 	testbed.Must(t, err)
@@ -288,7 +326,7 @@ func update(t *testing.T, e *Subject) {
 		got, err := e.Inspect(t.Context(), id)
 		testbed.Must(t, err)
 		want := before
-		want.Resources = farm.Resources{MemoryMB: r.MemoryMB, CPUs: r.CPUs, PIDs: r.PIDs}
+		want.Resources = e.limits(r)
 		testbed.Diff(t, fmt.Sprintf("after the update to %+v", r), want, got)
 	}
 	testbed.Must(t, e.Remove(t.Context(), id))
@@ -316,15 +354,17 @@ func notes(t *testing.T, e *Subject) {
 		t.Errorf("Noted = %+v, %v", c, err)
 	}
 	testbed.Must(t, e.Note(ctx, made[1].SandboxID, "tenant-b", nil))
-	if list, err := other.Notes(ctx); err != nil || len(list) != 2 || !slices.Contains(list, made[1].SandboxID) {
-		t.Errorf("Notes = %v, %v", list, err)
-	}
+	e.soon(t, "another worker lists both notes", func() bool {
+		list, err := other.Notes(ctx)
+		return err == nil && len(list) == 2 && slices.Contains(list, made[1].SandboxID)
+	})
 	for range 2 {
 		testbed.Must(t, errors.Join(e.Remove(ctx, made[0].ID), e.RemoveNote(ctx, made[0].SandboxID)))
 	}
-	if list, err := other.Notes(ctx); err != nil || !slices.Equal(list, []string{made[1].SandboxID}) {
-		t.Errorf("after the removal: Notes = %v, %v", list, err)
-	}
+	e.soon(t, "after the removal one note is left", func() bool {
+		list, err := other.Notes(ctx)
+		return err == nil && slices.Equal(list, []string{made[1].SandboxID})
+	})
 }
 
 // Workers that ask a new engine at the same time agree on its id.

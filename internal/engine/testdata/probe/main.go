@@ -61,6 +61,11 @@ func main() {
 	case "join": // connects its input and output to what listens
 		err = join("@probe")
 	case "nothing":
+	case "install-agent": // what sandfarm does in the first container of a Pod
+		var self []byte
+		if self, err = os.ReadFile(os.Args[0]); err == nil {
+			err = os.WriteFile(os.Args[2]+"/agent", self, 0o555)
+		}
 	case "echo":
 		_, err = io.Copy(os.Stdout, os.Stdin)
 	case "flood":

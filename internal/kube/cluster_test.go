@@ -1,0 +1,223 @@
+//go:build kubernetes
+
+package kube
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// A worker has exactly the rights that it uses: the conformance suite runs with them, and here each is used. A sandbox costs at most six requests, and
+// lists cost none.
+func TestRole(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	made := record(b.Engine)
+	if _, err := b.Identify(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.List(t.Context()); err != nil { // the watch begins
+		t.Fatal(err)
+	}
+	used := made.take()
+	s := b.spec(t, "listen")
+	id, err := b.Create(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(b.Start(t.Context(), id), b.Note(t.Context(), s.SandboxID, "tenant-b", nil)); err != nil {
+		t.Fatal(err)
+	}
+	link, err := b.DialSocket(t.Context(), id, "", []string{"/sandfarm/agent", "echo"}, "65533:65533")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = link.Close()
+	for range 3 {
+		if list, err := b.List(t.Context()); err != nil || len(list) != 1 {
+			t.Errorf("list %+v, %v", list, err)
+		}
+	}
+	if err := b.Remove(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	cost := made.take()
+	delete(cost, "get readyz")
+	total := 0
+	for call, n := range cost {
+		used[call] += n
+		if total += n; strings.HasPrefix(call, "list") || strings.HasPrefix(call, "watch") {
+			t.Errorf("%d × %s", n, call)
+		}
+	}
+	if total > 6 {
+		t.Errorf("a sandbox cost %d requests: %v", total, cost)
+	}
+	t.Logf("requests of a sandbox: %v", cost)
+	id, err = b.Create(t.Context(), b.spec(t, "wait"))
+	if err == nil {
+		err = b.Start(t.Context(), id)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, inspected := b.Inspect(t.Context(), id)
+	if err := errors.Join(inspected, b.Update(t.Context(), id, "", farm.Resources{MemoryMB: 300, CPUs: 0.3})); err != nil {
+		t.Error(err)
+	}
+	for call, n := range made.take() {
+		used[call] += n
+	}
+	delete(used, "get readyz")
+	var granted []string
+	for _, object := range manifests(t) {
+		if object["kind"] != "Role" {
+			continue
+		}
+		for _, rule := range object["rules"].([]any) {
+			for _, verb := range rule.(map[string]any)["verbs"].([]any) {
+				for _, resource := range rule.(map[string]any)["resources"].([]any) {
+					granted = append(granted, verb.(string)+" "+resource.(string))
+				}
+			}
+		}
+	}
+	slices.Sort(granted)
+	if diff := cmp.Diff(granted, slices.Sorted(maps.Keys(used))); diff != "" {
+		t.Errorf("the rights of the role, and those that are used (-granted +used):\n%s", diff)
+	}
+}
+
+// A cluster that cannot run sandboxes as they are meant says what is wrong, and what to do.
+func TestBadClusters(t *testing.T) {
+	t.Parallel()
+	namespaced := func(kind, version, name string, spec map[string]any) map[string]any {
+		return map[string]any{"apiVersion": version, "kind": kind, "metadata": map[string]any{"name": name}, "spec": spec}
+	}
+	limit := func(item map[string]any) map[string]any {
+		item["type"] = "Container"
+		return namespaced("LimitRange", "v1", "x", map[string]any{"limits": []any{item}})
+	}
+	identify := func(b *bundle) error {
+		_, err := b.Identify(t.Context())
+		return err
+	}
+	create := func(b *bundle) error {
+		_, err := b.Create(t.Context(), b.spec(t, "wait"))
+		return err
+	}
+	for name, c := range map[string]struct {
+		spoil func(*testing.T, *bundle)
+		try   func(*bundle) error
+		code  farm.Code
+		says  string
+	}{
+		"NoNetworkPolicy": {func(t *testing.T, b *bundle) {
+			if err := b.admin.Delete().AbsPath("/apis/networking.k8s.io/v1/namespaces", b.cfg.Namespace, "networkpolicies", PolicyName).Do(t.Context()).Error(); err != nil {
+				t.Fatal(err)
+			}
+		}, identify, farm.CodeConflict, "has no NetworkPolicy sandfarm-sandboxes"},
+		"OpenNetworkPolicy": {func(t *testing.T, b *bundle) {
+			body := []byte(`{"spec":{"egress":[{}]}}`)
+			if err := b.admin.Patch("application/merge-patch+json").AbsPath("/apis/networking.k8s.io/v1/namespaces", b.cfg.Namespace, "networkpolicies", PolicyName).Body(body).Do(t.Context()).Error(); err != nil {
+				t.Fatal(err)
+			}
+		}, identify, farm.CodeConflict, "does not deny all traffic"},
+		"LimitRangeTooSmall": {func(t *testing.T, b *bundle) {
+			object := limit(map[string]any{"max": map[string]any{"memory": "32Mi"}})
+			b.apply(t, collection(t, object, b.cfg.Namespace), object)
+		}, identify, farm.CodeConflict, "maximum memory usage per Container"},
+		"LimitRangeAtCreate": {func(t *testing.T, b *bundle) {
+			object := limit(map[string]any{"max": map[string]any{"memory": "100Mi"}})
+			b.apply(t, collection(t, object, b.cfg.Namespace), object)
+		}, create, farm.CodeConflict, "maximum memory usage per Container"},
+		"FullQuota": {func(t *testing.T, b *bundle) {
+			object := namespaced("ResourceQuota", "v1", "x", map[string]any{"hard": map[string]any{"pods": "0"}})
+			b.apply(t, collection(t, object, b.cfg.Namespace), object)
+		}, create, farm.CodeExhausted, "exceeded quota"},
+		"FullQuotaIsNoReasonNotToStart": {func(t *testing.T, b *bundle) {
+			object := namespaced("ResourceQuota", "v1", "x", map[string]any{"hard": map[string]any{"pods": "0"}})
+			b.apply(t, collection(t, object, b.cfg.Namespace), object)
+		}, identify, "", ""},
+		"NamespaceEnds": {func(t *testing.T, b *bundle) {
+			object := map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "holds", "finalizers": []any{"sandfarm.test/holds"}}}
+			b.apply(t, collection(t, object, b.cfg.Namespace), object)
+			t.Cleanup(func() {
+				_ = b.admin.Patch("application/merge-patch+json").AbsPath("/api/v1/namespaces", b.cfg.Namespace, "configmaps/holds").Body([]byte(`{"metadata":{"finalizers":null}}`)).Do(t.Context()).Error()
+			})
+			if err := b.admin.Delete().AbsPath("/api/v1/namespaces", b.cfg.Namespace).Do(t.Context()).Error(); err != nil {
+				t.Fatal(err)
+			}
+		}, create, farm.CodeUnavailable, "is being deleted"},
+		"NoRuntimeClass": {func(*testing.T, *bundle) {}, func(b *bundle) error {
+			_, err := b.Identify(t.Context(), "kata")
+			return err
+		}, farm.CodeConflict, `no RuntimeClass "kata"`},
+		"NoRights": {func(t *testing.T, b *bundle) {
+			if err := b.admin.Delete().AbsPath("/apis/rbac.authorization.k8s.io/v1/namespaces", b.cfg.Namespace, "rolebindings/sandfarm-worker").Do(t.Context()).Error(); err != nil {
+				t.Fatal(err)
+			}
+		}, identify, farm.CodeConflict, "cannot get resource"},
+		"NoImage": {func(*testing.T, *bundle) {}, func(b *bundle) error {
+			s := b.spec(t, "wait")
+			s.Image = "registry.invalid/none@sha256:" + strings.Repeat("0", 64)
+			id, err := b.Create(t.Context(), s)
+			if err != nil {
+				return err
+			}
+			return b.Start(t.Context(), id)
+		}, farm.CodeNotFound, "cannot be pulled"},
+		"NoProgram": {func(*testing.T, *bundle) {}, func(b *bundle) error {
+			s := b.spec(t, "wait")
+			s.Command = []string{"/no/such/program"}
+			id, err := b.Create(t.Context(), s)
+			if err == nil {
+				err = b.Start(t.Context(), id)
+			}
+			if err == nil {
+				_, err = b.DialSocket(t.Context(), id, "", []string{"/sandfarm/agent", "echo"}, "")
+			}
+			return err
+		}, farm.CodeConflict, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			c.spoil(t, b)
+			err := c.try(b)
+			if farm.CodeOf(err) != c.code || err != nil && !strings.Contains(farm.MessageOf(err), c.says) {
+				t.Errorf("code %q (%v), want %q and %q", farm.CodeOf(err), err, c.code, c.says)
+			}
+		})
+	}
+}
+
+// A Pod for which there is no room waits, and its create says why.
+func TestNoRoom(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.spec(t, "wait")
+	s.Resources.CPUs = 100_000
+	id, err := b.Create(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := contextUntil(t, func() bool {
+		p := b.pods.get(b.Name(s.SandboxID))
+		return p != nil && len(p.Status.Conditions) > 0 && p.Status.Conditions[0].Reason == "Unschedulable"
+	})
+	defer cancel()
+	if err := b.Start(ctx, id); farm.CodeOf(err) != farm.CodeExhausted || !strings.Contains(err.Error(), "Insufficient cpu") {
+		t.Errorf("start: %v", err)
+	}
+	if c, err := b.Inspect(t.Context(), id); err != nil || c.Running {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
