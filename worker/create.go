@@ -72,7 +72,7 @@ func (w *Worker) boot(ctx context.Context, j *activeJob, sandbox *farm.Sandbox) 
 	}
 	defer w.placement.ColdStart()()
 	if moved.Container, err = w.startContainerWithRetry(ctx, moved); err != nil {
-		return nil, retry.Cause(ctx, err)
+		return nil, noRoom(ctx, retry.Cause(ctx, err), err)
 	}
 	w.placement.Started(moved.ID)
 	c, err := w.node.Connect(ctx, moved)
@@ -181,8 +181,8 @@ func (w *Worker) removeUnwanted(ctx context.Context, s *farm.Sandbox, container 
 	}
 }
 
-// abandon cleans up after a sandbox that did not become ready, and returns the reason for the job. errEngineSilent means that the create
-// moves to another node.
+// abandon cleans up after a sandbox that did not become ready, and returns the reason for the job. errEngineSilent and errNoRoom mean that the
+// create is requeued.
 func (w *Worker) abandon(ctx context.Context, j *activeJob, err error) error {
 	if errors.Is(err, node.ErrStopping) || errors.Is(context.Cause(ctx), node.ErrStopping) {
 		return err
@@ -194,6 +194,9 @@ func (w *Worker) abandon(ctx context.Context, j *activeJob, err error) error {
 	ctx, done := retry.Detached(ctx)
 	defer done()
 	closed := errors.Is(err, store.ErrMove) || w.lifecycle.Closing(ctx, j.Sandbox)
+	if !closed && errors.Is(err, errNoRoom) && !j.task().Canceled() {
+		return err
+	}
 	if !closed && w.engineDied(ctx, j, err) {
 		return errEngineSilent
 	}

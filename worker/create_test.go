@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"errors"
 	"strconv"
 	"testing"
@@ -42,6 +43,42 @@ func TestCreateIsRequeuedWhenTheEngineStaysSilent(t *testing.T) {
 	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
 	if got, s := b.Job(job), b.Sandbox(box); got.State != farm.JobQueued || s.State != farm.SandboxQueued {
 		t.Errorf("job %s, error %+v, sandbox %s, reason %q", got.State, got.Error, s.State, s.Reason)
+	}
+}
+
+// full is an engine that places containers itself, and has no room.
+type full struct{ node.Engine }
+
+func (full) Create(context.Context, farm.ContainerSpec) (string, error) {
+	return "", farm.Errorf(farm.CodeExhausted, "0/3 nodes are available.")
+}
+
+// A create for which the engine itself has no room waits in its queue, and its caller learns why.
+func TestCreateWaitsForRoomOfTheEngine(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.deps.Engine = full{b.Engine}
+	w := b.measured(5000, 4)
+	job, box := b.Creation(farm.KindCreate)
+	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
+	if got, s := b.Job(job), b.Sandbox(box); got.State != farm.JobQueued || s.State != farm.SandboxQueued || s.Node != "" || s.Generation != 2 {
+		t.Errorf("job %s, error %+v, sandbox %s on %q, generation %d", got.State, got.Error, s.State, s.Node, s.Generation)
+	}
+	if w.placement.Accepts(farm.QueueCPU) {
+		t.Error("creates are not paused")
+	}
+	said := false
+	for _, e := range b.Events(job) {
+		said = said || e.Progress != nil && e.Progress.Message == "0/3 nodes are available. The sandbox waits for room."
+	}
+	if !said {
+		t.Error("nobody says why")
+	}
+	b.deps.Engine = b.Engine
+	again := b.worker()
+	workertest.Must(t, again.handle(t.Context(), workertest.Task(job)))
+	if got := b.Job(job); got.State != farm.JobFailed { // the fake creates no containers
+		t.Errorf("with room: job %s, error %+v", got.State, got.Error)
 	}
 }
 

@@ -79,6 +79,9 @@ func (w *Worker) run(ctx context.Context, t queue.Task) (err error) {
 		if errors.Is(err, node.ErrStopping) || errors.Is(context.Cause(work), node.ErrStopping) {
 			return w.requeueRunning(work, j)
 		}
+		if errors.Is(err, errNoRoom) {
+			return w.requeueFull(work, j, err)
+		}
 		if errors.Is(err, errEngineSilent) {
 			return w.moveCreate(work, j)
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/dispatch"
+	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/worker/execution"
 	"github.com/sandfarm/sandfarm/worker/placement"
@@ -105,6 +106,38 @@ func (w *Worker) stopStarts(otherHasRoom bool) {
 	for _, j := range w.jobs.all() {
 		j.stopStart(errEngineSilent)
 	}
+}
+
+// errNoRoom ends the start of a sandbox for which an engine that places containers itself has no room. Its reason wraps it.
+var errNoRoom = errors.New("the engine has no room")
+
+// noRoom marks the error of a start as errNoRoom if the engine had no room for as long as a start may take; otherwise it returns cause.
+func noRoom(ctx context.Context, cause, err error) error {
+	if farm.CodeOf(err) != farm.CodeExhausted || ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return cause
+	}
+	return farm.Wrap(errors.Join(errNoRoom, err), farm.CodeExhausted, "%s", farm.MessageOf(err))
+}
+
+// requeueFull requeues a create for which its engine has no room, with the reason, so that any node may take it. What the engine has of it is
+// removed first: it waits there as well.
+func (w *Worker) requeueFull(ctx context.Context, j *activeJob, reason error) error {
+	w.placement.PauseCreates()
+	w.executions.Progress(ctx, j.Job, farm.MessageOf(reason)+" The sandbox waits for room.")
+	w.node.Disconnect(j.Sandbox.ID)
+	if err := w.engine.Remove(ctx, w.engine.Name(j.Sandbox.ID)); err != nil {
+		w.log.WarnContext(ctx, "container of a requeued create is left to the next one", "sandbox_id", j.Sandbox.ID, "error", err)
+	}
+	w.placement.Release(ctx, j.Sandbox)
+	requeued, err := w.requeue(ctx, j, store.Requeue{Elsewhere: true})
+	if errors.Is(err, store.ErrFenced) {
+		return nil
+	}
+	if requeued {
+		w.metrics.requeued.Inc()
+		w.log.InfoContext(ctx, "the engine has no room for a sandbox; its create is requeued", "job_id", j.Job.ID, "sandbox_id", j.Job.SandboxID, "reason", reason)
+	}
+	return retry.Cause(ctx, err)
 }
 
 // engineDied reports whether the start of a sandbox failed because the engine does not answer.

@@ -102,6 +102,9 @@ func (g *gate) update(nodes map[string]store.NodeCapacity) {
 	}
 }
 
+// PauseCreates pauses creates after one for which the engine itself had no room.
+func (p *Placer) PauseCreates() { p.gate.pauseCreates() }
+
 // pauseCreates pauses creates after one that did not fit. The pause doubles until one fits.
 func (g *gate) pauseCreates() {
 	g.mu.Lock()
