@@ -13,7 +13,7 @@ var linuxOnly = []struct{ parent, name, short string }{
 	{"", "up", "Run a whole farm in one process"},
 	{"", "down", "Remove the sandboxes and volumes of a stopped farm from the engine"},
 	{"", "api", "Run the API alone"},
-	{"", "worker", "Run a worker alone, for the local Docker engine"},
+	{"", "worker", "Run a worker alone, for a Docker engine or a cluster"},
 	{"", "scheduler", "Run the scheduler alone"},
 	{"", "doctor", "Check everything that a farm needs, and say what to do about each problem"},
 	{"", "config", "Show and check settings"},
@@ -21,6 +21,7 @@ var linuxOnly = []struct{ parent, name, short string }{
 	{"", "caretaker", "Wait to be stopped, then remove the sandboxes if no worker runs any more"},
 	{"", "engine-proxy", "Run a proxy before the Docker socket that lets workers do only what a farm does"},
 	{"", "import-config", "Turn the config.toml of mcp-sandbox or python-mcp-sandbox into settings of a farm"},
+	{"", "install-agent", "Copy the agent into a directory: the first step of a sandbox in a cluster"},
 	{"image", "build", "Build a sandbox image in the local Docker engine (python by default)"},
 }
 

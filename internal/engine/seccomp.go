@@ -2,6 +2,7 @@ package engine
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -39,6 +40,19 @@ func seccompProfile(gpus bool) (string, error) {
 	}
 	data, err := json.Marshal(profile)
 	return string(data), err
+}
+
+// KubeletSeccomp is the profile of sandboxes without GPUs as a kubelet reads it: in the form of the OCI runtime specification, for this processor.
+func KubeletSeccomp() ([]byte, error) {
+	text, err := seccompProfile(false)
+	if err != nil {
+		return nil, err
+	}
+	profile, err := seccomp.LoadProfile(text, &specs.Spec{Process: &specs.Process{Capabilities: &specs.LinuxCapabilities{}}})
+	if err != nil {
+		return nil, fmt.Errorf("convert seccomp profile: %w", err)
+	}
+	return json.MarshalIndent(profile, "", " ")
 }
 
 // denied reports whether a system call is removed from the default profile, also if a later version allows it.

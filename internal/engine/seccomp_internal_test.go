@@ -364,3 +364,31 @@ func TestAllBut(t *testing.T) {
 		}
 	})
 }
+
+// A kubelet gets the same rules as Docker: what is denied there is denied here, and the call that opens a netlink socket fails in the same way.
+func TestKubeletSeccomp(t *testing.T) {
+	t.Parallel()
+	data, err := KubeletSeccomp()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var profile specs.LinuxSeccomp
+	if err := json.Unmarshal(data, &profile); err != nil {
+		t.Fatal(err)
+	}
+	if profile.DefaultAction != specs.ActErrno || len(profile.Architectures) != 1 {
+		t.Errorf("default action %s, architectures %v", profile.DefaultAction, profile.Architectures)
+	}
+	netlink := false
+	for _, rule := range profile.Syscalls {
+		for _, name := range rule.Names {
+			if rule.Action == specs.ActAllow && (name == "keyctl" || name == "io_uring_setup" || name == "mount" || name == "bpf" || name == "userfaultfd") {
+				t.Errorf("%s is allowed", name)
+			}
+			netlink = netlink || name == "socket" && rule.Action == specs.ActErrno && rule.ErrnoRet != nil && *rule.ErrnoRet == uint(unix.EOPNOTSUPP)
+		}
+	}
+	if !netlink {
+		t.Error("no rule for netlink")
+	}
+}

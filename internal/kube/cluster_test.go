@@ -3,6 +3,7 @@
 package kube
 
 import (
+	"bytes"
 	"errors"
 	"maps"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // A worker has exactly the rights that it uses: the conformance suite runs with them, and here each is used. A sandbox costs at most six requests, and
@@ -141,6 +143,10 @@ func TestBadClusters(t *testing.T) {
 		"FullQuota": {func(t *testing.T, b *bundle) {
 			object := namespaced("ResourceQuota", "v1", "x", map[string]any{"hard": map[string]any{"pods": "0"}})
 			b.apply(t, collection(t, object, b.cfg.Namespace), object)
+			testbed.Until(t, "the quota is in force", func() bool {
+				raw, err := b.admin.Get().AbsPath("/api/v1/namespaces", b.cfg.Namespace, "resourcequotas/x").SetHeader("Accept", "application/json").Do(t.Context()).Raw()
+				return err == nil && bytes.Contains(raw, []byte(`"used"`))
+			})
 		}, create, farm.CodeExhausted, "exceeded quota"},
 		"FullQuotaIsNoReasonNotToStart": {func(t *testing.T, b *bundle) {
 			object := namespaced("ResourceQuota", "v1", "x", map[string]any{"hard": map[string]any{"pods": "0"}})

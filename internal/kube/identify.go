@@ -90,7 +90,7 @@ func (e *Engine) tryRuntime(ctx context.Context, name string) error {
 		SandboxID: "check-" + farm.NewID(""), Runtime: name, Image: e.cfg.AgentImage, Agent: e.cfg.AgentImage, Command: []string{"/bin/true"},
 	}, farm.FirstUID)
 	var got corev1.Pod
-	err := e.call(ctx, writeTimeout, "check container", func(ctx context.Context) error {
+	err := e.call(ctx, writeTimeout, "check the Pods of sandboxes", func(ctx context.Context) error {
 		return e.rest.Post().Namespace(e.cfg.Namespace).Resource("pods").Param("dryRun", "All").Body(want).Do(ctx).Into(&got)
 	})
 	switch {
@@ -100,8 +100,6 @@ func (e *Engine) tryRuntime(ctx context.Context, name string) error {
 		return nil
 	case farm.CodeOf(err) == farm.CodeConflict && strings.Contains(err.Error(), "RuntimeClass"):
 		return farm.Wrap(err, farm.CodeConflict, "the cluster has no RuntimeClass %q. Create it, or take it out of engine.runtime, engine.runtimes and engine.image_runtimes.", name)
-	case farm.CodeOf(err) == farm.CodeConflict:
-		return farm.Wrap(err, farm.CodeConflict, "the cluster does not take the Pods of sandboxes: %s", farm.MessageOf(err))
 	}
 	return err
 }
@@ -111,11 +109,16 @@ func isQuota(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
 }
 
+// isReplaced reports whether a patch that names a Pod by its uid met another Pod of the same name.
+func isReplaced(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsInvalid(err) && strings.Contains(err.Error(), "metadata.uid")
+}
+
 // statusText is what the API server said.
 func statusText(err error) string {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
-		return farm.Shorten(status.Status().Message)
+		return shorten(status.Status().Message)
 	}
 	return fmt.Sprint(err)
 }

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -134,7 +136,7 @@ func (e *Engine) Start(ctx context.Context, id string) error {
 	err = e.call(ctx, writeTimeout, "start container", func(ctx context.Context) error {
 		return e.ask(ctx, e.rest.Patch(types.MergePatchType).Resource("pods").Name(pod).Body(body), &p)
 	})
-	if apierrors.IsConflict(err) { // it is another Pod of that name
+	if isReplaced(err) {
 		return farm.Wrap(err, farm.CodeNotFound, "start container: the cluster does not have it")
 	}
 	if err != nil || state(&p).Running != nil {
@@ -232,6 +234,9 @@ func (e *Engine) Update(ctx context.Context, id, runtime string, limits farm.Res
 	err = e.call(ctx, writeTimeout, "update container", func(ctx context.Context) error {
 		return e.ask(ctx, e.rest.Patch(types.StrategicMergePatchType).Resource("pods").Name(p.Name).SubResource("resize").Body(body), &now)
 	})
+	if isReplaced(err) {
+		return farm.Wrap(err, farm.CodeNotFound, "update container: the cluster does not have it")
+	}
 	if err != nil {
 		return err
 	}
@@ -289,6 +294,28 @@ func (e *Engine) Remove(ctx context.Context, id string) error {
 		p := known[pod]
 		return p == nil || uid != "" && p.UID != uid, nil
 	})
+}
+
+// removeAtOnce is how many Pods RemoveAll removes in parallel.
+const removeAtOnce = 16
+
+// RemoveAll removes the Pods of all sandboxes of the namespace. It continues after an error and joins the errors.
+func (e *Engine) RemoveAll(ctx context.Context, _ bool) error {
+	list, err := e.list(ctx)
+	if err != nil {
+		return err
+	}
+	var group errgroup.Group
+	group.SetLimit(removeAtOnce)
+	failed := make([]error, len(list))
+	for i, p := range list {
+		group.Go(func() error {
+			failed[i] = e.Remove(ctx, containerID(p))
+			return nil
+		})
+	}
+	_ = group.Wait() // the errors are in failed
+	return errors.Join(failed...)
 }
 
 // Inspect describes a Pod, by its id or name, as the API server has it now.

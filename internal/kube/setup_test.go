@@ -110,6 +110,9 @@ func setup(t testing.TB) *bundle {
 	for _, object := range manifests(t) {
 		b.apply(t, collection(t, object, b.cfg.Namespace), object)
 	}
+	testbed.Until(t, "the namespace has its default service account, without which it takes no Pods", func() bool {
+		return b.admin.Get().AbsPath("/api/v1/namespaces", b.cfg.Namespace, "serviceaccounts", "default").Do(t.Context()).Error() == nil
+	})
 	b.cfg.Kubeconfig = b.asWorker(t)
 	b.Engine = b.connect(t, b.cfg)
 	return b

@@ -175,6 +175,16 @@ func configCommand(load loader, streams verbs.Streams) *cobra.Command {
 			return err
 		},
 	}, keyCommand(streams), &cobra.Command{
+		Use: "seccomp", Short: "Print the seccomp profile of sandboxes for the machines of a Kubernetes cluster (kubernetes.seccomp)", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			profile, err := engine.KubeletSeccomp()
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(streams.Out, "%s\n", profile)
+			return err
+		},
+	}, &cobra.Command{
 		Use: "callback-secret [TENANT]", Short: "Print the key that signs the callbacks of a tenant (default: tenant \"default\")", Args: cobra.MaximumNArgs(1),
 		RunE: load.run(func(_ *cobra.Command, args []string, s *Settings) error {
 			tenant := "default"

@@ -2,6 +2,7 @@ package farmd
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -40,6 +41,8 @@ type KubernetesSettings struct {
 // anEngine is an engine of either kind.
 type anEngine interface {
 	node.Engine
+	// RemoveAll removes everything that this farm has in the engine, and with volumes what names the node.
+	RemoveAll(ctx context.Context, volumes bool) error
 	Close() error
 }
 
@@ -122,7 +125,7 @@ var errDockerOnly = errors.New("engine.kind is kubernetes: this command works on
 func installAgentCommand() *cobra.Command {
 	var readable bool
 	c := &cobra.Command{
-		Use: "install-agent DIR", Short: "Copy the agent into a directory: for the Pods of sandboxes", Args: cobra.ExactArgs(1), Hidden: true,
+		Use: "install-agent DIR", Short: "Copy the agent into a directory: the first step of a sandbox in a cluster", Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error { return installAgent(args[0], readable) },
 	}
 	c.Flags().BoolVar(&readable, "readable", false, "let users read it, which gVisor needs to execute it")

@@ -110,12 +110,14 @@ func Down(ctx context.Context, s *Settings, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, data.Close()) }()
-	e, err := s.engine(data.Namespace, s.Log.logger())
+	e, _, err := s.workerEngine(data.Namespace, s.Log.logger(), nil)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = e.Close() }()
-	if err := e.Ping(ctx); err != nil {
+	if err := e.Ping(ctx); err != nil && s.Engine.Kind == kindKubernetes {
+		return fmt.Errorf("reach the cluster: %w", err)
+	} else if err != nil {
 		newConsole(out).line("no Docker engine answers, so there is nothing to remove")
 		return nil // there is nothing to remove
 	}

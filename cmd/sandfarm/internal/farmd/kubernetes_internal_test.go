@@ -1,0 +1,76 @@
+package farmd
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+func TestKubernetesImages(t *testing.T) {
+	t.Parallel()
+	digest := "sha256:" + strings.Repeat("ab", 32)
+	list, err := KubernetesSettings{Images: []string{"python=r.example.com/p@" + digest, "mine=r.example.com/m:1"}}.images()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range list {
+		if list[i].Name == "python" && (list[i].Description == "" || len(list[i].Languages) == 0) {
+			t.Errorf("an image of the farm is not described: %+v", list[i])
+		}
+		list[i].Description, list[i].Languages = "", nil
+	}
+	want := []farm.Image{
+		{Name: "python", Ref: "r.example.com/p@" + digest, ID: "r.example.com/p@" + digest, Digests: []string{digest}},
+		{Name: "mine", Ref: "r.example.com/m:1", ID: "r.example.com/m:1"},
+	}
+	if diff := cmp.Diff(want, list); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestKubernetesSettingsAreChecked(t *testing.T) {
+	t.Parallel()
+	for says, s := range map[string]KubernetesSettings{
+		"agent_image is not set": {Images: []string{"a=b"}},
+		"images is empty":        {AgentImage: "x"},
+		`contains "python"`:      {AgentImage: "x", Images: []string{"python"}},
+		"names the image a twice": {
+			AgentImage: "x", Images: []string{"a=b", "a=c"},
+		},
+	} {
+		if err := s.validate(kindKubernetes); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%+v: %v, want %q", s, err, says)
+		}
+	}
+	if err := (KubernetesSettings{}).validate(kindDocker); err != nil {
+		t.Errorf("a farm with Docker needs none: %v", err)
+	}
+	s := defaultSettings()
+	s.Engine.Kind = kindKubernetes
+	if _, err := s.engine("", nil); !errors.Is(err, errDockerOnly) {
+		t.Errorf("a command for Docker: %v", err)
+	}
+}
+
+// Users of a Pod can execute the agent; they can read it only if their kernel needs that.
+func TestInstallAgent(t *testing.T) {
+	t.Parallel()
+	for readable, mode := range map[bool]os.FileMode{false: 0o111, true: 0o555} {
+		dir := t.TempDir()
+		for range 2 { // a container that is started again
+			if err := installAgent(dir, readable); err != nil {
+				t.Fatal(err)
+			}
+		}
+		info, err := os.Stat(filepath.Join(dir, "agent"))
+		if err != nil || info.Mode().Perm() != mode || info.Size() < 1<<20 {
+			t.Errorf("readable %v: %v, %v", readable, info, err)
+		}
+	}
+}
