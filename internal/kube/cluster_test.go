@@ -210,7 +210,7 @@ func TestNoRoom(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	s := b.spec(t, "wait")
-	s.Resources.CPUs = 100_000
+	s.Resources.CPUs = 1_000_000
 	id, err := b.Create(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)

@@ -63,7 +63,7 @@ func (e *Engine) DialSocket(ctx context.Context, id, _ string, command []string,
 	if err != nil {
 		return nil, err
 	}
-	go s.ping()
+	go s.ping() //nolint:contextcheck // it lives as long as the stream
 	return s, nil
 }
 
@@ -85,7 +85,7 @@ func (e *Engine) open(ctx context.Context, id, container string, command []strin
 	for _, argument := range command {
 		r = r.Param("command", argument)
 	}
-	conn, answer, err := websocket.Dial(ctx, r.URL().String(), &websocket.DialOptions{HTTPClient: e.exec, Subprotocols: []string{execProtocol}})
+	conn, answer, err := websocket.Dial(ctx, r.URL().String(), &websocket.DialOptions{HTTPClient: e.exec, Subprotocols: []string{execProtocol}}) //nolint:bodyclose // refusal closes it
 	if err != nil {
 		return nil, refusal(answer, err)
 	}

@@ -9,7 +9,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"io"
-	"log"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
@@ -72,7 +72,7 @@ func TestRefusals(t *testing.T) {
 			made := certificate(t, time.Now().Add(c.until))
 			server := httptest.NewUnstartedServer(c.handle)
 			server.TLS = &tls.Config{Certificates: []tls.Certificate{made}} //nolint:gosec // the server of a test
-			server.Config.ErrorLog = log.New(io.Discard, "", 0)
+			server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
 			server.StartTLS()
 			t.Cleanup(server.Close)
 			file := filepath.Join(t.TempDir(), "kubeconfig")

@@ -135,7 +135,7 @@ func (p *pods) all(ctx context.Context) (list []*corev1.Pod, err error) {
 // await calls look with all Pods by name, whenever one has changed, until it is done or fails. It begins when the watch has reported what this Engine
 // saw. CodeUnavailable if the watch does not begin; the cause of ctx if it ends.
 func (p *pods) await(ctx context.Context, look func(known map[string]*corev1.Pod) (done bool, err error)) error {
-	p.start()
+	p.start() //nolint:contextcheck // the watch lives as long as the Engine
 	for {
 		p.mu.Lock()
 		changed, synced := p.changed, p.synced

@@ -95,6 +95,7 @@ func setup(t testing.TB) *bundle {
 	admin := administrator(t)
 	b := &bundle{admin: admin.rest, cfg: Config{
 		Namespace: "sft-" + strings.ToLower(farm.NewID("")), AgentImage: probeImage, Images: []farm.Image{{Name: "probe", Ref: probeImage, ID: probeImage}},
+		MemoryOvercommit: 16, CPUOvercommit: 100, // the node is small, and the tests run at once
 	}}
 	b.apply(t, "/api/v1/namespaces", map[string]any{
 		"apiVersion": "v1", "kind": "Namespace",
@@ -115,6 +116,11 @@ func setup(t testing.TB) *bundle {
 	})
 	b.cfg.Kubeconfig = b.asWorker(t)
 	b.Engine = b.connect(t, b.cfg)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		defer cancel()
+		_ = b.RemoveAll(ctx, true) // the namespace ends sooner
+	})
 	return b
 }
 

@@ -51,7 +51,7 @@ func Doctor(ctx context.Context, s *Settings) []Finding {
 func doctorEngine(ctx context.Context, s *Settings) []Finding {
 	ctx, done := context.WithTimeout(ctx, 3*doctorTimeout)
 	defer done()
-	e, err := s.engine("", Logger(s))
+	e, err := s.engine(Logger(s))
 	if err != nil {
 		return []Finding{{What: "engine", Status: StatusProblem, Found: err.Error(), Advice: "Correct engine.host."}}
 	}

@@ -38,7 +38,7 @@ func doctorGPU(ctx context.Context, s *Settings) []Finding {
 
 func doctorGPUDriver(ctx context.Context, s *Settings) Finding {
 	f := Finding{What: "GPU driver of the engine", Status: StatusNote}
-	e, err := s.engine("", Logger(s))
+	e, err := s.engine(Logger(s))
 	if err != nil {
 		f.Found, f.Advice = err.Error(), "Correct engine.host."
 		return f

@@ -34,7 +34,7 @@ func (s *Settings) builder(e *engine.Engine, log *slog.Logger) imageBuilder {
 
 // OpenEngine connects to the Docker engine of the settings, for commands that need nothing else.
 func OpenEngine(s *Settings, log *slog.Logger) (*engine.Engine, error) {
-	return s.engine("", log)
+	return s.engine(log)
 }
 
 // Logger makes the logger of the settings.

@@ -149,7 +149,7 @@ func installAgent(dir string, readable bool) error {
 		}
 	}
 	for name, data := range files {
-		file, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o700)
+		file, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 		if err != nil {
 			return fmt.Errorf("write %s: %w", name, err)
 		}

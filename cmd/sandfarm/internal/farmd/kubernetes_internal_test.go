@@ -53,7 +53,7 @@ func TestKubernetesSettingsAreChecked(t *testing.T) {
 	}
 	s := defaultSettings()
 	s.Engine.Kind = kindKubernetes
-	if _, err := s.engine("", nil); !errors.Is(err, errDockerOnly) {
+	if _, err := s.engine(nil); !errors.Is(err, errDockerOnly) {
 		t.Errorf("a command for Docker: %v", err)
 	}
 }

@@ -211,12 +211,12 @@ func (p *Parts) openBlobs(ctx context.Context, builtin bool) error {
 	return nil
 }
 
-// engine connects to the Docker engine of the settings, with a namespace.
-func (s *Settings) engine(namespace string, log *slog.Logger) (*engine.Engine, error) {
-	return s.observedEngine(namespace, log, nil)
+// engine connects to the Docker engine of the settings.
+func (s *Settings) engine(log *slog.Logger) (*engine.Engine, error) {
+	return s.observedEngine("", log, nil)
 }
 
-// observedEngine is engine, and reports every call to observe.
+// observedEngine is engine with a namespace for settings that name none, and reports every call to observe.
 func (s *Settings) observedEngine(namespace string, log *slog.Logger, observe func(string, time.Duration, error)) (*engine.Engine, error) {
 	if s.Engine.Kind == kindKubernetes {
 		return nil, errDockerOnly

@@ -18,7 +18,7 @@ func Teardown(ctx context.Context, s *Settings, keepWhile []string, out io.Write
 	if s.Engine.Namespace == "" {
 		return errors.New("engine.namespace is not set (SANDFARM_ENGINE_NAMESPACE): it says whose sandboxes to remove")
 	}
-	e, err := s.engine("", s.Log.logger())
+	e, err := s.engine(s.Log.logger())
 	if err != nil {
 		return err
 	}
