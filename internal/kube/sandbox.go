@@ -156,7 +156,10 @@ func (e *Engine) awaitStart(ctx context.Context, p *corev1.Pod) error {
 			return false, farm.NotFoundf("the Pod of the sandbox was removed while it started")
 		}
 		s := state(now)
-		if s.Running != nil || s.Terminated != nil {
+		switch {
+		case s.Terminated != nil && (s.Terminated.Reason == "StartError" || s.Terminated.Reason == "ContainerCannotRun"):
+			return true, farm.Conflictf("The kubelet cannot run the sandbox: %s", shorten(s.Terminated.Message))
+		case s.Running != nil || s.Terminated != nil:
 			return true, nil
 		}
 		var fatal bool

@@ -323,7 +323,7 @@ func (c *calls) take() map[string]int {
 	defer c.mu.Unlock()
 	seen := c.seen
 	c.seen = map[string]int{}
-	delete(seen, "list ")
+	delete(seen, "get ")
 	return seen
 }
 
