@@ -4,6 +4,7 @@ package main_test
 
 import (
 	"bytes"
+	"crypto/rand"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -57,11 +58,10 @@ func load(t *testing.T, images ...string) {
 // clusterFarm starts a farm whose sandboxes are Pods. Its worker has the rights of deploy/kubernetes/sandboxes.yaml.
 func clusterFarm(t *testing.T, env ...string) (*farmProcess, *cluster) {
 	t.Helper()
-	c := &cluster{t: t, kubeconfig: os.Getenv("SANDFARM_TEST_KUBECONFIG"), namespace: "sft-" + strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-"))}
+	c := &cluster{t: t, kubeconfig: os.Getenv("SANDFARM_TEST_KUBECONFIG"), namespace: "sft-" + strings.ToLower(rand.Text()[:8])}
 	if c.kubeconfig == "" {
 		t.Fatal("SANDFARM_TEST_KUBECONFIG is not set: run make test-kubernetes")
 	}
-	c.kubectl("delete", "namespace", c.namespace, "--ignore-not-found")
 	c.kubectl("create", "namespace", c.namespace)
 	t.Cleanup(func() { c.kubectl("delete", "namespace", c.namespace, "--wait=false") })
 	c.kubectl("label", "namespace", c.namespace, "pod-security.kubernetes.io/enforce=restricted")
@@ -84,7 +84,7 @@ func clusterFarm(t *testing.T, env ...string) (*farmProcess, *cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, data := range map[string][]byte{"sandfarm": binary, "Dockerfile": []byte("FROM scratch\nCOPY --chmod=755 sandfarm /sandfarm\nENTRYPOINT [\"/sandfarm\"]\n")} {
+	for name, data := range map[string][]byte{"sandfarm": binary, "Dockerfile": []byte("FROM scratch\nCOPY sandfarm /bin/sandfarm\nENTRYPOINT [\"/bin/sandfarm\"]\n")} {
 		if err := os.WriteFile(filepath.Join(dir, name), data, 0o755); err != nil { //nolint:gosec // a program
 			t.Fatal(err)
 		}

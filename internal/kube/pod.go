@@ -128,6 +128,7 @@ func (*Engine) helper(name, image string) corev1.Container {
 	security.RunAsUser, security.RunAsGroup = ptr(int64(linkUser)), ptr(int64(linkUser))
 	return corev1.Container{
 		Name: name, Image: image, ImagePullPolicy: corev1.PullIfNotPresent, SecurityContext: security,
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError, // so that Start can say what is wrong
 		Resources: corev1.ResourceRequirements{
 			Limits:   corev1.ResourceList{corev1.ResourceMemory: quantity(linkMemory), corev1.ResourceCPU: resource.MustParse("1")},
 			Requests: corev1.ResourceList{corev1.ResourceMemory: quantity(linkMemory / 4), corev1.ResourceCPU: resource.MustParse("10m")},

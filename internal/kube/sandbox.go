@@ -177,6 +177,11 @@ func (e *Engine) awaitStart(ctx context.Context, p *corev1.Pod) error {
 
 // waits says why a Pod does not run yet; nil if nothing is wrong. A fatal reason does not pass.
 func waits(p *corev1.Pod) (reason error, fatal bool) { //nolint:revive // the error is the finding
+	for _, s := range p.Status.InitContainerStatuses {
+		if ended := s.State.Terminated; ended != nil && ended.ExitCode != 0 {
+			return farm.Conflictf("The container %s of the sandbox's Pod ended with exit code %d (%s): %s", s.Name, ended.ExitCode, ended.Reason, shorten(ended.Message)), true
+		}
+	}
 	if p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded {
 		return farm.Conflictf("The cluster ended the Pod of the sandbox before it ran: %s %s", p.Status.Reason, shorten(p.Status.Message)), true
 	}
