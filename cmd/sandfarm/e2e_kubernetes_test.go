@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -106,7 +107,7 @@ func clusterFarm(t *testing.T, env ...string) (*farmProcess, *cluster) {
 }
 
 // A farm in a cluster does what one with Docker does: a sandbox is created, runs code, keeps its variables, yields files, and ends; another comes from
-// the warm pool.
+// the warm pool, and is taken over when its worker is killed.
 func TestKubernetesFarm(t *testing.T) {
 	f, c := clusterFarm(t, "SANDFARM_WORKER_POOL=python=1")
 	begun := time.Now()
@@ -145,5 +146,11 @@ func TestKubernetesFarm(t *testing.T) {
 	}
 	if owner := c.kubectl("get", "pods", "-l", "sandfarm/sandbox="+pooled.ID, "-o", `jsonpath={.items[*].metadata.annotations.sandfarm/note}`); !strings.Contains(owner, "default") {
 		t.Errorf("the owner of a sandbox of the pool is noted as %q", owner)
+	}
+	f.run(pooled.ID, "kept = 'after all'")
+	f.stop(syscall.SIGKILL)
+	f.start()
+	if got := f.run(pooled.ID, "print(kept)"); got.Stdout != "after all\n" {
+		t.Errorf("after the end of its worker the sandbox says %q", got.Stdout)
 	}
 }
