@@ -29,6 +29,12 @@ func TestRole(t *testing.T) {
 		t.Fatal(err)
 	}
 	used := made.take()
+	testbed.Until(t, "the watch has begun", func() bool {
+		for call, n := range made.take() {
+			used[call] += n
+		}
+		return used["watch pods"] == 1
+	})
 	s := b.spec(t, "listen")
 	id, err := b.Create(t.Context(), s)
 	if err != nil {

@@ -37,7 +37,7 @@ const (
 	writeTimeout  = 30 * time.Second // admission webhooks may take ten seconds each
 	createTimeout = 2 * time.Minute  // waits for the Pod of an earlier generation to end
 	startTimeout  = 10 * time.Minute // the image is pulled, or the cluster adds a machine; the worker's limit is usually shorter
-	updateTimeout = 30 * time.Second // the kubelet changes cgroups within a second or two
+	updateTimeout = time.Minute      // the kubelet changes cgroups within a second or two, and tries again after an error
 	removeTimeout = 60 * time.Second // the kubelet kills after a second, and then removes volumes
 )
 

@@ -259,7 +259,7 @@ func resized(p *corev1.Pod, uid types.UID, want corev1.ResourceRequirements) (bo
 		return false, farm.NotFoundf("the Pod of the sandbox was removed while its limits changed")
 	}
 	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodResizePending && c.Status == corev1.ConditionTrue || c.Type == corev1.PodResizeInProgress && c.Reason == corev1.PodReasonError {
+		if c.Type == corev1.PodResizePending && c.Status == corev1.ConditionTrue { // an error while it is in progress is tried again
 			return false, farm.Conflictf("The machine of the sandbox cannot change its limits now: %s: %s", c.Reason, shorten(c.Message))
 		}
 	}
