@@ -4,13 +4,24 @@ package kube
 
 import (
 	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
 	"errors"
+	"fmt"
 	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/testbed"
@@ -204,6 +215,76 @@ func TestBadClusters(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A webhook that adds a sidecar to the Pods of the namespace keeps the worker from starting, and the Pod of a sandbox does not stay.
+func TestSidecar(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	patch := base64.StdEncoding.EncodeToString([]byte(`[{"op":"add","path":"/spec/containers/-","value":{"name":"proxy","image":"proxy"}}]`))
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var review struct{ Request struct{ UID string } }
+		_ = json.NewDecoder(r.Body).Decode(&review)
+		_, _ = fmt.Fprintf(w, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":true,"patchType":"JSONPatch","patch":%q}}`, review.Request.UID, patch)
+	}))
+	host := bridge(t)
+	made := certificate(t, time.Now().Add(time.Hour), host)
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{made}}
+	l, err := net.Listen("tcp", net.JoinHostPort(host.String(), "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Listener = l
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	b.apply(t, "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", map[string]any{
+		"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration", "metadata": map[string]any{"name": b.cfg.Namespace},
+		"webhooks": []any{map[string]any{
+			"name": "sidecar.sandfarm.test", "admissionReviewVersions": []any{"v1"}, "sideEffects": "None",
+			"namespaceSelector": map[string]any{"matchLabels": map[string]any{"kubernetes.io/metadata.name": b.cfg.Namespace}},
+			"rules":             []any{map[string]any{"apiGroups": []any{""}, "apiVersions": []any{"v1"}, "operations": []any{"CREATE"}, "resources": []any{"pods"}}},
+			"clientConfig": map[string]any{
+				"url": "https://" + l.Addr().String(), "caBundle": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: made.Certificate[0]}),
+			},
+		}},
+	})
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		_ = b.admin.Delete().AbsPath("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", b.cfg.Namespace).Do(ctx).Error()
+	})
+	testbed.Until(t, "the API server asks the webhook", func() bool {
+		_, err := b.Identify(t.Context())
+		return err != nil
+	})
+	// The restricted standard refuses the sidecar as it is; without the standard the farm does.
+	if err := b.admin.Patch(types.MergePatchType).AbsPath("/api/v1/namespaces", b.cfg.Namespace).Body([]byte(`{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":null}}}`)).Do(t.Context()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	testbed.Until(t, "the standard is gone", func() bool {
+		_, err := b.Identify(t.Context())
+		return err != nil && strings.Contains(err.Error(), "spec.containers")
+	})
+	if _, err := b.Create(t.Context(), b.spec(t, "wait")); farm.CodeOf(err) != farm.CodeConflict || !strings.Contains(err.Error(), "spec.containers") {
+		t.Errorf("create: %v", err)
+	}
+	if list, err := b.List(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("left: %+v, %v", list, err)
+	}
+}
+
+// bridge is the address at which the cluster reaches this machine.
+func bridge(t *testing.T) net.IP {
+	t.Helper()
+	card, err := net.InterfaceByName("docker0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addresses, err := card.Addrs()
+	if err != nil || len(addresses) == 0 {
+		t.Fatalf("addresses of docker0: %v, %v", addresses, err)
+	}
+	return addresses[0].(*net.IPNet).IP
 }
 
 // A Pod for which there is no room waits, and its create says why.

@@ -26,8 +26,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// certificate makes one for 127.0.0.1 that is valid until then.
-func certificate(t *testing.T, until time.Time) tls.Certificate {
+// certificate makes one for an address that is valid until then.
+func certificate(t *testing.T, until time.Time, address net.IP) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -35,7 +35,7 @@ func certificate(t *testing.T, until time.Time) tls.Certificate {
 	}
 	form := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "apiserver"}, NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: until,
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+		IPAddresses: []net.IP{address}, IsCA: true, BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, form, form, key.Public(), key)
 	if err != nil {
@@ -69,7 +69,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			made := certificate(t, time.Now().Add(c.until))
+			made := certificate(t, time.Now().Add(c.until), net.IPv4(127, 0, 0, 1))
 			server := httptest.NewUnstartedServer(c.handle)
 			server.TLS = &tls.Config{Certificates: []tls.Certificate{made}} //nolint:gosec // the server of a test
 			server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
