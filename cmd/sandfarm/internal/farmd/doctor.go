@@ -51,6 +51,9 @@ func Doctor(ctx context.Context, s *Settings) []Finding {
 func doctorEngine(ctx context.Context, s *Settings) []Finding {
 	ctx, done := context.WithTimeout(ctx, 3*doctorTimeout)
 	defer done()
+	if s.Engine.Kind == kindKubernetes {
+		return []Finding{doctorCluster(ctx, s), doctorAgent(runtime.GOARCH)}
+	}
 	e, err := s.engine(Logger(s))
 	if err != nil {
 		return []Finding{{What: "engine", Status: StatusProblem, Found: err.Error(), Advice: "Correct engine.host."}}

@@ -118,6 +118,23 @@ func (k KubernetesSettings) validate(kind string) error {
 	return err
 }
 
+// doctorCluster checks that the cluster takes the Pods of sandboxes, as a worker does at its start.
+func doctorCluster(ctx context.Context, s *Settings) Finding {
+	f := Finding{What: "cluster", Status: StatusProblem, Advice: "See docs/kubernetes.md."}
+	e, _, err := s.workerEngine("", Logger(s), nil)
+	if err != nil {
+		f.Found = err.Error()
+		return f
+	}
+	defer func() { _ = e.Close() }()
+	id, err := e.Identify(ctx, s.Engine.runtimes("")[1:]...)
+	if err != nil {
+		f.Found = farm.MessageOf(err)
+		return f
+	}
+	return Finding{What: "cluster", Status: StatusOK, Found: fmt.Sprintf("it takes the Pods of sandboxes (runtimes %s), as node %s", strings.Join(id.Runtimes, ", "), id.Node)}
+}
+
 // errDockerOnly refuses what only Docker can do.
 var errDockerOnly = errors.New("engine.kind is kubernetes: this command works on a Docker engine only (docs/kubernetes.md says what to do in a cluster)")
 
