@@ -136,7 +136,7 @@ const maxMessageBytes = budget.SmallBytes
 // decoding reads the head of a message. mcp-go decodes a message several times (8 MB took a core for 1.3 s), so a large one has a core of the tenant's
 // until its tool runs (budget.Decoded), or until leave.
 func decoding(ctx context.Context, text []byte) (_ context.Context, message head, leave func(), err error) {
-	if ctx, leave, err = budget.Decoding(ctx, len(text)); err != nil {
+	if ctx, leave, err = budget.Decoding(ctx, budget.JSONSize(text)); err != nil {
 		return ctx, head{}, nil, err
 	}
 	bad := json.Unmarshal(text, &message) // mcp-go answers what cannot be parsed

@@ -40,19 +40,29 @@ func DecodeJSON(c *gin.Context, limit int64, decode func(text []byte) error) err
 	return DecodeAnyJSON(c, limit, decode)
 }
 
-// DecodeAnyJSON reads a body as ReadAll does, whatever its Content-Type, and decodes it: a large one on a core of its tenant's. decode must not wait.
+// DecodeAnyJSON reads a body as ReadAll does, whatever its Content-Type, and decodes it: a large one, or one of many values, on a core of its tenant's. decode must not wait.
 // More than farm.MaxBodyValues values are too_large. The error may be decode's.
 func DecodeAnyJSON(c *gin.Context, limit int64, decode func(text []byte) error) error {
 	text, err := ReadAll(c, limit)
 	if err != nil {
 		return err
 	}
-	leave, err := budget.Core(c.Request.Context(), len(text))
+	ctx, large := c.Request.Context(), len(text) > budget.SmallBytes
+	if !large {
+		_, err = budget.ChargeValues(ctx, text) // may wait, so it has no core
+	}
+	if err != nil {
+		return err
+	}
+	leave, err := budget.Core(ctx, budget.JSONSize(text))
 	if err != nil {
 		return err
 	}
 	defer leave()
-	if _, err := budget.ChargeValues(c.Request.Context(), text); err != nil { // does not wait on a core: ReadAll has charged a large body
+	if large {
+		_, err = budget.ChargeValues(ctx, text) // does not wait: ReadAll has charged the body
+	}
+	if err != nil {
 		return err
 	}
 	return decode(text)

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"iter"
@@ -9,6 +10,8 @@ import (
 	"strconv"
 
 	"github.com/gin-gonic/gin"
+
+	"github.com/sandfarm/sandfarm/internal/budget"
 )
 
 // Reply answers with JSON. Its error is always nil, so that a handler can end with it.
@@ -27,7 +30,7 @@ func NoContent(c *gin.Context) error {
 // WriteJSON answers with JSON of a media type. It panics on a value that cannot be encoded.
 func WriteJSON(c *gin.Context, status int, contentType string, v any) {
 	var text bytes.Buffer
-	encode(&text, v)
+	encode(c.Request.Context(), &text, v)
 	h := c.Writer.Header()
 	h.Set("Content-Type", contentType)
 	h.Set("Content-Length", strconv.Itoa(text.Len()))
@@ -35,8 +38,12 @@ func WriteJSON(c *gin.Context, status int, contentType string, v any) {
 	_ = NewDeadlineWriter(c).Send(text.Bytes()) // on an error the caller has left
 }
 
-// encode appends a value as JSON. It panics on one that cannot be encoded.
-func encode(text *bytes.Buffer, v any) {
+// encode appends a value as JSON, on a core of its tenant's if the request holds many bytes: what it answers with is charged. It panics on a value that
+// cannot be encoded.
+func encode(ctx context.Context, text *bytes.Buffer, v any) {
+	if leave, err := budget.Core(ctx, int(budget.Held(ctx))); err == nil { // otherwise the caller has left
+		defer leave()
+	}
 	encoder := json.NewEncoder(text)
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(v); err != nil {
@@ -55,7 +62,7 @@ func ReplyList(c *gin.Context, status int, field string, items iter.Seq[any]) {
 	for item := range items {
 		text.WriteString(separator)
 		separator = ","
-		encode(text, item)
+		encode(c.Request.Context(), text, item)
 		if text.Len() < writeChunk {
 			continue
 		}

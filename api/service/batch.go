@@ -59,6 +59,10 @@ func (s *Service) Batch(ctx context.Context, c Call, entries []json.RawMessage, 
 	if _, err := c.idempotency(); err != nil {
 		return nil, err
 	}
+	size := 0 // of all entries, for Core: thousands of small ones take as long as a large one
+	for _, entry := range entries {
+		size += budget.JSONSize(entry)
+	}
 	b := &Batch{s: s, deadline: time.Now().Add(c.Wait), outcomes: make([]BatchOutcome, len(entries))}
 	admitted, refusal := admit(len(entries) - 1)
 	for i, entry := range entries {
@@ -72,7 +76,7 @@ func (s *Service) Batch(ctx context.Context, c Call, entries []json.RawMessage, 
 			out.Err = refusal
 			continue
 		}
-		out.Outcome, out.Err = s.entry(ctx, one, entry)
+		out.Outcome, out.Err = s.entry(ctx, one, entry, size)
 		if out.Err == nil && (c.Wait > 0 || out.Done()) {
 			record := *out.record
 			record.Redacted, record.Result = nil, nil
@@ -129,8 +133,8 @@ func entryKey(key string, i int) string {
 	return key[:min(len(key), maxKey-len(suffix))] + suffix
 }
 
-func (s *Service) entry(ctx context.Context, c Call, raw json.RawMessage) (Outcome, error) {
-	ctx, leave, err := budget.Decoding(ctx, len(raw))
+func (s *Service) entry(ctx context.Context, c Call, raw json.RawMessage, size int) (Outcome, error) {
+	ctx, leave, err := budget.Decoding(ctx, size)
 	if err != nil {
 		return Outcome{}, err
 	}

@@ -42,6 +42,14 @@ func stringEnd(text []byte) int {
 // valueWeight is what a value takes in memory beside its text, in bytes: an empty array in a list of any takes that.
 const valueWeight = 64
 
+// JSONSize is the size of a JSON text for Core and Decoding: a short text of many values takes long, too.
+func JSONSize(text []byte) int {
+	if len(text) > SmallBytes {
+		return len(text)
+	}
+	return len(text) + Values(text)*valueWeight
+}
+
 // ChargeValues is called before a body that ReadAll read is decoded as JSON. It charges the request (see Charge) with what the values take
 // beyond BodyWeight, and returns how much that is. More than farm.MaxBodyValues values are refused with CodeTooLarge.
 func ChargeValues(ctx context.Context, text []byte) (int64, error) {

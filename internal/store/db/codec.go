@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -211,6 +212,7 @@ func (d *DB) Resolve(ctx context.Context, value string) (string, error) {
 }
 
 // ReadDocument decodes the data of a value that StoreLarge returned, and returns its length. It leaves v unchanged if the object is lost.
+// A large one is decoded on a core of the tenant of ctx (budget.Core).
 func (d *DB) ReadDocument(ctx context.Context, value string, v any) (int, error) {
 	text, err := d.Resolve(ctx, value)
 	if farm.CodeOf(err) == farm.CodeNotFound {
@@ -220,6 +222,11 @@ func (d *DB) ReadDocument(ctx context.Context, value string, v any) (int, error)
 	if err != nil {
 		return 0, err
 	}
+	leave, err := budget.Core(ctx, len(text))
+	if err != nil {
+		return 0, err
+	}
+	defer leave()
 	if err := json.Unmarshal([]byte(text), v); err != nil {
 		return 0, fmt.Errorf("decode document: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
@@ -142,5 +143,24 @@ func TestResolveWithoutTheDocument(t *testing.T) {
 	}
 	if _, err := (&DB{}).Resolve(t.Context(), "@records/acme/job_1/result"); !errors.Is(err, ErrNoDocuments) {
 		t.Errorf("resolve without an object store = %v", err)
+	}
+}
+
+// A large document is decoded on a core of its tenant, of which it has half: here it has none left.
+func TestLargeDocumentsAreDecodedOnACore(t *testing.T) {
+	t.Parallel()
+	gone, cancel := context.WithCancel(t.Context())
+	cancel() // nobody waits
+	ctx, hold := budget.New(0).With(gone, "acme", 0)
+	defer hold.Release()
+	for err := error(nil); err == nil; {
+		_, err = budget.Core(ctx, budget.SmallBytes+1)
+	}
+	for size, want := range map[int]bool{budget.SmallBytes: true, budget.SmallBytes + 1: false} {
+		var got string
+		n, err := new(DB).ReadDocument(ctx, `"`+strings.Repeat("x", size-2)+`"`, &got)
+		if decoded := n == size && len(got) == size-2; decoded != want || errors.Is(err, context.Canceled) == want {
+			t.Errorf("%d bytes, without a core: decoded %v, %v", size, decoded, err)
+		}
 	}
 }
