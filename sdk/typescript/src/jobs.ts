@@ -67,7 +67,7 @@ export class Jobs {
       try {
         const job = await this.get(id, { wait, signal: options.signal });
         if (isFinal(job.state)) return job;
-        if (Date.now() >= deadline) throw new WaitTimeout(`the job ${id} is still ${job.state} after ${options.waitTimeout} ms`, job);
+        if (Date.now() >= deadline) throw new WaitTimeout(`the job ${id} is still ${job.state}, and the time to wait is over`, job);
         since = 0;
         failed = Date.now() - asked >= Math.min(wait * 1000, 1000) ? 0 : failed + 1; // it answered at once instead of holding the request
       } catch (error) {

@@ -54,16 +54,9 @@ func (a *app) workers() *cobra.Command {
 		now := time.Now()
 		rows := make([][]string, len(found))
 		for i, w := range found {
-			state := w.Problem
-			switch {
-			case state == "" && w.Drain != nil:
-				state = drainText(*w.Drain)
-			case state == "":
-				state = "ok"
-			}
 			rows[i] = []string{
 				w.ID, w.Host, fmt.Sprintf("%d/%d", w.Running, w.Slots), fmt.Sprint(w.Sandboxes), strings.Join(w.Images, ", "),
-				devices(w.GPUsLeased, w.GPUs), since(w.SeenAt, now), state,
+				devices(w.GPUsLeased, w.GPUs), since(w.SeenAt, now), workerState(w),
 			}
 		}
 		return table(a.Out, []string{"ID", "HOST", "JOBS", "SANDBOXES", "IMAGES", "GPUS", "SEEN", "STATE"}, rows)

@@ -29,7 +29,7 @@ func topFarm() snapshot {
 				ID: "wrk_1", Host: "host-a", Queues: []string{"cpu", "node-ab12"}, Running: 5, Slots: 64, Sandboxes: 2,
 				Capacity: wire.Room{MemoryMB: 7680, CPUs: 8}, Promised: wire.Room{MemoryMB: 1536, CPUs: 2},
 				Pool: []wire.PoolStock{{Image: "python", Target: 3, Ready: 1}, {Image: "node", Target: 1, Ready: 1}},
-				GPUs: []wire.GPUDevice{{ID: "0", Model: "t4"}, {ID: "1", Model: "a100", Leased: true}, {ID: "2", Model: "a100"}}, GPUsLeased: 1,
+				GPUs: []wire.GPUDevice{{ID: "0", Model: "t4"}, {ID: "1", Model: "a100", Leased: true}, {ID: "2", Model: "a100"}}, GPUsLeased: 1, Drain: &wire.Drain{State: "draining", Sandboxes: 2, Jobs: 5},
 				StartedAt: topNow.Add(-3 * time.Hour), SeenAt: topNow.Add(-time.Second),
 			},
 			{ID: "wrk_2", Host: "host-b", Queues: []string{"cpu"}, Slots: 64, Problem: "no engine\x1b[2J answers", StartedAt: topNow.Add(-90 * time.Second), SeenAt: topNow},
@@ -50,7 +50,7 @@ gpu        12       0        2m      -           nobody
 node-ab12  0        3        -       -           host-a
 
 HOST    JOBS  SANDBOXES  MEMORY       CORES    GPUS          POOL  UP  SEEN    WORKER  STATE
-host-a  5/64  2          1.5/7.5 GiB  2.0/8.0  1/3 a100, t4  2/4   3h  1s ago  wrk_1   ok
+host-a  5/64  2          1.5/7.5 GiB  2.0/8.0  1/3 a100, t4  2/4   3h  1s ago  wrk_1   draining (sandboxes: 2, jobs: 5)
 host-b  0/64  0          -            -        -             -     1m  0s ago  wrk_2   no engine�[2J answers
 `
 	if diff := cmp.Diff(want, plain(lines)); diff != "" {

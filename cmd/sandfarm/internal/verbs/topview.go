@@ -35,14 +35,10 @@ func page(url string, s snapshot, now time.Time) []line {
 	lines = append(lines, line{})
 	rows, bad = make([][]string, len(s.Workers)), make([]bool, len(s.Workers))
 	for i, w := range s.Workers {
-		state := w.Problem
-		bad[i] = state != "" || now.Sub(w.SeenAt) > seenLate
-		if state == "" {
-			state = "ok"
-		}
+		bad[i] = w.Problem != "" || now.Sub(w.SeenAt) > seenLate
 		rows[i] = []string{
 			w.Host, fmt.Sprintf("%d/%d", w.Running, w.Slots), fmt.Sprint(w.Sandboxes), memory(w.Promised.MemoryMB, w.Capacity.MemoryMB),
-			cores(w.Promised.CPUs, w.Capacity.CPUs), devices(w.GPUsLeased, w.GPUs), pool(w.Pool), span(now.Sub(w.StartedAt)), since(w.SeenAt, now), w.ID, state,
+			cores(w.Promised.CPUs, w.Capacity.CPUs), devices(w.GPUsLeased, w.GPUs), pool(w.Pool), span(now.Sub(w.StartedAt)), since(w.SeenAt, now), w.ID, workerState(w),
 		}
 	}
 	if len(rows) == 0 {

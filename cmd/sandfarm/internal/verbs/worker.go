@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -145,6 +146,14 @@ func nodeNamed(ctx context.Context, c *client.Client, name string) (string, erro
 	default:
 		return "", usagef("%q has workers of %d nodes: name the node (%s)", name, len(found), strings.Join(found, ", "))
 	}
+}
+
+// workerState says in one line what keeps a worker from new sandboxes; "ok": nothing.
+func workerState(w wire.Worker) string {
+	if w.Problem == "" && w.Drain != nil {
+		return drainText(*w.Drain)
+	}
+	return cmp.Or(w.Problem, "ok")
 }
 
 // drainText says in one line how far a drain is.
