@@ -51,10 +51,7 @@ end
 local share = shareOf(j[7], own, inline, box)
 if share and (running or held and held ~= share) then
   -- It keeps a slot even if that is one too many: it has waited for one before.
-  if held then
-    call('ZREM', slotsKey(held), id)
-    call('ZREM', parkedKey(held), id)
-  end
+  if held then freeQueueSlot(id) end
   call('HSET', k, 'aq', share)
   call('ZADD', slotsKey(share), j[9], id)
   if not inline then call('SADD', ACTIVE, id) end

@@ -3,6 +3,7 @@ package storetest
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
@@ -210,6 +211,24 @@ func requeueOfABegunJob(t *testing.T, factory Factory) {
 	}
 	if err := b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: c.Job.Attempt, Begun: true}); !errors.Is(err, store.ErrFenced) {
 		t.Errorf("late requeue = %v", err)
+	}
+}
+
+// A create that leaves its node passes its slot in the node's queue on to the next job.
+func requeueElsewherePassesItsSlotOn(t *testing.T, factory Factory) {
+	b := setup(t, factory, func(l *farm.Limits) { l.QueueShare = 1 })
+	var jobs [2]*farm.Job
+	for i := range jobs {
+		b.clock.forward(time.Millisecond)
+		a := Create()
+		a.Job.Queue, a.Sandbox.Node, a.Sandbox.Pooled = farm.NodeQueue("n1"), "n1", true
+		jobs[i] = b.accept(t, a).Job
+	}
+	for _, parked := range []bool{true, false} {
+		if r, err := b.Route(t.Context(), jobs[1].Ref()); err != nil || r.Parked != parked {
+			t.Errorf("the second job: %+v, %v; want it parked: %v", r, err, parked)
+		}
+		testbed.Must(t, b.Requeue(t.Context(), jobs[0].Ref(), store.Requeue{Elsewhere: true})) // the second time as after a lost answer
 	}
 }
 
