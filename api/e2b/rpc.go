@@ -84,12 +84,22 @@ func (d *Gateway) RPC(prefix string) Handler {
 			if err != nil {
 				return err
 			}
-			ctx, leave, err := budget.Decoding(ctx, len(text)) // until the message is decoded, see decoded
+			small, start := len(text) <= budget.SmallBytes, c.Request.URL.Path == prefix+envd.ProcessStartProcedure
+			if small {
+				err = chargeValues(c, text, start) // may wait, so it has no core
+			}
+			if err != nil {
+				return err
+			}
+			ctx, leave, err := budget.Decoding(ctx, budget.JSONSize(text)) // until the message is decoded, see decoded
 			if err != nil {
 				return err
 			}
 			defer leave()
-			if err := chargeValues(c, text, c.Request.URL.Path == prefix+envd.ProcessStartProcedure); err != nil {
+			if !small {
+				err = chargeValues(c, text, start) // does not wait: ReadAll has charged the body
+			}
+			if err != nil {
 				return err
 			}
 			r = r.WithContext(ctx)

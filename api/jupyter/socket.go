@@ -230,14 +230,17 @@ func (at *socket) read(conn context.Context, to *session) error {
 
 // decode decodes a message, a large one on a core of its tenant's, and charges its values.
 func (at *socket) decode(ctx context.Context, kind websocket.MessageType, raw []byte) (message, error) {
-	leave, err := budget.Core(ctx, len(raw))
+	leave, err := budget.Core(ctx, budget.JSONSize(raw))
 	if err != nil {
 		return message{}, err
 	}
 	defer leave()
 	m, err := decode(kind, raw, at.v1)
+	if len(raw) <= budget.SmallBytes {
+		leave() // charging it may wait; ReadAll has charged a larger one
+	}
 	if err == nil {
-		_, err = budget.ChargeValues(ctx, m.content) // does not wait on a core: ReadAll has charged a large message
+		_, err = budget.ChargeValues(ctx, m.content)
 	}
 	return m, err
 }

@@ -56,7 +56,7 @@ func (w *work) release() {
 
 // decode decodes the content, a large one on a core of its tenant's.
 func (w *work) decode(ctx context.Context, into any) error {
-	leave, err := budget.Core(ctx, len(w.content))
+	leave, err := budget.Core(ctx, budget.JSONSize(w.content))
 	if err != nil {
 		return err
 	}
