@@ -51,7 +51,8 @@ end
 local share = shareOf(j[7], own, inline, box)
 if share and (running or held and held ~= share) then
   -- It keeps a slot even if that is one too many: it has waited for one before.
-  if held then freeQueueSlot(id) end
+  if held and held ~= share then freeQueueSlot(id) end
+  call('ZREM', parkedKey(share), id)
   call('HSET', k, 'aq', share)
   call('ZADD', slotsKey(share), j[9], id)
   if not inline then call('SADD', ACTIVE, id) end
