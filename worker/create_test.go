@@ -59,6 +59,8 @@ func TestCreateWaitsForRoomOfTheEngine(t *testing.T) {
 	b := setup(t)
 	b.deps.Engine = full{b.Engine}
 	w := b.measured(5000, 4)
+	now := time.Now()
+	w.now = func() time.Time { return now } // the pause does not end on its own
 	job, box := b.Creation(farm.KindCreate)
 	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
 	if got, s := b.Job(job), b.Sandbox(box); got.State != farm.JobQueued || s.State != farm.SandboxQueued || s.Node != "" || s.Generation != 2 {
