@@ -27,7 +27,7 @@ type Config struct {
 	ExpireEvery time.Duration `toml:"-"` // how often the scheduler closes sandboxes whose deadline has passed
 	SweepEvery  time.Duration `toml:"-"` // how often the scheduler enqueues jobs that are in no queue, and hands jobs of dead workers to others
 	RetainEvery time.Duration `toml:"-"` // how often expired artifacts are removed from the object store
-	TrimEvery   time.Duration `toml:"trim_every" default:"1m" min:"10ms" doc:"How often records beyond their bounds are removed: finished jobs after limits.retention_seconds, and those of a tenant beyond 200,000. As often the counts behind quotas are compared with the records."`
+	TrimEvery   time.Duration `toml:"-"` // how often records beyond their bounds are removed, and the counts behind quotas are compared with the records
 	PoolEvery   time.Duration `toml:"-"` // how often the warm pool is compared with its targets
 	NodeTimeout time.Duration `toml:"node_timeout" default:"5m" min:"1s" doc:"How long a node may be without a worker before it is ended: its sandboxes and their jobs are lost, creations continue on other nodes, and what it holds is released. Time in which the whole farm is stopped does not count. Raise it before maintenance of a node that takes longer."`
 	Lifecycle   bool          `toml:"lifecycle_rules" default:"true" doc:"Set lifecycle rules in the bucket, so that the object store removes what the farm should have removed days before."`
@@ -42,7 +42,6 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	c.ExpireEvery = cmp.Or(c.ExpireEvery, time.Second)
 	c.SweepEvery = cmp.Or(c.SweepEvery, 2*time.Second)
-	c.TrimEvery = cmp.Or(c.TrimEvery, time.Minute)
 	c.PoolEvery = cmp.Or(c.PoolEvery, 5*time.Second)
 	c.Settle = cmp.Or(c.Settle, store.HeartbeatTTL/2)
 	c.NodeTimeout = cmp.Or(c.NodeTimeout, 5*time.Minute)
@@ -50,22 +49,19 @@ func (c Config) withDefaults() Config {
 	if c.Limits == (farm.Limits{}) {
 		c.Limits = farm.DefaultLimits()
 	}
-	c.RetainEvery = cmp.Or(c.RetainEvery, max(time.Second, min(time.Minute, time.Duration(c.Limits.RetentionSeconds)*time.Second/4)))
+	every := max(time.Second, min(time.Minute, time.Duration(c.Limits.RetentionSeconds)*time.Second/4))
+	c.RetainEvery, c.TrimEvery = cmp.Or(c.RetainEvery, every), cmp.Or(c.TrimEvery, every)
 	return c
 }
 
-// Validate reports every problem of the settings. Zero fields count as their defaults.
+// Validate reports a wrong setting. Zero fields count as their defaults.
 func (c Config) Validate() error { return c.withDefaults().validate() }
 
 func (c Config) validate() error {
-	var errs []error
-	if c.TrimEvery < 10*time.Millisecond {
-		errs = append(errs, fmt.Errorf("scheduler.trim_every is %s; it must be at least 10ms", c.TrimEvery))
-	}
 	if c.NodeTimeout < time.Second {
-		errs = append(errs, fmt.Errorf("scheduler.node_timeout is %s; it must be at least 1s", c.NodeTimeout))
+		return fmt.Errorf("scheduler.node_timeout is %s; it must be at least 1s", c.NodeTimeout)
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 const (

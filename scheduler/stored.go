@@ -257,12 +257,12 @@ const (
 	trimmedQueues  = "queue"
 
 	trimmedDocuments = "documents" // of one record
-	trimmedCallbacks = "callback"  // given up beyond limits.max_callbacks
+	trimmedCallbacks = "callback"  // given up beyond Limits.MaxCallbacks
 	trimmedForgotten = "forgotten" // finished jobs and ended sandboxes, since Redis was half full
 )
 
 // trim removes what is beyond its bounds: index entries and documents whose records have expired, finished jobs beyond
-// Limits.MaxFinished, callbacks beyond limits.max_callbacks, archived tasks that are older than finished jobs are kept, and empty queues of nodes and GPU models that have no worker.
+// Limits.MaxFinished, callbacks beyond Limits.MaxCallbacks, archived tasks that are older than finished jobs are kept, and empty queues of nodes and GPU models that have no worker.
 func (s *Scheduler) trim(ctx context.Context) error {
 	err := s.each(ctx, func(ctx context.Context, tenant string) error {
 		n, err := s.deps.Ledger.Trim(ctx, tenant)

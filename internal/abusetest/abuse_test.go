@@ -66,7 +66,6 @@ func newFarm(t *testing.T) farm {
 		"SANDFARM_LIMITS_MEMORY_MB_MAX=100000000", // so that the host is the limit
 		fmt.Sprintf("SANDFARM_QUOTAS_MAX_SANDBOXES=%d", sandboxes),
 		"SANDFARM_WORKER_POOL=none",
-		fmt.Sprintf("SANDFARM_LIMITS_MAX_CALLBACKS=%d", maxCallbacks), "SANDFARM_SCHEDULER_TRIM_EVERY=1s",
 		"SANDFARM_API_ALLOW_PRIVATE_CALLBACKS=true", "SANDFARM_CALLBACK_SECRET=abuse-0123456789abcdef0123456789abcdef",
 	), t}
 }

@@ -142,7 +142,7 @@ func (d *Dispatcher) callback(ctx context.Context, ref farm.Ref) error {
 // dropBatch is how many callbacks of a tenant one DropCallbacks gives up at most.
 const dropBatch = 10_000
 
-// DropCallbacks gives up the oldest callbacks of a tenant beyond limits.max_callbacks, and returns how many. A receiver that is down would
+// DropCallbacks gives up the oldest callbacks of a tenant beyond Limits.MaxCallbacks, and returns how many. A receiver that is down would
 // otherwise keep jobs and tasks for as long as their deliveries are repeated, which is hours.
 func (d *Dispatcher) DropCallbacks(ctx context.Context, tenant string) (n int, err error) {
 	refs, err := d.store.CallbacksBeyond(ctx, tenant, d.limits.MaxCallbacks, dropBatch)

@@ -158,7 +158,7 @@ func TestDepthsCountJobsThatWaitInAWorker(t *testing.T) {
 	}
 }
 
-// A receiver that takes no callbacks keeps limits.max_callbacks of them, with their tasks; the oldest are given up.
+// A receiver that takes no callbacks keeps Limits.MaxCallbacks of them, with their tasks; the oldest are given up.
 func TestCallbacksBeyondTheLimitAreGivenUp(t *testing.T) {
 	t.Parallel()
 	const limit = 3

@@ -17,7 +17,7 @@ type Limits struct {
 
 	TimeoutDefaultSeconds int `json:"timeout_default_seconds" toml:"timeout_default_seconds" min:"1" doc:"Timeout of a job that sets none."`
 	TimeoutMaxSeconds     int `json:"timeout_max_seconds" toml:"timeout_max_seconds" min:"1" doc:"Maximum timeout of a job."`
-	WaitMaxSeconds        int `json:"wait_max_seconds" toml:"wait_max_seconds" min:"1" doc:"Maximum wait of a request for its job."`
+	WaitMaxSeconds        int `json:"wait_max_seconds" toml:"-"` // maximum wait of a request for its job
 
 	TTLDefaultSeconds  int `json:"ttl_default_seconds" toml:"ttl_default_seconds" min:"1" doc:"Lifetime of a sandbox that sets none."`
 	TTLMinSeconds      int `json:"ttl_min_seconds" toml:"-"` // minimum lifetime of a sandbox
@@ -64,13 +64,13 @@ type Limits struct {
 	MaxArtifactBytes   int64 `json:"max_artifact_bytes" toml:"max_artifact_bytes" min:"1" doc:"Bytes of one artifact."`
 	LinkSeconds        int   `json:"link_seconds" toml:"link_seconds" min:"1" doc:"Lifetime of a download link."`
 	RetentionSeconds   int   `json:"retention_seconds" toml:"retention_seconds" min:"1" doc:"How long finished jobs and their artifacts are kept."`
-	ClosedSeconds      int   `json:"closed_seconds" toml:"closed_seconds" min:"1" doc:"How long closed sandboxes stay readable."`
+	ClosedSeconds      int   `json:"closed_seconds" toml:"-"` // how long closed sandboxes stay readable
 	IdempotencySeconds int   `json:"idempotency_seconds" toml:"-"` // how long an Idempotency-Key is remembered
 	HiddenSeconds      int   `json:"-" toml:"-"`                   // How long records of reads are kept
 	MaxQueueDepth      int   `json:"max_queue_depth" toml:"-"`     // Jobs of a tenant that wait in one queue
 	QueueShare         int   `json:"-" toml:"-"`                   // Tasks of a tenant in one queue that no worker has begun. Its other runnable jobs are parked, so jobs of other tenants wait behind this many at most. Reads of files, interrupts and restarts have such a share for each kind, and count until they end: so many of a tenant run at once in one queue, and worker.slots should be at least eight times as many
 	MaxFinished        int   `json:"-" toml:"-"`                   // Jobs of a tenant that are kept. Beyond it the oldest finished ones are removed before retention_seconds have passed, with their Idempotency-Keys; their artifacts stay
-	MaxCallbacks       int   `json:"-" toml:"max_callbacks" min:"1" doc:"Callbacks of a tenant that are not delivered. Beyond it the oldest are given up, and their jobs may be removed like others: see max_finished."`
+	MaxCallbacks       int   `json:"-" toml:"-"` // callbacks of a tenant that are not delivered. Beyond it the oldest are given up, and their jobs may be removed like others: see MaxFinished
 	MaxQueued          int   `json:"max_queued" toml:"-"` // unfinished jobs of a tenant that has no quota max_queued of its own
 	MaxKeys            int   `json:"-" toml:"-"`          // API keys made at run time
 	MaxAudit           int   `json:"-" toml:"-"`          // Entries of the audit that are kept of each tenant
@@ -138,6 +138,7 @@ func DefaultLimits() Limits {
 // WithinRetention returns the limits of records that are kept for no longer than finished jobs are.
 func (l Limits) WithinRetention() Limits {
 	l.IdempotencySeconds = min(l.IdempotencySeconds, l.RetentionSeconds)
+	l.ClosedSeconds = min(l.ClosedSeconds, l.RetentionSeconds)
 	l.HiddenSeconds = min(l.HiddenSeconds, l.RetentionSeconds)
 	return l
 }

@@ -46,8 +46,7 @@ func TestSoak(t *testing.T) {
 		}
 	}
 	f := newFarm(t, faulttest.Config{Workers: 2, Schedulers: 2, Links: true, Env: []string{
-		"SANDFARM_LIMITS_RETENTION_SECONDS=15", "SANDFARM_LIMITS_CLOSED_SECONDS=15",
-		"SANDFARM_SCHEDULER_TRIM_EVERY=5s",
+		"SANDFARM_LIMITS_RETENTION_SECONDS=15",
 	}})
 	ctx, done := context.WithTimeout(t.Context(), length)
 	defer done()

@@ -106,7 +106,7 @@ listen = "0.0.0.0:8000"
 [s3]
 endpoint = "http://localhost:9000"
 [scheduler]
-trim_every = "1ms"
+node_timeout = "1ms"
 [telemetry]
 otlp_endpoint = "localhost:4318"
 [limits.memory_mb]
@@ -117,7 +117,7 @@ max = 1024
 		t.Fatal("it loads")
 	}
 	for _, want := range []string{
-		"unknown", "log.level", "worker.slots", "redis.url", "api.listen", "s3.access_key", "scheduler.trim_every", "telemetry.otlp_endpoint", "limits.memory_mb",
+		"unknown", "log.level", "worker.slots", "redis.url", "api.listen", "s3.access_key", "scheduler.node_timeout", "telemetry.otlp_endpoint", "limits.memory_mb",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%s is not mentioned:\n%v", want, err)
