@@ -219,7 +219,7 @@ func (s *Service) JobRequest(ctx context.Context, tenant, id string) (wire.JobSp
 	if !farm.ValidID(farm.JobPrefix, id) {
 		return wire.JobSpec{}, noJob(id)
 	}
-	job, err := s.Store.Job(ctx, farm.Ref{Tenant: tenant, ID: id})
+	job, err := s.Store.Shown(ctx, farm.Ref{Tenant: tenant, ID: id})
 	switch {
 	case err != nil:
 		return wire.JobSpec{}, err

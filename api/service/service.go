@@ -32,6 +32,7 @@ type Submitter interface {
 type Jobs interface {
 	Job(ctx context.Context, ref farm.Ref) (*farm.Job, error)
 	Reload(ctx context.Context, job *farm.Job, watch *store.Watch) (*farm.Job, error)
+	Shown(ctx context.Context, ref farm.Ref) (*farm.Job, error)
 	WholeRequest(ctx context.Context, job farm.Ref) (*farm.Request, error)
 	Wait(ctx context.Context, job *farm.Job) (store.Wait, error)
 	QueuePosition(ctx context.Context, job *farm.Job) (store.QueuePosition, error)

@@ -247,7 +247,7 @@ func read(ctx context.Context, body io.Reader, limit int64) ([]byte, error) {
 	return raw, nil
 }
 
-// decode reads a bounded JSON answer to its end, so that the underlying stream can be reused.
+// decode reads a bounded JSON answer to its end, so that the underlying stream can be reused. It decodes a large one on a core of the tenant of ctx.
 func decode(ctx context.Context, res *http.Response, out answer) error {
 	raw, err := read(ctx, res.Body, out.bytes)
 	if err != nil {
@@ -256,6 +256,11 @@ func decode(ctx context.Context, res *http.Response, out answer) error {
 	if out.into == nil {
 		return nil
 	}
+	leave, err := budget.Core(ctx, len(raw))
+	if err != nil {
+		return err
+	}
+	defer leave()
 	if budget.Values(raw) > out.values {
 		return farm.Errorf(farm.CodeTooLarge, "The sandbox answered with more than %d values.", out.values)
 	}

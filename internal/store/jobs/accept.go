@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store/db"
 	"github.com/sandfarm/sandfarm/internal/store/sandboxes"
@@ -46,7 +47,12 @@ func (s *Store) Accept(ctx context.Context, a Accept) (Accepted, error) {
 			return Accepted{}, err
 		}
 	}
+	leave, err := budget.Core(ctx, requestBytes(a.Request))
+	if err != nil {
+		return Accepted{}, err
+	}
 	args, whole, err := s.acceptArgs(&job, a)
+	leave()
 	if err != nil {
 		return Accepted{}, err
 	}
@@ -159,6 +165,26 @@ type acceptArgs struct {
 	Expired        bool     `lua:"expired"` // of a close, like Reason
 	Reason         string   `lua:"reason"`
 	MaxMemory      int64    `lua:"max_memory"` // bytes that the tenant's unfinished jobs and open sandboxes may have in Redis; 0: no bound
+}
+
+// requestBytes is about how long a request is, where it may be long.
+func requestBytes(r *farm.Request) (n int) {
+	const entry = 64 // of a list
+	if r == nil {
+		return 0
+	}
+	if r.Execute != nil {
+		n += len(r.Execute.Code)
+	}
+	if r.Command != nil {
+		for _, command := range r.Command.Commands {
+			n += entry + len(command)
+		}
+	}
+	for i := range r.Files {
+		n += entry + len(r.Files[i].Content)
+	}
+	return n
 }
 
 // acceptArgs also returns the document of a request that is stored as one, see encodeRequest.

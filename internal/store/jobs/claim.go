@@ -88,7 +88,7 @@ func (s *Store) decodeClaim(ctx context.Context, r db.Reply) (*Claim, error) {
 	c := &Claim{Job: job, Cancel: fields["cancel"] == "1"}
 	if request := r.Text(2); db.IsReference(request) {
 		c.request = request
-	} else if c.Request, err = decodeRequest(request); err != nil {
+	} else if c.Request, err = decodeRequest(ctx, request); err != nil {
 		return nil, err
 	}
 	if box := r.Fields(3); len(box) > 0 {

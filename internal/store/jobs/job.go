@@ -31,6 +31,11 @@ func noJob(id string) error { return farm.NotFoundf("There is no job %s.", id) }
 
 // Job reads a job; CodeNotFound if it is another tenant's, or gone.
 func (s *Store) Job(ctx context.Context, ref farm.Ref) (*farm.Job, error) {
+	return s.read(ctx, ref, "")
+}
+
+// read is Job without the field that is left out.
+func (s *Store) read(ctx context.Context, ref farm.Ref, without string) (*farm.Job, error) {
 	fields, err := s.Redis.HGetAll(ctx, s.Key(ref.Tenant, db.KeyJob, ref.ID)).Result()
 	if err != nil {
 		return nil, db.Wrap("read job", err)
@@ -38,6 +43,7 @@ func (s *Store) Job(ctx context.Context, ref farm.Ref) (*farm.Job, error) {
 	if len(fields) == 0 {
 		return nil, noJob(ref.ID)
 	}
+	delete(fields, without)
 	return s.readJob(ctx, fields)
 }
 
@@ -297,11 +303,17 @@ func encodeRequest(request, shown *farm.Request) (value, whole []byte, err error
 	return value, whole, err
 }
 
-func decodeRequest(text string) (*farm.Request, error) {
+// decodeRequest decodes a request, a large one on a core of the tenant of ctx (budget.Core).
+func decodeRequest(ctx context.Context, text string) (*farm.Request, error) {
 	var request farm.Request
 	if text == "" {
 		return &request, nil
 	}
+	leave, err := budget.Core(ctx, len(text))
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	if err := json.Unmarshal([]byte(text), &request); err != nil {
 		return nil, fmt.Errorf("decode request: %w", err)
 	}
@@ -315,7 +327,7 @@ func (s *Store) readRequest(ctx context.Context, value string) (*farm.Request, e
 	if err != nil {
 		return nil, err
 	}
-	request, err := decodeRequest(text)
+	request, err := decodeRequest(ctx, text)
 	if err != nil || private == "" {
 		return request, err
 	}
@@ -323,11 +335,16 @@ func (s *Store) readRequest(ctx context.Context, value string) (*farm.Request, e
 	if text, err = s.Resolve(budget.Without(ctx), private); err != nil {
 		return nil, err
 	}
-	hidden, err := decodeRequest(text)
+	hidden, err := decodeRequest(ctx, text)
 	if err != nil {
 		return nil, err
 	}
 	return withText(hidden, request), nil
+}
+
+// Shown reads a job with what it shows of its request, without its result, which may be large. CodeNotFound as for Job.
+func (s *Store) Shown(ctx context.Context, ref farm.Ref) (*farm.Job, error) {
+	return s.read(ctx, ref, "result")
 }
 
 // WholeRequest reads the request of a job that shows only its beginning (farm.Job.Truncated), as callers may see it. CodeNotFound if it is
@@ -337,5 +354,5 @@ func (s *Store) WholeRequest(ctx context.Context, job farm.Ref) (*farm.Request, 
 	if err != nil {
 		return nil, err
 	}
-	return decodeRequest(text)
+	return decodeRequest(ctx, text)
 }

@@ -86,6 +86,13 @@ func largeRecords(t *testing.T, factory Factory) {
 	if err != nil || len(listed) != 1 {
 		t.Fatalf("Jobs = %v, %v", listed, err)
 	}
+	_, before := b.documents.Calls()
+	shown, err := b.Shown(t.Context(), accepted.Ref())
+	testbed.Must(t, err)
+	if _, after := b.documents.Calls(); after != before+1 || shown.Result != nil {
+		t.Errorf("what a job shows of its request takes %d documents, and its result %v", after-before, shown.Result)
+	}
+	testbed.Diff(t, "shown request", a.Job.Redacted, shown.Redacted)
 	reloaded, err := b.Reload(t.Context(), accepted, nil)
 	testbed.Must(t, err)
 	canceled, _, err := b.Cancel(t.Context(), accepted.Ref(), nil) // a finished job stays unchanged
