@@ -1,6 +1,8 @@
 package execution
 
 import (
+	"archive/tar"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -98,15 +100,9 @@ func (x *Runner) writeFiles(ctx context.Context, c *client.Client, t Task) (*far
 	if f.Op == farm.FileWrite && len(parts) == 0 {
 		parts = []farm.InputFile{{Path: f.Path, Staged: f.Staged, Size: f.Size}}
 	}
-	for _, part := range parts {
-		if err := x.writeInput(ctx, t.Sandbox, part); err != nil {
-			return nil, fmt.Errorf("write %q: %w", part.Path, err)
-		}
-		entry, err := c.Stat(ctx, part.Path)
-		if err != nil {
-			return nil, fmt.Errorf("read back %q: %w", part.Path, err)
-		}
-		result.Entries = append(result.Entries, entry)
+	var err error
+	if result.Entries, err = x.writeInputs(ctx, c, t.Job.Tenant, parts); err != nil {
+		return nil, err
 	}
 	var staged []string
 	for _, part := range parts {
@@ -116,6 +112,80 @@ func (x *Runner) writeFiles(ctx context.Context, c *client.Client, t Task) (*far
 	}
 	x.removeUploads(ctx, t.Job, nil, staged...)
 	return result, nil
+}
+
+// writeInputs writes files that came with a request, and describes them. Those that are stored in the request are sent together, since there may
+// be thousands.
+func (x *Runner) writeInputs(ctx context.Context, c *client.Client, tenant string, inputs []farm.InputFile) ([]farm.FileEntry, error) {
+	var small []farm.InputFile
+	for _, f := range inputs {
+		if f.Staged == "" {
+			small = append(small, f)
+		}
+	}
+	together := len(small) > 1
+	written := map[string]farm.FileEntry{}
+	if together {
+		entries, err := x.putFiles(ctx, c, tenant, small)
+		if err != nil {
+			return nil, fmt.Errorf("write files: %w", err)
+		}
+		for _, e := range entries {
+			written[e.Path] = e
+		}
+	}
+	entries := make([]farm.FileEntry, len(inputs))
+	for i, f := range inputs {
+		entry, ok := written[f.Path]
+		var err error
+		switch {
+		case ok:
+		case f.Staged != "":
+			err = x.withUpload(ctx, f.Staged, func(body io.Reader) error {
+				entry, err = c.Write(ctx, f.Path, body)
+				return err
+			})
+		case together: // the agent does not describe what it unpacks
+			entry, err = c.Stat(ctx, f.Path)
+		default:
+			entry, err = c.Write(ctx, f.Path, bytes.NewReader(f.Content))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("write %q: %w", f.Path, err)
+		}
+		entries[i] = entry
+	}
+	return entries, nil
+}
+
+// putFiles sends files to the agent as one tar.
+func (x *Runner) putFiles(ctx context.Context, c *client.Client, tenant string, files []farm.InputFile) ([]farm.FileEntry, error) {
+	ctx, hold := x.memory.With(ctx, tenant, 0) // the answer is charged as it comes
+	defer hold.Release()
+	r, w := io.Pipe()
+	packed := make(chan struct{})
+	go func() {
+		defer close(packed)
+		_ = w.CloseWithError(pack(w, files))
+	}()
+	entries, err := c.PutFiles(ctx, r, len(files))
+	_ = r.Close()
+	<-packed
+	return entries, err
+}
+
+func pack(w io.Writer, files []farm.InputFile) error {
+	to := tar.NewWriter(w)
+	for _, f := range files {
+		err := to.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: f.Path, Size: int64(len(f.Content)), Mode: 0o644})
+		if err == nil {
+			_, err = to.Write(f.Content)
+		}
+		if err != nil {
+			return fmt.Errorf("pack %q: %w", f.Path, err)
+		}
+	}
+	return to.Close()
 }
 
 // withUpload calls use with a staged upload.

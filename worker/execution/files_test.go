@@ -1,9 +1,16 @@
 package execution
 
 import (
+	"archive/tar"
+	"encoding/json"
+	"io"
 	"net/http"
 	"strconv"
+	"strings"
+	"sync"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/blob"
@@ -76,6 +83,74 @@ func TestCopiesOfFilesAreCharged(t *testing.T) {
 		kept += c.kept
 		if stored, err := b.Store.Stored(t.Context(), workertest.Tenant); err != nil || stored.Kept != kept || copied != c.kept {
 			t.Errorf("%s, link %v: a copy of %d bytes, and %+v is stored (%v); want %d of %d", c.path, c.link, copied, stored, err, c.kept, kept)
+		}
+	}
+}
+
+// The files of an upload that are stored in its request travel together; an agent that is older than that is asked for each.
+func TestSmallFilesTravelTogether(t *testing.T) {
+	t.Parallel()
+	for _, older := range []bool{false, true} {
+		b := setup(t)
+		box := b.Ready()
+		b.Fake.Put(box.ID, true)
+		var mu sync.Mutex
+		calls, sizes := map[string]int{}, map[string]int64{}
+		describe := func(path string) farm.FileEntry {
+			return farm.FileEntry{Path: path, Size: sizes[path], Mode: "0644", Type: "file"}
+		}
+		agent := workertest.Hostile(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			path := r.URL.Query().Get("path")
+			calls[r.Method+" "+r.URL.Path]++
+			switch r.URL.Path {
+			case "/v1/files/tar":
+				var placed []farm.FileEntry
+				for members := tar.NewReader(r.Body); ; {
+					h, err := members.Next()
+					if err != nil {
+						break
+					}
+					sizes[h.Name] = h.Size
+					placed = append(placed, describe(h.Name))
+				}
+				if older {
+					placed = nil
+				}
+				_ = json.NewEncoder(w).Encode(map[string]any{"entries": placed})
+			case "/v1/files/content":
+				sizes[path], _ = io.Copy(io.Discard, r.Body)
+				_ = json.NewEncoder(w).Encode(describe(path))
+			case "/v1/files/stat":
+				_ = json.NewEncoder(w).Encode(describe(path))
+			}
+		}))
+		x, n := b.runner()
+		workertest.Must(t, n.UseConnection(t.Context(), box.ID, func() *client.Client { return agent }))
+		worker := farm.NewID("wrk_")
+		b.Register(worker)
+		request := &farm.FileRequest{Op: farm.FileMany, Path: ".", Parts: []farm.InputFile{{Path: "large"}, {Path: "a", Content: []byte("1"), Size: 1}, {Path: "d/b"}}}
+		job := b.Accept(farm.KindFile, box.ID, &farm.Request{File: request}, func(a *store.Accept) {
+			request.Parts[0].Staged = farm.StagingOf(a.Job.Ref()) + "large"
+			_, err := b.Blobs.Put(t.Context(), request.Parts[0].Staged, strings.NewReader("12345"), 5, blob.PutOptions{})
+			workertest.Must(t, err)
+		})
+		claim, err := b.Store.Claim(t.Context(), job, worker)
+		workertest.Must(t, err)
+		got, err := x.File(t.Context(), Task{Claim: claim})
+		workertest.Must(t, err)
+		if diff := cmp.Diff([]farm.FileEntry{
+			{Path: "large", Size: 5, Mode: "0644", Type: "file"}, {Path: "a", Size: 1, Mode: "0644", Type: "file"}, {Path: "d/b", Mode: "0644", Type: "file"},
+		}, got.Result.File.Entries); diff != "" {
+			t.Errorf("older agent %v: (-want +got):\n%s", older, diff)
+		}
+		want := map[string]int{"POST /v1/files/tar": 1, "PUT /v1/files/content": 1}
+		if older {
+			want["GET /v1/files/stat"] = 2
+		}
+		if diff := cmp.Diff(want, calls); diff != "" {
+			t.Errorf("older agent %v: calls (-want +got):\n%s", older, diff)
 		}
 	}
 }

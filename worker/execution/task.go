@@ -1,7 +1,6 @@
 package execution
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -272,11 +271,11 @@ func (x *Runner) WriteInputs(ctx context.Context, t Task, sandbox *farm.Sandbox)
 	if len(t.Request.Files) == 0 {
 		return nil
 	}
+	c, err := x.node.Connect(ctx, sandbox)
+	if err != nil {
+		return err
+	}
 	if t.Job.Attempt > 1 {
-		c, err := x.node.Connect(ctx, sandbox)
-		if err != nil {
-			return err
-		}
 		started, err := c.Execution(ctx, t.Job.ID)
 		if err != nil {
 			return fmt.Errorf("look for the execution: %w", err)
@@ -285,28 +284,6 @@ func (x *Runner) WriteInputs(ctx context.Context, t Task, sandbox *farm.Sandbox)
 			return nil
 		}
 	}
-	for _, f := range t.Request.Files {
-		if err := x.writeInput(ctx, sandbox, f); err != nil {
-			return fmt.Errorf("write %s: %w", f.Path, err)
-		}
-	}
-	return nil
-}
-
-// writeInput writes one file that came with a request.
-func (x *Runner) writeInput(ctx context.Context, sandbox *farm.Sandbox, f farm.InputFile) error {
-	c, err := x.node.Connect(ctx, sandbox)
-	if err != nil {
-		return err
-	}
-	if f.Staged == "" {
-		_, err = c.Write(ctx, f.Path, bytes.NewReader(f.Content))
-		return err
-	}
-	r, _, err := x.blobs.Get(ctx, f.Staged, 0, 0)
-	if err != nil {
-		return fmt.Errorf("read upload: %w", err)
-	}
-	_, err = c.Write(ctx, f.Path, r)
-	return errors.Join(err, r.Close())
+	_, err = x.writeInputs(ctx, c, t.Job.Tenant, t.Request.Files)
+	return err
 }

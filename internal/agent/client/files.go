@@ -128,6 +128,27 @@ func (c *Client) PutTar(ctx context.Context, path string, r io.Reader) error {
 	return decode(ctx, res, short(nil))
 }
 
+// PutFiles writes files of the workspace as Write does, all of them or none, and describes them. The tar has up to n of them, with paths relative to the
+// workspace. An agent that is older than this call describes none. ctx bounds the transfer.
+func (c *Client) PutFiles(ctx context.Context, tar io.Reader, n int) ([]farm.FileEntry, error) {
+	query := url.Values{"path": {""}, "describe": {"true"}}
+	res, err := c.do(ctx, http.MethodPost, "/v1/files/tar", query, struct{ io.Reader }{tar})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	var placed agent.Listing
+	if err := decode(ctx, res, list(&placed, n, fileValues)); err != nil {
+		return nil, err
+	}
+	for _, e := range placed.Entries {
+		if err := CheckEntry(e); err != nil {
+			return nil, err
+		}
+	}
+	return placed.Entries, nil
+}
+
 // GetTar streams a directory as an uncompressed tar of its regular files and directories. The caller closes the reader.
 func (c *Client) GetTar(ctx context.Context, path string) (io.ReadCloser, error) {
 	res, err := c.do(ctx, http.MethodGet, "/v1/files/tar", url.Values{"path": {path}}, nil)

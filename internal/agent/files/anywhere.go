@@ -126,7 +126,7 @@ func (s *Server) unpack(_ http.ResponseWriter, r *http.Request) (any, error) {
 		return nil, Problem(err, p)
 	}
 	defer top.close()
-	if err := unpack(top, ".", r.Body); err != nil {
+	if err := unpack(top, ".", r.Body, nil); err != nil {
 		return nil, Problem(err, p)
 	}
 	_, _ = io.Copy(io.Discard, r.Body) // padding after the end of the archive

@@ -123,6 +123,45 @@ func TestFilesRefuse(t *testing.T) {
 	}
 }
 
+// Many files that come together are written as each alone would be, but all of them or none.
+func TestPutFilesWritesAsWriteDoes(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartPlain(t)
+	ctx := t.Context()
+	outside := t.TempDir()
+	testbed.Must(t, a.Mkdir(ctx, "dir"))
+	for link, target := range map[string]string{"out": outside, "in": "dir", "none": "nothing"} {
+		testbed.Must(t, os.Symlink(target, filepath.Join(a.Workspace, link)))
+	}
+	put := func(files ...tar.Header) ([]farm.FileEntry, error) {
+		return a.PutFiles(ctx, bytes.NewReader(archive(t, files...)), len(files))
+	}
+	entries, err := put(file("b/new", "12345"), file("in/a", ""), file("none", "1"))
+	testbed.Must(t, err)
+	got := map[string]farm.FileEntry{}
+	for _, e := range entries {
+		got[e.Path] = e
+	}
+	for path, size := range map[string]int64{"b/new": 5, "in/a": 0, "none": 1} {
+		want, err := a.Stat(ctx, path)
+		if err != nil || want.Size != size || want.Mode != "0644" || got[path] != want || len(got) != 3 {
+			t.Errorf("%s: %+v, %v; described as %+v", path, want, err, got[path])
+		}
+	}
+	for path, want := range map[string]farm.Code{
+		"dir": farm.CodeConflict, "in": farm.CodeConflict, "out/a": farm.CodeInvalid, "b/new/a": farm.CodeConflict, ".sandfarm-staging/a": farm.CodeInvalid,
+	} {
+		_, alone := a.Write(ctx, path, strings.NewReader("x"))
+		_, err := put(file("first", "x"), file(path, "x"))
+		if farm.CodeOf(err) != want || farm.CodeOf(alone) != want {
+			t.Errorf("%s: %v, and alone %v; want %s", path, err, alone, want)
+		}
+	}
+	if _, err := a.Stat(ctx, "first"); farm.CodeOf(err) != farm.CodeNotFound {
+		t.Errorf("a file of an upload that was refused: %v", err)
+	}
+}
+
 func TestInterruptedWriteLeavesNothing(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartPlain(t)

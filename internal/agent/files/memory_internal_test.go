@@ -42,7 +42,7 @@ func TestUploadsEndBeforeTheMemoryIsUsedUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer top.close()
-	if err := unpack(top, "d", source); farm.CodeOf(err) != farm.CodeTooLarge {
+	if err := unpack(top, "d", source, nil); farm.CodeOf(err) != farm.CodeTooLarge {
 		t.Errorf("unpack = %v, want %s", err, farm.CodeTooLarge)
 	}
 	if _, err := stat(top, "d", false); err == nil {

@@ -218,8 +218,9 @@ type unpacker struct {
 	links map[string]bool // symbolic links of the archive
 }
 
-// unpack unpacks a tar archive under a directory of a tree, entirely or not at all.
-func unpack(top tree, p string, r io.Reader) error {
+// unpack unpacks a tar archive under a directory of a tree, entirely or not at all. placed is called for each file and link in its place; nil: it is
+// of no interest, and a file replaces a link to a directory.
+func unpack(top tree, p string, r io.Reader, placed func(p string) error) error {
 	if of, err := stat(top, p, true); err == nil && !of.isDir() {
 		return farm.Conflictf("%s exists and is not a directory", p)
 	}
@@ -232,7 +233,7 @@ func unpack(top tree, p string, r io.Reader) error {
 	if err := u.all(r); err != nil {
 		return err
 	}
-	return merge(staged, top, p)
+	return merge(staged, top, p, placed)
 }
 
 // all unpacks every member into the stage.
@@ -324,18 +325,22 @@ func (u *unpacker) link(name, target string) error {
 }
 
 // merge moves what is staged into place: directories are merged, files replace files. If anything conflicts, it moves nothing.
-func merge(staged, top tree, to string) error {
+func merge(staged, top tree, to string, placed func(p string) error) error {
 	var dirs, others []string
 	err := walk(staged, ".", false, func(f found, err error) error {
 		if err != nil { // it vanished
 			return nil
 		}
 		target := path.Join(to, f.path)
-		old, err := stat(top, target, false)
+		old, err := stat(top, target, placed != nil && !f.isDir())
 		switch {
 		case f.isDir():
 			if err == nil && !old.isDir() {
-				if real, err := stat(top, target, true); err != nil || !real.isDir() {
+				real, err := stat(top, target, true)
+				switch {
+				case errors.Is(err, errEscapes):
+					return Problem(err, target)
+				case err != nil || !real.isDir():
 					return farm.Conflictf("%s exists and is not a directory", execution.Cut(target, shownName))
 				}
 			}
@@ -356,7 +361,11 @@ func merge(staged, top tree, to string) error {
 		}
 	}
 	for _, name := range others {
-		if err := rename(staged, name, top, path.Join(to, name)); err != nil {
+		err := rename(staged, name, top, path.Join(to, name))
+		if err == nil && placed != nil {
+			err = placed(path.Join(to, name))
+		}
+		if err != nil {
 			return Problem(err, path.Join(to, name))
 		}
 	}

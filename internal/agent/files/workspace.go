@@ -191,7 +191,21 @@ func (w *Workspace) Write(p string, mode fs.FileMode, r io.Reader) (e farm.FileE
 
 // PutTar unpacks a tar archive under a directory, entirely or not at all.
 func (w *Workspace) PutTar(p string, r io.Reader) error {
-	return w.at(p, func(top tree, p string) error { return unpack(top, p, r) })
+	return w.at(p, func(top tree, p string) error { return unpack(top, p, r, nil) })
+}
+
+// PutFiles is PutTar for files that are written as by Write, and describes them.
+func (w *Workspace) PutFiles(p string, r io.Reader) (entries []farm.FileEntry, err error) {
+	err = w.at(p, func(top tree, p string) error {
+		return unpack(top, p, r, func(p string) error {
+			of, err := stat(top, p, false)
+			if err == nil {
+				entries = append(entries, of.workEntry(p))
+			}
+			return err
+		})
+	})
+	return entries, err
 }
 
 // WriteTar writes the regular files and directories under a directory as a tar archive.

@@ -76,14 +76,22 @@ func (s *Server) putContent(_ http.ResponseWriter, r *http.Request) (any, error)
 }
 
 func (s *Server) postTar(_ http.ResponseWriter, r *http.Request) (any, error) {
-	if err := s.files.PutTar(r.URL.Query().Get("path"), r.Body); err != nil {
+	query, answer := r.URL.Query(), any(nil)
+	var err error
+	if query.Get("describe") == "true" {
+		var placed agent.Listing
+		placed.Entries, err = s.files.PutFiles(query.Get("path"), r.Body)
+		answer = placed
+	} else {
+		err = s.files.PutTar(query.Get("path"), r.Body)
+	}
+	if err != nil {
 		return nil, err
 	}
-	_, err := io.Copy(io.Discard, r.Body) // padding after the end of the archive
-	if err != nil {
+	if _, err := io.Copy(io.Discard, r.Body); err != nil { // padding after the end of the archive
 		return nil, fmt.Errorf("read rest of body: %w", err)
 	}
-	return nil, nil
+	return answer, nil
 }
 
 func (s *Server) getTar(w http.ResponseWriter, r *http.Request) (any, error) {
