@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/testbed"
@@ -120,6 +121,30 @@ func TestAnAgentThatHibernatesEndsWithoutAWorker(t *testing.T) {
 	ms, err := strconv.ParseInt(query.Get("awake_ms"), 10, 64)
 	if left := time.Duration(ms) * time.Millisecond; err != nil || left <= 2*checkpointTimeout || left > time.Hour {
 		t.Errorf("the agent has the deadline %v", query)
+	}
+}
+
+// The worker that resumed a sandbox may have died before it sent the deadline, which the label of the container does not tell.
+func TestNextWorkerSendsDeadlinesOfWhatMayHaveHibernated(t *testing.T) {
+	t.Parallel()
+	for _, hibernates := range []bool{false, true} {
+		s := newSleeper(t)
+		s.w.node.UseHibernates()
+		if hibernates {
+			s.w.node.UseHibernates("runsc")
+		}
+		s.Fake.SetLabels(s.box.ID, map[string]string{
+			engine.LabelNamespace: "test", engine.LabelSandbox: s.box.ID, engine.LabelTenant: workertest.Tenant, engine.LabelNode: workertest.Node,
+			engine.LabelDeadline: strconv.FormatInt(s.Sandbox(s.box).ExpiresAt.Unix(), 10),
+		})
+		got := deadlinesOf(t, s.w, s.box)
+		workertest.Must(t, s.w.reconciler.Run(t.Context()))
+		s.w.node.Close() // the round has ended
+		want := 0
+		if hibernates {
+			want = 1
+		}
+		testbed.Diff(t, fmt.Sprintf("deadlines of an agent that can hibernate: %v", hibernates), want, len(got()))
 	}
 }
 

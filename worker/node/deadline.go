@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -88,8 +89,8 @@ func (n *Node) sendDeadline(ctx context.Context, s *farm.Sandbox, known time.Tim
 	return err
 }
 
-// SyncDeadlines sends the deadlines that changed to the agents of the open sandboxes of this node. It does not wait: while an
-// earlier call still sends, it does nothing.
+// SyncDeadlines sends the deadlines that changed to the agents of the open sandboxes of this node, and those that an agent may not know since it was
+// resumed by another worker. It does not wait: while an earlier call still sends, it does nothing.
 func (n *Node) SyncDeadlines(open []*farm.Sandbox, containers []farm.Container) {
 	labels := make(map[string]time.Time, len(containers))
 	for _, c := range containers {
@@ -98,7 +99,11 @@ func (n *Node) SyncDeadlines(open []*farm.Sandbox, containers []farm.Container) 
 	n.deadlines.retain(open)
 	var changed []*farm.Sandbox
 	for _, s := range open {
-		if !n.deadlines.knows(s, labels[s.ID]) && s.State.Accepts() && s.State != farm.SandboxHibernated { // a resume sends it
+		label := labels[s.ID]
+		if slices.Contains(n.hibernates, s.Runtime) {
+			label = time.Time{} // a worker suspends the deadline for a checkpoint, and may have died before it sent it again
+		}
+		if !n.deadlines.knows(s, label) && s.State.Accepts() && s.State != farm.SandboxHibernated { // a resume sends it
 			changed = append(changed, s)
 		}
 	}
