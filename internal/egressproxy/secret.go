@@ -117,37 +117,33 @@ func guardAnswer(res *http.Response) error {
 	return nil
 }
 
-// search looks for secrets in texts, as they are and behind the escapes of JSON and of URLs.
+// search looks for secrets in texts, as they are and behind the escapes of JSON and of URLs. It is used by one goroutine at a time.
 type search struct {
-	forms, unescaped [][]byte
-	longest          int // how many bytes a form may have with an escape for each byte
+	forms         [][]byte
+	escaped, fold []farm.Sought
+	longest       int // how many bytes a form may have with an escape for each byte
+	memory        farm.EscapeSearch
 }
 
-func newSearch(secrets []Secret) (s search) {
+func newSearch(secrets []Secret) *search {
+	s := &search{}
 	for _, one := range secrets {
 		for _, form := range farm.SecretForms(one.Value) {
-			s.forms, s.unescaped = append(s.forms, []byte(form)), append(s.unescaped, farm.Unescaped([]byte(form)))
+			text := []byte(form)
+			s.forms, s.escaped, s.fold = append(s.forms, text), append(s.escaped, farm.NewSought(text, false)), append(s.fold, farm.NewSought(text, true))
 			s.longest = max(s.longest, farm.EscapeBytes*len(form))
 		}
 	}
 	return s
 }
 
-func (s search) found(text []byte) bool {
-	return contains(text, s.forms) || contains(farm.Unescaped(text), s.unescaped)
+func (s *search) found(text []byte) bool {
+	return slices.ContainsFunc(s.forms, func(form []byte) bool { return bytes.Contains(text, form) }) || s.memory.Finds(text, s.escaped)
 }
 
 // foundInName searches the name of a header, which has lost the case of its letters.
-func (s search) foundInName(name []byte) bool {
-	return containsFold(name, s.forms) || containsFold(farm.Unescaped(name), s.unescaped)
-}
-
-func contains(text []byte, forms [][]byte) bool {
-	return slices.ContainsFunc(forms, func(form []byte) bool { return bytes.Contains(text, form) })
-}
-
-func containsFold(text []byte, forms [][]byte) bool {
-	return slices.ContainsFunc(forms, func(form []byte) bool { return bytes.Contains(bytes.ToLower(text), bytes.ToLower(form)) })
+func (s *search) foundInName(name []byte) bool {
+	return slices.ContainsFunc(s.forms, func(form []byte) bool { return bytes.Contains(bytes.ToLower(name), bytes.ToLower(form)) }) || s.memory.Finds(name, s.fold)
 }
 
 // guardedBody is a body that ends before a secret. Until more has been read, the last bytes are withheld, whatever they are: as many as the beginning
@@ -160,7 +156,7 @@ func containsFold(text []byte, forms [][]byte) bool {
 type guardedBody struct {
 	io.Closer
 	from        io.Reader
-	sought      search
+	sought      *search
 	found       func()
 	dropTrailer func() // trailers are known, and not searched, at the end
 

@@ -121,6 +121,7 @@ func TestEscapedSecretIsFound(t *testing.T) {
 		"AsItIs":           {`sk-%41\u0042/23456`, `sk-%41\u0042/23456`},
 		"Password":         {`Basic dXNlcjpnaHBfWmszOS94UQ==`, `{"password":"ghp_Zk39\/xQ"}`},
 		"BehindAPercent":   {`41abcdef/`, `100%41abcdef/`},
+		"BehindAnEscape":   {`ab+cdefgh`, `x%25ab%2Bcdefgh`},
 	} {
 		for size := 1; size <= len(c.text); size++ {
 			body := &parts{end: io.EOF}

@@ -1,13 +1,9 @@
 package farm
 
 import (
-	"bytes"
 	"encoding/base64"
-	"encoding/binary"
-	"encoding/hex"
 	"slices"
 	"strings"
-	"unicode/utf8"
 )
 
 // Secret is what a worker adds to requests of a sandbox for one host. The value is not here: it is sealed beside the sandbox's record.
@@ -93,61 +89,6 @@ func SecretForms(value string) []string {
 		}
 	}
 	return forms
-}
-
-// EscapeBytes is how long an escape of JSON is, the longest that is no escape of another one.
-const EscapeBytes = len(`\u002f`)
-
-// Unescaped replaces the escapes of JSON and of URLs in a text, also those of one another, so that what encoders make of a text without % and
-// backslashes is the same for all of them: `\/`, `\\/`, `\u002f`, `\x2F`, %2f and %252F are all a slash. A plus is a space, as in forms, and no
-// backslash is left. It may return the text itself.
-func Unescaped(text []byte) []byte {
-	if !bytes.ContainsAny(text, `%\+`) {
-		return text
-	}
-	out := make([]byte, 0, len(text))
-	for _, c := range text {
-		out = append(out, c)
-		for more := c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'f'; more; { // every escape ends with a digit
-			out, more = unescapedEnd(out)
-		}
-	}
-	kept := out[:0]
-	for _, c := range out {
-		switch c {
-		case '+':
-			kept = append(kept, ' ')
-		case '\\': // of no escape
-		default:
-			kept = append(kept, c)
-		}
-	}
-	return kept
-}
-
-// unescapedEnd replaces the escape at the end of a text in its place, and reports whether there was one.
-func unescapedEnd(text []byte) ([]byte, bool) {
-	n, digits := len(text), 2
-	var begin int
-	switch {
-	case n >= 3 && text[n-3] == '%':
-		begin = n - 3
-	case n >= 4 && text[n-4] == '\\' && text[n-3] == 'x':
-		begin = n - 4
-	case n >= 6 && text[n-6] == '\\' && text[n-5] == 'u':
-		begin, digits = n-6, 4
-	default:
-		return text, false
-	}
-	var code [2]byte
-	_, err := hex.Decode(code[len(code)-digits/2:], text[n-digits:])
-	switch {
-	case err != nil:
-		return text, false
-	case text[begin] == '%':
-		return append(text[:begin], code[1]), true
-	}
-	return utf8.AppendRune(text[:begin], rune(binary.BigEndian.Uint16(code[:]))), true
 }
 
 // visible reports whether a text is ASCII without control characters.

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
@@ -27,6 +28,36 @@ func TestErrorOfASecretsValueNamesTheSecret(t *testing.T) {
 		err := farm.CheckSecretValue("TOKEN", value, 64)
 		if (err == nil) != (want == "") || err != nil && !strings.HasPrefix(farm.MessageOf(err), want) {
 			t.Errorf("%q: %v, want %q", value, err, want)
+		}
+	}
+}
+
+// What stands around an escaped secret may look like a part of an escape that its own characters continue.
+func TestEscapedTextIsFoundFromEachPlace(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		secret, escaped string
+		before, after   []string
+	}{
+		{"ab+cdefgh", "ab%2Bcdefgh", []string{"", "%", "x%25", `\`, "%2", "%%", "%2525", `\u00`, `\\x`, "%2%35"}, []string{""}},
+		{"25ab/cdef", `25ab\/cdef`, []string{"%", "%25", `\x`, `\u`, `\u00`}, []string{""}},
+		{"u0041/cdef", `u0041\/cdef`, []string{`\`, `\\`, "%5C", "%255c"}, []string{""}},
+		{"3334/3334", "3334%2F3334", []string{"%", "%3", "%%%%", "%3%3"}, []string{"3334"}},
+		{"abcdef/gh%4", "abcdef%2Fgh%254", []string{"", "%"}, []string{"", "1"}},
+		{`abcdef/gh\u00`, `abcdef\/gh\\u00`, []string{"", "%"}, []string{"", "41"}},
+		{"aaaa aaaab", "aaaa+aaaab", []string{"aaaa+aaaa", "aaaa+aaa"}, []string{"b"}},
+	} {
+		var search farm.EscapeSearch
+		sought := []farm.Sought{farm.NewSought([]byte("another secret"), false), farm.NewSought([]byte(c.secret), false)}
+		for _, before := range c.before {
+			for _, after := range c.after {
+				if text := before + c.escaped + after; !search.Finds([]byte(text), sought) {
+					t.Errorf("%s is not found in %s", c.secret, text)
+				}
+				if text := before + c.escaped[:4] + "|" + c.escaped[4:] + after; search.Finds([]byte(text), sought) {
+					t.Errorf("%s is found in %s", c.secret, text)
+				}
+			}
 		}
 	}
 }
@@ -69,6 +100,40 @@ func FuzzUnescaped(f *testing.F) {
 		for _, escaped := range []string{once, encoders[int(second)%len(encoders)](once)} {
 			if got := string(farm.Unescaped([]byte(escaped))); got != want {
 				t.Fatalf("%q, escaped as %q, is unescaped as %q, want %q", text, escaped, got, want)
+			}
+		}
+	})
+}
+
+// FuzzEscapeSearch compares a search with what unescaping from each place finds.
+func FuzzEscapeSearch(f *testing.F) {
+	for _, text := range []string{`x%25ab%2Bc`, `%%%32%35`, `\\u\x304%30`, `\u00e9\xe9%C3%A9é`, "aab+aab aabaab"} {
+		f.Add(text, "ab+c")
+		f.Add(text, "aab ")
+		f.Add(text, "é")
+	}
+	f.Fuzz(func(t *testing.T, text, secret string) {
+		sought := farm.Unescaped([]byte(secret))
+		if len(text) > 200 || len(sought) == 0 || !utf8.Valid(sought) || len(secret) > 7 { // longer ones may be found by their beginning
+			return
+		}
+		for _, fold := range []bool{false, true} {
+			form := func(text string) string {
+				out := bytes.Clone(farm.Unescaped([]byte(text)))
+				for i, b := range out {
+					if fold && b >= 'A' && b <= 'Z' {
+						out[i] += 'a' - 'A'
+					}
+				}
+				return string(out)
+			}
+			want := false
+			for i := range len(text) {
+				want = want || strings.HasPrefix(form(text[i:]), form(secret))
+			}
+			var search farm.EscapeSearch
+			if got := search.Finds([]byte(text), []farm.Sought{farm.NewSought([]byte(secret), fold)}); got != want {
+				t.Fatalf("%q in %q, fold %v: %v, want %v", secret, text, fold, got, want)
 			}
 		}
 	})
