@@ -30,7 +30,7 @@ type Job struct {
 	Request    *JobSpec   `json:"request" doc:"the request, code up to 64 KiB; null if the farm itself created the job"`
 	Result     *Result    `json:"result" doc:"the outcome; null until there is one"`
 	Error      *JobError  `json:"error" doc:"why it failed, timed out, was canceled or lost; null otherwise"`
-	Outcome    *string    `json:"outcome" doc:"whether what it ran was successful: failed if code raised, an exit code is not 0 or a package was not installed, and if the job failed, timed out or was lost; null: it has not ended, or was canceled" enum:"ok,failed"`
+	Outcome    *string    `json:"outcome" doc:"whether what it ran was successful: failed if code raised, an exit code is not 0 or a package of a create or an install was not installed (those of a run are in result.installed), and if the job failed, timed out or was lost; null: it has not ended, or was canceled" enum:"ok,failed"`
 	Links      Links      `json:"links" doc:"paths of the job"`
 }
 

@@ -155,7 +155,8 @@ type JobOutcome string
 
 // The outcomes of a job.
 const (
-	// OutcomeOK: the job is completed, and so is what it ran: code without an exception, exit codes of 0, packages that were installed.
+	// OutcomeOK: the job is completed, and so is what it ran: code without an exception, exit codes of 0, packages of a create
+	// or an install that were installed. Code that runs without a package that it was to have is judged by itself.
 	OutcomeOK JobOutcome = "ok"
 	// OutcomeFailed: something of that is not so, or the job failed, timed out or was lost.
 	OutcomeFailed JobOutcome = "failed"

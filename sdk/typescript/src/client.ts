@@ -3,9 +3,9 @@ import { Artifacts } from "./artifacts.js";
 import { Jobs, type Callbacks } from "./jobs.js";
 import { List } from "./list.js";
 import type { CallOptions, Job, SandboxInfo, StartOptions, WaitOptions } from "./models.js";
-import { ranCode, type RunResult } from "./results.js";
+import { installed, ranCode, type RunResult } from "./results.js";
 import { Sandbox, split } from "./sandbox.js";
-import type { CreateRequest, ExecuteResult, GetSandboxesQuery, Health, Image, ImageItems, Limits, Queue, QueueItems, Ready, RunRequest, SandboxList, Usage, Worker, WorkerItems } from "./schema.js";
+import type { CreateRequest, ExecuteResult, GetSandboxesQuery, Health, Image, ImageItems, InstallResult, Limits, Queue, QueueItems, Ready, RunRequest, SandboxList, Usage, Worker, WorkerItems } from "./schema.js";
 import { Transport, type ClientOptions } from "./transport.js";
 
 /** Files of a run, by path: text or bytes. */
@@ -40,11 +40,21 @@ export class Client {
     return this.#transport.url;
   }
 
-  /** Creates a sandbox and waits until it is ready. */
-  async create(options: Omit<CreateRequest, "callback_url"> & WaitOptions & Pick<Callbacks, "onProgress"> = {}): Promise<Sandbox> {
-    const [body, wait] = split(options);
-    const job = await this.jobs.perform({ route: "POST /v1/sandboxes", body }, wait);
-    return this.sandbox(job.sandbox_id);
+  /**
+   * Creates a sandbox and waits until it is ready. If one of its packages could not be installed, it closes the sandbox and throws ResultError, unless
+   * `check` is false.
+   */
+  async create(options: Omit<CreateRequest, "callback_url"> & WaitOptions & Pick<Callbacks, "onProgress"> & { check?: boolean } = {}): Promise<Sandbox> {
+    const [body, wait, check] = split({ check: true, ...options });
+    const job = await this.jobs.perform<InstallResult>({ route: "POST /v1/sandboxes", body }, wait);
+    const sandbox = this.sandbox(job.sandbox_id);
+    try {
+      if (job.result) installed(job.result, check);
+    } catch (error) {
+      await sandbox.close().catch(() => undefined); // why it is closed is more important
+      throw error;
+    }
+    return sandbox;
   }
 
   /** Creates a sandbox, calls a function with it, and closes it. */

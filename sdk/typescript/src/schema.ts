@@ -961,7 +961,7 @@ export interface components {
             kind: "create" | "execute" | "command" | "install" | "file" | "run" | "close" | "interrupt" | "restart" | "hibernate" | "resume";
             /** @description paths of the job */
             links: components["schemas"]["Links"];
-            /** @description whether what it ran was successful: failed if code raised, an exit code is not 0 or a package was not installed, and if the job failed, timed out or was lost; null: it has not ended, or was canceled */
+            /** @description whether what it ran was successful: failed if code raised, an exit code is not 0 or a package of a create or an install was not installed (those of a run are in result.installed), and if the job failed, timed out or was lost; null: it has not ended, or was canceled */
             outcome: ("ok" | "failed") | null;
             /** @description position while it is queued, 1 is next: of a create or run in its queue, of other jobs in the FIFO of their sandbox; 0 otherwise */
             position: number;

@@ -4,7 +4,7 @@ import { once } from "node:events";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { test, type TestContext } from "node:test";
-import { Client, SandfarmError, type JobEvent } from "sandfarm";
+import { Client, ResultError, SandfarmError, type JobEvent } from "sandfarm";
 
 type Answer = (request: IncomingMessage, response: ServerResponse, body: string) => void;
 
@@ -36,6 +36,15 @@ test("a request that starts a job is repeated with its key", async (t) => {
   assert.ok([...keys][0]);
   assert.equal(seen[0]?.headers.authorization, "Bearer key");
   assert.equal(seen[0]?.url, "/v1/sandboxes/sbx_1/execute?wait=60");
+});
+
+test("a sandbox without a package that it was to have is closed", async (t) => {
+  const packages = [{ name: "six", status: "installed" }, { name: "nope", status: "failed", message: "there is no nope" }];
+  const created = { sandbox: { id: "sbx_1" }, job: { ...done, kind: "create", result: { packages, notes: [] } } };
+  const { farm, seen } = await serve(t, json(201, created), json(200, done), json(201, created));
+  await assert.rejects(farm.create({ packages: ["six", "nope"] }), (error) => error instanceof ResultError && error.message === "there is no nope");
+  assert.equal((await farm.create({ packages: ["six", "nope"], check: false })).id, "sbx_1");
+  assert.deepEqual(seen.map(({ method }) => method), ["POST", "DELETE", "POST"]);
 });
 
 test("your own key is sent", async (t) => {

@@ -275,8 +275,9 @@ class Job:
         result: `ExecuteResult`, `CommandResult` or `InstallResult`, depending on the kind; the farm's JSON for other kinds;
             None if there is no result yet. Jobs that timed out or were canceled have a partial result.
         error: why it did not complete; None otherwise.
-        outcome: whether what it ran was successful: `ok`, or `failed` if code raised, an exit code is not 0 or a package was
-            not installed, and if the job failed, timed out or was lost; None: it has not ended, or was canceled.
+        outcome: whether what it ran was successful: `ok`, or `failed` if code raised, an exit code is not 0 or a package of a
+            create or an install was not installed (those of a run are in `result.installed`), and if the job failed, timed
+            out or was lost; None: it has not ended, or was canceled.
     """
 
     id: str = ""
