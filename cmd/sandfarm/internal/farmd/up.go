@@ -5,14 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
+	"syscall"
 )
 
 // Up runs a whole farm in this process until ctx ends: a worker, the scheduler and the API, and Redis and S3 unless the
 // settings name them. It prints each step on out, and then how to use the farm.
 func Up(ctx context.Context, s *Settings, version string, out io.Writer) (err error) {
+	if err := checkPorts(ctx, s); err != nil {
+		return err
+	}
 	if err := haveAgent(); err != nil {
 		return err
 	}
@@ -100,6 +105,35 @@ func Up(ctx context.Context, s *Settings, version string, out io.Writer) (err er
 	say.welcome(os.Args[0], otherFolder(s.Data), server.Addr(), len(s.API.Keys)+made.Len() > 0 || s.API.RequireKeys)
 	<-ctx.Done()
 	return nil
+}
+
+// checkPorts reports every address that Up will listen on and another program has, before anything is made. Of a farm that runs on the same data
+// directory openData has more to say.
+func checkPorts(ctx context.Context, s *Settings) error {
+	if Runs(s) {
+		return nil
+	}
+	type setting struct{ name, env, listen string }
+	settings := []setting{{"api.listen", "SANDFARM_API_LISTEN", s.API.Listen}}
+	if s.S3.Endpoint == "" {
+		settings = append(settings, setting{"s3.listen", "SANDFARM_S3_LISTEN", s.S3.Listen})
+	}
+	if listen := s.Metrics.Listen; listen != "" && listen != metricsNone {
+		settings = append(settings, setting{"metrics.listen", "SANDFARM_METRICS_LISTEN", listen})
+	}
+	var errs []error
+	for _, one := range settings {
+		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", one.listen)
+		switch {
+		case errors.Is(err, syscall.EADDRINUSE):
+			errs = append(errs, fmt.Errorf("another program listens on %s: stop it, or set %s (%s) to another address", one.listen, one.name, one.env))
+		case err != nil:
+			errs = append(errs, fmt.Errorf("%s (%s): %w", one.name, one.env, err))
+		default:
+			_ = listener.Close()
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Down removes the sandboxes and volumes of the farm of this data directory from the engine. Images, records and artifacts

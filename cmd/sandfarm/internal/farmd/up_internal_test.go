@@ -5,8 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -74,6 +78,31 @@ func TestOtherFolderIsNotTheUsualOne(t *testing.T) {
 	testbed.Must(t, err)
 	for data, want := range map[string]string{".sandfarm": "", here + "/.sandfarm": "", "/srv/farm": "/srv/farm", "data": here + "/data"} {
 		testbed.Diff(t, data, want, otherFolder(data))
+	}
+}
+
+// A data directory without a farm would have secrets that verify nothing.
+func TestUpWithATakenPortNamesItsSettingAndMakesNothing(t *testing.T) {
+	t.Parallel()
+	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	testbed.Must(t, err)
+	defer func() { _ = taken.Close() }()
+	s := defaultSettings()
+	s.Data, s.API.Listen, s.S3.Listen, s.Metrics.Listen = filepath.Join(t.TempDir(), "data"), taken.Addr().String(), taken.Addr().String(), "127.0.0.1:0"
+	err = Up(t.Context(), s, "test", io.Discard)
+	want := ""
+	for i, name := range []string{"api.listen (SANDFARM_API_LISTEN)", "s3.listen (SANDFARM_S3_LISTEN)"} {
+		want += strings.Repeat("\n", i) + "another program listens on " + taken.Addr().String() + ": stop it, or set " + name + " to another address"
+	}
+	testbed.Diff(t, "error", want, fmt.Sprint(err))
+	if _, err := os.Stat(s.Data); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("data directory: %v", err)
+	}
+	d, err := openData(s)
+	testbed.Must(t, err)
+	defer func() { _ = d.Close() }()
+	if err := checkPorts(t.Context(), s); err != nil {
+		t.Errorf("with a farm on the data directory: %v", err)
 	}
 }
 
