@@ -44,22 +44,22 @@ func (x *Runner) upload(ctx context.Context, e *execution) ([]farm.Artifact, err
 		files = make([]*farm.Artifact, len(changed))
 		other []farm.Artifact
 	)
-	skip := func(path string) {
+	skip := func(f agent.ChangedFile) {
 		mu.Lock()
 		defer mu.Unlock()
-		e.collect.skipped = append(e.collect.skipped, path)
+		e.collect.skipped = append(e.collect.skipped, f)
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(x.cfg.UploadParallel)
 	for i, changed := range changed {
 		if !fits[i] {
-			skip(changed.Path)
+			skip(changed)
 			continue
 		}
 		g.Go(func() error {
 			a, err := x.uploadFile(gctx, e, changed)
 			if errors.Is(err, errStorageFull) {
-				skip(changed.Path)
+				skip(changed)
 				return nil
 			}
 			if err != nil {
@@ -82,8 +82,7 @@ func (x *Runner) upload(ctx context.Context, e *execution) ([]farm.Artifact, err
 	if err := g.Wait(); err != nil {
 		return nil, fmt.Errorf("upload artifacts: %w", err)
 	}
-	slices.Sort(e.collect.skipped)
-	e.collect.noteSkipped()
+	x.noteSkipped(ctx, e)
 	for _, out := range e.collect.outputs {
 		for _, s := range out.both() {
 			if s.artifact != nil {

@@ -65,14 +65,14 @@ type collector struct {
 	missing  bool  // frames were skipped
 	unstored error // why an artifact is missing; the job fails with it
 
-	sent     [2]int         // bytes of stdout and stderr that were queued as events; beyond the limit no more is
-	skipped  []string       // files that the storage of the tenant had no room for
-	freed    int64          // bytes that are reserved for large values that the last frame replaced
-	displays []largeDisplay // of the last frame, to be stored
-	replaced []string       // keys of large values that the last frame replaced
-	events   []farm.Event   // to be sent
-	tried    int            // how many of them were sent without an answer; they may be stored, so they never change
-	bytes    int            // text in events
+	sent     [2]int              // bytes of stdout and stderr that were queued as events; beyond the limit no more is
+	skipped  []agent.ChangedFile // files that the storage of the tenant had no room for
+	freed    int64               // bytes that are reserved for large values that the last frame replaced
+	displays []largeDisplay      // of the last frame, to be stored
+	replaced []string            // keys of large values that the last frame replaced
+	events   []farm.Event        // to be sent
+	tried    int                 // how many of them were sent without an answer; they may be stored, so they never change
+	bytes    int                 // text in events
 }
 
 func newCollector(job *farm.Job, request *farm.Request, limits farm.Limits, published uint64, room room) *collector {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -100,21 +101,49 @@ func (c *collector) kept() int64 {
 // maxSkippedNames is how many skipped files a note names.
 const maxSkippedNames = 10
 
-// noteSkipped tells the caller which files are not artifacts since the storage is full.
-func (c *collector) noteSkipped() {
-	if len(c.skipped) == 0 {
+// noteSkipped tells the caller which files are not artifacts: those that the storage of the tenant has no room for now, and those that it never has.
+func (x *Runner) noteSkipped(ctx context.Context, e *execution) {
+	skipped := e.collect.skipped
+	if len(skipped) == 0 {
 		return
 	}
+	slices.SortFunc(skipped, func(a, b agent.ChangedFile) int { return strings.Compare(a.Path, b.Path) })
+	quota := float64(farm.NoQuota)
+	if quotas, _, err := x.store.TenantQuotas(ctx, e.job.Tenant); err == nil { // without it no file is known to be too large
+		quota = quotas.Get(farm.QuotaStoredMB)
+	}
+	var large, rest []string
+	for _, f := range skipped {
+		if quota >= 0 && float64(farm.StoredBytes(f.Size)) > quota*(1<<20) {
+			large = append(large, f.Path)
+		} else {
+			rest = append(rest, f.Path)
+		}
+	}
+	where := "these files stayed in the workspace"
+	if e.sandbox.OneShot {
+		where = "these files are lost with the sandbox of the run"
+	}
+	if len(rest) > 0 {
+		e.collect.note("The storage of your tenant is full (quota max_stored_mb), so %s: %s. Delete artifacts to make room.", where, firstOf(rest))
+	}
+	if len(large) > 0 {
+		e.collect.note("The quota max_stored_mb of your tenant allows %s MiB in all, less than each of these files needs, so %s: %s. Make them smaller, or ask the farm's operator to raise it.",
+			farm.QuotaText(quota), where, firstOf(large))
+	}
+}
+
+// firstOf names the first of some files.
+func firstOf(paths []string) string {
 	names := make([]string, 0, maxSkippedNames)
-	for _, p := range c.skipped[:min(len(c.skipped), maxSkippedNames)] {
+	for _, p := range paths[:min(len(paths), maxSkippedNames)] {
 		names = append(names, clip(p, 100))
 	}
-	more := ""
-	if n := len(c.skipped) - len(names); n > 0 {
-		more = fmt.Sprintf(" and %d more", n)
+	text := strings.Join(names, ", ")
+	if n := len(paths) - len(names); n > 0 {
+		text += fmt.Sprintf(" and %d more", n)
 	}
-	c.note("The storage of your tenant is full (quota max_stored_mb), so these files stayed in the workspace: %s%s. Delete artifacts to make room.",
-		strings.Join(names, ", "), more)
+	return text
 }
 
 // giveUpOutputs ends the uploads of streams that this worker has no room for.

@@ -73,7 +73,7 @@ func TestFilesBeyondTheStorageStayInTheWorkspace(t *testing.T) {
 	k.quota(1)
 	file := func(name string, size int) string { return fmt.Sprintf("head -c %d /dev/zero >%s", size, name) }
 	r := k.run(store.Stored{}, file("over", mb-each+1))
-	if len(r.Artifacts) != 0 || r.ArtifactsSkipped != 1 || notes(r, "max_stored_mb), so these files stayed in the workspace: over.") != 1 {
+	if len(r.Artifacts) != 0 || r.ArtifactsSkipped != 1 || notes(r, "max_stored_mb of your tenant allows 1 MiB in all, less than each of these files needs, so these files stayed in the workspace: over.") != 1 {
 		t.Errorf("one byte too many: artifacts %v, %d skipped, notes %q", paths(r.Artifacts), r.ArtifactsSkipped, r.Notes)
 	}
 	r = k.run(store.Stored{Bytes: 2 * half, Artifacts: 3}, file("a", half), file("b", half+each+1), file("c", half), "touch d")
@@ -92,6 +92,25 @@ func TestFilesBeyondTheStorageStayInTheWorkspace(t *testing.T) {
 	}
 	if r = k.run(store.Stored{Bytes: 2 * half, Artifacts: 3}, file("e", half)); len(r.Artifacts) != 1 || len(r.Notes) != 0 {
 		t.Errorf("after a delete: artifacts %v, notes %q", paths(r.Artifacts), r.Notes)
+	}
+}
+
+// The sandbox of a run is removed with its files, so they stay nowhere.
+func TestFilesOfARunBeyondTheStorageAreLost(t *testing.T) {
+	t.Parallel()
+	k := setupTakeovers(t, 2, 2)
+	k.quota(1)
+	x, _ := k.runner()
+	job := &farm.Job{Tenant: workertest.Tenant}
+	e := &execution{job: job, sandbox: &farm.Sandbox{OneShot: true}, collect: newCollector(job, &farm.Request{}, x.cfg.Limits, 0, room{})}
+	e.collect.skipped = []agent.ChangedFile{{Path: "small", Size: 1}, {Path: "large", Size: 1 << 20}}
+	x.noteSkipped(t.Context(), e)
+	want := []string{
+		"The storage of your tenant is full (quota max_stored_mb), so these files are lost with the sandbox of the run: small. Delete artifacts to make room.",
+		"The quota max_stored_mb of your tenant allows 1 MiB in all, less than each of these files needs, so these files are lost with the sandbox of the run: large. Make them smaller, or ask the farm's operator to raise it.",
+	}
+	if diff := cmp.Diff(want, e.collect.notes); diff != "" {
+		t.Errorf("notes (-want +got):\n%s", diff)
 	}
 }
 
