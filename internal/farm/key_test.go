@@ -123,6 +123,11 @@ func TestQuotaErrorSaysWhatToDo(t *testing.T) {
 			t.Errorf("%+v", err)
 		}
 	}
+	for more, want := range map[float64]string{512: "Close a sandbox, ask for less memory, or ask", 2048: "needs 2048 more. Ask for less memory, or ask"} {
+		if err := farm.QuotaError(farm.QuotaUse{Name: farm.QuotaMemoryMB, Limit: 1024, Used: 1024}, more); !strings.Contains(err.Message, want) {
+			t.Errorf("%g MiB more: %s", more, err.Message)
+		}
+	}
 }
 
 // A request may have several secrets.

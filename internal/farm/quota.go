@@ -152,10 +152,22 @@ var quotaAdvice = map[QuotaName]string{
 	QuotaConnections: "Close event streams or waits",
 }
 
+// smallerAdvice is what the caller can do about a request that needs more than the whole quota.
+var smallerAdvice = map[QuotaName]string{
+	QuotaMemoryMB: "Ask for less memory",
+	QuotaCPUs:     "Ask for fewer cores",
+	QuotaGPUs:     "Ask for fewer GPUs",
+	QuotaStoredMB: "Send less",
+}
+
 // QuotaError is the refusal of a request that needs more of a quota than is left: CodeExhausted, with the numbers for the caller.
 func QuotaError(use QuotaUse, more float64) *Error {
+	advice := quotaAdvice[use.Name]
+	if smaller, ok := smallerAdvice[use.Name]; ok && more > use.Limit {
+		advice = smaller
+	}
 	e := Errorf(CodeExhausted, "The quota %s of your tenant allows %s: %s used, and this request needs %s more. %s, or ask the farm's operator to raise it.",
-		use.Name, QuotaText(use.Limit), quotaUsed(use), QuotaText(more), quotaAdvice[use.Name])
+		use.Name, QuotaText(use.Limit), quotaUsed(use), QuotaText(more), advice)
 	e.Quota = &use
 	return e
 }
