@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -56,7 +58,9 @@ func (a *app) keyCreate() *cobra.Command {
 		}
 		var save *os.File
 		if file != "" { // before the key is made, so that it is not lost
-			if save, err = os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err != nil {
+			if save, err = os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); errors.Is(err, fs.ErrExist) {
+				return fmt.Errorf("no key was made: the file %s of --save exists; name a new one, or remove it", file)
+			} else if err != nil {
 				return fmt.Errorf("save the key: %w", err)
 			}
 		}
@@ -168,20 +172,42 @@ func (a *app) keyLs() *cobra.Command {
 func (a *app) keyRevoke() *cobra.Command {
 	return a.verb(&cobra.Command{
 		Use: "revoke ID…", Aliases: []string{"rm"}, Short: "Revoke API keys",
-		Long:              "Revokes API keys. Requests in progress with them end within five seconds; jobs that they started continue.",
+		Long: `Revokes API keys. Requests in progress with them end within five seconds; jobs that they started continue. When no key is left
+that can make others (scope admin), new ones are made on the farm's host: key create --local --tenant NAME --scope admin --scope run.`,
 		Example:           "  sandfarm key revoke key_…",
 		ValidArgsFunction: a.every(a.keyIDs),
 	}, argCount(1, -1, "the key's ID"), func(ctx context.Context, c *client.Client, args []string) error {
+		before, _ := collect(c.Keys(ctx, "")) // while the caller may ask; without it nothing is said of what is left
 		var errs []error
+		var revoked []string
 		for _, id := range args {
 			err := c.RevokeKey(ctx, id)
 			if err == nil {
 				fmt.Fprintln(a.Err, "revoked "+id)
+				revoked = append(revoked, id)
 			}
 			errs = append(errs, about("revoke key "+id, err))
 		}
+		if lastAdmin(before, revoked, time.Now()) {
+			fmt.Fprintln(a.Err, "note: No key is left that can make others (scope admin). On the farm's host, sandfarm key create --local --tenant NAME --scope admin --scope run makes one.")
+		}
 		return errors.Join(errs...)
 	})
+}
+
+// lastAdmin reports whether the revoked ones of some keys were the last with the scope admin.
+func lastAdmin(keys []wire.Key, revoked []string, now time.Time) bool {
+	had := false
+	for _, k := range keys {
+		if !slices.Contains(k.Scopes, "admin") || k.ExpiresAt != nil && !k.ExpiresAt.After(now) {
+			continue
+		}
+		if !slices.Contains(revoked, k.ID) {
+			return false
+		}
+		had = true
+	}
+	return had
 }
 
 func (a *app) keyIDs(ctx context.Context, c *client.Client) []cobra.Completion {

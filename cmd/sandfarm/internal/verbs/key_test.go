@@ -60,7 +60,7 @@ func TestKeyCreate(t *testing.T) {
 	if text, _ := os.ReadFile(file); err != nil || info.Mode().Perm() != 0o600 || string(text) != "sf_secret\n" {
 		t.Errorf("%v, %v, %q", info, err, text)
 	}
-	if r := f.sandfarm(t.Context(), "", "key", "create", "--tenant", "blue", "--save", file); r.code == 0 {
+	if r := f.sandfarm(t.Context(), "", "key", "create", "--tenant", "blue", "--save", file); r.code == 0 || !strings.Contains(r.stderr, "no key was made: the file "+file+" of --save exists") {
 		t.Error("an old key file is overwritten")
 	}
 }
@@ -107,6 +107,26 @@ func TestKeyLsAndRevoke(t *testing.T) {
 	}
 	if r := f.sandfarm(t.Context(), "", "key", "revoke", "key_1", "key_3"); r.code != 0 || r.stderr != "revoked key_1\nrevoked key_3\n" || !strings.Contains(strings.Join(f.asked(), "\n"), "DELETE /v1/keys/key_1") || !strings.Contains(strings.Join(f.asked(), "\n"), "DELETE /v1/keys/key_3") {
 		t.Errorf("%+v, requests %s", r, strings.Join(f.asked(), "\n"))
+	}
+}
+
+// Who revokes the last key that can make others reads where the next one is made.
+func TestKeyRevokeOfTheLastAdmin(t *testing.T) {
+	t.Parallel()
+	const note = "note: No key is left that can make others (scope admin). On the farm's host, sandfarm key create --local --tenant NAME --scope admin --scope run makes one.\n"
+	past := time.Now().Add(-time.Minute)
+	f := newFarm(t)
+	f.keyRoutes()
+	f.Routes["GET /v1/keys"] = f.gives(http.StatusOK, wire.List[wire.Key]{Items: []wire.Key{
+		{ID: "key_1", Scopes: []string{"admin", "run"}}, {ID: "key_2", Scopes: []string{"admin"}}, {ID: "key_3", Scopes: []string{"run"}},
+		{ID: "key_4", Scopes: []string{"admin"}, ExpiresAt: &past},
+	}})
+	for args, want := range map[string]string{
+		"key_1": "revoked key_1\n", "key_3 key_4": "revoked key_3\nrevoked key_4\n", "key_1 key_2": "revoked key_1\nrevoked key_2\n" + note,
+	} {
+		if r := f.sandfarm(t.Context(), "", append([]string{"key", "revoke"}, strings.Fields(args)...)...); r.code != 0 || r.stderr != want {
+			t.Errorf("%s: %+v", args, r)
+		}
 	}
 }
 
