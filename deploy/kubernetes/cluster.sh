@@ -5,6 +5,7 @@
 #   deploy/kubernetes/cluster.sh up           starts it, unless it runs, and prints the path of its kubeconfig
 #   deploy/kubernetes/cluster.sh load IMAGE…  copies images from the Docker engine into it
 #   deploy/kubernetes/cluster.sh run COMMAND… runs a command with SANDFARM_TEST_KUBECONFIG; it starts and removes the cluster, unless one runs
+#   deploy/kubernetes/cluster.sh exec COMMAND… runs a command in its node
 #   deploy/kubernetes/cluster.sh down         removes it
 #
 # SANDFARM_KUBERNETES_NAME names another cluster than sandfarm-kubernetes: several run beside each other.
@@ -87,6 +88,9 @@ load)
     running || die "no cluster runs: $0 up"
     load "$@"
     ;;
+exec)
+    docker exec "$name" "$@"
+    ;;
 run)
     if ! running; then
         trap down EXIT
@@ -97,7 +101,7 @@ run)
     ;;
 down) down ;;
 *)
-    printf 'usage: %s up|load IMAGE…|run COMMAND…|down\n' "$0" >&2
+    printf 'usage: %s up|load IMAGE…|run COMMAND…|exec COMMAND…|down\n' "$0" >&2
     exit 2
     ;;
 esac

@@ -1,6 +1,7 @@
 #!/bin/sh
 # The first process of a container that is a Kubernetes cluster of one node (cluster.sh): makes certificates and settings in
-# /etc/kubernetes, and starts the programs, which log to /var/log/NAME.log. The container ends when one of them does.
+# /etc/kubernetes, and starts the programs, which log to /var/log/NAME.log. The container ends when one of them does. One that a test kills by
+# SIGKILL is started again, at once or when the file /run/NAME.away is gone.
 set -eu
 
 address=$(hostname -i)
@@ -26,10 +27,15 @@ contexts: [{name: sandfarm, context: {cluster: sandfarm, user: $1}}]
 END
 }
 
-# start runs a program; when it ends, so does this script.
+# start runs a program; when it ends, so does this script, unless it was killed.
 start() { # program, flags…
     {
-        "$@" >"/var/log/$1.log" 2>&1 || true
+        result=137
+        while [ "$result" = 137 ]; do
+            while [ -e "/run/$1.away" ]; do sleep 0.1; done
+            result=0
+            "$@" >>"/var/log/$1.log" 2>&1 || result=$?
+        done
         printf 'node: %s ended:\n' "$1" >&2
         tail -n 20 "/var/log/$1.log" >&2
         kill $$
