@@ -8,14 +8,14 @@
 #   deploy/kubernetes/cluster.sh exec COMMAND… runs a command in its node
 #   deploy/kubernetes/cluster.sh down         removes it
 #
-# SANDFARM_KUBERNETES_NAME names another cluster than sandfarm-kubernetes: several run beside each other.
+# SANDFARM_TEST_CLUSTER names another cluster than sandfarm-kubernetes: several run beside each other.
 # The API server answers on a free port of 127.0.0.1. Pods reach the machine at the address of Docker's bridge. Services have
 # addresses and no names, since there is no DNS server. NetworkPolicies are enforced by kube-router.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
 programs=$("$here/../setup.sh" kubernetes-dir)
-name=${SANDFARM_KUBERNETES_NAME:-sandfarm-kubernetes}
+name=${SANDFARM_TEST_CLUSTER:-sandfarm-kubernetes}
 kubeconfig=${XDG_CACHE_HOME:-$HOME/.cache}/sandfarm/$name.conf
 
 die() {

@@ -18,7 +18,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -41,15 +40,16 @@ const (
 
 // Config describes the components of a farm.
 type Config struct {
-	Program    string   // the built sandfarm; needed
-	MinIO      string   // the MinIO server; needed
-	Workers    int      // default 2
-	Schedulers int      // default 2
-	Env        []string // settings in addition to those of the harness
-	Engine     string   // socket of the Docker engine; default that of DOCKER_HOST, else of the machine
-	Second     string   // socket of another engine, of the last worker; none by default
-	Key        string   // API key of the harness, for a farm with keys
-	Links      bool     // each process has its own way to Redis, and all share one to the object store, which a test can spoil: Link, S3Link
+	Program    string           // the built sandfarm; needed
+	MinIO      string           // the MinIO server; needed
+	Workers    int              // default 2
+	Schedulers int              // default 2
+	Env        []string         // settings in addition to those of the harness
+	Engine     string           // socket of the Docker engine; default that of DOCKER_HOST, else of the machine
+	Second     string           // socket of another engine, of the last worker; none by default
+	Key        string           // API key of the harness, for a farm with keys
+	Cluster    *testbed.Cluster // in place of engines: sandboxes are Pods there
+	Links      bool             // each process has its own way to Redis, and all share one to the object store, which a test can spoil: Link, S3Link
 
 	// Command changes the command line of a component before the farm starts; nil: no change.
 	Command func(name string, argv []string) []string
@@ -67,6 +67,7 @@ type Farm struct {
 	redis      *redis.Client
 	env        []string
 	components map[string]*component
+	containers containers
 	links      map[string]*testbed.Proxy // with Config.Links, by the names of components
 	s3         *S3Link                   // with Config.Links
 	idleUse    map[string]use            // of each kind of component, when the farm had nothing to do
@@ -95,6 +96,14 @@ func New(t testing.TB, cfg Config) *Farm {
 		"SANDFARM_WORKER_CREATE_TIMEOUT=10m",                                            // on a busy machine; engines that hang are found by worker.engine_timeout
 		"SANDFARM_WORKER_MEMORY_OVERCOMMIT=1000", "SANDFARM_WORKER_CPU_OVERCOMMIT=1000", // reservations are tested elsewhere
 	}, cfg.Env)
+	f.containers = &dockers{[]string{cfg.Engine}, f.namespace}
+	switch {
+	case cfg.Cluster != nil:
+		f.env = append(f.env, cfg.Cluster.Env...)
+		f.namespace, f.containers = cfg.Cluster.Namespace, pods{cfg.Cluster}
+	case cfg.Second != "":
+		f.containers = &dockers{[]string{cfg.Engine, cfg.Second}, f.namespace}
+	}
 	_, port, _ := net.SplitHostPort(store)
 	f.add(Redis, "redis-server", "--port", port, "--bind", "127.0.0.1", "--dir", dir, "--appendonly", "yes", "--save", "")
 	f.add(S3, cfg.MinIO, "server", "--quiet", "--address", s3, filepath.Join(dir, "s3"))
@@ -209,56 +218,25 @@ func (f *Farm) Until(within time.Duration, what string, ok func() bool) {
 }
 
 // Containers lists the sandboxes that have a container, running or not, once for each container.
-func (f *Farm) Containers() []string { return f.containers("--all") }
+func (f *Farm) Containers() []string { return f.contained(false) }
 
 // Running lists the sandboxes whose container runs.
-func (f *Farm) Running() []string { return f.containers("--filter", "status=running") }
+func (f *Farm) Running() []string { return f.contained(true) }
 
-func (f *Farm) containers(which ...string) []string {
-	var all []string
-	for _, engine := range f.engines() {
-		out, err := docker(engine, append([]string{"ps", "--no-trunc", "--filter", "label=sandfarm.namespace=" + f.namespace, "--format", `{{.Label "sandfarm.sandbox"}}`}, which...)...)
-		if err != nil {
-			f.t.Errorf("list containers: %v", err)
-		}
-		all = append(all, strings.Fields(out)...)
+func (f *Farm) contained(running bool) []string {
+	list, err := f.containers.list(running)
+	if err != nil {
+		f.t.Errorf("list containers: %v", err)
 	}
-	return all
-}
-
-// engines are the sockets of the farm's engines.
-func (f *Farm) engines() []string {
-	if f.cfg.Second == "" {
-		return []string{f.cfg.Engine}
-	}
-	return []string{f.cfg.Engine, f.cfg.Second}
-}
-
-func docker(engine string, args ...string) (string, error) {
-	out, err := exec.Command("docker", append([]string{"-H", "unix://" + engine}, args...)...).Output() //nolint:noctx // bounded by the test's end
-	return string(out), err
+	return list
 }
 
 // remove ends all components, and removes what they left in the engine.
 func (f *Farm) remove() {
 	f.Kill(f.names("")...)
 	_ = f.redis.Close()
-	for _, engine := range f.engines() {
-		for _, kind := range [][2][]string{{{"ps", "-aq"}, {"rm", "-f"}}, {{"volume", "ls", "-q"}, {"volume", "rm", "-f"}}} {
-			ids, err := docker(engine, append(kind[0], "--filter", "label=sandfarm.namespace="+f.namespace)...)
-			if err == nil && ids != "" {
-				_, err = docker(engine, append(kind[1], strings.Fields(ids)...)...)
-			}
-			if err != nil {
-				f.t.Errorf("clean up: docker %v: %v", kind[1], err)
-			}
-		}
-	}
-	for _, parent := range []string{"/sys/fs/cgroup/*/", "/sys/fs/cgroup/"} { // versions 1 and 2; a worker that is killed leaves its cgroup
-		dirs, _ := filepath.Glob(parent + "sandboxes-" + f.namespace)
-		for _, dir := range dirs {
-			_ = os.Remove(dir)
-		}
+	if err := f.containers.remove(); err != nil {
+		f.t.Errorf("clean up: %v", err)
 	}
 	if f.t.Failed() {
 		f.t.Logf("output of the farm:\n%s", f.logs())

@@ -21,22 +21,6 @@ import (
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
-// newFarm starts a farm of the program that `make build` made.
-func newFarm(t *testing.T, cfg faulttest.Config) *faulttest.Farm {
-	t.Helper()
-	var err error
-	if cfg.Program = os.Getenv("SANDFARM_TEST_PROGRAM"); cfg.Program == "" {
-		cfg.Program, err = filepath.Abs("../../bin/sandfarm")
-		testbed.Must(t, err)
-	}
-	if cfg.MinIO = os.Getenv("SANDFARM_TEST_MINIO"); cfg.MinIO == "" {
-		cache, err := os.UserCacheDir()
-		testbed.Must(t, err)
-		cfg.MinIO = filepath.Join(cache, "sandfarm", "bin", "minio")
-	}
-	return faulttest.New(t, cfg)
-}
-
 // Twenty workers are killed while they run jobs: each job is taken over, its output is complete, and it ran once.
 func TestWorkersAreKilled(t *testing.T) {
 	t.Parallel()

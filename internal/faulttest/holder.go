@@ -3,7 +3,6 @@ package faulttest
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -12,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -163,23 +161,8 @@ func (f *Farm) Objects(box, job string) int {
 // KillSandbox kills the agent of a sandbox, its first process, from outside. The sandbox must be on the farm's first engine.
 func (f *Farm) KillSandbox(box string) {
 	f.t.Helper()
-	container := f.containerOf(box)
-	out, err := docker(f.cfg.Engine, "inspect", "--format", "{{.State.Pid}}", container)
-	var pid int
-	if err == nil {
-		pid, err = strconv.Atoi(strings.TrimSpace(out))
-	}
-	if err == nil && pid > 1 {
-		var groups []byte // an engine in a pid namespace of its own means another process
-		if groups, err = os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid)); err == nil && !strings.Contains(string(groups), container) {
-			err = errors.New("it is not in the container: the engine must count processes as this test does")
-		}
-	}
-	if err == nil && pid > 1 {
-		err = syscall.Kill(pid, syscall.SIGKILL)
-	}
-	if err != nil || pid <= 1 {
-		f.t.Fatalf("kill the agent of %s: process %d: %v", box, pid, err)
+	if err := f.containers.kill(box); err != nil {
+		f.t.Fatalf("kill the agent of %s: %v", box, err)
 	}
 }
 
@@ -187,20 +170,10 @@ func (f *Farm) KillSandbox(box string) {
 func (c *Case) Release(jobs ...*Job) {
 	c.f.t.Helper()
 	for _, j := range jobs {
-		if _, err := docker(c.f.cfg.Engine, "exec", c.f.containerOf(j.Box), "touch", j.released()); err != nil {
+		if err := c.f.containers.exec(j.Box, "touch", j.released()); err != nil {
 			c.f.t.Fatalf("release job %s: %v", j.ID, err)
 		}
 	}
-}
-
-// containerOf is the container of a sandbox on the farm's first engine.
-func (f *Farm) containerOf(box string) string {
-	f.t.Helper()
-	id, err := docker(f.cfg.Engine, "ps", "-q", "--filter", "label=sandfarm.sandbox="+box)
-	if err != nil || strings.TrimSpace(id) == "" {
-		f.t.Fatalf("no container of %s runs: %v", box, err)
-	}
-	return strings.TrimSpace(id)
 }
 
 // Create creates a sandbox as a careful caller does, and returns its id when its creation has ended; "" if that did not complete. It has one
