@@ -9,8 +9,8 @@
 #   deploy/kubernetes/cluster.sh down         removes it
 #
 # SANDFARM_TEST_CLUSTER names another cluster than sandfarm-kubernetes: several run beside each other.
-# The API server answers on a free port of 127.0.0.1. Pods reach the machine at the address of Docker's bridge. Services have
-# addresses and no names, since there is no DNS server. NetworkPolicies are enforced by kube-router.
+# The API server answers on a free port of 127.0.0.1. Pods reach the machine at the address of Docker's bridge. NetworkPolicies are
+# enforced by kube-router.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -44,7 +44,7 @@ kubectl() { "$programs/kubectl" --kubeconfig="$kubeconfig" "$@"; }
 up() {
     running && return
     # The one that is built last.
-    [ -x "$programs/kube-router" ] || die "$programs has no Kubernetes: run deploy/setup.sh kubernetes, which takes half an hour or more"
+    [ -x "$programs/coredns" ] || die "$programs has no Kubernetes: run deploy/setup.sh kubernetes, which takes half an hour or more"
     down
     base=debian:trixie-slim
     ! docker image inspect sandfarm/base:latest >/dev/null 2>&1 || base=sandfarm/base:latest

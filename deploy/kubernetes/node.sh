@@ -112,12 +112,25 @@ authorization: {mode: Webhook}
 tlsCertFile: /etc/kubernetes/kubelet.crt
 tlsPrivateKeyFile: /etc/kubernetes/kubelet.key
 cgroupDriver: cgroupfs
+clusterDNS: ["$address"]
+clusterDomain: cluster.local
 containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
 failSwapOn: false
 podPidsLimit: 1024
 imageGCHighThresholdPercent: 100
 evictionHard: {memory.available: 100Mi, nodefs.available: 0%, nodefs.inodesFree: 0%, imagefs.available: 0%}
 END
+cat >Corefile <<END
+. {
+    bind $address
+    errors
+    kubernetes cluster.local {
+        kubeconfig admin.conf
+    }
+    forward . /etc/resolv.conf
+}
+END
+start coredns -conf Corefile
 start kubelet --config=kubelet.yaml --kubeconfig=kubelet.conf --node-ip="$address"
 
 cat >kube-proxy.yaml <<END

@@ -16,13 +16,17 @@ build_kubernetes() {
         flags="$flags -X $package.gitVersion=$version -X $package.gitMajor=1 -X $package.gitMinor=${minor%%.*}"
     done
     mkdir -p "$programs" "$log"
+    # CoreDNS has a module of its own, since it would bring two hundred others into that of Kubernetes.
     for package in k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes/cmd/kubelet k8s.io/kubernetes/cmd/kube-scheduler k8s.io/kubernetes/cmd/kubectl \
-        k8s.io/kubernetes/cmd/kube-controller-manager k8s.io/kubernetes/cmd/kube-proxy github.com/cloudnativelabs/kube-router/v2/cmd/kube-router; do
+        k8s.io/kubernetes/cmd/kube-controller-manager k8s.io/kubernetes/cmd/kube-proxy github.com/cloudnativelabs/kube-router/v2/cmd/kube-router \
+        github.com/sandfarm/sandfarm/deploy/kubernetes/coredns; do
         program=${package##*/}
+        module=$here/deploy/kubernetes
+        [ "$program" != coredns ] || module=$module/coredns
         [ ! -x "$programs/$program" ] || continue
         : >"$log/$program.log"
         if ! timed "building $program for Kubernetes $version (once)" "$log/$program.log" env GOFLAGS='' CGO_ENABLED=0 nice -n 19 \
-            go -C "$here/deploy/kubernetes" build -v -mod=readonly -trimpath -ldflags "$flags" -o "$programs/$program.new" "$package"; then
+            go -C "$module" build -v -mod=readonly -trimpath -ldflags "$flags" -o "$programs/$program.new" "$package"; then
             tail_of "$log/$program.log"
             die "$program could not be built: see above; it needs the Go module proxy to be reachable"
         fi
