@@ -62,11 +62,12 @@ func Handler(registry *prometheus.Registry) http.Handler {
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
 }
 
-// NewServer makes a server that shows metrics at /metrics, without a key; nothing is started. metrics is Handler, behind the caller's
-// checks of the request. With no address it never listens.
+// NewServer makes a server that shows metrics at /metrics, without a key, and answers /healthz, which asks nothing else whether the process is alive;
+// nothing is started. metrics is Handler, behind the caller's checks of the request. With no address it never listens.
 func NewServer(listen string, metrics http.Handler, log *slog.Logger) *httpserver.Server {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics)
+	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
 	return httpserver.New(httpserver.Config{
 		Name: "metrics (metrics.listen)", Listen: listen, MaxConnections: connections, StopTimeout: stopTimeout, Log: log,
 		HTTP: &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout, WriteTimeout: writeTimeout},

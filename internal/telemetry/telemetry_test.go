@@ -54,10 +54,12 @@ func TestServerShowsTheRegistry(t *testing.T) {
 			t.Errorf("the metrics lack %q", want)
 		}
 	}
-	if answer, err := http.Get("http://" + s.Addr() + "/"); err != nil || answer.StatusCode != http.StatusNotFound {
-		t.Errorf("another path: %v %v", answer, err)
-	} else {
-		_ = answer.Body.Close()
+	for path, want := range map[string]int{"/healthz": http.StatusOK, "/": http.StatusNotFound} {
+		if answer, err := http.Get("http://" + s.Addr() + path); err != nil || answer.StatusCode != want {
+			t.Errorf("%s: %v %v", path, answer, err)
+		} else {
+			_ = answer.Body.Close()
+		}
 	}
 	second := telemetry.NewServer(s.Addr(), telemetry.Handler(registry(t)), slog.New(slog.DiscardHandler))
 	if err := second.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "metrics.listen") {
