@@ -122,7 +122,7 @@ func noRoom(ctx context.Context, cause, err error) error {
 // requeueFull requeues a create for which its engine has no room, with the reason, so that any node may take it. What the engine has of it is
 // removed first: it waits there as well.
 func (w *Worker) requeueFull(ctx context.Context, j *activeJob, reason error) error {
-	w.placement.PauseCreates()
+	w.placement.PauseCreates(j.Job.Queue)
 	w.executions.Progress(ctx, j.Job, farm.MessageOf(reason)+" The sandbox waits for room.")
 	w.node.Disconnect(j.Sandbox.ID)
 	if err := w.engine.Remove(ctx, w.engine.Name(j.Sandbox.ID)); err != nil {

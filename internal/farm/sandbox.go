@@ -280,6 +280,7 @@ type ContainerSpec struct {
 
 	Resources Resources // zero fields take the farm's defaults; more CPUs than the engine has are reduced to what it has
 	GPUs      []string  // ids of its devices, which no other container has; nil: none
+	GPU       *GPU      // devices that an engine which places containers itself finds for it, in place of GPUs; nil: none
 	Runtime   string    // its isolation, such as "runsc"; empty: the engine's default
 }
 

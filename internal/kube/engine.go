@@ -24,6 +24,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -41,7 +42,7 @@ const (
 	removeTimeout = 60 * time.Second // the kubelet kills after a second, and then removes volumes
 )
 
-// Config selects the namespace. All fields but Kubeconfig, Namespace, Runtime, Seccomp, Images, Logger and Observe are required.
+// Config selects the namespace. AgentImage is required.
 type Config struct {
 	Kubeconfig string // file; empty: the service account of this Pod
 	Namespace  string // empty: that of the service account, or of the kubeconfig's context. A farm has it for itself
@@ -49,6 +50,7 @@ type Config struct {
 	AgentImage string // image with this program: it brings the agent into each Pod
 	Seccomp    string // file of a seccomp profile, below the kubelet's folder; empty: the runtime's default
 	Images     []farm.Image
+	GPUModels  []string // values of the label labelGPU, of the machines whose GPUs sandboxes may have; empty: none
 
 	// A Pod requests its limits divided by these; 0: by 1.
 	MemoryOvercommit, CPUOvercommit float64
@@ -82,6 +84,11 @@ func New(cfg Config) (*Engine, error) {
 	}
 	if cfg.AgentImage == "" {
 		return nil, errors.New("kubernetes.agent_image is not set: it is the image of this program, by digest, that brings the agent into sandboxes")
+	}
+	for _, model := range cfg.GPUModels {
+		if wrong := validation.IsValidLabelValue(model); len(wrong) > 0 {
+			return nil, fmt.Errorf("worker.gpus names the model %q, which is no value of a label: with engine.kind kubernetes it is that of the label %s of the machines", model, labelGPU)
+		}
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

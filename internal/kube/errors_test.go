@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"io"
 	"log/slog"
 	"math/big"
@@ -103,12 +104,17 @@ func TestRefusals(t *testing.T) {
 func TestSettings(t *testing.T) {
 	t.Parallel()
 	broken := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(broken, []byte("{"), 0o600); err != nil {
+	whole := filepath.Join(t.TempDir(), "kubeconfig")
+	err := errors.Join(os.WriteFile(broken, []byte("{"), 0o600), clientcmd.WriteToFile(api.Config{
+		Clusters: map[string]*api.Cluster{"c": {Server: "https://127.0.0.1:1"}}, Contexts: map[string]*api.Context{"x": {Cluster: "c"}}, CurrentContext: "x",
+	}, whole))
+	if err != nil {
 		t.Fatal(err)
 	}
 	for says, cfg := range map[string]Config{
 		"has no service account of a cluster": {AgentImage: "x"},
 		"read kubernetes.kubeconfig":          {Kubeconfig: broken, AgentImage: "x"},
+		`names the model "NVIDIA A100"`:       {Kubeconfig: whole, Namespace: "boxes", AgentImage: "x", GPUModels: []string{"Tesla-T4", "NVIDIA A100"}},
 	} {
 		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%+v: %v, want %q", cfg, err, says)

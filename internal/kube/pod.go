@@ -42,6 +42,13 @@ const (
 	containerLink    = "link"    // has another user than the sandbox, through whom workers reach the agent; it ends with the sandbox
 )
 
+// GPUs, as NVIDIA's device plugin and its discovery of features name them.
+const (
+	resourceGPU = "nvidia.com/gpu"
+	labelGPU    = "nvidia.com/gpu.product" // of a machine: the model of its GPUs, such as NVIDIA-A100-SXM4-80GB
+	visibleGPUs = "NVIDIA_VISIBLE_DEVICES" // what NVIDIA's runtime reads; many CUDA images set it to all
+)
+
 const (
 	gate       = "sandfarm/start" // keeps a Pod from being scheduled until Start
 	agentMount = "agent"          // volume with the agent
@@ -103,7 +110,25 @@ func (e *Engine) pod(s farm.ContainerSpec, uid int) *corev1.Pod {
 	if runtime != defaultRuntime {
 		p.Spec.RuntimeClassName = &runtime
 	}
+	if s.GPU.Wanted() {
+		p.Spec.Tolerations = []corev1.Toleration{{Key: resourceGPU, Operator: corev1.TolerationOpExists}} // the taint of such machines
+		if models := e.gpuModels(s.GPU.Model); s.GPU.Model != "" {
+			p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: labelGPU, Operator: corev1.NodeSelectorOpIn, Values: models}}}},
+			}}}
+		}
+	}
 	return p
+}
+
+// gpuModels are the values of labelGPU that a caller's name of a model matches.
+func (e *Engine) gpuModels(name string) (values []string) {
+	for _, value := range e.cfg.GPUModels {
+		if (farm.GPUDevice{Model: farm.NormalGPUModel(value)}).Is(name) {
+			values = append(values, value)
+		}
+	}
+	return values
 }
 
 // sandbox is the container of the sandbox itself.
@@ -113,8 +138,16 @@ func (e *Engine) sandbox(s farm.ContainerSpec) corev1.Container {
 		Command: literal(s.Command), Resources: e.requirements(s.Resources), SecurityContext: restricted(),
 		VolumeMounts: []corev1.VolumeMount{{Name: agentMount, MountPath: farm.AgentDir, ReadOnly: true}},
 	}
-	for _, key := range slices.Sorted(maps.Keys(s.Env)) {
-		c.Env = append(c.Env, corev1.EnvVar{Name: key, Value: escape(s.Env[key])})
+	env := map[string]string{}
+	maps.Copy(env, s.Env)
+	if s.GPU.Wanted() {
+		count := *resource.NewQuantity(int64(s.GPU.Count), resource.DecimalSI)
+		c.Resources.Limits[resourceGPU], c.Resources.Requests[resourceGPU] = count, count
+	} else { // the variable of an image or of a caller would open the devices of the machine
+		env[visibleGPUs] = "void"
+	}
+	for _, key := range slices.Sorted(maps.Keys(env)) {
+		c.Env = append(c.Env, corev1.EnvVar{Name: key, Value: escape(env[key])})
 	}
 	for _, w := range writable(s) {
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: w.name, MountPath: w.path})
@@ -180,7 +213,7 @@ func writable(s farm.ContainerSpec) []place {
 	list := []place{
 		{"workspace", farm.Workspace, disk}, {"home", farm.HomeDir, farm.HomeFactor * disk}, {"tmp", "/tmp", disk}, {"run", farm.RunDir, farm.RunMB},
 	}
-	if len(s.GPUs) > 0 {
+	if s.GPU.Wanted() {
 		list = append(list, place{"shm", "/dev/shm", farm.GPUShmMB})
 	}
 	return list

@@ -64,7 +64,7 @@ func TestPod(t *testing.T) {
 		"containers":           {slices.Concat(names(p.Spec.InitContainers), names(p.Spec.Containers)), []string{"install", "link", "sandbox"}},
 		"image":                {box.Image, "python@sha256:1"},
 		"command":              {box.Command, []string{"/sandfarm/agent", "init", "$$(HOME)"}},
-		"env":                  {box.Env, []corev1.EnvVar{{Name: "A", Value: "$$$$1"}, {Name: "B", Value: "2$$(A)"}}},
+		"env":                  {box.Env, []corev1.EnvVar{{Name: "A", Value: "$$$$1"}, {Name: "B", Value: "2$$(A)"}, {Name: "NVIDIA_VISIBLE_DEVICES", Value: "void"}}},
 		"directory":            {box.WorkingDir, "/workspace"},
 		"limits":               {quantities(box.Resources.Limits), []int64{512 << 20, 1500}},
 		"requests":             {quantities(box.Resources.Requests), []int64{128 << 20, 500}},
@@ -125,6 +125,48 @@ func TestPodOfOtherSettings(t *testing.T) {
 	s.Runtime = ""
 	if p := engine(Config{Runtime: "gvisor"}).pod(s, 20_123); *p.Spec.RuntimeClassName != "gvisor" {
 		t.Errorf("runtime %q", *p.Spec.RuntimeClassName)
+	}
+}
+
+// A sandbox with GPUs asks for them as any Pod does, on machines with the model. No other sandbox has any, whatever its image or its caller says.
+func TestPodWithGPUs(t *testing.T) {
+	t.Parallel()
+	e := engine(Config{GPUModels: []string{"NVIDIA-A100-SXM4-80GB", "Tesla-T4", "NVIDIA-A100-PCIE-40GB"}})
+	s := spec()
+	s.GPU = &farm.GPU{Count: 2, Model: "a100"}
+	p := e.pod(s, 20_123)
+	box := p.Spec.Containers[0]
+	var rules []corev1.NodeSelectorRequirement
+	for _, term := range p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		rules = append(rules, term.MatchExpressions...)
+	}
+	gpus := func(l corev1.ResourceList) int64 { q := l["nvidia.com/gpu"]; return q.Value() }
+	for name, c := range map[string]struct{ got, want any }{
+		"limit and request": {[]int64{gpus(box.Resources.Limits), gpus(box.Resources.Requests)}, []int64{2, 2}},
+		"memory":            {box.Resources.Limits.Memory().Value(), int64(512 << 20)},
+		"machines":          {rules, []corev1.NodeSelectorRequirement{{Key: "nvidia.com/gpu.product", Operator: "In", Values: []string{"NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-PCIE-40GB"}}}},
+		"taint":             {p.Spec.Tolerations, []corev1.Toleration{{Key: "nvidia.com/gpu", Operator: "Exists"}}},
+		"variables":         {len(box.Env), 2},
+		"/dev/shm":          {box.VolumeMounts[len(box.VolumeMounts)-1], corev1.VolumeMount{Name: "shm", MountPath: "/dev/shm"}},
+	} {
+		if diff := cmp.Diff(c.want, c.got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	s.GPU.Model = ""
+	if p := e.pod(s, 20_123); p.Spec.Affinity != nil {
+		t.Errorf("of any model: %+v", p.Spec.Affinity)
+	}
+	s.GPU, s.Env = nil, map[string]string{"NVIDIA_VISIBLE_DEVICES": "all"}
+	p = e.pod(s, 20_123)
+	if box := p.Spec.Containers[0]; gpus(box.Resources.Limits) != 0 || p.Spec.Affinity != nil || p.Spec.Tolerations != nil || !slices.Equal(box.Env, []corev1.EnvVar{{Name: "NVIDIA_VISIBLE_DEVICES", Value: "void"}}) {
+		t.Errorf("without GPUs: %+v", p.Spec)
+	}
+	for _, g := range []farm.GPU{{Count: 1, Model: "h100"}, {Count: 1, Model: "a10"}} {
+		s.GPU = &g
+		if _, err := e.Create(t.Context(), s); farm.CodeOf(err) != farm.CodeInvalid {
+			t.Errorf("a model that the cluster has not: %v", err)
+		}
 	}
 }
 

@@ -40,6 +40,8 @@ func (e *Engine) Create(ctx context.Context, s farm.ContainerSpec) (string, erro
 		return "", farm.Invalidf("a sandbox's Pod needs the sandbox's id, an image, an agent and a command")
 	case len(s.GPUs) > 0:
 		return "", farm.Invalidf("a cluster gives out its GPUs itself")
+	case s.GPU.Wanted() && len(e.gpuModels(s.GPU.Model)) == 0:
+		return "", farm.Invalidf("worker.gpus names no GPU of the model %q", s.GPU.Model)
 	}
 	ctx, cancel := context.WithTimeout(ctx, createTimeout)
 	defer cancel()

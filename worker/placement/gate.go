@@ -102,8 +102,14 @@ func (g *gate) update(nodes map[string]store.NodeCapacity) {
 	}
 }
 
-// PauseCreates pauses creates after one for which the engine itself had no room.
-func (p *Placer) PauseCreates() { p.gate.pauseCreates() }
+// PauseCreates pauses the creates of a queue after one for which the engine itself had no room.
+func (p *Placer) PauseCreates(queue string) {
+	if _, gpu := farm.GPUQueue(queue); gpu {
+		p.gpus.pauseQueue(queue)
+		return
+	}
+	p.gate.pauseCreates()
+}
 
 // pauseCreates pauses creates after one that did not fit. The pause doubles until one fits.
 func (g *gate) pauseCreates() {

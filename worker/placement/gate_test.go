@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -29,16 +30,63 @@ func TestCapacityFollowsTheSettings(t *testing.T) {
 func TestEngineWithoutHost(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.cfg.SandboxCgroup, b.cfg.GPUs = CgroupAuto, []string{"model=A100"}
+	b.cfg.SandboxCgroup = CgroupAuto
 	b.Fake.SetHost(5000, 2)
-	deps := b.placer().deps
-	deps.Engine = struct{ node.Engine }{b.Engine}
-	p, err := New(b.cfg, deps)
-	workertest.Must(t, err)
+	p := b.hostless()
 	workertest.Must(t, p.Measure(t.Context()))
 	workertest.Must(t, p.FindGPUs(t.Context()))
 	if queues, cpu := p.Queues(); p.gate.machine() != (farm.Capacity{MemoryMB: 5000, CPUs: 2}) || len(queues) > 0 || !cpu {
 		t.Errorf("host %+v, queues %v", p.gate.machine(), queues)
+	}
+}
+
+// hostless makes a placer of an engine that places containers itself.
+func (b *bundle) hostless() *Placer {
+	b.T.Helper()
+	deps := b.placer().deps
+	deps.Engine = struct{ node.Engine }{b.Engine}
+	p, err := New(b.cfg, deps)
+	workertest.Must(b.T, err)
+	return p
+}
+
+// An engine that places containers itself gives out its GPUs, too: creates for the models of the settings go there, without leases. One for which it
+// has no devices pauses those of its queue, and no others.
+func TestGPUsOfAnEngineWithoutHost(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.Fake.SetHost(1<<20, 64)
+	b.cfg.GPUs, b.cfg.GPUTakesCPU = []string{"model=NVIDIA-A100-SXM4-80GB", "count=2", "model=Tesla-T4"}, true
+	models, err := GPUModels(b.cfg.GPUs)
+	workertest.Must(t, err)
+	testbed.Diff(t, "models", []string{"NVIDIA-A100-SXM4-80GB", "Tesla-T4"}, models)
+	p := b.hostless()
+	now := time.Now()
+	p.gpus.now, p.gate.now = func() time.Time { return now }, func() time.Time { return now }
+	workertest.Must(t, errors.Join(p.Measure(t.Context()), p.FindGPUs(t.Context())))
+	testbed.Diff(t, "devices", []farm.GPUDevice{{ID: "0", Model: "a100-sxm4-80gb"}, {ID: "1", Model: "a100-sxm4-80gb"}, {ID: "2", Model: "t4"}}, p.Status().GPUs)
+	want := farm.GPU{Count: 2, Model: "a100"}
+	for range 2 { // the second of the same devices, too: whether they are free is not known here
+		claim := b.wanting(p, want)
+		if !p.Accepts("gpu-a100") {
+			t.Error("the queue is closed")
+		}
+		ok, err := p.Reserve(t.Context(), claim)
+		if !ok || err != nil || b.leased(claim) != nil {
+			t.Errorf("reserve = %v, %v, leased %v", ok, err, b.leased(claim))
+		}
+		var spec farm.ContainerSpec
+		workertest.Must(t, errors.Join(p.AddDevices(claim.Sandbox, &spec), p.CheckDevices(t.Context(), claim.Sandbox), p.ReconcileGPUs(t.Context()), p.RefreshGPUs(t.Context())))
+		testbed.Diff(t, "devices of the container", farm.ContainerSpec{GPU: &want}, spec)
+		p.ReleaseGPUs(t.Context(), claim.Sandbox)
+	}
+	p.PauseCreates("gpu-a100")
+	if p.Accepts("gpu-a100") || !p.Accepts("gpu-t4") || !p.Accepts(farm.QueueCPU) {
+		t.Error("want the queue of the model to be paused, and no other")
+	}
+	p.PauseCreates(farm.QueueCPU)
+	if p.Accepts(farm.QueueCPU) {
+		t.Error("creates are not paused")
 	}
 }
 

@@ -18,14 +18,14 @@ import (
 var errDevicesGone = farm.Errorf(farm.CodeConflict, "The GPUs of the sandbox were leased to another sandbox while it started. Create it again.")
 
 // FindGPUs finds the devices of this node: those of the setting worker.gpus, or else those of the driver, if the engine can give
-// them to containers.
+// them to containers. An engine that places containers itself has those of the setting, and gives them out itself: there are no leases.
 func (p *Placer) FindGPUs(ctx context.Context) error {
 	devices, listed, err := listedGPUs(p.cfg.GPUs)
 	if err != nil {
 		return err
 	}
 	index := map[string]string{}
-	if !listed {
+	if !listed && p.host != nil {
 		found, err := GPUDevices(ctx)
 		if err != nil { // jobs without a GPU are served all the same
 			p.log.WarnContext(ctx, "no GPU is offered: the driver does not answer (see sandfarm doctor)", "error", err)
@@ -42,7 +42,7 @@ func (p *Placer) FindGPUs(ctx context.Context) error {
 	if len(devices) == 0 {
 		return nil
 	}
-	var driver string
+	driver := "the engine's"
 	if p.host != nil {
 		if devices, driver, err = p.host.OfferGPUs(ctx, devices, index); err != nil {
 			return fmt.Errorf("ask the engine for its GPU driver: %w", err)
@@ -57,10 +57,17 @@ func (p *Placer) FindGPUs(ctx context.Context) error {
 	return nil
 }
 
+// leases reports whether this package gives out devices.
+func (p *Placer) leases() bool { return p.host != nil && p.gpus.any() }
+
 // leaseGPUs leases the devices that a new sandbox needs. It reports whether the sandbox has them all.
 func (p *Placer) leaseGPUs(ctx context.Context, claim *store.Claim) (bool, error) {
 	want := claim.Sandbox.Spec.GPU
 	if !want.Wanted() {
+		return true, nil
+	}
+	if p.host == nil {
+		p.gpus.resumeQueue(claim.Job.Queue)
 		return true, nil
 	}
 	var ok bool
@@ -87,7 +94,7 @@ func (p *Placer) leaseGPUs(ctx context.Context, claim *store.Claim) (bool, error
 
 // ReleaseGPUs ends the leases of a sandbox whose container is gone, or was never made. If that fails, the reconciler does it later.
 func (p *Placer) ReleaseGPUs(ctx context.Context, s *farm.Sandbox) {
-	if !s.Spec.GPU.Wanted() {
+	if !s.Spec.GPU.Wanted() || p.host == nil {
 		return
 	}
 	p.gpus.forget(s.ID)
@@ -121,6 +128,10 @@ func (p *Placer) AddDevices(s *farm.Sandbox, spec *farm.ContainerSpec) error {
 	if !s.Spec.GPU.Wanted() {
 		return nil
 	}
+	if p.host == nil {
+		spec.GPU = s.Spec.GPU
+		return nil
+	}
 	if spec.GPUs = p.gpus.kept(s.ID); len(spec.GPUs) == 0 {
 		return errDevicesGone
 	}
@@ -130,7 +141,7 @@ func (p *Placer) AddDevices(s *farm.Sandbox, spec *farm.ContainerSpec) error {
 // CheckDevices decides whether a created container may start with its devices. It runs after the create, so of two containers with
 // the same device at least one start sees the other. They must still be what is leased to the sandbox's generation.
 func (p *Placer) CheckDevices(ctx context.Context, s *farm.Sandbox) error {
-	if !s.Spec.GPU.Wanted() {
+	if !s.Spec.GPU.Wanted() || p.host == nil {
 		return nil
 	}
 	devices := p.gpus.kept(s.ID)
@@ -173,22 +184,9 @@ func listedGPUs(items []string) (devices []farm.GPUDevice, listed bool, err erro
 	if len(items) == 0 {
 		return nil, false, nil
 	}
-	text := strings.Join(items, ",")
-	if text == "none" {
-		return nil, true, nil
-	}
-	var groups []gpuGroup
-	for part := range strings.SplitSeq(text, ",") {
-		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
-		if name == "model" {
-			groups = append(groups, gpuGroup{count: 1})
-		}
-		if len(groups) == 0 {
-			return nil, true, fmt.Errorf("worker.gpus begins with %q; allowed: none, or model= and then memory_mb=, count= and id= of each device", name)
-		}
-		if err := groups[len(groups)-1].set(name, value); err != nil {
-			return nil, true, err
-		}
+	groups, err := gpuGroups(items)
+	if err != nil {
+		return nil, true, err
 	}
 	seen := map[string]bool{}
 	for _, g := range groups {
@@ -209,9 +207,40 @@ func listedGPUs(items []string) (devices []farm.GPUDevice, listed bool, err erro
 	return devices, true, nil
 }
 
+// GPUModels are the models of worker.gpus, as they are written there.
+func GPUModels(items []string) (models []string, err error) {
+	groups, err := gpuGroups(items)
+	for _, g := range groups {
+		models = append(models, g.model)
+	}
+	return models, err
+}
+
+// gpuGroups reads worker.gpus.
+func gpuGroups(items []string) (groups []gpuGroup, err error) {
+	text := strings.Join(items, ",")
+	if len(items) == 0 || text == "none" {
+		return nil, nil
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
+		if name == "model" {
+			groups = append(groups, gpuGroup{model: value, count: 1})
+		}
+		if len(groups) == 0 {
+			return nil, fmt.Errorf("worker.gpus begins with %q; allowed: none, or model= and then memory_mb=, count= and id= of each device", name)
+		}
+		if err := groups[len(groups)-1].set(name, value); err != nil {
+			return nil, err
+		}
+	}
+	return groups, nil
+}
+
 // gpuGroup describes one or more devices of one kind.
 type gpuGroup struct {
 	device farm.GPUDevice
+	model  string // as it is written
 	count  int
 }
 
@@ -248,7 +277,7 @@ func (g *gpuGroup) set(name, value string) (err error) {
 // ReconcileGPUs brings the leases of this node and its containers together: the devices of a container are leased to its sandbox,
 // and those of an ended sandbox without a container are free. No device is leased before the first call.
 func (p *Placer) ReconcileGPUs(ctx context.Context) error {
-	if !p.gpus.any() {
+	if !p.leases() {
 		return nil
 	}
 	now, err := p.store.GPUs(ctx, p.node.ID()) // before the list, which then has every container that is bound to one of these leases
@@ -353,7 +382,7 @@ func (p *Placer) leaseIsOver(ctx context.Context, l store.GPULease) (bool, error
 // RefreshGPUs reads the leases, ends those of dead workers for sandboxes that they did not start, and checks whether jobs wait for a
 // GPU.
 func (p *Placer) RefreshGPUs(ctx context.Context) error {
-	if !p.gpus.any() {
+	if !p.leases() {
 		return nil
 	}
 	now, err := p.store.GPUs(ctx, p.node.ID())

@@ -84,7 +84,7 @@ type Backlog interface {
 }
 
 // Host is what a node.Engine also has if all its containers run on one machine, where this package places them. An engine that places them itself,
-// as a cluster does, lacks it: then this package reserves memory and cores of its Capacity only.
+// as a cluster does, lacks it: then this package reserves memory and cores of its Capacity only, and leases no GPUs.
 type Host interface {
 	// LimitSandboxes bounds the memory in bytes of all sandboxes that are created from now on together. An error says why that is not possible.
 	LimitSandboxes(ctx context.Context, memory int64) error

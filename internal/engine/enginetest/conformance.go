@@ -25,7 +25,7 @@ import (
 type Subject struct {
 	node.Engine
 	// Spec describes another sandbox of the farm. Its PID 1, and the command /sandfarm/agent in it, is the program internal/engine/testdata/probe,
-	// with these arguments. It has every field but Generation, GPUs and Runtime.
+	// with these arguments. It has every field but Generation, GPUs, GPU and Runtime.
 	Spec func(t testing.TB, args ...string) farm.ContainerSpec
 	// Again connects to the engine once more, as another worker of the farm does.
 	Again func(t testing.TB) node.Engine

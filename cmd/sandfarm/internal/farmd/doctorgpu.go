@@ -11,6 +11,9 @@ import (
 
 // doctorGPU checks which GPUs this host has, and whether the engine can pass them to sandboxes.
 func doctorGPU(ctx context.Context, s *Settings) []Finding {
+	if s.Engine.Kind == kindKubernetes { // they are the cluster's, which gives them out
+		return nil
+	}
 	ctx, done := context.WithTimeout(ctx, 3*doctorTimeout)
 	defer done()
 	devices, err := placement.GPUDevices(ctx)

@@ -22,6 +22,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/kube"
 	"github.com/sandfarm/sandfarm/worker/node"
+	"github.com/sandfarm/sandfarm/worker/placement"
 )
 
 // The kinds of engines.
@@ -70,9 +71,13 @@ func (s *Settings) kubernetes(log *slog.Logger, observe func(string, time.Durati
 	if err != nil {
 		return nil, err
 	}
+	models, err := placement.GPUModels(s.Worker.GPUs)
+	if err != nil {
+		return nil, err
+	}
 	return kube.New(kube.Config{
 		Kubeconfig: s.Kubernetes.Kubeconfig, Namespace: s.Engine.Namespace, Runtime: s.Engine.Runtime, AgentImage: s.Kubernetes.AgentImage, Seccomp: s.Kubernetes.Seccomp,
-		Images: offered, MemoryOvercommit: s.Worker.MemoryOvercommit, CPUOvercommit: s.Worker.CPUOvercommit, Logger: log, Observe: observe,
+		Images: offered, GPUModels: models, MemoryOvercommit: s.Worker.MemoryOvercommit, CPUOvercommit: s.Worker.CPUOvercommit, Logger: log, Observe: observe,
 	})
 }
 
