@@ -160,7 +160,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	s.engine = s.router()
 	s.previews, s.boxes = s.hostRouter(s.ports.HostRoutes()), s.boxRouter()
 	s.http = httpserver.New(httpserver.Config{
-		Name: "api", Listen: cfg.Listen, StopTimeout: stopTimeout, Log: s.log,
+		Name: "api", Listen: cfg.Listen, StopTimeout: stopTimeout, StallTimeout: cfg.StallTimeout, Log: s.log,
 		HTTP: &http.Server{Handler: s.Handler(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout},
 	})
 	return s, nil

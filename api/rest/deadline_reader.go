@@ -12,40 +12,11 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/httpserver"
 )
 
 // DiscardBytes bounds how much of a refused body is read.
 const DiscardBytes = 256 << 10
-
-// unreadTimeout is how long the server waits for a body that no handler reads: that of a request without a key, for example.
-const unreadTimeout = 5 * time.Second
-
-// awaited is a body with a deadline until it is first read. The server reads what handlers leave of a body before it answers, and would
-// wait for ever for one that never comes.
-type awaited struct {
-	io.ReadCloser
-	control *http.ResponseController
-	read    bool
-}
-
-// await gives the body of a request a deadline until it is first read.
-func await(c *gin.Context, timeout time.Duration) {
-	if c.Request.ContentLength == 0 {
-		return
-	}
-	control := http.NewResponseController(c.Writer)
-	_ = control.SetReadDeadline(time.Now().Add(timeout)) // a test recorder has no deadlines
-	c.Request.Body = &awaited{ReadCloser: c.Request.Body, control: control}
-}
-
-// Read implements io.Reader.
-func (a *awaited) Read(p []byte) (int, error) {
-	if !a.read {
-		a.read = true
-		_ = a.control.SetReadDeadline(time.Time{})
-	}
-	return a.ReadCloser.Read(p)
-}
 
 // Body is the body of a request. A body that stops arriving for the stall timeout ends with 408; one whose key is revoked or
 // expires, with 401.
@@ -67,11 +38,7 @@ func heldBody(c *gin.Context, total time.Duration) io.Reader {
 }
 
 func bodyOf(c *gin.Context, pace *pace) io.Reader {
-	body := io.Reader(c.Request.Body)
-	if first, ok := body.(*awaited); ok {
-		body = first.ReadCloser // each read has a deadline of its own
-	}
-	d := &deadlineReader{r: body, ctx: c.Request.Context(), control: http.NewResponseController(c.Writer), timeout: stallTimeout(c), pace: pace}
+	d := &deadlineReader{r: httpserver.Body(c.Request), ctx: c.Request.Context(), control: http.NewResponseController(c.Writer), timeout: stallTimeout(c), pace: pace}
 	context.AfterFunc(d.ctx, func() {
 		if ended(d.ctx) {
 			_ = d.control.SetReadDeadline(time.Now()) // ends a read in progress

@@ -30,7 +30,6 @@ func stallTimeout(c *gin.Context) time.Duration { return c.GetDuration(timeoutKe
 
 // Identify gives every request an id and sets the headers that every answer has. An id from the caller is not used,
 // because it would be logged. stall is how long the transfer of a body or an answer may stall.
-// A body that no handler reads has half as long, and at most unreadTimeout.
 func Identify(stall time.Duration) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		id := farm.NewID(farm.RequestPrefix)
@@ -41,7 +40,6 @@ func Identify(stall time.Duration) gin.HandlerFunc {
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cache-Control", "no-store")
-		await(c, min(stall/2, unreadTimeout)) // the time to write the answer runs meanwhile
 		c.Next()
 	}
 }

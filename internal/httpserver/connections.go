@@ -3,10 +3,15 @@ package httpserver
 import (
 	"container/list"
 	"crypto/tls"
+	"errors"
+	"io"
+	"math"
 	"net"
 	"net/http"
+	"os"
 	"runtime/debug"
 	"sync"
+	"time"
 )
 
 const (
@@ -32,7 +37,8 @@ func defaultConnections() int {
 // has been without a request for longest. If all have requests, it waits for the end of one.
 type limited struct {
 	net.Listener
-	max int
+	max   int
+	stall time.Duration
 
 	mu      sync.Mutex
 	changed *sync.Cond // open, idle or closed
@@ -42,8 +48,8 @@ type limited struct {
 	places  map[net.Conn]*list.Element
 }
 
-func newLimited(l net.Listener, bound int) *limited {
-	limit := &limited{Listener: l, max: bound, places: map[net.Conn]*list.Element{}}
+func newLimited(l net.Listener, bound int, stall time.Duration) *limited {
+	limit := &limited{Listener: l, max: bound, stall: stall, places: map[net.Conn]*list.Element{}}
 	limit.changed = sync.NewCond(&limit.mu)
 	return limit
 }
@@ -73,7 +79,7 @@ func (l *limited) Accept() (net.Conn, error) {
 		return nil, net.ErrClosed
 	}
 	l.open++
-	return &counted{TCPConn: conn.(*net.TCPConn), release: sync.OnceFunc(l.release)}, nil //nolint:errcheck // Start listens on tcp
+	return &counted{TCPConn: conn.(*net.TCPConn), release: sync.OnceFunc(l.release), stall: l.stall}, nil //nolint:errcheck // Start listens on tcp
 }
 
 // Close implements net.Listener.
@@ -123,15 +129,91 @@ func cut(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// counted is an open connection of a limited listener.
+// counted is an open connection of a limited listener. While it serves HTTP without TLS, a client must take each 64 KiB of an answer within
+// stall, unless the handler has set a deadline of its own.
 type counted struct {
 	*net.TCPConn
 	header  Header
 	release func()
+	stall   time.Duration
+
+	mu  sync.Mutex
+	own bool // the handler has set a deadline for writes
 }
+
+// writeChunk is how much is written under one deadline, so that a slow client can receive a long answer.
+const writeChunk = 64 << 10
 
 // Read implements net.Conn.
 func (c *counted) Read(b []byte) (int, error) { return c.header.Read(b, c.TCPConn.Read) }
+
+// Write implements net.Conn.
+func (c *counted) Write(b []byte) (n int, err error) {
+	for {
+		chunk := b[n:min(len(b), n+writeChunk)]
+		done := c.limit()
+		wrote, err := c.TCPConn.Write(chunk)
+		done()
+		if n += wrote; err != nil || n == len(b) {
+			return n, err
+		}
+	}
+}
+
+// ReadFrom implements io.ReaderFrom: the kernel sends files by itself.
+func (c *counted) ReadFrom(r io.Reader) (n int64, err error) {
+	if !c.header.Serving() {
+		return c.TCPConn.ReadFrom(r)
+	}
+	from, bounded := r.(*io.LimitedReader)
+	if !bounded {
+		from = &io.LimitedReader{R: r, N: math.MaxInt64}
+	}
+	if _, file := from.R.(*os.File); !file { // it may be slow, and the client's time runs in Write only
+		return io.Copy(struct{ io.Writer }{c}, r)
+	}
+	for from.N > 0 {
+		chunk := &io.LimitedReader{R: from.R, N: min(from.N, writeChunk)}
+		done := c.limit()
+		sent, err := c.TCPConn.ReadFrom(chunk)
+		done()
+		from.N -= sent
+		if n += sent; err != nil || chunk.N > 0 {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// limit sets the deadline for a chunk, unless there is another one. The returned function takes it back.
+func (c *counted) limit() (done func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.own || !c.header.Serving() {
+		return func() {}
+	}
+	_ = c.TCPConn.SetWriteDeadline(time.Now().Add(c.stall))
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !c.own {
+			_ = c.TCPConn.SetWriteDeadline(time.Time{})
+		}
+	}
+}
+
+// SetWriteDeadline implements net.Conn.
+func (c *counted) SetWriteDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.own = !t.IsZero()
+	return c.TCPConn.SetWriteDeadline(t)
+}
+
+// SetDeadline implements net.Conn.
+func (c *counted) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
 
 // Close implements net.Conn.
 func (c *counted) Close() error {

@@ -57,6 +57,9 @@ func (h *Header) Note(state http.ConnState) {
 	h.serving.Store(state != http.StateHijacked)
 }
 
+// Serving reports whether the connection serves HTTP: not before the first state, and not when it was hijacked.
+func (h *Header) Serving() bool { return h.serving.Load() }
+
 // Read reads with from. It fails if the header is not complete after 128 lines, and as many as one more read brings.
 func (h *Header) Read(b []byte, from func([]byte) (int, error)) (int, error) {
 	if !h.serving.Load() {

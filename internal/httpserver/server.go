@@ -26,6 +26,9 @@ type Config struct {
 	// longest, and waits while all have requests. 0 means half of the files that the process may open, at most 16384, and at most what an
 	// eighth of the process's memory limit holds.
 	MaxConnections int
+	// StallTimeout is how long a client may take for 64 KiB of an answer, unless the handler sets a deadline or the server has a TLSConfig. A body
+	// that no handler reads has half as long, and at most five seconds. 0 means 30 seconds.
+	StallTimeout time.Duration
 	// Accepted replaces a connection that was accepted, below TLS; nil: it stays as it is.
 	Accepted func(net.Conn) net.Conn
 	// StopTimeout is how long Stop waits for requests that run before it cuts them off. 0 means not at all.
@@ -63,7 +66,9 @@ func (s *Server) Start(ctx context.Context) error {
 	s.listener = listener
 	s.cfg.HTTP.ErrorLog = slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug)
 	s.cfg.HTTP.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(ctx) }
-	limit := newLimited(listener, cmp.Or(s.cfg.MaxConnections, defaultConnections()))
+	stall := cmp.Or(s.cfg.StallTimeout, 30*time.Second)
+	s.cfg.HTTP.Handler = awaitBodies(s.cfg.HTTP.Handler, min(stall/2, unreadTimeout))
+	limit := newLimited(listener, cmp.Or(s.cfg.MaxConnections, defaultConnections()), stall)
 	s.cfg.HTTP.ConnState = limit.note
 	s.cfg.HTTP.MaxHeaderBytes = cmp.Or(s.cfg.HTTP.MaxHeaderBytes, headerBytes)
 	listener = limit

@@ -2,12 +2,15 @@ package httpserver_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -180,6 +183,45 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 		c := dial(t, s)
 		c.send("/")
 		c.answer()
+	}
+}
+
+// A client that does not take its answer, or does not send the body that nobody reads, loses its place. One that takes it gets all of it.
+func TestStalledConnectionsLoseTheirPlaces(t *testing.T) {
+	t.Parallel()
+	content := bytes.Repeat([]byte("0123456789abcdef"), 1<<20) // more than both ends of a connection buffer
+	file := filepath.Join(t.TempDir(), "file")
+	testbed.Must(t, os.WriteFile(file, content, 0o600))
+	cfg := config(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/memory":
+			_, _ = w.Write(content)
+		case "/stream":
+			_, _ = io.Copy(w, io.MultiReader(bytes.NewReader(content[:5]), bytes.NewReader(content[5:])))
+		case "/file":
+			http.ServeFile(w, r, file)
+		default:
+			_, _ = io.WriteString(w, "here")
+		}
+	})
+	whole := httpserver.New(cfg)
+	cfg.HTTP, cfg.MaxConnections, cfg.StallTimeout = &http.Server{Handler: cfg.HTTP.Handler, ReadHeaderTimeout: time.Minute}, 1, 100*time.Millisecond
+	s := httpserver.New(cfg)
+	for _, each := range []*httpserver.Server{whole, s} {
+		testbed.Must(t, each.Start(t.Context()))
+		t.Cleanup(each.Stop)
+	}
+	for _, path := range []string{"/memory", "/stream", "/file", "/"} {
+		c := dial(t, s)
+		_, err := io.WriteString(c.conn, "POST "+path+" HTTP/1.1\r\nHost: test\r\nContent-Length: 5\r\n\r\n")
+		testbed.Must(t, err)
+		next := dial(t, s) // waits for the only place
+		next.send("/")
+		next.answer()
+		_ = next.conn.Close()
+		if got, err := get(t.Context(), whole.Addr()+path); err != nil || path != "/" && got != string(content) {
+			t.Errorf("%s brings %d bytes, %v", path, len(got), err)
+		}
 	}
 }
 

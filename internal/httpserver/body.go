@@ -1,0 +1,46 @@
+package httpserver
+
+import (
+	"io"
+	"net/http"
+	"time"
+)
+
+// unreadTimeout is how long a server waits for a body that no handler reads: that of a request without a key, for example.
+const unreadTimeout = 5 * time.Second
+
+// awaitBodies gives the body of each request a deadline until it is first read. A server reads what handlers leave of a body before it answers, and
+// would wait for ever for one that never comes.
+func awaitBodies(next http.Handler, timeout time.Duration) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength != 0 {
+			control := http.NewResponseController(w)
+			_ = control.SetReadDeadline(time.Now().Add(timeout))
+			r.Body = &awaited{ReadCloser: r.Body, control: control}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+type awaited struct {
+	io.ReadCloser
+	control *http.ResponseController
+	read    bool
+}
+
+// Read implements io.Reader.
+func (a *awaited) Read(p []byte) (int, error) {
+	if !a.read {
+		a.read = true
+		_ = a.control.SetReadDeadline(time.Time{})
+	}
+	return a.ReadCloser.Read(p)
+}
+
+// Body is the body of a request for a handler that sets a deadline for each read itself.
+func Body(r *http.Request) io.ReadCloser {
+	if first, ok := r.Body.(*awaited); ok {
+		return first.ReadCloser
+	}
+	return r.Body
+}
