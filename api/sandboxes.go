@@ -8,6 +8,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -50,7 +51,12 @@ func (s *Server) createSandbox(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	out, err := s.service.CreateSandbox(c.Request.Context(), call, r)
+	ctx := c.Request.Context()
+	if err := budget.TakeCore(ctx, body.Size); err != nil { // as in work
+		return err
+	}
+	out, err := s.service.CreateSandbox(ctx, call, r)
+	budget.LeaveCore(ctx)
 	if err != nil {
 		return err
 	}

@@ -268,7 +268,7 @@ func TestErrorsNameEveryFieldOfTheBody(t *testing.T) {
 		"Filename":              {"POST", box + "/execute", `{"code":"1","filename":"../x.py"}`, 422, []string{"/filename"}},
 		"FilenameOfBash":        {"POST", box + "/execute", `{"code":"1","filename":"x.sh","language":"bash"}`, 422, []string{"/filename"}},
 		"FilenameOfARun":        {"POST", "/v1/run", `{"code":"1","filename":"/etc/x.py"}`, 422, []string{"/filename"}},
-		"Run":                   {"POST", "/v1/run", `{"code":"1","language":"cobol","files":[{"path":"../x","content":""},{"path":"y"},{"content":""}]}`, 400, []string{"/files/2/path", "/language", "/files/0/path", "/files/1"}},
+		"Run":                   {"POST", "/v1/run", `{"code":"1","language":"cobol","files":[{"path":"../x","content":""},{"path":"y"},{"content":""}]}`, 400, []string{"/files/2/path", "/files/0/path", "/files/1", "/language"}},
 		"Move":                  {"POST", box + "/files/move", `{"from":"../a","to":""}`, 422, []string{"/from", "/to"}},
 		"Patch":                 {"PATCH", box, `{"ttl_seconds":-1,"labels":{"":"x"},"nam":1}`, 400, []string{"/nam", "/labels/", "/ttl_seconds"}},
 		"Direction":             {"PATCH", box, `{"name":"a\u202egpj.exe","labels":{"a\u2066":"x","b":"\u061c"}}`, 422, []string{"/name", "/labels/a\u2066", "/labels/b"}},

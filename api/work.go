@@ -11,6 +11,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -47,7 +48,12 @@ func work[R any](s *Server, c *gin.Context, bind func(*gin.Context, any) (rest.D
 	if err != nil {
 		return err
 	}
+	ctx := c.Request.Context()
+	if err := budget.TakeCore(ctx, body.Size); err != nil { // for what start checks: it leaves the core before it waits
+		return err
+	}
 	out, err := start(call, r)
+	budget.LeaveCore(ctx)
 	if err != nil {
 		return err
 	}

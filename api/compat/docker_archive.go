@@ -123,9 +123,9 @@ func tarMembers(ctx context.Context, raw []byte, each func(*tar.Header, io.Reade
 		}
 		from.R = unzipped
 	}
-	all, members, size := tar.NewReader(from), 0, int64(0)
+	all, members, size, last := tar.NewReader(from), 0, int64(0), int64(0)
 	for {
-		leave, err := budget.Core(ctx, int(size)+members*blockBytes) // which skips the rest of the member before
+		leave, err := budget.Core(ctx, int(last)+blockBytes) // which skips the rest of the member before
 		if err != nil {
 			return err
 		}
@@ -138,7 +138,8 @@ func tarMembers(ctx context.Context, raw []byte, each func(*tar.Header, io.Reade
 			return broken()
 		}
 		members++
-		size += min(member.Size, maxUnpacked+1)
+		last = min(member.Size, maxUnpacked+1)
+		size += last
 		switch long := max(len(member.Name), len(member.Linkname)); {
 		case members > maxMembers:
 			return farm.Errorf(farm.CodeTooLarge, "The tar holds more than %d members.", maxMembers)
@@ -149,7 +150,7 @@ func tarMembers(ctx context.Context, raw []byte, each func(*tar.Header, io.Reade
 		}
 		// Each name may be a part of a header of a MiB, which would stay in memory with it.
 		member.Name, member.Linkname = strings.Clone(member.Name), strings.Clone(member.Linkname)
-		if err := each(member, onCore{all, ctx, int(size)}); err != nil {
+		if err := each(member, onCore{all, ctx, int(last)}); err != nil {
 			if errors.Is(err, io.ErrUnexpectedEOF) {
 				return broken()
 			}
@@ -162,12 +163,12 @@ func tarMembers(ctx context.Context, raw []byte, each func(*tar.Header, io.Reade
 type onCore struct {
 	io.Reader
 	ctx  context.Context
-	size int // of the whole
+	size int // of the member
 }
 
 // Read reads a piece.
 func (o onCore) Read(b []byte) (int, error) {
-	leave, err := budget.Core(o.ctx, o.size)
+	leave, err := budget.Core(o.ctx, min(len(b), o.size))
 	if err != nil {
 		return 0, err
 	}

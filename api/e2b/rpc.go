@@ -84,28 +84,13 @@ func (d *Gateway) RPC(prefix string) Handler {
 			if err != nil {
 				return err
 			}
-			small, start := len(text) <= budget.SmallBytes, c.Request.URL.Path == prefix+envd.ProcessStartProcedure
-			if small {
-				err = chargeValues(c, text, start) // may wait, so it has no core
-			}
-			if err != nil {
+			if _, err := budget.Decoding(ctx, len(text), func() int { return values(c, text, c.Request.URL.Path == prefix+envd.ProcessStartProcedure) }); err != nil {
 				return err
 			}
-			ctx, leave, err := budget.Decoding(ctx, budget.JSONSize(text)) // until the message is decoded, see decoded
-			if err != nil {
-				return err
-			}
-			defer leave()
-			if !small {
-				err = chargeValues(c, text, start) // does not wait: ReadAll has charged the body
-			}
-			if err != nil {
-				return err
-			}
-			r = r.WithContext(ctx)
+			defer budget.LeaveCore(ctx) // at the latest: see decoded
 			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
 		}
-		handler.ServeHTTP(&streamed{ResponseWriter: c.Writer, paced: rest.NewDeadlineWriter(c)}, r)
+		handler.ServeHTTP(&streamed{ResponseWriter: c.Writer, ctx: ctx, paced: rest.NewDeadlineWriter(c)}, r)
 		return nil
 	}
 }
@@ -121,11 +106,15 @@ func boxOf(ctx context.Context) Box {
 // streamed writes an answer, each piece within the stall timeout.
 type streamed struct {
 	gin.ResponseWriter
+	ctx   context.Context // of the request
 	paced *rest.DeadlineWriter
 }
 
-// Write implements io.Writer.
-func (s *streamed) Write(p []byte) (int, error) { return s.paced.Write(p) }
+// Write implements io.Writer. It gives back the core of a message that could not be decoded: the caller may read slowly.
+func (s *streamed) Write(p []byte) (int, error) {
+	budget.LeaveCore(s.ctx)
+	return s.paced.Write(p)
+}
 
 // Flush sends what is buffered. The next write tells if the caller has left.
 func (s *streamed) Flush() { _ = s.paced.Flush() }
@@ -136,7 +125,7 @@ type failures struct{ log *slog.Logger }
 // WrapUnary implements connect.Interceptor.
 func (f failures) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
-		budget.Decoded(ctx)
+		budget.LeaveCore(ctx)
 		out, err := next(ctx, r)
 		return out, f.of(ctx, r.Spec().Procedure, err)
 	}
@@ -150,11 +139,11 @@ func (f failures) WrapStreamingClient(next connect.StreamingClientFunc) connect.
 // WrapStreamingHandler implements connect.Interceptor.
 func (f failures) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
-		return f.of(ctx, conn.Spec().Procedure, next(ctx, decoded{conn, func() { budget.Decoded(ctx) }}))
+		return f.of(ctx, conn.Spec().Procedure, next(ctx, decoded{conn, func() { budget.LeaveCore(ctx) }}))
 	}
 }
 
-// decoded is a stream whose first message is read on a core, see budget.Decoding.
+// decoded is a stream whose first message is read on a core, see RPC.
 type decoded struct {
 	connect.StreamingHandlerConn
 	done func()
@@ -213,22 +202,21 @@ func refusef(code connect.Code, message string) error {
 // envelopeBytes precede a message in the body of a stream: a byte of flags, and four of its length.
 const envelopeBytes = 5
 
-// chargeValues charges what the values of a message take once it is decoded, see budget.ChargeValues. Of the requests in the binary format
-// only that of a start has lists.
-func chargeValues(c *gin.Context, body []byte, start bool) error {
+// values counts the values of a message for budget.Decoding. Of the requests in the binary format only that of a start has lists.
+func values(c *gin.Context, body []byte, start bool) int {
 	kind, _, _ := rest.MediaType(c) // Connect answers what it does not know
 	message := body
 	if kind != "application/json" && kind != "application/proto" {
 		message = body[min(envelopeBytes, len(body)):]
 	}
-	var err error
 	switch {
 	case strings.HasSuffix(kind, "json"):
-		_, err = budget.ChargeValues(c.Request.Context(), message)
+		return budget.Values(message)
 	case start:
-		_, err = budget.ChargeCounted(c.Request.Context(), fields((&envd.StartRequest{}).ProtoReflect().Descriptor(), message), len(message))
+		return fields((&envd.StartRequest{}).ProtoReflect().Descriptor(), message)
+	default:
+		return 1
 	}
-	return err
 }
 
 // fields counts the fields of a message in the binary format, and those of the messages in it.

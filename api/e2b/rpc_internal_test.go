@@ -46,13 +46,15 @@ func TestLargeMessagesHaveACoreUntilTheirCallBegins(t *testing.T) {
 		}
 	}
 
-	ctx, hold = budget.New(0).With(gone, "acme", 0)
+	memory := budget.New(0)
+	ctx, hold = memory.With(gone, "acme", 0)
 	defer hold.Release()
-	decoding := func() context.Context {
+	decoding := func() context.Context { // the request with the last core
 		var on context.Context
 		for {
-			next, _, err := budget.Decoding(ctx, budget.SmallBytes+1)
-			if err != nil {
+			next, hold := memory.With(gone, "acme", 0)
+			t.Cleanup(hold.Release)
+			if budget.TakeCore(next, budget.SmallBytes+1) != nil {
 				return on
 			}
 			on = next

@@ -8,6 +8,8 @@ import (
 	"fmt"
 
 	"github.com/coder/websocket"
+
+	"github.com/sandfarm/sandfarm/internal/budget"
 )
 
 const (
@@ -89,14 +91,38 @@ type incoming struct {
 
 // decode reads one message of a client.
 func decode(kind websocket.MessageType, data []byte, v1 bool) (message, error) {
-	if v1 && kind == websocket.MessageBinary {
+	switch {
+	case v1 && kind == websocket.MessageBinary:
 		return decodeV1(data)
-	}
-	// A proxy of Jupyter sends binary messages as text.
-	if kind == websocket.MessageBinary || !bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{")) {
+	case hasBuffers(kind, data):
 		return decodeBinary(data)
+	default:
+		return decodeJSON(data, nil)
 	}
-	return decodeJSON(data, nil)
+}
+
+// hasBuffers reports whether a message is in the format of those with buffers: a proxy of Jupyter sends binary messages as text.
+func hasBuffers(kind websocket.MessageType, data []byte) bool {
+	return kind == websocket.MessageBinary || !bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{"))
+}
+
+// values counts the values of what is JSON in a message of a client, see budget.Values.
+func values(kind websocket.MessageType, data []byte, v1 bool) (n int) {
+	parts := [][]byte{data}
+	switch {
+	case v1 && kind == websocket.MessageBinary:
+		if parts, _ = layoutV1().split(data, maxOffsets); len(parts) > 0 { // decodeV1 refuses what cannot be split
+			parts = parts[1:min(5, len(parts))]
+		}
+	case hasBuffers(kind, data):
+		if parts, _ = layoutBinary().split(data, maxOffsets); len(parts) > 0 {
+			parts = parts[:1]
+		}
+	}
+	for _, raw := range parts {
+		n += budget.Values(raw)
+	}
+	return n
 }
 
 func decodeJSON(data []byte, buffers [][]byte) (message, error) {

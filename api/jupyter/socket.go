@@ -208,7 +208,7 @@ func (at *socket) read(conn context.Context, to *session) error {
 			hold.Release()
 			return errLeft
 		}
-		m, err := at.decode(ctx, kind, raw) //nolint:contextcheck // conn is for the connection, which outlives the work
+		m, size, err := at.decode(ctx, kind, raw) //nolint:contextcheck // conn is for the connection, which outlives the work
 		switch {
 		case farm.CodeOf(err) == farm.CodeTooLarge:
 			hold.Release()
@@ -224,25 +224,18 @@ func (at *socket) read(conn context.Context, to *session) error {
 			return websocket.CloseError{Code: websocket.StatusInvalidFramePayloadData, Reason: "a message cannot be read: " + err.Error()}
 		}
 		to.use(at)
-		to.take(&work{message: m, hold: hold, size: len(raw)}) //nolint:contextcheck // work outlives the connection
+		to.take(&work{message: m, hold: hold, size: len(raw), weight: size}) //nolint:contextcheck // work outlives the connection
 	}
 }
 
-// decode decodes a message, a large one on a core of its tenant's, and charges its values.
-func (at *socket) decode(ctx context.Context, kind websocket.MessageType, raw []byte) (message, error) {
-	leave, err := budget.Core(ctx, budget.JSONSize(raw))
-	if err != nil {
-		return message{}, err
+// decode decodes a message, a large one on a core of its tenant's, and charges its values. It returns the size of the message for budget.Core.
+func (at *socket) decode(ctx context.Context, kind websocket.MessageType, raw []byte) (m message, size int, err error) {
+	if size, err = budget.Decoding(ctx, len(raw), func() int { return values(kind, raw, at.v1) }); err != nil {
+		return message{}, 0, err
 	}
-	defer leave()
-	m, err := decode(kind, raw, at.v1)
-	if len(raw) <= budget.SmallBytes {
-		leave() // charging it may wait; ReadAll has charged a larger one
-	}
-	if err == nil {
-		_, err = budget.ChargeValues(ctx, m.content)
-	}
-	return m, err
+	defer budget.LeaveCore(ctx)
+	m, err = decode(kind, raw, at.v1)
+	return m, size, err
 }
 
 func errNoRoom() error {

@@ -139,8 +139,13 @@ func TestLargeMessagesAreDecodedOnACore(t *testing.T) {
 	t.Parallel()
 	gone, cancel := context.WithCancel(t.Context())
 	cancel() // nobody waits
-	ctx, hold := budget.New(0).With(gone, "acme", 0)
-	defer hold.Release()
+	memory := budget.New(0)
+	request := func() context.Context {
+		ctx, hold := memory.With(gone, "acme", 0)
+		t.Cleanup(hold.Release)
+		return ctx
+	}
+	ctx := request()
 	for err := error(nil); err == nil; {
 		_, err = budget.Core(ctx, budget.SmallBytes+1)
 	}
@@ -149,13 +154,16 @@ func TestLargeMessagesAreDecodedOnACore(t *testing.T) {
 		var code string
 		content := func(size int) []byte { return []byte(`"` + strings.Repeat("x", size-2) + `"`) }
 		text := slices.Concat([]byte(begin), content(budget.SmallBytes-5*64-len(begin+end)+more), []byte(end)) // each of its values counts as 64 bytes
-		_, err := newSocket(ctx, 0).decode(ctx, websocket.MessageText, text)
+		_, size, err := newSocket(ctx, 0).decode(request(), websocket.MessageText, text)
 		if errors.Is(err, context.Canceled) == want || want && err != nil {
 			t.Errorf("a message of %d bytes, without a core: %v", len(text), err)
 		}
-		w := &work{message: message{content: content(budget.SmallBytes - 64 + more)}}
-		if err := w.decode(ctx, &code); errors.Is(err, context.Canceled) == want || (len(code) > 0) != want {
-			t.Errorf("a content of %d bytes, without a core: decoded %d, %v", len(w.content), len(code), err)
+		if want && size != budget.SmallBytes {
+			t.Errorf("a message of %d bytes counts as %d", len(text), size)
+		}
+		w := &work{message: message{content: content(budget.SmallBytes - 64)}, weight: budget.SmallBytes + more}
+		if err := w.decode(request(), &code); errors.Is(err, context.Canceled) == want || (len(code) > 0) != want {
+			t.Errorf("a content of a message that counts as %d, without a core: decoded %d, %v", w.weight, len(code), err)
 		}
 	}
 }

@@ -34,8 +34,10 @@ type work struct {
 	message
 	hold *budget.Hold
 	size int
-	cell *executeContent // of an execute_request that can be read
-	job  string          // of a cell that was submitted
+	// weight is the size of the message for budget.Core.
+	weight int
+	cell   *executeContent // of an execute_request that can be read
+	job    string          // of a cell that was submitted
 	// refusal is why the farm did not accept a cell.
 	refusal error
 	counted bool      // against requests_per_minute
@@ -56,7 +58,7 @@ func (w *work) release() {
 
 // decode decodes the content, a large one on a core of its tenant's.
 func (w *work) decode(ctx context.Context, into any) error {
-	leave, err := budget.Core(ctx, budget.JSONSize(w.content))
+	leave, err := budget.Core(ctx, w.weight)
 	if err != nil {
 		return err
 	}

@@ -69,7 +69,7 @@ func (s *Server) handle(t *tool) server.ToolHandlerFunc {
 		if err != nil {
 			return s.failed(ctx, t, err), nil
 		}
-		budget.Decoded(ctx)
+		budget.LeaveCore(ctx)
 		ctx, end := startSpan(ctx, r.Params.Meta, t.name)
 		defer end(nil)
 		c := &call{Server: s, arguments: args, ctx: ctx, farm: s.Farm(ctx), tool: t}

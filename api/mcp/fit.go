@@ -8,11 +8,14 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
+
+	"github.com/sandfarm/sandfarm/internal/budget"
 )
 
 // eventBytes is the longest result that is sent as one event of a stream. Clients that use the official Python SDK end the session
@@ -22,14 +25,57 @@ const eventBytes = 1_000_000
 // tooLong tells a model that the answer is incomplete.
 const tooLong = "note: this answer was too long for one message, so it has been shortened: print less, or write to a file and download it."
 
-// fitted is tool middleware: it shortens results that are too long for one event of a stream.
+// fitted is tool middleware: it shortens results that are too long for one event of a stream. A large result has a core of the tenant's from here until
+// it is encoded (answering, SSE.answer).
 func fitted(next server.ToolHandlerFunc) server.ToolHandlerFunc {
 	return func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		result, err := next(ctx, r)
-		if err == nil && result != nil && streamed(ctx, r) {
+		if err != nil || result == nil {
+			return result, err
+		}
+		if err := budget.TakeCore(ctx, weigh(result)); err != nil {
+			return nil, err
+		}
+		if streamed(ctx, r) {
 			fit(result, eventBytes)
 		}
-		return result, err
+		return result, nil
+	}
+}
+
+// weigh is about how long a value is in JSON, in bytes. It stops above budget.SmallBytes.
+func weigh(value any) int {
+	left := budget.SmallBytes
+	weighTo(reflect.ValueOf(value), &left)
+	return budget.SmallBytes - left
+}
+
+// weighTo takes the length of a value from left, until there is nothing left.
+func weighTo(v reflect.Value, left *int) {
+	const least = 8 // of a value
+	*left -= least
+	switch v.Kind() {
+	case reflect.String:
+		*left -= v.Len()
+	case reflect.Pointer, reflect.Interface:
+		weighTo(v.Elem(), left)
+	case reflect.Slice, reflect.Array:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			*left -= v.Len()
+			return
+		}
+		for i := 0; i < v.Len() && *left >= 0; i++ {
+			weighTo(v.Index(i), left)
+		}
+	case reflect.Map:
+		for each := v.MapRange(); *left >= 0 && each.Next(); {
+			weighTo(each.Key(), left)
+			weighTo(each.Value(), left)
+		}
+	case reflect.Struct:
+		for i := 0; i < v.NumField() && *left >= 0; i++ {
+			weighTo(v.Field(i), left)
+		}
 	}
 }
 

@@ -45,7 +45,7 @@ func NewHandler(m *server.MCPServer, o HTTP, logger *slog.Logger) http.Handler {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	m.Use(delivered, fitted)
+	m.Use(fitted, delivered)
 	nameMissing(m)
 	t := &transport{HTTP: o.withDefaults()}
 	t.next = t.counted(server.NewStreamableHTTPServer(m,
@@ -84,12 +84,14 @@ func (t *transport) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, mcp.INVALID_REQUEST, "This server takes no JSON-RPC batches: send each message in a request of its own.")
 		return
 	}
-	ctx, message, leave, err := decoding(r.Context(), body)
+	ctx := r.Context()
+	message, err := decoding(ctx, body)
 	if err != nil {
 		refuseBody(w, err)
 		return
 	}
-	defer leave()
+	defer budget.LeaveCore(ctx)
+	w = answering{w, ctx}
 	if message.Method == methodCancelled {
 		w.WriteHeader(http.StatusAccepted) // see NewHandler
 		return
@@ -128,23 +130,39 @@ func (h HTTP) admit(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
+// answering is an answer that is written without the core on which it was encoded (budget.LeaveCore): the caller may read slowly.
+type answering struct {
+	http.ResponseWriter
+	ctx context.Context // of the request
+}
+
+// Write implements io.Writer.
+func (a answering) Write(p []byte) (int, error) {
+	budget.LeaveCore(a.ctx)
+	return a.ResponseWriter.Write(p)
+}
+
+// Unwrap gives the writer behind this one.
+func (a answering) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
 type headKey struct{}
 
 // maxMessageBytes bounds a message that calls no tool.
 const maxMessageBytes = budget.SmallBytes
 
-// decoding reads the head of a message. mcp-go decodes a message several times (8 MB took a core for 1.3 s), so a large one has a core of the tenant's
-// until its tool runs (budget.Decoded), or until leave.
-func decoding(ctx context.Context, text []byte) (_ context.Context, message head, leave func(), err error) {
-	if ctx, leave, err = budget.Decoding(ctx, budget.JSONSize(text)); err != nil {
-		return ctx, head{}, nil, err
+// decoding charges what a message takes decoded, until its call ends, and reads its head. mcp-go decodes a message several times (8 MB took a core for
+// 1.3 s), so a large one has a core of the tenant's until its tool runs (budget.LeaveCore).
+func decoding(ctx context.Context, text []byte) (message head, err error) {
+	if _, err = budget.Decoding(ctx, len(text), func() int { return budget.Values(text) }); err != nil {
+		return head{}, err
 	}
+	budget.Pin(ctx, budget.Held(ctx)-int64(len(text))*(budget.BodyWeight-heldWeight))
 	bad := json.Unmarshal(text, &message) // mcp-go answers what cannot be parsed
 	if len(text) > maxMessageBytes && bad == nil && message.Method != string(mcp.MethodToolsCall) {
-		leave()
-		return ctx, head{}, nil, farm.Errorf(farm.CodeTooLarge, "A message that calls no tool may have %d bytes.", maxMessageBytes)
+		budget.LeaveCore(ctx)
+		return head{}, farm.Errorf(farm.CodeTooLarge, "A message that calls no tool may have %d bytes.", maxMessageBytes)
 	}
-	return ctx, message, leave, nil
+	return message, nil
 }
 
 // counted is the innermost wrapper, directly around mcp-go's handler.
@@ -167,7 +185,7 @@ var errTooLarge = errors.New("the body is too large")
 func (h HTTP) read(r *http.Request) ([]byte, error) {
 	body, err := budget.ReadAll(r.Context(), r.Body, r.ContentLength, h.MaxBodyBytes)
 	if err == nil {
-		return body, keep(r.Context(), body)
+		return body, nil
 	}
 	switch {
 	case farm.CodeOf(err) == farm.CodeExhausted:
@@ -177,15 +195,6 @@ func (h HTTP) read(r *http.Request) ([]byte, error) {
 	}
 	_, _ = io.CopyN(io.Discard, r.Body, discardBytes)
 	return nil, fmt.Errorf("%w: it may have %d bytes; send large files by PUT /v1/sandboxes/{id}/files/{path}", errTooLarge, h.MaxBodyBytes)
-}
-
-// keep charges what a body takes decoded, until its call ends.
-func keep(ctx context.Context, body []byte) error {
-	more, err := budget.ChargeValues(ctx, body)
-	if err == nil {
-		budget.Pin(ctx, int64(len(body))*heldWeight+more)
-	}
-	return err
 }
 
 // refuseBody answers that a body cannot be read.

@@ -10,6 +10,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
 
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -52,12 +53,16 @@ func (s *Server) reader(param string, read func(context.Context, map[string]any)
 				err = s.unreadable(ctx, about, fmt.Errorf("resource panicked: %v\n%s", v, debug.Stack()))
 			}
 		}()
+		budget.LeaveCore(ctx) // of the message
 		f, err := read(ctx, r.Params.Arguments)
 		if err == nil {
 			err = s.fits(f)
 		}
 		if err != nil {
 			return nil, s.unreadable(ctx, about, err)
+		}
+		if err := budget.TakeCore(ctx, len(f.content)); err != nil { // until the answer is encoded, see answering
+			return nil, err
 		}
 		if plain(f.content) {
 			return []mcp.ResourceContents{mcp.TextResourceContents{URI: r.Params.URI, MIMEType: f.mime, Text: string(f.content)}}, nil

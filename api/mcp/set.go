@@ -109,14 +109,20 @@ func (s *SetServer) ServeStdio(ctx context.Context, in io.Reader, out io.Writer)
 
 func (s *SetServer) handle(t *SetTool) server.ToolHandlerFunc {
 	return func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		budget.Decoded(ctx)
+		budget.LeaveCore(ctx)
 		ctx, end := startSpan(ctx, r.Params.Meta, t.Name)
 		defer end(nil)
 		var p *Progress
 		if r.Params.Meta != nil && goodToken(r.Params.Meta.ProgressToken) {
 			p = newProgress(ctx, r.Params.Meta.ProgressToken)
 		}
-		return s.result(t.Run(ctx, r.Params.Arguments, p))
+		reply := t.Run(ctx, r.Params.Arguments, p)
+		leave, err := budget.Core(ctx, weigh(reply.Value))
+		if err != nil {
+			return nil, err
+		}
+		defer leave()
+		return s.result(reply)
 	}
 }
 

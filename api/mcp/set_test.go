@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/mcp"
 	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // echoSet has tools that return their arguments, and one that waits until its call ends.
@@ -469,5 +471,71 @@ func TestLargeCallsShareTheCoresUntilTheirToolRuns(t *testing.T) {
 	}
 	if status, text, err := send(t.Context(), "tools/call", "object", large); status != http.StatusOK || !strings.Contains(text, "said") {
 		t.Errorf("a large call: %d %.200s %v", status, text, err)
+	}
+}
+
+// probed is a value that tells how many cores its tenant has left while it is encoded.
+type probed struct {
+	Text  string
+	cores func()
+}
+
+func (p probed) MarshalJSON() ([]byte, error) {
+	p.cores()
+	return json.Marshal(p.Text)
+}
+
+// written tells when an answer is written.
+type written struct {
+	*httptest.ResponseRecorder
+	cores func()
+}
+
+func (w written) Write(p []byte) (int, error) {
+	w.cores()
+	return w.ResponseRecorder.Write(p)
+}
+
+// A large answer is encoded on a core of its tenant's, which is given back before the caller is waited for.
+func TestLargeAnswersAreEncodedOnACore(t *testing.T) {
+	t.Parallel()
+	memory := budget.New(1 << 30)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel() // nobody waits
+	free := func() (n int) {
+		ctx, hold := memory.With(gone, "a", 0)
+		defer hold.Release()
+		for ; ; n++ {
+			leave, err := budget.Core(ctx, budget.SmallBytes+1)
+			if err != nil {
+				return n
+			}
+			defer leave()
+		}
+	}
+	whole := free()
+	for size, taken := range map[int]int{10: 0, budget.SmallBytes: 1} {
+		var encoded []int
+		set, err := mcp.NewSet(mcp.Set{Name: "large", Title: "Large", Structured: true, Tools: []mcp.SetTool{{Name: "large", Run: func(context.Context, any, *mcp.Progress) mcp.Reply {
+			return mcp.Reply{Value: map[string]any{"value": probed{strings.Repeat("x", size), func() { encoded = append(encoded, free()) }}}}
+		}}}})
+		testbed.Must(t, err)
+		ctx, hold := memory.With(t.Context(), "a", 0)
+		request := httptest.NewRequestWithContext(ctx, http.MethodPost, "http://127.0.0.1/", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"large","arguments":{}}}`))
+		request.Header.Set("Content-Type", "application/json")
+		request.Header.Set("Accept", "application/json, text/event-stream")
+		answer := written{httptest.NewRecorder(), func() {
+			if got := free(); got != whole {
+				t.Errorf("%d of %d cores are free while an answer of %d bytes is written", got, whole, size)
+			}
+		}}
+		set.Handler().ServeHTTP(answer, request)
+		hold.Release()
+		if answer.Code != http.StatusOK || answer.Body.Len() < size {
+			t.Errorf("the answer is %d %.200s", answer.Code, answer.Body)
+		}
+		if len(encoded) < 2 || slices.Max(encoded) != whole-taken { // as text, and as structured content
+			t.Errorf("of %d cores %v are free while an answer of %d bytes is encoded", whole, encoded, size)
+		}
 	}
 }

@@ -258,13 +258,11 @@ func (t *SSE) begin(ctx context.Context, s *stream, message []byte) bool {
 				t.log.ErrorContext(ctx, "mcp message panicked", slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
 			}
 		}()
-		answer := t.answer(ctx, message)
-		if answer == nil {
-			return
-		}
-		text, err := EncodeReply(answer)
+		text, err := t.answer(ctx, message)
 		if err != nil {
 			t.log.ErrorContext(ctx, "mcp answer cannot be sent", slog.Any("error", err))
+		}
+		if text == nil {
 			return
 		}
 		select {
@@ -275,26 +273,21 @@ func (t *SSE) begin(ctx context.Context, s *stream, message []byte) bool {
 	return true
 }
 
-// answer handles a message with memory of its own, since the request that brought it is over.
-func (t *SSE) answer(ctx context.Context, message []byte) any {
+// answer handles a message with memory of its own, since the request that brought it is over. It returns the encoded answer; nil: there is none.
+func (t *SSE) answer(ctx context.Context, message []byte) ([]byte, error) {
 	ctx, memory := budget.Renew(ctx)
-	defer memory.Release()
+	defer memory.Release()                                           // and the core on which the answer is encoded
 	err := budget.Charge(ctx, int64(len(message))*budget.BodyWeight) // as a body that comes over HTTP
 	if err == nil {
-		err = keep(ctx, message)
-	}
-	leave := func() {}
-	if err == nil {
-		ctx, _, leave, err = decoding(ctx, message)
+		_, err = decoding(ctx, message)
 	}
 	if err != nil {
 		var m head
 		_ = json.Unmarshal(message, &m) // Post has checked it
-		return failure(m.ID, mcp.JSONRPCErrorDetails{Code: mcp.INTERNAL_ERROR, Message: farm.MessageOf(err)})
+		return EncodeReply(failure(m.ID, mcp.JSONRPCErrorDetails{Code: mcp.INTERNAL_ERROR, Message: farm.MessageOf(err)}))
 	}
-	defer leave()
 	if answer := t.server.HandleMessage(ctx, message); answer != nil {
-		return answer
+		return EncodeReply(answer)
 	}
-	return nil
+	return nil, nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
 
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -116,7 +117,7 @@ func (x *tasks) call(w http.ResponseWriter, r *http.Request, m *taskMessage) {
 	}
 	created := *task
 	created.Result, created.Error, created.Input = nil, nil, nil // those are for tasks/get
-	x.reply(w, m.ID, struct {
+	x.reply(r.Context(), w, m.ID, struct {
 		taskResult
 		Task
 	}{x.resultOf("task"), created})
@@ -128,6 +129,7 @@ func (x *tasks) serve(w http.ResponseWriter, r *http.Request, m *taskMessage) {
 		refuseTask(w, m.ID, *refusal)
 		return
 	}
+	budget.LeaveCore(r.Context()) // of the message
 	id := *m.params.TaskID
 	var answer any = x.resultOf("complete")
 	var err error
@@ -152,7 +154,7 @@ func (x *tasks) serve(w http.ResponseWriter, r *http.Request, m *taskMessage) {
 		x.logger.ErrorContext(r.Context(), "mcp task method failed", slog.String("method", m.Method), slog.Any("error", err))
 		refuseTask(w, m.ID, mcp.JSONRPCErrorDetails{Code: mcp.INTERNAL_ERROR, Message: "The farm could not be asked about the task. Try again in a few seconds."})
 	default:
-		x.reply(w, m.ID, answer)
+		x.reply(r.Context(), w, m.ID, answer)
 	}
 }
 
@@ -220,14 +222,15 @@ func (x *tasks) resultOf(kind string) taskResult {
 	return taskResult{ResultType: kind, Meta: map[string]any{mcp.MetaKeyServerInfo: x.info}}
 }
 
-// reply answers a request with a result.
-func (x *tasks) reply(w http.ResponseWriter, id json.RawMessage, result any) {
+// reply answers a request with a result, a large one on a core of the tenant's.
+func (x *tasks) reply(ctx context.Context, w http.ResponseWriter, id json.RawMessage, result any) {
 	// A caller that does not read the answer loses the connection.
 	control := http.NewResponseController(w)
 	_ = control.SetWriteDeadline(time.Now().Add(taskAnswerTimeout)) // not every writer has deadlines
 	defer func() { _ = control.SetWriteDeadline(time.Time{}) }()
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
+	_ = budget.TakeCore(ctx, weigh(result)) // an error means that the caller disconnected
 	err := json.NewEncoder(w).Encode(struct {
 		JSONRPC string          `json:"jsonrpc"`
 		ID      json.RawMessage `json:"id"`

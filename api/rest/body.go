@@ -2,8 +2,10 @@ package rest
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"mime"
 	"net/http"
 	"strings"
@@ -34,43 +36,43 @@ func ReadAll(c *gin.Context, limit int64) ([]byte, error) {
 
 // DecodeJSON is DecodeAnyJSON for a body whose Content-Type must be JSON or absent.
 func DecodeJSON(c *gin.Context, limit int64, decode func(text []byte) error) error {
+	_, err := decodeJSON(c, limit, decode)
+	return err
+}
+
+// decodeJSON is DecodeJSON. It returns the size of the body for budget.Core.
+func decodeJSON(c *gin.Context, limit int64, decode func(text []byte) error) (int, error) {
 	if err := wantJSON(c); err != nil {
-		return err
+		return 0, err
 	}
-	return DecodeAnyJSON(c, limit, decode)
+	return decodeAnyJSON(c, limit, decode)
 }
 
 // DecodeAnyJSON reads a body as ReadAll does, whatever its Content-Type, and decodes it: a large one, or one of many values, on a core of its tenant's. decode must not wait.
 // More than farm.MaxBodyValues values are too_large. The error may be decode's.
 func DecodeAnyJSON(c *gin.Context, limit int64, decode func(text []byte) error) error {
+	_, err := decodeAnyJSON(c, limit, decode)
+	return err
+}
+
+func decodeAnyJSON(c *gin.Context, limit int64, decode func(text []byte) error) (int, error) {
 	text, err := ReadAll(c, limit)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	ctx, large := c.Request.Context(), len(text) > budget.SmallBytes
-	if !large {
-		_, err = budget.ChargeValues(ctx, text) // may wait, so it has no core
-	}
+	ctx := c.Request.Context()
+	size, err := budget.Decoding(ctx, len(text), func() int { return budget.Values(text) })
 	if err != nil {
-		return err
+		return 0, err
 	}
-	leave, err := budget.Core(ctx, budget.JSONSize(text))
-	if err != nil {
-		return err
-	}
-	defer leave()
-	if large {
-		_, err = budget.ChargeValues(ctx, text) // does not wait: ReadAll has charged the body
-	}
-	if err != nil {
-		return err
-	}
-	return decode(text)
+	defer budget.LeaveCore(ctx)
+	return size, decode(text)
 }
 
 // Decoded is a JSON body that was decoded into a struct.
 type Decoded struct {
 	Text     []byte
+	Size     int               // for budget.Core: work on a short text of many values takes long, too
 	Problems []farm.FieldError // fields that could not be read; the struct lacks them
 }
 
@@ -84,7 +86,7 @@ func BindOptional(c *gin.Context, limit int64, into any) (Decoded, error) {
 }
 
 func bind(c *gin.Context, limit int64, into any, optional bool) (out Decoded, err error) {
-	err = DecodeJSON(c, limit, func(text []byte) error {
+	out.Size, err = decodeJSON(c, limit, func(text []byte) error {
 		if optional && len(bytes.TrimSpace(text)) == 0 {
 			return nil
 		}
@@ -92,7 +94,7 @@ func bind(c *gin.Context, limit int64, into any, optional bool) (out Decoded, er
 		if err != nil {
 			return fmt.Errorf("decode body: %w", err)
 		}
-		out = Decoded{Text: text, Problems: problems}
+		out.Text, out.Problems = text, problems
 		return nil
 	})
 	return out, err
@@ -126,4 +128,46 @@ func wantJSON(c *gin.Context) error {
 		return nil
 	}
 	return Refusef(http.StatusUnsupportedMediaType, farm.CodeInvalid, "the Content-Type must be application/json, not %s", kind)
+}
+
+// workBytes is what a piece of work counts for beside the bytes that it reads and makes.
+const workBytes = 32
+
+// work is work on a body while it arrives. Once much has been done, it has a core of the tenant's (budget.Core), but not while it waits for more.
+type work struct {
+	ctx   context.Context
+	from  io.Reader
+	size  int    // how much was made of the body since the last piece of work
+	leave func() // nil: no work is being done
+}
+
+// do does some work, which reads the body by Read.
+func (w *work) do(some func() error) (err error) {
+	if w.leave, err = budget.Core(w.ctx, workBytes+w.size); err != nil {
+		return err
+	}
+	w.size = 0
+	defer func() {
+		w.leave()
+		w.leave = nil
+	}()
+	return some()
+}
+
+// Read reads more of the body.
+func (w *work) Read(p []byte) (int, error) {
+	working := w.leave != nil
+	if working {
+		w.leave()
+	}
+	n, err := w.from.Read(p)
+	if !working {
+		return n, err
+	}
+	leave, failed := budget.Core(w.ctx, n)
+	if failed != nil {
+		return 0, failed
+	}
+	w.leave = leave
+	return n, err
 }

@@ -21,7 +21,8 @@ func TestLargeBodiesAreDecodedOnACore(t *testing.T) {
 	t.Parallel()
 	gone, cancel := context.WithCancel(t.Context())
 	cancel() // nobody waits
-	ctx, hold := budget.New(0).With(gone, "acme", 0)
+	memory := budget.New(0)
+	ctx, hold := memory.With(gone, "acme", 0)
 	defer hold.Release()
 	for err := error(nil); err == nil; {
 		_, err = budget.Core(ctx, budget.SmallBytes+1)
@@ -31,6 +32,8 @@ func TestLargeBodiesAreDecodedOnACore(t *testing.T) {
 		strings.Repeat(" ", budget.SmallBytes-64): true, strings.Repeat(" ", budget.SmallBytes-63): false, many(992): true, many(993): false,
 	} {
 		for name, decode := range map[string]func(*gin.Context, int64, func([]byte) error) error{"DecodeJSON": rest.DecodeJSON, "DecodeAnyJSON": rest.DecodeAnyJSON} {
+			ctx, hold := memory.With(gone, "acme", 0)
+			defer hold.Release()
 			c, _ := gin.CreateTestContext(httptest.NewRecorder())
 			c.Request = httptest.NewRequestWithContext(ctx, http.MethodPost, "/", strings.NewReader(body))
 			decoded := false

@@ -127,7 +127,8 @@ func TestWorkOnABodyHasACore(t *testing.T) {
 	} {
 		gone, cancel := context.WithCancel(t.Context())
 		cancel() // nobody waits
-		ctx, hold := budget.New(0).With(gone, "acme", 0)
+		memory := budget.New(0)
+		ctx, hold := memory.With(gone, "acme", 0)
 		defer hold.Release()
 		body := &needy{ctx: ctx, from: strings.NewReader(c.body)}
 		for leaves := []func(){}; ; { // all but one core of the tenant's
@@ -147,7 +148,9 @@ func TestWorkOnABodyHasACore(t *testing.T) {
 		if _, err := budget.Core(ctx, budget.SmallBytes+1); err != nil {
 			t.Errorf("%s: the core is not given back", name)
 		}
-		if n, err := c.read(ctx, strings.NewReader(c.body)); n < budget.SmallBytes/2 || n > 2*budget.SmallBytes || !errors.Is(err, context.Canceled) {
+		fresh, hold := memory.With(gone, "acme", 0)
+		defer hold.Release()
+		if n, err := c.read(fresh, strings.NewReader(c.body)); n < budget.SmallBytes/2 || n > 2*budget.SmallBytes || !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: without a core %d bytes are read, want some 64 KiB: %v", name, n, err)
 		}
 	}

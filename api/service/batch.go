@@ -59,10 +59,6 @@ func (s *Service) Batch(ctx context.Context, c Call, entries []json.RawMessage, 
 	if _, err := c.idempotency(); err != nil {
 		return nil, err
 	}
-	size := 0 // of all entries, for Core: thousands of small ones take as long as a large one
-	for _, entry := range entries {
-		size += budget.JSONSize(entry)
-	}
 	b := &Batch{s: s, deadline: time.Now().Add(c.Wait), outcomes: make([]BatchOutcome, len(entries))}
 	admitted, refusal := admit(len(entries) - 1)
 	for i, entry := range entries {
@@ -76,7 +72,7 @@ func (s *Service) Batch(ctx context.Context, c Call, entries []json.RawMessage, 
 			out.Err = refusal
 			continue
 		}
-		out.Outcome, out.Err = s.entry(ctx, one, entry, size)
+		out.Outcome, out.Err = s.entry(ctx, one, entry)
 		if out.Err == nil && (c.Wait > 0 || out.Done()) {
 			record := *out.record
 			record.Redacted, record.Result = nil, nil
@@ -133,12 +129,15 @@ func entryKey(key string, i int) string {
 	return key[:min(len(key), maxKey-len(suffix))] + suffix
 }
 
-func (s *Service) entry(ctx context.Context, c Call, raw json.RawMessage, size int) (Outcome, error) {
-	ctx, leave, err := budget.Decoding(ctx, size)
-	if err != nil {
+// entryBytes is what an entry counts for beside its text where its work needs a core: a thousand that are refused take as long as a large body.
+const entryBytes = 1 << 10
+
+// entry accepts one entry. It has a core until its verb waits for something, see submit.
+func (s *Service) entry(ctx context.Context, c Call, raw json.RawMessage) (Outcome, error) {
+	if err := budget.TakeCore(ctx, len(raw)+entryBytes); err != nil {
 		return Outcome{}, err
 	}
-	defer leave()
+	defer budget.LeaveCore(ctx)
 	ctx = budget.Without(ctx) // an accepted entry gives back nothing of the body, which the others need
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &fields); err != nil || fields == nil {
@@ -160,21 +159,21 @@ func (s *Service) entry(ctx context.Context, c Call, raw json.RawMessage, size i
 	}
 	switch kind {
 	case farm.KindCreate:
-		return with(ctx, c, rest, func(c Call, r wire.CreateRequest) (Outcome, error) { return s.CreateSandbox(ctx, c, r) })
+		return with(c, rest, func(c Call, r wire.CreateRequest) (Outcome, error) { return s.CreateSandbox(ctx, c, r) })
 	case farm.KindRun:
-		return with(ctx, c, rest, func(c Call, r wire.RunRequest) (Outcome, error) { return s.Run(ctx, c, r) })
+		return with(c, rest, func(c Call, r wire.RunRequest) (Outcome, error) { return s.Run(ctx, c, r) })
 	case farm.KindExecute:
-		return with(ctx, c, rest, func(c Call, r wire.ExecuteRequest) (Outcome, error) { return s.Execute(ctx, c, head.SandboxID, r) })
+		return with(c, rest, func(c Call, r wire.ExecuteRequest) (Outcome, error) { return s.Execute(ctx, c, head.SandboxID, r) })
 	case farm.KindCommand:
-		return with(ctx, c, rest, func(c Call, r wire.CommandRequest) (Outcome, error) { return s.Command(ctx, c, head.SandboxID, r) })
+		return with(c, rest, func(c Call, r wire.CommandRequest) (Outcome, error) { return s.Command(ctx, c, head.SandboxID, r) })
 	case farm.KindInstall:
-		return with(ctx, c, rest, func(c Call, r wire.PackagesRequest) (Outcome, error) { return s.Install(ctx, c, head.SandboxID, r) })
+		return with(c, rest, func(c Call, r wire.PackagesRequest) (Outcome, error) { return s.Install(ctx, c, head.SandboxID, r) })
 	case farm.KindInterrupt, farm.KindRestart:
-		return with(ctx, c, rest, func(c Call, r wire.ControlRequest) (Outcome, error) {
+		return with(c, rest, func(c Call, r wire.ControlRequest) (Outcome, error) {
 			return s.Control(ctx, c, kind, head.SandboxID, r)
 		})
 	default: // close
-		return with(ctx, c, rest, func(c Call, _ struct{}) (Outcome, error) {
+		return with(c, rest, func(c Call, _ struct{}) (Outcome, error) {
 			if err := c.problems().err(); err != nil {
 				return Outcome{}, err
 			}
@@ -208,12 +207,11 @@ func split(fields map[string]json.RawMessage) (batchHead, []byte, error) {
 }
 
 // with decodes the body of an entry and calls the verb of its kind.
-func with[R any](ctx context.Context, c Call, body []byte, work func(Call, R) (Outcome, error)) (Outcome, error) {
+func with[R any](c Call, body []byte, work func(Call, R) (Outcome, error)) (Outcome, error) {
 	var r R
 	var err error
 	if c.Problems, err = strict.Fields(strict.Decode(body, &r)); err != nil {
 		return Outcome{}, err
 	}
-	budget.Decoded(ctx)
 	return work(c, r)
 }

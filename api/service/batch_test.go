@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -83,6 +84,72 @@ func TestBatchReadsOneResultAtATime(t *testing.T) {
 			}
 		}
 		testbed.Diff(t, fmt.Sprintf("wait %s: outcomes", wait), jobs, read)
+	}
+}
+
+// probing is a Submitter that calls submitted first.
+type probing struct {
+	submitter
+	submitted func()
+}
+
+func (p probing) Submit(ctx context.Context, a store.Accept) (store.Accepted, error) {
+	p.submitted()
+	return p.submitter.Submit(ctx, a)
+}
+
+// A batch of many small entries is decoded and checked on a core of its tenant's, one entry at a time, which is given back before an entry waits.
+func TestEntriesOfABatchAreCheckedOnACore(t *testing.T) {
+	t.Parallel()
+	const tenant = "acme"
+	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	st := store.New(rdb, storetest.NoTasks, store.Options{})
+	t.Cleanup(func() { _, _ = st.Close(), rdb.Close() })
+	testbed.Must(t, st.Heartbeat(t.Context(), farm.Worker{ID: "w", Queues: []string{"cpu"}, Images: []farm.Image{{Name: "python", Languages: []string{"python"}}}}))
+	memory := budget.New(0)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel() // nobody waits
+	free := func() (n int) {
+		other, hold := memory.With(gone, tenant, 0)
+		defer hold.Release()
+		for ; ; n++ {
+			leave, err := budget.Core(other, budget.SmallBytes+1)
+			if err != nil {
+				return n
+			}
+			defer leave()
+		}
+	}
+	whole := free()
+	var checked, submitted []int // cores that are free when an entry is checked first, and when it is submitted
+	fresh := true
+	s := service.New(service.Deps{
+		Submitter: probing{submitter{st}, func() { submitted, fresh = append(submitted, free()), true }}, Store: st, Now: func() time.Time {
+			if fresh {
+				checked, fresh = append(checked, free()), false
+			}
+			return time.Now()
+		},
+	}, service.Options{})
+	entries := make([]json.RawMessage, 100)
+	for i := range entries {
+		entries[i] = json.RawMessage(`{"kind":"execute","code":"1","sandbox_id":"` + farm.NewID(farm.SandboxPrefix) + `"}`)
+	}
+	ctx, hold := memory.With(t.Context(), tenant, 0)
+	defer hold.Release()
+	_, err := s.Batch(ctx, service.Call{Tenant: tenant}, entries, func(more int) (int, error) { return more, nil })
+	testbed.Must(t, err)
+	if len(submitted) != len(entries) {
+		t.Fatalf("%d of %d entries are submitted", len(submitted), len(entries))
+	}
+	if checked[0] != whole || checked[len(entries)-1] != whole-1 {
+		t.Errorf("of %d cores %d and %d are free while the first and the last entry are checked", whole, checked[0], checked[len(entries)-1])
+	}
+	if least := slices.Min(submitted); least != whole {
+		t.Errorf("of %d cores %d are free when an entry is submitted", whole, least)
+	}
+	if got := free(); got != whole {
+		t.Errorf("of %d cores %d are free after the batch", whole, got)
 	}
 }
 

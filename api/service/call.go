@@ -71,7 +71,10 @@ func (c Call) idempotency(extra ...string) (*store.Idempotency, error) {
 // submit submits a job and waits for it as long as the call says. The watch starts before the job, so the end of the job
 // is never missed. A job that creates a sandbox claims a member of the warm pool if one fits; nothing can fail between
 // the claim and the acceptance. If the wait fails, the outcome beside the error has the accepted job.
+//
+// A caller of a verb that starts a job may have a core until here (budget.TakeCore), for what the verb checks. What waits before calls budget.LeaveCore, too.
 func (s *Service) submit(ctx context.Context, c Call, a store.Accept) (Outcome, error) {
+	budget.LeaveCore(ctx)
 	var watch *store.Watch
 	if c.Wait > 0 {
 		var err error

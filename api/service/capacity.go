@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/strict"
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/scale"
 	"github.com/sandfarm/sandfarm/internal/store"
@@ -55,6 +56,7 @@ func (s *Service) readNodes(ctx context.Context, fresh bool) (nodeFacts, error) 
 	if !fresh && now-s.nodes.asked < int64(offeredFor) {
 		return s.nodes.last, nil
 	}
+	budget.LeaveCore(ctx)
 	workers, err := s.Store.Workers(ctx)
 	if err != nil {
 		return nodeFacts{}, err
@@ -243,6 +245,7 @@ func (s *Service) checkGPUCapacity(ctx context.Context, spec *farm.SandboxSpec) 
 	if !spec.GPU.Wanted() {
 		return nil
 	}
+	budget.LeaveCore(ctx)
 	workers, err := s.Store.Workers(ctx)
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/strict"
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/webhook"
 )
@@ -203,6 +204,7 @@ func (s *Service) checkCallback(ctx context.Context, raw string) error {
 	if raw == "" {
 		return nil
 	}
+	budget.LeaveCore(ctx) // names are looked up
 	return webhook.Policy{AllowPrivate: s.options.AllowPrivateCallbacks, Resolver: s.Resolver}.Check(ctx, raw)
 }
 

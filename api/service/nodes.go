@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/scale"
 )
@@ -231,6 +232,7 @@ func (s *Service) offered(ctx context.Context, fresh bool) ([]farm.Image, error)
 	if !fresh && s.Now().Sub(s.images.asked) < offeredFor {
 		return s.images.images, nil
 	}
+	budget.LeaveCore(ctx)
 	images, err := s.Store.OfferedImages(ctx)
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/secret"
 	"github.com/sandfarm/sandfarm/internal/store"
@@ -77,6 +78,7 @@ func (s *Service) sandbox(ctx context.Context, tenant, id string) (*farm.Sandbox
 	if !farm.ValidID(farm.SandboxPrefix, id) {
 		return nil, noSandbox(id)
 	}
+	budget.LeaveCore(ctx)
 	return s.Store.Sandbox(ctx, farm.Ref{Tenant: tenant, ID: id})
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
@@ -48,6 +49,7 @@ func (g *stage) put(ctx context.Context, r io.Reader, size int64) (blob.Info, er
 	if err := g.fits(max(size, 0)); err != nil {
 		return blob.Info{}, err
 	}
+	budget.LeaveCore(ctx)
 	if err := g.charge.expect(ctx, size); err != nil {
 		return blob.Info{}, g.refuse(err)
 	}

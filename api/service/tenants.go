@@ -16,6 +16,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/api/strict"
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
@@ -249,6 +250,7 @@ func (t *tenantLists) of(ctx context.Context, s *Service, tenant string) (store.
 	if age := now.Sub(cached.read); ok && age >= 0 && age < listsFor {
 		return cached.TenantLists, nil
 	}
+	budget.LeaveCore(ctx)
 	lists, err := s.Store.TenantLists(ctx, tenant)
 	if err != nil {
 		return store.TenantLists{}, err

@@ -172,6 +172,7 @@ func (s *Service) Run(ctx context.Context, c Call, r wire.RunRequest) (Outcome, 
 	p := c.problems()
 	p.check("/code", s.checkCode(r.Code))
 	timeout := s.timeout(p, r.TimeoutSeconds)
+	files := s.inputs(p, r.Files) // before what waits: many of them take long
 	spec, secrets := s.spec(ctx, p, c.Tenant, wire.CreateRequest{
 		Image: r.Image, Runtime: r.Runtime, GPU: r.GPU, Resources: r.Resources, Network: r.Network, AllowHosts: r.AllowHosts, Secrets: r.Secrets, Env: r.Env, Labels: r.Labels, CallbackURL: r.CallbackURL,
 	})
@@ -182,7 +183,6 @@ func (s *Service) Run(ctx context.Context, c Call, r wire.RunRequest) (Outcome, 
 		p.check("/language", s.checkLanguage(ctx, execute.Language, spec.Image))
 	}
 	spec.TTLSeconds, spec.IdleSeconds = max(s.limits.TTLDefaultSeconds, timeout+runSpare), 0
-	files := s.inputs(p, r.Files)
 	if err := p.err(); err != nil {
 		return Outcome{}, err
 	}

@@ -18,6 +18,7 @@ type Hold struct {
 	tenant  string
 	timeout time.Duration // of Charge; 0: without limit
 	lasting bool          // it may have no end
+	core    *core         // of a request; nil: its work waits for none
 
 	mu           sync.Mutex
 	small, large int64 // bytes of each pool
@@ -121,8 +122,13 @@ func (h *Hold) Keep(n int64) {
 	}
 }
 
-// Release gives all bytes back. A second call does nothing.
-func (h *Hold) Release() { h.Keep(0) }
+// Release gives all bytes back, and the core of TakeCore. A second call does nothing.
+func (h *Hold) Release() {
+	h.Keep(0)
+	if h != nil {
+		h.core.leave()
+	}
+}
 
 type holdKey struct{}
 
@@ -131,14 +137,17 @@ type holdKey struct{}
 func (b *Budget) With(ctx context.Context, tenant string, timeout time.Duration) (context.Context, *Hold) {
 	h := b.hold(tenant)
 	h.timeout = timeout
+	if b != nil {
+		h.core = &core{places: b.cores, tenant: tenant}
+	}
 	return context.WithValue(ctx, holdKey{}, h), h
 }
 
 // Renew is With for work that outlives the request that started it: the same budget and tenant, nothing held. It returns ctx and nil if
-// ctx has no Hold.
+// ctx has no Hold, or one without a Budget.
 func Renew(ctx context.Context) (context.Context, *Hold) {
 	h := of(ctx)
-	if h == nil {
+	if h == nil || h.budget == nil {
 		return ctx, nil
 	}
 	return h.budget.With(ctx, h.tenant, h.timeout)
@@ -184,9 +193,13 @@ var errNoMemory = errors.New("no memory became free in time")
 // Held is how many bytes the request of ctx holds.
 func Held(ctx context.Context) int64 { return of(ctx).Bytes() }
 
-// Without hides the Hold of the request from code that would give it back while other code needs it.
+// Without hides the bytes of the request from code that would give them back while other code needs them. Its work waits for cores all the same.
 func Without(ctx context.Context) context.Context {
-	return context.WithValue(ctx, holdKey{}, (*Hold)(nil))
+	hidden := (*Hold)(nil)
+	if h := of(ctx); h != nil {
+		hidden = &Hold{core: h.core}
+	}
+	return context.WithValue(ctx, holdKey{}, hidden)
 }
 
 // Keep gives back what the request was charged beyond n bytes, or beyond what Pin said: it is not needed any more.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func granted(p *budget.Place) bool {
@@ -97,21 +98,36 @@ func TestCoresAreSharedBetweenTenants(t *testing.T) {
 		t.Errorf("a core that was given back twice is there twice: %v", err)
 	}
 	leave()
-	decoding, _, err := budget.Decoding(ctx, budget.SmallBytes+1)
-	if err != nil {
-		t.Errorf("Decoding: %v", err)
+	taken, hold := b.With(gone, "a", 0)
+	if err := budget.TakeCore(taken, budget.SmallBytes+1); err != nil {
+		t.Errorf("TakeCore: %v", err)
 	}
 	if _, err := budget.Core(ctx, budget.SmallBytes+1); !errors.Is(err, context.Canceled) {
-		t.Errorf("beside Decoding: %v", err)
+		t.Errorf("beside TakeCore: %v", err)
 	}
-	if _, err := budget.Core(ctx, budget.SmallBytes); err != nil {
-		t.Errorf("small work: %v", err)
+	for what, ctx := range map[string]context.Context{"the request": taken, "the request without its bytes": budget.Without(taken)} {
+		if leave, err := budget.Core(ctx, budget.SmallBytes+1); err != nil || budget.TakeCore(ctx, budget.SmallBytes+1) != nil {
+			t.Errorf("%s that has a core waits for another one: %v", what, err)
+		} else {
+			leave()
+		}
 	}
-	budget.Decoded(ctx)
-	budget.Decoded(decoding)
-	budget.Decoded(decoding)
+	if _, err := budget.Core(ctx, budget.SmallBytes+1); !errors.Is(err, context.Canceled) {
+		t.Errorf("the work of a request that has a core gave that back: %v", err)
+	}
+	budget.LeaveCore(ctx)
+	budget.LeaveCore(budget.Without(taken))
+	budget.LeaveCore(taken)
+	if leave, err := budget.Core(ctx, budget.SmallBytes+1); err != nil {
+		t.Errorf("after LeaveCore: %v", err)
+	} else {
+		leave()
+	}
+	testbed.Must(t, budget.TakeCore(taken, budget.SmallBytes+1))
+	hold.Release()
+	hold.Release()
 	if _, err := budget.Core(ctx, budget.SmallBytes+1); err != nil {
-		t.Errorf("after Decoded: %v", err)
+		t.Errorf("after the end of a request: %v", err)
 	}
 	unlimited, _ := (*budget.Budget)(nil).With(gone, "a", 0)
 	for what, ctx := range map[string]context.Context{"a Hold": t.Context(), "a Budget": unlimited} {
@@ -119,6 +135,36 @@ func TestCoresAreSharedBetweenTenants(t *testing.T) {
 			t.Errorf("without %s: %v", what, err)
 		} else {
 			leave()
+		}
+	}
+}
+
+// Many small pieces of work of one request are as long as a large one.
+func TestSmallWorkOfARequestAddsUp(t *testing.T) {
+	t.Parallel()
+	b := budget.New(size)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	ctx, hold := b.With(gone, "a", 0)
+	defer hold.Release()
+	for err := error(nil); err == nil; {
+		_, err = budget.Core(ctx, budget.SmallBytes+1)
+	}
+	request := func() (pieces int) {
+		ctx, hold := b.With(gone, "a", 0)
+		defer hold.Release()
+		for ; ; pieces++ {
+			if _, err := budget.Core(ctx, budget.SmallBytes/8); err != nil {
+				return pieces
+			}
+			if err := budget.TakeCore(budget.Without(ctx), budget.SmallBytes/8); err != nil {
+				return pieces
+			}
+		}
+	}
+	for range 2 {
+		if got := request(); got != 4 {
+			t.Errorf("without a core a request does %d pairs of eighths, want 4", got)
 		}
 	}
 }

@@ -42,25 +42,32 @@ func stringEnd(text []byte) int {
 // valueWeight is what a value takes in memory beside its text, in bytes: an empty array in a list of any takes that.
 const valueWeight = 64
 
-// JSONSize is the size of a JSON text for Core and Decoding: a short text of many values takes long, too.
-func JSONSize(text []byte) int {
-	if len(text) > SmallBytes {
-		return len(text)
+// Decoding takes a core (see TakeCore) for the decoding of a body of size bytes that ReadAll has read, and charges the request (see Charge) with what its
+// values take beyond BodyWeight; count counts them. A short body is charged first, since that may wait, and so its values count for the core. A large one
+// is counted on the core, and does not wait, since ReadAll has charged it. More than farm.MaxBodyValues values are refused with CodeTooLarge. It returns
+// the size of the body for Core: a short text of many values takes long, too.
+func Decoding(ctx context.Context, size int, count func() int) (int, error) {
+	large := size > SmallBytes
+	if large {
+		if err := TakeCore(ctx, size); err != nil {
+			return 0, err
+		}
 	}
-	return len(text) + Values(text)*valueWeight
+	values := count()
+	if err := chargeValues(ctx, values, size); err != nil {
+		LeaveCore(ctx)
+		return 0, err
+	}
+	size += values * valueWeight
+	if large {
+		return size, nil
+	}
+	return size, TakeCore(ctx, size)
 }
 
-// ChargeValues is called before a body that ReadAll read is decoded as JSON. It charges the request (see Charge) with what the values take
-// beyond BodyWeight, and returns how much that is. More than farm.MaxBodyValues values are refused with CodeTooLarge.
-func ChargeValues(ctx context.Context, text []byte) (int64, error) {
-	return ChargeCounted(ctx, Values(text), len(text))
-}
-
-// ChargeCounted is ChargeValues for a body of another format, of size bytes, whose values the caller has counted.
-func ChargeCounted(ctx context.Context, values, size int) (int64, error) {
+func chargeValues(ctx context.Context, values, size int) error {
 	if values > farm.MaxBodyValues {
-		return 0, farm.Errorf(farm.CodeTooLarge, "the body has more than %d values, which is the limit: send less at once, and large data as a file", farm.MaxBodyValues)
+		return farm.Errorf(farm.CodeTooLarge, "the body has more than %d values, which is the limit: send less at once, and large data as a file", farm.MaxBodyValues)
 	}
-	more := max(0, int64(values)*valueWeight-int64(size)*(BodyWeight-1))
-	return more, Charge(ctx, more)
+	return Charge(ctx, max(0, int64(values)*valueWeight-int64(size)*(BodyWeight-1)))
 }

@@ -1,7 +1,10 @@
 package budget_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -56,7 +59,7 @@ func TestBodiesOfTooManyValuesAreRefused(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int]farm.Code{farm.MaxBodyValues - 1: "", farm.MaxBodyValues: "", farm.MaxBodyValues + 1: farm.CodeTooLarge} {
 		text := "[1" + strings.Repeat(",1", n-2) + "]" // the array counts as its first value
-		_, err := budget.ChargeValues(t.Context(), []byte(text))
+		_, err := budget.Decoding(t.Context(), len(text), func() int { return budget.Values([]byte(text)) })
 		if want == "" && err != nil || want != "" && (farm.CodeOf(err) != want || !strings.Contains(err.Error(), "250000")) {
 			t.Errorf("%d values: %v", n, err)
 		}
@@ -66,14 +69,42 @@ func TestBodiesOfTooManyValuesAreRefused(t *testing.T) {
 // Few values of many bytes cost nothing beside their bytes, and many values of few bytes 64 bytes each.
 func TestValuesAreCharged(t *testing.T) {
 	t.Parallel()
-	b := budget.New(size)
-	ctx, hold := b.With(t.Context(), "a", 0)
-	defer hold.Release()
-	if more, err := budget.ChargeValues(ctx, []byte(`{"code":"`+strings.Repeat("x", 100)+`"}`)); more != 0 || err != nil || hold.Bytes() != 0 {
-		t.Errorf("code is charged with %d bytes, %v", more, err)
+	for text, want := range map[string]int64{
+		`{"code":"` + strings.Repeat("x", 100) + `"}`: 0,
+		"[" + strings.Repeat("1,", 999) + "1]":        1001*64 - 2001*3, // 1001 values in 2001 bytes, of which BodyWeight holds three more
+	} {
+		ctx, hold := budget.New(size).With(t.Context(), "a", 0)
+		weight, err := budget.Decoding(ctx, len(text), func() int { return budget.Values([]byte(text)) })
+		if values := budget.Values([]byte(text)); err != nil || hold.Bytes() != want || weight != len(text)+64*values {
+			t.Errorf("%.10s… is charged with %d bytes, want %d, and counts as %d for a core: %v", text, hold.Bytes(), want, weight, err)
+		}
+		hold.Release()
 	}
-	text := "[" + strings.Repeat("1,", 999) + "1]" // 1001 values in 2001 bytes, of which BodyWeight holds three more
-	if more, err := budget.ChargeValues(ctx, []byte(text)); more != 1001*64-2001*3 || err != nil || hold.Bytes() != more {
-		t.Errorf("a list is charged with %d bytes, %v, and %d are held", more, err, hold.Bytes())
+}
+
+// The values of a large body are counted on a core, those of a short one before: its charge may wait.
+func TestValuesOfLargeBodiesAreCountedOnACore(t *testing.T) {
+	t.Parallel()
+	b := budget.New(size)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	ctx, hold := b.With(gone, "a", 0)
+	defer hold.Release()
+	for err := error(nil); err == nil; {
+		_, err = budget.Core(ctx, budget.SmallBytes+1)
+	}
+	for bytes, want := range map[int]bool{budget.SmallBytes: true, budget.SmallBytes + 1: false} {
+		counted := false
+		_, err := budget.Decoding(ctx, bytes, func() int { counted = true; return 1 })
+		if counted != want || !errors.Is(err, context.Canceled) {
+			t.Errorf("%d bytes, without a core: counted %v, %v", bytes, counted, err)
+		}
+	}
+	ctx, hold = budget.New(size).With(gone, "a", 0)
+	defer hold.Release()
+	for range 2 * runtime.GOMAXPROCS(0) { // each gives its core back
+		if _, err := budget.Decoding(ctx, budget.SmallBytes+1, func() int { return farm.MaxBodyValues + 1 }); farm.CodeOf(err) != farm.CodeTooLarge {
+			t.Errorf("too many values: %v", err)
+		}
 	}
 }
