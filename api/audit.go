@@ -112,6 +112,16 @@ type trail struct {
 
 type trailContext struct{}
 
+// itself is the entry of the request itself, for which none is added at its end.
+func (t *trail) itself(status int) farm.AuditEntry {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.whole = true
+	e := t.entry
+	e.Status = status
+	return e
+}
+
 // follow makes the trail of a request.
 func follow(c *gin.Context) *trail {
 	caller := rest.Caller(c)
@@ -169,30 +179,18 @@ func (s *Server) canceled(ctx context.Context, job *farm.Job) {
 
 // used adds what a tool did or was refused without a job to the audit, in place of its request: what came of it is not in the status of the answer.
 func (s *Server) used(ctx context.Context, sandboxID, process string, status int) {
-	t, ok := ctx.Value(trailContext{}).(*trail)
-	if !ok {
-		return
+	if t, ok := ctx.Value(trailContext{}).(*trail); ok {
+		e := t.itself(status)
+		e.Subject, e.SandboxID = farm.Shorten(process), farm.Shorten(sandboxID)
+		s.audit.add(ctx, e)
 	}
-	t.mu.Lock()
-	t.whole = true
-	t.mu.Unlock()
-	e := t.entry
-	e.Subject, e.SandboxID, e.Status = farm.Shorten(process), farm.Shorten(sandboxID), status
-	s.audit.add(ctx, e)
 }
 
 // opened adds a request that may last for hours to the audit now, and not at its end.
 func (s *Server) opened(c *gin.Context) {
-	t, ok := c.Request.Context().Value(trailContext{}).(*trail)
-	if !ok {
-		return
+	if t, ok := c.Request.Context().Value(trailContext{}).(*trail); ok {
+		s.audit.add(c.Request.Context(), t.itself(http.StatusSwitchingProtocols))
 	}
-	t.mu.Lock()
-	t.whole = true
-	t.mu.Unlock()
-	e := t.entry
-	e.Status = http.StatusSwitchingProtocols
-	s.audit.add(c.Request.Context(), e)
 }
 
 // ended adds a request to the audit at its end, unless it only reads or its jobs are there already.

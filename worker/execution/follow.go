@@ -228,9 +228,7 @@ func (x *Runner) pump(ctx context.Context, e *execution, c *client.Client, in *f
 				continue
 			}
 			e.deadline.pause()
-			leave := x.turn(ctx, e, 0)
-			err := x.orLater(ctx, e, x.publish(ctx, e))
-			leave()
+			err := x.publishSoon(ctx, e)
 			e.deadline.resume()
 			if err != nil {
 				return err
@@ -268,6 +266,12 @@ func (x *Runner) pump(ctx context.Context, e *execution, c *client.Client, in *f
 			}
 		}
 	}
+}
+
+// publishSoon publishes what came a moment ago.
+func (x *Runner) publishSoon(ctx context.Context, e *execution) error {
+	defer x.turn(ctx, e, 0)()
+	return x.orLater(ctx, e, x.publish(ctx, e))
 }
 
 // ErrProtocol says that the agent sent something that no agent of this farm sends.

@@ -82,3 +82,24 @@ func TestLongOutputTakesTurns(t *testing.T) {
 		}
 	})
 }
+
+// A panic of one execution must not take a turn from all others for good.
+func TestTurnEndsWithAPanic(t *testing.T) {
+	t.Parallel()
+	x := &Runner{turns: budget.NewPlaces(2)} // without a store
+	e := &execution{job: &farm.Job{Tenant: "acme"}, collect: collectorOf(code(), 0), taken: shortBytes + 1}
+	e.collect.events = []farm.Event{{}}
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("events are published without a store")
+			}
+		}()
+		_ = x.publishSoon(t.Context(), e)
+	}()
+	select {
+	case <-x.turns.Ask("acme").Granted():
+	default:
+		t.Error("the turn is lost")
+	}
+}
