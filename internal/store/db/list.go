@@ -9,13 +9,30 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // Fetch reads the hashes of ids in batches and skips those that are gone.
 func Fetch[T any](ctx context.Context, d *DB, tenant string, kind Kind, ids []string, read func(context.Context, map[string]string) (*T, error)) ([]*T, error) {
+	found, err := FetchSized(ctx, d, tenant, kind, ids, read)
+	out := make([]*T, len(found))
+	for i := range found {
+		out[i] = found[i].Item
+	}
+	return out, err
+}
+
+// Sized is a record and how many bytes its hash has, with what read has put into it.
+type Sized[T any] struct {
+	Item  *T
+	Bytes int
+}
+
+// FetchSized is Fetch with the sizes of the records.
+func FetchSized[T any](ctx context.Context, d *DB, tenant string, kind Kind, ids []string, read func(context.Context, map[string]string) (*T, error)) ([]Sized[T], error) {
 	const stretch = 500 // bounds the memory of one reply
-	out := make([]*T, 0, len(ids))
+	out := make([]Sized[T], 0, len(ids))
 	for len(ids) > 0 {
 		part := ids[:min(stretch, len(ids))]
 		ids = ids[len(part):]
@@ -35,7 +52,11 @@ func Fetch[T any](ctx context.Context, d *DB, tenant string, kind Kind, ids []st
 			if err != nil {
 				return nil, fmt.Errorf("read records: %w", err)
 			}
-			out = append(out, item)
+			bytes := 0
+			for _, value := range cmd.Val() {
+				bytes += len(value)
+			}
+			out = append(out, Sized[T]{item, bytes})
 		}
 	}
 	return out, nil
@@ -48,7 +69,9 @@ const (
 	scanWhole   = 400  // the same, where each record is read and decoded as a whole to see whether it is wanted
 	ScanStretch = 200
 	scanSpare   = 2       // entries beyond the limit that are looked at first, since a list is rarely without one that is not wanted
-	pageBytes   = 8 << 20 // of documents read for a page; then it is short too, but never empty for this reason
+	pageBytes   = 1 << 20 // of the records of a page and of their documents; then it is short too, but never empty for this reason
+	loadFirst   = 25      // records that are loaded before it is known how large those of the list are
+	loadWeight  = 6       // how often a record is in memory at once, as documentWeight of package blob
 )
 
 // Page asks for a part of a list, by default the newest first.
@@ -80,7 +103,7 @@ func (r TimeRange) Passed(t time.Time) bool {
 // Listing is how scan reads the records of an index.
 type Listing[T any] struct {
 	Index string
-	Load  func(ctx context.Context, ids []string) ([]*T, error)
+	Load  func(ctx context.Context, ids []string) ([]Sized[T], error)
 	ID    func(*T) string
 	Want  func(*T) bool
 
@@ -115,7 +138,7 @@ func Scan[T any](ctx context.Context, d *DB, l Listing[T], p Page) ([]*T, string
 	}
 	out := make([]*T, 0, min(limit, ScanStretch))
 	var last int64
-	documents := 0 // bytes
+	size, load := pageSize{}, loadFirst
 	bound := maxScan
 	if l.Whole {
 		bound = scanWhole
@@ -153,28 +176,33 @@ func Scan[T any](ctx context.Context, d *DB, l Listing[T], p Page) ([]*T, string
 			}
 			end = end || passed
 		}
-		items, err := l.Load(ctx, kept)
-		if err != nil {
-			return nil, "", err
-		}
-		for i, item := range items {
-			end = end || !p.Oldest && l.Passed(item)
-			if !l.Want(item) {
-				continue
+		for len(kept) > 0 {
+			part := kept[:min(load, len(kept))]
+			kept = kept[len(part):]
+			items, err := l.Load(ctx, part)
+			if err != nil {
+				return nil, "", err
 			}
-			if l.Complete != nil {
-				n, err := l.Complete(ctx, item)
-				if err != nil {
+			load = next(items)
+			for i, each := range items {
+				item := each.Item
+				end = end || !p.Oldest && l.Passed(item)
+				if !l.Want(item) {
+					continue
+				}
+				switch err := size.add(ctx, each.Bytes, func() (int, error) { return l.complete(ctx, item) }); {
+				case farm.CodeOf(err) == farm.CodeExhausted && len(out) > 0: // there is no memory for more
+					return out, cursor(l.Index, scores[l.ID(out[len(out)-1])]), nil
+				case err != nil:
 					return nil, "", err
 				}
-				documents += n
-			}
-			if out = append(out, item); len(out) == limit || documents >= pageBytes {
-				at := scores[l.ID(item)]
-				if end && (at == last || i == len(items)-1) {
-					return out, "", nil // nothing that is wanted is behind it
+				if out = append(out, item); len(out) == limit || size.bytes >= pageBytes {
+					at := scores[l.ID(item)]
+					if end && (at == last || len(kept) == 0 && i == len(items)-1) {
+						return out, "", nil // nothing that is wanted is behind it
+					}
+					return out, cursor(l.Index, at), nil
 				}
-				return out, cursor(l.Index, at), nil
 			}
 		}
 		if end {
@@ -184,6 +212,43 @@ func Scan[T any](ctx context.Context, d *DB, l Listing[T], p Page) ([]*T, string
 		from = "(" + strconv.FormatInt(last, 10)
 	}
 	return out, cursor(l.Index, last), nil
+}
+
+func (l Listing[T]) complete(ctx context.Context, item *T) (int, error) {
+	if l.Complete == nil {
+		return 0, nil
+	}
+	return l.Complete(ctx, item)
+}
+
+// pageSize is how large a page is so far.
+type pageSize struct {
+	bytes int // of its records and their documents
+	free  int // of its records that are not charged: budget.SmallBytes at most
+}
+
+// add counts a record of some bytes. It charges the request for it (budget.Charge) and then completes it, which charges for the documents.
+func (s *pageSize) add(ctx context.Context, record int, complete func() (documents int, err error)) error {
+	if s.free+record <= budget.SmallBytes {
+		s.free += record
+	} else if err := budget.Charge(ctx, int64(record)*loadWeight); err != nil {
+		return err
+	}
+	documents, err := complete()
+	s.bytes += record + documents
+	return err
+}
+
+// next says how many records may be loaded at once after these: some hundred small ones, but not a hundred of 40 KiB.
+func next[T any](loaded []Sized[T]) int {
+	sum := 0
+	for _, each := range loaded {
+		sum += each.Bytes
+	}
+	if sum == 0 {
+		return loadFirst
+	}
+	return min(max(pageBytes*len(loaded)/sum, 1), ScanStretch)
 }
 
 // cursorCheck is how many characters at the end of a cursor depend on the list and the number, so that no other text is taken for one.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store/db"
 )
@@ -32,7 +33,7 @@ func (f JobFilter) picks(job *farm.Job) bool {
 }
 
 // Jobs lists jobs, newest first, without hidden ones, except the one that JobID names. next is the cursor of the following page, "" at the
-// end. A call looks at 2000 records at most and reads about 8 MiB of documents, so a page may be short, or empty, before the end. A bad
+// end. A call looks at 2000 records at most and gives about 1 MiB of records with their documents, so a page may be short, or empty, before the end. A bad
 // cursor is CodeInvalid.
 func (s *Store) Jobs(ctx context.Context, tenant string, f JobFilter, p db.Page) (jobs []*farm.Job, next string, err error) {
 	if f.JobID != "" {
@@ -49,8 +50,8 @@ func (s *Store) Jobs(ctx context.Context, tenant string, f JobFilter, p db.Page)
 	}
 	l := db.Listing[listedJob]{
 		Index: s.Index(tenant, db.IndexJobs),
-		Load: func(ctx context.Context, ids []string) ([]*listedJob, error) {
-			return db.Fetch(ctx, s.DB, tenant, db.KeyJob, ids, decodeListed)
+		Load: func(ctx context.Context, ids []string) ([]db.Sized[listedJob], error) {
+			return db.FetchSized(ctx, s.DB, tenant, db.KeyJob, ids, decodeListed)
 		},
 		ID:   func(j *listedJob) string { return j.job.ID },
 		Want: func(j *listedJob) bool { return f.picks(j.job) }, Passed: func(j *listedJob) bool { return f.Created.Passed(j.job.CreatedAt) },
@@ -81,7 +82,12 @@ type listedJob struct {
 	documents map[string]string
 }
 
-func decodeListed(_ context.Context, fields map[string]string) (*listedJob, error) {
+func decodeListed(ctx context.Context, fields map[string]string) (*listedJob, error) {
+	leave, err := budget.Core(ctx, len(fields["doc"])+len(fields["result"]))
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	job, err := decodeJob(fields)
 	return &listedJob{job: job, documents: map[string]string{"shown": fields["shown"], "result": fields["result"]}}, err
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store/db"
 )
@@ -90,6 +91,10 @@ func (s *Store) Egress(ctx context.Context, sandbox farm.Ref, after string, limi
 			return nil, false, db.Wrap("read the egress log", err)
 		}
 		more = len(found) > want
+		leave, err := budget.Core(ctx, egressBytes(found))
+		if err != nil {
+			return nil, false, err
+		}
 		for _, m := range found[:min(len(found), want)] {
 			var e farm.EgressEntry
 			text, _ := m.Values["e"].(string)
@@ -99,8 +104,17 @@ func (s *Store) Egress(ctx context.Context, sandbox farm.Ref, after string, limi
 				entries = append(entries, e)
 			}
 		}
+		leave()
 	}
 	return entries, more, nil
+}
+
+func egressBytes(entries []redis.XMessage) (n int) {
+	for _, m := range entries {
+		text, _ := m.Values["e"].(string)
+		n += len(text)
+	}
+	return n
 }
 
 // PackageBytes bounds what PackageJobs knows of a sandbox: the names and the ids of the jobs, together. Some 1300 usual names.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store/db"
 )
@@ -64,8 +65,8 @@ func (f SandboxFilter) picks(box *farm.Sandbox) bool {
 func (s *Store) Sandboxes(ctx context.Context, tenant string, f SandboxFilter, p db.Page) (boxes []*farm.Sandbox, next string, err error) {
 	l := db.Listing[farm.Sandbox]{
 		Index: s.Index(tenant, db.IndexSandboxes),
-		Load: func(ctx context.Context, ids []string) ([]*farm.Sandbox, error) {
-			return db.Fetch(ctx, s.DB, tenant, db.KeySandbox, ids, s.read)
+		Load: func(ctx context.Context, ids []string) ([]db.Sized[farm.Sandbox], error) {
+			return db.FetchSized(ctx, s.DB, tenant, db.KeySandbox, ids, s.read)
 		},
 		ID:   func(box *farm.Sandbox) string { return box.ID },
 		Want: f.picks, Whole: len(f.Labels) > 0, Passed: func(box *farm.Sandbox) bool { return f.Created.Passed(box.CreatedAt) },
@@ -155,6 +156,11 @@ func Read(ctx context.Context, d *db.DB, fields map[string]string) (*farm.Sandbo
 		return nil, fmt.Errorf("read sandbox record: %w", err)
 	}
 	fields["doc"] = doc
+	leave, err := budget.Core(ctx, len(doc))
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	return decode(fields)
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/testbed"
@@ -247,7 +248,7 @@ func largePagesAreShort(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	box := b.box(t, farm.SandboxReady)
 	const jobs = 7
-	text := strings.Repeat("x", 3<<20)
+	text := strings.Repeat("x", 400<<10)
 	for range jobs {
 		job := b.accept(t, Execute(box.ID)).Job
 		b.claim(t, job.Ref(), "w")
@@ -271,6 +272,39 @@ func largePagesAreShort(t *testing.T, factory Factory) {
 	}
 	if got := strings.Join(pages, " "); len(seen) != jobs || got != "3 3 1" {
 		t.Errorf("pages of %s jobs with %d of %d jobs, want 3 3 1", got, len(seen), jobs)
+	}
+}
+
+// pagesOfManyBytesAreShort: a page ends at a MiB of records that are in Redis, too, has not loaded many more, and is charged.
+func pagesOfManyBytesAreShort(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	const jobs, size = 70, 30 << 10
+	for range jobs {
+		job := b.accept(t, Execute(box.ID)).Job
+		b.claim(t, job.Ref(), "w")
+		_, err := b.Finish(t.Context(), store.Finish{Ref: job.Ref(), Attempt: 1, State: farm.JobCompleted, Result: &farm.Result{Notes: []string{strings.Repeat("x", size)}}})
+		testbed.Must(t, err)
+	}
+	b.wantDocuments(t, "after the jobs", 0)
+	ctx, hold := budget.New(1<<30).With(t.Context(), Tenant, 0)
+	defer hold.Release()
+	seen, cursor := 0, ""
+	for _, want := range []int{34, 34, 2} {
+		found, next, err := b.Jobs(ctx, Tenant, store.JobFilter{Kinds: []farm.JobKind{farm.KindExecute}}, store.Page{Limit: 100, Cursor: cursor})
+		testbed.Must(t, err)
+		if len(found) != want {
+			t.Errorf("a page has %d jobs, want %d", len(found), want)
+		}
+		if bytes := int64(len(found)-2) * size; hold.Bytes() < 6*bytes {
+			t.Errorf("a page of %d bytes is charged with %d", bytes, hold.Bytes())
+		}
+		hold.Keep(0)
+		seen += len(found)
+		cursor = next
+	}
+	if seen != jobs || cursor != "" {
+		t.Errorf("there are %d of %d jobs, and then %q", seen, jobs, cursor)
 	}
 }
 

@@ -194,6 +194,7 @@ func Run(t *testing.T, factory Factory) {
 		"DocumentsAreUnavailable":         documentsAreUnavailable,
 		"LostDocuments":                   lostDocuments,
 		"LargePagesAreShort":              largePagesAreShort,
+		"PagesOfManyBytesAreShort":        pagesOfManyBytesAreShort,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
