@@ -56,9 +56,22 @@ type Cell struct {
 
 // Cells lists the newest cells of one session of a notebook's client, oldest first.
 func (s *Service) Cells(ctx context.Context, tenant, sandboxID, session string) ([]Cell, error) {
-	jobs, _, err := s.Store.Jobs(ctx, tenant, store.JobFilter{SandboxID: sandboxID, Kinds: []farm.JobKind{farm.KindExecute}}, store.Page{Limit: cellPage})
-	if err != nil {
-		return nil, err
+	var jobs []*farm.Job
+	for cursor := ""; len(jobs) < cellPage; { // a page of large results is short
+		page, next, err := s.Store.Jobs(ctx, tenant, store.JobFilter{SandboxID: sandboxID, Kinds: []farm.JobKind{farm.KindExecute}}, store.Page{Limit: cellPage - len(jobs), Cursor: cursor})
+		if farm.CodeOf(err) == farm.CodeExhausted && len(jobs) > 0 {
+			break // there is no memory for more
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, job := range page {
+			job.Result = nil
+		}
+		jobs = append(jobs, page...)
+		if cursor = next; next == "" {
+			break
+		}
 	}
 	var out []Cell
 	for i := len(jobs) - 1; i >= 0; i-- {
