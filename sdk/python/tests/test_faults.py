@@ -22,6 +22,7 @@ from sandfarm import (
     Sandbox,
     SandfarmError,
     TooLargeError,
+    UnauthorizedError,
     UnavailableError,
 )
 
@@ -45,6 +46,12 @@ def test_a_farm_that_is_down(unique: str, clock: Clock) -> None:
     assert unique not in str(raised.value)
     assert raised.value.code == "unavailable"
     assert len(clock.pauses) == 3, "one before each retry"
+
+
+def test_a_refused_key_names_its_variable(fake: Make) -> None:
+    served = fake(lambda *_: problem(401, "unauthorized"))
+    with Client(served.url, "wrong") as client, pytest.raises(UnauthorizedError, match="Set SANDFARM_API_KEY, or pass api_key"):
+        client.limits()
 
 
 @pytest.mark.parametrize(

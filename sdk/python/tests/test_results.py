@@ -191,6 +191,9 @@ def test_the_text_of_a_result() -> None:
     )
     assert str(result) == "out\n42\nTraceback\nE: v"
     assert str(ExecuteResult(stdout="a\n\n")) == "a\n"
+    assert str(replace(result, stderr="warning\n")) == "out\nwarning\n42\nTraceback\nE: v"
+    assert str(ExecuteResult(stdout="out\n", stderr="err\n", exit_code=137)) == "out\nerr\nexit code 137"
+    assert str(CommandResult(results=(CommandOutcome(stderr="no\n", exit_code=3),))) == "no\nexit code 3"
 
 
 def test_texts_end_with_the_notes() -> None:

@@ -50,12 +50,13 @@ export function displaysOf(result: Pick<ExecuteResult, "results">): Display[] {
   return [...groups.values()].map((entries) => new Display(entries));
 }
 
-/** What a result shows at a terminal: output, displayed values, the traceback, the farm's notes. */
+/** What a result shows at a terminal: both outputs, displayed values, the traceback or an exit code that is not 0, the farm's notes. */
 export function textOf(result: ExecuteResult): string {
   const values = displaysOf(result).map((value) => value.text);
-  const traceback = result.error ? [result.error.traceback.join("\n") || `${result.error.name}: ${result.error.value}`] : [];
+  const code = result.exit_code === 0 ? [] : [`exit code ${result.exit_code}`];
+  const ended = result.error ? [result.error.traceback.join("\n") || `${result.error.name}: ${result.error.value}`] : code;
   const notes = result.notes.map((note) => `note: ${note}`);
-  return [result.stdout, result.stderr, ...values, ...traceback, ...notes].map((part) => part.replace(/\n$/, "")).filter(Boolean).join("\n");
+  return [result.stdout, result.stderr, ...values, ...ended, ...notes].map((part) => part.replace(/\n$/, "")).filter(Boolean).join("\n");
 }
 
 /** The bytes of base64. */

@@ -102,7 +102,8 @@ const codeByStatus: Record<number, ErrorCode> = {
 /** The error for an answer with a status of 400 or above. `problem` is its JSON, or empty. */
 export function errorOf(status: number, problem: Partial<Problem>, title: string, requestId: string, retryAfter: number): SandfarmError {
   const code = problem.code ?? codeByStatus[status] ?? (status < 500 ? "invalid" : "internal");
-  return new SandfarmError(problem.detail || problem.title || title || "no reason given", {
+  const message = problem.detail || problem.title || title || "no reason given";
+  return new SandfarmError(status === 401 ? `${message} Set SANDFARM_API_KEY, or give apiKey.` : message, {
     code,
     status,
     title: problem.title ?? title,

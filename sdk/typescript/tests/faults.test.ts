@@ -4,7 +4,7 @@ import { once } from "node:events";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { test, type TestContext } from "node:test";
-import { Client, ResultError, SandfarmError, type JobEvent } from "sandfarm";
+import { Client, ResultError, SandfarmError, textOf, type JobEvent } from "sandfarm";
 
 type Answer = (request: IncomingMessage, response: ServerResponse, body: string) => void;
 
@@ -45,6 +45,16 @@ test("a sandbox without a package that it was to have is closed", async (t) => {
   await assert.rejects(farm.create({ packages: ["six", "nope"] }), (error) => error instanceof ResultError && error.message === "there is no nope");
   assert.equal((await farm.create({ packages: ["six", "nope"], check: false })).id, "sbx_1");
   assert.deepEqual(seen.map(({ method }) => method), ["POST", "DELETE", "POST"]);
+});
+
+test("a refused key names its variable", async (t) => {
+  const { farm } = await serve(t, json(401, { status: 401, code: "unauthorized", detail: "A valid API key is needed." }));
+  await assert.rejects(farm.limits(), { code: "unauthorized", message: "A valid API key is needed. Set SANDFARM_API_KEY, or give apiKey." });
+});
+
+test("the text of a result has the exit code where nothing was raised", () => {
+  const result = { stdout: "out\n", stderr: "err\n", exit_code: 137, error: null, results: [], notes: [] } as unknown as Parameters<typeof textOf>[0];
+  assert.equal(textOf(result), "out\nerr\nexit code 137");
 });
 
 test("your own key is sent", async (t) => {

@@ -247,8 +247,11 @@ def error_from_problem(
     """The error for an answer with a status of 400 or above. `problem` is its JSON; empty if it has none."""
     code = str(problem.get("code") or _CODE_BY_STATUS.get(status) or ("invalid" if 400 <= status < 500 else "internal"))
     title = str(problem.get("title") or title)
+    message = str(problem.get("detail") or title or "no reason given")
+    if status == 401:
+        message += " Set SANDFARM_API_KEY, or pass api_key."
     return _BY_CODE.get(code, SandfarmError)(
-        str(problem.get("detail") or title or "no reason given"),
+        message,
         code=code,
         status=status,
         title=title,

@@ -80,6 +80,11 @@ class Installed:
         return self.status == "installed"
 
 
+def _lines(*parts: str) -> str:
+    """What there is of parts, each on lines of its own."""
+    return "\n".join(part.removesuffix("\n") for part in parts if part)
+
+
 def _noted(text: str, notes: tuple[str, ...]) -> str:
     """A text with a line for each note of the farm."""
     return "\n".join([*([text] if text else []), *(f"note: {note}" for note in notes)])
@@ -87,7 +92,9 @@ def _noted(text: str, notes: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True)
 class ExecuteResult:
-    """The result of code. `str()` returns its text and its notes; notebooks show its pictures and tables.
+    """The result of code. `str()` is what a model needs of it; notebooks show its pictures and tables.
+
+    The text has both outputs, the displayed values, the traceback or an exit code that is not 0, and the notes.
 
     Attributes:
         stdout: standard output. Over 1 MiB it is truncated to head and tail, and an artifact has
@@ -130,10 +137,10 @@ class ExecuteResult:
     @property
     def text(self) -> str:
         """Standard output, the displayed values as text, and the traceback if the code raised."""
-        parts = [self.stdout, *(str(r) for r in self.results)]
-        if self.error is not None:
-            parts.append("\n".join(self.error.traceback) or str(self.error))
-        return "\n".join(part.removesuffix("\n") for part in parts if part)
+        return _lines(self.stdout, *(str(r) for r in self.results), self._raised())
+
+    def _raised(self) -> str:
+        return "" if self.error is None else "\n".join(self.error.traceback) or str(self.error)
 
     @property
     def images(self) -> tuple[bytes, ...]:
@@ -152,7 +159,9 @@ class ExecuteResult:
         raise CodeError(message, result=self)
 
     def __str__(self) -> str:
-        return _noted(self.text, self.notes)
+        values = [str(r) for r in self.results]
+        code = f"exit code {self.exit_code}" if self.exit_code and self.error is None else ""
+        return _noted(_lines(self.stdout, self.stderr, *values, self._raised(), code), self.notes)
 
     def _repr_png_(self) -> bytes | None:
         return next(iter(self.images), None)
@@ -190,7 +199,7 @@ class CommandOutcome:
 
 @dataclass(frozen=True)
 class CommandResult:
-    """The result of commands. `str()` returns their output and the notes.
+    """The result of commands. `str()` returns both outputs, an exit code that is not 0, and the notes.
 
     Attributes:
         results: one for each command that ran.
@@ -239,7 +248,8 @@ class CommandResult:
         return self
 
     def __str__(self) -> str:
-        return _noted((self.stdout + self.stderr).removesuffix("\n"), self.notes)
+        code = f"exit code {self.exit_code}" if self.exit_code else ""
+        return _noted(_lines(self.stdout, self.stderr, code), self.notes)
 
     def _repr_html_(self) -> str:
         notes = _html.preformatted(_noted("", self.notes))
