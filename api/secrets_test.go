@@ -41,6 +41,17 @@ func secretBody(name, host, header, value string) string {
 		"secrets":{%q:{"host":%q,"header":%q,"value":%q}}}`, or(name, "KEY"), or(host, "api.example.com"), or(header, "Authorization: Bearer"), or(value, secretValue))
 }
 
+// Where the network is refused, its hosts are not.
+func TestSecretsOfANetworkThatIsOff(t *testing.T) {
+	t.Parallel()
+	option, _ := keeping(t)
+	b := setup(t, option)
+	p := b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "POST", "/v1/sandboxes", secretBody("", "", "", ""))
+	if diff := cmp.Diff([]string{"/network"}, pointers(p)); diff != "" || !strings.Contains(p.Detail, "egress.allow") {
+		t.Errorf("%s %s", p.Detail, diff)
+	}
+}
+
 func TestSecretsAreChecked(t *testing.T) {
 	t.Parallel()
 	option, _ := keeping(t)

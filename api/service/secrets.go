@@ -54,7 +54,7 @@ func (s *Service) secrets(p *problems, r wire.CreateRequest, spec farm.SandboxSp
 		}
 		host, err := farm.ParseSecretHost(one.Host)
 		p.check(pointer+"/host", err)
-		if err == nil && !p.of("/allow_hosts") && !reaches(spec.AllowHosts, host) {
+		if err == nil && !p.of("/network", "/allow_hosts") && !reaches(spec.AllowHosts, host) {
 			p.addf(pointer+"/host", "no rule of allow_hosts allows %s over HTTPS: add it there", host)
 		}
 		header, scheme, err := farm.ParseSecretHeader(one.Header)

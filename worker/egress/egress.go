@@ -216,7 +216,7 @@ func (x *Exit) refresh(ctx context.Context) error {
 	return nil
 }
 
-// Denied lists the newest hosts that no rule allowed to a sandbox since a time, each once, and writes the sandbox's log: when a run has ended,
+// Denied lists the newest hosts that a sandbox did not reach since a time, since no rule allows them or although one does, each once, and writes the sandbox's log: when a run has ended,
 // its connections that have ended are in it.
 func (e *Egress) Denied(ctx context.Context, sandbox farm.Ref, since time.Time) []farm.EgressEntry {
 	ctx, done := context.WithTimeout(ctx, writeTimeout)

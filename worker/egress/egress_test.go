@@ -200,6 +200,20 @@ func TestDeniedHostsAreKnownWhenARunEnds(t *testing.T) {
 	}
 }
 
+// A host that a rule allows may have a private address.
+func TestAllowedHostsThatWereNotReachedAreKnown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, farm.DefaultLimits(), func(http.ResponseWriter, *http.Request) {})
+	e, c := w.open(t, func(d *egress.Deps) { d.Private = nil })
+	began := time.Now()
+	if _, err := w.get(t, c); err == nil {
+		t.Fatal("a private address was reached")
+	}
+	if found := e.Denied(t.Context(), w.box.Ref(), began); len(found) != 1 || found[0].Reason != egressproxy.ReasonAddress {
+		t.Errorf("not reached: %+v", found)
+	}
+}
+
 func TestTheOperatorsListBoundsRecords(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, farm.DefaultLimits(), func(http.ResponseWriter, *http.Request) {})

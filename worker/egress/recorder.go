@@ -32,7 +32,7 @@ type recorder struct {
 	mu      sync.Mutex
 	waiting []farm.EgressEntry
 	missed  int                // connections since the last one that waits, or is written
-	denied  []farm.EgressEntry // the newest that no rule allowed, each host and port once
+	denied  []farm.EgressEntry // the newest that were not reached, by the rules or although they allow it, each host and port once
 
 	used  int64 // of the proxy, as the record has it; used by begin and write only
 	known bool  // the record's bytes have been read
@@ -61,7 +61,8 @@ func (r *recorder) add(c egressproxy.Connection) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if c.Verdict == egressproxy.Denied && (c.Reason == egressproxy.ReasonRule || c.Reason == egressproxy.ReasonMethod || c.Reason == egressproxy.ReasonCeiling) {
+	switch c.Reason {
+	case egressproxy.ReasonRule, egressproxy.ReasonMethod, egressproxy.ReasonCeiling, egressproxy.ReasonName, egressproxy.ReasonAddress, egressproxy.ReasonConnect:
 		r.denied = append(slices.DeleteFunc(r.denied, func(e farm.EgressEntry) bool { return e.Host == c.Host && e.Port == c.Port }), entry)
 		r.denied = r.denied[max(0, len(r.denied)-maxDenied):]
 	}

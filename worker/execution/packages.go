@@ -11,6 +11,7 @@ import (
 	"unicode"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/egressproxy"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -251,14 +252,17 @@ func submatch(pattern *regexp.Regexp, text string) string {
 }
 
 // moduleNote says how a module is installed for lack of which code or the last command has failed; "" if it has not. A cell of a notebook gets none:
-// its clients show notes as output. Nor does auto_install, which says itself what it could not install.
+// its clients show notes as output. Nor is one needed where auto_install has tried to install something: it says so itself.
 func moduleNote(r *farm.Result, request *farm.Request, s *farm.SandboxSpec) string {
-	module := missingModule(r, request)
+	module, auto := missingModule(r, request)
 	if module == "" {
 		return ""
 	}
 	if s.Network == farm.NetworkNone {
 		return fmt.Sprintf(`The module %s is not installed, and a sandbox with network "none" reaches no package index. Another one with network "packages" does.`, module)
+	}
+	if auto {
+		return fmt.Sprintf("auto_install found no package to install for the module %s: it installs what import statements name. Install the package that provides it (packages).", module)
 	}
 	if dist := farm.DistributionOf(module); dist != module {
 		return fmt.Sprintf("The module %s is in the package %s: install it (packages), or run with auto_install.", module, dist)
@@ -266,19 +270,20 @@ func moduleNote(r *farm.Result, request *farm.Request, s *farm.SandboxSpec) stri
 	return fmt.Sprintf("The module %s is not installed: install the package that provides it, most often of the same name (packages), or run with auto_install.", module)
 }
 
-// missingModule is the module that was not found; "" if none was missing, or if the result is not to say how it is installed.
-func missingModule(r *farm.Result, request *farm.Request) string {
+// missingModule is the module that was not found, and whether auto_install had nothing to install for it; "" if none was missing, or if the result is
+// not to say how it is installed.
+func missingModule(r *farm.Result, request *farm.Request) (module string, auto bool) {
 	switch {
 	case r.Execute != nil && request.Execute != nil:
 		e := r.Execute.Error
-		if e == nil || e.Name != "ModuleNotFoundError" || request.Execute.AutoInstall || request.Execute.Cell != nil {
-			return ""
+		if e == nil || e.Name != "ModuleNotFoundError" || request.Execute.AutoInstall && len(r.Execute.Installed) > 0 || request.Execute.Cell != nil {
+			return "", false
 		}
-		return submatch(missingInCode, e.Value)
-	case request.Command != nil && !request.Command.AutoInstall:
-		return submatch(missingInCommand, failedCommand(r).Stderr)
+		return submatch(missingInCode, e.Value), request.Execute.AutoInstall
+	case r.Command != nil && request.Command != nil && (!request.Command.AutoInstall || len(r.Command.Installed) == 0):
+		return submatch(missingInCommand, failedCommand(r).Stderr), request.Command.AutoInstall
 	}
-	return ""
+	return "", false
 }
 
 const (
@@ -309,18 +314,27 @@ func networkNote(r *farm.Result, s *farm.SandboxSpec, allowlist bool) string {
 	}
 }
 
-// deniedNote names the hosts that the network allowlist denied while the code ran, and how they are allowed; "" if there are none. The code may
-// have gone on without them.
+// deniedNote names the hosts that code of the network allowlist did not reach: those that were denied, with how they are allowed, and those that
+// are allowed; "" if there are none. The code may have gone on without them.
 func deniedNote(denied []farm.EgressEntry, s *farm.SandboxSpec) string {
-	var hosts []string
+	var hosts, allowed, notes []string
 	for _, e := range denied {
-		hosts = append(hosts, fmt.Sprintf("%s:%d (%s)", plain(e.Host, maxPackageText), e.Port, e.Reason))
+		host := fmt.Sprintf("%s:%d (%s)", plain(e.Host, maxPackageText), e.Port, e.Reason)
+		switch e.Reason {
+		case egressproxy.ReasonName, egressproxy.ReasonAddress, egressproxy.ReasonConnect:
+			allowed = append(allowed, host)
+		default:
+			hosts = append(hosts, host)
+		}
 	}
-	if len(hosts) == 0 {
-		return ""
+	if len(hosts) > 0 {
+		notes = append(notes, fmt.Sprintf("Denied: %s. The sandbox reaches the hosts of allow_hosts (%s): add a host there, for a running sandbox by PATCH /v1/sandboxes/{id} or sandfarm sandbox allow; "+
+			"the farm's operator sets what may be allowed.", strings.Join(hosts, ", "), hostsOf(s.AllowHosts)))
 	}
-	return fmt.Sprintf("Denied: %s. The sandbox reaches the hosts of allow_hosts (%s): add a host there, for a running sandbox by PATCH /v1/sandboxes/{id} or sandfarm sandbox allow; "+
-		"the farm's operator sets what may be allowed.", strings.Join(hosts, ", "), hostsOf(s.AllowHosts))
+	if len(allowed) > 0 {
+		notes = append(notes, fmt.Sprintf("Allowed, but not reached: %s. The farm resolves the names itself, and connects to public addresses only.", strings.Join(allowed, ", ")))
+	}
+	return strings.Join(notes, " ")
 }
 
 func hostsOf(rules []string) string {

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/egressproxy"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
@@ -190,6 +191,10 @@ func TestResultSaysHowAMissingModuleIsInstalled(t *testing.T) {
 	ran := func(code int, stderr string) *farm.Result {
 		return &farm.Result{Command: &farm.CommandResult{Commands: []farm.CommandOutcome{{Command: "true"}, {ExitCode: code, Stderr: stderr}}}}
 	}
+	tried := func(r *farm.Result) *farm.Result {
+		(&Installed{packages: []farm.PackageOutcome{{Name: "some", Status: farm.PackageFailed}}}).addTo(r)
+		return r
+	}
 	code, command := &farm.Request{Execute: &farm.ExecuteRequest{}}, &farm.Request{Command: &farm.CommandRequest{}}
 	for name, test := range map[string]struct {
 		result  *farm.Result
@@ -205,13 +210,15 @@ func TestResultSaysHowAMissingModuleIsInstalled(t *testing.T) {
 		"Private":            {missing("_tkinter"), code, farm.NetworkPackages, ""},
 		"OtherError":         {raised("ValueError", "No module named 'cv2'"), code, farm.NetworkPackages, ""},
 		"NoError":            {&farm.Result{Execute: &farm.ExecuteResult{}}, code, farm.NetworkPackages, ""},
-		"AutoInstall":        {missing("cv2"), &farm.Request{Execute: &farm.ExecuteRequest{AutoInstall: true}}, farm.NetworkPackages, ""},
+		"AutoInstall":        {tried(missing("cv2")), &farm.Request{Execute: &farm.ExecuteRequest{AutoInstall: true}}, farm.NetworkPackages, ""},
+		"AutoOfNothing":      {missing("cv2"), &farm.Request{Execute: &farm.ExecuteRequest{AutoInstall: true}}, farm.NetworkPackages, "auto_install found no package to install for the module cv2"},
 		"Notebook":           {missing("cv2"), &farm.Request{Execute: &farm.ExecuteRequest{Cell: &farm.Cell{}}}, farm.NetworkPackages, ""},
 		"Program":            {ran(1, "Traceback (most recent call last):\n  File \"a.py\"\nModuleNotFoundError: No module named 'yaml'\n"), command, farm.NetworkPackages, "The module yaml is in the package pyyaml"},
 		"PythonM":            {ran(1, "/opt/venv/bin/python3.13: No module named pytest\n"), command, farm.NetworkPackages, "The module pytest is not installed"},
 		"CaughtInProgram":    {ran(0, "ModuleNotFoundError: No module named 'yaml'\n"), command, farm.NetworkPackages, ""},
 		"OtherEndOfProgram":  {ran(1, "ModuleNotFoundError: No module named 'yaml'\nValueError: 1\n"), command, farm.NetworkPackages, ""},
-		"ProgramAutoInstall": {ran(1, "ModuleNotFoundError: No module named 'yaml'\n"), &farm.Request{Command: &farm.CommandRequest{AutoInstall: true}}, farm.NetworkPackages, ""},
+		"ProgramAutoInstall": {tried(ran(1, "ModuleNotFoundError: No module named 'yaml'\n")), &farm.Request{Command: &farm.CommandRequest{AutoInstall: true}}, farm.NetworkPackages, ""},
+		"ProgramOfNothing":   {ran(1, "ModuleNotFoundError: No module named 'yaml'\n"), &farm.Request{Command: &farm.CommandRequest{AutoInstall: true}}, farm.NetworkPackages, "auto_install found no package to install for the module yaml"},
 		"File":               {&farm.Result{File: &farm.FileResult{}}, &farm.Request{}, farm.NetworkPackages, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -370,6 +377,26 @@ func TestResultNamesDeniedHosts(t *testing.T) {
 		if len(notes) != 1 || !strings.HasPrefix(notes[0], want) {
 			t.Errorf("%s: notes %q, want one that begins with %q", name, notes, want)
 		}
+	}
+}
+
+// A host that is allowed may have no address, or one that no sandbox reaches.
+func TestResultNamesAllowedHostsThatWereNotReached(t *testing.T) {
+	t.Parallel()
+	spec := &farm.SandboxSpec{Network: farm.NetworkAllowlist, AllowHosts: []string{"*.example.com"}}
+	of := func(reason string) farm.EgressEntry {
+		return farm.EgressEntry{Host: "a.example.com", Port: 443, Reason: reason}
+	}
+	shown := &farm.Result{Execute: &farm.ExecuteResult{Stderr: "Tunnel connection failed: 502 Bad Gateway"}}
+	for _, reason := range []string{egressproxy.ReasonName, egressproxy.ReasonAddress, egressproxy.ReasonConnect} {
+		notes := hints(shown, &farm.Request{Execute: &farm.ExecuteRequest{}}, spec, true, []farm.EgressEntry{of(reason)})
+		if want := "Allowed, but not reached: a.example.com:443 (" + reason + ")."; len(notes) != 1 || !strings.HasPrefix(notes[0], want) {
+			t.Errorf("notes %q, want one that begins with %q", notes, want)
+		}
+	}
+	both := hints(shown, &farm.Request{Execute: &farm.ExecuteRequest{}}, spec, true, []farm.EgressEntry{of(egressproxy.ReasonName), of(egressproxy.ReasonRule)})
+	if len(both) != 1 || !strings.HasPrefix(both[0], "Denied: a.example.com:443") || !strings.Contains(both[0], "Allowed, but not reached") {
+		t.Errorf("notes %q", both)
 	}
 }
 

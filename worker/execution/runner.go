@@ -142,10 +142,11 @@ func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, request
 	if sandbox.Spec.Network == farm.NetworkAllowlist && x.deps.Denied != nil {
 		denied = x.deps.Denied(ctx, sandbox.Ref(), started)
 	}
-	v.Result.Notes = append(v.Result.Notes, hints(v.Result, e.request, &sandbox.Spec, x.cfg.Allowlist, denied)...)
 	v.Result.Artifacts = artifacts
 	imports.addTo(v.Result)
+	missing := hints(v.Result, e.request, &sandbox.Spec, x.cfg.Allowlist, denied) // of packages it sees those of auto_install only
 	requested.addTo(v.Result)
+	v.Result.Notes = append(v.Result.Notes, missing...)
 	v.Cleanup = x.dropOf(e)
 	if t.Job.Attempt > 1 {
 		v.then(func(ctx context.Context) {

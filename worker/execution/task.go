@@ -61,7 +61,7 @@ type Deps struct {
 	Log       *slog.Logger
 	Now       func() time.Time
 	Metrics   prometheus.Registerer // nil: metrics are not registered
-	// Denied lists the hosts that were denied to a sandbox of the network allowlist since a time; nil: none are known.
+	// Denied lists the hosts that a sandbox of the network allowlist did not reach since a time, denied or not; nil: none are known.
 	Denied func(ctx context.Context, sandbox farm.Ref, since time.Time) []farm.EgressEntry
 }
 
