@@ -110,10 +110,10 @@ func (s *Service) checkCapacity(ctx context.Context, r farm.Resources, runtime s
 		}
 	}
 	if runtime != "" {
-		return farm.Invalidf("A sandbox of %d MiB and %g cores is larger than any node with the runtime %s: the largest has %d MiB and %g cores for sandboxes. Ask for less in resources.",
+		return farm.Invalidf("A sandbox of %d MiB and %g cores is larger than any node with the runtime %s: the largest has %d MiB and %g cores for sandboxes. Ask for less (resources.memory_mb, resources.cpus).",
 			r.MemoryMB, r.CPUs, runtime, largest.MemoryMB, largest.CPUs)
 	}
-	return farm.Invalidf("A sandbox of %d MiB and %g cores is larger than any node: the largest has %d MiB and %g cores for sandboxes. Ask for less in resources.",
+	return farm.Invalidf("A sandbox of %d MiB and %g cores is larger than any node: the largest has %d MiB and %g cores for sandboxes. Ask for less (resources.memory_mb, resources.cpus).",
 		r.MemoryMB, r.CPUs, largest.MemoryMB, largest.CPUs)
 }
 

@@ -201,6 +201,9 @@ func sentence(err error) string {
 		text, _, _ = strings.Cut(text, ": send Authorization") // headers are not the caller's concern here
 		return text + ". Give a key of this farm with --key or SANDFARM_API_KEY."
 	case "exhausted", "unavailable":
+		if e.Quota != nil && e.Quota.Name == "max_sandboxes" {
+			return text + ". Close a sandbox that is not needed (sandfarm sandbox ls)."
+		}
 		if e.RetryAfter > 0 {
 			return fmt.Sprintf("%s. Try again in %s.", text, e.RetryAfter)
 		}

@@ -55,6 +55,7 @@ code of what failed.`,
 	})
 	c.Flags().StringVarP(&filter.SandboxID, "sandbox", "s", "", "only jobs of this sandbox")
 	c.Flags().StringVar(&filter.State, "state", "", "only jobs in this state, such as running")
+	c.Flags().StringVar(&filter.Outcome, "outcome", "", "only jobs with this outcome: ok or failed")
 	c.Flags().BoolVar(&failed, "failed", false, "only jobs whose code, command or package failed, or that failed themselves")
 	c.Flags().IntVar(&limit, "limit", 50, "at most this many; 0 for all")
 	a.complete(c, "sandbox", a.sandboxIDs)

@@ -104,16 +104,15 @@ func (a *app) sandboxPorts() *cobra.Command {
 		if a.json {
 			return a.print(list)
 		}
-		for _, p := range list {
+		rows := make([][]string, len(list))
+		for i, p := range list {
 			pid := "-"
 			if p.PID != nil {
 				pid = strconv.Itoa(*p.PID)
 			}
-			if _, err := fmt.Fprintf(a.Out, "%-5d  %-15s  %-7s  %s\n", p.Port, cell(p.Address), pid, cell(p.Command)); err != nil {
-				return err
-			}
+			rows[i] = []string{strconv.Itoa(p.Port), p.Address, pid, p.Command}
 		}
-		return nil
+		return table(a.Out, []string{"PORT", "ADDRESS", "PID", "COMMAND"}, rows)
 	})
 }
 

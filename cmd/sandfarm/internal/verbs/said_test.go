@@ -27,7 +27,7 @@ func TestVerbsSayWhatTheyDid(t *testing.T) {
 		"CancelEnded":      {args: "job cancel job_1", job: wire.Job{ID: "job_1", State: "completed"}, want: "nothing to cancel: job_1 has already ended (completed)"},
 		"Close":            {args: "sandbox close sbx_1", box: wire.Sandbox{State: "ready"}, want: "closed sbx_1"},
 		"CloseClosed":      {args: "sandbox close sbx_1", box: wire.Sandbox{State: "expired", ClosedAt: &ended}, want: "nothing to close: sbx_1 has already ended (expired)"},
-		"CloseOfARun":      {args: "sandbox close sbx_2", want: "nothing to close: sbx_2 is closing already"},
+		"CloseOfARun":      {args: "sandbox close sbx_2", box: wire.Sandbox{State: "closing"}, want: "nothing to close: sbx_2 is closing already"},
 		"Restart":          {args: "sandbox restart sbx_1", want: "restarted sbx_1"},
 		"Interrupt":        {args: "sandbox interrupt sbx_1", jobs: []wire.Job{{ID: "job_2", Kind: "execute"}}, want: "interrupted sbx_1"},
 		"InterruptIdle":    {args: "sandbox interrupt sbx_1", want: "nothing to interrupt: no code runs in sbx_1"},
@@ -60,5 +60,29 @@ func TestVerbsSayWhatTheyDid(t *testing.T) {
 				t.Errorf("%+v, want %q", got, test.want)
 			}
 		})
+	}
+}
+
+// Not every refusal of a close says that the sandbox is closing.
+func TestCloseThatIsRefused(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	f.Routes["GET /v1/sandboxes/{id}"] = f.gives(http.StatusOK, wire.Sandbox{State: "starting"})
+	f.Routes["DELETE /v1/sandboxes/sbx_1"] = f.gives(http.StatusConflict, wire.Problem{Status: 409, Code: "conflict", Detail: "Not now.", RequestID: "req_1"})
+	if got := f.sandfarm(t.Context(), "", "sandbox", "close", "sbx_1"); got.code != 1 || !strings.Contains(got.stderr, "Not now.") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// What is used up by sandboxes is not free again in seconds.
+func TestQuotaOfSandboxesSaysWhatHelps(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	f.Routes["POST /v1/sandboxes"] = func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Retry-After", "600")
+		f.gives(http.StatusTooManyRequests, wire.Problem{Status: 429, Code: "exhausted", Detail: "The quota is used up.", RequestID: "req_1", Quota: &wire.Quota{Name: "max_sandboxes"}})(w, r)
+	}
+	if got := f.sandfarm(t.Context(), "", "sandbox", "create"); got.code != 1 || got.stderr != "sandfarm: The quota is used up. Close a sandbox that is not needed (sandfarm sandbox ls).\n" {
+		t.Errorf("%+v", got)
 	}
 }

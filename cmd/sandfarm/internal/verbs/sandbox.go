@@ -333,18 +333,28 @@ func (a *app) close(ctx context.Context, c *client.Client, id string) error {
 	case err != nil:
 		return err
 	case s.ClosedAt != nil:
-		fmt.Fprintln(a.Err, printable(fmt.Sprintf("nothing to close: %s has already ended (%s)", id, s.State)))
-		return nil
+		return a.say("nothing to close: %s has already ended (%s)", id, s.State)
 	}
 	job, err := c.Close(ctx, id, client.WithWait(createWait))
-	switch {
-	case client.CodeOf(err) == "conflict": // the end of a run closes its sandbox without a job
-		fmt.Fprintln(a.Err, printable("nothing to close: "+id+" is closing already"))
-		return nil
-	case err != nil:
+	if client.CodeOf(err) == "conflict" { // the end of a run closes its sandbox without a job
+		switch s, again := c.Sandbox(ctx, id); {
+		case again != nil:
+		case s.ClosedAt != nil:
+			return a.say("nothing to close: %s has already ended (%s)", id, s.State)
+		case s.State == "closing":
+			return a.say("nothing to close: %s is closing already", id)
+		}
+	}
+	if err != nil {
 		return err
 	}
 	return a.waitFor(ctx, c, job, "closed "+id)
+}
+
+// say prints a line on stderr that is no error.
+func (a *app) say(format string, args ...any) error {
+	_, err := fmt.Fprintln(a.Err, printable(fmt.Sprintf(format, args...)))
+	return err
 }
 
 // waitFor waits for a job and then prints on stderr what it did.
