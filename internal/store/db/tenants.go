@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Tenants lists every tenant for which a job was accepted.
+// Tenants lists every tenant for which a job was accepted, a key made, or a setting changed.
 func (d *DB) Tenants(ctx context.Context) ([]string, error) {
 	names, err := d.Redis.SMembers(ctx, d.Farm(FarmTenants, "")).Result()
 	return names, Wrap("list tenants", err)

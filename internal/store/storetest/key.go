@@ -48,6 +48,9 @@ func keysAreCreatedAndDeleted(t *testing.T, f Factory) {
 	}
 	sum, key := createKey(t, s, "first", at)
 	other, second := createKey(t, s, "second", at.Add(time.Second))
+	if tenants, err := s.Tenants(ctx); err != nil || len(tenants) != 1 || tenants[0] != Tenant {
+		t.Errorf("Tenants = %v, %v", tenants, err)
+	}
 	before := set()
 	for sum, want := range map[store.KeySum]farm.Key{sum: key, other: second} {
 		got, ok := before.Find(sum)

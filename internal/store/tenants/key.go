@@ -68,10 +68,13 @@ func (k KeySet) All() iter.Seq[farm.Key] {
 	}
 }
 
-// CreateKey stores a key under its hash. CodeExhausted: the farm has Limits.MaxKeys already.
+// CreateKey stores a key under its hash, and the name of its tenant. CodeExhausted: the farm has Limits.MaxKeys already.
 func (s *Store) CreateKey(ctx context.Context, sum KeySum, key farm.Key) error {
 	doc, err := db.Encode("key", key)
 	if err != nil {
+		return err
+	}
+	if err := s.StoreTenant(ctx, key.Tenant); err != nil {
 		return err
 	}
 	r, err := s.Run(ctx, "create key", "key", db.SlotKeys, "create", rand.Text(), key.ID, hex.EncodeToString(sum[:]), doc, s.Limits.MaxKeys)
