@@ -43,7 +43,7 @@ func TestASessionStandsForItsKey(t *testing.T) {
 		Tenant   string
 		Scopes   []string
 	}
-	if _, text := b.do("GET", "/session", nil, mine...); json.Unmarshal(text, &who) != nil || !who.LoggedIn || who.Keyless || who.Tenant != "acme" || !slices.Contains(who.Scopes, "run") {
+	if _, text := b.do("GET", "/session", nil, mine...); json.Unmarshal(text, &who) != nil || !who.LoggedIn || who.Keyless || who.Tenant != "acme" || !slices.Contains(who.Scopes, "run") || strings.Contains(string(text), "/srv/farm") {
 		t.Errorf("the session is %s", text)
 	}
 	theirs := append([]string{"Cookie", logIn(b, otherKey)}, ownPage...)
@@ -148,7 +148,7 @@ func TestAFarmWithoutKeysNeedsNoSession(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	_, text := b.do("GET", "/session", nil, ownPage...)
-	for _, want := range []string{`"logged_in":true`, `"keyless":true`, `"tenant":"default"`, `"allowlist":false`} {
+	for _, want := range []string{`"logged_in":true`, `"keyless":true`, `"tenant":"default"`, `"data":"/srv/farm"`, `"allowlist":false`} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the session lacks %s: %s", want, text)
 		}

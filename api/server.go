@@ -54,6 +54,7 @@ type Deps struct {
 	Registry *prometheus.Registry // shown by /metrics; default: a new one
 	Version  string               // of the farm; default "dev"
 	Now      func() time.Time     // default time.Now
+	Data     string               // data directory that commands on the farm's host must name, which the dashboard shows to its operator; "": none
 }
 
 // Server is the REST server.
@@ -61,6 +62,7 @@ type Server struct {
 	cfg             Config
 	log             *slog.Logger
 	version         string
+	data            string
 	service         *service.Service
 	tools           *tools.Server
 	browserCallable map[string]bool // paths of the router that pages of trusted origins may call
@@ -107,7 +109,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		}
 	}
 	s := &Server{
-		cfg: cfg, log: deps.Logger, version: deps.Version, tracer: deps.Tracer, memory: deps.Memory, keys: access.NewKeys(deps.Store, access.KeysConfig{Settings: settingsKeys(cfg.Keys), Required: cfg.RequireKeys, Now: deps.Now, Logger: deps.Logger}), origins: http.NewCrossOriginProtection(), closing: make(chan struct{}), browserCallable: map[string]bool{},
+		cfg: cfg, log: deps.Logger, version: deps.Version, data: deps.Data, tracer: deps.Tracer, memory: deps.Memory, keys: access.NewKeys(deps.Store, access.KeysConfig{Settings: settingsKeys(cfg.Keys), Required: cfg.RequireKeys, Now: deps.Now, Logger: deps.Logger}), origins: http.NewCrossOriginProtection(), closing: make(chan struct{}), browserCallable: map[string]bool{},
 	}
 	s.audit = &auditor{store: deps.Store, log: s.log, now: deps.Now}
 	if deps.Now == nil {

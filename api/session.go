@@ -3,6 +3,7 @@ package api
 import (
 	"crypto/sha256"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -34,14 +35,19 @@ type sessionState struct {
 	Scopes   []farm.Scope `json:"scopes"`
 	Version  string       `json:"version"`
 
-	Allowlist bool `json:"allowlist"` // sandboxes may have the network allowlist: the setting egress.allow names hosts
+	Data      string `json:"data,omitempty"` // directory that commands on the farm's host must name; empty: none, or the caller is no operator
+	Allowlist bool   `json:"allowlist"`      // sandboxes may have the network allowlist: the setting egress.allow names hosts
 }
 
 func (s *Server) stateOf(caller access.Caller, in bool) sessionState {
-	return sessionState{
+	state := sessionState{
 		LoggedIn: in, Keyless: in && caller.KeyID == "", Tenant: caller.Tenant, KeyID: caller.KeyID, Scopes: append([]farm.Scope{}, caller.Scopes...), Version: s.version,
 		Allowlist: in && len(s.cfg.Allow) > 0,
 	}
+	if slices.Contains(state.Scopes, farm.ScopeAdmin) {
+		state.Data = s.data
+	}
+	return state
 }
 
 // showSession says who the browser is. It is no error not to be logged in.

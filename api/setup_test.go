@@ -57,7 +57,7 @@ func setup(t *testing.T, options ...option) *bundle {
 	t.Cleanup(func() { _ = rdb.Close() })
 	b := &bundle{t: t, redis: mini, blobs: &memory{objects: map[string][]byte{}}, documents: storetest.NewDocuments(), log: &testbed.Log{}}
 	cfg := api.Config{Heartbeat: time.Second}
-	deps := api.Deps{Blobs: b.blobs, Queues: depths{}, Resolver: resolver{}, Version: "1.2.3", Logger: b.logger()}
+	deps := api.Deps{Blobs: b.blobs, Queues: depths{}, Resolver: resolver{}, Version: "1.2.3", Data: "/srv/farm", Logger: b.logger()}
 	for _, o := range options {
 		o(&cfg, &deps)
 	}

@@ -16,6 +16,19 @@ export class Problem extends Error {
 // base is the path under which the browser sees the farm: "/" or the prefix of a proxy.
 export const base = new URL(".", document.baseURI).pathname;
 
+// reach are called with whether the farm answers, whenever a call shows that this has changed.
+const reach = new Set();
+let reached = true;
+export function whenReached(f) {
+  reach.add(f);
+  return () => reach.delete(f);
+}
+function answered(yes) {
+  if (reached === yes) return;
+  reached = yes;
+  for (const f of reach) f(yes);
+}
+
 // onLoggedOut is called when the farm wants a key.
 let onLoggedOut = () => {};
 export function whenLoggedOut(f) { onLoggedOut = f; }
@@ -43,8 +56,10 @@ export async function send(method, path, { body, raw, query, signal, headers } =
     });
   } catch (error) {
     if (signal && signal.aborted) throw error;
+    answered(false);
     throw new Problem(0, { code: "unavailable", detail: "" });
   }
+  answered(true);
   if (!answer.ok) {
     let problem = {};
     try { problem = await answer.json(); } catch { /* not the farm's own answer */ }

@@ -54,15 +54,19 @@ export const when = (time) => (time ? new Date(time).toLocaleString(locale(), { 
 export const count = (n) => Number(n).toLocaleString(locale());
 export const shortId = (id) => (id && id.length > 14 ? `${id.slice(0, 12)}…` : id || "");
 
+// lines are those of a text that have something in them.
+export const lines = (text) => text.split("\n").map((one) => one.trim()).filter(Boolean);
+
 // words are what spaces and commas separate.
 export const words = (text) => text.split(/[\s,]+/).filter(Boolean);
 
 // firstLine is what a job is about, in one line: the first that does more than import.
 export function firstLine(request) {
   if (!request) return "";
-  const text = request.code || request.command || (request.commands || []).join("; ") || request.name || (request.packages || []).join(" ") || (request.path === "." ? "workspace" : request.path) || "";
-  const lines = text.split("\n").map((one) => one.trim()).filter((one) => one && !one.startsWith("#") && !one.startsWith('"""'));
-  return (lines.find((one) => !/^(import|from) /.test(one)) || lines[0] || text.trim()).slice(0, 200);
+  const files = (request.files || []).map((one) => one.path).join(", ");
+  const text = request.code || request.command || (request.commands || []).join("; ") || request.name || (request.packages || []).join(" ") || (request.path === "." ? files || "workspace" : request.path) || files || "";
+  const told = lines(text).filter((one) => !one.startsWith("#") && !one.startsWith('"""'));
+  return (told.find((one) => !/^(import|from) /.test(one)) || told[0] || text.trim()).slice(0, 200);
 }
 
 // sizes are the resources of a sandbox in words: names and values, which are empty for what it has not.
@@ -70,6 +74,17 @@ export const sizes = (of, gpu) => [
   [t("boxes.memory"), bytes(of.memory_mb * 1048576)], [t("facts.cpus"), of.cpus], [t("facts.pids"), of.pids], [t("facts.disk"), bytes(of.disk_mb * 1048576)],
   [t("facts.gpu"), gpu && gpu.count ? `${gpu.count} ${gpu.model || ""}` : ""],
 ];
+
+// LABELS are the names of fields of requests in forms, by their pointers, with how many of the field's unit make one of the form's.
+const LABELS = { "/resources/memory_mb": ["boxes.memoryMB", 1], "/resources/cpus": ["facts.cpus", 1], "/timeout_seconds": ["play.timeout", 1], "/ttl_seconds": ["boxes.hours", 3600], "/idle_seconds": ["boxes.idle", 60] };
+
+// wrongOf is what is wrong with a field of a request, in the words and the unit of forms where they have the field.
+export function wrongOf({ pointer, detail }) {
+  const name = `${pointer.slice(1).replaceAll("/", ".")} is `;
+  if (!LABELS[pointer] || !detail.startsWith(name)) return detail;
+  const [label, unit] = LABELS[pointer];
+  return `${t("error.field", { name: t(label) })} ${detail.slice(name.length).replace(/\d+(\.\d+)?/g, (n) => Number((n / unit).toPrecision(3)))}`;
+}
 
 // INTERRUPT is the exception of code that was stopped on purpose.
 export const INTERRUPT = "KeyboardInterrupt";

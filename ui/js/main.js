@@ -1,7 +1,7 @@
 // The dashboard: who is there, where they are, and the frame around every page.
 import { html, render, useState, useEffect, useRef } from "./lib.js";
 import { t, speak, language, languages } from "./i18n.js";
-import { call, base, get, whenLoggedOut } from "./api.js";
+import { call, base, get, Problem, whenLoggedOut, whenReached } from "./api.js";
 import { usePoll } from "./data.js";
 import { listen } from "./keys.js";
 import { Dialog, ErrorBox, Icon, Loading, LOGO, useTitle } from "./parts/basic.js";
@@ -66,7 +66,10 @@ function usePlace() {
   return place;
 }
 
-// Lazy shows a page that has yet to be loaded.
+// answers reports whether the farm answers at all.
+const answers = () => get("readyz").then(() => true, (problem) => problem.status !== 0);
+
+// Lazy shows a page that has yet to be loaded. What a browser says of a script that it cannot load helps nobody.
 function Lazy({ name, ...props }) {
   const [page, setPage] = useState(null);
   const [error, setError] = useState(null);
@@ -74,10 +77,14 @@ function Lazy({ name, ...props }) {
     let over = false;
     setPage(null);
     setError(null);
-    pages[name]().then((made) => { if (!over) setPage(() => made); }, (problem) => { if (!over) setError(problem); });
+    pages[name]().then((made) => { if (!over) setPage(() => made); }, () => {
+      answers(); // so that the page says how the farm is
+      if (!over) setError(new Problem(0, {}));
+    });
     return () => { over = true; };
   }, [name]);
-  if (error) return html`<${ErrorBox} error=${error} />`;
+  const again = async () => { if (await answers()) location.reload(); }; // browsers may remember that a script could not be loaded
+  if (error) return html`<${ErrorBox} error=${error} /><p class="after"><button type="button" onClick=${again}>${t("again")}</button></p>`;
   return page ? html`<${page} ...${props} />` : html`<${Loading} />`;
 }
 
@@ -99,8 +106,14 @@ function Page({ place, session }) {
   return html`<${Lazy} key=${ONE[room] ? `${name} ${id}` : name} name=${name} id=${id} tab=${tab} session=${session} />`;
 }
 
+const WELL = 30000; // milliseconds between two looks at a farm that answers
+const AWAY = 3000; // and at one that does not
+
+// Health says whether the farm works. It looks at once when a call shows that this has changed.
 function Health() {
-  const { data, error } = usePoll("readyz", 30000);
+  const [every, setEvery] = useState(WELL);
+  useEffect(() => whenReached((yes) => setEvery(yes ? WELL : AWAY)), []);
+  const { data, error } = usePoll("readyz", every);
   const { parts } = error || {};
   const ill = parts ? parts.redis.ok && parts.storage.ok ? "health.noWorker" : "health.ill" : "health.bad";
   return html`<span class=${`health ${error ? "bad" : data ? "good" : ""}`} role="status"><span class="dot" aria-hidden="true"></span>${t(error ? ill : "health.good")}</span>`;

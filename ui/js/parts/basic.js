@@ -1,7 +1,7 @@
 // Small parts that every page uses.
 import { html, useState, useEffect, useRef } from "../lib.js";
 import { t } from "../i18n.js";
-import { INTERRUPT, trouble } from "../format.js";
+import { INTERRUPT, trouble, wrongOf } from "../format.js";
 
 const PATHS = {
   play: "M6 4l10 6-10 6z", list: "M3 5h14M3 10h14M3 15h14", box: "M10 2l7 4v8l-7 4-7-4V6zM3 6l7 4 7-4M10 10v8", image: "M3 4h14v12H3zM3 13l4-4 4 4 2-2 4 4M13 7.5h.01",
@@ -41,9 +41,9 @@ export function ErrorBox({ error, title }) {
   const text = error.status === 0 ? t("error.unreachable") : error.message;
   const fields = error.errors || [];
   return html`<div class="error" role="alert">
-    <strong>${title || t("error.title")}</strong>
+    <strong>${title || t(error.status === 0 ? "error.away" : "error.title")}</strong>
     ${!fields.some((one) => one.detail === text) && html`<p>${text}</p>`}
-    ${fields.map((one) => html`<p class="soft"><code>${one.pointer}</code> ${one.detail}</p>`)}
+    ${fields.map((one) => html`<p class="soft">${wrongOf(one) === one.detail && html`<code>${one.pointer}</code> `}${wrongOf(one)}</p>`)}
     ${error.requestId && html`<p class="soft small">${t("error.request")} <code>${error.requestId}</code></p>`}
   </div>`;
 }

@@ -2,8 +2,9 @@
 import { html, useState, useEffect, useLayoutEffect, useRef, useMemo } from "../lib.js";
 import { t } from "../i18n.js";
 import { ansi } from "../ansi.js";
+import { call } from "../api.js";
 import { INTERRUPT, bytes } from "../format.js";
-import { Icon } from "./basic.js";
+import { ErrorBox, Icon, useAction } from "./basic.js";
 import { Code } from "./editor.js";
 
 const PICTURES = ["image/png", "image/jpeg", "image/gif", "image/webp", "image/bmp", "image/avif"];
@@ -170,13 +171,25 @@ const Installed = ({ packages }) => packages.length > 0 && html`<h3>${t("job.ins
   ${packages.map((one) => html`<li key=${one.name}><span class=${`badge ${one.status === "failed" ? "bad" : "good"}`}>${one.status}</span> <code>${one.name} ${one.version || ""}</code> <span class="soft small">${one.message || ""}</span></li>`)}
 </ul>`;
 
-// Artifacts are files to download, pictures as pictures.
-export const Artifacts = ({ artifacts }) => artifacts.length > 0 && html`<ul class="artifacts">
+// useRemoval is for a page whose artifacts can be deleted: `left` are those of some that are not yet, `remove` deletes one when the user has agreed.
+export function useRemoval() {
+  const [gone, setGone] = useState([]);
+  const { error, act } = useAction();
+  const remove = (one) => confirm(t("artifacts.sure", { name: one.path })) && act(async () => {
+    await call("DELETE", `v1/artifacts/${one.id}`);
+    setGone((old) => [...old, one.id]);
+  });
+  return { left: (all) => all.filter((one) => !gone.includes(one.id)), remove, problem: html`<${ErrorBox} error=${error} />` };
+}
+
+// Artifacts are files to download, pictures as pictures. onRemove deletes one, where that is offered.
+export const Artifacts = ({ artifacts, onRemove }) => artifacts.length > 0 && html`<ul class="artifacts">
   ${artifacts.map((one) => html`<li key=${one.id}>
     <a href=${one.url} rel="noopener" target=${isPicture(one.content_type) ? "_blank" : undefined} download=${isPicture(one.content_type) ? undefined : one.name} title=${one.path}>
       ${isPicture(one.content_type) ? html`<img loading="lazy" alt="" src=${one.url} />` : html`<span class="kind"><${Icon} name="file" />${(one.name.match(/\.(\w{1,5})$/) || ["", ""])[1]}</span>`}
       <span class="name">${one.path}</span><span class="soft small">${bytes(one.size)}</span>
     </a>
+    ${onRemove && html`<button type="button" class="quiet small" aria-label=${t("files.delete", { name: one.path })} title=${t("files.delete", { name: one.path })} onClick=${() => onRemove(one)}><${Icon} name="trash" /></button>`}
   </li>`)}
 </ul>`;
 

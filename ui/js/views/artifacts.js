@@ -1,9 +1,11 @@
 // Every file that jobs made, newest first.
 import { html, useState, useMemo } from "../lib.js";
 import { t } from "../i18n.js";
-import { ago, count } from "../format.js";
+import { target } from "../api.js";
+import { usePoll } from "../data.js";
+import { ago, count, firstLine } from "../format.js";
 import { Empty, ErrorBox, Loading, useTitle } from "../parts/basic.js";
-import { Artifacts as Gallery, isPicture } from "../parts/output.js";
+import { Artifacts as Gallery, isPicture, useRemoval } from "../parts/output.js";
 import { useRows } from "./jobs.js";
 
 // IDS are the fields by which the farm finds what belongs to a whole id.
@@ -16,15 +18,22 @@ function asked(word) {
   return word.includes(".") ? { name: word } : {};
 }
 
-export function ArtifactsPage() {
+// NAMED are the newest jobs and sandboxes, by whose names groups are called that are of them.
+const NAMED = 200;
+const nameOf = { job: (one) => firstLine(one.request), sandbox: (one) => one.name };
+
+export function ArtifactsPage({ session }) {
   useTitle(t("nav.artifacts"));
   const [search, setSearch] = useState("");
   const [kind, setKind] = useState("");
   const [by, setBy] = useState("job");
   const query = asked(search.trim());
   const rows = useRows("v1/artifacts", query, 0);
+  const removal = useRemoval();
+  const named = usePoll(target(by === "job" ? "v1/jobs" : "v1/sandboxes", { limit: NAMED }), 0).data;
+  const names = new Map(((named && named.items) || []).map((one) => [one.id, nameOf[by](one)]));
   const word = search.trim().toLowerCase();
-  const items = rows.items.filter((one) => (!kind || isPicture(one.content_type) === (kind === "pictures")) && (!word || one.path.toLowerCase().includes(word) || one.job_id.includes(word) || one.sandbox_id.includes(word)));
+  const items = removal.left(rows.items).filter((one) => (!kind || isPicture(one.content_type) === (kind === "pictures")) && (!word || one.path.toLowerCase().includes(word) || one.job_id.includes(word) || one.sandbox_id.includes(word)));
   // one group for each job or sandbox, in the order of the list
   const groups = useMemo(() => [...items.reduce((all, one) => {
     const of = one[`${by}_id`];
@@ -36,12 +45,12 @@ export function ArtifactsPage() {
       <select aria-label=${t("jobs.kind")} value=${kind} onChange=${(event) => setKind(event.target.value)}><option value="">${t("artifacts.all")}</option><option value="pictures">${t("artifacts.pictures")}</option><option value="files">${t("artifacts.files")}</option></select>
       <select aria-label=${t("artifacts.by")} value=${by} onChange=${(event) => setBy(event.target.value)}><option value="job">${t("artifacts.byJob")}</option><option value="sandbox">${t("artifacts.bySandbox")}</option></select>
     </header>
-    <${ErrorBox} error=${rows.error} />
+    <${ErrorBox} error=${rows.error} />${removal.problem}
     ${!rows.first && !rows.error && html`<${Loading} />`}
     ${rows.first && items.length === 0 && (word || kind
     ? html`<${Empty} icon="image" title=${t(rows.hasMore ? "artifacts.notYet.title" : "artifacts.none.title", { n: count(rows.items.length) })}>${t(rows.hasMore ? "artifacts.notYet" : query.name ? "artifacts.none.name" : "artifacts.none")}<//>`
     : html`<${Empty} icon="image" title=${t("artifacts.empty.title")}>${t("artifacts.empty")}<//>`)}
-    ${groups.map(([id, of]) => html`<section class="group" key=${id}><h2><a href=${`#/${by === "job" ? "jobs" : "sandboxes"}/${id}`}><code>${id}</code></a> <span class="soft small">${ago(of[0].created_at)}</span></h2><${Gallery} artifacts=${of} /></section>`)}
+    ${groups.map(([id, of]) => html`<section class="group" key=${id}><h2><a href=${`#/${by === "job" ? "jobs" : "sandboxes"}/${id}`} title=${id}><code>${names.get(id) || id}</code></a> <span class="soft small">${ago(of[0].created_at)}</span></h2><${Gallery} artifacts=${of} onRemove=${session.scopes.includes("run") && removal.remove} /></section>`)}
     ${rows.hasMore && html`<p><button type="button" disabled=${rows.loading} onClick=${rows.more}>${t("more")}</button></p>`}
   </div>`;
 }

@@ -3,7 +3,7 @@ import { html, useState, useEffect, useRef } from "../lib.js";
 import { t } from "../i18n.js";
 import { post } from "../api.js";
 import { usePoll } from "../data.js";
-import { words } from "../format.js";
+import { lines as linesOf, words, wrongOf } from "../format.js";
 import { Dialog, ErrorBox, Field, Icon, useAction } from "../parts/basic.js";
 
 const BLANK = { name: "", image: "python", network: "packages", hosts: "", memory: "", cpus: "", hours: "1", packages: "", env: "", labels: "", idle: "" };
@@ -22,7 +22,7 @@ function request(form, secrets) {
   const open = form.network === "allowlist";
   return {
     image: form.image, network: form.network, ttl_seconds: Math.round(Number(form.hours) * 3600),
-    ...some("name", form.name), ...some("allow_hosts", open && form.hosts.split("\n").map((one) => one.trim()).filter(Boolean)),
+    ...some("name", form.name), ...some("allow_hosts", open && linesOf(form.hosts)),
     ...some("resources", { ...(form.memory && { memory_mb: Number(form.memory) }), ...(form.cpus && { cpus: Number(form.cpus) }) }),
     ...some("packages", words(form.packages)), ...some("env", pairs(form.env)), ...some("labels", pairs(form.labels)),
     ...(form.idle && { idle_seconds: Math.round(Number(form.idle) * 60) }),
@@ -46,7 +46,7 @@ export function Create({ allowlist, onClose }) {
   const number = (name, rest) => html`<input type="number" step="any" value=${form[name]} onInput=${change(name)} ...${rest} />`;
   const lines = (name, placeholder, rest) => html`<textarea rows="2" spellcheck=${false} autocapitalize="off" placeholder=${placeholder} value=${form[name]} onInput=${change(name)} ...${rest}></textarea>`;
   const problems = (error && error.errors) || [];
-  const wrong = (field) => problems.filter((one) => within(one, field)).map((one) => one.detail);
+  const wrong = (field) => problems.filter((one) => within(one, field)).map(wrongOf);
   useEffect(() => {
     if (!error) return;
     if (problems.some((one) => MORE.some((field) => within(one, field)))) node.current.querySelector("details").open = true;

@@ -4,7 +4,7 @@ import { t, locale } from "../i18n.js";
 import { call, post, target } from "../api.js";
 import { usePoll } from "../data.js";
 import { ago, count, milliseconds, span, when } from "../format.js";
-import { CLI_PATH, FIRST_KEY } from "../snippets.js";
+import { CLI_PATH, firstKey } from "../snippets.js";
 import { Chart } from "../parts/chart.js";
 import { Copy, Dialog, Empty, ErrorBox, Field, Grid, Icon, Loading, Tabs, useAction, useTitle } from "../parts/basic.js";
 import { Events, Node } from "./fleet.js";
@@ -16,6 +16,7 @@ const TABS = ["overview", "tenants", "keys", "audit"];
 export function Farm({ id, session }) {
   const tab = TABS.includes(id) ? id : "overview";
   useTitle(t(`farm.${tab}`), t("nav.farm"));
+  if (!session.scopes.includes("admin")) return html`<${Empty} icon="farm" title=${t("farm.refused.title")}>${t("farm.refused")} <a href="#/usage">${t("nav.usage")}</a><//>`;
   return html`<div class="farm-page">
     <header class="bar-head"><h1>${t("nav.farm")}</h1></header>
     <${Tabs} label=${t("nav.farm")} current=${tab} tabs=${TABS.map((name) => ({ name, href: `#/farm/${name}`, title: t(`farm.${name}`) }))} />
@@ -38,19 +39,18 @@ function Overview() {
   const running = queues.data.items.reduce((sum, one) => sum + one.running, 0);
   const open = tenants.data && tenants.data.items.reduce((sum, one) => sum + (one.quotas.find((quota) => quota.name === "max_sandboxes")?.used ?? 0), 0);
   const parts = Object.entries((ready.error || ready.data || {}).parts || {});
-  const hidden = nodes.size === 0 && ready.data?.parts.workers?.ok; // a key without the scope admin sees none
   const troubles = workers.data.items.filter((one) => one.problem);
   return html`<div class="farm">
     <section class="tiles" aria-label=${t("farm.overview")}>
       <div class="card tile"><span class="soft">${t("farm.health")}</span><strong class=${ready.error ? "no" : "yes"}>${ready.error ? t("farm.ill") : ready.data ? t("farm.well") : "…"}</strong>
         <span class="small">${parts.map(([name, part]) => html`<span key=${name} class=${`badge ${part.ok ? "good" : "bad"}`} title=${part.detail || ""}>${name}</span> `)}</span></div>
-      <div class="card tile"><span class="soft">${t("farm.workers")}</span><strong>${hidden ? "–" : count(workers.data.items.length)}</strong><span class="soft small">${!hidden && t("farm.nodes", { n: nodes.size })}</span></div>
+      <div class="card tile"><span class="soft">${t("farm.workers")}</span><strong>${count(workers.data.items.length)}</strong><span class="soft small">${t("farm.nodes", { n: nodes.size })}</span></div>
       <div class="card tile"><span class="soft">${t("nav.sandboxes")}</span><strong>${tenants.data ? `${count(open)}${tenants.data.next_cursor ? "+" : ""}` : "…"}</strong><span class="soft small">${t("farm.openNow")}</span></div>
       <div class="card tile"><span class="soft">${t("farm.waiting")}</span><strong>${count(waiting)}</strong><span class="soft small">${t("farm.running", { n: count(running) })}</span></div>
     </section>
     <${Activity} />
     ${troubles.map((one) => html`<div class="error" role="alert" key=${one.id}><strong>${one.host} <code>${one.id}</code></strong><p>${one.problem}</p></div>`)}
-    ${nodes.size === 0 && !hidden && html`<div class="error" role="alert"><strong>${t("farm.noWorker.title")}</strong><p>${t("farm.noWorker")} <code>sandfarm worker</code></p></div>`}
+    ${nodes.size === 0 && html`<div class="error" role="alert"><strong>${t("farm.noWorker.title")}</strong><p>${t("farm.noWorker")} <code>sandfarm worker</code></p></div>`}
     <div class="fleet"><section class="nodes">${[...nodes].map(([node, of]) => html`<${Node} key=${node} node=${node} workers=${of} reload=${workers.reload} />`)}</section>
       <${Events} /></div>
     <section><h2>${t("farm.queues")}</h2>
@@ -92,23 +92,30 @@ function Keys({ session }) {
   const action = useAction();
   const [making, setMaking] = useState(false);
   if (!data) return error ? html`<${ErrorBox} error=${error} />` : html`<${Loading} />`;
-  const revoke = (key) => confirm(t("keys.sure", { name: key.name || key.id })) && action.act(async () => { await call("DELETE", `v1/keys/${key.id}`); reload(); });
+  const revoke = (key) => confirm(lossOf(key, data.items, session)) && action.act(async () => { await call("DELETE", `v1/keys/${key.id}`); reload(); });
   return html`<div class="bar-head"><span class="grow"></span><button type="button" class="primary" onClick=${() => setMaking(true)}><${Icon} name="plus" />${t("keys.new")}</button></div>
     <${ErrorBox} error=${action.error} />
     ${data.items.length > 0 && html`<${Grid} label=${t("farm.keys")} heads=${[...["keys.name", "keys.id", "farm.tenant", "keys.scopes", "keys.used", "keys.expires"].map((key) => [t(key)]), [""]]}
       rows=${data.items.map((key) => [key.id, key.name || "–", html`<code>${key.id}</code>`, key.tenant, key.scopes.join(", "), key.last_used_at ? ago(key.last_used_at) : "–", key.expires_at ? html`<span title=${when(key.expires_at)}>${Date.parse(key.expires_at) < Date.now() ? t("keys.expired", { when: ago(key.expires_at) }) : when(key.expires_at)}</span>` : t("keys.never"),
     key.origin === "api" ? html`<button type="button" class="danger small" onClick=${() => revoke(key)}>${t("keys.revoke")}</button>` : html`<span class="soft small">${t("keys.settings")}</span>`])} />`}
     ${data.items.length === 0 && html`<${Empty} icon="key" title=${t("keys.none")}>${session.keyless && t("keys.openFarm")}<//>`}
-    ${making && html`<${session.keyless ? FirstKey : NewKey} onClose=${() => { setMaking(false); reload(); }} />`}`;
+    ${making && html`<${session.keyless ? FirstKey : NewKey} session=${session} onClose=${() => { setMaking(false); reload(); }} />`}`;
+}
+
+// lossOf asks whether a key is to be revoked, and says what that means to who asks and to the farm.
+function lossOf(key, keys, session) {
+  const admins = keys.filter((one) => one.scopes.includes("admin") && (!one.expires_at || Date.parse(one.expires_at) > Date.now()));
+  return [t("keys.sure", { name: key.name || key.id }), key.id === session.key_id && t("keys.sure.own"),
+    admins.some((one) => one.id === key.id) && admins.length === 1 && t("keys.sure.last", { command: firstKey(session.data) })].filter(Boolean).join("\n\n");
 }
 
 // FirstKey says how a farm without keys gets its first one, which the farm refuses to make from afar.
-const FirstKey = ({ onClose }) => html`<${Dialog} title=${t("keys.new")} onClose=${onClose}>
+const FirstKey = ({ session, onClose }) => html`<${Dialog} title=${t("keys.new")} onClose=${onClose}>
   <p>${t("keys.first")}</p>
-  <pre class="code" tabindex="0"><code>${FIRST_KEY}</code></pre>
+  <pre class="code" tabindex="0"><code>${firstKey(session.data)}</code></pre>
   <p class="soft small">${t("cli.where")} <code>${CLI_PATH}</code></p>
   <p class="soft">${t("keys.first.then")}</p>
-  <footer><${Copy} text=${FIRST_KEY} label=${t("keys.copyCommand")} wide /></footer>
+  <footer><${Copy} text=${firstKey(session.data)} label=${t("keys.copyCommand")} wide /></footer>
 <//>`;
 
 // lifeOf is the life of a key in seconds: of so many days, or to the end of a day here; undefined: for ever.

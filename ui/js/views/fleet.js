@@ -27,7 +27,7 @@ export function Node({ node, workers, reload }) {
     <${ErrorBox} error=${error} />
     ${machine && html`<${Meter} label=${t("boxes.memory")} used=${machine.used_mb} all=${machine.memory_mb} text=${t("farm.used", { n: bytes(machine.used_mb * 1048576), all: bytes(machine.memory_mb * 1048576) })} />
       <${Meter} label=${t("facts.cpus")} used=${machine.load} all=${machine.cpus} text=${t("farm.load", { n: machine.load.toFixed(1), all: machine.cpus })} />`}
-    ${!drain && html`<${Meter} label=${t("farm.promisedMemory")} used=${promised.memory_mb} all=${capacity.memory_mb} text=${`${bytes(promised.memory_mb * 1048576)} / ${bytes(capacity.memory_mb * 1048576)}`} />
+    ${!drain && capacity.memory_mb > 0 && html`<${Meter} label=${t("farm.promisedMemory")} used=${promised.memory_mb} all=${capacity.memory_mb} text=${`${bytes(promised.memory_mb * 1048576)} / ${bytes(capacity.memory_mb * 1048576)}`} />
       <${Meter} label=${t("farm.promisedCores")} used=${promised.cpus} all=${capacity.cpus} text=${`${promised.cpus} / ${capacity.cpus}`} />`}
     ${workers.map((one) => html`<${Meter} key=${one.id} label=${t("farm.jobs")} used=${one.running} all=${one.slots} text=${`${one.running} / ${one.slots}`} />`)}
     ${(first.pool || []).map((one) => html`<${Meter} key=${one.image + one.runtime} label=${t("farm.pool", { image: one.image })} full used=${one.ready} all=${one.target} text=${t("farm.poolReady", { n: one.ready, all: one.target })} />`)}

@@ -6,7 +6,7 @@ import { bytes, firstLine, sizes } from "../format.js";
 import { useJob, isFinal, shownOf, wholeOf } from "../follow.js";
 import { Badge, ErrorBox, Icon, Id, Loading, Trouble, useAction, useTitle } from "../parts/basic.js";
 import { Code } from "../parts/editor.js";
-import { Artifacts, Outcome, Output } from "../parts/output.js";
+import { Artifacts, Outcome, Output, useRemoval } from "../parts/output.js";
 import { Timeline, Waits } from "../parts/timeline.js";
 import { Progress } from "./playground.js";
 
@@ -34,6 +34,7 @@ export function JobPage({ id, session }) {
   const { busy, error, act } = useAction();
   const { job } = seen;
   const [raw, setRaw] = useState(false);
+  const removal = useRemoval();
   useTitle((job && firstLine(job.request)) || id, job && t(`kind.${job.kind}`));
   if (seen.error) return html`<div><p><a href="#/jobs">← ${t("job.back")}</a></p><${ErrorBox} error=${seen.error} /></div>`;
   if (!job) return seen.broken ? html`<p class="soft" role="status">${t("play.away")}</p>` : html`<${Loading} />`;
@@ -41,7 +42,7 @@ export function JobPage({ id, session }) {
   const state = isFinal(job.state) ? job.state : seen.state || job.state;
   const result = job.result || {};
   const { items, cut } = shownOf(seen, job);
-  const artifacts = seen.artifacts.length ? seen.artifacts : result.artifacts || [];
+  const artifacts = removal.left(seen.artifacts.length ? seen.artifacts : result.artifacts || []);
   const code = request.code || request.command || (request.commands || []).join("\n");
   const stopped = state === "canceled";
   const hasSecrets = (request.env_names || []).length > 0 || (request.files || []).length > 0;
@@ -74,7 +75,8 @@ export function JobPage({ id, session }) {
         <${Outcome} result=${result} stopped=${stopped} late=${state === "timed_out"} />
       </section>`}
     </div>
-    ${artifacts.length > 0 && html`<section><h2>${t("job.artifacts")}</h2><${Artifacts} artifacts=${artifacts} /></section>`}
+    ${removal.problem}
+    ${artifacts.length > 0 && html`<section><h2>${t("job.artifacts")}</h2><${Artifacts} artifacts=${artifacts} onRemove=${mayRun && isFinal(state) && removal.remove} /></section>`}
     <details class="raw" onToggle=${(event) => setRaw(event.target.open)}><summary>${t("job.record")}</summary>${raw && html`<${Code} code=${JSON.stringify(job, null, 2)} language="json" />`}</details>
   </article>`;
 }

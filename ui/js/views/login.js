@@ -2,7 +2,7 @@
 import { html, useState, useEffect, useRef } from "../lib.js";
 import { t } from "../i18n.js";
 import { call, base } from "../api.js";
-import { FIRST_KEY } from "../snippets.js";
+import { firstKey } from "../snippets.js";
 import { ErrorBox, Field, Icon, LOGO, useAction, useTitle } from "../parts/basic.js";
 
 // Login asks for a key. ended: the browser is logged in with one that is no longer valid.
@@ -24,7 +24,7 @@ export function Login({ ended, onIn }) {
       <${Field} label=${t("login.key")}><input ref=${field} type="password" name="key" autocomplete="current-password" required value=${key} onInput=${(event) => setKey(event.target.value)} /><//>
       <button type="submit" class="primary" disabled=${busy || !key.trim()}><${Icon} name="key" />${t("login.submit")}</button>
       <${ErrorBox} error=${error} title=${t(error && error.status === 401 ? "login.invalid" : "login.failed")} />
-      <p class="soft small">${t("login.hint")} <code>sandfarm key create</code>${t("login.first")} <code>${FIRST_KEY}</code></p>
+      <p class="soft small">${t("login.hint")} <code>sandfarm key create</code>${t("login.first")} <code>${firstKey()}</code></p>
     </form>
   </main>`;
 }

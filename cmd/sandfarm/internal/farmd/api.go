@@ -38,14 +38,14 @@ func (p *Parts) openLive(ctx context.Context) (*relay.Path, error) {
 	return path, nil
 }
 
-// newAPI makes the API server.
-func (p *Parts) newAPI(ctx context.Context, version string) (*api.Server, error) {
+// newAPI makes the API server. data is the data directory that commands on this machine must name; "": none.
+func (p *Parts) newAPI(ctx context.Context, version, data string) (*api.Server, error) {
 	path, err := p.openLive(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return api.New(p.Settings.API, api.Deps{
-		Submitter: p.Dispatch, Store: p.Store, Queues: p.Dispatch, Blobs: p.Blobs, Memory: p.Memory, Agents: path.Agent, Logger: p.Log, Version: version,
+		Submitter: p.Dispatch, Store: p.Store, Queues: p.Dispatch, Blobs: p.Blobs, Memory: p.Memory, Agents: path.Agent, Logger: p.Log, Version: version, Data: data,
 		Registry: p.metrics.registry, Tracer: p.tracer,
 	})
 }
@@ -53,7 +53,7 @@ func (p *Parts) newAPI(ctx context.Context, version string) (*api.Server, error)
 // RunAPI runs the API alone until ctx ends.
 func RunAPI(ctx context.Context, s *Settings, version string) error {
 	return withParts(ctx, s, "api", version, func(p *Parts) error {
-		server, err := p.newAPI(ctx, version)
+		server, err := p.newAPI(ctx, version, "")
 		if err != nil {
 			return err
 		}

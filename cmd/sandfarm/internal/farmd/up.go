@@ -72,7 +72,7 @@ func Up(ctx context.Context, s *Settings, version string, out io.Writer) (err er
 	if err != nil {
 		return err
 	}
-	server, err := p.newAPI(ctx, version)
+	server, err := p.newAPI(ctx, version, otherFolder(s.Data))
 	if err != nil {
 		return err
 	}
