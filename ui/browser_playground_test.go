@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"image/png"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -91,6 +92,69 @@ func TestPlaygroundWithoutANetwork(t *testing.T) {
 	p.click("#run")
 	p.sees("the second")
 	p.until(`!document.querySelector(".see [role=alert]") && Boolean(document.querySelector(".see .badge.good"))`)
+	offline(true)
+	p.goTo("#/usage") // whose script is not there yet
+	p.sees("The farm does not answer")
+	p.until(`Boolean(document.querySelector(".health.bad"))`)
+	p.clickText("Try again")
+	p.sees("The farm does not answer")
+	p.shot("away")
+	offline(false)
+	if _, err := chromedp.RunResponse(p.ctx, chromedp.Click("main .after button", chromedp.ByQuery)); err != nil {
+		t.Fatal(err)
+	}
+	p.sees("What is used now")
+	p.until(`Boolean(document.querySelector(".health.good"))`)
+}
+
+// A tenant whose quota is smaller than the default sandbox can run code in a smaller one.
+func TestASmallTenantRunsCode(t *testing.T) {
+	t.Parallel()
+	p := openPage(t, startFarm(t, "SANDFARM_QUOTAS_MAX_MEMORY_MB=1024"), "")
+	p.size(1360, 900, "light")
+	p.fill(".write textarea", "print('in ' + 'a small one')")
+	const memory = ".write .means .field:nth-of-type(2) input"
+	p.until(`document.querySelector(".write .means").open === false`)
+	p.click("#run")
+	p.sees("Ask for less memory, or ask the farm's operator to raise it.")
+	p.until(`document.querySelector(".write .means").open`)
+	p.fill(memory, "1")
+	p.click("#run")
+	p.sees("“Memory, MiB” is 1; it must be from")
+	p.accessible("options")
+	p.fill(memory, "512")
+	p.click("#run")
+	p.sees("in a small one")
+	p.clickText("The same by")
+	p.click(".means .choices button:nth-child(2)")
+	p.sees("sandfarm run - --memory 512m <<")
+	p.shot("options")
+}
+
+// progressFirst is news of an installer before all other events of a job.
+const progressFirst = `window.EventSource = class extends EventSource {
+  constructor(url) {
+    super(url);
+    setTimeout(() => this.dispatchEvent(new MessageEvent("progress", { data: JSON.stringify({ message: "Installing nothing", done: 0, total: 0 }) })));
+  }
+}`
+
+func TestProgressEndsWithTheFirstOutput(t *testing.T) {
+	t.Parallel()
+	f := startFarm(t)
+	box := f.sandbox("", map[string]any{})
+	p := openPage(t, f, "")
+	p.do(chromedp.ActionFunc(func(ctx context.Context) error {
+		_, err := cdppage.AddScriptToEvaluateOnNewDocument(progressFirst).Do(ctx)
+		return err
+	}), chromedp.Reload())
+	p.goTo("#/sandboxes/" + box)
+	p.fill(".next textarea", "import os, time\nwhile not os.path.exists('go'):\n    time.sleep(0.1)\nprint('it ' + 'prints')\ntime.sleep(600)")
+	p.click("#run")
+	p.sees("Installing nothing")
+	call[struct{}](f, "", http.MethodPut, "/v1/sandboxes/"+box+"/fs/workspace/go", nil) // which does not wait for the code
+	p.sees("it prints")
+	p.until(`!document.querySelector(".progress") && document.querySelector(".cell .badge").innerText === "running"`)
 }
 
 func TestARunHasAnAddress(t *testing.T) {

@@ -40,6 +40,7 @@ function add(view, name, data) {
     view.pending = false;
   }
   const last = view.items[view.items.length - 1];
+  if (["stdout", "stderr", "display"].includes(name)) view.progress = null; // what it said comes before the code
   switch (name) {
     case "stdout":
     case "stderr":

@@ -52,7 +52,8 @@ export function Playground({ id, session }) {
   }, [id, seen.job]);
   const body = () => {
     const packages = words(form.packages);
-    return { code: form.code, language: form.language, ...(packages.length ? { packages } : {}), ...(form.timeout ? { timeout_seconds: Number(form.timeout) } : {}) };
+    const resources = { ...(form.memory && { memory_mb: Number(form.memory) }), ...(form.cpus && { cpus: Number(form.cpus) }) };
+    return { code: form.code, language: form.language, ...(packages.length ? { packages } : {}), ...(form.timeout ? { timeout_seconds: Number(form.timeout) } : {}), ...(Object.keys(resources).length && !box ? { resources } : {}) };
   };
   const run = (options) => {
     if (busy) return;
@@ -102,7 +103,7 @@ export function Playground({ id, session }) {
       </div>
       <p class="said" role="status">${said && t(said)}</p>
       ${!mayRun && html`<p class="soft">${t("play.readonly")}</p>`}
-      <${Options} form=${form} change=${change} />
+      <${Options} form=${form} change=${change} fresh=${!box} error=${error} />
       ${!box && html`<${Means} body=${body()} keyless=${session.keyless} />`}
     </section>
     <section class="see" ...${tail} aria-label=${t("play.output")} aria-live="polite" aria-busy=${going}>
@@ -159,13 +160,24 @@ export function Progress({ progress }) {
   return html`<div class="progress"><span>${progress.message}</span>${html`<progress aria-label=${progress.message} value=${known ? progress.done : undefined} max=${known ? progress.total : undefined}></progress>`}</div>`;
 }
 
-// Options are what few runs need.
-function Options({ form, change }) {
+// SIZES are the quotas that a smaller sandbox may fit into.
+const SIZES = ["max_memory_mb", "max_cpus"];
+
+// Options are what few runs need. They open for an error about one of them.
+function Options({ form, change, fresh, error }) {
   const limits = usePoll("v1/limits", 0).data;
-  const [set] = useState(Boolean(form.timeout)); // those that are set are shown at first
-  return html`<details class="means" open=${set}>
+  const [open, setOpen] = useState(Boolean(form.timeout || form.memory || form.cpus)); // those that are set are shown at first
+  const about = (one) => ["/timeout_seconds", "/resources/memory_mb", "/resources/cpus"].includes(one.pointer);
+  useEffect(() => { if (error && ((error.quota && SIZES.includes(error.quota.name)) || (error.errors || []).some(about))) setOpen(true); }, [error]);
+  const number = (name, rest) => html`<input type="number" value=${form[name] || ""} onInput=${(event) => change({ [name]: event.target.value })} ...${rest} />`;
+  const size = (range, step) => (range ? { min: range.min, max: range.max, step, placeholder: range.default } : { step });
+  return html`<details class="means" open=${open} onToggle=${(event) => setOpen(event.target.open)}>
     <summary>${t("play.options")}</summary>
-    <${Field} label=${t("play.timeout")}><input type="number" min="1" step="1" max=${limits ? limits.timeout_max_seconds : undefined} placeholder=${limits ? limits.timeout_default_seconds : ""} value=${form.timeout || ""} onInput=${(event) => change({ timeout: event.target.value })} /><//>
+    <div class="side-by-side three">
+      <${Field} label=${t("play.timeout")}>${number("timeout", { min: 1, step: 1, max: limits ? limits.timeout_max_seconds : undefined, placeholder: limits ? limits.timeout_default_seconds : "" })}<//>
+      ${fresh && html`<${Field} label=${t("boxes.memoryMB")}>${number("memory", size(limits && limits.memory_mb, 1))}<//>
+      <${Field} label=${t("facts.cpus")}>${number("cpus", size(limits && limits.cpus, "any"))}<//>`}
+    </div>
   </details>`;
 }
 

@@ -3,14 +3,15 @@ import { html, useState } from "../lib.js";
 import { t } from "../i18n.js";
 import { call, post } from "../api.js";
 import { usePoll, useNow } from "../data.js";
-import { ago, bytes, shortId, sizes, span, until, when } from "../format.js";
-import { Badge, Dialog, ErrorBox, Grid, Icon, Id, Loading, Tabs, useAction, useTitle } from "../parts/basic.js";
+import { ago, bytes, lines, shortId, sizes, span, until, when, wrongOf } from "../format.js";
+import { Badge, Dialog, ErrorBox, Field, Grid, Icon, Id, Loading, Tabs, useAction, useTitle } from "../parts/basic.js";
 import { Notebook } from "./notebook.js";
 import { Files } from "./files.js";
 import { Packages } from "./packages.js";
 import { Use } from "../parts/use.js";
 import { isOpen } from "./sandboxes.js";
 
+const AGENT = "/sandfarm/agent "; // how the commands of processes begin that are the farm's own, which nobody has a reason to end
 const KEEP = 3600; // seconds that "keep alive" adds
 
 export function SandboxPage({ id, tab, session }) {
@@ -49,7 +50,7 @@ export function SandboxPage({ id, tab, session }) {
     ${current === "packages" && html`<${Packages} path=${path} open=${open} />`}
     ${current === "processes" && html`<${Processes} path=${path} mayRun=${mayRun} open=${open} />`}
     ${current === "ports" && html`<${Ports} path=${path} />`}
-    ${current === "egress" && html`<${Egress} path=${path} />`}
+    ${current === "egress" && html`${mayRun && html`<${Hosts} key=${box.id} path=${path} box=${box} onChange=${reload} />`}<${Egress} path=${path} />`}
     ${current === "facts" && html`<${Facts} box=${box} />`}
     ${closing && html`<${Close} box=${box} path=${path} onClose=${() => setClosing(false)} />`}
     ${restarting && html`<${Restart} path=${path} onClose=${() => { setRestarting(false); reload(); }} />`}
@@ -102,7 +103,7 @@ function Processes({ path, mayRun, open }) {
   return html`<${ErrorBox} error=${action.error} />
     <${Grid} label=${t("box.processes")} heads=${[["PID"], [t("proc.command"), "cut"], [t("proc.owner")], ["CPU", "number"], [t("boxes.memory"), "number"], [t("proc.started")], [""]]}
       rows=${(data.running || []).map((one) => [one.pid, one.pid, html`<code title=${one.command}>${one.command}</code>`, one.owner.startsWith("job_") ? html`<a href=${`#/jobs/${one.owner}`} title=${one.owner}>${shortId(one.owner)}</a>` : one.owner, span(one.cpu_seconds), bytes(one.memory_bytes), ago(one.started_at),
-    mayRun && html`<button type="button" class="danger small" onClick=${() => action.act(async () => { await call("DELETE", `${path}/processes/${one.pid}`); reload(); })}>${t("proc.end")}</button>`])} />
+    mayRun && !one.command.startsWith(AGENT) && html`<button type="button" class="danger small" onClick=${() => action.act(async () => { await call("DELETE", `${path}/processes/${one.pid}`); reload(); })}>${t("proc.end")}</button>`])} />
   ${!(data.running || []).length && html`<p class="soft">${t("proc.none")}</p>`}`;
 }
 
@@ -129,10 +130,28 @@ function Ports({ path }) {
     <p class="soft small">${t("ports.note")}</p>`;
 }
 
+// Hosts are the rules of the hosts that an open sandbox may reach, which can be changed.
+function Hosts({ path, box, onChange }) {
+  const now = (box.allow_hosts || []).join("\n");
+  const [text, setText] = useState(null); // null: it is not being changed
+  const { busy, error, act } = useAction();
+  const save = (event) => {
+    event.preventDefault();
+    act(async () => { await call("PATCH", path, { body: { allow_hosts: lines(text) } }); setText(null); onChange(); });
+  };
+  if (text === null) return html`<p class="hosts">${t("boxes.hosts")}: <code>${(box.allow_hosts || []).join(", ") || "–"}</code> <button type="button" class="quiet small" id="hosts" onClick=${() => setText(now)}>${t("change")}</button></p>`;
+  const wrong = ((error && error.errors) || []).map(wrongOf);
+  return html`<form class="hosts" onSubmit=${save}>
+    <${Field} label=${t("boxes.hosts")} hint=${t("boxes.hosts.hint")} wrong=${wrong}><textarea rows=${Math.max(3, text.split("\n").length)} spellcheck=${false} autocapitalize="off" value=${text} onInput=${(event) => setText(event.target.value)}></textarea><//>
+    ${!wrong.length && html`<${ErrorBox} error=${error} />`}
+    <p><button type="submit" class="primary" disabled=${busy}>${t("save")}</button> <button type="button" onClick=${() => setText(null)}>${t("cancel")}</button></p>
+  </form>`;
+}
+
 function Egress({ path }) {
   const { data, error } = usePoll(`${path}/egress`, 3000);
   if (!data) return error ? html`<${ErrorBox} error=${error} />` : html`<${Loading} />`;
   return html`<${Grid} label=${t("box.egress")} heads=${[[t("jobs.when")], [t("egress.host"), "wrap"], [t("egress.verdict"), "wrap"], [t("egress.sent"), "number"], [t("egress.received"), "number"]]}
-    rows=${data.items.map((one) => [one.id, when(one.at), html`<code>${one.host}:${one.port}</code>`, html`<span class=${`badge ${one.verdict === "allowed" ? "good" : "bad"}`}>${one.verdict}</span> <span class="soft small">${one.reason}</span>`, bytes(one.sent), bytes(one.received)])} />
+    rows=${data.items.map((one) => [one.id, when(one.at), html`<code>${one.method} ${one.host}:${one.port}</code>`, html`<span class=${`badge ${one.verdict === "allowed" ? "good" : "bad"}`}>${one.verdict}</span> <span class="soft small">${one.reason}</span>`, bytes(one.sent), bytes(one.received)])} />
   ${data.items.length === 0 && html`<p class="soft">${t("egress.none")}</p>`}`;
 }
