@@ -161,7 +161,7 @@ func TestASandboxIsCreatedWithAllThatPeopleUse(t *testing.T) {
 	}
 	refused := func(label, text string) {
 		t.Helper()
-		p.until(fmt.Sprintf(`%s.querySelector(".wrong")?.innerText.includes(%q) === true`, fmt.Sprintf(field, label), text))
+		p.until(fmt.Sprintf(`%s?.querySelector(".wrong")?.innerText.includes(%q) === true`, fmt.Sprintf(field, label), text))
 	}
 	p.until(`document.querySelector("dialog details").open === false`)
 	fill("Cores", "9000")
