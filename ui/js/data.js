@@ -1,10 +1,10 @@
 // Reading from the farm as a page needs it.
 import { useState, useEffect, useRef, useCallback } from "./lib.js";
-import { get, target } from "./api.js";
+import { get, target, whenReached } from "./api.js";
 
 const GOING = ["queued", "running", "starting", "closing"];
 
-// usePoll reads a path again and again, while the page is seen. It returns {data, error, reload}. A falsy path reads nothing.
+// usePoll reads a path again and again, while the page is seen, and at once when the farm answers again. It returns {data, error, reload}. A falsy path reads nothing.
 export function usePoll(path, every = 3000) {
   const [state, setState] = useState({ data: null, error: null });
   const reloads = useRef(() => {});
@@ -33,8 +33,10 @@ export function usePoll(path, every = 3000) {
     reloads.current = read;
     const seen = () => { if (!document.hidden) read(); };
     document.addEventListener("visibilitychange", seen);
+    const forget = whenReached((yes) => { if (yes) read(); });
     read();
     return () => {
+      forget();
       control.abort();
       clearTimeout(timer);
       document.removeEventListener("visibilitychange", seen);
@@ -96,8 +98,10 @@ export function useList(path, query, limit, every, whole = WHOLE) {
       if (every && !control.signal.aborted) timer = setTimeout(look, every);
     };
     document.addEventListener("visibilitychange", look);
+    const forget = whenReached((yes) => { if (yes) look(); });
     look();
     return () => {
+      forget();
       control.abort();
       clearTimeout(timer);
       document.removeEventListener("visibilitychange", look);
