@@ -25,7 +25,7 @@ type Config struct {
 	ReconcileEvery time.Duration `toml:"reconcile_every" default:"30s" min:"100ms" doc:"How often the engine's containers are compared with the records."`
 	UploadRetry    time.Duration `toml:"-"` // how long an outage of the object store holds up jobs that have files to upload; after that their uploads get one try each, and a job whose files cannot be stored fails. Redis is waited for as long as it takes
 	UploadParallel int           `toml:"-"` // artifacts of one job that are uploaded in parallel
-	EngineTimeout  time.Duration `toml:"engine_timeout" default:"1m" min:"1s" doc:"How long the engine may not answer before its sandboxes are marked as lost."`
+	EngineTimeout  time.Duration `toml:"engine_timeout" default:"0s" min:"0s" doc:"How long the engine may not answer before its sandboxes are marked as lost. 0: a minute; in a cluster ten, since Pods run on while the API server is away."`
 
 	MemoryReserveMB  int     `toml:"memory_reserve_mb" default:"512" min:"0" doc:"MiB of the engine's host that sandboxes do not get."`
 	MemoryOvercommit float64 `toml:"memory_overcommit" default:"16" min:"0.01" max:"1000" doc:"How much memory sandboxes can reserve for each MiB that the host has for them. An idle sandbox uses some 40 MiB of its limit. With 1, all reservations fit at once."`
@@ -142,7 +142,7 @@ func (c Config) placement() placement.Config {
 // execution returns the settings of package execution.
 func (c Config) execution() execution.Config {
 	return execution.Config{
-		Grace: c.Grace, UploadRetry: c.UploadRetry, UploadParallel: c.UploadParallel, InstallTimeout: c.InstallTimeout,
+		Grace: c.Grace, EngineTimeout: c.EngineTimeout, UploadRetry: c.UploadRetry, UploadParallel: c.UploadParallel, InstallTimeout: c.InstallTimeout,
 		AutoInstallAllow: c.AutoInstallAllow, AutoInstallDeny: c.AutoInstallDeny, OutputSpoolMB: c.OutputSpoolMB, Limits: c.Limits,
 		Allowlist: len(c.Allow) > 0,
 	}

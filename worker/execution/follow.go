@@ -21,7 +21,7 @@ import (
 const (
 	// eventDelay gathers output into one event. It is far below what a reader notices.
 	eventDelay = 8 * time.Millisecond
-	// attachFor is how long a broken connection to a sandbox is dialled again before the job fails.
+	// attachFor is how long a broken connection to a sandbox is dialled again before the job fails, if its engine answers.
 	attachFor = 60 * time.Second
 	// maxEndEvents is how many events go with the commit of a job.
 	maxEndEvents = 64
@@ -111,9 +111,10 @@ func (x *Runner) collect(e *execution, limits farm.Limits, published uint64) {
 }
 
 // reattach calls attach again when the connection to a sandbox breaks, until nothing new has come for attachFor. moved says that
-// attach worked for a while: then the time starts again.
+// attach worked for a while: then the time starts again. The time in which the engine does not answer does not count, up to EngineTimeout: then the
+// sandbox is lost.
 func (x *Runner) reattach(ctx context.Context, sandbox *farm.Sandbox, job string, attach func() (moved bool, err error)) error {
-	var broken time.Time
+	var broken, since time.Time // since is broken with the time in which the engine was silent
 	for {
 		moved, err := attach()
 		switch {
@@ -127,7 +128,11 @@ func (x *Runner) reattach(ctx context.Context, sandbox *farm.Sandbox, job string
 		if gone, ok := x.node.Gone(ctx, sandbox); ok {
 			return gone
 		}
+		now := time.Now()
 		if broken.IsZero() || moved {
+			broken, since = now, now
+		}
+		if now.Sub(since) <= x.cfg.EngineTimeout && !x.node.Answers(ctx) {
 			broken = time.Now()
 		}
 		switch code := farm.CodeOf(err); {

@@ -27,6 +27,7 @@ type Config struct {
 	Grace            time.Duration // between the interrupt and the kill of code
 	UploadRetry      time.Duration // for how long the object store is waited for
 	UploadParallel   int           // artifacts of one job at once
+	EngineTimeout    time.Duration // for how long the engine is waited for
 	InstallTimeout   time.Duration // of packages that come with a create, with a run or by auto_install
 	AutoInstallAllow []string      // normal names; empty: every package
 	AutoInstallDeny  []string      // normal names; may be empty
@@ -39,6 +40,8 @@ type Config struct {
 type Node interface {
 	Connect(ctx context.Context, s *farm.Sandbox) (*client.Client, error)
 	Gone(ctx context.Context, s *farm.Sandbox) (error, bool)
+	// Answers reports whether the engine does.
+	Answers(ctx context.Context) bool
 	Connected(sandboxID string) bool
 }
 

@@ -43,6 +43,9 @@ func (n *Node) Gone(ctx context.Context, s *farm.Sandbox) (error, bool) { //noli
 	}
 }
 
+// Answers reports whether the engine does.
+func (n *Node) Answers(ctx context.Context) bool { return n.engine.Ping(ctx) == nil }
+
 // variables are the environment of a sandbox's container. Those of secrets have a placeholder.
 func variables(s *farm.Sandbox) map[string]string {
 	env := maps.Clone(s.Spec.Env)

@@ -31,6 +31,10 @@ const (
 	kindKubernetes = "kubernetes"
 )
 
+// apiServerTimeout is worker.engine_timeout in a cluster, unless it is set. An update of a control plane of one machine takes minutes, and no Pod ends for
+// it: the kubelets run on.
+const apiServerTimeout = 10 * time.Minute
+
 // KubernetesSettings are those of engine.kind = "kubernetes". The namespace is engine.namespace, RuntimeClasses are the runtimes of engine.
 type KubernetesSettings struct {
 	Kubeconfig string   `toml:"kubeconfig" doc:"File with the address of the cluster and credentials. Empty: the service account of the worker's Pod."`

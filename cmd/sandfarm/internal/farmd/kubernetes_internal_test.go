@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -55,6 +56,21 @@ func TestKubernetesSettingsAreChecked(t *testing.T) {
 	s.Engine.Kind = kindKubernetes
 	if _, err := s.engine(nil); !errors.Is(err, errDockerOnly) {
 		t.Errorf("a command for Docker: %v", err)
+	}
+}
+
+// In a cluster the engine may be silent for longer, unless the operator says otherwise.
+func TestEngineTimeoutOfACluster(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		kind      string
+		set, want time.Duration
+	}{{kindDocker, 0, 0}, {kindKubernetes, 0, apiServerTimeout}, {kindKubernetes, time.Minute, time.Minute}} {
+		s := defaultSettings()
+		s.Engine.Kind, s.Worker.EngineTimeout = c.kind, c.set
+		if s.share(); s.Worker.EngineTimeout != c.want {
+			t.Errorf("%+v: %s", c, s.Worker.EngineTimeout)
+		}
 	}
 }
 

@@ -147,8 +147,11 @@ func WarnOfUnread(log *slog.Logger, environ []string) {
 }
 
 // share copies what several services have in common into the settings of each: limits and quotas, what sandboxes may reach,
-// and their runtimes.
+// their runtimes, and what the kind of the engine means for workers.
 func (s *Settings) share() {
+	if s.Engine.Kind == kindKubernetes && s.Worker.EngineTimeout == 0 {
+		s.Worker.EngineTimeout = apiServerTimeout
+	}
 	s.Worker.Runtimes = s.Engine.Runtimes
 	s.Worker.ImageRuntimes, _ = s.Engine.imageRuntimes() // validate reports the error
 	s.Worker.AllowedImages = s.Images.Allowed
