@@ -254,9 +254,9 @@ test-userns: setup-test check-build ## use a farm on an engine with userns-remap
 	@$(TESTS) -packages ./cmd/sandfarm -- -count=1 -timeout 10m -tags integration,userns -run '^TestUserNamespace$$' $(FLAGS)
 
 # The cluster is started and removed, unless one runs (deploy/kubernetes/cluster.sh up).
-test-kubernetes: setup-run check-build ## use sandboxes that are Pods, on a Kubernetes of one node in a container; builds Kubernetes once, which takes half an hour or more
+test-kubernetes: setup-test check-build ## use sandboxes that are Pods, on a Kubernetes of one node in a container; builds Kubernetes once, which takes half an hour or more
 	@deploy/setup.sh kubernetes
-	@deploy/kubernetes/cluster.sh run $(TESTS) -packages './internal/kube/... ./cmd/sandfarm' -- -count=1 -p 1 -timeout 30m -tags kubernetes -run '$(RUN)' $(FLAGS)
+	@deploy/kubernetes/cluster.sh run $(TESTS) -packages './internal/kube/... ./cmd/sandfarm ./internal/faulttest' -- -count=1 -p 1 -timeout 30m -tags kubernetes -run '$(RUN)' $(FLAGS)
 
 # Time for each fuzz target.
 FUZZ_TIME ?= 30s
