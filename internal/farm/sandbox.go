@@ -298,6 +298,7 @@ type Container struct {
 	Running   bool
 	OOMKilled bool      // (inspect) the memory limit killed a process in it
 	ExitCode  int       // (inspect) of PID 1, once it is not running
+	Reason    string    // (inspect) why the engine ended it of its own accord; empty if it did not
 	Resources Resources // (inspect) its limits; DiskMB is not known
 	Runtime   string    // (inspect)
 }

@@ -16,6 +16,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -173,11 +174,24 @@ func (e *Engine) call(ctx context.Context, limit time.Duration, what string, req
 	inner, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	start := time.Now()
-	err := e.coded(ctx, what, request(inner))
+	err := request(inner)
+	if starting := e.starting(inner, err); starting != nil {
+		err = starting
+	}
+	err = e.coded(ctx, what, err)
 	if e.cfg.Observe != nil {
 		e.cfg.Observe(what, time.Since(start), err)
 	}
 	return err
+}
+
+// starting is the error of an API server that forbids what it allows a moment later: after its start it does not know the rights of anybody, and says that
+// it is not ready. Nil for all other errors.
+func (e *Engine) starting(ctx context.Context, err error) error {
+	if !apierrors.IsForbidden(err) || isQuota(err) || e.rest.Get().AbsPath("/readyz").Do(ctx).Error() == nil {
+		return nil
+	}
+	return farm.Wrap(err, farm.CodeUnavailable, "The cluster's API server is starting. Try again in a moment.")
 }
 
 // coded wraps an error of the client. A cancellation by the caller stays what it is.
@@ -208,6 +222,8 @@ func (e *Engine) coded(ctx context.Context, what string, err error) error {
 		return farm.Wrap(err, farm.CodeConflict, "%s: the cluster's state does not allow it", what)
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		return farm.Wrap(fmt.Errorf("%s: %w", what, err), farm.CodeConflict, "The cluster refuses to %s: %s", what, statusText(err))
+	case apierrors.IsInternalError(err) && strings.Contains(err.Error(), "dialing backend"):
+		return farm.Wrap(fmt.Errorf("%s: %w", what, err), farm.CodeUnavailable, "The machine of the sandbox does not answer: its kubelet may be down.")
 	case apierrors.IsServiceUnavailable(err), apierrors.IsTooManyRequests(err), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err), apierrors.IsInternalError(err),
 		errors.As(err, &netError), errors.Is(err, context.DeadlineExceeded), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
 		return farm.Wrap(fmt.Errorf("%s: %s: %w", what, e.host, err), farm.CodeUnavailable, "The cluster's API server does not answer. Try again in a moment.")

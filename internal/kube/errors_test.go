@@ -56,6 +56,16 @@ func TestRefusals(t *testing.T) {
 			_, _ = io.WriteString(w, body)
 		}
 	}
+	ready := func(status int, then http.HandlerFunc) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/readyz" {
+				w.WriteHeader(status)
+				return
+			}
+			then(w, r)
+		}
+	}
+	forbidden := answer(http.StatusForbidden, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","message":"cannot get resource","code":403}`)
 	for name, c := range map[string]struct {
 		until  time.Duration
 		handle http.HandlerFunc
@@ -66,7 +76,10 @@ func TestRefusals(t *testing.T) {
 		"TokenExpired":       {time.Hour, answer(http.StatusUnauthorized, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Unauthorized","code":401}`), farm.CodeUnavailable, "has expired or was revoked"},
 		"Overload":           {time.Hour, answer(http.StatusServiceUnavailable, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"ServiceUnavailable","code":503}`), farm.CodeUnavailable, "does not answer"},
 		"NotKubernetes":      {time.Hour, answer(http.StatusBadGateway, `<html>`), farm.CodeUnavailable, "does not answer"},
-		"Healthy":            {time.Hour, answer(http.StatusOK, "ok"), "", ""},
+		"Starting":           {time.Hour, ready(http.StatusInternalServerError, forbidden), farm.CodeUnavailable, "is starting"},
+		"Forbidden":          {time.Hour, ready(http.StatusOK, forbidden), farm.CodeConflict, "cannot get resource"},
+		"KubeletAway":        {time.Hour, ready(http.StatusOK, answer(http.StatusInternalServerError, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"InternalError","message":"error dialing backend: connection refused","code":500}`)), farm.CodeUnavailable, "The machine of the sandbox does not answer"},
+		"Healthy":            {time.Hour, ready(http.StatusOK, answer(http.StatusOK, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"sbx-1","labels":{"sandfarm/role":"sandbox"}}}`)), "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -92,7 +105,9 @@ func TestRefusals(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = e.Close() })
-			err = e.Ping(t.Context())
+			if err = e.Ping(t.Context()); err == nil || c.says == "is starting" {
+				_, err = e.Inspect(t.Context(), "sbx-1")
+			}
 			if farm.CodeOf(err) != c.code || err != nil && !strings.Contains(farm.MessageOf(err), c.says) {
 				t.Errorf("code %q, %q (%v)", farm.CodeOf(err), farm.MessageOf(err), err)
 			}

@@ -313,7 +313,7 @@ func describe(p *corev1.Pod) farm.Container {
 	if seconds, err := strconv.ParseInt(notes[noteDeadline], 10, 64); err == nil {
 		c.Deadline = time.Unix(seconds, 0)
 	}
-	c.Running = state(p).Running != nil
+	c.Running = state(p).Running != nil && !ended(p) // a kubelet that was away may not have said how the container ended
 	return c
 }
 
@@ -330,8 +330,11 @@ func inspect(p *corev1.Pod) farm.Container {
 			c.Resources = farm.Resources{MemoryMB: int(limits.Memory().Value() >> 20), CPUs: float64(limits.Cpu().MilliValue()) / 1000}
 		}
 	}
-	if ended := state(p).Terminated; ended != nil {
-		c.OOMKilled, c.ExitCode = ended.Reason == "OOMKilled", int(ended.ExitCode)
+	if end := state(p).Terminated; end != nil {
+		c.OOMKilled, c.ExitCode = end.Reason == "OOMKilled", int(end.ExitCode)
+	}
+	if p.Status.Phase == corev1.PodFailed && p.Status.Reason != "" {
+		c.Reason = "the cluster has ended its Pod: " + p.Status.Reason + ": " + shorten(p.Status.Message)
 	}
 	return c
 }
@@ -344,6 +347,11 @@ func state(p *corev1.Pod) corev1.ContainerState {
 		}
 	}
 	return corev1.ContainerState{}
+}
+
+// ended reports whether a Pod runs no more.
+func ended(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
 }
 
 // containerID names a Pod for good: its name alone is that of its successors, too.

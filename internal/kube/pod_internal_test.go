@@ -108,6 +108,19 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
+// A Pod that the cluster has ended says why, also if nothing is known of its containers: a kubelet that was away has not said it.
+func TestEvictedPod(t *testing.T) {
+	t.Parallel()
+	p := engine(Config{}).pod(spec(), 20_123)
+	p.Status = corev1.PodStatus{
+		Phase: corev1.PodFailed, Reason: "Evicted", Message: "The node was low on resource: memory.",
+		ContainerStatuses: []corev1.ContainerStatus{{Name: containerSandbox, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}},
+	}
+	if c := inspect(p); c.Running || c.Reason != "the cluster has ended its Pod: Evicted: The node was low on resource: memory." {
+		t.Errorf("%+v", c)
+	}
+}
+
 func TestPodOfOtherSettings(t *testing.T) {
 	t.Parallel()
 	s := spec()

@@ -184,7 +184,7 @@ func waits(p *corev1.Pod) (reason error, fatal bool) { //nolint:revive // the er
 			return farm.Conflictf("The container %s of the sandbox's Pod ended with exit code %d (%s): %s", s.Name, ended.ExitCode, ended.Reason, shorten(ended.Message)), true
 		}
 	}
-	if p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded {
+	if ended(p) {
 		return farm.Conflictf("The cluster ended the Pod of the sandbox before it ran: %s %s", p.Status.Reason, shorten(p.Status.Message)), true
 	}
 	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {

@@ -36,6 +36,8 @@ func (n *Node) Gone(ctx context.Context, s *farm.Sandbox) (error, bool) { //noli
 		return nil, false
 	case c.OOMKilled && !c.Running:
 		return fmt.Errorf("%w: its memory limit of %d MiB was reached", ErrGone, s.Spec.Resources.MemoryMB), true
+	case !c.Running && c.Reason != "":
+		return fmt.Errorf("%w: %s", ErrGone, c.Reason), true
 	case !c.Running:
 		return fmt.Errorf("%w: it ended with exit code %d", ErrGone, c.ExitCode), true
 	default:
