@@ -85,8 +85,8 @@ func (l *lifecycle) Dismantle(ctx context.Context, s *farm.Sandbox, exceptJob st
 		}
 	}
 	l.awaitEnd(ctx, open)
-	l.node.Disconnect(s.ID)
 	l.usage.Sample(ctx, s) // the last one: its counters end with the container
+	l.node.Disconnect(s.ID)
 	if err := l.engine.Remove(ctx, l.node.Container(s)); err != nil {
 		return fmt.Errorf("remove container: %w", err)
 	}

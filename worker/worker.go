@@ -167,7 +167,7 @@ func (w *Worker) assemble() (err error) {
 	}); err != nil {
 		return err
 	}
-	if w.usage, err = node.NewSampler(node.SamplerDeps{Engine: w.engine, Records: w.store, Container: w.node.Container, Log: w.log, Metrics: w.deps.Metrics}); err != nil {
+	if w.usage, err = node.NewSampler(node.SamplerDeps{Usage: w.node.Usage, Records: w.store, Log: w.log, Metrics: w.deps.Metrics}); err != nil {
 		return err
 	}
 	w.lifecycle = &lifecycle{usage: w.usage, store: w.store, dispatch: w.dispatch, engine: w.engine, node: w.node, placement: w.placement, log: w.log, now: now}

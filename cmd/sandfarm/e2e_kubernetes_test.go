@@ -45,6 +45,11 @@ func TestKubernetesFarm(t *testing.T) {
 	if _, err := f.Close(t.Context(), box.ID, client.WithWait(60*time.Second)); err != nil {
 		t.Fatal(err)
 	}
+	used, err := f.Usage(t.Context(), 1)
+	if err != nil || len(used.Days) != 1 || used.Days[0].CPUSeconds <= 0 || used.Days[0].MemoryGBSeconds <= 0 || used.Days[0].SandboxSeconds <= 0 {
+		t.Errorf("usage %+v, %v", used, err)
+	}
+	t.Logf("usage of the day: %+v", used.Days)
 	if left := c.Kubectl(t, "get", "pods", "-l", "sandfarm/sandbox="+box.ID, "-o", "name"); left != "" {
 		t.Errorf("after the close: %s", left)
 	}

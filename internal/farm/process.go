@@ -114,10 +114,11 @@ type RunningProcess struct {
 
 // SandboxUse is what a sandbox uses now. A figure that its kernel does not tell is 0.
 type SandboxUse struct {
-	Cores       float64 `json:"cores"` // of CPU time, on average since it was asked before, or since the sandbox's agent started
-	MemoryBytes int64   `json:"memory_bytes"`
-	CacheBytes  int64   `json:"cache_bytes"` // of MemoryBytes, what the kernel can free
-	DiskBytes   int64   `json:"disk_bytes"`  // of the workspace
+	Cores       float64       `json:"cores"`  // of CPU time, on average since it was asked before, or since the sandbox's agent started
+	CPU         time.Duration `json:"cpu_ns"` // since the start of the sandbox; under gVisor that of the processes that run
+	MemoryBytes int64         `json:"memory_bytes"`
+	CacheBytes  int64         `json:"cache_bytes"` // of MemoryBytes, what the kernel can free
+	DiskBytes   int64         `json:"disk_bytes"`  // of the workspace
 }
 
 // OutputKind is the kind of a piece of a process's output.

@@ -354,15 +354,6 @@ func (e *Engine) List(ctx context.Context) ([]farm.Container, error) {
 	return list, nil
 }
 
-// Usage knows no counters yet: those of the kubelet are for administrators of the cluster.
-func (e *Engine) Usage(ctx context.Context, id string) (u farm.ContainerUsage, ok bool, err error) {
-	pod, _ := split(id)
-	if e.pods.get(pod) == nil {
-		_, err = e.find(ctx, id)
-	}
-	return u, false, err
-}
-
 // list returns the Pods of the watch.
 func (e *Engine) list(ctx context.Context) (list []*corev1.Pod, err error) {
 	err = e.call(ctx, readTimeout, "list containers", func(ctx context.Context) error {

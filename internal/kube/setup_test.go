@@ -238,7 +238,7 @@ func subject(t testing.TB) *enginetest.Subject {
 	t.Helper()
 	b := setup(t)
 	return &enginetest.Subject{
-		Engine: b.Engine, Spec: b.spec, Late: true, NoProcessLimit: true, NoUsage: true,
+		Engine: b.Engine, Spec: b.spec, Late: true, NoProcessLimit: true,
 		Again: func(t testing.TB) node.Engine {
 			t.Helper()
 			return b.connect(t, b.cfg)

@@ -42,8 +42,6 @@ type Engine interface {
 	Inspect(ctx context.Context, id string) (farm.Container, error)
 	// List describes the containers of all sandboxes of this farm, running or not. What another process did a moment ago it may miss.
 	List(ctx context.Context) ([]farm.Container, error)
-	// Usage reads the counters of a container; ok is false if it does not run, or the engine has none.
-	Usage(ctx context.Context, id string) (u farm.ContainerUsage, ok bool, err error)
 	// DialSocket opens a stream to a socket in a container: straight, or through a command there that connects to it, run as a user. The stream
 	// may be a PortDialer.
 	DialSocket(ctx context.Context, id, socket string, command []string, user string) (io.ReadWriteCloser, error)
@@ -56,6 +54,12 @@ type Engine interface {
 	Notes(ctx context.Context) ([]string, error)
 	// RemoveNote removes a note. One that is gone is no error.
 	RemoveNote(ctx context.Context, sandboxID string) error
+}
+
+// Counters are what an Engine has if it counts what containers use. Without them, the agents of sandboxes are asked.
+type Counters interface {
+	// Usage reads the counters of a container; ok is false if it does not run.
+	Usage(ctx context.Context, id string) (u farm.ContainerUsage, ok bool, err error)
 }
 
 // PortDialer is a stream of DialSocket that also reaches the ports of the container. Without it, ports are reached through the agent.

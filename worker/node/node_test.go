@@ -40,6 +40,31 @@ func newNode(t *testing.T, metrics prometheus.Registerer) *Node {
 	return n
 }
 
+// Where the engine has no counters, the agent of a sandbox says what it uses, if there is a connection. Only the last sample makes one.
+func TestAgentsCountWhereTheEngineDoesNot(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, nil)
+	n.engine = struct{ Engine }{n.engine}
+	box := &farm.Sandbox{ID: "sbx_1", Container: "c1"}
+	if _, ok, err := n.Usage(t.Context(), box, false); ok || err != nil {
+		t.Errorf("without a connection: %v, %v", ok, err)
+	}
+	if _, _, err := n.Usage(t.Context(), box, true); farm.CodeOf(err) != farm.CodeUnavailable {
+		t.Errorf("the last sample does not connect: %v", err)
+	}
+	a := agenttest.Start(t, "/usr/bin:/bin", nil)
+	testbed.Must(t, n.UseConnection(t.Context(), box.ID, func() *client.Client { return agenttest.Connect(t, a.Server) }))
+	for _, last := range []bool{false, true} {
+		u, ok, err := n.Usage(t.Context(), box, last)
+		if err != nil || !ok || u.Container != "c1" || u.CPU <= 0 || u.Memory < 0 {
+			t.Errorf("%+v, %v, %v", u, ok, err)
+		}
+	}
+	if _, ok, err := n.Usage(t.Context(), &farm.Sandbox{ID: box.ID}, true); ok || err != nil {
+		t.Errorf("a sandbox whose container is not known: %v, %v", ok, err)
+	}
+}
+
 func TestConnectionsAreSharedAndDialledAgain(t *testing.T) {
 	t.Parallel()
 	const id = "sbx_1"

@@ -19,26 +19,37 @@ const (
 	maxTenants    = 1000 // as labels of metrics; the others share one
 )
 
-// Counters has the counters.
-type Counters interface {
-	Usage(ctx context.Context, container string) (farm.ContainerUsage, bool, error)
-}
-
 // UsageRecords keep the usage.
 type UsageRecords interface {
 	AddUsage(ctx context.Context, s store.Sample) (store.Usage, error)
 }
 
-// SamplerDeps are the dependencies of a Sampler. All fields except Metrics are required.
-type SamplerDeps struct {
-	Engine    Counters
-	Records   UsageRecords
-	Container func(*farm.Sandbox) string // id or name of its container
-	Log       *slog.Logger
-	Metrics   prometheus.Registerer
+// Usage is what the container of a sandbox has used: by the counters of the engine or, if it has none, by those of its control group, which its agent
+// reads. The agent is asked over an open connection; one is made only for the last sample. ok is false if nobody counts now.
+func (n *Node) Usage(ctx context.Context, s *farm.Sandbox, last bool) (u farm.ContainerUsage, ok bool, err error) {
+	if c, counts := n.engine.(Counters); counts {
+		return c.Usage(ctx, n.Container(s))
+	}
+	if s.Container == "" || !last && !n.Connected(s.ID) {
+		return u, false, nil
+	}
+	c, err := n.Connect(ctx, s)
+	if err != nil {
+		return u, false, err
+	}
+	use, err := c.Live().Use(ctx)
+	return farm.ContainerUsage{Container: s.Container, CPU: use.CPU, Memory: use.MemoryBytes - use.CacheBytes}, err == nil, err
 }
 
-// Sampler counts what sandboxes use, for the bills of their tenants: CPU time, memory and GPUs, by the engine's counters. A sample is taken on a timer
+// SamplerDeps are the dependencies of a Sampler. All fields except Metrics are required.
+type SamplerDeps struct {
+	Usage   func(ctx context.Context, s *farm.Sandbox, last bool) (farm.ContainerUsage, bool, error) // Node.Usage
+	Records UsageRecords
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
+}
+
+// Sampler counts what sandboxes use, for the bills of their tenants: CPU time, memory and GPUs, by Node.Usage. A sample is taken on a timer
 // and before a container is removed. Counters only grow and a record remembers its last sample, so several workers of a node and takeovers add
 // nothing twice. What a container used after its last sample is lost if it dies without a worker. It is safe for concurrent use.
 type Sampler struct {
@@ -67,11 +78,14 @@ func NewSampler(deps SamplerDeps) (*Sampler, error) {
 	return s, telemetry.Register(deps.Metrics, s.cpu, s.memory, s.gpu)
 }
 
-// Sample adds what a sandbox has used since its last sample. It fails silently: the next sample adds what this one missed.
-func (s *Sampler) Sample(ctx context.Context, box *farm.Sandbox) {
+// Sample adds what a sandbox has used since its last sample. It is for the last one, before the container ends.
+func (s *Sampler) Sample(ctx context.Context, box *farm.Sandbox) { s.sample(ctx, box, true) }
+
+// sample fails silently: the next sample adds what this one missed.
+func (s *Sampler) sample(ctx context.Context, box *farm.Sandbox, last bool) {
 	ctx, done := context.WithTimeout(ctx, usageTimeout)
 	defer done()
-	u, running, err := s.deps.Engine.Usage(ctx, s.deps.Container(box))
+	u, running, err := s.deps.Usage(ctx, box, last)
 	if err == nil && !running {
 		return
 	}
@@ -93,7 +107,7 @@ func (s *Sampler) Sample(ctx context.Context, box *farm.Sandbox) {
 	s.gpu.WithLabelValues(label).Add(added.GPUSeconds)
 }
 
-// SampleAll is Sample for several sandboxes, a few at a time.
+// SampleAll samples running sandboxes, a few at a time.
 func (s *Sampler) SampleAll(ctx context.Context, boxes []*farm.Sandbox) {
 	var group sync.WaitGroup
 	turns := make(chan struct{}, samplesAtOnce)
@@ -101,7 +115,7 @@ func (s *Sampler) SampleAll(ctx context.Context, boxes []*farm.Sandbox) {
 		turns <- struct{}{}
 		group.Go(func() {
 			defer func() { <-turns }()
-			s.Sample(ctx, box)
+			s.sample(ctx, box, false)
 		})
 	}
 	group.Wait()

@@ -20,7 +20,8 @@ import (
 // counters answers for containers by name; the others do not run.
 type counters map[string]farm.ContainerUsage
 
-func (c counters) Usage(_ context.Context, id string) (farm.ContainerUsage, bool, error) {
+func (c counters) usage(_ context.Context, s *farm.Sandbox, _ bool) (farm.ContainerUsage, bool, error) {
+	id := s.Container
 	if id == "silent" {
 		return farm.ContainerUsage{}, false, errors.New("the engine does not answer")
 	}
@@ -44,7 +45,7 @@ func sampler(t *testing.T, c counters, l *ledger) (*node.Sampler, *prometheus.Re
 	t.Helper()
 	metrics := prometheus.NewRegistry()
 	s, err := node.NewSampler(node.SamplerDeps{
-		Engine: c, Records: l, Container: func(b *farm.Sandbox) string { return b.Container }, Log: slog.New(slog.DiscardHandler), Metrics: metrics,
+		Usage: c.usage, Records: l, Log: slog.New(slog.DiscardHandler), Metrics: metrics,
 	})
 	testbed.Must(t, err)
 	return s, metrics

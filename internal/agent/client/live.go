@@ -126,7 +126,7 @@ func (l Live) Use(ctx context.Context) (farm.SandboxUse, error) {
 	if err := l.call(ctx, callTimeout, http.MethodGet, agent.UsePath, nil, nil, &u); err != nil {
 		return u, err
 	}
-	if u.Cores < 0 || u.MemoryBytes < 0 || u.CacheBytes < 0 || u.CacheBytes > u.MemoryBytes || u.DiskBytes < 0 {
+	if u.Cores < 0 || u.CPU < 0 || u.MemoryBytes < 0 || u.CacheBytes < 0 || u.CacheBytes > u.MemoryBytes || u.DiskBytes < 0 {
 		return u, farm.Errorf(farm.CodeInternal, "the agent reports an impossible use of its sandbox")
 	}
 	return u, nil

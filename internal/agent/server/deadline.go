@@ -124,7 +124,8 @@ func (m *meter) read(now time.Time, cpu time.Duration) float64 {
 
 func (s *Server) getUse(http.ResponseWriter, *http.Request) (any, error) {
 	var out farm.SandboxUse
-	out.Cores = s.use.read(time.Now(), process.CPUTime())
+	out.CPU = process.CPUTime()
+	out.Cores = s.use.read(time.Now(), out.CPU)
 	out.MemoryBytes, _ = process.Memory()
 	out.CacheBytes = min(max(0, out.MemoryBytes-process.UnreclaimableMemory()), out.MemoryBytes)
 	var disk unix.Statfs_t

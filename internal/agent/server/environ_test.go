@@ -112,7 +112,7 @@ func TestUseOfTheSandbox(t *testing.T) {
 	testbed.Must(t, os.WriteFile(filepath.Join(a.Workspace, "file"), make([]byte, 1<<20), 0o600))
 	use, err := a.Live().Use(t.Context())
 	testbed.Must(t, err)
-	if use.MemoryBytes < 1<<20 || use.DiskBytes < 1<<20 {
+	if use.CPU <= 0 || use.MemoryBytes < 1<<20 || use.DiskBytes < 1<<20 {
 		t.Errorf("%+v", use)
 	}
 }

@@ -24,6 +24,7 @@ const queueGrace = 10 * time.Second
 // The Docker engine has all that an engine may have.
 var (
 	_ node.Checkpoints = (*engine.Engine)(nil)
+	_ node.Counters    = (*engine.Engine)(nil)
 	_ node.PortDialer  = (*engine.Local)(nil)
 	_ placement.Host   = (*engine.Engine)(nil)
 )
