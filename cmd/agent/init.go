@@ -34,6 +34,7 @@ type initOptions struct {
 	uid                               int
 	egress, proxy                     bool
 	authority                         string
+	pids                              uint64
 	endsIn                            time.Duration
 }
 
@@ -48,6 +49,9 @@ func runInit(ctx context.Context, o initOptions) error {
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("0"), 0)
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("protect process: %w", err)
+	}
+	if err := limitProcesses(o.pids); err != nil {
+		return err
 	}
 	if os.Getpid() != 1 { // with an init process of the engine, the agent still adopts orphans
 		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -87,6 +91,25 @@ func runInit(ctx context.Context, o initOptions) error {
 	}
 	defer func() { _ = srv.Close() }()
 	return srv.ListenAndServe(ctx, o.socket, o.uid)
+}
+
+// limitProcesses sets the limit of processes for the agent and all that it starts, which cannot raise it; 0 leaves it as it is. The kernel counts the
+// processes and threads of the user on the machine, so it is for engines that have no limit of their own.
+func limitProcesses(n uint64) error {
+	var limit unix.Rlimit
+	if n == 0 {
+		return nil
+	}
+	err := unix.Getrlimit(unix.RLIMIT_NPROC, &limit)
+	if err == nil {
+		limit.Max = min(n, limit.Max)
+		limit.Cur = limit.Max
+		err = unix.Setrlimit(unix.RLIMIT_NPROC, &limit)
+	}
+	if err != nil {
+		return fmt.Errorf("limit processes: %w", err)
+	}
+	return nil
 }
 
 // maxTasks is how many processes and threads the sandbox may have.

@@ -51,6 +51,7 @@ func run(ctx context.Context, args []string, in *os.File, out *os.File) error {
 		flags.BoolVar(&o.egress, "egress", false, "forward connections of installers to the worker's package indexes")
 		flags.BoolVar(&o.proxy, "proxy", false, "forward connections to the worker as a proxy, too")
 		flags.StringVar(&o.authority, "authority", "", "certificate that programs trust, beside the image's (X.509, DER, in base64)")
+		flags.Uint64Var(&o.pids, "pids", 0, "processes and threads of the sandbox's user, with those of the agent; 0: no limit but the engine's")
 		flags.DurationVar(&o.endsIn, "ends-in", 0, "time until the sandbox's deadline; the agent ends the sandbox a few seconds after it")
 		if err := flags.Parse(args[1:]); err != nil {
 			return fmt.Errorf("parse flags: %w", err)

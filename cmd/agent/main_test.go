@@ -17,10 +17,10 @@ import (
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
-// setup builds the agent, starts it as init in its own namespaces and dials it.
-func setup(t *testing.T) (*client.Client, *os.Process) {
+// setup builds the agent, starts it as init with more flags, and dials it.
+func setup(t *testing.T, flags ...string) (*client.Client, *os.Process) {
 	t.Helper()
-	binary, socket, init := launch(t)
+	binary, socket, init := launch(t, flags...)
 	dial := exec.Command(binary, "dial", "-socket", socket)
 	in, err := dial.StdinPipe()
 	testbed.Must(t, err)
@@ -37,7 +37,7 @@ func setup(t *testing.T) (*client.Client, *os.Process) {
 }
 
 // launch builds the agent and starts it as init.
-func launch(t *testing.T) (binary, socket string, process *os.Process) {
+func launch(t *testing.T, flags ...string) (binary, socket string, process *os.Process) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "init")
 	testbed.Must(t, err)
@@ -54,7 +54,7 @@ func launch(t *testing.T) (binary, socket string, process *os.Process) {
 		testbed.Must(t, os.Mkdir(filepath.Join(dir, name), 0o755)) //nolint:gosec // a test's own
 		args = append(args, flag, filepath.Join(dir, name))
 	}
-	init := exec.Command(binary, args...)
+	init := exec.Command(binary, append(args, flags...)...)
 	init.Stderr = os.Stderr
 	testbed.Must(t, init.Start())
 	t.Cleanup(func() {
@@ -127,6 +127,15 @@ func children(t *testing.T, pid int) []string {
 		all = append(all, strings.Fields(string(raw))...)
 	}
 	return all
+}
+
+// What the agent starts has its limit of processes, and cannot raise it.
+func TestInitLimitsProcesses(t *testing.T) {
+	t.Parallel()
+	c, _ := setup(t, "-pids", "4000")
+	if ran := agenttest.Run(t, c, agenttest.Commands("ulimit -Su; ulimit -Hu")); ran.Stdout != "4000\n4000\n" {
+		t.Errorf("the limits are %q: %s", ran.Stdout, ran.Stderr)
+	}
 }
 
 func TestInitOutlivesEverySignal(t *testing.T) {

@@ -73,3 +73,29 @@ func TestKubernetesFarm(t *testing.T) {
 		t.Errorf("after the end of its worker the sandbox says %q", got.Stdout)
 	}
 }
+
+// The limit of processes is the agent's in a cluster. Code that reaches it gets an error, and the sandbox goes on.
+func TestKubernetesProcessLimit(t *testing.T) {
+	f, _ := clusterFarm(t, "SANDFARM_WORKER_POOL=none")
+	pids := 48
+	box := f.sandbox(wire.CreateRequest{Resources: &wire.ResourcesRequest{PIDs: &pids}})
+	got := f.run(box.ID, `import os, resource, signal
+children = []
+try:
+    while len(children) < 200:
+        child = os.fork()
+        if not child:
+            signal.pause()
+        children.append(child)
+except BlockingIOError:
+    print(len(children) < 48, resource.getrlimit(resource.RLIMIT_NPROC))
+for child in children:
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)`)
+	if got.Stdout != "True (48, 48)\n" {
+		t.Errorf("stdout %q, stderr %q", got.Stdout, got.Stderr)
+	}
+	if got := f.run(box.ID, "print(6 * 7)"); got.Stdout != "42\n" {
+		t.Errorf("after that: %+v", got)
+	}
+}

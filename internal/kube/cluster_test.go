@@ -87,7 +87,7 @@ func TestRole(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, inspected := b.Inspect(t.Context(), id)
-	if err := errors.Join(inspected, b.Update(t.Context(), id, "", farm.Resources{MemoryMB: 300, CPUs: 0.3})); err != nil {
+	if err := errors.Join(inspected, b.Update(t.Context(), id, "", farm.Resources{MemoryMB: 300, CPUs: 0.3, PIDs: 64})); err != nil {
 		t.Error(err)
 	}
 	for call, n := range made.take() {

@@ -135,7 +135,7 @@ func (e *Engine) gpuModels(name string) (values []string) {
 func (e *Engine) sandbox(s farm.ContainerSpec) corev1.Container {
 	c := corev1.Container{
 		Name: containerSandbox, Image: s.Image, ImagePullPolicy: corev1.PullIfNotPresent, WorkingDir: farm.Workspace,
-		Command: literal(s.Command), Resources: e.requirements(s.Resources), SecurityContext: restricted(),
+		Command: literal(s.Command), Args: processLimit(s.Resources), Resources: e.requirements(s.Resources), SecurityContext: restricted(),
 		VolumeMounts: []corev1.VolumeMount{{Name: agentMount, MountPath: farm.AgentDir, ReadOnly: true}},
 	}
 	env := map[string]string{}
@@ -195,6 +195,11 @@ func (e *Engine) requirements(r farm.Resources) corev1.ResourceRequirements {
 			corev1.ResourceMemory: quantity(share(memory, e.cfg.MemoryOvercommit)), corev1.ResourceCPU: *resource.NewMilliQuantity(share(milli, e.cfg.CPUOvercommit), resource.DecimalSI),
 		},
 	}
+}
+
+// processLimit is what tells the agent the limit of processes, which a Pod has not: the agent limits itself and all that it starts.
+func processLimit(r farm.Resources) []string {
+	return []string{"--pids", strconv.Itoa(r.OrDefault().PIDs)}
 }
 
 // share is a limit divided by how often it is promised: at most the limit, and at least 1.

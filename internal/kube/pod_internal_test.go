@@ -64,6 +64,7 @@ func TestPod(t *testing.T) {
 		"containers":           {slices.Concat(names(p.Spec.InitContainers), names(p.Spec.Containers)), []string{"install", "link", "sandbox"}},
 		"image":                {box.Image, "python@sha256:1"},
 		"command":              {box.Command, []string{"/sandfarm/agent", "init", "$$(HOME)"}},
+		"processes":            {box.Args, []string{"--pids", "64"}},
 		"env":                  {box.Env, []corev1.EnvVar{{Name: "A", Value: "$$$$1"}, {Name: "B", Value: "2$$(A)"}, {Name: "NVIDIA_VISIBLE_DEVICES", Value: "void"}}},
 		"directory":            {box.WorkingDir, "/workspace"},
 		"limits":               {quantities(box.Resources.Limits), []int64{512 << 20, 1500}},

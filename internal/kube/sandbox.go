@@ -218,7 +218,7 @@ func shorten(text string) string {
 	return text
 }
 
-// Update changes the limits of memory and cores of a running Pod in place; that of processes is the kubelet's. CodeConflict under gVisor, or if the
+// Update changes the limits of memory and cores of a running Pod in place; that of processes it cannot. CodeConflict under gVisor, or if the
 // Pod's machine has no room or cannot do it.
 func (e *Engine) Update(ctx context.Context, id, runtime string, limits farm.Resources) error {
 	if farm.GVisor(cmp.Or(runtime, e.ownRuntime())) {
@@ -229,9 +229,14 @@ func (e *Engine) Update(ctx context.Context, id, runtime string, limits farm.Res
 		return err
 	}
 	want := e.requirements(limits)
-	if i := slices.IndexFunc(p.Spec.Containers, func(c corev1.Container) bool { return c.Name == containerSandbox }); i >= 0 &&
-		p.Spec.Containers[i].Resources.Limits.Memory().Equal(*want.Limits.Memory()) && p.Spec.Containers[i].Resources.Limits.Cpu().Equal(*want.Limits.Cpu()) {
-		return nil
+	for _, c := range p.Spec.Containers {
+		switch have := c.Resources.Limits; {
+		case c.Name != containerSandbox:
+		case !slices.Equal(c.Args, processLimit(limits)):
+			return farm.Conflictf("the limit of processes of a running sandbox cannot change in a cluster; create another one")
+		case have.Memory().Equal(*want.Limits.Memory()) && have.Cpu().Equal(*want.Limits.Cpu()):
+			return nil
+		}
 	}
 	body, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": p.UID},

@@ -36,7 +36,7 @@ type Subject struct {
 
 	// Late says that List and Notes may miss for a moment what another worker did. What the same worker did they never miss.
 	Late bool
-	// NoProcessLimit says that the limit of processes is not the engine's: containers have none that it knows.
+	// NoProcessLimit says that the limit of processes is not the engine's, but that of PID 1, and does not change.
 	NoProcessLimit bool
 }
 
@@ -313,7 +313,8 @@ func usage(t *testing.T, e *Subject) {
 
 // A running sandbox gets other limits, higher or lower, and nothing else changes. Under gVisor it keeps those of its start.
 func update(t *testing.T, e *Subject) {
-	id := start(t, e, e.Spec(t, "wait"))
+	s := e.Spec(t, "wait")
+	id := start(t, e, s)
 	before, err := e.Inspect(t.Context(), id)
 	testbed.Must(t, err)
 	if GVisor() {
@@ -324,6 +325,10 @@ func update(t *testing.T, e *Subject) {
 		return
 	}
 	for _, r := range []farm.Resources{{MemoryMB: 512, CPUs: 0.5, PIDs: 128, DiskMB: 64}, {MemoryMB: 128, CPUs: 1, PIDs: 32, DiskMB: 64}} {
+		if e.NoProcessLimit {
+			wantCode(t, "another limit of processes", e.Update(t.Context(), id, "", r), farm.CodeConflict)
+			r.PIDs = s.Resources.PIDs
+		}
 		testbed.Must(t, e.Update(t.Context(), id, "", r))
 		got, err := e.Inspect(t.Context(), id)
 		testbed.Must(t, err)
