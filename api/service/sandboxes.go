@@ -254,7 +254,7 @@ func (s *Service) onIdle(ctx context.Context, p *problems, given *string, spec f
 	}
 	if !p.of("/runtime", "/gpu") {
 		if err := s.checkHibernates(ctx, &farm.Sandbox{Runtime: spec.Runtime, Spec: spec}); err != nil {
-			p.addf("/on_idle", "on_idle is hibernate, which needs a node whose engine makes checkpoints, gVisor (runtime runsc) and no GPU; see hibernates of GET /v1/workers")
+			p.addf("/on_idle", "on_idle is hibernate, which needs a node whose engine makes checkpoints (Docker, not Kubernetes), gVisor (runtime runsc) and no GPU; see hibernates of GET /v1/workers")
 		}
 	}
 	return farm.OnIdleHibernate

@@ -158,9 +158,9 @@ func CannotHibernate(s *Sandbox) *Error {
 	case s.Spec.GPU != nil:
 		return Conflictf("Sandbox %s has a GPU, whose memory cannot be stored, so it cannot hibernate. Close it, or let it run.", s.ID)
 	case s.Runtime != "" && !OwnKernel(s.Runtime):
-		return Conflictf("Sandbox %s runs under %s, which cannot store a running sandbox. Create one with the runtime runsc (gVisor) to hibernate it; the operator enables it: engine.runtime = \"runsc\" (docs/operations.md).", s.ID, s.Runtime)
+		return Conflictf("Sandbox %s runs under %s, which cannot store a running sandbox. Create one with the runtime runsc (gVisor) on a Docker engine to hibernate it (a Kubernetes cluster cannot); the operator enables it: engine.runtime = \"runsc\" (docs/operations.md).", s.ID, s.Runtime)
 	default:
-		return Conflictf("The node of sandbox %s makes no checkpoints, so it cannot hibernate: they need gVisor (runsc) and an engine with experimental features (`sandfarm doctor`). Close it, or let it run.", s.ID)
+		return Conflictf("The node of sandbox %s makes no checkpoints, so it cannot hibernate: they need gVisor (runsc) and a Docker engine with experimental features (`sandfarm doctor`); a Kubernetes cluster makes none. Close it, or let it run.", s.ID)
 	}
 }
 

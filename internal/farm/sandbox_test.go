@@ -16,6 +16,11 @@ func TestCannotHibernateNamesTheSetting(t *testing.T) {
 	if got := farm.CannotHibernate(&farm.Sandbox{ID: "sbx_x", Runtime: "runc"}).Error(); !strings.Contains(got, `engine.runtime = "runsc" (docs/operations.md)`) {
 		t.Error(got)
 	}
+	for _, runtime := range []string{"default", "gvisor"} { // those of a cluster
+		if got := farm.CannotHibernate(&farm.Sandbox{ID: "sbx_x", Runtime: runtime}).Error(); !strings.Contains(got, "a Kubernetes cluster") {
+			t.Error(got)
+		}
+	}
 }
 
 func TestDrainProgress(t *testing.T) {
