@@ -90,3 +90,18 @@ func TestInstallAgent(t *testing.T) {
 		}
 	}
 }
+
+// The installer comes with the agent, if the image that brings the agent has it.
+func TestInstallAgentWithUV(t *testing.T) {
+	path, dir := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(path, "uv"), []byte("#!/bin/sh\n"), 0o755); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", path)
+	if err := installAgent(dir, false); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(filepath.Join(dir, "uv")); err != nil || info.Mode().Perm() != 0o111 || info.Size() != 10 {
+		t.Errorf("%v, %v", info, err)
+	}
+}
