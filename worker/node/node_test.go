@@ -60,6 +60,10 @@ func TestAgentsCountWhereTheEngineDoesNot(t *testing.T) {
 			t.Errorf("%+v, %v, %v", u, ok, err)
 		}
 	}
+	box.CreatedAt, box.Spec.Resources = time.Now().Add(-time.Second), farm.Resources{MemoryMB: 1, CPUs: 1e-6}
+	if u, ok, err := n.Usage(t.Context(), box, false); err != nil || !ok || u.CPU <= 0 || u.CPU > time.Millisecond || u.Memory > 1<<20 {
+		t.Errorf("more than the sandbox may use: %+v, %v, %v", u, ok, err)
+	}
 	if _, ok, err := n.Usage(t.Context(), &farm.Sandbox{ID: box.ID}, true); ok || err != nil {
 		t.Errorf("a sandbox whose container is not known: %v, %v", ok, err)
 	}

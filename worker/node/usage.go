@@ -25,7 +25,8 @@ type UsageRecords interface {
 }
 
 // Usage is what the container of a sandbox has used: by the counters of the engine or, if it has none, by those of its control group, which its agent
-// reads. The agent is asked over an open connection; one is made only for the last sample. ok is false if nobody counts now.
+// reads. The agent is asked over an open connection; one is made only for the last sample. Since it is inside, no more is believed than the sandbox may have
+// used. ok is false if nobody counts now.
 func (n *Node) Usage(ctx context.Context, s *farm.Sandbox, last bool) (u farm.ContainerUsage, ok bool, err error) {
 	if c, counts := n.engine.(Counters); counts {
 		return c.Usage(ctx, n.Container(s))
@@ -38,7 +39,15 @@ func (n *Node) Usage(ctx context.Context, s *farm.Sandbox, last bool) (u farm.Co
 		return u, false, err
 	}
 	use, err := c.Live().Use(ctx)
-	return farm.ContainerUsage{Container: s.Container, CPU: use.CPU, Memory: use.MemoryBytes - use.CacheBytes}, err == nil, err
+	if err != nil {
+		return u, false, err
+	}
+	limits := s.Spec.Resources.OrDefault()
+	u = farm.ContainerUsage{Container: s.Container, CPU: use.CPU, Memory: min(use.MemoryBytes-use.CacheBytes, int64(limits.MemoryMB)<<20)}
+	if most := limits.CPUs * n.deps.Now().Sub(s.CreatedAt).Seconds(); use.CPU.Seconds() > most {
+		u.CPU = time.Duration(max(most, 0) * float64(time.Second))
+	}
+	return u, true, nil
 }
 
 // SamplerDeps are the dependencies of a Sampler. All fields except Metrics are required.
