@@ -114,6 +114,13 @@ compose: compose-init ## start a farm of containers with WORKERS workers (docs/c
 compose-down: ## stop the farm of `make compose` and remove its containers and sandboxes; data is kept
 	docker compose down
 
+# REGISTRY=registry.example.com/sandfarm; PUSH='kind load docker-image' for a cluster that has no registry.
+cluster-images: ## build the images of a farm in a cluster, push them to REGISTRY, and write them into bin/images.yaml (docs/kubernetes.md)
+	@deploy/setup.sh cluster-images
+	@$(MAKE) --no-print-directory compose-stage
+	@deploy/kubernetes/images.sh >bin/images.yaml.new && mv bin/images.yaml.new bin/images.yaml
+	@echo "bin/images.yaml has the images: helm install sandfarm deploy/helm/sandfarm --values bin/images.yaml …"
+
 setup-run:
 	@deploy/setup.sh run
 
@@ -183,7 +190,7 @@ check-faults:
 
 # Everything, by parts: a part that is red does not end it.
 PARTS = test test-race test-e2e test-faults test-abuse test-attacks test-attacks-gvisor test-gvisor test-e2b test-jupyter test-ui test-programs \
-	test-compose test-recipes test-userns test-kubernetes test-rolling test-soak verify dist fuzz bench
+	test-compose test-recipes test-userns check-chart test-kubernetes test-rolling test-soak verify dist fuzz bench
 test-all: ## run everything, and write the rows of docs/verification.md; some hours; PART=faults or PART="race dist" runs parts, each within an hour
 	@$(DEPLOY) steps -each 1h -page docs/verification.md $(if $(PART),$(foreach part,$(PART),$(or $(filter test-$(part) $(part),$(PARTS)),$(error there is no part $(part): $(PARTS)))),$(PARTS))
 
@@ -252,6 +259,10 @@ test-gvisor: setup-test check-build ## run a sample of the attacks, the network 
 
 test-userns: setup-test check-build ## use a farm on an engine with userns-remap, which makes the user dockremap on this machine
 	@$(TESTS) -packages ./cmd/sandfarm -- -count=1 -timeout 10m -tags integration,userns -run '^TestUserNamespace$$' $(FLAGS)
+
+check-chart: ## check the Helm chart: each value, its schema, helm lint, kubeconform; a minute
+	@deploy/setup.sh chart
+	@$(TESTS) -packages ./deploy -- -count=1 -timeout 10m -tags chart -run '^TestChart' $(FLAGS)
 
 # The cluster is started and removed, unless one runs (deploy/kubernetes/cluster.sh up).
 test-kubernetes: setup-test check-build ## use sandboxes that are Pods, on a Kubernetes of one node in a container; builds Kubernetes once, which takes half an hour or more

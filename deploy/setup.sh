@@ -31,6 +31,8 @@
 #   deploy/setup.sh gvisor gVisor's runtime runsc, at its pinned version, for `make gvisor`
 #   deploy/setup.sh kubernetes
 #                          the programs of a Kubernetes cluster, at their pinned version, for `make test-kubernetes`; it takes half an hour or more, once
+#   deploy/setup.sh cluster-images
+#                          what `make cluster-images` needs: the MinIO server and client for their image
 #   deploy/setup.sh chart  helm and kubeconform, at their pinned versions, for the checks of the Helm chart
 #   deploy/setup.sh ui     what `make test-ui` needs: Chromium, and axe, which looks for what keeps people from using a page
 #   deploy/setup.sh engine the Docker engine alone
@@ -245,6 +247,12 @@ kubernetes)
     build_kubernetes
     ;;
 kubernetes-dir) kubernetes_dir ;;
+cluster-images)
+    need_go
+    setup_engine
+    go_tool minio github.com/minio/minio github.com/minio/minio "$minio_version"
+    go_tool mc github.com/minio/mc github.com/minio/mc "$mc_version"
+    ;;
 chart)
     need_go
     go_tool kubeconform github.com/yannh/kubeconform github.com/yannh/kubeconform/cmd/kubeconform "$kubeconform_version"
@@ -272,7 +280,7 @@ dist)
     go_required_tool cyclonedx-gomod github.com/CycloneDX/cyclonedx-gomod github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod "$cyclonedx_version"
     ;;
 *)
-    printf 'usage: %s run|test|gate|compose|test-compose|lint|dist|vulncheck|sdk|typescript|recipes|e2b|e2b-before|jupyter|jupyter-node|kernel|gvisor|kubernetes|chart|engine\n' "${0#"$here"/}" >&2
+    printf 'usage: %s run|test|gate|compose|test-compose|lint|dist|vulncheck|sdk|typescript|recipes|e2b|e2b-before|jupyter|jupyter-node|kernel|gvisor|kubernetes|cluster-images|chart|engine\n' "${0#"$here"/}" >&2
     exit 2
     ;;
 esac
