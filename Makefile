@@ -265,9 +265,12 @@ check-chart: ## check the Helm chart: each value, its schema, helm lint, kubecon
 	@$(TESTS) -packages ./deploy -- -count=1 -timeout 10m -tags chart -run '^TestChart' $(FLAGS)
 
 # The cluster is started and removed, unless one runs (deploy/kubernetes/cluster.sh up).
-test-kubernetes: setup-test check-build ## use sandboxes that are Pods, on a Kubernetes of one node in a container; builds Kubernetes once, which takes half an hour or more
+test-kubernetes: setup-run setup-test check-build ## use sandboxes that are Pods, and a farm by the Helm chart, on a Kubernetes of one node in a container; builds Kubernetes once, which takes half an hour or more
 	@deploy/setup.sh kubernetes
-	@deploy/kubernetes/cluster.sh run $(TESTS) -packages './internal/kube/... ./cmd/sandfarm ./internal/faulttest' -- -count=1 -p 1 -timeout 30m -tags kubernetes -run '$(RUN)' $(FLAGS)
+	@deploy/setup.sh chart
+	@deploy/setup.sh cluster-images
+	@$(MAKE) --no-print-directory compose-stage
+	@deploy/kubernetes/cluster.sh run $(TESTS) -packages './internal/kube/... ./cmd/sandfarm ./internal/faulttest ./deploy' -- -count=1 -p 1 -timeout 30m -tags kubernetes -run '$(RUN)' $(FLAGS)
 
 # Time for each fuzz target.
 FUZZ_TIME ?= 30s
