@@ -140,6 +140,8 @@ clientConnection: {kubeconfig: /etc/kubernetes/kube-proxy.conf}
 clusterCIDR: $pods
 conntrack: {maxPerCore: 0}
 END
+# The address of a Service that kube-proxy does not know yet would else lead to the machine's way out, where something may answer.
+iptables --table mangle --append FORWARD --destination "$services.0.0/16" --jump DROP
 start kube-proxy --config=kube-proxy.yaml
 until kubectl get node "$(hostname)" >/dev/null 2>&1; do sleep 0.2; done
 start kube-router --kubeconfig=admin.conf --hostname-override="$(hostname)" --run-firewall --run-router=false --run-service-proxy=false \
