@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
@@ -31,6 +32,25 @@ type connection struct {
 	client *client.Client
 	ports  PortDialer // nil: through the agent
 	err    error
+	tenant atomic.Pointer[string] // of the sandbox; nil: a member of the warm pool, which none has yet
+}
+
+// dialFunc connects to the agent of a sandbox. tenant is charged for what the agent opens on the connection.
+type dialFunc func(ctx context.Context, tenant func() string) (*client.Client, PortDialer, error)
+
+// belongs says whose sandbox it is. A connection to a member of the warm pool goes on when a sandbox has claimed the member.
+func (c *connection) belongs(tenant string) {
+	if tenant != "" {
+		c.tenant.Store(&tenant)
+	}
+}
+
+// charged is the tenant that is charged for the connection; "": none yet.
+func (c *connection) charged() string {
+	if tenant := c.tenant.Load(); tenant != nil {
+		return *tenant
+	}
+	return ""
 }
 
 // Connect returns the agent of a sandbox. All callers share one connection, which lives until Disconnect.
@@ -44,8 +64,8 @@ func (n *Node) Connect(ctx context.Context, s *farm.Sandbox) (*client.Client, er
 
 // connection returns the open connection to a sandbox.
 func (n *Node) connection(ctx context.Context, s *farm.Sandbox) (*connection, error) {
-	c, err := n.connections.get(context.WithoutCancel(ctx), s.ID, func(ctx context.Context) (*client.Client, PortDialer, error) {
-		return n.dial(ctx, s)
+	c, err := n.connections.get(context.WithoutCancel(ctx), s.ID, s.Tenant, func(ctx context.Context, tenant func() string) (*client.Client, PortDialer, error) {
+		return n.dial(ctx, s, tenant)
 	})
 	if err != nil {
 		return nil, err
@@ -66,7 +86,7 @@ func (n *Node) Connected(sandboxID string) bool { return n.connections.has(sandb
 
 // UseConnection makes connect's client the connection to a sandbox. It is for tests, whose agents run in no container.
 func (n *Node) UseConnection(ctx context.Context, sandboxID string, connect func() *client.Client) error {
-	c, err := n.connections.get(context.WithoutCancel(ctx), sandboxID, func(context.Context) (*client.Client, PortDialer, error) { return connect(), nil, nil })
+	c, err := n.connections.get(context.WithoutCancel(ctx), sandboxID, "", func(context.Context, func() string) (*client.Client, PortDialer, error) { return connect(), nil, nil })
 	if err != nil {
 		return err
 	}
@@ -75,12 +95,12 @@ func (n *Node) UseConnection(ctx context.Context, sandboxID string, connect func
 }
 
 // dial connects to the agent of a sandbox, and to its ports if the engine can do that.
-func (n *Node) dial(ctx context.Context, s *farm.Sandbox) (*client.Client, PortDialer, error) {
+func (n *Node) dial(ctx context.Context, s *farm.Sandbox, tenant func() string) (*client.Client, PortDialer, error) {
 	conn, err := n.engine.DialSocket(ctx, n.Container(s), agent.SocketPath, agent.DialCommand(), agent.DialUser)
 	if err != nil {
 		return nil, nil, fmt.Errorf("dial agent: %w", err)
 	}
-	o, end := n.exit(ctx, s)
+	o, end := n.exit(ctx, s, tenant)
 	c, err := client.New(conn, o)
 	if err != nil {
 		end()
@@ -95,22 +115,24 @@ func (n *Node) dial(ctx context.Context, s *farm.Sandbox) (*client.Client, PortD
 	return c, ports, nil
 }
 
-// get returns the connection to a sandbox; where none is alive, dial opens it.
-func (cs *connections) get(ctx context.Context, sandboxID string, dial func(context.Context) (*client.Client, PortDialer, error)) (*connection, error) {
+// get returns the connection to a sandbox of a tenant ("": not known); where none is alive, dial opens it.
+func (cs *connections) get(ctx context.Context, sandboxID, tenant string, dial dialFunc) (*connection, error) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	if cs.closed {
 		return nil, ErrStopping
 	}
 	if c, ok := cs.open[sandboxID]; ok && !c.over() {
+		c.belongs(tenant)
 		return c, nil
 	}
 	ctx, stop := context.WithCancel(ctx)
 	c := &connection{stop: stop, ready: make(chan struct{})}
+	c.belongs(tenant)
 	cs.open[sandboxID] = c
 	cs.wg.Go(func() {
 		defer stop()
-		c.client, c.ports, c.err = dial(ctx)
+		c.client, c.ports, c.err = dial(ctx, c.charged)
 		close(c.ready)
 		if c.err == nil {
 			select {
@@ -222,13 +244,14 @@ func (n *Node) wayOf(s *farm.Sandbox) way {
 	}
 }
 
-// exit answers the connections that a sandbox's agent opens. The caller calls end when the connection to the agent has ended.
-func (n *Node) exit(ctx context.Context, s *farm.Sandbox) (o client.Options, end func()) {
+// exit answers the connections that a sandbox's agent opens, and charges them to a tenant. The caller calls end when the connection to the agent has
+// ended.
+func (n *Node) exit(ctx context.Context, s *farm.Sandbox, tenant func() string) (o client.Options, end func()) {
 	switch n.wayOf(s) {
 	case indexOnly:
 		o = client.Options{Egress: n.deps.Index}
 		if n.deps.Admit != nil {
-			o.Admit = func() (func(), bool) { return n.deps.Admit(s.Tenant) }
+			o.Admit = func() (func(), bool) { return n.deps.Admit(tenant()) }
 		}
 		return o, func() {}
 	case indexAndAll:

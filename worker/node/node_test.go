@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/hashicorp/yamux"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"go.uber.org/goleak"
@@ -75,7 +78,7 @@ func TestConnectionsAreSharedAndDialledAgain(t *testing.T) {
 	n := newNode(t, nil)
 	a := agenttest.Start(t, "/usr/bin:/bin", nil)
 	dials, release := make(chan struct{}, 10), make(chan struct{})
-	dial := func(ctx context.Context) (*client.Client, PortDialer, error) {
+	dial := func(ctx context.Context, _ func() string) (*client.Client, PortDialer, error) {
 		dials <- struct{}{}
 		select {
 		case <-release:
@@ -85,9 +88,9 @@ func TestConnectionsAreSharedAndDialledAgain(t *testing.T) {
 		}
 	}
 	base := t.Context()
-	one, err := n.connections.get(base, id, dial)
+	one, err := n.connections.get(base, id, "acme", dial)
 	testbed.Must(t, err)
-	two, err := n.connections.get(base, id, dial)
+	two, err := n.connections.get(base, id, "acme", dial)
 	testbed.Must(t, err)
 	if one != two {
 		t.Fatal("two callers have two connections")
@@ -99,7 +102,7 @@ func TestConnectionsAreSharedAndDialledAgain(t *testing.T) {
 		t.Fatalf("a dropped dial gave %v", one.err)
 	}
 	close(release)
-	three, err := n.connections.get(base, id, dial)
+	three, err := n.connections.get(base, id, "acme", dial)
 	testbed.Must(t, err)
 	<-three.ready
 	if three.err != nil || three.over() {
@@ -111,7 +114,7 @@ func TestConnectionsAreSharedAndDialledAgain(t *testing.T) {
 		t.Fatal("a broken connection is not forgotten")
 	}
 	n.Close()
-	if _, err := n.connections.get(base, id, dial); !errors.Is(err, ErrStopping) {
+	if _, err := n.connections.get(base, id, "acme", dial); !errors.Is(err, ErrStopping) {
 		t.Fatalf("a stopped worker dials: %v", err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
@@ -125,15 +128,15 @@ func TestMetricsOfConnections(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
 	n := newNode(t, registry)
-	fails, err := n.connections.get(t.Context(), "sbx_1", func(context.Context) (*client.Client, PortDialer, error) { return nil, nil, errTest })
+	fails, err := n.connections.get(t.Context(), "sbx_1", "acme", func(context.Context, func() string) (*client.Client, PortDialer, error) { return nil, nil, errTest })
 	testbed.Must(t, err)
 	<-fails.ready
 	n.connections.wg.Wait()
-	hang := func(ctx context.Context) (*client.Client, PortDialer, error) {
+	hang := func(ctx context.Context, _ func() string) (*client.Client, PortDialer, error) {
 		<-ctx.Done()
 		return nil, nil, ctx.Err()
 	}
-	_, err = n.connections.get(t.Context(), "sbx_2", hang)
+	_, err = n.connections.get(t.Context(), "sbx_2", "acme", hang)
 	testbed.Must(t, err)
 	if got := gathered(t, registry, "sandfarm_worker_agent_links"); got != 1 {
 		t.Errorf("%v connections are open, want 1", got)
@@ -274,10 +277,57 @@ func TestConnectionsToTheIndexesAreCharged(t *testing.T) {
 		tenants = append(tenants, tenant)
 		return func() {}, false
 	}}}
-	o, end := n.exit(t.Context(), &farm.Sandbox{Tenant: "acme", Spec: farm.SandboxSpec{Network: farm.NetworkPackages}})
+	o, end := n.exit(t.Context(), &farm.Sandbox{Spec: farm.SandboxSpec{Network: farm.NetworkPackages}}, func() string { return "acme" })
 	defer end()
 	if _, ok := o.Admit(); ok || len(tenants) != 1 || tenants[0] != "acme" {
 		t.Errorf("admitted: %v; charged: %q", ok, tenants)
+	}
+}
+
+// dialled is an engine whose sandboxes have an agent at the other end of a pipe.
+type dialled struct {
+	Engine
+	agent chan net.Conn
+}
+
+func (d dialled) DialSocket(context.Context, string, string, []string, string) (io.ReadWriteCloser, error) {
+	ours, theirs := net.Pipe()
+	d.agent <- theirs
+	return ours, nil
+}
+
+// The worker connects to a member of the warm pool before it has a tenant. The sandbox that claimed it kept the connection, and what it opened was
+// charged to nobody.
+func TestConnectionsOfClaimedMembersAreCharged(t *testing.T) {
+	t.Parallel()
+	charged := make(chan string, 1)
+	e := dialled{newNode(t, nil).engine, make(chan net.Conn, 1)}
+	n, err := New(t.Context(), Deps{Engine: e, Log: slog.New(slog.DiscardHandler), Index: http.NotFoundHandler(), Admit: func(tenant string) (func(), bool) {
+		charged <- tenant
+		return func() {}, false
+	}})
+	testbed.Must(t, err)
+	t.Cleanup(n.Close)
+	connect := func(tenant string) *client.Client {
+		c, err := n.Connect(t.Context(), &farm.Sandbox{ID: "sbx_1", Tenant: tenant, Container: "c1", Spec: farm.SandboxSpec{Network: farm.NetworkPackages}})
+		testbed.Must(t, err)
+		return c
+	}
+	member := connect("")
+	config := yamux.DefaultConfig()
+	config.LogOutput = io.Discard
+	session, err := yamux.Server(<-e.agent, config)
+	testbed.Must(t, err)
+	t.Cleanup(func() { _ = session.Close() })
+	for _, step := range []struct{ as, charged string }{{"", ""}, {"acme", "acme"}, {"", "acme"}} {
+		if connect(step.as) != member {
+			t.Fatal("it was dialled again")
+		}
+		_, err := session.Open()
+		testbed.Must(t, err)
+		if got := <-charged; got != step.charged {
+			t.Errorf("connected for %q: %q was charged, want %q", step.as, got, step.charged)
+		}
 	}
 }
 
