@@ -51,7 +51,7 @@ func publicBeside(own []net.Addr, ip netip.Addr) bool { return onInternet(ip) &&
 // a firewall in front of the machine does not see such a connection. It returns true if the addresses cannot be read.
 func OfThisMachine(ip netip.Addr) bool {
 	own, err := net.InterfaceAddrs()
-	return err != nil || among(own, ip)
+	return err != nil || ip.Unmap().IsLoopback() || ip.Unmap().IsUnspecified() || among(own, ip)
 }
 
 // among reports whether an address is one of a machine's own.

@@ -56,7 +56,8 @@ type Deps struct {
 	Limits  farm.Limits // zero: the defaults
 	// Allow is what sandboxes may reach at most, whatever their records say; empty: nothing.
 	Allow []farm.HostRule
-	// Private are ranges of addresses that may be connected to although they are not public.
+	// Private are ranges of addresses that may be connected to although they are not public. An address of the worker's own machine must be named by
+	// itself.
 	Private []netip.Prefix
 	// Secrets open the secrets of sandboxes; nil: hosts with a secret are not reached.
 	Secrets *secret.Keys
@@ -290,7 +291,9 @@ func (e *Egress) public() func(netip.Addr) bool {
 	}
 	return func(ip netip.Addr) bool {
 		ip = ip.Unmap()
-		return egressproxy.Public(ip) || slices.ContainsFunc(e.deps.Private, func(p netip.Prefix) bool { return p.Contains(ip) })
+		return egressproxy.Public(ip) || slices.ContainsFunc(e.deps.Private, func(p netip.Prefix) bool {
+			return p.Contains(ip) && (p.IsSingleIP() || !egressproxy.OfThisMachine(ip))
+		})
 	}
 }
 

@@ -79,7 +79,7 @@ func (w *world) open(t *testing.T, change func(*egress.Deps)) (*egress.Egress, *
 	rule, err := farm.ParseHostRule("*." + strings.TrimPrefix(w.addr, "api."))
 	testbed.Must(t, err)
 	deps := egress.Deps{
-		Records: w.store, Log: slog.New(slog.DiscardHandler), Allow: []farm.HostRule{rule}, Private: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Resolver: here{},
+		Records: w.store, Log: slog.New(slog.DiscardHandler), Allow: []farm.HostRule{rule}, Private: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, Resolver: here{},
 	}
 	if change != nil {
 		change(&deps)
@@ -125,6 +125,23 @@ func (w *world) log(t *testing.T, verdict string) farm.EgressEntry {
 	}
 	t.Fatalf("the log has no %s entry: %+v", verdict, entries)
 	return farm.EgressEntry{}
+}
+
+// A range that the operator allows does not open what listens on the worker's own machine, which no firewall sees.
+func TestPrivateRangesAreNotThisMachine(t *testing.T) {
+	t.Parallel()
+	for prefix, open := range map[string]bool{"127.0.0.1/32": true, "127.0.0.0/31": false, "127.0.0.0/8": false, "0.0.0.0/0": false} {
+		w := newWorld(t, farm.Limits{}, func(http.ResponseWriter, *http.Request) {})
+		_, c := w.open(t, func(d *egress.Deps) { d.Private = []netip.Prefix{netip.MustParsePrefix(prefix)} })
+		if _, err := w.get(t, c); (err == nil) != open {
+			t.Errorf("with egress.private = %s: %v", prefix, err)
+		}
+		if !open {
+			if e := w.log(t, string(egressproxy.Denied)); e.Reason != egressproxy.ReasonAddress {
+				t.Errorf("with egress.private = %s: %+v", prefix, e)
+			}
+		}
+	}
 }
 
 // The list is changed while a tunnel is open: the tunnel ends, new ones are denied, and a list that allows them again does so at once.

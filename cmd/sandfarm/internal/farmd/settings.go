@@ -106,7 +106,7 @@ type ImageSettings struct {
 // EgressSettings say what sandboxes of the network allowlist may reach.
 type EgressSettings struct {
 	Allow   []farm.HostRule `toml:"allow" doc:"Hosts that callers may allow to their sandboxes (network allowlist), such as \"api.github.com\", \"*.example.com:8443\" or \"GET;HEAD data.example.com\"; \"*\" is any host at a public address. Empty: the network allowlist is not enabled. The same in the API and in workers. docs/network.md explains the rules."`
-	Private []netip.Prefix  `toml:"private" doc:"Ranges of addresses that allowed hosts may have although they are not public, such as 10.20.0.0/16 for a service of your own. Every sandbox with a rule for a name that leads there reaches it. Empty: public addresses only. Workers use it."`
+	Private []netip.Prefix  `toml:"private" doc:"Ranges of addresses that allowed hosts may have although they are not public, such as 10.20.0.0/16 for a service of your own. Every sandbox with a rule for a name that leads there reaches it. An address of a worker's own machine must be named by itself, such as 10.20.0.5/32. Empty: public addresses only. Workers use it."`
 }
 
 // SecretSettings have the keys that seal the secrets of sandboxes.
