@@ -258,11 +258,11 @@ func TestUnfinishedJobsOfOneTenantAreBounded(t *testing.T) {
 	size += unfinished() // of each such job
 	w.must(nil, w.rdb.ConfigSet(ctx, "maxmemory", strconv.Itoa(int(limit))).Err())
 	bound := int64(0.35 * limit)
+	const lists int64 = 1000 // of artifacts, which count as well
 	for _, c := range []struct {
 		used    int64
 		refused bool
 	}{{bound - size - 1, false}, {bound - size, false}, {bound - size + 1, true}, {bound + 1, true}} {
-		lists := int64(1000) // of artifacts, which count as well
 		w.must(nil, w.rdb.HSet(ctx, "sf:{acme}:mem", "unfinished", c.used-lists).Err())
 		w.must(nil, w.rdb.HSet(ctx, "sf:{acme}:stored", "manifests", lists).Err())
 		s := store.New(w.rdb, storetest.NoTasks, store.Options{}) // it has not read the memory limit before
@@ -275,14 +275,13 @@ func TestUnfinishedJobsOfOneTenantAreBounded(t *testing.T) {
 		}
 		w.must(s.Accept(ctx, w.job("neighbour")))
 	}
-	w.must(nil, w.rdb.HDel(ctx, "sf:{acme}:stored", "manifests").Err())
 	for _, c := range []struct {
 		used    int64
 		refused bool
 	}{{bound - 21, false}, {bound - 20, false}, {bound - 19, true}} {
 		box := farm.Ref{Tenant: "acme", ID: w.boxes["acme"]}
 		w.must(w.s.UpdateSandbox(ctx, box, store.SandboxPatch{Labels: &map[string]string{"k": ""}}))
-		w.must(nil, w.rdb.HSet(ctx, "sf:{acme}:mem", "unfinished", c.used).Err())
+		w.must(nil, w.rdb.HSet(ctx, "sf:{acme}:mem", "unfinished", c.used-lists).Err())
 		s := store.New(w.rdb, storetest.NoTasks, store.Options{})
 		_, err := s.UpdateSandbox(ctx, box, store.SandboxPatch{Labels: &map[string]string{"k": strings.Repeat("v", 20)}})
 		if (farm.CodeOf(err) == farm.CodeExhausted) != c.refused || (err != nil) != c.refused {

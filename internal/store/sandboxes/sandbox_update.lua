@@ -10,7 +10,7 @@ grow(arg.set_name, 'name', arg.name)
 grow(arg.set_labels, 'labels', arg.labels)
 grow(arg.set_hosts, 'hosts', arg.hosts)
 if needed > 0 and arg.max_memory ~= '0' then
-  local used = tonumber(call('HGET', MEMORY, 'unfinished') or 0)
+  local used = tonumber(call('HGET', MEMORY, 'unfinished') or 0) + tonumber(call('HGET', STORED, 'manifests') or 0)
   if used + needed > tonumber(arg.max_memory) then return {'memory', int(used), int(needed)} end
 end
 if arg.secrets ~= '' then
