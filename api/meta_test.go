@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,7 +26,10 @@ import (
 
 func TestReadinessNamesWhatIsMissing(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	var seconds atomic.Int64
+	b := setup(t, func(_ *api.Config, d *api.Deps) {
+		d.Now = func() time.Time { return time.Unix(1_800_000_000+seconds.Load(), 0) }
+	})
 	if got := get[wire.Ready](b, http.StatusOK, "GET", "/readyz", nil); got.Status != "ready" || !got.Parts["workers"].OK {
 		t.Fatalf("%+v", got)
 	}
@@ -34,15 +38,27 @@ func TestReadinessNamesWhatIsMissing(t *testing.T) {
 	b.blobs.down = true
 	b.blobs.mu.Unlock()
 	b.problem(farm.CodeUnavailable, http.StatusServiceUnavailable, "PUT", large, strings.NewReader(strings.Repeat("x", 5<<20)))
+	if got := get[wire.Ready](b, http.StatusOK, "GET", "/readyz", nil); got.Status != "ready" { // anybody may ask as often as they like, so the parts are checked once a second
+		t.Errorf("the parts were checked twice in a second: %+v", got)
+	}
+	seconds.Add(1)
 	got := get[wire.Ready](b, http.StatusServiceUnavailable, "GET", "/readyz", nil)
 	if got.Status != "unready" || got.Parts["storage"].OK || got.Parts["storage"].Detail == "" || !got.Parts["redis"].OK {
 		t.Fatalf("%+v", got)
 	}
 	testbed.Must(t, b.store.RemoveWorker(t.Context(), "wrk_1"))
+	testbed.Must(t, b.store.Heartbeat(t.Context(), farm.Worker{ID: "wrk_2", Node: "n2", Problem: "cannot dial 10.1.2.3"}))
+	seconds.Add(1)
+	if got := get[wire.Ready](b, http.StatusServiceUnavailable, "GET", "/readyz", nil); got.Parts["workers"].OK || strings.Contains(got.Parts["workers"].Detail, "10.1.2.3") {
+		t.Fatalf("%+v", got) // it is for everybody
+	}
+	testbed.Must(t, b.store.RemoveWorker(t.Context(), "wrk_2"))
+	seconds.Add(1)
 	if got := get[wire.Ready](b, http.StatusServiceUnavailable, "GET", "/readyz", nil); got.Parts["workers"].OK {
 		t.Fatalf("%+v", got)
 	}
 	b.redis.SetError("LOADING Redis is loading the dataset in memory")
+	seconds.Add(1)
 	if got := get[wire.Ready](b, http.StatusServiceUnavailable, "GET", "/readyz", nil); got.Parts["redis"].OK {
 		t.Fatalf("%+v", got)
 	}

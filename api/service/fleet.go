@@ -18,6 +18,16 @@ import (
 // readyTimeout bounds the check of each part: a readiness check must not hang.
 const readyTimeout = 3 * time.Second
 
+// readyFor is how long the answer of a check is given again: anybody may ask.
+const readyFor = time.Second
+
+// readiness is the answer of the last check.
+type readiness struct {
+	mu    sync.Mutex // held while the parts are checked: all who ask meanwhile get the same answer
+	state wire.Ready
+	at    time.Time
+}
+
 // Images lists the images that live workers offer.
 func (s *Service) Images(ctx context.Context) (wire.Items[wire.Image], error) {
 	images, err := s.offered(ctx, true)
@@ -127,8 +137,18 @@ func (s *Service) queues(ctx context.Context) (wire.Items[wire.Queue], error) {
 	return list, nil
 }
 
-// Ready checks every part that the farm needs: Redis, the object store and a worker that accepts jobs.
+// Ready checks every part that the farm needs: Redis, the object store and a worker that accepts jobs. It checks them once in readyFor.
 func (s *Service) Ready(ctx context.Context) wire.Ready {
+	s.ready.mu.Lock()
+	defer s.ready.mu.Unlock()
+	if age := s.Now().Sub(s.ready.at); age < 0 || age >= readyFor {
+		s.ready.state = s.check(context.WithoutCancel(ctx)) // others get its answer
+		s.ready.at = s.Now()
+	}
+	return s.ready.state
+}
+
+func (s *Service) check(ctx context.Context) wire.Ready {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	var redis, storage, workers wire.PartState
@@ -174,7 +194,7 @@ func (s *Service) down(ctx context.Context) error {
 	return farm.Errorf(farm.CodeUnavailable, "No worker accepts jobs: %s", problem)
 }
 
-// workersReady returns an error unless at least one worker accepts jobs.
+// workersReady returns an error unless at least one worker accepts jobs. Anybody may read it, so it does not say what the workers' problems are.
 func (s *Service) workersReady(ctx context.Context) error {
 	workers, err := s.Store.Workers(ctx)
 	if err != nil {
@@ -185,7 +205,7 @@ func (s *Service) workersReady(ctx context.Context) error {
 		if w.Problem == "" {
 			return nil
 		}
-		problem = "No worker accepts jobs: " + w.Problem
+		problem = "No worker accepts jobs. GET /v1/workers tells an admin why, and so do the logs of the workers."
 	}
 	return farm.Errorf(farm.CodeUnavailable, "%s", problem)
 }

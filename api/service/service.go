@@ -194,6 +194,7 @@ type Service struct {
 	nodes    nodes
 	needs    needs
 	lists    tenantLists
+	ready    readiness
 	draining chan struct{}
 	drain    sync.Once
 }
