@@ -19,7 +19,7 @@ import (
 
 // Bounds of the audit in memory.
 const (
-	auditWaiting = 4096            // entries that wait for Redis; more are dropped and counted
+	auditWaiting = 4096            // entries that wait for Redis, of one tenant half as many; more are dropped and counted
 	auditBatch   = 256             // entries of one write
 	auditTimeout = 5 * time.Second // of one write
 	strangers    = time.Second     // between two entries of requests without a valid key, which anybody can send
@@ -35,9 +35,10 @@ type auditor struct {
 
 	mu       sync.Mutex
 	waiting  []farm.AuditEntry
-	missed   int           // entries that were dropped since the last one that was kept
-	written  chan struct{} // closed when nothing waits; nil if nothing is being written
-	stranger time.Time     // of the last entry without a tenant
+	of       map[string]int // how many of them a tenant has
+	missed   int            // entries that were dropped since the last one that was kept
+	written  chan struct{}  // closed when nothing waits; nil if nothing is being written
+	stranger time.Time      // of the last entry without a tenant
 }
 
 // add adds an entry.
@@ -55,12 +56,16 @@ func (a *auditor) add(ctx context.Context, e farm.AuditEntry) {
 	a.log.LogAttrs(ctx, slog.LevelInfo, "audit", slog.String("audit_id", e.ID), slog.String("tenant", e.Tenant), slog.String("key_id", e.KeyID),
 		slog.String("route", e.Route), slog.String("subject", e.Subject), slog.String("job_id", e.JobID), slog.String("sandbox_id", e.SandboxID),
 		slog.String("from", e.From), slog.Int("status", e.Status), slog.String("request_id", e.RequestID))
-	if len(a.waiting) >= auditWaiting {
+	if len(a.waiting) >= auditWaiting || a.of[e.Tenant] >= auditWaiting/2 {
 		a.missed++
 		return
 	}
 	e.Missed, a.missed = a.missed, 0
 	a.waiting = append(a.waiting, e)
+	if a.of == nil {
+		a.of = map[string]int{}
+	}
+	a.of[e.Tenant]++
 	if a.written == nil {
 		a.written = make(chan struct{})
 		go a.write(context.WithoutCancel(ctx))
@@ -73,9 +78,12 @@ func (a *auditor) write(ctx context.Context) {
 		a.mu.Lock()
 		batch := a.waiting[:min(len(a.waiting), auditBatch)]
 		a.waiting = a.waiting[len(batch):]
+		for _, e := range batch {
+			a.of[e.Tenant]--
+		}
 		if len(batch) == 0 {
 			close(a.written)
-			a.waiting, a.written = nil, nil
+			a.waiting, a.of, a.written = nil, nil, nil
 			a.mu.Unlock()
 			return
 		}
