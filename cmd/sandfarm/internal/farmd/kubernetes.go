@@ -1,10 +1,12 @@
 package farmd
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -168,21 +170,30 @@ func installAgent(dir string, readable bool) error {
 	if readable {
 		mode = 0o555
 	}
-	files := map[string][]byte{filepath.Base(agent.BinaryPath): program}
-	if uv, err := exec.LookPath("uv"); err == nil {
-		if files[filepath.Base(agent.UVPath)], err = os.ReadFile(uv); err != nil {
-			return fmt.Errorf("read the installer: %w", err)
-		}
+	if err := install(filepath.Join(dir, filepath.Base(agent.BinaryPath)), bytes.NewReader(program), mode); err != nil {
+		return err
 	}
-	for name, data := range files {
-		file, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-		if err != nil {
-			return fmt.Errorf("write %s: %w", name, err)
-		}
-		_, err = file.Write(data)
-		if err = cmp.Or(err, file.Chmod(mode), file.Close()); err != nil {
-			return fmt.Errorf("write %s: %w", name, err)
-		}
+	path, err := exec.LookPath("uv")
+	if err != nil {
+		return nil //nolint:nilerr // sandboxes install with pip then
+	}
+	uv, err := os.Open(path) //nolint:gosec // G304: a program of this image
+	if err != nil {
+		return fmt.Errorf("read the installer: %w", err)
+	}
+	defer func() { _ = uv.Close() }()
+	return install(filepath.Join(dir, filepath.Base(agent.UVPath)), uv, mode)
+}
+
+// install writes a program. It copies: its container has less memory than two programs need.
+func install(path string, program io.Reader, mode os.FileMode) error {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600) //nolint:gosec // G304: a path of the caller's own
+	if err != nil {
+		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
+	}
+	_, err = io.Copy(file, program)
+	if err = cmp.Or(err, file.Chmod(mode), file.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
 	}
 	return nil
 }
