@@ -118,6 +118,7 @@ compose-down: ## stop the farm of `make compose` and remove its containers and s
 cluster-images: ## build the images of a farm in a cluster, push them to REGISTRY, and write them into bin/images.yaml (docs/kubernetes.md)
 	@deploy/setup.sh cluster-images
 	@$(MAKE) --no-print-directory compose-stage
+	@cp "$(SANDFARM_TEST_UV)" bin/image/farm/uv
 	@deploy/kubernetes/images.sh >bin/images.yaml.new && mv bin/images.yaml.new bin/images.yaml
 	@echo "bin/images.yaml has the images: helm install sandfarm deploy/helm/sandfarm --values bin/images.yaml …"
 
@@ -270,6 +271,7 @@ test-kubernetes: setup-run setup-test check-build ## use sandboxes that are Pods
 	@deploy/setup.sh chart
 	@deploy/setup.sh cluster-images
 	@$(MAKE) --no-print-directory compose-stage
+	@cp "$(SANDFARM_TEST_UV)" bin/image/farm/uv
 	@deploy/kubernetes/cluster.sh run $(TESTS) -packages './internal/kube/... ./cmd/sandfarm ./internal/faulttest ./deploy' -- -count=1 -p 1 -timeout 30m -tags kubernetes -run '$(RUN)' $(FLAGS)
 
 # Time for each fuzz target.

@@ -32,7 +32,7 @@
 #   deploy/setup.sh kubernetes
 #                          the programs of a Kubernetes cluster, at their pinned version, for `make test-kubernetes`; it takes half an hour or more, once
 #   deploy/setup.sh cluster-images
-#                          what `make cluster-images` needs: the MinIO server and client for their image
+#                          what `make cluster-images` needs: the MinIO server and client for their image, and uv
 #   deploy/setup.sh chart  helm and kubeconform, at their pinned versions, for the checks of the Helm chart
 #   deploy/setup.sh ui     what `make test-ui` needs: Chromium, and axe, which looks for what keeps people from using a page
 #   deploy/setup.sh engine the Docker engine alone
@@ -252,6 +252,7 @@ cluster-images)
     setup_engine
     go_tool minio github.com/minio/minio github.com/minio/minio "$minio_version"
     go_tool mc github.com/minio/mc github.com/minio/mc "$mc_version"
+    setup_uv
     ;;
 chart)
     need_go

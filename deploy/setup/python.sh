@@ -58,7 +58,7 @@ setup_uv() {
     if is_there SANDFARM_TEST_UV "$(uv_path)" uv_works "a uv that runs"; then return 0; fi
     say "fetching uv $(uv_version)"
     new_folder "$cache/uv-$(uv_version)"
-    if ! { python3 -m venv "$work" && "$work/bin/python" -m pip install -q --disable-pip-version-check "uv==$(uv_version)"; } >"$log/uv.log" 2>&1; then
+    if ! { python3 -m venv "$work" && "$work/bin/python" -m pip install -q --disable-pip-version-check --require-hashes -r "$here/images/python/installer.lock"; } >"$log/uv.log" 2>&1; then
         tail_of "$log/uv.log"
         die "uv $(uv_version) could not be installed: see above"
     fi
