@@ -3,6 +3,7 @@
 package main_test
 
 import (
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,7 +15,7 @@ import (
 )
 
 // clusterFarm starts a farm whose sandboxes are Pods.
-func clusterFarm(t *testing.T, env ...string) (*farmProcess, *testbed.Cluster) {
+func clusterFarm(t testing.TB, env ...string) (*farmProcess, *testbed.Cluster) {
 	t.Helper()
 	c := testbed.NewCluster(t, program)
 	return newFarm(t, append(c.Env, env...)...), c
@@ -53,10 +54,7 @@ func TestKubernetesFarm(t *testing.T) {
 	if left := c.Kubectl(t, "get", "pods", "-l", "sandfarm/sandbox="+box.ID, "-o", "name"); left != "" {
 		t.Errorf("after the close: %s", left)
 	}
-	until(t.Context(), t, "the pool has a sandbox", 2*time.Minute, func() bool {
-		list, err := f.Workers(t.Context())
-		return err == nil && len(list) == 1 && len(list[0].Pool) == 1 && list[0].Pool[0].Ready == 1
-	})
+	awaitPool(t, f)
 	begun = time.Now()
 	pooled := f.sandbox(wire.CreateRequest{})
 	t.Logf("from the pool after %s", time.Since(begun))
@@ -98,4 +96,52 @@ for child in children:
 	if got := f.run(box.ID, "print(6 * 7)"); got.Stdout != "42\n" {
 		t.Errorf("after that: %+v", got)
 	}
+}
+
+// awaitPool waits until the warm pool of a farm has a sandbox.
+func awaitPool(t testing.TB, f *farmProcess) {
+	t.Helper()
+	until(t.Context(), t, "the pool has a sandbox", 2*time.Minute, func() bool {
+		list, err := f.Workers(t.Context())
+		return err == nil && len(list) == 1 && len(list[0].Pool) == 1 && list[0].Pool[0].Ready > 0
+	})
+}
+
+// What a caller waits for if sandboxes are Pods, and in turn if they are containers of Docker: print(1), and a create from the warm pool.
+func BenchmarkKubernetes(b *testing.B) {
+	inPods, _ := clusterFarm(b, "SANDFARM_WORKER_POOL=python=1")
+	inDocker := newFarm(b, "SANDFARM_WORKER_POOL=python=1")
+	farms := map[string]*farmProcess{"pod": inPods, "docker": inDocker}
+	boxes := map[string]string{}
+	for name, f := range farms {
+		boxes[name] = f.sandbox(wire.CreateRequest{}).ID
+		f.run(boxes[name], "print(1)")
+	}
+	prints, creates, ratios := map[string][]float64{}, map[string][]float64{}, []float64{}
+	for b.Loop() {
+		for range 20 {
+			for name, f := range farms {
+				began := time.Now()
+				f.run(boxes[name], "print(1)")
+				prints[name] = append(prints[name], time.Since(began).Seconds()*1000)
+			}
+			ratios = append(ratios, prints["pod"][len(ratios)]/prints["docker"][len(ratios)])
+		}
+		for name, f := range farms {
+			awaitPool(b, f)
+			began := time.Now()
+			box := f.sandbox(wire.CreateRequest{})
+			creates[name] = append(creates[name], time.Since(began).Seconds()*1000)
+			if _, err := f.Close(b.Context(), box.ID, client.WithWait(60*time.Second)); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	median := func(list []float64) float64 { return slices.Sorted(slices.Values(list))[len(list)/2] }
+	for name := range farms {
+		b.ReportMetric(median(prints[name]), "ms/print-"+name)
+		b.ReportMetric(median(creates[name]), "ms/pool-"+name)
+	}
+	b.ReportMetric(median(ratios), "print-pod/docker")
+	b.ReportMetric(0, "ns/op")
 }

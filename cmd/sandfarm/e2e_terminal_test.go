@@ -23,7 +23,7 @@ import (
 
 // person is somebody at a terminal in which the program runs.
 type person struct {
-	t        *testing.T
+	t        testing.TB
 	cmd      *exec.Cmd
 	keyboard *os.File // our end of the terminal
 	theirs   *os.File
@@ -59,7 +59,7 @@ func (f *farmProcess) sitDownAt(env []string, argv ...string) *person {
 }
 
 // dup duplicates the descriptor of a file, so that the runtime polls it anew, and closes the file.
-func dup(t *testing.T, f *os.File) int {
+func dup(t testing.TB, f *os.File) int {
 	t.Helper()
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	testbed.Must(t, err)

@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 // farmProcess is a running `sandfarm up` with a data directory of its own.
 type farmProcess struct {
 	*client.Client
-	t    *testing.T
+	t    testing.TB
 	url  string
 	data string
 	env  []string
@@ -53,13 +53,13 @@ type farmProcess struct {
 }
 
 // newFarm starts a farm and removes it, with everything that it made in the engine, after the test.
-func newFarm(t *testing.T, env ...string) *farmProcess {
+func newFarm(t testing.TB, env ...string) *farmProcess {
 	t.Helper()
 	return newFarmBy(t, nil, env...)
 }
 
 // newFarmBy is newFarm with a command that starts the program.
-func newFarmBy(t *testing.T, by []string, env ...string) *farmProcess {
+func newFarmBy(t testing.TB, by []string, env ...string) *farmProcess {
 	t.Helper()
 	f := &farmProcess{t: t, data: t.TempDir(), url: "http://" + testbed.Address(t), by: by}
 	f.env = append(os.Environ(),
@@ -149,7 +149,7 @@ func (f *farmProcess) run(sandbox, code string) *wire.ExecuteResult {
 }
 
 // until polls a condition until it holds; after the deadline the test fails.
-func until(ctx context.Context, t *testing.T, what string, within time.Duration, ok func() bool) {
+func until(ctx context.Context, t testing.TB, what string, within time.Duration, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(within); !ok(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) || ctx.Err() != nil {
@@ -158,7 +158,7 @@ func until(ctx context.Context, t *testing.T, what string, within time.Duration,
 	}
 }
 
-func download(t *testing.T, url string) []byte {
+func download(t testing.TB, url string) []byte {
 	t.Helper()
 	answer, err := http.Get(url)
 	testbed.Must(t, err)
