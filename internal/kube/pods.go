@@ -94,10 +94,39 @@ func (p *pods) UpdateResourceVersion(version string) {
 
 func (p *pods) keep(object any) {
 	if pod, ok := object.(*corev1.Pod); ok {
-		pod.ManagedFields = nil // half of a Pod
-		p.known[pod.Name] = pod
+		p.known[pod.Name] = essence(pod)
 		p.version = max(p.version, versionOf(pod.ResourceVersion))
 	}
+}
+
+// essence is what is used of a Pod of the watch. All of it would be six times as large, and a namespace has thousands.
+func essence(pod *corev1.Pod) *corev1.Pod {
+	kept := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion, DeletionTimestamp: pod.DeletionTimestamp, Annotations: pod.Annotations,
+			Labels: map[string]string{labelRole: pod.Labels[labelRole], labelSandbox: pod.Labels[labelSandbox]},
+		},
+		Status: corev1.PodStatus{Phase: pod.Status.Phase, Reason: pod.Status.Reason, Message: pod.Status.Message},
+	}
+	if s := pod.Spec.SecurityContext; s != nil {
+		kept.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: s.RunAsUser}
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled || c.Type == corev1.PodResizePending {
+			kept.Status.Conditions = append(kept.Status.Conditions, c)
+		}
+	}
+	statuses := func(list []corev1.ContainerStatus) (kept []corev1.ContainerStatus) {
+		for _, s := range list {
+			kept = append(kept, corev1.ContainerStatus{Name: s.Name, Image: s.Image, State: s.State, Resources: s.Resources})
+		}
+		return kept
+	}
+	kept.Status.ContainerStatuses = statuses(pod.Status.ContainerStatuses)
+	if state(pod).Running == nil { // they say why it does not
+		kept.Status.InitContainerStatuses = statuses(pod.Status.InitContainerStatuses)
+	}
+	return kept
 }
 
 // saw takes a Pod of an answer.
