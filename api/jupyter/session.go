@@ -44,6 +44,7 @@ type session struct {
 	missed  []*message      // messages from then on that are not the output of cells, which is sent again
 	hold    *budget.Hold    // of missed
 	gone    bool            // the session is forgotten: nothing is kept
+	kept    *time.Timer     // forgets it, see linger; nil: not set
 
 	queue   []*work
 	bytes   int
@@ -65,6 +66,30 @@ func (s *session) forget() {
 	defer s.mu.Unlock()
 	s.gone, s.missed = true, nil
 	s.hold.Release()
+	if s.kept != nil {
+		s.kept.Stop()
+		s.kept = nil
+	}
+}
+
+// linger keeps the session for its client for keptSession from now on, unless it is forgotten already. Nobody comes back to a kernel that has ended.
+func (s *session) linger() {
+	s.kernel.mu.Lock()
+	over := s.kernel.over
+	s.kernel.mu.Unlock()
+	if over {
+		s.kernel.server.leave(s)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.gone:
+	case s.kept == nil:
+		s.kept = time.AfterFunc(keptSession, func() { s.kernel.server.leave(s) })
+	default:
+		s.kept.Reset(keptSession)
+	}
 }
 
 // connections are the client's connections; none: it has left.

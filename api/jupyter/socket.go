@@ -159,7 +159,7 @@ func (s *Server) serve(ctx context.Context, session *session, at *socket, fresh 
 	timer.Stop()
 	done()
 	work.Wait()
-	time.AfterFunc(keptSession, func() { s.leave(session) })
+	session.linger()
 }
 
 // closing is the close code of an end, and its text.

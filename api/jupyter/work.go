@@ -202,7 +202,7 @@ func (s *session) run() {
 	for {
 		w, taken := s.next()
 		if w == nil {
-			time.AfterFunc(keptSession, func() { s.kernel.server.leave(s) })
+			s.linger()
 			return
 		}
 		if !taken {
