@@ -57,8 +57,8 @@ type Deps struct {
 	UV func(ctx context.Context, arch string) ([]byte, error)
 	// UVVersion is the version of the installer.
 	UVVersion string
-	// Index answers installers in sandboxes whose network is packages or allowlist; nil: they cannot install.
-	Index http.Handler
+	// Index gives what answers installers in a tenant's sandboxes whose network is packages or allowlist; nil: they cannot install.
+	Index func(tenant string) http.Handler
 	// Egress is the budget for connections of sandboxes to hosts, and for nothing else; nil: without limit.
 	Egress *budget.Budget
 	// Resolver finds the addresses of hosts that sandboxes connect to; nil: the system's.

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/sandfarm/sandfarm/internal/budget"
 )
 
 // errNowCached means that the file is in the cache now and must be read there, or be downloaded anew.
@@ -28,7 +30,7 @@ type content struct {
 	off    int64
 	jumped bool          // Seek set off, and nothing was read since
 	body   io.ReadCloser // from the cache or from upstream, at off; nil if none is open
-	part   bool          // body is from upstream and occupies a slot
+	part   *budget.Place // of a body that is from upstream
 	flight *flight       // nil: the file is in the cache
 	sum    hash.Hash     // of the bytes read so far, if a large file is read from its start
 }
@@ -47,9 +49,19 @@ func (x *Index) open(ctx context.Context, want wanted) (*content, error) {
 
 // attach joins the file's flight. anew skips the cache, which has turned out to be wrong.
 func (c *content) attach(anew bool) error {
-	f, err := c.x.join(c.ctx, c.want, anew)
+	f, size, err := c.x.join(c.ctx, c.want, anew)
 	if err != nil {
 		return err
+	}
+	if f == nil {
+		c.size = size
+		return nil
+	}
+	c.x.slotless.Add(1)
+	err = c.x.await(c.ctx, &f.work, c.x.fileSlots, func(ctx context.Context, place *budget.Place) { c.x.run(ctx, f, place) })
+	c.x.slotless.Add(-1)
+	if err != nil {
+		return errors.Join(err, c.x.leave(f))
 	}
 	select {
 	case <-f.ready:
@@ -59,20 +71,13 @@ func (c *content) attach(anew bool) error {
 	f.mu.Lock()
 	err = f.err
 	f.mu.Unlock()
-	switch {
-	case f.cached:
-		c.x.count.hits.Add(1)
-	case err != nil:
+	if err != nil {
 		return errors.Join(err, c.x.leave(f))
 	}
 	if c.size > 0 && f.size != c.size {
 		return errors.Join(fmt.Errorf("read on in %s: its size was %d and is %d", c.want.name, c.size, f.size), c.x.leave(f))
 	}
-	c.size = f.size
-	if f.cached {
-		return c.x.leave(f)
-	}
-	c.flight = f
+	c.size, c.flight = f.size, f
 	return nil
 }
 
@@ -199,20 +204,21 @@ func (c *content) readCache(p []byte) (int, bool) {
 
 // direct requests the range from upstream. As with any range, its bytes are not verified.
 func (c *content) direct() bool {
-	if !c.x.partSlots.TryAcquire(1) {
+	place := tryAcquire(tenantOf(c.ctx), c.x.partSlots)
+	if place == nil {
 		return false
 	}
 	resp, err := c.want.from.get(c.ctx, c.want.target, fileHeader(c.off))
 	if err != nil {
-		c.x.partSlots.Release(1)
+		place.Leave()
 		return false
 	}
 	if !continues(resp, c.off) || !strings.HasSuffix(resp.Header.Get("Content-Range"), "/"+strconv.FormatInt(c.size, 10)) {
 		resp.Body.Close()
-		c.x.partSlots.Release(1)
+		place.Leave()
 		return false
 	}
-	c.body, c.part = resp.Body, true
+	c.body, c.part = resp.Body, place
 	return true
 }
 
@@ -240,9 +246,9 @@ func (c *content) shut() {
 		c.body.Close()
 		c.body = nil
 	}
-	if c.part {
-		c.part = false
-		c.x.partSlots.Release(1)
+	if c.part != nil {
+		c.part.Leave()
+		c.part = nil
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"hash"
 	"io"
 	"net/http"
@@ -22,8 +21,6 @@ const (
 )
 
 var (
-	// errAbandoned ends a download without readers.
-	errAbandoned = errors.New("no reader is left")
 	// errMismatch is the cause if a file is not the one listed.
 	errMismatch = errors.New("the file is not the one listed")
 	// errBroken is the cause if upstream closes the connection early.
@@ -32,13 +29,6 @@ var (
 
 // download fetches a file into its spool file or window and verifies it. Readers follow while it grows.
 func (x *Index) download(ctx context.Context, f *flight) error {
-	x.slotless.Add(1)
-	err := x.fileSlots.Acquire(ctx, 1)
-	x.slotless.Add(-1)
-	if err != nil {
-		return fmt.Errorf("wait for other downloads: %w", err)
-	}
-	defer x.fileSlots.Release(1)
 	x.count.upstreamFiles.Add(1)
 	resp, err := f.want.from.get(ctx, f.want.target, fileHeader(0))
 	if err != nil {
@@ -77,7 +67,12 @@ func (x *Index) download(ctx context.Context, f *flight) error {
 			return err
 		}
 	}
-	return f.verify(sum)
+	if err := f.verify(sum); err != nil {
+		return err
+	}
+	x.settle(&f.work) // first: readers that leave now do not keep it from the cache
+	f.complete()
+	return nil
 }
 
 // prepare reserves the space of a download: a window if the cache can store the file at the same time and there is memory for it, or if
@@ -220,7 +215,7 @@ func (x *Index) take(ctx context.Context, f *flight, p []byte, size int64) error
 	return nil
 }
 
-// abandoned reports whether a download has had no readers for too long, and removes it from the table if so.
+// abandoned reports whether a large download has lingered for too long, and removes it from the table if so.
 func (x *Index) abandoned(f *flight, size int64) bool {
 	if max(size, f.written) <= smallMax {
 		return false
@@ -230,16 +225,11 @@ func (x *Index) abandoned(f *flight, size int64) bool {
 	if f.readers > 0 || time.Since(f.left) < min(lingerMax, x.cfg.Timeout) {
 		return false
 	}
-	for id, g := range x.flights {
-		if f == g {
-			delete(x.flights, id)
-			break
-		}
-	}
+	x.forget(f)
 	return true
 }
 
-// verify compares the hash and releases the last byte.
+// verify compares the hash.
 func (f *flight) verify(sum hash.Hash) error {
 	if sum != nil {
 		if got := hex.EncodeToString(sum.Sum(nil)); got != f.want.hash {
@@ -249,6 +239,11 @@ func (f *flight) verify(sum hash.Hash) error {
 	if f.written == 0 {
 		return f.want.from.broken(errMismatch, "an empty file for %s", f.want.name)
 	}
+	return nil
+}
+
+// complete releases the last byte.
+func (f *flight) complete() {
 	if !f.isReady() {
 		f.size = f.written
 	}
@@ -256,5 +251,4 @@ func (f *flight) verify(sum hash.Hash) error {
 	if !f.isReady() {
 		close(f.ready)
 	}
-	return nil
 }

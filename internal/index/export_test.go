@@ -75,3 +75,10 @@ func Capped(r io.Reader) (n int64, grown bool, err error) {
 	n, err = io.Copy(io.Discard, c)
 	return n, c.grown, err
 }
+
+// Works returns how many downloads and pages wait, run or linger.
+func (x *Index) Works() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return len(x.flights) + len(x.lookups.running) + len(x.refreshes.running)
+}

@@ -9,50 +9,53 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 const (
-	smallMax = 64 << 20 // downloads up to this size are finished even without readers
-	// lingerMax is how long a larger download continues without readers: installers read the end of a file first, and then
-	// the rest.
+	smallMax = 64 << 20 // downloads up to this size that linger are finished
+	// lingerMax is how long larger ones linger: installers read the end of a file first, and then the rest.
 	lingerMax = 10 * time.Second
 )
 
-// join returns the flight of a file and counts the caller as a reader, who must call leave. anew skips the cache.
-func (x *Index) join(ctx context.Context, want wanted, anew bool) (*flight, error) {
-	id := want.id
+// join returns the flight of a file and counts the caller as a reader, who must call leave; nil, with the size of the file, if the cache has it. anew
+// skips the cache.
+func (x *Index) join(ctx context.Context, want wanted, anew bool) (*flight, int64, error) {
+	id, cached := want.id, want.key != "" && !anew
 	if anew {
 		id += " anew"
 	}
 	x.mu.Lock()
-	if f := x.joinExisting(id); f != nil {
-		x.mu.Unlock()
-		return f, nil
-	}
+	f := x.joinExisting(id)
 	x.mu.Unlock()
-	if r, ok := x.refused.get(id); ok && time.Now().UnixNano() < r.until {
-		return nil, r.err
+	if f != nil {
+		return f, 0, nil
 	}
-	flightCtx, end, err := x.begin(ctx)
-	if err != nil {
-		return nil, err
+	if r, ok := x.refused.get(id); ok && time.Now().UnixNano() < r.until {
+		return nil, 0, r.err
+	}
+	if cached {
+		if size := x.cache.size(ctx, want.key); size > 0 && (want.size == 0 || want.size == size) {
+			x.known.put(want.key, size, 1)
+			x.used(ctx, want.key)
+			x.count.hits.Add(1)
+			return nil, size, nil
+		}
 	}
 	x.mu.Lock()
+	defer x.mu.Unlock()
 	if f := x.joinExisting(id); f != nil { // another request was faster
-		x.mu.Unlock()
-		end()
-		return f, nil
+		return f, 0, nil
 	}
-	f := newFlight(want)
-	f.readers = 1
+	if size, ok := x.known.get(want.key); ok && cached && x.cache.use() { // and has already ended
+		x.count.hits.Add(1)
+		return nil, size, nil
+	}
+	f = newFlight(want, id)
+	f.enter()
 	x.flights[id] = f
-	x.mu.Unlock()
-	go func() {
-		defer end()
-		x.run(flightCtx, f, id, anew)
-	}()
-	return f, nil
+	return f, 0, nil
 }
 
 // joinExisting joins a flight in the table; nil if there is none. The caller holds the mutex.
@@ -66,7 +69,7 @@ func (x *Index) joinExisting(id string) *flight {
 	default:
 		x.count.coalesced.Add(1)
 	}
-	f.readers++
+	f.enter()
 	return f
 }
 
@@ -74,13 +77,21 @@ func (x *Index) joinExisting(id string) *flight {
 func (x *Index) leave(f *flight) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	f.readers--
-	f.left = time.Now()
-	return x.settle(f)
+	if x.exit(&f.work) {
+		x.forget(f)
+	}
+	return x.tidy(f)
 }
 
-// settle releases the space of a flight when no reader is left. The caller holds the mutex.
-func (x *Index) settle(f *flight) error {
+// forget removes a flight from the table. The caller holds the mutex.
+func (x *Index) forget(f *flight) {
+	if x.flights[f.id] == f {
+		delete(x.flights, f.id)
+	}
+}
+
+// tidy releases the space of a flight that is over when no reader is left. The caller holds the mutex.
+func (x *Index) tidy(f *flight) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.over {
@@ -116,20 +127,11 @@ func (x *Index) release(f *flight) error {
 }
 
 // run fetches a file for its readers and stores it in the cache.
-func (x *Index) run(ctx context.Context, f *flight, id string, anew bool) {
-	if f.want.key != "" && !anew {
-		if size := x.cache.size(ctx, f.want.key); size > 0 && (f.want.size == 0 || f.want.size == size) {
-			f.size, f.cached = size, true
-			x.known.put(f.want.key, f.size, 1)
-			x.used(ctx, f.want.key)
-			x.remove(f, id)
-			close(f.ready)
-			return
-		}
-	}
+func (x *Index) run(ctx context.Context, f *flight, place *budget.Place) {
 	err := x.download(ctx, f)
+	place.Leave()
 	if err == nil {
-		x.store(ctx, f, id)
+		x.store(ctx, f)
 		return
 	}
 	if cause := context.Cause(ctx); cause != nil {
@@ -140,9 +142,9 @@ func (x *Index) run(ctx context.Context, f *flight, id string, anew bool) {
 	}
 	f.change(func() { f.err = err })
 	if errors.Is(err, errMismatch) {
-		x.refused.put(id, refusal{err: err, until: time.Now().Add(time.Minute).UnixNano()}, 1)
+		x.refused.put(f.id, refusal{err: err, until: time.Now().Add(time.Minute).UnixNano()}, 1)
 	}
-	x.remove(f, id)
+	x.remove(f)
 	if !f.isReady() {
 		close(f.ready)
 	}
@@ -151,8 +153,8 @@ func (x *Index) run(ctx context.Context, f *flight, id string, anew bool) {
 	}
 }
 
-// store puts a downloaded file into the cache. Without a cache it is retained for a while.
-func (x *Index) store(ctx context.Context, f *flight, id string) {
+// store puts a downloaded file into the cache. Without a cache, and when many files are being stored, it is retained for a while.
+func (x *Index) store(ctx context.Context, f *flight) {
 	// The download is complete: Close waits for this, but not forever.
 	putCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -160,42 +162,50 @@ func (x *Index) store(ctx context.Context, f *flight, id string) {
 	defer stop()
 	if f.window != nil {
 		if !f.window.settleStream(nil) {
-			x.remove(f, id)                            // first: a reader that finds it lost may begin anew
+			x.remove(f)                                // first: a reader that finds it lost may begin anew
 			f.change(func() { f.err = lostWindow(f) }) // readers within the window are not affected
 			return
 		}
 		x.known.put(f.want.key, f.size, 1)
 		x.added(putCtx, f.size)
 		f.change(func() { f.stored = true })
-		x.remove(f, id)
+		x.remove(f)
 		return
 	}
-	if f.want.key != "" && x.cache.put(putCtx, f.want.key, io.NewSectionReader(f.spool, 0, f.size), f.size) {
+	if f.want.key != "" && x.putSpool(putCtx, f) {
 		x.known.put(f.want.key, f.size, 1)
 		x.added(putCtx, f.size)
 		f.change(func() { f.stored = true })
-		x.remove(f, id)
+		x.remove(f)
 		return
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.retain(f, id)
+	x.retain(f)
 }
 
-// remove removes a flight from the table.
-func (x *Index) remove(f *flight, id string) {
+// putSpool puts a spool file into the cache, unless as many are being put already as may be.
+func (x *Index) putSpool(ctx context.Context, f *flight) bool {
+	place := tryAcquire(tenantOf(ctx), x.storeSlots)
+	if place == nil {
+		return false
+	}
+	defer place.Leave()
+	return x.cache.put(ctx, f.want.key, io.NewSectionReader(f.spool, 0, f.size), f.size)
+}
+
+// remove removes a flight from the table: it is over.
+func (x *Index) remove(f *flight) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.removeLocked(f, id)
+	x.removeLocked(f)
 }
 
 // removeLocked is remove for callers that hold the mutex.
-func (x *Index) removeLocked(f *flight, id string) {
-	if x.flights[id] == f {
-		delete(x.flights, id)
-	}
+func (x *Index) removeLocked(f *flight) {
+	x.forget(f)
 	f.over = true
-	_ = x.settle(f) // closing an unlinked file loses nothing
+	_ = x.tidy(f) // closing an unlinked file loses nothing
 }
 
 // errLost means that a file has passed and the cache did not store it.
@@ -206,15 +216,15 @@ func lostWindow(f *flight) error {
 	return farm.Wrap(errLost, farm.CodeUnavailable, "The file %s was not cached, and its beginning is gone. Try again.", f.want.name)
 }
 
-// flight is one file that is being fetched: looked up in the cache, or else downloaded to a spool file that all readers read while it
-// grows. The spool file is unlinked, so it does not outlive the process.
+// flight is one file that is being downloaded to a spool file that all readers read while it grows. The spool file is unlinked, so it does not
+// outlive the process.
 type flight struct {
+	work
 	want  wanted
-	ready chan struct{} // closed when source and size are known, or the fetch has failed
+	id    string        // in the table
+	ready chan struct{} // closed when the size is known, or the download has failed
 
-	// Written before ready is closed.
-	cached bool  // the cache has it: read it there
-	size   int64 // of the whole
+	size int64 // of the whole; written before ready is closed
 
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced when one of the following changes
@@ -226,15 +236,13 @@ type flight struct {
 	err     error
 
 	// Guarded by the Index's mutex.
-	readers  int
-	left     time.Time // when the last reader left
-	over     bool      // no longer in the table of flights
-	reserved int64     // space reserved for it
-	retained bool      // complete, and kept for later requests since no cache has it
+	over     bool  // no longer in the table of flights
+	reserved int64 // space reserved for it
+	retained bool  // complete, and kept for later requests since no cache has it
 }
 
-func newFlight(want wanted) *flight {
-	return &flight{want: want, ready: make(chan struct{}), changed: make(chan struct{}), left: time.Now()}
+func newFlight(want wanted, id string) *flight {
+	return &flight{work: newWork(), want: want, id: id, ready: make(chan struct{}), changed: make(chan struct{})}
 }
 
 // isReady reports whether ready is closed.

@@ -5,7 +5,7 @@
 // It answers GET and HEAD of project pages and of the files that those pages list, and nothing else. It fetches from the
 // configured hosts alone, whatever a page or a redirect says. Responses are cached: pages for PageAge, after which
 // they are revalidated; files under their hash, until Trim removes them. Concurrent requests for the same thing become one request
-// upstream.
+// upstream. What is limited is shared fairly between tenants, and what nobody reads ends (see work).
 //
 // A file's hash is verified during its download. The last byte is passed on only if the hash is right, so no caller ever gets a
 // complete file that is not the one listed. Without its cache the index still works: everything then comes from upstream.
@@ -28,7 +28,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
-	"golang.org/x/sync/singleflight"
 	"golang.org/x/sys/unix"
 
 	"github.com/sandfarm/sandfarm/internal/budget"
@@ -42,6 +41,7 @@ const (
 	pagesAtOnce  = 32       // pages that are read from upstream at once, and as many from the cache
 	largeAtOnce  = 4        // of them, pages over pageLarge: each may need four times its size in memory, and half a KiB a file
 	filesAtOnce  = 64       // files that are read from upstream at once
+	storesAtOnce = 64       // files that are being put into the cache after their download
 	partsAtOnce  = 32       // ranges from the middle of files, for callers that cannot wait for the download
 	absentFor    = time.Minute
 	closeTimeout = 10 * time.Second // for downloaded files that are being put into the cache
@@ -65,19 +65,21 @@ type Index struct {
 	known      *lru[int64]     // sizes of files in the cache
 	marked     *lru[time.Time] // when the use of a file in the cache was recorded
 	refused    *lru[refusal]
-	lookups    singleflight.Group // pages in the cache
-	refreshes  singleflight.Group // pages upstream
-	pageSlots  *semaphore.Weighted
-	readSlots  *semaphore.Weighted // pages from the cache: a slow upstream does not hold these up
-	bigSlots   *semaphore.Weighted // pages over pageLarge, wherever from
-	fileSlots  *semaphore.Weighted
-	slotless   atomic.Int64        // downloads that wait for one of fileSlots
-	partSlots  *semaphore.Weighted // ranges of files that are being downloaded
-	trimming   sync.Mutex
-	spoolMax   int64               // space for downloads in bytes, on disk and in windows
-	spoolRoom  *semaphore.Weighted // the free part of it
-	spooled    atomic.Int64        // the reserved part of it
-	paced      pace                // of warnings
+	lookups    calls          // pages in the cache: a slow upstream does not hold these up
+	refreshes  calls          // pages upstream
+	bigSlots   *budget.Places // pages over pageLarge, wherever from
+	fileSlots  *budget.Places
+	slotless   atomic.Int64 // readers whose download waits for one of fileSlots
+	storeSlots *budget.Places
+	partSlots  *budget.Places // ranges of files that are being downloaded
+
+	lingerSlots *budget.Places // of work without readers
+
+	trimming  sync.Mutex
+	spoolMax  int64               // space for downloads in bytes, on disk and in windows
+	spoolRoom *semaphore.Weighted // the free part of it
+	spooled   atomic.Int64        // the reserved part of it
+	paced     pace                // of warnings
 
 	mu       sync.Mutex
 	flights  map[string]*flight
@@ -102,9 +104,9 @@ func New(cfg Config) (*Index, error) {
 		cfg: cfg, log: cfg.Logger,
 		pages: newLRU[*page](pagesMemory), absent: newLRU[time.Time](absentKept), staleUntil: newLRU[time.Time](absentKept),
 		known: newLRU[int64](knownKept), marked: newLRU[time.Time](knownKept), refused: newLRU[refusal](absentKept),
-		pageSlots: semaphore.NewWeighted(pagesAtOnce), readSlots: semaphore.NewWeighted(pagesAtOnce),
-		bigSlots: semaphore.NewWeighted(largeAtOnce), fileSlots: semaphore.NewWeighted(filesAtOnce),
-		partSlots: semaphore.NewWeighted(partsAtOnce), sharing: map[*page]*shared{},
+		lookups: newCalls(), refreshes: newCalls(), bigSlots: budget.NewPlaces(largeAtOnce),
+		fileSlots: budget.NewPlaces(filesAtOnce), storeSlots: budget.NewPlaces(storesAtOnce),
+		partSlots: budget.NewPlaces(partsAtOnce), lingerSlots: budget.NewPlaces(lingerAtOnce), sharing: map[*page]*shared{},
 		flights: map[string]*flight{}, spare: map[*flight]struct{}{}, running: map[*context.CancelCauseFunc]struct{}{},
 	}
 	x.spoolMax = cfg.spoolBytes()
@@ -120,10 +122,8 @@ func New(cfg Config) (*Index, error) {
 	return x, nil
 }
 
-// begin returns a context for work that outlives its request. Close cancels it and waits until end is called.
+// begin returns a context for work that outlives its request. Close cancels it and waits until end is called. The caller holds the mutex.
 func (x *Index) begin(ctx context.Context) (_ context.Context, end func(), err error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
 	if x.closed {
 		return nil, nil, farm.Wrap(errClosed, farm.CodeUnavailable, "The package index is being closed.")
 	}
@@ -138,6 +138,20 @@ func (x *Index) begin(ctx context.Context) (_ context.Context, end func(), err e
 		x.mu.Unlock()
 		x.wg.Done()
 	}, nil
+}
+
+// background runs f beside its caller, unless the index is closed. Close cancels its context and waits for it.
+func (x *Index) background(ctx context.Context, f func(ctx context.Context)) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	ctx, end, err := x.begin(ctx)
+	if err != nil {
+		return
+	}
+	go func() {
+		defer end()
+		f(ctx)
+	}()
 }
 
 // Close aborts downloads and waits for them. Complete files are still put into the cache. Later requests are rejected.

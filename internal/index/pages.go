@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -68,31 +69,21 @@ func (x *Index) lookup(ctx context.Context, s source) (*page, error) {
 	if !x.cache.use() {
 		return nil, nil
 	}
-	result := x.lookups.DoChan(s.key, func() (any, error) {
-		ctx, end, err := x.begin(ctx)
-		if err != nil {
-			return nil, err
-		}
-		defer end()
-		ctx, cancel := context.WithTimeout(ctx, pageTimeout)
-		defer cancel()
-		if err := x.readSlots.Acquire(ctx, 1); err != nil {
-			return nil, s.from.unreachable(err, context.Cause(ctx))
-		}
-		defer x.readSlots.Release(1)
+	return x.once(ctx, x.lookups, s.key, func(ctx context.Context) (*page, error) {
 		if p, ok := x.pages.get(s.key); ok {
 			return p, nil
 		}
 		r, size, ok := x.cache.get(ctx, s.key, 0, 0)
 		if !ok {
-			return (*page)(nil), nil
+			return nil, nil
 		}
 		defer r.Close()
 		if size > pageLarge {
-			if err := x.bigSlots.Acquire(ctx, 1); err != nil {
-				return nil, s.from.unreachable(err, context.Cause(ctx))
+			place, err := acquire(ctx, x.bigSlots)
+			if err != nil {
+				return nil, s.from.unreachable(err, err)
 			}
-			defer x.bigSlots.Release(1)
+			defer place.Leave()
 		}
 		p, err := decode(r)
 		if err == nil {
@@ -100,60 +91,36 @@ func (x *Index) lookup(ctx context.Context, s source) (*page, error) {
 		}
 		if err != nil {
 			x.cache.failed(ctx, "read page", err)
-			return (*page)(nil), nil
+			return nil, nil
 		}
 		x.pages.put(s.key, p, p.cost())
 		return p, nil
 	})
-	select {
-	case r := <-result:
-		if r.Err != nil {
-			return nil, r.Err
-		}
-		return r.Val.(*page), nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
 }
 
 // refresh asks upstream. If there is an old page it waits only for staleWait; the response then serves later requests.
 func (x *Index) refresh(ctx context.Context, s source, old *page) (*page, error) {
+	waitCtx, cancel := ctx, func() {}
+	if old != nil {
+		slow := farm.Errorf(farm.CodeUnavailable, "The %s is slow.", s.from.name)
+		waitCtx, cancel = context.WithTimeoutCause(ctx, min(staleWait, x.cfg.Timeout), slow)
+	}
+	defer cancel()
 	led := false
-	result := x.refreshes.DoChan(s.key, func() (any, error) {
+	p, err := x.once(waitCtx, x.refreshes, s.key, func(ctx context.Context) (*page, error) {
 		led = true
-		ctx, end, err := x.begin(ctx)
-		if err != nil {
-			return nil, err
-		}
-		defer end()
 		if p, ok := x.pages.get(s.key); ok && x.fresh(p) {
 			return p, nil
 		}
-		ctx, cancel := context.WithTimeout(ctx, pageTimeout)
-		defer cancel()
 		return x.fetchPage(ctx, s, old)
 	})
-	var late <-chan time.Time
-	if old != nil {
-		timer := time.NewTimer(min(staleWait, x.cfg.Timeout))
-		defer timer.Stop()
-		late = timer.C
-	}
-	var err error
-	select {
-	case r := <-result:
-		if r.Shared && !led {
+	if err == nil {
+		if !led {
 			x.count.coalesced.Add(1)
 		}
-		if err = r.Err; err == nil {
-			return r.Val.(*page), nil
-		}
-	case <-late:
-		err = farm.Errorf(farm.CodeUnavailable, "The %s is slow.", s.from.name)
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return p, nil
 	}
-	if old == nil || farm.CodeOf(err) == farm.CodeNotFound {
+	if old == nil || ctx.Err() != nil || farm.CodeOf(err) == farm.CodeNotFound {
 		return nil, err
 	}
 	x.staleUntil.put(s.key, x.cfg.Now().Add(staleFor), 1)
@@ -163,10 +130,6 @@ func (x *Index) refresh(ctx context.Context, s source, old *page) (*page, error)
 
 // fetchPage requests a page from upstream, with the validators of the old one, and stores the response.
 func (x *Index) fetchPage(ctx context.Context, s source, old *page) (*page, error) {
-	if err := x.pageSlots.Acquire(ctx, 1); err != nil {
-		return nil, s.from.unreachable(err, context.Cause(ctx))
-	}
-	defer x.pageSlots.Release(1)
 	p, err := x.ask(ctx, s, old)
 	if farm.CodeOf(err) == farm.CodeNotFound {
 		x.absent.put(s.key, x.cfg.Now().Add(absentFor), 1)
@@ -186,12 +149,7 @@ func (x *Index) keepPage(ctx context.Context, s source, p *page) {
 	if !x.cache.use() {
 		return
 	}
-	ctx, end, err := x.begin(ctx)
-	if err != nil {
-		return
-	}
-	go func() {
-		defer end()
+	x.background(ctx, func(ctx context.Context) {
 		x.keeping.Lock() // an older write of the page must not come after a newer one
 		defer x.keeping.Unlock()
 		if newest, ok := x.pages.get(s.key); ok && newest.Fetched.After(p.Fetched) {
@@ -208,7 +166,7 @@ func (x *Index) keepPage(ctx context.Context, s source, p *page) {
 		if x.cache.put(ctx, s.key, bytes.NewReader(text), int64(len(text))) {
 			x.added(ctx, int64(len(text)))
 		}
-	}()
+	})
 }
 
 // ask makes the request, and a second one if upstream does not have the first form.
@@ -246,10 +204,14 @@ func (x *Index) read(ctx context.Context, s source, old *page, resp *http.Respon
 	if resp.StatusCode != http.StatusOK {
 		return nil, s.from.refused(resp.StatusCode)
 	}
-	body := &capped{r: resp.Body, grow: func() error { return x.bigSlots.Acquire(ctx, 1) }}
+	var place *budget.Place
+	body := &capped{r: resp.Body, grow: func() (err error) {
+		place, err = acquire(ctx, x.bigSlots)
+		return err
+	}}
 	defer func() {
-		if body.grown {
-			x.bigSlots.Release(1)
+		if place != nil {
+			place.Leave()
 		}
 	}()
 	p, err := s.parse(body, resp.Header.Get("Content-Type"), resp.Request.URL)

@@ -120,19 +120,13 @@ func (x *Index) added(ctx context.Context, bytes int64) {
 		x.grown = 0
 	}
 	x.mu.Unlock()
-	if !due {
-		return
+	if due {
+		x.background(ctx, func(ctx context.Context) {
+			if err := x.Trim(ctx); err != nil {
+				x.cache.failed(ctx, "trim", err)
+			}
+		})
 	}
-	trimCtx, end, err := x.begin(ctx)
-	if err != nil {
-		return // closing
-	}
-	go func() {
-		defer end()
-		if err := x.Trim(trimCtx); err != nil {
-			x.cache.failed(trimCtx, "trim", err)
-		}
-	}()
 }
 
 const (
@@ -153,16 +147,11 @@ func (x *Index) used(ctx context.Context, key string) {
 		return
 	}
 	x.marked.put(key, now, 1)
-	markCtx, end, err := x.begin(ctx)
-	if err != nil {
-		return // closing
-	}
-	go func() {
-		defer end()
-		if !x.cache.put(markCtx, markOf(key), strings.NewReader("."), 1) {
+	x.background(ctx, func(ctx context.Context) {
+		if !x.cache.put(ctx, markOf(key), strings.NewReader("."), 1) {
 			x.marked.remove(key)
 		}
-	}()
+	})
 }
 
 // uses are the times of marks by the hash of the value's key: a cache may have a million of them.
@@ -211,17 +200,16 @@ const (
 // retained is a complete file that no cache has, kept for a while.
 type retained struct {
 	flight *flight
-	id     string
 	timer  *time.Timer
 }
 
 // retain keeps a complete file in the table. The caller holds the mutex.
-func (x *Index) retain(f *flight, id string) {
+func (x *Index) retain(f *flight) {
 	if x.closed || f.size > retainMax {
-		x.removeLocked(f, id)
+		x.removeLocked(f)
 		return
 	}
-	p := &retained{flight: f, id: id}
+	p := &retained{flight: f}
 	p.timer = time.AfterFunc(retainFor, func() { x.expire(p) })
 	f.retained = true
 	x.retained = append(x.retained, p)
@@ -255,5 +243,5 @@ func (x *Index) expire(p *retained) {
 func (x *Index) discard(p *retained) {
 	p.timer.Stop()
 	x.retained = slices.DeleteFunc(x.retained, func(q *retained) bool { return q == p })
-	x.removeLocked(p.flight, p.id)
+	x.removeLocked(p.flight)
 }

@@ -249,17 +249,26 @@ func (n *Node) wayOf(s *farm.Sandbox) way {
 func (n *Node) exit(ctx context.Context, s *farm.Sandbox, tenant func() string) (o client.Options, end func()) {
 	switch n.wayOf(s) {
 	case indexOnly:
-		o = client.Options{Egress: n.deps.Index}
+		o = client.Options{Egress: n.index(tenant)}
 		if n.deps.Admit != nil {
 			o.Admit = func() (func(), bool) { return n.deps.Admit(tenant()) }
 		}
 		return o, func() {}
 	case indexAndAll:
 		proxy := n.deps.Exit(ctx, s)
-		return client.Options{Egress: egressproxy.BesideIndex(n.deps.Index, proxy), Proxy: true, Admit: proxy.Admit}, proxy.Close
+		var index http.Handler
+		if n.deps.Index != nil {
+			index = n.index(tenant)
+		}
+		return client.Options{Egress: egressproxy.BesideIndex(index, proxy), Proxy: true, Admit: proxy.Admit}, proxy.Close
 	default:
 		return client.Options{}, func() {}
 	}
+}
+
+// index serves the package indexes to the tenant of the time: a member of the warm pool has none before it is claimed.
+func (n *Node) index(tenant func() string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { n.deps.Index(tenant()).ServeHTTP(w, r) })
 }
 
 // DialPort connects to a port of a sandbox's loopback: straight where the engine runs on this host, else through the agent. ctx bounds the dial. Not

@@ -46,8 +46,8 @@ type Deps struct {
 	UV func(ctx context.Context, arch string) ([]byte, error)
 	// UVVersion is the version of the installer.
 	UVVersion string
-	// Index answers installers in sandboxes whose network is packages or allowlist; nil: they cannot install.
-	Index http.Handler
+	// Index gives what answers installers in a tenant's sandboxes whose network is packages or allowlist; nil: they cannot install.
+	Index func(tenant string) http.Handler
 	// Admit charges a tenant for a connection of a sandbox to the Index until release is called, if there is memory for it; nil: nothing is charged.
 	Admit func(tenant string) (release func(), ok bool)
 	// Exit makes the proxy of a sandbox whose network is allowlist; nil: it reaches nothing.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -273,7 +274,7 @@ func TestEngineWithoutCheckpoints(t *testing.T) {
 func TestConnectionsToTheIndexesAreCharged(t *testing.T) {
 	t.Parallel()
 	var tenants []string
-	n := &Node{deps: Deps{Index: http.NotFoundHandler(), Admit: func(tenant string) (func(), bool) {
+	n := &Node{deps: Deps{Index: func(string) http.Handler { return http.NotFoundHandler() }, Admit: func(tenant string) (func(), bool) {
 		tenants = append(tenants, tenant)
 		return func() {}, false
 	}}}
@@ -302,7 +303,7 @@ func TestConnectionsOfClaimedMembersAreCharged(t *testing.T) {
 	t.Parallel()
 	charged := make(chan string, 1)
 	e := dialled{newNode(t, nil).engine, make(chan net.Conn, 1)}
-	n, err := New(t.Context(), Deps{Engine: e, Log: slog.New(slog.DiscardHandler), Index: http.NotFoundHandler(), Admit: func(tenant string) (func(), bool) {
+	n, err := New(t.Context(), Deps{Engine: e, Log: slog.New(slog.DiscardHandler), Index: func(string) http.Handler { return http.NotFoundHandler() }, Admit: func(tenant string) (func(), bool) {
 		charged <- tenant
 		return func() {}, false
 	}})
@@ -328,6 +329,32 @@ func TestConnectionsOfClaimedMembersAreCharged(t *testing.T) {
 		if got := <-charged; got != step.charged {
 			t.Errorf("connected for %q: %q was charged, want %q", step.as, got, step.charged)
 		}
+	}
+}
+
+// exitless is a proxy that reaches nothing.
+type exitless struct{ http.Handler }
+
+func (exitless) Admit() (func(), bool) { return func() {}, true }
+func (exitless) Close()                {}
+
+// The package index did not know whose sandbox asks, so one tenant could take all of its downloads.
+func TestIndexKnowsTheTenant(t *testing.T) {
+	t.Parallel()
+	for _, network := range []farm.Network{farm.NetworkPackages, farm.NetworkAllowlist} {
+		n := &Node{deps: Deps{
+			Index: func(tenant string) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, tenant) })
+			},
+			Exit: func(context.Context, *farm.Sandbox) Exit { return exitless{http.NotFoundHandler()} },
+		}}
+		tenant := "" // of a member of the warm pool
+		o, end := n.exit(t.Context(), &farm.Sandbox{Spec: farm.SandboxSpec{Network: network}}, func() string { return tenant })
+		tenant = "acme"
+		answer := httptest.NewRecorder()
+		o.Egress.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/pypi/simple/six/", http.NoBody))
+		testbed.Diff(t, string(network), "acme", answer.Body.String())
+		end()
 	}
 }
 

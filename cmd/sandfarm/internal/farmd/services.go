@@ -47,7 +47,7 @@ func (p *Parts) newWorker(e node.Engine, build imageBuilder, version string, cal
 			network, address := p.Redis.Route()
 			return relay.ListenAddress(listen, network, address)
 		},
-		UV: installer(packages), UVVersion: images.InstallerVersion, Index: packages, Egress: p.egress,
+		UV: installer(packages), UVVersion: images.InstallerVersion, Index: packages.For, Egress: p.egress,
 		Listen: func(c queue.ServerConfig) (worker.Server, error) {
 			c.Logger, c.ShutdownTimeout, c.Hook = p.Log, cfg.StopGrace+queueGrace, p.metrics.redis.Hook()
 			return queue.NewServer(p.Redis.Open, c)

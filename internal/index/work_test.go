@@ -1,0 +1,222 @@
+package index_test
+
+import (
+	"context"
+	"crypto/sha512"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/sandfarm/sandfarm/internal/index"
+	"github.com/sandfarm/sandfarm/internal/testbed"
+)
+
+// blocked is an upstream that does not answer requests for some paths until it is released.
+type blocked struct {
+	inProcess
+	blocks func(path string) bool
+
+	mu       sync.Mutex
+	release  chan struct{}
+	now, all int // requests that it does not answer, and how many of those there were
+}
+
+func (b *blocked) RoundTrip(r *http.Request) (*http.Response, error) {
+	if b.blocks(r.URL.Path) {
+		released := b.enter()
+		defer b.leave()
+		select {
+		case <-released:
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		}
+	}
+	return b.inProcess.RoundTrip(r)
+}
+
+func (b *blocked) enter() (released <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.now++
+	b.all++
+	return b.release
+}
+
+func (b *blocked) leave() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.now--
+}
+
+// letGo answers the requests that are there.
+func (b *blocked) letGo() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	close(b.release)
+	b.release = make(chan struct{})
+}
+
+// counts returns how many requests are not answered, and how many of them there were in all.
+func (b *blocked) counts() (now, all int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.now, b.all
+}
+
+// many are the files and pages of an upstream without end.
+func many() http.Handler {
+	mux := http.NewServeMux()
+	write := func(kind, format string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", kind)
+			_, _ = io.WriteString(w, strings.ReplaceAll(format, "NAME", r.PathValue("name")))
+		}
+	}
+	var links, versions strings.Builder
+	for i := range 1000 {
+		wheel, tarball := fmt.Sprintf("f%d.whl", i), fmt.Sprintf("big-1.0.%d.tgz", i)
+		sum := sha512.Sum512([]byte(tarball))
+		fmt.Fprintf(&links, `<a href="/packages/%s#sha256=%s">f</a>`, wheel, sha([]byte(wheel)))
+		fmt.Fprintf(&versions, `,"1.0.%d":{"name":"big","version":"1.0.%d","dist":{"tarball":"http://packages.example.com/packages/%s","integrity":"sha512-%s"}}`,
+			i, i, tarball, base64.StdEncoding.EncodeToString(sum[:]))
+	}
+	mux.HandleFunc("/simple/big/", write("text/html", links.String()))
+	mux.HandleFunc("/simple/{name}/", write("text/html", `<a href="/packages/NAME-1.0.whl">x</a>`))
+	mux.HandleFunc("/registry/big", write("application/json", `{"name":"big","versions":{`+strings.TrimPrefix(versions.String(), ",")+`}}`))
+	mux.HandleFunc("/registry/{name}", write("application/json", `{"name":"NAME","versions":{}}`))
+	mux.HandleFunc("/packages/{name}", write("application/octet-stream", "NAME"))
+	return mux
+}
+
+// begun is an index whose upstream is blocked.
+type begun struct {
+	*index.Index
+	upstream *blocked
+	readers  sync.WaitGroup
+	statuses sync.Map // of answers, by path
+}
+
+func newBegun(t *testing.T, blocks func(path string) bool) *begun {
+	t.Helper()
+	b := &begun{upstream: &blocked{inProcess: inProcess{many()}, blocks: blocks, release: make(chan struct{})}}
+	u := &upstream{Server: &httptest.Server{URL: "http://packages.example.com"}}
+	cfg := u.config()
+	cfg.Cache, cfg.Client, cfg.Dir = newMemory(), &http.Client{Transport: b.upstream}, t.TempDir()
+	var err error
+	b.Index, err = index.New(cfg)
+	testbed.Must(t, err)
+	return b
+}
+
+// read begins to read a path for a tenant.
+func (b *begun) read(ctx context.Context, tenant, path string) {
+	b.readers.Go(func() {
+		defer func() {
+			if p := recover(); p != nil && p != http.ErrAbortHandler { //nolint:errorlint // what is thrown
+				panic(p)
+			}
+		}()
+		answer := httptest.NewRecorder()
+		b.For(tenant).ServeHTTP(answer, httptest.NewRequestWithContext(ctx, http.MethodGet, path, http.NoBody))
+		b.statuses.Store(path, answer.Code)
+	})
+}
+
+func isFile(path string) bool { return strings.HasPrefix(path, "/packages/") }
+func isPage(path string) bool {
+	return !isFile(path) && !strings.HasSuffix(strings.TrimSuffix(path, "/"), "/big")
+}
+
+// kinds are what may be read, each with the number of places of one tenant that is alone.
+var kinds = map[string]struct {
+	path   string
+	blocks func(path string) bool
+	share  int
+}{
+	"Files":     {"/pypi/files/big/f%d.whl", isFile, 32},
+	"Tarballs":  {"/npm/big/-/big-1.0.%d.tgz", isFile, 32},
+	"Pages":     {"/pypi/simple/p%d/", isPage, 16},
+	"Documents": {"/npm/p%d", isPage, 16},
+}
+
+// A sandbox requested thousands of files and left at once: each was downloaded all the same, before what other tenants asked for, and each kept a
+// goroutine until then. What has no reader is not begun, and of what has begun only some continues.
+func TestWhatNobodyReadsEnds(t *testing.T) {
+	t.Parallel()
+	const lingers = 8 // half of lingerAtOnce
+	for name, c := range kinds {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBegun(t, c.blocks)
+				for round := range 2 { // all that the first takes comes back
+					ctx, leave := context.WithCancel(t.Context())
+					for i := range 300 {
+						b.read(ctx, "loud", fmt.Sprintf(c.path, 300*round+i))
+					}
+					synctest.Wait()
+					if now, _ := b.upstream.counts(); now != c.share || b.Works() != 300 {
+						t.Errorf("%d requests to upstream for %d readers of one tenant, want %d", now, b.Works(), c.share)
+					}
+					leave()
+					synctest.Wait()
+					if now, all := b.upstream.counts(); now != lingers || b.Works() != lingers || all != (round+1)*c.share+round {
+						t.Errorf("all have left: %d requests to upstream of %d, %d works; want %d of %d", now, all, b.Works(), lingers, (round+1)*c.share+round)
+					}
+					path := fmt.Sprintf(c.path, 900+round)
+					b.read(t.Context(), "quiet", path)
+					synctest.Wait()
+					if now, _ := b.upstream.counts(); now != lingers+1 {
+						t.Errorf("%d requests to upstream: another tenant waits", now)
+					}
+					b.upstream.letGo()
+					b.readers.Wait()
+					synctest.Wait()
+					if status, _ := b.statuses.Load(path); status != http.StatusOK || b.Works() != 0 {
+						t.Errorf("the other tenant got %v; %d works are left", status, b.Works())
+					}
+				}
+				testbed.Must(t, b.Close())
+			})
+		})
+	}
+}
+
+// One tenant has at most half of the places, and another does not wait behind its requests, not even for the same file.
+func TestTenantsDoNotWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	for name, c := range kinds {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBegun(t, c.blocks)
+				ctx, leave := context.WithCancel(t.Context())
+				for i := range 2 * c.share {
+					b.read(ctx, "loud", fmt.Sprintf(c.path, i))
+					synctest.Wait()
+				}
+				waits := fmt.Sprintf(c.path, 2*c.share-1)
+				for i, tenant := range []string{"quiet", "third"} {
+					b.read(t.Context(), tenant, waits)
+					synctest.Wait()
+					if now, _ := b.upstream.counts(); now != c.share+1 || b.Works() != 2*c.share {
+						t.Errorf("%d tenants read what the loud one waits for: %d requests to upstream for %d works", i+1, now, b.Works())
+					}
+				}
+				leave()
+				b.upstream.letGo()
+				b.readers.Wait()
+				if status, _ := b.statuses.Load(waits); status != http.StatusOK {
+					t.Errorf("the others got %v", status)
+				}
+				testbed.Must(t, b.Close())
+			})
+		})
+	}
+}
