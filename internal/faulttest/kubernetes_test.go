@@ -44,6 +44,7 @@ func TestKubernetes(t *testing.T) {
 		{"APIServerIsStopped", apiServerStopped},
 		{"APIServerIsKilled", apiServerKilled},
 		{"KubeletIsKilled", kubeletKilled},
+		{"CredentialsExpire", credentialsExpired},
 		{"WorkersAreKilled", workersKilled},
 		{"WorkersShareTheNamespace", workersShare},
 		{"PodsAreEvicted", podsEvicted},
@@ -101,6 +102,24 @@ func kubeletKilled(t *testing.T, f *podFarm) {
 	c.Fault(func() { f.node(t, "sh", "-c", "touch /run/kubelet.away && pkill -KILL -x kubelet") }, func() {
 		<-time.After(away)
 		f.node(t, "rm", "/run/kubelet.away")
+	})
+	c.End()
+}
+
+// The token of the workers ends in mid-run, and is renewed later. The cluster accepts nothing from them meanwhile.
+func credentialsExpired(t *testing.T, f *podFarm) {
+	const away = 20 * time.Second
+	c := f.Case(t, "credentials of the workers ended for 20 s under 50 runs")
+	fifty(c, away)
+	c.Fault(func() {
+		f.cluster.Revoke(t)
+		f.Until(time.Minute, "the workers say that the cluster does not answer", func() bool {
+			list, err := f.Client.Workers(t.Context())
+			return err == nil && !slices.ContainsFunc(list, func(w wire.Worker) bool { return w.Problem == "" })
+		})
+	}, func() {
+		<-time.After(away)
+		f.cluster.Admit(t)
 	})
 	c.End()
 }

@@ -21,6 +21,7 @@ type Cluster struct {
 	Env []string
 
 	kubectl string
+	token   string // file with the token of workers
 }
 
 // NewCluster makes a namespace for farms of a built program, and removes it after the test. The test runs in a folder two levels below the module's.
@@ -45,7 +46,9 @@ func NewCluster(t testing.TB, program string) *Cluster {
 	Must(t, os.WriteFile(worker.Kubeconfig, admin, 0o600))
 	user := c.Kubectl(t, "config", "view", "--minify", "-o", "jsonpath={.contexts[0].context.user}")
 	worker.Kubectl(t, "config", "unset", "users."+user)
-	worker.Kubectl(t, "config", "set-credentials", user, "--token="+c.Kubectl(t, "create", "token", "sandfarm-worker"))
+	c.token = filepath.Join(dir, "token")
+	worker.Kubectl(t, "config", "set", "users."+user+".tokenFile", c.token)
+	c.Admit(t)
 
 	binary, err := os.ReadFile(program)
 	Must(t, err)
@@ -64,6 +67,23 @@ func NewCluster(t testing.TB, program string) *Cluster {
 		"SANDFARM_KUBERNETES_AGENT_IMAGE=" + image, "SANDFARM_KUBERNETES_IMAGES=python=" + python,
 	}
 	return c
+}
+
+// key is the Secret with which the token of workers ends.
+const key = "sandfarm-worker-key"
+
+// Admit gives the workers a token.
+func (c *Cluster) Admit(t testing.TB) {
+	t.Helper()
+	c.Kubectl(t, "create", "secret", "generic", key)
+	token := c.Kubectl(t, "create", "token", "sandfarm-worker", "--bound-object-kind=Secret", "--bound-object-name="+key)
+	Must(t, os.WriteFile(c.token, []byte(token), 0o600))
+}
+
+// Revoke ends the token of the workers, as when it has expired.
+func (c *Cluster) Revoke(t testing.TB) {
+	t.Helper()
+	c.Kubectl(t, "delete", "secret", key)
 }
 
 // Kubectl runs a command of kubectl in the namespace, which must succeed, and returns its output.
