@@ -41,7 +41,8 @@ const (
 	pagesAtOnce  = 32       // pages that are read from upstream at once, and as many from the cache
 	largeAtOnce  = 4        // of them, pages over pageLarge: each may need four times its size in memory, and half a KiB a file
 	filesAtOnce  = 64       // files that are read from upstream at once
-	storesAtOnce = 64       // files that are being put into the cache after their download
+	storesAtOnce = 64       // files that are being put into the cache after their download, and marks of use
+	keptLeast    = 64 << 10 // what a page that is being put there counts as at least, of pagesMemory for all of them
 	partsAtOnce  = 32       // ranges from the middle of files, for callers that cannot wait for the download
 	absentFor    = time.Minute
 	closeTimeout = 10 * time.Second // for downloaded files that are being put into the cache
@@ -59,7 +60,8 @@ type Index struct {
 	cache     *guard
 
 	pages      *lru[*page]
-	keeping    sync.Mutex      // pages are written to the cache one at a time
+	keeping    chan struct{} // has the page that is being written to the cache: one at a time
+	keepRoom   *semaphore.Weighted
 	absent     *lru[time.Time] // until when a project is not asked for again
 	staleUntil *lru[time.Time] // until when an old page is served without asking again
 	known      *lru[int64]     // sizes of files in the cache
@@ -104,7 +106,7 @@ func New(cfg Config) (*Index, error) {
 		cfg: cfg, log: cfg.Logger,
 		pages: newLRU[*page](pagesMemory), absent: newLRU[time.Time](absentKept), staleUntil: newLRU[time.Time](absentKept),
 		known: newLRU[int64](knownKept), marked: newLRU[time.Time](knownKept), refused: newLRU[refusal](absentKept),
-		lookups: newCalls(), refreshes: newCalls(), bigSlots: budget.NewPlaces(largeAtOnce),
+		keeping: make(chan struct{}, 1), keepRoom: semaphore.NewWeighted(pagesMemory), lookups: newCalls(), refreshes: newCalls(), bigSlots: budget.NewPlaces(largeAtOnce),
 		fileSlots: budget.NewPlaces(filesAtOnce), storeSlots: budget.NewPlaces(storesAtOnce),
 		partSlots: budget.NewPlaces(partsAtOnce), lingerSlots: budget.NewPlaces(lingerAtOnce), sharing: map[*page]*shared{},
 		flights: map[string]*flight{}, spare: map[*flight]struct{}{}, running: map[*context.CancelCauseFunc]struct{}{},

@@ -144,14 +144,19 @@ func (x *Index) fetchPage(ctx context.Context, s source, old *page) (*page, erro
 	return p, nil
 }
 
-// keepPage puts a page into the cache in the background.
+// keepPage puts a page into the cache in the background, unless too many are waiting for that: they stay in memory meanwhile.
 func (x *Index) keepPage(ctx context.Context, s source, p *page) {
 	if !x.cache.use() {
 		return
 	}
+	room := min(max(p.cost(), keptLeast), pagesMemory)
+	if !x.keepRoom.TryAcquire(room) {
+		return
+	}
 	x.background(ctx, func(ctx context.Context) {
-		x.keeping.Lock() // an older write of the page must not come after a newer one
-		defer x.keeping.Unlock()
+		defer x.keepRoom.Release(room)
+		x.keeping <- struct{}{} // an older write of the page must not come after a newer one
+		defer func() { <-x.keeping }()
 		if newest, ok := x.pages.get(s.key); ok && newest.Fetched.After(p.Fetched) {
 			return // a newer page follows
 		}

@@ -146,8 +146,13 @@ func (x *Index) used(ctx context.Context, key string) {
 	if at, ok := x.marked.get(key); ok && now.Sub(at) < usedEvery {
 		return
 	}
+	place := tryAcquire(tenantOf(ctx), x.storeSlots)
+	if place == nil {
+		return // the next use is recorded
+	}
 	x.marked.put(key, now, 1)
 	x.background(ctx, func(ctx context.Context) {
+		defer place.Leave()
 		if !x.cache.put(ctx, markOf(key), strings.NewReader("."), 1) {
 			x.marked.remove(key)
 		}
@@ -195,6 +200,8 @@ func (u uses) orphan(key string) bool {
 const (
 	retainFor = 2 * time.Minute // how long a file without a cache is retained: installers read one in several requests
 	retainMax = 2 << 30         // total bytes of such files
+	// retainedFiles is how many there are at most, since each is an open file.
+	retainedFiles = 256
 )
 
 // retained is a complete file that no cache has, kept for a while.
@@ -213,7 +220,7 @@ func (x *Index) retain(f *flight) {
 	p.timer = time.AfterFunc(retainFor, func() { x.expire(p) })
 	f.retained = true
 	x.retained = append(x.retained, p)
-	for total := x.retainedBytes(); total > retainMax; total = x.retainedBytes() {
+	for len(x.retained) > retainedFiles || x.retainedBytes() > retainMax {
 		x.discard(x.retained[0])
 	}
 }

@@ -102,12 +102,12 @@ type begun struct {
 	statuses sync.Map // of answers, by path
 }
 
-func newBegun(t *testing.T, blocks func(path string) bool) *begun {
+func newBegun(t *testing.T, blocks func(path string) bool, cache index.Cache) *begun {
 	t.Helper()
 	b := &begun{upstream: &blocked{inProcess: inProcess{many()}, blocks: blocks, release: make(chan struct{})}}
 	u := &upstream{Server: &httptest.Server{URL: "http://packages.example.com"}}
 	cfg := u.config()
-	cfg.Cache, cfg.Client, cfg.Dir = newMemory(), &http.Client{Transport: b.upstream}, t.TempDir()
+	cfg.Cache, cfg.Client, cfg.Dir = cache, &http.Client{Transport: b.upstream}, t.TempDir()
 	var err error
 	b.Index, err = index.New(cfg)
 	testbed.Must(t, err)
@@ -154,7 +154,7 @@ func TestWhatNobodyReadsEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				b := newBegun(t, c.blocks)
+				b := newBegun(t, c.blocks, newMemory())
 				for round := range 2 { // all that the first takes comes back
 					ctx, leave := context.WithCancel(t.Context())
 					for i := range 300 {
@@ -195,7 +195,7 @@ func TestTenantsDoNotWaitForEachOther(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				b := newBegun(t, c.blocks)
+				b := newBegun(t, c.blocks, newMemory())
 				ctx, leave := context.WithCancel(t.Context())
 				for i := range 2 * c.share {
 					b.read(ctx, "loud", fmt.Sprintf(c.path, i))
@@ -219,4 +219,54 @@ func TestTenantsDoNotWaitForEachOther(t *testing.T) {
 			})
 		})
 	}
+}
+
+// full is a cache that takes nothing until it is released, and counts what it is given.
+type full struct {
+	*memory
+	release chan struct{}
+
+	mu    sync.Mutex
+	given map[string]int // by the first two parts of the key
+}
+
+func (f *full) Put(ctx context.Context, key string, r io.Reader, size int64) error {
+	f.mu.Lock()
+	f.given[strings.Join(strings.Split(key, "/")[:2], "/")]++
+	f.mu.Unlock()
+	select {
+	case <-f.release:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return f.memory.Put(ctx, key, r, size)
+}
+
+// While the cache takes nothing, what one tenant reads does not pile up: neither files and pages to be stored, nor open files.
+func TestWhatIsToBeStoredIsBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cache := &full{memory: newMemory(), release: make(chan struct{}), given: map[string]int{}}
+		b := newBegun(t, func(string) bool { return false }, cache)
+		for i := range 400 {
+			b.read(t.Context(), "loud", fmt.Sprintf("/pypi/files/big/f%d.whl", i))
+			synctest.Wait()
+		}
+		if n := b.Works(); n != 32+256 {
+			t.Errorf("%d files are being stored or retained", n)
+		}
+		for i := range 600 {
+			b.read(t.Context(), "loud", fmt.Sprintf("/pypi/simple/p%d/", i))
+			synctest.Wait()
+		}
+		close(cache.release)
+		b.readers.Wait()
+		synctest.Wait()
+		cache.mu.Lock()
+		if f, p := cache.given["index/file"], cache.given["index/page"]; f != 32 || p < 400 || p > 512 {
+			t.Errorf("%d files and %d pages were stored", f, p)
+		}
+		cache.mu.Unlock()
+		testbed.Must(t, b.Close())
+	})
 }
