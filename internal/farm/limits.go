@@ -64,17 +64,17 @@ type Limits struct {
 	MaxArtifactBytes   int64 `json:"max_artifact_bytes" toml:"max_artifact_bytes" min:"1" doc:"Bytes of one artifact."`
 	LinkSeconds        int   `json:"link_seconds" toml:"link_seconds" min:"1" doc:"Lifetime of a download link."`
 	RetentionSeconds   int   `json:"retention_seconds" toml:"retention_seconds" min:"1" doc:"How long finished jobs and their artifacts are kept."`
-	ClosedSeconds      int   `json:"closed_seconds" toml:"-"` // how long closed sandboxes stay readable
+	ClosedSeconds      int   `json:"closed_seconds" toml:"-"`      // how long closed sandboxes stay readable
 	IdempotencySeconds int   `json:"idempotency_seconds" toml:"-"` // how long an Idempotency-Key is remembered
 	HiddenSeconds      int   `json:"-" toml:"-"`                   // How long records of reads are kept
 	MaxQueueDepth      int   `json:"max_queue_depth" toml:"-"`     // Jobs of a tenant that wait in one queue
 	QueueShare         int   `json:"-" toml:"-"`                   // Tasks of a tenant in one queue that no worker has begun. Its other runnable jobs are parked, so jobs of other tenants wait behind this many at most. Reads of files, interrupts and restarts have such a share for each kind, and count until they end: so many of a tenant run at once in one queue, and worker.slots should be at least eight times as many
 	MaxFinished        int   `json:"-" toml:"-"`                   // Jobs of a tenant that are kept. Beyond it the oldest finished ones are removed before retention_seconds have passed, with their Idempotency-Keys; their artifacts stay
-	MaxCallbacks       int   `json:"-" toml:"-"` // callbacks of a tenant that are not delivered. Beyond it the oldest are given up, and their jobs may be removed like others: see MaxFinished
-	MaxQueued          int   `json:"max_queued" toml:"-"` // unfinished jobs of a tenant that has no quota max_queued of its own
-	MaxKeys            int   `json:"-" toml:"-"`          // API keys made at run time
-	MaxAudit           int   `json:"-" toml:"-"`          // Entries of the audit that are kept of each tenant
-	UsageDays          int   `json:"-" toml:"-"`          // Days for which the usage of a tenant is kept
+	MaxCallbacks       int   `json:"-" toml:"-"`                   // callbacks of a tenant that are not delivered. Beyond it the oldest are given up, and their jobs may be removed like others: see MaxFinished
+	MaxQueued          int   `json:"max_queued" toml:"-"`          // unfinished jobs of a tenant that has no quota max_queued of its own
+	MaxKeys            int   `json:"-" toml:"-"`                   // API keys made at run time
+	MaxAudit           int   `json:"-" toml:"-"`                   // Entries of the audit that are kept of each tenant
+	UsageDays          int   `json:"-" toml:"-"`                   // Days for which the usage of a tenant is kept
 
 	// Quotas are those of tenants without their own. They are a table of settings of their own, and shown by GET /v1/usage.
 	Quotas Quotas `json:"-" toml:"-" doc:"Quotas of tenants without their own."`

@@ -118,7 +118,9 @@ func TestKeyRevokeOfTheLastAdmin(t *testing.T) {
 	f := newFarm(t)
 	f.keyRoutes()
 	f.Routes["GET /v1/keys"] = f.gives(http.StatusOK, wire.List[wire.Key]{Items: []wire.Key{
-		{ID: "key_1", Scopes: []string{"admin", "run"}}, {ID: "key_2", Scopes: []string{"admin"}}, {ID: "key_3", Scopes: []string{"run"}},
+		{ID: "key_1", Scopes: []string{"admin", "run"}},
+		{ID: "key_2", Scopes: []string{"admin"}},
+		{ID: "key_3", Scopes: []string{"run"}},
 		{ID: "key_4", Scopes: []string{"admin"}, ExpiresAt: &past},
 	}})
 	for args, want := range map[string]string{
