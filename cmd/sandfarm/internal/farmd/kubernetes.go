@@ -175,9 +175,9 @@ func installAgent(dir string, readable bool) error {
 	}
 	path, err := exec.LookPath("uv")
 	if err != nil {
-		return nil //nolint:nilerr // sandboxes install with pip then
+		return nil // sandboxes install with pip then
 	}
-	uv, err := os.Open(path) //nolint:gosec // G304: a program of this image
+	uv, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("read the installer: %w", err)
 	}
@@ -187,7 +187,7 @@ func installAgent(dir string, readable bool) error {
 
 // install writes a program. It copies: its container has less memory than two programs need.
 func install(path string, program io.Reader, mode os.FileMode) error {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600) //nolint:gosec // G304: a path of the caller's own
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
 	}
