@@ -73,6 +73,16 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
+// A put of an object that is not there yet cannot fail for that. Who takes not_found for a file of the sandbox that has vanished would leave it out.
+func TestPutToAnotherServerIsUnavailable(t *testing.T) {
+	t.Parallel()
+	other := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(other.Close)
+	_, err := newStore(t, blob.Config{Endpoint: other.URL, AccessKey: "k", SecretKey: "s", Bucket: "b", Region: "r"}).
+		Put(t.Context(), "k", strings.NewReader("x"), 1, blob.PutOptions{})
+	testbed.Diff(t, "code", farm.CodeUnavailable, farm.CodeOf(err))
+}
+
 func TestUnavailable(t *testing.T) {
 	t.Parallel()
 	refused := listen(t, "127.0.0.1:0")

@@ -204,5 +204,9 @@ func (s *source) failed(ctx context.Context, err error) error {
 	if s.err != nil {
 		return s.err
 	}
-	return toFarm(ctx, err, "put object")
+	err = toFarm(ctx, err, "put object")
+	if farm.CodeOf(err) == farm.CodeNotFound { // of no object: another server answers at the address
+		return unavailable(err)
+	}
+	return err
 }
