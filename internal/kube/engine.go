@@ -124,12 +124,12 @@ func connection(file string) (*rest.Config, string, error) {
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(&clientcmd.ClientConfigLoadingRules{ExplicitPath: file}, &clientcmd.ConfigOverrides{})
 	if file == "" {
 		if _, err := rest.InClusterConfig(); err != nil {
-			return nil, "", errors.New("kubernetes.kubeconfig is not set, and this process has no service account of a cluster: set it to a kubeconfig file")
+			return nil, "", errors.New("KUBECONFIG is not set, and this process has no service account of a cluster: set it to a kubeconfig file")
 		}
 	}
 	where, err := loader.ClientConfig()
 	if err != nil {
-		return nil, "", fmt.Errorf("read kubernetes.kubeconfig %s: %w", file, err)
+		return nil, "", fmt.Errorf("read the KUBECONFIG %s: %w", file, err)
 	}
 	namespace, _, err := loader.Namespace()
 	if err != nil {

@@ -128,7 +128,7 @@ func TestSettings(t *testing.T) {
 	}
 	for says, cfg := range map[string]Config{
 		"has no service account of a cluster": {AgentImage: "x"},
-		"read kubernetes.kubeconfig":          {Kubeconfig: broken, AgentImage: "x"},
+		"read the KUBECONFIG":                 {Kubeconfig: broken, AgentImage: "x"},
 		`names the model "NVIDIA A100"`:       {Kubeconfig: whole, Namespace: "boxes", AgentImage: "x", GPUModels: []string{"Tesla-T4", "NVIDIA A100"}},
 	} {
 		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), says) {

@@ -207,7 +207,8 @@ func share(limit int64, overcommit float64) int64 {
 	return max(int64(float64(limit)/max(overcommit, 1)), 1)
 }
 
-// place is a writable directory. All are in memory, so all count against the sandbox's limit, and none can fill the machine's disk.
+// place is a writable directory. All are in memory, so all count against the sandbox's limit. On the machine's disk is only the file of the
+// termination message, which the kubelet does not bound (docs/kubernetes.md).
 type place struct {
 	name, path string
 	mb         int

@@ -63,7 +63,7 @@ func NewCluster(t testing.TB, program string) *Cluster {
 	_, err = output("../../deploy/kubernetes/cluster.sh", "load", image, python)
 	Must(t, err)
 	c.Env = []string{
-		"SANDFARM_ENGINE_KIND=kubernetes", "SANDFARM_ENGINE_NAMESPACE=" + c.Namespace, "SANDFARM_KUBERNETES_KUBECONFIG=" + worker.Kubeconfig,
+		"SANDFARM_ENGINE_KIND=kubernetes", "SANDFARM_ENGINE_NAMESPACE=" + c.Namespace, "KUBECONFIG=" + worker.Kubeconfig,
 		"SANDFARM_KUBERNETES_AGENT_IMAGE=" + image, "SANDFARM_KUBERNETES_IMAGES=python=" + python,
 	}
 	return c

@@ -37,9 +37,8 @@ const (
 // it: the kubelets run on.
 const apiServerTimeout = 10 * time.Minute
 
-// KubernetesSettings are those of engine.kind = "kubernetes". The namespace is engine.namespace, RuntimeClasses are the runtimes of engine.
+// KubernetesSettings are those of engine.kind = "kubernetes". The cluster is that of the file in KUBECONFIG, as for kubectl, or of the worker's Pod. The namespace is engine.namespace, RuntimeClasses are the runtimes of engine.
 type KubernetesSettings struct {
-	Kubeconfig string   `toml:"kubeconfig" doc:"File with the address of the cluster and credentials. Empty: the service account of the worker's Pod."`
 	AgentImage string   `toml:"agent_image" doc:"Image of this program, by digest, such as registry.example.com/sandfarm@sha256:…: it brings the agent into the Pods of sandboxes. Required."`
 	Images     []string `toml:"images" doc:"Images of sandboxes as pairs of their name and where the cluster gets them, by digest, such as python=registry.example.com/sandbox-python@sha256:…. Required."`
 	Seccomp    string   `toml:"seccomp" doc:"Seccomp profile of sandboxes: a file below the kubelet's folder for profiles, which must be on every machine. Empty: the default of the container runtime."`
@@ -82,7 +81,7 @@ func (s *Settings) kubernetes(log *slog.Logger, observe func(string, time.Durati
 		return nil, err
 	}
 	return kube.New(kube.Config{
-		Kubeconfig: s.Kubernetes.Kubeconfig, Namespace: s.Engine.Namespace, Runtime: s.Engine.Runtime, AgentImage: s.Kubernetes.AgentImage, Seccomp: s.Kubernetes.Seccomp,
+		Kubeconfig: os.Getenv("KUBECONFIG"), Namespace: s.Engine.Namespace, Runtime: s.Engine.Runtime, AgentImage: s.Kubernetes.AgentImage, Seccomp: s.Kubernetes.Seccomp,
 		Images: offered, GPUModels: models, MemoryOvercommit: s.Worker.MemoryOvercommit, CPUOvercommit: s.Worker.CPUOvercommit, Logger: log, Observe: observe,
 	})
 }

@@ -76,7 +76,7 @@ type S3Settings struct {
 
 // EngineSettings name the engine of the sandboxes.
 type EngineSettings struct {
-	Kind    string `toml:"kind" default:"docker" oneof:"docker kubernetes" doc:"What runs the sandboxes: a Docker engine, or a namespace of a Kubernetes cluster (section kubernetes, docs/kubernetes.md)."`
+	Kind    string `toml:"kind" default:"docker" oneof:"docker kubernetes" doc:"What runs the sandboxes: a Docker engine, or a namespace of the Kubernetes cluster that KUBECONFIG or the worker's own Pod names (docs/kubernetes.md)."`
 	Host    string `toml:"host" doc:"Address of the engine, such as unix:///var/run/docker.sock. Empty: DOCKER_HOST, or the default socket."`
 	Runtime string `toml:"runtime" doc:"OCI runtime of sandboxes, such as runsc (gVisor); in a cluster, a RuntimeClass. Empty: the default of the engine. A worker does not start if the engine lacks it."`
 	// Runtimes do not include Runtime.
