@@ -251,10 +251,12 @@ func TestJupyterClientsThatNeverRead(t *testing.T) {
 	silent, f := b.frontend(k.ID, "?session_id=silent"), b.frontend(k.ID, "?session_id=s")
 	f.next = 100 // its messages have ids of their own
 	word := strings.Repeat("x", 100_000)
-	for range 20 { // more than its connection and what waits for it hold
-		silent.send("shell", "execute_request", map[string]any{"code": "print " + word})
-	}
 	p := newPage()
+	for range 20 { // more than its connection and what waits for it hold
+		for id := silent.send("shell", "execute_request", map[string]any{"code": "print " + word}); !p.idle[id]; {
+			p.show(f.read())
+		}
+	}
 	cell := f.send("shell", "execute_request", map[string]any{"code": "print one"})
 	p.until(f, cell)
 	if p.output[cell] != "one\n" {

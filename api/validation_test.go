@@ -373,7 +373,7 @@ func TestBodiesOfTooManyValuesAreRefused(t *testing.T) {
 			t.Errorf("%s: %s", target, p.Detail)
 		}
 	}
-	answer, text := b.do("POST", "/mcp", many, "Content-Type", "application/json")
+	answer, text := b.do("POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","arguments":{"x":`+many+`}}}`, "Content-Type", "application/json")
 	if answer.StatusCode != large || !strings.Contains(string(text), "250000 values") {
 		t.Errorf("/mcp: %d %s", answer.StatusCode, text)
 	}
