@@ -116,6 +116,7 @@ compose-down: ## stop the farm of `make compose` and remove its containers and s
 
 # REGISTRY=registry.example.com/sandfarm; PUSH='kind load docker-image' for a cluster that has no registry.
 cluster-images: ## build the images of a farm in a cluster, push them to REGISTRY, and write them into bin/images.yaml (docs/kubernetes.md)
+	@: $${REGISTRY:?is not set: name the registry, such as REGISTRY=registry.example.com/sandfarm}
 	@deploy/setup.sh cluster-images
 	@$(MAKE) --no-print-directory compose-stage
 	@cp "$(SANDFARM_TEST_UV)" bin/image/farm/uv

@@ -180,7 +180,7 @@ func named(t *tool, message string) string {
 	case strings.HasPrefix(message, "packages[") || strings.HasPrefix(message, "packages is "):
 		for _, p := range t.params {
 			if p.name == "package_names" {
-				return "package_names" + strings.TrimPrefix(message, "packages")
+				return strings.ReplaceAll("package_names"+strings.TrimPrefix(message, "packages"), " packages[", " package_names[")
 			}
 		}
 	}

@@ -230,7 +230,7 @@ func (s *Service) hosts(ctx context.Context, p *problems, tenant string, given [
 		case r.Any():
 			p.addf(pointer, "the rule %q is for operators: name hosts, such as api.example.com or *.example.com", r)
 		case !r.Covered(s.options.Allow):
-			p.addf(pointer, "the rule %q is not within what this farm allows: %s", r, ceiling(s.options.Allow))
+			p.addf(pointer, "the rule %q is not within what this farm allows (its setting egress.allow): %s", r, ceiling(s.options.Allow))
 		case !lists.Hosts.Covers(r):
 			p.addf(pointer, "the rule %q is not within what your tenant may reach: %s", r, ceiling(lists.Hosts.Rules))
 		case !slices.Contains(out, r.String()):

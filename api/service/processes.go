@@ -29,7 +29,10 @@ func (s *Service) reach(ctx context.Context, tenant, id string) (*farm.Sandbox, 
 	if err != nil {
 		return nil, relay.Agent{}, err
 	}
-	if !box.State.Reachable() {
+	switch {
+	case box.State.Final():
+		return nil, relay.Agent{}, farm.Conflictf("Sandbox %s is %s and accepts no more work. Create a new one.", box.ID, box.State)
+	case !box.State.Reachable():
 		return nil, relay.Agent{}, farm.Conflictf("Sandbox %s is %s; its processes and ports can be reached while it is ready or busy.", box.ID, box.State)
 	}
 	if s.Agents == nil {

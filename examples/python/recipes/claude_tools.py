@@ -26,7 +26,7 @@ def ask(question: str) -> str:
     messages = [{"role": "user", "content": question}]
     with Sandbox(ttl=900) as box:
         for _ in range(10):
-            answer = client.messages.create(model="claude-sonnet-4-5", max_tokens=4096, messages=messages, tools=[TOOL])
+            answer = client.messages.create(model="claude-sonnet-5", max_tokens=4096, messages=messages, tools=[TOOL])
             if answer.stop_reason != "tool_use":
                 return "".join(block.text for block in answer.content if block.type == "text")
             results = []

@@ -173,7 +173,8 @@ func (a *app) keyRevoke() *cobra.Command {
 	return a.verb(&cobra.Command{
 		Use: "revoke ID…", Aliases: []string{"rm"}, Short: "Revoke API keys",
 		Long: `Revokes API keys. Requests in progress with them end within five seconds; jobs that they started continue. When no key is left
-that can make others (scope admin), new ones are made on the farm's host: key create --local --tenant NAME --scope admin --scope run.`,
+that can make others (scope admin), new ones are made on the farm's host: key create --local --tenant NAME --scope admin --scope run.
+A farm without any key is open to everyone on its machine after a restart, unless api.require_keys (SANDFARM_API_REQUIRE_KEYS) is set.`,
 		Example:           "  sandfarm key revoke key_…",
 		ValidArgsFunction: a.every(a.keyIDs),
 	}, argCount(1, -1, "the key's ID"), func(ctx context.Context, c *client.Client, args []string) error {
@@ -189,7 +190,7 @@ that can make others (scope admin), new ones are made on the farm's host: key cr
 			errs = append(errs, about("revoke key "+id, err))
 		}
 		if lastAdmin(before, revoked, time.Now()) {
-			fmt.Fprintln(a.Err, "note: No key is left that can make others (scope admin). On the farm's host, sandfarm key create --local --tenant NAME --scope admin --scope run makes one.")
+			fmt.Fprintln(a.Err, "note: No key is left that can make others (scope admin). On the farm's host, sandfarm key create --local --tenant NAME --scope admin --scope run makes one. If no key is left at all, everyone on that machine may use the farm after a restart, unless api.require_keys (SANDFARM_API_REQUIRE_KEYS) is set.")
 		}
 		return errors.Join(errs...)
 	})

@@ -113,7 +113,7 @@ func TestKeyLsAndRevoke(t *testing.T) {
 // Who revokes the last key that can make others reads where the next one is made.
 func TestKeyRevokeOfTheLastAdmin(t *testing.T) {
 	t.Parallel()
-	const note = "note: No key is left that can make others (scope admin). On the farm's host, sandfarm key create --local --tenant NAME --scope admin --scope run makes one.\n"
+	const note = "note: No key is left that can make others (scope admin). On the farm's host, sandfarm key create --local --tenant NAME --scope admin --scope run makes one. If no key is left at all, everyone on that machine may use the farm after a restart, unless api.require_keys (SANDFARM_API_REQUIRE_KEYS) is set.\n"
 	past := time.Now().Add(-time.Minute)
 	f := newFarm(t)
 	f.keyRoutes()

@@ -91,7 +91,7 @@ func inNode(name string, err error) error {
 		return err
 	}
 	at := quoteOne(filepath.Base(name))
-	return errors.Join(err, &hint{text: fmt.Sprintf("JavaScript runs as a command in an image with Node: sandfarm cp %s ID: and then sandfarm exec ID %s", quoteOne(name), quoteOne("node "+at))})
+	return errors.Join(err, &hint{text: fmt.Sprintf("JavaScript runs as a command in an image with Node: ID=$(sandfarm sandbox create --image node), sandfarm cp %s $ID: and then sandfarm exec $ID %s", quoteOne(name), quoteOne("node "+at))})
 }
 
 func (a *app) runFile(ctx context.Context, c *client.Client, name string, f *runFlags) error {

@@ -185,8 +185,8 @@ func TestRunSaysHowElseCodeRuns(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "x.js")
 	put(t, file, "1")
 	for want, args := range map[string][]string{
-		"sandfarm exec ID 'node x.js'\n": {"run", file, "-s", "sbx_1"},
-		"no such language.\n":            {"run", "-", "-s", "sbx_1", "--lang", "perl"},
+		": ID=$(sandfarm sandbox create --image node), sandfarm cp " + file + " $ID: and then sandfarm exec $ID 'node x.js'\n": {"run", file, "-s", "sbx_1"},
+		"no such language.\n": {"run", "-", "-s", "sbx_1", "--lang", "perl"},
 		"code gets no arguments, such as \"a\": pass values with -e NAME=VALUE, or copy plot.py into a sandbox (sandfarm cp) and run it there (sandfarm exec). See \"sandfarm run --help\"\n": {"run", "plot.py", "a", "b"},
 	} {
 		if got := f.sandfarm(t.Context(), "1", args...); !strings.HasSuffix(got.stderr, want) {

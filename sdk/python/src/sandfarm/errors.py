@@ -181,6 +181,9 @@ class JobFailed(JobError):
 class JobTimedOut(JobError):
     """The job exceeded its `timeout`. `result` has the output until then."""
 
+    def __str__(self) -> str:
+        return self.message
+
 
 class JobCanceled(JobError):
     """The job was canceled, or its sandbox was closed. `result` has the output until then."""
@@ -241,13 +244,18 @@ _CODE_BY_STATUS: Mapping[int, str] = {
 }
 
 
+def _as_here(text: str) -> str:
+    """A text of the farm with the name that an argument has in this package."""
+    return text.replace("timeout_seconds", "timeout")
+
+
 def error_from_problem(
     status: int, problem: Mapping[str, Any], *, title: str, request_id: str, retry_after: float
 ) -> SandfarmError:
     """The error for an answer with a status of 400 or above. `problem` is its JSON; empty if it has none."""
     code = str(problem.get("code") or _CODE_BY_STATUS.get(status) or ("invalid" if 400 <= status < 500 else "internal"))
     title = str(problem.get("title") or title)
-    message = str(problem.get("detail") or title or "no reason given")
+    message = _as_here(str(problem.get("detail") or title or "no reason given"))
     if status == 401:
         message += " Set SANDFARM_API_KEY, or pass api_key."
     return _BY_CODE.get(code, SandfarmError)(
@@ -267,4 +275,4 @@ def error_from_job(job: Job) -> JobError:
     if job.error is None:
         code = "conflict" if cls in {JobTimedOut, JobCanceled} else "internal"
         return cls(f"the job {job.id} is {job.state}", job=job, code=code)
-    return cls(job.error.message, job=job, code=job.error.code)
+    return cls(_as_here(job.error.message), job=job, code=job.error.code)
