@@ -264,6 +264,21 @@ func TestJupyterClientsThatNeverRead(t *testing.T) {
 	}
 }
 
+// A client that goes on sending although its messages are refused is cut off: each refusal costs an answer.
+func TestJupyterFloodsEnd(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	f := b.frontend(b.kernel().ID, "?session_id=s")
+	f.send("shell", "execute_request", map[string]any{"code": "block"})
+	go func() {
+		for err := error(nil); err == nil; {
+			err = f.conn.Write(t.Context(), websocket.MessageText,
+				[]byte(`{"header":{"msg_id":"m","msg_type":"comm_info_request","session":"s"},"channel":"shell","parent_header":{},"metadata":{},"content":{},"buffers":[]}`))
+		}
+	}()
+	f.closed(websocket.StatusTryAgainLater)
+}
+
 // What the farm left out of a cell's output is told in the cell.
 func TestJupyterShowsNotes(t *testing.T) {
 	t.Parallel()

@@ -225,6 +225,9 @@ func (at *socket) read(conn context.Context, to *session) error {
 		}
 		to.use(at)
 		to.take(&work{message: m, hold: hold, size: len(raw), weight: size}) //nolint:contextcheck // work outlives the connection
+		if to.floods() {
+			return websocket.CloseError{Code: websocket.StatusTryAgainLater, Reason: "too many messages wait for their turn"}
+		}
 	}
 }
 

@@ -162,6 +162,7 @@ type guardedBody struct {
 
 	buf  []byte // what has been read
 	free int    // how much of it may be passed on
+	more int    // how much of it has not been searched
 	err  error  // after it
 }
 
@@ -178,13 +179,19 @@ func (g *guardedBody) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// fill reads more. Withheld bytes are searched again together with the new ones.
+// fill reads more. Withheld bytes are searched again together with the new ones, so short reads are gathered before: else a host that sends single bytes
+// would have all of them searched for each.
 func (g *guardedBody) fill(size int) {
 	kept := len(g.buf)
 	buf := make([]byte, kept+size)
 	copy(buf, g.buf)
 	n, err := g.from.Read(buf[kept:])
 	g.buf, g.err = buf[:kept+n], err
+	g.more += n
+	if err == nil && g.more < g.sought.longest/16 && bytes.IndexByte(g.buf[kept:], '\n') < 0 {
+		return
+	}
+	g.more = 0
 	switch {
 	case g.sought.found(g.buf):
 		g.found()

@@ -89,6 +89,19 @@ func TestLinesOfAnAnswerPassAtOnce(t *testing.T) {
 	}
 }
 
+// A host that sends single bytes does not have all that is withheld searched for each.
+func TestSingleBytesOfAnAnswerAreGathered(t *testing.T) {
+	t.Parallel()
+	value := strings.Repeat("secret", 100)
+	got, err := pieces(t, value, &parts{left: strings.Split(strings.Repeat("a", 20_000), ""), end: io.EOF})
+	if text := strings.Join(got, ""); len(text) != 20_000 || !errors.Is(err, io.EOF) {
+		t.Fatalf("%d bytes, %v", len(text), err)
+	}
+	if most := 20_000 / (farm.EscapeBytes * len(value) / 16); len(got) > most {
+		t.Errorf("%d pieces, at most %d are expected", len(got), most)
+	}
+}
+
 // An answer that breaks off ends without what is withheld: code can have it broken off within a secret, at the limit of its bytes.
 func TestBrokenAnswerKeepsWhatIsWithheld(t *testing.T) {
 	t.Parallel()

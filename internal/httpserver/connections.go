@@ -33,19 +33,24 @@ func defaultConnections() int {
 	return int(max(1, min(n, Files()/fileShare)))
 }
 
+// patience is how long a client may take for a part of its answer before a new caller may get its place.
+const patience = time.Second
+
 // limited is a listener that has a number of connections open at a time. When all are open, the next caller gets the place of the one that
-// has been without a request for longest. If all have requests, it waits for the end of one.
+// has been without a request for longest, or else of the one that has taken nothing of its answer for longest, if that is more than patience. If
+// there is none, it waits for one.
 type limited struct {
 	net.Listener
 	max   int
 	stall time.Duration
 
 	mu      sync.Mutex
-	changed *sync.Cond // open, idle or closed
+	changed *sync.Cond // open, idle, writing or closed
 	open    int
 	closed  bool
 	idle    list.List // of net.Conn without a request, as the HTTP server names them, the oldest first
 	places  map[net.Conn]*list.Element
+	writing list.List // of *counted that wait for their client, the oldest first
 }
 
 func newLimited(l net.Listener, bound int, stall time.Duration) *limited {
@@ -63,13 +68,18 @@ func (l *limited) Accept() (net.Conn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for l.open >= l.max && !l.closed {
-		oldest := l.idle.Front()
-		if oldest == nil {
+		victim, later := l.victim()
+		if victim == nil {
+			if later > 0 {
+				time.AfterFunc(later, func() {
+					l.mu.Lock() // Accept holds it until it waits
+					defer l.mu.Unlock()
+					l.changed.Broadcast()
+				})
+			}
 			l.changed.Wait()
 			continue
 		}
-		victim := oldest.Value.(net.Conn) //nolint:errcheck // note adds no other
-		l.forget(victim)
 		l.mu.Unlock()
 		cut(victim)
 		l.mu.Lock()
@@ -79,7 +89,33 @@ func (l *limited) Accept() (net.Conn, error) {
 		return nil, net.ErrClosed
 	}
 	l.open++
-	return &counted{TCPConn: conn.(*net.TCPConn), release: sync.OnceFunc(l.release), stall: l.stall}, nil //nolint:errcheck // Start listens on tcp
+	return &counted{TCPConn: conn.(*net.TCPConn), in: l, release: sync.OnceFunc(l.release)}, nil //nolint:errcheck // Start listens on tcp
+}
+
+// victim takes a connection out whose place the next caller gets. nil: there is none yet; later is when to look again, if something other than a change
+// of l may bring one. l.mu is held.
+func (l *limited) victim() (conn net.Conn, later time.Duration) {
+	if oldest := l.idle.Front(); oldest != nil {
+		conn = oldest.Value.(net.Conn) //nolint:errcheck // note adds no other
+		l.forget(conn)
+		return conn, 0
+	}
+	if oldest := l.writing.Front(); oldest != nil {
+		c := oldest.Value.(*counted) //nolint:errcheck // limit adds no other
+		if later = time.Until(c.since.Add(patience)); later <= 0 {
+			l.written(c)
+			return c, 0
+		}
+	}
+	return nil, later
+}
+
+// written takes a connection out of those that wait for their client. l.mu is held.
+func (l *limited) written(c *counted) {
+	if c.place != nil {
+		l.writing.Remove(c.place)
+		c.place = nil
+	}
 }
 
 // Close implements net.Listener.
@@ -134,11 +170,15 @@ func cut(conn net.Conn) {
 type counted struct {
 	*net.TCPConn
 	header  Header
+	in      *limited
 	release func()
-	stall   time.Duration
 
 	mu  sync.Mutex
 	own bool // the handler has set a deadline for writes
+
+	// Guarded by in.mu, while a write runs.
+	place *list.Element
+	since time.Time
 }
 
 // writeChunk is how much is written under one deadline, so that a slow client can receive a long answer.
@@ -185,20 +225,34 @@ func (c *counted) ReadFrom(r io.Reader) (n int64, err error) {
 	return n, nil
 }
 
-// limit sets the deadline for a chunk, unless there is another one. The returned function takes it back.
+// limit sets the deadline for a chunk, unless there is another one, and notes that the connection waits for its client. The returned function takes
+// both back.
 func (c *counted) limit() (done func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.own || !c.header.Serving() {
+	if !c.header.Serving() {
 		return func() {}
 	}
-	_ = c.TCPConn.SetWriteDeadline(time.Now().Add(c.stall))
+	c.bound(time.Now().Add(c.in.stall))
+	c.in.mu.Lock()
+	c.since = time.Now()
+	c.place = c.in.writing.PushBack(c)
+	if c.in.open >= c.in.max {
+		c.in.changed.Broadcast()
+	}
+	c.in.mu.Unlock()
 	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if !c.own {
-			_ = c.TCPConn.SetWriteDeadline(time.Time{})
-		}
+		c.in.mu.Lock()
+		c.in.written(c)
+		c.in.mu.Unlock()
+		c.bound(time.Time{})
+	}
+}
+
+// bound sets the server's deadline for writes, unless the handler has its own.
+func (c *counted) bound(t time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.own {
+		_ = c.TCPConn.SetWriteDeadline(t)
 	}
 }
 

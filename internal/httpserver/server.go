@@ -23,7 +23,7 @@ type Config struct {
 	// certificate that has; without, the lines of headers are bounded, see Header.
 	HTTP *http.Server
 	// MaxConnections is how many connections are open at a time. Beyond it, a new one replaces the one that has been without a request for
-	// longest, and waits while all have requests. 0 means half of the files that the process may open, at most 16384, and at most what an
+	// longest, or one that has taken nothing of its answer for a second, and waits while there is neither. 0 means half of the files that the process may open, at most 16384, and at most what an
 	// eighth of the process's memory limit holds.
 	MaxConnections int
 	// StallTimeout is how long a client may take for 64 KiB of an answer, unless the handler sets a deadline or the server has a TLSConfig. A body

@@ -225,6 +225,28 @@ func TestStalledConnectionsLoseTheirPlaces(t *testing.T) {
 	}
 }
 
+// A client that takes nothing of its answer for a second does not keep new callers out for as long as it may stall.
+func TestCallersReplaceClientsThatDoNotRead(t *testing.T) {
+	t.Parallel()
+	content := bytes.Repeat([]byte("0123456789abcdef"), 1<<20)
+	s := limited(t, 2, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/large" {
+			_, _ = w.Write(content)
+			return
+		}
+		_, _ = io.WriteString(w, "here")
+	})
+	for range 2 {
+		dial(t, s).send("/large")
+	}
+	for range 3 {
+		c := dial(t, s)
+		c.send("/")
+		c.answer()
+		_ = c.conn.Close()
+	}
+}
+
 // A connection with a request keeps its place: a new caller waits until it is idle, or the server ends.
 func TestBusyConnectionsKeepTheirPlaces(t *testing.T) {
 	t.Parallel()
