@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/chromedp/chromedp"
+
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/faulttest"
 )
@@ -67,6 +69,16 @@ func TestLogInAndOut(t *testing.T) {
 	p.accessible("a key that has ended")
 	p.logIn(acme)
 	p.sees(mine.State) // the page that was looked at
+	own := call[struct {
+		Secret string
+		Key    record
+	}](f, operator, "POST", "/v1/keys", map[string]any{"tenant": "acme", "scopes": []string{"admin"}})
+	p.click("#logout")
+	p.logIn(own.Secret)
+	p.goTo("#/farm/keys")
+	p.sees(own.Key.ID)
+	p.do(chromedp.Evaluate(`window.confirm = () => true; [...document.querySelectorAll("tbody tr")].find((one) => one.innerText.includes("`+own.Key.ID+`")).querySelector("button").click()`, nil))
+	p.sees("Log in with an API key") // who revokes the own key is logged out at once
 }
 
 // A result of a sandbox must not reach a network by the browser of who looks at it: not by what a policy of content does not cover (WebRTC and

@@ -29,7 +29,7 @@ function answered(yes) {
   for (const f of reach) f(yes);
 }
 
-// onLoggedOut is called when the farm wants a key.
+// onLoggedOut is called when the farm wants a key, or may want one.
 let onLoggedOut = () => {};
 export function whenLoggedOut(f) { onLoggedOut = f; }
 
@@ -74,6 +74,12 @@ export async function call(method, path, options) {
   const answer = await send(method, path, options);
   const text = await answer.text();
   return text ? JSON.parse(text) : null;
+}
+
+// logOut ends the session of the browser.
+export async function logOut() {
+  await call("DELETE", "session", { query: { path: base } });
+  onLoggedOut();
 }
 
 export const get = (path, query, signal) => call("GET", path, { query, signal });

@@ -1,7 +1,7 @@
 // The dashboard: who is there, where they are, and the frame around every page.
 import { html, render, useState, useEffect, useRef } from "./lib.js";
 import { t, speak, language, languages } from "./i18n.js";
-import { call, base, get, Problem, whenLoggedOut, whenReached } from "./api.js";
+import { get, logOut, Problem, whenLoggedOut, whenReached } from "./api.js";
 import { usePoll } from "./data.js";
 import { listen } from "./keys.js";
 import { Dialog, ErrorBox, Icon, Loading, LOGO, useTitle } from "./parts/basic.js";
@@ -124,13 +124,12 @@ function Help({ onClose }) {
   return html`<${Dialog} title=${t("keys.title")} onClose=${onClose}><dl class="shortcuts">${rows.map(([keys, what]) => html`<div><dt>${keys.split(" ").map((one) => html`<kbd>${one}</kbd> `)}</dt><dd>${t(what)}</dd></div>`)}</dl><//>`;
 }
 
-function Shell({ session, onOut, onLanguage }) {
+function Shell({ session, onLanguage }) {
   const place = usePlace();
   const [dark, setDark] = useState(isDark());
   const [help, setHelp] = useState(false);
   useEffect(() => listen(() => setHelp(true)), []);
   const nav = NAV.filter(([room]) => room !== "farm" || session.scopes.includes("admin"));
-  const out = async () => { await call("DELETE", "session", { query: { path: base } }); onOut(); };
   const flip = () => { setTheme(dark ? "light" : "dark"); setDark(!dark); };
   return html`<div class="shell">
     <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.getElementById("main").focus(); }}>${t("skip")}</a>
@@ -146,7 +145,7 @@ function Shell({ session, onOut, onLanguage }) {
           <a class="button quiet" href="docs" title=${t("docs")} aria-label=${t("docs")}><${Icon} name="book" /></a>
           <button type="button" class="quiet" onClick=${flip} title=${t("theme")} aria-label=${t("theme")}><${Icon} name=${dark ? "sun" : "moon"} /></button>
           <button type="button" class="quiet" onClick=${() => onLanguage(languages.find((one) => one !== language()))} title=${t("language")} aria-label=${t("language")}><${Icon} name="globe" /></button>
-          ${!session.keyless && html`<button type="button" class="quiet" id="logout" onClick=${out} title=${t("logout")} aria-label=${t("logout")}><${Icon} name="out" /></button>`}
+          ${!session.keyless && html`<button type="button" class="quiet" id="logout" onClick=${logOut} title=${t("logout")} aria-label=${t("logout")}><${Icon} name="out" /></button>`}
         </div>
       </div>
     </header>
@@ -168,7 +167,7 @@ function App() {
   if (error) return html`<main class="login"><div><${ErrorBox} error=${error} /><button type="button" onClick=${look}>${t("again")}</button></div></main>`;
   if (!session) return html`<${Loading} />`;
   if (!session.logged_in) return html`<${Login} ended=${session.key_ended} onIn=${setSession} />`;
-  return html`<${Shell} key=${language()} session=${session} onOut=${look} onLanguage=${change} />`;
+  return html`<${Shell} key=${language()} session=${session} onLanguage=${change} />`;
 }
 
 setTheme(localStorage.getItem("sandfarm.theme") || "");

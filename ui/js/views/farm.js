@@ -1,7 +1,7 @@
 // The farm, for its operator: is it well, who works, what waits, who uses what.
 import { html, useState } from "../lib.js";
 import { t, locale } from "../i18n.js";
-import { call, post, target } from "../api.js";
+import { call, logOut, post, target } from "../api.js";
 import { usePoll } from "../data.js";
 import { ago, count, milliseconds, span, when } from "../format.js";
 import { CLI_PATH, firstKey } from "../snippets.js";
@@ -88,11 +88,14 @@ function Tenants() {
 }
 
 function Keys({ session }) {
-  const { data, error, reload } = usePoll(target("v1/keys", { limit: 200 }), 30000);
+  const { data, error, reload } = usePoll(target("v1/keys", { limit: 200 }), session.keyless ? 3000 : 30000);
   const action = useAction();
   const [making, setMaking] = useState(false);
   if (!data) return error ? html`<${ErrorBox} error=${error} />` : html`<${Loading} />`;
-  const revoke = (key) => confirm(lossOf(key, data.items, session)) && action.act(async () => { await call("DELETE", `v1/keys/${key.id}`); reload(); });
+  const revoke = (key) => confirm(lossOf(key, data.items, session)) && action.act(async () => {
+    await call("DELETE", `v1/keys/${key.id}`);
+    if (key.id === session.key_id) await logOut(); else reload();
+  });
   return html`<div class="bar-head"><span class="grow"></span><button type="button" class="primary" onClick=${() => setMaking(true)}><${Icon} name="plus" />${t("keys.new")}</button></div>
     <${ErrorBox} error=${action.error} />
     ${data.items.length > 0 && html`<${Grid} label=${t("farm.keys")} heads=${[...["keys.name", "keys.id", "farm.tenant", "keys.scopes", "keys.used", "keys.expires"].map((key) => [t(key)]), [""]]}
