@@ -122,6 +122,12 @@ func TestASmallTenantRunsCode(t *testing.T) {
 	p.click("#run")
 	p.sees("“Memory, MiB” is 1; it must be from")
 	p.accessible("options")
+	const cpus = ".write .means .field:nth-of-type(3) input"
+	p.fill(memory, "99999999")
+	p.fill(cpus, "500")
+	p.click("#run")
+	p.until(`/^That did not work\s+“Memory, MiB” is 99999999; it must be from 64 to \d+\s+“Cores” is 500; it must be from [\d.]+ to [\d.]+\s+Request/.test(document.querySelector(".see .error")?.innerText)`)
+	p.fill(cpus, "")
 	p.fill(memory, "512")
 	p.click("#run")
 	p.sees("in a small one")

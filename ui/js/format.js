@@ -83,7 +83,7 @@ export function wrongOf({ pointer, detail }) {
   const name = `${pointer.slice(1).replaceAll("/", ".")} is `;
   if (!LABELS[pointer] || !detail.startsWith(name)) return detail;
   const [label, unit] = LABELS[pointer];
-  return `${t("error.field", { name: t(label) })} ${detail.slice(name.length).replace(/\d+(\.\d+)?/g, (n) => Number((n / unit).toPrecision(3)))}`;
+  return `${t("error.field", { name: t(label) })} ${detail.slice(name.length).replace(/\d+(\.\d+)?/g, (n) => (unit === 1 ? n : Number((n / unit).toFixed(4))))}`;
 }
 
 // INTERRUPT is the exception of code that was stopped on purpose.

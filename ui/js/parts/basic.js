@@ -42,7 +42,7 @@ export function ErrorBox({ error, title }) {
   const fields = error.errors || [];
   return html`<div class="error" role="alert">
     <strong>${title || t(error.status === 0 ? "error.away" : "error.title")}</strong>
-    ${!fields.some((one) => one.detail === text) && html`<p>${text}</p>`}
+    ${!fields.some((one) => text.startsWith(one.detail)) && html`<p>${text}</p>`}
     ${fields.map((one) => html`<p class="soft">${wrongOf(one) === one.detail && html`<code>${one.pointer}</code> `}${wrongOf(one)}</p>`)}
     ${error.requestId && html`<p class="soft small">${t("error.request")} <code>${error.requestId}</code></p>`}
   </div>`;
