@@ -3,7 +3,7 @@ import { html, useState } from "../lib.js";
 import { t, locale } from "../i18n.js";
 import { call, logOut, post, target } from "../api.js";
 import { usePoll } from "../data.js";
-import { ago, count, milliseconds, span, when } from "../format.js";
+import { ago, count, milliseconds, span, when, wrongOf } from "../format.js";
 import { CLI_PATH, firstKey } from "../snippets.js";
 import { Chart } from "../parts/chart.js";
 import { Copy, Dialog, Empty, ErrorBox, Field, Grid, Icon, Loading, Tabs, useAction, useTitle } from "../parts/basic.js";
@@ -130,16 +130,19 @@ function NewKey({ onClose }) {
   const [made, setMade] = useState(null);
   const { busy, error, act } = useAction();
   const change = (name) => (event) => setForm({ ...form, [name]: event.target.value });
+  const problems = (error && error.errors) || [];
+  const wrong = (field) => problems.filter((one) => one.pointer === field).map(wrongOf);
+  const elsewhere = !problems.length || problems.some((one) => !["/tenant", "/name"].includes(one.pointer));
   const submit = (event) => { event.preventDefault(); act(async () => setMade(await post("v1/keys", { tenant: form.tenant, scopes: form.scopes, name: form.name || undefined, expires_seconds: lifeOf(form) }))); };
   return html`<${Dialog} title=${t("keys.new")} onClose=${onClose}>
     ${made ? html`<p>${t("keys.once")}</p><p class="id"><code>${made.secret}</code></p><footer><${Copy} text=${made.secret} label=${t("keys.copy")} wide /></footer>` : html`<form class="dialog-form" onSubmit=${submit}>
-      <${Field} label=${t("farm.tenant")}><input type="text" required autofocus value=${form.tenant} onInput=${change("tenant")} /><//>
-      <${Field} label=${t("keys.name")}><input type="text" value=${form.name} onInput=${change("name")} /><//>
+      <${Field} label=${t("farm.tenant")} wrong=${wrong("/tenant")}><input type="text" required autofocus value=${form.tenant} onInput=${change("tenant")} /><//>
+      <${Field} label=${t("keys.name")} wrong=${wrong("/name")}><input type="text" value=${form.name} onInput=${change("name")} /><//>
       <fieldset><legend>${t("keys.scopes")}</legend>${["run", "read", "metrics", "admin"].map((scope) => html`<label key=${scope}><input type="checkbox" checked=${form.scopes.includes(scope)} onChange=${(event) => setForm({ ...form, scopes: event.target.checked ? [...form.scopes, scope] : form.scopes.filter((one) => one !== scope) })} /> ${scope}</label>`)}</fieldset>
       <${Field} label=${t("keys.expires")}><select value=${form.life} onChange=${change("life")}><option value="">${t("keys.never")}</option>
         ${["30", "90", "365"].map((n) => html`<option key=${n} value=${n}>${t("keys.in", { n })}</option>`)}<option value="date">${t("keys.date")}</option></select><//>
       ${form.life === "date" && html`<${Field} label=${t("keys.last")}><input type="date" required value=${form.date} onInput=${change("date")} /><//>`}
-      <${ErrorBox} error=${error} />
+      ${elsewhere && html`<${ErrorBox} error=${error} />`}
       <footer><button type="submit" class="primary" disabled=${busy || !form.scopes.length}>${t("boxes.create")}</button></footer>
     </form>`}
   <//>`;
