@@ -108,11 +108,12 @@ function Cell({ job, onAdded, onEnd }) {
   const artifacts = follow && seen.artifacts.length ? seen.artifacts : result.artifacts || [];
   return html`<section class="cell" aria-label=${shortId(job.id)}>
     <header><${Badge} state=${state} job=${current} /><${Trouble} job=${current} /><span class="soft small">${t(`kind.${job.kind}`)}</span>
-      ${isFinal(state) ? html`<span class="soft small">${milliseconds(current.timings.run_ms)}</span>` : html`<${Running} job=${seen.job || job} />`}
+      ${isFinal(state) ? html`<span class="soft small">${milliseconds(current.timings.run_ms)}</span>` : !seen.broken && html`<${Running} job=${seen.job || job} />`}
       ${result.execution_count > 0 && html`<span class="soft small">[${result.execution_count}]</span>`}
       <a class="end small" href=${`#/jobs/${job.id}`}>${t("play.job")}</a></header>
     ${code && html`<${Code} code=${code} language=${request.code ? request.language || "python" : "bash"} />`}
     <${Waits} job=${seen.job} state=${state} />
+    ${seen.broken && html`<p class="soft" role="status">${t("play.away")}</p>`}
     ${!isFinal(state) && seen.progress && html`<${Progress} progress=${seen.progress} />`}
     <${Output} items=${items} cut=${cut} whole=${wholeOf(current, artifacts)} live=${!isFinal(state)} />
     <${Outcome} result=${result} stopped=${state === "canceled"} late=${state === "timed_out"} installs=${job.kind === "execute" && onAdded && lacks(current)}>${job.kind === "execute" && html`<${Install} job=${current} onInstall=${onAdded && again} />`}<//>
