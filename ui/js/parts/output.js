@@ -154,7 +154,7 @@ export function Output({ items, cut, live, whole = [] }) {
 // follow the exception. stopped: the job was canceled; late: it was stopped after its timeout, which its error says. installs: one of them installs the module that the code lacks.
 export const Outcome = ({ result, stopped, late, installs, children }) => html`${!(late && result.error && result.error.name === INTERRUPT) && html`<${Traceback} error=${result.error} stopped=${stopped} />`}
   ${children}
-  ${(result.notes || []).map((note) => html`<p class="soft">${installs ? note.replace(", or run with auto_install", "") : note}</p>`)}
+  ${(result.notes || []).map((note) => html`<p class="warning">${installs ? note.replace(", or run with auto_install", "") : note}</p>`)}
   <${Installed} packages=${result.packages || result.installed || []} />`;
 
 // Traceback shows an exception of the code. That of code which was stopped on purpose is no news.
