@@ -24,7 +24,7 @@ func TestLogInAndOut(t *testing.T) {
 	mine, theirs := f.run(acme, "print('mine')"), f.run(rival, "print('theirs')")
 	p := openPage(t, f, "#/jobs/"+mine.ID)
 	p.sees("Log in with an API key")
-	p.sees("The operator makes keys with sandfarm key create. The first one is made on the farm's host: sandfarm key create --local --tenant default --scope admin --scope run")
+	p.sees("The operator makes keys with sandfarm key create. The first one is made on the farm's host, with the farm's SANDFARM_DATA if it is set there: sandfarm key create --local --tenant default --scope admin --scope run")
 	p.accessible("log-in")
 	p.fill("input[name=key]", "not a key")
 	p.click("button[type=submit]")

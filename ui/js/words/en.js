@@ -46,7 +46,7 @@ export default {
   "login.failed": "You are not logged in",
   "login.invalid": "This key is not valid",
   "login.hint": "The operator makes keys with",
-  "login.first": ". The first one is made on the farm's host:",
+  "login.first": ". The first one is made on the farm's host, with the farm's SANDFARM_DATA if it is set there:",
   "state.queued": "queued",
   "state.running": "running",
   "state.completed": "completed",

@@ -46,7 +46,7 @@ export default {
   "login.failed": "登录失败",
   "login.invalid": "此密钥无效",
   "login.hint": "运维人员用此命令创建密钥：",
-  "login.first": "。第一个密钥在集群主机上创建：",
+  "login.first": "。第一个密钥在集群主机上创建（若集群设置了 SANDFARM_DATA，请使用相同的值）：",
   "state.queued": "排队中",
   "state.running": "运行中",
   "state.completed": "已完成",
