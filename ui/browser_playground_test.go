@@ -116,6 +116,7 @@ func TestASmallTenantRunsCode(t *testing.T) {
 	const memory = ".write .means .field:nth-of-type(2) input"
 	p.until(`document.querySelector(".write .means").open === false`)
 	p.click("#run")
+	p.sees("The quota “Memory” of your tenant allows 1024")
 	p.sees("Ask for less memory, or ask the farm's operator to raise it.")
 	p.until(`document.querySelector(".write .means").open`)
 	p.fill(memory, "1")

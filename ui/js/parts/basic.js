@@ -38,7 +38,7 @@ export const Trouble = ({ job }) => trouble(job) && html`<span class=${`badge ${
 // ErrorBox shows what went wrong and what to do.
 export function ErrorBox({ error, title }) {
   if (!error) return null;
-  const text = error.status === 0 ? t("error.unreachable") : error.message;
+  const text = error.status === 0 ? t("error.unreachable") : error.quota ? error.message.replace(error.quota.name, `“${t(`quota.${error.quota.name}`)}”`) : error.message;
   const fields = error.errors || [];
   return html`<div class="error" role="alert">
     <strong>${title || t(error.status === 0 ? "error.away" : "error.title")}</strong>
