@@ -4,6 +4,7 @@ package ui_test
 
 import (
 	"context"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -137,6 +138,9 @@ open("notes.txt", "w").write("notes")
 	if left := len(call[struct{ Items []record }](f, acme, "GET", "/v1/artifacts", nil).Items); left != 2 {
 		t.Errorf("%d artifacts are left", left)
 	}
+	p.size(390, 844, "light")
+	p.until(`(() => { document.querySelector(".group h2 code").textContent = "x".repeat(300); return document.documentElement.scrollWidth <= innerWidth })()`) // code without a space
+	p.size(1360, 900, "light")
 	p.goTo("#/farm/keys") // which a key without the scope admin is not shown
 	p.sees("This page is for the farm's operator")
 	if text := value[string](p, `document.querySelector(".main-nav").innerText`); strings.Contains(text, "Farm") {
@@ -176,6 +180,13 @@ func TestTheFirstKeyIsMadeOnTheHost(t *testing.T) {
 	p.click("dialog button.copy")
 	p.until(`/^SANDFARM_DATA='\/.*' sandfarm key create --local /.test(window.copied)`) // the farm does not have the usual directory
 	p.accessible("first key")
+	p.click("dialog header button")
+	p.sees("No keys yet")
+	made := exec.Command("sh", "-c", strings.Replace(value[string](p, `window.copied`), " sandfarm ", " "+program()+" ", 1))
+	if text, err := made.CombinedOutput(); err != nil {
+		t.Fatalf("make the first key: %v: %s", err, text)
+	}
+	p.sees("Log in with an API key") // a farm with keys wants one
 }
 
 // manyGPUs adds eight devices to each worker that the page reads, five of them leased, and a full pool, a worker that has been lost to the events, and rates to the queues.
