@@ -71,7 +71,8 @@ func TestPlayground(t *testing.T) {
 // again.
 func TestPlaygroundWithoutANetwork(t *testing.T) {
 	t.Parallel()
-	p := openPage(t, startFarm(t), "")
+	f := startFarm(t)
+	p := openPage(t, f, "")
 	p.fill(".write textarea", "print('the ' + 'first')")
 	p.click("#run")
 	p.sees("the first")
@@ -105,6 +106,15 @@ func TestPlaygroundWithoutANetwork(t *testing.T) {
 	}
 	p.sees("What is used now")
 	p.until(`Boolean(document.querySelector(".health.good"))`)
+	p.goTo("#/sandboxes/" + f.sandbox("", map[string]any{}) + "/notebook")
+	p.fill(".next textarea", "import time\nprint('it ' + 'runs', flush=True)\ntime.sleep(600)")
+	p.click("#run")
+	p.sees("it runs")
+	p.until(`Boolean(document.querySelector(".cell [role=timer]"))`)
+	offline(true)
+	p.until(`document.querySelector(".cell").innerText.includes("The farm cannot be reached. Trying again") && !document.querySelector(".cell [role=timer]")`)
+	offline(false)
+	p.until(`Boolean(document.querySelector(".cell [role=timer]")) && !document.querySelector(".cell").innerText.includes("Trying again")`)
 }
 
 // A tenant whose quota is smaller than the default sandbox can run code in a smaller one.

@@ -1,6 +1,6 @@
 // Follows a job: its events as they come, put together to what a reader sees.
 import { useState, useEffect, useMemo, useRef } from "./lib.js";
-import { get } from "./api.js";
+import { get, whenReached } from "./api.js";
 
 const BLOCK = 16384; // characters of output that are drawn as one
 const WAITS = 3000; // milliseconds after which a queued job is read again, for what it waits for
@@ -97,6 +97,7 @@ export function useJob(id, onEnd) {
     const reached = (yes) => {
       if (seen.broken === yes) { seen.broken = !yes; draw(); }
     };
+    const forget = whenReached((yes) => { if (!isFinal(seen.state)) reached(yes); }); // a stream may be silent for long after its network is gone
     const read = async () => {
       while (!over) {
         try {
@@ -151,6 +152,7 @@ export function useJob(id, onEnd) {
     });
     return () => {
       over = true;
+      forget();
       clearTimeout(frame);
       clearTimeout(soon);
       if (source) source.close();
