@@ -2,6 +2,7 @@ package engine
 
 import (
 	"archive/tar"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -68,19 +69,22 @@ func rank(f image.Summary) int {
 
 func latest(tag string) bool { return strings.HasSuffix(tag, ":latest") }
 
-// stableTag returns the tag to use for an image; empty if it has none.
+// stableTag returns the tag to use for an image; empty if it has none. The name that a registry knows it by comes last: an image that was pushed keeps its own.
 func stableTag(f image.Summary) string {
-	found := ""
-	for _, tag := range slices.Sorted(slices.Values(f.RepoTags)) {
-		switch {
-		case strings.HasPrefix(tag, "<none>"):
-		case !latest(tag):
-			return tag
-		default:
-			found = tag
-		}
+	tags := slices.DeleteFunc(slices.Clone(f.RepoTags), func(tag string) bool { return strings.HasPrefix(tag, "<none>") })
+	if len(tags) == 0 {
+		return ""
 	}
-	return found
+	weight := func(tag string) (n int) {
+		if latest(tag) {
+			n += 2
+		}
+		if host, _, ok := strings.Cut(tag, "/"); ok && strings.ContainsAny(host, ".:") {
+			n++
+		}
+		return n
+	}
+	return slices.MinFunc(tags, func(a, b string) int { return cmp.Or(cmp.Compare(weight(a), weight(b)), strings.Compare(a, b)) })
 }
 
 // digests removes the names of repositories.

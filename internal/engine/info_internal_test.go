@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/system"
 	"github.com/google/go-cmp/cmp"
 
@@ -148,6 +149,19 @@ func TestTheEnginesDefaultRuntimeIsNamed(t *testing.T) {
 		if _, err := e.NewChecker(Rules{}).Create(t.Context(), last().name, last().body); err != nil {
 			t.Errorf("default %s: %v", name, err)
 		}
+	}
+}
+
+// An image that was pushed keeps its own name.
+func TestStableTag(t *testing.T) {
+	t.Parallel()
+	for want, tags := range map[string][]string{
+		"":                       {"<none>:<none>"},
+		"sandfarm/python:1":      {"sandfarm/python:latest", "registry.example.com/farm/python:2", "localhost:5000/a:1", "sandfarm/python:1"},
+		"localhost:5000/a:1":     {"sandfarm/python:latest", "localhost:5000/a:1"},
+		"sandfarm/python:latest": {"sandfarm/python:latest"},
+	} {
+		testbed.Diff(t, "tag", want, stableTag(image.Summary{RepoTags: tags}))
 	}
 }
 
