@@ -264,12 +264,16 @@ func TestJupyterClientsThatNeverRead(t *testing.T) {
 	}
 }
 
-// A client that goes on sending although its messages are refused is cut off: each refusal costs an answer.
+// A client that goes on sending although its messages are refused is cut off: each refusal costs an answer. Other clients see none of them, nor who
+// asks what the kernel is: one message of a client would be several to all.
 func TestJupyterFloodsEnd(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	f := b.frontend(b.kernel().ID, "?session_id=s")
-	f.send("shell", "execute_request", map[string]any{"code": "block"})
+	k := b.kernel()
+	f, other := b.frontend(k.ID, "?session_id=s"), b.frontend(k.ID, "?session_id=o")
+	other.next = 100 // its messages have ids of their own
+	block := f.send("shell", "execute_request", map[string]any{"code": "block"})
+	f.until(f.send("shell", "kernel_info_request", map[string]any{}))
 	go func() {
 		for err := error(nil); err == nil; {
 			err = f.conn.Write(t.Context(), websocket.MessageText,
@@ -277,6 +281,15 @@ func TestJupyterFloodsEnd(t *testing.T) {
 		}
 	}()
 	f.closed(websocket.StatusTryAgainLater)
+	for own := other.send("shell", "kernel_info_request", map[string]any{}); ; {
+		m := other.read()
+		if m.Parent.ID != own && m.Parent.ID != block && m.Parent.ID != "" {
+			t.Errorf("another client sees %+v", m)
+		}
+		if m.Parent.ID == own && m.Content["execution_state"] == "idle" {
+			return
+		}
+	}
 }
 
 // What the farm left out of a cell's output is told in the cell.

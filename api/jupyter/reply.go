@@ -18,7 +18,7 @@ func (s *session) status(w *work, state string) {
 	s.iopub(w, "status", map[string]string{"execution_state": state})
 }
 
-// iopub sends what all clients see, unless the others have seen it.
+// iopub sends what all clients see, unless it is for the session's own.
 func (s *session) iopub(w *work, kind string, content any) {
 	m := s.kernel.message(channelIOPub, kind, w.header.raw, content)
 	if !w.quiet {
@@ -96,9 +96,10 @@ func (s *session) shutdown(w *work) {
 	}
 }
 
-// info answers what the kernel is.
+// info answers what the kernel is. The kernel is not busy with that, and so other clients see nothing of it.
 func (s *session) info(w *work) {
 	k := s.kernel
+	w.quiet = true
 	s.status(w, stateBusy)
 	s.reply(w, map[string]any{
 		"status": "ok", "protocol_version": protocolVersion, "implementation": "sandfarm", "implementation_version": k.server.cfg.Version,

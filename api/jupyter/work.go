@@ -44,7 +44,7 @@ type work struct {
 	timeout time.Time // until when it waits for that
 	early   bool      // the cell was submitted before its turn
 	again   bool      // the cell's output was sent before
-	quiet   bool      // other clients have the output that is being sent
+	quiet   bool      // what is being sent is for the session's own client: the others have it, or it does not concern them
 	sent    int       // how many events they have got
 	endSent bool      // they have got the end
 	ends    time.Time
@@ -112,6 +112,7 @@ func (s *session) take(w *work) {
 	}
 	s.mu.Unlock()
 	if full {
+		w.quiet = true // a kernel has many clients: each message of one would be several to all
 		s.fail(w, farm.Errorf(farm.CodeExhausted, "%d messages of this client wait for their turn, the most that may.", MaxWaiting))
 		return
 	}
