@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/e2b"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // signedFile is the query of a URL that an SDK signs.
@@ -66,6 +68,10 @@ func TestE2BSignedURLs(t *testing.T) {
 	id, token := connect(f.sandbox("Authorization", "Bearer "+key), key)
 	other, otherToken := connect(f.sandbox("Authorization", "Bearer "+otherKey), otherKey)
 	later, before := time.Now().Add(time.Hour).Unix(), time.Now().Add(-time.Minute).Unix()
+	long := func(n int) string { // a query of n bytes
+		query := signedFile(file, "read", "", token) + "&x="
+		return query + strings.Repeat("x", n-len(query)+len("?"))
+	}
 	host := func(id string) []string { return []string{"Host", e2b.EnvdPort + "-" + id + ".preview.example.com"} }
 	for name, c := range map[string]struct {
 		target  string
@@ -76,6 +82,8 @@ func TestE2BSignedURLs(t *testing.T) {
 		"below /e2b":                   {"/e2b/files" + signedFile(file, "read", "", token), nil, http.StatusOK},
 		"for a user":                   {"/files" + signedFile(file, "read", "user", token), nil, http.StatusOK},
 		"for a while":                  {"/files" + signedFile(file, "read", "", token, later), nil, http.StatusOK},
+		"as long as may be":            {"/files" + long(3*farm.MaxPathBytes+2048), nil, http.StatusOK},
+		"too long":                     {"/files" + long(3*farm.MaxPathBytes+2049), nil, http.StatusUnauthorized},
 		"at the sandbox's host":        {"/files" + signedFile(file, "read", "", token), host(id), http.StatusOK},
 		"at another one's host":        {"/files" + signedFile(file, "read", "", token), host(other), http.StatusUnauthorized},
 		"expired":                      {"/files" + signedFile(file, "read", "", token, before), nil, http.StatusUnauthorized},

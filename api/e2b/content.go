@@ -240,6 +240,9 @@ type signedURL struct {
 	text      [2]string // what is hashed before and after the token
 }
 
+// maxSignedBytes bounds the query of a signed URL, which is hashed for each token: a path, each byte of it as %xx, and the rest.
+const maxSignedBytes = 3*farm.MaxPathBytes + 2<<10
+
 // urlOf reads a signed URL; ok is false for a request that has none.
 func (d *Gateway) urlOf(r *http.Request) (u signedURL, ok bool, err error) {
 	// The parameters are in the path's own query: a form in the body signs nothing.
@@ -253,7 +256,7 @@ func (d *Gateway) urlOf(r *http.Request) (u signedURL, ok bool, err error) {
 		operation = "write"
 	}
 	sum, err := base64.RawStdEncoding.Strict().DecodeString(signature)
-	if err != nil || len(sum) != sha256.Size {
+	if err != nil || len(sum) != sha256.Size || len(r.URL.RawQuery) > maxSignedBytes {
 		return u, true, errSignature()
 	}
 	u = signedURL{signature: sum, text: [2]string{q.Get("path") + ":" + operation + ":" + q.Get("username") + ":", ""}}
