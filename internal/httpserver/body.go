@@ -9,14 +9,22 @@ import (
 // unreadTimeout is how long a server waits for a body that no handler reads: that of a request without a key, for example.
 const unreadTimeout = 5 * time.Second
 
+// connKey is the key of the *counted of a request.
+type connKey struct{}
+
 // awaitBodies gives the body of each request a deadline until it is first read. A server reads what handlers leave of a body before it answers, and
-// would wait for ever for one that never comes.
+// would wait for ever for one that never comes. Until it has come, its connection waits for its client, see limited.
 func awaitBodies(next http.Handler, timeout time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
 			control := http.NewResponseController(w)
 			_ = control.SetReadDeadline(time.Now().Add(timeout))
-			r.Body = &awaited{ReadCloser: r.Body, control: control}
+			body := &awaited{ReadCloser: r.Body, control: control, whole: func() {}}
+			if conn, ok := r.Context().Value(connKey{}).(*counted); ok {
+				conn.awaitBody(false)
+				body.whole = func() { conn.awaitBody(true) }
+			}
+			r.Body = body
 		}
 		next.ServeHTTP(w, r)
 	})
@@ -26,6 +34,7 @@ type awaited struct {
 	io.ReadCloser
 	control *http.ResponseController
 	read    bool
+	whole   func()
 }
 
 // Read implements io.Reader.
@@ -34,13 +43,17 @@ func (a *awaited) Read(p []byte) (int, error) {
 		a.read = true
 		_ = a.control.SetReadDeadline(time.Time{})
 	}
-	return a.ReadCloser.Read(p)
+	n, err := a.ReadCloser.Read(p)
+	if err != nil {
+		a.whole() // from now on the server reads to notice that the client leaves
+	}
+	return n, err
 }
 
 // Body is the body of a request for a handler that sets a deadline for each read itself.
 func Body(r *http.Request) io.ReadCloser {
 	if first, ok := r.Body.(*awaited); ok {
-		return first.ReadCloser
+		first.read = true
 	}
 	return r.Body
 }

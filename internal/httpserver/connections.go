@@ -1,6 +1,7 @@
 package httpserver
 
 import (
+	"container/heap"
 	"container/list"
 	"crypto/tls"
 	"errors"
@@ -23,7 +24,7 @@ const (
 	// connectionBytes is what a connection without a request costs: its buffers and its stack, and what the collector has not freed yet. With
 	// the largest header that is not complete it is twice as much, see Header.
 	connectionBytes = 32 << 10
-	// most is the largest limit that a server chooses by itself: 512 MiB of connectionBytes.
+	// limit is the largest limit that a server chooses by itself: 512 MiB of connectionBytes.
 	limit = 16 << 10
 )
 
@@ -33,24 +34,52 @@ func defaultConnections() int {
 	return int(max(1, min(n, Files()/fileShare)))
 }
 
-// patience is how long a client may take for a part of its answer before a new caller may get its place.
-const patience = time.Second
+const (
+	// chunk is what a client must send of a body, or take of an answer, in one go: a slow client can send and receive long ones.
+	chunk = 64 << 10
+	// patience is how long a client may take for a chunk before a new caller may get its place.
+	patience = time.Second
+)
 
 // limited is a listener that has a number of connections open at a time. When all are open, the next caller gets the place of the one that
-// has been without a request for longest, or else of the one that has taken nothing of its answer for longest, if that is more than patience. If
-// there is none, it waits for one.
+// has been without a request for longest, or else of the one whose client is waited for longest, if that is more than patience. If there is
+// none, it waits for one.
 type limited struct {
 	net.Listener
 	max   int
 	stall time.Duration
 
 	mu      sync.Mutex
-	changed *sync.Cond // open, idle, writing or closed
+	changed *sync.Cond // open, idle, waiting or closed
 	open    int
 	closed  bool
 	idle    list.List // of net.Conn without a request, as the HTTP server names them, the oldest first
 	places  map[net.Conn]*list.Element
-	writing list.List // of *counted that wait for their client, the oldest first
+	waiting waiting
+}
+
+// waiting is a heap of connections that wait for their clients, for longest first.
+type waiting []*counted
+
+func (w waiting) Len() int           { return len(w) }
+func (w waiting) Less(i, j int) bool { return w[i].since.Before(w[j].since) }
+func (w waiting) Swap(i, j int) {
+	w[i], w[j] = w[j], w[i]
+	w[i].place, w[j].place = i+1, j+1
+}
+
+// Push implements heap.Interface.
+func (w *waiting) Push(x any) {
+	*w = append(*w, x.(*counted)) //nolint:errcheck // await adds no other
+	x.(*counted).place = len(*w)  //nolint:errcheck // as above
+}
+
+// Pop implements heap.Interface.
+func (w *waiting) Pop() any {
+	last := (*w)[len(*w)-1]
+	last.place = 0
+	*w = (*w)[:len(*w)-1]
+	return last
 }
 
 func newLimited(l net.Listener, bound int, stall time.Duration) *limited {
@@ -100,21 +129,32 @@ func (l *limited) victim() (conn net.Conn, later time.Duration) {
 		l.forget(conn)
 		return conn, 0
 	}
-	if oldest := l.writing.Front(); oldest != nil {
-		c := oldest.Value.(*counted) //nolint:errcheck // limit adds no other
-		if later = time.Until(c.since.Add(patience)); later <= 0 {
-			l.written(c)
-			return c, 0
+	if len(l.waiting) > 0 {
+		if later = time.Until(l.waiting[0].since.Add(patience)); later <= 0 {
+			return heap.Pop(&l.waiting).(*counted), 0 //nolint:errcheck // of *counted
 		}
 	}
 	return nil, later
 }
 
-// written takes a connection out of those that wait for their client. l.mu is held.
-func (l *limited) written(c *counted) {
-	if c.place != nil {
-		l.writing.Remove(c.place)
-		c.place = nil
+// await notes that a connection has waited for its client for a while, and goes on until done is called.
+func (l *limited) await(c *counted, had time.Duration) (done func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.place > 0 { // a handler reads and writes at once
+		return func() {}
+	}
+	c.since = time.Now().Add(-had)
+	heap.Push(&l.waiting, c)
+	if l.open >= l.max {
+		l.changed.Broadcast()
+	}
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if c.place > 0 {
+			heap.Remove(&l.waiting, c.place-1)
+		}
 	}
 }
 
@@ -132,6 +172,7 @@ func (l *limited) Close() error {
 func (l *limited) note(conn net.Conn, state http.ConnState) {
 	if c, ok := conn.(*counted); ok { // without TLS, which is for callers that are known
 		c.header.Note(state)
+		c.awaitBody(true)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -165,7 +206,7 @@ func cut(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// counted is an open connection of a limited listener. While it serves HTTP without TLS, a client must take each 64 KiB of an answer within
+// counted is an open connection of a limited listener. While it serves HTTP without TLS, a client must take each chunk of an answer within
 // stall, unless the handler has set a deadline of its own.
 type counted struct {
 	*net.TCPConn
@@ -173,26 +214,49 @@ type counted struct {
 	in      *limited
 	release func()
 
-	mu  sync.Mutex
-	own bool // the handler has set a deadline for writes
+	mu   sync.Mutex
+	own  bool // the handler has set a deadline for writes
+	body bool // a body has not come whole: whoever reads waits for it
+	came int  // bytes of its chunk
+	took time.Duration
 
-	// Guarded by in.mu, while a write runs.
-	place *list.Element
+	// Guarded by in.mu, while it waits for its client.
+	place int // in in.waiting, from 1; 0: it does not wait
 	since time.Time
 }
 
-// writeChunk is how much is written under one deadline, so that a slow client can receive a long answer.
-const writeChunk = 64 << 10
+// awaitBody says whether a body is to come.
+func (c *counted) awaitBody(whole bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.body, c.came, c.took = !whole, 0, 0
+}
 
 // Read implements net.Conn.
-func (c *counted) Read(b []byte) (int, error) { return c.header.Read(b, c.TCPConn.Read) }
+func (c *counted) Read(b []byte) (int, error) {
+	c.mu.Lock()
+	body, took := c.body, c.took
+	c.mu.Unlock()
+	if !body {
+		return c.header.Read(b, c.TCPConn.Read)
+	}
+	began, done := time.Now(), c.in.await(c, took)
+	n, err := c.header.Read(b, c.TCPConn.Read)
+	done()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.took += time.Since(began)
+	if c.came += n; c.came >= chunk {
+		c.came, c.took = 0, 0
+	}
+	return n, err
+}
 
 // Write implements net.Conn.
 func (c *counted) Write(b []byte) (n int, err error) {
 	for {
-		chunk := b[n:min(len(b), n+writeChunk)]
 		done := c.limit()
-		wrote, err := c.TCPConn.Write(chunk)
+		wrote, err := c.TCPConn.Write(b[n:min(len(b), n+chunk)])
 		done()
 		if n += wrote; err != nil || n == len(b) {
 			return n, err
@@ -213,12 +277,12 @@ func (c *counted) ReadFrom(r io.Reader) (n int64, err error) {
 		return io.Copy(struct{ io.Writer }{c}, r)
 	}
 	for from.N > 0 {
-		chunk := &io.LimitedReader{R: from.R, N: min(from.N, writeChunk)}
+		part := &io.LimitedReader{R: from.R, N: min(from.N, chunk)}
 		done := c.limit()
-		sent, err := c.TCPConn.ReadFrom(chunk)
+		sent, err := c.TCPConn.ReadFrom(part)
 		done()
 		from.N -= sent
-		if n += sent; err != nil || chunk.N > 0 {
+		if n += sent; err != nil || part.N > 0 {
 			return n, err
 		}
 	}
@@ -232,17 +296,9 @@ func (c *counted) limit() (done func()) {
 		return func() {}
 	}
 	c.bound(time.Now().Add(c.in.stall))
-	c.in.mu.Lock()
-	c.since = time.Now()
-	c.place = c.in.writing.PushBack(c)
-	if c.in.open >= c.in.max {
-		c.in.changed.Broadcast()
-	}
-	c.in.mu.Unlock()
+	taken := c.in.await(c, 0)
 	return func() {
-		c.in.mu.Lock()
-		c.in.written(c)
-		c.in.mu.Unlock()
+		taken()
 		c.bound(time.Time{})
 	}
 }

@@ -19,12 +19,12 @@ type Config struct {
 	Name string
 	// Listen is host:port; port 0 picks a free one. "" means that Start does nothing.
 	Listen string
-	// HTTP has the handler and the timeouts; its ConnState is replaced, and its MaxHeaderBytes is 32 KiB if it is not set. Required. With a TLSConfig it serves TLS, whose
+	// HTTP has the handler and the timeouts; its ConnState and ConnContext are replaced, and its MaxHeaderBytes is 32 KiB if it is not set. Required. With a TLSConfig it serves TLS, whose
 	// certificate that has; without, the lines of headers are bounded, see Header.
 	HTTP *http.Server
 	// MaxConnections is how many connections are open at a time. Beyond it, a new one replaces the one that has been without a request for
-	// longest, or one that has taken nothing of its answer for a second, and waits while there is neither. 0 means half of the files that the process may open, at most 16384, and at most what an
-	// eighth of the process's memory limit holds.
+	// longest, or one that has neither sent 64 KiB of its body nor taken 64 KiB of its answer for more than a second, and waits while there is none.
+	// 0 means half of the files that the process may open, at most 16384, and at most what an eighth of the process's memory limit holds.
 	MaxConnections int
 	// StallTimeout is how long a client may take for 64 KiB of an answer, unless the handler sets a deadline or the server has a TLSConfig. A body
 	// that no handler reads has half as long, and at most five seconds. 0 means 30 seconds.
@@ -70,6 +70,12 @@ func (s *Server) Start(ctx context.Context) error {
 	s.cfg.HTTP.Handler = awaitBodies(s.cfg.HTTP.Handler, min(stall/2, unreadTimeout))
 	limit := newLimited(listener, cmp.Or(s.cfg.MaxConnections, defaultConnections()), stall)
 	s.cfg.HTTP.ConnState = limit.note
+	s.cfg.HTTP.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
+		if c, ok := conn.(*counted); ok {
+			ctx = context.WithValue(ctx, connKey{}, c)
+		}
+		return ctx
+	}
 	s.cfg.HTTP.MaxHeaderBytes = cmp.Or(s.cfg.HTTP.MaxHeaderBytes, headerBytes)
 	listener = limit
 	if s.cfg.Accepted != nil {

@@ -225,25 +225,38 @@ func TestStalledConnectionsLoseTheirPlaces(t *testing.T) {
 	}
 }
 
-// A client that takes nothing of its answer for a second does not keep new callers out for as long as it may stall.
-func TestCallersReplaceClientsThatDoNotRead(t *testing.T) {
+// A client that takes nothing of its answer for a second, or sends nothing of its body, whether somebody reads that or not, does not keep new callers
+// out for as long as it may stall.
+func TestCallersReplaceClientsThatAreWaitedFor(t *testing.T) {
 	t.Parallel()
 	content := bytes.Repeat([]byte("0123456789abcdef"), 1<<20)
-	s := limited(t, 2, func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/large" {
-			_, _ = w.Write(content)
-			return
-		}
-		_, _ = io.WriteString(w, "here")
-	})
-	for range 2 {
-		dial(t, s).send("/large")
-	}
-	for range 3 {
-		c := dial(t, s)
-		c.send("/")
-		c.answer()
-		_ = c.conn.Close()
+	for name, stalled := range map[string]string{
+		"Answer":     "GET /large HTTP/1.1\r\nHost: test\r\n\r\n",
+		"Body":       "POST /read HTTP/1.1\r\nHost: test\r\nContent-Length: 10\r\n\r\n1",
+		"UnreadBody": "POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 10\r\n\r\n1",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := limited(t, 2, func(w http.ResponseWriter, r *http.Request) {
+				switch r.URL.Path {
+				case "/large":
+					_, _ = w.Write(content)
+					return
+				case "/read":
+					_, _ = io.Copy(io.Discard, r.Body)
+				}
+				_, _ = io.WriteString(w, "here")
+			})
+			for range 2 {
+				_, _ = io.WriteString(dial(t, s).conn, stalled)
+			}
+			for range 3 {
+				c := dial(t, s)
+				c.send("/")
+				c.answer()
+				_ = c.conn.Close()
+			}
+		})
 	}
 }
 
