@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -264,23 +265,21 @@ func TestJupyterClientsThatNeverRead(t *testing.T) {
 	}
 }
 
-// A client that goes on sending although its messages are refused is cut off: each refusal costs an answer. Other clients see none of them, nor who
-// asks what the kernel is: one message of a client would be several to all.
-func TestJupyterFloodsEnd(t *testing.T) {
+// Other clients of a kernel see neither that a client's message is refused, nor that it asks what the kernel is: one message would be several to all.
+func TestJupyterAnswersOfTheFarmAreForTheirClient(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	k := b.kernel()
 	f, other := b.frontend(k.ID, "?session_id=s"), b.frontend(k.ID, "?session_id=o")
-	other.next = 100 // its messages have ids of their own
+	other.next = 5000 // its messages have ids of their own
 	block := f.send("shell", "execute_request", map[string]any{"code": "block"})
 	f.until(f.send("shell", "kernel_info_request", map[string]any{}))
-	go func() {
-		for err := error(nil); err == nil; {
-			err = f.conn.Write(t.Context(), websocket.MessageText,
-				[]byte(`{"header":{"msg_id":"m","msg_type":"comm_info_request","session":"s"},"channel":"shell","parent_header":{},"metadata":{},"content":{},"buffers":[]}`))
-		}
-	}()
-	f.closed(websocket.StatusTryAgainLater)
+	for range jupyter.MaxWaiting {
+		f.send("shell", "comm_info_request", map[string]any{})
+	}
+	if got := f.until(f.send("shell", "comm_info_request", map[string]any{})); !slices.Contains(got, "shell comm_info_reply error") {
+		t.Errorf("a message beyond those that may wait is answered with %q", got)
+	}
 	for own := other.send("shell", "kernel_info_request", map[string]any{}); ; {
 		m := other.read()
 		if m.Parent.ID != own && m.Parent.ID != block && m.Parent.ID != "" {
@@ -289,6 +288,30 @@ func TestJupyterFloodsEnd(t *testing.T) {
 		if m.Parent.ID == own && m.Content["execution_state"] == "idle" {
 			return
 		}
+	}
+}
+
+// The messages of all clients of a tenant have a rate, however often they connect again.
+func TestJupyterMessagesHaveARate(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	k, began := b.kernel(), time.Now()
+	for range 13 { // 600 more than at once, at 500 in a second
+		f := b.frontend(k.ID, "")
+		go func() {
+			for range 200 {
+				f.send("shell", "kernel_info_request", map[string]any{})
+			}
+		}()
+		for answers := 0; answers < 200; {
+			if f.read().Type == "kernel_info_reply" {
+				answers++
+			}
+		}
+		_ = f.conn.CloseNow()
+	}
+	if took := time.Since(began); took < time.Second {
+		t.Errorf("2,600 messages took %s", took)
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -18,6 +20,8 @@ const (
 	MaxSessions = 64
 	// keptSession is how long a session is kept whose client has left and that runs nothing.
 	keptSession = 10 * time.Minute
+	// maxRate and maxBurst bound the messages of all clients of a tenant, in a second and at once. A widget that is dragged sends 60 a second.
+	maxRate, maxBurst = 500, 2 * MaxWaiting
 	// startPoll is how often a waiting client's sandbox is read; the client then gets its position in the queue.
 	startPoll = 2 * time.Second
 )
@@ -28,6 +32,7 @@ type kernel struct {
 	ref      farm.Ref
 	id       string // the session of messages that no client caused
 	language string
+	rate     *rate.Limiter // of its tenant
 
 	mu       sync.Mutex
 	sessions map[string]*session
@@ -74,7 +79,10 @@ func (s *Server) join(ctx context.Context, tenant string, box *wire.Sandbox, id 
 	defer s.mu.Unlock()
 	k := s.kernels[ref]
 	if k == nil {
-		k = &kernel{server: s, ref: ref, id: newID(), language: language, sessions: map[string]*session{}}
+		if s.rates[tenant] == nil {
+			s.rates[tenant] = rate.NewLimiter(maxRate, maxBurst)
+		}
+		k = &kernel{server: s, ref: ref, id: newID(), language: language, rate: s.rates[tenant], sessions: map[string]*session{}}
 		s.kernels[ref] = k
 	}
 	k.mu.Lock()

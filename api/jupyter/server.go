@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
+	"golang.org/x/time/rate"
 
 	"github.com/sandfarm/sandfarm/api/guard"
 	"github.com/sandfarm/sandfarm/api/rest"
@@ -52,12 +53,13 @@ type Server struct {
 	work    sync.WaitGroup // sessions that run cells, and WebSockets
 
 	mu      sync.Mutex
-	kernels map[farm.Ref]*kernel // those with sessions
+	kernels map[farm.Ref]*kernel     // those with sessions
+	rates   map[string]*rate.Limiter // of the messages of a tenant's clients
 }
 
 // New makes a server. It does no I/O.
 func New(cfg Config) *Server {
-	s := &Server{cfg: cfg, started: cfg.Now(), kernels: map[farm.Ref]*kernel{}}
+	s := &Server{cfg: cfg, started: cfg.Now(), kernels: map[farm.Ref]*kernel{}, rates: map[string]*rate.Limiter{}}
 	s.life, s.end = context.WithCancel(context.Background()) //nolint:forbidigo // Close ends it
 	return s
 }

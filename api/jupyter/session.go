@@ -46,14 +46,13 @@ type session struct {
 	gone    bool            // the session is forgotten: nothing is kept
 	kept    *time.Timer     // forgets it, see linger; nil: not set
 
-	queue    []*work
-	bytes    int
-	overfull int // messages since the last one for which there was room
-	running  bool
-	current  *work              // the message that is being handled; nil: none
-	wake     context.CancelFunc // ends the wait for events of the cell that runs; nil: there is none
-	rewind   bool               // the output of the cell that runs is to be sent from its beginning
-	ended    []*work            // cells that ended last
+	queue   []*work
+	bytes   int
+	running bool
+	current *work              // the message that is being handled; nil: none
+	wake    context.CancelFunc // ends the wait for events of the cell that runs; nil: there is none
+	rewind  bool               // the output of the cell that runs is to be sent from its beginning
+	ended   []*work            // cells that ended last
 }
 
 func newSession(ctx context.Context, k *kernel, id string) *session {

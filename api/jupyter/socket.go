@@ -61,7 +61,6 @@ type socket struct {
 	room    *semaphore.Weighted // bytes in out
 	reading atomic.Bool
 	used    atomic.Bool // the client has sent something
-	spent   int         // weight of the messages of the client, up to budget.SmallBytes; of read alone
 
 	mu      sync.Mutex
 	hold    *budget.Hold // of what waits
@@ -185,9 +184,12 @@ func (at *socket) finish(cause error) {
 	}
 }
 
-// read takes the messages of the client until it disconnects or sends an invalid one.
+// read takes the messages of the client until it disconnects or sends an invalid one. Beyond maxRate they wait in the network.
 func (at *socket) read(conn context.Context, to *session) error {
 	for {
+		if to.kernel.rate.Wait(at.ctx) != nil { //nolint:contextcheck // conn is for the connection, which outlives the work
+			return errLeft
+		}
 		ctx, hold := budget.Renew(at.ctx)
 		at.reading.Store(true)
 		kind, from, err := at.conn.Reader(conn)
@@ -226,27 +228,15 @@ func (at *socket) read(conn context.Context, to *session) error {
 		}
 		to.use(at)
 		to.take(&work{message: m, hold: hold, size: len(raw), weight: size}) //nolint:contextcheck // work outlives the connection
-		if to.floods() {
-			return websocket.CloseError{Code: websocket.StatusTryAgainLater, Reason: "too many messages wait for their turn"}
-		}
 	}
 }
 
-// minWeight is what the smallest message counts for budget.Core: it is answered, too.
-const minWeight = 4 << 10
-
-// decode decodes a message, on a core of its tenant's if it is large or the connection has sent many, and charges its values. It returns the size of
-// the message for budget.Core.
+// decode decodes a message, a large one on a core of its tenant's, and charges its values. It returns the size of the message for budget.Core.
 func (at *socket) decode(ctx context.Context, kind websocket.MessageType, raw []byte) (m message, size int, err error) {
 	if size, err = budget.Decoding(ctx, len(raw), func() int { return values(kind, raw, at.v1) }); err != nil {
 		return message{}, 0, err
 	}
 	defer budget.LeaveCore(ctx)
-	if at.spent = min(at.spent+max(size, minWeight), budget.SmallBytes+1); at.spent > budget.SmallBytes {
-		if err = budget.TakeCore(ctx, at.spent); err != nil {
-			return message{}, 0, err
-		}
-	}
 	m, err = decode(kind, raw, at.v1)
 	return m, size, err
 }

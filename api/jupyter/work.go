@@ -106,10 +106,6 @@ func (s *session) take(w *work) {
 	defer s.order.Unlock()
 	s.mu.Lock()
 	full := len(s.queue) >= MaxWaiting || s.bytes+w.size > MaxWaitingBytes
-	s.overfull++
-	if !full {
-		s.overfull = 0
-	}
 	s.mu.Unlock()
 	if full {
 		w.quiet = true // a kernel has many clients: each message of one would be several to all
@@ -120,16 +116,6 @@ func (s *session) take(w *work) {
 		s.early(w)
 	}
 	s.start(nil, w)
-}
-
-// maxRefused is how many messages in a row a client may send for which there is no room. Each costs an answer.
-const maxRefused = 100
-
-// floods reports whether a client goes on sending although its messages are refused.
-func (s *session) floods() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.overfull >= maxRefused
 }
 
 // early submits a cell before its turn, so that it outlives this process: if all that comes before it is submitted too, its place in the
