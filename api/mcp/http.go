@@ -147,8 +147,12 @@ func (a answering) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 type headKey struct{}
 
-// maxMessageBytes bounds a message that calls no tool.
-const maxMessageBytes = budget.SmallBytes
+const (
+	// maxMessageBytes bounds a message that calls no tool.
+	maxMessageBytes = budget.SmallBytes
+	// maxIDBytes bounds the id of a message, which its answer repeats.
+	maxIDBytes = 1 << 10
+)
 
 // decoding charges what a message takes decoded, until its call ends, and reads its head. mcp-go decodes a message several times (8 MB took a core for
 // 1.3 s), so a large one has a core of the tenant's until its tool runs (budget.LeaveCore).
@@ -158,6 +162,10 @@ func decoding(ctx context.Context, text []byte) (message head, err error) {
 	}
 	budget.Pin(ctx, budget.Held(ctx)-int64(len(text))*(budget.BodyWeight-heldWeight))
 	bad := json.Unmarshal(text, &message) // mcp-go answers what cannot be parsed
+	if len(message.ID) > maxIDBytes {
+		budget.LeaveCore(ctx)
+		return head{}, farm.Errorf(farm.CodeTooLarge, "The id of a message may have %d bytes.", maxIDBytes)
+	}
 	if len(text) > maxMessageBytes && bad == nil && message.Method != string(mcp.MethodToolsCall) {
 		budget.LeaveCore(ctx)
 		return head{}, farm.Errorf(farm.CodeTooLarge, "A message that calls no tool may have %d bytes.", maxMessageBytes)
@@ -217,9 +225,9 @@ func refuse(w http.ResponseWriter, status, code int, text string) {
 	_ = json.NewEncoder(w).Encode(failure(nil, mcp.JSONRPCErrorDetails{Code: code, Message: text})) // an error means that the caller disconnected
 }
 
-// failure is a JSON-RPC error; without an id it belongs to no request.
+// failure is a JSON-RPC error; without an id, or with one that is too long, it belongs to no request.
 func failure(id json.RawMessage, details mcp.JSONRPCErrorDetails) any {
-	if len(id) == 0 {
+	if len(id) == 0 || len(id) > maxIDBytes {
 		id = json.RawMessage("null")
 	}
 	return struct {

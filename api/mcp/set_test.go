@@ -119,6 +119,7 @@ func listen(t *testing.T, server *httptest.Server, name string) *listener {
 	t.Helper()
 	answer := get(t, server, name) //nolint:bodyclose // closed by get
 	l := &listener{t: t, body: answer.Body, lines: bufio.NewScanner(answer.Body), server: server}
+	l.lines.Buffer(nil, 4<<20)
 	kind, data := l.event()
 	if answer.StatusCode != http.StatusOK || answer.Header.Get("Content-Type") != "text/event-stream" || kind != "endpoint" || !strings.HasPrefix(data, "/messages/?session_id=") {
 		t.Fatalf("the stream begins with %d %q %q %q", answer.StatusCode, answer.Header.Get("Content-Type"), kind, data)
@@ -150,11 +151,15 @@ func say(t *testing.T, server *httptest.Server, url, name, body string) (int, st
 // A message is charged in the same way over each transport: while it is encoded for the store, it is in memory as often.
 func TestMessagesAreChargedAlikeOverEveryTransport(t *testing.T) {
 	t.Parallel()
+	const large, calls = 900_000, 60
 	held := make(chan int64, 1)
 	s, err := mcp.NewSet(mcp.Set{Name: "held", Title: "Held", Tools: []mcp.SetTool{
 		{Name: "held", Params: []mcp.Param{mcp.Text("text", "what to say")}, Run: func(ctx context.Context, _ any, _ *mcp.Progress) mcp.Reply {
 			held <- budget.Held(ctx)
 			return mcp.Reply{Value: "over"}
+		}},
+		{Name: "large", Title: "Large", Run: func(context.Context, any, *mcp.Progress) mcp.Reply {
+			return mcp.Reply{Value: strings.Repeat("x", large)}
 		}},
 	}})
 	if err != nil {
@@ -165,7 +170,7 @@ func TestMessagesAreChargedAlikeOverEveryTransport(t *testing.T) {
 	mux.HandleFunc("GET /sse", sse.Stream)
 	mux.HandleFunc("POST /messages/", sse.Post)
 	mux.Handle("/mcp", s.Handler())
-	memory := budget.New(0)
+	memory := budget.New(256 << 20)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, hold := memory.With(r.Context(), "acme", 0)
 		defer hold.Release()
@@ -197,6 +202,37 @@ func TestMessagesAreChargedAlikeOverEveryTransport(t *testing.T) {
 	plain := call(server.URL + "/mcp")
 	if over := call(listen(t, server, "").url); over != plain || plain < 4<<20 {
 		t.Errorf("%d bytes are charged over SSE, and %d over HTTP", over, plain)
+	}
+	l := listen(t, server, "") // not read: what the connection does not hold waits
+	for i := range calls {
+		if status, body := say(t, server, l.url, "", toolCall(i, "large", nil, nil)); status != http.StatusAccepted {
+			t.Fatalf("call %d: %d %s", i, status, body)
+		}
+	}
+	testbed.Until(t, "half of the answers are charged", func() bool { return memory.Stats().Used > calls/2*large })
+	for range calls {
+		l.event()
+	}
+	testbed.Until(t, "nothing is charged", func() bool { return memory.Stats().Used == 0 })
+}
+
+// An answer repeats the id of its message.
+func TestIDsAreBounded(t *testing.T) {
+	t.Parallel()
+	web := httptest.NewServer(echoSet(t, nil).Handler())
+	t.Cleanup(web.Close)
+	server := sseServer(t, mcp.SSEOptions{}, nil)
+	l := listen(t, server, "me")
+	for extra, want := range map[int]int{0: http.StatusOK, 1: http.StatusRequestEntityTooLarge} {
+		id := strings.Repeat("x", 1022+extra) // and its quotation marks
+		message := `{"jsonrpc":"2.0","id":"` + id + `","method":"ping"}`
+		if status, body := say(t, web, web.URL, "", message); status != want || strings.Contains(body, id) != (extra == 0) {
+			t.Errorf("an id of %d bytes: %d %.100s", len(id)+2, status, body)
+		}
+		say(t, server, l.url, "me", message)
+		if _, data := l.event(); strings.Contains(data, id) != (extra == 0) || strings.Contains(data, `"error"`) != (extra == 1) {
+			t.Errorf("an id of %d bytes over SSE: %.100s", len(id)+2, data)
+		}
 	}
 }
 

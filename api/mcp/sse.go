@@ -55,11 +55,17 @@ func (s *SetServer) SSE(o SSEOptions) *SSE {
 	return &SSE{HTTP: s.set.HTTP.withDefaults(), o: o, server: s.mcp, log: s.set.Logger, streams: map[string]*stream{}, count: map[string]int{}}
 }
 
+// pending is an encoded answer and the memory that it holds until it is sent.
+type pending struct {
+	text   []byte
+	memory *budget.Hold
+}
+
 // stream is one client's stream, and mcp-go's session.
 type stream struct {
 	id, owner   string
 	ctx         context.Context // of the stream; when it ends, its calls stop waiting
-	out         chan []byte     // answers
+	out         chan pending
 	notes       chan mcp.JSONRPCNotification
 	delivery    *delivery
 	slots       chan struct{} // of calls
@@ -94,7 +100,7 @@ func (t *SSE) open(ctx context.Context, owner string) *stream {
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // it never fails
 	s := &stream{
-		id: hex.EncodeToString(id[:]), owner: owner, ctx: ctx, out: make(chan []byte), notes: make(chan mcp.JSONRPCNotification),
+		id: hex.EncodeToString(id[:]), owner: owner, ctx: ctx, out: make(chan pending), notes: make(chan mcp.JSONRPCNotification),
 		delivery: newDelivery(), slots: make(chan struct{}, t.o.Calls), ready: make(chan struct{}),
 	}
 	t.mu.Lock()
@@ -168,7 +174,8 @@ func (t *SSE) pump(ctx context.Context, out *writer, s *stream) {
 		var err error
 		select {
 		case answer := <-s.out:
-			err = t.event(out, "message", answer)
+			err = t.event(out, "message", answer.text)
+			answer.memory.Release()
 		case note := <-s.notes:
 			text, broken := EncodeReply(note)
 			if broken == nil {
@@ -258,36 +265,49 @@ func (t *SSE) begin(ctx context.Context, s *stream, message []byte) bool {
 				t.log.ErrorContext(ctx, "mcp message panicked", slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
 			}
 		}()
-		text, err := t.answer(ctx, message)
+		ctx, memory := budget.Renew(ctx)
+		defer func() { memory.Release() }()
+		text, err := t.answer(ctx, memory, message)
 		if err != nil {
 			t.log.ErrorContext(ctx, "mcp answer cannot be sent", slog.Any("error", err))
 		}
 		if text == nil {
 			return
 		}
+		budget.LeaveCore(ctx)
 		select {
-		case s.out <- text:
+		case s.out <- pending{text, memory}:
+			memory = nil // until it is sent
 		case <-s.ctx.Done():
 		}
 	}()
 	return true
 }
 
-// answer handles a message with memory of its own, since the request that brought it is over. It returns the encoded answer; nil: there is none.
-func (t *SSE) answer(ctx context.Context, message []byte) ([]byte, error) {
-	ctx, memory := budget.Renew(ctx)
-	defer memory.Release()                                           // and the core on which the answer is encoded
+// answer handles a message with memory of its own, which ctx has, since the request that brought it is over. It returns the encoded answer, whose bytes
+// the memory holds; nil: there is none.
+func (t *SSE) answer(ctx context.Context, memory *budget.Hold, message []byte) ([]byte, error) {
 	err := budget.Charge(ctx, int64(len(message))*budget.BodyWeight) // as a body that comes over HTTP
 	if err == nil {
 		_, err = decoding(ctx, message)
+	}
+	var text []byte
+	if err == nil {
+		answer := t.server.HandleMessage(ctx, message)
+		if answer == nil {
+			return nil, nil
+		}
+		if text, err = EncodeReply(answer); err != nil {
+			return nil, err
+		}
+		if !memory.Grow(max(0, int64(len(text))-memory.Bytes())) { // what a tool has read is charged already
+			err = farm.Errorf(farm.CodeExhausted, "This server has no memory for the answer now: too many wait for this client. Read them, and ask again.")
+		}
 	}
 	if err != nil {
 		var m head
 		_ = json.Unmarshal(message, &m) // Post has checked it
 		return EncodeReply(failure(m.ID, mcp.JSONRPCErrorDetails{Code: mcp.INTERNAL_ERROR, Message: farm.MessageOf(err)}))
 	}
-	if answer := t.server.HandleMessage(ctx, message); answer != nil {
-		return EncodeReply(answer)
-	}
-	return nil, nil
+	return text, nil
 }
