@@ -70,6 +70,10 @@ func (w *nodeWorld) claim() {
 	fit := w.now.members(func(m store.Member) bool {
 		return m.State == store.MemberIdle && m.Image == c.Image && slices.Contains(c.Nodes, m.Node)
 	})
+	idle := w.now.members(func(m store.Member) bool { return m.State == store.MemberIdle && m.Image == c.Image })
+	if asked := w.rdb.ZRange(w.Context(), "sf:{pool}:claims", 0, -1).Val(); len(idle) == 1 && slices.Contains(asked, c.Tenant) && asked[0] != c.Tenant {
+		fit = nil // it is left to the other one
+	}
 	want, predicted := store.ErrNoMember, w.same()
 	if len(fit) > 0 {
 		after := w.now.Members[fit[0]]

@@ -237,7 +237,7 @@ func (w *nodeWorld) keysFit(what string) {
 	}
 }
 
-// keys are the keys of what nodes hold. Nodes that were seen lately and that ever had a member are remembered for a while.
+// keys are the keys of what nodes hold. Nodes that were seen lately and that ever had a member, and tenants that asked for one, are remembered for a while.
 func (w *nodeWorld) keys() []string {
 	keys, err := w.rdb.Keys(w.Context(), "sf:*").Result()
 	w.must(err)
@@ -245,7 +245,7 @@ func (w *nodeWorld) keys() []string {
 		keys[i] = strings.TrimPrefix(key, "sf:")
 	}
 	return slices.DeleteFunc(keys, func(key string) bool {
-		return key == "{room}:nodes" || strings.HasPrefix(key, "{nodes}:leases")
+		return key == "{room}:nodes" || key == "{pool}:claims" || strings.HasPrefix(key, "{nodes}:leases")
 	})
 }
 

@@ -103,6 +103,7 @@ const (
 	IndexChecked     Index = "checked"     // SlotNodes, number: when the leases were last checked
 	IndexDrains      Index = "drains"      // SlotNodes, hash: the drains by node, beside the leases, so that who renews one learns of its drain
 	IndexPoolNodes   Index = "nodes"       // SlotPool, set: the nodes that have members
+	IndexPoolClaims  Index = "claims"      // SlotPool, sorted set: the tenants that asked for a member by when they got one, or first asked in vain
 	IndexFleetSeen   Index = "seen"        // SlotFleet, hash: what is remembered of the fleet by subject
 	IndexFleetEvents Index = "events"      // SlotFleet, stream: the events of the fleet
 	IndexKeyRecords  Index = "docs"        // SlotKeys, hash: API keys by their SHA-256
@@ -168,6 +169,7 @@ func luaKeys() string {
 		"FIRST": IndexFirst, "LEASES": IndexLeases, "CHECKED": IndexChecked, "DRAINS": IndexDrains,
 		"POOL_NODES": IndexPoolNodes, "FLEET_SEEN": IndexFleetSeen, "FLEET_EVENTS": IndexFleetEvents, "KEY_RECORDS": IndexKeyRecords,
 		"KEY_IDS": IndexKeyIDs, "KEY_USES": IndexKeyUses, "KEY_VERSION": IndexKeyVersion, "AUTHORITIES": IndexAuthorities,
+		"POOL_CLAIMS": IndexPoolClaims,
 	}
 	for _, name := range slices.Sorted(maps.Keys(indexes)) {
 		fmt.Fprintf(&b, "local %s = P .. '%s'\n\n", name, indexes[name])

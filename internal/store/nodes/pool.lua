@@ -27,21 +27,32 @@ if op == 'ready' then -- id, doc
   return {'ok'}
 end
 
+-- The last idle member goes to the tenant that has got one longest ago, of those that asked in the last minute: one that creates all the time leaves
+-- it to others.
+local CLAIM_WINDOW = 60 -- seconds
+
 if op == 'claim' then -- kind, tenant, nodes; the oldest first
-  local nodes = {}
+  local nodes, tenant = {}, ARGV[5]
   for i = 6, #ARGV do nodes[ARGV[i]] = true end
-  for from = 0, 960, 64 do
+  call('ZREMRANGEBYSCORE', POOL_CLAIMS, '-inf', NOW - CLAIM_WINDOW * 1e6)
+  local longest = call('ZRANGE', POOL_CLAIMS, 0, 0)[1]
+  local leaves = longest and longest ~= tenant and call('ZSCORE', POOL_CLAIMS, tenant) and call('ZCARD', idleKey(ARGV[4])) == 1
+  for from = 0, leaves and -1 or 960, 64 do
     local ids = call('ZRANGE', idleKey(ARGV[4]), from, from + 63)
     for _, id in ipairs(ids) do
       local f = call('HMGET', memberKey(id), 'state', 'node', 'doc')
       if f[1] == 'idle' and nodes[f[2]] then
         call('ZREM', idleKey(ARGV[4]), id)
-        call('HSET', memberKey(id), 'state', 'claimed', 'tenant', ARGV[5], 'at', NOW)
+        call('HSET', memberKey(id), 'state', 'claimed', 'tenant', tenant, 'at', NOW)
+        call('ZADD', POOL_CLAIMS, NOW, tenant)
+        call('EXPIRE', POOL_CLAIMS, CLAIM_WINDOW)
         return {'ok', id, f[3]}
       end
     end
     if #ids < 64 then break end
   end
+  call('ZADD', POOL_CLAIMS, 'NX', NOW, tenant)
+  call('EXPIRE', POOL_CLAIMS, CLAIM_WINDOW)
   return {'none'}
 end
 

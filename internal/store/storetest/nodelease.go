@@ -284,6 +284,41 @@ func poolClaimsTheOldestMatch(t *testing.T, factory Factory) {
 	}
 }
 
+// The last member is left to the tenant that has got one longest ago, or none, of those that asked within a minute.
+func poolLeavesTheLastMember(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	made := 0
+	for i, step := range []struct {
+		tenant string
+		ready  int           // members that become ready before
+		pause  time.Duration // before
+		gets   bool
+	}{
+		{tenant: "busy", ready: 1, gets: true}, // alone it has all
+		{tenant: "busy", ready: 1, gets: true},
+		{tenant: "calm"}, // none is there: from now on it is waited for
+		{tenant: "busy", ready: 2, gets: true},
+		{tenant: "busy"},
+		{tenant: "calm", gets: true},
+		{tenant: "busy", ready: 1, gets: true}, // now it has waited for longest
+		{tenant: "busy", ready: 1},
+		{tenant: "new", gets: true}, // as one that has not asked
+		{tenant: "busy", ready: 1, pause: 59 * time.Second},
+		{tenant: "busy", pause: 2 * time.Second, gets: true}, // nobody else has asked within a minute
+	} {
+		for range step.ready {
+			made++
+			b.member(t, pooled(fmt.Sprintf("sbx_%d", made), "n1"))
+		}
+		b.clock.forward(step.pause + time.Millisecond)
+		c := wanted("n1")
+		c.Tenant = step.tenant
+		if m, err := b.ClaimMember(t.Context(), c); (err == nil) != step.gets || err != nil && !errors.Is(err, store.ErrNoMember) {
+			t.Errorf("step %d: %s gets %+v, %v", i, step.tenant, m, err)
+		}
+	}
+}
+
 // A member is returned after a refused create, but only by the tenant that claimed it.
 func poolTakesMembersBack(t *testing.T, factory Factory) {
 	b := setup(t, factory)
@@ -321,7 +356,7 @@ func poolTakesMembersBack(t *testing.T, factory Factory) {
 	if list, err := b.Members(t.Context()); err != nil || len(list) != 0 {
 		t.Errorf("left are %+v, %v", list, err)
 	}
-	if keys := b.keys(t, "{pool}*"); len(keys) != 0 {
+	if keys := b.keys(t, "{pool}*"); len(keys) != 1 || !strings.HasSuffix(keys[0], "{pool}:claims") { // which expires
 		t.Errorf("left are keys %v", keys)
 	}
 }

@@ -147,6 +147,7 @@ func Run(t *testing.T, factory Factory) {
 		"StoppedFarmEndsNoNode":           stoppedFarmEndsNoNode,
 		"PoolClaimsTheOldestMatch":        poolClaimsTheOldestMatch,
 		"PoolTakesMembersBack":            poolTakesMembersBack,
+		"PoolLeavesTheLastMember":         poolLeavesTheLastMember,
 		"PoolClaimsOnce":                  poolClaimsOnce,
 		"RequeueElsewhere":                requeueElsewhere,
 		"RequeueElsewherePassesItsSlotOn": requeueElsewherePassesItsSlotOn,
