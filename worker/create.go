@@ -58,8 +58,6 @@ func (w *Worker) boot(ctx context.Context, j *activeJob, sandbox *farm.Sandbox) 
 	if err != nil {
 		return nil, retry.Cause(ctx, err)
 	}
-	ctx, done := context.WithTimeoutCause(ctx, w.cfg.CreateTimeout, farm.Errorf(farm.CodeUnavailable, "the sandbox did not start within %s", w.cfg.CreateTimeout))
-	defer done()
 	if spec := j.Request.Sandbox; spec != nil {
 		moved.Spec.Env = spec.Env // the record has only their names
 	}
@@ -70,7 +68,13 @@ func (w *Worker) boot(ctx context.Context, j *activeJob, sandbox *farm.Sandbox) 
 			return moved, retry.Cause(ctx, err)
 		}
 	}
-	defer w.placement.ColdStart()()
+	started, err := w.placement.ColdStart(ctx, moved.Tenant)
+	if err != nil {
+		return nil, retry.Cause(ctx, err)
+	}
+	defer started()
+	ctx, done := context.WithTimeoutCause(ctx, w.cfg.CreateTimeout, farm.Errorf(farm.CodeUnavailable, "the sandbox did not start within %s", w.cfg.CreateTimeout))
+	defer done()
 	if moved.Container, err = w.startContainerWithRetry(ctx, moved); err != nil {
 		return nil, noRoom(ctx, retry.Cause(ctx, err), err)
 	}

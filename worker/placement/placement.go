@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/telemetry"
@@ -124,6 +126,7 @@ type Placer struct {
 	cgroupProblem atomic.Pointer[string]
 	gpus          *gpus
 	pool          pool
+	starts        *budget.Places // of sandboxes that are started for jobs
 
 	background sync.WaitGroup // fills of the pool
 }
@@ -137,7 +140,7 @@ func New(cfg Config, deps Deps) (*Placer, error) {
 	p := &Placer{
 		cfg: cfg, deps: deps, store: deps.Store, engine: deps.Engine, node: deps.Node, log: deps.Log, pool: newPool(targets),
 		gate: gate{smallest: farm.Capacity{MemoryMB: cfg.Limits.Memory.Min, CPUs: cfg.Limits.CPUs.Min}, now: deps.Now, wake: deps.Wake},
-		gpus: newGPUs(deps.Now, deps.Wake),
+		gpus: newGPUs(deps.Now, deps.Wake), starts: budget.NewPlaces(startsPerCore * runtime.GOMAXPROCS(0)),
 	}
 	p.host, _ = deps.Engine.(Host)
 	p.metrics = newMetrics(p)
@@ -225,8 +228,27 @@ func (p *Placer) ReleaseWithoutEngine(ctx context.Context, s *farm.Sandbox) erro
 	return err
 }
 
-// ColdStart counts a sandbox that is started for a job, until done is called. The pool starts nothing meanwhile.
-func (p *Placer) ColdStart() (done func()) { return p.pool.coldStart() }
+// startsPerCore is how many sandboxes start at once for each core, of which one tenant has half: more at once take longer each, those of others too.
+const startsPerCore = 4
+
+// ColdStart waits for the turn of a sandbox that is started for a job, until done is called. The error is that of ctx. An engine that places containers
+// itself starts them on many machines, and needs no turns.
+func (p *Placer) ColdStart(ctx context.Context, tenant string) (done func(), err error) {
+	place := p.starts.Ask(tenant)
+	if p.host != nil {
+		select {
+		case <-place.Granted():
+		case <-ctx.Done():
+			place.Leave()
+			return nil, context.Cause(ctx)
+		}
+	}
+	ended := p.pool.coldStart()
+	return func() {
+		place.Leave()
+		ended()
+	}, nil
+}
 
 // Started forgets the devices of a sandbox whose container has started with its devices.
 func (p *Placer) Started(sandboxID string) { p.gpus.forget(sandboxID) }

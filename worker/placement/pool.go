@@ -41,7 +41,7 @@ type pool struct {
 	auto      bool            // the targets are chosen, and a pool fits
 	drained   bool            // the node is drained: nothing is wanted
 	filling   map[string]bool // members that this worker starts now
-	cold      int             // sandboxes that this worker starts for jobs now, which go first
+	cold      int             // sandboxes that this worker starts for jobs now
 	idle      map[poolKey]int // idle members of the node
 	claimed   time.Time       // when a member was last claimed, by the records
 	idleTotal farm.Capacity   // reserved by the idle members

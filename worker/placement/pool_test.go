@@ -1,8 +1,11 @@
 package placement
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -167,11 +170,45 @@ func TestFailedFillLeavesNothing(t *testing.T) {
 	if got := p.pool.missing(map[poolKey]int{{image: "python"}: 1}, p.deps.Now().Add(time.Hour)); len(got) != 2 {
 		t.Errorf("later %d are to be started, want 2", len(got))
 	}
-	done := p.pool.coldStart()
-	if got := p.pool.missing(map[poolKey]int{}, p.deps.Now().Add(time.Hour)); len(got) != 0 {
-		t.Errorf("while a create starts %d are to be started", len(got))
-	}
+}
+
+// While creates are started, one member is at a time, and only where none is idle.
+func TestFillsBesideCreates(t *testing.T) {
+	t.Parallel()
+	p := newPool(map[poolKey]int{{image: "python"}: 3})
+	later := time.Now().Add(time.Hour)
+	missing := func() int { return len(p.missing(p.idle, later)) }
+	done := p.coldStart()
+	testbed.Diff(t, "started", 1, missing())
+	p.fillBegins("sbx_1", 2)
+	testbed.Diff(t, "started beside one", 0, missing())
+	p.fillEnded("sbx_1", nil, later)
+	p.update([]store.Member{{Image: "python", State: store.MemberIdle, At: later}})
+	testbed.Diff(t, "started beside an idle one", 0, missing())
 	done()
+	testbed.Diff(t, "started afterwards", 2, missing())
+}
+
+// Starts have turns, of which a tenant has half, on an engine that starts all on one machine.
+func TestColdStartsTakeTurns(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.placer()
+	gone, cancel := context.WithCancel(t.Context())
+	cancel() // whoever would wait gets an error
+	start := func(ctx context.Context, tenant string) error {
+		_, err := p.ColdStart(ctx, tenant)
+		return err
+	}
+	for range startsPerCore * runtime.GOMAXPROCS(0) / 2 {
+		workertest.Must(t, start(t.Context(), "acme"))
+	}
+	if err := start(gone, "acme"); !errors.Is(err, context.Canceled) {
+		t.Errorf("a tenant starts more than half of all: %v", err)
+	}
+	workertest.Must(t, start(t.Context(), "globex"))
+	p.host = nil
+	workertest.Must(t, start(t.Context(), "acme"))
 }
 
 func TestMemberWithoutRoomWaits(t *testing.T) {

@@ -20,7 +20,7 @@ var errPoolFull = errors.New("the node has no room for another member of the poo
 // warmModules is what kernels of members have imported, where their image has it.
 func warmModules() []string { return []string{"numpy", "pandas", "matplotlib.pyplot"} }
 
-// fill starts missing members, a few at a time. It starts none while creates wait or are started, which need the engine more.
+// fill starts missing members, a few at a time. It starts none while creates wait, which need the engine more.
 func (p *Placer) fill(ctx context.Context, have map[poolKey]int) error {
 	missing := p.pool.missing(have, p.deps.Now())
 	if len(missing) == 0 {
@@ -51,24 +51,28 @@ func (p *Placer) fill(ctx context.Context, have map[poolKey]int) error {
 	return nil
 }
 
-// missing lists the pool keys of members to start: none while fills pause or creates are started. Right after a claim only pool keys
-// without an idle member are filled, since a start takes the cores that the next claim needs.
+// missing lists the pool keys of members to start: none while fills pause. Right after a claim only pool keys without an idle member are filled, since a
+// start takes the cores that the next claim needs; and while creates are started, one member of these at a time: a tenant that creates all the time
+// would keep the pool empty for others.
 func (p *pool) missing(have map[poolKey]int, now time.Time) []poolKey {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.cold > 0 || p.drained || now.Before(p.until) {
+	if p.drained || now.Before(p.until) || p.cold > 0 && len(p.filling) > 0 {
 		return nil
 	}
 	since := now.Sub(p.claimed) // negative if clocks differ
 	quiet := since < 0 || since >= fillQuiet
 	var out []poolKey
 	for at, target := range p.targets {
-		if !quiet && p.idle[at] > 0 {
+		if (!quiet || p.cold > 0) && p.idle[at] > 0 {
 			continue
 		}
 		for range target - have[at] {
 			out = append(out, at)
 		}
+	}
+	if p.cold > 0 {
+		out = out[:min(len(out), 1)]
 	}
 	return out
 }
