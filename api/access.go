@@ -41,14 +41,16 @@ func (s *Server) admit(c *gin.Context, r rest.Route) (release func(), err error)
 	if err := s.authenticate(c, r.TakesSessions()); err != nil {
 		return func() {}, err
 	}
-	if err := rest.Allow(c, scope); err != nil {
-		return func() {}, err
-	}
+	refusal := rest.Allow(c, scope)
 	leave := func() {}
-	if scope != farm.ScopeAdmin && scope != farm.ScopeMetrics {
+	if refusal != nil || scope != farm.ScopeAdmin && scope != farm.ScopeMetrics {
 		if leave, err = s.gate.Enter(c.Request.Context(), rest.Tenant(c), rest.RequestID(c), c.Writer.Header()); err != nil {
 			return func() {}, err
 		}
+	}
+	if refusal != nil {
+		leave()
+		return func() {}, refusal
 	}
 	ctx, drop := s.keys.Hold(c.Request.Context(), rest.Caller(c))
 	c.Request = c.Request.WithContext(ctx)

@@ -27,6 +27,21 @@ func (b *bundle) withRate(rate int) (notebookKernel, *frontend, farm.Quotas) {
 	return k, f, quotas
 }
 
+// A request that the key's scopes do not allow counts, too: each leaves an entry of the audit.
+func TestRefusedScopesCountAsRequests(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withAdmin)
+	_, _, quotas := b.withRate(2)
+	for _, want := range []int{http.StatusForbidden, http.StatusForbidden, http.StatusTooManyRequests} {
+		if answer, body := b.do("GET", "/v1/keys", nil, asAcme()...); answer.StatusCode != want {
+			t.Errorf("GET /v1/keys without the scope admin: %d %s, want %d", answer.StatusCode, body, want)
+		}
+	}
+	if left, _ := b.store.AdmitMore(t.Context(), "acme", 1, quotas); left != 0 {
+		t.Error("requests are left")
+	}
+}
+
 // A WebSocket is one request, and its messages are more: a notebook with many cells does not go around requests_per_minute.
 func TestJupyterMessagesCountAsRequests(t *testing.T) {
 	t.Parallel()
