@@ -200,7 +200,7 @@ func TestAJobIsFollowedWhileItsWorkerIsKilled(t *testing.T) {
 	call[struct{}](f, "", http.MethodPut, "/v1/sandboxes/"+box+"/fs/workspace/enough", nil)
 	p.sees("the end after")
 	p.until(`Boolean(document.querySelector(".bar-head .badge.good"))`)
-	p.sees("attempts")
+	p.sees("2: another worker took it over")
 	lines := strings.Split(strings.TrimSpace(value[string](p, `document.querySelector(".output pre.text").textContent`)), "\n")
 	for i, line := range lines[:len(lines)-1] {
 		if want := fmt.Sprintf("line %d", i+1); line != want {

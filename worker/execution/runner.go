@@ -94,10 +94,7 @@ func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, request
 		x.halt(ctx, e, err)
 		return Outcome{Cleanup: x.dropOf(e)}, err
 	}
-	v := Outcome{State: e.collect.state(), Run: time.Since(began), LastEvent: e.collect.seq + 1}
-	if ms := e.collect.outcome.RunMS; ms > 0 && ms < float64(v.Run.Microseconds())/1000 {
-		v.Run = time.Duration(ms * float64(time.Millisecond))
-	}
+	v := Outcome{State: e.collect.state(), Run: runTime(t.Job, e.collect.outcome.RunMS, began, time.Now()), LastEvent: e.collect.seq + 1}
 	if v.State == farm.JobCanceled {
 		v.Err = x.Canceled(ctx, sandbox).Err
 		if v.Err == nil && e.collect.outcome.OutputGone && !t.Canceled() { // see halt
@@ -160,6 +157,19 @@ func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, request
 		imports.ended(&v)
 	}
 	return v, nil
+}
+
+// runTime is how long the code of a job ran. The agent says so (ms), also of the time in which an earlier worker followed it. Code can change what
+// the agent says, so it is no longer than since this worker attached, or, of a job that was taken over, since the job started.
+func runTime(job *farm.Job, ms float64, attached, now time.Time) time.Duration {
+	most := now.Sub(attached)
+	if job.Attempt > 1 && !job.StartedAt.IsZero() {
+		most = max(most, now.Sub(job.StartedAt))
+	}
+	if ms > 0 && ms < float64(most.Microseconds())/1000 {
+		return time.Duration(ms * float64(time.Millisecond))
+	}
+	return most
 }
 
 // uploadError is the error of a job whose files could not be stored. Its output is in the result all the same.

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
@@ -378,5 +379,27 @@ func TestOutputIsStoredOnce(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string(nil), got.Result.Notes); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// The run time of a job that was taken over includes what an earlier worker followed.
+func TestRunTimeIncludesEarlierWorkers(t *testing.T) {
+	t.Parallel()
+	start := time.Unix(1700000000, 0)
+	attached, now := start.Add(47*time.Second), start.Add(time.Minute)
+	for name, c := range map[string]struct {
+		attempt int
+		ms      float64
+		want    time.Duration
+	}{
+		"TakenOver":            {2, 59_500, 59500 * time.Millisecond},
+		"TakenOverNotMeasured": {2, 0, time.Minute},
+		"TakenOverNotBelieved": {2, 1e9, time.Minute},
+		"FirstWorker":          {1, 12_000, 12 * time.Second},
+		"FirstNotBelieved":     {1, 59_500, 13 * time.Second},
+	} {
+		if got := runTime(&farm.Job{Attempt: c.attempt, StartedAt: start}, c.ms, attached, now); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
 	}
 }

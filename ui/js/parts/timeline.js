@@ -32,7 +32,7 @@ export function Timeline({ job }) {
       ${parts.map(([name, ms]) => html`<div key=${name}><dt><span class=${`key ${name}`} aria-hidden="true"></span>${t(`timeline.${name}`)}</dt><dd>${milliseconds(ms)}</dd></div>`)}
       <div><dt>${t("timeline.total")}</dt><dd>${milliseconds(total)}</dd></div>
       <div><dt>${t("timeline.accepted")}</dt><dd>${when(job.created_at)}</dd></div>
-      ${job.attempt > 1 && html`<div><dt>${t("timeline.attempts")}</dt><dd>${job.attempt}</dd></div>`}
+      ${job.attempt > 1 && html`<div><dt>${t("timeline.attempts")}</dt><dd>${job.attempt}: ${t(["create", "run"].includes(job.kind) ? "timeline.requeued" : "timeline.takenOver")}</dd></div>`}
     </dl>
   </section>`;
 }

@@ -112,6 +112,8 @@ export default {
   "timeline.total": "total",
   "timeline.accepted": "accepted",
   "timeline.attempts": "attempts",
+  "timeline.takenOver": "another worker took it over",
+  "timeline.requeued": "it was requeued, or another worker took it over",
   "keys.title": "Keyboard",
   "keys.search": "Search",
   "keys.move": "Next or previous row",

@@ -112,6 +112,8 @@ export default {
   "timeline.total": "合计",
   "timeline.accepted": "受理时间",
   "timeline.attempts": "尝试次数",
+  "timeline.takenOver": "已由另一个工作进程接管",
+  "timeline.requeued": "已重新排队，或由另一个工作进程接管",
   "keys.title": "键盘",
   "keys.search": "搜索",
   "keys.move": "下一行或上一行",

@@ -134,6 +134,9 @@ func (a *app) showJob(j wire.Job) error {
 		rows = append(rows, [2]string{"waits for", asFlags(j.Waiting.Message)})
 	}
 	rows = append(rows, [2]string{"created", since(j.CreatedAt, now)}, [2]string{"took", took(j, now)})
+	if j.Attempt > 1 {
+		rows = append(rows, [2]string{"attempts", fmt.Sprintf("%d: it was requeued, or another worker took it over", j.Attempt)})
+	}
 	if j.Error != nil {
 		rows = append(rows, [2]string{"error", j.Error.Code + ": " + asFlags(j.Error.Message)})
 	}

@@ -58,3 +58,12 @@ func TestJobShowSaysWhatItWaitsFor(t *testing.T) {
 		t.Errorf("job show printed:\n%s%s", got.out, got.stderr)
 	}
 }
+
+func TestJobShowSaysThatItWasTakenOver(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	f.Routes["GET /v1/jobs/job_1"] = f.gives(http.StatusOK, wire.Job{ID: "job_1", State: "completed", Attempt: 2})
+	if got := f.sandfarm(t.Context(), "", "job", "show", "job_1"); !strings.Contains(got.out, "attempts  2: it was requeued, or another worker took it over\n") {
+		t.Errorf("job show printed:\n%s%s", got.out, got.stderr)
+	}
+}
