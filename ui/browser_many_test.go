@@ -4,6 +4,7 @@ package ui_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -121,4 +122,29 @@ func TestAnOpenListAsksForLittle(t *testing.T) {
 	}
 	f.execute("", box, "print('new one')")
 	p.sees("new one")
+}
+
+func TestAnAddressOfNothingSaysSo(t *testing.T) {
+	t.Parallel()
+	f := startFarm(t)
+	job := f.run("", "open('a.txt', 'w').write('1')")
+	p := openPage(t, f, "#/artifacts/art_nope")
+	for hash, want := range map[string][2]string{
+		"#/artifacts/art_nope":         {`There is no artifact "art_nope".`, "All artifacts"},
+		"#/sandboxes/sbx_nope/details": {`There is no sandbox "sbx_nope".`, "All sandboxes"},
+		"#/jobs/job_nope":              {`There is no job "job_nope".`, "All jobs"},
+		"#/jobs/job_nope/x":            {"There is no such page", "Go to the playground"},
+		"#/sandbox/sbx_nope":           {"There is no such page", "Go to the playground"},
+		"#/farm/nope":                  {"There is no such page", "Tenants"},
+		"#/sandboxes/" + f.sandbox("", map[string]any{}) + "/details": {"There is no such page", "Notebook"},
+	} {
+		p.goTo(hash)
+		p.sees(want[0])
+		p.until(fmt.Sprintf(`[...document.querySelectorAll("main a")].some((one) => one.innerText.includes(%q))`, want[1]))
+	}
+	p.goTo("#/artifacts")
+	p.sees("a.txt")
+	p.goTo("#/artifacts/" + call[struct{ Items []struct{ ID string } }](f, "", "GET", "/v1/artifacts", nil).Items[0].ID)
+	p.sees("a.txt")
+	p.sees(job.ID)
 }

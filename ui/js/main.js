@@ -4,7 +4,7 @@ import { t, speak, language, languages } from "./i18n.js";
 import { get, logOut, Problem, whenLoggedOut, whenReached } from "./api.js";
 import { usePoll } from "./data.js";
 import { listen } from "./keys.js";
-import { Dialog, ErrorBox, Icon, Loading, LOGO, useTitle } from "./parts/basic.js";
+import { Dialog, ErrorBox, Icon, Loading, LOGO, Nowhere } from "./parts/basic.js";
 import { Login } from "./views/login.js";
 import { Playground } from "./views/playground.js";
 
@@ -26,6 +26,9 @@ const pages = {
 
 // ONE is the page of one thing of a list.
 const ONE = { jobs: "job", sandboxes: "sandbox" };
+
+// DEPTH is how many parts the addresses of a room may have.
+const DEPTH = { "": 1, run: 2, jobs: 2, sandboxes: 3, artifacts: 2, farm: 2, usage: 1 };
 
 const NAV = [["", "playground", "play"], ["jobs", "jobs", "list"], ["sandboxes", "sandboxes", "box"], ["artifacts", "artifacts", "image"], ["farm", "farm", "farm"], ["usage", "usage", "clock"]];
 
@@ -88,11 +91,6 @@ function Lazy({ name, ...props }) {
   return page ? html`<${page} ...${props} />` : html`<${Loading} />`;
 }
 
-function Nowhere() {
-  useTitle(t("nowhere.title"));
-  return html`<div class="empty"><h1>${t("nowhere.title")}</h1><p><a href="#/">${t("nowhere")}</a></p></div>`;
-}
-
 function Page({ place, session }) {
   const [room, id, tab] = place;
   const first = useRef(true);
@@ -100,9 +98,9 @@ function Page({ place, session }) {
     if (!first.current && document.activeElement === document.body) document.getElementById("main").focus({ preventScroll: true });
     first.current = false;
   }, [room, id]);
+  if (!(place.filter(Boolean).length <= DEPTH[room])) return html`<${Nowhere} />`;
   if (inPlayground(place)) return html`<${Playground} id=${id} session=${session} />`;
   const name = (id && ONE[room]) || room;
-  if (!Object.hasOwn(pages, name)) return html`<${Nowhere} />`;
   return html`<${Lazy} key=${ONE[room] ? `${name} ${id}` : name} name=${name} id=${id} tab=${tab} session=${session} />`;
 }
 

@@ -53,6 +53,12 @@ export const Loading = () => html`<div class="loading" role="status"><span class
 // Empty says what could be here, and what to do about it.
 export const Empty = ({ icon, title, children }) => html`<div class="empty"><${Icon} name=${icon} /><h2>${title}</h2><p>${children}</p></div>`;
 
+// Nowhere is in the place of a page that does not exist.
+export function Nowhere() {
+  useTitle(t("nowhere.title"));
+  return html`<div class="empty"><h1>${t("nowhere.title")}</h1><p><a href="#/">${t("nowhere")}</a></p></div>`;
+}
+
 // Copy copies a text. A wide one shows its label.
 export function Copy({ text, label, wide }) {
   const [done, setDone] = useState(false);

@@ -22,7 +22,21 @@ function asked(word) {
 const NAMED = 200;
 const nameOf = { job: (one) => firstLine(one.request), sandbox: (one) => one.name };
 
-export function ArtifactsPage({ session }) {
+export const ArtifactsPage = ({ id, session }) => (id ? html`<${One} key=${id} id=${id} />` : html`<${All} session=${session} />`);
+
+// One is a single artifact, for who has its id.
+function One({ id }) {
+  useTitle(id, t("nav.artifacts"));
+  const { data, error } = usePoll(`v1/artifacts/${encodeURIComponent(id)}/meta`, 0);
+  return html`<div class="list-page">
+    <p class="crumb"><a href="#/artifacts">← ${t("artifacts.back")}</a></p>
+    <${ErrorBox} error=${error} />
+    ${!data && !error && html`<${Loading} />`}
+    ${data && html`<section class="group"><h2><a href=${`#/jobs/${data.job_id}`}><code>${data.job_id}</code></a> <span class="soft small">${ago(data.created_at)}</span></h2><${Gallery} artifacts=${[data]} /></section>`}
+  </div>`;
+}
+
+function All({ session }) {
   useTitle(t("nav.artifacts"));
   const [search, setSearch] = useState("");
   const [kind, setKind] = useState("");

@@ -6,7 +6,7 @@ import { usePoll } from "../data.js";
 import { ago, count, milliseconds, span, when, wrongOf } from "../format.js";
 import { CLI_PATH, firstKey } from "../snippets.js";
 import { Chart } from "../parts/chart.js";
-import { Copy, Dialog, Empty, ErrorBox, Field, Grid, Icon, Loading, Tabs, useAction, useTitle } from "../parts/basic.js";
+import { Copy, Dialog, Empty, ErrorBox, Field, Grid, Icon, Loading, Nowhere, Tabs, useAction, useTitle } from "../parts/basic.js";
 import { Events, Node } from "./fleet.js";
 import { Amount } from "./usage.js";
 
@@ -14,12 +14,13 @@ const TENANTS = target("v1/tenants", { limit: 200 });
 const TABS = ["overview", "tenants", "keys", "audit"];
 
 export function Farm({ id, session }) {
-  const tab = TABS.includes(id) ? id : "overview";
-  useTitle(t(`farm.${tab}`), t("nav.farm"));
+  const tab = id || "overview";
+  useTitle(TABS.includes(tab) && t(`farm.${tab}`), t("nav.farm"));
   if (!session.scopes.includes("admin")) return html`<${Empty} icon="farm" title=${t("farm.refused.title")}>${t("farm.refused")} <a href="#/usage">${t("nav.usage")}</a><//>`;
   return html`<div class="farm-page">
     <header class="bar-head"><h1>${t("nav.farm")}</h1></header>
     <${Tabs} label=${t("nav.farm")} current=${tab} tabs=${TABS.map((name) => ({ name, href: `#/farm/${name}`, title: t(`farm.${name}`) }))} />
+    ${!TABS.includes(tab) && html`<${Nowhere} />`}
     ${tab === "overview" && html`<${Overview} />`}
     ${tab === "tenants" && html`<${Tenants} />`}
     ${tab === "keys" && html`<${Keys} session=${session} />`}

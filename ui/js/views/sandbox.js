@@ -4,7 +4,7 @@ import { t } from "../i18n.js";
 import { call, post } from "../api.js";
 import { usePoll, useNow } from "../data.js";
 import { ago, bytes, lines, shortId, sizes, span, until, when, wrongOf } from "../format.js";
-import { Badge, Dialog, ErrorBox, Field, Grid, Icon, Id, Loading, Tabs, useAction, useTitle } from "../parts/basic.js";
+import { Badge, Dialog, ErrorBox, Field, Grid, Icon, Id, Loading, Nowhere, Tabs, useAction, useTitle } from "../parts/basic.js";
 import { Notebook } from "./notebook.js";
 import { Files } from "./files.js";
 import { Packages } from "./packages.js";
@@ -12,6 +12,7 @@ import { Use } from "../parts/use.js";
 import { isOpen } from "./sandboxes.js";
 
 const AGENT = "/sandfarm/agent "; // how the commands of processes begin that are the farm's own, which nobody has a reason to end
+const TABS = ["notebook", "files", "terminal", "packages", "processes", "ports", "egress", "facts"];
 const KEEP = 3600; // seconds that "keep alive" adds
 
 export function SandboxPage({ id, tab, session }) {
@@ -23,9 +24,9 @@ export function SandboxPage({ id, tab, session }) {
   const [restarting, setRestarting] = useState(false);
   const open = Boolean(box && isOpen(box));
   const mayRun = session.scopes.includes("run") && open;
-  const names = ["notebook", "files", ...(mayRun ? ["terminal"] : []), "packages", "processes", ...(mayRun ? ["ports"] : []), ...(box && box.network === "allowlist" ? ["egress"] : []), "facts"];
-  const current = names.includes(tab) ? tab : "notebook";
-  useTitle((box && box.name) || id, t(`box.${current}`), t("box.title"));
+  const names = TABS.filter((one) => (one === "egress" ? box && box.network === "allowlist" : mayRun || !["terminal", "ports"].includes(one)));
+  const current = tab && (names.includes(tab) || !TABS.includes(tab)) ? tab : "notebook"; // a sandbox that closes has no terminal any more
+  useTitle((box && box.name) || id, TABS.includes(current) && t(`box.${current}`), t("box.title"));
   if (!box) return error ? html`<div><p class="crumb"><a href="#/sandboxes">← ${t("box.back")}</a></p><${ErrorBox} error=${error} /></div>` : html`<${Loading} />`;
   const do_ = (work) => action.act(async () => { await work(); reload(); });
   return html`<article class="sandbox-page">
@@ -44,6 +45,7 @@ export function SandboxPage({ id, tab, session }) {
     ${["ready", "busy"].includes(box.state) && html`<${Use} path=${path} resources=${box.resources} />`}
     <${ErrorBox} error=${action.error} />
     <${Tabs} label=${t("box.title")} current=${current} tabs=${names.map((name) => ({ name, href: `#/sandboxes/${id}/${name}`, title: t(`box.${name}`) }))} />
+    ${!TABS.includes(current) && html`<${Nowhere} />`}
     ${current === "notebook" && html`<${Notebook} id=${id} open=${open} mayRun=${mayRun} />`}
     ${current === "files" && html`<${Files} id=${id} open=${open} mayRun=${mayRun} />`}
     ${current === "terminal" && html`<iframe class="terminal" src=${`ui/terminal.html#${encodeURIComponent(id)}`} title=${t("box.terminal")}></iframe><p class="soft small">${t("terminal.leave")}</p>`}
