@@ -25,4 +25,4 @@ for package in humanize no-such-package-anywhere; do
 		sleep 0.3
 	done
 done
-run 'import humanize; print(humanize.intcomma(1234567), humanize.naturalsize(3 * 2**30))'
+run 'import humanize; print(humanize.intcomma(1234567), humanize.naturalsize(3 * 2**30, binary=True))'

@@ -31,8 +31,8 @@ open("notes.txt", "w").write("notes")
 	p.sees("Queues")
 	p.until(`document.querySelector(".tile .yes")?.innerText === "well"`)
 	p.until(`[...document.querySelectorAll(".tile")].some((one) => /^Sandboxes\s+2\s+open$/.test(one.innerText))`)
-	p.sees("4.0 GB")                                                                              // what both sandboxes have been promised
-	p.until(`/GB used/.test(document.body.innerText) && /load \d/.test(document.body.innerText)`) // of the machine
+	p.sees("4.0 GiB")                                                                              // what both sandboxes have been promised
+	p.until(`/GiB used/.test(document.body.innerText) && /load \d/.test(document.body.innerText)`) // of the machine
 	p.until(`/Jobs by the minute: [1-9]/.test(document.body.innerText)`)
 	p.until(`Boolean(document.querySelector(".chart rect.run"))`)
 	p.sees("worker started")
@@ -49,7 +49,7 @@ open("notes.txt", "w").write("notes")
 	p.until(`Boolean(document.querySelector(".node button.drain"))`)
 	p.sees("drain ended")
 	p.goTo("#/farm/tenants")
-	p.until(`/acme\s+1\s+no limit\s+2.0 GB\s+no limit/.test(document.querySelector("table.grid")?.innerText)`)
+	p.until(`/acme\s+1\s+no limit\s+2.0 GiB\s+no limit/.test(document.querySelector("table.grid")?.innerText)`)
 	p.size(1280, 900, "light")
 	p.until(`(() => { const table = document.querySelector(".scroll"); return table.scrollWidth <= table.clientWidth })()`)
 	p.accessible("tenants")

@@ -33,7 +33,7 @@ func TestLogInAndOut(t *testing.T) {
 	p.logIn(acme)
 	p.sees(mine.ID) // the page that was asked for
 	p.sees("mine")
-	p.until(`/Memory\s+2.0 GB\s+Cores\s+2\s/.test(document.querySelector(".job-page .facts").innerText)`)
+	p.until(`/Memory\s+2.0 GiB\s+Cores\s+2\s/.test(document.querySelector(".job-page .facts").innerText)`)
 	if got := value[string](p, `document.cookie`); got != "" {
 		t.Errorf("a script reads the cookie: %s", got)
 	}

@@ -79,7 +79,7 @@ func TestASandboxesPage(t *testing.T) {
 	p.sees("matplotlib")
 	p.fill("input[type=search]", "pand")
 	p.until(`document.querySelectorAll("table.grid tbody tr").length === 1`)
-	p.sees("of 2.0 GB by programs")
+	p.sees("of 2.0 GiB by programs")
 	p.until(`Boolean(document.querySelector(".use polyline"))`)
 	p.accessible("packages")
 	p.goTo("#/sandboxes/" + id + "/processes")
@@ -143,7 +143,7 @@ func TestASandboxesPage(t *testing.T) {
 	p.until(`!document.querySelector(".next")`)
 	p.sees("92.25") // what was done stays
 	p.clickText("create")
-	p.until(`document.title.startsWith("analysis · create") && /Workspace\s+1.0 GB/.test(document.body.innerText) && !document.body.innerText.includes("Output")`)
+	p.until(`document.title.startsWith("analysis · create") && /Workspace\s+1.0 GiB/.test(document.body.innerText) && !document.body.innerText.includes("Output")`)
 }
 
 func TestASandboxIsCreatedWithAllThatPeopleUse(t *testing.T) {

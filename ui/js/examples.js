@@ -52,7 +52,7 @@ print("\\033[1mdone\\033[0m")
     name: "packages", language: "python", packages: "humanize",
     code: `import humanize
 
-print(humanize.naturalsize(123_456_789))
+print(humanize.naturalsize(123_456_789, binary=True))
 print(humanize.intword(1_234_000_000))
 `,
   },

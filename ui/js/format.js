@@ -3,7 +3,7 @@ import { t, locale } from "./i18n.js";
 
 export function bytes(n) {
   if (n === undefined || n === null) return "";
-  const units = ["B", "KB", "MB", "GB", "TB"];
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let unit = 0;
   let value = n;
   while (value >= 1024 && unit < units.length - 1) { value /= 1024; unit += 1; }

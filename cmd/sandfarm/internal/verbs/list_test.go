@@ -32,10 +32,10 @@ func TestLists(t *testing.T) {
 		"Sandboxes": {[]string{"sandbox", "ls"}, []string{"sbx_1", "red�[31m", "name", "ready", "python", "1m", "ago", "in", "3h"}},
 		"Jobs":      {[]string{"job", "ls"}, []string{"job_1", "execute", "queued", "-", "-", "0s", "ago", "-"}},
 		"Queues":    {[]string{"queues"}, []string{"gpu", "3", "1", "2.5", "5/8"}},
-		"Image":     {[]string{"image", "ls"}, []string{"python", "python,", "bash", "2.5", "GB", "Data"}},
-		"Images":    {[]string{"images"}, []string{"python", "python,", "bash", "2.5", "GB", "Data"}},
+		"Image":     {[]string{"image", "ls"}, []string{"python", "python,", "bash", "2.3", "GiB", "Data"}},
+		"Images":    {[]string{"images"}, []string{"python", "python,", "bash", "2.3", "GiB", "Data"}},
 		"Workers":   {[]string{"workers"}, []string{"wrk_1", "h", "1/4", "2", "-", "-", "0s", "ago", "ok"}},
-		"Artifacts": {[]string{"artifact", "ls"}, []string{"art_1", "a.txt", "12.3", "KB", "-", "-", "-"}},
+		"Artifacts": {[]string{"artifact", "ls"}, []string{"art_1", "a.txt", "12.1", "KiB", "-", "-", "-"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

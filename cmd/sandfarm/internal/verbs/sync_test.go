@@ -97,7 +97,7 @@ func TestSyncTakesNoMoreThanCp(t *testing.T) {
 	f.claims = 40 << 30
 	dir := t.TempDir()
 	got := call(t, f.URL, "sync", dir, "sbx_1:p", "--once", "--memory", t.TempDir())
-	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 || !strings.Contains(got, "more than 68.7 GB") {
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 || !strings.Contains(got, "more than 64.0 GiB") {
 		t.Errorf("%v, %v: %s", left, err, got)
 	}
 }

@@ -236,7 +236,7 @@ func (a *app) tenantLs() *cobra.Command {
 				rows[i] = append(rows[i], row[1]+"/"+row[2])
 			}
 		}
-		return table(a.Out, []string{"TENANT", "SANDBOXES", "MEMORY MB", "RUNNING", "UNFINISHED", "STORED MB"}, rows)
+		return table(a.Out, []string{"TENANT", "SANDBOXES", "MEMORY MiB", "RUNNING", "UNFINISHED", "STORED MiB"}, rows)
 	})
 	c.Flags().IntVar(&limit, "limit", 50, "at most this many; 0 for all")
 	return c
@@ -278,7 +278,7 @@ memory times seconds, GPU time for each device, and GiB of artifacts times secon
 			rows[i] = []string{d.Day, amount(d.CPUSeconds), amount(d.MemoryGBSeconds), amount(d.GPUSeconds), amount(d.SandboxSeconds), amount(d.StoredGBSeconds)}
 		}
 		fmt.Fprintln(a.Out)
-		return table(a.Out, []string{"DAY", "CPU S", "MEMORY GB·S", "GPU S", "SANDBOX S", "STORED GB·S"}, rows)
+		return table(a.Out, []string{"DAY", "CPU S", "MEMORY GiB·S", "GPU S", "SANDBOX S", "STORED GiB·S"}, rows)
 	})
 	c.Flags().StringVar(&tenant, "tenant", "", "of this tenant; the key needs the scope admin")
 	c.Flags().IntVar(&days, "days", 30, "of this many days, today included")

@@ -35,9 +35,9 @@ func TestTenantVerbs(t *testing.T) {
 		want []string // lines of words
 	}{
 		"Show":  {[]string{"tenant", "show", "acme"}, []string{"QUOTA USED LIMIT SET", "max_sandboxes 3 20 own", "max_stored_mb 0.13 - default"}},
-		"Ls":    {[]string{"tenant", "ls"}, []string{"TENANT SANDBOXES MEMORY MB RUNNING UNFINISHED STORED MB", "acme 3/20 - - - 0.13/-"}},
-		"Usage": {[]string{"usage"}, []string{"QUOTA USED LIMIT", "max_sandboxes 3 20", "max_stored_mb 0.13 -", "", "DAY CPU S MEMORY GB·S GPU S SANDBOX S STORED GB·S", "2026-11-22 12.35 0 7 0 0"}},
-		"Other": {[]string{"usage", "--tenant", "acme", "--days", "7"}, []string{"QUOTA USED LIMIT", "max_sandboxes 3 20", "max_stored_mb 0.13 -", "", "DAY CPU S MEMORY GB·S GPU S SANDBOX S STORED GB·S", "2026-11-22 12.35 0 7 0 0"}},
+		"Ls":    {[]string{"tenant", "ls"}, []string{"TENANT SANDBOXES MEMORY MiB RUNNING UNFINISHED STORED MiB", "acme 3/20 - - - 0.13/-"}},
+		"Usage": {[]string{"usage"}, []string{"QUOTA USED LIMIT", "max_sandboxes 3 20", "max_stored_mb 0.13 -", "", "DAY CPU S MEMORY GiB·S GPU S SANDBOX S STORED GiB·S", "2026-11-22 12.35 0 7 0 0"}},
+		"Other": {[]string{"usage", "--tenant", "acme", "--days", "7"}, []string{"QUOTA USED LIMIT", "max_sandboxes 3 20", "max_stored_mb 0.13 -", "", "DAY CPU S MEMORY GiB·S GPU S SANDBOX S STORED GiB·S", "2026-11-22 12.35 0 7 0 0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := f.sandfarm(t.Context(), "", test.args...)

@@ -107,19 +107,19 @@ func fitPaths(head []string, rows [][]string, width int) {
 	}
 }
 
-// size is a number of bytes for people, such as 22.8 KB. Sizes and ages are by hand because they are shorter than the calls that would adapt
+// size is a number of bytes for people, such as 22.8 KiB. Sizes and ages are by hand because they are shorter than the calls that would adapt
 // go-humanize to these units and columns.
 func size(n int64) string {
-	const kilo = 1000
+	const kilo = 1024
 	if n < kilo {
 		return fmt.Sprintf("%d B", n)
 	}
 	value, unit := float64(n)/kilo, 0
-	for value >= 999.95 && unit < 3 {
+	for value >= 1023.95 && unit < 3 {
 		value /= kilo
 		unit++
 	}
-	return fmt.Sprintf("%.1f %s", value, []string{"KB", "MB", "GB", "TB"}[unit])
+	return fmt.Sprintf("%.1f %s", value, []string{"KiB", "MiB", "GiB", "TiB"}[unit])
 }
 
 // since is the rounded time since t, such as 3h ago; empty for the zero time.
