@@ -53,7 +53,8 @@ func (c *Client) ProcessEvents(ctx context.Context, sandboxID, id, after string)
 	return c.stream(ctx, "follow process "+id, in, after, func(e wire.Event) bool { return e.Name == "exit" })
 }
 
-// EndProcess ends a process and all that it started, by SIGTERM and after five seconds by SIGKILL. It returns how it ended; the farm forgets it then.
+// EndProcess ends a process and all that it started, by SIGTERM and after five seconds by SIGKILL. It returns how it ended. One that has
+// ended before is forgotten.
 func (c *Client) EndProcess(ctx context.Context, sandboxID, id string) (wire.Process, error) {
 	var got wire.Process
 	err := c.json(ctx, call{method: http.MethodDelete, path: processPath(sandboxID, id)}, &got)

@@ -70,11 +70,17 @@ func (s *Server) getProcess(_ http.ResponseWriter, r *http.Request) (any, error)
 	return p.describe(), nil
 }
 
-// deleteProcess stops a process, waits for its end, and forgets it. Its answer is how it ended.
+// deleteProcess stops a process and waits for its end, or forgets one that has ended. Its answer is how it ended.
 func (s *Server) deleteProcess(_ http.ResponseWriter, r *http.Request) (any, error) {
 	p, err := s.processes.get(r.PathValue("id"))
 	if err != nil {
 		return nil, err
+	}
+	select {
+	case <-p.Log.Final():
+		s.processes.remove(p.ID)
+		return p.describe(), nil
+	default:
 	}
 	p.Stop(execution.StopCancel)
 	timer := time.NewTimer(p.Spec.Grace + endTimeout)
@@ -86,7 +92,6 @@ func (s *Server) deleteProcess(_ http.ResponseWriter, r *http.Request) (any, err
 	case <-r.Context().Done():
 		return nil, r.Context().Err()
 	}
-	s.processes.remove(p.ID)
 	return p.describe(), nil
 }
 

@@ -256,6 +256,9 @@ func TestEndingProcesses(t *testing.T) {
 			if err != nil || got.State != farm.ProcessExited || *got.ExitCode != c.exit || !got.Stopped {
 				t.Errorf("%+v, %v", got, err)
 			}
+			if got, err := l.Process(t.Context(), p.ID); err != nil || got.State != farm.ProcessExited || !got.Stopped {
+				t.Errorf("afterwards: %+v, %v", got, err)
+			}
 		})
 	}
 	s := spec("exec sleep 100")
