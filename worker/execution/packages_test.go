@@ -271,7 +271,7 @@ func TestResultSaysWhatTheSandboxLacks(t *testing.T) {
 		return &farm.Result{Command: &farm.CommandResult{Commands: []farm.CommandOutcome{{ExitCode: code, Stderr: stderr}}}}
 	}
 	printed := func(stdout string) *farm.Result { return &farm.Result{Execute: &farm.ExecuteResult{Stdout: stdout}} }
-	const disk, pids, root, input = "512 MiB each (disk_mb)", "64 (pids)", "docs/images.md", "Code cannot ask for input here"
+	const disk, pids, root, input = "512 MiB each (disk_mb)", "64 (pids)", "docs/images.md", "(Terminal on its page of the dashboard, sandfarm ssh, sandfarm exec -it)"
 	for name, test := range map[string]struct {
 		result *farm.Result
 		want   string // in the only note; empty: there is none
