@@ -318,8 +318,12 @@ func networkNote(r *farm.Result, s *farm.SandboxSpec, allowlist bool) string {
 // are allowed; "" if there are none. The code may have gone on without them.
 func deniedNote(denied []farm.EgressEntry, s *farm.SandboxSpec) string {
 	var hosts, allowed, notes []string
+	private := ""
 	for _, e := range denied {
 		host := fmt.Sprintf("%s:%d (%s)", plain(e.Host, maxPackageText), e.Port, e.Reason)
+		if e.Reason == egressproxy.ReasonAddress {
+			private = ", unless the farm's operator names others in egress.private"
+		}
 		switch e.Reason {
 		case egressproxy.ReasonName, egressproxy.ReasonAddress, egressproxy.ReasonConnect:
 			allowed = append(allowed, host)
@@ -332,7 +336,7 @@ func deniedNote(denied []farm.EgressEntry, s *farm.SandboxSpec) string {
 			"the farm's operator sets what may be allowed.", strings.Join(hosts, ", "), hostsOf(s.AllowHosts)))
 	}
 	if len(allowed) > 0 {
-		notes = append(notes, fmt.Sprintf("Allowed, but not reached: %s. The farm resolves the names itself, and connects to public addresses only.", strings.Join(allowed, ", ")))
+		notes = append(notes, fmt.Sprintf("Allowed, but not reached: %s. The farm resolves the names itself, and connects to public addresses only%s.", strings.Join(allowed, ", "), private))
 	}
 	return strings.Join(notes, " ")
 }

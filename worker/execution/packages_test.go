@@ -390,6 +390,9 @@ func TestResultNamesAllowedHostsThatWereNotReached(t *testing.T) {
 	shown := &farm.Result{Execute: &farm.ExecuteResult{Stderr: "Tunnel connection failed: 502 Bad Gateway"}}
 	for _, reason := range []string{egressproxy.ReasonName, egressproxy.ReasonAddress, egressproxy.ReasonConnect} {
 		notes := hints(shown, &farm.Request{Execute: &farm.ExecuteRequest{}}, spec, true, []farm.EgressEntry{of(reason)})
+		if strings.Contains(strings.Join(notes, ""), "egress.private") != (reason == egressproxy.ReasonAddress) {
+			t.Errorf("%s: the setting is for addresses only: %q", reason, notes)
+		}
 		if want := "Allowed, but not reached: a.example.com:443 (" + reason + ")."; len(notes) != 1 || !strings.HasPrefix(notes[0], want) {
 			t.Errorf("notes %q, want one that begins with %q", notes, want)
 		}
