@@ -146,5 +146,7 @@ func TestAnAddressOfNothingSaysSo(t *testing.T) {
 	p.sees("a.txt")
 	p.goTo("#/artifacts/" + call[struct{ Items []struct{ ID string } }](f, "", "GET", "/v1/artifacts", nil).Items[0].ID)
 	p.sees("a.txt")
-	p.sees(job.ID)
+	p.until(`/^run: open\('a.txt', 'w'\).write\('1'\) .*20\d\d/.test(document.querySelector(".group h2").innerText)`)
+	p.click(".group h2 a")
+	p.until(`location.hash === "#/jobs/` + job.ID + `"`)
 }

@@ -3,7 +3,7 @@ import { html, useState, useMemo } from "../lib.js";
 import { t } from "../i18n.js";
 import { target } from "../api.js";
 import { usePoll } from "../data.js";
-import { ago, count, firstLine } from "../format.js";
+import { ago, count, firstLine, shortId, when } from "../format.js";
 import { Empty, ErrorBox, Loading, useTitle } from "../parts/basic.js";
 import { Artifacts as Gallery, isPicture, useRemoval } from "../parts/output.js";
 import { useRows } from "./jobs.js";
@@ -20,7 +20,18 @@ function asked(word) {
 
 // NAMED are the newest jobs and sandboxes, by whose names groups are called that are of them.
 const NAMED = 200;
-const nameOf = { job: (one) => firstLine(one.request), sandbox: (one) => one.name };
+const wordsOf = {
+  job: (one) => [t(one ? `kind.${one.kind}` : "artifacts.job"), one && firstLine(one.request)],
+  sandbox: (one) => [t("jobs.sandbox"), one && one.name],
+};
+
+// Group are the artifacts of one job or sandbox, newest first, and which that is: `one`, if it is among the newest.
+function Group({ by, id, one, artifacts, onRemove }) {
+  const [kind, name] = wordsOf[by](one);
+  const { created_at: at } = artifacts[0];
+  return html`<section class="group"><h2>${kind}: <a href=${`#/${by === "job" ? "jobs" : "sandboxes"}/${id}`} title=${id}><code>${name || shortId(id)}</code></a> <time class="soft small" datetime=${at}>${when(at)} (${ago(at)})</time></h2>
+    <${Gallery} artifacts=${artifacts} onRemove=${onRemove} /></section>`;
+}
 
 export const ArtifactsPage = ({ id, session }) => (id ? html`<${One} key=${id} id=${id} />` : html`<${All} session=${session} />`);
 
@@ -28,11 +39,12 @@ export const ArtifactsPage = ({ id, session }) => (id ? html`<${One} key=${id} i
 function One({ id }) {
   useTitle(id, t("nav.artifacts"));
   const { data, error } = usePoll(`v1/artifacts/${encodeURIComponent(id)}/meta`, 0);
+  const job = usePoll(data && `v1/jobs/${data.job_id}`, 0).data;
   return html`<div class="list-page">
     <p class="crumb"><a href="#/artifacts">← ${t("artifacts.back")}</a></p>
     <${ErrorBox} error=${error} />
     ${!data && !error && html`<${Loading} />`}
-    ${data && html`<section class="group"><h2><a href=${`#/jobs/${data.job_id}`}><code>${data.job_id}</code></a> <span class="soft small">${ago(data.created_at)}</span></h2><${Gallery} artifacts=${[data]} /></section>`}
+    ${data && html`<${Group} by="job" id=${data.job_id} one=${job} artifacts=${[data]} />`}
   </div>`;
 }
 
@@ -45,7 +57,7 @@ function All({ session }) {
   const rows = useRows("v1/artifacts", query, 0);
   const removal = useRemoval();
   const named = usePoll(target(by === "job" ? "v1/jobs" : "v1/sandboxes", { limit: NAMED }), 0).data;
-  const names = new Map(((named && named.items) || []).map((one) => [one.id, nameOf[by](one)]));
+  const known = new Map(((named && named.items) || []).map((one) => [one.id, one]));
   const word = search.trim().toLowerCase();
   const items = removal.left(rows.items).filter((one) => (!kind || isPicture(one.content_type) === (kind === "pictures")) && (!word || one.path.toLowerCase().includes(word) || one.job_id.includes(word) || one.sandbox_id.includes(word)));
   // one group for each job or sandbox, in the order of the list
@@ -64,7 +76,7 @@ function All({ session }) {
     ${rows.first && items.length === 0 && (word || kind
     ? html`<${Empty} icon="image" title=${t(rows.hasMore ? "artifacts.notYet.title" : "artifacts.none.title", { n: count(rows.items.length) })}>${t(rows.hasMore ? "artifacts.notYet" : query.name ? "artifacts.none.name" : "artifacts.none")}<//>`
     : html`<${Empty} icon="image" title=${t("artifacts.empty.title")}>${t("artifacts.empty")}<//>`)}
-    ${groups.map(([id, of]) => html`<section class="group" key=${id}><h2><a href=${`#/${by === "job" ? "jobs" : "sandboxes"}/${id}`} title=${id}><code>${names.get(id) || id}</code></a> <span class="soft small">${ago(of[0].created_at)}</span></h2><${Gallery} artifacts=${of} onRemove=${session.scopes.includes("run") && removal.remove} /></section>`)}
+    ${groups.map(([id, of]) => html`<${Group} key=${id} by=${by} id=${id} one=${known.get(id)} artifacts=${of} onRemove=${session.scopes.includes("run") && removal.remove} />`)}
     ${rows.hasMore && html`<p><button type="button" disabled=${rows.loading} onClick=${rows.more}>${t("more")}</button></p>`}
   </div>`;
 }

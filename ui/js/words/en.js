@@ -367,6 +367,7 @@ export default {
   "audit.subject": "Subject",
   "audit.status": "Status",
   "audit.from": "From",
+  "artifacts.job": "Job",
   "artifacts.back": "All artifacts",
   "artifacts.search": "Name, job or sandbox",
   "artifacts.all": "all files",

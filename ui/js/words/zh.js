@@ -367,6 +367,7 @@ export default {
   "audit.subject": "对象",
   "audit.status": "状态",
   "audit.from": "来源",
+  "artifacts.job": "任务",
   "artifacts.back": "全部产物",
   "artifacts.search": "名称、任务或沙箱",
   "artifacts.all": "全部文件",
