@@ -75,6 +75,7 @@ def test_a_canceled_job_raises_in_its_waiter(box: Sandbox) -> None:
         box.run(FOREVER, on_stdout=cancel)
     assert raised.value.result.stdout == "up\n"
     assert raised.value.code == "conflict"
+    assert "conflict" not in str(raised.value)
 
 
 def test_closing_a_sandbox_cancels_its_jobs(client: Client) -> None:

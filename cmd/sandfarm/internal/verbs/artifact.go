@@ -73,15 +73,20 @@ func (a *app) artifactRm() *cobra.Command {
 
 func (a *app) artifactGet() *cobra.Command {
 	var link bool
+	var output string
 	c := a.verb(&cobra.Command{
 		Use: "get ID [DEST|-]", Short: "Download an artifact",
 		Long: `Download an artifact to DEST (a file or an existing directory), to stdout (-), or into the current directory. An existing
 file with other content is not overwritten: the new one is called name-1.`,
 		Example: `  sandfarm artifact get art_…
+  sandfarm artifact get art_… -o report.pdf
   sandfarm artifact get art_… - | head
   sandfarm artifact get art_… --link`,
 		ValidArgsFunction: a.first(a.artifactIDs),
 	}, argCount(1, 2, "the artifact's ID"), func(ctx context.Context, c *client.Client, args []string) error {
+		if len(args) == 2 && output != "" {
+			return usagef("DEST is given twice: %s and --output %s", args[1], output)
+		}
 		at, err := c.Link(ctx, args[0])
 		if err != nil {
 			return err
@@ -90,7 +95,7 @@ file with other content is not overwritten: the new one is called name-1.`,
 			_, err := fmt.Fprintln(a.Out, at)
 			return err
 		}
-		dest := ""
+		dest := output
 		if len(args) == 2 {
 			dest = args[1]
 		}
@@ -105,6 +110,7 @@ file with other content is not overwritten: the new one is called name-1.`,
 		}
 		return a.copyOut(c, dest, fileName{text: cmp.Or(name, args[0]), foreign: true}, func() (io.ReadCloser, error) { return content, nil })
 	})
+	c.Flags().StringVarP(&output, "output", "o", "", "the same as DEST")
 	c.Flags().BoolVar(&link, "link", false, "print a link that works without a key until it expires")
 	return c
 }

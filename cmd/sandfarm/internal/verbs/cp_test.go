@@ -223,4 +223,14 @@ func TestArtifactIsNotSavedUnderANameOfTheSandbox(t *testing.T) {
 	if text, err := os.ReadFile(named); err != nil || string(text) != "evil" {
 		t.Errorf("%q, %v", text, err)
 	}
+	named = filepath.Join(dir, "output")
+	if got := call(t, server.URL, "artifact", "get", "art_1", "-o", named); !strings.HasSuffix(got, "exit 0") {
+		t.Errorf("%s", got)
+	}
+	if text, err := os.ReadFile(named); err != nil || string(text) != "evil" {
+		t.Errorf("with -o: %q, %v", text, err)
+	}
+	if got := call(t, server.URL, "artifact", "get", "art_1", dir, "-o", named); !strings.Contains(got, "DEST is given twice") || !strings.HasSuffix(got, "exit 2") {
+		t.Errorf("%s", got)
+	}
 }

@@ -16,21 +16,27 @@ import (
 const egressEvery = time.Second
 
 func (a *app) sandboxAllow() *cobra.Command {
-	return a.verb(&cobra.Command{
-		Use: "allow ID [HOST…]", Short: "Replace the hosts that a sandbox with the network allowlist reaches",
+	var none bool
+	c := a.verb(&cobra.Command{
+		Use: "allow ID HOST… | allow ID --none", Short: "Replace the hosts that a sandbox with the network allowlist reaches",
 		Long: `Replace the hosts that a sandbox with the network allowlist reaches, while it runs. Open connections that the new ones do not allow
-end. Without hosts it reaches only the package indexes.`,
+end. With --none it reaches only the package indexes.`,
 		Example: `  sandfarm sandbox allow sbx_… api.github.com '*.githubusercontent.com' 'GET,HEAD data.example.com'
-  sandfarm sandbox allow sbx_…`,
+  sandfarm sandbox allow sbx_… --none`,
 		ValidArgsFunction: a.first(a.sandboxIDs),
 	}, argCount(1, -1, "the sandbox's ID"), func(ctx context.Context, c *client.Client, args []string) error {
 		hosts := append([]string{}, args[1:]...)
+		if none == (len(hosts) > 0) {
+			return usagef("name the hosts that %s may reach from now on, or give --none: then it reaches only the package indexes", args[0])
+		}
 		s, err := c.Update(ctx, args[0], wire.UpdateRequest{AllowHosts: &hosts})
 		if err != nil {
 			return err
 		}
 		return a.showSandbox(s)
 	})
+	c.Flags().BoolVar(&none, "none", false, "allow no hosts")
+	return c
 }
 
 func (a *app) sandboxEgress() *cobra.Command {

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"regexp"
 	"runtime"
 	"strings"
 	"syscall"
@@ -180,6 +181,9 @@ func brokenPipe(err error) bool {
 	return errors.Is(err, syscall.EPIPE) || runtime.GOOS == "windows" && (errors.Is(err, windowsBrokenPipe) || errors.Is(err, windowsNoData))
 }
 
+// kernelName is the name of an error of the kernel before the farm's words for it.
+var kernelName = regexp.MustCompile(`^E[A-Z0-9]+: `)
+
 // sentence says what went wrong and what to do next.
 func sentence(err error) string {
 	if e, ok := errors.AsType[*subject](err); ok {
@@ -192,7 +196,7 @@ func sentence(err error) string {
 	if !ok {
 		return err.Error()
 	}
-	text := asFlags(strings.TrimSuffix(cmp.Or(e.Detail, e.Title), "."))
+	text := asFlags(kernelName.ReplaceAllString(strings.TrimSuffix(cmp.Or(e.Detail, e.Title), "."), ""))
 	switch e.Code {
 	case "unauthorized":
 		if e.Status == http.StatusForbidden { // the sentence says what is missing

@@ -22,6 +22,7 @@ func TestErrorsAreJSON(t *testing.T) {
 		"Two":             {[]string{"job", "cancel", "job_1", "job_2", "--json"}, 1, `{"code":"not_found","message":"cancel job_1: There is no job \"job_1\". cancel job_2: There is no job \"job_2\"."}`},
 		"Usage":           {[]string{"--json", "job", "get"}, 2, `{"code":"usage","message":"the job's ID is missing. See \"sandfarm job get --help\""}`},
 		"NoFile":          {[]string{"run", "--json", "/nowhere.py"}, 1, `{"code":"error","message":"there is no file /nowhere.py here"}`},
+		"KernelsName":     {[]string{"cp", "sbx_1:no.txt", "."}, 1, `sandfarm: /workspace/no.txt does not exist.`},
 		"TextWithoutJSON": {[]string{"job", "get", "job_1"}, 1, `sandfarm: There is no job "job_1".`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -30,6 +31,7 @@ func TestErrorsAreJSON(t *testing.T) {
 			none := func(w http.ResponseWriter, r *http.Request) {
 				f.answer(w, http.StatusNotFound, wire.Problem{Status: 404, Code: "not_found", Detail: `There is no job "` + r.URL.Path[len("/v1/jobs/"):] + `".`})
 			}
+			f.Routes["GET /v1/sandboxes/sbx_1/fs"] = f.gives(http.StatusNotFound, wire.Problem{Status: 404, Code: "not_found", Detail: "ENOENT: /workspace/no.txt does not exist."})
 			for _, id := range []string{"job_1", "job_2"} {
 				f.Routes["GET /v1/jobs/"+id], f.Routes["DELETE /v1/jobs/"+id] = none, none
 			}

@@ -138,7 +138,11 @@ func (a *app) showJob(j wire.Job) error {
 		rows = append(rows, [2]string{"attempts", fmt.Sprintf("%d: it was requeued, or another worker took it over", j.Attempt)})
 	}
 	if j.Error != nil {
-		rows = append(rows, [2]string{"error", j.Error.Code + ": " + asFlags(j.Error.Message)})
+		text := asFlags(j.Error.Message)
+		if j.State != "timed_out" && j.State != "canceled" { // whose code says less than their state
+			text = j.Error.Code + ": " + text
+		}
+		rows = append(rows, [2]string{"error", text})
 	}
 	var outputs [][2]string
 	if r := j.Result; r != nil {

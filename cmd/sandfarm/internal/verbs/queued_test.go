@@ -59,6 +59,17 @@ func TestJobShowSaysWhatItWaitsFor(t *testing.T) {
 	}
 }
 
+func TestJobShowOfAnEndSaysTheState(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	for state, want := range map[string]string{"canceled": "error  Why.\n", "timed_out": "error  Why.\n", "failed": "error  conflict: Why.\n"} {
+		f.Routes["GET /v1/jobs/job_1"] = f.gives(http.StatusOK, wire.Job{ID: "job_1", State: state, Error: &wire.JobError{Code: "conflict", Message: "Why."}})
+		if got := f.sandfarm(t.Context(), "", "job", "show", "job_1"); !strings.Contains(got.out, want) {
+			t.Errorf("job show printed:\n%s%s", got.out, got.stderr)
+		}
+	}
+}
+
 func TestJobShowSaysThatItWasTakenOver(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)

@@ -63,3 +63,24 @@ func TestSecretsGetNewValuesFromTheSamePlaces(t *testing.T) {
 		}
 	}
 }
+
+// Without hosts a sandbox would lose all of them by a slip.
+func TestAllowNeedsHostsOrNone(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	var sent string
+	f.Routes["PATCH /v1/sandboxes/sbx_1"] = func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		sent = strings.TrimSpace(string(body))
+		f.gives(200, wire.Sandbox{ID: "sbx_1"})(w, r)
+	}
+	for args, want := range map[string]string{
+		"": "", "a.example.com --none": "", "--none": `{"allow_hosts":[]}`, "a.example.com GET,HEAD": `{"allow_hosts":["a.example.com","GET,HEAD"]}`,
+	} {
+		sent = ""
+		got := f.sandfarm(t.Context(), "", append([]string{"sandbox", "allow", "sbx_1"}, strings.Fields(args)...)...)
+		if sent != want || (got.code == 2) != (want == "") {
+			t.Errorf("%q: %+v, sent %s", args, got, sent)
+		}
+	}
+}

@@ -188,6 +188,9 @@ class JobTimedOut(JobError):
 class JobCanceled(JobError):
     """The job was canceled, or its sandbox was closed. `result` has the output until then."""
 
+    def __str__(self) -> str:
+        return self.message
+
 
 class JobLost(JobError):
     """The sandbox or worker of the job is gone, and no other worker could take the job over."""
