@@ -146,6 +146,14 @@ func TestASmallTenantRunsCode(t *testing.T) {
 	p.click(".means .choices button:nth-child(2)")
 	p.sees("sandfarm run - --memory 512m <<")
 	p.shot("options")
+	p.fill(".write textarea", "b'x' * 2**30")
+	p.click("#run")
+	p.sees("or create a sandbox with more memory (Options of the playground, or New sandbox).")
+	p.until(`location.hash.startsWith("#/run/job_")`)
+	p.fill(memory, "1")
+	p.click("#run")
+	p.sees("“Memory, MiB” is 1; it must be from")
+	p.until(`location.hash === "#/" && document.querySelector(".write textarea").value === "b'x' * 2**30"`)
 }
 
 // progressFirst is news of an installer before all other events of a job.

@@ -323,7 +323,11 @@ func (k *kernel) notInstalled(ctx context.Context) []string {
 // failureOf is the error of a job; nil: there is none.
 func failureOf(job *wire.Job) *wire.CodeError {
 	if job.Result != nil && job.Result.Execute != nil && job.Result.Execute.Error != nil {
-		return job.Result.Execute.Error
+		failure := *job.Result.Execute.Error
+		if failure.Name == farm.ErrorOutOfMemory {
+			failure.Value = strings.Replace(failure.Value, farm.MoreMemory, "start a kernel with more memory (sandfarm jupyter --memory, or KERNEL_MEMORY_MB in its environment)", 1)
+		}
+		return &failure
 	}
 	switch {
 	case job.State == string(farm.JobCompleted):

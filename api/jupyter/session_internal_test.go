@@ -3,9 +3,21 @@ package jupyter
 import (
 	"testing"
 
+	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
+
+// Who uses a notebook creates no sandbox.
+func TestOutOfMemoryNamesWhatNotebooksCanDo(t *testing.T) {
+	t.Parallel()
+	raised := wire.CodeError{Name: farm.ErrorOutOfMemory, Value: "Use less memory at once, or " + farm.MoreMemory + "."}
+	job := &wire.Job{State: "completed", Result: &wire.Result{Execute: &wire.ExecuteResult{Error: &raised}}}
+	want := "Use less memory at once, or start a kernel with more memory (sandfarm jupyter --memory, or KERNEL_MEMORY_MB in its environment)."
+	if got := failureOf(job).Value; got != want {
+		t.Errorf("%q", got)
+	}
+}
 
 // Each WebSocket that ended left a timer, which held its session for ten minutes, also when the session was forgotten for others or its kernel had
 // ended: a client that connected again and again filled the memory.

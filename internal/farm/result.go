@@ -66,6 +66,9 @@ const (
 	ErrorOutputLimit = "OutputLimitExceeded" // see ExecuteRequest.StopAtOutputLimit
 )
 
+// MoreMemory is in texts for callers of the API. Where people do not name fields, they read what they can do there in its place.
+const MoreMemory = "create a sandbox with more memory_mb"
+
 // RichResult is one MIME type of one displayed value. Text is plain, anything else base64. A value larger than
 // MaxInlineRich is an artifact and has no Data.
 type RichResult struct {

@@ -86,6 +86,9 @@ export function wrongOf({ pointer, detail }) {
   return `${t("error.field", { name: t(label) })} ${detail.slice(name.length).replace(/\d+(\.\d+)?/g, (n) => (unit === 1 ? n : Number((n / unit).toFixed(4))))}`;
 }
 
+// forPeople is a text of the farm that says where memory is set here, in the place of the field of requests.
+export const forPeople = (text) => text.replace("more memory_mb", t("jobs.moreMemory"));
+
 // INTERRUPT is the exception of code that was stopped on purpose.
 export const INTERRUPT = "KeyboardInterrupt";
 

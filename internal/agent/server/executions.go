@@ -317,7 +317,7 @@ const filesPart = 4
 // memorySentence says that the code reached this limit of memory (0: unknown), and which files take a good part of it: so many bytes in
 // these places.
 func memorySentence(limit, files int64, places string) string {
-	const help = "se less memory at once, or create a sandbox with more memory_mb."
+	const help = "se less memory at once, or " + farm.MoreMemory + "."
 	switch {
 	case limit <= 0:
 		return "The code was ended because the sandbox's memory limit was reached. U" + help

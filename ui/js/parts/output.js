@@ -3,7 +3,7 @@ import { html, useState, useEffect, useLayoutEffect, useRef, useMemo } from "../
 import { t } from "../i18n.js";
 import { ansi } from "../ansi.js";
 import { call } from "../api.js";
-import { INTERRUPT, bytes } from "../format.js";
+import { INTERRUPT, bytes, forPeople } from "../format.js";
 import { ErrorBox, Icon, useAction } from "./basic.js";
 import { Code } from "./editor.js";
 
@@ -161,14 +161,14 @@ export const Outcome = ({ result, stopped, late, installs, children }) => html`$
 function Traceback({ error, stopped }) {
   if (error ? error.name === INTERRUPT : stopped) return html`<p class="soft">${t("output.stopped")}</p>`;
   return error && html`<div class="exception">
-    <strong>${error.name}${error.value ? `: ${error.value}` : ""}</strong>
+    <strong>${error.name}${error.value ? `: ${forPeople(error.value)}` : ""}</strong>
     ${error.traceback && error.traceback.length > 0 && html`<details><summary>${t("output.traceback")}</summary><pre class="text" tabindex="0">${error.traceback.join("\n")}</pre></details>`}
   </div>`;
 }
 
 // Installed lists packages that a job installed, or could not.
 const Installed = ({ packages }) => packages.length > 0 && html`<h3>${t("job.installed")}</h3><ul class="plain">
-  ${packages.map((one) => html`<li key=${one.name}><span class=${`badge ${one.status === "failed" ? "bad" : "good"}`}>${one.status}</span> <code>${one.name} ${one.version || ""}</code> <span class="soft small">${one.message || ""}</span></li>`)}
+  ${packages.map((one) => html`<li key=${one.name}><span class=${`badge ${one.status === "failed" ? "bad" : "good"}`}>${one.status}</span> <code>${one.name} ${one.version || ""}</code> <span class="soft small">${forPeople(one.message || "")}</span></li>`)}
 </ul>`;
 
 // useRemoval is for a page whose artifacts can be deleted: `left` are those of some that are not yet, `remove` deletes one when the user has agreed.

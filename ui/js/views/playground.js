@@ -64,7 +64,11 @@ export function Playground({ id, session }) {
     setLeft(id);
     act(async () => {
       const { packages, ...code } = body();
-      const job = await (box ? post(`v1/sandboxes/${box.id}/execute`, { ...code, ...options }) : post("v1/run", { ...code, packages, ...options }));
+      const sent = box ? post(`v1/sandboxes/${box.id}/execute`, { ...code, ...options }) : post("v1/run", { ...code, packages, ...options });
+      const job = await sent.catch((problem) => {
+        if (id) location.hash = "#/"; // which named the run before
+        throw problem;
+      });
       change({ job: job.id });
       location.hash = `#/run/${job.id}`;
       if (matchMedia("(max-width: 60rem)").matches && tail.ref.current) tail.ref.current.scrollIntoView({ behavior: "smooth" });

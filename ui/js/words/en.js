@@ -144,6 +144,7 @@ export default {
   "jobs.took": "Took",
   "jobs.sandbox": "Sandbox",
   "jobs.memory": "out of memory",
+  "jobs.moreMemory": "more memory (Options of the playground, or New sandbox)",
   "jobs.interrupted": "interrupted",
   "jobs.package": "a package failed",
   "jobs.empty.title": "No jobs yet",

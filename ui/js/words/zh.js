@@ -144,6 +144,7 @@ export default {
   "jobs.took": "用时",
   "jobs.sandbox": "沙箱",
   "jobs.memory": "内存不足",
+  "jobs.moreMemory": "更多内存（试验场的“选项”，或“新建沙箱”）",
   "jobs.interrupted": "已中断",
   "jobs.package": "有软件包安装失败",
   "jobs.empty.title": "还没有任务",
