@@ -55,6 +55,13 @@ open("notes.txt", "w").write("notes")
 	p.accessible("tenants")
 	p.goTo("#/farm/keys")
 	p.clickText("New key")
+	for _, n := range []string{"1", "2"} {
+		p.click("dialog fieldset label:nth-of-type(" + n + ") input")
+	}
+	p.sees("Choose at least one scope.")
+	p.click("dialog fieldset label:nth-of-type(1) input")
+	p.until(`!document.querySelector("dialog .wrong")`)
+	p.click("dialog fieldset label:nth-of-type(2) input")
 	p.fill("dialog input[required]", "Light blue")
 	p.clickText("Create")
 	p.until(`document.querySelector("dialog .field:has(input[required]) .wrong")?.innerText.includes("must be") && !document.querySelector("dialog .error")`)

@@ -353,6 +353,7 @@ export default {
   "keys.once": "This is the key. It is shown only now.",
   "audit.none": "No entry.",
   "audit.route": "Request",
+  "keys.noScope": "Choose at least one scope.",
   "audit.key": "Key",
   "usage.quotas": "What is used now",
   "usage.quota": "Quota",

@@ -353,6 +353,7 @@ export default {
   "keys.once": "这是密钥，仅显示这一次。",
   "audit.none": "没有记录。",
   "audit.route": "请求",
+  "keys.noScope": "请至少选择一个权限。",
   "audit.key": "密钥",
   "usage.quotas": "当前用量",
   "usage.quota": "配额",
