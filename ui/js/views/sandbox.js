@@ -89,7 +89,7 @@ function Restart({ path, onClose }) {
 
 function Facts({ box }) {
   const rows = [
-    [t("boxes.image"), box.image], [t("boxes.network"), box.network], [t("facts.runtime"), box.runtime], ...sizes(box.resources, box.gpu),
+    [t("boxes.image"), box.image], [t("boxes.network"), t(`boxes.network.${box.network}`)], [t("facts.runtime"), box.runtime], ...sizes(box.resources, box.gpu),
     [t("facts.env"), (box.env_names || []).join(", ")], [t("facts.secrets"), (box.secrets || []).join(", ")],
     [t("facts.hosts"), (box.allow_hosts || []).join(", ")], [t("facts.created"), when(box.created_at)], [t("facts.used"), when(box.last_used_at)], [t("facts.expires"), when(box.expires_at)],
     [t("facts.idle"), box.idle_seconds ? `${span(box.idle_seconds)}, ${box.on_idle}` : ""], [t("facts.closed"), when(box.closed_at)], [t("facts.reason"), box.reason],
