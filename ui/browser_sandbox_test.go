@@ -143,7 +143,7 @@ func TestASandboxesPage(t *testing.T) {
 	p.until(`!document.querySelector(".next")`)
 	p.sees("92.25") // what was done stays
 	p.clickText("create")
-	p.until(`document.title.startsWith("analysis · create") && /Workspace\s+1.0 GiB/.test(document.body.innerText) && !document.body.innerText.includes("Output")`)
+	p.until(`document.title.startsWith("analysis · create") && /Workspace\s+1.0 GiB/.test(document.body.innerText) && /Network\s+packages: only the package indexes/.test(document.body.innerText) && /Open at most\s+60 min/.test(document.body.innerText) && !/_seconds/.test(document.body.innerText) && !document.body.innerText.includes("Output")`)
 }
 
 func TestASandboxIsCreatedWithAllThatPeopleUse(t *testing.T) {
@@ -199,7 +199,7 @@ func TestASandboxIsCreatedWithAllThatPeopleUse(t *testing.T) {
 	p.clickText("Create")
 	p.sees("Nothing has run here yet")
 	p.goTo(value[string](p, `location.hash`) + "/facts")
-	p.until(`/Cores\s+1\n/.test(document.querySelector(".facts").innerText) && /Variables\s+MODE\n/.test(document.querySelector(".facts").innerText) && /Secrets\s+TOKEN\n/.test(document.querySelector(".facts").innerText) && /When idle\s+.*30 min/.test(document.querySelector(".facts").innerText)`)
+	p.until(`/Cores\s+1\n/.test(document.querySelector(".facts").innerText) && /Network\s+allowlist: package indexes and allowed hosts\n/.test(document.querySelector(".facts").innerText) && /Variables\s+MODE\n/.test(document.querySelector(".facts").innerText) && /Secrets\s+TOKEN\n/.test(document.querySelector(".facts").innerText) && /When idle\s+.*30 min/.test(document.querySelector(".facts").innerText)`)
 	p.sees("team=data")
 	p.goTo(strings.TrimSuffix(value[string](p, `location.hash`), "facts") + "egress")
 	p.click("#hosts")

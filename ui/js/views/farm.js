@@ -52,7 +52,8 @@ function Overview() {
     <${Activity} />
     ${troubles.map((one) => html`<div class="error" role="alert" key=${one.id}><strong>${one.host} <code>${one.id}</code></strong><p>${one.problem}</p></div>`)}
     ${nodes.size === 0 && html`<div class="error" role="alert"><strong>${t("farm.noWorker.title")}</strong><p>${t("farm.noWorker")} <code>sandfarm worker</code></p></div>`}
-    <div class="fleet"><section class="nodes">${[...nodes].map(([node, of]) => html`<${Node} key=${node} node=${node} workers=${of} reload=${workers.reload} />`)}</section>
+    <div class="fleet"><section class="nodes">${[...nodes].map(([node, of]) => html`<${Node} key=${node} node=${node} workers=${of} reload=${workers.reload} />`)}
+      ${nodes.size > 0 && html`<p class="soft small">${t("farm.promised")}</p>`}</section>
       <${Events} /></div>
     <section><h2>${t("farm.queues")}</h2>
       <${Grid} label=${t("farm.queues")} named heads=${[[t("farm.queue")], ...["farm.depth", "farm.oldest", "farm.rate", "farm.atwork"].map((key) => [t(key), "number"]), ["GPU", "number"]]}
@@ -79,13 +80,13 @@ function Activity() {
 function Tenants() {
   const { data, error } = usePoll(TENANTS, 15000);
   if (!data) return error ? html`<${ErrorBox} error=${error} />` : html`<${Loading} />`;
-  if (data.items.length === 0) return html`<${Empty} icon="farm" title=${t("tenants.none.title")}>${t("tenants.none")} <code>sandfarm tenant set NAME</code><//>`;
+  if (data.items.length === 0) return html`<${Empty} icon="farm" title=${t("tenants.none.title")}>${t("tenants.none")} <code>sandfarm tenant set NAME --max-sandboxes 20</code><//>`;
   const names = [...new Set(data.items.flatMap((one) => one.quotas.map((quota) => quota.name)))];
   return html`<${Grid} label=${t("farm.tenants")} named heads=${[[t("farm.tenant")], ...names.map((name) => [t(`quota.${name}`), "number"])]} rows=${data.items.map((one) => [one.name, one.name, ...names.map((name) => {
     const quota = one.quotas.find((found) => found.name === name);
     return quota ? html`<${Amount} quota=${quota} />` : "–";
   })])} />
-  <p class="soft small">${t("farm.quotas")} <code>sandfarm tenant set NAME</code></p>`;
+  <p class="soft small">${t("farm.quotas")} <code>sandfarm tenant set NAME --max-sandboxes 20</code></p>`;
 }
 
 function Keys({ session }) {

@@ -2,7 +2,7 @@
 import { html, useState } from "../lib.js";
 import { t } from "../i18n.js";
 import { call, get, post } from "../api.js";
-import { bytes, firstLine, sizes } from "../format.js";
+import { bytes, firstLine, sizes, span } from "../format.js";
 import { useJob, isFinal, shownOf, wholeOf } from "../follow.js";
 import { Badge, ErrorBox, Icon, Id, Loading, Trouble, useAction, useTitle } from "../parts/basic.js";
 import { Code } from "../parts/editor.js";
@@ -81,8 +81,18 @@ export function JobPage({ id, session }) {
   </article>`;
 }
 
+// LABELS are the words for the fields of a request.
+const LABELS = {
+  language: "play.language", packages: "box.packages", manager: "packages.manager", env_names: "facts.env", name: "keys.name", image: "boxes.image", network: "boxes.network",
+  allow_hosts: "boxes.hosts", secrets: "facts.secrets", runtime: "facts.runtime", labels: "boxes.tags", idle_seconds: "boxes.idleFor", on_idle: "facts.idle", path: "files.path", files: "box.files",
+};
+
 // inWords is a field of a request as text.
 function inWords(name, value) {
+  if (value === true) return t("yes");
+  if (name === "network") return t(`boxes.network.${value}`);
+  if (name.endsWith("_seconds")) return span(value).replace(".0 ", " ");
+  if (name === "size") return bytes(value);
   if (name === "files") return value.map((one) => `${one.path} (${bytes(one.size)})`).join(", ");
   if (name === "labels") return Object.entries(value).map(([key, one]) => `${key}=${one}`).join(", ");
   if (Array.isArray(value) && value.every((one) => typeof one === "string")) return value.join(", ");
@@ -95,6 +105,6 @@ function Options({ request }) {
   const rows = Object.entries(request).filter(([name, value]) => !hidden.includes(name) && value !== null && value !== "" && value !== false && !(Array.isArray(value) && !value.length));
   const has = request.resources ? sizes(request.resources, request.gpu).filter(([, value]) => value !== "") : [];
   return rows.length + has.length > 0 && html`<dl class="facts">
-    ${rows.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd><code>${inWords(name, value)}</code></dd></div>`)}
+    ${rows.map(([name, value]) => html`<div key=${name}><dt>${t(LABELS[name] || `request.${name}`)}</dt><dd><code>${inWords(name, value)}</code></dd></div>`)}
     ${has.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
 }
