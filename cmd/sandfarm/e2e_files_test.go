@@ -8,14 +8,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
@@ -194,4 +197,47 @@ if __name__ == "__main__":
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}
+}
+
+// TestFullSandbox fills the disk of a sandbox, and the memory of another one, with files: what no longer fits is refused with the reason, and works
+// again when there is room.
+func TestFullSandbox(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	disk, memory := 64, 256
+	box := f.sandbox(wire.CreateRequest{Resources: &wire.ResourcesRequest{DiskMB: &disk}}).ID
+	files := "/v1/sandboxes/" + box + "/files/"
+	content := bytes.Repeat([]byte("0123456789abcdef"), 48<<16)
+	if r := f.ask("PUT", files+"fits.bin", bytes.NewReader(content)); r.status != http.StatusCreated {
+		t.Errorf("48 MiB: %d %s", r.status, r.detail)
+	}
+	if r := f.ask("GET", files+"fits.bin", nil); !bytes.Equal(r.body, content) {
+		t.Errorf("48 MiB came back as %d bytes, status %d", len(r.body), r.status)
+	}
+	// It is smaller than the disk, but what is there leaves no room for it.
+	if r := f.ask("PUT", files+"second.bin", bytes.NewReader(content)); r.status != http.StatusRequestEntityTooLarge || r.code != farm.CodeTooLarge || !strings.Contains(r.detail, "full") {
+		t.Errorf("48 MiB more: %+v", r)
+	}
+	if list, err := f.Files(box).List(t.Context(), "", true); err != nil || len(list) != 1 {
+		t.Errorf("a second file that did not fit left %+v, %v", list, err)
+	}
+
+	disk = 512
+	box = f.sandbox(wire.CreateRequest{Resources: &wire.ResourcesRequest{MemoryMB: &memory, DiskMB: &disk}}).ID
+	ended := func(request wire.ExecuteRequest) *wire.ExecuteResult {
+		t.Helper()
+		job, err := f.Execute(t.Context(), box, request, client.WithWait(60*time.Second))
+		if err != nil || job.Result == nil || job.Result.Execute == nil {
+			t.Fatalf("%q: %v %+v", request.Code, err, job)
+		}
+		return job.Result.Execute
+	}
+	if r := ended(wire.ExecuteRequest{Code: "dd if=/dev/zero of=large.bin bs=1M", Language: new("bash")}); r.ExitCode != 137 {
+		t.Errorf("a file that fills the memory: %+v", r)
+	}
+	if r := ended(wire.ExecuteRequest{Code: "print('ran')"}); r.Error == nil || r.Error.Name != "KernelStartError" || !strings.Contains(r.Error.Value, "of the sandbox's 256 MiB of memory (/workspace 2") {
+		t.Errorf("in a full sandbox: %+v, %q", r.Error, r.Stdout)
+	}
+	testbed.Must(t, f.Files(box).Delete(t.Context(), "large.bin"))
+	testbed.Diff(t, "afterwards", "ran\n", f.run(box, "print('ran')").Stdout)
 }

@@ -151,3 +151,10 @@ func aSiteInASandbox(t *testing.T, f *farmProcess, box string) {
 		t.Errorf("after its end: %d %q", status, body)
 	}
 }
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
