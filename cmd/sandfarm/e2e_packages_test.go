@@ -3,9 +3,10 @@
 package main_test
 
 import (
-	"os"
+	"fmt"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -20,13 +21,7 @@ type packageFarm struct {
 	up *upstream
 }
 
-// in is the farm for a subtest, whose failures it reports.
-func (f *packageFarm) in(t *testing.T) *packageFarm {
-	process := *f.farmProcess
-	process.t = t
-	return &packageFarm{farmProcess: &process, up: f.up}
-}
-
+// TestPackages installs in sandboxes of a real farm: what does not fit, and what code imports. The farm's goroutines and memory stay bounded.
 func TestPackages(t *testing.T) {
 	t.Parallel()
 	up := newUpstream(t)
@@ -35,21 +30,17 @@ func TestPackages(t *testing.T) {
 	f.run(f.sandbox(wire.CreateRequest{}).ID, "print(1)") // warm up
 	goroutines := f.metric("go_goroutines")
 	t.Run("All", func(t *testing.T) {
-		for name, test := range map[string]func(*packageFarm, *testing.T){
-			"Builds": (*packageFarm).builds, "Full": (*packageFarm).fullInstalls, "NoNetwork": (*packageFarm).noNetwork,
-			"Requirements": (*packageFarm).requirements, "Imports": (*packageFarm).imports, "Status": (*packageFarm).status,
-		} {
+		for name, test := range map[string]func(*packageFarm){"Full": (*packageFarm).fullInstalls, "AutoInstall": (*packageFarm).autoInstalls} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				test(f.in(t), t)
+				process := *f.farmProcess
+				process.t = t
+				test(&packageFarm{farmProcess: &process, up: up})
 			})
 		}
 	})
-	for sandbox, err := range f.Sandboxes(t.Context(), client.SandboxFilter{}) {
+	for sandbox, err := range f.Sandboxes(t.Context(), client.SandboxFilter{Open: true}) {
 		testbed.Must(t, err)
-		if sandbox.State != "ready" && sandbox.State != "busy" {
-			continue
-		}
 		if _, err := f.Close(t.Context(), sandbox.ID, client.WithWait(30*time.Second)); err != nil {
 			t.Errorf("close: %v", err)
 		}
@@ -88,26 +79,6 @@ func (f *packageFarm) install(box string, packages ...string) wire.Job {
 	return job
 }
 
-// startInstall starts an installation without waiting.
-func (f *packageFarm) startInstall(box string, packages ...string) wire.Job {
-	f.t.Helper()
-	job, err := f.Install(f.t.Context(), box, wire.PackagesRequest{Packages: packages})
-	if err != nil {
-		f.t.Fatalf("install %v: %v", packages, err)
-	}
-	return job
-}
-
-// waitState waits for a job, which must end in the state.
-func (f *packageFarm) waitState(job wire.Job, state string) wire.Job {
-	f.t.Helper()
-	done, err := f.Wait(f.t.Context(), job.ID)
-	if err != nil || done.State != state {
-		f.t.Fatalf("%s job: %v, state %s, want %s: %+v %+v", job.Kind, err, done.State, state, done.Error, done.Result)
-	}
-	return done
-}
-
 // wantOutcomes checks that an install job completed, with an outcome for each package: "" for installed, else part of its error.
 func (f *packageFarm) wantOutcomes(job wire.Job, want ...string) {
 	f.t.Helper()
@@ -127,24 +98,17 @@ func (f *packageFarm) wantOutcomesOf(got []wire.InstalledOne, want ...string) {
 	for i, p := range got {
 		ok := p.Status == "installed" && p.Version != ""
 		if want[i] != "" {
-			ok = p.Status == "failed" && strings.Contains(p.Message, want[i]) && p.Version == ""
-			f.sentence(p.Message)
+			ok = p.Status == "failed" && strings.Contains(p.Message, want[i]) && p.Version == "" && isSentence(p.Message)
 		}
 		if !ok {
 			f.t.Errorf("%s: %+v; want %q", p.Requested, p, want[i])
 		}
-		if os.Getenv("SHOW") != "" {
-			f.t.Logf("%-30s %s %s %s", p.Requested, p.Status, p.Version, p.Message)
-		}
 	}
 }
 
-// sentence checks that a text is meant for people and shows no internals of the farm.
-func (f *packageFarm) sentence(text string) {
-	f.t.Helper()
-	if len(text) < 20 || len(text) > 1200 || strings.Contains(text, "127.0.0.1") || strings.Contains(text, "localhost") || strings.Contains(text, "/.install-") {
-		f.t.Errorf("this is not a sentence for a person: %q", text)
-	}
+// isSentence reports whether a text is meant for people and shows no internals of the farm.
+func isSentence(text string) bool {
+	return len(text) >= 20 && len(text) <= 1200 && !strings.Contains(text, "127.0.0.1") && !strings.Contains(text, "localhost") && !strings.Contains(text, "/.install-")
 }
 
 // wantPackages checks that a sandbox works, has exactly these packages, and that installs left nothing behind.
@@ -166,19 +130,162 @@ print(left, busy, names == infos, ' '.join(names))`
 	testbed.Diff(f.t, "the sandbox afterwards", want, strings.TrimSuffix(f.run(box, look).Stdout, "\n"))
 }
 
-func (f *packageFarm) builds(t *testing.T) {
-	box := f.sandbox(wire.CreateRequest{}).ID
-	f.up.sdist("builds", "pass")
-	f.up.sdist("build-fails", "print('compiling')\nraise SystemExit('error: the compiler cc7 is not here')")
-	f.up.sdist("build-sleeps", "print('going to sleep', flush=True)\ntime.sleep(3600)")
-	f.wantOutcomes(f.install(box, "build-fails", "builds"), "the compiler cc7 is not here", "")
-	f.wantPackages(box, "builds")
-	f.up.wheel("before-sleep", "1.0")
-	began := time.Now()
-	job, err := f.Install(t.Context(), box, wire.PackagesRequest{Packages: []string{"before-sleep", "build-sleeps"}, TimeoutSeconds: new(5)}, client.WithWait(60*time.Second))
-	if err != nil || job.State != "timed_out" || job.Result == nil || job.Result.Install == nil || time.Since(began) > 2*time.Minute {
-		t.Fatalf("the one that sleeps, after %v: %v %+v %+v", time.Since(began), err, job, job.Error)
+// A package that does not fit fails alone. The others are installed and, with 128 MiB or more, the kernel survives.
+func (f *packageFarm) fullInstalls() {
+	f.up.wheel("small", "1.0")
+	f.up.largeWheel("large", 48<<20)
+	f.up.largeWheel("larger", 192<<20)
+	for name, c := range map[string]struct {
+		disk, memory int
+		asked, want  []string
+		there        []string
+	}{
+		"disk":          {32, 2048, []string{"small", "larger"}, []string{"", "disk_mb"}, []string{"small"}},
+		"four times":    {16, 2048, []string{"small", "large"}, []string{"", ""}, []string{"large", "small"}},
+		"memory":        {512, 128, []string{"larger", "small"}, []string{"memory", ""}, []string{"small"}},
+		"little memory": {512, 64, []string{"small"}, []string{""}, []string{"small"}},
+		"least memory":  {512, 64, []string{"large", "small"}, []string{"memory", ""}, []string{"small"}},
+	} {
+		box := f.sandbox(wire.CreateRequest{Resources: &wire.ResourcesRequest{DiskMB: new(c.disk), MemoryMB: new(c.memory)}}).ID
+		f.run(box, "kept = 7")
+		f.wantOutcomes(f.install(box, c.asked...), c.want...)
+		if c.memory >= 128 { // with less, kernel and installer hardly fit
+			testbed.Diff(f.t, fmt.Sprintf("%s: the kernel's variable afterwards", name), "7\n", f.run(box, "print(kept)").Stdout)
+		}
+		f.wantPackages(box, c.there...)
 	}
-	f.wantOutcomesOf(job.Result.Install.Packages, "reached its timeout", "reached its timeout")
-	f.wantPackages(box, "builds")
+}
+
+// auto executes code with auto_install and returns what was installed, as "name why".
+func (f *packageFarm) auto(box, code string) (*wire.ExecuteResult, string) {
+	f.t.Helper()
+	job, err := f.Execute(f.t.Context(), box, wire.ExecuteRequest{Code: code, AutoInstall: true}, client.WithWait(60*time.Second))
+	if err != nil || job.State != "completed" || job.Result == nil || job.Result.Execute == nil {
+		f.t.Fatalf("execute: %v %+v", err, job)
+	}
+	var list []string
+	for _, p := range job.Result.Execute.Installed {
+		list = append(list, fmt.Sprintf("%s %s (%s)", p.Name, p.Status, p.Why))
+	}
+	return job.Result.Execute, strings.Join(list, ", ")
+}
+
+// autoInstalls runs code that imports packages, which the operator may not allow, beside a requirements.txt that is anything.
+func (f *packageFarm) autoInstalls() {
+	for _, name := range []string{"imported", "imported-perhaps", "denied", "de-nied-two", "listed"} {
+		f.up.wheel(name, "1.0")
+	}
+	box := f.sandbox(wire.CreateRequest{}).ID
+	for _, c := range []struct{ code, stdout, installed, fails string }{ // "*": whatever is installed
+		{"import imported, os.path, json\nprint(imported.__version__)", "1.0\n", "imported installed (imported as imported)", ""},
+		{"import imported\nprint('again')", "again\n", "", ""},
+		{"import denied", "", "denied failed (imported as denied)", "ModuleNotFoundError"},
+		{"import de_nied_two", "", "de-nied-two failed (imported as de_nied_two)", "ModuleNotFoundError"},
+		{"try:\n    import imported_perhaps\nexcept ImportError:\n    print('without')", "without\n", "", ""}, // the code works without it
+		{"import imported\ntext = '" + strings.Repeat("x", 5<<20) + "'\nprint('long')", "long\n", "", ""},
+		{"open('requirements.txt', 'w').write('listed==1.0\\n-r /etc/passwd\\n') and None", "", "", ""},
+		{"import listed\nprint('ran')", "ran\n", "listed installed (in requirements.txt)", ""},
+		{"open('requirements.txt', 'w').write('\\0\\1\\2') and None", "", "", ""},
+		{"open('requirements.txt', 'w').write('x' * (1 << 20)) and None", "", "*", ""},
+		{"open('requirements.txt', 'w').write('a==1\\\\\\n' * 10_000) and None", "", "*", ""},
+		{"import os; os.remove('requirements.txt'); os.mkdir('requirements.txt')", "", "*", ""},
+		{"os.rmdir('requirements.txt'); os.mkfifo('requirements.txt')", "", "", ""},
+		{"print('after a pipe')", "after a pipe\n", "", ""},
+	} {
+		result, got := f.auto(box, c.code)
+		failed := ""
+		if result.Error != nil {
+			failed = result.Error.Name
+		}
+		if got != c.installed && c.installed != "*" || result.Stdout != c.stdout || failed != c.fails {
+			f.t.Errorf("%.80q: installed %q, printed %q, failed %q: %+v", c.code, got, result.Stdout, failed, result.Installed)
+		}
+		for _, p := range result.Installed {
+			if p.Name == "denied" && !strings.Contains(p.Message, "The operator does not allow denied") {
+				f.t.Errorf("denied: %q", p.Message)
+			}
+		}
+	}
+	f.wantOutcomes(f.install(box, "denied"), "") // the deny list is for automatic installs only
+	f.wantPackages(box, "denied", "imported", "listed")
+	var code strings.Builder
+	code.WriteString("n = -1\n")
+	for n := range 1000 {
+		fmt.Fprintf(&code, "if n > %d:\n    import many_imports_%d\n", n, n)
+	}
+	if result, _ := f.auto(f.sandbox(wire.CreateRequest{}).ID, code.String()+"print('many')"); result.Stdout != "many\n" {
+		f.t.Errorf("1000 imports: %q %+v", result.Stdout, result.Error)
+	}
+}
+
+// TestPackagesSurviveAKill kills the farm during installs of every kind.
+func TestPackagesSurviveAKill(t *testing.T) {
+	t.Parallel()
+	up := newUpstream(t)
+	f := &packageFarm{up: up, farmProcess: newFarm(t, append(up.env(), "SANDFARM_WORKER_AUTO_INSTALL_ALLOW=asked-by-code,asked.by_run")...)}
+	names := []string{"asked", "asked-by-code", "asked-by-run", "asked-by-create"}
+	reached, release := make(chan struct{}, 100), make(chan struct{})
+	var heal []func()
+	for _, name := range names {
+		up.largeWheel(name, 2<<20)
+		heal = append(heal, up.fail("/files/"+name+"/", up.half(holds(reached, release))))
+	}
+	up.wheel("not-allowed", "1.0")
+	box, other := f.sandbox(wire.CreateRequest{}).ID, f.sandbox(wire.CreateRequest{}).ID
+	f.run(box, "kept = 7")
+	auto, err := f.Execute(t.Context(), other, wire.ExecuteRequest{Code: "import not_allowed", AutoInstall: true}, client.WithWait(60*time.Second))
+	if err != nil || auto.State != "completed" {
+		t.Fatalf("auto_install: %v %+v", err, auto)
+	}
+	f.wantOutcomesOf(auto.Result.Execute.Installed, "The operator does not allow not-allowed")
+
+	install, err := f.Install(t.Context(), box, wire.PackagesRequest{Packages: []string{"asked"}})
+	testbed.Must(t, err)
+	code, err := f.Execute(t.Context(), other, wire.ExecuteRequest{Code: "import asked_by_code; print(asked_by_code.__version__)", AutoInstall: true})
+	testbed.Must(t, err)
+	run, err := f.Run(t.Context(), wire.RunRequest{Code: "import asked_by_run; print(asked_by_run.__version__)", AutoInstall: true})
+	testbed.Must(t, err)
+	made, err := f.CreateSandbox(t.Context(), wire.CreateRequest{Packages: []string{"asked-by-create"}})
+	testbed.Must(t, err)
+	until(t.Context(), t, "all four installs are running", time.Minute, func() bool {
+		for _, name := range names {
+			if up.count("/files/"+name+"/"+wheelName(name, "1.0", "py3-none-any")) == 0 {
+				return false
+			}
+		}
+		return true
+	})
+	f.stop(syscall.SIGKILL)
+	for _, end := range heal {
+		end()
+	}
+	close(release)
+	time.Sleep(time.Second) // the installers notice that the worker is gone
+	f.start()
+	f.wantOutcomes(f.second(install), "")
+	f.wantOutcomes(f.second(made.Job), "")
+	for job, want := range map[string]wire.Job{"execute": code, "run": run} {
+		done := f.second(want)
+		if got := done.Result.Execute; got == nil || got.Stdout != "1.0\n" || got.Error != nil {
+			t.Errorf("%s: %+v", job, got)
+		} else {
+			f.wantOutcomesOf(got.Installed, "")
+		}
+	}
+	f.wantPackages(box, "asked")
+	f.wantPackages(other, "asked-by-code")
+	f.wantPackages(made.Sandbox.ID, "asked-by-create")
+	if got := f.run(box, "import asked; print(kept, asked.__version__)").Stdout; !strings.HasPrefix(got, "7 1.0") {
+		t.Errorf("the kernel afterwards: %q", got)
+	}
+}
+
+// second expects a job that the second worker has completed.
+func (f *packageFarm) second(job wire.Job) wire.Job {
+	f.t.Helper()
+	done, err := f.Wait(f.t.Context(), job.ID)
+	if err != nil || done.State != "completed" || done.Attempt != 2 {
+		f.t.Fatalf("%s job: %v, state %s, attempt %d: %+v %+v", job.Kind, err, done.State, done.Attempt, done.Error, done.Result)
+	}
+	return done
 }

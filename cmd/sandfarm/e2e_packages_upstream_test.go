@@ -3,10 +3,8 @@
 package main_test
 
 import (
-	"archive/tar"
 	"archive/zip"
 	"bytes"
-	"compress/gzip"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -177,27 +175,6 @@ func (u *upstream) largeWheel(name string, size int) {
 	u.data[file+".metadata"] = []byte(metadata(name, "1.0", nil))
 	u.mu.Unlock()
 	u.add(name, file, wheel(name, "1.0", "py3-none-any", size, nil))
-}
-
-// sdist lists a package that must be built, by a backend that it contains. body runs first.
-func (u *upstream) sdist(name, body string) {
-	base := moduleOf(name) + "-1.0"
-	built := wheelName(name, "1.0", "py3-none-any")
-	var out bytes.Buffer
-	packed := gzip.NewWriter(&out)
-	archive := tar.NewWriter(packed)
-	for file, text := range map[string]string{
-		"PKG-INFO":       fmt.Sprintf("Metadata-Version: 2.1\nName: %s\nVersion: 1.0\n", name),
-		"pyproject.toml": "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n",
-		"built.whl":      string(wheel(name, "1.0", "py3-none-any", 0, nil)),
-		"backend.py": "import os, shutil, sys, time\ndef build_wheel(directory, settings=None, metadata=None):\n    " + strings.ReplaceAll(body, "\n", "\n    ") +
-			"\n    shutil.copy('built.whl', os.path.join(directory, '" + built + "'))\n    return '" + built + "'\n",
-	} {
-		_ = archive.WriteHeader(&tar.Header{Name: base + "/" + file, Mode: 0o644, Size: int64(len(text)), Typeflag: tar.TypeReg})
-		_, _ = io.WriteString(archive, text)
-	}
-	_, _ = archive.Close(), packed.Close()
-	u.add(name, base+".tar.gz", out.Bytes())
 }
 
 func moduleOf(name string) string { return strings.ReplaceAll(name, "-", "_") }
