@@ -5,8 +5,6 @@ package main_test
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -40,14 +38,13 @@ type apisFarm struct {
 func newAPIsFarm(t *testing.T) *apisFarm {
 	t.Helper()
 	f := &apisFarm{servicesFarm: newServicesFarm(t), key: "sf_key_of_the_test_of_several_apis_0123"}
-	sum := sha256.Sum256([]byte(f.key))
 	f.kill("api", syscall.SIGTERM)
 	var apis, names []string
 	for i := range 3 {
 		name := fmt.Sprintf("api %d", i)
 		names, apis = append(names, name), append(apis, testbed.Address(t))
 		f.commands[name] = []string{
-			"env", "SANDFARM_API_LISTEN=" + apis[i], "SANDFARM_DATA=" + t.TempDir(), "SANDFARM_API_KEYS=acme:" + hex.EncodeToString(sum[:]), program, "api",
+			"env", "SANDFARM_API_LISTEN=" + apis[i], "SANDFARM_DATA=" + t.TempDir(), "SANDFARM_API_KEYS=acme:" + hashOf(f.key), program, "api",
 		}
 	}
 	f.startParts(names...)
@@ -176,11 +173,9 @@ func mcpOverAPIs(t *testing.T, f *apisFarm, _ string) {
 		if run, _ := m.call("execute_python_code", map[string]any{"sandbox_id": box, "code": code}); run["stdout"] != want {
 			t.Errorf("%s: it ran: %v", revision, run)
 		}
-		m.mu.Lock()
-		if live := strings.Join(m.progress, ""); !strings.Contains(live, "tick 0\n") {
+		if live := strings.Join(m.reported(), ""); !strings.Contains(live, "tick 0\n") {
 			t.Errorf("%s: progress %q", revision, live)
 		}
-		m.mu.Unlock()
 		if run, _ := m.call("execute_python_code", map[string]any{"sandbox_id": box, "code": "print(x + 22)"}); run["stdout"] != "42\n" {
 			t.Errorf("%s: its variables: %v", revision, run)
 		}

@@ -4,8 +4,6 @@ package main_test
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,8 +32,7 @@ func byE2B(t *testing.T, variable, step, only string) {
 		t.Fatalf("%[1]s does not name the SDKs of E2B, or SANDFARM_TEST_MCP not the folder with Node: run the tests with make, or `deploy/setup.sh %[2]s` and then `export %[1]s=$(deploy/setup.sh %[2]s-dir) SANDFARM_TEST_MCP=$(deploy/setup.sh mcp-dir)`", variable, step)
 	}
 	const key, other = "key-of-acme", "key-of-rival"
-	hash := func(s string) string { sum := sha256.Sum256([]byte(s)); return hex.EncodeToString(sum[:]) }
-	f := newFarm(t, "SANDFARM_API_KEYS=acme:"+hash(key)+",rival:"+hash(other))
+	f := newFarm(t, "SANDFARM_API_KEYS=acme:"+hashOf(key)+",rival:"+hashOf(other))
 	env := append(os.Environ(), "E2B_API_URL="+f.url+"/e2b", "E2B_SANDBOX_URL="+f.url+"/e2b", "E2B_API_KEY="+wire.E2BKey(key), "OTHER_KEY="+other, "PYTHONDONTWRITEBYTECODE=1")
 	// The tests of JavaScript lie beside the packages that they import.
 	copied := filepath.Join(t.TempDir(), "e2b")

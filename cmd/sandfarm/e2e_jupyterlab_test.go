@@ -4,8 +4,6 @@ package main_test
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"net/http"
 	"os"
@@ -179,9 +177,7 @@ func TestJupyterVSCode(t *testing.T) {
 	if dir == "" || node == "" {
 		t.Fatal("SANDFARM_TEST_JUPYTER_NODE does not name the folder of deploy/jupyter/package.json, or SANDFARM_TEST_MCP not the folder with Node: run the tests with make test-jupyter")
 	}
-	const key = "key-of-acme"
-	sum := sha256.Sum256([]byte(key))
-	f := newFarm(t, "SANDFARM_API_KEYS=acme:"+hex.EncodeToString(sum[:]))
+	f, key := newFarmWithKey(t)
 	// The test lies beside the packages that it imports.
 	copied := filepath.Join(t.TempDir(), "jupyter")
 	testbed.Must(t, os.CopyFS(copied, os.DirFS("testdata/jupyter-node")))

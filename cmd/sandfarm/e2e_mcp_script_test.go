@@ -3,21 +3,18 @@
 package main_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"regexp"
 	"strings"
-	"testing"
 
 	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // The script of this file checks that the tools behave the same over every Farm: the one inside the server and the one behind the REST
 // API. Its transcript has no ids, times and links, so that two transcripts can be compared.
-
-// toolCaller calls a tool.
-type toolCaller func(ctx context.Context, tool string, args map[string]any) (*mcp.CallToolResult, error)
 
 // toolAnswer is the answer to a call.
 type toolAnswer struct {
@@ -42,11 +39,8 @@ const plotCode = "import matplotlib.pyplot as plt\nfrom pathlib import Path\nPat
 
 // toolScript is the script. It needs a farm whose images have Python with matplotlib, and that can reach a package index.
 func toolScript() []toolStep {
-	in := func(more map[string]any) map[string]any {
-		args := map[string]any{"sandbox_id": "$sandbox"}
-		for name, value := range more {
-			args[name] = value
-		}
+	in := func(args map[string]any) map[string]any {
+		args["sandbox_id"] = "$sandbox"
 		return args
 	}
 	missing := "sbx_" + strings.Repeat("0", 26)
@@ -82,7 +76,7 @@ func toolScript() []toolStep {
 		{name: "InstallThatFailed", tool: "check_package_status", args: in(map[string]any{"package_name": "There_is.none-such", "wait_seconds": 45}), want: `"failed"`},
 		{name: "ImportInTheRunningKernel", tool: "execute_python_code", args: in(map[string]any{"code": "import six; print(six.__version__, x)"}), want: "1.17.0 20"},
 		{name: "PackageWithABadName", tool: "install_packages_in_sandbox", args: in(map[string]any{"package_names": []string{"--index-url=x"}}), wrong: true},
-		{name: "NoCode", tool: "execute_python_code", args: in(nil), wrong: true, want: "code"},
+		{name: "NoCode", tool: "execute_python_code", args: in(map[string]any{}), wrong: true, want: "code"},
 		{name: "UnknownSandbox", tool: "execute_python_code", args: map[string]any{"sandbox_id": missing, "code": "1"}, wrong: true},
 		{name: "UnknownJob", tool: "get_job_result", args: map[string]any{"job_id": "job_" + strings.Repeat("0", 26)}, wrong: true},
 		{name: "UnknownImage", tool: "create_sandbox", args: map[string]any{"image": "nothing"}, wrong: true},
@@ -93,25 +87,21 @@ func toolScript() []toolStep {
 		{name: "LinkToNoPort", tool: "get_port_url", args: in(map[string]any{"port": 65536}), wrong: true},
 		{name: "Stop", tool: "stop_process", args: in(map[string]any{"process_id": "$process"}), want: "exit code"},
 		{name: "StopAgain", tool: "stop_process", args: in(map[string]any{"process_id": "$process"}), wrong: true},
-		{name: "Close", tool: "close_sandbox", args: in(nil), want: "$sandbox"},
+		{name: "Close", tool: "close_sandbox", args: in(map[string]any{}), want: "$sandbox"},
 		{name: "WorkAfterTheEnd", tool: "execute_python_code", args: in(map[string]any{"code": "1"}), wrong: true},
 	}
 }
 
 // playScript plays the script and returns its answers. It fails the test if a call does not do what it must do over every Farm.
-func playScript(t *testing.T, call toolCaller) []toolAnswer {
+func playScript(u *mcpUser) []toolAnswer {
+	t := u.t
 	t.Helper()
 	ids := map[string]string{}
 	var steps []toolAnswer
 	for _, s := range toolScript() {
-		result, err := call(t.Context(), s.tool, withIDs(s.args, ids))
-		if err != nil {
-			t.Fatalf("%s: %v", s.name, err)
-		}
+		result := u.ask(s.tool, withIDs(s.args, ids))
 		structured, err := json.Marshal(result.StructuredContent)
-		if err != nil {
-			t.Fatalf("%s: %v", s.name, err)
-		}
+		testbed.Must(t, err)
 		var fields map[string]any
 		_ = json.Unmarshal(structured, &fields)
 		for name, field := range s.keep {
@@ -149,16 +139,6 @@ func withIDs(args map[string]any, ids map[string]string) map[string]any {
 		out[name] = value
 	}
 	return out
-}
-
-func textOf(r *mcp.CallToolResult) string {
-	var all strings.Builder
-	for _, c := range r.Content {
-		if one, ok := c.(mcp.TextContent); ok {
-			all.WriteString(one.Text + "\n")
-		}
-	}
-	return all.String()
 }
 
 // blocksOf describes each block of the content. An image is described by its type only: two runs of one plot need not produce

@@ -5,8 +5,6 @@ package main_test
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -34,7 +32,6 @@ func TestMetricsAndDashboard(t *testing.T) {
 	t.Parallel()
 	f := newServicesFarm(t)
 	const key = "sf_key_of_the_operators_test_0123456789"
-	sum := sha256.Sum256([]byte(key))
 	var err error
 	f.Client, err = client.New(f.url, client.WithKey(key))
 	testbed.Must(t, err)
@@ -43,7 +40,7 @@ func TestMetricsAndDashboard(t *testing.T) {
 		targets[shipped] = testbed.Address(t)
 		f.kill(name, syscall.SIGTERM)
 		f.commands[name] = append([]string{
-			"env", "SANDFARM_METRICS_LISTEN=" + targets[shipped], "SANDFARM_WORKER_POOL=python=1", "SANDFARM_API_KEYS=ops:" + hex.EncodeToString(sum[:]),
+			"env", "SANDFARM_METRICS_LISTEN=" + targets[shipped], "SANDFARM_WORKER_POOL=python=1", "SANDFARM_API_KEYS=ops:" + hashOf(key),
 		}, f.commands[name]...)
 		f.startParts(name)
 	}

@@ -5,6 +5,7 @@ package main_test
 import (
 	"archive/zip"
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -30,6 +31,11 @@ const (
 	publicIndex = "https://pypi.org/simple/"
 	publicFiles = "https://files.pythonhosted.org/"
 )
+
+// realIndex is the index that a farm here would use.
+func realIndex() string {
+	return strings.TrimRight(cmp.Or(os.Getenv("SANDFARM_PYPI_INDEX_URL"), publicIndex), "/") + "/"
+}
 
 // upstream is a Python package index of a test. Its packages are made here, and it fails on demand.
 type upstream struct {
@@ -110,11 +116,7 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // serve answers without a fault.
 func (u *upstream) serve(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/simple/uv/" {
-		real := os.Getenv("SANDFARM_PYPI_INDEX_URL")
-		if real == "" {
-			real = publicIndex
-		}
-		http.Redirect(w, r, strings.TrimRight(real, "/")+"/uv/", http.StatusFound)
+		http.Redirect(w, r, realIndex()+"uv/", http.StatusFound)
 		return
 	}
 	u.mu.Lock()

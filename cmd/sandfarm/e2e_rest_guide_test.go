@@ -9,7 +9,6 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
 	"fmt"
 	"net"
 	"net/http"
@@ -48,12 +47,8 @@ func guideBlocks(t *testing.T) []guideBlock {
 // TestRESTGuide runs every block of docs/rest.md against a farm with keys, and the example scripts.
 func TestRESTGuide(t *testing.T) {
 	t.Parallel()
-	const key = "key-of-acme"
-	sum := sha256.Sum256([]byte(key))
-	f := newFarm(t, "SANDFARM_API_KEYS=acme:"+hex.EncodeToString(sum[:]), "SANDFARM_API_ALLOW_PRIVATE_CALLBACKS=true")
-	farm, err := client.New(f.url, client.WithKey(key))
-	testbed.Must(t, err)
-	g := &restGuide{farm: farm, farmEnv: f.env, env: append(os.Environ(), "SANDFARM_URL="+f.url, "SANDFARM_API_KEY="+key)}
+	f, key := newFarmWithKey(t, "SANDFARM_API_ALLOW_PRIVATE_CALLBACKS=true")
+	g := &restGuide{farm: f.Client, farmEnv: f.env, env: append(os.Environ(), "SANDFARM_URL="+f.url, "SANDFARM_API_KEY="+key)}
 	t.Run("guide", func(t *testing.T) { // the farm is stopped when all of them are done
 		t.Run("shell", func(t *testing.T) { t.Parallel(); g.shell(t) })
 		for _, script := range []string{"rest.sh", "packages.sh"} {

@@ -5,8 +5,6 @@ package main_test
 import (
 	"archive/zip"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/xml"
 	"os"
 	"os/exec"
@@ -34,9 +32,7 @@ func TestPythonSDK(t *testing.T) {
 	if dev == "" {
 		t.Fatal("SANDFARM_TEST_SDK does not name the tools of the Python SDK: run the tests with make, or `deploy/setup.sh sdk` and then `export SANDFARM_TEST_SDK=$(deploy/setup.sh sdk-dir)`")
 	}
-	const key = "key-of-acme"
-	sum := sha256.Sum256([]byte(key))
-	f := newFarm(t, "SANDFARM_API_KEYS=acme:"+hex.EncodeToString(sum[:]))
+	f, key := newFarmWithKey(t)
 	s := &pythonSDK{dev: filepath.Join(dev, "bin", "python"), source: absolute(t, "../../sdk/python"), url: f.url, key: key}
 	s.wheel = s.build(t)
 	t.Run("each", func(t *testing.T) { // the farm must not stop before all of them are done

@@ -4,6 +4,8 @@ package main_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"net/http"
@@ -56,6 +58,23 @@ type farmProcess struct {
 func newFarm(t testing.TB, env ...string) *farmProcess {
 	t.Helper()
 	return newFarmBy(t, nil, env...)
+}
+
+// newFarmWithKey starts a farm that has one key, of the tenant acme, which its client has.
+func newFarmWithKey(t testing.TB, env ...string) (f *farmProcess, key string) {
+	t.Helper()
+	key = "key-of-acme"
+	f = newFarm(t, append(env, "SANDFARM_API_KEYS=acme:"+hashOf(key))...)
+	var err error
+	f.Client, err = client.New(f.url, client.WithKey(key))
+	testbed.Must(t, err)
+	return f, key
+}
+
+// hashOf is how a setting names a key.
+func hashOf(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:])
 }
 
 // newFarmBy is newFarm with a command that starts the program.

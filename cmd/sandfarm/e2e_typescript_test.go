@@ -5,8 +5,6 @@ package main_test
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"io"
 	"net/http"
 	"os"
@@ -30,9 +28,7 @@ func TestTypeScriptSDK(t *testing.T) {
 	if tools == "" || mcp == "" {
 		t.Fatal("SANDFARM_TEST_TYPESCRIPT does not name the tools of the TypeScript SDK, or SANDFARM_TEST_MCP not the folder with Node: run the tests with make, or `deploy/setup.sh typescript` and then `export SANDFARM_TEST_TYPESCRIPT=$(deploy/setup.sh typescript-dir) SANDFARM_TEST_MCP=$(deploy/setup.sh mcp-dir)`")
 	}
-	const key = "key-of-acme"
-	sum := sha256.Sum256([]byte(key))
-	f := newFarm(t, "SANDFARM_API_KEYS=acme:"+hex.EncodeToString(sum[:]))
+	f, key := newFarmWithKey(t)
 	s := &typescriptSDK{
 		t: t, tools: tools, node: filepath.Join(mcp, "node", "bin"), source: t.TempDir(), project: t.TempDir(),
 		env: []string{"SANDFARM_URL=" + f.url, "SANDFARM_API_KEY=" + key},
