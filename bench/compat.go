@@ -5,7 +5,6 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -30,7 +29,7 @@ type surface struct {
 }
 
 // benchCompat compares an execute through the interface of each earlier system with the same under /v1, alternating in one sandbox.
-func benchCompat(ctx context.Context, b *bench) ([]row, error) {
+func benchCompat(ctx context.Context, b *bench) []row {
 	web := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 1, MaxIdleConnsPerHost: 1}}
 	defer web.CloseIdleConnections()
 	execute := func(ctx context.Context, sandbox string) error {
@@ -53,9 +52,7 @@ func benchCompat(ctx context.Context, b *bench) ([]row, error) {
 	docker, env := newMCPClient(b.URL()+"/mcp/docker-sandbox"), newMCPClient(b.URL()+"/mcp/python-env")
 	for _, c := range []*mcpClient{docker, env} {
 		defer c.http.CloseIdleConnections()
-		if err := c.open(ctx); err != nil {
-			return nil, err
-		}
+		check(c.open(ctx))
 	}
 	list := []surface{
 		{
@@ -78,46 +75,34 @@ func benchCompat(ctx context.Context, b *bench) ([]row, error) {
 	}
 	var rows []row
 	for _, s := range list {
-		r, err := b.surface(ctx, s)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", s.name, err)
-		}
-		rows = append(rows, r)
+		rows = append(rows, b.surface(ctx, s))
 	}
-	return rows, nil
+	return rows
 }
 
 // surface measures one interface in a sandbox of its own.
-func (b *bench) surface(ctx context.Context, s surface) (row, error) {
-	id, err := b.sandbox(ctx)
-	if err != nil {
-		return row{}, err
-	}
+func (b *bench) surface(ctx context.Context, s surface) row {
+	id := must(b.sandbox(ctx))
 	defer func() { _, _ = b.Close(ctx, id) }()
 	var ours, v1 []time.Duration
 	for n := range compatPairs + 20 {
 		began := time.Now()
-		answer, err := s.ours(ctx, id)
+		answer := must(s.ours(ctx, id))
 		took := time.Since(began)
-		if err != nil {
-			return row{}, err
-		}
 		if !strings.Contains(answer, `"1\n"`) {
-			return row{}, fmt.Errorf("it answers %s", answer)
+			fail("%s answers %s", s.name, answer)
 		}
 		began = time.Now()
-		if err := s.v1(ctx, id); err != nil {
-			return row{}, err
-		}
+		check(s.v1(ctx, id))
 		if n >= 20 { // warm
 			ours, v1 = append(ours, took), append(v1, time.Since(began))
 		}
 	}
 	return row{
-		what: s.name + ", p50 (p95)", ours: fmt.Sprintf("%s (%s)", ms(quantile(ours, 0.5)), ms(quantile(ours, 0.95))),
+		what: s.name + ", p50 (p95)", ours: spread(ours),
 		other: fmt.Sprintf("`/v1` %s (%s); the system itself was measured at %s", ms(quantile(v1, 0.5)), ms(quantile(v1, 0.95)), s.was),
 		ratio: times(quantile(ours, 0.5), quantile(v1, 0.5)), aim: "≤ 1.5×",
-	}, nil
+	}
 }
 
 // post sends a body and returns the response; any status but success is an error.
@@ -176,35 +161,30 @@ func (s seconds) durations() []time.Duration {
 }
 
 // benchE2B compares print(1) by run_code of E2B's SDK for Python with the same by REST, by the same HTTP library. The farm has a pool.
-func benchE2B(ctx context.Context, b *bench) ([]row, error) {
+func benchE2B(ctx context.Context, b *bench) []row {
 	dir := os.Getenv("SANDFARM_TEST_E2B")
 	if dir == "" {
-		return nil, errors.New("SANDFARM_TEST_E2B does not name the SDKs of E2B: run the benchmarks with make")
+		fail("SANDFARM_TEST_E2B does not name the SDKs of E2B: run the benchmarks with make")
 	}
-	farm, err := start(ctx, b.program, fmt.Sprintf("SANDFARM_WORKER_POOL=python=%d", poolSize))
-	if err != nil {
-		return nil, err
-	}
+	farm := start(ctx, b.program, fmt.Sprintf("SANDFARM_WORKER_POOL=python=%d", poolSize))
 	defer farm.close()
-	if err := farm.filled(ctx); err != nil {
-		return nil, err
-	}
+	farm.filled(ctx)
 	door := farm.URL() + "/e2b"
 	run := exec.CommandContext(ctx, filepath.Join(dir, "venv", "bin", "python"), "-c", e2bScript, strconv.Itoa(e2bCreates), strconv.Itoa(e2bPairs)) //nolint:gosec // our own script
 	run.Env, run.Stderr = append(os.Environ(), "E2B_API_URL="+door, "E2B_SANDBOX_URL="+door, "E2B_API_KEY=e2b_00"), os.Stderr
 	text, err := run.Output()
 	if err != nil {
-		return nil, fmt.Errorf("measure E2B's SDK: %w", err)
+		fail("measure E2B's SDK: %w", err)
 	}
 	var took struct{ Create, SDK, REST seconds }
 	if err := json.Unmarshal(text, &took); err != nil {
-		return nil, fmt.Errorf("read %q: %w", text, err)
+		fail("read %q: %w", text, err)
 	}
 	create, sdk, rest := took.Create.durations(), took.SDK.durations(), took.REST.durations()
 	return []row{{
-		what: "`print(1)` by `run_code` of E2B's SDK, p50 (p95)", ours: fmt.Sprintf("%s (%s)", ms(quantile(sdk, 0.5)), ms(quantile(sdk, 0.95))),
-		other: fmt.Sprintf("REST with `wait` %s (%s)", ms(quantile(rest, 0.5)), ms(quantile(rest, 0.95))), ratio: times(quantile(sdk, 0.5), quantile(rest, 0.5)), aim: "≤ 1.3×",
+		what: "`print(1)` by `run_code` of E2B's SDK, p50 (p95)", ours: spread(sdk),
+		other: "REST with `wait` " + spread(rest), ratio: times(quantile(sdk, 0.5), quantile(rest, 0.5)), aim: "≤ 1.3×",
 	}, {
-		what: "`Sandbox.create` of E2B's SDK from the pool, p50 (p95)", ours: fmt.Sprintf("%s (%s)", ms(quantile(create, 0.5)), ms(quantile(create, 0.95))), aim: "< 30 ms",
-	}}, nil
+		what: "`Sandbox.create` of E2B's SDK from the pool, p50 (p95)", ours: spread(create), aim: "< 30 ms",
+	}}
 }

@@ -20,44 +20,26 @@ const (
 
 // benchCrowd installs pandas in 20 sandboxes at once in an empty farm and counts the requests to upstream. It compares that with 20
 // uv processes on the host, each with an empty cache.
-func benchCrowd(ctx context.Context, b *bench) ([]row, error) {
-	program, err := uvProgram(ctx, b.data)
-	if err != nil {
-		return nil, err
-	}
-	u, err := startUpstream(ctx, lines[0])
-	if err != nil {
-		return nil, err
-	}
+func benchCrowd(ctx context.Context, b *bench) []row {
+	program := uvProgram(ctx, b.data)
+	u := startUpstream(ctx, lines[0])
 	defer u.close()
-	took, whole, err := b.crowdOnce(ctx, u)
-	if err != nil {
-		return nil, err
-	}
+	took, whole := must2(b.crowdOnce(ctx, u))
 	asked, limit, all := u.downloads()
 	parts := u.parts
 
-	direct, err := startUpstream(ctx, lines[0])
-	if err != nil {
-		return nil, err
-	}
+	direct := startUpstream(ctx, lines[0])
 	defer direct.close()
-	dir, err := os.MkdirTemp(b.data, "crowd-*")
-	if err != nil {
-		return nil, err
-	}
+	dir := must(os.MkdirTemp(b.data, "crowd-*"))
 	defer func() { _ = os.RemoveAll(dir) }()
-	alone, aloneWhole, err := together(func(n int) (time.Duration, error) {
+	alone, aloneWhole := must2(together(func(n int) (time.Duration, error) {
 		began := time.Now()
 		out, err := uvInstall(ctx, program, direct.url, filepath.Join(dir, fmt.Sprint("cache", n)), filepath.Join(dir, fmt.Sprint("target", n)), crowdWanted).CombinedOutput()
 		if err != nil {
 			return 0, fmt.Errorf("uv: %w: %s", err, out)
 		}
 		return time.Since(began), nil
-	})
-	if err != nil {
-		return nil, err
-	}
+	}))
 	directAsked, _, directAll := direct.downloads()
 	return []row{{
 		what: "20 sandboxes install pandas at once, until the last has it", ours: fmt.Sprintf("%.1f s, each p50 %.1f s, p95 %.1f s", whole.Seconds(), quantile(took, 0.5).Seconds(), quantile(took, 0.95).Seconds()),
@@ -65,20 +47,15 @@ func benchCrowd(ctx context.Context, b *bench) ([]row, error) {
 	}, {
 		what: "downloads from upstream meanwhile", ours: fmt.Sprintf("%d of %d files (at most %d of one), %d parts", all, asked, limit, parts),
 		other: fmt.Sprintf("%d of %d files, %d parts", directAll, directAsked, direct.parts), aim: "1 of each",
-	}}, nil
+	}}
 }
 
 func (b *bench) crowdOnce(ctx context.Context, u *upstream) ([]time.Duration, time.Duration, error) {
-	f, err := start(ctx, b.program, "SANDFARM_PYPI_INDEX_URL="+u.url)
-	if err != nil {
-		return nil, 0, err
-	}
+	f := start(ctx, b.program, "SANDFARM_PYPI_INDEX_URL="+u.url)
 	defer f.close()
 	ids := make([]string, crowd)
 	for i := range ids {
-		if ids[i], err = f.sandbox(ctx); err != nil {
-			return nil, 0, err
-		}
+		ids[i] = must(f.sandbox(ctx))
 	}
 	return together(func(n int) (time.Duration, error) { return f.install(ctx, ids[n], crowdWanted) })
 }
@@ -101,57 +78,33 @@ func together(do func(n int) (time.Duration, error)) ([]time.Duration, time.Dura
 
 // benchNeighbour compares print(1) while code of another sandbox sleeps with the same on a quiet farm. Blocks of both
 // alternate.
-func benchNeighbour(ctx context.Context, b *bench) ([]row, error) {
-	id, err := b.sandbox(ctx)
-	if err != nil {
-		return nil, err
-	}
+func benchNeighbour(ctx context.Context, b *bench) []row {
+	id := must(b.sandbox(ctx))
 	defer func() { _, _ = b.Close(ctx, id) }()
-	other, err := b.sandbox(ctx)
-	if err != nil {
-		return nil, err
-	}
+	other := must(b.sandbox(ctx))
 	defer func() { _, _ = b.Close(ctx, other) }()
 	var quiet, beside []time.Duration
-	block := func(into *[]time.Duration) error {
+	block := func(into *[]time.Duration) {
 		for n := range 60 {
-			_, took, err := b.execute(ctx, id, "print(1)")
-			if err != nil {
-				return err
-			}
+			_, took := must2(b.execute(ctx, id, "print(1)"))
 			if n >= 10 { // warm
 				*into = append(*into, took)
 			}
 		}
-		return nil
 	}
 	for range 4 {
-		if err := block(&quiet); err != nil {
-			return nil, err
-		}
-		sleeping, err := b.Execute(ctx, other, wire.ExecuteRequest{Code: "import time; time.sleep(10)"})
-		if err != nil {
-			return nil, err
-		}
-		if err := block(&beside); err != nil {
-			return nil, err
-		}
-		job, err := b.Job(ctx, sleeping.ID)
-		if err != nil {
-			return nil, err
-		}
+		block(&quiet)
+		sleeping := must(b.Execute(ctx, other, wire.ExecuteRequest{Code: "import time; time.sleep(10)"}))
+		block(&beside)
+		job := must(b.Job(ctx, sleeping.ID))
 		if job.Final() {
-			return nil, fmt.Errorf("the sleep ended before the block: %s", job.State)
+			fail("the sleep ended before the block: %s", job.State)
 		}
-		if _, err := b.Interrupt(ctx, other, client.WithWait(30*time.Second)); err != nil {
-			return nil, err
-		}
-		if _, err := b.Wait(ctx, sleeping.ID); err != nil {
-			return nil, err
-		}
+		must(b.Interrupt(ctx, other, client.WithWait(30*time.Second)))
+		must(b.Wait(ctx, sleeping.ID))
 	}
 	return []row{{
-		what: "`print(1)` while another client's code sleeps 10 s, p50 (p95)", ours: fmt.Sprintf("%s (%s)", ms(quantile(beside, 0.5)), ms(quantile(beside, 0.95))),
-		other: fmt.Sprintf("quiet %s (%s)", ms(quantile(quiet, 0.5)), ms(quantile(quiet, 0.95))), ratio: times(quantile(beside, 0.5), quantile(quiet, 0.5)), aim: "≤ 1.2×",
-	}}, nil
+		what: "`print(1)` while another client's code sleeps 10 s, p50 (p95)", ours: spread(beside),
+		other: "quiet " + spread(quiet), ratio: times(quantile(beside, 0.5), quantile(quiet, 0.5)), aim: "≤ 1.2×",
+	}}
 }

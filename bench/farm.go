@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -29,46 +28,29 @@ type bench struct {
 }
 
 // start starts a farm with the given variables added to the environment.
-func start(ctx context.Context, program string, set ...string) (*bench, error) {
-	program, err := filepath.Abs(program)
-	if err != nil {
-		return nil, err
-	}
-	data, err := os.MkdirTemp("", "sandfarm-bench-*")
-	if err != nil {
-		return nil, err
-	}
+func start(ctx context.Context, program string, set ...string) *bench {
+	program = must(filepath.Abs(program))
+	data := must(os.MkdirTemp("", "sandfarm-bench-*"))
 	b := &bench{program: program, data: data}
-	listen, err := freeAddress()
-	if err != nil {
-		return nil, err
-	}
-	if b.s3, err = freeAddress(); err != nil {
-		return nil, err
-	}
+	listen := freeAddress()
+	b.s3 = freeAddress()
 	b.env = append(os.Environ(), "SANDFARM_DATA="+data, "SANDFARM_API_LISTEN="+listen, "SANDFARM_S3_LISTEN="+b.s3, "SANDFARM_LOG_LEVEL=warn",
 		"SANDFARM_WORKER_POOL=none", "SANDFARM_WORKER_MEMORY_OVERCOMMIT=1000", "SANDFARM_WORKER_CPU_OVERCOMMIT=1000") // measure the farm, not the reservations of a small machine
 	b.env = append(b.env, set...)
-	if b.Client, err = client.New("http://" + listen); err != nil {
-		return nil, err
-	}
-	if b.log, err = os.Create(filepath.Join(data, "farm.log")); err != nil {
-		return nil, err
-	}
+	b.Client = must(client.New("http://" + listen))
+	b.log = must(os.Create(filepath.Join(data, "farm.log")))
 	b.cmd = exec.Command(program, "up")
 	b.cmd.Env, b.cmd.Stdout, b.cmd.Stderr = b.env, b.log, b.log
-	if err := b.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s (make build makes it): %w", program, err)
-	}
+	check(b.cmd.Start())
 	for end := time.Now().Add(10 * time.Minute); b.Ready(ctx) != nil; time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) || ctx.Err() != nil {
 			b.close()
-			return nil, errors.New("the farm did not become ready")
+			fail("the farm did not become ready")
 		}
 	}
 	version, _ := exec.CommandContext(ctx, "docker", "version", "--format", "Docker {{.Server.Version}}").Output()
 	b.machine = strings.TrimSpace(string(version)) + " · Linux " + kernel()
-	return b, nil
+	return b
 }
 
 func kernel() string {
@@ -76,12 +58,10 @@ func kernel() string {
 	return strings.TrimSpace(string(text))
 }
 
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
+func freeAddress() string {
+	l := must(net.Listen("tcp", "127.0.0.1:0"))
+	check(l.Close())
+	return l.Addr().String()
 }
 
 // close stops the farm and removes all its resources.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -35,16 +34,10 @@ func (b *bench) fleet() *fleet {
 }
 
 // add starts another worker and waits until it is registered.
-func (f *fleet) add(ctx context.Context, set ...string) error {
-	known, err := f.b.Workers(ctx)
-	if err != nil {
-		return err
-	}
-	s, err := f.b.service("worker", append([]string{"SANDFARM_ENGINE_NAMESPACE=" + f.namespace}, set...)...)
-	if err != nil {
-		return err
-	}
-	return until(ctx, "start a worker", func() bool {
+func (f *fleet) add(ctx context.Context, set ...string) {
+	known := must(f.b.Workers(ctx))
+	s := f.b.service("worker", append([]string{"SANDFARM_ENGINE_NAMESPACE=" + f.namespace}, set...)...)
+	until(ctx, "start a worker", func() bool {
 		now, err := f.b.Workers(ctx)
 		for _, w := range now {
 			if err == nil && !slices.ContainsFunc(known, func(k wire.Worker) bool { return k.ID == w.ID }) {
@@ -57,12 +50,11 @@ func (f *fleet) add(ctx context.Context, set ...string) error {
 }
 
 // end sends a worker a signal and waits until it has ended.
-func (f *fleet) end(id string, signal syscall.Signal) error {
+func (f *fleet) end(id string, signal syscall.Signal) {
 	s := f.workers[id]
 	delete(f.workers, id)
-	err := s.cmd.Process.Signal(signal)
+	check(s.cmd.Process.Signal(signal))
 	_ = s.cmd.Wait()
-	return err
 }
 
 // close stops the workers and removes their containers from the engine.
@@ -73,122 +65,76 @@ func (f *fleet) close() {
 }
 
 // sandboxes creates n sandboxes on the node of these workers. Other workers take some of the creates, so it makes more attempts.
-func (f *fleet) sandboxes(ctx context.Context, n int) ([]string, error) {
+func (f *fleet) sandboxes(ctx context.Context, n int) []string {
 	var ids []string
 	for range 50 * n {
-		id, err := f.b.sandbox(ctx)
-		if err != nil {
-			return nil, err
-		}
-		out, err := exec.CommandContext(ctx, "docker", "ps", "-q", "--filter", "label=sandfarm.sandbox="+id, "--filter", "label=sandfarm.namespace="+f.namespace).Output()
-		if err != nil {
-			return nil, err
-		}
+		id := must(f.b.sandbox(ctx))
+		out := must(exec.CommandContext(ctx, "docker", "ps", "-q", "--filter", "label=sandfarm.sandbox="+id, "--filter", "label=sandfarm.namespace="+f.namespace).Output())
 		if strings.TrimSpace(string(out)) == "" {
-			if _, err := f.b.Close(ctx, id, client.WithWait(time.Minute)); err != nil {
-				return nil, err
-			}
+			must(f.b.Close(ctx, id, client.WithWait(time.Minute)))
 			continue
 		}
 		if ids = append(ids, id); len(ids) == n {
-			return ids, nil
+			return ids
 		}
 	}
-	return nil, errors.New("too few sandboxes were created by the fleet")
+	fail("too few sandboxes were created by the fleet")
+	return nil
 }
 
 // benchTakeover stops the worker of a running job and measures the time until another worker has the job.
-func benchTakeover(ctx context.Context, b *bench) ([]row, error) {
+func benchTakeover(ctx context.Context, b *bench) []row {
 	f := b.fleet()
 	defer f.close()
 	for range 2 {
-		if err := f.add(ctx); err != nil {
-			return nil, err
-		}
+		f.add(ctx)
 	}
-	boxes, err := f.sandboxes(ctx, 1)
-	if err != nil {
-		return nil, err
-	}
-	killed, err := f.takeovers(ctx, boxes[0], 10, syscall.SIGKILL)
-	if err != nil {
-		return nil, err
-	}
-	stopped, err := f.takeovers(ctx, boxes[0], 5, syscall.SIGTERM)
-	if err != nil {
-		return nil, err
-	}
+	boxes := f.sandboxes(ctx, 1)
+	killed := f.takeovers(ctx, boxes[0], 10, syscall.SIGKILL)
+	stopped := f.takeovers(ctx, boxes[0], 5, syscall.SIGTERM)
 	text := func(all []time.Duration) string {
 		return fmt.Sprintf("p50 %.1f s, p95 %.1f s", quantile(all, 0.5).Seconds(), quantile(all, 0.95).Seconds())
 	}
 	return []row{{
 		what: "job taken over after kill -9 (10 kills)", ours: text(killed), other: "after SIGTERM (5) " + text(stopped), aim: "p95 < 15 s",
-	}}, nil
+	}}
 }
 
-func (f *fleet) takeovers(ctx context.Context, box string, n int, signal syscall.Signal) ([]time.Duration, error) {
+func (f *fleet) takeovers(ctx context.Context, box string, n int, signal syscall.Signal) []time.Duration {
 	rdb := f.b.redis()
 	defer func() { _ = rdb.Close() }()
 	var all []time.Duration
 	for range n {
-		job, err := f.b.Execute(ctx, box, wire.ExecuteRequest{Code: "import time; time.sleep(120)"})
-		if err != nil {
-			return nil, err
-		}
+		job := must(f.b.Execute(ctx, box, wire.ExecuteRequest{Code: "import time; time.sleep(120)"}))
 		holder := func() string { return rdb.HGet(ctx, "sf:{default}:job:"+job.ID, "worker").Val() }
-		if err := until(ctx, "a worker takes the job", func() bool { return f.workers[holder()] != nil }); err != nil {
-			return nil, err
-		}
+		until(ctx, "a worker takes the job", func() bool { return f.workers[holder()] != nil })
 		victim, began := holder(), time.Now()
-		if err := f.end(victim, signal); err != nil {
-			return nil, err
-		}
-		if err := until(ctx, "another worker takes the job", func() bool { return f.workers[holder()] != nil }); err != nil {
-			return nil, err
-		}
+		f.end(victim, signal)
+		until(ctx, "another worker takes the job", func() bool { return f.workers[holder()] != nil })
 		all = append(all, time.Since(began))
-		if _, err := f.b.Cancel(ctx, job.ID); err != nil {
-			return nil, err
-		}
-		if _, err := f.b.Wait(ctx, job.ID); err != nil {
-			return nil, err
-		}
-		if err := f.add(ctx); err != nil {
-			return nil, err
-		}
+		must(f.b.Cancel(ctx, job.ID))
+		must(f.b.Wait(ctx, job.ID))
+		f.add(ctx)
 	}
-	return all, nil
+	return all
 }
 
 // benchWorkers runs jobs that sleep for 50 ms with one, two and four workers of one slot each.
-func benchWorkers(ctx context.Context, b *bench) ([]row, error) {
+func benchWorkers(ctx context.Context, b *bench) []row {
 	const callers, lasts = 8, 8 * time.Second
 	f := b.fleet()
 	defer f.close()
-	if err := f.add(ctx); err != nil { // a worker with many slots, which creates the sandboxes
-		return nil, err
-	}
-	boxes, err := f.sandboxes(ctx, callers)
-	if err != nil {
-		return nil, err
-	}
+	f.add(ctx) // a worker with many slots, which creates the sandboxes
+	boxes := f.sandboxes(ctx, callers)
 	for id := range f.workers {
-		if err := f.end(id, syscall.SIGTERM); err != nil {
-			return nil, err
-		}
+		f.end(id, syscall.SIGTERM)
 	}
 	var rates []float64
 	for _, n := range []int{1, 2, 4} {
 		for len(f.workers) < n {
-			if err := f.add(ctx, "SANDFARM_WORKER_SLOTS=1"); err != nil {
-				return nil, err
-			}
+			f.add(ctx, "SANDFARM_WORKER_SLOTS=1")
 		}
-		rate, err := b.sleepers(ctx, boxes, lasts)
-		if err != nil {
-			return nil, err
-		}
-		rates = append(rates, rate)
+		rates = append(rates, b.sleepers(ctx, boxes, lasts))
 	}
 	rows := make([]row, 0, 2)
 	for i, n := range []int{2, 4} {
@@ -197,11 +143,11 @@ func benchWorkers(ctx context.Context, b *bench) ([]row, error) {
 			other: fmt.Sprintf("1 worker %.0f/s", rates[0]), ratio: fmt.Sprintf("%.2f×", rates[i+1]/rates[0]), aim: fmt.Sprintf("%d×", n),
 		})
 	}
-	return rows, nil
+	return rows
 }
 
 // sleepers keeps every sandbox busy with jobs that sleep and returns how many end per second.
-func (b *bench) sleepers(ctx context.Context, boxes []string, lasts time.Duration) (float64, error) {
+func (b *bench) sleepers(ctx context.Context, boxes []string, lasts time.Duration) float64 {
 	done := make([]int, len(boxes))
 	began := time.Now()
 	g, ctx := errgroup.WithContext(ctx)
@@ -216,10 +162,10 @@ func (b *bench) sleepers(ctx context.Context, boxes []string, lasts time.Duratio
 			return nil
 		})
 	}
-	err := g.Wait()
+	check(g.Wait())
 	sum := 0
 	for _, n := range done {
 		sum += n
 	}
-	return float64(sum) / time.Since(began).Seconds(), err
+	return float64(sum) / time.Since(began).Seconds()
 }

@@ -52,33 +52,20 @@ func (t *installTimes) add(first, second time.Duration) {
 // benchInstall installs numpy in an empty farm, in a second sandbox of that farm, and in a sandbox of a second worker with an empty
 // disk. It compares that with uv and pip on the host, each with an empty cache and then with the filled one. All use the same
 // upstream. Each round has its own farm.
-func benchInstall(ctx context.Context, b *bench) ([]row, error) {
-	program, err := uvProgram(ctx, b.data)
-	if err != nil {
-		return nil, err
-	}
+func benchInstall(ctx context.Context, b *bench) []row {
+	program := uvProgram(ctx, b.data)
 	var rows []row
 	for _, over := range lines {
 		var farm, uvs, pips installTimes
 		var workers []time.Duration
 		for range installRounds {
-			u, err := startUpstream(ctx, over)
-			if err != nil {
-				return nil, err
-			}
-			first, second, other, err := b.installOnce(ctx, u)
-			if err == nil {
-				farm.add(first, second)
-				workers = append(workers, other)
-				err = onHost(ctx, b.data, &uvs, func(cache, target string) *exec.Cmd { return uvInstall(ctx, program, u.url, cache, target, wanted) })
-			}
-			if err == nil {
-				err = onHost(ctx, b.data, &pips, func(cache, target string) *exec.Cmd { return pipInstall(ctx, u.url, cache, target) })
-			}
-			u.close()
-			if err != nil {
-				return nil, err
-			}
+			u := startUpstream(ctx, over)
+			defer u.close()
+			first, second, other := b.installOnce(ctx, u)
+			farm.add(first, second)
+			workers = append(workers, other)
+			onHost(b.data, &uvs, func(cache, target string) *exec.Cmd { return uvInstall(ctx, program, u.url, cache, target, wanted) })
+			onHost(b.data, &pips, func(cache, target string) *exec.Cmd { return pipInstall(ctx, u.url, cache, target) })
 		}
 		first, second, other := quantile(farm.first, 0.5), quantile(farm.second, 0.5), quantile(workers, 0.5)
 		rows = append(rows,
@@ -93,82 +80,54 @@ func benchInstall(ctx context.Context, b *bench) ([]row, error) {
 			},
 			row{what: "second worker, empty disk", ours: ms(other), ratio: times(other, first) + " of the first", aim: ""})
 	}
-	return rows, nil
+	return rows
 }
 
 // installOnce returns the three times, measured with a new farm.
-func (b *bench) installOnce(ctx context.Context, u *upstream) (first, second, other time.Duration, err error) {
-	f, err := start(ctx, b.program, "SANDFARM_PYPI_INDEX_URL="+u.url)
-	if err != nil {
-		return 0, 0, 0, err
-	}
+func (b *bench) installOnce(ctx context.Context, u *upstream) (first, second, other time.Duration) {
+	f := start(ctx, b.program, "SANDFARM_PYPI_INDEX_URL="+u.url)
 	defer f.close()
 	took := make([]time.Duration, 2)
 	for i := range took {
-		id, err := f.sandbox(ctx)
-		if err != nil {
-			return 0, 0, 0, err
-		}
-		if took[i], err = f.install(ctx, id, wanted); err != nil {
-			return 0, 0, 0, err
-		}
+		id := must(f.sandbox(ctx))
+		took[i] = must(f.install(ctx, id, wanted))
 	}
-	w, err := f.service("worker", "SANDFARM_PYPI_INDEX_URL="+u.url)
-	if err != nil {
-		return 0, 0, 0, err
-	}
+	w := f.service("worker", "SANDFARM_PYPI_INDEX_URL="+u.url)
 	defer w.close()
-	err = until(ctx, "start a second worker", func() bool {
+	until(ctx, "start a second worker", func() bool {
 		list, err := f.Workers(ctx)
 		return err == nil && len(list) == 2
 	})
-	if err != nil {
-		return 0, 0, 0, err
-	}
-	id, err := w.sandbox(ctx)
-	if err != nil {
-		return 0, 0, 0, err
-	}
-	if other, err = f.install(ctx, id, wanted); err != nil {
-		return 0, 0, 0, err
-	}
-	_, err = f.Close(ctx, id, client.WithWait(time.Minute))
-	return took[0], took[1], other, err
+	id := w.sandbox(ctx)
+	other = must(f.install(ctx, id, wanted))
+	must(f.Close(ctx, id, client.WithWait(time.Minute)))
+	return took[0], took[1], other
 }
 
 // uvProgram writes the installer of sandboxes to a file and returns its path.
-func uvProgram(ctx context.Context, dir string) (string, error) {
-	x, err := index.New(index.Config{Dir: dir})
-	if err != nil {
-		return "", err
-	}
+func uvProgram(ctx context.Context, dir string) string {
+	x := must(index.New(index.Config{Dir: dir}))
 	defer func() { _ = x.Close() }()
-	data, err := images.Installer(ctx, x.Fetch, runtime.GOARCH)
-	if err != nil {
-		return "", err
-	}
+	data := must(images.Installer(ctx, x.Fetch, runtime.GOARCH))
 	path := filepath.Join(dir, "uv")
-	return path, os.WriteFile(path, data, 0o700) //nolint:gosec // a program
+	check(os.WriteFile(path, data, 0o700)) //nolint:gosec // a program
+	return path
 }
 
 // onHost runs an installer twice into separate directories: with an empty cache, and with the cache of the first run.
-func onHost(ctx context.Context, dir string, t *installTimes, command func(cache, target string) *exec.Cmd) error {
-	dir, err := os.MkdirTemp(dir, "host-*")
-	if err != nil {
-		return err
-	}
+func onHost(dir string, t *installTimes, command func(cache, target string) *exec.Cmd) {
+	dir = must(os.MkdirTemp(dir, "host-*"))
 	defer func() { _ = os.RemoveAll(dir) }()
 	took := make([]time.Duration, 2)
 	for i := range took {
 		cmd := command(filepath.Join(dir, "cache"), filepath.Join(dir, fmt.Sprint("target", i)))
 		began := time.Now()
 		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("%v: %w: %s", cmd.Args, err, out)
+			fail("%v: %w: %s", cmd.Args, err, out)
 		}
 		took[i] = time.Since(began)
 	}
 	t.add(took[0], took[1])
-	return ctx.Err()
 }
 
 func uvInstall(ctx context.Context, program, from, cache, target, requirement string) *exec.Cmd {

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	_ "embed"
 	"fmt"
-	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,38 +17,24 @@ import (
 var floorScript []byte
 
 // benchPrint compares print(1) through REST, with wait, with the same kernel called directly. Blocks of both alternate.
-func benchPrint(ctx context.Context, b *bench) ([]row, error) {
-	id, err := b.sandbox(ctx)
-	if err != nil {
-		return nil, err
-	}
+func benchPrint(ctx context.Context, b *bench) []row {
+	id := must(b.sandbox(ctx))
 	defer func() { _, _ = b.Close(ctx, id) }()
 	var ours, direct []time.Duration
 	var queue, run float64
 	for range 5 {
 		for range 10 { // warm
-			if _, _, err := b.execute(ctx, id, "print(1)"); err != nil {
-				return nil, err
-			}
+			must2(b.execute(ctx, id, "print(1)"))
 		}
 		for range 100 {
-			job, took, err := b.execute(ctx, id, "print(1)")
-			if err != nil {
-				return nil, err
-			}
+			job, took := must2(b.execute(ctx, id, "print(1)"))
 			ours = append(ours, took)
 			queue += job.Timings.QueueMS
 			run += job.Timings.RunMS
 		}
-		out, err := b.floor(ctx, id, "print", "100")
-		if err != nil {
-			return nil, err
-		}
+		out := must(b.floor(ctx, id, "print", "100"))
 		for line := range strings.Lines(out) {
-			v, err := strconv.ParseFloat(strings.TrimSpace(line), 64)
-			if err != nil {
-				return nil, err
-			}
+			v := must(strconv.ParseFloat(strings.TrimSpace(line), 64))
 			direct = append(direct, time.Duration(v*float64(time.Millisecond)))
 		}
 	}
@@ -58,11 +42,11 @@ func benchPrint(ctx context.Context, b *bench) ([]row, error) {
 	p50 := quantile(ours, 0.5)
 	return []row{{
 		what: "`print(1)` through REST with `wait`, p50 (p95)", ours: fmt.Sprintf("%s (%s)", ms(p50), ms(quantile(ours, 0.95))),
-		other: fmt.Sprintf("kernel called directly %s (%s)", ms(quantile(direct, 0.5)), ms(quantile(direct, 0.95))),
+		other: "kernel called directly " + spread(direct),
 		ratio: times(p50, quantile(direct, 0.5)), aim: "≤ 2×",
 	}, {
 		what: "of which, mean", ours: fmt.Sprintf("queue %.2f ms, sandbox %.2f ms", queue/n, run/n), other: "", ratio: "", aim: "queue < 3 ms",
-	}}, nil
+	}}
 }
 
 const (
@@ -72,18 +56,13 @@ const (
 )
 
 // benchThroughput runs 8 clients in 8 sandboxes, and the same with Jupyter's client inside the same sandboxes.
-func benchThroughput(ctx context.Context, b *bench) ([]row, error) {
+func benchThroughput(ctx context.Context, b *bench) []row {
 	ids := make([]string, clients)
 	for i := range ids {
-		id, err := b.sandbox(ctx)
-		if err != nil {
-			return nil, err
-		}
+		id := must(b.sandbox(ctx))
 		ids[i] = id
 		defer func() { _, _ = b.Close(ctx, id) }()
-		if _, _, err := b.execute(ctx, id, "print(1)"); err != nil {
-			return nil, err
-		}
+		must2(b.execute(ctx, id, "print(1)"))
 	}
 	began := time.Now()
 	errs := make(chan error, clients)
@@ -99,9 +78,7 @@ func benchThroughput(ctx context.Context, b *bench) ([]row, error) {
 		}()
 	}
 	for range ids {
-		if err := <-errs; err != nil {
-			return nil, err
-		}
+		check(<-errs)
 	}
 	ours := float64(clients*calls*rounds) / time.Since(began).Seconds()
 
@@ -124,43 +101,30 @@ func benchThroughput(ctx context.Context, b *bench) ([]row, error) {
 		}()
 	}
 	for range ids {
-		if err := <-errs; err != nil {
-			return nil, err
-		}
+		check(<-errs)
 	}
 	direct := float64(clients*calls*rounds) / (last - first)
 	return []row{{
 		what: "8 clients × 10 executes in 8 sandboxes (10 rounds)", ours: fmt.Sprintf("%.0f/s", ours), other: fmt.Sprintf("kernels called directly %.0f/s", direct),
 		ratio: fmt.Sprintf("%.2f", ours/direct), aim: "300/s",
-	}}, nil
+	}}
 }
 
 // benchCreate compares a cold create with docker run and the start of a kernel in the container.
-func benchCreate(ctx context.Context, b *bench) ([]row, error) {
+func benchCreate(ctx context.Context, b *bench) []row {
 	var ours, direct []time.Duration
 	for range 7 {
 		began := time.Now()
-		made, err := b.CreateSandbox(ctx, wire.CreateRequest{}, client.WithWait(time.Minute))
-		if err != nil {
-			return nil, err
-		}
-		if _, _, err := b.execute(ctx, made.Sandbox.ID, "print(1)"); err != nil {
-			return nil, err
-		}
+		made := must(b.CreateSandbox(ctx, wire.CreateRequest{}, client.WithWait(time.Minute)))
+		must2(b.execute(ctx, made.Sandbox.ID, "print(1)"))
 		ours = append(ours, time.Since(began))
-		if _, err := b.Close(ctx, made.Sandbox.ID, client.WithWait(time.Minute)); err != nil {
-			return nil, err
-		}
+		must(b.Close(ctx, made.Sandbox.ID, client.WithWait(time.Minute)))
 		began = time.Now()
-		cmd := exec.CommandContext(ctx, "docker", "run", "--rm", "-i", "--network=none", "sandfarm/python:latest", "python", "-c", string(floorScript), "boot")
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			return nil, fmt.Errorf("docker run: %w: %s", err, bytes.TrimSpace(out))
-		}
+		check(bootAlone(ctx))
 		direct = append(direct, time.Since(began))
 	}
 	return []row{{
 		what: "cold create until `print(1)` has answered, p50", ours: ms(quantile(ours, 0.5)), other: "docker run + kernel boot + `print(1)` " + ms(quantile(direct, 0.5)),
 		ratio: times(quantile(ours, 0.5), quantile(direct, 0.5)), aim: "≤ 1.2×",
-	}}, nil
+	}}
 }

@@ -31,7 +31,7 @@ type row struct {
 // benchmark is one measurement.
 type benchmark struct {
 	name string
-	run  func(context.Context, *bench) ([]row, error)
+	run  func(context.Context, *bench) []row
 }
 
 func benchmarks() []benchmark {
@@ -84,11 +84,18 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, program, only string) error {
-	b, err := start(ctx, program)
-	if err != nil {
-		return err
-	}
+func run(ctx context.Context, program, only string) (err error) {
+	name := "start"
+	defer func() {
+		switch failed := recover().(type) {
+		case nil:
+		case failure:
+			err = fmt.Errorf("%s: %w", name, failed.error)
+		default:
+			panic(failed)
+		}
+	}()
+	b := start(ctx, program)
 	defer b.close()
 	fmt.Printf("%s · %d cores · %s\n\n", time.Now().UTC().Format("2006-01-02"), runtime.NumCPU(), b.machine)
 	fmt.Println("| what | Sandfarm | compared with | ratio | aim |\n|---|---|---|---|---|")
@@ -96,15 +103,34 @@ func run(ctx context.Context, program, only string) error {
 		if only != "" && !slices.Contains(strings.Split(only, ","), m.name) {
 			continue
 		}
-		rows, err := m.run(ctx, b)
-		if err != nil {
-			return fmt.Errorf("%s: %w", m.name, err)
-		}
-		for _, r := range rows {
+		name = m.name
+		for _, r := range m.run(ctx, b) {
 			fmt.Printf("| %s | %s | %s | %s | %s |\n", r.what, r.ours, r.other, r.ratio, r.aim)
 		}
 	}
 	return nil
+}
+
+// failure is what check panics with. It ends the run, after everything that is deferred; goroutines return their errors instead.
+type failure struct{ error }
+
+func check(err error) {
+	if err != nil {
+		panic(failure{err})
+	}
+}
+
+func fail(format string, args ...any) { check(fmt.Errorf(format, args...)) }
+
+// must and must2 return the values of a call that must succeed.
+func must[T any](value T, err error) T {
+	check(err)
+	return value
+}
+
+func must2[T, U any](first T, second U, err error) (T, U) {
+	check(err)
+	return first, second
 }
 
 // quantile returns the q-quantile of durations.
@@ -114,5 +140,10 @@ func quantile(d []time.Duration, q float64) time.Duration {
 }
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.2f ms", float64(d.Microseconds())/1000) }
+
+// spread is the median, and the 95th percentile in brackets.
+func spread(d []time.Duration) string {
+	return fmt.Sprintf("%s (%s)", ms(quantile(d, 0.5)), ms(quantile(d, 0.95)))
+}
 
 func times(a, b time.Duration) string { return fmt.Sprintf("%.2f×", float64(a)/float64(b)) }

@@ -107,38 +107,27 @@ func (c *mcpClient) tool(ctx context.Context, name string, arguments map[string]
 }
 
 // benchMCP compares print(1) through the tool with print(1) through REST with wait, alternating in one kernel.
-func benchMCP(ctx context.Context, b *bench) ([]row, error) {
-	id, err := b.sandbox(ctx)
-	if err != nil {
-		return nil, err
-	}
+func benchMCP(ctx context.Context, b *bench) []row {
+	id := must(b.sandbox(ctx))
 	defer func() { _, _ = b.Close(ctx, id) }()
 	c := newMCPClient(b.URL() + "/mcp")
 	defer c.http.CloseIdleConnections()
-	if err := c.open(ctx); err != nil {
-		return nil, err
-	}
+	check(c.open(ctx))
 	var tool, rest []time.Duration
 	for n := range mcpPairs + 30 {
 		began := time.Now()
-		state, stdout, err := c.tool(ctx, "execute_python_code", map[string]any{"sandbox_id": id, "code": "print(1)"})
+		state, stdout := must2(c.tool(ctx, "execute_python_code", map[string]any{"sandbox_id": id, "code": "print(1)"}))
 		took := time.Since(began)
-		if err != nil {
-			return nil, err
-		}
 		if state != "completed" || stdout != "1\n" {
-			return nil, fmt.Errorf("execute_python_code: %s, %q", state, stdout)
+			fail("execute_python_code: %s, %q", state, stdout)
 		}
-		_, other, err := b.execute(ctx, id, "print(1)")
-		if err != nil {
-			return nil, err
-		}
+		_, other := must2(b.execute(ctx, id, "print(1)"))
 		if n >= 30 { // warm
 			tool, rest = append(tool, took), append(rest, other)
 		}
 	}
 	return []row{{
-		what: "`print(1)` by MCP's `execute_python_code`, p50 (p95)", ours: fmt.Sprintf("%s (%s)", ms(quantile(tool, 0.5)), ms(quantile(tool, 0.95))),
-		other: fmt.Sprintf("REST with `wait` %s (%s)", ms(quantile(rest, 0.5)), ms(quantile(rest, 0.95))), ratio: times(quantile(tool, 0.5), quantile(rest, 0.5)), aim: "≤ 1.5×",
-	}}, nil
+		what: "`print(1)` by MCP's `execute_python_code`, p50 (p95)", ours: spread(tool),
+		other: "REST with `wait` " + spread(rest), ratio: times(quantile(tool, 0.5), quantile(rest, 0.5)), aim: "≤ 1.5×",
+	}}
 }

@@ -20,35 +20,24 @@ const (
 
 // benchNull submits jobs that do nothing (interrupts of idle sandboxes) through REST, and compares that with the same number of empty
 // tasks of asynq alone, on the same Redis. Rounds of both alternate.
-func benchNull(ctx context.Context, b *bench) ([]row, error) {
+func benchNull(ctx context.Context, b *bench) []row {
 	boxes := make([]string, 8)
 	for i := range boxes {
-		var err error
-		if boxes[i], err = b.sandbox(ctx); err != nil {
-			return nil, err
-		}
+		boxes[i] = must(b.sandbox(ctx))
 		defer func() { _, _ = b.Close(ctx, boxes[i]) }()
 	}
 	rdb := b.redis()
 	defer func() { _ = rdb.Close() }()
 	var ours, bare []time.Duration
 	for range nullRounds {
-		took, err := b.nullFarm(ctx, rdb, boxes)
-		if err != nil {
-			return nil, err
-		}
-		ours = append(ours, took)
-		if took, err = nullAsynq(ctx, rdb); err != nil {
-			return nil, err
-		}
-		bare = append(bare, took)
+		ours, bare = append(ours, b.nullFarm(ctx, rdb, boxes)), append(bare, nullAsynq(ctx, rdb))
 	}
 	a, c := quantile(ours, 0.5), quantile(bare, 0.5)
 	rate := func(d time.Duration) string { return fmt.Sprintf("%.0f/s", nullJobs/d.Seconds()) }
 	return []row{{
 		what: fmt.Sprintf("jobs that do nothing, %d of %d callers through REST, until the last is done", nullJobs, nullCallers),
 		ours: rate(a), other: "asynq alone " + rate(c), ratio: fmt.Sprintf("%.2f", float64(c)/float64(a)), aim: "≥ 0.5",
-	}}, nil
+	}}
 }
 
 // handIn calls f for each job, with several callers at once.
@@ -67,47 +56,40 @@ func handIn(ctx context.Context, f func(ctx context.Context, n int) error) error
 	return g.Wait()
 }
 
-func (b *bench) nullFarm(ctx context.Context, rdb *redis.Client, boxes []string) (time.Duration, error) {
+func (b *bench) nullFarm(ctx context.Context, rdb *redis.Client, boxes []string) time.Duration {
 	began := time.Now()
-	err := handIn(ctx, func(ctx context.Context, n int) error {
+	check(handIn(ctx, func(ctx context.Context, n int) error {
 		_, err := b.Interrupt(ctx, boxes[n%len(boxes)])
 		return err
-	})
-	if err != nil {
-		return 0, err
-	}
+	}))
 	for rdb.ZCard(ctx, "sf:{default}:open").Val() > 0 && ctx.Err() == nil {
 		time.Sleep(2 * time.Millisecond)
 	}
-	return time.Since(began), ctx.Err()
+	check(ctx.Err())
+	return time.Since(began)
 }
 
-func nullAsynq(ctx context.Context, rdb *redis.Client) (time.Duration, error) {
+func nullAsynq(ctx context.Context, rdb *redis.Client) time.Duration {
 	var handled atomic.Int64
 	done := make(chan struct{})
 	server := asynq.NewServerFromRedisClient(rdb, asynq.Config{Concurrency: 64, Queues: map[string]int{"bare": 1}, LogLevel: asynq.FatalLevel})
-	err := server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+	check(server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
 		if handled.Add(1) == nullJobs {
 			close(done)
 		}
 		return nil
-	}))
-	if err != nil {
-		return 0, fmt.Errorf("start asynq: %w", err)
-	}
+	})))
 	defer server.Shutdown()
 	c := asynq.NewClientFromRedisClient(rdb)
 	began := time.Now()
-	if err := handIn(ctx, func(ctx context.Context, _ int) error {
+	check(handIn(ctx, func(ctx context.Context, _ int) error {
 		_, err := c.EnqueueContext(ctx, asynq.NewTask("null", nil), asynq.Queue("bare"))
 		return err
-	}); err != nil {
-		return 0, fmt.Errorf("enqueue: %w", err)
-	}
+	}))
 	select {
 	case <-done:
-		return time.Since(began), nil
 	case <-ctx.Done():
-		return 0, context.Cause(ctx)
+		check(context.Cause(ctx))
 	}
+	return time.Since(began)
 }

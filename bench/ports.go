@@ -43,46 +43,32 @@ func serveGuest(l net.Listener) error {
 }
 
 // benchPorts compares HTTP through a port of a sandbox with the same server behind a plain reverse proxy. Blocks of both alternate.
-func benchPorts(ctx context.Context, b *bench) ([]row, error) {
-	id, err := b.sandbox(ctx)
-	if err != nil {
-		return nil, err
-	}
+func benchPorts(ctx context.Context, b *bench) []row {
+	id := must(b.sandbox(ctx))
 	defer func() { _, _ = b.Close(ctx, id) }()
-	if err := b.guest(ctx, id); err != nil {
-		return nil, err
-	}
+	b.guest(ctx, id)
 	ours := b.URL() + "/v1/sandboxes/" + id + "/ports/" + fmt.Sprint(guestPort)
-	plain, stop, err := plainProxy()
-	if err != nil {
-		return nil, err
-	}
+	plain, stop := plainProxy()
 	defer stop()
 	web := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: portCallers, DisableCompression: true}}
 	defer web.CloseIdleConnections()
-	if err := until(ctx, "the server in the sandbox answers", func() bool { _, err := fetch(ctx, web, ours+"/small"); return err == nil }); err != nil {
-		return nil, err
-	}
+	until(ctx, "the server in the sandbox answers", func() bool { _, err := fetch(ctx, web, ours+"/small"); return err == nil })
 	var rates, speeds [2][]float64
 	for range portRounds {
 		for i, base := range []string{ours, plain} {
-			rate, err := requests(ctx, web, base+"/small")
-			if err != nil {
-				return nil, err
-			}
+			rates[i] = append(rates[i], requests(ctx, web, base+"/small"))
 			began := time.Now()
-			n, err := fetch(ctx, web, base+"/large")
-			if err != nil || n != portBytes {
-				return nil, fmt.Errorf("%d bytes of %s: %w", n, base, err)
+			n := must(fetch(ctx, web, base+"/large"))
+			if n != portBytes {
+				fail("%d bytes of %s", n, base)
 			}
-			rates[i] = append(rates[i], rate)
 			speeds[i] = append(speeds[i], float64(n)/1e6/time.Since(began).Seconds())
 		}
 	}
 	return []row{
 		compared(fmt.Sprintf("requests through a port, 1 kB each, %d connections", portCallers), "/s", rates, "≥ 0.5"),
 		compared("one answer of 256 MiB through a port", " MB/s", speeds, "300 MB/s"),
-	}, nil
+	}
 }
 
 // compared is the row of two series, by their medians.
@@ -96,42 +82,30 @@ func compared(what, unit string, series [2][]float64, aim string) row {
 }
 
 // guest starts this program as a server in a sandbox.
-func (b *bench) guest(ctx context.Context, id string) error {
-	own, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	f, err := os.Open(own)
-	if err != nil {
-		return err
-	}
+func (b *bench) guest(ctx context.Context, id string) {
+	f := must(os.Open(must(os.Executable())))
 	defer func() { _ = f.Close() }()
-	if err := b.Files(id).Write(ctx, "guest", f); err != nil {
-		return err
-	}
+	check(b.Files(id).Write(ctx, "guest", f))
 	command := fmt.Sprintf("chmod +x guest && exec ./guest -guest 127.0.0.1:%d", guestPort)
-	_, err = b.StartProcess(ctx, id, wire.ProcessRequest{Command: &command})
-	return err
+	must(b.StartProcess(ctx, id, wire.ProcessRequest{Command: &command}))
 }
 
 // plainProxy serves the same here, behind the standard library's reverse proxy.
-func plainProxy() (base string, stop func(), err error) {
+func plainProxy() (base string, stop func()) {
 	var listeners [2]net.Listener
 	for i := range listeners {
-		if listeners[i], err = net.Listen("tcp", "127.0.0.1:0"); err != nil { //nolint:noctx // a measurement, bounded by the run
-			return "", nil, err
-		}
+		listeners[i] = must(net.Listen("tcp", "127.0.0.1:0")) //nolint:noctx // a measurement, bounded by the run
 	}
 	to := &url.URL{Scheme: "http", Host: listeners[0].Addr().String()}
 	proxy := httputil.NewSingleHostReverseProxy(to)
 	proxy.Transport = &http.Transport{MaxIdleConnsPerHost: portCallers, DisableCompression: true}
 	go func() { _ = serveGuest(listeners[0]) }()
 	go func() { _ = (&http.Server{Handler: proxy, ReadHeaderTimeout: time.Minute}).Serve(listeners[1]) }()
-	return "http://" + listeners[1].Addr().String(), func() { _, _ = listeners[0].Close(), listeners[1].Close() }, nil
+	return "http://" + listeners[1].Addr().String(), func() { _, _ = listeners[0].Close(), listeners[1].Close() }
 }
 
 // requests sends requests over some connections for a while, and returns how many were answered in a second.
-func requests(ctx context.Context, web *http.Client, at string) (float64, error) {
+func requests(ctx context.Context, web *http.Client, at string) float64 {
 	began := time.Now()
 	counts := make([]int, portCallers)
 	var g errgroup.Group
@@ -146,12 +120,12 @@ func requests(ctx context.Context, web *http.Client, at string) (float64, error)
 			return nil
 		})
 	}
-	err := g.Wait()
+	check(g.Wait())
 	total := 0
 	for _, n := range counts {
 		total += n
 	}
-	return float64(total) / time.Since(began).Seconds(), err
+	return float64(total) / time.Since(began).Seconds()
 }
 
 // fetch reads an answer and returns its length.

@@ -23,15 +23,9 @@ type service struct {
 }
 
 // service starts a service with an empty disk: it has its own temporary files, caches and data directory.
-func (b *bench) service(name string, set ...string) (*service, error) {
-	access, secret, err := embedded.LoadOrCreateCredentials(b.data + "/s3-credentials")
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp(b.data, name+"-*")
-	if err != nil {
-		return nil, err
-	}
+func (b *bench) service(name string, set ...string) *service {
+	access, secret := must2(embedded.LoadOrCreateCredentials(b.data + "/s3-credentials"))
+	dir := must(os.MkdirTemp(b.data, name+"-*"))
 	s := &service{b: b, name: name, dir: dir}
 	s.env = append(os.Environ(), "SANDFARM_DATA="+dir, "TMPDIR="+dir, "XDG_CACHE_HOME="+dir, "SANDFARM_LOG_LEVEL=warn",
 		"SANDFARM_REDIS_URL=unix://"+b.data+"/redis/redis.sock", "SANDFARM_S3_ENDPOINT=http://"+b.s3,
@@ -39,10 +33,8 @@ func (b *bench) service(name string, set ...string) (*service, error) {
 	s.env = append(s.env, set...)
 	s.cmd = exec.Command(b.program, name)
 	s.cmd.Env, s.cmd.Stdout, s.cmd.Stderr = s.env, b.log, b.log
-	if err := s.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", name, err)
-	}
-	return s, nil
+	check(s.cmd.Start())
+	return s
 }
 
 // close stops the service and removes its containers from the engine.
@@ -60,32 +52,24 @@ func (s *service) close() {
 }
 
 // sandbox creates sandboxes until this worker has taken one of the creates.
-func (s *service) sandbox(ctx context.Context) (string, error) {
+func (s *service) sandbox(ctx context.Context) string {
 	for range 50 {
-		id, err := s.b.sandbox(ctx)
-		if err != nil {
-			return "", err
-		}
-		out, err := exec.CommandContext(ctx, "docker", "ps", "-q", "--filter", "label=sandfarm.sandbox="+id, "--filter", "name="+filepath.Base(s.dir)).Output()
-		if err != nil {
-			return "", err
-		}
+		id := must(s.b.sandbox(ctx))
+		out := must(exec.CommandContext(ctx, "docker", "ps", "-q", "--filter", "label=sandfarm.sandbox="+id, "--filter", "name="+filepath.Base(s.dir)).Output())
 		if strings.TrimSpace(string(out)) != "" {
-			return id, nil
+			return id
 		}
-		if _, err := s.b.Close(ctx, id, client.WithWait(time.Minute)); err != nil { // it would run during the measurement
-			return "", err
-		}
+		must(s.b.Close(ctx, id, client.WithWait(time.Minute))) // it would run during the measurement
 	}
-	return "", fmt.Errorf("no sandbox was created by the second %s", s.name)
+	fail("no sandbox was created by the second %s", s.name)
+	return ""
 }
 
 // until polls until ok returns true, for a few minutes.
-func until(ctx context.Context, what string, ok func() bool) error {
+func until(ctx context.Context, what string, ok func() bool) {
 	for end := time.Now().Add(5 * time.Minute); !ok(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) || ctx.Err() != nil {
-			return fmt.Errorf("%s: it takes too long", what)
+			fail("%s: it takes too long", what)
 		}
 	}
-	return nil
 }

@@ -26,35 +26,19 @@ const mcpSessions = 1000
 
 // benchSessions measures the memory of a separate API process: without clients, with 1 000 clients that have initialized, listed the
 // tools and keep their connection open, and with all of them waiting in a call.
-func benchSessions(ctx context.Context, b *bench) ([]row, error) {
-	listen, err := freeAddress()
-	if err != nil {
-		return nil, err
-	}
-	api, err := b.service("api", "SANDFARM_API_LISTEN="+listen)
-	if err != nil {
-		return nil, err
-	}
+func benchSessions(ctx context.Context, b *bench) []row {
+	listen := freeAddress()
+	api := b.service("api", "SANDFARM_API_LISTEN="+listen)
 	defer api.close()
-	beside, err := client.New("http://" + listen)
-	if err != nil {
-		return nil, err
-	}
-	if err := until(ctx, "start an API", func() bool { return beside.Ready(ctx) == nil }); err != nil {
-		return nil, err
-	}
+	beside := must(client.New("http://" + listen))
+	until(ctx, "start an API", func() bool { return beside.Ready(ctx) == nil })
 	warm := newMCPClient(beside.URL() + "/mcp")
 	for range 200 { // warm up
-		if err := warm.hold(ctx); err != nil {
-			return nil, err
-		}
+		check(warm.hold(ctx))
 	}
 	warm.http.CloseIdleConnections()
 	pid := api.cmd.Process.Pid
-	none, err := settled(ctx, pid)
-	if err != nil {
-		return nil, err
-	}
+	none := settled(ctx, pid)
 
 	clients := make([]*mcpClient, mcpSessions)
 	var g errgroup.Group
@@ -64,25 +48,14 @@ func benchSessions(ctx context.Context, b *bench) ([]row, error) {
 		defer clients[i].http.CloseIdleConnections()
 		g.Go(func() error { return clients[i].hold(ctx) })
 	}
-	if err := g.Wait(); err != nil {
-		return nil, err
-	}
-	open, err := settled(ctx, pid)
-	if err != nil {
-		return nil, err
-	}
-	held, err := connections(pid)
-	if err != nil {
-		return nil, err
-	}
-	waiting, err := b.allWait(ctx, clients, pid)
-	if err != nil {
-		return nil, err
-	}
+	check(g.Wait())
+	open := settled(ctx, pid)
+	held := connections(pid)
+	waiting := b.allWait(ctx, clients, pid)
 	return []row{
 		{what: fmt.Sprintf("memory of an API process with 1 000 MCP clients (%d open sockets)", held), ours: fmt.Sprintf("%d MiB", open>>20), other: fmt.Sprintf("with none %d MiB", none>>20), ratio: fmt.Sprintf("%d KiB each", (open-none)>>10/mcpSessions)},
 		{what: "and with all 1 000 waiting in a call", ours: fmt.Sprintf("%d MiB", waiting>>20), other: "", ratio: fmt.Sprintf("%d KiB each", (waiting-none)>>10/mcpSessions)},
-	}, nil
+	}
 }
 
 // hold initializes and lists the tools; the connection stays open.
@@ -95,18 +68,14 @@ func (c *mcpClient) hold(ctx context.Context) error {
 }
 
 // allWait makes every client wait for one running job and returns the memory during that.
-func (b *bench) allWait(ctx context.Context, clients []*mcpClient, pid int) (int64, error) {
-	id, err := b.sandbox(ctx)
-	if err != nil {
-		return 0, err
-	}
+func (b *bench) allWait(ctx context.Context, clients []*mcpClient, pid int) int64 {
+	id := must(b.sandbox(ctx))
 	defer func() { _, _ = b.Close(ctx, id) }()
-	job, err := b.Execute(ctx, id, wire.ExecuteRequest{Code: "import time\ntime.sleep(300)"})
-	if err != nil {
-		return 0, err
-	}
+	job := must(b.Execute(ctx, id, wire.ExecuteRequest{Code: "import time\ntime.sleep(300)"}))
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
 	failed := make(chan error, len(clients))
 	for _, c := range clients {
 		wg.Go(func() {
@@ -116,19 +85,14 @@ func (b *bench) allWait(ctx context.Context, clients []*mcpClient, pid int) (int
 			}
 		})
 	}
-	err = until(ctx, "have all calls wait", func() bool { return inFlight(ctx, clients[0].url) > mcpSessions })
-	var memory int64
-	if err == nil {
-		memory, err = settled(ctx, pid)
-	}
+	until(ctx, "have all calls wait", func() bool { return inFlight(ctx, clients[0].url) > mcpSessions })
+	memory := settled(ctx, pid)
 	select {
 	case early := <-failed:
-		err = early
+		check(early)
 	default:
 	}
-	cancel()
-	wg.Wait()
-	return memory, err
+	return memory
 }
 
 // inFlight returns how many requests an API is handling, including this one.
@@ -150,39 +114,33 @@ func inFlight(ctx context.Context, url string) int {
 }
 
 // settled waits until the resident memory of a process is stable and returns it.
-func settled(ctx context.Context, pid int) (int64, error) {
+func settled(ctx context.Context, pid int) int64 {
 	var last int64
 	for range 10 {
 		select {
 		case <-time.After(2 * time.Second):
 		case <-ctx.Done():
-			return 0, ctx.Err()
+			check(ctx.Err())
 		}
-		now, err := resident(pid, "VmRSS")
-		if err != nil {
-			return 0, err
-		}
+		now := resident(pid, "VmRSS")
 		if last > 0 && max(now-last, last-now) < last/100 {
-			return now, nil
+			return now
 		}
 		last = now
 	}
-	return last, nil
+	return last
 }
 
 // connections counts the open sockets of a process.
-func connections(pid int) (int, error) {
-	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-	if err != nil {
-		return 0, err
-	}
+func connections(pid int) int {
+	list := must(os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid)))
 	n := 0
 	for _, e := range list {
 		if to, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", pid, e.Name())); err == nil && len(to) > 6 && to[:6] == "socket" {
 			n++
 		}
 	}
-	return n, nil
+	return n
 }
 
 // noTasks enqueues nothing: no worker has these jobs.
@@ -190,7 +148,7 @@ const noTasks = "local function enqueueTask() end\n"
 
 // fill adds n finished jobs in idle sandboxes to the farm's Redis, with the store's own scripts. Their node has no worker, so only
 // their records exist.
-func (b *bench) fill(ctx context.Context, n, lanes int) error {
+func (b *bench) fill(ctx context.Context, n, lanes int) {
 	rdb := b.redis()
 	defer func() { _ = rdb.Close() }()
 	st := store.New(rdb, noTasks, store.Options{Limits: farm.DefaultLimits()})
@@ -234,5 +192,5 @@ func (b *bench) fill(ctx context.Context, n, lanes int) error {
 			return nil
 		})
 	}
-	return g.Wait()
+	check(g.Wait())
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os/exec"
 	"strings"
@@ -20,22 +19,12 @@ const (
 )
 
 // benchTerminals measures a terminal: the echo of a key, much output, and what many open ones cost an API.
-func benchTerminals(ctx context.Context, b *bench) ([]row, error) {
-	id, err := b.sandbox(ctx)
-	if err != nil {
-		return nil, err
-	}
+func benchTerminals(ctx context.Context, b *bench) []row {
+	id := must(b.sandbox(ctx))
 	defer func() { _, _ = b.Close(ctx, id) }()
-	echo, err := b.echo(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	output, err := b.screenful(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	open, err := b.openTerminals(ctx, id)
-	return append([]row{echo, output}, open...), err
+	echo := b.echo(ctx, id)
+	output := b.screenful(ctx, id)
+	return append([]row{echo, output}, b.openTerminals(ctx, id)...)
 }
 
 // terminal starts a command on a terminal.
@@ -44,21 +33,14 @@ func (b *bench) terminal(ctx context.Context, id, command string) (wire.Process,
 }
 
 // echo measures how long the echo of a key takes.
-func (b *bench) echo(ctx context.Context, id string) (row, error) {
-	p, err := b.terminal(ctx, id, "exec cat")
-	if err != nil {
-		return row{}, err
-	}
+func (b *bench) echo(ctx context.Context, id string) row {
+	p := must(b.terminal(ctx, id, "exec cat"))
 	a := b.Attach(id, p.ID)
 	var took []time.Duration
-	if err := a.Write(ctx, []byte("x")); err != nil {
-		return row{}, err
-	}
+	check(a.Write(ctx, []byte("x")))
 	typed := time.Now()
 	for out, err := range a.Output(ctx) {
-		if err != nil {
-			return row{}, err
-		}
+		check(err)
 		if out.Kind != wire.AttachStdout {
 			continue
 		}
@@ -66,88 +48,56 @@ func (b *bench) echo(ctx context.Context, id string) (row, error) {
 			break
 		}
 		typed = time.Now()
-		if err := a.Write(ctx, []byte("x")); err != nil {
-			return row{}, err
-		}
+		check(a.Write(ctx, []byte("x")))
 	}
 	took = took[1:] // with the connection
-	_, err = b.EndProcess(ctx, id, p.ID)
-	return row{what: fmt.Sprintf("echo of a key in a terminal, %d keys, p50 (p95)", terminalKeys), ours: fmt.Sprintf("%s (%s)", ms(quantile(took, 0.5)), ms(quantile(took, 0.95))), aim: "p95 < 15 ms"}, err
+	must(b.EndProcess(ctx, id, p.ID))
+	return row{what: fmt.Sprintf("echo of a key in a terminal, %d keys, p50 (p95)", terminalKeys), ours: spread(took), aim: "p95 < 15 ms"}
 }
 
 // screenful compares 100 MB through a terminal with the same through the engine's.
-func (b *bench) screenful(ctx context.Context, id string) (row, error) {
+func (b *bench) screenful(ctx context.Context, id string) row {
 	show := fmt.Sprintf("yes 'a line of some sixty characters, as a build or a test prints it' | head -c %d", terminalBytes)
-	container, err := exec.CommandContext(ctx, "docker", "ps", "-q", "--filter", "label=sandfarm.sandbox="+id).Output()
-	if err != nil {
-		return row{}, err
-	}
+	container := must(exec.CommandContext(ctx, "docker", "ps", "-q", "--filter", "label=sandfarm.sandbox="+id).Output())
 	var ours, theirs []time.Duration
 	for range 3 {
 		began := time.Now()
-		p, err := b.terminal(ctx, id, show)
-		if err != nil {
-			return row{}, err
-		}
+		p := must(b.terminal(ctx, id, show))
 		n := 0
 		for out, err := range b.Attach(id, p.ID).Output(ctx) {
-			if err != nil {
-				return row{}, err
-			}
+			check(err)
 			if out.Kind == wire.AttachDropped {
-				return row{}, errors.New("output of a terminal was lost")
+				fail("output of a terminal was lost")
 			}
 			n += len(out.Data)
 		}
 		if n < terminalBytes {
-			return row{}, fmt.Errorf("%d bytes came", n)
+			fail("%d bytes came", n)
 		}
 		ours = append(ours, time.Since(began))
 		began = time.Now()
-		if err := exec.CommandContext(ctx, "docker", "exec", "-t", strings.TrimSpace(string(container)), "sh", "-c", show).Run(); err != nil {
-			return row{}, err
-		}
+		check(exec.CommandContext(ctx, "docker", "exec", "-t", strings.TrimSpace(string(container)), "sh", "-c", show).Run())
 		theirs = append(theirs, time.Since(began))
 	}
 	speed := func(d time.Duration) string { return fmt.Sprintf("%.0f MB/s", terminalBytes/1e6/d.Seconds()) }
 	own, other := quantile(ours, 0.5), quantile(theirs, 0.5)
-	return row{what: "100 MB through a terminal, median of 3 runs", ours: speed(own), other: "docker exec -t " + speed(other), ratio: fmt.Sprintf("%.2f", float64(other)/float64(own)), aim: "50 MB/s"}, nil
+	return row{what: "100 MB through a terminal, median of 3 runs", ours: speed(own), other: "docker exec -t " + speed(other), ratio: fmt.Sprintf("%.2f", float64(other)/float64(own)), aim: "50 MB/s"}
 }
 
 // openTerminals measures the memory of a separate API with many open terminals, and what they cost Redis while they are idle.
-func (b *bench) openTerminals(ctx context.Context, id string) ([]row, error) {
-	listen, err := freeAddress()
-	if err != nil {
-		return nil, err
-	}
-	api, err := b.service("api", "SANDFARM_API_LISTEN="+listen, "GOMEMLIMIT=200MiB")
-	if err != nil {
-		return nil, err
-	}
+func (b *bench) openTerminals(ctx context.Context, id string) []row {
+	listen := freeAddress()
+	api := b.service("api", "SANDFARM_API_LISTEN="+listen, "GOMEMLIMIT=200MiB")
 	defer api.close()
-	beside, err := client.New("http://" + listen)
-	if err != nil {
-		return nil, err
-	}
-	if err := until(ctx, "start an API", func() bool { return beside.Ready(ctx) == nil }); err != nil {
-		return nil, err
-	}
-	none, err := settled(ctx, api.cmd.Process.Pid)
-	if err != nil {
-		return nil, err
-	}
-	quiet, err := b.commandsIn(ctx, 10*time.Second)
-	if err != nil {
-		return nil, err
-	}
+	beside := must(client.New("http://" + listen))
+	until(ctx, "start an API", func() bool { return beside.Ready(ctx) == nil })
+	none := settled(ctx, api.cmd.Process.Pid)
+	quiet := b.commandsIn(ctx, 10*time.Second)
 	reading, leave := context.WithCancel(ctx)
 	defer leave()
 	greeted := make(chan error, terminalShells*terminalReaders)
 	for range terminalShells {
-		p, err := b.terminal(ctx, id, "echo ready; exec cat")
-		if err != nil {
-			return nil, err
-		}
+		p := must(b.terminal(ctx, id, "echo ready; exec cat"))
 		for range terminalReaders {
 			go func() {
 				first := true
@@ -161,38 +111,23 @@ func (b *bench) openTerminals(ctx context.Context, id string) ([]row, error) {
 		}
 	}
 	for range terminalShells * terminalReaders {
-		if err := <-greeted; err != nil {
-			return nil, err
-		}
+		check(<-greeted)
 	}
-	open, err := settled(ctx, api.cmd.Process.Pid)
-	if err != nil {
-		return nil, err
-	}
-	held, err := b.commandsIn(ctx, 10*time.Second)
-	if err != nil {
-		return nil, err
-	}
+	open := settled(ctx, api.cmd.Process.Pid)
+	held := b.commandsIn(ctx, 10*time.Second)
 	leave()
-	closed, err := settled(ctx, api.cmd.Process.Pid)
-	if err != nil {
-		return nil, err
-	}
+	closed := settled(ctx, api.cmd.Process.Pid)
 	count := terminalShells * terminalReaders
 	return []row{
 		{what: fmt.Sprintf("memory of an API process with %d readers of terminals, %d at each of %d", count, terminalReaders, terminalShells), ours: fmt.Sprintf("%d MiB", open>>20), other: fmt.Sprintf("with none %d MiB", none>>20), ratio: fmt.Sprintf("%d KiB each", (open-none)>>10/int64(count)), aim: "≤ 256 MiB"},
 		{what: "and when they are closed", ours: fmt.Sprintf("%d MiB", closed>>20), other: fmt.Sprintf("with none %d MiB", none>>20), aim: "no more than open"},
 		{what: "Redis commands in a second while they are idle", ours: fmt.Sprintf("%.1f", held), other: fmt.Sprintf("without them %.1f", quiet), aim: "the same"},
-	}, nil
+	}
 }
 
 // commandsIn is how many commands the farm sends to Redis in a second.
-func (b *bench) commandsIn(ctx context.Context, d time.Duration) (float64, error) {
-	before, err := b.commands(ctx)
-	if err != nil {
-		return 0, err
-	}
+func (b *bench) commandsIn(ctx context.Context, d time.Duration) float64 {
+	before := b.commands(ctx)
 	time.Sleep(d)
-	after, err := b.commands(ctx)
-	return (after - before) / d.Seconds(), err
+	return (b.commands(ctx) - before) / d.Seconds()
 }

@@ -49,20 +49,11 @@ type upstream struct {
 const files = "https://files.pythonhosted.org"
 
 // startUpstream starts an upstream, which serves until close.
-func startUpstream(ctx context.Context, over line) (*upstream, error) {
-	pages, err := url.Parse(index.DefaultPyPIURL)
-	if err != nil {
-		return nil, err
-	}
-	packages, err := url.Parse(files)
-	if err != nil {
-		return nil, err
-	}
+func startUpstream(ctx context.Context, over line) *upstream {
+	pages := must(url.Parse(index.DefaultPyPIURL))
+	packages := must(url.Parse(files))
 	var config net.ListenConfig
-	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
+	l := must(config.Listen(ctx, "tcp", "127.0.0.1:0"))
 	u := &upstream{line: over, url: "http://" + l.Addr().String() + "/simple/", whole: map[string]int{}, done: make(chan struct{})}
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
@@ -80,7 +71,7 @@ func startUpstream(ctx context.Context, over line) (*upstream, error) {
 		defer close(u.done)
 		_ = u.http.Serve(l)
 	}()
-	return u, nil
+	return u
 }
 
 func (u *upstream) close() {
