@@ -67,9 +67,7 @@ func (e *engineCase) midCreate(t *testing.T, name string, harm, heal func()) {
 			heal()
 		}
 		for _, made := range creates {
-			if end, err := e.Wait(t.Context(), made.Job.ID); err != nil || end.State != "completed" {
-				t.Errorf("create: %v %+v", err, end)
-			}
+			e.Completed("create", made.Job.ID)
 		}
 		if alone {
 			e.Start(e.other)
@@ -186,9 +184,7 @@ func (e *engineCase) boxesThere(t *testing.T, c *faulttest.Case, n int) (there [
 	e.onlyThere(t, func() { there = c.Boxes(n) })
 	for _, box := range there {
 		j := c.Accept(box, faulttest.Run{Lines: 1})
-		if end, err := e.Wait(t.Context(), j.ID); err != nil || end.State != "completed" {
-			t.Fatalf("a job: %v %+v", err, end)
-		}
+		e.Completed("a job", j.ID)
 		if holder := e.Holder(j.ID); holder != e.doomed {
 			t.Fatalf("a sandbox that only %s could start is of %q", e.doomed, holder)
 		}

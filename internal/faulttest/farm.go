@@ -177,6 +177,30 @@ func (f *Farm) AwaitReady() {
 	})
 }
 
+// Back starts components, and waits until the farm is ready.
+func (f *Farm) Back(names ...string) {
+	f.t.Helper()
+	f.Start(names...)
+	f.AwaitReady()
+}
+
+// Completed waits until a job has ended: it must have completed. what says whose job it is.
+func (f *Farm) Completed(what, job string) {
+	f.t.Helper()
+	if end, err := f.Wait(f.t.Context(), job); err != nil || end.State != "completed" {
+		f.t.Errorf("%s, %s: %v, %s %+v", what, job, err, end.State, end.Error)
+	}
+}
+
+// AwaitState waits until a sandbox is in one of these states.
+func (f *Farm) AwaitState(box string, states ...string) {
+	f.t.Helper()
+	f.Until(60*time.Second, "sandbox "+box+" is "+strings.Join(states, " or "), func() bool {
+		now, err := f.Sandbox(f.t.Context(), box)
+		return err == nil && slices.Contains(states, now.State)
+	})
+}
+
 // createWithin is how long a sandbox may take to start, of several on a busy machine.
 const createWithin = 3 * time.Minute
 

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
-	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/faulttest"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
@@ -40,8 +39,7 @@ func TestWorkersAreKilled(t *testing.T) {
 			c.Fault(func() { f.Kill(victims...) }, nil)
 			c.Release(jobs...)
 			killed += len(victims)
-			f.Start(victims...)
-			f.AwaitReady()
+			f.Back(victims...)
 		}
 		if r := c.End(); len(r.Takeovers) < 20 { // how long they take is for the benchmarks
 			t.Errorf("%d takeovers", len(r.Takeovers))
@@ -70,9 +68,7 @@ func poison(t *testing.T, f *faulttest.Farm) {
 	}
 	t.Logf("the job that kills its workers: %+v", end.Error)
 	for _, j := range []*faulttest.Job{behind, beside} {
-		if job, err := f.Wait(t.Context(), j.ID); err != nil || job.State != "completed" {
-			t.Errorf("the job after it: %v %+v", err, job)
-		}
+		f.Completed("the job after it", j.ID)
 	}
 	c.End()
 }
@@ -116,8 +112,7 @@ func stopped(t *testing.T, f *faulttest.Farm) {
 		f.AwaitHolder(j.ID)
 	}
 	for range 5 {
-		f.Start(other)
-		f.AwaitReady()
+		f.Back(other)
 		c.Fault(func() { f.Term(one) }, nil)
 		one, other = other, one
 	}
@@ -151,8 +146,7 @@ func redisKilled(t *testing.T, f *faulttest.Farm) {
 func leaderKilled(t *testing.T, f *faulttest.Farm) {
 	const lease = 5 * time.Second
 	c := f.Case(t, "leading scheduler killed")
-	var leader string
-	f.Until(60*time.Second, "a scheduler leads", func() bool { leader = f.Leader(); return leader != "" })
+	leader := f.AwaitLeader()
 	c.Accept(c.Boxes(1)[0], faulttest.Run{Lines: 30})
 	short := f.Box(wire.CreateRequest{})
 	var box wire.Sandbox
@@ -164,7 +158,7 @@ func leaderKilled(t *testing.T, f *faulttest.Farm) {
 		box = expireSoon(t, f, short)
 	}, func() {
 		began := time.Now()
-		f.Until(60*time.Second, "another scheduler leads", func() bool { return f.Leader() != "" })
+		f.AwaitLeader()
 		t.Logf("another scheduler leads after %s", time.Since(began))
 	})
 	f.Until(time.Until(box.ExpiresAt)+hang, "the sandbox whose time is up is gone", func() bool {
@@ -177,17 +171,6 @@ func leaderKilled(t *testing.T, f *faulttest.Farm) {
 
 // hang is after what time something hangs that should take seconds.
 const hang = time.Minute
-
-// expireSoon gives a sandbox that is ready the shortest life, however long its start has taken.
-func expireSoon(t *testing.T, f *faulttest.Farm, box string) wire.Sandbox {
-	t.Helper()
-	ttl := farm.DefaultLimits().TTLMinSeconds
-	now, err := f.Update(t.Context(), box, wire.UpdateRequest{TTLSeconds: &ttl})
-	if err != nil {
-		t.Fatalf("shorten the life of %s: %v", box, err)
-	}
-	return now
-}
 
 // rounds is how often each kind of fault happens: once, or 20 times in the whole suite.
 func rounds() int {
@@ -268,10 +251,10 @@ func TestClockOfAWorkerIsWrong(t *testing.T) {
 				work(c, boxes)
 				clock.Shift(ahead)
 				c.Fault(func() { work(c, boxes) }, nil)
-				settled(t, f, c)
+				c.Completed("a job")
 				one := f.Box(wire.CreateRequest{})
 				c.Own(one)
-				settledOne(t, f, c.Insist(one, faulttest.Run{Lines: 1}))
+				f.Completed("a job", c.Insist(one, faulttest.Run{Lines: 1}).ID)
 				f.Until(60*time.Second, "the farm sees both workers", func() bool { // a beat may be late on a busy machine
 					workers, err := f.Client.Workers(t.Context())
 					return err == nil && len(workers) == 2
@@ -292,10 +275,9 @@ func TestClockOfAWorkerIsWrong(t *testing.T) {
 			}
 			work(c, boxes)
 			c.Fault(func() { f.Kill("worker-2") }, nil)
-			settled(t, f, c)
+			c.Completed("a job")
 			clock.Shift(0)
-			f.Start("worker-2")
-			f.AwaitReady()
+			f.Back("worker-2")
 		}
 		c.End()
 	})

@@ -228,7 +228,8 @@ func (f *gpuFarm) awaitFree(t *testing.T) {
 // leaserKilled kills workers before and after they lease devices, start a container with them and return them: none stays leased.
 func (f *gpuFarm) leaserKilled(t *testing.T) {
 	points := slices.Repeat(bothSides("gpu"), 3) // lease, start, return
-	atPoints(t, f.Farm, atEach{name: "worker killed where it leases GPUs", points: points, processes: f.Workers()[1:], act: kill(f.Farm), with: f.leases})
+	at := atEach{name: "worker killed where it leases GPUs", points: points, processes: f.Workers()[1:], act: kill(f.Farm), with: f.leases}
+	at.happens(t, f.Farm)
 	f.awaitFree(t)
 }
 
@@ -273,8 +274,7 @@ func (f *gpuFarm) nodeGone(t *testing.T) {
 			})
 		})
 		f.engine.Resume()
-		f.Start(f.Workers()...)
-		f.AwaitReady()
+		f.Back(f.Workers()...)
 	})
 	f.CloseIdle()
 	all := f.Box(wire.CreateRequest{GPU: &wire.GPURequest{Count: &eight}})
@@ -299,9 +299,7 @@ func (f *gpuFarm) waitsForDevices(t *testing.T) {
 	if _, err := f.Close(t.Context(), all); err != nil {
 		t.Error(err)
 	}
-	if end, err := f.Wait(t.Context(), made.Job.ID); err != nil || end.State != "completed" {
-		t.Errorf("the create that waited: %v, %s", err, end.State)
-	}
+	f.Completed("the create that waited", made.Job.ID)
 	if _, err := f.Close(t.Context(), made.Sandbox.ID); err != nil {
 		t.Error(err)
 	}

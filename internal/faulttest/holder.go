@@ -104,8 +104,8 @@ func (f *Farm) AwaitHolder(job string) (name string) {
 	return name
 }
 
-// Leader is the name of the living scheduler that leads; "" while none does.
-func (f *Farm) Leader() string {
+// leader is the name of the living scheduler that leads; "" while none does.
+func (f *Farm) leader() string {
 	id, err := f.redis.Get(f.t.Context(), "sf:lock:scheduler").Result()
 	if err != nil {
 		return ""
@@ -116,6 +116,13 @@ func (f *Farm) Leader() string {
 		}
 	}
 	return ""
+}
+
+// AwaitLeader waits until a scheduler leads.
+func (f *Farm) AwaitLeader() (leader string) {
+	f.t.Helper()
+	f.Until(60*time.Second, "a scheduler leads", func() bool { leader = f.leader(); return leader != "" })
+	return leader
 }
 
 // Lease is for how long the scheduler that leads, or led last, keeps others from it; 0 or less: it does not.

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
-	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/faulttest"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
@@ -37,14 +36,11 @@ func TestKubernetes(t *testing.T) {
 	testbed.Must(t, err)
 	cluster := testbed.NewCluster(t, program)
 	f := &podFarm{newFarm(t, faulttest.Config{Workers: 3, Schedulers: 1, Links: true, Cluster: cluster}), cluster}
+	partsAreAway(t, f)
 	for _, step := range []struct {
 		name string
 		do   func(*testing.T, *podFarm)
 	}{
-		{"APIServerIsStopped", apiServerStopped},
-		{"APIServerIsKilled", apiServerKilled},
-		{"KubeletIsKilled", kubeletKilled},
-		{"CredentialsExpire", credentialsExpired},
 		{"WorkersAreKilled", workersKilled},
 		{"WorkersShareTheNamespace", workersShare},
 		{"PodsAreEvicted", podsEvicted},
@@ -53,9 +49,6 @@ func TestKubernetes(t *testing.T) {
 	}
 	f.End()
 }
-
-// away is how long the API server is away.
-const away = time.Minute
 
 // fifty starts 50 runs in five sandboxes: some end before the fault does, some are silent through it and print afterwards, and some wait behind those.
 func fifty(c *faulttest.Case, fault time.Duration) {
@@ -72,56 +65,49 @@ func fifty(c *faulttest.Case, fault time.Duration) {
 	}
 }
 
-// The API server does not answer, and its connections stay open.
-func apiServerStopped(t *testing.T, f *podFarm) {
-	c := f.Case(t, "API server stopped for 60 s under 50 runs")
-	fifty(c, away)
-	c.Fault(func() { f.node(t, "pkill", "-STOP", "-x", "kube-apiserver") }, func() {
-		<-time.After(away)
-		f.node(t, "pkill", "-CONT", "-x", "kube-apiserver")
-	})
-	c.End()
-}
-
-// The API server is gone: it refuses connections, and the streams to the agents break.
-func apiServerKilled(t *testing.T, f *podFarm) {
-	c := f.Case(t, "API server killed for 60 s under 50 runs")
-	fifty(c, away)
-	c.Fault(func() { f.node(t, "sh", "-c", "touch /run/kube-apiserver.away && pkill -KILL -x kube-apiserver") }, func() {
-		<-time.After(away)
-		f.node(t, "rm", "/run/kube-apiserver.away")
-	})
-	c.End()
-}
-
-// The kubelet is killed, and comes back after a while: the streams to the agents go through it, and the Pods run on.
-func kubeletKilled(t *testing.T, f *podFarm) {
-	const away = 20 * time.Second
-	c := f.Case(t, "kubelet killed for 20 s under 50 runs")
-	fifty(c, away)
-	c.Fault(func() { f.node(t, "sh", "-c", "touch /run/kubelet.away && pkill -KILL -x kubelet") }, func() {
-		<-time.After(away)
-		f.node(t, "rm", "/run/kubelet.away")
-	})
-	c.End()
-}
-
-// The token of the workers ends in mid-run, and is renewed later. The cluster accepts nothing from them meanwhile.
-func credentialsExpired(t *testing.T, f *podFarm) {
-	const away = 20 * time.Second
-	c := f.Case(t, "credentials of the workers ended for 20 s under 50 runs")
-	fifty(c, away)
-	c.Fault(func() {
-		f.cluster.Revoke(t)
-		f.Until(time.Minute, "the workers say that the cluster does not answer", func() bool {
-			list, err := f.Client.Workers(t.Context())
-			return err == nil && !slices.ContainsFunc(list, func(w wire.Worker) bool { return w.Problem == "" })
+// partsAreAway takes a part of the cluster away for a while under 50 runs.
+func partsAreAway(t *testing.T, f *podFarm) {
+	killed := func(process string) func(*testing.T) {
+		return func(t *testing.T) { f.node(t, "sh", "-c", "touch /run/"+process+".away && pkill -KILL -x "+process) }
+	}
+	started := func(process string) func(*testing.T) {
+		return func(t *testing.T) { f.node(t, "rm", "/run/"+process+".away") }
+	}
+	for _, part := range []struct {
+		test, name string
+		away       time.Duration
+		take, give func(*testing.T)
+	}{
+		// It does not answer, and its connections stay open.
+		{"APIServerIsStopped", "API server stopped", time.Minute,
+			func(t *testing.T) { f.node(t, "pkill", "-STOP", "-x", "kube-apiserver") },
+			func(t *testing.T) { f.node(t, "pkill", "-CONT", "-x", "kube-apiserver") }},
+		// It refuses connections, and the streams to the agents break.
+		{"APIServerIsKilled", "API server killed", time.Minute, killed("kube-apiserver"), started("kube-apiserver")},
+		// The streams to the agents go through it, and the Pods run on.
+		{"KubeletIsKilled", "kubelet killed", 20 * time.Second, killed("kubelet"), started("kubelet")},
+		// The token of the workers ends, and the cluster accepts nothing from them.
+		{"CredentialsExpire", "credentials of the workers ended", 20 * time.Second, f.revoke, func(t *testing.T) { f.cluster.Admit(t) }},
+	} {
+		t.Run(part.test, func(t *testing.T) {
+			c := f.Case(t, fmt.Sprintf("%s for %s under 50 runs", part.name, part.away))
+			fifty(c, part.away)
+			c.Fault(func() { part.take(t) }, func() {
+				<-time.After(part.away)
+				part.give(t)
+			})
+			c.End()
 		})
-	}, func() {
-		<-time.After(away)
-		f.cluster.Admit(t)
+	}
+}
+
+// revoke ends the token of the workers, and waits until they notice.
+func (f *podFarm) revoke(t *testing.T) {
+	f.cluster.Revoke(t)
+	f.Until(time.Minute, "the workers say that the cluster does not answer", func() bool {
+		list, err := f.Client.Workers(t.Context())
+		return err == nil && !slices.ContainsFunc(list, func(w wire.Worker) bool { return w.Problem == "" })
 	})
-	c.End()
 }
 
 // All workers but one are killed while they have runs and creates. The last one takes them over: any worker of the namespace reaches any sandbox.
@@ -145,14 +131,11 @@ func workersKilled(t *testing.T, f *podFarm) {
 	c.Fault(func() { f.Kill(victims...) }, nil)
 	c.Release(jobs...)
 	for _, made := range created {
-		if end, err := f.Wait(t.Context(), made.Job.ID); err != nil || end.State != "completed" {
-			t.Errorf("a create whose worker was killed: %v %+v", err, end)
-		}
+		f.Completed("a create whose worker was killed", made.Job.ID)
 		c.Own(made.Sandbox.ID)
 		c.Accept(made.Sandbox.ID, faulttest.Run{Lines: 1})
 	}
-	f.Start(victims...)
-	f.AwaitReady()
+	f.Back(victims...)
 	c.End()
 }
 
@@ -179,10 +162,7 @@ func workersShare(t *testing.T, f *podFarm) {
 	r := c.End()
 	ends := time.Now()
 	for _, box := range boxes {
-		ttl := farm.DefaultLimits().TTLMinSeconds
-		now, err := f.Update(t.Context(), box, wire.UpdateRequest{TTLSeconds: &ttl})
-		testbed.Must(t, err)
-		ends = now.ExpiresAt
+		ends = expireSoon(t, f.Farm, box).ExpiresAt
 	}
 	f.Until(time.Until(ends)+2*time.Minute, "the sandboxes have expired, and none has a Pod", func() bool {
 		for _, box := range boxes {

@@ -275,14 +275,15 @@ func (f *Farm) text(job string) (stdout, stderr string, err error) {
 	return out.String(), errs.String(), nil
 }
 
-// IDs are the jobs that the ledger has.
-func (c *Case) IDs() (ids []string) {
+// Completed waits until the jobs of the case have ended: they must have completed.
+func (c *Case) Completed(what string) {
+	c.f.t.Helper()
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, j := range c.jobs {
-		ids = append(ids, j.ID)
+	jobs := slices.Clone(c.jobs)
+	c.mu.Unlock()
+	for _, j := range jobs {
+		c.f.Completed(what, j.ID)
 	}
-	return ids
 }
 
 // goneWithWork are the kinds of keys of a tenant that nothing may have when all its jobs and sandboxes have ended. The

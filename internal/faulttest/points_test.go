@@ -66,28 +66,22 @@ func TestNamedPoints(t *testing.T) {
 		<-time.After(12 * time.Second) // longer than a heartbeat lives
 		return true
 	}
-	t.Run("WorkerKilled", func(t *testing.T) {
-		atPoints(t, f, atEach{name: "worker killed at each point", points: chosen(t, inWorker(), 15), processes: workers[1:], act: kill(f)})
-	})
-	t.Run("WorkerPaused", func(t *testing.T) {
-		atPoints(t, f, atEach{name: "worker paused for 12 s at a point", points: chosen(t, inWorker(), 5), processes: workers[1:], act: pause})
-	})
-	t.Run("LinkCut", func(t *testing.T) {
-		atPoints(t, f, atEach{name: "link to Redis cut at each point", points: chosen(t, inWorker(), 12), processes: workers, act: cut})
-	})
-	t.Run("Canceled", func(t *testing.T) {
-		atPoints(t, f, atEach{name: "job cancelled at each point", points: chosen(t, inWorker(), 12), processes: workers})
-	})
-	t.Run("MoreWork", func(t *testing.T) { moreWorkAtPoints(t, f) })
+	atPoints(t, f,
+		atEach{test: "WorkerKilled", name: "worker killed at each point", points: inWorker(), sample: 15, processes: workers[1:], act: kill(f)},
+		atEach{test: "WorkerPaused", name: "worker paused for 12 s at a point", points: inWorker(), sample: 5, processes: workers[1:], act: pause},
+		atEach{test: "LinkCut", name: "link to Redis cut at each point", points: inWorker(), sample: 12, processes: workers, act: cut},
+		atEach{test: "Canceled", name: "job cancelled at each point", points: inWorker(), sample: 12, processes: workers},
+		atEach{test: "MoreWork", name: "worker killed at points of more work", points: inMoreWork(), sample: 5, processes: workers[1:], act: kill(f), with: moreWork},
+		atEach{test: "MoreWorkLinkCut", name: "link cut at points of more work", points: inMoreWork(), processes: workers, act: cut, with: moreWork},
+		atEach{test: "MoreWorkCanceled", name: "job cancelled at points of more work", points: inMoreWork(), processes: workers, with: moreWork},
+	)
 	t.Run("StoppedWorkerKilled", func(t *testing.T) { stoppedWorkerKilled(t, f) })
 	api := []string{faulttest.API}
 	asked := func(c *faulttest.Case) traffic { return requests(t, f, c) }
-	t.Run("APIKilled", func(t *testing.T) {
-		atPoints(t, f, atEach{name: "API killed at each point", points: chosen(t, inAPI(), 3), processes: api, act: kill(f), with: asked})
-	})
-	t.Run("APILinkCut", func(t *testing.T) {
-		atPoints(t, f, atEach{name: "link of the API cut at each point", points: chosen(t, inAPI(), 3), processes: api, act: cut, with: asked})
-	})
+	atPoints(t, f,
+		atEach{test: "APIKilled", name: "API killed at each point", points: inAPI(), sample: 3, processes: api, act: kill(f), with: asked},
+		atEach{test: "APILinkCut", name: "link of the API cut at each point", points: inAPI(), sample: 3, processes: api, act: cut, with: asked},
+	)
 	f.End()
 }
 
@@ -104,8 +98,10 @@ var jobID = regexp.MustCompile("job_[0-9a-z]{26}")
 
 // atEach is a fault at points.
 type atEach struct {
+	test      string
 	name      string
 	points    []point
+	sample    int // so many of the points by chance; 0: all of them, in the whole suite only
 	processes []string
 	act       func(process string, words []string) (pass bool) // nil cancels the job that the call is about
 	with      func(c *faulttest.Case) traffic                  // nil: executions and runs
@@ -127,10 +123,23 @@ func jobs(c *faulttest.Case) traffic {
 	}}
 }
 
-// atPoints lets a fault happen to a process at each of the points, several processes at a time, while callers are busy.
-func atPoints(t *testing.T, f *faulttest.Farm, at atEach) {
+// atPoints lets faults happen, one kind after the other.
+func atPoints(t *testing.T, f *faulttest.Farm, all ...atEach) {
+	t.Helper()
+	for _, at := range all {
+		if at.sample > 0 || rounds() > 1 {
+			t.Run(at.test, func(t *testing.T) { at.happens(t, f) })
+		}
+	}
+}
+
+// happens lets a fault happen to a process at each of the points, several processes at a time, while callers are busy.
+func (at atEach) happens(t *testing.T, f *faulttest.Farm) {
 	t.Helper()
 	c := f.Case(t, at.name)
+	if at.sample > 0 {
+		at.points = chosen(t, at.points, at.sample)
+	}
 	if at.with == nil {
 		at.with = jobs
 	}
@@ -248,16 +257,6 @@ func inMoreWork() []point {
 	return bothSides("job_checkpoint", "event_archive", "job_leave_fifo", "PUT artifacts", "PUT records")
 }
 
-// moreWorkAtPoints lets workers that have such work meet faults.
-func moreWorkAtPoints(t *testing.T, f *faulttest.Farm) {
-	workers := f.Workers()
-	atPoints(t, f, atEach{name: "worker killed at points of more work", points: chosen(t, inMoreWork(), 5), processes: workers[1:], act: kill(f), with: moreWork})
-	if rounds() > 1 {
-		atPoints(t, f, atEach{name: "link cut at points of more work", points: inMoreWork(), processes: workers, act: cut, with: moreWork})
-		atPoints(t, f, atEach{name: "job cancelled at points of more work", points: inMoreWork(), processes: workers, with: moreWork})
-	}
-}
-
 // moreWork is output that is stored before its end, events that outgrow Redis, and commands, of which some are in the background.
 func moreWork(c *faulttest.Case) traffic {
 	boxes := c.Boxes(4)
@@ -302,9 +301,8 @@ func stoppedWorkerKilled(t *testing.T, f *faulttest.Farm) {
 			f.AwaitHolder(j.ID)
 		}
 		c.Release(jobs...)
-		settled(t, f, c)
-		f.Start(holder)
-		f.AwaitReady()
+		c.Completed("a job")
+		f.Back(holder)
 	}
 	c.End()
 }
@@ -327,29 +325,23 @@ func requests(t *testing.T, f *faulttest.Farm, c *faulttest.Case) traffic {
 // change gives a sandbox a label, as a careful caller does: again and again until it is told.
 func change(t *testing.T, f *faulttest.Farm, box, value string) {
 	labels := map[string]string{"changed": value}
-	for end := time.Now().Add(time.Minute); ; <-time.After(200 * time.Millisecond) {
-		reported, err := f.Update(t.Context(), box, wire.UpdateRequest{Labels: &labels})
-		if err == nil && reported.Labels["changed"] == value {
-			break
-		}
-		if time.Now().After(end) {
-			t.Errorf("change of %s: %v %+v", box, err, reported)
-			return
-		}
-	}
-	for end := time.Now().Add(time.Minute); ; <-time.After(200 * time.Millisecond) {
-		now, err := f.Sandbox(t.Context(), box)
-		if err == nil {
-			if now.Labels["changed"] != value {
-				t.Errorf("%s was told to have the label %s, and has %v", box, value, now.Labels)
+	again := func(what string, call func() (wire.Sandbox, error)) (got string) {
+		for end := time.Now().Add(time.Minute); ; <-time.After(200 * time.Millisecond) {
+			now, err := call()
+			if err == nil {
+				return now.Labels["changed"]
 			}
-			return
-		}
-		if time.Now().After(end) {
-			t.Errorf("read %s: %v", box, err)
-			return
+			if time.Now().After(end) {
+				t.Errorf("%s %s: %v", what, box, err)
+				return ""
+			}
 		}
 	}
+	reported := again("change", func() (wire.Sandbox, error) {
+		return f.Update(t.Context(), box, wire.UpdateRequest{Labels: &labels})
+	})
+	testbed.Diff(t, "the label that was told", value, reported)
+	testbed.Diff(t, "the label that is there", value, again("read", func() (wire.Sandbox, error) { return f.Sandbox(t.Context(), box) }))
 }
 
 // restorerKilled kills the worker that restores the sandboxes of a Redis that was wiped: another one goes on.
@@ -441,12 +433,10 @@ func leaderKilledAtPoints(t *testing.T, f *faulttest.Farm) {
 			await = killLeader(t, f, p, "", nth)
 			f.Kill(holder)
 			expireSoon(t, f, short)
-		}, func() { await(); f.Start(holder); f.AwaitReady() })
-		settled(t, f, c)
-		f.Until(60*time.Second, "the sandbox whose time is up has ended", func() bool {
-			now, err := f.Sandbox(t.Context(), short)
-			return err == nil && now.State == "expired" && !slices.Contains(f.Containers(), short)
-		})
+		}, func() { await(); f.Back(holder) })
+		c.Completed("a job")
+		f.AwaitState(short, "expired")
+		f.Until(60*time.Second, "the sandbox whose time is up is gone", func() bool { return !slices.Contains(f.Containers(), short) })
 	}
 	c.End()
 }
@@ -458,16 +448,10 @@ func TestPoolAtPoints(t *testing.T) {
 	f := newFarm(t, faulttest.Config{Workers: 3, Schedulers: 1, Links: true, Env: []string{"SANDFARM_WORKER_POOL=python=2"}})
 	workers := f.Workers()
 	points := slices.Repeat(bothSides("pool"), 3) // begin, ready, claim, drop: each comes at random
-	t.Run("WorkerKilled", func(t *testing.T) {
-		atPoints(t, f, atEach{name: "worker killed where it uses the warm pool", points: chosen(t, points, 2), processes: workers[1:], act: kill(f), with: creates})
-	})
-	t.Run("APIKilled", func(t *testing.T) {
-		atPoints(t, f, atEach{name: "API killed where it claims from the warm pool", points: chosen(t, bothSides("pool"), 1), processes: []string{faulttest.API}, act: kill(f), with: creates})
-	})
-	if rounds() > 1 {
-		t.Run("LinkCut", func(t *testing.T) {
-			atPoints(t, f, atEach{name: "link cut where a worker uses the warm pool", points: points, processes: workers, act: cut, with: creates})
-		})
-	}
+	atPoints(t, f,
+		atEach{test: "WorkerKilled", name: "worker killed where it uses the warm pool", points: points, sample: 2, processes: workers[1:], act: kill(f), with: creates},
+		atEach{test: "APIKilled", name: "API killed where it claims from the warm pool", points: bothSides("pool"), sample: 1, processes: []string{faulttest.API}, act: kill(f), with: creates},
+		atEach{test: "LinkCut", name: "link cut where a worker uses the warm pool", points: points, processes: workers, act: cut, with: creates},
+	)
 	f.End()
 }

@@ -4,7 +4,6 @@ package faulttest_test
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -63,9 +62,7 @@ func redisPaused(t *testing.T, f *faulttest.Farm, d time.Duration, times int) {
 			f.Resume(faulttest.Redis)
 		})
 		for _, j := range jobs {
-			if end, err := f.Wait(t.Context(), j.ID); err != nil || end.State != "completed" {
-				t.Errorf("a job: %v %s %+v", err, end.State, end.Error)
-			}
+			f.Completed("a job", j.ID)
 		}
 	}
 	c.End()
@@ -103,42 +100,24 @@ func redisRestored(t *testing.T, f *faulttest.Farm) {
 	closed := f.Box(wire.CreateRequest{})
 	copied := f.CopyRedis()
 	f.CloseIdle()
-	if job, err := f.Close(t.Context(), closed); err != nil {
-		t.Error(err)
-	} else if end, err := f.Wait(t.Context(), job.ID); err != nil || end.State != "completed" {
-		t.Errorf("close: %v %+v", err, end)
-	}
+	closing, err := f.Close(t.Context(), closed)
+	testbed.Must(t, err)
+	f.Completed("close", closing.ID)
 	young := c.Boxes(2)
 	for n, box := range young {
 		c.Insist(box, faulttest.Run{Code: fmt.Sprintf("kept = %d", n+len(old))})
 	}
-	settled(t, f, c)
+	c.Completed("a job")
 	<-time.After(short(0, time.Minute))
 	c.Forget() // their callers were told; how often they ran still counts
 	c.Fault(func() { f.RestoreRedis(copied) }, nil)
 	for n, box := range append(old, young...) {
-		f.Until(60*time.Second, "the sandbox is there", func() bool {
-			now, err := f.Sandbox(t.Context(), box)
-			return err == nil && (now.State == "ready" || now.State == "busy")
-		})
+		f.AwaitState(box, "ready", "busy")
 		c.Insist(box, faulttest.Run{Code: "print(kept)", Out: fmt.Sprintln(n)})
 	}
-	f.Until(60*time.Second, "the sandbox that was closed has ended again", func() bool {
-		now, err := f.Sandbox(t.Context(), closed)
-		return err == nil && slices.Contains([]string{"lost", "closed", "expired"}, now.State)
-	})
+	f.AwaitState(closed, "lost", "closed", "expired")
 	c.End()
 	f.CloseIdle()
-}
-
-// settled waits until the jobs of a case have ended.
-func settled(t *testing.T, f *faulttest.Farm, c *faulttest.Case) {
-	t.Helper()
-	for _, id := range c.IDs() {
-		if end, err := f.Wait(t.Context(), id); err != nil || end.State != "completed" {
-			t.Fatalf("a job: %v %+v", err, end)
-		}
-	}
 }
 
 // The object store is away, slow, full, or fails at random while files are uploaded.
@@ -177,12 +156,10 @@ func spoiled(t *testing.T, f *faulttest.Farm, name string, harm, heal func()) {
 		moment(300 * time.Millisecond)
 		c.Fault(harm, func() {
 			beside := c.Insist(boxes[3], faulttest.Run{Lines: 3})
-			if end, err := f.Wait(t.Context(), beside.ID); err != nil || end.State != "completed" {
-				t.Errorf("a job without files: %v %s %+v", err, end.State, end.Error)
-			}
+			f.Completed("a job without files", beside.ID)
 			heal()
 		})
-		settled(t, f, c)
+		c.Completed("a job")
 	}
 	c.End()
 }
@@ -203,7 +180,7 @@ func storeFull(t *testing.T, f *faulttest.Farm) {
 			}
 			f.S3Link().Full(false)
 		})
-		settledOne(t, f, c.Insist(box, faulttest.Run{Files: 2, Code: size, Out: "6000\n"}))
+		f.Completed("a job", c.Insist(box, faulttest.Run{Files: 2, Code: size, Out: "6000\n"}).ID)
 	}
 	c.End()
 }

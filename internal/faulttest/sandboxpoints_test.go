@@ -5,7 +5,6 @@ package faulttest_test
 import (
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/faulttest"
@@ -28,24 +27,16 @@ func TestSandboxesAtPoints(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t, faulttest.Config{Workers: 4, Links: true})
 	workers := f.Workers()
-	t.Run("CreatingWorkerKilled", func(t *testing.T) {
-		atPoints(t, f, atEach{name: "worker killed at each point of a creation", points: chosen(t, inCreate(), 3), processes: workers[1:], act: kill(f), with: creates})
-	})
-	t.Run("ClosingWorkerKilled", func(t *testing.T) {
-		atPoints(t, f, atEach{name: "worker killed at each point of a close", points: chosen(t, inClose(), 3), processes: workers[1:], act: kill(f), with: closes})
-	})
+	atPoints(t, f,
+		atEach{test: "CreatingWorkerKilled", name: "worker killed at each point of a creation", points: inCreate(), sample: 3, processes: workers[1:], act: kill(f), with: creates},
+		atEach{test: "ClosingWorkerKilled", name: "worker killed at each point of a close", points: inClose(), sample: 3, processes: workers[1:], act: kill(f), with: closes},
+	)
 	t.Run("LeaderKilled", func(t *testing.T) { leaderKilledAtPoints(t, f) })
-	if rounds() > 1 {
-		t.Run("CreatingLinkCut", func(t *testing.T) {
-			atPoints(t, f, atEach{name: "link cut at each point of a creation", points: inCreate(), processes: workers, act: cut, with: creates})
-		})
-		t.Run("ClosingLinkCut", func(t *testing.T) {
-			atPoints(t, f, atEach{name: "link cut at each point of a close", points: inClose(), processes: workers, act: cut, with: closes})
-		})
-		t.Run("CreatingAPIKilled", func(t *testing.T) {
-			atPoints(t, f, atEach{name: "API killed while it accepts a creation", points: bothSides("job_accept"), processes: []string{faulttest.API}, act: kill(f), with: creates})
-		})
-	}
+	atPoints(t, f,
+		atEach{test: "CreatingLinkCut", name: "link cut at each point of a creation", points: inCreate(), processes: workers, act: cut, with: creates},
+		atEach{test: "ClosingLinkCut", name: "link cut at each point of a close", points: inClose(), processes: workers, act: cut, with: closes},
+		atEach{test: "CreatingAPIKilled", name: "API killed while it accepts a creation", points: bothSides("job_accept"), processes: []string{faulttest.API}, act: kill(f), with: creates},
+	)
 	f.End()
 }
 
@@ -188,21 +179,10 @@ func (one inside) happens(t *testing.T, f *faulttest.Farm) {
 		t.Errorf("the caller is told %q: %+v", reported, end)
 	}
 	if one.dead {
-		f.Until(30*time.Second, "the sandbox is lost", func() bool {
-			now, err := f.Sandbox(t.Context(), box)
-			return err == nil && now.State == "lost"
-		})
+		f.AwaitState(box, "lost")
 	} else {
 		c.Own(box)
-		settledOne(t, f, c.Insist(box, faulttest.Run{Lines: 1})) // in a new kernel
+		f.Completed("a job", c.Insist(box, faulttest.Run{Lines: 1}).ID) // in a new kernel
 	}
 	c.End()
-}
-
-// settledOne waits until a job has completed.
-func settledOne(t *testing.T, f *faulttest.Farm, j *faulttest.Job) {
-	t.Helper()
-	if end, err := f.Wait(t.Context(), j.ID); err != nil || end.State != "completed" {
-		t.Errorf("a job: %v %s %+v", err, end.State, end.Error)
-	}
 }

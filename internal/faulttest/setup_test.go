@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/faulttest"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
@@ -25,4 +27,13 @@ func newFarm(t *testing.T, cfg faulttest.Config) *faulttest.Farm {
 		cfg.MinIO = filepath.Join(cache, "sandfarm", "bin", "minio")
 	}
 	return faulttest.New(t, cfg)
+}
+
+// expireSoon gives a sandbox that is ready the shortest life, however long its start has taken.
+func expireSoon(t *testing.T, f *faulttest.Farm, box string) wire.Sandbox {
+	t.Helper()
+	ttl := farm.DefaultLimits().TTLMinSeconds
+	now, err := f.Update(t.Context(), box, wire.UpdateRequest{TTLSeconds: &ttl})
+	testbed.Must(t, err)
+	return now
 }

@@ -44,9 +44,7 @@ func canceled(t *testing.T, f *faulttest.Farm) {
 		cancel(t, f, orphaned.ID)
 		f.Start(f.Workers()...)
 	}, f.AwaitReady)
-	if end, err := f.Wait(t.Context(), head.ID); err != nil || end.State != "completed" {
-		t.Errorf("the job before the cancelled one: %v, %s", err, end.State)
-	}
+	f.Completed("the job before the cancelled one", head.ID)
 	if box, err := f.Sandbox(t.Context(), starting); err != nil || box.State == "ready" || slices.Contains(f.Containers(), starting) {
 		t.Errorf("the sandbox whose start was cancelled: %v, %s, with a container: %v", err, box.State, slices.Contains(f.Containers(), starting))
 	}
@@ -126,9 +124,7 @@ func collectWithoutStore(t *testing.T, f *faulttest.Farm) {
 	f.AwaitHolder(job.ID)
 	c.Fault(func() { f.Kill(faulttest.S3) }, func() {
 		beside := c.Accept(boxes[1], faulttest.Run{Lines: 40}) // has no files, so it is not blocked
-		if end, err := f.Wait(t.Context(), beside.ID); err != nil || end.State != "completed" {
-			t.Errorf("a job without files: %v, %s", err, end.State)
-		}
+		f.Completed("a job without files", beside.ID)
 		if now, err := f.Job(t.Context(), job.ID); err != nil || now.State != "running" {
 			t.Errorf("the job whose files cannot be stored: %v, %s", err, now.State)
 		}
@@ -154,8 +150,7 @@ func deadline(t *testing.T, f *faulttest.Farm) {
 	c.Fault(func() { f.Kill(holder); box = expireSoon(t, f, box.ID) }, nil)
 	f.Until(time.Until(box.ExpiresAt)+hang, "the sandbox of a dead worker is gone", func() bool { return !slices.Contains(f.Containers(), box.ID) })
 	t.Logf("with another worker: gone %.1f s after its deadline", time.Since(box.ExpiresAt).Seconds())
-	f.Start(holder)
-	f.AwaitReady()
+	f.Back(holder)
 
 	ttl := 60 // its agent knows it from the start, which may take long on a busy machine
 	box, _ = busy(wire.CreateRequest{TTLSeconds: &ttl})
@@ -165,14 +160,10 @@ func deadline(t *testing.T, f *faulttest.Farm) {
 		if time.Now().Before(box.ExpiresAt) {
 			t.Error("the sandbox ended before its deadline")
 		}
-		f.Start(f.Workers()...)
-		f.AwaitReady()
+		f.Back(f.Workers()...)
 	})
 	f.Until(60*time.Second, "what is left of the sandbox is removed", func() bool { return !slices.Contains(f.Containers(), box.ID) })
-	f.Until(60*time.Second, "the sandbox is expired", func() bool {
-		now, err := f.Sandbox(t.Context(), box.ID)
-		return err == nil && now.State == "expired"
-	})
+	f.AwaitState(box.ID, "expired")
 	c.End()
 }
 
@@ -189,10 +180,7 @@ func wiped(t *testing.T, f *faulttest.Farm) {
 	before := f.Containers()
 	c.Fault(f.Wipe, restorerKilled(t, f))
 	for n, box := range boxes {
-		f.Until(60*time.Second, "the sandbox is restored", func() bool {
-			now, err := f.Sandbox(t.Context(), box)
-			return err == nil && now.State == "ready"
-		})
+		f.AwaitState(box, "ready")
 		c.Accept(box, faulttest.Run{Code: "print(kept)", Out: fmt.Sprintln(n)})
 	}
 	if after := f.Containers(); len(after) != len(before) {

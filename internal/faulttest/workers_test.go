@@ -4,11 +4,8 @@ package faulttest_test
 
 import (
 	"bytes"
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,8 +14,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/coder/websocket"
 
 	"github.com/sandfarm/sandfarm/internal/faulttest"
 	"github.com/sandfarm/sandfarm/internal/testbed"
@@ -50,9 +45,8 @@ func TestWorkersAreAway(t *testing.T) {
 		for range rounds() {
 			work(c, boxes)
 			moment(2 * time.Second)
-			c.Fault(func() { f.Kill(workers...) }, func() { f.Start(workers[0]); f.AwaitReady() })
-			f.Start(workers[1:]...)
-			f.AwaitReady()
+			c.Fault(func() { f.Kill(workers...) }, func() { f.Back(workers[0]) })
+			f.Back(workers[1:]...)
 		}
 		c.End()
 	})
@@ -61,15 +55,13 @@ func TestWorkersAreAway(t *testing.T) {
 		boxes := c.Boxes(3)
 		for range rounds() {
 			jobs := work(c, boxes)
-			var leader string
-			f.Until(60*time.Second, "a scheduler leads", func() bool { leader = f.Leader(); return leader != "" })
+			leader := f.AwaitLeader()
 			holder := f.AwaitHolder(jobs[0].ID)
 			c.Fault(func() { f.Pause(leader); f.Kill(holder) }, func() {
 				<-time.After(12 * time.Second)
 				f.Resume(leader)
 			})
-			f.Start(holder)
-			f.AwaitReady()
+			f.Back(holder)
 		}
 		c.End()
 	})
@@ -93,9 +85,7 @@ func away(t *testing.T, f *faulttest.Farm, name string, d time.Duration, take, g
 			give(holder)
 		})
 		for _, j := range jobs {
-			if end, err := f.Wait(t.Context(), j.ID); err != nil || end.State != "completed" {
-				t.Errorf("a job: %v %+v", err, end.Error)
-			}
+			f.Completed("a job", j.ID)
 		}
 	}
 	c.End()
@@ -128,13 +118,12 @@ func diskFull(t *testing.T, f *faulttest.Farm, disk string) {
 		if err := f.Files(boxes[1]).Write(t.Context(), "sent.bin", bytes.NewReader(make([]byte, 20<<20))); err != nil {
 			t.Errorf("upload: %v", err)
 		}
-		settled(t, f, c)
+		c.Completed("a job")
 	}
 	if err := os.Remove(file); err != nil {
 		t.Error(err)
 	}
-	f.Start(others...)
-	f.AwaitReady()
+	f.Back(others...)
 	c.End()
 }
 
@@ -154,8 +143,7 @@ func outOfMemory(t *testing.T, f *faulttest.Farm) {
 				c.Insist(boxes[0], faulttest.Run{Code: "print('x' * 200_000)", Out: xs(200_000)}) // it needs memory
 			}
 		}, nil)
-		f.Start(holder)
-		f.AwaitReady()
+		f.Back(holder)
 	}
 	c.End()
 }
@@ -217,9 +205,7 @@ func (e *engineCase) nodeGone(t *testing.T, p point) {
 		e.Kill(e.doomed)
 	}, killLeader(t, e.Farm, p, with, 1))
 	for _, made := range creates {
-		if end, err := e.Wait(t.Context(), made.Job.ID); err != nil || end.State != "completed" {
-			t.Errorf("create: %v %s %+v", err, end.State, end.Error)
-		}
+		e.Completed("create", made.Job.ID)
 	}
 	for _, j := range jobs {
 		end, err := e.Wait(t.Context(), j.ID)
@@ -227,14 +213,9 @@ func (e *engineCase) nodeGone(t *testing.T, p point) {
 			t.Errorf("a job of the node that is gone: %v %+v", err, end)
 		}
 	}
-	if end, err := e.Wait(t.Context(), closing.ID); err != nil || end.State != "completed" {
-		t.Errorf("the close of a sandbox of the node that is gone: %v %+v", err, end)
-	}
+	e.Completed("the close of a sandbox of the node that is gone", closing.ID)
 	for _, box := range boxes {
-		e.Until(30*time.Second, "the sandbox has ended", func() bool {
-			now, err := e.Sandbox(t.Context(), box)
-			return err == nil && slices.Contains([]string{"lost", "closed", "expired"}, now.State)
-		})
+		e.AwaitState(box, "lost", "closed", "expired")
 	}
 	e.Until(30*time.Second, "the node's queue is gone", func() bool {
 		left, err := e.Redis().Keys(t.Context(), "asynq:{node-"+node+"}:*").Result()
@@ -244,8 +225,7 @@ func (e *engineCase) nodeGone(t *testing.T, p point) {
 		})
 	})
 	e.engine.Resume()
-	e.Start(e.doomed)
-	e.AwaitReady()
+	e.Back(e.doomed)
 	e.Until(60*time.Second, "the old containers of the node are removed", func() bool {
 		return !slices.ContainsFunc(e.Containers(), func(box string) bool { return slices.Contains(boxes, box) })
 	})
@@ -265,106 +245,4 @@ func (e *engineCase) nodeOf(t *testing.T, box string) string {
 		t.Fatalf("the node of %s: %q, %v", box, node, err)
 	}
 	return node
-}
-
-// notebook is a client of Jupyter: what it shows of its cells, by their ids.
-type notebook struct {
-	url    string
-	output map[string]string
-	ended  map[string][]string // replies
-	conn   *websocket.Conn
-}
-
-// The API is killed while one cell runs and another waits behind it. They go on, and the notebook, when it connects again, shows all of their
-// output once and one end of each.
-func TestNotebookOutlivesTheAPI(t *testing.T) {
-	t.Parallel()
-	f := newFarm(t, faulttest.Config{Workers: 1, Schedulers: 1})
-	answer, err := http.Post(f.URL()+"/jupyter/api/kernels", "application/json", strings.NewReader(`{}`))
-	testbed.Must(t, err)
-	var kernel struct{ ID string }
-	err = json.NewDecoder(answer.Body).Decode(&kernel)
-	_ = answer.Body.Close()
-	if err != nil || answer.StatusCode != http.StatusCreated {
-		t.Fatalf("start a kernel: %s, %v", answer.Status, err)
-	}
-	n := notebook{url: f.URL() + "/jupyter/api/kernels/" + kernel.ID + "/channels?session_id=s", output: map[string]string{}, ended: map[string][]string{}}
-	n.connect(t)
-	n.run(t, "first", "runs = 1\nimport time\nfor i in range(40):\n    print('part', i, flush=True)\n    time.sleep(0.1)")
-	n.run(t, "second", "runs += 1\nprint('runs', runs)")
-	for strings.Count(n.output["first"], "\n") < 3 {
-		testbed.Must(t, n.read(t))
-	}
-	f.Kill(faulttest.API)
-	for n.read(t) == nil {
-	}
-	f.Start(faulttest.API)
-	f.AwaitReady()
-	n.connect(t)
-	for len(n.ended["second"]) == 0 {
-		testbed.Must(t, n.read(t))
-	}
-	var parts strings.Builder
-	for i := range 40 {
-		fmt.Fprintln(&parts, "part", i)
-	}
-	for cell, want := range map[string]string{"first": parts.String(), "second": "runs 2\n"} {
-		if n.output[cell] != want || !slices.Equal(n.ended[cell], []string{"ok"}) {
-			t.Errorf("cell %s shows %q with the replies %v, want %q", cell, n.output[cell], n.ended[cell], want)
-		}
-	}
-}
-
-func (n *notebook) connect(t *testing.T) {
-	t.Helper()
-	var err error
-	if n.conn, _, err = websocket.Dial(t.Context(), n.url, nil); err != nil { //nolint:bodyclose // Dial has read it
-		t.Fatal(err)
-	}
-	n.conn.SetReadLimit(1 << 20)
-	t.Cleanup(func() { _ = n.conn.CloseNow() })
-}
-
-// run sends a cell.
-func (n *notebook) run(t *testing.T, id, code string) {
-	t.Helper()
-	text, err := json.Marshal(map[string]any{
-		"channel": "shell", "parent_header": map[string]any{}, "metadata": map[string]any{}, "buffers": []any{},
-		"header":  map[string]any{"msg_id": id, "msg_type": "execute_request", "session": "s", "username": "u", "version": "5.4", "date": "2026-01-01T00:00:00Z"},
-		"content": map[string]any{"code": code, "silent": false, "store_history": true, "user_expressions": map[string]any{}, "allow_stdin": false},
-	})
-	if err == nil {
-		err = n.conn.Write(t.Context(), websocket.MessageText, text)
-	}
-	testbed.Must(t, err)
-}
-
-// read does what a notebook does with the next message.
-func (n *notebook) read(t *testing.T) error {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	_, text, err := n.conn.Read(ctx)
-	if err != nil {
-		return err
-	}
-	var m struct {
-		Header struct {
-			Type string `json:"msg_type"`
-		} `json:"header"`
-		Parent struct {
-			ID string `json:"msg_id"`
-		} `json:"parent_header"`
-		Content struct{ Text, Status string } `json:"content"`
-	}
-	testbed.Must(t, json.Unmarshal(text, &m))
-	switch m.Header.Type {
-	case "stream":
-		n.output[m.Parent.ID] += m.Content.Text
-	case "clear_output":
-		n.output[m.Parent.ID] = ""
-	case "execute_reply":
-		n.ended[m.Parent.ID] = append(n.ended[m.Parent.ID], m.Content.Status)
-	}
-	return nil
 }
