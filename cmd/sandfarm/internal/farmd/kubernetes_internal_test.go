@@ -8,18 +8,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestKubernetesImages(t *testing.T) {
 	t.Parallel()
 	digest := "sha256:" + strings.Repeat("ab", 32)
 	list, err := KubernetesSettings{Images: []string{"python=r.example.com/p@" + digest, "mine=r.example.com/m:1"}}.images()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	for i := range list {
 		if list[i].Name == "python" && (list[i].Description == "" || len(list[i].Languages) == 0) {
 			t.Errorf("an image of the farm is not described: %+v", list[i])
@@ -30,9 +27,7 @@ func TestKubernetesImages(t *testing.T) {
 		{Name: "python", Ref: "r.example.com/p@" + digest, ID: "r.example.com/p@" + digest, Digests: []string{digest}},
 		{Name: "mine", Ref: "r.example.com/m:1", ID: "r.example.com/m:1"},
 	}
-	if diff := cmp.Diff(want, list); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
+	testbed.Diff(t, "-want +got", want, list)
 }
 
 func TestKubernetesSettingsAreChecked(t *testing.T) {
@@ -80,9 +75,7 @@ func TestInstallAgent(t *testing.T) {
 	for readable, mode := range map[bool]os.FileMode{false: 0o111, true: 0o555} {
 		dir := t.TempDir()
 		for range 2 { // a container that is started again
-			if err := installAgent(dir, readable); err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, installAgent(dir, readable))
 		}
 		info, err := os.Stat(filepath.Join(dir, "agent"))
 		if err != nil || info.Mode().Perm() != mode || info.Size() < 1<<20 {
@@ -98,9 +91,7 @@ func TestInstallAgentWithUV(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", path)
-	if err := installAgent(dir, false); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, installAgent(dir, false))
 	if info, err := os.Stat(filepath.Join(dir, "uv")); err != nil || info.Mode().Perm() != 0o111 || info.Size() != 10 {
 		t.Errorf("%v, %v", info, err)
 	}

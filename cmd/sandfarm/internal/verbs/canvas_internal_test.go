@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // terminal is what a terminal shows of what is written to it, with the lines that have scrolled away.
@@ -104,9 +105,7 @@ func following(t *testing.T, f *follower, events ...any) {
 		if err == nil {
 			err = f.show(t.Context(), wire.Event{Name: name, Data: raw})
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 	}
 }
 
@@ -147,9 +146,7 @@ func TestATerminalShowsTheLastState(t *testing.T) {
 			v, drawing := newTerminal(10, 4)
 			f := &follower{app: &app{Streams: Streams{Out: v, Err: v}}, results: true, printed: map[string]int64{}, canvas: drawing}
 			following(t, f, c.events...)
-			if diff := cmp.Diff(c.want, v.String()); diff != "" {
-				t.Errorf("screen (-want +got):\n%s", diff)
-			}
+			testbed.Diff(t, "screen", c.want, v.String())
 		})
 	}
 }
@@ -178,9 +175,7 @@ func TestDrawingIsTheSameAsWritingTheLastState(t *testing.T) {
 			text := words[rng.IntN(len(words))]
 			if rng.IntN(3) > 0 {
 				want = append(want, text)
-				if err := c.write(v, text); err != nil {
-					t.Fatal(err)
-				}
+				testbed.Must(t, c.write(v, text))
 				continue
 			}
 			number := rng.IntN(4)
@@ -194,9 +189,7 @@ func TestDrawingIsTheSameAsWritingTheLastState(t *testing.T) {
 				at[number] = len(want)
 				want = append(want, text)
 			}
-			if err := c.show(number, text); err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, c.show(number, text))
 		}
 		plain := &terminal{width: 12, height: 1000}
 		if _, _ = plain.Write([]byte(strings.Join(want, ""))); plain.String() != v.String() {
@@ -210,21 +203,15 @@ func TestACanvasKeepsLittle(t *testing.T) {
 	t.Parallel()
 	for size, kept := range map[int]bool{maxKept - 3: true, maxKept - 2: true, maxKept - 1: false} {
 		v, c := newTerminal(80, 24)
-		if err := c.show(0, "1\n"); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.write(v, strings.Repeat("\r", size)); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, c.show(0, "1\n"))
+		testbed.Must(t, c.write(v, strings.Repeat("\r", size)))
 		if (len(c.parts) > 0) != kept || c.kept > maxKept {
 			t.Errorf("after %d bytes: %d parts, %d bytes", size, len(c.parts), c.kept)
 		}
 	}
 	_, c := newTerminal(80, 24)
 	for n := range 100_000 {
-		if err := c.show(n, "value\n"); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, c.show(n, "value\n"))
 	}
 	if len(c.parts) > 24 || c.kept > 24*len("value\n") {
 		t.Errorf("%d parts of %d bytes are kept", len(c.parts), c.kept)

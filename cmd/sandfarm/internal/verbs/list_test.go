@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestLists(t *testing.T) {
@@ -99,9 +100,7 @@ func TestJobLsShowsOutcomes(t *testing.T) {
 			if got.code != 0 || len(lines) != 3 || !strings.Contains(lines[1], "  "+test.want+"  ") {
 				t.Errorf("%+v, want the outcome %q", got, test.want)
 			}
-			if diff := cmp.Diff([]string{"GET /v1/jobs?limit=200&outcome=failed"}, f.asked()); diff != "" {
-				t.Error(diff)
-			}
+			testbed.Diff(t, "requests", []string{"GET /v1/jobs?limit=200&outcome=failed"}, f.asked())
 		})
 	}
 }
@@ -133,8 +132,6 @@ func TestEveryMissingIDIsReported(t *testing.T) {
 	for verb, args := range map[string][]string{"close": {"sandbox", "close"}, "remove": {"files", "rm", "sbx_1"}} {
 		got := f.sandfarm(t.Context(), "", append(args, "A", "B")...)
 		want := "sandfarm: " + verb + " A: there is no A.\nsandfarm: " + verb + " B: there is no B.\n"
-		if diff := cmp.Diff(outputs{verbs.ExitError, "", want}, got, cmp.AllowUnexported(outputs{})); diff != "" {
-			t.Error(diff)
-		}
+		testbed.Diff(t, verb, outputs{verbs.ExitError, "", want}, got, cmp.AllowUnexported(outputs{}))
 	}
 }

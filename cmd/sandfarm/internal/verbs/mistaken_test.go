@@ -7,12 +7,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 const (
@@ -226,9 +226,7 @@ func TestKillEndsAProcessOrSendsASignal(t *testing.T) {
 		}
 	}
 	want := []string{"DELETE /v1/sandboxes/sbx_1/processes/42", "DELETE /v1/sandboxes/sbx_1/processes/prc_1", `POST /v1/sandboxes/sbx_1/processes/prc_1/signal {"signal":"SIGHUP"}`}
-	if diff := cmp.Diff(want, slices.Sorted(slices.Values(f.asked()))); diff != "" {
-		t.Error(diff)
-	}
+	testbed.Diff(t, "requests", want, slices.Sorted(slices.Values(f.asked())))
 }
 
 func TestRmSaysWhatWasRemoved(t *testing.T) {

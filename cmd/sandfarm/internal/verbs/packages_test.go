@@ -6,9 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // installs is a script of an install that reports progress and ends with these outcomes.
@@ -49,9 +48,7 @@ func TestInstallPrintsALineForEachPackage(t *testing.T) {
 			for _, line := range strings.Split(strings.TrimSpace(got.out), "\n")[1:] {
 				lines = append(lines, strings.Fields(line))
 			}
-			if diff := cmp.Diff(test.lines, lines); diff != "" {
-				t.Error(diff)
-			}
+			testbed.Diff(t, "lines", test.lines, lines)
 			if asked := f.asked()[0]; asked != `POST /v1/sandboxes/sbx_1/packages {"packages":["numpy","nope==9"]}` {
 				t.Errorf("asked %s", asked)
 			}
@@ -161,9 +158,7 @@ func TestPackageStatusWaitsForTheInstall(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	want := []string{"GET /v1/sandboxes/sbx_1/packages/torch", "GET /v1/jobs/job_1?wait=30", "GET /v1/sandboxes/sbx_1/packages/torch"}
-	if diff := cmp.Diff(want, f.asked()); diff != "" {
-		t.Error(diff)
-	}
+	testbed.Diff(t, "requests", want, f.asked())
 }
 
 func TestRunInstallsPackagesFirst(t *testing.T) {
@@ -197,9 +192,7 @@ func TestRunInstallsPackagesFirst(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 			started := slices.DeleteFunc(f.asked(), func(r string) bool { return strings.HasPrefix(r, "GET") })
-			if diff := cmp.Diff(test.want, started); diff != "" {
-				t.Error(diff)
-			}
+			testbed.Diff(t, "requests that start work", test.want, started)
 		})
 	}
 }

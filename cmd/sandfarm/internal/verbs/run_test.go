@@ -28,9 +28,7 @@ func script(t *testing.T, code string) (file, dir string) {
 
 func put(t *testing.T, name, content string) {
 	t.Helper()
-	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, os.WriteFile(name, []byte(content), 0o600))
 }
 
 // tree returns the files below a directory with their content.
@@ -46,9 +44,7 @@ func tree(t *testing.T, dir string) map[string]string {
 		found[rel] = string(content)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	return found
 }
 
@@ -83,9 +79,7 @@ func TestRunExitCodes(t *testing.T) {
 				return test.state, &wire.Result{Execute: test.result}
 			}
 			got := f.sandfarm(t.Context(), "1", "run", "-", "--no-save")
-			if diff := cmp.Diff(outputs{test.want, "", test.stderr}, got, cmp.AllowUnexported(outputs{})); diff != "" {
-				t.Error(diff)
-			}
+			testbed.Diff(t, "the run", outputs{test.want, "", test.stderr}, got, cmp.AllowUnexported(outputs{}))
 		})
 	}
 }
@@ -95,9 +89,7 @@ func TestRunKnowsTheModulesBesideTheCode(t *testing.T) {
 	t.Parallel()
 	file, dir := script(t, "import os, json\nimport helper\n  from mine.part import x\n")
 	put(t, filepath.Join(dir, "helper.py"), "")
-	if err := os.Mkdir(filepath.Join(dir, "mine"), 0o750); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, os.Mkdir(filepath.Join(dir, "mine"), 0o750))
 	put(t, filepath.Join(dir, "mine", "__init__.py"), "")
 	helper, mine := filepath.Join(dir, "helper.py"), filepath.Join(dir, "mine", "__init__.py")
 	for _, c := range []struct {
@@ -136,14 +128,10 @@ func TestRunSaysHowWhatTheCodeLacksIsSent(t *testing.T) {
 	helper, data, deep := filepath.Join(dir, "helper.py"), filepath.Join(dir, "data.csv"), filepath.Join(dir, "in")
 	put(t, helper, "")
 	put(t, data, "")
-	if err := os.Mkdir(deep, 0o750); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, os.Mkdir(deep, 0o750))
 	put(t, filepath.Join(deep, "data.csv"), "")
 	put(t, filepath.Join(dir, ".env"), "")
-	if err := os.MkdirAll(filepath.Join(dir, ".aws", "in"), 0o750); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, os.MkdirAll(filepath.Join(dir, ".aws", "in"), 0o750))
 	put(t, filepath.Join(dir, ".aws", "in", "key.csv"), "")
 	const module, noFile = "The module helper is not installed: install it.", "The workspace has no file data.csv. Send it."
 	for _, c := range []struct {
@@ -303,9 +291,7 @@ func TestRunSendsItsFlags(t *testing.T) {
 		Code: "print(1)", Filename: "work.py", TimeoutSeconds: new(90), Env: map[string]string{"A": "b=c", "HOME_TOWN": "Ulm"}, Image: new("python"), Network: new("none"),
 		Files: []wire.InputFile{{Path: "data/in.bin", ContentBase64: new("AP8=")}, {Path: "work.py", ContentBase64: new("cHJpbnQoMSk=")}}, Resources: &wire.ResourcesRequest{MemoryMB: new(2048), CPUs: new(0.5)},
 	}
-	if diff := cmp.Diff(want, sent); diff != "" {
-		t.Error(diff)
-	}
+	testbed.Diff(t, "request", want, sent)
 }
 
 func TestRunInASandboxSendsFilesFirst(t *testing.T) {

@@ -1,12 +1,18 @@
 package verbs_test
 
 import (
+	"io"
 	"net/http"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // Each verb that changes something says on stderr what it did, or that there was nothing to do.
@@ -84,5 +90,179 @@ func TestQuotaOfSandboxesSaysWhatHelps(t *testing.T) {
 	}
 	if got := f.sandfarm(t.Context(), "", "sandbox", "create"); got.code != 1 || got.stderr != "sandfarm: The quota is used up. Close a sandbox that is not needed (sandfarm sandbox ls).\n" {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestRunSaysWhatItWaitsFor runs code that is queued for a while: what it waits for is said after some time, and again when it changes.
+func TestRunSaysWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	times, looked := make(chan time.Time), make(chan struct{})
+	f.After = func(time.Duration) <-chan time.Time { return times }
+	messages := []string{"No worker is alive.", "No worker is alive.", "It is next in the queue cpu."}
+	asked := 0
+	f.Routes["GET /v1/jobs/job_1"] = func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("wait") != "" {
+			f.read(w, r)
+			return
+		}
+		if asked == len(messages) {
+			f.answer(w, http.StatusOK, wire.Job{ID: "job_1", State: "running"})
+			return
+		}
+		job := wire.Job{ID: "job_1", State: "queued", Waiting: &wire.Waiting{Code: "x", Message: messages[asked]}}
+		asked++
+		f.answer(w, http.StatusOK, job)
+		looked <- struct{}{}
+	}
+	f.Script = func(send func(string, any), _ <-chan struct{}) (string, *wire.Result) {
+		for range messages {
+			times <- time.Time{}
+			<-looked
+		}
+		times <- time.Time{} // the last answer is printed; the next look finds that it has begun
+		return "completed", &wire.Result{Execute: &wire.ExecuteResult{}}
+	}
+	got := f.sandfarm(t.Context(), "print(1)", "run", "-")
+	want := "sandfarm: job_1 waits: No worker is alive.\nsandfarm: job_1 waits: It is next in the queue cpu.\n"
+	if diff := cmp.Diff(want, got.stderr); got.code != 0 || diff != "" {
+		t.Errorf("code %d (-want +got):\n%s", got.code, diff)
+	}
+}
+
+func TestJobShowSaysWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	f.Routes["GET /v1/jobs/job_1"] = func(w http.ResponseWriter, _ *http.Request) {
+		f.answer(w, http.StatusOK, wire.Job{ID: "job_1", State: "queued", Position: 1, Waiting: &wire.Waiting{Code: "no_worker", Message: "No worker is alive."}})
+	}
+	if got := f.sandfarm(t.Context(), "", "job", "show", "job_1"); !strings.Contains(got.out, "waits for  No worker is alive.\n") {
+		t.Errorf("job show printed:\n%s%s", got.out, got.stderr)
+	}
+}
+
+// TestErrorsAreJSON has each kind of error with --json: it is one line of JSON on stderr, and stdout is empty.
+func TestErrorsAreJSON(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		args   []string
+		code   int
+		stderr string
+	}{
+		"FromTheFarm":     {[]string{"--json", "job", "get", "job_1"}, 1, `{"code":"not_found","message":"There is no job \"job_1\"."}`},
+		"Two":             {[]string{"job", "cancel", "job_1", "job_2", "--json"}, 1, `{"code":"not_found","message":"cancel job_1: There is no job \"job_1\". cancel job_2: There is no job \"job_2\"."}`},
+		"Usage":           {[]string{"--json", "job", "get"}, 2, `{"code":"usage","message":"the job's ID is missing. See \"sandfarm job get --help\""}`},
+		"NoFile":          {[]string{"run", "--json", "/nowhere.py"}, 1, `{"code":"error","message":"there is no file /nowhere.py here"}`},
+		"KernelsName":     {[]string{"cp", "sbx_1:no.txt", "."}, 1, `sandfarm: /workspace/no.txt does not exist.`},
+		"TextWithoutJSON": {[]string{"job", "get", "job_1"}, 1, `sandfarm: There is no job "job_1".`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFarm(t)
+			none := func(w http.ResponseWriter, r *http.Request) {
+				f.answer(w, http.StatusNotFound, wire.Problem{Status: 404, Code: "not_found", Detail: `There is no job "` + r.URL.Path[len("/v1/jobs/"):] + `".`})
+			}
+			f.Routes["GET /v1/sandboxes/sbx_1/fs"] = f.gives(http.StatusNotFound, wire.Problem{Status: 404, Code: "not_found", Detail: "ENOENT: /workspace/no.txt does not exist."})
+			for _, id := range []string{"job_1", "job_2"} {
+				f.Routes["GET /v1/jobs/"+id], f.Routes["DELETE /v1/jobs/"+id] = none, none
+			}
+			got := f.sandfarm(t.Context(), "", test.args...)
+			if diff := cmp.Diff(test.stderr, strings.TrimSuffix(got.stderr, "\n")); got.code != test.code || got.out != "" || diff != "" {
+				t.Errorf("code %d, stdout %q, stderr (-want +got):\n%s", got.code, got.out, diff)
+			}
+		})
+	}
+}
+
+func TestPortLink(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	f.Routes["POST /v1/sandboxes/sbx_1/port-links"] = f.gives(http.StatusOK, wire.PortLink{URL: "http://farm/p/x/"})
+	for _, flags := range [][]string{nil, {"--path-style", "--expires", "1m"}} {
+		if got := f.sandfarm(t.Context(), "", append([]string{"sandbox", "port-link", "sbx_1", "80"}, flags...)...); got != (outputs{0, "http://farm/p/x/\n", ""}) {
+			t.Errorf("%+v", got)
+		}
+	}
+	want := []string{`POST /v1/sandboxes/sbx_1/port-links {"port":80,"expires_seconds":3600}`, `POST /v1/sandboxes/sbx_1/port-links {"port":80,"expires_seconds":60,"path_style":true}`}
+	testbed.Diff(t, "requests", want, f.asked())
+}
+
+// Values of secrets come from a variable or a file, for a new sandbox and for an old one, and are in no output.
+func TestSecretsAreReadFromTheEnvironmentOrAFile(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "token")
+	put(t, file, "value in a file\n")
+	create := []string{"sandbox", "create", "--no-wait", "--network", "allowlist", "--secret"}
+	update := []string{"sandbox", "secret", "sbx_1"}
+	for _, test := range []struct {
+		verb   []string
+		secret string
+		want   string
+		wrong  [][]string
+	}{
+		{
+			create, "TOKEN=api.example.com:Authorization: Bearer@" + file,
+			`POST /v1/sandboxes {"network":"allowlist","secrets":{"TOKEN":{"host":"api.example.com","header":"Authorization: Bearer","value":"value in a file"}}}`,
+			[][]string{{"TOKEN"}, {"TOKEN=api.example.com"}, {"=a:b"}, {"NOT_SET_HERE=api.example.com:X-Key"}, {"TOKEN=a:b@/does/not/exist"}},
+		},
+		{
+			update, "TOKEN@" + file, `PATCH /v1/sandboxes/sbx_1 {"secrets":{"TOKEN":{"value":"value in a file"}}}`,
+			[][]string{{"NOT_SET_HERE"}, {"@" + file}, {"TOKEN@/does/not/exist"}, {"TOKEN@" + file, "TOKEN@" + file}, {}},
+		},
+	} {
+		f := newFarm(t)
+		f.Routes["POST /v1/sandboxes"] = f.gives(http.StatusAccepted, wire.Created{Sandbox: wire.Sandbox{ID: "sbx_1"}, Job: wire.Job{ID: "job_1"}})
+		f.Routes["PATCH /v1/sandboxes/sbx_1"] = f.gives(http.StatusOK, wire.Sandbox{ID: "sbx_1"})
+		got := f.sandfarm(t.Context(), "", slices.Concat(test.verb, []string{test.secret})...)
+		if got.code != 0 || strings.Contains(got.out+got.stderr, "value in") {
+			t.Errorf("%+v", got)
+		}
+		testbed.Diff(t, "requests", []string{test.want}, f.asked())
+		for _, wrong := range test.wrong {
+			if got := f.sandfarm(t.Context(), "", slices.Concat(test.verb, wrong)...); got.code != 2 {
+				t.Errorf("%q: %+v, want a usage error", wrong, got)
+			}
+		}
+	}
+}
+
+func TestJobShowOfAnEndSaysTheState(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	for state, want := range map[string]string{"canceled": "error  Why.\n", "timed_out": "error  Why.\n", "failed": "error  conflict: Why.\n"} {
+		f.Routes["GET /v1/jobs/job_1"] = f.gives(http.StatusOK, wire.Job{ID: "job_1", State: state, Error: &wire.JobError{Code: "conflict", Message: "Why."}})
+		if got := f.sandfarm(t.Context(), "", "job", "show", "job_1"); !strings.Contains(got.out, want) {
+			t.Errorf("job show printed:\n%s%s", got.out, got.stderr)
+		}
+	}
+}
+
+func TestJobShowSaysThatItWasTakenOver(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	f.Routes["GET /v1/jobs/job_1"] = f.gives(http.StatusOK, wire.Job{ID: "job_1", State: "completed", Attempt: 2})
+	if got := f.sandfarm(t.Context(), "", "job", "show", "job_1"); !strings.Contains(got.out, "attempts  2: it was requeued, or another worker took it over\n") {
+		t.Errorf("job show printed:\n%s%s", got.out, got.stderr)
+	}
+}
+
+// Without hosts a sandbox would lose all of them by a slip.
+func TestAllowNeedsHostsOrNone(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	var sent string
+	f.Routes["PATCH /v1/sandboxes/sbx_1"] = func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		sent = strings.TrimSpace(string(body))
+		f.gives(200, wire.Sandbox{ID: "sbx_1"})(w, r)
+	}
+	for args, want := range map[string]string{
+		"": "", "a.example.com --none": "", "--none": `{"allow_hosts":[]}`, "a.example.com GET,HEAD": `{"allow_hosts":["a.example.com","GET,HEAD"]}`,
+	} {
+		sent = ""
+		got := f.sandfarm(t.Context(), "", append([]string{"sandbox", "allow", "sbx_1"}, strings.Fields(args)...)...)
+		if sent != want || (got.code == 2) != (want == "") {
+			t.Errorf("%q: %+v, sent %s", args, got, sent)
+		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // syncFarm is a farm with one sandbox, whose files are in memory.
@@ -105,15 +106,9 @@ func TestSyncTakesNoMoreThanCp(t *testing.T) {
 func TestSyncBothWays(t *testing.T) {
 	t.Parallel()
 	f, dir, cache := newSyncFarm(t), t.TempDir(), t.TempDir()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	write := func(name, content string) {
-		must(os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
-		must(os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
+		testbed.Must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
+		testbed.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
 	read := func(name string) string {
 		raw, err := os.ReadFile(filepath.Join(dir, name))
@@ -131,7 +126,7 @@ func TestSyncBothWays(t *testing.T) {
 	write(".git/config", "mine")
 	write("Makefile", "mine")
 	write("same", "equal")
-	must(os.Symlink("/etc/passwd", filepath.Join(dir, "link")))
+	testbed.Must(t, os.Symlink("/etc/passwd", filepath.Join(dir, "link")))
 	f.put("there", "t")
 	f.put("same", "equal")
 	f.put("../escape", "x")
@@ -159,7 +154,7 @@ func TestSyncBothWays(t *testing.T) {
 	f.put("many/2", "changed there")
 	write("many/3", "here")
 	f.put("many/3", "there")
-	must(os.Remove(filepath.Join(dir, "many/4")))
+	testbed.Must(t, os.Remove(filepath.Join(dir, "many/4")))
 	delete(f.files, "many/5")
 	write("many/6", "same change")
 	f.put("many/6", "same change")
@@ -177,7 +172,7 @@ func TestSyncBothWays(t *testing.T) {
 			t.Errorf("%q said is not %v: %s", text, want, got)
 		}
 	}
-	must(os.Remove(filepath.Join(dir, "many/3")))
+	testbed.Must(t, os.Remove(filepath.Join(dir, "many/3")))
 	if got = run("--delete"); f.files["many/4"] != "" || read("many/5") != "none" || read("many/3") != "there" || !strings.HasSuffix(got, "exit 0") {
 		t.Errorf("%v\n%s", f.files, got)
 	}

@@ -11,10 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 var topNow = time.Date(2026, 5, 1, 14, 3, 7, 0, time.UTC)
@@ -53,18 +52,14 @@ HOST    JOBS  SANDBOXES  MEMORY       CORES    GPUS          POOL  UP  SEEN    W
 host-a  5/64  2          1.5/7.5 GiB  2.0/8.0  1/3 a100, t4  2/4   3h  1s ago  wrk_1   draining (sandboxes: 2, jobs: 5)
 host-b  0/64  0          -            -        -             -     1m  0s ago  wrk_2   no engine�[2J answers
 `
-	if diff := cmp.Diff(want, plain(lines)); diff != "" {
-		t.Errorf("page (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "page", want, plain(lines))
 	var red []string
 	for _, l := range lines {
 		if l.style == "\x1b[31m" {
 			red = append(red, strings.Fields(l.text)[0])
 		}
 	}
-	if diff := cmp.Diff([]string{"gpu", "host-b"}, red); diff != "" {
-		t.Errorf("lines in red (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "lines in red", []string{"gpu", "host-b"}, red)
 }
 
 func TestTopPageOfAFarmWithoutWorkers(t *testing.T) {
@@ -134,9 +129,7 @@ func watching(t *testing.T) (b *buffer, keys chan byte, down *atomic.Bool, ended
 	}))
 	t.Cleanup(farm.Close)
 	c, err := client.New(farm.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	b, keys, ended = &buffer{pages: make(chan string, 100)}, make(chan byte), make(chan struct{})
 	ctx, stop := context.WithCancel(t.Context())
 	t.Cleanup(stop)

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
 	"github.com/sandfarm/sandfarm/api/wire"
@@ -169,9 +168,7 @@ func TestExecQuotesArguments(t *testing.T) {
 			want := wire.CommandRequest{Command: &test.want}
 			var sent wire.CommandRequest
 			decode(t, strings.TrimPrefix(f.asked()[0], "POST /v1/sandboxes/sbx_1/commands "), &sent)
-			if diff := cmp.Diff(want, sent); diff != "" {
-				t.Error(diff)
-			}
+			testbed.Diff(t, "request", want, sent)
 		})
 	}
 }
@@ -246,19 +243,13 @@ func TestPutSendsADirectoryAsTar(t *testing.T) {
 		w.WriteHeader(http.StatusCreated)
 	}
 	dir := filepath.Join(t.TempDir(), "proj")
-	if err := os.MkdirAll(filepath.Join(dir, "empty"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, os.MkdirAll(filepath.Join(dir, "empty"), 0o700))
 	put(t, filepath.Join(dir, "main.py"), "print(1)")
-	if err := os.Symlink("/etc/passwd", filepath.Join(dir, "link")); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, os.Symlink("/etc/passwd", filepath.Join(dir, "link")))
 	if got := f.sandfarm(t.Context(), "", "files", "put", "sbx_1", dir, "src/"); got.code != 0 {
 		t.Errorf("%+v", got)
 	}
-	if diff := cmp.Diff(map[string]string{"src/proj/": "", "src/proj/empty/": "", "src/proj/main.py": "print(1)"}, members); diff != "" {
-		t.Error(diff)
-	}
+	testbed.Diff(t, "members of the tar", map[string]string{"src/proj/": "", "src/proj/empty/": "", "src/proj/main.py": "print(1)"}, members)
 }
 
 func TestFilesGet(t *testing.T) {
@@ -274,9 +265,7 @@ func TestFilesGet(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	}
-	if diff := cmp.Diff(map[string]string{"a.txt": "content", "a-1.txt": "content"}, tree(t, dir)); diff != "" {
-		t.Error(diff)
-	}
+	testbed.Diff(t, "files", map[string]string{"a.txt": "content", "a-1.txt": "content"}, tree(t, dir))
 	got := f.sandfarm(t.Context(), "", "files", "get", "sbx_1", "missing.txt", dir)
 	if got.code != 1 || len(tree(t, dir)) != 2 {
 		t.Errorf("%+v left %v", got, tree(t, dir))
@@ -349,16 +338,10 @@ func TestHelp(t *testing.T) {
 	walk(root)
 	golden := filepath.Join("testdata", "help.golden")
 	if *update {
-		if err := os.MkdirAll("testdata", 0o750); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, os.MkdirAll("testdata", 0o750))
 		put(t, golden, text.String())
 	}
 	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), text.String()); diff != "" {
-		t.Errorf("the help has changed (go test -update writes it anew):\n%s", diff)
-	}
+	testbed.Must(t, err)
+	testbed.Diff(t, "the help has changed (go test -update writes it anew)", string(want), text.String())
 }
