@@ -55,19 +55,6 @@ func TestLists(t *testing.T) {
 	}
 }
 
-func TestSandboxesOfRunsEndWithThem(t *testing.T) {
-	t.Parallel()
-	f := newFarm(t)
-	now := time.Now()
-	f.Routes["GET /v1/sandboxes"] = f.gives(200, wire.List[wire.Sandbox]{Items: []wire.Sandbox{
-		{ID: "sbx_1", State: "ready", OneShot: true, CreatedAt: now, ExpiresAt: now.Add(time.Hour)}, {ID: "sbx_2", State: "closed", OneShot: true, CreatedAt: now, ClosedAt: &now},
-	}})
-	want := "ID     NAME  STATE   IMAGE  CREATED  ENDS\nsbx_1  -     ready   -      0s ago   with its run\nsbx_2  -     closed  -      0s ago   0s ago\n"
-	if got := f.sandfarm(t.Context(), "", "sandbox", "ls"); got != (outputs{0, want, ""}) {
-		t.Errorf("%+v, want %s", got, want)
-	}
-}
-
 func TestJobLsShowsOutcomes(t *testing.T) {
 	t.Parallel()
 	ok, failed := "ok", "failed"

@@ -3,7 +3,6 @@ package verbs_test
 import (
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 
@@ -12,7 +11,6 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
-	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 const (
@@ -186,14 +184,6 @@ func TestNamesOfSandboxesNameTheID(t *testing.T) {
 	}
 }
 
-func TestSSHNamesTheVerbThatRunsACommand(t *testing.T) {
-	t.Parallel()
-	got := newFarm(t).sandfarm(t.Context(), "", "ssh", "sbx_1", "ls", "a")
-	if got.code != verbs.ExitUsage || !strings.Contains(got.stderr, "sandfarm exec sbx_1 'ls a' runs one") {
-		t.Errorf("%+v", got)
-	}
-}
-
 func TestPSShowsProcessesAndJobs(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
@@ -213,20 +203,6 @@ job_2  -    install  queued   -        numpy pandas
 	if got != (outputs{0, want, ""}) || f.asked()[1] != "GET /v1/jobs?limit=200&sandbox_id=sbx_1&state=queued%2Crunning" {
 		t.Errorf("%+v asked %q", got, f.asked())
 	}
-}
-
-func TestKillEndsAProcessOrSendsASignal(t *testing.T) {
-	t.Parallel()
-	f := newFarm(t)
-	f.Routes["DELETE /v1/sandboxes/sbx_1/processes/{id}"] = f.gives(http.StatusOK, wire.Process{})
-	f.Routes["POST /v1/sandboxes/sbx_1/processes/{id}/signal"] = f.gives(http.StatusOK, wire.Process{})
-	for text, said := range map[string]string{"kill sbx_1 prc_1 42": "ended prc_1\nended 42\n", "kill sbx_1 prc_1 --signal SIGHUP": "sent SIGHUP to prc_1\n"} {
-		if got := f.sandfarm(t.Context(), "", strings.Fields(text)...); got != (outputs{0, "", said}) {
-			t.Errorf("%q: %+v", text, got)
-		}
-	}
-	want := []string{"DELETE /v1/sandboxes/sbx_1/processes/42", "DELETE /v1/sandboxes/sbx_1/processes/prc_1", `POST /v1/sandboxes/sbx_1/processes/prc_1/signal {"signal":"SIGHUP"}`}
-	testbed.Diff(t, "requests", want, slices.Sorted(slices.Values(f.asked())))
 }
 
 func TestRmSaysWhatWasRemoved(t *testing.T) {

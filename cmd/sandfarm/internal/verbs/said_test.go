@@ -69,30 +69,6 @@ func TestVerbsSayWhatTheyDid(t *testing.T) {
 	}
 }
 
-// Not every refusal of a close says that the sandbox is closing.
-func TestCloseThatIsRefused(t *testing.T) {
-	t.Parallel()
-	f := newFarm(t)
-	f.Routes["GET /v1/sandboxes/{id}"] = f.gives(http.StatusOK, wire.Sandbox{State: "starting"})
-	f.Routes["DELETE /v1/sandboxes/sbx_1"] = f.gives(http.StatusConflict, wire.Problem{Status: 409, Code: "conflict", Detail: "Not now.", RequestID: "req_1"})
-	if got := f.sandfarm(t.Context(), "", "sandbox", "close", "sbx_1"); got.code != 1 || !strings.Contains(got.stderr, "Not now.") {
-		t.Errorf("%+v", got)
-	}
-}
-
-// What is used up by sandboxes is not free again in seconds.
-func TestQuotaOfSandboxesSaysWhatHelps(t *testing.T) {
-	t.Parallel()
-	f := newFarm(t)
-	f.Routes["POST /v1/sandboxes"] = func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Retry-After", "600")
-		f.gives(http.StatusTooManyRequests, wire.Problem{Status: 429, Code: "exhausted", Detail: "The quota is used up.", RequestID: "req_1", Quota: &wire.Quota{Name: "max_sandboxes"}})(w, r)
-	}
-	if got := f.sandfarm(t.Context(), "", "sandbox", "create"); got.code != 1 || got.stderr != "sandfarm: The quota is used up. Close a sandbox that is not needed (sandfarm sandbox ls).\n" {
-		t.Errorf("%+v", got)
-	}
-}
-
 // TestRunSaysWhatItWaitsFor runs code that is queued for a while: what it waits for is said after some time, and again when it changes.
 func TestRunSaysWhatItWaitsFor(t *testing.T) {
 	t.Parallel()
@@ -130,17 +106,6 @@ func TestRunSaysWhatItWaitsFor(t *testing.T) {
 	}
 }
 
-func TestJobShowSaysWhatItWaitsFor(t *testing.T) {
-	t.Parallel()
-	f := newFarm(t)
-	f.Routes["GET /v1/jobs/job_1"] = func(w http.ResponseWriter, _ *http.Request) {
-		f.answer(w, http.StatusOK, wire.Job{ID: "job_1", State: "queued", Position: 1, Waiting: &wire.Waiting{Code: "no_worker", Message: "No worker is alive."}})
-	}
-	if got := f.sandfarm(t.Context(), "", "job", "show", "job_1"); !strings.Contains(got.out, "waits for  No worker is alive.\n") {
-		t.Errorf("job show printed:\n%s%s", got.out, got.stderr)
-	}
-}
-
 // TestErrorsAreJSON has each kind of error with --json: it is one line of JSON on stderr, and stdout is empty.
 func TestErrorsAreJSON(t *testing.T) {
 	t.Parallel()
@@ -172,19 +137,6 @@ func TestErrorsAreJSON(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestPortLink(t *testing.T) {
-	t.Parallel()
-	f := newFarm(t)
-	f.Routes["POST /v1/sandboxes/sbx_1/port-links"] = f.gives(http.StatusOK, wire.PortLink{URL: "http://farm/p/x/"})
-	for _, flags := range [][]string{nil, {"--path-style", "--expires", "1m"}} {
-		if got := f.sandfarm(t.Context(), "", append([]string{"sandbox", "port-link", "sbx_1", "80"}, flags...)...); got != (outputs{0, "http://farm/p/x/\n", ""}) {
-			t.Errorf("%+v", got)
-		}
-	}
-	want := []string{`POST /v1/sandboxes/sbx_1/port-links {"port":80,"expires_seconds":3600}`, `POST /v1/sandboxes/sbx_1/port-links {"port":80,"expires_seconds":60,"path_style":true}`}
-	testbed.Diff(t, "requests", want, f.asked())
 }
 
 // Values of secrets come from a variable or a file, for a new sandbox and for an old one, and are in no output.

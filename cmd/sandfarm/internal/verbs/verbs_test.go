@@ -13,7 +13,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
 	"github.com/sandfarm/sandfarm/api/wire"
@@ -173,24 +175,113 @@ func TestExecQuotesArguments(t *testing.T) {
 	}
 }
 
-func TestCreatePrintsTheIDAlone(t *testing.T) {
+// Each is one run of the program: what the farm answers, what is printed, and what the farm was asked.
+func TestWhatIsPrintedAndAsked(t *testing.T) {
 	t.Parallel()
-	f := newFarm(t)
-	made := wire.Created{Sandbox: wire.Sandbox{ID: "sbx_9", State: "queued"}, Job: wire.Job{ID: "job_1", State: "completed"}}
-	f.Routes["POST /v1/sandboxes"] = f.gives(http.StatusCreated, made)
-	got := f.sandfarm(t.Context(), "", "sandbox", "create", "--ttl", "1h", "--label", "a=b=c")
-	if got != (outputs{0, "sbx_9\n", ""}) || f.asked()[0] != `POST /v1/sandboxes?wait=60 {"ttl_seconds":3600,"labels":{"a":"b=c"}}` {
-		t.Errorf("%+v asked %q", got, f.asked())
-	}
-}
-
-func TestCreateThatFailsIsAnError(t *testing.T) {
-	t.Parallel()
-	f := newFarm(t)
-	made := wire.Created{Sandbox: wire.Sandbox{ID: "sbx_9"}, Job: wire.Job{ID: "job_1", State: "failed", Error: &wire.JobError{Code: "unavailable", Message: "Docker has no ttl_seconds"}}}
-	f.Routes["POST /v1/sandboxes"] = f.gives(http.StatusCreated, made)
-	if got := f.sandfarm(t.Context(), "", "sandbox", "create"); got != (outputs{1, "", "sandfarm: Docker has no --ttl. Try again later.\n"}) {
-		t.Errorf("%+v", got)
+	now := time.Now()
+	conflict := wire.Problem{Status: 409, Code: "conflict", Detail: "Not now.", RequestID: "req_1"}
+	quota := wire.Problem{Status: 429, Code: "exhausted", Detail: "The quota is used up.", RequestID: "req_1", Quota: &wire.Quota{Name: "max_sandboxes"}}
+	installed := wire.Job{ID: "job_1", Kind: "install", State: "completed", Result: &wire.Result{Install: &wire.InstallResult{
+		Packages: []wire.InstalledOne{{Name: "six", Version: "1.17", Status: "installed"}}, Stderr: "warning: slow\n",
+	}}}
+	for name, test := range map[string]struct {
+		args   string
+		routes map[string]any // bodies of answers
+		want   outputs
+		parts  []string // these are printed, among others
+		asked  []string // nil: anything
+	}{
+		"Create": {
+			args:   "sandbox create --ttl 1h --label a=b=c",
+			routes: map[string]any{"POST /v1/sandboxes": wire.Created{Sandbox: wire.Sandbox{ID: "sbx_9", State: "queued"}, Job: wire.Job{ID: "job_1", State: "completed"}}},
+			want:   outputs{0, "sbx_9\n", ""}, asked: []string{`POST /v1/sandboxes?wait=60 {"ttl_seconds":3600,"labels":{"a":"b=c"}}`},
+		},
+		"CreateFails": {
+			args:   "sandbox create",
+			routes: map[string]any{"POST /v1/sandboxes": wire.Created{Job: wire.Job{State: "failed", Error: &wire.JobError{Code: "unavailable", Message: "Docker has no ttl_seconds"}}}},
+			want:   outputs{1, "", "sandfarm: Docker has no --ttl. Try again later.\n"},
+		},
+		"QuotaOfSandboxes": { // what is used up by sandboxes is not free again in seconds
+			args: "sandbox create", routes: map[string]any{"POST /v1/sandboxes": quota},
+			want: outputs{1, "", "sandfarm: The quota is used up. Close a sandbox that is not needed (sandfarm sandbox ls).\n"},
+		},
+		"CloseIsRefused": { // not every refusal of a close says that the sandbox is closing
+			args: "sandbox close sbx_1", routes: map[string]any{"GET /v1/sandboxes/{id}": wire.Sandbox{State: "starting"}, "DELETE /v1/sandboxes/sbx_1": conflict},
+			want: outputs{code: 1}, parts: []string{"Not now."},
+		},
+		"SandboxesOfRunsEndWithThem": {
+			args: "sandbox ls",
+			routes: map[string]any{"GET /v1/sandboxes": wire.List[wire.Sandbox]{Items: []wire.Sandbox{
+				{ID: "sbx_1", State: "ready", OneShot: true, CreatedAt: now, ExpiresAt: now.Add(time.Hour)}, {ID: "sbx_2", State: "closed", OneShot: true, CreatedAt: now, ClosedAt: &now},
+			}}},
+			want: outputs{0, "ID     NAME  STATE   IMAGE  CREATED  ENDS\nsbx_1  -     ready   -      0s ago   with its run\nsbx_2  -     closed  -      0s ago   0s ago\n", ""},
+		},
+		"PortLink": {
+			args: "sandbox port-link sbx_1 80", routes: map[string]any{"POST /v1/sandboxes/sbx_1/port-links": wire.PortLink{URL: "http://farm/p/x/"}},
+			want: outputs{0, "http://farm/p/x/\n", ""}, asked: []string{`POST /v1/sandboxes/sbx_1/port-links {"port":80,"expires_seconds":3600}`},
+		},
+		"PortLinkAsAPath": {
+			args: "sandbox port-link sbx_1 80 --path-style --expires 1m", routes: map[string]any{"POST /v1/sandboxes/sbx_1/port-links": wire.PortLink{URL: "http://farm/p/x/"}},
+			want: outputs{0, "http://farm/p/x/\n", ""}, asked: []string{`POST /v1/sandboxes/sbx_1/port-links {"port":80,"expires_seconds":60,"path_style":true}`},
+		},
+		"Kill": {
+			args: "kill sbx_1 prc_1", routes: map[string]any{"DELETE /v1/sandboxes/sbx_1/processes/{id}": wire.Process{}},
+			want: outputs{0, "", "ended prc_1\n"}, asked: []string{"DELETE /v1/sandboxes/sbx_1/processes/prc_1"},
+		},
+		"KillOfTwo": {
+			args: "kill sbx_1 prc_1 42", routes: map[string]any{"DELETE /v1/sandboxes/sbx_1/processes/{id}": wire.Process{}},
+			want: outputs{0, "", "ended prc_1\nended 42\n"},
+		},
+		"Signal": {
+			args: "kill sbx_1 prc_1 --signal SIGHUP", routes: map[string]any{"POST /v1/sandboxes/sbx_1/processes/{id}/signal": wire.Process{}},
+			want: outputs{0, "", "sent SIGHUP to prc_1\n"}, asked: []string{`POST /v1/sandboxes/sbx_1/processes/prc_1/signal {"signal":"SIGHUP"}`},
+		},
+		"SSHRunsNoCommand": {args: "ssh sbx_1 ls a", want: outputs{code: verbs.ExitUsage}, parts: []string{"sandfarm exec sbx_1 'ls a' runs one"}},
+		"JobWaits": {
+			args: "job show job_1", routes: map[string]any{"GET /v1/jobs/job_1": wire.Job{ID: "job_1", State: "queued", Position: 1, Waiting: &wire.Waiting{Code: "no_worker", Message: "No worker is alive."}}},
+			parts: []string{"waits for  No worker is alive.\n"},
+		},
+		"JobHasInstalled": {args: "job get job_1", routes: map[string]any{"GET /v1/jobs/job_1": installed}, parts: []string{"six 1.17 installed", "warning: slow"}},
+		"InstallWithoutWaiting": {
+			args: "packages install sbx_1 torch --no-wait", routes: map[string]any{"POST /v1/sandboxes/{id}/packages": wire.Job{ID: "job_1", State: "queued"}},
+			want: outputs{0, "job_1\n", ""}, asked: []string{`POST /v1/sandboxes/sbx_1/packages {"packages":["torch"]}`},
+		},
+		"InstallIsRefused": {
+			args: "packages install sbx_1 git+https://x", routes: map[string]any{"POST /v1/sandboxes/{id}/packages": wire.Problem{Status: 422, Code: "invalid", Detail: "packages[0] is no name"}},
+			want: outputs{1, "", "sandfarm: package 1 is no name.\n"},
+		},
+		"AnotherVersionIsInstalled": {
+			args: "packages status sbx_1 numpy", routes: map[string]any{"GET /v1/sandboxes/sbx_1/packages/numpy": wire.Package{Name: "numpy", Status: "failed", Version: "2.5.5", Message: "No version fits."}},
+			want: outputs{code: 1}, parts: []string{"numpy 2.5.5 is still installed; the last install failed: No version fits."},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFarm(t)
+			for pattern, body := range test.routes {
+				status := http.StatusOK
+				if problem, ok := body.(wire.Problem); ok {
+					status = problem.Status
+				}
+				f.Routes[pattern] = func(w http.ResponseWriter, _ *http.Request) {
+					w.Header().Set("Retry-After", "600")
+					f.answer(w, status, body)
+				}
+			}
+			got := f.sandfarm(t.Context(), "", strings.Fields(test.args)...)
+			for _, part := range test.parts {
+				if !strings.Contains(got.out+got.stderr, part) {
+					t.Errorf("%+v, want %q", got, part)
+				}
+			}
+			if test.parts != nil {
+				got.out, got.stderr = "", ""
+			}
+			testbed.Diff(t, "what it prints", test.want, got, cmp.AllowUnexported(outputs{}))
+			if test.asked != nil {
+				testbed.Diff(t, "what it asks", test.asked, f.asked())
+			}
+		})
 	}
 }
 
