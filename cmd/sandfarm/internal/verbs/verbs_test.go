@@ -178,7 +178,7 @@ func TestExecQuotesArguments(t *testing.T) {
 // Each is one run of the program: what the farm answers, what is printed, and what the farm was asked.
 func TestWhatIsPrintedAndAsked(t *testing.T) {
 	t.Parallel()
-	now := time.Now()
+	now := time.Now().Add(-90 * time.Minute)
 	conflict := wire.Problem{Status: 409, Code: "conflict", Detail: "Not now.", RequestID: "req_1"}
 	quota := wire.Problem{Status: 429, Code: "exhausted", Detail: "The quota is used up.", RequestID: "req_1", Quota: &wire.Quota{Name: "max_sandboxes"}}
 	installed := wire.Job{ID: "job_1", Kind: "install", State: "completed", Result: &wire.Result{Install: &wire.InstallResult{
@@ -212,9 +212,9 @@ func TestWhatIsPrintedAndAsked(t *testing.T) {
 		"SandboxesOfRunsEndWithThem": {
 			args: "sandbox ls",
 			routes: map[string]any{"GET /v1/sandboxes": wire.List[wire.Sandbox]{Items: []wire.Sandbox{
-				{ID: "sbx_1", State: "ready", OneShot: true, CreatedAt: now, ExpiresAt: now.Add(time.Hour)}, {ID: "sbx_2", State: "closed", OneShot: true, CreatedAt: now, ClosedAt: &now},
+				{ID: "sbx_1", State: "ready", OneShot: true, CreatedAt: now, ExpiresAt: now}, {ID: "sbx_2", State: "closed", OneShot: true, CreatedAt: now, ClosedAt: &now},
 			}}},
-			want: outputs{0, "ID     NAME  STATE   IMAGE  CREATED  ENDS\nsbx_1  -     ready   -      0s ago   with its run\nsbx_2  -     closed  -      0s ago   0s ago\n", ""},
+			want: outputs{0, "ID     NAME  STATE   IMAGE  CREATED  ENDS\nsbx_1  -     ready   -      1h ago   with its run\nsbx_2  -     closed  -      1h ago   1h ago\n", ""},
 		},
 		"PortLink": {
 			args: "sandbox port-link sbx_1 80", routes: map[string]any{"POST /v1/sandboxes/sbx_1/port-links": wire.PortLink{URL: "http://farm/p/x/"}},
