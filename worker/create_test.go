@@ -3,11 +3,10 @@ package worker
 import (
 	"context"
 	"errors"
-	"strconv"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/testbed"
@@ -27,9 +26,8 @@ func TestCreateIsRetriedWhileTheEngineIsSilent(t *testing.T) {
 	if !b.Fake.Dropped("images/json") {
 		t.Error("the engine was not asked again")
 	}
-	if got, s := b.Job(job), b.Sandbox(box); got.State != farm.JobFailed || s.State != farm.SandboxFailed { // the fake creates no containers
-		t.Errorf("job %s, error %+v, sandbox %s, reason %q", got.State, got.Error, s.State, s.Reason)
-	}
+	b.JobIs(job, farm.JobFailed) // the fake creates no containers
+	b.SandboxIs(box, farm.SandboxFailed)
 }
 
 // After its timeout the create waits in its queue for an engine.
@@ -40,10 +38,8 @@ func TestCreateIsRequeuedWhenTheEngineStaysSilent(t *testing.T) {
 	w := b.worker()
 	job, box := b.Creation(farm.KindCreate)
 	b.Fake.Close()
-	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
-	if got, s := b.Job(job), b.Sandbox(box); got.State != farm.JobQueued || s.State != farm.SandboxQueued {
-		t.Errorf("job %s, error %+v, sandbox %s, reason %q", got.State, got.Error, s.State, s.Reason)
-	}
+	b.done(w, job, farm.JobQueued)
+	b.SandboxIs(box, farm.SandboxQueued)
 }
 
 // full is an engine that places containers itself, and has no room.
@@ -62,26 +58,19 @@ func TestCreateWaitsForRoomOfTheEngine(t *testing.T) {
 	now := time.Now()
 	w.now = func() time.Time { return now } // the pause does not end on its own
 	job, box := b.Creation(farm.KindCreate)
-	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
-	if got, s := b.Job(job), b.Sandbox(box); got.State != farm.JobQueued || s.State != farm.SandboxQueued || s.Node != "" || s.Generation != 2 {
+	if got, s := b.done(w, job, farm.JobQueued), b.Sandbox(box); s.State != farm.SandboxQueued || s.Node != "" || s.Generation != 2 {
 		t.Errorf("job %s, error %+v, sandbox %s on %q, generation %d", got.State, got.Error, s.State, s.Node, s.Generation)
 	}
 	if w.placement.Accepts(farm.QueueCPU) {
 		t.Error("creates are not paused")
 	}
-	said := false
-	for _, e := range b.Events(job) {
-		said = said || e.Progress != nil && e.Progress.Message == "0/3 nodes are available. The sandbox waits for room."
-	}
-	if !said {
-		t.Error("nobody says why")
+	if message := b.Progress(job); !strings.Contains(message, "0/3 nodes are available. The sandbox waits for room.") {
+		t.Errorf("the progress event says %q", message)
 	}
 	b.deps.Engine = b.Engine
 	again := b.worker()
 	workertest.Must(t, again.handle(t.Context(), workertest.Task(job)))
-	if got := b.Job(job); got.State != farm.JobFailed { // the fake creates no containers
-		t.Errorf("with room: job %s, error %+v", got.State, got.Error)
-	}
+	b.JobIs(job, farm.JobFailed) // the fake creates no containers
 }
 
 // A start that ends while the engine creates the container leaves no container: whoever is last removes it. It used to stay until the
@@ -97,8 +86,7 @@ func TestContainerOfAnEndedStartIsRemoved(t *testing.T) {
 			w := b.worker()
 			w.node.UseIdentity(workertest.Node, "agent")
 			job, box := b.Creation(farm.KindCreate)
-			handled := make(chan error, 1)
-			go func() { handled <- w.handle(t.Context(), workertest.Task(job)) }()
+			handled := b.begin(w, job)
 			<-begun
 			switch end {
 			case "cancel":
@@ -132,16 +120,16 @@ func TestContainerOfAStoppedWorkerStays(t *testing.T) {
 	w := b.worker()
 	w.node.UseIdentity(workertest.Node, "agent")
 	job, box := b.Creation(farm.KindCreate)
-	handled := make(chan error, 1)
-	go func() { handled <- w.handle(t.Context(), workertest.Task(job)) }()
+	handled := b.begin(w, job)
 	<-begun
 	w.stop(node.ErrStopping)
 	workertest.Must(t, <-handled)
 	w.background.Wait() // it does not wait for the engine
 	release()
 	testbed.Until(t, "the engine has created the container", func() bool { return b.Fake.Created() == 1 })
-	if s := b.Sandbox(box); s.State != farm.SandboxStarting || !b.Fake.Has(box.ID) {
-		t.Errorf("sandbox %s, container exists: %v", s.State, b.Fake.Has(box.ID))
+	b.SandboxIs(box, farm.SandboxStarting)
+	if got := b.JobIs(job, farm.JobRunning); got.GracefulRequeues != 1 || !b.Fake.Has(box.ID) {
+		t.Errorf("%d requeues do not count as crashes, container exists: %v", got.GracefulRequeues, b.Fake.Has(box.ID))
 	}
 }
 
@@ -150,11 +138,7 @@ func (b *bundle) ofGeneration(box farm.Ref, generation int) {
 	b.T.Helper()
 	s := b.Sandbox(box)
 	s.Generation, s.ExpiresAt = generation, time.Now().Add(time.Hour)
-	labels := node.Labels(s)
-	labels[engine.LabelGeneration] = strconv.Itoa(generation)
-	labels[engine.LabelNamespace], labels[engine.LabelSandbox], labels[engine.LabelNode], labels[engine.LabelTenant] = "test", box.ID, workertest.Node, box.Tenant
-	b.Fake.SetLabels(box.ID, labels)
-	b.Fake.Put(box.ID, true)
+	b.label(s)
 }
 
 // The engine has the container of a later generation than the record of a create: Redis was restored from a snapshot that is older than the
@@ -180,8 +164,7 @@ func TestCreateIsFencedByTheContainerOfALaterGeneration(t *testing.T) {
 	}
 	workertest.Must(t, b.Store.RemoveWorker(t.Context(), w.id))
 	next := b.worker()
-	workertest.Must(t, next.handle(t.Context(), workertest.Task(job)))
-	if j, s := b.Job(job), b.Sandbox(box); j.State != farm.JobCompleted || s.State != farm.SandboxReady || s.Generation != 2 || !b.Fake.Has(box.ID) {
+	if j, s := b.done(next, job, farm.JobCompleted), b.Sandbox(box); s.State != farm.SandboxReady || s.Generation != 2 || !b.Fake.Has(box.ID) {
 		t.Errorf("after the next attempt: job %s, error %+v, sandbox %+v, container exists: %v", j.State, j.Error, s, b.Fake.Has(box.ID))
 	}
 }
@@ -202,19 +185,20 @@ func TestReconcileComparesGenerations(t *testing.T) {
 		"newer, lost":     {states: []farm.SandboxState{farm.SandboxStarting, farm.SandboxLost}, container: 2, state: farm.SandboxLost, generation: 1},
 		"same":            {states: []farm.SandboxState{farm.SandboxStarting, farm.SandboxReady}, container: 1, state: farm.SandboxReady, generation: 1, kept: true},
 		"earlier":         {states: []farm.SandboxState{farm.SandboxStarting}, container: 1, state: farm.SandboxStarting, generation: 2, moved: true},
+		"earlier, queued": {container: 1, state: farm.SandboxQueued, generation: 2, moved: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
 			w := b.worker()
 			job, box := b.Creation(farm.KindCreate)
-			claim, err := b.Store.Claim(t.Context(), job, w.id)
-			workertest.Must(t, err)
+			claim := b.Claim(job, w.id)
 			if c.moved {
 				b.Move(box, farm.SandboxStarting)
 				b.Requeue(job, store.Requeue{Attempt: claim.Job.Attempt, Elsewhere: true})
-				_, err := b.Store.Claim(t.Context(), job, w.id)
-				workertest.Must(t, err)
+				if len(c.states) > 0 {
+					b.Claim(job, w.id)
+				}
 			}
 			b.Move(box, c.states...)
 			b.ofGeneration(box, c.container)

@@ -4,16 +4,13 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"net"
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -54,11 +51,9 @@ func TestAgentGetsAChangedDeadlineAtOnce(t *testing.T) {
 	b := setup(t)
 	w, box := b.worker(), b.Ready()
 	got := deadlinesOf(t, w, box)
-	cancels, err := b.Store.Cancels(t.Context())
-	workertest.Must(t, err)
-	w.background.Go(func() { w.watchCancels(cancels) })
+	b.watchCancels(w)
 	ttl, name := 7200, "new"
-	_, err = b.Store.UpdateSandbox(t.Context(), box, store.SandboxPatch{Name: &name})
+	_, err := b.Store.UpdateSandbox(t.Context(), box, store.SandboxPatch{Name: &name})
 	workertest.Must(t, err)
 	_, err = b.Store.UpdateSandbox(t.Context(), box, store.SandboxPatch{TTLSeconds: &ttl})
 	workertest.Must(t, err)
@@ -106,9 +101,7 @@ func TestSandboxThatEndedItselfIsExpired(t *testing.T) {
 			if s := b.Sandbox(box); s.State != farm.SandboxExpired || s.Reason != "Its time was up." || b.Fake.Has(box.ID) {
 				t.Errorf("sandbox is %s (%s), container there: %v", s.State, s.Reason, b.Fake.Has(box.ID))
 			}
-			if got := b.Job(job); got.State != farm.JobCanceled {
-				t.Errorf("the job is %s: %+v", got.State, got.Error)
-			}
+			b.JobIs(job, farm.JobCanceled)
 		})
 	}
 }
@@ -134,25 +127,6 @@ func TestCancelDuringTheClaim(t *testing.T) {
 	}
 }
 
-// lostClaim is a Redis whose answer to a claim is lost: the claim is made, and the worker never hears of it.
-type lostClaim struct{ lost atomic.Bool }
-
-func (l *lostClaim) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (l *lostClaim) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (l *lostClaim) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if strings.HasPrefix(cmd.Name(), "eval") && err == nil && l.lost.CompareAndSwap(true, false) {
-			cmd.SetErr(workertest.ErrTest)
-			return workertest.ErrTest
-		}
-		return err
-	}
-}
-
 // A claim reached Redis, and its answer was lost, as while Redis was away. The record says that the worker runs the job, and the worker lives:
 // a task that is delivered to the other worker of the node is dropped. The job used to hang there, and blocked its sandbox. Now it is free
 // when both workers have sent two heartbeats without it, and the code runs once.
@@ -160,7 +134,7 @@ func TestJobThatNobodyHasIsContinued(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	first, second, box := b.worker(), b.worker(), b.Ready()
-	hook := &lostClaim{}
+	hook := &lostAnswer{}
 	first.store = b.StoreBehind(hook)
 	b.agent(box, first, second)
 	beat := func() {
@@ -172,12 +146,11 @@ func TestJobThatNobodyHasIsContinued(t *testing.T) {
 	}
 	beat()
 	job, behind := b.Command(box, `echo x >> runs; cat runs`), b.Command(box, `echo behind`)
-	hook.lost.Store(true)
-	if err := first.handle(t.Context(), workertest.Task(job)); !errors.Is(err, workertest.ErrTest) {
+	hook.arg = job.ID
+	if err := first.handle(t.Context(), workertest.Task(job)); !errors.Is(err, net.ErrClosed) {
 		t.Fatalf("the worker whose claim was not answered gave %v", err)
 	}
-	workertest.Must(t, second.handle(t.Context(), workertest.Task(job)))
-	if got := b.Job(job); got.State != farm.JobRunning || got.Worker != first.id {
+	if got := b.done(second, job, farm.JobRunning); got.Worker != first.id {
 		t.Fatalf("the job is %s, of worker %s", got.State, got.Worker)
 	}
 	for range 3 {
@@ -188,14 +161,10 @@ func TestJobThatNobodyHasIsContinued(t *testing.T) {
 	if got := b.Job(job); got.State != farm.JobRunning || got.Worker == first.id || got.GracefulRequeues != 0 {
 		t.Fatalf("the job is %s, of worker %s, %d attempts do not count as crashes", got.State, got.Worker, got.GracefulRequeues)
 	}
-	workertest.Must(t, second.handle(t.Context(), workertest.Task(job)))
-	if got := b.Job(job); got.State != farm.JobCompleted || got.Result.Command.Commands[0].Stdout != "x\n" {
+	if got := b.done(second, job, farm.JobCompleted); got.Result.Command.Commands[0].Stdout != "x\n" {
 		t.Fatalf("the job is %s, result %+v", got.State, got.Result)
 	}
-	workertest.Must(t, second.handle(t.Context(), workertest.Task(behind)))
-	if got := b.Job(behind); got.State != farm.JobCompleted {
-		t.Errorf("the job behind it is %s", got.State)
-	}
+	b.done(second, behind, farm.JobCompleted)
 }
 
 // A heartbeat lists the jobs that the worker runs, with their attempts, and those that it is claiming.
@@ -204,8 +173,7 @@ func TestHeartbeatListsTheJobs(t *testing.T) {
 	b := setup(t)
 	w, box := b.worker(), b.Ready()
 	w.registered.Store(true)
-	claim, err := b.Store.Claim(t.Context(), b.Command(box, "true"), w.id)
-	workertest.Must(t, err)
+	claim := b.Claim(b.Command(box, "true"), w.id)
 	claiming := farm.Ref{Tenant: workertest.Tenant, ID: "job_claiming"}
 	w.jobs.claimed(w.jobs.reserve(claim.Job.Ref()), claim)
 	w.jobs.reserve(claiming)

@@ -1,18 +1,15 @@
 package worker
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/node"
@@ -46,9 +43,7 @@ func TestCommandFromTaskToRecord(t *testing.T) {
 	if b.Stdout(job) != "out\n" {
 		t.Fatalf("events say %q", b.Stdout(job))
 	}
-	if s := b.Sandbox(box); s.State != farm.SandboxReady {
-		t.Fatalf("sandbox is %s behind the job", s.State)
-	}
+	b.SandboxIs(box, farm.SandboxReady)
 }
 
 // A worker that stops leaves its job running, and the next worker adds the rest of the output: every line appears once.
@@ -58,8 +53,7 @@ func TestTakeoverKeepsEveryLineOnce(t *testing.T) {
 	first, second, box := b.worker(), b.worker(), b.Ready()
 	a := b.agent(box, first, second)
 	job := b.Command(box, `i=0; while [ $i -lt 40 ]; do echo line $i; i=$((i+1)); while [ $i = 20 ] && [ ! -e go ]; do sleep 0.02; done; done; echo x >> runs; rm go`)
-	handled := make(chan error, 1)
-	go func() { handled <- first.handle(t.Context(), workertest.Task(job)) }()
+	handled := b.begin(first, job)
 	testbed.Until(t, "some lines are events", func() bool { return strings.Contains(b.Stdout(job), "line 5\n") })
 	first.stop(node.ErrStopping)
 	testbed.Must(t, <-handled)
@@ -98,11 +92,9 @@ func TestTaskDeliveredTwiceRunsOnce(t *testing.T) {
 	w, box := b.worker(), b.Ready()
 	b.agent(box, w)
 	job := b.Command(box, `echo began; while [ ! -e go ]; do sleep 0.02; done`)
-	handled := make(chan error, 1)
-	go func() { handled <- w.handle(t.Context(), workertest.Task(job)) }()
+	handled := b.begin(w, job)
 	testbed.Until(t, "the command has begun", func() bool { return b.Stdout(job) == "began\n" })
-	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
-	if got := b.Job(job); got.State != farm.JobRunning || got.Attempt != 1 {
+	if got := b.done(w, job, farm.JobRunning); got.Attempt != 1 {
 		t.Fatalf("the second task made the job %s, attempt %d", got.State, got.Attempt)
 	}
 	c, err := w.node.Connect(t.Context(), b.Sandbox(box))
@@ -110,9 +102,7 @@ func TestTaskDeliveredTwiceRunsOnce(t *testing.T) {
 	_, err = c.Write(t.Context(), "go", strings.NewReader("now"))
 	workertest.Must(t, err)
 	workertest.Must(t, <-handled)
-	if got := b.Job(job); got.State != farm.JobCompleted {
-		t.Fatalf("the job is %s", got.State)
-	}
+	b.JobIs(job, farm.JobCompleted)
 	if jobs, _ := w.jobs.count(); jobs != 0 || w.jobs.reserve(job) == nil {
 		t.Fatal("the job is still active")
 	}
@@ -123,14 +113,11 @@ func TestCancelEndsRunningCommandAndKeepsItsOutput(t *testing.T) {
 	b := setup(t)
 	w, box := b.worker(), b.Ready()
 	b.agent(box, w)
-	cancels, err := b.Store.Cancels(t.Context())
-	workertest.Must(t, err)
-	w.background.Go(func() { w.watchCancels(cancels) })
+	b.watchCancels(w)
 	job := b.Command(box, `echo before; exec sleep 60`)
-	handled := make(chan error, 1)
-	go func() { handled <- w.handle(t.Context(), workertest.Task(job)) }()
+	handled := b.begin(w, job)
 	testbed.Until(t, "the command has begun", func() bool { return b.Stdout(job) == "before\n" })
-	_, err = w.dispatch.Cancel(t.Context(), job)
+	_, err := w.dispatch.Cancel(t.Context(), job)
 	workertest.Must(t, err)
 	workertest.Must(t, <-handled)
 	if got := b.Job(job); got.State != farm.JobCanceled || got.Result.Command.Commands[0].Stdout != "before\n" || got.Error != nil {
@@ -158,8 +145,7 @@ func TestGoneContainerLosesJobAndSandbox(t *testing.T) {
 	w, box := b.worker(), b.Ready()
 	b.agent(box, w)
 	job, waiting := b.Command(box, `echo began; exec sleep 60`), b.Command(box, `echo never`)
-	handled := make(chan error, 1)
-	go func() { handled <- w.handle(t.Context(), workertest.Task(job)) }()
+	handled := b.begin(w, job)
 	testbed.Until(t, "the command has begun", func() bool { return b.Stdout(job) == "began\n" })
 	b.Fake.Put(box.ID, false)
 	c, err := w.node.Connect(t.Context(), b.Sandbox(box))
@@ -173,22 +159,7 @@ func TestGoneContainerLosesJobAndSandbox(t *testing.T) {
 	if s := b.Sandbox(box); s.State != farm.SandboxLost || b.Fake.Has(box.ID) {
 		t.Fatalf("sandbox is %s, container there: %v", s.State, b.Fake.Has(box.ID))
 	}
-	if got := b.Job(waiting); got.State != farm.JobLost {
-		t.Fatalf("the job behind it is %s", got.State)
-	}
-}
-
-func TestCallbackTasksNeedNoRecord(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	w := b.worker()
-	call := workertest.Task(farm.Ref{Tenant: workertest.Tenant, ID: "job_x"})
-	call.Type, call.Try = queue.TypeCallback, queue.Try{Number: 1, Max: 2, RetryIn: time.Second}
-	w.deps.Callback = func(context.Context, farm.Ref) error { return workertest.ErrTest }
-	if err := w.deliver(t.Context(), call); !errors.Is(err, workertest.ErrTest) {
-		t.Fatalf("callback gave %v", err)
-	}
-	workertest.Must(t, w.handle(t.Context(), workertest.Task(call.Ref))) // the task of an unknown job is done
+	b.JobIs(waiting, farm.JobLost)
 }
 
 // Sizes come from an untrusted agent. A negative size used to crash the process.
@@ -202,8 +173,7 @@ func TestFileOfNegativeSizeLosesTheSandbox(t *testing.T) {
 	}))
 	join(t, w, box, func() *client.Client { return c })
 	job := b.Accept(farm.KindFile, box.ID, &farm.Request{File: &farm.FileRequest{Op: farm.FileRead, Path: "a"}}, func(a *store.Accept) { a.Job.Inline = true })
-	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
-	if got := b.Job(job); got.State != farm.JobLost || b.Sandbox(box).State != farm.SandboxLost {
+	if got := b.done(w, job, farm.JobLost); b.Sandbox(box).State != farm.SandboxLost {
 		t.Fatalf("job %s, sandbox %s", got.State, b.Sandbox(box).State)
 	}
 }

@@ -8,11 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/execution"
-	"github.com/sandfarm/sandfarm/worker/node"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
@@ -85,22 +83,9 @@ func TestHeartbeatNoticesLostRecords(t *testing.T) {
 			lose(b, w, workers[0])
 			workertest.Must(t, w.beat(t.Context()))
 			w.background.Wait()
-			if s := b.Sandbox(box); s.State != farm.SandboxReady {
-				t.Errorf("the sandbox is %s", s.State)
-			}
+			b.SandboxIs(box, farm.SandboxReady)
 		})
 	}
-}
-
-// contained makes a ready sandbox with a container that carries its record.
-func (b *bundle) contained(w *Worker) farm.Ref {
-	b.T.Helper()
-	box := b.Ready()
-	labels := node.Labels(b.Sandbox(box))
-	labels[engine.LabelNamespace], labels[engine.LabelSandbox], labels[engine.LabelNode], labels[engine.LabelTenant] = "test", box.ID, w.node.ID(), box.Tenant
-	b.Fake.SetLabels(box.ID, labels)
-	b.Fake.Put(box.ID, true)
-	return box
 }
 
 // A worker learns by its heartbeat that its node is drained, and says so in the same one.

@@ -20,12 +20,9 @@ func TestCloseCancelsRunningAndWaitingJobs(t *testing.T) {
 	b := setup(t)
 	w, box := b.worker(), b.Ready()
 	b.agent(box, w)
-	cancels, err := b.Store.Cancels(t.Context())
-	workertest.Must(t, err)
-	w.background.Go(func() { w.watchCancels(cancels) })
+	b.watchCancels(w)
 	background := b.Accept(farm.KindCommand, box.ID, &farm.Request{Command: &farm.CommandRequest{Commands: []string{"echo began; exec sleep 60"}, Background: true}}, nil)
-	handled := make(chan error, 1)
-	go func() { handled <- w.handle(t.Context(), workertest.Task(background)) }()
+	handled := b.begin(w, background)
 	testbed.Until(t, "the command has begun", func() bool { return b.Stdout(background) == "began\n" })
 	waiting := b.Command(box, "echo never")
 	closing := b.CloseJob(box)
@@ -34,17 +31,13 @@ func TestCloseCancelsRunningAndWaitingJobs(t *testing.T) {
 	if got := b.Job(background); got.State != farm.JobCanceled || got.Result == nil || got.Result.Command.Commands[0].Stdout != "began\n" {
 		t.Errorf("the running job is %s, result %+v", got.State, got.Result)
 	}
-	if got := b.Job(waiting); got.State != farm.JobCanceled {
-		t.Errorf("the waiting job is %s", got.State)
-	}
+	b.JobIs(waiting, farm.JobCanceled)
 	for _, job := range []farm.Ref{background, waiting} {
 		if got := b.Job(job); got.Error == nil || got.Error.Code != farm.CodeConflict || got.Error.Message != execution.ClosedMessage {
 			t.Errorf("the caller of a job whose sandbox was closed gets %+v", got.Error)
 		}
 	}
-	if got := b.Job(closing); got.State != farm.JobCompleted {
-		t.Errorf("the close job is %s: %+v", got.State, got.Error)
-	}
+	b.JobIs(closing, farm.JobCompleted)
 	if s := b.Sandbox(box); s.State != farm.SandboxClosed || b.Fake.Has(box.ID) {
 		t.Errorf("sandbox is %s, container exists: %v", s.State, b.Fake.Has(box.ID))
 	}
@@ -56,8 +49,7 @@ func TestFailedCreateLeavesTheCloseJob(t *testing.T) {
 	b := setup(t)
 	w := b.worker()
 	job, box := b.Creation(farm.KindCreate)
-	claim, err := b.Store.Claim(t.Context(), job, w.id)
-	workertest.Must(t, err)
+	claim := b.Claim(job, w.id)
 	b.Move(box, farm.SandboxStarting)
 	b.Fake.Put(box.ID, true)
 	closing := b.CloseJob(box)
@@ -68,13 +60,10 @@ func TestFailedCreateLeavesTheCloseJob(t *testing.T) {
 	if b.Fake.Has(box.ID) {
 		t.Error("the container still exists")
 	}
-	if got := b.Job(closing); got.State != farm.JobQueued {
-		t.Fatalf("the close job is %s", got.State)
-	}
-	_, err = w.finish(t.Context(), r, execution.Outcome{State: farm.JobCanceled})
+	b.JobIs(closing, farm.JobQueued)
+	_, err := w.finish(t.Context(), r, execution.Outcome{State: farm.JobCanceled})
 	workertest.Must(t, err)
-	workertest.Must(t, w.handle(t.Context(), workertest.Task(closing)))
-	if got, s := b.Job(closing), b.Sandbox(box); got.State != farm.JobCompleted || s.State != farm.SandboxClosed {
+	if got, s := b.done(w, closing, farm.JobCompleted), b.Sandbox(box); s.State != farm.SandboxClosed {
 		t.Errorf("close job %s, sandbox %s", got.State, s.State)
 	}
 }
@@ -85,8 +74,7 @@ func TestFailedCreateEndsWaitingJobsWithAReason(t *testing.T) {
 	w := b.worker()
 	job, box := b.Creation(farm.KindCreate)
 	waiting := b.Command(box, "true")
-	workertest.Must(t, w.handle(t.Context(), workertest.Task(job))) // the fake engine has no images
-	if got := b.Job(job); got.State != farm.JobFailed || got.Error == nil {
+	if got := b.done(w, job, farm.JobFailed); got.Error == nil {
 		t.Fatalf("job %s, error %+v", got.State, got.Error)
 	}
 	if s := b.Sandbox(box); s.State != farm.SandboxFailed || s.Reason == "" {
@@ -97,26 +85,13 @@ func TestFailedCreateEndsWaitingJobsWithAReason(t *testing.T) {
 	}
 }
 
-func TestStoppingWorkerEndsNothing(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	w := b.worker()
-	job, box := b.Creation(farm.KindCreate)
-	w.stop(node.ErrStopping)
-	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
-	if got, s := b.Job(job), b.Sandbox(box); got.State != farm.JobRunning || got.GracefulRequeues != 1 || s.State.Final() {
-		t.Fatalf("job %s, spared %d, sandbox %s", got.State, got.GracefulRequeues, s.State)
-	}
-}
-
 // If the container of a closing sandbox is removed while jobs run in it, they are cancelled, not lost.
 func TestJobOfAClosingSandboxIsNotLost(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	w, box := b.worker(), b.Ready()
 	job := b.Command(box, "true")
-	claim, err := b.Store.Claim(t.Context(), job, w.id)
-	workertest.Must(t, err)
+	claim := b.Claim(job, w.id)
 	closing := b.CloseJob(box)
 	v := w.failure(t.Context(), claimedJob(claim), node.ErrGone)
 	if v.State != farm.JobCanceled || v.Err.Message != execution.ClosedMessage {
@@ -134,8 +109,7 @@ func TestOneShotSandboxIsClosedAfterItsJob(t *testing.T) {
 	job, box := b.Creation(farm.KindRun)
 	b.Move(box, farm.SandboxStarting, farm.SandboxReady) // as an earlier attempt left it
 	b.agent(box, w)
-	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
-	if got := b.Job(job); got.State != farm.JobCompleted || got.Result.Command.Commands[0].Stdout != "one shot\n" {
+	if got := b.done(w, job, farm.JobCompleted); got.Result.Command.Commands[0].Stdout != "one shot\n" {
 		t.Fatalf("job %s, result %+v, error %+v", got.State, got.Result, got.Error)
 	}
 	testbed.Until(t, "the sandbox is closed", func() bool { return b.Sandbox(box).State == farm.SandboxClosed })
@@ -155,14 +129,12 @@ func TestOneShotOfAnotherWorkerStaysOpen(t *testing.T) {
 	job, box := b.Creation(farm.KindRun)
 	b.Move(box, farm.SandboxStarting, farm.SandboxReady)
 	a := b.agent(box, first)
-	claim, err := b.Store.Claim(t.Context(), job, first.id)
-	workertest.Must(t, err)
+	claim := b.Claim(job, first.id)
 	r := claimedJob(claim)
 	v, err := first.perform(t.Context(), r)
 	workertest.Must(t, err)
 	workertest.Must(t, b.Store.RemoveWorker(t.Context(), first.id))
-	taken, err := b.Store.Claim(t.Context(), job, second.id)
-	workertest.Must(t, err)
+	taken := b.Claim(job, second.id)
 	if committed, err := first.finish(t.Context(), r, v); committed || err != nil {
 		t.Fatalf("a fenced worker committed: %v %v", committed, err)
 	}
@@ -189,8 +161,7 @@ func TestTakeoverOfOneShotKeepsItsFiles(t *testing.T) {
 	job, box := b.Creation(farm.KindRun)
 	b.Move(box, farm.SandboxStarting, farm.SandboxReady)
 	a := b.agent(box, w)
-	claim, err := b.Store.Claim(t.Context(), job, w.id)
-	workertest.Must(t, err)
+	claim := b.Claim(job, w.id)
 	claim.Request.Files = []farm.InputFile{{Path: "in.txt", Content: []byte("input"), Size: 5}}
 	r := claimedJob(claim)
 	content := func() string {
@@ -206,7 +177,7 @@ func TestTakeoverOfOneShotKeepsItsFiles(t *testing.T) {
 		t.Fatalf("the file holds %q", content())
 	}
 	claim.Job.Attempt = 2
-	_, err = a.Write(t.Context(), "in.txt", strings.NewReader("changed"))
+	_, err := a.Write(t.Context(), "in.txt", strings.NewReader("changed"))
 	workertest.Must(t, err)
 	workertest.Must(t, w.executions.WriteInputs(t.Context(), r.task(), claim.Sandbox)) // the code had not started
 	if content() != "input" {
@@ -227,8 +198,7 @@ func TestJobOfASandboxWithoutRecordIsRefused(t *testing.T) {
 	w, box := b.worker(), b.Ready()
 	job := b.Command(box, "true")
 	b.Redis.Del("sf:{" + workertest.Tenant + "}:sbx:" + box.ID)
-	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
-	if got := b.Job(job); got.State != farm.JobFailed || got.Error.Code != farm.CodeConflict {
+	if got := b.done(w, job, farm.JobFailed); got.Error.Code != farm.CodeConflict {
 		t.Fatalf("job %s, error %+v", got.State, got.Error)
 	}
 }

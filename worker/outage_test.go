@@ -9,7 +9,6 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 
-	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/testbed"
@@ -49,15 +48,12 @@ func TestCreateLeavesASilentEngine(t *testing.T) {
 				job, box := b.Creation(kind)
 				b.Fake.CloseClientConnections()
 				b.Fake.Close()
-				handled := make(chan error, 1)
-				go func() { handled <- w.handle(t.Context(), workertest.Task(job)) }()
+				handled := b.begin(w, job)
 				testbed.Until(t, "the sandbox is being started", func() bool { return b.Sandbox(box).State == farm.SandboxStarting })
 				workertest.Must(t, w.notePing(t.Context(), false))
 				clock.pass(timeout - time.Second)
 				workertest.Must(t, w.notePing(t.Context(), false))
-				if got := b.Job(job); got.State != farm.JobRunning {
-					t.Errorf("before the timeout the job is %s", got.State)
-				}
+				b.JobIs(job, farm.JobRunning)
 				clock.pass(time.Second)
 				workertest.Must(t, w.notePing(t.Context(), false))
 				workertest.Must(t, <-handled)
@@ -110,8 +106,7 @@ func TestClaimedMemberOfADeadEngineIsDropped(t *testing.T) {
 	w.node.Disconnect(m.ID)
 	b.Fake.CloseClientConnections()
 	b.Fake.Close()
-	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
-	if got := b.Job(job); got.State != farm.JobQueued || got.Queue != farm.QueueCPU {
+	if got := b.done(w, job, farm.JobQueued); got.Queue != farm.QueueCPU {
 		t.Errorf("job %+v", got)
 	}
 	if _, err := b.Store.Member(t.Context(), m.ID); !errors.Is(err, store.ErrNoMember) {
@@ -126,8 +121,7 @@ func TestCanceledStartOfASilentEngineEnds(t *testing.T) {
 	w := b.worker()
 	job, box := b.Creation(farm.KindCreate)
 	b.Fake.Close()
-	handled := make(chan error, 1)
-	go func() { handled <- w.handle(t.Context(), workertest.Task(job)) }()
+	handled := b.begin(w, job)
 	testbed.Until(t, "the sandbox is being started", func() bool { r := w.jobs.get(job.ID); return r != nil && r.start.Load() != nil })
 	w.jobs.get(job.ID).requestCancel()
 	workertest.Must(t, <-handled)
@@ -144,17 +138,15 @@ func TestLateStartIsFenced(t *testing.T) {
 	w := b.worker()
 	job, box := b.Creation(farm.KindCreate)
 	b.Fake.Close()
-	handled := make(chan error, 1)
-	go func() { handled <- w.handle(t.Context(), workertest.Task(job)) }()
+	handled := b.begin(w, job)
 	testbed.Until(t, "the sandbox is being started", func() bool { return b.Sandbox(box).State == farm.SandboxStarting })
 	b.Requeue(job, store.Requeue{Attempt: 1, Elsewhere: true})
 	ready := store.Move{Ref: box, To: farm.SandboxStarting, Node: "n1", Job: job.ID, Attempt: 1}
 	if _, err := b.Store.MoveSandbox(t.Context(), ready); !errors.Is(err, store.ErrFenced) {
 		t.Errorf("a step of an attempt that left the node = %v", err)
 	}
-	claim, err := b.Store.Claim(t.Context(), job, "wrk_other")
-	workertest.Must(t, err)
-	_, err = b.Store.MoveSandbox(t.Context(), store.Move{Ref: box, To: farm.SandboxStarting, Node: "n2", Job: job.ID, Attempt: claim.Job.Attempt})
+	claim := b.Claim(job, "wrk_other")
+	_, err := b.Store.MoveSandbox(t.Context(), store.Move{Ref: box, To: farm.SandboxStarting, Node: "n2", Job: job.ID, Attempt: claim.Job.Attempt})
 	workertest.Must(t, err)
 	w.jobs.get(job.ID).stopStart(errEngineSilent) // the worker notices only now
 	if err := <-handled; err != nil && !errors.Is(err, store.ErrFenced) {
@@ -165,73 +157,13 @@ func TestLateStartIsFenced(t *testing.T) {
 	}
 }
 
-// The reconciler removes the container of a sandbox whose create left the node, and no container of a sandbox that another attempt continues on
-// the same node.
-func TestReconcilerRemovesStaleContainers(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	w := b.measured(5000, 4)
-	made := func(box farm.Ref, generation string) {
-		b.Fake.Put(box.ID, true)
-		b.Fake.SetLabels(box.ID, map[string]string{
-			engine.LabelNamespace: "test", engine.LabelSandbox: box.ID, engine.LabelTenant: workertest.Tenant, engine.LabelNode: "n1", engine.LabelGeneration: generation,
-		})
-	}
-	begin := func(attempts int) (job, box farm.Ref) {
-		job, box = b.Creation(farm.KindCreate)
-		for n := range attempts {
-			if n > 0 {
-				b.Requeue(job, store.Requeue{Attempt: n})
-			}
-			_, err := b.Store.Claim(t.Context(), job, w.id)
-			workertest.Must(t, err)
-		}
-		b.Move(box, farm.SandboxStarting)
-		return job, box
-	}
-	moved, left := begin(1)
-	made(left, "1")
-	b.Requeue(moved, store.Requeue{Attempt: 1, Elsewhere: true})
-	again, back := begin(2) // left once, and claimed by the same node again
-	made(back, "1")
-	b.Requeue(again, store.Requeue{Attempt: 2, Elsewhere: true})
-	_, err := b.Store.Claim(t.Context(), again, w.id)
-	workertest.Must(t, err)
-	b.Move(back, farm.SandboxStarting)
-	_, taken := begin(2)
-	made(taken, "1")
-
-	b.Fake.Create()
-	create := func(box farm.Ref) error {
-		spec := w.node.ContainerSpec(b.Sandbox(box), farm.Image{Ref: "sandfarm/python:1"})
-		spec.Agent = "agent"
-		_, err := w.engine.Create(t.Context(), spec)
-		return err
-	}
-	if err := create(taken); err != nil || !b.Fake.Has(taken.ID) || b.Fake.Created() != 0 {
-		t.Errorf("a takeover does not use the container of an earlier attempt (%v)", err)
-	}
-	if err := create(back); err != nil || b.Fake.Created() != 1 {
-		t.Errorf("an attempt uses the container of an earlier generation (%v)", err)
-	}
-	workertest.Must(t, w.reconciler.Run(t.Context()))
-	if b.Fake.Has(left.ID) {
-		t.Error("the container of a sandbox that another node starts was not removed")
-	}
-	if !b.Fake.Has(back.ID) || !b.Fake.Has(taken.ID) {
-		t.Error("the container of an open sandbox was removed")
-	}
-}
-
 // The sandboxes of an engine that stays silent are marked as lost; an engine that answers again in time keeps them.
 func TestSilentEngineLosesItsSandboxes(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	w := b.measured(5000, 4)
-	var mu sync.Mutex
-	now := time.Now()
-	w.now = func() time.Time { mu.Lock(); defer mu.Unlock(); return now }
-	pass := func(d time.Duration) { mu.Lock(); defer mu.Unlock(); now = now.Add(d) }
+	clock := &handClock{now: time.Now()}
+	w.now = clock.read
 	box := b.Ready()
 	waiting := b.Command(box, "echo")
 	for _, up := range []bool{false, true, false} {
@@ -242,14 +174,12 @@ func TestSilentEngineLosesItsSandboxes(t *testing.T) {
 		if nodes, err := b.Store.ReportCapacity(t.Context(), "other", farm.Capacity{}); err != nil || (nodes["n1"].Capacity.MemoryMB > 0) != up {
 			t.Errorf("engine up %v, room %+v, %v", up, nodes["n1"], err)
 		}
-		pass(w.cfg.EngineTimeout - time.Second)
+		clock.pass(w.cfg.EngineTimeout - time.Second)
 	}
 	workertest.Must(t, w.notePing(t.Context(), false))
 	w.background.Wait()
-	if s := b.Sandbox(box); s.State != farm.SandboxReady {
-		t.Fatalf("before the timeout the sandbox is %s", s.State)
-	}
-	pass(time.Second)
+	b.SandboxIs(box, farm.SandboxReady)
+	clock.pass(time.Second)
 	workertest.Must(t, w.notePing(t.Context(), false))
 	w.background.Wait()
 	if s, job := b.Sandbox(box), b.Job(waiting); s.State != farm.SandboxLost || !strings.Contains(s.Reason, "does not answer") || job.State != farm.JobLost {

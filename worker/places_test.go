@@ -176,9 +176,7 @@ func TestJobRunsWhenItsPlaceIsFree(t *testing.T) {
 	}
 	leave()
 	workertest.Must(t, <-handled)
-	if got := b.Job(job); got.State != farm.JobCompleted {
-		t.Errorf("the job is %s", got.State)
-	}
+	b.JobIs(job, farm.JobCompleted)
 }
 
 // Reads, and what ends a sandbox, do not wait for a worker that is full.
@@ -194,9 +192,7 @@ func TestReadAndCloseBesideAFullWorker(t *testing.T) {
 		task := workertest.Task(job)
 		task.Aside = true
 		workertest.Must(t, w.handle(t.Context(), task))
-		if got := b.Job(job); got.State != farm.JobCompleted {
-			t.Errorf("%s is %s: %+v", got.Kind, got.State, got.Error)
-		}
+		b.JobIs(job, farm.JobCompleted)
 	}
 }
 
@@ -205,12 +201,10 @@ func TestCancelEndsTheWaitForAPlace(t *testing.T) {
 	b := setup(t)
 	w, leave := b.busy()
 	defer leave()
-	cancels, err := b.Store.Cancels(t.Context())
-	workertest.Must(t, err)
-	w.background.Go(func() { w.watchCancels(cancels) })
+	b.watchCancels(w)
 	job := b.Command(b.Ready(), "true")
 	handled := b.waits(w, job)
-	_, err = w.dispatch.Cancel(t.Context(), job)
+	_, err := w.dispatch.Cancel(t.Context(), job)
 	workertest.Must(t, err)
 	workertest.Must(t, <-handled)
 	if got := b.Job(job); got.State != farm.JobCanceled || got.Attempt != 0 {

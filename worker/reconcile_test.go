@@ -12,11 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sandfarm/sandfarm/internal/dispatch"
-	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/testbed"
-	"github.com/sandfarm/sandfarm/worker/node"
 	"github.com/sandfarm/sandfarm/worker/placement"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
@@ -78,10 +76,7 @@ func TestCloseThatFailsIsFinishedLater(t *testing.T) {
 	b.Fake.Put(box.ID, true)
 	b.Fake.BreakRemovals(true)
 	closing := b.CloseJob(box)
-	workertest.Must(t, w.handle(t.Context(), workertest.Task(closing)))
-	if got := b.Job(closing); got.State != farm.JobFailed {
-		t.Fatalf("the close job is %s", got.State)
-	}
+	b.done(w, closing, farm.JobFailed)
 	b.Fake.BreakRemovals(false)
 	workertest.Must(t, w.reconciler.Run(t.Context()))
 	if s := b.Sandbox(box); s.State != farm.SandboxClosed || b.Fake.Has(box.ID) {
@@ -122,9 +117,7 @@ func TestReconcileKeepsUsedMembers(t *testing.T) {
 	if b.Fake.Note("sbx_gone") != nil || b.Fake.Note(openBox.ID) == nil {
 		t.Error("notes and containers do not match")
 	}
-	if s := b.Sandbox(openBox); s.State != farm.SandboxReady {
-		t.Errorf("the open sandbox is %s", s.State)
-	}
+	b.SandboxIs(openBox, farm.SandboxReady)
 	w.now = workertest.In(2 * placement.ClaimGrace)
 	workertest.Must(t, w.reconciler.Run(t.Context()))
 	if b.Fake.Has(refused.ID) || !b.Fake.Has(idle.ID) || !b.Fake.Has(open.ID) {
@@ -156,6 +149,9 @@ func TestLostRecordsOfMembers(t *testing.T) {
 	if b.Fake.Has(idle.ID) || !b.Fake.Has(used.ID) {
 		t.Error("the wrong container was removed")
 	}
+	if _, err := b.Store.Sandbox(t.Context(), farm.Ref{Tenant: "", ID: idle.ID}); farm.CodeOf(err) != farm.CodeNotFound {
+		t.Errorf("a member without an owner: %v", err)
+	}
 	for range 2 { // its note names its owner from now on
 		workertest.Must(t, w.reconciler.Run(t.Context()))
 	}
@@ -168,26 +164,6 @@ func TestLostRecordsOfMembers(t *testing.T) {
 	}
 }
 
-// On a farm whose Redis keeps no data, a start restores the sandboxes of claimed members.
-func TestStartRestoresClaimedMembers(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	w := b.pooling(64<<10, "python=1")
-	used := b.member(w)
-	job, box := b.Claimed(used, nil)
-	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
-	idle := b.member(w)
-	b.Redis.FlushAll()
-	next := b.worker()
-	workertest.Must(t, next.reconciler.Run(t.Context()))
-	if s := b.Sandbox(box); s.State != farm.SandboxReady || s.Tenant != workertest.Tenant {
-		t.Errorf("adopted: %+v", s)
-	}
-	if _, err := b.Store.Sandbox(t.Context(), farm.Ref{Tenant: "", ID: idle.ID}); farm.CodeOf(err) != farm.CodeNotFound {
-		t.Errorf("a member without an owner: %v", err)
-	}
-}
-
 // Redis was restored from a snapshot that is older than a sandbox, and all workers were restarted meanwhile: the sandbox is restored from its
 // container. It used to be removed, since the snapshot had the same epoch. A container without a record is removed only behind its deadline.
 func TestSandboxNewerThanTheSnapshotIsAdopted(t *testing.T) {
@@ -197,9 +173,7 @@ func TestSandboxNewerThanTheSnapshotIsAdopted(t *testing.T) {
 	older, newer, expired := b.contained(w), b.contained(w), b.contained(w)
 	s := b.Sandbox(expired)
 	s.ExpiresAt = time.Now().Add(-time.Second)
-	labels := node.Labels(s)
-	labels[engine.LabelNamespace], labels[engine.LabelSandbox], labels[engine.LabelNode], labels[engine.LabelTenant] = "test", expired.ID, w.node.ID(), expired.Tenant
-	b.Fake.SetLabels(expired.ID, labels)
+	b.label(s)
 	for _, key := range b.Redis.Keys() {
 		if strings.HasSuffix(key, "sbx:"+newer.ID) || strings.HasSuffix(key, "sbx:"+expired.ID) {
 			b.Redis.Del(key)

@@ -184,8 +184,7 @@ func TestLostAnswerToAMove(t *testing.T) {
 	b.deps.Store = b.StoreBehind(hook)
 	w := b.worker()
 	job, box := b.Creation(farm.KindCreate)
-	claim, err := b.Store.Claim(t.Context(), job, w.id)
-	workertest.Must(t, err)
+	claim := b.Claim(job, w.id)
 	for _, to := range []farm.SandboxState{farm.SandboxStarting, farm.SandboxReady} {
 		s, err := w.move(t.Context(), store.Move{Ref: box, To: to, Node: w.node.ID(), Generation: 1, Job: job.ID, Attempt: claim.Job.Attempt})
 		if err != nil || s.State != to {
@@ -219,9 +218,7 @@ func TestLongResultWithoutAnObjectStore(t *testing.T) {
 	if c := got.Result.Command.Commands; len(c) != 1 || c[0].ExitCode != 7 || !c[0].Truncated.Stdout || len(got.Result.Notes) == 0 {
 		t.Errorf("result %+v", got.Result)
 	}
-	if s := b.Sandbox(box); s.State != farm.SandboxReady {
-		t.Errorf("the sandbox is %s behind the job", s.State)
-	}
+	b.SandboxIs(box, farm.SandboxReady)
 	if err := w.handle(t.Context(), workertest.Task(job)); err != nil && !errors.Is(err, store.ErrNotClaimable) {
 		t.Error(err)
 	}

@@ -22,15 +22,13 @@ func TestCreateWithoutRoomWaits(t *testing.T) {
 	now := time.Now()
 	w.now = func() time.Time { return now } // pauses do not end on their own
 	first, box := b.Sized(2048, 1)
-	claim, err := b.Store.Claim(t.Context(), first, w.id)
-	workertest.Must(t, err)
+	claim := b.Claim(first, w.id)
 	if ok, err := w.placement.Reserve(t.Context(), claim); err != nil || !ok {
 		t.Fatalf("place = %v, %v", ok, err)
 	}
 	b.Reserved(farm.Capacity{MemoryMB: 2048, CPUs: 1})
 	second, other := b.Sized(2048, 1)
-	workertest.Must(t, w.handle(t.Context(), workertest.Task(second)))
-	if job, s := b.Job(second), b.Sandbox(other); job.State != farm.JobQueued || job.Attempt-job.GracefulRequeues != 0 || s.State != farm.SandboxQueued || s.Node != "" {
+	if job, s := b.done(w, second, farm.JobQueued), b.Sandbox(other); job.Attempt-job.GracefulRequeues != 0 || s.State != farm.SandboxQueued || s.Node != "" {
 		t.Errorf("job %+v, sandbox %+v", job, s)
 	}
 	b.Reserved(farm.Capacity{MemoryMB: 2048, CPUs: 1})
@@ -48,8 +46,7 @@ func TestCreateWithoutRoomWaits(t *testing.T) {
 	if !w.placement.Accepts(farm.QueueCPU) {
 		t.Error("the gate stays closed")
 	}
-	claim, err = b.Store.Claim(t.Context(), second, w.id)
-	workertest.Must(t, err)
+	claim = b.Claim(second, w.id)
 	if ok, err := w.placement.Reserve(t.Context(), claim); err != nil || !ok {
 		t.Errorf("place = %v, %v", ok, err)
 	}
@@ -69,8 +66,7 @@ func TestCreateLargerThanTheHostIsLeftToOthers(t *testing.T) {
 		fits   bool
 	}{{2999, true}, {3000, true}, {3001, false}} {
 		job, _ := b.Sized(c.memory, 1)
-		claim, err := b.Store.Claim(t.Context(), job, w.id)
-		workertest.Must(t, err)
+		claim := b.Claim(job, w.id)
 		if ok, err := w.placement.Reserve(t.Context(), claim); err != nil || ok != c.fits {
 			t.Errorf("a sandbox of %d MiB: reserved %v, %v", c.memory, ok, err)
 		}
@@ -83,8 +79,7 @@ func TestCanceledCreateWithoutRoomEnds(t *testing.T) {
 	b := setup(t)
 	w := b.measured(1000, 4)
 	job, box := b.Sized(2048, 1)
-	claim, err := b.Store.Claim(t.Context(), job, w.id)
-	workertest.Must(t, err)
+	claim := b.Claim(job, w.id)
 	if _, _, err := b.Store.Cancel(t.Context(), job, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -117,10 +112,9 @@ func TestReconcileCorrectsReservations(t *testing.T) {
 	w := b.measured(5000, 4)
 	b.Fake.Put(b.Ready().ID, true) // without a size, as before reservations existed
 	job, sized := b.Sized(300, 0.5)
-	claim, err := b.Store.Claim(t.Context(), job, w.id)
-	workertest.Must(t, err)
+	claim := b.Claim(job, w.id)
 	b.Move(sized, farm.SandboxStarting, farm.SandboxReady)
-	_, err = b.Store.Finish(t.Context(), store.Finish{Ref: job, Attempt: claim.Job.Attempt, State: farm.JobCompleted})
+	_, err := b.Store.Finish(t.Context(), store.Finish{Ref: job, Attempt: claim.Job.Attempt, State: farm.JobCompleted})
 	workertest.Must(t, err)
 	b.Fake.Put(sized.ID, true)
 	_, waiting := b.Sized(200, 1)
@@ -171,9 +165,7 @@ func TestClaimSetsTheLimits(t *testing.T) {
 		s.Spec.Resources = farm.Resources{MemoryMB: 4096, CPUs: 0.5, PIDs: 99, DiskMB: 1024}
 	})
 	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
-	if s := b.Sandbox(box); s.State != farm.SandboxReady {
-		t.Fatalf("sandbox %+v", s)
-	}
+	b.SandboxIs(box, farm.SandboxReady)
 	for _, part := range []string{`"Memory":4294967296`, `"MemorySwap":4294967296`, `"NanoCpus":500000000`, `"PidsLimit":99`} {
 		if len(b.Fake.Updates()) != 1 || !strings.Contains(b.Fake.Updates()[0], part) {
 			t.Errorf("changes of limits: %v; want %s", b.Fake.Updates(), part)
@@ -189,8 +181,7 @@ func TestMemberWithoutRoomToGrowRequeuesItsCreate(t *testing.T) {
 	w := b.pooling(3000+512, "python=1")
 	m := b.member(w)
 	job, box := b.Claimed(m, func(s *farm.Sandbox) { s.Spec.Resources.MemoryMB = 8000 })
-	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
-	if j, s := b.Job(job), b.Sandbox(box); j.State != farm.JobQueued || j.Queue != farm.QueueCPU || s.State != farm.SandboxQueued || s.Node != "" || j.Attempt != j.GracefulRequeues {
+	if j, s := b.done(w, job, farm.JobQueued), b.Sandbox(box); j.Queue != farm.QueueCPU || s.State != farm.SandboxQueued || s.Node != "" || j.Attempt != j.GracefulRequeues {
 		t.Errorf("job %+v, sandbox %+v", j, s)
 	}
 	if b.Fake.Has(m.ID) {

@@ -1,12 +1,15 @@
 package worker
 
 import (
+	"context"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/store"
@@ -74,6 +77,45 @@ func (b *bundle) agent(sandbox farm.Ref, workers ...*Worker) *agenttest.Agent {
 		nodes[i] = w.node
 	}
 	return b.Agent(sandbox, nodes...)
+}
+
+// begin has a worker handle a job beside the test, and returns what the handler will give.
+func (b *bundle) begin(w *Worker, job farm.Ref) <-chan error {
+	handled := make(chan error, 1)
+	go func() { handled <- w.handle(context.WithoutCancel(b.T.Context()), workertest.Task(job)) }()
+	return handled
+}
+
+// done has a worker handle a job, which must then have a state.
+func (b *bundle) done(w *Worker, job farm.Ref, want farm.JobState) *farm.Job {
+	b.T.Helper()
+	workertest.Must(b.T, w.handle(b.T.Context(), workertest.Task(job)))
+	return b.JobIs(job, want)
+}
+
+// watchCancels lets a worker see the messages about jobs that are to end.
+func (b *bundle) watchCancels(w *Worker) {
+	b.T.Helper()
+	cancels, err := b.Store.Cancels(b.T.Context())
+	workertest.Must(b.T, err)
+	w.background.Go(func() { w.watchCancels(cancels) })
+}
+
+// contained makes a ready sandbox with a container that carries its record.
+func (b *bundle) contained(w *Worker) farm.Ref {
+	b.T.Helper()
+	box := b.Ready()
+	b.label(b.Sandbox(box))
+	return box
+}
+
+// label adds the running container of a sandbox, which carries its record as it is given.
+func (b *bundle) label(s *farm.Sandbox) {
+	labels := node.Labels(s)
+	labels[engine.LabelGeneration] = strconv.Itoa(max(s.Generation, 1))
+	labels[engine.LabelNamespace], labels[engine.LabelSandbox], labels[engine.LabelNode], labels[engine.LabelTenant] = "test", s.ID, workertest.Node, s.Tenant
+	b.Fake.SetLabels(s.ID, labels)
+	b.Fake.Put(s.ID, true)
 }
 
 // join connects a worker to a sandbox.

@@ -45,7 +45,7 @@ const (
 type Farm struct {
 	T        *testing.T
 	Log      *slog.Logger
-	Redis    *miniredis.Miniredis // nil after NewOn
+	Redis    *miniredis.Miniredis
 	Store    *store.Store
 	Dispatch *dispatch.Dispatcher
 	Blobs    *blob.Store
@@ -59,15 +59,7 @@ func New(t *testing.T) *Farm {
 	server := miniredis.RunT(t)
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
 	t.Cleanup(func() { _ = rdb.Close() })
-	b := NewOn(t, rdb)
-	b.Redis = server
-	return b
-}
-
-// NewOn is New with the Redis of a client.
-func NewOn(t *testing.T, rdb redis.UniversalClient) *Farm {
-	t.Helper()
-	b := &Farm{T: t, Log: slog.New(slog.DiscardHandler), Fake: newEngine(t)}
+	b := &Farm{T: t, Log: slog.New(slog.DiscardHandler), Redis: server, Fake: newEngine(t)}
 	var err error
 	b.Blobs, err = blob.New(blob.Config{Endpoint: s3.Endpoint(), AccessKey: "access", SecretKey: "secret-key", Bucket: "farm", Region: "us-east-1"})
 	Must(t, err)

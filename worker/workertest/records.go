@@ -86,6 +86,34 @@ func (b *Farm) Job(ref farm.Ref) *farm.Job {
 	return job
 }
 
+// JobIs ends the test if a job does not have a state.
+func (b *Farm) JobIs(ref farm.Ref, want farm.JobState) *farm.Job {
+	b.T.Helper()
+	job := b.Job(ref)
+	if job.State != want {
+		b.T.Fatalf("the %s job is %s, want %s; error %+v, result %+v", job.Kind, job.State, want, job.Error, job.Result)
+	}
+	return job
+}
+
+// SandboxIs ends the test if a sandbox does not have a state.
+func (b *Farm) SandboxIs(ref farm.Ref, want farm.SandboxState) *farm.Sandbox {
+	b.T.Helper()
+	s := b.Sandbox(ref)
+	if s.State != want {
+		b.T.Fatalf("the sandbox is %s, want %s; reason %q", s.State, want, s.Reason)
+	}
+	return s
+}
+
+// Claim claims a job for a worker.
+func (b *Farm) Claim(job farm.Ref, worker string) *store.Claim {
+	b.T.Helper()
+	claim, err := b.Store.Claim(b.T.Context(), job, worker)
+	Must(b.T, err)
+	return claim
+}
+
 // Sandbox reads a sandbox.
 func (b *Farm) Sandbox(ref farm.Ref) *farm.Sandbox {
 	b.T.Helper()
