@@ -369,13 +369,9 @@ func TestAllBut(t *testing.T) {
 func TestKubeletSeccomp(t *testing.T) {
 	t.Parallel()
 	data, err := KubeletSeccomp()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	var profile specs.LinuxSeccomp
-	if err := json.Unmarshal(data, &profile); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, json.Unmarshal(data, &profile))
 	if profile.DefaultAction != specs.ActErrno || len(profile.Architectures) != 1 {
 		t.Errorf("default action %s, architectures %v", profile.DefaultAction, profile.Architectures)
 	}

@@ -174,9 +174,7 @@ func (l *life) measure(when, id string) {
 			l.Errorf("%s: unknown key %s", when, name)
 		}
 		n, err := l.rdb.MemoryUsage(l.Context(), name, 0).Result()
-		if err != nil {
-			l.Fatal(err)
-		}
+		testbed.Must(l, err)
 		if strings.Contains(name, id) {
 			total += n
 			sizes = append(sizes, fmt.Sprintf("%s %d", name, n))
@@ -185,9 +183,7 @@ func (l *life) measure(when, id string) {
 			l.Errorf("%s: %s has %d bytes", when, name, n)
 		}
 	}
-	if err := scan.Err(); err != nil {
-		l.Fatal(err)
-	}
+	testbed.Must(l, scan.Err())
 	if total > redisBudget || total == 0 {
 		l.Errorf("%s: the job has %d bytes in Redis, want at most %d: %s", when, total, redisBudget, strings.Join(sizes, ", "))
 	}
@@ -196,9 +192,7 @@ func (l *life) measure(when, id string) {
 
 func (l *life) must(_ any, err error) {
 	l.Helper()
-	if err != nil {
-		l.Fatal(err)
-	}
+	testbed.Must(l, err)
 }
 
 // BenchmarkAccept accepts creates, and executions of one sandbox. Beside the time of a call it reports what the script costs Redis

@@ -32,9 +32,7 @@ func newMemoryWorld(t *testing.T) *memoryWorld {
 
 func (w *memoryWorld) must(_ any, err error) {
 	w.Helper()
-	if err != nil {
-		w.Fatal(err)
-	}
+	testbed.Must(w, err)
 }
 
 // job accepts a job of a tenant, in a sandbox of its own that is ready.

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -153,9 +152,7 @@ func TestMigrationIsContinued(t *testing.T) {
 		if _, err := storeAt(t, rdb).Migrate(t.Context()); err != nil {
 			t.Fatalf("after an end at command %d: %v", at, err)
 		}
-		if diff := cmp.Diff(want, contents(t, rdb)); diff != "" {
-			t.Fatalf("after an end at command %d (-at once +continued):\n%s", at, diff)
-		}
+		testbed.Diff(t, fmt.Sprintf("after an end at command %d", at), want, contents(t, rdb))
 	}
 }
 

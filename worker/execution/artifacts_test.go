@@ -161,8 +161,7 @@ func TestEventsOutliveAnOutageOfRedis(t *testing.T) {
 	x, _ := b.runner()
 	box := b.Ready()
 	job := b.Command(box, "true")
-	claim, err := b.Store.Claim(t.Context(), job, "w1")
-	workertest.Must(t, err)
+	claim := b.Claim(job, "w1")
 	e := &execution{job: claim.Job, request: claim.Request, sandbox: claim.Sandbox, collect: newCollector(claim.Job, claim.Request, x.cfg.Limits, 0, room{})}
 	workertest.Must(t, e.collect.add(start(1, 0)))
 	workertest.Must(t, e.collect.add(out(2, "kept")))

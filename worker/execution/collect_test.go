@@ -10,10 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
@@ -183,9 +182,7 @@ func TestCommandsHaveStreamsOfTheirOwn(t *testing.T) {
 	want := []farm.CommandOutcome{
 		{Command: "a", Stdout: "one", DurationMS: 5}, {Command: "b", Stdout: "two", ExitCode: 7, DurationMS: 5},
 	}
-	if diff := cmp.Diff(want, c.result().Command.Commands); diff != "" {
-		t.Fatal(diff)
-	}
+	testbed.Diff(t, "commands", want, c.result().Command.Commands)
 }
 
 func TestCollectorRefusesInvalidFrames(t *testing.T) {
@@ -285,9 +282,7 @@ func TestCommandNotesThatMemoryEndedIt(t *testing.T) {
 	workertest.Must(t, c.add(frame(1, agent.FrameFinal, agent.Outcome{
 		ExitCode: 137, OutOfMemory: true, Error: &farm.CodeError{Name: farm.ErrorOutOfMemory, Value: "limit of 64 MiB."},
 	})))
-	if diff := cmp.Diff([]string{"limit of 64 MiB."}, c.result().Notes); diff != "" {
-		t.Fatal(diff)
-	}
+	testbed.Diff(t, "notes", []string{"limit of 64 MiB."}, c.result().Notes)
 }
 
 // A job says how many files of which folder are no artifacts, whatever its agent sends.
@@ -299,9 +294,7 @@ func TestResultNotesFilesThatAreLeftOut(t *testing.T) {
 		return c.result().Notes
 	}
 	want := []string{"Files in folders of installed, derived or cached files do not become artifacts: 1204 in .venv, 2 in a b/__pycache__, 7 in other such folders. They are in the workspace."}
-	if diff := cmp.Diff(want, notes(agent.LeftOut{Folder: ".venv", Files: 1204}, agent.LeftOut{Folder: "a\nb/__pycache__", Files: 2}, agent.LeftOut{Files: 7})); diff != "" {
-		t.Errorf("notes (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "notes", want, notes(agent.LeftOut{Folder: ".venv", Files: 1204}, agent.LeftOut{Folder: "a\nb/__pycache__", Files: 2}, agent.LeftOut{Files: 7}))
 	if got := notes(agent.LeftOut{Folder: "x", Files: -1}); len(got) != 0 {
 		t.Errorf("of less than nothing: %q", got)
 	}
@@ -363,9 +356,7 @@ func TestEmptyFramesSeparateEvents(t *testing.T) {
 	for _, e := range c.take() {
 		got = append(got, e.ID+" "+e.Text)
 	}
-	if diff := cmp.Diff([]string{"2-1 ab", "4-1 c"}, got); diff != "" {
-		t.Errorf("events (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "events", []string{"2-1 ab", "4-1 c"}, got)
 }
 
 // A note is one line, whatever code has chosen of it.
@@ -373,9 +364,7 @@ func TestANoteIsOneLine(t *testing.T) {
 	t.Parallel()
 	c := &collector{}
 	c.note("A result of type %s", "a\nnote: b\r\u2028c\x1b[0m")
-	if diff := cmp.Diff([]string{"A result of type a note: b  c [0m"}, c.notes); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "notes", []string{"A result of type a note: b  c [0m"}, c.notes)
 }
 
 // What an agent says of changed files decides what is reserved and uploaded: a size that no file has made a reservation negative, and two files

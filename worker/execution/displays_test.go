@@ -2,6 +2,7 @@ package execution
 
 import (
 	"encoding/base64"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
@@ -35,9 +37,7 @@ func TestRichResultsAreBounded(t *testing.T) {
 	for i, want := range []farm.RichResult{
 		{Mime: "application/json", Data: c.rich[0].Data, More: true}, {Mime: "image/png", Data: png, More: true}, {Mime: "text/html", Artifact: c.displays[0].artifact},
 	} {
-		if diff := cmp.Diff(want, *events[i].Display); diff != "" {
-			t.Errorf("event %d (-want +got):\n%s", i, diff)
-		}
+		testbed.Diff(t, fmt.Sprintf("event %d", i), want, *events[i].Display)
 	}
 	huge := map[string]string{"text/plain": strings.Repeat("y", 10<<20)}
 	for seq := uint64(2); seq < 20; seq++ {
@@ -86,9 +86,7 @@ func TestEntriesOfADisplayedValueShareItsNumber(t *testing.T) {
 		{Display: 3, Mime: "text/html", Data: "d"},
 		{Display: 3, Mime: "text/plain", Data: "d"},
 	}
-	if diff := cmp.Diff(want, c.rich); diff != "" {
-		t.Errorf("results (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "results", want, c.rich)
 	numbers := []int{0, 0, 1, 1, 0, 0, 3, 3}
 	events := 0
 	for _, e := range c.take() {
@@ -140,15 +138,11 @@ func TestEventsSayWhenAValueIsComplete(t *testing.T) {
 		{1, "text/html", true, true, true},
 		{1, "text/plain", false, true, false},
 	}
-	if diff := cmp.Diff(want, read()); diff != "" {
-		t.Errorf("events (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "events", want, read())
 	c.displays = nil
 	workertest.Must(t, c.add(frame(c.seq+1, agent.FrameDisplay, agent.Display{Number: 3, Data: map[string]string{"image/svg+xml": "<svg/>", "text/html": large}})))
 	c.leaveOut(c.displays[0])
-	if diff := cmp.Diff([]sentDisplay{{2, "image/svg+xml", false, false, false}}, read()); diff != "" {
-		t.Errorf("events of a value of which one type was left out (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "events of a value of which one type was left out", []sentDisplay{{2, "image/svg+xml", false, false, false}}, read())
 }
 
 // An update of a value replaces the earlier value, and releases its bytes.
@@ -172,9 +166,7 @@ func TestUpdatedDisplaysReplaceTheirFormerState(t *testing.T) {
 		{Display: 1, Mime: "text/plain", Data: "still second"},
 		{Display: 2, Mime: "text/html"},
 	}
-	if diff := cmp.Diff(want, c.rich, cmpopts.IgnoreFields(farm.RichResult{}, "Artifact")); diff != "" {
-		t.Errorf("results (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "results", want, c.rich, cmpopts.IgnoreFields(farm.RichResult{}, "Artifact"))
 	for i, path := range map[int]string{1: ".output/display-3.html", 3: ".output/display-2.html"} {
 		if a := c.rich[i].Artifact; a == nil || a.Path != path || a.Size != int64(len(large)) {
 			t.Errorf("entry %d has the artifact %+v, want %s", i, a, path)
@@ -222,9 +214,7 @@ func TestPlainTextIsTheLastFormatOfAValue(t *testing.T) {
 	for _, e := range c.rich {
 		mimes = append(mimes, e.Mime)
 	}
-	if diff := cmp.Diff([]string{"text/html", "text/vnd.x", "video/mp4", "text/plain"}, mimes); diff != "" {
-		t.Errorf("formats (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "formats", []string{"text/html", "text/vnd.x", "video/mp4", "text/plain"}, mimes)
 }
 
 // An agent that is too old to number its values displays each value once.

@@ -3,6 +3,7 @@ package execution
 import (
 	"archive/tar"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
@@ -69,8 +71,7 @@ func TestCopiesOfFilesAreCharged(t *testing.T) {
 			a.Job.Inline, a.Job.Hidden = true, true
 			request.Staged = farm.StagingOf(a.Job.Ref()) + "read"
 		})
-		claim, err := b.Store.Claim(t.Context(), job, worker)
-		workertest.Must(t, err)
+		claim := b.Claim(job, worker)
 		got, err := x.File(t.Context(), Task{Claim: claim})
 		if farm.CodeOf(err) != c.code {
 			t.Errorf("%s, link %v: %+v, %v; want %q", c.path, c.link, got, err, c.code)
@@ -136,8 +137,7 @@ func TestSmallFilesTravelTogether(t *testing.T) {
 			_, err := b.Blobs.Put(t.Context(), request.Parts[0].Staged, strings.NewReader("12345"), 5, blob.PutOptions{})
 			workertest.Must(t, err)
 		})
-		claim, err := b.Store.Claim(t.Context(), job, worker)
-		workertest.Must(t, err)
+		claim := b.Claim(job, worker)
 		got, err := x.File(t.Context(), Task{Claim: claim})
 		workertest.Must(t, err)
 		if diff := cmp.Diff([]farm.FileEntry{
@@ -149,8 +149,6 @@ func TestSmallFilesTravelTogether(t *testing.T) {
 		if older {
 			want["GET /v1/files/stat"] = 2
 		}
-		if diff := cmp.Diff(want, calls); diff != "" {
-			t.Errorf("older agent %v: calls (-want +got):\n%s", older, diff)
-		}
+		testbed.Diff(t, fmt.Sprintf("older agent %v: calls", older), want, calls)
 	}
 }

@@ -86,8 +86,7 @@ func TestWholeOutputOfAnInstallJobIsAnArtifact(t *testing.T) {
 			box := b.Ready()
 			printingNpm(t, n, box, 0, size)
 			job := b.Accept(farm.KindInstall, box.ID, &farm.Request{Install: leftPad}, nil)
-			claim, err := b.Store.Claim(t.Context(), job, "w1")
-			workertest.Must(t, err)
+			claim := b.Claim(job, "w1")
 			got, err := x.Run(t.Context(), Task{Claim: claim}, claim.Sandbox, nil)
 			workertest.Must(t, err)
 			b.checkOutput(size, limit, "e", got.Result.Install.Stderr, ".output/stderr.txt", got.Result.Artifacts)
@@ -104,8 +103,7 @@ func TestWholeOutputOfPackagesOfACreateIsAnArtifact(t *testing.T) {
 			x, n := b.runner()
 			job, box := b.Creation(farm.KindCreate)
 			printingNpm(t, n, box, size, 0)
-			claim, err := b.Store.Claim(t.Context(), job, "w1")
-			workertest.Must(t, err)
+			claim := b.Claim(job, "w1")
 			claim.Request.Install = leftPad
 			installed, err := x.InstallRequested(t.Context(), Task{Claim: claim}, claim.Sandbox)
 			workertest.Must(t, err)
@@ -136,8 +134,7 @@ func TestWholeOutputOfPackagesOfARunIsAnArtifact(t *testing.T) {
 	x, n := b.runner()
 	job, box := b.Creation(farm.KindRun)
 	printingNpm(t, n, box, 0, installInline+1)
-	claim, err := b.Store.Claim(t.Context(), job, "w1")
-	workertest.Must(t, err)
+	claim := b.Claim(job, "w1")
 	claim.Request.Install = leftPad
 	task := Task{Claim: claim}
 	installed, err := x.InstallRequested(t.Context(), task, claim.Sandbox)
@@ -162,10 +159,9 @@ func TestProgressOfAnInstall(t *testing.T) {
 		x, n := b.runner()
 		job, box := b.Creation(farm.KindRun)
 		printingNpm(t, n, box, 0, 0, printed)
-		claim, err := b.Store.Claim(t.Context(), job, "w1")
-		workertest.Must(t, err)
+		claim := b.Claim(job, "w1")
 		claim.Request.Install = leftPad
-		_, err = x.InstallRequested(t.Context(), Task{Claim: claim}, claim.Sandbox)
+		_, err := x.InstallRequested(t.Context(), Task{Claim: claim}, claim.Sandbox)
 		workertest.Must(t, err)
 		var got []string
 		for _, e := range b.Events(job) {
@@ -188,8 +184,7 @@ func TestTakeoverHasTheWholeOutputOfAnInstall(t *testing.T) {
 	job, box := b.Creation(farm.KindRun)
 	const size = 2*ackBytes + 1
 	a := printingNpm(t, n, box, size, 0)
-	claim, err := b.Store.Claim(t.Context(), job, "w1")
-	workertest.Must(t, err)
+	claim := b.Claim(job, "w1")
 	claim.Request.Install = leftPad
 	installed, err := first.InstallRequested(t.Context(), Task{Claim: claim}, claim.Sandbox)
 	workertest.Must(t, err)
@@ -200,8 +195,7 @@ func TestTakeoverHasTheWholeOutputOfAnInstall(t *testing.T) {
 	b.Register("w2")
 	second, n := b.runner()
 	workertest.Must(t, n.UseConnection(t.Context(), box.ID, func() *client.Client { return agenttest.Connect(t, a.Server) }))
-	claim, err = b.Store.Claim(t.Context(), job, "w2")
-	workertest.Must(t, err)
+	claim = b.Claim(job, "w2")
 	claim.Request.Install = leftPad
 	task := Task{Claim: claim}
 	again, err := second.InstallRequested(t.Context(), task, claim.Sandbox)
@@ -228,8 +222,7 @@ func TestInstallWithoutItsOutput(t *testing.T) {
 	x.blobs = b.BrokenBlobs()
 	job, box := b.Creation(farm.KindCreate)
 	printingNpm(t, n, box, installInline+1, 0)
-	claim, err := b.Store.Claim(t.Context(), job, "w1")
-	workertest.Must(t, err)
+	claim := b.Claim(job, "w1")
 	claim.Request.Install = leftPad
 	installed, err := x.InstallRequested(t.Context(), Task{Claim: claim}, claim.Sandbox)
 	workertest.Must(t, err)

@@ -7,11 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/egressproxy"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
@@ -88,9 +87,7 @@ func TestListedPackagesAreWellFormed(t *testing.T) {
 		{Name: "long", Version: strings.Repeat("1", 1000), Manager: "pip"},
 	})
 	want := []farm.Package{{Name: "six", Version: "1.17.0", Manager: "pip"}, {Name: "@types/node", Version: "20", Manager: "npm"}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "", want, got)
 	many := make([]farm.Package, maxPackages+1)
 	for i := range many {
 		many[i] = farm.Package{Name: "p", Version: "1", Manager: "pip"}
@@ -139,9 +136,7 @@ func TestReportsOfPackagesArePlainText(t *testing.T) {
 	want := []farm.PackageOutcome{{
 		Name: "left-pad", Requested: "left-pad", Status: farm.PackageInstalled, Message: "first\nsecond [2Jthird", Why: "ab",
 	}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "", want, got)
 	if read.Notes[0] != "]0;titlex" {
 		t.Errorf("note %q", read.Notes[0])
 	}

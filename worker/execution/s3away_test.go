@@ -40,8 +40,7 @@ func TestCodeGoesOnWhenTheObjectStoreIsBack(t *testing.T) {
 	n := k.NewNode()
 	workertest.Must(t, n.UseConnection(t.Context(), k.box.ID, func() *client.Client { return agenttest.Connect(t, k.a.Server) }))
 	job := k.accept()
-	claim, err := k.Store.Claim(t.Context(), job, "wrk_a")
-	workertest.Must(t, err)
+	claim := k.Claim(job, "wrk_a")
 	x := k.runnerOn(n, k.Store, blobs)
 	away.Store(true)
 	type ended struct {

@@ -7,12 +7,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/node"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
@@ -123,12 +123,8 @@ func TestOutlineOfARequest(t *testing.T) {
 		Context: "c", Install: &farm.InstallRequest{Packages: []string{"six"}}, Execute: &farm.ExecuteRequest{Language: "python", Context: "default"},
 		Command: &farm.CommandRequest{Commands: []string{"", ""}, Cwd: "d", Background: true},
 	}
-	if diff := cmp.Diff(want, outline(r)); diff != "" {
-		t.Errorf("outline (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(whole(), r); diff != "" {
-		t.Errorf("the request has changed (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "outline", want, outline(r))
+	testbed.Diff(t, "the request has changed", whole(), r)
 }
 
 var errLate = errors.New("late")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"strings"
@@ -12,12 +13,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
@@ -263,9 +263,7 @@ func TestBudgetsOfAJobDoNotDeadlock(t *testing.T) {
 			time.Sleep(time.Hour)
 			for _, b := range []*budget.Budget{memory, staging, uploads} {
 				s := b.Stats()
-				if diff := cmp.Diff(budget.Stats{Size: s.Size, Waited: s.Waited}, s); diff != "" {
-					t.Errorf("seed %d (-want +got):\n%s", seed, diff)
-				}
+				testbed.Diff(t, fmt.Sprintf("seed %d", seed), budget.Stats{Size: s.Size, Waited: s.Waited}, s)
 			}
 		})
 	}

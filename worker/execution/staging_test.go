@@ -16,6 +16,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
@@ -99,12 +100,8 @@ func TestSnapshotHasTheWholeState(t *testing.T) {
 				workertest.Must(t, second.add(second.cut(f)))
 			}
 		}
-		if diff := cmp.Diff(first, second, same); diff != "" {
-			t.Fatalf("seed %d, snapshot before frame %d (-first +second):\n%s", seed, cut+1, diff)
-		}
-		if diff := cmp.Diff(first.result(), second.result(), same); diff != "" {
-			t.Fatalf("seed %d: results (-first +second):\n%s", seed, diff)
-		}
+		testbed.Diff(t, fmt.Sprintf("seed %d, snapshot before frame %d", seed, cut+1), first, second, same)
+		testbed.Diff(t, fmt.Sprintf("seed %d: results", seed), first.result(), second.result(), same)
 	}
 }
 
@@ -191,8 +188,7 @@ func TestManyShortFramesAreAcknowledged(t *testing.T) {
 func (b *bundle) following(x *Runner, request *farm.Request) *execution {
 	b.T.Helper()
 	job := b.Accept(farm.KindExecute, b.Ready().ID, request, nil)
-	claim, err := b.Store.Claim(b.T.Context(), job, farm.NewID("wrk_"))
-	workertest.Must(b.T, err)
+	claim := b.Claim(job, farm.NewID("wrk_"))
 	e := &execution{job: claim.Job, request: claim.Request, sandbox: claim.Sandbox}
 	x.collect(e, x.cfg.Limits, 0)
 	workertest.Must(b.T, x.resume(b.T.Context(), e, "", false))

@@ -14,6 +14,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
@@ -109,9 +110,7 @@ func TestFilesOfARunBeyondTheStorageAreLost(t *testing.T) {
 		"The storage of your tenant is full (quota max_stored_mb), so these files are lost with the sandbox of the run: small. Delete artifacts to make room.",
 		"The quota max_stored_mb of your tenant allows 1 MiB in all, less than each of these files needs, so these files are lost with the sandbox of the run: large. Make them smaller, or ask the farm's operator to raise it.",
 	}
-	if diff := cmp.Diff(want, e.collect.notes); diff != "" {
-		t.Errorf("notes (-want +got):\n%s", diff)
-	}
+	testbed.Diff(t, "notes", want, e.collect.notes)
 }
 
 // Long output that does not fit ends its upload, in the middle or before it begins; the result has head and tail, and the code runs on.

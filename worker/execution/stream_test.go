@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
@@ -93,9 +94,7 @@ func TestResultSaysWhatTheAgentDropped(t *testing.T) {
 				`Print less, write long output to a file, or send on_output_limit "continue".`,
 		},
 	}
-	if diff := cmp.Diff(want, r.Execute); diff != "" {
-		t.Error(diff)
-	}
+	testbed.Diff(t, "result", want, r.Execute)
 	notes := []string{"7 bytes of stdout were dropped from its middle: a job keeps 100 MiB of each stream (limits.max_output_mb). Write long output to a file."}
 	if diff := cmp.Diff(notes, r.Notes); diff != "" || c.state() != farm.JobCompleted {
 		t.Error(c.state(), diff)
@@ -119,9 +118,7 @@ func TestEachCommandSaysWhatWasDropped(t *testing.T) {
 	for _, one := range r.Command.Commands {
 		got = append(got, one.Dropped)
 	}
-	if diff := cmp.Diff([]farm.Dropped{{Stdout: 5, Stderr: 6}, {}, {Stdout: 1}}, got); diff != "" {
-		t.Error(diff)
-	}
+	testbed.Diff(t, "dropped bytes", []farm.Dropped{{Stdout: 5, Stderr: 6}, {}, {Stdout: 1}}, got)
 	for i, begin := range []string{"The commands were stopped because", "6 bytes of stdout were dropped", "6 bytes of stderr were dropped"} {
 		if i >= len(r.Notes) || !strings.HasPrefix(r.Notes[i], begin) {
 			t.Errorf("notes %q", r.Notes)

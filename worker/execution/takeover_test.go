@@ -15,13 +15,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/agent/server"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/node"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
@@ -180,8 +180,7 @@ func (k *takeovers) work(job farm.Ref, f *fault) (Outcome, error) {
 	k.Register(worker)
 	n := k.NewNode()
 	workertest.Must(k.T, n.UseConnection(k.T.Context(), k.box.ID, func() *client.Client { return agenttest.Connect(k.T, k.a.Server) }))
-	claim, err := k.Store.Claim(k.T.Context(), job, worker)
-	workertest.Must(k.T, err)
+	claim := k.Claim(job, worker)
 	ctx, cancel := context.WithCancelCause(k.T.Context())
 	defer cancel(nil)
 	if f.end == nil {
@@ -377,9 +376,7 @@ func TestOutputIsStoredOnce(t *testing.T) {
 	if len(got.Result.Artifacts) != 3 {
 		t.Errorf("artifacts %+v", got.Result.Artifacts)
 	}
-	if diff := cmp.Diff([]string(nil), got.Result.Notes); diff != "" {
-		t.Error(diff)
-	}
+	testbed.Diff(t, "notes", []string(nil), got.Result.Notes)
 }
 
 // The run time of a job that was taken over includes what an earlier worker followed.

@@ -37,8 +37,7 @@ func (b *bundle) wanting(p *Placer, gpu farm.GPU) *store.Claim {
 	job := &farm.Job{ID: farm.NewID(farm.JobPrefix), Tenant: workertest.Tenant, Kind: farm.KindCreate, SandboxID: box.ID, Queue: gpu.Queue()}
 	_, err := b.Store.Accept(b.T.Context(), store.Accept{Job: job, Request: &farm.Request{Sandbox: &box.Spec}, Sandbox: box})
 	workertest.Must(b.T, err)
-	claim, err := b.Store.Claim(b.T.Context(), job.Ref(), p.deps.WorkerID)
-	workertest.Must(b.T, err)
+	claim := b.Claim(job.Ref(), p.deps.WorkerID)
 	return claim
 }
 
@@ -228,7 +227,7 @@ echo "2, GPU-0c0c, NVIDIA GB10, [N/A], [N/A]"
 		{GPUDevice: farm.GPUDevice{ID: "GPU-77aa", Model: "a100-sxm4-80gb", MemoryMB: 81920}, Index: "1", Name: "NVIDIA A100-SXM4-80GB", MIG: true},
 		{GPUDevice: farm.GPUDevice{ID: "GPU-0c0c", Model: "gb10"}, Index: "2", Name: "NVIDIA GB10"},
 	}
-	testbed.Diff(t, "", want, got)
+	testbed.Diff(t, "devices", want, got)
 }
 
 func TestNoDriver(t *testing.T) {

@@ -35,8 +35,7 @@ func TestDrainedNodeTakesNothingNew(t *testing.T) {
 		t.Errorf("status = %+v", s)
 	}
 	job, _ := b.Sized(2048, 1) // it was taken off the queue just before
-	claim, err := b.Store.Claim(t.Context(), job, p.deps.WorkerID)
-	workertest.Must(t, err)
+	claim := b.Claim(job, p.deps.WorkerID)
 	if ok, err := p.Reserve(t.Context(), claim); ok || err != nil {
 		t.Errorf("a create gets room: %v, %v", ok, err)
 	}
@@ -62,8 +61,7 @@ func TestDrainedNodeResumesItsSandboxes(t *testing.T) {
 	workertest.Must(t, p.RefreshCapacity(t.Context()))
 	box := b.Ready()
 	b.Move(box, farm.SandboxHibernated)
-	claim, err := b.Store.Claim(t.Context(), b.Accept(farm.KindResume, box.ID, &farm.Request{}, nil), p.deps.WorkerID)
-	workertest.Must(t, err)
+	claim := b.Claim(b.Accept(farm.KindResume, box.ID, &farm.Request{}, nil), p.deps.WorkerID)
 	if ok, err := p.Reserve(t.Context(), claim); !ok || err != nil {
 		t.Errorf("Reserve = %v, %v", ok, err)
 	}
@@ -77,8 +75,7 @@ func TestResumeWithoutRoomPausesNoCreates(t *testing.T) {
 	p := b.measured(4096, 4)
 	box := b.Ready()
 	b.Move(box, farm.SandboxHibernated)
-	claim, err := b.Store.Claim(t.Context(), b.Accept(farm.KindResume, box.ID, &farm.Request{}, nil), p.deps.WorkerID)
-	workertest.Must(t, err)
+	claim := b.Claim(b.Accept(farm.KindResume, box.ID, &farm.Request{}, nil), p.deps.WorkerID)
 	for _, memory := range []int{4096, 5000} { // the whole node; more than it has
 		claim.Sandbox.Spec.Resources.MemoryMB = memory
 		job, _ := b.Sized(1024, 1)

@@ -67,8 +67,7 @@ func TestIdleMembersAreEvictedForCreates(t *testing.T) {
 		t.Error("the gate of creates is closed although idle members can be evicted")
 	}
 	job, _ := b.Sized(3000, 1)
-	claim, err := b.Store.Claim(t.Context(), job, p.deps.WorkerID)
-	workertest.Must(t, err)
+	claim := b.Claim(job, p.deps.WorkerID)
 	if ok, err := p.Reserve(t.Context(), claim); err != nil || !ok {
 		t.Fatalf("place = %v, %v", ok, err)
 	}
@@ -319,8 +318,7 @@ func TestAutomaticPoolGivesWay(t *testing.T) {
 
 func reserve(t *testing.T, b *bundle, p *Placer, job farm.Ref) {
 	t.Helper()
-	claim, err := b.Store.Claim(t.Context(), job, p.deps.WorkerID)
-	workertest.Must(t, err)
+	claim := b.Claim(job, p.deps.WorkerID)
 	if ok, err := p.Reserve(t.Context(), claim); err != nil || !ok {
 		t.Fatalf("Reserve = %v, %v", ok, err)
 	}

@@ -18,8 +18,7 @@ func TestSandboxOfAnotherRuntimeIsLeftToOtherNodes(t *testing.T) {
 	p.node.UseRuntimes("runc", "runsc")
 	for runtime, want := range map[string]bool{"": true, "runc": true, "runsc": true, "kata": false} {
 		job, _ := b.Sized(512, 1)
-		claim, err := b.Store.Claim(t.Context(), job, p.deps.WorkerID)
-		workertest.Must(t, err)
+		claim := b.Claim(job, p.deps.WorkerID)
 		claim.Sandbox.Spec.Runtime = runtime
 		if ok, err := p.Reserve(t.Context(), claim); ok != want || err != nil {
 			t.Errorf("Reserve for the runtime %q = %v, %v, want %v", runtime, ok, err, want)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // sent is what a reader of an ended log gets of one command, or of code.
@@ -28,9 +29,7 @@ func readSent(t *testing.T, l *Log) []sent {
 	all := []sent{{}}
 	for from := uint64(1); from <= last; {
 		frames, err := l.Next(t.Context(), from)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		for _, f := range frames {
 			now := &all[len(all)-1]
 			switch f.Type {
@@ -40,9 +39,7 @@ func readSent(t *testing.T, l *Log) []sent {
 				now.stderr = append(now.stderr, f.Payload...)
 			case agent.FrameDropped:
 				now.droppedFrames++
-				if err := json.Unmarshal(f.Payload, &now.dropped); err != nil {
-					t.Fatal(err)
-				}
+				testbed.Must(t, json.Unmarshal(f.Payload, &now.dropped))
 			case agent.FrameCommandEnd:
 				all = append(all, sent{})
 			default:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // A large frame takes the place of small ones that the reader has got, and waits for it at the first that it has not.
@@ -18,9 +19,7 @@ func TestALargeFrameDropsNothingUnread(t *testing.T) {
 			l.Append([]agent.FrameType{agent.FrameStdout, agent.FrameStderr}[i%2], bytes.Repeat([]byte{'a'}, 10))
 		}
 		done, err := l.Enter("r", 3, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		done()
 		appended := make(chan struct{})
 		go func() {
@@ -54,9 +53,7 @@ func TestReadersThatDoNotReadAreGivenUp(t *testing.T) {
 		l.Append(agent.FrameStdout, make([]byte, 10))
 		for i, name := range []string{"a", "b"} {
 			done, err := l.Enter(name, 0, 2)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testbed.Must(t, err)
 			done()
 			began := time.Now()
 			for range 3 {
@@ -93,9 +90,7 @@ func TestAReaderThatIsExpectedMissesNothing(t *testing.T) {
 			}
 			for seq := c.first; seq <= 4; seq++ {
 				done, err := l.Enter("r", seq, 1)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testbed.Must(t, err)
 				frames, err := l.Part(t.Context(), seq, 1)
 				done()
 				if err != nil || frames[0].Seq != seq || frames[0].Type == agent.FrameDropped {
@@ -118,9 +113,7 @@ func TestALogThatNobodyReads(t *testing.T) {
 			t.Errorf("a log that was never read: after %s", time.Since(began))
 		}
 		done, err := l.Enter("r", 0, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, err)
 		began = time.Now()
 		time.AfterFunc(5*after/2, done)
 		if !l.Unread(after) || time.Since(began) != 7*after/2 {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // A compressed upload larger than the sandbox's memory ended the sandbox: what was written remained when the kernel had ended the writer.
@@ -16,9 +17,7 @@ func TestUploadsEndBeforeTheMemoryIsUsedUp(t *testing.T) {
 	source := newSource(bytes.NewReader(make([]byte, 16<<20)))
 	source.memory = func() (held, bound int64) { return limit - 3*free/2 + source.n, limit }
 	file, err := os.CreateTemp(t.TempDir(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	if err := take(file, source); farm.CodeOf(err) != farm.CodeTooLarge {
 		t.Errorf("take = %v, want %s", err, farm.CodeTooLarge)
 	}
@@ -28,9 +27,7 @@ func TestUploadsEndBeforeTheMemoryIsUsedUp(t *testing.T) {
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
 	for _, name := range []string{"a", "b"} {
-		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: 8 << 20}); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Must(t, w.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: 8 << 20}))
 		if _, err := w.Write(make([]byte, 8<<20)); err != nil {
 			t.Fatal(err)
 		}
@@ -38,9 +35,7 @@ func TestUploadsEndBeforeTheMemoryIsUsedUp(t *testing.T) {
 	source = newSource(&archive)
 	source.memory = func() (held, bound int64) { return limit - 3*free/2 + source.n, limit }
 	top, err := openTree(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Must(t, err)
 	defer top.close()
 	if err := unpack(top, "d", source, nil); farm.CodeOf(err) != farm.CodeTooLarge {
 		t.Errorf("unpack = %v, want %s", err, farm.CodeTooLarge)

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -116,9 +114,7 @@ func TestAutoInstallsWhatCommandsNeed(t *testing.T) {
 	for _, p := range agenttest.Run(t, a.Client, spec).Outcome.Install {
 		status[p.Name] = string(p.Status)
 	}
-	if diff := cmp.Diff(map[string]string{"cowsay": "installed", "humanize": "installed", "no-such-package-xyzzy-77": "failed"}, status); diff != "" {
-		t.Fatal(diff)
-	}
+	testbed.Diff(t, "packages", map[string]string{"cowsay": "installed", "humanize": "installed", "no-such-package-xyzzy-77": "failed"}, status)
 	if ran := agenttest.Run(t, a.Client, agenttest.Commands("cd proj && python3 main.py")); ran.Stdout != "1,000\n" {
 		t.Errorf("ran = %+v", ran)
 	}
