@@ -92,6 +92,22 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// Each worker of a Kubernetes namespace keeps the names of the variables of all sandboxes there: they were bounded together only, at 256 KiB.
+func TestNamesOfVariablesAreBounded(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for n, code := range map[int]farm.Code{127: "", 128: "", 129: farm.CodeInvalid} {
+		body := fmt.Sprintf(`{"env":{%q:"1"}}`, strings.Repeat("N", n))
+		if code == "" {
+			get[wire.Created](b, http.StatusAccepted, "POST", "/v1/sandboxes", body)
+			continue
+		}
+		if p := b.problem(code, http.StatusUnprocessableEntity, "POST", "/v1/sandboxes", body); !strings.Contains(p.Detail, "of 129 bytes; at most 128 are allowed") || len(p.Detail) > 300 {
+			t.Errorf("a name of %d bytes: %s", n, p.Detail)
+		}
+	}
+}
+
 func make3(n int) []string {
 	out := make([]string, n)
 	for i := range out {

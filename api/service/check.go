@@ -26,6 +26,10 @@ var (
 	language    = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+#._-]{0,31}$`)
 )
 
+// maxVariableName bounds the name of an environment variable, which a secret has, too: each entry of the egress log has the names of the secrets
+// that were added, and each worker of a Kubernetes namespace keeps the names of the variables of all sandboxes there.
+const maxVariableName = 128
+
 func checkText(field, s string) error {
 	if !utf8.ValidString(s) {
 		return farm.Invalidf("%s is not UTF-8", field)
@@ -57,6 +61,8 @@ func (s *Service) checkEnv(p *problems, env map[string]string) {
 		value := env[name]
 		size += len(name) + len(value)
 		switch {
+		case len(name) > maxVariableName:
+			p.addf(strict.Pointer("/env", farm.Shorten(name)), "env holds the name %q of %d bytes; at most %d are allowed", farm.Shorten(name), len(name), maxVariableName)
 		case !envName.MatchString(name):
 			p.addf(strict.Pointer("/env", farm.Shorten(name)), "env holds the name %q: a name is letters, digits and underscores and does not begin with a digit", farm.Shorten(name))
 		case strings.ContainsRune(value, 0):

@@ -15,9 +15,6 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// maxSecretName bounds the name of a secret: each entry of the egress log has the names of those that were added.
-const maxSecretName = 128
-
 const noSecretKey = "this farm keeps no secrets: its operator sets a key in the setting secrets.key"
 
 // secrets checks the secrets of a new sandbox, whose network and hosts are in spec. Their values and the authority of their hosts are in the
@@ -41,8 +38,8 @@ func (s *Service) secrets(p *problems, r wire.CreateRequest, spec farm.SandboxSp
 	bundle, hosts, places := secret.Bundle{Values: map[string]string{}}, []string{}, map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		one, pointer := given[name], strict.Pointer("/secrets", farm.Shorten(name))
-		if len(name) > maxSecretName {
-			p.addf(pointer, "the name of the secret %q has %d bytes; at most %d are allowed", farm.Shorten(name), len(name), maxSecretName)
+		if len(name) > maxVariableName {
+			p.addf(pointer, "the name of the secret %q has %d bytes; at most %d are allowed", farm.Shorten(name), len(name), maxVariableName)
 			continue
 		}
 		if !envName.MatchString(name) {

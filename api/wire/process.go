@@ -10,7 +10,7 @@ type ProcessRequest struct {
 	Command        *string           `json:"command,omitempty" doc:"a command for the shell of the image"`
 	Argv           []string          `json:"argv,omitempty" doc:"a program and its arguments, instead of command"`
 	Cwd            string            `json:"cwd,omitempty" doc:"working directory, relative to the workspace"`
-	Env            map[string]string `json:"env,omitempty" doc:"environment of this process only"`
+	Env            map[string]string `json:"env,omitempty" doc:"environment of this process only; a name has at most 128 bytes"`
 	Name           string            `json:"name,omitempty" doc:"name of the process; need not be unique"`
 	PTY            *TerminalSize     `json:"pty,omitempty" doc:"run it on a terminal of this size; its output is all stdout then"`
 	Stdin          bool              `json:"stdin,omitempty" doc:"give it an input that POST …/stdin writes to; a terminal always has one. Otherwise its input is empty"`

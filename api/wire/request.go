@@ -10,7 +10,7 @@ type CreateRequest struct {
 	AllowHosts  []string          `json:"allow_hosts,omitempty" doc:"rules of the hosts that the network allowlist reaches, such as api.github.com, *.example.com or GET,HEAD data.example.com:8080"`
 	Secrets     map[string]Secret `json:"secrets,omitempty" doc:"headers that the proxy adds to HTTPS requests for a host, by the name of an environment variable, which gets a placeholder; code never sees the values. They need the network allowlist"`
 	Runtime     *string           `json:"runtime,omitempty" doc:"OCI runtime of the sandbox, such as runsc (gVisor), within what the operator allows; absent: the default of the tenant, or else of the image, or else of the node"`
-	Env         map[string]string `json:"env,omitempty" doc:"environment of everything in the sandbox"`
+	Env         map[string]string `json:"env,omitempty" doc:"environment of everything in the sandbox; a name has at most 128 bytes"`
 	Packages    []string          `json:"packages,omitempty" doc:"Python packages to install first, as in POST …/packages"`
 	TTLSeconds  *int              `json:"ttl_seconds,omitempty" doc:"life from now"`
 	IdleSeconds *int              `json:"idle_seconds,omitempty" doc:"life after the end of the last use; 0: no idle limit"`
@@ -53,7 +53,7 @@ type ExecuteRequest struct {
 	TimeoutSeconds *int              `json:"timeout_seconds,omitempty" doc:"seconds that the code may run" default:"300"`
 	AutoInstall    bool              `json:"auto_install,omitempty" doc:"install what the code imports and the sandbox lacks, and what the workspace's requirements.txt lists"`
 	OnOutputLimit  *string           `json:"on_output_limit,omitempty" doc:"what happens when stdout or stderr exceeds limits.max_output_mb: continue drops the middle of the output, stop ends the code" enum:"continue,stop" default:"continue"`
-	Env            map[string]string `json:"env,omitempty" doc:"environment of this execution only"`
+	Env            map[string]string `json:"env,omitempty" doc:"environment of this execution only; a name has at most 128 bytes"`
 	CallbackURL    string            `json:"callback_url,omitempty" doc:"http(s) address that gets the finished job"`
 }
 
@@ -62,7 +62,7 @@ type CommandRequest struct {
 	Command         *string           `json:"command,omitempty" doc:"one shell command or script"`
 	Commands        []string          `json:"commands,omitempty" doc:"several commands, run one after the other"`
 	Cwd             string            `json:"cwd,omitempty" doc:"working directory, relative to the workspace"`
-	Env             map[string]string `json:"env,omitempty" doc:"environment of these commands only"`
+	Env             map[string]string `json:"env,omitempty" doc:"environment of these commands only; a name has at most 128 bytes"`
 	TimeoutSeconds  *int              `json:"timeout_seconds,omitempty" doc:"seconds for all commands together" default:"300"`
 	ContinueOnError bool              `json:"continue_on_error,omitempty" doc:"continue after a command that failed"`
 	Background      bool              `json:"background,omitempty" doc:"do not block later jobs of the sandbox"`
@@ -80,7 +80,7 @@ type RunRequest struct {
 	AutoInstall    bool              `json:"auto_install,omitempty" doc:"install what the code imports and the sandbox lacks, and what the workspace's requirements.txt lists"`
 	OnOutputLimit  *string           `json:"on_output_limit,omitempty" doc:"what happens when stdout or stderr exceeds limits.max_output_mb: continue drops the middle of the output, stop ends the code" enum:"continue,stop" default:"continue"`
 	Files          []InputFile       `json:"files,omitempty" doc:"files to put into the workspace first"`
-	Env            map[string]string `json:"env,omitempty" doc:"environment of the sandbox"`
+	Env            map[string]string `json:"env,omitempty" doc:"environment of the sandbox; a name has at most 128 bytes"`
 	Network        *string           `json:"network,omitempty" doc:"what the sandbox can reach: nothing, package indexes, or these and the hosts of allow_hosts; allowlist must be enabled by the operator" enum:"none,packages,allowlist" default:"packages"`
 	AllowHosts     []string          `json:"allow_hosts,omitempty" doc:"rules of the hosts that the network allowlist reaches, as for POST /v1/sandboxes"`
 	Secrets        map[string]Secret `json:"secrets,omitempty" doc:"headers that the proxy adds to HTTPS requests for a host, as for POST /v1/sandboxes"`

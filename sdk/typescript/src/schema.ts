@@ -144,7 +144,7 @@ export interface components {
             continue_on_error?: boolean;
             /** @description working directory, relative to the workspace */
             cwd?: string;
-            /** @description environment of these commands only */
+            /** @description environment of these commands only; a name has at most 128 bytes */
             env?: {
                 [key: string]: string;
             };
@@ -189,7 +189,7 @@ export interface components {
             allow_hosts?: string[];
             /** @description http(s) address that gets the finished job */
             callback_url?: string;
-            /** @description environment of everything in the sandbox */
+            /** @description environment of everything in the sandbox; a name has at most 128 bytes */
             env?: {
                 [key: string]: string;
             };
@@ -378,7 +378,7 @@ export interface components {
              * @default default
              */
             context?: string;
-            /** @description environment of this execution only */
+            /** @description environment of this execution only; a name has at most 128 bytes */
             env?: {
                 [key: string]: string;
             };
@@ -1568,7 +1568,7 @@ export interface components {
             command?: string;
             /** @description working directory, relative to the workspace */
             cwd?: string;
-            /** @description environment of this process only */
+            /** @description environment of this process only; a name has at most 128 bytes */
             env?: {
                 [key: string]: string;
             };
@@ -1744,7 +1744,7 @@ export interface components {
             callback_url?: string;
             /** @description the code */
             code: string;
-            /** @description environment of the sandbox */
+            /** @description environment of the sandbox; a name has at most 128 bytes */
             env?: {
                 [key: string]: string;
             };
