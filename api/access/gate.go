@@ -87,20 +87,16 @@ func (g *Gate) Enter(ctx context.Context, tenant, id string, header http.Header)
 	if !ok || quotas.RequestsPerMinute < 0 && quotas.MaxConnections < 0 {
 		return leave, nil
 	}
-	rate := float64(quotas.RequestsPerMinute)
+	var got store.Admitted
 	if blocked > 0 {
-		use := farm.QuotaUse{Name: farm.QuotaRequests, Limit: rate, Used: rate, RetryAfter: blocked}
-		rateHeaders(header, quotas.RequestsPerMinute, 0, blocked)
-		g.refused(use.Name)
-		return leave, farm.QuotaError(use, 1)
+		err = beyondRate(quotas, blocked)
+	} else {
+		got, err = g.store.Admit(ctx, tenant, id, quotas)
 	}
-	got, err := g.store.Admit(ctx, tenant, id, quotas)
-	if e, ok := errors.AsType[*farm.Error](err); ok && e.Quota != nil {
-		if e.Quota.RetryAfter > 0 {
-			g.block(tenant, quotas, e.Quota.RetryAfter)
-			rateHeaders(header, quotas.RequestsPerMinute, 0, e.Quota.RetryAfter)
+	if use := g.refusal(tenant, quotas, err, blocked <= 0); use != nil {
+		if use.RetryAfter > 0 {
+			rateHeaders(header, quotas.RequestsPerMinute, 0, use.RetryAfter)
 		}
-		g.refused(e.Quota.Name)
 		return leave, err
 	}
 	if err != nil {
@@ -120,19 +116,43 @@ func (g *Gate) Enter(ctx context.Context, tenant, id string, header http.Header)
 // More admits further requests, which one request that was admitted holds, such as the jobs of a batch or the cells of a WebSocket. It returns how many of them are, and if these are fewer,
 // beside it the refusal of the others: CodeExhausted, with the quota.
 func (g *Gate) More(ctx context.Context, tenant string, requests int) (int, error) {
-	quotas, _, ok := g.quotas(ctx, tenant)
+	quotas, blocked, ok := g.quotas(ctx, tenant)
 	if !ok || quotas.RequestsPerMinute < 0 || requests < 1 {
 		return requests, nil
 	}
-	admitted, err := g.store.AdmitMore(ctx, tenant, requests, quotas)
-	if e, ok := errors.AsType[*farm.Error](err); ok && e.Quota != nil {
-		g.refused(e.Quota.Name)
+	admitted, err := 0, error(nil)
+	if blocked > 0 {
+		err = beyondRate(quotas, blocked)
+	} else {
+		admitted, err = g.store.AdmitMore(ctx, tenant, requests, quotas)
+	}
+	if g.refusal(tenant, quotas, err, blocked <= 0 && admitted == 0) != nil {
 		return admitted, err
 	}
 	if err != nil {
 		g.log.WarnContext(ctx, "further requests are not counted against their tenant's quotas", "tenant", tenant, "error", err)
 	}
 	return requests, nil
+}
+
+// beyondRate refuses a request of a tenant whose every request is beyond the rate for a while.
+func beyondRate(quotas farm.Quotas, blocked time.Duration) error {
+	rate := float64(quotas.RequestsPerMinute)
+	return farm.QuotaError(farm.QuotaUse{Name: farm.QuotaRequests, Limit: rate, Used: rate, RetryAfter: blocked}, 1)
+}
+
+// refusal counts the refusal of a request by a quota, and returns the quota; nil: err is no refusal. block: until its RetryAfter every request of
+// the tenant is refused, which is remembered.
+func (g *Gate) refusal(tenant string, quotas farm.Quotas, err error, block bool) *farm.QuotaUse {
+	e, ok := errors.AsType[*farm.Error](err)
+	if !ok || e.Quota == nil {
+		return nil
+	}
+	if block && e.Quota.RetryAfter > 0 {
+		g.block(tenant, quotas, e.Quota.RetryAfter)
+	}
+	g.refused(e.Quota.Name)
+	return e.Quota
 }
 
 // rateHeaders sets the headers of draft-ietf-httpapi-ratelimit-headers-10: the policy is the quota in 60 seconds, and left requests are

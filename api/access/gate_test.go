@@ -23,6 +23,7 @@ type counts struct {
 	quotas              farm.Quotas
 	answer              store.Admitted
 	err                 error
+	more                int // how many AdmitMore admits
 	reads, admits, ends int
 	renewed             []map[string][]string
 }
@@ -45,7 +46,7 @@ func (c *counts) AdmitMore(_ context.Context, _ string, requests int, _ farm.Quo
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.admits++
-	return requests, c.err
+	return min(requests, c.more), c.err
 }
 
 func (c *counts) EndConnection(context.Context, string, string) error {
@@ -141,6 +142,42 @@ func TestBeyondTheRate(t *testing.T) {
 		time.Sleep(2500 * time.Millisecond)
 		if _, err := g.Enter(t.Context(), "acme", "later", h); err != nil {
 			t.Errorf("when the next request is allowed: %v", err)
+		}
+	})
+}
+
+// What Enter and More are refused counts for both: each message of a WebSocket beyond the rate was a call of Redis. A batch of which some are
+// admitted says nothing of the next request.
+func TestFurtherRequestsBeyondTheRate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		refused := 0
+		c := &counts{
+			quotas: quotas(20, -1), more: 2,
+			err: farm.QuotaError(farm.QuotaUse{Name: farm.QuotaRequests, Limit: 20, Used: 20, RetryAfter: 2500 * time.Millisecond}, 1),
+		}
+		g := access.NewGate(access.GateConfig{Store: c, Refused: func(farm.QuotaName) { refused++ }})
+		defer g.Close()
+		if n, err := g.More(t.Context(), "acme", 5); n != 2 || farm.CodeOf(err) != farm.CodeExhausted {
+			t.Errorf("of a batch of 5: %d, %v", n, err)
+		}
+		c.set(func() { c.more = 0 })
+		for i := range 50 {
+			n, err := g.More(t.Context(), "acme", 1)
+			if e, ok := errors.AsType[*farm.Error](err); n != 0 || !ok || e.Quota == nil || e.Quota.RetryAfter != 2500*time.Millisecond {
+				t.Fatalf("message %d: %d, %v", i, n, err)
+			}
+		}
+		if _, err := g.Enter(t.Context(), "acme", "req", http.Header{}); farm.CodeOf(err) != farm.CodeExhausted {
+			t.Errorf("a request beside them: %v", err)
+		}
+		if c.admits != 2 || refused != 52 {
+			t.Errorf("Redis was asked %d times and %d refusals were counted; want 2 and 52", c.admits, refused)
+		}
+		c.set(func() { c.err, c.more = nil, 1 })
+		time.Sleep(2500 * time.Millisecond)
+		if n, err := g.More(t.Context(), "acme", 1); n != 1 || err != nil {
+			t.Errorf("when the next is allowed: %d, %v", n, err)
 		}
 	})
 }
