@@ -158,13 +158,14 @@ func TestAuditOfToolsWithoutJobs(t *testing.T) {
 		}
 		process := f.tool("start_process", in("command", "exec sleep 1000"), bearer("run")...).field("process_id")
 		f.tool("get_port_url", in("port", 80), bearer("run")...)
-		f.tool("stop_process", in("process_id", process), bearer("run")...)
-		f.tool("stop_process", in("process_id", process), bearer("run")...) // there is none
+		for range 3 { // it ends, is forgotten, and is not found
+			f.tool("stop_process", in("process_id", process), bearer("run")...)
+		}
 		f.tool("start_process", in("command", "true"), bearer("read")...)   // without the scope
 		f.tool("close_sandbox", in(), bearer("read")...)                    // without the scope
 		f.do("POST", "/mcp/tools/create_sandbox", "{}", bearer("read")...)  // without the scope, and over HTTP
-		got := f.audited("tenant=acme", 8)
-		if len(got) != 8 {
+		got := f.audited("tenant=acme", 9)
+		if len(got) != 9 {
 			t.Fatalf("%d entries: %+v", len(got), got)
 		}
 		for i, want := range []wire.AuditEntry{
@@ -172,6 +173,7 @@ func TestAuditOfToolsWithoutJobs(t *testing.T) {
 			{Route: "POST /mcp", Status: http.StatusForbidden},
 			{Route: "POST /mcp", Status: http.StatusForbidden},
 			{Route: "POST /mcp", Status: http.StatusNotFound, SandboxID: box, Subject: process},
+			{Route: "POST /mcp", Status: http.StatusOK, SandboxID: box, Subject: process},
 			{Route: "POST /mcp", Status: http.StatusOK, SandboxID: box, Subject: process},
 			{Route: "POST /mcp", Status: http.StatusOK, SandboxID: box},
 			{Route: "POST /mcp", Status: http.StatusOK, SandboxID: box, Subject: process},
