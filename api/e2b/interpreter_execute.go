@@ -86,7 +86,7 @@ func (i *interpreter) execute(c *gin.Context, box Box) error {
 	h.Set("Cache-Control", "no-cache")
 	h.Set("X-Accel-Buffering", "no")
 	c.Status(http.StatusOK)
-	s := &stream{out: rest.NewDeadlineWriter(c), service: i.service, now: i.now}
+	s := &stream{out: c.Writer, service: i.service, now: i.now}
 	if err := s.follow(ctx, events); err != nil || ctx.Err() != nil {
 		i.cancel(ctx, box, out.Job.ID)
 		panic(http.ErrAbortHandler) // nothing more can be said: what is missing must not look like an end
@@ -97,7 +97,7 @@ func (i *interpreter) execute(c *gin.Context, box Box) error {
 
 // follow passes on the events of a job until its last one. An error means that the caller is gone, or that the events cannot be read.
 func (s *stream) follow(ctx context.Context, events *service.Events) error {
-	if err := s.out.Flush(); err != nil { // the SDKs wait for the headers only for a while
+	if err := rest.Send(s.out, nil); err != nil { // the SDKs wait for the headers only for a while
 		return err
 	}
 	for {
@@ -152,7 +152,7 @@ func (i *interpreter) cancel(ctx context.Context, box Box, id string) {
 
 // stream writes the lines of one execution.
 type stream struct {
-	out     *rest.DeadlineWriter
+	out     http.ResponseWriter
 	service *service.Service
 	now     func() time.Time
 
@@ -173,7 +173,7 @@ func (s *stream) send() error {
 	if s.text.Len() == 0 {
 		return nil
 	}
-	err := s.out.Send(s.text.Bytes())
+	err := rest.Send(s.out, s.text.Bytes())
 	s.text = bytes.Buffer{}
 	return err
 }

@@ -90,7 +90,7 @@ func (d *Gateway) RPC(prefix string) Handler {
 			defer budget.LeaveCore(ctx) // at the latest: see decoded
 			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
 		}
-		handler.ServeHTTP(&streamed{ResponseWriter: c.Writer, ctx: ctx, paced: rest.NewDeadlineWriter(c)}, r)
+		handler.ServeHTTP(&streamed{c.Writer, ctx}, r)
 		return nil
 	}
 }
@@ -103,21 +103,17 @@ func boxOf(ctx context.Context) Box {
 	return box
 }
 
-// streamed writes an answer, each piece within the stall timeout.
+// streamed writes an answer.
 type streamed struct {
 	gin.ResponseWriter
-	ctx   context.Context // of the request
-	paced *rest.DeadlineWriter
+	ctx context.Context // of the request
 }
 
 // Write implements io.Writer. It gives back the core of a message that could not be decoded: the caller may read slowly.
 func (s *streamed) Write(p []byte) (int, error) {
 	budget.LeaveCore(s.ctx)
-	return s.paced.Write(p)
+	return s.ResponseWriter.Write(p)
 }
-
-// Flush sends what is buffered. The next write tells if the caller has left.
-func (s *streamed) Flush() { _ = s.paced.Flush() }
 
 // failures turns errors of the farm into those of Connect.
 type failures struct{ log *slog.Logger }

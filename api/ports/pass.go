@@ -52,7 +52,7 @@ func (s *Server) servePort(c *gin.Context, port *service.Port, v View) {
 		c.Request.Body = readCloser{rest.Body(c), c.Request.Body}
 	}
 	v.Fail = func(err error) { s.refuse(c, portError(c.Request.Context(), port.Number, err)) }
-	s.proxy.Serve(portWriter{c.Writer, rest.NewDeadlineWriter(c)}, c.Request, Target{Key: port.Key, Port: port.Number, Dial: port.Dial}, v)
+	s.proxy.Serve(c.Writer, c.Request, Target{Key: port.Key, Port: port.Number, Dial: port.Dial}, v)
 }
 
 // portError says of an error that it is the sandbox's: 502.
@@ -75,18 +75,6 @@ type readCloser struct {
 	io.Reader
 	io.Closer
 }
-
-// portWriter writes an answer, each piece within the stall timeout.
-type portWriter struct {
-	gin.ResponseWriter
-	paced *rest.DeadlineWriter
-}
-
-// Write implements io.Writer.
-func (w portWriter) Write(p []byte) (int, error) { return w.paced.Write(p) }
-
-// FlushError sends what is buffered.
-func (w portWriter) FlushError() error { return w.paced.Flush() }
 
 // hideKeys removes the farm's keys and tokens from a request to a server in a sandbox, wherever its sender has put them: in a header, alone or
 // with a scheme, or in the query. Who has a key may do everything that its tenant may.

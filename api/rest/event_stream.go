@@ -11,7 +11,7 @@ import (
 )
 
 // EventStream is an answer of server-sent events.
-type EventStream struct{ out *DeadlineWriter }
+type EventStream struct{ out http.ResponseWriter }
 
 // OpenEventStream sends the headers and a first comment, so that the caller knows that the stream is open. An error
 // means that the caller has disconnected.
@@ -21,8 +21,18 @@ func OpenEventStream(c *gin.Context, comment string) (*EventStream, error) {
 	h.Set("Cache-Control", "no-cache")
 	h.Set("X-Accel-Buffering", "no")
 	c.Status(http.StatusOK)
-	s := &EventStream{out: NewDeadlineWriter(c)}
-	return s, s.out.Send([]byte(": " + comment + "\n\n"))
+	return &EventStream{c.Writer}, Send(c.Writer, []byte(": "+comment+"\n\n"))
+}
+
+// Send writes a part of an answer, and sends it now. A client that takes nothing of it for a while has left, see httpserver.Config.
+func Send(w http.ResponseWriter, part []byte) error {
+	if _, err := w.Write(part); err != nil {
+		return fmt.Errorf("write answer: %w", err)
+	}
+	if err := http.NewResponseController(w).Flush(); err != nil {
+		return fmt.Errorf("flush answer: %w", err)
+	}
+	return nil
 }
 
 // Send sends events, or a keep-alive comment if there are none. An error means that the caller has disconnected.
@@ -34,5 +44,5 @@ func (s *EventStream) Send(events []wire.Event) error {
 	if len(events) == 0 {
 		text.WriteString(": still here\n\n")
 	}
-	return s.out.Send(text.Bytes())
+	return Send(s.out, text.Bytes())
 }

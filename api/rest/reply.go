@@ -35,7 +35,7 @@ func WriteJSON(c *gin.Context, status int, contentType string, v any) {
 	h.Set("Content-Type", contentType)
 	h.Set("Content-Length", strconv.Itoa(text.Len()))
 	c.Status(status)
-	_ = NewDeadlineWriter(c).Send(text.Bytes()) // on an error the caller has left
+	_, _ = c.Writer.Write(text.Bytes()) // on an error the caller has left
 }
 
 // encode appends a value as JSON, on a core of its tenant's if the request holds many bytes: what it answers with is charged. It panics on a value that
@@ -51,26 +51,28 @@ func encode(ctx context.Context, text *bytes.Buffer, v any) {
 	}
 }
 
+// listChunk is how much of a list is written at once.
+const listChunk = 64 << 10
+
 // ReplyList answers with an object whose only field is a list, and writes the items as they come, so that a long list is never in memory
 // whole. It stops when the caller has left.
 func ReplyList(c *gin.Context, status int, field string, items iter.Seq[any]) {
 	c.Writer.Header().Set("Content-Type", "application/json; charset=utf-8")
 	c.Status(status)
-	w := NewDeadlineWriter(c)
 	text := bytes.NewBufferString(`{"` + field + `":[`)
 	separator := ""
 	for item := range items {
 		text.WriteString(separator)
 		separator = ","
 		encode(c.Request.Context(), text, item)
-		if text.Len() < writeChunk {
+		if text.Len() < listChunk {
 			continue
 		}
-		if err := w.Send(text.Bytes()); err != nil {
+		if _, err := c.Writer.Write(text.Bytes()); err != nil {
 			return
 		}
 		*text = bytes.Buffer{} // an item may be large
 	}
 	text.WriteString("]}\n")
-	_ = w.Send(text.Bytes()) // on an error the caller has left
+	_, _ = c.Writer.Write(text.Bytes()) // on an error the caller has left
 }

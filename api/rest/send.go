@@ -36,9 +36,8 @@ func SendWhole(c *gin.Context, content io.Reader, length int64) error {
 	defer hold.Release()
 	MarkCompressed(c)
 	c.Status(http.StatusOK)
-	out := NewDeadlineWriter(c)
-	n, err := writeGzip(out, content)
-	return sent(n, length, err, out)
+	n, err := writeGzip(c.Writer, content)
+	return sent(c, n, length, err)
 }
 
 // SendContent sends content as it is.
@@ -47,15 +46,14 @@ func SendContent(c *gin.Context, status int, content io.Reader, length int64) er
 		c.Header("Content-Length", strconv.FormatInt(length, 10))
 	}
 	c.Status(status)
-	out := NewDeadlineWriter(c)
-	n, err := io.Copy(out, content)
-	return sent(n, length, err, out)
+	n, err := io.Copy(struct{ io.Writer }{c.Writer}, content) // content is no file, which the kernel could send
+	return sent(c, n, length, err)
 }
 
 // sent ends an answer. One that is not complete must break off, so that the caller does not mistake it for the whole.
-func sent(n, length int64, err error, out *DeadlineWriter) error {
+func sent(c *gin.Context, n, length int64, err error) error {
 	if err == nil {
-		err = out.Flush()
+		err = Send(c.Writer, nil)
 	}
 	if err == nil && length >= 0 && n != length {
 		err = fmt.Errorf("%d bytes instead of %d", n, length)

@@ -36,8 +36,7 @@ func SendZip(c *gin.Context, content io.Reader) error {
 	}
 	defer hold.Release()
 	c.Status(http.StatusOK)
-	out := NewDeadlineWriter(c)
-	return sent(0, -1, writeZip(out, tar.NewReader(content), hold), out)
+	return sent(c, 0, -1, writeZip(c.Writer, tar.NewReader(content), hold))
 }
 
 func writeZip(to io.Writer, from *tar.Reader, hold *budget.Hold) error {
