@@ -30,7 +30,7 @@ func (s *Service) open(ctx context.Context, tenant, id string) (*farm.Sandbox, e
 		return nil, err
 	}
 	if !box.State.Accepts() {
-		return nil, farm.Conflictf("Sandbox %s is %s and accepts no more work.", id, box.State)
+		return nil, farm.NoMoreWork(id, box.State)
 	}
 	return box, nil
 }

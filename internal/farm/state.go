@@ -114,5 +114,10 @@ func (s SandboxState) Accepts() bool {
 	}
 }
 
+// NoMoreWork is the error of work for a sandbox whose state does not accept it.
+func NoMoreWork(id string, state SandboxState) error {
+	return Conflictf("Sandbox %s is %s and accepts no more work. Create a new one.", id, state)
+}
+
 // Reachable reports whether a sandbox in this state has an agent that can be asked for processes.
 func (s SandboxState) Reachable() bool { return s == SandboxReady || s == SandboxBusy }
