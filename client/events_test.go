@@ -52,7 +52,7 @@ func TestEventsResumeAfterABrokenConnection(t *testing.T) {
 	got, err := read(t, c, "")
 	testbed.Must(t, err)
 	want := []string{`1-1 stdout {"text":"a"}`, `2-1 stdout {"text":"b"}`, `9-1 state {"state":"completed"}`}
-	testbed.Diff(t, "", want, got)
+	testbed.Diff(t, "events", want, got)
 	testbed.Diff(t, "Last-Event-ID", []string{"", "1-1", "1-1"}, asked)
 }
 

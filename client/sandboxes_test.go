@@ -3,6 +3,7 @@ package client_test
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -63,66 +64,74 @@ func TestInstallSendsTheNamesAndGivesTheJob(t *testing.T) {
 	if uri != "POST /v1/sandboxes/sbx_1/packages?wait=20" || key == "" {
 		t.Errorf("asked %q with the key %q", uri, key)
 	}
-	testbed.Diff(t, "", request, asked)
+	testbed.Diff(t, "request", request, asked)
 }
 
-func TestPackagesListsThem(t *testing.T) {
+// Each method asks for its route, escapes names, and returns what the farm answers.
+func TestRoutes(t *testing.T) {
 	t.Parallel()
-	want := []wire.Package{{Name: "numpy", Status: "installed", Version: "2.3.5", Manager: "pip"}, {Name: "left-pad", Status: "installing", JobID: "job_1", Manager: "npm"}}
-	var uri string
-	c := setup(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		uri = r.URL.RequestURI()
-		reply(t, w, http.StatusOK, wire.Items[wire.Package]{Items: want})
-	}))
-	got, err := c.Packages(t.Context(), "sbx_1")
-	if err != nil || uri != "/v1/sandboxes/sbx_1/packages" {
-		t.Errorf("%v, asked %q", err, uri)
+	ctx := t.Context()
+	acme, drained, installed := wire.Tenant{Name: "acme"}, wire.Drain{State: "drained"}, wire.Package{Name: "numpy", Status: "installed", Version: "2.3.5"}
+	request, change := wire.TenantRequest{MaxGPUs: new(0)}, wire.TenantChange{Set: wire.TenantRequest{MaxGPUs: new(0)}, Default: []string{"max_cpus"}}
+	ofPackage := func(name string, opts ...client.CallOption) func(*client.Client) (any, error) {
+		return func(c *client.Client) (any, error) { return c.Package(ctx, "sbx_1", name, opts...) }
 	}
-	testbed.Diff(t, "", want, got)
-}
-
-func TestPackageEscapesTheName(t *testing.T) {
-	t.Parallel()
-	tests := map[string]struct{ name, want string }{
-		"Plain": {"numpy", "numpy"},
-		"Scope": {"@types/node", "@types%2Fnode"},
-		"Dots":  {"../../jobs", "..%2F..%2Fjobs"},
-		"Query": {"a?b#c", "a%3Fb%23c"},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var uri string
-			c := setup(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				uri = r.RequestURI
-				reply(t, w, http.StatusOK, wire.Package{Name: test.name, Status: "not_found"})
-			}))
-			got, err := c.Package(t.Context(), "sbx_1", test.name)
-			if err != nil || got.Status != "not_found" || uri != "/v1/sandboxes/sbx_1/packages/"+test.want {
-				t.Errorf("%+v, %v, asked %q", got, err, uri)
+	for want, test := range map[string]struct {
+		answer any
+		call   func(*client.Client) (any, error)
+	}{
+		"GET /v1/usage ":                                         {wire.Usage{Tenant: "acme"}, func(c *client.Client) (any, error) { return c.Usage(ctx, 0) }},
+		"GET /v1/tenants/acme/usage?days=7 ":                     {wire.Usage{Tenant: "acme"}, func(c *client.Client) (any, error) { return c.TenantUsage(ctx, "acme", 7) }},
+		"GET /v1/tenants/acme ":                                  {acme, func(c *client.Client) (any, error) { return c.Tenant(ctx, "acme") }},
+		`PUT /v1/tenants/acme {"max_gpus":0}`:                    {acme, func(c *client.Client) (any, error) { return c.SetTenant(ctx, "acme", request) }},
+		"GET /v1/nodes/n1/drain ":                                {drained, func(c *client.Client) (any, error) { return c.NodeDrain(ctx, "n1") }},
+		"DELETE /v1/nodes/n1/drain ":                             {nil, func(c *client.Client) (any, error) { return nil, c.EndNodeDrain(ctx, "n1") }},
+		"POST /v1/sandboxes/sbx_1/restart ":                      {wire.Job{ID: "job_1"}, func(c *client.Client) (any, error) { return c.Restart(ctx, "sbx_1") }},
+		"GET /v1/sandboxes/sbx_1/packages/numpy ":                {installed, ofPackage("numpy")},
+		"GET /v1/sandboxes/sbx_1/packages/@types%2Fnode ":        {installed, ofPackage("@types/node")},
+		"GET /v1/sandboxes/sbx_1/packages/..%2F..%2Fjobs ":       {installed, ofPackage("../../jobs")},
+		"GET /v1/sandboxes/sbx_1/packages/a%3Fb%23c ":            {installed, ofPackage("a?b#c")},
+		"GET /v1/sandboxes/sbx_1/packages/left-pad?manager=npm ": {installed, ofPackage("left-pad", client.WithManager("npm"))},
+		`POST /v1/sandboxes/sbx_1/restart {"context":"b"}`: {wire.Job{ID: "job_1"}, func(c *client.Client) (any, error) {
+			return c.Restart(ctx, "sbx_1", client.WithKernel("b"))
+		}},
+		`PATCH /v1/tenants/acme {"set":{"max_gpus":0},"default":["max_cpus"]}`: {acme, func(c *client.Client) (any, error) {
+			return c.ChangeTenant(ctx, "acme", change)
+		}},
+		`POST /v1/nodes/AB:CD%2F1/drain {"idle":"close"}`: {drained, func(c *client.Client) (any, error) {
+			return c.DrainNode(ctx, "AB:CD/1", wire.DrainRequest{Idle: new("close")})
+		}},
+		"GET /v1/tenants?limit=200 ": {wire.List[wire.Tenant]{Items: []wire.Tenant{acme}}, func(c *client.Client) (any, error) {
+			var all wire.List[wire.Tenant]
+			for tenant, err := range c.Tenants(ctx) {
+				if err != nil {
+					return all, err
+				}
+				all.Items = append(all.Items, tenant)
 			}
+			return all, nil
+		}},
+		"GET /v1/sandboxes/sbx_1/packages ": {wire.Items[wire.Package]{Items: []wire.Package{installed}}, func(c *client.Client) (any, error) {
+			list, err := c.Packages(ctx, "sbx_1")
+			return wire.Items[wire.Package]{Items: list}, err
+		}},
+	} {
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			var asked string
+			c := setup(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				asked = r.Method + " " + r.RequestURI + " " + string(body)
+				if test.answer == nil {
+					w.WriteHeader(http.StatusNoContent)
+					return
+				}
+				reply(t, w, http.StatusOK, test.answer)
+			}))
+			got, err := test.call(c)
+			testbed.Must(t, err)
+			testbed.Diff(t, "request", want, asked)
+			testbed.Diff(t, "answer", test.answer, got)
 		})
-	}
-}
-
-func TestPackageOfAnUnknownSandboxIsNotFound(t *testing.T) {
-	t.Parallel()
-	c := setup(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		refuse(t, w, http.StatusNotFound, "not_found", "there is no sandbox sbx_1")
-	}))
-	if _, err := c.Package(t.Context(), "sbx_1", "numpy"); client.CodeOf(err) != "not_found" {
-		t.Errorf("%v", err)
-	}
-}
-
-func TestPackageOfAManager(t *testing.T) {
-	t.Parallel()
-	var uri string
-	c := setup(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		uri = r.RequestURI
-		reply(t, w, http.StatusOK, wire.Package{Name: "left-pad", Status: "installed"})
-	}))
-	if _, err := c.Package(t.Context(), "sbx_1", "left-pad", client.WithManager("npm")); err != nil || uri != "/v1/sandboxes/sbx_1/packages/left-pad?manager=npm" {
-		t.Errorf("%v, asked %q", err, uri)
 	}
 }

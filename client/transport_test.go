@@ -2,9 +2,12 @@ package client_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -61,7 +64,6 @@ func TestErrorCarriesTheProblem(t *testing.T) {
 
 func TestRetries(t *testing.T) {
 	t.Parallel()
-	ctx := t.Context()
 	tests := map[string]struct {
 		do    func(c *client.Client) error
 		fault func(t *testing.T, w http.ResponseWriter)
@@ -71,20 +73,20 @@ func TestRetries(t *testing.T) {
 		"ReadAfter503":              {do: get, fault: unavailable(""), want: 3},
 		"ReadAfter503LongPause":     {do: get, fault: unavailable("3600"), want: 1},
 		"ReadAfter502":              {do: get, fault: badGateway, want: 3},
-		"ReadAfter500":              {do: get, fault: internal, want: 1},
+		"ReadAfter500":              {do: get, fault: refuses(http.StatusInternalServerError, "internal", ""), want: 1},
 		"PostAfterBrokenConnection": {do: post, fault: hangUp, want: 3},
 		"PostAfter503":              {do: post, fault: unavailable(""), want: 3},
 		"PostAfter502":              {do: post, fault: badGateway, want: 3},
-		"DeleteAfter502":            {do: func(c *client.Client) error { _, err := c.Cancel(ctx, "job_1"); return err }, fault: badGateway, want: 1},
+		"DeleteAfter502":            {do: remove, fault: badGateway, want: 1},
 		"WriteAfter502":             {do: write, fault: badGateway, want: 1},
-		"DeleteAfter503":            {do: func(c *client.Client) error { _, err := c.Cancel(ctx, "job_1"); return err }, fault: unavailable(""), want: 1},
-		"PatchAfter503":             {do: func(c *client.Client) error { _, err := c.Update(ctx, "sbx_1", wire.UpdateRequest{}); return err }, fault: unavailable(""), want: 1},
+		"DeleteAfter503":            {do: remove, fault: unavailable(""), want: 1},
+		"PatchAfter503":             {do: change, fault: unavailable(""), want: 1},
 		"WriteAfter503":             {do: write, fault: unavailable(""), want: 1},
 		"ReadAfter429":              {do: get, fault: tooMany(""), want: 3},
 		"ReadAfter429ShortPause":    {do: get, fault: tooMany("1"), want: 3},
 		"ReadAfter429LongPause":     {do: get, fault: tooMany("3600"), want: 1},
 		"PostAfter429":              {do: post, fault: tooMany(""), want: 3},
-		"DeleteAfter429":            {do: func(c *client.Client) error { _, err := c.Cancel(ctx, "job_1"); return err }, fault: tooMany(""), want: 3},
+		"DeleteAfter429":            {do: remove, fault: tooMany(""), want: 3},
 		"WriteAfter429":             {do: write, fault: tooMany(""), want: 1},
 	}
 	for name, test := range tests {
@@ -129,33 +131,37 @@ func post(c *client.Client) error {
 	return err
 }
 
+func remove(c *client.Client) error {
+	_, err := c.Cancel(context.Background(), "job_1")
+	return err
+}
+
+func change(c *client.Client) error {
+	_, err := c.Update(context.Background(), "sbx_1", wire.UpdateRequest{})
+	return err
+}
+
 func write(c *client.Client) error {
 	return c.Files("sbx_1").Write(context.Background(), "a", strings.NewReader("x"))
 }
 
-func internal(t *testing.T, w http.ResponseWriter) {
-	t.Helper()
-	refuse(t, w, http.StatusInternalServerError, "internal", "ours")
+// refuses answers with a status, and how long the caller should wait; "": for no time.
+func refuses(status int, code, pause string) func(*testing.T, http.ResponseWriter) {
+	return func(t *testing.T, w http.ResponseWriter) {
+		t.Helper()
+		if pause != "" {
+			w.Header().Set("Retry-After", pause)
+		}
+		refuse(t, w, status, code, "not now")
+	}
 }
 
 func tooMany(pause string) func(*testing.T, http.ResponseWriter) {
-	return func(t *testing.T, w http.ResponseWriter) {
-		t.Helper()
-		if pause != "" {
-			w.Header().Set("Retry-After", pause)
-		}
-		refuse(t, w, http.StatusTooManyRequests, "exhausted", "too many jobs")
-	}
+	return refuses(http.StatusTooManyRequests, "exhausted", pause)
 }
 
 func unavailable(pause string) func(*testing.T, http.ResponseWriter) {
-	return func(t *testing.T, w http.ResponseWriter) {
-		t.Helper()
-		if pause != "" {
-			w.Header().Set("Retry-After", pause)
-		}
-		refuse(t, w, http.StatusServiceUnavailable, "unavailable", "no Redis")
-	}
+	return refuses(http.StatusServiceUnavailable, "unavailable", pause)
 }
 
 func TestRetriesEnd(t *testing.T) {
@@ -208,26 +214,66 @@ func TestListsFetchEveryPage(t *testing.T) {
 		testbed.Must(t, err)
 		got = append(got, job.ID)
 	}
-	testbed.Diff(t, "", []string{"job_1", "job_2", "job_3"}, got)
-}
-
-func TestRestartOfOneKernelNamesIt(t *testing.T) {
-	t.Parallel()
-	var bodies []string
-	c := setup(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Error(err)
-		}
-		bodies = append(bodies, string(body))
-		reply(t, w, http.StatusAccepted, wire.Job{ID: "job_1"})
-	}))
-	for _, opts := range [][]client.CallOption{{client.WithKernel("b")}, nil} {
-		_, err := c.Restart(t.Context(), "sbx_1", opts...)
-		testbed.Must(t, err)
-	}
-	testbed.Diff(t, "", []string{`{"context":"b"}`, ""}, bodies)
+	testbed.Diff(t, "jobs", []string{"job_1", "job_2", "job_3"}, got)
 }
 
 // badGateway is the answer of a proxy that does not reach the API.
 func badGateway(_ *testing.T, w http.ResponseWriter) { w.WriteHeader(http.StatusBadGateway) }
+
+// setup serves the handler as a farm and returns a client with the key "secret".
+func setup(t *testing.T, farm http.Handler) *client.Client {
+	t.Helper()
+	server := httptest.NewServer(farm)
+	t.Cleanup(server.Close)
+	c, err := client.New(server.URL, client.WithKey("secret"), client.WithUserAgent("test"))
+	testbed.Must(t, err)
+	return c
+}
+
+// reply answers with JSON.
+func reply(t *testing.T, w http.ResponseWriter, status int, body any) {
+	t.Helper()
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	if err := json.NewEncoder(w).Encode(body); err != nil {
+		t.Errorf("answer: %v", err)
+	}
+}
+
+// refuse answers with a problem.
+func refuse(t *testing.T, w http.ResponseWriter, status int, code, detail string) {
+	t.Helper()
+	reply(t, w, status, map[string]any{"title": http.StatusText(status), "status": status, "code": code, "detail": detail, "request_id": "req_1"})
+}
+
+// hangUp closes the connection without an answer.
+func hangUp(t *testing.T, w http.ResponseWriter) {
+	t.Helper()
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		t.Errorf("hijack: %v", err)
+		return
+	}
+	_ = conn.Close()
+}
+
+// replay serves a farm for an example: pairs of a request, as "GET /v1/jobs", and the body of its answer, in the order in which they come. A body that
+// begins with "id:" is a stream of events, one that begins with a slash a redirect. The caller closes it.
+func replay(pairs ...string) *httptest.Server {
+	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if got := r.Method + " " + r.URL.Path; len(pairs) == 0 || got != pairs[0] {
+			http.Error(w, fmt.Sprintf("%s came, the next of the example are %q", got, pairs), http.StatusTeapot)
+			return
+		}
+		switch body := pairs[1]; {
+		case strings.HasPrefix(body, "/"):
+			http.Redirect(w, r, body, http.StatusFound)
+		case strings.HasPrefix(body, "id:"):
+			w.Header().Set("Content-Type", "text/event-stream")
+			fallthrough
+		default:
+			_, _ = io.WriteString(w, body)
+		}
+		pairs = pairs[2:]
+	}))
+}
