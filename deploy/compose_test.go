@@ -64,9 +64,7 @@ func TestComposeBuildsEitherWay(t *testing.T) {
 			farm := p.client(t)
 			p.awaitReady(t, farm, 2)
 			job, err := farm.Run(t.Context(), wire.RunRequest{Code: "print(6*7)"}, client.WithWait(time.Minute))
-			if err != nil || stdout(job) != "42\n" {
-				t.Errorf("job %+v, error %v", job, err)
-			}
+			prints(t, "a run", "42\n", job, err)
 			p.must(t, "down")
 			p.nothingIsLeft(t)
 		})
@@ -106,9 +104,7 @@ func TestComposeFromUpToUpAgain(t *testing.T) {
 	p.must(t, "restart")
 	p.awaitReady(t, c, 3)
 	again, err := c.Execute(ctx, created.Sandbox.ID, wire.ExecuteRequest{Code: "print(x + 1)"}, client.WithWait(time.Minute))
-	if err != nil || stdout(again) != "42\n" {
-		t.Errorf("after an update and a restart: job %+v, error %v", again, err)
-	}
+	prints(t, "after an update and a restart", "42\n", again, err)
 
 	// Down removes everything, even if the farm was stopped before, so that no process was left to clean up.
 	p.must(t, "stop")
@@ -118,11 +114,17 @@ func TestComposeFromUpToUpAgain(t *testing.T) {
 	p.must(t, "up", "--detach", "--wait", "--scale", "worker=2")
 	p.awaitReady(t, c, 2)
 	found, err := c.Job(ctx, job.ID)
-	if err != nil || stdout(found) != "kept\n" {
-		t.Errorf("after down and up: job %+v, error %v", found, err)
-	}
+	prints(t, "after down and up", "kept\n", found, err)
 	p.checkLink(t, c, artifact)
 	p.awaitState(t, c, created.Sandbox.ID, "lost")
+}
+
+// prints checks what a job has printed.
+func prints(t *testing.T, what, want string, j wire.Job, err error) {
+	t.Helper()
+	if err != nil || stdout(j) != want {
+		t.Errorf("%s: job %+v, error %v", what, j, err)
+	}
 }
 
 func stdout(j wire.Job) string {
@@ -250,9 +252,7 @@ func (p *project) checkPackages(t *testing.T, c *client.Client) {
 	if err == nil && !job.Final() {
 		job, err = c.Wait(t.Context(), job.ID)
 	}
-	if err != nil || stdout(job) != "six\n" {
-		t.Errorf("run with a package: job %+v, error %v", job, err)
-	}
+	prints(t, "a run with a package", "six\n", job, err)
 }
 
 // checkLink downloads an artifact by its link, as a caller on the host does, without a key.
