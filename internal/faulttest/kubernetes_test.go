@@ -79,9 +79,11 @@ func partsAreAway(t *testing.T, f *podFarm) {
 		take, give func(*testing.T)
 	}{
 		// It does not answer, and its connections stay open.
-		{"APIServerIsStopped", "API server stopped", time.Minute,
+		{
+			"APIServerIsStopped", "API server stopped", time.Minute,
 			func(t *testing.T) { f.node(t, "pkill", "-STOP", "-x", "kube-apiserver") },
-			func(t *testing.T) { f.node(t, "pkill", "-CONT", "-x", "kube-apiserver") }},
+			func(t *testing.T) { f.node(t, "pkill", "-CONT", "-x", "kube-apiserver") },
+		},
 		// It refuses connections, and the streams to the agents break.
 		{"APIServerIsKilled", "API server killed", time.Minute, killed("kube-apiserver"), started("kube-apiserver")},
 		// The streams to the agents go through it, and the Pods run on.
