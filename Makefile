@@ -179,7 +179,7 @@ check-integration:
 
 # One path for each way in, and a sample of the attacks; beside them the tests of package main that compile nothing. They wait for containers and
 # processes more than they compute, so four run at once.
-PATHS = RESTGuide|MCPFromCreateToClose|StdioBridge|TwoNodes|KilledWorkerMidRunGivesOneRunWithCompleteOutput|WarmPool|Packages|CompatNotebook|E2B|Jupyter|Attacks|OtherSystems.*|ServerVerbs.*|ClientNeedsNoServerParts
+PATHS = RESTGuide|MCPFromCreateToClose|StdioBridge|TwoNodes|KilledWorkerMidRunGivesOneRunWithCompleteOutput|WarmPool|Packages|CompatNotebook|E2B|JupyterClients|Attacks|OtherSystems.*|ServerVerbs.*|ClientNeedsNoServerParts
 check-paths:
 	@$(TESTS) -rerun -packages ./cmd/sandfarm -- -count=1 -tags integration -parallel 4 -timeout 10m -run '^Test($(PATHS))$$'
 

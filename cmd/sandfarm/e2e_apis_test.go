@@ -73,7 +73,7 @@ func TestThreeAPIs(t *testing.T) {
 	box := f.sandbox(wire.CreateRequest{}).ID
 	t.Run("At once", func(t *testing.T) {
 		for name, test := range map[string]func(*testing.T, *apisFarm, string){
-			"Events": eventsOverAPIs, "Waits": waitsOverAPIs, "MCP": mcpOverAPIs, "Files": filesOverAPIs, "Terminal": terminalOverAPIs,
+			"MCP": mcpOverAPIs, "Files": filesOverAPIs, "Terminal": terminalOverAPIs,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -102,64 +102,6 @@ func ticks(n int) (code, want string) {
 		fmt.Fprintf(&text, "tick %d\n", i)
 	}
 	return fmt.Sprintf("import time\nfor i in range(%d):\n    print('tick', i, flush=True); time.sleep(.1)", n), text.String()
-}
-
-// stdoutOf is what an event has of stdout.
-func stdoutOf(t *testing.T, e wire.Event) string {
-	t.Helper()
-	if e.Name != "stdout" {
-		return ""
-	}
-	var data wire.TextData
-	testbed.Must(t, json.Unmarshal(e.Data, &data))
-	return data.Text
-}
-
-// A stream of events that ends after each third event is resumed at the next API, without a gap and without a repetition.
-func eventsOverAPIs(t *testing.T, f *apisFarm, _ string) {
-	box := f.sandbox(wire.CreateRequest{}).ID
-	code, want := ticks(30)
-	job, err := f.Execute(t.Context(), box, wire.ExecuteRequest{Code: code})
-	testbed.Must(t, err)
-	var got strings.Builder
-	after, ids, done := "", map[string]bool{}, false
-	for !done {
-		n := 0
-		for e, err := range f.Events(t.Context(), job.ID, after) {
-			testbed.Must(t, err)
-			if ids[e.ID] {
-				t.Errorf("event %s came twice", e.ID)
-			}
-			ids[e.ID], after = true, e.ID
-			got.WriteString(stdoutOf(t, e))
-			if done = e.Name == "state" && strings.Contains(string(e.Data), "completed"); done {
-				break
-			}
-			if n++; n == 3 {
-				break
-			}
-		}
-	}
-	testbed.Diff(t, "the events have", want, got.String())
-	f.spread("/v1/jobs/" + job.ID + "/events")
-}
-
-// Waits at all APIs end with the job.
-func waitsOverAPIs(t *testing.T, f *apisFarm, _ string) {
-	box := f.sandbox(wire.CreateRequest{}).ID
-	job, err := f.Execute(t.Context(), box, wire.ExecuteRequest{Code: "import time; time.sleep(1); print('over')"})
-	testbed.Must(t, err)
-	var group sync.WaitGroup
-	for range 3 {
-		group.Go(func() {
-			ended, err := f.Wait(t.Context(), job.ID)
-			if err != nil || ended.State != "completed" || ended.Result.Execute.Stdout != "over\n" {
-				t.Errorf("wait: %v %+v", err, ended)
-			}
-		})
-	}
-	group.Wait()
-	f.spread("/v1/jobs/" + job.ID)
 }
 
 // Each call of MCP is at another API.
@@ -287,7 +229,12 @@ func killedAPI(t *testing.T, f *apisFarm, box string) {
 	var got strings.Builder
 	for e, err := range f.Events(t.Context(), job.ID, "") {
 		testbed.Must(t, err)
-		if got.WriteString(stdoutOf(t, e)); !killed && strings.Contains(got.String(), "tick 3") {
+		if e.Name == "stdout" {
+			var data wire.TextData
+			testbed.Must(t, json.Unmarshal(e.Data, &data))
+			got.WriteString(data.Text)
+		}
+		if !killed && strings.Contains(got.String(), "tick 3") {
 			killed = true
 			f.balancer.mu.Lock()
 			at := (f.balancer.next["/v1/jobs/"+job.ID+"/events"] - 1) % 3
@@ -298,6 +245,7 @@ func killedAPI(t *testing.T, f *apisFarm, box string) {
 	if got.String() != want || !killed {
 		t.Errorf("the events have %q, want %q (killed %v)", got.String(), want, killed)
 	}
+	testbed.Diff(t, "the job ends as", "completed", f.ended(job, nil).State)
 	testbed.Diff(t, "after the kill it", "on\n", f.run(box, "print('on')").Stdout)
 }
 

@@ -69,14 +69,14 @@ func (f *farmProcess) reach(sandbox, by, url, roots string) string {
 	return strings.TrimSpace(f.run(sandbox, fmt.Sprintf("URL, ROOTS = %q, %s\n%s", url, file, asks[by])).Stdout)
 }
 
-// A sandbox of the network allowlist reaches the hosts of its rules by name, with TLS and without, by the programs that people use; and
-// nothing else: neither other names, nor addresses, nor names that lead to other addresses. Everything is real but the site and the DNS.
+// A sandbox of the network allowlist reaches the hosts of its rules by name, with TLS and without, by the programs that people use, and no others.
+// Everything is real but the site and the DNS. The attacks of the group egress try other names, addresses, ports and the DNS.
 func TestAllowlistInARealSandbox(t *testing.T) {
 	t.Parallel()
 	n := newInternet(t)
 	n.pypi.wheel("served-here", "1.0")
 	f := n.farm()
-	box := f.hosted(n, wire.CreateRequest{AllowHosts: []string{"api.good.test", "GET plain.good.test", "index.good.test", "victim.good.test", "metadata.good.test"}}).ID
+	box := f.hosted(n, wire.CreateRequest{AllowHosts: []string{"api.good.test", "GET plain.good.test", "index.good.test"}}).ID
 	for by := range asks {
 		for _, url := range []string{"http://api.good.test/", "https://api.good.test/", "http://plain.good.test/"} {
 			if got := f.reach(box, by, url, "roots.pem"); !strings.HasPrefix(got, "200 GET ") || !strings.Contains(got, strings.Split(url, "/")[2]) {
@@ -84,21 +84,11 @@ func TestAllowlistInARealSandbox(t *testing.T) {
 			}
 		}
 		n.questions()
-		for _, url := range []string{
-			"https://other.good.test/", "http://other.good.test/", "https://plain.good.test/", "http://evil.test/", "http://api.good.test:8080/",
-			"http://" + n.site + "/", "https://" + n.site + "/", "http://" + n.victim + "/",
-		} {
-			if got := f.reach(box, by, url, "roots.pem"); !strings.Contains(got, "403") {
-				t.Errorf("%s of %s: %q", by, url, got)
-			}
+		if got := f.reach(box, by, "https://other.good.test/", "roots.pem"); !strings.Contains(got, "403") {
+			t.Errorf("%s of a host that is not in the list: %q", by, got)
 		}
 		if asked := n.questions(); len(asked) > 0 {
 			t.Errorf("%s: the DNS was asked for %q, which no rule allows", by, asked)
-		}
-		for _, url := range []string{"http://victim.good.test/", "https://victim.good.test/", "http://metadata.good.test/latest/meta-data/"} {
-			if got := f.reach(box, by, url, "roots.pem"); !strings.Contains(got, "403") {
-				t.Errorf("%s of %s: %q", by, url, got)
-			}
 		}
 	}
 	for _, v := range n.visited() {
@@ -116,23 +106,8 @@ print(served_here.__version__)
 `); !strings.HasPrefix(got.Stdout, "0 ") || !strings.Contains(got.Stdout, "\n1.0\n") {
 		t.Errorf("pip: %s", got.Stdout)
 	}
-	if got := f.run(box, `
-import socket
-try:
-    print(socket.getaddrinfo("api.good.test", 443))
-except OSError as e:
-    print("no DNS")
-`); got.Stdout != "no DNS\n" {
-		t.Errorf("a name was resolved in the sandbox: %s", got.Stdout)
-	}
-	if got := n.visits.Load(); got != 0 {
-		t.Errorf("the victim has %d connections", got)
-	}
 	verdicts := map[string]int{}
-	for _, want := range []string{
-		"allowed api.good.test", "allowed plain.good.test", "allowed index.good.test", "denied other.good.test", "denied victim.good.test",
-		"denied metadata.good.test", "denied " + n.victim,
-	} {
+	for _, want := range []string{"allowed api.good.test", "allowed plain.good.test", "allowed index.good.test", "denied other.good.test"} {
 		until(t.Context(), t, "the log has "+want, time.Minute, func() bool {
 			for entry, err := range f.Egress(t.Context(), box, "") {
 				testbed.Must(t, err)

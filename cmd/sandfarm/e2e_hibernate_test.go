@@ -70,11 +70,8 @@ func (f sleepers) state(box, want string) {
 // hibernate hibernates or resumes a sandbox and returns how long that took.
 func (f sleepers) hibernate(what string, job wire.Job, err error) time.Duration {
 	f.t.Helper()
-	if err == nil {
-		job, err = f.Wait(f.t.Context(), job.ID)
-	}
-	if err != nil || job.State != "completed" {
-		f.t.Fatalf("%s: %v, %s %+v", what, err, job.State, job.Error)
+	if job = f.ended(job, err); job.State != "completed" {
+		f.t.Fatalf("%s: %s %+v", what, job.State, job.Error)
 	}
 	return job.FinishedAt.Sub(*job.StartedAt)
 }

@@ -9,7 +9,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -210,38 +209,6 @@ func TestStdioBridge(t *testing.T) {
 		web, err := mcpclient.NewStreamableHttpClient(f.url + "/mcp")
 		testbed.Diff(t, "the tools over HTTP (-) and over stdio (+) differ", playScript(newMCPUser(t, web, err)), playScript(u))
 	})
-}
-
-// TestStdioBridgeWritesOnlyTheProtocol checks that stdout has one message on each line, and that the process ends with its input.
-func TestStdioBridgeWritesOnlyTheProtocol(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	c := exec.CommandContext(ctx, program, "mcp")
-	c.Env = append(os.Environ(), "SANDFARM_URL=http://"+testbed.Address(t))
-	c.Dir = t.TempDir()
-	c.Stdin = strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"pipe","version":"1"}}}
-{"jsonrpc":"2.0","method":"notifications/initialized"}
-{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"list_sandboxes","arguments":{}}}`) // no end of line
-	var out, stderr bytes.Buffer
-	c.Stdout, c.Stderr = &out, &stderr
-	if err := c.Run(); err != nil {
-		t.Fatalf("%v: %s", err, stderr.String())
-	}
-	answered := map[string]bool{}
-	for line := range strings.Lines(out.String()) {
-		var message struct {
-			Version string          `json:"jsonrpc"`
-			ID      json.RawMessage `json:"id"`
-		}
-		if err := json.Unmarshal([]byte(line), &message); err != nil || message.Version != "2.0" {
-			t.Errorf("%v: stdout holds %q", err, line)
-		}
-		answered[string(message.ID)] = true
-	}
-	if !answered["1"] || !answered["2"] || stderr.Len() == 0 {
-		t.Errorf("stdout: %s\nstderr: %s", out.String(), stderr.String())
-	}
 }
 
 // TestMCPFromOutside tests one running farm with third-party programs.

@@ -314,15 +314,4 @@ func TestKeysMadeLocally(t *testing.T) {
 	if len(keys.Items) != 1 || keys.Items[0].ID != second.Key.ID {
 		t.Errorf("keys %+v", keys)
 	}
-	// Tenants, usage and the audit can be read locally too.
-	var tenant wire.Tenant
-	f.local(&tenant, "tenant", "set", "blue", "--max-gpus", "0")
-	if tenant.Own["max_gpus"] != 0 || len(tenant.Own) != 1 {
-		t.Errorf("tenant %+v", tenant)
-	}
-	var usage wire.Usage
-	f.local(&usage, "usage", "--tenant", "blue")
-	if usage.Tenant != "blue" || len(usage.Quotas) == 0 {
-		t.Errorf("usage %+v", usage)
-	}
 }

@@ -4,7 +4,6 @@ package main_test
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -52,31 +51,10 @@ func TestPackages(t *testing.T) {
 	}
 }
 
-// metric reads a metric of the farm.
-func (f *farmProcess) metric(name string) float64 {
-	f.t.Helper()
-	for line := range strings.Lines(string(download(f.t, f.url+"/metrics"))) {
-		if value, ok := strings.CutPrefix(line, name+" "); ok {
-			figure, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-			testbed.Must(f.t, err)
-			return figure
-		}
-	}
-	f.t.Fatalf("there is no metric %s", name)
-	return 0
-}
-
 // install installs packages and returns the finished job.
 func (f *packageFarm) install(box string, packages ...string) wire.Job {
 	f.t.Helper()
-	job, err := f.Install(f.t.Context(), box, wire.PackagesRequest{Packages: packages}, client.WithWait(60*time.Second))
-	if err == nil && !job.Final() {
-		job, err = f.Wait(f.t.Context(), job.ID)
-	}
-	if err != nil {
-		f.t.Fatalf("install %.200v: %v", packages, err)
-	}
-	return job
+	return f.ended(f.Install(f.t.Context(), box, wire.PackagesRequest{Packages: packages}, client.WithWait(60*time.Second)))
 }
 
 // wantOutcomes checks that an install job completed, with an outcome for each package: "" for installed, else part of its error.

@@ -167,6 +167,16 @@ func (f *farmProcess) run(sandbox, code string) *wire.ExecuteResult {
 	return job.Result.Execute
 }
 
+// ended waits for the end of a job that a call has returned.
+func (f *farmProcess) ended(job wire.Job, err error) wire.Job {
+	f.t.Helper()
+	if err == nil && !job.Final() {
+		job, err = f.Wait(f.t.Context(), job.ID)
+	}
+	testbed.Must(f.t, err)
+	return job
+}
+
 // until polls a condition until it holds; after the deadline the test fails.
 func until(ctx context.Context, t testing.TB, what string, within time.Duration, ok func() bool) {
 	t.Helper()

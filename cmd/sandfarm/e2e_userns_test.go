@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
-	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/internal/engine/enginetest"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
@@ -40,13 +39,7 @@ print(first, host > 0, count, 0 < os.getuid() < count)`, "0 True 65536 True")
 	if r := f.ask("GET", "/v1/sandboxes/"+box+"/fs/proc/self/uid_map", nil); r.status != http.StatusOK {
 		t.Errorf("read a file anywhere: %d %s", r.status, r.body)
 	}
-	job, err := f.Install(t.Context(), box, wire.PackagesRequest{Packages: []string{"six==1.17.0"}}, client.WithWait(60*time.Second))
-	if err == nil {
-		job, err = f.Wait(t.Context(), job.ID)
-	}
-	if err != nil || job.State != "completed" {
-		t.Errorf("install: %v %+v", err, job)
-	}
+	f.ended(f.Install(t.Context(), box, wire.PackagesRequest{Packages: []string{"six==1.17.0"}}))
 	says("import six; print(six.__version__)", "1.17.0")
 
 	if _, err := f.StartProcess(t.Context(), box, wire.ProcessRequest{Argv: []string{"python3", "-m", "http.server", "8123"}}); err != nil {
@@ -58,12 +51,9 @@ print(first, host > 0, count, 0 < os.getuid() < count)`, "0 True 65536 True")
 	})
 
 	// Limits of memory and processes hold, and the kernel that comes back works.
-	job, err = f.Execute(t.Context(), box, wire.ExecuteRequest{Code: "x = bytearray(4 << 30)"}, client.WithWait(60*time.Second))
-	if err == nil {
-		job, err = f.Wait(t.Context(), job.ID)
-	}
-	if err != nil || job.Result == nil || job.Result.Execute == nil || job.Result.Execute.Error == nil || job.Result.Execute.Error.Name != "OutOfMemory" {
-		t.Errorf("4 GiB: %v %+v %+v", err, job, job.Result)
+	job := f.ended(f.Execute(t.Context(), box, wire.ExecuteRequest{Code: "x = bytearray(4 << 30)"}))
+	if job.Result == nil || job.Result.Execute == nil || job.Result.Execute.Error == nil || job.Result.Execute.Error.Name != "OutOfMemory" {
+		t.Errorf("4 GiB: %+v %+v", job, job.Result)
 	}
 	says(`
 import subprocess

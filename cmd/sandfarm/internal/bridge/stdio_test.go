@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -79,9 +80,9 @@ func TestStdio(t *testing.T) {
 		t.Errorf("upload from outside: %s", got)
 	}
 
-	// The client closes its end while a call is under way: the answer comes, then the end.
-	s.send(`{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"get_job_result","arguments":{"job_id":"job_1"}}}`)
-	testbed.Must(t, s.in.Close())
+	// The client closes its end while a call is under way, whose line has no end: the answer comes, then the end, and nothing else was written.
+	_, err := io.WriteString(s.in, `{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"get_job_result","arguments":{"job_id":"job_1"}}}`)
+	testbed.Must(t, errors.Join(err, s.in.Close()))
 	select {
 	case err := <-s.end:
 		t.Fatalf("it ended before the answer: %v", err)
@@ -91,8 +92,8 @@ func TestStdio(t *testing.T) {
 	if got := s.answer("4"); !strings.Contains(got, "late") {
 		t.Errorf("the last call: %s", got)
 	}
-	if err := <-s.end; err != nil {
-		t.Errorf("it ended with %v", err)
+	if err := <-s.end; err != nil || s.out.Scan() {
+		t.Errorf("it ended with %v, and last wrote %q", err, s.out.Text())
 	}
 	if !strings.Contains(s.log.String(), farm.URL) || strings.Contains(s.log.String(), "secret") {
 		t.Errorf("the log says %s", s.log)

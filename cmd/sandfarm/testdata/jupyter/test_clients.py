@@ -1,12 +1,15 @@
 """Clients of Jupyter, from their packages and unchanged, on a real farm: its address is in JUPYTER_GATEWAY_URL."""
 
 import asyncio
+import contextlib
+import json
 import os
 import urllib.request
 from urllib.parse import urlparse
 
 import nbformat
 import pytest
+import websocket
 from books import notebook, types
 from jupyter_kernel_client import JupyterKernelClient
 from jupyter_server.gateway.managers import GatewayKernelManager
@@ -98,6 +101,74 @@ def test_autogen():
     assert good.exit_code == 0 and "42" in good.output
     bad = asyncio.run(use("1 / 0"))
     assert bad.exit_code == 1 and "ZeroDivisionError" in bad.output
+
+
+def call(path, body=None, method="POST"):
+    data = json.dumps(body or {}).encode() if method == "POST" else None
+    request = urllib.request.Request(URL.removesuffix("/jupyter") + path, data, {"Content-Type": "application/json"}, method=method)
+    with urllib.request.urlopen(request) as answer:
+        return json.loads(answer.read() or b"null")
+
+
+@contextlib.contextmanager
+def connected(kernel):
+    """Messages of a kernel, as they come."""
+    at = f"{URL.replace('http', 'ws', 1)}/api/kernels/{kernel['id']}/channels?session_id=s"
+    socket = websocket.create_connection(at, timeout=60)
+    yield (json.loads(text) for text in iter(socket.recv, ""))
+    socket.close()
+
+
+def of_job(messages, job, last):
+    """The messages that belong to a job, without the states, up to the one of a type."""
+    seen = []
+    while not seen or seen[-1]["msg_type"] != last:
+        seen += [m for m in [next(messages)] if m["parent_header"].get("msg_id") == job["id"] and m["msg_type"] != "status"]
+    return seen
+
+
+def started():
+    kernel = call("/jupyter/api/kernels", {"env": {"KERNEL_LAUNCH_TIMEOUT": "100"}})
+    return kernel, f"/jupyter/api/kernels/{kernel['id']}", f"/v1/sandboxes/{kernel['sandbox']}/execute"
+
+
+def test_jobs_of_others():
+    """What jobs of /v1 do in a kernel is another client's work, to who is connected before they begin and to who connects while they run."""
+    kernel, path, execute = started()
+    begun = {"code": "import time\nprint('begun', flush=True)\ntime.sleep(600)"}
+    with connected(kernel) as messages:
+        job = call(execute, {"code": "x = 6\nprint('by another', x * 7)\nx"})
+        seen = of_job(messages, job, "execute_result")
+        assert [m["msg_type"] for m in seen] == ["execute_input", "stream", "execute_result"]
+        assert "print('by another'" in seen[0]["content"]["code"] and seen[1]["content"]["text"] == "by another 42\n"
+        job = call(execute, begun)
+        of_job(messages, job, "stream")
+        call(path + "/interrupt")
+        assert [m["msg_type"] for m in of_job(messages, job, "error")] == ["error"]
+    call(path, method="DELETE")
+    kernel, path, execute = started()
+    job = call(execute, begun)
+    with connected(kernel) as messages:
+        of_job(messages, job, "stream")
+    call(path, method="DELETE")
+
+
+def test_dead_idle_kernel():
+    """Clients are told that a kernel died and that there is a new one, and of a restart that was asked for they are not told as of a crash."""
+    kernel, path, execute = started()
+    with connected(kernel) as messages:
+        states = (m["content"].get("execution_state") for m in messages if m["msg_type"] == "status")
+        call(execute, {"code": "import threading, os\nthreading.Timer(0.1, lambda: os._exit(1)).start()"})
+        while next(states) != "restarting":
+            pass
+        while next(states) != "starting":
+            pass
+        call(path + "/restart")
+        told = [next(states)]
+        while told[-1] != "starting":
+            told.append(next(states))
+        assert "restarting" not in told
+    call(path, method="DELETE")
 
 
 def test_no_kernel_is_left():
