@@ -32,6 +32,22 @@ func Must(tb testing.TB, err error) {
 	}
 }
 
+// Check fails the test unless a condition holds. The message says what was found instead.
+func Check(tb testing.TB, holds bool, format string, args ...any) {
+	tb.Helper()
+	if !holds {
+		tb.Errorf(format, args...)
+	}
+}
+
+// Require is Check, and ends the test.
+func Require(tb testing.TB, holds bool, format string, args ...any) {
+	tb.Helper()
+	if !holds {
+		tb.Fatalf(format, args...)
+	}
+}
+
 // Diff fails the test if got differs from want. what says in words what they are.
 func Diff(tb testing.TB, what string, want, got any, opts ...cmp.Option) {
 	tb.Helper()
