@@ -69,13 +69,9 @@ func TestFailedCallbacksAreLogged(t *testing.T) {
 			err = w.deliver(ctx, queue.Task{Type: queue.TypeCallback, Ref: ref, Try: test.try})
 			testbed.Diff(t, fmt.Sprintf("error %v: tried again", err), test.again, err != nil)
 			lines := log.String()
-			if strings.Count(lines, "\n") != min(len(test.log), 1) || strings.Contains(lines, "secret") {
-				t.Errorf("log:\n%s", lines)
-			}
+			testbed.Check(t, strings.Count(lines, "\n") == min(len(test.log), 1) && !strings.Contains(lines, "secret"), "log:\n%s", lines)
 			for _, part := range test.log {
-				if !strings.Contains(lines, part) {
-					t.Errorf("no %q in the log:\n%s", part, lines)
-				}
+				testbed.Check(t, strings.Contains(lines, part), "no %q in the log:\n%s", part, lines)
 			}
 			left, err := b.Store.Callbacks(t.Context(), ref.Tenant, 10)
 			if workertest.Must(t, err); len(left) == 1 != test.again {
@@ -84,9 +80,8 @@ func TestFailedCallbacksAreLogged(t *testing.T) {
 			for _, outcome := range []string{callbackOK, callbackError, callbackGivenUp} {
 				var got dto.Metric
 				workertest.Must(t, w.metrics.callbacks.WithLabelValues(outcome).Write(&got))
-				if n := got.GetCounter().GetValue(); (n == 1) != (outcome == test.count) {
-					t.Errorf("%s was counted %v times", outcome, n)
-				}
+				n := got.GetCounter().GetValue()
+				testbed.Check(t, (n == 1) == (outcome == test.count), "%s was counted %v times", outcome, n)
 			}
 		})
 	}
@@ -138,9 +133,8 @@ func TestSilentReceiversStopNobodyElse(t *testing.T) {
 		return !waits
 	})
 	testbed.Until(t, "the silent tenant has all that it may have", func() bool { return len(began) >= tenantCallbacks })
-	if n := len(began); n > tenantCallbacks {
-		t.Errorf("%d callbacks of one tenant are delivered at once, want %d", n, tenantCallbacks)
-	}
+	n := len(began)
+	testbed.Check(t, n <= tenantCallbacks, "%d callbacks of one tenant are delivered at once, want %d", n, tenantCallbacks)
 }
 
 // Callbacks beyond a tenant's share come again the later, the more there are, and at once after one has ended.
@@ -153,9 +147,7 @@ func TestCallbacksOfATenantTakeTurns(t *testing.T) {
 	later := func() time.Duration {
 		t.Helper()
 		put, ok := errors.AsType[queue.Later](l.enter("a"))
-		if !ok {
-			t.Fatal("a tenant has more than its share")
-		}
+		testbed.Require(t, ok, "a tenant has more than its share")
 		return put.In
 	}
 	first := later()
@@ -173,7 +165,5 @@ func TestCallbacksOfATenantTakeTurns(t *testing.T) {
 		l.leave("a")
 	}
 	l.leave("b")
-	if len(l.of) > 0 {
-		t.Errorf("%d tenants are kept without a delivery", len(l.of))
-	}
+	testbed.Check(t, len(l.of) == 0, "%d tenants are kept without a delivery", len(l.of))
 }

@@ -23,9 +23,7 @@ func TestCreateIsRetriedWhileTheEngineIsSilent(t *testing.T) {
 	job, box := b.Creation(farm.KindCreate)
 	b.Fake.Drop("images/json", 3)
 	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
-	if !b.Fake.Dropped("images/json") {
-		t.Error("the engine was not asked again")
-	}
+	testbed.Check(t, b.Fake.Dropped("images/json"), "the engine was not asked again")
 	b.JobIs(job, farm.JobFailed) // the fake creates no containers
 	b.SandboxIs(box, farm.SandboxFailed)
 }
@@ -61,9 +59,7 @@ func TestCreateWaitsForRoomOfTheEngine(t *testing.T) {
 	if got, s := b.done(w, job, farm.JobQueued), b.Sandbox(box); s.State != farm.SandboxQueued || s.Node != "" || s.Generation != 2 {
 		t.Errorf("job %s, error %+v, sandbox %s on %q, generation %d", got.State, got.Error, s.State, s.Node, s.Generation)
 	}
-	if w.placement.Accepts(farm.QueueCPU) {
-		t.Error("creates are not paused")
-	}
+	testbed.Check(t, !w.placement.Accepts(farm.QueueCPU), "creates are not paused")
 	if message := b.Progress(job); !strings.Contains(message, "0/3 nodes are available. The sandbox waits for room.") {
 		t.Errorf("the progress event says %q", message)
 	}
@@ -152,9 +148,8 @@ func TestCreateIsFencedByTheContainerOfALaterGeneration(t *testing.T) {
 	w.node.UseIdentity(workertest.Node, "agent")
 	job, box := b.Creation(farm.KindCreate)
 	b.ofGeneration(box, 2)
-	if err := w.handle(t.Context(), workertest.Task(job)); !errors.Is(err, store.ErrFenced) {
-		t.Errorf("the create ended with %v, want ErrFenced", err)
-	}
+	err := w.handle(t.Context(), workertest.Task(job))
+	testbed.Check(t, errors.Is(err, store.ErrFenced), "the create ended with %v, want ErrFenced", err)
 	if j, s := b.Job(job), b.Sandbox(box); j.State != farm.JobRunning || s.State != farm.SandboxStarting || s.Container != "" || !b.Fake.Has(box.ID) || b.Fake.Created() != 0 {
 		t.Fatalf("job %s, sandbox %+v, container exists: %v, %d were created", j.State, s, b.Fake.Has(box.ID), b.Fake.Created())
 	}

@@ -26,9 +26,7 @@ func deadlinesOf(t *testing.T, w *Worker, box farm.Ref) func() []int64 {
 	var got []int64
 	agent := workertest.Hostile(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		ms, err := strconv.ParseInt(r.URL.Query().Get("in_ms"), 10, 64)
-		if err != nil || r.Method != http.MethodPut || r.URL.Path != "/v1/deadline" {
-			t.Errorf("asked for %s %s", r.Method, r.URL)
-		}
+		testbed.Check(t, err == nil && r.Method == http.MethodPut && r.URL.Path == "/v1/deadline", "asked for %s %s", r.Method, r.URL)
 		mu.Lock()
 		defer mu.Unlock()
 		got = append(got, (ms+999)/1000)
@@ -114,17 +112,13 @@ func TestCancelDuringTheClaim(t *testing.T) {
 	j := js.reserve(ref)
 	js.requestCancel(ref.ID)
 	js.claimed(j, &store.Claim{Job: &farm.Job{Tenant: "acme", ID: "job_1"}})
-	if !j.task().Canceled() {
-		t.Error("the cancel is lost")
-	}
-	if again := js.reserve(ref); again != nil {
-		t.Error("the job was reserved twice")
-	}
+	testbed.Check(t, j.task().Canceled(), "the cancel is lost")
+	again := js.reserve(ref)
+	testbed.Check(t, again == nil, "the job was reserved twice")
 	js.remove(ref.ID)
 	js.requestCancel(ref.ID) // of a job that ended: nothing happens
-	if next := js.reserve(ref); next == nil || next.task().Canceled() {
-		t.Error("the cancel of an ended job was kept")
-	}
+	next := js.reserve(ref)
+	testbed.Check(t, next != nil && !next.task().Canceled(), "the cancel of an ended job was kept")
 }
 
 // A claim reached Redis, and its answer was lost, as while Redis was away. The record says that the worker runs the job, and the worker lives:
@@ -147,12 +141,10 @@ func TestJobThatNobodyHasIsContinued(t *testing.T) {
 	beat()
 	job, behind := b.Command(box, `echo x >> runs; cat runs`), b.Command(box, `echo behind`)
 	hook.arg = job.ID
-	if err := first.handle(t.Context(), workertest.Task(job)); !errors.Is(err, net.ErrClosed) {
-		t.Fatalf("the worker whose claim was not answered gave %v", err)
-	}
-	if got := b.done(second, job, farm.JobRunning); got.Worker != first.id {
-		t.Fatalf("the job is %s, of worker %s", got.State, got.Worker)
-	}
+	err := first.handle(t.Context(), workertest.Task(job))
+	testbed.Require(t, errors.Is(err, net.ErrClosed), "the worker whose claim was not answered gave %v", err)
+	got := b.done(second, job, farm.JobRunning)
+	testbed.Require(t, got.Worker == first.id, "the job is %s, of worker %s", got.State, got.Worker)
 	for range 3 {
 		beat()
 		_, err := b.Dispatch.Sweep(t.Context(), workertest.Tenant)
@@ -161,9 +153,8 @@ func TestJobThatNobodyHasIsContinued(t *testing.T) {
 	if got := b.Job(job); got.State != farm.JobRunning || got.Worker == first.id || got.GracefulRequeues != 0 {
 		t.Fatalf("the job is %s, of worker %s, %d attempts do not count as crashes", got.State, got.Worker, got.GracefulRequeues)
 	}
-	if got := b.done(second, job, farm.JobCompleted); got.Result.Command.Commands[0].Stdout != "x\n" {
-		t.Fatalf("the job is %s, result %+v", got.State, got.Result)
-	}
+	got = b.done(second, job, farm.JobCompleted)
+	testbed.Require(t, got.Result.Command.Commands[0].Stdout == "x\n", "the job is %s, result %+v", got.State, got.Result)
 	b.done(second, behind, farm.JobCompleted)
 }
 

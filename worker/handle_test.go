@@ -28,21 +28,16 @@ func TestCommandFromTaskToRecord(t *testing.T) {
 		t.Fatalf("job %+v, error %+v", got, got.Error)
 	}
 	o := got.Result.Command.Commands[0]
-	if o.Stdout != "out\n" || o.Stderr != "err\n" || o.ExitCode != 3 {
-		t.Fatalf("outcome %+v", o)
-	}
+	testbed.Require(t, o.Stdout == "out\n" && o.Stderr == "err\n" && o.ExitCode == 3, "outcome %+v", o)
 	if a := got.Result.Artifacts; len(a) != 1 || a[0].Path != "made.txt" || a[0].Size != 5 || a[0].ContentType != "text/plain; charset=utf-8" {
 		t.Fatalf("artifacts %+v", a)
 	}
 	body, _, err := b.Blobs.Get(t.Context(), got.Result.Artifacts[0].Key, 0, 0)
 	workertest.Must(t, err)
 	kept, err := io.ReadAll(body)
-	if err := errors.Join(err, body.Close()); err != nil || string(kept) != "kept\n" {
-		t.Fatalf("artifact holds %q: %v", kept, err)
-	}
-	if b.Stdout(job) != "out\n" {
-		t.Fatalf("events say %q", b.Stdout(job))
-	}
+	err = errors.Join(err, body.Close())
+	testbed.Require(t, err == nil && string(kept) == "kept\n", "artifact holds %q: %v", kept, err)
+	testbed.Require(t, b.Stdout(job) == "out\n", "events say %q", b.Stdout(job))
 	b.SandboxIs(box, farm.SandboxReady)
 }
 
@@ -74,12 +69,10 @@ func TestTakeoverKeepsEveryLineOnce(t *testing.T) {
 	if got.State != farm.JobCompleted || got.Attempt != 2 {
 		t.Fatalf("job is %s, attempt %d, error %+v", got.State, got.Attempt, got.Error)
 	}
-	if text := got.Result.Command.Commands[0].Stdout; text != want.String() {
-		t.Fatalf("the result's output is %q", text)
-	}
-	if text := b.Stdout(job); text != want.String() {
-		t.Fatalf("the events' output is %q", text)
-	}
+	text := got.Result.Command.Commands[0].Stdout
+	testbed.Require(t, text == want.String(), "the result's output is %q", text)
+	text = b.Stdout(job)
+	testbed.Require(t, text == want.String(), "the events' output is %q", text)
 	if a := got.Result.Artifacts; len(a) != 1 || a[0].Size != 2 {
 		t.Fatalf("the code ran more than once, or left nothing: %+v", a)
 	}
@@ -94,18 +87,16 @@ func TestTaskDeliveredTwiceRunsOnce(t *testing.T) {
 	job := b.Command(box, `echo began; while [ ! -e go ]; do sleep 0.02; done`)
 	handled := b.begin(w, job)
 	testbed.Until(t, "the command has begun", func() bool { return b.Stdout(job) == "began\n" })
-	if got := b.done(w, job, farm.JobRunning); got.Attempt != 1 {
-		t.Fatalf("the second task made the job %s, attempt %d", got.State, got.Attempt)
-	}
+	got := b.done(w, job, farm.JobRunning)
+	testbed.Require(t, got.Attempt == 1, "the second task made the job %s, attempt %d", got.State, got.Attempt)
 	c, err := w.node.Connect(t.Context(), b.Sandbox(box))
 	workertest.Must(t, err)
 	_, err = c.Write(t.Context(), "go", strings.NewReader("now"))
 	workertest.Must(t, err)
 	workertest.Must(t, <-handled)
 	b.JobIs(job, farm.JobCompleted)
-	if jobs, _ := w.jobs.count(); jobs != 0 || w.jobs.reserve(job) == nil {
-		t.Fatal("the job is still active")
-	}
+	jobs, _ := w.jobs.count()
+	testbed.Require(t, jobs == 0 && w.jobs.reserve(job) != nil, "the job is still active")
 }
 
 func TestCancelEndsRunningCommandAndKeepsItsOutput(t *testing.T) {

@@ -28,9 +28,8 @@ func TestHeartbeatDoesNotNeedTheStatusOfTheNode(t *testing.T) {
 	}
 	b.Redis.HSet(key, "doc", "{")
 	workertest.Must(t, b.Store.RemoveWorker(t.Context(), w.id))
-	if err := w.refreshStatus(t.Context()); err == nil || !strings.Contains(err.Error(), broken.ID) {
-		t.Errorf("refreshStatus = %v, want the error of the member", err)
-	}
+	err := w.refreshStatus(t.Context())
+	testbed.Check(t, err != nil && strings.Contains(err.Error(), broken.ID), "refreshStatus = %v, want the error of the member", err)
 	w.registered.Store(true)
 	workertest.Must(t, w.beat(t.Context()))
 	workers, err := b.Store.Workers(t.Context())
@@ -50,13 +49,9 @@ func TestLeaseIsRenewedWhileTheWorkerPrepares(t *testing.T) {
 	workertest.Must(t, b.Store.RemoveWorker(t.Context(), w.id))
 	workertest.Must(t, w.beat(t.Context()))
 	leases, err := b.Store.CheckNodes(t.Context(), time.Minute, nil, nil)
-	if err != nil || len(leases) != 1 || leases[0].Node != w.node.ID() {
-		t.Errorf("leases = %+v, %v", leases, err)
-	}
+	testbed.Check(t, err == nil && len(leases) == 1 && leases[0].Node == w.node.ID(), "leases = %+v, %v", leases, err)
 	workers, err := b.Store.Workers(t.Context())
-	if err != nil || len(workers) != 0 {
-		t.Errorf("a worker that still prepares is registered: %+v, %v", workers, err)
-	}
+	testbed.Check(t, err == nil && len(workers) == 0, "a worker that still prepares is registered: %+v, %v", workers, err)
 }
 
 // A worker whose registration is gone, or older than its last heartbeat, compares containers and records at once: Redis has lost data.
@@ -101,18 +96,12 @@ func TestHeartbeatTellsOfADrain(t *testing.T) {
 		workertest.Must(t, err)
 		return slices.ContainsFunc(workers, func(found farm.Worker) bool { return found.ID == w.id && found.Draining })
 	}
-	if reported() || !w.placement.Accepts(farm.QueueCPU) {
-		t.Fatal("it drains from the start")
-	}
+	testbed.Require(t, !reported() && w.placement.Accepts(farm.QueueCPU), "it drains from the start")
 	_, err := b.Store.SetDrain(t.Context(), farm.Drain{Node: w.node.ID(), Since: time.Now()})
 	workertest.Must(t, err)
-	if !reported() || w.placement.Accepts(farm.QueueCPU) {
-		t.Error("it takes creates in spite of the drain")
-	}
+	testbed.Check(t, reported() && !w.placement.Accepts(farm.QueueCPU), "it takes creates in spite of the drain")
 	workertest.Must(t, b.Store.EndDrain(t.Context(), w.node.ID()))
-	if reported() || !w.placement.Accepts(farm.QueueCPU) {
-		t.Error("it takes no creates after the drain")
-	}
+	testbed.Check(t, !reported() && w.placement.Accepts(farm.QueueCPU), "it takes no creates after the drain")
 }
 
 func TestActivityIsBoundedAndStoredWhenItChanges(t *testing.T) {
@@ -133,15 +122,12 @@ func TestActivityIsBoundedAndStoredWhenItChanges(t *testing.T) {
 	end := start.Add(199 * time.Minute)
 	a.add(end, "cpu", &farm.Job{CreatedAt: start, StartedAt: start.Add(50 * time.Millisecond)}, execution.Outcome{State: farm.JobTimedOut})
 	a.add(end.Add(-5*time.Minute), "cpu", job, execution.Outcome{State: farm.JobCanceled}) // the clock was set back
-	if err := a.store(t.Context(), func(context.Context, []farm.Minute) error { return errors.New("no Redis") }); err == nil {
-		t.Error("the error is lost")
-	}
+	err := a.store(t.Context(), func(context.Context, []farm.Minute) error { return errors.New("no Redis") })
+	testbed.Check(t, err != nil, "the error is lost")
 	for range 2 {
 		testbed.Must(t, a.store(t.Context(), write))
 	}
-	if writes != 1 || len(stored) != 60 {
-		t.Errorf("%d writes, %d minutes", writes, len(stored))
-	}
+	testbed.Check(t, writes == 1 && len(stored) == 60, "%d writes, %d minutes", writes, len(stored))
 	want := farm.Minute{At: farm.MinuteOf(end), Ended: 3, Failed: 1, WaitMS: 110, MaxWaitMS: 50, RunMS: 5, Queues: map[string]int{"cpu": 3}}
 	testbed.Diff(t, "", want, stored[len(stored)-1])
 }

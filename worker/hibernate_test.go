@@ -75,9 +75,8 @@ func (s *sleeper) is(when string, state farm.SandboxState, runs, stored bool, re
 	reservations, err := s.Store.Reservations(s.T.Context(), workertest.Node)
 	workertest.Must(s.T, err)
 	testbed.Diff(s.T, fmt.Sprintf("%s: MiB are reserved", when), reservedMB, reservations[s.box].Size.MemoryMB)
-	if got, err := s.Store.Stored(s.T.Context(), workertest.Tenant); err != nil || got.Used() != storedBytes {
-		s.T.Errorf("%s: %+v is stored, %v; want %d bytes", when, got, err, storedBytes)
-	}
+	got, err := s.Store.Stored(s.T.Context(), workertest.Tenant)
+	testbed.Check(s.T, err == nil && got.Used() == storedBytes, "%s: %+v is stored, %v; want %d bytes", when, got, err, storedBytes)
 }
 
 const sleeperBytes = 2 << 30 // the sandbox's memory: it may fill it before it is frozen
@@ -87,17 +86,15 @@ func TestHibernateAndResume(t *testing.T) {
 	s := newSleeper(t)
 	s.is("before", farm.SandboxReady, true, false, 2048, 0)
 	for range 2 { // the second time there is nothing to do
-		if job := s.do(s.w, s.job(farm.KindHibernate)); job.State != farm.JobCompleted {
-			t.Fatalf("hibernate: %+v, %+v", job, job.Error)
-		}
+		job := s.do(s.w, s.job(farm.KindHibernate))
+		testbed.Require(t, job.State == farm.JobCompleted, "hibernate: %+v, %+v", job, job.Error)
 		s.is("hibernated", farm.SandboxHibernated, false, true, 0, sleeperBytes)
 	}
 	workertest.Must(t, s.w.reconciler.Run(t.Context()))
 	s.is("compared", farm.SandboxHibernated, false, true, 0, sleeperBytes)
 	for range 2 {
-		if job := s.do(s.w, s.job(farm.KindResume)); job.State != farm.JobCompleted {
-			t.Fatalf("resume: %+v, %+v", job, job.Error)
-		}
+		job := s.do(s.w, s.job(farm.KindResume))
+		testbed.Require(t, job.State == farm.JobCompleted, "resume: %+v, %+v", job, job.Error)
 		s.is("resumed", farm.SandboxReady, true, false, 2048, 0)
 	}
 }
@@ -114,14 +111,12 @@ func TestAnAgentThatHibernatesEndsWithoutAWorker(t *testing.T) {
 		}
 	}))
 	join(t, s.w, s.box, func() *client.Client { return agent })
-	if job := s.do(s.w, s.job(farm.KindHibernate)); job.State != farm.JobCompleted {
-		t.Fatalf("hibernate: %+v, %+v", job, job.Error)
-	}
+	job := s.do(s.w, s.job(farm.KindHibernate))
+	testbed.Require(t, job.State == farm.JobCompleted, "hibernate: %+v, %+v", job, job.Error)
 	query := <-asked
 	ms, err := strconv.ParseInt(query.Get("awake_ms"), 10, 64)
-	if left := time.Duration(ms) * time.Millisecond; err != nil || left <= 2*checkpointTimeout || left > time.Hour {
-		t.Errorf("the agent has the deadline %v", query)
-	}
+	left := time.Duration(ms) * time.Millisecond
+	testbed.Check(t, err == nil && left > 2*checkpointTimeout && left <= time.Hour, "the agent has the deadline %v", query)
 }
 
 // The worker that resumed a sandbox may have died before it sent the deadline, which the label of the container does not tell.
@@ -196,12 +191,9 @@ func TestSandboxThatEndsWhileItHibernatesIsLost(t *testing.T) {
 	t.Parallel()
 	s := newSleeper(t)
 	s.Fake.BreakCheckpoints(true)
-	if job := s.do(s.w, s.job(farm.KindHibernate)); job.State != farm.JobLost {
-		t.Errorf("job %+v", job)
-	}
-	if s.Fake.Has(s.box.ID) {
-		t.Error("its container is left")
-	}
+	job := s.do(s.w, s.job(farm.KindHibernate))
+	testbed.Check(t, job.State == farm.JobLost, "job %+v", job)
+	testbed.Check(t, !s.Fake.Has(s.box.ID), "its container is left")
 	s.is("afterwards", farm.SandboxLost, false, false, 0, 0)
 }
 
@@ -235,9 +227,8 @@ func TestHibernateIsTakenOver(t *testing.T) {
 			}
 			s.Requeue(job, store.Requeue{Attempt: 1, Begun: true, Crashed: true})
 			workertest.Must(t, s.w.reconciler.Run(t.Context())) // it leaves the sandbox to its job
-			if got := s.do(s.w, job); got.State != farm.JobCompleted {
-				t.Errorf("job %+v, %+v", got, got.Error)
-			}
+			got := s.do(s.w, job)
+			testbed.Check(t, got.State == farm.JobCompleted, "job %+v, %+v", got, got.Error)
 			s.is("taken over", c.then, c.then == farm.SandboxReady, c.then == farm.SandboxHibernated, c.reservedMB, c.bytes)
 		})
 	}
@@ -285,14 +276,12 @@ func TestResumeWithoutRoomWaits(t *testing.T) {
 	s.do(s.w, s.job(farm.KindHibernate))
 	other := s.ready("runsc")
 	job := s.job(farm.KindResume)
-	if got := s.do(s.w, job); got.State != farm.JobQueued || got.Attempt-got.GracefulRequeues != 0 {
-		t.Errorf("without room: %+v", got)
-	}
+	got := s.do(s.w, job)
+	testbed.Check(t, got.State == farm.JobQueued && got.Attempt-got.GracefulRequeues == 0, "without room: %+v", got)
 	s.is("without room", farm.SandboxHibernated, false, true, 0, sleeperBytes)
 	s.w.placement.ReleaseCapacity(t.Context(), other, 0)
-	if got := s.do(s.w, job); got.State != farm.JobCompleted {
-		t.Errorf("with room: %+v, %+v", got, got.Error)
-	}
+	got = s.do(s.w, job)
+	testbed.Check(t, got.State == farm.JobCompleted, "with room: %+v, %+v", got, got.Error)
 	s.is("with room", farm.SandboxReady, true, false, 2048, 0)
 }
 
@@ -302,9 +291,8 @@ func TestResumeWithoutCheckpoint(t *testing.T) {
 	s := newSleeper(t)
 	s.do(s.w, s.job(farm.KindHibernate))
 	s.Fake.Forget(s.box.ID)
-	if got := s.do(s.w, s.Command(s.box, "true")); got.State != farm.JobLost {
-		t.Errorf("job %+v, %+v", got, got.Error)
-	}
+	got := s.do(s.w, s.Command(s.box, "true"))
+	testbed.Check(t, got.State == farm.JobLost, "job %+v, %+v", got, got.Error)
 	s.is("afterwards", farm.SandboxLost, false, true, 0, 0)
 }
 
@@ -314,15 +302,10 @@ func TestCloseWhileHibernated(t *testing.T) {
 	s := newSleeper(t)
 	s.do(s.w, s.job(farm.KindHibernate))
 	_, err := s.Store.Accept(t.Context(), store.Accept{Job: &farm.Job{ID: farm.NewID(farm.JobPrefix), Tenant: workertest.Tenant, Kind: farm.KindInterrupt, SandboxID: s.box.ID, Inline: true}})
-	if farm.CodeOf(err) != farm.CodeConflict || !strings.Contains(farm.MessageOf(err), "/resume") {
-		t.Errorf("interrupt: %v", err)
-	}
-	if got := s.do(s.w, s.CloseJob(s.box)); got.State != farm.JobCompleted {
-		t.Errorf("close: %+v", got)
-	}
-	if s.Fake.Has(s.box.ID) {
-		t.Error("its container is left")
-	}
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeConflict && strings.Contains(farm.MessageOf(err), "/resume"), "interrupt: %v", err)
+	got := s.do(s.w, s.CloseJob(s.box))
+	testbed.Check(t, got.State == farm.JobCompleted, "close: %+v", got)
+	testbed.Check(t, !s.Fake.Has(s.box.ID), "its container is left")
 	s.is("closed", farm.SandboxClosed, false, false, 0, 0)
 }
 
@@ -337,10 +320,7 @@ func TestHibernatedSandboxIsRestored(t *testing.T) {
 	b.Fake.PutCheckpoint(box.ID)
 	b.Redis.FlushAll()
 	workertest.Must(t, w.reconciler.Run(t.Context()))
-	if got := b.Sandbox(box); got.State != farm.SandboxHibernated || got.Node != workertest.Node {
-		t.Errorf("restored as %+v", got)
-	}
-	if !b.Fake.HasCheckpoint(box.ID) || b.Fake.Has(dead.ID) {
-		t.Error("its checkpoint is gone, or a container that ended is left")
-	}
+	got := b.Sandbox(box)
+	testbed.Check(t, got.State == farm.SandboxHibernated && got.Node == workertest.Node, "restored as %+v", got)
+	testbed.Check(t, b.Fake.HasCheckpoint(box.ID) && !b.Fake.Has(dead.ID), "its checkpoint is gone, or a container that ended is left")
 }

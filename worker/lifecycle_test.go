@@ -57,9 +57,7 @@ func TestFailedCreateLeavesTheCloseJob(t *testing.T) {
 	if err := w.abandon(t.Context(), r, workertest.ErrTest); !errors.Is(err, execution.ErrCanceled) {
 		t.Errorf("abandoning gave %v", err)
 	}
-	if b.Fake.Has(box.ID) {
-		t.Error("the container still exists")
-	}
+	testbed.Check(t, !b.Fake.Has(box.ID), "the container still exists")
 	b.JobIs(closing, farm.JobQueued)
 	_, err := w.finish(t.Context(), r, execution.Outcome{State: farm.JobCanceled})
 	workertest.Must(t, err)
@@ -74,12 +72,10 @@ func TestFailedCreateEndsWaitingJobsWithAReason(t *testing.T) {
 	w := b.worker()
 	job, box := b.Creation(farm.KindCreate)
 	waiting := b.Command(box, "true")
-	if got := b.done(w, job, farm.JobFailed); got.Error == nil {
-		t.Fatalf("job %s, error %+v", got.State, got.Error)
-	}
-	if s := b.Sandbox(box); s.State != farm.SandboxFailed || s.Reason == "" {
-		t.Errorf("sandbox %s, reason %q", s.State, s.Reason)
-	}
+	got := b.done(w, job, farm.JobFailed)
+	testbed.Require(t, got.Error != nil, "job %s, error %+v", got.State, got.Error)
+	s := b.Sandbox(box)
+	testbed.Check(t, s.State == farm.SandboxFailed && s.Reason != "", "sandbox %s, reason %q", s.State, s.Reason)
 	if got := b.Job(waiting); got.State != farm.JobCanceled || !strings.Contains(got.Error.Message, "did not become ready") {
 		t.Errorf("the waiting job is %s: %+v", got.State, got.Error)
 	}
@@ -94,12 +90,9 @@ func TestJobOfAClosingSandboxIsNotLost(t *testing.T) {
 	claim := b.Claim(job, w.id)
 	closing := b.CloseJob(box)
 	v := w.failure(t.Context(), claimedJob(claim), node.ErrGone)
-	if v.State != farm.JobCanceled || v.Err.Message != execution.ClosedMessage {
-		t.Errorf("execution.Outcome %+v", v)
-	}
-	if got, s := b.Job(closing), b.Sandbox(box); got.State != farm.JobQueued || s.State != farm.SandboxClosing {
-		t.Errorf("close job %s, sandbox %s", got.State, s.State)
-	}
+	testbed.Check(t, v.State == farm.JobCanceled && v.Err.Message == execution.ClosedMessage, "execution.Outcome %+v", v)
+	got, s := b.Job(closing), b.Sandbox(box)
+	testbed.Check(t, got.State == farm.JobQueued && s.State == farm.SandboxClosing, "close job %s, sandbox %s", got.State, s.State)
 }
 
 func TestOneShotSandboxIsClosedAfterItsJob(t *testing.T) {
@@ -113,12 +106,9 @@ func TestOneShotSandboxIsClosedAfterItsJob(t *testing.T) {
 		t.Fatalf("job %s, result %+v, error %+v", got.State, got.Result, got.Error)
 	}
 	testbed.Until(t, "the sandbox is closed", func() bool { return b.Sandbox(box).State == farm.SandboxClosed })
-	if b.Fake.Has(box.ID) {
-		t.Error("the container still exists")
-	}
-	if asked, err := b.Store.CancelRequested(t.Context(), job); err != nil || asked {
-		t.Errorf("the finished job was cancelled: %v %v", asked, err)
-	}
+	testbed.Check(t, !b.Fake.Has(box.ID), "the container still exists")
+	asked, err := b.Store.CancelRequested(t.Context(), job)
+	testbed.Check(t, err == nil && !asked, "the finished job was cancelled: %v %v", asked, err)
 }
 
 // A fenced worker must not close the sandbox that another worker uses.
@@ -142,15 +132,11 @@ func TestOneShotOfAnotherWorkerStaysOpen(t *testing.T) {
 		t.Fatalf("sandbox %s, container exists: %v", s.State, b.Fake.Has(box.ID))
 	}
 	workertest.Must(t, second.reconciler.Run(t.Context())) // its job has not ended
-	if !b.Fake.Has(box.ID) {
-		t.Fatal("the reconciler removed the container of a running job")
-	}
+	testbed.Require(t, b.Fake.Has(box.ID), "the reconciler removed the container of a running job")
 	workertest.Must(t, second.node.UseConnection(t.Context(), box.ID, func() *client.Client { return a.Client }))
 	v, err = second.perform(t.Context(), claimedJob(taken))
 	workertest.Must(t, err)
-	if v.State != farm.JobCompleted || v.Result.Command.Commands[0].Stdout != "one shot\n" {
-		t.Fatalf("execution.Outcome %+v", v)
-	}
+	testbed.Require(t, v.State == farm.JobCompleted && v.Result.Command.Commands[0].Stdout == "one shot\n", "execution.Outcome %+v", v)
 }
 
 // Input files are not written again once the code has started, since it may have changed them.
@@ -198,7 +184,6 @@ func TestJobOfASandboxWithoutRecordIsRefused(t *testing.T) {
 	w, box := b.worker(), b.Ready()
 	job := b.Command(box, "true")
 	b.Redis.Del("sf:{" + workertest.Tenant + "}:sbx:" + box.ID)
-	if got := b.done(w, job, farm.JobFailed); got.Error.Code != farm.CodeConflict {
-		t.Fatalf("job %s, error %+v", got.State, got.Error)
-	}
+	got := b.done(w, job, farm.JobFailed)
+	testbed.Require(t, got.Error.Code == farm.CodeConflict, "job %s, error %+v", got.State, got.Error)
 }

@@ -27,9 +27,8 @@ func measured(t *testing.T) (*Worker, func() map[string]*dto.MetricFamily) {
 	return w, func() map[string]*dto.MetricFamily {
 		families, err := registry.Gather()
 		testbed.Must(t, err)
-		if problems, err := promlint.NewWithMetricFamilies(families).Lint(); err != nil || len(problems) > 0 {
-			t.Errorf("names: %v %v", problems, err)
-		}
+		problems, err := promlint.NewWithMetricFamilies(families).Lint()
+		testbed.Check(t, err == nil && len(problems) == 0, "names: %v %v", problems, err)
 		byName := map[string]*dto.MetricFamily{}
 		for _, f := range families {
 			byName[f.GetName()] = f
@@ -75,9 +74,7 @@ func TestMetricsOfJobs(t *testing.T) {
 		"takeovers": series(got["sandfarm_worker_takeovers_total"]) - 1,
 		"slots":     series(got["sandfarm_worker_job_slots"]) - 7,
 	} {
-		if want != 0 {
-			t.Errorf("%s is off by %v", name, want)
-		}
+		testbed.Check(t, want == 0, "%s is off by %v", name, want)
 	}
 	testbed.Diff(t, "series of jobs", 60, len(got["sandfarm_worker_jobs_total"].GetMetric()))
 }
@@ -86,15 +83,13 @@ func TestMetricsOfLoops(t *testing.T) {
 	t.Parallel()
 	w, scrape := measured(t)
 	round := w.metrics.counted(loopReconcile, func(context.Context) error { return workertest.ErrTest })
-	if err := round(t.Context()); !errors.Is(err, workertest.ErrTest) {
-		t.Errorf("the round's error became %v", err)
-	}
+	err := round(t.Context())
+	testbed.Check(t, errors.Is(err, workertest.ErrTest), "the round's error became %v", err)
 	stopped, cancel := context.WithCancel(t.Context())
 	cancel()
 	_ = round(stopped) // its error does not count
-	if n := series(scrape()["sandfarm_worker_loop_errors_total"], "reconcile"); n != 1 {
-		t.Errorf("%v errors of the loop, want 1", n)
-	}
+	n := series(scrape()["sandfarm_worker_loop_errors_total"], "reconcile")
+	testbed.Check(t, n == 1, "%v errors of the loop, want 1", n)
 }
 
 // What a sandbox has used is counted while it runs and when it is closed, once: by the reconcilers of two workers, and by the last sample

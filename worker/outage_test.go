@@ -65,23 +65,18 @@ func TestCreateLeavesASilentEngine(t *testing.T) {
 				if s.State != farm.SandboxQueued || s.Node != "" || s.Generation != 2 || s.ExpiresAt.IsZero() {
 					t.Errorf("sandbox %+v", s)
 				}
-				if message := b.Progress(job); !strings.Contains(message, "engine") {
-					t.Errorf("the progress event says %q", message)
-				}
+				message := b.Progress(job)
+				testbed.Check(t, strings.Contains(message, "engine"), "the progress event says %q", message)
 				reservations, err := b.Store.Reservations(t.Context(), "n1")
-				if _, reserved := reservations[box]; reserved || err != nil {
-					t.Errorf("the node still has a reservation for it (%v)", err)
-				}
+				_, reserved := reservations[box]
+				testbed.Check(t, !reserved && err == nil, "the node still has a reservation for it (%v)", err)
 				var seen dto.Metric
 				if err := w.metrics.moved.Write(&seen); err != nil || seen.Counter.GetValue() != 1 {
 					t.Errorf("%v creations are counted (%v)", seen.Counter.GetValue(), err)
 				}
-				if state := b.Sandbox(lost).State; (state == farm.SandboxLost) == other {
-					t.Errorf("the sandbox that has an owner is %s", state)
-				}
-				if w.placement.Accepts(farm.QueueCPU) {
-					t.Error("the worker would take it again at once")
-				}
+				state := b.Sandbox(lost).State
+				testbed.Check(t, (state == farm.SandboxLost) != other, "the sandbox that has an owner is %s", state)
+				testbed.Check(t, !w.placement.Accepts(farm.QueueCPU), "the worker would take it again at once")
 				claim, err := b.Store.Claim(t.Context(), job, "wrk_other")
 				if err != nil || claim.Job.Attempt != 2 || claim.Sandbox.Node != "" {
 					t.Errorf("Claim by another worker = %+v, %v", claim, err)
@@ -106,12 +101,10 @@ func TestClaimedMemberOfADeadEngineIsDropped(t *testing.T) {
 	w.node.Disconnect(m.ID)
 	b.Fake.CloseClientConnections()
 	b.Fake.Close()
-	if got := b.done(w, job, farm.JobQueued); got.Queue != farm.QueueCPU {
-		t.Errorf("job %+v", got)
-	}
-	if _, err := b.Store.Member(t.Context(), m.ID); !errors.Is(err, store.ErrNoMember) {
-		t.Errorf("the member is still in the pool: %v", err)
-	}
+	got := b.done(w, job, farm.JobQueued)
+	testbed.Check(t, got.Queue == farm.QueueCPU, "job %+v", got)
+	_, err = b.Store.Member(t.Context(), m.ID)
+	testbed.Check(t, errors.Is(err, store.ErrNoMember), "the member is still in the pool: %v", err)
 }
 
 // A create that is cancelled while its engine is silent ends; it does not move.
@@ -125,9 +118,8 @@ func TestCanceledStartOfASilentEngineEnds(t *testing.T) {
 	testbed.Until(t, "the sandbox is being started", func() bool { r := w.jobs.get(job.ID); return r != nil && r.start.Load() != nil })
 	w.jobs.get(job.ID).requestCancel()
 	workertest.Must(t, <-handled)
-	if got, s := b.Job(job), b.Sandbox(box); got.State != farm.JobCanceled || s.State != farm.SandboxFailed {
-		t.Errorf("job %s, sandbox %s", got.State, s.State)
-	}
+	got, s := b.Job(job), b.Sandbox(box)
+	testbed.Check(t, got.State == farm.JobCanceled && s.State == farm.SandboxFailed, "job %s, sandbox %s", got.State, s.State)
 }
 
 // A worker that resumes after its create has moved to another node changes nothing.
@@ -149,9 +141,8 @@ func TestLateStartIsFenced(t *testing.T) {
 	_, err := b.Store.MoveSandbox(t.Context(), store.Move{Ref: box, To: farm.SandboxStarting, Node: "n2", Job: job.ID, Attempt: claim.Job.Attempt})
 	workertest.Must(t, err)
 	w.jobs.get(job.ID).stopStart(errEngineSilent) // the worker notices only now
-	if err := <-handled; err != nil && !errors.Is(err, store.ErrFenced) {
-		t.Errorf("the late worker's handler: %v", err)
-	}
+	err = <-handled
+	testbed.Check(t, err == nil || errors.Is(err, store.ErrFenced), "the late worker's handler: %v", err)
 	if got, s := b.Job(job), b.Sandbox(box); got.State != farm.JobRunning || got.Worker != "wrk_other" || s.State != farm.SandboxStarting || s.Node != "n2" {
 		t.Errorf("job %s of %s, sandbox %s on %s", got.State, got.Worker, s.State, s.Node)
 	}
@@ -168,12 +159,9 @@ func TestSilentEngineLosesItsSandboxes(t *testing.T) {
 	waiting := b.Command(box, "echo")
 	for _, up := range []bool{false, true, false} {
 		workertest.Must(t, w.notePing(t.Context(), up))
-		if w.placement.Accepts(farm.QueueCPU) != up {
-			t.Errorf("engine up %v, gate open %v", up, !up)
-		}
-		if nodes, err := b.Store.ReportCapacity(t.Context(), "other", farm.Capacity{}); err != nil || (nodes["n1"].Capacity.MemoryMB > 0) != up {
-			t.Errorf("engine up %v, room %+v, %v", up, nodes["n1"], err)
-		}
+		testbed.Check(t, w.placement.Accepts(farm.QueueCPU) == up, "engine up %v, gate open %v", up, !up)
+		nodes, err := b.Store.ReportCapacity(t.Context(), "other", farm.Capacity{})
+		testbed.Check(t, err == nil && (nodes["n1"].Capacity.MemoryMB > 0) == up, "engine up %v, room %+v, %v", up, nodes["n1"], err)
 		clock.pass(w.cfg.EngineTimeout - time.Second)
 	}
 	workertest.Must(t, w.notePing(t.Context(), false))

@@ -66,9 +66,7 @@ func (f *floor) expect(t *testing.T, want map[string]int) {
 	for range len(f.begun) {
 		got[<-f.begun]++
 	}
-	if !maps.Equal(got, want) {
-		t.Errorf("jobs that began: %v, want %v", got, want)
-	}
+	testbed.Check(t, maps.Equal(got, want), "jobs that began: %v, want %v", got, want)
 }
 
 // Background commands of one tenant took all slots of a worker. Now it has those of the settings, and another tenant's job begins at once.
@@ -84,12 +82,10 @@ func TestOneTenantDoesNotTakeThePlacesOfOthers(t *testing.T) {
 				f.expect(t, map[string]int{"loud": slots})
 				f.start(t, "loud", 16, onNode)
 				f.expect(t, map[string]int{})
-				if got := f.jobs.waiting()[onNode.Queue]; got.Jobs != 16 || got.Since != time.Now() {
-					t.Errorf("%+v wait", got)
-				}
-				if jobs, _ := f.jobs.count(); jobs != 0 {
-					t.Errorf("%d of the jobs count as running before they are claimed", jobs)
-				}
+				got := f.jobs.waiting()[onNode.Queue]
+				testbed.Check(t, got.Jobs == 16 && got.Since == time.Now(), "%+v wait", got)
+				jobs, _ := f.jobs.count()
+				testbed.Check(t, jobs == 0, "%d of the jobs count as running before they are claimed", jobs)
 				f.start(t, "quiet", 1, onNode)
 				f.expect(t, map[string]int{"quiet": 1})
 				f.start(t, "loud", 1, queue.Task{Queue: onNode.Queue, Aside: true})
@@ -98,9 +94,8 @@ func TestOneTenantDoesNotTakeThePlacesOfOthers(t *testing.T) {
 				f.expect(t, map[string]int{})
 				f.end("loud", 2) // at most one of them is the one that did not wait
 				synctest.Wait()
-				if began := len(f.begun); began < 1 || began > 2 {
-					t.Errorf("%d jobs began when two had ended", began)
-				}
+				began := len(f.begun)
+				testbed.Check(t, began >= 1 && began <= 2, "%d jobs began when two had ended", began)
 				f.end("loud", slots+16+1-2)
 				synctest.Wait()
 				if began := len(f.begun); began != 16 || len(f.jobs.waiting()) != 0 {
@@ -151,9 +146,8 @@ func (b *bundle) waits(w *Worker, job farm.Ref) (handled chan error) {
 	handled = make(chan error, 1)
 	go func() { handled <- w.handle(b.T.Context(), task) }()
 	testbed.Until(b.T, "the job waits", func() bool { return w.jobs.waiting()[task.Queue].Jobs == 1 })
-	if got := b.Job(job); got.State != farm.JobQueued || got.Attempt != 0 {
-		b.T.Errorf("the job that waits is %s, attempt %d", got.State, got.Attempt)
-	}
+	got := b.Job(job)
+	testbed.Check(b.T, got.State == farm.JobQueued && got.Attempt == 0, "the job that waits is %s, attempt %d", got.State, got.Attempt)
 	return handled
 }
 
@@ -207,9 +201,8 @@ func TestCancelEndsTheWaitForAPlace(t *testing.T) {
 	_, err := w.dispatch.Cancel(t.Context(), job)
 	workertest.Must(t, err)
 	workertest.Must(t, <-handled)
-	if got := b.Job(job); got.State != farm.JobCanceled || got.Attempt != 0 {
-		t.Errorf("the job is %s, attempt %d", got.State, got.Attempt)
-	}
+	got := b.Job(job)
+	testbed.Check(t, got.State == farm.JobCanceled && got.Attempt == 0, "the job is %s, attempt %d", got.State, got.Attempt)
 }
 
 // A worker that stops claims nothing that waited, though its own jobs give their places back.
@@ -221,15 +214,12 @@ func TestStopEndsTheWaitForAPlace(t *testing.T) {
 	handled := b.waits(w, job)
 	w.Stop()
 	leave()
-	if err := <-handled; !isLater(err) {
-		t.Errorf("the task gave %v", err)
-	}
-	if err := w.handle(t.Context(), workertest.Task(job)); !isLater(err) {
-		t.Errorf("a task that comes later gave %v", err)
-	}
-	if got := b.Job(job); got.State != farm.JobQueued || got.Attempt != 0 {
-		t.Errorf("the job is %s, attempt %d", got.State, got.Attempt)
-	}
+	err := <-handled
+	testbed.Check(t, isLater(err), "the task gave %v", err)
+	err = w.handle(t.Context(), workertest.Task(job))
+	testbed.Check(t, isLater(err), "a task that comes later gave %v", err)
+	got := b.Job(job)
+	testbed.Check(t, got.State == farm.JobQueued && got.Attempt == 0, "the job is %s, attempt %d", got.State, got.Attempt)
 }
 
 func isLater(err error) bool {
@@ -246,9 +236,8 @@ func TestLostTaskEndsTheWaitForAPlace(t *testing.T) {
 		lost := queue.Task{Ref: farm.Ref{Tenant: "loud", ID: "job_lost"}, Queue: onNode.Queue}
 		ctx, lose := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { lose(workertest.ErrTest) })
-		if _, err := f.enter(ctx, f.jobs.reserve(lost.Ref), lost); !errors.Is(err, workertest.ErrTest) {
-			t.Errorf("enter = %v", err)
-		}
+		_, err := f.enter(ctx, f.jobs.reserve(lost.Ref), lost)
+		testbed.Check(t, errors.Is(err, workertest.ErrTest), "enter = %v", err)
 		f.end("loud", 1)
 	})
 }

@@ -43,9 +43,7 @@ func TestReconcile(t *testing.T) {
 		testbed.Diff(t, "a sandbox", want, b.Sandbox(box).State)
 	}
 	for id, want := range map[string]bool{kept.ID: true, ended.ID: false, failed.ID: false, held.ID: true, "sbx_nobody": false} {
-		if b.Fake.Has(id) != want {
-			t.Errorf("container of %s exists: %v", id, !want)
-		}
+		testbed.Check(t, b.Fake.Has(id) == want, "container of %s exists: %v", id, !want)
 	}
 }
 
@@ -57,15 +55,12 @@ func TestReconcileContinuesAfterAnError(t *testing.T) {
 	gone := b.Ready()
 	b.Fake.Put("sbx_nobody", true)
 	b.Fake.BreakRemovals(true)
-	if err := w.reconciler.Run(t.Context()); err == nil {
-		t.Error("the error is not returned")
-	}
+	err := w.reconciler.Run(t.Context())
+	testbed.Check(t, err != nil, "the error is not returned")
 	testbed.Diff(t, "a sandbox without a container", farm.SandboxLost, b.Sandbox(gone).State)
 	b.Fake.BreakRemovals(false)
 	workertest.Must(t, w.reconciler.Run(t.Context()))
-	if b.Fake.Has("sbx_nobody") {
-		t.Error("the container still exists")
-	}
+	testbed.Check(t, !b.Fake.Has("sbx_nobody"), "the container still exists")
 }
 
 // A close job that the engine refuses leaves its sandbox to the reconciler.
@@ -114,9 +109,7 @@ func TestReconcileKeepsUsedMembers(t *testing.T) {
 	}{{"an open sandbox", open.ID, true}, {"a claim of just now", refused.ID, true}, {"an idle one", idle.ID, true}, {"a stranger", stranger, false}, {"one whose sandbox is elsewhere", elsewhere.ID, false}} {
 		testbed.Diff(t, fmt.Sprintf("%s: its container exists", c.what), c.want, b.Fake.Has(c.id))
 	}
-	if b.Fake.Note("sbx_gone") != nil || b.Fake.Note(openBox.ID) == nil {
-		t.Error("notes and containers do not match")
-	}
+	testbed.Check(t, b.Fake.Note("sbx_gone") == nil && b.Fake.Note(openBox.ID) != nil, "notes and containers do not match")
 	b.SandboxIs(openBox, farm.SandboxReady)
 	w.now = workertest.In(2 * placement.ClaimGrace)
 	workertest.Must(t, w.reconciler.Run(t.Context()))
@@ -124,12 +117,10 @@ func TestReconcileKeepsUsedMembers(t *testing.T) {
 		t.Error("after the grace: the claim of a refused create stays, or another member was removed")
 	}
 	workertest.Must(t, w.reconciler.Run(t.Context())) // removes its record with the container
-	if _, err := b.Store.Member(t.Context(), refused.ID); err == nil {
-		t.Error("the claim of a refused create is still recorded")
-	}
-	if _, err := b.Store.Member(t.Context(), elsewhere.ID); err == nil {
-		t.Error("the claim of a sandbox on another node is still recorded")
-	}
+	_, err = b.Store.Member(t.Context(), refused.ID)
+	testbed.Check(t, err != nil, "the claim of a refused create is still recorded")
+	_, err = b.Store.Member(t.Context(), elsewhere.ID)
+	testbed.Check(t, err != nil, "the claim of a sandbox on another node is still recorded")
 }
 
 // When Redis lost its data, the sandbox of a claimed member is restored from the engine's note, and members without an owner are removed.
@@ -146,22 +137,16 @@ func TestLostRecordsOfMembers(t *testing.T) {
 	if s := b.Sandbox(box); s.State != farm.SandboxReady || s.Spec.Name != "kept" || s.Node != "n1" || s.Container != used.Container || !s.Pooled {
 		t.Errorf("restored: %+v", s)
 	}
-	if b.Fake.Has(idle.ID) || !b.Fake.Has(used.ID) {
-		t.Error("the wrong container was removed")
-	}
-	if _, err := b.Store.Sandbox(t.Context(), farm.Ref{Tenant: "", ID: idle.ID}); farm.CodeOf(err) != farm.CodeNotFound {
-		t.Errorf("a member without an owner: %v", err)
-	}
+	testbed.Check(t, !b.Fake.Has(idle.ID) && b.Fake.Has(used.ID), "the wrong container was removed")
+	_, err := b.Store.Sandbox(t.Context(), farm.Ref{Tenant: "", ID: idle.ID})
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeNotFound, "a member without an owner: %v", err)
 	for range 2 { // its note names its owner from now on
 		workertest.Must(t, w.reconciler.Run(t.Context()))
 	}
-	if s := b.Sandbox(box); s.State != farm.SandboxReady || !b.Fake.Has(used.ID) || b.Fake.Note(box.ID) == nil {
-		t.Errorf("later: %+v", s)
-	}
+	s := b.Sandbox(box)
+	testbed.Check(t, s.State == farm.SandboxReady && b.Fake.Has(used.ID) && b.Fake.Note(box.ID) != nil, "later: %+v", s)
 	workertest.Must(t, w.handle(t.Context(), workertest.Task(b.CloseJob(box))))
-	if b.Fake.Has(used.ID) || b.Fake.Note(box.ID) != nil {
-		t.Error("the close left a container or a note")
-	}
+	testbed.Check(t, !b.Fake.Has(used.ID) && b.Fake.Note(box.ID) == nil, "the close left a container or a note")
 }
 
 // Redis was restored from a snapshot that is older than a sandbox, and all workers were restarted meanwhile: the sandbox is restored from its
@@ -198,9 +183,8 @@ func TestLostSandboxDoesNotComeBack(t *testing.T) {
 	b := setup(t)
 	w := b.worker()
 	box := b.contained(w)
-	if out, err := w.dispatch.EndNode(t.Context(), dispatch.NodeEnd{Node: "n1", Reason: "its node is gone"}); err != nil || len(out.Lost) != 1 || !out.Done {
-		t.Fatalf("EndNode = %+v, %v", out, err)
-	}
+	out, err := w.dispatch.EndNode(t.Context(), dispatch.NodeEnd{Node: "n1", Reason: "its node is gone"})
+	testbed.Require(t, err == nil && len(out.Lost) == 1 && out.Done, "EndNode = %+v, %v", out, err)
 	left := time.Until(b.Sandbox(box).ExpiresAt)
 	for _, key := range b.Redis.Keys() {
 		if strings.HasSuffix(key, "sbx:"+box.ID) && b.Redis.TTL(key) < left {
@@ -208,9 +192,8 @@ func TestLostSandboxDoesNotComeBack(t *testing.T) {
 		}
 	}
 	workertest.Must(t, w.reconciler.Run(t.Context()))
-	if s := b.Sandbox(box); s.State != farm.SandboxLost || b.Fake.Has(box.ID) {
-		t.Errorf("sandbox %s, container exists: %v", s.State, b.Fake.Has(box.ID))
-	}
+	s := b.Sandbox(box)
+	testbed.Check(t, s.State == farm.SandboxLost && !b.Fake.Has(box.ID), "sandbox %s, container exists: %v", s.State, b.Fake.Has(box.ID))
 }
 
 // The reconciler retires idle members whose container has ended, and all members of a node once no worker on it wants a pool.
@@ -221,21 +204,16 @@ func TestReconcileRetiresMembers(t *testing.T) {
 	gone, left := b.member(w), b.member(w)
 	b.Fake.Forget(gone.ID)
 	workertest.Must(t, w.reconciler.Run(t.Context()))
-	if _, err := b.Store.Member(t.Context(), gone.ID); err == nil || b.IdleMembers() != 1 {
-		t.Errorf("a member without a container is offered (%d)", b.IdleMembers())
-	}
+	_, err := b.Store.Member(t.Context(), gone.ID)
+	testbed.Check(t, err != nil && b.IdleMembers() == 1, "a member without a container is offered (%d)", b.IdleMembers())
 	b.cfg.Pool = nil
 	none := b.measured(64<<10, 4)
 	workertest.Must(t, b.Store.Heartbeat(t.Context(), farm.Worker{ID: w.id, Node: "n1", Pool: []farm.PoolStock{{Image: "python", Target: 2}}}))
 	workertest.Must(t, none.reconciler.Run(t.Context()))
-	if b.IdleMembers() != 1 {
-		t.Error("a worker without a pool removed members that another one wants")
-	}
+	testbed.Check(t, b.IdleMembers() == 1, "a worker without a pool removed members that another one wants")
 	workertest.Must(t, b.Store.RemoveWorker(t.Context(), w.id))
 	workertest.Must(t, none.reconciler.Run(t.Context()))
-	if b.IdleMembers() != 0 || b.Fake.Has(left.ID) {
-		t.Error("members that no worker wants still exist")
-	}
+	testbed.Check(t, b.IdleMembers() == 0 && !b.Fake.Has(left.ID), "members that no worker wants still exist")
 }
 
 // keyCounter counts the keys that commands name.
@@ -307,22 +285,16 @@ func TestReconcileReadsItsOwnNode(t *testing.T) {
 		workertest.Must(t, err)
 	}
 	nodes, err := b.Store.NodesInUse(t.Context())
-	if err != nil || len(nodes["n2"]) != tenants+1 || len(nodes["n1"]) != 1 {
-		t.Fatalf("NodesInUse = %d nodes, %v", len(nodes), err)
-	}
+	testbed.Require(t, err == nil && len(nodes["n2"]) == tenants+1 && len(nodes["n1"]) == 1, "NodesInUse = %d nodes, %v", len(nodes), err)
 
 	workertest.Must(t, w.reconciler.Run(t.Context())) // makes reservations
 	counter.keys.Store(0)
 	workertest.Must(t, w.reconciler.Run(t.Context()))
 	n := counter.keys.Load()
 	t.Logf("a reconcile of 10 sandboxes in a farm of %d names %d keys", records, n)
-	if n >= 50 {
-		t.Errorf("a reconcile of 10 sandboxes names %d keys, want fewer than 50", n)
-	}
+	testbed.Check(t, n < 50, "a reconcile of 10 sandboxes names %d keys, want fewer than 50", n)
 	open, err := b.Store.OpenOnNode(t.Context(), w.node.ID())
-	if err != nil || len(open) != 10 {
-		t.Errorf("the node has %d open sandboxes, %v", len(open), err)
-	}
+	testbed.Check(t, err == nil && len(open) == 10, "the node has %d open sandboxes, %v", len(open), err)
 	for _, s := range open {
 		testbed.Diff(t, fmt.Sprintf("sandbox %s", s.ID), farm.SandboxReady, s.State)
 	}

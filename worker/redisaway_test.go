@@ -60,12 +60,10 @@ func (b *bundle) endedOnce(job farm.Ref, attempt int) {
 	if got.State != farm.JobCompleted || got.Attempt != attempt {
 		b.T.Fatalf("the job is %s, attempt %d, error %+v", got.State, got.Attempt, got.Error)
 	}
-	if text := got.Result.Command.Commands[0].Stdout; text != "began\nend\n" || b.Stdout(job) != text {
-		b.T.Errorf("the result has %q, the events %q", text, b.Stdout(job))
-	}
-	if a := got.Result.Artifacts; len(a) != 1 || a[0].Path != "runs" || a[0].Size != 2 {
-		b.T.Errorf("the code ran more than once, or left nothing: %+v", a)
-	}
+	text := got.Result.Command.Commands[0].Stdout
+	testbed.Check(b.T, text == "began\nend\n" && b.Stdout(job) == text, "the result has %q, the events %q", text, b.Stdout(job))
+	a := got.Result.Artifacts
+	testbed.Check(b.T, len(a) == 1 && a[0].Path == "runs" && a[0].Size == 2, "the code ran more than once, or left nothing: %+v", a)
 }
 
 // A job that ends while Redis is away is not reported before Redis is back, however long that takes, and then as it ended. It used to be
@@ -105,9 +103,8 @@ func TestWorkerStopsWhileRedisIsAway(t *testing.T) {
 	end()
 	testbed.Until(t, "the worker tries again", func() bool { return tries.Load() >= 3 || len(handled) > 0 })
 	first.stop(node.ErrStopping)
-	if err := <-handled; err == nil {
-		t.Error("the task of a job that is not recorded is done")
-	}
+	err := <-handled
+	testbed.Check(t, err != nil, "the task of a job that is not recorded is done")
 	back()
 	workertest.Must(t, b.Store.RemoveWorker(t.Context(), first.id))
 	workertest.Must(t, second.handle(t.Context(), workertest.Task(job)))
@@ -152,12 +149,10 @@ func TestLostAnswerToTheEndOfAJob(t *testing.T) {
 	b.agent(box, w)
 	job, next := b.Command(box, "true"), b.Command(box, "true")
 	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
-	if got := b.Job(job); !hook.lost.Load() || got.State != farm.JobCompleted {
-		t.Fatalf("answer lost: %v, job %s", hook.lost.Load(), got.State)
-	}
-	if enqueued, err := tasks.Has(t.Context(), farm.QueueCPU, next.ID); err != nil || !enqueued {
-		t.Errorf("the next job is enqueued: %v, %v", enqueued, err)
-	}
+	got := b.Job(job)
+	testbed.Require(t, hook.lost.Load() && got.State == farm.JobCompleted, "answer lost: %v, job %s", hook.lost.Load(), got.State)
+	enqueued, err := tasks.Has(t.Context(), farm.QueueCPU, next.ID)
+	testbed.Check(t, err == nil && enqueued, "the next job is enqueued: %v, %v", enqueued, err)
 }
 
 // A sandbox starts while Redis is away: its worker waits, and neither the sandbox nor its job fails for it. They used to fail at the first
@@ -187,13 +182,9 @@ func TestLostAnswerToAMove(t *testing.T) {
 	claim := b.Claim(job, w.id)
 	for _, to := range []farm.SandboxState{farm.SandboxStarting, farm.SandboxReady} {
 		s, err := w.move(t.Context(), store.Move{Ref: box, To: to, Node: w.node.ID(), Generation: 1, Job: job.ID, Attempt: claim.Job.Attempt})
-		if err != nil || s.State != to {
-			t.Fatalf("move to %s: %v %+v", to, err, s)
-		}
+		testbed.Require(t, err == nil && s.State == to, "move to %s: %v %+v", to, err, s)
 	}
-	if !hook.lost.Load() {
-		t.Error("no answer was lost")
-	}
+	testbed.Check(t, hook.lost.Load(), "no answer was lost")
 }
 
 // A result that is too long for Redis is cut where the object store is away, so that its job ends and those behind it run.
@@ -215,9 +206,8 @@ func TestLongResultWithoutAnObjectStore(t *testing.T) {
 	if got.State != farm.JobFailed || got.Error == nil || !strings.Contains(got.Error.Message, "object store") {
 		t.Fatalf("job %s, error %+v", got.State, got.Error)
 	}
-	if c := got.Result.Command.Commands; len(c) != 1 || c[0].ExitCode != 7 || !c[0].Truncated.Stdout || len(got.Result.Notes) == 0 {
-		t.Errorf("result %+v", got.Result)
-	}
+	c := got.Result.Command.Commands
+	testbed.Check(t, len(c) == 1 && c[0].ExitCode == 7 && c[0].Truncated.Stdout && len(got.Result.Notes) != 0, "result %+v", got.Result)
 	b.SandboxIs(box, farm.SandboxReady)
 	if err := w.handle(t.Context(), workertest.Task(job)); err != nil && !errors.Is(err, store.ErrNotClaimable) {
 		t.Error(err)

@@ -9,6 +9,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/node"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
@@ -23,33 +24,26 @@ func TestCreateWithoutRoomWaits(t *testing.T) {
 	w.now = func() time.Time { return now } // pauses do not end on their own
 	first, box := b.Sized(2048, 1)
 	claim := b.Claim(first, w.id)
-	if ok, err := w.placement.Reserve(t.Context(), claim); err != nil || !ok {
-		t.Fatalf("place = %v, %v", ok, err)
-	}
+	ok, err := w.placement.Reserve(t.Context(), claim)
+	testbed.Require(t, err == nil && ok, "place = %v, %v", ok, err)
 	b.Reserved(farm.Capacity{MemoryMB: 2048, CPUs: 1})
 	second, other := b.Sized(2048, 1)
-	if job, s := b.done(w, second, farm.JobQueued), b.Sandbox(other); job.Attempt-job.GracefulRequeues != 0 || s.State != farm.SandboxQueued || s.Node != "" {
-		t.Errorf("job %+v, sandbox %+v", job, s)
-	}
+	job, s := b.done(w, second, farm.JobQueued), b.Sandbox(other)
+	testbed.Check(t, job.Attempt-job.GracefulRequeues == 0 && s.State == farm.SandboxQueued && s.Node == "", "job %+v, sandbox %+v", job, s)
 	b.Reserved(farm.Capacity{MemoryMB: 2048, CPUs: 1})
 	if w.placement.Accepts(farm.QueueCPU) || !w.placement.Accepts(farm.QueueControl) || !w.placement.Accepts(farm.NodeQueue("n1")) {
 		t.Error("the gate of creates is open, or another gate is closed")
 	}
 	// The first sandbox ends before it is ready: its reservation is free for waiting creates at once.
-	if err := w.abandon(t.Context(), claimedJob(claim), workertest.ErrTest); err == nil {
-		t.Error("abandoning returned no error")
-	}
-	if s := b.Sandbox(box); s.State != farm.SandboxFailed && s.State != farm.SandboxQueued {
-		t.Errorf("sandbox is %s", s.State)
-	}
+	err = w.abandon(t.Context(), claimedJob(claim), workertest.ErrTest)
+	testbed.Check(t, err != nil, "abandoning returned no error")
+	s = b.Sandbox(box)
+	testbed.Check(t, s.State == farm.SandboxFailed || s.State == farm.SandboxQueued, "sandbox is %s", s.State)
 	b.Reserved(farm.Capacity{})
-	if !w.placement.Accepts(farm.QueueCPU) {
-		t.Error("the gate stays closed")
-	}
+	testbed.Check(t, w.placement.Accepts(farm.QueueCPU), "the gate stays closed")
 	claim = b.Claim(second, w.id)
-	if ok, err := w.placement.Reserve(t.Context(), claim); err != nil || !ok {
-		t.Errorf("place = %v, %v", ok, err)
-	}
+	ok, err = w.placement.Reserve(t.Context(), claim)
+	testbed.Check(t, err == nil && ok, "place = %v, %v", ok, err)
 }
 
 // A host whose sandboxes share its memory many times over still takes none that is larger than the host.
@@ -58,18 +52,16 @@ func TestCreateLargerThanTheHostIsLeftToOthers(t *testing.T) {
 	b := setup(t)
 	b.cfg.MemoryReserveMB, b.cfg.MemoryOvercommit = 1000, 16
 	w := b.measured(4000, 4)
-	if got := w.placement.Status(); got.LargestMB != 3000 || got.Room.Capacity.MemoryMB != 48_000 {
-		t.Errorf("status %+v", got)
-	}
+	got := w.placement.Status()
+	testbed.Check(t, got.LargestMB == 3000 && got.Room.Capacity.MemoryMB == 48_000, "status %+v", got)
 	for _, c := range []struct {
 		memory int
 		fits   bool
 	}{{2999, true}, {3000, true}, {3001, false}} {
 		job, _ := b.Sized(c.memory, 1)
 		claim := b.Claim(job, w.id)
-		if ok, err := w.placement.Reserve(t.Context(), claim); err != nil || ok != c.fits {
-			t.Errorf("a sandbox of %d MiB: reserved %v, %v", c.memory, ok, err)
-		}
+		ok, err := w.placement.Reserve(t.Context(), claim)
+		testbed.Check(t, err == nil && ok == c.fits, "a sandbox of %d MiB: reserved %v, %v", c.memory, ok, err)
 	}
 	b.Reserved(farm.Capacity{MemoryMB: 5999, CPUs: 2})
 }
@@ -84,9 +76,8 @@ func TestCanceledCreateWithoutRoomEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	workertest.Must(t, w.requeueUnplaced(t.Context(), claimedJob(claim)))
-	if got, s := b.Job(job), b.Sandbox(box); got.State != farm.JobCanceled || s.State != farm.SandboxClosed {
-		t.Errorf("job %s, sandbox %s", got.State, s.State)
-	}
+	got, s := b.Job(job), b.Sandbox(box)
+	testbed.Check(t, got.State == farm.JobCanceled && s.State == farm.SandboxClosed, "job %s, sandbox %s", got.State, s.State)
 }
 
 func TestClosedAndLostSandboxesEndTheirReservations(t *testing.T) {
@@ -143,12 +134,9 @@ func TestClaimedMemberBecomesTheSandbox(t *testing.T) {
 	}
 	var kept farm.Sandbox
 	note := b.Fake.Note(box.ID)
-	if err := json.Unmarshal([]byte(note[node.LabelRecord]), &kept); err != nil || kept.ID != box.ID || note[engine.LabelTenant] != workertest.Tenant {
-		t.Errorf("note %v", note)
-	}
-	if len(b.Fake.Updates()) != 0 {
-		t.Errorf("the default limits were set again: %v", b.Fake.Updates())
-	}
+	err := json.Unmarshal([]byte(note[node.LabelRecord]), &kept)
+	testbed.Check(t, err == nil && kept.ID == box.ID && note[engine.LabelTenant] == workertest.Tenant, "note %v", note)
+	testbed.Check(t, len(b.Fake.Updates()) == 0, "the default limits were set again: %v", b.Fake.Updates())
 	b.Reserved(farm.Capacity{MemoryMB: 2048, CPUs: 2})
 	workertest.Must(t, w.handle(t.Context(), workertest.Task(b.CloseJob(box))))
 	if _, err := b.Store.Member(t.Context(), m.ID); err == nil || b.Fake.Note(box.ID) != nil || b.Fake.Has(m.ID) {
@@ -184,8 +172,6 @@ func TestMemberWithoutRoomToGrowRequeuesItsCreate(t *testing.T) {
 	if j, s := b.done(w, job, farm.JobQueued), b.Sandbox(box); j.Queue != farm.QueueCPU || s.State != farm.SandboxQueued || s.Node != "" || j.Attempt != j.GracefulRequeues {
 		t.Errorf("job %+v, sandbox %+v", j, s)
 	}
-	if b.Fake.Has(m.ID) {
-		t.Error("the member's container still exists")
-	}
+	testbed.Check(t, !b.Fake.Has(m.ID), "the member's container still exists")
 	b.Reserved(farm.Capacity{})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/node"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
@@ -138,13 +139,10 @@ func TestConfig(t *testing.T) {
 	}
 	err := Config{Slots: -1, EngineTimeout: -1, StopGrace: -1}.withDefaults().validate()
 	for _, want := range []string{"worker.slots is -1", "worker.engine_timeout is -1ns", "worker.stop_grace is -1ns"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v does not say %q", err, want)
-		}
+		testbed.Check(t, err != nil && strings.Contains(err.Error(), want), "%v does not say %q", err, want)
 	}
-	if _, err := New(Config{Slots: 1 << 20}, Deps{}); err == nil {
-		t.Error("New accepts a million slots")
-	}
+	_, err = New(Config{Slots: 1 << 20}, Deps{})
+	testbed.Check(t, err != nil, "New accepts a million slots")
 }
 
 type fakeServer struct{ err error }

@@ -133,13 +133,11 @@ func TestPrivateRangesAreNotThisMachine(t *testing.T) {
 	for prefix, open := range map[string]bool{"127.0.0.1/32": true, "127.0.0.0/31": false, "127.0.0.0/8": false, "0.0.0.0/0": false} {
 		w := newWorld(t, farm.Limits{}, func(http.ResponseWriter, *http.Request) {})
 		_, c := w.open(t, func(d *egress.Deps) { d.Private = []netip.Prefix{netip.MustParsePrefix(prefix)} })
-		if _, err := w.get(t, c); (err == nil) != open {
-			t.Errorf("with egress.private = %s: %v", prefix, err)
-		}
+		_, err := w.get(t, c)
+		testbed.Check(t, (err == nil) == open, "with egress.private = %s: %v", prefix, err)
 		if !open {
-			if e := w.log(t, string(egressproxy.Denied)); e.Reason != egressproxy.ReasonAddress {
-				t.Errorf("with egress.private = %s: %+v", prefix, e)
-			}
+			e := w.log(t, string(egressproxy.Denied))
+			testbed.Check(t, e.Reason == egressproxy.ReasonAddress, "with egress.private = %s: %+v", prefix, e)
 		}
 	}
 }
@@ -168,13 +166,11 @@ func TestHostsChangeWhileATunnelIsOpen(t *testing.T) {
 		testbed.Must(t, err)
 		testbed.Must(t, e.Refresh(t.Context(), w.box.Ref()))
 		if len(hosts) == 0 {
-			if _, err := body.ReadByte(); err == nil {
-				t.Error("the tunnel is still open")
-			}
+			_, err := body.ReadByte()
+			testbed.Check(t, err != nil, "the tunnel is still open")
 		}
-		if _, err := w.get(t, c); (err == nil) != (len(hosts) > 0) {
-			t.Errorf("hosts %q: %v", hosts, err)
-		}
+		_, err := w.get(t, c)
+		testbed.Check(t, (err == nil) == (len(hosts) > 0), "hosts %q: %v", hosts, err)
 	}
 	// Other connections may end as the rules change, or by their client.
 	if got := w.log(t, "denied"); got.Host != "api.example.com" || got.Method != http.MethodConnect || got.Reason != egressproxy.ReasonRules || got.Received == 0 || got.Sent == 0 || got.At.IsZero() {
@@ -203,18 +199,14 @@ func TestDeniedHostsAreKnownWhenARunEnds(t *testing.T) {
 	for _, d := range e.Denied(t.Context(), w.box.Ref(), began) {
 		hosts = append(hosts, fmt.Sprintf("%s:%d %s", d.Host, d.Port, d.Reason))
 	}
-	if want := []string{"b.example.org:443 " + egressproxy.ReasonRule, "a.example.org:443 " + egressproxy.ReasonRule}; !slices.Equal(hosts, want) {
-		t.Errorf("denied %q, want %q", hosts, want)
-	}
-	if logged, _, err := w.store.Egress(t.Context(), w.box.Ref(), "", 100); err != nil || len(logged) < 3 {
-		t.Errorf("the log has %+v, %v", logged, err)
-	}
-	if later := e.Denied(t.Context(), w.box.Ref(), time.Now()); len(later) > 0 {
-		t.Errorf("denied to a later run: %+v", later)
-	}
-	if others := e.Denied(t.Context(), farm.Ref{Tenant: "acme", ID: "sbx_other"}, began); len(others) > 0 {
-		t.Errorf("denied to another sandbox: %+v", others)
-	}
+	want := []string{"b.example.org:443 " + egressproxy.ReasonRule, "a.example.org:443 " + egressproxy.ReasonRule}
+	testbed.Check(t, slices.Equal(hosts, want), "denied %q, want %q", hosts, want)
+	logged, _, err := w.store.Egress(t.Context(), w.box.Ref(), "", 100)
+	testbed.Check(t, err == nil && len(logged) >= 3, "the log has %+v, %v", logged, err)
+	later := e.Denied(t.Context(), w.box.Ref(), time.Now())
+	testbed.Check(t, len(later) == 0, "denied to a later run: %+v", later)
+	others := e.Denied(t.Context(), farm.Ref{Tenant: "acme", ID: "sbx_other"}, began)
+	testbed.Check(t, len(others) == 0, "denied to another sandbox: %+v", others)
 }
 
 // A host that a rule allows may have a private address.
@@ -223,21 +215,18 @@ func TestAllowedHostsThatWereNotReachedAreKnown(t *testing.T) {
 	w := newWorld(t, farm.DefaultLimits(), func(http.ResponseWriter, *http.Request) {})
 	e, c := w.open(t, func(d *egress.Deps) { d.Private = nil })
 	began := time.Now()
-	if _, err := w.get(t, c); err == nil {
-		t.Fatal("a private address was reached")
-	}
-	if found := e.Denied(t.Context(), w.box.Ref(), began); len(found) != 1 || found[0].Reason != egressproxy.ReasonAddress {
-		t.Errorf("not reached: %+v", found)
-	}
+	_, err := w.get(t, c)
+	testbed.Require(t, err != nil, "a private address was reached")
+	found := e.Denied(t.Context(), w.box.Ref(), began)
+	testbed.Check(t, len(found) == 1 && found[0].Reason == egressproxy.ReasonAddress, "not reached: %+v", found)
 }
 
 func TestTheOperatorsListBoundsRecords(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, farm.DefaultLimits(), func(http.ResponseWriter, *http.Request) {})
 	_, c := w.open(t, func(d *egress.Deps) { d.Allow = nil })
-	if _, err := w.get(t, c); err == nil {
-		t.Error("the host was reached")
-	}
+	_, err := w.get(t, c)
+	testbed.Check(t, err != nil, "the host was reached")
 	w.log(t, "denied")
 }
 
@@ -265,17 +254,14 @@ func TestTheTenantsListBoundsRecords(t *testing.T) {
 		testbed.Must(t, w.store.ChangeTenant(t.Context(), w.box.Tenant, store.TenantChange{Hosts: &hosts}))
 		testbed.Must(t, e.Refresh(t.Context(), w.box.Ref()))
 		if i == 1 {
-			if _, err := body.ReadByte(); err == nil {
-				t.Error("the tunnel is still open")
-			}
+			_, err := body.ReadByte()
+			testbed.Check(t, err != nil, "the tunnel is still open")
 		}
-		if _, err := w.get(t, c); (err == nil) != (i != 1) {
-			t.Errorf("with the tenant's hosts %+v: %v", hosts, err)
-		}
+		_, err := w.get(t, c)
+		testbed.Check(t, (err == nil) == (i != 1), "with the tenant's hosts %+v: %v", hosts, err)
 	}
-	if got := w.log(t, "denied"); got.Reason != egressproxy.ReasonCeiling {
-		t.Errorf("%+v", got)
-	}
+	got := w.log(t, "denied")
+	testbed.Check(t, got.Reason == egressproxy.ReasonCeiling, "%+v", got)
 }
 
 // Without the record nothing is allowed: the tenant's list may be narrower than what the caller knows of the sandbox.
@@ -285,9 +271,8 @@ func TestNothingIsReachedBeforeTheRulesAreRead(t *testing.T) {
 	away := &unreadable{Store: w.store}
 	away.is.Store(true)
 	e, c := w.open(t, func(d *egress.Deps) { d.Records = away })
-	if _, err := w.get(t, c); err == nil {
-		t.Error("the host was reached")
-	}
+	_, err := w.get(t, c)
+	testbed.Check(t, err != nil, "the host was reached")
 	away.is.Store(false)
 	testbed.Must(t, e.Refresh(t.Context(), w.box.Ref()))
 	if _, err := w.get(t, c); err != nil {
@@ -325,9 +310,8 @@ func TestBytesCountAcrossWorkers(t *testing.T) {
 		return n
 	}
 	for i, c := range []*http.Client{first, second} {
-		if n, err := w.get(t, c); n != part || err != nil {
-			t.Fatalf("%d bytes, %v", n, err)
-		}
+		n, err := w.get(t, c)
+		testbed.Require(t, n == part && err == nil, "%d bytes, %v", n, err)
 		for deadline := time.Now().Add(30 * time.Second); total() < int64(i+1)*part; time.Sleep(20 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("%d bytes are counted", total())
@@ -335,12 +319,10 @@ func TestBytesCountAcrossWorkers(t *testing.T) {
 		}
 	}
 	_, third := w.open(t, func(d *egress.Deps) { d.Limits = limits }) // a worker that is new
-	if n, err := w.get(t, third); err == nil || n >= part {
-		t.Errorf("%d bytes beyond the limit, %v", n, err)
-	}
-	if got := total(); got > 1<<20 {
-		t.Errorf("%d bytes are counted, beyond the limit", got)
-	}
+	n, err := w.get(t, third)
+	testbed.Check(t, err != nil && n < part, "%d bytes beyond the limit, %v", n, err)
+	got := total()
+	testbed.Check(t, got <= 1<<20, "%d bytes are counted, beyond the limit", got)
 }
 
 // Without memory for a connection it is refused with a reason, not kept waiting.
@@ -353,12 +335,10 @@ func TestConnectionsWithoutMemoryAreRefused(t *testing.T) {
 		t.Fatal("nothing to take")
 	}
 	_, c := w.open(t, func(d *egress.Deps) { d.Budget = memory })
-	if _, err := w.get(t, c); err == nil {
-		t.Error("the host was reached")
-	}
-	if got := w.log(t, "failed"); !strings.Contains(got.Reason, "no memory") || !strings.HasPrefix(got.Host, "api.example.com") {
-		t.Errorf("%+v", got)
-	}
+	_, err := w.get(t, c)
+	testbed.Check(t, err != nil, "the host was reached")
+	got := w.log(t, "failed")
+	testbed.Check(t, strings.Contains(got.Reason, "no memory") && strings.HasPrefix(got.Host, "api.example.com"), "%+v", got)
 	taken.Release()
 	if _, err := w.get(t, c); err != nil {
 		t.Errorf("with memory: %v", err)
@@ -378,22 +358,16 @@ func TestStreamsWithoutMemoryAreNotAdmitted(t *testing.T) {
 	for release, ok := x.Admit(); ok; release, ok = x.Admit() {
 		releases = append(releases, release)
 	}
-	if got := w.log(t, "failed"); !strings.Contains(got.Reason, "no memory") {
-		t.Errorf("%+v", got)
-	}
-	if n := len(releases); n == 0 {
-		t.Fatal("no stream is admitted")
-	}
-	if memory.Lasting("acme").Grow(budget.SmallBytes << 1) {
-		t.Error("the streams are not charged to the tenant")
-	}
-	if _, ok := e.Admit("acme"); ok {
-		t.Error("a stream to the package indexes is admitted without memory")
-	}
+	got := w.log(t, "failed")
+	testbed.Check(t, strings.Contains(got.Reason, "no memory"), "%+v", got)
+	n := len(releases)
+	testbed.Require(t, n != 0, "no stream is admitted")
+	testbed.Check(t, !memory.Lasting("acme").Grow(budget.SmallBytes<<1), "the streams are not charged to the tenant")
+	_, ok := e.Admit("acme")
+	testbed.Check(t, !ok, "a stream to the package indexes is admitted without memory")
 	releases[0]()
-	if _, ok := x.Admit(); !ok {
-		t.Error("with memory a stream is not admitted")
-	}
+	_, ok = x.Admit()
+	testbed.Check(t, ok, "with memory a stream is not admitted")
 }
 
 // Streams and connections last as long as their sandboxes like: two tenants with all that they can have stalled a third.
@@ -415,9 +389,7 @@ func TestStreamsLeaveMemoryToOtherTenants(t *testing.T) {
 		}
 	}
 	third, ok := memory.TryAcquire("three", memory.Share())
-	if !ok {
-		t.Error("the share of a third tenant is taken")
-	}
+	testbed.Check(t, ok, "the share of a third tenant is taken")
 	third.Release()
 }
 
@@ -453,9 +425,7 @@ func TestABurstIsCounted(t *testing.T) {
 			last = entry.Host
 		}
 		if last == "last.example.com" {
-			if seen > burst || seen+missed < burst {
-				t.Errorf("%d of %d are in the log, %d are counted", seen, burst, missed)
-			}
+			testbed.Check(t, seen <= burst && seen+missed >= burst, "%d of %d are in the log, %d are counted", seen, burst, missed)
 			return
 		}
 	}

@@ -63,9 +63,8 @@ func TestSecretsOfASandbox(t *testing.T) {
 		if _, err := w.get(t, c); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if got := <-asked; got.Get("X-Key") != secretValue {
-			t.Errorf("%s: the host got %v", name, got)
-		}
+		got := <-asked
+		testbed.Check(t, got.Get("X-Key") == secretValue, "%s: the host got %v", name, got)
 	}
 	// A new value, which other workers learn of from the record.
 	const newValue = "sk-fedcba9876543210"
@@ -78,9 +77,8 @@ func TestSecretsOfASandbox(t *testing.T) {
 	testbed.Must(t, e.Refresh(t.Context(), box.Ref()))
 	_, err = w.get(t, c)
 	testbed.Must(t, err)
-	if got := <-asked; got.Get("X-Key") != newValue {
-		t.Errorf("after the change the host got %v", got)
-	}
+	got := <-asked
+	testbed.Check(t, got.Get("X-Key") == newValue, "after the change the host got %v", got)
 	entry := w.log(t, "allowed")
 	for entry.Method == http.MethodConnect { // the tunnel around the request is in the log as well
 		entries, _, err := w.store.Egress(t.Context(), box.Ref(), "", 100)
@@ -96,9 +94,8 @@ func TestSecretsOfASandbox(t *testing.T) {
 	for name, change := range map[string]func(*egress.Deps){"no key": func(d *egress.Deps) { d.Secrets = nil }, "another key": func(d *egress.Deps) { d.Secrets = newKeys(t, 2) }} {
 		_, c := w.open(t, func(d *egress.Deps) { use(d); change(d) })
 		trust(t, c, inside)
-		if _, err := w.get(t, c); err == nil || len(asked) > 0 {
-			t.Errorf("with %s: %v, the host was asked %d times", name, err, len(asked))
-		}
+		_, err := w.get(t, c)
+		testbed.Check(t, err != nil && len(asked) == 0, "with %s: %v, the host was asked %d times", name, err, len(asked))
 	}
 	if got := w.log(t, "denied"); got.Reason != egressproxy.ReasonSecret {
 		t.Errorf("%+v", got)
@@ -106,12 +103,9 @@ func TestSecretsOfASandbox(t *testing.T) {
 	_, err = w.store.MoveSandbox(t.Context(), store.Move{Ref: box.Ref(), To: farm.SandboxFailed, Removed: true})
 	testbed.Must(t, err)
 	_, c = w.open(t, use)
-	if _, err := w.get(t, c); err == nil || len(asked) > 0 {
-		t.Errorf("after the end: %v, the host was asked %d times", err, len(asked))
-	}
-	if strings.Contains(log.String(), secretValue) || strings.Contains(log.String(), newValue) {
-		t.Error("the log has the value")
-	}
+	_, err = w.get(t, c)
+	testbed.Check(t, err != nil && len(asked) == 0, "after the end: %v, the host was asked %d times", err, len(asked))
+	testbed.Check(t, !strings.Contains(log.String(), secretValue) && !strings.Contains(log.String(), newValue), "the log has the value")
 }
 
 // newAuthority makes an authority for api.example.com, and a pool that trusts it and nothing else.
@@ -130,8 +124,6 @@ func newAuthority(t *testing.T) (*secret.Authority, *x509.CertPool) {
 func trust(t *testing.T, c *http.Client, pool *x509.CertPool) {
 	t.Helper()
 	tr, ok := c.Transport.(*http.Transport)
-	if !ok {
-		t.Fatal("another transport")
-	}
+	testbed.Require(t, ok, "another transport")
 	tr.TLSClientConfig.InsecureSkipVerify, tr.TLSClientConfig.RootCAs = false, pool
 }

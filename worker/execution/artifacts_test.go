@@ -15,6 +15,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/node"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
@@ -38,14 +39,12 @@ func TestContentType(t *testing.T) {
 		{"dir.csv/x", "application/octet-stream", nil},
 		{"x.unknownext", "application/octet-stream", []byte{0, 1, 2}},
 	} {
-		if got := contentType(s.name, s.first); got != s.want {
-			t.Errorf("contentType(%q, %q) = %q, want %q", s.name, s.first, got, s.want)
-		}
+		got := contentType(s.name, s.first)
+		testbed.Check(t, got == s.want, "contentType(%q, %q) = %q, want %q", s.name, s.first, got, s.want)
 	}
 	for mime, want := range map[string]string{"image/png": ".png", "application/vnd.plotly.v1+json": ".json", "x/y": ".bin", "": ".bin", "text/html": ".html"} {
-		if got := extensionOf(mime); got != want {
-			t.Errorf("extensionOf(%q) = %q, want %q", mime, got, want)
-		}
+		got := extensionOf(mime)
+		testbed.Check(t, got == want, "extensionOf(%q) = %q, want %q", mime, got, want)
 	}
 }
 
@@ -55,13 +54,11 @@ func TestSafeName(t *testing.T) {
 		"a.txt": "a.txt", "a b.txt": "a b.txt", "ä世.csv": "ä世.csv", "a/b\\c:d": "a_b_c_d", "..": "file", " . ": "file", "": "file",
 		"a\x00\n\x7f": "a___", "\xff.bin": "_.bin", "50%#1?.txt": "50__1_.txt", `"<|>*`: "_____",
 	} {
-		if got := safeName(name); got != want {
-			t.Errorf("safeName(%q) = %q, want %q", name, got, want)
-		}
+		got := safeName(name)
+		testbed.Check(t, got == want, "safeName(%q) = %q, want %q", name, got, want)
 	}
-	if got := safeName(strings.Repeat("世", 100) + ".csv"); len(got) > 200 || !strings.HasSuffix(got, ".csv") || !utf8.ValidString(got) {
-		t.Errorf("a long name becomes %q", got)
-	}
+	got := safeName(strings.Repeat("世", 100) + ".csv")
+	testbed.Check(t, len(got) <= 200 && strings.HasSuffix(got, ".csv") && utf8.ValidString(got), "a long name becomes %q", got)
 }
 
 func FuzzSafeName(f *testing.F) {
@@ -83,29 +80,22 @@ func TestExactReader(t *testing.T) {
 		got, err := io.ReadAll(x)
 		return string(got), x, err
 	}
-	if got, x, err := read(strings.NewReader("12345 and more"), 5); got != "12345" || err != nil || x.broken {
-		t.Errorf("a file that grew: %q %v", got, err)
-	}
-	if _, x, err := read(strings.NewReader("123"), 5); !errors.Is(err, errChanged) || !x.broken {
-		t.Errorf("a file that shrank: %v", err)
-	}
-	if _, x, err := read(iotest.ErrReader(workertest.ErrTest), 5); !errors.Is(err, errChanged) || !x.broken {
-		t.Errorf("a stream that broke: %v", err)
-	}
-	if got, x, err := read(iotest.OneByteReader(strings.NewReader("12345")), 5); got != "12345" || err != nil || x.broken {
-		t.Errorf("byte by byte: %q %v", got, err)
-	}
-	if got, _, err := read(strings.NewReader("x"), 0); got != "" || err != nil {
-		t.Errorf("an empty file: %q %v", got, err)
-	}
+	got, x, err := read(strings.NewReader("12345 and more"), 5)
+	testbed.Check(t, got == "12345" && err == nil && !x.broken, "a file that grew: %q %v", got, err)
+	_, x, err = read(strings.NewReader("123"), 5)
+	testbed.Check(t, errors.Is(err, errChanged) && x.broken, "a file that shrank: %v", err)
+	_, x, err = read(iotest.ErrReader(workertest.ErrTest), 5)
+	testbed.Check(t, errors.Is(err, errChanged) && x.broken, "a stream that broke: %v", err)
+	got, x, err = read(iotest.OneByteReader(strings.NewReader("12345")), 5)
+	testbed.Check(t, got == "12345" && err == nil && !x.broken, "byte by byte: %q %v", got, err)
+	got, _, err = read(strings.NewReader("x"), 0)
+	testbed.Check(t, got == "" && err == nil, "an empty file: %q %v", got, err)
 	a := agenttest.Start(t, "/usr/bin:/bin", nil)
-	if err := (&exactReader{}).explain(a.Client); !errors.Is(err, errChanged) {
-		t.Errorf("over an open stream: %v", err)
-	}
+	err = (&exactReader{}).explain(a.Client)
+	testbed.Check(t, errors.Is(err, errChanged), "over an open stream: %v", err)
 	workertest.Must(t, a.Client.Close())
-	if err := (&exactReader{}).explain(a.Client); farm.CodeOf(err) != farm.CodeUnavailable {
-		t.Errorf("over a stream that broke: %v", err)
-	}
+	err = (&exactReader{}).explain(a.Client)
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeUnavailable, "over a stream that broke: %v", err)
 }
 
 func TestPart(t *testing.T) {
@@ -168,13 +158,11 @@ func TestEventsOutliveAnOutageOfRedis(t *testing.T) {
 	b.Redis.SetError("LOADING Redis is away")
 	stopping, stop := context.WithCancelCause(t.Context())
 	time.AfterFunc(10*time.Millisecond, func() { stop(node.ErrStopping) })
-	if err := x.publish(stopping, e); !errors.Is(err, node.ErrStopping) {
-		t.Fatalf("publish to a Redis that is down, until the worker stops = %v", err)
-	}
+	err := x.publish(stopping, e)
+	testbed.Require(t, errors.Is(err, node.ErrStopping), "publish to a Redis that is down, until the worker stops = %v", err)
 	time.AfterFunc(10*time.Millisecond, func() { b.Redis.SetError("") })
 	workertest.Must(t, e.collect.add(out(3, " too")))
 	workertest.Must(t, x.publish(t.Context(), e))
-	if got := b.Stdout(job); got != "kept too" {
-		t.Fatalf("events say %q", got)
-	}
+	got := b.Stdout(job)
+	testbed.Require(t, got == "kept too", "events say %q", got)
 }

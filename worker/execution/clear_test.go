@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
@@ -72,16 +73,13 @@ func TestAClearRemovesValuesFromTheResult(t *testing.T) {
 			var values []string
 			for _, v := range r.Rich {
 				values = append(values, fmt.Sprintf("%d %s %s", v.Display, v.DisplayID, v.Data))
-				if v.Update {
-					t.Errorf("the result says that value %d is an update", v.Display)
-				}
+				testbed.Check(t, !v.Update, "the result says that value %d is an update", v.Display)
 			}
 			if diff := cmp.Diff(c.values, values); diff != "" || r.Stdout != c.stdout || r.Stderr != c.stderr {
 				t.Errorf("stdout %q, stderr %q, values (-want +got):\n%s", r.Stdout, r.Stderr, diff)
 			}
-			if got := describeEvents(col.take()); got != c.events {
-				t.Errorf("events %q, want %q", got, c.events)
-			}
+			got := describeEvents(col.take())
+			testbed.Check(t, got == c.events, "events %q, want %q", got, c.events)
 		})
 	}
 }
@@ -172,9 +170,7 @@ func TestEventsOfClearsStopAtTheirCap(t *testing.T) {
 			}
 		}
 	}
-	if clears != limit || notices != 1 {
-		t.Errorf("%d events of clears and %d notices, want %d and 1", clears, notices, limit)
-	}
+	testbed.Check(t, clears == limit && notices == 1, "%d events of clears and %d notices, want %d and 1", clears, notices, limit)
 }
 
 func TestNamesOfDisplaysAreBounded(t *testing.T) {
@@ -183,9 +179,8 @@ func TestNamesOfDisplaysAreBounded(t *testing.T) {
 		c := collectorOf(code(), 0)
 		id := strings.Repeat("n", length)
 		workertest.Must(t, c.add(frame(1, agent.FrameDisplay, agent.Display{ID: id, Data: map[string]string{"text/plain": "x"}})))
-		if got := c.rich[0].DisplayID; (got == id) != kept || (got == "") == kept {
-			t.Errorf("a name of %d bytes became %q", length, got)
-		}
+		got := c.rich[0].DisplayID
+		testbed.Check(t, (got == id) == kept && (got == "") != kept, "a name of %d bytes became %q", length, got)
 	}
 }
 
@@ -225,9 +220,7 @@ func TestMetadataOfDisplaysIsChecked(t *testing.T) {
 			t.Errorf("%.60s: notes %q", raw, c.notes)
 		}
 		for _, r := range c.rich {
-			if string(r.Metadata) != want {
-				t.Errorf("%.60s became %s, want %.60s", raw, r.Metadata, want)
-			}
+			testbed.Check(t, string(r.Metadata) == want, "%.60s became %s, want %.60s", raw, r.Metadata, want)
 		}
 		if _, err := json.Marshal(c.rich); err != nil {
 			t.Errorf("%.60s: %v", raw, err)

@@ -147,9 +147,8 @@ func TestEventsAreSentOnceOverTakeovers(t *testing.T) {
 		if gotOut != stdout || gotErr != stderr || gotDisplays != displays {
 			t.Fatalf("seed %d: stdout %q, want %q; stderr %q, want %q; %d displays, want %d", seed, gotOut, stdout, gotErr, stderr, gotDisplays, displays)
 		}
-		if r := c.result().Execute; r.Stdout != stdout || r.Stderr != stderr || len(r.Rich) != displays {
-			t.Fatalf("seed %d: result %+v", seed, r)
-		}
+		r := c.result().Execute
+		testbed.Require(t, r.Stdout == stdout && r.Stderr == stderr && len(r.Rich) == displays, "seed %d: result %+v", seed, r)
 	}
 }
 
@@ -165,12 +164,9 @@ func TestEventsWithoutAnAnswerDoNotChange(t *testing.T) {
 	workertest.Must(t, c.add(out(2, "second ")))
 	workertest.Must(t, c.add(out(3, "third")))
 	log = keep(t, log, c.take())
-	if text, _, _ := texts(log); text != "first second third" {
-		t.Errorf("the events say %q", text)
-	}
-	if len(log) != 2 {
-		t.Errorf("%d events, want the first one and one for the rest", len(log))
-	}
+	text, _, _ := texts(log)
+	testbed.Check(t, text == "first second third", "the events say %q", text)
+	testbed.Check(t, len(log) == 2, "%d events, want the first one and one for the rest", len(log))
 }
 
 func TestCommandsHaveStreamsOfTheirOwn(t *testing.T) {
@@ -206,17 +202,13 @@ func TestCollectorRefusesInvalidFrames(t *testing.T) {
 		for _, f := range frames {
 			err = c.add(f)
 		}
-		if err == nil {
-			t.Errorf("%s is accepted", name)
-		}
+		testbed.Check(t, err != nil, "%s is accepted", name)
 	}
 	c := collectorOf(one, 0)
-	if err := c.add(out(1, "of no command")); err != nil || len(c.events) != 0 {
-		t.Errorf("output of no command: error %v, events %v", err, c.events)
-	}
-	if err := collectorOf(code(), 0).add(start(1, 0)); err == nil {
-		t.Error("a command of an execute is accepted")
-	}
+	err := c.add(out(1, "of no command"))
+	testbed.Check(t, err == nil && len(c.events) == 0, "output of no command: error %v, events %v", err, c.events)
+	err = collectorOf(code(), 0).add(start(1, 0))
+	testbed.Check(t, err != nil, "a command of an execute is accepted")
 }
 
 func TestEventsOfAStreamStopAtTheirCap(t *testing.T) {
@@ -235,9 +227,7 @@ func TestEventsOfAStreamStopAtTheirCap(t *testing.T) {
 			notes++
 		}
 	}
-	if len(text) != 100 || notes != 1 {
-		t.Fatalf("%d bytes and %d notes", len(text), notes)
-	}
+	testbed.Require(t, len(text) == 100 && notes == 1, "%d bytes and %d notes", len(text), notes)
 	r := c.result().Execute
 	if !r.Truncated.Stdout || r.Truncated.Stderr || !strings.Contains(r.Stdout, "[160 bytes left out here; the whole output is the artifact .output/stdout.txt]") {
 		t.Fatalf("result %+v", r)
@@ -295,12 +285,10 @@ func TestResultNotesFilesThatAreLeftOut(t *testing.T) {
 	}
 	want := []string{"Files in folders of installed, derived or cached files do not become artifacts: 1204 in .venv, 2 in a b/__pycache__, 7 in other such folders. They are in the workspace."}
 	testbed.Diff(t, "notes", want, notes(agent.LeftOut{Folder: ".venv", Files: 1204}, agent.LeftOut{Folder: "a\nb/__pycache__", Files: 2}, agent.LeftOut{Files: 7}))
-	if got := notes(agent.LeftOut{Folder: "x", Files: -1}); len(got) != 0 {
-		t.Errorf("of less than nothing: %q", got)
-	}
-	if got := notes(slices.Repeat([]agent.LeftOut{{Folder: strings.Repeat("x", 5000), Files: 1}}, 5000)...); len(got) != 1 || len(got[0]) > 2000 {
-		t.Errorf("%d notes of too many and too long ones", len(got))
-	}
+	got := notes(agent.LeftOut{Folder: "x", Files: -1})
+	testbed.Check(t, len(got) == 0, "of less than nothing: %q", got)
+	got = notes(slices.Repeat([]agent.LeftOut{{Folder: strings.Repeat("x", 5000), Files: 1}}, 5000)...)
+	testbed.Check(t, len(got) == 1 && len(got[0]) <= 2000, "%d notes of too many and too long ones", len(got))
 }
 
 func TestResultHoldsNotesAndClipsErrors(t *testing.T) {
@@ -315,15 +303,12 @@ func TestResultHoldsNotesAndClipsErrors(t *testing.T) {
 		Error: &farm.CodeError{Name: strings.Repeat("N", 1000), Value: strings.Repeat("V", farm.MaxErrorValueBytes+1), Traceback: trace},
 	})))
 	r := c.result()
-	if len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "no kernel for the language") {
-		t.Fatalf("notes %q", r.Notes)
-	}
+	testbed.Require(t, len(r.Notes) == 1 && strings.Contains(r.Notes[0], "no kernel for the language"), "notes %q", r.Notes)
 	run := collectorOf(code(), 0)
 	run.job.Kind = farm.KindRun
 	workertest.Must(t, run.add(frame(1, agent.FrameFinal, agent.Outcome{FreshProcess: true})))
-	if notes := run.result().Notes; len(notes) > 0 {
-		t.Errorf("notes of a run: %q", notes)
-	}
+	notes := run.result().Notes
+	testbed.Check(t, len(notes) == 0, "notes of a run: %q", notes)
 	e := r.Execute.Error
 	size := 0
 	for _, line := range e.Traceback {
@@ -339,9 +324,8 @@ func TestResultHoldsNotesAndClipsErrors(t *testing.T) {
 		{agent.Outcome{}, farm.JobCompleted}, {agent.Outcome{TimedOut: true, Canceled: true}, farm.JobTimedOut}, {agent.Outcome{Canceled: true}, farm.JobCanceled},
 	} {
 		c.outcome = &s.outcome
-		if got := c.state(); got != s.want {
-			t.Errorf("outcome %+v makes %s", s.outcome, got)
-		}
+		got := c.state()
+		testbed.Check(t, got == s.want, "outcome %+v makes %s", s.outcome, got)
 	}
 }
 
@@ -410,9 +394,7 @@ func TestFilesOfAnOutcomeAreChecked(t *testing.T) {
 		col := collectorOf(code(), 0)
 		err := col.add(frame(1, agent.FrameFinal, agent.Outcome{Files: c.files, Skipped: 7}))
 		if c.kept < 0 {
-			if !errors.Is(err, ErrProtocol) {
-				t.Errorf("%s: %v", name, err)
-			}
+			testbed.Check(t, errors.Is(err, ErrProtocol), "%s: %v", name, err)
 			continue
 		}
 		if err != nil || len(col.outcome.Files) != c.kept || col.outcome.Skipped != 7+c.skipped {

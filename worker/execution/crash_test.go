@@ -82,14 +82,12 @@ func TestFinishThatRedisLosesInACrash(t *testing.T) {
 		workertest.Must(t, os.RemoveAll(filepath.Join(dir, "appendonlydir")))
 		workertest.Must(t, os.CopyFS(filepath.Join(dir, "appendonlydir"), os.DirFS(saved)))
 		server.Start(t)
-		if back := b.Job(job); back.State != farm.JobRunning {
-			t.Fatalf("after crash %d the job is %s: nothing was lost", crash, back.State)
-		}
+		back := b.Job(job)
+		testbed.Require(t, back.State == farm.JobRunning, "after crash %d the job is %s: nothing was lost", crash, back.State)
 	}
 	work("")
-	if done := b.Job(job); done.State != farm.JobCompleted {
-		t.Errorf("the job is %s", done.State)
-	}
+	done := b.Job(job)
+	testbed.Check(t, done.State == farm.JobCompleted, "the job is %s", done.State)
 	if count, err := os.ReadFile(filepath.Join(a.Workspace, "count")); string(count) != "x\n" {
 		t.Errorf("the code ran %d times, %v", strings.Count(string(count), "x"), err)
 	}

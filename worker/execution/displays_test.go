@@ -27,12 +27,8 @@ func TestRichResultsAreBounded(t *testing.T) {
 	if len(c.rich) != 3 || len(c.displays) != 1 || c.rich[2].Artifact != c.displays[0].artifact || c.rich[2].Artifact.Path != ".output/display-1.html" || c.rich[2].Data != "" {
 		t.Fatalf("rich %+v, displays %d", c.rich, len(c.displays))
 	}
-	if c.rich[1].Mime != "image/png" || c.rich[1].Data != png {
-		t.Fatalf("image %+v", c.rich[1])
-	}
-	if len(c.notes) != 1 || !strings.Contains(c.notes[0], "image/jpeg") {
-		t.Fatalf("notes %q", c.notes)
-	}
+	testbed.Require(t, c.rich[1].Mime == "image/png" && c.rich[1].Data == png, "image %+v", c.rich[1])
+	testbed.Require(t, len(c.notes) == 1 && strings.Contains(c.notes[0], "image/jpeg"), "notes %q", c.notes)
 	events := c.take()
 	for i, want := range []farm.RichResult{
 		{Mime: "application/json", Data: c.rich[0].Data, More: true}, {Mime: "image/png", Data: png, More: true}, {Mime: "text/html", Artifact: c.displays[0].artifact},
@@ -49,9 +45,7 @@ func TestRichResultsAreBounded(t *testing.T) {
 	for seq := uint64(20); seq < 20+2*maxRichResults; seq++ {
 		workertest.Must(t, c.add(display(seq, map[string]string{"text/plain": "z"})))
 	}
-	if len(c.rich) != maxRichResults {
-		t.Fatalf("%d results", len(c.rich))
-	}
+	testbed.Require(t, len(c.rich) == maxRichResults, "%d results", len(c.rich))
 }
 
 // Base64 may have line breaks, indents and a newline at its end.
@@ -60,9 +54,8 @@ func TestBase64OfDisplaysIsNormalised(t *testing.T) {
 	c := collectorOf(code(), 0)
 	workertest.Must(t, c.add(display(1, map[string]string{"image/png": " iVBO\r\n\tRw== \n", "application/json": "{\"a\": 1}\n"})))
 	want := []farm.RichResult{{Mime: "application/json", Data: "eyJhIjogMX0K"}, {Mime: "image/png", Data: "iVBORw=="}}
-	if diff := cmp.Diff(want, c.rich); diff != "" || len(c.notes) > 0 {
-		t.Errorf("results (-want +got):\n%s\nnotes %q", diff, c.notes)
-	}
+	diff := cmp.Diff(want, c.rich)
+	testbed.Check(t, diff == "" && len(c.notes) == 0, "results (-want +got):\n%s\nnotes %q", diff, c.notes)
 }
 
 func TestEntriesOfADisplayedValueShareItsNumber(t *testing.T) {
@@ -97,9 +90,7 @@ func TestEntriesOfADisplayedValueShareItsNumber(t *testing.T) {
 			events++
 		}
 	}
-	if events != len(numbers) {
-		t.Errorf("%d events, want %d", events, len(numbers))
-	}
+	testbed.Check(t, events == len(numbers), "%d events, want %d", events, len(numbers))
 	for _, number := range []int{-1, 7} {
 		if c.add(frame(6, agent.FrameDisplay, agent.Display{Number: number, Data: both("x")})) == nil {
 			t.Errorf("value number %d in frame 6 is accepted", number)
@@ -168,9 +159,8 @@ func TestUpdatedDisplaysReplaceTheirFormerState(t *testing.T) {
 	}
 	testbed.Diff(t, "results", want, c.rich, cmpopts.IgnoreFields(farm.RichResult{}, "Artifact"))
 	for i, path := range map[int]string{1: ".output/display-3.html", 3: ".output/display-2.html"} {
-		if a := c.rich[i].Artifact; a == nil || a.Path != path || a.Size != int64(len(large)) {
-			t.Errorf("entry %d has the artifact %+v, want %s", i, a, path)
-		}
+		a := c.rich[i].Artifact
+		testbed.Check(t, a != nil && a.Path == path && a.Size == int64(len(large)), "entry %d has the artifact %+v, want %s", i, a, path)
 	}
 	if diff := cmp.Diff([]string{".output/display-1.html"}, c.replaced); diff != "" || c.stored != 2*int64(len(large)) || c.inline != len("small")+len("still second") {
 		t.Errorf("%d bytes are stored, %d bytes are inline, replaced (-want +got):\n%s", c.stored, c.inline, diff)
@@ -196,12 +186,8 @@ func TestEventsOfUpdatesStopAtTheirCap(t *testing.T) {
 		if published == 0 && (sent > maxRichEvents || sent < maxRichEvents/2 || notices != 1) {
 			t.Errorf("%d bytes were sent and %d events tell that no more are; want about %d and 1", sent, notices, maxRichEvents)
 		}
-		if published > 0 && (sent != 0 || notices != 0) {
-			t.Errorf("after a takeover %d bytes and %d events were sent", sent, notices)
-		}
-		if len(c.rich) != 1 {
-			t.Errorf("the result has %d entries, want the last state of the one value", len(c.rich))
-		}
+		testbed.Check(t, published <= 0 || sent == 0 && notices == 0, "after a takeover %d bytes and %d events were sent", sent, notices)
+		testbed.Check(t, len(c.rich) == 1, "the result has %d entries, want the last state of the one value", len(c.rich))
 	}
 }
 
@@ -225,8 +211,6 @@ func TestDisplaysWithoutNumbersAreNumbered(t *testing.T) {
 		workertest.Must(t, c.add(display(seq, map[string]string{"text/plain": "x"})))
 	}
 	for i, e := range c.rich {
-		if e.Display != i {
-			t.Errorf("value %d has number %d", i, e.Display)
-		}
+		testbed.Check(t, e.Display == i, "value %d has number %d", i, e.Display)
 	}
 }

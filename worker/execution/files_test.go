@@ -73,9 +73,7 @@ func TestCopiesOfFilesAreCharged(t *testing.T) {
 		})
 		claim := b.Claim(job, worker)
 		got, err := x.File(t.Context(), Task{Claim: claim})
-		if farm.CodeOf(err) != c.code {
-			t.Errorf("%s, link %v: %+v, %v; want %q", c.path, c.link, got, err, c.code)
-		}
+		testbed.Check(t, farm.CodeOf(err) == c.code, "%s, link %v: %+v, %v; want %q", c.path, c.link, got, err, c.code)
 		var copied int64
 		workertest.Must(t, b.Blobs.List(t.Context(), farm.StagingOf(job), func(o blob.Info) error {
 			copied += max(o.Size, 1)

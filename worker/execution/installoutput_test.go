@@ -16,6 +16,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/node"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
@@ -62,14 +63,11 @@ func (b *bundle) checkOutput(size, limit int, letter, text, path string, artifac
 	if len(artifacts) != 1 || artifacts[0].Path != path || artifacts[0].Size != int64(size) {
 		b.T.Fatalf("artifacts %+v, want %s of %d bytes", artifacts, path, size)
 	}
-	if got := b.content(artifacts[0].Key); !bytes.Equal(got, []byte(whole)) {
-		b.T.Errorf("the artifact holds %d bytes that are not the output of %d bytes", len(got), size)
-	}
+	got := b.content(artifacts[0].Key)
+	testbed.Check(b.T, bytes.Equal(got, []byte(whole)), "the artifact holds %d bytes that are not the output of %d bytes", len(got), size)
 	recorded, _, err := b.Store.Artifacts(b.T.Context(), workertest.Tenant, store.ArtifactFilter{JobID: artifacts[0].JobID}, store.Page{})
 	workertest.Must(b.T, err)
-	if len(recorded) != 1 || recorded[0].ID != artifacts[0].ID {
-		b.T.Errorf("records of artifacts %+v", recorded)
-	}
+	testbed.Check(b.T, len(recorded) == 1 && recorded[0].ID == artifacts[0].ID, "records of artifacts %+v", recorded)
 }
 
 var leftPad = &farm.InstallRequest{Manager: farm.ManagerNpm, Packages: []string{"left-pad"}}
@@ -109,9 +107,8 @@ func TestWholeOutputOfPackagesOfACreateIsAnArtifact(t *testing.T) {
 			workertest.Must(t, err)
 			got := installed.Result()
 			b.checkOutput(size, installInline, "o", got.Install.Stdout, ".output/packages-stdout.txt", got.Artifacts)
-			if events := b.artifactEvents(job); len(events) != len(got.Artifacts) {
-				t.Errorf("events of artifacts: %v", events)
-			}
+			events := b.artifactEvents(job)
+			testbed.Check(t, len(events) == len(got.Artifacts), "events of artifacts: %v", events)
 		})
 	}
 }
@@ -146,9 +143,8 @@ func TestWholeOutputOfPackagesOfARunIsAnArtifact(t *testing.T) {
 	if notes := strings.Join(got.Result.Notes, "\n"); !strings.Contains(notes, path) || len(got.Result.Command.Installed) != 1 {
 		t.Errorf("notes %q, installed %+v", notes, got.Result.Command.Installed)
 	}
-	if events := b.artifactEvents(job); len(events) != 1 {
-		t.Errorf("events of artifacts: %v", events)
-	}
+	events := b.artifactEvents(job)
+	testbed.Check(t, len(events) == 1, "events of artifacts: %v", events)
 }
 
 // The progress of an install names what is installed, and has no errors of the installer: the outcome explains them.
@@ -169,9 +165,7 @@ func TestProgressOfAnInstall(t *testing.T) {
 				got = append(got, e.Progress.Message)
 			}
 		}
-		if !slices.Equal(got, want) {
-			t.Errorf("%q: progress %q, want %q", printed, got, want)
-		}
+		testbed.Check(t, slices.Equal(got, want), "%q: progress %q, want %q", printed, got, want)
 	}
 }
 
@@ -188,9 +182,7 @@ func TestTakeoverHasTheWholeOutputOfAnInstall(t *testing.T) {
 	claim.Request.Install = leftPad
 	installed, err := first.InstallRequested(t.Context(), Task{Claim: claim}, claim.Sandbox)
 	workertest.Must(t, err)
-	if installed.from.e.staged.acked == 0 {
-		t.Fatal("nothing of the log is staged")
-	}
+	testbed.Require(t, installed.from.e.staged.acked != 0, "nothing of the log is staged")
 	workertest.Must(t, b.Store.RemoveWorker(t.Context(), "w1"))
 	b.Register("w2")
 	second, n := b.runner()

@@ -10,6 +10,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
@@ -61,9 +62,8 @@ func TestOutputOfRunningJobsIsCharged(t *testing.T) {
 	}
 	var held, charged, spools int64
 	for i, c := range jobs {
-		if got := inMemoryOf(c); got != c.inMemory.bytes {
-			t.Errorf("job %d keeps %d bytes, and counts %d", i, got, c.inMemory.bytes)
-		}
+		got := inMemoryOf(c)
+		testbed.Check(t, got == c.inMemory.bytes, "job %d keeps %d bytes, and counts %d", i, got, c.inMemory.bytes)
 		held += inMemoryOf(c)
 		charged += c.inMemory.hold.Bytes()
 		for _, o := range c.outputs {
@@ -83,9 +83,8 @@ func TestOutputOfRunningJobsIsCharged(t *testing.T) {
 		t.Errorf("%d bytes are kept; charged are %d for them, %d in all", held, charged, memory.Stats().Used)
 	}
 	last := jobs[len(jobs)-1]
-	if large := last.rich[len(last.rich)-1]; large.Artifact == nil || large.Artifact.Size != int64(len(text)) {
-		t.Errorf("without memory a displayed value is %+v", large)
-	}
+	large := last.rich[len(last.rich)-1]
+	testbed.Check(t, large.Artifact != nil && large.Artifact.Size == int64(len(text)), "without memory a displayed value is %+v", large)
 	// another worker goes on from a snapshot of a job that had memory; now there is none
 	data := encoded(t, jobs[0])
 	again := running(commands, r)

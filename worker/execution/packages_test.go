@@ -43,15 +43,12 @@ func TestEveryRequestedPackageIsReported(t *testing.T) {
 			t.Parallel()
 			c.outcome.Install = reported
 			got := reportRequested(asked, outcome(t, c.outcome), time.Minute)
-			if len(got) != 3 {
-				t.Fatalf("%d packages are reported, want 3", len(got))
-			}
+			testbed.Require(t, len(got) == 3, "%d packages are reported, want 3", len(got))
 			if p := got[0]; p.Name != "six" || p.Requested != "Six" || p.Status != farm.PackageInstalled || len(p.Version) > 300 {
 				t.Errorf("first: %+v", p)
 			}
-			if p := got[1]; p.Name != "pandas" || p.Status != farm.PackageFailed || len(p.Message) > 5000 {
-				t.Errorf("second: %+v", p)
-			}
+			p := got[1]
+			testbed.Check(t, p.Name == "pandas" && p.Status == farm.PackageFailed && len(p.Message) <= 5000, "second: %+v", p)
 			if p := got[2]; p.Name != "lost" || p.Status != farm.PackageFailed || !strings.Contains(p.Message, c.lost) || !strings.Contains(p.Message, "lost was not") {
 				t.Errorf("third: %+v", p)
 			}
@@ -63,17 +60,14 @@ func TestPackagesOfImportsAreBounded(t *testing.T) {
 	t.Parallel()
 	o := agent.Outcome{Install: []farm.PackageOutcome{{Name: "--flag", Status: farm.PackageInstalled}, {Name: "PyYAML", Requested: "yaml", Why: strings.Repeat("w", 1000)}}}
 	got := reportImports(outcome(t, o))
-	if len(got) != 1 || got[0].Name != "pyyaml" || len(got[0].Why) > 300 {
-		t.Errorf("reported %+v", got)
-	}
+	testbed.Check(t, len(got) == 1 && got[0].Name == "pyyaml" && len(got[0].Why) <= 300, "reported %+v", got)
 	for n, want := range map[int]int{maxReported - 1: maxReported - 1, maxReported: maxReported, maxReported + 1: maxReported} {
 		o.Install = make([]farm.PackageOutcome, n)
 		for i := range o.Install {
 			o.Install[i].Name = "p"
 		}
-		if got := len(reportImports(outcome(t, o))); got != want {
-			t.Errorf("%d of %d are reported, want %d", got, n, want)
-		}
+		got := len(reportImports(outcome(t, o)))
+		testbed.Check(t, got == want, "%d of %d are reported, want %d", got, n, want)
 	}
 }
 
@@ -118,9 +112,8 @@ func TestLastLineOfAnInstaller(t *testing.T) {
 		"\xff\xfe":                          "",
 		strings.Repeat("x\n", 32<<20) + "y": "y",
 	} {
-		if got := lastLine([]byte(text)); got != want {
-			t.Errorf("lastLine(%q) = %q, want %q", text, got, want)
-		}
+		got := lastLine([]byte(text))
+		testbed.Check(t, got == want, "lastLine(%q) = %q, want %q", text, got, want)
 	}
 }
 
@@ -137,13 +130,9 @@ func TestReportsOfPackagesArePlainText(t *testing.T) {
 		Name: "left-pad", Requested: "left-pad", Status: farm.PackageInstalled, Message: "first\nsecond [2Jthird", Why: "ab",
 	}}
 	testbed.Diff(t, "", want, got)
-	if read.Notes[0] != "]0;titlex" {
-		t.Errorf("note %q", read.Notes[0])
-	}
+	testbed.Check(t, read.Notes[0] == "]0;titlex", "note %q", read.Notes[0])
 	list := valid([]farm.Package{{Name: "a", Version: "1\x1b[2J", Manager: "npm"}, {Name: "b", Version: "1\nSystem:", Manager: "pip"}, {Name: "c", Version: "1!2.0+local", Manager: "pip"}})
-	if len(list) != 1 || list[0].Name != "c" {
-		t.Errorf("known %+v", list)
-	}
+	testbed.Check(t, len(list) == 1 && list[0].Name == "c", "known %+v", list)
 }
 
 // A few dozen MiB of empty values in an outcome used to take GiB of memory in the worker.
@@ -161,20 +150,17 @@ func TestAnOutcomeOfTooManyValuesIsRefused(t *testing.T) {
 		if _, err := readOutcome([]byte(few), farm.DefaultLimits()); err != nil {
 			t.Errorf("%s: a thousand are refused: %v", what, err)
 		}
-		if _, err := readOutcome([]byte(many), farm.DefaultLimits()); !errors.Is(err, ErrProtocol) {
-			t.Errorf("%s: a quarter of a million gives %v", what, err)
-		}
-		if err := collectorOf(code(), 0).add(agent.Frame{Seq: 1, Type: agent.FrameFinal, Payload: []byte(many)}); err == nil {
-			t.Errorf("%s: an execution accepts it", what)
-		}
+		_, err := readOutcome([]byte(many), farm.DefaultLimits())
+		testbed.Check(t, errors.Is(err, ErrProtocol), "%s: a quarter of a million gives %v", what, err)
+		err = collectorOf(code(), 0).add(agent.Frame{Seq: 1, Type: agent.FrameFinal, Payload: []byte(many)})
+		testbed.Check(t, err != nil, "%s: an execution accepts it", what)
 	}
 	keys := strings.Builder{}
 	for i := range 1 << 18 {
 		fmt.Fprintf(&keys, `"%d":"",`, i)
 	}
-	if err := collectorOf(code(), 0).add(agent.Frame{Seq: 1, Type: agent.FrameDisplay, Payload: []byte(`{"data":{` + keys.String() + `"x":""}}`)}); err == nil {
-		t.Error("a display of as many types is accepted")
-	}
+	err := collectorOf(code(), 0).add(agent.Frame{Seq: 1, Type: agent.FrameDisplay, Payload: []byte(`{"data":{` + keys.String() + `"x":""}}`)})
+	testbed.Check(t, err != nil, "a display of as many types is accepted")
 }
 
 func TestResultSaysHowAMissingModuleIsInstalled(t *testing.T) {
@@ -251,9 +237,8 @@ func TestResultSaysWhereAMissingProgramComesFrom(t *testing.T) {
 			}
 		})
 	}
-	if notes := hints(&farm.Result{Execute: &farm.ExecuteResult{}}, &farm.Request{}, &farm.SandboxSpec{}, false, nil); len(notes) != 0 {
-		t.Errorf("code has the notes %q", notes)
-	}
+	notes := hints(&farm.Result{Execute: &farm.ExecuteResult{}}, &farm.Request{}, &farm.SandboxSpec{}, false, nil)
+	testbed.Check(t, len(notes) == 0, "code has the notes %q", notes)
 }
 
 // TestResultSaysWhatTheSandboxLacks gives what programs print to all hints: each says one thing, or nothing.
@@ -327,9 +312,8 @@ func TestRunAddsTheNoteOfAMissingModule(t *testing.T) {
 	k := setupTakeovers(t, 0, 0)
 	got, err := k.work(k.command(`echo "ModuleNotFoundError: No module named 'yaml'" >&2; exit 1`), &fault{at: -1})
 	workertest.Must(t, err)
-	if notes := got.Result.Notes; len(notes) != 1 || !strings.Contains(notes[0], "The module yaml is not installed") {
-		t.Errorf("notes %q", notes)
-	}
+	notes := got.Result.Notes
+	testbed.Check(t, len(notes) == 1 && strings.Contains(notes[0], "The module yaml is not installed"), "notes %q", notes)
 }
 
 func TestResultSaysThatCodeCannotAskForInput(t *testing.T) {
@@ -385,12 +369,9 @@ func TestResultNamesAllowedHostsThatWereNotReached(t *testing.T) {
 	shown := &farm.Result{Execute: &farm.ExecuteResult{Stderr: "Tunnel connection failed: 502 Bad Gateway"}}
 	for _, reason := range []string{egressproxy.ReasonName, egressproxy.ReasonAddress, egressproxy.ReasonConnect} {
 		notes := hints(shown, &farm.Request{Execute: &farm.ExecuteRequest{}}, spec, true, []farm.EgressEntry{of(reason)})
-		if strings.Contains(strings.Join(notes, ""), "egress.private") != (reason == egressproxy.ReasonAddress) {
-			t.Errorf("%s: the setting is for addresses only: %q", reason, notes)
-		}
-		if want := "Allowed, but not reached: a.example.com:443 (" + reason + ")."; len(notes) != 1 || !strings.HasPrefix(notes[0], want) {
-			t.Errorf("notes %q, want one that begins with %q", notes, want)
-		}
+		testbed.Check(t, strings.Contains(strings.Join(notes, ""), "egress.private") == (reason == egressproxy.ReasonAddress), "%s: the setting is for addresses only: %q", reason, notes)
+		want := "Allowed, but not reached: a.example.com:443 (" + reason + ")."
+		testbed.Check(t, len(notes) == 1 && strings.HasPrefix(notes[0], want), "notes %q, want one that begins with %q", notes, want)
 	}
 	both := hints(shown, &farm.Request{Execute: &farm.ExecuteRequest{}}, spec, true, []farm.EgressEntry{of(egressproxy.ReasonName), of(egressproxy.ReasonRule)})
 	if len(both) != 1 || !strings.HasPrefix(both[0], "Denied: a.example.com:443") || !strings.Contains(both[0], "Allowed, but not reached") {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // frames gives frames of one size, without end or until it fails.
@@ -69,14 +70,11 @@ func TestFramesReadAheadAreBounded(t *testing.T) {
 				if c.size <= budget.SmallBytes {
 					free = c.executions
 				}
-				if got := count(); got > c.limit+free || got < c.limit {
-					t.Errorf("%d frames are read ahead, want %d", got, c.limit)
-				}
+				got := count()
+				testbed.Check(t, got <= c.limit+free && got >= c.limit, "%d frames are read ahead, want %d", got, c.limit)
 				other := newFrameReader(t.Context(), &frames{size: c.size}, memory, "rival")
 				synctest.Wait()
-				if len(other.frames) == 0 {
-					t.Error("another tenant's execution reads nothing")
-				}
+				testbed.Check(t, len(other.frames) != 0, "another tenant's execution reads nothing")
 				other.stop()
 				for _, r := range readers {
 					r.stop()
@@ -102,9 +100,8 @@ func TestSmallFramesNeverWaitForOtherExecutions(t *testing.T) {
 		r := newFrameReader(t.Context(), &frames{size: budget.SmallBytes}, memory, "acme")
 		for i := range 5 {
 			synctest.Wait()
-			if got := r.source.(*frames).given.Load(); got != int64(i)+1 {
-				t.Errorf("%d frames were read, want %d", got, i+1)
-			}
+			got := r.source.(*frames).given.Load()
+			testbed.Check(t, got == int64(i)+1, "%d frames were read, want %d", got, i+1)
 			r.handled(<-r.frames)
 		}
 		r.stop()
@@ -117,11 +114,9 @@ func TestBrokenFrameHoldsNoMemory(t *testing.T) {
 	memory := budget.New(16 * mib)
 	r := newFrameReader(t.Context(), &frames{size: mib, fails: 2}, memory, "acme")
 	r.handled(<-r.frames)
-	if item := <-r.frames; item.err == nil {
-		t.Errorf("frame 2 = %+v, want an error", item)
-	}
+	item := <-r.frames
+	testbed.Check(t, item.err != nil, "frame 2 = %+v, want an error", item)
 	r.stop()
-	if got := memory.Stats().Used; got != 0 {
-		t.Errorf("%d bytes are held", got)
-	}
+	got := memory.Stats().Used
+	testbed.Check(t, got == 0, "%d bytes are held", got)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
@@ -48,9 +49,7 @@ func TestJobThatComesBackAfterItWasForgottenRunsOnce(t *testing.T) {
 			job := k.command(c.commands...)
 			whole, err := k.work(job, &fault{at: -1}) // and its finish is lost
 			workertest.Must(t, err)
-			if len(whole.Forget) != 1 || whole.Forget[0] != job.ID {
-				t.Errorf("the agent may forget %v", whole.Forget)
-			}
+			testbed.Check(t, len(whole.Forget) == 1 && whole.Forget[0] == job.ID, "the agent may forget %v", whole.Forget)
 			again, err := k.work(job, &fault{at: -1})
 			workertest.Must(t, err)
 			if len(again.Result.Notes) > 0 || again.Result.Command.Commands[0].Stdout != whole.Result.Command.Commands[0].Stdout {
@@ -67,9 +66,7 @@ func TestJobThatComesBackAfterItWasForgottenRunsOnce(t *testing.T) {
 				for _, o := range got.Result.Command.Commands {
 					exits = append(exits, o.ExitCode)
 				}
-				if fmt.Sprint(exits) != fmt.Sprint(c.exits) {
-					t.Errorf("exit codes %v, want %v", exits, c.exits)
-				}
+				testbed.Check(t, fmt.Sprint(exits) == fmt.Sprint(c.exits), "exit codes %v, want %v", exits, c.exits)
 			}
 			k.ranOnce()
 		})
@@ -149,19 +146,14 @@ func TestEndedJobsAreForgottenTogether(t *testing.T) {
 		if len(list) == 0 && left == 0 {
 			break
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d executions are left in the agent, %d sandboxes with some here", len(list), left)
-		}
+		testbed.Require(t, !time.Now().After(deadline), "%d executions are left in the agent, %d sandboxes with some here", len(list), left)
 		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // the agent has no signal for it
 	}
 	for _, id := range ids {
-		if known, err := a.Execution(t.Context(), id); err != nil || known == nil || !known.Done {
-			t.Fatalf("execution %+v, %v", known, err)
-		}
+		known, err := a.Execution(t.Context(), id)
+		testbed.Require(t, err == nil && known != nil && known.Done, "execution %+v, %v", known, err)
 	}
-	if n.Connected(gone.ID) {
-		t.Error("a connection was opened for what may be forgotten")
-	}
+	testbed.Check(t, !n.Connected(gone.ID), "a connection was opened for what may be forgotten")
 }
 
 // What waits to be forgotten is bounded where an agent does not answer.
@@ -191,17 +183,11 @@ func TestNothingIsForgottenBeforeItIsDurable(t *testing.T) {
 	x.cleanups.forget = map[string]*forgetting{"sbx_x": {sandbox: &farm.Sandbox{ID: "sbx_x"}, waiting: []ended{
 		{"a", now.Add(-time.Second)}, {"b", now}, {"c", now.Add(time.Millisecond)},
 	}}}
-	if !x.forgetDue(t.Context(), now) {
-		t.Error("the loop would end while something waits")
-	}
+	testbed.Check(t, x.forgetDue(t.Context(), now), "the loop would end while something waits")
 	x.background.Wait()
 	f := x.cleanups.forget["sbx_x"]
-	if len(f.waiting) != 1 || f.waiting[0].id != "c" || f.busy {
-		t.Errorf("waiting %+v, busy %v", f.waiting, f.busy)
-	}
+	testbed.Check(t, len(f.waiting) == 1 && f.waiting[0].id == "c" && !f.busy, "waiting %+v, busy %v", f.waiting, f.busy)
 	x.forgetDue(t.Context(), now.Add(time.Second))
 	x.background.Wait()
-	if x.forgetDue(t.Context(), now.Add(time.Second)) || len(x.cleanups.forget) > 0 {
-		t.Errorf("left: %+v", x.cleanups.forget)
-	}
+	testbed.Check(t, !x.forgetDue(t.Context(), now.Add(time.Second)) && len(x.cleanups.forget) == 0, "left: %+v", x.cleanups.forget)
 }

@@ -53,15 +53,11 @@ func TestCodeGoesOnWhenTheObjectStoreIsBack(t *testing.T) {
 		done <- ended{got, err}
 	}()
 	testbed.Until(t, "the worker has tried several times", func() bool { return refused.Load() >= 10 })
-	if len(done) > 0 {
-		t.Fatal("the job ended without its output")
-	}
+	testbed.Require(t, len(done) == 0, "the job ended without its output")
 	away.Store(false)
 	end := <-done
 	workertest.Must(t, end.err)
-	if end.got.State != farm.JobCompleted || end.got.Err != nil {
-		t.Fatalf("outcome %+v, error %+v", end.got, end.got.Err)
-	}
+	testbed.Require(t, end.got.State == farm.JobCompleted && end.got.Err == nil, "outcome %+v, error %+v", end.got, end.got.Err)
 	k.check("the object store is back", job, end.got)
 }
 
@@ -89,13 +85,10 @@ func TestLateUploadReplacesNoArtifact(t *testing.T) {
 	_, err = k.work(later, &fault{at: -1})
 	workertest.Must(t, err)
 	close(hold)
-	if err := <-done; !errors.Is(err, store.ErrFenced) {
-		t.Errorf("the late worker ended with %v, want ErrFenced", err)
-	}
+	err = <-done
+	testbed.Check(t, errors.Is(err, store.ErrFenced), "the late worker ended with %v, want ErrFenced", err)
 	artifacts := k.Job(job).Result.Artifacts
-	if len(artifacts) != 1 {
-		t.Fatalf("artifacts %+v", artifacts)
-	}
+	testbed.Require(t, len(artifacts) == 1, "artifacts %+v", artifacts)
 	a := artifacts[0]
 	content := k.content(a.Key)
 	if sum := sha256.Sum256(content); a.Size != size || len(content) != size || a.SHA256 != hex.EncodeToString(sum[:]) || bytes.ContainsRune(content, 'b') {
@@ -117,7 +110,5 @@ func TestReattachToWhatDoesNotRun(t *testing.T) {
 		asked++
 		return false, farm.Conflictf("the container is not running")
 	})
-	if !errors.Is(err, node.ErrGone) || asked != 2 {
-		t.Errorf("%v after %d looks", err, asked)
-	}
+	testbed.Check(t, errors.Is(err, node.ErrGone) && asked == 2, "%v after %d looks", err, asked)
 }

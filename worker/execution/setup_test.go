@@ -75,9 +75,7 @@ func (b *bundle) nothingStaged(job farm.Ref) {
 	}))
 	n, err := b.Blobs.AbortUploads(b.T.Context(), "artifacts/"+job.Tenant+"/"+b.Job(job).SandboxID+"/"+job.ID, time.Now().Add(time.Hour))
 	workertest.Must(b.T, err)
-	if n > 0 {
-		b.T.Errorf("%d uploads of job %s are left", n, job.ID)
-	}
+	testbed.Check(b.T, n <= 0, "%d uploads of job %s are left", n, job.ID)
 }
 
 func TestMetricsOfUploads(t *testing.T) {
@@ -102,9 +100,7 @@ func TestMetricsOfUploads(t *testing.T) {
 	for name, want := range map[string]float64{
 		"sandfarm_worker_uploads_total ok": 1, "sandfarm_worker_uploads_total error": 1, "sandfarm_worker_upload_bytes_total": 10,
 	} {
-		if got[name] != want {
-			t.Errorf("%s is %v, want %v", name, got[name], want)
-		}
+		testbed.Check(t, got[name] == want, "%s is %v, want %v", name, got[name], want)
 	}
 }
 
@@ -159,9 +155,7 @@ func TestDeadlineCountsTheAgentsTime(t *testing.T) {
 			d.resume()
 		}
 		synctest.Wait()
-		if ctx.Err() == nil {
-			t.Error("an agent that sends frame after frame has no deadline")
-		}
+		testbed.Check(t, ctx.Err() != nil, "an agent that sends frame after frame has no deadline")
 	})
 	var none *deadline
 	none.pause()

@@ -31,9 +31,7 @@ func smallRoom(t *testing.T) room {
 func empty(t *testing.T, b *budget.Budget) {
 	t.Helper()
 	s := b.Stats()
-	if s.Used != 0 || s.Waiting != 0 || s.Waited != 0 {
-		t.Errorf("a budget after the end: %+v", s)
-	}
+	testbed.Check(t, s.Used == 0 && s.Waiting == 0 && s.Waited == 0, "a budget after the end: %+v", s)
 }
 
 // A spool is in memory, then on disk, then nowhere; its bytes stay the same.
@@ -61,14 +59,10 @@ func TestSpoolGoesFromMemoryToDisk(t *testing.T) {
 			}
 			workertest.Must(t, err)
 			want = append(want, p...)
-			if b.file == nil && cap(b.memory) > spoolStep {
-				t.Fatalf("seed %d: %d bytes are in memory", seed, cap(b.memory))
-			}
+			testbed.Require(t, b.file != nil || cap(b.memory) <= spoolStep, "seed %d: %d bytes are in memory", seed, cap(b.memory))
 			got, err := io.ReadAll(b.first(b.len()))
 			workertest.Must(t, err)
-			if !bytes.Equal(got, want) {
-				t.Fatalf("seed %d: %d bytes, want %d", seed, len(got), len(want))
-			}
+			testbed.Require(t, bytes.Equal(got, want), "seed %d: %d bytes, want %d", seed, len(got), len(want))
 		}
 		b.close()
 		empty(t, r.memory)
@@ -92,9 +86,8 @@ func TestSpoolWithoutDisk(t *testing.T) {
 		{"Disk", room{memory: memory, disk: budget.New(1 << 30), dir: t.TempDir()}, 3 * spoolStep, nil},
 	} {
 		b := spool{room: c.room, tenant: "a"}
-		if err := b.add(make([]byte, c.size)); !errors.Is(err, c.err) {
-			t.Errorf("%s: %v, want %v", c.name, err, c.err)
-		}
+		err := b.add(make([]byte, c.size))
+		testbed.Check(t, errors.Is(err, c.err), "%s: %v, want %v", c.name, err, c.err)
 		b.close()
 		empty(t, memory)
 	}
@@ -102,12 +95,10 @@ func TestSpoolWithoutDisk(t *testing.T) {
 
 func TestNoSpoolInMemory(t *testing.T) {
 	t.Parallel()
-	if r := newRoom(nil, "/dev/shm", 0); r.disk != nil {
-		t.Error("a folder in memory counts as disk")
-	}
-	if r := newRoom(nil, "/dev/shm", 32); r.disk.Stats().Size != 32<<20 {
-		t.Errorf("a spool of 32 MiB that is set has %d bytes", r.disk.Stats().Size)
-	}
+	r := newRoom(nil, "/dev/shm", 0)
+	testbed.Check(t, r.disk == nil, "a folder in memory counts as disk")
+	r = newRoom(nil, "/dev/shm", 32)
+	testbed.Check(t, r.disk.Stats().Size == 32<<20, "a spool of 32 MiB that is set has %d bytes", r.disk.Stats().Size)
 }
 
 // Many long outputs at once take no more memory than their budget; the others are on disk, and all are stored whole.
@@ -161,13 +152,10 @@ func TestLongOutputsShareTheStagingMemory(t *testing.T) {
 		artifacts, err := x.upload(t.Context(), e)
 		workertest.Must(t, err)
 		for _, a := range artifacts {
-			if got := b.content(a.Key); !bytes.Equal(got, text) {
-				t.Errorf("%s has %d bytes", a.Path, len(got))
-			}
+			got := b.content(a.Key)
+			testbed.Check(t, bytes.Equal(got, text), "%s has %d bytes", a.Path, len(got))
 		}
-		if len(artifacts) != 2 {
-			t.Errorf("artifacts %+v", artifacts)
-		}
+		testbed.Check(t, len(artifacts) == 2, "artifacts %+v", artifacts)
 		e.collect.close()
 	}
 	empty(t, x.room.memory)
@@ -192,9 +180,7 @@ func TestOutputWithoutRoomIsCut(t *testing.T) {
 	data := encoded(t, e.collect)
 	again := newCollector(e.job, e.request, x.cfg.Limits, 0, x.room)
 	workertest.Must(t, again.restore(bytes.NewReader(data)))
-	if !again.outputs[0].stdout.noRoom {
-		t.Error("a snapshot forgets that an output is cut")
-	}
+	testbed.Check(t, again.outputs[0].stdout.noRoom, "a snapshot forgets that an output is cut")
 	_, err := x.absorb(t.Context(), e, frame(13, agent.FrameFinal, agent.Outcome{}))
 	workertest.Must(t, err)
 	artifacts, err := x.upload(t.Context(), e)
@@ -203,9 +189,8 @@ func TestOutputWithoutRoomIsCut(t *testing.T) {
 	if len(artifacts) != 0 || !r.Execute.Truncated.Stdout || !strings.Contains(r.Execute.Stdout, "the worker had no room") {
 		t.Errorf("artifacts %+v, truncated %+v", artifacts, r.Execute.Truncated)
 	}
-	if notes := strings.Join(r.Notes, "\n"); !strings.Contains(notes, "no room for more long outputs") || strings.Contains(notes, "quota") {
-		t.Errorf("notes %q", notes)
-	}
+	notes := strings.Join(r.Notes, "\n")
+	testbed.Check(t, strings.Contains(notes, "no room for more long outputs") && !strings.Contains(notes, "quota"), "notes %q", notes)
 	b.nothingStaged(e.job.Ref())
 	neighbour := spool{room: x.room, tenant: "neighbour"}
 	if err := neighbour.add(make([]byte, blob.PartBytes)); err != nil {
@@ -279,31 +264,25 @@ func TestResultIsCharged(t *testing.T) {
 		e := &execution{request: &farm.Request{Execute: &farm.ExecuteRequest{}}, collect: &collector{inline: budget.SmallBytes / resultWeight}}
 		workertest.Must(t, budget.Charge(ctx, 1<<20))
 		workertest.Must(t, (&Runner{}).chargeResult(ctx, e))
-		if hold.Bytes() != 1<<20 {
-			t.Errorf("%d bytes are held with a short result", hold.Bytes())
-		}
+		testbed.Check(t, hold.Bytes() == 1<<20, "%d bytes are held with a short result", hold.Bytes())
 		first, err := memory.Acquire(ctx, "a", memory.Share()-1<<20)
 		workertest.Must(t, err)
 		e.collect.inline = 1 << 20
 		done := make(chan error)
 		go func() { done <- (&Runner{}).chargeResult(ctx, e) }()
 		synctest.Wait()
-		if s := memory.Stats(); s.Waiting != 3<<20 || s.Used != first.Bytes() {
-			t.Errorf("while it waits: %+v", s)
-		}
+		s := memory.Stats()
+		testbed.Check(t, s.Waiting == 3<<20 && s.Used == first.Bytes(), "while it waits: %+v", s)
 		first.Release()
 		workertest.Must(t, <-done)
-		if hold.Bytes() != 3<<20 {
-			t.Errorf("%d bytes are held for the result", hold.Bytes())
-		}
+		testbed.Check(t, hold.Bytes() == 3<<20, "%d bytes are held for the result", hold.Bytes())
 		canceled, cancel := context.WithCancel(ctx)
 		cancel()
 		hold.Release()
 		block, err := memory.Acquire(t.Context(), "a", memory.Share())
 		workertest.Must(t, err)
 		defer block.Release()
-		if err := (&Runner{}).chargeResult(canceled, e); !errors.Is(err, context.Canceled) {
-			t.Errorf("a result of a worker that stops: %v", err)
-		}
+		err = (&Runner{}).chargeResult(canceled, e)
+		testbed.Check(t, errors.Is(err, context.Canceled), "a result of a worker that stops: %v", err)
 	})
 }

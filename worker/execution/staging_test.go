@@ -65,9 +65,7 @@ func encoded(t *testing.T, c *collector) []byte {
 	workertest.Must(t, err)
 	data, err := io.ReadAll(open())
 	workertest.Must(t, err)
-	if int64(len(data)) != size {
-		t.Fatalf("a snapshot of %d bytes says it has %d", len(data), size)
-	}
+	testbed.Require(t, int64(len(data)) == size, "a snapshot of %d bytes says it has %d", len(data), size)
 	return data
 }
 
@@ -116,9 +114,7 @@ func TestDamagedSnapshotIsAnError(t *testing.T) {
 			t.Errorf("the first %d bytes of %d are a snapshot", n, len(data))
 		}
 	}
-	if collectorOf(code(), 0).restore(bytes.NewReader(append(data, 'x'))) == nil {
-		t.Error("a snapshot with one more byte is one")
-	}
+	testbed.Check(t, collectorOf(code(), 0).restore(bytes.NewReader(append(data, 'x'))) != nil, "a snapshot with one more byte is one")
 }
 
 // The record of a job of many commands stays small: once limits.MaxResultInline is used up, each stream has little of it.
@@ -137,9 +133,8 @@ func TestStreamsOfAllCommandsShareTheResult(t *testing.T) {
 		workertest.Must(t, c.add(agent.Frame{Seq: 3, Type: agent.FrameStderr, Payload: make([]byte, used-half)}))
 		workertest.Must(t, c.add(end(4, 0, 0)))
 		workertest.Must(t, c.add(start(5, 1)))
-		if got := c.outputs[1].stdout.limit; got != want || c.outputs[1].stderr.limit != want {
-			t.Errorf("after %d bytes a stream has %d, want %d", used, got, want)
-		}
+		got := c.outputs[1].stdout.limit
+		testbed.Check(t, got == want && c.outputs[1].stderr.limit == want, "after %d bytes a stream has %d, want %d", used, got, want)
 	}
 	const commands = 256
 	c := collectorOf(&farm.Request{Command: &farm.CommandRequest{Commands: make([]string, commands)}}, 0)
@@ -162,9 +157,8 @@ func TestStreamsOfAllCommandsShareTheResult(t *testing.T) {
 	for _, o := range c.result().Command.Commands {
 		total += len(o.Stdout) + len(o.Stderr)
 	}
-	if limit := c.limits.MaxResultInline + commands*2*(minStreamInline+256); total > limit {
-		t.Errorf("the result has %d bytes of output, want at most %d", total, limit)
-	}
+	limit := c.limits.MaxResultInline + commands*2*(minStreamInline+256)
+	testbed.Check(t, total <= limit, "the result has %d bytes of output, want at most %d", total, limit)
 }
 
 // A log of short frames is acknowledged, although it has few bytes: the agent holds the code back at 65,536 frames.
@@ -206,23 +200,19 @@ func TestLargeDisplaysAreStoredWhenTheyArrive(t *testing.T) {
 		f := frame(e.collect.seq+1, agent.FrameDisplay, agent.Display{Number: number, Data: map[string]string{"text/html": strings.Repeat("x", size)}})
 		_, err := x.absorb(t.Context(), e, f)
 		workertest.Must(t, err)
-		if len(e.collect.displays)+len(e.collect.replaced) > 0 {
-			t.Fatal("values wait in memory")
-		}
+		testbed.Require(t, len(e.collect.displays)+len(e.collect.replaced) == 0, "values wait in memory")
 		return e.collect.rich[number-1].Artifact
 	}
 	limit := x.cfg.Limits.MaxInlineRich
-	if a := show(1, limit); a != nil {
-		t.Errorf("a value of %d bytes is the artifact %+v", limit, a)
-	}
+	a := show(1, limit)
+	testbed.Check(t, a == nil, "a value of %d bytes is the artifact %+v", limit, a)
 	first := show(2, limit+1)
 	if got := b.content(first.Key); len(got) != limit+1 || first.Size != int64(limit+1) || first.SHA256 == "" {
 		t.Errorf("the object has %d bytes, its record is %+v", len(got), first)
 	}
 	second := show(2, 3*limit)
-	if got := b.content(second.Key); len(got) != 3*limit {
-		t.Errorf("the update has %d bytes", len(got))
-	}
+	got := b.content(second.Key)
+	testbed.Check(t, len(got) == 3*limit, "the update has %d bytes", len(got))
 	if _, err := b.Blobs.Stat(t.Context(), first.Key); farm.CodeOf(err) != farm.CodeNotFound {
 		t.Errorf("the replaced value is still there: %v", err)
 	}
@@ -230,9 +220,7 @@ func TestLargeDisplaysAreStoredWhenTheyArrive(t *testing.T) {
 	workertest.Must(t, err)
 	artifacts, err := x.upload(t.Context(), e)
 	workertest.Must(t, err)
-	if len(artifacts) != 1 || artifacts[0].Key != second.Key {
-		t.Errorf("artifacts %+v", artifacts)
-	}
+	testbed.Check(t, len(artifacts) == 1 && artifacts[0].Key == second.Key, "artifacts %+v", artifacts)
 }
 
 // While the object store is down, code that shows a large value goes on. Its job fails in the end and keeps its output.
@@ -250,13 +238,10 @@ func TestDisplayThatCannotBeStoredFailsTheJobInTheEnd(t *testing.T) {
 		_, err := x.absorb(t.Context(), e, f)
 		workertest.Must(t, err)
 	}
-	if _, err := x.keep(t.Context(), e); farm.CodeOf(err) != farm.CodeUnavailable {
-		t.Errorf("keep = %v, want code %s", err, farm.CodeUnavailable)
-	}
+	_, err := x.keep(t.Context(), e)
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeUnavailable, "keep = %v, want code %s", err, farm.CodeUnavailable)
 	r := e.collect.result().Execute
-	if r.Stdout != "before after" || len(r.Rich) != 1 || r.Rich[0].Artifact != nil {
-		t.Errorf("result %+v", r)
-	}
+	testbed.Check(t, r.Stdout == "before after" && len(r.Rich) == 1 && r.Rich[0].Artifact == nil, "result %+v", r)
 }
 
 // A stream of which the agent dropped a part is an artifact also where the result has all of the rest.
@@ -271,9 +256,7 @@ func TestShortStreamWithDroppedBytesIsStored(t *testing.T) {
 	}
 	artifacts, err := x.upload(t.Context(), e)
 	workertest.Must(t, err)
-	if len(artifacts) != 1 || string(b.content(artifacts[0].Key)) != "head tail" {
-		t.Errorf("artifacts %+v", artifacts)
-	}
+	testbed.Check(t, len(artifacts) == 1 && string(b.content(artifacts[0].Key)) == "head tail", "artifacts %+v", artifacts)
 }
 
 // An upload that the object store aborted, with the parts that the agent has forgotten, fails the job instead of leaving a hole.
@@ -295,7 +278,6 @@ func TestAbortedUploadFailsTheJob(t *testing.T) {
 	}
 	_, err = x.absorb(t.Context(), e, frame(e.collect.seq+1, agent.FrameFinal, agent.Outcome{}))
 	workertest.Must(t, err)
-	if _, err := x.upload(context.WithoutCancel(t.Context()), e); err == nil {
-		t.Error("the output of a lost upload was stored")
-	}
+	_, err = x.upload(context.WithoutCancel(t.Context()), e)
+	testbed.Check(t, err != nil, "the output of a lost upload was stored")
 }

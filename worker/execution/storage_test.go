@@ -44,12 +44,9 @@ func (k *takeovers) run(want store.Stored, commands ...string) *farm.Result {
 	}))
 	want.Kept = k.documents
 	stored, err := k.Store.Stored(k.T.Context(), workertest.Tenant)
-	if diff := cmp.Diff(want, stored); err != nil || diff != "" {
-		k.T.Errorf("Stored of %q: %v (-want +got):\n%s", commands, err, diff)
-	}
-	if got.State != farm.JobCompleted {
-		k.T.Fatalf("%q ended as %s: %+v", commands, got.State, got.Err)
-	}
+	diff := cmp.Diff(want, stored)
+	testbed.Check(k.T, err == nil && diff == "", "Stored of %q: %v (-want +got):\n%s", commands, err, diff)
+	testbed.Require(k.T, got.State == farm.JobCompleted, "%q ended as %s: %+v", commands, got.State, got.Err)
 	return got.Result
 }
 
@@ -88,9 +85,8 @@ func TestFilesBeyondTheStorageStayInTheWorkspace(t *testing.T) {
 	if empty := k.run(store.Stored{Bytes: 2 * half, Artifacts: 3}, "touch f"); len(empty.Artifacts) != 0 || empty.ArtifactsSkipped != 1 {
 		t.Errorf("an empty file in full storage: artifacts %v, %d skipped", paths(empty.Artifacts), empty.ArtifactsSkipped)
 	}
-	if n, err := k.Store.DeleteArtifacts(t.Context(), r.Artifacts[:1]); err != nil || n != 1 {
-		t.Fatalf("DeleteArtifacts = %d, %v", n, err)
-	}
+	n, err := k.Store.DeleteArtifacts(t.Context(), r.Artifacts[:1])
+	testbed.Require(t, err == nil && n == 1, "DeleteArtifacts = %d, %v", n, err)
 	if r = k.run(store.Stored{Bytes: 2 * half, Artifacts: 3}, file("e", half)); len(r.Artifacts) != 1 || len(r.Notes) != 0 {
 		t.Errorf("after a delete: artifacts %v, notes %q", paths(r.Artifacts), r.Notes)
 	}
@@ -166,9 +162,7 @@ func TestEvictEndsCodeOfEndedJobs(t *testing.T) {
 	slices.Sort(left)
 	want := []string{open.ID, open.ID + importsSuffix, own.ID, own.ID + requestedSuffix}
 	slices.Sort(want)
-	if !slices.Equal(left, want) {
-		t.Errorf("executions left %v, want %v", left, want)
-	}
+	testbed.Check(t, slices.Equal(left, want), "executions left %v, want %v", left, want)
 }
 
 // Code of an ended job is interrupted before it is killed: a kernel keeps its variables, and a program can save what it has.
@@ -195,7 +189,6 @@ func TestEvictInterruptsFirst(t *testing.T) {
 	if _, err := a.Stat(t.Context(), "saved"); err != nil {
 		t.Errorf("the program was killed before it could save what it has: %v", err)
 	}
-	if list, err := a.Executions(t.Context()); err != nil || len(list) > 0 {
-		t.Errorf("executions left: %v, %v", list, err)
-	}
+	list, err := a.Executions(t.Context())
+	testbed.Check(t, err == nil && len(list) == 0, "executions left: %v, %v", list, err)
 }

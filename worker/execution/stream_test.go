@@ -64,15 +64,11 @@ func TestStreamNeverCutsARuneInTwo(t *testing.T) {
 	for _, b := range []byte(text) {
 		live.WriteString(s.live([]byte{b}))
 	}
-	if live.String() != text || s.rest() != "" {
-		t.Fatalf("live text is %q", live.String())
-	}
-	if got := s.live([]byte("ok\xe4")); got != "ok" {
-		t.Fatalf("a broken rune came out: %q", got)
-	}
-	if got := s.rest(); got != "\uFFFD" {
-		t.Fatalf("the rest is %q", got)
-	}
+	testbed.Require(t, live.String() == text && s.rest() == "", "live text is %q", live.String())
+	got := s.live([]byte("ok\xe4"))
+	testbed.Require(t, got == "ok", "a broken rune came out: %q", got)
+	got = s.rest()
+	testbed.Require(t, got == "\uFFFD", "the rest is %q", got)
 }
 
 func dropped(seq uint64, stdout, stderr int64) agent.Frame {
@@ -120,9 +116,7 @@ func TestEachCommandSaysWhatWasDropped(t *testing.T) {
 	}
 	testbed.Diff(t, "dropped bytes", []farm.Dropped{{Stdout: 5, Stderr: 6}, {}, {Stdout: 1}}, got)
 	for i, begin := range []string{"The commands were stopped because", "6 bytes of stdout were dropped", "6 bytes of stderr were dropped"} {
-		if i >= len(r.Notes) || !strings.HasPrefix(r.Notes[i], begin) {
-			t.Errorf("notes %q", r.Notes)
-		}
+		testbed.Check(t, i < len(r.Notes) && strings.HasPrefix(r.Notes[i], begin), "notes %q", r.Notes)
 	}
 }
 
@@ -157,9 +151,7 @@ func TestOutputBeyondTheLimitIsCutHereToo(t *testing.T) {
 		for _, one := range c.result().Command.Commands {
 			gone += one.Dropped.Stdout
 		}
-		if kept != min(size, limit) || gone != int64(max(size-limit, 0)) {
-			t.Errorf("%d bytes: %d kept, %d dropped", size, kept, gone)
-		}
+		testbed.Check(t, kept == min(size, limit) && gone == int64(max(size-limit, 0)), "%d bytes: %d kept, %d dropped", size, kept, gone)
 	}
 }
 
@@ -167,9 +159,7 @@ func TestAWrongNumberOfDroppedBytesBreaksTheProtocol(t *testing.T) {
 	t.Parallel()
 	for _, payload := range []string{"{", `{"stdout":-1}`, `{"stderr":-1}`, `{"stdout":1e30}`} {
 		err := collectorOf(code(), 0).add(agent.Frame{Seq: 1, Type: agent.FrameDropped, Payload: []byte(payload)})
-		if !errors.Is(err, ErrProtocol) {
-			t.Errorf("%s: %v", payload, err)
-		}
+		testbed.Check(t, errors.Is(err, ErrProtocol), "%s: %v", payload, err)
 	}
 }
 

@@ -229,9 +229,8 @@ func (k *takeovers) check(when string, job farm.Ref, got Outcome) {
 	workertest.Must(k.T, err)
 	cleanUp(k.T.Context(), got)
 	k.nothingStaged(job)
-	if stored, err := k.Store.Stored(k.T.Context(), workertest.Tenant); err != nil || stored.Reserved != 0 {
-		k.T.Errorf("%s: after the end of the job %+v is stored, %v", when, stored, err)
-	}
+	stored, err := k.Store.Stored(k.T.Context(), workertest.Tenant)
+	testbed.Check(k.T, err == nil && stored.Reserved == 0, "%s: after the end of the job %+v is stored, %v", when, stored, err)
 }
 
 func (k *takeovers) checkArtifacts(when string, artifacts []farm.Artifact) {
@@ -245,9 +244,7 @@ func (k *takeovers) checkArtifacts(when string, artifacts []farm.Artifact) {
 			k.T.Errorf("%s: %s has %d bytes, its record says %d; want %d", when, a.Path, len(content), a.Size, len(k.want[a.Path]))
 		}
 	}
-	if len(paths) != len(k.want) || len(artifacts) != len(k.want) {
-		k.T.Errorf("%s: artifacts %v", when, paths)
-	}
+	testbed.Check(k.T, len(paths) == len(k.want) && len(artifacts) == len(k.want), "%s: artifacts %v", when, paths)
 }
 
 // A worker that dies at any step leaves a job whose result is the same as if it had lived, whatever of the step took effect.
@@ -263,9 +260,7 @@ func TestWorkerKilledAtAnyStepLosesAndDoublesNothing(t *testing.T) {
 				got, err := k.work(job, f)
 				var step string
 				if struck, step = f.seen(); struck {
-					if err == nil {
-						t.Fatalf("%s: the killed worker ended its job", step)
-					}
+					testbed.Require(t, err != nil, "%s: the killed worker ended its job", step)
 					got, err = k.work(job, &fault{at: -1})
 				}
 				if err != nil {
@@ -336,9 +331,8 @@ func TestWorkerThatWakesUpLateChangesNothing(t *testing.T) {
 			t.Errorf("%s, afterwards: the events are not the beginning of the output", step)
 		}
 		if err == nil {
-			if _, err := k.Store.Finish(t.Context(), finishOf(&farm.Job{ID: job.ID, Tenant: job.Tenant, Attempt: 1}, late)); err == nil {
-				t.Fatalf("%s: the late worker committed", step)
-			}
+			_, err := k.Store.Finish(t.Context(), finishOf(&farm.Job{ID: job.ID, Tenant: job.Tenant, Attempt: 1}, late))
+			testbed.Require(t, err != nil, "%s: the late worker committed", step)
 		}
 	}
 }
@@ -354,9 +348,7 @@ func TestOutputIsStoredOnce(t *testing.T) {
 	_, err = k.Store.Finish(t.Context(), finishOf(k.Job(job), got))
 	workertest.Must(t, err)
 	for _, step := range f.steps {
-		if strings.Contains(step, "/farm/") {
-			t.Errorf("a short output costs %s", step)
-		}
+		testbed.Check(t, !strings.Contains(step, "/farm/"), "a short output costs %s", step)
 	}
 	f = &fault{at: -1}
 	got, err = k.work(k.accept(), f)
@@ -370,12 +362,8 @@ func TestOutputIsStoredOnce(t *testing.T) {
 			others = append(others, step)
 		}
 	}
-	if len(parts) != 3 || len(others) > 0 {
-		t.Errorf("parts %q, and reads of artifacts %q", parts, others)
-	}
-	if len(got.Result.Artifacts) != 3 {
-		t.Errorf("artifacts %+v", got.Result.Artifacts)
-	}
+	testbed.Check(t, len(parts) == 3 && len(others) == 0, "parts %q, and reads of artifacts %q", parts, others)
+	testbed.Check(t, len(got.Result.Artifacts) == 3, "artifacts %+v", got.Result.Artifacts)
 	testbed.Diff(t, "notes", []string(nil), got.Result.Notes)
 }
 

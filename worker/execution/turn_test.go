@@ -9,6 +9,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // What prints as fast as it can is handled for a tenant's share of the executions only: the other ones of the tenant wait, short output and that of
@@ -38,29 +39,19 @@ func TestLongOutputTakesTurns(t *testing.T) {
 			ends = append(ends, x.turn(t.Context(), newExecution("acme"), shortBytes+1))
 		}
 		waits := take("acme", shortBytes+1)
-		if *waits {
-			t.Error("long output was handled beyond the share of its tenant")
-		}
+		testbed.Check(t, !*waits, "long output was handled beyond the share of its tenant")
 		installed := make(chan error, 1)
 		go func() {
 			f := &installer{x: x, e: newExecution("acme")}
 			installed <- f.take(t.Context(), nil, agent.Frame{Seq: 1, Type: agent.FrameStdout, Payload: make([]byte, shortBytes+1)})
 		}()
 		synctest.Wait()
-		if len(installed) > 0 {
-			t.Error("long output of an install was handled beyond the share of its tenant")
-		}
-		if !*take("acme", shortBytes) {
-			t.Error("short output waits for the long one of its tenant")
-		}
-		if !*take("rival", shortBytes+1) {
-			t.Error("output waits for that of another tenant")
-		}
+		testbed.Check(t, len(installed) == 0, "long output of an install was handled beyond the share of its tenant")
+		testbed.Check(t, *take("acme", shortBytes), "short output waits for the long one of its tenant")
+		testbed.Check(t, *take("rival", shortBytes+1), "output waits for that of another tenant")
 		ends[0]()
 		synctest.Wait()
-		if !*waits {
-			t.Error("output waits although the turn of another one has ended")
-		}
+		testbed.Check(t, *waits, "output waits although the turn of another one has ended")
 		if err := <-installed; err != nil {
 			t.Error(err)
 		}
@@ -68,9 +59,7 @@ func TestLongOutputTakesTurns(t *testing.T) {
 		waits = take("acme", shortBytes+1)
 		time.Sleep(turnTimeout) // of the bubble
 		synctest.Wait()
-		if !*waits {
-			t.Errorf("output waits for longer than %s for one that does not end", turnTimeout)
-		}
+		testbed.Check(t, *waits, "output waits for longer than %s for one that does not end", turnTimeout)
 		ends[0]()
 		ends[1]()
 		for _, tenant := range []string{"acme", "acme", "rival"} {
@@ -91,9 +80,7 @@ func TestTurnEndsWithAPanic(t *testing.T) {
 	e.collect.events = []farm.Event{{}}
 	func() {
 		defer func() {
-			if recover() == nil {
-				t.Error("events are published without a store")
-			}
+			testbed.Check(t, recover() != nil, "events are published without a store")
 		}()
 		_ = x.publishSoon(t.Context(), e)
 	}()

@@ -50,27 +50,22 @@ func TestAgentsCountWhereTheEngineDoesNot(t *testing.T) {
 	n := newNode(t, nil)
 	n.engine = struct{ Engine }{n.engine}
 	box := &farm.Sandbox{ID: "sbx_1", Container: "c1"}
-	if _, ok, err := n.Usage(t.Context(), box, false); ok || err != nil {
-		t.Errorf("without a connection: %v, %v", ok, err)
-	}
-	if _, _, err := n.Usage(t.Context(), box, true); farm.CodeOf(err) != farm.CodeUnavailable {
-		t.Errorf("the last sample does not connect: %v", err)
-	}
+	_, ok, err := n.Usage(t.Context(), box, false)
+	testbed.Check(t, !ok && err == nil, "without a connection: %v, %v", ok, err)
+	_, _, err = n.Usage(t.Context(), box, true)
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeUnavailable, "the last sample does not connect: %v", err)
 	a := agenttest.Start(t, "/usr/bin:/bin", nil)
 	testbed.Must(t, n.UseConnection(t.Context(), box.ID, func() *client.Client { return agenttest.Connect(t, a.Server) }))
 	for _, last := range []bool{false, true} {
 		u, ok, err := n.Usage(t.Context(), box, last)
-		if err != nil || !ok || u.Container != "c1" || u.CPU <= 0 || u.Memory < 0 {
-			t.Errorf("%+v, %v, %v", u, ok, err)
-		}
+		testbed.Check(t, err == nil && ok && u.Container == "c1" && u.CPU > 0 && u.Memory >= 0, "%+v, %v, %v", u, ok, err)
 	}
 	box.CreatedAt, box.Spec.Resources = time.Now().Add(-time.Second), farm.Resources{MemoryMB: 1, CPUs: 1e-6}
 	if u, ok, err := n.Usage(t.Context(), box, false); err != nil || !ok || u.CPU <= 0 || u.CPU > time.Millisecond || u.Memory > 1<<20 {
 		t.Errorf("more than the sandbox may use: %+v, %v, %v", u, ok, err)
 	}
-	if _, ok, err := n.Usage(t.Context(), &farm.Sandbox{ID: box.ID}, true); ok || err != nil {
-		t.Errorf("a sandbox whose container is not known: %v, %v", ok, err)
-	}
+	_, ok, err = n.Usage(t.Context(), &farm.Sandbox{ID: box.ID}, true)
+	testbed.Check(t, !ok && err == nil, "a sandbox whose container is not known: %v, %v", ok, err)
 }
 
 func TestConnectionsAreSharedAndDialledAgain(t *testing.T) {
@@ -93,36 +88,26 @@ func TestConnectionsAreSharedAndDialledAgain(t *testing.T) {
 	testbed.Must(t, err)
 	two, err := n.connections.get(base, id, "acme", dial)
 	testbed.Must(t, err)
-	if one != two {
-		t.Fatal("two callers have two connections")
-	}
+	testbed.Require(t, one == two, "two callers have two connections")
 	<-dials
 	n.Disconnect(id) // ends the dial at once
 	<-one.ready
-	if !errors.Is(one.err, context.Canceled) {
-		t.Fatalf("a dropped dial gave %v", one.err)
-	}
+	testbed.Require(t, errors.Is(one.err, context.Canceled), "a dropped dial gave %v", one.err)
 	close(release)
 	three, err := n.connections.get(base, id, "acme", dial)
 	testbed.Must(t, err)
 	<-three.ready
-	if three.err != nil || three.over() {
-		t.Fatalf("the next dial gave %v", three.err)
-	}
+	testbed.Require(t, three.err == nil && !three.over(), "the next dial gave %v", three.err)
 	testbed.Must(t, a.Client.Close()) // it breaks: the connection is forgotten without another use
 	n.connections.wg.Wait()
-	if n.connections.count() != 0 {
-		t.Fatal("a broken connection is not forgotten")
-	}
+	testbed.Require(t, n.connections.count() == 0, "a broken connection is not forgotten")
 	n.Close()
-	if _, err := n.connections.get(base, id, "acme", dial); !errors.Is(err, ErrStopping) {
-		t.Fatalf("a stopped worker dials: %v", err)
-	}
+	_, err = n.connections.get(base, id, "acme", dial)
+	testbed.Require(t, errors.Is(err, ErrStopping), "a stopped worker dials: %v", err)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := newNode(t, nil).Connect(ended, &farm.Sandbox{ID: "sbx_x", Tenant: "acme"}); err == nil {
-		t.Fatal("a caller whose context has ended got a connection")
-	}
+	_, err = newNode(t, nil).Connect(ended, &farm.Sandbox{ID: "sbx_x", Tenant: "acme"})
+	testbed.Require(t, err != nil, "a caller whose context has ended got a connection")
 }
 
 func TestMetricsOfConnections(t *testing.T) {
@@ -139,19 +124,16 @@ func TestMetricsOfConnections(t *testing.T) {
 	}
 	_, err = n.connections.get(t.Context(), "sbx_2", "acme", hang)
 	testbed.Must(t, err)
-	if got := gathered(t, registry, "sandfarm_worker_agent_links"); got != 1 {
-		t.Errorf("%v connections are open, want 1", got)
-	}
+	got := gathered(t, registry, "sandfarm_worker_agent_links")
+	testbed.Check(t, got == 1, "%v connections are open, want 1", got)
 	n.Disconnect("sbx_2") // closed by this worker: not an error
 	n.connections.wg.Wait()
-	if errs, open := gathered(t, registry, "sandfarm_worker_agent_dial_errors_total"), gathered(t, registry, "sandfarm_worker_agent_links"); errs != 1 || open != 0 {
-		t.Errorf("%v dial errors and %v connections, want 1 and 0", errs, open)
-	}
+	errs, open := gathered(t, registry, "sandfarm_worker_agent_dial_errors_total"), gathered(t, registry, "sandfarm_worker_agent_links")
+	testbed.Check(t, errs == 1 && open == 0, "%v dial errors and %v connections, want 1 and 0", errs, open)
 	families, err := registry.Gather()
 	testbed.Must(t, err)
-	if problems, err := promlint.NewWithMetricFamilies(families).Lint(); err != nil || len(problems) > 0 {
-		t.Errorf("names: %v %v", problems, err)
-	}
+	problems, err := promlint.NewWithMetricFamilies(families).Lint()
+	testbed.Check(t, err == nil && len(problems) == 0, "names: %v %v", problems, err)
 }
 
 func gathered(t *testing.T, from prometheus.Gatherer, name string) float64 {
@@ -181,9 +163,7 @@ func TestContainerSpec(t *testing.T) {
 		t.Errorf("spec %+v", got)
 	}
 	got.Env["A"] = "changed"
-	if s.Spec.Env["A"] != "b" {
-		t.Error("the spec shares its environment with the record")
-	}
+	testbed.Check(t, s.Spec.Env["A"] == "b", "the spec shares its environment with the record")
 }
 
 // The deadline in the label of a container is known to its agent.
@@ -193,9 +173,7 @@ func TestDeadlineOfALabelIsKnown(t *testing.T) {
 	s := &farm.Sandbox{ID: "sbx_1", ExpiresAt: ends}
 	var d deadlines
 	for label, known := range map[time.Time]bool{ends.Truncate(time.Second): true, ends.Add(-2 * time.Second): false, {}: false} {
-		if d.knows(s, label) != known {
-			t.Errorf("a label of %s is known: %v", label, !known)
-		}
+		testbed.Check(t, d.knows(s, label) == known, "a label of %s is known: %v", label, !known)
 	}
 }
 
@@ -219,9 +197,8 @@ func TestBelongs(t *testing.T) {
 		{2, "n2", [3]bool{true, false, false}},
 	} {
 		s := &farm.Sandbox{Generation: c.generation, Node: c.node}
-		if got := [3]bool{Belongs(second, s), Belongs(member, s), Belongs(older, s)}; got != c.want {
-			t.Errorf("generation %d on %q: %v, want %v", c.generation, c.node, got, c.want)
-		}
+		got := [3]bool{Belongs(second, s), Belongs(member, s), Belongs(older, s)}
+		testbed.Check(t, got == c.want, "generation %d on %q: %v, want %v", c.generation, c.node, got, c.want)
 	}
 }
 
@@ -241,17 +218,14 @@ func TestRecordLabelComesBackWithoutSecrets(t *testing.T) {
 	if got == nil || got.Container != "c1" || got.Node != "n1" || !got.ExpiresAt.Equal(s.ExpiresAt) || got.Spec.Image != "python" {
 		t.Fatalf("record is %+v", got)
 	}
-	if _, named := got.Spec.Env["TOKEN"]; !named {
-		t.Error("the names of variables are kept")
-	}
+	_, named := got.Spec.Env["TOKEN"]
+	testbed.Check(t, named, "the names of variables are kept")
 	for what, other := range map[string]farm.Container{
 		"another sandbox": {SandboxID: "sbx_other", Tenant: "acme", Labels: labels},
 		"another tenant":  {SandboxID: s.ID, Tenant: "other", Labels: labels},
 		"no label":        {SandboxID: s.ID, Tenant: "acme"},
 	} {
-		if RecordOf(other) != nil {
-			t.Errorf("%s: a record was read", what)
-		}
+		testbed.Check(t, RecordOf(other) == nil, "%s: a record was read", what)
 	}
 }
 
@@ -261,9 +235,8 @@ func TestEngineWithoutCheckpoints(t *testing.T) {
 	n, err := New(t.Context(), Deps{Engine: struct{ Engine }{newNode(t, nil).engine}})
 	testbed.Must(t, err)
 	c := n.Checkpoints()
-	if has, err := c.HasCheckpoint(t.Context(), "c1"); has || err != nil {
-		t.Errorf("it has one: %v, %v", has, err)
-	}
+	has, err := c.HasCheckpoint(t.Context(), "c1")
+	testbed.Check(t, !has && err == nil, "it has one: %v, %v", has, err)
 	if made, resumed := c.Checkpoint(t.Context(), "c1"), c.Resume(t.Context(), "c1"); farm.CodeOf(made) != farm.CodeConflict || farm.CodeOf(resumed) != farm.CodeConflict {
 		t.Errorf("made: %v; resumed: %v", made, resumed)
 	}
@@ -280,9 +253,8 @@ func TestConnectionsToTheIndexesAreCharged(t *testing.T) {
 	}}}
 	o, end := n.exit(t.Context(), &farm.Sandbox{Spec: farm.SandboxSpec{Network: farm.NetworkPackages}}, func() string { return "acme" })
 	defer end()
-	if _, ok := o.Admit(); ok || len(tenants) != 1 || tenants[0] != "acme" {
-		t.Errorf("admitted: %v; charged: %q", ok, tenants)
-	}
+	_, ok := o.Admit()
+	testbed.Check(t, !ok && len(tenants) == 1 && tenants[0] == "acme", "admitted: %v; charged: %q", ok, tenants)
 }
 
 // dialled is an engine whose sandboxes have an agent at the other end of a pipe.
@@ -321,14 +293,11 @@ func TestConnectionsOfClaimedMembersAreCharged(t *testing.T) {
 	testbed.Must(t, err)
 	t.Cleanup(func() { _ = session.Close() })
 	for _, step := range []struct{ as, charged string }{{"", ""}, {"acme", "acme"}, {"", "acme"}} {
-		if connect(step.as) != member {
-			t.Fatal("it was dialled again")
-		}
+		testbed.Require(t, connect(step.as) == member, "it was dialled again")
 		_, err := session.Open()
 		testbed.Must(t, err)
-		if got := <-charged; got != step.charged {
-			t.Errorf("connected for %q: %q was charged, want %q", step.as, got, step.charged)
-		}
+		got := <-charged
+		testbed.Check(t, got == step.charged, "connected for %q: %q was charged, want %q", step.as, got, step.charged)
 	}
 }
 
@@ -402,13 +371,11 @@ func TestSignedImages(t *testing.T) {
 func TestSignaturesThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, nil)
-	if got := n.signed(t.Context()); got != nil {
-		t.Errorf("without the setting: %v", got)
-	}
+	got := n.signed(t.Context())
+	testbed.Check(t, got == nil, "without the setting: %v", got)
 	n.deps.Signatures = &signature.Folder{Path: t.TempDir() + "/none"}
-	if got := n.signed(t.Context()); got == nil || len(got) > 0 {
-		t.Errorf("without the folder: %v", got)
-	}
+	got = n.signed(t.Context())
+	testbed.Check(t, got != nil && len(got) == 0, "without the folder: %v", got)
 }
 
 // The runtime of a sandbox is the one that it asks for, or else that of its image, or else the node's. Only a runtime that the node has may be
@@ -418,9 +385,8 @@ func TestRuntimeOfASandbox(t *testing.T) {
 	n := newNode(t, nil)
 	n.deps.ImageRuntimes = map[string]string{"node": "runsc"}
 	n.UseRuntimes("runc", "runsc", "kata")
-	if got := n.Runtimes(); !slices.Equal(got, []string{"runc", "runsc", "kata"}) {
-		t.Errorf("runtimes %v", got)
-	}
+	got := n.Runtimes()
+	testbed.Check(t, slices.Equal(got, []string{"runc", "runsc", "kata"}), "runtimes %v", got)
 	for _, c := range []struct {
 		spec            farm.SandboxSpec
 		runtime, engine string // of the sandbox, and as it is asked of the engine

@@ -64,9 +64,8 @@ func TestSamplesHaveTheEnginesCounters(t *testing.T) {
 	want := []store.Sample{{Sandbox: farm.Ref{Tenant: "acme", ID: "sbx_c1"}, Container: "c1", CPU: 7 * time.Second, MemoryKB: 5 << 10, GPUs: 2}}
 	testbed.Diff(t, "samples", want, l.samples)
 	for name, want := range map[string]float64{"sandfarm_usage_cpu_seconds_total": 2, "sandfarm_usage_memory_gb_seconds_total": 3, "sandfarm_usage_gpu_seconds_total": 4} {
-		if n, sum := series(t, metrics, name); n != 1 || sum != want {
-			t.Errorf("%s has %d series with %v together", name, n, sum)
-		}
+		n, sum := series(t, metrics, name)
+		testbed.Check(t, n == 1 && sum == want, "%s has %d series with %v together", name, n, sum)
 	}
 }
 
@@ -77,9 +76,8 @@ func TestTenantsAreBoundedInMetrics(t *testing.T) {
 	for i := range 1500 {
 		s.Sample(t.Context(), &farm.Sandbox{ID: "sbx_1", Tenant: fmt.Sprint("tenant", i), Container: "c1"})
 	}
-	if n, sum := series(t, metrics, "sandfarm_usage_cpu_seconds_total"); n != 1001 || sum != 3000 {
-		t.Errorf("there are %d series with %v together; want 1001 with 3000", n, sum)
-	}
+	n, sum := series(t, metrics, "sandfarm_usage_cpu_seconds_total")
+	testbed.Check(t, n == 1001 && sum == 3000, "there are %d series with %v together; want 1001 with 3000", n, sum)
 }
 
 // series counts the series of a counter and adds them up.

@@ -55,21 +55,16 @@ func TestGateOfGPUs(t *testing.T) {
 	p := b.placer()
 	now := time.Now()
 	p.gpus.now = func() time.Time { return now } // the gap between two creates does not pass
-	if p.Accepts("gpu") {
-		t.Error("a worker without devices takes GPU jobs")
-	}
+	testbed.Check(t, !p.Accepts("gpu"), "a worker without devices takes GPU jobs")
 	b.withGPUs(p, "a100", "t4")
 	if queues, cpu := p.Queues(); queues["gpu-a100"] == 0 || cpu {
 		t.Errorf("queues %v, want gpu-a100 among them, and not cpu (%v): gpu_takes_cpu is not set", queues, cpu)
 	}
 	p.cfg.GPUTakesCPU = true
-	if _, cpu := p.Queues(); !cpu {
-		t.Error("cpu is not served")
-	}
+	_, cpu := p.Queues()
+	testbed.Check(t, cpu, "cpu is not served")
 	r := b.wanting(p, farm.GPU{Count: 1, Model: "a100"})
-	if !p.Accepts("gpu-a100") || p.Accepts("gpu-a100") {
-		t.Error("want one create to be taken, and no other until it has its device")
-	}
+	testbed.Check(t, p.Accepts("gpu-a100") && !p.Accepts("gpu-a100"), "want one create to be taken, and no other until it has its device")
 	ok, err := p.Reserve(t.Context(), r)
 	if !ok || err != nil || len(b.leased(r)) != 1 {
 		t.Fatalf("place = %v, %v, leased %v", ok, err, b.leased(r))
@@ -100,9 +95,7 @@ func TestGPUWorkerYields(t *testing.T) {
 		}
 		p.gpus.update(store.GPUs{Open: true, Leases: leases})
 		p.gpus.setYields(c.waiting, c.others)
-		if p.Accepts(farm.QueueCPU) == c.yields {
-			t.Errorf("%+v: takes creates without a GPU: %v", c, p.Accepts(farm.QueueCPU))
-		}
+		testbed.Check(t, p.Accepts(farm.QueueCPU) != c.yields, "%+v: takes creates without a GPU: %v", c, p.Accepts(farm.QueueCPU))
 	}
 }
 
@@ -129,9 +122,8 @@ func TestEndedLeasesAreReturned(t *testing.T) {
 	var runs []*store.Claim
 	for range 5 {
 		r := b.wanting(p, farm.GPU{Count: 1})
-		if ok, err := p.Reserve(t.Context(), r); !ok || err != nil {
-			t.Fatalf("place = %v, %v", ok, err)
-		}
+		ok, err := p.Reserve(t.Context(), r)
+		testbed.Require(t, ok && err == nil, "place = %v, %v", ok, err)
 		runs = append(runs, r)
 	}
 	started, ended, left, contained, moved := runs[0], runs[1], runs[2], runs[3], runs[4]
@@ -146,9 +138,8 @@ func TestEndedLeasesAreReturned(t *testing.T) {
 	_, err := b.Store.MoveSandbox(t.Context(), store.Move{Ref: moved.Sandbox.Ref(), To: farm.SandboxStarting, Node: "n2"})
 	workertest.Must(t, err)
 	workertest.Must(t, p.ReconcileGPUs(t.Context()))
-	if got := b.leased(moved); len(got) != 0 {
-		t.Errorf("OnAnotherNode: leased %v while its worker is alive", got)
-	}
+	got := b.leased(moved)
+	testbed.Check(t, len(got) == 0, "OnAnotherNode: leased %v while its worker is alive", got)
 	workertest.Must(t, b.Store.RemoveWorker(t.Context(), p.deps.WorkerID))
 	other := b.placer()
 	b.withGPUs(other, "a100", "a100", "a100", "a100", "a100")
@@ -156,19 +147,16 @@ func TestEndedLeasesAreReturned(t *testing.T) {
 		r    *store.Claim
 		want int
 	}{"Started": {started, 1}, "Ended": {ended, 0}, "LeftByADeadWorker": {left, 0}, "WithAContainer": {contained, 1}} {
-		if got := b.leased(c.r); len(got) != c.want {
-			t.Errorf("%s: leased %v, want %d", name, got, c.want)
-		}
+		got := b.leased(c.r)
+		testbed.Check(t, len(got) == c.want, "%s: leased %v, want %d", name, got, c.want)
 	}
 	again := b.wanting(p, farm.GPU{Count: 1})
-	if ok, err := p.Reserve(t.Context(), again); !ok || err != nil {
-		t.Fatalf("place = %v, %v", ok, err)
-	}
+	ok, err := p.Reserve(t.Context(), again)
+	testbed.Require(t, ok && err == nil, "place = %v, %v", ok, err)
 	workertest.Must(t, b.Store.RemoveWorker(t.Context(), p.deps.WorkerID))
 	workertest.Must(t, other.RefreshGPUs(t.Context()))
-	if got := b.leased(again); got != nil {
-		t.Errorf("a heartbeat leaves %v with a dead worker", got)
-	}
+	got = b.leased(again)
+	testbed.Check(t, got == nil, "a heartbeat leaves %v with a dead worker", got)
 }
 
 // When Redis lost its data, no device is leased before the reconciler has restored the leases.
@@ -180,17 +168,13 @@ func TestNothingIsLeasedBeforeReconciling(t *testing.T) {
 	b.Redis.FlushAll()
 	workertest.Must(t, b.Store.Heartbeat(t.Context(), farm.Worker{ID: p.deps.WorkerID, Node: "n1"}))
 	r := b.wanting(p, farm.GPU{Count: 1})
-	if ok, err := p.Reserve(t.Context(), r); ok || err != nil {
-		t.Fatalf("place = %v, %v before reconciling", ok, err)
-	}
+	ok, err := p.Reserve(t.Context(), r)
+	testbed.Require(t, !ok && err == nil, "place = %v, %v before reconciling", ok, err)
 	workertest.Must(t, p.ReconcileGPUs(t.Context()))
 	testbed.Until(t, "the device may be leased", func() bool { return p.Accepts("gpu") })
-	if ok, err := p.Reserve(t.Context(), r); !ok || err != nil {
-		t.Errorf("place = %v, %v after reconciling", ok, err)
-	}
-	if len(p.gpus.kept(r.Sandbox.ID)) != 1 {
-		t.Error("the device is not kept")
-	}
+	ok, err = p.Reserve(t.Context(), r)
+	testbed.Check(t, ok && err == nil, "place = %v, %v after reconciling", ok, err)
+	testbed.Check(t, len(p.gpus.kept(r.Sandbox.ID)) == 1, "the device is not kept")
 }
 
 // Of two containers for one device, the running one has it, whichever the engine lists first.
@@ -198,9 +182,7 @@ func TestRunningContainerKeepsItsDevices(t *testing.T) {
 	t.Parallel()
 	list := []farm.Container{{ID: "made"}, {ID: "runs", Running: true}, {ID: "also made"}}
 	slices.SortStableFunc(list, runningFirst)
-	if list[0].ID != "runs" || list[1].ID != "made" {
-		t.Errorf("the order is %v", list)
-	}
+	testbed.Check(t, list[0].ID == "runs" && list[1].ID == "made", "the order is %v", list)
 }
 
 func smi(t *testing.T, script string) string {
@@ -232,12 +214,10 @@ echo "2, GPU-0c0c, NVIDIA GB10, [N/A], [N/A]"
 
 func TestNoDriver(t *testing.T) {
 	t.Parallel()
-	if got, err := devices(t.Context(), "no-such-nvidia-smi"); got != nil || err != nil {
-		t.Errorf("devices = %v, %v", got, err)
-	}
-	if got, err := devices(t.Context(), smi(t, "exit 0\n")); got != nil || err != nil {
-		t.Errorf("a driver without devices: %v, %v", got, err)
-	}
+	got, err := devices(t.Context(), "no-such-nvidia-smi")
+	testbed.Check(t, got == nil && err == nil, "devices = %v, %v", got, err)
+	got, err = devices(t.Context(), smi(t, "exit 0\n"))
+	testbed.Check(t, got == nil && err == nil, "a driver without devices: %v, %v", got, err)
 }
 
 func TestBrokenDriver(t *testing.T) {
@@ -267,13 +247,11 @@ func TestMachineIsThisHost(t *testing.T) {
 	kib, err := strconv.Atoi(strings.Fields(first)[1])
 	testbed.Must(t, err)
 	total := kib >> 10
-	if m := machineOf(farm.Capacity{MemoryMB: total, CPUs: 2}); m == nil || m.MemoryMB != total || m.UsedMB <= 0 || m.UsedMB >= total || m.CPUs != 2 || m.Load < 0 {
-		t.Errorf("%+v", m)
-	}
+	m := machineOf(farm.Capacity{MemoryMB: total, CPUs: 2})
+	testbed.Check(t, m != nil && m.MemoryMB == total && m.UsedMB > 0 && m.UsedMB < total && m.CPUs == 2 && m.Load >= 0, "%+v", m)
 	for _, other := range []int{0, total - 1, total + 1} {
-		if m := machineOf(farm.Capacity{MemoryMB: other}); m != nil {
-			t.Errorf("a host of %d MiB: %+v", other, m)
-		}
+		m := machineOf(farm.Capacity{MemoryMB: other})
+		testbed.Check(t, m == nil, "a host of %d MiB: %+v", other, m)
 	}
 }
 
@@ -320,14 +298,11 @@ func TestListedGPUs(t *testing.T) {
 			t.Parallel()
 			got, listed, err := listedGPUs(c.items)
 			if name == "Most" {
-				if err != nil || len(got) != farm.MaxGPUs {
-					t.Errorf("%d devices, %v", len(got), err)
-				}
+				testbed.Check(t, err == nil && len(got) == farm.MaxGPUs, "%d devices, %v", len(got), err)
 				return
 			}
-			if diff := cmp.Diff(c.want, got); err != nil || listed != c.listed || diff != "" {
-				t.Errorf("listed %v, %v\n%s", listed, err, diff)
-			}
+			diff := cmp.Diff(c.want, got)
+			testbed.Check(t, err == nil && listed == c.listed && diff == "", "listed %v, %v\n%s", listed, err, diff)
 		})
 	}
 	for text, want := range map[string]string{
@@ -346,8 +321,7 @@ func TestListedGPUs(t *testing.T) {
 		"none,model=A100":              `begins with "none"`,
 		"model=A100,none":              `holds "none"`,
 	} {
-		if _, _, err := listedGPUs([]string{text}); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want an error that holds %q", text, err, want)
-		}
+		_, _, err := listedGPUs([]string{text})
+		testbed.Check(t, err != nil && strings.Contains(err.Error(), want), "%s: %v, want an error that holds %q", text, err, want)
 	}
 }

@@ -14,12 +14,8 @@ func TestDrainedNodeTakesNothingNew(t *testing.T) {
 	b := setup(t)
 	p := b.pooling(64<<10, "python=2")
 	b.member(p)
-	if p.Drain(false) || !p.Drain(true) || p.Drain(true) {
-		t.Error("Drain does not say what changed")
-	}
-	if p.Accepts(farm.QueueCPU) || p.Accepts(farm.QueueGPU) {
-		t.Error("the gate of creates is open")
-	}
+	testbed.Check(t, !p.Drain(false) && p.Drain(true) && !p.Drain(true), "Drain does not say what changed")
+	testbed.Check(t, !p.Accepts(farm.QueueCPU) && !p.Accepts(farm.QueueGPU), "the gate of creates is open")
 	if !p.Accepts(farm.NodeQueue(p.node.ID())) || !p.Accepts(farm.QueueControl) {
 		t.Error("the gate is closed to jobs of sandboxes that exist")
 	}
@@ -28,27 +24,19 @@ func TestDrainedNodeTakesNothingNew(t *testing.T) {
 	p.Wait()
 	testbed.Diff(t, "members of the pool are left", 0, b.IdleMembers())
 	nodes, err := b.Store.ReportCapacity(t.Context(), "n2", farm.Capacity{MemoryMB: 1})
-	if got := nodes[p.node.ID()]; err != nil || got.Capacity != (farm.Capacity{}) {
-		t.Errorf("other nodes see a capacity of %+v, %v", got.Capacity, err)
-	}
-	if s := p.Status(); !s.Drained || s.Room.Capacity != (farm.Capacity{}) || len(s.Pool) != 1 || s.Pool[0].Target != 0 {
-		t.Errorf("status = %+v", s)
-	}
+	got := nodes[p.node.ID()]
+	testbed.Check(t, err == nil && got.Capacity == (farm.Capacity{}), "other nodes see a capacity of %+v, %v", got.Capacity, err)
+	s := p.Status()
+	testbed.Check(t, s.Drained && s.Room.Capacity == (farm.Capacity{}) && len(s.Pool) == 1 && s.Pool[0].Target == 0, "status = %+v", s)
 	job, _ := b.Sized(2048, 1) // it was taken off the queue just before
 	claim := b.Claim(job, p.deps.WorkerID)
-	if ok, err := p.Reserve(t.Context(), claim); ok || err != nil {
-		t.Errorf("a create gets room: %v, %v", ok, err)
-	}
-	if !p.Drain(false) {
-		t.Error("Drain does not say that the drain has ended")
-	}
+	ok, err := p.Reserve(t.Context(), claim)
+	testbed.Check(t, !ok && err == nil, "a create gets room: %v, %v", ok, err)
+	testbed.Check(t, p.Drain(false), "Drain does not say that the drain has ended")
 	workertest.Must(t, p.RefreshCapacity(t.Context()))
-	if !p.Accepts(farm.QueueCPU) {
-		t.Error("the gate stays closed after the drain")
-	}
-	if ok, err := p.Reserve(t.Context(), claim); !ok || err != nil {
-		t.Errorf("a create gets no room after the drain: %v, %v", ok, err)
-	}
+	testbed.Check(t, p.Accepts(farm.QueueCPU), "the gate stays closed after the drain")
+	ok, err = p.Reserve(t.Context(), claim)
+	testbed.Check(t, ok && err == nil, "a create gets no room after the drain: %v, %v", ok, err)
 }
 
 // A hibernated sandbox resumes on its node although that is drained: it can be nowhere else.
@@ -62,9 +50,8 @@ func TestDrainedNodeResumesItsSandboxes(t *testing.T) {
 	box := b.Ready()
 	b.Move(box, farm.SandboxHibernated)
 	claim := b.Claim(b.Accept(farm.KindResume, box.ID, &farm.Request{}, nil), p.deps.WorkerID)
-	if ok, err := p.Reserve(t.Context(), claim); !ok || err != nil {
-		t.Errorf("Reserve = %v, %v", ok, err)
-	}
+	ok, err := p.Reserve(t.Context(), claim)
+	testbed.Check(t, ok && err == nil, "Reserve = %v, %v", ok, err)
 }
 
 // A resume without room is tried again and again: it must not pause creates, which may be smaller.
@@ -80,11 +67,8 @@ func TestResumeWithoutRoomPausesNoCreates(t *testing.T) {
 		claim.Sandbox.Spec.Resources.MemoryMB = memory
 		job, _ := b.Sized(1024, 1)
 		reserve(t, b, p, job)
-		if ok, err := p.Reserve(t.Context(), claim); ok || err != nil {
-			t.Fatalf("Reserve = %v, %v: the resume has room", ok, err)
-		}
-		if !p.gate.open() {
-			t.Errorf("a resume of %d MiB has paused creates", memory)
-		}
+		ok, err := p.Reserve(t.Context(), claim)
+		testbed.Require(t, !ok && err == nil, "Reserve = %v, %v: the resume has room", ok, err)
+		testbed.Check(t, p.gate.open(), "a resume of %d MiB has paused creates", memory)
 	}
 }

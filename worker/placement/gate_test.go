@@ -17,13 +17,11 @@ func TestCapacityFollowsTheSettings(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.cfg.MemoryReserveMB, b.cfg.MemoryOvercommit, b.cfg.CPUOvercommit = 1000, 1.5, 3
-	if got, want := b.measured(5000, 2).gate.size(), (farm.Capacity{MemoryMB: 6000, CPUs: 6}); got != want {
-		t.Errorf("capacity %+v, want %+v", got, want)
-	}
+	got, want := b.measured(5000, 2).gate.size(), (farm.Capacity{MemoryMB: 6000, CPUs: 6})
+	testbed.Check(t, got == want, "capacity %+v, want %+v", got, want)
 	b = setup(t) // by default a small machine can have many idle sandboxes
-	if got, want := b.measured(5000, 2).gate.size(), (farm.Capacity{MemoryMB: 80_000, CPUs: 256}); got != want {
-		t.Errorf("capacity by default %+v, want %+v", got, want)
-	}
+	got, want = b.measured(5000, 2).gate.size(), (farm.Capacity{MemoryMB: 80_000, CPUs: 256})
+	testbed.Check(t, got == want, "capacity by default %+v, want %+v", got, want)
 }
 
 // Of an engine that places containers itself only the capacity is asked.
@@ -68,9 +66,7 @@ func TestGPUsOfAnEngineWithoutHost(t *testing.T) {
 	want := farm.GPU{Count: 2, Model: "a100"}
 	for range 2 { // the second of the same devices, too: whether they are free is not known here
 		claim := b.wanting(p, want)
-		if !p.Accepts("gpu-a100") {
-			t.Error("the queue is closed")
-		}
+		testbed.Check(t, p.Accepts("gpu-a100"), "the queue is closed")
 		ok, err := p.Reserve(t.Context(), claim)
 		if !ok || err != nil || b.leased(claim) != nil {
 			t.Errorf("reserve = %v, %v, leased %v", ok, err, b.leased(claim))
@@ -85,9 +81,7 @@ func TestGPUsOfAnEngineWithoutHost(t *testing.T) {
 		t.Error("want the queue of the model to be paused, and no other")
 	}
 	p.PauseCreates(farm.QueueCPU)
-	if p.Accepts(farm.QueueCPU) {
-		t.Error("creates are not paused")
-	}
+	testbed.Check(t, !p.Accepts(farm.QueueCPU), "creates are not paused")
 }
 
 func TestGateOfCreates(t *testing.T) {
@@ -119,9 +113,7 @@ func TestGateOfCreates(t *testing.T) {
 
 	r := fresh(of(600, 0)) // much fuller: it takes a create only now and then
 	for i := range 3 {
-		if !r.open() || r.open() {
-			t.Errorf("round %d: not one create is taken by the fuller node", i)
-		}
+		testbed.Check(t, r.open() && !r.open(), "round %d: not one create is taken by the fuller node", i)
 		<-wakes
 		now = now.Add(turnEvery)
 	}
@@ -130,9 +122,7 @@ func TestGateOfCreates(t *testing.T) {
 	for _, pause := range []time.Duration{firstPause, 2 * firstPause, 4 * firstPause} {
 		r.pauseCreates()
 		now = now.Add(pause - time.Millisecond)
-		if r.open() {
-			t.Errorf("open within the pause of %v", pause)
-		}
+		testbed.Check(t, !r.open(), "open within the pause of %v", pause)
 		if now = now.Add(time.Millisecond); !r.open() {
 			t.Errorf("closed after the pause of %v", pause)
 		}
@@ -146,11 +136,7 @@ func TestGateOfCreates(t *testing.T) {
 	}
 	r.pauseCreates()
 	r.update(of(100, 0))
-	if r.open() {
-		t.Error("less room ended the pause")
-	}
+	testbed.Check(t, !r.open(), "less room ended the pause")
 	r.update(of(50, 0))
-	if !r.open() {
-		t.Error("more room did not end the pause")
-	}
+	testbed.Check(t, r.open(), "more room did not end the pause")
 }

@@ -44,12 +44,10 @@ func TestUnfitMemberIsRemovedAtTheClaim(t *testing.T) {
 			_, box := b.Claimed(m, nil)
 			s := b.Sandbox(box)
 			spoil(b, p, m, s)
-			if _, ok, err := p.AssignMember(t.Context(), s); ok || err != nil {
-				t.Errorf("takeMember = %v, %v", ok, err)
-			}
-			if _, err := b.Store.Member(t.Context(), m.ID); err == nil || b.Fake.Has(m.ID) {
-				t.Error("the member still exists")
-			}
+			_, ok, err := p.AssignMember(t.Context(), s)
+			testbed.Check(t, !ok && err == nil, "takeMember = %v, %v", ok, err)
+			_, err = b.Store.Member(t.Context(), m.ID)
+			testbed.Check(t, err != nil && !b.Fake.Has(m.ID), "the member still exists")
 		})
 	}
 }
@@ -63,14 +61,11 @@ func TestIdleMembersAreEvictedForCreates(t *testing.T) {
 	_, err := p.RefreshPool(t.Context())
 	workertest.Must(t, err)
 	workertest.Must(t, p.RefreshCapacity(t.Context()))
-	if !p.Accepts(farm.QueueCPU) {
-		t.Error("the gate of creates is closed although idle members can be evicted")
-	}
+	testbed.Check(t, p.Accepts(farm.QueueCPU), "the gate of creates is closed although idle members can be evicted")
 	job, _ := b.Sized(3000, 1)
 	claim := b.Claim(job, p.deps.WorkerID)
-	if ok, err := p.Reserve(t.Context(), claim); err != nil || !ok {
-		t.Fatalf("place = %v, %v", ok, err)
-	}
+	ok, err := p.Reserve(t.Context(), claim)
+	testbed.Require(t, err == nil && ok, "place = %v, %v", ok, err)
 	if b.IdleMembers() != 1 || b.Fake.Has(old.ID) == b.Fake.Has(young.ID) {
 		t.Errorf("%d members are left, want 1 and its container", b.IdleMembers())
 	}
@@ -100,9 +95,7 @@ func TestUnwantedMembersAreRetired(t *testing.T) {
 			// Missing members are not started now: a waiting create goes first.
 			b.Creation(farm.KindCreate)
 			workertest.Must(t, p.maintain(t.Context()))
-			if b.IdleMembers() != 2 {
-				t.Fatalf("%d of two usable members are left", b.IdleMembers())
-			}
+			testbed.Require(t, b.IdleMembers() == 2, "%d of two usable members are left", b.IdleMembers())
 			spoil(b, p)
 			workertest.Must(t, p.maintain(t.Context()))
 			want := 0
@@ -132,18 +125,13 @@ func TestOneWorkerMaintainsThePool(t *testing.T) {
 	workertest.Must(t, b.Store.BeginMember(t.Context(), starting))
 	b.Fake.PutMember(starting.ID, true)
 	workertest.Must(t, p.maintain(t.Context()))
-	if locked, err := b.Store.Lock(t.Context(), p.poolLock(), other.deps.WorkerID, time.Second); locked || err != nil {
-		t.Errorf("another worker maintains the pool, too: %v, %v", locked, err)
-	}
-	if !b.Fake.Has(starting.ID) {
-		t.Error("a member that another worker starts was removed")
-	}
+	locked, err := b.Store.Lock(t.Context(), p.poolLock(), other.deps.WorkerID, time.Second)
+	testbed.Check(t, !locked && err == nil, "another worker maintains the pool, too: %v, %v", locked, err)
+	testbed.Check(t, b.Fake.Has(starting.ID), "a member that another worker starts was removed")
 	workertest.Must(t, b.Store.RemoveWorker(t.Context(), other.deps.WorkerID))
 	b.Creation(farm.KindCreate) // so that no member is started in its place
 	workertest.Must(t, p.maintain(t.Context()))
-	if b.Fake.Has(starting.ID) {
-		t.Error("a member whose worker died while starting it still exists")
-	}
+	testbed.Check(t, !b.Fake.Has(starting.ID), "a member whose worker died while starting it still exists")
 }
 
 // A failed fill leaves nothing behind, and the next one waits.
@@ -159,16 +147,13 @@ func TestFailedFillLeavesNothing(t *testing.T) {
 		defer p.pool.mu.Unlock()
 		return len(p.pool.filling) == 0 && !p.pool.until.IsZero()
 	})
-	if list, err := b.Store.Members(t.Context()); err != nil || len(list) != 0 {
-		t.Errorf("left are %+v, %v", list, err)
-	}
+	list, err := b.Store.Members(t.Context())
+	testbed.Check(t, err == nil && len(list) == 0, "left are %+v, %v", list, err)
 	b.Reserved(farm.Capacity{})
-	if got := p.pool.missing(map[poolKey]int{}, p.deps.Now()); len(got) != 0 {
-		t.Errorf("right after a failure %d are to be started", len(got))
-	}
-	if got := p.pool.missing(map[poolKey]int{{image: "python"}: 1}, p.deps.Now().Add(time.Hour)); len(got) != 2 {
-		t.Errorf("later %d are to be started, want 2", len(got))
-	}
+	got := p.pool.missing(map[poolKey]int{}, p.deps.Now())
+	testbed.Check(t, len(got) == 0, "right after a failure %d are to be started", len(got))
+	got = p.pool.missing(map[poolKey]int{{image: "python"}: 1}, p.deps.Now().Add(time.Hour))
+	testbed.Check(t, len(got) == 2, "later %d are to be started, want 2", len(got))
 }
 
 // While creates are started, one member is at a time, and only where none is idle.
@@ -214,9 +199,8 @@ func TestMemberWithoutRoomWaits(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := b.pooling(1000, "python=1")
-	if err := p.addMember(t.Context(), farm.NewID(farm.SandboxPrefix), poolKey{image: "python"}); err == nil || !strings.Contains(err.Error(), "no room") {
-		t.Errorf("addMember = %v", err)
-	}
+	err := p.addMember(t.Context(), farm.NewID(farm.SandboxPrefix), poolKey{image: "python"})
+	testbed.Check(t, err != nil && strings.Contains(err.Error(), "no room"), "addMember = %v", err)
 	b.Reserved(farm.Capacity{})
 }
 
@@ -240,9 +224,8 @@ func TestFillsWaitForAQuietMoment(t *testing.T) {
 	} {
 		p.pool.claimed = time.Time{}
 		p.pool.update(c.members)
-		if got := p.pool.missing(p.pool.idle, now.Add(c.after)); len(got) != c.want {
-			t.Errorf("%s: %d are started, want %d", name, len(got), c.want)
-		}
+		got := p.pool.missing(p.pool.idle, now.Add(c.after))
+		testbed.Check(t, len(got) == c.want, "%s: %d are started, want %d", name, len(got), c.want)
 	}
 }
 
@@ -293,9 +276,8 @@ func TestAutomaticPoolGivesWay(t *testing.T) {
 		workertest.Must(t, p.RefreshCapacity(t.Context()))
 		_, err := p.RefreshPool(t.Context())
 		workertest.Must(t, err)
-		if stock := p.pool.stock(); len(stock) != 1 || stock[0].Target != want {
-			t.Fatalf("the pool is %+v, want a target of %d", stock, want)
-		}
+		stock := p.pool.stock()
+		testbed.Require(t, len(stock) == 1 && stock[0].Target == want, "the pool is %+v, want a target of %d", stock, want)
 	}
 	for range 3 {
 		b.member(p)
@@ -319,9 +301,8 @@ func TestAutomaticPoolGivesWay(t *testing.T) {
 func reserve(t *testing.T, b *bundle, p *Placer, job farm.Ref) {
 	t.Helper()
 	claim := b.Claim(job, p.deps.WorkerID)
-	if ok, err := p.Reserve(t.Context(), claim); err != nil || !ok {
-		t.Fatalf("Reserve = %v, %v", ok, err)
-	}
+	ok, err := p.Reserve(t.Context(), claim)
+	testbed.Require(t, err == nil && ok, "Reserve = %v, %v", ok, err)
 }
 
 // The pool of a worker follows the images that the engine has, whoever has built them: in docker compose that is another service.
@@ -371,14 +352,11 @@ func TestPoolTargets(t *testing.T) {
 		"python=2,python@runsc=1": {{image: "python"}: 2, {"python", "runsc"}: 1},
 	} {
 		got, err := Config{Pool: split(text)}.poolTargets()
-		if err != nil || !maps.Equal(got, want) {
-			t.Errorf("%q gives %v, %v", text, got, err)
-		}
+		testbed.Check(t, err == nil && maps.Equal(got, want), "%q gives %v, %v", text, got, err)
 	}
 	for _, text := range []string{"python", "python=", "python=-1", "python=1001", "=2", "Python=1", "python=1,python=2", "auto,python=1", "none,auto", "python=two", "python@=1", "@runsc=1", "python@runsc=1,python@runsc=2", "python@run sc=1"} {
-		if err := (Config{Pool: split(text), PoolFill: 2, MemoryOvercommit: 1, CPUOvercommit: 1}).Validate(); err == nil {
-			t.Errorf("%q is allowed", text)
-		}
+		err := (Config{Pool: split(text), PoolFill: 2, MemoryOvercommit: 1, CPUOvercommit: 1}).Validate()
+		testbed.Check(t, err != nil, "%q is allowed", text)
 	}
 }
 

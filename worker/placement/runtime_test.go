@@ -7,6 +7,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
@@ -20,9 +21,8 @@ func TestSandboxOfAnotherRuntimeIsLeftToOtherNodes(t *testing.T) {
 		job, _ := b.Sized(512, 1)
 		claim := b.Claim(job, p.deps.WorkerID)
 		claim.Sandbox.Spec.Runtime = runtime
-		if ok, err := p.Reserve(t.Context(), claim); ok != want || err != nil {
-			t.Errorf("Reserve for the runtime %q = %v, %v, want %v", runtime, ok, err, want)
-		}
+		ok, err := p.Reserve(t.Context(), claim)
+		testbed.Check(t, ok == want && err == nil, "Reserve for the runtime %q = %v, %v, want %v", runtime, ok, err, want)
 	}
 	b.Reserved(farm.Capacity{MemoryMB: 3 * 512, CPUs: 3})
 }
@@ -46,9 +46,8 @@ func TestAutomaticPoolIsSharedBetweenRuntimes(t *testing.T) {
 		{[]string{"runc", "runsc"}, 0, map[poolKey]int{standard: 0, runsc: 0}},
 	} {
 		p.node.UseRuntimes(c.runtimes...)
-		if got := p.autoTargets(c.size); !maps.Equal(got, c.want) {
-			t.Errorf("%d members for %v: %v, want %v", c.size, c.runtimes, got, c.want)
-		}
+		got := p.autoTargets(c.size)
+		testbed.Check(t, maps.Equal(got, c.want), "%d members for %v: %v, want %v", c.size, c.runtimes, got, c.want)
 	}
 }
 
@@ -60,13 +59,10 @@ func TestPoolOfRuntimes(t *testing.T) {
 	p.node.UseRuntimes("runc", "runsc")
 	workertest.Must(t, p.PreparePool())
 	want := map[poolKey]int{{image: "python"}: 2, {image: "node"}: 1, {"python", "runsc"}: 3}
-	if !maps.Equal(p.pool.targets, want) {
-		t.Errorf("targets %v, want %v", p.pool.targets, want)
-	}
+	testbed.Check(t, maps.Equal(p.pool.targets, want), "targets %v, want %v", p.pool.targets, want)
 	p.node.UseRuntimes("runc")
-	if err := p.PreparePool(); err == nil {
-		t.Error("a pool of a runtime that the node lacks is accepted")
-	}
+	err := p.PreparePool()
+	testbed.Check(t, err != nil, "a pool of a runtime that the node lacks is accepted")
 }
 
 // A member of one runtime serves no sandbox that must have another: the member is removed, and the sandbox starts cold.
@@ -78,9 +74,8 @@ func TestMemberOfAnotherRuntimeIsUnfit(t *testing.T) {
 		p.node.UseRuntimes("runc", "runsc")
 		m := b.member(p)
 		_, box := b.Claimed(m, func(s *farm.Sandbox) { s.Spec.Runtime = runtime })
-		if _, ok, err := p.AssignMember(t.Context(), b.Sandbox(box)); ok != want || err != nil {
-			t.Errorf("a member with the default runtime for %q: %v, %v, want %v", runtime, ok, err, want)
-		}
+		_, ok, err := p.AssignMember(t.Context(), b.Sandbox(box))
+		testbed.Check(t, ok == want && err == nil, "a member with the default runtime for %q: %v, %v, want %v", runtime, ok, err, want)
 	}
 }
 
@@ -93,7 +88,6 @@ func TestMembersOfRuntimesAreCountedApart(t *testing.T) {
 	if len(stock) != 2 || stock[0] != (farm.PoolStock{Image: "python", Target: 1, Ready: 1}) || stock[1] != (farm.PoolStock{Image: "python", Runtime: "runsc", Target: 2, Ready: 1}) {
 		t.Errorf("stock %+v", stock)
 	}
-	if got := p.missing(p.idle, time.Now()); len(got) != 1 || got[0] != (poolKey{"python", "runsc"}) {
-		t.Errorf("missing %v", got)
-	}
+	got := p.missing(p.idle, time.Now())
+	testbed.Check(t, len(got) == 1 && got[0] == (poolKey{"python", "runsc"}), "missing %v", got)
 }

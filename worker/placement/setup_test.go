@@ -76,18 +76,16 @@ func TestMetricsOfReservations(t *testing.T) {
 	gauges := func() map[string]float64 {
 		families, err := registry.Gather()
 		workertest.Must(t, err)
-		if problems, err := promlint.NewWithMetricFamilies(families).Lint(); err != nil || len(problems) > 0 {
-			t.Errorf("names: %v %v", problems, err)
-		}
+		problems, err := promlint.NewWithMetricFamilies(families).Lint()
+		testbed.Check(t, err == nil && len(problems) == 0, "names: %v %v", problems, err)
 		values := map[string]float64{}
 		for _, f := range families {
 			values[f.GetName()] = f.GetMetric()[0].GetGauge().GetValue()
 		}
 		return values
 	}
-	if _, known := gauges()["sandfarm_node_cpus_capacity"]; known {
-		t.Error("a node that was not measured has a capacity")
-	}
+	_, known := gauges()["sandfarm_node_cpus_capacity"]
+	testbed.Check(t, !known, "a node that was not measured has a capacity")
 	p.gate.mu.Lock()
 	p.gate.node = workertest.Node
 	p.gate.nodes = map[string]store.NodeCapacity{workertest.Node: {Capacity: farm.Capacity{MemoryMB: 4, CPUs: 8}, Reserved: farm.Capacity{MemoryMB: 1, CPUs: 0.5}}}

@@ -47,9 +47,7 @@ func TestDo(t *testing.T) {
 					tries++
 					return c.answers[min(tries, len(c.answers))-1]
 				})
-				if tries != c.tries || !errors.Is(err, c.want) {
-					t.Errorf("%d tries and %v, want %d and %v", tries, err, c.tries, c.want)
-				}
+				testbed.Check(t, tries == c.tries && errors.Is(err, c.want), "%d tries and %v, want %d and %v", tries, err, c.tries, c.want)
 			})
 		})
 	}
@@ -67,9 +65,7 @@ func TestDoCountsFromTheFirstFailure(t *testing.T) {
 			}
 			return nil
 		})
-		if err != nil || tries != 2 {
-			t.Errorf("%d tries and %v, want 2 and success", tries, err)
-		}
+		testbed.Check(t, err == nil && tries == 2, "%d tries and %v, want 2 and success", tries, err)
 	})
 }
 
@@ -81,20 +77,14 @@ func TestDoEndsWithItsContext(t *testing.T) {
 		stop(errOther)
 		return errDown
 	})
-	if !errors.Is(err, errOther) {
-		t.Errorf("Do = %v, want the cause", err)
-	}
-	if got := retry.Cause(ctx, errDown); !errors.Is(got, errOther) {
-		t.Errorf("Cause = %v, want that of the context", got)
-	}
-	if got := retry.Cause(ctx, nil); got != nil {
-		t.Errorf("Cause of no error = %v", got)
-	}
+	testbed.Check(t, errors.Is(err, errOther), "Do = %v, want the cause", err)
+	got := retry.Cause(ctx, errDown)
+	testbed.Check(t, errors.Is(got, errOther), "Cause = %v, want that of the context", got)
+	got = retry.Cause(ctx, nil)
+	testbed.Check(t, got == nil, "Cause of no error = %v", got)
 	detached, cancel := retry.Detached(ctx)
 	defer cancel()
-	if detached.Err() != nil {
-		t.Error("the detached context ended with its parent")
-	}
+	testbed.Check(t, detached.Err() == nil, "the detached context ended with its parent")
 }
 
 // Redis is waited for as long as it takes; that time does not count against an object store that fails behind it.
@@ -126,9 +116,7 @@ func TestOutageOfTheObjectStoreIsWaitedForOnce(t *testing.T) {
 			tries := 0
 			w := retry.Writes{Limit: time.Minute, Silent: func() time.Duration { return silent }}
 			err := w.Do(t.Context(), func(context.Context) error { tries++; return errS3 })
-			if tries != limit || !errors.Is(err, errS3) {
-				t.Errorf("silent for %s: %d tries and %v, want %d", silent, tries, err, limit)
-			}
+			testbed.Check(t, tries == limit && errors.Is(err, errS3), "silent for %s: %d tries and %v, want %d", silent, tries, err, limit)
 			tries = 0
 			_ = w.Do(t.Context(), func(context.Context) error { tries++; return errDown }) // a sandbox's agent, for example
 			testbed.Diff(t, fmt.Sprintf("silent for %s: tries of another service", silent), 35, tries)
@@ -146,15 +134,11 @@ func TestCommitOutlivesTheWorker(t *testing.T) {
 		defer done()
 		end()
 		time.Sleep(time.Hour)
-		if ctx.Err() != nil {
-			t.Fatal("the commit ended with its job")
-		}
+		testbed.Require(t, ctx.Err() == nil, "the commit ended with its job")
 		stop(errOther)
 		time.Sleep(retry.CommitTimeout - time.Second)
 		synctest.Wait()
-		if ctx.Err() != nil {
-			t.Fatal("the commit ended with the worker")
-		}
+		testbed.Require(t, ctx.Err() == nil, "the commit ended with the worker")
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		if !errors.Is(context.Cause(ctx), errOther) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 	"github.com/sandfarm/sandfarm/worker/node"
 )
 
@@ -100,9 +101,7 @@ func (b *Farm) JobIs(ref farm.Ref, want farm.JobState) *farm.Job {
 func (b *Farm) SandboxIs(ref farm.Ref, want farm.SandboxState) *farm.Sandbox {
 	b.T.Helper()
 	s := b.Sandbox(ref)
-	if s.State != want {
-		b.T.Fatalf("the sandbox is %s, want %s; reason %q", s.State, want, s.Reason)
-	}
+	testbed.Require(b.T, s.State == want, "the sandbox is %s, want %s; reason %q", s.State, want, s.Reason)
 	return s
 }
 
@@ -175,9 +174,8 @@ func (b *Farm) Reserved(want farm.Capacity) {
 	b.T.Helper()
 	nodes, err := b.Store.ReportCapacity(b.T.Context(), "other", farm.Capacity{})
 	Must(b.T, err)
-	if got := nodes[Node].Reserved; got != want {
-		b.T.Errorf("reserved are %+v, want %+v", got, want)
-	}
+	got := nodes[Node].Reserved
+	testbed.Check(b.T, got == want, "reserved are %+v, want %+v", got, want)
 }
 
 // IdleMembers counts the members of the warm pool that wait for a create.
