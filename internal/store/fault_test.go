@@ -44,9 +44,7 @@ func TestSubscriptionsOutliveACut(t *testing.T) {
 	awake(t, w)
 	select {
 	case ref := <-cancels.C():
-		if ref != (farm.Ref{}) {
-			t.Errorf("after a cut the worker receives %+v, want the zero Ref", ref)
-		}
+		testbed.Check(t, ref == (farm.Ref{}), "after a cut the worker receives %+v, want the zero Ref", ref)
 	case <-time.After(timeout):
 		t.Error("the worker is not signalled to read again")
 	}
@@ -55,9 +53,7 @@ func TestSubscriptionsOutliveACut(t *testing.T) {
 	}
 	select {
 	case ref := <-cancels.C():
-		if ref != a.Job.Ref() {
-			t.Errorf("the worker receives %+v", ref)
-		}
+		testbed.Check(t, ref == a.Job.Ref(), "the worker receives %+v", ref)
 	case <-time.After(timeout):
 		t.Error("the worker does not receive a cancel after a cut")
 	}

@@ -38,9 +38,7 @@ func TestRecordFormat(t *testing.T) {
 	again := testbed.NewRedis(t).Client(t)
 	testbed.Must(t, dump.Restore(t.Context(), again))
 	restored, err := storetest.ReadDump(t.Context(), again, "sf:")
-	if err != nil || len(restored) != len(dump) {
-		t.Errorf("the restored dump has %d keys, %v; want %d", len(restored), err, len(dump))
-	}
+	testbed.Check(t, err == nil && len(restored) == len(dump), "the restored dump has %d keys, %v; want %d", len(restored), err, len(dump))
 }
 
 // format makes the records.

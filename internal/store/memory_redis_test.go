@@ -139,27 +139,22 @@ func TestOneTenantsFinishedJobsMakeRoom(t *testing.T) {
 	loud, quiet := w.finished("loud", "", 200), w.finished("quiet", "", 10)
 
 	w.fill(49)
-	if gone := w.forget(time.Hour); len(gone) > 0 {
-		t.Errorf("below half of the memory %+v are removed", gone)
-	}
+	gone := w.forget(time.Hour)
+	testbed.Check(t, len(gone) == 0, "below half of the memory %+v are removed", gone)
 	limit := w.fill(59)
-	if gone := w.forget(10 * time.Second); len(gone) > 0 {
-		t.Errorf("jobs that ended just now are removed: %+v", gone)
-	}
+	gone = w.forget(10 * time.Second)
+	testbed.Check(t, len(gone) == 0, "jobs that ended just now are removed: %+v", gone)
 	for rounds := 0; w.above(limit / 2); rounds++ { // what is counted is an estimate
 		if gone := w.forget(time.Hour); gone["loud"].Records == 0 || rounds > 20 {
 			t.Fatalf("nothing is removed at %d of %.0f bytes: %+v", w.used(), limit, gone)
 		}
 	}
-	if n := w.kept(loud); n < 100 || n > 190 {
-		t.Errorf("%d of %d jobs are left at half of the memory", n, len(loud))
-	}
-	if n := w.kept(quiet); n != len(quiet) {
-		t.Errorf("the neighbour has lost %d jobs", len(quiet)-n)
-	}
-	if keys, err := w.rdb.Keys(t.Context(), "*"+loud[0].ID+"*").Result(); err != nil || len(keys) > 0 {
-		t.Errorf("a removed job left the keys %v, %v", keys, err)
-	}
+	n := w.kept(loud)
+	testbed.Check(t, n >= 100 && n <= 190, "%d of %d jobs are left at half of the memory", n, len(loud))
+	n = w.kept(quiet)
+	testbed.Check(t, n == len(quiet), "the neighbour has lost %d jobs", len(quiet)-n)
+	keys, err := w.rdb.Keys(t.Context(), "*"+loud[0].ID+"*").Result()
+	testbed.Check(t, err == nil && len(keys) == 0, "a removed job left the keys %v, %v", keys, err)
 	if _, err := w.s.Accept(t.Context(), w.job("quiet")); err != nil {
 		t.Errorf("the neighbour is refused: %v", err)
 	}
@@ -172,9 +167,8 @@ func TestNewFinishedJobsMakeRoom(t *testing.T) {
 	w := newMemoryWorld(t)
 	loud := w.finished("loud", "", 200)
 	w.fill(69)
-	if gone := w.forget(10 * time.Second); len(gone) > 0 {
-		t.Errorf("a tenant alone lost jobs that ended just now: %+v", gone)
-	}
+	gone := w.forget(10 * time.Second)
+	testbed.Check(t, len(gone) == 0, "a tenant alone lost jobs that ended just now: %+v", gone)
 	quiet := w.finished("quiet", "", 10)
 	limit := w.fill(69)
 	if gone := w.forget(0); gone["loud"].Records == len(loud) { // those of the last second stay
@@ -185,12 +179,10 @@ func TestNewFinishedJobsMakeRoom(t *testing.T) {
 			t.Fatalf("nothing is removed at %d of %.0f bytes: %+v", w.used(), limit, gone)
 		}
 	}
-	if n := w.kept(loud); n < 100 {
-		t.Errorf("%d of %d jobs are left at 60 %% of the memory", n, len(loud))
-	}
-	if n := w.kept(quiet); n != len(quiet) {
-		t.Errorf("the neighbour has lost %d jobs", len(quiet)-n)
-	}
+	n := w.kept(loud)
+	testbed.Check(t, n >= 100, "%d of %d jobs are left at 60 %% of the memory", n, len(loud))
+	n = w.kept(quiet)
+	testbed.Check(t, n == len(quiet), "the neighbour has lost %d jobs", len(quiet)-n)
 }
 
 // TestTenantsWithinTheirShareLoseNothing: where something else than jobs fills Redis, no jobs are removed for it. Of two tenants with much, both
@@ -201,9 +193,8 @@ func TestTenantsWithinTheirShareLoseNothing(t *testing.T) {
 	a, b, small := w.finished("a", "", 60), w.finished("b", "", 100), w.finished("small", "", 3)
 	limit := w.fill(60)
 	for w.above(limit / 2) {
-		if gone := w.forget(time.Hour); len(gone) == 0 {
-			t.Fatal("nothing is removed")
-		}
+		gone := w.forget(time.Hour)
+		testbed.Require(t, len(gone) != 0, "nothing is removed")
 	}
 	if n, m := w.kept(a), w.kept(b); n > m+40 || m > n+40 || n+m < 100 { // by turns of a MiB
 		t.Errorf("%d and %d jobs are left of 60 and 100", n, m)
@@ -211,9 +202,8 @@ func TestTenantsWithinTheirShareLoseNothing(t *testing.T) {
 	w.must(nil, w.rdb.SetRange(t.Context(), "ballast", 64<<20-1, "x").Err())
 	w.fill(90)
 	before := w.kept(b)
-	if gone := w.forget(time.Hour); len(gone) > 0 || w.kept(b) != before || w.kept(small) != len(small) {
-		t.Errorf("jobs are removed for other data: %+v", gone)
-	}
+	gone := w.forget(time.Hour)
+	testbed.Check(t, len(gone) == 0 && w.kept(b) == before && w.kept(small) == len(small), "jobs are removed for other data: %+v", gone)
 }
 
 // TestCallbacksThatAreDueGoLast: a job whose callback is not delivered is removed only when its tenant has no others.
@@ -225,9 +215,7 @@ func TestCallbacksThatAreDueGoLast(t *testing.T) {
 	limit := w.fill(60)
 	for w.above(limit / 2) {
 		gone := w.forget(time.Hour)
-		if gone["loud"].Records == 0 {
-			t.Fatal("nothing is removed")
-		}
+		testbed.Require(t, gone["loud"].Records != 0, "nothing is removed")
 		if w.kept(owed) < len(owed) && w.kept(others) > 0 {
 			t.Fatalf("a callback is given up beside %d other jobs", w.kept(others))
 		}
@@ -268,9 +256,7 @@ func TestUnfinishedJobsOfOneTenantAreBounded(t *testing.T) {
 		if (farm.CodeOf(err) == farm.CodeExhausted) != c.refused || (err != nil) != c.refused {
 			t.Errorf("with %d of %d bytes Accept = %v", c.used, bound, err)
 		}
-		if c.refused && !strings.Contains(fmt.Sprint(err), "max_unfinished") {
-			t.Errorf("the refusal %q does not name the limit", err)
-		}
+		testbed.Check(t, !c.refused || strings.Contains(fmt.Sprint(err), "max_unfinished"), "the refusal %q does not name the limit", err)
 		w.must(s.Accept(ctx, w.job("neighbour")))
 	}
 	for _, c := range []struct {
@@ -385,19 +371,15 @@ func TestEndedSandboxesMakeRoom(t *testing.T) {
 		}
 		return n
 	}
-	if n := left(loud); n < 80 || n > 190 {
-		t.Errorf("%d of %d sandboxes are left at half of the memory", n, len(loud))
-	}
-	if n := left(quiet); n != len(quiet) {
-		t.Errorf("the neighbour has lost %d sandboxes", len(quiet)-n)
-	}
-	if n := left(loud[:2]); n != 2 {
-		t.Error("the record of a sandbox whose container may still run, or that has jobs, is removed")
-	}
+	n := left(loud)
+	testbed.Check(t, n >= 80 && n <= 190, "%d of %d sandboxes are left at half of the memory", n, len(loud))
+	n = left(quiet)
+	testbed.Check(t, n == len(quiet), "the neighbour has lost %d sandboxes", len(quiet)-n)
+	n = left(loud[:2])
+	testbed.Check(t, n == 2, "the record of a sandbox whose container may still run, or that has jobs, is removed")
 	for _, pattern := range []string{"*sbx:", "*egress:", "*pkg:"} {
-		if keys, err := w.rdb.Keys(t.Context(), pattern+loud[2].ID+"*").Result(); err != nil || len(keys) > 0 {
-			t.Errorf("a removed sandbox left the keys %v, %v", keys, err)
-		}
+		keys, err := w.rdb.Keys(t.Context(), pattern+loud[2].ID+"*").Result()
+		testbed.Check(t, err == nil && len(keys) == 0, "a removed sandbox left the keys %v, %v", keys, err)
 	}
 	listed := 0
 	for page := (store.Page{Limit: 500}); ; {

@@ -4,7 +4,6 @@ package store_test
 
 import (
 	"context"
-	"crypto/sha1" //nolint:gosec // Redis names scripts by it
 	"encoding/hex"
 	"strconv"
 	"strings"
@@ -33,9 +32,8 @@ func TestOnRedis(t *testing.T) {
 func TestPersistence(t *testing.T) {
 	t.Parallel()
 	s := store.New(testbed.NewRedis(t, "--appendonly", "yes", "--maxmemory-policy", "noeviction").Client(t), storetest.NoTasks, store.Options{})
-	if aof, policy, err := s.Persistence(t.Context()); err != nil || !aof || policy != "noeviction" {
-		t.Errorf("Persistence = %v, %q, %v", aof, policy, err)
-	}
+	aof, policy, err := s.Persistence(t.Context())
+	testbed.Check(t, err == nil && aof && policy == "noeviction", "Persistence = %v, %q, %v", aof, policy, err)
 }
 
 // TestHeartbeatExpires waits for Redis itself to forget a worker, and lets another one take its job over.
@@ -56,14 +54,11 @@ func TestHeartbeatExpires(t *testing.T) {
 		if !alive {
 			break
 		}
-		if time.Since(start) > 2*store.HeartbeatTTL {
-			t.Fatal("the worker is alive without heartbeats")
-		}
+		testbed.Require(t, time.Since(start) <= 2*store.HeartbeatTTL, "the worker is alive without heartbeats")
 		time.Sleep(50 * time.Millisecond)
 	}
-	if c, err := s.Claim(ctx, a.Job.Ref(), "w2"); err != nil || c.Job.Attempt != 2 {
-		t.Errorf("takeover = %+v, %v", c, err)
-	}
+	c, err := s.Claim(ctx, a.Job.Ref(), "w2")
+	testbed.Check(t, err == nil && c.Job.Attempt == 2, "takeover = %+v, %v", c, err)
 }
 
 // TestManyFinishedJobs runs jobs through an empty Redis, and again beside many finished jobs: each takes exactly as many commands, scripts
@@ -96,12 +91,10 @@ func TestManyFinishedJobs(t *testing.T) {
 	commands(few) // the first entries of an index are trimmed differently
 	empty := commands(few)
 	commands(many)
-	if diff := cmp.Diff(empty, commands(few)); diff != "" || len(empty) == 0 {
-		t.Errorf("commands for %d jobs (-without +beside %d finished ones):\n%s", few, many, diff)
-	}
-	if n := rdb.LLen(ctx, "sf:{acme}:line:"+box.Sandbox.ID).Val() + rdb.ZCard(ctx, "sf:{acme}:open").Val() + rdb.ZCard(ctx, "sf:{acme}:osj:"+box.Sandbox.ID).Val(); n != 0 {
-		t.Errorf("finished jobs left %d entries in the FIFO and the indexes of unfinished jobs", n)
-	}
+	diff := cmp.Diff(empty, commands(few))
+	testbed.Check(t, diff == "" && len(empty) != 0, "commands for %d jobs (-without +beside %d finished ones):\n%s", few, many, diff)
+	n := rdb.LLen(ctx, "sf:{acme}:line:"+box.Sandbox.ID).Val() + rdb.ZCard(ctx, "sf:{acme}:open").Val() + rdb.ZCard(ctx, "sf:{acme}:osj:"+box.Sandbox.ID).Val()
+	testbed.Check(t, n == 0, "finished jobs left %d entries in the FIFO and the indexes of unfinished jobs", n)
 }
 
 // commandCalls counts the commands that Redis has run since its statistics were reset, those of scripts included. What a Store sends once a
@@ -229,15 +222,13 @@ func TestAcceptedJobIsOnTheReplica(t *testing.T) {
 		_, err := s.Accept(t.Context(), a)
 		testbed.Must(t, err)
 		for _, ref := range []farm.Ref{alone.Job.Ref(), a.Job.Ref()} {
-			if job, err := copied.Job(t.Context(), ref); err != nil || job.State != farm.JobQueued {
-				t.Fatalf("on the replica: %+v, %v", job, err)
-			}
+			job, err := copied.Job(t.Context(), ref)
+			testbed.Require(t, err == nil && job.State == farm.JobQueued, "on the replica: %+v, %v", job, err)
 		}
 	}
 	replica.Kill()
-	if _, err := s.Accept(t.Context(), storetest.Create()); farm.CodeOf(err) != farm.CodeUnavailable {
-		t.Errorf("Accept after the replica died: %v", err)
-	}
+	_, err := s.Accept(t.Context(), storetest.Create())
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeUnavailable, "Accept after the replica died: %v", err)
 }
 
 // A Redis that is too old, or keeps no file, is refused at the start. Newer ones answer.
@@ -247,22 +238,15 @@ func TestDurabilityIsCheckedAtTheStart(t *testing.T) {
 		rdb := testbed.NewRedis(t, "--appendonly", file).Client(t)
 		s := store.New(rdb, storetest.NoTasks, store.Options{Durability: store.DurabilityAOF})
 		known, err := rdb.Do(t.Context(), "command", "info", "waitaof").Slice()
-		if err != nil || len(known) != 1 {
-			t.Fatalf("COMMAND INFO: %v, %v", known, err)
-		}
+		testbed.Require(t, err == nil && len(known) == 1, "COMMAND INFO: %v, %v", known, err)
 		err = s.CheckDurability(t.Context())
 		switch {
 		case known[0] == nil:
-			if err == nil || !strings.Contains(err.Error(), "no WAITAOF: use Redis 7.2") {
-				t.Errorf("an old Redis: %v", err)
-			}
-			if _, err := s.Accept(t.Context(), storetest.Create()); err == nil {
-				t.Error("an old Redis confirmed a job")
-			}
+			testbed.Check(t, err != nil && strings.Contains(err.Error(), "no WAITAOF: use Redis 7.2"), "an old Redis: %v", err)
+			_, err := s.Accept(t.Context(), storetest.Create())
+			testbed.Check(t, err != nil, "an old Redis confirmed a job")
 		case file == "no":
-			if err == nil || !strings.Contains(err.Error(), "set appendonly yes") {
-				t.Errorf("a Redis without a file: %v", err)
-			}
+			testbed.Check(t, err != nil && strings.Contains(err.Error(), "set appendonly yes"), "a Redis without a file: %v", err)
 		default:
 			if err != nil {
 				t.Errorf("a new Redis: %v", err)

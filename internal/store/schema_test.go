@@ -62,9 +62,8 @@ func TestMigrateKeepsWhatOlderProgramsRead(t *testing.T) {
 	rdb, _ := oldRecords(t)
 	before := contents(t, rdb)
 	s := storeAt(t, rdb)
-	if from, err := s.Migrate(t.Context()); err != nil || from != 0 {
-		t.Fatalf("Migrate = from %d, %v", from, err)
-	}
+	from, err := s.Migrate(t.Context())
+	testbed.Require(t, err == nil && from == 0, "Migrate = from %d, %v", from, err)
 	if version, err := s.StoredSchema(t.Context()); err != nil || version != store.Schema() {
 		t.Errorf("StoredSchema = %d, %v; want %d", version, err, store.Schema())
 	}
@@ -79,9 +78,8 @@ func TestMigrateKeepsWhatOlderProgramsRead(t *testing.T) {
 		}
 		testbed.Diff(t, fmt.Sprintf("%s was changed (-before +after)", key), v, now)
 	}
-	if from, err := s.Migrate(t.Context()); err != nil || from != store.Schema() {
-		t.Errorf("a second Migrate = from %d, %v", from, err)
-	}
+	from, err = s.Migrate(t.Context())
+	testbed.Check(t, err == nil && from == store.Schema(), "a second Migrate = from %d, %v", from, err)
 }
 
 // TestMigratedSandboxesAreIndexed: the workers of a node find their sandboxes after the migration, and only those.
@@ -141,9 +139,7 @@ func TestMigrationIsContinued(t *testing.T) {
 		cutting.AddHook(cut)
 		_, err := storeAt(t, cutting).Migrate(t.Context())
 		if err == nil {
-			if at < 10 {
-				t.Fatalf("the migration took %d commands", at)
-			}
+			testbed.Require(t, at >= 10, "the migration took %d commands", at)
 			return
 		}
 		if err := rdb.Del(t.Context(), "sf:lock:schema").Err(); err != nil { // its lock expires
@@ -167,15 +163,13 @@ func TestMigrationsAtOnce(t *testing.T) {
 			if _, err := s.Migrate(t.Context()); err != nil {
 				t.Error(err)
 			}
-			if version, err := s.StoredSchema(t.Context()); err != nil || version != store.Schema() {
-				t.Errorf("StoredSchema = %d, %v", version, err)
-			}
+			version, err := s.StoredSchema(t.Context())
+			testbed.Check(t, err == nil && version == store.Schema(), "StoredSchema = %d, %v", version, err)
 		})
 	}
 	group.Wait()
-	if n := rdb.Exists(t.Context(), "sf:lock:schema").Val(); n != 0 {
-		t.Error("the lock of the migration is still taken")
-	}
+	n := rdb.Exists(t.Context(), "sf:lock:schema").Val()
+	testbed.Check(t, n == 0, "the lock of the migration is still taken")
 }
 
 // TestMigrationWaits: a process waits while another one migrates, and gives up when its context ends.
@@ -195,12 +189,10 @@ func TestMigrationWaits(t *testing.T) {
 	case <-time.After(300 * time.Millisecond):
 	}
 	stop()
-	if err := <-done; !errors.Is(err, context.Canceled) {
-		t.Errorf("Migrate = %v", err)
-	}
-	if n := rdb.Exists(t.Context(), schemaKey).Val(); n != 0 {
-		t.Error("the version was written by a process that did not migrate")
-	}
+	err := <-done
+	testbed.Check(t, errors.Is(err, context.Canceled), "Migrate = %v", err)
+	n := rdb.Exists(t.Context(), schemaKey).Val()
+	testbed.Check(t, n == 0, "the version was written by a process that did not migrate")
 }
 
 // TestNewerRecordsAreRefused: a program that is older than the records does not start, and changes nothing.
@@ -215,9 +207,8 @@ func TestNewerRecordsAreRefused(t *testing.T) {
 		if got := farm.CodeOf(err) == farm.CodeConflict; got != refused || err != nil && !strings.Contains(err.Error(), "a newer program wrote them") {
 			t.Errorf("Migrate of version %d = %v", version, err)
 		}
-		if err := s.CheckSchema(t.Context()); (err != nil) != refused {
-			t.Errorf("CheckSchema of version %d = %v", version, err)
-		}
+		err = s.CheckSchema(t.Context())
+		testbed.Check(t, (err != nil) == refused, "CheckSchema of version %d = %v", version, err)
 		testbed.Diff(t, fmt.Sprintf("records of version %d were changed", version), before, contents(t, rdb))
 	}
 }

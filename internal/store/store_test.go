@@ -57,9 +57,8 @@ func TestRedisDownIsUnavailable(t *testing.T) {
 		"Jobs":   func() error { _, _, err := s.Jobs(ctx, "acme", store.JobFilter{}, store.Page{}); return err },
 		"Lock":   func() error { _, err := s.Lock(ctx, "l", "o", 1e9); return err },
 	} {
-		if err := call(); farm.CodeOf(err) != farm.CodeUnavailable {
-			t.Errorf("%s = %v, code %q; want unavailable", name, err, farm.CodeOf(err))
-		}
+		err := call()
+		testbed.Check(t, farm.CodeOf(err) == farm.CodeUnavailable, "%s = %v, code %q; want unavailable", name, err, farm.CodeOf(err))
 	}
 	testbed.Must(t, server.Restart())
 	if _, err := s.Accept(ctx, storetest.Create()); err != nil {
@@ -98,9 +97,7 @@ func TestKeysHaveOneOwner(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil || seen < 50 {
-		t.Errorf("looked at %d files: %v", seen, err)
-	}
+	testbed.Check(t, err == nil && seen >= 50, "looked at %d files: %v", seen, err)
 }
 
 // errSkip skips a folder unless it could not be read.
@@ -117,13 +114,9 @@ func TestNoTenantHasASlotOfTheFarm(t *testing.T) {
 	text, err := os.ReadFile("db/keys.go")
 	testbed.Must(t, err)
 	slots := regexp.MustCompile(`(?m)^\tSlot\w+ += "([^"]+)"`).FindAllStringSubmatch(string(text), -1)
-	if len(slots) < 9 {
-		t.Fatalf("only %d slots were found: the pattern is wrong", len(slots))
-	}
+	testbed.Require(t, len(slots) >= 9, "only %d slots were found: the pattern is wrong", len(slots))
 	for _, slot := range slots {
-		if farm.ValidTenant(slot[1]) {
-			t.Errorf("%s can be the name of a tenant", slot[1])
-		}
+		testbed.Check(t, !farm.ValidTenant(slot[1]), "%s can be the name of a tenant", slot[1])
 	}
 }
 
@@ -188,27 +181,22 @@ func waitingStore(t *testing.T) (*store.Store, *waits) {
 func TestAcceptAndFinishWaitForTheFile(t *testing.T) {
 	t.Parallel()
 	s, w := waitingStore(t)
-	if err := s.CheckDurability(t.Context()); err != nil || w.count() != 1 {
-		t.Errorf("CheckDurability: %v", err)
-	}
-	if err := s.Heartbeat(t.Context(), farm.Worker{ID: "w1"}); err != nil || w.count() != 0 {
-		t.Errorf("a heartbeat waited, %v", err)
-	}
+	err := s.CheckDurability(t.Context())
+	testbed.Check(t, err == nil && w.count() == 1, "CheckDurability: %v", err)
+	err = s.Heartbeat(t.Context(), farm.Worker{ID: "w1"})
+	testbed.Check(t, err == nil && w.count() == 0, "a heartbeat waited, %v", err)
 	for _, limit := range []int{2, 1} { // the first calls send their scripts once more
 		waited := func(what string, err error) {
 			t.Helper()
-			if n := w.count(); err != nil || n < 1 || n > limit {
-				t.Errorf("%s waited %d times, %v", what, n, err)
-			}
+			n := w.count()
+			testbed.Check(t, err == nil && n >= 1 && n <= limit, "%s waited %d times, %v", what, n, err)
 		}
 		a := storetest.Create()
 		_, err := s.Accept(t.Context(), a)
 		waited("Accept", err)
 		ref := a.Job.Ref()
 		claim, err := s.Claim(t.Context(), ref, "w1")
-		if err != nil || w.count() != 0 {
-			t.Fatalf("Claim: %v", err)
-		}
+		testbed.Require(t, err == nil && w.count() == 0, "Claim: %v", err)
 		waited("Checkpoint", s.Checkpoint(t.Context(), ref, claim.Job.Attempt, []byte("{}")))
 		_, err = s.Finish(t.Context(), store.Finish{Ref: ref, Attempt: claim.Job.Attempt, State: farm.JobCompleted})
 		waited("Finish", err)
@@ -221,25 +209,21 @@ func TestUnconfirmedWriteIsRepeated(t *testing.T) {
 	s, w := waitingStore(t)
 	w.synced = 0
 	a := storetest.Create()
-	if _, err := s.Accept(t.Context(), a); farm.CodeOf(err) != farm.CodeUnavailable {
-		t.Errorf("unconfirmed Accept: %v", err)
-	}
+	_, err := s.Accept(t.Context(), a)
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeUnavailable, "unconfirmed Accept: %v", err)
 	w.synced = 1
 	w.count()
-	if out, err := s.Accept(t.Context(), a); err != nil || w.count() != 1 || out.Job.ID != a.Job.ID {
-		t.Errorf("repeated Accept: %+v, %v", out, err)
-	}
+	out, err := s.Accept(t.Context(), a)
+	testbed.Check(t, err == nil && w.count() == 1 && out.Job.ID == a.Job.ID, "repeated Accept: %+v, %v", out, err)
 	claim, err := s.Claim(t.Context(), a.Job.Ref(), "w1")
 	testbed.Must(t, err)
 	f := store.Finish{Ref: a.Job.Ref(), Attempt: claim.Job.Attempt, State: farm.JobCompleted}
 	w.synced = 0
-	if _, err := s.Finish(t.Context(), f); farm.CodeOf(err) != farm.CodeUnavailable {
-		t.Errorf("unconfirmed Finish: %v", err)
-	}
+	_, err = s.Finish(t.Context(), f)
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeUnavailable, "unconfirmed Finish: %v", err)
 	w.synced = 1
-	if _, err := s.Finish(t.Context(), store.Finish{Ref: f.Ref, Attempt: f.Attempt + 1, State: f.State}); err == nil {
-		t.Error("another attempt finished the job")
-	}
+	_, err = s.Finish(t.Context(), store.Finish{Ref: f.Ref, Attempt: f.Attempt + 1, State: f.State})
+	testbed.Check(t, err != nil, "another attempt finished the job")
 }
 
 // Many jobs that end at once wait for the file together.

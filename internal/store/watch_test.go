@@ -38,9 +38,7 @@ func TestWatchesOfOwnJobsShareOneSubscription(t *testing.T) {
 		for i := range 20 {
 			a := storetest.Create()
 			a.Job.ID = remote.NewJobID()
-			if !farm.ValidID(farm.JobPrefix, a.Job.ID) {
-				t.Fatalf("id %q", a.Job.ID)
-			}
+			testbed.Require(t, farm.ValidID(farm.JobPrefix, a.Job.ID), "id %q", a.Job.ID)
 			w, err := remote.Watch(t.Context(), a.Job.ID)
 			testbed.Must(t, err)
 			if i == 0 {
@@ -53,9 +51,8 @@ func TestWatchesOfOwnJobsShareOneSubscription(t *testing.T) {
 			awake(t, w)
 			w.Close()
 		}
-		if after := subscriptions(t, server); after != before {
-			t.Errorf("prefix %q: 19 watches more took\n%sand before\n%s", prefix, after, before)
-		}
+		after := subscriptions(t, server)
+		testbed.Check(t, after == before, "prefix %q: 19 watches more took\n%sand before\n%s", prefix, after, before)
 		theirs := storetest.Create() // the job of another process
 		theirs.Job.ID = local.NewJobID()
 		w, err := remote.Watch(t.Context(), theirs.Job.ID)

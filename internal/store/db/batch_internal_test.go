@@ -72,9 +72,7 @@ func (b *scriptBatch) waitFor(t *testing.T, n int) {
 		if waiting == n {
 			return
 		}
-		if time.Now().After(end) {
-			t.Fatalf("%d calls wait, want %d", waiting, n)
-		}
+		testbed.Require(t, !time.Now().After(end), "%d calls wait, want %d", waiting, n)
 	}
 }
 
@@ -88,14 +86,10 @@ func TestCallsThatAreReadyTogetherAreOneBatch(t *testing.T) {
 		wg.Go(func() {
 			got, err := b.run(t.Context(), echo, nil, []any{text})
 			if text == "bad" {
-				if err == nil {
-					t.Error("the error of a call is lost")
-				}
+				testbed.Check(t, err != nil, "the error of a call is lost")
 				return
 			}
-			if err != nil || len(got) != 1 || got[0] != text {
-				t.Errorf("the answer to %s is %v, %v", text, got, err)
-			}
+			testbed.Check(t, err == nil && len(got) == 1 && got[0] == text, "the answer to %s is %v, %v", text, got, err)
 		})
 	}
 	call("first")
@@ -134,9 +128,8 @@ func TestBatchIsBounded(t *testing.T) {
 		left <- err
 	}()
 	leave()
-	if err := <-left; !errors.Is(err, context.Canceled) {
-		t.Errorf("the call beyond the bound = %v", err)
-	}
+	err := <-left
+	testbed.Check(t, errors.Is(err, context.Canceled), "the call beyond the bound = %v", err)
 	b.waitFor(t, maxBatched-1)
 	close(h.release)
 	wg.Wait()
@@ -163,9 +156,8 @@ func TestCallerThatLeavesItsBatch(t *testing.T) {
 	call(t.Context())
 	b.waitFor(t, 2)
 	leave()
-	if err := <-answers; !errors.Is(err, context.Canceled) {
-		t.Errorf("the caller that left got %v", err)
-	}
+	err := <-answers
+	testbed.Check(t, errors.Is(err, context.Canceled), "the caller that left got %v", err)
 	close(h.release)
 	for range 2 {
 		if err := <-answers; err != nil {
@@ -209,9 +201,8 @@ func TestBatch(t *testing.T) {
 		var wg sync.WaitGroup
 		do := func(n int) {
 			wg.Go(func() {
-				if err := b.do(t.Context(), n); errors.Is(err, errBad) != (n == bad) {
-					t.Errorf("value %d: %v", n, err)
-				}
+				err := b.do(t.Context(), n)
+				testbed.Check(t, errors.Is(err, errBad) == (n == bad), "value %d: %v", n, err)
 			})
 			synctest.Wait()
 		}
@@ -222,9 +213,8 @@ func TestBatch(t *testing.T) {
 		ctx, leave := context.WithCancelCause(t.Context())
 		why := errors.New("left")
 		wg.Go(func() {
-			if err := b.do(ctx, 100); !errors.Is(err, why) {
-				t.Errorf("a caller that left got %v", err)
-			}
+			err := b.do(ctx, 100)
+			testbed.Check(t, errors.Is(err, why), "a caller that left got %v", err)
 		})
 		do(pending)
 		testbed.Diff(t, "values wait beyond the bound", pending-1, b.queued())
@@ -237,9 +227,8 @@ func TestBatch(t *testing.T) {
 		do(bad) // and the next one finds room
 		s.release <- struct{}{}
 		wg.Wait()
-		if want := [][]int{{0}, {1, 2, 3}, {4, 5, 6}, {bad}}; !slices.EqualFunc(s.batches, want, slices.Equal) {
-			t.Errorf("batches %v, want %v", s.batches, want)
-		}
+		want := [][]int{{0}, {1, 2, 3}, {4, 5, 6}, {bad}}
+		testbed.Check(t, slices.EqualFunc(s.batches, want, slices.Equal), "batches %v, want %v", s.batches, want)
 		testbed.Diff(t, "values still wait", 0, b.queued())
 	})
 }
@@ -254,9 +243,8 @@ func TestCallerLeavesItsBatch(t *testing.T) {
 		var wg sync.WaitGroup
 		for n, ctx := range []context.Context{t.Context(), ctx, t.Context()} {
 			wg.Go(func() {
-				if err := b.do(ctx, n); (err != nil) != (n == 1) {
-					t.Errorf("value %d: %v", n, err)
-				}
+				err := b.do(ctx, n)
+				testbed.Check(t, (err != nil) == (n == 1), "value %d: %v", n, err)
 			})
 			synctest.Wait()
 		}
@@ -264,8 +252,7 @@ func TestCallerLeavesItsBatch(t *testing.T) {
 		synctest.Wait()
 		close(s.release)
 		wg.Wait()
-		if want := [][]int{{0}, {1, 2}}; !slices.EqualFunc(s.batches, want, slices.Equal) {
-			t.Errorf("batches %v, want %v", s.batches, want)
-		}
+		want := [][]int{{0}, {1, 2}}
+		testbed.Check(t, slices.EqualFunc(s.batches, want, slices.Equal), "batches %v, want %v", s.batches, want)
 	})
 }

@@ -64,9 +64,7 @@ func TestScriptsReadTheirArguments(t *testing.T) {
 	} {
 		func() {
 			defer func() {
-				if recover() == nil {
-					t.Errorf("%s: the call was made", name)
-				}
+				testbed.Check(t, recover() != nil, "%s: the call was made", name)
 			}()
 			testScript("return {arg.id, arg.size}").argv("sf:", time.Time{}, []any{args})
 		}()
@@ -94,9 +92,7 @@ func TestPreludeGivesWhatAScriptUses(t *testing.T) {
 				defined = append(defined, name[:strings.Index(name, " =")])
 			}
 		}
-		if strings.Join(defined, " ") != want {
-			t.Errorf("%q gets %q, want %q:\n%s", script, defined, want, got)
-		}
+		testbed.Check(t, strings.Join(defined, " ") == want, "%q gets %q, want %q:\n%s", script, defined, want, got)
 	}
 }
 
@@ -130,20 +126,17 @@ func TestSpillAtTheLimit(t *testing.T) {
 		if err != nil || (string(value) != data) != spilled || (len(documents) == 1) != spilled {
 			t.Errorf("StoreLarge of %d bytes = %q, %v, %d documents", size, value, err, len(documents))
 		}
-		if got, err := d.Resolve(t.Context(), string(value)); err != nil || got != data {
-			t.Errorf("resolve of %d bytes = %q, %v", size, got, err)
-		}
+		got, err := d.Resolve(t.Context(), string(value))
+		testbed.Check(t, err == nil && got == data, "resolve of %d bytes = %q, %v", size, got, err)
 	}
 }
 
 func TestResolveWithoutTheDocument(t *testing.T) {
 	t.Parallel()
-	if _, err := (&DB{Documents: fakeDocuments{}}).Resolve(t.Context(), "@records/acme/job_1/result"); farm.CodeOf(err) != farm.CodeNotFound {
-		t.Errorf("resolve of a missing document = %v", err)
-	}
-	if _, err := (&DB{}).Resolve(t.Context(), "@records/acme/job_1/result"); !errors.Is(err, ErrNoDocuments) {
-		t.Errorf("resolve without an object store = %v", err)
-	}
+	_, err := (&DB{Documents: fakeDocuments{}}).Resolve(t.Context(), "@records/acme/job_1/result")
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeNotFound, "resolve of a missing document = %v", err)
+	_, err = (&DB{}).Resolve(t.Context(), "@records/acme/job_1/result")
+	testbed.Check(t, errors.Is(err, ErrNoDocuments), "resolve without an object store = %v", err)
 }
 
 // A large document is decoded on a core of its tenant, of which it has half: here it has none left.

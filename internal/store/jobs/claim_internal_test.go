@@ -6,6 +6,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store/db"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // oneDocument is an object store with one document, whatever its key.
@@ -21,15 +22,10 @@ func TestRequestOfAClaimCanBeForgotten(t *testing.T) {
 	s := &Store{DB: &db.DB{Documents: oneDocument(`{"context":"c"}`)}}
 	c := &Claim{Job: &farm.Job{ID: "job_1"}, request: db.Reference + "k"}
 	for range 2 {
-		if err := s.LoadRequest(t.Context(), c); err != nil || c.Request == nil || c.Request.Context != "c" {
-			t.Fatalf("LoadRequest = %v, %+v", err, c.Request)
-		}
-		if !c.ForgetRequest() || c.Request != nil {
-			t.Errorf("ForgetRequest left %+v", c.Request)
-		}
+		err := s.LoadRequest(t.Context(), c)
+		testbed.Require(t, err == nil && c.Request != nil && c.Request.Context == "c", "LoadRequest = %v, %+v", err, c.Request)
+		testbed.Check(t, c.ForgetRequest() && c.Request == nil, "ForgetRequest left %+v", c.Request)
 	}
 	inline := &Claim{Job: c.Job, Request: &farm.Request{}}
-	if inline.ForgetRequest() || inline.Request == nil {
-		t.Error("ForgetRequest dropped a request that is no document")
-	}
+	testbed.Check(t, !inline.ForgetRequest() && inline.Request != nil, "ForgetRequest dropped a request that is no document")
 }

@@ -18,9 +18,7 @@ func acceptKeepsEverything(t *testing.T, factory Factory) {
 	a.Job.CallbackURL = "https://example.com/done"
 	a.Sandbox.Spec.Name, a.Sandbox.Spec.IdleSeconds = "mine", 60
 	out := b.accept(t, a)
-	if out.Existing {
-		t.Error("a new job existed before")
-	}
+	testbed.Check(t, !out.Existing, "a new job existed before")
 	b.enqueued(t, "a create", a.Job)
 	want := *a.Job
 	want.State, want.CreatedAt = farm.JobQueued, b.clock.Now()
@@ -40,9 +38,8 @@ func acceptKeepsEverything(t *testing.T, factory Factory) {
 		}
 	}
 	tenants, err := b.Tenants(t.Context())
-	if diff := cmp.Diff([]string{Tenant}, tenants); err != nil || diff != "" {
-		t.Errorf("Tenants = %v, %v", tenants, err)
-	}
+	diff := cmp.Diff([]string{Tenant}, tenants)
+	testbed.Check(t, err == nil && diff == "", "Tenants = %v, %v", tenants, err)
 }
 
 func acceptAgainIsTheSame(t *testing.T, factory Factory) {
@@ -55,9 +52,8 @@ func acceptAgainIsTheSame(t *testing.T, factory Factory) {
 	testbed.Diff(t, "the second call is answered differently", first, again)
 	b.enqueued(t, "the second call")
 	testbed.Diff(t, "the second call changes records", before, b.dump(t))
-	if n := b.rdb.LLen(t.Context(), b.prefix+"{acme}:line:"+a.Sandbox.ID).Val(); n != 1 {
-		t.Errorf("the FIFO has %d jobs, want 1", n)
-	}
+	n := b.rdb.LLen(t.Context(), b.prefix+"{acme}:line:"+a.Sandbox.ID).Val()
+	testbed.Check(t, n == 1, "the FIFO has %d jobs, want 1", n)
 }
 
 // acceptBySandboxState tries every kind of job on a sandbox in every state.
@@ -76,9 +72,8 @@ func acceptBySandboxState(t *testing.T, factory Factory) {
 				}
 				_, err := b.Accept(t.Context(), a)
 				wantCode(t, name, err, want)
-				if _, found := b.Job(t.Context(), a.Job.Ref()); (found == nil) != (err == nil) {
-					t.Errorf("%s: accepted %v, record %v", name, err, found)
-				}
+				_, found := b.Job(t.Context(), a.Job.Ref())
+				testbed.Check(t, (found == nil) == (err == nil), "%s: accepted %v, record %v", name, err, found)
 			}
 			_, err := b.Accept(t.Context(), CloseJob(box.ID))
 			if state.To(farm.SandboxClosing) {
@@ -222,9 +217,8 @@ func idempotencyKey(t *testing.T, factory Factory) {
 	wantCode(t, "same key, another request", err, farm.CodeConflict)
 	foreign := Create()
 	foreign.Job.Tenant, foreign.Sandbox.Tenant, foreign.Idempotency = "other", "other", a.Idempotency
-	if out := b.accept(t, foreign); out.Existing {
-		t.Error("another tenant's key was found")
-	}
+	out := b.accept(t, foreign)
+	testbed.Check(t, !out.Existing, "another tenant's key was found")
 }
 
 func idempotencyRace(t *testing.T, factory Factory) {
@@ -254,9 +248,8 @@ func idempotencyRace(t *testing.T, factory Factory) {
 		}
 	}
 	testbed.Diff(t, "callers made a job", 1, made)
-	if n := b.rdb.LLen(t.Context(), b.prefix+"{acme}:line:"+box.ID).Val(); n != 1 {
-		t.Errorf("the FIFO has %d jobs, want 1", n)
-	}
+	n := b.rdb.LLen(t.Context(), b.prefix+"{acme}:line:"+box.ID).Val()
+	testbed.Check(t, n == 1, "the FIFO has %d jobs, want 1", n)
 }
 
 func foreignIDsFindNothing(t *testing.T, factory Factory) {
@@ -284,7 +277,6 @@ func foreignIDsFindNothing(t *testing.T, factory Factory) {
 	} {
 		wantCode(t, name, call(), farm.CodeNotFound)
 	}
-	if got := b.job(t, job.Ref()); got.State != farm.JobQueued {
-		t.Errorf("the job is %s after calls by another tenant", got.State)
-	}
+	got := b.job(t, job.Ref())
+	testbed.Check(t, got.State == farm.JobQueued, "the job is %s after calls by another tenant", got.State)
 }

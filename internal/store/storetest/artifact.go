@@ -31,9 +31,7 @@ func artifacts(t *testing.T, factory Factory) {
 	list := func(f store.ArtifactFilter) []farm.Artifact {
 		t.Helper()
 		page, next, err := b.Artifacts(ctx, Tenant, f, store.Page{})
-		if err != nil || next != "" {
-			t.Errorf("Artifacts(%+v): next %q, %v", f, next, err)
-		}
+		testbed.Check(t, err == nil && next == "", "Artifacts(%+v): next %q, %v", f, next, err)
 		out := []farm.Artifact{}
 		for _, a := range page {
 			out = append(out, *a)
@@ -42,9 +40,8 @@ func artifacts(t *testing.T, factory Factory) {
 	}
 	testbed.Diff(t, "of the sandbox", []farm.Artifact{all[2], all[1], all[0]}, list(store.ArtifactFilter{SandboxID: "sbx_1"}))
 	testbed.Diff(t, "of a job", all[1:2], list(store.ArtifactFilter{JobID: jobs[1]}))
-	if got := list(store.ArtifactFilter{JobID: jobs[1], SandboxID: "sbx_2"}); len(got) != 0 {
-		t.Errorf("of a job in another sandbox: %v", got)
-	}
+	got := list(store.ArtifactFilter{JobID: jobs[1], SandboxID: "sbx_2"})
+	testbed.Check(t, len(got) == 0, "of a job in another sandbox: %v", got)
 	ref := farm.Ref{Tenant: Tenant, ID: all[0].ID}
 	if got, err := b.Artifact(ctx, ref); err != nil || cmp.Diff(all[0], *got) != "" {
 		t.Errorf("Artifact = %+v, %v", got, err)
@@ -52,19 +49,16 @@ func artifacts(t *testing.T, factory Factory) {
 	b.clock.forward(time.Hour)
 	_, err := b.Artifact(ctx, ref)
 	wantCode(t, "expired artifact", err, farm.CodeNotFound)
-	if got := list(store.ArtifactFilter{}); len(got) != 2 {
-		t.Errorf("%d artifacts are listed after the first has expired, want 2", len(got))
-	}
+	got = list(store.ArtifactFilter{})
+	testbed.Check(t, len(got) == 2, "%d artifacts are listed after the first has expired, want 2", len(got))
 	expired, err := b.ExpiredArtifacts(ctx, Tenant, 10)
-	if diff := cmp.Diff(all[:1], expired); err != nil || diff != "" {
-		t.Errorf("ExpiredArtifacts (-want +got), %v:\n%s", err, diff)
-	}
+	diff := cmp.Diff(all[:1], expired)
+	testbed.Check(t, err == nil && diff == "", "ExpiredArtifacts (-want +got), %v:\n%s", err, diff)
 	if n, err := b.DeleteArtifacts(ctx, expired); err != nil || n != len(expired) {
 		t.Fatal(err)
 	}
-	if expired, err := b.ExpiredArtifacts(ctx, Tenant, 10); err != nil || len(expired) != 0 {
-		t.Errorf("ExpiredArtifacts after that = %v, %v", expired, err)
-	}
+	expired, err = b.ExpiredArtifacts(ctx, Tenant, 10)
+	testbed.Check(t, err == nil && len(expired) == 0, "ExpiredArtifacts after that = %v, %v", expired, err)
 }
 
 // file is an artifact of a job, as a worker makes it.
@@ -87,9 +81,7 @@ func (b *bundle) pages(t *testing.T, f store.ArtifactFilter, limit int, between 
 	var got []string
 	for cursor := ""; ; {
 		found, next, err := b.Artifacts(t.Context(), Tenant, f, store.Page{Limit: limit, Cursor: cursor})
-		if err != nil || len(found) > limit {
-			t.Fatalf("a page of %d, %v; want %d at most", len(found), err, limit)
-		}
+		testbed.Require(t, err == nil && len(found) <= limit, "a page of %d, %v; want %d at most", len(found), err, limit)
 		got = append(got, ids(found, func(a *farm.Artifact) string { return a.ID })...)
 		if cursor = next; cursor == "" {
 			return got
@@ -111,9 +103,8 @@ func artifactsOfAJobAreOneManifest(t *testing.T, factory Factory) {
 		return found
 	}
 	one := keys()
-	if docs := b.documents.Keys(); len(docs) != 0 {
-		t.Errorf("one artifact made the documents %v", docs)
-	}
+	docs := b.documents.Keys()
+	testbed.Check(t, len(docs) == 0, "one artifact made the documents %v", docs)
 	const files = 10_000
 	var many []farm.Artifact
 	for i := range files - 1 {
@@ -121,42 +112,34 @@ func artifactsOfAJobAreOneManifest(t *testing.T, factory Factory) {
 	}
 	b.add(t, many...)
 	testbed.Diff(t, fmt.Sprintf("keys (-with one artifact +with %d)", files), one, keys())
-	if n := b.rdb.HGet(t.Context(), b.prefix+"{acme}:mf:"+job.ID, "doc").Val(); len(n) > 300 {
-		t.Errorf("the record has %d bytes of the manifest, want a reference", len(n))
-	}
+	n := b.rdb.HGet(t.Context(), b.prefix+"{acme}:mf:"+job.ID, "doc").Val()
+	testbed.Check(t, len(n) <= 300, "the record has %d bytes of the manifest, want a reference", len(n))
 	b.stored(t, store.Stored{Bytes: 1 + 10*(files-1), Artifacts: files})
-	if docs := b.documents.Keys(); len(docs) != 1 {
-		t.Errorf("%d artifacts made the documents %v, want one", files, docs)
-	}
+	docs = b.documents.Keys()
+	testbed.Check(t, len(docs) == 1, "%d artifacts made the documents %v, want one", files, docs)
 	_, before := b.documents.Calls()
 	for i := range 50 {
-		if got, err := b.Artifact(t.Context(), farm.Ref{Tenant: Tenant, ID: many[i].ID}); err != nil || cmp.Diff(&many[i], got) != "" {
-			t.Fatalf("Artifact %d = %+v, %v", i, got, err)
-		}
+		got, err := b.Artifact(t.Context(), farm.Ref{Tenant: Tenant, ID: many[i].ID})
+		testbed.Require(t, err == nil && cmp.Diff(&many[i], got) == "", "Artifact %d = %+v, %v", i, got, err)
 	}
-	if _, after := b.documents.Calls(); after-before > 1 {
-		t.Errorf("50 artifacts took %d reads of the document, want one", after-before)
-	}
-	if got := b.pages(t, store.ArtifactFilter{JobID: job.ID}, 200, func() {}); len(got) != files {
-		t.Errorf("the job lists %d artifacts, want %d", len(got), files)
-	}
+	_, after := b.documents.Calls()
+	testbed.Check(t, after-before <= 1, "50 artifacts took %d reads of the document, want one", after-before)
+	got := b.pages(t, store.ArtifactFilter{JobID: job.ID}, 200, func() {})
+	testbed.Check(t, len(got) == files, "the job lists %d artifacts, want %d", len(got), files)
 	if n, err := b.DeleteArtifacts(t.Context(), many[:1]); err != nil || n != 1 {
 		t.Errorf("DeleteArtifacts = %d, %v", n, err)
 	}
 	b.stored(t, store.Stored{Bytes: 1 + 10*(files-2), Artifacts: files - 1})
-	if docs := b.documents.Keys(); len(docs) != 1 {
-		t.Errorf("a delete left the documents %v, want one", docs)
-	}
+	docs = b.documents.Keys()
+	testbed.Check(t, len(docs) == 1, "a delete left the documents %v, want one", docs)
 	if n, err := b.DeleteArtifacts(t.Context(), append(many, b.file(job, "first", 1))); err != nil || n != files-1 {
 		t.Errorf("DeleteArtifacts of all = %d, %v; want %d", n, err, files-1)
 	}
 	b.stored(t, store.Stored{})
-	if docs := b.documents.Keys(); len(docs) != 0 {
-		t.Errorf("deleted artifacts left the documents %v", docs)
-	}
-	if left, err := b.rdb.Keys(t.Context(), b.prefix+"*mf*").Result(); err != nil || len(left) != 0 {
-		t.Errorf("deleted artifacts left the keys %v, %v", left, err)
-	}
+	docs = b.documents.Keys()
+	testbed.Check(t, len(docs) == 0, "deleted artifacts left the documents %v", docs)
+	left, err := b.rdb.Keys(t.Context(), b.prefix+"*mf*").Result()
+	testbed.Check(t, err == nil && len(left) == 0, "deleted artifacts left the keys %v, %v", left, err)
 }
 
 // artifactPagesAreStable pages through lists while artifacts are added and deleted: those that existed before and still do come once, in order.
@@ -226,17 +209,13 @@ func manifestsLost(t *testing.T, factory Factory) {
 	b.add(t, many...)
 	b.add(t, b.file(kept, "a", 1))
 	testbed.Must(t, b.documents.Delete(t.Context(), b.documents.Keys()...))
-	if got := b.pages(t, store.ArtifactFilter{}, 50, func() {}); len(got) != 1 {
-		t.Errorf("%d artifacts are listed, want the one whose manifest is there", len(got))
-	}
-	if _, err := b.Artifact(t.Context(), farm.Ref{Tenant: Tenant, ID: many[0].ID}); err == nil {
-		t.Error("an artifact without a manifest is found")
-	}
+	got := b.pages(t, store.ArtifactFilter{}, 50, func() {})
+	testbed.Check(t, len(got) == 1, "%d artifacts are listed, want the one whose manifest is there", len(got))
+	_, err := b.Artifact(t.Context(), farm.Ref{Tenant: Tenant, ID: many[0].ID})
+	testbed.Check(t, err != nil, "an artifact without a manifest is found")
 	b.clock.forward(time.Hour)
 	expired, err := b.ExpiredArtifacts(t.Context(), Tenant, 10)
-	if err != nil || len(expired) != 1 {
-		t.Errorf("ExpiredArtifacts = %d, %v; want one", len(expired), err)
-	}
+	testbed.Check(t, err == nil && len(expired) == 1, "ExpiredArtifacts = %d, %v; want one", len(expired), err)
 	b.stored(t, store.Stored{Bytes: 1, Artifacts: 1})
 	outage := farm.Errorf(farm.CodeUnavailable, "down")
 	b.documents.Fail(outage)

@@ -25,9 +25,8 @@ func leaveFIFO(t *testing.T, factory Factory) {
 	ref := b.accept(t, background).Job.Ref()
 	b.claim(t, ref, "w")
 	second := b.accept(t, Read(box.ID)).Job // inline: not in the FIFO
-	if err := b.LeaveFIFO(t.Context(), ref, 2); !errors.Is(err, store.ErrFenced) {
-		t.Errorf("LeaveFIFO of another attempt = %v, want ErrFenced", err)
-	}
+	err := b.LeaveFIFO(t.Context(), ref, 2)
+	testbed.Check(t, errors.Is(err, store.ErrFenced), "LeaveFIFO of another attempt = %v, want ErrFenced", err)
 	b.forgetEnqueued(t)
 	if err := b.LeaveFIFO(t.Context(), ref, 1); err != nil {
 		t.Errorf("LeaveFIFO = %v", err)
@@ -37,19 +36,16 @@ func leaveFIFO(t *testing.T, factory Factory) {
 		t.Errorf("sandbox is %s, last used %v; want ready, %v: a background command does not count as use", got.State, got.LastUsedAt, used)
 	}
 	c := b.claim(t, ref, "w") // taken over
-	if got := b.sandbox(t, box); got.State != farm.SandboxReady {
-		t.Errorf("the takeover of a background command made the sandbox %s", got.State)
-	}
+	got := b.sandbox(t, box)
+	testbed.Check(t, got.State == farm.SandboxReady, "the takeover of a background command made the sandbox %s", got.State)
 	out := b.accept(t, Execute(box.ID))
 	b.enqueued(t, "a job after a background command", out.Job)
 	b.claim(t, out.Job.Ref(), "w")
 	b.finish(t, c.Job, farm.JobCompleted)
-	if got := b.sandbox(t, box); got.State != farm.SandboxBusy {
-		t.Errorf("the end of the background command made the sandbox %s under a running job", got.State)
-	}
-	if head, err := b.FIFOHead(t.Context(), box); err != nil || head != out.Job.ID {
-		t.Errorf("head = %q, %v; want %s", head, err, out.Job.ID)
-	}
+	got = b.sandbox(t, box)
+	testbed.Check(t, got.State == farm.SandboxBusy, "the end of the background command made the sandbox %s under a running job", got.State)
+	head, err := b.FIFOHead(t.Context(), box)
+	testbed.Check(t, err == nil && head == out.Job.ID, "head = %q, %v; want %s", head, err, out.Job.ID)
 	b.claim(t, second.Ref(), "w")
 }
 
@@ -59,9 +55,7 @@ func cancelQueued(t *testing.T, factory Factory) {
 	first, second, third := b.accept(t, Execute(box.ID)).Job, b.accept(t, Execute(box.ID)).Job, b.accept(t, Execute(box.ID)).Job
 	b.forgetEnqueued(t)
 	job, _, err := b.Cancel(t.Context(), second.Ref(), nil)
-	if err != nil || job.State != farm.JobCanceled || job.FinishedAt.IsZero() {
-		t.Errorf("Cancel in the middle = %+v, %v", job, err)
-	}
+	testbed.Check(t, err == nil && job.State == farm.JobCanceled && !job.FinishedAt.IsZero(), "Cancel in the middle = %+v, %v", job, err)
 	b.enqueued(t, "a cancel in the middle")
 	if _, err := b.Claim(t.Context(), second.Ref(), "w"); !errors.Is(err, store.ErrNotClaimable) {
 		t.Errorf("claim of a canceled job = %v", err)
@@ -70,13 +64,11 @@ func cancelQueued(t *testing.T, factory Factory) {
 		t.Errorf("Cancel of the head: %v", err)
 	}
 	b.enqueued(t, "a cancel of the head", third)
-	if again, _, err := b.Cancel(t.Context(), first.Ref(), nil); err != nil || again.State != farm.JobCanceled {
-		t.Errorf("second Cancel = %+v, %v", again, err)
-	}
+	again, _, err := b.Cancel(t.Context(), first.Ref(), nil)
+	testbed.Check(t, err == nil && again.State == farm.JobCanceled, "second Cancel = %+v, %v", again, err)
 	b.enqueued(t, "a second cancel")
-	if events := b.events(t, second.Ref(), ""); len(events) != 2 || events[1].State != farm.JobCanceled {
-		t.Errorf("events = %+v", events)
-	}
+	events := b.events(t, second.Ref(), "")
+	testbed.Check(t, len(events) == 2 && events[1].State == farm.JobCanceled, "events = %+v", events)
 }
 
 // A worker may have the task of a queued job, and wait with it. A job that waits in its FIFO has no task.
@@ -94,9 +86,7 @@ func endOfAQueuedJobIsPublished(t *testing.T, factory Factory) {
 	}
 	select {
 	case got := <-cancels.C():
-		if got != head {
-			t.Errorf("received %+v, want %+v", got, head)
-		}
+		testbed.Check(t, got == head, "received %+v, want %+v", got, head)
 	case <-time.After(timeout):
 		t.Error("nothing was received")
 	}
@@ -114,23 +104,17 @@ func cancelRunning(t *testing.T, factory Factory) {
 		t.Errorf("CancelRequested before = %v, %v", asked, err)
 	}
 	job, _, err := b.Cancel(t.Context(), ref, nil)
-	if err != nil || job.State != farm.JobRunning {
-		t.Errorf("Cancel = %+v, %v", job, err)
-	}
+	testbed.Check(t, err == nil && job.State == farm.JobRunning, "Cancel = %+v, %v", job, err)
 	select {
 	case got := <-cancels.C():
-		if got != ref {
-			t.Errorf("received %+v, want %+v", got, ref)
-		}
+		testbed.Check(t, got == ref, "received %+v, want %+v", got, ref)
 	case <-time.After(timeout):
 		t.Error("no cancel was received")
 	}
-	if asked, err := b.CancelRequested(t.Context(), ref); err != nil || !asked {
-		t.Errorf("CancelRequested = %v, %v", asked, err)
-	}
-	if again := b.claim(t, ref, "w"); !again.Cancel || again.Job.Attempt != c.Job.Attempt+1 {
-		t.Errorf("a takeover does not see the cancel: %+v", again)
-	}
+	asked, err := b.CancelRequested(t.Context(), ref)
+	testbed.Check(t, err == nil && asked, "CancelRequested = %v, %v", asked, err)
+	again := b.claim(t, ref, "w")
+	testbed.Check(t, again.Cancel && again.Job.Attempt == c.Job.Attempt+1, "a takeover does not see the cancel: %+v", again)
 }
 
 // cancelRacesWithClaim runs a cancel and a claim concurrently, many times: either the job never starts, or its worker gets the cancel.
@@ -143,9 +127,7 @@ func cancelRacesWithClaim(t *testing.T, factory Factory) {
 		var claimed *store.Claim
 		wg.Go(func() {
 			c, err := b.Claim(t.Context(), ref, "w")
-			if err != nil && !errors.Is(err, store.ErrNotClaimable) {
-				t.Errorf("Claim = %v", err)
-			}
+			testbed.Check(t, err == nil || errors.Is(err, store.ErrNotClaimable), "Claim = %v", err)
 			claimed = c
 		})
 		wg.Go(func() {
@@ -176,16 +158,12 @@ func canceledCreateEndsSandbox(t *testing.T, factory Factory) {
 	waiting := b.accept(t, Execute(a.Sandbox.ID)).Job
 	_, end, err := b.Cancel(t.Context(), a.Job.Ref(), nil)
 	box := farm.Ref{Tenant: Tenant, ID: a.Sandbox.ID}
-	if err != nil || end.Sandbox == nil || *end.Sandbox != box {
-		t.Errorf("Cancel = %+v, %v", end, err)
-	}
-	if got := b.sandbox(t, box); got.State != farm.SandboxClosed || got.Reason == "" {
-		t.Errorf("sandbox is %s, reason %q", got.State, got.Reason)
-	}
+	testbed.Check(t, err == nil && end.Sandbox != nil && *end.Sandbox == box, "Cancel = %+v, %v", end, err)
+	got := b.sandbox(t, box)
+	testbed.Check(t, got.State == farm.SandboxClosed && got.Reason != "", "sandbox is %s, reason %q", got.State, got.Reason)
 	left, err := b.UnfinishedJobs(t.Context(), box)
-	if diff := cmp.Diff([]farm.Ref{waiting.Ref()}, left); err != nil || diff != "" {
-		t.Errorf("Drain = %v, %v", left, err)
-	}
+	diff := cmp.Diff([]farm.Ref{waiting.Ref()}, left)
+	testbed.Check(t, err == nil && diff == "", "Drain = %v, %v", left, err)
 
 	lost := Create()
 	b.accept(t, lost)
@@ -205,22 +183,18 @@ func checkpoints(t *testing.T, factory Factory) {
 	box := b.box(t, farm.SandboxReady)
 	ref := b.accept(t, Execute(box.ID)).Job.Ref()
 	c := b.claim(t, ref, "w")
-	if data, err := b.LoadCheckpoint(t.Context(), ref); err != nil || data != nil {
-		t.Errorf("checkpoint before any = %q, %v", data, err)
-	}
+	data, err := b.LoadCheckpoint(t.Context(), ref)
+	testbed.Check(t, err == nil && data == nil, "checkpoint before any = %q, %v", data, err)
 	want := []byte("offset\x00\xff")
 	testbed.Must(t, b.Checkpoint(t.Context(), ref, 1, want))
-	if err := b.Checkpoint(t.Context(), ref, 2, []byte("x")); !errors.Is(err, store.ErrFenced) {
-		t.Errorf("checkpoint of another attempt = %v", err)
-	}
-	data, err := b.LoadCheckpoint(t.Context(), ref)
-	if diff := cmp.Diff(want, data); err != nil || diff != "" {
-		t.Errorf("checkpoint = %q, %v", data, err)
-	}
+	err = b.Checkpoint(t.Context(), ref, 2, []byte("x"))
+	testbed.Check(t, errors.Is(err, store.ErrFenced), "checkpoint of another attempt = %v", err)
+	data, err = b.LoadCheckpoint(t.Context(), ref)
+	diff := cmp.Diff(want, data)
+	testbed.Check(t, err == nil && diff == "", "checkpoint = %q, %v", data, err)
 	b.finish(t, c.Job, farm.JobCompleted)
-	if data, err := b.LoadCheckpoint(t.Context(), ref); err != nil || data != nil {
-		t.Errorf("checkpoint of a finished job = %q, %v", data, err)
-	}
+	data, err = b.LoadCheckpoint(t.Context(), ref)
+	testbed.Check(t, err == nil && data == nil, "checkpoint of a finished job = %q, %v", data, err)
 }
 
 func unfinishedJobsInOrder(t *testing.T, factory Factory) {
@@ -231,18 +205,15 @@ func unfinishedJobsInOrder(t *testing.T, factory Factory) {
 	}
 	b.claim(t, want[0], "w")
 	got, err := b.UnfinishedJobs(t.Context(), box)
-	if diff := cmp.Diff(want, got); err != nil || diff != "" {
-		t.Errorf("Drain (-want +got), %v:\n%s", err, diff)
-	}
+	diff := cmp.Diff(want, got)
+	testbed.Check(t, err == nil && diff == "", "Drain (-want +got), %v:\n%s", err, diff)
 	for _, ref := range got {
 		if _, err := b.Force(t.Context(), ref, farm.JobCanceled, nil); err != nil {
 			t.Errorf("Force(%s) = %v", ref.ID, err)
 		}
 	}
-	if got, err := b.UnfinishedJobs(t.Context(), box); err != nil || len(got) != 0 {
-		t.Errorf("Drain after that = %v, %v", got, err)
-	}
-	if _, err := b.Finish(t.Context(), store.Finish{Ref: want[0], Attempt: 1, State: farm.JobCompleted}); !errors.Is(err, store.ErrFenced) {
-		t.Errorf("Finish of a forced job = %v, want ErrFenced", err)
-	}
+	got, err = b.UnfinishedJobs(t.Context(), box)
+	testbed.Check(t, err == nil && len(got) == 0, "Drain after that = %v, %v", got, err)
+	_, err = b.Finish(t.Context(), store.Finish{Ref: want[0], Attempt: 1, State: farm.JobCompleted})
+	testbed.Check(t, errors.Is(err, store.ErrFenced), "Finish of a forced job = %v, want ErrFenced", err)
 }

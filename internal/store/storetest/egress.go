@@ -42,9 +42,8 @@ func egressLogIsRead(t *testing.T, factory Factory) {
 		if i == 0 {
 			a.Entries = []farm.EgressEntry{full}
 		}
-		if got, err := b.AppendEgress(ctx, a); got != want || err != nil {
-			t.Errorf("bytes = %d, %v, want %d", got, err, want)
-		}
+		got, err := b.AppendEgress(ctx, a)
+		testbed.Check(t, got == want && err == nil, "bytes = %d, %v, want %d", got, err, want)
 	}
 	_, err := b.AppendEgress(ctx, store.EgressAppend{Sandbox: box, Entries: egressEntries(0, 6)})
 	testbed.Must(t, err)
@@ -62,18 +61,14 @@ func egressLogIsRead(t *testing.T, factory Factory) {
 			got = append(got, e)
 		}
 	}
-	if diff := cmp.Diff(want, got); diff != "" || pages != 3 {
-		t.Errorf("%d pages (-want +got):\n%s", pages, diff)
-	}
-	if page, more, err := b.Egress(ctx, box, after, 3); len(page) > 0 || more || err != nil {
-		t.Errorf("behind the last: %v, %v, %v", page, more, err)
-	}
-	if _, _, err := b.Egress(ctx, box, "x", 3); farm.CodeOf(err) != farm.CodeInvalid {
-		t.Errorf("after x: %v", err)
-	}
-	if page, _, err := b.Egress(ctx, farm.Ref{Tenant: "other", ID: box.ID}, "", 3); len(page) > 0 || err != nil {
-		t.Errorf("another tenant reads %v, %v", page, err)
-	}
+	diff := cmp.Diff(want, got)
+	testbed.Check(t, diff == "" && pages == 3, "%d pages (-want +got):\n%s", pages, diff)
+	page, more, err := b.Egress(ctx, box, after, 3)
+	testbed.Check(t, len(page) == 0 && !more && err == nil, "behind the last: %v, %v, %v", page, more, err)
+	_, _, err = b.Egress(ctx, box, "x", 3)
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeInvalid, "after x: %v", err)
+	page, _, err = b.Egress(ctx, farm.Ref{Tenant: "other", ID: box.ID}, "", 3)
+	testbed.Check(t, len(page) == 0 && err == nil, "another tenant reads %v, %v", page, err)
 }
 
 func egressLogIsBounded(t *testing.T, factory Factory) {
@@ -112,19 +107,15 @@ func egressLogIsCounted(t *testing.T, factory Factory) {
 	before := b.memory(t).Unfinished
 	short := add(0, limit, 1)
 	full := add(0, limit, long) // in place of them
-	if more := short - before; more < limit*150 || more > limit*500 {
-		t.Errorf("%d short entries count %d bytes", limit, more)
-	}
-	if full-short != limit*(long-1) {
-		t.Errorf("%d entries with %d bytes more each count %d bytes more", limit, long-1, full-short)
-	}
+	more := short - before
+	testbed.Check(t, more >= limit*150 && more <= limit*500, "%d short entries count %d bytes", limit, more)
+	testbed.Check(t, full-short == limit*(long-1), "%d entries with %d bytes more each count %d bytes more", limit, long-1, full-short)
 	if now := add(0, limit/2, 1); full-now != limit/2*(long-1) {
 		t.Errorf("half of the log with short entries counts %d bytes, full of long ones %d", now-before, full-before)
 	}
 	b.rdb.HDel(t.Context(), b.recordKey(box), "logged") // the release before did not write it
-	if now := add(0, limit, 1); now != short {
-		t.Errorf("of a log of the release before %d bytes are left, want %d", now-before, short-before)
-	}
+	now := add(0, limit, 1)
+	testbed.Check(t, now == short, "of a log of the release before %d bytes are left, want %d", now-before, short-before)
 }
 
 // A page ends early where its entries are long, and the next one goes on from there.
@@ -147,16 +138,12 @@ func egressPagesAreBoundedInBytes(t *testing.T, factory Factory) {
 			t.Fatalf("behind %d entries: %d entries, more %v, %v", read, len(page), more, err)
 		}
 		for _, e := range page {
-			if e.Host != all[read].Host {
-				t.Fatalf("entry %d is of %s, want %s", read, e.Host, all[read].Host)
-			}
+			testbed.Require(t, e.Host == all[read].Host, "entry %d is of %s, want %s", read, e.Host, all[read].Host)
 			read++
 		}
 		after = page[len(page)-1].ID
 	}
-	if read != entries {
-		t.Errorf("%d entries are read of %d", read, entries)
-	}
+	testbed.Check(t, read == entries, "%d entries are read of %d", read, entries)
 }
 
 // The log goes with the record of its sandbox, also what comes late.
@@ -168,27 +155,22 @@ func egressLogEndsWithItsSandbox(t *testing.T, factory Factory) {
 		return err
 	}
 	testbed.Must(t, add())
-	if ttl := b.rdb.TTL(ctx, b.egressKey(box)).Val(); ttl >= 0 {
-		t.Errorf("the log of an open sandbox expires in %v", ttl)
-	}
+	ttl := b.rdb.TTL(ctx, b.egressKey(box)).Val()
+	testbed.Check(t, ttl < 0, "the log of an open sandbox expires in %v", ttl)
 	b.end(t, box.ID)
 	for _, when := range []string{"at the end", "after a late entry", "after a late entry without a log"} {
 		record, log := b.rdb.TTL(ctx, b.recordKey(box)).Val(), b.rdb.TTL(ctx, b.egressKey(box)).Val()
-		if log <= 0 || (record-log).Abs() > time.Minute {
-			t.Errorf("%s: the record expires in %v, the log in %v", when, record, log)
-		}
+		testbed.Check(t, log > 0 && (record-log).Abs() <= time.Minute, "%s: the record expires in %v, the log in %v", when, record, log)
 		if when == "after a late entry" {
 			b.rdb.Del(ctx, b.egressKey(box))
 		}
 		testbed.Must(t, add())
 	}
 	b.rdb.Del(ctx, b.recordKey(box), b.egressKey(box))
-	if err := add(); farm.CodeOf(err) != farm.CodeNotFound {
-		t.Errorf("without a record: %v", err)
-	}
-	if n := b.rdb.Exists(ctx, b.egressKey(box), b.recordKey(box)).Val(); n != 0 {
-		t.Errorf("%d keys were written without a record", n)
-	}
+	err := add()
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeNotFound, "without a record: %v", err)
+	n := b.rdb.Exists(ctx, b.egressKey(box), b.recordKey(box)).Val()
+	testbed.Check(t, n == 0, "%d keys were written without a record", n)
 }
 
 // Sealed secrets are replaced if they are still those that were read, and else nothing of the update is.
@@ -209,24 +191,19 @@ func secretsAreReplacedAsTheyWere(t *testing.T, factory Factory) {
 		{"first \x00\xff", "third", store.ErrSecretsChanged, "second \x00"},
 	} {
 		got, err := b.UpdateSandbox(ctx, box, store.SandboxPatch{Name: &name, Secrets: &store.SealedSecrets{Was: []byte(c.was), Now: []byte(c.now)}})
-		if !errors.Is(err, c.want) || err == nil && got.Spec.Name != name {
-			t.Errorf("%q: %+v, %v", c.was, got, err)
-		}
-		if kept, err := b.SandboxSecrets(ctx, box); string(kept) != c.kept || err != nil {
-			t.Errorf("%q: the secrets are %q, %v", c.was, kept, err)
-		}
+		testbed.Check(t, errors.Is(err, c.want) && (err != nil || got.Spec.Name == name), "%q: %+v, %v", c.was, got, err)
+		kept, err := b.SandboxSecrets(ctx, box)
+		testbed.Check(t, string(kept) == c.kept && err == nil, "%q: the secrets are %q, %v", c.was, kept, err)
 		if c.want != nil && c.kept == string(a.Secrets) && b.sandbox(t, box).Spec.Name == name {
 			t.Errorf("%q: the rest was changed", c.was)
 		}
 	}
 	_, err := b.MoveSandbox(ctx, store.Move{Ref: box, To: farm.SandboxFailed, Removed: true})
 	testbed.Must(t, err)
-	if _, err := b.UpdateSandbox(ctx, box, store.SandboxPatch{Secrets: &store.SealedSecrets{Was: []byte("second \x00"), Now: []byte("late")}}); farm.CodeOf(err) != farm.CodeConflict {
-		t.Errorf("after the end: %v", err)
-	}
-	if kept, err := b.SandboxSecrets(ctx, box); kept != nil || err != nil {
-		t.Errorf("after the end the secrets are %q, %v", kept, err)
-	}
+	_, err = b.UpdateSandbox(ctx, box, store.SandboxPatch{Secrets: &store.SealedSecrets{Was: []byte("second \x00"), Now: []byte("late")}})
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeConflict, "after the end: %v", err)
+	kept, err := b.SandboxSecrets(ctx, box)
+	testbed.Check(t, kept == nil && err == nil, "after the end the secrets are %q, %v", kept, err)
 }
 
 // Sealed secrets are stored with the sandbox and removed when it ends, while its record stays.
@@ -254,9 +231,8 @@ func egressLogIsFenced(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	box := b.box(t, farm.SandboxReady)
 	before := b.dump(t)
-	if _, err := b.AppendEgress(t.Context(), store.EgressAppend{Sandbox: box, Generation: 2, Entries: egressEntries(0, 1), Bytes: 1}); !errors.Is(err, store.ErrFenced) {
-		t.Errorf("another generation: %v", err)
-	}
+	_, err := b.AppendEgress(t.Context(), store.EgressAppend{Sandbox: box, Generation: 2, Entries: egressEntries(0, 1), Bytes: 1})
+	testbed.Check(t, errors.Is(err, store.ErrFenced), "another generation: %v", err)
 	testbed.Diff(t, "it wrote", before, b.dump(t))
 }
 
@@ -272,19 +248,14 @@ func hostsArePatched(t *testing.T, factory Factory) {
 		testbed.Must(t, err)
 		select {
 		case ref := <-cancels.C():
-			if ref != box {
-				t.Errorf("message about %+v", ref)
-			}
+			testbed.Check(t, ref == box, "message about %+v", ref)
 		case <-time.After(20 * time.Second):
 			t.Fatal("no worker got the message")
 		}
 		name := "x"
 		changed, err := b.UpdateSandbox(ctx, box, store.SandboxPatch{Name: &name})
-		if err != nil || len(changed.Spec.AllowHosts) != len(hosts) {
-			t.Errorf("hosts = %q, %v", changed.Spec.AllowHosts, err)
-		}
-		if got := b.sandbox(t, box).Spec.AllowHosts; len(got) != len(hosts) || len(got) > 0 && got[1] != hosts[1] {
-			t.Errorf("hosts = %q, want %q", got, hosts)
-		}
+		testbed.Check(t, err == nil && len(changed.Spec.AllowHosts) == len(hosts), "hosts = %q, %v", changed.Spec.AllowHosts, err)
+		got := b.sandbox(t, box).Spec.AllowHosts
+		testbed.Check(t, len(got) == len(hosts) && (len(got) == 0 || got[1] == hosts[1]), "hosts = %q, want %q", got, hosts)
 	}
 }

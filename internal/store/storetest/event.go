@@ -64,9 +64,8 @@ func eventsOnceAndInOrder(t *testing.T, factory Factory) {
 	testbed.Diff(t, "events", want, b.events(t, ref, ""))
 	for after, from := range map[string]int{"0-2": 2, "5-1": 5, "5": 4, "7-9": 7, "11-0": 9} {
 		got := b.events(t, ref, after)
-		if diff := cmp.Diff(want[from:], got); diff != "" && len(got)+len(want[from:]) > 0 {
-			t.Errorf("events after %s (-want +got):\n%s", after, diff)
-		}
+		diff := cmp.Diff(want[from:], got)
+		testbed.Check(t, diff == "" || len(got)+len(want[from:]) <= 0, "events after %s (-want +got):\n%s", after, diff)
 	}
 	for _, bad := range []string{"x", "-", "1-", "-1", "1-2-3", "+1", "99999999999999999999", strings.Repeat("9", 300)} {
 		_, err := b.Events(ctx, ref, bad)
@@ -230,9 +229,7 @@ func endCarriesTheRecord(t *testing.T, factory Factory) {
 			t.Fatalf("%s: the watch of the end does not fire", name)
 		}
 		want, err := b.Reload(t.Context(), accepted, nil)
-		if err != nil || want.State != c.end.State {
-			t.Fatalf("%s: the record is %+v, %v", name, want, err)
-		}
+		testbed.Require(t, err == nil && want.State == c.end.State, "%s: the record is %+v, %v", name, want, err)
 		record := b.prefix + "{" + Tenant + "}:job:" + accepted.ID
 		testbed.Must(t, b.rdb.Rename(t.Context(), record, record+".away").Err())
 		got, err := b.Reload(t.Context(), accepted, watch)
@@ -319,9 +316,8 @@ func eventsLeaveTheWindow(t *testing.T, factory Factory) {
 			testbed.Must(t, b.AppendEvents(t.Context(), ref, 1, batch))
 		}
 		want = append(want, batch...)
-		if n := b.windowBytes(t, ref); n > window {
-			t.Fatalf("Redis has %d bytes of events", n)
-		}
+		n := b.windowBytes(t, ref)
+		testbed.Require(t, n <= window, "Redis has %d bytes of events", n)
 	}
 	b.finish(t, b.job(t, ref), farm.JobCompleted)
 	want = append(want, farm.Event{ID: fmt.Sprintf("%d-0", seq+1), Name: farm.EventState, State: farm.JobCompleted})
@@ -332,9 +328,8 @@ func eventsLeaveTheWindow(t *testing.T, factory Factory) {
 		}
 		testbed.Diff(t, fmt.Sprintf("events after %q", after), eventIDs(want[from:]), eventIDs(b.events(t, ref, after)))
 	}
-	if diff := cmp.Diff(want, b.events(t, ref, "")); diff != "" {
-		t.Error("the events differ in more than their ids")
-	}
+	diff := cmp.Diff(want, b.events(t, ref, ""))
+	testbed.Check(t, diff == "", "the events differ in more than their ids")
 	for after := ""; ; {
 		batch, err := b.Events(t.Context(), ref, after)
 		testbed.Must(t, err)
@@ -342,9 +337,7 @@ func eventsLeaveTheWindow(t *testing.T, factory Factory) {
 		for _, e := range batch.Events {
 			after, size = e.ID, size+len(e.Text)
 		}
-		if size > segment && len(batch.Events) > 1 {
-			t.Errorf("a batch has %d events of %d bytes together", len(batch.Events), size)
-		}
+		testbed.Check(t, size <= segment || len(batch.Events) <= 1, "a batch has %d events of %d bytes together", len(batch.Events), size)
 		testbed.Diff(t, "the job", farm.JobCompleted, batch.State)
 		if !batch.More {
 			break
@@ -375,9 +368,8 @@ func eventsAtTheWindowLimit(t *testing.T, factory Factory) {
 		}
 		if c.documents > 0 {
 			b.wantDocuments(t, fmt.Sprintf("after %d bytes", c.size), c.documents)
-			if got := b.events(t, ref, "3-0"); len(got) != 1 || got[0].ID != "3-1" {
-				t.Errorf("events behind the segment are %v", got)
-			}
+			got := b.events(t, ref, "3-0")
+			testbed.Check(t, len(got) == 1 && got[0].ID == "3-1", "events behind the segment are %v", got)
 		}
 	}
 }
@@ -390,9 +382,8 @@ func eventsAreFenced(t *testing.T, factory Factory) {
 	testbed.Must(t, b.AppendEvents(t.Context(), ref, 1, []farm.Event{small}))
 	b.claim(t, ref, "w2") // w has no heartbeat
 	for _, late := range []farm.Event{stdout("5-0", "late"), stdout("5-0", large)} {
-		if err := b.AppendEvents(t.Context(), ref, 1, []farm.Event{late}); !errors.Is(err, store.ErrFenced) {
-			t.Errorf("late AppendEvents of %d bytes = %v, want ErrFenced", len(late.Text), err)
-		}
+		err := b.AppendEvents(t.Context(), ref, 1, []farm.Event{late})
+		testbed.Check(t, errors.Is(err, store.ErrFenced), "late AppendEvents of %d bytes = %v, want ErrFenced", len(late.Text), err)
 	}
 	b.wantDocuments(t, "after late events", 0)
 	testbed.Must(t, b.AppendEvents(t.Context(), ref, 2, []farm.Event{big}))
@@ -403,9 +394,8 @@ func eventsAreFenced(t *testing.T, factory Factory) {
 	}
 	b.wantDocuments(t, "after the end", 1)
 	got := b.events(t, ref, "")
-	if diff := cmp.Diff([]farm.Event{small, big}, got[2:4]); diff != "" || len(got) != 5 {
-		t.Errorf("%d events (-want +got):\n%s", len(got), diff)
-	}
+	diff := cmp.Diff([]farm.Event{small, big}, got[2:4])
+	testbed.Check(t, diff == "" && len(got) == 5, "%d events (-want +got):\n%s", len(got), diff)
 }
 
 // eventsWithoutTheirSegments: a reader continues after events whose object is lost, and fails while the object store does not answer.

@@ -67,9 +67,8 @@ func fieldsAreStored(t *testing.T, factory Factory) {
 	artifact.ID, artifact.Tenant, artifact.ExpiresAt = farm.ArtifactID(plain.ID, "other"), Tenant, b.clock.Now().Add(1e12)
 	testbed.Must(t, b.AddArtifacts(t.Context(), 0, []farm.Artifact{artifact}))
 	stored, err := b.Artifact(t.Context(), farm.Ref{Tenant: Tenant, ID: artifact.ID})
-	if diff := cmp.Diff(&artifact, stored); diff != "" || err != nil {
-		t.Errorf("artifact: %v (-added +stored):\n%s", err, diff)
-	}
+	diff := cmp.Diff(&artifact, stored)
+	testbed.Check(t, diff == "" && err == nil, "artifact: %v (-added +stored):\n%s", err, diff)
 }
 
 // FillTime is what Fill sets times to.
@@ -135,14 +134,11 @@ func argumentsReachScripts(t *testing.T, factory Factory) {
 			want[name] = a.Job.ID
 		}
 		found, err := b.PackageJobs(t.Context(), box, packages...)
-		if diff := cmp.Diff(want, found); diff != "" || err != nil {
-			t.Errorf("PackageJobs: %v (-want +got):\n%s", err, diff)
-		}
+		diff := cmp.Diff(want, found)
+		testbed.Check(t, diff == "" && err == nil, "PackageJobs: %v (-want +got):\n%s", err, diff)
 	}
 	all, err := b.PackageJobs(t.Context(), box)
-	if err != nil || len(all) != 8 {
-		t.Errorf("packages of the sandbox: %v, %v; want 8", all, err)
-	}
+	testbed.Check(t, err == nil && len(all) == 8, "packages of the sandbox: %v, %v; want 8", all, err)
 
 	const last = 1<<53 - 2 // the event of the final state gets the next number, the largest that Lua holds exactly
 	other := b.box(t, farm.SandboxReady)
@@ -151,12 +147,10 @@ func argumentsReachScripts(t *testing.T, factory Factory) {
 	timings := farm.Timings{RunMS: 1234567890.125, UploadMS: 0.001}
 	_, err = b.Finish(t.Context(), store.Finish{Ref: job.Ref(), Attempt: 1, State: farm.JobCompleted, Timings: timings, LastEvent: last})
 	testbed.Must(t, err)
-	if id, err := b.LastEvent(t.Context(), job.Ref()); err != nil || id != "9007199254740991-0" {
-		t.Errorf("last event = %q, %v", id, err)
-	}
-	if got := b.job(t, job.Ref()).Timings; got.RunMS != timings.RunMS || got.UploadMS != timings.UploadMS {
-		t.Errorf("timings = %+v, want %+v", got, timings)
-	}
+	id, err := b.LastEvent(t.Context(), job.Ref())
+	testbed.Check(t, err == nil && id == "9007199254740991-0", "last event = %q, %v", id, err)
+	got := b.job(t, job.Ref()).Timings
+	testbed.Check(t, got.RunMS == timings.RunMS && got.UploadMS == timings.UploadMS, "timings = %+v, want %+v", got, timings)
 }
 
 func packagesNameTheirLastJob(t *testing.T, factory Factory) {
@@ -181,18 +175,15 @@ func packagesNameTheirLastJob(t *testing.T, factory Factory) {
 		testbed.Must(t, err)
 		testbed.Diff(t, name, c.want, got)
 	}
-	if got, err := b.PackageJobs(t.Context(), farm.Ref{Tenant: "other", ID: box.ID}); err != nil || len(got) != 0 {
-		t.Errorf("another tenant sees %v, %v", got, err)
-	}
+	got, err := b.PackageJobs(t.Context(), farm.Ref{Tenant: "other", ID: box.ID})
+	testbed.Check(t, err == nil && len(got) == 0, "another tenant sees %v, %v", got, err)
 	other := Create()
 	refused := Execute(other.Sandbox.ID) // the sandbox does not exist
 	refused.Packages = []string{"six"}
-	if _, err := b.Accept(t.Context(), refused); farm.CodeOf(err) != farm.CodeNotFound {
-		t.Fatalf("Accept: %v", err)
-	}
-	if got, err := b.PackageJobs(t.Context(), farm.Ref{Tenant: Tenant, ID: other.Sandbox.ID}); err != nil || len(got) != 0 {
-		t.Errorf("a refused job left %v, %v", got, err)
-	}
+	_, err = b.Accept(t.Context(), refused)
+	testbed.Require(t, farm.CodeOf(err) == farm.CodeNotFound, "Accept: %v", err)
+	got, err = b.PackageJobs(t.Context(), farm.Ref{Tenant: Tenant, ID: other.Sandbox.ID})
+	testbed.Check(t, err == nil && len(got) == 0, "a refused job left %v, %v", got, err)
 }
 
 func packagesAreBounded(t *testing.T, factory Factory) {
@@ -224,14 +215,12 @@ func packagesAreBounded(t *testing.T, factory Factory) {
 	before := len(have())
 	install(name(0, 200)) // again: it is there already
 	install(name(9999, left-id))
-	if n := len(have()); n != before+1 {
-		t.Fatalf("%d names one byte below the limit, want %d", n, before+1)
-	}
+	n := len(have())
+	testbed.Require(t, n == before+1, "%d names one byte below the limit, want %d", n, before+1)
 	longer := b.rdb.HDel(t.Context(), b.prefix+"{acme}:pkg:"+box.ID, name(9999, left-id)).Val()
 	install(name(9999, left-id+1))
-	if n := len(have()); longer != 1 || n != before+1 {
-		t.Fatalf("%d names at the limit, want %d", n, before+1)
-	}
+	n = len(have())
+	testbed.Require(t, longer == 1 && n == before+1, "%d names at the limit, want %d", n, before+1)
 	b.rdb.HDel(t.Context(), b.prefix+"{acme}:pkg:"+box.ID, name(9999, left-id+1))
 	install(name(9999, left-id+2))
 	if got := have(); len(got) != 1 || got[name(9999, left-id+2)] == "" {

@@ -21,9 +21,8 @@ var eightGPUs = []string{"0", "1", "2", "3", "4", "5", "6", "7"}
 
 func (b *bundle) openGPUs(t *testing.T) {
 	t.Helper()
-	if now, err := b.OpenGPUs(t.Context(), "n1"); err != nil || !now.Open {
-		t.Fatalf("OpenGPUs = %+v, %v", now, err)
-	}
+	now, err := b.OpenGPUs(t.Context(), "n1")
+	testbed.Require(t, err == nil && now.Open, "OpenGPUs = %+v, %v", now, err)
 }
 
 // lease asks for devices of n1 for the first generation of a sandbox, and returns those that the sandbox then has.
@@ -41,9 +40,7 @@ func (b *bundle) lease(t *testing.T, sandbox farm.Ref, count int, change ...func
 		t.Errorf("LeaseGPUs = %v", err)
 	}
 	devices = now.Of(sandbox.ID)
-	if ok != (len(devices) > 0) {
-		t.Errorf("LeaseGPUs = %v, but %s has %v", ok, sandbox.ID, devices)
-	}
+	testbed.Check(t, ok == (len(devices) > 0), "LeaseGPUs = %v, but %s has %v", ok, sandbox.ID, devices)
 	return devices
 }
 
@@ -54,23 +51,18 @@ func as(generation int) func(*store.GPURequest) {
 
 func gpuLeases(t *testing.T, factory Factory) {
 	b := setup(t, factory)
-	if devices := b.lease(t, box("1"), 1); devices != nil {
-		t.Errorf("leased %v before the containers were reconciled", devices)
-	}
+	devices := b.lease(t, box("1"), 1)
+	testbed.Check(t, devices == nil, "leased %v before the containers were reconciled", devices)
 	b.openGPUs(t)
 	b.openGPUs(t)
-	if devices := b.lease(t, box("1"), 3); !slices.Equal(devices, []string{"0", "1", "2"}) {
-		t.Errorf("leased %v, want the first three", devices)
-	}
-	if devices := b.lease(t, box("2"), 6); devices != nil {
-		t.Errorf("leased %v of five", devices)
-	}
-	if devices := b.lease(t, box("2"), 1, func(r *store.GPURequest) { r.Devices = []string{"2", "6"} }); !slices.Equal(devices, []string{"6"}) {
-		t.Errorf("leased %v, want 6: 2 is leased to another sandbox", devices)
-	}
-	if devices := b.lease(t, box("far"), 1, func(r *store.GPURequest) { r.Node = "n2" }); devices != nil {
-		t.Errorf("leased %v of a node that is not open", devices)
-	}
+	devices = b.lease(t, box("1"), 3)
+	testbed.Check(t, slices.Equal(devices, []string{"0", "1", "2"}), "leased %v, want the first three", devices)
+	devices = b.lease(t, box("2"), 6)
+	testbed.Check(t, devices == nil, "leased %v of five", devices)
+	devices = b.lease(t, box("2"), 1, func(r *store.GPURequest) { r.Devices = []string{"2", "6"} })
+	testbed.Check(t, slices.Equal(devices, []string{"6"}), "leased %v, want 6: 2 is leased to another sandbox", devices)
+	devices = b.lease(t, box("far"), 1, func(r *store.GPURequest) { r.Node = "n2" })
+	testbed.Check(t, devices == nil, "leased %v of a node that is not open", devices)
 	now, err := b.GPUs(t.Context(), "n1")
 	want := store.GPULease{Device: "6", Sandbox: box("2"), Generation: 1, Worker: "wrk_1", At: b.clock.Now()}
 	if err != nil || len(now.Leases) != 4 || !cmp.Equal(want, now.Leases["6"]) {
@@ -95,47 +87,37 @@ func gpusAreFenced(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	b.openGPUs(t)
 	devices := b.lease(t, box("1"), 2)
-	if again := b.lease(t, box("1"), 2, func(r *store.GPURequest) { r.Worker = "wrk_2" }); !slices.Equal(devices, again) {
-		t.Errorf("the worker that takes over has %v, the first one had %v", again, devices)
-	}
+	again := b.lease(t, box("1"), 2, func(r *store.GPURequest) { r.Worker = "wrk_2" })
+	testbed.Check(t, slices.Equal(devices, again), "the worker that takes over has %v, the first one had %v", again, devices)
 	b.clock.forward(time.Second)
-	if again := b.lease(t, box("1"), 2, as(2)); !slices.Equal(devices, again) {
-		t.Errorf("the next generation has %v, the first one had %v", again, devices)
-	}
+	again = b.lease(t, box("1"), 2, as(2))
+	testbed.Check(t, slices.Equal(devices, again), "the next generation has %v, the first one had %v", again, devices)
 	before, err := b.GPUs(t.Context(), "n1")
 	testbed.Must(t, err)
-	if _, _, err := b.LeaseGPUs(t.Context(), store.GPURequest{Node: "n1", Sandbox: box("1"), Generation: 1, Worker: "wrk_1", Count: 2, Devices: eightGPUs}); !errors.Is(err, store.ErrFenced) {
-		t.Errorf("LeaseGPUs of an old generation = %v", err)
-	}
-	if err := b.StartGPUs(t.Context(), "n1", box("1"), 1, devices); !errors.Is(err, store.ErrFenced) {
-		t.Errorf("StartGPUs of an old generation = %v", err)
-	}
-	if err := b.StartGPUs(t.Context(), "n1", box("1"), 2, devices[:1]); !errors.Is(err, store.ErrFenced) {
-		t.Errorf("StartGPUs with some of the devices = %v", err)
-	}
-	if err := b.StartGPUs(t.Context(), "n1", box("1"), 2, []string{"0", "5"}); !errors.Is(err, store.ErrFenced) {
-		t.Errorf("StartGPUs with other devices = %v", err)
-	}
-	if _, err := b.ReturnGPUs(t.Context(), "n1", box("1"), 1); !errors.Is(err, store.ErrFenced) {
-		t.Errorf("ReturnGPUs of an old generation = %v", err)
-	}
+	_, _, err = b.LeaseGPUs(t.Context(), store.GPURequest{Node: "n1", Sandbox: box("1"), Generation: 1, Worker: "wrk_1", Count: 2, Devices: eightGPUs})
+	testbed.Check(t, errors.Is(err, store.ErrFenced), "LeaseGPUs of an old generation = %v", err)
+	err = b.StartGPUs(t.Context(), "n1", box("1"), 1, devices)
+	testbed.Check(t, errors.Is(err, store.ErrFenced), "StartGPUs of an old generation = %v", err)
+	err = b.StartGPUs(t.Context(), "n1", box("1"), 2, devices[:1])
+	testbed.Check(t, errors.Is(err, store.ErrFenced), "StartGPUs with some of the devices = %v", err)
+	err = b.StartGPUs(t.Context(), "n1", box("1"), 2, []string{"0", "5"})
+	testbed.Check(t, errors.Is(err, store.ErrFenced), "StartGPUs with other devices = %v", err)
+	_, err = b.ReturnGPUs(t.Context(), "n1", box("1"), 1)
+	testbed.Check(t, errors.Is(err, store.ErrFenced), "ReturnGPUs of an old generation = %v", err)
 	read := before.Leases[devices[0]]
 	read.At = read.At.Add(-time.Second)
-	if _, err := b.ReturnGPULease(t.Context(), "n1", read); !errors.Is(err, store.ErrFenced) {
-		t.Errorf("ReturnGPULease of a lease that was made again = %v", err)
-	}
+	_, err = b.ReturnGPULease(t.Context(), "n1", read)
+	testbed.Check(t, errors.Is(err, store.ErrFenced), "ReturnGPULease of a lease that was made again = %v", err)
 	if after, err := b.GPUs(t.Context(), "n1"); err != nil || !cmp.Equal(before, after) {
 		t.Errorf("refused calls changed leases: %v\n%s", err, cmp.Diff(before, after))
 	}
 	if err := b.StartGPUs(t.Context(), "n1", box("1"), 2, devices); err != nil {
 		t.Errorf("StartGPUs = %v", err)
 	}
-	if now, err := b.ReturnGPULease(t.Context(), "n1", before.Leases[devices[0]]); err != nil || len(now.Leases) != 0 {
-		t.Errorf("ReturnGPULease = %+v, %v", now, err)
-	}
-	if err := b.StartGPUs(t.Context(), "n1", box("1"), 2, devices); !errors.Is(err, store.ErrFenced) {
-		t.Errorf("StartGPUs after the return = %v", err)
-	}
+	now, err := b.ReturnGPULease(t.Context(), "n1", before.Leases[devices[0]])
+	testbed.Check(t, err == nil && len(now.Leases) == 0, "ReturnGPULease = %+v, %v", now, err)
+	err = b.StartGPUs(t.Context(), "n1", box("1"), 2, devices)
+	testbed.Check(t, errors.Is(err, store.ErrFenced), "StartGPUs after the return = %v", err)
 }
 
 // gpuLeasesOfTheReleaseBefore reads rows with the fence that the release before had: they are older than any generation.
@@ -146,21 +128,17 @@ func gpuLeasesOfTheReleaseBefore(t *testing.T, factory Factory) {
 	testbed.Must(t, b.rdb.HSet(t.Context(), b.prefix+"{room}:gpus:n1", "3", row).Err())
 	now, err := b.GPUs(t.Context(), "n1")
 	want := store.GPULease{Device: "3", Sandbox: box("1"), Started: true, Worker: "wrk_0", At: time.UnixMicro(1700000000000000).UTC()}
-	if diff := cmp.Diff(want, now.Leases["3"]); err != nil || diff != "" {
-		t.Errorf("%v (-want +got):\n%s", err, diff)
-	}
-	if devices := b.lease(t, box("2"), 8); devices != nil {
-		t.Errorf("leased %v of seven", devices)
-	}
-	if devices := b.lease(t, box("1"), 1); !slices.Equal(devices, []string{"3"}) {
-		t.Errorf("its sandbox has %v", devices)
-	}
+	diff := cmp.Diff(want, now.Leases["3"])
+	testbed.Check(t, err == nil && diff == "", "%v (-want +got):\n%s", err, diff)
+	devices := b.lease(t, box("2"), 8)
+	testbed.Check(t, devices == nil, "leased %v of seven", devices)
+	devices = b.lease(t, box("1"), 1)
+	testbed.Check(t, slices.Equal(devices, []string{"3"}), "its sandbox has %v", devices)
 	if err := b.StartGPUs(t.Context(), "n1", box("1"), 1, []string{"3"}); err != nil {
 		t.Error(err)
 	}
-	if now, err := b.ReturnGPUs(t.Context(), "n1", box("1"), 1); err != nil || len(now.Leases) != 0 {
-		t.Errorf("ReturnGPUs = %+v, %v", now, err)
-	}
+	now, err = b.ReturnGPUs(t.Context(), "n1", box("1"), 1)
+	testbed.Check(t, err == nil && len(now.Leases) == 0, "ReturnGPUs = %+v, %v", now, err)
 }
 
 func largeGPURequestsGoFirst(t *testing.T, factory Factory) {
@@ -176,31 +154,26 @@ func largeGPURequestsGoFirst(t *testing.T, factory Factory) {
 	b.lease(t, box("larger"), 9, all) // can never be satisfied: does not block others
 	b.lease(t, box("4"), 1)
 	b.lease(t, box("large"), 8, all)
-	if devices := b.lease(t, box("5"), 1, all); devices != nil {
-		t.Errorf("%v went to a sandbox that came later", devices)
-	}
-	if devices := b.lease(t, box("1"), 4); len(devices) != 4 {
-		t.Error("a sandbox that waits blocks one that has its devices already")
-	}
+	devices := b.lease(t, box("5"), 1, all)
+	testbed.Check(t, devices == nil, "%v went to a sandbox that came later", devices)
+	devices = b.lease(t, box("1"), 4)
+	testbed.Check(t, len(devices) == 4, "a sandbox that waits blocks one that has its devices already")
 	for _, s := range []string{"1", "2", "3", "4"} {
 		_, err := b.ReturnGPUs(t.Context(), "n1", box(s), 0)
 		testbed.Must(t, err)
 	}
-	if devices := b.lease(t, box("5"), 1, all); devices != nil {
-		t.Errorf("%v went to a sandbox that came later", devices)
-	}
-	if devices := b.lease(t, box("large"), 8, all); len(devices) != 8 {
-		t.Errorf("the sandbox that waited has %v", devices)
-	}
+	devices = b.lease(t, box("5"), 1, all)
+	testbed.Check(t, devices == nil, "%v went to a sandbox that came later", devices)
+	devices = b.lease(t, box("large"), 8, all)
+	testbed.Check(t, len(devices) == 8, "the sandbox that waited has %v", devices)
 	// A sandbox that blocks others and stops asking no longer blocks them.
 	b.lease(t, box("5"), 1, all)
 	_, err := b.ReturnGPUs(t.Context(), "n1", box("5"), 0)
 	testbed.Must(t, err)
 	_, err = b.ReturnGPUs(t.Context(), "n1", box("large"), 0)
 	testbed.Must(t, err)
-	if devices := b.lease(t, box("6"), 1); devices == nil {
-		t.Error("the devices are still blocked for a sandbox that no longer asks")
-	}
+	devices = b.lease(t, box("6"), 1)
+	testbed.Check(t, devices != nil, "the devices are still blocked for a sandbox that no longer asks")
 }
 
 func gpuLeasesAreRestored(t *testing.T, factory Factory) {
@@ -209,18 +182,15 @@ func gpuLeasesAreRestored(t *testing.T, factory Factory) {
 		t.Errorf("RestoreGPUs = %v", err)
 	}
 	b.openGPUs(t)
-	if devices := b.lease(t, box("2"), 7); devices != nil {
-		t.Errorf("leased %v of six", devices)
-	}
-	if devices := b.lease(t, box("2"), 6); slices.Contains(devices, "1") || slices.Contains(devices, "2") {
-		t.Errorf("leased %v: 1 and 2 were restored", devices)
-	}
+	devices := b.lease(t, box("2"), 7)
+	testbed.Check(t, devices == nil, "leased %v of six", devices)
+	devices = b.lease(t, box("2"), 6)
+	testbed.Check(t, !slices.Contains(devices, "1") && !slices.Contains(devices, "2"), "leased %v: 1 and 2 were restored", devices)
 	before, err := b.GPUs(t.Context(), "n1")
 	testbed.Must(t, err)
 	after, err := b.RestoreGPUs(t.Context(), "n1", box("2"), 1, []string{"0", "3"})
-	if diff := cmp.Diff(before, after); err != nil || diff != "" {
-		t.Errorf("restoring a leased device: %v\n%s", err, diff)
-	}
+	diff := cmp.Diff(before, after)
+	testbed.Check(t, err == nil && diff == "", "restoring a leased device: %v\n%s", err, diff)
 	_, err = b.RestoreGPUs(t.Context(), "n1", box("3"), 1, []string{"0", "1"})
 	wantCode(t, "adopt what is another's", err, farm.CodeConflict)
 	if after, err = b.GPUs(t.Context(), "n1"); err != nil || !cmp.Equal(before, after) {
@@ -298,17 +268,14 @@ func gpusAreNeverShared(t *testing.T, factory Factory) {
 					continue
 				}
 				for _, device := range devices {
-					if other, ok := owner[device]; ok {
-						t.Fatalf("seed %d, step %d: device %s is in %s and %s", seed, step, device, other, sandbox)
-					}
+					other, ok := owner[device]
+					testbed.Require(t, !ok, "seed %d, step %d: device %s is in %s and %s", seed, step, device, other, sandbox)
 					owner[device] = sandbox
 				}
 			}
 			w.limit = max(w.limit, len(owner))
 		}
-		if w.limit < len(eightGPUs)/2 {
-			t.Errorf("seed %d: only %d devices ran at once", seed, w.limit)
-		}
+		testbed.Check(t, w.limit >= len(eightGPUs)/2, "seed %d: only %d devices ran at once", seed, w.limit)
 	}
 	gpusAreLeasedOnce(t, factory)
 }
@@ -405,13 +372,10 @@ func (w *gpuWorld) remove(sandbox farm.Ref) {
 func (w *gpuWorld) wipe(t *testing.T) {
 	t.Helper()
 	keys, err := w.rdb.Keys(t.Context(), w.prefix+"*").Result()
-	if err != nil || len(keys) == 0 {
-		t.Fatalf("keys: %v, %v", keys, err)
-	}
+	testbed.Require(t, err == nil && len(keys) != 0, "keys: %v, %v", keys, err)
 	testbed.Must(t, w.rdb.Del(t.Context(), keys...).Err())
-	if devices := w.lease(t, box("hasty"), 1); devices != nil {
-		t.Fatalf("leased %v before the containers were reconciled", devices)
-	}
+	devices := w.lease(t, box("hasty"), 1)
+	testbed.Require(t, devices == nil, "leased %v before the containers were reconciled", devices)
 	for _, running := range []bool{true, false} { // running containers first: they have their devices
 		for id, devices := range maps.Clone(w.containers) {
 			if w.started[id] != running {

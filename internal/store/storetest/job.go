@@ -27,9 +27,7 @@ func claimAndFinish(t *testing.T, factory Factory) {
 		t.Errorf("claimed job = %+v", c.Job)
 	}
 	testbed.Diff(t, "request", a.Request, c.Request)
-	if c.Sandbox == nil || c.Sandbox.State != farm.SandboxBusy || c.Sandbox.Node != "n1" || c.Cancel {
-		t.Errorf("claim = %+v", c)
-	}
+	testbed.Check(t, c.Sandbox != nil && c.Sandbox.State == farm.SandboxBusy && c.Sandbox.Node == "n1" && !c.Cancel, "claim = %+v", c)
 	if got, err := b.Wait(t.Context(), second); err != nil || got.Position != 1 {
 		t.Errorf("Position behind the running job = %+v, %v; want 1", got, err)
 	}
@@ -42,9 +40,8 @@ func claimAndFinish(t *testing.T, factory Factory) {
 	_, err := b.Finish(t.Context(), f)
 	testbed.Must(t, err)
 	b.enqueued(t, "the end of the head", second)
-	if _, err := b.Finish(t.Context(), f); !errors.Is(err, store.ErrFenced) {
-		t.Errorf("second Finish = %v, want ErrFenced", err)
-	}
+	_, err = b.Finish(t.Context(), f)
+	testbed.Check(t, errors.Is(err, store.ErrFenced), "second Finish = %v, want ErrFenced", err)
 	job := b.job(t, a.Job.Ref())
 	testbed.Diff(t, "result", result, job.Result)
 	if job.State != farm.JobCompleted || !job.FinishedAt.Equal(end) || job.Timings != (farm.Timings{QueueMS: 1.5, RunMS: 3.4, UploadMS: 0.2}) {
@@ -53,9 +50,8 @@ func claimAndFinish(t *testing.T, factory Factory) {
 	if got := b.sandbox(t, box); got.State != farm.SandboxReady || !got.LastUsedAt.Equal(end) {
 		t.Errorf("sandbox after the job: %s, last used %v, want ready, %v", got.State, got.LastUsedAt, end)
 	}
-	if last, err := b.LastEvent(t.Context(), a.Job.Ref()); err != nil || last != "8-0" {
-		t.Errorf("last event = %q, %v; want 8-0", last, err)
-	}
+	last, err := b.LastEvent(t.Context(), a.Job.Ref())
+	testbed.Check(t, err == nil && last == "8-0", "last event = %q, %v; want 8-0", last, err)
 }
 
 // repeatedEndsChangeNothing repeats calls whose answers were lost. The first one did all in one step, so the second one enqueues nothing again
@@ -88,9 +84,7 @@ func repeatedEndsChangeNothing(t *testing.T, factory Factory) {
 	}
 	twice("Finish", background, func() error {
 		end, err := b.Finish(t.Context(), store.Finish{Ref: first.Ref(), Attempt: 1, State: farm.JobCompleted, Token: "token"})
-		if err == nil && !end.Callback {
-			t.Error("the end does not name the callback")
-		}
+		testbed.Check(t, err != nil || end.Callback, "the end does not name the callback")
 		return err
 	})
 	b.claim(t, background.Ref(), "w")
@@ -101,18 +95,15 @@ func claimOnlyRunnableJobs(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	box := b.box(t, farm.SandboxReady)
 	first, second := b.accept(t, Execute(box.ID)).Job, b.accept(t, Execute(box.ID)).Job
-	if _, err := b.Claim(t.Context(), second.Ref(), "w"); !errors.Is(err, store.ErrNotClaimable) {
-		t.Errorf("claim of a job that is not the head = %v, want ErrNotClaimable", err)
-	}
+	_, err := b.Claim(t.Context(), second.Ref(), "w")
+	testbed.Check(t, errors.Is(err, store.ErrNotClaimable), "claim of a job that is not the head = %v, want ErrNotClaimable", err)
 	testbed.Must(t, b.Heartbeat(t.Context(), farm.Worker{ID: "w1"}))
 	c := b.claim(t, first.Ref(), "w1")
-	if _, err := b.Claim(t.Context(), first.Ref(), "w2"); !errors.Is(err, store.ErrNotClaimable) {
-		t.Errorf("claim from a live worker = %v, want ErrNotClaimable", err)
-	}
+	_, err = b.Claim(t.Context(), first.Ref(), "w2")
+	testbed.Check(t, errors.Is(err, store.ErrNotClaimable), "claim from a live worker = %v, want ErrNotClaimable", err)
 	b.finish(t, c.Job, farm.JobCompleted)
-	if _, err := b.Claim(t.Context(), first.Ref(), "w1"); !errors.Is(err, store.ErrNotClaimable) {
-		t.Errorf("claim of a final job = %v, want ErrNotClaimable", err)
-	}
+	_, err = b.Claim(t.Context(), first.Ref(), "w1")
+	testbed.Check(t, errors.Is(err, store.ErrNotClaimable), "claim of a final job = %v, want ErrNotClaimable", err)
 }
 
 func takeover(t *testing.T, factory Factory) {
@@ -129,19 +120,15 @@ func takeover(t *testing.T, factory Factory) {
 	if second.Job.Attempt != 2 || second.Job.Worker != "w2" || !second.Job.StartedAt.Equal(first.Job.StartedAt) || second.Job.Timings != first.Job.Timings {
 		t.Errorf("taken over = %+v, first = %+v", second.Job, first.Job)
 	}
-	if second.Job.GracefulRequeues != 0 {
-		t.Error("the death of the first worker does not count as a crash")
-	}
+	testbed.Check(t, second.Job.GracefulRequeues == 0, "the death of the first worker does not count as a crash")
 	if again := b.claim(t, ref, "w2"); again.Job.Attempt != 3 || again.Job.GracefulRequeues != 1 {
 		t.Errorf("claim by the same worker has attempt %d, %d do not count as crashes; want 3 and 1", again.Job.Attempt, again.Job.GracefulRequeues)
 	}
-	if last, err := b.LastEvent(t.Context(), ref); err != nil || last != events {
-		t.Errorf("a takeover appended an event: %q, before %q (%v)", last, events, err)
-	}
+	last, err := b.LastEvent(t.Context(), ref)
+	testbed.Check(t, err == nil && last == events, "a takeover appended an event: %q, before %q (%v)", last, events, err)
 	for attempt := range 3 {
-		if _, err := b.Finish(t.Context(), store.Finish{Ref: ref, Attempt: attempt, State: farm.JobCompleted}); !errors.Is(err, store.ErrFenced) {
-			t.Errorf("Finish of attempt %d = %v, want ErrFenced", attempt, err)
-		}
+		_, err := b.Finish(t.Context(), store.Finish{Ref: ref, Attempt: attempt, State: farm.JobCompleted})
+		testbed.Check(t, errors.Is(err, store.ErrFenced), "Finish of attempt %d = %v, want ErrFenced", attempt, err)
 	}
 	if _, err := b.Finish(t.Context(), store.Finish{Ref: ref, Attempt: 3, State: farm.JobCompleted}); err != nil {
 		t.Errorf("Finish of the last attempt = %v", err)
@@ -175,9 +162,8 @@ func jobTransitions(t *testing.T, factory Factory) {
 					if allowed && !from.Final() {
 						want = to
 					}
-					if got := b.job(t, job.Ref()); got.State != want {
-						t.Errorf("job is %s, want %s", got.State, want)
-					}
+					got := b.job(t, job.Ref())
+					testbed.Check(t, got.State == want, "job is %s, want %s", got.State, want)
 				})
 			}
 		}
@@ -211,18 +197,16 @@ func sandboxTransitions(t *testing.T, factory Factory) {
 					if !errors.Is(err, store.ErrMove) || farm.CodeOf(err) != farm.CodeConflict {
 						t.Errorf("move = %v, want ErrMove with a conflict", err)
 					}
-					if got := b.sandbox(t, ref); got.State != from || got.Reason != "" {
-						t.Errorf("a refused move left %s, reason %q", got.State, got.Reason)
-					}
+					got := b.sandbox(t, ref)
+					testbed.Check(t, got.State == from && got.Reason == "", "a refused move left %s, reason %q", got.State, got.Reason)
 					return
 				}
 				testbed.Must(t, err)
 				if box.State != to || box.Reason != "because" || box.Container != "c1" || box.ClosedAt.IsZero() == to.Final() {
 					t.Errorf("sandbox = %+v", box)
 				}
-				if ttl := b.rdb.TTL(t.Context(), b.prefix+"{acme}:sbx:"+ref.ID).Val(); (ttl > 0) != to.Final() {
-					t.Errorf("record expires in %v", ttl)
-				}
+				ttl := b.rdb.TTL(t.Context(), b.prefix+"{acme}:sbx:"+ref.ID).Val()
+				testbed.Check(t, (ttl > 0) == to.Final(), "record expires in %v", ttl)
 			})
 		}
 	}
@@ -293,9 +277,7 @@ func fifoKeepsOrder(t *testing.T, factory Factory) {
 	if err := b.waitHeadless(t, box); err != nil {
 		t.Error(err)
 	}
-	if len(ran) != callers*each {
-		t.Fatalf("%d jobs ran, want %d", len(ran), callers*each)
-	}
+	testbed.Require(t, len(ran) == callers*each, "%d jobs ran, want %d", len(ran), callers*each)
 	var accepted []string
 	for page := ""; ; {
 		jobs, next, err := b.Jobs(t.Context(), Tenant, store.JobFilter{SandboxID: box.ID, Kinds: []farm.JobKind{farm.KindExecute}}, store.Page{Limit: 100, Cursor: page})
@@ -424,9 +406,8 @@ func waitOfAJob(t *testing.T, factory Factory) {
 		if want == (store.Wait{Share: 2}) {
 			want = store.Wait{}
 		}
-		if diff := cmp.Diff(want, got); err != nil || diff != "" {
-			t.Errorf("%s: error %v (-want +got):\n%s", what, err, diff)
-		}
+		diff := cmp.Diff(want, got)
+		testbed.Check(t, err == nil && diff == "", "%s: error %v (-want +got):\n%s", what, err, diff)
 	}
 	var creates []*farm.Job
 	for range 3 {

@@ -89,9 +89,8 @@ func uploadsEndWithTheirJob(t *testing.T, factory Factory) {
 	b.trim(t, store.Trimmed{Documented: 1})
 	b.stored(t, store.Stored{})
 	b.wantDocuments(t, "after the end of its job", 0)
-	if n := b.rdb.Exists(t.Context(), b.prefix+"{acme}:kept", b.prefix+"{acme}:docs").Val(); n != 0 {
-		t.Errorf("%d of the indexes are left", n)
-	}
+	n := b.rdb.Exists(t.Context(), b.prefix+"{acme}:kept", b.prefix+"{acme}:docs").Val()
+	testbed.Check(t, n == 0, "%d of the indexes are left", n)
 }
 
 // copiesAreCharged: the copy of a file for a caller counts like an upload, that of a link until some minutes after the link, that of a reader for an
@@ -108,9 +107,8 @@ func copiesAreCharged(t *testing.T, factory Factory) {
 	}
 	full := func(job farm.Ref, bytes int64, life time.Duration) {
 		t.Helper()
-		if err := b.KeepCopy(t.Context(), job, bytes, life); farm.CodeOf(err) != farm.CodeExhausted {
-			t.Errorf("%d bytes are kept: %v", bytes, err)
-		}
+		err := b.KeepCopy(t.Context(), job, bytes, life)
+		testbed.Check(t, farm.CodeOf(err) == farm.CodeExhausted, "%d bytes are kept: %v", bytes, err)
 	}
 	full(linked, limit+1, time.Second)
 	keep(linked, limit, 2*time.Hour)
@@ -155,9 +153,7 @@ func uploadsRace(t *testing.T, factory Factory) {
 		})
 	}
 	wg.Wait()
-	if granted != 10 {
-		t.Errorf("%d of %d callers uploaded a tenth of the quota each", granted, callers)
-	}
+	testbed.Check(t, granted == 10, "%d of %d callers uploaded a tenth of the quota each", granted, callers)
 	b.stored(t, store.Stored{Kept: 10 * share})
 }
 
@@ -206,9 +202,8 @@ func (b *bundle) charged(t *testing.T, when string) (kept int64) {
 	if got, err := b.Stored(t.Context(), Tenant); err != nil || got != (store.Stored{Kept: kept}) {
 		t.Errorf("%s: Stored = %+v, %v; there are %d bytes of documents", when, got, err, kept)
 	}
-	if drift, checked, err := b.RepairStored(t.Context(), Tenant, 1000, true); err != nil || !checked || drift != (store.StoredDrift{}) {
-		t.Errorf("%s: RepairStored = %+v, %v, %v", when, drift, checked, err)
-	}
+	drift, checked, err := b.RepairStored(t.Context(), Tenant, 1000, true)
+	testbed.Check(t, err == nil && checked && drift == (store.StoredDrift{}), "%s: RepairStored = %+v, %v, %v", when, drift, checked, err)
 	return kept
 }
 
@@ -247,15 +242,12 @@ func documentsAreCharged(t *testing.T, factory Factory) {
 			b.charged(t, "ended")
 		}
 	}
-	if b.charged(t, "at the end") == 0 {
-		t.Error("nothing was kept")
-	}
+	testbed.Check(t, b.charged(t, "at the end") != 0, "nothing was kept")
 	b.clock.forward(365 * 24 * time.Hour)
 	_, err := b.Trim(t.Context(), Tenant)
 	testbed.Must(t, err)
-	if left := b.charged(t, "trimmed"); left != 0 {
-		t.Errorf("%d bytes are left", left)
-	}
+	left := b.charged(t, "trimmed")
+	testbed.Check(t, left == 0, "%d bytes are left", left)
 }
 
 // leave sets the tenant's quota to a MiB and fills it, but for some bytes.
@@ -320,13 +312,10 @@ func resultsNeedRoom(t *testing.T, factory Factory) {
 		f := store.Finish{Ref: ref, Attempt: 1, State: farm.JobCompleted, Result: result, Token: "t"}
 		for _, free := range []int64{needed - 1, needed} {
 			b.leave(t, max(free-c.frees, 0))
-			if free < c.frees {
-				t.Fatalf("the request of %d bytes frees more than the result needs", c.frees)
-			}
+			testbed.Require(t, free >= c.frees, "the request of %d bytes frees more than the result needs", c.frees)
 			_, err := b.Finish(t.Context(), f)
-			if full := farm.CodeOf(err) == farm.CodeExhausted; full != (free < needed) || !full && err != nil {
-				t.Errorf("%s, %d bytes of %d free: %v", c.name, free, needed, err)
-			}
+			full := farm.CodeOf(err) == farm.CodeExhausted
+			testbed.Check(t, full == (free < needed) && (full || err == nil), "%s, %d bytes of %d free: %v", c.name, free, needed, err)
 			if state := b.job(t, ref).State; (state == farm.JobRunning) != (free < needed) {
 				t.Errorf("%s, %d bytes of %d free: the job is %s", c.name, free, needed, state)
 			}
@@ -346,9 +335,8 @@ func resultsNeedRoom(t *testing.T, factory Factory) {
 		testbed.Must(t, b.KeepUploads(t.Context(), filler, 1<<20+over-used.Used()))
 		b.storageQuota(t, 1)
 		_, err := b.Finish(t.Context(), store.Finish{Ref: ref, Attempt: 1, State: farm.JobCompleted, Result: result, Token: "t"})
-		if full := farm.CodeOf(err) == farm.CodeExhausted; full != (over+needed > readRoom) || !full && err != nil {
-			t.Errorf("a read with %d bytes over the quota: %v", over, err)
-		}
+		full := farm.CodeOf(err) == farm.CodeExhausted
+		testbed.Check(t, full == (over+needed > readRoom) && (full || err == nil), "a read with %d bytes over the quota: %v", over, err)
 	}
 }
 
@@ -378,9 +366,8 @@ func eventsNeedRoom(t *testing.T, factory Factory) {
 		if e, ok := errors.AsType[*farm.Error](err); !ok || e.Code != farm.CodeExhausted || e.Quota == nil || e.Quota.Name != farm.QuotaStoredMB {
 			t.Errorf("%d bytes free: %v", free, err)
 		}
-		if left := b.documentBytes() - before; left != 0 {
-			t.Errorf("%d bytes of refused events are left", left)
-		}
+		left := b.documentBytes() - before
+		testbed.Check(t, left == 0, "%d bytes of refused events are left", left)
 	}
 	b.leave(t, needed)
 	if err := b.AppendEvents(t.Context(), ref, 1, []farm.Event{stdout("", text)}); err != nil {
@@ -395,9 +382,8 @@ func eventsNeedRoom(t *testing.T, factory Factory) {
 		}
 	}
 	notice.Progress = &farm.Progress{Message: strings.Repeat("x", 2<<10)}
-	if err := b.AppendEvents(t.Context(), ref, 1, []farm.Event{notice}); farm.CodeOf(err) != farm.CodeExhausted {
-		t.Errorf("a long notice in full storage: %v", err)
-	}
+	err := b.AppendEvents(t.Context(), ref, 1, []farm.Event{notice})
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeExhausted, "a long notice in full storage: %v", err)
 	if all := b.events(t, ref, ""); len(all) != 2+2+1+3 { // queued, running, two of text, one that filled the window, notices
 		t.Errorf("%d events", len(all))
 	}

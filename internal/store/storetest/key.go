@@ -49,29 +49,23 @@ func keysAreCreatedAndDeleted(t *testing.T, f Factory) {
 	}
 	sum, key := createKey(t, s, "first", at)
 	other, second := createKey(t, s, "second", at.Add(time.Second))
-	if tenants, err := s.Tenants(ctx); err != nil || len(tenants) != 1 || tenants[0] != Tenant {
-		t.Errorf("Tenants = %v, %v", tenants, err)
-	}
+	tenants, err := s.Tenants(ctx)
+	testbed.Check(t, err == nil && len(tenants) == 1 && tenants[0] == Tenant, "Tenants = %v, %v", tenants, err)
 	before := set()
 	for sum, want := range map[store.KeySum]farm.Key{sum: key, other: second} {
 		got, ok := before.Find(sum)
-		if diff := cmp.Diff(want, got); !ok || diff != "" {
-			t.Errorf("found %t (-want +got):\n%s", ok, diff)
-		}
+		diff := cmp.Diff(want, got)
+		testbed.Check(t, ok && diff == "", "found %t (-want +got):\n%s", ok, diff)
 	}
-	if _, ok := before.Find(sha256.Sum256(nil)); ok {
-		t.Error("an unknown hash is found")
-	}
+	_, ok := before.Find(sha256.Sum256(nil))
+	testbed.Check(t, !ok, "an unknown hash is found")
 
 	testbed.Must(t, s.NoteKeyUse(ctx, map[string]time.Time{key.ID: at.Add(time.Hour), "key_unknown": at}))
 	key.LastUsedAt = at.Add(time.Hour).UTC()
 	listed, err := s.Keys(ctx)
-	if diff := cmp.Diff([]farm.Key{second, key}, listed); diff != "" || err != nil {
-		t.Errorf("%v, list (-want +got):\n%s", err, diff)
-	}
-	if set().Version != before.Version {
-		t.Error("a use changes the version")
-	}
+	diff := cmp.Diff([]farm.Key{second, key}, listed)
+	testbed.Check(t, diff == "" && err == nil, "%v, list (-want +got):\n%s", err, diff)
+	testbed.Check(t, set().Version == before.Version, "a use changes the version")
 
 	key.LastUsedAt = time.Time{}
 	if got, err := s.DeleteKey(ctx, key.ID); err != nil || !cmp.Equal(key, got) {
@@ -89,9 +83,8 @@ func keysAreCreatedAndDeleted(t *testing.T, f Factory) {
 	testbed.Must(t, err)
 	left, err := s.rdb.Keys(ctx, s.prefix+"*").Result()
 	slices.Sort(left)
-	if diff := cmp.Diff([]string{s.prefix + "tenants", s.prefix + "{farm:keys}:version"}, left); diff != "" || err != nil {
-		t.Errorf("%v, Redis keys without API keys (-want +got):\n%s", err, diff)
-	}
+	diff = cmp.Diff([]string{s.prefix + "tenants", s.prefix + "{farm:keys}:version"}, left)
+	testbed.Check(t, diff == "" && err == nil, "%v, Redis keys without API keys (-want +got):\n%s", err, diff)
 }
 
 func keysAreBounded(t *testing.T, f Factory) {
@@ -127,13 +120,10 @@ func expiredKeysAreTrimmed(t *testing.T, f Factory) {
 		}
 		testbed.Must(t, s.CreateKey(ctx, sum, key))
 	}
-	if n, err := s.TrimKeys(ctx, at); n != 1 || err != nil {
-		t.Errorf("trimmed %d, %v", n, err)
-	}
+	n, err := s.TrimKeys(ctx, at)
+	testbed.Check(t, n == 1 && err == nil, "trimmed %d, %v", n, err)
 	left, err := s.Keys(ctx)
-	if err != nil || len(left) != len(kept) {
-		t.Errorf("%d are left, %v; want %d", len(left), err, len(kept))
-	}
+	testbed.Check(t, err == nil && len(left) == len(kept), "%d are left, %v; want %d", len(left), err, len(kept))
 }
 
 func auditIsListed(t *testing.T, f Factory) {
@@ -156,9 +146,7 @@ func auditIsListed(t *testing.T, f Factory) {
 				t.Fatalf("%q, page %d: %d entries, %v", tenant, pages, len(page), err)
 			}
 			for _, e := range page {
-				if seen[e.ID] {
-					t.Errorf("%q: %s is listed twice", tenant, e.Route)
-				}
+				testbed.Check(t, !seen[e.ID], "%q: %s is listed twice", tenant, e.Route)
 				seen[e.ID] = true
 			}
 			if pages++; next == "" || pages > 30 {
@@ -167,19 +155,15 @@ func auditIsListed(t *testing.T, f Factory) {
 			cursor = next
 		}
 		for _, e := range want {
-			if !seen[e.ID] {
-				t.Errorf("%q: %s is missing", tenant, e.Route)
-			}
+			testbed.Check(t, seen[e.ID], "%q: %s is missing", tenant, e.Route)
 		}
 		testbed.Diff(t, fmt.Sprintf("%q: entries", tenant), len(want), len(seen))
 	}
 	newest, _, err := s.Audit(ctx, "blue", store.TimeRange{}, store.Page{Limit: 1})
-	if diff := cmp.Diff([]farm.AuditEntry{blue[len(blue)-1]}, newest); diff != "" || err != nil {
-		t.Errorf("%v, newest (-want +got):\n%s", err, diff)
-	}
-	if _, _, err := s.Audit(ctx, "", store.TimeRange{}, store.Page{Cursor: "x"}); farm.CodeOf(err) != farm.CodeInvalid {
-		t.Errorf("a bad cursor: %v", err)
-	}
+	diff := cmp.Diff([]farm.AuditEntry{blue[len(blue)-1]}, newest)
+	testbed.Check(t, diff == "" && err == nil, "%v, newest (-want +got):\n%s", err, diff)
+	_, _, err = s.Audit(ctx, "", store.TimeRange{}, store.Page{Cursor: "x"})
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeInvalid, "a bad cursor: %v", err)
 }
 
 // A tenant that does much pushes out its own entries, never those of another.
@@ -194,10 +178,8 @@ func auditIsBounded(t *testing.T, f Factory) {
 		}
 		testbed.Must(t, s.AppendAudit(ctx, batch))
 	}
-	if n := s.rdb.XLen(ctx, s.prefix+"{loud}:audit").Val(); n < limit || n > limit+100 {
-		t.Errorf("%d entries of 2000 are kept, want about %d", n, limit)
-	}
-	if kept, _, err := s.Audit(ctx, "quiet", store.TimeRange{}, store.Page{}); err != nil || len(kept) != 1 {
-		t.Errorf("%d entries of the quiet tenant, %v", len(kept), err)
-	}
+	n := s.rdb.XLen(ctx, s.prefix+"{loud}:audit").Val()
+	testbed.Check(t, n >= limit && n <= limit+100, "%d entries of 2000 are kept, want about %d", n, limit)
+	kept, _, err := s.Audit(ctx, "quiet", store.TimeRange{}, store.Page{})
+	testbed.Check(t, err == nil && len(kept) == 1, "%d entries of the quiet tenant, %v", len(kept), err)
 }

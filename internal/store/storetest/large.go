@@ -29,9 +29,7 @@ func executeLarge(sandbox string) store.Accept {
 func (b *bundle) largest(t *testing.T, id string) int {
 	t.Helper()
 	keys, err := b.rdb.Keys(t.Context(), b.prefix+"*"+id+"*").Result()
-	if err != nil || len(keys) == 0 {
-		t.Fatalf("keys of %s: %v, %v", id, keys, err)
-	}
+	testbed.Require(t, err == nil && len(keys) != 0, "keys of %s: %v, %v", id, keys, err)
 	longest := 0
 	for _, key := range keys {
 		switch b.rdb.Type(t.Context(), key).Val() {
@@ -50,9 +48,8 @@ func (b *bundle) largest(t *testing.T, id string) int {
 // wantDocuments checks how many documents there are.
 func (b *bundle) wantDocuments(t *testing.T, when string, want int) {
 	t.Helper()
-	if keys := b.documents.Keys(); len(keys) != want {
-		t.Errorf("%s there are the documents %v, want %d", when, keys, want)
-	}
+	keys := b.documents.Keys()
+	testbed.Check(t, len(keys) == want, "%s there are the documents %v, want %d", when, keys, want)
 }
 
 // largeRecords follows a job with a large request and a large result from its acceptance until its documents are removed.
@@ -65,9 +62,8 @@ func largeRecords(t *testing.T, factory Factory) {
 		testbed.Diff(t, fmt.Sprintf("%s job", what), a.Job.Redacted, job.Redacted)
 	}
 	b.wantDocuments(t, "after the acceptance", 2) // request and what the job shows of it
-	if n := b.largest(t, accepted.ID); n > store.InlineBytes {
-		t.Errorf("Redis has a value of %d bytes", n)
-	}
+	n := b.largest(t, accepted.ID)
+	testbed.Check(t, n <= store.InlineBytes, "Redis has a value of %d bytes", n)
 
 	claim := b.claim(t, accepted.Ref(), "w")
 	for range 2 {
@@ -80,13 +76,10 @@ func largeRecords(t *testing.T, factory Factory) {
 		_, _ = b.Finish(t.Context(), store.Finish{Ref: accepted.Ref(), Attempt: 1, State: farm.JobFailed, Result: result, Error: long})
 		b.wantDocuments(t, "after the end", 2) // what the job shows, and its result
 	}
-	if n := b.largest(t, accepted.ID); n > store.InlineBytes {
-		t.Errorf("Redis has a value of %d bytes", n)
-	}
+	n = b.largest(t, accepted.ID)
+	testbed.Check(t, n <= store.InlineBytes, "Redis has a value of %d bytes", n)
 	listed, _, err := b.Jobs(t.Context(), Tenant, store.JobFilter{SandboxID: box.ID}, store.Page{Limit: 1})
-	if err != nil || len(listed) != 1 {
-		t.Fatalf("Jobs = %v, %v", listed, err)
-	}
+	testbed.Require(t, err == nil && len(listed) == 1, "Jobs = %v, %v", listed, err)
 	_, before := b.documents.Calls()
 	shown, err := b.Shown(t.Context(), accepted.Ref())
 	testbed.Must(t, err)
@@ -151,16 +144,13 @@ func largeSandboxes(t *testing.T, factory Factory) {
 	moved, err := b.MoveSandbox(t.Context(), store.Move{Ref: ref, To: farm.SandboxStarting})
 	testbed.Must(t, err)
 	listed, _, err := b.Sandboxes(t.Context(), Tenant, store.SandboxFilter{}, store.Page{Limit: 1})
-	if err != nil || len(listed) != 1 {
-		t.Fatalf("Sandboxes = %v, %v", listed, err)
-	}
+	testbed.Require(t, err == nil && len(listed) == 1, "Sandboxes = %v, %v", listed, err)
 	for what, box := range map[string]*farm.Sandbox{"claimed": claim.Sandbox, "moved": moved, "listed": listed[0], "read": b.sandbox(t, ref)} {
 		testbed.Diff(t, fmt.Sprintf("hosts of the %s sandbox", what), wide.Sandbox.Spec.AllowHosts, box.Spec.AllowHosts)
 	}
 	for _, id := range []string{ref.ID, wide.Job.ID, a.Sandbox.ID, a.Job.ID} {
-		if n := b.largest(t, id); n > store.InlineBytes {
-			t.Errorf("Redis has a value of %d bytes for %s", n, id)
-		}
+		n := b.largest(t, id)
+		testbed.Check(t, n <= store.InlineBytes, "Redis has a value of %d bytes for %s", n, id)
 	}
 	_, err = b.MoveSandbox(t.Context(), store.Move{Ref: ref, To: farm.SandboxFailed})
 	testbed.Must(t, err)
@@ -181,9 +171,8 @@ func refusedJobsLeaveNoDocuments(t *testing.T, factory Factory) {
 	b.accept(t, first)
 	again := executeLarge(box.ID)
 	again.Idempotency = first.Idempotency
-	if out := b.accept(t, again); !out.Existing || out.Job.Redacted == nil {
-		t.Errorf("the second call gave %+v", out)
-	}
+	out := b.accept(t, again)
+	testbed.Check(t, out.Existing && out.Job.Redacted != nil, "the second call gave %+v", out)
 	b.wantDocuments(t, "after a repeated call", 2)
 	b.accept(t, first) // after a lost answer
 	b.wantDocuments(t, "after a retry", 2)
@@ -216,9 +205,8 @@ func documentsAreUnavailable(t *testing.T, factory Factory) {
 	_, err = b.Finish(t.Context(), f)
 	wantCode(t, "Finish", err, farm.CodeUnavailable)
 	b.documents.Fail(nil)
-	if err := b.LoadRequest(t.Context(), claim); err != nil || claim.Request.Execute.Code != large {
-		t.Errorf("LoadRequest = %v", err)
-	}
+	err = b.LoadRequest(t.Context(), claim)
+	testbed.Check(t, err == nil && claim.Request.Execute.Code == large, "LoadRequest = %v", err)
 	if _, err := b.Finish(t.Context(), f); err != nil {
 		t.Errorf("Finish = %v", err)
 	}
@@ -235,12 +223,10 @@ func lostDocuments(t *testing.T, factory Factory) {
 	_, err := b.Finish(t.Context(), store.Finish{Ref: job.Ref(), Attempt: 1, State: farm.JobCompleted, Result: &farm.Result{Notes: []string{large}}})
 	testbed.Must(t, err)
 	testbed.Must(t, b.documents.Delete(t.Context(), b.documents.Keys()...))
-	if got := b.job(t, job.Ref()); got.State != farm.JobCompleted || got.Result != nil {
-		t.Errorf("job = %+v", got)
-	}
-	if jobs, _, err := b.Jobs(t.Context(), Tenant, store.JobFilter{SandboxID: box.ID}, store.Page{}); err != nil || len(jobs) != 2 {
-		t.Errorf("Jobs = %d, %v", len(jobs), err)
-	}
+	got := b.job(t, job.Ref())
+	testbed.Check(t, got.State == farm.JobCompleted && got.Result == nil, "job = %+v", got)
+	jobs, _, err := b.Jobs(t.Context(), Tenant, store.JobFilter{SandboxID: box.ID}, store.Page{})
+	testbed.Check(t, err == nil && len(jobs) == 2, "Jobs = %d, %v", len(jobs), err)
 }
 
 // largePagesAreShort: a page of jobs with large results ends early, and the pages together have every job once.
@@ -270,9 +256,8 @@ func largePagesAreShort(t *testing.T, factory Factory) {
 			break
 		}
 	}
-	if got := strings.Join(pages, " "); len(seen) != jobs || got != "3 3 1" {
-		t.Errorf("pages of %s jobs with %d of %d jobs, want 3 3 1", got, len(seen), jobs)
-	}
+	got := strings.Join(pages, " ")
+	testbed.Check(t, len(seen) == jobs && got == "3 3 1", "pages of %s jobs with %d of %d jobs, want 3 3 1", got, len(seen), jobs)
 }
 
 // pagesOfManyBytesAreShort: a page ends at a MiB of records that are in Redis, too, has not loaded many more, and is charged.
@@ -293,19 +278,14 @@ func pagesOfManyBytesAreShort(t *testing.T, factory Factory) {
 	for _, want := range []int{34, 34, 2} {
 		found, next, err := b.Jobs(ctx, Tenant, store.JobFilter{Kinds: []farm.JobKind{farm.KindExecute}}, store.Page{Limit: 100, Cursor: cursor})
 		testbed.Must(t, err)
-		if len(found) != want {
-			t.Errorf("a page has %d jobs, want %d", len(found), want)
-		}
-		if bytes := int64(len(found)-2) * size; hold.Bytes() < 6*bytes {
-			t.Errorf("a page of %d bytes is charged with %d", bytes, hold.Bytes())
-		}
+		testbed.Check(t, len(found) == want, "a page has %d jobs, want %d", len(found), want)
+		bytes := int64(len(found)-2) * size
+		testbed.Check(t, hold.Bytes() >= 6*bytes, "a page of %d bytes is charged with %d", bytes, hold.Bytes())
 		hold.Keep(0)
 		seen += len(found)
 		cursor = next
 	}
-	if seen != jobs || cursor != "" {
-		t.Errorf("there are %d of %d jobs, and then %q", seen, jobs, cursor)
-	}
+	testbed.Check(t, seen == jobs && cursor == "", "there are %d of %d jobs, and then %q", seen, jobs, cursor)
 }
 
 // longRequestsAreStoredOnce: the worker and the callers read the long part of a request from one document. What callers may not see is
@@ -345,24 +325,20 @@ func longRequestsAreStoredOnce(t *testing.T, factory Factory) {
 			a.Job.Truncated, a.Request, a.Whole = true, &request, whole
 			ref := b.accept(t, a).Job.Ref()
 			b.wantDocuments(t, "after the acceptance", c.documents)
-			if n := b.largest(t, ref.ID); n > store.InlineBytes {
-				t.Errorf("Redis has a value of %d bytes", n)
-			}
+			n := b.largest(t, ref.ID)
+			testbed.Check(t, n <= store.InlineBytes, "Redis has a value of %d bytes", n)
 			size := 0
 			for _, text := range b.documents.All() {
 				size += len(text)
 			}
-			if limit := len(large) + len(c.env["A"]) + 10_000; size > limit {
-				t.Errorf("%d bytes are stored, want at most %d", size, limit)
-			}
+			limit := len(large) + len(c.env["A"]) + 10_000
+			testbed.Check(t, size <= limit, "%d bytes are stored, want at most %d", size, limit)
 
 			claim := b.claim(t, ref, "w")
 			for range 2 {
 				testbed.Must(t, b.LoadRequest(t.Context(), claim))
 				testbed.Diff(t, "request of the claim", &request, claim.Request, cmp.Comparer(sameEnv))
-				if !claim.ForgetRequest() {
-					t.Error("the request is not forgotten")
-				}
+				testbed.Check(t, claim.ForgetRequest(), "the request is not forgotten")
 			}
 			visible := func(when string) {
 				t.Helper()
@@ -377,9 +353,7 @@ func longRequestsAreStoredOnce(t *testing.T, factory Factory) {
 			visible("after the end")
 			b.wantDocuments(t, "after the end", 2)
 			for key, text := range b.documents.All() {
-				if strings.Contains(string(text), secret) {
-					t.Errorf("the document %s has the value of a variable", key)
-				}
+				testbed.Check(t, !strings.Contains(string(text), secret), "the document %s has the value of a variable", key)
 			}
 			b.clock.forward(time.Duration(farm.DefaultLimits().RetentionSeconds)*time.Second + 2*time.Hour)
 			b.trim(t, store.Trimmed{Documented: 1})

@@ -32,9 +32,7 @@ func jobsPageWhileInserting(t *testing.T, factory Factory) {
 		for cursor := ""; ; pages++ {
 			jobs, next, err := b.Jobs(t.Context(), Tenant, f, store.Page{Limit: 7, Cursor: cursor})
 			testbed.Must(t, err)
-			if len(jobs) > 7 {
-				t.Errorf("%s: a page of %d", name, len(jobs))
-			}
+			testbed.Check(t, len(jobs) <= 7, "%s: a page of %d", name, len(jobs))
 			for _, job := range jobs {
 				got = append(got, job.ID)
 			}
@@ -97,13 +95,11 @@ func jobsFilter(t *testing.T, factory Factory) {
 		for _, job := range jobs {
 			got = append(got, job.ID)
 		}
-		if diff := cmp.Diff(test.want, got); err != nil || next != "" || diff != "" {
-			t.Errorf("%s (-want +got), next %q, %v:\n%s", name, next, err, diff)
-		}
+		diff := cmp.Diff(test.want, got)
+		testbed.Check(t, err == nil && next == "" && diff == "", "%s (-want +got), next %q, %v:\n%s", name, next, err, diff)
 	}
-	if jobs, _, err := b.Jobs(t.Context(), "other", store.JobFilter{}, store.Page{}); err != nil || len(jobs) != 0 {
-		t.Errorf("another tenant sees %d jobs, %v", len(jobs), err)
-	}
+	jobs, _, err := b.Jobs(t.Context(), "other", store.JobFilter{}, store.Page{})
+	testbed.Check(t, err == nil && len(jobs) == 0, "another tenant sees %d jobs, %v", len(jobs), err)
 }
 
 func sandboxesFilter(t *testing.T, factory Factory) {
@@ -127,23 +123,18 @@ func sandboxesFilter(t *testing.T, factory Factory) {
 		for _, box := range boxes {
 			got = append(got, box.ID)
 		}
-		if diff := cmp.Diff(test.want, got); err != nil || next != "" || diff != "" {
-			t.Errorf("%s (-want +got), next %q, %v:\n%s", name, next, err, diff)
-		}
+		diff := cmp.Diff(test.want, got)
+		testbed.Check(t, err == nil && next == "" && diff == "", "%s (-want +got), next %q, %v:\n%s", name, next, err, diff)
 	}
 	open, err := b.OpenSandboxes(t.Context(), Tenant)
-	if err != nil || len(open) != 1 || open[0].ID != ready.ID {
-		t.Errorf("OpenSandboxes = %v, %v", open, err)
-	}
+	testbed.Check(t, err == nil && len(open) == 1 && open[0].ID == ready.ID, "OpenSandboxes = %v, %v", open, err)
 	for id, want := range map[string]bool{ready.ID: true, closed.ID: false, farm.NewID(farm.SandboxPrefix): false} {
-		if ref, ok, err := b.OpenRef(t.Context(), id); err != nil || ok != want || ok && ref != ready {
-			t.Errorf("OpenRef of %s: %+v, %v, %v", id, ref, ok, err)
-		}
+		ref, ok, err := b.OpenRef(t.Context(), id)
+		testbed.Check(t, err == nil && ok == want && (!ok || ref == ready), "OpenRef of %s: %+v, %v, %v", id, ref, ok, err)
 	}
 	refs, err := b.OpenRefs(t.Context())
-	if diff := cmp.Diff([]farm.Ref{ready}, refs); err != nil || diff != "" {
-		t.Errorf("OpenRefs (-want +got), %v:\n%s", err, diff)
-	}
+	diff := cmp.Diff([]farm.Ref{ready}, refs)
+	testbed.Check(t, err == nil && diff == "", "OpenRefs (-want +got), %v:\n%s", err, diff)
 }
 
 func badCursor(t *testing.T, factory Factory) {
@@ -194,9 +185,8 @@ func listsByTime(t *testing.T, factory Factory) {
 			for _, i := range test.want {
 				want = append(want, all[i])
 			}
-			if diff := cmp.Diff(want, got); diff != "" || next != "" || err != nil {
-				t.Errorf("%s %s: next %q, %v (-want +got):\n%s", what, name, next, err, diff)
-			}
+			diff := cmp.Diff(want, got)
+			testbed.Check(t, diff == "" && next == "" && err == nil, "%s %s: next %q, %v (-want +got):\n%s", what, name, next, err, diff)
 		}
 		foundJobs, next, err := b.Jobs(t.Context(), Tenant, store.JobFilter{Created: test.created}, store.Page{})
 		check("jobs", jobs, ids(foundJobs, func(j *farm.Job) string { return j.ID }), next, err)
@@ -210,9 +200,8 @@ func listsByTime(t *testing.T, factory Factory) {
 		t.Errorf("sandboxes box1 after the first hour: %v, %v; want %s", got, err, boxes[3])
 	}
 	files, _, err := b.Artifacts(t.Context(), Tenant, store.ArtifactFilter{Name: "file0"}, store.Page{})
-	if got := ids(files, func(a *farm.Artifact) string { return a.ID }); err != nil || !cmp.Equal(got, []string{artifacts[2], artifacts[0]}) {
-		t.Errorf("artifacts file0: %v, %v", got, err)
-	}
+	got := ids(files, func(a *farm.Artifact) string { return a.ID })
+	testbed.Check(t, err == nil && cmp.Equal(got, []string{artifacts[2], artifacts[0]}), "artifacts file0: %v, %v", got, err)
 }
 
 func ids[T any](items []*T, id func(*T) string) []string {
@@ -247,9 +236,7 @@ func pagesAreBounded(t *testing.T, factory Factory) {
 		t.Helper()
 		before := count.n.Load()
 		found, next, err := b.Jobs(t.Context(), Tenant, f, store.Page{Limit: 200})
-		if err != nil || len(found) != 0 {
-			t.Fatalf("Jobs = %d, %v; want none", len(found), err)
-		}
+		testbed.Require(t, err == nil && len(found) == 0, "Jobs = %d, %v; want none", len(found), err)
 		return count.n.Load() - before, next
 	}
 	none := []farm.JobState{farm.JobLost}
@@ -268,9 +255,7 @@ func pagesAreBounded(t *testing.T, factory Factory) {
 			t.Fatalf("page %d: %d jobs, %v", pages, len(found), err)
 		}
 	}
-	if pages != 2 {
-		t.Errorf("%d jobs took %d pages (%d commands), want 2", jobs, pages, seen)
-	}
+	testbed.Check(t, pages == 2, "%d jobs took %d pages (%d commands), want 2", jobs, pages, seen)
 }
 
 // labelsAreBounded filters sandboxes by a label that none has: each record is read as a whole, so a page looks at fewer.

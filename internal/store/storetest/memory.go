@@ -20,9 +20,7 @@ func (b *bundle) memory(t *testing.T) store.JobMemory {
 		t.Errorf("RepairJobMemory = %+v, %v, %v; want no drift", drift, checked, err)
 	}
 	got, err := b.JobMemory(t.Context(), Tenant, "nobody")
-	if err != nil || got[1] != (store.JobMemory{}) {
-		t.Errorf("JobMemory = %+v, %v", got, err)
-	}
+	testbed.Check(t, err == nil && got[1] == (store.JobMemory{}), "JobMemory = %+v, %v", got, err)
 	return got[0]
 }
 
@@ -44,9 +42,8 @@ func jobMemoryIsExact(t *testing.T, factory Factory) {
 		before := b.memory(t)
 		ref := b.accept(t, a).Job.Ref()
 		b.accept(t, a) // the same call again
-		if now := b.memory(t); now.Unfinished <= before.Unfinished || now.Finished != before.Finished {
-			t.Errorf("accepted: %+v after %+v", now, before)
-		}
+		now := b.memory(t)
+		testbed.Check(t, now.Unfinished > before.Unfinished && now.Finished == before.Finished, "accepted: %+v after %+v", now, before)
 		if random.IntN(5) > 0 {
 			b.claim(t, ref, "w")
 			for seq := range random.IntN(6) {
@@ -70,9 +67,7 @@ func jobMemoryIsExact(t *testing.T, factory Factory) {
 			t.Fatal(err)
 		}
 		after := b.memory(t)
-		if after.Unfinished != before.Unfinished || after.Finished <= before.Finished {
-			t.Errorf("ended: %+v after %+v", after, before)
-		}
+		testbed.Check(t, after.Unfinished == before.Unfinished && after.Finished > before.Finished, "ended: %+v after %+v", after, before)
 	}
 	b.clock.forward(time.Duration(farm.DefaultLimits().HiddenSeconds)*time.Second + time.Hour)
 	before := b.memory(t)
@@ -83,9 +78,8 @@ func jobMemoryIsExact(t *testing.T, factory Factory) {
 	b.clock.forward(365 * 24 * time.Hour)
 	_, err = b.Trim(t.Context(), Tenant)
 	testbed.Must(t, err)
-	if left := b.memory(t); left != (store.JobMemory{Unfinished: made.Unfinished}) {
-		t.Errorf("%+v is counted when all are gone", left)
-	}
+	left := b.memory(t)
+	testbed.Check(t, left == (store.JobMemory{Unfinished: made.Unfinished}), "%+v is counted when all are gone", left)
 	if n := b.rdb.ZCard(t.Context(), b.prefix+"{acme}:ended").Val(); n != 0 {
 		t.Errorf("the index of finished jobs has %d entries", n)
 	}
@@ -101,12 +95,10 @@ func jobMemoryIsRepaired(t *testing.T, factory Factory) {
 	key := b.prefix + "{acme}:mem"
 	testbed.Must(t, b.rdb.HSet(t.Context(), key, "unfinished", right.Unfinished+7, "finished", -3).Err())
 	want := store.JobMemory{Unfinished: 7, Finished: -3 - right.Finished}
-	if drift, checked, err := b.RepairJobMemory(t.Context(), Tenant); err != nil || !checked || drift != want {
-		t.Errorf("RepairJobMemory = %+v, %v, %v; want %+v", drift, checked, err, want)
-	}
-	if now := b.memory(t); now != right || right.Finished == 0 || right.Unfinished == 0 {
-		t.Errorf("counted %+v, want %+v", now, right)
-	}
+	drift, checked, err := b.RepairJobMemory(t.Context(), Tenant)
+	testbed.Check(t, err == nil && checked && drift == want, "RepairJobMemory = %+v, %v, %v; want %+v", drift, checked, err, want)
+	now := b.memory(t)
+	testbed.Check(t, now == right && right.Finished != 0 && right.Unfinished != 0, "counted %+v, want %+v", now, right)
 }
 
 // sandboxMemoryIsCounted takes a sandbox through its life: what its record, its packages, its egress log and its secrets have in Redis is counted,
@@ -161,33 +153,27 @@ func sandboxMemoryIsCounted(t *testing.T, factory Factory) {
 	}
 	testbed.Must(t, appendEntry())
 	entries := b.memory(t).Unfinished - before.Unfinished
-	if entries < 200 || entries > 2000 {
-		t.Errorf("two entries of the egress log count %d bytes", entries)
-	}
+	testbed.Check(t, entries >= 200 && entries <= 2000, "two entries of the egress log count %d bytes", entries)
 	count("entries of the egress log", entries, 0, appendEntry)
 
 	before = b.memory(t)
 	b.end(t, box.ID)
 	ended := b.memory(t)
-	if ended.Finished < before.Finished+2*entries {
-		t.Errorf("ended: %+v after %+v", ended, before)
-	}
+	testbed.Check(t, ended.Finished >= before.Finished+2*entries, "ended: %+v after %+v", ended, before)
 	count("a late entry of the egress log", 0, entries, appendEntry)
 
 	b.clock.forward(365 * 24 * time.Hour)
 	_, err := b.Trim(ctx, Tenant)
 	testbed.Must(t, err)
-	if left := b.memory(t).Finished; left != 0 {
-		t.Errorf("%d bytes are counted when all are gone", left)
-	}
+	left := b.memory(t).Finished
+	testbed.Check(t, left == 0, "%d bytes are counted when all are gone", left)
 }
 
 // trim calls Trim, and checks what it removed.
 func (b *bundle) trim(t *testing.T, want store.Trimmed) {
 	t.Helper()
-	if got, err := b.Trim(t.Context(), Tenant); err != nil || got != want {
-		t.Errorf("Trim = %+v, %v; want %+v", got, err, want)
-	}
+	got, err := b.Trim(t.Context(), Tenant)
+	testbed.Check(t, err == nil && got == want, "Trim = %+v, %v; want %+v", got, err, want)
 }
 
 // trimForgetsExpired: the indexes of an inactive tenant keep no entries of expired records, however many there were.
@@ -233,9 +219,8 @@ func trimLooksBehindOldSandboxes(t *testing.T, factory Factory) {
 	b.trim(t, store.Trimmed{Entries: 2 * gone})
 	b.trim(t, store.Trimmed{})
 	for _, index := range []string{"boxes", "openboxes"} {
-		if n := b.rdb.ZCard(t.Context(), b.prefix+"{acme}:"+index).Val(); n != live+1 {
-			t.Errorf("%s has %d entries, want %d", index, n, live+1)
-		}
+		n := b.rdb.ZCard(t.Context(), b.prefix+"{acme}:"+index).Val()
+		testbed.Check(t, n == live+1, "%s has %d entries, want %d", index, n, live+1)
 	}
 }
 
@@ -257,9 +242,7 @@ func endedWorkLeavesNoKeys(t *testing.T, factory Factory) {
 		testbed.Must(t, err)
 		pipe := b.rdb.Pipeline()
 		for _, key := range keys {
-			if b.rdb.TTL(t.Context(), key).Val() < 0 {
-				t.Errorf("%s never expires", key)
-			}
+			testbed.Check(t, b.rdb.TTL(t.Context(), key).Val() >= 0, "%s never expires", key)
 			pipe.Del(t.Context(), key)
 		}
 		_, err = pipe.Exec(t.Context())
@@ -317,9 +300,8 @@ func idempotencyKeysEndWithTheirJob(t *testing.T, factory Factory) {
 	}
 	first := run()
 	key := b.idempotencyKeys(t)[0]
-	if ttl := b.rdb.TTL(t.Context(), key).Val(); ttl > retention*time.Second {
-		t.Errorf("the key is kept for %s, its job for %d s", ttl, retention)
-	}
+	ttl := b.rdb.TTL(t.Context(), key).Val()
+	testbed.Check(t, ttl <= retention*time.Second, "the key is kept for %s, its job for %d s", ttl, retention)
 	b.rdb.Del(t.Context(), key) // its time is over, and it is used again
 	second := run()
 	b.clock.forward(time.Duration(farm.DefaultLimits().HiddenSeconds)*time.Second + time.Millisecond)
@@ -369,23 +351,18 @@ func trimBoundsFinishedJobs(t *testing.T, factory Factory) {
 	for _, job := range []*farm.Job{waits, owed.Job} {
 		b.job(t, job.Ref())
 	}
-	if jobs, _, err := b.Jobs(t.Context(), Tenant, store.JobFilter{}, store.Page{}); err != nil || len(jobs) != limit {
-		t.Errorf("Jobs = %d, %v; want %d", len(jobs), err, limit)
-	}
-	if jobs, _, err := b.Jobs(t.Context(), Tenant, store.JobFilter{SandboxID: box.ID}, store.Page{}); err != nil || len(jobs) != limit-1 {
-		t.Errorf("Jobs of the sandbox = %d, %v; want %d", len(jobs), err, limit-1)
-	}
+	jobs, _, err := b.Jobs(t.Context(), Tenant, store.JobFilter{}, store.Page{})
+	testbed.Check(t, err == nil && len(jobs) == limit, "Jobs = %d, %v; want %d", len(jobs), err, limit)
+	jobs, _, err = b.Jobs(t.Context(), Tenant, store.JobFilter{SandboxID: box.ID}, store.Page{})
+	testbed.Check(t, err == nil && len(jobs) == limit-1, "Jobs of the sandbox = %d, %v; want %d", len(jobs), err, limit-1)
 	for _, job := range done[:2] {
-		if keys, err := b.rdb.Keys(t.Context(), b.prefix+"*"+job.ID+"*").Result(); err != nil || len(keys) > 0 {
-			t.Errorf("a removed job left the keys %v, %v", keys, err)
-		}
+		keys, err := b.rdb.Keys(t.Context(), b.prefix+"*"+job.ID+"*").Result()
+		testbed.Check(t, err == nil && len(keys) == 0, "a removed job left the keys %v, %v", keys, err)
 	}
-	if keys := b.idempotencyKeys(t); len(keys) != len(done)-2 {
-		t.Errorf("%d idempotency keys are left of %d jobs", len(keys), len(done)-2)
-	}
+	keys := b.idempotencyKeys(t)
+	testbed.Check(t, len(keys) == len(done)-2, "%d idempotency keys are left of %d jobs", len(keys), len(done)-2)
 	again := Execute(box.ID)
 	again.Idempotency = &store.Idempotency{Key: "0", Fingerprint: "other"}
-	if out := b.accept(t, again); out.Existing || out.Job.ID != again.Job.ID {
-		t.Errorf("the idempotency key of a removed job returns %+v", out)
-	}
+	out := b.accept(t, again)
+	testbed.Check(t, !out.Existing && out.Job.ID == again.Job.ID, "the idempotency key of a removed job returns %+v", out)
 }

@@ -28,9 +28,8 @@ func (b *bundle) reserve(t *testing.T, r store.ReserveRequest) bool {
 	}
 	ok, nodes, err := b.Reserve(t.Context(), r)
 	testbed.Must(t, err)
-	if _, listed := nodes[r.Node]; !listed {
-		t.Errorf("node %s is not among %v", r.Node, nodes)
-	}
+	_, listed := nodes[r.Node]
+	testbed.Check(t, listed, "node %s is not among %v", r.Node, nodes)
 	return ok
 }
 
@@ -59,17 +58,14 @@ func capacityIsReservedOnce(t *testing.T, factory Factory) {
 	}
 	testbed.Diff(t, "sandboxes of 100 MiB have a reservation on a node of 1000 MiB", 10, len(in))
 	reservations, err := b.Reservations(t.Context(), "n1")
-	if err != nil || len(reservations) != 10 {
-		t.Fatalf("Reservations = %v, %v", reservations, err)
-	}
+	testbed.Require(t, err == nil && len(reservations) == 10, "Reservations = %v, %v", reservations, err)
 	for s, n := range in {
 		if want := (store.Reservation{Size: farm.Capacity{MemoryMB: 100, CPUs: 0.1}, At: b.clock.Now(), Generation: 1}); n != 2 || !cmp.Equal(want, reservations[s]) {
 			t.Errorf("sandbox %s: %d of 2 calls reserved, reservation %+v", s.ID, n, reservations[s])
 		}
 		nodes, err := b.Unreserve(t.Context(), "n1", sizeOfNode, s, 1)
-		if want := (farm.Capacity{MemoryMB: 900, CPUs: 0.9}); err != nil || !cmp.Equal(want, nodes["n1"].Reserved) {
-			t.Errorf("after one is released: %+v, %v", nodes, err)
-		}
+		want := (farm.Capacity{MemoryMB: 900, CPUs: 0.9})
+		testbed.Check(t, err == nil && cmp.Equal(want, nodes["n1"].Reserved), "after one is released: %+v, %v", nodes, err)
 		break
 	}
 	if !b.reserve(t, store.ReserveRequest{Sandbox: box("late"), Want: farm.Capacity{MemoryMB: 100, CPUs: 0.1}}) {
@@ -91,9 +87,7 @@ func reservationEdgeCases(t *testing.T, factory Factory) {
 		testbed.Diff(t, name, c.fits, b.reserve(t, store.ReserveRequest{Node: name, Sandbox: box("1"), Want: c.want}))
 	}
 	r := store.ReserveRequest{Sandbox: box("big"), Want: farm.Capacity{MemoryMB: 5000, CPUs: 9}, Force: true}
-	if !b.reserve(t, r) {
-		t.Error("a forced reservation was refused")
-	}
+	testbed.Check(t, b.reserve(t, r), "a forced reservation was refused")
 	if b.reserve(t, store.ReserveRequest{Sandbox: box("small"), Want: farm.Capacity{MemoryMB: 1, CPUs: 0.1}}) {
 		t.Error("a node over its capacity accepted a reservation")
 	}
@@ -102,9 +96,7 @@ func reservationEdgeCases(t *testing.T, factory Factory) {
 		t.Error("a reservation that shrank released nothing")
 	}
 	r.Want.MemoryMB++
-	if b.reserve(t, r) {
-		t.Error("a reservation grew over the capacity")
-	}
+	testbed.Check(t, !b.reserve(t, r), "a reservation grew over the capacity")
 }
 
 // largeReservationsGoFirst lets a large sandbox wait while small ones pass it, until it has waited long enough.
@@ -118,29 +110,19 @@ func largeReservationsGoFirst(t *testing.T, factory Factory) {
 		t.Fatal("a large sandbox that has just come blocks small ones")
 	}
 	b.clock.forward(time.Minute)
-	if b.reserve(t, large) || b.reserve(t, small("3")) {
-		t.Error("a small sandbox overtook a large one that has waited for a minute")
-	}
+	testbed.Check(t, !b.reserve(t, large) && !b.reserve(t, small("3")), "a small sandbox overtook a large one that has waited for a minute")
 	other := small("3")
 	other.Node = "n2"
-	if !b.reserve(t, other) {
-		t.Error("a sandbox was blocked on a node for which no other one waits")
-	}
+	testbed.Check(t, b.reserve(t, other), "a sandbox was blocked on a node for which no other one waits")
 	for _, name := range []string{"1", "2"} {
 		_, err := b.Unreserve(t.Context(), "n1", sizeOfNode, box(name), 1)
 		testbed.Must(t, err)
 	}
-	if b.reserve(t, small("4")) || !b.reserve(t, large) {
-		t.Error("the large sandbox did not get the capacity that it waited for")
-	}
-	if b.reserve(t, small("4")) {
-		t.Error("a full node accepted a reservation")
-	}
+	testbed.Check(t, !b.reserve(t, small("4")) && b.reserve(t, large), "the large sandbox did not get the capacity that it waited for")
+	testbed.Check(t, !b.reserve(t, small("4")), "a full node accepted a reservation")
 	_, err := b.Unreserve(t.Context(), "n1", sizeOfNode, large.Sandbox, 1)
 	testbed.Must(t, err)
-	if !b.reserve(t, small("4")) {
-		t.Error("the small sandbox still waits after the large one has ended")
-	}
+	testbed.Check(t, b.reserve(t, small("4")), "the small sandbox still waits after the large one has ended")
 }
 
 // unseen makes the row of a node older: the clock of Redis cannot be set.
@@ -148,9 +130,7 @@ func (b *bundle) unseen(t *testing.T, node string, by time.Duration) {
 	t.Helper()
 	key := b.prefix + "{room}:nodes"
 	fields := strings.Fields(b.rdb.HGet(t.Context(), key, node).Val())
-	if len(fields) != 5 {
-		t.Fatalf("row of node %s: %q", node, fields)
-	}
+	testbed.Require(t, len(fields) == 5, "row of node %s: %q", node, fields)
 	seen, err := strconv.ParseInt(fields[4], 10, 64)
 	testbed.Must(t, err)
 	fields[4] = strconv.FormatInt(seen-by.Microseconds(), 10)
@@ -168,13 +148,11 @@ func nodesWithoutWorkersAreRemoved(t *testing.T, factory Factory) {
 		skewed := store.New(b.rdb, Tasks, store.Options{Prefix: b.prefix, Now: func() time.Time { return time.Now().Add(skew) }})
 		t.Cleanup(func() { _ = skewed.Close() })
 		nodes, err := skewed.ReportCapacity(t.Context(), "n2", farm.Capacity{MemoryMB: 7, CPUs: 0.5})
-		if diff := cmp.Diff(want, nodes); err != nil || diff != "" {
-			t.Errorf("clock off by %s: %v; nodes (-want +got):\n%s", skew, err, diff)
-		}
+		diff := cmp.Diff(want, nodes)
+		testbed.Check(t, err == nil && diff == "", "clock off by %s: %v; nodes (-want +got):\n%s", skew, err, diff)
 		nodes, err = b.ReportCapacity(t.Context(), "n2", farm.Capacity{MemoryMB: 7, CPUs: 0.5})
-		if diff := cmp.Diff(want, nodes); err != nil || diff != "" {
-			t.Errorf("another clock is off by %s: %v; nodes (-want +got):\n%s", skew, err, diff)
-		}
+		diff = cmp.Diff(want, nodes)
+		testbed.Check(t, err == nil && diff == "", "another clock is off by %s: %v; nodes (-want +got):\n%s", skew, err, diff)
 	}
 	b.unseen(t, "n1", 31*time.Second)
 	if err := b.rdb.HSet(t.Context(), b.prefix+"{room}:nodes", "n3", "no row").Err(); err != nil { // that cannot be decoded
@@ -182,9 +160,8 @@ func nodesWithoutWorkersAreRemoved(t *testing.T, factory Factory) {
 	}
 	delete(want, "n1")
 	nodes, err := b.ReportCapacity(t.Context(), "n2", farm.Capacity{MemoryMB: 7, CPUs: 0.5})
-	if diff := cmp.Diff(want, nodes); err != nil || diff != "" {
-		t.Errorf("%v; nodes after n1 stopped reporting (-want +got):\n%s", err, diff)
-	}
+	diff := cmp.Diff(want, nodes)
+	testbed.Check(t, err == nil && diff == "", "%v; nodes after n1 stopped reporting (-want +got):\n%s", err, diff)
 }
 
 // A reservation of a later generation of a sandbox is not replaced, and not released, by a worker that has an earlier one.
@@ -196,16 +173,13 @@ func reservationsAreFenced(t *testing.T, factory Factory) {
 			for generation := range 4 { // each one may follow any earlier one, and itself; 0 is not checked
 				r.Generation = generation
 				for range 2 {
-					if !b.reserve(t, r) {
-						t.Errorf("generation %d got no reservation", generation)
-					}
+					testbed.Check(t, b.reserve(t, r), "generation %d got no reservation", generation)
 				}
 			}
 			for _, force := range []bool{false, true} {
 				r.Generation, r.Force = 2, force
-				if ok, _, err := b.Reserve(t.Context(), r); ok || !errors.Is(err, store.ErrFenced) {
-					t.Errorf("an earlier generation reserves: %v, %v", ok, err)
-				}
+				ok, _, err := b.Reserve(t.Context(), r)
+				testbed.Check(t, !ok && errors.Is(err, store.ErrFenced), "an earlier generation reserves: %v, %v", ok, err)
 			}
 			left := func(generation, want int) {
 				t.Helper()
@@ -231,9 +205,7 @@ func workersWithABrokenRow(t *testing.T, factory Factory) {
 	b.rdb.SAdd(t.Context(), b.prefix+"workers", "w2")
 	b.rdb.Set(t.Context(), b.prefix+"worker:w2", "{", time.Minute)
 	workers, err := b.Workers(t.Context())
-	if err != nil || len(workers) != 1 || workers[0].ID != "w1" {
-		t.Errorf("Workers = %+v, %v", workers, err)
-	}
+	testbed.Check(t, err == nil && len(workers) == 1 && workers[0].ID == "w1", "Workers = %+v, %v", workers, err)
 }
 
 func fleetEventsAreToldOnce(t *testing.T, f Factory) {
@@ -241,24 +213,19 @@ func fleetEventsAreToldOnce(t *testing.T, f Factory) {
 	subject, seen := farm.SeenWorkerPrefix+"w1", `{"node":"n1","host":"h1"}`
 	started := store.FleetNote{Subject: subject, To: seen, Event: farm.FleetEvent{At: time.Unix(1, 0).UTC(), Kind: farm.FleetWorkerStarted, Node: "n1", Host: "h1", Worker: "w1"}}
 	for i, want := range []bool{true, false} {
-		if noted, err := s.NoteFleet(ctx, started); err != nil || noted != want {
-			t.Errorf("start %d: %v, %v", i, noted, err)
-		}
+		noted, err := s.NoteFleet(ctx, started)
+		testbed.Check(t, err == nil && noted == want, "start %d: %v, %v", i, noted, err)
 	}
 	for range 2 { // the second time nothing is known of the worker
 		testbed.Must(t, s.RemoveWorker(ctx, "w1"))
 	}
 	lost := store.FleetNote{Subject: subject, From: seen, Event: farm.FleetEvent{Kind: farm.FleetWorkerLost, Worker: "w1"}}
-	if noted, err := s.NoteFleet(ctx, lost); err != nil || noted {
-		t.Errorf("a worker that stopped is lost, too: %v, %v", noted, err)
-	}
-	if left, err := s.FleetSeen(ctx); err != nil || len(left) > 0 {
-		t.Errorf("%v is remembered, %v", left, err)
-	}
+	noted, err := s.NoteFleet(ctx, lost)
+	testbed.Check(t, err == nil && !noted, "a worker that stopped is lost, too: %v, %v", noted, err)
+	left, err := s.FleetSeen(ctx)
+	testbed.Check(t, err == nil && len(left) == 0, "%v is remembered, %v", left, err)
 	got, err := s.FleetEvents(ctx, 10)
-	if err != nil || len(got) != 2 || got[0].ID <= got[1].ID || got[0].At.IsZero() {
-		t.Fatalf("events %+v, %v", got, err)
-	}
+	testbed.Require(t, err == nil && len(got) == 2 && got[0].ID > got[1].ID && !got[0].At.IsZero(), "events %+v, %v", got, err)
 	got[0].ID, got[1].ID, got[0].At = "", "", time.Time{}
 	want := []farm.FleetEvent{{Kind: farm.FleetWorkerStopped, Node: "n1", Host: "h1", Worker: "w1"}, started.Event}
 	testbed.Diff(t, "events", want, got)
@@ -278,9 +245,8 @@ func fleetEventsAreBounded(t *testing.T, f Factory) {
 			t.Errorf("after %d events there are %d, %v", i+1, len(got), err)
 		}
 	}
-	if got, err := s.FleetEvents(ctx, 3); err != nil || len(got) != 3 {
-		t.Errorf("three events are %d, %v", len(got), err)
-	}
+	got, err := s.FleetEvents(ctx, 3)
+	testbed.Check(t, err == nil && len(got) == 3, "three events are %d, %v", len(got), err)
 }
 
 func activityIsOfTheLastHour(t *testing.T, f Factory) {
@@ -298,9 +264,8 @@ func activityIsOfTheLastHour(t *testing.T, f Factory) {
 	want := []farm.Minute{{At: now - 10, Ended: 1}, {At: now - 1, Ended: 5, Failed: 1, WaitMS: 15, RunMS: 26, MaxWaitMS: 9, Queues: map[string]int{"cpu": 3, "gpu": 2}}}
 	for range 2 { // the second time without what was removed
 		got, err := s.Activity(ctx)
-		if diff := cmp.Diff(want, got); err != nil || diff != "" {
-			t.Errorf("%v %s", err, diff)
-		}
+		diff := cmp.Diff(want, got)
+		testbed.Check(t, err == nil && diff == "", "%v %s", err, diff)
 	}
 }
 
@@ -314,12 +279,10 @@ func nodeDrains(t *testing.T, factory Factory) {
 		testbed.Must(t, err)
 		return got
 	}
-	if _, err := b.Drain(ctx, "n1"); farm.CodeOf(err) != farm.CodeNotFound || drained("n1") {
-		t.Errorf("a node that is not drained: %v", err)
-	}
-	if err := b.EndDrain(ctx, "n1"); farm.CodeOf(err) != farm.CodeNotFound {
-		t.Errorf("EndDrain of none = %v", err)
-	}
+	_, err := b.Drain(ctx, "n1")
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeNotFound && !drained("n1"), "a node that is not drained: %v", err)
+	err = b.EndDrain(ctx, "n1")
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeNotFound, "EndDrain of none = %v", err)
 	first := farm.Drain{Node: "n1", Since: time.Unix(1000, 0).UTC()}
 	again := farm.Drain{Node: "n1", Since: time.Unix(2000, 0).UTC(), Idle: farm.DrainHibernate}
 	other := farm.Drain{Node: "n2", Since: time.Unix(3000, 0).UTC(), Idle: farm.DrainClose}
@@ -329,19 +292,13 @@ func nodeDrains(t *testing.T, factory Factory) {
 	}
 	want := []farm.Drain{{Node: "n1", Since: first.Since, Idle: farm.DrainHibernate}, other}
 	got, err := b.Drains(ctx)
-	if diff := cmp.Diff(want, got); err != nil || diff != "" {
-		t.Errorf("%v; drains (-want +got):\n%s", err, diff)
-	}
-	if one, err := b.Drain(ctx, "n1"); err != nil || one != want[0] {
-		t.Errorf("Drain = %+v, %v", one, err)
-	}
-	if !drained("n1") || !drained("n2") || drained("n3") {
-		t.Error("who renews a lease does not learn of the drain")
-	}
-	if err := b.EndDrain(ctx, "n1"); err != nil || drained("n1") {
-		t.Errorf("the drain has not ended: %v", err)
-	}
-	if err := b.ReleaseNode(ctx, "n2"); err != nil || drained("n2") {
-		t.Errorf("the drain outlived its node: %v", err)
-	}
+	diff := cmp.Diff(want, got)
+	testbed.Check(t, err == nil && diff == "", "%v; drains (-want +got):\n%s", err, diff)
+	one, err := b.Drain(ctx, "n1")
+	testbed.Check(t, err == nil && one == want[0], "Drain = %+v, %v", one, err)
+	testbed.Check(t, drained("n1") && drained("n2") && !drained("n3"), "who renews a lease does not learn of the drain")
+	err = b.EndDrain(ctx, "n1")
+	testbed.Check(t, err == nil && !drained("n1"), "the drain has not ended: %v", err)
+	err = b.ReleaseNode(ctx, "n2")
+	testbed.Check(t, err == nil && !drained("n2"), "the drain outlived its node: %v", err)
 }

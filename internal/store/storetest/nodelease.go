@@ -48,13 +48,10 @@ func (b *bundle) check(t *testing.T, live, used []string) map[string]bool {
 func wantLapsed(t *testing.T, what string, got, want map[string]bool) {
 	t.Helper()
 	for node, lapsed := range want {
-		if g, known := got[node]; !known || g != lapsed {
-			t.Errorf("%s: node %s has lapsed: %v (known: %v), want %v", what, node, g, known, lapsed)
-		}
+		g, known := got[node]
+		testbed.Check(t, known && g == lapsed, "%s: node %s has lapsed: %v (known: %v), want %v", what, node, g, known, lapsed)
 	}
-	if len(got) != len(want) {
-		t.Errorf("%s: leases %v, want those of %v", what, got, want)
-	}
+	testbed.Check(t, len(got) == len(want), "%s: leases %v, want those of %v", what, got, want)
 }
 
 // nodeLeasesLapse renews leases by the clock of Redis, whatever those of workers say, and removes only those that have lapsed.
@@ -70,22 +67,17 @@ func nodeLeasesLapse(t *testing.T, factory Factory) {
 	wantLapsed(t, "renewed", b.check(t, nil, []string{"n1", "n3"}), map[string]bool{"n1": false, "n2": false, "n3": false})
 	b.age(t, nodeTimeout-30*time.Second, "n1")
 	b.age(t, nodeTimeout, "n2", "n3")
-	if lapsed, err := b.NodeLapsed(ctx, "n1", nodeTimeout); lapsed || err != nil {
-		t.Errorf("before the timeout: NodeLapsed = %v, %v", lapsed, err)
-	}
-	if dropped, err := b.DropNodeLease(ctx, "n1", nodeTimeout); dropped || err != nil {
-		t.Errorf("before the timeout: DropNodeLease = %v, %v", dropped, err)
-	}
+	lapsed, err := b.NodeLapsed(ctx, "n1", nodeTimeout)
+	testbed.Check(t, !lapsed && err == nil, "before the timeout: NodeLapsed = %v, %v", lapsed, err)
+	dropped, err := b.DropNodeLease(ctx, "n1", nodeTimeout)
+	testbed.Check(t, !dropped && err == nil, "before the timeout: DropNodeLease = %v, %v", dropped, err)
 	wantLapsed(t, "n3 has a live worker", b.check(t, []string{"n3"}, []string{"n2"}), map[string]bool{"n1": false, "n2": true, "n3": false})
-	if lapsed, err := b.NodeLapsed(ctx, "n2", nodeTimeout); !lapsed || err != nil {
-		t.Errorf("after the timeout: NodeLapsed = %v, %v", lapsed, err)
-	}
-	if dropped, err := b.DropNodeLease(ctx, "n2", nodeTimeout); !dropped || err != nil {
-		t.Errorf("after the timeout: DropNodeLease = %v, %v", dropped, err)
-	}
-	if lapsed, err := b.NodeLapsed(ctx, "n2", nodeTimeout); lapsed || err != nil {
-		t.Errorf("without a lease: NodeLapsed = %v, %v", lapsed, err)
-	}
+	lapsed, err = b.NodeLapsed(ctx, "n2", nodeTimeout)
+	testbed.Check(t, lapsed && err == nil, "after the timeout: NodeLapsed = %v, %v", lapsed, err)
+	dropped, err = b.DropNodeLease(ctx, "n2", nodeTimeout)
+	testbed.Check(t, dropped && err == nil, "after the timeout: DropNodeLease = %v, %v", dropped, err)
+	lapsed, err = b.NodeLapsed(ctx, "n2", nodeTimeout)
+	testbed.Check(t, !lapsed && err == nil, "without a lease: NodeLapsed = %v, %v", lapsed, err)
 	wantLapsed(t, "dropped", b.check(t, nil, nil), map[string]bool{"n1": false, "n3": false})
 }
 
@@ -104,9 +96,8 @@ func stoppedFarmEndsNoNode(t *testing.T, factory Factory) {
 	wantLapsed(t, "after the clock was set back", b.check(t, nil, nil), map[string]bool{"n1": false, "n2": true, "n3": true})
 	testbed.Must(t, b.rdb.Del(t.Context(), b.prefix+"{nodes}:checked").Err())
 	b.age(t, 24*time.Hour, "n1")
-	if got := b.check(t, nil, nil); got["n1"] {
-		t.Errorf("when it is not known when they were checked: %v", got)
-	}
+	got := b.check(t, nil, nil)
+	testbed.Check(t, !got["n1"], "when it is not known when they were checked: %v", got)
 }
 
 // onNode checks which sandboxes of the test's tenant are on a node.
@@ -119,9 +110,7 @@ func (b *bundle) onNode(t *testing.T, what, node string, want ...farm.Ref) {
 	byID := func(a, c farm.Ref) int { return strings.Compare(a.ID, c.ID) }
 	slices.SortFunc(got, byID)
 	slices.SortFunc(want, byID)
-	if !slices.Equal(got, want) {
-		t.Errorf("%s: on node %q are %v, want %v", what, node, got, want)
-	}
+	testbed.Check(t, slices.Equal(got, want), "%s: on node %q are %v, want %v", what, node, got, want)
 	if node == "" {
 		return
 	}
@@ -134,9 +123,7 @@ func (b *bundle) onNode(t *testing.T, what, node string, want ...farm.Ref) {
 		read = append(read, box.Ref())
 	}
 	slices.SortFunc(read, byID)
-	if !slices.Equal(read, want) {
-		t.Errorf("%s: records on node %q are %v, want %v", what, node, read, want)
-	}
+	testbed.Check(t, slices.Equal(read, want), "%s: records on node %q are %v, want %v", what, node, read, want)
 }
 
 func (b *bundle) move(t *testing.T, m store.Move) {
@@ -165,9 +152,8 @@ func sandboxesAreIndexedByNode(t *testing.T, factory Factory) {
 	b.onNode(t, "on another node", "n2", second)
 	b.move(t, store.Move{Ref: second, To: farm.SandboxReady, Node: "n2", Container: "c"})
 	nodes, err := b.NodesInUse(t.Context())
-	if diff := cmp.Diff(map[string][]string{"n1": {Tenant}, "n2": {Tenant}}, nodes); err != nil || diff != "" {
-		t.Errorf("NodesInUse: %v (-want +got):\n%s", err, diff)
-	}
+	diff := cmp.Diff(map[string][]string{"n1": {Tenant}, "n2": {Tenant}}, nodes)
+	testbed.Check(t, err == nil && diff == "", "NodesInUse: %v (-want +got):\n%s", err, diff)
 	b.accept(t, CloseJob(second.ID))
 	b.onNode(t, "closing", "n2", second)
 	b.onNode(t, "closing", "")
@@ -182,12 +168,10 @@ func sandboxesAreIndexedByNode(t *testing.T, factory Factory) {
 	b.onNode(t, "closed without a node", "")
 
 	testbed.Must(t, b.Requeue(t.Context(), pooled.Job.Ref(), store.Requeue{Elsewhere: true}))
-	if nodes, err := b.NodesInUse(t.Context()); err != nil || len(nodes) != 0 {
-		t.Errorf("NodesInUse = %v, %v; want none", nodes, err)
-	}
-	if n, err := b.rdb.Exists(t.Context(), b.prefix+"{"+Tenant+"}:nodes").Result(); err != nil || n != 0 {
-		t.Errorf("the index without sandboxes has a key: %d, %v", n, err)
-	}
+	nodes, err = b.NodesInUse(t.Context())
+	testbed.Check(t, err == nil && len(nodes) == 0, "NodesInUse = %v, %v; want none", nodes, err)
+	n, err := b.rdb.Exists(t.Context(), b.prefix+"{"+Tenant+"}:nodes").Result()
+	testbed.Check(t, err == nil && n == 0, "the index without sandboxes has a key: %d, %v", n, err)
 }
 
 // indexOfNodesIsRepaired takes the index away, as a release without it would leave the records, and adds what is wrong to it.
@@ -210,19 +194,15 @@ func indexOfNodesIsRepaired(t *testing.T, factory Factory) {
 		t.Errorf("RepairUse: %v (-want +got):\n%s", err, diff)
 	}
 	nodes, err := b.NodesInUse(ctx)
-	if diff := cmp.Diff(map[string][]string{"n1": {Tenant}, "": {Tenant}}, nodes); err != nil || diff != "" {
-		t.Errorf("NodesInUse: %v (-want +got):\n%s", err, diff)
-	}
+	diff := cmp.Diff(map[string][]string{"n1": {Tenant}, "": {Tenant}}, nodes)
+	testbed.Check(t, err == nil && diff == "", "NodesInUse: %v (-want +got):\n%s", err, diff)
 	b.onNode(t, "repaired", "n1", ready, busy)
 	b.onNode(t, "repaired", "n2")
 	b.onNode(t, "repaired", "", closing)
 	tenants, err := b.rdb.SMembers(ctx, b.prefix+"{nodes}:tenants:n1").Result()
-	if err != nil || !slices.Equal(tenants, []string{Tenant}) {
-		t.Errorf("tenants of the node: %v, %v", tenants, err)
-	}
-	if drift, err := b.RepairUse(ctx, Tenant); err != nil || len(drift) != 0 {
-		t.Errorf("a second RepairUse = %v, %v", drift, err)
-	}
+	testbed.Check(t, err == nil && slices.Equal(tenants, []string{Tenant}), "tenants of the node: %v, %v", tenants, err)
+	drift, err = b.RepairUse(ctx, Tenant)
+	testbed.Check(t, err == nil && len(drift) == 0, "a second RepairUse = %v, %v", drift, err)
 }
 
 func pooled(id, node string) store.Member {
@@ -246,9 +226,8 @@ func poolClaimsTheOldestMatch(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	first, second := pooled("sbx_1", "n1"), pooled("sbx_2", "n2")
 	testbed.Must(t, b.BeginMember(t.Context(), first))
-	if m, err := b.ClaimMember(t.Context(), wanted("n1", "n2")); !errors.Is(err, store.ErrNoMember) {
-		t.Fatalf("claim of a member that starts = %+v, %v", m, err)
-	}
+	m, err := b.ClaimMember(t.Context(), wanted("n1", "n2"))
+	testbed.Require(t, errors.Is(err, store.ErrNoMember), "claim of a member that starts = %+v, %v", m, err)
 	for range 2 { // the second call imitates a retry after a lost answer
 		testbed.Must(t, b.MemberReady(t.Context(), first))
 	}
@@ -264,21 +243,18 @@ func poolClaimsTheOldestMatch(t *testing.T, factory Factory) {
 	} {
 		c := wanted("n1", "n2")
 		change(&c)
-		if m, err := b.ClaimMember(t.Context(), c); !errors.Is(err, store.ErrNoMember) {
-			t.Errorf("%s: %+v, %v", name, m, err)
-		}
+		m, err := b.ClaimMember(t.Context(), c)
+		testbed.Check(t, errors.Is(err, store.ErrNoMember), "%s: %+v, %v", name, m, err)
 	}
 	got, err := b.ClaimMember(t.Context(), wanted("n1", "n2"))
 	testbed.Must(t, err)
 	want := first
 	want.State, want.Tenant, want.At = store.MemberClaimed, Tenant, got.At
 	testbed.Diff(t, "claimed", &want, got)
-	if m, err := b.ClaimMember(t.Context(), wanted("n1")); !errors.Is(err, store.ErrNoMember) {
-		t.Errorf("claimed twice: %+v, %v", m, err)
-	}
-	if m, err := b.ClaimMember(t.Context(), wanted("n1", "n2")); err != nil || m.ID != "sbx_2" {
-		t.Errorf("second claim = %+v, %v", m, err)
-	}
+	m, err = b.ClaimMember(t.Context(), wanted("n1"))
+	testbed.Check(t, errors.Is(err, store.ErrNoMember), "claimed twice: %+v, %v", m, err)
+	m, err = b.ClaimMember(t.Context(), wanted("n1", "n2"))
+	testbed.Check(t, err == nil && m.ID == "sbx_2", "second claim = %+v, %v", m, err)
 	if list, err := b.Members(t.Context(), "n1"); err != nil || len(list) != 1 || list[0].State != store.MemberClaimed || list[0].Tenant != Tenant {
 		t.Errorf("members of n1 = %+v, %v", list, err)
 	}
@@ -338,27 +314,22 @@ func poolTakesMembersBack(t *testing.T, factory Factory) {
 	if err != nil || again.ID != "sbx_1" { // it is still the oldest
 		t.Fatalf("claimed again = %+v, %v", again, err)
 	}
-	if err := b.DropMember(t.Context(), "sbx_1", store.MemberIdle, store.MemberStarting); !errors.Is(err, store.ErrNoMember) {
-		t.Errorf("a claimed member was dropped as idle: %v", err)
-	}
+	err = b.DropMember(t.Context(), "sbx_1", store.MemberIdle, store.MemberStarting)
+	testbed.Check(t, errors.Is(err, store.ErrNoMember), "a claimed member was dropped as idle: %v", err)
 	if err := b.DropMember(t.Context(), "sbx_1", store.MemberClaimed); err != nil {
 		t.Error(err)
 	}
 	if err := b.DropMember(t.Context(), "sbx_2", store.MemberIdle); err != nil {
 		t.Error(err)
 	}
-	if _, err := b.Member(t.Context(), "sbx_2"); !errors.Is(err, store.ErrNoMember) {
-		t.Errorf("a dropped member exists: %v", err)
-	}
-	if err := b.MemberReady(t.Context(), pooled("sbx_2", "n1")); !errors.Is(err, store.ErrNoMember) {
-		t.Errorf("a dropped member became ready: %v", err)
-	}
-	if list, err := b.Members(t.Context()); err != nil || len(list) != 0 {
-		t.Errorf("left are %+v, %v", list, err)
-	}
-	if keys := b.keys(t, "{pool}*"); len(keys) != 1 || !strings.HasSuffix(keys[0], "{pool}:claims") { // which expires
-		t.Errorf("left are keys %v", keys)
-	}
+	_, err = b.Member(t.Context(), "sbx_2")
+	testbed.Check(t, errors.Is(err, store.ErrNoMember), "a dropped member exists: %v", err)
+	err = b.MemberReady(t.Context(), pooled("sbx_2", "n1"))
+	testbed.Check(t, errors.Is(err, store.ErrNoMember), "a dropped member became ready: %v", err)
+	list, err := b.Members(t.Context())
+	testbed.Check(t, err == nil && len(list) == 0, "left are %+v, %v", list, err)
+	keys := b.keys(t, "{pool}*")
+	testbed.Check(t, len(keys) == 1 && strings.HasSuffix(keys[0], "{pool}:claims"), "left are keys %v", keys) // that one expires
 }
 
 // 50 creates at once get each member of 20 once.
@@ -386,9 +357,7 @@ func poolClaimsOnce(t *testing.T, factory Factory) {
 		})
 	}
 	group.Wait()
-	if len(got) != 20 || misses != 30 {
-		t.Errorf("%d members were claimed, %d creates got none; want 20 and 30", len(got), misses)
-	}
+	testbed.Check(t, len(got) == 20 && misses == 30, "%d members were claimed, %d creates got none; want 20 and 30", len(got), misses)
 }
 
 func (b *bundle) keys(t *testing.T, pattern string) []string {

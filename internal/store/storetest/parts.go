@@ -78,9 +78,8 @@ func (b *bundle) enqueued(t *testing.T, what string, want ...*farm.Job) {
 		refs[i] = job.Ref()
 	}
 	got, err := Enqueued(t.Context(), b.rdb, b.prefix)
-	if diff := cmp.Diff(refs, got, cmpopts.EquateEmpty()); err != nil || diff != "" {
-		t.Errorf("%s enqueues, %v (-want +got):\n%s", what, err, diff)
-	}
+	diff := cmp.Diff(refs, got, cmpopts.EquateEmpty())
+	testbed.Check(t, err == nil && diff == "", "%s enqueues, %v (-want +got):\n%s", what, err, diff)
 }
 
 // enqueueIsFenced enqueues a job as the sweep does, which may be late: only an unfinished job of that attempt whose sandbox is open gets a task.

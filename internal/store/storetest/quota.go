@@ -69,17 +69,14 @@ func quotasBoundSandboxes(t *testing.T, factory Factory) {
 			b.quota(t, name, 3*each)
 			for i := range 2 {
 				b.accept(t, sandbox())
-				if got := b.used(t, name); got != each*float64(i+1) {
-					t.Errorf("after %d sandboxes %v of %s is used", i+1, got, name)
-				}
+				got := b.used(t, name)
+				testbed.Check(t, got == each*float64(i+1), "after %d sandboxes %v of %s is used", i+1, got, name)
 			}
 			last := b.accept(t, sandbox())
 			_, err := b.Accept(t.Context(), sandbox())
 			wantCode(t, "one beyond the quota", err, farm.CodeExhausted)
 			e, ok := errors.AsType[*farm.Error](err)
-			if !ok || e.Quota == nil {
-				t.Fatalf("the refusal %v names no quota", err)
-			}
+			testbed.Require(t, ok && e.Quota != nil, "the refusal %v names no quota", err)
 			testbed.Diff(t, "refusal", farm.QuotaUse{Name: name, Limit: 3 * each, Used: 3 * each}, *e.Quota, near())
 			if !strings.Contains(e.Message, string(name)+" of your tenant allows "+farm.QuotaText(3*each)) {
 				t.Errorf("the sentence %q does not name the quota and its value", e.Message)
@@ -92,9 +89,8 @@ func quotasBoundSandboxes(t *testing.T, factory Factory) {
 			b.quota(t, name, each) // below what is used: new work is refused, nothing ends
 			_, err = b.Accept(t.Context(), sandbox())
 			wantCode(t, "a create above a lowered quota", err, farm.CodeExhausted)
-			if got := b.used(t, name); cmp.Diff(got, 3*each, near()) != "" {
-				t.Errorf("with a lowered quota %v of %s is used, want %v", got, name, 3*each)
-			}
+			got := b.used(t, name)
+			testbed.Check(t, cmp.Diff(got, 3*each, near()) == "", "with a lowered quota %v of %s is used, want %v", got, name, 3*each)
 			testbed.Must(t, b.ChangeTenant(t.Context(), Tenant, store.TenantChange{Quotas: map[farm.QuotaName]*float64{name: nil}}))
 			b.accept(t, sandbox())
 		})
@@ -146,15 +142,12 @@ func quotasHoldInARace(t *testing.T, factory Factory) {
 					return
 				}
 				// Counted after the accept and uncounted before the end, so this is never more than what is open.
-				if n := open.Add(1); n > sandboxes {
-					t.Errorf("%d sandboxes are open", n)
-				}
-				if n := mem.Add(int64(m)); n > memory {
-					t.Errorf("sandboxes have %d MiB", n)
-				}
-				if n := millicores.Add(int64(c * 1000)); n > cpus*1000+1 {
-					t.Errorf("sandboxes have %d thousandths of a core", n)
-				}
+				n := open.Add(1)
+				testbed.Check(t, n <= sandboxes, "%d sandboxes are open", n)
+				n = mem.Add(int64(m))
+				testbed.Check(t, n <= memory, "sandboxes have %d MiB", n)
+				n = millicores.Add(int64(c * 1000))
+				testbed.Check(t, n <= cpus*1000+1, "sandboxes have %d thousandths of a core", n)
 				open.Add(-1)
 				mem.Add(int64(-m))
 				millicores.Add(-int64(c * 1000))
@@ -165,17 +158,13 @@ func quotasHoldInARace(t *testing.T, factory Factory) {
 		})
 	}
 	callers.Wait()
-	if refused.Load() == 0 {
-		t.Error("nothing was refused: the test does not reach the quotas")
-	}
+	testbed.Check(t, refused.Load() != 0, "nothing was refused: the test does not reach the quotas")
 	for _, name := range []farm.QuotaName{farm.QuotaSandboxes, farm.QuotaMemoryMB, farm.QuotaCPUs, farm.QuotaQueued, farm.QuotaRunning} {
-		if got := b.used(t, name); got != 0 {
-			t.Errorf("at the end %v of %s is used", got, name)
-		}
+		got := b.used(t, name)
+		testbed.Check(t, got == 0, "at the end %v of %s is used", got, name)
 	}
-	if drift, err := b.RepairUse(t.Context(), Tenant); err != nil || len(drift) > 0 {
-		t.Errorf("RepairUse = %v, %v; want no drift", drift, err)
-	}
+	drift, err := b.RepairUse(t.Context(), Tenant)
+	testbed.Check(t, err == nil && len(drift) == 0, "RepairUse = %v, %v; want no drift", drift, err)
 }
 
 // quotasOfGPUsAndJobsHoldInARace lets 50 callers, four times each, take GPUs and queue jobs at the limit, without ending any: exactly as many are
@@ -215,9 +204,8 @@ func quotasOfGPUsAndJobsHoldInARace(t *testing.T, factory Factory) {
 			if accepted.Load() != want || refused.Load() != 200-want {
 				t.Errorf("%d are accepted and %d refused; want %d and %d", accepted.Load(), refused.Load(), want, 200-want)
 			}
-			if got := b.used(t, name); got != float64(want)*c.each {
-				t.Errorf("%v of %s is used, want %v", got, name, float64(want)*c.each)
-			}
+			got := b.used(t, name)
+			testbed.Check(t, got == float64(want)*c.each, "%v of %s is used, want %v", got, name, float64(want)*c.each)
 			b.noDrift(t)
 		})
 	}
@@ -248,9 +236,8 @@ func runningJobsAreBounded(t *testing.T, factory Factory) {
 	_, err := b.Finish(t.Context(), store.Finish{Ref: jobs[0].Ref(), Attempt: 1, State: farm.JobCompleted})
 	testbed.Must(t, err)
 	b.enqueued(t, "the end of a job", jobs[2]) // the oldest parked one
-	if got := b.used(t, farm.QuotaRunning); got != 2 {
-		t.Errorf("%v jobs count as running, want 2", got)
-	}
+	got := b.used(t, farm.QuotaRunning)
+	testbed.Check(t, got == 2, "%v jobs count as running, want 2", got)
 
 	b.quota(t, farm.QuotaRunning, 1) // below what is used: nothing is stopped, and one more end starts no job
 	_, err = b.Finish(t.Context(), store.Finish{Ref: jobs[1].Ref(), Attempt: 1, State: farm.JobCompleted})
@@ -278,9 +265,8 @@ func canceledJobsLetOthersRun(t *testing.T, factory Factory) {
 		t.Fatal(err)
 	}
 	b.enqueued(t, "a cancel", jobs[2])
-	if got := b.used(t, farm.QuotaRunning); got != 2 {
-		t.Errorf("%v jobs count as running, want 2", got)
-	}
+	got := b.used(t, farm.QuotaRunning)
+	testbed.Check(t, got == 2, "%v jobs count as running, want 2", got)
 	if err := b.requeueAndCheck(t, jobs[1].Ref()); err != nil {
 		t.Error(err)
 	}
@@ -302,9 +288,8 @@ func (b *bundle) requeueAndCheck(t *testing.T, ref farm.Ref) error {
 // noDrift checks that what is counted for the quotas, and the index of sandboxes by node, agree with the records.
 func (b *bundle) noDrift(t *testing.T) {
 	t.Helper()
-	if drift, err := b.RepairUse(t.Context(), Tenant); err != nil || len(drift) > 0 {
-		t.Errorf("RepairUse of right counts = %v, %v", drift, err)
-	}
+	drift, err := b.RepairUse(t.Context(), Tenant)
+	testbed.Check(t, err == nil && len(drift) == 0, "RepairUse of right counts = %v, %v", drift, err)
 }
 
 // endedRunFreesItsQuotas: the sandbox of a run is closed some seconds after the run has ended, when the end is durable. It does not count
@@ -324,9 +309,8 @@ func endedRunFreesItsQuotas(t *testing.T, factory Factory) {
 		job, box := out.Job.Ref(), out.Sandbox.Ref()
 		b.claim(t, job, "w")
 		for _, state := range []farm.SandboxState{farm.SandboxStarting, farm.SandboxReady, farm.SandboxClosing} {
-			if _, err := b.Accept(t.Context(), run()); err == nil {
-				t.Fatalf("a second run is accepted before the first has ended")
-			}
+			_, err := b.Accept(t.Context(), run())
+			testbed.Require(t, err != nil, "a second run is accepted before the first has ended")
 			b.move(t, store.Move{Ref: box, To: state, Node: "n1"})
 			b.noDrift(t)
 		}
@@ -336,9 +320,8 @@ func endedRunFreesItsQuotas(t *testing.T, factory Factory) {
 		b.noDrift(t)
 		b.onNode(t, "after the end", "n1", ended...)
 		for _, name := range []farm.QuotaName{farm.QuotaSandboxes, farm.QuotaMemoryMB, farm.QuotaCPUs, farm.QuotaGPUs} {
-			if got := b.used(t, name); got != 0 {
-				t.Errorf("after the end of the run %v of %s is used", got, name)
-			}
+			got := b.used(t, name)
+			testbed.Check(t, got == 0, "after the end of the run %v of %s is used", got, name)
 		}
 	}
 	for i, box := range ended {
@@ -346,9 +329,8 @@ func endedRunFreesItsQuotas(t *testing.T, factory Factory) {
 		b.onNode(t, "closed", "n1", ended[i+1:]...)
 		b.noDrift(t)
 	}
-	if got := b.used(t, farm.QuotaMemoryMB); got != 0 {
-		t.Errorf("in the end %v MiB are used", got)
-	}
+	got := b.used(t, farm.QuotaMemoryMB)
+	testbed.Check(t, got == 0, "in the end %v MiB are used", got)
 }
 
 // driftIsRepaired changes the counts behind the quotas, as a bug or an older version could have, and finds each again.
@@ -373,13 +355,11 @@ func driftIsRepaired(t *testing.T, factory Factory) {
 	want := store.Drift{"sandboxes": 1, "memory_mb": 4900, "cpus": 1.5, "gpus": -1, "running": 1}
 	testbed.Diff(t, "drift", want, drift)
 	for name, want := range map[farm.QuotaName]float64{farm.QuotaSandboxes: 1, farm.QuotaMemoryMB: 100, farm.QuotaCPUs: 0.5, farm.QuotaGPUs: 1, farm.QuotaRunning: 1} {
-		if got := b.used(t, name); got != want {
-			t.Errorf("after the repair %v of %s is used, want %v", got, name, want)
-		}
+		got := b.used(t, name)
+		testbed.Check(t, got == want, "after the repair %v of %s is used, want %v", got, name, want)
 	}
 	_, err = b.MoveSandbox(ctx, store.Move{Ref: farm.Ref{Tenant: Tenant, ID: kept.Sandbox.ID}, To: farm.SandboxFailed})
 	testbed.Must(t, err)
-	if got := b.used(t, farm.QuotaMemoryMB); got != 0 {
-		t.Errorf("after the end of the repaired sandbox %v MiB are used", got)
-	}
+	got := b.used(t, farm.QuotaMemoryMB)
+	testbed.Check(t, got == 0, "after the end of the repaired sandbox %v MiB are used", got)
 }

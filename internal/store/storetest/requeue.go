@@ -16,9 +16,8 @@ func requeueKeepsTheFIFOPosition(t *testing.T, factory Factory) {
 	job := b.accept(t, a).Job
 	behind := b.accept(t, Execute(a.Sandbox.ID)).Job
 	first := b.claim(t, job.Ref(), "w1")
-	if err := b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: 2}); !errors.Is(err, store.ErrFenced) {
-		t.Errorf("Requeue by another attempt = %v, want ErrFenced", err)
-	}
+	err := b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: 2})
+	testbed.Check(t, errors.Is(err, store.ErrFenced), "Requeue by another attempt = %v, want ErrFenced", err)
 	for range 2 { // the second call imitates a retry after a lost answer
 		testbed.Must(t, b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: first.Job.Attempt}))
 	}
@@ -30,17 +29,15 @@ func requeueKeepsTheFIFOPosition(t *testing.T, factory Factory) {
 	if err != nil || r.Attempt != 1 || r.GracefulRequeues != 1 || !r.Head || r.State != farm.JobQueued {
 		t.Errorf("Route = %+v, %v", r, err)
 	}
-	if _, err := b.Claim(t.Context(), behind.Ref(), "w2"); !errors.Is(err, store.ErrNotClaimable) {
-		t.Errorf("claim of the job behind = %v, want ErrNotClaimable", err)
-	}
+	_, err = b.Claim(t.Context(), behind.Ref(), "w2")
+	testbed.Check(t, errors.Is(err, store.ErrNotClaimable), "claim of the job behind = %v, want ErrNotClaimable", err)
 	second := b.claim(t, job.Ref(), "w2")
 	if second.Job.Attempt != 2 || second.Job.Worker != "w2" || second.Job.StartedAt.IsZero() {
 		t.Errorf("claimed again = %+v", second.Job)
 	}
 	// The first worker's call comes late.
-	if err := b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: first.Job.Attempt}); !errors.Is(err, store.ErrFenced) {
-		t.Errorf("late Requeue = %v, want ErrFenced", err)
-	}
+	err = b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: first.Job.Attempt})
+	testbed.Check(t, errors.Is(err, store.ErrFenced), "late Requeue = %v, want ErrFenced", err)
 	var states []farm.JobState
 	for _, e := range b.events(t, job.Ref(), "") {
 		states = append(states, e.State)
@@ -59,12 +56,10 @@ func requeueOfACanceledJob(t *testing.T, factory Factory) {
 	if _, _, err := b.Cancel(t.Context(), job.Ref(), nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: c.Job.Attempt}); !errors.Is(err, store.ErrCanceled) {
-		t.Errorf("Requeue = %v, want ErrCanceled", err)
-	}
-	if got := b.job(t, job.Ref()); got.State != farm.JobRunning {
-		t.Errorf("the job is %s, want running: its worker ends it", got.State)
-	}
+	err := b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: c.Job.Attempt})
+	testbed.Check(t, errors.Is(err, store.ErrCanceled), "Requeue = %v, want ErrCanceled", err)
+	got := b.job(t, job.Ref())
+	testbed.Check(t, got.State == farm.JobRunning, "the job is %s, want running: its worker ends it", got.State)
 	b.finish(t, c.Job, farm.JobCanceled)
 	again := b.accept(t, Execute(box.ID)).Job
 	c = b.claim(t, again.Ref(), "w")
@@ -72,9 +67,8 @@ func requeueOfACanceledJob(t *testing.T, factory Factory) {
 	if got := b.sandbox(t, box); got.State != farm.SandboxReady {
 		t.Errorf("the sandbox is %s, want ready: nothing runs in it", got.State)
 	}
-	if got, _, err := b.Cancel(t.Context(), again.Ref(), nil); err != nil || got.State != farm.JobCanceled {
-		t.Errorf("Cancel of a requeued job = %+v, %v", got, err)
-	}
+	got, _, err = b.Cancel(t.Context(), again.Ref(), nil)
+	testbed.Check(t, err == nil && got.State == farm.JobCanceled, "Cancel of a requeued job = %+v, %v", got, err)
 }
 
 // A create that leaves its node goes to the queue of all nodes, and begins anew as the next generation of its sandbox.
@@ -84,27 +78,23 @@ func requeueElsewhere(t *testing.T, factory Factory) {
 	a.Job.Queue, a.Sandbox.Node, a.Sandbox.Pooled = farm.NodeQueue("n1"), "n1", true
 	job := b.accept(t, a).Job
 	sandbox := farm.Ref{Tenant: Tenant, ID: a.Sandbox.ID}
-	if box := b.sandbox(t, sandbox); box.Node != "n1" || !box.Pooled || box.Generation != 1 {
-		t.Fatalf("sandbox = %+v", box)
-	}
+	box := b.sandbox(t, sandbox)
+	testbed.Require(t, box.Node == "n1" && box.Pooled && box.Generation == 1, "sandbox = %+v", box)
 	leave := func(attempt int) error {
 		return b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: attempt, Elsewhere: true})
 	}
-	if err := leave(1); !errors.Is(err, store.ErrFenced) {
-		t.Errorf("requeue of a queued job with another attempt = %v", err)
-	}
-	if err := b.Requeue(t.Context(), job.Ref(), store.Requeue{Begun: true}); !errors.Is(err, store.ErrFenced) {
-		t.Errorf("requeue of a queued job as begun = %v", err)
-	}
+	err := leave(1)
+	testbed.Check(t, errors.Is(err, store.ErrFenced), "requeue of a queued job with another attempt = %v", err)
+	err = b.Requeue(t.Context(), job.Ref(), store.Requeue{Begun: true})
+	testbed.Check(t, errors.Is(err, store.ErrFenced), "requeue of a queued job as begun = %v", err)
 	check := func(generation int) {
 		t.Helper()
 		r, err := b.Route(t.Context(), job.Ref())
 		if err != nil || r.State != farm.JobQueued || r.Queue != farm.QueueCPU || r.Node != "" || r.Parked || !r.Head {
 			t.Errorf("route = %+v, %v; want a queued head of all nodes", r, err)
 		}
-		if got := b.job(t, job.Ref()); got.Queue != farm.QueueCPU {
-			t.Errorf("the job's queue is %s", got.Queue)
-		}
+		got := b.job(t, job.Ref())
+		testbed.Check(t, got.Queue == farm.QueueCPU, "the job's queue is %s", got.Queue)
 		if box := b.sandbox(t, sandbox); box.State != farm.SandboxQueued || box.Node != "" || box.Container != "" || box.Generation != generation {
 			t.Errorf("the sandbox is %s on %q in %q, generation %d; want %d", box.State, box.Node, box.Container, box.Generation, generation)
 		}
@@ -114,9 +104,8 @@ func requeueElsewhere(t *testing.T, factory Factory) {
 		check(2)
 	}
 	c := b.claim(t, job.Ref(), "w")
-	if err := leave(0); !errors.Is(err, store.ErrFenced) {
-		t.Errorf("requeue of a running job without its attempt = %v", err)
-	}
+	err = leave(0)
+	testbed.Check(t, errors.Is(err, store.ErrFenced), "requeue of a running job without its attempt = %v", err)
 	start := func(c *store.Claim) error {
 		_, err := b.MoveSandbox(t.Context(), store.Move{
 			Ref: sandbox, To: farm.SandboxStarting, Node: "n1", Container: "c1", Generation: c.Sandbox.Generation, Job: c.Job.ID, Attempt: c.Job.Attempt,
@@ -128,34 +117,28 @@ func requeueElsewhere(t *testing.T, factory Factory) {
 		testbed.Must(t, leave(c.Job.Attempt))
 		check(3)
 	}
-	if r, err := b.Route(t.Context(), job.Ref()); err != nil || r.GracefulRequeues != 1 {
-		t.Errorf("route = %+v, %v; want one attempt that does not count", r, err)
-	}
-	if err := start(c); !errors.Is(err, store.ErrFenced) {
-		t.Errorf("a step of the attempt that left = %v", err)
-	}
+	r, err := b.Route(t.Context(), job.Ref())
+	testbed.Check(t, err == nil && r.GracefulRequeues == 1, "route = %+v, %v; want one attempt that does not count", r, err)
+	err = start(c)
+	testbed.Check(t, errors.Is(err, store.ErrFenced), "a step of the attempt that left = %v", err)
 	next := b.claim(t, job.Ref(), "w2")
-	if err := start(c); !errors.Is(err, store.ErrFenced) {
-		t.Errorf("a step of an earlier attempt = %v", err)
-	}
-	if _, err := b.MoveSandbox(t.Context(), store.Move{Ref: sandbox, To: farm.SandboxLost, Generation: c.Sandbox.Generation}); !errors.Is(err, store.ErrFenced) {
-		t.Errorf("an earlier generation marks the sandbox as lost: %v", err)
-	}
+	err = start(c)
+	testbed.Check(t, errors.Is(err, store.ErrFenced), "a step of an earlier attempt = %v", err)
+	_, err = b.MoveSandbox(t.Context(), store.Move{Ref: sandbox, To: farm.SandboxLost, Generation: c.Sandbox.Generation})
+	testbed.Check(t, errors.Is(err, store.ErrFenced), "an earlier generation marks the sandbox as lost: %v", err)
 	if err := start(next); err != nil {
 		t.Errorf("a step of the next attempt = %v", err)
 	}
 	testbed.Must(t, b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: next.Job.Attempt, Elsewhere: true, Crashed: true}))
-	if r, err := b.Route(t.Context(), job.Ref()); err != nil || r.GracefulRequeues != 1 {
-		t.Errorf("route = %+v, %v; want the crash to count", r, err)
-	}
+	r, err = b.Route(t.Context(), job.Ref())
+	testbed.Check(t, err == nil && r.GracefulRequeues == 1, "route = %+v, %v; want the crash to count", r, err)
 	last := b.claim(t, job.Ref(), "w3")
 	for _, to := range []farm.SandboxState{farm.SandboxStarting, farm.SandboxReady} {
 		_, err := b.MoveSandbox(t.Context(), store.Move{Ref: sandbox, To: to, Node: "n1", Generation: 4})
 		testbed.Must(t, err)
 	}
-	if err := leave(last.Job.Attempt); !errors.Is(err, store.ErrMove) {
-		t.Errorf("requeue elsewhere of a sandbox that is ready = %v", err)
-	}
+	err = leave(last.Job.Attempt)
+	testbed.Check(t, errors.Is(err, store.ErrMove), "requeue elsewhere of a sandbox that is ready = %v", err)
 }
 
 // A create that leaves its node while a cancel is requested stays with its caller, which ends it; its sandbox ends with it.
@@ -171,17 +154,14 @@ func requeueElsewhereOfACanceledCreate(t *testing.T, factory Factory) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: 1, Elsewhere: true}); !errors.Is(err, store.ErrCanceled) {
-			t.Errorf("requeue = %v, want ErrCanceled", err)
-		}
-		if box := b.sandbox(t, sandbox); box.State != farm.SandboxQueued || box.Node != "" || box.Generation != 2 {
-			t.Errorf("sandbox = %+v", box)
-		}
+		err := b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: 1, Elsewhere: true})
+		testbed.Check(t, errors.Is(err, store.ErrCanceled), "requeue = %v, want ErrCanceled", err)
+		box := b.sandbox(t, sandbox)
+		testbed.Check(t, box.State == farm.SandboxQueued && box.Node == "" && box.Generation == 2, "sandbox = %+v", box)
 	}
 	b.finish(t, c.Job, farm.JobCanceled)
-	if got := b.sandbox(t, sandbox); got.State != farm.SandboxClosed {
-		t.Errorf("the sandbox is %s", got.State)
-	}
+	got := b.sandbox(t, sandbox)
+	testbed.Check(t, got.State == farm.SandboxClosed, "the sandbox is %s", got.State)
 }
 
 // A job whose execution continues stays running, and any worker may claim it.
@@ -191,27 +171,22 @@ func requeueOfABegunJob(t *testing.T, factory Factory) {
 	box := b.box(t, farm.SandboxReady)
 	job := b.accept(t, Execute(box.ID)).Job
 	c := b.claim(t, job.Ref(), "w1")
-	if _, err := b.Claim(t.Context(), job.Ref(), "w2"); !errors.Is(err, store.ErrNotClaimable) {
-		t.Errorf("claim of a job whose worker is alive = %v", err)
-	}
+	_, err := b.Claim(t.Context(), job.Ref(), "w2")
+	testbed.Check(t, errors.Is(err, store.ErrNotClaimable), "claim of a job whose worker is alive = %v", err)
 	if _, _, err := b.Cancel(t.Context(), job.Ref(), nil); err != nil { // the next worker ends the execution
 		t.Fatal(err)
 	}
 	for range 2 {
 		testbed.Must(t, b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: c.Job.Attempt, Begun: true}))
 	}
-	if r, err := b.Route(t.Context(), job.Ref()); err != nil || r.State != farm.JobRunning || r.Attempt != 1 || r.GracefulRequeues != 1 {
-		t.Errorf("route = %+v, %v", r, err)
-	}
-	if got := b.sandbox(t, box); got.State != farm.SandboxBusy || got.Generation != 1 {
-		t.Errorf("sandbox = %+v", got)
-	}
-	if next := b.claim(t, job.Ref(), "w2"); next.Job.Attempt != 2 || !next.Cancel {
-		t.Errorf("claim = %+v", next)
-	}
-	if err := b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: c.Job.Attempt, Begun: true}); !errors.Is(err, store.ErrFenced) {
-		t.Errorf("late requeue = %v", err)
-	}
+	r, err := b.Route(t.Context(), job.Ref())
+	testbed.Check(t, err == nil && r.State == farm.JobRunning && r.Attempt == 1 && r.GracefulRequeues == 1, "route = %+v, %v", r, err)
+	got := b.sandbox(t, box)
+	testbed.Check(t, got.State == farm.SandboxBusy && got.Generation == 1, "sandbox = %+v", got)
+	next := b.claim(t, job.Ref(), "w2")
+	testbed.Check(t, next.Job.Attempt == 2 && next.Cancel, "claim = %+v", next)
+	err = b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: c.Job.Attempt, Begun: true})
+	testbed.Check(t, errors.Is(err, store.ErrFenced), "late requeue = %v", err)
 }
 
 // A create that leaves its node passes its slot in the node's queue on to the next job.
@@ -225,9 +200,8 @@ func requeueElsewherePassesItsSlotOn(t *testing.T, factory Factory) {
 		jobs[i] = b.accept(t, a).Job
 	}
 	for _, parked := range []bool{true, false} {
-		if r, err := b.Route(t.Context(), jobs[1].Ref()); err != nil || r.Parked != parked {
-			t.Errorf("the second job: %+v, %v; want it parked: %v", r, err, parked)
-		}
+		r, err := b.Route(t.Context(), jobs[1].Ref())
+		testbed.Check(t, err == nil && r.Parked == parked, "the second job: %+v, %v; want it parked: %v", r, err, parked)
 		testbed.Must(t, b.Requeue(t.Context(), jobs[0].Ref(), store.Requeue{Elsewhere: true})) // the second time as after a lost answer
 	}
 }

@@ -23,18 +23,14 @@ func callbacks(t *testing.T, factory Factory) {
 	}
 	job := b.claim(t, a.Job.Ref(), "w").Job
 	end, err := b.Finish(t.Context(), store.Finish{Ref: job.Ref(), Attempt: 1, State: farm.JobCompleted})
-	if err != nil || !end.Callback {
-		t.Errorf("Finish = %+v, %v; want a callback", end, err)
-	}
+	testbed.Check(t, err == nil && end.Callback, "Finish = %+v, %v; want a callback", end, err)
 	b.finish(t, b.claim(t, quiet.Ref(), "w").Job, farm.JobCompleted)
 	refs, err := b.Callbacks(t.Context(), Tenant, 10)
-	if diff := cmp.Diff([]farm.Ref{job.Ref()}, refs); err != nil || diff != "" {
-		t.Errorf("Callbacks = %v, %v", refs, err)
-	}
+	diff := cmp.Diff([]farm.Ref{job.Ref()}, refs)
+	testbed.Check(t, err == nil && diff == "", "Callbacks = %v, %v", refs, err)
 	testbed.Must(t, b.CallbackDone(t.Context(), job.Ref()))
-	if refs, err := b.Callbacks(t.Context(), Tenant, 10); err != nil || len(refs) != 0 {
-		t.Errorf("Callbacks after that = %v, %v", refs, err)
-	}
+	refs, err = b.Callbacks(t.Context(), Tenant, 10)
+	testbed.Check(t, err == nil && len(refs) == 0, "Callbacks after that = %v, %v", refs, err)
 }
 
 func workers(t *testing.T, factory Factory) {
@@ -46,28 +42,23 @@ func workers(t *testing.T, factory Factory) {
 		testbed.Must(t, b.Heartbeat(ctx, w))
 	}
 	got, err := b.Workers(ctx)
-	if diff := cmp.Diff([]farm.Worker{one, two}, got); err != nil || diff != "" {
-		t.Errorf("Workers (-want +got), %v:\n%s", err, diff)
-	}
-	if ttl := b.rdb.TTL(ctx, b.prefix+"worker:w1").Val(); ttl <= 0 || ttl > store.HeartbeatTTL {
-		t.Errorf("a heartbeat lives for %v, want %v", ttl, store.HeartbeatTTL)
-	}
+	diff := cmp.Diff([]farm.Worker{one, two}, got)
+	testbed.Check(t, err == nil && diff == "", "Workers (-want +got), %v:\n%s", err, diff)
+	ttl := b.rdb.TTL(ctx, b.prefix+"worker:w1").Val()
+	testbed.Check(t, ttl > 0 && ttl <= store.HeartbeatTTL, "a heartbeat lives for %v, want %v", ttl, store.HeartbeatTTL)
 	images, err := b.OfferedImages(ctx)
-	if diff := cmp.Diff([]farm.Image{{Name: "ai"}, {Name: "node"}, {Name: "python", Ref: "a"}}, images); err != nil || diff != "" {
-		t.Errorf("Offered (-want +got), %v:\n%s", err, diff)
-	}
+	diff = cmp.Diff([]farm.Image{{Name: "ai"}, {Name: "node"}, {Name: "python", Ref: "a"}}, images)
+	testbed.Check(t, err == nil && diff == "", "Offered (-want +got), %v:\n%s", err, diff)
 	testbed.Must(t, b.RemoveWorker(ctx, "w1"))
 	if err := b.rdb.Del(ctx, b.prefix+"worker:w2").Err(); err != nil { // imitates its expiry
 		t.Fatal(err)
 	}
 	for _, id := range []string{"w1", "w2"} {
-		if alive, err := b.Alive(ctx, id); err != nil || alive {
-			t.Errorf("Alive(%s) = %v, %v", id, alive, err)
-		}
+		alive, err := b.Alive(ctx, id)
+		testbed.Check(t, err == nil && !alive, "Alive(%s) = %v, %v", id, alive, err)
 	}
-	if got, err := b.Workers(ctx); err != nil || len(got) != 0 {
-		t.Errorf("Workers = %v, %v", got, err)
-	}
+	got, err = b.Workers(ctx)
+	testbed.Check(t, err == nil && len(got) == 0, "Workers = %v, %v", got, err)
 }
 
 func locks(t *testing.T, factory Factory) {
@@ -75,16 +66,14 @@ func locks(t *testing.T, factory Factory) {
 	ctx := t.Context()
 	lock := func(owner string, want bool) {
 		t.Helper()
-		if held, err := b.Lock(ctx, "leader", owner, time.Minute); err != nil || held != want {
-			t.Errorf("Lock(%s) = %v, %v; want %v", owner, held, err, want)
-		}
+		held, err := b.Lock(ctx, "leader", owner, time.Minute)
+		testbed.Check(t, err == nil && held == want, "Lock(%s) = %v, %v; want %v", owner, held, err, want)
 	}
 	lock("a", true)
 	lock("b", false)
 	lock("a", true) // renewed
-	if ttl := b.rdb.PTTL(ctx, b.prefix+"lock:leader").Val(); ttl <= 0 || ttl > time.Minute {
-		t.Errorf("the lock is held for %v", ttl)
-	}
+	ttl := b.rdb.PTTL(ctx, b.prefix+"lock:leader").Val()
+	testbed.Check(t, ttl > 0 && ttl <= time.Minute, "the lock is held for %v", ttl)
 	if err := b.Unlock(ctx, "leader", "b"); err != nil {
 		t.Error(err)
 	}

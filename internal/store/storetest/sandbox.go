@@ -61,9 +61,8 @@ func deadlines(t *testing.T, factory Factory) {
 	check("touched")
 	b.accept(t, CloseJob(box.ID))
 	b.clock.forward(10000 * time.Second)
-	if refs, err := b.Due(ctx, Tenant, 10); err != nil || len(refs) != 0 {
-		t.Errorf("a closing sandbox is due: %v, %v", refs, err)
-	}
+	refs, err := b.Due(ctx, Tenant, 10)
+	testbed.Check(t, err == nil && len(refs) == 0, "a closing sandbox is due: %v, %v", refs, err)
 }
 
 func patchesDoNotUndoEachOther(t *testing.T, factory Factory) {
@@ -80,9 +79,8 @@ func patchesDoNotUndoEachOther(t *testing.T, factory Factory) {
 	}
 	wg.Wait()
 	spec := b.sandbox(t, box).Spec
-	if diff := cmp.Diff(labels, spec.Labels); diff != "" || spec.Name != name || spec.TTLSeconds != ttl || spec.IdleSeconds != idle {
-		t.Errorf("spec = %+v", spec)
-	}
+	diff := cmp.Diff(labels, spec.Labels)
+	testbed.Check(t, diff == "" && spec.Name == name && spec.TTLSeconds == ttl && spec.IdleSeconds == idle, "spec = %+v", spec)
 }
 
 func patchOnlyWhileItAccepts(t *testing.T, factory Factory) {
@@ -109,9 +107,8 @@ func recordsExpire(t *testing.T, factory Factory) {
 	job, hidden := b.accept(t, Execute(box.ID)).Job, b.accept(t, Read(box.ID)).Job
 	for _, ref := range []farm.Ref{job.Ref(), hidden.Ref()} {
 		for _, kind := range []string{"job:", "ev:", "req:"} {
-			if ttl := b.rdb.TTL(t.Context(), b.prefix+"{acme}:"+kind+ref.ID).Val(); ttl != -1 {
-				t.Errorf("%s of an open job expires in %v", kind, ttl)
-			}
+			ttl := b.rdb.TTL(t.Context(), b.prefix+"{acme}:"+kind+ref.ID).Val()
+			testbed.Check(t, ttl == -1, "%s of an open job expires in %v", kind, ttl)
 		}
 		b.finish(t, b.claim(t, ref, "w").Job, farm.JobCompleted)
 	}
@@ -121,14 +118,12 @@ func recordsExpire(t *testing.T, factory Factory) {
 		"job:" + hidden.ID: limits.HiddenSeconds, "ev:" + hidden.ID: limits.HiddenSeconds,
 	} {
 		want := time.Duration(seconds) * time.Second
-		if ttl := b.rdb.TTL(t.Context(), b.prefix+"{acme}:"+key).Val(); ttl > want || ttl < want-time.Minute {
-			t.Errorf("%s expires in %v, want %v", key, ttl, want)
-		}
+		ttl := b.rdb.TTL(t.Context(), b.prefix+"{acme}:"+key).Val()
+		testbed.Check(t, ttl <= want && ttl >= want-time.Minute, "%s expires in %v, want %v", key, ttl, want)
 	}
 	for _, id := range []string{job.ID, hidden.ID} {
-		if n := b.rdb.Exists(t.Context(), b.prefix+"{acme}:req:"+id).Val(); n != 0 {
-			t.Errorf("the request of the ended job %s is kept", id)
-		}
+		n := b.rdb.Exists(t.Context(), b.prefix+"{acme}:req:"+id).Val()
+		testbed.Check(t, n == 0, "the request of the ended job %s is kept", id)
 	}
 }
 
@@ -142,12 +137,10 @@ func indexesForgetExpiredRecords(t *testing.T, factory Factory) {
 			t.Fatal(err)
 		}
 	}
-	if n := b.rdb.ZCard(t.Context(), b.prefix+"{acme}:jobs").Val(); n > 12 {
-		t.Errorf("the index has %d entries", n)
-	}
-	if jobs, next, err := b.Jobs(t.Context(), Tenant, store.JobFilter{}, store.Page{Limit: 5}); err != nil || len(jobs) != 1 || next != "" {
-		t.Errorf("Jobs = %d, next %q, %v; want the create job alone", len(jobs), next, err)
-	}
+	n := b.rdb.ZCard(t.Context(), b.prefix+"{acme}:jobs").Val()
+	testbed.Check(t, n <= 12, "the index has %d entries", n)
+	jobs, next, err := b.Jobs(t.Context(), Tenant, store.JobFilter{}, store.Page{Limit: 5})
+	testbed.Check(t, err == nil && len(jobs) == 1 && next == "", "Jobs = %d, next %q, %v; want the create job alone", len(jobs), next, err)
 }
 
 // finishedJobsLeaveNoOpenTrace checks that no frequently read index grows with finished jobs.
@@ -158,16 +151,13 @@ func finishedJobsLeaveNoOpenTrace(t *testing.T, factory Factory) {
 		b.finish(t, b.claim(t, b.accept(t, Execute(box.ID)).Job.Ref(), "w").Job, farm.JobCompleted)
 	}
 	for _, index := range []string{"open", "osj:" + box.ID} {
-		if n := b.rdb.ZCard(t.Context(), b.prefix+"{acme}:"+index).Val(); n != 0 {
-			t.Errorf("%s has %d entries", index, n)
-		}
+		n := b.rdb.ZCard(t.Context(), b.prefix+"{acme}:"+index).Val()
+		testbed.Check(t, n == 0, "%s has %d entries", index, n)
 	}
-	if n := b.rdb.LLen(t.Context(), b.prefix+"{acme}:line:"+box.ID).Val(); n != 0 {
-		t.Errorf("the FIFO has %d entries", n)
-	}
-	if jobs, err := b.OpenJobs(t.Context(), Tenant, 0); err != nil || len(jobs) != 0 {
-		t.Errorf("OpenJobs = %v, %v", jobs, err)
-	}
+	n := b.rdb.LLen(t.Context(), b.prefix+"{acme}:line:"+box.ID).Val()
+	testbed.Check(t, n == 0, "the FIFO has %d entries", n)
+	jobs, err := b.OpenJobs(t.Context(), Tenant, 0)
+	testbed.Check(t, err == nil && len(jobs) == 0, "OpenJobs = %v, %v", jobs, err)
 }
 
 // sandboxesAreRestored restores lost records, and leaves existing ones unchanged.
@@ -178,27 +168,22 @@ func sandboxesAreRestored(t *testing.T, factory Factory) {
 		ID: farm.NewID(farm.SandboxPrefix), Tenant: Tenant, State: farm.SandboxQueued, Node: "n1", Container: "c1", CreatedAt: now.Add(-time.Hour),
 		LastUsedAt: now, ExpiresAt: now.Add(time.Hour), Spec: farm.SandboxSpec{Name: "kept", Image: "python", IdleSeconds: 60},
 	}
-	if restored, err := b.RestoreSandbox(ctx, lost); err != nil || !restored {
-		t.Fatalf("RestoreSandbox = %v, %v", restored, err)
-	}
-	if tenants, err := b.Tenants(ctx); err != nil || len(tenants) != 1 || tenants[0] != Tenant {
-		t.Errorf("Tenants = %v, %v", tenants, err)
-	}
+	restored, err := b.RestoreSandbox(ctx, lost)
+	testbed.Require(t, err == nil && restored, "RestoreSandbox = %v, %v", restored, err)
+	tenants, err := b.Tenants(ctx)
+	testbed.Check(t, err == nil && len(tenants) == 1 && tenants[0] == Tenant, "Tenants = %v, %v", tenants, err)
 	got := b.sandbox(t, farm.Ref{Tenant: Tenant, ID: lost.ID})
 	if got.State != farm.SandboxReady || got.Node != "n1" || got.Container != "c1" || got.Spec.Name != "kept" || !got.Deadline().Equal(lost.Deadline()) {
 		t.Errorf("the restored record is %+v", got)
 	}
 	b.accept(t, Execute(lost.ID))
-	if open, err := b.OpenSandboxes(ctx, Tenant); err != nil || len(open) != 1 {
-		t.Errorf("OpenSandboxes = %v, %v", open, err)
-	}
+	open, err := b.OpenSandboxes(ctx, Tenant)
+	testbed.Check(t, err == nil && len(open) == 1, "OpenSandboxes = %v, %v", open, err)
 	existing := b.box(t, farm.SandboxBusy)
-	if restored, err := b.RestoreSandbox(ctx, &farm.Sandbox{ID: existing.ID, Tenant: Tenant}); err != nil || restored {
-		t.Errorf("RestoreSandbox of an existing record = %v, %v", restored, err)
-	}
-	if got := b.sandbox(t, existing); got.State != farm.SandboxBusy {
-		t.Errorf("it is %s now", got.State)
-	}
+	restored, err = b.RestoreSandbox(ctx, &farm.Sandbox{ID: existing.ID, Tenant: Tenant})
+	testbed.Check(t, err == nil && !restored, "RestoreSandbox of an existing record = %v, %v", restored, err)
+	got = b.sandbox(t, existing)
+	testbed.Check(t, got.State == farm.SandboxBusy, "it is %s now", got.State)
 }
 
 // laterGenerationIsRestored: of the containers of a sandbox that Redis does not know, or no longer knows, that of the last generation is adopted,
@@ -237,15 +222,11 @@ func laterGenerationIsRestored(t *testing.T, factory Factory) {
 
 	starting := b.accept(t, Create()).Sandbox.Ref() // its create is known, but not that it left its node
 	b.move(t, store.Move{Ref: starting, To: farm.SandboxStarting, Node: "n1"})
-	if !restore(starting.ID, "n3", 3) {
-		t.Error("a later generation of a sandbox that starts is not restored")
-	}
+	testbed.Check(t, restore(starting.ID, "n3", 3), "a later generation of a sandbox that starts is not restored")
 	check(starting.ID, "n3", 3)
 	for _, state := range []farm.SandboxState{farm.SandboxClosing, farm.SandboxClosed} {
 		b.move(t, store.Move{Ref: starting, To: state})
-		if restore(starting.ID, "n1", 4) || b.sandbox(t, starting).State != state {
-			t.Errorf("a sandbox that is %s is restored", state)
-		}
+		testbed.Check(t, !restore(starting.ID, "n1", 4) && b.sandbox(t, starting).State == state, "a sandbox that is %s is restored", state)
 	}
 	b.noDrift(t)
 }
@@ -261,24 +242,20 @@ func jobMayRepeatItsMove(t *testing.T, factory Factory) {
 		testbed.Must(t, err)
 	}
 	before := b.dump(t)
-	if again, err := b.MoveSandbox(t.Context(), move); err != nil || again.State != farm.SandboxReady || again.Container != "c1" {
-		t.Errorf("the repeated move = %+v, %v", again, err)
-	}
+	again, err := b.MoveSandbox(t.Context(), move)
+	testbed.Check(t, err == nil && again.State == farm.SandboxReady && again.Container == "c1", "the repeated move = %+v, %v", again, err)
 	other := move
 	other.Job = ""
-	if _, err := b.MoveSandbox(t.Context(), other); !errors.Is(err, store.ErrMove) {
-		t.Errorf("the same move by no job = %v, want ErrMove", err)
-	}
+	_, err = b.MoveSandbox(t.Context(), other)
+	testbed.Check(t, errors.Is(err, store.ErrMove), "the same move by no job = %v, want ErrMove", err)
 	other = move
 	other.Attempt++
-	if _, err := b.MoveSandbox(t.Context(), other); !errors.Is(err, store.ErrFenced) {
-		t.Errorf("the same move under another attempt = %v, want ErrFenced", err)
-	}
+	_, err = b.MoveSandbox(t.Context(), other)
+	testbed.Check(t, errors.Is(err, store.ErrFenced), "the same move under another attempt = %v, want ErrFenced", err)
 	other = move
 	other.To = farm.SandboxStarting
-	if _, err := b.MoveSandbox(t.Context(), other); !errors.Is(err, store.ErrMove) {
-		t.Errorf("a move back = %v, want ErrMove", err)
-	}
+	_, err = b.MoveSandbox(t.Context(), other)
+	testbed.Check(t, errors.Is(err, store.ErrMove), "a move back = %v, want ErrMove", err)
 	testbed.Diff(t, "the repeated moves changed records", before, b.dump(t))
 }
 

@@ -93,9 +93,7 @@ func shareOfAQueue(t *testing.T, factory Factory) {
 		b.enqueued(t, "a claim with no parked job left")
 	}
 	keys, err := b.rdb.Keys(t.Context(), b.prefix+"{"+Tenant+"}:held:*").Result()
-	if err != nil || len(keys) != 0 {
-		t.Errorf("left over: %v, %v", keys, err)
-	}
+	testbed.Check(t, err == nil && len(keys) == 0, "left over: %v, %v", keys, err)
 }
 
 // inlineJobsKeepTheirSlots: no quota bounds how many inline jobs run, so each keeps its slot until it ends. Jobs of other kinds, tenants and nodes do
@@ -163,9 +161,8 @@ func everyKindIsBounded(t *testing.T, factory Factory) {
 					t.Fatal(err)
 				}
 			}
-			if got := b.used(t, farm.QuotaQueued); got != float64(jobs) {
-				t.Errorf("%v jobs are unfinished, want %d", got, jobs)
-			}
+			got := b.used(t, farm.QuotaQueued)
+			testbed.Check(t, got == float64(jobs), "%v jobs are unfinished, want %d", got, jobs)
 			if got, err := Enqueued(t.Context(), b.rdb, b.prefix); err != nil || len(got) != tasks {
 				t.Errorf("%d tasks are in the queue, %v; want %d", len(got), err, tasks)
 			}
@@ -191,9 +188,7 @@ func shareIsRepaired(t *testing.T, factory Factory) {
 		want = append(want, jobs[len(jobs)-1].ID)
 	}
 	route, err := b.Route(t.Context(), farm.Ref{Tenant: Tenant, ID: want[3]})
-	if err != nil || !route.Parked {
-		t.Errorf("Route = %+v, %v; want it parked", route, err)
-	}
+	testbed.Check(t, err == nil && route.Parked, "Route = %+v, %v; want it parked", route, err)
 	open := func(s *store.Store) []string {
 		t.Helper()
 		routes, _, err := s.OpenRoutes(t.Context(), Tenant, "")
@@ -232,21 +227,18 @@ func positionInAQueue(t *testing.T, factory Factory) {
 	for i := range 4 { // one a second
 		b.clock.forward(time.Second)
 		r := store.ReserveRequest{Node: "n1", Capacity: sizeOfNode, Sandbox: box(fmt.Sprint(i)), Want: farm.Capacity{MemoryMB: 1, CPUs: 0.1}, Queue: farm.QueueCPU}
-		if ok, _, err := b.Reserve(t.Context(), r); err != nil || !ok {
-			t.Fatalf("Reserve = %v, %v", ok, err)
-		}
+		ok, _, err := b.Reserve(t.Context(), r)
+		testbed.Require(t, err == nil && ok, "Reserve = %v, %v", ok, err)
 	}
 	b.clock.forward(time.Second)
 	if got, err := b.QueuePosition(t.Context(), jobs[9]); err != nil || got != (store.QueuePosition{Position: 10, Estimate: 10 * time.Second}) {
 		t.Errorf("position = %+v, %v; want an estimate of 10 s", got, err)
 	}
 	running := b.claim(t, jobs[0].Ref(), "w").Job
-	if got, err := b.QueuePosition(t.Context(), running); err != nil || got.Position != 0 {
-		t.Errorf("position of a running job = %+v, %v", got, err)
-	}
-	if got, err := b.QueuePosition(t.Context(), jobs[1]); err != nil || got.Position != 1 {
-		t.Errorf("position behind a running job = %+v, %v; want 1", got, err)
-	}
+	got, err := b.QueuePosition(t.Context(), running)
+	testbed.Check(t, err == nil && got.Position == 0, "position of a running job = %+v, %v", got, err)
+	got, err = b.QueuePosition(t.Context(), jobs[1])
+	testbed.Check(t, err == nil && got.Position == 1, "position behind a running job = %+v, %v; want 1", got, err)
 }
 
 // parkedJobsAreCounted parks jobs of two tenants, and unparks them.
@@ -298,15 +290,13 @@ func parkedJobsCountFromTheHead(t *testing.T, factory Factory) {
 	running := b.claim(t, b.accept(t, Execute(one.ID)).Job.Ref(), "w").Job
 	b.accept(t, Execute(one.ID)) // behind it
 	b.accept(t, Execute(two.ID)) // has the queue slot
-	if got, err := b.Parked(t.Context()); err != nil || len(got) > 0 {
-		t.Errorf("Parked = %v, %v, while a job waits in its FIFO", got, err)
-	}
+	got, err := b.Parked(t.Context())
+	testbed.Check(t, err == nil && len(got) == 0, "Parked = %v, %v, while a job waits in its FIFO", got, err)
 	at := b.clock.forward(time.Hour)
 	b.finish(t, running, farm.JobCompleted)
-	got, err := b.Parked(t.Context())
-	if diff := cmp.Diff(map[string]farm.WaitingJobs{"node-n1": {Jobs: 1, Since: at}}, got); err != nil || diff != "" {
-		t.Errorf("Parked: %v (-want +got):\n%s", err, diff)
-	}
+	got, err = b.Parked(t.Context())
+	diff := cmp.Diff(map[string]farm.WaitingJobs{"node-n1": {Jobs: 1, Since: at}}, got)
+	testbed.Check(t, err == nil && diff == "", "Parked: %v (-want +got):\n%s", err, diff)
 }
 
 // waitingCreatesAreRead reads creates that wait, parked ones too, but those that a quota of their tenant holds back, or that are too young, or
@@ -341,9 +331,8 @@ func waitingCreatesAreRead(t *testing.T, factory Factory) {
 		}
 		slices.Sort(found)
 		slices.Sort(want)
-		if diff := cmp.Diff(want, found); diff != "" || got.More != more {
-			t.Errorf("%s: %d more, want %d (-want +got):\n%s", what, got.More, more, diff)
-		}
+		diff := cmp.Diff(want, found)
+		testbed.Check(t, diff == "" && got.More == more, "%s: %d more, want %d (-want +got):\n%s", what, got.More, more, diff)
 	}
 	waiting := slices.Concat(ids[:3], ids[5:9])
 	read("all", old, 100, 0, slices.Clone(waiting)...)
@@ -369,9 +358,7 @@ func openSandboxesAreCounted(t *testing.T, factory Factory) {
 		got, err := b.CountOpenOn(t.Context(), "n1", "n2", "n3")
 		testbed.Must(t, err)
 		for _, node := range []string{"n1", "n2", "n3"} {
-			if got[node] != want[node] {
-				t.Errorf("%s: %d on %s, want %d", what, got[node], node, want[node])
-			}
+			testbed.Check(t, got[node] == want[node], "%s: %d on %s, want %d", what, got[node], node, want[node])
 		}
 	}
 	want("nothing", nil)
@@ -389,7 +376,6 @@ func openSandboxesAreCounted(t *testing.T, factory Factory) {
 	want("three", map[string]int{"n1": 2, "n2": 1})
 	b.end(t, first.ID)
 	want("one has ended", map[string]int{"n1": 1, "n2": 1})
-	if got, err := b.CountOpenOn(t.Context()); err != nil || len(got) != 0 {
-		t.Errorf("of no nodes: %v, %v", got, err)
-	}
+	got, err := b.CountOpenOn(t.Context())
+	testbed.Check(t, err == nil && len(got) == 0, "of no nodes: %v, %v", got, err)
 }

@@ -19,9 +19,8 @@ import (
 func (b *bundle) stored(t *testing.T, want store.Stored) {
 	t.Helper()
 	got, err := b.Stored(t.Context(), Tenant)
-	if diff := cmp.Diff(want, got); diff != "" || err != nil {
-		t.Errorf("Stored: %v (-want +got):\n%s", err, diff)
-	}
+	diff := cmp.Diff(want, got)
+	testbed.Check(t, diff == "" && err == nil, "Stored: %v (-want +got):\n%s", err, diff)
 }
 
 // storedIsExact adds, replaces and deletes artifacts of a few jobs from many callers at once: the counts are those of what is left.
@@ -64,16 +63,12 @@ func storedIsExact(t *testing.T, factory Factory) {
 			break
 		}
 	}
-	if want.Artifacts == 0 {
-		t.Error("nothing is left to count")
-	}
+	testbed.Check(t, want.Artifacts != 0, "nothing is left to count")
 	b.stored(t, want)
-	if docs := b.documents.Keys(); len(docs) > len(jobs) {
-		t.Errorf("%d documents of %d manifests", len(docs), len(jobs))
-	}
-	if n, err := b.DeleteArtifacts(t.Context(), left); err != nil || n != len(left) {
-		t.Errorf("DeleteArtifacts = %d, %v; want %d", n, err, len(left))
-	}
+	docs := b.documents.Keys()
+	testbed.Check(t, len(docs) <= len(jobs), "%d documents of %d manifests", len(docs), len(jobs))
+	n, err := b.DeleteArtifacts(t.Context(), left)
+	testbed.Check(t, err == nil && n == len(left), "DeleteArtifacts = %d, %v; want %d", n, err, len(left))
 	b.stored(t, store.Stored{})
 }
 
@@ -135,9 +130,8 @@ func storageIsReserved(t *testing.T, factory Factory) {
 	_, err = b.Force(t.Context(), other, farm.JobLost, &farm.JobError{Code: farm.CodeUnavailable, Message: "lost"})
 	testbed.Must(t, err)
 	b.stored(t, store.Stored{})
-	if ok, _, err := b.ReserveStored(t.Context(), b.running(t), 1, limit+1); err != nil || ok {
-		t.Errorf("more than the limit is reserved: %v, %v", ok, err)
-	}
+	ok, _, err := b.ReserveStored(t.Context(), b.running(t), 1, limit+1)
+	testbed.Check(t, err == nil && !ok, "more than the limit is reserved: %v, %v", ok, err)
 	// A job whose reservation is used up, or was given back, ends like any other.
 	used, unused := b.running(t), b.running(t)
 	reserve(used, 5+each, true, 0)
@@ -167,9 +161,8 @@ func emptyArtifactsAreCharged(t *testing.T, factory Factory) {
 		if ok, got, err := b.ReserveStored(t.Context(), job, 1, want+1); err != nil || ok || got != want {
 			t.Errorf("ReserveStored(%d) = %v, %d free, %v; want %d free", want+1, ok, got, err, want)
 		}
-		if ok, _, err := b.ReserveStored(t.Context(), job, 1, want); err != nil || !ok {
-			t.Errorf("ReserveStored(%d) = %v, %v", want, ok, err)
-		}
+		ok, _, err := b.ReserveStored(t.Context(), job, 1, want)
+		testbed.Check(t, err == nil && ok, "ReserveStored(%d) = %v, %v", want, ok, err)
 	}
 	var list []farm.Artifact
 	for i := range limit - 1 {
@@ -182,12 +175,10 @@ func emptyArtifactsAreCharged(t *testing.T, factory Factory) {
 	b.add(t, b.file(job, "last", 0))
 	b.stored(t, store.Stored{Artifacts: limit})
 	free(0)
-	if used := b.used(t, farm.QuotaStoredMB); used != 1 {
-		t.Errorf("%v MiB are used, want 1", used)
-	}
-	if n, err := b.DeleteArtifacts(t.Context(), list[:1]); err != nil || n != 1 {
-		t.Errorf("DeleteArtifacts = %d, %v", n, err)
-	}
+	used := b.used(t, farm.QuotaStoredMB)
+	testbed.Check(t, used == 1, "%v MiB are used, want 1", used)
+	n, err := b.DeleteArtifacts(t.Context(), list[:1])
+	testbed.Check(t, err == nil && n == 1, "DeleteArtifacts = %d, %v", n, err)
 	free(farm.ArtifactBytes)
 }
 
@@ -211,16 +202,14 @@ func manifestsAreCharged(t *testing.T, factory Factory) {
 		t.Errorf("%d bytes are counted, want %d", n, b.manifest(t, job))
 	}
 	testbed.Must(t, b.rdb.HIncrBy(t.Context(), b.prefix+"{acme}:stored", "manifests", 7).Err())
-	if drift, done, err := b.RepairStored(t.Context(), Tenant, 1000, true); err != nil || !done || drift != (store.StoredDrift{Manifests: 7}) {
-		t.Errorf("RepairStored = %+v, %v, %v", drift, done, err)
-	}
+	drift, done, err := b.RepairStored(t.Context(), Tenant, 1000, true)
+	testbed.Check(t, err == nil && done && drift == (store.StoredDrift{Manifests: 7}), "RepairStored = %+v, %v, %v", drift, done, err)
 	for _, one := range []farm.Artifact{a, c} {
 		_, err := b.DeleteArtifacts(t.Context(), []farm.Artifact{one})
 		testbed.Must(t, err)
 	}
-	if n := counted(); n != 0 {
-		t.Errorf("%d bytes are counted of no artifacts", n)
-	}
+	n := counted()
+	testbed.Check(t, n == 0, "%d bytes are counted of no artifacts", n)
 }
 
 // manifest is what the manifest of a job counts in Redis.
@@ -269,9 +258,7 @@ func storageRace(t *testing.T, factory Factory) {
 		})
 	}
 	wg.Wait()
-	if granted != 10 {
-		t.Errorf("%d of %d callers stored a tenth of the limit each", granted, callers)
-	}
+	testbed.Check(t, granted == 10, "%d of %d callers stored a tenth of the limit each", granted, callers)
 	b.stored(t, store.Stored{Bytes: 10 * (share - farm.ArtifactBytes), Artifacts: 10})
 }
 
@@ -286,9 +273,8 @@ func storedIsRepaired(t *testing.T, factory Factory) {
 	right := store.Stored{Bytes: 15, Artifacts: 2, Reserved: 100}
 	repair := func(want store.StoredDrift) {
 		t.Helper()
-		if drift, checked, err := b.RepairStored(t.Context(), Tenant, 1000, true); err != nil || !checked || drift != want {
-			t.Errorf("RepairStored = %+v, %v, %v; want %+v", drift, checked, err, want)
-		}
+		drift, checked, err := b.RepairStored(t.Context(), Tenant, 1000, true)
+		testbed.Check(t, err == nil && checked && drift == want, "RepairStored = %+v, %v, %v; want %+v", drift, checked, err, want)
 		b.stored(t, right)
 	}
 	repair(store.StoredDrift{})
@@ -369,10 +355,8 @@ func storedIsRepairedWhileItChanges(t *testing.T, factory Factory) {
 	}
 	testbed.Must(t, b.rdb.HIncrBy(t.Context(), b.prefix+"{acme}:stored", "bytes", 7).Err())
 	testbed.Must(t, b.rdb.HIncrBy(t.Context(), b.prefix+"{acme}:stored", "kept", -9).Err())
-	if steps := walk(store.Stored{Bytes: 7, Kept: -9}); steps < 2 {
-		t.Errorf("a walk of %d step is none", steps)
-	}
-	if n, err := b.rdb.Exists(t.Context(), b.prefix+"{acme}:walk", b.prefix+"{acme}:walked").Result(); err != nil || n != 0 {
-		t.Errorf("%d keys are left of the walk, %v", n, err)
-	}
+	steps := walk(store.Stored{Bytes: 7, Kept: -9})
+	testbed.Check(t, steps >= 2, "a walk of %d step is none", steps)
+	n, err := b.rdb.Exists(t.Context(), b.prefix+"{acme}:walk", b.prefix+"{acme}:walked").Result()
+	testbed.Check(t, err == nil && n == 0, "%d keys are left of the walk, %v", n, err)
 }

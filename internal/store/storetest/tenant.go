@@ -38,9 +38,8 @@ func hostsOfATenant(t *testing.T, factory Factory) {
 	}
 	limit := store.TenantHosts{Rules: make([]farm.HostRule, farm.MaxTenantHosts+1)}
 	wantCode(t, "too many rules", b.ChangeTenant(t.Context(), Tenant, store.TenantChange{Hosts: &limit}), farm.CodeInvalid)
-	if got, err := b.TenantLists(t.Context(), "other"); err != nil || !got.Hosts.Farm {
-		t.Errorf("another tenant has %+v, %v", got, err)
-	}
+	got, err := b.TenantLists(t.Context(), "other")
+	testbed.Check(t, err == nil && got.Hosts.Farm, "another tenant has %+v, %v", got, err)
 }
 
 // usageIsAddedOnce sends samples of a sandbox as two workers would: each counter is added once, and a new container begins at 0.
@@ -57,15 +56,13 @@ func usageIsAddedOnce(t *testing.T, factory Factory) {
 	want := func(days ...store.Usage) {
 		t.Helper()
 		got, err := b.Usage(t.Context(), Tenant, 30)
-		if diff := cmp.Diff(days, got, cmpopts.EquateApprox(0, 1e-3), cmpopts.EquateEmpty()); err != nil || diff != "" {
-			t.Errorf("usage: %v (-want +got):\n%s", err, diff)
-		}
+		diff := cmp.Diff(days, got, cmpopts.EquateApprox(0, 1e-3), cmpopts.EquateEmpty())
+		testbed.Check(t, err == nil && diff == "", "usage: %v (-want +got):\n%s", err, diff)
 	}
 	want()
 	b.clock.forward(10 * time.Second)
-	if got := add("c1", 4*time.Second, 2, 1); got.CPUSeconds != 4 || got.SandboxSeconds != 10 {
-		t.Errorf("the first sample adds %+v", got)
-	}
+	got := add("c1", 4*time.Second, 2, 1)
+	testbed.Check(t, got.CPUSeconds == 4 && got.SandboxSeconds == 10, "the first sample adds %+v", got)
 	add("c1", 4*time.Second, 2, 1) // another worker, at the same time
 	first := store.Usage{Day: "2026-11-22", CPUSeconds: 4, MemoryGBSeconds: 20, GPUSeconds: 10, SandboxSeconds: 10}
 	want(first)
@@ -86,15 +83,12 @@ func usageIsAddedOnce(t *testing.T, factory Factory) {
 	want(store.Usage{Day: "2026-11-23", CPUSeconds: 10, MemoryGBSeconds: 7200, SandboxSeconds: 7200})
 
 	gone := store.Sample{Sandbox: farm.Ref{Tenant: Tenant, ID: "sbx_gone"}, Container: "c", CPU: time.Hour}
-	if got, err := b.AddUsage(t.Context(), gone); err != nil || got.CPUSeconds != 0 {
-		t.Errorf("a sandbox without a record adds %+v, %v", got, err)
-	}
-	if n := b.rdb.Exists(t.Context(), b.prefix+"{"+Tenant+"}:sbx:sbx_gone").Val(); n != 0 {
-		t.Error("the sample of a sandbox without a record made one")
-	}
-	if ttl := b.rdb.TTL(t.Context(), b.prefix+"{"+Tenant+"}:usage:2026-11-23").Val(); ttl <= 0 || ttl > 3*24*time.Hour {
-		t.Errorf("a day of usage is kept for %s, want three days", ttl)
-	}
+	got, err := b.AddUsage(t.Context(), gone)
+	testbed.Check(t, err == nil && got.CPUSeconds == 0, "a sandbox without a record adds %+v, %v", got, err)
+	n := b.rdb.Exists(t.Context(), b.prefix+"{"+Tenant+"}:sbx:sbx_gone").Val()
+	testbed.Check(t, n == 0, "the sample of a sandbox without a record made one")
+	ttl := b.rdb.TTL(t.Context(), b.prefix+"{"+Tenant+"}:usage:2026-11-23").Val()
+	testbed.Check(t, ttl > 0 && ttl <= 3*24*time.Hour, "a day of usage is kept for %s, want three days", ttl)
 }
 
 // recentUseIsBounded takes more samples than a record remembers: the newest stay, and those that are less than a second apart count as one.
@@ -134,9 +128,7 @@ func storedBytesAreUsage(t *testing.T, factory Factory) {
 	b.clock.forward(time.Hour)
 	step()
 	got, err := b.Usage(t.Context(), Tenant, 1)
-	if err != nil || len(got) != 1 || got[0].StoredGBSeconds != 180 {
-		t.Errorf("usage = %+v, %v; want 3 GiB for a minute", got, err)
-	}
+	testbed.Check(t, err == nil && len(got) == 1 && got[0].StoredGBSeconds == 180, "usage = %+v, %v; want 3 GiB for a minute", got, err)
 }
 
 func redisZ(score float64, member string) redis.Z { return redis.Z{Score: score, Member: member} }
@@ -164,13 +156,11 @@ func requestRate(t *testing.T, factory Factory) {
 	if _, err := b.Admit(t.Context(), "other", "x", quotas); err != nil {
 		t.Errorf("another tenant's request: %v", err)
 	}
-	if got := b.used(t, farm.QuotaRequests); got != 0 {
-		t.Errorf("without a quota %v requests are used", got)
-	}
+	got := b.used(t, farm.QuotaRequests)
+	testbed.Check(t, got == 0, "without a quota %v requests are used", got)
 	b.quota(t, farm.QuotaRequests, 3)
-	if got := b.used(t, farm.QuotaRequests); got != 3 {
-		t.Errorf("%v requests are used, want 3", got)
-	}
+	got = b.used(t, farm.QuotaRequests)
+	testbed.Check(t, got == 3, "%v requests are used, want 3", got)
 	quotas.RequestsPerMinute = 0
 	_, err := b.Admit(t.Context(), "nobody", "x", quotas)
 	wantCode(t, "a request of a tenant that may send none", err, farm.CodeExhausted)
@@ -196,14 +186,12 @@ func requestsOfABatch(t *testing.T, factory Factory) {
 			continue
 		}
 		wantCode(t, "requests beyond the rate", err, farm.CodeExhausted)
-		if e, ok := errors.AsType[*farm.Error](err); !ok || e.Quota == nil || e.Quota.RetryAfter <= 0 || e.Quota.RetryAfter > 20*time.Second {
-			t.Errorf("the refusal is %+v", err)
-		}
+		e, ok := errors.AsType[*farm.Error](err)
+		testbed.Check(t, ok && e.Quota != nil && e.Quota.RetryAfter > 0 && e.Quota.RetryAfter <= 20*time.Second, "the refusal is %+v", err)
 	}
 	quotas.RequestsPerMinute = farm.NoQuota
-	if got, err := b.AdmitMore(t.Context(), Tenant, 1000, quotas); got != 1000 || err != nil {
-		t.Errorf("without a quota %d are admitted, %v", got, err)
-	}
+	got, err := b.AdmitMore(t.Context(), Tenant, 1000, quotas)
+	testbed.Check(t, got == 1000 && err == nil, "without a quota %d are admitted, %v", got, err)
 }
 
 // requestRateAfterTheClockWentBack: a time far in the future, as of a Redis whose clock was wrong, blocks no caller for longer than a minute.
@@ -215,9 +203,7 @@ func requestRateAfterTheClockWentBack(t *testing.T, factory Factory) {
 	quotas.RequestsPerMinute = 60
 	_, err := b.Admit(t.Context(), Tenant, "x", quotas)
 	e, ok := errors.AsType[*farm.Error](err)
-	if !ok || e.Quota == nil || e.Quota.RetryAfter > time.Minute {
-		t.Errorf("the refusal is %v", err)
-	}
+	testbed.Check(t, ok && e.Quota != nil && e.Quota.RetryAfter <= time.Minute, "the refusal is %v", err)
 }
 
 // connectionsAreLeased opens as many connections as the quota at once, and one more; the leases of a server that died end.
@@ -242,14 +228,10 @@ func connectionsAreLeased(t *testing.T, factory Factory) {
 	}
 	_, err := b.Admit(t.Context(), Tenant, "late", quotas)
 	e, ok := errors.AsType[*farm.Error](err)
-	if !ok || e.Quota == nil || e.Quota.Used != 5 || e.Quota.Limit != 5 {
-		t.Errorf("the refusal is %v", err)
-	}
+	testbed.Check(t, ok && e.Quota != nil && e.Quota.Used == 5 && e.Quota.Limit == 5, "the refusal is %v", err)
 	conn := b.prefix + "{" + Tenant + "}:conn"
 	held, err := b.rdb.ZRange(t.Context(), conn, 0, -1).Result()
-	if err != nil || len(held) != 5 {
-		t.Fatalf("leases: %v, %v", held, err)
-	}
+	testbed.Require(t, err == nil && len(held) == 5, "leases: %v, %v", held, err)
 	testbed.Must(t, b.EndConnection(t.Context(), Tenant, held[0]))
 	if _, err := b.Admit(t.Context(), Tenant, "next", quotas); err != nil {
 		t.Errorf("after one has ended: %v", err)
@@ -262,11 +244,9 @@ func connectionsAreLeased(t *testing.T, factory Factory) {
 	}
 	testbed.Must(t, b.RenewConnections(t.Context(), map[string][]string{Tenant: {held[1]}}))
 	for i, want := range []bool{true, true, false} {
-		if _, err := b.Admit(t.Context(), Tenant, fmt.Sprintf("more%d", i), quotas); (err == nil) != want {
-			t.Errorf("connection %d after two leases ended: %v", i, err)
-		}
+		_, err := b.Admit(t.Context(), Tenant, fmt.Sprintf("more%d", i), quotas)
+		testbed.Check(t, (err == nil) == want, "connection %d after two leases ended: %v", i, err)
 	}
-	if ttl := b.rdb.PTTL(t.Context(), conn).Val(); ttl <= 0 {
-		t.Errorf("the leases of a server that died stay forever: they live %s", ttl)
-	}
+	ttl := b.rdb.PTTL(t.Context(), conn).Val()
+	testbed.Check(t, ttl > 0, "the leases of a server that died stay forever: they live %s", ttl)
 }
