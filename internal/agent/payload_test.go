@@ -44,9 +44,7 @@ func TestReleasedPayloads(t *testing.T) {
 				continue
 			}
 			for j, f := range unread { // two at a time
-				if !bytes.Equal(f.Payload, want[i-1+j]) {
-					t.Fatalf("frame %d has %d bytes that are not its own", f.Seq, len(f.Payload))
-				}
+				testbed.Require(t, bytes.Equal(f.Payload, want[i-1+j]), "frame %d has %d bytes that are not its own", f.Seq, len(f.Payload))
 			}
 			agent.ReleasePayload(unread[0])
 			agent.ReleasePayload(agent.Frame{Type: unread[1].Type, Payload: unread[1].Payload[:len(unread[1].Payload)/2]}) // as if it was cut
@@ -108,9 +106,8 @@ func TestJoinedWritesAMessageAtOnce(t *testing.T) {
 		_, err = stream.Write(sent)
 		testbed.Must(t, err)
 		got := make([]byte, size)
-		if _, err := io.ReadFull(end, got); err != nil || !bytes.Equal(got, sent) {
-			t.Fatalf("%d bytes did not arrive: %v", size, err)
-		}
+		_, err := io.ReadFull(end, got)
+		testbed.Require(t, err == nil && bytes.Equal(got, sent), "%d bytes did not arrive: %v", size, err)
 		want := []int{12 + size}
 		if size > 40<<10 {
 			want = []int{12, size}
@@ -118,9 +115,7 @@ func TestJoinedWritesAMessageAtOnce(t *testing.T) {
 		conn.mu.Lock()
 		sizes := slices.Clone(conn.sizes)
 		conn.mu.Unlock()
-		if !slices.Equal(sizes, want) {
-			t.Errorf("%d bytes were written in pieces of %d, not %d", size, sizes, want)
-		}
+		testbed.Check(t, slices.Equal(sizes, want), "%d bytes were written in pieces of %d, not %d", size, sizes, want)
 	}
 }
 
@@ -134,16 +129,13 @@ func TestJoinedReportsErrors(t *testing.T) {
 	header := []byte{0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 5}
 	for _, size := range []int{5, 41 << 10} {
 		j := agent.Joined(broken{})
-		if n, err := j.Write(header); n != len(header) || err != nil {
-			t.Errorf("header: %d, %v", n, err)
-		}
-		if n, err := j.Write(make([]byte, size)); n != 0 || !errors.Is(err, io.ErrClosedPipe) {
-			t.Errorf("%d bytes: %d, %v", size, n, err)
-		}
+		n, err := j.Write(header)
+		testbed.Check(t, n == len(header) && err == nil, "header: %d, %v", n, err)
+		n, err = j.Write(make([]byte, size))
+		testbed.Check(t, n == 0 && errors.Is(err, io.ErrClosedPipe), "%d bytes: %d, %v", size, n, err)
 	}
-	if _, err := agent.Joined(broken{}).Write([]byte{0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 5}); !errors.Is(err, io.ErrClosedPipe) {
-		t.Errorf("another frame: %v", err)
-	}
+	_, err := agent.Joined(broken{}).Write([]byte{0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 5})
+	testbed.Check(t, errors.Is(err, io.ErrClosedPipe), "another frame: %v", err)
 }
 
 // Frames come from agents. A stream yields frames within their bounds or an error, allocates nothing that admit refuses, and what was read
@@ -160,9 +152,7 @@ func FuzzReadFrame(f *testing.F) {
 		var read []byte
 		for {
 			frame, err := agent.ReadAdmittedFrame(from, func(size int) error {
-				if size < 0 || size > agent.MaxFrameBytes {
-					t.Fatalf("a payload of %d bytes is to be admitted", size)
-				}
+				testbed.Require(t, size >= 0 && size <= agent.MaxFrameBytes, "a payload of %d bytes is to be admitted", size)
 				if size > limit {
 					return bytes.ErrTooLarge
 				}

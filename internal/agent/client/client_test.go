@@ -87,23 +87,20 @@ func TestErrorsAreOfTheContract(t *testing.T) {
 			w.WriteHeader(http.StatusTeapot)
 			_, _ = io.WriteString(w, body)
 		})
-		if _, err := cl.Stat(t.Context(), "x"); farm.CodeOf(err) != want {
-			t.Errorf("%s: %v (%s), want %s", body, err, farm.CodeOf(err), want)
-		}
+		_, err := cl.Stat(t.Context(), "x")
+		testbed.Check(t, farm.CodeOf(err) == want, "%s: %v (%s), want %s", body, err, farm.CodeOf(err), want)
 	}
 }
 
 func TestABrokenStreamIsUnavailable(t *testing.T) {
 	t.Parallel()
 	cl := against(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
-	if err := cl.Mkdir(t.Context(), "x"); farm.CodeOf(err) != farm.CodeUnavailable {
-		t.Errorf("aborted: %v", err)
-	}
+	err := cl.Mkdir(t.Context(), "x")
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeUnavailable, "aborted: %v", err)
 	testbed.Must(t, cl.Close())
 	<-cl.Done()
-	if _, err := cl.Info(t.Context()); farm.CodeOf(err) != farm.CodeUnavailable {
-		t.Errorf("closed: %v", err)
-	}
+	_, err = cl.Info(t.Context())
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeUnavailable, "closed: %v", err)
 }
 
 func TestAnEndlessAnswerIsCut(t *testing.T) {
@@ -116,9 +113,8 @@ func TestAnEndlessAnswerIsCut(t *testing.T) {
 			}
 		}
 	})
-	if _, err := cl.Info(t.Context()); farm.CodeOf(err) != farm.CodeTooLarge {
-		t.Errorf("error = %v", err)
-	}
+	_, err := cl.Info(t.Context())
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeTooLarge, "error = %v", err)
 }
 
 // stdout reads frames to the end and returns the output in them.
@@ -150,12 +146,10 @@ func TestRunStartsOnceAndReadsFromAnyFrame(t *testing.T) {
 		spec.Code = strings.Repeat("a long request of an execution that has started ", 1<<16) // 3 MB, more than a stream takes without a reader
 	}
 	testbed.Must(t, a.Ack(t.Context(), id, 2))
-	if _, err := a.Run(t.Context(), id, spec, 1); farm.CodeOf(err) != farm.CodeConflict {
-		t.Errorf("frames that were acknowledged: %v", err)
-	}
-	if _, err := a.Run(t.Context(), agenttest.NewID(), agent.Spec{Kind: "dance"}, 1); farm.CodeOf(err) != farm.CodeInvalid {
-		t.Errorf("a spec that cannot be executed: %v", err)
-	}
+	_, err := a.Run(t.Context(), id, spec, 1)
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeConflict, "frames that were acknowledged: %v", err)
+	_, err = a.Run(t.Context(), agenttest.NewID(), agent.Spec{Kind: "dance"}, 1)
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeInvalid, "a spec that cannot be executed: %v", err)
 }
 
 func TestRunDoesNotWaitForOutput(t *testing.T) {
@@ -181,9 +175,7 @@ func TestRunOfAnOlderAgent(t *testing.T) {
 			_, _ = io.WriteString(w, "{}\n")
 			return
 		}
-		if r.URL.Query().Get("from") != "3" {
-			t.Errorf("query %q", r.URL.RawQuery)
-		}
+		testbed.Check(t, r.URL.Query().Get("from") == "3", "query %q", r.URL.RawQuery)
 		_, _ = w.Write(agent.AppendFrame(agent.AppendFrame(nil, agent.Frame{Seq: 3, Type: agent.FrameStdout, Payload: []byte("hello")}), agent.Frame{Seq: 4, Type: agent.FrameFinal, Payload: []byte("{}")}))
 	})
 	frames, err := cl.Run(t.Context(), "job", agent.Spec{Kind: farm.KindCommand}, 3)

@@ -204,9 +204,8 @@ func TestHeadersOfARequestAreBounded(t *testing.T) {
 	_, session := hostileIndex(t, func(http.ResponseWriter, *http.Request) { t.Error("the request was served") })
 	stream := open(t, session, "GET / HTTP/1.1\r\nHost: x\r\nX: "+strings.Repeat("y", 17<<10)+"\r\n\r\n")
 	_ = stream.SetReadDeadline(time.Now().Add(hang))
-	if raw, _ := io.ReadAll(stream); !strings.HasPrefix(string(raw), "HTTP/1.1 431 ") {
-		t.Errorf("answer %.60q", raw)
-	}
+	raw, _ := io.ReadAll(stream)
+	testbed.Check(t, strings.HasPrefix(string(raw), "HTTP/1.1 431 "), "answer %.60q", raw)
 	lives(t, session, "after a header that is too long")
 }
 
@@ -219,9 +218,8 @@ func TestLinesOfARequestAreBounded(t *testing.T) {
 		})
 		stream := open(t, session, begin+strings.Repeat("a:\n", 3000)) // and no end of the header
 		_ = stream.SetReadDeadline(time.Now().Add(hang))
-		if raw, err := io.ReadAll(stream); err != nil || !strings.HasPrefix(string(raw), "HTTP/1.1 400 ") {
-			t.Errorf("answer %.60q, %v", raw, err)
-		}
+		raw, err := io.ReadAll(stream)
+		testbed.Check(t, err == nil && strings.HasPrefix(string(raw), "HTTP/1.1 400 "), "answer %.60q, %v", raw, err)
 		lives(t, session, "after a header of too many lines")
 	}
 }
@@ -309,9 +307,7 @@ func TestAnswersThatTheAgentDoesNotTakeCount(t *testing.T) {
 		_ = stream.Close()
 	}
 	awaitEnd(t, c, "answers that are not taken")
-	if limit.Load() > maxStreams+1 {
-		t.Errorf("%d requests were in progress at once", limit.Load())
-	}
+	testbed.Check(t, limit.Load() <= maxStreams+1, "%d requests were in progress at once", limit.Load())
 }
 
 // A handler can bound how long an answer may take, however slowly it is read.

@@ -41,9 +41,8 @@ func TestHeadersOfAnAnswerAreBounded(t *testing.T) {
 	c := against(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-Entry", strings.Repeat("x", 1<<20))
 	})
-	if _, err := c.Info(t.Context()); err == nil {
-		t.Fatal("a MiB of headers was accepted")
-	}
+	_, err := c.Info(t.Context())
+	testbed.Require(t, err != nil, "a MiB of headers was accepted")
 }
 
 // Lines of a header take far more memory than their bytes.
@@ -63,9 +62,8 @@ func TestLinesOfHeadersOfAnswersAreBounded(t *testing.T) {
 			}
 			_, _ = io.WriteString(w, "[]")
 		})
-		if err := ask(c); !errors.Is(err, httpserver.ErrHeaderLines) {
-			t.Errorf("%s: %v", name, err)
-		}
+		err := ask(c)
+		testbed.Check(t, errors.Is(err, httpserver.ErrHeaderLines), "%s: %v", name, err)
 	}
 }
 
@@ -139,9 +137,8 @@ func TestListsAreBounded(t *testing.T) {
 			c := against(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) })
 			for _, n := range []int{test.limit - 1, test.limit, test.limit + 1} {
 				text = answer(n, test.entry)
-				if got, err := test.call(t.Context(), c); (err == nil) != (n <= test.limit) || err == nil && got != n {
-					t.Errorf("%d entries: %d, %v", n, got, err)
-				}
+				got, err := test.call(t.Context(), c)
+				testbed.Check(t, (err == nil) == (n <= test.limit) && (err != nil || got == n), "%d entries: %d, %v", n, got, err)
 			}
 			for _, empty := range []string{"{}", "null", "1"} {
 				text = answer(500_000, empty)
@@ -176,9 +173,8 @@ func TestListsHaveWhatWasAskedFor(t *testing.T) {
 		agent := against(t, func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, `{"entries":[{"path":"`+c.entry+`","type":"file","mode":"0644","etag":"x"}]}`)
 		})
-		if _, err := agent.Live().FSList(t.Context(), c.dir, c.depth, 10, ""); (err == nil) != c.good {
-			t.Errorf("%+v: %v", c, err)
-		}
+		_, err := agent.Live().FSList(t.Context(), c.dir, c.depth, 10, "")
+		testbed.Check(t, (err == nil) == c.good, "%+v: %v", c, err)
 	}
 }
 
@@ -207,9 +203,7 @@ func TestFilesOfTheWorkspaceAreChecked(t *testing.T) {
 			_, write := c.Write(t.Context(), "a", strings.NewReader("x"))
 			_, listed := c.List(t.Context(), "", agent.ListQuery{Limit: 10})
 			for call, err := range map[string]error{"Stat": stat, "Write": write, "List": listed} {
-				if (err == nil) != (name == "Good") {
-					t.Errorf("%s: %v", call, err)
-				}
+				testbed.Check(t, (err == nil) == (name == "Good"), "%s: %v", call, err)
 			}
 		})
 	}
@@ -254,9 +248,8 @@ func FuzzSession(f *testing.F) {
 		_ = remote.SetWriteDeadline(time.Now().Add(10 * time.Second))
 		_, _ = remote.Write(in)
 		_ = remote.Close()
-		if err := <-answered; err == nil {
-			t.Error("garbage answered a call")
-		}
+		err = <-answered
+		testbed.Check(t, err != nil, "garbage answered a call")
 		select {
 		case <-c.Done():
 		case <-ctx.Done():
@@ -317,14 +310,10 @@ func FuzzAnswer(f *testing.F) {
 				return nil
 			})
 			if err != nil {
-				if ctx.Err() != nil {
-					t.Error("the answer did not end")
-				}
+				testbed.Check(t, ctx.Err() == nil, "the answer did not end")
 				return
 			}
-			if frame.Seq != due {
-				t.Fatalf("frame %d where %d was due", frame.Seq, due)
-			}
+			testbed.Require(t, frame.Seq == due, "frame %d where %d was due", frame.Seq, due)
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // What an agent answers is charged, unless it is short, and given back with the request; an answer beyond its limit is refused.
@@ -32,14 +33,12 @@ func TestAnswersAreCharged(t *testing.T) {
 		if farm.CodeOf(err) != c.code || c.code == "" && int64(len(raw)) != c.size {
 			t.Errorf("%d of %d bytes: %d, %v", c.size, c.limit, len(raw), err)
 		}
-		if held := hold.Bytes(); held != c.held {
-			t.Errorf("%d of %d bytes: %d are held, want %d", c.size, c.limit, held, c.held)
-		}
+		held := hold.Bytes()
+		testbed.Check(t, held == c.held, "%d of %d bytes: %d are held, want %d", c.size, c.limit, held, c.held)
 		hold.Release()
 	}
-	if _, err := read(t.Context(), io.MultiReader(bytes.NewReader([]byte("{")), broken{}), 10); farm.CodeOf(err) != farm.CodeUnavailable {
-		t.Errorf("a broken connection: %v", err)
-	}
+	_, err := read(t.Context(), io.MultiReader(bytes.NewReader([]byte("{")), broken{}), 10)
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeUnavailable, "a broken connection: %v", err)
 }
 
 type broken struct{}
@@ -53,8 +52,7 @@ func TestEndOfProcessHasTheSentenceAboutItsLimit(t *testing.T) {
 		`{"exit_code":137,"out_of_memory":true}`:                                                           "",
 		`{"exit_code":1}`:                                                                                  "",
 	} {
-		if end, err := endOf([]byte(payload)); err != nil || end.Reason != want {
-			t.Errorf("%s: %+v, %v", payload, end, err)
-		}
+		end, err := endOf([]byte(payload))
+		testbed.Check(t, err == nil && end.Reason == want, "%s: %+v, %v", payload, end, err)
 	}
 }

@@ -29,12 +29,10 @@ func TestStreamsHaveTheLeastWindow(t *testing.T) {
 			header := make([]byte, 12)
 			_, err = io.ReadFull(remote, header)
 			testbed.Must(t, err)
-			if kind, flags := header[1], binary.BigEndian.Uint16(header[2:]); kind != 1 || flags != 1 {
-				t.Fatalf("the worker did not open a stream with % x", header)
-			}
-			if more := binary.BigEndian.Uint32(header[8:]); more != 0 {
-				t.Errorf("the agent may send %d bytes beyond 256 KiB ahead", more)
-			}
+			kind, flags := header[1], binary.BigEndian.Uint16(header[2:])
+			testbed.Require(t, kind == 1 && flags == 1, "the worker did not open a stream with % x", header)
+			more := binary.BigEndian.Uint32(header[8:])
+			testbed.Check(t, more == 0, "the agent may send %d bytes beyond 256 KiB ahead", more)
 		})
 	}
 }

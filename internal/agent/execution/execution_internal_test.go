@@ -8,6 +8,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 func TestLogJoinsOnlyUnreadFrames(t *testing.T) {
@@ -16,9 +17,7 @@ func TestLogJoinsOnlyUnreadFrames(t *testing.T) {
 	l.Append(agent.FrameStdout, []byte("a"))
 	l.Append(agent.FrameStdout, []byte("b"))
 	frames, err := l.Next(t.Context(), 1)
-	if err != nil || len(frames) != 1 || string(frames[0].Payload) != "ab" {
-		t.Fatalf("frames = %v, %v", frames, err)
-	}
+	testbed.Require(t, err == nil && len(frames) == 1 && string(frames[0].Payload) == "ab", "frames = %v, %v", frames, err)
 	l.Append(agent.FrameStdout, []byte("c"))
 	l.Append(agent.FrameStderr, []byte("d"))
 	l.Append(agent.FrameDisplay, []byte("e"))
@@ -30,9 +29,7 @@ func TestLogJoinsOnlyUnreadFrames(t *testing.T) {
 	l.End([]byte("{}"))
 	l.Append(agent.FrameStdout, []byte("late"))
 	frames, err = l.Next(t.Context(), 6)
-	if err != nil || len(frames) != 1 || frames[0].Type != agent.FrameFinal {
-		t.Fatalf("frames = %v, %v", frames, err)
-	}
+	testbed.Require(t, err == nil && len(frames) == 1 && frames[0].Type == agent.FrameFinal, "frames = %v, %v", frames, err)
 	l.Ack(6)
 	for from := range uint64(20) {
 		frames, err = l.Next(t.Context(), 6+from)
@@ -62,9 +59,8 @@ func TestAFrameHasTheRoomOfTheOneBefore(t *testing.T) {
 		t.Errorf("%d frames, the second one moved: %v, it has room for %d", len(l.frames), &l.frames[1].Payload[0] != grown, cap(l.frames[1].Payload))
 	}
 	l.Append(agent.FrameStderr, []byte("c"))
-	if room := cap(l.frames[2].Payload); room != 1 {
-		t.Errorf("a frame of another kind has room for %d", room)
-	}
+	room := cap(l.frames[2].Payload)
+	testbed.Check(t, room == 1, "a frame of another kind has room for %d", room)
 }
 
 func TestEndedLogHasTheFinalFrame(t *testing.T) {
@@ -73,17 +69,14 @@ func TestEndedLogHasTheFinalFrame(t *testing.T) {
 	for from := range uint64(8) {
 		frames, err := l.Next(t.Context(), from)
 		if from < 5 {
-			if farm.CodeOf(err) != farm.CodeConflict {
-				t.Errorf("frame %d, which is gone: %v, %v", from, frames, err)
-			}
+			testbed.Check(t, farm.CodeOf(err) == farm.CodeConflict, "frame %d, which is gone: %v, %v", from, frames, err)
 		} else if err != nil || len(frames) != 1 || frames[0].Seq != 5 || string(frames[0].Payload) != "{}" {
 			t.Errorf("from frame %d: %v, %v", from, frames, err)
 		}
 	}
 	l.End([]byte("other"))
-	if first, last, _, ended := l.State(); first != 5 || last != 5 || !ended {
-		t.Errorf("state: %d to %d, ended %v", first, last, ended)
-	}
+	first, last, _, ended := l.State()
+	testbed.Check(t, first == 5 && last == 5 && ended, "state: %d to %d, ended %v", first, last, ended)
 }
 
 // A frame beyond the limit waits only while the log holds so much that a worker acknowledges it: a worker that has read less waits for more.
@@ -111,17 +104,15 @@ func TestLogIsFullAtItsLimit(t *testing.T) {
 				close(added)
 			}()
 			synctest.Wait()
-			if _, last, _, _ := l.State(); (last == 1) != c.full {
-				t.Errorf("%d bytes after %d: the last frame is %d, full %v", c.size, c.held, last, c.full)
-			}
+			_, last, _, _ := l.State()
+			testbed.Check(t, (last == 1) == c.full, "%d bytes after %d: the last frame is %d, full %v", c.size, c.held, last, c.full)
 			l.Ack(1)
 			<-added
 			if first, last, bytes, _ := l.State(); first != 2 || last != 2 || bytes != c.size {
 				t.Errorf("%d bytes after %d: state %d, %d, %d", c.size, c.held, first, last, bytes)
 			}
-			if _, err := l.Next(t.Context(), 1); farm.CodeOf(err) != farm.CodeConflict {
-				t.Errorf("acknowledged frame: %v", err)
-			}
+			_, err := l.Next(t.Context(), 1)
+			testbed.Check(t, farm.CodeOf(err) == farm.CodeConflict, "acknowledged frame: %v", err)
 		})
 	}
 }
@@ -133,9 +124,8 @@ func TestUnblockedLogDropsOutputFarOverItsLimit(t *testing.T) {
 	for range 3 * unblockedBytes / MaxOutputFrame {
 		l.Append(agent.FrameStdout, make([]byte, MaxOutputFrame))
 	}
-	if _, _, bytes, _ := l.State(); bytes > 10+unblockedBytes || bytes < unblockedBytes-MaxOutputFrame {
-		t.Fatalf("the log keeps %d bytes", bytes)
-	}
+	_, _, bytes, _ := l.State()
+	testbed.Require(t, bytes <= 10+unblockedBytes && bytes >= unblockedBytes-MaxOutputFrame, "the log keeps %d bytes", bytes)
 }
 
 func TestTrimError(t *testing.T) {
@@ -148,9 +138,8 @@ func TestTrimError(t *testing.T) {
 	if e.Name != "E" || len(e.Value) != farm.MaxErrorValueBytes+len("…") || e.Traceback[0] != "…" || len(e.Traceback) > 17 {
 		t.Fatalf("name %q, value of %d, %d lines beginning %.10q", e.Name, len(e.Value), len(e.Traceback), e.Traceback[0])
 	}
-	if got := StripANSI("\x1b[1;32mline\x1b]8;;x\x07 \x1b(B"); got != "line " {
-		t.Fatalf("stripped = %q", got)
-	}
+	got := StripANSI("\x1b[1;32mline\x1b]8;;x\x07 \x1b(B")
+	testbed.Require(t, got == "line ", "stripped = %q", got)
 }
 
 func TestFairLockIsGivenInOrder(t *testing.T) {
@@ -159,9 +148,7 @@ func TestFairLockIsGivenInOrder(t *testing.T) {
 	never := make(chan struct{})
 	quit := make(chan struct{})
 	close(quit)
-	if !l.Lock(never) || l.Lock(quit) {
-		t.Fatal("a lock was granted twice, or a free one was not granted")
-	}
+	testbed.Require(t, l.Lock(never) && !l.Lock(quit), "a lock was granted twice, or a free one was not granted")
 	turns := make(chan int, 3)
 	for i := range 3 {
 		go func() {
@@ -176,14 +163,11 @@ func TestFairLockIsGivenInOrder(t *testing.T) {
 	}
 	for i := range 3 {
 		l.Unlock()
-		if got := <-turns; got != i {
-			t.Fatalf("turn %d went to %d", i, got)
-		}
+		got := <-turns
+		testbed.Require(t, got == i, "turn %d went to %d", i, got)
 	}
 	l.Unlock()
-	if !l.Lock(never) {
-		t.Fatal("the lock is not free")
-	}
+	testbed.Require(t, l.Lock(never), "the lock is not free")
 }
 
 // Empty frames have no payload, but use memory.
@@ -200,9 +184,8 @@ func TestLogBoundsTheNumberOfFrames(t *testing.T) {
 			close(added)
 		}()
 		synctest.Wait()
-		if _, last, _, _ := l.State(); last != keptFrames {
-			t.Fatalf("the last frame is %d, want %d: one more was accepted", last, keptFrames)
-		}
+		_, last, _, _ := l.State()
+		testbed.Require(t, last == keptFrames, "the last frame is %d, want %d: one more was accepted", last, keptFrames)
 		l.Ack(1)
 		<-added
 	})

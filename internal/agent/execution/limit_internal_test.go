@@ -44,9 +44,7 @@ func readSent(t *testing.T, l *Log) []sent {
 				all = append(all, sent{})
 			default:
 			}
-			if len(f.Payload) > MaxOutputFrame {
-				t.Fatalf("a frame of %d bytes", len(f.Payload))
-			}
+			testbed.Require(t, len(f.Payload) <= MaxOutputFrame, "a frame of %d bytes", len(f.Payload))
 			from = f.Seq + 1
 		}
 	}
@@ -139,9 +137,7 @@ func TestOutputBeyondItsLimitKeepsHeadAndTail(t *testing.T) {
 				t.Fatalf("seed %d, command %d: head %d, tail %d, dropped %d of %d", seed, i, len(head), len(tail), got.dropped.Stdout, len(want))
 			}
 		}
-		if total > limit {
-			t.Fatalf("seed %d: %d bytes sent, limit %d", seed, total, limit)
-		}
+		testbed.Require(t, total <= limit, "seed %d: %d bytes sent, limit %d", seed, total, limit)
 	}
 }
 
@@ -163,9 +159,7 @@ func TestCommandsAfterALongOneKeepTheirOutput(t *testing.T) {
 		if i%2 == 1 && (string(got.stdout) != "short\n" || got.dropped.Stdout != 0) {
 			t.Errorf("command %d: %d bytes, %+v", i, len(got.stdout), got.dropped)
 		}
-		if i%2 == 0 && !bytes.HasSuffix(got.stdout, numbered(5 << 20)[5<<20-10_000:]) {
-			t.Errorf("command %d: its end is missing", i)
-		}
+		testbed.Check(t, i%2 != 0 || bytes.HasSuffix(got.stdout, numbered(5 << 20)[5<<20-10_000:]), "command %d: its end is missing", i)
 	}
 }
 
@@ -176,9 +170,8 @@ func TestOutputBeyondItsLimitDoesNotBlock(t *testing.T) {
 	l.limitOutput(1<<20, 0, nil)
 	write(l, agent.FrameStdout, make([]byte, 64<<20)) // nobody reads
 	l.End([]byte("{}"))
-	if _, _, kept, _ := l.State(); kept > 1<<20+200 {
-		t.Errorf("the log keeps %d bytes", kept)
-	}
+	_, _, kept, _ := l.State()
+	testbed.Check(t, kept <= 1<<20+200, "the log keeps %d bytes", kept)
 }
 
 func TestExecutionStopsAtItsOutputLimit(t *testing.T) {
@@ -194,9 +187,7 @@ func TestExecutionStopsAtItsOutputLimit(t *testing.T) {
 	} {
 		e := New("job_1", agent.Spec{Kind: kind, MaxOutput: 4000, StopAtMaxOutput: c.stop}, 1<<20, time.Now())
 		e.Log.Append(agent.FrameStdout, make([]byte, 4000-markerBytes))
-		if e.IsStopped() {
-			t.Errorf("%s: stopped at its limit", kind)
-		}
+		testbed.Check(t, !e.IsStopped(), "%s: stopped at its limit", kind)
 		e.Log.Append(agent.FrameStderr, make([]byte, 4001))
 		if e.IsStopped() != c.stop {
 			t.Errorf("%s: stopped %v", kind, e.IsStopped())
@@ -208,9 +199,7 @@ func TestExecutionStopsAtItsOutputLimit(t *testing.T) {
 		if err != nil || json.Unmarshal(frames[len(frames)-1].Payload, &out) != nil {
 			t.Fatal(err, frames)
 		}
-		if out.StoppedAtMaxOutput != c.stop || out.ExitCode != c.want || out.Canceled || out.TimedOut {
-			t.Errorf("%s: %+v", kind, out)
-		}
+		testbed.Check(t, out.StoppedAtMaxOutput == c.stop && out.ExitCode == c.want && !out.Canceled && !out.TimedOut, "%s: %+v", kind, out)
 	}
 }
 
@@ -224,7 +213,5 @@ func TestDroppedOutputOfAStoppedExecutionIsCounted(t *testing.T) {
 	l.End([]byte("{}"))
 	got := readSent(t, l)[0]
 	kept := len(markerPattern.ReplaceAll(got.stdout, nil))
-	if got.dropped.Stdout == 0 || int(got.dropped.Stdout)+kept != 3*unblockedBytes {
-		t.Errorf("kept %d, dropped %+v", kept, got.dropped)
-	}
+	testbed.Check(t, got.dropped.Stdout != 0 && int(got.dropped.Stdout)+kept == 3*unblockedBytes, "kept %d, dropped %+v", kept, got.dropped)
 }

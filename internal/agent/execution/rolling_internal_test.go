@@ -27,9 +27,8 @@ func TestALargeFrameDropsNothingUnread(t *testing.T) {
 			close(appended)
 		}()
 		synctest.Wait()
-		if first, last, _, _ := l.State(); first != 3 || last != 10 {
-			t.Fatalf("frames %d to %d are kept", first, last)
-		}
+		first, last, _, _ := l.State()
+		testbed.Require(t, first == 3 && last == 10, "frames %d to %d are kept", first, last)
 		for _, seq := range []uint64{5, 6} {
 			if done, err = l.Enter("r", seq, 1); err != nil {
 				t.Fatal(err)
@@ -60,9 +59,8 @@ func TestReadersThatDoNotReadAreGivenUp(t *testing.T) {
 				l.Append([]agent.FrameType{agent.FrameStderr, agent.FrameStdout}[i], make([]byte, 10))
 				l.Append(agent.FrameDisplay, make([]byte, 10))
 			}
-			if waited := time.Since(began); waited != readerTimeout {
-				t.Errorf("waited %s for %s", waited, name)
-			}
+			waited := time.Since(began)
+			testbed.Check(t, waited == readerTimeout, "waited %s for %s", waited, name)
 		}
 	})
 }
@@ -85,9 +83,8 @@ func TestAReaderThatIsExpectedMissesNothing(t *testing.T) {
 				}
 			}()
 			time.Sleep(c.comes)
-			if first, _, _, _ := l.State(); first != c.first {
-				t.Errorf("after %s the first frame is %d, want %d", c.comes, first, c.first)
-			}
+			first, _, _, _ := l.State()
+			testbed.Check(t, first == c.first, "after %s the first frame is %d, want %d", c.comes, first, c.first)
 			for seq := c.first; seq <= 4; seq++ {
 				done, err := l.Enter("r", seq, 1)
 				testbed.Must(t, err)
@@ -120,8 +117,6 @@ func TestALogThatNobodyReads(t *testing.T) {
 			t.Errorf("a log whose reader left: after %s", time.Since(began))
 		}
 		time.AfterFunc(after/2, func() { l.End(nil) })
-		if l.Unread(after) {
-			t.Error("a log that has ended is unread")
-		}
+		testbed.Check(t, !l.Unread(after), "a log that has ended is unread")
 	})
 }

@@ -58,9 +58,8 @@ func TestACopyHasModesTimesAndLinks(t *testing.T) {
 		return nil
 	}))
 	testbed.Diff(t, "copied", map[string]string{"/d": "dr-x--x---", "/d/f": "urwxr-x---", "/d/l": "Lrwxrwxrwx"}, got)
-	if raw, err := os.ReadFile(filepath.Join(top, "c", "d", "f")); err != nil || string(raw) != "content" {
-		t.Errorf("%q, %v", raw, err)
-	}
+	raw, err := os.ReadFile(filepath.Join(top, "c", "d", "f"))
+	testbed.Check(t, err == nil && string(raw) == "content", "%q, %v", raw, err)
 }
 
 func TestACopyThatIsStoppedLeavesNothing(t *testing.T) {
@@ -93,12 +92,10 @@ func TestAWriteFollowsLinksAsTheKernelDoes(t *testing.T) {
 	p, err := throughLinks(filepath.Join(top, "l", "up"))
 	testbed.Must(t, err)
 	testbed.Must(t, (&Server{}).replace(p, farm.FSWrite{How: farm.FSReplace, Mode: -1}, strings.NewReader("x")))
-	if raw, err := os.ReadFile(filepath.Join(top, "a", "f")); err != nil || string(raw) != "x" {
-		t.Errorf("%q, %v", raw, err)
-	}
-	if _, err := os.Lstat(filepath.Join(top, "f")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("another file was written: %v", err)
-	}
+	raw, err := os.ReadFile(filepath.Join(top, "a", "f"))
+	testbed.Check(t, err == nil && string(raw) == "x", "%q, %v", raw, err)
+	_, err = os.Lstat(filepath.Join(top, "f"))
+	testbed.Check(t, errors.Is(err, fs.ErrNotExist), "another file was written: %v", err)
 }
 
 func TestTheStagingNameIsReservedAtAnyLevel(t *testing.T) {
@@ -108,16 +105,14 @@ func TestTheStagingNameIsReservedAtAnyLevel(t *testing.T) {
 	testbed.Must(t, err)
 	t.Cleanup(func() { _ = w.Close() })
 	for _, p := range []string{stagingDir, stagingDir + "/x", "d/" + stagingDir, "d/" + stagingDir + "/x"} {
-		if _, err := w.Write(p, 0o644, strings.NewReader("x")); farm.CodeOf(err) != farm.CodeInvalid {
-			t.Errorf("%s: %v", p, err)
-		}
+		_, err := w.Write(p, 0o644, strings.NewReader("x"))
+		testbed.Check(t, farm.CodeOf(err) == farm.CodeInvalid, "%s: %v", p, err)
 	}
 	before := w.Snapshot()
 	testbed.Must(t, os.MkdirAll(filepath.Join(dir, "d", stagingDir), 0o700)) // as writes of a file anywhere make it
 	testbed.Must(t, os.WriteFile(filepath.Join(dir, "d", stagingDir, "half"), nil, 0o600))
-	if files, skipped, _ := before.Changes(0, 0); len(files) != 0 || skipped != 0 {
-		t.Errorf("changed: %+v, %d", files, skipped)
-	}
+	files, skipped, _ := before.Changes(0, 0)
+	testbed.Check(t, len(files) == 0 && skipped == 0, "changed: %+v, %d", files, skipped)
 }
 
 // User code may put a pipe, a link or a file into the agent's directory.
@@ -137,16 +132,13 @@ func TestPutReplacesLinksAndPipes(t *testing.T) {
 		if err := Put(path, []byte("ours")); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if got, err := os.ReadFile(path); err != nil || string(got) != "ours" {
-			t.Errorf("%s: %q, %v", name, got, err)
-		}
+		got, err := os.ReadFile(path)
+		testbed.Check(t, err == nil && string(got) == "ours", "%s: %q, %v", name, got, err)
 	}
-	if got, _ := os.ReadFile(other); string(got) != "theirs" {
-		t.Errorf("the link's target holds %q", got)
-	}
-	if left, _ := filepath.Glob(filepath.Join(dir, "*-*")); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
-	}
+	got, _ := os.ReadFile(other)
+	testbed.Check(t, string(got) == "theirs", "the link's target holds %q", got)
+	left, _ := filepath.Glob(filepath.Join(dir, "*-*"))
+	testbed.Check(t, len(left) == 0, "left behind: %v", left)
 }
 
 // User code may replace the staging directory: uploads still work, and nothing is written outside it.
@@ -167,12 +159,10 @@ func TestUploadsReplaceAForeignStagingDirectory(t *testing.T) {
 			testbed.Must(t, plant(filepath.Join(work, stagingDir)))
 			_, err = w.Write("f", 0o644, strings.NewReader("x"))
 			testbed.Must(t, err)
-			if got, err := os.ReadFile(filepath.Join(work, "f")); err != nil || string(got) != "x" {
-				t.Fatalf("%q, %v", got, err)
-			}
-			if left, _ := os.ReadDir(outside); len(left) > 0 {
-				t.Fatalf("written outside: %v", left)
-			}
+			got, err := os.ReadFile(filepath.Join(work, "f"))
+			testbed.Require(t, err == nil && string(got) == "x", "%q, %v", got, err)
+			left, _ := os.ReadDir(outside)
+			testbed.Require(t, len(left) == 0, "written outside: %v", left)
 		})
 	}
 }
@@ -209,9 +199,8 @@ func TestFoldersOfInstalledFilesAreLeftOutAndCounted(t *testing.T) {
 	for _, f := range files {
 		names = append(names, f.Path)
 	}
-	if diff := cmp.Diff([]string{".venvs/kept", "data/.gitignore", "src/m.py", "venv2/kept", "zz/venv"}, names); diff != "" || skipped != 0 {
-		t.Errorf("%d skipped, changed (-want +got):\n%s", skipped, diff)
-	}
+	diff := cmp.Diff([]string{".venvs/kept", "data/.gitignore", "src/m.py", "venv2/kept", "zz/venv"}, names)
+	testbed.Check(t, diff == "" && skipped == 0, "%d skipped, changed (-want +got):\n%s", skipped, diff)
 	want := []agent.LeftOut{
 		{Folder: ".venv", Files: 3},
 		{Folder: ".cache", Files: 1},
@@ -226,9 +215,8 @@ func TestFoldersOfInstalledFilesAreLeftOutAndCounted(t *testing.T) {
 	} else {
 		_ = f.Close()
 	}
-	if _, _, left := w.Snapshot().Changes(0, 0); left != nil {
-		t.Errorf("without a change: %+v", left)
-	}
+	_, _, left = w.Snapshot().Changes(0, 0)
+	testbed.Check(t, left == nil, "without a change: %+v", left)
 }
 
 func TestFoldersThatAreNotNamedAreCountedTogether(t *testing.T) {
@@ -252,9 +240,7 @@ func TestTheDocumentationNamesTheFolders(t *testing.T) {
 		raw, err := os.ReadFile(filepath.Join("..", "..", "..", file))
 		testbed.Must(t, err)
 		for _, name := range leftOut {
-			if !strings.Contains(string(raw), name) {
-				t.Errorf("%s does not name %s", file, name)
-			}
+			testbed.Check(t, strings.Contains(string(raw), name), "%s does not name %s", file, name)
 		}
 	}
 }
@@ -266,8 +252,7 @@ func TestTimesThatJSONCannotWriteAreBounded(t *testing.T) {
 		math.MinInt64: firstSecond, firstSecond: firstSecond, -1: -1, 0: 0, 1_700_000_000: 1_700_000_000, lastSecond: lastSecond, lastSecond + 1: lastSecond, math.MaxInt64: lastSecond,
 	} {
 		got := (&info{st: unix.Stat_t{Mtim: unix.Timespec{Sec: seconds}}}).modTime().UTC()
-		if _, err := got.MarshalJSON(); err != nil || got.Unix() != want {
-			t.Errorf("%d is %s, %v", seconds, got, err)
-		}
+		_, err := got.MarshalJSON()
+		testbed.Check(t, err == nil && got.Unix() == want, "%d is %s, %v", seconds, got, err)
 	}
 }

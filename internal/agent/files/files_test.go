@@ -26,9 +26,7 @@ func TestFilesRoundTrip(t *testing.T) {
 	a := agenttest.StartPlain(t)
 	entry, err := a.WriteMode(t.Context(), "/workspace/d/ü.txt", 0o755, strings.NewReader("0123456789"))
 	testbed.Must(t, err)
-	if entry.Path != "d/ü.txt" || entry.Size != 10 || entry.Mode != "0755" || entry.Type != "file" {
-		t.Errorf("entry = %+v", entry)
-	}
+	testbed.Check(t, entry.Path == "d/ü.txt" && entry.Size == 10 && entry.Mode == "0755" && entry.Type == "file", "entry = %+v", entry)
 	for _, c := range []struct {
 		offset, length int64
 		want           string
@@ -50,19 +48,15 @@ func TestFilesRoundTrip(t *testing.T) {
 	for _, e := range list.Entries {
 		names = append(names, e.Type+" "+e.Path)
 	}
-	if diff := cmp.Diff([]string{"dir d", "dir e", "dir e/f", "file e/f/g", "dir z", "dir z/y"}, names); diff != "" || list.More {
-		t.Errorf("more %v, entries (-want +got):\n%s", list.More, diff)
-	}
-	if list, err := a.List(t.Context(), ".", agent.ListQuery{Limit: 2}); err != nil || len(list.Entries) != 2 || !list.More {
-		t.Errorf("limited: %+v, %v", list, err)
-	}
-	if list, err := a.List(t.Context(), "e/f/g", agent.ListQuery{}); err != nil || len(list.Entries) != 1 || list.Entries[0].Path != "e/f/g" {
-		t.Errorf("list of a file: %+v, %v", list, err)
-	}
+	diff := cmp.Diff([]string{"dir d", "dir e", "dir e/f", "file e/f/g", "dir z", "dir z/y"}, names)
+	testbed.Check(t, diff == "" && !list.More, "more %v, entries (-want +got):\n%s", list.More, diff)
+	list, err = a.List(t.Context(), ".", agent.ListQuery{Limit: 2})
+	testbed.Check(t, err == nil && len(list.Entries) == 2 && list.More, "limited: %+v, %v", list, err)
+	list, err = a.List(t.Context(), "e/f/g", agent.ListQuery{})
+	testbed.Check(t, err == nil && len(list.Entries) == 1 && list.Entries[0].Path == "e/f/g", "list of a file: %+v, %v", list, err)
 	testbed.Must(t, a.Remove(t.Context(), "e"))
-	if _, err := a.Stat(t.Context(), "e/f/g"); farm.CodeOf(err) != farm.CodeNotFound {
-		t.Errorf("stat of a removed file: %v", err)
-	}
+	_, err = a.Stat(t.Context(), "e/f/g")
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeNotFound, "stat of a removed file: %v", err)
 }
 
 func TestFilesRefuse(t *testing.T) {
@@ -114,13 +108,11 @@ func TestFilesRefuse(t *testing.T) {
 		"tar of a link":           {func() error { _, err := a.GetTar(ctx, "etc"); return err }, farm.CodeInvalid},
 		"tar of a file":           {func() error { _, err := a.GetTar(ctx, "file"); return err }, farm.CodeInvalid},
 	} {
-		if err := c.do(); farm.CodeOf(err) != c.want {
-			t.Errorf("%s: %v (%s), want %s", name, err, farm.CodeOf(err), c.want)
-		}
+		err := c.do()
+		testbed.Check(t, farm.CodeOf(err) == c.want, "%s: %v (%s), want %s", name, err, farm.CodeOf(err), c.want)
 	}
-	if raw, err := os.ReadFile(filepath.Join(a.Workspace, "file")); err != nil || string(raw) != "x" {
-		t.Errorf("file = %q, %v", raw, err)
-	}
+	raw, err := os.ReadFile(filepath.Join(a.Workspace, "file"))
+	testbed.Check(t, err == nil && string(raw) == "x", "file = %q, %v", raw, err)
 }
 
 // Many files that come together are written as each alone would be, but all of them or none.
@@ -153,22 +145,18 @@ func TestPutFilesWritesAsWriteDoes(t *testing.T) {
 	} {
 		_, alone := a.Write(ctx, path, strings.NewReader("x"))
 		_, err := put(file("first", "x"), file(path, "x"))
-		if farm.CodeOf(err) != want || farm.CodeOf(alone) != want {
-			t.Errorf("%s: %v, and alone %v; want %s", path, err, alone, want)
-		}
+		testbed.Check(t, farm.CodeOf(err) == want && farm.CodeOf(alone) == want, "%s: %v, and alone %v; want %s", path, err, alone, want)
 	}
-	if _, err := a.Stat(ctx, "first"); farm.CodeOf(err) != farm.CodeNotFound {
-		t.Errorf("a file of an upload that was refused: %v", err)
-	}
+	_, err = a.Stat(ctx, "first")
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeNotFound, "a file of an upload that was refused: %v", err)
 }
 
 func TestInterruptedWriteLeavesNothing(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartPlain(t)
 	broken := io.MultiReader(strings.NewReader(strings.Repeat("x", 1<<20)), errReader{})
-	if _, err := a.Write(t.Context(), "new/half", broken); err == nil {
-		t.Fatal("no error")
-	}
+	_, err := a.Write(t.Context(), "new/half", broken)
+	testbed.Require(t, err != nil, "no error")
 	waitEmpty(t, a.Workspace)
 }
 
@@ -230,9 +218,7 @@ func TestTarRoundTrip(t *testing.T) {
 		"to/d/a": "file 0644", "to/d/run": "file 0755", "to/d/old": "file 0644", "to/empty": "dir 0755", "to/d/link": "symlink 0777",
 	} {
 		e, err := a.Stat(ctx, path)
-		if err != nil || e.Type+" "+e.Mode != want {
-			t.Errorf("%s = %+v, %v; want %s", path, e, err, want)
-		}
+		testbed.Check(t, err == nil && e.Type+" "+e.Mode == want, "%s = %+v, %v; want %s", path, e, err, want)
 	}
 	r, err := a.GetTar(ctx, "to")
 	testbed.Must(t, err)
@@ -284,9 +270,8 @@ func TestTarRefusesAndLeavesNothing(t *testing.T) {
 			a := agenttest.StartPlain(t)
 			_, err := a.Write(t.Context(), "kept/file", strings.NewReader("kept"))
 			testbed.Must(t, err)
-			if err := a.PutTar(t.Context(), "", bytes.NewReader(c.body)); farm.CodeOf(err) != c.code {
-				t.Errorf("error = %v (%s), want %s", err, farm.CodeOf(err), c.code)
-			}
+			err = a.PutTar(t.Context(), "", bytes.NewReader(c.body))
+			testbed.Check(t, farm.CodeOf(err) == c.code, "error = %v (%s), want %s", err, farm.CodeOf(err), c.code)
 			testbed.Must(t, os.RemoveAll(filepath.Join(a.Workspace, "kept")))
 			waitEmpty(t, a.Workspace)
 		})

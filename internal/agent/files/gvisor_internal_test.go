@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // gVisor follows a link that is opened with O_DIRECTORY and O_NOFOLLOW, and may lack openat2. Here the first fails, and so does the second:
@@ -56,15 +57,12 @@ func TestLinksDoNotLeadOutUnderGVisor(t *testing.T) {
 			}
 		}
 		for _, p := range []string{"out/new", "up/new", "d/in/../../up/new"} {
-			if _, err := w.Write(p, 0o644, strings.NewReader("ours")); farm.CodeOf(err) != farm.CodeInvalid {
-				t.Errorf("write %s: %v", p, err)
-			}
-			if err := w.Mkdir(p); farm.CodeOf(err) != farm.CodeInvalid {
-				t.Errorf("mkdir %s: %v", p, err)
-			}
-			if err := w.Move("d/e", p); farm.CodeOf(err) != farm.CodeInvalid {
-				t.Errorf("move to %s: %v", p, err)
-			}
+			_, err := w.Write(p, 0o644, strings.NewReader("ours"))
+			testbed.Check(t, farm.CodeOf(err) == farm.CodeInvalid, "write %s: %v", p, err)
+			err = w.Mkdir(p)
+			testbed.Check(t, farm.CodeOf(err) == farm.CodeInvalid, "mkdir %s: %v", p, err)
+			err = w.Move("d/e", p)
+			testbed.Check(t, farm.CodeOf(err) == farm.CodeInvalid, "move to %s: %v", p, err)
 		}
 		if err := w.Remove("out/secret"); farm.CodeOf(err) != farm.CodeInvalid {
 			t.Errorf("remove: %v", err)
@@ -72,13 +70,10 @@ func TestLinksDoNotLeadOutUnderGVisor(t *testing.T) {
 		before := w.Snapshot()
 		_, err = w.Write("d/in/deep/file", 0o644, strings.NewReader("ours")) // a link inside the workspace is followed
 		must(err)
-		if files, skipped, _ := before.Changes(0, 0); len(files) != 1 || files[0].Path != "d/e/deep/file" || skipped != 0 {
-			t.Errorf("changes: %+v, %d", files, skipped)
-		}
+		files, skipped, _ := before.Changes(0, 0)
+		testbed.Check(t, len(files) == 1 && files[0].Path == "d/e/deep/file" && skipped == 0, "changes: %+v, %d", files, skipped)
 		list, err := w.List("", agent.ListQuery{Recursive: true})
-		if err != nil || len(list.Entries) != 10 {
-			t.Errorf("%d entries, %v: %+v", len(list.Entries), err, list.Entries)
-		}
+		testbed.Check(t, err == nil && len(list.Entries) == 10, "%d entries, %v: %+v", len(list.Entries), err, list.Entries)
 		var archive bytes.Buffer
 		must(w.WriteTar("d", &archive))
 		must(w.PutTar("d/in", &archive))
@@ -86,9 +81,8 @@ func TestLinksDoNotLeadOutUnderGVisor(t *testing.T) {
 		must(w.Remove("d"))
 	}()
 	<-done
-	if left, err := os.ReadDir(outside); err != nil || len(left) != 1 || left[0].Name() != "secret" {
-		t.Errorf("outside: %v, %v", left, err)
-	}
+	left, err := os.ReadDir(outside)
+	testbed.Check(t, err == nil && len(left) == 1 && left[0].Name() == "secret", "outside: %v, %v", left, err)
 }
 
 // refuse makes a system call fail with ENOSYS on this thread, if its third argument has all of some flags, and openat2 always.

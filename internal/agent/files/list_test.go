@@ -24,9 +24,7 @@ func pathsOf(t *testing.T, w *files.Workspace, dir string, q agent.ListQuery) (p
 	for {
 		list, err := w.List(dir, q)
 		testbed.Must(t, err)
-		if q.Limit > 0 && len(list.Entries) > q.Limit {
-			t.Fatalf("%d entries on a page of %d", len(list.Entries), q.Limit)
-		}
+		testbed.Require(t, q.Limit <= 0 || len(list.Entries) <= q.Limit, "%d entries on a page of %d", len(list.Entries), q.Limit)
 		for _, e := range list.Entries {
 			paths = append(paths, e.Path)
 		}
@@ -76,9 +74,7 @@ func TestListPagesAreTheWholeList(t *testing.T) {
 	}
 	// The last entry of a page may be deleted before the next page is requested.
 	list, err := w.List("", agent.ListQuery{Recursive: true, After: "b/2/x/gone"})
-	if err != nil || len(list.Entries) == 0 || list.Entries[0].Path != "b/2/x/y" {
-		t.Errorf("after a deleted entry: %+v, %v", list, err)
-	}
+	testbed.Check(t, err == nil && len(list.Entries) != 0 && list.Entries[0].Path == "b/2/x/y", "after a deleted entry: %+v, %v", list, err)
 }
 
 func TestListOfMoreThanOnePage(t *testing.T) {
@@ -88,9 +84,8 @@ func TestListOfMoreThanOnePage(t *testing.T) {
 	for i := range n {
 		testbed.Must(t, os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), nil, 0o600))
 	}
-	if paths, _ := pathsOf(t, w, "", agent.ListQuery{Limit: 100}); len(paths) != n {
-		t.Errorf("%d entries, want %d", len(paths), n)
-	}
+	paths, _ := pathsOf(t, w, "", agent.ListQuery{Limit: 100})
+	testbed.Check(t, len(paths) == n, "%d entries, want %d", len(paths), n)
 }
 
 // What is left out is counted once, whatever the size of the pages.
@@ -101,9 +96,8 @@ func TestListPagesCountOnceWhatTheyLeaveOut(t *testing.T) {
 		testbed.Must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
 	for limit := range 5 {
-		if paths, leftOut := pathsOf(t, w, "", agent.ListQuery{Limit: limit}); len(paths) != 3 || leftOut != 3 {
-			t.Errorf("pages of %d: %q, %d left out", limit, paths, leftOut)
-		}
+		paths, leftOut := pathsOf(t, w, "", agent.ListQuery{Limit: limit})
+		testbed.Check(t, len(paths) == 3 && leftOut == 3, "pages of %d: %q, %d left out", limit, paths, leftOut)
 	}
 }
 
@@ -211,20 +205,16 @@ func FuzzPutTar(f *testing.F) {
 		testbed.Must(t, err)
 		defer func() { _ = w.Close() }()
 		err = w.PutTar("", bytes.NewReader(in))
-		if err != nil && farm.CodeOf(err) == farm.CodeInternal {
-			t.Errorf("the error has no code: %v", err)
-		}
+		testbed.Check(t, err == nil || farm.CodeOf(err) != farm.CodeInternal, "the error has no code: %v", err)
 		for _, dir := range []string{top, filepath.Join(top, "deep")} {
-			if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
-				t.Errorf("%s has %d entries, %v", dir, len(entries), err)
-			}
+			entries, err := os.ReadDir(dir)
+			testbed.Check(t, err == nil && len(entries) == 1, "%s has %d entries, %v", dir, len(entries), err)
 		}
 		if _, err := w.List("", agent.ListQuery{Recursive: true}); err != nil {
 			t.Errorf("the workspace cannot be listed: %v", err)
 		}
-		if entries, listErr := os.ReadDir(work); err != nil && (listErr != nil || len(entries) > 0) {
-			t.Errorf("a refused archive (%v) left %v, %v", err, entries, listErr)
-		}
+		entries, listErr := os.ReadDir(work)
+		testbed.Check(t, err == nil || listErr == nil && len(entries) == 0, "a refused archive (%v) left %v, %v", err, entries, listErr)
 		if err == nil {
 			if err := w.WriteTar("", &bytes.Buffer{}); err != nil {
 				t.Errorf("the workspace cannot be packed: %v", err)

@@ -37,10 +37,8 @@ func TestUploadsEndBeforeTheMemoryIsUsedUp(t *testing.T) {
 	top, err := openTree(t.TempDir())
 	testbed.Must(t, err)
 	defer top.close()
-	if err := unpack(top, "d", source, nil); farm.CodeOf(err) != farm.CodeTooLarge {
-		t.Errorf("unpack = %v, want %s", err, farm.CodeTooLarge)
-	}
-	if _, err := stat(top, "d", false); err == nil {
-		t.Error("a part of an archive that did not fit was unpacked")
-	}
+	err = unpack(top, "d", source, nil)
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeTooLarge, "unpack = %v, want %s", err, farm.CodeTooLarge)
+	_, err = stat(top, "d", false)
+	testbed.Check(t, err != nil, "a part of an archive that did not fit was unpacked")
 }

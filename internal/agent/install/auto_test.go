@@ -31,9 +31,7 @@ func denied(t testing.TB, a *agenttest.Agent, code string) []string {
 	ran := agenttest.Run(t, a.Client, spec)
 	names := []string{}
 	for _, p := range ran.Outcome.Install {
-		if p.Status != farm.PackageFailed || !strings.Contains(p.Message, "operator does not allow") {
-			t.Errorf("%+v", p)
-		}
+		testbed.Check(t, p.Status == farm.PackageFailed && strings.Contains(p.Message, "operator does not allow"), "%+v", p)
 		names = append(names, p.Name)
 	}
 	slices.Sort(names)
@@ -79,9 +77,8 @@ func TestAutoFindsImports(t *testing.T) {
 			testbed.Diff(t, fmt.Sprintf("%s (%s)", name, which), c.want, denied(t, a, c.code))
 		}
 	}
-	if ran := agenttest.Run(t, warm.Client, agenttest.Code("print(len(In), [x for x in dir() if 'probe' in x])")); ran.Stdout != "2 []\n" || ran.Outcome.ExecutionCount != 1 {
-		t.Errorf("the kernel has seen the questions: %+v", ran)
-	}
+	ran := agenttest.Run(t, warm.Client, agenttest.Code("print(len(In), [x for x in dir() if 'probe' in x])"))
+	testbed.Check(t, ran.Stdout == "2 []\n" && ran.Outcome.ExecutionCount == 1, "the kernel has seen the questions: %+v", ran)
 }
 
 // BenchmarkAutoCheck compares checking code without missing imports in a running kernel with starting an interpreter for it.
@@ -115,18 +112,13 @@ func TestAutoInstallsImportsAndRequirements(t *testing.T) {
 		{"no-such-module-xyzzy-77", "no_such_module_xyzzy_77", "failed", "imported as no_such_module_xyzzy_77"},
 		{"humanize", "humanize", "failed", "imported as humanize"},
 	}
-	if diff := cmp.Diff(want, rows); diff != "" || len(ran.Outcome.Notes) != 3 {
-		t.Fatalf("%s\nnotes %q\n%+v", diff, ran.Outcome.Notes, ran)
-	}
+	diff := cmp.Diff(want, rows)
+	testbed.Require(t, diff == "" && len(ran.Outcome.Notes) == 3, "%s\nnotes %q\n%+v", diff, ran.Outcome.Notes, ran)
 	again := agenttest.Run(t, a.Client, auto("import yaml, cowsay"))
-	if len(again.Outcome.Install) != 0 || len(again.Outcome.Notes) != 0 {
-		t.Fatalf("again: %+v", again.Outcome)
-	}
+	testbed.Require(t, len(again.Outcome.Install) == 0 && len(again.Outcome.Notes) == 0, "again: %+v", again.Outcome)
 	testbed.Must(t, os.WriteFile(filepath.Join(a.Workspace, "requirements.txt"), []byte("cowsay==6.0\n"), 0o600))
 	changed := agenttest.Run(t, a.Client, auto("print(1)"))
-	if len(changed.Outcome.Install) != 1 || changed.Outcome.Install[0].Version != "6.0" {
-		t.Fatalf("changed: %+v", changed.Outcome)
-	}
+	testbed.Require(t, len(changed.Outcome.Install) == 1 && changed.Outcome.Install[0].Version == "6.0", "changed: %+v", changed.Outcome)
 }
 
 func TestAReplacedPackageThatIsLoadedIsNoted(t *testing.T) {
@@ -145,13 +137,10 @@ func TestAReplacedPackageThatIsLoadedIsNoted(t *testing.T) {
 		t.Errorf("an update that cannot be: %+v", ran.Outcome)
 	}
 	testbed.Must(t, a.RestartKernel(t.Context(), ""))
-	if ran := agenttest.Run(t, a.Client, agenttest.Code("import humanize; print(humanize.__version__)")); ran.Stdout != "4.12.0\n" {
-		t.Fatalf("ran = %+v", ran)
-	}
+	ran = agenttest.Run(t, a.Client, agenttest.Code("import humanize; print(humanize.__version__)"))
+	testbed.Require(t, ran.Stdout == "4.12.0\n", "ran = %+v", ran)
 	infos, _ := filepath.Glob(filepath.Join(a.Home, ".packages", "humanize-*"))
-	if len(infos) != 1 {
-		t.Errorf("dist-infos: %v", infos)
-	}
+	testbed.Check(t, len(infos) == 1, "dist-infos: %v", infos)
 }
 
 // A package named like a standard library module must not break every Python process.
@@ -163,13 +152,11 @@ func TestInstalledPackagesDoNotShadowTheStandardLibrary(t *testing.T) {
 		testbed.Must(t, os.WriteFile(filepath.Join(dir, name+".py"), []byte("mine = True\n"), 0o600))
 	}
 	const code = "import asyncio, uuid, numpy, newmodule\nprint([hasattr(m, 'mine') for m in (asyncio, uuid, numpy, newmodule)])"
-	if ran := agenttest.Run(t, a.Client, agenttest.Code(code)); ran.Stdout != "[False, False, True, True]\n" {
-		t.Errorf("kernel: %+v %+v", ran, ran.Outcome.Error)
-	}
+	ran := agenttest.Run(t, a.Client, agenttest.Code(code))
+	testbed.Check(t, ran.Stdout == "[False, False, True, True]\n", "kernel: %+v %+v", ran, ran.Outcome.Error)
 	testbed.Must(t, os.WriteFile(filepath.Join(a.Workspace, "x.py"), []byte(code), 0o600))
-	if ran := agenttest.Run(t, a.Client, agenttest.Commands("python3 x.py")); ran.Stdout != "[False, False, True, True]\n" {
-		t.Errorf("command: %+v", ran)
-	}
+	ran = agenttest.Run(t, a.Client, agenttest.Commands("python3 x.py"))
+	testbed.Check(t, ran.Stdout == "[False, False, True, True]\n", "command: %+v", ran)
 }
 
 // A denied package is not installed as a dependency either; packages that do not need it are installed.
@@ -179,16 +166,12 @@ func TestAutoInstallsNothingDeniedAsADependency(t *testing.T) {
 	spec := auto("import omegaconf, humanize")
 	spec.Install.Deny = []string{"pyyaml"}
 	ran := agenttest.Run(t, a.Client, spec)
-	if len(ran.Outcome.Install) != 2 {
-		t.Fatalf("%+v", ran.Outcome)
-	}
+	testbed.Require(t, len(ran.Outcome.Install) == 2, "%+v", ran.Outcome)
 	if p := ran.Outcome.Install[0]; p.Name != "omegaconf" || p.Status != farm.PackageFailed || !strings.Contains(p.Message, "needs pyyaml, which the operator does not allow") {
 		t.Errorf("%+v", p)
 	}
-	if p := ran.Outcome.Install[1]; p.Name != "humanize" || p.Status != farm.PackageInstalled {
-		t.Errorf("%+v", p)
-	}
-	if ran := agenttest.Run(t, a.Client, agenttest.Code("import humanize, importlib.util as u; print(u.find_spec('yaml'), u.find_spec('omegaconf'))")); ran.Stdout != "None None\n" {
-		t.Errorf("installed: %+v", ran)
-	}
+	p := ran.Outcome.Install[1]
+	testbed.Check(t, p.Name == "humanize" && p.Status == farm.PackageInstalled, "%+v", p)
+	ran = agenttest.Run(t, a.Client, agenttest.Code("import humanize, importlib.util as u; print(u.find_spec('yaml'), u.find_spec('omegaconf'))"))
+	testbed.Check(t, ran.Stdout == "None None\n", "installed: %+v", ran)
 }

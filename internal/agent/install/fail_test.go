@@ -80,9 +80,8 @@ func TestIndexFailuresAreReported(t *testing.T) {
 			if len(got) != 2 || got[0].Status != farm.PackageFailed || !strings.HasPrefix(got[0].Message, c.want) && !strings.Contains(got[0].Message, c.want) || got[1].Status != farm.PackageInstalled {
 				t.Errorf("got %+v\n%s", got, ran.Stderr)
 			}
-			if ran := agenttest.Run(t, a.Client, agenttest.Code("import cowsay")); ran.Outcome.Error == nil || ran.Outcome.Error.Name != "ModuleNotFoundError" {
-				t.Errorf("it is installed: %+v", ran)
-			}
+			ran = agenttest.Run(t, a.Client, agenttest.Code("import cowsay"))
+			testbed.Check(t, ran.Outcome.Error != nil && ran.Outcome.Error.Name == "ModuleNotFoundError", "it is installed: %+v", ran)
 		})
 	}
 }
@@ -93,13 +92,11 @@ func TestInstallSaysNothingTwice(t *testing.T) {
 	a := installing(t)
 	ran := agenttest.Run(t, a.Client, packages("no-such-a", "humanize==4.12.0", "no-such-b"))
 	for text, want := range map[string]int{"Because no-such-a was not found": 1, "Because no-such-b was not found": 1, "installing humanize 4.12.0\n": 1, "Using ": 0} {
-		if n := strings.Count(ran.Stderr, text); n != want {
-			t.Errorf("%d times %q, want %d:\n%s", n, text, want, ran.Stderr)
-		}
+		n := strings.Count(ran.Stderr, text)
+		testbed.Check(t, n == want, "%d times %q, want %d:\n%s", n, text, want, ran.Stderr)
 	}
-	if got := ran.Outcome.Install; len(got) != 3 || got[1].Status != farm.PackageInstalled {
-		t.Errorf("%+v", got)
-	}
+	got := ran.Outcome.Install
+	testbed.Check(t, len(got) == 3 && got[1].Status == farm.PackageInstalled, "%+v", got)
 }
 
 func TestNoInstallerStartsWithoutNetwork(t *testing.T) {
@@ -110,9 +107,7 @@ func TestNoInstallerStartsWithoutNetwork(t *testing.T) {
 	if len(got) != 3 || got[0].Status != farm.PackageInstalled || got[1].Message != `This sandbox has network "none": create one with network "packages" to install.` || got[2].Status != farm.PackageFailed {
 		t.Fatalf("got %+v", got)
 	}
-	if len(ran.Stdout)+len(ran.Stderr) > 0 {
-		t.Errorf("something was started: %q %q", ran.Stdout, ran.Stderr)
-	}
+	testbed.Check(t, len(ran.Stdout)+len(ran.Stderr) == 0, "something was started: %q %q", ran.Stdout, ran.Stderr)
 }
 
 func TestStoppedInstallLeavesNothingBehind(t *testing.T) {
@@ -154,12 +149,10 @@ func TestStoppedInstallLeavesNothingBehind(t *testing.T) {
 					t.Errorf("%s is installed: %+v", module, ran)
 				}
 			}
-			if left, _ := filepath.Glob(a.Home + "/.install-*"); len(left) > 0 {
-				t.Errorf("left: %v", left)
-			}
-			if left := agenttest.Processes(t, "SBX_EXEC="+id); len(left) > 0 {
-				t.Errorf("processes are left: %v", left)
-			}
+			left, _ := filepath.Glob(a.Home + "/.install-*")
+			testbed.Check(t, len(left) == 0, "left: %v", left)
+			left = agenttest.Processes(t, "SBX_EXEC="+id)
+			testbed.Check(t, len(left) == 0, "processes are left: %v", left)
 		})
 	}
 }
@@ -176,18 +169,13 @@ func TestPipInstallsWhereThereIsNoUV(t *testing.T) {
 		{Name: "numpy", Requested: wanted[3], Status: farm.PackageInstalled},
 		{Name: "tabulate", Requested: wanted[4], Status: farm.PackageInstalled},
 	}
-	if diff := cmp.Diff(want, ran.Outcome.Install, statusOnly); diff != "" {
-		t.Fatalf("%s\n%+v\n%s", diff, ran.Outcome, ran.Stderr)
-	}
+	diff := cmp.Diff(want, ran.Outcome.Install, statusOnly)
+	testbed.Require(t, diff == "", "%s\n%+v\n%s", diff, ran.Outcome, ran.Stderr)
 	for i, part := range map[int]string{1: "not found in the package index", 2: `No version of humanize fits "humanize>=99".`} {
-		if !strings.Contains(ran.Outcome.Install[i].Message, part) {
-			t.Errorf("message %d: %q", i, ran.Outcome.Install[i].Message)
-		}
+		testbed.Check(t, strings.Contains(ran.Outcome.Install[i].Message, part), "message %d: %q", i, ran.Outcome.Install[i].Message)
 	}
 	again := agenttest.Run(t, a.Client, packages("cowsay==6.0"))
-	if again.Outcome.ExitCode != 0 {
-		t.Fatalf("again = %+v", again)
-	}
+	testbed.Require(t, again.Outcome.ExitCode == 0, "again = %+v", again)
 	if ran := agenttest.Run(t, a.Client, agenttest.Code("import cowsay, numpy, tabulate\nfrom importlib.metadata import version\nprint(version('cowsay'), numpy.__file__)")); !strings.HasPrefix(ran.Stdout, "6.0 ") || !strings.Contains(ran.Stdout, "site-packages/numpy") {
 		t.Fatalf("ran = %+v %+v", ran, ran.Outcome.Error)
 	}
@@ -217,9 +205,8 @@ func TestUnusableInstallerIsNotUsed(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "uv")
 	testbed.Must(t, os.WriteFile(broken, []byte("#!/no/such/loader\n"), 0o755)) //nolint:gosec // it is to be tried
 	a := agenttest.StartIndexed(t, agenttest.KernelPath(t), realIndex(t), func(c *server.Config) { c.UV = broken })
-	if ran := agenttest.Run(t, a.Client, packages("cowsay")); ran.Outcome.ExitCode != 0 {
-		t.Fatalf("ran = %+v", ran)
-	}
+	ran := agenttest.Run(t, a.Client, packages("cowsay"))
+	testbed.Require(t, ran.Outcome.ExitCode == 0, "ran = %+v", ran)
 }
 
 func TestInstallsTakeTurns(t *testing.T) {
@@ -246,9 +233,8 @@ func TestInstallsTakeTurns(t *testing.T) {
 		t.Errorf("outcome = %+v", ran.Outcome)
 	}
 	testbed.Must(t, os.WriteFile(dir+"/go", nil, 0o600))
-	if ran := agenttest.Read(t, a.Client, first); ran.Outcome.Install[0].Status != farm.PackageFailed || ran.Outcome.Canceled {
-		t.Errorf("outcome = %+v", ran.Outcome)
-	}
+	ran = agenttest.Read(t, a.Client, first)
+	testbed.Check(t, ran.Outcome.Install[0].Status == farm.PackageFailed && !ran.Outcome.Canceled, "outcome = %+v", ran.Outcome)
 }
 
 func TestUnavailableIndexIsNotAskedForEveryPackage(t *testing.T) {
@@ -264,9 +250,8 @@ func TestUnavailableIndexIsNotAskedForEveryPackage(t *testing.T) {
 	}
 	ran := agenttest.Run(t, a.Client, packages(wanted...))
 	for i, p := range ran.Outcome.Install {
-		if want := "The package index could not deliver the files for " + wanted[i] + ": Upstream is down."; p.Message != want {
-			t.Errorf("%q, want %q", p.Message, want)
-		}
+		want := "The package index could not deliver the files for " + wanted[i] + ": Upstream is down."
+		testbed.Check(t, p.Message == want, "%q, want %q", p.Message, want)
 	}
 	if n := asked.Load(); n > 60 { // all together, then three individually, each twice
 		t.Errorf("the index got %d requests", n)

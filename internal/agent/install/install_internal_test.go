@@ -76,13 +76,10 @@ func TestPythonThatCannotBeStartedIsNotMissing(t *testing.T) {
 	in := &installation{s: New(t.Context(), Config{HomeDir: dir, Python: python})}
 	wanted := parseRequirement("pip", "x1")
 	in.installPython([]*requirement{wanted})
-	if want := "The installer could not be started: " + process.OutOfProcesses; wanted.problem != want {
-		t.Errorf("%q, want %q", wanted.problem, want)
-	}
+	want := "The installer could not be started: " + process.OutOfProcesses
+	testbed.Check(t, wanted.problem == want, "%q, want %q", wanted.problem, want)
 	runner.err = nil // processes have ended
-	if python.Interpreter() == "" {
-		t.Error("it is missing for good")
-	}
+	testbed.Check(t, python.Interpreter() != "", "it is missing for good")
 }
 
 // Real output of uv 0.13.8.
@@ -207,9 +204,8 @@ func TestRequirementsAreAccepted(t *testing.T) {
 		}
 	}
 	for text, name := range map[string]string{"left-pad": "left-pad", "@scope/pkg": "@scope/pkg", "lodash@^4.17.0": "lodash", "@a/b@latest": "@a/b", "x@>=1 <2": "x"} {
-		if got := parseRequirement(farm.ManagerNpm, text); got.problem != "" || got.name != name {
-			t.Errorf("%q: %+v", text, got)
-		}
+		got := parseRequirement(farm.ManagerNpm, text)
+		testbed.Check(t, got.problem == "" && got.name == name, "%q: %+v", text, got)
 	}
 }
 
@@ -220,16 +216,13 @@ func TestInvalidRequirementsAreRefused(t *testing.T) {
 		"six\n--index-url=x", "six --hash=sha256:0", "a b", "six;", "six; os.system('x')", "$(id)", "`id`", "x" + strings.Repeat("y", maxRequirementBytes), "six==", "[x]", "six=1", "a==1 --pre",
 		"x.whl/", "file:x", "ä",
 	} {
-		if got := parseRequirement(farm.ManagerPip, text); got.problem == "" {
-			t.Errorf("%.60q is accepted as %+v", text, got)
-		}
+		got := parseRequirement(farm.ManagerPip, text)
+		testbed.Check(t, got.problem != "", "%.60q is accepted as %+v", text, got)
 	}
 	for _, text := range []string{"", "-g", "--registry=x", "git+ssh://x", "github:a/b", "a/b", "../x", "/x", "x@npm:y", "x@file:..", "x@http://y", "x\ny", "x@", "x;y", ".x"} {
-		if got := parseRequirement(farm.ManagerNpm, text); got.problem == "" {
-			t.Errorf("npm %q is accepted as %+v", text, got)
-		}
+		got := parseRequirement(farm.ManagerNpm, text)
+		testbed.Check(t, got.problem != "", "npm %q is accepted as %+v", text, got)
 	}
-	if got := parseRequirement(farm.ManagerPip, "x"+strings.Repeat("y", maxRequirementBytes-1)); got.problem != "" {
-		t.Errorf("a long name is refused: %s", got.problem)
-	}
+	got := parseRequirement(farm.ManagerPip, "x"+strings.Repeat("y", maxRequirementBytes-1))
+	testbed.Check(t, got.problem == "", "a long name is refused: %s", got.problem)
 }

@@ -51,12 +51,10 @@ func TestInstallReachesTheRunningKernel(t *testing.T) {
 		if name == "cowsay" {
 			agenttest.Run(t, a.Client, agenttest.Code("import cowsay"))
 		}
-		if ran := agenttest.Run(t, a.Client, packages(name)); ran.Outcome.ExitCode != 0 {
-			t.Fatalf("%s: %+v", name, ran)
-		}
-		if ran := agenttest.Run(t, a.Client, agenttest.Code(fmt.Sprintf("import %s; print('in')", name))); ran.Stdout != "in\n" {
-			t.Fatalf("%s: %+v %+v", name, ran, ran.Outcome.Error)
-		}
+		ran := agenttest.Run(t, a.Client, packages(name))
+		testbed.Require(t, ran.Outcome.ExitCode == 0, "%s: %+v", name, ran)
+		ran = agenttest.Run(t, a.Client, agenttest.Code(fmt.Sprintf("import %s; print('in')", name)))
+		testbed.Require(t, ran.Stdout == "in\n", "%s: %+v %+v", name, ran, ran.Outcome.Error)
 	}
 	list, err := a.Packages(t.Context())
 	testbed.Must(t, err)
@@ -64,12 +62,9 @@ func TestInstallReachesTheRunningKernel(t *testing.T) {
 	for _, p := range list {
 		found[p.Name] = p.Version
 	}
-	if found["humanize"] != "4.12.0" || found["cowsay"] == "" || found["ipykernel"] == "" {
-		t.Fatalf("packages = %v", found)
-	}
-	if left, _ := filepath.Glob(a.Home + "/.install-*"); len(left) > 0 {
-		t.Errorf("left: %v", left)
-	}
+	testbed.Require(t, found["humanize"] == "4.12.0" && found["cowsay"] != "" && found["ipykernel"] != "", "packages = %v", found)
+	left, _ := filepath.Glob(a.Home + "/.install-*")
+	testbed.Check(t, len(left) == 0, "left: %v", left)
 }
 
 func TestInstallReportsEachPackage(t *testing.T) {
@@ -95,9 +90,7 @@ func TestInstallReportsEachPackage(t *testing.T) {
 		wanted = append(wanted, c.asked)
 	}
 	ran := agenttest.Run(t, a.Client, packages(wanted...))
-	if len(ran.Outcome.Install) != len(cases) {
-		t.Fatalf("outcome = %+v", ran.Outcome)
-	}
+	testbed.Require(t, len(ran.Outcome.Install) == len(cases), "outcome = %+v", ran.Outcome)
 	for i, c := range cases {
 		got := ran.Outcome.Install[i]
 		good := got.Requested == c.asked && got.Name == c.name && len(got.Message) < 1500
@@ -106,9 +99,7 @@ func TestInstallReportsEachPackage(t *testing.T) {
 		} else {
 			good = good && got.Status == farm.PackageFailed && got.Version == "" && strings.HasPrefix(got.Message, c.message)
 		}
-		if !good {
-			t.Errorf("%s: %+v", c.asked, got)
-		}
+		testbed.Check(t, good, "%s: %+v", c.asked, got)
 	}
 	if built := ran.Outcome.Install[8].Message; strings.Count(built, "\n") > 4 || !strings.Contains(built, "Specify MYSQLCLIENT_CFLAGS") {
 		t.Errorf("last lines of a build: %q", built)
@@ -123,9 +114,7 @@ func TestPlainPipWorks(t *testing.T) {
 		t.Fatalf("ran = %+v", ran)
 	}
 	ran = agenttest.Run(t, a.Client, agenttest.Code("!pip install humanize\nimport humanize, cowsay\nprint('both')"))
-	if !strings.Contains(ran.Stdout, "both\n") {
-		t.Fatalf("ran = %+v %+v", ran, ran.Outcome.Error)
-	}
+	testbed.Require(t, strings.Contains(ran.Stdout, "both\n"), "ran = %+v %+v", ran, ran.Outcome.Error)
 }
 
 // A plain pip and install jobs work on the same packages: both add, update and remove them with their programs. The image's packages
@@ -133,9 +122,8 @@ func TestPlainPipWorks(t *testing.T) {
 func TestPipAddsUpdatesAndRemoves(t *testing.T) {
 	t.Parallel()
 	a := installing(t)
-	if ran := agenttest.Run(t, a.Client, packages("cowsay==5.0")); ran.Outcome.ExitCode != 0 {
-		t.Fatalf("ran = %+v", ran)
-	}
+	ran := agenttest.Run(t, a.Client, packages("cowsay==5.0"))
+	testbed.Require(t, ran.Outcome.ExitCode == 0, "ran = %+v", ran)
 	look := `python -c 'import idna; print(idna.__file__)'`
 	for _, step := range []struct{ command, want string }{
 		{"pip install tabulate==0.9.0", "Successfully installed tabulate-0.9.0"},
@@ -227,18 +215,14 @@ func TestInstallNodePackages(t *testing.T) {
 		{Name: "../x", Requested: wanted[4], Status: farm.PackageFailed},
 		{Name: "cowsay", Requested: wanted[5], Status: farm.PackageInstalled},
 	}
-	if diff := cmp.Diff(want, ran.Outcome.Install, statusOnly); diff != "" {
-		t.Fatalf("%s\n%+v\n%s%s", diff, ran.Outcome, ran.Stdout, ran.Stderr)
-	}
+	diff := cmp.Diff(want, ran.Outcome.Install, statusOnly)
+	testbed.Require(t, diff == "", "%s\n%+v\n%s%s", diff, ran.Outcome, ran.Stdout, ran.Stderr)
 	for i, part := range map[int]string{1: "not found in the npm registry", 3: `fits "is-odd@99"`, 4: "not the name of an npm package"} {
-		if message := ran.Outcome.Install[i].Message; !strings.Contains(message, part) {
-			t.Errorf("message %d: %q", i, message)
-		}
+		message := ran.Outcome.Install[i].Message
+		testbed.Check(t, strings.Contains(message, part), "message %d: %q", i, message)
 	}
 	ran = agenttest.Run(t, a.Client, agenttest.Commands(`node -e 'console.log(require("left-pad")(7, 3, "0"), require("is-odd")(3))'`, "cowsay moo"))
-	if !strings.HasPrefix(ran.Stdout, "007 true\n") || !strings.Contains(ran.Stdout, "(oo)") {
-		t.Fatalf("ran = %+v", ran)
-	}
+	testbed.Require(t, strings.HasPrefix(ran.Stdout, "007 true\n") && strings.Contains(ran.Stdout, "(oo)"), "ran = %+v", ran)
 	list, err := a.Packages(t.Context())
 	testbed.Must(t, err)
 	found := map[string]string{}
@@ -247,23 +231,16 @@ func TestInstallNodePackages(t *testing.T) {
 			found[p.Name] = p.Version
 		}
 	}
-	if found["left-pad"] != "1.3.0" || found["is-odd"] == "" {
-		t.Fatalf("packages = %v", found)
-	}
+	testbed.Require(t, found["left-pad"] == "1.3.0" && found["is-odd"] != "", "packages = %v", found)
 	ran = agenttest.Run(t, a.Client, agenttest.Commands("cd && mkdir -p p && cd p && npm install left-pad 2>&1 && ls node_modules"))
-	if !strings.Contains(ran.Stdout, "left-pad\n") {
-		t.Fatalf("plain npm: %+v", ran)
-	}
-	if left, _ := filepath.Glob(a.Home + "/.install-*"); len(left) > 0 {
-		t.Errorf("left: %v", left)
-	}
+	testbed.Require(t, strings.Contains(ran.Stdout, "left-pad\n"), "plain npm: %+v", ran)
+	left, _ := filepath.Glob(a.Home + "/.install-*")
+	testbed.Check(t, len(left) == 0, "left: %v", left)
 	bare := agenttest.StartIndexed(t, t.TempDir(), realIndex(t), nil)
 	ran = agenttest.Run(t, bare.Client, nodePackages("left-pad"))
 	if ran.Outcome.Install[0].Message != "This image has no npm: create a sandbox with the image node." {
 		t.Fatalf("no npm: %+v", ran.Outcome)
 	}
 	ran = agenttest.Run(t, bare.Client, packages("six"))
-	if ran.Outcome.Install[0].Message != "This image has no Python." {
-		t.Fatalf("no Python: %+v", ran.Outcome)
-	}
+	testbed.Require(t, ran.Outcome.Install[0].Message == "This image has no Python.", "no Python: %+v", ran.Outcome)
 }

@@ -25,9 +25,7 @@ func needed(t *testing.T, a *agenttest.Agent, cwd string, commands ...string) []
 	}})
 	names := []string{}
 	for _, p := range ran.Outcome.Install {
-		if p.Status != farm.PackageFailed || !strings.Contains(p.Message, "operator does not allow") {
-			t.Errorf("%+v", p)
-		}
+		testbed.Check(t, p.Status == farm.PackageFailed && strings.Contains(p.Message, "operator does not allow"), "%+v", p)
 		names = append(names, p.Name+" "+p.Why)
 	}
 	slices.Sort(names)
@@ -115,12 +113,10 @@ func TestAutoInstallsWhatCommandsNeed(t *testing.T) {
 		status[p.Name] = string(p.Status)
 	}
 	testbed.Diff(t, "packages", map[string]string{"cowsay": "installed", "humanize": "installed", "no-such-package-xyzzy-77": "failed"}, status)
-	if ran := agenttest.Run(t, a.Client, agenttest.Commands("cd proj && python3 main.py")); ran.Stdout != "1,000\n" {
-		t.Errorf("ran = %+v", ran)
-	}
-	if again := agenttest.Run(t, a.Client, spec); len(again.Outcome.Install) != 0 {
-		t.Errorf("again: %+v", again.Outcome)
-	}
+	ran := agenttest.Run(t, a.Client, agenttest.Commands("cd proj && python3 main.py"))
+	testbed.Check(t, ran.Stdout == "1,000\n", "ran = %+v", ran)
+	again := agenttest.Run(t, a.Client, spec)
+	testbed.Check(t, len(again.Outcome.Install) == 0, "again: %+v", again.Outcome)
 }
 
 // JupyterLab and Streamlit look for their files, and for what they are, beside Python: they are told where they were installed. What the user sets stays.
@@ -136,7 +132,6 @@ func TestProgramsThatLookBesidePythonAreToldWhereTheyAre(t *testing.T) {
 		testbed.Must(t, os.MkdirAll(dir, 0o700))
 	}
 	ran := agenttest.Run(t, a.Client, agenttest.Commands(show+"; JUPYTERLAB_DIR=/own STREAMLIT_GLOBAL_DEVELOPMENT_MODE=true "+show))
-	if want := "['" + share + "/lab', '" + share + "', 'false']\n['/own', '" + share + "', 'true']\n"; ran.Stdout != want {
-		t.Errorf("%q %q, want %q", ran.Stdout, ran.Stderr, want)
-	}
+	want := "['" + share + "/lab', '" + share + "', 'false']\n['/own', '" + share + "', 'true']\n"
+	testbed.Check(t, ran.Stdout == want, "%q %q, want %q", ran.Stdout, ran.Stderr, want)
 }

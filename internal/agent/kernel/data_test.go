@@ -111,18 +111,13 @@ func TestKernelShowsLinesAndPoints(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			chart, ok := dataOf(t, a, "plt.close('all')\n"+c.code+"\nplt.show()")["e2b/chart"].(map[string]any)
-			if !ok || chart["type"] != c.kind || chart["x_scale"] != c.x || chart["y_scale"] != c.y {
-				t.Fatalf("chart %v", chart)
-			}
+			testbed.Require(t, ok && chart["type"] == c.kind && chart["x_scale"] == c.x && chart["y_scale"] == c.y, "chart %v", chart)
 			for _, name := range []string{"x", "y"} {
 				ticks, labels := chart[name+"_ticks"].([]any), chart[name+"_tick_labels"].([]any)
-				if len(ticks) == 0 || len(ticks) != len(labels) {
-					t.Errorf("ticks %v, labels %v", ticks, labels)
-				}
+				testbed.Check(t, len(ticks) != 0 && len(ticks) == len(labels), "ticks %v, labels %v", ticks, labels)
 				for _, tick := range ticks {
-					if _, text := tick.(string); text != (chart[name+"_scale"] == "datetime") {
-						t.Errorf("%s tick %v", name, tick)
-					}
+					_, text := tick.(string)
+					testbed.Check(t, text == (chart[name+"_scale"] == "datetime"), "%s tick %v", name, tick)
 				}
 			}
 			var want, got any
@@ -193,9 +188,7 @@ func TestKernelShowsValuesAsData(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, ok := dataOf(t, a, c.code)[c.mime]
-			if ok != (c.want != "none") {
-				t.Fatalf("%s is there: %v", c.mime, ok)
-			}
+			testbed.Require(t, ok == (c.want != "none"), "%s is there: %v", c.mime, ok)
 			var want any
 			if c.want == "none" || c.want == "" {
 				return
@@ -215,9 +208,7 @@ func TestKernelShowsDataWhenAsked(t *testing.T) {
 		spec := agenttest.Code(code)
 		spec.Data = data
 		ran := agenttest.Run(t, a.Client, spec)
-		if len(ran.Displays) != 1 {
-			t.Fatalf("%d values, error %+v", len(ran.Displays), ran.Outcome.Error)
-		}
+		testbed.Require(t, len(ran.Displays) == 1, "%d values, error %+v", len(ran.Displays), ran.Outcome.Error)
 		return slices.Sorted(maps.Keys(ran.Displays[0].Data))
 	}
 	plain, asData := []string{"text/plain"}, []string{"application/json", "text/plain"}
@@ -283,9 +274,7 @@ func TestKernelDisplaysBytes(t *testing.T) {
 					}
 					value = string(decoded)
 				}
-				if !strings.HasPrefix(value, want) {
-					t.Errorf("%s = %.60q, want %q", mime, value, want)
-				}
+				testbed.Check(t, strings.HasPrefix(value, want), "%s = %.60q, want %q", mime, value, want)
 			}
 		})
 	}

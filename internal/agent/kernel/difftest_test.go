@@ -34,13 +34,9 @@ func TestDifferencesAreListed(t *testing.T) {
 			t.Parallel()
 			got := verdicts(c.listed, compare(c.ours, c.theirs))
 			for i, want := range c.want {
-				if i >= len(got) || !strings.HasPrefix(got[i], want) {
-					t.Fatalf("got %q, want %q", got, c.want)
-				}
+				testbed.Require(t, i < len(got) && strings.HasPrefix(got[i], want), "got %q, want %q", got, c.want)
 			}
-			if c.want == nil && len(got) > 0 {
-				t.Fatalf("got %q", got)
-			}
+			testbed.Require(t, c.want != nil || len(got) == 0, "got %q", got)
 		})
 	}
 }
@@ -52,9 +48,7 @@ func TestOrderIsCompared(t *testing.T) {
 	ours := []cell{{Parts: []part{{Stdout: "ab", Redacted: value}, {}}}}
 	theirs := []cell{{Parts: []part{{Stdout: "a", Redacted: value}, {Stdout: "b"}}}}
 	found := compare(ours, theirs)
-	if len(found) != 1 || found[0].aspect != "order" {
-		t.Fatalf("found %+v", found)
-	}
+	testbed.Require(t, len(found) == 1 && found[0].aspect == "order", "found %+v", found)
 }
 
 // What differs from run to run is equal after the normalisation; what code prints is not changed.
@@ -87,13 +81,10 @@ func TestProgramsAreReadable(t *testing.T) {
 	listed, err := differences(13)
 	testbed.Must(t, err)
 	for name := range listed {
-		if !found[name] {
-			t.Errorf("difftest_test.go lists %s, which is no program", name)
-		}
+		testbed.Check(t, found[name], "difftest_test.go lists %s, which is no program", name)
 	}
-	if least := 120; len(found) < least {
-		t.Errorf("there are %d programs, at least %d are wanted", len(found), least)
-	}
+	least := 120
+	testbed.Check(t, len(found) >= least, "there are %d programs, at least %d are wanted", len(found), least)
 }
 
 // expected is a difference: the reason, the aspects that differ, and the programs.

@@ -28,9 +28,8 @@ func TestKernelPrintsAndKeepsItsState(t *testing.T) {
 	}
 	spec := agenttest.Code("print('x' in globals())")
 	spec.Context = "other"
-	if other := agenttest.Run(t, a.Client, spec); other.Stdout != "False\n" {
-		t.Fatalf("another context sees the variable: %+v", other)
-	}
+	other := agenttest.Run(t, a.Client, spec)
+	testbed.Require(t, other.Stdout == "False\n", "another context sees the variable: %+v", other)
 }
 
 func TestKernelEnds(t *testing.T) {
@@ -65,22 +64,18 @@ func TestKernelEnds(t *testing.T) {
 			got := ""
 			if ran.Outcome.Error != nil {
 				got = ran.Outcome.Error.Name
-				if text := strings.Join(ran.Outcome.Error.Traceback, "\n"); strings.Contains(text, "\x1b") {
-					t.Errorf("the traceback has colours: %q", text)
-				}
+				text := strings.Join(ran.Outcome.Error.Traceback, "\n")
+				testbed.Check(t, !strings.Contains(text, "\x1b"), "the traceback has colours: %q", text)
 			}
 			if ran.Outcome.ExitCode != c.exit || got != c.err || ran.Outcome.Restarted != c.restarted {
 				t.Errorf("outcome = %+v, error %+v; want exit %d, error %q, restarted %v", ran.Outcome, ran.Outcome.Error, c.exit, c.err, c.restarted)
 			}
-			if c.err != "SyntaxError" && ran.Stdout != "before\n" {
-				t.Errorf("stdout = %q", ran.Stdout)
-			}
+			testbed.Check(t, c.err == "SyntaxError" || ran.Stdout == "before\n", "stdout = %q", ran.Stdout)
 			if name == "exit text" && ran.Stderr != "bad\n" || name == "exit 3" && ran.Stderr != "" {
 				t.Errorf("stderr = %q", ran.Stderr)
 			}
-			if next := agenttest.Run(t, a.Client, agenttest.Code("print('alive')")); next.Stdout != "alive\n" || next.Outcome.Restarted {
-				t.Errorf("next = %+v", next)
-			}
+			next := agenttest.Run(t, a.Client, agenttest.Code("print('alive')"))
+			testbed.Check(t, next.Stdout == "alive\n" && !next.Outcome.Restarted, "next = %+v", next)
 		})
 	}
 }
@@ -111,9 +106,8 @@ func TestKernelStops(t *testing.T) {
 			if !ran.Outcome.TimedOut || ran.Outcome.Restarted != c.killed || !strings.HasPrefix(ran.Stdout, "begun\n") {
 				t.Errorf("outcome = %+v %+v, stdout %.40q", ran.Outcome, ran.Outcome.Error, ran.Stdout)
 			}
-			if next := agenttest.Run(t, a.Client, agenttest.Code("print('x' in globals())")); (next.Stdout == "True\n") == c.killed {
-				t.Errorf("next = %+v", next)
-			}
+			next := agenttest.Run(t, a.Client, agenttest.Code("print('x' in globals())"))
+			testbed.Check(t, (next.Stdout == "True\n") != c.killed, "next = %+v", next)
 		})
 	}
 }
@@ -126,9 +120,8 @@ func TestKernelStopByRequest(t *testing.T) {
 		testbed.Must(t, a.Start(t.Context(), id, agenttest.Code("print('begun')\nimport time; time.sleep(999)")))
 		frames, err := a.Frames(t.Context(), id, 1)
 		testbed.Must(t, err)
-		if f, err := frames.Next(); err != nil || string(f.Payload) != "begun\n" {
-			t.Fatalf("frame = %q, %v", f.Payload, err)
-		}
+		f, err := frames.Next()
+		testbed.Require(t, err == nil && string(f.Payload) == "begun\n", "frame = %q, %v", f.Payload, err)
 		testbed.Must(t, frames.Close())
 		testbed.Must(t, a.Start(t.Context(), queued, agenttest.Code("print('never')")))
 		testbed.Must(t, a.Stop(t.Context(), queued, reason))
@@ -158,15 +151,12 @@ func TestRestartOfAKernelForgetsNoExecution(t *testing.T) {
 	for _, id := range []string{forgotten, kept} {
 		testbed.Must(t, a.Start(t.Context(), id, code))
 	}
-	if again := agenttest.Read(t, a.Client, kept); again.Stdout != "ran\n" {
-		t.Errorf("kept = %+v", again)
-	}
-	if known, err := a.Execution(t.Context(), forgotten); err != nil || known == nil || !known.Done {
-		t.Errorf("forgotten = %+v, %v", known, err)
-	}
-	if ran := agenttest.Run(t, a.Client, agenttest.Code("print(open('count').read())")); ran.Stdout != "xx\n" {
-		t.Errorf("they ran %q", ran.Stdout)
-	}
+	again := agenttest.Read(t, a.Client, kept)
+	testbed.Check(t, again.Stdout == "ran\n", "kept = %+v", again)
+	known, err := a.Execution(t.Context(), forgotten)
+	testbed.Check(t, err == nil && known != nil && known.Done, "forgotten = %+v, %v", known, err)
+	ran := agenttest.Run(t, a.Client, agenttest.Code("print(open('count').read())"))
+	testbed.Check(t, ran.Stdout == "xx\n", "they ran %q", ran.Stdout)
 }
 
 // Scripts run unchanged, although the kernel runs its own event loop and has its own arguments.
@@ -244,13 +234,10 @@ thread.join()
 `)
 	spec.Timeout = time.Minute
 	ran := agenttest.Run(t, a.Client, spec)
-	if n := strings.Count(ran.Stdout, "child\n"); n != 20 || ran.Outcome.Error != nil {
-		t.Fatalf("%d of 20 children printed; %+v %+v", n, ran.Outcome, ran.Outcome.Error)
-	}
+	n := strings.Count(ran.Stdout, "child\n")
+	testbed.Require(t, n == 20 && ran.Outcome.Error == nil, "%d of 20 children printed; %+v %+v", n, ran.Outcome, ran.Outcome.Error)
 	for i, line := range strings.Fields(strings.ReplaceAll(ran.Stdout, "child\n", "")) {
-		if line != strconv.Itoa(i) {
-			t.Fatalf("line %d is %q", i, line)
-		}
+		testbed.Require(t, line == strconv.Itoa(i), "line %d is %q", i, line)
 	}
 }
 
@@ -273,16 +260,13 @@ func TestWarmKernelLooksFresh(t *testing.T) {
 	if strip := func(text string, a *agenttest.Agent) string { return strings.ReplaceAll(text, a.Workspace, "W") }; strip(got.Stdout, warm) != strip(want.Stdout, cold) {
 		t.Errorf("a warm kernel prints\n%s\na cold one\n%s", got.Stdout, want.Stdout)
 	}
-	if got.Stderr != "" || got.Outcome.ExecutionCount != 1 || got.Outcome.Error != nil {
-		t.Errorf("first execution = %+v", got)
-	}
+	testbed.Check(t, got.Stderr == "" && got.Outcome.ExecutionCount == 1 && got.Outcome.Error == nil, "first execution = %+v", got)
 	for code, stdout := range map[string]string{
 		"import sys\nprint(*(n in sys.modules for n in ('numpy', 'pandas', 'matplotlib.pyplot')))": "True True True\n",
 		"try:\n    np\nexcept NameError:\n    print('no np')":                                      "no np\n",
 	} {
-		if ran := agenttest.Run(t, warm.Client, agenttest.Code(code)); ran.Stdout != stdout {
-			t.Errorf("%s gives %+v", code, ran)
-		}
+		ran := agenttest.Run(t, warm.Client, agenttest.Code(code))
+		testbed.Check(t, ran.Stdout == stdout, "%s gives %+v", code, ran)
 	}
 	plot := agenttest.Run(t, warm.Client, agenttest.Code("import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()"))
 	if len(plot.Displays) != 1 || plot.Displays[0].Data["image/png"] == "" {
@@ -293,18 +277,15 @@ func TestWarmKernelLooksFresh(t *testing.T) {
 func TestWarmRefusesInvalidModuleNames(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartWithKernel(t)
-	if loaded, err := a.WarmKernel(t.Context(), "default", "numpy"); err != nil || len(loaded) != 0 {
-		t.Errorf("without a kernel: %v, %v", loaded, err)
-	}
+	loaded, err := a.WarmKernel(t.Context(), "default", "numpy")
+	testbed.Check(t, err == nil && len(loaded) == 0, "without a kernel: %v, %v", loaded, err)
 	for _, name := range []string{"", "os;x", "a b", "a..b", "../x"} {
-		if _, err := a.WarmKernel(t.Context(), "default", name); farm.CodeOf(err) != farm.CodeInvalid {
-			t.Errorf("module %q: %v", name, err)
-		}
+		_, err := a.WarmKernel(t.Context(), "default", name)
+		testbed.Check(t, farm.CodeOf(err) == farm.CodeInvalid, "module %q: %v", name, err)
 	}
 	many := slices.Repeat([]string{"numpy"}, 33)
-	if _, err := a.WarmKernel(t.Context(), "default", many...); farm.CodeOf(err) != farm.CodeInvalid {
-		t.Errorf("33 modules: %v", err)
-	}
+	_, err = a.WarmKernel(t.Context(), "default", many...)
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeInvalid, "33 modules: %v", err)
 	if _, err := a.WarmKernel(t.Context(), "default", many[:32]...); err != nil {
 		t.Errorf("32 modules: %v", err)
 	}

@@ -30,9 +30,8 @@ func TestInterruptReachesOnlyRunningExecutions(t *testing.T) {
 	if ran := agenttest.Read(t, a.Client, id); ran.Outcome.Error == nil || ran.Outcome.Error.Name != "KeyboardInterrupt" || ran.Outcome.Restarted {
 		t.Errorf("interrupted = %+v", ran.Outcome)
 	}
-	if ran := agenttest.Read(t, a.Client, next); ran.Stdout != "next\n" {
-		t.Errorf("next = %+v", ran)
-	}
+	ran := agenttest.Read(t, a.Client, next)
+	testbed.Check(t, ran.Stdout == "next\n", "next = %+v", ran)
 }
 
 func TestContextsHaveDirectories(t *testing.T) {
@@ -55,12 +54,10 @@ func TestContextsHaveDirectories(t *testing.T) {
 		{"shell", "bash", "sub", home + "/sub"},
 	} {
 		made, err := live.CreateContext(t.Context(), farm.CodeContext{Name: c.name, Language: c.language, Cwd: c.cwd})
-		if want := (farm.CodeContext{Name: c.name, Language: c.language, Cwd: c.want}); err != nil || made != want {
-			t.Errorf("CreateContext = %+v, %v; want %+v", made, err, want)
-		}
-		if got := where(c.name, c.language); got != c.want+"\n" {
-			t.Errorf("%s: code runs in %q, want %s", c.name, got, c.want)
-		}
+		want := (farm.CodeContext{Name: c.name, Language: c.language, Cwd: c.want})
+		testbed.Check(t, err == nil && made == want, "CreateContext = %+v, %v; want %+v", made, err, want)
+		got := where(c.name, c.language)
+		testbed.Check(t, got == c.want+"\n", "%s: code runs in %q, want %s", c.name, got, c.want)
 	}
 	testbed.Must(t, a.RestartKernel(t.Context(), "whole"))
 	testbed.Diff(t, "after a restart code runs in", home+"/sub\n", where("whole", "python"))
@@ -77,9 +74,8 @@ func TestContextsHaveDirectories(t *testing.T) {
 		"Language":       {farm.CodeContext{Name: "x", Language: "cobol"}, farm.CodeInvalid},
 		"Name":           {farm.CodeContext{Name: "*"}, farm.CodeInvalid},
 	} {
-		if _, err := live.CreateContext(t.Context(), c.context); farm.CodeOf(err) != c.code {
-			t.Errorf("%s: %v, want code %s", name, err, c.code)
-		}
+		_, err := live.CreateContext(t.Context(), c.context)
+		testbed.Check(t, farm.CodeOf(err) == c.code, "%s: %v, want code %s", name, err, c.code)
 	}
 	var names []string
 	list, err := live.Contexts(t.Context())
@@ -137,12 +133,10 @@ func TestLimitOfContexts(t *testing.T) {
 	_, err = live.CreateContext(t.Context(), farm.CodeContext{Name: "by-call", Language: "bash"})
 	testbed.Must(t, err)
 	has("one more by a call", agent.MaxContexts, "default", "c2", "c4")
-	if got := run("first", "python"); !got.Outcome.Restarted {
-		t.Errorf("the evicted context: %+v, want the word that its variables are lost", got.Outcome)
-	}
-	if got := run("first", "python"); got.Outcome.Restarted {
-		t.Error("the evicted context was told twice")
-	}
+	got := run("first", "python")
+	testbed.Check(t, got.Outcome.Restarted, "the evicted context: %+v, want the word that its variables are lost", got.Outcome)
+	got = run("first", "python")
+	testbed.Check(t, !got.Outcome.Restarted, "the evicted context was told twice")
 
 	list, err := live.Contexts(t.Context())
 	testbed.Must(t, err)
@@ -164,9 +158,8 @@ func TestLimitOfContexts(t *testing.T) {
 	}
 	testbed.Must(t, live.RemoveContext(t.Context(), "c5", "bash"))
 	run("more", "bash")
-	if err := a.RestartKernel(t.Context(), "none"); farm.CodeOf(err) != farm.CodeNotFound {
-		t.Errorf("restart of an unknown context: %v", err)
-	}
+	err = a.RestartKernel(t.Context(), "none")
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeNotFound, "restart of an unknown context: %v", err)
 }
 
 // What runs in a context that is removed ends, what waits for it does not run, and neither leaves a kernel behind.
@@ -188,23 +181,20 @@ func TestContextIsRemoved(t *testing.T) {
 	testbed.Must(t, frames.Close())
 	testbed.Must(t, a.Start(t.Context(), waiting, in("print('ran')")))
 	testbed.Must(t, live.RemoveContext(t.Context(), "gone", "python"))
-	if ran := agenttest.Read(t, a.Client, running); ran.Outcome.Error == nil || ran.Outcome.Error.Name != farm.ErrorKernelDied {
-		t.Errorf("the code that ran: %+v", ran.Outcome)
-	}
+	ran := agenttest.Read(t, a.Client, running)
+	testbed.Check(t, ran.Outcome.Error != nil && ran.Outcome.Error.Name == farm.ErrorKernelDied, "the code that ran: %+v", ran.Outcome)
 	if ran := agenttest.Read(t, a.Client, waiting); ran.Stdout != "" || ran.Outcome.Error == nil || ran.Outcome.Error.Name != "NotAvailable" {
 		t.Errorf("the code that waited: %q, %+v", ran.Stdout, ran.Outcome)
 	}
 	for range 2 {
-		if err := live.RemoveContext(t.Context(), "gone", "python"); farm.CodeOf(err) != farm.CodeNotFound {
-			t.Errorf("removed again: %v", err)
-		}
+		err := live.RemoveContext(t.Context(), "gone", "python")
+		testbed.Check(t, farm.CodeOf(err) == farm.CodeNotFound, "removed again: %v", err)
 	}
 	list, err := live.Contexts(t.Context())
 	info, infoErr := a.Info(t.Context())
 	if err != nil || infoErr != nil || len(list) != 0 || len(info.Kernels) != 0 {
 		t.Errorf("contexts %v, kernels %v, %v, %v", list, info.Kernels, err, infoErr)
 	}
-	if ran := agenttest.Run(t, a.Client, in("x")); ran.Outcome.Error == nil || ran.Outcome.Error.Name != "NameError" {
-		t.Errorf("the same name again: %+v", ran.Outcome)
-	}
+	ran = agenttest.Run(t, a.Client, in("x"))
+	testbed.Check(t, ran.Outcome.Error != nil && ran.Outcome.Error.Name == "NameError", "the same name again: %+v", ran.Outcome)
 }

@@ -35,9 +35,7 @@ func heard(t *testing.T, ks *kernel.Kernels, after uint64, n int) []sent {
 	for len(out) < n {
 		list, err := ks.Messages(t.Context(), kernel.DefaultContext, after, time.Minute)
 		testbed.Must(t, err)
-		if len(list) == 0 {
-			t.Fatalf("%d of %d messages came: %v", len(out), n, out)
-		}
+		testbed.Require(t, len(list) != 0, "%d of %d messages came: %v", len(out), n, out)
 		for _, m := range list {
 			one := sent{kind: m.Kind, parent: m.Parent}
 			testbed.Must(t, json.Unmarshal(m.Content, &one.content))
@@ -90,9 +88,8 @@ func ask(t *testing.T, ks *kernel.Kernels, kind kernel.Kind, content map[string]
 func TestKernelAnswersNotebooks(t *testing.T) {
 	t.Parallel()
 	ks, run := notebook(t)
-	if _, err := ks.AskNotebook(kernel.DefaultContext, kernel.Complete, map[string]any{"code": "pri"}, ""); farm.CodeOf(err) != farm.CodeUnavailable {
-		t.Errorf("without a kernel: %v", err)
-	}
+	_, err := ks.AskNotebook(kernel.DefaultContext, kernel.Complete, map[string]any{"code": "pri"}, "")
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeUnavailable, "without a kernel: %v", err)
 	for _, code := range []string{"def greet(name):\n    'Greets.'", "number = 41\nnumber + 1"} {
 		if err := run(code); err != nil {
 			t.Fatal(err)
@@ -104,9 +101,8 @@ func TestKernelAnswersNotebooks(t *testing.T) {
 	}
 	inspected := ask(t, ks, kernel.Inspect, map[string]any{"code": "greet", "cursor_pos": 3, "detail_level": 0})
 	data, _ := inspected["data"].(map[string]any)
-	if text, _ := data["text/plain"].(string); inspected["found"] != true || !strings.Contains(text, "Greets.") {
-		t.Errorf("inspect: %v", inspected)
-	}
+	text, _ := data["text/plain"].(string)
+	testbed.Check(t, inspected["found"] == true && strings.Contains(text, "Greets."), "inspect: %v", inspected)
 	want := map[string]any{"status": "ok", "found": false, "data": map[string]any{}, "metadata": map[string]any{}}
 	testbed.Diff(t, "inspect an unknown name", want, ask(t, ks, kernel.Inspect, map[string]any{"code": "nobody", "cursor_pos": 3}))
 	for code, want := range map[string]map[string]any{
@@ -127,9 +123,8 @@ func TestKernelAnswersNotebooks(t *testing.T) {
 	} {
 		testbed.Diff(t, fmt.Sprintf("history %v", c.content), map[string]any{"status": "ok", "history": c.want}, ask(t, ks, kernel.History, c.content))
 	}
-	if failed := ask(t, ks, kernel.Complete, map[string]any{"no_such": 1}); failed["status"] != "error" || failed["ename"] != "TypeError" {
-		t.Errorf("a wrong question: %v", failed)
-	}
+	failed := ask(t, ks, kernel.Complete, map[string]any{"no_such": 1})
+	testbed.Check(t, failed["status"] == "error" && failed["ename"] == "TypeError", "a wrong question: %v", failed)
 	if err := run("assert number == 41 and In[-1].startswith('assert')"); err != nil { // the answers left no trace
 		t.Error(err)
 	}
@@ -195,13 +190,10 @@ widget.on_msg(handle)
 	kinds := ""
 	for _, m := range got {
 		kinds += " " + m.kind
-		if m.parent != "asked" {
-			t.Errorf("%+v does not belong to the message", m)
-		}
+		testbed.Check(t, m.parent == "asked", "%+v does not belong to the message", m)
 	}
-	if want := " clear_output stream display_data stream stream"; !strings.HasPrefix(kinds, want) {
-		t.Errorf("messages%s, want%s: %v", kinds, want, got)
-	}
+	want := " clear_output stream display_data stream stream"
+	testbed.Check(t, strings.HasPrefix(kinds, want), "messages%s, want%s: %v", kinds, want, got)
 	text := ""
 	for _, m := range got {
 		if m.kind == "stream" {
@@ -221,9 +213,8 @@ func TestCodeAsksForInput(t *testing.T) {
 	t.Parallel()
 	ks, run := notebook(t)
 	for _, code := range []string{"input('name? ')", "import getpass; getpass.getpass()"} {
-		if err := run(code); err == nil || err.Name != "StdinNotImplementedError" {
-			t.Errorf("%s without a notebook: %v", code, err)
-		}
+		err := run(code)
+		testbed.Check(t, err != nil && err.Name == "StdinNotImplementedError", "%s without a notebook: %v", code, err)
 	}
 	cell := &farm.Cell{Session: "s", Message: "cell", Input: true}
 	done := make(chan *farm.CodeError, 1)
@@ -233,9 +224,7 @@ func TestCodeAsksForInput(t *testing.T) {
 	for i, want := range []map[string]any{{"prompt": "name? ", "password": false}, {"prompt": "Password: ", "password": true}} {
 		list, err := ks.Messages(t.Context(), kernel.DefaultContext, uint64(i), time.Minute)
 		testbed.Must(t, err)
-		if len(list) != 1 || list[0].Kind != "input_request" || list[0].Parent != "cell" {
-			t.Fatalf("messages %+v", list)
-		}
+		testbed.Require(t, len(list) == 1 && list[0].Kind == "input_request" && list[0].Parent == "cell", "messages %+v", list)
 		var content map[string]any
 		testbed.Must(t, json.Unmarshal(list[0].Content, &content))
 		testbed.Diff(t, "", want, content)
@@ -301,9 +290,8 @@ func TestMessagesNameExecutionsOfOthers(t *testing.T) {
 	list, err := ks.Messages(t.Context(), kernel.DefaultContext, 0, 0)
 	testbed.Must(t, err)
 	want := []agent.Message{{Seq: 1, Kind: kernel.KindExecution, Content: json.RawMessage("{}"), Execution: e.ID}}
-	if diff := cmp.Diff(want, list); diff != "" || e.Outcome().Error != nil {
-		t.Errorf("messages (-want +got):\n%s", diff)
-	}
+	diff := cmp.Diff(want, list)
+	testbed.Check(t, diff == "" && e.Outcome().Error == nil, "messages (-want +got):\n%s", diff)
 }
 
 // Notebooks are told that a restart was asked for, before the kernel ends and whether it runs something or not: that is no crash.
@@ -330,9 +318,8 @@ func TestMessagesTellRestartsFromCrashes(t *testing.T) {
 	if err := run("assert 'x' not in globals()"); err != nil {
 		t.Fatal(err)
 	}
-	if got := messages(); !slices.Equal(got, []string{asked}) {
-		t.Errorf("after the restart of an idle kernel: %q", got)
-	}
+	got := messages()
+	testbed.Check(t, slices.Equal(got, []string{asked}), "after the restart of an idle kernel: %q", got)
 	spec := agenttest.Code("open('begun', 'w').close()\nimport time\ntime.sleep(999)")
 	spec.Cell = &farm.Cell{}
 	e := execution.New(agenttest.NewID(), spec, 1<<20, time.Now())
@@ -346,15 +333,12 @@ func TestMessagesTellRestartsFromCrashes(t *testing.T) {
 	}
 	testbed.Must(t, ks.Restart(t.Context(), kernel.DefaultContext))
 	<-ended
-	if got := messages(); !slices.Equal(got, []string{asked}) || e.Outcome().Error == nil {
-		t.Errorf("after the restart of a busy kernel: %q", got)
-	}
-	if err := run("import os\nos._exit(1)"); err == nil {
-		t.Error("a kernel that died is said to have run its cell")
-	}
-	if got := messages(); len(got) > 0 {
-		t.Errorf("after a crash: %q", got)
-	}
+	got = messages()
+	testbed.Check(t, slices.Equal(got, []string{asked}) && e.Outcome().Error != nil, "after the restart of a busy kernel: %q", got)
+	err := run("import os\nos._exit(1)")
+	testbed.Check(t, err != nil, "a kernel that died is said to have run its cell")
+	got = messages()
+	testbed.Check(t, len(got) == 0, "after a crash: %q", got)
 }
 
 // Messages keep their place among the output of the cell that sends them: what is printed into a widget is what comes between two of them.
@@ -369,9 +353,7 @@ func TestMessagesKnowTheirPlaceInTheOutput(t *testing.T) {
 	testbed.Must(t, err)
 	var after []uint64
 	for _, m := range list {
-		if m.Execution != e.ID {
-			t.Errorf("%+v does not name its execution", m)
-		}
+		testbed.Check(t, m.Execution == e.ID, "%+v does not name its execution", m)
 		after = append(after, m.After)
 	}
 	texts := map[uint64]string{}

@@ -51,9 +51,7 @@ threading.Thread(target=late).start()
 subprocess.Popen(["sh", "-c", "while ! [ -e %[1]s ]; do sleep 0.01; done; for i in 1 2 3 4 5; do echo late child; sleep 0.02; done; touch %[1]s.child"])
 print("first")
 `, flag, flag)))
-	if first.Stdout != "first\n" {
-		t.Fatalf("first = %+v %+v", first, first.Outcome.Error)
-	}
+	testbed.Require(t, first.Stdout == "first\n", "first = %+v %+v", first, first.Outcome.Error)
 	second := agenttest.Run(t, a.Client, agenttest.Code(fmt.Sprintf(`
 import os, time
 open(%q, "w").close()
@@ -61,9 +59,7 @@ print("second")
 while not (os.path.exists(%[1]q + ".thread") and os.path.exists(%[1]q + ".child")): time.sleep(0.01)
 print("end")
 `, flag)))
-	if second.Stdout != "second\nend\n" || second.Stderr != "" {
-		t.Fatalf("second = %+v %+v", second, second.Outcome.Error)
-	}
+	testbed.Require(t, second.Stdout == "second\nend\n" && second.Stderr == "", "second = %+v %+v", second, second.Outcome.Error)
 }
 
 // Regression: ipykernel flushes sys.stdout before it answers; a stream that could not be flushed blocked every later answer.
@@ -78,14 +74,12 @@ func TestKernelPrintsAfterStdoutWasReplaced(t *testing.T) {
 		"import os; os.close(1); os.close(2)",
 		"import sys; sys.stdout.close(); sys.__stdout__.close()",
 	} {
-		if ran := agenttest.Run(t, a.Client, agenttest.Code(code)); ran.Outcome.Restarted {
-			t.Fatalf("%s: %+v", code, ran.Outcome)
-		}
+		ran := agenttest.Run(t, a.Client, agenttest.Code(code))
+		testbed.Require(t, !ran.Outcome.Restarted, "%s: %+v", code, ran.Outcome)
 		spec := agenttest.Code("import sys; print('out'); print('err', file=sys.stderr)")
 		spec.Timeout = time.Minute
-		if ran := agenttest.Run(t, a.Client, spec); ran.Stdout != "out\n" || ran.Stderr != "err\n" {
-			t.Errorf("after %s: %+v %+v", code, ran, ran.Outcome)
-		}
+		ran = agenttest.Run(t, a.Client, spec)
+		testbed.Check(t, ran.Stdout == "out\n" && ran.Stderr == "err\n", "after %s: %+v %+v", code, ran, ran.Outcome)
 	}
 }
 
@@ -98,9 +92,8 @@ func TestKernelFlushesOtherStreams(t *testing.T) {
 		"import io, sys; sys.stderr = io.TextIOWrapper(sys.stdout.buffer); print('out', file=sys.stderr)",
 		"import sys; print('out', file=sys.__stdout__)",
 	} {
-		if ran := agenttest.Run(t, a.Client, agenttest.Code(code)); ran.Stdout != "out\n" || ran.Outcome.Error != nil {
-			t.Errorf("%s: stdout %q, %+v", code, ran.Stdout, ran.Outcome.Error)
-		}
+		ran := agenttest.Run(t, a.Client, agenttest.Code(code))
+		testbed.Check(t, ran.Stdout == "out\n" && ran.Outcome.Error == nil, "%s: stdout %q, %+v", code, ran.Stdout, ran.Outcome.Error)
 	}
 }
 
@@ -109,18 +102,16 @@ func TestKernelChildrenHaveNoSocket(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartWithKernel(t)
 	code := "import subprocess\nprint(subprocess.run('ls -l /proc/self/fd | grep -c socket:', shell=True, close_fds=False, capture_output=True, text=True).stdout)"
-	if ran := agenttest.Run(t, a.Client, agenttest.Code(code)); ran.Stdout != "0\n\n" {
-		t.Errorf("a child has sockets: %q %q", ran.Stdout, ran.Stderr)
-	}
+	ran := agenttest.Run(t, a.Client, agenttest.Code(code))
+	testbed.Check(t, ran.Stdout == "0\n\n", "a child has sockets: %q %q", ran.Stdout, ran.Stderr)
 }
 
 func TestKernelPoolOutputBelongsToItsExecution(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartWithKernel(t)
 	agenttest.Run(t, a.Client, agenttest.Code("from concurrent.futures import ThreadPoolExecutor\np = ThreadPoolExecutor(1)\np.submit(print, 'one').result()"))
-	if ran := agenttest.Run(t, a.Client, agenttest.Code("p.submit(print, 'two').result()")); ran.Stdout != "two\n" {
-		t.Fatalf("ran = %+v", ran)
-	}
+	ran := agenttest.Run(t, a.Client, agenttest.Code("p.submit(print, 'two').result()"))
+	testbed.Require(t, ran.Stdout == "two\n", "ran = %+v", ran)
 }
 
 func TestKernelDisplays(t *testing.T) {
@@ -137,9 +128,7 @@ from IPython.display import JSON
 display(JSON({"k": 1}))
 pd.DataFrame({"m": [2]})
 `))
-	if len(ran.Displays) != 4 || ran.Stdout != "a\nb\nc\n" {
-		t.Fatalf("ran = %+v %+v", ran, ran.Outcome.Error)
-	}
+	testbed.Require(t, len(ran.Displays) == 4 && ran.Stdout == "a\nb\nc\n", "ran = %+v %+v", ran, ran.Outcome.Error)
 	var order []agent.FrameType
 	for _, f := range ran.Frames {
 		if f.Type != agent.FrameStderr { // matplotlib may report there that it builds its font cache
@@ -148,16 +137,12 @@ pd.DataFrame({"m": [2]})
 	}
 	want := fmt.Sprint([]agent.FrameType{1, 3, 1, 3, 1, 3, 3, 6})
 	testbed.Diff(t, fmt.Sprintf("order = %v", order), want, fmt.Sprint(order))
-	if d := ran.Displays[0].Data; !strings.Contains(d["text/html"], "<table") || !strings.Contains(d["text/plain"], "n") {
-		t.Errorf("table = %v", d)
-	}
-	if png := ran.Displays[1].Data["image/png"]; !strings.HasPrefix(png, "iVBOR") {
-		t.Errorf("figure = %.40q", png)
-	}
+	d := ran.Displays[0].Data
+	testbed.Check(t, strings.Contains(d["text/html"], "<table") && strings.Contains(d["text/plain"], "n"), "table = %v", d)
+	png := ran.Displays[1].Data["image/png"]
+	testbed.Check(t, strings.HasPrefix(png, "iVBOR"), "figure = %.40q", png)
 	testbed.Diff(t, "json", `{"k": 1}`, ran.Displays[2].Data["application/json"])
-	if !strings.Contains(ran.Displays[3].Data["text/html"], "<table") {
-		t.Errorf("result = %v", ran.Displays[3].Data)
-	}
+	testbed.Check(t, strings.Contains(ran.Displays[3].Data["text/html"], "<table"), "result = %v", ran.Displays[3].Data)
 }
 
 func TestKernelEnvironmentIsPerExecution(t *testing.T) {
@@ -165,12 +150,10 @@ func TestKernelEnvironmentIsPerExecution(t *testing.T) {
 	a := agenttest.StartWithKernel(t)
 	spec := agenttest.Code("import os; print(os.environ['SECRET'], os.environ['FARM'], os.environ['HOME'] != '/root', os.getcwd().endswith('workspace'))")
 	spec.Env = map[string]string{"SECRET": "s", "FARM": "other"}
-	if ran := agenttest.Run(t, a.Client, spec); ran.Stdout != "s other True True\n" {
-		t.Fatalf("first = %+v", ran)
-	}
-	if ran := agenttest.Run(t, a.Client, agenttest.Code("import os; print(os.environ.get('SECRET'), os.environ['FARM'])")); ran.Stdout != "None yes\n" {
-		t.Fatalf("second = %+v", ran)
-	}
+	ran := agenttest.Run(t, a.Client, spec)
+	testbed.Require(t, ran.Stdout == "s other True True\n", "first = %+v", ran)
+	ran = agenttest.Run(t, a.Client, agenttest.Code("import os; print(os.environ.get('SECRET'), os.environ['FARM'])"))
+	testbed.Require(t, ran.Stdout == "None yes\n", "second = %+v", ran)
 }
 
 // User code reads in /proc what the kernel was started with.
@@ -181,9 +164,7 @@ func TestKernelEnvironmentNamesNoDescriptor(t *testing.T) {
 names = [entry.partition("=")[0] for entry in open("/proc/self/environ").read().split("\0")]
 print([name for name in names if "FD" in name or name.startswith("SANDFARM")], "SBX_KERNEL" in names)
 `))
-	if ran.Stdout != "[] True\n" {
-		t.Errorf("environment: %q %q", ran.Stdout, ran.Stderr)
-	}
+	testbed.Check(t, ran.Stdout == "[] True\n", "environment: %q %q", ran.Stdout, ran.Stderr)
 }
 
 func TestKernelLogIsReadAgainFromItsStartWhileItRuns(t *testing.T) {
@@ -206,9 +187,7 @@ func TestKernelLogIsReadAgainFromItsStartWhileItRuns(t *testing.T) {
 	for i := range 30 {
 		fmt.Fprintln(&want, i)
 	}
-	if ran.Stdout != want.String() {
-		t.Fatalf("stdout = %q", ran.Stdout)
-	}
+	testbed.Require(t, ran.Stdout == want.String(), "stdout = %q", ran.Stdout)
 }
 
 func TestKernelRestart(t *testing.T) {
@@ -227,14 +206,11 @@ func TestKernelRestart(t *testing.T) {
 	if !ran.Outcome.Restarted || ran.Outcome.Error == nil || ran.Outcome.Error.Name != farm.ErrorKernelDied || ran.Outcome.TimedOut {
 		t.Fatalf("outcome = %+v", ran.Outcome)
 	}
-	if next := agenttest.Run(t, a.Client, agenttest.Code("print(1)")); next.Stdout != "1\n" {
-		t.Fatalf("next = %+v", next)
-	}
+	next := agenttest.Run(t, a.Client, agenttest.Code("print(1)"))
+	testbed.Require(t, next.Stdout == "1\n", "next = %+v", next)
 	info, err := a.Info(t.Context())
 	testbed.Must(t, err)
-	if len(info.Kernels) != 1 || info.Kernels[0].Language != "python" || info.Kernels[0].Busy {
-		t.Fatalf("info = %+v", info)
-	}
+	testbed.Require(t, len(info.Kernels) == 1 && info.Kernels[0].Language == "python" && !info.Kernels[0].Busy, "info = %+v", info)
 }
 
 func TestKernelOutputWaitsForItsReader(t *testing.T) {
@@ -254,12 +230,10 @@ func TestKernelOutputWaitsForItsReader(t *testing.T) {
 		}
 		tick(ctx, t)
 	}
-	if done, _ := os.ReadFile(progress); len(done) > 2 || kept > 400 {
-		t.Fatalf("the code kept running without a reader: %s MiB, %d frames", done, kept)
-	}
-	if ran := agenttest.Read(t, a.Client, id); len(ran.Stdout) != 100*(1<<20+1) {
-		t.Fatalf("got %d bytes", len(ran.Stdout))
-	}
+	done, _ := os.ReadFile(progress)
+	testbed.Require(t, len(done) <= 2 && kept <= 400, "the code kept running without a reader: %s MiB, %d frames", done, kept)
+	ran := agenttest.Read(t, a.Client, id)
+	testbed.Require(t, len(ran.Stdout) == 100*(1<<20+1), "got %d bytes", len(ran.Stdout))
 }
 
 func tick(ctx context.Context, t *testing.T) {

@@ -91,9 +91,7 @@ func TestKernelReportsTheCellsError(t *testing.T) {
 		if name != c.err || !strings.Contains(value, c.text) || (got.Outcome.ExitCode == 0) != (c.err == "") {
 			t.Errorf("%s: %s: %s, outcome %+v", c.name, name, value, got.Outcome)
 		}
-		if strings.Contains(got.Stderr, "Traceback") {
-			t.Errorf("%s: stderr = %q", c.name, got.Stderr)
-		}
+		testbed.Check(t, !strings.Contains(got.Stderr, "Traceback"), "%s: stderr = %q", c.name, got.Stderr)
 		if c.name == "HTMLOfTheLastValue" && (len(got.Displays) != 1 || got.Displays[0].Data["text/plain"] != "plain") {
 			t.Errorf("%s: displays = %+v", c.name, got.Displays)
 		}
@@ -137,9 +135,8 @@ func TestKernelLooksLikeANotebook(t *testing.T) {
 			t.Errorf("%s: %+v %+v", code, got.Displays, got.Outcome.Error)
 		}
 	}
-	if got := agenttest.Run(t, a.Client, agenttest.Code("%connect_info")); !strings.Contains(got.Stdout, "has no connection file") {
-		t.Errorf("%%connect_info: %+v", got)
-	}
+	got := agenttest.Run(t, a.Client, agenttest.Code("%connect_info"))
+	testbed.Check(t, strings.Contains(got.Stdout, "has no connection file"), "%%connect_info: %+v", got)
 }
 
 // Displayed values have their names, their metadata, and the order to clear what was displayed.
@@ -165,9 +162,8 @@ Own()
 		{Number: 2, Data: map[string]string{"text/html": "<b>"}, Metadata: []byte(`{"text/html":{"isolated":true}}`)},
 		{Number: 3, Data: map[string]string{"text/plain": "own", "application/json": `{"a": "nan"}`}, Metadata: []byte(`{"width":3}`), Result: true},
 	}
-	if diff := cmp.Diff(want, got.Displays); diff != "" {
-		t.Errorf("displays (-want +got):\n%s\n%+v", diff, got.Outcome.Error)
-	}
+	diff := cmp.Diff(want, got.Displays)
+	testbed.Check(t, diff == "", "displays (-want +got):\n%s\n%+v", diff, got.Outcome.Error)
 }
 
 // Tasks go on between cells, and code that awaits can be interrupted while it computes.
@@ -176,9 +172,7 @@ func TestKernelRunsTasksBetweenCells(t *testing.T) {
 	a := agenttest.StartWithKernel(t)
 	agenttest.Run(t, a.Client, agenttest.Code("import asyncio, os\nasync def later():\n    await asyncio.sleep(0.05)\n    open('flag', 'w').close()\ntask = asyncio.create_task(later())"))
 	got := agenttest.Run(t, a.Client, agenttest.Code("import time\nfor _ in range(1000):\n    if task.done(): break\n    await asyncio.sleep(0.01)\nprint(os.path.exists('flag'))"))
-	if got.Stdout != "True\n" {
-		t.Errorf("task: %+v %+v", got, got.Outcome.Error)
-	}
+	testbed.Check(t, got.Stdout == "True\n", "task: %+v %+v", got, got.Outcome.Error)
 	for _, code := range []string{
 		"print('begun')\nawait asyncio.sleep(999)",
 		"await asyncio.sleep(0)\nprint('begun')\nwhile True: pass",
@@ -197,9 +191,8 @@ func TestKernelRunsTasksBetweenCells(t *testing.T) {
 			t.Errorf("%s: %+v", code, got.Outcome)
 		}
 	}
-	if got := agenttest.Run(t, a.Client, agenttest.Code("print(os.path.exists('flag'))")); got.Stdout != "True\n" || got.Outcome.Restarted {
-		t.Errorf("afterwards: %+v", got)
-	}
+	got = agenttest.Run(t, a.Client, agenttest.Code("print(os.path.exists('flag'))"))
+	testbed.Check(t, got.Stdout == "True\n" && !got.Outcome.Restarted, "afterwards: %+v", got)
 }
 
 // A fork that runs to the end of its cell ends there: it does not answer for the kernel.
@@ -210,9 +203,8 @@ func TestKernelSurvivesAForkThatFinishesItsCell(t *testing.T) {
 	if got.Stdout != "1\n" || !strings.HasSuffix(got.Stderr, "ZeroDivisionError: division by zero\n") || got.Outcome.Error != nil {
 		t.Errorf("got %+v %+v", got, got.Outcome.Error)
 	}
-	if got := agenttest.Run(t, a.Client, agenttest.Code("print(child != 0)")); got.Stdout != "True\n" {
-		t.Errorf("next = %+v", got)
-	}
+	got = agenttest.Run(t, a.Client, agenttest.Code("print(child != 0)"))
+	testbed.Check(t, got.Stdout == "True\n", "next = %+v", got)
 }
 
 // Code that came from a file finds itself there, as long as it runs: newcomers' scripts read what is beside them.
@@ -257,7 +249,6 @@ if __name__ == "__main__":
 `
 	testbed.Must(t, os.Mkdir(filepath.Dir(file), 0o700))
 	testbed.Must(t, os.WriteFile(file, []byte(spawn), 0o600))
-	if ran := run("sub/plot.py", spawn); ran.Stdout != "[42]\n" || len(ran.Outcome.Files) != 0 {
-		t.Errorf("a child that reads the file gives %+v", ran)
-	}
+	ran := run("sub/plot.py", spawn)
+	testbed.Check(t, ran.Stdout == "[42]\n" && len(ran.Outcome.Files) == 0, "a child that reads the file gives %+v", ran)
 }

@@ -40,20 +40,17 @@ func TestTheNewestNamesOfValuesAreRemembered(t *testing.T) {
 		for i := range count {
 			v.number(strconv.Itoa(i), false)
 		}
-		if n, _ := v.number(strconv.Itoa(count-1), true); n != count {
-			t.Errorf("of %d values, the newest has number %d", count, n)
-		}
+		n, _ := v.number(strconv.Itoa(count-1), true)
+		testbed.Check(t, n == count, "of %d values, the newest has number %d", count, n)
 		oldest := max(0, count-maxNamedValues)
-		if n, _ := v.number(strconv.Itoa(oldest), true); n != oldest+1 {
-			t.Errorf("of %d values, the oldest that is remembered has number %d, want %d", count, n, oldest+1)
-		}
+		n, _ = v.number(strconv.Itoa(oldest), true)
+		testbed.Check(t, n == oldest+1, "of %d values, the oldest that is remembered has number %d, want %d", count, n, oldest+1)
 		if len(v.named) > maxNamedValues || len(v.names) > maxNamedValues {
 			t.Errorf("of %d values, %d names are remembered", count, len(v.named))
 		}
 		if count > maxNamedValues {
-			if n, _ := v.number("0", true); n != count+1 {
-				t.Errorf("of %d values, the first still has number %d", count, n)
-			}
+			n, _ := v.number("0", true)
+			testbed.Check(t, n == count+1, "of %d values, the first still has number %d", count, n)
 		}
 	}
 }
@@ -65,9 +62,8 @@ func TestANameBelongsToTheNewestValue(t *testing.T) {
 	for range 2 * maxNamedValues {
 		v.number("same", false)
 	}
-	if n, _ := v.number("same", true); n != 2*maxNamedValues || len(v.names) != 1 {
-		t.Errorf("the update has number %d, and %d names are remembered", n, len(v.names))
-	}
+	n, _ := v.number("same", true)
+	testbed.Check(t, n == 2*maxNamedValues && len(v.names) == 1, "the update has number %d, and %d names are remembered", n, len(v.names))
 }
 
 func TestReopenPipeAcceptsOnlyPipes(t *testing.T) {
@@ -77,21 +73,18 @@ func TestReopenPipeAcceptsOnlyPipes(t *testing.T) {
 	own, err := reopenPipe(ends[0])
 	testbed.Must(t, err)
 	// The sender's flags must not affect the reader: the sender blocks, the reader does not.
-	if flags, err := unix.FcntlInt(uintptr(own), unix.F_GETFL, 0); err != nil || flags&unix.O_NONBLOCK == 0 {
-		t.Errorf("flags %o, %v", flags, err)
-	}
-	if flags, err := unix.FcntlInt(uintptr(ends[0]), unix.F_GETFL, 0); err != nil || flags&unix.O_NONBLOCK != 0 {
-		t.Errorf("the sender's flags %o, %v", flags, err)
-	}
+	flags, err := unix.FcntlInt(uintptr(own), unix.F_GETFL, 0)
+	testbed.Check(t, err == nil && flags&unix.O_NONBLOCK != 0, "flags %o, %v", flags, err)
+	flags, err = unix.FcntlInt(uintptr(ends[0]), unix.F_GETFL, 0)
+	testbed.Check(t, err == nil && flags&unix.O_NONBLOCK == 0, "the sender's flags %o, %v", flags, err)
 	for _, fd := range []int{own, ends[0], ends[1]} {
 		_ = unix.Close(fd)
 	}
 	for _, path := range []string{"/dev/zero", "/dev/null", t.TempDir(), "/proc/self/exe"} {
 		f, err := os.Open(path)
 		testbed.Must(t, err)
-		if _, err := reopenPipe(int(f.Fd())); !errors.Is(err, errNoPipes) {
-			t.Errorf("%s was accepted: %v", path, err)
-		}
+		_, err = reopenPipe(int(f.Fd()))
+		testbed.Check(t, errors.Is(err, errNoPipes), "%s was accepted: %v", path, err)
 		_ = f.Close()
 	}
 }
@@ -130,9 +123,7 @@ func FuzzControl(f *testing.F) {
 		for read := 0; ; {
 			m, err := c.read()
 			if err != nil {
-				if cap(c.data) > maxControlBytes+1<<20 {
-					t.Fatalf("%d bytes are kept", cap(c.data))
-				}
+				testbed.Require(t, cap(c.data) <= maxControlBytes+1<<20, "%d bytes are kept", cap(c.data))
 				return
 			}
 			if read++; read > len(in)/4 {
@@ -142,9 +133,7 @@ func FuzzControl(f *testing.F) {
 			if m.Op == "reply" && json.Unmarshal(m.Content, &r) == nil {
 				_ = r.outcome()
 			}
-			if len(c.fds) > maxControlFDs {
-				t.Fatalf("%d descriptors are kept", len(c.fds))
-			}
+			testbed.Require(t, len(c.fds) <= maxControlFDs, "%d descriptors are kept", len(c.fds))
 		}
 	})
 }

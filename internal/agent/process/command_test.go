@@ -75,13 +75,9 @@ func TestCommandDoesNotWaitForBackgroundProcesses(t *testing.T) {
 	a := agenttest.StartPlain(t)
 	ran := agenttest.Run(t, a.Client, agenttest.Commands(
 		"(while ! [ -e go ]; do sleep 0.02; done; yes | head -c 1000000; echo done >finished) & echo left"))
-	if ran.Stdout != "left\n" {
-		t.Fatalf("ran = %+v", ran)
-	}
+	testbed.Require(t, ran.Stdout == "left\n", "ran = %+v", ran)
 	next := agenttest.Run(t, a.Client, agenttest.Commands("touch go; while ! [ -e finished ]; do sleep 0.02; done; echo next"))
-	if next.Stdout != "next\n" {
-		t.Fatalf("next = %+v", next)
-	}
+	testbed.Require(t, next.Stdout == "next\n", "next = %+v", next)
 }
 
 func TestCommandTimeoutKillsAllItsProcesses(t *testing.T) {
@@ -103,9 +99,8 @@ func TestCommandTimeoutKillsAllItsProcesses(t *testing.T) {
 				if !ran.Outcome.TimedOut || ran.Outcome.ExitCode < 128 || strings.Contains(ran.Stdout, "never") {
 					t.Errorf("ran = %+v", ran)
 				}
-				if left := agenttest.Processes(t, "SBX_EXEC="+id); len(left) > 0 {
-					t.Errorf("processes are left: %v", left)
-				}
+				left := agenttest.Processes(t, "SBX_EXEC="+id)
+				testbed.Check(t, len(left) == 0, "processes are left: %v", left)
 				return ran.Stdout == "begun\n"
 			})
 		})
@@ -116,9 +111,7 @@ func TestCommandTimeoutKillsAllItsProcesses(t *testing.T) {
 func untilBegun(t *testing.T, try func(timeout time.Duration) (begun bool)) {
 	t.Helper()
 	for timeout := 200 * time.Millisecond; !try(timeout); timeout *= 2 {
-		if timeout > time.Minute {
-			t.Fatalf("it does not begin within %s", timeout)
-		}
+		testbed.Require(t, timeout <= time.Minute, "it does not begin within %s", timeout)
 	}
 }
 
@@ -135,9 +128,8 @@ func TestStartRefuses(t *testing.T) {
 		"no package":       {Kind: farm.KindInstall, Install: &agent.Install{Manager: farm.ManagerPip}},
 		"many packages":    {Kind: farm.KindInstall, Install: &agent.Install{Manager: farm.ManagerPip, Packages: make([]string, 1001)}},
 	} {
-		if err := a.Start(t.Context(), agenttest.NewID(), spec); farm.CodeOf(err) != farm.CodeInvalid {
-			t.Errorf("%s: %v", name, err)
-		}
+		err := a.Start(t.Context(), agenttest.NewID(), spec)
+		testbed.Check(t, farm.CodeOf(err) == farm.CodeInvalid, "%s: %v", name, err)
 	}
 }
 
@@ -146,14 +138,11 @@ func TestFreshProcesses(t *testing.T) {
 	a := agenttest.Start(t, plainPython(t), nil)
 	testbed.Must(t, os.WriteFile(filepath.Join(a.Workspace, "mine.py"), []byte("y = 7"), 0o600))
 	ran := agenttest.Run(t, a.Client, agenttest.Code("import mine, sys\nprint(mine.y)\nprint('e', file=sys.stderr)"))
-	if ran.Stdout != "7\n" || ran.Stderr != "e\n" || !ran.Outcome.FreshProcess {
-		t.Errorf("ran = %+v", ran)
-	}
+	testbed.Check(t, ran.Stdout == "7\n" && ran.Stderr == "e\n" && ran.Outcome.FreshProcess, "ran = %+v", ran)
 	ran = agenttest.Run(t, a.Client, agenttest.Code("def f(): raise ValueError('no: way')\nf()"))
 	want := &farm.CodeError{Name: "ValueError", Value: "no: way"}
-	if diff := cmp.Diff(want, ran.Outcome.Error, cmpopts.IgnoreFields(farm.CodeError{}, "Traceback")); diff != "" || ran.Outcome.ExitCode != 1 {
-		t.Errorf("outcome = %+v (-want +got):\n%s", ran.Outcome, diff)
-	}
+	diff := cmp.Diff(want, ran.Outcome.Error, cmpopts.IgnoreFields(farm.CodeError{}, "Traceback"))
+	testbed.Check(t, diff == "" && ran.Outcome.ExitCode == 1, "outcome = %+v (-want +got):\n%s", ran.Outcome, diff)
 	file := filepath.Join(a.Workspace, "plot.py")
 	named := agenttest.Code("import sys\nprint(__file__ == sys.argv[0], sys.argv)\n1/0")
 	named.Filename = "plot.py"
@@ -163,9 +152,8 @@ func TestFreshProcesses(t *testing.T) {
 	}
 	spec := agenttest.Code("echo $0 >/dev/null; echo shell; exit 4")
 	spec.Language = "bash"
-	if ran := agenttest.Run(t, a.Client, spec); ran.Stdout != "shell\n" || ran.Outcome.ExitCode != 4 || ran.Outcome.Error != nil {
-		t.Errorf("bash = %+v", ran)
-	}
+	ran = agenttest.Run(t, a.Client, spec)
+	testbed.Check(t, ran.Stdout == "shell\n" && ran.Outcome.ExitCode == 4 && ran.Outcome.Error == nil, "bash = %+v", ran)
 }
 
 // plainPython returns a PATH whose Python has no kernel: a script that hides this machine's packages.
@@ -187,14 +175,12 @@ func TestReportsChangedFiles(t *testing.T) {
 	spec.MaxFileBytes = 6
 	ran := agenttest.Run(t, a.Client, spec)
 	want := []agent.ChangedFile{{Path: "changed", Size: 6}, {Path: "d/x", Size: 2}, {Path: "moved", Size: 3}, {Path: "new", Size: 4}, {Path: "sub/touched", Size: 3}}
-	if diff := cmp.Diff(want, ran.Outcome.Files); diff != "" || ran.Outcome.Skipped != 1 {
-		t.Errorf("skipped %d; files (-want +got):\n%s", ran.Outcome.Skipped, diff)
-	}
+	diff := cmp.Diff(want, ran.Outcome.Files)
+	testbed.Check(t, diff == "" && ran.Outcome.Skipped == 1, "skipped %d; files (-want +got):\n%s", ran.Outcome.Skipped, diff)
 	_, err := a.Write(t.Context(), "uploaded", strings.NewReader("between"))
 	testbed.Must(t, err)
-	if ran := agenttest.Run(t, a.Client, agenttest.Commands("true")); len(ran.Outcome.Files) != 0 {
-		t.Errorf("files of a command that did nothing: %v", ran.Outcome.Files)
-	}
+	ran = agenttest.Run(t, a.Client, agenttest.Commands("true"))
+	testbed.Check(t, len(ran.Outcome.Files) == 0, "files of a command that did nothing: %v", ran.Outcome.Files)
 }
 
 // At Limits.MaxArtifacts and limits.max_artifact_bytes, one below and one beyond: what is beyond stays in the workspace, and is counted.
@@ -234,9 +220,7 @@ func TestFullLogBlocksTheProducer(t *testing.T) {
 	}
 	list, err := a.Executions(t.Context())
 	testbed.Must(t, err)
-	if list[0].Done {
-		t.Fatal("it ended without acknowledgements")
-	}
+	testbed.Require(t, !list[0].Done, "it ended without acknowledgements")
 	testbed.Must(t, frames.Close())
 	testbed.Must(t, a.Ack(t.Context(), id, seq))
 	if _, err := a.Frames(t.Context(), id, seq); farm.CodeOf(err) != farm.CodeConflict {
@@ -256,9 +240,7 @@ func TestFullLogBlocksTheProducer(t *testing.T) {
 		}
 		testbed.Must(t, a.Ack(t.Context(), id, f.Seq))
 	}
-	if got < 20_000_000 || got > 20_000_000+100 {
-		t.Fatalf("got %d bytes", got)
-	}
+	testbed.Require(t, got >= 20_000_000 && got <= 20_000_000+100, "got %d bytes", got)
 }
 
 func TestStopOfAFullLogEndsIt(t *testing.T) {
@@ -276,9 +258,7 @@ func TestStopOfAFullLogEndsIt(t *testing.T) {
 			done = list[0].Done
 		}
 		ran := agenttest.Read(t, a.Client, id)
-		if !ran.Outcome.TimedOut {
-			t.Errorf("outcome = %+v with %d bytes", ran.Outcome, len(ran.Stdout))
-		}
+		testbed.Check(t, ran.Outcome.TimedOut, "outcome = %+v with %d bytes", ran.Outcome, len(ran.Stdout))
 		testbed.Must(t, a.Forget(t.Context(), id))
 		return len(ran.Stdout) >= size
 	})
@@ -317,9 +297,7 @@ func TestCommandIsStoppedAtItsOutputLimit(t *testing.T) {
 			if len(ran.Commands) != 1 || ran.Outcome.ExitCode < 128 || !ran.Outcome.StoppedAtMaxOutput || ran.Outcome.TimedOut || ran.Outcome.Canceled {
 				t.Errorf("commands %+v, outcome %+v", ran.Commands, ran.Outcome)
 			}
-			if len(ran.Stdout) > 1<<20 || len(ran.Dropped) != 1 {
-				t.Errorf("%d bytes, dropped %+v", len(ran.Stdout), ran.Dropped)
-			}
+			testbed.Check(t, len(ran.Stdout) <= 1<<20 && len(ran.Dropped) == 1, "%d bytes, dropped %+v", len(ran.Stdout), ran.Dropped)
 		})
 	}
 }
@@ -334,8 +312,6 @@ func TestStartOfWhatIsNoProgram(t *testing.T) {
 	c := process.Commands{Reaper: reaper, Workspace: dir, Image: []string{"PATH=" + dir}, Env: []string{"PATH=" + dir}}
 	for what, spec := range map[string]farm.ProcessSpec{"The shell": {Command: "pwd"}, `"bash"`: {Argv: []string{"bash"}}} {
 		_, err := c.Start(execution.New(farm.NewID(farm.ProcessPrefix), agent.Spec{}, 1<<16, time.Now()), spec, nil)
-		if farm.CodeOf(err) != farm.CodeInvalid || !strings.HasPrefix(farm.MessageOf(err), what) {
-			t.Errorf("%s: %v", what, err)
-		}
+		testbed.Check(t, farm.CodeOf(err) == farm.CodeInvalid && strings.HasPrefix(farm.MessageOf(err), what), "%s: %v", what, err)
 	}
 }

@@ -92,15 +92,13 @@ func TestProtectedFromItsProcesses(t *testing.T) {
 	testbed.Must(t, err)
 	var errnos []syscall.Errno
 	text := output(t, reaper, python, "-c", tryCalls, string(raw))
-	if err := json.Unmarshal([]byte(text), &errnos); err != nil || len(errnos) != len(calls) {
-		t.Fatalf("%q: %v", text, err)
-	}
+	err = json.Unmarshal([]byte(text), &errnos)
+	testbed.Require(t, err == nil && len(errnos) == len(calls), "%q: %v", text, err)
 	for i, c := range calls {
 		testbed.Diff(t, fmt.Sprintf("%v", c.call), c.want, errnos[i])
 	}
-	if text := output(t, reaper, python, "-c", "import threading, subprocess; t = threading.Thread(target=print, args=(1,)); t.start(); t.join(); print(subprocess.check_output(['echo', '2'], text=True))"); strings.TrimSpace(text) != "1\n2" {
-		t.Errorf("threads and processes: %q", text)
-	}
+	text = output(t, reaper, python, "-c", "import threading, subprocess; t = threading.Thread(target=print, args=(1,)); t.start(); t.join(); print(subprocess.check_output(['echo', '2'], text=True))")
+	testbed.Check(t, strings.TrimSpace(text) == "1\n2", "threads and processes: %q", text)
 }
 
 // output runs a program with the reaper and returns its standard output.
@@ -135,9 +133,7 @@ func TestSocketsAreLimited(t *testing.T) {
 		t.Error("a kernel without the count has too many sockets")
 	}
 	var none *process.HostLimit
-	if none.Kills() != 0 {
-		t.Error("no limit has ended something")
-	}
+	testbed.Check(t, none.Kills() == 0, "no limit has ended something")
 }
 
 // Where the kernel ends the whole sandbox at its memory limit, the agent ends its programs before.
@@ -160,9 +156,8 @@ func TestMemoryIsLimited(t *testing.T) {
 			t.Errorf("%+v: an empty sandbox: killed %d times, again in %s", c, killed, pause)
 		}
 		write(c.mib<<10, c.kept<<10)
-		if pause := limit.Check(); killed != 0 || pause != 10*time.Millisecond {
-			t.Errorf("%+v: at the limit: killed %d times, again in %s", c, killed, pause)
-		}
+		pause := limit.Check()
+		testbed.Check(t, killed == 0 && pause == 10*time.Millisecond, "%+v: at the limit: killed %d times, again in %s", c, killed, pause)
 		write(c.mib<<10, c.kept<<10-4)
 		if pause := limit.Check(); killed != 1 || limit.Kills() != 1 || pause != 10*time.Millisecond {
 			t.Errorf("%+v: beyond the limit: killed %d times, again in %s", c, killed, pause)

@@ -40,12 +40,10 @@ func TestForgetKillsRunningExecution(t *testing.T) {
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	if _, err := a.Frames(t.Context(), id, 1); farm.CodeOf(err) != farm.CodeConflict {
-		t.Fatalf("frames of a forgotten execution: %v", err)
-	}
-	if _, outcome := lastFrame(t, a.Client, id, 1000); !outcome.Canceled || !outcome.OutputGone {
-		t.Errorf("outcome of a forgotten execution: %+v", outcome)
-	}
+	_, err = a.Frames(t.Context(), id, 1)
+	testbed.Require(t, farm.CodeOf(err) == farm.CodeConflict, "frames of a forgotten execution: %v", err)
+	_, outcome := lastFrame(t, a.Client, id, 1000)
+	testbed.Check(t, outcome.Canceled && outcome.OutputGone, "outcome of a forgotten execution: %+v", outcome)
 }
 
 func TestStartIsIdempotent(t *testing.T) {
@@ -56,14 +54,11 @@ func TestStartIsIdempotent(t *testing.T) {
 		testbed.Must(t, a.Start(t.Context(), id, agenttest.Commands("echo x >>count")))
 	}
 	agenttest.Read(t, a.Client, id)
-	if ran := agenttest.Run(t, a.Client, agenttest.Commands("cat count")); ran.Stdout != "x\n" {
-		t.Fatalf("it ran more than once: %q", ran.Stdout)
-	}
+	ran := agenttest.Run(t, a.Client, agenttest.Commands("cat count"))
+	testbed.Require(t, ran.Stdout == "x\n", "it ran more than once: %q", ran.Stdout)
 	list, err := a.Executions(t.Context())
 	testbed.Must(t, err)
-	if len(list) != 1 || list[0].ID != id || !list[0].Done || list[0].FirstSeq != 1 {
-		t.Fatalf("executions = %+v", list)
-	}
+	testbed.Require(t, len(list) == 1 && list[0].ID == id && list[0].Done && list[0].FirstSeq == 1, "executions = %+v", list)
 }
 
 // lastFrame reads the frame that is the answer to a number beyond the end.
@@ -76,9 +71,8 @@ func lastFrame(t *testing.T, c *client.Client, id string, from uint64) (uint64, 
 	testbed.Must(t, err)
 	var outcome agent.Outcome
 	testbed.Must(t, json.Unmarshal(f.Payload, &outcome))
-	if _, err := frames.Next(); f.Type != agent.FrameFinal || !errors.Is(err, io.EOF) {
-		t.Errorf("frame %d of type %d, then %v", f.Seq, f.Type, err)
-	}
+	_, err = frames.Next()
+	testbed.Check(t, f.Type == agent.FrameFinal && errors.Is(err, io.EOF), "frame %d of type %d, then %v", f.Seq, f.Type, err)
 	return f.Seq, outcome
 }
 
@@ -106,19 +100,15 @@ func TestForgottenExecutionNeverRunsAgain(t *testing.T) {
 		}
 		known, err := a.Execution(t.Context(), id)
 		testbed.Must(t, err)
-		if known == nil || !known.Done || known.FirstSeq != last || known.LastSeq != last {
-			t.Errorf("execution = %+v", known)
-		}
+		testbed.Check(t, known != nil && known.Done && known.FirstSeq == last && known.LastSeq == last, "execution = %+v", known)
 		testbed.Must(t, a.Stop(t.Context(), id, agent.StopCancel))
 		testbed.Must(t, a.Ack(t.Context(), id, last))
 		testbed.Must(t, a.Forget(t.Context(), id))
 	}
-	if count, err := os.ReadFile(filepath.Join(a.Workspace, "count")); string(count) != "x\n" {
-		t.Errorf("it ran %q, %v", count, err)
-	}
-	if known, err := a.Execution(t.Context(), agenttest.NewID()); known != nil || err != nil {
-		t.Errorf("an unknown execution = %+v, %v", known, err)
-	}
+	count, err := os.ReadFile(filepath.Join(a.Workspace, "count"))
+	testbed.Check(t, string(count) == "x\n", "it ran %q, %v", count, err)
+	known, err := a.Execution(t.Context(), agenttest.NewID())
+	testbed.Check(t, known == nil && err == nil, "an unknown execution = %+v, %v", known, err)
 }
 
 // A worker that was held up may start an execution after another worker has ended the job.
@@ -128,10 +118,8 @@ func TestExecutionForgottenBeforeItsStartNeverStarts(t *testing.T) {
 	id := agenttest.NewID()
 	testbed.Must(t, a.Forget(t.Context(), id))
 	testbed.Must(t, a.Start(t.Context(), id, agenttest.Commands("echo x >>count")))
-	if seq, outcome := lastFrame(t, a.Client, id, 1); seq != 1 || !outcome.Canceled {
-		t.Errorf("frame %d, %+v", seq, outcome)
-	}
-	if ran := agenttest.Run(t, a.Client, agenttest.Commands("ls")); ran.Stdout != "" {
-		t.Errorf("it ran: %q", ran.Stdout)
-	}
+	seq, outcome := lastFrame(t, a.Client, id, 1)
+	testbed.Check(t, seq == 1 && outcome.Canceled, "frame %d, %+v", seq, outcome)
+	ran := agenttest.Run(t, a.Client, agenttest.Commands("ls"))
+	testbed.Check(t, ran.Stdout == "", "it ran: %q", ran.Stdout)
 }

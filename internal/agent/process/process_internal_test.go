@@ -10,28 +10,23 @@ import (
 func TestParseStat(t *testing.T) {
 	t.Parallel()
 	p, ok := parseStat(7, "7 (a) Z (b) S 1 7 6 0 -1")
-	if !ok || p != (procInfo{pid: 7, parent: 1, group: 7, session: 6, name: "a) Z (b"}) {
-		t.Fatalf("p = %+v, %v", p, ok)
-	}
+	testbed.Require(t, ok && p == (procInfo{pid: 7, parent: 1, group: 7, session: 6, name: "a) Z (b"}), "p = %+v, %v", p, ok)
 	p, ok = parseStat(7, "7 (sh) Z 1 7 6 0 -1 4194304 120 0 0 0 3 4 0 0 20 0 1 0 5000 2506752 231 18446744073709551615")
 	if !ok || p != (procInfo{pid: 7, parent: 1, group: 7, session: 6, zombie: true, name: "sh", started: 5000, cpu: 7, pages: 231}) {
 		t.Fatalf("p = %+v, %v", p, ok)
 	}
 	for _, bad := range []string{"", "7 (a) S", "7 (a) S x y z"} {
-		if _, ok := parseStat(7, bad); ok {
-			t.Errorf("%q is accepted", bad)
-		}
+		_, ok := parseStat(7, bad)
+		testbed.Check(t, !ok, "%q is accepted", bad)
 	}
 }
 
 func TestOOMKills(t *testing.T) {
 	t.Parallel()
-	if n := statNumber("oom 3\noom_kill_disable 1\noom_kill 12\n", "oom_kill"); n != 12 {
-		t.Fatalf("n = %d", n)
-	}
-	if n := statNumber("low 0\n", "oom_kill"); n != 0 {
-		t.Fatalf("n = %d", n)
-	}
+	n := statNumber("oom 3\noom_kill_disable 1\noom_kill 12\n", "oom_kill")
+	testbed.Require(t, n == 12, "n = %d", n)
+	n = statNumber("low 0\n", "oom_kill")
+	testbed.Require(t, n == 0, "n = %d", n)
 }
 
 // The writer that was not used for the longest time is forgotten, beyond knownWriters.

@@ -53,9 +53,8 @@ func TestPumpDrainsWhatWasWritten(t *testing.T) {
 		_, err := w.WriteString(line)
 		testbed.Must(t, err)
 		p.Drain()
-		if _, _, size, _ := log.State(); size != want.Len() {
-			t.Fatalf("after line %d the log has %d bytes, not %d", i, size, want.Len())
-		}
+		_, _, size, _ := log.State()
+		testbed.Require(t, size == want.Len(), "after line %d the log has %d bytes, not %d", i, size, want.Len())
 	}
 	testbed.Diff(t, "the log", want.String(), text(t, log))
 }

@@ -159,12 +159,8 @@ func TestIndexTakesNoBodyAndKeepsTheSession(t *testing.T) {
 				}
 			}()
 			raw, _ := io.ReadAll(bufio.NewReader(conn)) // a reset also counts as the end
-			if strings.Contains(string(raw), "200 OK") {
-				t.Errorf("answer %q", raw)
-			}
-			if name == "short" && !strings.HasPrefix(string(raw), "HTTP/1.1 413") {
-				t.Errorf("answer %q", raw)
-			}
+			testbed.Check(t, !strings.Contains(string(raw), "200 OK"), "answer %q", raw)
+			testbed.Check(t, name != "short" || strings.HasPrefix(string(raw), "HTTP/1.1 413"), "answer %q", raw)
 			_, err = a.Info(t.Context())
 			testbed.Must(t, err)
 		})
@@ -173,9 +169,7 @@ func TestIndexTakesNoBodyAndKeepsTheSession(t *testing.T) {
 	testbed.Must(t, err)
 	raw, err := io.ReadAll(res.Body)
 	_ = res.Body.Close()
-	if err != nil || string(raw) != "in" {
-		t.Errorf("afterwards: %q, %v", raw, err)
-	}
+	testbed.Check(t, err == nil && string(raw) == "in", "afterwards: %q, %v", raw, err)
 }
 
 func TestAClientThatLeavesEndsItsRequest(t *testing.T) {
@@ -228,16 +222,13 @@ func TestAConnectionWaitsForAWorker(t *testing.T) {
 		agenttest.ConnectIndexed(t, a.Server, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) }))
 		waitForSessions(t, a, i+1) // so that the agent sees them in this order
 	}
-	if got := <-answer; got != "older" && got != "newest" {
-		t.Fatalf("answer %q", got)
-	}
+	got := <-answer
+	testbed.Require(t, got == "older" || got == "newest", "answer %q", got)
 	res, err := get(t.Context(), a, "/x")
 	testbed.Must(t, err)
 	raw, _ := io.ReadAll(res.Body)
 	_ = res.Body.Close()
-	if string(raw) != "newest" {
-		t.Errorf("%q answers", raw)
-	}
+	testbed.Check(t, string(raw) == "newest", "%q answers", raw)
 }
 
 // waitForSessions waits until the agent has this many sessions with workers.
@@ -264,7 +255,5 @@ func TestTheSandboxsOwnEnvironmentWins(t *testing.T) {
 	ran := agenttest.Run(t, a.Client, agenttest.Commands(`echo "$PIP_INDEX_URL $UV_DEFAULT_INDEX $PYTHONPATH $PIP_TARGET $PATH $PIP_NO_COLOR $PIP_PROGRESS_BAR"`))
 	dir := a.Home + "/.packages"
 	want := fmt.Sprintf("mine http://%s/pypi/simple/ %s:/theirs %s %s/bin:%s/.node/node_modules/.bin:/usr/bin:/bin 1 off\n", a.Server.EgressAddr(), dir, dir, dir, a.Home)
-	if ran.Stdout != want {
-		t.Errorf("%q\nwant %q", ran.Stdout, want)
-	}
+	testbed.Check(t, ran.Stdout == want, "%q\nwant %q", ran.Stdout, want)
 }

@@ -25,9 +25,8 @@ func TestLoginShellsHaveThePath(t *testing.T) {
 	a := agenttest.StartPlain(t)
 	for _, shell := range []string{"bash", "sh"} {
 		ran := agenttest.Run(t, a.Client, agenttest.Commands(`echo "$PATH"; `+shell+` -l -c 'echo "$PATH"'`))
-		if lines := strings.Split(ran.Stdout, "\n"); len(lines) != 3 || lines[0] == "" || lines[0] != lines[1] {
-			t.Errorf("%s: %q %q", shell, ran.Stdout, ran.Stderr)
-		}
+		lines := strings.Split(ran.Stdout, "\n")
+		testbed.Check(t, len(lines) == 3 && lines[0] != "" && lines[0] == lines[1], "%s: %q %q", shell, ran.Stdout, ran.Stderr)
 	}
 }
 
@@ -42,9 +41,8 @@ func TestAMissingHomeIsNotSet(t *testing.T) {
 	for given, want := range map[string]string{farm.UserHome: home, "/elsewhere": "/elsewhere"} {
 		s := agenttest.Commands(`echo "$HOME"`)
 		s.Env = map[string]string{"HOME": given}
-		if ran := agenttest.Run(t, a.Client, s); ran.Stdout != want+"\n" {
-			t.Errorf("%s: %q", given, ran.Stdout)
-		}
+		ran := agenttest.Run(t, a.Client, s)
+		testbed.Check(t, ran.Stdout == want+"\n", "%s: %q", given, ran.Stdout)
 	}
 }
 
@@ -54,18 +52,16 @@ func TestAProfileOfTheImageIsKept(t *testing.T) {
 	profile := filepath.Join(home, ".profile")
 	testbed.Must(t, os.WriteFile(profile, []byte("# mine\n"), 0o600))
 	agenttest.Start(t, os.Getenv("PATH"), func(c *server.Config) { c.HomeDir = home })
-	if text, err := os.ReadFile(profile); err != nil || string(text) != "# mine\n" {
-		t.Errorf("%q, %v", text, err)
-	}
+	text, err := os.ReadFile(profile)
+	testbed.Check(t, err == nil && string(text) == "# mine\n", "%q, %v", text, err)
 }
 
 // Older systems keep their files under /app, which is a link to this directory in the images.
 func TestAppResultsLinkToWorkspace(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartPlain(t)
-	if to, err := os.Readlink(filepath.Join(a.Home, ".app", "results")); err != nil || to != a.Workspace {
-		t.Errorf("results lead to %q, %v", to, err)
-	}
+	to, err := os.Readlink(filepath.Join(a.Home, ".app", "results"))
+	testbed.Check(t, err == nil && to == a.Workspace, "results lead to %q, %v", to, err)
 }
 
 // Programs of a sandbox with an authority find it, behind the certificates of the image, by their environment. Others get no such variables.
@@ -86,24 +82,15 @@ func TestTheEnvironmentNamesTheAuthority(t *testing.T) {
 	bundle, err := os.ReadFile(paths[0])
 	testbed.Must(t, err)
 	alone, err := os.ReadFile(paths[5])
-	if err != nil || !bytes.HasSuffix(bundle, alone) {
-		t.Errorf("the bundle does not end with the authority: %v", err)
-	}
+	testbed.Check(t, err == nil && bytes.HasSuffix(bundle, alone), "the bundle does not end with the authority: %v", err)
 	block, _ := pem.Decode(alone)
-	if block == nil || !bytes.Equal(block.Bytes, authority.Certificate) {
-		t.Error("the authority is another one")
-	}
+	testbed.Check(t, block != nil && bytes.Equal(block.Bytes, authority.Certificate), "the authority is another one")
 	image, err := os.ReadFile("/etc/ssl/certs/ca-certificates.crt")
-	if err == nil && !bytes.HasPrefix(bundle, bytes.TrimSpace(image)) {
-		t.Error("the certificates of the image are missing")
-	}
-	if !x509.NewCertPool().AppendCertsFromPEM(bundle) {
-		t.Error("the bundle has no certificate")
-	}
+	testbed.Check(t, err != nil || bytes.HasPrefix(bundle, bytes.TrimSpace(image)), "the certificates of the image are missing")
+	testbed.Check(t, x509.NewCertPool().AppendCertsFromPEM(bundle), "the bundle has no certificate")
 	plain := agenttest.StartProxied(t, "/usr/bin:/bin", http.NotFoundHandler(), nil)
-	if ran := agenttest.Run(t, plain.Client, agenttest.Commands(show)); ran.Stdout != "|||||\n" {
-		t.Errorf("without an authority: %q", ran.Stdout)
-	}
+	ran = agenttest.Run(t, plain.Client, agenttest.Commands(show))
+	testbed.Check(t, ran.Stdout == "|||||\n", "without an authority: %q", ran.Stdout)
 }
 
 func TestUseOfTheSandbox(t *testing.T) {
@@ -112,9 +99,7 @@ func TestUseOfTheSandbox(t *testing.T) {
 	testbed.Must(t, os.WriteFile(filepath.Join(a.Workspace, "file"), make([]byte, 1<<20), 0o600))
 	use, err := a.Live().Use(t.Context())
 	testbed.Must(t, err)
-	if use.CPU <= 0 || use.MemoryBytes < 1<<20 || use.DiskBytes < 1<<20 {
-		t.Errorf("%+v", use)
-	}
+	testbed.Check(t, use.CPU > 0 && use.MemoryBytes >= 1<<20 && use.DiskBytes >= 1<<20, "%+v", use)
 }
 
 // A worker extends the deadline that the agent was started with, then lets it pass.
@@ -129,9 +114,8 @@ func TestWorkerSetsDeadline(t *testing.T) {
 	testbed.Must(t, a.SetDeadline(t.Context(), -time.Second))
 	select {
 	case at := <-ended:
-		if took := at.Sub(began); took < 6*time.Second {
-			t.Errorf("it ended after %s", took)
-		}
+		took := at.Sub(began)
+		testbed.Check(t, took >= 6*time.Second, "it ended after %s", took)
 	case <-time.After(time.Minute):
 		t.Error("the sandbox was not ended")
 	}
@@ -163,9 +147,7 @@ func TestRunningProcesses(t *testing.T) {
 	if own.Owner != p.ID || own.CPUSeconds <= 0 || own.MemoryBytes < 100<<10 || time.Since(own.StartedAt).Abs() > time.Minute || !strings.Contains(own.Command, "while") {
 		t.Errorf("%+v", own)
 	}
-	if child.Owner != p.ID || len(child.Command) != farm.MaxRunningCommand {
-		t.Errorf("%+v", child)
-	}
+	testbed.Check(t, child.Owner == p.ID && len(child.Command) == farm.MaxRunningCommand, "%+v", child)
 }
 
 // A program in the middle of an exec shows neither arguments nor environment: it is listed with both all the same.
@@ -178,11 +160,7 @@ func TestProgramThatExecsIsListed(t *testing.T) {
 		list, err := l.Running(t.Context())
 		testbed.Must(t, err)
 		i := slices.IndexFunc(list, func(r farm.RunningProcess) bool { return r.PID == p.PID })
-		if i < 0 {
-			t.Fatalf("process %d is not listed: %+v", p.PID, list)
-		}
-		if list[i].Owner != p.ID || strings.HasPrefix(list[i].Command, "[") {
-			t.Fatalf("%+v", list[i])
-		}
+		testbed.Require(t, i >= 0, "process %d is not listed: %+v", p.PID, list)
+		testbed.Require(t, list[i].Owner == p.ID && !strings.HasPrefix(list[i].Command, "["), "%+v", list[i])
 	}
 }

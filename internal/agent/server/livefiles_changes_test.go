@@ -69,9 +69,7 @@ func TestAFileIsReplacedWhileItIsRead(t *testing.T) {
 		}
 		inode = head.Inode
 	}
-	if got.String() != first {
-		t.Error("the pieces are not those of the first file")
-	}
+	testbed.Check(t, got.String() == first, "the pieces are not those of the first file")
 	if now := readFS(t, l, at); !strings.HasPrefix(now, "second") {
 		t.Errorf("a new reader gets %q", now[:20])
 	}
@@ -98,9 +96,8 @@ func TestFilesAnywhere(t *testing.T) {
 	if made.Path != at("a/b.txt") || made.Type != "file" || made.Size != int64(len(content)) || made.Mode != "0644" || made.UID != os.Getuid() || made.GID != os.Getgid() {
 		t.Errorf("%+v", made)
 	}
-	if got := readFS(t, l, at("a/b.txt")); got != content {
-		t.Errorf("read %d bytes of %d", len(got), len(content))
-	}
+	got := readFS(t, l, at("a/b.txt"))
+	testbed.Check(t, got == content, "read %d bytes of %d", len(got), len(content))
 	if got, err := l.FSChange(t.Context(), at("a/b.txt"), 0o750, nil); err != nil || got.Mode != "0750" || got.ETag == made.ETag {
 		t.Errorf("chmod: %+v, %v", got, err)
 	}
@@ -143,13 +140,11 @@ func TestFilesAnywhere(t *testing.T) {
 	testbed.Diff(t, "listed", "a a/b.txt c d d/b.txt link", strings.Join(names, " "))
 	of, err := os.Stat(at("a"))
 	testbed.Must(t, err)
-	if e := list.Entries[0]; e.Size != 0 || e.DirSize != of.Size() || e.DirSize == 0 {
-		t.Errorf("a directory: %+v", e)
-	}
+	e := list.Entries[0]
+	testbed.Check(t, e.Size == 0 && e.DirSize == of.Size() && e.DirSize != 0, "a directory: %+v", e)
 	testbed.Must(t, l.FSRemove(t.Context(), at("a")))
-	if _, err := l.FSStat(t.Context(), at("a")); farm.CodeOf(err) != farm.CodeNotFound {
-		t.Errorf("after its removal: %v", err)
-	}
+	_, err = l.FSStat(t.Context(), at("a"))
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeNotFound, "after its removal: %v", err)
 }
 
 // Each error has a code, and the kernel's name of it.
@@ -205,9 +200,8 @@ func TestProblemsAnywhere(t *testing.T) {
 			t.Errorf("%s: %s %v", name, farm.CodeOf(c.err), c.err)
 		}
 	}
-	if got, err := l.FSChange(t.Context(), at("file"), farm.MaxMode, nil); err != nil || got.Mode != "7777" {
-		t.Errorf("the largest mode: %+v, %v", got, err)
-	}
+	got, err := l.FSChange(t.Context(), at("file"), farm.MaxMode, nil)
+	testbed.Check(t, err == nil && got.Mode == "7777", "the largest mode: %+v, %v", got, err)
 }
 
 // writeFull writes to a device that is always full, which is not a regular file.
@@ -293,9 +287,7 @@ func TestATarAnywhere(t *testing.T) {
 		}
 	}
 	testbed.Must(t, tar.NewWriter(&packed).Close())
-	if pieces < 2 {
-		t.Errorf("%d pieces", pieces)
-	}
+	testbed.Check(t, pieces >= 2, "%d pieces", pieces)
 	testbed.Diff(t, "were left out", 5, leftOut)
 	sent := packed.Bytes()
 	read, got := tar.NewReader(bytes.NewReader(sent)), map[string]string{}
@@ -314,17 +306,13 @@ func TestATarAnywhere(t *testing.T) {
 		}
 	}
 	for name, content := range want {
-		if got[name] != content {
-			t.Errorf("%s has %d bytes, want %d", name, len(got[name]), len(content))
-		}
+		testbed.Check(t, got[name] == content, "%s has %d bytes, want %d", name, len(got[name]), len(content))
 	}
 	to := filepath.Join(t.TempDir(), "new", "place")
-	if made, err := l.FSUnpack(t.Context(), to, bytes.NewReader(sent)); err != nil || made.Path != to || made.Type != "dir" {
-		t.Fatalf("unpack: %+v, %v", made, err)
-	}
-	if raw, err := os.ReadFile(filepath.Join(to, "large")); err != nil || string(raw) != want["large"] {
-		t.Errorf("unpacked: %d bytes, %v", len(raw), err)
-	}
+	made, err := l.FSUnpack(t.Context(), to, bytes.NewReader(sent))
+	testbed.Require(t, err == nil && made.Path == to && made.Type == "dir", "unpack: %+v, %v", made, err)
+	raw, err := os.ReadFile(filepath.Join(to, "large"))
+	testbed.Check(t, err == nil && string(raw) == want["large"], "unpacked: %d bytes, %v", len(raw), err)
 }
 
 // The process that serves files is ended by user code: the next request starts it again.
@@ -334,15 +322,12 @@ func TestFilesProcessIsStartedAgain(t *testing.T) {
 	l := a.Live()
 	testbed.Must(t, os.WriteFile(filepath.Join(dir, "f"), []byte("x"), 0o600))
 	for range 3 {
-		if got := readFS(t, l, filepath.Join(dir, "f")); got != "x" {
-			t.Fatalf("%q", got)
-		}
+		got := readFS(t, l, filepath.Join(dir, "f"))
+		testbed.Require(t, got == "x", "%q", got)
 		pid := strings.Fields(readFS(t, l, "/proc/self/stat"))[0] // of the process itself
 		n, err := strconv.Atoi(pid)
 		testbed.Must(t, err)
-		if n == os.Getpid() {
-			t.Fatal("the agent itself serves files")
-		}
+		testbed.Require(t, n != os.Getpid(), "the agent itself serves files")
 		testbed.Must(t, syscall.Kill(n, syscall.SIGKILL))
 	}
 }
@@ -362,24 +347,20 @@ func TestMetadataOfFiles(t *testing.T) {
 	}
 	full[strings.Repeat("0", farm.MaxMetadataKey)] = strings.Repeat("v", farm.MaxMetadataValue)
 	for name, metadata := range map[string]map[string]string{"some": {"author": "me", "b": ""}, "other": {"b": "c"}, "all that there may be": full} {
-		if e, err := write(metadata); err != nil || !maps.Equal(e.Metadata, metadata) {
-			t.Fatalf("%s: %v, %v", name, e.Metadata, err)
-		}
-		if e, err := write(nil); err != nil || !maps.Equal(e.Metadata, metadata) {
-			t.Errorf("%s, kept: %v, %v", name, e.Metadata, err)
-		}
+		e, err := write(metadata)
+		testbed.Require(t, err == nil && maps.Equal(e.Metadata, metadata), "%s: %v, %v", name, e.Metadata, err)
+		e, err = write(nil)
+		testbed.Check(t, err == nil && maps.Equal(e.Metadata, metadata), "%s, kept: %v, %v", name, e.Metadata, err)
 	}
 	if _, err := write(full); err != nil {
 		t.Error(err)
 	}
 	testbed.Must(t, os.Rename(file, file+"2"))
-	if e, err := l.FSStat(t.Context(), file+"2"); err != nil || !maps.Equal(e.Metadata, full) {
-		t.Errorf("renamed: %v, %v", e.Metadata, err)
-	}
+	e, err := l.FSStat(t.Context(), file+"2")
+	testbed.Check(t, err == nil && maps.Equal(e.Metadata, full), "renamed: %v, %v", e.Metadata, err)
 	testbed.Must(t, os.Rename(file+"2", file))
-	if e, err := write(map[string]string{}); err != nil || e.Metadata != nil {
-		t.Errorf("removed: %v, %v", e.Metadata, err)
-	}
+	e, err = write(map[string]string{})
+	testbed.Check(t, err == nil && e.Metadata == nil, "removed: %v, %v", e.Metadata, err)
 	// Programs set attributes too. Those that no caller could set are not shown.
 	for key, value := range map[string]string{
 		"by": "hand", strings.Repeat("k", farm.MaxMetadataKey+1): "", "long": strings.Repeat("v", farm.MaxMetadataValue+1), "line": "a\nb", "é": "x",
@@ -387,7 +368,6 @@ func TestMetadataOfFiles(t *testing.T) {
 		testbed.Must(t, unix.Setxattr(file, farm.MetadataPrefix+key, []byte(value), 0))
 	}
 	testbed.Must(t, unix.Setxattr(file, "user.other", []byte("x"), 0))
-	if e, err := l.FSStat(t.Context(), file); err != nil || !maps.Equal(e.Metadata, map[string]string{"by": "hand"}) {
-		t.Errorf("set by programs: %v, %v", e.Metadata, err)
-	}
+	e, err = l.FSStat(t.Context(), file)
+	testbed.Check(t, err == nil && maps.Equal(e.Metadata, map[string]string{"by": "hand"}), "set by programs: %v, %v", e.Metadata, err)
 }

@@ -47,9 +47,7 @@ func TestWatchTellsOfChanges(t *testing.T) {
 	testbed.Must(t, os.Mkdir(at("old"), 0o700))
 	started, err := l.Watch(t.Context(), "w", dir, true, false, []string{"*.tmp", ".git"})
 	testbed.Must(t, err)
-	if started.Directories != 2 {
-		t.Errorf("%+v", started)
-	}
+	testbed.Check(t, started.Directories == 2, "%+v", started)
 	last := uint64(0)
 	wait := func(kind agent.FileKind, name string) agent.FileEvent {
 		t.Helper()
@@ -71,19 +69,16 @@ func TestWatchTellsOfChanges(t *testing.T) {
 	wait(agent.FileCreated, "old/f")
 	wait(agent.FileChanged, "old/f")
 	testbed.Must(t, os.MkdirAll(at("new/deep/er"), 0o700))
-	if e := wait(agent.FileCreated, "new/deep/er"); e.Type != "dir" {
-		t.Errorf("%+v", e)
-	}
+	e := wait(agent.FileCreated, "new/deep/er")
+	testbed.Check(t, e.Type == "dir", "%+v", e)
 	testbed.Must(t, os.WriteFile(at("new/deep/er/f"), nil, 0o600))
 	wait(agent.FileCreated, "new/deep/er/f")
 	testbed.Must(t, os.Rename(at("new"), at("newer")))
-	if e := wait(agent.FileRenamed, "newer"); e.From != at("new") || e.Type != "dir" {
-		t.Errorf("%+v", e)
-	}
+	e = wait(agent.FileRenamed, "newer")
+	testbed.Check(t, e.From == at("new") && e.Type == "dir", "%+v", e)
 	testbed.Must(t, os.WriteFile(at("newer/deep/er/f"), []byte("2"), 0o600)) // its directory is known by its new name
-	if e := wait(agent.FileChanged, "newer/deep/er/f"); e.Metadata {
-		t.Errorf("of the content: %+v", e)
-	}
+	e = wait(agent.FileChanged, "newer/deep/er/f")
+	testbed.Check(t, !e.Metadata, "of the content: %+v", e)
 	testbed.Must(t, os.Chmod(at("newer/deep/er/f"), 0o640))
 	changes := func(e agent.FileEvent) bool { return e.Path == at("newer/deep/er/f") && e.Metadata }
 	seen, _ := nextChanges(t, l, "w", last, changes)
@@ -96,9 +91,8 @@ func TestWatchTellsOfChanges(t *testing.T) {
 	testbed.Must(t, os.Remove(at("whole")))
 	wait(agent.FileRemoved, "whole")
 	testbed.Must(t, l.EndWatch(t.Context(), "w"))
-	if _, err := l.Watched(t.Context(), "w", last, 0); farm.CodeOf(err) != farm.CodeNotFound {
-		t.Errorf("after its end: %v", err)
-	}
+	_, err = l.Watched(t.Context(), "w", last, 0)
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeNotFound, "after its end: %v", err)
 }
 
 // A directory that is renamed before the kernel watches it is watched, too: its first name is gone when it is looked for.
@@ -148,9 +142,7 @@ func TestWatchSaysWhatItDropped(t *testing.T) {
 		lost = got.Lost
 	}
 	seen, lost := nextChanges(t, l, "w", 0, named(agent.FileCreated, end))
-	if !lost || len(seen) >= files.WindowEvents || seen[0].Seq == 1 {
-		t.Errorf("from the first on: %d events, lost %v", len(seen), lost)
-	}
+	testbed.Check(t, lost && len(seen) < files.WindowEvents && seen[0].Seq != 1, "from the first on: %d events, lost %v", len(seen), lost)
 }
 
 // A new file that is written in place gets its mode after it is made, as E2B's envd gives it its owner: watchers of both see the same.
@@ -168,9 +160,7 @@ func TestWatchOfAFileThatIsWrittenInPlace(t *testing.T) {
 		{Seq: 2, Kind: agent.FileChanged, Path: file, Type: "file", Metadata: true},
 		{Seq: 3, Kind: agent.FileChanged, Path: file, Type: "file"},
 	}
-	if !slices.Equal(seen, want) {
-		t.Errorf("%+v", seen)
-	}
+	testbed.Check(t, slices.Equal(seen, want), "%+v", seen)
 }
 
 // A polled watch tells each change once, however seldom it is asked.
@@ -192,13 +182,11 @@ func TestAPolledWatch(t *testing.T) {
 			return len(got.Events) > 0
 		})
 	}
-	if got, err := l.Polled(t.Context(), "w"); err != nil || len(got.Events) > 0 || !slices.Equal(seen, names) {
-		t.Errorf("%v, then %+v, %v", seen, got, err)
-	}
+	got, err := l.Polled(t.Context(), "w")
+	testbed.Check(t, err == nil && len(got.Events) == 0 && slices.Equal(seen, names), "%v, then %+v, %v", seen, got, err)
 	testbed.Must(t, l.EndWatch(t.Context(), "w"))
-	if _, err := l.Polled(t.Context(), "w"); farm.CodeOf(err) != farm.CodeNotFound {
-		t.Errorf("after its end: %v", err)
-	}
+	_, err = l.Polled(t.Context(), "w")
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeNotFound, "after its end: %v", err)
 }
 
 // One watch more than there may be takes the place of one that nobody reads.
@@ -217,13 +205,11 @@ func TestWatchesAreBounded(t *testing.T) {
 	if _, err := l.Watched(t.Context(), "0", 0, 0); err != nil {
 		t.Errorf("the one that was read: %v", err)
 	}
-	if _, err := l.Watched(t.Context(), "1", 0, 0); farm.CodeOf(err) != farm.CodeNotFound {
-		t.Errorf("the one that was left longest: %v", err)
-	}
+	_, err = l.Watched(t.Context(), "1", 0, 0)
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeNotFound, "the one that was left longest: %v", err)
 	for _, pattern := range []string{"[", strings.Repeat("n", farm.MaxNameBytes+1)} {
-		if _, err := l.Watch(t.Context(), "p", dir, false, false, []string{pattern}); farm.CodeOf(err) != farm.CodeInvalid {
-			t.Errorf("pattern %.9q: %v", pattern, err)
-		}
+		_, err := l.Watch(t.Context(), "p", dir, false, false, []string{pattern})
+		testbed.Check(t, farm.CodeOf(err) == farm.CodeInvalid, "pattern %.9q: %v", pattern, err)
 	}
 	for n, code := range map[int]farm.Code{farm.MaxIgnored - 1: "", farm.MaxIgnored: "", farm.MaxIgnored + 1: farm.CodeInvalid} {
 		_, err := l.Watch(t.Context(), fmt.Sprint("ignore", n), dir, false, false, make([]string, n))
@@ -253,9 +239,7 @@ func TestListingAnywhereInPages(t *testing.T) {
 				break
 			}
 		}
-		if strings.Join(got, " ") != strings.Join(want, " ") {
-			t.Errorf("pages of %d: %v", limit, got)
-		}
+		testbed.Check(t, strings.Join(got, " ") == strings.Join(want, " "), "pages of %d: %v", limit, got)
 	}
 }
 
@@ -279,9 +263,7 @@ func TestListingOfMuchMetadata(t *testing.T) {
 		page, err := l.FSList(t.Context(), dir, 1, files, after)
 		testbed.Must(t, err)
 		for _, e := range page.Entries {
-			if len(e.Metadata) != farm.MaxMetadata {
-				t.Fatalf("%s has %d pairs", e.Path, len(e.Metadata))
-			}
+			testbed.Require(t, len(e.Metadata) == farm.MaxMetadata, "%s has %d pairs", e.Path, len(e.Metadata))
 		}
 		found += len(page.Entries)
 		after, more = page.Entries[len(page.Entries)-1].Path, page.More

@@ -71,9 +71,8 @@ func TestAPort(t *testing.T) {
 			_, _ = c.Write(sent)
 			_ = c.CloseWrite()
 		}()
-		if got, err := io.ReadAll(c); err != nil || !bytes.Equal(got, append(bytes.Clone(sent), "over"...)) {
-			t.Errorf("%s: %d bytes, %v", address, len(got), err)
-		}
+		got, err := io.ReadAll(c)
+		testbed.Check(t, err == nil && bytes.Equal(got, append(bytes.Clone(sent), "over"...)), "%s: %d bytes, %v", address, len(got), err)
 	}
 }
 
@@ -129,9 +128,8 @@ func TestAConnectionThatIsBroken(t *testing.T) {
 	_, err = gone.Live().DialPort(t.Context(), port)
 	testbed.Must(t, err)
 	_ = gone.Close() // as a worker that is killed
-	if err := <-seen; err == nil {
-		t.Error("the session broke, and the server saw an end")
-	}
+	err = <-seen
+	testbed.Check(t, err != nil, "the session broke, and the server saw an end")
 }
 
 func TestPortsThatAreRefused(t *testing.T) {
@@ -156,13 +154,10 @@ func TestPortsThatAreRefused(t *testing.T) {
 		if res.StatusCode != agent.StatusOf(want) || !strings.Contains(string(body), `"code":"`+string(want)+`"`) {
 			t.Errorf("%q: %s %s", port, res.Status, body)
 		}
-		if want == farm.CodeNotFound && !strings.Contains(string(body), "Nothing listens on port "+port) {
-			t.Errorf("%q: %s", port, body)
-		}
+		testbed.Check(t, want != farm.CodeNotFound || strings.Contains(string(body), "Nothing listens on port "+port), "%q: %s", port, body)
 	}
-	if _, err := a.Live().DialPort(t.Context(), 0); farm.CodeOf(err) != farm.CodeInvalid {
-		t.Errorf("dial 0: %v", err)
-	}
+	_, err = a.Live().DialPort(t.Context(), 0)
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeInvalid, "dial 0: %v", err)
 }
 
 func TestConnectionsToPortsAreCounted(t *testing.T) {
@@ -173,9 +168,8 @@ func TestConnectionsToPortsAreCounted(t *testing.T) {
 	for range agent.MaxPortStreams {
 		last = dial(t, a, port)
 	}
-	if _, err := a.Live().DialPort(t.Context(), port); farm.CodeOf(err) != farm.CodeExhausted {
-		t.Errorf("one more: %v", err)
-	}
+	_, err := a.Live().DialPort(t.Context(), port)
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeExhausted, "one more: %v", err)
 	_ = last.Close()
 	<-last.Over()
 	dial(t, a, port)
@@ -193,17 +187,13 @@ func TestPortsAreListed(t *testing.T) {
 	for _, p := range list {
 		found[p.Number] = p
 	}
-	if p := found[four]; p.Address != "127.0.0.1" || p.PID != os.Getpid() || p.Command == "" {
-		t.Errorf("%+v", p)
-	}
-	if p := found[six]; p.Address != "::" || p.PID != os.Getpid() {
-		t.Errorf("%+v", p)
-	}
+	p := found[four]
+	testbed.Check(t, p.Address == "127.0.0.1" && p.PID == os.Getpid() && p.Command != "", "%+v", p)
+	p = found[six]
+	testbed.Check(t, p.Address == "::" && p.PID == os.Getpid(), "%+v", p)
 	_, own, err := net.SplitHostPort(a.Server.EgressAddr())
 	testbed.Must(t, err)
 	hidden, err := strconv.Atoi(own)
 	testbed.Must(t, err)
-	if found[hidden].Number != 0 || found[elsewhere].Number != 0 {
-		t.Errorf("%+v, %+v", found[hidden], found[elsewhere])
-	}
+	testbed.Check(t, found[hidden].Number == 0 && found[elsewhere].Number == 0, "%+v, %+v", found[hidden], found[elsewhere])
 }

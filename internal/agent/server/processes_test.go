@@ -63,9 +63,8 @@ func TestAKilledProcessIsNotThereToBeKilledAgain(t *testing.T) {
 		p := startProcess(t, l, spec("sleep 1000"))
 		_, err := l.SignalProcess(t.Context(), p.ID, "SIGKILL")
 		testbed.Must(t, err)
-		if _, err := l.SignalProcess(t.Context(), p.ID, "SIGKILL"); farm.CodeOf(err) != farm.CodeConflict {
-			t.Fatalf("a second SIGKILL: %v", err)
-		}
+		_, err = l.SignalProcess(t.Context(), p.ID, "SIGKILL")
+		testbed.Require(t, farm.CodeOf(err) == farm.CodeConflict, "a second SIGKILL: %v", err)
 	}
 }
 
@@ -83,12 +82,10 @@ func TestAProcessRunsBesideItsCaller(t *testing.T) {
 	if p.PID < 1 || p.State != farm.ProcessRunning || p.Name != "greeter" || p.StartedAt.IsZero() || !p.Stdin || p.ExitCode != nil {
 		t.Errorf("%+v", p)
 	}
-	if again, err := l.StartProcess(t.Context(), p.ID, s); err != nil || again.PID != p.PID {
-		t.Errorf("a second start: %+v, %v", again, err)
-	}
-	if n, err := l.WriteProcess(t.Context(), p.ID, strings.NewReader("typed\n"), false); err != nil || n != 6 {
-		t.Errorf("write: %d, %v", n, err)
-	}
+	again, err := l.StartProcess(t.Context(), p.ID, s)
+	testbed.Check(t, err == nil && again.PID == p.PID, "a second start: %+v, %v", again, err)
+	n, err := l.WriteProcess(t.Context(), p.ID, strings.NewReader("typed\n"), false)
+	testbed.Check(t, err == nil && n == 6, "write: %d, %v", n, err)
 	follow(t, l, p.ID, "one", 0, func(text string) bool {
 		return strings.Contains(text, "typed\n") && strings.Contains(text, "problem\n")
 	})
@@ -103,18 +100,15 @@ func TestAProcessRunsBesideItsCaller(t *testing.T) {
 	if err != nil || len(list) != 1 || list[0].State != farm.ProcessExited || list[0].EndedAt.IsZero() || *list[0].ExitCode != 7 {
 		t.Errorf("list %+v, %v", list, err)
 	}
-	if _, err := l.WriteProcess(t.Context(), p.ID, strings.NewReader("x"), false); farm.CodeOf(err) != farm.CodeConflict {
-		t.Errorf("write to one that has ended: %v", err)
-	}
-	if _, err := l.SignalProcess(t.Context(), p.ID, "TERM"); farm.CodeOf(err) != farm.CodeConflict {
-		t.Errorf("signal to one that has ended: %v", err)
-	}
+	_, err = l.WriteProcess(t.Context(), p.ID, strings.NewReader("x"), false)
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeConflict, "write to one that has ended: %v", err)
+	_, err = l.SignalProcess(t.Context(), p.ID, "TERM")
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeConflict, "signal to one that has ended: %v", err)
 	if _, err := l.EndProcess(t.Context(), p.ID); err != nil {
 		t.Error(err)
 	}
-	if _, err := l.Process(t.Context(), p.ID); farm.CodeOf(err) != farm.CodeNotFound {
-		t.Errorf("after it was removed: %v", err)
-	}
+	_, err = l.Process(t.Context(), p.ID)
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeNotFound, "after it was removed: %v", err)
 }
 
 func TestATerminal(t *testing.T) {
@@ -132,9 +126,7 @@ func TestATerminal(t *testing.T) {
 		t.Error(err)
 	}
 	text, _, _, end := follow(t, l, p.ID, "r", 0, nil)
-	if !strings.HasSuffix(text, "over\r\n") || end == nil || *end.ExitCode != 0 {
-		t.Errorf("%q, %+v", text, end)
-	}
+	testbed.Check(t, strings.HasSuffix(text, "over\r\n") && end != nil && *end.ExitCode == 0, "%q, %+v", text, end)
 }
 
 // A program that nobody reads gets SIGHUP, as when its window is closed.
@@ -159,9 +151,8 @@ func TestATerminalIsResized(t *testing.T) {
 	s.Terminal = &farm.TerminalSize{Cols: 91, Rows: 37}
 	p := startProcess(t, l, s)
 	follow(t, l, p.ID, "r", 0, contains("up\r\n"))
-	if got, err := l.ResizeProcess(t.Context(), p.ID, farm.TerminalSize{Cols: 100, Rows: 50}); err != nil || *got.Terminal != (farm.TerminalSize{Cols: 100, Rows: 50}) {
-		t.Errorf("resize: %+v, %v", got, err)
-	}
+	got, err := l.ResizeProcess(t.Context(), p.ID, farm.TerminalSize{Cols: 100, Rows: 50})
+	testbed.Check(t, err == nil && *got.Terminal == (farm.TerminalSize{Cols: 100, Rows: 50}), "resize: %+v, %v", got, err)
 	follow(t, l, p.ID, "r", 0, contains("50 100\r\nresized\r\n"))
 }
 
@@ -188,19 +179,13 @@ func TestAReaderGetsEveryByte(t *testing.T) {
 			other := agenttest.Connect(t, a.Server).Live()
 			text, dropped, _, end := follow(t, other, p.ID, reader, 1, nil)
 			text = strings.TrimPrefix(strings.ReplaceAll(text, "\r\n", "\n"), "\n")
-			if dropped || end == nil || *end.ExitCode != 0 {
-				t.Errorf("dropped %v, end %+v", dropped, end)
-			}
+			testbed.Check(t, !dropped && end != nil && *end.ExitCode == 0, "dropped %v, end %+v", dropped, end)
 			at := 1
 			for line := range strings.Lines(text) {
-				if line != fmt.Sprintf("%d\n", at) {
-					t.Fatalf("line %d is %q", at, line)
-				}
+				testbed.Require(t, line == fmt.Sprintf("%d\n", at), "line %d is %q", at, line)
 				at++
 			}
-			if at != lines+1 {
-				t.Errorf("%d lines", at-1)
-			}
+			testbed.Check(t, at == lines+1, "%d lines", at-1)
 		})
 	}
 }
@@ -253,20 +238,16 @@ func TestEndingProcesses(t *testing.T) {
 			p := startProcess(t, l, s)
 			follow(t, l, p.ID, "r", 0, contains("up\n"))
 			got, err := l.EndProcess(t.Context(), p.ID)
-			if err != nil || got.State != farm.ProcessExited || *got.ExitCode != c.exit || !got.Stopped {
-				t.Errorf("%+v, %v", got, err)
-			}
-			if got, err := l.Process(t.Context(), p.ID); err != nil || got.State != farm.ProcessExited || !got.Stopped {
-				t.Errorf("afterwards: %+v, %v", got, err)
-			}
+			testbed.Check(t, err == nil && got.State == farm.ProcessExited && *got.ExitCode == c.exit && got.Stopped, "%+v, %v", got, err)
+			got, err = l.Process(t.Context(), p.ID)
+			testbed.Check(t, err == nil && got.State == farm.ProcessExited && got.Stopped, "afterwards: %+v, %v", got, err)
 		})
 	}
 	s := spec("exec sleep 100")
 	s.Timeout = 50 * time.Millisecond
 	p := startProcess(t, l, s)
-	if _, _, _, end := follow(t, l, p.ID, "r", 0, nil); end == nil || !end.TimedOut || end.Stopped {
-		t.Errorf("after its time: %+v", end)
-	}
+	_, _, _, end := follow(t, l, p.ID, "r", 0, nil)
+	testbed.Check(t, end != nil && end.TimedOut && !end.Stopped, "after its time: %+v", end)
 	p = startProcess(t, l, spec("trap 'echo one' USR1; echo up; while :; do sleep 0.05; done"))
 	follow(t, l, p.ID, "r", 0, contains("up\n"))
 	if _, err := l.SignalProcess(t.Context(), p.ID, "SIGUSR1"); err != nil {
@@ -283,9 +264,8 @@ func TestLimitsOfProcesses(t *testing.T) {
 		last = startProcess(t, l, spec("exec sleep 100"))
 	}
 	for range 3 {
-		if _, err := l.StartProcess(t.Context(), farm.NewID(farm.ProcessPrefix), spec("true")); farm.CodeOf(err) != farm.CodeExhausted {
-			t.Fatalf("one more: %v", err)
-		}
+		_, err := l.StartProcess(t.Context(), farm.NewID(farm.ProcessPrefix), spec("true"))
+		testbed.Require(t, farm.CodeOf(err) == farm.CodeExhausted, "one more: %v", err)
 	}
 	_, err := l.EndProcess(t.Context(), last.ID)
 	testbed.Must(t, err)
@@ -336,40 +316,31 @@ func TestProcessesThatDoNotStart(t *testing.T) {
 	} {
 		s := spec("true")
 		change(&s)
-		if p, err := l.StartProcess(t.Context(), farm.NewID(farm.ProcessPrefix), s); farm.CodeOf(err) != farm.CodeInvalid {
-			t.Errorf("%s: %+v, %v", name, p, err)
-		}
+		p, err := l.StartProcess(t.Context(), farm.NewID(farm.ProcessPrefix), s)
+		testbed.Check(t, farm.CodeOf(err) == farm.CodeInvalid, "%s: %+v, %v", name, p, err)
 	}
 	list, err := l.Processes(t.Context())
-	if err != nil || len(list) != 0 {
-		t.Errorf("%d processes are left, %v", len(list), err)
-	}
+	testbed.Check(t, err == nil && len(list) == 0, "%d processes are left, %v", len(list), err)
 	for _, side := range []int{1, farm.MaxTerminalSide - 1, farm.MaxTerminalSide} {
 		s := spec("stty size")
 		s.Terminal = terminal(side, side)
 		p := startProcess(t, l, s)
-		if text, _, _, _ := follow(t, l, p.ID, "r", 0, nil); text != fmt.Sprintf("%d %d\r\n", side, side) {
-			t.Errorf("%d: %q", side, text)
-		}
+		text, _, _, _ := follow(t, l, p.ID, "r", 0, nil)
+		testbed.Check(t, text == fmt.Sprintf("%d %d\r\n", side, side), "%d: %q", side, text)
 	}
 	p := startProcess(t, l, spec("exec sleep 100"))
 	for name, err := range map[string]error{
 		"unknown signal": third(l.SignalProcess(t.Context(), p.ID, "SIGNONE")),
 		"unknown size":   third(l.ResizeProcess(t.Context(), p.ID, farm.TerminalSize{Cols: 0, Rows: 1})),
 	} {
-		if farm.CodeOf(err) != farm.CodeInvalid {
-			t.Errorf("%s: %v", name, err)
-		}
+		testbed.Check(t, farm.CodeOf(err) == farm.CodeInvalid, "%s: %v", name, err)
 	}
-	if _, err := l.ResizeProcess(t.Context(), p.ID, farm.TerminalSize{Cols: 80, Rows: 24}); farm.CodeOf(err) != farm.CodeConflict {
-		t.Errorf("resize of a pipe: %v", err)
-	}
-	if _, err := l.WriteProcess(t.Context(), p.ID, strings.NewReader("x"), false); farm.CodeOf(err) != farm.CodeConflict {
-		t.Errorf("write without an input: %v", err)
-	}
-	if _, err := l.Process(t.Context(), farm.NewID(farm.ProcessPrefix)); farm.CodeOf(err) != farm.CodeNotFound {
-		t.Errorf("unknown process: %v", err)
-	}
+	_, err = l.ResizeProcess(t.Context(), p.ID, farm.TerminalSize{Cols: 80, Rows: 24})
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeConflict, "resize of a pipe: %v", err)
+	_, err = l.WriteProcess(t.Context(), p.ID, strings.NewReader("x"), false)
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeConflict, "write without an input: %v", err)
+	_, err = l.Process(t.Context(), farm.NewID(farm.ProcessPrefix))
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeNotFound, "unknown process: %v", err)
 }
 
 func third[T any](_ T, err error) error { return err }

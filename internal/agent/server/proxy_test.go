@@ -30,9 +30,7 @@ func tunnel(t *testing.T, a *agenttest.Agent) (net.Conn, *bufio.Reader) {
 	res, err := http.ReadResponse(r, nil)
 	testbed.Must(t, err)
 	_ = res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		t.Fatalf("CONNECT: %s", res.Status)
-	}
+	testbed.Require(t, res.StatusCode == http.StatusOK, "CONNECT: %s", res.Status)
 	return conn, r
 }
 
@@ -44,9 +42,8 @@ func hijack(t *testing.T, w http.ResponseWriter) net.Conn {
 		return nil
 	}
 	_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\n")
-	if n := buffered.Reader.Buffered(); n > 0 {
-		t.Errorf("%d bytes came before the answer", n)
-	}
+	n := buffered.Reader.Buffered()
+	testbed.Check(t, n <= 0, "%d bytes came before the answer", n)
 	return conn
 }
 
@@ -97,14 +94,11 @@ func TestAProxiedConnectionCarriesAnyAmount(t *testing.T) {
 			quiet = true
 		}
 	}
-	if ahead > 16<<20 {
-		t.Errorf("%d bytes were taken from the program before anybody read them", ahead)
-	}
+	testbed.Check(t, ahead <= 16<<20, "%d bytes were taken from the program before anybody read them", ahead)
 	close(read)
 	back := sha256.New()
-	if n, err := io.Copy(back, r); err != nil || n != size {
-		t.Errorf("%d bytes came back, %v", n, err)
-	}
+	n, err := io.Copy(back, r)
+	testbed.Check(t, err == nil && n == size, "%d bytes came back, %v", n, err)
 	<-sentAll
 	if sum := <-sums; string(sum[:]) != string(want.Sum(nil)) || string(back.Sum(nil)) != string(want.Sum(nil)) {
 		t.Error("the bytes are not the same")
@@ -119,9 +113,8 @@ func TestAProxiedUploadThatIsRefusedEnds(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartProxied(t, "/usr/bin:/bin", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = hijack(t, w).Close() }), nil)
 	conn, r := tunnel(t, a)
-	if _, err := r.ReadByte(); err != io.EOF {
-		t.Errorf("read: %v", err)
-	}
+	_, err := r.ReadByte()
+	testbed.Check(t, err == io.EOF, "read: %v", err)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -190,13 +183,11 @@ func TestTheEnvironmentNamesTheProxy(t *testing.T) {
 			t.Parallel()
 			a := agenttest.StartProxied(t, "/usr/bin:/bin", http.NotFoundHandler(), func(cfg *server.Config) { cfg.Env = append(cfg.Env, c.own...) })
 			ran := agenttest.Run(t, a.Client, agenttest.Commands(show))
-			if want := c.want("http://"+a.Server.EgressAddr()) + "\n"; ran.Stdout != want {
-				t.Errorf("%q\nwant %q", ran.Stdout, want)
-			}
+			want := c.want("http://"+a.Server.EgressAddr()) + "\n"
+			testbed.Check(t, ran.Stdout == want, "%q\nwant %q", ran.Stdout, want)
 		})
 	}
 	indexOnly := agenttest.StartIndexed(t, "/usr/bin:/bin", http.NotFoundHandler(), nil)
-	if ran := agenttest.Run(t, indexOnly.Client, agenttest.Commands(show)); ran.Stdout != "|||||||\n" {
-		t.Errorf("without a proxy: %q", ran.Stdout)
-	}
+	ran := agenttest.Run(t, indexOnly.Client, agenttest.Commands(show))
+	testbed.Check(t, ran.Stdout == "|||||||\n", "without a proxy: %q", ran.Stdout)
 }

@@ -29,9 +29,7 @@ func becomes(t *testing.T, l client.Live, id string, done func(farm.Process) boo
 		if done(p) {
 			return p
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("still %+v", p)
-		}
+		testbed.Require(t, !time.Now().After(deadline), "still %+v", p)
 	}
 }
 
@@ -100,15 +98,12 @@ func TestInputGoesOnWithTheNextRun(t *testing.T) {
 				follow(t, l, p.ID, "r", 0, contains("got "+line[:1]))
 			}
 			text, _, _, end := follow(t, l, p.ID, "r", 0, nil)
-			if end == nil || *end.ExitCode != 0 || strings.Count(text, "up ") != 3 {
-				t.Errorf("%q, %+v", text, end)
-			}
+			testbed.Check(t, end != nil && *end.ExitCode == 0 && strings.Count(text, "up ") == 3, "%q, %+v", text, end)
 			if terminal != nil && !strings.Contains(text[strings.Index(text, "got c"):], "50 100\r\n") {
 				t.Errorf("the last terminal has another size: %q", text)
 			}
-			if _, err := l.WriteProcess(t.Context(), p.ID, strings.NewReader("x"), false); farm.CodeOf(err) != farm.CodeConflict {
-				t.Errorf("a write after the last run: %v", err)
-			}
+			_, err := l.WriteProcess(t.Context(), p.ID, strings.NewReader("x"), false)
+			testbed.Check(t, farm.CodeOf(err) == farm.CodeConflict, "a write after the last run: %v", err)
 		})
 	}
 }
@@ -120,31 +115,23 @@ func TestAProcessThatFailsEnds(t *testing.T) {
 		t.Parallel()
 		p := startProcess(t, l, failing("exit 4", 1000))
 		waiting := becomes(t, l, p.ID, func(p farm.Process) bool { return p.PID == 0 && p.Restarts > 4 }) // for seconds
-		if waiting.State != farm.ProcessRunning {
-			t.Errorf("while it waits: %+v", waiting)
-		}
-		if _, err := l.SignalProcess(t.Context(), p.ID, "TERM"); farm.CodeOf(err) != farm.CodeConflict {
-			t.Errorf("a signal to nothing: %v", err)
-		}
-		if got, err := l.EndProcess(t.Context(), p.ID); err != nil || got.State != farm.ProcessExited || !got.Stopped || *got.ExitCode != 4 {
-			t.Errorf("%+v, %v", got, err)
-		}
+		testbed.Check(t, waiting.State == farm.ProcessRunning, "while it waits: %+v", waiting)
+		_, err := l.SignalProcess(t.Context(), p.ID, "TERM")
+		testbed.Check(t, farm.CodeOf(err) == farm.CodeConflict, "a signal to nothing: %v", err)
+		got, err := l.EndProcess(t.Context(), p.ID)
+		testbed.Check(t, err == nil && got.State == farm.ProcessExited && got.Stopped && *got.ExitCode == 4, "%+v, %v", got, err)
 	})
 	t.Run("ByItsTimeout", func(t *testing.T) {
 		t.Parallel()
 		s := failing("exit 4", 1000)
 		s.Timeout = 500 * time.Millisecond
 		_, _, _, end := follow(t, l, startProcess(t, l, s).ID, "r", 0, nil)
-		if end == nil || !end.TimedOut || end.Stopped {
-			t.Errorf("%+v", end)
-		}
+		testbed.Check(t, end != nil && end.TimedOut && !end.Stopped, "%+v", end)
 	})
 	t.Run("WithWhatItStarted", func(t *testing.T) {
 		t.Parallel()
 		text, _, _, end := follow(t, l, startProcess(t, l, failing(`if test -f child; then grep -h '^State:.[RSD]' /proc/$(cat child)/status 2>/dev/null; echo over; exit 0; fi; sleep 1000 & echo $! > child; exit 1`, 1)).ID, "r", 0, nil)
-		if text != "over\n" || *end.ExitCode != 0 {
-			t.Errorf("%q, %+v", text, end)
-		}
+		testbed.Check(t, text == "over\n" && *end.ExitCode == 0, "%q, %+v", text, end)
 	})
 	t.Run("WhenItCannotStart", func(t *testing.T) {
 		t.Parallel()
@@ -160,9 +147,8 @@ func TestAProcessThatFailsEnds(t *testing.T) {
 		t.Parallel()
 		s := failing("exit 1", 1)
 		s.Restart = "always"
-		if _, err := l.StartProcess(t.Context(), farm.NewID(farm.ProcessPrefix), s); farm.CodeOf(err) != farm.CodeInvalid {
-			t.Errorf("an unknown policy: %v", err)
-		}
+		_, err := l.StartProcess(t.Context(), farm.NewID(farm.ProcessPrefix), s)
+		testbed.Check(t, farm.CodeOf(err) == farm.CodeInvalid, "an unknown policy: %v", err)
 	})
 }
 
@@ -199,9 +185,8 @@ func TestAWriterGoesOn(t *testing.T) {
 			t.Errorf("%+v: %d, %v", c, got, err)
 		}
 	}
-	if text, _, _, _ := follow(t, l, p.ID, "r", 0, nil); text != "abcdef-gh\nover\n" {
-		t.Errorf("%q", text)
-	}
+	text, _, _, _ := follow(t, l, p.ID, "r", 0, nil)
+	testbed.Check(t, text == "abcdef-gh\nover\n", "%q", text)
 }
 
 // The end of a terminal's input is a key, and is typed once.
@@ -220,9 +205,8 @@ func TestAWriterEndsATerminalOnce(t *testing.T) {
 	if got, err := l.WriteProcessFrom(t.Context(), p.ID, "one", 3, []byte("b\n"), true); err != nil || got != 6 {
 		t.Fatal(got, err)
 	}
-	if text, _, _, _ := follow(t, l, p.ID, "s", 0, nil); strings.Count(text, "b\r\n") != 2 || !strings.HasSuffix(text, "over\r\n") {
-		t.Errorf("%q", text)
-	}
+	text, _, _, _ := follow(t, l, p.ID, "s", 0, nil)
+	testbed.Check(t, strings.Count(text, "b\r\n") == 2 && strings.HasSuffix(text, "over\r\n"), "%q", text)
 }
 
 func TestLimitsOfWriters(t *testing.T) {
@@ -232,9 +216,8 @@ func TestLimitsOfWriters(t *testing.T) {
 	s.Stdin = true
 	p := startProcess(t, l, s)
 	for size, want := range map[int]farm.Code{agent.InputBytes - 1: "", agent.InputBytes: "", agent.InputBytes + 1: farm.CodeInvalid} {
-		if _, err := l.WriteProcessFrom(t.Context(), p.ID, "w", 0, make([]byte, size), false); (err == nil) != (want == "") || err != nil && farm.CodeOf(err) != want {
-			t.Errorf("%d bytes: %v", size, err)
-		}
+		_, err := l.WriteProcessFrom(t.Context(), p.ID, "w", 0, make([]byte, size), false)
+		testbed.Check(t, (err == nil) == (want == "") && (err == nil || farm.CodeOf(err) == want), "%d bytes: %v", size, err)
 	}
 	var at int64
 	for { // until the pipe is full
@@ -245,14 +228,11 @@ func TestLimitsOfWriters(t *testing.T) {
 		}
 		at = got
 	}
-	if _, err := l.WriteProcessFrom(t.Context(), p.ID, strings.Repeat("w", 129), 0, nil, false); farm.CodeOf(err) != farm.CodeInvalid {
-		t.Errorf("a long name: %v", err)
-	}
+	_, err := l.WriteProcessFrom(t.Context(), p.ID, strings.Repeat("w", 129), 0, nil, false)
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeInvalid, "a long name: %v", err)
 	without := startProcess(t, l, spec("exec sleep 100"))
-	if _, err := l.WriteProcessFrom(t.Context(), without.ID, "w", 0, []byte("x"), false); farm.CodeOf(err) != farm.CodeConflict {
-		t.Errorf("without input: %v", err)
-	}
-	if _, err := l.WriteProcessFrom(t.Context(), farm.NewID(farm.ProcessPrefix), "w", 0, nil, false); farm.CodeOf(err) != farm.CodeNotFound {
-		t.Errorf("no process: %v", err)
-	}
+	_, err = l.WriteProcessFrom(t.Context(), without.ID, "w", 0, []byte("x"), false)
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeConflict, "without input: %v", err)
+	_, err = l.WriteProcessFrom(t.Context(), farm.NewID(farm.ProcessPrefix), "w", 0, nil, false)
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeNotFound, "no process: %v", err)
 }

@@ -31,9 +31,8 @@ func TestTheUserHasAName(t *testing.T) {
 			"passwd": fmt.Sprintf("user:x:%d:%d:user:%s:%s\n", os.Getuid(), os.Getgid(), work, process.LookPath(s.cfg.Env, "bash")),
 			"group":  fmt.Sprintf("user:x:%d:\n", os.Getgid()),
 		} {
-			if got, err := os.ReadFile(filepath.Join(run, "accounts", name)); err != nil || string(got) != want {
-				t.Errorf("%s is %q, %v; want %q", name, got, err, want)
-			}
+			got, err := os.ReadFile(filepath.Join(run, "accounts", name))
+			testbed.Check(t, err == nil && string(got) == want, "%s is %q, %v; want %q", name, got, err, want)
 		}
 	}
 }
@@ -66,9 +65,8 @@ func TestDeadline(t *testing.T) {
 				}
 				time.Sleep(c.want - time.Since(began) - time.Millisecond)
 				synctest.Wait()
-				if at := time.Duration(took.Load()); at != 0 {
-					t.Errorf("it ended after %s", at)
-				}
+				at := time.Duration(took.Load())
+				testbed.Check(t, at == 0, "it ended after %s", at)
 				time.Sleep(2 * time.Millisecond)
 				synctest.Wait()
 				testbed.Diff(t, "it ended after", c.want, time.Duration(took.Load()))
@@ -130,9 +128,8 @@ func TestMemorySentence(t *testing.T) {
 		{64 * mib, 16*mib - 1, "limit of 64 MiB. Use less memory at once, or create a sandbox with more memory_mb."},
 		{64 * mib, 16 * mib, "limit of 64 MiB. Files take 16 MiB of it (/workspace 16 MiB). Delete some of them, use less memory at once, or create a sandbox with more memory_mb."},
 	} {
-		if got := memorySentence(test.limit, test.files, "/workspace 16 MiB"); !strings.HasSuffix(got, test.want) {
-			t.Errorf("%+v: %s", test, got)
-		}
+		got := memorySentence(test.limit, test.files, "/workspace 16 MiB")
+		testbed.Check(t, strings.HasSuffix(got, test.want), "%+v: %s", test, got)
 	}
 }
 
@@ -140,16 +137,13 @@ func TestPausesBeforeRestarts(t *testing.T) {
 	t.Parallel()
 	r := restarts{limit: 10}
 	for i, want := range []time.Duration{100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600, 30000} {
-		if pause, more := r.after(0); pause != want*time.Millisecond || !more {
-			t.Errorf("restart %d: %s, %v", i+1, pause, more)
-		}
+		pause, more := r.after(0)
+		testbed.Check(t, pause == want*time.Millisecond && more, "restart %d: %s, %v", i+1, pause, more)
 	}
-	if _, more := r.after(steadyRun - 1); more {
-		t.Error("an eleventh restart in a row")
-	}
-	if pause, more := r.after(steadyRun); pause != firstRestartPause || !more {
-		t.Errorf("after a long run: %s, %v", pause, more)
-	}
+	_, more := r.after(steadyRun - 1)
+	testbed.Check(t, !more, "an eleventh restart in a row")
+	pause, more := r.after(steadyRun)
+	testbed.Check(t, pause == firstRestartPause && more, "after a long run: %s, %v", pause, more)
 }
 
 func TestUseIsTheAverageSinceItWasAsked(t *testing.T) {
@@ -213,9 +207,8 @@ func TestTombstonesAreBounded(t *testing.T) {
 		ts.add(newTombstone(id, 1, agent.Outcome{}))
 	}
 	for id, want := range map[string]bool{"a": false, "b": false, "c": true, "d": true} {
-		if _, found := ts.get(id); found != want {
-			t.Errorf("%s is there: %v", id, found)
-		}
+		_, found := ts.get(id)
+		testbed.Check(t, found == want, "%s is there: %v", id, found)
 	}
 }
 
@@ -234,9 +227,8 @@ func TestTombstoneKeepsHowItEnded(t *testing.T) {
 	}
 	o.Error, o.Files, o.Skipped, o.OutputGone, got.Error = nil, nil, 3, true, nil
 	want, _ := json.Marshal(o)
-	if text, _ := json.Marshal(got); string(text) != string(want) {
-		t.Errorf("outcome %s, want %s", text, want)
-	}
+	text, _ := json.Marshal(got)
+	testbed.Check(t, string(text) == string(want), "outcome %s, want %s", text, want)
 }
 
 // Ended executions that nobody has forgotten keep their frames up to a number and up to a size, and their outcome after that.
@@ -250,9 +242,8 @@ func TestEvictedExecutionsKeepTheirOutcome(t *testing.T) {
 		if gone := outcomeOf(t, r, "job_0"); gone.OutputGone != (n > keptExecutions) || len(r.list()) != min(n, keptExecutions) {
 			t.Errorf("of %d the first one: %+v, and %d are listed", n, gone, len(r.list()))
 		}
-		if second := outcomeOf(t, r, "job_1"); second.OutputGone || second.ExitCode != 1 {
-			t.Errorf("of %d the second one: %+v", n, second)
-		}
+		second := outcomeOf(t, r, "job_1")
+		testbed.Check(t, !second.OutputGone && second.ExitCode == 1, "of %d the second one: %+v", n, second)
 		r.forget("job_1", "job_2")
 		if gone := outcomeOf(t, r, "job_2"); !gone.OutputGone || gone.ExitCode != 2 || len(r.order) != len(r.ended) {
 			t.Errorf("forgotten: %+v; %d and %d", gone, len(r.order), len(r.ended))
@@ -271,9 +262,8 @@ func TestEvictedExecutionsKeepTheirOutcome(t *testing.T) {
 	ran(t, r, "a", 5<<20, 1)
 	ran(t, r, "b", 5<<20, 2)
 	ran(t, r, "c", 50<<20, 3)
-	if a, b, c := outcomeOf(t, r, "a"), outcomeOf(t, r, "b"), outcomeOf(t, r, "c"); !a.OutputGone || !b.OutputGone || c.OutputGone {
-		t.Errorf("in a small sandbox: %+v, %+v, %+v", a, b, c)
-	}
+	a, b, c := outcomeOf(t, r, "a"), outcomeOf(t, r, "b"), outcomeOf(t, r, "c")
+	testbed.Check(t, a.OutputGone && b.OutputGone && !c.OutputGone, "in a small sandbox: %+v, %+v, %+v", a, b, c)
 }
 
 // An execution that is forgotten while it runs is killed. Its tombstone says cancelled, and how it ended once it has.
@@ -290,17 +280,15 @@ func TestForgottenWhileItRuns(t *testing.T) {
 	}))
 	<-started
 	r.forget("x")
-	if o := outcomeOf(t, r, "x"); !o.Canceled || !o.OutputGone || o.ExitCode == 137 {
-		t.Errorf("while it runs: %+v", o)
-	}
+	o := outcomeOf(t, r, "x")
+	testbed.Check(t, o.Canceled && o.OutputGone && o.ExitCode != 137, "while it runs: %+v", o)
 	if err := r.start(execution.New("x", agent.Spec{}, 1<<20, time.Now()), func(*execution.Execution) { t.Error("it runs again") }); err != nil {
 		t.Error(err)
 	}
 	close(end)
 	r.wg.Wait()
-	if o := outcomeOf(t, r, "x"); !o.Canceled || o.ExitCode != 137 {
-		t.Errorf("afterwards: %+v", o)
-	}
+	o = outcomeOf(t, r, "x")
+	testbed.Check(t, o.Canceled && o.ExitCode == 137, "afterwards: %+v", o)
 }
 
 // Tombstones live in the sandbox's own memory.
@@ -318,9 +306,7 @@ func TestTombstonesAreSmall(t *testing.T) {
 	}
 	size := used() - before
 	t.Logf("%d tombstones use %.1f MiB, %d bytes each", len(ts.ring), float64(size)/(1<<20), size/keptTombstones)
-	if size > 200*keptTombstones {
-		t.Errorf("they use %d bytes", size)
-	}
+	testbed.Check(t, size <= 200*keptTombstones, "they use %d bytes", size)
 	runtime.KeepAlive(ts)
 }
 
@@ -347,9 +333,7 @@ func TestSuspendedDeadline(t *testing.T) {
 				time.Sleep(15 * time.Minute)
 				c.then(d)
 				time.Sleep(24 * time.Hour)
-				if ended != c.ends {
-					t.Errorf("the sandbox ended after %s, want %s", ended, c.ends)
-				}
+				testbed.Check(t, ended == c.ends, "the sandbox ended after %s, want %s", ended, c.ends)
 			})
 		})
 	}

@@ -46,17 +46,15 @@ func TestBytesPassBothWaysAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for _, c := range []*transport.Conn{a, b} {
 		all.Go(func() {
-			if n, err := c.Write(sent); n != len(sent) || err != nil {
-				t.Errorf("wrote %d, %v", n, err)
-			}
+			n, err := c.Write(sent)
+			testbed.Check(t, n == len(sent) && err == nil, "wrote %d, %v", n, err)
 			if err := c.CloseWrite(); err != nil {
 				t.Error(err)
 			}
 		})
 		all.Go(func() {
-			if got, err := io.ReadAll(c); err != nil || !bytes.Equal(got, sent) {
-				t.Errorf("read %d bytes, %v", len(got), err)
-			}
+			got, err := io.ReadAll(c)
+			testbed.Check(t, err == nil && bytes.Equal(got, sent), "read %d bytes, %v", len(got), err)
 		})
 	}
 	all.Wait()
@@ -69,20 +67,17 @@ func TestHalfIsClosed(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)
 	testbed.Must(t, a.CloseWrite())
-	if got, err := io.ReadAll(b); err != nil || len(got) != 0 {
-		t.Errorf("%q, %v", got, err)
-	}
-	if _, err := a.Write([]byte("x")); err == nil {
-		t.Error("a byte after the end was taken")
-	}
+	got, err := io.ReadAll(b)
+	testbed.Check(t, err == nil && len(got) == 0, "%q, %v", got, err)
+	_, err = a.Write([]byte("x"))
+	testbed.Check(t, err != nil, "a byte after the end was taken")
 	sent := data(3 * transport.Window)
 	go func() {
 		_, _ = b.Write(sent)
 		_ = b.CloseWrite()
 	}()
-	if got, err := io.ReadAll(a); err != nil || !bytes.Equal(got, sent) {
-		t.Errorf("read %d bytes, %v", len(got), err)
-	}
+	got, err = io.ReadAll(a)
+	testbed.Check(t, err == nil && bytes.Equal(got, sent), "read %d bytes, %v", len(got), err)
 }
 
 // A sender is held back after Window bytes, not one earlier or later, and goes on when they are read.
@@ -123,15 +118,12 @@ func TestAResetIsNotAnEnd(t *testing.T) {
 	_, err := a.Write([]byte("half"))
 	testbed.Must(t, err)
 	a.Reset()
-	if got, err := io.ReadAll(b); !errors.Is(err, transport.ErrReset) || string(got) != "half" {
-		t.Errorf("%q, %v", got, err)
-	}
-	if _, err := b.Write([]byte("x")); err == nil {
-		t.Error("a write after the reset was taken")
-	}
-	if _, err := a.Read(make([]byte, 1)); !errors.Is(err, transport.ErrReset) {
-		t.Errorf("own end: %v", err)
-	}
+	got, err := io.ReadAll(b)
+	testbed.Check(t, errors.Is(err, transport.ErrReset) && string(got) == "half", "%q, %v", got, err)
+	_, err = b.Write([]byte("x"))
+	testbed.Check(t, err != nil, "a write after the reset was taken")
+	_, err = a.Read(make([]byte, 1))
+	testbed.Check(t, errors.Is(err, transport.ErrReset), "own end: %v", err)
 }
 
 // What was written before Close arrives, and the other end cannot write any more, even if it waited for a reader.
@@ -149,15 +141,12 @@ func TestClose(t *testing.T) {
 	testbed.Must(t, err)
 	testbed.Must(t, a.Close())
 	testbed.Must(t, a.Close())
-	if _, err := a.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("read after close: %v", err)
-	}
-	if got, err := io.ReadAll(b); err != nil || string(got) != "bye" {
-		t.Errorf("%q, %v", got, err)
-	}
-	if err := <-held; err == nil {
-		t.Error("everything was written, and nobody read it")
-	}
+	_, err = a.Read(make([]byte, 1))
+	testbed.Check(t, errors.Is(err, net.ErrClosed), "read after close: %v", err)
+	got, err := io.ReadAll(b)
+	testbed.Check(t, err == nil && string(got) == "bye", "%q, %v", got, err)
+	err = <-held
+	testbed.Check(t, err != nil, "everything was written, and nobody read it")
 }
 
 func TestAStreamThatBreaks(t *testing.T) {
@@ -167,9 +156,8 @@ func TestAStreamThatBreaks(t *testing.T) {
 	} {
 		c := transport.NewDuplex(transport.Streams{From: bytes.NewReader([]byte(stream)), To: io.Discard})
 		<-c.Over()
-		if _, err := io.ReadAll(c); err == nil {
-			t.Errorf("%s: it looks complete", name)
-		}
+		_, err := io.ReadAll(c)
+		testbed.Check(t, err != nil, "%s: it looks complete", name)
 	}
 }
 
@@ -194,12 +182,10 @@ func TestEndsThatAreNotCorrect(t *testing.T) {
 	} {
 		conn := transport.NewDuplex(transport.Streams{From: bytes.NewReader([]byte(c.stream)), To: io.Discard})
 		<-conn.Over()
-		if got, err := io.ReadAll(conn); (err != nil) != c.bad || len(got) > transport.Window {
-			t.Errorf("%s: %d bytes, %v", name, len(got), err)
-		}
-		if _, err := conn.Write([]byte("x")); err == nil {
-			t.Errorf("%s: a write to a stream that has ended", name)
-		}
+		got, err := io.ReadAll(conn)
+		testbed.Check(t, (err != nil) == c.bad && len(got) <= transport.Window, "%s: %d bytes, %v", name, len(got), err)
+		_, err = conn.Write([]byte("x"))
+		testbed.Check(t, err != nil, "%s: a write to a stream that has ended", name)
 	}
 }
 
@@ -211,9 +197,7 @@ func TestDeadlinesAreRefused(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if a.LocalAddr().String() == "" || a.RemoteAddr().Network() == "" {
-		t.Error("no address")
-	}
+	testbed.Check(t, a.LocalAddr().String() != "" && a.RemoteAddr().Network() != "", "no address")
 }
 
 // FuzzFrames: whatever the other end sends, an end keeps at most Window bytes of it and comes to an end itself.
@@ -225,11 +209,7 @@ func FuzzFrames(f *testing.F) {
 		c := transport.NewDuplex(transport.Streams{From: bytes.NewReader(stream), To: io.Discard})
 		<-c.Over()
 		got, err := io.ReadAll(c)
-		if len(got) > transport.Window || len(got) > len(stream) {
-			t.Errorf("%d bytes of %d", len(got), len(stream))
-		}
-		if err == nil && !bytes.Contains(stream, []byte{3, 0, 0, 0}) {
-			t.Error("an end that was not sent")
-		}
+		testbed.Check(t, len(got) <= transport.Window && len(got) <= len(stream), "%d bytes of %d", len(got), len(stream))
+		testbed.Check(t, err != nil || bytes.Contains(stream, []byte{3, 0, 0, 0}), "an end that was not sent")
 	})
 }

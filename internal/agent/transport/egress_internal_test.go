@@ -37,9 +37,8 @@ func TestInstallersGetAnAnswerWithoutWorker(t *testing.T) {
 	res, err := http.Get("http://" + g.Addr() + "/pypi/simple/x/")
 	testbed.Must(t, err)
 	defer func() { _ = res.Body.Close() }()
-	if raw, _ := io.ReadAll(res.Body); res.StatusCode != http.StatusServiceUnavailable || string(raw) != noWorker {
-		t.Errorf("%s %q", res.Status, raw)
-	}
+	raw, _ := io.ReadAll(res.Body)
+	testbed.Check(t, res.StatusCode == http.StatusServiceUnavailable && string(raw) == noWorker, "%s %q", res.Status, raw)
 }
 
 // Under gVisor two listeners with SO_REUSEADDR can have one port: a server of user code would get connections of installers.
@@ -53,9 +52,8 @@ func TestListenerSharesItsPortWithNoOther(t *testing.T) {
 	raw, err := g.listener.(*net.TCPListener).SyscallConn()
 	testbed.Must(t, err)
 	testbed.Must(t, raw.Control(func(fd uintptr) {
-		if got, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR); err != nil || got != 0 {
-			t.Errorf("SO_REUSEADDR is %d, %v", got, err)
-		}
+		got, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR)
+		testbed.Check(t, err == nil && got == 0, "SO_REUSEADDR is %d, %v", got, err)
 	}))
 }
 
