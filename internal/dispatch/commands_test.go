@@ -87,9 +87,7 @@ func TestCommandsOfAJob(t *testing.T) {
 			t.Fatal("the job does not end")
 		}
 		job, err := records.Reload(t.Context(), out.Job, watch)
-		if err != nil || job.State != farm.JobCompleted || job.Result.Execute.Stdout != "1\n" {
-			t.Fatalf("Reload = %+v, %v", job, err)
-		}
+		testbed.Require(t, err == nil && job.State == farm.JobCompleted && job.Result.Execute.Stdout == "1\n", "Reload = %+v, %v", job, err)
 		box = a.Job.SandboxID
 	}
 	for range 3 {

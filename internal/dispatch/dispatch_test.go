@@ -86,24 +86,20 @@ func (b *bundle) box(t *testing.T) string {
 
 func (b *bundle) enqueued(t *testing.T, name, id string, want bool) {
 	t.Helper()
-	if has, err := b.queue.Has(t.Context(), name, id); err != nil || has != want {
-		t.Errorf("queue %s has task %s: %v, %v; want %v", name, id, has, err, want)
-	}
+	has, err := b.queue.Has(t.Context(), name, id)
+	testbed.Check(t, err == nil && has == want, "queue %s has task %s: %v, %v; want %v", name, id, has, err, want)
 }
 
 func (b *bundle) sweep(t *testing.T, want int) {
 	t.Helper()
-	if n, err := b.Sweep(t.Context(), storetest.Tenant); err != nil || n != want {
-		t.Errorf("Sweep = %d, %v; want %d", n, err, want)
-	}
+	n, err := b.Sweep(t.Context(), storetest.Tenant)
+	testbed.Check(t, err == nil && n == want, "Sweep = %d, %v; want %d", n, err, want)
 }
 
 func (b *bundle) state(t *testing.T, ref farm.Ref, want farm.JobState) {
 	t.Helper()
 	job, err := b.store.Job(t.Context(), ref)
-	if err != nil || job.State != want {
-		t.Errorf("job = %+v, %v; want %s", job, err, want)
-	}
+	testbed.Check(t, err == nil && job.State == want, "job = %+v, %v; want %s", job, err, want)
 }
 
 // later moves the dispatcher's clock.
@@ -188,13 +184,11 @@ func TestArchivedCallbackIsNotSweptAgain(t *testing.T) {
 	_, err = pipe.Exec(t.Context())
 	testbed.Must(t, err)
 	b.sweep(t, 0)
-	if n := b.rdb.Exists(t.Context(), keys+"t:"+id, keys+"archived").Val(); n != 0 {
-		t.Errorf("the archived task has left %d keys", n)
-	}
+	n := b.rdb.Exists(t.Context(), keys+"t:"+id, keys+"archived").Val()
+	testbed.Check(t, n == 0, "the archived task has left %d keys", n)
 	b.enqueued(t, farm.QueueCallbacks, id, false)
-	if left, err := b.store.Callbacks(t.Context(), a.Job.Tenant, 10); err != nil || len(left) != 0 {
-		t.Fatalf("callbacks %v, error %v", left, err)
-	}
+	left, err := b.store.Callbacks(t.Context(), a.Job.Tenant, 10)
+	testbed.Require(t, err == nil && len(left) == 0, "callbacks %v, error %v", left, err)
 }
 
 // TestDeadWorkersJobIsTakenOverThenLost kills one worker after the other.
@@ -207,9 +201,7 @@ func TestDeadWorkersJobIsTakenOverThenLost(t *testing.T) {
 		worker := farm.Worker{ID: "w" + id}
 		testbed.Must(t, b.store.Heartbeat(t.Context(), worker))
 		c, err := b.store.Claim(t.Context(), job.Ref(), worker.ID)
-		if err != nil || c.Job.Attempt != attempt+1 {
-			t.Fatalf("Claim = %+v, %v", c, err)
-		}
+		testbed.Require(t, err == nil && c.Job.Attempt == attempt+1, "Claim = %+v, %v", c, err)
 		b.sweep(t, 0) // alive
 		testbed.Must(t, b.store.RemoveWorker(t.Context(), worker.ID))
 		b.sweep(t, 1)
@@ -221,9 +213,7 @@ func TestDeadWorkersJobIsTakenOverThenLost(t *testing.T) {
 	b.sweep(t, 1)
 	b.state(t, job.Ref(), farm.JobLost)
 	got, err := b.store.Job(t.Context(), job.Ref())
-	if err != nil || got.Error == nil || !strings.Contains(got.Error.Message, "3 workers") {
-		t.Errorf("lost job = %+v, %v", got, err)
-	}
+	testbed.Check(t, err == nil && got.Error != nil && strings.Contains(got.Error.Message, "3 workers"), "lost job = %+v, %v", got, err)
 	b.sweep(t, 0)
 }
 
@@ -263,9 +253,8 @@ func TestCancelOfCreateEndsWaitingJobs(t *testing.T) {
 	a := storetest.Create()
 	create := b.submit(t, a)
 	one, two := b.submit(t, storetest.Execute(a.Sandbox.ID)), b.submit(t, storetest.Execute(a.Sandbox.ID))
-	if job, err := b.Cancel(t.Context(), create.Ref()); err != nil || job.State != farm.JobCanceled {
-		t.Fatalf("Cancel = %+v, %v", job, err)
-	}
+	job, err := b.Cancel(t.Context(), create.Ref())
+	testbed.Require(t, err == nil && job.State == farm.JobCanceled, "Cancel = %+v, %v", job, err)
 	b.state(t, one.Ref(), farm.JobCanceled)
 	b.state(t, two.Ref(), farm.JobCanceled)
 	b.enqueued(t, farm.QueueCPU, one.ID, false)
@@ -295,9 +284,7 @@ func TestRequeuesDoNotCountAsCrashes(t *testing.T) {
 	job := b.submit(t, a)
 	for attempt := 1; attempt <= 6; attempt++ {
 		c, err := b.store.Claim(t.Context(), job.Ref(), "w")
-		if err != nil || c.Job.Attempt != attempt {
-			t.Fatalf("Claim = %+v, %v", c, err)
-		}
+		testbed.Require(t, err == nil && c.Job.Attempt == attempt, "Claim = %+v, %v", c, err)
 		testbed.Must(t, b.store.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: attempt}))
 		b.enqueued(t, farm.QueueCPU, fmt.Sprintf("%s.%d", job.ID, attempt), true)
 	}

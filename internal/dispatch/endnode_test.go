@@ -98,9 +98,7 @@ func (g gone) check(t *testing.T, b *bundle) {
 			continue
 		}
 		c, err := b.store.Claim(ctx, job, "w2")
-		if err != nil || c.Sandbox.Node != "" {
-			t.Errorf("another node cannot claim it: %+v, %v", c, err)
-		}
+		testbed.Check(t, err == nil && c.Sandbox.Node == "", "another node cannot claim it: %+v, %v", c, err)
 	}
 	for job, when := range map[farm.Ref]string{g.run: "while the job ran", g.begun: "while the job ran", g.waiting: "before the job started"} {
 		j, err := b.store.Job(ctx, job)
@@ -113,37 +111,26 @@ func (g gone) check(t *testing.T, b *bundle) {
 	for box, want := range map[farm.Ref]farm.SandboxState{
 		g.ready: farm.SandboxLost, g.closing: farm.SandboxClosed, g.closeFailed: farm.SandboxExpired, g.elsewhere: farm.SandboxReady,
 	} {
-		if s, err := b.store.Sandbox(ctx, box); err != nil || s.State != want {
-			t.Errorf("sandbox %+v, %v; want %s", s, err, want)
-		}
+		s, err := b.store.Sandbox(ctx, box)
+		testbed.Check(t, err == nil && s.State == want, "sandbox %+v, %v; want %s", s, err, want)
 	}
-	if s, err := b.store.Sandbox(ctx, g.ready); err != nil || s.Reason != "its node is gone" {
-		t.Errorf("reason of the lost sandbox: %+v, %v", s, err)
-	}
+	s, err := b.store.Sandbox(ctx, g.ready)
+	testbed.Check(t, err == nil && s.Reason == "its node is gone", "reason of the lost sandbox: %+v, %v", s, err)
 	reserved, err := b.store.Reservations(ctx, "n1")
-	if err != nil || len(reserved) != 0 {
-		t.Errorf("reservations of the node: %v, %v", reserved, err)
-	}
+	testbed.Check(t, err == nil && len(reserved) == 0, "reservations of the node: %v, %v", reserved, err)
 	gpus, err := b.store.GPUs(ctx, "n1")
-	if err != nil || gpus.Open || len(gpus.Leases) != 0 {
-		t.Errorf("GPU leases of the node: %+v, %v", gpus, err)
-	}
+	testbed.Check(t, err == nil && !gpus.Open && len(gpus.Leases) == 0, "GPU leases of the node: %+v, %v", gpus, err)
 	members, err := b.store.Members(ctx)
-	if err != nil || len(members) != 0 {
-		t.Errorf("members of the node's pool: %v, %v", members, err)
-	}
+	testbed.Check(t, err == nil && len(members) == 0, "members of the node's pool: %v, %v", members, err)
 	nodes, err := b.store.NodesInUse(ctx)
-	if _, left := nodes["n1"]; left || err != nil {
-		t.Errorf("nodes in use: %v, %v", nodes, err)
-	}
+	_, left := nodes["n1"]
+	testbed.Check(t, !left && err == nil, "nodes in use: %v, %v", nodes, err)
 	for _, pattern := range []string{"asynq:{node-n1}*", "sf:{nodes}:tenants:n1", "sf:{" + storetest.Tenant + "}:on:n1"} {
-		if keys, err := b.rdb.Keys(ctx, pattern).Result(); err != nil || len(keys) != 0 {
-			t.Errorf("keys that are left: %v, %v", keys, err)
-		}
+		keys, err := b.rdb.Keys(ctx, pattern).Result()
+		testbed.Check(t, err == nil && len(keys) == 0, "keys that are left: %v, %v", keys, err)
 	}
-	if listed, err := b.rdb.SIsMember(ctx, "asynq:queues", "node-n1").Result(); err != nil || listed {
-		t.Errorf("the queue of the node is listed: %v, %v", listed, err)
-	}
+	listed, err := b.rdb.SIsMember(ctx, "asynq:queues", "node-n1").Result()
+	testbed.Check(t, err == nil && !listed, "the queue of the node is listed: %v, %v", listed, err)
 }
 
 // A node that never comes back strands nothing.
@@ -152,16 +139,12 @@ func TestEndNode(t *testing.T) {
 	b := setup(t)
 	g := b.gone(t)
 	out, err := b.EndNode(t.Context(), dispatch.NodeEnd{Node: "n1", Reason: "its node is gone"})
-	if err != nil || !out.Done || len(out.Lost) != 2 || out.Closed != 2 || out.Requeued != 2 {
-		t.Errorf("EndNode = %+v, %v", out, err)
-	}
+	testbed.Check(t, err == nil && out.Done && len(out.Lost) == 2 && out.Closed == 2 && out.Requeued == 2, "EndNode = %+v, %v", out, err)
 	b.enqueued(t, farm.QueueCPU, g.claimed.ID, true)
 	b.enqueued(t, farm.QueueCPU, g.starting.ID+".1", true)
 	g.check(t, b)
 	out, err = b.EndNode(t.Context(), dispatch.NodeEnd{Node: "n1", Reason: "its node is gone"})
-	if err != nil || !out.Done || len(out.Lost)+out.Closed+out.Requeued != 0 {
-		t.Errorf("a second EndNode = %+v, %v", out, err)
-	}
+	testbed.Check(t, err == nil && out.Done && len(out.Lost)+out.Closed+out.Requeued == 0, "a second EndNode = %+v, %v", out, err)
 }
 
 // EndNode is killed before each of its calls to Redis in turn. The next leader's pass, and the sweep, do the rest.
@@ -174,16 +157,12 @@ func TestEndNodeIsResumed(t *testing.T) {
 		_, err := dying.EndNode(t.Context(), dispatch.NodeEnd{Node: "n1", Reason: "its node is gone"})
 		ended = err == nil
 		out, err := b.EndNode(t.Context(), dispatch.NodeEnd{Node: "n1", Reason: "its node is gone"})
-		if err != nil || !out.Done {
-			t.Fatalf("killed before call %d: EndNode = %+v, %v", n, out, err)
-		}
+		testbed.Require(t, err == nil && out.Done, "killed before call %d: EndNode = %+v, %v", n, out, err)
 		b.later(time.Minute)
 		_, err = b.Sweep(t.Context(), storetest.Tenant)
 		testbed.Must(t, err)
 		g.check(t, b)
-		if t.Failed() {
-			t.Fatalf("killed before call %d", n)
-		}
+		testbed.Require(t, !t.Failed(), "killed before call %d", n)
 	}
 }
 
@@ -241,13 +220,10 @@ func TestEndNodeStopsWhenTheNodeIsBack(t *testing.T) {
 	asked := 0
 	back := func(context.Context) (bool, error) { asked++; return asked > 2, nil }
 	out, err := b.EndNode(t.Context(), dispatch.NodeEnd{Node: "n1", Reason: "its node is gone", Gone: back})
-	if err != nil || out.Done || len(out.Lost)+out.Closed+out.Requeued != 0 {
-		t.Errorf("EndNode = %+v, %v", out, err)
-	}
+	testbed.Check(t, err == nil && !out.Done && len(out.Lost)+out.Closed+out.Requeued == 0, "EndNode = %+v, %v", out, err)
 	b.state(t, g.waiting, farm.JobQueued)
-	if reserved, err := b.store.Reservations(t.Context(), "n1"); err != nil || len(reserved) != 2 {
-		t.Errorf("reservations of the node: %v, %v", reserved, err)
-	}
+	reserved, err := b.store.Reservations(t.Context(), "n1")
+	testbed.Check(t, err == nil && len(reserved) == 2, "reservations of the node: %v, %v", reserved, err)
 }
 
 // If only the engine is gone, the node's workers move what they start, close what is closing, and keep what the node holds.
@@ -257,15 +233,12 @@ func TestEndNodeWithALiveWorker(t *testing.T) {
 	g := b.gone(t)
 	testbed.Must(t, b.store.Heartbeat(t.Context(), farm.Worker{ID: "w1", Node: "n1"}))
 	out, err := b.EndNode(t.Context(), dispatch.NodeEnd{Node: "n1", Reason: "its node is gone", WorkerLives: true})
-	if err != nil || out.Done || len(out.Lost) != 2 || out.Closed != 0 || out.Requeued != 1 {
-		t.Errorf("EndNode = %+v, %v", out, err)
-	}
+	testbed.Check(t, err == nil && !out.Done && len(out.Lost) == 2 && out.Closed == 0 && out.Requeued == 1, "EndNode = %+v, %v", out, err)
 	b.state(t, g.starting, farm.JobRunning)
 	b.state(t, g.begun, farm.JobLost)
 	b.state(t, g.closeJob, farm.JobRunning)
-	if reserved, err := b.store.Reservations(t.Context(), "n1"); err != nil || len(reserved) != 2 {
-		t.Errorf("reservations of the node: %v, %v", reserved, err)
-	}
+	reserved, err := b.store.Reservations(t.Context(), "n1")
+	testbed.Check(t, err == nil && len(reserved) == 2, "reservations of the node: %v, %v", reserved, err)
 }
 
 // A sandbox of the node whose time was up is expired, not lost.
@@ -275,12 +248,10 @@ func TestEndNodeAfterTheDeadline(t *testing.T) {
 	box := ref(b.box(t))
 	waiting := b.submit(t, storetest.Execute(box.ID)).Ref()
 	b.later(2 * time.Hour)
-	if out, err := b.EndNode(t.Context(), dispatch.NodeEnd{Node: "n1", Reason: "its node is gone"}); err != nil || out.Closed != 1 {
-		t.Errorf("EndNode = %+v, %v", out, err)
-	}
-	if s, err := b.store.Sandbox(t.Context(), box); err != nil || s.State != farm.SandboxExpired {
-		t.Errorf("sandbox %+v, %v", s, err)
-	}
+	out, err := b.EndNode(t.Context(), dispatch.NodeEnd{Node: "n1", Reason: "its node is gone"})
+	testbed.Check(t, err == nil && out.Closed == 1, "EndNode = %+v, %v", out, err)
+	s, err := b.store.Sandbox(t.Context(), box)
+	testbed.Check(t, err == nil && s.State == farm.SandboxExpired, "sandbox %+v, %v", s, err)
 	b.state(t, waiting, farm.JobCanceled)
 }
 
@@ -297,12 +268,10 @@ func TestCloseUnplaced(t *testing.T) {
 		testbed.Must(t, b.Force(t.Context(), a.Job.Ref(), farm.JobCanceled, nil))
 	}
 	testbed.Must(t, b.Force(t.Context(), closes[0], farm.JobFailed, &farm.JobError{Code: farm.CodeInternal, Message: "the engine was busy"}))
-	if n, err := b.CloseUnplaced(t.Context(), []string{storetest.Tenant}); n != 1 || err != nil {
-		t.Errorf("CloseUnplaced = %d, %v", n, err)
-	}
+	n, err := b.CloseUnplaced(t.Context(), []string{storetest.Tenant})
+	testbed.Check(t, n == 1 && err == nil, "CloseUnplaced = %d, %v", n, err)
 	for i, want := range []farm.SandboxState{farm.SandboxClosed, farm.SandboxClosing} {
-		if s, err := b.store.Sandbox(t.Context(), boxes[i]); err != nil || s.State != want {
-			t.Errorf("sandbox %d: %+v, %v; want %s", i, s, err, want)
-		}
+		s, err := b.store.Sandbox(t.Context(), boxes[i])
+		testbed.Check(t, err == nil && s.State == want, "sandbox %d: %+v, %v; want %s", i, s, err, want)
 	}
 }

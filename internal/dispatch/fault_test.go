@@ -143,9 +143,7 @@ func TestCutsUnderLoad(t *testing.T) {
 	t.Logf("%d jobs ended in %v; handlers began %d, ended %d", len(jobs)+boxes, time.Since(start), ran.Load(), ended.Load())
 	for _, ref := range jobs {
 		job, err := records.Job(t.Context(), ref)
-		if err != nil || job.State != farm.JobCompleted {
-			t.Fatalf("job = %+v, %v", job, err)
-		}
+		testbed.Require(t, err == nil && job.State == farm.JobCompleted, "job = %+v, %v", job, err)
 		batch, err := records.Events(t.Context(), ref, "")
 		if err != nil || len(batch.Events) != 3 {
 			t.Fatalf("job %s has events %+v, %v; want queued, running, completed", ref.ID, batch.Events, err)

@@ -192,9 +192,8 @@ func TestModelAfterMigration(t *testing.T) {
 			w.clock = time.Date(2026, 11, 22, 13, 0, 0, 0, time.UTC)
 			w.must(dump.Restore(t.Context(), rdb))
 			w.start()
-			if from, err := w.store.Migrate(t.Context()); err != nil || from != 0 {
-				t.Fatalf("Migrate = from %d, %v", from, err)
-			}
+			from, err := w.store.Migrate(t.Context())
+			testbed.Require(t, err == nil && from == 0, "Migrate = from %d, %v", from, err)
 			w.now = w.read()
 			n := 0
 			for _, j := range w.now.Jobs {

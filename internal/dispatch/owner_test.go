@@ -70,9 +70,8 @@ func TestJobThatItsWorkerDoesNotHaveIsFreed(t *testing.T) {
 				}
 				b.sweep(t, 0) // it is in its queue
 			}
-			if c, err := b.store.Claim(t.Context(), job.Ref(), "w2"); err != nil || c.Job.Attempt != dropped+1 {
-				t.Fatalf("Claim = %+v, %v", c, err)
-			}
+			c, err := b.store.Claim(t.Context(), job.Ref(), "w2")
+			testbed.Require(t, err == nil && c.Job.Attempt == dropped+1, "Claim = %+v, %v", c, err)
 			two.w.Jobs[job.ID] = dropped + 1
 			for range 3 {
 				one.beat(t)
@@ -104,9 +103,8 @@ func TestHeldJobsAreNotFreed(t *testing.T) {
 				one.beat(t)
 				b.sweep(t, 0)
 			}
-			if r, err := b.store.Route(t.Context(), job.Ref()); err != nil || r.Worker != "w1" {
-				t.Errorf("Route = %+v, %v", r, err)
-			}
+			r, err := b.store.Route(t.Context(), job.Ref())
+			testbed.Check(t, err == nil && r.Worker == "w1", "Route = %+v, %v", r, err)
 		})
 	}
 }

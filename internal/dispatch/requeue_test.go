@@ -22,23 +22,18 @@ func TestStrandedCreateMovesToAnotherNode(t *testing.T) {
 	job := b.submit(t, a)
 	b.SetNow(func() time.Time { return time.Now().Add(time.Minute) })
 	testbed.Must(t, b.store.Heartbeat(t.Context(), farm.Worker{ID: "w1", Node: "n1"}))
-	if n, err := b.Sweep(t.Context(), storetest.Tenant); n != 0 || err != nil {
-		t.Errorf("while its node has a worker: Sweep = %d, %v", n, err)
-	}
+	n, err := b.Sweep(t.Context(), storetest.Tenant)
+	testbed.Check(t, n == 0 && err == nil, "while its node has a worker: Sweep = %d, %v", n, err)
 	testbed.Must(t, b.store.RemoveWorker(t.Context(), "w1"))
 	testbed.Must(t, b.store.Heartbeat(t.Context(), farm.Worker{ID: "w2", Node: "n2"}))
 	for want := range 2 { // once; then it is in the right queue
-		if n, err := b.Sweep(t.Context(), storetest.Tenant); n != 1-want || err != nil {
-			t.Errorf("round %d: Sweep = %d, %v", want, n, err)
-		}
+		n, err := b.Sweep(t.Context(), storetest.Tenant)
+		testbed.Check(t, n == 1-want && err == nil, "round %d: Sweep = %d, %v", want, n, err)
 	}
-	if state, err := b.queue.State(t.Context(), farm.QueueCPU, job.ID); err != nil || state != "pending" {
-		t.Errorf("its task on the queue of all nodes is %q, %v", state, err)
-	}
+	state, err := b.queue.State(t.Context(), farm.QueueCPU, job.ID)
+	testbed.Check(t, err == nil && state == "pending", "its task on the queue of all nodes is %q, %v", state, err)
 	c, err := b.store.Claim(t.Context(), job.Ref(), "w2")
-	if err != nil || c.Sandbox.Node != "" {
-		t.Errorf("claim = %+v, %v", c, err)
-	}
+	testbed.Check(t, err == nil && c.Sandbox.Node == "", "claim = %+v, %v", c, err)
 }
 
 // A create whose worker died with its engine moves to another node once no worker is left on its own; one whose node has another
@@ -66,9 +61,8 @@ func TestCreateOfADeadNodeMovesToAnother(t *testing.T) {
 		testbed.Must(t, b.store.Heartbeat(t.Context(), w))
 	}
 	b.sweep(t, 2) // its node's other worker is to take it over
-	if s, err := b.store.Sandbox(t.Context(), box); err != nil || s.Node != "n1" || s.Generation != 1 {
-		t.Errorf("while its node has a worker: %+v, %v", s, err)
-	}
+	s, err := b.store.Sandbox(t.Context(), box)
+	testbed.Check(t, err == nil && s.Node == "n1" && s.Generation == 1, "while its node has a worker: %+v, %v", s, err)
 	testbed.Must(t, b.store.RemoveWorker(t.Context(), "w3"))
 	b.sweep(t, 1)
 	b.sweep(t, 0)
@@ -93,9 +87,7 @@ func TestRequeueOfABegunJob(t *testing.T) {
 		worker := farm.Worker{ID: fmt.Sprint("w", attempt)}
 		testbed.Must(t, b.store.Heartbeat(t.Context(), worker))
 		c, err := b.store.Claim(t.Context(), job.Ref(), worker.ID)
-		if err != nil || c.Job.Attempt != attempt {
-			t.Fatalf("Claim = %+v, %v", c, err)
-		}
+		testbed.Require(t, err == nil && c.Job.Attempt == attempt, "Claim = %+v, %v", c, err)
 		for range 2 { // the second call imitates a retry after a lost answer
 			testbed.Must(t, b.store.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: attempt, Begun: true}))
 		}
@@ -105,13 +97,11 @@ func TestRequeueOfABegunJob(t *testing.T) {
 		if err != nil || r.State != farm.JobRunning || r.Attempt != attempt || r.GracefulRequeues != attempt {
 			t.Fatalf("Route = %+v, %v", r, err)
 		}
-		if err := b.store.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: attempt - 1, Begun: true}); !errors.Is(err, store.ErrFenced) {
-			t.Errorf("Requeue by another attempt = %v, want ErrFenced", err)
-		}
+		err = b.store.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: attempt - 1, Begun: true})
+		testbed.Check(t, errors.Is(err, store.ErrFenced), "Requeue by another attempt = %v, want ErrFenced", err)
 	}
-	if err := b.store.Requeue(t.Context(), farm.Ref{Tenant: storetest.Tenant, ID: "job_none"}, store.Requeue{Attempt: 1, Begun: true}); farm.CodeOf(err) != farm.CodeNotFound {
-		t.Errorf("Requeue of an unknown job = %v", err)
-	}
+	err := b.store.Requeue(t.Context(), farm.Ref{Tenant: storetest.Tenant, ID: "job_none"}, store.Requeue{Attempt: 1, Begun: true})
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeNotFound, "Requeue of an unknown job = %v", err)
 }
 
 // The depth of a queue counts its tasks and its parked jobs; its age is that of the oldest of both.
@@ -126,9 +116,7 @@ func TestDepthsCountParkedJobs(t *testing.T) {
 	depth := func() farm.QueueDepth {
 		t.Helper()
 		depths, err := b.Depths(t.Context())
-		if err != nil || len(depths) != 1 || depths[0].Name != farm.QueueCPU {
-			t.Fatalf("Depths = %+v, %v", depths, err)
-		}
+		testbed.Require(t, err == nil && len(depths) == 1 && depths[0].Name == farm.QueueCPU, "Depths = %+v, %v", depths, err)
 		return depths[0]
 	}
 	if d := depth(); d.Depth != share || d.OldestSeconds > 1800 { // the queue itself uses the real clock
@@ -138,9 +126,8 @@ func TestDepthsCountParkedJobs(t *testing.T) {
 		b.submit(t, storetest.Create())
 	}
 	b.SetNow(func() time.Time { return time.Now().Add(time.Hour + 2*time.Second) }) // answers are cached for a second of the dispatcher's clock
-	if d := depth(); d.Depth != share+3 || d.OldestSeconds < 3600 || d.OldestSeconds > 3700 {
-		t.Errorf("three are parked: %+v", d)
-	}
+	d := depth()
+	testbed.Check(t, d.Depth == share+3 && d.OldestSeconds >= 3600 && d.OldestSeconds <= 3700, "three are parked: %+v", d)
 }
 
 // Jobs that wait in a worker for a slot are neither running nor forgotten.
@@ -178,17 +165,14 @@ func TestCallbacksBeyondTheLimitAreGivenUp(t *testing.T) {
 			continue // so that two are beyond it at once
 		}
 		dropped, err := b.DropCallbacks(t.Context(), storetest.Tenant)
-		if want := max(0, n-limit); err != nil || dropped != want {
-			t.Fatalf("with %d callbacks %d were given up, %v; want %d", n, dropped, err, want)
-		}
+		want := max(0, n-limit)
+		testbed.Require(t, err == nil && dropped == want, "with %d callbacks %d were given up, %v; want %d", n, dropped, err, want)
 	}
 	for i, id := range ids {
 		b.enqueued(t, farm.QueueCallbacks, "callback-"+id, i >= 2)
 	}
 	left, err := b.store.Callbacks(t.Context(), storetest.Tenant, 10)
-	if err != nil || len(left) != limit || left[0].ID != ids[2] {
-		t.Errorf("callbacks left: %v, %v", left, err)
-	}
+	testbed.Check(t, err == nil && len(left) == limit && left[0].ID == ids[2], "callbacks left: %v, %v", left, err)
 	b.sweep(t, 0) // and they are not enqueued again
 }
 

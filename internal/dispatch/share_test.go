@@ -64,9 +64,7 @@ func (c *crew) handle(ctx context.Context, t *testing.T, task queue.Task, worker
 	c.begun <- claim.Job
 	do(ctx, claim.Job)
 	if err := c.Finish(ctx, store.Finish{Ref: task.Ref, Attempt: claim.Job.Attempt, State: farm.JobCompleted}); err != nil {
-		if ctx.Err() == nil {
-			t.Errorf("Finish = %v", err)
-		}
+		testbed.Check(t, ctx.Err() != nil, "Finish = %v", err)
 		return nil
 	}
 	c.ended <- claim.Job
@@ -147,9 +145,7 @@ func TestFloodOfOneTenantHardlyDelaysAnother(t *testing.T) {
 				before++
 			}
 			t.Logf("%d jobs of the flood began before the other tenant's one", before)
-			if before > few {
-				t.Errorf("%d of %d jobs started before the other tenant's job, want at most %d", before, flood, few)
-			}
+			testbed.Check(t, before <= few, "%d of %d jobs started before the other tenant's job, want at most %d", before, flood, few)
 			for range flood + 1 {
 				await(t, c.ended)
 			}
@@ -173,12 +169,10 @@ func TestJobThatIsPutBackComesAgain(t *testing.T) {
 		}
 	})
 	c.submit(t, "acme", storetest.Create())
-	if job := await(t, c.ended); job.Attempt != 1 {
-		t.Errorf("the job was claimed %d times", job.Attempt)
-	}
-	if n := deliveries.Load(); n != times+1 {
-		t.Errorf("%d deliveries of a job that was put back %d times", n, times)
-	}
+	job := await(t, c.ended)
+	testbed.Check(t, job.Attempt == 1, "the job was claimed %d times", job.Attempt)
+	n := deliveries.Load()
+	testbed.Check(t, n == times+1, "%d deliveries of a job that was put back %d times", n, times)
 	ended := c.submit(t, "acme", storetest.Create())
 	await(t, c.ended)
 	if err := c.PutBack(t.Context(), ended.Ref()); err != nil {
@@ -217,13 +211,9 @@ func TestJobsOfOneSandboxRunInOrder(t *testing.T) {
 		got = append(got, job.ID)
 		by[job.Worker]++
 	}
-	if !slices.Equal(got, want) {
-		t.Error("the jobs did not run in the order in which they were accepted")
-	}
+	testbed.Check(t, slices.Equal(got, want), "the jobs did not run in the order in which they were accepted")
 	testbed.Diff(t, "jobs of one sandbox ran at once", 1, limit)
-	if len(by) < 2 {
-		t.Errorf("only %v ran jobs: the test needs several workers", by)
-	}
+	testbed.Check(t, len(by) >= 2, "only %v ran jobs: the test needs several workers", by)
 	t.Logf("jobs by worker: %v", by)
 }
 
@@ -250,9 +240,8 @@ func TestSlowSandboxDelaysNoOther(t *testing.T) {
 	await(t, c.begun)
 	for range 20 {
 		job := c.submit(t, storetest.Tenant, storetest.Execute(c.box(t, storetest.Tenant)))
-		if got := await(t, c.ended); got.ID != job.ID {
-			t.Fatalf("job %s ended, want %s", got.ID, job.ID)
-		}
+		got := await(t, c.ended)
+		testbed.Require(t, got.ID == job.ID, "job %s ended, want %s", got.ID, job.ID)
 	}
 	close(gate)
 	for range 50 {

@@ -33,16 +33,14 @@ func TestEnsureAgent(t *testing.T) {
 				return
 			}
 			defer e.Close()
-			if volume, err := e.EnsureAgent(t.Context(), "v1", copies, b.programs, b.image); err != nil || volume != b.cfg.Namespace+"-agent-v1" {
-				t.Errorf("volume %q, error %v", volume, err)
-			}
+			volume, err := e.EnsureAgent(t.Context(), "v1", copies, b.programs, b.image)
+			testbed.Check(t, err == nil && volume == b.cfg.Namespace+"-agent-v1", "volume %q, error %v", volume, err)
 		})
 	}
 	group.Wait()
 	id := b.start(t, b.spec(t, "wait"))
-	if got := string(b.output(t, id, "forks")); got == "" {
-		t.Error("the agent of the volume does not run")
-	}
+	got := string(b.output(t, id, "forks"))
+	testbed.Check(t, got != "", "the agent of the volume does not run")
 	never := func(context.Context) ([]farm.AgentProgram, error) { return nil, errors.New("asked for what is there") }
 	if _, err := b.EnsureAgent(t.Context(), "v1", copies, never, b.image); err != nil {
 		t.Error(err)
@@ -73,9 +71,7 @@ func TestAgentsThatCanOnlyBeExecuted(t *testing.T) {
 			if err == nil {
 				err = b.Start(t.Context(), id)
 			}
-			if err == nil {
-				t.Error("gVisor executed what its user may not read: one volume is enough, remove ReadExecute")
-			}
+			testbed.Check(t, err != nil, "gVisor executed what its user may not read: one volume is enough, remove ReadExecute")
 			continue
 		}
 		opened := map[string]string{
@@ -91,9 +87,7 @@ func TestDialLocalReachesTheContainersOwnSocket(t *testing.T) {
 	one, two := b.start(t, b.spec(t, "listen")), b.start(t, b.spec(t, "wait"))
 	conn, err := b.DialLocal(t.Context(), one, "@probe")
 	if enginetest.GVisor() {
-		if !errors.Is(err, engine.ErrNotLocal) {
-			t.Errorf("a socket of gVisor, which no process of the host reaches: %v", err)
-		}
+		testbed.Check(t, errors.Is(err, engine.ErrNotLocal), "a socket of gVisor, which no process of the host reaches: %v", err)
 		return
 	}
 	testbed.Must(t, err)
@@ -101,19 +95,15 @@ func TestDialLocalReachesTheContainersOwnSocket(t *testing.T) {
 	_, err = conn.Write([]byte("hello"))
 	testbed.Must(t, err)
 	got := make([]byte, len("0\nhello"))
-	if _, err := io.ReadFull(conn, got); err != nil || string(got) != "0\nhello" {
-		t.Errorf("read %q, %v", got, err)
-	}
-	if _, err := b.DialLocal(t.Context(), two, "@probe"); !errors.Is(err, engine.ErrNotLocal) {
-		t.Errorf("the socket of one container in the namespace of another: %v", err)
-	}
-	if _, err := b.DialLocal(t.Context(), one, "/run/sandfarm/agent.sock"); !errors.Is(err, engine.ErrNotLocal) {
-		t.Errorf("a path of the container's file system: %v", err)
-	}
+	_, err = io.ReadFull(conn, got)
+	testbed.Check(t, err == nil && string(got) == "0\nhello", "read %q, %v", got, err)
+	_, err = b.DialLocal(t.Context(), two, "@probe")
+	testbed.Check(t, errors.Is(err, engine.ErrNotLocal), "the socket of one container in the namespace of another: %v", err)
+	_, err = b.DialLocal(t.Context(), one, "/run/sandfarm/agent.sock")
+	testbed.Check(t, errors.Is(err, engine.ErrNotLocal), "a path of the container's file system: %v", err)
 	testbed.Must(t, b.Remove(t.Context(), two))
-	if _, err := b.DialLocal(t.Context(), two, "@probe"); farm.CodeOf(err) != farm.CodeNotFound {
-		t.Errorf("a container that is gone: %v", err)
-	}
+	_, err = b.DialLocal(t.Context(), two, "@probe")
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeNotFound, "a container that is gone: %v", err)
 }
 
 // The port of one container is not that of another one, nor of this machine, and a stream that is closed reaches none.
@@ -123,9 +113,7 @@ func TestAStreamHasThePortsOfItsContainer(t *testing.T) {
 	one, two := b.start(t, b.spec(t, "serve")), b.start(t, b.spec(t, "listen"))
 	with, err := b.DialLocal(t.Context(), one, "@probe")
 	if enginetest.GVisor() {
-		if !errors.Is(err, engine.ErrNotLocal) {
-			t.Errorf("a namespace of gVisor: %v", err)
-		}
+		testbed.Check(t, errors.Is(err, engine.ErrNotLocal), "a namespace of gVisor: %v", err)
 		return
 	}
 	testbed.Must(t, err)
@@ -139,16 +127,13 @@ func TestAStreamHasThePortsOfItsContainer(t *testing.T) {
 		}
 	}
 	defer conn.Close()
-	if got, err := io.ReadAll(conn); err != nil || string(got) != "inside" {
-		t.Errorf("read %q, %v", got, err)
-	}
-	if _, err := without.DialTCP(t.Context(), "127.0.0.1:7000"); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("the port of one container in the namespace of another: %v", err)
-	}
+	got, err := io.ReadAll(conn)
+	testbed.Check(t, err == nil && string(got) == "inside", "read %q, %v", got, err)
+	_, err = without.DialTCP(t.Context(), "127.0.0.1:7000")
+	testbed.Check(t, errors.Is(err, syscall.ECONNREFUSED), "the port of one container in the namespace of another: %v", err)
 	testbed.Must(t, with.Close())
-	if _, err := with.DialTCP(t.Context(), "127.0.0.1:7000"); err == nil || errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("a stream that is closed: %v", err)
-	}
+	_, err = with.DialTCP(t.Context(), "127.0.0.1:7000")
+	testbed.Check(t, err != nil && !errors.Is(err, syscall.ECONNREFUSED), "a stream that is closed: %v", err)
 }
 
 func TestDialTellsWhyTheCommandEnded(t *testing.T) {
@@ -158,12 +143,10 @@ func TestDialTellsWhyTheCommandEnded(t *testing.T) {
 	s, err := b.Dial(t.Context(), id, []string{"/sandfarm/agent", "fail"}, "")
 	testbed.Must(t, err)
 	defer s.Close()
-	if _, err := io.ReadAll(s); err == nil || !strings.Contains(err.Error(), "no such luck") {
-		t.Errorf("error %v lacks stderr", err)
-	}
+	_, err = io.ReadAll(s)
+	testbed.Check(t, err != nil && strings.Contains(err.Error(), "no such luck"), "error %v lacks stderr", err)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := b.Dial(gone, id, []string{"/sandfarm/agent", "echo"}, ""); !errors.Is(err, context.Canceled) {
-		t.Errorf("dial of a caller that is gone: %v", err)
-	}
+	_, err = b.Dial(gone, id, []string{"/sandfarm/agent", "echo"}, "")
+	testbed.Check(t, errors.Is(err, context.Canceled), "dial of a caller that is gone: %v", err)
 }

@@ -34,13 +34,10 @@ func TestSandboxesAreLimitedTogether(t *testing.T) {
 	testbed.Must(t, b.LimitSandboxes(t.Context(), 128<<20))
 	idle := b.start(t, b.spec(t, "wait"))
 	dirs := cgroupsOf(t, idle)
-	if len(dirs) != 1 {
-		t.Fatalf("the container's cgroups below that of all sandboxes: %q", dirs)
-	}
+	testbed.Require(t, len(dirs) == 1, "the container's cgroups below that of all sandboxes: %q", dirs)
 	if file := filepath.Join(dirs[0], "memory.kmem.tcp.limit_in_bytes"); strings.Contains(file, "/memory/") { // version 1
-		if text, err := os.ReadFile(file); err != nil || string(text) != "67108864\n" {
-			t.Errorf("the sockets of a sandbox may keep %q (error %v)", text, err)
-		}
+		text, err := os.ReadFile(file)
+		testbed.Check(t, err == nil && string(text) == "67108864\n", "the sockets of a sandbox may keep %q (error %v)", text, err)
 	}
 	hungry := b.spec(t, "eat")
 	hungry.Resources.MemoryMB = 512
@@ -50,36 +47,29 @@ func TestSandboxesAreLimitedTogether(t *testing.T) {
 		return err == nil && !c.Running && c.ExitCode == 137
 	})
 	// Memory of gVisor's sandboxes is in files, which the kernel does not free by ending the process that uses most, so it ends others too.
-	if c, err := b.Inspect(t.Context(), idle); err != nil || !c.Running && !enginetest.GVisor() {
-		t.Errorf("the idle sandbox: running %v, %v", c.Running, err)
-	}
+	c, err := b.Inspect(t.Context(), idle)
+	testbed.Check(t, err == nil && (c.Running || enginetest.GVisor()), "the idle sandbox: running %v, %v", c.Running, err)
 	if err := b.LimitSandboxes(t.Context(), 1<<30); err != nil { // a node whose settings changed
 		t.Error(err)
 	}
 	parent := filepath.Dir(dirs[0])
 	testbed.Must(t, b.RemoveAll(t.Context(), true))
-	if _, err := os.Stat(parent); !os.IsNotExist(err) {
-		t.Errorf("the cgroup of all sandboxes is left: %v", err)
-	}
+	_, err = os.Stat(parent)
+	testbed.Check(t, os.IsNotExist(err), "the cgroup of all sandboxes is left: %v", err)
 }
 
 // The machine's own engine has no hook; an engine with a hook gets requests for exactly the devices of each container. gVisor has none.
 func TestGPUs(t *testing.T) {
 	t.Parallel()
-	if s, err := setup(t).GPUSupport(t.Context()); err != nil || s.Driver != "" {
-		t.Errorf("an engine without a hook: %+v, %v", s, err)
-	}
+	s, err := setup(t).GPUSupport(t.Context())
+	testbed.Check(t, err == nil && s.Driver == "", "an engine without a hook: %+v, %v", s, err)
 	gpus := enginetest.NewGPUs(t)
 	daemon := enginetest.New(t, enginetest.Options{Path: []string{gpus.Dir}})
 	b := setupOn(t, daemon.Host)
 	support, err := b.GPUSupport(t.Context())
-	if err != nil || support.Driver != engine.DriverNvidia {
-		t.Fatalf("an engine with a hook: %+v, %v", support, err)
-	}
+	testbed.Require(t, err == nil && support.Driver == engine.DriverNvidia, "an engine with a hook: %+v, %v", support, err)
 	for _, h := range gpus.Seen(t) {
-		if len(h.Devices) != 1 || h.Devices[0] != "void" {
-			t.Errorf("the driver probe requested devices: %+v", h)
-		}
+		testbed.Check(t, len(h.Devices) == 1 && h.Devices[0] == "void", "the driver probe requested devices: %+v", h)
 	}
 	looked := len(gpus.Seen(t))
 	start := func(name string, devices ...string) string {

@@ -17,9 +17,7 @@ import (
 func runsc(t *testing.T) []string {
 	t.Helper()
 	program := os.Getenv("SANDFARM_TEST_RUNSC")
-	if program == "" {
-		t.Fatal("SANDFARM_TEST_RUNSC must name the program runsc")
-	}
+	testbed.Require(t, program != "", "SANDFARM_TEST_RUNSC must name the program runsc")
 	return []string{"--add-runtime", "runsc=" + program}
 }
 
@@ -39,32 +37,28 @@ func TestCheckpointKeepsMemory(t *testing.T) {
 	recall := func(want string) {
 		t.Helper()
 		testbed.Until(t, "the probe answers", func() bool { return len(b.output(t, id, "facts")) > 0 })
-		if got := string(b.output(t, id, "recall")); got != want {
-			t.Fatalf("the program answers %q, want %q", got, want)
-		}
+		got := string(b.output(t, id, "recall"))
+		testbed.Require(t, got == want, "the program answers %q, want %q", got, want)
 	}
 	wantCode(t, "resume without a checkpoint", b.Resume(t.Context(), id), farm.CodeConflict)
 	recall("1")
 	for _, want := range []string{"2", "3", "4", "5"} {
 		testbed.Must(t, b.Checkpoint(t.Context(), id))
-		if c, err := b.Inspect(t.Context(), id); err != nil || c.Running {
-			t.Fatalf("after the checkpoint: %+v, %v", c, err)
-		}
+		c, err := b.Inspect(t.Context(), id)
+		testbed.Require(t, err == nil && !c.Running, "after the checkpoint: %+v, %v", c, err)
 		wantCode(t, "checkpoint of one that does not run", b.Checkpoint(t.Context(), id), farm.CodeConflict)
 		if want == "5" {
 			d.Kill()
 			d.Start()
 		}
-		if has, err := b.HasCheckpoint(t.Context(), id); err != nil || !has {
-			t.Fatalf("HasCheckpoint: %v, %v", has, err)
-		}
+		has, err := b.HasCheckpoint(t.Context(), id)
+		testbed.Require(t, err == nil && has, "HasCheckpoint: %v, %v", has, err)
 		for range 2 { // the second time it runs
 			testbed.Must(t, b.Resume(t.Context(), id))
 		}
 		recall(want)
-		if left, err := filepath.Glob(filepath.Join(d.Tmp, "*checkpoint*")); err != nil || len(left) > 0 {
-			t.Errorf("the resume leaves %v on the host, %v", left, err)
-		}
+		left, err := filepath.Glob(filepath.Join(d.Tmp, "*checkpoint*"))
+		testbed.Check(t, err == nil && len(left) == 0, "the resume leaves %v on the host, %v", left, err)
 	}
 	after, err := b.Inspect(t.Context(), id)
 	if err != nil || after.Resources != before.Resources || after.Labels["sandfarm.sandbox"] != before.Labels["sandfarm.sandbox"] {
@@ -73,9 +67,8 @@ func TestCheckpointKeepsMemory(t *testing.T) {
 	for range 2 {
 		testbed.Must(t, b.RemoveCheckpoint(t.Context(), id))
 	}
-	if has, err := b.HasCheckpoint(t.Context(), id); err != nil || has {
-		t.Errorf("HasCheckpoint after the removal: %v, %v", has, err)
-	}
+	has, err := b.HasCheckpoint(t.Context(), id)
+	testbed.Check(t, err == nil && !has, "HasCheckpoint after the removal: %v, %v", has, err)
 	testbed.Must(t, b.Checkpoint(t.Context(), id))
 	testbed.Must(t, b.Remove(t.Context(), id))
 	wantCode(t, "checkpoint of one that is gone", b.Checkpoint(t.Context(), id), farm.CodeNotFound)
@@ -108,9 +101,8 @@ func TestCheckpointThatTheEngineRefuses(t *testing.T) {
 			if err := b.RemoveCheckpoint(t.Context(), id); err != nil {
 				t.Error(err)
 			}
-			if c, err := b.Inspect(t.Context(), id); err != nil || !c.Running {
-				t.Errorf("afterwards: %+v, %v", c, err)
-			}
+			c, err := b.Inspect(t.Context(), id)
+			testbed.Check(t, err == nil && c.Running, "afterwards: %+v, %v", c, err)
 		})
 	}
 }

@@ -30,9 +30,8 @@ func TestInfo(t *testing.T) {
 		t.Errorf("info %+v", first)
 	}
 	again, err := b.Info(t.Context())
-	if diff := cmp.Diff(first, again); diff != "" || err != nil {
-		t.Errorf("second info differs (%v):\n%s", err, diff)
-	}
+	diff := cmp.Diff(first, again)
+	testbed.Check(t, diff == "" && err == nil, "second info differs (%v):\n%s", err, diff)
 	t.Logf("%+v", first)
 }
 
@@ -48,9 +47,7 @@ func TestRuntimeThatIsMissing(t *testing.T) {
 	wantCode(t, "check", err, farm.CodeConflict)
 	there := setup(t)
 	standard, err := there.CheckRuntimes(t.Context(), "runc")
-	if err != nil || standard == "" {
-		t.Errorf("default runtime: %q, %v", standard, err)
-	}
+	testbed.Check(t, err == nil && standard != "", "default runtime: %q, %v", standard, err)
 	if _, err := there.CheckRuntimes(t.Context(), "runc", "runsc-missing"); farm.CodeOf(err) != farm.CodeConflict || !strings.Contains(farm.MessageOf(err), "make gvisor") {
 		t.Errorf("a runtime that is missing: %v", err)
 	}
@@ -62,9 +59,8 @@ func TestProfileReachesTheEngine(t *testing.T) {
 	b := setup(t)
 	id := b.start(t, b.spec(t, "wait"))
 	out, err := exec.Command("docker", "inspect", "--format", `{{.HostConfig.NetworkMode}} {{.HostConfig.ReadonlyRootfs}} {{.HostConfig.Privileged}} {{index .Config.Labels "sandfarm.role"}}`, id).CombinedOutput()
-	if got := strings.TrimSpace(string(out)); err != nil || got != "none true false "+engine.RoleSandbox {
-		t.Errorf("%q, %v", got, err)
-	}
+	got := strings.TrimSpace(string(out))
+	testbed.Check(t, err == nil && got == "none true false "+engine.RoleSandbox, "%q, %v", got, err)
 }
 
 // Notes go with the sandboxes, and the node keeps its id.
@@ -75,12 +71,10 @@ func TestRemoveAllKeepsTheNode(t *testing.T) {
 	testbed.Must(t, err)
 	testbed.Must(t, b.Note(t.Context(), "sbx_1", "tenant-a", nil))
 	testbed.Must(t, b.RemoveAll(t.Context(), false))
-	if list, err := b.Notes(t.Context()); err != nil || len(list) != 0 {
-		t.Errorf("left after RemoveAll: %v, %v", list, err)
-	}
-	if after, err := b.NodeID(t.Context()); after != before || err != nil {
-		t.Errorf("after RemoveAll the id is %s (%v), want %s", after, err, before)
-	}
+	list, err := b.Notes(t.Context())
+	testbed.Check(t, err == nil && len(list) == 0, "left after RemoveAll: %v, %v", list, err)
+	after, err := b.NodeID(t.Context())
+	testbed.Check(t, after == before && err == nil, "after RemoveAll the id is %s (%v), want %s", after, err, before)
 }
 
 // A volume may be in use by a container that the engine does not list: one that goes a little later, or one of this farm that the engine completes
@@ -112,9 +106,8 @@ func TestRemoveAllAwaitsVolumes(t *testing.T) {
 		t.Error(err)
 	}
 	for _, left := range [][]string{{"volume", "inspect", volume}, {"container", "inspect", late}} {
-		if out, err := exec.Command("docker", left...).CombinedOutput(); err == nil {
-			t.Errorf("still there: %s", out)
-		}
+		out, err := exec.Command("docker", left...).CombinedOutput()
+		testbed.Check(t, err != nil, "still there: %s", out)
 	}
 }
 
@@ -125,12 +118,10 @@ func TestRemoveAllTakesOnlyItsOwn(t *testing.T) {
 	ours.start(t, ours.spec(t, "wait"))
 	id := theirs.start(t, theirs.spec(t, "wait"))
 	testbed.Must(t, ours.RemoveAll(t.Context(), true))
-	if left, err := ours.List(t.Context()); err != nil || len(left) != 0 {
-		t.Errorf("left over: %v, error %v", left, err)
-	}
-	if c, err := theirs.Inspect(t.Context(), id); err != nil || !c.Running {
-		t.Errorf("the other farm's sandbox: %+v, error %v", c, err)
-	}
+	left, err := ours.List(t.Context())
+	testbed.Check(t, err == nil && len(left) == 0, "left over: %v, error %v", left, err)
+	c, err := theirs.Inspect(t.Context(), id)
+	testbed.Check(t, err == nil && c.Running, "the other farm's sandbox: %+v, error %v", c, err)
 }
 
 // With the proxy in between, the farm does everything that it does with the engine itself. Tests whose calls others here make, too, are left out.
@@ -156,9 +147,8 @@ func TestGVisorIsTheEnginesDefault(t *testing.T) {
 	s := b.spec(t, "remember")
 	s.Runtime = ""
 	id := b.start(t, s)
-	if c, err := b.Inspect(t.Context(), id); err != nil || c.Runtime != "runsc" || !c.Running {
-		t.Errorf("%+v, %v", c, err)
-	}
+	c, err := b.Inspect(t.Context(), id)
+	testbed.Check(t, err == nil && c.Runtime == "runsc" && c.Running, "%+v, %v", c, err)
 	wantCode(t, "an update of limits", b.Update(t.Context(), id, "", farm.Resources{}), farm.CodeConflict)
 }
 
@@ -184,9 +174,8 @@ func BenchmarkDialThroughput(b *testing.B) {
 	for b.Loop() {
 		s, err := f.Dial(b.Context(), id, []string{"/sandfarm/agent", "flood", "64"}, "")
 		testbed.Must(b, err)
-		if n, err := io.Copy(io.Discard, s); err != nil || n != mib<<20 {
-			b.Fatalf("%d bytes, error %v", n, err)
-		}
+		n, err := io.Copy(io.Discard, s)
+		testbed.Require(b, err == nil && n == mib<<20, "%d bytes, error %v", n, err)
 		_ = s.Close()
 	}
 }

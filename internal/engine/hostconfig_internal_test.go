@@ -74,9 +74,8 @@ func TestHostConfigOfTimestamps(t *testing.T) {
 		for _, known := range []bool{false, true} {
 			s := spec()
 			s.Runtime = runtime
-			if _, got := hostConfig(s, hostFacts{seccomp: "{}", timestamps: known}).Sysctls["net.core.tstamp_allow_data"]; got != (want && known) {
-				t.Errorf("%s, kernel has it: %v: set is %v", runtime, known, got)
-			}
+			_, got := hostConfig(s, hostFacts{seccomp: "{}", timestamps: known}).Sysctls["net.core.tstamp_allow_data"]
+			testbed.Check(t, got == (want && known), "%s, kernel has it: %v: set is %v", runtime, known, got)
 		}
 	}
 	for kernel, want := range map[string]bool{
@@ -93,9 +92,8 @@ func TestHostConfigOfGVisor(t *testing.T) {
 	for _, runtime := range []string{"runsc", "runsc-kvm", "gvisor", "io.containerd.runsc.v1"} {
 		s := spec()
 		s.Runtime = runtime
-		if hc := hostConfig(s, hostFacts{seccomp: "{}"}); hc.Sysctls != nil {
-			t.Errorf("%s: sysctls %v", runtime, hc.Sysctls)
-		}
+		hc := hostConfig(s, hostFacts{seccomp: "{}"})
+		testbed.Check(t, hc.Sysctls == nil, "%s: sysctls %v", runtime, hc.Sysctls)
 		for _, pids := range []int{1, 16, 256, 4096} {
 			s.Resources.PIDs = pids
 			hc := hostConfig(s, hostFacts{seccomp: "{}"})
@@ -116,15 +114,13 @@ func TestHostDevices(t *testing.T) {
 	}
 	testbed.Must(t, os.WriteFile(filepath.Join(tree, "uevent"), nil, 0o600))
 	testbed.Diff(t, "", []string{"/sys/devices/LNXSYSTM:00", "/sys/devices/pci0000:00"}, hostDevices(tree))
-	if got := hostDevices(filepath.Join(tree, "missing")); got != nil {
-		t.Errorf("without the tree: %v", got)
-	}
+	got := hostDevices(filepath.Join(tree, "missing"))
+	testbed.Check(t, got == nil, "without the tree: %v", got)
 	e := &Engine{}
 	with := spec()
 	with.GPUs = []string{"GPU-0"}
-	if got := e.facts(with, 1).devices; got != nil {
-		t.Errorf("a sandbox with a GPU: %v", got)
-	}
+	got = e.facts(with, 1).devices
+	testbed.Check(t, got == nil, "a sandbox with a GPU: %v", got)
 	testbed.Diff(t, "", hostDevices(deviceTree), e.facts(spec(), 1).devices)
 }
 
@@ -152,16 +148,10 @@ func TestHostConfigNeverSharesWithTheHost(t *testing.T) {
 		if slices.ContainsFunc(hc.SecurityOpt, func(o string) bool { return strings.Contains(o, "unconfined") }) {
 			t.Errorf("%q: security options %v", network, hc.SecurityOpt)
 		}
-		if hc.MaskedPaths == nil || hc.ReadonlyPaths == nil {
-			t.Errorf("%q: masked paths depend on the engine's version", network)
-		}
-		if hc.NetworkMode != "none" {
-			t.Errorf("%q: network mode %q", network, hc.NetworkMode)
-		}
+		testbed.Check(t, hc.MaskedPaths != nil && hc.ReadonlyPaths != nil, "%q: masked paths depend on the engine's version", network)
+		testbed.Check(t, hc.NetworkMode == "none", "%q: network mode %q", network, hc.NetworkMode)
 		for _, m := range hc.Mounts {
-			if m.Type != mount.TypeVolume || !m.ReadOnly {
-				t.Errorf("%q: mount %+v", network, m)
-			}
+			testbed.Check(t, m.Type == mount.TypeVolume && m.ReadOnly, "%q: mount %+v", network, m)
 		}
 	}
 }
@@ -175,12 +165,10 @@ func TestResourcesDefaultsAndCeiling(t *testing.T) {
 	}
 	testbed.Diff(t, "defaults", want, empty.resources(0))
 	wide := sandboxSpec{ContainerSpec: farm.ContainerSpec{Resources: farm.Resources{CPUs: 64}}}
-	if got := wide.resources(2).CPUs; got != 2 {
-		t.Errorf("cpus over the engine's = %v, want 2", got)
-	}
-	if got := wide.resources(0).CPUs; got != 64 {
-		t.Errorf("cpus on an unknown engine = %v, want 64", got)
-	}
+	got := wide.resources(2).CPUs
+	testbed.Check(t, got == 2, "cpus over the engine's = %v, want 2", got)
+	got = wide.resources(0).CPUs
+	testbed.Check(t, got == 64, "cpus on an unknown engine = %v, want 64", got)
 }
 
 func TestSpecIsRefused(t *testing.T) {

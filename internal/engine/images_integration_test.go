@@ -41,9 +41,7 @@ func TestBuildAndImages(t *testing.T) {
 		Labels: map[string]string{engine.LabelImage: name, engine.LabelLanguages: "python, bash", engine.LabelDescription: "A test."},
 	}, func(p farm.Progress) { progress = append(progress, p) })
 	testbed.Must(t, err)
-	if len(progress) == 0 || progress[len(progress)-1].Total < 5 {
-		t.Errorf("progress %+v", progress)
-	}
+	testbed.Check(t, len(progress) != 0 && progress[len(progress)-1].Total >= 5, "progress %+v", progress)
 	if there, err := b.HasImage(ctx, ref+":h1"); !there || err != nil {
 		t.Errorf("built image exists: %v, error %v", there, err)
 	}
@@ -66,21 +64,17 @@ func TestBuildAndImages(t *testing.T) {
 		Context: fstest.MapFS{"Dockerfile": {Data: []byte("ARG BASE\nFROM ${BASE}\nRUN nothing-to-run-it\n")}},
 		Args:    map[string]string{"BASE": b.image}, Network: "none",
 	}, nil)
-	if err == nil || !strings.Contains(err.Error(), "Step 3/3") {
-		t.Errorf("failed build: %v, want the last lines", err)
-	}
+	testbed.Check(t, err != nil && strings.Contains(err.Error(), "Step 3/3"), "failed build: %v, want the last lines", err)
 }
 
 func TestImportThatIsCutShort(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	cut := errors.New("the tar is truncated")
-	if err := b.Import(t.Context(), b.cfg.Namespace+"/cut:1", io.MultiReader(bytes.NewReader(make([]byte, 512)), broken{cut})); err == nil {
-		t.Error("import of half a tar returned no error")
-	}
-	if there, err := b.HasImage(t.Context(), b.cfg.Namespace+"/cut:1"); there || err != nil {
-		t.Errorf("image of half a tar exists: %v, error %v", there, err)
-	}
+	err := b.Import(t.Context(), b.cfg.Namespace+"/cut:1", io.MultiReader(bytes.NewReader(make([]byte, 512)), broken{cut}))
+	testbed.Check(t, err != nil, "import of half a tar returned no error")
+	there, err := b.HasImage(t.Context(), b.cfg.Namespace+"/cut:1")
+	testbed.Check(t, !there && err == nil, "image of half a tar exists: %v, error %v", there, err)
 }
 
 type broken struct{ err error }

@@ -32,9 +32,8 @@ func TestEngineWithoutLimits(t *testing.T) {
 		{system.Info{MemoryLimit: true, PidsLimit: true}, []string{"cores"}},
 		{system.Info{}, []string{"memory", "processes", "cores"}},
 	} {
-		if got := missingLimits(c.info); !slices.Equal(got, c.want) {
-			t.Errorf("%+v: %v, want %v", c.info, got, c.want)
-		}
+		got := missingLimits(c.info)
+		testbed.Check(t, slices.Equal(got, c.want), "%+v: %v, want %v", c.info, got, c.want)
 	}
 }
 
@@ -47,18 +46,16 @@ func TestARuntimeIsNamedAfterWhatItIs(t *testing.T) {
 		"shim": {Runtime: system.Runtime{Type: "io.containerd.runsc.v1"}}, "crun": {Runtime: system.Runtime{Path: "/opt/runsc/crun"}},
 	}
 	for name, ok := range map[string]bool{"runc": true, "runsc": true, "gvisor": true, "crun": true, "missing": true, "secure": false, "shim": false} {
-		if err := checkNames(registered, []string{"runc", name}); (err == nil) != ok || err != nil && farm.CodeOf(err) != farm.CodeConflict {
-			t.Errorf("%s: %v", name, err)
-		}
+		err := checkNames(registered, []string{"runc", name})
+		testbed.Check(t, (err == nil) == ok && (err == nil || farm.CodeOf(err) == farm.CodeConflict), "%s: %v", name, err)
 	}
 }
 
 // The default runtime is the first, and none is there twice.
 func TestRuntimesOfAnEngine(t *testing.T) {
 	t.Parallel()
-	if got := runtimesOf("runc", []string{"runsc", "runc", "kata", "runsc"}); !slices.Equal(got, []string{"runc", "runsc", "kata"}) {
-		t.Errorf("runtimes %v", got)
-	}
+	got := runtimesOf("runc", []string{"runsc", "runc", "kata", "runsc"})
+	testbed.Check(t, slices.Equal(got, []string{"runc", "runsc", "kata"}), "runtimes %v", got)
 }
 
 // A sandbox with GPUs differs from one without only in its requested devices and shared memory.
@@ -99,9 +96,8 @@ func TestVisibleDevicesAreNotTheCallers(t *testing.T) {
 			s.GPUs, s.CDI, s.Env = c.gpus, c.cdi, c.env
 			config := e.containerConfig(s, c.nvidia)
 			testbed.Diff(t, "environment", c.want, config.Env)
-			if got := fromLabels("c1", config.Labels).GPUs; !cmp.Equal(c.gpus, got) {
-				t.Errorf("the label says %v", got)
-			}
+			got := fromLabels("c1", config.Labels).GPUs
+			testbed.Check(t, cmp.Equal(c.gpus, got), "the label says %v", got)
 		})
 	}
 }
@@ -118,18 +114,16 @@ func TestGPUsThatAreOffered(t *testing.T) {
 		e := &Engine{}
 		var got []farm.GPUDevice
 		got, e.cdi = c.support.offer(devices, index)
-		if named := e.cdiNames([]string{"GPU-0", "GPU-1", "GPU-2"}); !cmp.Equal(got, c.offered) || !slices.Equal(named, c.named) {
-			t.Errorf("%+v: %v with names %v", c.support, got, named)
-		}
+		named := e.cdiNames([]string{"GPU-0", "GPU-1", "GPU-2"})
+		testbed.Check(t, cmp.Equal(got, c.offered) && slices.Equal(named, c.named), "%+v: %v with names %v", c.support, got, named)
 	}
 }
 
 func TestCDIName(t *testing.T) {
 	t.Parallel()
 	s := GPUSupport{Driver: DriverCDI, Names: []string{"nvidia.com/gpu=0", "nvidia.com/gpu=GPU-1", "nvidia.com/gpu=all"}}
-	if a, b, none := s.cdiName("GPU-0", "0"), s.cdiName("GPU-1", "1"), s.cdiName("", "2"); a != "nvidia.com/gpu=0" || b != "nvidia.com/gpu=GPU-1" || none != "" {
-		t.Errorf("names %q, %q, %q", a, b, none)
-	}
+	a, b, none := s.cdiName("GPU-0", "0"), s.cdiName("GPU-1", "1"), s.cdiName("", "2")
+	testbed.Check(t, a == "nvidia.com/gpu=0" && b == "nvidia.com/gpu=GPU-1" && none == "", "names %q, %q, %q", a, b, none)
 }
 
 // A sandbox that names no runtime has the engine's default, by name and with the profile for it, and a Checker allows it.
@@ -169,9 +163,8 @@ func TestStableTag(t *testing.T) {
 func TestPreferredUID(t *testing.T) {
 	t.Parallel()
 	for range 1000 {
-		if uid := farm.PreferredUID(farm.NewID(farm.SandboxPrefix)); uid < farm.FirstUID || uid >= farm.FirstUID+farm.UIDs || uid == agent.DialUID {
-			t.Fatalf("uid %d", uid)
-		}
+		uid := farm.PreferredUID(farm.NewID(farm.SandboxPrefix))
+		testbed.Require(t, uid >= farm.FirstUID && uid < farm.FirstUID+farm.UIDs && uid != agent.DialUID, "uid %d", uid)
 	}
 }
 
@@ -181,19 +174,15 @@ func TestNextUID(t *testing.T) {
 	for uid := farm.FirstUID; uid < farm.FirstUID+farm.UIDs; uid++ {
 		all[uid] = true
 	}
-	if uid, err := farm.NextUID(farm.FirstUID, all); err == nil {
-		t.Errorf("uid %d although all are used", uid)
-	}
+	uid, err := farm.NextUID(farm.FirstUID, all)
+	testbed.Check(t, err != nil, "uid %d although all are used", uid)
 	delete(all, farm.FirstUID+7)
 	for _, after := range []int{farm.FirstUID, farm.FirstUID + 6, farm.FirstUID + 7, farm.FirstUID + 8, farm.FirstUID + farm.UIDs - 1} {
-		if uid, err := farm.NextUID(after, all); err != nil || uid != farm.FirstUID+7 {
-			t.Errorf("after %d: %d, %v", after, uid, err)
-		}
+		uid, err := farm.NextUID(after, all)
+		testbed.Check(t, err == nil && uid == farm.FirstUID+7, "after %d: %d, %v", after, uid, err)
 	}
 	last, err := farm.NextUID(farm.FirstUID+farm.UIDs-1, nil)
-	if err != nil || last != farm.FirstUID {
-		t.Errorf("after the last comes %d, %v", last, err)
-	}
+	testbed.Check(t, err == nil && last == farm.FirstUID, "after the last comes %d, %v", last, err)
 }
 
 // A folder with the kernel's files stands for the cgroups of version 2, which a host with version 1 lacks.
@@ -211,9 +200,8 @@ func TestParentCgroupOfVersion2(t *testing.T) {
 	for _, memory := range []int64{1 << 30, 2 << 30, 2 << 30} {
 		testbed.Must(t, p.apply(t.Context(), memory))
 		for file, want := range map[string]string{"../cgroup.subtree_control": "+memory +pids", "memory.max": strconv.FormatInt(memory, 10), "pids.max": strconv.FormatInt(hostProcesses()*3/4, 10)} {
-			if got, err := os.ReadFile(filepath.Join(dir, file)); err != nil || string(got) != want {
-				t.Errorf("%s is %q (%v), want %q", file, got, err, want)
-			}
+			got, err := os.ReadFile(filepath.Join(dir, file))
+			testbed.Check(t, err == nil && string(got) == want, "%s is %q (%v), want %q", file, got, err, want)
 		}
 	}
 }
@@ -231,9 +219,8 @@ func TestParentCgroupHasTheNameOfTheDriver(t *testing.T) {
 			t.Errorf("version %s, %s: %q in %q, %v", c.version, c.driver, p.name, p.dir("memory"), err)
 		}
 	}
-	if _, err := newParentCgroup("farm", "/c", "2", "none"); err == nil || !strings.Contains(err.Error(), "cgroupfs and systemd") {
-		t.Errorf("driver none: %v", err)
-	}
+	_, err := newParentCgroup("farm", "/c", "2", "none")
+	testbed.Check(t, err != nil && strings.Contains(err.Error(), "cgroupfs and systemd"), "driver none: %v", err)
 }
 
 func TestLimitIsSetOnceAndChecked(t *testing.T) {
@@ -246,10 +233,8 @@ func TestLimitIsSetOnceAndChecked(t *testing.T) {
 	if err := setLimit(file, 1<<20+int64(os.Getpagesize())-1); err != nil { // the kernel rounds down to a page
 		t.Error(err)
 	}
-	if after, err := os.Stat(file); err != nil || !after.ModTime().Equal(before.ModTime()) {
-		t.Errorf("a limit that is set was written again: %v", err)
-	}
-	if err := setLimit("/dev/null", 1<<20); err == nil {
-		t.Error("a limit that the kernel did not take is no error")
-	}
+	after, err := os.Stat(file)
+	testbed.Check(t, err == nil && after.ModTime().Equal(before.ModTime()), "a limit that is set was written again: %v", err)
+	err = setLimit("/dev/null", 1<<20)
+	testbed.Check(t, err != nil, "a limit that the kernel did not take is no error")
 }

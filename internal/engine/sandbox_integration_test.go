@@ -61,22 +61,18 @@ func TestSandboxFromInside(t *testing.T) {
 		if enginetest.GVisor() { // it bounds bytes only, takes inodes from the sandbox's memory, and has no devices of the host
 			want[1], options = f.Inodes[dir], []string{"nosuid"}
 		}
-		if got := [2]uint64{f.Bytes[dir], f.Inodes[dir]}; got != want {
-			t.Errorf("%s has %d bytes and inodes, want %d", dir, got, want)
-		}
+		got := [2]uint64{f.Bytes[dir], f.Inodes[dir]}
+		testbed.Check(t, got == want, "%s has %d bytes and inodes, want %d", dir, got, want)
 		for _, option := range options {
-			if m := f.Mounts[dir]; !strings.Contains(m, option) {
-				t.Errorf("%s is mounted %q", dir, m)
-			}
+			m := f.Mounts[dir]
+			testbed.Check(t, strings.Contains(m, option), "%s is mounted %q", dir, m)
 		}
 	}
 	if m := f.Mounts["/proc/sys"]; !strings.HasPrefix(m, "ro") && !enginetest.GVisor() { // whose settings are its own
 		t.Errorf("/proc/sys is mounted %q, want read-only", m)
 	}
 	for path, size := range f.Masked {
-		if size > 0 {
-			t.Errorf("%s can be read: %d bytes", path, size)
-		}
+		testbed.Check(t, size <= 0, "%s can be read: %d bytes", path, size)
 	}
 	interfaces, core := []string{"lo"}, [2]uint64{1, 1}
 	if enginetest.GVisor() {
@@ -84,12 +80,8 @@ func TestSandboxFromInside(t *testing.T) {
 	}
 	testbed.Diff(t, "interfaces", interfaces, f.Interfaces)
 	testbed.Diff(t, "limits", map[string][2]uint64{"core": core, "nofile": {1024, 1024}}, f.Limits)
-	if f.Hostname != "sandbox" || f.Cwd != farm.Workspace {
-		t.Errorf("hostname %q, working directory %q", f.Hostname, f.Cwd)
-	}
-	if !has(f.Env, "COLOUR=blue") {
-		t.Errorf("environment %v", f.Env)
-	}
+	testbed.Check(t, f.Hostname == "sandbox" && f.Cwd == farm.Workspace, "hostname %q, working directory %q", f.Hostname, f.Cwd)
+	testbed.Check(t, has(f.Env, "COLOUR=blue"), "environment %v", f.Env)
 }
 
 // wantedCalls lists what calls of hostile code may give; "" is success. gVisor ignores the profile of system calls: what succeeds there reaches
@@ -133,13 +125,10 @@ func TestRunningNeedsEveryLabel(t *testing.T) {
 		"None":       {[]string{engine.LabelSandbox + "=sbx_none"}, false},
 	} {
 		got, err := e.Running(t.Context(), c.labels...)
-		if err != nil || got != c.want {
-			t.Errorf("%s: %v, error %v; want %v", name, got, err, c.want)
-		}
+		testbed.Check(t, err == nil && got == c.want, "%s: %v, error %v; want %v", name, got, err, c.want)
 	}
-	if _, err := e.Running(t.Context()); err == nil {
-		t.Error("no labels: no error, although this matches every container")
-	}
+	_, err = e.Running(t.Context())
+	testbed.Check(t, err != nil, "no labels: no error, although this matches every container")
 }
 
 // Sandboxes that choose the same uid get different ones, also when several workers create them at once, and a second create of one
@@ -166,16 +155,13 @@ func TestUserIDsAreUnique(t *testing.T) {
 		c, err := b.Inspect(t.Context(), id)
 		testbed.Must(t, err)
 		uid := c.Labels[engine.LabelUID]
-		if other, ok := seen[uid]; ok {
-			t.Errorf("sandboxes %d and %d have the uid %s", other, i, uid)
-		}
+		other, ok := seen[uid]
+		testbed.Check(t, !ok, "sandboxes %d and %d have the uid %s", other, i, uid)
 		seen[uid] = i
-		if n, err := strconv.Atoi(uid); err != nil || n < farm.FirstUID || n >= farm.FirstUID+farm.UIDs {
-			t.Errorf("uid %s", uid)
-		}
-		if again, err := b.Create(t.Context(), specs[i]); err != nil || again != id {
-			t.Errorf("the second create of sandbox %d: %s, %v; want %s", i, again, err, id)
-		}
+		n, err := strconv.Atoi(uid)
+		testbed.Check(t, err == nil && n >= farm.FirstUID && n < farm.FirstUID+farm.UIDs, "uid %s", uid)
+		again, err := b.Create(t.Context(), specs[i])
+		testbed.Check(t, err == nil && again == id, "the second create of sandbox %d: %s, %v; want %s", i, again, err, id)
 	}
 	testbed.Must(t, b.Start(t.Context(), ids[0]))
 	c, err := b.Inspect(t.Context(), ids[0])

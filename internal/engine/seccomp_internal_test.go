@@ -56,9 +56,7 @@ func seccompRules(t *testing.T, gpus bool) []seccompRule {
 	testbed.Must(t, json.Unmarshal([]byte(text), &profile))
 	testbed.Diff(t, "default action", "SCMP_ACT_ERRNO", profile.DefaultAction)
 	for _, arch := range profile.ArchMap {
-		if len(arch.SubArchitectures) > 0 {
-			t.Errorf("programs of %v may make system calls, too", arch.SubArchitectures)
-		}
+		testbed.Check(t, len(arch.SubArchitectures) == 0, "programs of %v may make system calls, too", arch.SubArchitectures)
 	}
 	return profile.Syscalls
 }
@@ -323,9 +321,7 @@ func TestSeccompProfileHasOneConditionAnArgument(t *testing.T) {
 	for _, rule := range seccompRules(t, true) {
 		seen := map[uint]bool{}
 		for _, c := range rule.Args {
-			if seen[c.Index] {
-				t.Errorf("%v: two conditions on argument %d", rule.Names, c.Index)
-			}
+			testbed.Check(t, !seen[c.Index], "%v: two conditions on argument %d", rule.Names, c.Index)
 			seen[c.Index] = true
 		}
 	}
@@ -337,9 +333,8 @@ func TestSeccompProfileIsTheSameEachTime(t *testing.T) {
 	first, err := seccompProfile(false)
 	testbed.Must(t, err)
 	for range 50 {
-		if again, err := seccompProfile(false); err != nil || again != first {
-			t.Fatalf("the profile differs (error %v)", err)
-		}
+		again, err := seccompProfile(false)
+		testbed.Require(t, err == nil && again == first, "the profile differs (error %v)", err)
 	}
 }
 
@@ -384,7 +379,5 @@ func TestKubeletSeccomp(t *testing.T) {
 			netlink = netlink || name == "socket" && rule.Action == specs.ActErrno && rule.ErrnoRet != nil && *rule.ErrnoRet == uint(unix.EOPNOTSUPP)
 		}
 	}
-	if !netlink {
-		t.Error("no rule for netlink")
-	}
+	testbed.Check(t, netlink, "no rule for netlink")
 }

@@ -204,9 +204,8 @@ func (b *bundle) facts(t testing.TB, id string) facts {
 
 func wantCode(t testing.TB, what string, err error, want farm.Code) {
 	t.Helper()
-	if got := farm.CodeOf(err); got != want {
-		t.Errorf("%s: code %q (%v), want %q", what, got, err, want)
-	}
+	got := farm.CodeOf(err)
+	testbed.Check(t, got == want, "%s: code %q (%v), want %q", what, got, err, want)
 }
 
 func has(list []string, part string) bool { return strings.Contains(strings.Join(list, "\n"), part) }

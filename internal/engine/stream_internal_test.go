@@ -48,12 +48,8 @@ func TestStreamTakesFramesApart(t *testing.T) {
 		if c.err != nil && !errors.Is(err, c.err) || (c.err == nil && name != "UnknownStream" && err != nil) || (name == "UnknownStream" && err == nil) {
 			t.Errorf("%s: error %v, want %v", name, err, c.err)
 		}
-		if c.stderr != "" && (err == nil || !strings.Contains(err.Error(), c.stderr)) {
-			t.Errorf("%s: error %.80v lacks stderr", name, err)
-		}
-		if len(s.stderr) > stderrMax {
-			t.Errorf("%s: %d bytes of stderr kept", name, len(s.stderr))
-		}
+		testbed.Check(t, c.stderr == "" || err != nil && strings.Contains(err.Error(), c.stderr), "%s: error %.80v lacks stderr", name, err)
+		testbed.Check(t, len(s.stderr) <= stderrMax, "%s: %d bytes of stderr kept", name, len(s.stderr))
 	}
 }
 
@@ -66,15 +62,12 @@ func TestFollowTellsStepsAndFailure(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "non-zero code") || !strings.Contains(err.Error(), "second") {
 		t.Errorf("error %v lacks the message or the last lines", err)
 	}
-	if len(progress) != 4 || progress[3] != (farm.Progress{Message: "second", Done: 1, Total: 4}) {
-		t.Errorf("progress %+v", progress)
-	}
+	testbed.Check(t, len(progress) == 4 && progress[3] == (farm.Progress{Message: "second", Done: 1, Total: 4}), "progress %+v", progress)
 	if err := follow(io.NopCloser(strings.NewReader(`{"status":"Pulling","id":"a"}`)), nil, nil); err != nil {
 		t.Errorf("good stream without a listener: %v", err)
 	}
-	if err := follow(io.NopCloser(strings.NewReader(`{"status":`)), nil, nil); err == nil {
-		t.Error("a truncated stream returned no error")
-	}
+	err = follow(io.NopCloser(strings.NewReader(`{"status":`)), nil, nil)
+	testbed.Check(t, err != nil, "a truncated stream returned no error")
 }
 
 func TestFollowerBoundsLines(t *testing.T) {
@@ -82,14 +75,10 @@ func TestFollowerBoundsLines(t *testing.T) {
 	var f follower
 	for range 3 * tailLines {
 		f.take(jsonmessage.JSONMessage{Stream: strings.Repeat("x", 2*lineMax)}, func(p farm.Progress) {
-			if len(p.Message) > progressMax {
-				t.Errorf("message of %d bytes", len(p.Message))
-			}
+			testbed.Check(t, len(p.Message) <= progressMax, "message of %d bytes", len(p.Message))
 		})
 	}
-	if len(f.tail) != tailLines || len(f.tail[0]) != lineMax {
-		t.Errorf("%d lines of %d bytes kept", len(f.tail), len(f.tail[0]))
-	}
+	testbed.Check(t, len(f.tail) == tailLines && len(f.tail[0]) == lineMax, "%d lines of %d bytes kept", len(f.tail), len(f.tail[0]))
 }
 
 func TestAgentTarHoldsOneExecutable(t *testing.T) {
@@ -101,19 +90,16 @@ func TestAgentTarHoldsOneExecutable(t *testing.T) {
 	if err != nil || h.Name != "volume/" || h.Mode != 0o111 || h.Typeflag != tar.TypeDir {
 		t.Fatalf("first member %+v, error %v", h, err)
 	}
-	if access, ok := RootAccess(h); access != Execute || !ok {
-		t.Errorf("access %d, %v", access, ok)
-	}
+	access, ok := RootAccess(h)
+	testbed.Check(t, access == Execute && ok, "access %d, %v", access, ok)
 	h, err = r.Next()
 	if err != nil || h.Name != "volume/agent" || h.Mode != 0o111 || h.Typeflag != tar.TypeReg {
 		t.Fatalf("second member %+v, error %v", h, err)
 	}
-	if data, err := io.ReadAll(r); err != nil || string(data) != "binary" {
-		t.Errorf("content %q, error %v", data, err)
-	}
-	if _, err := r.Next(); !errors.Is(err, io.EOF) {
-		t.Errorf("after the agent: %v, want the end", err)
-	}
+	data, err := io.ReadAll(r)
+	testbed.Check(t, err == nil && string(data) == "binary", "content %q, error %v", data, err)
+	_, err = r.Next()
+	testbed.Check(t, errors.Is(err, io.EOF), "after the agent: %v, want the end", err)
 }
 
 // A sandbox with little CPU time that spins outlives its kill for a while, and its close failed for that.

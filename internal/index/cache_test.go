@@ -32,9 +32,8 @@ func TestCacheDown(t *testing.T) {
 	cfg.Cache, cfg.Logger = cache, log.logger()
 	x, root := serve(t, cfg)
 	for range 3 {
-		if got := get(t, root+"/pypi/files/six/six-1.0.whl"); got != string(content) {
-			t.Errorf("%d bytes", len(got))
-		}
+		got := get(t, root+"/pypi/files/six/six-1.0.whl")
+		testbed.Check(t, got == string(content), "%d bytes", len(got))
 	}
 	if log.has("cache of packages does not work") != 1 || x.Stats().CacheErrors == 0 {
 		t.Errorf("log %s, counters %+v", log.String(), x.Stats())
@@ -65,9 +64,8 @@ func TestCacheThatHangs(t *testing.T) {
 	for range 5 {
 		get(t, root+"/pypi/files/six/six-1.0.whl")
 	}
-	if n := x.Stats().CacheErrors; n != 1 {
-		t.Errorf("waited for the cache %d times", n)
-	}
+	n := x.Stats().CacheErrors
+	testbed.Check(t, n == 1, "waited for the cache %d times", n)
 }
 
 // If the cache fails in the middle of a file, or has lost it, the rest comes from upstream.
@@ -104,16 +102,13 @@ func TestCacheBreaksOff(t *testing.T) {
 			spoil(cache)
 			cache.mu.Unlock()
 			for range 2 {
-				if got := get(t, root+"/pypi/files/six/six-1.0.whl"); got != string(content) {
-					t.Errorf("%d bytes", len(got))
-				}
+				got := get(t, root+"/pypi/files/six/six-1.0.whl")
+				testbed.Check(t, got == string(content), "%d bytes", len(got))
 			}
-			if got := get(t, root+"/pypi/files/six/six-1.0.whl", "Range", "bytes=300000-300099"); got != string(content[300000:300100]) {
-				t.Errorf("a part of %d bytes", len(got))
-			}
-			if n := u.times("/packages/six-1.0.whl"); n < 2 || n > 3 {
-				t.Errorf("upstream was asked %d times", n)
-			}
+			got := get(t, root+"/pypi/files/six/six-1.0.whl", "Range", "bytes=300000-300099")
+			testbed.Check(t, got == string(content[300000:300100]), "a part of %d bytes", len(got))
+			n := u.times("/packages/six-1.0.whl")
+			testbed.Check(t, n >= 2 && n <= 3, "upstream was asked %d times", n)
 		})
 	}
 }
@@ -129,9 +124,8 @@ func TestDamagedPageInCache(t *testing.T) {
 		cfg := u.config()
 		cfg.Cache = cache
 		_, root := serve(t, cfg)
-		if got := get(t, root+"/pypi/simple/six/"); !strings.Contains(got, "six-1.0.whl") {
-			t.Errorf("%q in the cache: %q", text, got)
-		}
+		got := get(t, root+"/pypi/simple/six/")
+		testbed.Check(t, strings.Contains(got, "six-1.0.whl"), "%q in the cache: %q", text, got)
 	}
 }
 
@@ -162,9 +156,7 @@ func TestTrim(t *testing.T) {
 		if err := x.Trim(t.Context()); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if cache.values["other/key"].text == nil {
-			t.Errorf("%s: a value that is not the index's was removed", name)
-		}
+		testbed.Check(t, cache.values["other/key"].text != nil, "%s: a value that is not the index's was removed", name)
 		delete(cache.values, "other/key")
 		if name == "Many" {
 			for i := range 2200 {
@@ -206,13 +198,10 @@ func TestTrimsAutomatically(t *testing.T) {
 		total += len(v.text)
 	}
 	cache.mu.Unlock()
-	if total > 1<<20 {
-		t.Errorf("%d bytes are kept", total)
-	}
+	testbed.Check(t, total <= 1<<20, "%d bytes are kept", total)
 	for i, content := range contents {
-		if got := get(t, fmt.Sprintf("%s/pypi/files/p%d/p%d.whl", root, i, i)); got != string(content) {
-			t.Errorf("p%d: %d bytes", i, len(got))
-		}
+		got := get(t, fmt.Sprintf("%s/pypi/files/p%d/p%d.whl", root, i, i))
+		testbed.Check(t, got == string(content), "p%d: %d bytes", i, len(got))
 	}
 }
 
@@ -220,9 +209,8 @@ func TestTrimThatFails(t *testing.T) {
 	t.Parallel()
 	x, err := index.New(index.Config{Cache: listless{newMemory()}})
 	testbed.Must(t, err)
-	if err := x.Trim(t.Context()); !errors.Is(err, errBroken) {
-		t.Errorf("error %v", err)
-	}
+	err = x.Trim(t.Context())
+	testbed.Check(t, errors.Is(err, errBroken), "error %v", err)
 }
 
 // listless is a cache that cannot be listed.

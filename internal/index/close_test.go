@@ -28,31 +28,25 @@ func TestCloseEndsDownloads(t *testing.T) {
 	cfg.Cache = cache
 	x, _ := serve(t, cfg)
 	r, size, err := x.Fetch(t.Context(), "six", "six-1.0.whl", "")
-	if err != nil || size != 1<<20 {
-		t.Fatalf("size %d, error %v", size, err)
-	}
+	testbed.Require(t, err == nil && size == 1<<20, "size %d, error %v", size, err)
 	_, err = io.ReadFull(r, make([]byte, 1000))
 	testbed.Must(t, err)
 	begun := time.Now()
 	for range 2 {
 		testbed.Must(t, x.Close())
 	}
-	if took := time.Since(begun); took > time.Minute {
-		t.Errorf("Close took %v", took)
-	}
+	took := time.Since(begun)
+	testbed.Check(t, took <= time.Minute, "Close took %v", took)
 	n, err := io.Copy(io.Discard, r)
-	if farm.CodeOf(err) != farm.CodeUnavailable || n >= 1<<20-1000 {
-		t.Errorf("%d more bytes, error %v", n, err)
-	}
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeUnavailable && n < 1<<20-1000, "%d more bytes, error %v", n, err)
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
 	if n := x.Spooled(); n != 0 || len(cache.files()) != 0 {
 		t.Errorf("%d bytes are left, kept %v", n, cache.files())
 	}
-	if _, _, err := x.Fetch(t.Context(), "six", "six-1.0.whl", ""); farm.CodeOf(err) != farm.CodeUnavailable {
-		t.Errorf("after Close: %v", err)
-	}
+	_, _, err = x.Fetch(t.Context(), "six", "six-1.0.whl", "")
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeUnavailable, "after Close: %v", err)
 }
 
 // A caller whose context ends stops waiting; the other callers continue.
@@ -70,9 +64,8 @@ func TestCallerThatGivesUp(t *testing.T) {
 	_, err = io.ReadFull(r, make([]byte, 1<<19-1))
 	testbed.Must(t, err)
 	cancel()
-	if _, err := r.Read(make([]byte, 1)); !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v", err)
-	}
+	_, err = r.Read(make([]byte, 1))
+	testbed.Check(t, errors.Is(err, context.Canceled), "error %v", err)
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
@@ -96,15 +89,12 @@ func TestSpoolsAreBounded(t *testing.T) {
 	// While a caller reads the first file, there is no space for the second.
 	r, size, err := x.Fetch(t.Context(), "a", "a-1.0.whl", "")
 	testbed.Must(t, err)
-	if n, err := io.Copy(io.Discard, r); err != nil || n != size {
-		t.Errorf("%d of %d bytes, error %v", n, size, err)
-	}
-	if a := ask(t, http.MethodGet, root+"/pypi/files/b/b-1.0.whl"); a.err == nil && a.status == http.StatusOK {
-		t.Errorf("status %d, %d bytes", a.status, len(a.body))
-	}
-	if n := x.Spooled(); n > 1<<20 {
-		t.Errorf("%d bytes in spool files", n)
-	}
+	n, err := io.Copy(io.Discard, r)
+	testbed.Check(t, err == nil && n == size, "%d of %d bytes, error %v", n, size, err)
+	a := ask(t, http.MethodGet, root+"/pypi/files/b/b-1.0.whl")
+	testbed.Check(t, a.err != nil || a.status != http.StatusOK, "status %d, %d bytes", a.status, len(a.body))
+	n = x.Spooled()
+	testbed.Check(t, n <= 1<<20, "%d bytes in spool files", n)
 	// After that the first file is only retained for later requests, and gives up its space.
 	if err := r.Close(); err != nil {
 		t.Error(err)
@@ -125,13 +115,10 @@ func TestServe(t *testing.T) {
 		t.Errorf("addresses %s and %s", s.URL(), s.NpmURL())
 	}
 	get(t, s.URL()+"six/")
-	if s.Stats().Requests != 1 {
-		t.Errorf("counters %+v", s.Stats())
-	}
+	testbed.Check(t, s.Stats().Requests == 1, "counters %+v", s.Stats())
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := index.Serve(t.Context(), index.Config{PyPIURL: "x"}); err == nil {
-		t.Error("a bad address was accepted")
-	}
+	_, err = index.Serve(t.Context(), index.Config{PyPIURL: "x"})
+	testbed.Check(t, err != nil, "a bad address was accepted")
 }

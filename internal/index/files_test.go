@@ -87,9 +87,8 @@ func TestFilesWholeAndInParts(t *testing.T) {
 		testbed.Until(t, "the file in the cache", func() bool { return len(cache.files()) == 1 })
 	}
 	testbed.Diff(t, "upstream was asked: times for the file", 1, u.times("/packages/six-1.0.whl"))
-	if s := x.Stats(); s.UpstreamFiles != 1 || s.UpstreamRequests != 2 {
-		t.Errorf("counters %+v", s)
-	}
+	s := x.Stats()
+	testbed.Check(t, s.UpstreamFiles == 1 && s.UpstreamRequests == 2, "counters %+v", s)
 }
 
 // Twenty callers of one page and one file cause one upstream request for each, and read the file while it is downloaded.
@@ -137,12 +136,10 @@ func TestTwentyCallersAreOneDownload(t *testing.T) {
 			close(release)
 			wg.Wait()
 			get(t, root+"/pypi/files/six/six-1.0.whl")
-			if p, f := u.times("/simple/six/"), u.times("/slow/six-1.0.whl"); p != 1 || f != 1 {
-				t.Errorf("upstream was asked %d times for the page and %d times for the file", p, f)
-			}
-			if s := x.Stats(); s.Coalesced < 19 {
-				t.Errorf("counters %+v", s)
-			}
+			p, f := u.times("/simple/six/"), u.times("/slow/six-1.0.whl")
+			testbed.Check(t, p == 1 && f == 1, "upstream was asked %d times for the page and %d times for the file", p, f)
+			s := x.Stats()
+			testbed.Check(t, s.Coalesced >= 19, "counters %+v", s)
 		})
 	}
 }
@@ -192,13 +189,11 @@ func TestPartsOfAFileOnItsWay(t *testing.T) {
 	cfg := u.config()
 	cfg.Timeout = 3 * time.Second
 	_, root := serve(t, cfg)
-	if got := get(t, root+"/pypi/files/six/six-1.0.whl", "Range", "bytes=100-199"); got != string(content[100:200]) {
-		t.Errorf("a part that has arrived: %d bytes", len(got))
-	}
+	got := get(t, root+"/pypi/files/six/six-1.0.whl", "Range", "bytes=100-199")
+	testbed.Check(t, got == string(content[100:200]), "a part that has arrived: %d bytes", len(got))
 	testbed.Diff(t, "upstream was asked, times", 1, u.times("/slow/six-1.0.whl"))
-	if got := get(t, root+"/pypi/files/six/six-1.0.whl", "Range", "bytes=-100"); got != string(content[len(content)-100:]) {
-		t.Errorf("a part that has not arrived: %d bytes", len(got))
-	}
+	got = get(t, root+"/pypi/files/six/six-1.0.whl", "Range", "bytes=-100")
+	testbed.Check(t, got == string(content[len(content)-100:]), "a part that has not arrived: %d bytes", len(got))
 	testbed.Diff(t, "upstream was asked, times", 2, u.times("/slow/six-1.0.whl"))
 	close(release)
 }
@@ -251,12 +246,10 @@ func TestTwoIndexesShareACache(t *testing.T) {
 	get(t, root+"/pypi/files/six/six-1.0.whl")
 	testbed.Must(t, x.Close())
 	y, second := serve(t, cfg)
-	if got := get(t, second+"/pypi/files/six/six-1.0.whl"); got != string(content) {
-		t.Errorf("%d bytes", len(got))
-	}
-	if s := y.Stats(); s.UpstreamRequests != 0 || u.all() != 2 {
-		t.Errorf("counters %+v, upstream %v", s, u.asked)
-	}
+	got := get(t, second+"/pypi/files/six/six-1.0.whl")
+	testbed.Check(t, got == string(content), "%d bytes", len(got))
+	s := y.Stats()
+	testbed.Check(t, s.UpstreamRequests == 0 && u.all() == 2, "counters %+v, upstream %v", s, u.asked)
 }
 
 // A download is spooled in an unlinked file, so nothing is left on disk.
@@ -270,9 +263,7 @@ func TestNothingIsLeftOnDisk(t *testing.T) {
 	_, root := serve(t, cfg)
 	get(t, root+"/pypi/files/six/six-1.0.whl")
 	entries, err := os.ReadDir(cfg.Dir)
-	if err != nil || len(entries) != 0 {
-		t.Errorf("%v, error %v", entries, err)
-	}
+	testbed.Check(t, err == nil && len(entries) == 0, "%v, error %v", entries, err)
 	cfg.Dir = "/nonexistent"
 	_, root = serve(t, cfg)
 	if a := ask(t, "GET", root+"/pypi/files/six/six-1.0.whl"); a.status != http.StatusBadGateway || !strings.Contains(a.body, "no room on this worker's disk") {
@@ -322,9 +313,7 @@ func TestFetch(t *testing.T) {
 	r, size, err := x.Fetch(t.Context(), "UV", "uv-1.0.whl", strings.ToUpper(sha(content)))
 	testbed.Must(t, err)
 	got, err := io.ReadAll(r)
-	if err != nil || !bytes.Equal(got, content) || size != 1000 {
-		t.Errorf("%d of %d bytes, error %v", len(got), size, err)
-	}
+	testbed.Check(t, err == nil && bytes.Equal(got, content) && size == 1000, "%d of %d bytes, error %v", len(got), size, err)
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
@@ -338,9 +327,8 @@ func TestFetch(t *testing.T) {
 		"BadProject": {"../uv", "uv-1.0.whl", "", farm.CodeInvalid},
 		"BadFile":    {"uv", "../uv-1.0.whl", "", farm.CodeInvalid},
 	} {
-		if _, _, err := x.Fetch(t.Context(), c.project, c.file, c.hash); farm.CodeOf(err) != c.want {
-			t.Errorf("%s: %v", name, err)
-		}
+		_, _, err := x.Fetch(t.Context(), c.project, c.file, c.hash)
+		testbed.Check(t, farm.CodeOf(err) == c.want, "%s: %v", name, err)
 	}
 }
 
@@ -360,9 +348,7 @@ func TestFileWithoutHash(t *testing.T) {
 	}
 	testbed.Must(t, x.Close())
 	for key := range cache.values {
-		if !strings.HasPrefix(key, "index/page/") {
-			t.Errorf("kept %s", key)
-		}
+		testbed.Check(t, strings.HasPrefix(key, "index/page/"), "kept %s", key)
 	}
 	if a := ask(t, "GET", root+"/pypi/files/six/six-1.0.whl"); a.status != http.StatusBadGateway || !strings.Contains(a.body, "being closed") {
 		t.Errorf("after Close: status %d, %q", a.status, a.body)

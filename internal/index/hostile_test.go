@@ -51,9 +51,8 @@ func TestHostileCaller(t *testing.T) {
 		}
 	})
 	root := strings.TrimSuffix(s.URL(), "/pypi/simple/")
-	if status, body := raw(t, root, "GET /pypi/files/six/six-1.0.whl HTTP/1.1\r\nHost: x\r\n\r\n"); status != 200 || body != "text" {
-		t.Fatalf("a good request: status %d, %q", status, body)
-	}
+	status, body := raw(t, root, "GET /pypi/files/six/six-1.0.whl HTTP/1.1\r\nHost: x\r\n\r\n")
+	testbed.Require(t, status == 200 && body == "text", "a good request: status %d, %q", status, body)
 	asked := u.all()
 	line := func(method, target string, headers ...string) string {
 		return method + " " + target + " HTTP/1.1\r\nHost: x\r\n" + strings.Join(headers, "") + "\r\n"
@@ -94,26 +93,19 @@ func TestHostileCaller(t *testing.T) {
 		"BadEscape":           {line("GET", "/pypi/simple/%zz/"), 400},
 		"TwoHosts":            {line("GET", "/pypi/simple/six/", "Host: y\r\n"), 400},
 	} {
-		if status, body := raw(t, root, c.text); status != c.want || strings.Contains(body, "treasure") {
-			t.Errorf("%s: status %d, want %d: %q", name, status, c.want, body)
-		}
+		status, body := raw(t, root, c.text)
+		testbed.Check(t, status == c.want && !strings.Contains(body, "treasure"), "%s: status %d, want %d: %q", name, status, c.want, body)
 	}
-	if u.all() != asked || other.all() != 0 {
-		t.Errorf("upstream was asked %v, the other host %v", u.asked, other.asked)
-	}
+	testbed.Check(t, u.all() == asked && other.all() == 0, "upstream was asked %v, the other host %v", u.asked, other.asked)
 	// Nothing but the path of a request has an effect.
 	for _, headers := range []string{"Host: " + other.URL[7:], "Host: x\r\nX-Forwarded-Host: " + other.URL[7:], "Host: x\r\nCookie: a=b\r\nAuthorization: Basic eDp5"} {
 		text := fmt.Sprintf("GET /pypi/simple/six/?url=%s&x=../.. HTTP/1.1\r\n%s\r\n\r\n", other.URL, headers)
-		if status, body := raw(t, root, text); status != 200 || strings.Contains(body, other.URL[7:]) {
-			t.Errorf("%q: status %d, %q", headers, status, body)
-		}
+		status, body := raw(t, root, text)
+		testbed.Check(t, status == 200 && !strings.Contains(body, other.URL[7:]), "%q: status %d, %q", headers, status, body)
 	}
-	if status, _ := raw(t, root, "GET /npm/left HTTP/1.1\r\nHost: a/b?\"c\r\n\r\n"); status != 400 {
-		t.Errorf("a malformed Host: status %d", status)
-	}
-	if other.all() != 0 {
-		t.Errorf("the other host was asked %v", other.asked)
-	}
+	status, _ = raw(t, root, "GET /npm/left HTTP/1.1\r\nHost: a/b?\"c\r\n\r\n")
+	testbed.Check(t, status == 400, "a malformed Host: status %d", status)
+	testbed.Check(t, other.all() == 0, "the other host was asked %v", other.asked)
 }
 
 // Nothing that a caller sends reaches upstream, except the name of the project or file.
@@ -156,21 +148,17 @@ func TestPasswordOfTheIndex(t *testing.T) {
 	})
 	u.mux.HandleFunc("/own.whl", func(w http.ResponseWriter, r *http.Request) { guarded(w, r, "own") })
 	files.mux.HandleFunc("/other.whl", func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") != "" {
-			t.Errorf("the password went to another host")
-		}
+		testbed.Check(t, r.Header.Get("Authorization") == "", "the password went to another host")
 		_, _ = w.Write([]byte("other"))
 	})
 	log := &logged{}
 	cfg := u.config()
 	cfg.PyPIURL, cfg.FilesURL, cfg.Logger = strings.Replace(u.URL, "http://", "http://me:hidden@", 1)+"/simple", files.URL, log.logger()
 	_, root := serve(t, cfg)
-	if page := get(t, root+"/pypi/simple/six/"); strings.Contains(page, "hidden") {
-		t.Errorf("page %q", page)
-	}
-	if own, other := get(t, root+"/pypi/files/six/own.whl"), get(t, root+"/pypi/files/six/other.whl"); own != "own" || other != "other" {
-		t.Errorf("files %q, %q", own, other)
-	}
+	page := get(t, root+"/pypi/simple/six/")
+	testbed.Check(t, !strings.Contains(page, "hidden"), "page %q", page)
+	own, other := get(t, root+"/pypi/files/six/own.whl"), get(t, root+"/pypi/files/six/other.whl")
+	testbed.Check(t, own == "own" && other == "other", "files %q, %q", own, other)
 	u.Server.Close()
 	if a := ask(t, "GET", root+"/pypi/simple/x/"); strings.Contains(a.body, "hidden") || log.has("hidden") != 0 {
 		t.Errorf("%q, log %s", a.body, log.String())
@@ -189,17 +177,14 @@ func TestLinksThatGrowAreBounded(t *testing.T) {
 	if p, err := page(1000, 10); err != nil || len(p.Names()) != 10 {
 		t.Fatalf("%v of an ordinary page, %v", p.Names(), err)
 	}
-	if p, err := page(1<<19, 1000); err != nil || strings.Contains(strings.Join(p.Links(), ""), "aaaa") {
-		t.Errorf("a base of half a MiB counts, %v", err)
-	}
-	if _, err := page(4000, 100_000); err == nil || !strings.Contains(err.Error(), "links") {
-		t.Errorf("400 MiB of addresses: %v", err)
-	}
+	p, err := page(1<<19, 1000)
+	testbed.Check(t, err == nil && !strings.Contains(strings.Join(p.Links(), ""), "aaaa"), "a base of half a MiB counts, %v", err)
+	_, err = page(4000, 100_000)
+	testbed.Check(t, err != nil && strings.Contains(err.Error(), "links"), "400 MiB of addresses: %v", err)
 	json := `{"meta":{"api-version":"1.1"},"files":[` + strings.TrimSuffix(strings.Repeat(`{"filename":"a.whl","url":"a"},`, 40_000), ",") + `]}`
 	at.Path = "/" + strings.Repeat("b", 4000) + "/"
-	if _, err := index.ParsePyPI(strings.NewReader(json), "application/json", at); err == nil || !strings.Contains(err.Error(), "links") {
-		t.Errorf("160 MiB of addresses: %v", err)
-	}
+	_, err = index.ParsePyPI(strings.NewReader(json), "application/json", at)
+	testbed.Check(t, err != nil && strings.Contains(err.Error(), "links"), "160 MiB of addresses: %v", err)
 	at.Path = "/" + strings.Repeat("b", 8000) + "/"
 	if p, err := index.ParsePyPI(strings.NewReader(json), "application/json", at); err != nil || len(p.Names()) != 0 {
 		t.Errorf("addresses of 8000 bytes: %d, %v", len(p.Names()), err)
@@ -247,9 +232,7 @@ func TestAnswersThatGrowAreBounded(t *testing.T) {
 	for range 2 {
 		get(t, address+"/pypi/simple/tagged/")
 	}
-	if tags != 0 {
-		t.Error("an ETag of 30 kB is kept")
-	}
+	testbed.Check(t, tags == 0, "an ETag of 30 kB is kept")
 }
 
 // A caller can cause a warning with each request, but cannot fill the disk with them.
@@ -264,9 +247,8 @@ func TestWarningsArePaced(t *testing.T) {
 	for i := range 300 {
 		ask(t, http.MethodGet, fmt.Sprintf("%s/pypi/simple/p%d/", address, i))
 	}
-	if n := log.has("level=WARN"); n < 20 || n > 60 {
-		t.Errorf("%d warnings of 300 requests", n)
-	}
+	n := log.has("level=WARN")
+	testbed.Check(t, n >= 20 && n <= 60, "%d warnings of 300 requests", n)
 }
 
 // Metadata without a hash of its own is cached by the hash of its file. A page that claims the hash of another project's file must
@@ -287,9 +269,8 @@ func TestMetadataWithoutAHashIsNotSharedBetweenPages(t *testing.T) {
 	cfg.Cache = cache
 	x, address := serve(t, cfg)
 	file := "/x-1.0-py3-none-any.whl.metadata"
-	if got := get(t, address+"/pypi/files/bad"+file); got != "Requires-Dist: bad-dependency\n" {
-		t.Fatalf("metadata %q", got)
-	}
+	got := get(t, address+"/pypi/files/bad"+file)
+	testbed.Require(t, got == "Requires-Dist: bad-dependency\n", "metadata %q", got)
 	testbed.Until(t, "it is kept", func() bool { return x.Spooled() == 0 })
 	for range 2 {
 		testbed.Diff(t, "metadata", "Requires-Dist: good-dependency\n", get(t, address+"/pypi/files/good"+file))

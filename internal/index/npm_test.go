@@ -87,19 +87,14 @@ func TestTarballs(t *testing.T) {
 	for version, want := range map[string]int{"1.0.0": 200, "1.0.1": 200, "1.0.2": 0, "1.0.3": 0, "1.0.4": 502, "1.0.5": 404} {
 		a := ask(t, "GET", root+"/npm/left/-/left-"+version+".tgz")
 		if want == 0 {
-			if a.err == nil && a.status == http.StatusOK {
-				t.Errorf("%s: a file with a wrong hash was delivered", version)
-			}
+			testbed.Check(t, a.err != nil || a.status != http.StatusOK, "%s: a file with a wrong hash was delivered", version)
 			continue
 		}
-		if a.status != want || want == 200 && a.body != string(content) {
-			t.Errorf("%s: status %d, %.200q", version, a.status, a.body)
-		}
+		testbed.Check(t, a.status == want && (want != 200 || a.body == string(content)), "%s: status %d, %.200q", version, a.status, a.body)
 	}
 	testbed.Must(t, x.Close())
-	if keys := cache.files(); len(keys) != 2 {
-		t.Errorf("kept %v", keys)
-	}
+	keys := cache.files()
+	testbed.Check(t, len(keys) == 2, "kept %v", keys)
 }
 
 // The name of a scoped package contains a slash, which npm escapes.
@@ -119,9 +114,8 @@ func TestScopedPackages(t *testing.T) {
 	})
 	_, root := serve(t, u.config())
 	for _, path := range []string{"/npm/@types%2fnode", "/npm/@types%2Fnode", "/npm/@types/node", "/npm/%40types%2fnode"} {
-		if text := get(t, root+path, "Accept", npmShort); !strings.Contains(text, root+"/npm/@types/node/-/node-1.0.0.tgz") {
-			t.Errorf("%s: %s", path, text)
-		}
+		text := get(t, root+path, "Accept", npmShort)
+		testbed.Check(t, strings.Contains(text, root+"/npm/@types/node/-/node-1.0.0.tgz"), "%s: %s", path, text)
 	}
 	for _, path := range []string{"/npm/@types/node/-/node-1.0.0.tgz", "/npm/@types%2fnode/-/node-1.0.0.tgz"} {
 		testbed.Diff(t, path, "tarball", get(t, root+path))

@@ -89,9 +89,7 @@ func TestPagesHaveValidators(t *testing.T) {
 			t.Errorf("%v: HEAD gives %v", c, head.header)
 		}
 	}
-	if len(tags) != 3 {
-		t.Errorf("validators %v", tags)
-	}
+	testbed.Check(t, len(tags) == 3, "validators %v", tags)
 }
 
 // While upstream is down the old page is served, and upstream is left alone for a moment.
@@ -129,9 +127,7 @@ func TestUpstreamDown(t *testing.T) {
 	down.Store(false)
 	c.advance(time.Minute)
 	get(t, root+"/pypi/simple/six/")
-	if u.all() != asked+2 {
-		t.Errorf("upstream was asked %d times", u.all()-asked)
-	}
+	testbed.Check(t, u.all() == asked+2, "upstream was asked %d times", u.all()-asked)
 	u.Server.Close()
 	if a := ask(t, "GET", root+"/pypi/simple/other/"); a.status != http.StatusGatewayTimeout || a.body != "The package index does not answer.\n" {
 		t.Errorf("status %d, %q", a.status, a.body)
@@ -199,9 +195,7 @@ func TestAbsentProject(t *testing.T) {
 	u.wheel("no-such", "x-1.0.zip", []byte("x"))
 	get(t, root+"/pypi/simple/no-such/")
 	testbed.Must(t, x.Close())
-	if cache.puts["index/page/pypi/no-such"] != 1 || len(cache.puts) != 1 {
-		t.Errorf("kept %v", cache.puts)
-	}
+	testbed.Check(t, cache.puts["index/page/pypi/no-such"] == 1 && len(cache.puts) == 1, "kept %v", cache.puts)
 }
 
 // A page that is too large is rejected before it fills the memory.

@@ -88,9 +88,7 @@ func TestUpstreamWithoutJSON(t *testing.T) {
 	})
 	_, root := serve(t, u.config())
 	get(t, root+"/pypi/simple/six/")
-	if len(accepts) != 2 || !strings.HasPrefix(accepts[0], pypiJSON) {
-		t.Errorf("asked for %q", accepts)
-	}
+	testbed.Check(t, len(accepts) == 2 && strings.HasPrefix(accepts[0], pypiJSON), "asked for %q", accepts)
 }
 
 func TestNamesLeadToTheNormalOne(t *testing.T) {
@@ -104,9 +102,7 @@ func TestNamesLeadToTheNormalOne(t *testing.T) {
 			t.Errorf("%s: status %d to %q", name, a.status, a.header.Get("Location"))
 		}
 	}
-	if u.all() != 0 {
-		t.Errorf("upstream was asked %v", u.asked)
-	}
+	testbed.Check(t, u.all() == 0, "upstream was asked %v", u.asked)
 	get(t, root+"/pypi/simple/zope-interface/")
 }
 
@@ -122,9 +118,8 @@ func TestMetadata(t *testing.T) {
 	for _, name := range []string{"good", "any"} {
 		testbed.Diff(t, name, string(text), get(t, root+"/pypi/files/six/"+name+".whl.metadata"))
 	}
-	if a := ask(t, "GET", root+"/pypi/files/six/bad.whl.metadata"); a.err == nil && a.status == http.StatusOK {
-		t.Errorf("metadata with a wrong hash: status %d, %q", a.status, a.body)
-	}
+	a := ask(t, "GET", root+"/pypi/files/six/bad.whl.metadata")
+	testbed.Check(t, a.err != nil || a.status != http.StatusOK, "metadata with a wrong hash: status %d, %q", a.status, a.body)
 	if a := ask(t, "GET", root+"/pypi/files/six/none.whl.metadata"); a.status != http.StatusNotFound || u.times("/f/none.whl.metadata") != 0 {
 		t.Errorf("metadata that is not listed: status %d", a.status)
 	}
@@ -171,13 +166,10 @@ func TestLinksToOtherHosts(t *testing.T) {
 		"PageOutside":    {"/pypi/simple/outside/", 502, "The package index leads to " + evil.URL},
 		"PageInACircle":  {"/pypi/simple/circle/", 502, "redirects in a loop"},
 	} {
-		if a := ask(t, "GET", root+c.path); a.status != c.status || !strings.Contains(a.body, c.text) {
-			t.Errorf("%s: status %d, %q", name, a.status, a.body)
-		}
+		a := ask(t, "GET", root+c.path)
+		testbed.Check(t, a.status == c.status && strings.Contains(a.body, c.text), "%s: status %d, %q", name, a.status, a.body)
 	}
-	if evil.all() != 0 {
-		t.Errorf("the other host was asked %v", evil.asked)
-	}
+	testbed.Check(t, evil.all() == 0, "the other host was asked %v", evil.asked)
 }
 
 // A response that is not a page is rejected with an error every time, and never cached.
@@ -217,7 +209,5 @@ func TestGarbage(t *testing.T) {
 	text.Store(`<h1>Links for six</h1>`)
 	get(t, root+"/pypi/simple/six/")
 	testbed.Must(t, x.Close())
-	if cache.puts["index/page/pypi/six"] != 1 {
-		t.Errorf("kept %v", cache.puts)
-	}
+	testbed.Check(t, cache.puts["index/page/pypi/six"] == 1, "kept %v", cache.puts)
 }

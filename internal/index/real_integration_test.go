@@ -38,26 +38,17 @@ func TestPublicIndexes(t *testing.T) {
 		}
 		found = true
 		text := get(t, root+f.URL)
-		if sha([]byte(text)) != f.Hashes["sha256"] {
-			t.Errorf("%s: the hash of %d bytes is wrong", wheel, len(text))
-		}
+		testbed.Check(t, sha([]byte(text)) == f.Hashes["sha256"], "%s: the hash of %d bytes is wrong", wheel, len(text))
 		z, err := zip.NewReader(strings.NewReader(text), int64(len(text)))
-		if err != nil || len(z.File) < 3 {
-			t.Errorf("%s is not a wheel: %v", wheel, err)
-		}
+		testbed.Check(t, err == nil && len(z.File) >= 3, "%s is not a wheel: %v", wheel, err)
 		part := get(t, root+f.URL, "Range", "bytes=-1000")
-		if part != text[len(text)-1000:] {
-			t.Errorf("%s: the last 1000 bytes are %d wrong bytes", wheel, len(part))
-		}
+		testbed.Check(t, part == text[len(text)-1000:], "%s: the last 1000 bytes are %d wrong bytes", wheel, len(part))
 		if f.Metadata != nil {
-			if m := get(t, root+f.URL+".metadata"); !strings.Contains(m, "Name: six\n") {
-				t.Errorf("metadata %.100q", m)
-			}
+			m := get(t, root+f.URL+".metadata")
+			testbed.Check(t, strings.Contains(m, "Name: six\n"), "metadata %.100q", m)
 		}
 	}
-	if !found {
-		t.Errorf("no %s among %d files", wheel, len(page.Files))
-	}
+	testbed.Check(t, found, "no %s among %d files", wheel, len(page.Files))
 	if html := get(t, root+"/pypi/simple/six/", "Accept", "text/html"); strings.Count(html, "<a href=") != len(page.Files) {
 		t.Errorf("%d files in HTML, %d in JSON", strings.Count(html, "<a href="), len(page.Files))
 	}
@@ -74,20 +65,17 @@ func TestPublicIndexes(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if first, err := tar.NewReader(unpacked).Next(); err != nil || first.Name == "" {
-			t.Errorf("%s: %v, error %v", name, first, err)
-		}
+		first, err := tar.NewReader(unpacked).Next()
+		testbed.Check(t, err == nil && first.Name != "", "%s: %v, error %v", name, first, err)
 	}
 	for _, path := range []string{"/pypi/simple/sandfarm-no-such-project-9d1f/", "/npm/sandfarm-no-such-package-9d1f"} {
-		if a := ask(t, "GET", root+path); a.status != http.StatusNotFound {
-			t.Errorf("%s: status %d, %q", path, a.status, a.body)
-		}
+		a := ask(t, "GET", root+path)
+		testbed.Check(t, a.status == http.StatusNotFound, "%s: status %d, %q", path, a.status, a.body)
 	}
 	testbed.Must(t, x.Close())
 	// A worker with an empty disk sends no request upstream.
 	y, second := serve(t, index.Config{Cache: cache})
 	get(t, fmt.Sprintf("%s/pypi/files/six/%s", second, wheel))
-	if s := y.Stats(); s.UpstreamRequests != 0 || bytes.Equal(cache.values["index/page/pypi/six"].text, nil) {
-		t.Errorf("counters %+v", s)
-	}
+	s := y.Stats()
+	testbed.Check(t, s.UpstreamRequests == 0 && !bytes.Equal(cache.values["index/page/pypi/six"].text, nil), "counters %+v", s)
 }

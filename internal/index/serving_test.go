@@ -74,9 +74,8 @@ func TestLargePagesThatAreNotReadAreBounded(t *testing.T) {
 	for _, s := range readers {
 		<-s.begun
 	}
-	if left := free(); left < room-30<<20 {
-		t.Errorf("five readers of one page leave %d MiB", left>>20)
-	}
+	left := free()
+	testbed.Check(t, left >= room-30<<20, "five readers of one page leave %d MiB", left>>20)
 	for i := 0; free() >= 30<<20; i++ {
 		s := hold(fmt.Sprintf("p%d", i), json)
 		<-s.begun
@@ -85,19 +84,15 @@ func TestLargePagesThatAreNotReadAreBounded(t *testing.T) {
 	if a := ask(t, http.MethodGet, address+"/pypi/simple/other/"); a.status != http.StatusBadGateway || !strings.Contains(a.body, "Too many large pages") {
 		t.Errorf("status %d, %.100q", a.status, a.body)
 	}
-	if got := get(t, address+"/pypi/simple/small/"); !strings.Contains(got, "a-1.0.zip") {
-		t.Errorf("a small page: %.100q", got)
-	}
+	got := get(t, address+"/pypi/simple/small/")
+	testbed.Check(t, strings.Contains(got, "a-1.0.zip"), "a small page: %.100q", got)
 	close(let)
 	held.Wait()
 	for i, s := range readers {
-		if s.bytes < 14<<20 {
-			t.Errorf("reader %d got %d bytes", i, s.bytes)
-		}
+		testbed.Check(t, s.bytes >= 14<<20, "reader %d got %d bytes", i, s.bytes)
 	}
-	if got := get(t, address+"/pypi/simple/other/", "Accept", json); len(got) < 14<<20 {
-		t.Errorf("afterwards there are %d bytes", len(got))
-	}
+	got = get(t, address+"/pypi/simple/other/", "Accept", json)
+	testbed.Check(t, len(got) >= 14<<20, "afterwards there are %d bytes", len(got))
 	testbed.Until(t, "all room is back", func() bool { return free() == room })
 }
 
@@ -147,9 +142,8 @@ func TestConfig(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "hidden") {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, err := index.New(c.cfg); err == nil {
-			t.Errorf("%s: New accepts it", name)
-		}
+		_, err = index.New(c.cfg)
+		testbed.Check(t, err != nil, "%s: New accepts it", name)
 	}
 	err := index.Config{PyPIURL: "x", NpmURL: "y"}.Validate()
 	if err == nil || !strings.Contains(err.Error(), "pypi_url") || !strings.Contains(err.Error(), "npm_url") {
@@ -161,9 +155,8 @@ func TestDir(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	d := index.NewDir(t.TempDir() + "/made/later")
-	if _, _, err := d.Get(ctx, "index/a", 0, 0); farm.CodeOf(err) != farm.CodeNotFound {
-		t.Errorf("missing: %v", err)
-	}
+	_, _, err := d.Get(ctx, "index/a", 0, 0)
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeNotFound, "missing: %v", err)
 	none := func(string, int64, time.Time) error { t.Error("something is listed"); return nil }
 	if err := d.List(ctx, "index/", none); err != nil {
 		t.Error(err)
@@ -171,9 +164,8 @@ func TestDir(t *testing.T) {
 	for _, key := range []string{"index/a", "index/b/c", "other/d"} {
 		testbed.Must(t, d.Put(ctx, key, strings.NewReader("0123456789"), 10))
 	}
-	if err := d.Put(ctx, "index/short", strings.NewReader("0123"), 10); err == nil {
-		t.Error("half a value was kept")
-	}
+	err = d.Put(ctx, "index/short", strings.NewReader("0123"), 10)
+	testbed.Check(t, err != nil, "half a value was kept")
 	for _, c := range []struct {
 		offset, length int64
 		want           string
@@ -198,8 +190,7 @@ func TestDir(t *testing.T) {
 		t.Errorf("listed %v, %v", keys, err)
 	}
 	for _, key := range []string{"../x", "/etc/passwd", "index/../../x"} {
-		if err := d.Put(ctx, key, strings.NewReader(""), 0); err == nil {
-			t.Errorf("%q was taken for a key", key)
-		}
+		err := d.Put(ctx, key, strings.NewReader(""), 0)
+		testbed.Check(t, err != nil, "%q was taken for a key", key)
 	}
 }

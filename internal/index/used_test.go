@@ -57,9 +57,8 @@ func TestTrimKeepsWhatIsUsed(t *testing.T) {
 	oldKey, newerKey := "index/file/sha256/"+sha(old), "index/file/sha256/"+sha(newer)
 	cache.age(oldKey, 48*time.Hour)
 	cache.age(newerKey, 24*time.Hour)
-	if got := cache.have("index/used/"); len(got) > 0 {
-		t.Errorf("marks of files that were just stored: %q", got)
-	}
+	got := cache.have("index/used/")
+	testbed.Check(t, len(got) == 0, "marks of files that were just stored: %q", got)
 
 	x, second := serve(t, cfg) // another worker, or the same one later
 	for range 5 {
@@ -92,9 +91,8 @@ func TestTrimRemovesMarks(t *testing.T) {
 	testbed.Must(t, err)
 	testbed.Must(t, x.Trim(t.Context()))
 	testbed.Diff(t, "", []string{"index/file/b"}, cache.have(""))
-	if n := x.Stats().Trimmed; n != 1 {
-		t.Errorf("%d values count as trimmed", n)
-	}
+	n := x.Stats().Trimmed
+	testbed.Check(t, n == 1, "%d values count as trimmed", n)
 }
 
 // stuck is a cache that takes no byte of large values.
@@ -124,9 +122,8 @@ func TestLargeFileWhileTheCacheHangs(t *testing.T) {
 		if answer.Code != http.StatusOK || !bytes.Equal(answer.Body.Bytes(), content) {
 			t.Errorf("status %d, %d bytes", answer.Code, answer.Body.Len())
 		}
-		if n := x.Stats().CacheErrors; n != 1 {
-			t.Errorf("%d errors of the cache", n)
-		}
+		n := x.Stats().CacheErrors
+		testbed.Check(t, n == 1, "%d errors of the cache", n)
 		if err := x.Close(); err != nil {
 			t.Error(err)
 		}

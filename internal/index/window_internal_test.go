@@ -4,6 +4,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // A reader that takes a byte now and then may hold up its own download, but not for ever those that wait for its slot.
@@ -43,22 +45,14 @@ func TestReadersOutliveAStalledDownload(t *testing.T) {
 				if follows {
 					f.window.readers[&content{}] = &follower{moved: time.Now()}
 				}
-				if f.full(1, 0, false) {
-					t.Error("an empty window is full")
-				}
+				testbed.Check(t, !f.full(1, 0, false), "an empty window is full")
 				time.Sleep(10 * stallTimeout)
 				for ; f.written < windowSize; f.written += chunk {
-					if f.full(chunk, 0, false) {
-						t.Fatalf("the window is full after %d bytes", f.written)
-					}
+					testbed.Require(t, !f.full(chunk, 0, false), "the window is full after %d bytes", f.written)
 				}
-				if !f.full(chunk, 0, false) {
-					t.Error("a full window does not wait for a reader")
-				}
+				testbed.Check(t, f.full(chunk, 0, false), "a full window does not wait for a reader")
 				time.Sleep(stallTimeout + 1)
-				if f.full(chunk, 0, false) {
-					t.Error("the window waits for longer than it should")
-				}
+				testbed.Check(t, !f.full(chunk, 0, false), "the window waits for longer than it should")
 			})
 		})
 	}
@@ -70,29 +64,23 @@ func TestLRU(t *testing.T) {
 	for i, key := range []string{"a", "b", "c"} {
 		l.put(key, i, 3)
 	}
-	if _, ok := l.get("a"); !ok || l.used != 9 {
-		t.Errorf("used %d of 10", l.used)
-	}
+	_, ok := l.get("a")
+	testbed.Check(t, ok && l.used == 9, "used %d of 10", l.used)
 	l.put("d", 3, 4) // b is the least recently used, then c
 	for key, want := range map[string]bool{"a": true, "b": false, "c": true, "d": true} {
-		if _, ok := l.get(key); ok != want {
-			t.Errorf("%s exists: %v", key, ok)
-		}
+		_, ok := l.get(key)
+		testbed.Check(t, ok == want, "%s exists: %v", key, ok)
 	}
 	for cost, want := range map[int64]bool{9: true, 10: true, 11: false} {
 		l.put("e", 4, cost)
-		if _, ok := l.get("e"); ok != want || l.used > 10 {
-			t.Errorf("a value of %d exists: %v, used %d", cost, ok, l.used)
-		}
+		_, ok := l.get("e")
+		testbed.Check(t, ok == want && l.used <= 10, "a value of %d exists: %v, used %d", cost, ok, l.used)
 	}
 	l.put("f", 5, 1)
 	l.put("f", 6, 2)
-	if v, _ := l.get("f"); v != 6 || l.used != 2 || l.order.Len() != 1 {
-		t.Errorf("value %d, used %d by %d", v, l.used, l.order.Len())
-	}
+	v, _ := l.get("f")
+	testbed.Check(t, v == 6 && l.used == 2 && l.order.Len() == 1, "value %d, used %d by %d", v, l.used, l.order.Len())
 	l.remove("f")
 	l.remove("f")
-	if l.used != 0 || l.order.Len() != 0 || len(l.byKey) != 0 {
-		t.Errorf("used %d by %d", l.used, l.order.Len())
-	}
+	testbed.Check(t, l.used == 0 && l.order.Len() == 0 && len(l.byKey) == 0, "used %d by %d", l.used, l.order.Len())
 }

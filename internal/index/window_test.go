@@ -40,9 +40,7 @@ func begin(t *testing.T, address string) io.ReadCloser {
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
 	resp, err := transport.RoundTrip(req)
-	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("GET: %v, %v", resp, err)
-	}
+	testbed.Require(t, err == nil && resp.StatusCode == http.StatusOK, "GET: %v, %v", resp, err)
 	return resp.Body
 }
 
@@ -53,9 +51,8 @@ func TestFileLargerThanTheSpool(t *testing.T) {
 	var all sync.WaitGroup
 	for range 3 {
 		all.Go(func() {
-			if a := ask(t, http.MethodGet, address); a.err != nil || a.body != string(content) {
-				t.Errorf("status %d, %d bytes, error %v", a.status, len(a.body), a.err)
-			}
+			a := ask(t, http.MethodGet, address)
+			testbed.Check(t, a.err == nil && a.body == string(content), "status %d, %d bytes, error %v", a.status, len(a.body), a.err)
 		})
 	}
 	all.Wait()
@@ -98,9 +95,8 @@ func TestWindowsAreCharged(t *testing.T) {
 			testbed.Until(t, "all files in the cache", func() bool { return len(cache.files()) == 3 })
 			testbed.Until(t, "all room is back", func() bool { return x.Spooled() == 0 && cfg.Memory.Stats().Used == 0 })
 			waited := cfg.Memory.Stats().Waited
-			if spooled := waited == 0; spooled != (name == "FitsOnTheDisk") {
-				t.Errorf("downloads waited %d times for memory", waited)
-			}
+			spooled := waited == 0
+			testbed.Check(t, spooled == (name == "FitsOnTheDisk"), "downloads waited %d times for memory", waited)
 		})
 	}
 }
@@ -113,9 +109,8 @@ func TestLargeFileWithAWrongHash(t *testing.T) {
 		t.Errorf("status %d, %d bytes, error %v", a.status, len(a.body), a.err)
 	}
 	testbed.Until(t, "all room is back", func() bool { return x.Spooled() == 0 })
-	if kept := cache.files(); len(kept) != 0 {
-		t.Errorf("the cache has %v", kept)
-	}
+	kept := cache.files()
+	testbed.Check(t, len(kept) == 0, "the cache has %v", kept)
 	if a := ask(t, http.MethodGet, address); a.status != http.StatusBadGateway || !strings.Contains(a.body, "refused") {
 		t.Errorf("next caller: status %d, %q", a.status, a.body)
 	}
@@ -143,13 +138,11 @@ func TestStalledReadersDoNotBlockDownloads(t *testing.T) {
 	for i := range 4 {
 		name := "other" + strconv.Itoa(i)
 		u.wheel(name, name+"-1.0.whl", random(t, 20*mib))
-		if got := get(t, strings.Replace(address, "torch/torch", name+"/"+name, 1)); len(got) != 20*mib {
-			t.Errorf("%s: %d bytes", name, len(got))
-		}
+		got := get(t, strings.Replace(address, "torch/torch", name+"/"+name, 1))
+		testbed.Check(t, len(got) == 20*mib, "%s: %d bytes", name, len(got))
 	}
-	if got := get(t, address); got != string(content) {
-		t.Errorf("the same file: %d bytes", len(got))
-	}
+	got := get(t, address)
+	testbed.Check(t, got == string(content), "the same file: %d bytes", len(got))
 	testbed.Until(t, "the files in the cache", func() bool { return len(cache.files()) == 5 })
 	rest, err := io.ReadAll(slow)
 	if err != nil || string(rest) != string(content[1000:]) {
@@ -183,9 +176,7 @@ func TestSpoolFilesOfSlowReadersAreReleased(t *testing.T) {
 	}
 	for name, r := range readers {
 		rest, err := io.ReadAll(r)
-		if err != nil || !bytes.Equal(rest, contents[name][1000:]) {
-			t.Errorf("%s: %d bytes, error %v", name, len(rest), err)
-		}
+		testbed.Check(t, err == nil && bytes.Equal(rest, contents[name][1000:]), "%s: %d bytes, error %v", name, len(rest), err)
 		_ = r.Close()
 	}
 	testbed.Until(t, "all room is back", func() bool { return x.Spooled() == 0 })
@@ -207,17 +198,15 @@ func TestLargeFileThatHasPassed(t *testing.T) {
 		return nil
 	}
 	cache.mu.Unlock()
-	if got := get(t, address); got != string(content) {
-		t.Errorf("%d bytes", len(got))
-	}
+	got := get(t, address)
+	testbed.Check(t, got == string(content), "%d bytes", len(got))
 	<-passed
 	second := make(chan answer, 1)
 	go func() { second <- ask(t, http.MethodGet, address) }()
 	testbed.Until(t, "the second reader joins the download", func() bool { return x.Stats().Coalesced == 1 })
 	close(late)
-	if a := <-second; a.err != nil || a.body != string(content) {
-		t.Errorf("the second reader: status %d, %d bytes, %v", a.status, len(a.body), a.err)
-	}
+	a := <-second
+	testbed.Check(t, a.err == nil && a.body == string(content), "the second reader: status %d, %d bytes, %v", a.status, len(a.body), a.err)
 }
 
 // If the cache fails in the middle of a large file, the download continues.
@@ -233,12 +222,10 @@ func TestLargeFileWithoutItsCache(t *testing.T) {
 	}
 	cache.mu.Unlock()
 	for range 2 { // the second time the cache is not used
-		if got := get(t, address); got != string(content) {
-			t.Errorf("%d bytes", len(got))
-		}
+		got := get(t, address)
+		testbed.Check(t, got == string(content), "%d bytes", len(got))
 	}
 	testbed.Until(t, "all room is back", func() bool { return x.Spooled() == 0 })
-	if kept := cache.files(); len(kept) != 0 {
-		t.Errorf("the cache has %v", kept)
-	}
+	kept := cache.files()
+	testbed.Check(t, len(kept) == 0, "the cache has %v", kept)
 }

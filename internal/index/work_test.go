@@ -172,9 +172,8 @@ func TestWhatNobodyReadsEnds(t *testing.T) {
 					path := fmt.Sprintf(c.path, 900+round)
 					b.read(t.Context(), "quiet", path)
 					synctest.Wait()
-					if now, _ := b.upstream.counts(); now != lingers+1 {
-						t.Errorf("%d requests to upstream: another tenant waits", now)
-					}
+					now, _ := b.upstream.counts()
+					testbed.Check(t, now == lingers+1, "%d requests to upstream: another tenant waits", now)
 					b.upstream.letGo()
 					b.readers.Wait()
 					synctest.Wait()
@@ -212,9 +211,8 @@ func TestTenantsDoNotWaitForEachOther(t *testing.T) {
 				leave()
 				b.upstream.letGo()
 				b.readers.Wait()
-				if status, _ := b.statuses.Load(waits); status != http.StatusOK {
-					t.Errorf("the others got %v", status)
-				}
+				status, _ := b.statuses.Load(waits)
+				testbed.Check(t, status == http.StatusOK, "the others got %v", status)
 				testbed.Must(t, b.Close())
 			})
 		})
@@ -252,9 +250,8 @@ func TestWhatIsToBeStoredIsBounded(t *testing.T) {
 			b.read(t.Context(), "loud", fmt.Sprintf("/pypi/files/big/f%d.whl", i))
 			synctest.Wait()
 		}
-		if n := b.Works(); n != 32+256 {
-			t.Errorf("%d files are being stored or retained", n)
-		}
+		n := b.Works()
+		testbed.Check(t, n == 32+256, "%d files are being stored or retained", n)
 		for i := range 600 {
 			b.read(t.Context(), "loud", fmt.Sprintf("/pypi/simple/p%d/", i))
 			synctest.Wait()
@@ -263,9 +260,8 @@ func TestWhatIsToBeStoredIsBounded(t *testing.T) {
 		b.readers.Wait()
 		synctest.Wait()
 		cache.mu.Lock()
-		if f, p := cache.given["index/file"], cache.given["index/page"]; f != 32 || p < 400 || p > 512 {
-			t.Errorf("%d files and %d pages were stored", f, p)
-		}
+		f, p := cache.given["index/file"], cache.given["index/page"]
+		testbed.Check(t, f == 32 && p >= 400 && p <= 512, "%d files and %d pages were stored", f, p)
 		cache.mu.Unlock()
 		testbed.Must(t, b.Close())
 	})

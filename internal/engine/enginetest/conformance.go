@@ -92,9 +92,8 @@ func life(t *testing.T, e *Subject) {
 	}
 	same := func(what string, want, got farm.Container, err error) {
 		t.Helper()
-		if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(farm.Container{}, "Labels", "Runtime")); diff != "" || err != nil {
-			t.Errorf("%s (-want +got), error %v:\n%s", what, err, diff)
-		}
+		diff := cmp.Diff(want, got, cmpopts.IgnoreFields(farm.Container{}, "Labels", "Runtime"))
+		testbed.Check(t, diff == "" && err == nil, "%s (-want +got), error %v:\n%s", what, err, diff)
 		for name, value := range s.Labels {
 			testbed.Diff(t, fmt.Sprintf("%s: label %s", what, name), value, got.Labels[name])
 		}
@@ -112,9 +111,7 @@ func life(t *testing.T, e *Subject) {
 		list, err = other.List(ctx)
 		return err != nil || len(list) == 1 && list[0].Running
 	})
-	if len(list) != 1 {
-		t.Fatalf("list %+v, error %v", list, err)
-	}
+	testbed.Require(t, len(list) == 1, "list %+v, error %v", list, err)
 	want.Resources = farm.Resources{}
 	same("a container in the list", want, list[0], err)
 	for range 2 { // a missing container is not an error
@@ -136,13 +133,11 @@ func life(t *testing.T, e *Subject) {
 func ends(t *testing.T, e *Subject) {
 	for program, code := range map[string]int{"nothing": 0, "fail": 3} {
 		id := start(t, e, e.Spec(t, program))
-		if c := awaitEnd(t, e, id); c.ExitCode != code || c.OOMKilled {
-			t.Errorf("%s: %+v, want exit code %d", program, c, code)
-		}
+		c := awaitEnd(t, e, id)
+		testbed.Check(t, c.ExitCode == code && !c.OOMKilled, "%s: %+v, want exit code %d", program, c, code)
 		list, err := e.List(t.Context())
-		if i := slices.IndexFunc(list, func(c farm.Container) bool { return c.ID == id }); err != nil || i < 0 || list[i].Running {
-			t.Errorf("%s: list %+v, %v", program, list, err)
-		}
+		i := slices.IndexFunc(list, func(c farm.Container) bool { return c.ID == id })
+		testbed.Check(t, err == nil && i >= 0 && !list[i].Running, "%s: list %+v, %v", program, list, err)
 	}
 }
 
@@ -157,24 +152,20 @@ func memoryLimit(t *testing.T, e *Subject) {
 		testbed.Diff(t, "exit code", 137, c.ExitCode)
 		reported = reported || c.OOMKilled
 	}
-	if !reported {
-		t.Error("the engine never said that the limit was reached")
-	}
+	testbed.Check(t, reported, "the engine never said that the limit was reached")
 }
 
 func processLimit(t *testing.T, e *Subject) {
 	s := e.Spec(t, "wait")
 	if e.NoProcessLimit {
-		if c, err := e.Inspect(t.Context(), start(t, e, s)); err != nil || c.Resources.PIDs != 0 {
-			t.Errorf("%+v, %v: a limit that does not hold", c, err)
-		}
+		c, err := e.Inspect(t.Context(), start(t, e, s))
+		testbed.Check(t, err == nil && c.Resources.PIDs == 0, "%+v, %v: a limit that does not hold", c, err)
 		return
 	}
 	s.Resources.PIDs = 64
 	out := output(t, e, start(t, e, s), "forks")
-	if got, err := strconv.Atoi(strings.TrimSpace(out)); err != nil || got >= 64 || got < 1 {
-		t.Errorf("%d children at once (%v), want fewer than 64", got, err)
-	}
+	got, err := strconv.Atoi(strings.TrimSpace(out))
+	testbed.Check(t, err == nil && got < 64 && got >= 1, "%d children at once (%v), want fewer than 64", got, err)
 }
 
 // A worker that is late may create the container of an earlier generation under the sandbox's name. The create of the later one replaces it,
@@ -188,20 +179,16 @@ func generations(t *testing.T, e *Subject) {
 	for _, c := range []struct{ first, second int }{{0, 2}, {2, 10}} {
 		late := start(t, e, of(c.first))
 		id, err := e.Create(ctx, of(c.second))
-		if err != nil || id == late {
-			t.Fatalf("create of generation %d over %d = %s, %v", c.second, c.first, id, err)
-		}
+		testbed.Require(t, err == nil && id != late, "create of generation %d over %d = %s, %v", c.second, c.first, id, err)
 		_, err = e.Inspect(ctx, late)
 		wantCode(t, "inspect the earlier one", err, farm.CodeNotFound)
-		if again, err := e.Create(ctx, of(c.second)); err != nil || again != id {
-			t.Errorf("the same create again = %s, %v, want %s", again, err, id)
-		}
+		again, err := e.Create(ctx, of(c.second))
+		testbed.Check(t, err == nil && again == id, "the same create again = %s, %v, want %s", again, err, id)
 		if _, err := e.Create(ctx, of(c.first)); !errors.Is(err, farm.ErrNewer) {
 			t.Errorf("a late create of generation %d over %d = %v, want ErrNewer", c.first, c.second, err)
 		}
-		if got, err := e.Inspect(ctx, id); err != nil || got.Generation != c.second {
-			t.Errorf("the container is %+v, %v", got, err)
-		}
+		got, err := e.Inspect(ctx, id)
+		testbed.Check(t, err == nil && got.Generation == c.second, "the container is %+v, %v", got, err)
 	}
 }
 
@@ -215,15 +202,12 @@ func generationsAtOnce(t *testing.T, e *Subject) {
 			of := s
 			of.Generation = generation
 			_, err := e.Create(t.Context(), of)
-			if generation == 3 && err != nil {
-				t.Errorf("the last generation: %v", err)
-			}
+			testbed.Check(t, generation != 3 || err == nil, "the last generation: %v", err)
 		})
 	}
 	group.Wait()
-	if got, err := e.Inspect(t.Context(), e.Name(s.SandboxID)); err != nil || got.Generation != 3 {
-		t.Errorf("the container is %+v, %v", got, err)
-	}
+	got, err := e.Inspect(t.Context(), e.Name(s.SandboxID))
+	testbed.Check(t, err == nil && got.Generation == 3, "the container is %+v, %v", got, err)
 }
 
 func removeAtOnce(t *testing.T, e *Subject) {
@@ -251,9 +235,8 @@ func stream(t *testing.T, e *Subject) {
 		}
 	})
 	got := make([]byte, len(sent))
-	if _, err := io.ReadFull(s, got); err != nil || !bytes.Equal(got, sent) {
-		t.Errorf("echo differs, error %v", err)
-	}
+	_, err = io.ReadFull(s, got)
+	testbed.Check(t, err == nil && bytes.Equal(got, sent), "echo differs, error %v", err)
 	group.Wait()
 	waits := make(chan error, 1)
 	go func() {
@@ -261,9 +244,8 @@ func stream(t *testing.T, e *Subject) {
 		waits <- err
 	}()
 	testbed.Must(t, s.Close())
-	if err := <-waits; err == nil {
-		t.Error("a read that waited came back without an error after Close")
-	}
+	err = <-waits
+	testbed.Check(t, err != nil, "a read that waited came back without an error after Close")
 }
 
 // socket is that of the program of a container, which is reached one way or the other, never as the user of that program.
@@ -285,9 +267,8 @@ func socket(t *testing.T, e *Subject) {
 		}
 		return true
 	})
-	if text := string(got); text != "0\nhello\n" && text != "65533\nhello\n" {
-		t.Errorf("user and echo are %q", text)
-	}
+	text := string(got)
+	testbed.Check(t, text == "0\nhello\n" || text == "65533\nhello\n", "user and echo are %q", text)
 }
 
 // A running container of an engine with counters has some that grow; one that does not run has none.
@@ -319,9 +300,8 @@ func update(t *testing.T, e *Subject) {
 	testbed.Must(t, err)
 	if GVisor() {
 		wantCode(t, "update under gVisor", e.Update(t.Context(), id, "", farm.Resources{MemoryMB: 512, CPUs: 0.5, PIDs: 128, DiskMB: 64}), farm.CodeConflict)
-		if got, err := e.Inspect(t.Context(), id); err != nil || !cmp.Equal(before, got) {
-			t.Errorf("after the update: %+v, %v; want %+v", got, err, before)
-		}
+		got, err := e.Inspect(t.Context(), id)
+		testbed.Check(t, err == nil && cmp.Equal(before, got), "after the update: %+v, %v; want %+v", got, err, before)
 		return
 	}
 	for _, r := range []farm.Resources{{MemoryMB: 512, CPUs: 0.5, PIDs: 128, DiskMB: 64}, {MemoryMB: 128, CPUs: 1, PIDs: 32, DiskMB: 64}} {
@@ -392,12 +372,10 @@ func identity(t *testing.T, e *Subject) {
 			t.Errorf("%+v and %+v", id, ids[0])
 		}
 	}
-	if _, err := e.Identify(t.Context(), "no-such-runtime"); farm.CodeOf(err) != farm.CodeConflict {
-		t.Errorf("a runtime that the engine lacks: %v", err)
-	}
-	if all, err := e.Capacity(t.Context()); err != nil || all.MemoryMB < 1 || all.CPUs <= 0 {
-		t.Errorf("capacity %+v, %v", all, err)
-	}
+	_, err := e.Identify(t.Context(), "no-such-runtime")
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeConflict, "a runtime that the engine lacks: %v", err)
+	all, err := e.Capacity(t.Context())
+	testbed.Check(t, err == nil && all.MemoryMB >= 1 && all.CPUs > 0, "capacity %+v, %v", all, err)
 }
 
 // An engine that does not answer says so by a code, and blocks no caller.
@@ -447,9 +425,8 @@ func farmsApart(t *testing.T, one, two *Subject) {
 			}
 		}
 		slices.Sort(got)
-		if want := slices.Sorted(slices.Values(ids[i])); err != nil || !slices.Equal(got, want) {
-			t.Errorf("farm %d has %v, %v; want %v", i, got, err, want)
-		}
+		want := slices.Sorted(slices.Values(ids[i]))
+		testbed.Check(t, err == nil && slices.Equal(got, want), "farm %d has %v, %v; want %v", i, got, err, want)
 	}
 }
 
@@ -494,7 +471,6 @@ func output(t *testing.T, e *Subject, id string, args ...string) string {
 
 func wantCode(t *testing.T, what string, err error, want farm.Code) {
 	t.Helper()
-	if got := farm.CodeOf(err); got != want {
-		t.Errorf("%s: code %q (%v), want %q", what, got, err, want)
-	}
+	got := farm.CodeOf(err)
+	testbed.Check(t, got == want, "%s: code %q (%v), want %q", what, got, err, want)
 }

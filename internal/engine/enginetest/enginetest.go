@@ -200,9 +200,8 @@ func (d *Daemon) Load(refs ...string) {
 	load.Stdin = pipe
 	testbed.Must(d.t, save.Start())
 	out, err := load.CombinedOutput()
-	if werr := save.Wait(); err != nil || werr != nil {
-		d.t.Fatalf("copy images %v: %v, %v: %s%s", refs, err, werr, out, &failed)
-	}
+	werr := save.Wait()
+	testbed.Require(d.t, err == nil && werr == nil, "copy images %v: %v, %v: %s%s", refs, err, werr, out, &failed)
 }
 
 // removeCgroups removes empty cgroups.
@@ -261,9 +260,7 @@ func (g *GPUs) Seen(t *testing.T) (all []Hooked) {
 	testbed.Must(t, err)
 	for line := range strings.Lines(string(text)) {
 		words := strings.Fields(line)
-		if len(words) != 4 || words[0] != "prestart" {
-			t.Fatalf("the hook wrote %q", line)
-		}
+		testbed.Require(t, len(words) == 4 && words[0] == "prestart", "the hook wrote %q", line)
 		nanos, err := strconv.ParseInt(words[3], 10, 64)
 		if err != nil {
 			t.Fatalf("the hook wrote %q: %v", line, err)

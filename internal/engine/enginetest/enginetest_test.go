@@ -71,12 +71,9 @@ func TestSeparateEngine(t *testing.T) {
 	d := enginetest.New(t, enginetest.Options{})
 	d.Load(ref)
 	id := d.Docker("run", "--detach", ref, "/sleeper")
-	if exec.Command("docker", "inspect", id).Run() == nil {
-		t.Error("the container is in the machine's own engine")
-	}
-	if state := d.Docker("inspect", "--format", "{{.State.Running}}", id); state != "true" {
-		t.Fatalf("the container runs: %s", state)
-	}
+	testbed.Check(t, exec.Command("docker", "inspect", id).Run() != nil, "the container is in the machine's own engine")
+	state := d.Docker("inspect", "--format", "{{.State.Running}}", id)
+	testbed.Require(t, state == "true", "the container runs: %s", state)
 	d.Kill()
 	d.Kill()
 	d.Start()
