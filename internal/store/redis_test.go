@@ -4,6 +4,7 @@ package store_test
 
 import (
 	"context"
+	"crypto/sha1" //nolint:gosec // Redis names scripts by it
 	"encoding/hex"
 	"strconv"
 	"strings"
