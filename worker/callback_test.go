@@ -154,9 +154,8 @@ func TestCallbacksOfATenantTakeTurns(t *testing.T) {
 	for range 10_000 {
 		later()
 	}
-	if last := later(); first != time.Second || last != longestPutBack {
-		t.Errorf("the first that is put back waits for %v, the last for %v", first, last)
-	}
+	last := later()
+	testbed.Check(t, first == time.Second && last == longestPutBack, "the first that is put back waits for %v, the last for %v", first, last)
 	workertest.Must(t, l.enter("b"))
 	l.leave("a")
 	workertest.Must(t, l.enter("a"))

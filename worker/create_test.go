@@ -60,9 +60,8 @@ func TestCreateWaitsForRoomOfTheEngine(t *testing.T) {
 		t.Errorf("job %s, error %+v, sandbox %s on %q, generation %d", got.State, got.Error, s.State, s.Node, s.Generation)
 	}
 	testbed.Check(t, !w.placement.Accepts(farm.QueueCPU), "creates are not paused")
-	if message := b.Progress(job); !strings.Contains(message, "0/3 nodes are available. The sandbox waits for room.") {
-		t.Errorf("the progress event says %q", message)
-	}
+	message := b.Progress(job)
+	testbed.Check(t, strings.Contains(message, "0/3 nodes are available. The sandbox waits for room."), "the progress event says %q", message)
 	b.deps.Engine = b.Engine
 	again := b.worker()
 	workertest.Must(t, again.handle(t.Context(), workertest.Task(job)))

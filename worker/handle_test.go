@@ -24,9 +24,7 @@ func TestCommandFromTaskToRecord(t *testing.T) {
 	job := b.Command(box, `echo out; echo err >&2; echo kept > made.txt; exit 3`)
 	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
 	got := b.Job(job)
-	if got.State != farm.JobCompleted || got.Result == nil || got.Result.Command == nil {
-		t.Fatalf("job %+v, error %+v", got, got.Error)
-	}
+	testbed.Require(t, got.State == farm.JobCompleted && got.Result != nil && got.Result.Command != nil, "job %+v, error %+v", got, got.Error)
 	o := got.Result.Command.Commands[0]
 	testbed.Require(t, o.Stdout == "out\n" && o.Stderr == "err\n" && o.ExitCode == 3, "outcome %+v", o)
 	if a := got.Result.Artifacts; len(a) != 1 || a[0].Path != "made.txt" || a[0].Size != 5 || a[0].ContentType != "text/plain; charset=utf-8" {
@@ -66,9 +64,7 @@ func TestTakeoverKeepsEveryLineOnce(t *testing.T) {
 		fmt.Fprintf(&want, "line %d\n", i)
 	}
 	got := b.Job(job)
-	if got.State != farm.JobCompleted || got.Attempt != 2 {
-		t.Fatalf("job is %s, attempt %d, error %+v", got.State, got.Attempt, got.Error)
-	}
+	testbed.Require(t, got.State == farm.JobCompleted && got.Attempt == 2, "job is %s, attempt %d, error %+v", got.State, got.Attempt, got.Error)
 	text := got.Result.Command.Commands[0].Stdout
 	testbed.Require(t, text == want.String(), "the result's output is %q", text)
 	text = b.Stdout(job)
@@ -144,12 +140,9 @@ func TestGoneContainerLosesJobAndSandbox(t *testing.T) {
 	workertest.Must(t, c.Close())
 	workertest.Must(t, <-handled)
 	got := b.Job(job)
-	if got.State != farm.JobLost || !strings.Contains(got.Error.Message, "memory limit") {
-		t.Fatalf("job %s, error %+v", got.State, got.Error)
-	}
-	if s := b.Sandbox(box); s.State != farm.SandboxLost || b.Fake.Has(box.ID) {
-		t.Fatalf("sandbox is %s, container there: %v", s.State, b.Fake.Has(box.ID))
-	}
+	testbed.Require(t, got.State == farm.JobLost && strings.Contains(got.Error.Message, "memory limit"), "job %s, error %+v", got.State, got.Error)
+	s := b.Sandbox(box)
+	testbed.Require(t, s.State == farm.SandboxLost && !b.Fake.Has(box.ID), "sandbox is %s, container there: %v", s.State, b.Fake.Has(box.ID))
 	b.JobIs(waiting, farm.JobLost)
 }
 

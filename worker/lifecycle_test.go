@@ -38,9 +38,8 @@ func TestCloseCancelsRunningAndWaitingJobs(t *testing.T) {
 		}
 	}
 	b.JobIs(closing, farm.JobCompleted)
-	if s := b.Sandbox(box); s.State != farm.SandboxClosed || b.Fake.Has(box.ID) {
-		t.Errorf("sandbox is %s, container exists: %v", s.State, b.Fake.Has(box.ID))
-	}
+	s := b.Sandbox(box)
+	testbed.Check(t, s.State == farm.SandboxClosed && !b.Fake.Has(box.ID), "sandbox is %s, container exists: %v", s.State, b.Fake.Has(box.ID))
 }
 
 // A create job that fails during a close must not end the close job: the sandbox used to stay closing.
@@ -102,9 +101,8 @@ func TestOneShotSandboxIsClosedAfterItsJob(t *testing.T) {
 	job, box := b.Creation(farm.KindRun)
 	b.Move(box, farm.SandboxStarting, farm.SandboxReady) // as an earlier attempt left it
 	b.agent(box, w)
-	if got := b.done(w, job, farm.JobCompleted); got.Result.Command.Commands[0].Stdout != "one shot\n" {
-		t.Fatalf("job %s, result %+v, error %+v", got.State, got.Result, got.Error)
-	}
+	got := b.done(w, job, farm.JobCompleted)
+	testbed.Require(t, got.Result.Command.Commands[0].Stdout == "one shot\n", "job %s, result %+v, error %+v", got.State, got.Result, got.Error)
 	testbed.Until(t, "the sandbox is closed", func() bool { return b.Sandbox(box).State == farm.SandboxClosed })
 	testbed.Check(t, !b.Fake.Has(box.ID), "the container still exists")
 	asked, err := b.Store.CancelRequested(t.Context(), job)
@@ -128,9 +126,8 @@ func TestOneShotOfAnotherWorkerStaysOpen(t *testing.T) {
 	if committed, err := first.finish(t.Context(), r, v); committed || err != nil {
 		t.Fatalf("a fenced worker committed: %v %v", committed, err)
 	}
-	if s := b.Sandbox(box); s.State != farm.SandboxClosing || !b.Fake.Has(box.ID) {
-		t.Fatalf("sandbox %s, container exists: %v", s.State, b.Fake.Has(box.ID))
-	}
+	s := b.Sandbox(box)
+	testbed.Require(t, s.State == farm.SandboxClosing && b.Fake.Has(box.ID), "sandbox %s, container exists: %v", s.State, b.Fake.Has(box.ID))
 	workertest.Must(t, second.reconciler.Run(t.Context())) // its job has not ended
 	testbed.Require(t, b.Fake.Has(box.ID), "the reconciler removed the container of a running job")
 	workertest.Must(t, second.node.UseConnection(t.Context(), box.ID, func() *client.Client { return a.Client }))

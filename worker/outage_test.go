@@ -62,9 +62,7 @@ func TestCreateLeavesASilentEngine(t *testing.T) {
 				if got.State != farm.JobQueued || got.Queue != farm.QueueCPU || got.Attempt != 1 || got.GracefulRequeues != 1 {
 					t.Errorf("job %+v", got)
 				}
-				if s.State != farm.SandboxQueued || s.Node != "" || s.Generation != 2 || s.ExpiresAt.IsZero() {
-					t.Errorf("sandbox %+v", s)
-				}
+				testbed.Check(t, s.State == farm.SandboxQueued && s.Node == "" && s.Generation == 2 && !s.ExpiresAt.IsZero(), "sandbox %+v", s)
 				message := b.Progress(job)
 				testbed.Check(t, strings.Contains(message, "engine"), "the progress event says %q", message)
 				reservations, err := b.Store.Reservations(t.Context(), "n1")
@@ -78,9 +76,7 @@ func TestCreateLeavesASilentEngine(t *testing.T) {
 				testbed.Check(t, (state == farm.SandboxLost) != other, "the sandbox that has an owner is %s", state)
 				testbed.Check(t, !w.placement.Accepts(farm.QueueCPU), "the worker would take it again at once")
 				claim, err := b.Store.Claim(t.Context(), job, "wrk_other")
-				if err != nil || claim.Job.Attempt != 2 || claim.Sandbox.Node != "" {
-					t.Errorf("Claim by another worker = %+v, %v", claim, err)
-				}
+				testbed.Check(t, err == nil && claim.Job.Attempt == 2 && claim.Sandbox.Node == "", "Claim by another worker = %+v, %v", claim, err)
 			})
 		}
 	}

@@ -74,9 +74,8 @@ func TestCloseThatFailsIsFinishedLater(t *testing.T) {
 	b.done(w, closing, farm.JobFailed)
 	b.Fake.BreakRemovals(false)
 	workertest.Must(t, w.reconciler.Run(t.Context()))
-	if s := b.Sandbox(box); s.State != farm.SandboxClosed || b.Fake.Has(box.ID) {
-		t.Fatalf("sandbox %s, container exists: %v", s.State, b.Fake.Has(box.ID))
-	}
+	s := b.Sandbox(box)
+	testbed.Require(t, s.State == farm.SandboxClosed && !b.Fake.Has(box.ID), "sandbox %s, container exists: %v", s.State, b.Fake.Has(box.ID))
 }
 
 // The reconciler keeps members of the pool that are idle or have an open sandbox, and removes the others.

@@ -72,9 +72,8 @@ func TestCanceledCreateWithoutRoomEnds(t *testing.T) {
 	w := b.measured(1000, 4)
 	job, box := b.Sized(2048, 1)
 	claim := b.Claim(job, w.id)
-	if _, _, err := b.Store.Cancel(t.Context(), job, nil); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err := b.Store.Cancel(t.Context(), job, nil)
+	testbed.Must(t, err)
 	workertest.Must(t, w.requeueUnplaced(t.Context(), claimedJob(claim)))
 	got, s := b.Job(job), b.Sandbox(box)
 	testbed.Check(t, got.State == farm.JobCanceled && s.State == farm.SandboxClosed, "job %s, sandbox %s", got.State, s.State)
@@ -139,9 +138,8 @@ func TestClaimedMemberBecomesTheSandbox(t *testing.T) {
 	testbed.Check(t, len(b.Fake.Updates()) == 0, "the default limits were set again: %v", b.Fake.Updates())
 	b.Reserved(farm.Capacity{MemoryMB: 2048, CPUs: 2})
 	workertest.Must(t, w.handle(t.Context(), workertest.Task(b.CloseJob(box))))
-	if _, err := b.Store.Member(t.Context(), m.ID); err == nil || b.Fake.Note(box.ID) != nil || b.Fake.Has(m.ID) {
-		t.Errorf("left behind: member %v, note %v", err, b.Fake.Note(box.ID))
-	}
+	_, err = b.Store.Member(t.Context(), m.ID)
+	testbed.Check(t, err != nil && b.Fake.Note(box.ID) == nil && !b.Fake.Has(m.ID), "left behind: member %v, note %v", err, b.Fake.Note(box.ID))
 	b.Reserved(farm.Capacity{})
 }
 

@@ -275,9 +275,8 @@ func TestNothingIsReachedBeforeTheRulesAreRead(t *testing.T) {
 	testbed.Check(t, err != nil, "the host was reached")
 	away.is.Store(false)
 	testbed.Must(t, e.Refresh(t.Context(), w.box.Ref()))
-	if _, err := w.get(t, c); err != nil {
-		t.Error(err)
-	}
+	_, err = w.get(t, c)
+	testbed.Must(t, err)
 }
 
 // unreadable is a store whose tenants cannot be read.
@@ -331,18 +330,15 @@ func TestConnectionsWithoutMemoryAreRefused(t *testing.T) {
 	w := newWorld(t, farm.DefaultLimits(), func(http.ResponseWriter, *http.Request) {})
 	memory := budget.New(0)
 	taken := memory.Lasting("acme")
-	if !taken.Grow(memory.Share() / 4) { // all that a tenant has for what lasts
-		t.Fatal("nothing to take")
-	}
+	testbed.Require(t, taken.Grow(memory.Share()/4), "nothing to take") // all that a tenant has for what lasts
 	_, c := w.open(t, func(d *egress.Deps) { d.Budget = memory })
 	_, err := w.get(t, c)
 	testbed.Check(t, err != nil, "the host was reached")
 	got := w.log(t, "failed")
 	testbed.Check(t, strings.Contains(got.Reason, "no memory") && strings.HasPrefix(got.Host, "api.example.com"), "%+v", got)
 	taken.Release()
-	if _, err := w.get(t, c); err != nil {
-		t.Errorf("with memory: %v", err)
-	}
+	_, err = w.get(t, c)
+	testbed.Check(t, err == nil, "with memory: %v", err)
 }
 
 // Streams are charged to the sandbox's tenant before their requests are read.
@@ -384,9 +380,7 @@ func TestStreamsLeaveMemoryToOtherTenants(t *testing.T) {
 			defer release()
 			n++
 		}
-		if n < 50 || n > 56 { // uv opens 50
-			t.Errorf("a tenant has %d streams", n)
-		}
+		testbed.Check(t, n >= 50 && n <= 56, "a tenant has %d streams", n) // uv opens 50
 	}
 	third, ok := memory.TryAcquire("three", memory.Share())
 	testbed.Check(t, ok, "the share of a third tenant is taken")

@@ -113,9 +113,8 @@ func TestPart(t *testing.T) {
 		{0, 0, 0, 0, 0},
 		{0, -1, 5, 0, 0},
 	} {
-		if from, n := part(s.size, s.offset, s.length); from != s.from || n != s.n {
-			t.Errorf("part(%d, %d, %d) = %d, %d; want %d, %d", s.size, s.offset, s.length, from, n, s.from, s.n)
-		}
+		from, n := part(s.size, s.offset, s.length)
+		testbed.Check(t, from == s.from && n == s.n, "part(%d, %d, %d) = %d, %d; want %d, %d", s.size, s.offset, s.length, from, n, s.from, s.n)
 	}
 }
 

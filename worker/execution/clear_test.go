@@ -139,9 +139,7 @@ func TestAnAnimationCostsItsLastPicture(t *testing.T) {
 				t.Errorf("clears %v, size %d: %d entries with %d bytes inline and %d stored, %d large values of which %d were removed, notes %q",
 					clears, size, len(c.rich), c.inline, c.stored, stored, removed, c.notes)
 			}
-			if events > maxRichEvents {
-				t.Errorf("clears %v, size %d: %d bytes of events, the limit is %d", clears, size, events, maxRichEvents)
-			}
+			testbed.Check(t, events <= maxRichEvents, "clears %v, size %d: %d bytes of events, the limit is %d", clears, size, events, maxRichEvents)
 		}
 	}
 }
@@ -222,8 +220,7 @@ func TestMetadataOfDisplaysIsChecked(t *testing.T) {
 		for _, r := range c.rich {
 			testbed.Check(t, string(r.Metadata) == want, "%.60s became %s, want %.60s", raw, r.Metadata, want)
 		}
-		if _, err := json.Marshal(c.rich); err != nil {
-			t.Errorf("%.60s: %v", raw, err)
-		}
+		_, err := json.Marshal(c.rich)
+		testbed.Check(t, err == nil, "%.60s: %v", raw, err)
 	}
 }

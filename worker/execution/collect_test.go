@@ -68,9 +68,8 @@ func keep(t *testing.T, log, more []farm.Event) []farm.Event {
 func newer(t *testing.T, a, b string) bool {
 	t.Helper()
 	var as, an, bs, bn int
-	if _, err := fmt.Sscanf(a+" "+b, "%d-%d %d-%d", &as, &an, &bs, &bn); err != nil {
-		t.Fatalf("ids %q and %q: %v", a, b, err)
-	}
+	_, err := fmt.Sscanf(a+" "+b, "%d-%d %d-%d", &as, &an, &bs, &bn)
+	testbed.Require(t, err == nil, "ids %q and %q: %v", a, b, err)
 	return as > bs || as == bs && an > bn
 }
 
@@ -119,9 +118,8 @@ func TestEventsAreSentOnceOverTakeovers(t *testing.T) {
 		for range 3 { // workers one after the other, each from the first frame
 			published := uint64(0)
 			if len(log) > 0 {
-				if _, err := fmt.Sscanf(log[len(log)-1].ID, "%d-", &published); err != nil {
-					t.Fatal(err)
-				}
+				_, err := fmt.Sscanf(log[len(log)-1].ID, "%d-", &published)
+				testbed.Must(t, err)
 			}
 			c := collectorOf(code(), published)
 			dies := rng.IntN(len(frames))

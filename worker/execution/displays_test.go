@@ -84,9 +84,7 @@ func TestEntriesOfADisplayedValueShareItsNumber(t *testing.T) {
 	events := 0
 	for _, e := range c.take() {
 		if e.Name == farm.EventDisplay {
-			if e.Display.Display != numbers[events] {
-				t.Errorf("event %d: display = %d, want %d", events, e.Display.Display, numbers[events])
-			}
+			testbed.Check(t, e.Display.Display == numbers[events], "event %d: display = %d, want %d", events, e.Display.Display, numbers[events])
 			events++
 		}
 	}

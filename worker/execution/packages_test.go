@@ -205,9 +205,7 @@ func TestResultSaysHowAMissingModuleIsInstalled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			note := moduleNote(test.result, test.request, &farm.SandboxSpec{Network: test.network})
-			if (note != "") != (test.want != "") || !strings.Contains(note, test.want) {
-				t.Errorf("note %q, want one with %q", note, test.want)
-			}
+			testbed.Check(t, (note != "") == (test.want != "") && strings.Contains(note, test.want), "note %q, want one with %q", note, test.want)
 		})
 	}
 }
@@ -232,9 +230,7 @@ func TestResultSaysWhereAMissingProgramComesFrom(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			note := strings.Join(hints(&farm.Result{Command: &farm.CommandResult{Commands: []farm.CommandOutcome{{ExitCode: test.code, Stderr: test.stderr}}}}, &farm.Request{}, &farm.SandboxSpec{}, false, nil), "\n")
-			if (note != "") != (test.want != "") || !strings.Contains(note, test.want) {
-				t.Errorf("note %q, want one with %q", note, test.want)
-			}
+			testbed.Check(t, (note != "") == (test.want != "") && strings.Contains(note, test.want), "note %q, want one with %q", note, test.want)
 		})
 	}
 	notes := hints(&farm.Result{Execute: &farm.ExecuteResult{}}, &farm.Request{}, &farm.SandboxSpec{}, false, nil)
@@ -353,9 +349,7 @@ func TestResultNamesDeniedHosts(t *testing.T) {
 		spec := &farm.SandboxSpec{Network: farm.NetworkAllowlist, AllowHosts: []string{"api.example.com"}}
 		notes := hints(r, &farm.Request{Execute: &farm.ExecuteRequest{}}, spec, true, denied)
 		const want = "Denied: api.example.org:443 (no rule allows this host and port), b.example.org:80 (no method). The sandbox reaches the hosts of allow_hosts (api.example.com): add a host there"
-		if len(notes) != 1 || !strings.HasPrefix(notes[0], want) {
-			t.Errorf("%s: notes %q, want one that begins with %q", name, notes, want)
-		}
+		testbed.Check(t, len(notes) == 1 && strings.HasPrefix(notes[0], want), "%s: notes %q, want one that begins with %q", name, notes, want)
 	}
 }
 
@@ -418,9 +412,7 @@ func TestResultSaysWhatTheNetworkReaches(t *testing.T) {
 			t.Parallel()
 			for _, enabled := range []bool{true, false} {
 				note := networkNote(test.result, &test.spec, enabled)
-				if (note != "") != (test.want != "") || !strings.Contains(note, test.want) {
-					t.Errorf("note %q, want one with %q", note, test.want)
-				}
+				testbed.Check(t, (note != "") == (test.want != "") && strings.Contains(note, test.want), "note %q, want one with %q", note, test.want)
 				if offers := strings.Contains(note, "allow_hosts"); note != "" && test.spec.Network != farm.NetworkAllowlist && offers != enabled {
 					t.Errorf("allowlist enabled %t: note %q", enabled, note)
 				}

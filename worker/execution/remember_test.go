@@ -96,9 +96,7 @@ func TestLostCheckpointCostsTheAcknowledgedOutputOnly(t *testing.T) {
 	if !strings.HasSuffix(first.Stdout, "1999999\n2000000\n") || first.Stderr != "end\n" || first.ExitCode != 0 || second.Stdout != "second\n" || second.ExitCode != 4 {
 		t.Errorf("the rest: %q, %q, %d; %+v", first.Stdout[max(0, len(first.Stdout)-20):], first.Stderr, first.ExitCode, second)
 	}
-	if !strings.Contains(strings.Join(got.Result.Notes, "\n"), "A part of the output is missing") {
-		t.Errorf("notes %q", got.Result.Notes)
-	}
+	testbed.Check(t, strings.Contains(strings.Join(got.Result.Notes, "\n"), "A part of the output is missing"), "notes %q", got.Result.Notes)
 	k.ranOnce()
 }
 
@@ -111,9 +109,7 @@ func TestJobThatComesBackAfterItFailedFails(t *testing.T) {
 	workertest.Must(t, k.a.Forget(t.Context(), job.ID)) // see halt
 	got, err := k.work(job, &fault{at: -1})
 	workertest.Must(t, err)
-	if got.State != farm.JobFailed || got.Err == nil || !strings.Contains(got.Err.Message, "earlier attempt") {
-		t.Errorf("outcome %+v", got)
-	}
+	testbed.Check(t, got.State == farm.JobFailed && got.Err != nil && strings.Contains(got.Err.Message, "earlier attempt"), "outcome %+v", got)
 }
 
 // The agent is told what it may forget in few calls, however many jobs end.

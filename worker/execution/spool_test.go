@@ -193,9 +193,8 @@ func TestOutputWithoutRoomIsCut(t *testing.T) {
 	testbed.Check(t, strings.Contains(notes, "no room for more long outputs") && !strings.Contains(notes, "quota"), "notes %q", notes)
 	b.nothingStaged(e.job.Ref())
 	neighbour := spool{room: x.room, tenant: "neighbour"}
-	if err := neighbour.add(make([]byte, blob.PartBytes)); err != nil {
-		t.Errorf("another tenant: %v", err)
-	}
+	err = neighbour.add(make([]byte, blob.PartBytes))
+	testbed.Check(t, err == nil, "another tenant: %v", err)
 	neighbour.close()
 }
 

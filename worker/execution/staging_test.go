@@ -110,9 +110,7 @@ func TestDamagedSnapshotIsAnError(t *testing.T) {
 	data := encoded(t, c)
 	workertest.Must(t, collectorOf(code(), 0).restore(bytes.NewReader(data)))
 	for n := range data {
-		if collectorOf(code(), 0).restore(bytes.NewReader(data[:n])) == nil {
-			t.Errorf("the first %d bytes of %d are a snapshot", n, len(data))
-		}
+		testbed.Check(t, collectorOf(code(), 0).restore(bytes.NewReader(data[:n])) != nil, "the first %d bytes of %d are a snapshot", n, len(data))
 	}
 	testbed.Check(t, collectorOf(code(), 0).restore(bytes.NewReader(append(data, 'x'))) != nil, "a snapshot with one more byte is one")
 }
@@ -273,9 +271,7 @@ func TestAbortedUploadFailsTheJob(t *testing.T) {
 	}
 	workertest.Must(t, x.sendParts(t.Context(), e, s))
 	n, err := b.Blobs.AbortUploadsOf(t.Context(), x.artifact(e, s.path, outputType).Key)
-	if n != 1 || err != nil || s.parts != 5<<20/blob.PartBytes {
-		t.Fatalf("%d uploads were aborted after %d parts: %v", n, s.parts, err)
-	}
+	testbed.Require(t, n == 1 && err == nil && s.parts == 5<<20/blob.PartBytes, "%d uploads were aborted after %d parts: %v", n, s.parts, err)
 	_, err = x.absorb(t.Context(), e, frame(e.collect.seq+1, agent.FrameFinal, agent.Outcome{}))
 	workertest.Must(t, err)
 	_, err = x.upload(context.WithoutCancel(t.Context()), e)

@@ -41,9 +41,7 @@ func TestStreamKeepsHeadAndTail(t *testing.T) {
 			}
 			text := s.text("whole.txt")
 			if size <= 100 {
-				if text != string(whole) || s.truncated() || spilling {
-					t.Fatalf("size %d step %d: a short stream is kept whole", size, step)
-				}
+				testbed.Require(t, text == string(whole) && !s.truncated() && !spilling, "size %d step %d: a short stream is kept whole", size, step)
 				continue
 			}
 			if !s.truncated() || !bytes.Equal(spilled.Bytes(), whole) {
@@ -95,9 +93,7 @@ func TestResultSaysWhatTheAgentDropped(t *testing.T) {
 	if diff := cmp.Diff(notes, r.Notes); diff != "" || c.state() != farm.JobCompleted {
 		t.Error(c.state(), diff)
 	}
-	if !c.outputs[0].stdout.truncated() { // then its artifact is uploaded
-		t.Error("no artifact has what was kept")
-	}
+	testbed.Check(t, c.outputs[0].stdout.truncated(), "no artifact has what was kept") // then its artifact is uploaded
 }
 
 func TestEachCommandSaysWhatWasDropped(t *testing.T) {

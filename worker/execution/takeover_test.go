@@ -203,9 +203,7 @@ func (k *takeovers) accept() farm.Ref {
 // check checks result, artifacts and events of a job, and ends it.
 func (k *takeovers) check(when string, job farm.Ref, got Outcome) {
 	k.T.Helper()
-	if got.State != farm.JobCompleted || got.Result == nil || len(got.Result.Command.Commands) != 2 {
-		k.T.Fatalf("%s: outcome %+v", when, got)
-	}
+	testbed.Require(k.T, got.State == farm.JobCompleted && got.Result != nil && len(got.Result.Command.Commands) == 2, "%s: outcome %+v", when, got)
 	texts := map[string]string{}
 	for i, c := range got.Result.Command.Commands {
 		texts[fmt.Sprintf(".output/%d-stdout.txt", i+1)], texts[fmt.Sprintf(".output/%d-stderr.txt", i+1)] = c.Stdout, c.Stderr
@@ -217,9 +215,7 @@ func (k *takeovers) check(when string, job farm.Ref, got Outcome) {
 	for path, whole := range k.want {
 		s := newStream(k.cfg.Limits.MaxStreamInline)
 		s.write([]byte(whole))
-		if texts[path] != s.text("the whole output is the artifact "+path) {
-			k.T.Errorf("%s: the result has another text of %s", when, path)
-		}
+		testbed.Check(k.T, texts[path] == s.text("the whole output is the artifact "+path), "%s: the result has another text of %s", when, path)
 	}
 	// The first command uses up what all commands together may send.
 	if events := k.Stdout(job); !strings.HasPrefix(k.want[".output/1-stdout.txt"], events) || events == "" {
@@ -263,9 +259,7 @@ func TestWorkerKilledAtAnyStepLosesAndDoublesNothing(t *testing.T) {
 					testbed.Require(t, err != nil, "%s: the killed worker ended its job", step)
 					got, err = k.work(job, &fault{at: -1})
 				}
-				if err != nil {
-					t.Fatalf("%s: %v", step, err)
-				}
+				testbed.Require(t, err == nil, "%s: %v", step, err)
 				k.check(step, job, got)
 			}
 		})
@@ -288,9 +282,7 @@ func TestWorkersKilledOneAfterTheOther(t *testing.T) {
 			when += "; " + step
 		}
 		got, err := k.work(job, &fault{at: -1})
-		if err != nil {
-			t.Fatalf("%s: %v", when, err)
-		}
+		testbed.Require(t, err == nil, "%s: %v", when, err)
 		k.check(when, job, got)
 	}
 }
@@ -319,9 +311,7 @@ func TestWorkerThatWakesUpLateChangesNothing(t *testing.T) {
 		}
 		got, err := k.work(job, &fault{at: -1})
 		_, step := f.seen()
-		if err != nil {
-			t.Fatalf("%s: %v", step, err)
-		}
+		testbed.Require(t, err == nil, "%s: %v", step, err)
 		artifacts := got.Result.Artifacts
 		k.check(step, job, got)
 		close(hold)

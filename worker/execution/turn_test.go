@@ -52,9 +52,7 @@ func TestLongOutputTakesTurns(t *testing.T) {
 		ends[0]()
 		synctest.Wait()
 		testbed.Check(t, *waits, "output waits although the turn of another one has ended")
-		if err := <-installed; err != nil {
-			t.Error(err)
-		}
+		testbed.Must(t, <-installed)
 		ends[0] = x.turn(t.Context(), newExecution("acme"), shortBytes+1)
 		waits = take("acme", shortBytes+1)
 		time.Sleep(turnTimeout) // of the bubble

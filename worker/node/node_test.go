@@ -237,9 +237,8 @@ func TestEngineWithoutCheckpoints(t *testing.T) {
 	c := n.Checkpoints()
 	has, err := c.HasCheckpoint(t.Context(), "c1")
 	testbed.Check(t, !has && err == nil, "it has one: %v, %v", has, err)
-	if made, resumed := c.Checkpoint(t.Context(), "c1"), c.Resume(t.Context(), "c1"); farm.CodeOf(made) != farm.CodeConflict || farm.CodeOf(resumed) != farm.CodeConflict {
-		t.Errorf("made: %v; resumed: %v", made, resumed)
-	}
+	made, resumed := c.Checkpoint(t.Context(), "c1"), c.Resume(t.Context(), "c1")
+	testbed.Check(t, farm.CodeOf(made) == farm.CodeConflict && farm.CodeOf(resumed) == farm.CodeConflict, "made: %v; resumed: %v", made, resumed)
 	testbed.Must(t, c.RemoveCheckpoint(t.Context(), "c1"))
 }
 

@@ -16,9 +16,7 @@ func TestDrainedNodeTakesNothingNew(t *testing.T) {
 	b.member(p)
 	testbed.Check(t, !p.Drain(false) && p.Drain(true) && !p.Drain(true), "Drain does not say what changed")
 	testbed.Check(t, !p.Accepts(farm.QueueCPU) && !p.Accepts(farm.QueueGPU), "the gate of creates is open")
-	if !p.Accepts(farm.NodeQueue(p.node.ID())) || !p.Accepts(farm.QueueControl) {
-		t.Error("the gate is closed to jobs of sandboxes that exist")
-	}
+	testbed.Check(t, p.Accepts(farm.NodeQueue(p.node.ID())) && p.Accepts(farm.QueueControl), "the gate is closed to jobs of sandboxes that exist")
 	workertest.Must(t, p.maintain(t.Context()))
 	workertest.Must(t, p.RefreshCapacity(t.Context()))
 	p.Wait()

@@ -108,9 +108,7 @@ func TestUnwantedMembersAreRetired(t *testing.T) {
 					left++
 				}
 			}
-			if b.IdleMembers() != want || left != want {
-				t.Errorf("%d members and %d containers are left, want %d", b.IdleMembers(), left, want)
-			}
+			testbed.Check(t, b.IdleMembers() == want && left == want, "%d members and %d containers are left, want %d", b.IdleMembers(), left, want)
 			b.Reserved(farm.Capacity{MemoryMB: 2048 * want, CPUs: float64(2 * want)})
 		})
 	}

@@ -102,9 +102,7 @@ func TestDoWaitsForRedis(t *testing.T) {
 				return nil
 			}
 		})
-		if err != nil {
-			t.Errorf("Do = %v", err)
-		}
+		testbed.Check(t, err == nil, "Do = %v", err)
 	})
 }
 

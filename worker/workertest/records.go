@@ -91,9 +91,7 @@ func (b *Farm) Job(ref farm.Ref) *farm.Job {
 func (b *Farm) JobIs(ref farm.Ref, want farm.JobState) *farm.Job {
 	b.T.Helper()
 	job := b.Job(ref)
-	if job.State != want {
-		b.T.Fatalf("the %s job is %s, want %s; error %+v, result %+v", job.Kind, job.State, want, job.Error, job.Result)
-	}
+	testbed.Require(b.T, job.State == want, "the %s job is %s, want %s; error %+v, result %+v", job.Kind, job.State, want, job.Error, job.Result)
 	return job
 }
 
