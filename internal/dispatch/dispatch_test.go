@@ -138,9 +138,8 @@ func TestAcceptedWithoutTaskIsSwept(t *testing.T) {
 	a := storetest.Create()
 	without := store.New(b.rdb, storetest.NoTasks, store.Options{})
 	t.Cleanup(func() { _ = without.Close() })
-	if _, err := without.Accept(t.Context(), a); err != nil { // as if its task was lost
-		t.Fatal(err)
-	}
+	_, err := without.Accept(t.Context(), a)
+	testbed.Must(t, err) // as if its task was lost
 	b.enqueued(t, farm.QueueCPU, a.Job.ID, false)
 	b.sweep(t, 0) // still young
 	b.later(4 * time.Second)

@@ -45,9 +45,8 @@ func TestJobThatItsWorkerDoesNotHaveIsFreed(t *testing.T) {
 			one, two := b.beating(t, "w1"), b.beating(t, "w2")
 			b.later(time.Minute)
 			for attempt := 1; attempt <= dropped; attempt++ {
-				if _, err := b.store.Claim(t.Context(), job.Ref(), "w1"); err != nil { // its answer is lost
-					t.Fatal(err)
-				}
+				_, err := b.store.Claim(t.Context(), job.Ref(), "w1")
+				testbed.Must(t, err) // its answer is lost
 				b.sweep(t, 0)
 				one.beat(t)
 				one.beat(t)
@@ -210,9 +209,7 @@ func TestJobThatWaitsAtAWorkerGetsNoSecondTask(t *testing.T) {
 	}
 	take(a.Job.ID)
 	testbed.Must(t, b.PutBack(t.Context(), a.Job.Ref()))
-	if err := b.rdb.Del(t.Context(), "asynq:{cpu}:t:"+a.Job.ID).Err(); err != nil { // it has ended
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.rdb.Del(t.Context(), "asynq:{cpu}:t:"+a.Job.ID).Err()) // it has ended
 	take(a.Job.ID + ".again1")
 	one.w.Jobs[a.Job.ID] = 0
 	b.later(10 * time.Second)

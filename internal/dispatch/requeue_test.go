@@ -71,9 +71,8 @@ func TestCreateOfADeadNodeMovesToAnother(t *testing.T) {
 	if err != nil || c.Job.Attempt != 2 || c.Sandbox.State != farm.SandboxQueued || c.Sandbox.Node != "" || c.Sandbox.Generation != 2 {
 		t.Errorf("claim = %+v, %v", c, err)
 	}
-	if r, err := b.store.Route(t.Context(), made); err != nil || r.Node != "n1" || r.SandboxState != farm.SandboxReady {
-		t.Errorf("the create whose sandbox is ready: %+v, %v", r, err)
-	}
+	r, err := b.store.Route(t.Context(), made)
+	testbed.Check(t, err == nil && r.Node == "n1" && r.SandboxState == farm.SandboxReady, "the create whose sandbox is ready: %+v, %v", r, err)
 }
 
 // A job that its worker leaves is enqueued at once and continues under a new attempt. It can be left any number of

@@ -175,9 +175,8 @@ func TestJobThatIsPutBackComesAgain(t *testing.T) {
 	testbed.Check(t, n == times+1, "%d deliveries of a job that was put back %d times", n, times)
 	ended := c.submit(t, "acme", storetest.Create())
 	await(t, c.ended)
-	if err := c.PutBack(t.Context(), ended.Ref()); err != nil {
-		t.Errorf("PutBack of a job that has ended = %v", err)
-	}
+	err := c.PutBack(t.Context(), ended.Ref())
+	testbed.Check(t, err == nil, "PutBack of a job that has ended = %v", err)
 }
 
 // TestJobsOfOneSandboxRunInOrder gives 500 jobs of one sandbox to three workers. The worker of the last job takes no further one, so they take turns.

@@ -38,9 +38,8 @@ func TestSubscriptionsOutliveACut(t *testing.T) {
 	defer cancels.Close()
 
 	proxy.Cut()
-	if _, err := local.Claim(ctx, a.Job.Ref(), "w"); err != nil { // no subscriber receives this
-		t.Fatal(err)
-	}
+	_, err = local.Claim(ctx, a.Job.Ref(), "w")
+	testbed.Must(t, err) // no subscriber receives this
 	awake(t, w)
 	select {
 	case ref := <-cancels.C():
@@ -48,9 +47,8 @@ func TestSubscriptionsOutliveACut(t *testing.T) {
 	case <-time.After(timeout):
 		t.Error("the worker is not signalled to read again")
 	}
-	if _, _, err := local.Cancel(ctx, a.Job.Ref(), nil); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err = local.Cancel(ctx, a.Job.Ref(), nil)
+	testbed.Must(t, err)
 	select {
 	case ref := <-cancels.C():
 		testbed.Check(t, ref == a.Job.Ref(), "the worker receives %+v", ref)

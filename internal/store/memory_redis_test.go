@@ -155,9 +155,8 @@ func TestOneTenantsFinishedJobsMakeRoom(t *testing.T) {
 	testbed.Check(t, n == len(quiet), "the neighbour has lost %d jobs", len(quiet)-n)
 	keys, err := w.rdb.Keys(t.Context(), "*"+loud[0].ID+"*").Result()
 	testbed.Check(t, err == nil && len(keys) == 0, "a removed job left the keys %v, %v", keys, err)
-	if _, err := w.s.Accept(t.Context(), w.job("quiet")); err != nil {
-		t.Errorf("the neighbour is refused: %v", err)
-	}
+	_, err = w.s.Accept(t.Context(), w.job("quiet"))
+	testbed.Check(t, err == nil, "the neighbour is refused: %v", err)
 }
 
 // TestNewFinishedJobsMakeRoom fills Redis faster than jobs grow old. Beside another tenant they go as soon as they can have been read, down to
@@ -171,9 +170,8 @@ func TestNewFinishedJobsMakeRoom(t *testing.T) {
 	testbed.Check(t, len(gone) == 0, "a tenant alone lost jobs that ended just now: %+v", gone)
 	quiet := w.finished("quiet", "", 10)
 	limit := w.fill(69)
-	if gone := w.forget(0); gone["loud"].Records == len(loud) { // those of the last second stay
-		t.Errorf("all jobs are removed at once: %+v", gone)
-	}
+	gone = w.forget(0)
+	testbed.Check(t, gone["loud"].Records != len(loud), "all jobs are removed at once: %+v", gone) // those of the last second stay
 	for rounds := 0; w.above(0.6 * limit); rounds++ {
 		if gone := w.forget(10 * time.Second); gone["loud"].Records == 0 || rounds > 20 {
 			t.Fatalf("nothing is removed at %d of %.0f bytes: %+v", w.used(), limit, gone)
@@ -196,9 +194,8 @@ func TestTenantsWithinTheirShareLoseNothing(t *testing.T) {
 		gone := w.forget(time.Hour)
 		testbed.Require(t, len(gone) != 0, "nothing is removed")
 	}
-	if n, m := w.kept(a), w.kept(b); n > m+40 || m > n+40 || n+m < 100 { // by turns of a MiB
-		t.Errorf("%d and %d jobs are left of 60 and 100", n, m)
-	}
+	n, m := w.kept(a), w.kept(b)
+	testbed.Check(t, n <= m+40 && m <= n+40 && n+m >= 100, "%d and %d jobs are left of 60 and 100", n, m) // by turns of a MiB
 	w.must(nil, w.rdb.SetRange(t.Context(), "ballast", 64<<20-1, "x").Err())
 	w.fill(90)
 	before := w.kept(b)
@@ -223,9 +220,8 @@ func TestCallbacksThatAreDueGoLast(t *testing.T) {
 	w.fill(95)
 	w.forget(time.Hour)
 	n := w.kept(owed)
-	if left, err := w.s.Callbacks(t.Context(), "loud", 1000); err != nil || n == len(owed) || len(left) != n {
-		t.Errorf("%d callbacks are due for %d jobs of %d, %v", len(left), n, len(owed), err)
-	}
+	left, err := w.s.Callbacks(t.Context(), "loud", 1000)
+	testbed.Check(t, err == nil && n != len(owed) && len(left) == n, "%d callbacks are due for %d jobs of %d, %v", len(left), n, len(owed), err)
 }
 
 // TestUnfinishedJobsOfOneTenantAreBounded: at the limit one tenant is refused, the other is not, and what ends something always goes.

@@ -109,9 +109,7 @@ func commandCalls(t *testing.T, rdb redis.UniversalClient) map[string]int {
 		name = strings.TrimPrefix(name, "cmdstat_")
 		text, _, _ := strings.Cut(strings.TrimPrefix(stat, "calls="), ",")
 		n, err := strconv.Atoi(text)
-		if err != nil {
-			t.Fatalf("statistics of %s: %q", name, stat)
-		}
+		testbed.Require(t, err == nil, "statistics of %s: %q", name, stat)
 		if name != "info" && name != "sadd" && !strings.HasPrefix(name, "config") {
 			calls[name] = n
 		}
@@ -144,9 +142,8 @@ func TestRefusesWhenRedisFillsUp(t *testing.T) {
 		if _, err := s.Accept(ctx, storetest.Create()); (farm.CodeOf(err) == farm.CodeExhausted) != c.refused || (err != nil) != c.refused {
 			t.Errorf("at %d %% of the memory limit Accept = %v", c.percent, err)
 		}
-		if _, err := s.Accept(ctx, storetest.CloseJob(a.Sandbox.ID)); err != nil {
-			t.Errorf("at %d %% of the memory limit a close was refused: %v", c.percent, err)
-		}
+		_, err = s.Accept(ctx, storetest.CloseJob(a.Sandbox.ID))
+		testbed.Check(t, err == nil, "at %d %% of the memory limit a close was refused: %v", c.percent, err)
 	}
 }
 
@@ -249,17 +246,13 @@ func TestDurabilityIsCheckedAtTheStart(t *testing.T) {
 		case file == "no":
 			testbed.Check(t, err != nil && strings.Contains(err.Error(), "set appendonly yes"), "a Redis without a file: %v", err)
 		default:
-			if err != nil {
-				t.Errorf("a new Redis: %v", err)
-			}
-			if _, err := s.Accept(t.Context(), storetest.Create()); err != nil {
-				t.Errorf("Accept: %v", err)
-			}
+			testbed.Check(t, err == nil, "a new Redis: %v", err)
+			_, err := s.Accept(t.Context(), storetest.Create())
+			testbed.Check(t, err == nil, "Accept: %v", err)
 		}
 	}
 	for _, d := range []store.Durability{"", store.DurabilityEverySec} {
-		if err := store.New(testbed.NewRedis(t).Client(t), storetest.NoTasks, store.Options{Durability: d}).CheckDurability(t.Context()); err != nil {
-			t.Errorf("%q: %v", d, err)
-		}
+		err := store.New(testbed.NewRedis(t).Client(t), storetest.NoTasks, store.Options{Durability: d}).CheckDurability(t.Context())
+		testbed.Check(t, err == nil, "%q: %v", d, err)
 	}
 }

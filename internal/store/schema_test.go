@@ -142,12 +142,9 @@ func TestMigrationIsContinued(t *testing.T) {
 			testbed.Require(t, at >= 10, "the migration took %d commands", at)
 			return
 		}
-		if err := rdb.Del(t.Context(), "sf:lock:schema").Err(); err != nil { // its lock expires
-			t.Fatal(err)
-		}
-		if _, err := storeAt(t, rdb).Migrate(t.Context()); err != nil {
-			t.Fatalf("after an end at command %d: %v", at, err)
-		}
+		testbed.Must(t, rdb.Del(t.Context(), "sf:lock:schema").Err()) // its lock expires
+		_, err = storeAt(t, rdb).Migrate(t.Context())
+		testbed.Require(t, err == nil, "after an end at command %d: %v", at, err)
 		testbed.Diff(t, fmt.Sprintf("after an end at command %d", at), want, contents(t, rdb))
 	}
 }

@@ -61,9 +61,8 @@ func TestRedisDownIsUnavailable(t *testing.T) {
 		testbed.Check(t, farm.CodeOf(err) == farm.CodeUnavailable, "%s = %v, code %q; want unavailable", name, err, farm.CodeOf(err))
 	}
 	testbed.Must(t, server.Restart())
-	if _, err := s.Accept(ctx, storetest.Create()); err != nil {
-		t.Errorf("Accept after Redis came back = %v", err)
-	}
+	_, err := s.Accept(ctx, storetest.Create())
+	testbed.Check(t, err == nil, "Accept after Redis came back = %v", err)
 	if w, err := s.Watch(ctx, "job_x"); err != nil {
 		t.Errorf("Watch after Redis came back = %v", err)
 	} else {

@@ -160,9 +160,8 @@ func TestCallerThatLeavesItsBatch(t *testing.T) {
 	testbed.Check(t, errors.Is(err, context.Canceled), "the caller that left got %v", err)
 	close(h.release)
 	for range 2 {
-		if err := <-answers; err != nil {
-			t.Errorf("another caller got %v", err)
-		}
+		err := <-answers
+		testbed.Check(t, err == nil, "another caller got %v", err)
 	}
 	wg.Wait()
 }

@@ -152,8 +152,7 @@ func TestLargeDocumentsAreDecodedOnACore(t *testing.T) {
 	for size, want := range map[int]bool{budget.SmallBytes: true, budget.SmallBytes + 1: false} {
 		var got string
 		n, err := new(DB).ReadDocument(ctx, `"`+strings.Repeat("x", size-2)+`"`, &got)
-		if decoded := n == size && len(got) == size-2; decoded != want || errors.Is(err, context.Canceled) == want {
-			t.Errorf("%d bytes, without a core: decoded %v, %v", size, decoded, err)
-		}
+		decoded := n == size && len(got) == size-2
+		testbed.Check(t, decoded == want && errors.Is(err, context.Canceled) != want, "%d bytes, without a core: decoded %v, %v", size, decoded, err)
 	}
 }

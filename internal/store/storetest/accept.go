@@ -103,9 +103,7 @@ func closeTwiceIsOneJob(t *testing.T, factory Factory) {
 	testbed.Must(t, err)
 	b.finish(t, job, farm.JobCompleted)
 	third := b.accept(t, CloseJob(box.ID))
-	if !third.Existing || third.Job.ID != first.Job.ID {
-		t.Errorf("closing a closed sandbox: job %s existing %v", third.Job.ID, third.Existing)
-	}
+	testbed.Check(t, third.Existing && third.Job.ID == first.Job.ID, "closing a closed sandbox: job %s existing %v", third.Job.ID, third.Existing)
 	b.enqueued(t, "closing a closed sandbox")
 }
 

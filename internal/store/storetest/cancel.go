@@ -80,9 +80,8 @@ func endOfAQueuedJobIsPublished(t *testing.T, factory Factory) {
 	box := b.box(t, farm.SandboxReady)
 	head, behind := b.accept(t, Execute(box.ID)).Job.Ref(), b.accept(t, Execute(box.ID)).Job.Ref()
 	for _, ref := range []farm.Ref{behind, head} {
-		if _, _, err := b.Cancel(t.Context(), ref, nil); err != nil {
-			t.Fatal(err)
-		}
+		_, _, err := b.Cancel(t.Context(), ref, nil)
+		testbed.Must(t, err)
 	}
 	select {
 	case got := <-cancels.C():
@@ -131,9 +130,8 @@ func cancelRacesWithClaim(t *testing.T, factory Factory) {
 			claimed = c
 		})
 		wg.Go(func() {
-			if _, _, err := b.Cancel(t.Context(), ref, nil); err != nil {
-				t.Errorf("Cancel = %v", err)
-			}
+			_, _, err := b.Cancel(t.Context(), ref, nil)
+			testbed.Check(t, err == nil, "Cancel = %v", err)
 		})
 		wg.Wait()
 		job := b.job(t, ref)
@@ -208,9 +206,8 @@ func unfinishedJobsInOrder(t *testing.T, factory Factory) {
 	diff := cmp.Diff(want, got)
 	testbed.Check(t, err == nil && diff == "", "Drain (-want +got), %v:\n%s", err, diff)
 	for _, ref := range got {
-		if _, err := b.Force(t.Context(), ref, farm.JobCanceled, nil); err != nil {
-			t.Errorf("Force(%s) = %v", ref.ID, err)
-		}
+		_, err := b.Force(t.Context(), ref, farm.JobCanceled, nil)
+		testbed.Check(t, err == nil, "Force(%s) = %v", ref.ID, err)
 	}
 	got, err = b.UnfinishedJobs(t.Context(), box)
 	testbed.Check(t, err == nil && len(got) == 0, "Drain after that = %v, %v", got, err)

@@ -99,9 +99,8 @@ func egressLogIsCounted(t *testing.T, factory Factory) {
 		for i := range entries {
 			entries[i].Secrets = []string{strings.Repeat("N", bytes)}
 		}
-		if _, err := b.AppendEgress(t.Context(), store.EgressAppend{Sandbox: box, Entries: entries}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := b.AppendEgress(t.Context(), store.EgressAppend{Sandbox: box, Entries: entries})
+		testbed.Must(t, err)
 		return b.memory(t).Unfinished
 	}
 	before := b.memory(t).Unfinished
@@ -127,9 +126,8 @@ func egressPagesAreBoundedInBytes(t *testing.T, factory Factory) {
 	for i := range all {
 		all[i].Secrets = []string{strings.Repeat("N", long)}
 	}
-	if _, err := b.AppendEgress(t.Context(), store.EgressAppend{Sandbox: box, Entries: all}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.AppendEgress(t.Context(), store.EgressAppend{Sandbox: box, Entries: all})
+	testbed.Must(t, err)
 	after, read := "", 0
 	for more := true; more; {
 		var page []farm.EgressEntry
@@ -194,9 +192,7 @@ func secretsAreReplacedAsTheyWere(t *testing.T, factory Factory) {
 		testbed.Check(t, errors.Is(err, c.want) && (err != nil || got.Spec.Name == name), "%q: %+v, %v", c.was, got, err)
 		kept, err := b.SandboxSecrets(ctx, box)
 		testbed.Check(t, string(kept) == c.kept && err == nil, "%q: the secrets are %q, %v", c.was, kept, err)
-		if c.want != nil && c.kept == string(a.Secrets) && b.sandbox(t, box).Spec.Name == name {
-			t.Errorf("%q: the rest was changed", c.was)
-		}
+		testbed.Check(t, c.want == nil || c.kept != string(a.Secrets) || b.sandbox(t, box).Spec.Name != name, "%q: the rest was changed", c.was)
 	}
 	_, err := b.MoveSandbox(ctx, store.Move{Ref: box, To: farm.SandboxFailed, Removed: true})
 	testbed.Must(t, err)
@@ -221,9 +217,8 @@ func secretsEndWithTheirSandbox(t *testing.T, factory Factory) {
 		}
 		_, err := b.MoveSandbox(ctx, store.Move{Ref: box, To: end, Removed: true})
 		testbed.Must(t, err)
-		if got, err := b.SandboxSecrets(ctx, box); got != nil || err != nil || b.sandbox(t, box).State != end {
-			t.Errorf("secrets of a sandbox that has ended = %q, %v", got, err)
-		}
+		got, err := b.SandboxSecrets(ctx, box)
+		testbed.Check(t, got == nil && err == nil && b.sandbox(t, box).State == end, "secrets of a sandbox that has ended = %q, %v", got, err)
 	}
 }
 

@@ -22,9 +22,7 @@ func (b *bundle) events(t *testing.T, ref farm.Ref, after string) []farm.Event {
 	var events []farm.Event
 	for {
 		batch, err := b.Events(t.Context(), ref, after)
-		if err != nil {
-			t.Fatalf("Events after %q = %v", after, err)
-		}
+		testbed.Require(t, err == nil, "Events after %q = %v", after, err)
 		if events = append(events, batch.Events...); !batch.More {
 			return events
 		}
@@ -52,9 +50,8 @@ func eventsOnceAndInOrder(t *testing.T, factory Factory) {
 	}
 	_, err := b.Finish(ctx, store.Finish{Ref: ref, Attempt: job.Attempt, State: farm.JobCompleted, LastEvent: 4})
 	testbed.Must(t, err)
-	if err := b.AppendEvents(ctx, ref, 1, []farm.Event{stdout("99-0", "late"), stdout("", "late")}); err != nil {
-		t.Errorf("late events = %v, want them skipped", err)
-	}
+	err = b.AppendEvents(ctx, ref, 1, []farm.Event{stdout("99-0", "late"), stdout("", "late")})
+	testbed.Check(t, err == nil, "late events = %v, want them skipped", err)
 	want := []farm.Event{
 		{ID: "0-1", Name: farm.EventState, State: farm.JobQueued},
 		{ID: "0-2", Name: farm.EventState, State: farm.JobRunning},
@@ -97,9 +94,8 @@ func endCarriesEvents(t *testing.T, factory Factory) {
 		{ID: "5-0", Name: farm.EventState, State: farm.JobCompleted},
 	}
 	testbed.Diff(t, "events", want, b.events(t, ref, ""))
-	if _, err := b.Events(t.Context(), ref, "5-1"); farm.CodeOf(err) != farm.CodeInvalid {
-		t.Errorf("events behind the last one of a job that has ended: %v, want %s", err, farm.CodeInvalid)
-	}
+	_, err := b.Events(t.Context(), ref, "5-1")
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeInvalid, "events behind the last one of a job that has ended: %v, want %s", err, farm.CodeInvalid)
 }
 
 // watchMissesNothing lets many readers follow a job by Watch and Events alone while it writes: each sees all of it.
@@ -149,13 +145,11 @@ func watchMissesNothing(t *testing.T, factory Factory) {
 			return
 		}
 		for i := range events {
-			if err := b.AppendEvents(t.Context(), ref, 1, []farm.Event{stdout(fmt.Sprintf("%d-0", i+1), "x")}); err != nil {
-				t.Errorf("AppendEvents = %v", err)
-			}
+			err := b.AppendEvents(t.Context(), ref, 1, []farm.Event{stdout(fmt.Sprintf("%d-0", i+1), "x")})
+			testbed.Check(t, err == nil, "AppendEvents = %v", err)
 		}
-		if _, err := b.Finish(t.Context(), store.Finish{Ref: ref, Attempt: c.Job.Attempt, State: farm.JobCompleted, LastEvent: events}); err != nil {
-			t.Errorf("Finish = %v", err)
-		}
+		_, err = b.Finish(t.Context(), store.Finish{Ref: ref, Attempt: c.Job.Attempt, State: farm.JobCompleted, LastEvent: events})
+		testbed.Check(t, err == nil, "Finish = %v", err)
 	})
 	for range readers / 2 {
 		wg.Go(follow) // these come in the middle
@@ -389,9 +383,8 @@ func eventsAreFenced(t *testing.T, factory Factory) {
 	testbed.Must(t, b.AppendEvents(t.Context(), ref, 2, []farm.Event{big}))
 	b.wantDocuments(t, "after large events", 1)
 	b.finish(t, b.job(t, ref), farm.JobCompleted)
-	if err := b.AppendEvents(t.Context(), ref, 2, []farm.Event{stdout("99-0", large)}); err != nil {
-		t.Errorf("AppendEvents to a final job = %v, want it skipped", err)
-	}
+	err := b.AppendEvents(t.Context(), ref, 2, []farm.Event{stdout("99-0", large)})
+	testbed.Check(t, err == nil, "AppendEvents to a final job = %v, want it skipped", err)
 	b.wantDocuments(t, "after the end", 1)
 	got := b.events(t, ref, "")
 	diff := cmp.Diff([]farm.Event{small, big}, got[2:4])

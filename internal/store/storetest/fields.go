@@ -223,9 +223,8 @@ func packagesAreBounded(t *testing.T, factory Factory) {
 	testbed.Require(t, longer == 1 && n == before+1, "%d names at the limit, want %d", n, before+1)
 	b.rdb.HDel(t.Context(), b.prefix+"{acme}:pkg:"+box.ID, name(9999, left-id+1))
 	install(name(9999, left-id+2))
-	if got := have(); len(got) != 1 || got[name(9999, left-id+2)] == "" {
-		t.Errorf("%d names one byte above the limit, want those of the last job", len(got))
-	}
+	got := have()
+	testbed.Check(t, len(got) == 1 && got[name(9999, left-id+2)] != "", "%d names one byte above the limit, want those of the last job", len(got))
 	install("a", "a", "b")
 	testbed.Diff(t, "names after a further job", 3, len(have()))
 	var many []string

@@ -36,9 +36,7 @@ func (b *bundle) lease(t *testing.T, sandbox farm.Ref, count int, change ...func
 	if errors.Is(err, store.ErrFenced) {
 		return nil
 	}
-	if err != nil {
-		t.Errorf("LeaseGPUs = %v", err)
-	}
+	testbed.Check(t, err == nil, "LeaseGPUs = %v", err)
 	devices = now.Of(sandbox.ID)
 	testbed.Check(t, ok == (len(devices) > 0), "LeaseGPUs = %v, but %s has %v", ok, sandbox.ID, devices)
 	return devices
@@ -65,9 +63,7 @@ func gpuLeases(t *testing.T, factory Factory) {
 	testbed.Check(t, devices == nil, "leased %v of a node that is not open", devices)
 	now, err := b.GPUs(t.Context(), "n1")
 	want := store.GPULease{Device: "6", Sandbox: box("2"), Generation: 1, Worker: "wrk_1", At: b.clock.Now()}
-	if err != nil || len(now.Leases) != 4 || !cmp.Equal(want, now.Leases["6"]) {
-		t.Errorf("GPUs = %+v, %v, want %+v among them", now, err, want)
-	}
+	testbed.Check(t, err == nil && len(now.Leases) == 4 && cmp.Equal(want, now.Leases["6"]), "GPUs = %+v, %v, want %+v among them", now, err, want)
 	if err := b.StartGPUs(t.Context(), "n1", box("2"), 1, []string{"6"}); err != nil {
 		t.Errorf("StartGPUs = %v", err)
 	}
@@ -134,9 +130,7 @@ func gpuLeasesOfTheReleaseBefore(t *testing.T, factory Factory) {
 	testbed.Check(t, devices == nil, "leased %v of seven", devices)
 	devices = b.lease(t, box("1"), 1)
 	testbed.Check(t, slices.Equal(devices, []string{"3"}), "its sandbox has %v", devices)
-	if err := b.StartGPUs(t.Context(), "n1", box("1"), 1, []string{"3"}); err != nil {
-		t.Error(err)
-	}
+	testbed.Must(t, b.StartGPUs(t.Context(), "n1", box("1"), 1, []string{"3"}))
 	now, err = b.ReturnGPUs(t.Context(), "n1", box("1"), 1)
 	testbed.Check(t, err == nil && len(now.Leases) == 0, "ReturnGPUs = %+v, %v", now, err)
 }
@@ -178,9 +172,8 @@ func largeGPURequestsGoFirst(t *testing.T, factory Factory) {
 
 func gpuLeasesAreRestored(t *testing.T, factory Factory) {
 	b := setup(t, factory)
-	if _, err := b.RestoreGPUs(t.Context(), "n1", box("1"), 1, []string{"1", "2"}); err != nil {
-		t.Errorf("RestoreGPUs = %v", err)
-	}
+	_, err := b.RestoreGPUs(t.Context(), "n1", box("1"), 1, []string{"1", "2"})
+	testbed.Check(t, err == nil, "RestoreGPUs = %v", err)
 	b.openGPUs(t)
 	devices := b.lease(t, box("2"), 7)
 	testbed.Check(t, devices == nil, "leased %v of six", devices)

@@ -71,14 +71,12 @@ func repeatedEndsChangeNothing(t *testing.T, factory Factory) {
 	twice := func(what string, head *farm.Job, call func() error) {
 		t.Helper()
 		b.forgetEnqueued(t)
-		if err := call(); err != nil {
-			t.Fatalf("%s = %v", what, err)
-		}
+		err := call()
+		testbed.Require(t, err == nil, "%s = %v", what, err)
 		b.enqueued(t, what, head)
 		before := b.dump(t)
-		if err := call(); err != nil {
-			t.Fatalf("%s again = %v", what, err)
-		}
+		err = call()
+		testbed.Require(t, err == nil, "%s again = %v", what, err)
 		b.enqueued(t, what+" again")
 		testbed.Diff(t, fmt.Sprintf("%s again changes records (-before +after)", what), before, b.dump(t))
 	}
@@ -130,9 +128,8 @@ func takeover(t *testing.T, factory Factory) {
 		_, err := b.Finish(t.Context(), store.Finish{Ref: ref, Attempt: attempt, State: farm.JobCompleted})
 		testbed.Check(t, errors.Is(err, store.ErrFenced), "Finish of attempt %d = %v, want ErrFenced", attempt, err)
 	}
-	if _, err := b.Finish(t.Context(), store.Finish{Ref: ref, Attempt: 3, State: farm.JobCompleted}); err != nil {
-		t.Errorf("Finish of the last attempt = %v", err)
-	}
+	_, err = b.Finish(t.Context(), store.Finish{Ref: ref, Attempt: 3, State: farm.JobCompleted})
+	testbed.Check(t, err == nil, "Finish of the last attempt = %v", err)
 }
 
 // jobTransitions tries every state after every state, by Finish and by Force, against the table.
@@ -251,9 +248,8 @@ func fifoKeepsOrder(t *testing.T, factory Factory) {
 		mu.Lock()
 		atOnce--
 		mu.Unlock()
-		if _, err := b.Finish(t.Context(), store.Finish{Ref: ref, Attempt: c.Job.Attempt, State: farm.JobCompleted}); err != nil {
-			t.Errorf("Finish = %v", err)
-		}
+		_, err = b.Finish(t.Context(), store.Finish{Ref: ref, Attempt: c.Job.Attempt, State: farm.JobCompleted})
+		testbed.Check(t, err == nil, "Finish = %v", err)
 	}
 	for range 4 {
 		working.Go(func() {
@@ -274,9 +270,7 @@ func fifoKeepsOrder(t *testing.T, factory Factory) {
 	}
 	accepting.Wait()
 	working.Wait()
-	if err := b.waitHeadless(t, box); err != nil {
-		t.Error(err)
-	}
+	testbed.Must(t, b.waitHeadless(t, box))
 	testbed.Require(t, len(ran) == callers*each, "%d jobs ran, want %d", len(ran), callers*each)
 	var accepted []string
 	for page := ""; ; {

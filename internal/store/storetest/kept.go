@@ -40,27 +40,20 @@ func uploadsAreCharged(t *testing.T, factory Factory) {
 	full(b.KeepUploads(t.Context(), job, limit+1), 10, 0)
 	b.stored(t, store.Stored{})
 	for _, bytes := range []int64{limit, limit - 1, limit, limit} {
-		if err := b.KeepUploads(t.Context(), job, bytes); err != nil {
-			t.Errorf("%d bytes: %v", bytes, err)
-		}
+		err := b.KeepUploads(t.Context(), job, bytes)
+		testbed.Check(t, err == nil, "%d bytes: %v", bytes, err)
 		b.stored(t, store.Stored{Kept: bytes})
 	}
 	full(b.KeepUploads(t.Context(), other, 1), 10, 10)
 	b.storageQuota(t, 5) // a quota below what is used: less is allowed, more is not
 	full(b.KeepUploads(t.Context(), job, limit+1), 5, 10)
-	if err := b.KeepUploads(t.Context(), job, limit-1); err != nil {
-		t.Error(err)
-	}
-	if err := b.KeepUploads(t.Context(), job, 0); err != nil {
-		t.Error(err)
-	}
+	testbed.Must(t, b.KeepUploads(t.Context(), job, limit-1))
+	testbed.Must(t, b.KeepUploads(t.Context(), job, 0))
 	b.stored(t, store.Stored{})
 	b.storageQuota(t, 0)
 	full(b.KeepUploads(t.Context(), job, 1), 0, 0)
 	b.storageQuota(t, -1)
-	if err := b.KeepUploads(t.Context(), job, 1<<50); err != nil {
-		t.Error(err)
-	}
+	testbed.Must(t, b.KeepUploads(t.Context(), job, 1<<50))
 }
 
 // uploadsEndWithTheirJob: those of a job are kept until it ends, and those of a process that died for an hour.
@@ -81,9 +74,8 @@ func uploadsEndWithTheirJob(t *testing.T, factory Factory) {
 	b.trim(t, store.Trimmed{Documented: 1})
 	b.stored(t, store.Stored{Kept: 7})
 	b.wantDocuments(t, "after an upload was abandoned", 1)
-	if _, _, err := b.Cancel(t.Context(), a.Job.Ref(), nil); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err := b.Cancel(t.Context(), a.Job.Ref(), nil)
+	testbed.Must(t, err)
 	b.stored(t, store.Stored{Kept: 7}) // as long as it is there
 	b.clock.forward(time.Second)
 	b.trim(t, store.Trimmed{Documented: 1})
@@ -199,9 +191,8 @@ func (b *bundle) documentBytes() (size int64) {
 func (b *bundle) charged(t *testing.T, when string) (kept int64) {
 	t.Helper()
 	kept = b.documentBytes()
-	if got, err := b.Stored(t.Context(), Tenant); err != nil || got != (store.Stored{Kept: kept}) {
-		t.Errorf("%s: Stored = %+v, %v; there are %d bytes of documents", when, got, err, kept)
-	}
+	got, err := b.Stored(t.Context(), Tenant)
+	testbed.Check(t, err == nil && got == (store.Stored{Kept: kept}), "%s: Stored = %+v, %v; there are %d bytes of documents", when, got, err, kept)
 	drift, checked, err := b.RepairStored(t.Context(), Tenant, 1000, true)
 	testbed.Check(t, err == nil && checked && drift == (store.StoredDrift{}), "%s: RepairStored = %+v, %v, %v", when, drift, checked, err)
 	return kept
@@ -222,9 +213,8 @@ func documentsAreCharged(t *testing.T, factory Factory) {
 		ref := b.accept(t, a).Job.Ref()
 		b.charged(t, "accepted")
 		if random.IntN(4) == 0 {
-			if _, _, err := b.Cancel(t.Context(), ref, nil); err != nil {
-				t.Fatal(err)
-			}
+			_, _, err := b.Cancel(t.Context(), ref, nil)
+			testbed.Must(t, err)
 			b.charged(t, "canceled")
 			continue
 		}
@@ -316,9 +306,8 @@ func resultsNeedRoom(t *testing.T, factory Factory) {
 			_, err := b.Finish(t.Context(), f)
 			full := farm.CodeOf(err) == farm.CodeExhausted
 			testbed.Check(t, full == (free < needed) && (full || err == nil), "%s, %d bytes of %d free: %v", c.name, free, needed, err)
-			if state := b.job(t, ref).State; (state == farm.JobRunning) != (free < needed) {
-				t.Errorf("%s, %d bytes of %d free: the job is %s", c.name, free, needed, state)
-			}
+			state := b.job(t, ref).State
+			testbed.Check(t, (state == farm.JobRunning) == (free < needed), "%s, %d bytes of %d free: the job is %s", c.name, free, needed, state)
 		}
 	}
 	b.leave(t, 0)
@@ -345,9 +334,7 @@ func eventsNeedRoom(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	ref := b.runningJob(t)
 	text := strings.Repeat("x", 20_000)
-	if err := b.AppendEvents(t.Context(), ref, 1, []farm.Event{stdout("", text)}); err != nil { // which the window takes
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.AppendEvents(t.Context(), ref, 1, []farm.Event{stdout("", text)})) // which the window takes
 	needed := int64(0)
 	for try, free := range []int64{0, 1} {
 		if try == 1 {
@@ -363,9 +350,8 @@ func eventsNeedRoom(t *testing.T, factory Factory) {
 		b.leave(t, free)
 		before := b.documentBytes()
 		err := b.AppendEvents(t.Context(), ref, 1, []farm.Event{stdout("", text)})
-		if e, ok := errors.AsType[*farm.Error](err); !ok || e.Code != farm.CodeExhausted || e.Quota == nil || e.Quota.Name != farm.QuotaStoredMB {
-			t.Errorf("%d bytes free: %v", free, err)
-		}
+		e, ok := errors.AsType[*farm.Error](err)
+		testbed.Check(t, ok && e.Code == farm.CodeExhausted && e.Quota != nil && e.Quota.Name == farm.QuotaStoredMB, "%d bytes free: %v", free, err)
 		left := b.documentBytes() - before
 		testbed.Check(t, left == 0, "%d bytes of refused events are left", left)
 	}
@@ -377,14 +363,12 @@ func eventsNeedRoom(t *testing.T, factory Factory) {
 	fill := stdout("", strings.Repeat("x", window-32-len(`{"name":"stdout","text":""}`)))
 	notice := farm.Event{Name: farm.EventProgress, Progress: &farm.Progress{Message: "no room"}}
 	for _, events := range [][]farm.Event{{fill}, {notice}, {notice, notice}} {
-		if err := b.AppendEvents(t.Context(), ref, 1, events); err != nil {
-			t.Errorf("%d events in full storage: %v", len(events), err)
-		}
+		err := b.AppendEvents(t.Context(), ref, 1, events)
+		testbed.Check(t, err == nil, "%d events in full storage: %v", len(events), err)
 	}
 	notice.Progress = &farm.Progress{Message: strings.Repeat("x", 2<<10)}
 	err := b.AppendEvents(t.Context(), ref, 1, []farm.Event{notice})
 	testbed.Check(t, farm.CodeOf(err) == farm.CodeExhausted, "a long notice in full storage: %v", err)
-	if all := b.events(t, ref, ""); len(all) != 2+2+1+3 { // queued, running, two of text, one that filled the window, notices
-		t.Errorf("%d events", len(all))
-	}
+	all := b.events(t, ref, "")
+	testbed.Check(t, len(all) == 2+2+1+3, "%d events", len(all)) // queued, running, two of text, one that filled the window, notices
 }

@@ -72,9 +72,8 @@ func keysAreCreatedAndDeleted(t *testing.T, f Factory) {
 		t.Errorf("deleted %+v, %v", got, err)
 	}
 	after := set()
-	if _, ok := after.Find(sum); ok || after.Len() != 1 || after.Version == before.Version {
-		t.Errorf("%d keys after a deletion, version %q", after.Len(), after.Version)
-	}
+	_, ok = after.Find(sum)
+	testbed.Check(t, !ok && after.Len() == 1 && after.Version != before.Version, "%d keys after a deletion, version %q", after.Len(), after.Version)
 	if _, err := s.DeleteKey(ctx, key.ID); farm.CodeOf(err) != farm.CodeNotFound {
 		t.Errorf("deleted twice: %v", err)
 	}
@@ -103,9 +102,8 @@ func keysAreBounded(t *testing.T, f Factory) {
 	}
 	_, err := s.DeleteKey(ctx, last.ID)
 	testbed.Must(t, err)
-	if err := s.CreateKey(ctx, sum, key); err != nil {
-		t.Errorf("after a deletion: %v", err)
-	}
+	err = s.CreateKey(ctx, sum, key)
+	testbed.Check(t, err == nil, "after a deletion: %v", err)
 }
 
 func expiredKeysAreTrimmed(t *testing.T, f Factory) {
@@ -142,9 +140,7 @@ func auditIsListed(t *testing.T, f Factory) {
 		cursor, pages := "", 0
 		for {
 			page, next, err := s.Audit(ctx, tenant, store.TimeRange{}, store.Page{Limit: 4, Cursor: cursor})
-			if err != nil || len(page) == 0 && len(want) > 0 {
-				t.Fatalf("%q, page %d: %d entries, %v", tenant, pages, len(page), err)
-			}
+			testbed.Require(t, err == nil && (len(page) != 0 || len(want) == 0), "%q, page %d: %d entries, %v", tenant, pages, len(page), err)
 			for _, e := range page {
 				testbed.Check(t, !seen[e.ID], "%q: %s is listed twice", tenant, e.Route)
 				seen[e.ID] = true

@@ -177,9 +177,8 @@ func refusedJobsLeaveNoDocuments(t *testing.T, factory Factory) {
 	b.accept(t, first) // after a lost answer
 	b.wantDocuments(t, "after a retry", 2)
 
-	if _, _, err := b.Cancel(t.Context(), first.Job.Ref(), nil); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err = b.Cancel(t.Context(), first.Job.Ref(), nil)
+	testbed.Must(t, err)
 	b.wantDocuments(t, "after a cancel", 1)
 }
 
@@ -207,9 +206,8 @@ func documentsAreUnavailable(t *testing.T, factory Factory) {
 	b.documents.Fail(nil)
 	err = b.LoadRequest(t.Context(), claim)
 	testbed.Check(t, err == nil && claim.Request.Execute.Code == large, "LoadRequest = %v", err)
-	if _, err := b.Finish(t.Context(), f); err != nil {
-		t.Errorf("Finish = %v", err)
-	}
+	_, err = b.Finish(t.Context(), f)
+	testbed.Check(t, err == nil, "Finish = %v", err)
 }
 
 // lostDocuments: a job without its documents can still be read and listed.

@@ -16,9 +16,8 @@ import (
 // memory reads what the jobs of the tenant count, and checks that a comparison with the jobs finds nothing wrong.
 func (b *bundle) memory(t *testing.T) store.JobMemory {
 	t.Helper()
-	if drift, checked, err := b.RepairJobMemory(t.Context(), Tenant); err != nil || !checked || drift != (store.JobMemory{}) {
-		t.Errorf("RepairJobMemory = %+v, %v, %v; want no drift", drift, checked, err)
-	}
+	drift, checked, err := b.RepairJobMemory(t.Context(), Tenant)
+	testbed.Check(t, err == nil && checked && drift == (store.JobMemory{}), "RepairJobMemory = %+v, %v, %v; want no drift", drift, checked, err)
 	got, err := b.JobMemory(t.Context(), Tenant, "nobody")
 	testbed.Check(t, err == nil && got[1] == (store.JobMemory{}), "JobMemory = %+v, %v", got, err)
 	return got[0]
@@ -109,9 +108,8 @@ func sandboxMemoryIsCounted(t *testing.T, factory Factory) {
 	count := func(what string, wantUnfinished, wantFinished int64, change func() error) {
 		t.Helper()
 		before := b.memory(t)
-		if err := change(); err != nil {
-			t.Fatalf("%s: %v", what, err)
-		}
+		err := change()
+		testbed.Require(t, err == nil, "%s: %v", what, err)
 		now := b.memory(t)
 		got := store.JobMemory{Unfinished: now.Unfinished - before.Unfinished, Finished: now.Finished - before.Finished}
 		testbed.Diff(t, what, store.JobMemory{Unfinished: wantUnfinished, Finished: wantFinished}, got)

@@ -155,9 +155,7 @@ func nodesWithoutWorkersAreRemoved(t *testing.T, factory Factory) {
 		testbed.Check(t, err == nil && diff == "", "another clock is off by %s: %v; nodes (-want +got):\n%s", skew, err, diff)
 	}
 	b.unseen(t, "n1", 31*time.Second)
-	if err := b.rdb.HSet(t.Context(), b.prefix+"{room}:nodes", "n3", "no row").Err(); err != nil { // that cannot be decoded
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.rdb.HSet(t.Context(), b.prefix+"{room}:nodes", "n3", "no row").Err()) // that cannot be decoded
 	delete(want, "n1")
 	nodes, err := b.ReportCapacity(t.Context(), "n2", farm.Capacity{MemoryMB: 7, CPUs: 0.5})
 	diff := cmp.Diff(want, nodes)

@@ -104,9 +104,7 @@ func stoppedFarmEndsNoNode(t *testing.T, factory Factory) {
 func (b *bundle) onNode(t *testing.T, what, node string, want ...farm.Ref) {
 	t.Helper()
 	got, err := b.OpenIDsOnNode(t.Context(), Tenant, node)
-	if err != nil {
-		t.Fatalf("OpenIDsOnNode(%q) = %v", node, err)
-	}
+	testbed.Require(t, err == nil, "OpenIDsOnNode(%q) = %v", node, err)
 	byID := func(a, c farm.Ref) int { return strings.Compare(a.ID, c.ID) }
 	slices.SortFunc(got, byID)
 	slices.SortFunc(want, byID)
@@ -115,9 +113,7 @@ func (b *bundle) onNode(t *testing.T, what, node string, want ...farm.Ref) {
 		return
 	}
 	boxes, err := b.OpenOnNode(t.Context(), node)
-	if err != nil {
-		t.Fatalf("OpenOnNode(%q) = %v", node, err)
-	}
+	testbed.Require(t, err == nil, "OpenOnNode(%q) = %v", node, err)
 	read := make([]farm.Ref, 0, len(boxes))
 	for _, box := range boxes {
 		read = append(read, box.Ref())
@@ -311,17 +307,11 @@ func poolTakesMembersBack(t *testing.T, factory Factory) {
 		t.Errorf("returned twice: %v", err)
 	}
 	again, err := b.ClaimMember(t.Context(), wanted("n1"))
-	if err != nil || again.ID != "sbx_1" { // it is still the oldest
-		t.Fatalf("claimed again = %+v, %v", again, err)
-	}
+	testbed.Require(t, err == nil && again.ID == "sbx_1", "claimed again = %+v, %v", again, err) // it is still the oldest
 	err = b.DropMember(t.Context(), "sbx_1", store.MemberIdle, store.MemberStarting)
 	testbed.Check(t, errors.Is(err, store.ErrNoMember), "a claimed member was dropped as idle: %v", err)
-	if err := b.DropMember(t.Context(), "sbx_1", store.MemberClaimed); err != nil {
-		t.Error(err)
-	}
-	if err := b.DropMember(t.Context(), "sbx_2", store.MemberIdle); err != nil {
-		t.Error(err)
-	}
+	testbed.Must(t, b.DropMember(t.Context(), "sbx_1", store.MemberClaimed))
+	testbed.Must(t, b.DropMember(t.Context(), "sbx_2", store.MemberIdle))
 	_, err = b.Member(t.Context(), "sbx_2")
 	testbed.Check(t, errors.Is(err, store.ErrNoMember), "a dropped member exists: %v", err)
 	err = b.MemberReady(t.Context(), pooled("sbx_2", "n1"))

@@ -91,9 +91,7 @@ func enqueueIsFenced(t *testing.T, factory Factory) {
 	enqueue := func(what string, attempt int, want bool) {
 		t.Helper()
 		enqueued, active, err := b.Enqueue(t.Context(), job.Ref(), attempt, 0)
-		if err != nil || enqueued != want || active {
-			t.Errorf("Enqueue of %s = %v, %v, %v; want %v", what, enqueued, active, err, want)
-		}
+		testbed.Check(t, err == nil && enqueued == want && !active, "Enqueue of %s = %v, %v, %v; want %v", what, enqueued, active, err, want)
 		if want {
 			b.enqueued(t, what, job)
 		} else {
@@ -107,9 +105,8 @@ func enqueueIsFenced(t *testing.T, factory Factory) {
 	enqueue("the attempt before", 0, false)
 	b.finish(t, c.Job, farm.JobCompleted)
 	enqueue("a finished job", 1, false)
-	if _, _, err := b.Enqueue(t.Context(), farm.Ref{Tenant: Tenant, ID: "job_none"}, 0, 0); err != nil {
-		t.Errorf("Enqueue of an unknown job = %v", err)
-	}
+	_, _, err := b.Enqueue(t.Context(), farm.Ref{Tenant: Tenant, ID: "job_none"}, 0, 0)
+	testbed.Check(t, err == nil, "Enqueue of an unknown job = %v", err)
 	job = b.accept(t, Execute(box.ID)).Job
 	b.forgetEnqueued(t)
 	b.rdb.HSet(t.Context(), b.prefix+"{"+Tenant+"}:sbx:"+box.ID, "state", string(farm.SandboxLost))

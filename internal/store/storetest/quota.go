@@ -151,9 +151,8 @@ func quotasHoldInARace(t *testing.T, factory Factory) {
 				open.Add(-1)
 				mem.Add(int64(-m))
 				millicores.Add(-int64(c * 1000))
-				if _, _, err := b.Cancel(t.Context(), a.Job.Ref(), nil); err != nil {
-					t.Errorf("Cancel = %v", err)
-				}
+				_, _, err = b.Cancel(t.Context(), a.Job.Ref(), nil)
+				testbed.Check(t, err == nil, "Cancel = %v", err)
 			}
 		})
 	}
@@ -246,9 +245,8 @@ func runningJobsAreBounded(t *testing.T, factory Factory) {
 	b.quota(t, farm.QuotaRunning, 3) // the sweep lets more run
 	routes, _, err := b.OpenRoutes(t.Context(), Tenant, "")
 	testbed.Must(t, err)
-	if got := b.used(t, farm.QuotaRunning); got != 3 || len(routes) != 4 { // with the read
-		t.Errorf("after the quota is raised %v jobs may run, the sweep finds %d", got, len(routes))
-	}
+	got = b.used(t, farm.QuotaRunning)
+	testbed.Check(t, got == 3 && len(routes) == 4, "after the quota is raised %v jobs may run, the sweep finds %d", got, len(routes)) // with the read
 }
 
 // canceledJobsLetOthersRun: a job with a slot that is canceled before it ran lets one parked job run, not two.
@@ -261,15 +259,12 @@ func canceledJobsLetOthersRun(t *testing.T, factory Factory) {
 		jobs = append(jobs, b.accept(t, Create()).Job)
 	}
 	b.forgetEnqueued(t)
-	if _, _, err := b.Cancel(t.Context(), jobs[0].Ref(), nil); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err := b.Cancel(t.Context(), jobs[0].Ref(), nil)
+	testbed.Must(t, err)
 	b.enqueued(t, "a cancel", jobs[2])
 	got := b.used(t, farm.QuotaRunning)
 	testbed.Check(t, got == 2, "%v jobs count as running, want 2", got)
-	if err := b.requeueAndCheck(t, jobs[1].Ref()); err != nil {
-		t.Error(err)
-	}
+	testbed.Must(t, b.requeueAndCheck(t, jobs[1].Ref()))
 }
 
 // requeueAndCheck requeues a job; it counts as running all the time, since it keeps its slot.

@@ -26,15 +26,11 @@ func requeueKeepsTheFIFOPosition(t *testing.T, factory Factory) {
 		t.Errorf("requeued job = %+v", got)
 	}
 	r, err := b.Route(t.Context(), job.Ref())
-	if err != nil || r.Attempt != 1 || r.GracefulRequeues != 1 || !r.Head || r.State != farm.JobQueued {
-		t.Errorf("Route = %+v, %v", r, err)
-	}
+	testbed.Check(t, err == nil && r.Attempt == 1 && r.GracefulRequeues == 1 && r.Head && r.State == farm.JobQueued, "Route = %+v, %v", r, err)
 	_, err = b.Claim(t.Context(), behind.Ref(), "w2")
 	testbed.Check(t, errors.Is(err, store.ErrNotClaimable), "claim of the job behind = %v, want ErrNotClaimable", err)
 	second := b.claim(t, job.Ref(), "w2")
-	if second.Job.Attempt != 2 || second.Job.Worker != "w2" || second.Job.StartedAt.IsZero() {
-		t.Errorf("claimed again = %+v", second.Job)
-	}
+	testbed.Check(t, second.Job.Attempt == 2 && second.Job.Worker == "w2" && !second.Job.StartedAt.IsZero(), "claimed again = %+v", second.Job)
 	// The first worker's call comes late.
 	err = b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: first.Job.Attempt})
 	testbed.Check(t, errors.Is(err, store.ErrFenced), "late Requeue = %v, want ErrFenced", err)
@@ -150,9 +146,8 @@ func requeueElsewhereOfACanceledCreate(t *testing.T, factory Factory) {
 	c := b.claim(t, job.Ref(), "w")
 	_, err := b.MoveSandbox(t.Context(), store.Move{Ref: sandbox, To: farm.SandboxStarting, Node: "n1"})
 	testbed.Must(t, err)
-	if _, _, err := b.Cancel(t.Context(), job.Ref(), nil); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err = b.Cancel(t.Context(), job.Ref(), nil)
+	testbed.Must(t, err)
 	for range 2 {
 		err := b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: 1, Elsewhere: true})
 		testbed.Check(t, errors.Is(err, store.ErrCanceled), "requeue = %v, want ErrCanceled", err)

@@ -50,9 +50,7 @@ func workers(t *testing.T, factory Factory) {
 	diff = cmp.Diff([]farm.Image{{Name: "ai"}, {Name: "node"}, {Name: "python", Ref: "a"}}, images)
 	testbed.Check(t, err == nil && diff == "", "Offered (-want +got), %v:\n%s", err, diff)
 	testbed.Must(t, b.RemoveWorker(ctx, "w1"))
-	if err := b.rdb.Del(ctx, b.prefix+"worker:w2").Err(); err != nil { // imitates its expiry
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.rdb.Del(ctx, b.prefix+"worker:w2").Err()) // imitates its expiry
 	for _, id := range []string{"w1", "w2"} {
 		alive, err := b.Alive(ctx, id)
 		testbed.Check(t, err == nil && !alive, "Alive(%s) = %v, %v", id, alive, err)
@@ -74,13 +72,9 @@ func locks(t *testing.T, factory Factory) {
 	lock("a", true) // renewed
 	ttl := b.rdb.PTTL(ctx, b.prefix+"lock:leader").Val()
 	testbed.Check(t, ttl > 0 && ttl <= time.Minute, "the lock is held for %v", ttl)
-	if err := b.Unlock(ctx, "leader", "b"); err != nil {
-		t.Error(err)
-	}
+	testbed.Must(t, b.Unlock(ctx, "leader", "b"))
 	lock("b", false)
-	if err := b.Unlock(ctx, "leader", "a"); err != nil {
-		t.Error(err)
-	}
+	testbed.Must(t, b.Unlock(ctx, "leader", "a"))
 	lock("b", true)
 }
 

@@ -72,9 +72,8 @@ func patchesDoNotUndoEachOther(t *testing.T, factory Factory) {
 	var wg sync.WaitGroup
 	for _, p := range []store.SandboxPatch{{Name: &name}, {TTLSeconds: &ttl}, {IdleSeconds: &idle}, {Labels: &labels}} {
 		wg.Go(func() {
-			if _, err := b.UpdateSandbox(t.Context(), box, p); err != nil {
-				t.Errorf("UpdateSandbox = %v", err)
-			}
+			_, err := b.UpdateSandbox(t.Context(), box, p)
+			testbed.Check(t, err == nil, "UpdateSandbox = %v", err)
 		})
 	}
 	wg.Wait()
@@ -133,9 +132,7 @@ func indexesForgetExpiredRecords(t *testing.T, factory Factory) {
 	for range 10 {
 		job := b.accept(t, Execute(box.ID)).Job
 		b.finish(t, b.claim(t, job.Ref(), "w").Job, farm.JobCompleted)
-		if err := b.rdb.Del(t.Context(), b.prefix+"{acme}:job:"+job.ID).Err(); err != nil { // imitates its expiry
-			t.Fatal(err)
-		}
+		testbed.Must(t, b.rdb.Del(t.Context(), b.prefix+"{acme}:job:"+job.ID).Err()) // imitates its expiry
 	}
 	n := b.rdb.ZCard(t.Context(), b.prefix+"{acme}:jobs").Val()
 	testbed.Check(t, n <= 12, "the index has %d entries", n)
@@ -209,13 +206,9 @@ func laterGenerationIsRestored(t *testing.T, factory Factory) {
 		b.noDrift(t)
 	}
 	id := farm.NewID(farm.SandboxPrefix)
-	if !restore(id, "n1", 1) || !restore(id, "n2", 2) { // n1 was silent when the create left it
-		t.Error("the later generation is not restored")
-	}
+	testbed.Check(t, restore(id, "n1", 1) && restore(id, "n2", 2), "the later generation is not restored") // n1 was silent when the create left it
 	check(id, "n2", 2)
-	if restore(id, "n1", 1) || restore(id, "n3", 2) {
-		t.Error("an earlier generation, or another container of the same one, is restored")
-	}
+	testbed.Check(t, !restore(id, "n1", 1) && !restore(id, "n3", 2), "an earlier generation, or another container of the same one, is restored")
 	check(id, "n2", 2)
 	b.onNode(t, "after the restore", "n1")
 	b.onNode(t, "after the restore", "n2", farm.Ref{Tenant: Tenant, ID: id})
@@ -334,9 +327,8 @@ func hibernatedSandboxesAreNotIdle(t *testing.T, factory Factory) {
 	_, err = b.MoveSandbox(t.Context(), store.Move{Ref: box, To: farm.SandboxReady, Touch: true})
 	testbed.Must(t, err)
 	b.clock.forward(2 * time.Second)
-	if used := sample(time.Second); used.SandboxSeconds != 2 || used.CPUSeconds != 1 || used.MemoryGBSeconds > 2.001 {
-		t.Errorf("two seconds after the resume: %+v", used)
-	}
+	used := sample(time.Second)
+	testbed.Check(t, used.SandboxSeconds == 2 && used.CPUSeconds == 1 && used.MemoryGBSeconds <= 2.001, "two seconds after the resume: %+v", used)
 	wantCode(t, "hibernate again", b.hibernate(t, box, mib), "")
 	b.clock.forward(b.sandbox(t, box).ExpiresAt.Sub(b.clock.Now()))
 	testbed.Diff(t, "due behind its deadline", 1, due())

@@ -42,9 +42,8 @@ func depthLimit(t *testing.T, factory Factory) {
 	b.accept(t, Create())
 	_, err = b.Accept(t.Context(), Create())
 	wantCode(t, "one more than may wait in the queue, again", err, farm.CodeExhausted)
-	if _, _, err := b.Cancel(t.Context(), jobs[5].Ref(), nil); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err = b.Cancel(t.Context(), jobs[5].Ref(), nil)
+	testbed.Must(t, err)
 	b.accept(t, Create())
 }
 
@@ -68,9 +67,8 @@ func shareOfAQueue(t *testing.T, factory Factory) {
 	b.enqueued(t, "the end of a job that ran")
 	cancel := func(i int) {
 		t.Helper()
-		if _, _, err := b.Cancel(t.Context(), jobs[i].Ref(), nil); err != nil {
-			t.Fatal(err)
-		}
+		_, _, err := b.Cancel(t.Context(), jobs[i].Ref(), nil)
+		testbed.Must(t, err)
 	}
 	cancel(1)
 	b.enqueued(t, "a cancel", jobs[3])
@@ -116,9 +114,8 @@ func inlineJobsKeepTheirSlots(t *testing.T, factory Factory) {
 	}
 	b.finish(t, slow, farm.JobCompleted)
 	b.enqueued(t, "the end of a read", reads[2])
-	if _, _, err := b.Cancel(t.Context(), reads[1].Ref(), nil); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err := b.Cancel(t.Context(), reads[1].Ref(), nil)
+	testbed.Must(t, err)
 	b.enqueued(t, "the cancel of a read", reads[3])
 	attempt := b.claim(t, reads[2].Ref(), "w").Job.Attempt
 	testbed.Must(t, b.Requeue(t.Context(), reads[2].Ref(), store.Requeue{Attempt: attempt}))
@@ -268,17 +265,15 @@ func parkedJobsAreCounted(t *testing.T, factory Factory) {
 	b.claim(t, jobs[0].Ref(), "w") // unparks the third one
 	want("one less", map[string]farm.WaitingJobs{"cpu": {Jobs: 3, Since: since[3]}})
 	for _, job := range jobs[1:] {
-		if _, _, err := b.Cancel(t.Context(), job.Ref(), nil); err != nil {
-			t.Fatal(err)
-		}
+		_, _, err := b.Cancel(t.Context(), job.Ref(), nil)
+		testbed.Must(t, err)
 	}
 	want("the other tenant's", map[string]farm.WaitingJobs{"cpu": {Jobs: 1, Since: b.clock.Now()}})
 	refs, _, err := b.Jobs(t.Context(), "other", store.JobFilter{}, store.Page{})
 	testbed.Must(t, err)
 	for _, job := range refs {
-		if _, _, err := b.Cancel(t.Context(), job.Ref(), nil); err != nil {
-			t.Fatal(err)
-		}
+		_, _, err := b.Cancel(t.Context(), job.Ref(), nil)
+		testbed.Must(t, err)
 	}
 	want("nothing again", map[string]farm.WaitingJobs{})
 }
@@ -343,9 +338,8 @@ func waitingCreatesAreRead(t *testing.T, factory Factory) {
 	b.claim(t, jobs[0].Ref(), "w")
 	read("after a claim", old, 100, 0, slices.Concat(ids[1:3], ids[5:9])...)
 	for _, job := range jobs[1:] {
-		if _, _, err := b.Cancel(t.Context(), job.Ref(), nil); err != nil {
-			t.Fatal(err)
-		}
+		_, _, err := b.Cancel(t.Context(), job.Ref(), nil)
+		testbed.Must(t, err)
 	}
 	read("after the cancels", old, 100, 0)
 }

@@ -139,9 +139,8 @@ func storageIsReserved(t *testing.T, factory Factory) {
 	reserve(unused, 5, true, 0)
 	reserve(unused, 0, true, 0)
 	for _, job := range []farm.Ref{used, unused} {
-		if _, err := b.Finish(t.Context(), store.Finish{Ref: job, Attempt: 1, State: farm.JobCompleted}); err != nil {
-			t.Errorf("finish a job that has nothing reserved: %v", err)
-		}
+		_, err := b.Finish(t.Context(), store.Finish{Ref: job, Attempt: 1, State: farm.JobCompleted})
+		testbed.Check(t, err == nil, "finish a job that has nothing reserved: %v", err)
 	}
 	b.stored(t, store.Stored{Bytes: 5, Artifacts: 1})
 	b.storageQuota(t, 0)
@@ -158,10 +157,9 @@ func emptyArtifactsAreCharged(t *testing.T, factory Factory) {
 	job := b.running(t)
 	free := func(want int64) {
 		t.Helper()
-		if ok, got, err := b.ReserveStored(t.Context(), job, 1, want+1); err != nil || ok || got != want {
-			t.Errorf("ReserveStored(%d) = %v, %d free, %v; want %d free", want+1, ok, got, err, want)
-		}
-		ok, _, err := b.ReserveStored(t.Context(), job, 1, want)
+		ok, got, err := b.ReserveStored(t.Context(), job, 1, want+1)
+		testbed.Check(t, err == nil && !ok && got == want, "ReserveStored(%d) = %v, %d free, %v; want %d free", want+1, ok, got, err, want)
+		ok, _, err = b.ReserveStored(t.Context(), job, 1, want)
 		testbed.Check(t, err == nil && ok, "ReserveStored(%d) = %v, %v", want, ok, err)
 	}
 	var list []farm.Artifact
@@ -282,9 +280,8 @@ func storedIsRepaired(t *testing.T, factory Factory) {
 	repair(store.StoredDrift{Stored: store.Stored{Bytes: 5, Artifacts: -1, Reserved: -103}})
 	testbed.Must(t, b.rdb.Del(t.Context(), b.prefix+"{acme}:stored").Err())
 	repair(store.StoredDrift{Stored: store.Stored{Bytes: -15, Artifacts: -2, Reserved: -100}, Manifests: -b.manifest(t, job)})
-	if drift, checked, err := b.RepairStored(t.Context(), "nobody", 1000, true); err != nil || !checked || drift != (store.StoredDrift{}) {
-		t.Errorf("RepairStored of an unknown tenant = %+v, %v, %v", drift, checked, err)
-	}
+	drift, checked, err := b.RepairStored(t.Context(), "nobody", 1000, true)
+	testbed.Check(t, err == nil && checked && drift == (store.StoredDrift{}), "RepairStored of an unknown tenant = %+v, %v, %v", drift, checked, err)
 }
 
 // storedIsRepairedWhileItChanges: a walk of many steps finds no drift where there is none, whatever changes between its steps, and all of it

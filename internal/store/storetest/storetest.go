@@ -223,9 +223,8 @@ func setup(t *testing.T, factory Factory, change ...func(*farm.Limits)) *bundle 
 	b := &bundle{rdb: factory(t), clock: newClock(), prefix: farm.NewID("t") + ":", documents: NewDocuments()}
 	b.Store = store.New(b.rdb, Tasks, store.Options{Prefix: b.prefix, Limits: limits, Now: b.clock.Now, Documents: b.documents})
 	t.Cleanup(func() {
-		if err := b.Close(); err != nil {
-			t.Errorf("close store: %v", err)
-		}
+		err := b.Close()
+		testbed.Check(t, err == nil, "close store: %v", err)
 	})
 	return b
 }
@@ -252,9 +251,8 @@ func (b *bundle) box(t *testing.T, state farm.SandboxState) farm.Ref {
 	}
 	claim := b.claim(t, a.Job.Ref(), "wrk_setup")
 	for _, step := range path(farm.SandboxQueued, state) {
-		if _, err := b.MoveSandbox(t.Context(), store.Move{Ref: ref, To: step, Node: "n1"}); err != nil {
-			t.Fatalf("MoveSandbox(%s) = %v", step, err)
-		}
+		_, err := b.MoveSandbox(t.Context(), store.Move{Ref: ref, To: step, Node: "n1"})
+		testbed.Require(t, err == nil, "MoveSandbox(%s) = %v", step, err)
 	}
 	b.finish(t, claim.Job, farm.JobCompleted)
 	if state == farm.SandboxBusy {
@@ -268,9 +266,7 @@ func (b *bundle) box(t *testing.T, state farm.SandboxState) farm.Ref {
 func (b *bundle) claim(t *testing.T, ref farm.Ref, worker string) *store.Claim {
 	t.Helper()
 	c, err := b.Claim(t.Context(), ref, worker)
-	if err != nil {
-		t.Fatalf("Claim(%s) = %v", ref.ID, err)
-	}
+	testbed.Require(t, err == nil, "Claim(%s) = %v", ref.ID, err)
 	return c
 }
 
@@ -284,18 +280,14 @@ func (b *bundle) finish(t *testing.T, job *farm.Job, state farm.JobState) {
 func (b *bundle) job(t *testing.T, ref farm.Ref) *farm.Job {
 	t.Helper()
 	job, err := b.Job(t.Context(), ref)
-	if err != nil {
-		t.Fatalf("Job(%s) = %v", ref.ID, err)
-	}
+	testbed.Require(t, err == nil, "Job(%s) = %v", ref.ID, err)
 	return job
 }
 
 func (b *bundle) sandbox(t *testing.T, ref farm.Ref) *farm.Sandbox {
 	t.Helper()
 	box, err := b.Sandbox(t.Context(), ref)
-	if err != nil {
-		t.Fatalf("Sandbox(%s) = %v", ref.ID, err)
-	}
+	testbed.Require(t, err == nil, "Sandbox(%s) = %v", ref.ID, err)
 	return box
 }
 

@@ -141,9 +141,7 @@ func requestRate(t *testing.T, factory Factory) {
 	quotas.RequestsPerMinute = 3
 	for i := range 3 {
 		got, err := b.Admit(t.Context(), Tenant, fmt.Sprint(i), quotas)
-		if err != nil || !got.Limited || got.Left != 2-i || got.Full <= 0 || got.Full > time.Minute {
-			t.Errorf("request %d: %+v, %v", i, got, err)
-		}
+		testbed.Check(t, err == nil && got.Limited && got.Left == 2-i && got.Full > 0 && got.Full <= time.Minute, "request %d: %+v, %v", i, got, err)
 	}
 	for range 2 { // a refused request does not count: the wait does not grow
 		_, err := b.Admit(t.Context(), Tenant, "x", quotas)
@@ -233,9 +231,8 @@ func connectionsAreLeased(t *testing.T, factory Factory) {
 	held, err := b.rdb.ZRange(t.Context(), conn, 0, -1).Result()
 	testbed.Require(t, err == nil && len(held) == 5, "leases: %v, %v", held, err)
 	testbed.Must(t, b.EndConnection(t.Context(), Tenant, held[0]))
-	if _, err := b.Admit(t.Context(), Tenant, "next", quotas); err != nil {
-		t.Errorf("after one has ended: %v", err)
-	}
+	_, err = b.Admit(t.Context(), Tenant, "next", quotas)
+	testbed.Check(t, err == nil, "after one has ended: %v", err)
 
 	// Two leases end, as if the clock had moved on; one is renewed.
 	past := float64(time.Now().Add(-time.Second).UnixMicro())
