@@ -49,9 +49,7 @@ func TestEnsureAgent(t *testing.T) {
 		t.Error("a volume was filled with nothing")
 	}
 	testbed.Must(t, b.Remove(t.Context(), id))
-	if err := b.RemoveAll(t.Context(), false); err != nil { // the note of the old fill must not count for a new volume
-		t.Fatal(err)
-	}
+	testbed.Must(t, b.RemoveAll(t.Context(), false)) // the note of the old fill must not count for a new volume
 	b.facts(t, b.start(t, b.spec(t, "wait")))
 	_, err := b.EnsureAgent(t.Context(), "v2", copies, b.programs, b.cfg.Namespace+"/none:1")
 	wantCode(t, "fill without image", err, farm.CodeNotFound)

@@ -22,9 +22,8 @@ import (
 func TestParentCgroupInTheKernelsVersion2(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	if err := unix.Mount("none", root, "cgroup2", 0, ""); err != nil {
-		t.Fatalf("mount cgroups of version 2 (this needs root): %v", err)
-	}
+	err := unix.Mount("none", root, "cgroup2", 0, "")
+	testbed.Require(t, err == nil, "mount cgroups of version 2 (this needs root): %v", err)
 	t.Cleanup(func() {
 		if err := unix.Unmount(root, unix.MNT_DETACH); err != nil {
 			t.Error(err)
@@ -49,11 +48,8 @@ func TestParentCgroupInTheKernelsVersion2(t *testing.T) {
 	testbed.Must(t, err)
 	for file, want := range map[string]int64{"memory.max": memory, "pids.max": hostProcesses() * 3 / 4} {
 		got, err := os.ReadFile(filepath.Join(p.dir(""), file))
-		if err != nil || strings.TrimSpace(string(got)) != strconv.FormatInt(want, 10) {
-			t.Errorf("%s is %q (%v), want %d", file, got, err, want)
-		}
+		testbed.Check(t, err == nil && strings.TrimSpace(string(got)) == strconv.FormatInt(want, 10), "%s is %q (%v), want %d", file, got, err, want)
 	}
-	if err := p.apply(t.Context(), 2*memory); err != nil {
-		t.Errorf("set again: %v", err)
-	}
+	err = p.apply(t.Context(), 2*memory)
+	testbed.Check(t, err == nil, "set again: %v", err)
 }

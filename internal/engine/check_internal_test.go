@@ -173,9 +173,8 @@ func TestCheckerAcceptsHelpersVolumesAndExecs(t *testing.T) {
 		name = strings.TrimPrefix(name, "-")
 		_, err := e.createHelper(t.Context(), name, helper)
 		testbed.Must(t, err)
-		if _, err := c.Create(t.Context(), name, last().body); err != nil {
-			t.Errorf("helper %q: %v", name, err)
-		}
+		_, err = c.Create(t.Context(), name, last().body)
+		testbed.Check(t, err == nil, "helper %q: %v", name, err)
 		if name != "" { // the name is that of a sandbox, or missing
 			for _, wrong := range []string{"", "farm-agent-v2-fill", "farm-sbx_1"} {
 				wantRefused(t, "helper named "+wrong, func() error { _, err := c.Create(t.Context(), wrong, last().body); return err })
@@ -197,12 +196,9 @@ func TestCheckerAcceptsHelpersVolumesAndExecs(t *testing.T) {
 	}
 	body, _ := json.Marshal(execOptions("65533:65533", []string{"/sandfarm/agent", "dial"}))
 	call, err := c.Exec(body)
-	if err != nil || call.User != "65533:65533" || len(call.Command) != 2 || !bytes.Equal(call.Body, body) {
-		t.Errorf("exec: %+v, %v", call, err)
-	}
-	if _, err := c.ExecStart([]byte(`{"Detach":false,"Tty":false}`)); err != nil {
-		t.Errorf("start of an exec: %v", err)
-	}
+	testbed.Check(t, err == nil && call.User == "65533:65533" && len(call.Command) == 2 && bytes.Equal(call.Body, body), "exec: %+v, %v", call, err)
+	_, err = c.ExecStart([]byte(`{"Detach":false,"Tty":false}`))
+	testbed.Check(t, err == nil, "start of an exec: %v", err)
 }
 
 func wantRefused(t testing.TB, what string, call func() error) {

@@ -98,9 +98,7 @@ func TestCheckpointThatTheEngineRefuses(t *testing.T) {
 			id := b.start(t, s)
 			wantCode(t, "checkpoint", b.Checkpoint(t.Context(), id), farm.CodeConflict)
 			wantCode(t, "resume", b.Resume(t.Context(), id), farm.CodeConflict)
-			if err := b.RemoveCheckpoint(t.Context(), id); err != nil {
-				t.Error(err)
-			}
+			testbed.Must(t, b.RemoveCheckpoint(t.Context(), id))
 			c, err := b.Inspect(t.Context(), id)
 			testbed.Check(t, err == nil && c.Running, "afterwards: %+v, %v", c, err)
 		})

@@ -86,9 +86,8 @@ func TestRemoveAllAwaitsVolumes(t *testing.T) {
 	testbed.Must(t, err)
 	volume, user, late := b.cfg.Namespace+"-node", b.cfg.Namespace+"-user", b.cfg.Namespace+"-late"
 	docker := func(args ...string) {
-		if out, err := exec.Command("docker", args...).CombinedOutput(); err != nil {
-			t.Errorf("docker %v: %v %s", args, err, out)
-		}
+		out, err := exec.Command("docker", args...).CombinedOutput()
+		testbed.Check(t, err == nil, "docker %v: %v %s", args, err, out)
 	}
 	docker("create", "--name", user, "--volume", volume+":/data", b.image, "none")
 	var refused sync.Once
@@ -102,9 +101,7 @@ func TestRemoveAllAwaitsVolumes(t *testing.T) {
 	}
 	e, err := engine.New(b.cfg)
 	testbed.Must(t, err)
-	if err := errors.Join(e.RemoveAll(t.Context(), true), e.Close()); err != nil {
-		t.Error(err)
-	}
+	testbed.Must(t, errors.Join(e.RemoveAll(t.Context(), true), e.Close()))
 	for _, left := range [][]string{{"volume", "inspect", volume}, {"container", "inspect", late}} {
 		out, err := exec.Command("docker", left...).CombinedOutput()
 		testbed.Check(t, err != nil, "still there: %s", out)

@@ -185,7 +185,6 @@ func TestSpecIsRefused(t *testing.T) {
 		testbed.Diff(t, fmt.Sprintf("%s: code", name), farm.CodeInvalid, farm.CodeOf(s.validate()))
 	}
 	s := spec()
-	if err := s.validate(); err != nil {
-		t.Errorf("a good spec: %v", err)
-	}
+	err := s.validate()
+	testbed.Check(t, err == nil, "a good spec: %v", err)
 }

@@ -140,9 +140,8 @@ func TestTheEnginesDefaultRuntimeIsNamed(t *testing.T) {
 		if got.HostConfig.Runtime != name || has != limited || (len(got.HostConfig.Sysctls) == 0) != limited {
 			t.Errorf("default %s: runtime %q, a limit on processes %t, sysctls %v", name, got.HostConfig.Runtime, has, got.HostConfig.Sysctls)
 		}
-		if _, err := e.NewChecker(Rules{}).Create(t.Context(), last().name, last().body); err != nil {
-			t.Errorf("default %s: %v", name, err)
-		}
+		_, err = e.NewChecker(Rules{}).Create(t.Context(), last().name, last().body)
+		testbed.Check(t, err == nil, "default %s: %v", name, err)
 	}
 }
 
@@ -230,9 +229,7 @@ func TestLimitIsSetOnceAndChecked(t *testing.T) {
 	testbed.Must(t, os.Chmod(file, 0o400))
 	before, err := os.Stat(file)
 	testbed.Must(t, err)
-	if err := setLimit(file, 1<<20+int64(os.Getpagesize())-1); err != nil { // the kernel rounds down to a page
-		t.Error(err)
-	}
+	testbed.Must(t, setLimit(file, 1<<20+int64(os.Getpagesize())-1)) // the kernel rounds down to a page
 	after, err := os.Stat(file)
 	testbed.Check(t, err == nil && after.ModTime().Equal(before.ModTime()), "a limit that is set was written again: %v", err)
 	err = setLimit("/dev/null", 1<<20)

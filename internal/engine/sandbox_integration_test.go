@@ -37,9 +37,7 @@ func TestSandboxFromInside(t *testing.T) {
 	}
 	for name, want := range wantedCalls() {
 		got, ok := f.Calls[name]
-		if !ok || !strings.Contains(" "+strings.Join(want, " ")+" ", " "+got+" ") {
-			t.Errorf("%s gives %q, want one of %q", name, got, want)
-		}
+		testbed.Check(t, ok && strings.Contains(" "+strings.Join(want, " ")+" ", " "+got+" "), "%s gives %q, want one of %q", name, got, want)
 	}
 	readOnly := "EROFS"
 	if enginetest.GVisor() {
@@ -68,9 +66,8 @@ func TestSandboxFromInside(t *testing.T) {
 			testbed.Check(t, strings.Contains(m, option), "%s is mounted %q", dir, m)
 		}
 	}
-	if m := f.Mounts["/proc/sys"]; !strings.HasPrefix(m, "ro") && !enginetest.GVisor() { // whose settings are its own
-		t.Errorf("/proc/sys is mounted %q, want read-only", m)
-	}
+	m := f.Mounts["/proc/sys"]
+	testbed.Check(t, strings.HasPrefix(m, "ro") || enginetest.GVisor(), "/proc/sys is mounted %q, want read-only", m) // whose settings are its own
 	for path, size := range f.Masked {
 		testbed.Check(t, size <= 0, "%s can be read: %d bytes", path, size)
 	}
@@ -168,8 +165,7 @@ func TestUserIDsAreUnique(t *testing.T) {
 	testbed.Must(t, err)
 	uid := c.Labels[engine.LabelUID]
 	f := b.facts(t, ids[0])
-	if want := fmt.Sprintf("%[1]s %[1]s %[1]s %[1]s", uid); f.Status["Uid"] != want || f.Init["Gid"] != want {
-		t.Errorf("it runs as %q and %q, want %s", f.Status["Uid"], f.Init["Gid"], want)
-	}
+	want := fmt.Sprintf("%[1]s %[1]s %[1]s %[1]s", uid)
+	testbed.Check(t, f.Status["Uid"] == want && f.Init["Gid"] == want, "it runs as %q and %q, want %s", f.Status["Uid"], f.Init["Gid"], want)
 	testbed.Diff(t, "its workspace", "", f.Writable["/workspace"])
 }

@@ -82,9 +82,8 @@ func throughProxy(t testing.TB, host, namespace string) string {
 	}()
 	t.Cleanup(func() {
 		cancel()
-		if err := errors.Join(<-ended, behind.Close(), os.RemoveAll(dir)); err != nil {
-			t.Errorf("stop proxy: %v", err)
-		}
+		err := errors.Join(<-ended, behind.Close(), os.RemoveAll(dir))
+		testbed.Check(t, err == nil, "stop proxy: %v", err)
 	})
 	<-ready
 	return "unix://" + path
@@ -94,9 +93,7 @@ func throughProxy(t testing.TB, host, namespace string) string {
 func setupOn(t testing.TB, host string) *bundle {
 	t.Helper()
 	probe, err := probeBinary()
-	if err != nil {
-		t.Fatalf("build probe: %v\n%s", err, probe)
-	}
+	testbed.Require(t, err == nil, "build probe: %v\n%s", err, probe)
 	cfg := engine.Config{Host: host, Namespace: "sandfarm-test-" + farm.NewID(""), Runtime: enginetest.Runtime()}
 	if strings.Contains(t.Name(), proxied) {
 		cfg.Host = throughProxy(t, host, cfg.Namespace)
@@ -108,9 +105,7 @@ func setupOn(t testing.TB, host string) *bundle {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
 		for _, err := range []error{e.RemoveAll(ctx, true), e.RemoveImage(ctx, b.image), e.Close()} {
-			if err != nil {
-				t.Errorf("clean up: %v", err)
-			}
+			testbed.Check(t, err == nil, "clean up: %v", err)
 		}
 	})
 	testbed.Must(t, e.Import(t.Context(), b.image, bytes.NewReader(make([]byte, 1024))))

@@ -87,15 +87,11 @@ func TestAgentTarHoldsOneExecutable(t *testing.T) {
 	defer func() { _ = archive.Close() }()
 	r := tar.NewReader(archive)
 	h, err := r.Next()
-	if err != nil || h.Name != "volume/" || h.Mode != 0o111 || h.Typeflag != tar.TypeDir {
-		t.Fatalf("first member %+v, error %v", h, err)
-	}
+	testbed.Require(t, err == nil && h.Name == "volume/" && h.Mode == 0o111 && h.Typeflag == tar.TypeDir, "first member %+v, error %v", h, err)
 	access, ok := RootAccess(h)
 	testbed.Check(t, access == Execute && ok, "access %d, %v", access, ok)
 	h, err = r.Next()
-	if err != nil || h.Name != "volume/agent" || h.Mode != 0o111 || h.Typeflag != tar.TypeReg {
-		t.Fatalf("second member %+v, error %v", h, err)
-	}
+	testbed.Require(t, err == nil && h.Name == "volume/agent" && h.Mode == 0o111 && h.Typeflag == tar.TypeReg, "second member %+v, error %v", h, err)
 	data, err := io.ReadAll(r)
 	testbed.Check(t, err == nil && string(data) == "binary", "content %q, error %v", data, err)
 	_, err = r.Next()
@@ -159,9 +155,8 @@ func TestRemoveEndsWithItsContext(t *testing.T) {
 		w.WriteHeader(http.StatusInternalServerError)
 		_, _ = io.WriteString(w, `{"message":"could not kill container: it is zombie"}`)
 	})
-	if err := e.Remove(ctx, "c0ffee"); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "it is zombie") || calls != 3 {
-		t.Errorf("%d calls: %v", calls, err)
-	}
+	err := e.Remove(ctx, "c0ffee")
+	testbed.Check(t, errors.Is(err, context.Canceled) && strings.Contains(err.Error(), "it is zombie") && calls == 3, "%d calls: %v", calls, err)
 }
 
 // remover is an Engine whose removals are answered by answer.

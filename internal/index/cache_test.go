@@ -153,9 +153,8 @@ func TestTrim(t *testing.T) {
 		}
 		x, err := index.New(index.Config{Cache: cache, CacheMB: 1})
 		testbed.Must(t, err)
-		if err := x.Trim(t.Context()); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		err = x.Trim(t.Context())
+		testbed.Check(t, err == nil, "%s: %v", name, err)
 		testbed.Check(t, cache.values["other/key"].text != nil, "%s: a value that is not the index's was removed", name)
 		delete(cache.values, "other/key")
 		if name == "Many" {
@@ -329,9 +328,7 @@ func TestManyCallersAndAnUnreliableCache(t *testing.T) {
 	}()
 	for over := false; !over; {
 		x.Wake()
-		if err := x.Trim(t.Context()); err != nil {
-			t.Error(err)
-		}
+		testbed.Must(t, x.Trim(t.Context()))
 		select {
 		case <-done:
 			over = true

@@ -39,9 +39,7 @@ func TestCloseEndsDownloads(t *testing.T) {
 	testbed.Check(t, took <= time.Minute, "Close took %v", took)
 	n, err := io.Copy(io.Discard, r)
 	testbed.Check(t, farm.CodeOf(err) == farm.CodeUnavailable && n < 1<<20-1000, "%d more bytes, error %v", n, err)
-	if err := r.Close(); err != nil {
-		t.Error(err)
-	}
+	testbed.Must(t, r.Close())
 	if n := x.Spooled(); n != 0 || len(cache.files()) != 0 {
 		t.Errorf("%d bytes are left, kept %v", n, cache.files())
 	}
@@ -66,9 +64,7 @@ func TestCallerThatGivesUp(t *testing.T) {
 	cancel()
 	_, err = r.Read(make([]byte, 1))
 	testbed.Check(t, errors.Is(err, context.Canceled), "error %v", err)
-	if err := r.Close(); err != nil {
-		t.Error(err)
-	}
+	testbed.Must(t, r.Close())
 	close(release)
 	if got := get(t, root+"/pypi/files/six/six-1.0.whl"); got != string(content) || u.times("/slow/six-1.0.whl") != 1 {
 		t.Errorf("%d bytes, upstream was asked %d times", len(got), u.times("/slow/six-1.0.whl"))
@@ -96,9 +92,7 @@ func TestSpoolsAreBounded(t *testing.T) {
 	n = x.Spooled()
 	testbed.Check(t, n <= 1<<20, "%d bytes in spool files", n)
 	// After that the first file is only retained for later requests, and gives up its space.
-	if err := r.Close(); err != nil {
-		t.Error(err)
-	}
+	testbed.Must(t, r.Close())
 	testbed.Until(t, "room for the second file", func() bool {
 		a := ask(t, http.MethodGet, root+"/pypi/files/b/b-1.0.whl")
 		return a.err == nil && a.status == http.StatusOK
@@ -116,9 +110,7 @@ func TestServe(t *testing.T) {
 	}
 	get(t, s.URL()+"six/")
 	testbed.Check(t, s.Stats().Requests == 1, "counters %+v", s.Stats())
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	testbed.Must(t, s.Close())
 	_, err = index.Serve(t.Context(), index.Config{PyPIURL: "x"})
 	testbed.Check(t, err != nil, "a bad address was accepted")
 }

@@ -126,9 +126,7 @@ func TestTwentyCallersAreOneDownload(t *testing.T) {
 					}
 					begun.Add(1)
 					rest, err := io.ReadAll(resp.Body)
-					if err != nil || !bytes.Equal(append(half, rest...), content) {
-						t.Errorf("%d bytes, error %v", len(half)+len(rest), err)
-					}
+					testbed.Check(t, err == nil && bytes.Equal(append(half, rest...), content), "%d bytes, error %v", len(half)+len(rest), err)
 				})
 			}
 			// Every caller has the first half before upstream sends the second.
@@ -299,9 +297,8 @@ func TestFileSizes(t *testing.T) {
 			}
 		}
 	}
-	if a := ask(t, "GET", root+"/pypi/files/lying/x.whl"); a.status != 502 || !strings.Contains(a.body, "for x.whl, which has 7") {
-		t.Errorf("other size than listed: status %d, %q", a.status, a.body)
-	}
+	a := ask(t, "GET", root+"/pypi/files/lying/x.whl")
+	testbed.Check(t, a.status == 502 && strings.Contains(a.body, "for x.whl, which has 7"), "other size than listed: status %d, %q", a.status, a.body)
 }
 
 func TestFetch(t *testing.T) {
@@ -314,9 +311,7 @@ func TestFetch(t *testing.T) {
 	testbed.Must(t, err)
 	got, err := io.ReadAll(r)
 	testbed.Check(t, err == nil && bytes.Equal(got, content) && size == 1000, "%d of %d bytes, error %v", len(got), size, err)
-	if err := r.Close(); err != nil {
-		t.Error(err)
-	}
+	testbed.Must(t, r.Close())
 	for name, c := range map[string]struct {
 		project, file, hash string
 		want                farm.Code
@@ -343,14 +338,11 @@ func TestFileWithoutHash(t *testing.T) {
 	cfg.Cache = cache
 	x, root := serve(t, cfg)
 	a := ask(t, "GET", root+"/pypi/files/six/six-1.0.whl")
-	if a.body != "text" || a.header.Get("ETag") != "" || a.header.Get("Cache-Control") != "no-store" {
-		t.Errorf("%q, %v", a.body, a.header)
-	}
+	testbed.Check(t, a.body == "text" && a.header.Get("ETag") == "" && a.header.Get("Cache-Control") == "no-store", "%q, %v", a.body, a.header)
 	testbed.Must(t, x.Close())
 	for key := range cache.values {
 		testbed.Check(t, strings.HasPrefix(key, "index/page/"), "kept %s", key)
 	}
-	if a := ask(t, "GET", root+"/pypi/files/six/six-1.0.whl"); a.status != http.StatusBadGateway || !strings.Contains(a.body, "being closed") {
-		t.Errorf("after Close: status %d, %q", a.status, a.body)
-	}
+	a = ask(t, "GET", root+"/pypi/files/six/six-1.0.whl")
+	testbed.Check(t, a.status == http.StatusBadGateway && strings.Contains(a.body, "being closed"), "after Close: status %d, %q", a.status, a.body)
 }

@@ -305,9 +305,7 @@ func FuzzPage(f *testing.F) {
 		asJSON, asHTML, err := p.Render("six")
 		testbed.Must(t, err)
 		again, err := index.ParsePyPI(bytes.NewReader(asJSON), pypiJSON, at)
-		if err != nil {
-			t.Fatalf("read the JSON again: %v in %s", err, asJSON)
-		}
+		testbed.Require(t, err == nil, "read the JSON again: %v in %s", err, asJSON)
 		testbed.Diff(t, "files of the JSON", p.Names(), again.Names())
 		for _, line := range strings.Split(string(asHTML), "\n") {
 			if strings.HasPrefix(line, "<a ") && !strings.HasPrefix(line, `<a href="/pypi/files/six/`) {
@@ -322,9 +320,7 @@ func FuzzPage(f *testing.F) {
 		}
 		testbed.Must(t, json.Unmarshal(asJSON, &simple))
 		for _, file := range simple.Files {
-			if !strings.HasPrefix(file.URL, "/pypi/files/six/") || strings.Count(file.URL, "/") != 4 {
-				t.Errorf("a file leads to %q", file.URL)
-			}
+			testbed.Check(t, strings.HasPrefix(file.URL, "/pypi/files/six/") && strings.Count(file.URL, "/") == 4, "a file leads to %q", file.URL)
 		}
 	})
 }
@@ -352,9 +348,8 @@ func FuzzPackument(f *testing.F) {
 				Dist struct{ Tarball string }
 			}
 		}
-		if err := json.Unmarshal(full, &document); err != nil {
-			t.Fatalf("%v in %s", err, full)
-		}
+		err = json.Unmarshal(full, &document)
+		testbed.Require(t, err == nil, "%v in %s", err, full)
 		for version, v := range document.Versions {
 			if !strings.HasPrefix(v.Dist.Tarball, "http://here/npm/left/-/left-") {
 				t.Errorf("version %q has its tarball at %q", version, v.Dist.Tarball)

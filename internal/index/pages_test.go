@@ -56,9 +56,7 @@ func TestPagesAreRevalidated(t *testing.T) {
 	for range 2 {
 		testbed.Diff(t, "the page changed", first, get(t, root+"/pypi/simple/six/"))
 	}
-	if err := x.Close(); err != nil { // the page is in the cache now
-		t.Fatal(err)
-	}
+	testbed.Must(t, x.Close()) // the page is in the cache now
 	// Another worker with an empty memory has the page, and its validators, from the cache.
 	_, second := serve(t, cfg)
 	testbed.Diff(t, "the page changed", first, get(t, second+"/pypi/simple/six/"))
@@ -85,9 +83,8 @@ func TestPagesHaveValidators(t *testing.T) {
 		if a.status != http.StatusOK || b.status != http.StatusNotModified || b.body != "" || a.header.Get("Vary") != "Accept" {
 			t.Errorf("%v: status %d, then %d", c, a.status, b.status)
 		}
-		if head := ask(t, "HEAD", root+c[0], "Accept", c[1]); head.header.Get("Content-Length") != a.header.Get("Content-Length") || head.body != "" {
-			t.Errorf("%v: HEAD gives %v", c, head.header)
-		}
+		head := ask(t, "HEAD", root+c[0], "Accept", c[1])
+		testbed.Check(t, head.header.Get("Content-Length") == a.header.Get("Content-Length") && head.body == "", "%v: HEAD gives %v", c, head.header)
 	}
 	testbed.Check(t, len(tags) == 3, "validators %v", tags)
 }
@@ -129,9 +126,8 @@ func TestUpstreamDown(t *testing.T) {
 	get(t, root+"/pypi/simple/six/")
 	testbed.Check(t, u.all() == asked+2, "upstream was asked %d times", u.all()-asked)
 	u.Server.Close()
-	if a := ask(t, "GET", root+"/pypi/simple/other/"); a.status != http.StatusGatewayTimeout || a.body != "The package index does not answer.\n" {
-		t.Errorf("status %d, %q", a.status, a.body)
-	}
+	a := ask(t, "GET", root+"/pypi/simple/other/")
+	testbed.Check(t, a.status == http.StatusGatewayTimeout && a.body == "The package index does not answer.\n", "status %d, %q", a.status, a.body)
 }
 
 // A hanging upstream costs a request Timeout, and no time if there is an old page that was requested just before.

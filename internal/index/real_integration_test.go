@@ -62,9 +62,7 @@ func TestPublicIndexes(t *testing.T) {
 		testbed.Must(t, json.Unmarshal([]byte(get(t, root+"/npm/"+strings.Replace(name, "/", "%2f", 1), "Accept", npmShort)), &document))
 		tarball := get(t, document.Versions[document.Latest["latest"]].Dist.Tarball)
 		unpacked, err := gzip.NewReader(strings.NewReader(tarball))
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
+		testbed.Require(t, err == nil, "%s: %v", name, err)
 		first, err := tar.NewReader(unpacked).Next()
 		testbed.Check(t, err == nil && first.Name != "", "%s: %v, error %v", name, first, err)
 	}

@@ -81,9 +81,8 @@ func TestLargePagesThatAreNotReadAreBounded(t *testing.T) {
 		<-s.begun
 		readers = append(readers, s)
 	}
-	if a := ask(t, http.MethodGet, address+"/pypi/simple/other/"); a.status != http.StatusBadGateway || !strings.Contains(a.body, "Too many large pages") {
-		t.Errorf("status %d, %.100q", a.status, a.body)
-	}
+	a := ask(t, http.MethodGet, address+"/pypi/simple/other/")
+	testbed.Check(t, a.status == http.StatusBadGateway && strings.Contains(a.body, "Too many large pages"), "status %d, %.100q", a.status, a.body)
 	got := get(t, address+"/pypi/simple/small/")
 	testbed.Check(t, strings.Contains(got, "a-1.0.zip"), "a small page: %.100q", got)
 	close(let)
@@ -110,12 +109,10 @@ func TestPageInHTMLIsWrittenInPieces(t *testing.T) {
 	if a.err != nil || strings.Count(a.body, "<a ") != 5000 || !strings.Contains(a.body, `data-yanked="&lt;4999&gt;"`) || !strings.HasSuffix(a.body, "</body></html>\n") {
 		t.Errorf("%d links, %v, … %q", strings.Count(a.body, "<a "), a.err, a.body[max(0, len(a.body)-100):])
 	}
-	if again := ask(t, http.MethodGet, address+"/pypi/simple/a/", "If-None-Match", a.header.Get("ETag")); again.status != http.StatusNotModified || again.body != "" {
-		t.Errorf("the same again: status %d, %d bytes", again.status, len(again.body))
-	}
-	if head := ask(t, http.MethodHead, address+"/pypi/simple/a/"); head.status != http.StatusOK || head.header.Get("ETag") != a.header.Get("ETag") {
-		t.Errorf("its head: %d, %v", head.status, head.header)
-	}
+	again := ask(t, http.MethodGet, address+"/pypi/simple/a/", "If-None-Match", a.header.Get("ETag"))
+	testbed.Check(t, again.status == http.StatusNotModified && again.body == "", "the same again: status %d, %d bytes", again.status, len(again.body))
+	head := ask(t, http.MethodHead, address+"/pypi/simple/a/")
+	testbed.Check(t, head.status == http.StatusOK && head.header.Get("ETag") == a.header.Get("ETag"), "its head: %d, %v", head.status, head.header)
 }
 
 func TestConfig(t *testing.T) {
@@ -139,9 +136,7 @@ func TestConfig(t *testing.T) {
 		"HidesSecrets": {index.Config{PyPIURL: "ftp://me:hidden@x/"}, "index.pypi_url"},
 	} {
 		err := c.cfg.Validate()
-		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "hidden") {
-			t.Errorf("%s: %v", name, err)
-		}
+		testbed.Check(t, err != nil && strings.Contains(err.Error(), c.want) && !strings.Contains(err.Error(), "hidden"), "%s: %v", name, err)
 		_, err = index.New(c.cfg)
 		testbed.Check(t, err != nil, "%s: New accepts it", name)
 	}
@@ -158,9 +153,7 @@ func TestDir(t *testing.T) {
 	_, _, err := d.Get(ctx, "index/a", 0, 0)
 	testbed.Check(t, farm.CodeOf(err) == farm.CodeNotFound, "missing: %v", err)
 	none := func(string, int64, time.Time) error { t.Error("something is listed"); return nil }
-	if err := d.List(ctx, "index/", none); err != nil {
-		t.Error(err)
-	}
+	testbed.Must(t, d.List(ctx, "index/", none))
 	for _, key := range []string{"index/a", "index/b/c", "other/d"} {
 		testbed.Must(t, d.Put(ctx, key, strings.NewReader("0123456789"), 10))
 	}
@@ -177,9 +170,7 @@ func TestDir(t *testing.T) {
 			t.Errorf("Get(%d, %d) = %q of %d, %v", c.offset, c.length, text, size, err)
 		}
 	}
-	if err := d.Delete(ctx, "index/a", "index/never"); err != nil {
-		t.Error(err)
-	}
+	testbed.Must(t, d.Delete(ctx, "index/a", "index/never"))
 	var keys []string
 	if err := d.List(ctx, "index/", func(key string, size int64, _ time.Time) error {
 		if keys = append(keys, key); size != 10 {

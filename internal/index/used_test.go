@@ -124,9 +124,7 @@ func TestLargeFileWhileTheCacheHangs(t *testing.T) {
 		}
 		n := x.Stats().CacheErrors
 		testbed.Check(t, n == 1, "%d errors of the cache", n)
-		if err := x.Close(); err != nil {
-			t.Error(err)
-		}
+		testbed.Must(t, x.Close())
 	})
 }
 

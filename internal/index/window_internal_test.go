@@ -27,9 +27,8 @@ func TestALoneSlowReaderMakesOthersWaitForALimitedTime(t *testing.T) {
 		reader := &content{}
 		f.window.readers[reader] = &follower{moved: time.Now().Add(time.Minute)}
 		full := f.full(1, c.waited, c.others)
-		if _, there := f.window.readers[reader]; there == c.dropped || full == c.dropped {
-			t.Errorf("%s: the reader is followed: %v, the window is full: %v", name, there, full)
-		}
+		_, there := f.window.readers[reader]
+		testbed.Check(t, there != c.dropped && full != c.dropped, "%s: the reader is followed: %v, the window is full: %v", name, there, full)
 	}
 }
 

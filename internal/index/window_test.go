@@ -111,9 +111,8 @@ func TestLargeFileWithAWrongHash(t *testing.T) {
 	testbed.Until(t, "all room is back", func() bool { return x.Spooled() == 0 })
 	kept := cache.files()
 	testbed.Check(t, len(kept) == 0, "the cache has %v", kept)
-	if a := ask(t, http.MethodGet, address); a.status != http.StatusBadGateway || !strings.Contains(a.body, "refused") {
-		t.Errorf("next caller: status %d, %q", a.status, a.body)
-	}
+	a := ask(t, http.MethodGet, address)
+	testbed.Check(t, a.status == http.StatusBadGateway && strings.Contains(a.body, "refused"), "next caller: status %d, %q", a.status, a.body)
 }
 
 // Several ranges of a large file are not taken for a whole one with another hash.

@@ -177,9 +177,8 @@ func TestWhatNobodyReadsEnds(t *testing.T) {
 					b.upstream.letGo()
 					b.readers.Wait()
 					synctest.Wait()
-					if status, _ := b.statuses.Load(path); status != http.StatusOK || b.Works() != 0 {
-						t.Errorf("the other tenant got %v; %d works are left", status, b.Works())
-					}
+					status, _ := b.statuses.Load(path)
+					testbed.Check(t, status == http.StatusOK && b.Works() == 0, "the other tenant got %v; %d works are left", status, b.Works())
 				}
 				testbed.Must(t, b.Close())
 			})

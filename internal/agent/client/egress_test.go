@@ -71,9 +71,8 @@ func awaitEnd(t *testing.T, c *client.Client, why string) {
 // lives checks that the session answers.
 func lives(t *testing.T, session *yamux.Session, what string) {
 	t.Helper()
-	if _, err := session.Ping(); err != nil {
-		t.Errorf("the session has ended: %s: %v", what, err)
-	}
+	_, err := session.Ping()
+	testbed.Check(t, err == nil, "the session has ended: %s: %v", what, err)
 }
 
 const request = "GET /pypi/simple/x/ HTTP/1.1\r\nHost: somewhere\r\n\r\n"
@@ -171,9 +170,8 @@ func TestWhatTheAgentSendsAheadIsBounded(t *testing.T) {
 		}
 		lives(t, session, fmt.Sprint(more, " bytes ahead")) // the answer comes after what was sent ahead has arrived
 		close(arrived)
-		if err := <-read; err != nil {
-			t.Errorf("read %d bytes that were sent ahead: %v", more, err)
-		}
+		err := <-read
+		testbed.Check(t, err == nil, "read %d bytes that were sent ahead: %v", more, err)
 		lives(t, session, fmt.Sprint("after a read of ", more, " bytes"))
 	}
 }
@@ -251,9 +249,8 @@ func TestStreamsAreAdmittedUnread(t *testing.T) {
 	}
 	_, err := io.WriteString(first, request[20:])
 	testbed.Must(t, err)
-	if raw, err := io.ReadAll(first); err != nil || !strings.HasSuffix(string(raw), "\r\n\r\nin") {
-		t.Errorf("the stream that is admitted is answered %.60q, %v", raw, err)
-	}
+	raw, err := io.ReadAll(first)
+	testbed.Check(t, err == nil && strings.HasSuffix(string(raw), "\r\n\r\nin"), "the stream that is admitted is answered %.60q, %v", raw, err)
 	select {
 	case <-released:
 		t.Error("a stream that is half open is no longer charged")
@@ -362,9 +359,8 @@ func TestWhatAProxiedStreamSendsAheadWaits(t *testing.T) {
 	})
 	stream := open(t, session, connect)
 	<-began
-	if _, err := io.WriteString(stream, strings.Repeat("x", maxUnread)); err != nil { // so much goes ahead
-		t.Fatal(err)
-	}
+	_, err := io.WriteString(stream, strings.Repeat("x", maxUnread))
+	testbed.Must(t, err) // so much goes ahead
 	const limit = maxWindow + maxUnread
 	for sent := maxUnread; ; { // more may, until the stream takes no more
 		_ = stream.SetWriteDeadline(time.Now().Add(500 * time.Millisecond))
@@ -378,8 +374,7 @@ func TestWhatAProxiedStreamSendsAheadWaits(t *testing.T) {
 	}
 	close(release) // what is in flight when the connection ends is discarded
 	_ = stream.SetWriteDeadline(time.Now().Add(hang))
-	if _, err := io.WriteString(stream, strings.Repeat("x", 4<<20)); err != nil {
-		t.Errorf("after the end: %v", err)
-	}
+	_, err = io.WriteString(stream, strings.Repeat("x", 4<<20))
+	testbed.Check(t, err == nil, "after the end: %v", err)
 	lives(t, session, "after the end of the stream")
 }

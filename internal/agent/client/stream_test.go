@@ -59,9 +59,8 @@ func TestDataOnAClosedStreamIsDiscarded(t *testing.T) {
 	stream, err := spoil(t, c, session)
 	testbed.Must(t, err)
 	testbed.Must(t, stream.SetWriteDeadline(time.Now().Add(hang)))
-	if n, err := stream.Write(make([]byte, 16*256<<10)); err != nil { // it would stop at the window
-		t.Errorf("after %d bytes: %v", n, err)
-	}
+	n, err := stream.Write(make([]byte, 16*256<<10))
+	testbed.Check(t, err == nil, "after %d bytes: %v", n, err) // it would stop at the window
 	testbed.Must(t, stream.Close())
 	lives(t, session, "data on a closed stream")
 }
@@ -72,9 +71,7 @@ func TestStreamsThatOnlyTheWorkerHasClosedAreBounded(t *testing.T) {
 	c, session := hostileAgent(t, client.Options{})
 	for i := range most {
 		_, err := spoil(t, c, session)
-		if err != nil {
-			t.Fatalf("after %d streams: %v", i, err)
-		}
+		testbed.Require(t, err == nil, "after %d streams: %v", i, err)
 	}
 	lives(t, session, "as many streams as may be closing")
 	_, _ = spoil(t, c, session) // the session may end in the middle of it

@@ -47,9 +47,8 @@ func TestAFrameHasTheRoomOfTheOneBefore(t *testing.T) {
 	for range 40 {
 		l.Append(agent.FrameStdout, first)
 	}
-	if _, err := l.Part(t.Context(), 1, 1<<20); err != nil { // what was read does not grow any more
-		t.Fatal(err)
-	}
+	_, err := l.Part(t.Context(), 1, 1<<20)
+	testbed.Must(t, err) // what was read does not grow any more
 	l.Append(agent.FrameStdout, []byte("b"))
 	grown := &l.frames[1].Payload[0]
 	for range 39 {
@@ -108,9 +107,8 @@ func TestLogIsFullAtItsLimit(t *testing.T) {
 			testbed.Check(t, (last == 1) == c.full, "%d bytes after %d: the last frame is %d, full %v", c.size, c.held, last, c.full)
 			l.Ack(1)
 			<-added
-			if first, last, bytes, _ := l.State(); first != 2 || last != 2 || bytes != c.size {
-				t.Errorf("%d bytes after %d: state %d, %d, %d", c.size, c.held, first, last, bytes)
-			}
+			first, last, bytes, _ := l.State()
+			testbed.Check(t, first == 2 && last == 2 && bytes == c.size, "%d bytes after %d: state %d, %d, %d", c.size, c.held, first, last, bytes)
 			_, err := l.Next(t.Context(), 1)
 			testbed.Check(t, farm.CodeOf(err) == farm.CodeConflict, "acknowledged frame: %v", err)
 		})

@@ -38,9 +38,7 @@ func TestALargeFrameDropsNothingUnread(t *testing.T) {
 		}
 		<-appended
 		frames, err := l.Part(t.Context(), 6, 1000)
-		if err != nil || len(frames) != 6 || frames[0].Seq != 6 || frames[0].Type == agent.FrameDropped {
-			t.Errorf("%+v, %v", frames, err)
-		}
+		testbed.Check(t, err == nil && len(frames) == 6 && frames[0].Seq == 6 && frames[0].Type != agent.FrameDropped, "%+v, %v", frames, err)
 	})
 }
 
@@ -90,9 +88,7 @@ func TestAReaderThatIsExpectedMissesNothing(t *testing.T) {
 				testbed.Must(t, err)
 				frames, err := l.Part(t.Context(), seq, 1)
 				done()
-				if err != nil || frames[0].Seq != seq || frames[0].Type == agent.FrameDropped {
-					t.Errorf("frame %d: %+v, %v", seq, frames, err)
-				}
+				testbed.Check(t, err == nil && frames[0].Seq == seq && frames[0].Type != agent.FrameDropped, "frame %d: %+v, %v", seq, frames, err)
 			}
 			<-written
 		})

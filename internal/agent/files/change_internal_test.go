@@ -129,9 +129,8 @@ func TestPutReplacesLinksAndPipes(t *testing.T) {
 	} {
 		path := filepath.Join(dir, name)
 		testbed.Must(t, make(path))
-		if err := Put(path, []byte("ours")); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		err := Put(path, []byte("ours"))
+		testbed.Check(t, err == nil, "%s: %v", name, err)
 		got, err := os.ReadFile(path)
 		testbed.Check(t, err == nil && string(got) == "ours", "%s: %q, %v", name, got, err)
 	}

@@ -36,9 +36,7 @@ func TestFilesRoundTrip(t *testing.T) {
 		got, err := io.ReadAll(r)
 		testbed.Must(t, err)
 		testbed.Must(t, r.Close())
-		if string(got) != c.want || whole.Size != 10 || whole.Path != "d/ü.txt" {
-			t.Errorf("%d+%d: %q, %+v", c.offset, c.length, got, whole)
-		}
+		testbed.Check(t, string(got) == c.want && whole.Size == 10 && whole.Path == "d/ü.txt", "%d+%d: %q, %+v", c.offset, c.length, got, whole)
 	}
 	testbed.Must(t, a.Move(t.Context(), "d/ü.txt", "e/f/g"))
 	testbed.Must(t, a.Mkdir(t.Context(), "z/y"))

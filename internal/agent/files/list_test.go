@@ -157,9 +157,7 @@ func TestAChangedFileWithATooLongPathIsSkipped(t *testing.T) {
 	}
 	_ = unix.Close(fd)
 	changed, skipped, _ := before.Changes(0, 0)
-	if len(changed) != 1 || changed[0].Path != "shallow" || skipped != 1 {
-		t.Errorf("%d changed files, %d skipped", len(changed), skipped)
-	}
+	testbed.Check(t, len(changed) == 1 && changed[0].Path == "shallow" && skipped == 1, "%d changed files, %d skipped", len(changed), skipped)
 }
 
 // packed makes a tar of headers; regular files contain their own name.
@@ -216,9 +214,8 @@ func FuzzPutTar(f *testing.F) {
 		entries, listErr := os.ReadDir(work)
 		testbed.Check(t, err == nil || listErr == nil && len(entries) == 0, "a refused archive (%v) left %v, %v", err, entries, listErr)
 		if err == nil {
-			if err := w.WriteTar("", &bytes.Buffer{}); err != nil {
-				t.Errorf("the workspace cannot be packed: %v", err)
-			}
+			err := w.WriteTar("", &bytes.Buffer{})
+			testbed.Check(t, err == nil, "the workspace cannot be packed: %v", err)
 		}
 	})
 }

@@ -28,9 +28,8 @@ func TestUploadsEndBeforeTheMemoryIsUsedUp(t *testing.T) {
 	w := tar.NewWriter(&archive)
 	for _, name := range []string{"a", "b"} {
 		testbed.Must(t, w.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: 8 << 20}))
-		if _, err := w.Write(make([]byte, 8<<20)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := w.Write(make([]byte, 8<<20))
+		testbed.Must(t, err)
 	}
 	source = newSource(&archive)
 	source.memory = func() (held, bound int64) { return limit - 3*free/2 + source.n, limit }

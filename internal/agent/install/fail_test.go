@@ -145,9 +145,8 @@ func TestStoppedInstallLeavesNothingBehind(t *testing.T) {
 				t.Errorf("message = %q", message)
 			}
 			for _, module := range []string{"cowsay", "tabulate"} {
-				if ran := agenttest.Run(t, a.Client, agenttest.Code("import "+module)); ran.Outcome.Error == nil || ran.Outcome.Error.Name != "ModuleNotFoundError" {
-					t.Errorf("%s is installed: %+v", module, ran)
-				}
+				ran := agenttest.Run(t, a.Client, agenttest.Code("import "+module))
+				testbed.Check(t, ran.Outcome.Error != nil && ran.Outcome.Error.Name == "ModuleNotFoundError", "%s is installed: %+v", module, ran)
 			}
 			left, _ := filepath.Glob(a.Home + "/.install-*")
 			testbed.Check(t, len(left) == 0, "left: %v", left)
@@ -253,7 +252,6 @@ func TestUnavailableIndexIsNotAskedForEveryPackage(t *testing.T) {
 		want := "The package index could not deliver the files for " + wanted[i] + ": Upstream is down."
 		testbed.Check(t, p.Message == want, "%q, want %q", p.Message, want)
 	}
-	if n := asked.Load(); n > 60 { // all together, then three individually, each twice
-		t.Errorf("the index got %d requests", n)
-	}
+	n := asked.Load()
+	testbed.Check(t, n <= 60, "the index got %d requests", n) // all together, then three individually, each twice
 }

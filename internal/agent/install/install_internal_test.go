@@ -68,9 +68,7 @@ func (r *refused) Output([]string, []string, string) ([]byte, error) {
 func TestPythonThatCannotBeStartedIsNotMissing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "python3"), nil, 0o755); err != nil { //nolint:gosec // it is a program
-		t.Fatal(err)
-	}
+	testbed.Must(t, os.WriteFile(filepath.Join(dir, "python3"), nil, 0o755)) //nolint:gosec // it is a program
 	runner := &refused{fmt.Errorf("start python3: %w", syscall.EAGAIN)}
 	python := kernel.NewProber(kernel.ProberConfig{Reaper: runner, Image: []string{"PATH=" + dir}, HomeDir: dir})
 	in := &installation{s: New(t.Context(), Config{HomeDir: dir, Python: python})}
@@ -86,9 +84,7 @@ func TestPythonThatCannotBeStartedIsNotMissing(t *testing.T) {
 func TestUVIsExplained(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "python3"), []byte("#!/bin/sh\necho '{\"version\": \"3.13\", \"path\": []}'\n"), 0o755); err != nil { //nolint:gosec // it is run
-		t.Fatal(err)
-	}
+	testbed.Must(t, os.WriteFile(filepath.Join(dir, "python3"), []byte("#!/bin/sh\necho '{\"version\": \"3.13\", \"path\": []}'\n"), 0o755)) //nolint:gosec // it is run
 	reaper := process.NewReaper(false)
 	t.Cleanup(reaper.Close)
 	python := kernel.NewProber(kernel.ProberConfig{Reaper: reaper, Image: []string{"PATH=" + dir}, HomeDir: dir})
@@ -199,9 +195,7 @@ func TestRequirementsAreAccepted(t *testing.T) {
 		"a (>=1)": {name: "a"},
 	} {
 		got := parseRequirement(farm.ManagerPip, text)
-		if got.problem != "" || got.name != want.name || got.bare != want.bare || got.exact != want.exact {
-			t.Errorf("%q: %+v", text, got)
-		}
+		testbed.Check(t, got.problem == "" && got.name == want.name && got.bare == want.bare && got.exact == want.exact, "%q: %+v", text, got)
 	}
 	for text, name := range map[string]string{"left-pad": "left-pad", "@scope/pkg": "@scope/pkg", "lodash@^4.17.0": "lodash", "@a/b@latest": "@a/b", "x@>=1 <2": "x"} {
 		got := parseRequirement(farm.ManagerNpm, text)

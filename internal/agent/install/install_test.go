@@ -40,9 +40,8 @@ func TestInstallReachesTheRunningKernel(t *testing.T) {
 		{Name: "humanize", Requested: "humanize==4.12.0", Version: "4.12.0", Status: farm.PackageInstalled},
 		{Name: "numpy", Requested: "NumPy", Status: farm.PackageInstalled},
 	}
-	if diff := cmp.Diff(want, ran.Outcome.Install, statusOnly); diff != "" || ran.Outcome.ExitCode != 0 || ran.Outcome.Files != nil {
-		t.Fatalf("outcome = %+v\n%s\n%s", ran.Outcome, diff, ran.Stderr)
-	}
+	diff := cmp.Diff(want, ran.Outcome.Install, statusOnly)
+	testbed.Require(t, diff == "" && ran.Outcome.ExitCode == 0 && ran.Outcome.Files == nil, "outcome = %+v\n%s\n%s", ran.Outcome, diff, ran.Stderr)
 	ran = agenttest.Run(t, a.Client, agenttest.Code("import humanize, numpy\nprint(kept, humanize.__version__, humanize.__file__, numpy.__file__)"))
 	if !strings.HasPrefix(ran.Stdout, "7 4.12.0 "+a.Home+"/.packages/") || !strings.Contains(ran.Stdout, "site-packages/numpy") {
 		t.Fatalf("ran = %+v %+v", ran, ran.Outcome.Error)
@@ -101,18 +100,15 @@ func TestInstallReportsEachPackage(t *testing.T) {
 		}
 		testbed.Check(t, good, "%s: %+v", c.asked, got)
 	}
-	if built := ran.Outcome.Install[8].Message; strings.Count(built, "\n") > 4 || !strings.Contains(built, "Specify MYSQLCLIENT_CFLAGS") {
-		t.Errorf("last lines of a build: %q", built)
-	}
+	built := ran.Outcome.Install[8].Message
+	testbed.Check(t, strings.Count(built, "\n") <= 4 && strings.Contains(built, "Specify MYSQLCLIENT_CFLAGS"), "last lines of a build: %q", built)
 }
 
 func TestPlainPipWorks(t *testing.T) {
 	t.Parallel()
 	a := installing(t)
 	ran := agenttest.Run(t, a.Client, agenttest.Commands("pip install cowsay 2>&1", "cowsay -t moo", "pip install --upgrade tabulate==0.9.0 2>&1", "python -c 'import tabulate; print(tabulate.__version__)'"))
-	if ran.Outcome.ExitCode != 0 || !strings.Contains(ran.Stdout, "moo") || !strings.Contains(ran.Stdout, "0.9.0") {
-		t.Fatalf("ran = %+v", ran)
-	}
+	testbed.Require(t, ran.Outcome.ExitCode == 0 && strings.Contains(ran.Stdout, "moo") && strings.Contains(ran.Stdout, "0.9.0"), "ran = %+v", ran)
 	ran = agenttest.Run(t, a.Client, agenttest.Code("!pip install humanize\nimport humanize, cowsay\nprint('both')"))
 	testbed.Require(t, strings.Contains(ran.Stdout, "both\n"), "ran = %+v %+v", ran, ran.Outcome.Error)
 }
@@ -238,9 +234,7 @@ func TestInstallNodePackages(t *testing.T) {
 	testbed.Check(t, len(left) == 0, "left: %v", left)
 	bare := agenttest.StartIndexed(t, t.TempDir(), realIndex(t), nil)
 	ran = agenttest.Run(t, bare.Client, nodePackages("left-pad"))
-	if ran.Outcome.Install[0].Message != "This image has no npm: create a sandbox with the image node." {
-		t.Fatalf("no npm: %+v", ran.Outcome)
-	}
+	testbed.Require(t, ran.Outcome.Install[0].Message == "This image has no npm: create a sandbox with the image node.", "no npm: %+v", ran.Outcome)
 	ran = agenttest.Run(t, bare.Client, packages("six"))
 	testbed.Require(t, ran.Outcome.Install[0].Message == "This image has no Python.", "no Python: %+v", ran.Outcome)
 }

@@ -29,9 +29,8 @@ func dataOf(t *testing.T, a *agenttest.Agent, code string) map[string]any {
 	for mime, text := range ran.Displays[0].Data {
 		var value any
 		if strings.HasSuffix(mime, "json") || strings.HasPrefix(mime, "e2b/") {
-			if err := json.Unmarshal([]byte(text), &value); err != nil {
-				t.Fatalf("%s: %v in %s", mime, err, text)
-			}
+			err := json.Unmarshal([]byte(text), &value)
+			testbed.Require(t, err == nil, "%s: %v in %s", mime, err, text)
 		}
 		got[mime] = value
 	}
@@ -260,18 +259,14 @@ func TestKernelDisplaysBytes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ran := agenttest.Run(t, a.Client, agenttest.Code(c.code))
-			if len(ran.Displays) != 1 || ran.Outcome.Error != nil {
-				t.Fatalf("displays = %+v, error = %+v", ran.Displays, ran.Outcome.Error)
-			}
+			testbed.Require(t, len(ran.Displays) == 1 && ran.Outcome.Error == nil, "displays = %+v, error = %+v", ran.Displays, ran.Outcome.Error)
 			got := ran.Displays[0].Data
 			testbed.Diff(t, "types", slices.Sorted(maps.Keys(c.want)), slices.Sorted(maps.Keys(got)))
 			for mime, want := range c.want {
 				value := got[mime]
 				if strings.HasPrefix(mime, "image/") && mime != "image/svg+xml" || mime == "application/pdf" {
 					decoded, err := base64.StdEncoding.DecodeString(strings.TrimSpace(value))
-					if err != nil {
-						t.Errorf("%s: %v in %.60q", mime, err, value)
-					}
+					testbed.Check(t, err == nil, "%s: %v in %.60q", mime, err, value)
 					value = string(decoded)
 				}
 				testbed.Check(t, strings.HasPrefix(value, want), "%s = %.60q, want %q", mime, value, want)

@@ -61,9 +61,8 @@ func TestContextsHaveDirectories(t *testing.T) {
 	}
 	testbed.Must(t, a.RestartKernel(t.Context(), "whole"))
 	testbed.Diff(t, "after a restart code runs in", home+"/sub\n", where("whole", "python"))
-	if _, err := live.CreateContext(t.Context(), farm.CodeContext{Name: "whole", Cwd: "sub"}); err != nil {
-		t.Errorf("the same again: %v", err)
-	}
+	_, err := live.CreateContext(t.Context(), farm.CodeContext{Name: "whole", Cwd: "sub"})
+	testbed.Check(t, err == nil, "the same again: %v", err)
 	for name, c := range map[string]struct {
 		context farm.CodeContext
 		code    farm.Code

@@ -258,9 +258,8 @@ func BenchmarkKernel(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				if ran := agenttest.Run(b, a.Client, agenttest.Code(c.code)); len(ran.Stdout) != c.bytes || ran.Outcome.ExitCode != 0 {
-					b.Fatalf("got %d bytes, %+v", len(ran.Stdout), ran.Outcome)
-				}
+				ran := agenttest.Run(b, a.Client, agenttest.Code(c.code))
+				testbed.Require(b, len(ran.Stdout) == c.bytes && ran.Outcome.ExitCode == 0, "got %d bytes, %+v", len(ran.Stdout), ran.Outcome)
 			}
 		})
 	}

@@ -131,9 +131,7 @@ func TestKernelLooksLikeANotebook(t *testing.T) {
 		"In[1:2] == [1]": "False",
 	} {
 		got := agenttest.Run(t, a.Client, agenttest.Code(code))
-		if len(got.Displays) != 1 || got.Displays[0].Data["text/plain"] != want {
-			t.Errorf("%s: %+v %+v", code, got.Displays, got.Outcome.Error)
-		}
+		testbed.Check(t, len(got.Displays) == 1 && got.Displays[0].Data["text/plain"] == want, "%s: %+v %+v", code, got.Displays, got.Outcome.Error)
 	}
 	got := agenttest.Run(t, a.Client, agenttest.Code("%connect_info"))
 	testbed.Check(t, strings.Contains(got.Stdout, "has no connection file"), "%%connect_info: %+v", got)

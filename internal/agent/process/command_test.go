@@ -96,9 +96,7 @@ func TestCommandTimeoutKillsAllItsProcesses(t *testing.T) {
 				spec.Timeout, spec.Grace = timeout, 200*time.Millisecond
 				testbed.Must(t, a.Start(t.Context(), id, spec))
 				ran := agenttest.Read(t, a.Client, id)
-				if !ran.Outcome.TimedOut || ran.Outcome.ExitCode < 128 || strings.Contains(ran.Stdout, "never") {
-					t.Errorf("ran = %+v", ran)
-				}
+				testbed.Check(t, ran.Outcome.TimedOut && ran.Outcome.ExitCode >= 128 && !strings.Contains(ran.Stdout, "never"), "ran = %+v", ran)
 				left := agenttest.Processes(t, "SBX_EXEC="+id)
 				testbed.Check(t, len(left) == 0, "processes are left: %v", left)
 				return ran.Stdout == "begun\n"
@@ -191,9 +189,8 @@ func TestLimitsOfChangedFiles(t *testing.T) {
 	for files, skipped := range map[int]int{limit - 1: 0, limit: 0, limit + 1: 1} {
 		spec := agenttest.Commands(fmt.Sprintf("for i in $(seq %d); do echo x >of%d-$i; done", files, files))
 		spec.MaxFiles = limit
-		if ran := agenttest.Run(t, a.Client, spec); len(ran.Outcome.Files) != files-skipped || ran.Outcome.Skipped != skipped {
-			t.Errorf("%d of %d files: %+v", files, limit, ran.Outcome)
-		}
+		ran := agenttest.Run(t, a.Client, spec)
+		testbed.Check(t, len(ran.Outcome.Files) == files-skipped && ran.Outcome.Skipped == skipped, "%d of %d files: %+v", files, limit, ran.Outcome)
 	}
 	for size, skipped := range map[int]int{limit - 1: 0, limit: 0, limit + 1: 1} {
 		spec := agenttest.Commands(fmt.Sprintf("head -c %d /dev/zero >size%d", size, size))
@@ -280,9 +277,8 @@ func TestCommandsBeyondTheirOutputLimitRunOn(t *testing.T) {
 	if !strings.HasPrefix(ran.Stdout, "first\ny\n") || !strings.HasSuffix(ran.Stdout, "y\nlast\nnext\n") || strings.Count(ran.Stdout, "bytes of stdout were dropped here") != 1 {
 		t.Errorf("stdout begins with %.20q and ends with %q", ran.Stdout, ran.Stdout[len(ran.Stdout)-20:])
 	}
-	if _, err := os.Stat(filepath.Join(a.Workspace, "ran")); err != nil {
-		t.Error(err)
-	}
+	_, err := os.Stat(filepath.Join(a.Workspace, "ran"))
+	testbed.Must(t, err)
 }
 
 func TestCommandIsStoppedAtItsOutputLimit(t *testing.T) {

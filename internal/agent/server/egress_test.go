@@ -84,9 +84,7 @@ func TestIndexCarriesLargeAnswersToManyAtOnceAndStaysResponsive(t *testing.T) {
 		select {
 		case <-done:
 			t.Logf("%d MiB in %v beside %d calls", clients*size>>20, time.Since(began), asked)
-			if asked < 10 { // some hundred are normal
-				t.Errorf("only %d calls were answered meanwhile", asked)
-			}
+			testbed.Check(t, asked >= 10, "only %d calls were answered meanwhile", asked) // some hundred are normal
 			return
 		default:
 		}
@@ -127,13 +125,10 @@ func limitOfConnections(t *testing.T, limit int, start func(*testing.T, http.Han
 	}
 	close(release)
 	for range 2 * limit {
-		if err := <-answers; err != nil {
-			t.Error(err)
-		}
+		testbed.Must(t, <-answers)
 	}
-	if _, err := a.Info(ctx); err != nil {
-		t.Error(err)
-	}
+	_, err := a.Info(ctx)
+	testbed.Must(t, err)
 }
 
 func TestIndexTakesNoBodyAndKeepsTheSession(t *testing.T) {

@@ -218,9 +218,7 @@ func TestConditionsOfAWrite(t *testing.T) {
 	}
 	unmet := func(name string, err error) {
 		t.Helper()
-		if farm.CodeOf(err) != farm.CodeConflict || !strings.HasPrefix(farm.MessageOf(err), farm.UnmetPrefix) {
-			t.Errorf("%s: %v", name, err)
-		}
+		testbed.Check(t, farm.CodeOf(err) == farm.CodeConflict && strings.HasPrefix(farm.MessageOf(err), farm.UnmetPrefix), "%s: %v", name, err)
 	}
 	_, err := write("*", "")
 	unmet("match anything, nothing there", err)

@@ -118,13 +118,11 @@ func TestATerminal(t *testing.T) {
 	s.Argv, s.Terminal = []string{"sh", "-c", `test -t 0 && test -t 1 && test -t 2 && echo "tty $TERM"; stty size; while read line; do echo "got $line"; done; echo over`}, &farm.TerminalSize{Cols: 91, Rows: 37}
 	p := startProcess(t, l, s)
 	follow(t, l, p.ID, "r", 0, contains("tty xterm-256color\r\n37 91\r\n"))
-	if _, err := l.WriteProcess(t.Context(), p.ID, strings.NewReader("hello\n"), false); err != nil {
-		t.Error(err)
-	}
+	_, err := l.WriteProcess(t.Context(), p.ID, strings.NewReader("hello\n"), false)
+	testbed.Must(t, err)
 	follow(t, l, p.ID, "r", 0, contains("got hello\r\n"))
-	if _, err := l.WriteProcess(t.Context(), p.ID, strings.NewReader(""), true); err != nil { // control-D
-		t.Error(err)
-	}
+	_, err = l.WriteProcess(t.Context(), p.ID, strings.NewReader(""), true)
+	testbed.Must(t, err) // control-D
 	text, _, _, end := follow(t, l, p.ID, "r", 0, nil)
 	testbed.Check(t, strings.HasSuffix(text, "over\r\n") && end != nil && *end.ExitCode == 0, "%q, %+v", text, end)
 }
@@ -250,9 +248,8 @@ func TestEndingProcesses(t *testing.T) {
 	testbed.Check(t, end != nil && end.TimedOut && !end.Stopped, "after its time: %+v", end)
 	p = startProcess(t, l, spec("trap 'echo one' USR1; echo up; while :; do sleep 0.05; done"))
 	follow(t, l, p.ID, "r", 0, contains("up\n"))
-	if _, err := l.SignalProcess(t.Context(), p.ID, "SIGUSR1"); err != nil {
-		t.Error(err)
-	}
+	_, err := l.SignalProcess(t.Context(), p.ID, "SIGUSR1")
+	testbed.Must(t, err)
 	follow(t, l, p.ID, "r", 0, contains("one\n"))
 }
 

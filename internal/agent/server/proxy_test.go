@@ -100,12 +100,10 @@ func TestAProxiedConnectionCarriesAnyAmount(t *testing.T) {
 	n, err := io.Copy(back, r)
 	testbed.Check(t, err == nil && n == size, "%d bytes came back, %v", n, err)
 	<-sentAll
-	if sum := <-sums; string(sum[:]) != string(want.Sum(nil)) || string(back.Sum(nil)) != string(want.Sum(nil)) {
-		t.Error("the bytes are not the same")
-	}
-	if _, err := a.Info(t.Context()); err != nil {
-		t.Error(err)
-	}
+	sum := <-sums
+	testbed.Check(t, string(sum[:]) == string(want.Sum(nil)) && string(back.Sum(nil)) == string(want.Sum(nil)), "the bytes are not the same")
+	_, err = a.Info(t.Context())
+	testbed.Must(t, err)
 }
 
 // A worker that closes a connection in the middle of an upload ends it for the program, and nothing else.
@@ -129,9 +127,8 @@ func TestAProxiedUploadThatIsRefusedEnds(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Error("the program still sends")
 	}
-	if _, err := a.Info(t.Context()); err != nil {
-		t.Error(err)
-	}
+	_, err = a.Info(t.Context())
+	testbed.Must(t, err)
 }
 
 func TestAProxyTakesBodiesAndTheIndexDoesNot(t *testing.T) {

@@ -81,9 +81,8 @@ func TestInputGoesOnWithTheNextRun(t *testing.T) {
 			s.Stdin, s.Terminal = true, terminal
 			p := startProcess(t, l, s)
 			if terminal != nil {
-				if _, err := l.ResizeProcess(t.Context(), p.ID, farm.TerminalSize{Cols: 100, Rows: 50}); err != nil {
-					t.Error(err)
-				}
+				_, err := l.ResizeProcess(t.Context(), p.ID, farm.TerminalSize{Cols: 100, Rows: 50})
+				testbed.Must(t, err)
 			}
 			position := int64(0)
 			for i, line := range []string{"a\n", "b\n", "c\n"} {
@@ -139,9 +138,7 @@ func TestAProcessThatFailsEnds(t *testing.T) {
 		follow(t, l, startProcess(t, l, s).ID, "r", 0, nil)
 		s.Command, s.Cwd = `rmdir "$PWD"; exit 1`, "gone"
 		text, _, _, end := follow(t, l, startProcess(t, l, s).ID, "r", 0, nil)
-		if *end.ExitCode != 126 || strings.Count(text, "cannot start the process again: The directory") != 2 {
-			t.Errorf("%q, %+v", text, end)
-		}
+		testbed.Check(t, *end.ExitCode == 126 && strings.Count(text, "cannot start the process again: The directory") == 2, "%q, %+v", text, end)
 	})
 	t.Run("NotByAnUnknownPolicy", func(t *testing.T) {
 		t.Parallel()

@@ -282,9 +282,7 @@ func TestForgottenWhileItRuns(t *testing.T) {
 	r.forget("x")
 	o := outcomeOf(t, r, "x")
 	testbed.Check(t, o.Canceled && o.OutputGone && o.ExitCode != 137, "while it runs: %+v", o)
-	if err := r.start(execution.New("x", agent.Spec{}, 1<<20, time.Now()), func(*execution.Execution) { t.Error("it runs again") }); err != nil {
-		t.Error(err)
-	}
+	testbed.Must(t, r.start(execution.New("x", agent.Spec{}, 1<<20, time.Now()), func(*execution.Execution) { t.Error("it runs again") }))
 	close(end)
 	r.wg.Wait()
 	o = outcomeOf(t, r, "x")

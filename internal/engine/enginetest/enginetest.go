@@ -68,9 +68,8 @@ func New(t *testing.T, o Options) *Daemon {
 		d.Kill()
 		_ = exec.Command("ip", "netns", "delete", name).Run()
 		d.removeCgroups()
-		if err := os.RemoveAll(dir); err != nil {
-			t.Errorf("remove engine: %v", err)
-		}
+		err := os.RemoveAll(dir)
+		testbed.Check(t, err == nil, "remove engine: %v", err)
 		if t.Failed() {
 			t.Logf("output of engine %s:\n%s", name, d.log.Tail())
 		}
@@ -79,9 +78,8 @@ func New(t *testing.T, o Options) *Daemon {
 		{"ip", "netns", "add", name},
 		{"nsenter", "--net=/run/netns/" + name, "ip", "link", "set", "lo", "up"},
 	} {
-		if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil { //nolint:gosec // fixed programs
-			t.Fatalf("make a network for an engine: %v: %s", err, out)
-		}
+		out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
+		testbed.Require(t, err == nil, "make a network for an engine: %v: %s", err, out) //nolint:gosec // fixed programs
 	}
 	d.Start()
 	return d
@@ -244,12 +242,8 @@ bundle=$(printf %%s "$state" | sed 's/.*"bundle":"\([^"]*\)".*/\1/')
 devices=$(tr '[]' '\n\n' <"$bundle/config.json" | tr ',' ' ' | tr '"' '\n' | sed -n 's/^NVIDIA_VISIBLE_DEVICES=//p' | tail -n 1 | tr ' ' ',')
 echo "$1 $id ${devices:-none} $(date +%%s%%N)" >>%s
 `, g.log)
-	if err := os.WriteFile(filepath.Join(dir, "nvidia-container-runtime-hook"), []byte(script), 0o755); err != nil { //nolint:gosec // a program
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(g.log, nil, 0o644); err != nil { //nolint:gosec // a log of a test
-		t.Fatal(err)
-	}
+	testbed.Must(t, os.WriteFile(filepath.Join(dir, "nvidia-container-runtime-hook"), []byte(script), 0o755)) //nolint:gosec // a program
+	testbed.Must(t, os.WriteFile(g.log, nil, 0o644))                                                          //nolint:gosec // a log of a test
 	return g
 }
 
@@ -262,9 +256,7 @@ func (g *GPUs) Seen(t *testing.T) (all []Hooked) {
 		words := strings.Fields(line)
 		testbed.Require(t, len(words) == 4 && words[0] == "prestart", "the hook wrote %q", line)
 		nanos, err := strconv.ParseInt(words[3], 10, 64)
-		if err != nil {
-			t.Fatalf("the hook wrote %q: %v", line, err)
-		}
+		testbed.Require(t, err == nil, "the hook wrote %q: %v", line, err)
 		h := Hooked{Container: words[1], At: time.Unix(0, nanos)}
 		if words[2] != "none" {
 			h.Devices = strings.Split(words[2], ",")

@@ -31,9 +31,8 @@ func image(t *testing.T) string {
 	testbed.Must(t, os.WriteFile(source, []byte(program), 0o600))
 	build := exec.Command("go", "build", "-o", path, source)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the sleeper: %v: %s", err, out)
-	}
+	out, err := build.CombinedOutput()
+	testbed.Require(t, err == nil, "build the sleeper: %v: %s", err, out)
 	data, err := os.ReadFile(path)
 	testbed.Must(t, err)
 	var archive bytes.Buffer
@@ -45,13 +44,11 @@ func image(t *testing.T) string {
 	ref := "sandfarm-test-" + strings.ToLower(rand.Text()) + ":1"
 	load := exec.Command("docker", "import", "-", ref)
 	load.Stdin = &archive
-	if out, err := load.CombinedOutput(); err != nil {
-		t.Fatalf("import image: %v: %s", err, out)
-	}
+	out, err = load.CombinedOutput()
+	testbed.Require(t, err == nil, "import image: %v: %s", err, out)
 	t.Cleanup(func() {
-		if out, err := exec.Command("docker", "image", "rm", ref).CombinedOutput(); err != nil {
-			t.Errorf("remove image: %v: %s", err, out)
-		}
+		out, err := exec.Command("docker", "image", "rm", ref).CombinedOutput()
+		testbed.Check(t, err == nil, "remove image: %v: %s", err, out)
 	})
 	return ref
 }
@@ -62,9 +59,7 @@ func TestSeparateEngine(t *testing.T) {
 	ref := image(t)
 	bridge := func() string {
 		out, err := exec.Command("ip", "link", "show", "docker0").CombinedOutput()
-		if err != nil {
-			t.Errorf("the machine's own engine has no bridge: %v: %s", err, out)
-		}
+		testbed.Check(t, err == nil, "the machine's own engine has no bridge: %v: %s", err, out)
 		return string(out)
 	}
 	bridge()
