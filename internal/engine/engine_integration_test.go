@@ -3,12 +3,18 @@
 package engine_test
 
 import (
+	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net"
 	"os/exec"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -197,4 +203,196 @@ func BenchmarkThroughTheProxy(b *testing.B) {
 	b.Run("CreateStartRemove", BenchmarkCreateStartRemove)
 	b.Run("DialOpen", BenchmarkDialOpen)
 	b.Run("DialThroughput", BenchmarkDialThroughput)
+}
+
+func TestBuildAndImages(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ctx, name := t.Context(), strings.ReplaceAll(b.cfg.Namespace, "-", "")
+	ref := b.cfg.Namespace + "/built"
+	t.Cleanup(func() {
+		for _, tag := range []string{":h1", ":latest"} {
+			if err := b.RemoveImage(context.Background(), ref+tag); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	var progress []farm.Progress
+	err := b.Build(ctx, engine.BuildSpec{
+		Context: fstest.MapFS{
+			"Dockerfile":   {Data: []byte("ARG BASE=nothing\nFROM ${BASE}\nARG COLOUR\nLABEL colour=$COLOUR\nCOPY dir/file /file\n")},
+			"dir/file":     {Data: []byte("content")},
+			"dir/sub/more": {Data: []byte("content")},
+		},
+		Tags: []string{ref + ":h1", ref + ":latest"}, Args: map[string]string{"BASE": b.image, "COLOUR": "blue"}, Network: "none",
+		Labels: map[string]string{engine.LabelImage: name, engine.LabelLanguages: "python, bash", engine.LabelDescription: "A test."},
+	}, func(p farm.Progress) { progress = append(progress, p) })
+	testbed.Must(t, err)
+	testbed.Check(t, len(progress) != 0 && progress[len(progress)-1].Total >= 5, "progress %+v", progress)
+	if there, err := b.HasImage(ctx, ref+":h1"); !there || err != nil {
+		t.Errorf("built image exists: %v, error %v", there, err)
+	}
+	if there, err := b.HasImage(ctx, ref+":h2"); there || err != nil {
+		t.Errorf("image that was never built exists: %v, error %v", there, err)
+	}
+	images, err := b.Images(ctx)
+	testbed.Must(t, err)
+	found := 0
+	for _, i := range images {
+		if i.Name == name {
+			found++
+			if i.Ref != ref+":h1" || !strings.HasPrefix(i.ID, "sha256:") || i.Description != "A test." || cmp.Diff([]string{"python", "bash"}, i.Languages) != "" || i.CreatedAt.IsZero() {
+				t.Errorf("image %+v", i)
+			}
+		}
+	}
+	testbed.Diff(t, "image is listed, times", 1, found)
+	err = b.Build(ctx, engine.BuildSpec{
+		Context: fstest.MapFS{"Dockerfile": {Data: []byte("ARG BASE\nFROM ${BASE}\nRUN nothing-to-run-it\n")}},
+		Args:    map[string]string{"BASE": b.image}, Network: "none",
+	}, nil)
+	testbed.Check(t, err != nil && strings.Contains(err.Error(), "Step 3/3"), "failed build: %v, want the last lines", err)
+}
+
+func TestImportThatIsCutShort(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	cut := errors.New("the tar is truncated")
+	err := b.Import(t.Context(), b.cfg.Namespace+"/cut:1", io.MultiReader(bytes.NewReader(make([]byte, 512)), broken{cut}))
+	testbed.Check(t, err != nil, "import of half a tar returned no error")
+	there, err := b.HasImage(t.Context(), b.cfg.Namespace+"/cut:1")
+	testbed.Check(t, !there && err == nil, "image of half a tar exists: %v, error %v", there, err)
+}
+
+type broken struct{ err error }
+
+func (b broken) Read([]byte) (int, error) { return 0, b.err }
+
+// The agent's volume is filled once, also for callers in several processes, and filled again after an interrupted fill.
+func TestEnsureAgent(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			e, err := engine.New(b.cfg)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer e.Close()
+			volume, err := e.EnsureAgent(t.Context(), "v1", copies, b.programs, b.image)
+			testbed.Check(t, err == nil && volume == b.cfg.Namespace+"-agent-v1", "volume %q, error %v", volume, err)
+		})
+	}
+	group.Wait()
+	id := b.start(t, b.spec(t, "wait"))
+	got := string(b.output(t, id, "forks"))
+	testbed.Check(t, got != "", "the agent of the volume does not run")
+	never := func(context.Context) ([]farm.AgentProgram, error) { return nil, errors.New("asked for what is there") }
+	if _, err := b.EnsureAgent(t.Context(), "v1", copies, never, b.image); err != nil {
+		t.Error(err)
+	}
+	if _, err := b.EnsureAgent(t.Context(), "v3", copies, never, b.image); err == nil {
+		t.Error("a volume was filled with nothing")
+	}
+	testbed.Must(t, b.Remove(t.Context(), id))
+	testbed.Must(t, b.RemoveAll(t.Context(), false)) // the note of the old fill must not count for a new volume
+	b.facts(t, b.start(t, b.spec(t, "wait")))
+	_, err := b.EnsureAgent(t.Context(), "v2", copies, b.programs, b.cfg.Namespace+"/none:1")
+	wantCode(t, "fill without image", err, farm.CodeNotFound)
+}
+
+// Sandboxes of one kernel share the agent's volume. What they could open, they could lock and watch.
+func TestAgentsThatCanOnlyBeExecuted(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for runtime, want := range map[string]string{"runc": "EACCES", copies: ""} {
+		volume, err := b.EnsureAgent(t.Context(), "v1", runtime, b.programs, b.image)
+		testbed.Must(t, err)
+		s := b.spec(t, "wait")
+		s.Agent = volume
+		if runtime == "runc" && enginetest.GVisor() {
+			id, err := b.Create(t.Context(), s)
+			if err == nil {
+				err = b.Start(t.Context(), id)
+			}
+			testbed.Check(t, err != nil, "gVisor executed what its user may not read: one volume is enough, remove ReadExecute")
+			continue
+		}
+		opened := map[string]string{
+			"execute": "", "open /sandfarm": want, "open /sandfarm/agent": want, "watch /sandfarm": want, "watch /sandfarm/agent": want,
+		}
+		testbed.Diff(t, fmt.Sprintf("for %s", runtime), opened, b.facts(t, b.start(t, s)).Agent)
+	}
+}
+
+func TestDialLocalReachesTheContainersOwnSocket(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	one, two := b.start(t, b.spec(t, "listen")), b.start(t, b.spec(t, "wait"))
+	conn, err := b.DialLocal(t.Context(), one, "@probe")
+	if enginetest.GVisor() {
+		testbed.Check(t, errors.Is(err, engine.ErrNotLocal), "a socket of gVisor, which no process of the host reaches: %v", err)
+		return
+	}
+	testbed.Must(t, err)
+	defer conn.Close()
+	_, err = conn.Write([]byte("hello"))
+	testbed.Must(t, err)
+	got := make([]byte, len("0\nhello"))
+	_, err = io.ReadFull(conn, got)
+	testbed.Check(t, err == nil && string(got) == "0\nhello", "read %q, %v", got, err)
+	_, err = b.DialLocal(t.Context(), two, "@probe")
+	testbed.Check(t, errors.Is(err, engine.ErrNotLocal), "the socket of one container in the namespace of another: %v", err)
+	_, err = b.DialLocal(t.Context(), one, "/run/sandfarm/agent.sock")
+	testbed.Check(t, errors.Is(err, engine.ErrNotLocal), "a path of the container's file system: %v", err)
+	testbed.Must(t, b.Remove(t.Context(), two))
+	_, err = b.DialLocal(t.Context(), two, "@probe")
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeNotFound, "a container that is gone: %v", err)
+}
+
+// The port of one container is not that of another one, nor of this machine, and a stream that is closed reaches none.
+func TestAStreamHasThePortsOfItsContainer(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	one, two := b.start(t, b.spec(t, "serve")), b.start(t, b.spec(t, "listen"))
+	with, err := b.DialLocal(t.Context(), one, "@probe")
+	if enginetest.GVisor() {
+		testbed.Check(t, errors.Is(err, engine.ErrNotLocal), "a namespace of gVisor: %v", err)
+		return
+	}
+	testbed.Must(t, err)
+	without, err := b.DialLocal(t.Context(), two, "@probe")
+	testbed.Must(t, err)
+	defer without.Close()
+	var conn *net.TCPConn
+	for end := time.Now().Add(time.Minute); conn == nil; { // until it listens
+		if conn, err = with.DialTCP(t.Context(), "127.0.0.1:7000"); err != nil && (!errors.Is(err, syscall.ECONNREFUSED) || time.Now().After(end)) {
+			t.Fatal(err)
+		}
+	}
+	defer conn.Close()
+	got, err := io.ReadAll(conn)
+	testbed.Check(t, err == nil && string(got) == "inside", "read %q, %v", got, err)
+	_, err = without.DialTCP(t.Context(), "127.0.0.1:7000")
+	testbed.Check(t, errors.Is(err, syscall.ECONNREFUSED), "the port of one container in the namespace of another: %v", err)
+	testbed.Must(t, with.Close())
+	_, err = with.DialTCP(t.Context(), "127.0.0.1:7000")
+	testbed.Check(t, err != nil && !errors.Is(err, syscall.ECONNREFUSED), "a stream that is closed: %v", err)
+}
+
+func TestDialTellsWhyTheCommandEnded(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.start(t, b.spec(t, "wait"))
+	s, err := b.Dial(t.Context(), id, []string{"/sandfarm/agent", "fail"}, "")
+	testbed.Must(t, err)
+	defer s.Close()
+	_, err = io.ReadAll(s)
+	testbed.Check(t, err != nil && strings.Contains(err.Error(), "no such luck"), "error %v lacks stderr", err)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = b.Dial(gone, id, []string{"/sandfarm/agent", "echo"}, "")
+	testbed.Check(t, errors.Is(err, context.Canceled), "dial of a caller that is gone: %v", err)
 }

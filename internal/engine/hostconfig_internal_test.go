@@ -1,16 +1,22 @@
 package engine
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/mount"
+	"github.com/docker/docker/api/types/system"
+	"github.com/google/go-cmp/cmp"
 
+	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
@@ -187,4 +193,221 @@ func TestSpecIsRefused(t *testing.T) {
 	s := spec()
 	err := s.validate()
 	testbed.Check(t, err == nil, "a good spec: %v", err)
+}
+
+// An engine that cannot limit one of these must not be used.
+func TestEngineWithoutLimits(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		info system.Info
+		want []string
+	}{
+		{system.Info{MemoryLimit: true, PidsLimit: true, CPUCfsQuota: true}, nil},
+		{system.Info{PidsLimit: true, CPUCfsQuota: true}, []string{"memory"}},
+		{system.Info{MemoryLimit: true, CPUCfsQuota: true}, []string{"processes"}},
+		{system.Info{MemoryLimit: true, PidsLimit: true}, []string{"cores"}},
+		{system.Info{}, []string{"memory", "processes", "cores"}},
+	} {
+		got := missingLimits(c.info)
+		testbed.Check(t, slices.Equal(got, c.want), "%+v: %v, want %v", c.info, got, c.want)
+	}
+}
+
+// The profile of a sandbox goes by the name of its runtime, so no name may hide gVisor.
+func TestARuntimeIsNamedAfterWhatItIs(t *testing.T) {
+	t.Parallel()
+	registered := map[string]system.RuntimeWithStatus{
+		"runc": {Runtime: system.Runtime{Path: "runc"}}, "gvisor": {Runtime: system.Runtime{Path: "/opt/runsc/runsc"}},
+		"runsc": {Runtime: system.Runtime{Path: "/usr/local/bin/runsc"}}, "secure": {Runtime: system.Runtime{Path: "/usr/local/bin/runsc"}},
+		"shim": {Runtime: system.Runtime{Type: "io.containerd.runsc.v1"}}, "crun": {Runtime: system.Runtime{Path: "/opt/runsc/crun"}},
+	}
+	for name, ok := range map[string]bool{"runc": true, "runsc": true, "gvisor": true, "crun": true, "missing": true, "secure": false, "shim": false} {
+		err := checkNames(registered, []string{"runc", name})
+		testbed.Check(t, (err == nil) == ok && (err == nil || farm.CodeOf(err) == farm.CodeConflict), "%s: %v", name, err)
+	}
+}
+
+// The default runtime is the first, and none is there twice.
+func TestRuntimesOfAnEngine(t *testing.T) {
+	t.Parallel()
+	got := runtimesOf("runc", []string{"runsc", "runc", "kata", "runsc"})
+	testbed.Check(t, slices.Equal(got, []string{"runc", "runsc", "kata"}), "runtimes %v", got)
+}
+
+// A sandbox with GPUs differs from one without only in its requested devices and shared memory.
+func TestHostConfigWithGPUs(t *testing.T) {
+	t.Parallel()
+	with := spec()
+	with.GPUs = []string{"GPU-1", "GPU-2"}
+	want := hostConfig(spec(), hostFacts{seccomp: "{}"})
+	want.DeviceRequests = []container.DeviceRequest{{Driver: "nvidia", DeviceIDs: []string{"GPU-1", "GPU-2"}, Capabilities: [][]string{{"gpu", "compute", "utility"}}}}
+	want.Tmpfs["/dev/shm"] = strings.Replace(want.Tmpfs["/dev/shm"], "size=64m", "size=1024m", 1)
+	testbed.Diff(t, "host config", want, hostConfig(with, hostFacts{seccomp: "{}"}))
+	with.CDI = []string{"nvidia.com/gpu=0", "nvidia.com/gpu=1"}
+	want.DeviceRequests = []container.DeviceRequest{{Driver: "cdi", DeviceIDs: with.CDI}}
+	testbed.Diff(t, "host config with CDI", want, hostConfig(with, hostFacts{seccomp: "{}"}))
+	with.CDI = with.CDI[:1]
+	testbed.Diff(t, "fewer names than devices", farm.CodeInvalid, farm.CodeOf(with.validate()))
+}
+
+// Neither the caller's variables nor the image's give a sandbox devices.
+func TestVisibleDevicesAreNotTheCallers(t *testing.T) {
+	t.Parallel()
+	e := &Engine{namespace: "test"}
+	for name, c := range map[string]struct {
+		gpus, cdi []string
+		env       map[string]string
+		nvidia    bool
+		want      []string
+	}{
+		"PlainEngine":    {want: []string{}},
+		"NvidiaEngine":   {nvidia: true, want: []string{"NVIDIA_VISIBLE_DEVICES=void"}},
+		"CallerWantsAll": {nvidia: true, env: map[string]string{"A": "1", "NVIDIA_VISIBLE_DEVICES": "all"}, want: []string{"A=1", "NVIDIA_VISIBLE_DEVICES=void"}},
+		"OwnDevices":     {gpus: []string{"2", "3"}, env: map[string]string{"NVIDIA_VISIBLE_DEVICES": "all"}, want: []string{"NVIDIA_VISIBLE_DEVICES=2,3"}},
+		"OwnDevicesCDI":  {gpus: []string{"2"}, cdi: []string{"nvidia.com/gpu=2"}, env: map[string]string{"NVIDIA_VISIBLE_DEVICES": "all"}, want: []string{"NVIDIA_VISIBLE_DEVICES=void"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := spec()
+			s.GPUs, s.CDI, s.Env = c.gpus, c.cdi, c.env
+			config := e.containerConfig(s, c.nvidia)
+			testbed.Diff(t, "environment", c.want, config.Env)
+			got := fromLabels("c1", config.Labels).GPUs
+			testbed.Check(t, cmp.Equal(c.gpus, got), "the label says %v", got)
+		})
+	}
+}
+
+func TestGPUsThatAreOffered(t *testing.T) {
+	t.Parallel()
+	devices, index := []farm.GPUDevice{{ID: "GPU-0"}, {ID: "GPU-1"}, {ID: "GPU-2"}}, map[string]string{"GPU-0": "0", "GPU-1": "1", "GPU-2": "2"}
+	cdi := GPUSupport{Driver: DriverCDI, Names: []string{"nvidia.com/gpu=0", "nvidia.com/gpu=GPU-1"}}
+	for _, c := range []struct {
+		support GPUSupport
+		offered []farm.GPUDevice
+		named   []string // of all devices
+	}{{GPUSupport{}, nil, nil}, {GPUSupport{Driver: DriverNvidia}, devices, nil}, {cdi, devices[:2], cdi.Names}} {
+		e := &Engine{}
+		var got []farm.GPUDevice
+		got, e.cdi = c.support.offer(devices, index)
+		named := e.cdiNames([]string{"GPU-0", "GPU-1", "GPU-2"})
+		testbed.Check(t, cmp.Equal(got, c.offered) && slices.Equal(named, c.named), "%+v: %v with names %v", c.support, got, named)
+	}
+}
+
+func TestCDIName(t *testing.T) {
+	t.Parallel()
+	s := GPUSupport{Driver: DriverCDI, Names: []string{"nvidia.com/gpu=0", "nvidia.com/gpu=GPU-1", "nvidia.com/gpu=all"}}
+	a, b, none := s.cdiName("GPU-0", "0"), s.cdiName("GPU-1", "1"), s.cdiName("", "2")
+	testbed.Check(t, a == "nvidia.com/gpu=0" && b == "nvidia.com/gpu=GPU-1" && none == "", "names %q, %q, %q", a, b, none)
+}
+
+// A sandbox that names no runtime has the engine's default, by name and with the profile for it, and a Checker allows it.
+func TestTheEnginesDefaultRuntimeIsNamed(t *testing.T) {
+	t.Parallel()
+	for name, limited := range map[string]bool{"runc": false, "runsc": true} {
+		e, last := recorder(t)
+		e.standard = name
+		_, err := e.createOnce(t.Context(), sandboxSpec{UID: 70000, ContainerSpec: farm.ContainerSpec{SandboxID: farm.NewID(farm.SandboxPrefix), Image: "python", Agent: "farm-agent-1", Command: []string{"/sandfarm/agent"}, Tenant: "t", Node: "n"}}, 8)
+		testbed.Must(t, err)
+		var got container.CreateRequest
+		testbed.Must(t, json.Unmarshal(last().body, &got))
+		has := slices.ContainsFunc(got.HostConfig.Ulimits, func(l *container.Ulimit) bool { return l.Name == nproc })
+		if got.HostConfig.Runtime != name || has != limited || (len(got.HostConfig.Sysctls) == 0) != limited {
+			t.Errorf("default %s: runtime %q, a limit on processes %t, sysctls %v", name, got.HostConfig.Runtime, has, got.HostConfig.Sysctls)
+		}
+		_, err = e.NewChecker(Rules{}).Create(t.Context(), last().name, last().body)
+		testbed.Check(t, err == nil, "default %s: %v", name, err)
+	}
+}
+
+// An image that was pushed keeps its own name.
+func TestStableTag(t *testing.T) {
+	t.Parallel()
+	for want, tags := range map[string][]string{
+		"":                       {"<none>:<none>"},
+		"sandfarm/python:1":      {"sandfarm/python:latest", "registry.example.com/farm/python:2", "localhost:5000/a:1", "sandfarm/python:1"},
+		"localhost:5000/a:1":     {"sandfarm/python:latest", "localhost:5000/a:1"},
+		"sandfarm/python:latest": {"sandfarm/python:latest"},
+	} {
+		testbed.Diff(t, "tag", want, stableTag(image.Summary{RepoTags: tags}))
+	}
+}
+
+// The user of a sandbox is neither one of the host nor the one that connects to agents.
+func TestPreferredUID(t *testing.T) {
+	t.Parallel()
+	for range 1000 {
+		uid := farm.PreferredUID(farm.NewID(farm.SandboxPrefix))
+		testbed.Require(t, uid >= farm.FirstUID && uid < farm.FirstUID+farm.UIDs && uid != agent.DialUID, "uid %d", uid)
+	}
+}
+
+func TestNextUID(t *testing.T) {
+	t.Parallel()
+	all := map[int]bool{}
+	for uid := farm.FirstUID; uid < farm.FirstUID+farm.UIDs; uid++ {
+		all[uid] = true
+	}
+	uid, err := farm.NextUID(farm.FirstUID, all)
+	testbed.Check(t, err != nil, "uid %d although all are used", uid)
+	delete(all, farm.FirstUID+7)
+	for _, after := range []int{farm.FirstUID, farm.FirstUID + 6, farm.FirstUID + 7, farm.FirstUID + 8, farm.FirstUID + farm.UIDs - 1} {
+		uid, err := farm.NextUID(after, all)
+		testbed.Check(t, err == nil && uid == farm.FirstUID+7, "after %d: %d, %v", after, uid, err)
+	}
+	last, err := farm.NextUID(farm.FirstUID+farm.UIDs-1, nil)
+	testbed.Check(t, err == nil && last == farm.FirstUID, "after the last comes %d, %v", last, err)
+}
+
+// A folder with the kernel's files stands for the cgroups of version 2, which a host with version 1 lacks.
+func TestParentCgroupOfVersion2(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	p, err := newParentCgroup("farm-a", root, "2", "cgroupfs")
+	testbed.Must(t, err)
+	dir := filepath.Join(root, "sandboxes-farm-a")
+	testbed.Must(t, os.Mkdir(dir, 0o700))
+	testbed.Must(t, os.WriteFile(filepath.Join(root, "cgroup.controllers"), []byte("cpuset cpu io memory pids\n"), 0o600))
+	for _, path := range []string{filepath.Join(root, "cgroup.subtree_control"), filepath.Join(dir, "memory.max"), filepath.Join(dir, "pids.max")} {
+		testbed.Must(t, os.WriteFile(path, []byte("max\n"), 0o600))
+	}
+	for _, memory := range []int64{1 << 30, 2 << 30, 2 << 30} {
+		testbed.Must(t, p.apply(t.Context(), memory))
+		for file, want := range map[string]string{"../cgroup.subtree_control": "+memory +pids", "memory.max": strconv.FormatInt(memory, 10), "pids.max": strconv.FormatInt(hostProcesses()*3/4, 10)} {
+			got, err := os.ReadFile(filepath.Join(dir, file))
+			testbed.Check(t, err == nil && string(got) == want, "%s is %q (%v), want %q", file, got, err, want)
+		}
+	}
+}
+
+func TestParentCgroupHasTheNameOfTheDriver(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ version, driver, name, dir string }{
+		{"1", "cgroupfs", "/sandboxes-farm-a", "/c/memory/sandboxes-farm-a"},
+		{"2", "cgroupfs", "/sandboxes-farm-a", "/c/sandboxes-farm-a"},
+		{"1", "systemd", "sandboxes_farm_a.slice", "/c/memory/sandboxes_farm_a.slice"},
+		{"2", "systemd", "sandboxes_farm_a.slice", "/c/sandboxes_farm_a.slice"},
+	} {
+		p, err := newParentCgroup("farm-a", "/c", c.version, c.driver)
+		if err != nil || p.name != c.name || p.dir("memory") != c.dir {
+			t.Errorf("version %s, %s: %q in %q, %v", c.version, c.driver, p.name, p.dir("memory"), err)
+		}
+	}
+	_, err := newParentCgroup("farm", "/c", "2", "none")
+	testbed.Check(t, err != nil && strings.Contains(err.Error(), "cgroupfs and systemd"), "driver none: %v", err)
+}
+
+func TestLimitIsSetOnceAndChecked(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "memory.max")
+	testbed.Must(t, setLimit(file, 1<<20))
+	testbed.Must(t, os.Chmod(file, 0o400))
+	before, err := os.Stat(file)
+	testbed.Must(t, err)
+	testbed.Must(t, setLimit(file, 1<<20+int64(os.Getpagesize())-1)) // the kernel rounds down to a page
+	after, err := os.Stat(file)
+	testbed.Check(t, err == nil && after.ModTime().Equal(before.ModTime()), "a limit that is set was written again: %v", err)
+	err = setLimit("/dev/null", 1<<20)
+	testbed.Check(t, err != nil, "a limit that the kernel did not take is no error")
 }

@@ -5,10 +5,13 @@ package engine_test
 import (
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/engine/enginetest"
@@ -168,4 +171,175 @@ func TestUserIDsAreUnique(t *testing.T) {
 	want := fmt.Sprintf("%[1]s %[1]s %[1]s %[1]s", uid)
 	testbed.Check(t, f.Status["Uid"] == want && f.Init["Gid"] == want, "it runs as %q and %q, want %s", f.Status["Uid"], f.Init["Gid"], want)
 	testbed.Diff(t, "its workspace", "", f.Writable["/workspace"])
+}
+
+// cgroupsOf returns the directories of a container's cgroup below that of all sandboxes.
+func cgroupsOf(t *testing.T, id string) []string {
+	t.Helper()
+	var found []string
+	for _, pattern := range []string{"/sys/fs/cgroup/sandboxes*/*" + id + "*", "/sys/fs/cgroup/memory/sandboxes*/*" + id + "*"} {
+		dirs, err := filepath.Glob(pattern)
+		testbed.Must(t, err)
+		found = append(found, dirs...)
+	}
+	return found
+}
+
+// When the sandboxes together reach their limit, the kernel ends one of them, although each is below its own.
+func TestSandboxesAreLimitedTogether(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	testbed.Must(t, b.CheckLimitSandboxes(t.Context()))
+	testbed.Must(t, b.LimitSandboxes(t.Context(), 128<<20))
+	idle := b.start(t, b.spec(t, "wait"))
+	dirs := cgroupsOf(t, idle)
+	testbed.Require(t, len(dirs) == 1, "the container's cgroups below that of all sandboxes: %q", dirs)
+	if file := filepath.Join(dirs[0], "memory.kmem.tcp.limit_in_bytes"); strings.Contains(file, "/memory/") { // version 1
+		text, err := os.ReadFile(file)
+		testbed.Check(t, err == nil && string(text) == "67108864\n", "the sockets of a sandbox may keep %q (error %v)", text, err)
+	}
+	hungry := b.spec(t, "eat")
+	hungry.Resources.MemoryMB = 512
+	id := b.start(t, hungry)
+	testbed.Until(t, "the sandbox that takes more than all may have is ended", func() bool {
+		c, err := b.Inspect(t.Context(), id)
+		return err == nil && !c.Running && c.ExitCode == 137
+	})
+	// Memory of gVisor's sandboxes is in files, which the kernel does not free by ending the process that uses most, so it ends others too.
+	c, err := b.Inspect(t.Context(), idle)
+	testbed.Check(t, err == nil && (c.Running || enginetest.GVisor()), "the idle sandbox: running %v, %v", c.Running, err)
+	testbed.Must(t, b.LimitSandboxes(t.Context(), 1<<30)) // a node whose settings changed
+	parent := filepath.Dir(dirs[0])
+	testbed.Must(t, b.RemoveAll(t.Context(), true))
+	_, err = os.Stat(parent)
+	testbed.Check(t, os.IsNotExist(err), "the cgroup of all sandboxes is left: %v", err)
+}
+
+// The machine's own engine has no hook; an engine with a hook gets requests for exactly the devices of each container. gVisor has none.
+func TestGPUs(t *testing.T) {
+	t.Parallel()
+	s, err := setup(t).GPUSupport(t.Context())
+	testbed.Check(t, err == nil && s.Driver == "", "an engine without a hook: %+v, %v", s, err)
+	gpus := enginetest.NewGPUs(t)
+	daemon := enginetest.New(t, enginetest.Options{Path: []string{gpus.Dir}})
+	b := setupOn(t, daemon.Host)
+	support, err := b.GPUSupport(t.Context())
+	testbed.Require(t, err == nil && support.Driver == engine.DriverNvidia, "an engine with a hook: %+v, %v", support, err)
+	for _, h := range gpus.Seen(t) {
+		testbed.Check(t, len(h.Devices) == 1 && h.Devices[0] == "void", "the driver probe requested devices: %+v", h)
+	}
+	looked := len(gpus.Seen(t))
+	start := func(name string, devices ...string) string {
+		s := b.spec(t, "wait")
+		s.Runtime = "runc"
+		s.SandboxID, s.GPUs, s.Env = name, devices, map[string]string{"NVIDIA_VISIBLE_DEVICES": "all"}
+		return b.start(t, s)
+	}
+	two, one := start("sbx_two", "3", "GPU-5"), start("sbx_one", "0")
+	start("sbx_none")
+	want := []enginetest.Hooked{{Container: two, Devices: []string{"3", "GPU-5"}}, {Container: one, Devices: []string{"0"}}}
+	got := gpus.Seen(t)[looked:]
+	for i := range got {
+		got[i].At = time.Time{}
+	}
+	testbed.Diff(t, "devices that the containers had", want, got)
+	list, err := b.List(t.Context())
+	testbed.Must(t, err)
+	has := map[string][]string{}
+	for _, c := range list {
+		has[c.SandboxID] = c.GPUs
+	}
+	testbed.Diff(t, "devices on the labels", map[string][]string{"sbx_two": {"3", "GPU-5"}, "sbx_one": {"0"}, "sbx_none": nil}, has)
+}
+
+// runsc registers gVisor in an engine of a test.
+func runsc(t *testing.T) []string {
+	t.Helper()
+	program := os.Getenv("SANDFARM_TEST_RUNSC")
+	testbed.Require(t, program != "", "SANDFARM_TEST_RUNSC must name the program runsc")
+	return []string{"--add-runtime", "runsc=" + program}
+}
+
+// A container under gVisor goes on after a checkpoint where it was, as often as one likes, also after a restart of the engine. The checkpoints
+// follow each other so fast that the engine still has the one before.
+func TestCheckpointKeepsMemory(t *testing.T) {
+	t.Parallel()
+	d := enginetest.New(t, enginetest.Options{Args: append(runsc(t), "--experimental")})
+	b := setupOn(t, d.Host)
+	testbed.Must(t, b.CheckCheckpoints(t.Context(), "runsc"))
+	wantCode(t, "checkpoints of runc", b.CheckCheckpoints(t.Context(), "runc"), farm.CodeConflict)
+	s := b.spec(t, "remember")
+	s.Runtime = "runsc"
+	id := b.start(t, s)
+	before, err := b.Inspect(t.Context(), id)
+	testbed.Must(t, err)
+	recall := func(want string) {
+		t.Helper()
+		testbed.Until(t, "the probe answers", func() bool { return len(b.output(t, id, "facts")) > 0 })
+		got := string(b.output(t, id, "recall"))
+		testbed.Require(t, got == want, "the program answers %q, want %q", got, want)
+	}
+	wantCode(t, "resume without a checkpoint", b.Resume(t.Context(), id), farm.CodeConflict)
+	recall("1")
+	for _, want := range []string{"2", "3", "4", "5"} {
+		testbed.Must(t, b.Checkpoint(t.Context(), id))
+		c, err := b.Inspect(t.Context(), id)
+		testbed.Require(t, err == nil && !c.Running, "after the checkpoint: %+v, %v", c, err)
+		wantCode(t, "checkpoint of one that does not run", b.Checkpoint(t.Context(), id), farm.CodeConflict)
+		if want == "5" {
+			d.Kill()
+			d.Start()
+		}
+		has, err := b.HasCheckpoint(t.Context(), id)
+		testbed.Require(t, err == nil && has, "HasCheckpoint: %v, %v", has, err)
+		for range 2 { // the second time it runs
+			testbed.Must(t, b.Resume(t.Context(), id))
+		}
+		recall(want)
+		left, err := filepath.Glob(filepath.Join(d.Tmp, "*checkpoint*"))
+		testbed.Check(t, err == nil && len(left) == 0, "the resume leaves %v on the host, %v", left, err)
+	}
+	after, err := b.Inspect(t.Context(), id)
+	if err != nil || after.Resources != before.Resources || after.Labels["sandfarm.sandbox"] != before.Labels["sandfarm.sandbox"] {
+		t.Errorf("after the resume: %+v, %v; want %+v", after, err, before)
+	}
+	for range 2 {
+		testbed.Must(t, b.RemoveCheckpoint(t.Context(), id))
+	}
+	has, err := b.HasCheckpoint(t.Context(), id)
+	testbed.Check(t, err == nil && !has, "HasCheckpoint after the removal: %v, %v", has, err)
+	testbed.Must(t, b.Checkpoint(t.Context(), id))
+	testbed.Must(t, b.Remove(t.Context(), id))
+	wantCode(t, "checkpoint of one that is gone", b.Checkpoint(t.Context(), id), farm.CodeNotFound)
+	wantCode(t, "resume of one that is gone", b.Resume(t.Context(), id), farm.CodeNotFound)
+}
+
+// Without the program that removes what a resume leaves on the host no sandbox hibernates.
+func TestCheckpointsOfTheBareRunsc(t *testing.T) {
+	t.Parallel()
+	program := filepath.Join(filepath.Dir(strings.TrimPrefix(runsc(t)[1], "runsc=")), "runsc")
+	b := setupOn(t, enginetest.New(t, enginetest.Options{Args: []string{"--experimental", "--add-runtime", "runsc=" + program}}).Host)
+	wantCode(t, "checkpoints", b.CheckCheckpoints(t.Context(), "runsc"), farm.CodeConflict)
+}
+
+// What the engine cannot do has a code, and the container runs on.
+func TestCheckpointThatTheEngineRefuses(t *testing.T) {
+	t.Parallel()
+	for what, args := range map[string][]string{"not experimental": nil, "runc": {"--experimental"}} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			b := setupOn(t, enginetest.New(t, enginetest.Options{Args: append(runsc(t), args...)}).Host)
+			s := b.spec(t, "wait")
+			if args != nil {
+				s.Runtime = "runc"
+			}
+			wantCode(t, "checkpoints", b.CheckCheckpoints(t.Context(), s.Runtime), farm.CodeConflict)
+			id := b.start(t, s)
+			wantCode(t, "checkpoint", b.Checkpoint(t.Context(), id), farm.CodeConflict)
+			wantCode(t, "resume", b.Resume(t.Context(), id), farm.CodeConflict)
+			testbed.Must(t, b.RemoveCheckpoint(t.Context(), id))
+			c, err := b.Inspect(t.Context(), id)
+			testbed.Check(t, err == nil && c.Running, "afterwards: %+v, %v", c, err)
+		})
+	}
 }

@@ -6,6 +6,8 @@ import (
 	"context"
 	"crypto/sha1" //nolint:gosec // Redis names scripts by it
 	"encoding/hex"
+	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
@@ -255,4 +257,173 @@ func TestDurabilityIsCheckedAtTheStart(t *testing.T) {
 		err := store.New(testbed.NewRedis(t).Client(t), storetest.NoTasks, store.Options{Durability: d}).CheckDurability(t.Context())
 		testbed.Check(t, err == nil, "%q: %v", d, err)
 	}
+}
+
+const timeout = 20 * time.Second
+
+// TestSubscriptionsOutliveACut cuts the connections of a watch and of a worker's cancels, and changes records while they are
+// disconnected: both are signalled to read again, and receive later messages.
+func TestSubscriptionsOutliveACut(t *testing.T) {
+	t.Parallel()
+	server := testbed.NewRedis(t)
+	proxy := testbed.NewProxy(t, server)
+	rdb := proxy.Dial()
+	remote, local := store.New(rdb, storetest.NoTasks, store.Options{}), store.New(server.Client(t), storetest.NoTasks, store.Options{})
+	t.Cleanup(func() { _, _ = remote.Close(), rdb.Close() })
+	ctx, a := t.Context(), storetest.Create()
+	_, err := local.Accept(ctx, a)
+	testbed.Must(t, err)
+	w, err := remote.Watch(ctx, a.Job.ID)
+	testbed.Must(t, err)
+	defer w.Close()
+	cancels, err := remote.Cancels(ctx)
+	testbed.Must(t, err)
+	defer cancels.Close()
+
+	proxy.Cut()
+	_, err = local.Claim(ctx, a.Job.Ref(), "w")
+	testbed.Must(t, err) // no subscriber receives this
+	awake(t, w)
+	select {
+	case ref := <-cancels.C():
+		testbed.Check(t, ref == (farm.Ref{}), "after a cut the worker receives %+v, want the zero Ref", ref)
+	case <-time.After(timeout):
+		t.Error("the worker is not signalled to read again")
+	}
+	_, _, err = local.Cancel(ctx, a.Job.Ref(), nil)
+	testbed.Must(t, err)
+	select {
+	case ref := <-cancels.C():
+		testbed.Check(t, ref == a.Job.Ref(), "the worker receives %+v", ref)
+	case <-time.After(timeout):
+		t.Error("the worker does not receive a cancel after a cut")
+	}
+	testbed.Must(t, local.AppendEvents(ctx, a.Job.Ref(), 0, []farm.Event{{Name: farm.EventStdout, Text: "x"}}))
+	awake(t, w)
+}
+
+func awake(t *testing.T, w *store.Watch) {
+	t.Helper()
+	select {
+	case <-w.C():
+	case <-time.After(timeout):
+		t.Fatal("the watch does not fire")
+	}
+}
+
+// TestOnCluster runs the suite on a Redis Cluster of one node, with strict scripts: Redis refuses those that touch keys of several slots.
+func TestOnCluster(t *testing.T) {
+	t.Parallel()
+	addr := startCluster(t)
+	storetest.Run(t, func(t *testing.T) redis.UniversalClient {
+		t.Helper()
+		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{addr}})
+		rdb.AddHook(&strict{})
+		t.Cleanup(func() { _ = rdb.Close() })
+		return rdb
+	})
+}
+
+func startCluster(t *testing.T) string {
+	t.Helper()
+	port, bus := testbed.Port(t), testbed.Port(t)
+	cmd := exec.CommandContext(t.Context(), "redis-server", "--port", port, "--cluster-enabled", "yes", "--cluster-port", bus,
+		"--dir", t.TempDir(), "--save", "", "--loglevel", "warning", "--bind", "127.0.0.1")
+	cmd.Stderr = os.Stderr
+	testbed.Must(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	addr := "127.0.0.1:" + port
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	defer rdb.Close()
+	testbed.Until(t, "the cluster answers", func() bool { return rdb.Ping(t.Context()).Err() == nil })
+	testbed.Must(t, rdb.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
+	testbed.Until(t, "the cluster comes up", func() bool { return rdb.Set(t.Context(), "x", 1, 0).Err() == nil })
+	return addr
+}
+
+// subscriptions returns how many subscriptions Redis has been sent.
+func subscriptions(t *testing.T, server *testbed.Redis) (calls string) {
+	t.Helper()
+	text, err := server.Client(t).Info(t.Context(), "commandstats").Result()
+	testbed.Must(t, err)
+	for line := range strings.Lines(text) {
+		if name, stats, _ := strings.Cut(line, ":"); strings.HasSuffix(name, "subscribe") {
+			count, _, _ := strings.Cut(stats, ",")
+			calls += name + " " + count + "\n"
+		}
+	}
+	return calls
+}
+
+// A process that waits for the jobs that it names itself sends one subscription, however many they are.
+func TestWatchesOfOwnJobsShareOneSubscription(t *testing.T) {
+	t.Parallel()
+	for _, prefix := range []string{"sf:", `odd[a-z]*?\^:`} {
+		server := testbed.NewRedis(t)
+		local := store.New(server.Client(t), storetest.NoTasks, store.Options{Prefix: prefix})
+		remote := store.New(server.Client(t), storetest.NoTasks, store.Options{Prefix: prefix})
+		t.Cleanup(func() { _, _ = local.Close(), remote.Close() })
+		before := ""
+		for i := range 20 {
+			a := storetest.Create()
+			a.Job.ID = remote.NewJobID()
+			testbed.Require(t, farm.ValidID(farm.JobPrefix, a.Job.ID), "id %q", a.Job.ID)
+			w, err := remote.Watch(t.Context(), a.Job.ID)
+			testbed.Must(t, err)
+			if i == 0 {
+				before = subscriptions(t, server)
+			}
+			_, err = local.Accept(t.Context(), a)
+			testbed.Must(t, err)
+			_, err = local.Claim(t.Context(), a.Job.Ref(), "w")
+			testbed.Must(t, err)
+			awake(t, w)
+			w.Close()
+		}
+		after := subscriptions(t, server)
+		testbed.Check(t, after == before, "prefix %q: 19 watches more took\n%sand before\n%s", prefix, after, before)
+		theirs := storetest.Create() // the job of another process
+		theirs.Job.ID = local.NewJobID()
+		w, err := remote.Watch(t.Context(), theirs.Job.ID)
+		testbed.Must(t, err)
+		defer w.Close()
+		_, err = local.Accept(t.Context(), theirs)
+		testbed.Must(t, err)
+		awake(t, w)
+	}
+}
+
+// Watches of own jobs fire after a cut, also one that began while the connection was down: the change may have been missed.
+func TestWatchesOfOwnJobsFireAfterACut(t *testing.T) {
+	t.Parallel()
+	server := testbed.NewRedis(t)
+	local := store.New(server.Client(t), storetest.NoTasks, store.Options{})
+	proxy := testbed.NewProxy(t, server)
+	rdb := proxy.Dial()
+	remote := store.New(rdb, storetest.NoTasks, store.Options{})
+	t.Cleanup(func() { _, _, _ = local.Close(), remote.Close(), rdb.Close() })
+	watch := func() (*store.Watch, farm.Ref) {
+		a := storetest.Create()
+		a.Job.ID = remote.NewJobID()
+		_, err := local.Accept(t.Context(), a)
+		testbed.Must(t, err)
+		w, err := remote.Watch(t.Context(), a.Job.ID)
+		testbed.Must(t, err)
+		t.Cleanup(w.Close)
+		return w, a.Job.Ref()
+	}
+	first, _ := watch()
+	proxy.Refuse(true)
+	proxy.Cut()
+	second, _ := watch()
+	proxy.Refuse(false)
+	awake(t, first)
+	awake(t, second)
+	third, ref := watch()
+	_, err := local.Claim(t.Context(), ref, "w")
+	testbed.Must(t, err)
+	awake(t, third)
 }

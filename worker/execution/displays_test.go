@@ -2,6 +2,7 @@ package execution
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -210,5 +211,216 @@ func TestDisplaysWithoutNumbersAreNumbered(t *testing.T) {
 	}
 	for i, e := range c.rich {
 		testbed.Check(t, e.Display == i, "value %d has number %d", i, e.Display)
+	}
+}
+
+// cleared is the order of the code to clear its output.
+func cleared(seq uint64, wait bool) agent.Frame {
+	d := agent.Display{Clear: agent.ClearNow}
+	if wait {
+		d.Clear = agent.ClearWait
+	}
+	return frame(seq, agent.FrameDisplay, d)
+}
+
+// named is a displayed value with a name.
+func named(number int, update bool, text string) agent.Frame {
+	return frame(0, agent.FrameDisplay, agent.Display{Number: number, ID: "bar", Update: update, Data: map[string]string{"text/plain": text}})
+}
+
+func errput(text string) agent.Frame {
+	return agent.Frame{Type: agent.FrameStderr, Payload: []byte(text)}
+}
+
+// The result has the values after the last clear, in their last state, and all text.
+func TestAClearRemovesValuesFromTheResult(t *testing.T) {
+	t.Parallel()
+	now, later := cleared(0, false), cleared(0, true)
+	for name, c := range map[string]struct {
+		frames         []agent.Frame
+		stdout, stderr string
+		values         []string
+		events         string
+	}{
+		"now":              {[]agent.Frame{out(0, "a"), errput("b"), named(1, false, "1"), now}, "a", "b", nil, "a b 1 clear"},
+		"text after":       {[]agent.Frame{out(0, "a"), errput("b"), now, out(0, "c"), errput("d")}, "ac", "bd", nil, "a b clear c d"},
+		"value after":      {[]agent.Frame{named(1, false, "1"), now, named(2, false, "2")}, "", "", []string{"1 bar 2"}, "1 clear 2"},
+		"wait":             {[]agent.Frame{out(0, "a"), named(1, false, "1"), later}, "a", "", []string{"0 bar 1"}, "a 1 clear(wait)"},
+		"wait, then text":  {[]agent.Frame{out(0, "a"), named(1, false, "1"), later, errput("b")}, "a", "b", nil, "a 1 clear(wait) b"},
+		"wait, then value": {[]agent.Frame{out(0, "a"), named(1, false, "1"), later, named(2, false, "2")}, "a", "", []string{"1 bar 2"}, "a 1 clear(wait) 2"},
+		"update":           {[]agent.Frame{named(1, false, "1"), later, named(1, true, "2")}, "", "", []string{"0 bar 2"}, "1 clear(wait) 2(update)"},
+		"update, then text": {
+			[]agent.Frame{named(1, false, "1"), later, named(1, true, "2"), out(0, "a")}, "a", "", nil, "1 clear(wait) 2(update) a",
+		},
+		"update of a cleared value": {
+			[]agent.Frame{named(1, false, "1"), now, named(1, true, "2"), named(2, false, "3"), named(2, true, "4")},
+			"", "",
+			[]string{"1 bar 4"},
+			"1 clear 2(update) 3 4(update)",
+		},
+		"update of an earlier job's value": {[]agent.Frame{out(0, "a"), later, named(1, true, "2")}, "a", "", []string{"0 bar 2"}, "a clear(wait) 2(update)"},
+		"half a character":                 {[]agent.Frame{out(0, "\xc3"), now, out(0, "a")}, "\uFFFDa", "", nil, "\uFFFD clear a"},
+		"twice":                            {[]agent.Frame{out(0, "a"), later, later, now, out(0, "b"), now}, "ab", "", nil, "a clear(wait) clear(wait) clear b clear"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			col := collectorOf(code(), 0)
+			for i, f := range append(c.frames, frame(0, agent.FrameFinal, agent.Outcome{})) {
+				f.Seq = uint64(i + 1)
+				workertest.Must(t, col.add(f))
+			}
+			r := col.result().Execute
+			var values []string
+			for _, v := range r.Rich {
+				values = append(values, fmt.Sprintf("%d %s %s", v.Display, v.DisplayID, v.Data))
+				testbed.Check(t, !v.Update, "the result says that value %d is an update", v.Display)
+			}
+			if diff := cmp.Diff(c.values, values); diff != "" || r.Stdout != c.stdout || r.Stderr != c.stderr {
+				t.Errorf("stdout %q, stderr %q, values (-want +got):\n%s", r.Stdout, r.Stderr, diff)
+			}
+			got := describeEvents(col.take())
+			testbed.Check(t, got == c.events, "events %q, want %q", got, c.events)
+		})
+	}
+}
+
+// describeEvents describes events, each by a word.
+func describeEvents(events []farm.Event) string {
+	words := make([]string, len(events))
+	for i, e := range events {
+		switch {
+		case e.Name == farm.EventClear && e.Wait:
+			words[i] = "clear(wait)"
+		case e.Name == farm.EventClear:
+			words[i] = "clear"
+		case e.Display != nil && e.Display.Update:
+			words[i] = e.Display.Data + "(update)"
+		case e.Display != nil:
+			words[i] = e.Display.Data
+		default:
+			words[i] = e.Text
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// An animation costs the result what its last picture costs, whether it updates one value or clears and displays again.
+func TestAnAnimationCostsItsLastPicture(t *testing.T) {
+	t.Parallel()
+	const pictures, inline = 10_000, 2000
+	limits := farm.DefaultLimits()
+	limits.MaxInlineRich = inline
+	for _, clears := range []bool{false, true} {
+		for _, size := range []int{inline, inline + 1} {
+			c := limited(code(), limits, 0)
+			seq, stored, removed, events := uint64(0), 0, 0, 0
+			add := func(f agent.Frame) {
+				seq++
+				f.Seq = seq
+				workertest.Must(t, c.add(f))
+				stored += len(c.displays)
+				removed += len(c.replaced)
+				c.displays, c.replaced, c.freed = nil, nil, 0
+				for _, e := range c.take() {
+					events += len(e.Name) + size0(e)
+				}
+			}
+			text := strings.Repeat("x", size)
+			for n := range pictures {
+				number := 1
+				if clears {
+					add(cleared(0, true))
+					number = n + 1
+				}
+				add(frame(0, agent.FrameDisplay, agent.Display{Number: number, ID: "bar", Update: n > 0 && !clears, Data: map[string]string{"text/html": text}}))
+			}
+			large := size > inline
+			if len(c.rich) != 1 || len(c.notes) > 0 || !large && (c.inline != size || c.stored != 0) || large && (c.inline != 0 || c.stored != int64(size) || stored-removed != 1) {
+				t.Errorf("clears %v, size %d: %d entries with %d bytes inline and %d stored, %d large values of which %d were removed, notes %q",
+					clears, size, len(c.rich), c.inline, c.stored, stored, removed, c.notes)
+			}
+			testbed.Check(t, events <= maxRichEvents, "clears %v, size %d: %d bytes of events, the limit is %d", clears, size, events, maxRichEvents)
+		}
+	}
+}
+
+// size0 is the number of bytes in an event that a caller made.
+func size0(e farm.Event) int {
+	if e.Name == farm.EventProgress {
+		return 0
+	}
+	return size(e)
+}
+
+// Clears count like displayed values, so code that only clears does not fill the store with events.
+func TestEventsOfClearsStopAtTheirCap(t *testing.T) {
+	t.Parallel()
+	const limit = maxRichEvents / richEventExtra
+	c := collectorOf(code(), 0)
+	clears, notices := 0, 0
+	for seq := uint64(1); seq <= limit+100; seq++ {
+		workertest.Must(t, c.add(cleared(seq, seq%2 == 0)))
+		for _, e := range c.take() {
+			if e.Name == farm.EventClear {
+				clears++
+			} else {
+				notices++
+			}
+		}
+	}
+	testbed.Check(t, clears == limit && notices == 1, "%d events of clears and %d notices, want %d and 1", clears, notices, limit)
+}
+
+func TestNamesOfDisplaysAreBounded(t *testing.T) {
+	t.Parallel()
+	for length, kept := range map[int]bool{agent.MaxDisplayID - 1: true, agent.MaxDisplayID: true, agent.MaxDisplayID + 1: false} {
+		c := collectorOf(code(), 0)
+		id := strings.Repeat("n", length)
+		workertest.Must(t, c.add(frame(1, agent.FrameDisplay, agent.Display{ID: id, Data: map[string]string{"text/plain": "x"}})))
+		got := c.rich[0].DisplayID
+		testbed.Check(t, (got == id) == kept && (got == "") != kept, "a name of %d bytes became %q", length, got)
+	}
+}
+
+func TestMetadataOfDisplaysIsChecked(t *testing.T) {
+	t.Parallel()
+	long := func(size int) string { return `{"k":"` + strings.Repeat("x", size-len(`{"k":""}`)) + `"}` }
+	nested := func(levels int) string {
+		return strings.Repeat(`{"a":`, levels-1) + "{}" + strings.Repeat("}", levels-1)
+	}
+	for raw, want := range map[string]string{
+		``:                                     "",
+		`{}`:                                   "",
+		`null`:                                 "",
+		`{"image/png": {"width": 640}}`:        `{"image/png":{"width":640}}`,
+		`{"b":"<&>","a":12345678901234567890}`: `{"a":12345678901234567890,"b":"<&>"}`,
+		`{"a":1,"a":2}`:                        `{"a":2}`,
+		"{\"a\":\"\xff\"}":                     `{"a":"` + "\uFFFD" + `"}`,
+		`{"a":"\ud800"}`:                       `{"a":"` + "\uFFFD" + `"}`,
+		long(maxRichMetadata - 1):              long(maxRichMetadata - 1),
+		long(maxRichMetadata):                  long(maxRichMetadata),
+		long(maxRichMetadata + 1):              "left out",
+		nested(maxMetadataDepth - 1):           nested(maxMetadataDepth - 1),
+		nested(maxMetadataDepth):               nested(maxMetadataDepth),
+		nested(maxMetadataDepth + 1):           "left out",
+		`[1]`:                                  "left out",
+		`"text"`:                               "left out",
+	} {
+		c := collectorOf(code(), 0)
+		payload := []byte(`{"number":1,"data":{"text/plain":"x","text/html":"y"}` + strings.Replace(`,"metadata":`+raw, `,"metadata":`, map[bool]string{true: "", false: `,"metadata":`}[raw == ""], 1) + `}`)
+		workertest.Must(t, c.add(agent.Frame{Seq: 1, Type: agent.FrameDisplay, Payload: payload}))
+		if want == "left out" {
+			if len(c.notes) != 1 || !strings.Contains(c.notes[0], "metadata of a displayed value was left out") {
+				t.Errorf("%.60s: notes %q", raw, c.notes)
+			}
+			want = ""
+		} else if len(c.notes) > 0 {
+			t.Errorf("%.60s: notes %q", raw, c.notes)
+		}
+		for _, r := range c.rich {
+			testbed.Check(t, string(r.Metadata) == want, "%.60s became %s, want %.60s", raw, r.Metadata, want)
+		}
+		_, err := json.Marshal(c.rich)
+		testbed.Check(t, err == nil, "%.60s: %v", raw, err)
 	}
 }

@@ -2,7 +2,9 @@ package execution
 
 import (
 	"archive/tar"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,14 +12,19 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
+	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/testbed"
+	"github.com/sandfarm/sandfarm/worker/node"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
@@ -149,4 +156,150 @@ func TestSmallFilesTravelTogether(t *testing.T) {
 		}
 		testbed.Diff(t, fmt.Sprintf("older agent %v: calls", older), want, calls)
 	}
+}
+
+func TestContentType(t *testing.T) {
+	t.Parallel()
+	png := []byte("\x89PNG\r\n\x1a\n")
+	for _, s := range []struct {
+		name, want string
+		first      []byte
+	}{
+		{"a.csv", "text/csv; charset=utf-8", nil},
+		{"A.CSV", "text/csv; charset=utf-8", png},
+		{"b.json", "application/json", nil},
+		{"p.png", "image/png", []byte("no png")},
+		{"noext", "image/png", png},
+		{"noext", "text/plain; charset=utf-8", []byte("words")},
+		{"noext", "application/octet-stream", nil},
+		{".bashrc", "text/plain; charset=utf-8", []byte("alias")},
+		{"x.parquet", "application/vnd.apache.parquet", png},
+		{"dir.csv/x", "application/octet-stream", nil},
+		{"x.unknownext", "application/octet-stream", []byte{0, 1, 2}},
+	} {
+		got := contentType(s.name, s.first)
+		testbed.Check(t, got == s.want, "contentType(%q, %q) = %q, want %q", s.name, s.first, got, s.want)
+	}
+	for mime, want := range map[string]string{"image/png": ".png", "application/vnd.plotly.v1+json": ".json", "x/y": ".bin", "": ".bin", "text/html": ".html"} {
+		got := extensionOf(mime)
+		testbed.Check(t, got == want, "extensionOf(%q) = %q, want %q", mime, got, want)
+	}
+}
+
+func TestSafeName(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"a.txt": "a.txt", "a b.txt": "a b.txt", "ä世.csv": "ä世.csv", "a/b\\c:d": "a_b_c_d", "..": "file", " . ": "file", "": "file",
+		"a\x00\n\x7f": "a___", "\xff.bin": "_.bin", "50%#1?.txt": "50__1_.txt", `"<|>*`: "_____",
+	} {
+		got := safeName(name)
+		testbed.Check(t, got == want, "safeName(%q) = %q, want %q", name, got, want)
+	}
+	got := safeName(strings.Repeat("世", 100) + ".csv")
+	testbed.Check(t, len(got) <= 200 && strings.HasSuffix(got, ".csv") && utf8.ValidString(got), "a long name becomes %q", got)
+}
+
+func FuzzSafeName(f *testing.F) {
+	for _, s := range []string{"", "..", "a/../b", "\xff\xfe", strings.Repeat("é", 300), "x\x00y"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		got := safeName(name)
+		if got == "" || got == "." || got == ".." || len(got) > 200 || !utf8.ValidString(got) || strings.ContainsAny(got, "/\\\x00\r\n") {
+			t.Fatalf("safeName(%q) = %q", name, got)
+		}
+	})
+}
+
+func TestExactReader(t *testing.T) {
+	t.Parallel()
+	read := func(r io.Reader, size int64) (string, *exactReader, error) {
+		x := &exactReader{r: io.LimitReader(r, size), left: size}
+		got, err := io.ReadAll(x)
+		return string(got), x, err
+	}
+	got, x, err := read(strings.NewReader("12345 and more"), 5)
+	testbed.Check(t, got == "12345" && err == nil && !x.broken, "a file that grew: %q %v", got, err)
+	_, x, err = read(strings.NewReader("123"), 5)
+	testbed.Check(t, errors.Is(err, errChanged) && x.broken, "a file that shrank: %v", err)
+	_, x, err = read(iotest.ErrReader(workertest.ErrTest), 5)
+	testbed.Check(t, errors.Is(err, errChanged) && x.broken, "a stream that broke: %v", err)
+	got, x, err = read(iotest.OneByteReader(strings.NewReader("12345")), 5)
+	testbed.Check(t, got == "12345" && err == nil && !x.broken, "byte by byte: %q %v", got, err)
+	got, _, err = read(strings.NewReader("x"), 0)
+	testbed.Check(t, got == "" && err == nil, "an empty file: %q %v", got, err)
+	a := agenttest.Start(t, "/usr/bin:/bin", nil)
+	err = (&exactReader{}).explain(a.Client)
+	testbed.Check(t, errors.Is(err, errChanged), "over an open stream: %v", err)
+	workertest.Must(t, a.Client.Close())
+	err = (&exactReader{}).explain(a.Client)
+	testbed.Check(t, farm.CodeOf(err) == farm.CodeUnavailable, "over a stream that broke: %v", err)
+}
+
+func TestPart(t *testing.T) {
+	t.Parallel()
+	for _, s := range []struct{ size, offset, length, from, n int64 }{
+		{10, 0, 0, 0, 10},
+		{10, 3, 0, 3, 7},
+		{10, 3, 4, 3, 4},
+		{10, 8, 4, 8, 2},
+		{10, 10, 1, 10, 0},
+		{10, 99, 1, 10, 0},
+		{10, -3, 0, 7, 3},
+		{10, -3, 2, 7, 2},
+		{10, -99, 0, 0, 10},
+		{0, 0, 0, 0, 0},
+		{0, -1, 5, 0, 0},
+	} {
+		from, n := part(s.size, s.offset, s.length)
+		testbed.Check(t, from == s.from && n == s.n, "part(%d, %d, %d) = %d, %d; want %d, %d", s.size, s.offset, s.length, from, n, s.from, s.n)
+	}
+}
+
+// What an agent says of a file that is read reaches records and callers, and a negative size used to crash the process.
+func TestAFileThatCannotBeBreaksTheProtocol(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	x, n := b.runner()
+	box := b.Ready()
+	e := &execution{job: &farm.Job{ID: "job_x", Tenant: workertest.Tenant}, sandbox: b.Sandbox(box)}
+	read := Task{Claim: &store.Claim{Job: e.job, Request: &farm.Request{File: &farm.FileRequest{Op: farm.FileRead, Path: "a"}}}}
+	entry := ""
+	c := workertest.Hostile(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Entry", entry) }))
+	workertest.Must(t, n.UseConnection(t.Context(), box.ID, func() *client.Client { return c }))
+	for change, can := range map[string]bool{
+		``: true, `"path":"../../x"`: false, `"path":"/etc/passwd"`: false, `"path":"b/"`: false, `"size":-5`: false, `"mode":"rwx"`: false, `"mode":""`: false, `"type":"door"`: false,
+	} {
+		entry = strings.ReplaceAll(`{"path":"a","size":0,"mode":"0644","modified_at":"2026-01-02T15:04:05Z","type":"file",`+change+`}`, ",}", "}")
+		_, copied := x.copyFile(t.Context(), c, e, "a", 0)
+		_, answered := x.readFile(t.Context(), c, read)
+		for what, err := range map[string]error{"copied": copied, "read": answered} {
+			if can && err != nil || !can && !errors.Is(err, ErrProtocol) {
+				t.Errorf("%s, %s: %v", entry, what, err)
+			}
+		}
+	}
+}
+
+func TestEventsOutliveAnOutageOfRedis(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.Register("w1")
+	x, _ := b.runner()
+	box := b.Ready()
+	job := b.Command(box, "true")
+	claim := b.Claim(job, "w1")
+	e := &execution{job: claim.Job, request: claim.Request, sandbox: claim.Sandbox, collect: newCollector(claim.Job, claim.Request, x.cfg.Limits, 0, room{})}
+	workertest.Must(t, e.collect.add(start(1, 0)))
+	workertest.Must(t, e.collect.add(out(2, "kept")))
+	b.Redis.SetError("LOADING Redis is away")
+	stopping, stop := context.WithCancelCause(t.Context())
+	time.AfterFunc(10*time.Millisecond, func() { stop(node.ErrStopping) })
+	err := x.publish(stopping, e)
+	testbed.Require(t, errors.Is(err, node.ErrStopping), "publish to a Redis that is down, until the worker stops = %v", err)
+	time.AfterFunc(10*time.Millisecond, func() { b.Redis.SetError("") })
+	workertest.Must(t, e.collect.add(out(3, " too")))
+	workertest.Must(t, x.publish(t.Context(), e))
+	got := b.Stdout(job)
+	testbed.Require(t, got == "kept too", "events say %q", got)
 }

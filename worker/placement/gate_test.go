@@ -3,6 +3,7 @@ package placement
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -139,4 +140,148 @@ func TestGateOfCreates(t *testing.T) {
 	testbed.Check(t, !r.open(), "less room ended the pause")
 	r.update(of(50, 0))
 	testbed.Check(t, r.open(), "more room did not end the pause")
+}
+
+// A drained node takes no creates, has no pool, and looks to other nodes as if it had no room. What is on it goes on.
+func TestDrainedNodeTakesNothingNew(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.pooling(64<<10, "python=2")
+	b.member(p)
+	testbed.Check(t, !p.Drain(false) && p.Drain(true) && !p.Drain(true), "Drain does not say what changed")
+	testbed.Check(t, !p.Accepts(farm.QueueCPU) && !p.Accepts(farm.QueueGPU), "the gate of creates is open")
+	testbed.Check(t, p.Accepts(farm.NodeQueue(p.node.ID())) && p.Accepts(farm.QueueControl), "the gate is closed to jobs of sandboxes that exist")
+	workertest.Must(t, p.maintain(t.Context()))
+	workertest.Must(t, p.RefreshCapacity(t.Context()))
+	p.Wait()
+	testbed.Diff(t, "members of the pool are left", 0, b.IdleMembers())
+	nodes, err := b.Store.ReportCapacity(t.Context(), "n2", farm.Capacity{MemoryMB: 1})
+	got := nodes[p.node.ID()]
+	testbed.Check(t, err == nil && got.Capacity == (farm.Capacity{}), "other nodes see a capacity of %+v, %v", got.Capacity, err)
+	s := p.Status()
+	testbed.Check(t, s.Drained && s.Room.Capacity == (farm.Capacity{}) && len(s.Pool) == 1 && s.Pool[0].Target == 0, "status = %+v", s)
+	job, _ := b.Sized(2048, 1) // it was taken off the queue just before
+	claim := b.Claim(job, p.deps.WorkerID)
+	ok, err := p.Reserve(t.Context(), claim)
+	testbed.Check(t, !ok && err == nil, "a create gets room: %v, %v", ok, err)
+	testbed.Check(t, p.Drain(false), "Drain does not say that the drain has ended")
+	workertest.Must(t, p.RefreshCapacity(t.Context()))
+	testbed.Check(t, p.Accepts(farm.QueueCPU), "the gate stays closed after the drain")
+	ok, err = p.Reserve(t.Context(), claim)
+	testbed.Check(t, ok && err == nil, "a create gets no room after the drain: %v, %v", ok, err)
+}
+
+// A hibernated sandbox resumes on its node although that is drained: it can be nowhere else.
+func TestDrainedNodeResumesItsSandboxes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.cfg.MemoryOvercommit = 1
+	p := b.measured(8192, 4)
+	p.Drain(true)
+	workertest.Must(t, p.RefreshCapacity(t.Context()))
+	box := b.Ready()
+	b.Move(box, farm.SandboxHibernated)
+	claim := b.Claim(b.Accept(farm.KindResume, box.ID, &farm.Request{}, nil), p.deps.WorkerID)
+	ok, err := p.Reserve(t.Context(), claim)
+	testbed.Check(t, ok && err == nil, "Reserve = %v, %v", ok, err)
+}
+
+// A resume without room is tried again and again: it must not pause creates, which may be smaller.
+func TestResumeWithoutRoomPausesNoCreates(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.cfg.MemoryOvercommit = 1
+	p := b.measured(4096, 4)
+	box := b.Ready()
+	b.Move(box, farm.SandboxHibernated)
+	claim := b.Claim(b.Accept(farm.KindResume, box.ID, &farm.Request{}, nil), p.deps.WorkerID)
+	for _, memory := range []int{4096, 5000} { // the whole node; more than it has
+		claim.Sandbox.Spec.Resources.MemoryMB = memory
+		job, _ := b.Sized(1024, 1)
+		reserve(t, b, p, job)
+		ok, err := p.Reserve(t.Context(), claim)
+		testbed.Require(t, !ok && err == nil, "Reserve = %v, %v: the resume has room", ok, err)
+		testbed.Check(t, p.gate.open(), "a resume of %d MiB has paused creates", memory)
+	}
+}
+
+// A create whose runtime the node lacks reserves nothing here, whatever is free, and so goes back to the queue of all nodes.
+func TestSandboxOfAnotherRuntimeIsLeftToOtherNodes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.measured(64<<10, 8)
+	p.node.UseRuntimes("runc", "runsc")
+	for runtime, want := range map[string]bool{"": true, "runc": true, "runsc": true, "kata": false} {
+		job, _ := b.Sized(512, 1)
+		claim := b.Claim(job, p.deps.WorkerID)
+		claim.Sandbox.Spec.Runtime = runtime
+		ok, err := p.Reserve(t.Context(), claim)
+		testbed.Check(t, ok == want && err == nil, "Reserve for the runtime %q = %v, %v, want %v", runtime, ok, err, want)
+	}
+	b.Reserved(farm.Capacity{MemoryMB: 3 * 512, CPUs: 3})
+}
+
+// An automatic pool is shared between the runtimes, and the default has what is left over.
+func TestAutomaticPoolIsSharedBetweenRuntimes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.placer()
+	standard, runsc, kata := poolKey{image: autoImage}, poolKey{autoImage, "runsc"}, poolKey{autoImage, "kata"}
+	for _, c := range []struct {
+		runtimes []string
+		size     int
+		want     map[poolKey]int
+	}{
+		{nil, 3, map[poolKey]int{standard: 3}},
+		{[]string{"runc"}, 3, map[poolKey]int{standard: 3}},
+		{[]string{"runc", "runsc"}, 3, map[poolKey]int{standard: 2, runsc: 1}},
+		{[]string{"runc", "runsc"}, 1, map[poolKey]int{standard: 1, runsc: 0}},
+		{[]string{"runc", "runsc", "kata"}, 8, map[poolKey]int{standard: 4, runsc: 2, kata: 2}},
+		{[]string{"runc", "runsc"}, 0, map[poolKey]int{standard: 0, runsc: 0}},
+	} {
+		p.node.UseRuntimes(c.runtimes...)
+		got := p.autoTargets(c.size)
+		testbed.Check(t, maps.Equal(got, c.want), "%d members for %v: %v, want %v", c.size, c.runtimes, got, c.want)
+	}
+}
+
+// worker.pool may name a runtime that sandboxes may have. The default by its name is the default.
+func TestPoolOfRuntimes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.pooling(64<<10, "python=2", "node@runc=1", "python@runsc=3")
+	p.node.UseRuntimes("runc", "runsc")
+	workertest.Must(t, p.PreparePool())
+	want := map[poolKey]int{{image: "python"}: 2, {image: "node"}: 1, {"python", "runsc"}: 3}
+	testbed.Check(t, maps.Equal(p.pool.targets, want), "targets %v, want %v", p.pool.targets, want)
+	p.node.UseRuntimes("runc")
+	err := p.PreparePool()
+	testbed.Check(t, err != nil, "a pool of a runtime that the node lacks is accepted")
+}
+
+// A member of one runtime serves no sandbox that must have another: the member is removed, and the sandbox starts cold.
+func TestMemberOfAnotherRuntimeIsUnfit(t *testing.T) {
+	t.Parallel()
+	for runtime, want := range map[string]bool{"": true, "runc": true, "runsc": false} {
+		b := setup(t)
+		p := b.pooling(64<<10, "python=1")
+		p.node.UseRuntimes("runc", "runsc")
+		m := b.member(p)
+		_, box := b.Claimed(m, func(s *farm.Sandbox) { s.Spec.Runtime = runtime })
+		_, ok, err := p.AssignMember(t.Context(), b.Sandbox(box))
+		testbed.Check(t, ok == want && err == nil, "a member with the default runtime for %q: %v, %v, want %v", runtime, ok, err, want)
+	}
+}
+
+// Members of each pool key are counted by themselves.
+func TestMembersOfRuntimesAreCountedApart(t *testing.T) {
+	t.Parallel()
+	p := newPool(map[poolKey]int{{image: "python"}: 1, {"python", "runsc"}: 2})
+	p.update([]store.Member{{Image: "python", State: store.MemberIdle}, {Image: "python", Runtime: "runsc", State: store.MemberIdle}})
+	stock := p.stock()
+	if len(stock) != 2 || stock[0] != (farm.PoolStock{Image: "python", Target: 1, Ready: 1}) || stock[1] != (farm.PoolStock{Image: "python", Runtime: "runsc", Target: 2, Ready: 1}) {
+		t.Errorf("stock %+v", stock)
+	}
+	got := p.missing(p.idle, time.Now())
+	testbed.Check(t, len(got) == 1 && got[0] == (poolKey{"python", "runsc"}), "missing %v", got)
 }

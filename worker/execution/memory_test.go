@@ -1,0 +1,345 @@
+package execution
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testbed"
+	"github.com/sandfarm/sandfarm/worker/workertest"
+)
+
+// running is a collector of a job that runs, with these rooms.
+func running(r *farm.Request, room room) *collector {
+	c := newCollector(&farm.Job{ID: "job_x", Tenant: "acme"}, r, farm.DefaultLimits(), 0, room)
+	c.artifact = func(path, contentType string) *farm.Artifact {
+		return &farm.Artifact{Path: path, Key: path, ContentType: contentType}
+	}
+	return c
+}
+
+// inMemoryOf is what a collector keeps for the record, counted without its own count.
+func inMemoryOf(c *collector) (n int64) {
+	for _, o := range c.outputs {
+		for _, s := range o.both() {
+			n += int64(len(s.head) + len(s.tail))
+		}
+	}
+	for _, r := range c.rich {
+		n += weight(r)
+	}
+	return n
+}
+
+// Output of jobs that run was not charged before they ended: jobs that printed something and then slept held any number of bytes.
+func TestOutputOfRunningJobsIsCharged(t *testing.T) {
+	t.Parallel()
+	memory := budget.New(16 << 20)
+	r := room{memory: memory, disk: budget.New(1 << 40), dir: t.TempDir()}
+	commands := &farm.Request{Command: &farm.CommandRequest{Commands: make([]string, 8)}}
+	text := strings.Repeat("0123456789abcdef", 64<<10/16)
+	var jobs []*collector
+	for range 12 {
+		c := running(commands, r)
+		jobs = append(jobs, c)
+		seq := uint64(0)
+		next := func() uint64 { seq++; return seq }
+		for index := range commands.Command.Commands {
+			workertest.Must(t, c.add(start(next(), index)))
+			for range 10 {
+				workertest.Must(t, c.add(out(next(), text)))
+			}
+			workertest.Must(t, c.add(display(next(), map[string]string{"text/plain": text})))
+			workertest.Must(t, c.add(end(next(), index, 0)))
+			c.take()
+			c.displays = nil // they are stored
+		}
+	}
+	var held, charged, spools int64
+	for i, c := range jobs {
+		got := inMemoryOf(c)
+		testbed.Check(t, got == c.inMemory.bytes, "job %d keeps %d bytes, and counts %d", i, got, c.inMemory.bytes)
+		held += inMemoryOf(c)
+		charged += c.inMemory.hold.Bytes()
+		for _, o := range c.outputs {
+			spools += int64(cap(o.stdout.unsent.memory))
+			whole := strings.Repeat(text, 10)
+			short := o.stdout.text()
+			head, rest, _ := strings.Cut(short, "\n…")
+			_, tail, _ := strings.Cut(rest, "…\n")
+			if o.stdout.truncated() && (o.stdout.unsent.len() != int64(len(whole)) || !strings.HasPrefix(whole, head) || !strings.HasSuffix(whole, tail) || o.stdout.limit < leastInline) ||
+				!o.stdout.truncated() && short != whole {
+				t.Errorf("job %d: of %d bytes the result has %d, the spool %d", i, len(whole), len(short), o.stdout.unsent.len())
+			}
+		}
+	}
+	uncharged := int64(len(jobs)) * (freeKept + 2*8*(leastInline+entryBytes))
+	if held > charged+uncharged || charged+spools > memory.Stats().Used || charged == 0 {
+		t.Errorf("%d bytes are kept; charged are %d for them, %d in all", held, charged, memory.Stats().Used)
+	}
+	last := jobs[len(jobs)-1]
+	large := last.rich[len(last.rich)-1]
+	testbed.Check(t, large.Artifact != nil && large.Artifact.Size == int64(len(text)), "without memory a displayed value is %+v", large)
+	// another worker goes on from a snapshot of a job that had memory; now there is none
+	data := encoded(t, jobs[0])
+	again := running(commands, r)
+	workertest.Must(t, again.restore(bytes.NewReader(data)))
+	if got := inMemoryOf(again); got != again.inMemory.bytes || got > again.inMemory.hold.Bytes()+uncharged {
+		t.Errorf("a restored job keeps %d bytes, counts %d and is charged %d", got, again.inMemory.bytes, again.inMemory.hold.Bytes())
+	}
+	for _, c := range append(jobs, again) {
+		c.close()
+	}
+	empty(t, memory)
+	empty(t, r.disk)
+}
+
+// Values that are replaced, cleared or left out give back what they took.
+func TestDisplayedValuesGiveTheirMemoryBack(t *testing.T) {
+	t.Parallel()
+	memory := budget.New(16 << 20)
+	c := running(code(), room{memory: memory})
+	rng := rand.New(rand.NewPCG(1, 2))
+	for seq := uint64(1); seq <= 400; seq++ {
+		d := agent.Display{Number: int(seq), Data: map[string]string{"text/plain": strings.Repeat("x", rng.IntN(400<<10))}}
+		switch k := rng.IntN(20); {
+		case k < 8 && seq > 1:
+			d.Number, d.Update = 1+rng.IntN(int(seq)-1), true
+		case k == 8:
+			d = agent.Display{Clear: agent.ClearNow}
+		case k == 9 && len(c.displays) > 0:
+			c.leaveOut(c.displays[0])
+			c.displays = c.displays[1:]
+		}
+		workertest.Must(t, c.add(frame(seq, agent.FrameDisplay, d)))
+		c.take()
+		if got := inMemoryOf(c); got != c.inMemory.bytes || c.inMemory.hold.Bytes() < got-freeKept || c.inMemory.hold.Bytes() > max(got-freeKept, 0)+keptStep {
+			t.Fatalf("frame %d: %d bytes are kept, %d counted, %d charged", seq, got, c.inMemory.bytes, c.inMemory.hold.Bytes())
+		}
+	}
+	c.close()
+	empty(t, memory)
+}
+
+// A stream that is cut has the head and the tail that it would have if its limit had been lower from the beginning.
+func TestACutStreamIsAsOneOfALowerLimit(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(500) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		limit, lower := 1+rng.IntN(200), 1+rng.IntN(200)
+		s, want := newStream(limit), newStream(min(limit, lower))
+		var all []byte
+		for range rng.IntN(20) {
+			p := fmt.Append(nil, rng.Int64(), rng.Int64(), rng.Int64())[:rng.IntN(30)]
+			if rng.IntN(8) == 0 {
+				was := s.truncated()
+				if whole := s.cut(lower); whole != nil && !bytes.Equal(whole, all) || (whole != nil) != (s.truncated() && !was) {
+					t.Fatalf("seed %d: cut returns %q of %q", seed, whole, all)
+				}
+			}
+			s.write(p)
+			want.write(p)
+			all = append(all, p...)
+		}
+		s.cut(lower)
+		if got, want := s.text("there"), want.text("there"); got != want {
+			t.Fatalf("seed %d: limit %d, then %d: %q, want %q", seed, limit, lower, got, want)
+		}
+	}
+}
+
+// frames gives frames of one size, without end or until it fails.
+type frames struct {
+	size  int
+	given atomic.Int64
+	fails int64 // number of the frame that fails; 0: none
+}
+
+func (s *frames) NextAdmitted(admit func(int) error) (agent.Frame, error) {
+	if err := admit(s.size); err != nil {
+		return agent.Frame{}, err
+	}
+	n := s.given.Add(1)
+	if n == s.fails {
+		return agent.Frame{}, errors.New("the stream broke")
+	}
+	return agent.Frame{Seq: uint64(n), Type: agent.FrameDisplay, Payload: make([]byte, s.size)}, nil
+}
+
+func (s *frames) Close() error { return nil }
+
+const (
+	mib      = 1 << 20
+	small    = 16 * mib / 8 / 2 / budget.SmallBytes // frames of 64 KiB that one tenant's share of 16 MiB has
+	largest  = (16*mib - 16*mib/8) / 2              // bytes of large frames that its share has
+	displays = largest / (mib * valueWeight)        // of 1 MiB
+)
+
+// Frames that wait in memory are bounded, however large they are and however many executions a tenant has.
+func TestFramesReadAheadAreBounded(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ size, executions, limit int }{
+		"Tiny":       {1, 1, readAhead + 1},
+		"Small":      {budget.SmallBytes, 1, small},
+		"SmallMany":  {budget.SmallBytes, 10, small},
+		"Large":      {mib, 1, displays},
+		"LargeMany":  {mib, 10, displays},
+		"ShareAlone": {40 * mib, 3, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				memory := budget.New(16 * mib)
+				var readers []*frameReader
+				count := func() (n int) {
+					synctest.Wait()
+					for _, r := range readers {
+						n += int(r.source.(*frames).given.Load())
+					}
+					return n
+				}
+				for range c.executions {
+					readers = append(readers, newFrameReader(t.Context(), &frames{size: c.size}, memory, "acme"))
+					synctest.Wait()
+				}
+				// Each execution can hold one frame of ordinary size without charge.
+				free := 0
+				if c.size <= budget.SmallBytes {
+					free = c.executions
+				}
+				got := count()
+				testbed.Check(t, got <= c.limit+free && got >= c.limit, "%d frames are read ahead, want %d", got, c.limit)
+				other := newFrameReader(t.Context(), &frames{size: c.size}, memory, "rival")
+				synctest.Wait()
+				testbed.Check(t, len(other.frames) != 0, "another tenant's execution reads nothing")
+				other.stop()
+				for _, r := range readers {
+					r.stop()
+				}
+				if got := memory.Stats(); got.Used != 0 || got.Accounts != 0 {
+					t.Errorf("at the end %+v", got)
+				}
+			})
+		})
+	}
+}
+
+// An execution goes on although other executions of its tenant have used up the share: frame by frame.
+func TestSmallFramesNeverWaitForOtherExecutions(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		memory := budget.New(16 * mib)
+		hold, ok := memory.TryAcquire("acme", budget.SmallBytes)
+		for ok {
+			defer hold.Release()
+			hold, ok = memory.TryAcquire("acme", budget.SmallBytes)
+		}
+		r := newFrameReader(t.Context(), &frames{size: budget.SmallBytes}, memory, "acme")
+		for i := range 5 {
+			synctest.Wait()
+			got := r.source.(*frames).given.Load()
+			testbed.Check(t, got == int64(i)+1, "%d frames were read, want %d", got, i+1)
+			r.handled(<-r.frames)
+		}
+		r.stop()
+	})
+}
+
+// A stream that breaks within a frame gives back what the frame was charged.
+func TestBrokenFrameHoldsNoMemory(t *testing.T) {
+	t.Parallel()
+	memory := budget.New(16 * mib)
+	r := newFrameReader(t.Context(), &frames{size: mib, fails: 2}, memory, "acme")
+	r.handled(<-r.frames)
+	item := <-r.frames
+	testbed.Check(t, item.err != nil, "frame 2 = %+v, want an error", item)
+	r.stop()
+	got := memory.Stats().Used
+	testbed.Check(t, got == 0, "%d bytes are held", got)
+}
+
+// What prints as fast as it can is handled for a tenant's share of the executions only: the other ones of the tenant wait, short output and that of
+// other tenants does not.
+func TestLongOutputTakesTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		x := &Runner{turns: budget.NewPlaces(4)}
+		newExecution := func(tenant string) *execution {
+			e := &execution{job: &farm.Job{Tenant: tenant}, collect: collectorOf(code(), 0), staged: &staging{}}
+			e.collect.quiet = true
+			return e
+		}
+		take := func(tenant string, bytes int) (taken *bool) {
+			taken = new(bool)
+			go func() {
+				if _, err := x.take(t.Context(), newExecution(tenant), nil, out(1, strings.Repeat("y", bytes))); err != nil {
+					t.Error(err)
+				}
+				*taken = true
+			}()
+			synctest.Wait()
+			return taken
+		}
+		var ends []func()
+		for range 2 {
+			ends = append(ends, x.turn(t.Context(), newExecution("acme"), shortBytes+1))
+		}
+		waits := take("acme", shortBytes+1)
+		testbed.Check(t, !*waits, "long output was handled beyond the share of its tenant")
+		installed := make(chan error, 1)
+		go func() {
+			f := &installer{x: x, e: newExecution("acme")}
+			installed <- f.take(t.Context(), nil, agent.Frame{Seq: 1, Type: agent.FrameStdout, Payload: make([]byte, shortBytes+1)})
+		}()
+		synctest.Wait()
+		testbed.Check(t, len(installed) == 0, "long output of an install was handled beyond the share of its tenant")
+		testbed.Check(t, *take("acme", shortBytes), "short output waits for the long one of its tenant")
+		testbed.Check(t, *take("rival", shortBytes+1), "output waits for that of another tenant")
+		ends[0]()
+		synctest.Wait()
+		testbed.Check(t, *waits, "output waits although the turn of another one has ended")
+		testbed.Must(t, <-installed)
+		ends[0] = x.turn(t.Context(), newExecution("acme"), shortBytes+1)
+		waits = take("acme", shortBytes+1)
+		time.Sleep(turnTimeout) // of the bubble
+		synctest.Wait()
+		testbed.Check(t, *waits, "output waits for longer than %s for one that does not end", turnTimeout)
+		ends[0]()
+		ends[1]()
+		for _, tenant := range []string{"acme", "acme", "rival"} {
+			select {
+			case <-x.turns.Ask(tenant).Granted():
+			default:
+				t.Error("at the end not all turns have ended")
+			}
+		}
+	})
+}
+
+// A panic of one execution must not take a turn from all others for good.
+func TestTurnEndsWithAPanic(t *testing.T) {
+	t.Parallel()
+	x := &Runner{turns: budget.NewPlaces(2)} // without a store
+	e := &execution{job: &farm.Job{Tenant: "acme"}, collect: collectorOf(code(), 0), taken: shortBytes + 1}
+	e.collect.events = []farm.Event{{}}
+	func() {
+		defer func() {
+			testbed.Check(t, recover() != nil, "events are published without a store")
+		}()
+		_ = x.publishSoon(t.Context(), e)
+	}()
+	select {
+	case <-x.turns.Ask("acme").Granted():
+	default:
+		t.Error("the turn is lost")
+	}
+}
