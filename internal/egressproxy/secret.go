@@ -183,10 +183,11 @@ func (g *guardedBody) Read(b []byte) (int, error) {
 // would have all of them searched for each.
 func (g *guardedBody) fill(size int) {
 	kept := len(g.buf)
-	buf := make([]byte, kept+size)
-	copy(buf, g.buf)
-	n, err := g.from.Read(buf[kept:])
-	g.buf, g.err = buf[:kept+n], err
+	if cap(g.buf)-kept < size/2 { // else each short read would cost a buffer
+		g.buf = append(make([]byte, 0, kept+size), g.buf...)
+	}
+	n, err := g.from.Read(g.buf[kept:cap(g.buf)])
+	g.buf, g.err = g.buf[:kept+n], err
 	g.more += n
 	if err == nil && g.more < g.sought.longest/16 && bytes.IndexByte(g.buf[kept:], '\n') < 0 {
 		return

@@ -102,6 +102,35 @@ func TestSingleBytesOfAnAnswerAreGathered(t *testing.T) {
 	}
 }
 
+// rooms is a body that arrives in single bytes. It counts the buffers that it is read into.
+type rooms struct {
+	parts
+	last, buffers int
+}
+
+func (r *rooms) Read(b []byte) (int, error) {
+	if cap(b) >= r.last { // a buffer that is used on becomes smaller
+		r.buffers++
+	}
+	r.last = cap(b)
+	return r.parts.Read(b)
+}
+
+// A host that sends single bytes had a buffer of 36 KiB and more made for each.
+func TestSingleBytesOfAnAnswerShareABuffer(t *testing.T) {
+	t.Parallel()
+	const size = 20_000
+	from := &rooms{parts: parts{left: strings.Split(strings.Repeat("a", size), ""), end: io.EOF}}
+	body := &guardedBody{Closer: from, from: from, sought: newSearch([]Secret{{Value: strings.Repeat("secret", 100)}}), dropTrailer: func() {}}
+	got, err := io.ReadAll(body)
+	if string(got) != strings.Repeat("a", size) || err != nil {
+		t.Fatalf("%d bytes, %v", len(got), err)
+	}
+	if most := 1 + size/(restBytes/2); from.buffers > most {
+		t.Errorf("%d buffers for %d bytes, at most %d are expected", from.buffers, size, most)
+	}
+}
+
 // An answer that breaks off ends without what is withheld: code can have it broken off within a secret, at the limit of its bytes.
 func TestBrokenAnswerKeepsWhatIsWithheld(t *testing.T) {
 	t.Parallel()
