@@ -230,6 +230,7 @@ func TestUsageIsCountedOnce(t *testing.T) {
 	}
 	for _, each := range []*Worker{w, other, w} {
 		workertest.Must(t, each.reconciler.Run(t.Context()))
+		each.usage.Wait()
 		if got := counted(); got != float64(workertest.CPUSeconds) {
 			t.Errorf("after a run of a reconciler %v CPU seconds are counted, want %d", got, workertest.CPUSeconds)
 		}

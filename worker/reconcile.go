@@ -88,7 +88,7 @@ func (r *reconciler) Run(ctx context.Context) error {
 	r.contained.Set(float64(len(contained) - pool.idle))
 	open, err := r.reconcileRecords(ctx, running, contained)
 	r.node.SyncDeadlines(open, containers)
-	r.usage.SampleAll(ctx, open)
+	r.usage.SampleAll(open)
 	return errors.Join(append(errs, err, r.reconcilePool(ctx, pool, contained), r.placement.ReconcileReservations(ctx, open, contained), r.placement.ReconcileGPUs(ctx))...)
 }
 

@@ -287,8 +287,10 @@ func TestReconcileReadsItsOwnNode(t *testing.T) {
 	testbed.Require(t, err == nil && len(nodes["n2"]) == tenants+1 && len(nodes["n1"]) == 1, "NodesInUse = %d nodes, %v", len(nodes), err)
 
 	workertest.Must(t, w.reconciler.Run(t.Context())) // makes reservations
+	w.usage.Wait()
 	counter.keys.Store(0)
 	workertest.Must(t, w.reconciler.Run(t.Context()))
+	w.usage.Wait()
 	n := counter.keys.Load()
 	t.Logf("a reconcile of 10 sandboxes in a farm of %d names %d keys", records, n)
 	testbed.Check(t, n < 50, "a reconcile of 10 sandboxes names %d keys, want fewer than 50", n)

@@ -167,7 +167,7 @@ func (w *Worker) assemble() (err error) {
 	}); err != nil {
 		return err
 	}
-	if w.usage, err = node.NewSampler(node.SamplerDeps{Usage: w.node.Usage, Records: w.store, Log: w.log, Metrics: w.deps.Metrics}); err != nil {
+	if w.usage, err = node.NewSampler(node.SamplerDeps{Usage: w.node.Usage, Records: w.store, Log: w.log, Base: w.base, Metrics: w.deps.Metrics}); err != nil {
 		return err
 	}
 	w.lifecycle = &lifecycle{usage: w.usage, store: w.store, dispatch: w.dispatch, engine: w.engine, node: w.node, placement: w.placement, log: w.log, now: now}
@@ -261,6 +261,7 @@ func (w *Worker) Stop() {
 		}
 		w.stop(node.ErrStopping)
 		w.background.Wait()
+		w.usage.Wait()
 		w.executions.Wait()
 		w.placement.Wait()
 		w.node.Close()

@@ -55,6 +55,7 @@ type SamplerDeps struct {
 	Usage   func(ctx context.Context, s *farm.Sandbox, last bool) (farm.ContainerUsage, bool, error) // Node.Usage
 	Records UsageRecords
 	Log     *slog.Logger
+	Base    context.Context // the worker's life, in which rounds of SampleAll run
 	Metrics prometheus.Registerer
 }
 
@@ -64,6 +65,9 @@ type SamplerDeps struct {
 type Sampler struct {
 	deps             SamplerDeps
 	cpu, memory, gpu *prometheus.CounterVec
+
+	round      sync.Mutex // held by the one round of SampleAll at a time
+	background sync.WaitGroup
 
 	mu      sync.Mutex
 	tenants map[string]bool
@@ -116,19 +120,28 @@ func (s *Sampler) sample(ctx context.Context, box *farm.Sandbox, last bool) {
 	s.gpu.WithLabelValues(label).Add(added.GPUSeconds)
 }
 
-// SampleAll samples running sandboxes, a few at a time.
-func (s *Sampler) SampleAll(ctx context.Context, boxes []*farm.Sandbox) {
-	var group sync.WaitGroup
-	turns := make(chan struct{}, samplesAtOnce)
-	for _, box := range boxes {
-		turns <- struct{}{}
-		group.Go(func() {
-			defer func() { <-turns }()
-			s.sample(ctx, box, false)
-		})
+// SampleAll samples running sandboxes, a few at a time. It does not wait, since agents may stall: while an earlier round still samples, it does nothing.
+func (s *Sampler) SampleAll(boxes []*farm.Sandbox) {
+	if !s.round.TryLock() {
+		return
 	}
-	group.Wait()
+	s.background.Go(func() {
+		defer s.round.Unlock()
+		var group sync.WaitGroup
+		turns := make(chan struct{}, samplesAtOnce)
+		for _, box := range boxes {
+			turns <- struct{}{}
+			group.Go(func() {
+				defer func() { <-turns }()
+				s.sample(s.deps.Base, box, false)
+			})
+		}
+		group.Wait()
+	})
 }
+
+// Wait waits for the round of SampleAll, which the end of Base ends.
+func (s *Sampler) Wait() { s.background.Wait() }
 
 // label is the label of a tenant in metrics.
 func (s *Sampler) label(tenant string) string {

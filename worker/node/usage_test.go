@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,7 +46,7 @@ func sampler(t *testing.T, c counters, l *ledger) (*node.Sampler, *prometheus.Re
 	t.Helper()
 	metrics := prometheus.NewRegistry()
 	s, err := node.NewSampler(node.SamplerDeps{
-		Usage: c.usage, Records: l, Log: slog.New(slog.DiscardHandler), Metrics: metrics,
+		Usage: c.usage, Records: l, Log: slog.New(slog.DiscardHandler), Base: t.Context(), Metrics: metrics,
 	})
 	testbed.Must(t, err)
 	return s, metrics
@@ -60,12 +61,45 @@ func TestSamplesHaveTheEnginesCounters(t *testing.T) {
 	for _, container := range []string{"c1", "gone", "silent"} {
 		boxes = append(boxes, &farm.Sandbox{ID: "sbx_" + container, Tenant: "acme", Container: container, Spec: farm.SandboxSpec{GPU: &farm.GPU{Count: 2}}})
 	}
-	s.SampleAll(t.Context(), boxes)
+	s.SampleAll(boxes)
+	s.Wait()
 	want := []store.Sample{{Sandbox: farm.Ref{Tenant: "acme", ID: "sbx_c1"}, Container: "c1", CPU: 7 * time.Second, MemoryKB: 5 << 10, GPUs: 2}}
 	testbed.Diff(t, "samples", want, l.samples)
 	for name, want := range map[string]float64{"sandfarm_usage_cpu_seconds_total": 2, "sandfarm_usage_memory_gb_seconds_total": 3, "sandfarm_usage_gpu_seconds_total": 4} {
 		n, sum := series(t, metrics, name)
 		testbed.Check(t, n == 1 && sum == want, "%s has %d series with %v together", name, n, sum)
+	}
+}
+
+// Agents that stall delayed the worker's other work on its sandboxes by seconds for each. Rounds run beside it, one at a time.
+func TestSamplesDelayNobody(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int32
+	stalled := make(chan struct{})
+	s, err := node.NewSampler(node.SamplerDeps{
+		Usage: func(context.Context, *farm.Sandbox, bool) (farm.ContainerUsage, bool, error) {
+			asked.Add(1)
+			<-stalled
+			return farm.ContainerUsage{}, false, nil
+		},
+		Records: &ledger{}, Log: slog.New(slog.DiscardHandler), Base: t.Context(),
+	})
+	testbed.Must(t, err)
+	boxes := make([]*farm.Sandbox, 10)
+	for i := range boxes {
+		boxes[i] = &farm.Sandbox{ID: fmt.Sprint("sbx_", i)}
+	}
+	s.SampleAll(boxes)
+	s.SampleAll(boxes)
+	close(stalled)
+	s.Wait()
+	if n := asked.Load(); n != 10 {
+		t.Errorf("two rounds at once asked %d times about 10 sandboxes", n)
+	}
+	s.SampleAll(boxes)
+	s.Wait()
+	if n := asked.Load(); n != 20 {
+		t.Errorf("after the next round %d times", n)
 	}
 }
 
