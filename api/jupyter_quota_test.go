@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coder/websocket"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandfarm/sandfarm/api/wire"
@@ -109,6 +110,40 @@ func TestJupyterInterruptEndsCellsThatWaitForTheQuota(t *testing.T) {
 	for _, id := range cells {
 		if diff := cmp.Diff([]string{"iopub status busy", "shell execute_reply aborted", "iopub status idle"}, f.until(id)); diff != "" {
 			t.Errorf("a cell that waited (-want +got):\n%s", diff)
+		}
+	}
+}
+
+// Cells that wait for the quota after their client has left were submitted although their key was revoked meanwhile.
+func TestJupyterCellsOfARevokedKeyDoNotRun(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withAdmin)
+	made := b.newKey(wire.KeyRequest{Tenant: "acme"}, otherKey)
+	k, _, quotas := b.withRate(600)
+	f, watcher := b.frontend(k.ID, "?session_id=other&token="+made.Secret), b.frontend(k.ID, "?session_id=watcher&token="+key)
+	if _, err := b.store.AdmitMore(t.Context(), "acme", 600, quotas); farm.CodeOf(err) != farm.CodeExhausted {
+		t.Fatal(err) // the connections took two
+	}
+	cell := f.send("shell", "execute_request", map[string]any{"code": "print 1"})
+	f.until(f.send("shell", "kernel_info_request", map[string]any{})) // it has come in
+	_ = f.conn.Close(websocket.StatusGoingAway, "")
+	b.do("DELETE", "/v1/keys/"+made.Key.ID, nil, asOps()...)
+	b.refused(made.Secret)
+	b.redis.SetTime(time.Now().Add(time.Hour))
+	var shown []string
+	for len(shown) == 0 || shown[len(shown)-1] != "idle" {
+		if m := watcher.read(); m.Parent.ID == cell && m.Type == "status" {
+			shown = append(shown, fmt.Sprint(m.Content["execution_state"]))
+		} else if m.Parent.ID == cell {
+			shown = append(shown, m.Type)
+		}
+	}
+	if diff := cmp.Diff([]string{"busy", "execute_input", "error", "idle"}, shown); diff != "" {
+		t.Errorf("other clients of the kernel saw (-want +got):\n%s", diff)
+	}
+	for _, job := range get[wire.List[wire.Job]](b, http.StatusOK, "GET", "/v1/jobs", nil, asAcme()...).Items {
+		if job.Kind == string(farm.KindExecute) {
+			t.Errorf("the cell is a job: %+v", job)
 		}
 	}
 }

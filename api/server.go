@@ -142,7 +142,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	})
 	s.jupyter = jupyter.New(jupyter.Config{
 		Service: s.service, Version: s.version, Heartbeat: s.cfg.Heartbeat, Stall: s.cfg.StallTimeout, Guard: s.trusted(), Log: s.log,
-		Closing: s.closing, Opened: s.opened, More: s.gate.More, Now: s.audit.now,
+		Closing: s.closing, Opened: s.opened, More: s.gate.More, Check: s.keys.Check, Now: s.audit.now,
 	})
 	if s.tools, err = tools.New(tools.Deps{
 		More: s.gate.More, Used: s.used,

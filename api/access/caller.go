@@ -114,11 +114,19 @@ func (h *hold) again() {
 }
 
 func (h *hold) check() {
-	if err := h.ring.refresh(h.ctx, time.Now().Add(-fresh)); err == nil && !h.ring.valid(h.ctx, h.caller) {
-		h.cancel(ErrEnded)
+	if err := h.ring.Check(h.ctx, h.caller); err != nil {
+		h.cancel(err)
 		return
 	}
 	h.again()
+}
+
+// Check returns ErrEnded if a caller's key is no longer valid, as Hold does, for work that outlives its request.
+func (r *Keys) Check(ctx context.Context, c Caller) error {
+	if !c.settings && r.refresh(ctx, time.Now().Add(-fresh)) == nil && !r.valid(ctx, c) {
+		return ErrEnded
+	}
+	return nil
 }
 
 // valid reports whether a caller may continue, as far as is known.

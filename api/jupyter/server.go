@@ -20,6 +20,7 @@ import (
 	"github.com/gin-gonic/gin"
 	"golang.org/x/time/rate"
 
+	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/api/guard"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
@@ -40,6 +41,8 @@ type Config struct {
 	Opened func(*gin.Context)
 	// More counts the messages of a WebSocket that are requests to the farm.
 	More More
+	// Check refuses what has waited, if the key of its caller has ended meanwhile, as access.Keys.Check does.
+	Check func(context.Context, access.Caller) error
 	// Now tells the time.
 	Now func() time.Time
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/budget"
@@ -224,6 +225,9 @@ func (s *session) one(ctx context.Context, w *work) {
 			s.fail(w, farm.Errorf(farm.CodeUnavailable, "The kernel has ended."))
 		}
 		return
+	}
+	if w.job == "" && w.refusal == nil { // its client may have left long ago
+		w.refusal = s.kernel.server.cfg.Check(ctx, access.CallerOf(ctx))
 	}
 	s.kernel.begin(ctx)
 	s.kernel.note(w, s)
