@@ -205,6 +205,22 @@ func TestChartSettings(t *testing.T) {
 	}
 }
 
+// A worker that is taken over can create Pods in the namespace of the sandboxes, which are its only ones: the policy is for all, whatever their labels.
+func TestChartClosesTheNetworkOfAllPodsOfSandboxes(t *testing.T) {
+	t.Parallel()
+	manifests, err := render(t, everything)
+	testbed.Must(t, err)
+	for _, text := range strings.Split(manifests, "\n---\n") {
+		if strings.Contains(text, "\n  name: sandfarm-sandboxes\n") && strings.Contains(text, "kind: NetworkPolicy") {
+			if _, spec, _ := strings.Cut(text, "\nspec:\n"); strings.TrimSpace(spec) != "podSelector: {}\n  policyTypes:\n  - Ingress\n  - Egress" {
+				t.Errorf("the policy is\n%s", spec)
+			}
+			return
+		}
+	}
+	t.Error("there is no policy")
+}
+
 func TestChartLint(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "values.yaml")
