@@ -8,8 +8,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
-	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -43,7 +43,7 @@ func TestLivePathOutlivesWorkers(t *testing.T) {
 	term := openTerminal(t, f, box)
 	workers := f.Workers()
 	for _, victims := range [][]string{{workers[0]}, {workers[1]}, workers} {
-		get := &resumed{ctx: t.Context(), url: f.URL() + "/v1/sandboxes/" + box + "/fs/workspace/big", sum: sha256.New()}
+		get := &resumed{fs: f.FS(box), sum: sha256.New()}
 		get.read(t, liveBefore)
 		term.settle(t)
 		f.Kill(victims...)
@@ -167,18 +167,14 @@ func (m *terminal) end(t *testing.T) {
 	}
 }
 
-// resumed is a download that goes on where it stopped, by Range.
+// resumed is a download that goes on where it stopped.
 type resumed struct {
-	ctx     context.Context
-	url     string
+	fs      *client.FS
 	etag    string
 	body    io.ReadCloser
 	at      int64
 	resumes int
-	sum     interface {
-		io.Writer
-		Sum(b []byte) []byte
-	}
+	sum     hash.Hash
 }
 
 // read reads up to a position.
@@ -206,29 +202,15 @@ func (r *resumed) read(t *testing.T, to int64) {
 
 func (r *resumed) open(t *testing.T) bool {
 	t.Helper()
-	request, err := http.NewRequestWithContext(r.ctx, http.MethodGet, r.url, nil)
-	testbed.Must(t, err)
-	request.Header.Set("Accept-Encoding", "identity") // positions are those of the file
-	want := http.StatusOK
-	if r.etag != "" {
-		request.Header.Set("Range", fmt.Sprintf("bytes=%d-", r.at))
-		request.Header.Set("If-Range", r.etag)
-		want = http.StatusPartialContent
-	}
-	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err) // the API is there
-	}
-	if answer.StatusCode == http.StatusServiceUnavailable {
-		_ = answer.Body.Close()
+	content, err := r.fs.OpenAt(t.Context(), "big", r.at, liveBytes-r.at)
+	if client.CodeOf(err) == "unavailable" {
 		return false
 	}
-	if answer.StatusCode != want || answer.Header.Get("ETag") == "" {
-		t.Fatalf("the answer from %d on is %s", r.at, answer.Status)
-	}
+	testbed.Must(t, err)
 	if r.etag != "" {
 		r.resumes++
+		testbed.Diff(t, "the ETag from there on", r.etag, content.ETag)
 	}
-	r.etag, r.body = answer.Header.Get("ETag"), answer.Body
+	r.etag, r.body = content.ETag, content
 	return true
 }
