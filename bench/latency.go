@@ -223,7 +223,7 @@ func benchCommands(ctx context.Context, b *bench) []row {
 // commands returns how many commands the farm has sent to Redis so far, from its own metric.
 func (b *bench) commands(ctx context.Context) float64 {
 	request := must(http.NewRequestWithContext(ctx, http.MethodGet, b.URL()+"/metrics", http.NoBody))
-	answer := must(http.DefaultClient.Do(request)) //nolint:forbidigo // a measurement, bounded by the run
+	answer := must(http.DefaultClient.Do(request)) //nolint:bodyclose,forbidigo // a measurement, bounded by the run; closed below
 	defer func() { _ = answer.Body.Close() }()
 	text := must(io.ReadAll(answer.Body))
 	sum := 0.0
