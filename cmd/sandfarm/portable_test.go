@@ -84,7 +84,8 @@ func TestGoInstallGivesAClient(t *testing.T) {
 
 	run := func(args ...string) string {
 		c := exec.CommandContext(t.Context(), program, args...)
-		c.Env = append(os.Environ(), "SANDFARM_URL=http://127.0.0.1:1", "SANDFARM_DATA="+filepath.Join(dir, "data"), "SANDFARM_REDIS_URL=", "SANDFARM_S3_ENDPOINT=")
+		c.Env = append(os.Environ(), "SANDFARM_URL=http://127.0.0.1:1", "SANDFARM_DATA="+filepath.Join(dir, "data"), "SANDFARM_REDIS_URL=", "SANDFARM_S3_ENDPOINT=",
+			"SANDFARM_API_LISTEN="+testbed.Address(t), "SANDFARM_S3_LISTEN="+testbed.Address(t), "SANDFARM_METRICS_LISTEN=none") // a farm may run here
 		out, _ := c.CombinedOutput() // only the output matters
 		return string(out)
 	}
