@@ -92,6 +92,40 @@ func waitUntilUp(t testing.TB, rdb redis.UniversalClient) {
 	Until(t, "redis-server answers", func() bool { return rdb.Ping(t.Context()).Err() == nil })
 }
 
+// Hook is a hook of a Redis client. It gets the commands of each round trip, and sends them by next. An error of its own becomes that of each command.
+type Hook func(cmds []redis.Cmder, next func(...redis.Cmder) error) error
+
+// DialHook implements redis.Hook.
+func (h Hook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook implements redis.Hook.
+func (h Hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		return h.run([]redis.Cmder{cmd}, func(cmds ...redis.Cmder) error { return next(ctx, cmds[0]) })
+	}
+}
+
+// ProcessPipelineHook implements redis.Hook.
+func (h Hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		return h.run(cmds, func(cmds ...redis.Cmder) error { return next(ctx, cmds) })
+	}
+}
+
+func (h Hook) run(cmds []redis.Cmder, next func(...redis.Cmder) error) error {
+	var sent error
+	err := h(cmds, func(cmds ...redis.Cmder) error {
+		sent = next(cmds...)
+		return sent
+	})
+	if err != nil && !errors.Is(err, sent) {
+		for _, cmd := range cmds {
+			cmd.SetErr(err)
+		}
+	}
+	return err
+}
+
 // ErrCrash is what a process sees after its end.
 var ErrCrash = errors.New("the process has crashed")
 
