@@ -129,7 +129,7 @@ func TestJobThatNobodyHasIsContinued(t *testing.T) {
 	b := setup(t)
 	first, second, box := b.worker(), b.worker(), b.Ready()
 	hook := &lostAnswer{}
-	first.store = b.StoreBehind(hook)
+	first.store = b.StoreBehind(testbed.Hook(hook.hook))
 	b.agent(box, first, second)
 	beat := func() {
 		t.Helper()

@@ -276,23 +276,12 @@ type lostAnswer struct {
 	lost atomic.Bool
 }
 
-func (l *lostAnswer) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
-}
-
-func (l *lostAnswer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if err == nil && slices.Contains(cmd.Args(), any(l.arg)) && l.lost.CompareAndSwap(false, true) {
-			err = net.ErrClosed
-			cmd.SetErr(err)
-		}
-		return err
+func (l *lostAnswer) hook(cmds []redis.Cmder, next func(...redis.Cmder) error) error {
+	err := next(cmds...)
+	if err == nil && slices.Contains(cmds[0].Args(), any(l.arg)) && l.lost.CompareAndSwap(false, true) {
+		return net.ErrClosed
 	}
-}
-
-func (l *lostAnswer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	return err
 }
 
 // The answer to the end of a job is lost, as when Redis was paused and carries out what it had received. The worker repeats the call, and
@@ -302,7 +291,7 @@ func TestLostAnswerToTheEndOfAJob(t *testing.T) {
 	b := setup(t)
 	hook := &lostAnswer{arg: "finish"}
 	tasks := queue.NewClient(redis.NewClient(&redis.Options{Addr: b.Redis.Addr()}), b.Log)
-	b.deps.Store = b.StoreBehind(hook)
+	b.deps.Store = b.StoreBehind(testbed.Hook(hook.hook))
 	b.deps.Dispatch = dispatch.New(b.deps.Store, tasks, farm.DefaultLimits(), b.Log)
 	w, box := b.worker(), b.Ready()
 	b.agent(box, w)
@@ -320,7 +309,7 @@ func TestSandboxStartsWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	hook := &lostAnswer{arg: "starting"}
-	b.deps.Store = b.StoreBehind(hook)
+	b.deps.Store = b.StoreBehind(testbed.Hook(hook.hook))
 	w := b.worker()
 	job, box := b.Creation(farm.KindCreate)
 	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
@@ -335,7 +324,7 @@ func TestLostAnswerToAMove(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	hook := &lostAnswer{arg: "ready"}
-	b.deps.Store = b.StoreBehind(hook)
+	b.deps.Store = b.StoreBehind(testbed.Hook(hook.hook))
 	w := b.worker()
 	job, box := b.Creation(farm.KindCreate)
 	claim := b.Claim(job, w.id)

@@ -1,9 +1,7 @@
 package worker
 
 import (
-	"context"
 	"fmt"
-	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -218,10 +216,6 @@ func TestReconcileRetiresMembers(t *testing.T) {
 // keyCounter counts the keys that commands name.
 type keyCounter struct{ keys atomic.Int64 }
 
-func (c *keyCounter) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
-}
-
 func (c *keyCounter) count(cmd redis.Cmder) {
 	switch args := cmd.Args(); cmd.Name() {
 	case "evalsha", "eval":
@@ -234,28 +228,17 @@ func (c *keyCounter) count(cmd redis.Cmder) {
 	}
 }
 
-func (c *keyCounter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		c.count(cmd)
-		return next(ctx, cmd)
-	}
-}
-
-func (c *keyCounter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		for _, cmd := range cmds {
-			c.count(cmd)
-		}
-		return next(ctx, cmds)
-	}
-}
-
 // A reconciler reads what concerns its own node: with 10 sandboxes in a farm of 10,000 fewer than 50 keys.
 func TestReconcileReadsItsOwnNode(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	counter := &keyCounter{}
-	b.deps.Store = b.StoreBehind(counter)
+	b.deps.Store = b.StoreBehind(testbed.Hook(func(cmds []redis.Cmder, next func(...redis.Cmder) error) error {
+		for _, cmd := range cmds {
+			counter.count(cmd)
+		}
+		return next(cmds...)
+	}))
 	w := b.measured(64<<10, 64)
 	for range 10 {
 		b.Fake.Put(b.Ready().ID, true)

@@ -20,27 +20,6 @@ import (
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
-// names has the names of the commands of some clients.
-type names struct{ seen chan string }
-
-func (n *names) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (n *names) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		n.seen <- fmt.Sprint(cmd.Args()[0])
-		return next(ctx, cmd)
-	}
-}
-
-func (n *names) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		for _, cmd := range cmds {
-			n.seen <- fmt.Sprint(cmd.Args()[0])
-		}
-		return next(ctx, cmds)
-	}
-}
-
 // A job that is waited for takes few commands of Redis from its request to the answer: the script that accepts it enqueues it, the one that ends
 // it writes its last events, and the message of its end has the answer.
 func TestCommandsOfAJob(t *testing.T) {
@@ -93,11 +72,17 @@ func TestCommandsOfAJob(t *testing.T) {
 	for range 3 {
 		run() // scripts are loaded, tenants remembered
 	}
-	seen := &names{seen: make(chan string, 100)}
-	api.AddHook(seen)
-	worker.AddHook(seen)
+	seen := make(chan string, 100)
+	tell := testbed.Hook(func(cmds []redis.Cmder, next func(...redis.Cmder) error) error {
+		for _, cmd := range cmds {
+			seen <- fmt.Sprint(cmd.Args()[0])
+		}
+		return next(cmds...)
+	})
+	api.AddHook(tell)
+	worker.AddHook(tell)
 	run()
-	testbed.Diff(t, "a job took the commands", "evalsha evalsha evalsha", strings.Join(drain(seen.seen), " "))
+	testbed.Diff(t, "a job took the commands", "evalsha evalsha evalsha", strings.Join(drain(seen), " "))
 }
 
 // drain gives the commands so far, without those that a Store sends once a second or a minute.

@@ -1,7 +1,6 @@
 package dispatch_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -28,38 +27,24 @@ type bundle struct {
 	store *store.Store
 	queue *queue.Client
 	rdb   *redis.Client
-	fail  *failing
+	fail  bool // what the dispatcher asks its queue fails
 }
 
 func setup(t *testing.T) *bundle {
 	t.Helper()
 	addr := miniredis.RunT(t).Addr()
-	b := &bundle{rdb: redis.NewClient(&redis.Options{Addr: addr}), fail: &failing{}}
+	b := &bundle{rdb: redis.NewClient(&redis.Options{Addr: addr})}
 	forQueue := redis.NewClient(&redis.Options{Addr: addr})
-	forQueue.AddHook(b.fail)
+	forQueue.AddHook(testbed.Hook(func(cmds []redis.Cmder, next func(...redis.Cmder) error) error {
+		if b.fail {
+			return errors.New("cut")
+		}
+		return next(cmds...)
+	}))
 	t.Cleanup(func() { _, _ = b.rdb.Close(), forQueue.Close() })
 	b.store, b.queue = store.New(b.rdb, queue.EnqueueLua(), store.Options{}), queue.NewClient(forQueue, nil)
 	b.Dispatcher = dispatch.New(b.store, b.queue, farm.DefaultLimits(), nil)
 	return b
-}
-
-// failing fails every command while it is on.
-type failing struct{ on bool }
-
-func (f *failing) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (f *failing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (f *failing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if f.on {
-			err := errors.New("cut")
-			cmd.SetErr(err)
-			return err
-		}
-		return next(ctx, cmd)
-	}
 }
 
 func (b *bundle) submit(t *testing.T, a store.Accept) *farm.Job {
@@ -154,10 +139,10 @@ func TestCallbackWithoutQueueIsSwept(t *testing.T) {
 	a := storetest.Create()
 	a.Job.CallbackURL = "https://example.com"
 	b.submit(t, a)
-	b.fail.on = true
+	b.fail = true
 	_, err := b.Cancel(t.Context(), a.Job.Ref())
 	testbed.Must(t, err)
-	b.fail.on = false
+	b.fail = false
 	b.enqueued(t, farm.QueueCallbacks, "callback-"+a.Job.ID, false)
 	b.sweep(t, 1)
 	b.enqueued(t, farm.QueueCallbacks, "callback-"+a.Job.ID, true)

@@ -2,9 +2,7 @@ package dispatch_test
 
 import (
 	"context"
-	"errors"
 	"log/slog"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -170,46 +168,12 @@ func TestEndNodeIsResumed(t *testing.T) {
 func (b *bundle) dying(t *testing.T, n int) *dispatch.Dispatcher {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: b.rdb.Options().Addr, MaxRetries: -1})
-	rdb.AddHook(&dyingHook{left: n})
+	end := &testbed.Crasher{}
+	end.Arm(n+1, false)
+	rdb.AddHook(end)
 	s := store.New(rdb, queue.EnqueueLua(), store.Options{})
 	t.Cleanup(func() { _, _ = s.Close(), rdb.Close() })
 	return dispatch.New(s, queue.NewClient(rdb, nil), farm.DefaultLimits(), slog.New(slog.DiscardHandler))
-}
-
-// dyingHook lets some calls through.
-type dyingHook struct{ left int }
-
-func (h *dyingHook) dead() error {
-	if h.left--; h.left < 0 {
-		return errors.New("killed")
-	}
-	return nil
-}
-
-func (h *dyingHook) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
-}
-
-func (h *dyingHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if err := h.dead(); err != nil {
-			cmd.SetErr(err)
-			return err
-		}
-		return next(ctx, cmd)
-	}
-}
-
-func (h *dyingHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if err := h.dead(); err != nil {
-			for _, cmd := range cmds {
-				cmd.SetErr(err)
-			}
-			return err
-		}
-		return next(ctx, cmds)
-	}
 }
 
 // A node that comes back while it is being ended keeps what is not ended yet, and all that it holds.

@@ -3,7 +3,6 @@
 package store_test
 
 import (
-	"context"
 	"crypto/sha1" //nolint:gosec // Redis names scripts by it
 	"encoding/hex"
 	"os"
@@ -158,22 +157,11 @@ type strict struct {
 	hashes sync.Map // of scripts with the shebang, by those without
 }
 
-func (s *strict) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (s *strict) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
+func (s *strict) hook(cmds []redis.Cmder, next func(...redis.Cmder) error) error {
+	for _, cmd := range cmds {
 		s.rewrite(cmd)
-		return next(ctx, cmd)
 	}
-}
-
-func (s *strict) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		for _, cmd := range cmds {
-			s.rewrite(cmd)
-		}
-		return next(ctx, cmds)
-	}
+	return next(cmds...)
 }
 
 func (s *strict) rewrite(cmd redis.Cmder) {
@@ -318,7 +306,7 @@ func TestOnCluster(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) redis.UniversalClient {
 		t.Helper()
 		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{addr}})
-		rdb.AddHook(&strict{})
+		rdb.AddHook(testbed.Hook((&strict{}).hook))
 		t.Cleanup(func() { _ = rdb.Close() })
 		return rdb
 	})

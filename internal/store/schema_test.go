@@ -134,7 +134,8 @@ func TestMigrationIsContinued(t *testing.T) {
 	rdb = server.Client(t)
 	for at := 1; ; at++ {
 		testbed.Must(t, errors.Join(rdb.FlushAll(t.Context()).Err(), dump.Restore(t.Context(), rdb)))
-		cut := &cutAfter{left: at}
+		cut := &testbed.Crasher{}
+		cut.Arm(at+1, false)
 		cutting := server.Client(t)
 		cutting.AddHook(cut)
 		_, err := storeAt(t, cutting).Migrate(t.Context())
@@ -207,34 +208,5 @@ func TestNewerRecordsAreRefused(t *testing.T) {
 		err = s.CheckSchema(t.Context())
 		testbed.Check(t, (err != nil) == refused, "CheckSchema of version %d = %v", version, err)
 		testbed.Diff(t, fmt.Sprintf("records of version %d were changed", version), before, contents(t, rdb))
-	}
-}
-
-// cutAfter lets a number of commands pass, then fails all.
-type cutAfter struct{ left int }
-
-var errCut = errors.New("cut")
-
-func (c *cutAfter) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (c *cutAfter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if c.left--; c.left < 0 {
-			cmd.SetErr(errCut)
-			return errCut
-		}
-		return next(ctx, cmd)
-	}
-}
-
-func (c *cutAfter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if c.left--; c.left < 0 {
-			for _, cmd := range cmds {
-				cmd.SetErr(errCut)
-			}
-			return errCut
-		}
-		return next(ctx, cmds)
 	}
 }

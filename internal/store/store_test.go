@@ -1,10 +1,8 @@
 package store_test
 
 import (
-	"context"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -126,29 +124,16 @@ type waits struct {
 	calls  int
 }
 
-func (w *waits) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
-}
-
-func (w *waits) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == "waitaof" {
-			return w.answer(cmd)
-		}
-		return next(ctx, cmd)
+func (w *waits) hook(cmds []redis.Cmder, next func(...redis.Cmder) error) error {
+	last := cmds[len(cmds)-1]
+	if last.Name() != "waitaof" {
+		return next(cmds...)
 	}
-}
-
-func (w *waits) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		last := cmds[len(cmds)-1]
-		if last.Name() != "waitaof" {
-			return next(ctx, cmds)
-		}
-		err := next(ctx, cmds[:len(cmds)-1])
-		_ = w.answer(last)
-		return err
+	_ = w.answer(last)
+	if len(cmds) == 1 {
+		return nil
 	}
+	return next(cmds[:len(cmds)-1]...)
 }
 
 func (w *waits) answer(cmd redis.Cmder) error {
@@ -172,7 +157,7 @@ func waitingStore(t *testing.T) (*store.Store, *waits) {
 	t.Helper()
 	w := &waits{synced: 1}
 	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
-	rdb.AddHook(w)
+	rdb.AddHook(testbed.Hook(w.hook))
 	t.Cleanup(func() { _ = rdb.Close() })
 	return store.New(rdb, storetest.NoTasks, store.Options{Durability: store.DurabilityAOF}), w
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -105,32 +104,18 @@ func (f *fault) wrap(s3 http.Handler) http.Handler {
 	})
 }
 
-func (f *fault) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
-}
-
-func (f *fault) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) (err error) {
-		if name := cmd.Name(); name == "hello" || name == "client" { // of a new connection
-			return next(ctx, cmd)
-		}
-		if !f.step(cmd.Name(), func() { err = next(ctx, cmd) }) {
-			return workertest.ErrTest
-		}
-		return err
+func (f *fault) hook(cmds []redis.Cmder, next func(...redis.Cmder) error) (err error) {
+	name := cmds[0].Name()
+	switch {
+	case name == "hello" || name == "client": // of a new connection
+		return next(cmds...)
+	case len(cmds) > 1:
+		name = "pipeline"
 	}
-}
-
-func (f *fault) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) (err error) {
-		if name := cmds[0].Name(); name == "hello" || name == "client" {
-			return next(ctx, cmds)
-		}
-		if !f.step("pipeline", func() { err = next(ctx, cmds) }) {
-			return workertest.ErrTest
-		}
-		return err
+	if !f.step(name, func() { err = next(cmds...) }) {
+		return workertest.ErrTest
 	}
+	return err
 }
 
 // printing is a job whose first command prints numbers on both streams, alternating, and whose second one prints little.
@@ -186,7 +171,7 @@ func (k *takeovers) work(job farm.Ref, f *fault) (Outcome, error) {
 	if f.end == nil {
 		f.end = func() { cancel(node.ErrStopping) }
 	}
-	x := k.runnerOn(n, k.StoreBehind(f), k.BlobsBehind(f.wrap))
+	x := k.runnerOn(n, k.StoreBehind(testbed.Hook(f.hook)), k.BlobsBehind(f.wrap))
 	workertest.Must(k.T, k.Store.RemoveWorker(k.T.Context(), worker))
 	got, err := x.Run(ctx, Task{Claim: claim}, claim.Sandbox, nil)
 	n.Close()

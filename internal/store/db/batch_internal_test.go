@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"sync"
 	"testing"
@@ -33,26 +32,11 @@ func (h *held) pass(n int) {
 	<-h.release
 }
 
-func (h *held) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
-}
-
-func (h *held) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if name := cmd.Name(); name == "evalsha" {
-			h.pass(1)
-		}
-		return next(ctx, cmd)
+func (h *held) hook(cmds []redis.Cmder, next func(...redis.Cmder) error) error {
+	if cmds[0].Name() == "evalsha" {
+		h.pass(len(cmds))
 	}
-}
-
-func (h *held) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if cmds[0].Name() == "evalsha" {
-			h.pass(len(cmds))
-		}
-		return next(ctx, cmds)
-	}
+	return next(cmds...)
 }
 
 func heldBatch(t *testing.T) (*scriptBatch, *held) {
@@ -60,7 +44,7 @@ func heldBatch(t *testing.T) (*scriptBatch, *held) {
 	h := &held{begun: make(chan struct{}, 10*maxBatched), release: make(chan struct{})}
 	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 	t.Cleanup(func() { _ = rdb.Close() })
-	rdb.AddHook(h)
+	rdb.AddHook(testbed.Hook(h.hook))
 	return newBatch(rdb, nil), h
 }
 

@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -230,14 +229,17 @@ func pagesAreBounded(t *testing.T, factory Factory) {
 	}
 	_, err := pipe.Exec(t.Context())
 	testbed.Must(t, err)
-	count := &commands{}
-	rdb.AddHook(count)
+	var sent atomic.Int64
+	rdb.AddHook(testbed.Hook(func(cmds []redis.Cmder, next func(...redis.Cmder) error) error {
+		sent.Add(int64(len(cmds)))
+		return next(cmds...)
+	}))
 	list := func(f store.JobFilter) (looked int64, next string) {
 		t.Helper()
-		before := count.n.Load()
+		before := sent.Load()
 		found, next, err := b.Jobs(t.Context(), Tenant, f, store.Page{Limit: 200})
 		testbed.Require(t, err == nil && len(found) == 0, "Jobs = %d, %v; want none", len(found), err)
-		return count.n.Load() - before, next
+		return sent.Load() - before, next
 	}
 	none := []farm.JobState{farm.JobLost}
 	n, next := list(store.JobFilter{States: none})
@@ -272,35 +274,19 @@ func labelsAreBounded(t *testing.T, factory Factory) {
 	}
 	_, err := pipe.Exec(t.Context())
 	testbed.Must(t, err)
-	count := &commands{}
-	rdb.AddHook(count)
+	var sent atomic.Int64
+	rdb.AddHook(testbed.Hook(func(cmds []redis.Cmder, next func(...redis.Cmder) error) error {
+		sent.Add(int64(len(cmds)))
+		return next(cmds...)
+	}))
 	pages := 0
 	for next := ""; pages == 0 || next != ""; pages++ {
-		before := count.n.Load()
+		before := sent.Load()
 		found, after, err := b.Sandboxes(t.Context(), Tenant, store.SandboxFilter{Labels: map[string]string{"a": "b"}}, store.Page{Limit: 200, Cursor: next})
-		if n := count.n.Load() - before; err != nil || len(found) != 0 || n > limit+limit/10 {
+		if n := sent.Load() - before; err != nil || len(found) != 0 || n > limit+limit/10 {
 			t.Fatalf("page %d: %d sandboxes after %d commands, %v; want none, after at most about %d", pages, len(found), n, err, limit)
 		}
 		next = after
 	}
 	testbed.Diff(t, fmt.Sprintf("%d sandboxes took: pages", boxes), 3, pages)
-}
-
-// commands counts the commands that are sent to Redis.
-type commands struct{ n atomic.Int64 }
-
-func (c *commands) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (c *commands) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		c.n.Add(1)
-		return next(ctx, cmd)
-	}
-}
-
-func (c *commands) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		c.n.Add(int64(len(cmds)))
-		return next(ctx, cmds)
-	}
 }
