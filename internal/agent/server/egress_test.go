@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -348,7 +349,7 @@ func TestAProxiedUploadThatIsRefusedEnds(t *testing.T) {
 	a := agenttest.StartProxied(t, "/usr/bin:/bin", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = hijack(t, w).Close() }), nil)
 	conn, r := tunnel(t, a)
 	_, err := r.ReadByte()
-	testbed.Check(t, err == io.EOF, "read: %v", err)
+	testbed.Check(t, errors.Is(err, io.EOF), "read: %v", err)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
