@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -71,7 +73,16 @@ func (w *nodeWorld) claim() {
 		return m.State == store.MemberIdle && m.Image == c.Image && slices.Contains(c.Nodes, m.Node)
 	})
 	idle := w.now.members(func(m store.Member) bool { return m.State == store.MemberIdle && m.Image == c.Image })
-	if asked := w.rdb.ZRange(w.Context(), "sf:{pool}:claims", 0, -1).Val(); len(idle) == 1 && slices.Contains(asked, c.Tenant) && asked[0] != c.Tenant {
+	got := map[string]int{} // by tenant, in the two minutes
+	for ago := range int64(2) {
+		key := fmt.Sprintf("sf:{pool}:claims:%s none 0 %d", c.Image, w.clock.Unix()/60-ago)
+		for tenant, n := range w.rdb.HGetAll(w.Context(), key).Val() {
+			more, err := strconv.Atoi(n)
+			w.must(err)
+			got[tenant] += more
+		}
+	}
+	if len(idle) == 1 && got[c.Tenant] >= 4 && slices.Min(slices.Collect(maps.Values(got))) < got[c.Tenant] {
 		fit = nil // it is left to the other one
 	}
 	want, predicted := store.ErrNoMember, w.same()

@@ -245,7 +245,7 @@ func (w *nodeWorld) keys() []string {
 		keys[i] = strings.TrimPrefix(key, "sf:")
 	}
 	return slices.DeleteFunc(keys, func(key string) bool {
-		return key == "{room}:nodes" || key == "{pool}:claims" || strings.HasPrefix(key, "{nodes}:leases")
+		return key == "{room}:nodes" || strings.HasPrefix(key, "{pool}:claims:") || strings.HasPrefix(key, "{nodes}:leases")
 	})
 }
 

@@ -60,6 +60,7 @@ const (
 	KeyMember       Kind = "m"       // SlotPool, hash: a member
 	KeyIdleMembers  Kind = "idle"    // SlotPool, sorted set: the idle members of a kind by when they were ready
 	KeyMembersOf    Kind = "node"    // SlotPool, set: the members on a node
+	KeyClaims       Kind = "claims"  // SlotPool, hash: how many members of a kind each tenant that asked has got, by kind and minute
 	KeyEndedSession Kind = "ended"   // SlotLink, string: a session of a browser was ended
 )
 
@@ -103,7 +104,6 @@ const (
 	IndexChecked     Index = "checked"     // SlotNodes, number: when the leases were last checked
 	IndexDrains      Index = "drains"      // SlotNodes, hash: the drains by node, beside the leases, so that who renews one learns of its drain
 	IndexPoolNodes   Index = "nodes"       // SlotPool, set: the nodes that have members
-	IndexPoolClaims  Index = "claims"      // SlotPool, sorted set: the tenants that asked for a member by when they got one, or first asked in vain
 	IndexFleetSeen   Index = "seen"        // SlotFleet, hash: what is remembered of the fleet by subject
 	IndexFleetEvents Index = "events"      // SlotFleet, stream: the events of the fleet
 	IndexKeyRecords  Index = "docs"        // SlotKeys, hash: API keys by their SHA-256
@@ -154,7 +154,7 @@ func luaKeys() string {
 		"jobsOfKey": KeyJobsOf, "manifestsOfKey": KeyManifestsOf, "stopsKey": KeyStops, "packagesKey": KeyPackages, "secretsKey": KeySecrets,
 		"egressKey": KeyEgress, "onNodeKey": KeyOnNode, "slotsKey": KeySlots, "parkedKey": KeyParked, "usageKey": KeyUsage,
 		"reservationsKey": KeyReservations, "gpusKey": KeyGPUs, "gpuFirstKey": KeyGPUFirst, "startsKey": KeyStarts, "memberKey": KeyMember,
-		"idleKey": KeyIdleMembers, "membersOfKey": KeyMembersOf,
+		"idleKey": KeyIdleMembers, "membersOfKey": KeyMembersOf, "claimsKey": KeyClaims,
 	}
 	for _, name := range slices.Sorted(maps.Keys(kinds)) { // each process must make the same text
 		fmt.Fprintf(&b, "local function %s(id) return P .. '%s:' .. id end\n\n", name, kinds[name])
@@ -169,7 +169,6 @@ func luaKeys() string {
 		"FIRST": IndexFirst, "LEASES": IndexLeases, "CHECKED": IndexChecked, "DRAINS": IndexDrains,
 		"POOL_NODES": IndexPoolNodes, "FLEET_SEEN": IndexFleetSeen, "FLEET_EVENTS": IndexFleetEvents, "KEY_RECORDS": IndexKeyRecords,
 		"KEY_IDS": IndexKeyIDs, "KEY_USES": IndexKeyUses, "KEY_VERSION": IndexKeyVersion, "AUTHORITIES": IndexAuthorities,
-		"POOL_CLAIMS": IndexPoolClaims,
 	}
 	for _, name := range slices.Sorted(maps.Keys(indexes)) {
 		fmt.Fprintf(&b, "local %s = P .. '%s'\n\n", name, indexes[name])

@@ -83,8 +83,8 @@ type MemberClaim struct {
 	Nodes   []string // that have a live worker
 }
 
-// ClaimMember claims for a tenant the matching member that has been ready the longest, in one step. ErrNoMember if there is none, or if it is the last
-// and another tenant that asked within a minute has got one longer ago.
+// ClaimMember claims for a tenant the matching member that has been ready the longest, in one step. ErrNoMember if there is none, or if it is the last,
+// the tenant has got four of the kind in this minute and the one before, and another one that asked has got fewer.
 func (s *Store) ClaimMember(ctx context.Context, c MemberClaim) (*Member, error) {
 	args := []any{kind(c.Image, c.Runtime, c.Network, c.DiskMB), c.Tenant}
 	for _, node := range c.Nodes {

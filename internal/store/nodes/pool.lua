@@ -27,32 +27,48 @@ if op == 'ready' then -- id, doc
   return {'ok'}
 end
 
--- The last idle member goes to the tenant that has got one longest ago, of those that asked in the last minute: one that creates all the time leaves
--- it to others.
-local CLAIM_WINDOW = 60 -- seconds
+-- A tenant that got several members of a kind in this minute and the last leaves the last idle one to others that asked and got fewer.
+local SEVERAL = 4
 
 if op == 'claim' then -- kind, tenant, nodes; the oldest first
-  local nodes, tenant = {}, ARGV[5]
+  local kind, tenant, nodes, minute = ARGV[4], ARGV[5], {}, math.floor(NOW / 6e7)
   for i = 6, #ARGV do nodes[ARGV[i]] = true end
-  call('ZREMRANGEBYSCORE', POOL_CLAIMS, '-inf', NOW - CLAIM_WINDOW * 1e6)
-  local longest = call('ZRANGE', POOL_CLAIMS, 0, 0)[1]
-  local leaves = longest and longest ~= tenant and call('ZSCORE', POOL_CLAIMS, tenant) and call('ZCARD', idleKey(ARGV[4])) == 1
-  for from = 0, leaves and -1 or 960, 64 do
-    local ids = call('ZRANGE', idleKey(ARGV[4]), from, from + 63)
+  local function note(got)
+    local k = claimsKey(kind .. ' ' .. minute)
+    call('HINCRBY', k, tenant, got)
+    call('EXPIRE', k, 120)
+  end
+
+  local function leaves()
+    if call('ZCARD', idleKey(kind)) ~= 1 then return false end
+    local got = {}
+    for m = minute - 1, minute do
+      local flat = call('HGETALL', claimsKey(kind .. ' ' .. m))
+      for i = 1, #flat, 2 do got[flat[i]] = (got[flat[i]] or 0) + flat[i + 1] end
+    end
+    local own = got[tenant] or 0
+    if own < SEVERAL then return false end
+    for _, n in pairs(got) do
+      if n < own then return true end
+    end
+    return false
+  end
+
+  if leaves() then return {'none'} end
+  for from = 0, 960, 64 do
+    local ids = call('ZRANGE', idleKey(kind), from, from + 63)
     for _, id in ipairs(ids) do
       local f = call('HMGET', memberKey(id), 'state', 'node', 'doc')
       if f[1] == 'idle' and nodes[f[2]] then
-        call('ZREM', idleKey(ARGV[4]), id)
+        call('ZREM', idleKey(kind), id)
         call('HSET', memberKey(id), 'state', 'claimed', 'tenant', tenant, 'at', NOW)
-        call('ZADD', POOL_CLAIMS, NOW, tenant)
-        call('EXPIRE', POOL_CLAIMS, CLAIM_WINDOW)
+        note(1)
         return {'ok', id, f[3]}
       end
     end
     if #ids < 64 then break end
   end
-  call('ZADD', POOL_CLAIMS, 'NX', NOW, tenant)
-  call('EXPIRE', POOL_CLAIMS, CLAIM_WINDOW)
+  note(0)
   return {'none'}
 end
 
