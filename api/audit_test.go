@@ -161,9 +161,9 @@ func TestAuditOfToolsWithoutJobs(t *testing.T) {
 		for range 3 { // it ends, is forgotten, and is not found
 			f.tool("stop_process", in("process_id", process), bearer("run")...)
 		}
-		f.tool("start_process", in("command", "true"), bearer("read")...)   // without the scope
-		f.tool("close_sandbox", in(), bearer("read")...)                    // without the scope
-		f.do("POST", "/mcp/tools/create_sandbox", "{}", bearer("read")...)  // without the scope, and over HTTP
+		f.tool("start_process", in("command", "true"), bearer("read")...)  // without the scope
+		f.tool("close_sandbox", in(), bearer("read")...)                   // without the scope
+		f.do("POST", "/mcp/tools/create_sandbox", "{}", bearer("read")...) // without the scope, and over HTTP
 		got := f.audited("tenant=acme", 9)
 		if len(got) != 9 {
 			t.Fatalf("%d entries: %+v", len(got), got)

@@ -265,13 +265,15 @@ func TestJupyterClientsThatNeverRead(t *testing.T) {
 	}
 }
 
-// Other clients of a kernel see neither that a client's message is refused, nor that it asks what the kernel is: one message would be several to all.
+// Other clients of a kernel see nothing of what the farm answers itself: refusals, what the kernel is, cells without code.
 func TestJupyterAnswersOfTheFarmAreForTheirClient(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	k := b.kernel()
 	f, other := b.frontend(k.ID, "?session_id=s"), b.frontend(k.ID, "?session_id=o")
 	other.next = 5000 // its messages have ids of their own
+	f.until(f.send("shell", "execute_request", map[string]any{"code": ""}))
+	f.until(f.send("shell", "conjure_request", map[string]any{}))
 	block := f.send("shell", "execute_request", map[string]any{"code": "block"})
 	f.until(f.send("shell", "kernel_info_request", map[string]any{}))
 	for range jupyter.MaxWaiting {

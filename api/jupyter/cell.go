@@ -57,6 +57,7 @@ func (s *session) cell(ctx context.Context, w *work) {
 		return
 	}
 	if w.job == "" {
+		w.endSent = true // nothing runs, which concerns no other client
 		s.begin(w)
 		s.finish(ctx, w, &wire.Job{State: string(farm.JobCompleted), Result: &wire.Result{Execute: &wire.ExecuteResult{ExecutionCount: s.kernel.counted(0)}}})
 		return
@@ -92,7 +93,7 @@ func (s *session) begin(w *work) {
 	s.mu.Lock()
 	s.rewind = false // who connects from now on gets all once more
 	s.mu.Unlock()
-	w.quiet = w.again
+	w.quiet = w.again || w.endSent
 	s.status(w, stateBusy)
 	if !w.cell.Silent && (w.cell.Code != "" || !w.again) {
 		s.iopub(w, "execute_input", map[string]any{"code": w.cell.Code, "execution_count": s.kernel.counted(0) + 1})

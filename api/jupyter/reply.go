@@ -42,8 +42,9 @@ func (s *session) reply(w *work, content any) {
 	s.say(w, s.kernel.message(w.channel, replyType(w.header.Type), w.header.raw, content))
 }
 
-// fail answers a message with an error.
+// fail answers a message with an error. It concerns no other client: a kernel has many, and each message of one would be several to all.
 func (s *session) fail(w *work, err error) {
+	w.quiet = true
 	s.status(w, stateBusy)
 	content := map[string]any{"status": "error", "ename": "FarmError", "evalue": farm.MessageOf(err), "traceback": []string{farm.MessageOf(err)}}
 	if w.header.Type == "execute_request" {

@@ -109,7 +109,6 @@ func (s *session) take(w *work) {
 	full := len(s.queue) >= MaxWaiting || s.bytes+w.size > MaxWaitingBytes
 	s.mu.Unlock()
 	if full {
-		w.quiet = true // a kernel has many clients: each message of one would be several to all
 		s.fail(w, farm.Errorf(farm.CodeExhausted, "%d messages of this client wait for their turn, the most that may.", MaxWaiting))
 		return
 	}

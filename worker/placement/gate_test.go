@@ -282,6 +282,6 @@ func TestMembersOfRuntimesAreCountedApart(t *testing.T) {
 	if len(stock) != 2 || stock[0] != (farm.PoolStock{Image: "python", Target: 1, Ready: 1}) || stock[1] != (farm.PoolStock{Image: "python", Runtime: "runsc", Target: 2, Ready: 1}) {
 		t.Errorf("stock %+v", stock)
 	}
-	got := p.missing(p.idle, time.Now())
+	got := p.missing(p.idle, time.Now(), false)
 	testbed.Check(t, len(got) == 1 && got[0] == (poolKey{"python", "runsc"}), "missing %v", got)
 }

@@ -148,9 +148,9 @@ func TestFailedFillLeavesNothing(t *testing.T) {
 	list, err := b.Store.Members(t.Context())
 	testbed.Check(t, err == nil && len(list) == 0, "left are %+v, %v", list, err)
 	b.Reserved(farm.Capacity{})
-	got := p.pool.missing(map[poolKey]int{}, p.deps.Now())
+	got := p.pool.missing(map[poolKey]int{}, p.deps.Now(), false)
 	testbed.Check(t, len(got) == 0, "right after a failure %d are to be started", len(got))
-	got = p.pool.missing(map[poolKey]int{{image: "python"}: 1}, p.deps.Now().Add(time.Hour))
+	got = p.pool.missing(map[poolKey]int{{image: "python"}: 1}, p.deps.Now().Add(time.Hour), false)
 	testbed.Check(t, len(got) == 2, "later %d are to be started, want 2", len(got))
 }
 
@@ -159,7 +159,8 @@ func TestFillsBesideCreates(t *testing.T) {
 	t.Parallel()
 	p := newPool(map[poolKey]int{{image: "python"}: 3})
 	later := time.Now().Add(time.Hour)
-	missing := func() int { return len(p.missing(p.idle, later)) }
+	missing := func() int { return len(p.missing(p.idle, later, false)) }
+	testbed.Diff(t, "started while one waits", 1, len(p.missing(p.idle, later, true)))
 	done := p.coldStart()
 	testbed.Diff(t, "started", 1, missing())
 	p.fillBegins("sbx_1", 2)
@@ -222,7 +223,7 @@ func TestFillsWaitForAQuietMoment(t *testing.T) {
 	} {
 		p.pool.claimed = time.Time{}
 		p.pool.update(c.members)
-		got := p.pool.missing(p.pool.idle, now.Add(c.after))
+		got := p.pool.missing(p.pool.idle, now.Add(c.after), false)
 		testbed.Check(t, len(got) == c.want, "%s: %d are started, want %d", name, len(got), c.want)
 	}
 }

@@ -20,15 +20,18 @@ var errPoolFull = errors.New("the node has no room for another member of the poo
 // warmModules is what kernels of members have imported, where their image has it.
 func warmModules() []string { return []string{"numpy", "pandas", "matplotlib.pyplot"} }
 
-// fill starts missing members, a few at a time. It starts none while creates wait, which need the engine more.
+// fill starts missing members, a few at a time.
 func (p *Placer) fill(ctx context.Context, have map[poolKey]int) error {
-	missing := p.pool.missing(have, p.deps.Now())
+	missing := p.pool.missing(have, p.deps.Now(), false)
 	if len(missing) == 0 {
 		return nil
 	}
 	waiting, err := p.store.Waiting(ctx, farm.QueueCPU)
-	if err != nil || waiting > 0 {
+	if err != nil {
 		return err
+	}
+	if waiting > 0 {
+		missing = p.pool.missing(have, p.deps.Now(), true)
 	}
 	for _, at := range missing {
 		id := farm.NewID(farm.SandboxPrefix)
@@ -52,26 +55,27 @@ func (p *Placer) fill(ctx context.Context, have map[poolKey]int) error {
 }
 
 // missing lists the pool keys of members to start: none while fills pause. Right after a claim only pool keys without an idle member are filled, since a
-// start takes the cores that the next claim needs; and while creates are started, one member of these at a time: a tenant that creates all the time
-// would keep the pool empty for others.
-func (p *pool) missing(have map[poolKey]int, now time.Time) []poolKey {
+// start takes the cores that the next claim needs; and while creates are started or wait, one member of these at a time: a tenant that creates all the
+// time, or has a create that waits for long, would keep the pool empty for others.
+func (p *pool) missing(have map[poolKey]int, now time.Time, wait bool) []poolKey {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.drained || now.Before(p.until) || p.cold > 0 && len(p.filling) > 0 {
+	busy := wait || p.cold > 0
+	if p.drained || now.Before(p.until) || busy && len(p.filling) > 0 {
 		return nil
 	}
 	since := now.Sub(p.claimed) // negative if clocks differ
 	quiet := since < 0 || since >= fillQuiet
 	var out []poolKey
 	for at, target := range p.targets {
-		if (!quiet || p.cold > 0) && p.idle[at] > 0 {
+		if (!quiet || busy) && p.idle[at] > 0 {
 			continue
 		}
 		for range target - have[at] {
 			out = append(out, at)
 		}
 	}
-	if p.cold > 0 {
+	if busy {
 		out = out[:min(len(out), 1)]
 	}
 	return out
