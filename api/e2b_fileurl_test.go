@@ -68,9 +68,8 @@ func TestE2BSignedURLs(t *testing.T) {
 	id, token := connect(f.sandbox("Authorization", "Bearer "+key), key)
 	other, otherToken := connect(f.sandbox("Authorization", "Bearer "+otherKey), otherKey)
 	later, before := time.Now().Add(time.Hour).Unix(), time.Now().Add(-time.Minute).Unix()
-	long := func(n int) string { // a query of n bytes
-		query := signedFile(file, "read", "", token) + "&x="
-		return query + strings.Repeat("x", n-len(query)+len("?"))
+	long := func(n int) string { // a path of n bytes
+		return signedFile(strings.Repeat("/", n-len(file))+file, "read", "", token)
 	}
 	host := func(id string) []string { return []string{"Host", e2b.EnvdPort + "-" + id + ".preview.example.com"} }
 	for name, c := range map[string]struct {
@@ -82,8 +81,8 @@ func TestE2BSignedURLs(t *testing.T) {
 		"below /e2b":                   {"/e2b/files" + signedFile(file, "read", "", token), nil, http.StatusOK},
 		"for a user":                   {"/files" + signedFile(file, "read", "user", token), nil, http.StatusOK},
 		"for a while":                  {"/files" + signedFile(file, "read", "", token, later), nil, http.StatusOK},
-		"as long as may be":            {"/files" + long(3*farm.MaxPathBytes+2048), nil, http.StatusOK},
-		"too long":                     {"/files" + long(3*farm.MaxPathBytes+2049), nil, http.StatusUnauthorized},
+		"as long as may be":            {"/files" + long(farm.MaxPathBytes), nil, http.StatusOK},
+		"too long":                     {"/files" + long(farm.MaxPathBytes+1), nil, http.StatusUnauthorized},
 		"at the sandbox's host":        {"/files" + signedFile(file, "read", "", token), host(id), http.StatusOK},
 		"at another one's host":        {"/files" + signedFile(file, "read", "", token), host(other), http.StatusUnauthorized},
 		"expired":                      {"/files" + signedFile(file, "read", "", token, before), nil, http.StatusUnauthorized},

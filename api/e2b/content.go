@@ -184,8 +184,10 @@ func (u *upload) write(to string, content io.Reader, size int64) error {
 
 const (
 	signatureForm = "v1_"
-	// maxSigners is how many tokens are tried for one URL: some ten milliseconds.
+	// maxSigners is how many tokens are tried for one URL: on a busy core 0.2 s, with the longest path 0.8 s.
 	maxSigners = 20_000
+	// maxSearching is how many searches wait for their turn: nobody takes the connection of a request that waits for the farm.
+	maxSearching = 16
 	// signerRate is how many tokens are tried for an address in a second, and signerBurst how many at once at first. All users behind a proxy have one
 	// address.
 	signerRate, signerBurst = 5 * maxSigners, 50 * maxSigners
@@ -195,16 +197,17 @@ const (
 	maxAddresses = 4096
 )
 
-// searches limits the search for the sandboxes of signed URLs that name none: one at a time, and so many tokens for each address.
+// searches limits the search for the sandboxes of signed URLs that name none: one at a time, few that wait, and so many tokens for each address.
 type searches struct {
-	turn chan struct{}
+	begun chan struct{} // one element for each search, with those that wait
+	turn  chan struct{}
 
 	mu sync.Mutex
 	of map[string]*rate.Limiter // by address
 }
 
 func newSearches() *searches {
-	return &searches{turn: make(chan struct{}, 1), of: map[string]*rate.Limiter{}}
+	return &searches{begun: make(chan struct{}, 1+maxSearching), turn: make(chan struct{}, 1), of: map[string]*rate.Limiter{}}
 }
 
 // limit is that of the sender of a request, in tokens that are tried.
@@ -240,8 +243,8 @@ type signedURL struct {
 	text      [2]string // what is hashed before and after the token
 }
 
-// maxSignedBytes bounds the query of a signed URL, which is hashed for each token: a path, each byte of it as %xx, and the rest.
-const maxSignedBytes = 3*farm.MaxPathBytes + 2<<10
+// maxSignedBytes bounds what is hashed for each token beside the path: the user and the expiration.
+const maxSignedBytes = 256
 
 // urlOf reads a signed URL; ok is false for a request that has none.
 func (d *Gateway) urlOf(r *http.Request) (u signedURL, ok bool, err error) {
@@ -255,12 +258,13 @@ func (d *Gateway) urlOf(r *http.Request) (u signedURL, ok bool, err error) {
 	if r.Method == http.MethodPost {
 		operation = "write"
 	}
+	at, user, until := q.Get("path"), q.Get("username"), q.Get("signature_expiration")
 	sum, err := base64.RawStdEncoding.Strict().DecodeString(signature)
-	if err != nil || len(sum) != sha256.Size || len(r.URL.RawQuery) > maxSignedBytes {
+	if err != nil || len(sum) != sha256.Size || len(at) > farm.MaxPathBytes || len(user)+len(until) > maxSignedBytes {
 		return u, true, errSignature()
 	}
-	u = signedURL{signature: sum, text: [2]string{q.Get("path") + ":" + operation + ":" + q.Get("username") + ":", ""}}
-	if until := q.Get("signature_expiration"); until != "" {
+	u = signedURL{signature: sum, text: [2]string{at + ":" + operation + ":" + user + ":", ""}}
+	if until != "" {
 		end, err := strconv.ParseInt(until, 10, 64)
 		if err != nil {
 			return u, true, farm.Errorf(farm.CodeUnauthorized, "signature_expiration is not a number of seconds since 1970.")
@@ -283,6 +287,10 @@ func errSignature() error {
 	return farm.Errorf(farm.CodeUnauthorized, "The signature of this URL is not valid, or its sandbox has ended, or the key that made it was revoked.")
 }
 
+func errSearches(what string) error {
+	return farm.Errorf(farm.CodeExhausted, "Too many signed URLs %s. Try again in a second, or set api.preview_domain: hosts below it name the sandbox.", what)
+}
+
 // signer finds the sandbox whose access token signed the URL of a request: the one that its host names, or else among all that are open.
 func (d *Gateway) signer(r *http.Request, u signedURL, named string) (Box, error) {
 	ctx := r.Context()
@@ -298,14 +306,20 @@ func (d *Gateway) signer(r *http.Request, u signedURL, named string) (Box, error
 		return box, err
 	}
 	limit := d.searches.limit(r)
+	if limit.TokensAt(d.Now()) < 1 {
+		return Box{}, errSearches("come from this address")
+	}
+	select {
+	case d.searches.begun <- struct{}{}:
+		defer func() { <-d.searches.begun }()
+	default:
+		return Box{}, errSearches("wait for their search")
+	}
 	select {
 	case d.searches.turn <- struct{}{}:
 		defer func() { <-d.searches.turn }()
 	case <-ctx.Done():
 		return Box{}, ctx.Err()
-	}
-	if limit.TokensAt(d.Now()) < 1 {
-		return Box{}, farm.Errorf(farm.CodeExhausted, "Too many signed URLs come from this address. Try again in a second, or set api.preview_domain: hosts below it name the sandbox.")
 	}
 	tried := 0
 	defer func() { limit.ReserveN(d.Now(), max(tried, searchCost)) }()

@@ -142,6 +142,51 @@ func TestWhatIsNoSignatureIsNotSearchedFor(t *testing.T) {
 	}
 }
 
+// What is hashed for each token is bounded: a path as everywhere, and little beside it.
+func TestSignedTextIsBounded(t *testing.T) {
+	t.Parallel()
+	d, _ := searching(t, 1)
+	const until = "4102444800"
+	whole := base64.RawStdEncoding.EncodeToString(make([]byte, sha256.Size))
+	for extra, ok := range map[int]bool{-1: true, 0: true, 1: false} {
+		for path, rest := range map[int]int{farm.MaxPathBytes + extra: 0, 1: maxSignedBytes + extra - len(until)} {
+			r := from(t, "192.0.2.1:1")
+			r.URL.RawQuery = url.Values{
+				"path": {strings.Repeat("p", path)}, "username": {strings.Repeat("u", rest)}, "signature_expiration": {until}, "signature": {signatureForm + whole},
+			}.Encode()
+			if _, signed, err := d.urlOf(r); !signed || (err == nil) != ok || !ok && farm.CodeOf(err) != farm.CodeUnauthorized {
+				t.Errorf("a path of %d bytes, a user of %d: signed %v, %v", path, rest, signed, err)
+			}
+		}
+	}
+}
+
+// Few requests wait for a search, and none whose address has used up its searches: nobody takes the connection of a request that waits for the farm.
+func TestFewWaitForASearch(t *testing.T) {
+	t.Parallel()
+	d, refs := searching(t, 1)
+	u := urlBy(t, d, refs[0])
+	for n := range maxSearching + 2 {
+		_, err := d.signer(from(t, "192.0.2.1:1"), u, "")
+		if ok := n <= maxSearching; (err == nil) != ok || !ok && farm.CodeOf(err) != farm.CodeExhausted {
+			t.Errorf("beside %d searches: %v", n, err)
+		}
+		if n <= maxSearching {
+			d.searches.begun <- struct{}{}
+		}
+	}
+	for range maxSearching + 1 {
+		<-d.searches.begun
+	}
+	d.searches.limit(from(t, "192.0.2.1:1")).ReserveN(d.Now(), signerBurst-(maxSearching+1)*searchCost)
+	d.searches.turn <- struct{}{}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := d.signer(from(t, "192.0.2.1:1").WithContext(ctx), u, ""); farm.CodeOf(err) != farm.CodeExhausted {
+		t.Errorf("from an address that has used up its searches, while one is made: %v", err)
+	}
+}
+
 // Searches are made one after the other; who leaves the line does not wait on.
 func TestSearchesTakeTurns(t *testing.T) {
 	t.Parallel()
