@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/webhook"
 	"github.com/sandfarm/sandfarm/worker/retry"
@@ -21,64 +22,52 @@ const (
 const (
 	// callbackSlots is how many callbacks a worker delivers at once, beside its jobs. Each waits for its receiver, for up to 20 s.
 	callbackSlots = 64
-	// tenantCallbacks is how many of them one tenant may have.
-	tenantCallbacks = 16
 	// longestPutBack is how long a callback beyond them waits at most, before it is looked at again.
 	longestPutBack = time.Minute
 )
 
-// lanes counts the callbacks that are being delivered, by tenant, so that silent receivers of one do not stop those of the others. The zero
-// value is ready.
+// lanes shares the places for callbacks between tenants: one has at most half of those that others leave, so that silent receivers of one do not
+// stop those of the others.
 type lanes struct {
-	mu sync.Mutex
-	of map[string]*lane
+	places *budget.Places
+
+	mu      sync.Mutex
+	putBack map[string]int // by tenant: callbacks that were put back since one of its deliveries ended
 }
 
-// lane is that of one tenant.
-type lane struct {
-	busy    int // deliveries
-	putBack int // callbacks that were put back since one of them ended
+func newLanes() *lanes {
+	return &lanes{places: budget.NewPlaces(callbackSlots), putBack: map[string]int{}}
 }
 
-// enter begins a delivery, which leave ends. Where the tenant has enough of them, it begins none and returns a queue.Later: the more were put
-// back, the later they come again, as if each delivery took a second.
-func (l *lanes) enter(tenant string) error {
+// enter begins a delivery, which leave ends. Where the tenant has its share, it begins none and returns a queue.Later: the more were put back, the
+// later they come again, as if each delivery took a second.
+func (l *lanes) enter(tenant string) (leave func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.of == nil {
-		l.of = map[string]*lane{}
-	}
-	at := l.of[tenant]
-	if at == nil {
-		at = &lane{}
-		l.of[tenant] = at
-	}
-	if at.busy >= tenantCallbacks {
-		at.putBack++
-		return queue.Later{In: min(time.Second*time.Duration(1+at.putBack/tenantCallbacks), longestPutBack)}
-	}
-	at.busy++
-	return nil
-}
-
-// leave ends a delivery.
-func (l *lanes) leave(tenant string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	at := l.of[tenant]
-	at.putBack = 0
-	if at.busy--; at.busy == 0 {
-		delete(l.of, tenant)
+	place := l.places.Ask(tenant)
+	select {
+	case <-place.Granted():
+		return func() {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			place.Leave()
+			delete(l.putBack, tenant)
+		}, nil
+	default:
+		place.Leave()
+		l.putBack[tenant]++
+		return nil, queue.Later{In: min(time.Second*time.Duration(1+2*l.putBack[tenant]/callbackSlots), longestPutBack)}
 	}
 }
 
 // deliver makes one try to deliver a callback. An error has the queue try again; after the last one the callback is given up.
 func (w *Worker) deliver(ctx context.Context, t queue.Task) error {
-	if err := w.callbacks.enter(t.Ref.Tenant); err != nil {
+	leave, err := w.callbacks.enter(t.Ref.Tenant)
+	if err != nil {
 		return err
 	}
-	defer w.callbacks.leave(t.Ref.Tenant)
-	err := w.deps.Callback(ctx, t.Ref)
+	defer leave()
+	err = w.deps.Callback(ctx, t.Ref)
 	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
 		return err // the worker stops: this is no try
 	}

@@ -105,7 +105,7 @@ type Worker struct {
 	activity     activity
 	outage       outage
 	engineStatus engineStatus
-	callbacks    lanes
+	callbacks    *lanes
 	servers      []Server
 	wake         atomic.Pointer[Server] // set by Start
 
@@ -131,7 +131,7 @@ func New(cfg Config, deps Deps) (*Worker, error) {
 	w := &Worker{
 		cfg: cfg, id: farm.NewID(farm.WorkerPrefix), deps: deps,
 		store: deps.Store, dispatch: deps.Dispatch, engine: deps.Engine, log: deps.Log, now: time.Now,
-		jobs: activeJobs{byID: map[string]*activeJob{}}, places: newPlaces(cfg.Slots), stop: stop, base: base,
+		jobs: activeJobs{byID: map[string]*activeJob{}}, places: newPlaces(cfg.Slots), callbacks: newLanes(), stop: stop, base: base,
 	}
 	if err := w.assemble(); err != nil {
 		stop(err)
