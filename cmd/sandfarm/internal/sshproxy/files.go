@@ -28,7 +28,7 @@ const (
 
 // serveFiles serves sftp over the channel until the client leaves, and returns the exit code.
 func (s *session) serveFiles(ctx context.Context) int {
-	f := &files{fs: s.Client.FS(s.Sandbox), ctx: ctx, uploads: map[string]*upload{}}
+	f := &files{fs: s.Client.FS(s.Sandbox), copy: s.Copy, ctx: ctx, uploads: map[string]*upload{}}
 	defer f.drop()
 	served := sftp.NewRequestServer(s.channel, sftp.Handlers{FileGet: f, FilePut: f, FileCmd: f, FileList: f}, sftp.WithStartDirectory(startDirectory))
 	if err := served.Serve(); err != nil && !errors.Is(err, io.EOF) {
@@ -39,8 +39,9 @@ func (s *session) serveFiles(ctx context.Context) int {
 
 // files are the files of a sandbox, as sftp asks for them.
 type files struct {
-	fs  *client.FS
-	ctx context.Context // of the session; the requests of a handle end with its open
+	fs   *client.FS
+	copy func(io.Writer, io.Reader) (int64, error) // see Config
+	ctx  context.Context                           // of the session; the requests of a handle end with its open
 
 	mu      sync.Mutex
 	uploads map[string]*upload // that are open, by path

@@ -30,6 +30,7 @@ type Config struct {
 	Client  *client.Client
 	Sandbox string
 	HostKey ssh.Signer
+	Copy    func(to io.Writer, content io.Reader) (int64, error) // copies a file of the sandbox to this machine; it has a bound
 	Log     *slog.Logger
 }
 

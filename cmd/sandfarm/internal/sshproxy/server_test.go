@@ -2,14 +2,18 @@ package sshproxy_test
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/pkg/sftp"
 	"golang.org/x/crypto/ssh"
 
 	"github.com/sandfarm/sandfarm/client"
@@ -20,14 +24,19 @@ import (
 // connect serves a sandbox of a farm that is away, and connects to it.
 func connect(t *testing.T) *ssh.Client {
 	t.Helper()
-	farm, err := client.New("http://127.0.0.1:1")
+	return connectTo(t, "http://127.0.0.1:1", nil)
+}
+
+func connectTo(t *testing.T, url string, copyFile func(io.Writer, io.Reader) (int64, error)) *ssh.Client {
+	t.Helper()
+	farm, err := client.New(url)
 	testbed.Must(t, err)
 	key, err := sshproxy.HostKey(t.TempDir())
 	testbed.Must(t, err)
 	ours, theirs := pair(t)
 	served := make(chan error, 1)
 	go func() {
-		served <- sshproxy.Serve(t.Context(), theirs, sshproxy.Config{Client: farm, Sandbox: "sbx_1", HostKey: key, Log: slog.New(slog.DiscardHandler)})
+		served <- sshproxy.Serve(t.Context(), theirs, sshproxy.Config{Client: farm, Sandbox: "sbx_1", HostKey: key, Copy: copyFile, Log: slog.New(slog.DiscardHandler)})
 	}()
 	conn, channels, requests, err := ssh.NewClientConn(ours, "pipe", &ssh.ClientConfig{User: "any", HostKeyCallback: ssh.FixedHostKey(key.PublicKey())})
 	testbed.Must(t, err)
@@ -159,6 +168,28 @@ func TestAClientThatLeavesAtOnce(t *testing.T) {
 	farm, err := client.New("")
 	testbed.Must(t, err)
 	_ = sshproxy.Serve(t.Context(), theirs, sshproxy.Config{Client: farm, Sandbox: "sbx_1", HostKey: key, Log: slog.New(slog.DiscardHandler)}) // it returns
+}
+
+// A file that is opened to keep what it has is copied here as other copies are: with their bound.
+func TestCopyOfAFileThatIsOpenedIsBounded(t *testing.T) {
+	t.Parallel()
+	farm := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("depth") {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"items":[{"path":"/a","type":"file","mode":"0644","size":7}]}`)
+			return
+		}
+		_, _ = io.WriteString(w, "content")
+	}))
+	t.Cleanup(farm.Close)
+	files, err := sftp.NewClient(connectTo(t, farm.URL, func(_ io.Writer, content io.Reader) (int64, error) {
+		return 0, fmt.Errorf("%d bytes are too much", content.(*client.Content).Size)
+	}))
+	testbed.Must(t, err)
+	t.Cleanup(func() { _ = files.Close() })
+	if _, err := files.OpenFile("/a", os.O_WRONLY); err == nil || !strings.Contains(err.Error(), "fetch /a: 7 bytes are too much") {
+		t.Errorf("%v", err)
+	}
 }
 
 func TestHostKey(t *testing.T) {

@@ -91,8 +91,10 @@ func (u *upload) fetch() error {
 		return failure(err)
 	}
 	defer content.Close()
-	_, err = io.Copy(u.File, content)
-	return err
+	if _, err = u.files.copy(u.File, content); err != nil {
+		return fmt.Errorf("fetch %s: %w", u.path, err)
+	}
+	return nil
 }
 
 // Close sends the file.

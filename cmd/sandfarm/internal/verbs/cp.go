@@ -26,10 +26,14 @@ const (
 	maxCopyFiles = 1_000_000
 )
 
-// copyBounded copies one file out of a sandbox.
-func copyBounded(to io.Writer, content io.Reader) (int64, error) {
-	n, err := io.Copy(to, io.LimitReader(content, maxCopyBytes+1))
-	if err == nil && n > maxCopyBytes {
+// copyBounded copies one file out of a sandbox, and nothing of one that says that it is too large.
+func copyBounded(to io.Writer, content io.Reader) (n int64, err error) {
+	known, ok := content.(*client.Content)
+	tooLarge := ok && known.Size > maxCopyBytes
+	if !tooLarge {
+		n, err = io.Copy(to, io.LimitReader(content, maxCopyBytes+1))
+	}
+	if err == nil && (tooLarge || n > maxCopyBytes) {
 		err = fmt.Errorf("it has more than %s, which is more than one copy takes", size(maxCopyBytes))
 	}
 	return n, err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
@@ -85,6 +86,18 @@ func TestFilesOfACopyAreBoundedTogether(t *testing.T) {
 		err = saving.member(&tar.Header{Name: "a", Typeflag: tar.TypeReg, Size: 3}, strings.NewReader("abc"))
 		if _, saved := root.Stat("a"); (err == nil) != ok || (saved == nil) != ok {
 			t.Errorf("3 bytes behind %d: %v, %v", bytes, err, saved)
+		}
+	}
+}
+
+// A sparse file has any size: one that is too large fills no disk first.
+func TestFileThatSaysThatItIsTooLargeIsNotCopied(t *testing.T) {
+	t.Parallel()
+	for bytes, ok := range map[int64]bool{-1: true, maxCopyBytes - 1: true, maxCopyBytes: true, maxCopyBytes + 1: false} {
+		var to strings.Builder
+		_, err := copyBounded(&to, &client.Content{ReadCloser: io.NopCloser(strings.NewReader("abc")), Size: bytes})
+		if (err == nil) != ok || (to.String() == "abc") != ok {
+			t.Errorf("a file of %d bytes: %q, %v", bytes, to.String(), err)
 		}
 	}
 }

@@ -37,7 +37,7 @@ ssh-config" prints the configuration. Shells, commands, sftp (and so scp) and co
 			return err
 		}
 		return sshproxy.Serve(ctx, pipe{a.In, a.Out}, sshproxy.Config{
-			Client: c, Sandbox: id, HostKey: key, Log: slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: slog.LevelWarn})),
+			Client: c, Sandbox: id, HostKey: key, Copy: copyBounded, Log: slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		})
 	})
 }
