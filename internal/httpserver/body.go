@@ -1,6 +1,7 @@
 package httpserver
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"time"
@@ -11,6 +12,15 @@ const unreadTimeout = 5 * time.Second
 
 // connKey is the key of the *counted of a request.
 type connKey struct{}
+
+// Known says that the caller of a request is known, such as by a key: its connection is the last to lose its place while it waits for the client.
+func Known(ctx context.Context) {
+	if conn, ok := ctx.Value(connKey{}).(*counted); ok {
+		conn.in.mu.Lock()
+		defer conn.in.mu.Unlock()
+		conn.known = true
+	}
+}
 
 // awaitBodies gives the body of each request a deadline until it is first read. A server reads what handlers leave of a body before it answers, and
 // would wait for ever for one that never comes. Until it has come, its connection waits for its client, see limited.

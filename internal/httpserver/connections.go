@@ -42,8 +42,8 @@ const (
 )
 
 // limited is a listener that has a number of connections open at a time. When all are open, the next caller gets the place of the one that
-// has been without a request for longest, or else of the one whose client is waited for longest, if that is more than patience. If there is
-// none, it waits for one.
+// has been without a request for longest, or else of the one whose client is waited for longest, if that is more than patience: first of those whose
+// callers are not known (see Known). If there is none, it waits for one.
 type limited struct {
 	net.Listener
 	max   int
@@ -55,7 +55,8 @@ type limited struct {
 	closed  bool
 	idle    list.List // of net.Conn without a request, as the HTTP server names them, the oldest first
 	places  map[net.Conn]*list.Element
-	waiting waiting
+	unknown waiting
+	known   waiting
 }
 
 // waiting is a heap of connections that wait for their clients, for longest first.
@@ -129,23 +130,34 @@ func (l *limited) victim() (conn net.Conn, later time.Duration) {
 		l.forget(conn)
 		return conn, 0
 	}
-	if len(l.waiting) > 0 {
-		if later = time.Until(l.waiting[0].since.Add(patience)); later <= 0 {
-			return heap.Pop(&l.waiting).(*counted), 0 //nolint:errcheck // of *counted
+	for _, all := range []*waiting{&l.unknown, &l.known} {
+		for len(*all) > 0 {
+			oldest := (*all)[0]
+			if later = time.Until(oldest.since.Add(patience)); later > 0 {
+				return nil, later
+			}
+			heap.Pop(all)
+			if oldest.stillWaits() {
+				return oldest, 0
+			}
 		}
 	}
-	return nil, later
+	return nil, 0
 }
 
 // await notes that a connection has waited for its client for a while, and goes on until done is called.
-func (l *limited) await(c *counted, had time.Duration) (done func()) {
+func (l *limited) await(c *counted, reads bool, had time.Duration) (done func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c.place > 0 { // a handler reads and writes at once
 		return func() {}
 	}
-	c.since = time.Now().Add(-had)
-	heap.Push(&l.waiting, c)
+	all := &l.unknown
+	if c.known {
+		all = &l.known
+	}
+	c.since, c.reads = time.Now().Add(-had), reads
+	heap.Push(all, c)
 	if l.open >= l.max {
 		l.changed.Broadcast()
 	}
@@ -153,7 +165,7 @@ func (l *limited) await(c *counted, had time.Duration) (done func()) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if c.place > 0 {
-			heap.Remove(&l.waiting, c.place-1)
+			heap.Remove(all, c.place-1)
 		}
 	}
 }
@@ -177,6 +189,9 @@ func (l *limited) note(conn net.Conn, state http.ConnState) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.forget(conn)
+	if c, ok := conn.(*counted); ok {
+		c.known = false
+	}
 	if state == http.StateNew || state == http.StateIdle {
 		l.places[conn] = l.idle.PushBack(conn)
 		l.changed.Broadcast()
@@ -220,9 +235,18 @@ type counted struct {
 	came int  // bytes of its chunk
 	took time.Duration
 
-	// Guarded by in.mu, while it waits for its client.
-	place int // in in.waiting, from 1; 0: it does not wait
+	// Guarded by in.mu.
+	known bool // who has sent the request
+	place int  // among those that wait for their clients, from 1; 0: it does not wait
 	since time.Time
+	reads bool
+}
+
+// stillWaits reports whether a body is still to come, if it waits for one: the server reads on behind the end of a body. in.mu is held.
+func (c *counted) stillWaits() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.reads || c.body
 }
 
 // awaitBody says whether a body is to come.
@@ -240,7 +264,7 @@ func (c *counted) Read(b []byte) (int, error) {
 	if !body {
 		return c.header.Read(b, c.TCPConn.Read)
 	}
-	began, done := time.Now(), c.in.await(c, took)
+	began, done := time.Now(), c.in.await(c, true, took)
 	n, err := c.header.Read(b, c.TCPConn.Read)
 	done()
 	c.mu.Lock()
@@ -296,7 +320,7 @@ func (c *counted) limit() (done func()) {
 		return func() {}
 	}
 	c.bound(time.Now().Add(c.in.stall))
-	taken := c.in.await(c, 0)
+	taken := c.in.await(c, false, 0)
 	return func() {
 		taken()
 		c.bound(time.Time{})

@@ -260,6 +260,31 @@ func TestCallersReplaceClientsThatAreWaitedFor(t *testing.T) {
 	}
 }
 
+// A client whose caller is known keeps its place while there is one that is not.
+func TestKnownCallersKeepTheirPlaces(t *testing.T) {
+	t.Parallel()
+	began := make(chan struct{}, 3)
+	s := limited(t, 2, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/known" {
+			httpserver.Known(r.Context())
+		}
+		began <- struct{}{}
+		_, _ = io.Copy(io.Discard, r.Body)
+		_, _ = io.WriteString(w, "here")
+	})
+	known, unknown := dial(t, s), dial(t, s)
+	_, _ = io.WriteString(known.conn, "POST /known HTTP/1.1\r\nHost: test\r\nContent-Length: 2\r\n\r\n1")
+	_, _ = io.WriteString(unknown.conn, "POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 2\r\n\r\n1")
+	<-began
+	<-began
+	c := dial(t, s)
+	c.send("/")
+	c.answer()
+	unknown.closed()
+	_, _ = io.WriteString(known.conn, "2")
+	known.answer()
+}
+
 // A connection with a request keeps its place: a new caller waits until it is idle, or the server ends.
 func TestBusyConnectionsKeepTheirPlaces(t *testing.T) {
 	t.Parallel()
