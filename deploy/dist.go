@@ -76,7 +76,7 @@ func (r *release) write(ctx context.Context, targets []target) error {
 }
 
 // maxProgram is how large the stripped program may be, in bytes: people fetch it to try it.
-const maxProgram = 50_000_000
+const maxProgram = 80_000_000
 
 // small refuses a program that is too large, so that a dependency which brings much is noticed before a release.
 func small(t target, size int64) error {
