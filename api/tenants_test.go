@@ -60,8 +60,8 @@ func TestQuotaRefusesWithItsNumbers(t *testing.T) {
 	}
 	answer, body := b.do("POST", "/v1/sandboxes", `{"resources": {"memory_mb": 600, "cpus": 0.1}}`, asAcme()...)
 	p := decode[wire.Problem](t, body)
-	if answer.StatusCode != http.StatusTooManyRequests || p.Code != "exhausted" || answer.Header.Get("Retry-After") == "" {
-		t.Errorf("a sandbox beyond the quota: %d %+v, headers %v", answer.StatusCode, p, answer.Header)
+	if answer.StatusCode != http.StatusTooManyRequests || p.Code != "exhausted" || answer.Header.Get("Retry-After") != "" {
+		t.Errorf("a sandbox larger than the quota: %d %+v, headers %v", answer.StatusCode, p, answer.Header)
 	}
 	testbed.Diff(t, "quota of the problem", &wire.Quota{Name: "max_memory_mb", Limit: limit(512), Used: 0}, p.Quota)
 	get[wire.Created](b, http.StatusAccepted, "POST", "/v1/sandboxes?wait=0", `{"resources": {"memory_mb": 512, "cpus": 0.5}}`, asAcme()...)

@@ -184,12 +184,13 @@ func unwrapURL(err error) error {
 	return err
 }
 
-// temporary reports whether a retry may succeed: the connection broke, a proxy did not reach the API, or the farm asked to come back soon.
+// temporary reports whether a retry may succeed: the connection broke, a proxy did not reach the API, or the farm asked to come back soon. A quota that
+// gives no time is too small for the request.
 func temporary(err error) bool {
 	if e, ok := errors.AsType[*Error](err); ok {
 		switch e.Status {
 		case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-			return e.RetryAfter <= maxRetryAfter
+			return e.RetryAfter <= maxRetryAfter && (e.Quota == nil || e.RetryAfter > 0)
 		default:
 			return false
 		}
@@ -244,7 +245,7 @@ type Error struct {
 	Title      string        // what kind of error, in a few words
 	Detail     string        // what is wrong, in a sentence
 	RequestID  string        // to find the request in the log of the farm
-	RetryAfter time.Duration // pause before a retry; 0 if the farm did not say
+	RetryAfter time.Duration // pause before a retry; 0 if the farm did not say; with Quota: no retry can succeed
 
 	Quota  *wire.Quota       // the quota that is used up; nil where the error is another one
 	Fields []wire.FieldError // the fields of the request's body that are wrong; nil where the error is not about the body

@@ -88,6 +88,8 @@ func TestRetries(t *testing.T) {
 		"PostAfter429":              {do: post, fault: tooMany(""), want: 3},
 		"DeleteAfter429":            {do: remove, fault: tooMany(""), want: 3},
 		"WriteAfter429":             {do: write, fault: tooMany(""), want: 1},
+		"QuotaIsUsedUp":             {do: post, fault: quota("1"), want: 3},
+		"QuotaIsTooSmall":           {do: post, fault: quota(""), want: 1},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -158,6 +160,18 @@ func refuses(status int, code, pause string) func(*testing.T, http.ResponseWrite
 
 func tooMany(pause string) func(*testing.T, http.ResponseWriter) {
 	return refuses(http.StatusTooManyRequests, "exhausted", pause)
+}
+
+// quota refuses by a quota, which a retry can succeed under if there is a pause.
+func quota(pause string) func(*testing.T, http.ResponseWriter) {
+	return func(t *testing.T, w http.ResponseWriter) {
+		t.Helper()
+		if pause != "" {
+			w.Header().Set("Retry-After", pause)
+		}
+		w.WriteHeader(http.StatusTooManyRequests)
+		testbed.Must(t, json.NewEncoder(w).Encode(wire.Problem{Code: "exhausted", Detail: "no", Quota: &wire.Quota{Name: "max_memory_mb"}}))
+	}
 }
 
 func unavailable(pause string) func(*testing.T, http.ResponseWriter) {

@@ -368,7 +368,7 @@ func (s *session) count(w *work) {
 	}
 	err := s.kernel.admit(ctx)
 	refusal, ok := errors.AsType[*farm.Error](err)
-	if err == nil || !ok || refusal.Quota == nil || !now.Before(w.timeout) {
+	if err == nil || !ok || refusal.Quota == nil || refusal.Quota.Never || !now.Before(w.timeout) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		w.counted, w.refusal = true, err

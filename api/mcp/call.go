@@ -149,6 +149,9 @@ func (s *Server) explain(ctx context.Context, t *tool, err error) string {
 	case farm.CodeTooLarge:
 		return named(t, message) + "\nSend less at once, or move the data as a file."
 	case farm.CodeExhausted:
+		if strings.Contains(message, "can never succeed") { // the request is larger than its quota
+			return message
+		}
 		wait := "Wait a few seconds and call " + t.name + " again; close_sandbox"
 		if advises(message) {
 			wait = "close_sandbox"

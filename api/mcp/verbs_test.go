@@ -199,10 +199,11 @@ func TestAdviceIsGivenOnce(t *testing.T) {
 		err  error
 		want string
 	}{
-		"Lost":   {job: wire.Job{ID: "job_1", State: "lost", Error: &wire.JobError{Code: "unavailable", Message: lost}}, want: lost + " (job job_1, lost)"},
-		"Away":   {err: farm.Errorf(farm.CodeUnavailable, away), want: away},
-		"Full":   {err: farm.Errorf(farm.CodeExhausted, full), want: full + "\nclose_sandbox frees what is no longer needed."},
-		"Silent": {err: farm.Errorf(farm.CodeUnavailable, "Redis is away."), want: "Redis is away.\nTry again in a few seconds."},
+		"Lost":     {job: wire.Job{ID: "job_1", State: "lost", Error: &wire.JobError{Code: "unavailable", Message: lost}}, want: lost + " (job job_1, lost)"},
+		"Away":     {err: farm.Errorf(farm.CodeUnavailable, away), want: away},
+		"TooLarge": {err: farm.QuotaError(farm.QuotaUse{Name: farm.QuotaGPUs, Limit: 1}, 2), want: "The quota max_gpus of your tenant allows 1: this request alone needs 2, so it can never succeed. Ask for fewer GPUs, or ask the farm's operator to raise it."},
+		"Full":     {err: farm.Errorf(farm.CodeExhausted, full), want: full + "\nclose_sandbox frees what is no longer needed."},
+		"Silent":   {err: farm.Errorf(farm.CodeUnavailable, "Redis is away."), want: "Redis is away.\nTry again in a few seconds."},
 	} {
 		b := setup(t, &fakeFarm{ExecuteFunc: func(context.Context, string, wire.ExecuteRequest, time.Duration) (wire.Job, error) {
 			return c.job, c.err

@@ -84,12 +84,19 @@ func ended(ctx context.Context) bool { return errors.Is(context.Cause(ctx), acce
 
 func errEnded() error { return &Refusal{status: http.StatusUnauthorized, err: access.ErrEnded} }
 
-// retryAfter is the Retry-After of a 429: when the quota has room again if that is known.
+// retryAfter is the Retry-After of a 429: when the quota has room again if that is known. "": no retry can succeed.
 func retryAfter(err error) string {
-	if e, ok := errors.AsType[*farm.Error](err); ok && e.Quota != nil && e.Quota.RetryAfter > 0 {
+	e, ok := errors.AsType[*farm.Error](err)
+	switch {
+	case !ok || e.Quota == nil:
+		return retryExhausted
+	case e.Quota.Never:
+		return ""
+	case e.Quota.RetryAfter > 0:
 		return strconv.Itoa(int(math.Ceil(e.Quota.RetryAfter.Seconds())))
+	default:
+		return retryExhausted
 	}
-	return retryExhausted
 }
 
 // Problem is ProblemOf for an answer to this request. Errors of the farm itself are logged with their cause, which is never sent. A 502 is an
@@ -133,7 +140,9 @@ func FailAs(c *gin.Context, log *slog.Logger, err error, write func(wire.Problem
 	}
 	switch p.Status {
 	case http.StatusTooManyRequests:
-		h.Set("Retry-After", retryAfter(err))
+		if pause := retryAfter(err); pause != "" {
+			h.Set("Retry-After", pause)
+		}
 	case http.StatusServiceUnavailable:
 		h.Set("Retry-After", RetryUnavailable)
 	case http.StatusUnauthorized:

@@ -123,10 +123,25 @@ func TestQuotaErrorSaysWhatToDo(t *testing.T) {
 			t.Errorf("%+v", err)
 		}
 	}
-	for more, want := range map[float64]string{512: "Close a sandbox, ask for less memory, or ask", 2048: "needs 2048 more. Ask for less memory, or ask"} {
-		if err := farm.QuotaError(farm.QuotaUse{Name: farm.QuotaMemoryMB, Limit: 1024, Used: 1024}, more); !strings.Contains(err.Message, want) {
-			t.Errorf("%g MiB more: %s", more, err.Message)
+}
+
+// A request that alone needs more than a quota allows can never succeed.
+func TestQuotaErrorSaysThatNoRetryCanSucceed(t *testing.T) {
+	t.Parallel()
+	const full = "allows 1024 MiB: 1024 MiB are used, and this request needs %g MiB more. Close a sandbox, ask for less memory, or ask the farm's operator to raise it."
+	for more, want := range map[float64]string{
+		1023: fmt.Sprintf(full, 1023.0),
+		1024: fmt.Sprintf(full, 1024.0),
+		1025: "allows 1024 MiB: this request alone needs 1025 MiB, so it can never succeed. Ask for less memory, or ask the farm's operator to raise it.",
+	} {
+		err := farm.QuotaError(farm.QuotaUse{Name: farm.QuotaMemoryMB, Limit: 1024, Used: 1024}, more)
+		if !strings.HasSuffix(err.Message, want) || err.Quota.Never != (more > 1024) {
+			t.Errorf("%g MiB more: never %t: %s", more, err.Quota.Never, err.Message)
 		}
+	}
+	none := farm.QuotaError(farm.QuotaUse{Name: farm.QuotaSandboxes}, 1)
+	if !none.Quota.Never || !strings.HasSuffix(none.Message, "allows 0: this request alone needs 1, so it can never succeed. Ask the farm's operator to raise it.") {
+		t.Errorf("a quota of 0: %+v", none)
 	}
 }
 

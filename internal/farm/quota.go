@@ -1,6 +1,7 @@
 package farm
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -138,6 +139,7 @@ type QuotaUse struct {
 	Used  float64
 
 	RetryAfter time.Duration // of a refusal: when there is room again; 0: not known
+	Never      bool          // of a refusal: the request alone needs more than the quota allows, so no retry can succeed
 }
 
 // quotaAdvice is what the caller can do about a quota that is used up.
@@ -154,29 +156,38 @@ var quotaAdvice = map[QuotaName]string{
 
 // smallerAdvice is what the caller can do about a request that needs more than the whole quota.
 var smallerAdvice = map[QuotaName]string{
-	QuotaMemoryMB: "Ask for less memory",
-	QuotaCPUs:     "Ask for fewer cores",
-	QuotaGPUs:     "Ask for fewer GPUs",
-	QuotaStoredMB: "Send less",
+	QuotaMemoryMB: "Ask for less memory, or ask",
+	QuotaCPUs:     "Ask for fewer cores, or ask",
+	QuotaGPUs:     "Ask for fewer GPUs, or ask",
+	QuotaStoredMB: "Send less, or ask",
 }
 
 // QuotaError is the refusal of a request that needs more of a quota than is left: CodeExhausted, with the numbers for the caller.
+// It is Never if the request needs more than the quota allows in all.
 func QuotaError(use QuotaUse, more float64) *Error {
-	advice := quotaAdvice[use.Name]
-	if smaller, ok := smallerAdvice[use.Name]; ok && more > use.Limit {
-		advice = smaller
+	use.Never = more > use.Limit
+	text := fmt.Sprintf("%s used, and this request needs %s more. %s, or ask", quotaUsed(use), use.amount(more), quotaAdvice[use.Name])
+	if use.Never {
+		text = fmt.Sprintf("this request alone needs %s, so it can never succeed. %s", use.amount(more), cmp.Or(smallerAdvice[use.Name], "Ask"))
 	}
-	e := Errorf(CodeExhausted, "The quota %s of your tenant allows %s: %s used, and this request needs %s more. %s, or ask the farm's operator to raise it.",
-		use.Name, QuotaText(use.Limit), quotaUsed(use), QuotaText(more), advice)
+	e := Errorf(CodeExhausted, "The quota %s of your tenant allows %s: %s the farm's operator to raise it.", use.Name, use.amount(use.Limit), text)
 	e.Quota = &use
 	return e
 }
 
+// amount is a value of the quota with its unit.
+func (u QuotaUse) amount(value float64) string {
+	if u.Name == QuotaMemoryMB || u.Name == QuotaStoredMB {
+		return QuotaText(value) + " MiB"
+	}
+	return QuotaText(value)
+}
+
 func quotaUsed(use QuotaUse) string {
 	if use.Used == 1 {
-		return "1 is"
+		return use.amount(1) + " is"
 	}
-	return QuotaText(use.Used) + " are"
+	return use.amount(use.Used) + " are"
 }
 
 // QuotaText writes a value of a quota without needless digits; NoQuota as "no bound".

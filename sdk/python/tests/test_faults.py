@@ -121,6 +121,19 @@ def test_retry_after_is_respected_and_reported(fake: Make, clock: Clock) -> None
     assert str(raised.value) == "It is exhausted (exhausted, HTTP 429)"
 
 
+def test_a_quota_that_is_too_small_is_not_asked_again(fake: Make) -> None:
+    served = fake(
+        lambda *_: (
+            429,
+            {},
+            {"code": "exhausted", "detail": "never", "quota": {"name": "max_memory_mb", "limit": 1024, "used": 0}},
+        )
+    )
+    with Client(served.url, retries=3) as client, pytest.raises(ExhaustedError):
+        client.run("1")
+    assert len(served.seen) == 1
+
+
 @pytest.mark.parametrize(
     ("status", "content", "kind"),
     [

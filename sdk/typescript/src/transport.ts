@@ -174,6 +174,7 @@ export class Transport {
         const arrived = failure.status > 0 || !isConnectError(error);
         if (arrived && until === 0) until = Date.now() + (call.patience ?? 0);
         if (failure.status === 0) again = failure.code === "unavailable" && !(error instanceof TimedOut) && (idempotent || !arrived);
+        else if (failure.quota && failure.retryAfter === 0) again = false; // the quota is too small for the request
         else again = failure.status === 429 || ([502, 503, 504].includes(failure.status) && idempotent);
       }
       const moreTime = this.#retries > 0 && Date.now() < until;

@@ -81,6 +81,12 @@ test("a pause that is too long is left to the caller", async (t) => {
   assert.equal(seen.length, 1);
 });
 
+test("a quota that is too small is not asked again", async (t) => {
+  const { farm, seen } = await serve(t, json(429, { code: "exhausted", detail: "never", quota: { name: "max_memory_mb", limit: 1024, used: 0 } }));
+  await assert.rejects(farm.submit("1"), { code: "exhausted" });
+  assert.equal(seen.length, 1);
+});
+
 test("retries end", async (t) => {
   const { url, seen } = await serve(t, refuse(503, "unavailable"));
   await assert.rejects(new Client({ url, retries: 2 }).limits(), { code: "unavailable" });

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -184,6 +185,9 @@ func brokenPipe(err error) bool {
 // kernelName is the name of an error of the kernel before the farm's words for it.
 var kernelName = regexp.MustCompile(`^E[A-Z0-9]+: `)
 
+// quotasOfSandboxes are the quotas whose room is not free again in seconds.
+var quotasOfSandboxes = []string{"max_sandboxes", "max_memory_mb", "max_cpus", "max_gpus"}
+
 // sentence says what went wrong and what to do next.
 func sentence(err error) string {
 	if e, ok := errors.AsType[*subject](err); ok {
@@ -205,8 +209,11 @@ func sentence(err error) string {
 		text, _, _ = strings.Cut(text, ": send Authorization") // headers are not the caller's concern here
 		return text + ". Give a key of this farm with --key or SANDFARM_API_KEY."
 	case "exhausted", "unavailable":
-		if e.Quota != nil && e.Quota.Name == "max_sandboxes" {
-			return text + ". Close a sandbox that is not needed (sandfarm sandbox ls)."
+		switch {
+		case e.Quota != nil && e.RetryAfter == 0: // no retry can succeed
+			return text + "."
+		case e.Quota != nil && slices.Contains(quotasOfSandboxes, e.Quota.Name):
+			return text + ". Your sandboxes: sandfarm sandbox ls."
 		}
 		if e.RetryAfter > 0 {
 			return fmt.Sprintf("%s. Try again in %s.", text, e.RetryAfter)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
+	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
@@ -180,7 +181,7 @@ func TestWhatIsPrintedAndAsked(t *testing.T) {
 	t.Parallel()
 	now := time.Now().Add(-90 * time.Minute)
 	conflict := wire.Problem{Status: 409, Code: "conflict", Detail: "Not now.", RequestID: "req_1"}
-	quota := wire.Problem{Status: 429, Code: "exhausted", Detail: "The quota is used up.", RequestID: "req_1", Quota: &wire.Quota{Name: "max_sandboxes"}}
+	quota := wire.Problem{Status: 429, Code: "exhausted", Detail: farm.QuotaError(farm.QuotaUse{Name: "max_sandboxes", Limit: 1, Used: 1}, 1).Message, RequestID: "req_1", Quota: &wire.Quota{Name: "max_sandboxes"}}
 	installed := wire.Job{ID: "job_1", Kind: "install", State: "completed", Result: &wire.Result{Install: &wire.InstallResult{
 		Packages: []wire.InstalledOne{{Name: "six", Version: "1.17", Status: "installed"}}, Stderr: "warning: slow\n",
 	}}}
@@ -203,7 +204,7 @@ func TestWhatIsPrintedAndAsked(t *testing.T) {
 		},
 		"QuotaOfSandboxes": { // what is used up by sandboxes is not free again in seconds
 			args: "sandbox create", routes: map[string]any{"POST /v1/sandboxes": quota},
-			want: outputs{1, "", "sandfarm: The quota is used up. Close a sandbox that is not needed (sandfarm sandbox ls).\n"},
+			want: outputs{1, "", "sandfarm: The quota max_sandboxes of your tenant allows 1: 1 is used, and this request needs 1 more. Close a sandbox, or ask the farm's operator to raise it. Your sandboxes: sandfarm sandbox ls.\n"},
 		},
 		"CloseIsRefused": { // not every refusal of a close says that the sandbox is closing
 			args: "sandbox close sbx_1", routes: map[string]any{"GET /v1/sandboxes/{id}": wire.Sandbox{State: "starting"}, "DELETE /v1/sandboxes/sbx_1": conflict},

@@ -200,7 +200,8 @@ class Http:
             except SandfarmError as error:
                 failure, cause = error, error
                 refused = error.status == 429 or (error.status in {502, 503, 504} and call.idempotent)
-                retry = refused and error.retry_after <= self.settings.max_pause
+                too_small = error.status == 429 and "quota" in error.details and not error.retry_after  # no retry can succeed
+                retry = refused and not too_small and error.retry_after <= self.settings.max_pause
             more_time = self.settings.retries > 0 and time.monotonic() < retry_until
             if not retry or (attempt > self.settings.retries and not more_time):
                 if failure is cause:
