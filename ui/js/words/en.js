@@ -341,7 +341,7 @@ export default {
   "quota.max_cpus": "Cores",
   "quota.max_gpus": "GPUs",
   "quota.max_running": "Running jobs",
-  "quota.max_queued": "Waiting jobs",
+  "quota.max_queued": "Unfinished jobs",
   "quota.max_stored_mb": "Stored",
   "quota.requests_per_minute": "Requests per minute",
   "quota.max_connections": "Connections",

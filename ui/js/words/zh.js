@@ -341,7 +341,7 @@ export default {
   "quota.max_cpus": "核数",
   "quota.max_gpus": "GPU",
   "quota.max_running": "运行中的任务",
-  "quota.max_queued": "等待的任务",
+  "quota.max_queued": "未完成的任务",
   "quota.max_stored_mb": "存储",
   "quota.requests_per_minute": "每分钟请求数",
   "quota.max_connections": "连接",
