@@ -6,10 +6,13 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"testing"
 
+	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
 // A tar of half a GiB of zeros takes a core for a quarter of a second. It has one of its tenant's, but not while what it holds is sent.
@@ -75,5 +78,31 @@ func TestTarsAreUnpackedOnACore(t *testing.T) {
 		if members != 2 || !errors.Is(err, context.Canceled) {
 			t.Errorf("without a core there are %d members, want 2: %v", members, err)
 		}
+	}
+}
+
+func TestHasComparesVersions(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		status, version, wanted string
+		has                     bool
+	}{
+		{"installed", "2.5.5", "numpy", true},
+		{"installed", "2.5.5", "numpy>=1", true},
+		{"installed", "2.5.5", "numpy==2.5.5", true},
+		{"installed", "2.5", "numpy == 2.5.0", true},
+		{"installed", "2.5.5", "numpy==1.0", false},
+		{"installed", "2.5.5", "numpy==2.*", true},
+		{"installed", "2.5.5", "numpy!=1.0", true},
+		{"installed", "2.1.0+cpu", "torch==2.1.0", true},
+		{"installed", "2.1.0+cpu", "torch==2.1.0+cu121", false},
+		{"installed", "", "numpy==1.0", true}, // the installed version is unknown
+		{"failed", "0.9.0", "tabulate", true},
+		{"failed", "0.9.0", "tabulate==99999", false},
+		{"failed", "", "tabulate", false},
+		{"installing", "", "tabulate", false},
+		{"not_found", "", "tabulate", false},
+	} {
+		testbed.Diff(t, fmt.Sprintf("%+v", test), test.has, hasPackage(wire.Package{Status: test.status, Version: test.version}, test.wanted))
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/e2b/envd"
 	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 type received struct{ connect.StreamingHandlerConn }
@@ -82,5 +83,19 @@ func TestLargeMessagesHaveACoreUntilTheirCallBegins(t *testing.T) {
 	})(on, received{})
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+func TestEndSaysWhy(t *testing.T) {
+	t.Parallel()
+	killed, failed, ok := 137, 2, 0
+	for want, end := range map[string]farm.ProcessEnd{
+		"limit of 64 MiB.": {ExitCode: &killed, OutOfMemory: true, Reason: "limit of 64 MiB."},
+		"exit status 2":    {ExitCode: &failed},
+		"":                 {ExitCode: &ok},
+	} {
+		if got := endOf(&end); got.GetError() != want || int(got.GetExitCode()) != *end.ExitCode {
+			t.Errorf("%v, want %q", got, want)
+		}
 	}
 }

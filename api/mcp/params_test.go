@@ -1,14 +1,21 @@
 package mcp_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	protocol "github.com/mark3labs/mcp-go/mcp"
 
+	"github.com/sandfarm/sandfarm/api/mcp"
 	"github.com/sandfarm/sandfarm/api/wire"
 )
 
@@ -99,4 +106,91 @@ func TestUnknownToolIsAnErrorOfTheProtocol(t *testing.T) {
 			t.Errorf("%s: %v", era, err)
 		}
 	}
+}
+
+// Two displayed values used to look like one: the HTML of b was left out because a, another value, had a plain text.
+func TestDisplayedValuesAreSeparated(t *testing.T) {
+	t.Parallel()
+	r := python(setup(t, executed(wire.ExecuteResult{Results: []wire.Rich{
+		{Display: 0, Mime: "image/png", Data: b64([]byte("\x89PNG a"))},
+		{Display: 0, Mime: "text/plain", Data: "<Figure a>"},
+		{Display: 1, Mime: "image/png", Data: b64([]byte("\x89PNG b"))},
+		{Display: 1, Mime: "text/html", Data: "<b>b</b>"},
+		{Display: 2, Mime: "text/plain", Data: "42"},
+		{Display: 2, Mime: "text/html", Data: "<i>42</i>"},
+	}})), nil)
+	for _, want := range []string{
+		"result 1 (text/plain):\n<Figure a>\nresult 1 is image 1 of this answer.\n",
+		"result 2 (text/html):\n<b>b</b>\nresult 2 is image 2 of this answer.\n",
+		"result 3 (text/plain):\n42\n",
+	} {
+		if !strings.Contains(textOf(r), want) {
+			t.Errorf("the text lacks %q:\n%s", want, textOf(r))
+		}
+	}
+	if strings.Contains(textOf(r), "<i>") {
+		t.Errorf("a value is in the text twice:\n%s", textOf(r))
+	}
+	if got := len(blocksOf[protocol.ImageContent](r)); got != 2 {
+		t.Errorf("%d images", got)
+	}
+	want := []any{
+		map[string]any{"display": 0.0, "mime": "text/plain", "data": "<Figure a>"},
+		map[string]any{"display": 1.0, "mime": "text/html", "data": "<b>b</b>"},
+		map[string]any{"display": 2.0, "mime": "text/plain", "data": "42"},
+		map[string]any{"display": 2.0, "mime": "text/html", "data": "<i>42</i>"},
+	}
+	if diff := cmp.Diff(want, field(t, r, "results")); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// JSON and SVG used to be in the text in base64, as on the wire.
+func TestMarkupIsPlainInTheText(t *testing.T) {
+	t.Parallel()
+	for mime, data := range map[string]string{"application/json": `{"rows":3}`, "image/svg+xml": "<svg></svg>"} {
+		encoded := base64.StdEncoding.EncodeToString([]byte(data))
+		r := python(setup(t, executed(wire.ExecuteResult{Results: []wire.Rich{{Mime: mime, Data: encoded}}})), nil)
+		if !strings.Contains(textOf(r), data) || strings.Contains(textOf(r), encoded) {
+			t.Errorf("%s: %s", mime, textOf(r))
+		}
+	}
+}
+
+// Bodies come from clients and models: each is answered, with JSON where there is a body, and never with an error of the server.
+func FuzzBody(f *testing.F) {
+	for _, seed := range []string{
+		"", "{}", "[]", "null", "7", `{"jsonrpc":"2.0","id":1,"method":"ping"}`, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`,
+		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`,
+		`{"jsonrpc":"2.0","id":"x","method":"tools/call","params":{"name":"list_sandboxes","arguments":{}}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"execute_python_code","arguments":{"code":1}}}`,
+		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`, `[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":1,"method":"ping"}]`,
+		`{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"sandbox://../x"}}`, `{"jsonrpc":"2.0","id":1,"method":"tasks/get","params":{"taskId":"x"}}`,
+		`{"jsonrpc":"1.0","id":{},"method":7}`, strings.Repeat("[", 5000), `{"jsonrpc":"2.0","id":1e400,"method":"ping"}`, "\xff{}", `{"jsonrpc":"2.0","id":1,"result":{}}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	server, err := mcp.New(mcp.Options{Farm: func(context.Context) mcp.Farm { return &fakeFarm{} }, Version: "1.2.3"})
+	if err != nil {
+		f.Fatal(err)
+	}
+	handler := server.Handler()
+	f.Fuzz(func(t *testing.T, in []byte) {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "http://127.0.0.1/mcp", bytes.NewReader(in))
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Accept", "application/json, text/event-stream")
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		if ctx.Err() != nil {
+			t.Fatal("no answer")
+		}
+		if w.Code >= http.StatusInternalServerError {
+			t.Fatalf("status %d: %.300s", w.Code, w.Body)
+		}
+		if strings.HasPrefix(w.Header().Get("Content-Type"), "application/json") && w.Body.Len() > 0 && !json.Valid(w.Body.Bytes()) {
+			t.Fatalf("no JSON: %.300q", w.Body)
+		}
+	})
 }

@@ -1,3 +1,7 @@
+// Package rest is the HTTP plumbing that every route of the server shares: it reads bodies and queries, writes answers,
+// problems, files and event streams, has the middleware, and says what a route is (Route). Each read and write of a connection has its own deadline, so
+// bodies and answers may be of any length, but a stalled caller is disconnected. The package depends on gin and the
+// domain's errors, and on no route.
 package rest
 
 import (
@@ -6,11 +10,16 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/gin-gonic/gin"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/tracing"
 )
 
 // Keys of the values that the middleware sets in a gin context.
@@ -105,4 +114,28 @@ func Recover(log *slog.Logger) gin.HandlerFunc {
 // Upgrades reports whether a request asks for a WebSocket.
 func Upgrades(r *http.Request) bool {
 	return r.ProtoMajor == 1 && r.ProtoMinor > 0 && r.Method == http.MethodGet && r.Header.Get("Sec-Websocket-Key") != "" && r.Header.Get("Upgrade") != ""
+}
+
+// Trace makes a span of each request, as a child of the caller's traceparent. A span names the route, never the path, a
+// query, a body or a key. Routes in skip have no span.
+func Trace(tracer trace.TracerProvider, skip ...string) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		route := c.FullPath()
+		if route == "" || slices.Contains(skip, route) {
+			c.Next()
+			return
+		}
+		ctx := tracing.Remote(c.Request.Context(), c.GetHeader("Traceparent"))
+		method := Method(c)
+		ctx, end := tracing.Begin(ctx, tracer, method+" "+route, trace.SpanKindServer,
+			attribute.String("http.request.method", method), attribute.String("http.route", route), attribute.String("sandfarm.request_id", RequestID(c)))
+		defer end(nil)
+		c.Request = c.Request.WithContext(ctx)
+		c.Next()
+		span := trace.SpanFromContext(ctx)
+		span.SetAttributes(attribute.Int("http.response.status_code", c.Writer.Status()))
+		if c.Writer.Status() >= http.StatusInternalServerError {
+			span.SetStatus(codes.Error, "")
+		}
+	}
 }
