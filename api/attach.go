@@ -1,14 +1,12 @@
 package api
 
 import (
-	"bufio"
 	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -29,8 +27,6 @@ import (
 // code that says why.
 
 const (
-	// attachCloseTimeout bounds the end of a connection, in which the caller may still be sending a long message.
-	attachCloseTimeout = 5 * time.Second
 	// maxCloseReason is the length of the text in a close message, by RFC 6455.
 	maxCloseReason = 123
 	// closeCodeBase is added to the HTTP status of an error to make the close code of one.
@@ -57,7 +53,7 @@ type attachConfig struct {
 type attachSession struct {
 	cfg     attachConfig
 	process attachable
-	conn    *websocket.Conn
+	conn    *rest.WebSocket
 	ctx     context.Context // of the work; the connection outlives it by its close message
 	end     context.CancelCauseFunc
 	inputs  chan attachInput
@@ -68,10 +64,9 @@ type attachSession struct {
 // serveAttached answers a request with a WebSocket, until the process has exited, the caller leaves, or ctx ends. The returned error says why it ended
 // before the exit, for the log.
 func serveAttached(ctx context.Context, w http.ResponseWriter, r *http.Request, cfg attachConfig, p attachable) error {
-	under := &hijacked{ResponseWriter: w}
-	conn, err := websocket.Accept(under, r, nil)
+	conn, err := rest.AcceptWebSocket(w, r, nil)
 	if err != nil {
-		return err // it has answered
+		return err
 	}
 	conn.SetReadLimit(-1) // read has a limit of its own, beyond which the close message still arrives
 	s := &attachSession{cfg: cfg, process: p, conn: conn, inputs: make(chan attachInput, waitingInputs)}
@@ -84,7 +79,6 @@ func serveAttached(ctx context.Context, w http.ResponseWriter, r *http.Request, 
 	work.Go(func() { s.end(s.ping(io)) })
 	s.end(s.send(io))
 	cause := context.Cause(s.ctx) //nolint:contextcheck // io is for the connection, which outlives the work
-	under.expire(attachCloseTimeout)
 	code, reason := closeCode(cause)
 	_ = conn.Close(code, reason)
 	done()
@@ -122,28 +116,6 @@ func closeCode(cause error) (websocket.StatusCode, string) {
 func closeWith(code websocket.StatusCode, reason string) error {
 	return websocket.CloseError{Code: code, Reason: reason}
 }
-
-// hijacked keeps the connection below a WebSocket, for its deadline.
-type hijacked struct {
-	http.ResponseWriter
-	conn net.Conn
-}
-
-// Hijack takes over the connection.
-func (h *hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, rw, err := http.NewResponseController(h.ResponseWriter).Hijack()
-	h.conn = conn
-	return conn, rw, err
-}
-
-// WriteHeaderNow sends the header where a router would send it with the first bytes of a body.
-func (h *hijacked) WriteHeaderNow() {
-	if router, ok := h.ResponseWriter.(interface{ WriteHeaderNow() }); ok {
-		router.WriteHeaderNow()
-	}
-}
-
-func (h *hijacked) expire(after time.Duration) { _ = h.conn.SetDeadline(time.Now().Add(after)) }
 
 // send sends the output until the exit.
 func (s *attachSession) send(io context.Context) error {

@@ -31,8 +31,6 @@ const (
 	freeBytes = 16 << 10
 	// maxReason is the length of the text in a close message, by RFC 6455.
 	maxReason = 123
-	// closeTimeout bounds the end of a connection.
-	closeTimeout = 5 * time.Second
 	// smallMessage is the largest message of clients that are built with tornado: a larger one ends their connection.
 	smallMessage = 10 << 20
 )
@@ -50,7 +48,7 @@ var (
 
 // socket is one WebSocket.
 type socket struct {
-	conn  *websocket.Conn
+	conn  *rest.WebSocket
 	v1    bool
 	small bool // messages over smallMessage would end it
 	stall time.Duration
@@ -114,7 +112,7 @@ func (s *Server) channels(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	conn, err := websocket.Accept(c.Writer, c.Request, &websocket.AcceptOptions{Subprotocols: []string{subprotocol}, InsecureSkipVerify: true}) // the origin was checked
+	conn, err := rest.AcceptWebSocket(c.Writer, c.Request, &websocket.AcceptOptions{Subprotocols: []string{subprotocol}, InsecureSkipVerify: true}) // the origin was checked
 	if err != nil {
 		s.leave(session)
 		return nil // it has answered
@@ -153,7 +151,7 @@ func (s *Server) serve(ctx context.Context, session *session, at *socket, fresh 
 	}
 	session.detach(at)
 	code, reason := closing(cause)
-	timer := time.AfterFunc(closeTimeout, done)
+	timer := time.AfterFunc(rest.CloseTimeout, done)
 	<-written // nothing can be sent after the close message
 	_ = at.conn.Close(code, reason)
 	timer.Stop()

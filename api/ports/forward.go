@@ -37,7 +37,7 @@ func (s *Server) forwardPort(c *gin.Context) error {
 		return portError(ctx, port.Number, err)
 	}
 	defer func() { _ = conn.Close() }()
-	ws, err := websocket.Accept(c.Writer, c.Request, nil)
+	ws, err := rest.AcceptWebSocket(c.Writer, c.Request, nil)
 	if err != nil {
 		return nil // it has answered
 	}
@@ -71,7 +71,7 @@ func (s *Server) forwardPort(c *gin.Context) error {
 
 // forwarded is the caller's direction of a connection.
 type forwarded struct {
-	ws      *websocket.Conn
+	ws      *rest.WebSocket
 	conn    net.Conn
 	ended   chan error  // gets the end of the direction
 	writing atomic.Bool // the sandbox takes its time, and meanwhile answers to pings are not seen
@@ -132,7 +132,7 @@ func (f *forwarded) ping(ctx context.Context, every, stall time.Duration) {
 }
 
 // forwardOut sends what a connection carries, and an empty message at its end.
-func forwardOut(ctx context.Context, ws *websocket.Conn, conn net.Conn, stall time.Duration) error {
+func forwardOut(ctx context.Context, ws *rest.WebSocket, conn net.Conn, stall time.Duration) error {
 	buf := make([]byte, wire.MaxForwardBytes/2)
 	for {
 		n, err := conn.Read(buf)

@@ -1,13 +1,19 @@
 package rest_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -95,4 +101,117 @@ func TestStatusOf(t *testing.T) {
 	if got := rest.StatusOf(errors.New("a bug")); got != 500 {
 		t.Errorf("an error without a code is %d", got)
 	}
+}
+
+// A body of somebody without a key ends when its first bytes are late, however long one byte may take elsewhere.
+func TestWithinBoundsALateBody(t *testing.T) {
+	t.Parallel()
+	engine := gin.New()
+	engine.POST("/", rest.Identify(time.Hour), func(c *gin.Context) {
+		rest.Within(c, time.Millisecond)
+		_, err := io.ReadAll(rest.HeldBody(c))
+		c.Status(rest.StatusOf(err))
+	})
+	server := httptest.NewServer(engine)
+	defer server.Close()
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetReadDeadline(time.Now().Add(time.Minute)) // detects a hang
+	_, _ = fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
+	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err == nil {
+		_ = answer.Body.Close()
+	}
+	if err != nil || answer.StatusCode != http.StatusRequestTimeout {
+		t.Fatalf("the answer is %v, %v", answer, err)
+	}
+}
+
+// slow is a body that brings so many bytes every so often, up to its deadline.
+type slow struct {
+	bytes    int
+	every    time.Duration
+	size     int
+	deadline time.Time
+}
+
+func (s *slow) Read(p []byte) (int, error) {
+	if s.size == 0 {
+		return 0, io.EOF
+	}
+	if wait := min(s.every, time.Until(s.deadline)); wait < s.every {
+		time.Sleep(max(wait, 0)) // by the clock of the bubble
+		return 0, os.ErrDeadlineExceeded
+	}
+	time.Sleep(s.every)
+	n := min(len(p), s.bytes, s.size)
+	s.size -= n
+	return n, nil
+}
+
+// deadlines is a connection with the deadlines of a body.
+type deadlines struct {
+	http.ResponseWriter
+	of *slow
+}
+
+func (d deadlines) SetReadDeadline(t time.Time) error {
+	d.of.deadline = t
+	return nil
+}
+
+// One byte every 8 s restarted the stall timeout for as long as the caller liked, while its body held memory. 16 KiB a second held 64 MiB of it for
+// 17 minutes.
+func TestABodyThatIsHeldMustArrive(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		body slow
+		read func(*gin.Context) io.Reader
+		code int
+		took time.Duration // by the clock of the bubble
+	}{
+		"ByteByByte":       {slow{bytes: 1, every: 8 * time.Second, size: 1000}, rest.HeldBody, http.StatusRequestTimeout, 30 * time.Second},
+		"ByteByByteStream": {slow{bytes: 1, every: 8 * time.Second, size: 1000}, rest.Body, http.StatusOK, 8000 * time.Second},
+		"TooSlow":          {slow{bytes: 8 << 10, every: time.Second, size: 16 << 20}, rest.HeldBody, http.StatusRequestTimeout, 59 * time.Second},
+		"FastEnough":       {slow{bytes: 16 << 10, every: time.Second, size: 16 << 20}, rest.HeldBody, http.StatusOK, 1024 * time.Second},
+		"LateOnce":         {slow{bytes: 640 << 10, every: 29 * time.Second, size: 640 << 10}, rest.HeldBody, http.StatusOK, 29 * time.Second},
+		"WholeTooSlow":     {slow{bytes: 16 << 10, every: time.Second, size: 16 << 20}, rest.WholeBody, http.StatusRequestTimeout, 300 * time.Second},
+		"WholeFastEnough":  {slow{bytes: 64 << 10, every: time.Second, size: 16 << 20}, rest.WholeBody, http.StatusOK, 256 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				code, engine := 0, gin.New()
+				engine.POST("/", rest.Identify(30*time.Second), func(ctx *gin.Context) {
+					code = http.StatusOK
+					if _, err := io.ReadFull(c.read(ctx), make([]byte, 16<<20+1)); !errors.Is(err, io.ErrUnexpectedEOF) {
+						code = rest.StatusOf(err)
+					}
+				})
+				began := time.Now()
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", &c.body)
+				engine.ServeHTTP(deadlines{httptest.NewRecorder(), &c.body}, r)
+				if took := time.Since(began).Truncate(time.Second); code != c.code || took != c.took {
+					t.Errorf("it ends with %d after %s, want %d after %s", code, took, c.code, c.took)
+				}
+			})
+		})
+	}
+}
+
+// A message that is begun and never ended is ended.
+func TestAMessageThatIsHeldMustArrive(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		from, to := io.Pipe()
+		began := time.Now()
+		body := rest.Paced(from, 30*time.Second, func() { _ = to.CloseWithError(os.ErrDeadlineExceeded) })
+		go func() { _, _ = to.Write([]byte("{")) }()
+		if _, err := io.ReadAll(body); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) != 30*time.Second {
+			t.Errorf("it ends with %v after %s", err, time.Since(began))
+		}
+	})
 }

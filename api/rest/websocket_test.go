@@ -1,0 +1,104 @@
+package rest_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/sandfarm/sandfarm/api/rest"
+	"github.com/sandfarm/sandfarm/internal/testbed"
+)
+
+// counting counts what is read of the connections of a listener.
+type counting struct {
+	net.Listener
+	bytes atomic.Int64
+}
+
+func (c *counting) Accept() (net.Conn, error) {
+	conn, err := c.Listener.Accept()
+	return &countingConn{conn, c}, err
+}
+
+type countingConn struct {
+	net.Conn
+	in *counting
+}
+
+func (c *countingConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.in.bytes.Add(int64(n))
+	return n, err
+}
+
+// webSocket serves WebSockets, and connects without a library, which would not send what these tests send.
+func webSocket(t *testing.T, serve func(*rest.WebSocket)) (*counting, net.Conn, *bufio.Reader) {
+	t.Helper()
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if ws, err := rest.AcceptWebSocket(w, r, nil); err == nil {
+			serve(ws)
+		}
+	}))
+	count := &counting{Listener: server.Listener}
+	server.Listener = count
+	server.Start()
+	t.Cleanup(server.Close)
+	conn, err := net.Dial("tcp", count.Addr().String())
+	testbed.Must(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(time.Minute)) // detects a hang
+	_, _ = fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n")
+	read := bufio.NewReader(conn)
+	answer, err := http.ReadResponse(read, nil) //nolint:bodyclose // it has none
+	testbed.Must(t, err)
+	testbed.Require(t, answer.StatusCode == http.StatusSwitchingProtocols, "%s", answer.Status)
+	return count, conn, read
+}
+
+// A client that goes on sending after the close message is read for a little: the library would read it at the speed of the network.
+func TestWebSocketsEndWithoutReadingOn(t *testing.T) {
+	t.Parallel()
+	read := make(chan int64)
+	var count *counting
+	began := make(chan struct{})
+	count, conn, _ := webSocket(t, func(ws *rest.WebSocket) {
+		<-began
+		before := count.bytes.Load()
+		_ = ws.Close(websocket.StatusInvalidFramePayloadData, "")
+		read <- count.bytes.Load() - before
+	})
+	close(began)
+	go func() {
+		for err := error(nil); err == nil; {
+			_, err = conn.Write([]byte("\x82\x80\x00\x00\x00\x00")) // an empty message
+		}
+	}()
+	if n := <-read; n != 64<<10 {
+		t.Errorf("%d bytes were read after the close message", n)
+	}
+}
+
+// The library answers pings while it reads: they have a rate.
+func TestPingsHaveARate(t *testing.T) {
+	t.Parallel()
+	_, conn, read := webSocket(t, func(ws *rest.WebSocket) { _, _, _ = ws.Read(t.Context()) })
+	began := time.Now()
+	for range 115 { // 15 more than at once, at 10 in a second
+		_, err := conn.Write([]byte("\x89\x80\x00\x00\x00\x00"))
+		testbed.Must(t, err)
+	}
+	_, err := io.ReadFull(read, make([]byte, 2*115)) // the pongs
+	testbed.Must(t, err)
+	if took := time.Since(began); took < time.Second {
+		t.Errorf("115 pings took %s", took)
+	}
+	_ = conn.Close()
+}
