@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -39,14 +40,16 @@ func (a *app) run() *cobra.Command {
 The code gets no input; a command gets it by sandfarm exec -i.
 
 Output appears as the code writes it, and so does the text of its last expression. The exit code is that of the code: 1
-for an exception, whose traceback goes to stderr; 124 after --timeout, as of timeout(1). On a terminal, values that the code updates are redrawn in place, and what it clears
-disappears; a pipe gets every state. New and changed files of the workspace are saved beside FILE (in the
-current directory for stdin, or in --out); images that the code only displayed become FILE-1.png and so on. No existing
-file is overwritten. Files that other programs load by name (.git, .env, Makefile, conftest.py, json.py, names of programs
-on your PATH) are not saved: the output names each of them, and for the first 10 the command that gets it. A Python
-FILE is in the workspace, too, as __file__ says, beside what --file sends. An existing sandbox that has a file of that name
-keeps it: the code that runs is FILE's, but child processes that load __file__ (multiprocessing) get the old one. --package installs packages before the
-code runs, which it does not if one of them cannot be installed; --auto-install installs those that it imports. Ctrl-C cancels the job; a second Ctrl-C leaves at once.`,
+for an exception, whose traceback goes to stderr; 124 after --timeout, as of timeout(1). On a terminal, values that the
+code updates are redrawn in place, and what it clears disappears; a pipe gets every state. New and changed files of the
+workspace are saved beside FILE (in the current directory for stdin, or in --out); images that the code only displayed
+become FILE-1.png and so on. No existing file is overwritten. Files that other programs load by name (.git, .env,
+Makefile, conftest.py, json.py, names of programs on your PATH) are not saved: the output names each of them, and for
+the first 10 the command that gets it. A Python FILE is in the workspace, too, as __file__ says, beside what --file
+sends. An existing sandbox that has a file of that name keeps it: the code that runs is FILE's, but child processes that
+load __file__ (multiprocessing) get the old one. --package installs packages before the code runs, which it does not if
+one of them cannot be installed; --auto-install installs those that it imports. Ctrl-C cancels the job; a second Ctrl-C
+leaves at once.`,
 		Example: `  sandfarm run plot.py
   echo 'print(6 * 7)' | sandfarm run -
   sandfarm run report.py --file sales.csv --out results --timeout 10m --memory 4g
@@ -84,14 +87,18 @@ func runArgs(cmd *cobra.Command, args []string) error {
 	return argCount(1, 1, "FILE (or - for stdin)")(cmd, args)
 }
 
-// inNode adds to an error how JavaScript runs, if the error is that the image does not run its language.
-func inNode(name string, err error) error {
+// inNode adds to an error how JavaScript runs, if the error is that the image does not run it.
+func inNode(name, lang string, err error) error {
 	e, ok := errors.AsType[*client.Error](err)
-	if !ok || languageOf(name) != "javascript" || !slices.ContainsFunc(e.Fields, func(f wire.FieldError) bool { return f.Pointer == "/language" }) {
+	if !ok || cmp.Or(lang, languageOf(name)) != "javascript" || !slices.ContainsFunc(e.Fields, func(f wire.FieldError) bool { return f.Pointer == "/language" }) {
 		return err
 	}
-	at := quoteOne(filepath.Base(name))
-	return errors.Join(err, &hint{text: fmt.Sprintf("JavaScript runs as a command in an image with Node: ID=$(sandfarm sandbox create --image node), sandfarm cp %s $ID: and then sandfarm exec $ID %s", quoteOne(name), quoteOne("node "+at))})
+	file, where := name, ""
+	if name == "-" {
+		file, where = "a.js", "save it as a.js, then "
+	}
+	command := quoteOne("node " + quoteOne(filepath.Base(file)))
+	return errors.Join(err, &hint{text: fmt.Sprintf("JavaScript runs as a command in an image with Node: %secho %s | sandfarm run --lang bash --image node --file %s -", where, command, quoteOne(file))})
 }
 
 func (a *app) runFile(ctx context.Context, c *client.Client, name string, f *runFlags) error {
@@ -131,7 +138,7 @@ func (a *app) runFile(ctx context.Context, c *client.Client, name string, f *run
 	}
 	job, err := follower.do(ctx, submit)
 	if err != nil {
-		return inNode(name, err)
+		return inNode(name, f.lang, err)
 	}
 	if err := a.finish(ctx, c, follower, job, name, f); err != nil {
 		return err

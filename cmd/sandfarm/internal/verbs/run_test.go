@@ -173,7 +173,8 @@ func TestRunSaysHowElseCodeRuns(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "x.js")
 	put(t, file, "1")
 	for want, args := range map[string][]string{
-		": ID=$(sandfarm sandbox create --image node), sandfarm cp " + file + " $ID: and then sandfarm exec $ID 'node x.js'\n": {"run", file, "-s", "sbx_1"},
+		"with Node: echo 'node x.js' | sandfarm run --lang bash --image node --file " + file + " -\n":               {"run", file, "-s", "sbx_1"},
+		"with Node: save it as a.js, then echo 'node a.js' | sandfarm run --lang bash --image node --file a.js -\n": {"run", "-", "-s", "sbx_1", "--lang", "javascript"},
 		"no such language.\n": {"run", "-", "-s", "sbx_1", "--lang", "perl"},
 		"code gets no arguments, such as \"a\": pass values with -e NAME=VALUE, or copy plot.py into a sandbox (sandfarm cp) and run it there (sandfarm exec). See \"sandfarm run --help\"\n": {"run", "plot.py", "a", "b"},
 	} {
