@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/mcp"
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // Connect makes the client from flags and environment.
@@ -119,8 +121,18 @@ func known(toolset string) error {
 	return fmt.Errorf("there is no toolset %q; there is: %s", toolset, strings.Join(toolsets(), ", "))
 }
 
-// Serve serves a toolset to one client until the client closes the streams or ctx ends. A process can do this once.
+// askTimeout bounds the first question to the farm, so that a client does not wait for one that is away.
+const askTimeout = 5 * time.Second
+
+// Serve serves a toolset to one client until the client closes the streams or ctx ends. A process can do this once. A farm that refuses the key is an
+// error at once; one that does not answer may come back.
 func Serve(ctx context.Context, streams verbs.Streams, c *client.Client, files *Roots, name, version string) error {
+	asking, done := context.WithTimeout(ctx, askTimeout)
+	_, err := c.Limits(asking)
+	done()
+	if client.CodeOf(err) == string(farm.CodeUnauthorized) {
+		return fmt.Errorf("ask the farm: %w", err)
+	}
 	log := slog.New(slog.NewTextHandler(streams.Err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	server, err := newServer(NewFarm(c), files, name, version, log)
 	if err != nil {

@@ -29,6 +29,21 @@ type served struct {
 	end chan error
 }
 
+// A client shows why its server ended: a key that the farm refuses is said before the first call.
+func TestServeRefusesToStartWithoutAKey(t *testing.T) {
+	t.Parallel()
+	_, server := remote(t, func(w http.ResponseWriter, _ *http.Request) {
+		answer(t, w, http.StatusUnauthorized, wire.Problem{Code: "unauthorized", Detail: "A key is needed."})
+	})
+	c, err := client.New(server.URL)
+	testbed.Must(t, err)
+	files, err := bridge.OpenRoots([]string{t.TempDir()}, "", "")
+	testbed.Must(t, err)
+	defer func() { _ = files.Close() }()
+	err = bridge.Serve(t.Context(), verbs.Streams{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}, c, files, bridge.Toolset, "1")
+	testbed.Check(t, client.CodeOf(err) == "unauthorized", "it ended with %v", err)
+}
+
 // TestStdio is a single test with a single bridge, since a process can serve stdio only once.
 func TestStdio(t *testing.T) {
 	t.Parallel()
