@@ -9,7 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"syscall"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // Up runs a whole farm in this process until ctx ends: a worker, the scheduler and the API, and Redis and S3 unless the
@@ -58,13 +61,17 @@ func Up(ctx context.Context, s *Settings, version string, out io.Writer) (err er
 	var running []stopper // stopped in reverse
 	defer func() {
 		if len(running) > 0 {
-			say.line("stopping: running code continues in its sandbox, and the next start takes it over")
+			say.line("stopping, once open connections have ended or some seconds have passed: running code continues in its sandbox, and the next start takes it over")
 		}
 		for i := len(running) - 1; i >= 0; i-- {
 			running[i].Stop()
 		}
 	}()
-	w, err := p.newWorker(e, build, version, p.callback(data.Secret), say.printProgress)
+	var building sync.Once
+	w, err := p.newWorker(e, build, version, p.callback(data.Secret), func(progress farm.Progress) {
+		building.Do(func() { say.line("building the sandbox image, which takes a few minutes") })
+		say.printProgress(progress)
+	})
 	if err != nil {
 		return err
 	}
@@ -76,7 +83,7 @@ func Up(ctx context.Context, s *Settings, version string, out io.Writer) (err er
 	if err != nil {
 		return err
 	}
-	say.line("starting the worker (the first start builds the sandbox image, which takes a few minutes)")
+	say.line("starting the worker")
 	quiet := say.watch()
 	err = w.Start(ctx)
 	quiet()
