@@ -416,7 +416,7 @@ export default {
   "farm.hour": "The last hour",
   "farm.perMinute": "Jobs by the minute: {n} in the last hour",
   "farm.ended": "ended",
-  "farm.failed": "failed",
+  "farm.failed": "failed, timed out or lost",
   "farm.times": "Mean times",
   "farm.longest": "longest wait",
   "farm.gpus": "GPUs: {n} of {all} leased",

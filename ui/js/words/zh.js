@@ -416,7 +416,7 @@ export default {
   "farm.hour": "最近一小时",
   "farm.perMinute": "每分钟任务数：最近一小时共 {n} 个",
   "farm.ended": "已结束",
-  "farm.failed": "失败",
+  "farm.failed": "失败、超时或丢失",
   "farm.times": "平均用时",
   "farm.longest": "最长等待",
   "farm.gpus": "GPU：{all} 个中已租用 {n} 个",

@@ -37,6 +37,9 @@ newest last. Code, environment and links are never part of it.`,
 		if err != nil {
 			return err
 		}
+		if !a.json {
+			fmt.Fprintln(a.Out, "TIME STATUS TENANT KEY FROM ROUTE SUBJECT SANDBOX JOB")
+		}
 		if err := a.auditLines(found); err != nil || !live {
 			return err
 		}

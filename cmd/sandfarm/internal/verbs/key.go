@@ -78,8 +78,12 @@ func (a *app) keyCreate() *cobra.Command {
 		if a.json {
 			return a.print(made)
 		}
-		fmt.Fprintf(a.Err, "%s: tenant %s, scopes %s, expires %s. The key is shown only now.\n",
-			made.Key.ID, made.Key.Tenant, strings.Join(made.Key.Scopes, ", "), expiry(made.Key, time.Now()))
+		where := "The key is shown only now."
+		if save != nil {
+			where = "The key is in " + file + ", and nowhere else."
+		}
+		fmt.Fprintf(a.Err, "%s: tenant %s, scopes %s, expires %s. %s\n",
+			made.Key.ID, made.Key.Tenant, strings.Join(made.Key.Scopes, ", "), expiry(made.Key, time.Now()), where)
 		if first {
 			fmt.Fprintf(a.Err, "note: This is the farm's first key. What was made without a key belongs to the tenant %[1]s: sandfarm key create --local --tenant %[1]s makes a key that sees it.\n", keylessTenant)
 		}

@@ -60,7 +60,7 @@ func TestKeyCreate(t *testing.T) {
 		}
 	}
 	file := filepath.Join(t.TempDir(), "new.key")
-	if r := f.sandfarm(t.Context(), "", "key", "create", "--tenant", "blue", "--save", file); r.code != 0 || r.out != "" {
+	if r := f.sandfarm(t.Context(), "", "key", "create", "--tenant", "blue", "--save", file); r.code != 0 || r.out != "" || !strings.Contains(r.stderr, "The key is in "+file+", and nowhere else.") {
 		t.Errorf("%+v", r)
 	}
 	info, err := os.Stat(file)
@@ -341,8 +341,10 @@ func TestAuditFollowsWithNewEntriesOnly(t *testing.T) {
 		_ = json.NewEncoder(w).Encode(page)
 	}
 	r := f.sandfarm(ctx, "", "audit", "--follow", "--limit", "1")
+	entries, headed := strings.CutPrefix(r.out, "TIME STATUS TENANT KEY FROM ROUTE SUBJECT SANDBOX JOB\n")
+	testbed.Check(t, headed, "it has no header: %s", r.out)
 	var got []string
-	for line := range strings.Lines(r.out) {
+	for line := range strings.Lines(entries) {
 		got = append(got, line[strings.LastIndex(line, " r")+1:len(line)-1])
 	}
 	if want := "r29 r30 r31 r32"; !strings.HasPrefix(strings.Join(got, " "), want) || len(got) > 5 {
@@ -362,7 +364,7 @@ func TestTopWithoutATerminalPrintsOnePage(t *testing.T) {
 		}
 	}
 	f.Routes["GET /v1/activity"] = f.gives(http.StatusOK, wire.Items[wire.Minute]{Items: []wire.Minute{{Ended: 4}}})
-	if got := f.sandfarm(t.Context(), "", "top", "--once"); !strings.Contains(got.out, "last hour: 4 jobs ended, 0 failed, longest wait 0.0s\n") {
+	if got := f.sandfarm(t.Context(), "", "top", "--once"); !strings.Contains(got.out, "last hour: 4 jobs ended, 0 failed, timed out or lost, longest wait 0.0s\n") {
 		t.Errorf("the last hour is missing:\n%s%s", got.out, got.stderr)
 	}
 	var both struct {

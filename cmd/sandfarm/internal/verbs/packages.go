@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -206,8 +207,11 @@ func installedText(one wire.InstalledOne) string {
 		text += " " + one.Version
 	}
 	text += " " + one.Status
-	if one.Why != "" {
+	if one.Why != "" && one.Why != "imported as "+one.Name {
 		text += " (" + one.Why + ")"
+	}
+	if rest, ok := strings.CutPrefix(one.Message, one.Name+" "); ok && one.Version == "" { // it begins with the name
+		return text + ": it " + asFlags(rest)
 	}
 	if one.Message != "" {
 		text += ": " + asFlags(one.Message)

@@ -153,7 +153,7 @@ func TestRunInstallsPackagesFirst(t *testing.T) {
 			}
 			f.Script = prints("", wire.ExecuteResult{Installed: []wire.InstalledOne{{Name: "numpy", Version: "2.3.5", Status: "installed", Why: "imported as numpy"}}})
 			got := f.sandfarm(t.Context(), "1", append([]string{"run", "-", "--no-save", "-p", "six", "--package", "numpy>=2", "--auto-install"}, test.args...)...)
-			if got != (outputs{0, "", "note: numpy 2.3.5 installed (imported as numpy)\n"}) {
+			if got != (outputs{0, "", "note: numpy 2.3.5 installed\n"}) {
 				t.Errorf("%+v", got)
 			}
 			started := slices.DeleteFunc(f.asked(), func(r string) bool { return strings.HasPrefix(r, "GET") })
@@ -167,13 +167,16 @@ func TestExecAutoInstall(t *testing.T) {
 	f := newFarm(t)
 	f.Script = func(func(string, any), <-chan struct{}) (string, *wire.Result) {
 		return "completed", &wire.Result{Command: &wire.CommandResult{
-			Results:   []wire.CommandOutcome{{}},
-			Installed: []wire.InstalledOne{{Name: "numpy", Version: "2.3.5", Status: "installed", Why: "imported as numpy"}},
-			Notes:     []string{"Create one with more memory_mb."},
+			Results: []wire.CommandOutcome{{}},
+			Installed: []wire.InstalledOne{
+				{Name: "numpy", Version: "2.3.5", Status: "installed", Why: "imported as np"},
+				{Name: "nosuch", Status: "failed", Why: "imported as nosuch", Message: "nosuch was not found in the package index: check its name."},
+			},
+			Notes: []string{"Create one with more memory_mb."},
 		}}
 	}
 	got := f.sandfarm(t.Context(), "", "sandbox", "exec", "sbx_1", "--auto-install", "python a.py")
-	if got != (outputs{0, "", "note: numpy 2.3.5 installed (imported as numpy)\nnote: Create one with more --memory.\n"}) {
+	if got != (outputs{0, "", "note: numpy 2.3.5 installed (imported as np)\nnote: nosuch failed: it was not found in the package index: check its name.\nnote: Create one with more --memory.\n"}) {
 		t.Errorf("%+v", got)
 	}
 	if want := `POST /v1/sandboxes/sbx_1/commands {"command":"python a.py","auto_install":true}`; f.asked()[0] != want {

@@ -67,6 +67,7 @@ func TestFieldsOfTheFarmAreFlagsHere(t *testing.T) {
 		"Resume it first (POST /v1/sandboxes/sbx_1/resume); code":       `Resume it first ("sandfarm sandbox resume sbx_1"); code`,
 		"the setting limits.memory_mb":                                  "the setting limits.memory_mb",
 		"max_memory_mb is used up, my_timeout_seconds timeout_seconds2": "max_memory_mb is used up, my_timeout_seconds timeout_seconds2",
+		"of the same name (packages), or run with auto_install.":        "of the same name (--package), or run with --auto-install.",
 		"read timeout_seconds.txt":                                      "read timeout_seconds.txt",
 	} {
 		if got := asFlags(text); got != want {

@@ -41,7 +41,7 @@ func TestTopPage(t *testing.T) {
 	t.Parallel()
 	lines := page("http://127.0.0.1:8000", topFarm(), topNow)
 	want := `http://127.0.0.1:8000  14:03:07  2 workers, 5 of 128 slots in use, 15 jobs waiting, the next since 2m
-last hour: 5 jobs ended, 1 failed, longest wait 1.2s
+last hour: 5 jobs ended, 1 failed, timed out or lost, longest wait 1.2s
 
 QUEUE      WAITING  RUNNING  OLDEST  PER MINUTE  SERVED BY
 cpu        3        2        4s      12.3        host-a, host-b

@@ -80,7 +80,7 @@ func lastHour(minutes []wire.Minute) string {
 	for _, m := range minutes {
 		ended, failed, longest = ended+m.Ended, failed+m.Failed, max(longest, m.MaxWaitMS)
 	}
-	text := fmt.Sprintf("last hour: %s ended, %d failed", plural(ended, "job"), failed)
+	text := fmt.Sprintf("last hour: %s ended, %d failed, timed out or lost", plural(ended, "job"), failed)
 	if ended > 0 {
 		text += fmt.Sprintf(", longest wait %.1fs", longest/1000)
 	}
