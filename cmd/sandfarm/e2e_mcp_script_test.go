@@ -86,7 +86,8 @@ func toolScript() []toolStep {
 		{name: "Link", tool: "get_port_url", args: in(map[string]any{"port": 8000}), want: "url"},
 		{name: "LinkToNoPort", tool: "get_port_url", args: in(map[string]any{"port": 65536}), wrong: true},
 		{name: "Stop", tool: "stop_process", args: in(map[string]any{"process_id": "$process"}), want: "exit code"},
-		{name: "StopAgain", tool: "stop_process", args: in(map[string]any{"process_id": "$process"}), wrong: true},
+		{name: "StopAgain", tool: "stop_process", args: in(map[string]any{"process_id": "$process"}), want: "exit code"}, // and forget
+		{name: "StopForgotten", tool: "stop_process", args: in(map[string]any{"process_id": "$process"}), wrong: true},
 		{name: "Close", tool: "close_sandbox", args: in(map[string]any{}), want: "$sandbox"},
 		{name: "WorkAfterTheEnd", tool: "execute_python_code", args: in(map[string]any{"code": "1"}), wrong: true},
 	}
@@ -165,6 +166,7 @@ func plainText(s string) string {
 	for _, r := range []struct{ form, to string }{
 		{`https?://[^\s"')>]+`, "<url>"},
 		{`\b(sbx|job|art|req|prc)_[0-9a-z]{20,}`, "<$1>"},
+		{` \(position \d+ in the queue of its sandbox\)`, ""}, // until a worker has it
 		{`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`, "<time>"},
 		{`("(queue|run|upload|duration)_ms":)[0-9.]+`, "$1 0"},
 		{`\b[0-9.]+ ?(ms|s|seconds)\b`, "<span>"},
