@@ -11,6 +11,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/ports"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/httpserver"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
@@ -41,6 +42,7 @@ func (s *Server) admit(c *gin.Context, r rest.Route) (release func(), err error)
 	if err := s.authenticate(c, r.TakesSessions()); err != nil {
 		return func() {}, err
 	}
+	httpserver.Known(c.Request.Context())
 	refusal := rest.Allow(c, scope)
 	leave := func() {}
 	if refusal != nil || scope != farm.ScopeAdmin && scope != farm.ScopeMetrics {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -211,11 +210,7 @@ func (s *attachSession) read(conn context.Context) error {
 	defer hold.Release()
 	for {
 		s.reading.Store(true)
-		kind, from, err := s.conn.Reader(conn)
-		var raw []byte
-		if err == nil {
-			raw, err = io.ReadAll(io.LimitReader(from, wire.MaxAttachBytes+2))
-		}
+		kind, raw, err := s.conn.Read(conn, wire.MaxAttachBytes+2, s.cfg.Stall)
 		s.reading.Store(false)
 		switch {
 		case err != nil:

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/httpserver"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
@@ -79,7 +78,6 @@ var ErrEnded = farm.Errorf(farm.CodeUnauthorized, "The API key of this request w
 // revoked or expires, however long the request lasts. Of a caller that was not found here, the tenant and the id of the key say which
 // key that is. Whoever calls Hold calls release at the end of the request, and ends ctx then.
 func (r *Keys) Hold(ctx context.Context, c Caller) (held context.Context, release func()) {
-	httpserver.Known(ctx)
 	if c.settings {
 		return ctx, func() {}
 	}

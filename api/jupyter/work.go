@@ -321,6 +321,7 @@ func (s *session) aborted(w *work) {
 		defer s.kernel.place(w.header.ID)()
 	}
 	if w.header.Type == "execute_request" {
+		w.quiet = w.job == ""
 		s.status(w, stateBusy)
 		s.reply(w, map[string]any{"status": "aborted", "execution_count": nil, "ename": "Aborted", "evalue": "", "traceback": []string{}})
 		s.status(w, stateIdle)

@@ -54,7 +54,7 @@ func (s *Server) forwardPort(c *gin.Context) error {
 		case <-ctx.Done():
 		}
 	}()
-	caller := &forwarded{ws: ws, conn: conn, ended: make(chan error, 1)}
+	caller := &forwarded{ws: ws, conn: conn, stall: s.Stall, ended: make(chan error, 1)}
 	go caller.read(ctx)
 	go caller.ping(ctx, s.Heartbeat, s.Stall)
 	err = forwardOut(ctx, ws, conn, s.Stall)
@@ -73,6 +73,7 @@ func (s *Server) forwardPort(c *gin.Context) error {
 type forwarded struct {
 	ws      *rest.WebSocket
 	conn    net.Conn
+	stall   time.Duration
 	ended   chan error  // gets the end of the direction
 	writing atomic.Bool // the sandbox takes its time, and meanwhile answers to pings are not seen
 }
@@ -85,14 +86,14 @@ func (f *forwarded) read(ctx context.Context) {
 	}
 	f.ended <- err
 	if err == nil {
-		_, _, _ = f.ws.Read(ctx)
+		_, _, _ = f.ws.Read(ctx, wire.MaxForwardBytes, f.stall)
 		_ = f.conn.Close()
 	}
 }
 
 func (f *forwarded) pass(ctx context.Context) error {
 	for {
-		kind, data, err := f.ws.Read(ctx)
+		kind, data, err := f.ws.Read(ctx, wire.MaxForwardBytes+1, f.stall)
 		if err != nil {
 			return err
 		}

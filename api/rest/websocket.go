@@ -18,7 +18,7 @@ const (
 	// CloseTimeout bounds the end of a WebSocket, in which the client may still be sending a message.
 	CloseTimeout = 5 * time.Second
 	// closeBytes is how much of that is read: the library reads what comes before the client's close message as fast as it comes.
-	closeBytes = 64 << 10
+	closeBytes = 512 << 10
 	// controlRate and controlBurst bound the pings and pongs of a client. The library answers pings while it reads.
 	controlRate, controlBurst = 10, 100
 )
@@ -44,6 +44,17 @@ func AcceptWebSocket(w http.ResponseWriter, r *http.Request, options *websocket.
 		return nil, fmt.Errorf("accept a WebSocket: %w", err)
 	}
 	return &WebSocket{conn, under.conn}, nil
+}
+
+// Read reads the next message, which must come as a body that is held does (see HeldBody) once it has begun: the library reads empty fragments for ever.
+// Beyond limit bytes it ends.
+func (s *WebSocket) Read(ctx context.Context, limit int64, stall time.Duration) (websocket.MessageType, []byte, error) {
+	kind, from, err := s.Reader(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(Paced(from, stall, func() { _ = s.CloseNow() }), limit))
+	return kind, data, err
 }
 
 // Close sends a close message, and waits for the client's for CloseTimeout, and closeBytes that come before it.

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -76,20 +77,42 @@ func TestWebSocketsEndWithoutReadingOn(t *testing.T) {
 		read <- count.bytes.Load() - before
 	})
 	close(began)
+	messages := []byte(strings.Repeat("\x82\x80\x00\x00\x00\x00", 1000)) // each is empty
 	go func() {
 		for err := error(nil); err == nil; {
-			_, err = conn.Write([]byte("\x82\x80\x00\x00\x00\x00")) // an empty message
+			_, err = conn.Write(messages)
 		}
 	}()
-	if n := <-read; n != 64<<10 {
+	if n := <-read; n != 512<<10 {
 		t.Errorf("%d bytes were read after the close message", n)
+	}
+}
+
+// A message of empty fragments ends: the library reads on while there is one more.
+func TestEmptyFragmentsEnd(t *testing.T) {
+	t.Parallel()
+	ended := make(chan error)
+	_, conn, _ := webSocket(t, func(ws *rest.WebSocket) {
+		_, _, err := ws.Read(t.Context(), 100, 50*time.Millisecond)
+		ended <- err
+	})
+	_, err := conn.Write([]byte("\x02\x80\x00\x00\x00\x00")) // a message begins
+	testbed.Must(t, err)
+	fragments := []byte(strings.Repeat("\x00\x80\x00\x00\x00\x00", 1000))
+	go func() {
+		for err := error(nil); err == nil; {
+			_, err = conn.Write(fragments)
+		}
+	}()
+	if err := <-ended; err == nil {
+		t.Error("a message of empty fragments was read")
 	}
 }
 
 // The library answers pings while it reads: they have a rate.
 func TestPingsHaveARate(t *testing.T) {
 	t.Parallel()
-	_, conn, read := webSocket(t, func(ws *rest.WebSocket) { _, _, _ = ws.Read(t.Context()) })
+	_, conn, read := webSocket(t, func(ws *rest.WebSocket) { _, _, _ = ws.Read(t.Context(), 1, time.Minute) })
 	began := time.Now()
 	for range 115 { // 15 more than at once, at 10 in a second
 		_, err := conn.Write([]byte("\x89\x80\x00\x00\x00\x00"))

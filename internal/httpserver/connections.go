@@ -42,8 +42,8 @@ const (
 )
 
 // limited is a listener that has a number of connections open at a time. When all are open, the next caller gets the place of the one that
-// has been without a request for longest, or else of the one whose client is waited for longest, if that is more than patience: first of those whose
-// callers are not known (see Known). If there is none, it waits for one.
+// has been without a request for longest, or else of the one whose client is waited for longest, if that is more than patience: of those whose callers
+// are not known (see Known), if there are any and the others are at most half of all. If there is none, it waits for one.
 type limited struct {
 	net.Listener
 	max   int
@@ -133,40 +133,56 @@ func (l *limited) victim() (conn net.Conn, later time.Duration) {
 	for _, all := range []*waiting{&l.unknown, &l.known} {
 		for len(*all) > 0 {
 			oldest := (*all)[0]
-			if later = time.Until(oldest.since.Add(patience)); later > 0 {
-				return nil, later
+			if left := time.Until(oldest.since.Add(patience)); left > 0 {
+				if later == 0 || left < later {
+					later = left
+				}
+				break
 			}
 			heap.Pop(all)
 			if oldest.stillWaits() {
 				return oldest, 0
 			}
 		}
+		if len(l.unknown) > 0 && len(l.known) <= l.max/2 {
+			break // one of these goes soon
+		}
 	}
-	return nil, 0
+	return nil, later
 }
 
 // await notes that a connection has waited for its client for a while, and goes on until done is called.
 func (l *limited) await(c *counted, reads bool, had time.Duration) (done func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c.place > 0 { // a handler reads and writes at once
+	if c.place > 0 && c.stillWaits() { // a handler reads and writes at once
 		return func() {}
 	}
-	all := &l.unknown
+	l.proceed(c)
+	c.heap = &l.unknown
 	if c.known {
-		all = &l.known
+		c.heap = &l.known
 	}
 	c.since, c.reads = time.Now().Add(-had), reads
-	heap.Push(all, c)
+	c.waits++
+	own := c.waits
+	heap.Push(c.heap, c)
 	if l.open >= l.max {
 		l.changed.Broadcast()
 	}
 	return func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if c.place > 0 {
-			heap.Remove(all, c.place-1)
+		if c.waits == own {
+			l.proceed(c)
 		}
+	}
+}
+
+// proceed takes a connection out of those that wait for their clients, if it is there. l.mu is held.
+func (l *limited) proceed(c *counted) {
+	if c.place > 0 {
+		heap.Remove(c.heap, c.place-1)
 	}
 }
 
@@ -237,7 +253,9 @@ type counted struct {
 
 	// Guarded by in.mu.
 	known bool // who has sent the request
-	place int  // among those that wait for their clients, from 1; 0: it does not wait
+	heap  *waiting
+	place int // in heap, from 1; 0: it does not wait for its client
+	waits int // how often it has waited
 	since time.Time
 	reads bool
 }

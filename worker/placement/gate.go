@@ -236,7 +236,7 @@ func (p *Placer) reserveCapacity(ctx context.Context, claim *store.Claim) (bool,
 			if ok, nodes, err = p.store.Reserve(ctx, want); err != nil || ok {
 				return err
 			}
-			if evicted, err = p.evictIdleMember(ctx); err != nil {
+			if evicted, err = p.makeRoom(ctx, nodes[p.node.ID()], want.Want); err != nil {
 				return err
 			}
 		}

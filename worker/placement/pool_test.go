@@ -70,6 +70,10 @@ func TestIdleMembersAreEvictedForCreates(t *testing.T) {
 		t.Errorf("%d members are left, want 1 and its container", b.IdleMembers())
 	}
 	b.Reserved(farm.Capacity{MemoryMB: 5048, CPUs: 3})
+
+	job, _ = b.Sized(3000, 1) // which does not fit without members either
+	ok, err = p.Reserve(t.Context(), b.Claim(job, p.deps.WorkerID))
+	testbed.Check(t, err == nil && !ok && b.IdleMembers() == 1, "a create that cannot fit: %v, %v, and %d members are left", ok, err, b.IdleMembers())
 }
 
 func TestUnwantedMembersAreRetired(t *testing.T) {

@@ -315,11 +315,16 @@ func (p *Placer) RemoveClaimed(ctx context.Context, s *farm.Sandbox) {
 	}
 }
 
-// evictIdleMember removes an idle member to make room for a create. It reports whether there was one.
-func (p *Placer) evictIdleMember(ctx context.Context) (bool, error) {
+// makeRoom removes an idle member if a create fits without the idle ones. It reports whether there was one. Where that is not enough, or the create must
+// leave the room to another one, they stay: the pool would be filled and evicted as long as it waits.
+func (p *Placer) makeRoom(ctx context.Context, own store.NodeCapacity, want farm.Capacity) (bool, error) {
 	members, err := p.RefreshPool(ctx)
 	if err != nil {
 		return false, err
+	}
+	used := own.Reserved.Plus(want)
+	if used.Within(own.Capacity) || !used.Minus(p.pool.reserved()).Within(own.Capacity) {
+		return false, nil
 	}
 	for _, m := range members {
 		if m.State != store.MemberIdle {
