@@ -41,10 +41,11 @@ func client(t *testing.T, addr string) redis.UniversalClient {
 
 func TestRedisDownIsUnavailable(t *testing.T) {
 	t.Parallel()
-	server := miniredis.RunT(t)
-	s := store.New(client(t, server.Addr()), storetest.NoTasks, store.Options{})
+	way := testbed.NewProxyTo(t, "tcp", miniredis.RunT(t).Addr(), nil)
+	s := store.New(client(t, way.Address()), storetest.NoTasks, store.Options{})
 	t.Cleanup(func() { _ = s.Close() })
-	server.Close()
+	way.Refuse(true)
+	way.Cut()
 	ctx, ref := t.Context(), farm.Ref{Tenant: "acme", ID: "job_x"}
 	for name, call := range map[string]func() error{
 		"Ping":   func() error { return s.Ping(ctx) },
@@ -58,7 +59,7 @@ func TestRedisDownIsUnavailable(t *testing.T) {
 		err := call()
 		testbed.Check(t, farm.CodeOf(err) == farm.CodeUnavailable, "%s = %v, code %q; want unavailable", name, err, farm.CodeOf(err))
 	}
-	testbed.Must(t, server.Restart())
+	way.Refuse(false)
 	_, err := s.Accept(ctx, storetest.Create())
 	testbed.Check(t, err == nil, "Accept after Redis came back = %v", err)
 	if w, err := s.Watch(ctx, "job_x"); err != nil {
