@@ -155,9 +155,9 @@ func (f *packageFarm) autoInstalls() {
 	}
 	box := f.sandbox(wire.CreateRequest{}).ID
 	for _, c := range []struct{ code, stdout, installed, fails string }{ // "*": whatever is installed
-		{"import imported, os.path, json\nprint(imported.__version__)", "1.0\n", "imported installed", ""},
+		{"import imported, os.path, json\nprint(imported.__version__)", "1.0\n", "imported installed (imported as imported)", ""},
 		{"import imported\nprint('again')", "again\n", "", ""},
-		{"import denied", "", "denied failed", "ModuleNotFoundError"},
+		{"import denied", "", "denied failed (imported as denied)", "ModuleNotFoundError"},
 		{"import de_nied_two", "", "de-nied-two failed (imported as de_nied_two)", "ModuleNotFoundError"},
 		{"try:\n    import imported_perhaps\nexcept ImportError:\n    print('without')", "without\n", "", ""}, // the code works without it
 		{"import imported\ntext = '" + strings.Repeat("x", 5<<20) + "'\nprint('long')", "long\n", "", ""},
