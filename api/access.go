@@ -42,7 +42,7 @@ func (s *Server) admit(c *gin.Context, r rest.Route) (release func(), err error)
 	if err := s.authenticate(c, r.TakesSessions()); err != nil {
 		return func() {}, err
 	}
-	httpserver.Known(c.Request.Context())
+	httpserver.Known(c.Request.Context(), nil)
 	refusal := rest.Allow(c, scope)
 	leave := func() {}
 	if refusal != nil || scope != farm.ScopeAdmin && scope != farm.ScopeMetrics {

@@ -12,7 +12,10 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/httpserver"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
@@ -20,6 +23,14 @@ const (
 	refreshAfter = time.Second     // how old the remembered quotas of a tenant may be before they are read again
 	callTimeout  = 3 * time.Second // of calls that no request waits for
 	maxTenants   = 10_000          // whose quotas are remembered
+)
+
+const (
+	// ByteRate is how many bytes the requests of a tenant may move through a server in a second, once there is another tenant: one that sends as
+	// fast as the network takes the cores and the disk that others need.
+	ByteRate = 64 << 20
+	// ByteBurst is how many of them it may move at once.
+	ByteBurst = 256 << 20
 )
 
 // GateStore keeps quotas and counts; *store.Store is one.
@@ -53,7 +64,8 @@ type known struct {
 	quotas  farm.Quotas
 	read    time.Time
 	reading bool
-	blocked time.Time // until then every request is beyond the rate, so Redis is not asked
+	blocked time.Time     // until then every request is beyond the rate, so Redis is not asked
+	bytes   *rate.Limiter // nothing is bounded while the server knows no other tenant
 }
 
 // GateConfig are the parts of a Gate. All but Store have defaults.
@@ -84,6 +96,7 @@ func NewGate(c GateConfig) *Gate {
 func (g *Gate) Enter(ctx context.Context, tenant, id string, header http.Header) (leave func(), err error) {
 	leave = func() {}
 	quotas, blocked, ok := g.quotas(ctx, tenant)
+	httpserver.Known(ctx, g.Bytes(tenant))
 	if !ok || quotas.RequestsPerMinute < 0 && quotas.MaxConnections < 0 {
 		return leave, nil
 	}
@@ -113,6 +126,16 @@ func (g *Gate) Enter(ctx context.Context, tenant, id string, header http.Header)
 	return sync.OnceFunc(func() { g.closed(ctx, tenant, id) }), nil
 }
 
+// Bytes bounds the bytes that all requests of a tenant move through this server, see httpserver.Known; nil: the tenant has had none.
+func (g *Gate) Bytes(tenant string) *rate.Limiter {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if k := g.tenants[tenant]; k != nil {
+		return k.bytes
+	}
+	return nil
+}
+
 // More admits further requests, which one request that was admitted holds, such as the jobs of a batch or the cells of a WebSocket. It returns how many of them are, and if these are fewer,
 // beside it the refusal of the others: CodeExhausted, with the quota.
 func (g *Gate) More(ctx context.Context, tenant string, requests int) (int, error) {
@@ -137,8 +160,8 @@ func (g *Gate) More(ctx context.Context, tenant string, requests int) (int, erro
 
 // beyondRate refuses a request of a tenant whose every request is beyond the rate for a while.
 func beyondRate(quotas farm.Quotas, blocked time.Duration) error {
-	rate := float64(quotas.RequestsPerMinute)
-	return farm.QuotaError(farm.QuotaUse{Name: farm.QuotaRequests, Limit: rate, Used: rate, RetryAfter: blocked}, 1)
+	perMinute := float64(quotas.RequestsPerMinute)
+	return farm.QuotaError(farm.QuotaUse{Name: farm.QuotaRequests, Limit: perMinute, Used: perMinute, RetryAfter: blocked}, 1)
 }
 
 // refusal counts the refusal of a request by a quota, and returns the quota; nil: err is no refusal. block: until its RetryAfter every request of
@@ -157,9 +180,9 @@ func (g *Gate) refusal(tenant string, quotas farm.Quotas, err error, block bool)
 
 // rateHeaders sets the headers of draft-ietf-httpapi-ratelimit-headers-10: the policy is the quota in 60 seconds, and left requests are
 // allowed now. until is when all of them are allowed again, or the next one if none is left.
-func rateHeaders(h http.Header, rate, left int, until time.Duration) {
+func rateHeaders(h http.Header, perMinute, left int, until time.Duration) {
 	seconds := strconv.Itoa(int(math.Ceil(until.Seconds())))
-	h.Set("RateLimit-Policy", `"requests";q=`+strconv.Itoa(rate)+`;w=60`)
+	h.Set("RateLimit-Policy", `"requests";q=`+strconv.Itoa(perMinute)+`;w=60`)
 	h.Set("RateLimit", `"requests";r=`+strconv.Itoa(left)+`;t=`+seconds)
 }
 
@@ -201,8 +224,16 @@ func (g *Gate) read(ctx context.Context, tenant string) (farm.Quotas, time.Durat
 		if len(g.tenants) >= maxTenants {
 			clear(g.tenants) // they are read again
 		}
-		k = &known{}
+		k = &known{bytes: rate.NewLimiter(rate.Inf, ByteBurst)}
 		g.tenants[tenant] = k
+		if len(g.tenants) == 2 {
+			for _, k := range g.tenants {
+				k.bytes.SetLimit(ByteRate)
+			}
+		}
+		if len(g.tenants) > 2 {
+			k.bytes.SetLimit(ByteRate)
+		}
 	}
 	if k.quotas.RequestsPerMinute != quotas.RequestsPerMinute {
 		k.blocked = time.Time{}

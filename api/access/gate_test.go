@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/sandfarm/sandfarm/api/access"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
@@ -73,6 +75,25 @@ func quotas(perMinute, connections int) farm.Quotas {
 	q := farm.DefaultQuotas()
 	q.RequestsPerMinute, q.MaxConnections = perMinute, connections
 	return q
+}
+
+// The bytes of a tenant are bounded once the server knows another one.
+func TestBytesOfTenants(t *testing.T) {
+	t.Parallel()
+	g := access.NewGate(access.GateConfig{Store: &counts{quotas: quotas(-1, -1)}})
+	defer g.Close()
+	limits := map[string]rate.Limit{}
+	for _, tenant := range []string{"one", "two", "three"} {
+		leave, err := g.Enter(t.Context(), tenant, "req", http.Header{})
+		testbed.Must(t, err)
+		leave()
+		if limits[tenant] = g.Bytes(tenant).Limit(); tenant == "one" {
+			testbed.Check(t, limits[tenant] == rate.Inf, "a tenant alone has %v bytes a second", limits[tenant])
+		}
+		testbed.Check(t, g.Bytes(tenant).Burst() == access.ByteBurst, "a tenant has %d bytes at once", g.Bytes(tenant).Burst())
+	}
+	limits["one"] = g.Bytes("one").Limit()
+	testbed.Diff(t, "bytes a second", map[string]rate.Limit{"one": access.ByteRate, "two": access.ByteRate, "three": access.ByteRate}, limits)
 }
 
 // A tenant without these quotas costs no call of Redis for a request: its quotas are read once, and later beside the requests, at most once in

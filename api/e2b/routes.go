@@ -9,7 +9,6 @@ import (
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/httpserver"
 )
 
 // Base is where the SDKs of E2B are served. docs/coming-from/e2b.md describes it; the OpenAPI document has only /v1.
@@ -100,7 +99,6 @@ func (d *Gateway) inBox(of boxService, serve Handler) func(*gin.Context) error {
 		if err != nil {
 			return err
 		}
-		httpserver.Known(c.Request.Context())
 		caller := access.Caller{Tenant: box.Tenant, KeyID: box.Key}
 		d.ActFor(c, caller, box.ID)
 		if of == ofEnvd && Port(c.Request) == InterpreterPort {

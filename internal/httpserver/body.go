@@ -5,6 +5,8 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // unreadTimeout is how long a server waits for a body that no handler reads: that of a request without a key, for example.
@@ -13,13 +15,25 @@ const unreadTimeout = 5 * time.Second
 // connKey is the key of the *counted of a request.
 type connKey struct{}
 
-// Known says that the caller of a request is known, such as by a key: its connection is the last to lose its place while it waits for the client.
-func Known(ctx context.Context) {
-	if conn, ok := ctx.Value(connKey{}).(*counted); ok {
-		conn.in.mu.Lock()
-		defer conn.in.mu.Unlock()
-		conn.known = true
+// Known says that the caller of a request is known, such as by a key: its connection is the last to lose its place while it waits for the client. After
+// the bytes that the connection reads and writes until its next request, also if it is hijacked, it waits for the limiter, whose burst is at least 64 KiB, unless ctx
+// has ended; nil bounds nothing. With TLS it does nothing.
+func Known(ctx context.Context, bytes *rate.Limiter) {
+	conn, ok := ctx.Value(connKey{}).(*counted)
+	if !ok {
+		return
 	}
+	conn.in.mu.Lock()
+	conn.known = true
+	conn.in.mu.Unlock()
+	if bytes == nil {
+		return
+	}
+	conn.setPace(func(n int) {
+		for ; n > 0; n -= chunk {
+			_ = bytes.WaitN(ctx, min(n, chunk))
+		}
+	})
 }
 
 // awaitBodies gives the body of each request a deadline until it is first read. A server reads what handlers leave of a body before it answers, and
@@ -31,8 +45,8 @@ func awaitBodies(next http.Handler, timeout time.Duration) http.Handler {
 			_ = control.SetReadDeadline(time.Now().Add(timeout))
 			body := &awaited{ReadCloser: r.Body, control: control, whole: func() {}}
 			if conn, ok := r.Context().Value(connKey{}).(*counted); ok {
-				conn.awaitBody(false)
-				body.whole = func() { conn.awaitBody(true) }
+				conn.awaitBody(true)
+				body.whole = func() { conn.awaitBody(false) }
 			}
 			r.Body = body
 		}

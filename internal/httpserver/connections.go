@@ -200,13 +200,16 @@ func (l *limited) Close() error {
 func (l *limited) note(conn net.Conn, state http.ConnState) {
 	if c, ok := conn.(*counted); ok { // without TLS, which is for callers that are known
 		c.header.Note(state)
-		c.awaitBody(true)
+		c.awaitBody(false)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.forget(conn)
 	if c, ok := conn.(*counted); ok {
 		c.known = false
+		if state != http.StateHijacked {
+			c.setPace(nil)
+		}
 	}
 	if state == http.StateNew || state == http.StateIdle {
 		l.places[conn] = l.idle.PushBack(conn)
@@ -250,6 +253,7 @@ type counted struct {
 	body bool // a body has not come whole: whoever reads waits for it
 	came int  // bytes of its chunk
 	took time.Duration
+	pace func(n int) // waits until bytes that were read or written are allowed; nil: they are
 
 	// Guarded by in.mu.
 	known bool // who has sent the request
@@ -268,14 +272,31 @@ func (c *counted) stillWaits() bool {
 }
 
 // awaitBody says whether a body is to come.
-func (c *counted) awaitBody(whole bool) {
+func (c *counted) awaitBody(comes bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.body, c.came, c.took = !whole, 0, 0
+	c.body, c.came, c.took = comes, 0, 0
+}
+
+func (c *counted) setPace(pace func(n int)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pace = pace
+}
+
+// paced waits until n bytes that were read or written are allowed.
+func (c *counted) paced(n int) {
+	c.mu.Lock()
+	pace := c.pace
+	c.mu.Unlock()
+	if pace != nil && n > 0 {
+		pace(n)
+	}
 }
 
 // Read implements net.Conn.
-func (c *counted) Read(b []byte) (int, error) {
+func (c *counted) Read(b []byte) (n int, err error) {
+	defer func() { c.paced(n) }()
 	c.mu.Lock()
 	body, took := c.body, c.took
 	c.mu.Unlock()
@@ -283,7 +304,7 @@ func (c *counted) Read(b []byte) (int, error) {
 		return c.header.Read(b, c.TCPConn.Read)
 	}
 	began, done := time.Now(), c.in.await(c, true, took)
-	n, err := c.header.Read(b, c.TCPConn.Read)
+	n, err = c.header.Read(b, c.TCPConn.Read)
 	done()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -300,6 +321,7 @@ func (c *counted) Write(b []byte) (n int, err error) {
 		done := c.limit()
 		wrote, err := c.TCPConn.Write(b[n:min(len(b), n+chunk)])
 		done()
+		c.paced(wrote)
 		if n += wrote; err != nil || n == len(b) {
 			return n, err
 		}
@@ -323,6 +345,7 @@ func (c *counted) ReadFrom(r io.Reader) (n int64, err error) {
 		done := c.limit()
 		sent, err := c.TCPConn.ReadFrom(part)
 		done()
+		c.paced(int(sent))
 		from.N -= sent
 		if n += sent; err != nil || part.N > 0 {
 			return n, err

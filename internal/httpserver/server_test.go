@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -14,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/sandfarm/sandfarm/internal/httpserver"
 	"github.com/sandfarm/sandfarm/internal/testbed"
@@ -266,7 +269,7 @@ func TestKnownCallersKeepTheirPlaces(t *testing.T) {
 	began := make(chan struct{}, 3)
 	s := limited(t, 2, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/known" {
-			httpserver.Known(r.Context())
+			httpserver.Known(r.Context(), nil)
 		}
 		began <- struct{}{}
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -283,6 +286,55 @@ func TestKnownCallersKeepTheirPlaces(t *testing.T) {
 	unknown.closed()
 	_, _ = io.WriteString(known.conn, "2")
 	known.answer()
+}
+
+// What the request of a known caller reads and writes is taken from the caller's bytes, also after the connection was hijacked, until the next request.
+func TestBytesOfKnownCallers(t *testing.T) {
+	t.Parallel()
+	const burst, moved = 1 << 20, 100 << 10
+	text := strings.Repeat("x", moved)
+	left := rate.NewLimiter(rate.Every(time.Hour), burst)
+	began, ended := make(chan struct{}, 1), make(chan struct{})
+	s := limited(t, 1, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/unknown":
+			_, _ = io.WriteString(w, text)
+		case "/known":
+			httpserver.Known(r.Context(), left)
+			began <- struct{}{}
+			body, _ := io.ReadAll(r.Body)
+			_, _ = w.Write(body)
+		case "/hijacked":
+			httpserver.Known(r.Context(), left)
+			conn, _, err := http.NewResponseController(w).Hijack()
+			testbed.Check(t, err == nil, "hijack: %v", err)
+			began <- struct{}{}
+			_, _ = io.CopyN(io.Discard, conn, moved)
+			_, _ = io.WriteString(conn, text)
+			_ = conn.Close()
+			close(ended)
+		}
+	})
+	c := dial(t, s)
+	answer := func() {
+		t.Helper()
+		resp, err := http.ReadResponse(c.read, nil)
+		testbed.Must(t, err)
+		_, err = io.Copy(io.Discard, resp.Body)
+		testbed.Must(t, err)
+	}
+	_, _ = fmt.Fprintf(c.conn, "POST /known HTTP/1.1\r\nHost: test\r\nContent-Length: %d\r\n\r\n", moved)
+	<-began
+	_, _ = io.WriteString(c.conn, text)
+	answer()
+	c.send("/unknown")
+	answer()
+	c.send("/hijacked")
+	<-began
+	_, _ = io.WriteString(c.conn, text)
+	<-ended
+	took := burst - int(left.Tokens())
+	testbed.Check(t, took >= 4*moved && took < 4*moved+4<<10, "%d bytes were taken, want 4 of %d and some of headers", took, moved)
 }
 
 // A connection with a request keeps its place: a new caller waits until it is idle, or the server ends.
