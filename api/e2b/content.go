@@ -23,6 +23,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -186,7 +187,8 @@ const (
 	signatureForm = "v1_"
 	// maxSigners is how many tokens are tried for one URL: on a busy core 0.2 s, with the longest path 0.8 s.
 	maxSigners = 20_000
-	// maxSearching is how many searches wait for their turn: nobody takes the connection of a request that waits for the farm.
+	// maxSearching is how many searches there are at once, with those that wait for their turn: nobody takes the connection of a request that waits for the
+	// farm. An address has at most half of those that others leave.
 	maxSearching = 16
 	// signerRate is how many tokens are tried for an address in a second, and signerBurst how many at once at first. All users behind a proxy have one
 	// address.
@@ -199,15 +201,15 @@ const (
 
 // searches limits the search for the sandboxes of signed URLs that name none: one at a time, few that wait, and so many tokens for each address.
 type searches struct {
-	begun chan struct{} // one element for each search, with those that wait
-	turn  chan struct{}
+	places *budget.Places // by address
+	turn   chan struct{}
 
 	mu sync.Mutex
 	of map[string]*rate.Limiter // by address
 }
 
 func newSearches() *searches {
-	return &searches{begun: make(chan struct{}, 1+maxSearching), turn: make(chan struct{}, 1), of: map[string]*rate.Limiter{}}
+	return &searches{places: budget.NewPlaces(maxSearching), turn: make(chan struct{}, 1), of: map[string]*rate.Limiter{}}
 }
 
 // limit is that of the sender of a request, in tokens that are tried.
@@ -309,9 +311,10 @@ func (d *Gateway) signer(r *http.Request, u signedURL, named string) (Box, error
 	if limit.TokensAt(d.Now()) < 1 {
 		return Box{}, errSearches("come from this address")
 	}
+	place := d.searches.places.Ask(sender(r))
+	defer place.Leave()
 	select {
-	case d.searches.begun <- struct{}{}:
-		defer func() { <-d.searches.begun }()
+	case <-place.Granted():
 	default:
 		return Box{}, errSearches("wait for their search")
 	}

@@ -161,24 +161,26 @@ func TestSignedTextIsBounded(t *testing.T) {
 	}
 }
 
-// Few requests wait for a search, and none whose address has used up its searches: nobody takes the connection of a request that waits for the farm.
+// Few requests wait for a search, of an address at most half of those that others leave, and none whose address has used up its searches: nobody takes the
+// connection of a request that waits for the farm.
 func TestFewWaitForASearch(t *testing.T) {
 	t.Parallel()
 	d, refs := searching(t, 1)
 	u := urlBy(t, d, refs[0])
-	for n := range maxSearching + 2 {
+	const own = maxSearching / 2
+	for n := range own + 1 {
 		_, err := d.signer(from(t, "192.0.2.1:1"), u, "")
-		if ok := n <= maxSearching; (err == nil) != ok || !ok && farm.CodeOf(err) != farm.CodeExhausted {
-			t.Errorf("beside %d searches: %v", n, err)
+		if ok := n < own; (err == nil) != ok || !ok && farm.CodeOf(err) != farm.CodeExhausted {
+			t.Errorf("beside %d searches of the address: %v", n, err)
 		}
-		if n <= maxSearching {
-			d.searches.begun <- struct{}{}
+		if _, err := d.signer(from(t, "192.0.2.2:1"), u, ""); err != nil {
+			t.Errorf("from another address, beside %d searches: %v", n, err)
 		}
+		d.searches.places.Ask("192.0.2.1")
 	}
-	for range maxSearching + 1 {
-		<-d.searches.begun
-	}
-	d.searches.limit(from(t, "192.0.2.1:1")).ReserveN(d.Now(), signerBurst-(maxSearching+1)*searchCost)
+	d, refs = searching(t, 1)
+	u = urlBy(t, d, refs[0])
+	d.searches.limit(from(t, "192.0.2.1:1")).ReserveN(d.Now(), signerBurst)
 	d.searches.turn <- struct{}{}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
