@@ -197,21 +197,23 @@ const (
 	stampForm         = time.RFC3339     // of created and last_used
 )
 
-// sandboxCreator creates sandboxes. In this system, names of open sandboxes are unique; the farm's own names need not be.
+// sandboxCreator creates sandboxes. In this system, names of a tenant's open sandboxes are unique; the farm's own names need not be.
 type sandboxCreator struct {
 	mu     sync.Mutex
-	naming map[string]chan struct{} // names being created; each channel is closed at the end of its create
+	naming map[tenantName]chan struct{} // being created; each channel is closed at the end of its create
 }
 
-// hold allows one create at a time for each name. Creates of other names do not wait.
-func (m *sandboxCreator) hold(ctx context.Context, name string) (release func(), err error) {
+type tenantName struct{ tenant, name string }
+
+// hold allows one create at a time for each name of a tenant. Others do not wait.
+func (m *sandboxCreator) hold(ctx context.Context, name tenantName) (release func(), err error) {
 	for {
 		m.mu.Lock()
 		busy, taken := m.naming[name]
 		if !taken {
 			over := make(chan struct{})
 			if m.naming == nil {
-				m.naming = map[string]chan struct{}{}
+				m.naming = map[tenantName]chan struct{}{}
 			}
 			m.naming[name] = over
 			m.mu.Unlock()
@@ -247,7 +249,7 @@ func (m *sandboxCreator) create(ctx context.Context, c *Call) (any, error) {
 		name = hex.EncodeToString(own[:])
 	}
 	name = sandboxPrefix + name
-	box, job, err := m.begin(ctx, c.Farm, name)
+	box, job, err := m.begin(ctx, c, name)
 	if err != nil {
 		return nil, err
 	}
@@ -263,8 +265,9 @@ func (m *sandboxCreator) create(ctx context.Context, c *Call) (any, error) {
 
 // begin creates a sandbox with a name that no open sandbox has. If two servers create the same name at once, the later sandbox is
 // closed.
-func (m *sandboxCreator) begin(ctx context.Context, f Farm, name string) (wire.Sandbox, wire.Job, error) {
-	release, err := m.hold(ctx, name)
+func (m *sandboxCreator) begin(ctx context.Context, c *Call, name string) (wire.Sandbox, wire.Job, error) {
+	f := c.Farm
+	release, err := m.hold(ctx, tenantName{c.tenant, name})
 	if err != nil {
 		return wire.Sandbox{}, wire.Job{}, err
 	}

@@ -111,12 +111,24 @@ func (f *slowFarm) Labeled(ctx context.Context, labels map[string]string) ([]wir
 	return f.fakeFarm.Labeled(ctx, labels)
 }
 
-// All creates used to wait for one lock, so a tenant with many sandboxes and calls delayed the creates of all others.
-func TestACreateDoesNotDelayCreatesOfOtherNames(t *testing.T) {
+type tenantKey struct{}
+
+// All creates used to wait for one lock, and later those of one name for that of the name, so a tenant with many sandboxes and calls delayed the creates of
+// others.
+func TestACreateDoesNotDelayCreatesOfOtherNamesAndTenants(t *testing.T) {
 	t.Parallel()
 	b := setupSandbox(t)
 	slow := &slowFarm{fakeFarm: b.farm, name: "python-sandbox-slow", asked: make(chan struct{}, 2), answered: make(chan struct{})}
-	b.env.Farm = func(context.Context) compat.Farm { return slow }
+	b.env.Tenant = func(ctx context.Context) string {
+		tenant, _ := ctx.Value(tenantKey{}).(string)
+		return tenant
+	}
+	b.env.Farm = func(ctx context.Context) compat.Farm {
+		if b.env.Tenant(ctx) == "another" {
+			return &fakeFarm{}
+		}
+		return slow
+	}
 	var held sync.WaitGroup
 	held.Go(func() {
 		if _, err := b.set.Call(t.Context(), b.env, "create_sandbox", map[string]any{"name": "slow"}); err != nil {
@@ -127,7 +139,8 @@ func TestACreateDoesNotDelayCreatesOfOtherNames(t *testing.T) {
 	other := make(chan error, 1)
 	go func() {
 		_, err := b.set.Call(t.Context(), b.env, "create_sandbox", map[string]any{"name": "other"})
-		other <- err
+		_, again := b.set.Call(context.WithValue(t.Context(), tenantKey{}, "another"), b.env, "create_sandbox", map[string]any{"name": "slow"})
+		other <- errors.Join(err, again)
 	}()
 	select {
 	case err := <-other:
@@ -137,7 +150,7 @@ func TestACreateDoesNotDelayCreatesOfOtherNames(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		close(slow.answered)
 		held.Wait()
-		t.Fatal("a create waits for one of another name")
+		t.Fatal("a create waits for one of another name or tenant")
 	}
 	ctx, leave := context.WithCancel(t.Context())
 	leave()

@@ -57,16 +57,18 @@ type Call struct {
 	mcp.Arguments
 	Farm     Farm
 	Local    mcp.LocalFiles // the caller's own files; nil if the farm runs elsewhere
+	tenant   string
 	progress *mcp.Progress
 	more     func(ctx context.Context) error // see Env
 }
 
 // Env is the environment of a call: the caller's farm and files.
 type Env struct {
-	Farm   func(ctx context.Context) Farm  // as the caller sees it
-	Local  mcp.LocalFiles                  // nil: over HTTP
-	Logger *slog.Logger                    // default: nothing is logged
-	More   func(ctx context.Context) error // counts a further request of the caller, or refuses it; nil: the farm counts its own
+	Farm   func(ctx context.Context) Farm   // as the caller sees it
+	Tenant func(ctx context.Context) string // of the caller; nil: all callers are one
+	Local  mcp.LocalFiles                   // nil: over HTTP
+	Logger *slog.Logger                     // default: nothing is logged
+	More   func(ctx context.Context) error  // counts a further request of the caller, or refuses it; nil: the farm counts its own
 }
 
 // waitStep is the length of one wait for a job.
@@ -125,7 +127,11 @@ func (t *Toolset) call(ctx context.Context, env Env, tool *Tool, given any, p *m
 	args, err := mcp.Check(tool.Params, given)
 	var value any
 	if err == nil {
-		value, err = runTool(ctx, tool, &Call{Arguments: args, Farm: env.Farm(ctx), Local: env.Local, progress: p, more: env.More})
+		c := &Call{Arguments: args, Farm: env.Farm(ctx), Local: env.Local, progress: p, more: env.More}
+		if env.Tenant != nil {
+			c.tenant = env.Tenant(ctx)
+		}
+		value, err = runTool(ctx, tool, c)
 	}
 	if err == nil {
 		return mcp.Reply{Value: value}, nil

@@ -34,6 +34,7 @@ type stream struct {
 func (s *Server) toolsetEnv() compat.Env {
 	return compat.Env{
 		Farm:   s.farmOf,
+		Tenant: func(ctx context.Context) string { return access.CallerOf(ctx).Tenant },
 		Logger: s.Log,
 		More: func(ctx context.Context) error {
 			_, err := s.More(ctx, access.CallerOf(ctx).Tenant, 1)
