@@ -1,12 +1,14 @@
 package api_test
 
 import (
+	"context"
 	"encoding/base64"
 	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"github.com/sandfarm/sandfarm/api"
 	"github.com/sandfarm/sandfarm/api/e2b"
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
@@ -217,6 +220,38 @@ func TestKeysSentByMistakeReachNoServer(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The search for keys in a header of 32 KiB takes as long as large documents do: it waits for a core of its tenant, in which that of small ones passes it.
+func TestKeysInLargeHeadersAreSearchedForOnACore(t *testing.T) {
+	t.Parallel()
+	memory := budget.New(0)
+	f := setupLive(t, withKeys, noPreviews, func(_ *api.Config, d *api.Deps) { d.Memory = memory })
+	mine := []string{"X-API-Key", key}
+	got := make(chan string, 11)
+	port := guest(t, func(_ http.ResponseWriter, r *http.Request) { got <- r.URL.RawQuery })
+	target := f.link(f.sandbox(mine...), port, mine...).Path
+	ctx, hold := memory.With(t.Context(), "acme", 0)
+	defer hold.Release()
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	var cores []func()
+	for leave, err := budget.Core(gone, budget.SmallBytes+1); err == nil; leave, err = budget.Core(gone, budget.SmallBytes+1) {
+		cores = append(cores, leave)
+	}
+	var large sync.WaitGroup
+	large.Go(func() { f.do("GET", target+"?large", nil, "X-Large", strings.Repeat("a ", 12<<10)) })
+	for range 10 {
+		f.do("GET", target+"?small", nil)
+	}
+	for _, leave := range cores {
+		leave()
+	}
+	large.Wait()
+	for range 10 {
+		testbed.Diff(t, "a request", "small", <-got)
+	}
+	testbed.Diff(t, "the last request", "large", <-got)
 }
 
 // POST …/ports/{port}/link makes a link as well, and does not reach the server, whose own address of this name is below the link.

@@ -325,6 +325,9 @@ func (r *Keys) IDs(ctx context.Context, tenant string) ([]string, error) {
 // fromE2B returns the key that is sent in the form of wire.E2BKey. One that only looks like it is a key of its own.
 func fromE2B(key string) (plain string, ok bool) {
 	text, ok := strings.CutPrefix(key, wire.E2BPrefix)
+	if !ok {
+		return "", false
+	}
 	raw, err := hex.DecodeString(text)
-	return string(raw), ok && err == nil && len(raw) > 0
+	return string(raw), err == nil && len(raw) > 0
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -83,8 +84,23 @@ func (s *Server) hideKeys(r *http.Request) {
 	_ = s.Keys.StillOpen(ctx) // it looks at the keys, if it did not just now
 	r.Header.Del("X-Api-Key")
 	e2b.HideHeaders(r.Header)
+	size := len(r.URL.RawQuery)
+	for _, values := range r.Header {
+		for _, value := range values {
+			size += len(value)
+		}
+	}
+	if leave, err := budget.Core(ctx, size*lookFactor); err == nil { // of a request whose caller has left the keys are hidden, too
+		defer leave()
+	}
+	secret := map[string]bool{}
 	holds := func(text string) bool {
-		return slices.ContainsFunc(parts(text), func(part string) bool { return s.Keys.Known(part) || s.E2B.IsToken(ctx, part) })
+		return slices.ContainsFunc(parts(text), func(part string) bool {
+			if _, ok := secret[part]; !ok {
+				secret[part] = s.Keys.Known(part) || s.E2B.IsToken(ctx, part)
+			}
+			return secret[part]
+		})
 	}
 	for name, values := range r.Header {
 		if slices.ContainsFunc(values, holds) {
@@ -121,6 +137,9 @@ func parts(text string) (list []string) {
 	}
 	return list
 }
+
+// lookFactor is how much more it costs to look for keys in a header, which may be of parts of one character, than to decode as many bytes of JSON.
+const lookFactor = 16
 
 // maxEscapes is how often a key is looked for in what was escaped, the text itself included: an address may be within an address.
 const maxEscapes = 3
