@@ -78,6 +78,9 @@ func (c *content) attach(anew bool) error {
 		return errors.Join(fmt.Errorf("read on in %s: its size was %d and is %d", c.want.name, c.size, f.size), c.x.leave(f))
 	}
 	c.size, c.flight = f.size, f
+	if f.window != nil {
+		f.enterWindow(c)
+	}
 	return nil
 }
 
@@ -261,7 +264,7 @@ func (c *content) Close() error {
 	f := c.flight
 	c.flight = nil
 	if f.window != nil {
-		f.unfollow(c)
+		f.leaveWindow(c)
 	}
 	return c.x.leave(f)
 }

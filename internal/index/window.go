@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/budget"
@@ -17,7 +18,7 @@ const (
 	windowSize = 8 << 20
 	// stallTimeout is how long the download of a large file waits for its only reader to progress, or for a first reader.
 	stallTimeout = 10 * time.Second
-	// slowTimeout is how long it waits in total for one of several readers.
+	// slowTimeout is how long it waits in total for one of several readers, and for all readers of a tenant while another tenant reads.
 	slowTimeout = 5 * time.Second
 	// loneTimeout is how long it waits for an only reader while other downloads wait for it.
 	loneTimeout = 2 * time.Minute
@@ -41,8 +42,10 @@ type window struct {
 	ring    []byte
 	memory  *budget.Hold // of the ring
 	readers map[*content]*follower
-	begun   time.Time     // when it last had room without a reader
-	moved   chan struct{} // receives when a reader progressed or left
+	reading map[string]int           // readers by tenant, with those that do not follow
+	waited  map[string]time.Duration // how long the download waited for a tenant's followers while another tenant read
+	begun   time.Time                // when it last had room without a reader
+	moved   chan struct{}            // receives when a reader progressed or left
 	put     *io.PipeWriter
 	stored  chan bool     // whether the cache stored the file
 	storing bool          // the cache takes the file, as far as is known
@@ -61,8 +64,8 @@ type follower struct {
 
 func newWindow() *window {
 	return &window{
-		ring: make([]byte, windowSize), readers: map[*content]*follower{}, begun: time.Now(),
-		moved: make(chan struct{}, 1), stored: make(chan bool, 1),
+		ring: make([]byte, windowSize), readers: map[*content]*follower{}, reading: map[string]int{}, waited: map[string]time.Duration{},
+		begun: time.Now(), moved: make(chan struct{}, 1), stored: make(chan bool, 1),
 	}
 }
 
@@ -99,10 +102,21 @@ func (f *flight) follow(c *content, off int64) {
 	f.window.signal()
 }
 
-// unfollow removes a reader.
-func (f *flight) unfollow(c *content) {
+// enterWindow counts a reader, who must call leaveWindow.
+func (f *flight) enterWindow(c *content) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.window.reading[tenantOf(c.ctx)]++
+}
+
+// leaveWindow removes a reader.
+func (f *flight) leaveWindow(c *content) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	tenant := tenantOf(c.ctx)
+	if f.window.reading[tenant]--; f.window.reading[tenant] == 0 {
+		delete(f.window.reading, tenant)
+	}
 	delete(f.window.readers, c)
 	f.window.signal()
 }
@@ -139,7 +153,8 @@ func (f *flight) full(n int, waited time.Duration, others bool) bool {
 	if len(f.window.readers) == 0 {
 		return next > 0 && time.Since(f.window.begun) < stallTimeout // installers read the end of a file first, and then the rest
 	}
-	alone, full := len(f.window.readers) == 1, false
+	full, shared := false, len(f.window.reading) > 1
+	var counted []string // tenants
 	for c, r := range f.window.readers {
 		if r.off >= next {
 			r.moved = time.Now() // the download does not wait for it, but may have waited itself for upstream or for the cache
@@ -148,8 +163,14 @@ func (f *flight) full(n int, waited time.Duration, others bool) bool {
 		if r.waited += waited; others {
 			r.held += waited
 		}
+		tenant := tenantOf(c.ctx)
+		if shared && !slices.Contains(counted, tenant) {
+			counted = append(counted, tenant)
+			f.window.waited[tenant] += waited
+		}
 		// A reader that is given up continues in the cache. If the file is not stored, it could not continue at all.
-		slow := !alone && r.waited > slowTimeout || f.window.storing && r.held > loneTimeout
+		slow := len(f.window.readers) > 1 && r.waited > slowTimeout || shared && f.window.waited[tenant] > slowTimeout ||
+			f.window.storing && r.held > loneTimeout
 		if slow || time.Since(r.moved) > stallTimeout {
 			delete(f.window.readers, c)
 			continue

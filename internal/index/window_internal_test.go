@@ -1,6 +1,7 @@
 package index
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,12 +25,54 @@ func TestALoneSlowReaderMakesOthersWaitForALimitedTime(t *testing.T) {
 	} {
 		f := &flight{window: newWindow(), written: windowSize}
 		f.window.storing = c.storing
-		reader := &content{}
+		reader := &content{ctx: t.Context()}
 		f.window.readers[reader] = &follower{moved: time.Now().Add(time.Minute)}
 		full := f.full(1, c.waited, c.others)
 		_, there := f.window.readers[reader]
 		testbed.Check(t, there != c.dropped && full != c.dropped, "%s: the reader is followed: %v, the window is full: %v", name, there, full)
 	}
+}
+
+// One tenant stopped another's download of the same large file for as long as it liked: each new reader was waited for anew.
+func TestATenantDoesNotStopAnotherWithNewReaders(t *testing.T) {
+	t.Parallel()
+	of := func(tenant string) *content {
+		return &content{ctx: context.WithValue(t.Context(), tenantKey{}, tenant)}
+	}
+	f := &flight{window: newWindow(), written: windowSize}
+	follows := func(c *content, off int64) {
+		f.window.readers[c] = &follower{off: off, moved: time.Now().Add(time.Minute)}
+	}
+	// wait is the wait for two new readers of the loud tenant. It reports whether the window is full, and whether they are followed.
+	wait := func(waited time.Duration) (full, followed bool) {
+		one, two := of("loud"), of("loud")
+		for _, c := range []*content{one, two} {
+			f.enterWindow(c)
+			follows(c, 0)
+			defer f.leaveWindow(c)
+		}
+		full = f.full(1, waited, false)
+		return full, f.window.readers[one] != nil && f.window.readers[two] != nil
+	}
+	for range 3 {
+		full, followed := wait(slowTimeout)
+		testbed.Check(t, full && followed, "a tenant's readers do not wait for each other: full %v, followed %v", full, followed)
+	}
+	quiet := of("quiet")
+	f.enterWindow(quiet) // it need not follow: it may wait for the file to be stored
+	for i, c := range []struct {
+		waited time.Duration
+		full   bool
+	}{{slowTimeout - 1, true}, {1, true}, {1, false}, {0, false}} {
+		follows(quiet, windowSize)
+		full, followed := wait(c.waited)
+		testbed.Check(t, full == c.full && followed == c.full, "wait %d: the window is full: %v, the readers are followed: %v", i, full, followed)
+		testbed.Check(t, f.window.readers[quiet] != nil, "wait %d: the other tenant is not followed", i)
+	}
+	f.leaveWindow(quiet)
+	full, _ := wait(slowTimeout)
+	testbed.Check(t, full, "a tenant is not followed for what it did while another one read")
+	testbed.Check(t, len(f.window.reading) == 0, "readers are left: %v", f.window.reading)
 }
 
 // While the download waits for upstream or for the cache, its readers have nothing to read. They are not given up for that when it goes on, even
@@ -42,7 +85,7 @@ func TestReadersOutliveAStalledDownload(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := &flight{window: newWindow()}
 				if follows {
-					f.window.readers[&content{}] = &follower{moved: time.Now()}
+					f.window.readers[&content{ctx: t.Context()}] = &follower{moved: time.Now()}
 				}
 				testbed.Check(t, !f.full(1, 0, false), "an empty window is full")
 				time.Sleep(10 * stallTimeout)

@@ -3,12 +3,15 @@ package index_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/budget"
@@ -227,4 +230,65 @@ func TestLargeFileWithoutItsCache(t *testing.T) {
 	testbed.Until(t, "all room is back", func() bool { return x.Spooled() == 0 })
 	kept := cache.files()
 	testbed.Check(t, len(kept) == 0, "the cache has %v", kept)
+}
+
+// takesOne is a caller that takes one piece of an answer, and the rest when it is released.
+type takesOne struct {
+	*httptest.ResponseRecorder
+	let    <-chan struct{}
+	pieces int
+	done   chan struct{} // closed when it has the whole answer
+}
+
+func (c *takesOne) Write(p []byte) (int, error) {
+	if c.pieces++; c.pieces == 2 {
+		<-c.let
+	}
+	return c.ResponseRecorder.Write(p)
+}
+
+// One tenant read ranges of a large file that another downloaded, each further ahead, and took nothing: the download waited for one after the
+// other. Time is faked: no timeout depends on the machine.
+func TestRangesOfATenantStopAnotherForALimitedTime(t *testing.T) {
+	t.Parallel()
+	content := random(t, 40*mib)
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstream{Server: &httptest.Server{URL: "http://packages.example.com"}, mux: http.NewServeMux()}
+		u.wheel("torch", "torch-1.0.whl", content)
+		cfg := u.config()
+		cfg.Cache, cfg.Client, cfg.Dir = newMemory(), &http.Client{Transport: inProcess{u.mux}}, t.TempDir()
+		x, err := index.New(cfg)
+		testbed.Must(t, err)
+		var readers sync.WaitGroup
+		read := func(tenant string, header http.Header, let <-chan struct{}) *takesOne {
+			c := &takesOne{ResponseRecorder: httptest.NewRecorder(), let: let, done: make(chan struct{})}
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/pypi/files/torch/torch-1.0.whl", http.NoBody)
+			r.Header = header
+			readers.Go(func() {
+				defer close(c.done)
+				x.For(tenant).ServeHTTP(c, r)
+			})
+			synctest.Wait()
+			return c
+		}
+		begun, let, never := time.Now(), make(chan struct{}), make(chan struct{})
+		quiet := read("quiet", nil, let)
+		var loud []*takesOne
+		for i := range 8 {
+			from := (i + 1) * mib
+			loud = append(loud, read("loud", http.Header{"Range": {fmt.Sprintf("bytes=%d-%d", from, from+mib-1)}}, never))
+		}
+		close(let)
+		<-quiet.done
+		took := time.Since(begun)
+		testbed.Check(t, took <= 6*time.Second, "a tenant waited for another one's requests for %v", took)
+		close(never)
+		readers.Wait()
+		testbed.Check(t, bytes.Equal(quiet.Body.Bytes(), content), "the quiet tenant got %d bytes", quiet.Body.Len())
+		for i, c := range loud {
+			from := (i + 1) * mib
+			testbed.Check(t, bytes.Equal(c.Body.Bytes(), content[from:from+mib]), "range %d: %d bytes", i, c.Body.Len())
+		}
+		testbed.Must(t, x.Close())
+	})
 }
