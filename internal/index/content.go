@@ -143,13 +143,13 @@ func (c *content) readWhere(p []byte) (int, error) {
 	ctx, cancel := context.WithTimeoutCause(c.ctx, max(c.x.cfg.Timeout/3, time.Millisecond), errStalled)
 	defer cancel()
 	n, err := c.flight.readAt(ctx, p, c.off)
-	if n > 0 || c.ctx.Err() != nil || !errors.Is(err, errStalled) || errors.Is(context.Cause(c.ctx), errStalled) {
+	if n > 0 || c.ctx.Err() != nil || !errors.Is(err, errStalled) && !errors.Is(err, errPassed) {
 		return n, err
 	}
-	if c.direct() {
+	if !c.flight.isStored() && c.direct() {
 		return c.body.Read(p)
 	}
-	return c.flight.readAt(c.ctx, p, c.off)
+	return c.readOn(p)
 }
 
 // readOn reads the file sequentially while it is downloaded. A reader that fell behind the window reads from the cache, or from

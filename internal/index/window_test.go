@@ -129,6 +129,36 @@ func TestRangesOfALargeFile(t *testing.T) {
 	}
 }
 
+// A range behind the window of a file that is being downloaded was cut off before its first byte.
+func TestRangeBehindTheWindow(t *testing.T) {
+	t.Parallel()
+	u, content, release := newUpstream(t), random(t, 40*mib), make(chan struct{})
+	u.page("torch", "text/html", `<a href="/packages/torch-1.0.whl#sha256=`+sha(content)+`">torch</a>`)
+	u.mux.HandleFunc("/packages/torch-1.0.whl", func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Range") != "" {
+			http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
+			return
+		}
+		w.Header().Set("Content-Length", strconv.Itoa(len(content)))
+		_, _ = w.Write(content[:30*mib])
+		<-release
+		_, _ = w.Write(content[30*mib:])
+	})
+	cfg := u.config()
+	cfg.Cache = newMemory()
+	_, root := serve(t, cfg)
+	address := root + "/pypi/files/torch/torch-1.0.whl"
+	reader := begin(t, address)
+	defer func() { _ = reader.Close() }()
+	_, err := io.ReadFull(reader, make([]byte, 29*mib))
+	testbed.Must(t, err)
+	a := ask(t, http.MethodGet, address, "Range", "bytes=1000-1999")
+	testbed.Check(t, a.err == nil && a.body == string(content[1000:2000]), "status %d, %d bytes, error %v", a.status, len(a.body), a.err)
+	close(release)
+	rest, err := io.ReadAll(reader)
+	testbed.Check(t, err == nil && bytes.Equal(rest, content[29*mib:]), "the reader of the file got %d more bytes, error %v", len(rest), err)
+}
+
 // Stalled readers occupy a window only: other files can be downloaded, and other callers can read the same file.
 func TestStalledReadersDoNotBlockDownloads(t *testing.T) {
 	t.Parallel()
