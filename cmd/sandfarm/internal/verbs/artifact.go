@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
 )
 
@@ -34,16 +35,11 @@ func (a *app) artifactLs() *cobra.Command {
   sandfarm artifact ls --sandbox sbx_… --json | jq -r '.items[].url'`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}, argCount(0, 0, ""), func(ctx context.Context, c *client.Client, _ []string) error {
-		found, err := collect(upTo(c.Artifacts(ctx, filter), limit))
-		if err != nil || a.json {
-			return a.list(found, err)
-		}
 		now := time.Now()
-		rows := make([][]string, len(found))
-		for i, one := range found {
-			rows[i] = []string{one.ID, one.Path, size(one.Size), one.ContentType, one.JobID, since(one.CreatedAt, now)}
-		}
-		return table(a.Out, []string{"ID", "PATH", "SIZE", "TYPE", "JOB", "CREATED"}, rows)
+		head := []string{"ID", "PATH", "SIZE", "TYPE", "JOB", "CREATED"}
+		return listed(a, c.Artifacts(ctx, filter), limit, head, func(one wire.Artifact) []string {
+			return []string{one.ID, one.Path, size(one.Size), one.ContentType, one.JobID, since(one.CreatedAt, now)}
+		})
 	})
 	c.Flags().StringVarP(&filter.SandboxID, "sandbox", "s", "", "only those of this sandbox")
 	c.Flags().StringVar(&filter.JobID, "job", "", "only those of this job")

@@ -40,10 +40,16 @@ newest last. Code, environment and links are never part of it.`,
 		if !a.json {
 			fmt.Fprintln(a.Out, "TIME STATUS TENANT KEY FROM ROUTE SUBJECT SANDBOX JOB")
 		}
-		if err := a.auditLines(found); err != nil || !live {
+		if err := a.auditLines(found); err != nil {
 			return err
 		}
-		return a.followAudit(ctx, c, f)
+		if live {
+			return a.followAudit(ctx, c, f)
+		}
+		if f.more {
+			a.sayMore(limit)
+		}
+		return nil
 	})
 	c.Flags().StringVar(&filter.Tenant, "tenant", "", "only of this tenant")
 	c.Flags().BoolVarP(&live, "follow", "f", false, "continue with new entries until interrupted")
@@ -56,6 +62,7 @@ type auditFollower struct {
 	filter client.AuditFilter
 	newest time.Time            // of the entries so far
 	seen   map[string]time.Time // their times, by id; older ones are not read again
+	more   bool                 // there are older entries than the number that was asked for
 }
 
 // readAudit reads the newest entries, oldest first: at most a number of them, if that is positive. With --follow it also notes earlier
@@ -72,7 +79,7 @@ func readAudit(ctx context.Context, c *client.Client, filter client.AuditFilter,
 		}
 		if full := limit > 0 && len(found) == limit; !full {
 			found = append(found, e)
-		} else if !live || e.At.Before(f.newest.Add(-2*auditAgain)) {
+		} else if f.more = true; !live || e.At.Before(f.newest.Add(-2*auditAgain)) {
 			break
 		}
 		f.seen[e.ID] = e.At

@@ -42,16 +42,11 @@ code of what failed.`,
 		if failed {
 			filter.Outcome = "failed"
 		}
-		jobs, err := collect(upTo(c.Jobs(ctx, filter), limit))
-		if err != nil || a.json {
-			return a.list(jobs, err)
-		}
 		now := time.Now()
-		rows := make([][]string, len(jobs))
-		for i, j := range jobs {
-			rows[i] = []string{j.ID, j.Kind, j.State, outcomeText(j), j.SandboxID, since(j.CreatedAt, now), took(j, now)}
-		}
-		return table(a.Out, []string{"ID", "KIND", "STATE", "OUTCOME", "SANDBOX", "CREATED", "TOOK"}, rows)
+		head := []string{"ID", "KIND", "STATE", "OUTCOME", "SANDBOX", "CREATED", "TOOK"}
+		return listed(a, c.Jobs(ctx, filter), limit, head, func(j wire.Job) []string {
+			return []string{j.ID, j.Kind, j.State, outcomeText(j), j.SandboxID, since(j.CreatedAt, now), took(j, now)}
+		})
 	})
 	c.Flags().StringVarP(&filter.SandboxID, "sandbox", "s", "", "only jobs of this sandbox")
 	c.Flags().StringVar(&filter.State, "state", "", "only jobs in this state, such as running")

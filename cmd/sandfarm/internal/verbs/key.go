@@ -144,13 +144,9 @@ func (a *app) keyLs() *cobra.Command {
 		Example:           "  sandfarm key ls\n  sandfarm key ls --tenant team-blue --json",
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}, argCount(0, 0, ""), func(ctx context.Context, c *client.Client, _ []string) error {
-		found, err := collect(upTo(c.Keys(ctx, tenant), limit))
-		if err != nil || a.json {
-			return a.list(found, err)
-		}
 		now := time.Now()
-		rows := make([][]string, len(found))
-		for i, k := range found {
+		head := []string{"ID", "TENANT", "NAME", "SCOPES", "CREATED", "EXPIRES", "LAST USE"}
+		return listed(a, c.Keys(ctx, tenant), limit, head, func(k wire.Key) []string {
 			scopes, made, used := strings.Join(k.Scopes, ", "), "", "never"
 			if k.CreatedAt != nil {
 				made = since(*k.CreatedAt, now)
@@ -164,9 +160,8 @@ func (a *app) keyLs() *cobra.Command {
 			if scopes == "" {
 				scopes = "run, metrics, the whole fleet"
 			}
-			rows[i] = []string{k.ID, k.Tenant, k.Name, scopes, made, expiry(k, now), used}
-		}
-		return table(a.Out, []string{"ID", "TENANT", "NAME", "SCOPES", "CREATED", "EXPIRES", "LAST USE"}, rows)
+			return []string{k.ID, k.Tenant, k.Name, scopes, made, expiry(k, now), used}
+		})
 	})
 	c.Flags().StringVar(&tenant, "tenant", "", "only keys of this tenant")
 	c.Flags().IntVar(&limit, "limit", 50, "at most this many; 0 for all")

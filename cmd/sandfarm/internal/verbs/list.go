@@ -40,6 +40,37 @@ func upTo[T any](items iter.Seq2[T, error], limit int) iter.Seq2[T, error] {
 	}
 }
 
+// listed prints the first items of a list as a table or, with --json, in the JSON form of the farm; limit 0 prints all. If there are more,
+// it says so on stderr, with the option that shows them.
+func listed[T any](a *app, items iter.Seq2[T, error], limit int, head []string, row func(T) []string) error {
+	found, err := collect(upTo(items, limit+min(limit, 1))) // one more shows whether there are more
+	if err != nil {
+		return err
+	}
+	more := limit > 0 && len(found) > limit
+	if more {
+		found = found[:limit]
+	}
+	if a.json {
+		err = a.list(found, nil)
+	} else {
+		rows := make([][]string, len(found))
+		for i, item := range found {
+			rows[i] = row(item)
+		}
+		err = table(a.Out, head, rows)
+	}
+	if err == nil && more {
+		a.sayMore(limit)
+	}
+	return err
+}
+
+// sayMore says that a list has more items than were printed.
+func (a *app) sayMore(limit int) {
+	fmt.Fprintf(a.Err, "sandfarm: there are more than these %d; --limit 0 lists all\n", limit)
+}
+
 // list prints a whole list in the JSON form of the farm.
 func (a *app) list(items any, err error) error {
 	if err != nil {

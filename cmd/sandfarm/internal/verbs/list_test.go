@@ -55,6 +55,39 @@ func TestLists(t *testing.T) {
 	}
 }
 
+// TestListsSayThatThereAreMore: a list that ended at its limit looked whole.
+func TestListsSayThatThereAreMore(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	now := time.Now()
+	f.Routes["GET /v1/jobs"] = f.gives(200, wire.List[wire.Job]{Items: []wire.Job{{ID: "job_3"}, {ID: "job_2"}, {ID: "job_1"}}})
+	f.Routes["GET /v1/artifacts"] = f.gives(200, wire.List[wire.Artifact]{Items: []wire.Artifact{{ID: "art_3"}, {ID: "art_2"}, {ID: "art_1"}}})
+	f.Routes["GET /v1/keys"] = f.gives(200, wire.List[wire.Key]{Items: []wire.Key{{ID: "key_3"}, {ID: "key_2"}, {ID: "key_1"}}})
+	f.Routes["GET /v1/tenants"] = f.gives(200, wire.List[wire.Tenant]{Items: []wire.Tenant{{Name: "c"}, {Name: "b"}, {Name: "a"}}})
+	f.Routes["GET /v1/audit"] = f.gives(200, wire.List[wire.AuditEntry]{Items: []wire.AuditEntry{{ID: "3", At: now}, {ID: "2", At: now}, {ID: "1", At: now}}})
+	for _, list := range [][]string{{"job", "ls"}, {"artifact", "ls"}, {"key", "ls"}, {"tenant", "ls"}, {"audit"}} {
+		for limit, want := range map[string]struct {
+			lines int
+			note  string
+		}{
+			"2": {2, "sandfarm: there are more than these 2; --limit 0 lists all\n"},
+			"3": {3, ""},
+			"0": {3, ""},
+		} {
+			got := f.sandfarm(t.Context(), "", append(list, "--limit", limit)...)
+			if lines := strings.Count(got.out, "\n") - 1; got.code != 0 || lines != want.lines || got.stderr != want.note {
+				t.Errorf("%s --limit %s: %+v, want %d lines and %q", list, limit, got, want.lines, want.note)
+			}
+		}
+	}
+	got := f.sandfarm(t.Context(), "", "job", "ls", "--json", "--limit", "2")
+	var list wire.List[wire.Job]
+	decode(t, got.out, &list)
+	if len(list.Items) != 2 || got.stderr == "" {
+		t.Errorf("--json: %+v, want 2 items and the note", got)
+	}
+}
+
 func TestJobLsShowsOutcomes(t *testing.T) {
 	t.Parallel()
 	ok, failed := "ok", "failed"

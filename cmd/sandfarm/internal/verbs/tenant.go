@@ -219,24 +219,20 @@ func (a *app) tenantLs() *cobra.Command {
 		Use: "ls", Aliases: []string{"list"}, Short: "List the tenants", Example: "  sandfarm tenant ls",
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}, argCount(0, 0, ""), func(ctx context.Context, c *client.Client, _ []string) error {
-		found, err := collect(upTo(c.Tenants(ctx), limit))
-		if err != nil || a.json {
-			return a.list(found, err)
-		}
-		rows := make([][]string, len(found))
-		for i, t := range found {
-			rows[i] = []string{t.Name}
+		head := []string{"TENANT", "SANDBOXES", "MEMORY MiB", "RUNNING", "UNFINISHED", "STORED MiB"}
+		return listed(a, c.Tenants(ctx), limit, head, func(t wire.Tenant) []string {
+			cells := []string{t.Name}
 			for _, name := range []string{"max_sandboxes", "max_memory_mb", "max_running", "max_queued", "max_stored_mb"} {
 				at := slices.IndexFunc(t.Quotas, func(q wire.Quota) bool { return q.Name == name })
 				if at < 0 {
-					rows[i] = append(rows[i], "-")
+					cells = append(cells, "-")
 					continue
 				}
 				row := quotaRows(t.Quotas[at : at+1])[0]
-				rows[i] = append(rows[i], row[1]+"/"+row[2])
+				cells = append(cells, row[1]+"/"+row[2])
 			}
-		}
-		return table(a.Out, []string{"TENANT", "SANDBOXES", "MEMORY MiB", "RUNNING", "UNFINISHED", "STORED MiB"}, rows)
+			return cells
+		})
 	})
 	c.Flags().IntVar(&limit, "limit", 50, "at most this many; 0 for all")
 	return c
