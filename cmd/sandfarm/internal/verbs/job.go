@@ -33,7 +33,8 @@ func (a *app) jobLs() *cobra.Command {
 	c := a.verb(&cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List jobs, newest first",
 		Long: `List jobs, newest first. STATE says how the job ended, and OUTCOME whether what it ran was successful: ok, or the error or exit
-code of what failed.`,
+code of what failed. TOOK counts from the time at which a worker started the job, also what its timeout does not: the start of its sandbox
+or kernel, the end of code that was stopped, and the storing of files. "sandfarm job get ID" shows how long its code ran.`,
 		Example: `  sandfarm job ls
   sandfarm job ls --failed
   sandfarm job ls --sandbox sbx_… --state running`,
@@ -84,7 +85,7 @@ func outcomeText(j wire.Job) string {
 	return *j.Outcome
 }
 
-// took is the run time of a job, so far or in all.
+// took is the time since a worker started a job, so far or in all.
 func took(j wire.Job, now time.Time) string {
 	if j.StartedAt == nil {
 		return ""
@@ -93,16 +94,30 @@ func took(j wire.Job, now time.Time) string {
 	if j.FinishedAt != nil {
 		end = *j.FinishedAt
 	}
-	d := max(end.Sub(*j.StartedAt), 0)
+	return rounded(max(end.Sub(*j.StartedAt), 0))
+}
+
+func rounded(d time.Duration) string {
 	if d < 10*time.Second {
 		return d.Round(time.Millisecond).String()
 	}
 	return d.Round(time.Second).String()
 }
 
+// phase is a duration of wire.Timings; empty if the job has not had the phase.
+func phase(ms float64) string {
+	if ms <= 0 {
+		return ""
+	}
+	return rounded(time.Duration(ms * float64(time.Millisecond)))
+}
+
 func (a *app) jobGet() *cobra.Command {
 	return a.verb(&cobra.Command{
-		Use: "get ID", Aliases: []string{"show"}, Short: "Show a job and its result", Example: "  sandfarm job get job_…",
+		Use: "get ID", Aliases: []string{"show"}, Short: "Show a job and its result",
+		Long: `Show a job: what it was asked to do, how it ended, and its result. WAITED is the time in the queue, and TOOK that from then to the
+end. Of that RAN is the time in the sandbox; the rest is the start of the sandbox or kernel and the storing of files.`,
+		Example:           "  sandfarm job get job_…",
 		ValidArgsFunction: a.first(a.jobIDs),
 	}, argCount(1, 1, "the job's ID"), func(ctx context.Context, c *client.Client, args []string) error {
 		job, err := c.Job(ctx, args[0])
@@ -118,7 +133,7 @@ func (a *app) showJob(j wire.Job) error {
 		return a.print(j)
 	}
 	now := time.Now()
-	rows := [][2]string{{"id", j.ID}, {"kind", j.Kind}, {"state", j.State}, {"sandbox", j.SandboxID}}
+	rows := [][2]string{{"id", j.ID}, {"kind", j.Kind}, {"state", j.State}, {"outcome", whatCame(j)}, {"sandbox", j.SandboxID}}
 	if j.Position > 0 {
 		rows = append(rows, [2]string{"position", fmt.Sprint(j.Position)})
 	}
@@ -128,7 +143,8 @@ func (a *app) showJob(j wire.Job) error {
 	if j.Waiting != nil {
 		rows = append(rows, [2]string{"waits for", asFlags(j.Waiting.Message)})
 	}
-	rows = append(rows, [2]string{"created", since(j.CreatedAt, now)}, [2]string{"took", took(j, now)})
+	rows = append(rows, [2]string{"created", since(j.CreatedAt, now)}, [2]string{"waited", phase(j.Timings.QueueMS)},
+		[2]string{"took", took(j, now)}, [2]string{"ran", phase(j.Timings.RunMS)})
 	if j.Attempt > 1 {
 		rows = append(rows, [2]string{"attempts", fmt.Sprintf("%d: it was requeued, or another worker took it over", j.Attempt)})
 	}
@@ -139,12 +155,12 @@ func (a *app) showJob(j wire.Job) error {
 		}
 		rows = append(rows, [2]string{"error", text})
 	}
-	var outputs [][2]string
+	outputs := [][2]string{asked(j)}
 	if r := j.Result; r != nil {
 		switch {
 		case r.Execute != nil:
 			rows = append(rows, [2]string{"exit code", fmt.Sprint(r.Execute.ExitCode)}, [2]string{"artifacts", artifactNames(r.Execute.Artifacts)})
-			outputs = [][2]string{{"stdout", r.Execute.Stdout}, {"stderr", r.Execute.Stderr}}
+			outputs = append(outputs, [2]string{"stdout", r.Execute.Stdout}, [2]string{"stderr", r.Execute.Stderr})
 			if e := r.Execute.Error; e != nil {
 				outputs = append(outputs, [2]string{"exception", strings.Join(e.Traceback, "\n")})
 			}
@@ -157,7 +173,7 @@ func (a *app) showJob(j wire.Job) error {
 			for _, one := range r.Install.Packages {
 				rows = append(rows, [2]string{"package", installedText(one)})
 			}
-			outputs = [][2]string{{"stdout", r.Install.Stdout}, {"stderr", r.Install.Stderr}}
+			outputs = append(outputs, [2]string{"stdout", r.Install.Stdout}, [2]string{"stderr", r.Install.Stderr})
 		}
 	}
 	err := facts(a.Out, rows)
@@ -167,6 +183,39 @@ func (a *app) showJob(j wire.Job) error {
 		}
 	}
 	return err
+}
+
+// whatCame is the outcome of a job with the message of its exception; empty if it has none.
+func whatCame(j wire.Job) string {
+	text := outcomeText(j)
+	if r := j.Result; r != nil && r.Execute != nil && r.Execute.Error != nil && text == r.Execute.Error.Name {
+		message, _, _ := strings.Cut(r.Execute.Error.Value, "\n")
+		text = strings.TrimSuffix(text+": "+message, ": ")
+	}
+	return text
+}
+
+// maxAskedLines is how many lines of its code a job is shown with.
+const maxAskedLines = 10
+
+// asked is a name for what a job was asked to run, and its first lines; empty if it runs nothing.
+func asked(j wire.Job) [2]string {
+	r := j.Request
+	if r == nil {
+		return [2]string{}
+	}
+	name, text := cmp.Or(r.Filename, "code"), r.Code
+	if text == "" {
+		name, text = "command", strings.Join(r.Commands, "\n")
+	}
+	if text == "" {
+		name, text = "packages", strings.Join(r.Packages, "\n")
+	}
+	if lines := strings.Split(strings.TrimRight(text, "\n"), "\n"); len(lines) > maxAskedLines {
+		name += fmt.Sprintf(" (the first %d lines; all: sandfarm job get %s --json)", maxAskedLines, j.ID)
+		text = strings.Join(lines[:maxAskedLines], "\n")
+	}
+	return [2]string{name, text}
 }
 
 func artifactNames(artifacts []wire.Artifact) string {

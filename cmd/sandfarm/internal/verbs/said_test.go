@@ -198,6 +198,40 @@ func TestJobShowSaysThatItWasTakenOver(t *testing.T) {
 	}
 }
 
+// TestJobShowSaysWhatWasAskedAndWhatCame: a job was shown without its code and outcome, and took longer than its timeout without a reason.
+func TestJobShowSaysWhatWasAskedAndWhatCame(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	began := time.Now()
+	ended, ok, failed := began.Add(12*time.Second), "ok", "failed"
+	lines := func(n int) string { return strings.Repeat("x = 1\n", n) }
+	execute := func(e wire.ExecuteResult) *wire.Result { return &wire.Result{Execute: &e} }
+	for name, test := range map[string]struct {
+		job  wire.Job
+		want []string
+	}{
+		"OK":       {wire.Job{Outcome: &ok, Request: &wire.JobSpec{Code: lines(10)}, Result: execute(wire.ExecuteResult{})}, []string{"outcome    ok\n", "\n--- code\n" + lines(10)}},
+		"Long":     {wire.Job{Request: &wire.JobSpec{Code: lines(11), Filename: "plot.py"}}, []string{"\n--- plot.py (the first 10 lines; all: sandfarm job get job_1 --json)\n" + lines(10)}},
+		"Raised":   {wire.Job{Outcome: &failed, Result: execute(wire.ExecuteResult{ExitCode: 1, Error: &wire.CodeError{Name: "ValueError", Value: "no\nmore"}})}, []string{"outcome    ValueError: no\n", "exit code  1\n"}},
+		"Exit":     {wire.Job{Outcome: &failed, Result: execute(wire.ExecuteResult{ExitCode: 3, Error: &wire.CodeError{Name: "SystemExit", Value: "3"}})}, []string{"outcome    exit 3\n"}},
+		"Command":  {wire.Job{Request: &wire.JobSpec{Commands: []string{"ls", "id"}}}, []string{"\n--- command\nls\nid\n"}},
+		"Packages": {wire.Job{Request: &wire.JobSpec{Packages: []string{"numpy", "pandas"}}}, []string{"\n--- packages\nnumpy\npandas\n"}},
+		"Timings":  {wire.Job{Timings: wire.Timings{QueueMS: 250, RunMS: 10_400}}, []string{"waited  250ms\ntook    12s\nran     10s\n"}},
+	} {
+		test.job.ID, test.job.State, test.job.StartedAt, test.job.FinishedAt = "job_1", "completed", &began, &ended
+		f.Routes["GET /v1/jobs/job_1"] = f.gives(http.StatusOK, test.job)
+		got := f.sandfarm(t.Context(), "", "job", "get", "job_1")
+		for _, want := range test.want {
+			if !strings.Contains(got.out, want) {
+				t.Errorf("%s: job get printed\n%s%s, want %q", name, got.out, got.stderr, want)
+			}
+		}
+		if strings.Contains(got.out, lines(11)) {
+			t.Errorf("%s: job get printed all of the code", name)
+		}
+	}
+}
+
 // Without hosts a sandbox would lose all of them by a slip.
 func TestAllowNeedsHostsOrNone(t *testing.T) {
 	t.Parallel()
