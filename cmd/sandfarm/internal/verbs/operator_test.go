@@ -300,7 +300,7 @@ func TestScaleVerb(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSpace(got.out), "\n")
 	for i, want := range []string{
-		"KIND MODEL NODES WANTED IDLE DRAINING FAILING WAITING OLDEST UNFIT MEMORY CORES", "cpu - 2 5 0 0 0 9 1m 0 2.0/4.0 GiB 1.0/8.0", "gpu a100 3 1 2 0 0 0 - 0 - -",
+		"KIND MODEL NODES WANTED IDLE DRAINING FAILING WAITING OLDEST UNFIT RESERVED MEMORY RESERVED CORES", "cpu - 2 5 0 0 0 9 1m 0 2.0/4.0 GiB 1.0/8.0", "gpu a100 3 1 2 0 0 0 - 0 - -",
 	} {
 		if i >= len(lines) || strings.Join(strings.Fields(lines[i]), " ") != want {
 			t.Errorf("line %d of\n%s\nis not %q", i, got.out, want)

@@ -14,7 +14,8 @@ func (a *app) scale() *cobra.Command {
 	return a.verb(&cobra.Command{
 		Use: "scale", Short: "Say how many nodes the farm needs for what waits (operators only)",
 		Long: `Say how many nodes of each kind the farm needs: nodes without GPUs, and nodes with GPUs by model. WANTED nodes would take every
-create that has waited for 5 seconds, without those that are idle, which could be removed. UNFIT creates are larger than every node of the kind.`,
+create that has waited for 5 seconds, without those that are idle, which could be removed. UNFIT creates are larger than every node of the kind.
+RESERVED is what the sandboxes may use together, of what the nodes give to sandboxes.`,
 		Example: `  sandfarm scale
   sandfarm scale --json | jq -r '.items[] | select(.kind == "cpu") | .wanted'`,
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -30,6 +31,6 @@ create that has waited for 5 seconds, without those that are idle, which could b
 				fmt.Sprint(n.Waiting), age(n.OldestSeconds), fmt.Sprint(n.Unfit), memory(n.Promised.MemoryMB, n.Capacity.MemoryMB), cores(n.Promised.CPUs, n.Capacity.CPUs),
 			}
 		}
-		return table(a.Out, []string{"KIND", "MODEL", "NODES", "WANTED", "IDLE", "DRAINING", "FAILING", "WAITING", "OLDEST", "UNFIT", "MEMORY", "CORES"}, rows)
+		return table(a.Out, []string{"KIND", "MODEL", "NODES", "WANTED", "IDLE", "DRAINING", "FAILING", "WAITING", "OLDEST", "UNFIT", "RESERVED MEMORY", "RESERVED CORES"}, rows)
 	})
 }

@@ -48,9 +48,9 @@ cpu        3        2        4s      12.3        host-a, host-b
 gpu        12       0        2m      -           nobody
 node-ab12  0        3        -       -           host-a
 
-HOST    JOBS  SANDBOXES  MEMORY       CORES    GPUS          POOL  UP  SEEN    WORKER  STATE
-host-a  5/64  2          1.5/7.5 GiB  2.0/8.0  1/3 a100, t4  2/4   3h  1s ago  wrk_1   draining (sandboxes: 2, jobs: 5)
-host-b  0/64  0          -            -        -             -     1m  0s ago  wrk_2   no engine�[2J answers
+HOST    JOBS  SANDBOXES  RESERVED MEMORY  RESERVED CORES  GPUS          POOL  UP  SEEN    WORKER  STATE
+host-a  5/64  2          1.5/7.5 GiB      2.0/8.0         1/3 a100, t4  2/4   3h  1s ago  wrk_1   draining (sandboxes: 2, jobs: 5)
+host-b  0/64  0          -                -               -             -     1m  0s ago  wrk_2   no engine�[2J answers
 `
 	testbed.Diff(t, "page", want, plain(lines))
 	var red []string

@@ -44,7 +44,7 @@ func page(url string, s snapshot, now time.Time) []line {
 	if len(rows) == 0 {
 		return append(lines, line{text: "No live worker: jobs wait until one starts.", style: red})
 	}
-	return append(lines, columns([]string{"HOST", "JOBS", "SANDBOXES", "MEMORY", "CORES", "GPUS", "POOL", "UP", "SEEN", "WORKER", "STATE"}, rows, bad)...)
+	return append(lines, columns([]string{"HOST", "JOBS", "SANDBOXES", "RESERVED MEMORY", "RESERVED CORES", "GPUS", "POOL", "UP", "SEEN", "WORKER", "STATE"}, rows, bad)...)
 }
 
 // summary is the first line, with totals.
