@@ -44,6 +44,7 @@ type Client struct {
 	http      *http.Client // for the farm: carries the key, follows no redirects
 	plain     *http.Client // for presigned links: carries no credentials
 	pause     func(attempt int) time.Duration
+	notice    func(err error, pause time.Duration)
 }
 
 // Option changes how a Client works.
@@ -54,6 +55,11 @@ func WithKey(key string) Option { return func(c *Client) { c.key = strings.TrimS
 
 // WithUserAgent sets the User-Agent header.
 func WithUserAgent(agent string) Option { return func(c *Client) { c.userAgent = agent } }
+
+// WithRetryNotice calls notice before each pause that a request is retried after, with the reason and the length of the pause.
+func WithRetryNotice(notice func(err error, pause time.Duration)) Option {
+	return func(c *Client) { c.notice = notice }
+}
 
 // WithHTTPClient uses a copy of h, with its transport, cookies and timeout. Redirects are not followed, so that a key is never
 // sent to the target of a link. A Timeout in h also ends streams (Events, downloads).
@@ -88,7 +94,7 @@ func New(baseURL string, opts ...Option) (*Client, error) {
 	c := &Client{
 		base: base, userAgent: "sandfarm-go",
 		http: &http.Client{Transport: transport}, plain: &http.Client{Transport: transport},
-		pause: backoff,
+		pause: backoff, notice: func(error, time.Duration) {},
 	}
 	for _, opt := range opts {
 		opt(c)

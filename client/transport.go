@@ -62,7 +62,9 @@ func (c *Client) send(ctx context.Context, in call) (*http.Response, error) {
 		if !(retryable || in.stream == nil && tooMany(err)) || attempt == maxAttempts || ctx.Err() != nil || !temporary(err) {
 			return nil, fmt.Errorf("%s %s: %w", in.method, c.at(in).Path, err)
 		}
-		if err := sleep(ctx, max(c.pause(attempt), retryAfterOf(err))); err != nil {
+		pause := max(c.pause(attempt), retryAfterOf(err))
+		c.notice(err, pause)
+		if err := sleep(ctx, pause); err != nil {
 			return nil, fmt.Errorf("%s %s: %w", in.method, c.at(in).Path, err)
 		}
 	}

@@ -190,6 +190,29 @@ func TestRetriesEnd(t *testing.T) {
 	}
 }
 
+func TestRetryNotice(t *testing.T) {
+	t.Parallel()
+	n := 0
+	farm := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if n++; n == 1 {
+			quota("1")(t, w)
+			return
+		}
+		reply(t, w, http.StatusOK, wire.Job{ID: "job_1"})
+	}))
+	t.Cleanup(farm.Close)
+	noticed := 0
+	c, err := client.New(farm.URL, client.WithRetryNotice(func(err error, pause time.Duration) {
+		noticed++
+		if client.CodeOf(err) != "exhausted" || pause != time.Second || n != 1 {
+			t.Errorf("the notice came after %d requests, with %v and %s", n, err, pause)
+		}
+	}))
+	testbed.Must(t, err)
+	testbed.Must(t, post(c))
+	testbed.Diff(t, "notices", 1, noticed)
+}
+
 func TestCredentialsAndEncodingOfPaths(t *testing.T) {
 	t.Parallel()
 	seen := make(chan *http.Request, 1)

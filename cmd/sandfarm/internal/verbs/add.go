@@ -94,7 +94,7 @@ func (a *app) client(unnamed string) (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := client.New(at, client.WithKey(key), client.WithUserAgent("sandfarm-cli"))
+	c, err := client.New(at, client.WithKey(key), client.WithUserAgent("sandfarm-cli"), client.WithRetryNotice(a.sayRetry))
 	if err != nil {
 		return nil, &hint{err: err, text: err.Error() + ". Set --url or SANDFARM_URL."}
 	}

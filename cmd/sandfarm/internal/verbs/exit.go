@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -187,6 +188,19 @@ var kernelName = regexp.MustCompile(`^E[A-Z0-9]+: `)
 
 // quotasOfSandboxes are the quotas whose room is not free again in seconds.
 var quotasOfSandboxes = []string{"max_sandboxes", "max_memory_mb", "max_cpus", "max_gpus"}
+
+// sayRetry says why a verb waits, if the pause before the next try is long enough to notice.
+func (a *app) sayRetry(err error, pause time.Duration) {
+	e, ok := errors.AsType[*client.Error](err)
+	if !ok || pause < time.Second {
+		return
+	}
+	text := asFlags(strings.TrimSuffix(cmp.Or(e.Detail, e.Title), "."))
+	if e.Quota != nil {
+		text = "the quota " + e.Quota.Name + " of your tenant is used up"
+	}
+	fmt.Fprintf(a.Err, "sandfarm: %s; trying again in %s\n", printable(text), span(pause))
+}
 
 // sentence says what went wrong and what to do next.
 func sentence(err error) string {

@@ -38,7 +38,7 @@ func (a *app) connect(ctx context.Context) (c *client.Client, close func() error
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err = client.New(client.DefaultURL, client.WithHTTPClient(direct), client.WithUserAgent("sandfarm-cli"))
+	c, err = client.New(client.DefaultURL, client.WithHTTPClient(direct), client.WithUserAgent("sandfarm-cli"), client.WithRetryNotice(a.sayRetry))
 	return c, close, err
 }
 

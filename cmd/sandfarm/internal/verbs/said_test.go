@@ -232,6 +232,29 @@ func TestJobShowSaysWhatWasAskedAndWhatCame(t *testing.T) {
 	}
 }
 
+// TestVerbsSayThatTheyTryAgain: create was silent for six seconds before it said that the quota of sandboxes is used up.
+func TestVerbsSayThatTheyTryAgain(t *testing.T) {
+	t.Parallel()
+	for want, problem := range map[string]wire.Problem{
+		"sandfarm: the quota max_sandboxes of your tenant is used up; trying again in 1s\n": {Status: 429, Code: "exhausted", Detail: "No.", Quota: &wire.Quota{Name: "max_sandboxes"}},
+		"sandfarm: Redis does not answer; trying again in 1s\n":                             {Status: 503, Code: "unavailable", Detail: "Redis does not answer."},
+	} {
+		f := newFarm(t)
+		refused := false
+		f.Routes["POST /v1/sandboxes"] = func(w http.ResponseWriter, _ *http.Request) {
+			if !refused {
+				refused = true
+				w.Header().Set("Retry-After", "1")
+				f.answer(w, problem.Status, problem)
+				return
+			}
+			f.answer(w, http.StatusCreated, wire.Created{Sandbox: wire.Sandbox{ID: "sbx_1", State: "ready"}, Job: wire.Job{ID: "job_1", State: "completed"}})
+		}
+		got := f.sandfarm(t.Context(), "", "sandbox", "create")
+		testbed.Diff(t, "create", outputs{0, "sbx_1\n", want}, got, cmp.AllowUnexported(outputs{}))
+	}
+}
+
 // Without hosts a sandbox would lose all of them by a slip.
 func TestAllowNeedsHostsOrNone(t *testing.T) {
 	t.Parallel()
