@@ -64,6 +64,8 @@ func TestInstall(t *testing.T) {
 		installed []string
 	}{
 		{"NoRole", good, 0o600, nil, "usage", nil},
+		{"Help", "", 0, []string{"--help"}, "", nil},
+		{"HelpBesideARole", good, 0o600, []string{"api", "-h"}, "", nil},
 		{"UnknownRole", good, 0o600, []string{"redis"}, "no role redis", nil},
 		{"NoSettings", "", 0, []string{"api"}, "farm.env is missing", nil},
 		{"SettingsForAll", good, 0o644, []string{"api"}, "chmod 600", nil},
@@ -84,6 +86,9 @@ func TestInstall(t *testing.T) {
 			out, err := run.CombinedOutput()
 			if failed := c.says != ""; failed != (err != nil) || !strings.Contains(string(out), c.says) {
 				t.Fatalf("install.sh: %v\n%s", err, out)
+			}
+			if asked := strings.HasPrefix(c.name, "Help"); asked && !strings.Contains(string(out), "usage: systemd/install.sh ROLE…\n") {
+				t.Errorf("install.sh %s printed:\n%s", c.args, out)
 			}
 			found, _ := filepath.Glob(filepath.Join(root, "etc", "systemd", "system", "*"))
 			for n := range found {

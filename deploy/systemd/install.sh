@@ -16,7 +16,31 @@ die() {
     exit 1
 }
 
-[ $# -gt 0 ] || die "usage: $0 api|worker|scheduler …"
+usage() {
+    cat <<END
+usage: $0 ROLE…
+
+Installs the services of a farm for these roles on this host, as root, and starts them:
+  api        answers callers
+  worker     runs sandboxes on the Docker engine of this host
+  scheduler  ends what expired, and repairs; on two hosts one of them leads
+
+It needs two things first:
+  1. the program, built by "make build" (now $program), or another one in SANDFARM_PROGRAM
+  2. $root/etc/sandfarm/farm.env, of mode 600, made from $here/farm.env.example
+
+It makes the users sandfarm and sandfarm-engine, and writes /usr/local/bin/sandfarm and /etc/systemd/system/sandfarm-*.service. It never
+changes farm.env. Run it again with a newer program to update. docs/hosts.md has all steps.
+
+  sudo $0 api scheduler    # on a host for control
+  sudo $0 worker           # on each host for sandboxes
+END
+}
+
+for arg in "$@"; do
+    case $arg in -h | --help | help) usage && exit 0 ;; esac
+done
+[ $# -gt 0 ] || { usage >&2 && exit 2; }
 for role in "$@"; do
     case $role in api | worker | scheduler) ;; *) die "there is no role $role: take api, worker or scheduler" ;; esac
 done
