@@ -39,8 +39,8 @@ const apiServerTimeout = 10 * time.Minute
 
 // KubernetesSettings are those of engine.kind = "kubernetes". The cluster is that of the file in KUBECONFIG, as for kubectl, or of the worker's Pod. The namespace is engine.namespace, RuntimeClasses are the runtimes of engine.
 type KubernetesSettings struct {
-	AgentImage string   `toml:"agent_image" doc:"Image of this program, by digest, such as registry.example.com/sandfarm@sha256:…: it brings the agent into the Pods of sandboxes. Required."`
-	Images     []string `toml:"images" doc:"Images of sandboxes as pairs of their name and where the cluster gets them, by digest, such as python=registry.example.com/sandbox-python@sha256:…. Required."`
+	AgentImage string   `toml:"agent_image" doc:"Image of this program, by digest, such as registry.example.com/sandfarm/farm@sha256:…: it brings the agent into the Pods of sandboxes. Required."`
+	Images     []string `toml:"images" doc:"Images of sandboxes as pairs of their name and where the cluster gets them, by digest, such as python=registry.example.com/sandfarm/python@sha256:…. Required."`
 	Seccomp    string   `toml:"seccomp" doc:"Seccomp profile of sandboxes: a file below the kubelet's folder for profiles, which must be on every machine. Empty: the default of the container runtime."`
 }
 
@@ -95,7 +95,7 @@ func (k KubernetesSettings) images() ([]farm.Image, error) {
 		name, ref, ok := strings.Cut(entry, "=")
 		switch {
 		case !ok || name == "" || ref == "":
-			errs = append(errs, fmt.Errorf("kubernetes.images contains %q; write the name of an image and its reference, as python=registry.example.com/sandbox-python@sha256:…", entry))
+			errs = append(errs, fmt.Errorf("kubernetes.images contains %q; write the name of an image and its reference, as python=registry.example.com/sandfarm/python@sha256:…", entry))
 			continue
 		case seen[name]:
 			errs = append(errs, fmt.Errorf("kubernetes.images names the image %s twice", name))
