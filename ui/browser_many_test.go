@@ -66,7 +66,8 @@ func TestALongListStaysSmall(t *testing.T) {
 func TestJobsShowWhatWentWrong(t *testing.T) {
 	t.Parallel()
 	f := startFarm(t)
-	for _, code := range []string{"print('well')", "1 / 0", "import sys; sys.exit(3)"} {
+	call[record](f, "", "POST", "/v1/run?wait=60", map[string]any{"code": "print('well')", "filename": "plot.py"})
+	for _, code := range []string{"1 / 0", "import sys; sys.exit(3)"} {
 		f.run("", code)
 	}
 	p := openPage(t, f, "#/jobs")
@@ -77,6 +78,15 @@ func TestJobsShowWhatWentWrong(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("the badges of the jobs are %q, not %q", got, want)
 	}
+	// a file is listed by its name, and a phone shows kinds, too
+	const cells = `[...document.querySelectorAll(".row.job[data-row]")].map((row) => [...row.querySelectorAll(".kind, .what code")].map((one) => one.checkVisibility() && one.innerText).join(" "))`
+	for _, width := range []int64{1360, 390} {
+		p.size(width, 844, "light")
+		if got, want := value[[]string](p, cells), []string{"run import sys; sys.exit(3)", "run 1 / 0", "run plot.py"}; !slices.Equal(got, want) {
+			t.Errorf("%d wide the jobs are %q, not %q", width, got, want)
+		}
+	}
+	p.size(1360, 900, "light")
 	p.accessible("jobs that failed")
 	p.do(chromedp.Evaluate(`{ const states = document.querySelector(".bar-head select"); states.value = "wrong"; states.dispatchEvent(new Event("change", { bubbles: true })) }`, nil))
 	const wrong = `document.querySelectorAll(".row.job[data-row]").length === 2 && !document.querySelector(".row.job .badge.good") && document.querySelector(".bar-head select")?.value === "wrong"`

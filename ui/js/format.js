@@ -60,9 +60,10 @@ export const lines = (text) => text.split("\n").map((one) => one.trim()).filter(
 // words are what spaces and commas separate.
 export const words = (text) => text.split(/[\s,]+/).filter(Boolean);
 
-// firstLine is what a job is about, in one line: the first that does more than import.
+// firstLine is what a job is about, in one line: the name of the file that its code is from, or the first line that does more than import.
 export function firstLine(request) {
   if (!request) return "";
+  if (request.filename) return request.filename;
   const files = (request.files || []).map((one) => one.path).join(", ");
   const text = request.code || request.command || (request.commands || []).join("; ") || request.name || (request.packages || []).join(" ") || (request.path === "." ? files || "workspace" : request.path) || files || "";
   const told = lines(text).filter((one) => !one.startsWith("#") && !one.startsWith('"""'));
