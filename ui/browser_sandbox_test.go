@@ -82,8 +82,9 @@ func TestASandboxesPage(t *testing.T) {
 	p.sees("of 2.0 GiB by programs")
 	p.until(`Boolean(document.querySelector(".use polyline"))`)
 	p.accessible("packages")
+	call[record](f, acme, "POST", "/v1/sandboxes/"+id+"/processes", map[string]any{"command": "sleep 1000; echo " + strings.Repeat("on-and-on ", 30)})
 	p.goTo("#/sandboxes/" + id + "/processes")
-	p.sees("PID")
+	p.sees("on-and-on")
 	p.accessible("processes")
 	const rows = `[...document.querySelectorAll("tbody tr")].map((row) => [row.children[1].innerText, Boolean(row.querySelector("button"))])`
 	p.until(`(() => { const rows = ` + rows + `; return rows.length > 1 && rows.every(([command, ends]) => ends === (command !== "/sandfarm/agent files")) })()`)

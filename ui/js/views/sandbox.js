@@ -104,7 +104,7 @@ function Processes({ path, mayRun, open }) {
   if (!data) return error ? html`<${ErrorBox} error=${error} />` : html`<${Loading} />`;
   return html`<${ErrorBox} error=${action.error} />
     <${Grid} label=${t("box.processes")} heads=${[["PID"], [t("proc.command"), "cut"], [t("proc.owner")], ["CPU", "number"], [t("boxes.memory"), "number"], [t("proc.started")], [""]]}
-      rows=${(data.running || []).map((one) => [one.pid, one.pid, html`<code title=${one.command}>${one.command}</code>`, one.owner.startsWith("job_") ? html`<a href=${`#/jobs/${one.owner}`} title=${one.owner}>${shortId(one.owner)}</a>` : one.owner, span(one.cpu_seconds), bytes(one.memory_bytes), ago(one.started_at),
+      rows=${(data.running || []).map((one) => [one.pid, one.pid, html`<code title=${one.command}>${one.command}</code>`, one.owner.startsWith("job_") ? html`<a href=${`#/jobs/${one.owner}`} title=${one.owner}>${shortId(one.owner)}</a>` : html`<span title=${one.owner}>${shortId(one.owner)}</span>`, span(one.cpu_seconds), bytes(one.memory_bytes), ago(one.started_at),
     mayRun && !one.command.startsWith(AGENT) && html`<button type="button" class="danger small" onClick=${() => action.act(async () => { await call("DELETE", `${path}/processes/${one.pid}`); reload(); })}>${t("proc.end")}</button>`])} />
   ${!(data.running || []).length && html`<p class="soft">${t("proc.none")}</p>`}`;
 }
