@@ -50,6 +50,7 @@ open("notes.txt", "w").write("notes")
 	p.sees("drain ended")
 	p.goTo("#/farm/tenants")
 	p.until(`/acme\s+1\s+no limit\s+2.0 GiB\s+no limit/.test(document.querySelector("table.grid")?.innerText)`)
+	p.until(`(() => { const at = [...document.querySelectorAll(".grid thead > tr > *")].findIndex((one) => one.innerText === "Requests per minute"); return document.querySelector(".grid tbody tr").children[at].innerText === "no limit" })()`) // what has no limit is not counted
 	p.size(1280, 900, "light")
 	p.until(`(() => { const table = document.querySelector(".scroll"); return table.scrollWidth <= table.clientWidth })()`)
 	p.accessible("tenants")

@@ -8,8 +8,9 @@ import { ErrorBox, Grid, Loading, useTitle } from "../parts/basic.js";
 // UNITS say how the amounts of a quota are written, where they are no plain numbers.
 const UNITS = { max_memory_mb: (mb) => bytes(mb * 1048576), max_stored_mb: (mb) => bytes(mb * 1048576) };
 
-// Amount is what is used of a quota, and its limit.
+// Amount is what is used of a quota, and its limit. Requests are counted only if they have one.
 export function Amount({ quota }) {
+  if (quota.name === "requests_per_minute" && quota.limit === null) return html`<span class="soft small">${t("farm.unlimited")}</span>`;
   const amount = UNITS[quota.name] || count;
   return html`${amount(quota.used ?? 0)} <span class="soft small">${quota.limit === null ? t("farm.unlimited") : t("farm.limit", { n: amount(quota.limit) })}</span>`;
 }
