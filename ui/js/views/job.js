@@ -2,7 +2,7 @@
 import { html, useState } from "../lib.js";
 import { t } from "../i18n.js";
 import { call, get, post } from "../api.js";
-import { bytes, firstLine, sizes, span } from "../format.js";
+import { bytes, firstLine, forPeople, sizes, span } from "../format.js";
 import { useJob, isFinal, shownOf, wholeOf } from "../follow.js";
 import { Badge, ErrorBox, Icon, Id, Loading, Trouble, useAction, useTitle } from "../parts/basic.js";
 import { Code } from "../parts/editor.js";
@@ -61,7 +61,7 @@ export function JobPage({ id, session }) {
     <${ErrorBox} error=${error} />
     <${Timeline} job=${{ ...job, state }} />
     <${Waits} job=${job} state=${state} />
-    ${job.error && !stopped && html`<div class="error" role="alert"><strong>${t(`state.${job.state}`)}</strong><p>${job.error.message}</p>${advice && html`<p>${t(advice)}</p>`}</div>`}
+    ${job.error && !stopped && html`<div class="error" role="alert"><strong>${t(`state.${job.state}`)}</strong><p>${request.code ? forPeople(job.error.message) : job.error.message}</p>${advice && html`<p>${t(advice)}</p>`}</div>`}
     <div class="two">
       <section><h2>${t("job.request")}</h2>
         ${code && html`<${Code} code=${code} language=${request.code ? request.language || "python" : "bash"} />`}

@@ -3,7 +3,7 @@ import { html, useState, useEffect, useMemo, useRef } from "../lib.js";
 import { t } from "../i18n.js";
 import { call, get, post } from "../api.js";
 import { useList } from "../data.js";
-import { firstLine, milliseconds, shortId, trouble } from "../format.js";
+import { firstLine, forPeople, milliseconds, shortId, trouble } from "../format.js";
 import { isFinal, shownOf, useJob, wholeOf } from "../follow.js";
 import { Badge, Empty, ErrorBox, Icon, Loading, Stop, Trouble, useAction } from "../parts/basic.js";
 import { Code, Editor } from "../parts/editor.js";
@@ -118,7 +118,7 @@ function Cell({ job, onAdded, onEnd }) {
     <${Output} items=${items} cut=${cut} whole=${wholeOf(current, artifacts)} live=${!isFinal(state)} />
     <${Outcome} result=${result} stopped=${state === "canceled"} late=${state === "timed_out"} installs=${job.kind === "execute" && onAdded && lacks(current)}>${job.kind === "execute" && html`<${Install} job=${current} onInstall=${onAdded && again} />`}<//>
     <${ErrorBox} error=${error} />
-    ${current.error && state !== "canceled" && html`<div class="error"><strong>${t(`state.${current.state}`)}</strong><p>${current.error.message}</p></div>`}
+    ${current.error && state !== "canceled" && html`<div class="error"><strong>${t(`state.${current.state}`)}</strong><p>${forPeople(current.error.message)}</p></div>`}
     <${Artifacts} artifacts=${artifacts} />
   </section>`;
 }

@@ -5,7 +5,7 @@ import { call, get, post } from "../api.js";
 import { examples } from "../examples.js";
 import { CLI_PATH, snippets } from "../snippets.js";
 import { useJob, isFinal, wholeOf } from "../follow.js";
-import { firstLine, milliseconds, shortId, words } from "../format.js";
+import { firstLine, forPeople, milliseconds, shortId, words } from "../format.js";
 import { usePoll } from "../data.js";
 import { Badge, Copy, Empty, ErrorBox, Field, Icon, Stop, Trouble, useAction, useTitle } from "../parts/basic.js";
 import { Code, Editor, replace } from "../parts/editor.js";
@@ -117,8 +117,6 @@ export function Playground({ id, session }) {
   </div>`;
 }
 
-const LONGER = "timeout_seconds sets a longer timeout."; // of the message about a timeout: advice for those who write requests
-
 // MISSING names the module in the message of a ModuleNotFoundError.
 const MISSING = /^No module named '(\w+)/;
 
@@ -154,7 +152,7 @@ function Seen({ id, seen, onInstall }) {
     <${Output} items=${seen.items} cut=${seen.cut} whole=${wholeOf(job, seen.artifacts)} live=${!over} />
     ${over && !seen.items.length && !seen.artifacts.length && !(job && job.error) && !result.error && html`<p class="soft">${t("output.nothing")}</p>`}
     <${Outcome} result=${result} stopped=${stopped} late=${seen.state === "timed_out"} installs=${onInstall && lacks(job)}><${Install} job=${job} onInstall=${onInstall} /><//>
-    ${job && job.error && !stopped && html`<div class="error"><strong>${t(`state.${job.state}`)}</strong><p>${job.error.message.replace(LONGER, t("play.longer"))}</p></div>`}
+    ${job && job.error && !stopped && html`<div class="error"><strong>${t(`state.${job.state}`)}</strong><p>${forPeople(job.error.message)}</p></div>`}
     <${Artifacts} artifacts=${seen.artifacts} />
   </div>`;
 }

@@ -81,7 +81,7 @@ export default {
   "play.install": "Install {name} and run again",
   "play.options": "Options",
   "play.timeout": "Timeout, seconds",
-  "play.longer": "A longer timeout can be set in the options below the code.",
+  "play.longer": "A longer timeout can be set in the playground, under Options below the code.",
   "play.going": "A run is going: stop it first.",
   "play.nocode": "There is no code.",
   "play.installed": "{span} with its packages",
