@@ -83,7 +83,7 @@ func TestNothingOfASandboxRuns(t *testing.T) {
 		p.clickText(view.file)
 		p.until(`Boolean(` + view.shown + `)`)
 	}
-	for _, tab := range []string{"packages", "processes", "facts", "notebook", "terminal"} {
+	for _, tab := range []string{"packages", "processes", "details", "notebook", "terminal"} {
 		p.goTo("#/sandboxes/" + box + "/" + tab)
 		p.until(`document.querySelector(".tabs [aria-current]")?.getAttribute("href").endsWith("` + tab + `")`)
 		p.until(`!document.querySelector(".loading")`)

@@ -12,7 +12,7 @@ import { Use } from "../parts/use.js";
 import { isOpen } from "./sandboxes.js";
 
 const AGENT = "/sandfarm/agent "; // how the commands of processes begin that are the farm's own, which nobody has a reason to end
-const TABS = ["notebook", "files", "terminal", "packages", "processes", "ports", "egress", "facts"];
+const TABS = ["notebook", "files", "terminal", "packages", "processes", "ports", "egress", "details"];
 const KEEP = 3600; // seconds that "keep alive" adds
 
 export function SandboxPage({ id, tab, session }) {
@@ -53,7 +53,7 @@ export function SandboxPage({ id, tab, session }) {
     ${current === "processes" && html`<${Processes} path=${path} mayRun=${mayRun} open=${open} />`}
     ${current === "ports" && html`<${Ports} path=${path} />`}
     ${current === "egress" && html`${mayRun && html`<${Hosts} key=${box.id} path=${path} box=${box} onChange=${reload} />`}<${Egress} path=${path} />`}
-    ${current === "facts" && html`<${Facts} box=${box} />`}
+    ${current === "details" && html`<${Facts} box=${box} />`}
     ${closing && html`<${Close} box=${box} path=${path} onClose=${() => setClosing(false)} />`}
     ${restarting && html`<${Restart} path=${path} onClose=${() => { setRestarting(false); reload(); }} />`}
   </article>`;

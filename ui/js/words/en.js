@@ -238,7 +238,7 @@ export default {
   "box.processes": "Processes",
   "box.ports": "Ports",
   "box.egress": "Network log",
-  "box.facts": "Details",
+  "box.details": "Details",
   "box.over": "The sandbox is closed.",
   "close.title": "Close the sandbox?",
   "close.what": "Its variables, programs and files are lost. What runs or waits in it is canceled.",

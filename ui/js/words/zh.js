@@ -238,7 +238,7 @@ export default {
   "box.processes": "进程",
   "box.ports": "端口",
   "box.egress": "网络日志",
-  "box.facts": "详情",
+  "box.details": "详情",
   "box.over": "沙箱已关闭。",
   "close.title": "关闭沙箱？",
   "close.what": "其中的变量、程序和文件将会丢失，正在运行或等待的任务会被取消。",
