@@ -146,7 +146,7 @@ func TestAnAddressOfNothingSaysSo(t *testing.T) {
 		"#/jobs/job_nope/x":            {"There is no such page", "Go to the playground"},
 		"#/sandbox/sbx_nope":           {"There is no such page", "Go to the playground"},
 		"#/farm/nope":                  {"There is no such page", "Tenants"},
-		"#/sandboxes/" + f.sandbox("", map[string]any{}) + "/details": {"There is no such page", "Notebook"},
+		"#/sandboxes/" + f.sandbox("", map[string]any{}) + "/nope": {"There is no such page", "Notebook"},
 	} {
 		p.goTo(hash)
 		p.sees(want[0])
