@@ -116,7 +116,7 @@ func (a *app) jobGet() *cobra.Command {
 	return a.verb(&cobra.Command{
 		Use: "get ID", Aliases: []string{"show"}, Short: "Show a job and its result",
 		Long: `Show a job: what it was asked to do, how it ended, and its result. WAITED is the time in the queue, and TOOK that from then to the
-end. Of that RAN is the time in the sandbox; the rest is the start of the sandbox or kernel and the storing of files.`,
+end: beside the time in the sandbox the start of the sandbox or kernel, and the storing of files.`,
 		Example:           "  sandfarm job get job_…",
 		ValidArgsFunction: a.first(a.jobIDs),
 	}, argCount(1, 1, "the job's ID"), func(ctx context.Context, c *client.Client, args []string) error {
@@ -143,8 +143,11 @@ func (a *app) showJob(j wire.Job) error {
 	if j.Waiting != nil {
 		rows = append(rows, [2]string{"waits for", asFlags(j.Waiting.Message)})
 	}
-	rows = append(rows, [2]string{"created", since(j.CreatedAt, now)}, [2]string{"waited", phase(j.Timings.QueueMS)},
-		[2]string{"took", took(j, now)}, [2]string{"ran", phase(j.Timings.RunMS)})
+	spent := took(j, now)
+	if ran := phase(j.Timings.RunMS); ran != "" && spent != "" {
+		spent += ", of that " + ran + " in the sandbox"
+	}
+	rows = append(rows, [2]string{"created", since(j.CreatedAt, now)}, [2]string{"waited", phase(j.Timings.QueueMS)}, [2]string{"took", spent})
 	if j.Attempt > 1 {
 		rows = append(rows, [2]string{"attempts", fmt.Sprintf("%d: it was requeued, or another worker took it over", j.Attempt)})
 	}

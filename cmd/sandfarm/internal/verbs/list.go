@@ -68,7 +68,7 @@ func listed[T any](a *app, items iter.Seq2[T, error], limit int, head []string, 
 
 // sayMore says that a list has more items than were printed.
 func (a *app) sayMore(limit int) {
-	fmt.Fprintf(a.Err, "sandfarm: there are more than these %d; --limit 0 lists all\n", limit)
+	fmt.Fprintf(a.Err, "sandfarm: the list has more than %d; --limit 0 shows all\n", limit)
 }
 
 // list prints a whole list in the JSON form of the farm.

@@ -70,7 +70,7 @@ func TestListsSayThatThereAreMore(t *testing.T) {
 			lines int
 			note  string
 		}{
-			"2": {2, "sandfarm: there are more than these 2; --limit 0 lists all\n"},
+			"2": {2, "sandfarm: the list has more than 2; --limit 0 shows all\n"},
 			"3": {3, ""},
 			"0": {3, ""},
 		} {

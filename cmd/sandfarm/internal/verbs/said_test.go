@@ -216,7 +216,7 @@ func TestJobShowSaysWhatWasAskedAndWhatCame(t *testing.T) {
 		"Exit":     {wire.Job{Outcome: &failed, Result: execute(wire.ExecuteResult{ExitCode: 3, Error: &wire.CodeError{Name: "SystemExit", Value: "3"}})}, []string{"outcome    exit 3\n"}},
 		"Command":  {wire.Job{Request: &wire.JobSpec{Commands: []string{"ls", "id"}}}, []string{"\n--- command\nls\nid\n"}},
 		"Packages": {wire.Job{Request: &wire.JobSpec{Packages: []string{"numpy", "pandas"}}}, []string{"\n--- packages\nnumpy\npandas\n"}},
-		"Timings":  {wire.Job{Timings: wire.Timings{QueueMS: 250, RunMS: 10_400}}, []string{"waited  250ms\ntook    12s\nran     10s\n"}},
+		"Timings":  {wire.Job{Timings: wire.Timings{QueueMS: 250, RunMS: 10_400}}, []string{"waited  250ms\ntook    12s, of that 10s in the sandbox\n"}},
 	} {
 		test.job.ID, test.job.State, test.job.StartedAt, test.job.FinishedAt = "job_1", "completed", &began, &ended
 		f.Routes["GET /v1/jobs/job_1"] = f.gives(http.StatusOK, test.job)
