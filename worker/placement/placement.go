@@ -126,7 +126,7 @@ type Placer struct {
 	cgroupProblem atomic.Pointer[string]
 	gpus          *gpus
 	pool          pool
-	starts        *budget.Places // of sandboxes that are started for jobs
+	starts        *budget.Places // of sandboxes that are started, for jobs and for the pool
 
 	background sync.WaitGroup // fills of the pool
 }
@@ -140,7 +140,7 @@ func New(cfg Config, deps Deps) (*Placer, error) {
 	p := &Placer{
 		cfg: cfg, deps: deps, store: deps.Store, engine: deps.Engine, node: deps.Node, log: deps.Log, pool: newPool(targets),
 		gate: gate{smallest: farm.Capacity{MemoryMB: cfg.Limits.Memory.Min, CPUs: cfg.Limits.CPUs.Min}, now: deps.Now, wake: deps.Wake},
-		gpus: newGPUs(deps.Now, deps.Wake), starts: budget.NewPlaces(startsPerCore * runtime.GOMAXPROCS(0)),
+		gpus: newGPUs(deps.Now, deps.Wake), starts: budget.NewPlaces(startsPerCore * runtime.NumCPU()),
 	}
 	p.host, _ = deps.Engine.(Host)
 	p.metrics = newMetrics(p)
@@ -228,26 +228,27 @@ func (p *Placer) ReleaseWithoutEngine(ctx context.Context, s *farm.Sandbox) erro
 	return err
 }
 
-// startsPerCore is how many sandboxes start at once for each core, of which one tenant has half: more at once take longer each, those of others too.
-const startsPerCore = 4
+// startsPerCore is how many sandboxes start at once for each core of the machine, of which one tenant has half: more at once take longer each, those of
+// others too, and leave less to running code.
+const startsPerCore = 2
 
-// ColdStart waits for the turn of a sandbox that is started for a job, until done is called. The error is that of ctx. An engine that places containers
+// poolTenant is for whom members of the pool are started.
+const poolTenant = ""
+
+// ColdStart waits for the turn of a sandbox that is started for a tenant, until done is called. The error is that of ctx. An engine that places containers
 // itself starts them on many machines, and needs no turns.
 func (p *Placer) ColdStart(ctx context.Context, tenant string) (done func(), err error) {
-	place := p.starts.Ask(tenant)
-	if p.host != nil {
-		select {
-		case <-place.Granted():
-		case <-ctx.Done():
-			place.Leave()
-			return nil, context.Cause(ctx)
-		}
+	if p.host == nil {
+		return func() {}, nil
 	}
-	ended := p.pool.coldStart()
-	return func() {
+	place := p.starts.Ask(tenant)
+	select {
+	case <-place.Granted():
+		return place.Leave, nil
+	case <-ctx.Done():
 		place.Leave()
-		ended()
-	}, nil
+		return nil, context.Cause(ctx)
+	}
 }
 
 // Started forgets the devices of a sandbox whose container has started with its devices.

@@ -41,7 +41,6 @@ type pool struct {
 	auto      bool            // the targets are chosen, and a pool fits
 	drained   bool            // the node is drained: nothing is wanted
 	filling   map[string]bool // members that this worker starts now
-	cold      int             // sandboxes that this worker starts for jobs now
 	idle      map[poolKey]int // idle members of the node
 	claimed   time.Time       // when a member was last claimed, by the records
 	idleTotal farm.Capacity   // reserved by the idle members
@@ -146,19 +145,6 @@ func (p *pool) wants() bool {
 		}
 	}
 	return p.auto
-}
-
-// coldStart counts a sandbox that is started for a job, until ended is called.
-func (p *pool) coldStart() (ended func()) {
-	p.mu.Lock()
-	p.cold++
-	p.mu.Unlock()
-	return func() {
-		p.mu.Lock()
-		p.cold--
-		p.mu.Unlock()
-		p.wakeUp()
-	}
 }
 
 // RefreshPool reads the node's members from the records, and chooses the size of an automatic pool.

@@ -158,25 +158,22 @@ func TestFailedFillLeavesNothing(t *testing.T) {
 	testbed.Check(t, len(got) == 2, "later %d are to be started, want 2", len(got))
 }
 
-// While creates are started, one member is at a time, and only where none is idle.
-func TestFillsBesideCreates(t *testing.T) {
+// While creates wait for room, one member is started at a time, and only where none is idle.
+func TestFillsBesideWaitingCreates(t *testing.T) {
 	t.Parallel()
 	p := newPool(map[poolKey]int{{image: "python"}: 3})
 	later := time.Now().Add(time.Hour)
-	missing := func() int { return len(p.missing(p.idle, later, false)) }
-	testbed.Diff(t, "started while one waits", 1, len(p.missing(p.idle, later, true)))
-	done := p.coldStart()
-	testbed.Diff(t, "started", 1, missing())
+	missing := func(busy bool) int { return len(p.missing(p.idle, later, busy)) }
+	testbed.Diff(t, "started", 1, missing(true))
 	p.fillBegins("sbx_1", 2)
-	testbed.Diff(t, "started beside one", 0, missing())
+	testbed.Diff(t, "started beside one", 0, missing(true))
 	p.fillEnded("sbx_1", nil, later)
 	p.update([]store.Member{{Image: "python", State: store.MemberIdle, At: later}})
-	testbed.Diff(t, "started beside an idle one", 0, missing())
-	done()
-	testbed.Diff(t, "started afterwards", 2, missing())
+	testbed.Diff(t, "started beside an idle one", 0, missing(true))
+	testbed.Diff(t, "started afterwards", 2, missing(false))
 }
 
-// Starts have turns, of which a tenant has half, on an engine that starts all on one machine.
+// Starts have turns, of which a tenant has half, and so has the pool, on an engine that starts all on one machine.
 func TestColdStartsTakeTurns(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -187,15 +184,45 @@ func TestColdStartsTakeTurns(t *testing.T) {
 		_, err := p.ColdStart(ctx, tenant)
 		return err
 	}
-	for range startsPerCore * runtime.GOMAXPROCS(0) / 2 {
+	for range startsPerCore * runtime.NumCPU() / 2 {
 		workertest.Must(t, start(t.Context(), "acme"))
 	}
 	if err := start(gone, "acme"); !errors.Is(err, context.Canceled) {
 		t.Errorf("a tenant starts more than half of all: %v", err)
 	}
-	workertest.Must(t, start(t.Context(), "globex"))
+	workertest.Must(t, start(t.Context(), poolTenant))
 	p.host = nil
 	workertest.Must(t, start(t.Context(), "acme"))
+}
+
+// A member is recorded while it waits for its turn, so that no second one is started in its place, and its time to start has not begun.
+func TestAMemberStartsInItsTurn(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.pooling(64<<10, "python=1")
+	p.cfg.CreateTimeout = time.Nanosecond
+	var turns []func()
+	for range startsPerCore * runtime.NumCPU() {
+		done, err := p.ColdStart(t.Context(), farm.NewID(farm.SandboxPrefix)) // of as many tenants
+		workertest.Must(t, err)
+		turns = append(turns, done)
+	}
+	workertest.Must(t, p.maintain(t.Context()))
+	testbed.Until(t, "the member is recorded", func() bool {
+		list, err := b.Store.Members(t.Context())
+		return err == nil && len(list) == 1
+	})
+	workertest.Must(t, p.maintain(t.Context()))
+	list, err := b.Store.Members(t.Context())
+	testbed.Check(t, err == nil && len(list) == 1 && list[0].State == store.MemberStarting, "recorded are %+v, %v", list, err)
+	for _, done := range turns {
+		done()
+	}
+	testbed.Until(t, "the start ends", func() bool {
+		p.pool.mu.Lock()
+		defer p.pool.mu.Unlock()
+		return len(p.pool.filling) == 0 && !p.pool.until.IsZero()
+	})
 }
 
 func TestMemberWithoutRoomWaits(t *testing.T) {

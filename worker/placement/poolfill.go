@@ -55,12 +55,11 @@ func (p *Placer) fill(ctx context.Context, have map[poolKey]int) error {
 }
 
 // missing lists the pool keys of members to start: none while fills pause. Right after a claim only pool keys without an idle member are filled, since a
-// start takes the cores that the next claim needs; and while creates are started or wait, one member of these at a time: a tenant that creates all the
-// time, or has a create that waits for long, would keep the pool empty for others.
-func (p *pool) missing(have map[poolKey]int, now time.Time, wait bool) []poolKey {
+// start takes the cores that the next claim needs; and while creates wait for room, one member of these at a time: a tenant whose create waits for long would
+// keep the pool empty for others.
+func (p *pool) missing(have map[poolKey]int, now time.Time, busy bool) []poolKey {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	busy := wait || p.cold > 0
 	if p.drained || now.Before(p.until) || busy && len(p.filling) > 0 {
 		return nil
 	}
@@ -107,8 +106,6 @@ func (p *pool) fillEnded(id string, err error, now time.Time) {
 
 // addMember starts a member and offers it to creates.
 func (p *Placer) addMember(ctx context.Context, id string, at poolKey) error {
-	ctx, done := context.WithTimeout(ctx, 2*p.cfg.CreateTimeout) // imports come on top of a create
-	defer done()
 	version, err := p.MemberVersion(ctx, at.image, at.runtime)
 	if err != nil {
 		return err
@@ -164,8 +161,15 @@ func (p *Placer) MemberSandbox(m store.Member) *farm.Sandbox {
 	}
 }
 
-// startMember starts a member's container and its kernel, as those of a create with default settings.
+// startMember starts a member's container and its kernel in its turn, as those of a create with default settings.
 func (p *Placer) startMember(ctx context.Context, m *store.Member) error {
+	started, err := p.ColdStart(ctx, poolTenant)
+	if err != nil {
+		return err
+	}
+	defer started()
+	ctx, done := context.WithTimeout(ctx, 2*p.cfg.CreateTimeout) // imports come on top of a create
+	defer done()
 	image, err := p.node.Image(ctx, m.Image)
 	if err != nil {
 		return err
