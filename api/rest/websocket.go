@@ -12,6 +12,8 @@ import (
 
 	"github.com/coder/websocket"
 	"golang.org/x/time/rate"
+
+	"github.com/sandfarm/sandfarm/internal/httpserver"
 )
 
 const (
@@ -21,6 +23,9 @@ const (
 	closeBytes = 512 << 10
 	// controlRate and controlBurst bound the pings and pongs of a client. The library answers pings while it reads.
 	controlRate, controlBurst = 10, 100
+	// frameBytes is for how many bytes a frame of a client counts, beside its own: it may have none, and costs some ten microseconds on its way to a
+	// sandbox.
+	frameBytes = 8 << 10
 )
 
 // WebSocket is a WebSocket whose client cannot keep the server busy beside its messages.
@@ -38,7 +43,7 @@ func AcceptWebSocket(w http.ResponseWriter, r *http.Request, options *websocket.
 	control := rate.NewLimiter(controlRate, controlBurst)
 	o.OnPingReceived = func(ctx context.Context, _ []byte) bool { return control.Wait(ctx) == nil }
 	o.OnPongReceived = func(ctx context.Context, _ []byte) { _ = control.Wait(ctx) }
-	under := &upgrade{ResponseWriter: w}
+	under := &upgrade{ResponseWriter: w, ctx: r.Context()}
 	conn, err := websocket.Accept(under, r, &o)
 	if err != nil {
 		return nil, fmt.Errorf("accept a WebSocket: %w", err)
@@ -68,14 +73,20 @@ func (s *WebSocket) Close(code websocket.StatusCode, reason string) error {
 // upgrade keeps the connection that is taken over.
 type upgrade struct {
 	http.ResponseWriter
+	ctx  context.Context // of the request, for below
 	conn *below
 }
 
 // Hijack implements http.Hijacker.
 func (u *upgrade) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(u.ResponseWriter).Hijack()
-	u.conn = &below{Conn: conn}
-	return u.conn, rw, err
+	if err != nil {
+		return nil, nil, err
+	}
+	u.conn = &below{Conn: conn, ctx: u.ctx}
+	came, _ := rw.Reader.Peek(rw.Reader.Buffered())
+	u.conn.frames.count(came)
+	return u.conn, rw, nil
 }
 
 // WriteHeaderNow sends the header where a router would send it with the first bytes of a body.
@@ -88,14 +99,18 @@ func (u *upgrade) WriteHeaderNow() {
 // below is the connection below a WebSocket.
 type below struct {
 	net.Conn
-	ends atomic.Bool
-	left atomic.Int64 // bytes that may come, once it ends
+	ctx    context.Context // of the request
+	frames frames
+	ends   atomic.Bool
+	left   atomic.Int64 // bytes that may come, once it ends
 }
 
 // Read implements net.Conn.
 func (b *below) Read(p []byte) (int, error) {
 	if !b.ends.Load() {
-		return b.Conn.Read(p)
+		n, err := b.Conn.Read(p)
+		httpserver.Spend(b.ctx, b.frames.count(p[:n])*frameBytes)
+		return n, err
 	}
 	left := b.left.Load()
 	if left <= 0 {
@@ -104,4 +119,46 @@ func (b *below) Read(p []byte) (int, error) {
 	n, err := b.Conn.Read(p[:min(int64(len(p)), left)])
 	b.left.Add(-int64(n))
 	return n, err
+}
+
+// frames finds the frames in what comes of a WebSocket (RFC 6455, section 5.2).
+type frames struct {
+	header []byte // what has come of it
+	rest   uint64 // bytes of the payload that are to come
+}
+
+// count reports how many frames begin in the next bytes, by the ends of their headers.
+func (f *frames) count(p []byte) (n int) {
+	for len(p) > 0 {
+		if f.rest > 0 {
+			part := min(f.rest, uint64(len(p)))
+			f.rest -= part
+			p = p[part:]
+			continue
+		}
+		f.header = append(f.header, p[0])
+		p = p[1:]
+		if len(f.header) < 2 {
+			continue
+		}
+		size, mask, length := uint64(f.header[1]&0x7f), int(f.header[1]>>7)*4, 0
+		switch size {
+		case 126:
+			length = 2
+		case 127:
+			length = 8
+		}
+		if len(f.header) < 2+length+mask {
+			continue
+		}
+		if length > 0 {
+			size = 0
+			for _, b := range f.header[2 : 2+length] {
+				size = size<<8 | uint64(b)
+			}
+		}
+		f.header, f.rest = f.header[:0], size
+		n++
+	}
+	return n
 }

@@ -2,19 +2,24 @@ package rest_test
 
 import (
 	"bufio"
+	"encoding/binary"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/coder/websocket"
+	"golang.org/x/time/rate"
 
 	"github.com/sandfarm/sandfarm/api/rest"
+	"github.com/sandfarm/sandfarm/internal/httpserver"
 	"github.com/sandfarm/sandfarm/internal/testbed"
 )
 
@@ -52,16 +57,72 @@ func webSocket(t *testing.T, serve func(*rest.WebSocket)) (*counting, net.Conn, 
 	server.Listener = count
 	server.Start()
 	t.Cleanup(server.Close)
-	conn, err := net.Dial("tcp", count.Addr().String())
+	conn, read := connect(t, count.Addr().String(), "")
+	return count, conn, read
+}
+
+// connect begins a WebSocket, and sends its first frames with the request.
+func connect(t *testing.T, address, frames string) (net.Conn, *bufio.Reader) {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
 	testbed.Must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(time.Minute)) // detects a hang
-	_, _ = fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n")
+	_, _ = fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n%s", frames)
 	read := bufio.NewReader(conn)
 	answer, err := http.ReadResponse(read, nil) //nolint:bodyclose // it has none
 	testbed.Must(t, err)
 	testbed.Require(t, answer.StatusCode == http.StatusSwitchingProtocols, "%s", answer.Status)
-	return count, conn, read
+	return conn, read
+}
+
+// Each frame counts for 8 KiB of its tenant's bytes, beside its own: frames without any had no limit.
+func TestFramesCountAsBytes(t *testing.T) {
+	t.Parallel()
+	const burst, frame = 64 << 20, 8 << 10
+	sizes := []int{0, 1, 125, 126, 127, 0xffff, 0x10000, 0}
+	left := rate.NewLimiter(rate.Every(time.Hour), burst)
+	ended := make(chan struct{})
+	server := httpserver.New(httpserver.Config{Name: "test", Listen: "127.0.0.1:0", Log: slog.New(slog.DiscardHandler), HTTP: &http.Server{
+		ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			defer close(ended)
+			httpserver.Known(r.Context(), left)
+			ws, err := rest.AcceptWebSocket(w, r, nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for _, size := range sizes {
+				ws.SetReadLimit(-1)
+				_, data, err := ws.Read(r.Context(), 1<<20, time.Minute)
+				testbed.Check(t, err == nil && len(data) == size, "a message of %d bytes, %v, want %d", len(data), err, size)
+			}
+			_ = ws.CloseNow()
+		}),
+	}})
+	testbed.Must(t, server.Start(t.Context()))
+	t.Cleanup(server.Stop)
+	var all strings.Builder
+	for _, size := range sizes {
+		header := []byte{0x82, 0x80 | byte(min(size, 126)), 0, 0, 0, 0}
+		switch {
+		case size > 0xffff:
+			header = append(binary.BigEndian.AppendUint64([]byte{0x82, 0xff}, uint64(size)), 0, 0, 0, 0)
+		case size > 125:
+			header = append(binary.BigEndian.AppendUint16([]byte{0x82, 0xfe}, uint16(size)), 0, 0, 0, 0)
+		}
+		all.Write(header)
+		all.WriteString(strings.Repeat("x", size))
+	}
+	const early = 16 // come with the request: two frames, and a part of the header of the third
+	conn, _ := connect(t, server.Addr(), all.String()[:early])
+	for part := range slices.Chunk([]byte(all.String()[early:]), 777) {
+		_, err := conn.Write(part)
+		testbed.Must(t, err)
+	}
+	<-ended
+	took, want := burst-int(left.Tokens()), (len(sizes)-2)*frame+all.Len()
+	testbed.Check(t, took >= want-early && took < want+1024, "%d bytes were taken, want %d and those of the answer", took, want)
 }
 
 // A client that goes on sending after the close message is read for a little: the library would read it at the speed of the network.

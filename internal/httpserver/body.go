@@ -36,6 +36,13 @@ func Known(ctx context.Context, bytes *rate.Limiter) {
 	})
 }
 
+// Spend counts n bytes more for the connection of a request, see Known: for work that costs more than its bytes.
+func Spend(ctx context.Context, n int) {
+	if conn, ok := ctx.Value(connKey{}).(*counted); ok {
+		conn.paced(n)
+	}
+}
+
 // awaitBodies gives the body of each request a deadline until it is first read. A server reads what handlers leave of a body before it answers, and
 // would wait for ever for one that never comes. Until it has come, its connection waits for its client, see limited.
 func awaitBodies(next http.Handler, timeout time.Duration) http.Handler {
